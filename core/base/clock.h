@@ -1,0 +1,45 @@
+// Time as the logic sees it: handed in, never read.
+#pragma once
+
+#include <compare>
+
+#include "absl/time/time.h"
+
+namespace paceline {
+
+// A point on this process's steady clock.  Never crosses the wire.
+struct Instant {
+  absl::Duration since_start;
+
+  friend absl::Duration operator-(Instant a, Instant b) {
+    return a.since_start - b.since_start;
+  }
+  friend Instant operator+(Instant a, absl::Duration d) {
+    return {a.since_start + d};
+  }
+  friend auto operator<=>(Instant a, Instant b) {
+    return a.since_start < b.since_start   ? std::strong_ordering::less
+           : b.since_start < a.since_start ? std::strong_ordering::greater
+                                           : std::strong_ordering::equal;
+  }
+  friend bool operator==(Instant a, Instant b) {
+    return a.since_start == b.since_start;
+  }
+};
+
+// Thread-safe.
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual Instant Now() const = 0;     // steady; for decisions
+  virtual absl::Time Today() const = 0;  // wall clock; for people only
+};
+
+// The process's clocks.  Immutable.
+class SystemClock final : public Clock {
+ public:
+  Instant Now() const override;
+  absl::Time Today() const override;
+};
+
+}  // namespace paceline

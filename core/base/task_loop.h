@@ -1,0 +1,50 @@
+// One thread that runs closures in the order they were posted: the home of a
+// state machine that wants no lock of its own.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "core/base/thread.h"
+
+namespace paceline {
+
+// Thread-safe.  Destruction refuses new tasks, runs what is queued, joins.
+class TaskLoop {
+ public:
+  using Task = std::function<void()>;
+
+  // after_batch runs on the loop's thread whenever the queue has just been
+  // emptied (one database transaction, one flush); may be null.
+  // capacity bounds the queue; Post() refuses above it.
+  explicit TaskLoop(std::string name, Task after_batch = nullptr,
+                    size_t capacity = 1 << 16);
+  ~TaskLoop();
+
+  // False when the loop is stopping or full: the task was dropped, and the
+  // caller says so to whoever waits.
+  bool Post(Task task);
+
+  // Refuses new tasks, runs what is queued, joins.  Safe to repeat.  Not from
+  // a task.
+  void Stop();
+
+ private:
+  void Run();
+
+  // Constant after construction.
+  const Task after_batch_;
+  const size_t capacity_;
+
+  absl::Mutex mutex_;
+  std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+
+  Thread thread_;
+};
+
+}  // namespace paceline

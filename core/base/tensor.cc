@@ -1,0 +1,31 @@
+#include "core/base/tensor.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/check.h"
+
+namespace paceline {
+
+int64_t NumElements(absl::Span<const int64_t> shape) {
+  int64_t count = 1;
+  for (const int64_t size : shape) {
+    if (size < 0 || __builtin_mul_overflow(count, size, &count)) return -1;
+  }
+  return count;
+}
+
+Tensor Tensor::Allocate(DType dtype, Shape shape) {
+  constexpr std::align_val_t kAlignment{64};
+  Tensor tensor{dtype, std::move(shape), nullptr};
+  PACELINE_CHECK(tensor.bytes() >= 0, absl::StrCat("bytes=", tensor.bytes()));
+  const size_t bytes = std::max<int64_t>(tensor.bytes(), 1);
+  tensor.data = std::shared_ptr<uint8_t>(
+      static_cast<uint8_t*>(::operator new(bytes, kAlignment)),
+      [](uint8_t* memory) { ::operator delete(memory, kAlignment); });
+  return tensor;
+}
+
+}  // namespace paceline

@@ -1,0 +1,74 @@
+// The walk of a job: its batches, in order, with their sizes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/model/job_spec.h"
+
+namespace paceline {
+
+enum class BatchPhase : uint8_t { kTrain = 1, kEvaluate = 2 };
+
+// One batch, as every frame header of it says.
+struct BatchInfo {
+  int64_t ordinal = 0;  // counts the batches of an attempt, both phases
+  BatchPhase phase = BatchPhase::kTrain;
+  int64_t step = 0;  // optimizer updates done before this batch
+  int32_t micro_batches = 1;
+  int64_t samples = 0;  // of the whole batch; the divisor
+  bool final_batch = false;  // none follows
+
+  friend bool operator==(const BatchInfo&, const BatchInfo&) = default;
+};
+
+// A batch and which samples it takes: positions [first, first + samples) of
+// the epoch's order (training) or of the test set.
+struct WalkBatch {
+  BatchInfo info;
+  int64_t epoch = 0;
+  int64_t first = 0;
+};
+
+// All batches of a job over a data set of that size: epochs with a last,
+// shorter batch; after every `evaluate_every` epochs and after the last step
+// the test set.  Ends after total_steps().  Thread-compatible.
+class BatchWalk {
+ public:
+  // train_samples > 0, test_samples >= 0 (0: no evaluation).
+  BatchWalk(const TrainSpec& train, int64_t train_samples,
+            int64_t test_samples);
+
+  // The next batch; nothing after the final one.
+  std::optional<WalkBatch> Next();
+
+  int64_t total_steps() const { return total_steps_; }
+
+ private:
+  bool EvaluationIsDue() const;
+  WalkBatch TrainingBatch();
+  WalkBatch EvaluationBatch();
+
+  const TrainSpec train_;
+  const int64_t train_samples_;
+  const int64_t test_samples_;
+  const int64_t steps_per_epoch_;
+  const int64_t total_steps_;
+
+  int64_t ordinal_ = 0;
+  int64_t step_ = 0;
+  // Where the running evaluation stands; -1: none is running.
+  int64_t evaluated_ = -1;
+};
+
+// Samples of micro-batch i of a batch: all have micro_batch samples but the
+// last, which has the rest.
+int64_t MicroBatchSamples(const BatchInfo& batch, int64_t micro_batch_size,
+                          int micro_batch);
+
+// The epoch's order: a permutation of [0, samples) drawn from (seed, epoch) by
+// Fisher and Yates over SplitMix64.  O(samples).
+std::vector<int32_t> SampleOrder(int64_t seed, int64_t epoch, int64_t samples);
+
+}  // namespace paceline

@@ -1,0 +1,62 @@
+// A model as a chain of layers, described without LibTorch: what the
+// coordinator and the client know of it, and what worker/torch builds from.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/base/tensor.h"
+#include "core/model/job_spec.h"
+
+namespace paceline {
+
+// One operation inside a layer.  Which of `sizes` mean what is written at the
+// builder in core/model (e.g. conv2d: in, out, kernel, stride, padding).
+struct Operation {
+  std::string kind;  // linear, conv2d, relu, max_pool2d, layer_norm, ...
+  std::string name;  // prefix of its parameters, "" when it has none
+  std::vector<int64_t> sizes;
+  double probability = 0;  // dropout only
+};
+
+struct Parameter {
+  std::string name;  // as timm or torchvision write it: "blocks.0.attn.qkv.weight"
+  Shape shape;       // float32
+  bool trainable = true;  // false: a buffer
+};
+
+// The smallest piece the planner may place: one tensor in, one tensor out.
+struct Layer {
+  std::string name;  // unique in the model, for people
+  std::vector<Operation> operations;
+  std::vector<Parameter> parameters;  // in the order of the step gate's norms
+  Shape output;                       // of one sample, without the batch
+  double forward_flops = 0;           // a sample; a multiply-add counts 2
+  int64_t parameter_bytes = 0;
+  int64_t output_bytes = 0;      // a sample
+  int64_t activation_bytes = 0;  // a sample, kept for backward
+};
+
+struct ModelDescription {
+  std::string name;
+  Shape input;  // of one sample
+  int32_t classes = 0;
+  std::vector<Layer> layers;
+};
+
+// Describes `spec.name` for samples of shape `input`.  Same arguments, same
+// description on every machine.
+//
+// Errors:
+//   InvalidArgument  unknown name, or sizes that do not fit the input; says
+//                    which
+absl::StatusOr<ModelDescription> DescribeModel(const ModelSpec& spec,
+                                               const Shape& input,
+                                               int32_t classes);
+
+// All names that DescribeModel knows, sorted.
+std::vector<std::string> ModelNames();
+
+}  // namespace paceline

@@ -1,0 +1,97 @@
+// What a user asks for, as the logic sees it: the struct behind the YAML job
+// file and paceline.v1.JobSpec, with every default filled in.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/tensor.h"
+
+namespace paceline {
+
+struct ModelSpec {
+  std::string name;
+  std::vector<int32_t> hidden = {256, 128};  // mlp
+  int32_t depth = 4;                         // vit
+  int32_t width = 64;                        // vit
+  int32_t heads = 4;                         // vit
+  int32_t patch = 7;                         // vit, pixels
+  double dropout = 0;                        // in [0, 1)
+};
+
+struct DataSpec {
+  std::string name;
+  std::string path;  // empty: the data set's own place, if it has one
+  int64_t train_samples = 4096;  // synthetic
+  int64_t test_samples = 1024;   // synthetic
+  Shape shape = {1, 28, 28};
+  int32_t classes = 10;
+  int32_t prefetch_threads = 1;
+};
+
+struct OptimizerSpec {
+  std::string name = "sgd";  // sgd, adamw
+  double momentum = 0;
+  double weight_decay = 0;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+};
+
+struct LearningRateSpec {
+  double base = 0.01;
+  std::string schedule = "constant";  // constant, cosine, step
+  int64_t warmup_steps = 0;
+  double minimum = 0;
+  int64_t step_every = 1000;
+  double gamma = 0.1;
+};
+
+struct TrainSpec {
+  int64_t epochs = 1;
+  int64_t steps = 0;  // 0: epochs decide
+  int64_t batch = 64;
+  int64_t micro_batch = 16;
+  int64_t seed = 1;
+  OptimizerSpec optimizer;
+  LearningRateSpec learning_rate;
+  double clip_norm = 0;        // 0: none
+  int64_t evaluate_every = 1;  // epochs; 0: only at the end
+};
+
+struct PipelineSpec {
+  int32_t stages = 1;
+  std::string schedule = "1f1b";  // gpipe, 1f1b
+  std::vector<int32_t> cuts;      // first layers of stages 1, 2, ...
+};
+
+struct JobSpec {
+  std::string name;
+  ModelSpec model;
+  DataSpec data;
+  TrainSpec train;
+  PipelineSpec pipeline;
+  int32_t threads = 1;
+  std::string cpu_capability = "auto";  // auto, default, avx2, avx512
+};
+
+// One thing wrong with a spec.
+struct SpecProblem {
+  std::string path;  // "train.learning_rate.base"; empty: the whole file
+  std::string why;   // what is wrong and what would be right
+};
+
+// Everything that is wrong with `spec`, in the order of its fields; empty when
+// it may run.  Looks at values only: whether files exist and workers have
+// room is found out where they are.  Includes unknown model, data set,
+// optimizer or schedule (with "did you mean"), ranges, cuts that do not
+// ascend, and more stages than the model has layers.
+std::vector<SpecProblem> CheckJobSpec(const JobSpec& spec);
+
+// The name among `known` that `word` was probably meant to be, or empty:
+// Levenshtein distance at most a third of the longer word, at least 1.
+std::string DidYouMean(const std::string& word,
+                       const std::vector<std::string>& known);
+
+}  // namespace paceline

@@ -1,0 +1,56 @@
+// One event, one line: a sentence, then key=value pairs.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace paceline {
+
+enum class LogLevel : uint8_t { kDebug, kInfo, kWarn, kError };
+
+struct LogField {
+  absl::string_view key;
+  std::string value;
+
+  LogField(absl::string_view k, const absl::AlphaNum& v)
+      : key(k), value(v.data(), v.size()) {}
+};
+
+struct LogOptions {
+  std::string program;  // "paceline-worker"
+  LogLevel level = LogLevel::kInfo;
+};
+
+// Called once by main, before any thread.  Lines go to stderr.
+void StartLogging(const LogOptions& options);
+
+// Thread-safe; a line is whole even when threads log at once.
+//   Log(LogLevel::kInfo, "worker attached", {{"worker", 3}, {"name", name}});
+// gives: "... info worker attached worker=3 name=pi-2".  A value with blanks
+// is quoted; line breaks are escaped.
+void Log(LogLevel level, absl::string_view sentence,
+         absl::Span<const LogField> fields = {});
+
+// As Log, from an initializer list.
+inline void Log(LogLevel level, absl::string_view sentence,
+                std::initializer_list<LogField> fields) {
+  Log(level, sentence, absl::MakeConstSpan(fields.begin(), fields.size()));
+}
+
+// Also hands every line of level info and above to `sink` (level, text after
+// the level).  The sink must be quick and must not log.  Null ends it.
+// Thread-safe; returns after any running call of the old sink.
+using LogSink = std::function<void(LogLevel, const std::string&)>;
+void SetLogSink(LogSink sink);
+
+// "info"; and back: false when there is no such level.
+absl::string_view LogLevelName(LogLevel level);
+bool ParseLogLevel(absl::string_view name, LogLevel* level);
+
+}  // namespace paceline

@@ -1,0 +1,74 @@
+// Prometheus metrics without Prometheus in the header.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace paceline {
+
+// Label values of one series, in the order of the family's label names.
+using LabelValues = std::vector<std::string>;
+
+// Thread-safe handles; all cheap to copy, valid as long as the registry.
+class Counter {
+ public:
+  void Add(double amount = 1) const;
+
+ private:
+  friend class MetricsRegistry;
+  void* impl_ = nullptr;
+};
+class Gauge {
+ public:
+  void Set(double value) const;
+
+ private:
+  friend class MetricsRegistry;
+  void* impl_ = nullptr;
+};
+class Histogram {
+ public:
+  void Observe(double value) const;
+
+ private:
+  friend class MetricsRegistry;
+  void* impl_ = nullptr;
+};
+
+// Thread-safe.  Families are declared once, where the daemon's metrics.h names
+// them; a second declaration of a name is a broken invariant.
+class MetricsRegistry {
+ public:
+  MetricsRegistry();
+  ~MetricsRegistry();
+
+  // Declares a family.
+  void DeclareCounter(const std::string& name, const std::string& help,
+                      std::vector<std::string> labels = {});
+  void DeclareGauge(const std::string& name, const std::string& help,
+                    std::vector<std::string> labels = {});
+  void DeclareHistogram(const std::string& name, const std::string& help,
+                        std::vector<double> buckets,
+                        std::vector<std::string> labels = {});
+
+  // The series of a declared family; made when first asked for.
+  Counter GetCounter(const std::string& name, const LabelValues& labels = {});
+  Gauge GetGauge(const std::string& name, const LabelValues& labels = {});
+  Histogram GetHistogram(const std::string& name,
+                         const LabelValues& labels = {});
+
+  // Drops every series of a family (a job has ended).  Handles of it must not
+  // be used again.
+  void RemoveSeries(const std::string& name);
+
+  // The text exposition format 0.0.4.
+  std::string Text() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace paceline

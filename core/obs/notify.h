@@ -1,0 +1,12 @@
+// sd_notify(3): tells systemd that the daemon is ready or stopping.
+#pragma once
+
+#include "absl/strings/string_view.h"
+
+namespace paceline {
+
+// Sends `state` ("READY=1", "STOPPING=1", "STATUS=...") to $NOTIFY_SOCKET.
+// Nothing happens without it, or when nobody listens.
+void NotifySupervisor(absl::string_view state);
+
+}  // namespace paceline

@@ -1,0 +1,47 @@
+// Optimizers as elementwise code over spans: + - * / sqrt only, one rounding
+// an operation (-ffp-contract=off), so that every CPU gets the same bytes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "core/model/job_spec.h"
+#include "core/optim/step_gate.h"
+
+namespace paceline {
+
+// How many float32 of state an optimizer keeps per element: sgd 0, or 1 with
+// momentum (the velocity); adamw 2 (first, then second moment).
+int StateSlots(const OptimizerSpec& optimizer);
+
+// One update of one parameter.
+//
+//   parameter  [n] float32, written
+//   gradient   [n] float32: the SUM over the batch; multiplied by
+//              verdict.gradient_scale here and nowhere else
+//   state      StateSlots() spans of [n] float32, written; zeros at first
+//
+// sgd: as torch.optim.SGD (v = momentum * v + g, p -= lr * v; the first step
+// starts from v = 0, which gives torch's v = g).  adamw: Loshchilov and Hutter
+// 2019, Algorithm 2, in torch's order of operations.  The rates come from the
+// verdict.  verdict.skip must be false.
+void ApplyUpdate(const OptimizerSpec& optimizer, const StepVerdict& verdict,
+                 absl::Span<float> parameter, absl::Span<const float> gradient,
+                 absl::Span<const absl::Span<float>> state);
+
+// The rate of the update that takes place after `step` updates (step >= 0).
+// Warm-up is linear: (step + 1) / warmup_steps of the base rate; cosine
+// (Loshchilov and Hutter 2017) and step drops count from its end.
+double LearningRate(const LearningRateSpec& spec, int64_t step,
+                    int64_t total_steps);
+
+// Sum of squares in float64, eight lanes that are added in lane order: the
+// same on every CPU.  NaN or infinity in `values` shows in the result.
+double SquaredNorm(absl::Span<const float> values);
+
+// False when any value is NaN or infinite.
+bool AllFinite(absl::Span<const float> values);
+
+}  // namespace paceline

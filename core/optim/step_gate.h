@@ -1,0 +1,80 @@
+// The step gate (DESIGN 5): a step is applied on all stages or on none.  Every
+// stage reports; with all reports in, the verdict is a pure function of them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/model/job_spec.h"
+
+namespace paceline {
+
+// What a stage found in its summed gradient.
+struct StepReport {
+  int64_t step = 0;  // optimizer updates done before
+  int stage = 0;
+  uint64_t result_hash = 0;  // XXH3-64 of the gradient, in layer order
+  std::vector<double> squared_norms;  // one a parameter, in layer order
+  bool finite = true;
+  int64_t samples = 0;
+
+  friend bool operator==(const StepReport&, const StepReport&) = default;
+};
+
+// What all stages do.  The scalars are computed once and sent along, so that
+// every CPU uses the same bits.
+struct StepVerdict {
+  int64_t step = 0;
+  bool skip = false;
+  std::string why;
+  float gradient_scale = 0;  // clip factor / samples
+  float learning_rate = 0;
+  float bias_correction1 = 1;
+  float bias_correction2_sqrt = 1;
+  double gradient_norm = 0;  // of the mean gradient, before clipping
+
+  friend bool operator==(const StepVerdict&, const StepVerdict&) = default;
+};
+
+// The verdict on one step.  reports: one a stage, sorted by stage.
+// total_steps: for the cosine schedule.
+StepVerdict DecideStep(const TrainSpec& train, int64_t total_steps,
+                       const std::vector<StepReport>& reports);
+
+// Collects the reports at the first stage.  Keeps those of step t and its
+// verdict until a report of t+1 has its verdict too, and answers again when
+// asked.  Thread-compatible.
+class StepGate {
+ public:
+  StepGate(const TrainSpec& train, int64_t total_steps, int stages);
+
+  // Takes a report.  The verdict when this was the last one missing or the
+  // step is already decided; nothing while others are missing.
+  //
+  // Errors (state unchanged):
+  //   InvalidArgument  no such stage, a second and different report, or
+  //                    samples that differ from the other stages'
+  //   Aborted          a step long decided
+  //   FailedPrecondition  a step beyond the next one
+  absl::StatusOr<std::optional<StepVerdict>> Add(const StepReport& report);
+
+  // Stages whose report of the open step is missing.
+  std::vector<int> Missing() const;
+
+ private:
+  const TrainSpec train_;
+  const int64_t total_steps_;
+  const int stages_;
+
+  int64_t open_step_ = 0;
+  std::map<int, StepReport> reports_;       // of open_step_, by stage
+  std::map<int, StepReport> last_reports_;  // of open_step_ - 1
+  std::optional<StepVerdict> last_verdict_;  // of open_step_ - 1
+};
+
+}  // namespace paceline

@@ -1,0 +1,69 @@
+// Which layers form which stage, and who holds it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/base/ids.h"
+#include "core/model/description.h"
+#include "core/model/job_spec.h"
+
+namespace paceline {
+
+// Layers [first, last) of the model's chain.
+struct LayerRange {
+  int first = 0;
+  int last = 0;
+
+  friend bool operator==(const LayerRange&, const LayerRange&) = default;
+};
+
+struct StageOfPlan {
+  LayerRange layers;
+  WorkerId worker;
+};
+
+struct Plan {
+  std::vector<StageOfPlan> stages;
+  std::string why;  // for people
+};
+
+// A worker as the planner sees it.
+struct PlannerWorker {
+  WorkerId worker;
+  std::string name;
+  int64_t memory_bytes = 0;  // 0: not known, no bound
+};
+
+// `equal`: stages whose layer counts differ by at most one, the longer ones
+// first.
+// Errors: InvalidArgument  fewer layers than stages, or stages < 1.
+absl::StatusOr<std::vector<LayerRange>> CutEqually(int layers, int stages);
+
+// cuts: first layers of stages 1, 2, ...; ascending, inside (0, layers).
+absl::StatusOr<std::vector<LayerRange>> CutAt(int layers,
+                                              const std::vector<int>& cuts);
+
+// Bytes that a worker needs for `ranges` of a model: parameters, gradients,
+// optimizer state and the activations of the micro-batches in flight.
+// micro_batches_kept: one for each range, from ScheduleBounds.
+int64_t EstimateBytes(const ModelDescription& model, const TrainSpec& train,
+                      const std::vector<LayerRange>& ranges,
+                      const std::vector<int>& micro_batches_kept);
+
+// Places spec.pipeline on `workers` (used in the order given, neighbouring
+// stages together when there are fewer workers than stages; at most one worker
+// a stage).
+//
+// Errors:
+//   InvalidArgument    the spec asks for what no mesh could do
+//   FailedPrecondition no workers
+//   ResourceExhausted  a worker has less memory than its stages need: says
+//                      which, and both numbers
+absl::StatusOr<Plan> MakePlan(const JobSpec& spec,
+                              const ModelDescription& model,
+                              const std::vector<PlannerWorker>& workers);
+
+}  // namespace paceline

@@ -1,0 +1,22 @@
+// Protos to the logic's structs and back.  FromProto fills in the defaults of
+// what is absent and checks what a peer could have made wrong.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "core/model/job_spec.h"
+#include "core/optim/step_gate.h"
+#include "paceline/v1/stage.pb.h"
+#include "paceline/v1/types.pb.h"
+
+namespace paceline {
+
+// Cannot fail: values are checked by CheckJobSpec.
+JobSpec FromProto(const v1::JobSpec& proto);
+v1::JobSpec ToProto(const JobSpec& spec);  // every field set
+
+v1::StepReport ToProto(const StepReport& report);
+absl::StatusOr<StepReport> FromProto(const v1::StepReport& proto);
+v1::StepVerdict ToProto(const StepVerdict& verdict);
+StepVerdict FromProto(const v1::StepVerdict& proto);
+
+}  // namespace paceline

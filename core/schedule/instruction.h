@@ -1,0 +1,46 @@
+// A schedule is data: a list of instructions a worker, which a small
+// interpreter (worker/stage_runner) runs.
+//
+// Text form, as torch.distributed.pipelining writes it: stage, what,
+// micro-batch: "0F1", "2B0", "1RECV_F3", "0STEP".
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace paceline {
+
+enum class Op : uint8_t {
+  kLoad,     // LOAD: the first stage takes a micro-batch from the data
+  kRecvF,    // RECV_F: wait for the activation of a micro-batch
+  kForward,  // F
+  kSendF,    // SEND_F: queue the activation for the next stage
+  kRecvB,    // RECV_B: wait for the gradient of the output
+  kBackward, // B
+  kSendB,    // SEND_B: queue the gradient of the input for the stage before
+  kStep,     // STEP: step gate, then the optimizer; once a batch and stage
+};
+
+struct Instruction {
+  int stage = 0;
+  Op op = Op::kLoad;
+  int micro_batch = 0;  // 0 for kStep
+
+  friend bool operator==(const Instruction&, const Instruction&) = default;
+};
+
+using InstructionList = std::vector<Instruction>;
+
+std::string ToText(const Instruction& instruction);
+// One line, separated by blanks.
+std::string ToText(const InstructionList& instructions);
+
+// Errors: InvalidArgument  names the word that is no instruction.
+absl::StatusOr<Instruction> InstructionFromText(absl::string_view text);
+absl::StatusOr<InstructionList> InstructionsFromText(absl::string_view text);
+
+}  // namespace paceline

@@ -1,0 +1,47 @@
+// The frame of the data plane (proto/paceline/v1/stage.proto, StageFrame):
+// its fields, and its bytes written and read by hand.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "core/base/ids.h"
+#include "core/base/tensor.h"
+#include "core/model/batch.h"
+
+namespace paceline {
+
+// Values are those of paceline.v1.FrameKind.
+enum class FrameKind : uint8_t { kHello = 1, kActivation = 2, kGradient = 3 };
+
+struct TensorMeta {
+  DType dtype = DType::kUnspecified;
+  Shape shape;
+
+  int64_t bytes() const { return NumElements(shape) * ElementBytes(dtype); }
+  friend bool operator==(const TensorMeta&, const TensorMeta&) = default;
+};
+
+struct FrameHeader {
+  Fence fence;
+  FrameKind kind = FrameKind::kActivation;
+  int32_t boundary = 0;
+  int64_t sequence = 0;  // set by the sender of the stream
+  BatchInfo batch;
+  int32_t micro_batch = 0;
+  int32_t route = 0;
+  std::vector<TensorMeta> tensors;  // set from Frame::tensors when encoded
+
+  friend bool operator==(const FrameHeader&, const FrameHeader&) = default;
+};
+
+// A micro-batch on its way.
+struct Frame {
+  FrameHeader header;
+  TensorList tensors;
+};
+
+}  // namespace paceline

@@ -1,0 +1,83 @@
+// What computes: one stage of a model, on LibTorch (worker/torch) or without
+// (worker/fake_engine).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/base/tensor.h"
+#include "core/model/batch.h"
+#include "core/model/description.h"
+#include "core/model/job_spec.h"
+#include "core/optim/step_gate.h"
+#include "core/plan/plan.h"
+
+namespace paceline {
+
+// Sums over the samples of one micro-batch, from the last stage.
+struct LossSums {
+  double loss = 0;  // cross-entropy, summed
+  int64_t correct = 0;
+  int64_t samples = 0;
+};
+
+struct ForwardResult {
+  TensorList output;             // for the next stage; empty on the last
+  std::optional<LossSums> loss;  // on the last stage only
+};
+
+struct NamedTensor {
+  std::string name;
+  Tensor tensor;
+};
+
+// What every engine is made from.
+struct EngineOptions {
+  ModelDescription model;
+  LayerRange layers;  // of this stage
+  TrainSpec train;
+  int stage = 0;
+  int stages = 1;
+};
+
+// Lives on the compute thread: made, used and dropped there.
+//
+// A micro-batch crosses a boundary as two tensors: the activation
+// [micro_batch, ...] float32, and the labels [micro_batch] int64, which travel
+// untouched to the last stage.  A gradient is one tensor, of the activation's
+// shape.
+class StageEngine {
+ public:
+  virtual ~StageEngine() = default;
+
+  // Runs the layers over `input`; in training keeps what backward needs until
+  // Backward() of the same micro-batch.
+  // Errors: InvalidArgument  input of the wrong count, dtype or shape
+  virtual absl::StatusOr<ForwardResult> Forward(const BatchInfo& batch,
+                                                int micro_batch,
+                                                TensorList input) = 0;
+
+  // Adds the gradient of a micro-batch to the sum of the step.
+  //   output_gradient  d(sum of losses)/d(output); empty on the last stage
+  // Returns d(sum of losses)/d(input); empty on the first stage.
+  // Errors: InvalidArgument  wrong shape; FailedPrecondition  no forward kept
+  virtual absl::StatusOr<TensorList> Backward(const BatchInfo& batch,
+                                              int micro_batch,
+                                              TensorList output_gradient) = 0;
+
+  // What the gate wants to know of the summed gradient of `batch`.
+  virtual absl::StatusOr<StepReport> Report(const BatchInfo& batch) = 0;
+
+  // Applies (or skips) the update; clears the sum.
+  virtual absl::Status Apply(const StepVerdict& verdict) = 0;
+
+  // Parameters and buffers as they are now, in layer order.  The memory is
+  // the engine's own and changes with the next Apply().
+  virtual absl::StatusOr<std::vector<NamedTensor>> Weights() = 0;
+};
+
+}  // namespace paceline
