@@ -17,6 +17,15 @@ int64_t NumElements(absl::Span<const int64_t> shape) {
   return count;
 }
 
+int64_t TensorBytes(DType dtype, absl::Span<const int64_t> shape) {
+  const int64_t count = NumElements(shape);
+  int64_t bytes = 0;
+  if (count < 0 || __builtin_mul_overflow(count, ElementBytes(dtype), &bytes)) {
+    return -1;
+  }
+  return bytes;
+}
+
 Tensor Tensor::Allocate(DType dtype, Shape shape) {
   constexpr std::align_val_t kAlignment{64};
   Tensor tensor{dtype, std::move(shape), nullptr};

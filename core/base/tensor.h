@@ -17,6 +17,9 @@ using Shape = std::vector<int64_t>;
 // dimension is negative.
 int64_t NumElements(absl::Span<const int64_t> shape);
 
+// Bytes of a tensor; -1 when they overflow int64 or a dimension is negative.
+int64_t TensorBytes(DType dtype, absl::Span<const int64_t> shape);
+
 // Row-major and contiguous.  A value type: copies share the memory, which
 // nobody may write once the tensor was handed on.
 struct Tensor {
@@ -27,7 +30,7 @@ struct Tensor {
   // the last one frees it.
   std::shared_ptr<uint8_t> data;
 
-  int64_t bytes() const { return NumElements(shape) * ElementBytes(dtype); }
+  int64_t bytes() const { return TensorBytes(dtype, shape); }
 
   // Memory aligned to 64 bytes, not initialised.
   static Tensor Allocate(DType dtype, Shape shape);

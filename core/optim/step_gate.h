@@ -18,7 +18,7 @@ namespace paceline {
 struct StepReport {
   int64_t step = 0;  // optimizer updates done before
   int stage = 0;
-  uint64_t result_hash = 0;  // XXH3-64 of the gradient, in layer order
+  uint64_t result_hash = 0;           // XXH3-64 of the gradient, in layer order
   std::vector<double> squared_norms;  // one a parameter, in layer order
   bool finite = true;
   int64_t samples = 0;
@@ -36,13 +36,18 @@ struct StepVerdict {
   float learning_rate = 0;
   float bias_correction1 = 1;
   float bias_correction2_sqrt = 1;
-  double gradient_norm = 0;  // of the mean gradient, before clipping
+  double gradient_norm = 0;  // of the mean gradient before clipping; skip: 0
 
   friend bool operator==(const StepVerdict&, const StepVerdict&) = default;
 };
 
-// The verdict on one step.  reports: one a stage, sorted by stage.
-// total_steps: for the cosine schedule.
+// The verdict on one step.  reports: one a stage, sorted by stage, of the same
+// step and samples.  total_steps: for the cosine schedule.
+//
+// Skips when a stage's gradient is not finite (the why names the stages) or
+// when there are no samples.  Clipping is by the norm of the mean gradient over
+// all stages: factor min(1, clip_norm / (norm + 1e-6)), as torch's
+// clip_grad_norm_; sums run in stage, then parameter order, in float64.
 StepVerdict DecideStep(const TrainSpec& train, int64_t total_steps,
                        const std::vector<StepReport>& reports);
 
@@ -67,13 +72,17 @@ class StepGate {
   std::vector<int> Missing() const;
 
  private:
+  absl::StatusOr<std::optional<StepVerdict>> AddToOpenStep(
+      const StepReport& report);
+
+  // Constant after construction.
   const TrainSpec train_;
   const int64_t total_steps_;
   const int stages_;
 
   int64_t open_step_ = 0;
-  std::map<int, StepReport> reports_;       // of open_step_, by stage
-  std::map<int, StepReport> last_reports_;  // of open_step_ - 1
+  std::map<int, StepReport> reports_;        // of open_step_, by stage
+  std::map<int, StepReport> last_reports_;   // of open_step_ - 1
   std::optional<StepVerdict> last_verdict_;  // of open_step_ - 1
 };
 

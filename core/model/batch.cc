@@ -1,0 +1,113 @@
+#include "core/model/batch.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/check.h"
+#include "core/base/random.h"
+
+namespace paceline {
+namespace {
+
+// Keeps the shuffle's stream apart from others drawn from (seed, small number).
+constexpr uint64_t kOrderStream = 0x6f72646572;  // "order"
+
+int64_t CeilDivide(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+
+int64_t TotalSteps(const TrainSpec& train, int64_t steps_per_epoch) {
+  if (train.steps > 0) return train.steps;
+  int64_t steps = 0;
+  return __builtin_mul_overflow(train.epochs, steps_per_epoch, &steps)
+             ? std::numeric_limits<int64_t>::max()
+             : steps;
+}
+
+int32_t MicroBatches(int64_t samples, int64_t micro_batch_size) {
+  return static_cast<int32_t>(CeilDivide(samples, micro_batch_size));
+}
+
+}  // namespace
+
+BatchWalk::BatchWalk(const TrainSpec& train, int64_t train_samples,
+                     int64_t test_samples)
+    : train_(train),
+      train_samples_(train_samples),
+      test_samples_(test_samples),
+      steps_per_epoch_(CeilDivide(train_samples, train.batch)),
+      total_steps_(TotalSteps(train, steps_per_epoch_)) {
+  PACELINE_CHECK(train_samples > 0 && test_samples >= 0,
+                 absl::StrCat("train_samples=", train_samples,
+                              " test_samples=", test_samples));
+}
+
+std::optional<WalkBatch> BatchWalk::Next() {
+  if (evaluated_ >= 0) return EvaluationBatch();
+  if (step_ >= total_steps_) return std::nullopt;
+  return TrainingBatch();
+}
+
+bool BatchWalk::EvaluationIsDue() const {
+  if (test_samples_ == 0) return false;
+  if (step_ == total_steps_) return true;
+  return train_.evaluate_every > 0 && step_ % steps_per_epoch_ == 0 &&
+         step_ / steps_per_epoch_ % train_.evaluate_every == 0;
+}
+
+WalkBatch BatchWalk::TrainingBatch() {
+  WalkBatch batch;
+  batch.epoch = step_ / steps_per_epoch_;
+  batch.first = step_ % steps_per_epoch_ * train_.batch;
+  BatchInfo& info = batch.info;
+  info.ordinal = ordinal_++;
+  info.phase = BatchPhase::kTrain;
+  info.step = step_++;
+  info.samples = std::min(train_.batch, train_samples_ - batch.first);
+  info.micro_batches = MicroBatches(info.samples, train_.micro_batch);
+  if (EvaluationIsDue()) evaluated_ = 0;
+  info.final_batch = step_ == total_steps_ && evaluated_ < 0;
+  return batch;
+}
+
+WalkBatch BatchWalk::EvaluationBatch() {
+  WalkBatch batch;
+  batch.epoch = (step_ - 1) / steps_per_epoch_;
+  batch.first = evaluated_;
+  BatchInfo& info = batch.info;
+  info.ordinal = ordinal_++;
+  info.phase = BatchPhase::kEvaluate;
+  info.step = step_;
+  info.samples = std::min(train_.batch, test_samples_ - evaluated_);
+  info.micro_batches = MicroBatches(info.samples, train_.micro_batch);
+  evaluated_ += info.samples;
+  const bool last_of_evaluation = evaluated_ == test_samples_;
+  if (last_of_evaluation) evaluated_ = -1;
+  info.final_batch = last_of_evaluation && step_ == total_steps_;
+  return batch;
+}
+
+int64_t MicroBatchSamples(const BatchInfo& batch, int64_t micro_batch_size,
+                          int micro_batch) {
+  PACELINE_CHECK(
+      micro_batch >= 0 && micro_batch < batch.micro_batches,
+      absl::StrCat("micro_batch=", micro_batch, " of=", batch.micro_batches));
+  return std::min(micro_batch_size,
+                  batch.samples - micro_batch * micro_batch_size);
+}
+
+std::vector<int32_t> SampleOrder(int64_t seed, int64_t epoch, int64_t samples) {
+  PACELINE_CHECK(samples >= 0 && samples <= std::numeric_limits<int32_t>::max(),
+                 absl::StrCat("samples=", samples));
+  std::vector<int32_t> order(samples);
+  std::iota(order.begin(), order.end(), 0);
+  SplitMix64 random(MixSeed({kOrderStream, static_cast<uint64_t>(seed),
+                             static_cast<uint64_t>(epoch)}));
+  for (int64_t i = samples - 1; i > 0; --i) {
+    std::swap(order[i], order[random.Below(i + 1)]);
+  }
+  return order;
+}
+
+}  // namespace paceline

@@ -1,0 +1,180 @@
+#include "core/optim/optimizer.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <numbers>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/check.h"
+
+// This file is compiled with -O3 -fno-math-errno (CMakeLists.txt) so that its
+// loops become SIMD.  Each of + - * / sqrt rounds correctly there as well, and
+// nothing may be reassociated or fused, so the bytes stay those of plain
+// scalar code.
+
+namespace paceline {
+namespace {
+
+constexpr int kLanes = 8;
+
+// With weight decay and momentum known at compile time: a term that is not
+// asked for must not be added as 0 * x, which is NaN for an infinite x.
+template <bool kDecay, bool kMomentum>
+void Sgd(float rate, float scale, float decay, float momentum, size_t n,
+         float* __restrict parameter, const float* __restrict gradient,
+         float* __restrict velocity) {
+  for (size_t i = 0; i < n; ++i) {
+    float update = gradient[i] * scale;
+    if constexpr (kDecay) update = update + decay * parameter[i];
+    if constexpr (kMomentum) {
+      velocity[i] = momentum * velocity[i] + update;
+      update = velocity[i];
+    }
+    parameter[i] = parameter[i] - rate * update;
+  }
+}
+
+void ApplySgd(const OptimizerSpec& optimizer, const StepVerdict& verdict,
+              absl::Span<float> parameter, absl::Span<const float> gradient,
+              float* velocity) {
+  const bool decays = optimizer.weight_decay != 0;
+  const bool has_momentum = velocity != nullptr;
+  const auto update =
+      decays ? (has_momentum ? Sgd<true, true> : Sgd<true, false>)
+             : (has_momentum ? Sgd<false, true> : Sgd<false, false>);
+  update(verdict.learning_rate, verdict.gradient_scale,
+         static_cast<float>(optimizer.weight_decay),
+         static_cast<float>(optimizer.momentum), parameter.size(),
+         parameter.data(), gradient.data(), velocity);
+}
+
+// The factors of AdamW, each computed in float64 and rounded once.
+struct AdamWScalars {
+  float scale;
+  float keep;  // what decoupled weight decay leaves of a parameter
+  float beta1;
+  float one_minus_beta1;
+  float beta2;
+  float one_minus_beta2;
+  float bias_correction2_sqrt;
+  float epsilon;
+  float step_size;  // rate / bias_correction1
+};
+
+AdamWScalars ScalarsOf(const OptimizerSpec& optimizer,
+                       const StepVerdict& verdict) {
+  const double rate = verdict.learning_rate;
+  return {.scale = verdict.gradient_scale,
+          .keep = static_cast<float>(1 - rate * optimizer.weight_decay),
+          .beta1 = static_cast<float>(optimizer.beta1),
+          .one_minus_beta1 = static_cast<float>(1 - optimizer.beta1),
+          .beta2 = static_cast<float>(optimizer.beta2),
+          .one_minus_beta2 = static_cast<float>(1 - optimizer.beta2),
+          .bias_correction2_sqrt = verdict.bias_correction2_sqrt,
+          .epsilon = static_cast<float>(optimizer.epsilon),
+          .step_size = static_cast<float>(rate / verdict.bias_correction1)};
+}
+
+void AdamW(const AdamWScalars& s, size_t n, float* __restrict parameter,
+           const float* __restrict gradient, float* __restrict first,
+           float* __restrict second) {
+  const AdamWScalars c = s;  // a local copy: nothing below can alias it
+  for (size_t i = 0; i < n; ++i) {
+    const float g = gradient[i] * c.scale;
+    const float kept = parameter[i] * c.keep;
+    const float m = first[i] * c.beta1 + g * c.one_minus_beta1;
+    const float v = second[i] * c.beta2 + c.one_minus_beta2 * g * g;
+    const float denominator =
+        std::sqrt(v) / c.bias_correction2_sqrt + c.epsilon;
+    first[i] = m;
+    second[i] = v;
+    parameter[i] = kept - c.step_size * m / denominator;
+  }
+}
+
+}  // namespace
+
+int StateSlots(const OptimizerSpec& optimizer) {
+  if (optimizer.name == "adamw") return 2;
+  return optimizer.momentum != 0 ? 1 : 0;
+}
+
+void ApplyUpdate(const OptimizerSpec& optimizer, const StepVerdict& verdict,
+                 absl::Span<float> parameter, absl::Span<const float> gradient,
+                 absl::Span<const absl::Span<float>> state) {
+  PACELINE_CHECK(!verdict.skip, verdict.why);
+  PACELINE_CHECK(gradient.size() == parameter.size(),
+                 absl::StrCat("gradient=", gradient.size(),
+                              " parameter=", parameter.size()));
+  PACELINE_CHECK(
+      static_cast<int>(state.size()) == StateSlots(optimizer),
+      absl::StrCat("state=", state.size(), " need=", StateSlots(optimizer)));
+  for (const absl::Span<float> slot : state) {
+    PACELINE_CHECK(
+        slot.size() == parameter.size(),
+        absl::StrCat("slot=", slot.size(), " parameter=", parameter.size()));
+  }
+
+  if (optimizer.name == "adamw") {
+    AdamW(ScalarsOf(optimizer, verdict), parameter.size(), parameter.data(),
+          gradient.data(), state[0].data(), state[1].data());
+    return;
+  }
+  PACELINE_CHECK(optimizer.name == "sgd", optimizer.name);
+  ApplySgd(optimizer, verdict, parameter, gradient,
+           state.empty() ? nullptr : state[0].data());
+}
+
+double LearningRate(const LearningRateSpec& spec, int64_t step,
+                    int64_t total_steps) {
+  if (step < spec.warmup_steps) {
+    return spec.base * static_cast<double>(step + 1) /
+           static_cast<double>(spec.warmup_steps);
+  }
+  const int64_t since_warmup = step - spec.warmup_steps;
+  if (spec.schedule == "cosine") {
+    const int64_t span = std::max<int64_t>(total_steps - spec.warmup_steps, 1);
+    const double progress = static_cast<double>(std::min(since_warmup, span)) /
+                            static_cast<double>(span);
+    return spec.minimum + (spec.base - spec.minimum) * 0.5 *
+                              (1 + std::cos(std::numbers::pi * progress));
+  }
+  if (spec.schedule == "step") {
+    const int64_t drops = since_warmup / std::max<int64_t>(spec.step_every, 1);
+    return spec.base * std::pow(spec.gamma, static_cast<double>(drops));
+  }
+  PACELINE_CHECK(spec.schedule == "constant", spec.schedule);
+  return spec.base;
+}
+
+double SquaredNorm(absl::Span<const float> values) {
+  double lanes[kLanes] = {};
+  const size_t whole = values.size() - values.size() % kLanes;
+  for (size_t i = 0; i < whole; i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const double value = values[i + lane];
+      lanes[lane] += value * value;
+    }
+  }
+  for (size_t i = whole; i < values.size(); ++i) {
+    const double value = values[i];
+    lanes[i - whole] += value * value;
+  }
+  double sum = 0;
+  for (const double lane : lanes) sum += lane;
+  return sum;
+}
+
+bool AllFinite(absl::Span<const float> values) {
+  // An exponent of all ones is infinity or NaN.  Counted, not returned early:
+  // the loop stays free of branches.
+  constexpr uint32_t kExponent = 0x7f800000u;
+  uint32_t found = 0;
+  for (const float value : values) {
+    found |= (std::bit_cast<uint32_t>(value) & kExponent) == kExponent;
+  }
+  return found == 0;
+}
+
+}  // namespace paceline

@@ -1,0 +1,177 @@
+#include "core/optim/step_gate.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/base/check.h"
+#include "core/optim/optimizer.h"
+
+namespace paceline {
+namespace {
+
+// Keeps the division of clip_norm by the norm defined at zero; the value of
+// torch.nn.utils.clip_grad_norm_.
+constexpr double kClipEpsilon = 1e-6;
+
+// Bit for bit.  `==` would call a repeated report with a NaN norm a new one.
+bool SameReport(const StepReport& a, const StepReport& b) {
+  return a.step == b.step && a.stage == b.stage &&
+         a.result_hash == b.result_hash && a.finite == b.finite &&
+         a.samples == b.samples &&
+         std::equal(a.squared_norms.begin(), a.squared_norms.end(),
+                    b.squared_norms.begin(), b.squared_norms.end(),
+                    [](double x, double y) {
+                      return std::bit_cast<uint64_t>(x) ==
+                             std::bit_cast<uint64_t>(y);
+                    });
+}
+
+bool IsFinite(const StepReport& report) {
+  return report.finite &&
+         std::all_of(report.squared_norms.begin(), report.squared_norms.end(),
+                     [](double norm) { return std::isfinite(norm); });
+}
+
+StepVerdict Skip(int64_t step, std::string why) {
+  StepVerdict verdict;
+  verdict.step = step;
+  verdict.skip = true;
+  verdict.why = std::move(why);
+  return verdict;
+}
+
+// 1 - beta^updates.
+double BiasCorrection(double beta, int64_t updates) {
+  return 1 - std::pow(beta, static_cast<double>(updates));
+}
+
+absl::Status CheckRepeat(const StepReport& report, const StepReport& known) {
+  if (SameReport(report, known)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "stage ", report.stage, " reported step ", report.step,
+      " twice and differently: gradient hash ",
+      absl::Hex(known.result_hash, absl::kZeroPad16), " first, then ",
+      absl::Hex(report.result_hash, absl::kZeroPad16)));
+}
+
+}  // namespace
+
+StepVerdict DecideStep(const TrainSpec& train, int64_t total_steps,
+                       const std::vector<StepReport>& reports) {
+  PACELINE_CHECK(!reports.empty(), "a step needs a report of every stage");
+  const int64_t step = reports[0].step;
+  const int64_t samples = reports[0].samples;
+  if (samples <= 0) {
+    return Skip(step, absl::StrCat("skipped: ", samples, " samples"));
+  }
+  std::vector<int> bad_stages;
+  double squared_norm = 0;
+  for (const StepReport& report : reports) {
+    if (!IsFinite(report)) bad_stages.push_back(report.stage);
+    for (const double norm : report.squared_norms) squared_norm += norm;
+  }
+  if (!bad_stages.empty()) {
+    return Skip(step, absl::StrCat("skipped: NaN or infinity in the gradient "
+                                   "of stage ",
+                                   absl::StrJoin(bad_stages, ", ")));
+  }
+
+  const double norm = std::sqrt(squared_norm) / static_cast<double>(samples);
+  if (!std::isfinite(norm)) {
+    return Skip(step, "skipped: the norm of all stages' gradients overflows");
+  }
+  StepVerdict verdict;
+  verdict.step = step;
+  verdict.gradient_norm = norm;
+  double clip_factor = 1;
+  if (train.clip_norm > 0) {
+    clip_factor = std::min(1.0, train.clip_norm / (norm + kClipEpsilon));
+  }
+  verdict.why = clip_factor < 1 ? absl::StrCat("clipped: norm ", norm,
+                                               " above ", train.clip_norm)
+                                : absl::StrCat("applied: norm ", norm);
+  verdict.gradient_scale =
+      static_cast<float>(clip_factor / static_cast<double>(samples));
+  verdict.learning_rate =
+      static_cast<float>(LearningRate(train.learning_rate, step, total_steps));
+  if (train.optimizer.name == "adamw") {
+    verdict.bias_correction1 =
+        static_cast<float>(BiasCorrection(train.optimizer.beta1, step + 1));
+    verdict.bias_correction2_sqrt = static_cast<float>(
+        std::sqrt(BiasCorrection(train.optimizer.beta2, step + 1)));
+  }
+  return verdict;
+}
+
+StepGate::StepGate(const TrainSpec& train, int64_t total_steps, int stages)
+    : train_(train), total_steps_(total_steps), stages_(stages) {
+  PACELINE_CHECK(stages > 0, absl::StrCat("stages=", stages));
+}
+
+absl::StatusOr<std::optional<StepVerdict>> StepGate::Add(
+    const StepReport& report) {
+  if (report.stage < 0 || report.stage >= stages_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("no stage ", report.stage, ": the job has ", stages_));
+  }
+  if (report.step < open_step_ - 1 || report.step < 0) {
+    return absl::AbortedError(absl::StrCat("step ", report.step,
+                                           " was decided long ago: step ",
+                                           open_step_, " is open"));
+  }
+  if (report.step > open_step_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("step ", report.step, " is beyond step ", open_step_,
+                     ", which waits for the reports of stages ",
+                     absl::StrJoin(Missing(), ", ")));
+  }
+  if (report.step == open_step_ - 1) {
+    const absl::Status same =
+        CheckRepeat(report, last_reports_.at(report.stage));
+    if (!same.ok()) return same;
+    return last_verdict_;
+  }
+  return AddToOpenStep(report);
+}
+
+absl::StatusOr<std::optional<StepVerdict>> StepGate::AddToOpenStep(
+    const StepReport& report) {
+  if (const auto known = reports_.find(report.stage); known != reports_.end()) {
+    const absl::Status same = CheckRepeat(report, known->second);
+    if (!same.ok()) return same;
+    return std::optional<StepVerdict>();
+  }
+  if (!reports_.empty() && reports_.begin()->second.samples != report.samples) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "stage ", report.stage, " counted ", report.samples,
+        " samples in step ", report.step, ", stage ", reports_.begin()->first,
+        " ", reports_.begin()->second.samples));
+  }
+  reports_.emplace(report.stage, report);
+  if (static_cast<int>(reports_.size()) < stages_) {
+    return std::optional<StepVerdict>();
+  }
+
+  std::vector<StepReport> sorted;
+  sorted.reserve(reports_.size());
+  for (const auto& [stage, kept] : reports_) sorted.push_back(kept);
+  last_verdict_ = DecideStep(train_, total_steps_, sorted);
+  last_reports_ = std::move(reports_);
+  reports_.clear();
+  ++open_step_;
+  return last_verdict_;
+}
+
+std::vector<int> StepGate::Missing() const {
+  std::vector<int> missing;
+  for (int stage = 0; stage < stages_; ++stage) {
+    if (!reports_.contains(stage)) missing.push_back(stage);
+  }
+  return missing;
+}
+
+}  // namespace paceline
