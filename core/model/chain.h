@@ -1,0 +1,42 @@
+// Builds a ModelDescription operation by operation, so that a model's file
+// says what it is made of and nothing is counted by hand.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/model/description.h"
+#include "core/model/operation.h"
+
+namespace paceline {
+
+// Thread-compatible.  The first error wins; Build() returns it.
+class Chain {
+ public:
+  Chain(std::string model, Shape input, int32_t classes);
+
+  // Begins the next layer.
+  Chain& Begin(std::string layer);
+
+  // Adds to the layer that was begun last.
+  Chain& Add(Operation operation);
+  Chain& Add(std::string kind) { return Add({std::move(kind), "", {}, 0}); }
+
+  // Adds nothing when probability is 0.
+  Chain& AddDropout(double probability);
+
+  // Of one sample, after everything added so far.
+  const Shape& shape() const { return shape_; }
+
+  // Errors: InvalidArgument  operations that do not fit one another, or a last
+  //                          layer whose output is not [classes].
+  absl::StatusOr<ModelDescription> Build() &&;
+
+ private:
+  ModelDescription model_;
+  Shape shape_;
+  absl::Status status_;
+};
+
+}  // namespace paceline

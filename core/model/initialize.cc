@@ -1,0 +1,98 @@
+#include "core/model/initialize.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/check.h"
+#include "core/base/random.h"
+
+namespace paceline {
+namespace {
+
+constexpr float kEmbeddingDeviation = 0.02f;
+
+void FillUniform(double variance, SplitMix64& random, absl::Span<float> out) {
+  // Uniform in [-b, b] has variance b * b / 3.
+  const float bound = static_cast<float>(std::sqrt(3 * variance));
+  for (float& value : out) value = (2 * random.Unit() - 1) * bound;
+}
+
+void FillNormal(float deviation, SplitMix64& random, absl::Span<float> out) {
+  // A sum of four uniforms has variance 4 / 12; its tails end at 3.5
+  // deviations.
+  const float scale = deviation * std::sqrt(3.0f);
+  for (float& value : out) {
+    float sum = -2;
+    for (int i = 0; i < 4; ++i) sum += random.Unit();
+    value = sum * scale;
+  }
+}
+
+// Inputs that one output of a weight [out, in, ...] sums over.
+double FanIn(const Shape& weight) {
+  return static_cast<double>(NumElements(weight)) / weight[0];
+}
+
+// The same seen from an input; kernels count, as torch.nn.init does.
+double FanOut(const Shape& weight) {
+  return static_cast<double>(NumElements(weight)) / weight[1];
+}
+
+bool Owns(const Operation& operation, const Parameter& parameter) {
+  return !operation.name.empty() &&
+         (parameter.name == operation.name ||
+          absl::StartsWith(parameter.name, operation.name + "."));
+}
+
+void FillWeight(const Layer& layer, size_t operation, const Parameter& weight,
+                SplitMix64& random, absl::Span<float> out) {
+  const bool relu_follows = operation + 1 < layer.operations.size() &&
+                            layer.operations[operation + 1].kind == "relu";
+  if (relu_follows) {
+    FillUniform(2 / FanIn(weight.shape), random, out);
+    return;
+  }
+  const bool three = absl::EndsWith(weight.name, ".qkv.weight");
+  const double fan_out = FanOut(weight.shape) / (three ? 3 : 1);
+  FillUniform(2 / (FanIn(weight.shape) + fan_out), random, out);
+}
+
+void FillParameter(const Layer& layer, size_t operation,
+                   const Parameter& parameter, SplitMix64& random,
+                   absl::Span<float> out) {
+  const std::string& kind = layer.operations[operation].kind;
+  if (kind == "class_token" || kind == "position_embedding") {
+    FillNormal(kEmbeddingDeviation, random, out);
+  } else if (absl::EndsWith(parameter.name, ".bias")) {
+    std::fill(out.begin(), out.end(), 0.0f);
+  } else if (kind == "layer_norm") {
+    std::fill(out.begin(), out.end(), 1.0f);
+  } else {
+    FillWeight(layer, operation, parameter, random, out);
+  }
+}
+
+}  // namespace
+
+void InitializeLayer(const Layer& layer, int64_t seed, int index,
+                     absl::Span<const absl::Span<float>> parameters) {
+  PACELINE_CHECK(parameters.size() == layer.parameters.size(),
+                 absl::StrCat(layer.name, ": got ", parameters.size(),
+                              ", need ", layer.parameters.size()));
+  SplitMix64 random(
+      MixSeed({static_cast<uint64_t>(seed), static_cast<uint64_t>(index)}));
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const Parameter& parameter = layer.parameters[i];
+    const auto owner =
+        std::find_if(layer.operations.begin(), layer.operations.end(),
+                     [&](const Operation& o) { return Owns(o, parameter); });
+    PACELINE_CHECK(owner != layer.operations.end(), parameter.name);
+    FillParameter(layer, owner - layer.operations.begin(), parameter, random,
+                  parameters[i]);
+  }
+}
+
+}  // namespace paceline

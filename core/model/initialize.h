@@ -1,0 +1,25 @@
+// The first values of a model's parameters: drawn from (seed, layer) by our
+// own arithmetic (+ * / sqrt only), so that every cut of the chain, every CPU
+// and every engine starts from the same bytes.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/types/span.h"
+#include "core/model/description.h"
+
+namespace paceline {
+
+// Fills the parameters of layer number `index` of a model.
+//
+//   parameters  one a layer.parameters, same order, of its NumElements floats
+//
+// Weights that a relu follows: uniform, variance 2 / fan_in (He et al. 2015).
+// Other weights: uniform, variance 2 / (fan_in + fan_out) (Glorot and Bengio
+// 2010); queries, keys and values count as three matrices.  Tokens and
+// positions: close to normal (a sum of four uniforms), deviation 0.02, as timm
+// does.  Scales of a layer_norm: 1.  Biases: 0.
+void InitializeLayer(const Layer& layer, int64_t seed, int index,
+                     absl::Span<const absl::Span<float>> parameters);
+
+}  // namespace paceline

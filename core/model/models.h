@@ -1,0 +1,34 @@
+// One function a model, one file each.  For description.cc alone, which has
+// checked the input, the classes and the dropout.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "core/model/description.h"
+
+namespace paceline {
+
+// The largest width, hidden size or head count: two of them multiplied stay
+// far below any overflow.
+constexpr int64_t kLargestSize = 65536;
+
+// Fully connected: flatten, then linear and relu for each of `hidden`, then
+// the classes.  Any input.
+absl::StatusOr<ModelDescription> DescribeMlp(const ModelSpec& spec,
+                                             const Shape& input,
+                                             int32_t classes);
+
+// The convolutional network of the quickstart, after LeCun et al. 1998, for
+// images [channels, height, width] of at least 4 x 4.
+absl::StatusOr<ModelDescription> DescribeLenet(const ModelSpec& spec,
+                                               const Shape& input,
+                                               int32_t classes);
+
+// A vision transformer (Dosovitskiy et al. 2021), pre-norm, with a class
+// token, for images whose height and width `patch` divides.
+absl::StatusOr<ModelDescription> DescribeVit(const ModelSpec& spec,
+                                             const Shape& input,
+                                             int32_t classes);
+
+}  // namespace paceline

@@ -1,0 +1,261 @@
+#include "core/model/operation.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace paceline {
+namespace {
+
+std::string ShapeText(const Shape& shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
+
+absl::Status DoesNotFit(const Operation& operation, const Shape& input) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(operation.kind, operation.name.empty() ? "" : " ",
+                   operation.name, "(", absl::StrJoin(operation.sizes, ", "),
+                   ") does not fit an input of shape ", ShapeText(input)));
+}
+
+std::vector<Parameter> WeightAndBias(const std::string& name, Shape weight,
+                                     int64_t bias) {
+  return {{name + ".weight", std::move(weight)}, {name + ".bias", {bias}}};
+}
+
+OperationFacts SameShape(const Shape& input, double flops_an_element,
+                         int64_t kept_an_element) {
+  const int64_t elements = NumElements(input);
+  return {input, {}, flops_an_element * elements, kept_an_element * elements};
+}
+
+using Examine = absl::StatusOr<OperationFacts> (*)(const Operation&,
+                                                   const Shape&);
+
+absl::StatusOr<OperationFacts> Flatten(const Operation&, const Shape& input) {
+  return OperationFacts{{NumElements(input)}, {}, 0, 0};
+}
+
+absl::StatusOr<OperationFacts> Linear(const Operation& operation,
+                                      const Shape& input) {
+  const int64_t in = operation.sizes[0];
+  const int64_t out = operation.sizes[1];
+  if (input.empty() || input.back() != in) return DoesNotFit(operation, input);
+  OperationFacts facts;
+  facts.output = input;
+  facts.output.back() = out;
+  facts.parameters = WeightAndBias(operation.name, {out, in}, out);
+  facts.flops = 2.0 * NumElements(input) * out;
+  facts.kept_elements = NumElements(facts.output);
+  return facts;
+}
+
+absl::StatusOr<OperationFacts> Elementwise(const Operation&,
+                                           const Shape& input) {
+  return SameShape(input, 1, 1);
+}
+
+// About ten operations an erf.
+absl::StatusOr<OperationFacts> Gelu(const Operation&, const Shape& input) {
+  return SameShape(input, 10, 1);
+}
+
+// The mask and the product.
+absl::StatusOr<OperationFacts> Dropout(const Operation& operation,
+                                       const Shape& input) {
+  return operation.probability > 0 ? SameShape(input, 2, 2)
+                                   : SameShape(input, 0, 0);
+}
+
+// Edge of the output of a window that slides over `input` pixels.
+int64_t Slide(int64_t input, int64_t kernel, int64_t stride, int64_t padding) {
+  const int64_t room = input + 2 * padding - kernel;
+  return room < 0 ? 0 : room / stride + 1;
+}
+
+absl::StatusOr<OperationFacts> Conv2d(const Operation& operation,
+                                      const Shape& input) {
+  const int64_t in = operation.sizes[0];
+  const int64_t out = operation.sizes[1];
+  const int64_t kernel = operation.sizes[2];
+  const int64_t stride = operation.sizes[3];
+  const int64_t padding = operation.sizes[4];
+  if (input.size() != 3 || input[0] != in) return DoesNotFit(operation, input);
+  OperationFacts facts;
+  facts.output = {out, Slide(input[1], kernel, stride, padding),
+                  Slide(input[2], kernel, stride, padding)};
+  if (NumElements(facts.output) < 1) return DoesNotFit(operation, input);
+  facts.parameters =
+      WeightAndBias(operation.name, {out, in, kernel, kernel}, out);
+  facts.flops = 2.0 * in * kernel * kernel * NumElements(facts.output);
+  facts.kept_elements = NumElements(facts.output);
+  return facts;
+}
+
+absl::StatusOr<OperationFacts> MaxPool2d(const Operation& operation,
+                                         const Shape& input) {
+  const int64_t kernel = operation.sizes[0];
+  const int64_t stride = operation.sizes[1];
+  if (input.size() != 3) return DoesNotFit(operation, input);
+  OperationFacts facts;
+  facts.output = {input[0], Slide(input[1], kernel, stride, 0),
+                  Slide(input[2], kernel, stride, 0)};
+  const int64_t elements = NumElements(facts.output);
+  if (elements < 1) return DoesNotFit(operation, input);
+  facts.flops = 1.0 * kernel * kernel * elements;
+  facts.kept_elements = 3 * elements;  // the output and 64-bit indices
+  return facts;
+}
+
+absl::StatusOr<OperationFacts> LayerNorm(const Operation& operation,
+                                         const Shape& input) {
+  const int64_t width = operation.sizes[0];
+  if (input.empty() || input.back() != width) {
+    return DoesNotFit(operation, input);
+  }
+  OperationFacts facts = SameShape(input, 8, 1);
+  facts.parameters = WeightAndBias(operation.name, {width}, width);
+  return facts;
+}
+
+absl::StatusOr<OperationFacts> PatchEmbedding(const Operation& operation,
+                                              const Shape& input) {
+  const int64_t channels = operation.sizes[0];
+  const int64_t width = operation.sizes[1];
+  const int64_t patch = operation.sizes[2];
+  if (input.size() != 3 || input[0] != channels || input[1] % patch != 0 ||
+      input[2] % patch != 0) {
+    return DoesNotFit(operation, input);
+  }
+  OperationFacts facts;
+  facts.output = {(input[1] / patch) * (input[2] / patch), width};
+  facts.parameters =
+      WeightAndBias(operation.name, {width, channels, patch, patch}, width);
+  facts.flops = 2.0 * NumElements(input) * width;
+  facts.kept_elements = NumElements(facts.output);
+  return facts;
+}
+
+absl::StatusOr<OperationFacts> ClassToken(const Operation& operation,
+                                          const Shape& input) {
+  const int64_t width = operation.sizes[0];
+  if (input.size() != 2 || input[1] != width) {
+    return DoesNotFit(operation, input);
+  }
+  OperationFacts facts;
+  facts.output = {input[0] + 1, width};
+  facts.parameters = {{operation.name, {1, 1, width}}};
+  facts.kept_elements = NumElements(facts.output);
+  return facts;
+}
+
+absl::StatusOr<OperationFacts> PositionEmbedding(const Operation& operation,
+                                                 const Shape& input) {
+  const int64_t tokens = operation.sizes[0];
+  const int64_t width = operation.sizes[1];
+  if (input != Shape{tokens, width}) return DoesNotFit(operation, input);
+  OperationFacts facts = SameShape(input, 1, 1);
+  facts.parameters = {{operation.name, {1, tokens, width}}};
+  return facts;
+}
+
+absl::StatusOr<OperationFacts> Attention(const Operation& operation,
+                                         const Shape& input) {
+  const int64_t width = operation.sizes[0];
+  const int64_t heads = operation.sizes[1];
+  if (input.size() != 2 || input[1] != width || width % heads != 0) {
+    return DoesNotFit(operation, input);
+  }
+  const int64_t tokens = input[0];
+  OperationFacts facts;
+  facts.output = input;
+  facts.parameters =
+      WeightAndBias(operation.name + ".qkv", {3 * width, width}, 3 * width);
+  for (Parameter& parameter :
+       WeightAndBias(operation.name + ".proj", {width, width}, width)) {
+    facts.parameters.push_back(std::move(parameter));
+  }
+  // Four projections, then queries times keys and weights times values.
+  facts.flops = 8.0 * tokens * width * width + 4.0 * tokens * tokens * width;
+  // qkv and its three contiguous parts, scores before and after the softmax,
+  // the mixed values and the output.
+  facts.kept_elements = 8 * tokens * width + 2 * heads * tokens * tokens;
+  return facts;
+}
+
+absl::StatusOr<OperationFacts> ResidualBegin(const Operation&,
+                                             const Shape& input) {
+  return SameShape(input, 0, 0);
+}
+
+absl::StatusOr<OperationFacts> TakeToken(const Operation& operation,
+                                         const Shape& input) {
+  if (input.size() != 2 || operation.sizes[0] >= input[0]) {
+    return DoesNotFit(operation, input);
+  }
+  return OperationFacts{{input[1]}, {}, 0, input[1]};
+}
+
+struct Kind {
+  const char* name;
+  size_t sizes;  // how many
+  Examine examine;
+};
+
+constexpr Kind kKinds[] = {
+    {"flatten", 0, Flatten},
+    {"linear", 2, Linear},
+    {"relu", 0, Elementwise},
+    {"gelu", 0, Gelu},
+    {"conv2d", 5, Conv2d},
+    {"max_pool2d", 2, MaxPool2d},
+    {"dropout", 0, Dropout},
+    {"layer_norm", 1, LayerNorm},
+    {"patch_embedding", 3, PatchEmbedding},
+    {"class_token", 1, ClassToken},
+    {"position_embedding", 2, PositionEmbedding},
+    {"attention", 2, Attention},
+    {"residual_begin", 0, ResidualBegin},
+    {"residual_end", 0, Elementwise},
+    {"take_token", 1, TakeToken},
+};
+
+// Padding and an index may be 0; everything else is a size.
+bool SizesArePossible(const Operation& operation) {
+  const size_t positive = operation.kind == "conv2d" ? 4
+                          : operation.kind == "take_token"
+                              ? 0
+                              : operation.sizes.size();
+  for (size_t i = 0; i < operation.sizes.size(); ++i) {
+    if (operation.sizes[i] < (i < positive ? 1 : 0)) return false;
+  }
+  return operation.probability >= 0 && operation.probability < 1;
+}
+
+}  // namespace
+
+absl::StatusOr<OperationFacts> ExamineOperation(const Operation& operation,
+                                                const Shape& input) {
+  const auto kind =
+      std::find_if(std::begin(kKinds), std::end(kKinds),
+                   [&](const Kind& k) { return operation.kind == k.name; });
+  if (kind == std::end(kKinds)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("unknown operation '", operation.kind, "'"));
+  }
+  if (operation.sizes.size() != kind->sizes) {
+    return absl::InvalidArgumentError(absl::StrCat(operation.kind, " takes ",
+                                                   kind->sizes, " sizes, got ",
+                                                   operation.sizes.size()));
+  }
+  if (NumElements(input) < 1 || !SizesArePossible(operation)) {
+    return DoesNotFit(operation, input);
+  }
+  return kind->examine(operation, input);
+}
+
+}  // namespace paceline

@@ -1,0 +1,57 @@
+// The operations that layers are made of: what each takes, gives, owns and
+// costs.  This table is the one interpretation of `Operation`: worker/torch
+// computes exactly what is written here.
+//
+// kind                sizes                           input -> output
+// ------------------  ------------------------------  -----------------------
+// flatten             -                               [...] -> [product]
+// linear              in, out                         [..., in] -> [..., out]
+// relu                -                               same shape
+// gelu                - (the exact one, with erf)     same shape
+// conv2d              in, out, kernel, stride, pad    [in, h, w] -> [out, h',
+// w'] max_pool2d          kernel, stride                  [c, h, w] -> [c, h',
+// w'] dropout             - (`probability`; identity      same shape
+//                        in evaluation)
+// layer_norm          width (epsilon 1e-6)            [..., width], same shape
+// patch_embedding     channels, width, patch          [channels, h, w] ->
+//                                                     [h/patch * w/patch,
+//                                                     width]
+// class_token         width                           [t, width] ->
+//                                                     [1 + t, width]
+// position_embedding  tokens, width                   [tokens, width], same
+// attention           width, heads                    [t, width], same shape
+// residual_begin      - (remembers its input)         same shape
+// residual_end        - (adds what was remembered)    same shape
+// take_token          index                           [t, width] -> [width]
+//
+// Shapes are those of one sample.  Parameters, in this order, are named
+// `name`.weight and `name`.bias; but class_token and position_embedding own
+// one that is called `name`, and attention owns `name`.qkv.weight, .qkv.bias,
+// .proj.weight and .proj.bias.  A residual begins and ends in the same layer,
+// and residuals do not nest.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/base/tensor.h"
+#include "core/model/description.h"
+
+namespace paceline {
+
+struct OperationFacts {
+  Shape output;                       // of one sample
+  std::vector<Parameter> parameters;  // in order
+  double flops = 0;                   // a sample, forward
+  int64_t kept_elements = 0;  // float32 a sample, kept for backward; without
+                              // the input
+};
+
+// Errors:
+//   InvalidArgument  unknown kind, wrong number of sizes, or an input that
+//                    does not fit them
+absl::StatusOr<OperationFacts> ExamineOperation(const Operation& operation,
+                                                const Shape& input);
+
+}  // namespace paceline
