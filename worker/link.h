@@ -32,9 +32,15 @@ class Link {
   // Queues a frame and returns at once; sending overlaps compute.  The frame's
   // tensors must not be written afterwards.  header.fence, sequence and tensors
   // are filled in here.
+  //
+  // Within the schedule's bounds it never waits.  Evaluation has no gate that
+  // keeps a worker from running batches ahead of a slower neighbour: there a
+  // sender far above the bound waits for room.  That cannot deadlock: whoever
+  // is furthest behind is within the bound.
   // Errors:
   //   NotFound           this run has no such boundary
-  //   ResourceExhausted  more frames than the schedule's bound: our bug
+  //   ResourceExhausted  far above the bound between two stages of this
+  //                      worker: our bug
   //   any                the error that ended the run
   virtual absl::Status Send(Frame frame) = 0;
 
@@ -46,6 +52,12 @@ class Link {
   // and returns what its header says of the batch.  The frame stays.
   virtual absl::StatusOr<BatchInfo> AwaitBatch(int32_t boundary,
                                                int64_t ordinal) = 0;
+
+  // Blocks until `frames` more activation frames may be sent over `boundary`
+  // without passing its bound.  Called before a batch, never inside one: a
+  // forward-only schedule has nothing else that keeps a fast stage from
+  // running away from a slow one.  frames <= the boundary's bound.
+  virtual absl::Status AwaitRoom(int32_t boundary, int frames) = 0;
 
   // Ends every present and future wait with `why` (not OK).  The first wins.
   virtual void Cancel(absl::Status why) = 0;

@@ -1,0 +1,27 @@
+// A Link without a network: the workers of a run in one process.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/base/ids.h"
+#include "core/schedule/schedule.h"
+#include "worker/link.h"
+
+namespace paceline {
+
+struct MemoryWiring {
+  std::vector<int> worker_of;  // [stages]: 0..W-1
+  ScheduleBounds bounds;       // [stages - 1] each, used as RpcLink uses them
+  Fence fence{JobId{1}, 1, 1};
+};
+
+// One link a worker, cross-wired: what one sends another receives, the
+// tensors' memory shared.  The links may be destroyed in any order; what is
+// sent to a destroyed one is dropped.
+// Errors: InvalidArgument  bounds that do not fit the stages.
+absl::StatusOr<std::vector<std::unique_ptr<Link>>> MakeMemoryLinks(
+    const MemoryWiring& wiring);
+
+}  // namespace paceline

@@ -1,0 +1,123 @@
+// How a worker's stages reach those of other workers: stage.proto, both sides.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/base/ids.h"
+#include "core/base/tensor.h"
+#include "core/model/job_spec.h"
+#include "core/schedule/schedule.h"
+#include "grpcpp/impl/codegen/service_type.h"
+#include "worker/link.h"
+
+namespace paceline {
+
+struct StageWiring {
+  WorkerId worker;
+  std::string address;  // host:port of the worker's gRPC server
+};
+
+// Everything that the data plane needs to know of a run.
+struct RunWiring {
+  Fence fence;
+  WorkerId self;
+  std::vector<StageWiring> stages;  // of the whole plan
+  // [stages - 1], of one sample.  Over boundary b go as activation float32
+  // [n, boundary_shapes[b]...] and labels int64 [n], as gradient the first of
+  // them; n in [1, micro_batch].
+  std::vector<Shape> boundary_shapes;
+  int64_t micro_batch = 0;
+  // The largest of all schedules that the run uses (training, evaluation).
+  ScheduleBounds bounds;
+
+  // Of the step gate, on the worker of the first stage.
+  struct Gate {
+    TrainSpec train;
+    int64_t total_steps = 0;
+  };
+};
+
+// A run's two ways out.  Dropping both closes the run.
+struct RunConnections {
+  std::unique_ptr<Link> link;
+  std::unique_ptr<GateClient> gate;
+};
+
+// Since the process started.
+struct DataPlaneStats {
+  int64_t frames_sent = 0;
+  int64_t bytes_sent = 0;  // of payload
+  int64_t frames_received = 0;
+  int64_t bytes_received = 0;
+  int64_t frames_dropped_old = 0;        // of an older fence
+  int64_t frames_dropped_duplicate = 0;  // sent again after a break
+  int64_t frames_refused = 0;            // not a frame, or not for this run
+  int64_t checksum_errors = 0;
+  int64_t reconnects = 0;  // streams opened again after a break
+};
+
+struct DataPlaneOptions {
+  // How long a stream of a newer fence waits for this worker's own order.
+  absl::Duration hold = absl::Seconds(30);
+  // How long a closed run goes on sending what its neighbours still need.
+  absl::Duration linger = absl::Seconds(10);
+};
+
+// Thread-safe; one a process.  Owns one thread ("data-plane"), which starts
+// sends, reconnects, and ends what waited too long.
+class DataPlane {
+ public:
+  explicit DataPlane(const DataPlaneOptions& options = {});
+  ~DataPlane();  // Shutdown()
+
+  // For StartServer (receive limit kMaxFrameBytes); valid as long as this.
+  grpc::Service* service();
+
+  // Opens the fence of a run: its frames are taken from here on, and streams
+  // to its neighbours are opened.  At most one run is open at a time.
+  //
+  // Closing (dropping both connections) ends the fence and all below it.
+  // Unless the run was cancelled, frames already handed to Send() still go
+  // out, for at most `linger`.
+  //
+  // Errors:
+  //   InvalidArgument     a wiring that does not fit together
+  //   Aborted             the fence is not above all that were open before
+  //   FailedPrecondition  another run is open
+  //   Cancelled           after Shutdown()
+  absl::StatusOr<RunConnections> Open(const RunWiring& wiring);
+
+  // Opens the step gate of the open run, on the worker that holds the first
+  // stage, once the data set's size is known.  Until then remote stages are
+  // answered FAILED_PRECONDITION and ask again, and Decide() here waits.
+  //
+  // Errors:
+  //   FailedPrecondition  this fence is not open
+  //   InvalidArgument     this worker does not hold the first stage
+  //   AlreadyExists       the gate is open already; it stays as it is
+  absl::Status OpenGate(const Fence& fence, const RunWiring::Gate& gate);
+
+  DataPlaneStats stats() const;
+
+  // Ends all streams and all runs with Cancelled.  To be called before the
+  // server is stopped, which waits for its streams.  Safe to repeat.
+  void Shutdown();
+
+  // Breaks every incoming stream with UNAVAILABLE, as a lost connection does.
+  void BreakStreamsForTest();
+
+ private:
+  class Service;
+
+  // Shared with links, streams and calls, which may end later than this.
+  const std::shared_ptr<class PlaneState> state_;
+  const std::unique_ptr<Service> service_;
+};
+
+}  // namespace paceline
