@@ -16,9 +16,11 @@ struct HttpAnswer {
   std::string body;
 };
 
-// Thread-safe.  Handlers are called from the server's threads; they outlive
-// the server.  GET only; anything else is 404 or 405; a request is limited to
-// 64 KiB and 5 seconds.
+// Thread-safe.  Handlers are called from the server's threads, several at
+// once; what they capture outlives the server.  They must be quick.  GET and
+// HEAD only: 405 for anything else, 404 for an unknown path.  A connection
+// serves one request, and that is limited to 64 KiB and 5 seconds in all, so
+// that slow or silent clients cannot keep the port busy.
 class HttpServer {
  public:
   using Handler = std::function<HttpAnswer()>;
@@ -29,11 +31,14 @@ class HttpServer {
   // Before Start() only.
   void Get(const std::string& path, Handler handler);
 
-  // Listens on host:port (port 0: any) and serves on threads of its own.
-  // Returns the port.
+  // Listens on host:port (port 0: any; empty host: every address; localhost:
+  // 127.0.0.1) and serves on threads of its own.  Returns the port.  Once.
   // Errors: Unavailable  the port is in use or not ours; the message says so
   //                      and names the flag to change.
   absl::StatusOr<int> Start(const std::string& host, int port);
+
+  // Hangs up on clients at once and waits for running handlers.  Safe to
+  // repeat, and without Start().
   void Stop();
 
  private:

@@ -11,9 +11,11 @@ namespace paceline {
 // Label values of one series, in the order of the family's label names.
 using LabelValues = std::vector<std::string>;
 
-// Thread-safe handles; all cheap to copy, valid as long as the registry.
+// Thread-safe handles; all cheap to copy, valid as long as the registry.  One
+// that came from no registry must not be used.
 class Counter {
  public:
+  // An amount that is negative or no number is ignored: a counter only grows.
   void Add(double amount = 1) const;
 
  private:
@@ -30,6 +32,7 @@ class Gauge {
 };
 class Histogram {
  public:
+  // NaN and infinity are ignored: they would spoil the sum for good.
   void Observe(double value) const;
 
  private:
@@ -38,7 +41,8 @@ class Histogram {
 };
 
 // Thread-safe.  Families are declared once, where the daemon's metrics.h names
-// them; a second declaration of a name is a broken invariant.
+// them; a second declaration of a name, and the use of one with the wrong type
+// or number of labels, is a broken invariant.
 class MetricsRegistry {
  public:
   MetricsRegistry();

@@ -1,21 +1,19 @@
 // absl::Status and grpc::Status are the same words.
 #pragma once
 
-#include <string>
-
 #include "absl/status/status.h"
 #include "grpcpp/support/status.h"
 
 namespace paceline {
 
-inline grpc::Status ToGrpc(const absl::Status& status) {
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()),
-                      std::string(status.message()));
-}
+// Longer messages are cut when they leave: they travel as HTTP/2 metadata,
+// three bytes for each that is not ASCII, and a status that does not fit
+// (kMaxMetadataBytes, channel.h) would fail the call as something else.
+constexpr int kMaxStatusMessageBytes = 16 << 10;
 
-inline absl::Status FromGrpc(const grpc::Status& status) {
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                      status.error_message());
-}
+grpc::Status ToGrpc(const absl::Status& status);
+
+// Codes that gRPC does not know become kUnknown.
+absl::Status FromGrpc(const grpc::Status& status);
 
 }  // namespace paceline

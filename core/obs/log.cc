@@ -1,0 +1,224 @@
+#include "core/obs/log.h"
+
+#include <array>
+#include <cstdio>
+#include <memory>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "spdlog/logger.h"
+#include "spdlog/pattern_formatter.h"
+#include "spdlog/sinks/stdout_sinks.h"
+
+namespace paceline {
+namespace {
+
+// What of a line comes after the time and the program.
+constexpr size_t kMaxTextBytes = 8 << 10;
+constexpr absl::string_view kCutMark = " [cut]";
+
+constexpr std::array<absl::string_view, 4> kLevelNames = {"debug", "info",
+                                                          "warn", "error"};
+
+spdlog::level::level_enum ToSpdlog(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return spdlog::level::debug;
+    case LogLevel::kInfo:
+      return spdlog::level::info;
+    case LogLevel::kWarn:
+      return spdlog::level::warn;
+    case LogLevel::kError:
+      break;
+  }
+  return spdlog::level::err;
+}
+
+std::unique_ptr<spdlog::logger> MakeLogger(const LogOptions& options) {
+  auto sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
+  auto logger = std::make_unique<spdlog::logger>(options.program, sink);
+  // The level is part of the text, so that its name is ours and not spdlog's.
+  logger->set_formatter(std::make_unique<spdlog::pattern_formatter>(
+      "%Y-%m-%dT%H:%M:%S.%eZ %n %v", spdlog::pattern_time_type::utc));
+  logger->set_level(ToSpdlog(options.level));
+  logger->set_error_handler([](const std::string&) {});
+  return logger;
+}
+
+// Never destroyed: threads may still log while the process ends.
+std::unique_ptr<spdlog::logger>& TheLogger() {
+  static auto& logger = *new std::unique_ptr<spdlog::logger>(
+      MakeLogger(LogOptions{.program = "paceline"}));
+  return logger;
+}
+
+struct SinkHolder {
+  // Held while the sink runs, which is what lets SetLogSink promise that the
+  // old one is done; it also keeps the lines in order.
+  absl::Mutex mutex;
+  LogSink sink ABSL_GUARDED_BY(mutex);
+};
+
+SinkHolder& TheSink() {
+  static auto& holder = *new SinkHolder;
+  return holder;
+}
+
+// Bytes of the well-formed UTF-8 sequence that `text` starts with (RFC 3629,
+// section 4), or 0.
+size_t SequenceLength(absl::string_view text) {
+  const auto byte = [&](size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
+  };
+  const auto follows = [&](size_t i, unsigned low = 0x80,
+                           unsigned high = 0xBF) {
+    return byte(i) >= low && byte(i) <= high;
+  };
+  const unsigned first = byte(0);
+  if (first < 0x80) return 1;
+  if (first >= 0xC2 && first <= 0xDF) return follows(1) ? 2 : 0;
+  if (first >= 0xE0 && first <= 0xEF) {
+    const unsigned low = first == 0xE0 ? 0xA0 : 0x80;   // no overlong forms
+    const unsigned high = first == 0xED ? 0x9F : 0xBF;  // no surrogates
+    return follows(1, low, high) && follows(2) ? 3 : 0;
+  }
+  if (first >= 0xF0 && first <= 0xF4) {
+    const unsigned low = first == 0xF0 ? 0x90 : 0x80;
+    const unsigned high = first == 0xF4 ? 0x8F : 0xBF;  // at most U+10FFFF
+    return follows(1, low, high) && follows(2) && follows(3) ? 4 : 0;
+  }
+  return 0;
+}
+
+// A control character: C0, DEL, or C1 (U+0080 to U+009F), which terminals obey
+// too.
+bool IsControl(absl::string_view sequence) {
+  const auto first = static_cast<unsigned char>(sequence[0]);
+  if (sequence.size() == 1) return first < 0x20 || first == 0x7F;
+  return sequence.size() == 2 && first == 0xC2 &&
+         static_cast<unsigned char>(sequence[1]) < 0xA0;
+}
+
+// Builds a line of at most kMaxTextBytes of well-formed UTF-8 without control
+// characters, whatever a peer has put into it.
+class LineBuilder {
+ public:
+  void Append(absl::string_view text, bool quoted = false) {
+    // Each byte of text gives at least one of the line.
+    text = text.substr(0, kMaxTextBytes + 4);
+    while (!text.empty() && !full()) {
+      const size_t length = SequenceLength(text);
+      const absl::string_view sequence =
+          text.substr(0, length == 0 ? 1 : length);
+      if (length == 0 || IsControl(sequence)) {
+        for (const char c : sequence) AppendEscaped(c);
+      } else if (quoted && (sequence == "\"" || sequence == "\\")) {
+        Put(absl::StrCat("\\", sequence));
+      } else {
+        Put(sequence);
+      }
+      text.remove_prefix(sequence.size());
+    }
+  }
+
+  void AppendField(const LogField& field) {
+    Append(" ");
+    Append(field.key);
+    Append("=");
+    if (!NeedsQuotes(field.value)) return Append(field.value);
+    Append("\"");
+    Append(field.value, /*quoted=*/true);
+    Append("\"");
+  }
+
+  bool full() const { return cut_; }
+  std::string Take() && { return std::move(line_); }
+
+ private:
+  static bool NeedsQuotes(absl::string_view value) {
+    if (value.empty()) return true;
+    for (const char c : value) {
+      const auto byte = static_cast<unsigned char>(c);
+      if (byte <= ' ' || byte >= 0x7F || c == '"' || c == '=' || c == '\\') {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  void AppendEscaped(char c) {
+    if (c == '\n') return Put("\\n");
+    if (c == '\r') return Put("\\r");
+    if (c == '\t') return Put("\\t");
+    Put(absl::StrCat(
+        "\\x", absl::Hex(static_cast<unsigned char>(c), absl::kZeroPad2)));
+  }
+
+  void Put(absl::string_view piece) {
+    if (cut_) return;
+    if (line_.size() + piece.size() > kMaxTextBytes - kCutMark.size()) {
+      cut_ = true;
+      piece = kCutMark;
+    }
+    line_.append(piece.data(), piece.size());
+  }
+
+  std::string line_;
+  bool cut_ = false;
+};
+
+std::string FormatText(absl::string_view sentence,
+                       absl::Span<const LogField> fields) {
+  LineBuilder line;
+  line.Append(sentence);
+  for (const LogField& field : fields) {
+    if (line.full()) break;
+    line.AppendField(field);
+  }
+  return std::move(line).Take();
+}
+
+}  // namespace
+
+void StartLogging(const LogOptions& options) {
+  TheLogger() = MakeLogger(options);
+}
+
+void Log(LogLevel level, absl::string_view sentence,
+         absl::Span<const LogField> fields) {
+  spdlog::logger& logger = *TheLogger();
+  const bool printed = logger.should_log(ToSpdlog(level));
+  if (!printed && level < LogLevel::kInfo) return;
+
+  const std::string text = FormatText(sentence, fields);
+  if (printed) {
+    logger.log(ToSpdlog(level), spdlog::string_view_t(absl::StrCat(
+                                    LogLevelName(level), " ", text)));
+  }
+  if (level < LogLevel::kInfo) return;
+  SinkHolder& holder = TheSink();
+  absl::MutexLock lock(&holder.mutex);
+  if (holder.sink) holder.sink(level, text);
+}
+
+void SetLogSink(LogSink sink) {
+  SinkHolder& holder = TheSink();
+  absl::MutexLock lock(&holder.mutex);
+  holder.sink.swap(sink);
+}
+
+absl::string_view LogLevelName(LogLevel level) {
+  return kLevelNames[static_cast<size_t>(level)];
+}
+
+bool ParseLogLevel(absl::string_view name, LogLevel* level) {
+  for (size_t i = 0; i < kLevelNames.size(); ++i) {
+    if (kLevelNames[i] != name) continue;
+    *level = static_cast<LogLevel>(i);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace paceline

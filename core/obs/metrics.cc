@@ -1,0 +1,196 @@
+#include "core/obs/metrics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "core/base/check.h"
+#include "prometheus/counter.h"
+#include "prometheus/family.h"
+#include "prometheus/gauge.h"
+#include "prometheus/histogram.h"
+#include "prometheus/registry.h"
+#include "prometheus/text_serializer.h"
+
+namespace paceline {
+namespace {
+
+// One declared family: one of the three pointers is set.  prometheus-cpp
+// removes a series by its pointer only, so that we keep them.
+struct DeclaredFamily {
+  std::vector<std::string> label_names;
+  std::vector<double> buckets;  // histograms only
+  prometheus::Family<prometheus::Counter>* counters = nullptr;
+  prometheus::Family<prometheus::Gauge>* gauges = nullptr;
+  prometheus::Family<prometheus::Histogram>* histograms = nullptr;
+  std::map<LabelValues, void*> series;
+};
+
+prometheus::Labels MakeLabels(const std::string& name,
+                              const DeclaredFamily& family,
+                              const LabelValues& values) {
+  PACELINE_CHECK(
+      values.size() == family.label_names.size(),
+      absl::StrCat("metric ", name, " has ", family.label_names.size(),
+                   " labels, got ", values.size(), " values"));
+  prometheus::Labels labels;
+  for (size_t i = 0; i < values.size(); ++i) {
+    labels.emplace(family.label_names[i], values[i]);
+  }
+  return labels;
+}
+
+template <typename Metric>
+void RemoveAll(prometheus::Family<Metric>* family,
+               const std::map<LabelValues, void*>& series) {
+  if (family == nullptr) return;
+  for (const auto& [values, metric] : series) {
+    family->Remove(static_cast<Metric*>(metric));
+  }
+}
+
+}  // namespace
+
+struct MetricsRegistry::Impl {
+  prometheus::Registry registry;  // locks by itself
+  mutable absl::Mutex mutex;
+  std::map<std::string, DeclaredFamily> families ABSL_GUARDED_BY(mutex);
+
+  // A fresh family called `name`.
+  DeclaredFamily& Declare(const std::string& name,
+                          std::vector<std::string> labels)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    const auto [it, fresh] = families.try_emplace(name);
+    PACELINE_CHECK(fresh, absl::StrCat("metric ", name, " declared twice"));
+    it->second.label_names = std::move(labels);
+    return it->second;
+  }
+
+  DeclaredFamily& Find(const std::string& name)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    const auto it = families.find(name);
+    PACELINE_CHECK(it != families.end(),
+                   absl::StrCat("metric ", name, " was never declared"));
+    return it->second;
+  }
+
+  // The series of `values` in the family that `pick` points to.
+  template <typename Metric, typename... Arguments>
+  void* Get(const std::string& name, const LabelValues& values,
+            prometheus::Family<Metric>* DeclaredFamily::*pick,
+            Arguments&&... arguments) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    DeclaredFamily& family = Find(name);
+    PACELINE_CHECK(family.*pick != nullptr,
+                   absl::StrCat("metric ", name, " is of another type"));
+    void*& series = family.series[values];
+    if (series == nullptr) {
+      series = &(family.*pick)
+                    ->Add(MakeLabels(name, family, values),
+                          std::forward<Arguments>(arguments)...);
+    }
+    return series;
+  }
+};
+
+void Counter::Add(double amount) const {
+  PACELINE_CHECK(impl_ != nullptr, "a counter of no registry");
+  if (!std::isfinite(amount) || amount < 0) return;
+  static_cast<prometheus::Counter*>(impl_)->Increment(amount);
+}
+
+void Gauge::Set(double value) const {
+  PACELINE_CHECK(impl_ != nullptr, "a gauge of no registry");
+  static_cast<prometheus::Gauge*>(impl_)->Set(value);
+}
+
+void Histogram::Observe(double value) const {
+  PACELINE_CHECK(impl_ != nullptr, "a histogram of no registry");
+  if (!std::isfinite(value)) return;
+  static_cast<prometheus::Histogram*>(impl_)->Observe(value);
+}
+
+MetricsRegistry::MetricsRegistry() : impl_(std::make_unique<Impl>()) {}
+MetricsRegistry::~MetricsRegistry() = default;
+
+void MetricsRegistry::DeclareCounter(const std::string& name,
+                                     const std::string& help,
+                                     std::vector<std::string> labels) {
+  absl::MutexLock lock(&impl_->mutex);
+  impl_->Declare(name, std::move(labels)).counters =
+      &prometheus::BuildCounter().Name(name).Help(help).Register(
+          impl_->registry);
+}
+
+void MetricsRegistry::DeclareGauge(const std::string& name,
+                                   const std::string& help,
+                                   std::vector<std::string> labels) {
+  absl::MutexLock lock(&impl_->mutex);
+  impl_->Declare(name, std::move(labels)).gauges =
+      &prometheus::BuildGauge().Name(name).Help(help).Register(impl_->registry);
+}
+
+void MetricsRegistry::DeclareHistogram(const std::string& name,
+                                       const std::string& help,
+                                       std::vector<double> buckets,
+                                       std::vector<std::string> labels) {
+  PACELINE_CHECK(
+      std::is_sorted(buckets.begin(), buckets.end(), std::less_equal<>()),
+      absl::StrCat("buckets of ", name, " must ascend"));
+  absl::MutexLock lock(&impl_->mutex);
+  DeclaredFamily& family = impl_->Declare(name, std::move(labels));
+  family.buckets = std::move(buckets);
+  family.histograms =
+      &prometheus::BuildHistogram().Name(name).Help(help).Register(
+          impl_->registry);
+}
+
+Counter MetricsRegistry::GetCounter(const std::string& name,
+                                    const LabelValues& labels) {
+  absl::MutexLock lock(&impl_->mutex);
+  Counter counter;
+  counter.impl_ = impl_->Get(name, labels, &DeclaredFamily::counters);
+  return counter;
+}
+
+Gauge MetricsRegistry::GetGauge(const std::string& name,
+                                const LabelValues& labels) {
+  absl::MutexLock lock(&impl_->mutex);
+  Gauge gauge;
+  gauge.impl_ = impl_->Get(name, labels, &DeclaredFamily::gauges);
+  return gauge;
+}
+
+Histogram MetricsRegistry::GetHistogram(const std::string& name,
+                                        const LabelValues& labels) {
+  absl::MutexLock lock(&impl_->mutex);
+  Histogram histogram;
+  histogram.impl_ = impl_->Get(name, labels, &DeclaredFamily::histograms,
+                               impl_->Find(name).buckets);
+  return histogram;
+}
+
+void MetricsRegistry::RemoveSeries(const std::string& name) {
+  absl::MutexLock lock(&impl_->mutex);
+  DeclaredFamily& family = impl_->Find(name);
+  RemoveAll(family.counters, family.series);
+  RemoveAll(family.gauges, family.series);
+  RemoveAll(family.histograms, family.series);
+  family.series.clear();
+}
+
+std::string MetricsRegistry::Text() const {
+  std::vector<prometheus::MetricFamily> families = impl_->registry.Collect();
+  // prometheus-cpp keeps series in a hash table; people read them in order.
+  for (prometheus::MetricFamily& family : families) {
+    std::sort(
+        family.metric.begin(), family.metric.end(),
+        [](const prometheus::ClientMetric& a,
+           const prometheus::ClientMetric& b) { return a.label < b.label; });
+  }
+  return prometheus::TextSerializer().Serialize(families);
+}
+
+}  // namespace paceline

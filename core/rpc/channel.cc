@@ -1,0 +1,248 @@
+#include "core/rpc/channel.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/health_check_service_interface.h"
+#include "grpcpp/security/credentials.h"
+#include "grpcpp/security/server_credentials.h"
+#include "grpcpp/server_builder.h"
+#include "grpcpp/support/channel_arguments.h"
+
+namespace paceline {
+namespace {
+
+constexpr int kKeepaliveTimeMs = 10'000;
+constexpr int kKeepaliveTimeoutMs = 5'000;
+// Below kKeepaliveTimeMs, or the server would hang up on our own clients.
+constexpr int kMinPingIntervalMs = 5'000;
+constexpr int kInitialBackoffMs = 100;
+constexpr int kMaxBackoffMs = 2'000;
+// How long one attempt to connect may take (gRPC's name for it is another):
+// two retransmissions of a lost SYN.
+constexpr int kConnectTimeoutMs = 5'000;
+constexpr int kMinResolutionIntervalMs = 2'000;
+
+absl::Status BadAddress(const std::string& address, absl::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "'", address, "' is not HOST:PORT: ", why, ", as in 127.0.0.1:7400"));
+}
+
+// Digits only: neither "+1" nor " 1" is a port.
+bool ParsePort(absl::string_view text, int* port) {
+  if (text.empty() || text.size() > 5) return false;
+  for (const char c : text) {
+    if (!absl::ascii_isdigit(c)) return false;
+  }
+  return absl::SimpleAtoi(text, port) && *port <= 65535;
+}
+
+// 0, or the errno of binding a socket like gRPC's to `address`.
+int TryBind(const addrinfo& address) {
+  const int fd = socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return errno;
+  const int yes = 1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+  int result = 0;
+  // Two sockets with SO_REUSEADDR may be bound to one port as long as neither
+  // listens, so that only listen() tells.
+  if (bind(fd, address.ai_addr, address.ai_addrlen) != 0 ||
+      listen(fd, 1) != 0) {
+    result = errno;
+  }
+  close(fd);
+  return result;
+}
+
+absl::Status CannotListen(const ServerOptions& options, const HostPort& where,
+                          int error) {
+  const std::string change =
+      absl::StrCat("choose another with ", options.flag, " HOST:PORT");
+  const std::string host =
+      where.host.empty() ? "this machine's addresses" : where.host;
+  switch (error) {
+    case EADDRINUSE:
+      return absl::UnavailableError(
+          absl::StrCat("port ", where.port, " on ", host,
+                       " is in use: stop the other process or ", change));
+    case EACCES:
+      return absl::UnavailableError(
+          absl::StrCat("no permission to listen on port ", where.port, " of ",
+                       host, " (ports below 1024 need privileges): ", change));
+    case EADDRNOTAVAIL:
+      return absl::UnavailableError(
+          absl::StrCat(host, " is not an address of this machine: ", change));
+    default:
+      return absl::UnavailableError(
+          absl::StrCat("cannot listen on port ", where.port, " of ", host, ": ",
+                       error != 0 ? std::strerror(error) : "the server gave up",
+                       ": ", change));
+  }
+}
+
+// Asks the kernel before gRPC does, which tells nobody why it failed, and
+// which is content with half of the addresses that "localhost" stands for.
+absl::Status CheckPortIsFree(const ServerOptions& options,
+                             const HostPort& where) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* addresses = nullptr;
+  const int failed =
+      getaddrinfo(where.host.empty() ? nullptr : where.host.c_str(),
+                  absl::StrCat(where.port).c_str(), &hints, &addresses);
+  if (failed != 0) {
+    return absl::UnavailableError(absl::StrCat(
+        "cannot look up host '", where.host, "' of ", options.flag, " ",
+        options.listen, ": ", gai_strerror(failed), ": write its IP address"));
+  }
+
+  bool any_free = false;
+  int error = 0;
+  for (const addrinfo* a = addresses; a != nullptr; a = a->ai_next) {
+    const int result = TryBind(*a);
+    any_free |= result == 0;
+    if (result != 0 && error != EADDRINUSE) error = result;
+  }
+  freeaddrinfo(addresses);
+
+  // One address less is fine (no IPv6 here); one that somebody else holds is
+  // not: half of the clients would talk to them.
+  if (any_free && error != EADDRINUSE) return absl::OkStatus();
+  return CannotListen(options, where, error);
+}
+
+void SetKeepalive(grpc::ServerBuilder& builder) {
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                             kKeepaliveTimeoutMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  builder.AddChannelArgument(
+      GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+      kMinPingIntervalMs);
+}
+
+}  // namespace
+
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
+                                           int max_receive_bytes) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(max_receive_bytes);
+  arguments.SetInt(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kInitialBackoffMs);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeoutMs);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxBackoffMs);
+  arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS,
+                   kMinResolutionIntervalMs);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  // The mesh's machines see each other; a proxy sees none of them.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  // gRPC would keep what was sent until it is sure; replay is ours (NOTES).
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
+                                   arguments);
+}
+
+absl::StatusOr<BoundServer> StartServer(
+    const ServerOptions& options, const std::vector<grpc::Service*>& services) {
+  PACELINE_ASSIGN_OR_RETURN(const HostPort where,
+                            ParseHostPort(options.listen));
+  if (!options.insecure && !IsLoopback(where.host)) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "refusing to listen on ", options.listen,
+        ", which other machines can reach, without TLS: add --insecure if you "
+        "trust the network, or stay on this machine with ",
+        options.flag, " 127.0.0.1:", where.port));
+  }
+  PACELINE_RETURN_IF_ERROR(CheckPortIsFree(options, where));
+
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::ServerBuilder builder;
+  SetKeepalive(builder);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
+  builder.SetMaxReceiveMessageSize(options.max_receive_bytes);
+  for (grpc::Service* service : services) builder.RegisterService(service);
+  BoundServer bound;
+  bound.host = where.host;
+  builder.AddListeningPort(
+      JoinHostPort(where.host.empty() ? "::" : where.host, where.port),
+      grpc::InsecureServerCredentials(), &bound.port);
+  bound.server = builder.BuildAndStart();
+  // Somebody was quicker, between the kernel's word and now.
+  if (bound.server == nullptr || bound.port <= 0) {
+    return CannotListen(options, where, 0);
+  }
+  return bound;
+}
+
+absl::StatusOr<HostPort> ParseHostPort(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  if (colon == std::string::npos) {
+    return BadAddress(address, "it needs a colon and a port");
+  }
+  HostPort result;
+  if (!ParsePort(absl::string_view(address).substr(colon + 1), &result.port)) {
+    return BadAddress(address, "the port must be a number from 0 to 65535");
+  }
+  std::string host = address.substr(0, colon);
+  if (absl::StartsWith(host, "[")) {
+    if (host.size() < 3 || host.back() != ']') {
+      return BadAddress(address, "brackets do not match");
+    }
+    host = host.substr(1, host.size() - 2);
+    in6_addr parsed;
+    // A scope ("fe80::1%eth0") is for getaddrinfo to judge.
+    const std::string bare = host.substr(0, host.find('%'));
+    if (inet_pton(AF_INET6, bare.c_str(), &parsed) != 1) {
+      return BadAddress(address, "an IPv6 address belongs into the brackets");
+    }
+  } else if (host.find_first_of(":[]") != std::string::npos) {
+    return BadAddress(address, "an IPv6 address needs brackets");
+  }
+  for (const char c : host) {
+    if (!absl::ascii_isgraph(c) || c == '/') {
+      return BadAddress(address, "the host holds a blank, '/' or worse");
+    }
+  }
+  result.host = std::move(host);
+  return result;
+}
+
+std::string JoinHostPort(const std::string& host, int port) {
+  if (absl::StrContains(host, ':')) return absl::StrCat("[", host, "]:", port);
+  return absl::StrCat(host, ":", port);
+}
+
+bool IsLoopback(const std::string& host) {
+  if (absl::EqualsIgnoreCase(host, "localhost")) return true;
+  in_addr v4;
+  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) {
+    return ntohl(v4.s_addr) >> 24 == 127;
+  }
+  in6_addr v6;
+  if (inet_pton(AF_INET6, host.c_str(), &v6) == 1) {
+    return IN6_IS_ADDR_LOOPBACK(&v6);
+  }
+  return false;
+}
+
+}  // namespace paceline

@@ -1,0 +1,248 @@
+#include "core/rpc/convert.h"
+
+#include <cmath>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace paceline {
+namespace {
+
+// Assigns an optional proto field to the struct's field of the same name, and
+// leaves the struct's default where it is absent.
+#define PACELINE_TAKE(proto, out, field) \
+  if ((proto).has_##field()) (out).field = (proto).field()
+
+template <typename Repeated, typename Vector>
+void TakeAll(const Repeated& from, Vector& to) {
+  if (!from.empty()) to.assign(from.begin(), from.end());
+}
+
+ModelSpec ModelFromProto(const v1::ModelSpec& proto) {
+  ModelSpec spec;
+  spec.name = proto.name();
+  TakeAll(proto.hidden(), spec.hidden);
+  PACELINE_TAKE(proto, spec, depth);
+  PACELINE_TAKE(proto, spec, width);
+  PACELINE_TAKE(proto, spec, heads);
+  PACELINE_TAKE(proto, spec, patch);
+  PACELINE_TAKE(proto, spec, dropout);
+  return spec;
+}
+
+DataSpec DataFromProto(const v1::DataSpec& proto) {
+  DataSpec spec;
+  spec.name = proto.name();
+  PACELINE_TAKE(proto, spec, path);
+  PACELINE_TAKE(proto, spec, train_samples);
+  PACELINE_TAKE(proto, spec, test_samples);
+  TakeAll(proto.shape(), spec.shape);
+  PACELINE_TAKE(proto, spec, classes);
+  PACELINE_TAKE(proto, spec, prefetch_threads);
+  return spec;
+}
+
+OptimizerSpec OptimizerFromProto(const v1::OptimizerSpec& proto) {
+  OptimizerSpec spec;
+  PACELINE_TAKE(proto, spec, name);
+  PACELINE_TAKE(proto, spec, momentum);
+  PACELINE_TAKE(proto, spec, weight_decay);
+  PACELINE_TAKE(proto, spec, beta1);
+  PACELINE_TAKE(proto, spec, beta2);
+  PACELINE_TAKE(proto, spec, epsilon);
+  return spec;
+}
+
+LearningRateSpec LearningRateFromProto(const v1::LearningRateSpec& proto) {
+  LearningRateSpec spec;
+  PACELINE_TAKE(proto, spec, base);
+  PACELINE_TAKE(proto, spec, schedule);
+  PACELINE_TAKE(proto, spec, warmup_steps);
+  PACELINE_TAKE(proto, spec, minimum);
+  PACELINE_TAKE(proto, spec, step_every);
+  PACELINE_TAKE(proto, spec, gamma);
+  return spec;
+}
+
+TrainSpec TrainFromProto(const v1::TrainSpec& proto) {
+  TrainSpec spec;
+  PACELINE_TAKE(proto, spec, epochs);
+  PACELINE_TAKE(proto, spec, steps);
+  PACELINE_TAKE(proto, spec, batch);
+  PACELINE_TAKE(proto, spec, micro_batch);
+  PACELINE_TAKE(proto, spec, seed);
+  spec.optimizer = OptimizerFromProto(proto.optimizer());
+  spec.learning_rate = LearningRateFromProto(proto.learning_rate());
+  PACELINE_TAKE(proto, spec, clip_norm);
+  PACELINE_TAKE(proto, spec, evaluate_every);
+  return spec;
+}
+
+PipelineSpec PipelineFromProto(const v1::PipelineSpec& proto) {
+  PipelineSpec spec;
+  PACELINE_TAKE(proto, spec, stages);
+  PACELINE_TAKE(proto, spec, schedule);
+  TakeAll(proto.cuts(), spec.cuts);
+  return spec;
+}
+
+#undef PACELINE_TAKE
+
+void ModelToProto(const ModelSpec& spec, v1::ModelSpec& proto) {
+  proto.set_name(spec.name);
+  proto.mutable_hidden()->Add(spec.hidden.begin(), spec.hidden.end());
+  proto.set_depth(spec.depth);
+  proto.set_width(spec.width);
+  proto.set_heads(spec.heads);
+  proto.set_patch(spec.patch);
+  proto.set_dropout(spec.dropout);
+}
+
+void DataToProto(const DataSpec& spec, v1::DataSpec& proto) {
+  proto.set_name(spec.name);
+  proto.set_path(spec.path);
+  proto.set_train_samples(spec.train_samples);
+  proto.set_test_samples(spec.test_samples);
+  proto.mutable_shape()->Add(spec.shape.begin(), spec.shape.end());
+  proto.set_classes(spec.classes);
+  proto.set_prefetch_threads(spec.prefetch_threads);
+}
+
+void OptimizerToProto(const OptimizerSpec& spec, v1::OptimizerSpec& proto) {
+  proto.set_name(spec.name);
+  proto.set_momentum(spec.momentum);
+  proto.set_weight_decay(spec.weight_decay);
+  proto.set_beta1(spec.beta1);
+  proto.set_beta2(spec.beta2);
+  proto.set_epsilon(spec.epsilon);
+}
+
+void LearningRateToProto(const LearningRateSpec& spec,
+                         v1::LearningRateSpec& proto) {
+  proto.set_base(spec.base);
+  proto.set_schedule(spec.schedule);
+  proto.set_warmup_steps(spec.warmup_steps);
+  proto.set_minimum(spec.minimum);
+  proto.set_step_every(spec.step_every);
+  proto.set_gamma(spec.gamma);
+}
+
+void TrainToProto(const TrainSpec& spec, v1::TrainSpec& proto) {
+  proto.set_epochs(spec.epochs);
+  proto.set_steps(spec.steps);
+  proto.set_batch(spec.batch);
+  proto.set_micro_batch(spec.micro_batch);
+  proto.set_seed(spec.seed);
+  OptimizerToProto(spec.optimizer, *proto.mutable_optimizer());
+  LearningRateToProto(spec.learning_rate, *proto.mutable_learning_rate());
+  proto.set_clip_norm(spec.clip_norm);
+  proto.set_evaluate_every(spec.evaluate_every);
+}
+
+void PipelineToProto(const PipelineSpec& spec, v1::PipelineSpec& proto) {
+  proto.set_stages(spec.stages);
+  proto.set_schedule(spec.schedule);
+  proto.mutable_cuts()->Add(spec.cuts.begin(), spec.cuts.end());
+}
+
+// What the gate would add up must be numbers that a gradient can have.
+absl::Status CheckNorms(const v1::StepReport& proto) {
+  for (int i = 0; i < proto.squared_norms_size(); ++i) {
+    const double norm = proto.squared_norms(i);
+    if (norm < 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "report of stage ", proto.stage(), " step ", proto.step(),
+          ": squared_norms[", i, "] is ", norm, ", below 0"));
+    }
+    if (proto.finite() && !std::isfinite(norm)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "report of stage ", proto.stage(), " step ", proto.step(),
+          ": says finite, but squared_norms[", i, "] is ", norm));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+JobSpec FromProto(const v1::JobSpec& proto) {
+  JobSpec spec;
+  spec.model = ModelFromProto(proto.model());
+  spec.name = proto.name().empty() ? spec.model.name : proto.name();
+  spec.data = DataFromProto(proto.data());
+  spec.train = TrainFromProto(proto.train());
+  spec.pipeline = PipelineFromProto(proto.pipeline());
+  if (proto.has_threads()) spec.threads = proto.threads();
+  if (proto.has_cpu_capability()) spec.cpu_capability = proto.cpu_capability();
+  return spec;
+}
+
+v1::JobSpec ToProto(const JobSpec& spec) {
+  v1::JobSpec proto;
+  proto.set_name(spec.name);
+  ModelToProto(spec.model, *proto.mutable_model());
+  DataToProto(spec.data, *proto.mutable_data());
+  TrainToProto(spec.train, *proto.mutable_train());
+  PipelineToProto(spec.pipeline, *proto.mutable_pipeline());
+  proto.set_threads(spec.threads);
+  proto.set_cpu_capability(spec.cpu_capability);
+  return proto;
+}
+
+v1::StepReport ToProto(const StepReport& report) {
+  v1::StepReport proto;
+  proto.set_step(report.step);
+  proto.set_stage(report.stage);
+  proto.set_result_hash(report.result_hash);
+  proto.mutable_squared_norms()->Add(report.squared_norms.begin(),
+                                     report.squared_norms.end());
+  proto.set_finite(report.finite);
+  proto.set_samples(report.samples);
+  return proto;
+}
+
+absl::StatusOr<StepReport> FromProto(const v1::StepReport& proto) {
+  if (proto.step() < 0 || proto.stage() < 0 || proto.samples() < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("report with a negative number: step=", proto.step(),
+                     " stage=", proto.stage(), " samples=", proto.samples()));
+  }
+  if (absl::Status status = CheckNorms(proto); !status.ok()) return status;
+  StepReport report;
+  report.step = proto.step();
+  report.stage = proto.stage();
+  report.result_hash = proto.result_hash();
+  report.squared_norms.assign(proto.squared_norms().begin(),
+                              proto.squared_norms().end());
+  report.finite = proto.finite();
+  report.samples = proto.samples();
+  return report;
+}
+
+v1::StepVerdict ToProto(const StepVerdict& verdict) {
+  v1::StepVerdict proto;
+  proto.set_step(verdict.step);
+  proto.set_skip(verdict.skip);
+  proto.set_why(verdict.why);
+  proto.set_gradient_scale(verdict.gradient_scale);
+  proto.set_learning_rate(verdict.learning_rate);
+  proto.set_bias_correction1(verdict.bias_correction1);
+  proto.set_bias_correction2_sqrt(verdict.bias_correction2_sqrt);
+  proto.set_gradient_norm(verdict.gradient_norm);
+  return proto;
+}
+
+StepVerdict FromProto(const v1::StepVerdict& proto) {
+  StepVerdict verdict;
+  verdict.step = proto.step();
+  verdict.skip = proto.skip();
+  verdict.why = proto.why();
+  verdict.gradient_scale = proto.gradient_scale();
+  verdict.learning_rate = proto.learning_rate();
+  verdict.bias_correction1 = proto.bias_correction1();
+  verdict.bias_correction2_sqrt = proto.bias_correction2_sqrt();
+  verdict.gradient_norm = proto.gradient_norm();
+  return verdict;
+}
+
+}  // namespace paceline
