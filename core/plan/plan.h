@@ -1,4 +1,4 @@
-// Which layers form which stage, and who holds it.
+// Which layers form which stage, and who holds it.  Values and pure functions.
 #pragma once
 
 #include <cstdint>
@@ -43,22 +43,30 @@ struct PlannerWorker {
 absl::StatusOr<std::vector<LayerRange>> CutEqually(int layers, int stages);
 
 // cuts: first layers of stages 1, 2, ...; ascending, inside (0, layers).
+// Errors: InvalidArgument  names the cut that is not.
 absl::StatusOr<std::vector<LayerRange>> CutAt(int layers,
                                               const std::vector<int>& cuts);
 
-// Bytes that a worker needs for `ranges` of a model: parameters, gradients,
-// optimizer state and the activations of the micro-batches in flight.
+// Bytes that a worker needs to train `ranges` of a model: parameters, summed
+// gradients, optimizer state, the activations of the micro-batches in flight,
+// and for each boundary of a range an activation and a gradient on their way.
+// LibTorch itself and its scratch memory are not counted.  INT64_MAX when the
+// sum does not fit.
+//
 // micro_batches_kept: one for each range, from ScheduleBounds.
 int64_t EstimateBytes(const ModelDescription& model, const TrainSpec& train,
                       const std::vector<LayerRange>& ranges,
                       const std::vector<int>& micro_batches_kept);
 
-// Places spec.pipeline on `workers` (used in the order given, neighbouring
-// stages together when there are fewer workers than stages; at most one worker
-// a stage).
+// Places spec.pipeline on `workers`: used in the order given, at most one
+// worker a stage.  With fewer workers than stages, neighbouring stages share
+// one; the stages of two workers differ by at most one, the first ones have
+// more.  pipeline.cuts, when given, decide over pipeline.stages.  Same
+// arguments, same plan.
 //
 // Errors:
-//   InvalidArgument    the spec asks for what no mesh could do
+//   InvalidArgument    the spec asks for what no mesh could do: more stages
+//                      than layers, bad cuts, sizes below 1, no such schedule
 //   FailedPrecondition no workers
 //   ResourceExhausted  a worker has less memory than its stages need: says
 //                      which, and both numbers

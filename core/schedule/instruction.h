@@ -1,5 +1,5 @@
 // A schedule is data: a list of instructions a worker, which a small
-// interpreter (worker/stage_runner) runs.
+// interpreter (worker/stage_runner) runs.  Values and pure functions.
 //
 // Text form, as torch.distributed.pipelining writes it: stage, what,
 // micro-batch: "0F1", "2B0", "1RECV_F3", "0STEP".
@@ -15,14 +15,14 @@
 namespace paceline {
 
 enum class Op : uint8_t {
-  kLoad,     // LOAD: the first stage takes a micro-batch from the data
-  kRecvF,    // RECV_F: wait for the activation of a micro-batch
-  kForward,  // F
-  kSendF,    // SEND_F: queue the activation for the next stage
-  kRecvB,    // RECV_B: wait for the gradient of the output
-  kBackward, // B
-  kSendB,    // SEND_B: queue the gradient of the input for the stage before
-  kStep,     // STEP: step gate, then the optimizer; once a batch and stage
+  kLoad,      // LOAD: the first stage takes a micro-batch from the data
+  kRecvF,     // RECV_F: wait for the activation of a micro-batch
+  kForward,   // F
+  kSendF,     // SEND_F: queue the activation for the next stage
+  kRecvB,     // RECV_B: wait for the gradient of the output
+  kBackward,  // B
+  kSendB,     // SEND_B: queue the gradient of the input for the stage before
+  kStep,      // STEP: step gate, then the optimizer; once a batch and stage
 };
 
 struct Instruction {
@@ -39,6 +39,10 @@ std::string ToText(const Instruction& instruction);
 // One line, separated by blanks.
 std::string ToText(const InstructionList& instructions);
 
+// The exact inverse of ToText: what it would not write is refused ("00F1",
+// "0STEP0", numbers beyond int).  A list may be split by any white space, and
+// may be empty.
+//
 // Errors: InvalidArgument  names the word that is no instruction.
 absl::StatusOr<Instruction> InstructionFromText(absl::string_view text);
 absl::StatusOr<InstructionList> InstructionsFromText(absl::string_view text);

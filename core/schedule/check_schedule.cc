@@ -1,0 +1,287 @@
+#include <algorithm>
+#include <cstddef>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "core/schedule/dry_run.h"
+#include "core/schedule/schedule.h"
+
+namespace paceline {
+namespace {
+
+constexpr Op kOps[] = {Op::kLoad,  Op::kRecvF,    Op::kForward, Op::kSendF,
+                       Op::kRecvB, Op::kBackward, Op::kSendB,   Op::kStep};
+constexpr int kMissing = -1;
+
+template <typename... Args>
+absl::Status Broken(absl::string_view rule, const Args&... what) {
+  return absl::InvalidArgumentError(absl::StrCat(rule, ": ", what...));
+}
+
+absl::Status CheckShape(const Schedule& schedule) {
+  if (schedule.stages < 1 || schedule.micro_batches < 1 ||
+      int64_t{schedule.stages} * schedule.micro_batches > kMaxScheduleCells) {
+    return Broken("shape", schedule.stages, " stages x ",
+                  schedule.micro_batches, " micro-batches, need 1 to ",
+                  kMaxScheduleCells);
+  }
+  if (schedule.worker_of.size() != static_cast<size_t>(schedule.stages)) {
+    return Broken("shape", "worker_of has ", schedule.worker_of.size(),
+                  " entries, need ", schedule.stages);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPlacement(const Schedule& schedule) {
+  const int workers = static_cast<int>(schedule.workers.size());
+  for (int stage = 0; stage < schedule.stages; ++stage) {
+    const int worker = schedule.worker_of[stage];
+    if (worker < 0 || worker >= workers) {
+      return Broken("placement", "stage ", stage, " is held by worker ", worker,
+                    ", there are ", workers);
+    }
+  }
+  for (int worker = 0; worker < workers; ++worker) {
+    for (const Instruction& instruction : schedule.workers[worker]) {
+      const int stage = instruction.stage;
+      if (stage < 0 || stage >= schedule.stages) {
+        return Broken("placement", ToText(instruction), " on worker ", worker,
+                      " is of no stage, there are ", schedule.stages);
+      }
+      if (schedule.worker_of[stage] != worker) {
+        return Broken("placement", ToText(instruction), " is on worker ",
+                      worker, ", but worker ", schedule.worker_of[stage],
+                      " holds stage ", stage);
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Whether a stage has such instructions at all.
+bool StageHas(const Schedule& schedule, int stage, Op op) {
+  const bool first = stage == 0;
+  const bool last = stage == schedule.stages - 1;
+  switch (op) {
+    case Op::kLoad:
+      return first;
+    case Op::kRecvF:
+      return !first;
+    case Op::kForward:
+      return true;
+    case Op::kSendF:
+      return !last;
+    case Op::kRecvB:
+      return schedule.training && !last;
+    case Op::kSendB:
+      return schedule.training && !first;
+    case Op::kBackward:
+    case Op::kStep:
+      return schedule.training;
+  }
+  return false;
+}
+
+// Where every instruction stands in the list of its worker.  Immutable after
+// Fill.
+class Positions {
+ public:
+  explicit Positions(const Schedule& schedule)
+      : schedule_(schedule),
+        at_(std::size(kOps) * schedule.stages * schedule.micro_batches,
+            kMissing) {}
+
+  // Errors: InvalidArgument  the rule of pairing.
+  absl::Status Fill() {
+    for (const InstructionList& list : schedule_.workers) {
+      for (size_t i = 0; i < list.size(); ++i) {
+        PACELINE_RETURN_IF_ERROR(Add(list[i], static_cast<int>(i)));
+      }
+    }
+    return CheckComplete();
+  }
+
+  // kMissing when the stage has no such instruction.
+  int Of(const Instruction& instruction) const {
+    return at_[Index(instruction)];
+  }
+
+ private:
+  size_t Index(const Instruction& instruction) const {
+    const size_t cell =
+        static_cast<size_t>(instruction.stage) * schedule_.micro_batches +
+        instruction.micro_batch;
+    return cell * std::size(kOps) + static_cast<size_t>(instruction.op);
+  }
+
+  int CountOf(Op op) const {
+    return op == Op::kStep ? 1 : schedule_.micro_batches;
+  }
+
+  absl::Status Add(const Instruction& instruction, int position) {
+    if (!StageHas(schedule_, instruction.stage, instruction.op)) {
+      return Broken("pairing", ToText(instruction), " has no place in stage ",
+                    instruction.stage, " of ", schedule_.stages,
+                    schedule_.training ? "" : ", forward only");
+    }
+    if (instruction.micro_batch < 0 ||
+        instruction.micro_batch >= CountOf(instruction.op)) {
+      return Broken("pairing", ToText(instruction), " is of micro-batch ",
+                    instruction.micro_batch, ", there are ",
+                    CountOf(instruction.op));
+    }
+    int& at = at_[Index(instruction)];
+    if (at != kMissing) {
+      return Broken("pairing", ToText(instruction), " is there twice");
+    }
+    at = position;
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckComplete() const {
+    for (int stage = 0; stage < schedule_.stages; ++stage) {
+      for (const Op op : kOps) {
+        if (!StageHas(schedule_, stage, op)) continue;
+        for (int i = 0; i < CountOf(op); ++i) {
+          const Instruction wanted{stage, op, i};
+          if (Of(wanted) == kMissing) return Missing(wanted);
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  static absl::Status Missing(const Instruction& wanted) {
+    const auto [stage, op, micro_batch] = wanted;
+    const auto lost = [&wanted](const Instruction& other) {
+      return Broken("pairing", ToText(wanted), " is missing, ", ToText(other),
+                    " is alone");
+    };
+    switch (op) {
+      case Op::kSendF:
+        return lost({stage + 1, Op::kRecvF, micro_batch});
+      case Op::kRecvF:
+        return lost({stage - 1, Op::kSendF, micro_batch});
+      case Op::kSendB:
+        return lost({stage - 1, Op::kRecvB, micro_batch});
+      case Op::kRecvB:
+        return lost({stage + 1, Op::kSendB, micro_batch});
+      default:
+        return Broken("pairing", ToText(wanted), " is missing");
+    }
+  }
+
+  const Schedule& schedule_;  // outlives the positions
+  std::vector<int> at_;
+};
+
+// Within one stage and micro-batch, `before` precedes `after`.
+struct Precedence {
+  Op before;
+  Op after;
+};
+
+constexpr Precedence kPrecedences[] = {
+    {Op::kLoad, Op::kForward},   {Op::kRecvF, Op::kForward},
+    {Op::kForward, Op::kSendF},  {Op::kForward, Op::kBackward},
+    {Op::kRecvB, Op::kBackward}, {Op::kBackward, Op::kSendB},
+};
+
+absl::Status CheckDataOrder(const Schedule& schedule,
+                            const Positions& positions) {
+  for (int stage = 0; stage < schedule.stages; ++stage) {
+    for (int i = 0; i < schedule.micro_batches; ++i) {
+      for (const auto& [before, after] : kPrecedences) {
+        const Instruction first{stage, before, i};
+        const Instruction second{stage, after, i};
+        // A stage without one of the two has kMissing for it.
+        if (positions.Of(second) == kMissing) continue;
+        if (positions.Of(first) > positions.Of(second)) {
+          return Broken("order", ToText(first), " comes after ",
+                        ToText(second));
+        }
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckStepsAreLast(const Schedule& schedule) {
+  const auto is_step = [](const Instruction& instruction) {
+    return instruction.op == Op::kStep;
+  };
+  for (const InstructionList& list : schedule.workers) {
+    const auto step = std::find_if(list.begin(), list.end(), is_step);
+    const auto late = std::find_if_not(step, list.end(), is_step);
+    if (late != list.end()) {
+      return Broken("order", ToText(*late), " comes after ", ToText(*step),
+                    ", which waits for all stages");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAccumulation(const Schedule& schedule,
+                               const Positions& positions) {
+  if (!schedule.training) return absl::OkStatus();
+  for (int stage = 0; stage < schedule.stages; ++stage) {
+    for (int i = 1; i < schedule.micro_batches; ++i) {
+      const Instruction first{stage, Op::kBackward, i - 1};
+      const Instruction second{stage, Op::kBackward, i};
+      if (positions.Of(first) > positions.Of(second)) {
+        return Broken("accumulation", ToText(first), " comes after ",
+                      ToText(second), ", gradients are summed in ascending ",
+                      "micro-batch order");
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckDeadlock(const Schedule& schedule) {
+  DryRun run(schedule);
+  run.RunAllBut(std::nullopt);
+  if (run.Finished()) return absl::OkStatus();
+  return Broken("deadlock", run.DescribeDeadlock());
+}
+
+// A stage's order is fixed, whatever the speeds: counting along its list is
+// exact.
+std::vector<int> KeptMicroBatches(const Schedule& schedule) {
+  std::vector<int> kept(schedule.stages, 0);
+  if (!schedule.training) return kept;
+  std::vector<int> now(schedule.stages, 0);
+  for (const InstructionList& list : schedule.workers) {
+    for (const auto& [stage, op, micro_batch] : list) {
+      if (op == Op::kForward) kept[stage] = std::max(kept[stage], ++now[stage]);
+      if (op == Op::kBackward) --now[stage];
+    }
+  }
+  return kept;
+}
+
+}  // namespace
+
+absl::StatusOr<ScheduleBounds> CheckSchedule(const Schedule& schedule) {
+  PACELINE_RETURN_IF_ERROR(CheckShape(schedule));
+  PACELINE_RETURN_IF_ERROR(CheckPlacement(schedule));
+  Positions positions(schedule);
+  PACELINE_RETURN_IF_ERROR(positions.Fill());
+  PACELINE_RETURN_IF_ERROR(CheckDataOrder(schedule, positions));
+  PACELINE_RETURN_IF_ERROR(CheckStepsAreLast(schedule));
+  PACELINE_RETURN_IF_ERROR(CheckAccumulation(schedule, positions));
+  PACELINE_RETURN_IF_ERROR(CheckDeadlock(schedule));
+
+  ScheduleBounds bounds;
+  for (int boundary = 0; boundary < schedule.stages - 1; ++boundary) {
+    bounds.activation_frames.push_back(
+        MostInFlight(schedule, {/*gradient=*/false, boundary}));
+    bounds.gradient_frames.push_back(
+        MostInFlight(schedule, {/*gradient=*/true, boundary}));
+  }
+  bounds.kept_micro_batches = KeptMicroBatches(schedule);
+  return bounds;
+}
+
+}  // namespace paceline
