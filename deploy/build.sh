@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Configures a preset if that was not done yet, and builds targets of it.
+# Ninja notices by itself when a CMakeLists.txt or a folder has changed.
+#
+#   deploy/build.sh PRESET [TARGET...]     (no target: everything)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# One compilation with LibTorch takes up to 1.5 GB: a board with many cores
+# and little memory must not start one a core.
+jobs_that_fit() {
+  local cores available_kib by_memory
+  cores=$(nproc)
+  available_kib=$(awk '/^MemAvailable:/ {print $2}' /proc/meminfo)
+  by_memory=$((available_kib / (1536 * 1024)))
+  local jobs=$((by_memory < cores ? by_memory : cores))
+  echo $((jobs > 0 ? jobs : 1))
+}
+
+[[ $# -gt 0 ]] || {
+  echo "usage: deploy/build.sh PRESET [TARGET...]" >&2
+  exit 2
+}
+preset=$1
+shift
+
+# Always configured anew: packages that were missing last time (GoogleTest)
+# may be there now.  It takes a second or two.
+configure_log=$(mktemp)
+trap 'rm -f "$configure_log"' EXIT
+if ! cmake --preset "$preset" >"$configure_log" 2>&1; then
+  cat "$configure_log" >&2
+  echo "build.sh: configuring '$preset' failed, see above" >&2
+  exit 1
+fi
+cmake --build "build/$preset" -j "$(jobs_that_fit)" \
+  ${1:+--target "$@"}

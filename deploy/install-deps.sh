@@ -1,0 +1,142 @@
+#!/usr/bin/env bash
+# Installs what Paceline needs from Debian 12's own archive, and nothing that
+# is there already.  No network is touched when nothing is missing.
+set -euo pipefail
+
+usage() {
+  cat <<'USAGE'
+usage: deploy/install-deps.sh CLASS...
+
+  --run      libraries that the three programs are linked against
+  --build    --run, and compiler, headers and the quickstart's data set
+  --test     --build, and what tests/run.sh uses
+  --nightly  --test, and what tests/run.sh --nightly uses
+  --data     the Fashion-MNIST files, for a first-stage worker with --run only
+  --list     print the packages of the classes named, install nothing
+  --help     this text
+USAGE
+}
+
+# What the linker found: tests/lint compares this list with the programs.
+readonly RUN=(
+  libabsl20220623 libcpp-httplib0.11 libgrpc++1.51
+  # The reference BLAS that LibTorch would settle for is 50 times slower.
+  libopenblas0-pthread
+  libprometheus-cpp-core1.0 libprotobuf32 libspdlog1.10 libsqlite3-0 libssl3
+  libtorch1.13 libxxhash0 libyaml-cpp0.7 zlib1g
+)
+readonly DATA=(dataset-fashion-mnist)
+readonly BUILD=(
+  ccache cmake g++ git ninja-build pkg-config
+  libabsl-dev libcli11-dev libcpp-httplib-dev libgrpc++-dev libopenblas-dev
+  libprotobuf-dev libspdlog-dev libsqlite3-dev libssl-dev libtorch-dev
+  libxxhash-dev libyaml-cpp-dev nlohmann-json3-dev prometheus-cpp-dev
+  protobuf-compiler protobuf-compiler-grpc zlib1g-dev
+)
+readonly TEST=(
+  clang clang-format libbenchmark-dev libgmock-dev libgtest-dev
+  # promtool reads the dashboards' expressions and the daemons' /metrics.
+  prometheus
+  python3 python3-yaml shellcheck systemd
+)
+readonly NIGHTLY=(procps)
+
+die() {
+  echo "install-deps.sh: $*" >&2
+  exit 1
+}
+
+# Prints the words of "$@" that dpkg does not call installed, one a line.
+missing_of() {
+  local installed
+  installed=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' "$@" \
+    2>/dev/null | sed -n 's/ installed$//p' || true)
+  local package
+  for package in "$@"; do
+    grep -qxF -- "$package" <<<"$installed" || echo "$package"
+  done
+}
+
+run_as_root() {
+  if [[ $EUID -eq 0 ]]; then
+    env DEBIAN_FRONTEND=noninteractive "$@"
+  else
+    sudo env DEBIAN_FRONTEND=noninteractive "$@"
+  fi
+}
+
+check_can_install() {
+  [[ $EUID -eq 0 ]] || command -v sudo >/dev/null ||
+    die "missing: $*
+  Installing them needs root, and there is no sudo here.  As root, run:
+  apt-get install --no-install-recommends $*"
+}
+
+check_names_exist() {
+  local package unknown=()
+  for package in "$@"; do
+    [[ -n $(apt-cache policy "$package" 2>/dev/null |
+      sed -n '/Candidate: (none)/d; /Candidate:/p') ]] ||
+      unknown+=("$package")
+  done
+  [[ ${#unknown[@]} -eq 0 ]] || die "apt does not know: ${unknown[*]}
+  The names are those of Debian 12 (bookworm), section main; this is:
+  $(sed -n 's/^PRETTY_NAME="\(.*\)"/\1/p' /etc/os-release)"
+}
+
+# A test needs promtool out of the package, not a server on port 9090.
+stop_prometheus_server() {
+  [[ -d /run/systemd/system ]] || return 0
+  echo "install-deps.sh: switching off the prometheus service just installed"
+  run_as_root systemctl disable --now prometheus
+}
+
+main() {
+  local wanted=() list_only=false class
+  [[ $# -gt 0 ]] || { usage >&2; exit 2; }
+  for class in "$@"; do
+    case $class in
+      --run) wanted+=("${RUN[@]}") ;;
+      --data) wanted+=("${DATA[@]}") ;;
+      --build) wanted+=("${RUN[@]}" "${DATA[@]}" "${BUILD[@]}") ;;
+      --test) wanted+=("${RUN[@]}" "${DATA[@]}" "${BUILD[@]}" "${TEST[@]}") ;;
+      --nightly)
+        wanted+=("${RUN[@]}" "${DATA[@]}" "${BUILD[@]}" "${TEST[@]}"
+          "${NIGHTLY[@]}")
+        ;;
+      --list) list_only=true ;;
+      --help | -h) usage; exit 0 ;;
+      *) echo "install-deps.sh: unknown option '$class'" >&2
+         usage >&2
+         exit 2 ;;
+    esac
+  done
+  [[ ${#wanted[@]} -gt 0 ]] || { usage >&2; exit 2; }
+  mapfile -t wanted < <(printf '%s\n' "${wanted[@]}" | LC_ALL=C sort -u)
+  if $list_only; then
+    printf '%s\n' "${wanted[@]}"
+    return
+  fi
+
+  command -v dpkg-query apt-get apt-cache >/dev/null ||
+    die "needs dpkg and apt: Paceline is built on Debian 12's packages"
+  local missing
+  mapfile -t missing < <(missing_of "${wanted[@]}")
+  if [[ ${#missing[@]} -eq 0 ]]; then
+    echo "install-deps.sh: all ${#wanted[@]} packages are there"
+    return
+  fi
+
+  check_can_install "${missing[@]}"
+  echo "install-deps.sh: installing ${missing[*]}"
+  run_as_root apt-get update -q ||
+    die "apt-get update failed; is there a network, are the sources right?"
+  check_names_exist "${missing[@]}"
+  run_as_root apt-get install -q -y --no-install-recommends "${missing[@]}" ||
+    die "apt-get install failed; its last lines above say why"
+  if [[ " ${missing[*]} " == *" prometheus "* ]]; then
+    stop_prometheus_server
+  fi
+}
+
+main "$@"

@@ -1,0 +1,104 @@
+"""Dashboards against the daemons: every metric is seen, every panel is fed."""
+
+import json
+import re
+import tempfile
+from pathlib import Path
+
+import yaml
+
+from formats import run
+from tree import Problem
+
+DECLARATIONS = ("coordinator/metrics.h", "worker/metrics.h")
+METRIC = re.compile(r"\bpaceline_(?:coordinator|worker)_[a-z0-9_]+")
+# What Prometheus makes of a histogram.
+SUFFIXES = ("_bucket", "_sum", "_count")
+# Grafana fills these in; promtool cannot.
+VARIABLES = {"$__rate_interval": "1m", "$__interval": "1m", "$__range": "1h"}
+
+
+def declared(tree):
+    """Metric name -> (file, line) of the daemons' metrics.h."""
+    found = {}
+    for path in DECLARATIONS:
+        if tree.exists(path):
+            for number, line in enumerate(tree.lines(path), 1):
+                for name in re.findall(
+                        r'"(paceline_(?:coordinator|worker)_\w+)"', line):
+                    found.setdefault(name, (path, number))
+    return found
+
+
+def panels(tree):
+    """Yields (dashboard, panel title, expression)."""
+    for path in tree.with_suffix(".json"):
+        if not path.startswith("dashboards/"):
+            continue
+        todo = list(json.loads(tree.text(path)).get("panels", []))
+        while todo:
+            panel = todo.pop(0)
+            todo += panel.get("panels", [])
+            for target in panel.get("targets", []):
+                yield path, panel.get("title", "?"), target.get("expr", "")
+
+
+def rule_files(tree):
+    return [path for path in tree.with_suffix(".yml", ".yaml")
+            if path.startswith("dashboards/")
+            and "groups" in (yaml.safe_load(tree.text(path)) or {})]
+
+
+def base_name(metric, names):
+    for suffix in SUFFIXES:
+        if metric not in names and metric.endswith(suffix):
+            return metric[:-len(suffix)]
+    return metric
+
+
+def check_metrics(tree):
+    """Names in metrics.h and names in dashboards are the same set."""
+    names = declared(tree)
+    uses = [(path, f"panel {title!r}", expression)
+            for path, title, expression in panels(tree)]
+    uses += [(path, "a rule", tree.text(path)) for path in rule_files(tree)]
+    used = set()
+    for path, what, expression in uses:
+        for metric in METRIC.findall(expression):
+            name = base_name(metric, names)
+            used.add(name)
+            if name not in names:
+                yield Problem(path, 0, f"{what} asks for {metric}, which no "
+                              "metrics.h declares")
+    for name, (path, line) in sorted(names.items()):
+        if name not in used:
+            yield Problem(path, line, f"{name} has no panel and no alert: "
+                          "show it or drop it")
+
+
+def plain(expression):
+    for variable, value in VARIABLES.items():
+        expression = expression.replace(variable, value)
+    return re.sub(r"\$\{?\w+\}?", "x", expression)
+
+
+def check_promtool(tree):
+    """promtool accepts the configuration, the rules and each expression."""
+    for path in tree.with_suffix("prometheus.yml"):
+        complaint = run(["promtool", "check", "config", str(tree.root / path)])
+        if complaint:
+            yield Problem(path, 0, complaint)
+    for path in rule_files(tree):
+        complaint = run(["promtool", "check", "rules", str(tree.root / path)])
+        if complaint:
+            yield Problem(path, 0, complaint)
+    with tempfile.TemporaryDirectory() as folder:
+        for path, title, expression in panels(tree):
+            rules = Path(folder) / "panel.yml"
+            rules.write_text(json.dumps({"groups": [{
+                "name": "panel",
+                "rules": [{"record": "x", "expr": plain(expression)}]}]}),
+                encoding="utf-8")
+            complaint = run(["promtool", "check", "rules", str(rules)])
+            if complaint:
+                yield Problem(path, 0, f"panel {title!r}: {complaint}")

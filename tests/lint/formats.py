@@ -1,0 +1,92 @@
+"""Files that a tool can read: does the tool accept them?"""
+
+import json
+import re
+import subprocess
+import tempfile
+import tomllib
+from pathlib import Path
+
+import yaml
+
+from tree import Problem
+
+
+def run(arguments, silent_when_good=False):
+    """The tool's complaints, or "" when it accepts."""
+    result = subprocess.run(arguments, capture_output=True, text=True,
+                            check=False)
+    said = (result.stdout + result.stderr).strip()
+    if result.returncode == 0:
+        return said if silent_when_good else ""
+    return said or f"exit code {result.returncode}"
+
+
+def parse_yaml(text):
+    list(yaml.safe_load_all(text))
+
+
+PARSERS = {".json": json.loads, ".yaml": parse_yaml, ".yml": parse_yaml,
+           ".toml": tomllib.loads}
+
+
+def check_parse(tree):
+    for path in tree.with_suffix(*PARSERS):
+        try:
+            PARSERS[Path(path).suffix](tree.text(path))
+        except (ValueError, yaml.YAMLError) as error:
+            yield Problem(path, 0, f"does not parse: {error}")
+
+
+def is_script(tree, path):
+    if path.endswith(".sh"):
+        return True
+    if "." in Path(path).name:
+        return False
+    with open(tree.root / path, "rb") as file:
+        return re.match(rb"#!.*\b(ba)?sh\b", file.read(64)) is not None
+
+
+def check_shell(tree):
+    for path in tree.files:
+        if not is_script(tree, path):
+            continue
+        file = tree.root / path
+        for tool in (["bash", "-n"], ["shellcheck", "-x"]):
+            complaint = run([*tool, str(file)])
+            if complaint:
+                yield Problem(path, 0, f"{' '.join(tool)}: {complaint}")
+        if not file.stat().st_mode & 0o100:
+            yield Problem(path, 0, "is not executable")
+        if "exec " not in tree.text(path) and \
+                "set -euo pipefail" not in tree.text(path):
+            yield Problem(path, 0, "needs `set -euo pipefail`")
+
+
+def check_clang_format(tree):
+    sources = tree.sources()
+    for begin in range(0, len(sources), 50):
+        files = [str(tree.root / name) for name in sources[begin:begin + 50]]
+        complaint = run(["clang-format", "--dry-run", "-Werror", *files])
+        for line in complaint.split("\n"):
+            match = re.match(r"(.*?):(\d+):\d+: error: ", line)
+            if match:
+                name = Path(match[1]).relative_to(tree.root).as_posix()
+                yield Problem(name, int(match[2]), "clang-format disagrees")
+
+
+def check_systemd(tree):
+    """As if installed: the programs of the units are looked for by systemd."""
+    units = tree.with_suffix(".service")
+    with tempfile.TemporaryDirectory() as folder:
+        for path in units:
+            text = re.sub(r"^(Exec\w+=[-+!:]*)\S+", r"\1/bin/true",
+                          tree.text(path), flags=re.M)
+            copy = Path(folder) / Path(path).name
+            copy.write_text(text, encoding="utf-8")
+            # An unknown key is complained of, and still ends with 0.
+            complaint = run(["systemd-analyze", "verify", "--man=no",
+                             "--generators=no", str(copy)],
+                            silent_when_good=True)
+            if complaint:
+                yield Problem(path, 0, complaint)

@@ -1,0 +1,184 @@
+"""DESIGN 3: which file may include what.  The rule is data; read the tables.
+
+A header is of one kind: a library's (LIBRARIES), the project's own (a path
+from the top of the tree), or the standard library's.  A file is judged by the
+first row of RULES whose pattern matches its path.
+"""
+
+import re
+
+from tree import Problem
+
+# Kind -> how its headers are spelled.
+LIBRARIES = {
+    "absl": r"absl/",
+    "grpc": r"grpc(pp)?/|grpc\+\+/",
+    "protobuf": r"google/protobuf/|google/rpc/",
+    "generated": r"paceline/v1/.*\.pb\.h$",
+    "torch": r"(torch|ATen|c10|caffe2)/",
+    "blas": r"cblas\.h$|openblas_config\.h$|f77blas\.h$",
+    "spdlog": r"(spdlog|fmt)/",
+    "prometheus": r"prometheus/",
+    "httplib": r"httplib\.h$",
+    "sqlite": r"sqlite3\.h$",
+    "yaml": r"yaml-cpp/",
+    "cli11": r"CLI/",
+    "zlib": r"zlib\.h$",
+    "images": r"jpeglib\.h$|turbojpeg\.h$|png\.h$",
+    "json": r"nlohmann/",
+    "xxhash": r"xxhash\.h$|xxh3\.h$",
+    "openssl": r"openssl/",
+    "gtest": r"(gtest|gmock)/",
+    "benchmark": r"benchmark/",
+    # The operating system's: sockets, files, processes.
+    "posix": r"(sys|linux|netinet|arpa|net)/|(unistd|fcntl|signal|pthread|"
+             r"poll|netdb|sched|dirent|spawn|glob|pwd|termios|syslog|dlfcn|"
+             r"getopt|cxxabi|execinfo|ifaddrs)\.h$",
+}
+# <vector>, <cstdint>, and the C headers that some write with .h.
+STANDARD = re.compile(
+    r"[a-z_]+$|(assert|ctype|errno|float|inttypes|limits|math|stddef|stdint|"
+    r"stdio|stdlib|string|time)\.h$")
+OWN = re.compile(r"(core|coordinator|worker|client|tests)/")
+
+CORE_LOGIC = (r"core/(base|model|plan|predict|schedule|simulate|cluster|round|"
+              r"optim|transfer)/")
+OBS = r"core/obs/"
+RPC = r"core/rpc/"
+WIRE = {"grpc", "protobuf", "generated"}
+
+
+def here(folder):
+    """Headers right in `folder`, not in its subfolders."""
+    return rf"{folder}/[^/]+\.h$"
+
+
+# (files, library kinds besides absl and the standard library, own headers).
+# "any" stands for all of them.
+RULES = [
+    # Programs: main.cc ties everything together.
+    (r"(coordinator|worker|client)/main\.cc$", "any", "any"),
+    (r"(coordinator|worker|client)/options\.(h|cc)$", {"cli11", "posix"},
+     [CORE_LOGIC, OBS, r"(coordinator|worker|client)/[^/]+\.h$"]),
+
+    # Logic that everything else stands on.
+    (r"core/base/", {"posix"}, [r"core/base/"]),
+    (r"core/transfer/[^/]+\.cc$", {"xxhash"}, [CORE_LOGIC]),
+    (CORE_LOGIC, set(), [CORE_LOGIC]),
+
+    # Adapters of core.
+    (r"core/rpc/", WIRE | {"posix"}, [CORE_LOGIC, RPC]),
+    (r"core/obs/[^/]+\.cc$", {"spdlog", "prometheus", "httplib", "posix"},
+     [r"core/base/", OBS]),
+    (r"core/obs/[^/]+\.h$", set(), [r"core/base/", OBS]),
+
+    # Daemons and client: their own logic, then their adapters.
+    (r"coordinator/store/", {"sqlite", "openssl", "posix"},
+     [CORE_LOGIC, OBS, here("coordinator"), r"coordinator/store/"]),
+    (r"coordinator/rpc/", WIRE | {"posix"},
+     [CORE_LOGIC, OBS, RPC, here("coordinator"), r"coordinator/rpc/"]),
+    (here("coordinator").replace(r"\.h$", r"\.(h|cc)$"), {"posix"},
+     [CORE_LOGIC, OBS, here("coordinator")]),
+
+    (r"worker/torch/", {"torch", "blas", "posix"},
+     [CORE_LOGIC, OBS, here("worker"), r"worker/torch/"]),
+    (r"worker/rpc/", WIRE | {"posix"},
+     [CORE_LOGIC, OBS, RPC, here("worker"), r"worker/rpc/"]),
+    (r"worker/(data|weights)/", {"zlib", "images", "json", "posix"},
+     [CORE_LOGIC, OBS, here("worker"), r"worker/(data|weights)/"]),
+    (here("worker").replace(r"\.h$", r"\.(h|cc)$"), {"posix"},
+     [CORE_LOGIC, OBS, here("worker")]),
+
+    (r"client/rpc/", WIRE | {"yaml", "json", "posix"},
+     [CORE_LOGIC, RPC, here("client"), r"client/rpc/"]),
+    (here("client").replace(r"\.h$", r"\.(h|cc)$"), {"posix"},
+     [CORE_LOGIC, here("client")]),
+
+    # Tests see what the folder they test sees, and GoogleTest.
+    (r"tests/core/rpc/", WIRE | {"gtest", "posix"},
+     [CORE_LOGIC, RPC, r"tests/support/"]),
+    (r"tests/core/obs/", {"gtest", "posix"},
+     [r"core/base/", OBS, r"tests/support/"]),
+    (r"tests/core/", {"gtest"}, [CORE_LOGIC, r"tests/support/"]),
+    (r"tests/torch/", {"gtest", "torch", "blas", "json", "posix"},
+     [CORE_LOGIC, OBS, r"worker/", r"tests/support/"]),
+    (r"tests/support/", {"gtest", "posix", "zlib"},
+     [CORE_LOGIC, OBS, here("worker"), here("coordinator"),
+      r"tests/support/"]),
+    (r"tests/coordinator/", WIRE | {"gtest", "sqlite", "posix"},
+     [CORE_LOGIC, OBS, RPC, r"coordinator/", r"tests/support/"]),
+    (r"tests/worker/", WIRE | {"gtest", "zlib", "json", "posix"},
+     [CORE_LOGIC, OBS, RPC, here("worker"), r"worker/(rpc|data|weights)/",
+      r"tests/support/"]),
+    (r"tests/client/", WIRE | {"gtest", "json", "yaml", "cli11", "posix"},
+     [CORE_LOGIC, RPC, r"client/", r"tests/support/"]),
+    (r"tests/cluster/", WIRE | {"gtest", "posix"},
+     [CORE_LOGIC, OBS, RPC, here("worker"), r"worker/rpc/", r"coordinator/",
+      r"tests/support/"]),
+    (r"tests/process/", {"gtest", "json", "posix"},
+     [CORE_LOGIC, r"tests/"]),
+    (r"tests/bench/", WIRE | {"gtest", "benchmark", "posix"},
+     [CORE_LOGIC, OBS, RPC, here("worker"), r"worker/rpc/",
+      r"tests/(bench|support)/"]),
+]
+
+INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
+
+
+def kind_of(header):
+    """Library kind, "own", "standard" or None for a header nobody knows."""
+    for kind, pattern in LIBRARIES.items():
+        if re.match(pattern, header):
+            return kind
+    if OWN.match(header):
+        return "own"
+    return "standard" if STANDARD.match(header) else None
+
+
+def rule_of(path):
+    for pattern, libraries, own in RULES:
+        if re.match(pattern, path):
+            return libraries, own
+    return None
+
+
+def includes(tree, path):
+    """Yields (line number, opening mark, header)."""
+    for number, line in enumerate(tree.lines(path), 1):
+        match = INCLUDE.match(line)
+        if match:
+            yield number, match[1], match[2]
+
+
+def judge(tree, path, mark, header):
+    """What is wrong with this include, or None."""
+    libraries, own = rule_of(path)
+    kind = kind_of(header)
+    if kind is None:
+        return (f'"{header}" is no header that tests/lint/include_rule.py '
+                "knows; write the path from the top of the tree")
+    if kind in ("standard", "absl"):
+        return None
+    if kind != "own":
+        if libraries != "any" and kind not in libraries:
+            return f"may not include {kind} ({header}), see DESIGN 3"
+        return None
+    if mark == "<":
+        return f"{header} is ours: include it with quotes"
+    if not tree.exists(header):
+        return f"{header} does not exist"
+    if own != "any" and not any(re.match(p, header) for p in own):
+        return f"may not include {header}, see DESIGN 3"
+    return None
+
+
+def check(tree):
+    for path in tree.sources():
+        if rule_of(path) is None:
+            yield Problem(path, 0, "no rule of tests/lint/include_rule.py "
+                          "covers this folder")
+            continue
+        for number, mark, header in includes(tree, path):
+            why = judge(tree, path, mark, header)
+            if why:
+                yield Problem(path, number, why)

@@ -1,0 +1,122 @@
+"""STYLE: what can be read off a file's outside."""
+
+import re
+
+from include_rule import includes
+from tree import Problem
+
+MAX_FILE_LINES = 600
+MAX_FUNCTION_LINES = 80
+
+TOP_LEVEL = {
+    "CMakeLists.txt", "CMakePresets.json", "LICENSE", "README.md",
+    "client", "coordinator", "core", "dashboards", "deploy", "proto", "tests",
+    "worker", ".ci",
+}
+REFUSED_FOLDERS = {"docs", "common", "utils", "util", "misc"}
+
+SLEEP = re.compile(r"\b(sleep_for|sleep_until|SleepFor|usleep|nanosleep|"
+                   r"sleep)\s*\(")
+MAY_SLEEP = ("tests/cluster/", "tests/process/", "tests/bench/")
+
+# Logic takes (state, policy, now): STYLE 9.  core/base holds the clock, the
+# threads and the locks that the rest is given.
+PURE = ("core/model/", "core/plan/", "core/predict/", "core/schedule/",
+        "core/simulate/", "core/cluster/", "core/round/", "core/optim/")
+IMPURE = re.compile(
+    r"\babsl::Now\(|_clock::now\(|\b(SleepFor|sleep_for)\(|absl::Mutex\b|"
+    r"std::(mutex|thread|jthread|random_device|cout|cerr)\b|"
+    r"\b(getenv|printf|fprintf|rand|time)\(")
+
+
+def without_comments(line):
+    """Good enough for rules on words: cuts `//` and drops string literals."""
+    return re.sub(r'"(\\.|[^"\\])*"', '""', line).split("//")[0]
+
+
+def check_header(tree):
+    """`#pragma once` in each header; a .cc includes its own header first."""
+    for path in tree.sources():
+        if path.endswith(".h"):
+            if tree.text(path).count("#pragma once") != 1:
+                yield Problem(path, 0, "needs `#pragma once`, once")
+            continue
+        own = path[:-len(".cc")] + ".h"
+        if tree.exists(own):
+            first = next(includes(tree, path), (1, "", "nothing"))
+            if first[2] != own:
+                yield Problem(path, first[0], f"includes {first[2]} before "
+                              f"its own header {own}")
+
+
+def functions(lines):
+    """Yields (first line, length) of blocks that look like functions.
+
+    Reads clang-format's layout: what opens at column 0 (or 2, in a class) is
+    closed by a lone brace at the same column; classes and tables end in `};`
+    and namespaces in `}  // namespace`.
+    """
+    for indent in ("", "  "):
+        start = None
+        for number, line in enumerate(lines, 1):
+            if not line.startswith(indent) or line[len(indent):][:1] in (
+                    "", " ", "#", "/", "*"):
+                continue
+            body = line[len(indent):]
+            if not body.startswith("}"):
+                start = number
+            elif start is not None:
+                if body == "}":
+                    yield start, number - start + 1
+                start = None
+
+
+def check_length(tree):
+    for path in tree.sources():
+        lines = tree.lines(path)
+        if len(lines) - 1 > MAX_FILE_LINES:
+            yield Problem(path, 0, f"has {len(lines) - 1} lines, the wall is "
+                          f"{MAX_FILE_LINES}")
+        for start, length in functions(lines):
+            if length > MAX_FUNCTION_LINES:
+                yield Problem(path, start, f"a function of {length} lines, "
+                              f"the wall is {MAX_FUNCTION_LINES}")
+
+
+def check_purity(tree):
+    """Logic reads no clock and holds no lock; tests do not sleep."""
+    for path in tree.sources():
+        in_test = path.startswith("tests/") and not path.startswith(MAY_SLEEP)
+        if not in_test and not path.startswith(PURE):
+            continue
+        pattern = SLEEP if in_test else IMPURE
+        for number, line in enumerate(tree.lines(path), 1):
+            match = pattern.search(without_comments(line))
+            if match:
+                why = ("a test must not sleep: use a FakeClock or wait for "
+                       "the event" if in_test else
+                       "logic is given clock, threads and output")
+                yield Problem(path, number, f"{match[0]!r}: {why}")
+
+
+def check_layout(tree):
+    """The top level is fixed; every folder says what it is."""
+    tops = {name.split("/")[0] for name in tree.files}
+    for top in sorted(tops - TOP_LEVEL):
+        if not top.startswith("."):
+            yield Problem(top, 0, "is not in the layout of DESIGN 3")
+    counts = {}
+    for path in tree.files:
+        folder, _, name = path.rpartition("/")
+        for part in folder.split("/"):
+            if part in REFUSED_FOLDERS:
+                yield Problem(path, 0, f"no folder is called {part}/")
+        if name.endswith(".md") and name != "README.md":
+            yield Problem(path, 0, "documents are README.md files")
+        if path in tree.sources() and not folder.startswith("tests/"):
+            counts[folder] = counts.get(folder, 0) + 1
+    folders = {folder for folder, count in counts.items() if count > 2}
+    folders |= {top for top in tops if "." not in top and top != "LICENSE"}
+    for folder in sorted(folders):
+        if f"{folder}/README.md" not in tree.files:
+            yield Problem(folder, 0, "has no README.md")

@@ -1,0 +1,147 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds, and runs the tests with ctest.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+readonly AREAS=(repeat same-bytes soak bench torch-free tsan asan)
+
+usage() {
+  cat <<USAGE
+usage: tests/run.sh [--preset NAME] [-R REGEX]
+       tests/run.sh --nightly [AREA]
+
+  --preset NAME     a preset of CMakePresets.json (default: release)
+  -R REGEX          only the tests whose name matches, as ctest -R
+  --nightly [AREA]  the long ones: ${AREAS[*]}
+                    (default: all).  Results are kept in
+                    build/nightly/<commit>/; what has passed there for this
+                    commit is not run again.
+  --help            this text
+USAGE
+}
+
+# LibTorch and gRPC keep some memory until the process ends; the suppressions
+# name those places, and nothing of ours.
+export ASAN_OPTIONS=${ASAN_OPTIONS:-strict_string_checks=1:detect_odr_violation=1}
+export LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$PWD/tests/support/lsan.supp:print_suppressions=0}
+export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
+export TSAN_OPTIONS=${TSAN_OPTIONS:-suppressions=$PWD/tests/support/tsan.supp:second_deadlock_stack=1:history_size=4}
+
+# suite PRESET [CTEST OPTION...]
+suite() {
+  local preset=$1
+  shift
+  deploy/build.sh "$preset"
+  ctest --preset "$preset" -j 2 --no-tests=error "$@"
+}
+
+area_repeat() { suite release --repeat until-fail:20; }
+area_torch_free() { suite torch-free; }
+area_tsan() { suite tsan; }
+area_asan() { suite asan; }
+
+area_same_bytes() {
+  deploy/build.sh release paceline paceline-coordinator paceline-worker
+  python3 tests/nightly/same_bytes.py --bin build/release/bin
+}
+
+area_soak() {
+  deploy/build.sh release paceline paceline-coordinator paceline-worker
+  python3 tests/nightly/soak.py --bin build/release/bin
+}
+
+area_bench() {
+  deploy/build.sh release
+  local bench
+  for bench in build/release/bin/*_bench; do
+    [[ -x $bench ]] || {
+      echo "run.sh: no benchmark was built" >&2
+      return 1
+    }
+    echo "--- $bench --check"
+    "$bench" --check
+  done
+}
+
+# The commit, and whether the tree differs from it: such results are
+# overwritten every time.
+commit_name() {
+  local commit
+  commit=$(git rev-parse --short=12 HEAD)
+  [[ -z $(git status --porcelain) ]] || commit+=-dirty
+  echo "$commit"
+}
+
+# A function of its own process: `set -e` holds inside, unlike in a condition.
+run_area() {
+  local area=$1 folder=$2 code=0
+  if [[ -e $folder/$area.ok && $folder != *-dirty ]]; then
+    echo "nightly $area: passed before ($folder/$area.log)"
+    return 0
+  fi
+  rm -f "$folder/$area.ok"
+  echo "nightly $area: running, log in $folder/$area.log"
+  tests/run.sh --area "$area" 2>&1 | tee "$folder/$area.log" || code=$?
+  if ((code == 0)); then
+    date -u +%FT%TZ >"$folder/$area.ok"
+  fi
+  return "$code"
+}
+
+nightly() {
+  local folder failed=() area
+  folder=build/nightly/$(commit_name)
+  mkdir -p "$folder"
+  for area in "$@"; do
+    run_area "$area" "$folder" || failed+=("$area")
+  done
+  [[ ${#failed[@]} -eq 0 ]] || {
+    echo "nightly: failed: ${failed[*]} (logs in $folder)"
+    return 1
+  }
+  echo "nightly: passed: $* (logs in $folder)"
+}
+
+is_area() { [[ " ${AREAS[*]} " == *" $1 "* ]]; }
+
+refuse() {
+  echo "run.sh: $*" >&2
+  usage >&2
+  exit 2
+}
+
+main() {
+  local preset=release mode=suite areas=("${AREAS[@]}") ctest_options=()
+  while [[ $# -gt 0 ]]; do
+    case $1 in
+      --preset) preset=${2:?--preset needs a name}; shift ;;
+      -R) ctest_options+=(-R "${2:?-R needs a regular expression}"); shift ;;
+      --nightly)
+        mode=nightly
+        if [[ $# -gt 1 && $2 != -* ]]; then
+          is_area "$2" || refuse "no nightly area '$2'"
+          areas=("$2")
+          shift
+        fi
+        ;;
+      --area)  # one area in this process; what --nightly calls
+        is_area "${2:-}" || refuse "no nightly area '${2:-}'"
+        "area_${2//-/_}"
+        return
+        ;;
+      --help | -h) usage; return ;;
+      *) refuse "unknown option '$1'" ;;
+    esac
+    shift
+  done
+
+  if [[ $mode == nightly ]]; then
+    deploy/install-deps.sh --nightly
+    nightly "${areas[@]}"
+  else
+    deploy/install-deps.sh --test
+    suite "$preset" ${ctest_options[@]+"${ctest_options[@]}"}
+  fi
+}
+
+main "$@"
