@@ -1,0 +1,243 @@
+#include <string>
+#include <vector>
+
+#include "core/plan/plan.h"
+#include "core/schedule/schedule.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/core/plan/small_model.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+JobSpec Job(int stages) {
+  JobSpec spec;
+  spec.name = "job";
+  spec.model.name = "small";
+  spec.train.batch = 64;
+  spec.train.micro_batch = 8;
+  spec.pipeline.stages = stages;
+  spec.pipeline.schedule = "1f1b";
+  return spec;
+}
+
+// Named a, b, ... with ids 10, 11, ..., memory not known.
+std::vector<PlannerWorker> Workers(int count) {
+  std::vector<PlannerWorker> workers;
+  for (int i = 0; i < count; ++i) {
+    workers.push_back({WorkerId{10 + i}, std::string(1, 'a' + i), 0});
+  }
+  return workers;
+}
+
+std::vector<int64_t> Holders(const Plan& plan) {
+  std::vector<int64_t> holders;
+  for (const StageOfPlan& stage : plan.stages) {
+    holders.push_back(stage.worker.value);
+  }
+  return holders;
+}
+
+template <typename Matcher>
+void ExpectRefused(const absl::StatusOr<Plan>& plan, absl::StatusCode code,
+                   const Matcher& message) {
+  EXPECT_EQ(plan.status().code(), code);
+  EXPECT_THAT(std::string(plan.status().message()), message);
+}
+
+TEST(MakePlan, GivesEachStageAWorkerInTheOrderGiven) {
+  std::vector<PlannerWorker> workers = Workers(3);
+  std::swap(workers[0], workers[2]);
+
+  const auto plan = MakePlan(Job(3), SmallModel(7), workers);
+
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(Holders(*plan), ElementsAre(12, 11, 10));
+  EXPECT_EQ(plan->stages[0].layers, (LayerRange{0, 3}));
+  EXPECT_EQ(plan->stages[1].layers, (LayerRange{3, 5}));
+  EXPECT_EQ(plan->stages[2].layers, (LayerRange{5, 7}));
+  EXPECT_THAT(plan->why,
+              StartsWith("equal: 7 layers in 3 stages (3+2+2) on 3 workers; c "
+                         "holds stage 0 ("));
+}
+
+TEST(MakePlan, LeavesWorkersBeyondTheStagesFree) {
+  const auto plan = MakePlan(Job(2), SmallModel(4), Workers(5));
+
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(Holders(*plan), ElementsAre(10, 11));
+  EXPECT_THAT(plan->why, AllOf(HasSubstr("on 2 workers"),
+                               Not(HasSubstr("fewer workers"))));
+}
+
+TEST(MakePlan, PutsNeighbouringStagesTogetherWhenWorkersAreFew) {
+  const auto plan = MakePlan(Job(5), SmallModel(5), Workers(3));
+
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(Holders(*plan), ElementsAre(10, 10, 11, 11, 12));
+  EXPECT_THAT(
+      plan->why,
+      AllOf(HasSubstr("fewer workers than stages: a holds stages 0..1"),
+            HasSubstr("b holds stages 2..3"), HasSubstr("c holds stage 4")));
+}
+
+TEST(MakePlan, PutsAllOnOneWorkerWhenThereIsOne) {
+  const auto plan = MakePlan(Job(4), SmallModel(4), Workers(1));
+
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(Holders(*plan), ElementsAre(10, 10, 10, 10));
+}
+
+TEST(MakePlan, TakesTheCutsOfTheJob) {
+  JobSpec spec = Job(1);
+  spec.pipeline.cuts = {1};
+
+  const auto plan = MakePlan(spec, SmallModel(4), Workers(2));
+
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(plan->stages.size(), 2);
+  EXPECT_EQ(plan->stages[0].layers, (LayerRange{0, 1}));
+  EXPECT_EQ(plan->stages[1].layers, (LayerRange{1, 4}));
+  EXPECT_THAT(plan->why, StartsWith("cuts: 4 layers in 2 stages (1+3)"));
+}
+
+TEST(MakePlan, RefusesMoreStagesThanLayers) {
+  ExpectRefused(MakePlan(Job(5), SmallModel(3), Workers(5)),
+                absl::StatusCode::kInvalidArgument,
+                AllOf(HasSubstr("5 stages"), HasSubstr("3 layers")));
+}
+
+TEST(MakePlan, RefusesCutsOutsideTheModel) {
+  JobSpec spec = Job(2);
+  spec.pipeline.cuts = {9};
+
+  ExpectRefused(MakePlan(spec, SmallModel(4), Workers(2)),
+                absl::StatusCode::kInvalidArgument,
+                HasSubstr("cut at layer 9"));
+}
+
+TEST(MakePlan, RefusesAnUnknownSchedule) {
+  JobSpec spec = Job(2);
+  spec.pipeline.schedule = "zigzag";
+
+  ExpectRefused(MakePlan(spec, SmallModel(4), Workers(2)),
+                absl::StatusCode::kInvalidArgument, HasSubstr("'zigzag'"));
+}
+
+TEST(MakePlan, RefusesSizesBelowOneAndTooManyMicroBatches) {
+  JobSpec no_batch = Job(2);
+  no_batch.train.batch = 0;
+  JobSpec no_micro_batch = Job(2);
+  no_micro_batch.train.micro_batch = 0;
+  JobSpec endless = Job(2);
+  endless.train.batch = int64_t{1} << 62;
+  endless.train.micro_batch = 1;
+  JobSpec long_batch = Job(2);
+  long_batch.train.batch = 1 << 30;
+  long_batch.train.micro_batch = 1;
+
+  for (const JobSpec& spec : {no_batch, no_micro_batch, endless, long_batch}) {
+    ExpectRefused(MakePlan(spec, SmallModel(4), Workers(2)),
+                  absl::StatusCode::kInvalidArgument, HasSubstr("batch"));
+  }
+}
+
+TEST(MakePlan, WithoutWorkersIsNotNow) {
+  ExpectRefused(MakePlan(Job(2), SmallModel(4), {}),
+                absl::StatusCode::kFailedPrecondition, HasSubstr("no workers"));
+}
+
+TEST(MakePlan, WhatNoMeshCouldDoIsSaidEvenWithoutWorkers) {
+  ExpectRefused(MakePlan(Job(5), SmallModel(3), {}),
+                absl::StatusCode::kInvalidArgument, HasSubstr("3 layers"));
+}
+
+// What worker `index` needs for its stages, by the public pieces.
+int64_t Need(const JobSpec& spec, const ModelDescription& model,
+             const Plan& plan, const std::vector<int>& worker_of, int index) {
+  const auto schedule =
+      MakeSchedule({.name = spec.pipeline.schedule,
+                    .stages = static_cast<int>(plan.stages.size()),
+                    .micro_batches = 8,
+                    .training = true,
+                    .worker_of = worker_of});
+  const auto bounds = CheckSchedule(*schedule);
+  std::vector<LayerRange> ranges;
+  std::vector<int> kept;
+  for (size_t stage = 0; stage < plan.stages.size(); ++stage) {
+    if (worker_of[stage] != index) continue;
+    ranges.push_back(plan.stages[stage].layers);
+    kept.push_back(bounds->kept_micro_batches[stage]);
+  }
+  return EstimateBytes(model, spec.train, ranges, kept);
+}
+
+TEST(MakePlan, MemoryThatJustSuffices) {
+  const JobSpec spec = Job(3);
+  const ModelDescription model = SmallModel(3);
+  std::vector<PlannerWorker> workers = Workers(2);
+  const auto unbounded = MakePlan(spec, model, workers);
+  ASSERT_TRUE(unbounded.ok()) << unbounded.status();
+  const int64_t need = Need(spec, model, *unbounded, {0, 0, 1}, 1);
+
+  workers[1].memory_bytes = need;
+  EXPECT_TRUE(MakePlan(spec, model, workers).ok());
+
+  workers[1].memory_bytes = need - 1;
+  ExpectRefused(MakePlan(spec, model, workers),
+                absl::StatusCode::kResourceExhausted,
+                AllOf(StartsWith("worker b has "), HasSubstr("stage 2"),
+                      HasSubstr(absl::StrCat("(", need - 1, " bytes)")),
+                      HasSubstr(absl::StrCat("(", need, " bytes)"))));
+}
+
+TEST(MakePlan, SaysMemoryInUnitsForPeople) {
+  ModelDescription model = SmallModel(2);
+  model.layers[0].parameter_bytes = int64_t{1} << 30;
+  std::vector<PlannerWorker> workers = Workers(1);
+  workers[0].memory_bytes = int64_t{512} << 20;
+
+  ExpectRefused(MakePlan(Job(2), model, workers),
+                absl::StatusCode::kResourceExhausted,
+                AllOf(StartsWith("worker a has 512.0 MiB"),
+                      HasSubstr("its stages 0..1 would need 2.0 GiB")));
+}
+
+// gpipe keeps 8 micro-batches on each stage, 1f1b at most 2 here.
+TEST(MakePlan, MemoryFollowsTheSchedule) {
+  JobSpec spec = Job(2);
+  ModelDescription model = SmallModel(2);
+  for (Layer& layer : model.layers) layer.activation_bytes = 1000;
+  std::vector<PlannerWorker> workers = Workers(2);
+  for (PlannerWorker& worker : workers) worker.memory_bytes = 8 * 3000;
+
+  EXPECT_TRUE(MakePlan(spec, model, workers).ok());
+
+  spec.pipeline.schedule = "gpipe";
+  ExpectRefused(MakePlan(spec, model, workers),
+                absl::StatusCode::kResourceExhausted, HasSubstr("worker a"));
+}
+
+// A batch of 20 in micro-batches of 8 has three, the last one shorter.
+TEST(MakePlan, CountsTheLastShorterMicroBatch) {
+  JobSpec spec = Job(1);
+  spec.pipeline.schedule = "gpipe";
+  spec.train.batch = 20;
+  const ModelDescription model = SmallModel(1);
+  std::vector<PlannerWorker> workers = Workers(1);
+  const int64_t need = EstimateBytes(model, spec.train, {{0, 1}}, {3});
+
+  workers[0].memory_bytes = need;
+  EXPECT_TRUE(MakePlan(spec, model, workers).ok());
+  workers[0].memory_bytes = need - 1;
+  EXPECT_FALSE(MakePlan(spec, model, workers).ok());
+}
+
+}  // namespace
+}  // namespace paceline

@@ -1,0 +1,90 @@
+#include "core/plan/memory.h"
+
+#include <cstdint>
+#include <limits>
+
+#include "core/plan/plan.h"
+#include "gtest/gtest.h"
+#include "tests/core/plan/small_model.h"
+
+namespace paceline {
+namespace {
+
+constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+
+TrainSpec Train(const std::string& optimizer, double momentum = 0) {
+  TrainSpec train;
+  train.batch = 16;
+  train.micro_batch = 8;
+  train.optimizer.name = optimizer;
+  train.optimizer.momentum = momentum;
+  return train;
+}
+
+TEST(EstimateBytes, CountsParametersGradientsAndKeptActivations) {
+  // Layers 0 and 1: 300 bytes of parameters, as many of gradients; 3 kept x 8
+  // samples x 20 bytes.  No boundary.
+  EXPECT_EQ(EstimateBytes(SmallModel(2), Train("sgd"), {{0, 2}}, {3}),
+            2 * 300 + 3 * 8 * 20);
+}
+
+TEST(EstimateBytes, CountsOptimizerState) {
+  const ModelDescription model = SmallModel(2);
+
+  const int64_t plain = EstimateBytes(model, Train("sgd"), {{0, 2}}, {1});
+
+  EXPECT_EQ(EstimateBytes(model, Train("sgd", 0.9), {{0, 2}}, {1}),
+            plain + 300);
+  EXPECT_EQ(EstimateBytes(model, Train("adamw"), {{0, 2}}, {1}),
+            plain + 2 * 300);
+}
+
+TEST(EstimateBytes, CountsTwoFramesForEachBoundaryOfARange) {
+  const ModelDescription model = SmallModel(3);
+  constexpr int64_t kFrame = 8 * 4;
+
+  EXPECT_EQ(EstimateBytes(model, Train("sgd"), {{0, 1}}, {0}),
+            2 * 100 + 2 * kFrame);
+  EXPECT_EQ(EstimateBytes(model, Train("sgd"), {{1, 2}}, {0}),
+            2 * 200 + 4 * kFrame);
+  EXPECT_EQ(EstimateBytes(model, Train("sgd"), {{2, 3}}, {0}),
+            2 * 300 + 2 * kFrame);
+}
+
+TEST(EstimateBytes, AddsUpTheRangesOfAWorker) {
+  const ModelDescription model = SmallModel(3);
+  const TrainSpec train = Train("adamw");
+
+  EXPECT_EQ(EstimateBytes(model, train, {{0, 1}, {1, 3}}, {4, 2}),
+            EstimateBytes(model, train, {{0, 1}}, {4}) +
+                EstimateBytes(model, train, {{1, 3}}, {2}));
+}
+
+TEST(EstimateBytes, OfNothingIsNothing) {
+  EXPECT_EQ(EstimateBytes(SmallModel(3), Train("sgd"), {}, {}), 0);
+}
+
+TEST(EstimateBytes, NeverWrapsAround) {
+  ModelDescription model = SmallModel(2);
+  TrainSpec train = Train("adamw");
+  train.micro_batch = int64_t{1} << 62;
+  EXPECT_EQ(EstimateBytes(model, train, {{0, 2}}, {2}), kMost);
+
+  model.layers[1].parameter_bytes = kMost / 2;
+  train.micro_batch = 1;
+  EXPECT_EQ(EstimateBytes(model, train, {{0, 2}}, {2}), kMost);
+}
+
+TEST(BytesText, UsesTheLargestUnitThatFits) {
+  EXPECT_EQ(BytesText(0), "0 B");
+  EXPECT_EQ(BytesText(1023), "1023 B");
+  EXPECT_EQ(BytesText(1024), "1.0 KiB");
+  EXPECT_EQ(BytesText(1536), "1.5 KiB");
+  EXPECT_EQ(BytesText((1 << 20) - 1), "1023.9 KiB");
+  EXPECT_EQ(BytesText(1 << 20), "1.0 MiB");
+  EXPECT_EQ(BytesText(int64_t{5} << 30), "5.0 GiB");
+  EXPECT_EQ(BytesText(kMost), "7.9 EiB");
+}
+
+}  // namespace
+}  // namespace paceline

@@ -1,0 +1,229 @@
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "core/schedule/schedule.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/core/schedule/schedule_builder.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+template <typename Matcher>
+void ExpectRefused(const Schedule& schedule, const Matcher& message) {
+  const auto bounds = CheckSchedule(schedule);
+
+  EXPECT_EQ(bounds.status().code(), absl::StatusCode::kInvalidArgument)
+      << ToText(schedule);
+  EXPECT_THAT(std::string(bounds.status().message()), message)
+      << ToText(schedule);
+}
+
+// Two stages, two micro-batches, one worker each: small enough to read.
+constexpr char kFirst[] =
+    "0LOAD0 0F0 0SEND_F0 0LOAD1 0F1 0SEND_F1 "
+    "0RECV_B0 0B0 0RECV_B1 0B1 0STEP";
+constexpr char kSecond[] =
+    "1RECV_F0 1F0 1B0 1SEND_B0 1RECV_F1 1F1 1B1 1SEND_B1 1STEP";
+
+TEST(CheckSchedule, AcceptsAGoodSchedule) {
+  const auto bounds = CheckSchedule(FromText(2, 2, {0, 1}, {kFirst, kSecond}));
+
+  EXPECT_TRUE(bounds.ok()) << bounds.status();
+}
+
+TEST(CheckSchedule, DroppingAnyInstructionBreaksPairing) {
+  for (const std::string& name : ScheduleNames()) {
+    const Schedule good = MustMake(name, 3, 4, {0, 0, 1});
+    for (size_t worker = 0; worker < good.workers.size(); ++worker) {
+      for (size_t i = 0; i < good.workers[worker].size(); ++i) {
+        Schedule bad = good;
+        const std::string dropped = ToText(bad.workers[worker][i]);
+        bad.workers[worker].erase(bad.workers[worker].begin() + i);
+
+        ExpectRefused(bad, StartsWith("pairing: " + dropped + " is missing"));
+      }
+    }
+  }
+}
+
+TEST(CheckSchedule, RepeatingAnyInstructionBreaksPairing) {
+  for (const std::string& name : ScheduleNames()) {
+    const Schedule good = MustMake(name, 3, 4, {0, 0, 1});
+    for (size_t worker = 0; worker < good.workers.size(); ++worker) {
+      for (size_t i = 0; i < good.workers[worker].size(); ++i) {
+        Schedule bad = good;
+        const Instruction repeated = bad.workers[worker][i];
+        bad.workers[worker].push_back(repeated);
+
+        ExpectRefused(bad, "pairing: " + ToText(repeated) + " is there twice");
+      }
+    }
+  }
+}
+
+TEST(CheckSchedule, SwappingComputeWithItsInputOrOutputBreaksOrder) {
+  const Schedule good = MustMake("1f1b", 3, 4, {0, 1, 2});
+  for (size_t worker = 0; worker < good.workers.size(); ++worker) {
+    const InstructionList& list = good.workers[worker];
+    for (size_t i = 0; i + 1 < list.size(); ++i) {
+      // Neighbours of one micro-batch depend on one another.
+      if (list[i].micro_batch != list[i + 1].micro_batch) continue;
+      if (list[i + 1].op == Op::kStep) continue;
+      Schedule bad = good;
+      std::swap(bad.workers[worker][i], bad.workers[worker][i + 1]);
+
+      ExpectRefused(bad, "order: " + ToText(list[i]) + " comes after " +
+                             ToText(list[i + 1]));
+    }
+  }
+}
+
+TEST(CheckSchedule, EverySwapThatItAcceptsIsHarmless) {
+  // Any two instructions of a worker swapped: either a rule is named, or the
+  // order was free.  Free are LOAD, RECV and SEND moved among others, and
+  // forwards of micro-batches in another order; never a backward.
+  const Schedule good = MustMake("1f1b", 3, 3, {0, 1, 2});
+  int accepted = 0;
+  int refused = 0;
+  for (size_t worker = 0; worker < good.workers.size(); ++worker) {
+    for (size_t i = 0; i < good.workers[worker].size(); ++i) {
+      for (size_t j = i + 1; j < good.workers[worker].size(); ++j) {
+        Schedule bad = good;
+        std::swap(bad.workers[worker][i], bad.workers[worker][j]);
+        const auto bounds = CheckSchedule(bad);
+        if (bounds.ok()) {
+          ++accepted;
+          const InstructionList& list = bad.workers[worker];
+          EXPECT_EQ(list.back().op, Op::kStep);
+          int next_backward = 0;
+          for (const Instruction& instruction : list) {
+            if (instruction.op != Op::kBackward) continue;
+            EXPECT_EQ(instruction.micro_batch, next_backward++);
+          }
+        } else {
+          ++refused;
+          EXPECT_THAT(std::string(bounds.status().message()),
+                      AnyOf(StartsWith("order: "), StartsWith("accumulation: "),
+                            StartsWith("deadlock: ")));
+        }
+      }
+    }
+  }
+  EXPECT_GT(accepted, 0);
+  EXPECT_GT(refused, accepted);
+}
+
+TEST(CheckSchedule, AccumulationMustAscend) {
+  ExpectRefused(FromText(1, 2, {0}, {"0LOAD0 0F0 0LOAD1 0F1 0B1 0B0 0STEP"}),
+                AllOf(StartsWith("accumulation: 0B0 comes after 0B1"),
+                      HasSubstr("ascending")));
+}
+
+TEST(CheckSchedule, NothingButStepsFollowAStep) {
+  // Worker 0 would wait for the verdict with stage 1's report not made.
+  ExpectRefused(FromText(2, 1, {0, 0},
+                         {"0LOAD0 0F0 0SEND_F0 1RECV_F0 1F0 1B0 1SEND_B0 1STEP "
+                          "0RECV_B0 0B0 0STEP"}),
+                StartsWith("order: 0RECV_B0 comes after 1STEP"));
+}
+
+TEST(CheckSchedule, NamesTheCircleOfADeadlock) {
+  // Worker 0 wants the gradient of 0 before it sends activation 1; worker 1
+  // wants activation 1 before it sends the gradient of 0.
+  ExpectRefused(
+      FromText(2, 2, {0, 1},
+               {"0LOAD0 0F0 0SEND_F0 0RECV_B0 0B0 "
+                "0LOAD1 0F1 0SEND_F1 0RECV_B1 0B1 0STEP",
+                "1RECV_F0 1F0 1RECV_F1 1F1 "
+                "1B0 1SEND_B0 1B1 1SEND_B1 1STEP"}),
+      "deadlock: worker 0 at 0RECV_B0 waits for 1SEND_B0 of worker 1, "
+      "worker 1 at 1RECV_F1 waits for 0SEND_F1 of worker 0");
+}
+
+TEST(CheckSchedule, NamesAWorkerThatWaitsForItself) {
+  ExpectRefused(FromText(2, 1, {0, 0}, {"1RECV_F0 1F0 0LOAD0 0F0 0SEND_F0"},
+                         /*training=*/false),
+                "deadlock: worker 0 at 1RECV_F0 waits for 0SEND_F0 of worker "
+                "0");
+}
+
+TEST(CheckSchedule, LeavesBystandersOutOfTheCircle) {
+  // Stage 0 only waits for stage 1, which is in a circle with stage 2.
+  const Schedule schedule =
+      FromText(3, 2, {0, 1, 2},
+               {"0LOAD0 0F0 0SEND_F0 0LOAD1 0F1 0SEND_F1 "
+                "0RECV_B0 0B0 0RECV_B1 0B1 0STEP",
+                "1RECV_F0 1F0 1SEND_F0 1RECV_B0 1B0 1SEND_B0 "
+                "1RECV_F1 1F1 1SEND_F1 1RECV_B1 1B1 1SEND_B1 1STEP",
+                "2RECV_F0 2F0 2RECV_F1 2F1 2B0 2SEND_B0 2B1 2SEND_B1 2STEP"});
+
+  ExpectRefused(
+      schedule,
+      "deadlock: worker 1 at 1RECV_B0 waits for 2SEND_B0 of worker 2, "
+      "worker 2 at 2RECV_F1 waits for 1SEND_F1 of worker 1");
+}
+
+TEST(CheckSchedule, AStageMustBeOnItsWorker) {
+  ExpectRefused(FromText(2, 2, {1, 0}, {kFirst, kSecond}),
+                "placement: 0LOAD0 is on worker 0, but worker 1 holds stage 0");
+}
+
+TEST(CheckSchedule, RefusesAStageThatDoesNotExist) {
+  ExpectRefused(FromText(2, 2, {0, 1}, {kFirst, std::string(kSecond) + " 2F0"}),
+                "placement: 2F0 on worker 1 is of no stage, there are 2");
+}
+
+TEST(CheckSchedule, RefusesAWorkerThatDoesNotExist) {
+  ExpectRefused(FromText(2, 2, {0, 2}, {kFirst, kSecond}),
+                "placement: stage 1 is held by worker 2, there are 2");
+}
+
+TEST(CheckSchedule, RefusesInstructionsThatAStageHasNoUseFor) {
+  for (const char* extra : {"1LOAD0", "1SEND_F0", "1RECV_B0"}) {
+    ExpectRefused(
+        FromText(2, 2, {0, 1}, {kFirst, absl::StrCat(kSecond, " ", extra)}),
+        absl::StrCat("pairing: ", extra, " has no place in stage 1 of 2"));
+  }
+  for (const char* extra : {"0RECV_F0", "0SEND_B0"}) {
+    ExpectRefused(
+        FromText(2, 2, {0, 1}, {absl::StrCat(kFirst, " ", extra), kSecond}),
+        absl::StrCat("pairing: ", extra, " has no place in stage 0 of 2"));
+  }
+}
+
+TEST(CheckSchedule, ForwardOnlyRefusesBackwardAndStep) {
+  for (const char* extra : {"0B0", "0STEP"}) {
+    ExpectRefused(FromText(1, 1, {0}, {absl::StrCat("0LOAD0 0F0 ", extra)},
+                           /*training=*/false),
+                  absl::StrCat("pairing: ", extra,
+                               " has no place in stage 0 of 1, forward only"));
+  }
+}
+
+TEST(CheckSchedule, RefusesAMicroBatchThatDoesNotExist) {
+  ExpectRefused(FromText(1, 1, {0}, {"0LOAD0 0F0 0F1 0B0 0STEP"}),
+                "pairing: 0F1 is of micro-batch 1, there are 1");
+}
+
+TEST(CheckSchedule, RefusesAnImpossibleShape) {
+  Schedule no_stages = FromText(1, 1, {0}, {"0LOAD0 0F0 0B0 0STEP"});
+  no_stages.stages = 0;
+  Schedule too_many = FromText(1, 1, {0}, {"0LOAD0 0F0 0B0 0STEP"});
+  too_many.micro_batches = 2'000'000'000;
+  Schedule short_map = FromText(2, 2, {0, 1}, {kFirst, kSecond});
+  short_map.worker_of.pop_back();
+
+  ExpectRefused(no_stages, StartsWith("shape: 0 stages"));
+  ExpectRefused(too_many, StartsWith("shape: 1 stages x 2000000000"));
+  ExpectRefused(short_map, "shape: worker_of has 1 entries, need 2");
+}
+
+}  // namespace
+}  // namespace paceline
