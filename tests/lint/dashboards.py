@@ -10,7 +10,9 @@ import yaml
 from formats import run
 from tree import Problem
 
-DECLARATIONS = ("coordinator/metrics.h", "worker/metrics.h")
+DECLARATIONS = tuple(f"{daemon}/metrics.{ending}"
+                     for daemon in ("coordinator", "worker")
+                     for ending in ("h", "cc"))
 METRIC = re.compile(r"\bpaceline_(?:coordinator|worker)_[a-z0-9_]+")
 # What Prometheus makes of a histogram.
 SUFFIXES = ("_bucket", "_sum", "_count")

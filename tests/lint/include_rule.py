@@ -28,6 +28,7 @@ LIBRARIES = {
     "json": r"nlohmann/",
     "xxhash": r"xxhash\.h$|xxh3\.h$",
     "openssl": r"openssl/",
+    "sanitizer": r"sanitizer/",
     "gtest": r"(gtest|gmock)/",
     "benchmark": r"benchmark/",
     # The operating system's: sockets, files, processes.
@@ -102,6 +103,7 @@ RULES = [
     (r"tests/core/", {"gtest"}, [CORE_LOGIC, r"tests/support/"]),
     (r"tests/torch/", {"gtest", "torch", "blas", "json", "posix"},
      [CORE_LOGIC, OBS, r"worker/", r"tests/support/"]),
+    (r"tests/support/tsan/", {"posix", "sanitizer"}, []),
     (r"tests/support/", {"gtest", "posix", "zlib"},
      [CORE_LOGIC, OBS, here("worker"), here("coordinator"),
       r"tests/support/"]),
