@@ -1,8 +1,8 @@
 #include "core/model/safetensors_layout.h"
 
+#include <unordered_set>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -53,7 +53,7 @@ std::string TensorJson(const TensorPlace& place, int64_t begin) {
 // Fills in bytes, and offset counted from where the data starts.  Returns the
 // bytes of all.
 absl::StatusOr<int64_t> PlaceTensors(std::vector<TensorPlace>& tensors) {
-  absl::flat_hash_set<std::string> names;
+  std::unordered_set<std::string> names;
   int64_t end = 0;
   for (TensorPlace& place : tensors) {
     if (place.name == kMetadataKey || !names.insert(place.name).second) {

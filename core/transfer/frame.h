@@ -21,7 +21,7 @@ struct TensorMeta {
   DType dtype = DType::kUnspecified;
   Shape shape;
 
-  int64_t bytes() const { return NumElements(shape) * ElementBytes(dtype); }
+  int64_t bytes() const { return TensorBytes(dtype, shape); }
   friend bool operator==(const TensorMeta&, const TensorMeta&) = default;
 };
 

@@ -1,0 +1,133 @@
+#include "worker/data/idx_set.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/base/status_macros.h"
+#include "worker/data/idx_file.h"
+
+namespace paceline {
+namespace {
+
+// The file as it is, or gzipped; the plain one first.
+absl::StatusOr<std::string> FindFile(const IdxOptions& options,
+                                     const std::string& name) {
+  const std::string plain = absl::StrCat(options.folder, "/", name);
+  const std::string zipped = absl::StrCat(plain, ".gz");
+  if (access(plain.c_str(), F_OK) == 0) return plain;
+  if (access(zipped.c_str(), F_OK) == 0) return zipped;
+  if (errno == EACCES) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(options.folder, ": may not be searched by this user"));
+  }
+  return absl::NotFoundError(absl::StrCat("no data file ", plain, " nor ", name,
+                                          ".gz beside it; ", options.remedy));
+}
+
+absl::StatusOr<IdxFile> ReadNamed(const IdxOptions& options,
+                                  const std::string& name) {
+  PACELINE_ASSIGN_OR_RETURN(const std::string path, FindFile(options, name));
+  return ReadIdx(path);
+}
+
+// [28, 28] holds samples of shape [28, 28] and of [1, 28, 28].
+bool FitsSample(absl::Span<const int64_t> found,
+                absl::Span<const int64_t> job) {
+  if (job.size() == found.size() + 1 && job[0] == 1) job.remove_prefix(1);
+  return found == job;
+}
+
+absl::Status CheckImages(const IdxOptions& options, const IdxFile& images) {
+  const absl::Span<const int64_t> sample =
+      absl::MakeConstSpan(images.shape).subspan(1);
+  if (FitsSample(sample, options.shape)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      images.path, ": holds samples of shape [", absl::StrJoin(sample, ", "),
+      "], the job's data.shape is [", absl::StrJoin(options.shape, ", "), "]"));
+}
+
+absl::Status CheckLabels(const IdxOptions& options, const IdxFile& labels,
+                         const IdxFile& images) {
+  if (labels.shape.size() != 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        labels.path, ": ", labels.shape.size(), " dimensions, labels need 1"));
+  }
+  if (labels.shape[0] != images.shape[0]) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(labels.path, ": ", labels.shape[0], " labels for the ",
+                     images.shape[0], " images of ", images.path));
+  }
+  for (size_t i = 0; i < labels.values.size(); ++i) {
+    if (labels.values[i] >= options.classes) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          labels.path, ": label ", labels.values[i], " of sample ", i,
+          " is no class, the job's data.classes is ", options.classes));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<IdxSet>> IdxSet::Open(
+    const IdxOptions& options) {
+  PACELINE_ASSIGN_OR_RETURN(Split train, OpenSplit(options, "train"));
+  if (train.labels.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.folder, ": no training samples"));
+  }
+  PACELINE_ASSIGN_OR_RETURN(Split test, OpenSplit(options, "t10k"));
+  return std::unique_ptr<IdxSet>(
+      new IdxSet(options, std::move(train), std::move(test)));
+}
+
+absl::StatusOr<IdxSet::Split> IdxSet::OpenSplit(const IdxOptions& options,
+                                                const std::string& prefix) {
+  PACELINE_ASSIGN_OR_RETURN(
+      IdxFile images,
+      ReadNamed(options, absl::StrCat(prefix, "-images-idx3-ubyte")));
+  PACELINE_ASSIGN_OR_RETURN(
+      IdxFile labels,
+      ReadNamed(options, absl::StrCat(prefix, "-labels-idx1-ubyte")));
+  PACELINE_RETURN_IF_ERROR(CheckImages(options, images));
+  PACELINE_RETURN_IF_ERROR(CheckLabels(options, labels, images));
+  return Split{std::move(images.values), std::move(labels.values)};
+}
+
+IdxSet::IdxSet(const IdxOptions& options, Split train, Split test)
+    : shape_(options.shape), train_(std::move(train)), test_(std::move(test)) {
+  for (int pixel = 0; pixel < 256; ++pixel) {
+    scaled_[pixel] =
+        (static_cast<float>(pixel) / 255.0f - options.mean) / options.deviation;
+  }
+}
+
+const IdxSet::Split& IdxSet::split(BatchPhase phase) const {
+  return phase == BatchPhase::kTrain ? train_ : test_;
+}
+
+int64_t IdxSet::samples(BatchPhase phase) const {
+  return static_cast<int64_t>(split(phase).labels.size());
+}
+
+absl::Status IdxSet::Load(BatchPhase phase, absl::Span<const int32_t> indices,
+                          absl::Span<float> values,
+                          absl::Span<int64_t> labels) const {
+  const Split& from = split(phase);
+  const int64_t size = NumElements(shape_);
+  for (size_t i = 0; i < indices.size(); ++i) {
+    labels[i] = from.labels[indices[i]];
+    const auto image = from.images.begin() + indices[i] * size;
+    std::transform(image, image + size, values.begin() + i * size,
+                   [this](uint8_t pixel) { return scaled_[pixel]; });
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace paceline

@@ -1,0 +1,39 @@
+#include "worker/data/micro_batch_walk.h"
+
+#include <numeric>
+
+namespace paceline {
+
+MicroBatchWalk::MicroBatchWalk(const TrainSpec& train, int64_t train_samples,
+                               int64_t test_samples)
+    : train_(train),
+      train_samples_(train_samples),
+      walk_(train, train_samples, test_samples) {}
+
+std::optional<MicroBatchPlace> MicroBatchWalk::Next() {
+  if (!batch_ || next_micro_batch_ == batch_->info.micro_batches) {
+    batch_ = walk_.Next();
+    if (!batch_) return std::nullopt;
+    next_micro_batch_ = 0;
+  }
+  const int micro_batch = next_micro_batch_++;
+  const int64_t first = batch_->first + micro_batch * train_.micro_batch;
+  MicroBatchPlace place;
+  place.split = batch_->info.phase;
+  place.indices.resize(
+      MicroBatchSamples(batch_->info, train_.micro_batch, micro_batch));
+  if (place.split == BatchPhase::kEvaluate) {
+    std::iota(place.indices.begin(), place.indices.end(),
+              static_cast<int32_t>(first));
+    return place;
+  }
+  if (epoch_ != batch_->epoch) {
+    epoch_ = batch_->epoch;
+    order_ = SampleOrder(train_.seed, epoch_, train_samples_);
+  }
+  place.indices.assign(order_.begin() + first,
+                       order_.begin() + first + place.indices.size());
+  return place;
+}
+
+}  // namespace paceline

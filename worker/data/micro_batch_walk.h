@@ -1,0 +1,40 @@
+// The walk of a job in its smallest pieces: which samples each micro-batch
+// takes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/model/batch.h"
+#include "core/model/job_spec.h"
+
+namespace paceline {
+
+struct MicroBatchPlace {
+  BatchPhase split = BatchPhase::kTrain;
+  std::vector<int32_t> indices;  // of the split's samples, in order
+};
+
+// Thread-compatible.
+class MicroBatchWalk {
+ public:
+  // train_samples > 0, test_samples >= 0.
+  MicroBatchWalk(const TrainSpec& train, int64_t train_samples,
+                 int64_t test_samples);
+
+  // The next micro-batch; nothing after the last one of the job.  O(its
+  // samples), and O(train_samples) when an epoch begins.
+  std::optional<MicroBatchPlace> Next();
+
+ private:
+  const TrainSpec train_;
+  const int64_t train_samples_;
+  BatchWalk walk_;
+  std::optional<WalkBatch> batch_;
+  int next_micro_batch_ = 0;
+  int64_t epoch_ = -1;          // whose order_ this is
+  std::vector<int32_t> order_;  // [train_samples]
+};
+
+}  // namespace paceline

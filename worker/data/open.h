@@ -1,0 +1,28 @@
+// The door to the data sets: a job's spec in, its micro-batches out.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "core/model/job_spec.h"
+#include "worker/batch_source.h"
+
+namespace paceline {
+
+// Opens spec.data and walks it as spec.train says.  Data sets:
+//   fashion-mnist  the four IDX files, in spec.data.path or where Debian's
+//                  dataset-fashion-mnist puts them
+//   idx            the same four file names in spec.data.path
+//   synthetic      made up from spec.train.seed; needs no files
+// Reads the files whole, so call it off the control threads.
+//
+// Errors (the message names the file and what to do):
+//   NotFound         a file is missing
+//   PermissionDenied a file may not be read
+//   InvalidArgument  unknown data set; a file that is not IDX, is cut short,
+//                    holds other sizes than spec.data says, or a label that
+//                    is no class
+absl::StatusOr<std::unique_ptr<BatchSource>> OpenBatchSource(
+    const JobSpec& spec);
+
+}  // namespace paceline

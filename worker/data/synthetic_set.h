@@ -1,0 +1,33 @@
+// A data set that needs no files: one random template a class, plus noise, so
+// that a model can learn it and tests can tell whether it did.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/model/job_spec.h"
+#include "worker/data/sample_set.h"
+
+namespace paceline {
+
+// Immutable.  Every sample is drawn from (seed, split, index) alone.
+class SyntheticSet final : public SampleSet {
+ public:
+  // data: train_samples, test_samples, shape and classes, all valid
+  // (CheckJobSpec).
+  SyntheticSet(const DataSpec& data, int64_t seed);
+
+  int64_t samples(BatchPhase split) const override;
+  const Shape& shape() const override { return data_.shape; }
+  absl::Status Load(BatchPhase split, absl::Span<const int32_t> indices,
+                    absl::Span<float> values,
+                    absl::Span<int64_t> labels) const override;
+
+ private:
+  const DataSpec data_;
+  const int64_t seed_;
+  const int64_t values_per_sample_;
+  const std::vector<float> templates_;  // [classes, ...shape], in [-1, 1)
+};
+
+}  // namespace paceline

@@ -1,0 +1,34 @@
+// A data set, walked: the BatchSource of every data set.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "core/model/batch.h"
+#include "core/model/job_spec.h"
+#include "worker/batch_source.h"
+#include "worker/data/prefetcher.h"
+#include "worker/data/sample_set.h"
+
+namespace paceline {
+
+// Thread-compatible.
+class WalkSource final : public BatchSource {
+ public:
+  // samples has at least one training sample.  prefetch_threads >= 0.
+  WalkSource(const TrainSpec& train, std::unique_ptr<const SampleSet> samples,
+             int prefetch_threads);
+
+  int64_t total_steps() const override { return walk_.total_steps(); }
+  // Micro-batches of the last batch that were not asked for are dropped.
+  absl::StatusOr<std::optional<BatchInfo>> NextBatch() override;
+  absl::StatusOr<TensorList> NextMicroBatch() override;
+
+ private:
+  BatchWalk walk_;
+  int remaining_ = 0;  // micro-batches of the last batch
+  Prefetcher prefetcher_;
+};
+
+}  // namespace paceline
