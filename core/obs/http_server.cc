@@ -34,6 +34,9 @@ constexpr int kThreads = 3;
 constexpr size_t kMaxQueuedConnections = 16;
 constexpr size_t kMaxRequestBytes = 64 << 10;
 constexpr auto kRequestTime = std::chrono::seconds(5);
+// Browsers open connections in advance and say nothing: those give their
+// thread back early.
+constexpr auto kFirstByteTime = std::chrono::seconds(1);
 constexpr auto kLingerTime = std::chrono::milliseconds(200);
 
 // Runs what httplib accepts on a few threads.  When the queue is full, the
@@ -126,8 +129,7 @@ class Connections {
 // Lives on one thread.
 class LimitedStream final : public httplib::Stream {
  public:
-  explicit LimitedStream(int fd)
-      : fd_(fd), deadline_(SteadyClock::now() + kRequestTime) {}
+  explicit LimitedStream(int fd) : fd_(fd) {}
 
   bool is_readable() const override {
     return next_ < end_ || Wait(POLLIN, deadline_);
@@ -183,7 +185,10 @@ class LimitedStream final : public httplib::Stream {
   }
 
   bool Fill() {
-    while (received_ < kMaxRequestBytes && Wait(POLLIN, deadline_)) {
+    const auto until = received_ == 0
+                           ? std::min(deadline_, start_ + kFirstByteTime)
+                           : deadline_;
+    while (received_ < kMaxRequestBytes && Wait(POLLIN, until)) {
       const size_t room =
           std::min(sizeof(buffer_), kMaxRequestBytes - received_);
       const ssize_t got = recv(fd_, buffer_, room, MSG_DONTWAIT);
@@ -198,7 +203,8 @@ class LimitedStream final : public httplib::Stream {
   }
 
   const int fd_;
-  const SteadyClock::time_point deadline_;
+  const SteadyClock::time_point start_ = SteadyClock::now();
+  const SteadyClock::time_point deadline_ = start_ + kRequestTime;
   size_t received_ = 0;
   size_t next_ = 0;  // unread bytes: buffer_[next_, end_)
   size_t end_ = 0;

@@ -20,7 +20,8 @@ struct HttpAnswer {
 // once; what they capture outlives the server.  They must be quick.  GET and
 // HEAD only: 405 for anything else, 404 for an unknown path.  A connection
 // serves one request, and that is limited to 64 KiB and 5 seconds in all, so
-// that slow or silent clients cannot keep the port busy.
+// that slow clients cannot keep the port busy; one that says nothing for a
+// second is hung up on.
 class HttpServer {
  public:
   using Handler = std::function<HttpAnswer()>;

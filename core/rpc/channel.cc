@@ -56,13 +56,8 @@ int TryBind(const addrinfo& address) {
   if (fd < 0) return errno;
   const int yes = 1;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-  int result = 0;
-  // Two sockets with SO_REUSEADDR may be bound to one port as long as neither
-  // listens, so that only listen() tells.
-  if (bind(fd, address.ai_addr, address.ai_addrlen) != 0 ||
-      listen(fd, 1) != 0) {
-    result = errno;
-  }
+  const int result =
+      bind(fd, address.ai_addr, address.ai_addrlen) == 0 ? 0 : errno;
   close(fd);
   return result;
 }

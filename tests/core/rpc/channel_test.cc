@@ -1,0 +1,402 @@
+#include "core/rpc/channel.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "core/rpc/status.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/wrappers.pb.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/server_context.h"
+#include "gtest/gtest.h"
+#include "paceline/v1/stage.grpc.pb.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Pair;
+
+// Answers reports as `answer` says and remembers who asked.  Thread-safe.
+class FakeStage final : public v1::Stage::Service {
+ public:
+  using Answer = std::function<absl::Status(v1::StepVerdict*)>;
+
+  explicit FakeStage(Answer answer =
+                         [](v1::StepVerdict*) { return absl::OkStatus(); })
+      : answer_(std::move(answer)) {}
+
+  grpc::Status ReportStep(grpc::ServerContext* context, const v1::StepReport*,
+                          v1::StepVerdict* verdict) override {
+    {
+      absl::MutexLock lock(&mutex_);
+      peers_.insert(context->peer());
+    }
+    return ToGrpc(answer_(verdict));
+  }
+
+  std::set<std::string> peers() const {
+    absl::MutexLock lock(&mutex_);
+    return peers_;
+  }
+
+ private:
+  const Answer answer_;
+  mutable absl::Mutex mutex_;
+  std::set<std::string> peers_;
+};
+
+// A server on any port of 127.0.0.1.
+BoundServer StartOnAnyPort(grpc::Service* service,
+                           const std::string& host = "127.0.0.1") {
+  absl::StatusOr<BoundServer> server =
+      StartServer({.listen = absl::StrCat(host, ":0")}, {service});
+  EXPECT_TRUE(server.ok()) << server.status();
+  return *std::move(server);
+}
+
+std::string AddressOf(const BoundServer& server) {
+  return JoinHostPort(server.host, server.port);
+}
+
+std::shared_ptr<grpc::Channel> ChannelTo(const BoundServer& server) {
+  return MakeChannel(AddressOf(server), kMaxMessageBytes);
+}
+
+struct Reply {
+  absl::Status status;
+  v1::StepVerdict verdict;
+};
+
+Reply Report(const std::shared_ptr<grpc::Channel>& channel,
+             const v1::StepReport& report = {}, bool wait_for_ready = false) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() +
+                       std::chrono::seconds(20));
+  context.set_wait_for_ready(wait_for_ready);
+  Reply reply;
+  const auto stub = v1::Stage::NewStub(channel);
+  reply.status = FromGrpc(stub->ReportStep(&context, report, &reply.verdict));
+  return reply;
+}
+
+// A bound, listening TCP socket on 127.0.0.1, of no gRPC server.
+class ForeignListener {
+ public:
+  ForeignListener() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)),
+              0);
+    EXPECT_EQ(listen(fd_, 1), 0);
+    socklen_t length = sizeof(address);
+    getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &length);
+    port_ = ntohs(address.sin_port);
+  }
+  ~ForeignListener() { close(fd_); }
+  ForeignListener(const ForeignListener&) = delete;
+  ForeignListener& operator=(const ForeignListener&) = delete;
+
+  int port() const { return port_; }
+
+ private:
+  const int fd_;
+  int port_ = 0;
+};
+
+TEST(HostPort, ReadsNamesAddressesAndTheEmptyHost) {
+  const auto parsed = [](const std::string& address) {
+    const absl::StatusOr<HostPort> result = ParseHostPort(address);
+    EXPECT_TRUE(result.ok()) << result.status();
+    return std::make_pair(result->host, result->port);
+  };
+
+  EXPECT_THAT(parsed("127.0.0.1:7400"), Pair("127.0.0.1", 7400));
+  EXPECT_THAT(parsed("pi-2.lan:0"), Pair("pi-2.lan", 0));
+  EXPECT_THAT(parsed("[::1]:7400"), Pair("::1", 7400));
+  EXPECT_THAT(parsed("[fe80::1%eth0]:1"), Pair("fe80::1%eth0", 1));
+  EXPECT_THAT(parsed(":65535"), Pair("", 65535));
+}
+
+TEST(HostPort, RefusesEverythingElseAndShowsIt) {
+  for (const std::string bad :
+       {"", "7400", "localhost", "localhost:", "localhost:65536",
+        "localhost:-1", "localhost:+1", "localhost: 1", "localhost:0x10",
+        "localhost:99999999999", "::1:7400", "[::1]", "[::1:7400", "[]:7400",
+        "[localhost]:7400", "a]:1", "http://host:80", "two words:1"}) {
+    const absl::Status status = ParseHostPort(bad).status();
+
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << bad;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(bad));
+  }
+}
+
+TEST(HostPort, IsPutTogetherAsItIsRead) {
+  EXPECT_EQ(JoinHostPort("127.0.0.1", 1), "127.0.0.1:1");
+  EXPECT_EQ(JoinHostPort("::1", 1), "[::1]:1");
+  EXPECT_EQ(JoinHostPort("", 1), ":1");
+}
+
+TEST(HostPort, KnowsLoopbackFromNamesThatLookLikeIt) {
+  for (const char* yes : {"localhost", "LOCALHOST", "127.0.0.1", "127.9.8.7",
+                          "::1", "0:0:0:0:0:0:0:1"}) {
+    EXPECT_TRUE(IsLoopback(yes)) << yes;
+  }
+  for (const char* no : {"", "0.0.0.0", "::", "128.0.0.1", "127.0.0.1.evil.net",
+                         "localhost.evil.net", "127.1", "10.0.0.1"}) {
+    EXPECT_FALSE(IsLoopback(no)) << no;
+  }
+}
+
+TEST(StartServer, ServesOnTheFreePortThatItFound) {
+  FakeStage stage([](v1::StepVerdict* verdict) {
+    verdict->set_step(41);
+    return absl::OkStatus();
+  });
+  const BoundServer server = StartOnAnyPort(&stage);
+
+  const Reply reply = Report(ChannelTo(server));
+
+  EXPECT_EQ(server.host, "127.0.0.1");
+  EXPECT_TRUE(reply.status.ok()) << reply.status;
+  EXPECT_EQ(reply.verdict.step(), 41);
+}
+
+TEST(StartServer, ServesOnLocalhostByName) {
+  FakeStage stage;
+  const BoundServer server = StartOnAnyPort(&stage, "localhost");
+
+  EXPECT_TRUE(Report(MakeChannel(absl::StrCat("127.0.0.1:", server.port), 1024))
+                  .status.ok());
+}
+
+TEST(StartServer, AnswersHealthChecks) {
+  FakeStage stage;
+  const BoundServer server = StartOnAnyPort(&stage);
+  grpc::TemplatedGenericStub<google::protobuf::StringValue,
+                             google::protobuf::Int64Value>
+      stub(ChannelTo(server));
+  grpc::ClientContext context;
+  // HealthCheckRequest{} and HealthCheckResponse{status} have the same bytes
+  // as these two.
+  const google::protobuf::StringValue request;
+  google::protobuf::Int64Value response;
+  grpc::Status status;
+  absl::Notification done;
+
+  stub.UnaryCall(&context, "/grpc.health.v1.Health/Check", {}, &request,
+                 &response, [&](grpc::Status s) {
+                   status = std::move(s);
+                   done.Notify();
+                 });
+  done.WaitForNotification();
+
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(response.value(), 1) << "1 is SERVING";
+}
+
+TEST(StartServer, SaysThatAPortIsInUseAndWhatToChange) {
+  const ForeignListener other;
+  const std::string listen = absl::StrCat("127.0.0.1:", other.port());
+
+  const absl::Status status =
+      StartServer({.listen = listen, .flag = "--data"}, {}).status();
+
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(status.message(),
+            absl::StrCat("port ", other.port(),
+                         " on 127.0.0.1 is in use: stop the other process or "
+                         "choose another with --data HOST:PORT"));
+}
+
+TEST(StartServer, RefusesAPortOfWhichLocalhostHasOnlyOneAddressFree) {
+  const ForeignListener other;
+
+  const absl::Status status =
+      StartServer({.listen = absl::StrCat("localhost:", other.port())}, {})
+          .status();
+
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("is in use"));
+}
+
+TEST(StartServer, HasItsPortForItselfAlone) {
+  FakeStage stage;
+  const BoundServer first = StartOnAnyPort(&stage);
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int yes = 1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &yes, sizeof(yes));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(first.port);
+
+  const int shared =
+      bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address));
+  const absl::Status second =
+      StartServer({.listen = AddressOf(first)}, {}).status();
+
+  close(fd);
+  EXPECT_NE(shared, 0) << "somebody else could take half of our connections";
+  EXPECT_EQ(second.code(), absl::StatusCode::kUnavailable) << second;
+}
+
+TEST(StartServer, GivesItsPortBackWhenItEnds) {
+  FakeStage stage;
+  BoundServer first = StartOnAnyPort(&stage);
+  const std::string address = AddressOf(first);
+  ASSERT_TRUE(Report(ChannelTo(first)).status.ok());
+  first.server->Shutdown();
+  first.server.reset();
+
+  const absl::StatusOr<BoundServer> second =
+      StartServer({.listen = address}, {&stage});
+
+  EXPECT_TRUE(second.ok()) << second.status();
+}
+
+TEST(StartServer, StaysOnLoopbackUnlessToldThatTheNetworkIsTrusted) {
+  FakeStage stage;
+  for (const std::string listen : {":0", "0.0.0.0:0", "[::]:0"}) {
+    const absl::Status refused =
+        StartServer({.listen = listen}, {&stage}).status();
+    const absl::StatusOr<BoundServer> allowed =
+        StartServer({.listen = listen, .insecure = true}, {&stage});
+
+    EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied) << listen;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("--insecure"));
+    ASSERT_TRUE(allowed.ok()) << listen << ": " << allowed.status();
+    EXPECT_TRUE(
+        Report(MakeChannel(absl::StrCat("127.0.0.1:", allowed->port), 1024))
+            .status.ok())
+        << listen;
+  }
+}
+
+TEST(StartServer, SaysThatAnAddressBelongsToAnotherMachine) {
+  // 192.0.2.0/24 is for documentation (RFC 5737): nobody's.
+  const absl::Status status =
+      StartServer({.listen = "192.0.2.1:0", .insecure = true}, {}).status();
+
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("192.0.2.1 is not an address of this machine"));
+}
+
+TEST(StartServer, RefusesWhatIsNoAddress) {
+  EXPECT_EQ(StartServer({.listen = "7400"}, {}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(StartServer, RefusesMessagesAboveItsLimit) {
+  FakeStage stage;
+  const BoundServer server = StartOnAnyPort(&stage);
+  v1::StepReport report;
+  report.mutable_squared_norms()->Resize(kMaxMessageBytes / sizeof(double) + 1,
+                                         1.0);
+
+  const Reply reply = Report(ChannelTo(server), report);
+
+  EXPECT_EQ(reply.status.code(), absl::StatusCode::kResourceExhausted)
+      << reply.status;
+}
+
+TEST(Channel, TakesFramesThatAControlChannelRefuses) {
+  FakeStage stage([](v1::StepVerdict* verdict) {
+    verdict->set_why(std::string(kMaxMessageBytes + 1, 'x'));
+    return absl::OkStatus();
+  });
+  const BoundServer server = StartOnAnyPort(&stage);
+
+  EXPECT_TRUE(
+      Report(MakeChannel(AddressOf(server), kMaxFrameBytes)).status.ok());
+  EXPECT_EQ(Report(ChannelTo(server)).status.code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+TEST(Channel, CarriesAStatusWithAMessageOfAnyLength) {
+  std::string text;
+  while (text.size() < 100'000) text += "\xC3\xBC";
+  FakeStage stage([&](v1::StepVerdict*) { return absl::AbortedError(text); });
+  const BoundServer server = StartOnAnyPort(&stage);
+
+  const Reply reply = Report(ChannelTo(server));
+
+  EXPECT_EQ(reply.status.code(), absl::StatusCode::kAborted) << reply.status;
+  EXPECT_EQ(reply.status.message().size(),
+            static_cast<size_t>(kMaxStatusMessageBytes));
+}
+
+TEST(Channel, HasAConnectionOfItsOwn) {
+  FakeStage stage;
+  const BoundServer server = StartOnAnyPort(&stage);
+  const auto one = ChannelTo(server);
+  const auto two = ChannelTo(server);
+
+  ASSERT_TRUE(Report(one).status.ok());
+  ASSERT_TRUE(Report(one).status.ok());
+  EXPECT_EQ(stage.peers().size(), 1u);
+  ASSERT_TRUE(Report(two).status.ok());
+
+  EXPECT_EQ(stage.peers().size(), 2u) << "two channels share a connection";
+}
+
+TEST(Channel, SaysThatNobodyIsThere) {
+  int port = 0;
+  {
+    const ForeignListener gone;
+    port = gone.port();
+  }
+
+  const Reply reply =
+      Report(MakeChannel(absl::StrCat("127.0.0.1:", port), kMaxMessageBytes));
+
+  EXPECT_EQ(reply.status.code(), absl::StatusCode::kUnavailable)
+      << reply.status;
+}
+
+TEST(Channel, ComesBackWhenTheServerDoes) {
+  FakeStage stage;
+  BoundServer server = StartOnAnyPort(&stage);
+  const std::string address = AddressOf(server);
+  const auto channel = ChannelTo(server);
+  ASSERT_TRUE(Report(channel).status.ok());
+  server.server->Shutdown();
+  server.server.reset();
+  ASSERT_EQ(Report(channel).status.code(), absl::StatusCode::kUnavailable);
+
+  const absl::StatusOr<BoundServer> again =
+      StartServer({.listen = address}, {&stage});
+  ASSERT_TRUE(again.ok()) << again.status();
+
+  const Reply reply = Report(channel, {}, /*wait_for_ready=*/true);
+  EXPECT_TRUE(reply.status.ok()) << reply.status;
+}
+
+TEST(Channel, GoesPastTheEnvironmentsProxy) {
+  FakeStage stage;
+  const BoundServer server = StartOnAnyPort(&stage);
+  setenv("http_proxy", "http://127.0.0.1:1", /*overwrite=*/1);
+
+  const Reply reply = Report(ChannelTo(server));
+
+  unsetenv("http_proxy");
+  EXPECT_TRUE(reply.status.ok()) << reply.status;
+}
+
+}  // namespace
+}  // namespace paceline
