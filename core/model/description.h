@@ -12,8 +12,8 @@
 
 namespace paceline {
 
-// One operation inside a layer.  Which of `sizes` mean what is written at the
-// builder in core/model (e.g. conv2d: in, out, kernel, stride, padding).
+// One operation inside a layer.  What the kinds are and what their sizes mean
+// is written in core/model/operation.h (conv2d: in, out, kernel, stride, pad).
 struct Operation {
   std::string kind;  // linear, conv2d, relu, max_pool2d, layer_norm, ...
   std::string name;  // prefix of its parameters, "" when it has none
@@ -22,8 +22,9 @@ struct Operation {
 };
 
 struct Parameter {
-  std::string name;  // as timm or torchvision write it: "blocks.0.attn.qkv.weight"
-  Shape shape;       // float32
+  std::string
+      name;     // as timm or torchvision write it: "blocks.0.attn.qkv.weight"
+  Shape shape;  // float32
   bool trainable = true;  // false: a buffer
 };
 

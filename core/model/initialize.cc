@@ -12,6 +12,9 @@
 namespace paceline {
 namespace {
 
+// Keeps this stream apart from others drawn from (seed, small number).
+constexpr uint64_t kStream = 0x696e6974;  // "init"
+
 constexpr float kEmbeddingDeviation = 0.02f;
 
 void FillUniform(double variance, SplitMix64& random, absl::Span<float> out) {
@@ -82,8 +85,8 @@ void InitializeLayer(const Layer& layer, int64_t seed, int index,
   PACELINE_CHECK(parameters.size() == layer.parameters.size(),
                  absl::StrCat(layer.name, ": got ", parameters.size(),
                               ", need ", layer.parameters.size()));
-  SplitMix64 random(
-      MixSeed({static_cast<uint64_t>(seed), static_cast<uint64_t>(index)}));
+  SplitMix64 random(MixSeed(
+      {kStream, static_cast<uint64_t>(seed), static_cast<uint64_t>(index)}));
   for (size_t i = 0; i < parameters.size(); ++i) {
     const Parameter& parameter = layer.parameters[i];
     const auto owner =

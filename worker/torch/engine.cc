@@ -1,0 +1,362 @@
+#include "worker/torch/engine.h"
+
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/base/dtype.h"
+#include "core/base/random.h"
+#include "core/base/status_macros.h"
+#include "core/optim/optimizer.h"
+#include "core/transfer/checksum.h"
+#include "torch/torch.h"
+#include "worker/torch/guard.h"
+#include "worker/torch/tensor_bridge.h"
+#include "worker/torch/torch_layer.h"
+
+namespace paceline {
+namespace {
+
+// Keeps this stream apart from others drawn from the job's seed.
+constexpr uint64_t kStream = 0x64726f70;  // "drop"
+
+void SeedDefaultGenerator(uint64_t seed) {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  generator.set_current_seed(seed);
+}
+
+std::string Describe(const Tensor& tensor) {
+  return absl::StrCat(std::string(DTypeName(tensor.dtype)), "[",
+                      absl::StrJoin(tensor.shape, ", "), "]");
+}
+
+absl::Status CheckTensor(const char* what, const Tensor& tensor, DType dtype,
+                         const Shape& shape) {
+  if (tensor.dtype == dtype && tensor.shape == shape && tensor.data) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      what, ": got ", Describe(tensor), tensor.data ? "" : " without memory",
+      ", need ", Describe({dtype, shape, nullptr})));
+}
+
+Shape WithSamples(int64_t samples, const Shape& shape) {
+  Shape whole = {samples};
+  whole.insert(whole.end(), shape.begin(), shape.end());
+  return whole;
+}
+
+absl::Status CheckLabels(absl::Span<const int64_t> labels, int64_t classes) {
+  for (const int64_t label : labels) {
+    if (label < 0 || label >= classes) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "label ", label, " is outside of the model's ", classes, " classes"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The first of equal scores wins, as argmax does.
+int64_t CountCorrect(const at::Tensor& logits,
+                     absl::Span<const int64_t> labels) {
+  const int64_t classes = logits.size(1);
+  const float* row = logits.data_ptr<float>();
+  int64_t correct = 0;
+  for (const int64_t label : labels) {
+    correct += std::max_element(row, row + classes) - row == label;
+    row += classes;
+  }
+  return correct;
+}
+
+// One layer's part of one micro-batch.
+struct Trace {
+  at::Tensor input;   // a leaf
+  at::Tensor output;  // what autograd hangs from
+};
+
+// What backward needs of one micro-batch.
+struct Kept {
+  std::vector<Trace> layers;
+  at::Tensor logits;  // a leaf; last stage only
+  at::Tensor loss;    // last stage only
+  int64_t samples = 0;
+};
+
+class TorchEngine final : public StageEngine {
+ public:
+  explicit TorchEngine(const EngineOptions& options);
+
+  absl::StatusOr<ForwardResult> Forward(const BatchInfo& batch, int micro_batch,
+                                        TensorList input) override;
+  absl::StatusOr<TensorList> Backward(const BatchInfo& batch, int micro_batch,
+                                      TensorList output_gradient) override;
+  absl::StatusOr<StepReport> Report(const BatchInfo& batch) override;
+  absl::Status Apply(const StepVerdict& verdict) override;
+  absl::StatusOr<std::vector<NamedTensor>> Weights() override;
+
+ private:
+  bool is_first() const { return options_.layers.first == 0; }
+  bool is_last() const { return options_.layers.last == model_layers_; }
+
+  absl::Status CheckInput(const BatchInfo& batch, int micro_batch,
+                          const TensorList& input) const;
+  ForwardResult Train(const BatchInfo& batch, int micro_batch,
+                      const TensorList& input);
+  ForwardResult Evaluate(const TensorList& input) const;
+  absl::StatusOr<TensorList> BackwardOf(Kept kept, const TensorList& gradient);
+  void ApplyToParameter(const StepVerdict& verdict, TorchParameter& parameter);
+  void ClearGradients();
+
+  const EngineOptions options_;
+  const int model_layers_;
+  Shape input_shape_;   // of one sample
+  Shape output_shape_;  // of one sample
+  std::vector<TorchLayer> layers_;
+
+  std::map<int, Kept> kept_;  // by micro-batch, of kept_ordinal_
+  int64_t kept_ordinal_ = 0;
+  int64_t summed_samples_ = 0;  // in the gradients
+};
+
+TorchEngine::TorchEngine(const EngineOptions& options)
+    : options_(options),
+      model_layers_(static_cast<int>(options.model.layers.size())) {
+  const auto& [first, last] = options_.layers;
+  const std::vector<Layer>& layers = options_.model.layers;
+  input_shape_ = is_first() ? options_.model.input : layers[first - 1].output;
+  output_shape_ = layers[last - 1].output;
+  const int slots = StateSlots(options_.train.optimizer);
+  layers_.reserve(last - first);
+  for (int i = first; i < last; ++i) {
+    layers_.emplace_back(layers[i], options_.train.seed, i, slots);
+  }
+}
+
+absl::Status TorchEngine::CheckInput(const BatchInfo& batch, int micro_batch,
+                                     const TensorList& input) const {
+  if (micro_batch < 0 || micro_batch >= batch.micro_batches) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "micro-batch ", micro_batch, " of a batch of ", batch.micro_batches));
+  }
+  if (input.size() != 2) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a stage takes an activation and labels, got ",
+                     input.size(), " tensors, need 2"));
+  }
+  const int64_t samples =
+      MicroBatchSamples(batch, options_.train.micro_batch, micro_batch);
+  PACELINE_RETURN_IF_ERROR(CheckTensor("activation", input[0], DType::kF32,
+                                       WithSamples(samples, input_shape_)));
+  PACELINE_RETURN_IF_ERROR(
+      CheckTensor("labels", input[1], DType::kI64, {samples}));
+  return is_last() ? CheckLabels(input[1].As<int64_t>(), options_.model.classes)
+                   : absl::OkStatus();
+}
+
+absl::StatusOr<ForwardResult> TorchEngine::Forward(const BatchInfo& batch,
+                                                   int micro_batch,
+                                                   TensorList input) {
+  PACELINE_RETURN_IF_ERROR(CheckInput(batch, micro_batch, input));
+  const bool training = batch.phase == BatchPhase::kTrain;
+  if (training && !kept_.empty() &&
+      (kept_ordinal_ != batch.ordinal || kept_.count(micro_batch) > 0)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "forward of batch ", batch.ordinal, ", micro-batch ", micro_batch,
+        " while batch ", kept_ordinal_, " still waits for the backward of ",
+        kept_.size(), " micro-batches"));
+  }
+  return Guard("forward", [&]() -> absl::StatusOr<ForwardResult> {
+    return training ? Train(batch, micro_batch, input) : Evaluate(input);
+  });
+}
+
+ForwardResult TorchEngine::Train(const BatchInfo& batch, int micro_batch,
+                                 const TensorList& input) {
+  Kept kept;
+  kept.samples = input[1].shape[0];
+  kept.layers.reserve(layers_.size());
+  at::Tensor x = ToTorch(input[0]);
+  // Samples need no gradient, and nothing does before the first parameter.
+  bool needs_gradient = !is_first();
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const TorchLayer& layer = layers_[i];
+    if (layer.draws()) {
+      SeedDefaultGenerator(MixSeed(
+          {kStream, static_cast<uint64_t>(options_.train.seed),
+           static_cast<uint64_t>(batch.step),
+           static_cast<uint64_t>(micro_batch), options_.layers.first + i}));
+    }
+    at::Tensor leaf = x.detach().set_requires_grad(needs_gradient);
+    at::Tensor output = layer.Forward(leaf, /*training=*/true);
+    needs_gradient = output.requires_grad();
+    x = output.detach();
+    kept.layers.push_back({std::move(leaf), std::move(output)});
+  }
+  ForwardResult result;
+  if (is_last()) {
+    kept.logits = x.set_requires_grad(needs_gradient);
+    kept.loss = at::cross_entropy_loss(kept.logits, ToTorch(input[1]), {},
+                                       at::Reduction::Sum);
+    result.loss = {kept.loss.item<float>(),
+                   CountCorrect(kept.logits, input[1].As<int64_t>()),
+                   kept.samples};
+  } else {
+    result.output = {FromTorch(x), input[1]};
+  }
+  kept_ordinal_ = batch.ordinal;
+  kept_.emplace(micro_batch, std::move(kept));
+  return result;
+}
+
+ForwardResult TorchEngine::Evaluate(const TensorList& input) const {
+  const c10::InferenceMode guard;
+  at::Tensor x = ToTorch(input[0]);
+  for (const TorchLayer& layer : layers_) {
+    x = layer.Forward(x, /*training=*/false);
+  }
+  ForwardResult result;
+  if (!is_last()) {
+    result.output = {FromTorch(x), input[1]};
+    return result;
+  }
+  const at::Tensor loss =
+      at::cross_entropy_loss(x, ToTorch(input[1]), {}, at::Reduction::Sum);
+  result.loss = {loss.item<float>(), CountCorrect(x, input[1].As<int64_t>()),
+                 x.size(0)};
+  return result;
+}
+
+absl::StatusOr<TensorList> TorchEngine::Backward(const BatchInfo& batch,
+                                                 int micro_batch,
+                                                 TensorList output_gradient) {
+  const auto found = kept_.find(micro_batch);
+  if (found == kept_.end() || kept_ordinal_ != batch.ordinal) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("backward of batch ", batch.ordinal, ", micro-batch ",
+                     micro_batch, " without its forward"));
+  }
+  const size_t gradients = is_last() ? 0 : 1;
+  if (output_gradient.size() != gradients) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "got ", output_gradient.size(), " gradient tensors, need ", gradients));
+  }
+  if (!is_last()) {
+    PACELINE_RETURN_IF_ERROR(
+        CheckTensor("gradient", output_gradient[0], DType::kF32,
+                    WithSamples(found->second.samples, output_shape_)));
+  }
+  Kept kept = std::move(found->second);
+  kept_.erase(found);
+  return Guard("backward",
+               [&] { return BackwardOf(std::move(kept), output_gradient); });
+}
+
+absl::StatusOr<TensorList> TorchEngine::BackwardOf(Kept kept,
+                                                   const TensorList& gradient) {
+  at::Tensor g;
+  if (is_last()) {
+    torch::autograd::backward({kept.loss}, {});
+    g = kept.logits.grad();
+  } else {
+    g = ToTorch(gradient[0]);
+  }
+  for (; !kept.layers.empty(); kept.layers.pop_back()) {
+    const Trace& trace = kept.layers.back();
+    if (!trace.output.requires_grad()) break;
+    torch::autograd::backward({trace.output}, {g});
+    g = trace.input.grad();  // undefined where samples enter
+  }
+  summed_samples_ += kept.samples;
+  if (is_first()) return TensorList{};
+  return TensorList{FromTorch(g.contiguous())};
+}
+
+absl::StatusOr<StepReport> TorchEngine::Report(const BatchInfo& batch) {
+  if (!kept_.empty() || summed_samples_ != batch.samples) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the gradient of step ", batch.step, " sums ",
+                     summed_samples_, " samples, need ", batch.samples));
+  }
+  StepReport report;
+  report.step = batch.step;
+  report.stage = options_.stage;
+  report.samples = summed_samples_;
+  Checksum checksum;
+  for (const TorchLayer& layer : layers_) {
+    for (const TorchParameter& parameter : layer.parameters()) {
+      const Tensor& gradient = parameter.gradient;
+      checksum.Update(
+          {gradient.data.get(), static_cast<size_t>(gradient.bytes())});
+      const double norm = SquaredNorm(gradient.As<float>());
+      report.finite = report.finite && std::isfinite(norm);
+      report.squared_norms.push_back(norm);
+    }
+  }
+  report.result_hash = checksum.Digest();
+  return report;
+}
+
+absl::Status TorchEngine::Apply(const StepVerdict& verdict) {
+  if (!kept_.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "an update while ", kept_.size(), " micro-batches of batch ",
+        kept_ordinal_, " wait for backward"));
+  }
+  for (TorchLayer& layer : layers_) {
+    for (TorchParameter& parameter : layer.parameters()) {
+      if (!verdict.skip) ApplyToParameter(verdict, parameter);
+    }
+  }
+  ClearGradients();
+  return absl::OkStatus();
+}
+
+void TorchEngine::ApplyToParameter(const StepVerdict& verdict,
+                                   TorchParameter& parameter) {
+  std::vector<absl::Span<float>> state;
+  for (Tensor& slot : parameter.state) state.push_back(slot.As<float>());
+  ApplyUpdate(options_.train.optimizer, verdict, parameter.value.As<float>(),
+              parameter.gradient.As<float>(), state);
+}
+
+void TorchEngine::ClearGradients() {
+  for (TorchLayer& layer : layers_) {
+    for (TorchParameter& parameter : layer.parameters()) {
+      const absl::Span<float> values = parameter.gradient.As<float>();
+      std::fill(values.begin(), values.end(), 0.0f);
+    }
+  }
+  summed_samples_ = 0;
+}
+
+absl::StatusOr<std::vector<NamedTensor>> TorchEngine::Weights() {
+  std::vector<NamedTensor> weights;
+  for (const TorchLayer& layer : layers_) {
+    for (const TorchParameter& parameter : layer.parameters()) {
+      weights.push_back({parameter.name, parameter.value});
+    }
+  }
+  return weights;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<StageEngine>> MakeTorchEngine(
+    const EngineOptions& options) {
+  const auto& [first, last] = options.layers;
+  const int layers = static_cast<int>(options.model.layers.size());
+  if (first < 0 || first >= last || last > layers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("stage ", options.stage, " of layers [", first, ", ", last,
+                     ") of a model with ", layers, " layers"));
+  }
+  return Guard("model", [&]() -> absl::StatusOr<std::unique_ptr<StageEngine>> {
+    return std::make_unique<TorchEngine>(options);
+  });
+}
+
+}  // namespace paceline

@@ -1,0 +1,45 @@
+#include "worker/torch/tensor_bridge.h"
+
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/check.h"
+
+namespace paceline {
+
+at::ScalarType ToTorch(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return at::kFloat;
+    case DType::kI64:
+      return at::kLong;
+    case DType::kI32:
+      return at::kInt;
+    case DType::kU8:
+      return at::kByte;
+    default:
+      break;
+  }
+  C10_THROW_ERROR(
+      TypeError, absl::StrCat("no tensors of dtype ", static_cast<int>(dtype)));
+}
+
+at::Tensor ToTorch(const Tensor& tensor) {
+  return at::from_blob(
+      tensor.data.get(), tensor.shape, [keep = tensor.data](void*) {},
+      at::TensorOptions().dtype(ToTorch(tensor.dtype)));
+}
+
+Tensor FromTorch(const at::Tensor& tensor) {
+  const bool is_float = tensor.scalar_type() == at::kFloat;
+  PACELINE_CHECK(
+      tensor.is_contiguous() && (is_float || tensor.scalar_type() == at::kLong),
+      absl::StrCat("dtype=", c10::toString(tensor.scalar_type())));
+  const auto keep = std::make_shared<at::Tensor>(tensor);
+  return {is_float ? DType::kF32 : DType::kI64,
+          tensor.sizes().vec(),
+          {keep, static_cast<uint8_t*>(tensor.data_ptr())}};
+}
+
+}  // namespace paceline
