@@ -96,12 +96,10 @@ start_mesh() {
 }
 
 train() {
-  local job started=$SECONDS
+  local started=$SECONDS
   "$BIN/paceline" job submit deploy/jobs/fashion-mnist.yaml
   echo "trained for $((SECONDS - started)) s"
-  job=$("$BIN/paceline" job list -o json |
-    grep -o '"id": *[0-9]*' | grep -o '[0-9]*$' | head -n 1)
-  "$BIN/paceline" job export "$job" --output "$WEIGHTS"
+  "$BIN/paceline" job export last --output "$WEIGHTS"
 }
 
 what_next() {

@@ -1,0 +1,105 @@
+"""A mesh of real processes, for the long tests."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+READY_SECONDS = 60
+STOP_SECONDS = 30
+
+
+class Mesh:
+    """`paceline up` in a process group of its own; a context manager."""
+
+    def __init__(self, bin_folder, workers):
+        self.program = str(Path(bin_folder).resolve() / "paceline")
+        self.workers = workers
+        self.state = Path(tempfile.mkdtemp(prefix="paceline-mesh-"))
+        self.process = None
+        self.addresses = {}
+
+    def __enter__(self):
+        try:
+            self._start()
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(self, kind, *_):
+        self._stop()
+        if kind is None:
+            shutil.rmtree(self.state)
+        else:
+            print(f"state and logs are kept in {self.state}")
+
+    def _start(self):
+        ready = self.state / "ready.json"
+        with open(self.state / "up.log", "wb") as log:
+            self.process = subprocess.Popen(
+                [self.program, "up", "--workers", str(self.workers),
+                 "--port", "0", "--state", str(self.state / "mesh"),
+                 "--ready-file", str(ready)],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True)
+        deadline = time.monotonic() + READY_SECONDS
+        while not ready.exists() or not ready.read_text(encoding="utf-8"):
+            if self.process.poll() is not None:
+                raise RuntimeError("the mesh ended before it was ready; see "
+                                   f"{self.state}/up.log")
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"no mesh after {READY_SECONDS} s; see "
+                                   f"{self.state}/up.log")
+            time.sleep(0.05)
+        self.addresses = json.loads(ready.read_text(encoding="utf-8"))
+
+    def _stop(self):
+        if self.process is None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            print(f"the mesh did not stop within {STOP_SECONDS} s")
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+
+    def run(self, *arguments, timeout=1800):
+        """Runs the client; a subprocess.CompletedProcess."""
+        environment = {**os.environ,
+                       "PACELINE_COORDINATOR": self.addresses["coordinator"]}
+        return subprocess.run([self.program, *arguments], env=environment,
+                              capture_output=True, text=True, check=False,
+                              timeout=timeout)
+
+    def ask(self, *arguments, timeout=1800):
+        """Runs the client with -o json, which must succeed."""
+        result = self.run(*arguments, "-o", "json", timeout=timeout)
+        if result.returncode != 0:
+            raise RuntimeError(f"paceline {' '.join(arguments)} ended with "
+                               f"{result.returncode}: {result.stderr.strip()}")
+        return json.loads(result.stdout)
+
+    def processes(self):
+        """pid -> command line words of the daemons."""
+        found = {}
+        for folder in Path("/proc").iterdir():
+            if not folder.name.isdigit():
+                continue
+            try:
+                words = (folder / "cmdline").read_bytes().decode().split("\0")
+                session = (folder / "stat").read_text().rsplit(")", 1)[1]
+            except OSError:
+                continue
+            # Field 6 of stat(5): the session, which `up` leads.
+            if int(session.split()[3]) == self.process.pid:
+                found[int(folder.name)] = words
+        return found
