@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -32,11 +33,13 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr int kThreads = 3;
 constexpr size_t kMaxQueuedConnections = 16;
+constexpr int kKernelBacklog = 64;
 constexpr size_t kMaxRequestBytes = 64 << 10;
 constexpr auto kRequestTime = std::chrono::seconds(5);
-// Browsers open connections in advance and say nothing: those give their
-// thread back early.
+// Browsers open connections in advance and say nothing: those do not get a
+// thread, or give it back early.
 constexpr auto kFirstByteTime = std::chrono::seconds(1);
+constexpr int kDeferAcceptSeconds = 1;
 constexpr auto kLingerTime = std::chrono::milliseconds(200);
 
 // Runs what httplib accepts on a few threads.  When the queue is full, the
@@ -161,7 +164,7 @@ class LimitedStream final : public httplib::Stream {
   // Says that the answer is complete and takes what the client still sends:
   // close() with unread bytes would reset the connection, and the client might
   // lose the answer.
-  void Finish() {
+  void Linger() {
     shutdown(fd_, SHUT_WR);
     const auto until = std::min(deadline_, SteadyClock::now() + kLingerTime);
     while (received_ < kMaxRequestBytes && Wait(POLLIN, until)) {
@@ -217,6 +220,10 @@ class LimitedServer final : public httplib::Server {
   explicit LimitedServer(Connections& connections)
       : connections_(connections) {}
 
+  // After a bind.  httplib's own 5 are few: who does not fit tries again after
+  // a second.
+  void RaiseBacklog() { ::listen(svr_sock_, kKernelBacklog); }
+
  private:
   bool process_and_close_socket(int fd) override {
     fcntl(fd, F_SETFD, FD_CLOEXEC);  // a worker may re-execute itself
@@ -231,14 +238,15 @@ class LimitedServer final : public httplib::Server {
 
   bool Serve(int fd) {
     LimitedStream stream(fd);
+    bool all_read = false;  // nothing of the request is still on its way
     bool closed = false;
-    const bool ok = process_request(stream, /*close_connection=*/true, closed,
-                                    [](httplib::Request& r) {
-                                      // A short request may ask for the same
-                                      // bytes a thousand times.
-                                      r.ranges.clear();
-                                    });
-    stream.Finish();
+    const bool ok = process_request(
+        stream, /*close_connection=*/true, closed, [&](httplib::Request& r) {
+          all_read = r.method == "GET" || r.method == "HEAD";
+          // A short request may ask for the same bytes a thousand times.
+          r.ranges.clear();
+        });
+    if (!all_read) stream.Linger();
     return ok;
   }
 
@@ -249,6 +257,9 @@ void SetSocketOptions(int fd) {
   // Not httplib's default, SO_REUSEPORT: a port in use must be an error.
   const int yes = 1;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+  // The kernel keeps a connection to itself until it has something to say.
+  setsockopt(fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, &kDeferAcceptSeconds,
+             sizeof(kDeferAcceptSeconds));
 }
 
 absl::Status CannotListen(const std::string& host, int port, int error) {
@@ -335,6 +346,7 @@ absl::StatusOr<int> HttpServer::Start(const std::string& host, int port) {
     bound = impl_->Bind(host == "localhost" ? "127.0.0.1" : host, port);
   }
   if (bound <= 0) return CannotListen(host, port, errno);
+  impl_->server.RaiseBacklog();
 
   // httplib's stop() does nothing before its loop runs; the loop makes its
   // task queue first.

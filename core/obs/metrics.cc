@@ -119,16 +119,17 @@ void MetricsRegistry::DeclareCounter(const std::string& name,
                                      const std::string& help,
                                      std::vector<std::string> labels) {
   absl::MutexLock lock(&impl_->mutex);
-  impl_->Declare(name, std::move(labels)).counters =
-      &prometheus::BuildCounter().Name(name).Help(help).Register(
-          impl_->registry);
+  DeclaredFamily& family = impl_->Declare(name, std::move(labels));
+  family.counters = &prometheus::BuildCounter().Name(name).Help(help).Register(
+      impl_->registry);
 }
 
 void MetricsRegistry::DeclareGauge(const std::string& name,
                                    const std::string& help,
                                    std::vector<std::string> labels) {
   absl::MutexLock lock(&impl_->mutex);
-  impl_->Declare(name, std::move(labels)).gauges =
+  DeclaredFamily& family = impl_->Declare(name, std::move(labels));
+  family.gauges =
       &prometheus::BuildGauge().Name(name).Help(help).Register(impl_->registry);
 }
 

@@ -1,0 +1,352 @@
+#include "core/obs/http_server.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "core/base/thread.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// A client's connection to 127.0.0.1.
+class Client {
+ public:
+  explicit Client(int port)
+      : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    connected_ = connect(fd_, reinterpret_cast<sockaddr*>(&address),
+                         sizeof(address)) == 0;
+  }
+  ~Client() { close(fd_); }
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  bool connected() const { return connected_; }
+
+  // False when the server has hung up.
+  bool Send(const std::string& text) {
+    size_t sent = 0;
+    while (sent < text.size()) {
+      const ssize_t count =
+          send(fd_, text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
+      if (count <= 0) return false;
+      sent += static_cast<size_t>(count);
+    }
+    return true;
+  }
+
+  void FinishSending() { shutdown(fd_, SHUT_WR); }
+
+  // All until the server hangs up; "(timed out)" after 10 s of silence.
+  std::string Receive() {
+    std::string all;
+    char buffer[4096];
+    while (true) {
+      pollfd entry{.fd = fd_, .events = POLLIN, .revents = 0};
+      if (poll(&entry, 1, 10'000) <= 0) return all + "(timed out)";
+      const ssize_t got = recv(fd_, buffer, sizeof(buffer), 0);
+      if (got <= 0) return all;
+      all.append(buffer, static_cast<size_t>(got));
+    }
+  }
+
+ private:
+  const int fd_;
+  bool connected_ = false;
+};
+
+std::string Ask(int port, const std::string& request) {
+  Client client(port);
+  client.Send(request);
+  return client.Receive();
+}
+
+std::string Fetch(int port, const std::string& path,
+                  const std::string& headers = "") {
+  return Ask(port, absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: x\r\n",
+                                headers, "\r\n"));
+}
+
+// A server that serves "hello" at /hello; 0 when it did not start.
+int StartHello(HttpServer& server) {
+  server.Get("/hello", [] { return HttpAnswer{.body = "hello"}; });
+  const absl::StatusOr<int> port = server.Start("127.0.0.1", 0);
+  EXPECT_TRUE(port.ok()) << port.status();
+  return port.value_or(0);
+}
+
+TEST(HttpServer, ServesWhatAHandlerAnswers) {
+  HttpServer server;
+  server.Get("/healthz", [] {
+    return HttpAnswer{.status = 503,
+                      .content_type = "application/json",
+                      .body = "{\"ready\": false}"};
+  });
+  const int port = StartHello(server);
+
+  const std::string hello = Fetch(port, "/hello");
+  const std::string health = Fetch(port, "/healthz");
+
+  EXPECT_THAT(hello, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(hello, HasSubstr("Content-Type: text/plain; charset=utf-8\r\n"));
+  EXPECT_THAT(hello, EndsWith("\r\n\r\nhello"));
+  EXPECT_THAT(health, StartsWith("HTTP/1.1 503 "));
+  EXPECT_THAT(health, HasSubstr("Content-Type: application/json\r\n"));
+  EXPECT_THAT(health, EndsWith("\r\n\r\n{\"ready\": false}"));
+}
+
+TEST(HttpServer, CallsTheHandlerForEveryRequest) {
+  HttpServer server;
+  int calls = 0;
+  server.Get("/calls", [&] {
+    return HttpAnswer{.body = absl::StrCat("calls=", ++calls)};
+  });
+  const int port = StartHello(server);
+
+  EXPECT_THAT(Fetch(port, "/calls"), EndsWith("calls=1"));
+  EXPECT_THAT(Fetch(port, "/calls?x=y"), EndsWith("calls=2"));
+}
+
+TEST(HttpServer, AnswersHeadWithoutTheBody) {
+  HttpServer server;
+  const std::string answer =
+      Ask(StartHello(server), "HEAD /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(answer, HasSubstr("Content-Length: 5\r\n"));
+  EXPECT_THAT(answer, EndsWith("\r\n\r\n"));
+}
+
+TEST(HttpServer, KnowsOnlyItsOwnPages) {
+  HttpServer server;
+  const int port = StartHello(server);
+
+  for (const std::string path :
+       {"/", "/hell", "/hello/", "/hellooo", "/HELLO", "/../etc/passwd"}) {
+    EXPECT_THAT(Fetch(port, path), StartsWith("HTTP/1.1 404 ")) << path;
+  }
+}
+
+TEST(HttpServer, RefusesOtherMethodsAndTheirBodies) {
+  HttpServer server;
+  const int port = StartHello(server);
+
+  for (const std::string method : {"POST", "PUT", "DELETE", "OPTIONS"}) {
+    const std::string answer = Ask(port, method +
+                                             " /hello HTTP/1.1\r\nHost: x\r\n"
+                                             "Content-Length: 3\r\n\r\nabc");
+
+    EXPECT_THAT(answer, StartsWith("HTTP/1.1 405 ")) << method;
+    EXPECT_THAT(answer, HasSubstr("Allow: GET, HEAD\r\n")) << method;
+  }
+}
+
+TEST(HttpServer, SendsTheWholeBodyHoweverManyRangesAreAskedFor) {
+  HttpServer server;
+  std::string ranges = "0-0";
+  for (int i = 0; i < 1000; ++i) ranges += ",0-";
+
+  const std::string answer =
+      Fetch(StartHello(server), "/hello", "Range: bytes=" + ranges + "\r\n");
+
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(answer, EndsWith("\r\n\r\nhello"));
+}
+
+TEST(HttpServer, SurvivesWhatIsNotHttp) {
+  HttpServer server;
+  const int port = StartHello(server);
+
+  for (const std::string& junk :
+       {std::string("\r\n\r\n"), std::string("GET\r\n\r\n"),
+        std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11),
+        std::string("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), std::string(4096, 0),
+        "GET /" + std::string(20'000, 'a') + " HTTP/1.1\r\n\r\n",
+        std::string("GET /hello HTTP/1.1\r\nRange: bytes=9-x\r\n\r\n"),
+        std::string("GET /%00%ff%zz HTTP/1.1\r\n\r\n")}) {
+    Client client(port);
+    client.Send(junk);
+    client.FinishSending();
+    EXPECT_FALSE(absl::EndsWith(client.Receive(), "(timed out)"));
+  }
+
+  EXPECT_THAT(Fetch(port, "/hello"), EndsWith("hello"));
+}
+
+TEST(HttpServer, HangsUpOnARequestAboveSixtyFourKibibytes) {
+  HttpServer server;
+  const int port = StartHello(server);
+  Client client(port);
+  client.Send("GET /hello HTTP/1.1\r\n");
+
+  // Every line is short; there are far too many.
+  bool taken = true;
+  for (int i = 0; i < 1'000'000 && taken; ++i) {
+    taken =
+        client.Send("X-Header: 0123456789012345678901234567890123456789\r\n");
+  }
+
+  EXPECT_FALSE(taken) << "48 MB of headers were read";
+}
+
+TEST(HttpServer, HangsUpOnARequestThatTakesAboveFiveSeconds) {
+  HttpServer server;
+  Client client(StartHello(server));
+  client.Send("GET /hello HT");  // and never the rest
+
+  EXPECT_EQ(client.Receive(), "");
+}
+
+TEST(HttpServer, AnswersWhileOthersSayNothing) {
+  HttpServer server;
+  const int port = StartHello(server);
+  std::vector<std::unique_ptr<Client>> silent;
+  for (int i = 0; i < 8; ++i) silent.push_back(std::make_unique<Client>(port));
+
+  EXPECT_THAT(Fetch(port, "/hello"), EndsWith("hello"));
+}
+
+TEST(HttpServer, AnswersMoreClientsThanItHasThreads) {
+  HttpServer server;
+  const int port = StartHello(server);
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 50; ++i) {
+    clients.push_back(std::make_unique<Client>(port));
+    clients.back()->Send("GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+  }
+
+  for (auto& client : clients) {
+    EXPECT_THAT(client->Receive(), EndsWith("hello"));
+  }
+}
+
+TEST(HttpServer, SaysThatAPortIsInUseAndNamesTheFlag) {
+  HttpServer first;
+  const int port = StartHello(first);
+
+  HttpServer second;
+  const absl::Status status = second.Start("127.0.0.1", port).status();
+
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(status.message(),
+            absl::StrCat("port ", port,
+                         " on 127.0.0.1 is in use: stop the other process or "
+                         "choose another with --http HOST:PORT"));
+}
+
+TEST(HttpServer, SaysThatAnAddressIsNotOurs) {
+  HttpServer server;
+
+  // 192.0.2.0/24 is for documentation (RFC 5737): nobody's.
+  const absl::Status status = server.Start("192.0.2.1", 0).status();
+
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("192.0.2.1"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("--http"));
+}
+
+TEST(HttpServer, ListensOnEveryAddressForAnEmptyHost) {
+  HttpServer server;
+  server.Get("/hello", [] { return HttpAnswer{.body = "hello"}; });
+
+  const absl::StatusOr<int> port = server.Start("", 0);
+
+  ASSERT_TRUE(port.ok()) << port.status();
+  EXPECT_THAT(Fetch(*port, "/hello"), EndsWith("hello"));
+}
+
+TEST(HttpServer, ReachesIpv4ForLocalhost) {
+  HttpServer server;
+  server.Get("/hello", [] { return HttpAnswer{.body = "hello"}; });
+
+  const absl::StatusOr<int> port = server.Start("localhost", 0);
+
+  ASSERT_TRUE(port.ok()) << port.status();
+  EXPECT_THAT(Fetch(*port, "/hello"), EndsWith("hello"));
+}
+
+TEST(HttpServer, StopsAtOnceWhateverItsClientsDo) {
+  HttpServer server;
+  const int port = StartHello(server);
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 30; ++i) {
+    clients.push_back(std::make_unique<Client>(port));
+    clients.back()->Send("GET /hello HT");  // and never the rest
+  }
+
+  const absl::Time before = absl::Now();
+  server.Stop();
+  const absl::Duration took = absl::Now() - before;
+
+  // Waiting for one request would take its 5 seconds.
+  EXPECT_LT(took, absl::Seconds(3));
+  EXPECT_FALSE(Client(port).connected());
+}
+
+TEST(HttpServer, WaitsForARunningHandlerWhenItStops) {
+  absl::Notification entered;
+  absl::Notification leave;
+  bool left = false;
+  HttpServer server;
+  server.Get("/slow", [&] {
+    entered.Notify();
+    leave.WaitForNotification();
+    left = true;
+    return HttpAnswer{};
+  });
+  const int port = StartHello(server);
+  Client client(port);
+  client.Send("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n");
+  entered.WaitForNotification();
+  Thread opener("opener", [&] { leave.Notify(); });
+
+  server.Stop();
+
+  EXPECT_TRUE(left);
+}
+
+TEST(HttpServer, MayBeStoppedTwiceAndWithoutAStart) {
+  HttpServer never_started;
+  never_started.Stop();
+  HttpServer server;
+  StartHello(server);
+
+  server.Stop();
+  server.Stop();
+}
+
+TEST(HttpServer, GivesItsPortBackWhenItStops) {
+  HttpServer first;
+  const int port = StartHello(first);
+  EXPECT_THAT(Fetch(port, "/hello"), EndsWith("hello"));
+  first.Stop();
+
+  HttpServer second;
+  const absl::StatusOr<int> again = second.Start("127.0.0.1", port);
+
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(*again, port);
+}
+
+}  // namespace
+}  // namespace paceline
