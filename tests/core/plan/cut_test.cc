@@ -4,7 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/core/plan/small_model.h"
+#include "tests/support/small_model.h"
 
 namespace paceline {
 namespace {

@@ -5,7 +5,7 @@
 #include "core/schedule/schedule.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/core/plan/small_model.h"
+#include "tests/support/small_model.h"
 
 namespace paceline {
 namespace {

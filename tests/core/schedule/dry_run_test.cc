@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "tests/core/schedule/schedule_builder.h"
+#include "tests/support/schedule_builder.h"
 
 namespace paceline {
 namespace {

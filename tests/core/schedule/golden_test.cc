@@ -10,7 +10,7 @@
 
 #include "core/schedule/schedule.h"
 #include "gtest/gtest.h"
-#include "tests/core/schedule/schedule_builder.h"
+#include "tests/support/schedule_builder.h"
 
 namespace paceline {
 namespace {
@@ -56,6 +56,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         GoldenCase{"1f1b-1x3", "1f1b", 1, 3, {0}, true},
         GoldenCase{"1f1b-2x4", "1f1b", 2, 4, {0, 1}, true},
+        GoldenCase{"1f1b-3x4-2-workers", "1f1b", 3, 4, {0, 0, 1}, true},
         GoldenCase{"1f1b-4x2", "1f1b", 4, 2, {0, 1, 2, 3}, true},
         GoldenCase{"1f1b-4x8", "1f1b", 4, 8, {0, 1, 2, 3}, true},
         GoldenCase{"1f1b-4x8-1-worker", "1f1b", 4, 8, {0, 0, 0, 0}, true},

@@ -4,7 +4,7 @@
 #include "core/schedule/schedule.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/core/schedule/schedule_builder.h"
+#include "tests/support/schedule_builder.h"
 
 namespace paceline {
 namespace {

@@ -1,4 +1,4 @@
-// What the tests of core/schedule share.
+// Schedules for tests, from a name or written by hand.
 #pragma once
 
 #include <string>
