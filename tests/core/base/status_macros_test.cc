@@ -1,0 +1,82 @@
+#include "core/base/status_macros.h"
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/base/check.h"
+#include "core/base/clock.h"
+#include "core/base/ids.h"
+#include "gtest/gtest.h"
+
+namespace paceline {
+namespace {
+
+absl::StatusOr<std::unique_ptr<int>> Make(int value) {
+  if (value < 0) return absl::InvalidArgumentError("negative");
+  return std::make_unique<int>(value);
+}
+
+absl::StatusOr<int> Sum(int a, int b) {
+  PACELINE_ASSIGN_OR_RETURN(const std::unique_ptr<int> first, Make(a));
+  PACELINE_ASSIGN_OR_RETURN(const std::unique_ptr<int> second, Make(b));
+  return *first + *second;
+}
+
+absl::Status Pass(absl::Status status, bool& went_on) {
+  PACELINE_RETURN_IF_ERROR(status);
+  went_on = true;
+  return absl::OkStatus();
+}
+
+TEST(StatusMacros, AssignOrReturnMovesTheValueOut) {
+  EXPECT_EQ(Sum(2, 3).value(), 5);
+}
+
+TEST(StatusMacros, AssignOrReturnReturnsTheFirstError) {
+  EXPECT_EQ(Sum(2, -3).status().message(), "negative");
+}
+
+TEST(StatusMacros, ReturnIfErrorReturnsOnErrorsOnly) {
+  bool went_on = false;
+  EXPECT_EQ(Pass(absl::AbortedError("stale"), went_on).message(), "stale");
+  EXPECT_FALSE(went_on);
+
+  EXPECT_TRUE(Pass(absl::OkStatus(), went_on).ok());
+  EXPECT_TRUE(went_on);
+}
+
+TEST(CheckDeathTest, PrintsTheConditionAndTheValues) {
+  const int a = 1;
+
+  EXPECT_DEATH(PACELINE_CHECK(a == 2, "a=1"), "broken invariant: a == 2: a=1");
+}
+
+TEST(SystemClock, NeverGoesBack) {
+  const SystemClock clock;
+  const Instant first = clock.Now();
+
+  EXPECT_GE(clock.Now() - first, absl::ZeroDuration());
+}
+
+TEST(Instant, OrdersAndAdds) {
+  const Instant early{absl::Seconds(1)};
+  const Instant late = early + absl::Seconds(2);
+
+  EXPECT_LT(early, late);
+  EXPECT_EQ(late - early, absl::Seconds(2));
+  EXPECT_EQ(late, (Instant{absl::Seconds(3)}));
+}
+
+TEST(Fence, OrdersByJobThenAttemptThenPlan) {
+  const Fence fence{JobId{1}, 2, 3};
+
+  EXPECT_LT(fence, (Fence{JobId{2}, 0, 0}));
+  EXPECT_LT(fence, (Fence{JobId{1}, 3, 0}));
+  EXPECT_LT(fence, (Fence{JobId{1}, 2, 4}));
+  EXPECT_EQ(fence, (Fence{JobId{1}, 2, 3}));
+  EXPECT_FALSE(JobId().assigned());
+}
+
+}  // namespace
+}  // namespace paceline

@@ -1,0 +1,173 @@
+#include "core/model/batch.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::ElementsAre;
+
+TrainSpec Train(int64_t epochs, int64_t batch, int64_t micro_batch) {
+  TrainSpec train;
+  train.epochs = epochs;
+  train.batch = batch;
+  train.micro_batch = micro_batch;
+  return train;
+}
+
+std::vector<WalkBatch> Walk(const TrainSpec& train, int64_t train_samples,
+                            int64_t test_samples) {
+  BatchWalk walk(train, train_samples, test_samples);
+  std::vector<WalkBatch> batches;
+  while (const std::optional<WalkBatch> batch = walk.Next()) {
+    batches.push_back(*batch);
+  }
+  EXPECT_FALSE(walk.Next().has_value()) << "the end is the end";
+  return batches;
+}
+
+// "T0 e0 0+4/2": training, step 0, epoch 0, samples [0, 4) in 2 micro-batches;
+// a final batch ends with '.'.
+std::vector<std::string> Text(const std::vector<WalkBatch>& batches) {
+  std::vector<std::string> lines;
+  for (const WalkBatch& batch : batches) {
+    const bool trains = batch.info.phase == BatchPhase::kTrain;
+    lines.push_back(absl::StrCat(
+        trains ? "T" : "E", batch.info.step, " e", batch.epoch, " ",
+        batch.first, "+", batch.info.samples, "/", batch.info.micro_batches,
+        batch.info.final_batch ? "." : ""));
+  }
+  return lines;
+}
+
+TEST(BatchWalk, EndsEveryEpochWithItsShorterBatchAndAnEvaluation) {
+  EXPECT_THAT(Text(Walk(Train(2, 4, 2), /*train_samples=*/9,
+                        /*test_samples=*/5)),
+              ElementsAre("T0 e0 0+4/2", "T1 e0 4+4/2", "T2 e0 8+1/1",
+                          "E3 e0 0+4/2", "E3 e0 4+1/1",  //
+                          "T3 e1 0+4/2", "T4 e1 4+4/2", "T5 e1 8+1/1",
+                          "E6 e1 0+4/2", "E6 e1 4+1/1."));
+}
+
+TEST(BatchWalk, EndsWithTheLastUpdateWhenThereIsNoTestSet) {
+  EXPECT_THAT(
+      Text(Walk(Train(2, 4, 4), 8, 0)),
+      ElementsAre("T0 e0 0+4/1", "T1 e0 4+4/1", "T2 e1 0+4/1", "T3 e1 4+4/1."));
+}
+
+TEST(BatchWalk, StopsInTheMiddleOfAnEpochWhenStepsSaySo) {
+  TrainSpec train = Train(100, 4, 2);
+  train.steps = 3;
+
+  EXPECT_THAT(Text(Walk(train, 8, 3)),
+              ElementsAre("T0 e0 0+4/2", "T1 e0 4+4/2", "E2 e0 0+3/2",
+                          "T2 e1 0+4/2", "E3 e1 0+3/2."));
+}
+
+TEST(BatchWalk, GoesThroughMoreEpochsThanAskedWhenStepsSaySo) {
+  TrainSpec train = Train(1, 4, 4);
+  train.steps = 3;
+
+  EXPECT_THAT(Text(Walk(train, 4, 0)),
+              ElementsAre("T0 e0 0+4/1", "T1 e1 0+4/1", "T2 e2 0+4/1."));
+}
+
+TEST(BatchWalk, EvaluatesEverySoManyEpochsAndOnceAtTheEnd) {
+  TrainSpec train = Train(5, 4, 4);
+  train.evaluate_every = 2;
+
+  EXPECT_THAT(
+      Text(Walk(train, 4, 1)),
+      ElementsAre("T0 e0 0+4/1", "T1 e1 0+4/1", "E2 e1 0+1/1", "T2 e2 0+4/1",
+                  "T3 e3 0+4/1", "E4 e3 0+1/1", "T4 e4 0+4/1", "E5 e4 0+1/1."));
+}
+
+TEST(BatchWalk, EvaluatesOnlyAtTheEndWhenAskedTo) {
+  TrainSpec train = Train(2, 4, 4);
+  train.evaluate_every = 0;
+
+  EXPECT_THAT(Text(Walk(train, 4, 1)),
+              ElementsAre("T0 e0 0+4/1", "T1 e1 0+4/1", "E2 e1 0+1/1."));
+}
+
+TEST(BatchWalk, TakesADataSetThatIsSmallerThanABatch) {
+  EXPECT_THAT(Text(Walk(Train(1, 64, 16), 3, 2)),
+              ElementsAre("T0 e0 0+3/1", "E1 e0 0+2/1."));
+}
+
+TEST(BatchWalk, CountsTheBatchesOfBothPhases) {
+  int64_t ordinal = 0;
+  for (const WalkBatch& batch : Walk(Train(2, 4, 2), 9, 5)) {
+    EXPECT_EQ(batch.info.ordinal, ordinal++);
+  }
+  EXPECT_EQ(ordinal, 10);
+}
+
+TEST(BatchWalk, KnowsItsStepsBeforehand) {
+  EXPECT_EQ(BatchWalk(Train(3, 4, 2), 9, 0).total_steps(), 9);
+  TrainSpec train = Train(3, 4, 2);
+  train.steps = 5;
+  EXPECT_EQ(BatchWalk(train, 9, 0).total_steps(), 5);
+  EXPECT_EQ(BatchWalk(Train(INT64_MAX, 4, 2), 9, 0).total_steps(), INT64_MAX);
+}
+
+TEST(MicroBatchSamples, GivesTheLastOneTheRest) {
+  BatchInfo batch;
+  batch.samples = 10;
+  batch.micro_batches = 3;
+
+  EXPECT_EQ(MicroBatchSamples(batch, 4, 0), 4);
+  EXPECT_EQ(MicroBatchSamples(batch, 4, 1), 4);
+  EXPECT_EQ(MicroBatchSamples(batch, 4, 2), 2);
+}
+
+TEST(MicroBatchSamples, AddUpToEveryBatchOfAWalk) {
+  for (const WalkBatch& batch : Walk(Train(2, 7, 3), 23, 11)) {
+    int64_t sum = 0;
+    for (int i = 0; i < batch.info.micro_batches; ++i) {
+      const int64_t samples = MicroBatchSamples(batch.info, 3, i);
+      EXPECT_GT(samples, 0);
+      sum += samples;
+    }
+    EXPECT_EQ(sum, batch.info.samples);
+  }
+}
+
+TEST(SampleOrder, IsAPermutation) {
+  std::vector<int32_t> order = SampleOrder(1, 0, 1000);
+  std::vector<int32_t> all(1000);
+  std::iota(all.begin(), all.end(), 0);
+  EXPECT_NE(order, all);
+
+  std::sort(order.begin(), order.end());
+
+  EXPECT_EQ(order, all);
+}
+
+TEST(SampleOrder, DependsOnSeedAndEpochAlone) {
+  EXPECT_EQ(SampleOrder(1, 2, 100), SampleOrder(1, 2, 100));
+  EXPECT_NE(SampleOrder(1, 2, 100), SampleOrder(1, 3, 100));
+  EXPECT_NE(SampleOrder(1, 2, 100), SampleOrder(2, 2, 100));
+  EXPECT_NE(SampleOrder(1, 2, 100), SampleOrder(2, 1, 100));
+}
+
+TEST(SampleOrder, IsTheSameOnEveryMachine) {
+  EXPECT_THAT(SampleOrder(1, 0, 8), ElementsAre(6, 5, 0, 2, 3, 7, 1, 4));
+}
+
+TEST(SampleOrder, TakesTheSmallestSets) {
+  EXPECT_THAT(SampleOrder(1, 0, 0), ElementsAre());
+  EXPECT_THAT(SampleOrder(1, 0, 1), ElementsAre(0));
+}
+
+}  // namespace
+}  // namespace paceline
