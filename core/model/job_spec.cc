@@ -166,14 +166,14 @@ void CheckOptimizer(const OptimizerSpec& optimizer, Problems& problems) {
 }
 
 void CheckLearningRate(const LearningRateSpec& rate, Problems& problems) {
-  problems.Number("train.learning_rate.base", rate.base, rate.base > 0,
-                  "greater than 0");
+  const bool base = problems.Number("train.learning_rate.base", rate.base,
+                                    rate.base > 0, "greater than 0");
   problems.OneOf("train.learning_rate.schedule", "learning-rate schedule",
                  rate.schedule, {"constant", "cosine", "step"});
   problems.Whole("train.learning_rate.warmup_steps", rate.warmup_steps, 0,
                  kMostSteps);
   problems.Number("train.learning_rate.minimum", rate.minimum,
-                  rate.minimum >= 0 && rate.minimum <= rate.base,
+                  rate.minimum >= 0 && (!base || rate.minimum <= rate.base),
                   "from 0 to train.learning_rate.base");
   problems.Whole("train.learning_rate.step_every", rate.step_every, 1,
                  kMostSteps);

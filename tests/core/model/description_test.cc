@@ -1,0 +1,232 @@
+#include "core/model/description.h"
+
+#include <cmath>
+#include <set>
+
+#include "core/model/initialize.h"
+#include "core/model/operation.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+ModelDescription Describe(const ModelSpec& spec) {
+  absl::StatusOr<ModelDescription> model = DescribeModel(spec, {1, 28, 28}, 10);
+  EXPECT_TRUE(model.ok()) << model.status();
+  return model.ok() ? *model : ModelDescription{};
+}
+
+ModelSpec Named(const std::string& name) {
+  ModelSpec spec;
+  spec.name = name;
+  return spec;
+}
+
+std::string WhyNot(const ModelSpec& spec, const Shape& input, int classes) {
+  const auto model = DescribeModel(spec, input, classes);
+  return model.ok() ? "nothing" : std::string(model.status().message());
+}
+
+std::vector<std::string> ParameterNamesOf(const Layer& layer) {
+  std::vector<std::string> names;
+  for (const Parameter& parameter : layer.parameters) {
+    names.push_back(parameter.name);
+  }
+  return names;
+}
+
+TEST(Description, SumsMatchTheirPartsInEveryModel) {
+  for (const std::string& name : ModelNames()) {
+    const ModelDescription model = Describe(Named(name));
+
+    std::set<std::string> layers, parameters;
+    for (const Layer& layer : model.layers) {
+      EXPECT_TRUE(layers.insert(layer.name).second) << layer.name;
+      int64_t elements = 0;
+      for (const Parameter& parameter : layer.parameters) {
+        EXPECT_TRUE(parameters.insert(parameter.name).second) << parameter.name;
+        elements += NumElements(parameter.shape);
+      }
+      EXPECT_EQ(layer.parameter_bytes, 4 * elements) << layer.name;
+      EXPECT_EQ(layer.output_bytes, 4 * NumElements(layer.output));
+      EXPECT_GE(layer.activation_bytes, layer.output_bytes) << layer.name;
+    }
+    EXPECT_EQ(model.layers.back().output, Shape{10}) << name;
+  }
+}
+
+TEST(Description, LenetCutsIntoFourStagesAndNamesLikeTorchvision) {
+  const ModelDescription model = Describe(Named("lenet"));
+
+  ASSERT_EQ(model.layers.size(), 8u);
+  EXPECT_THAT(ParameterNamesOf(model.layers[0]),
+              ElementsAre("features.0.weight", "features.0.bias"));
+  EXPECT_EQ(model.layers[0].output, (Shape{16, 28, 28}));
+  // 2 * 3 * 3 multiply-adds a value, then the relu.
+  EXPECT_EQ(model.layers[0].forward_flops, (18 + 1) * 16 * 28 * 28);
+  EXPECT_THAT(ParameterNamesOf(model.layers[5]),
+              ElementsAre("classifier.1.weight", "classifier.1.bias"));
+  EXPECT_EQ(model.layers[5].parameters[0].shape, (Shape{128, 32 * 7 * 7}));
+}
+
+TEST(Description, VitSplitsEachBlockInTwoAndNamesLikeTimm) {
+  const ModelDescription model = Describe(Named("vit"));
+
+  ASSERT_EQ(model.layers.size(), 1u + 2 * 4 + 1);
+  EXPECT_THAT(ParameterNamesOf(model.layers[0]),
+              ElementsAre("patch_embed.proj.weight", "patch_embed.proj.bias",
+                          "cls_token", "pos_embed"));
+  EXPECT_EQ(model.layers[0].output, (Shape{17, 64}));
+  EXPECT_THAT(
+      ParameterNamesOf(model.layers[1]),
+      ElementsAre("blocks.0.norm1.weight", "blocks.0.norm1.bias",
+                  "blocks.0.attn.qkv.weight", "blocks.0.attn.qkv.bias",
+                  "blocks.0.attn.proj.weight", "blocks.0.attn.proj.bias"));
+  EXPECT_THAT(ParameterNamesOf(model.layers[2]),
+              ElementsAre("blocks.0.norm2.weight", "blocks.0.norm2.bias",
+                          "blocks.0.mlp.fc1.weight", "blocks.0.mlp.fc1.bias",
+                          "blocks.0.mlp.fc2.weight", "blocks.0.mlp.fc2.bias"));
+  EXPECT_THAT(
+      ParameterNamesOf(model.layers[9]),
+      ElementsAre("norm.weight", "norm.bias", "head.weight", "head.bias"));
+  EXPECT_EQ(model.layers[1].parameters[2].shape, (Shape{192, 64}));
+}
+
+TEST(Description, MlpHasOneLayerMoreThanHiddenSizes) {
+  ModelSpec spec = Named("mlp");
+  spec.hidden = {32};
+
+  const ModelDescription model = Describe(spec);
+
+  ASSERT_EQ(model.layers.size(), 2u);
+  EXPECT_EQ(model.layers[0].parameters[0].shape, (Shape{32, 784}));
+  EXPECT_EQ(model.layers[1].parameters[0].shape, (Shape{10, 32}));
+}
+
+TEST(Description, MlpWithoutHiddenLayersIsLinear) {
+  ModelSpec spec = Named("mlp");
+  spec.hidden = {};
+
+  EXPECT_EQ(Describe(spec).layers.size(), 1u);
+}
+
+TEST(Description, DropoutAddsOperationsButNoParameters) {
+  for (const std::string& name : ModelNames()) {
+    ModelSpec spec = Named(name);
+    const ModelDescription without = Describe(spec);
+    spec.dropout = 0.1;
+    const ModelDescription with = Describe(spec);
+
+    ASSERT_EQ(with.layers.size(), without.layers.size());
+    size_t more = 0;
+    for (size_t i = 0; i < with.layers.size(); ++i) {
+      EXPECT_EQ(ParameterNamesOf(with.layers[i]),
+                ParameterNamesOf(without.layers[i]));
+      more += with.layers[i].operations.size() -
+              without.layers[i].operations.size();
+    }
+    EXPECT_GT(more, 0u) << name;
+  }
+}
+
+TEST(Description, ImpossibleRequestsAreRefusedWithBothNumbers) {
+  EXPECT_THAT(WhyNot(Named("vitt"), {1, 28, 28}, 10),
+              HasSubstr("did you mean 'vit'?"));
+  EXPECT_THAT(WhyNot(Named("mlp"), {}, 10), HasSubstr("shape []"));
+  EXPECT_THAT(WhyNot(Named("mlp"), {-1, -28}, 10), HasSubstr("[-1, -28]"));
+  EXPECT_THAT(WhyNot(Named("mlp"), {28}, 1), HasSubstr("classes is 1"));
+  EXPECT_THAT(WhyNot(Named("lenet"), {784}, 10), HasSubstr("[784]"));
+  EXPECT_THAT(WhyNot(Named("lenet"), {1, 28, 3}, 10), HasSubstr("4 x 4"));
+  EXPECT_THAT(WhyNot(Named("vit"), {28, 28}, 10), HasSubstr("[28, 28]"));
+
+  ModelSpec spec = Named("vit");
+  spec.width = 1 << 20;
+  EXPECT_THAT(WhyNot(spec, {1, 28, 28}, 10), HasSubstr("width"));
+  spec = Named("mlp");
+  spec.dropout = std::nan("");
+  EXPECT_THAT(WhyNot(spec, {28}, 10), HasSubstr("dropout"));
+}
+
+TEST(Description, TheSmallestImagesThatFitAreTaken) {
+  EXPECT_EQ(WhyNot(Named("lenet"), {1, 4, 4}, 2), "nothing");
+  EXPECT_EQ(WhyNot(Named("vit"), {3, 7, 7}, 2), "nothing");
+  EXPECT_EQ(WhyNot(Named("mlp"), {1}, 2), "nothing");
+}
+
+TEST(Operation, RefusesWhatDoesNotFit) {
+  const auto refused = [](const Operation& operation, const Shape& input) {
+    return !ExamineOperation(operation, input).ok();
+  };
+
+  EXPECT_TRUE(refused({"convolve", "", {}}, {4}));
+  EXPECT_TRUE(refused({"linear", "a", {4}}, {4}));
+  EXPECT_TRUE(refused({"linear", "a", {3, 2}}, {4}));
+  EXPECT_TRUE(refused({"linear", "a", {4, 0}}, {4}));
+  EXPECT_TRUE(refused({"conv2d", "a", {1, 2, 5, 1, 0}}, {1, 4, 4}));
+  EXPECT_TRUE(refused({"conv2d", "a", {1, 2, 3, 1, -1}}, {1, 4, 4}));
+  EXPECT_TRUE(refused({"max_pool2d", "", {0, 2}}, {1, 4, 4}));
+  EXPECT_TRUE(refused({"attention", "a", {6, 4}}, {3, 6}));
+  EXPECT_TRUE(refused({"position_embedding", "a", {4, 6}}, {3, 6}));
+  EXPECT_TRUE(refused({"take_token", "", {3}}, {3, 6}));
+  EXPECT_TRUE(refused({"dropout", "", {}, 1.0}, {3}));
+  EXPECT_FALSE(refused({"take_token", "", {2}}, {3, 6}));
+}
+
+std::vector<float> Initialize(const Layer& layer, int64_t seed, int index,
+                              size_t parameter) {
+  std::vector<std::vector<float>> values;
+  std::vector<absl::Span<float>> spans;
+  values.reserve(layer.parameters.size());
+  for (const Parameter& p : layer.parameters) {
+    values.emplace_back(NumElements(p.shape), -7.0f);
+    spans.push_back(absl::MakeSpan(values.back()));
+  }
+  InitializeLayer(layer, seed, index, spans);
+  return values[parameter];
+}
+
+double Deviation(const std::vector<float>& values) {
+  double sum = 0, squares = 0;
+  for (const float value : values) {
+    sum += value;
+    squares += double{value} * value;
+  }
+  const double mean = sum / values.size();
+  return std::sqrt(squares / values.size() - mean * mean);
+}
+
+TEST(Initialize, DependsOnSeedAndLayerAlone) {
+  const Layer layer = Describe(Named("lenet")).layers[2];
+
+  EXPECT_EQ(Initialize(layer, 1, 2, 0), Initialize(layer, 1, 2, 0));
+  EXPECT_NE(Initialize(layer, 1, 2, 0), Initialize(layer, 2, 2, 0));
+  EXPECT_NE(Initialize(layer, 1, 2, 0), Initialize(layer, 1, 3, 0));
+}
+
+TEST(Initialize, WeightsHaveTheDeviationOfTheirPaper) {
+  const ModelDescription lenet = Describe(Named("lenet"));
+  const ModelDescription vit = Describe(Named("vit"));
+
+  // He: 16 * 3 * 3 inputs.
+  EXPECT_NEAR(Deviation(Initialize(lenet.layers[2], 1, 2, 0)),
+              std::sqrt(2.0 / 144), 0.002);
+  // Glorot, 64 in and 64 out for each of queries, keys and values.
+  EXPECT_NEAR(Deviation(Initialize(vit.layers[1], 1, 1, 2)),
+              std::sqrt(2.0 / 128), 0.002);
+  EXPECT_NEAR(Deviation(Initialize(vit.layers[0], 1, 0, 3)), 0.02, 0.001);
+}
+
+TEST(Initialize, BiasesAreZeroAndScalesOne) {
+  const ModelDescription vit = Describe(Named("vit"));
+
+  EXPECT_EQ(Initialize(vit.layers[1], 1, 1, 0), std::vector<float>(64, 1.0f));
+  EXPECT_EQ(Initialize(vit.layers[1], 1, 1, 1), std::vector<float>(64, 0.0f));
+  EXPECT_EQ(Initialize(vit.layers[1], 1, 1, 5), std::vector<float>(64, 0.0f));
+}
+
+}  // namespace
+}  // namespace paceline

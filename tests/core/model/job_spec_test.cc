@@ -1,0 +1,247 @@
+#include "core/model/job_spec.h"
+
+#include <cmath>
+#include <limits>
+
+#include "core/model/description.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+JobSpec GoodSpec() {
+  JobSpec spec;
+  spec.name = "first";
+  spec.model.name = "lenet";
+  spec.data.name = "synthetic";
+  return spec;
+}
+
+// What is wrong at `path`; "nothing" when nothing is.
+std::string WhyAt(const JobSpec& spec, const std::string& path) {
+  for (const SpecProblem& problem : CheckJobSpec(spec)) {
+    if (problem.path == path) return problem.why;
+  }
+  return "nothing";
+}
+
+// A change that makes a good spec bad, and what is then said.
+struct BadSpec {
+  const char* path;
+  const char* why;  // part of it
+  void (*spoil)(JobSpec&);
+};
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+const BadSpec kBadSpecs[] = {
+    {"name", "at most 128", [](JobSpec& s) { s.name.assign(129, 'x'); }},
+    {"name", "control character", [](JobSpec& s) { s.name = "a\nb"; }},
+    {"model.name", "did you mean 'lenet'?",
+     [](JobSpec& s) { s.model.name = "lenett"; }},
+    {"model.name", "choose one of: lenet, mlp, vit",
+     [](JobSpec& s) { s.model.name = "resnet50"; }},
+    {"model.name", "names no model", [](JobSpec& s) { s.model.name = ""; }},
+    {"model.dropout", "in [0, 1), got 1",
+     [](JobSpec& s) { s.model.dropout = 1; }},
+    {"model.dropout", "in [0, 1)", [](JobSpec& s) { s.model.dropout = kNan; }},
+    {"model", "at least 4 x 4 pixels",
+     [](JobSpec& s) {
+       s.data.shape = {1, 3, 28};
+     }},
+    {"model", "heads must divide width, got heads 5 and width 64",
+     [](JobSpec& s) {
+       s.model.name = "vit";
+       s.model.heads = 5;
+     }},
+    {"model", "patch 6 and an image of 28 x 28",
+     [](JobSpec& s) {
+       s.model.name = "vit";
+       s.model.patch = 6;
+     }},
+    {"model", "depth must be from 1 to",
+     [](JobSpec& s) {
+       s.model.name = "vit";
+       s.model.depth = 0;
+     }},
+    {"model", "units, got 0",
+     [](JobSpec& s) {
+       s.model.name = "mlp";
+       s.model.hidden = {16, 0};
+     }},
+    {"data.name", "did you mean 'fashion-mnist'?",
+     [](JobSpec& s) { s.data.name = "fashion_mnist"; }},
+    {"data.path", "needs the folder", [](JobSpec& s) { s.data.name = "idx"; }},
+    {"data.train_samples", "got 0",
+     [](JobSpec& s) { s.data.train_samples = 0; }},
+    {"data.test_samples", "got -1",
+     [](JobSpec& s) { s.data.test_samples = -1; }},
+    {"data.shape", "is empty", [](JobSpec& s) { s.data.shape = {}; }},
+    {"data.shape", "got 1,0,28",
+     [](JobSpec& s) {
+       s.data.shape = {1, 0, 28};
+     }},
+    {"data.shape", "values a sample",
+     [](JobSpec& s) {
+       s.data.shape = {1, int64_t{1} << 40, int64_t{1} << 40};
+     }},
+    {"data.classes", "got 1", [](JobSpec& s) { s.data.classes = 1; }},
+    {"data.shape", "fashion-mnist has samples of shape 1,28,28, got 3,32,32",
+     [](JobSpec& s) {
+       s.data.name = "fashion-mnist";
+       s.data.shape = {3, 32, 32};
+     }},
+    {"data.classes", "fashion-mnist has 10 classes, got 100",
+     [](JobSpec& s) {
+       s.data.name = "fashion-mnist";
+       s.data.classes = 100;
+     }},
+    {"data.prefetch_threads", "from 1 to 64, got 0",
+     [](JobSpec& s) { s.data.prefetch_threads = 0; }},
+    {"train.epochs", "got 0", [](JobSpec& s) { s.train.epochs = 0; }},
+    {"train.steps", "got -1", [](JobSpec& s) { s.train.steps = -1; }},
+    {"train.batch", "got 0", [](JobSpec& s) { s.train.batch = 0; }},
+    {"train.micro_batch", "which is 64; got 65",
+     [](JobSpec& s) { s.train.micro_batch = 65; }},
+    {"train.micro_batch", "got 0", [](JobSpec& s) { s.train.micro_batch = 0; }},
+    {"train.micro_batch", "at most 4096",
+     [](JobSpec& s) {
+       s.train.batch = 5000;
+       s.train.micro_batch = 1;
+     }},
+    {"train.seed", "got -1", [](JobSpec& s) { s.train.seed = -1; }},
+    {"train.optimizer.name", "did you mean 'adamw'?",
+     [](JobSpec& s) { s.train.optimizer.name = "adam"; }},
+    {"train.optimizer.momentum", "in [0, 1), got 1",
+     [](JobSpec& s) { s.train.optimizer.momentum = 1; }},
+    {"train.optimizer.weight_decay", "0 or more",
+     [](JobSpec& s) { s.train.optimizer.weight_decay = kInfinity; }},
+    {"train.optimizer.beta1", "in [0, 1)",
+     [](JobSpec& s) { s.train.optimizer.beta1 = 1; }},
+    {"train.optimizer.beta2", "in [0, 1)",
+     [](JobSpec& s) { s.train.optimizer.beta2 = -0.1; }},
+    {"train.optimizer.epsilon", "greater than 0",
+     [](JobSpec& s) { s.train.optimizer.epsilon = 0; }},
+    {"train.learning_rate.base", "greater than 0, got nan",
+     [](JobSpec& s) { s.train.learning_rate.base = kNan; }},
+    {"train.learning_rate.schedule", "did you mean 'cosine'?",
+     [](JobSpec& s) { s.train.learning_rate.schedule = "cosin"; }},
+    {"train.learning_rate.warmup_steps", "got -1",
+     [](JobSpec& s) { s.train.learning_rate.warmup_steps = -1; }},
+    {"train.learning_rate.minimum", "from 0 to train.learning_rate.base",
+     [](JobSpec& s) { s.train.learning_rate.minimum = 1; }},
+    {"train.learning_rate.step_every", "got 0",
+     [](JobSpec& s) { s.train.learning_rate.step_every = 0; }},
+    {"train.learning_rate.gamma", "in (0, 1]",
+     [](JobSpec& s) { s.train.learning_rate.gamma = 1.5; }},
+    {"train.clip_norm", "or more", [](JobSpec& s) { s.train.clip_norm = -1; }},
+    {"train.evaluate_every", "got -1",
+     [](JobSpec& s) { s.train.evaluate_every = -1; }},
+    {"pipeline.stages", "got 0", [](JobSpec& s) { s.pipeline.stages = 0; }},
+    {"pipeline.stages", "asks for 9 stages, but the model has only 8 layers",
+     [](JobSpec& s) { s.pipeline.stages = 9; }},
+    {"pipeline.schedule", "did you mean '1f1b'?",
+     [](JobSpec& s) { s.pipeline.schedule = "1f1"; }},
+    {"pipeline.cuts", "1,2 makes 3 stages, but pipeline.stages is 4",
+     [](JobSpec& s) {
+       s.pipeline.stages = 4;
+       s.pipeline.cuts = {1, 2};
+     }},
+    {"pipeline.cuts", "must ascend without repeats, got 3,3",
+     [](JobSpec& s) {
+       s.pipeline.stages = 3;
+       s.pipeline.cuts = {3, 3};
+     }},
+    {"pipeline.cuts", "between 1 and 7 (the model has 8 layers), got 8",
+     [](JobSpec& s) {
+       s.pipeline.stages = 2;
+       s.pipeline.cuts = {8};
+     }},
+    {"pipeline.cuts", "between 1 and 7",
+     [](JobSpec& s) {
+       s.pipeline.stages = 2;
+       s.pipeline.cuts = {0};
+     }},
+    {"threads", "got 0", [](JobSpec& s) { s.threads = 0; }},
+    {"cpu_capability", "did you mean 'avx512'?",
+     [](JobSpec& s) { s.cpu_capability = "avx51"; }},
+};
+
+TEST(JobSpec, GoodOnesHaveNoProblems) {
+  for (const char* data : {"synthetic", "fashion-mnist"}) {
+    for (const std::string& model : ModelNames()) {
+      JobSpec spec = GoodSpec();
+      spec.data.name = data;
+      spec.model.name = model;
+
+      EXPECT_THAT(CheckJobSpec(spec), IsEmpty()) << model << " on " << data;
+    }
+  }
+}
+
+TEST(JobSpec, EveryBadValueIsNamedAlone) {
+  for (const BadSpec& bad : kBadSpecs) {
+    JobSpec spec = GoodSpec();
+
+    bad.spoil(spec);
+
+    EXPECT_THAT(WhyAt(spec, bad.path), HasSubstr(bad.why)) << bad.path;
+    EXPECT_EQ(CheckJobSpec(spec).size(), 1u) << bad.path << ": " << bad.why;
+  }
+}
+
+TEST(JobSpec, EpochsAreNotLookedAtWhenStepsDecide) {
+  JobSpec spec = GoodSpec();
+  spec.train.epochs = 0;
+  spec.train.steps = 60;
+
+  EXPECT_THAT(CheckJobSpec(spec), IsEmpty());
+}
+
+TEST(JobSpec, ProblemsComeInTheOrderOfTheFields) {
+  JobSpec spec = GoodSpec();
+  spec.threads = 0;
+  spec.train.batch = 0;
+  spec.model.name = "";
+
+  const std::vector<SpecProblem> problems = CheckJobSpec(spec);
+
+  ASSERT_EQ(problems.size(), 3u);
+  EXPECT_EQ(problems[0].path, "model.name");
+  EXPECT_EQ(problems[1].path, "train.batch");
+  EXPECT_EQ(problems[2].path, "threads");
+}
+
+TEST(JobSpec, CutsWithoutAModelAreStillOrdered) {
+  JobSpec spec = GoodSpec();
+  spec.model.name = "unknown";
+  spec.pipeline.stages = 3;
+  spec.pipeline.cuts = {5, 2};
+
+  EXPECT_THAT(WhyAt(spec, "pipeline.cuts"), HasSubstr("ascend"));
+}
+
+TEST(DidYouMean, FindsTheNearestWithinAThird) {
+  const std::vector<std::string> known = {"gpipe", "1f1b", "fashion-mnist"};
+
+  EXPECT_EQ(DidYouMean("gpip", known), "gpipe");
+  EXPECT_EQ(DidYouMean("GPipe", known), "gpipe");
+  EXPECT_EQ(DidYouMean("1f1c", known), "1f1b");
+  EXPECT_EQ(DidYouMean("fashionmnst", known), "fashion-mnist");
+  EXPECT_EQ(DidYouMean("mnist", known), "");
+  EXPECT_EQ(DidYouMean("gqipf", known), "");
+  EXPECT_EQ(DidYouMean("", known), "");
+  EXPECT_EQ(DidYouMean("x", {}), "");
+}
+
+TEST(DidYouMean, TakesTheFirstOfEqualDistance) {
+  EXPECT_EQ(DidYouMean("bat", {"cat", "rat"}), "cat");
+}
+
+}  // namespace
+}  // namespace paceline
