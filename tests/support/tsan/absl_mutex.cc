@@ -32,17 +32,34 @@ void* Next(const char* symbol) {
   return found;
 }
 
-// Between these two the sanitizer looks away: the library's own code, and the
-// conditions that it evaluates, run under the lock that it is changing.
+// Functions of the library call each other, and so come back here: only the
+// outermost call of a thread is annotated.
+thread_local int depth = 0;
+
+class Outermost {
+ public:
+  Outermost() : is_(depth++ == 0) {}
+  ~Outermost() { --depth; }
+  explicit operator bool() const { return is_; }
+
+ private:
+  const bool is_;
+};
+
+// While one of these lives the sanitizer looks away: the library's own code,
+// and the conditions that it evaluates, run under the lock that it is changing.
 class Locking {
  public:
   Locking(void* mutex, unsigned flags) : mutex_(mutex), flags_(flags) {
-    __tsan_mutex_pre_lock(mutex_, flags_);
+    if (outermost_) __tsan_mutex_pre_lock(mutex_, flags_);
   }
-  ~Locking() { __tsan_mutex_post_lock(mutex_, flags_, 0); }
+  ~Locking() {
+    if (outermost_) __tsan_mutex_post_lock(mutex_, flags_, 0);
+  }
   void Failed() { flags_ |= __tsan_mutex_try_lock_failed; }
 
  private:
+  Outermost outermost_;
   void* mutex_;
   unsigned flags_;
 };
@@ -50,11 +67,14 @@ class Locking {
 class Unlocking {
  public:
   Unlocking(void* mutex, unsigned flags) : mutex_(mutex), flags_(flags) {
-    __tsan_mutex_pre_unlock(mutex_, flags_);
+    if (outermost_) __tsan_mutex_pre_unlock(mutex_, flags_);
   }
-  ~Unlocking() { __tsan_mutex_post_unlock(mutex_, flags_); }
+  ~Unlocking() {
+    if (outermost_) __tsan_mutex_post_unlock(mutex_, flags_);
+  }
 
  private:
+  Outermost outermost_;
   void* mutex_;
   unsigned flags_;
 };
@@ -63,13 +83,17 @@ class Unlocking {
 class Waiting {
  public:
   explicit Waiting(void* mutex) : mutex_(mutex) {
+    if (!outermost_) return;
     __tsan_mutex_pre_unlock(mutex_, kWrite);
     __tsan_mutex_post_unlock(mutex_, kWrite);
     __tsan_mutex_pre_lock(mutex_, kWrite);
   }
-  ~Waiting() { __tsan_mutex_post_lock(mutex_, kWrite, 0); }
+  ~Waiting() {
+    if (outermost_) __tsan_mutex_post_lock(mutex_, kWrite, 0);
+  }
 
  private:
+  Outermost outermost_;
   void* mutex_;
 };
 
