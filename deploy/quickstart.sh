@@ -11,7 +11,7 @@ readonly PROGRAMS=(paceline paceline-coordinator paceline-worker)
 readonly BIN=build/release/bin
 readonly OUT=build/quickstart
 readonly WEIGHTS=$OUT/fashion-mnist.safetensors
-readonly READY_SECONDS=60
+readonly READY_SECONDS=130  # `paceline up` gives up by itself before that
 readonly STOP_SECONDS=15
 
 keep=false
@@ -76,7 +76,8 @@ ready_value() {
 start_mesh() {
   mkdir -p "$OUT"
   state=$(mktemp -d "$OUT/mesh.XXXXXX")
-  setsid "$BIN/paceline" up --workers 4 --port 0 --state "$state" \
+  setsid "$BIN/paceline" up --workers 4 --port 0 --http-port 0 \
+    --state "$state" \
     --ready-file "$state/ready.json" </dev/null >"$OUT/mesh.log" 2>&1 &
   mesh_pid=$!
   local waited=0
@@ -99,7 +100,7 @@ train() {
   local started=$SECONDS
   "$BIN/paceline" job submit deploy/jobs/fashion-mnist.yaml
   echo "trained for $((SECONDS - started)) s"
-  "$BIN/paceline" job export last --output "$WEIGHTS"
+  "$BIN/paceline" job export last -o "$WEIGHTS"
 }
 
 what_next() {
@@ -107,10 +108,13 @@ what_next() {
 
 The weights are in $WEIGHTS
 Try next:
-  $BIN/paceline up --workers 4 --state build/mesh   a mesh to keep, then in a second terminal:
+  $BIN/paceline up --workers 4
+and in a second terminal:
   $BIN/paceline job submit deploy/jobs/vit-small.yaml
-  $BIN/paceline job submit deploy/jobs/fashion-mnist.yaml --set pipeline.stages=2 --set train.epochs=1
-  $BIN/paceline job list; $BIN/paceline node list; $BIN/paceline model list
+  $BIN/paceline job submit deploy/jobs/fashion-mnist.yaml \\
+    --set pipeline.stages=2 --set train.epochs=1
+  $BIN/paceline job show last
+  $BIN/paceline node list
 README.md shows how a second machine joins.
 NEXT
   $keep || return 0

@@ -22,10 +22,11 @@ USAGE
 
 # LibTorch and gRPC keep some memory until the process ends; the suppressions
 # name those places, and nothing of ours.
-export ASAN_OPTIONS=${ASAN_OPTIONS:-strict_string_checks=1:detect_odr_violation=1}
-export LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$PWD/tests/support/lsan.supp:print_suppressions=0}
+suppressions=suppressions=$PWD/tests/support
+export ASAN_OPTIONS=${ASAN_OPTIONS:-strict_string_checks=1}
+export LSAN_OPTIONS=${LSAN_OPTIONS:-$suppressions/lsan.supp:print_suppressions=0}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
-export TSAN_OPTIONS=${TSAN_OPTIONS:-suppressions=$PWD/tests/support/tsan.supp:second_deadlock_stack=1:history_size=4}
+export TSAN_OPTIONS=${TSAN_OPTIONS:-$suppressions/tsan.supp:history_size=4}
 
 # suite PRESET [CTEST OPTION...]
 suite() {

@@ -106,7 +106,7 @@ RULES = [
     (r"tests/torch/", {"gtest", "torch", "blas", "json", "posix"},
      [CORE_LOGIC, OBS, r"worker/", r"tests/support/"]),
     (r"tests/support/tsan/", {"posix", "sanitizer"}, []),
-    (r"tests/support/", {"gtest", "posix", "zlib"},
+    (r"tests/support/", {"gtest", "posix", "zlib", "json"},
      [CORE_LOGIC, OBS, here("worker"), here("coordinator"),
       r"tests/support/"]),
     (r"tests/coordinator/", WIRE | {"gtest", "sqlite", "posix"},

@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-READY_SECONDS = 60
+READY_SECONDS = 130
 STOP_SECONDS = 30
 
 
@@ -43,7 +43,8 @@ class Mesh:
         with open(self.state / "up.log", "wb") as log:
             self.process = subprocess.Popen(
                 [self.program, "up", "--workers", str(self.workers),
-                 "--port", "0", "--state", str(self.state / "mesh"),
+                 "--port", "0", "--http-port", "0",
+                 "--state", str(self.state / "mesh"),
                  "--ready-file", str(ready)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True)
