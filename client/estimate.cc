@@ -1,0 +1,166 @@
+#include "client/estimate.h"
+
+#include <algorithm>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "client/table.h"
+#include "client/text.h"
+#include "core/base/status_macros.h"
+#include "core/model/description.h"
+#include "core/plan/plan.h"
+#include "core/schedule/schedule.h"
+
+namespace paceline {
+namespace {
+
+absl::StatusOr<std::vector<PlacementView>> CutLocally(const JobSpec& spec,
+                                                      int layers) {
+  const PipelineSpec& pipeline = spec.pipeline;
+  const std::vector<int> cuts(pipeline.cuts.begin(), pipeline.cuts.end());
+  PACELINE_ASSIGN_OR_RETURN(
+      const std::vector<LayerRange> ranges,
+      cuts.empty() ? CutEqually(layers, pipeline.stages) : CutAt(layers, cuts));
+  std::vector<PlacementView> stages;
+  for (size_t s = 0; s < ranges.size(); ++s) {
+    stages.push_back({.stage = static_cast<int>(s),
+                      .first_layer = ranges[s].first,
+                      .last_layer = ranges[s].last});
+  }
+  return stages;
+}
+
+// Index of each stage's worker, counted in the order of the stages; where
+// nobody holds a stage yet, it counts as on a worker of its own.
+std::vector<int> WorkerOf(const std::vector<PlacementView>& stages) {
+  std::map<int64_t, int> seen;
+  std::vector<int> worker_of;
+  int next = 0;
+  for (const PlacementView& stage : stages) {
+    if (stage.worker_id < 0) {
+      worker_of.push_back(next++);
+      continue;
+    }
+    const auto [entry, is_new] = seen.emplace(stage.worker_id, next);
+    if (is_new) ++next;
+    worker_of.push_back(entry->second);
+  }
+  return worker_of;
+}
+
+absl::StatusOr<std::vector<int>> KeptMicroBatches(
+    const JobSpec& spec, const std::vector<PlacementView>& stages) {
+  ScheduleRequest request;
+  request.name = spec.pipeline.schedule;
+  request.stages = static_cast<int>(stages.size());
+  request.micro_batches = static_cast<int>(
+      (spec.train.batch + spec.train.micro_batch - 1) / spec.train.micro_batch);
+  request.worker_of = WorkerOf(stages);
+  PACELINE_ASSIGN_OR_RETURN(const Schedule schedule, MakeSchedule(request));
+  PACELINE_ASSIGN_OR_RETURN(const ScheduleBounds bounds,
+                            CheckSchedule(schedule));
+  return bounds.kept_micro_batches;
+}
+
+StageEstimate EstimateStage(const JobSpec& spec, const ModelDescription& model,
+                            const PlacementView& placement, int kept) {
+  StageEstimate stage;
+  stage.placement = placement;
+  stage.first_layer = model.layers[placement.first_layer].name;
+  stage.last_layer = model.layers[placement.last_layer - 1].name;
+  for (int l = placement.first_layer; l < placement.last_layer; ++l) {
+    const Layer& layer = model.layers[l];
+    for (const Parameter& parameter : layer.parameters) {
+      stage.parameters += NumElements(parameter.shape);
+    }
+    stage.parameter_bytes += layer.parameter_bytes;
+    stage.forward_flops += layer.forward_flops;
+  }
+  stage.memory_bytes =
+      EstimateBytes(model, spec.train,
+                    {{placement.first_layer, placement.last_layer}}, {kept});
+  return stage;
+}
+
+}  // namespace
+
+absl::StatusOr<JobEstimate> EstimateJob(const JobSpec& spec,
+                                        std::vector<PlacementView> stages) {
+  PACELINE_ASSIGN_OR_RETURN(
+      const ModelDescription model,
+      DescribeModel(spec.model, spec.data.shape, spec.data.classes));
+  const int layers = static_cast<int>(model.layers.size());
+  if (stages.empty()) {
+    PACELINE_ASSIGN_OR_RETURN(stages, CutLocally(spec, layers));
+  }
+  for (const PlacementView& stage : stages) {
+    if (stage.first_layer < 0 || stage.first_layer >= stage.last_layer ||
+        stage.last_layer > layers) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the coordinator placed layers ", stage.first_layer, " to ",
+          stage.last_layer, " of a model that has ", layers,
+          " here: are client and coordinator of the same version?"));
+    }
+  }
+  PACELINE_ASSIGN_OR_RETURN(const std::vector<int> kept,
+                            KeptMicroBatches(spec, stages));
+  JobEstimate estimate;
+  estimate.layers = layers;
+  for (size_t s = 0; s < stages.size(); ++s) {
+    estimate.stages.push_back(EstimateStage(spec, model, stages[s], kept[s]));
+    estimate.parameters += estimate.stages.back().parameters;
+    estimate.parameter_bytes += estimate.stages.back().parameter_bytes;
+  }
+  return estimate;
+}
+
+Document ToDocument(const JobEstimate& estimate) {
+  Document::List stages;
+  for (const StageEstimate& stage : estimate.stages) {
+    const PlacementView& placement = stage.placement;
+    const bool placed = placement.worker_id >= 0;
+    stages.push_back(Document::Map{
+        {"stage", placement.stage},
+        {"first_layer", placement.first_layer},
+        {"last_layer", placement.last_layer},
+        {"worker_id", placed ? Document(placement.worker_id) : Document()},
+        {"worker", TextOrNull(placement.worker_name)},
+        {"parameters", stage.parameters},
+        {"parameter_bytes", stage.parameter_bytes},
+        {"memory_bytes", stage.memory_bytes},
+        {"forward_flops", stage.forward_flops}});
+  }
+  return Document::Map{{"dry_run", Document(true)},
+                       {"layers", estimate.layers},
+                       {"parameters", estimate.parameters},
+                       {"parameter_bytes", estimate.parameter_bytes},
+                       {"stages", std::move(stages)}};
+}
+
+std::string RenderEstimate(const JobEstimate& estimate) {
+  Table table({{"stage", Table::Align::kRight},
+               {"worker"},
+               {"layers"},
+               {"from"},
+               {"to"},
+               {"parameters", Table::Align::kRight},
+               {"memory", Table::Align::kRight},
+               {"flop/sample", Table::Align::kRight}});
+  for (const StageEstimate& stage : estimate.stages) {
+    const PlacementView& placement = stage.placement;
+    table.AddRow(
+        {absl::StrCat(placement.stage),
+         placement.worker_id < 0 ? "-" : placement.worker_name,
+         absl::StrCat(placement.first_layer, "-", placement.last_layer - 1),
+         stage.first_layer, stage.last_layer,
+         HumanCount(static_cast<double>(stage.parameters)),
+         HumanBytes(static_cast<double>(stage.memory_bytes)),
+         HumanCount(stage.forward_flops)});
+  }
+  return absl::StrCat(
+      table.Render(), "\n", estimate.layers, " layers, ",
+      HumanCount(static_cast<double>(estimate.parameters)), " parameters, ",
+      HumanBytes(static_cast<double>(estimate.parameter_bytes)), "\n");
+}
+
+}  // namespace paceline

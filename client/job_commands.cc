@@ -1,0 +1,236 @@
+#include "client/job_commands.h"
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "client/patience.h"
+#include "client/render.h"
+#include "client/watch.h"
+
+namespace paceline {
+namespace {
+
+constexpr absl::Duration kFollowPeriod = absl::Milliseconds(500);
+
+// Prints records as they come: at once where each stands for itself (table,
+// jsonl), at the end where all form one document.
+template <typename Record>
+class RecordPrinter {
+ public:
+  RecordPrinter(Console& console, std::string key,
+                std::string (*render)(const Record&))
+      : console_(console), key_(std::move(key)), render_(render) {}
+
+  void Print(const std::vector<Record>& records) {
+    for (const Record& record : records) {
+      if (console_.table()) {
+        console_.Print(render_(record));
+      } else if (console_.format() == OutputFormat::kJsonLines) {
+        console_.Print(ToDocument(record));
+      } else {
+        gathered_.push_back(ToDocument(record));
+      }
+    }
+    console_.Flush();
+  }
+
+  void Finish() {
+    if (console_.table() || console_.format() == OutputFormat::kJsonLines) {
+      return;
+    }
+    console_.PrintList(key_, std::move(gathered_));
+  }
+
+ private:
+  Console& console_;
+  const std::string key_;
+  std::string (*render_)(const Record&);
+  Document::List gathered_;
+};
+
+// fetch(): prints everything new, false when there was nothing.  Whether the
+// job has ended is asked *before* the fetch, so that its last records are not
+// missed.
+template <typename Fetch>
+ExitCode Follow(const CommandContext& context, int64_t id, bool follow,
+                const Fetch& fetch) {
+  Patience patience;
+  for (;;) {
+    absl::Status error;
+    bool ended = !follow;
+    if (follow) {
+      const absl::StatusOr<JobView> job = context.client.GetJob(id, 0, 0);
+      error = job.status();
+      ended = job.ok() && HasEnded(job->state);
+    }
+    if (error.ok()) error = fetch();
+    if (error.ok()) {
+      const std::string say = patience.OnAnswer();
+      if (!say.empty()) context.console.Note(say);
+      if (ended) return kExitOk;
+    } else {
+      const auto verdict = patience.OnError(error, context.clock.Now());
+      if (!follow || !verdict.retry) return ReportError(context.console, error);
+      if (!verdict.say.empty()) context.console.Note(verdict.say);
+    }
+    if (context.pauser.Sleep(kFollowPeriod)) return kExitInterrupted;
+  }
+}
+
+void PrintJob(const CommandContext& context, const JobView& job) {
+  Console& console = context.console;
+  if (!console.table()) {
+    console.Print(ToDocument(job, /*with_curve=*/true));
+    return;
+  }
+  PlotOptions plot;
+  plot.unicode = console.unicode();
+  console.Print(RenderJob(job, plot));
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> ResolveJob(ControlClient& client,
+                                   const std::string& word) {
+  int64_t id = 0;
+  if (absl::SimpleAtoi(word, &id) && id > 0) return id;
+  if (word != "last") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "'", word,
+        "' is not a job: give its number, or 'last' for the newest"));
+  }
+  const absl::StatusOr<std::vector<JobView>> jobs = client.ListJobs(1);
+  if (!jobs.ok()) return jobs.status();
+  if (jobs->empty()) {
+    return absl::NotFoundError(
+        "there are no jobs yet; submit one with 'paceline job submit FILE'");
+  }
+  return jobs->front().id;
+}
+
+ExitCode ListJobsCommand(const CommandContext& context, int limit) {
+  const auto jobs = context.client.ListJobs(limit);
+  if (!jobs.ok()) return ReportError(context.console, jobs.status());
+  if (context.console.table()) {
+    context.console.Print(RenderJobs(*jobs));
+    if (jobs->empty()) {
+      context.console.Note(absl::StrCat("no jobs yet; submit one with '",
+                                        context.program, " job submit FILE'"));
+    }
+    return kExitOk;
+  }
+  Document::List list;
+  for (const JobView& job : *jobs) list.push_back(ToDocument(job, false));
+  context.console.PrintList("jobs", std::move(list));
+  return kExitOk;
+}
+
+ExitCode ShowJobCommand(const CommandContext& context, int64_t id) {
+  const auto job = context.client.GetJob(id, kCurvePoints, 0);
+  if (!job.ok()) return ReportError(context.console, job.status());
+  PrintJob(context, *job);
+  return kExitOk;
+}
+
+ExitCode JobEventsCommand(const CommandContext& context, int64_t id,
+                          bool follow) {
+  RecordPrinter<EventView> printer(context.console, "events", RenderEvent);
+  int64_t after = 0;
+  const ExitCode code = Follow(context, id, follow, [&]() -> absl::Status {
+    const auto events = context.client.GetEvents(id, after);
+    if (!events.ok()) return events.status();
+    if (!events->empty()) after = events->back().sequence;
+    printer.Print(*events);
+    return absl::OkStatus();
+  });
+  if (code == kExitOk || code == kExitInterrupted) printer.Finish();
+  return code;
+}
+
+ExitCode JobLogsCommand(const CommandContext& context, int64_t id,
+                        bool follow) {
+  RecordPrinter<LogLineView> printer(context.console, "lines", RenderLogLine);
+  int64_t after = 0;
+  const ExitCode code = Follow(context, id, follow, [&]() -> absl::Status {
+    for (;;) {
+      const auto page = context.client.GetLogs(id, after);
+      if (!page.ok()) return page.status();
+      if (page->lines.empty()) return absl::OkStatus();
+      printer.Print(page->lines);
+      // A page that does not advance would come again for ever.
+      if (page->last <= after) return absl::OkStatus();
+      after = page->last;
+    }
+  });
+  if (code == kExitOk || code == kExitInterrupted) printer.Finish();
+  return code;
+}
+
+ExitCode WaitJobCommand(const CommandContext& context, int64_t id,
+                        std::optional<absl::Duration> timeout) {
+  Console& console = context.console;
+  const auto watched = WatchJob(context, id, timeout);
+  if (!watched.ok()) {
+    const ExitCode code = ReportError(console, watched.status());
+    if (code == kExitUnreachable) {
+      console.Note(absl::StrCat(
+          "the workers go on without you; come back with: ", context.program,
+          " job wait ", id));
+    }
+    return code;
+  }
+  if (console.table()) {
+    console.Print(RenderOutcome(watched->job));
+  } else {
+    const auto whole = context.client.GetJob(id, kCurvePoints, 0);
+    if (!whole.ok()) return ReportError(console, whole.status());
+    console.Print(ToDocument(*whole, /*with_curve=*/true));
+  }
+  const std::string job = absl::StrCat(context.program, " job ");
+  switch (watched->end) {
+    case WatchEnd::kTimedOut:
+      console.Note(absl::StrCat("timed out; job ", id,
+                                " goes on.  Come back: ", job, "wait ", id,
+                                "   stop it: ", job, "stop ", id));
+      return kExitTimedOut;
+    case WatchEnd::kInterrupted:
+      console.Note(absl::StrCat("detached; job ", id,
+                                " goes on.  Come back: ", job, "wait ", id,
+                                "   stop it: ", job, "stop ", id));
+      return kExitInterrupted;
+    case WatchEnd::kEnded:
+      break;
+  }
+  console.Note(absl::StrCat("next: ", job, "show ", id));
+  if (watched->job.state == JobState::kSucceeded) {
+    console.Note(
+        absl::StrCat("      ", job, "export ", id, " -o weights.safetensors"));
+  } else {
+    console.Note(absl::StrCat("      ", job, "logs ", id));
+  }
+  return ExitCodeFor(watched->job.state);
+}
+
+ExitCode StopJobCommand(const CommandContext& context, int64_t id) {
+  const auto job = context.client.StopJob(id);
+  if (!job.ok()) return ReportError(context.console, job.status());
+  if (context.console.table()) {
+    context.console.Print(RenderOutcome(*job));
+  } else {
+    context.console.Print(ToDocument(*job, /*with_curve=*/false));
+  }
+  return kExitOk;
+}
+
+ExitCode DeleteJobCommand(const CommandContext& context, int64_t id) {
+  const absl::Status deleted = context.client.DeleteJob(id);
+  if (!deleted.ok()) return ReportError(context.console, deleted);
+  if (context.console.table()) {
+    context.console.Note(absl::StrCat("job ", id, " is deleted"));
+  } else {
+    context.console.Print(
+        Document::Map{{"id", id}, {"deleted", Document(true)}});
+  }
+  return kExitOk;
+}
+
+}  // namespace paceline

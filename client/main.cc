@@ -1,0 +1,185 @@
+// paceline: the client.
+
+#include <csignal>
+#include <cstdio>
+#include <iostream>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/command.h"
+#include "client/completion.h"
+#include "client/console.h"
+#include "client/export.h"
+#include "client/job_commands.h"
+#include "client/model_commands.h"
+#include "client/node_commands.h"
+#include "client/options.h"
+#include "client/pause.h"
+#include "client/rpc/daemon_probe.h"
+#include "client/rpc/grpc_control_client.h"
+#include "client/rpc/job_file.h"
+#include "client/rpc/settings_file.h"
+#include "client/settings.h"
+#include "client/submit.h"
+#include "client/up.h"
+#include "core/base/status_macros.h"
+
+namespace paceline {
+namespace {
+
+// Flags, environment, files (DESIGN 9).
+absl::StatusOr<Settings> GatherSettings(const ClientOptions& options) {
+  std::vector<SettingsSource> sources = {{.where = "command line",
+                                          .coordinator = options.coordinator,
+                                          .output = options.output},
+                                         EnvironmentSettings()};
+  for (const std::string& path : SettingsFiles()) {
+    PACELINE_ASSIGN_OR_RETURN(std::optional<SettingsSource> source,
+                              ReadSettingsFile(path));
+    if (source.has_value()) sources.push_back(*std::move(source));
+  }
+  return ResolveSettings(sources);
+}
+
+// 128 random bits: two submissions of the whole world never share one.
+std::string RandomRequestId() {
+  std::random_device device;
+  std::string id;
+  for (int i = 0; i < 4; ++i) absl::StrAppendFormat(&id, "%08x", device());
+  return id;
+}
+
+ExitCode Submit(const CommandContext& context, const ClientOptions& options) {
+  const auto text = ReadJobFile(options.target);
+  if (!text.ok()) return ReportError(context.console, text.status());
+  const auto spec =
+      ParseJobFile({.name = options.target == "-" ? "<stdin>" : options.target,
+                    .text = *text,
+                    .sets = options.sets});
+  if (!spec.ok()) return ReportError(context.console, spec.status());
+  return SubmitCommand(context, {.spec = *spec,
+                                 .request_id = RandomRequestId(),
+                                 .detach = options.detach,
+                                 .dry_run = options.dry_run,
+                                 .timeout = options.timeout});
+}
+
+ExitCode RunOnJob(const CommandContext& context, const ClientOptions& options) {
+  const auto job = ResolveJob(context.client, options.target);
+  if (!job.ok()) return ReportError(context.console, job.status());
+  switch (options.command) {
+    case Command::kJobShow:
+      return ShowJobCommand(context, *job);
+    case Command::kJobLogs:
+      return JobLogsCommand(context, *job, options.follow);
+    case Command::kJobEvents:
+      return JobEventsCommand(context, *job, options.follow);
+    case Command::kJobWait:
+      return WaitJobCommand(context, *job, options.timeout);
+    case Command::kJobStop:
+      return StopJobCommand(context, *job);
+    case Command::kJobExport:
+      return ExportJobCommand(context, *job, options.export_file);
+    default:
+      return DeleteJobCommand(context, *job);
+  }
+}
+
+ExitCode RunWithCoordinator(const ClientOptions& options,
+                            const Settings& settings, Console& console) {
+  const SystemClock clock;
+  SignalPauser pauser;
+  GrpcControlClient client(settings.coordinator);
+  const CommandContext context = {
+      .client = client,
+      .console = console,
+      .clock = clock,
+      .pauser = pauser,
+      .program =
+          settings.coordinator_from_flag
+              ? absl::StrCat("paceline --coordinator ", settings.coordinator)
+              : "paceline"};
+  switch (options.command) {
+    case Command::kJobSubmit:
+      return Submit(context, options);
+    case Command::kJobList:
+      return ListJobsCommand(context, options.limit);
+    case Command::kNodeList:
+      return ListNodesCommand(context);
+    case Command::kNodeShow:
+      return ShowNodeCommand(context, options.target);
+    default:
+      return RunOnJob(context, options);
+  }
+}
+
+ExitCode Up(const ClientOptions& options, Console& console) {
+  UpOptions up = options.up;
+  const auto coordinator = FindProgram("paceline-coordinator");
+  if (!coordinator.ok()) return ReportError(console, coordinator.status());
+  const auto worker = FindProgram("paceline-worker");
+  if (!worker.ok()) return ReportError(console, worker.status());
+  up.mesh.coordinator_program = *coordinator;
+  up.mesh.worker_program = *worker;
+  // Who reads our output may leave; the mesh stays.
+  signal(SIGPIPE, SIG_IGN);
+  const SystemClock clock;
+  SignalPauser pauser;
+  RealDaemonProbe probe;
+  return UpCommand(up, console, clock, pauser, probe);
+}
+
+ExitCode InspectModel(const ClientOptions& options, Console& console) {
+  const auto spec = ParseModelSettings(options.target, options.sets);
+  if (!spec.ok()) return ReportError(console, spec.status());
+  return InspectModelCommand(console, *spec);
+}
+
+ExitCode Run(const ClientOptions& options) {
+  Console early(std::cout, std::cerr, OutputFormat::kTable, {});
+  if (options.command == Command::kCompletion) {
+    const auto script = RenderCompletion(DescribeCommandLine(), options.target);
+    if (!script.ok()) return ReportError(early, script.status());
+    early.Print(*script);
+    return kExitOk;
+  }
+  const auto settings = GatherSettings(options);
+  if (!settings.ok()) return ReportError(early, settings.status());
+  Console console(std::cout, std::cerr, settings->output, DetectTraits());
+  switch (options.command) {
+    case Command::kUp:
+      return Up(options, console);
+    case Command::kModelList:
+      return ListModelsCommand(console);
+    case Command::kModelInspect:
+      return InspectModel(options, console);
+    default:
+      return RunWithCoordinator(options, *settings, console);
+  }
+}
+
+int Main(int argc, char** argv) {
+  ClientOptions options;
+  int code = kExitOk;
+  if (const auto stop = ParseClientOptions(argc, argv, &options);
+      stop.has_value()) {
+    std::cout << stop->out;
+    std::cerr << stop->err;
+    code = stop->exit_code;
+  } else {
+    code = Run(options);
+  }
+  // A full disk behind a redirection must not look like success.
+  if (!std::cout.flush() && code == kExitOk &&
+      options.command != Command::kUp) {
+    std::cerr << "paceline: cannot write to standard output\n";
+    code = kExitFailed;
+  }
+  return code;
+}
+
+}  // namespace
+}  // namespace paceline
+
+int main(int argc, char** argv) { return paceline::Main(argc, argv); }

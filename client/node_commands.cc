@@ -1,0 +1,57 @@
+#include "client/node_commands.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/render.h"
+
+namespace paceline {
+
+ExitCode ListNodesCommand(const CommandContext& context) {
+  const auto workers = context.client.ListWorkers();
+  if (!workers.ok()) return ReportError(context.console, workers.status());
+  if (context.console.table()) {
+    context.console.Print(RenderWorkers(*workers));
+    if (workers->empty()) {
+      context.console.Note(
+          "no workers yet; start one with 'paceline-worker --coordinator "
+          "HOST:PORT'");
+    }
+    return kExitOk;
+  }
+  Document::List list;
+  for (const WorkerView& worker : *workers) list.push_back(ToDocument(worker));
+  context.console.PrintList("workers", std::move(list));
+  return kExitOk;
+}
+
+ExitCode ShowNodeCommand(const CommandContext& context,
+                         const std::string& word) {
+  const auto workers = context.client.ListWorkers();
+  if (!workers.ok()) return ReportError(context.console, workers.status());
+  // A name may look like a number: names go first.
+  const WorkerView* found = nullptr;
+  for (const WorkerView& worker : *workers) {
+    if (worker.name == word) found = &worker;
+  }
+  for (const WorkerView& worker : *workers) {
+    if (found == nullptr && absl::StrCat(worker.id) == word) found = &worker;
+  }
+  if (found == nullptr) {
+    const std::string known = absl::StrJoin(
+        *workers, ", ", [](std::string* out, const WorkerView& worker) {
+          absl::StrAppend(out, worker.name);
+        });
+    return ReportError(context.console,
+                       absl::NotFoundError(absl::StrCat(
+                           "no worker '", word, "'; known are: ",
+                           known.empty() ? std::string("none") : known)));
+  }
+  if (context.console.table()) {
+    context.console.Print(RenderWorker(*found));
+  } else {
+    context.console.Print(ToDocument(*found));
+  }
+  return kExitOk;
+}
+
+}  // namespace paceline

@@ -1,0 +1,364 @@
+#include "client/options.h"
+
+#include <CLI/CLI.hpp>
+#include <sstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "client/exit_code.h"
+#include "client/text.h"
+#include "core/base/version.h"
+#include "core/model/job_spec.h"
+
+namespace paceline {
+namespace {
+
+// Marks an argument as a file's name for completion.
+constexpr char kFile[] = "FILE";
+
+// The parser and where it writes.  Thread-compatible.
+class Parser {
+ public:
+  explicit Parser(ClientOptions& options);
+
+  std::optional<ParseStop> Parse(int argc, const char* const* argv);
+  CommandNode Describe() const { return Describe(app_); }
+
+ private:
+  CLI::App* Add(CLI::App* parent, const std::string& name,
+                const std::string& help, std::optional<Command> command);
+  void AddTarget(CLI::App* command, const std::string& name,
+                 const std::string& type, const std::string& help);
+  void AddSets(CLI::App* command);
+  void AddTimeout(CLI::App* command);
+  void AddUp();
+  void AddJobs();
+  void AddNodes();
+  void AddModels();
+  void AddCompletion();
+
+  std::optional<std::string> UnknownWord(int argc,
+                                         const char* const* argv) const;
+  static CommandNode Describe(const CLI::App& app);
+  static CommandOption Describe(const CLI::Option& option);
+
+  ClientOptions& options_;
+  CLI::App app_;
+  std::string timeout_;
+};
+
+// What IsMember appended to a type: "FORMAT:{table,json}" gives both words.
+std::vector<std::string> ClosedValues(const std::string& type) {
+  const size_t open = type.find('{');
+  const size_t close = type.find('}');
+  if (open == std::string::npos || close == std::string::npos) return {};
+  return absl::StrSplit(type.substr(open + 1, close - open - 1), ',');
+}
+
+Parser::Parser(ClientOptions& options)
+    : options_(options),
+      app_("Trains neural networks over a file of small machines.",
+           "paceline") {
+  app_.set_version_flag("--version", absl::StrCat("paceline ", kVersion));
+  app_.add_option("--coordinator", options_.coordinator,
+                  "Where the coordinator is (default 127.0.0.1:7400; or "
+                  "$PACELINE_COORDINATOR, paceline.yaml)")
+      ->type_name("HOST:PORT");
+  app_.add_option("-o,--output", options_.output,
+                  "Form of what is printed: table, json, jsonl or yaml")
+      ->type_name("FORMAT")
+      ->check(CLI::IsMember({"table", "json", "jsonl", "yaml"}));
+  app_.require_subcommand(1);
+  app_.fallthrough();
+  app_.footer(
+      "Examples:\n"
+      "  paceline up --workers 4\n"
+      "  paceline job submit job.yaml --set train.epochs=3\n"
+      "  paceline job show last\n"
+      "  paceline node list -o json\n"
+      "\n"
+      "Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 unreachable,\n"
+      "5 no room, 6 stopped, 7 not permitted, 124 timed out, 130 interrupted");
+  AddUp();
+  AddJobs();
+  AddNodes();
+  AddModels();
+  AddCompletion();
+}
+
+CLI::App* Parser::Add(CLI::App* parent, const std::string& name,
+                      const std::string& help, std::optional<Command> command) {
+  CLI::App* app = parent->add_subcommand(name, help);
+  if (command.has_value()) {
+    app->callback([this, command] { options_.command = *command; });
+  } else {
+    app->require_subcommand(1);
+  }
+  return app;
+}
+
+void Parser::AddTarget(CLI::App* command, const std::string& name,
+                       const std::string& type, const std::string& help) {
+  command->add_option(name, options_.target, help)->required()->type_name(type);
+}
+
+void Parser::AddSets(CLI::App* command) {
+  command
+      ->add_option("--set", options_.sets,
+                   "Overrides one value of the job: KEY=VALUE, as in "
+                   "train.steps=60; may be given again")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+}
+
+void Parser::AddTimeout(CLI::App* command) {
+  command
+      ->add_option("--timeout", timeout_,
+                   "Waits no longer than this (seconds, or 90s, 5m, 2h); the "
+                   "job goes on")
+      ->type_name("TIME")
+      ->check([this](const std::string& text) -> std::string {
+        absl::Duration timeout;
+        if (!ParseTimeout(text, &timeout)) {
+          return absl::StrCat("'", text, "' is no time, as 90, 90s, 5m or 2h");
+        }
+        options_.timeout = timeout;
+        return "";
+      });
+}
+
+void Parser::AddUp() {
+  MeshOptions& mesh = options_.up.mesh;
+  mesh.state = DefaultUpState();
+  CLI::App* up = Add(&app_, "up",
+                     "Runs a coordinator and workers on this machine until "
+                     "Ctrl-C",
+                     Command::kUp);
+  up->add_option("--workers", mesh.workers, "How many workers")
+      ->type_name("N")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  up->add_option("--port", mesh.port, "Of the coordinator; 0: any")
+      ->type_name("P")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+  up->add_option("--http-port", mesh.http_port,
+                 "Of the coordinator's /metrics; 0: any")
+      ->type_name("P")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+  up->add_option("--state", mesh.state, "Folder for jobs, weights and logs")
+      ->type_name("DIR")
+      ->capture_default_str();
+  up->add_option("--log-level", mesh.log_level, "Of the daemons")
+      ->type_name("LEVEL")
+      ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
+      ->capture_default_str();
+  up->add_option("--ready-file,--port-file", options_.up.ready_file,
+                 "Written as JSON once all workers have registered")
+      ->type_name(kFile);
+  up->footer(
+      "Examples:\n"
+      "  paceline up\n"
+      "  paceline up --workers 2 --port 0 --http-port 0 --state /tmp/mesh");
+}
+
+void Parser::AddJobs() {
+  CLI::App* job = Add(&app_, "job", "Submits and watches jobs", std::nullopt);
+  CLI::App* submit = Add(job, "submit", "Submits a job and waits for its end",
+                         Command::kJobSubmit);
+  submit
+      ->add_option("file,-f,--file", options_.target,
+                   "The job, as YAML; - reads standard input")
+      ->required()
+      ->type_name(kFile);
+  AddSets(submit);
+  AddTimeout(submit);
+  submit->add_flag("--detach", options_.detach, "Does not wait");
+  submit->add_flag("--dry-run", options_.dry_run,
+                   "Only prints the plan and what it needs");
+  submit->footer(
+      "Examples:\n"
+      "  paceline job submit job.yaml\n"
+      "  paceline job submit job.yaml --set pipeline.stages=2 --dry-run\n"
+      "  paceline job submit - < job.yaml");
+
+  CLI::App* list =
+      Add(job, "list", "Lists jobs, newest first", Command::kJobList);
+  list->add_option("--limit", options_.limit, "At most so many; 0: all")
+      ->type_name("N")
+      ->check(CLI::NonNegativeNumber);
+
+  const auto with_job = [&](const char* name, const char* help,
+                            Command command) {
+    CLI::App* app = Add(job, name, help, command);
+    AddTarget(app, "job", "JOB", "Number of the job, or 'last'");
+    return app;
+  };
+  with_job("show", "Shows a job: progress, loss, accuracy, time split",
+           Command::kJobShow);
+  with_job("logs", "Prints what its workers logged", Command::kJobLogs)
+      ->add_flag("--follow", options_.follow, "Goes on until the job ends");
+  with_job("events", "Prints what happened to it", Command::kJobEvents)
+      ->add_flag("--follow", options_.follow, "Goes on until the job ends");
+  AddTimeout(with_job("wait", "Waits for its end", Command::kJobWait));
+  with_job("stop", "Ends it", Command::kJobStop);
+  CLI::App* weights = with_job("export", "Fetches its weights (safetensors)",
+                               Command::kJobExport);
+  weights
+      ->add_option("-o,--output-file", options_.export_file,
+                   "Where to; - writes to standard output")
+      ->required()
+      ->type_name(kFile);
+  weights->footer("Example:\n  paceline job export last -o model.safetensors");
+  with_job("delete", "Forgets an ended job and its weights",
+           Command::kJobDelete);
+}
+
+void Parser::AddNodes() {
+  CLI::App* node = Add(&app_, "node", "Shows workers", std::nullopt);
+  Add(node, "list", "Lists all workers", Command::kNodeList);
+  AddTarget(Add(node, "show", "Shows one worker", Command::kNodeShow), "node",
+            "NODE", "Its name or number");
+}
+
+void Parser::AddModels() {
+  CLI::App* model =
+      Add(&app_, "model", "Shows models; needs no coordinator", std::nullopt);
+  Add(model, "list", "Lists the models there are", Command::kModelList);
+  CLI::App* inspect = Add(model, "inspect", "Layers and sizes of one model",
+                          Command::kModelInspect);
+  AddTarget(inspect, "model", "MODEL", "Its name");
+  AddSets(inspect);
+  inspect->footer("Example:\n  paceline model inspect vit --set model.depth=2");
+}
+
+void Parser::AddCompletion() {
+  CLI::App* completion =
+      Add(&app_, "completion", "Prints a completion script for a shell",
+          Command::kCompletion);
+  AddTarget(completion, "shell", "SHELL", "bash, zsh or fish");
+  completion->get_option("shell")->check(
+      CLI::IsMember({"bash", "zsh", "fish"}));
+  completion->footer("Example:\n  source <(paceline completion bash)");
+}
+
+// The first word that should have been a command and is none, with what was
+// probably meant.
+std::optional<std::string> Parser::UnknownWord(int argc,
+                                               const char* const* argv) const {
+  const CLI::App* here = &app_;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const std::vector<const CLI::App*> children =
+        here->get_subcommands([](const CLI::App*) { return true; });
+    if (children.empty()) return std::nullopt;
+    if (absl::StartsWith(word, "-")) {
+      const CLI::Option* option = app_.get_option_no_throw(word);
+      if (option != nullptr && option->get_items_expected_min() > 0) ++i;
+      continue;
+    }
+    std::vector<std::string> names;
+    const CLI::App* next = nullptr;
+    for (const CLI::App* child : children) {
+      names.push_back(child->get_name());
+      if (child->get_name() == word) next = child;
+    }
+    if (next == nullptr) {
+      const std::string close = DidYouMean(word, names);
+      return absl::StrCat("'", Printable(word), "' is no command",
+                          close.empty()
+                              ? std::string()
+                              : absl::StrCat("; did you mean '", close, "'?"));
+    }
+    here = next;
+  }
+  return std::nullopt;
+}
+
+// The innermost command that was named.
+const CLI::App* Innermost(const CLI::App* app) {
+  for (;;) {
+    const std::vector<CLI::App*> named = app->get_subcommands();
+    if (named.empty()) return app;
+    app = named.front();
+  }
+}
+
+std::string FullName(const CLI::App* app) {
+  return app->get_parent() == nullptr
+             ? app->get_name()
+             : absl::StrCat(FullName(app->get_parent()), " ", app->get_name());
+}
+
+std::optional<ParseStop> Parser::Parse(int argc, const char* const* argv) {
+  try {
+    app_.parse(argc, argv);
+    return std::nullopt;
+  } catch (const CLI::ParseError& error) {
+    ParseStop stop;
+    if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
+      std::ostringstream out, err;
+      app_.exit(error, out, err);
+      stop.out = out.str();
+      return stop;
+    }
+    const auto unknown = UnknownWord(argc, argv);
+    stop.exit_code = kExitUsage;
+    stop.err = absl::StrCat(
+        "paceline: ", unknown.has_value() ? *unknown : error.what(), "\nsee '",
+        FullName(Innermost(&app_)), " --help'\n");
+    return stop;
+  }
+}
+
+CommandOption Parser::Describe(const CLI::Option& option) {
+  CommandOption described;
+  for (const std::string& name : option.get_snames()) {
+    described.names.push_back("-" + name);
+  }
+  for (const std::string& name : option.get_lnames()) {
+    described.names.push_back("--" + name);
+  }
+  described.help = option.get_description();
+  described.takes_value = option.get_items_expected_min() > 0;
+  described.values = ClosedValues(option.get_type_name());
+  described.takes_file =
+      option.get_type_name() == kFile || option.get_type_name() == "DIR";
+  return described;
+}
+
+CommandNode Parser::Describe(const CLI::App& app) {
+  CommandNode node;
+  node.name = app.get_name();
+  node.help = app.get_description();
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_positional()) {
+      node.takes_file = node.takes_file || option->get_type_name() == kFile;
+      node.words = ClosedValues(option->get_type_name());
+    }
+    CommandOption described = Describe(*option);
+    if (!described.names.empty()) node.options.push_back(std::move(described));
+  }
+  for (const CLI::App* child :
+       app.get_subcommands([](const CLI::App*) { return true; })) {
+    node.commands.push_back(Describe(*child));
+  }
+  return node;
+}
+
+}  // namespace
+
+std::optional<ParseStop> ParseClientOptions(int argc, const char* const* argv,
+                                            ClientOptions* options) {
+  return Parser(*options).Parse(argc, argv);
+}
+
+CommandNode DescribeCommandLine() {
+  ClientOptions options;
+  return Parser(options).Describe();
+}
+
+}  // namespace paceline

@@ -1,0 +1,62 @@
+// The client's command line.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "client/completion.h"
+#include "client/up.h"
+
+namespace paceline {
+
+enum class Command {
+  kUp,
+  kJobSubmit,
+  kJobList,
+  kJobShow,
+  kJobLogs,
+  kJobEvents,
+  kJobWait,
+  kJobStop,
+  kJobExport,
+  kJobDelete,
+  kNodeList,
+  kNodeShow,
+  kModelList,
+  kModelInspect,
+  kCompletion,
+};
+
+struct ClientOptions {
+  Command command = Command::kJobList;
+  std::optional<std::string> coordinator;  // --coordinator
+  std::optional<std::string> output;       // --output
+  std::string target;  // job, node, model, job file or shell
+  std::vector<std::string> sets;
+  bool detach = false;
+  bool dry_run = false;
+  bool follow = false;
+  std::optional<absl::Duration> timeout;
+  int limit = 0;            // job list
+  std::string export_file;  // job export
+  UpOptions up;
+};
+
+// What main does without a command.
+struct ParseStop {
+  int exit_code = 0;
+  std::string out;  // for standard output: help, version
+  std::string err;  // for standard error: what is wrong
+};
+
+// Fills `options` and returns nothing, or says how to end: 0 after --help and
+// --version, kExitUsage after a mistake.
+std::optional<ParseStop> ParseClientOptions(int argc, const char* const* argv,
+                                            ClientOptions* options);
+
+// All commands and options, as the parser has them.
+CommandNode DescribeCommandLine();
+
+}  // namespace paceline

@@ -1,0 +1,23 @@
+// A curve as text.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "client/views.h"
+
+namespace paceline {
+
+struct PlotOptions {
+  int columns = 60;  // of the plot itself, without the labels
+  int rows = 8;
+  bool unicode = false;  // eighth blocks instead of '#'
+};
+
+// The loss over the steps, as a filled curve between its least and its greatest
+// value; points that share a column are averaged, and values that are not
+// finite are left out.  Empty for fewer than two points.
+std::string PlotLoss(const std::vector<LossPoint>& curve,
+                     const PlotOptions& options);
+
+}  // namespace paceline

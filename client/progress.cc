@@ -1,0 +1,99 @@
+#include "client/progress.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "client/text.h"
+
+namespace paceline {
+namespace {
+
+constexpr int kBarColumns = 24;
+constexpr absl::Duration kPlainPeriod = absl::Seconds(10);
+
+double ShareDone(const JobView& job) {
+  if (job.steps <= 0) return 0;
+  return std::clamp(static_cast<double>(job.step) / job.steps, 0.0, 1.0);
+}
+
+std::string Bar(double share, bool unicode) {
+  const int filled = static_cast<int>(share * kBarColumns);
+  std::string bar = "[";
+  for (int i = 0; i < kBarColumns; ++i) {
+    if (i < filled) {
+      bar += unicode ? "█" : "#";
+    } else {
+      bar += unicode ? "·" : ".";
+    }
+  }
+  return bar + "]";
+}
+
+}  // namespace
+
+std::optional<absl::Duration> TimeLeft(const JobView& job) {
+  if (job.steps <= 0 || job.step <= 0 || !(job.samples_per_second > 0)) {
+    return std::nullopt;
+  }
+  const double samples = static_cast<double>(job.steps - job.step) *
+                         static_cast<double>(job.spec.train.batch);
+  return absl::Seconds(std::max(0.0, samples / job.samples_per_second));
+}
+
+std::string ProgressLine(const JobView& job, std::optional<double> loss,
+                         const ProgressStyle& style) {
+  std::vector<std::string> parts = {absl::StrCat("job ", job.id)};
+  if (job.state != JobState::kRunning) {
+    parts.push_back(JobStateName(job.state));
+    if (!job.why.empty()) parts.push_back(Printable(job.why));
+    return absl::StrJoin(parts, "  ");
+  }
+  if (style.bar && job.steps > 0) {
+    parts.push_back(Bar(ShareDone(job), style.unicode));
+  }
+  if (job.step == 0 && job.phase != "training") {
+    parts.push_back(job.phase.empty() ? "starting" : Printable(job.phase));
+    return absl::StrJoin(parts, "  ");
+  }
+  if (job.steps > 0) {
+    parts.push_back(absl::StrFormat("step %d/%d", job.step, job.steps));
+  } else {
+    parts.push_back(absl::StrCat("step ", job.step));
+  }
+  if (job.samples_per_second > 0) {
+    parts.push_back(
+        absl::StrCat(HumanCount(job.samples_per_second), " samples/s"));
+  }
+  if (loss.has_value()) {
+    parts.push_back(absl::StrFormat("loss %.4f", *loss));
+  }
+  if (job.phase != "training" && !job.phase.empty()) {
+    parts.push_back(Printable(job.phase));
+  } else if (const auto left = TimeLeft(job); left.has_value()) {
+    parts.push_back(absl::StrCat(HumanDuration(*left), " left"));
+  }
+  return absl::StrJoin(parts, "  ");
+}
+
+bool PlainProgress::OnProgress(const JobView& job, Instant now) {
+  const int64_t tenth = static_cast<int64_t>(ShareDone(job) * 10);
+  const bool changed = !printed_ || job.state != state_ ||
+                       job.phase != phase_ ||
+                       (job.state == JobState::kQueued && job.why != why_);
+  const bool due =
+      tenth > tenth_ || (job.step > step_ && now - printed_at_ >= kPlainPeriod);
+  if (!changed && !due) return false;
+  printed_ = true;
+  printed_at_ = now;
+  state_ = job.state;
+  phase_ = job.phase;
+  why_ = job.why;
+  step_ = job.step;
+  tenth_ = tenth;
+  return true;
+}
+
+}  // namespace paceline

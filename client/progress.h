@@ -1,0 +1,44 @@
+// What is said about a job while one waits for it.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "client/views.h"
+#include "core/base/clock.h"
+
+namespace paceline {
+
+// Time until the last step at the present speed; nothing when either is not
+// known.
+std::optional<absl::Duration> TimeLeft(const JobView& job);
+
+struct ProgressStyle {
+  bool bar = false;      // for a line that is redrawn
+  bool unicode = false;  // of the bar
+};
+
+// One line: "job 3  step 120/938  3.9 k samples/s  loss 0.4321  12 s left";
+// what is not known is left out.  loss: of the newest step.
+std::string ProgressLine(const JobView& job, std::optional<double> loss,
+                         const ProgressStyle& style);
+
+// When a plain line is due where none can be redrawn: at a change of state or
+// phase, at every tenth of the steps, and after 10 s with a further step.
+// Thread-compatible.
+class PlainProgress {
+ public:
+  // Says whether to print now; counts as printed when it does.
+  bool OnProgress(const JobView& job, Instant now);
+
+ private:
+  bool printed_ = false;
+  Instant printed_at_;
+  JobState state_ = JobState::kUnknown;
+  std::string phase_;
+  std::string why_;
+  int64_t step_ = 0;
+  int64_t tenth_ = 0;
+};
+
+}  // namespace paceline

@@ -1,0 +1,329 @@
+#include "client/render.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "client/table.h"
+#include "client/text.h"
+
+namespace paceline {
+namespace {
+
+constexpr Table::Align kRight = Table::Align::kRight;
+
+// The parts of a time split in the order of DESIGN 10, under their JSON names.
+struct SplitPart {
+  const char* name;
+  const char* title;
+  double TimeSplitView::*seconds;
+};
+constexpr SplitPart kSplitParts[] = {
+    {"forward", "fwd %", &TimeSplitView::forward},
+    {"backward", "bwd %", &TimeSplitView::backward},
+    {"send", "send %", &TimeSplitView::send},
+    {"receive_wait", "wait %", &TimeSplitView::receive_wait},
+    {"aggregate", "gate %", &TimeSplitView::aggregate},
+    {"optimizer", "opt %", &TimeSplitView::optimizer},
+    {"snapshot", "save %", &TimeSplitView::snapshot},
+    {"data", "data %", &TimeSplitView::data},
+    {"orders", "orders %", &TimeSplitView::orders},
+    {"unexplained", "other %", &TimeSplitView::unexplained},
+};
+
+Document UnixMsOrNull(int64_t unix_ms) {
+  return unix_ms == 0 ? Document() : Document(unix_ms);
+}
+
+Document ToDocument(const JobWorkerView& worker) {
+  Document::List stages, placements;
+  for (const PlacementView& stage : worker.stages) {
+    stages.push_back(stage.stage);
+    placements.push_back(Document::Map{{"stage", stage.stage},
+                                       {"first_layer", stage.first_layer},
+                                       {"last_layer", stage.last_layer}});
+  }
+  Document::Map seconds;
+  for (const SplitPart& part : kSplitParts) {
+    seconds.emplace_back(part.name, worker.seconds.*part.seconds);
+  }
+  seconds.emplace_back("wall", worker.seconds.wall);
+  return Document::Map{{"id", worker.id},
+                       {"name", worker.name},
+                       {"stages", stages},
+                       {"placements", placements},
+                       {"seconds", seconds}};
+}
+
+std::string Stages(const std::vector<PlacementView>& stages) {
+  return absl::StrJoin(stages, ",", [](std::string* out, const auto& stage) {
+    absl::StrAppend(out, stage.stage);
+  });
+}
+
+std::string Steps(const JobView& job) {
+  if (job.steps == 0) return job.step == 0 ? "-" : absl::StrCat(job.step);
+  return absl::StrCat(job.step, "/", job.steps);
+}
+
+std::string Accuracy(const JobView& job) {
+  const auto accuracy = TestAccuracy(job);
+  return accuracy.has_value() ? absl::StrFormat("%.4f", *accuracy) : "";
+}
+
+std::string Elapsed(const JobView& job) {
+  if (job.started_unix_ms == 0 || job.ended_unix_ms == 0) return "";
+  return HumanDuration(
+      absl::Milliseconds(job.ended_unix_ms - job.started_unix_ms));
+}
+
+std::string RenderSplit(const std::vector<JobWorkerView>& workers) {
+  std::vector<Table::Column> columns = {
+      {"worker"}, {"stages"}, {"wall s", kRight}};
+  for (const SplitPart& part : kSplitParts) {
+    columns.push_back({part.title, kRight});
+  }
+  Table table(std::move(columns));
+  for (const JobWorkerView& worker : workers) {
+    const double wall = worker.seconds.wall;
+    std::vector<std::string> row = {worker.name, Stages(worker.stages),
+                                    absl::StrFormat("%.1f", wall)};
+    for (const SplitPart& part : kSplitParts) {
+      row.push_back(wall > 0
+                        ? absl::StrFormat(
+                              "%.1f", 100 * worker.seconds.*part.seconds / wall)
+                        : "-");
+    }
+    table.AddRow(std::move(row));
+  }
+  return table.Render();
+}
+
+std::string RenderEvaluations(const std::vector<EvaluationView>& evaluations) {
+  Table table({{"step", kRight}, {"test loss", kRight}, {"accuracy", kRight}});
+  for (const EvaluationView& evaluation : evaluations) {
+    table.AddRow({absl::StrCat(evaluation.step),
+                  absl::StrFormat("%.4f", evaluation.loss),
+                  absl::StrFormat("%.4f", evaluation.accuracy)});
+  }
+  return table.Render();
+}
+
+std::string Clock(int64_t unix_ms) {
+  return absl::FormatTime("%H:%M:%S", absl::FromUnixMillis(unix_ms),
+                          absl::LocalTimeZone());
+}
+
+}  // namespace
+
+Document ToDocument(const JobView& job, bool with_curve) {
+  Document::List loss, evaluations, workers;
+  for (const LossPoint& point : job.curve) {
+    loss.push_back(Document::Map{{"step", point.step}, {"value", point.loss}});
+  }
+  for (const EvaluationView& evaluation : job.evaluations) {
+    evaluations.push_back(Document::Map{{"step", evaluation.step},
+                                        {"loss", evaluation.loss},
+                                        {"accuracy", evaluation.accuracy},
+                                        {"samples", evaluation.samples}});
+  }
+  for (const JobWorkerView& worker : job.workers) {
+    workers.push_back(ToDocument(worker));
+  }
+  const auto accuracy = TestAccuracy(job);
+  Document::Map map = {{"id", job.id},
+                       {"name", job.spec.name},
+                       {"state", JobStateName(job.state)},
+                       {"why", job.why},
+                       {"phase", TextOrNull(job.phase)},
+                       {"model", job.spec.model.name},
+                       {"data", job.spec.data.name},
+                       {"stages", job.spec.pipeline.stages},
+                       {"schedule", job.spec.pipeline.schedule},
+                       {"step", job.step},
+                       {"steps", job.steps}};
+  if (with_curve) map.emplace_back("loss", std::move(loss));
+  const Document::Map rest = {
+      {"test_accuracy", accuracy ? Document(*accuracy) : Document()},
+      {"evaluations", std::move(evaluations)},
+      {"weights_path", TextOrNull(job.weights_path)},
+      {"weights_sha256", TextOrNull(job.weights_sha256)},
+      {"threads", job.threads},
+      {"cpu_capability", job.cpu_capability},
+      {"samples_per_second", job.samples_per_second},
+      {"workers", std::move(workers)},
+      {"attempt", job.attempt},
+      {"plan_version", job.plan_version},
+      {"submitted_unix_ms", UnixMsOrNull(job.submitted_unix_ms)},
+      {"started_unix_ms", UnixMsOrNull(job.started_unix_ms)},
+      {"ended_unix_ms", UnixMsOrNull(job.ended_unix_ms)}};
+  map.insert(map.end(), rest.begin(), rest.end());
+  return map;
+}
+
+Document ToDocument(const WorkerView& worker) {
+  Document::List stages;
+  for (const int stage : worker.stages) stages.push_back(stage);
+  return Document::Map{
+      {"id", worker.id},
+      {"name", worker.name},
+      {"pid", worker.pid},
+      {"state", worker.state},
+      {"address", worker.address},
+      {"http_address", TextOrNull(worker.http_address)},
+      {"job", worker.job == 0 ? Document() : Document(worker.job)},
+      {"stages", std::move(stages)},
+      {"last_heard_seconds", worker.last_heard_seconds},
+      {"machine_id", worker.machine_id},
+      {"cpu_capability", worker.cpu_capability},
+      {"cpu_model", worker.cpu_model},
+      {"architecture", worker.architecture},
+      {"cores", worker.cores},
+      {"memory_bytes", worker.memory_bytes},
+      {"version", worker.version}};
+}
+
+Document ToDocument(const EventView& event) {
+  return Document::Map{{"sequence", event.sequence},
+                       {"unix_ms", event.unix_ms},
+                       {"kind", event.kind},
+                       {"text", event.text}};
+}
+
+Document ToDocument(const LogLineView& line) {
+  return Document::Map{{"unix_ms", line.unix_ms},
+                       {"level", line.level},
+                       {"source", line.source},
+                       {"text", line.text}};
+}
+
+std::string RenderJobs(const std::vector<JobView>& jobs) {
+  Table table({{"id", kRight},
+               {"name"},
+               {"state"},
+               {"step", kRight},
+               {"accuracy", kRight},
+               {"submitted"},
+               {"why"}});
+  for (const JobView& job : jobs) {
+    table.AddRow({absl::StrCat(job.id), job.spec.name, JobStateName(job.state),
+                  Steps(job), Accuracy(job), HumanTime(job.submitted_unix_ms),
+                  job.why});
+  }
+  return table.Render();
+}
+
+std::string RenderJob(const JobView& job, const PlotOptions& plot) {
+  const std::string state =
+      job.phase.empty()
+          ? JobStateName(job.state)
+          : absl::StrCat(JobStateName(job.state), " (", job.phase, ")");
+  std::string text = RenderFacts({
+      {"job", absl::StrCat(job.id)},
+      {"name", job.spec.name},
+      {"state", state},
+      {"why", job.why},
+      {"model", job.spec.model.name},
+      {"data", job.spec.data.name},
+      {"pipeline", absl::StrCat(job.spec.pipeline.stages, " stages, ",
+                                job.spec.pipeline.schedule)},
+      {"step", Steps(job)},
+      {"samples/s", job.samples_per_second > 0
+                        ? HumanCount(job.samples_per_second)
+                        : std::string()},
+      {"threads", absl::StrCat(job.threads)},
+      {"cpu capability", job.cpu_capability},
+      {"submitted", HumanTime(job.submitted_unix_ms)},
+      {"took", Elapsed(job)},
+      {"test accuracy", Accuracy(job)},
+      {"weights", job.weights_path},
+      {"sha256", job.weights_sha256},
+  });
+  if (const std::string curve = PlotLoss(job.curve, plot); !curve.empty()) {
+    absl::StrAppend(&text, "\nloss\n", curve);
+  }
+  if (!job.evaluations.empty()) {
+    absl::StrAppend(&text, "\n", RenderEvaluations(job.evaluations));
+  }
+  if (!job.workers.empty()) {
+    absl::StrAppend(&text, "\n", RenderSplit(job.workers));
+  }
+  return text;
+}
+
+std::string RenderWorkers(const std::vector<WorkerView>& workers) {
+  Table table({{"id", kRight},
+               {"name"},
+               {"state"},
+               {"address"},
+               {"pid", kRight},
+               {"job", kRight},
+               {"stages"},
+               {"cores", kRight},
+               {"memory", kRight},
+               {"cpu"},
+               {"heard", kRight}});
+  for (const WorkerView& worker : workers) {
+    table.AddRow({absl::StrCat(worker.id), worker.name, worker.state,
+                  worker.address, absl::StrCat(worker.pid),
+                  worker.job == 0 ? "-" : absl::StrCat(worker.job),
+                  absl::StrJoin(worker.stages, ","), absl::StrCat(worker.cores),
+                  HumanBytes(static_cast<double>(worker.memory_bytes)),
+                  worker.cpu_capability,
+                  absl::StrFormat("%.1f s ago", worker.last_heard_seconds)});
+  }
+  return table.Render();
+}
+
+std::string RenderWorker(const WorkerView& worker) {
+  return RenderFacts({
+      {"id", absl::StrCat(worker.id)},
+      {"name", worker.name},
+      {"state", worker.state},
+      {"job", worker.job == 0 ? std::string() : absl::StrCat(worker.job)},
+      {"stages", absl::StrJoin(worker.stages, ",")},
+      {"heard", absl::StrFormat("%.1f s ago", worker.last_heard_seconds)},
+      {"address", worker.address},
+      {"http", worker.http_address},
+      {"pid", absl::StrCat(worker.pid)},
+      {"machine id", worker.machine_id},
+      {"cpu", worker.cpu_model},
+      {"cpu capability", worker.cpu_capability},
+      {"architecture", worker.architecture},
+      {"cores", absl::StrCat(worker.cores)},
+      {"memory", HumanBytes(static_cast<double>(worker.memory_bytes))},
+      {"version", worker.version},
+  });
+}
+
+std::string RenderEvent(const EventView& event) {
+  return absl::StrFormat("%s  %-10s  %s\n", HumanTime(event.unix_ms),
+                         Printable(event.kind), Printable(event.text));
+}
+
+std::string RenderLogLine(const LogLineView& line) {
+  return absl::StrFormat("%s  %-5s  %s  %s\n", Clock(line.unix_ms),
+                         Printable(line.level), Printable(line.source),
+                         Printable(line.text));
+}
+
+std::string RenderOutcome(const JobView& job) {
+  std::string text =
+      absl::StrCat("job ", job.id, ": ", JobStateName(job.state));
+  if (!job.why.empty()) absl::StrAppend(&text, ": ", Printable(job.why));
+  if (const std::string took = Elapsed(job); !took.empty()) {
+    absl::StrAppend(&text, " after ", took);
+  }
+  absl::StrAppend(&text, "\n");
+  if (const std::string accuracy = Accuracy(job); !accuracy.empty()) {
+    absl::StrAppend(&text, "test accuracy: ", accuracy, "\n");
+  }
+  if (!job.weights_path.empty()) {
+    absl::StrAppend(&text, "weights: ", Printable(job.weights_path), "\n");
+  }
+  if (!job.weights_sha256.empty()) {
+    absl::StrAppend(&text, "sha256: ", Printable(job.weights_sha256), "\n");
+  }
+  return text;
+}
+
+}  // namespace paceline

@@ -1,0 +1,218 @@
+#include "client/rpc/grpc_control_client.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/rpc/view_convert.h"
+#include "core/base/status_macros.h"
+#include "core/rpc/channel.h"
+#include "core/rpc/convert.h"
+#include "core/rpc/status.h"
+#include "grpcpp/client_context.h"
+
+namespace paceline {
+namespace {
+
+std::chrono::system_clock::time_point After(absl::Duration duration) {
+  return absl::ToChronoTime(absl::Now() + duration);
+}
+
+// gRPC's words for a refused connection without the way they took.
+std::string Reason(const std::string& message) {
+  constexpr absl::string_view kPrefix = "Failed to connect to remote host: ";
+  const size_t found = message.rfind(kPrefix.data());
+  return found == std::string::npos ? message
+                                    : message.substr(found + kPrefix.size());
+}
+
+}  // namespace
+
+GrpcControlClient::GrpcControlClient(std::string address)
+    : GrpcControlClient(std::move(address), Deadlines()) {}
+
+GrpcControlClient::GrpcControlClient(std::string address, Deadlines deadlines)
+    : address_(std::move(address)),
+      deadlines_(deadlines),
+      channel_(MakeChannel(address_, kMaxMessageBytes)),
+      stub_(v1::Control::NewStub(channel_)) {}
+
+absl::Status GrpcControlClient::Unreachable(const std::string& why) const {
+  return absl::UnavailableError(
+      absl::StrCat("cannot reach the coordinator at ", address_, ": ", why,
+                   ".  Start a mesh with 'paceline up', or say where one is "
+                   "with --coordinator HOST:PORT"));
+}
+
+absl::Status GrpcControlClient::Connect() {
+  const auto deadline = After(deadlines_.connect);
+  for (;;) {
+    const grpc_connectivity_state state =
+        channel_->GetState(/*try_to_connect=*/true);
+    // After a failure the call itself ends at once and says why it failed.
+    if (state == GRPC_CHANNEL_READY ||
+        state == GRPC_CHANNEL_TRANSIENT_FAILURE) {
+      return absl::OkStatus();
+    }
+    if (!channel_->WaitForStateChange(state, deadline)) {
+      return Unreachable(absl::StrCat(
+          "no answer within ", absl::FormatDuration(deadlines_.connect)));
+    }
+  }
+}
+
+absl::Status GrpcControlClient::Explain(const grpc::Status& status) const {
+  switch (status.error_code()) {
+    case grpc::StatusCode::UNAVAILABLE:
+      return Unreachable(Reason(status.error_message()));
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+      return Unreachable("it is connected, but does not answer in time");
+    case grpc::StatusCode::UNIMPLEMENTED:
+      return absl::UnimplementedError(absl::StrCat(
+          "the coordinator at ", address_, " does not know this call (",
+          status.error_message(), "): update it or this program"));
+    default:
+      return FromGrpc(status);
+  }
+}
+
+template <typename Request, typename Response>
+absl::StatusOr<Response> GrpcControlClient::Call(
+    grpc::Status (v1::Control::Stub::*method)(grpc::ClientContext*,
+                                              const Request&, Response*),
+    const Request& request) {
+  PACELINE_RETURN_IF_ERROR(Connect());
+  grpc::ClientContext context;
+  context.set_deadline(After(deadlines_.call));
+  Response response;
+  const grpc::Status status =
+      (stub_.get()->*method)(&context, request, &response);
+  if (!status.ok()) return Explain(status);
+  return response;
+}
+
+absl::StatusOr<Submission> GrpcControlClient::SubmitJob(
+    const SubmitRequest& request) {
+  v1::SubmitJobRequest proto;
+  *proto.mutable_spec() = ToProto(request.spec);
+  proto.set_request_id(request.request_id);
+  proto.set_dry_run(request.dry_run);
+  PACELINE_ASSIGN_OR_RETURN(const v1::SubmitJobResponse response,
+                            Call(&v1::Control::Stub::SubmitJob, proto));
+  Submission submission;
+  submission.id = response.id();
+  for (const v1::StagePlacement& stage : response.stages()) {
+    submission.stages.push_back(ViewFromProto(stage));
+  }
+  submission.notes.assign(response.notes().begin(), response.notes().end());
+  return submission;
+}
+
+absl::StatusOr<std::vector<JobView>> GrpcControlClient::ListJobs(int limit) {
+  v1::ListJobsRequest request;
+  request.set_limit(limit);
+  PACELINE_ASSIGN_OR_RETURN(const v1::ListJobsResponse response,
+                            Call(&v1::Control::Stub::ListJobs, request));
+  std::vector<JobView> jobs;
+  for (const v1::Job& job : response.jobs()) {
+    jobs.push_back(ViewFromProto(job));
+  }
+  return jobs;
+}
+
+absl::StatusOr<JobView> GrpcControlClient::GetJob(int64_t id, int points,
+                                                  int64_t after_step) {
+  v1::GetJobRequest request;
+  request.set_id(id);
+  request.set_points(points);
+  request.set_after_step(after_step);
+  PACELINE_ASSIGN_OR_RETURN(const v1::Job job,
+                            Call(&v1::Control::Stub::GetJob, request));
+  return ViewFromProto(job);
+}
+
+absl::StatusOr<std::vector<EventView>> GrpcControlClient::GetEvents(
+    int64_t id, int64_t after) {
+  v1::GetEventsRequest request;
+  request.set_id(id);
+  request.set_after(after);
+  PACELINE_ASSIGN_OR_RETURN(const v1::GetEventsResponse response,
+                            Call(&v1::Control::Stub::GetEvents, request));
+  std::vector<EventView> events;
+  for (const v1::JobEvent& event : response.events()) {
+    events.push_back(ViewFromProto(event));
+  }
+  return events;
+}
+
+absl::StatusOr<LogPage> GrpcControlClient::GetLogs(int64_t id, int64_t after) {
+  v1::GetLogsRequest request;
+  request.set_id(id);
+  request.set_after(after);
+  PACELINE_ASSIGN_OR_RETURN(const v1::GetLogsResponse response,
+                            Call(&v1::Control::Stub::GetLogs, request));
+  LogPage page;
+  page.last = response.last();
+  for (const v1::LogLine& line : response.lines()) {
+    page.lines.push_back(ViewFromProto(line));
+  }
+  return page;
+}
+
+absl::StatusOr<JobView> GrpcControlClient::StopJob(int64_t id) {
+  v1::StopJobRequest request;
+  request.set_id(id);
+  PACELINE_ASSIGN_OR_RETURN(const v1::Job job,
+                            Call(&v1::Control::Stub::StopJob, request));
+  return ViewFromProto(job);
+}
+
+absl::Status GrpcControlClient::DeleteJob(int64_t id) {
+  v1::DeleteJobRequest request;
+  request.set_id(id);
+  return Call(&v1::Control::Stub::DeleteJob, request).status();
+}
+
+absl::Status GrpcControlClient::ExportWeights(int64_t id, ByteSink& sink) {
+  PACELINE_RETURN_IF_ERROR(Connect());
+  grpc::ClientContext context;
+  context.set_deadline(After(deadlines_.export_weights));
+  v1::ExportWeightsRequest request;
+  request.set_id(id);
+  const auto reader = stub_->ExportWeights(&context, request);
+  v1::WeightsChunk chunk;
+  int64_t bytes = 0;
+  int64_t total_bytes = 0;
+  absl::Status written;
+  while (reader->Read(&chunk)) {
+    bytes += static_cast<int64_t>(chunk.data().size());
+    total_bytes = chunk.total_bytes();
+    written = sink.Write(chunk.data());
+    if (!written.ok()) {
+      context.TryCancel();
+      break;
+    }
+  }
+  const grpc::Status status = reader->Finish();
+  if (!written.ok()) return written;
+  if (!status.ok()) return Explain(status);
+  if (bytes != total_bytes || bytes == 0) {
+    return absl::DataLossError(
+        absl::StrCat("the weights of job ", id, " came as ", bytes,
+                     " bytes instead of ", total_bytes, ": export again"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<WorkerView>> GrpcControlClient::ListWorkers() {
+  PACELINE_ASSIGN_OR_RETURN(
+      const v1::ListWorkersResponse response,
+      Call(&v1::Control::Stub::ListWorkers, v1::ListWorkersRequest()));
+  std::vector<WorkerView> workers;
+  for (const v1::Worker& worker : response.workers()) {
+    workers.push_back(ViewFromProto(worker));
+  }
+  return workers;
+}
+
+}  // namespace paceline

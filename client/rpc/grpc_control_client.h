@@ -1,0 +1,62 @@
+// ControlClient over gRPC.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/control_client.h"
+#include "grpcpp/channel.h"
+#include "paceline/v1/control.grpc.pb.h"
+
+namespace paceline {
+
+// Thread-compatible.  Connects at the first call; a later call connects again
+// when the connection was lost.
+class GrpcControlClient final : public ControlClient {
+ public:
+  struct Deadlines {
+    // Connecting, and then the call.  A coordinator that is down refuses at
+    // once; these are for one that hangs.  Together with the two seconds for
+    // which submit repeats itself, less than the five that "no" may take.
+    absl::Duration connect = absl::Seconds(2);
+    absl::Duration call = absl::Seconds(10);
+    // Of the whole stream: a slow link, not a dead one, which keepalive finds.
+    absl::Duration export_weights = absl::Hours(1);
+  };
+
+  explicit GrpcControlClient(std::string address);
+  GrpcControlClient(std::string address, Deadlines deadlines);
+
+  absl::StatusOr<Submission> SubmitJob(const SubmitRequest& request) override;
+  absl::StatusOr<std::vector<JobView>> ListJobs(int limit) override;
+  absl::StatusOr<JobView> GetJob(int64_t id, int points,
+                                 int64_t after_step) override;
+  absl::StatusOr<std::vector<EventView>> GetEvents(int64_t id,
+                                                   int64_t after) override;
+  absl::StatusOr<LogPage> GetLogs(int64_t id, int64_t after) override;
+  absl::StatusOr<JobView> StopJob(int64_t id) override;
+  absl::Status DeleteJob(int64_t id) override;
+  absl::Status ExportWeights(int64_t id, ByteSink& sink) override;
+  absl::StatusOr<std::vector<WorkerView>> ListWorkers() override;
+
+ private:
+  template <typename Request, typename Response>
+  absl::StatusOr<Response> Call(
+      grpc::Status (v1::Control::Stub::*method)(grpc::ClientContext*,
+                                                const Request&, Response*),
+      const Request& request);
+
+  // OK once the channel is ready.
+  absl::Status Connect();
+  // The status of a call, in words for people.
+  absl::Status Explain(const grpc::Status& status) const;
+  absl::Status Unreachable(const std::string& why) const;
+
+  const std::string address_;
+  const Deadlines deadlines_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<v1::Control::Stub> stub_;
+};
+
+}  // namespace paceline

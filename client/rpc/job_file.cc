@@ -1,0 +1,335 @@
+#include "client/rpc/job_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <map>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "client/rpc/spec_fields.h"
+#include "client/text.h"
+#include "core/base/status_macros.h"
+#include "core/rpc/convert.h"
+#include "paceline/v1/types.pb.h"
+#include "yaml-cpp/yaml.h"
+
+namespace paceline {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+// Fills a v1::JobSpec and remembers where each value came from.
+// Thread-compatible.
+class SpecReader {
+ public:
+  explicit SpecReader(std::string file) : file_(std::move(file)) {}
+
+  void ReadDocument(const YAML::Node& root);
+  void ReadSet(const std::string& set);
+  void CheckValues();
+  void AddProblem(const std::string& where, const std::string& path,
+                  const std::string& why);
+
+  absl::Status status() const {
+    if (problems_.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrJoin(problems_, "\n"));
+  }
+  v1::JobSpec& proto() { return proto_; }
+
+ private:
+  std::string Where(const YAML::Node& node) const {
+    return absl::StrCat(file_, ":", node.Mark().line + 1);
+  }
+  std::string WhereOf(std::string path) const;
+
+  void ReadMap(const YAML::Node& node, const std::string& prefix,
+               Message& message);
+  void ReadField(const YAML::Node& key, const YAML::Node& value,
+                 const std::string& path, const FieldDescriptor& field,
+                 Message& message);
+  void ReadScalar(const YAML::Node& value, const std::string& path,
+                  const FieldDescriptor& field, bool append, Message& message);
+
+  const std::string file_;
+  v1::JobSpec proto_;
+  std::map<std::string, std::string> where_;  // of every value, by its path
+  std::vector<std::string> problems_;
+};
+
+void SpecReader::AddProblem(const std::string& where, const std::string& path,
+                            const std::string& why) {
+  problems_.push_back(path.empty()
+                          ? absl::StrCat(where, ": ", why)
+                          : absl::StrCat(where, ": ", path, ": ", why));
+}
+
+// The place of `path` or of the nearest thing above it that was given.
+std::string SpecReader::WhereOf(std::string path) const {
+  for (;;) {
+    const auto found = where_.find(path);
+    if (found != where_.end()) return found->second;
+    const size_t cut = path.find_last_of(".[");
+    if (cut == std::string::npos) return file_;
+    path.resize(cut);
+  }
+}
+
+// What stands where something else is expected.
+std::string Describe(const YAML::Node& node) {
+  if (node.IsMap()) return "keys";
+  if (node.IsSequence()) return "a list";
+  if (node.IsNull()) return "nothing";
+  return absl::StrCat("'", Printable(node.Scalar()), "'");
+}
+
+void SpecReader::ReadDocument(const YAML::Node& root) {
+  if (!root.IsMap()) {
+    AddProblem(Where(root), "",
+               absl::StrCat("expected keys such as model, data and train, got ",
+                            Describe(root)));
+    return;
+  }
+  ReadMap(root, "", proto_);
+}
+
+void SpecReader::ReadMap(const YAML::Node& node, const std::string& prefix,
+                         Message& message) {
+  const Descriptor& type = *message.GetDescriptor();
+  std::map<std::string, int> lines;
+  for (const auto& entry : node) {
+    const YAML::Node& key = entry.first;
+    if (!key.IsScalar()) {
+      AddProblem(Where(key), std::string(absl::StripSuffix(prefix, ".")),
+                 absl::StrCat("expected a key, got ", Describe(key)));
+      continue;
+    }
+    const std::string path = prefix + Printable(key.Scalar());
+    const int line = key.Mark().line + 1;
+    if (const auto [first, is_new] = lines.emplace(key.Scalar(), line);
+        !is_new) {
+      AddProblem(Where(key), path,
+                 absl::StrCat("duplicate key, first on line ", first->second));
+      continue;
+    }
+    const FieldDescriptor* field = type.FindFieldByName(key.Scalar());
+    if (field == nullptr) {
+      AddProblem(Where(key), path,
+                 UnknownKey(key.Scalar(), type, *v1::JobSpec::GetDescriptor()));
+      continue;
+    }
+    where_[path] = Where(key);
+    ReadField(key, entry.second, path, *field, message);
+  }
+}
+
+void SpecReader::ReadField(const YAML::Node& key, const YAML::Node& value,
+                           const std::string& path,
+                           const FieldDescriptor& field, Message& message) {
+  const bool is_message = field.message_type() != nullptr;
+  const bool fits = is_message            ? value.IsMap()
+                    : field.is_repeated() ? value.IsSequence()
+                                          : value.IsScalar();
+  if (!fits) {
+    AddProblem(Where(key), path,
+               absl::StrCat("expected ", ExpectedType(field), ", got ",
+                            Describe(value)));
+    return;
+  }
+  if (is_message) {
+    ReadMap(value, path + ".",
+            *message.GetReflection()->MutableMessage(&message, &field));
+  } else if (field.is_repeated()) {
+    for (const auto& element : value) {
+      ReadScalar(element, path, field, /*append=*/true, message);
+    }
+  } else {
+    ReadScalar(value, path, field, /*append=*/false, message);
+  }
+}
+
+void SpecReader::ReadScalar(const YAML::Node& value, const std::string& path,
+                            const FieldDescriptor& field, bool append,
+                            Message& message) {
+  if (!value.IsScalar()) {
+    AddProblem(Where(value), path,
+               absl::StrCat("expected ", ExpectedType(field), ", got ",
+                            Describe(value), " in it"));
+    return;
+  }
+  // yaml-cpp marks a quoted scalar with the tag "!".
+  const bool quoted = value.Tag() == "!";
+  if (quoted && field.cpp_type() != FieldDescriptor::CPPTYPE_STRING) {
+    AddProblem(
+        Where(value), path,
+        absl::StrCat("expected ", ExpectedType(field), ", got the text \"",
+                     Printable(value.Scalar()), "\": remove the quotes"));
+    return;
+  }
+  const std::string why = SetScalar(message, field, value.Scalar(), append);
+  if (!why.empty()) AddProblem(Where(value), path, why);
+}
+
+// Elements of "[1, 2]" or "1,2"; none of "[]".
+std::vector<std::string> SplitList(absl::string_view text) {
+  text = absl::StripAsciiWhitespace(text);
+  absl::ConsumePrefix(&text, "[");
+  absl::ConsumeSuffix(&text, "]");
+  std::vector<std::string> elements;
+  if (absl::StripAsciiWhitespace(text).empty()) return elements;
+  for (const absl::string_view element : absl::StrSplit(text, ',')) {
+    elements.emplace_back(absl::StripAsciiWhitespace(element));
+  }
+  return elements;
+}
+
+void SpecReader::ReadSet(const std::string& set) {
+  const std::string where = absl::StrCat("--set ", Printable(set));
+  const size_t equals = set.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    AddProblem(where, "", "expected KEY=VALUE, as in train.steps=60");
+    return;
+  }
+  const std::string path = set.substr(0, equals);
+  const std::string text = set.substr(equals + 1);
+  Message* message = &proto_;
+  const std::vector<std::string> keys = absl::StrSplit(path, '.');
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const Descriptor& type = *message->GetDescriptor();
+    const FieldDescriptor* field = type.FindFieldByName(keys[i]);
+    const std::string here =
+        absl::StrJoin(keys.begin(), keys.begin() + i + 1, ".");
+    if (field == nullptr) {
+      AddProblem(where, Printable(here),
+                 UnknownKey(keys[i], type, *v1::JobSpec::GetDescriptor()));
+      return;
+    }
+    const bool is_last = i + 1 == keys.size();
+    if (field->message_type() != nullptr) {
+      if (is_last) {
+        AddProblem(
+            where, "",
+            absl::StrCat("name one value, as in ", here, ".",
+                         field->message_type()->field(0)->name(), "=VALUE"));
+        return;
+      }
+      message = message->GetReflection()->MutableMessage(message, field);
+      continue;
+    }
+    if (!is_last) {
+      AddProblem(where, "", absl::StrCat(here, " has no keys below it"));
+      return;
+    }
+    where_[path] = where;
+    std::string why;
+    if (field->is_repeated()) {
+      message->GetReflection()->ClearField(message, field);
+      for (const std::string& element : SplitList(text)) {
+        if (why.empty()) why = SetScalar(*message, *field, element, true);
+      }
+    } else {
+      why = SetScalar(*message, *field, text, false);
+    }
+    if (!why.empty()) AddProblem(where, "", why);
+  }
+}
+
+void SpecReader::CheckValues() {
+  for (const SpecProblem& problem : CheckJobSpec(FromProto(proto_))) {
+    AddProblem(WhereOf(problem.path), problem.path, problem.why);
+  }
+}
+
+// The one place that yaml-cpp's exceptions reach.
+absl::Status ReadYaml(const JobFile& file, SpecReader& reader) {
+  try {
+    const std::vector<YAML::Node> documents = YAML::LoadAll(file.text);
+    if (documents.empty() || documents[0].IsNull()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(file.name,
+                       ": is empty; a job file names at least model.name and "
+                       "data.name"));
+    }
+    if (documents.size() > 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(file.name, ":", documents[1].Mark().line + 1,
+                       ": a second document; a job file has one"));
+    }
+    reader.ReadDocument(documents[0]);
+    return absl::OkStatus();
+  } catch (const YAML::Exception& error) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        file.name, ":", error.mark.line + 1, ": is not YAML: ", error.msg));
+  } catch (const std::exception& error) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file.name, ": cannot be read as YAML: ", error.what()));
+  }
+}
+
+JobSpec Finished(SpecReader& reader) {
+  JobSpec spec = FromProto(reader.proto());
+  if (spec.name.empty()) spec.name = spec.model.name;
+  return spec;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadJobFile(const std::string& path) {
+  const bool from_stdin = path == "-";
+  const int file =
+      from_stdin ? STDIN_FILENO : open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  std::string text;
+  int error = file < 0 ? errno : 0;
+  while (error == 0 && static_cast<int64_t>(text.size()) <= kMaxJobFileBytes) {
+    char buffer[8192];
+    const ssize_t got = read(file, buffer, sizeof(buffer));
+    if (got == 0) break;
+    if (got > 0) {
+      text.append(buffer, got);
+    } else if (errno != EINTR) {
+      error = errno;
+    }
+  }
+  if (file >= 0 && !from_stdin) close(file);
+  const std::string name = from_stdin ? "standard input" : path;
+  if (error != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "cannot read the job file ", name, ": ", std::strerror(error)));
+  }
+  if (static_cast<int64_t>(text.size()) > kMaxJobFileBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " is larger than ",
+                     HumanBytes(static_cast<double>(kMaxJobFileBytes)),
+                     ": that is no job file"));
+  }
+  return text;
+}
+
+absl::StatusOr<JobSpec> ParseJobFile(const JobFile& file) {
+  SpecReader reader(file.name);
+  PACELINE_RETURN_IF_ERROR(ReadYaml(file, reader));
+  for (const std::string& set : file.sets) reader.ReadSet(set);
+  // Values are judged only once all of them could be read.
+  PACELINE_RETURN_IF_ERROR(reader.status());
+  reader.CheckValues();
+  PACELINE_RETURN_IF_ERROR(reader.status());
+  return Finished(reader);
+}
+
+absl::StatusOr<JobSpec> ParseModelSettings(
+    const std::string& model_name, const std::vector<std::string>& sets) {
+  SpecReader reader("model");
+  reader.proto().mutable_model()->set_name(model_name);
+  for (const std::string& set : sets) reader.ReadSet(set);
+  PACELINE_RETURN_IF_ERROR(reader.status());
+  return Finished(reader);
+}
+
+}  // namespace paceline

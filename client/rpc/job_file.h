@@ -1,0 +1,39 @@
+// Job files: YAML with the keys of v1::JobSpec, checked strictly.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/model/job_spec.h"
+
+namespace paceline {
+
+// A job file has a few hundred bytes; what is larger is not one.
+constexpr int64_t kMaxJobFileBytes = 1 << 20;
+
+// The text of a job file; "-" reads standard input.
+// Errors: InvalidArgument  it cannot be read, or is larger than
+//                          kMaxJobFileBytes
+absl::StatusOr<std::string> ReadJobFile(const std::string& path);
+
+struct JobFile {
+  std::string name;  // for error messages
+  std::string text;
+  std::vector<std::string> sets;  // "train.steps=60", in order, later ones win
+};
+
+// The job that `file` asks for, with every default filled in.  Nothing that
+// yaml-cpp throws leaves this function.
+//
+// Errors: InvalidArgument  one line for each thing that is wrong, as
+//     job.yaml:7: train.optimiser: unknown key; did you mean 'optimizer'?
+//     --set train.steps=many: expected a whole number, got 'many'
+absl::StatusOr<JobSpec> ParseJobFile(const JobFile& file);
+
+// A spec of `model_name` and defaults, changed by `sets` only.  Values are not
+// checked: there may be no job in it.
+absl::StatusOr<JobSpec> ParseModelSettings(
+    const std::string& model_name, const std::vector<std::string>& sets);
+
+}  // namespace paceline

@@ -1,0 +1,97 @@
+#include "client/rpc/settings_file.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "client/text.h"
+#include "core/base/status_macros.h"
+#include "core/model/job_spec.h"
+#include "yaml-cpp/yaml.h"
+
+namespace paceline {
+namespace {
+
+absl::Status Wrong(const std::string& path, const YAML::Node& node,
+                   const std::string& why) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(path, ":", node.Mark().line + 1, ": ", why));
+}
+
+absl::Status ReadEntry(const std::string& path, const YAML::Node& key,
+                       const YAML::Node& value, SettingsSource& source) {
+  if (!key.IsScalar()) return Wrong(path, key, "expected a key");
+  const std::string name = Printable(key.Scalar());
+  std::optional<std::string>* target = name == "coordinator"
+                                           ? &source.coordinator
+                                       : name == "output" ? &source.output
+                                                          : nullptr;
+  if (target == nullptr) {
+    const std::string close = DidYouMean(name, {"coordinator", "output"});
+    return Wrong(path, key,
+                 absl::StrCat(name, ": unknown key; ",
+                              close.empty() ? "known here: coordinator, output"
+                                            : absl::StrCat("did you mean '",
+                                                           close, "'?")));
+  }
+  if (target->has_value()) {
+    return Wrong(path, key, absl::StrCat(name, ": duplicate key"));
+  }
+  if (!value.IsScalar()) {
+    return Wrong(path, key, absl::StrCat(name, ": expected text"));
+  }
+  *target = value.Scalar();
+  source.where = absl::StrCat(path, ":", key.Mark().line + 1);
+  return absl::OkStatus();
+}
+
+absl::Status ReadRoot(const std::string& path, const YAML::Node& root,
+                      SettingsSource& source) {
+  if (root.IsNull()) return absl::OkStatus();
+  if (!root.IsMap()) {
+    return Wrong(path, root, "expected the keys coordinator and output");
+  }
+  for (const auto& entry : root) {
+    PACELINE_RETURN_IF_ERROR(
+        ReadEntry(path, entry.first, entry.second, source));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<SettingsSource> ParseSettingsFile(const std::string& path,
+                                                 const std::string& text) {
+  SettingsSource source;
+  source.where = path;
+  try {
+    PACELINE_RETURN_IF_ERROR(ReadRoot(path, YAML::Load(text), source));
+    return source;
+  } catch (const YAML::Exception& error) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ":", error.mark.line + 1, ": is not YAML: ", error.msg));
+  } catch (const std::exception& error) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": cannot be read as YAML: ", error.what()));
+  }
+}
+
+absl::StatusOr<std::optional<SettingsSource>> ReadSettingsFile(
+    const std::string& path) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot read ", path, ": ", std::strerror(errno)));
+  }
+  std::ostringstream text;
+  text << file.rdbuf();
+  PACELINE_ASSIGN_OR_RETURN(SettingsSource source,
+                            ParseSettingsFile(path, text.str()));
+  return source;
+}
+
+}  // namespace paceline

@@ -1,0 +1,23 @@
+// The client's configuration file: YAML with the keys `coordinator` and
+// `output`.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "client/settings.h"
+
+namespace paceline {
+
+// Errors: InvalidArgument  not YAML, an unknown or duplicate key, a value that
+//                          is no text; names the line
+absl::StatusOr<SettingsSource> ParseSettingsFile(const std::string& path,
+                                                 const std::string& text);
+
+// Nothing when there is no such file.
+// Errors: as above, and InvalidArgument when it is there but unreadable
+absl::StatusOr<std::optional<SettingsSource>> ReadSettingsFile(
+    const std::string& path);
+
+}  // namespace paceline

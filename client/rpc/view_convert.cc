@@ -1,0 +1,141 @@
+#include "client/rpc/view_convert.h"
+
+#include "core/rpc/convert.h"
+
+namespace paceline {
+namespace {
+
+JobState StateFromProto(v1::JobState state) {
+  switch (state) {
+    case v1::JOB_STATE_QUEUED:
+      return JobState::kQueued;
+    case v1::JOB_STATE_RUNNING:
+      return JobState::kRunning;
+    case v1::JOB_STATE_SUCCEEDED:
+      return JobState::kSucceeded;
+    case v1::JOB_STATE_FAILED:
+      return JobState::kFailed;
+    case v1::JOB_STATE_STOPPED:
+      return JobState::kStopped;
+    default:
+      return JobState::kUnknown;
+  }
+}
+
+std::string StateFromProto(v1::WorkerState state) {
+  switch (state) {
+    case v1::WORKER_STATE_IDLE:
+      return "idle";
+    case v1::WORKER_STATE_BUSY:
+      return "busy";
+    case v1::WORKER_STATE_SUSPECT:
+      return "suspect";
+    case v1::WORKER_STATE_LOST:
+      return "lost";
+    default:
+      return "unknown";
+  }
+}
+
+TimeSplitView SplitFromProto(const v1::TimeSplit& proto) {
+  return {.forward = proto.forward(),
+          .backward = proto.backward(),
+          .send = proto.send(),
+          .receive_wait = proto.receive_wait(),
+          .aggregate = proto.aggregate(),
+          .optimizer = proto.optimizer(),
+          .snapshot = proto.snapshot(),
+          .data = proto.data(),
+          .orders = proto.orders(),
+          .unexplained = proto.unexplained(),
+          .wall = proto.wall()};
+}
+
+}  // namespace
+
+PlacementView ViewFromProto(const v1::StagePlacement& proto) {
+  return {.stage = proto.stage(),
+          .first_layer = proto.first_layer(),
+          .last_layer = proto.last_layer(),
+          .worker_id = proto.worker_id(),
+          .worker_name = proto.worker_name()};
+}
+
+JobView ViewFromProto(const v1::Job& proto) {
+  JobView job;
+  job.id = proto.id();
+  job.spec = FromProto(proto.spec());
+  job.state = StateFromProto(proto.state());
+  job.why = proto.why();
+  job.phase = proto.phase();
+  job.step = proto.step();
+  job.steps = proto.steps();
+  for (const v1::StepRecord& record : proto.curve()) {
+    job.curve.push_back({.step = record.step(), .loss = record.loss()});
+  }
+  for (const v1::EvaluationRecord& record : proto.evaluations()) {
+    job.evaluations.push_back({.step = record.step(),
+                               .loss = record.loss(),
+                               .accuracy = record.accuracy(),
+                               .samples = record.samples()});
+  }
+  job.weights_path = proto.weights_path();
+  job.weights_sha256 = proto.weights_sha256();
+  job.threads = proto.threads();
+  job.cpu_capability = proto.cpu_capability();
+  for (const v1::JobWorker& worker : proto.workers()) {
+    JobWorkerView view;
+    view.id = worker.id();
+    view.name = worker.name();
+    for (const v1::StagePlacement& stage : worker.stages()) {
+      view.stages.push_back(ViewFromProto(stage));
+    }
+    view.seconds = SplitFromProto(worker.seconds());
+    job.workers.push_back(std::move(view));
+  }
+  job.submitted_unix_ms = proto.submitted_unix_ms();
+  job.started_unix_ms = proto.started_unix_ms();
+  job.ended_unix_ms = proto.ended_unix_ms();
+  job.attempt = proto.attempt();
+  job.plan_version = proto.plan_version();
+  job.samples_per_second = proto.samples_per_second();
+  return job;
+}
+
+WorkerView ViewFromProto(const v1::Worker& proto) {
+  const v1::Registration& registration = proto.registration();
+  WorkerView worker;
+  worker.id = proto.id();
+  worker.name = registration.name();
+  worker.machine_id = registration.machine_id();
+  worker.state = StateFromProto(proto.state());
+  worker.address = registration.address();
+  worker.http_address = registration.http_address();
+  worker.pid = registration.pid();
+  worker.job = proto.job();
+  worker.stages.assign(proto.stages().begin(), proto.stages().end());
+  worker.last_heard_seconds = proto.last_heard_seconds();
+  worker.cpu_capability = registration.cpu_capability();
+  worker.cpu_model = registration.cpu_model();
+  worker.architecture = registration.architecture();
+  worker.memory_bytes = registration.memory_bytes();
+  worker.cores = registration.cores();
+  worker.version = registration.version();
+  return worker;
+}
+
+EventView ViewFromProto(const v1::JobEvent& proto) {
+  return {.sequence = proto.sequence(),
+          .unix_ms = proto.unix_ms(),
+          .kind = proto.kind(),
+          .text = proto.text()};
+}
+
+LogLineView ViewFromProto(const v1::LogLine& proto) {
+  return {.unix_ms = proto.unix_ms(),
+          .level = proto.level(),
+          .source = proto.source(),
+          .text = proto.text()};
+}
+
+}  // namespace paceline

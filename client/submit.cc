@@ -1,0 +1,85 @@
+#include "client/submit.h"
+
+#include "absl/strings/str_cat.h"
+#include "client/estimate.h"
+#include "client/job_commands.h"
+#include "client/render.h"
+#include "client/text.h"
+
+namespace paceline {
+namespace {
+
+// A restarting coordinator is back by then; and with the time of the last try
+// it is still less than the five seconds a caller may have to wait for "no".
+constexpr absl::Duration kSubmitPatience = absl::Seconds(2);
+constexpr absl::Duration kSubmitPeriod = absl::Milliseconds(400);
+
+absl::StatusOr<Submission> SubmitPatiently(const CommandContext& context,
+                                           const SubmitRequest& request) {
+  const Instant begin = context.clock.Now();
+  for (;;) {
+    absl::StatusOr<Submission> submission = context.client.SubmitJob(request);
+    const bool again =
+        submission.status().code() == absl::StatusCode::kUnavailable &&
+        context.clock.Now() - begin + kSubmitPeriod <= kSubmitPatience;
+    if (!again) return submission;
+    if (context.pauser.Sleep(kSubmitPeriod)) {
+      return absl::CancelledError(
+          "interrupted; nothing is known to be submitted");
+    }
+  }
+}
+
+ExitCode PrintDryRun(const CommandContext& context,
+                     const SubmitOptions& options,
+                     const Submission& submission) {
+  const auto estimate = EstimateJob(options.spec, submission.stages);
+  if (!estimate.ok()) return ReportError(context.console, estimate.status());
+  if (context.console.table()) {
+    context.console.Print(RenderEstimate(*estimate));
+  } else {
+    context.console.Print(ToDocument(*estimate));
+  }
+  return kExitOk;
+}
+
+ExitCode PrintDetached(const CommandContext& context, int64_t id) {
+  if (context.console.table()) {
+    context.console.Print(absl::StrCat("job ", id, ": submitted\n"));
+  } else {
+    const auto job = context.client.GetJob(id, kCurvePoints, 0);
+    if (!job.ok()) return ReportError(context.console, job.status());
+    context.console.Print(ToDocument(*job, /*with_curve=*/true));
+  }
+  context.console.Note(
+      absl::StrCat("watch it: ", context.program, " job wait ", id));
+  return kExitOk;
+}
+
+}  // namespace
+
+ExitCode SubmitCommand(const CommandContext& context,
+                       const SubmitOptions& options) {
+  Console& console = context.console;
+  const auto submission =
+      SubmitPatiently(context, {.spec = options.spec,
+                                .request_id = options.request_id,
+                                .dry_run = options.dry_run});
+  if (!submission.ok()) {
+    ReportError(console, submission.status());
+    return SubmitExitCodeFor(submission.status());
+  }
+  for (const std::string& note : submission->notes) {
+    console.Note(absl::StrCat("note: ", Printable(note)));
+  }
+  if (options.dry_run) return PrintDryRun(context, options, *submission);
+  if (options.detach) return PrintDetached(context, submission->id);
+  console.Note(absl::StrCat(
+      "job ", submission->id,
+      " is submitted: ", Printable(options.spec.model.name), " on ",
+      Printable(options.spec.data.name), ", ", options.spec.pipeline.stages,
+      " stages, ", Printable(options.spec.pipeline.schedule)));
+  return WaitJobCommand(context, submission->id, options.timeout);
+}
+
+}  // namespace paceline

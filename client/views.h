@@ -1,0 +1,148 @@
+// What the client knows of a mesh: own structs behind the Control service's
+// messages, so that commands and rendering see no protobuf.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/model/job_spec.h"
+
+namespace paceline {
+
+// One stage of a plan and who holds it.
+struct PlacementView {
+  int stage = 0;
+  int first_layer = 0;
+  int last_layer = 0;      // one past the last
+  int64_t worker_id = -1;  // -1: nobody yet
+  std::string worker_name = {};
+};
+
+// Seconds of a worker's compute thread (DESIGN 10); the parts add up to wall.
+struct TimeSplitView {
+  double forward = 0;
+  double backward = 0;
+  double send = 0;
+  double receive_wait = 0;
+  double aggregate = 0;
+  double optimizer = 0;
+  double snapshot = 0;
+  double data = 0;
+  double orders = 0;
+  double unexplained = 0;
+  double wall = 0;
+};
+
+struct JobWorkerView {
+  int64_t id = 0;
+  std::string name;
+  std::vector<PlacementView> stages;
+  TimeSplitView seconds;
+};
+
+struct LossPoint {
+  int64_t step = 0;
+  double loss = 0;
+};
+
+struct EvaluationView {
+  int64_t step = 0;
+  double loss = 0;
+  double accuracy = 0;  // in [0, 1]
+  int64_t samples = 0;
+};
+
+enum class JobState {
+  kUnknown,
+  kQueued,
+  kRunning,
+  kSucceeded,
+  kFailed,
+  kStopped
+};
+
+struct JobView {
+  int64_t id = 0;
+  JobSpec spec;
+  JobState state = JobState::kUnknown;
+  std::string why;
+  std::string phase;  // preparing, training, saving; empty unless running
+  int64_t step = 0;
+  int64_t steps = 0;  // 0: not known yet
+  std::vector<LossPoint> curve;
+  std::vector<EvaluationView> evaluations;
+  std::string weights_path;    // on the coordinator's machine; empty: none yet
+  std::string weights_sha256;  // lower hex
+  int threads = 0;
+  std::string cpu_capability;
+  std::vector<JobWorkerView> workers;
+  int64_t submitted_unix_ms = 0;
+  int64_t started_unix_ms = 0;  // 0: not yet
+  int64_t ended_unix_ms = 0;    // 0: not yet
+  int64_t attempt = 0;
+  int64_t plan_version = 0;
+  double samples_per_second = 0;
+};
+
+struct WorkerView {
+  int64_t id = 0;
+  std::string name;
+  std::string machine_id;
+  std::string state;  // idle, busy, suspect, lost
+  std::string address;
+  std::string http_address;
+  int64_t pid = 0;
+  int64_t job = 0;  // 0: none
+  std::vector<int> stages;
+  double last_heard_seconds = 0;  // ago
+  std::string cpu_capability;
+  std::string cpu_model;
+  std::string architecture;
+  int64_t memory_bytes = 0;
+  int cores = 0;
+  std::string version;
+};
+
+struct EventView {
+  int64_t sequence = 0;
+  int64_t unix_ms = 0;
+  std::string kind;
+  std::string text;
+};
+
+struct LogLineView {
+  int64_t unix_ms = 0;
+  std::string level;
+  std::string source;
+  std::string text;
+};
+
+struct LogPage {
+  std::vector<LogLineView> lines;
+  int64_t last = 0;  // hand back as `after`
+};
+
+struct SubmitRequest {
+  JobSpec spec;
+  std::string request_id;  // the same one again is the same job
+  bool dry_run = false;
+};
+
+struct Submission {
+  int64_t id = 0;                     // 0 for a dry run
+  std::vector<PlacementView> stages;  // empty while no worker is there
+  std::vector<std::string> notes;     // for people
+};
+
+// "queued", "running", "succeeded", "failed", "stopped", "unknown".
+std::string JobStateName(JobState state);
+
+// No further step will come.
+bool HasEnded(JobState state);
+
+// Accuracy of the last evaluation, if there was one.
+std::optional<double> TestAccuracy(const JobView& job);
+
+}  // namespace paceline

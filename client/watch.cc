@@ -1,0 +1,88 @@
+#include "client/watch.h"
+
+#include <algorithm>
+
+#include "client/patience.h"
+#include "client/progress.h"
+
+namespace paceline {
+namespace {
+
+// Fast enough to look alive, slow enough to cost nothing.
+constexpr absl::Duration kPollPeriod = absl::Milliseconds(500);
+
+// Shows one job's progress as answers come in.  Thread-compatible.
+class ProgressView {
+ public:
+  ProgressView(Console& console, const Clock& clock)
+      : console_(console), clock_(clock) {}
+
+  void Show(const JobView& job, std::optional<double> loss) {
+    const ProgressStyle style = {.bar = console_.live(),
+                                 .unicode = console_.unicode()};
+    if (console_.live()) {
+      console_.Redraw(ProgressLine(job, loss, style));
+    } else if (!HasEnded(job.state) && plain_.OnProgress(job, clock_.Now())) {
+      console_.Note(ProgressLine(job, loss, style));
+    }
+  }
+
+ private:
+  Console& console_;
+  const Clock& clock_;
+  PlainProgress plain_;
+};
+
+void NoteIfAny(Console& console, const std::string& line) {
+  if (!line.empty()) console.Note(line);
+}
+
+}  // namespace
+
+absl::StatusOr<WatchResult> WatchJob(const CommandContext& context, int64_t id,
+                                     std::optional<absl::Duration> timeout) {
+  const Instant begin = context.clock.Now();
+  ProgressView view(context.console, context.clock);
+  Patience patience;
+  WatchResult result;
+  result.job.id = id;
+  std::optional<double> loss;
+  int64_t after_step = 0;
+  for (;;) {
+    absl::StatusOr<JobView> job = context.client.GetJob(id, 2, after_step);
+    if (job.ok()) {
+      NoteIfAny(context.console, patience.OnAnswer());
+      if (!job->curve.empty()) {
+        loss = job->curve.back().loss;
+        after_step = job->curve.back().step;
+      }
+      view.Show(*job, loss);
+      result.job = *std::move(job);
+      if (HasEnded(result.job.state)) break;
+    } else {
+      const auto verdict = patience.OnError(job.status(), context.clock.Now());
+      if (!verdict.retry) {
+        context.console.EndLive();
+        return job.status();
+      }
+      NoteIfAny(context.console, verdict.say);
+    }
+    absl::Duration pause = kPollPeriod;
+    if (timeout.has_value()) {
+      const absl::Duration left = *timeout - (context.clock.Now() - begin);
+      if (left <= absl::ZeroDuration()) {
+        result.end = WatchEnd::kTimedOut;
+        break;
+      }
+      pause = std::min(pause, left);
+    }
+    if (context.pauser.Sleep(pause)) {
+      result.end = WatchEnd::kInterrupted;
+      break;
+    }
+  }
+  context.console.EndLive();
+  return result;
+}
+
+}  // namespace paceline
