@@ -1,0 +1,310 @@
+// The walk over a data set: same tensors whatever loads them, and an end that
+// nobody waits for.
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "core/base/thread.h"
+#include "gtest/gtest.h"
+#include "worker/data/open.h"
+#include "worker/data/prefetcher.h"
+#include "worker/data/synthetic_set.h"
+#include "worker/data/walk_source.h"
+
+namespace paceline {
+namespace {
+
+JobSpec Synthetic(int threads) {
+  JobSpec spec;
+  spec.data.name = "synthetic";
+  spec.data.train_samples = 50;
+  spec.data.test_samples = 17;
+  spec.data.shape = {1, 3, 3};
+  spec.data.classes = 4;
+  spec.data.prefetch_threads = threads;
+  spec.train.epochs = 3;
+  spec.train.batch = 16;
+  spec.train.micro_batch = 5;
+  return spec;
+}
+
+// Every byte of a walk.
+std::string Bytes(const JobSpec& spec) {
+  const auto source = OpenBatchSource(spec);
+  EXPECT_TRUE(source.ok()) << source.status();
+  std::string bytes;
+  for (;;) {
+    const auto batch = (*source)->NextBatch();
+    EXPECT_TRUE(batch.ok()) << batch.status();
+    if (!batch->has_value()) return bytes;
+    for (int i = 0; i < (*batch)->micro_batches; ++i) {
+      const auto tensors = (*source)->NextMicroBatch();
+      EXPECT_TRUE(tensors.ok()) << tensors.status();
+      for (const Tensor& tensor : *tensors) {
+        bytes.append(reinterpret_cast<const char*>(tensor.data.get()),
+                     tensor.bytes());
+      }
+    }
+  }
+}
+
+// A data set of which a test decides what loading does.
+class ScriptedSet final : public SampleSet {
+ public:
+  int64_t samples(BatchPhase split) const override {
+    return split == BatchPhase::kTrain ? 100 : 0;
+  }
+  const Shape& shape() const override { return shape_; }
+  absl::Status Load(BatchPhase, absl::Span<const int32_t> indices,
+                    absl::Span<float> values,
+                    absl::Span<int64_t> labels) const override {
+    absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(&open_));
+    ++loads_;
+    for (size_t i = 0; i < indices.size(); ++i) {
+      values[i] = static_cast<float>(indices[i]);
+      labels[i] = indices[i];
+    }
+    if (loads_ == fail_at_) return absl::DataLossError("bad sector");
+    return absl::OkStatus();
+  }
+
+  void AwaitLoads(int count) const {
+    const auto reached = [this, count]() { return loads_ >= count; };
+    absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(&reached));
+  }
+  int loads() const {
+    absl::MutexLock lock(&mutex_);
+    return loads_;
+  }
+  void Open() {
+    absl::MutexLock lock(&mutex_);
+    open_ = true;
+  }
+  void Close() {
+    absl::MutexLock lock(&mutex_);
+    open_ = false;
+  }
+  void FailAt(int load) { fail_at_ = load; }
+
+ private:
+  const Shape shape_ = {1};
+  int fail_at_ = -1;
+  mutable absl::Mutex mutex_;
+  mutable int loads_ = 0;
+  bool open_ = true;
+};
+
+TrainSpec HundredMicroBatches() {
+  TrainSpec train;
+  train.batch = 1;
+  train.micro_batch = 1;
+  return train;
+}
+
+TEST(WalkSource, GivesTheSameBytesWhateverTheNumberOfLoaders) {
+  const std::string alone = Bytes(Synthetic(0));
+
+  // 3 epochs of 50 + 17 samples of 9 float32 and a label.
+  EXPECT_EQ(alone.size(), 3u * 67 * (9 * 4 + 8));
+  for (const int threads : {1, 2, 3, 8}) {
+    EXPECT_TRUE(Bytes(Synthetic(threads)) == alone) << threads;
+  }
+}
+
+TEST(WalkSource, VisitsEverySampleOnceAnEpoch) {
+  WalkSource source(HundredMicroBatches(), std::make_unique<ScriptedSet>(), 2);
+  std::set<int64_t> seen;
+  while (source.NextBatch().value().has_value()) {
+    seen.insert(source.NextMicroBatch().value()[1].As<int64_t>()[0]);
+  }
+
+  EXPECT_EQ(seen.size(), 100u);
+}
+
+TEST(WalkSource, RefusesAMicroBatchBeyondTheBatch) {
+  for (const int threads : {0, 1}) {
+    const auto source = OpenBatchSource(Synthetic(threads));
+    ASSERT_TRUE(source.ok());
+    EXPECT_EQ((*source)->NextMicroBatch().status().code(),
+              absl::StatusCode::kFailedPrecondition)
+        << "before the first batch";
+    const int micro_batches = (*source)->NextBatch().value()->micro_batches;
+    for (int i = 0; i < micro_batches; ++i) {
+      EXPECT_TRUE((*source)->NextMicroBatch().ok());
+    }
+
+    EXPECT_EQ((*source)->NextMicroBatch().status().code(),
+              absl::StatusCode::kFailedPrecondition);
+  }
+}
+
+TEST(WalkSource, DropsMicroBatchesThatNobodyAskedFor) {
+  const auto all = OpenBatchSource(Synthetic(0));
+  const auto some = OpenBatchSource(Synthetic(2));
+  ASSERT_TRUE(all.ok() && some.ok());
+  const int micro_batches = (*all)->NextBatch().value()->micro_batches;
+  for (int i = 0; i < micro_batches; ++i) (void)(*all)->NextMicroBatch();
+  (void)(*some)->NextBatch();
+  (void)(*some)->NextMicroBatch();
+
+  EXPECT_EQ((*all)->NextBatch().value(), (*some)->NextBatch().value());
+  const TensorList a = (*all)->NextMicroBatch().value();
+  const TensorList b = (*some)->NextMicroBatch().value();
+  EXPECT_EQ(std::memcmp(a[0].data.get(), b[0].data.get(), a[0].bytes()), 0);
+}
+
+TEST(WalkSource, SaysTheStepsOfTheJob) {
+  EXPECT_EQ(OpenBatchSource(Synthetic(1)).value()->total_steps(), 12);
+}
+
+TEST(Prefetcher, LoadsAheadButNotWithoutBound) {
+  auto owned = std::make_unique<ScriptedSet>();
+  ScriptedSet& set = *owned;
+  constexpr int kThreads = 2;
+  constexpr int kBound = kThreads * Prefetcher::kAheadPerThread;
+  Prefetcher prefetcher(HundredMicroBatches(), std::move(owned), kThreads);
+
+  set.AwaitLoads(kBound);
+  EXPECT_EQ(set.loads(), kBound) << "nothing was taken yet";
+
+  EXPECT_TRUE(prefetcher.Next().ok());
+  set.AwaitLoads(kBound + 1);
+  EXPECT_EQ(set.loads(), kBound + 1);
+}
+
+TEST(Prefetcher, EndsWhenNobodyTakesWhatItLoaded) {
+  auto owned = std::make_unique<ScriptedSet>();
+  const ScriptedSet& set = *owned;
+  const Prefetcher prefetcher(HundredMicroBatches(), std::move(owned), 3);
+
+  set.AwaitLoads(1);  // and drop it, with its loaders full or loading
+}
+
+TEST(Prefetcher, EndsBeforeAnythingWasAskedFor) {
+  const Prefetcher prefetcher(HundredMicroBatches(),
+                              std::make_unique<ScriptedSet>(), 8);
+}
+
+TEST(Prefetcher, WaitsForALoaderThatIsSlow) {
+  auto owned = std::make_unique<ScriptedSet>();
+  ScriptedSet& set = *owned;
+  set.Close();
+  Prefetcher prefetcher(HundredMicroBatches(), std::move(owned), 1);
+  absl::Notification asked;
+  absl::StatusOr<TensorList> got = absl::UnknownError("nothing yet");
+  Thread consumer("consumer", [&] {
+    asked.Notify();
+    got = prefetcher.Next();
+  });
+  asked.WaitForNotification();
+
+  set.Open();
+  consumer.Join();
+
+  EXPECT_TRUE(got.ok()) << got.status();
+}
+
+TEST(Prefetcher, HandsALoadersErrorOutInItsTurn) {
+  for (const int threads : {0, 1}) {
+    auto owned = std::make_unique<ScriptedSet>();
+    owned->FailAt(3);
+    Prefetcher prefetcher(HundredMicroBatches(), std::move(owned), threads);
+
+    EXPECT_TRUE(prefetcher.Next().ok());
+    EXPECT_TRUE(prefetcher.Next().ok());
+    EXPECT_EQ(prefetcher.Next().status().message(), "bad sector");
+  }
+}
+
+TEST(Prefetcher, SaysWhenTheWalkIsOver) {
+  for (const int threads : {0, 1, 3}) {
+    Prefetcher prefetcher(HundredMicroBatches(),
+                          std::make_unique<ScriptedSet>(), threads);
+    for (int i = 0; i < 100; ++i) ASSERT_TRUE(prefetcher.Next().ok());
+
+    EXPECT_EQ(prefetcher.Next().status().code(),
+              absl::StatusCode::kFailedPrecondition);
+    EXPECT_FALSE(prefetcher.Next().ok()) << "and goes on saying so";
+  }
+}
+
+// One sample of the synthetic set.
+struct Sample {
+  std::vector<float> values = std::vector<float>(9);
+  int64_t label = -1;
+};
+
+Sample Draw(const SyntheticSet& set, BatchPhase split, int32_t index) {
+  Sample sample;
+  EXPECT_TRUE(set.Load(split, {index}, absl::MakeSpan(sample.values),
+                       absl::MakeSpan(&sample.label, 1))
+                  .ok());
+  return sample;
+}
+
+TEST(SyntheticSet, DrawsASampleFromItsNumberAlone) {
+  const SyntheticSet set(Synthetic(0).data, 7);
+  const SyntheticSet other_seed(Synthetic(0).data, 8);
+  const Sample sample = Draw(set, BatchPhase::kTrain, 3);
+
+  EXPECT_EQ(Draw(set, BatchPhase::kTrain, 3).values, sample.values);
+  EXPECT_NE(Draw(set, BatchPhase::kTrain, 4).values, sample.values);
+  EXPECT_NE(Draw(set, BatchPhase::kEvaluate, 3).values, sample.values);
+  EXPECT_NE(Draw(other_seed, BatchPhase::kTrain, 3).values, sample.values);
+}
+
+TEST(SyntheticSet, CanBeLearned) {
+  JobSpec spec = Synthetic(0);
+  spec.data.shape = {1, 10, 10};
+  const SyntheticSet set(spec.data, 7);
+  constexpr int kValues = 100;
+  std::vector<float> values(kValues);
+  int64_t label = 0;
+  // The mean of every class over the training split ...
+  std::map<int64_t, std::vector<double>> means;
+  for (int32_t i = 0; i < 50; ++i) {
+    ASSERT_TRUE(set.Load(BatchPhase::kTrain, {i}, absl::MakeSpan(values),
+                         absl::MakeSpan(&label, 1))
+                    .ok());
+    ASSERT_GE(label, 0);
+    ASSERT_LT(label, 4);
+    std::vector<double>& mean = means[label];
+    mean.resize(kValues + 1);
+    for (int j = 0; j < kValues; ++j) mean[j] += values[j];
+    ++mean[kValues];
+  }
+  ASSERT_EQ(means.size(), 4u) << "every class occurs";
+
+  // ... is the nearest one to every sample of the test split.
+  for (int32_t i = 0; i < 17; ++i) {
+    ASSERT_TRUE(set.Load(BatchPhase::kEvaluate, {i}, absl::MakeSpan(values),
+                         absl::MakeSpan(&label, 1))
+                    .ok());
+    int64_t nearest = -1;
+    double least = 1e300;
+    for (const auto& [of, mean] : means) {
+      double distance = 0;
+      for (int j = 0; j < kValues; ++j) {
+        const double d = values[j] - mean[j] / mean[kValues];
+        distance += d * d;
+      }
+      if (distance < least) {
+        least = distance;
+        nearest = of;
+      }
+    }
+    EXPECT_EQ(nearest, label) << i;
+  }
+}
+
+}  // namespace
+}  // namespace paceline
