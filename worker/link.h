@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/optim/step_gate.h"
+#include "core/schedule/schedule.h"
 #include "core/transfer/frame.h"
 
 namespace paceline {
@@ -24,6 +26,24 @@ struct FrameKey {
 
 FrameKey KeyOf(const FrameHeader& header);
 
+// "activation of batch 3, micro-batch 1 at boundary 0".
+std::string ToText(const FrameKey& key);
+
+// The stages that a frame goes from and to: up for activations, down for
+// gradients.
+int SendingStage(FrameKind kind, int32_t boundary);
+int ReceivingStage(FrameKind kind, int32_t boundary);
+
+// The bound of one boundary and direction, at least 1.
+int BoundOf(const ScheduleBounds& bounds, FrameKind kind, int32_t boundary);
+
+// Frames that Send() takes while none is acknowledged: well above what a
+// schedule within its bound leaves when acknowledgements are late.
+int SendLimit(int bound);
+
+// Errors: InvalidArgument  no stages, or bounds for another number of them.
+absl::Status CheckBounds(const ScheduleBounds& bounds, size_t stages);
+
 // Thread-safe.  One a run, that is for one fence.
 class Link {
  public:
@@ -32,15 +52,10 @@ class Link {
   // Queues a frame and returns at once; sending overlaps compute.  The frame's
   // tensors must not be written afterwards.  header.fence, sequence and tensors
   // are filled in here.
-  //
-  // Within the schedule's bounds it never waits.  Evaluation has no gate that
-  // keeps a worker from running batches ahead of a slower neighbour: there a
-  // sender far above the bound waits for room.  That cannot deadlock: whoever
-  // is furthest behind is within the bound.
   // Errors:
   //   NotFound           this run has no such boundary
-  //   ResourceExhausted  far above the bound between two stages of this
-  //                      worker: our bug
+  //   ResourceExhausted  far more frames on the way than the schedule's bound
+  //                      (SendLimit): our bug
   //   any                the error that ended the run
   virtual absl::Status Send(Frame frame) = 0;
 
@@ -53,10 +68,12 @@ class Link {
   virtual absl::StatusOr<BatchInfo> AwaitBatch(int32_t boundary,
                                                int64_t ordinal) = 0;
 
-  // Blocks until `frames` more activation frames may be sent over `boundary`
-  // without passing its bound.  Called before a batch, never inside one: a
-  // forward-only schedule has nothing else that keeps a fast stage from
-  // running away from a slow one.  frames <= the boundary's bound.
+  // Blocks until the other side has room for `frames` more activation frames
+  // over `boundary`, or for its bound if that is less.  Called before a batch,
+  // never inside one: a forward-only schedule has nothing else that keeps a
+  // fast stage from running away from a slow one.  At most twice the bound is
+  // on the way then.  Returns at once between two stages of one worker.
+  // Errors: as Receive.
   virtual absl::Status AwaitRoom(int32_t boundary, int frames) = 0;
 
   // Ends every present and future wait with `why` (not OK).  The first wins.

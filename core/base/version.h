@@ -1,0 +1,8 @@
+// What `--version` prints.
+#pragma once
+
+namespace paceline {
+
+constexpr char kVersion[] = "0.1.0";
+
+}  // namespace paceline

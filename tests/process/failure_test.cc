@@ -1,0 +1,228 @@
+// What goes wrong, goes wrong loudly: the thing is named, the exit code is
+// right, nobody crashes.
+
+#include <signal.h>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/mesh.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kLongJob[] = R"(
+name: long
+model: {name: lenet}
+data: {name: synthetic, train_samples: 256, test_samples: 32}
+train: {steps: 1000000, batch: 32, micro_batch: 8}
+pipeline: {stages: 3}
+)";
+
+std::string JobFile(const Mesh& mesh, const std::string& text) {
+  const std::string path = mesh.folder() + "/job.yaml";
+  WriteWholeFile(path, text);
+  return path;
+}
+
+int Count(const std::string& text, const std::string& word) {
+  int count = 0;
+  for (size_t at = text.find(word); at != std::string::npos;
+       at = text.find(word, at + 1)) {
+    ++count;
+  }
+  return count;
+}
+
+TEST(Failure, AWorkerKilledInTheMiddleFailsTheJobByNameAndComesBack) {
+  const Mesh mesh(3);
+  const std::unique_ptr<Child> client =
+      mesh.Start({"job", "submit", JobFile(mesh, kLongJob)});
+  ASSERT_TRUE(Eventually([&] {
+    const nlohmann::json jobs = mesh.Json({"job", "list"})["jobs"];
+    return !jobs.empty() && jobs[0]["step"].get<int64_t>() > 0;
+  }));
+  const pid_t victim = mesh.pid_of_worker("w2");
+
+  kill(victim, SIGKILL);
+
+  const Finished finished = client->Wait(std::chrono::seconds(60));
+  EXPECT_EQ(finished.exit_code, 1);
+  EXPECT_THAT(finished.errors, HasSubstr("w2"));
+  EXPECT_THAT(finished.errors, HasSubstr("paceline job submit"));
+  EXPECT_TRUE(Eventually([&] {
+    for (const auto& worker : mesh.Json({"node", "list"})["workers"]) {
+      if (worker["name"] == "w2") {
+        return worker["state"] == "idle" && worker["pid"] != victim;
+      }
+    }
+    return false;
+  })) << "w2 did not come back under its name";
+
+  // The mesh is whole again: a new job runs.
+  const Finished again = mesh.Run(
+      {"job", "submit", JobFile(mesh, kLongJob), "--set", "train.steps=3"});
+  EXPECT_EQ(again.exit_code, 0) << again.errors;
+}
+
+TEST(Failure, SubmitWithoutACoordinatorEndsWithFourWithinFiveSeconds) {
+  TemporaryFolder folder;
+  WriteWholeFile(folder / "job.yaml", kLongJob);
+
+  const Finished finished =
+      RunCommand({Program("paceline"), "--coordinator", "127.0.0.1:1", "job",
+                  "submit", folder / "job.yaml", "-o", "json"});
+
+  EXPECT_EQ(finished.exit_code, 4);
+  EXPECT_LT(finished.seconds.count(), 5);
+  EXPECT_THAT(finished.errors, HasSubstr("127.0.0.1:1"));
+  EXPECT_EQ(finished.output, "");
+}
+
+TEST(Failure, AMissingDataFileFailsTheJobAndNamesTheFile) {
+  const Mesh mesh(2);
+
+  const Finished finished =
+      mesh.Run({"job", "submit", JobFile(mesh, kLongJob), "--set",
+                "data.name=idx", "--set", "data.path=/no/such/folder"});
+
+  EXPECT_EQ(finished.exit_code, 1);
+  EXPECT_THAT(finished.errors, HasSubstr("/no/such/folder"));
+}
+
+TEST(Failure, ATruncatedDataFileFailsTheJobAndNamesTheFile) {
+  const Mesh mesh(2);
+  for (const char* name :
+       {"train-images-idx3-ubyte", "train-labels-idx1-ubyte",
+        "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"}) {
+    WriteWholeFile(mesh.folder() + "/" + name, std::string(5, '\0'));
+  }
+
+  const Finished finished =
+      mesh.Run({"job", "submit", JobFile(mesh, kLongJob), "--set",
+                "data.name=idx", "--set", "data.path=" + mesh.folder()});
+
+  EXPECT_EQ(finished.exit_code, 1);
+  EXPECT_THAT(finished.errors, HasSubstr("-ubyte"));
+  EXPECT_EQ(mesh.Json({"node", "list"})["workers"].size(), 2u);
+}
+
+TEST(Failure, BadJobFilesAreRefusedWithTheirLine) {
+  const Mesh mesh(1);
+  const struct {
+    const char* text;
+    const char* says;
+  } kCases[] = {
+      {"", "empty"},
+      {"model: {name: lenet}\ndata: {name: synthetic}\nmodle: 3\n", "model"},
+      {"model: {name: lenet}\ndata: {name: synthetic}\ntrain: {batch: many}\n",
+       ":3"},
+      {"model: {name: lennet}\ndata: {name: synthetic}\n", "lenet"},
+      {"model: {name: lenet}\ndata: {name: fashion-minst}\n", "fashion-mnist"},
+      {"model: {name: lenet}\ndata: {name: synthetic}\n"
+       "pipeline: {stages: 99}\n",
+       "99"},
+  };
+  for (const auto& bad : kCases) {
+    const Finished finished =
+        mesh.Run({"job", "submit", JobFile(mesh, bad.text)});
+    EXPECT_EQ(finished.exit_code, 2) << bad.text << finished.errors;
+    EXPECT_THAT(finished.errors, HasSubstr(bad.says)) << bad.text;
+  }
+  EXPECT_TRUE(mesh.Json({"job", "list"})["jobs"].empty());
+}
+
+TEST(Failure, APortInUseIsNamedAndNothingIsLeftRunning) {
+  const Mesh mesh(1);
+  TemporaryFolder folder;
+  const std::string port =
+      mesh.coordinator().substr(mesh.coordinator().find(':') + 1);
+
+  const Finished finished =
+      RunCommand({Program("paceline"), "up", "--workers", "1", "--port", port,
+                  "--http-port", "0", "--state", folder / "state"},
+                 std::chrono::seconds(30));
+
+  EXPECT_THAT(finished.exit_code, AnyOf(1, 2)) << finished.errors;
+  EXPECT_THAT(finished.errors, HasSubstr(port));
+  EXPECT_EQ(RunCommand({"pgrep", "-f", folder.path()}).output, "");
+}
+
+TEST(Failure, AWorkerWithAWrongAddressKeepsTryingAndSaysSoOnce) {
+  TemporaryFolder folder;
+  Child worker({Program("paceline-worker"), "--coordinator", "127.0.0.1:1",
+                "--name", "lonely", "--listen", "127.0.0.1:0", "--http",
+                "127.0.0.1:0", "--state", folder.path(), "--port-file",
+                folder / "ports.json", "--log-level", "debug"});
+  ASSERT_TRUE(Eventually([&] {
+    return Count(worker.errors(), "no coordinator") > 0;
+  })) << worker.errors();
+  const nlohmann::json ports =
+      nlohmann::json::parse(ReadWholeFile(folder / "ports.json"));
+  EXPECT_EQ(Mesh::Get(ports["http"], "/healthz"), "ok\n");
+  EXPECT_THAT(Mesh::Get(ports["http"], "/readyz"), HasSubstr("not attached"));
+
+  worker.Signal(SIGTERM);
+  const Finished finished = worker.Wait(std::chrono::seconds(10));
+
+  EXPECT_EQ(finished.exit_code, 0) << finished.errors;
+  EXPECT_EQ(Count(finished.errors, "no coordinator"), 1) << finished.errors;
+}
+
+TEST(Failure, AFullDiskAtExportLeavesNothingBehind) {
+  const Mesh mesh(1);
+  const nlohmann::json job =
+      mesh.Json({"job", "submit", JobFile(mesh, kLongJob), "--set",
+                 "train.steps=2", "--set", "pipeline.stages=1"});
+  const std::string file = mesh.folder() + "/out.safetensors";
+  const std::string command =
+      "trap '' XFSZ; ulimit -f 8; exec " + Program("paceline") +
+      " --coordinator " + mesh.coordinator() + " job export " +
+      std::to_string(job["id"].get<int64_t>()) + " -o " + file;
+
+  const Finished finished = RunCommand({"bash", "-c", command});
+
+  EXPECT_EQ(finished.exit_code, 1) << finished.errors;
+  EXPECT_THAT(finished.errors, HasSubstr(file));
+  EXPECT_EQ(RunCommand({"bash", "-c", "ls " + mesh.folder() + "/out* || true"})
+                .output,
+            "");
+}
+
+TEST(Failure, RandomBytesOnEveryPortHurtNobody) {
+  const Mesh mesh(2);
+  std::vector<std::string> addresses = {mesh.coordinator(), mesh.http()};
+  for (const auto& worker : mesh.Json({"node", "list"})["workers"]) {
+    addresses.push_back(worker["address"]);
+  }
+  for (const std::string& address : addresses) {
+    const std::string port = address.substr(address.rfind(':') + 1);
+    RunCommand({"bash", "-c",
+                "head -c 100000 /dev/urandom > /dev/tcp/127.0.0.1/" + port});
+    RunCommand({"bash", "-c",
+                "printf 'PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n' "
+                "> /dev/tcp/127.0.0.1/" +
+                    port});
+  }
+
+  const Finished finished =
+      mesh.Run({"job", "submit", JobFile(mesh, kLongJob), "--set",
+                "train.steps=2", "--set", "pipeline.stages=2"});
+
+  EXPECT_EQ(finished.exit_code, 0) << finished.errors;
+  EXPECT_THAT(mesh.log("up"), Not(HasSubstr("restart")));
+}
+
+TEST(Failure, AnUnknownJobIsNotFound) {
+  const Mesh mesh(1);
+
+  EXPECT_EQ(mesh.Run({"job", "show", "77"}).exit_code, 3);
+  EXPECT_EQ(mesh.Run({"job", "stop", "77"}).exit_code, 3);
+  EXPECT_EQ(mesh.Run({"node", "show", "nobody"}).exit_code, 3);
+}
+
+}  // namespace
+}  // namespace paceline

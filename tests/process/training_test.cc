@@ -1,0 +1,202 @@
+// A mesh of real processes trains, and its numbers do not depend on how.
+
+#include <set>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/mesh.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Twelve steps; the fifth batch of each epoch is a short one.
+constexpr char kLenetJob[] = R"(
+name: small-lenet
+model: {name: lenet}
+data: {name: synthetic, train_samples: 300, test_samples: 100}
+train:
+  steps: 12
+  batch: 64
+  micro_batch: 12
+  optimizer: {name: sgd, momentum: 0.9}
+  learning_rate: {base: 0.01}
+pipeline: {stages: 1, schedule: 1f1b}
+)";
+
+constexpr char kVitJob[] = R"(
+name: small-vit
+model: {name: vit, depth: 2, width: 16, heads: 2, dropout: 0.1}
+data: {name: synthetic, train_samples: 100, test_samples: 30}
+train:
+  steps: 6
+  batch: 24
+  micro_batch: 7
+  clip_norm: 0.5
+  optimizer: {name: adamw, weight_decay: 0.01}
+  learning_rate: {base: 0.003, schedule: cosine, warmup_steps: 2}
+pipeline: {stages: 1, schedule: 1f1b}
+)";
+
+std::string JobFile(const Mesh& mesh, const std::string& text) {
+  const std::string path = mesh.folder() + "/job.yaml";
+  WriteWholeFile(path, text);
+  return path;
+}
+
+nlohmann::json Submit(const Mesh& mesh, const std::string& file, int stages,
+                      const std::string& schedule) {
+  return mesh.Json({"job", "submit", file, "--set",
+                    "pipeline.stages=" + std::to_string(stages), "--set",
+                    "pipeline.schedule=" + schedule});
+}
+
+class SameBytes : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(SameBytes, AtAnyNumberOfStagesAndInBothSchedules) {
+  const Mesh mesh(4);
+  const std::string file = JobFile(mesh, GetParam());
+
+  std::set<std::string> hashes;
+  std::set<std::string> curves;
+  for (int stages = 1; stages <= 4; ++stages) {
+    for (const char* schedule : {"gpipe", "1f1b"}) {
+      const nlohmann::json job = Submit(mesh, file, stages, schedule);
+      EXPECT_EQ(job["state"], "succeeded") << job.dump(2);
+      EXPECT_EQ(job["step"], job["steps"]);
+      EXPECT_EQ(job["weights_sha256"].get<std::string>().size(), 64u);
+      hashes.insert(job["weights_sha256"]);
+      curves.insert(job["loss"].dump());
+    }
+  }
+
+  EXPECT_EQ(hashes.size(), 1u);
+  EXPECT_EQ(curves.size(), 1u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, SameBytes,
+                         ::testing::Values(kLenetJob, kVitJob));
+
+class MeshOfFour : public ::testing::Test {
+ protected:
+  Mesh mesh_{4};
+};
+
+TEST_F(MeshOfFour, TellsEverythingOfAJobAsJson) {
+  const nlohmann::json submitted =
+      Submit(mesh_, JobFile(mesh_, kLenetJob), 4, "1f1b");
+  const std::string id = std::to_string(submitted["id"].get<int64_t>());
+
+  const nlohmann::json job = mesh_.Json({"job", "show", id});
+
+  EXPECT_EQ(job["state"], "succeeded");
+  EXPECT_EQ(job["steps"], 12);
+  ASSERT_EQ(job["loss"].size(), 12u);
+  EXPECT_EQ(job["loss"][0]["step"], 1);
+  EXPECT_TRUE(job["loss"][0]["value"].is_number());
+  EXPECT_TRUE(job["test_accuracy"].is_number());
+  EXPECT_EQ(job["threads"], 1);
+  EXPECT_TRUE(job["cpu_capability"].is_string());
+  ASSERT_EQ(job["workers"].size(), 4u);
+  for (const auto& worker : job["workers"]) {
+    const auto& seconds = worker["seconds"];
+    double sum = 0;
+    for (const char* part :
+         {"forward", "backward", "send", "receive_wait", "aggregate",
+          "optimizer", "snapshot", "data", "orders", "unexplained"}) {
+      sum += seconds[part].get<double>();
+    }
+    EXPECT_NEAR(sum, seconds["wall"].get<double>(), 1e-6) << worker.dump();
+    EXPECT_GT(seconds["forward"].get<double>(), 0) << worker.dump();
+  }
+}
+
+TEST_F(MeshOfFour, ExportsTheWeightsThatTheHashIsOf) {
+  const nlohmann::json job =
+      Submit(mesh_, JobFile(mesh_, kLenetJob), 3, "gpipe");
+  const std::string id = std::to_string(job["id"].get<int64_t>());
+  const std::string file = mesh_.folder() + "/weights.safetensors";
+
+  const Finished exported = mesh_.Run({"job", "export", id, "-o", file});
+
+  EXPECT_EQ(exported.exit_code, 0) << exported.errors;
+  EXPECT_THAT(RunCommand({"sha256sum", file}).output,
+              HasSubstr(job["weights_sha256"].get<std::string>()));
+}
+
+TEST_F(MeshOfFour, RunsSeveralStagesOnAWorkerAndSaysSo) {
+  const Finished finished =
+      mesh_.Run({"job", "submit", JobFile(mesh_, kLenetJob), "--set",
+                 "pipeline.stages=6"});
+
+  EXPECT_EQ(finished.exit_code, 0) << finished.errors;
+  EXPECT_THAT(finished.errors + finished.output, HasSubstr("6 stages"));
+}
+
+TEST_F(MeshOfFour, QueuesASecondJobAndRunsItAfterTheFirst) {
+  const std::string file = JobFile(mesh_, kLenetJob);
+  const nlohmann::json first =
+      mesh_.Json({"job", "submit", file, "--set", "pipeline.stages=4", "--set",
+                  "train.steps=60", "--detach"});
+  const nlohmann::json second =
+      mesh_.Json({"job", "submit", file, "--set", "pipeline.stages=4"});
+
+  EXPECT_EQ(second["state"], "succeeded");
+  EXPECT_EQ(mesh_.Json({"job", "show",
+                        std::to_string(first["id"].get<int64_t>())})["state"],
+            "succeeded");
+}
+
+TEST_F(MeshOfFour, StopsAJob) {
+  const nlohmann::json job =
+      mesh_.Json({"job", "submit", JobFile(mesh_, kLenetJob), "--set",
+                  "train.steps=100000", "--detach"});
+  const std::string id = std::to_string(job["id"].get<int64_t>());
+
+  EXPECT_EQ(mesh_.Run({"job", "stop", id}).exit_code, 0);
+
+  EXPECT_EQ(mesh_.Run({"job", "wait", id}).exit_code, 6);
+  EXPECT_EQ(mesh_.Json({"job", "show", id})["state"], "stopped");
+}
+
+// Between jobs a worker becomes another process image under the same pid.
+TEST_F(MeshOfFour, ExecutesItselfAnewForAnotherCpuCapability) {
+  const pid_t before = mesh_.pid_of_worker("w2");
+  const std::string file = JobFile(mesh_, kLenetJob);
+
+  const nlohmann::json low =
+      mesh_.Json({"job", "submit", file, "--set", "cpu_capability=default",
+                  "--set", "pipeline.stages=4"});
+  const nlohmann::json alone =
+      mesh_.Json({"job", "submit", file, "--set", "cpu_capability=default"});
+
+  EXPECT_EQ(low["state"], "succeeded") << low.dump(2);
+  EXPECT_EQ(low["cpu_capability"], "default");
+  EXPECT_EQ(low["weights_sha256"], alone["weights_sha256"]);
+  EXPECT_EQ(mesh_.pid_of_worker("w2"), before);
+}
+
+TEST_F(MeshOfFour, TrainsOnAfterItsCoordinatorWasKilledAndCameBack) {
+  const nlohmann::json job =
+      mesh_.Json({"job", "submit", JobFile(mesh_, kLenetJob), "--set",
+                  "pipeline.stages=4", "--set", "train.steps=400", "--detach"});
+  const std::string id = std::to_string(job["id"].get<int64_t>());
+  ASSERT_TRUE(Eventually([&] {
+    return mesh_.Json({"job", "show", id})["step"].get<int64_t>() > 0;
+  }));
+
+  EXPECT_EQ(RunCommand({"pkill", "-KILL", "-f",
+                        "paceline-coordinator.*" + mesh_.folder()})
+                .exit_code,
+            0);
+
+  const Finished waited = mesh_.Run({"job", "wait", id});
+  EXPECT_EQ(waited.exit_code, 0) << waited.errors << mesh_.log("coordinator");
+  const nlohmann::json shown = mesh_.Json({"job", "show", id});
+  EXPECT_EQ(shown["state"], "succeeded");
+  EXPECT_EQ(shown["loss"].size(), 400u) << "records were lost";
+}
+
+}  // namespace
+}  // namespace paceline

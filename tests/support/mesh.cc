@@ -1,0 +1,95 @@
+#include "tests/support/mesh.h"
+
+#include <signal.h>
+
+#include <utility>
+
+#include "gtest/gtest.h"
+
+namespace paceline {
+
+std::string Program(const std::string& name) {
+  return std::string(PACELINE_BIN_DIR) + "/" + name;
+}
+
+Mesh::Mesh(int workers, const std::vector<std::string>& more_flags) {
+  const std::string ready = folder_ / "ready.json";
+  std::vector<std::string> arguments = {Program("paceline"),
+                                        "up",
+                                        "--workers",
+                                        std::to_string(workers),
+                                        "--port",
+                                        "0",
+                                        "--http-port",
+                                        "0",
+                                        "--state",
+                                        folder_ / "state",
+                                        "--ready-file",
+                                        ready};
+  arguments.insert(arguments.end(), more_flags.begin(), more_flags.end());
+  up_ = std::make_unique<Child>(arguments);
+  const bool started = Eventually(
+      [&] { return !ReadWholeFile(ready).empty() || !up_->Running(); },
+      std::chrono::seconds(60));
+  const nlohmann::json json =
+      nlohmann::json::parse(ReadWholeFile(ready), nullptr, false);
+  if (!started || json.is_discarded()) {
+    ADD_FAILURE() << "the mesh did not start:\n" << up_->errors();
+    return;
+  }
+  coordinator_ = json.value("coordinator", "");
+  http_ = json.value("http", "");
+}
+
+Mesh::~Mesh() {
+  up_->Signal(SIGTERM);
+  const Finished finished = up_->Wait(std::chrono::seconds(20));
+  EXPECT_EQ(finished.exit_code, 0) << finished.errors;
+}
+
+Finished Mesh::Run(std::vector<std::string> arguments,
+                   std::chrono::seconds longest) const {
+  arguments.insert(arguments.begin(), Program("paceline"));
+  return RunCommand(arguments, longest,
+                    {{{"PACELINE_COORDINATOR", coordinator_}}, "", ""});
+}
+
+nlohmann::json Mesh::Json(const std::vector<std::string>& arguments,
+                          int expected_exit,
+                          std::chrono::seconds longest) const {
+  std::vector<std::string> with_format = arguments;
+  with_format.insert(with_format.end(), {"-o", "json"});
+  const Finished finished = Run(with_format, longest);
+  EXPECT_EQ(finished.exit_code, expected_exit) << finished.errors;
+  nlohmann::json json = nlohmann::json::parse(finished.output, nullptr, false);
+  EXPECT_FALSE(json.is_discarded()) << "not JSON: " << finished.output;
+  return json;
+}
+
+std::unique_ptr<Child> Mesh::Start(std::vector<std::string> arguments) const {
+  arguments.insert(arguments.begin(), Program("paceline"));
+  ChildOptions options;
+  options.environment["PACELINE_COORDINATOR"] = coordinator_;
+  return std::make_unique<Child>(arguments, options);
+}
+
+pid_t Mesh::pid_of_worker(const std::string& name) const {
+  for (const auto& worker : Json({"node", "list"})["workers"]) {
+    if (worker["name"] == name) return worker["pid"];
+  }
+  ADD_FAILURE() << "no worker " << name;
+  return -1;
+}
+
+std::string Mesh::log(const std::string& daemon) const {
+  return ReadWholeFile(folder_ / ("state/logs/" + daemon + ".log"));
+}
+
+std::string Mesh::Get(const std::string& address, const std::string& path) {
+  const Finished finished = RunCommand(
+      {"curl", "-sS", "http://" + address + path}, std::chrono::seconds(10));
+  EXPECT_EQ(finished.exit_code, 0) << finished.errors;
+  return finished.output;
+}
+
+}  // namespace paceline

@@ -1,0 +1,141 @@
+#include "tests/support/pipeline_harness.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "core/base/clock.h"
+#include "core/base/status_macros.h"
+#include "core/base/thread.h"
+#include "core/plan/plan.h"
+#include "core/schedule/schedule.h"
+#include "worker/gate_desk.h"
+#include "worker/memory_link.h"
+#include "worker/run_order.h"
+#include "worker/stage_runner.h"
+
+namespace paceline {
+namespace {
+
+class Collector final : public RunObserver {
+ public:
+  explicit Collector(PipelineOutcome& outcome, absl::Mutex& mutex)
+      : outcome_(outcome), mutex_(mutex) {}
+
+  void OnStep(int64_t, int64_t,
+              const std::optional<StepRecord>& record) override {
+    absl::MutexLock lock(&mutex_);
+    if (record.has_value()) outcome_.steps.push_back(*record);
+  }
+  void OnEvaluation(const EvaluationRecord& record) override {
+    absl::MutexLock lock(&mutex_);
+    outcome_.evaluations.push_back(record);
+  }
+  void OnProgress() override {}
+
+ private:
+  PipelineOutcome& outcome_;
+  absl::Mutex& mutex_;
+};
+
+// What one worker of the pipeline does on its thread.
+struct WorkerJob {
+  const PipelineRequest& request;
+  const RunOrder& order;
+  int worker;
+  Link& link;
+  std::shared_ptr<GateDesk> desk;  // shared by all workers' gate clients
+  std::unique_ptr<BatchSource> source;
+  PipelineOutcome& outcome;
+  absl::Mutex& mutex;
+};
+
+absl::Status RunWorker(WorkerJob& job) {
+  const SystemClock clock;
+  TimeMeter meter(clock);
+  Collector collector(job.outcome, job.mutex);
+  const std::unique_ptr<GateClient> gate = MakeLocalGateClient(job.desk);
+  std::map<int, std::unique_ptr<StageEngine>> engines;
+  StageRunnerParts parts{{},    job.link, *gate,    job.source.get(),
+                         meter, clock,    collector};
+  for (const int stage : StagesOf(job.order, WorkerId{job.worker})) {
+    PACELINE_ASSIGN_OR_RETURN(
+        engines[stage], job.request.make_engine(
+                            {job.request.model, job.order.stages[stage].layers,
+                             job.request.spec.train, stage,
+                             static_cast<int>(job.order.stages.size())}));
+    parts.engines[stage] = engines[stage].get();
+  }
+  StageRunner runner(
+      {job.request.spec.pipeline.schedule, job.request.worker_of, job.worker},
+      std::move(parts));
+  PACELINE_RETURN_IF_ERROR(runner.Run());
+  for (const auto& [stage, engine] : engines) {
+    PACELINE_ASSIGN_OR_RETURN(const std::vector<NamedTensor> weights,
+                              engine->Weights());
+    absl::MutexLock lock(&job.mutex);
+    for (const NamedTensor& weight : weights) {
+      const uint8_t* data = weight.tensor.data.get();
+      job.outcome.weights[weight.name] = {data, data + weight.tensor.bytes()};
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RunOrder> MakeOrder(const PipelineRequest& request) {
+  PACELINE_ASSIGN_OR_RETURN(
+      const std::vector<LayerRange> ranges,
+      CutEqually(static_cast<int>(request.model.layers.size()),
+                 static_cast<int>(request.worker_of.size())));
+  RunOrder order;
+  order.fence = {JobId{1}, 1, 1};
+  order.spec = request.spec;
+  for (size_t stage = 0; stage < ranges.size(); ++stage) {
+    order.stages.push_back(
+        {ranges[stage], WorkerId{request.worker_of[stage]}, "", ""});
+  }
+  return order;
+}
+
+}  // namespace
+
+absl::StatusOr<PipelineOutcome> RunPipeline(const PipelineRequest& request) {
+  PACELINE_ASSIGN_OR_RETURN(const RunOrder order, MakeOrder(request));
+  PACELINE_ASSIGN_OR_RETURN(
+      const RunWiring wiring,
+      MakeRunWiring(order, request.model, order.stages[0].worker));
+  PACELINE_ASSIGN_OR_RETURN(
+      std::vector<std::unique_ptr<Link>> links,
+      MakeMemoryLinks({request.worker_of, wiring.bounds, order.fence}));
+  PACELINE_ASSIGN_OR_RETURN(std::unique_ptr<BatchSource> source,
+                            request.open_data(request.spec));
+  const auto desk = std::make_shared<GateDesk>(
+      request.spec.train, source->total_steps(), order.stages.size());
+
+  PipelineOutcome outcome;
+  absl::Mutex mutex;
+  absl::Status first_error;
+  {
+    std::vector<Thread> threads;
+    for (size_t worker = 0; worker < links.size(); ++worker) {
+      auto job = std::make_shared<WorkerJob>(WorkerJob{
+          request, order, static_cast<int>(worker), *links[worker], desk,
+          worker == 0 ? std::move(source) : nullptr, outcome, mutex});
+      threads.emplace_back("worker", [job, &mutex, &first_error, &links] {
+        const absl::Status status = RunWorker(*job);
+        if (status.ok()) return;
+        {
+          absl::MutexLock lock(&mutex);
+          if (first_error.ok()) first_error = status;
+        }
+        job->desk->Cancel(status);
+        for (const auto& link : links) link->Cancel(status);
+      });
+    }
+  }
+  PACELINE_RETURN_IF_ERROR(first_error);
+  return outcome;
+}
+
+}  // namespace paceline

@@ -1,0 +1,40 @@
+// A whole pipeline in one process: a thread a worker, memory links, a shared
+// gate, any engine.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/model/description.h"
+#include "core/model/job_spec.h"
+#include "worker/batch_source.h"
+#include "worker/records.h"
+#include "worker/stage_engine.h"
+
+namespace paceline {
+
+struct PipelineRequest {
+  JobSpec spec;
+  ModelDescription model;
+  std::vector<int> worker_of;  // [spec.pipeline.stages]
+  std::function<absl::StatusOr<std::unique_ptr<StageEngine>>(
+      const EngineOptions&)>
+      make_engine;
+  std::function<absl::StatusOr<std::unique_ptr<BatchSource>>(const JobSpec&)>
+      open_data;
+};
+
+struct PipelineOutcome {
+  std::map<std::string, std::vector<uint8_t>> weights;  // by name
+  std::vector<StepRecord> steps;
+  std::vector<EvaluationRecord> evaluations;
+};
+
+// Trains to the end.  The first error of any worker.
+absl::StatusOr<PipelineOutcome> RunPipeline(const PipelineRequest& request);
+
+}  // namespace paceline

@@ -1,0 +1,222 @@
+#include "worker/agent.h"
+
+#include "absl/synchronization/notification.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/data/open.h"
+#include "worker/fake_engine.h"
+#include "worker/gate_desk.h"
+#include "worker/memory_link.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr WorkerId kSelf{5};
+constexpr absl::Duration kLongest = absl::Seconds(30);
+
+// A worker alone in its plan.  Uploads go into a map.
+class LonelyFactory final : public RunFactory {
+ public:
+  void SetThreads(int threads) override { threads_ = threads; }
+
+  absl::StatusOr<std::unique_ptr<StageEngine>> MakeEngine(
+      const EngineOptions& options) override {
+    return std::make_unique<FakeEngine>(options);
+  }
+  absl::StatusOr<std::unique_ptr<BatchSource>> OpenData(
+      const JobSpec& spec) override {
+    return OpenBatchSource(spec);
+  }
+  absl::StatusOr<RunConnections> Connect(const RunWiring& wiring) override {
+    auto links = MakeMemoryLinks({std::vector<int>(wiring.stages.size(), 0),
+                                  wiring.bounds, wiring.fence});
+    if (!links.ok()) return links.status();
+    return RunConnections{
+        std::move((*links)[0]),
+        MakeLocalGateClient(std::make_shared<GateDesk>(
+            train_, train_.steps, static_cast<int>(wiring.stages.size())))};
+  }
+  absl::Status OpenGate(const Fence&, const GateOptions&) override {
+    return absl::OkStatus();
+  }
+  absl::Status UploadWeights(const Fence&,
+                             const std::vector<NamedTensor>& weights,
+                             const CancelToken& cancel) override {
+    if (upload_blocks_) return cancel.Pause(kLongest);
+    for (const NamedTensor& weight : weights) uploaded_.push_back(weight.name);
+    return absl::OkStatus();
+  }
+
+  int threads_ = 0;
+  bool upload_blocks_ = false;
+  std::vector<std::string> uploaded_;
+  TrainSpec train_;
+};
+
+class AgentTest : public ::testing::Test {
+ protected:
+  RunOrder Order(int64_t job) {
+    RunOrder order;
+    order.fence = {JobId{job}, 1, 1};
+    order.spec.model.name = "mlp";
+    order.spec.model.hidden = {6};
+    order.spec.data.name = "synthetic";
+    order.spec.data.shape = {1, 3, 3};
+    order.spec.data.train_samples = 32;
+    order.spec.data.test_samples = 8;
+    order.spec.train.steps = 4;
+    order.spec.train.batch = 8;
+    order.spec.train.micro_batch = 4;
+    const auto model = DescribeModel(order.spec.model, order.spec.data.shape,
+                                     order.spec.data.classes);
+    order.stages = {
+        {{0, static_cast<int>(model->layers.size())}, kSelf, "w", "h:1"}};
+    order.cpu_capability = "avx2";
+    order.threads = 3;
+    factory_.train_ = order.spec.train;
+    return order;
+  }
+
+  void MakeAgent() {
+    AgentOptions options;
+    options.cpu_capability = "avx2";
+    options.restart = [this](const std::string& capability) {
+      restart_at_ = capability;
+      restarted_.Notify();
+    };
+    agent_ = std::make_unique<Agent>(std::move(options), factory_, clock_);
+    agent_->OnWelcome(kSelf);
+  }
+
+  // Heartbeats until the run is in `phase`; collects the records on the way.
+  RunStatus Await(RunPhase phase) {
+    const absl::Time give_up = absl::Now() + kLongest;
+    for (;;) {
+      HeartbeatContent beat = agent_->Heartbeat();
+      for (const StepRecord& step : beat.steps) steps_.push_back(step);
+      for (const auto& one : beat.evaluations) evaluations_.push_back(one);
+      if (beat.run.has_value() && beat.run->phase == phase) return *beat.run;
+      if (absl::Now() > give_up) break;
+      agent_->AwaitChange(absl::Milliseconds(20));
+    }
+    ADD_FAILURE() << "phase " << static_cast<int>(phase) << " never came";
+    return {};
+  }
+
+  LonelyFactory factory_;
+  const SystemClock clock_;
+  std::string restart_at_;
+  absl::Notification restarted_;
+  std::vector<StepRecord> steps_;
+  std::vector<EvaluationRecord> evaluations_;
+  std::unique_ptr<Agent> agent_;
+};
+
+TEST_F(AgentTest, RunsAnOrderToItsEndAndHandsTheWeightsOver) {
+  MakeAgent();
+
+  agent_->OnOrder(Order(1));
+  const RunStatus status = Await(RunPhase::kDone);
+
+  EXPECT_EQ(status.step, 4);
+  EXPECT_EQ(status.steps, 4);
+  EXPECT_EQ(status.samples, 32);
+  EXPECT_THAT(steps_, SizeIs(4));
+  EXPECT_THAT(evaluations_, SizeIs(1));
+  EXPECT_THAT(factory_.uploaded_, SizeIs(4));  // two weights, two biases
+  EXPECT_EQ(factory_.threads_, 3);
+}
+
+TEST_F(AgentTest, DoesNothingWhenTheSameOrderComesAgain) {
+  MakeAgent();
+  agent_->OnOrder(Order(1));
+  Await(RunPhase::kDone);
+
+  agent_->OnOrder(Order(1));
+
+  EXPECT_EQ(Await(RunPhase::kDone).step, 4);
+  EXPECT_EQ(agent_->total_steps(), 4);
+}
+
+TEST_F(AgentTest, RepeatsRecordsThatWereNotAcknowledged) {
+  MakeAgent();
+  agent_->OnOrder(Order(1));
+  Await(RunPhase::kDone);
+  EXPECT_THAT(agent_->Heartbeat().steps, IsEmpty());
+
+  agent_->OnAttached();
+  const HeartbeatContent again = agent_->Heartbeat();
+  EXPECT_THAT(again.steps, SizeIs(4));
+
+  agent_->OnAck(again.marks);
+  agent_->OnAttached();
+  EXPECT_THAT(agent_->Heartbeat().steps, IsEmpty());
+}
+
+TEST_F(AgentTest, EndsARunWhenItsOrderIsWithdrawn) {
+  factory_.upload_blocks_ = true;
+  MakeAgent();
+  agent_->OnOrder(Order(1));
+  Await(RunPhase::kRunning);
+
+  agent_->OnOrder(std::nullopt);
+  factory_.upload_blocks_ = false;
+  agent_->OnOrder(Order(2));
+
+  EXPECT_EQ(Await(RunPhase::kDone).fence.job, JobId{2});
+}
+
+TEST_F(AgentTest, AsksForARestartWhenAnotherCapabilityIsOrdered) {
+  MakeAgent();
+  RunOrder order = Order(1);
+  order.cpu_capability = "default";
+
+  agent_->OnOrder(order);
+
+  ASSERT_TRUE(restarted_.WaitForNotificationWithTimeout(kLongest));
+  EXPECT_EQ(restart_at_, "default");
+  EXPECT_EQ(agent_->total_steps(), 0);
+}
+
+TEST_F(AgentTest, ReportsWhyARunFailed) {
+  MakeAgent();
+  RunOrder order = Order(1);
+  order.spec.data.name = "idx";
+  order.spec.data.path = "/no/such/folder";
+
+  agent_->OnOrder(order);
+
+  const RunStatus status = Await(RunPhase::kFailed);
+  EXPECT_FALSE(status.error.ok());
+  EXPECT_THAT(std::string(status.error.message()),
+              HasSubstr("/no/such/folder"));
+}
+
+TEST_F(AgentTest, RefusesAnOrderWhoseLayersDoNotFit) {
+  MakeAgent();
+  RunOrder order = Order(1);
+  order.stages[0].layers.last = 99;
+
+  agent_->OnOrder(order);
+
+  EXPECT_EQ(Await(RunPhase::kFailed).error.code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(AgentTest, StopsInTheMiddleOfARun) {
+  factory_.upload_blocks_ = true;
+  MakeAgent();
+  agent_->OnOrder(Order(1));
+  Await(RunPhase::kRunning);
+
+  agent_.reset();  // joins the compute thread
+
+  EXPECT_THAT(factory_.uploaded_, IsEmpty());
+}
+
+}  // namespace
+}  // namespace paceline

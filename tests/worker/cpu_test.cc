@@ -1,0 +1,53 @@
+#include "worker/cpu.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+
+TEST(EnvironmentFor, HoldsAllThreeLibrariesAtOneLevel) {
+  const auto environment = EnvironmentFor("avx2", "x86_64", "avx512");
+
+  ASSERT_TRUE(environment.ok()) << environment.status();
+  EXPECT_THAT(*environment, Contains(Pair("ATEN_CPU_CAPABILITY", "avx2")));
+  EXPECT_THAT(*environment, Contains(Pair("ONEDNN_MAX_CPU_ISA", "AVX2")));
+  EXPECT_THAT(*environment, Contains(Pair("OPENBLAS_CORETYPE", "HASWELL")));
+}
+
+TEST(EnvironmentFor, KeepsIdleThreadPoolsAtOneThread) {
+  const auto environment = EnvironmentFor("default", "aarch64", "default");
+
+  ASSERT_TRUE(environment.ok()) << environment.status();
+  EXPECT_THAT(*environment, Contains(Pair("OMP_NUM_THREADS", "1")));
+  EXPECT_THAT(*environment, Contains(Pair("OPENBLAS_NUM_THREADS", "1")));
+}
+
+TEST(EnvironmentFor, RefusesMoreThanTheCpuHas) {
+  const auto environment = EnvironmentFor("avx512", "x86_64", "avx2");
+
+  EXPECT_EQ(environment.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(environment.status().message()),
+              HasSubstr("this CPU has avx2"));
+}
+
+TEST(EnvironmentFor, RefusesAnUnknownLevel) {
+  EXPECT_EQ(EnvironmentFor("sse9", "x86_64", "avx2").status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(DetectCpuCapability, IsOneThatEnvironmentForAccepts) {
+  const std::string detected = DetectCpuCapability();
+
+  EXPECT_TRUE(EnvironmentFor(detected, Architecture(), detected).ok())
+      << detected;
+}
+
+TEST(MemoryBytes, IsKnownHere) { EXPECT_GT(MemoryBytes(), 0); }
+
+}  // namespace
+}  // namespace paceline

@@ -1,0 +1,18 @@
+#include "worker/fake_engine.h"
+
+#include "tests/support/stage_engine_suite.h"
+
+namespace paceline {
+namespace {
+
+absl::StatusOr<std::unique_ptr<StageEngine>> MakeFake(
+    const EngineOptions& options) {
+  return std::make_unique<FakeEngine>(options);
+}
+
+}  // namespace
+
+INSTANTIATE_TEST_SUITE_P(FakeEngine, StageEngineSuite,
+                         ::testing::Values(MakeFake));
+
+}  // namespace paceline

@@ -1,0 +1,96 @@
+#include "worker/run_order.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr WorkerId kA{4}, kB{2}, kC{9};
+
+ModelDescription FourLayers() {
+  ModelDescription model;
+  model.name = "four";
+  model.input = {3};
+  model.classes = 2;
+  for (const int64_t width : {5, 6, 7, 2}) {
+    Layer layer;
+    layer.output = {width};
+    model.layers.push_back(layer);
+  }
+  return model;
+}
+
+// Stages 0 and 1 on kA, 2 on kB.
+RunOrder ThreeStages() {
+  RunOrder order;
+  order.fence = {JobId{1}, 1, 1};
+  order.spec.train.batch = 8;
+  order.spec.train.micro_batch = 3;
+  order.stages = {{{0, 1}, kA, "a", "h:1"},
+                  {{1, 3}, kA, "a", "h:1"},
+                  {{3, 4}, kB, "b", "h:2"}};
+  return order;
+}
+
+TEST(WorkerIndexOfStage, NumbersWorkersByTheirFirstStage) {
+  EXPECT_THAT(WorkerIndexOfStage(ThreeStages()), ElementsAre(0, 0, 1));
+}
+
+TEST(StagesOf, FindsAllStagesOfAWorker) {
+  EXPECT_THAT(StagesOf(ThreeStages(), kA), ElementsAre(0, 1));
+  EXPECT_THAT(StagesOf(ThreeStages(), kC), ElementsAre());
+}
+
+TEST(CheckOrder, AcceptsStagesThatCoverTheModel) {
+  EXPECT_TRUE(CheckOrder(ThreeStages(), FourLayers(), kB).ok());
+}
+
+TEST(CheckOrder, RefusesAGapBetweenStages) {
+  RunOrder order = ThreeStages();
+  order.stages[1].layers = {2, 3};
+
+  const absl::Status status = CheckOrder(order, FourLayers(), kA);
+
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("layer 1 comes next"));
+}
+
+TEST(CheckOrder, RefusesLayersThatTheModelDoesNotHave) {
+  RunOrder order = ThreeStages();
+  order.stages[2].layers = {3, 9};
+
+  EXPECT_THAT(std::string(CheckOrder(order, FourLayers(), kA).message()),
+              HasSubstr("stages cover 9 layers, the model four has 4"));
+}
+
+TEST(CheckOrder, RefusesAnOrderForSomebodyElse) {
+  EXPECT_THAT(
+      std::string(CheckOrder(ThreeStages(), FourLayers(), kC).message()),
+      HasSubstr("no stage is placed on this worker"));
+}
+
+TEST(CheckOrder, RefusesNoThreads) {
+  RunOrder order = ThreeStages();
+  order.threads = 0;
+
+  EXPECT_EQ(CheckOrder(order, FourLayers(), kA).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(MakeRunWiring, TellsTheShapeAtEachBoundaryAndRoomForTwoBatches) {
+  const auto wiring = MakeRunWiring(ThreeStages(), FourLayers(), kB);
+
+  ASSERT_TRUE(wiring.ok()) << wiring.status();
+  EXPECT_THAT(wiring->boundary_shapes, ElementsAre(Shape{5}, Shape{7}));
+  EXPECT_EQ(wiring->micro_batch, 3);
+  // Three micro-batches a batch: the first stage of a forward-only batch may
+  // have sent them all.
+  EXPECT_THAT(wiring->bounds.activation_frames, ElementsAre(6, 6));
+}
+
+}  // namespace
+}  // namespace paceline

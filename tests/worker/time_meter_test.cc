@@ -1,0 +1,75 @@
+#include "worker/time_meter.h"
+
+#include "gtest/gtest.h"
+#include "tests/support/fake_clock.h"
+
+namespace paceline {
+namespace {
+
+absl::Duration Part(const TimeReading& reading, TimePart part) {
+  return reading.parts[static_cast<int>(part)];
+}
+
+TEST(TimeMeter, CountsAPartFromEnterToLeave) {
+  FakeClock clock;
+  TimeMeter meter(clock);
+
+  meter.Enter(TimePart::kForward);
+  clock.Advance(absl::Seconds(2));
+  meter.Leave();
+
+  EXPECT_EQ(Part(meter.Read(), TimePart::kForward), absl::Seconds(2));
+  EXPECT_EQ(meter.Read().unexplained(), absl::ZeroDuration());
+}
+
+TEST(TimeMeter, LeavesTimeBetweenPartsUnexplained) {
+  FakeClock clock;
+  TimeMeter meter(clock);
+
+  clock.Advance(absl::Seconds(1));
+  meter.Enter(TimePart::kBackward);
+  clock.Advance(absl::Seconds(3));
+  meter.Leave();
+  clock.Advance(absl::Seconds(4));
+
+  EXPECT_EQ(meter.Read().wall, absl::Seconds(8));
+  EXPECT_EQ(meter.Read().unexplained(), absl::Seconds(5));
+}
+
+TEST(TimeMeter, CountsThePartThatIsRunningUpToNow) {
+  FakeClock clock;
+  TimeMeter meter(clock);
+
+  meter.Enter(TimePart::kReceiveWait);
+  clock.Advance(absl::Seconds(7));
+
+  EXPECT_EQ(Part(meter.Read(), TimePart::kReceiveWait), absl::Seconds(7));
+  EXPECT_EQ(meter.Read().unexplained(), absl::ZeroDuration());
+}
+
+TEST(TimeMeter, StandsStillOnceStopped) {
+  FakeClock clock;
+  TimeMeter meter(clock);
+  clock.Advance(absl::Seconds(1));
+
+  meter.Stop();
+  clock.Advance(absl::Seconds(9));
+
+  EXPECT_EQ(meter.Read().wall, absl::Seconds(1));
+}
+
+TEST(TimeMeter, BeginsAgainFromZero) {
+  FakeClock clock;
+  TimeMeter meter(clock);
+  meter.Enter(TimePart::kData);
+  clock.Advance(absl::Seconds(5));
+  meter.Stop();
+
+  meter.Restart();
+
+  EXPECT_EQ(meter.Read().wall, absl::ZeroDuration());
+  EXPECT_EQ(Part(meter.Read(), TimePart::kData), absl::ZeroDuration());
+}
+
+}  // namespace
+}  // namespace paceline

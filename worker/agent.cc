@@ -1,0 +1,291 @@
+#include "worker/agent.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "core/obs/log.h"
+
+namespace paceline {
+namespace {
+
+// Some hours of steps while the coordinator is away; then the oldest go.
+constexpr size_t kMostSteps = 100'000;
+constexpr size_t kMostLogs = 1'000;
+
+void CancelAll(CancelToken* cancel, RunConnections* connections,
+               const absl::Status& why) {
+  if (cancel != nullptr) cancel->Cancel(why);
+  if (connections == nullptr) return;
+  connections->link->Cancel(why);
+  connections->gate->Cancel(why);
+}
+
+}  // namespace
+
+Agent::Agent(AgentOptions options, RunFactory& factory, const Clock& clock)
+    : options_(std::move(options)),
+      factory_(factory),
+      clock_(clock),
+      time_(clock),
+      steps_(kMostSteps),
+      evaluations_(kMostSteps),
+      logs_(kMostLogs),
+      compute_("compute", [this] { ComputeLoop(); }) {}
+
+Agent::~Agent() {
+  std::shared_ptr<CancelToken> cancel;
+  std::shared_ptr<RunConnections> connections;
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+    cancel = cancel_;
+    connections = connections_;
+  }
+  CancelAll(cancel.get(), connections.get(),
+            absl::CancelledError("the worker is stopping"));
+  compute_.Join();
+}
+
+void Agent::OnWelcome(WorkerId self) {
+  absl::MutexLock lock(&mutex_);
+  self_ = self;
+}
+
+void Agent::OnOrder(std::optional<RunOrder> order) {
+  std::shared_ptr<CancelToken> cancel;
+  std::shared_ptr<RunConnections> connections;
+  {
+    absl::MutexLock lock(&mutex_);
+    const bool same = order.has_value() == order_.has_value() &&
+                      (!order.has_value() || order->fence == order_->fence);
+    if (same) return;
+    order_ = std::move(order);
+    order_is_new_ = true;
+    cancel = cancel_;
+    connections = connections_;
+  }
+  CancelAll(cancel.get(), connections.get(),
+            absl::CancelledError("the standing order has changed"));
+}
+
+void Agent::OnAttached() {
+  absl::MutexLock lock(&mutex_);
+  steps_.Rewind();
+  evaluations_.Rewind();
+  logs_.Rewind();
+}
+
+HeartbeatContent Agent::Heartbeat() {
+  const TimeReading seconds = time_.Read();
+  HeartbeatContent content;
+  content.progress = progress_;
+  absl::MutexLock lock(&mutex_);
+  changed_ = false;
+  content.run = run_;
+  if (content.run.has_value()) content.run->seconds = seconds;
+  content.steps = steps_.TakeNew();
+  content.evaluations = evaluations_.TakeNew();
+  content.logs = logs_.TakeNew();
+  content.marks = {steps_.end(), evaluations_.end(), logs_.end()};
+  return content;
+}
+
+void Agent::AwaitChange(absl::Duration longest) const {
+  absl::MutexLock lock(&mutex_);
+  mutex_.AwaitWithTimeout(absl::Condition(&changed_), longest);
+}
+
+void Agent::OnAck(const RecordMarks& marks) {
+  absl::MutexLock lock(&mutex_);
+  steps_.Acknowledge(marks.steps);
+  evaluations_.Acknowledge(marks.evaluations);
+  logs_.Acknowledge(marks.logs);
+}
+
+void Agent::AddLog(LogRecord record) {
+  absl::MutexLock lock(&mutex_);
+  if (run_.has_value()) logs_.Add(std::move(record));
+}
+
+bool Agent::running() const {
+  absl::MutexLock lock(&mutex_);
+  return run_.has_value() && (run_->phase == RunPhase::kPreparing ||
+                              run_->phase == RunPhase::kRunning);
+}
+
+void Agent::OnStep(int64_t steps_done, int64_t samples,
+                   const std::optional<StepRecord>& record) {
+  ++total_steps_;
+  total_samples_ += samples;
+  absl::MutexLock lock(&mutex_);
+  run_->step = steps_done;
+  run_->samples += samples;
+  if (record.has_value()) steps_.Add(*record);
+}
+
+void Agent::OnEvaluation(const EvaluationRecord& record) {
+  absl::MutexLock lock(&mutex_);
+  evaluations_.Add(record);
+}
+
+void Agent::OnProgress() { ++progress_; }
+
+std::optional<RunOrder> Agent::AwaitOrder() {
+  const auto changed = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return stopping_ || order_is_new_;
+  };
+  for (;;) {
+    // Dropped after the lock: closing a run waits for its streams.
+    std::shared_ptr<RunConnections> closed;
+    absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(&changed));
+    closed = std::move(connections_);
+    cancel_.reset();
+    run_.reset();
+    steps_.Clear();
+    evaluations_.Clear();
+    if (stopping_) return std::nullopt;
+    order_is_new_ = false;
+    if (!order_.has_value()) continue;
+
+    cancel_ = std::make_shared<CancelToken>();
+    run_ = RunStatus{};
+    run_->fence = order_->fence;
+    return order_;
+  }
+}
+
+void Agent::ComputeLoop() {
+  while (const std::optional<RunOrder> order = AwaitOrder()) {
+    const Fence& fence = order->fence;
+    Log(LogLevel::kInfo, "run begins",
+        {{"job", fence.job.value},
+         {"attempt", fence.attempt},
+         {"plan", fence.plan_version}});
+    time_.Restart();
+    const absl::Status status = RunJob(*order);
+    time_.Stop();
+
+    const std::initializer_list<LogField> fields = {
+        {"job", fence.job.value},
+        {"attempt", fence.attempt},
+        {"plan", fence.plan_version},
+        {"status", status.ToString()}};
+    if (status.ok()) {
+      Log(LogLevel::kInfo, "run is done", fields);
+      SetPhase(RunPhase::kDone);
+    } else if (absl::IsCancelled(status)) {
+      Log(LogLevel::kInfo, "run was ended", fields);
+    } else {
+      Log(LogLevel::kError, "run failed", fields);
+      SetPhase(RunPhase::kFailed, status);
+    }
+  }
+}
+
+void Agent::SetPhase(RunPhase phase, absl::Status error) {
+  absl::MutexLock lock(&mutex_);
+  run_->phase = phase;
+  run_->error = std::move(error);
+  changed_ = true;
+}
+
+bool Agent::NeedsRestart(const RunOrder& order) {
+  if (order.cpu_capability == options_.cpu_capability) return false;
+  Log(LogLevel::kInfo, "starting anew at another CPU capability",
+      {{"job", order.fence.job.value},
+       {"from", options_.cpu_capability},
+       {"to", order.cpu_capability}});
+  options_.restart(order.cpu_capability);
+  return true;
+}
+
+absl::Status Agent::RunJob(const RunOrder& order) {
+  WorkerId self;
+  {
+    absl::MutexLock lock(&mutex_);
+    self = self_;
+  }
+  PACELINE_ASSIGN_OR_RETURN(
+      const ModelDescription model,
+      DescribeModel(order.spec.model, order.spec.data.shape,
+                    order.spec.data.classes));
+  PACELINE_RETURN_IF_ERROR(CheckOrder(order, model, self));
+  if (NeedsRestart(order)) {
+    return absl::CancelledError("the process is starting anew");
+  }
+  return Train(order, model, self);
+}
+
+absl::StatusOr<std::map<int, std::unique_ptr<StageEngine>>> Agent::MakeEngines(
+    const RunOrder& order, const ModelDescription& model, WorkerId self) {
+  std::map<int, std::unique_ptr<StageEngine>> engines;
+  for (const int stage : StagesOf(order, self)) {
+    PACELINE_ASSIGN_OR_RETURN(
+        engines[stage],
+        factory_.MakeEngine({model, order.stages[stage].layers,
+                             order.spec.train, stage,
+                             static_cast<int>(order.stages.size())}));
+  }
+  return engines;
+}
+
+absl::Status Agent::Train(const RunOrder& order, const ModelDescription& model,
+                          WorkerId self) {
+  std::map<int, std::unique_ptr<StageEngine>> engines;
+  std::unique_ptr<BatchSource> source;
+  std::shared_ptr<RunConnections> connections;
+  {
+    const ScopedPart part(time_, TimePart::kOrders);
+    factory_.SetThreads(order.threads);
+    PACELINE_ASSIGN_OR_RETURN(engines, MakeEngines(order, model, self));
+    PACELINE_ASSIGN_OR_RETURN(const RunWiring wiring,
+                              MakeRunWiring(order, model, self));
+    PACELINE_ASSIGN_OR_RETURN(RunConnections opened, factory_.Connect(wiring));
+    connections = std::make_shared<RunConnections>(std::move(opened));
+    if (engines.contains(0)) {
+      PACELINE_ASSIGN_OR_RETURN(source, factory_.OpenData(order.spec));
+      PACELINE_RETURN_IF_ERROR(factory_.OpenGate(
+          order.fence, {order.spec.train, source->total_steps()}));
+    }
+    absl::MutexLock lock(&mutex_);
+    PACELINE_RETURN_IF_ERROR(cancel_->status());
+    connections_ = connections;
+    if (source != nullptr) run_->steps = source->total_steps();
+  }
+  SetPhase(RunPhase::kRunning);
+
+  StageRunnerOptions options{order.spec.pipeline.schedule,
+                             WorkerIndexOfStage(order), 0};
+  options.worker = options.worker_of[engines.begin()->first];
+  StageRunnerParts parts{
+      {},   *connections->link, *connections->gate, source.get(), time_, clock_,
+      *this};
+  for (const auto& [stage, engine] : engines) {
+    parts.engines[stage] = engine.get();
+  }
+  PACELINE_RETURN_IF_ERROR(
+      StageRunner(std::move(options), std::move(parts)).Run());
+  return HandOver(order, engines);
+}
+
+absl::Status Agent::HandOver(
+    const RunOrder& order,
+    const std::map<int, std::unique_ptr<StageEngine>>& engines) {
+  const ScopedPart part(time_, TimePart::kSnapshot);
+  std::shared_ptr<CancelToken> cancel;
+  {
+    absl::MutexLock lock(&mutex_);
+    cancel = cancel_;
+  }
+  for (const auto& [stage, engine] : engines) {
+    PACELINE_ASSIGN_OR_RETURN(const std::vector<NamedTensor> weights,
+                              engine->Weights());
+    PACELINE_RETURN_IF_ERROR(
+        factory_.UploadWeights(order.fence, weights, *cancel));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace paceline

@@ -1,0 +1,137 @@
+// Makes reality match the standing order: one run at a time, on the compute
+// thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "core/base/clock.h"
+#include "core/base/thread.h"
+#include "worker/cancel_token.h"
+#include "worker/record_outbox.h"
+#include "worker/records.h"
+#include "worker/run_factory.h"
+#include "worker/run_order.h"
+#include "worker/stage_runner.h"
+#include "worker/time_meter.h"
+
+namespace paceline {
+
+// How far a heartbeat's records reach; handed back with its acknowledgement.
+struct RecordMarks {
+  int64_t steps = 0;
+  int64_t evaluations = 0;
+  int64_t logs = 0;
+};
+
+// What a heartbeat carries.
+struct HeartbeatContent {
+  int64_t progress = 0;  // instructions done since the process began
+  std::optional<RunStatus> run;
+  std::vector<StepRecord> steps;
+  std::vector<EvaluationRecord> evaluations;
+  std::vector<LogRecord> logs;
+  RecordMarks marks;
+};
+
+struct AgentOptions {
+  std::string cpu_capability;  // the level this process runs at
+  // Called on the compute thread when an order wants another level: the
+  // process shall execute itself anew.  Must not block.
+  std::function<void(const std::string& capability)> restart;
+};
+
+// Thread-safe.  The compute thread lives from construction to destruction,
+// which cancels what is running.
+class Agent final : private RunObserver {
+ public:
+  // `factory` and `clock` outlive this.
+  Agent(AgentOptions options, RunFactory& factory, const Clock& clock);
+  ~Agent() override;
+
+  // The coordinator has given this worker its id.
+  void OnWelcome(WorkerId self);
+
+  // The standing order, whole; nothing: be idle.  The order of the present
+  // fence again changes nothing, another one ends the run.
+  void OnOrder(std::optional<RunOrder> order);
+
+  // A new control stream: records not acknowledged are due again.
+  void OnAttached();
+  HeartbeatContent Heartbeat();
+  // Waits until the run's phase has changed since the last Heartbeat(), or
+  // `longest`: the next one is due.
+  void AwaitChange(absl::Duration longest) const;
+  void OnAck(const RecordMarks& marks);
+
+  // Lines of the log, for the job that is running; dropped when none is.
+  void AddLog(LogRecord record);
+
+  // A run was begun and has neither ended nor been withdrawn.
+  bool running() const;
+  TimeReading Time() const { return time_.Read(); }
+  // Steps and samples of all runs of this process.
+  int64_t total_steps() const { return total_steps_; }
+  int64_t total_samples() const { return total_samples_; }
+  int64_t progress() const { return progress_; }
+
+ private:
+  // RunObserver, on the compute thread.
+  void OnStep(int64_t steps_done, int64_t samples,
+              const std::optional<StepRecord>& record) override;
+  void OnEvaluation(const EvaluationRecord& record) override;
+  void OnProgress() override;
+
+  void ComputeLoop();
+  // The next order to work on; nothing when the agent ends.
+  std::optional<RunOrder> AwaitOrder();
+  absl::Status RunJob(const RunOrder& order);
+  absl::StatusOr<std::map<int, std::unique_ptr<StageEngine>>> MakeEngines(
+      const RunOrder& order, const ModelDescription& model, WorkerId self);
+  absl::Status Train(const RunOrder& order, const ModelDescription& model,
+                     WorkerId self);
+  absl::Status HandOver(
+      const RunOrder& order,
+      const std::map<int, std::unique_ptr<StageEngine>>& engines);
+  bool NeedsRestart(const RunOrder& order);
+  void SetPhase(RunPhase phase, absl::Status error = absl::OkStatus());
+
+  // Constant after construction.
+  const AgentOptions options_;
+  RunFactory& factory_;
+  const Clock& clock_;
+
+  TimeMeter time_;
+  std::atomic<int64_t> progress_{0};
+  std::atomic<int64_t> total_steps_{0};
+  std::atomic<int64_t> total_samples_{0};
+
+  mutable absl::Mutex mutex_;
+  WorkerId self_ ABSL_GUARDED_BY(mutex_);
+  std::optional<RunOrder> order_ ABSL_GUARDED_BY(mutex_);
+  bool order_is_new_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<RunStatus> run_ ABSL_GUARDED_BY(mutex_);
+  bool changed_ ABSL_GUARDED_BY(mutex_) = false;  // run_'s phase
+  RecordOutbox<StepRecord> steps_ ABSL_GUARDED_BY(mutex_);
+  RecordOutbox<EvaluationRecord> evaluations_ ABSL_GUARDED_BY(mutex_);
+  RecordOutbox<LogRecord> logs_ ABSL_GUARDED_BY(mutex_);
+  // Shared by the compute thread, which uses them, and by whoever ends the
+  // run from outside: it must not lose them between lock and Cancel().
+  std::shared_ptr<CancelToken> cancel_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<RunConnections> connections_ ABSL_GUARDED_BY(mutex_);
+
+  Thread compute_;
+};
+
+}  // namespace paceline

@@ -1,0 +1,277 @@
+#include "worker/fake_engine.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/base/random.h"
+#include "core/optim/optimizer.h"
+#include "core/transfer/checksum.h"
+
+namespace paceline {
+namespace {
+
+Tensor Zeros(const Shape& shape) {
+  Tensor tensor = Tensor::Allocate(DType::kF32, shape);
+  std::memset(tensor.data.get(), 0, tensor.bytes());
+  return tensor;
+}
+
+Shape Batched(int64_t samples, const Shape& sample) {
+  Shape shape = {samples};
+  shape.insert(shape.end(), sample.begin(), sample.end());
+  return shape;
+}
+
+// Around 1 for weights, around 0 for all else, from (seed, layer, parameter).
+Tensor Initial(const Shape& shape, uint64_t seed, bool weight) {
+  Tensor tensor = Tensor::Allocate(DType::kF32, shape);
+  SplitMix64 random(seed);
+  for (float& value : tensor.As<float>()) {
+    value = (weight ? 1.0f : 0.0f) + 0.1f * (random.Unit() - 0.5f);
+  }
+  return tensor;
+}
+
+}  // namespace
+
+FakeEngine::FakeEngine(EngineOptions options) : options_(std::move(options)) {
+  const int slots = StateSlots(options_.train.optimizer);
+  for (int i = options_.layers.first; i < options_.layers.last; ++i) {
+    const Layer& description = options_.model.layers[i];
+    FakeLayer layer;
+    layer.outputs = NumElements(description.output);
+    for (const Parameter& parameter : description.parameters) {
+      const int index = static_cast<int>(layer.parameters.size());
+      if (parameter.trainable && layer.weight < 0) {
+        layer.weight = index;
+      } else if (parameter.trainable && layer.bias < 0) {
+        layer.bias = index;
+      }
+      const uint64_t seed =
+          MixSeed({static_cast<uint64_t>(options_.train.seed),
+                   static_cast<uint64_t>(i), static_cast<uint64_t>(index)});
+      layer.parameters.push_back(
+          {parameter.name, parameter.trainable,
+           Initial(parameter.shape, seed, index == layer.weight),
+           Zeros(parameter.shape), std::vector<Tensor>()});
+      for (int slot = 0; slot < slots; ++slot) {
+        layer.parameters.back().state.push_back(Zeros(parameter.shape));
+      }
+    }
+    layers_.push_back(std::move(layer));
+  }
+}
+
+absl::Status FakeEngine::CheckInput(const TensorList& input) const {
+  const Shape& sample =
+      options_.layers.first == 0
+          ? options_.model.input
+          : options_.model.layers[options_.layers.first - 1].output;
+  if (input.size() != 2) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "forward: got ", input.size(), " tensors, need activation and labels"));
+  }
+  const int64_t samples = input[0].shape.empty() ? -1 : input[0].shape[0];
+  if (input[0].dtype != DType::kF32 || samples < 1 ||
+      input[0].shape != Batched(samples, sample)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("forward: activation is ", DTypeName(input[0].dtype), " [",
+                     absl::StrJoin(input[0].shape, ", "), "], need F32 [n, ",
+                     absl::StrJoin(sample, ", "), "]"));
+  }
+  if (input[1].dtype != DType::kI64 || input[1].shape != Shape{samples}) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("forward: labels must be I64 [", samples, "]"));
+  }
+  return absl::OkStatus();
+}
+
+Tensor FakeEngine::ForwardLayer(const FakeLayer& layer, const Tensor& input,
+                                const Shape& sample_shape) const {
+  const int64_t samples = input.shape[0];
+  const int64_t inputs = NumElements(input.shape) / samples;
+  Tensor output = Tensor::Allocate(DType::kF32, Batched(samples, sample_shape));
+  absl::Span<const float> weight, bias;
+  if (layer.weight >= 0)
+    weight = layer.parameters[layer.weight].value.As<float>();
+  if (layer.bias >= 0) bias = layer.parameters[layer.bias].value.As<float>();
+
+  for (int64_t n = 0; n < samples; ++n) {
+    const float* x = input.As<float>().data() + n * inputs;
+    float* y = output.As<float>().data() + n * layer.outputs;
+    for (int64_t j = 0; j < layer.outputs; ++j) {
+      const float w = weight.empty() ? 1.0f : weight[j % weight.size()];
+      const float b = bias.empty() ? 0.0f : bias[j % bias.size()];
+      y[j] = w * x[j % inputs] + b;
+    }
+  }
+  return output;
+}
+
+Tensor FakeEngine::BackwardLayer(FakeLayer& layer, const Tensor& input,
+                                 const Tensor& output_gradient) {
+  const int64_t samples = input.shape[0];
+  const int64_t inputs = NumElements(input.shape) / samples;
+  Tensor input_gradient = Zeros(input.shape);
+  absl::Span<const float> weight;
+  absl::Span<float> weight_gradient, bias_gradient;
+  if (layer.weight >= 0) {
+    weight = layer.parameters[layer.weight].value.As<float>();
+    weight_gradient = layer.parameters[layer.weight].gradient.As<float>();
+  }
+  if (layer.bias >= 0) {
+    bias_gradient = layer.parameters[layer.bias].gradient.As<float>();
+  }
+
+  for (int64_t n = 0; n < samples; ++n) {
+    const float* x = input.As<float>().data() + n * inputs;
+    const float* dy = output_gradient.As<float>().data() + n * layer.outputs;
+    float* dx = input_gradient.As<float>().data() + n * inputs;
+    for (int64_t j = 0; j < layer.outputs; ++j) {
+      const float w = weight.empty() ? 1.0f : weight[j % weight.size()];
+      dx[j % inputs] += w * dy[j];
+      if (!weight_gradient.empty()) {
+        weight_gradient[j % weight_gradient.size()] += x[j % inputs] * dy[j];
+      }
+      if (!bias_gradient.empty()) {
+        bias_gradient[j % bias_gradient.size()] += dy[j];
+      }
+    }
+  }
+  return input_gradient;
+}
+
+LossSums FakeEngine::Loss(const Tensor& output, const Tensor& labels) const {
+  const int64_t samples = output.shape[0];
+  const int64_t classes = NumElements(output.shape) / samples;
+  LossSums sums;
+  sums.samples = samples;
+  for (int64_t n = 0; n < samples; ++n) {
+    const float* y = output.As<float>().data() + n * classes;
+    const int64_t label = labels.As<int64_t>()[n];
+    for (int64_t j = 0; j < classes; ++j) {
+      const double distance = y[j] - (j == label ? 1.0 : 0.0);
+      sums.loss += 0.5 * distance * distance;
+    }
+    if (std::max_element(y, y + classes) - y == label) ++sums.correct;
+  }
+  return sums;
+}
+
+absl::StatusOr<ForwardResult> FakeEngine::Forward(const BatchInfo& batch,
+                                                  int micro_batch,
+                                                  TensorList input) {
+  if (absl::Status status = CheckInput(input); !status.ok()) return status;
+
+  Kept kept;
+  kept.labels = input[1];
+  Tensor x = std::move(input[0]);
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    kept.inputs.push_back(x);
+    x = ForwardLayer(layers_[i], x,
+                     options_.model.layers[options_.layers.first + i].output);
+  }
+  kept.output = x;
+
+  ForwardResult result;
+  if (last()) {
+    result.loss = Loss(x, kept.labels);
+  } else {
+    result.output = {x, kept.labels};
+  }
+  if (batch.phase == BatchPhase::kTrain) kept_[micro_batch] = std::move(kept);
+  return result;
+}
+
+absl::StatusOr<TensorList> FakeEngine::Backward(const BatchInfo& /*batch*/,
+                                                int micro_batch,
+                                                TensorList output_gradient) {
+  auto node = kept_.extract(micro_batch);
+  if (node.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "backward: no forward of micro-batch ", micro_batch, " is kept"));
+  }
+  Kept& kept = node.mapped();
+  const int64_t samples = kept.output.shape[0];
+  const int64_t outputs = NumElements(kept.output.shape) / samples;
+
+  Tensor gradient;
+  if (last()) {
+    gradient = Zeros(kept.output.shape);
+    for (int64_t n = 0; n < samples; ++n) {
+      for (int64_t j = 0; j < outputs; ++j) {
+        gradient.As<float>()[n * outputs + j] =
+            kept.output.As<float>()[n * outputs + j] -
+            (j == kept.labels.As<int64_t>()[n] ? 1.0f : 0.0f);
+      }
+    }
+  } else {
+    if (output_gradient.size() != 1 ||
+        output_gradient[0].dtype != DType::kF32 ||
+        output_gradient[0].shape != kept.output.shape) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "backward: need one F32 gradient of the output's shape [",
+          absl::StrJoin(kept.output.shape, ", "), "]"));
+    }
+    gradient = std::move(output_gradient[0]);
+  }
+  for (size_t i = layers_.size(); i-- > 0;) {
+    gradient = BackwardLayer(layers_[i], kept.inputs[i], gradient);
+  }
+  samples_ += samples;
+  if (options_.stage == 0) return TensorList();
+  return TensorList{gradient};
+}
+
+absl::StatusOr<StepReport> FakeEngine::Report(const BatchInfo& batch) {
+  StepReport report;
+  report.step = batch.step;
+  report.stage = options_.stage;
+  report.samples = samples_;
+  Checksum checksum;
+  for (const FakeLayer& layer : layers_) {
+    for (const FakeParameter& parameter : layer.parameters) {
+      if (!parameter.trainable) continue;
+      const absl::Span<const float> gradient = parameter.gradient.As<float>();
+      checksum.Update({parameter.gradient.data.get(),
+                       static_cast<size_t>(parameter.gradient.bytes())});
+      report.squared_norms.push_back(SquaredNorm(gradient));
+      report.finite = report.finite && AllFinite(gradient);
+    }
+  }
+  report.result_hash = checksum.Digest();
+  return report;
+}
+
+absl::Status FakeEngine::Apply(const StepVerdict& verdict) {
+  for (FakeLayer& layer : layers_) {
+    for (FakeParameter& parameter : layer.parameters) {
+      if (!parameter.trainable) continue;
+      if (!verdict.skip) {
+        std::vector<absl::Span<float>> state;
+        for (Tensor& tensor : parameter.state)
+          state.push_back(tensor.As<float>());
+        const Tensor& gradient = parameter.gradient;
+        ApplyUpdate(options_.train.optimizer, verdict,
+                    parameter.value.As<float>(), gradient.As<float>(), state);
+      }
+      std::memset(parameter.gradient.data.get(), 0, parameter.gradient.bytes());
+    }
+  }
+  samples_ = 0;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<NamedTensor>> FakeEngine::Weights() {
+  std::vector<NamedTensor> weights;
+  for (const FakeLayer& layer : layers_) {
+    for (const FakeParameter& parameter : layer.parameters) {
+      weights.push_back({parameter.name, parameter.value});
+    }
+  }
+  return weights;
+}
+
+}  // namespace paceline

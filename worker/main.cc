@@ -1,0 +1,187 @@
+// paceline-worker: holds stages of a model, computes them, and streams to its
+// neighbours.
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "core/base/status_macros.h"
+#include "core/obs/log.h"
+#include "core/obs/notify.h"
+#include "worker/cpu.h"
+#include "worker/data/open.h"
+#include "worker/options.h"
+#include "worker/rpc/daemon.h"
+#ifdef PACELINE_WITH_TORCH
+#include "worker/torch/engine.h"
+#include "worker/torch/threads.h"
+#else
+#include "worker/fake_engine.h"
+#endif
+
+namespace paceline {
+namespace {
+
+// Ports of the life before, across an exec.
+constexpr char kEarlierGrpc[] = "PACELINE_WORKER_EARLIER_GRPC";
+constexpr char kEarlierHttp[] = "PACELINE_WORKER_EARLIER_HTTP";
+
+// Replaces this process by itself with the environment of `capability`.
+// Returns only when that failed.
+absl::Status ExecuteAnew(const std::string& capability, char** argv) {
+  PACELINE_ASSIGN_OR_RETURN(
+      const auto variables,
+      EnvironmentFor(capability, Architecture(), DetectCpuCapability()));
+  for (const auto& [name, value] : variables) {
+    setenv(name.c_str(), value.c_str(), /*overwrite=*/1);
+  }
+  // Whatever a library left open without O_CLOEXEC must not live on, least of
+  // all a listening socket.
+  for (const auto& entry :
+       std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int fd = std::atoi(entry.path().filename().c_str());
+    if (fd > STDERR_FILENO) fcntl(fd, F_SETFD, FD_CLOEXEC);
+  }
+  execv("/proc/self/exe", argv);
+  return absl::InternalError(
+      absl::StrCat("cannot execute myself anew: ", strerror(errno)));
+}
+
+ComputeParts MakeComputeParts() {
+  ComputeParts parts;
+  parts.open_data = OpenBatchSource;
+#ifdef PACELINE_WITH_TORCH
+  parts.set_threads = SetComputeThreads;
+  parts.make_engine = MakeTorchEngine;
+#else
+  parts.set_threads = [](int) {};
+  parts.make_engine = [](const EngineOptions& options)
+      -> absl::StatusOr<std::unique_ptr<StageEngine>> {
+    return std::make_unique<FakeEngine>(options);
+  };
+#endif
+  return parts;
+}
+
+// Why main shall wake up.  Thread-safe.
+class WakeUp {
+ public:
+  void RestartAt(const std::string& capability) {
+    Set(capability, absl::OkStatus());
+  }
+  void Refused(absl::Status why) { Set("", std::move(why)); }
+
+  std::string capability() const {
+    absl::MutexLock lock(&mutex_);
+    return capability_;
+  }
+  absl::Status refused() const {
+    absl::MutexLock lock(&mutex_);
+    return refused_;
+  }
+
+ private:
+  void Set(const std::string& capability, absl::Status refused) {
+    {
+      absl::MutexLock lock(&mutex_);
+      capability_ = capability;
+      refused_ = std::move(refused);
+    }
+    kill(getpid(), SIGUSR1);
+  }
+
+  mutable absl::Mutex mutex_;
+  std::string capability_ ABSL_GUARDED_BY(mutex_);
+  absl::Status refused_ ABSL_GUARDED_BY(mutex_);
+};
+
+std::string Taken(const char* variable) {
+  const char* value = std::getenv(variable);
+  const std::string taken = value == nullptr ? "" : value;
+  unsetenv(variable);
+  return taken;
+}
+
+int Fail(const absl::Status& status) {
+  std::fprintf(stderr, "paceline-worker: %s\n",
+               std::string(status.message()).c_str());
+  return 1;
+}
+
+int Run(const WorkerOptions& worker, const std::string& capability,
+        char** argv) {
+  // Before any thread, so that all inherit it and only main takes signals.
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) {
+    sigaddset(&signals, signal);
+  }
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+
+  StartLogging({"paceline-worker", worker.log_level});
+  WakeUp wake_up;
+  DaemonOptions options;
+  options.worker = worker;
+  options.cpu_capability = capability;
+  options.earlier_grpc = Taken(kEarlierGrpc);
+  options.earlier_http = Taken(kEarlierHttp);
+  options.restart = [&](const std::string& to) { wake_up.RestartAt(to); };
+  options.refused = [&](absl::Status why) { wake_up.Refused(std::move(why)); };
+  Daemon daemon(std::move(options), MakeComputeParts());
+  if (const absl::Status status = daemon.Start(); !status.ok()) {
+    return Fail(status);
+  }
+  Log(LogLevel::kInfo, "worker is ready",
+      {{"name", worker.name},
+       {"grpc", daemon.grpc_address()},
+       {"http", daemon.http_address()},
+       {"coordinator", worker.coordinator},
+       {"cpu_capability", capability}});
+  NotifySupervisor("READY=1");
+
+  int signal = 0;
+  sigwait(&signals, &signal);
+  if (signal == SIGUSR1 && !wake_up.capability().empty()) {
+    setenv(kEarlierGrpc, daemon.grpc_address().c_str(), 1);
+    setenv(kEarlierHttp, daemon.http_address().c_str(), 1);
+    daemon.Stop();
+    return Fail(ExecuteAnew(wake_up.capability(), argv));
+  }
+  NotifySupervisor("STOPPING=1");
+  daemon.Stop();
+  if (!wake_up.refused().ok()) return Fail(wake_up.refused());
+  Log(LogLevel::kInfo, "worker has stopped", {{"name", worker.name}});
+  return 0;
+}
+
+}  // namespace
+}  // namespace paceline
+
+int main(int argc, char** argv) {
+  paceline::WorkerOptions options;
+  int exit_code = 0;
+  if (!paceline::ParseWorkerOptions(argc, argv, &options, &exit_code)) {
+    return exit_code;
+  }
+  // The libraries have read their environment when main begins: the first
+  // thing a worker does is to set it and to begin again.
+  const char* capability = std::getenv(paceline::kCapabilityVariable);
+  if (capability == nullptr) {
+    return paceline::Fail(
+        paceline::ExecuteAnew(paceline::DetectCpuCapability(), argv));
+  }
+  return paceline::Run(options, capability, argv);
+}

@@ -1,0 +1,91 @@
+#include "worker/metrics.h"
+
+namespace paceline {
+namespace {
+
+constexpr char kBuildInfo[] = "paceline_worker_build_info";
+constexpr char kAttached[] = "paceline_worker_attached";
+constexpr char kRunning[] = "paceline_worker_running";
+constexpr char kInstructions[] = "paceline_worker_instructions_total";
+constexpr char kSteps[] = "paceline_worker_steps_total";
+constexpr char kSamples[] = "paceline_worker_samples_total";
+constexpr char kFrames[] = "paceline_worker_frames_total";
+constexpr char kFrameBytes[] = "paceline_worker_frame_bytes_total";
+constexpr char kFramesDropped[] = "paceline_worker_frames_dropped_total";
+constexpr char kReconnects[] = "paceline_worker_stream_reconnects_total";
+constexpr char kRunTime[] = "paceline_worker_run_time_seconds";
+constexpr char kRunWall[] = "paceline_worker_run_wall_seconds";
+
+}  // namespace
+
+WorkerMetrics::WorkerMetrics(MetricsRegistry& registry,
+                             const std::string& version)
+    : registry_(registry) {
+  registry_.DeclareGauge(kBuildInfo, "Always 1; the label says which program.",
+                         {"version"});
+  registry_.DeclareGauge(kAttached,
+                         "1 while the control stream is up, else 0.");
+  registry_.DeclareGauge(kRunning, "1 while a run is going on, else 0.");
+  registry_.DeclareCounter(
+      kInstructions, "Schedule instructions that the compute thread finished.");
+  registry_.DeclareCounter(kSteps, "Optimizer steps done, skipped ones too.");
+  registry_.DeclareCounter(kSamples, "Training samples done.");
+  registry_.DeclareCounter(kFrames, "Frames sent to and received from others.",
+                           {"direction"});
+  registry_.DeclareCounter(kFrameBytes, "Payload bytes of these frames.",
+                           {"direction"});
+  registry_.DeclareCounter(
+      kFramesDropped, "Frames that were received and not used.", {"reason"});
+  registry_.DeclareCounter(kReconnects,
+                           "Data streams opened again after a break.");
+  registry_.DeclareGauge(
+      kRunTime,
+      "Seconds of the compute thread in the present run, by what they went "
+      "into.",
+      {"part"});
+  registry_.DeclareGauge(kRunWall, "Seconds since the present run began.");
+  registry_.GetGauge(kBuildInfo, {version}).Set(1);
+}
+
+void WorkerMetrics::Raise(const std::string& name, const LabelValues& labels,
+                          int64_t total) {
+  int64_t& last = totals_[{name, labels}];
+  // Asked for even when nothing was added, so that the series exists from the
+  // beginning and rates are right.
+  const Counter counter = registry_.GetCounter(name, labels);
+  if (total > last) counter.Add(static_cast<double>(total - last));
+  last = total;
+}
+
+void WorkerMetrics::Update(const WorkerReading& reading) {
+  registry_.GetGauge(kAttached).Set(reading.attached);
+  registry_.GetGauge(kRunning).Set(reading.running);
+  Raise(kInstructions, {}, reading.instructions);
+  Raise(kSteps, {}, reading.steps);
+  Raise(kSamples, {}, reading.samples);
+  Raise(kFrames, {"sent"}, reading.frames_sent);
+  Raise(kFrames, {"received"}, reading.frames_received);
+  Raise(kFrameBytes, {"sent"}, reading.bytes_sent);
+  Raise(kFrameBytes, {"received"}, reading.bytes_received);
+  Raise(kFramesDropped, {"old"}, reading.frames_dropped_old);
+  Raise(kFramesDropped, {"duplicate"}, reading.frames_dropped_duplicate);
+  Raise(kFramesDropped, {"refused"}, reading.frames_refused);
+  Raise(kFramesDropped, {"checksum"}, reading.checksum_errors);
+  Raise(kReconnects, {}, reading.reconnects);
+  if (!reading.running) {
+    registry_.RemoveSeries(kRunTime);
+    registry_.RemoveSeries(kRunWall);
+    return;
+  }
+  for (int part = 0; part < kTimeParts; ++part) {
+    registry_
+        .GetGauge(kRunTime,
+                  {std::string(TimePartName(static_cast<TimePart>(part)))})
+        .Set(absl::ToDoubleSeconds(reading.time.parts[part]));
+  }
+  registry_.GetGauge(kRunTime, {"unexplained"})
+      .Set(absl::ToDoubleSeconds(reading.time.unexplained()));
+  registry_.GetGauge(kRunWall).Set(absl::ToDoubleSeconds(reading.time.wall));
+}
+
+}  // namespace paceline

@@ -1,0 +1,48 @@
+// Every metric of the worker: names, help and labels live here only.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "core/obs/metrics.h"
+#include "worker/time_meter.h"
+
+namespace paceline {
+
+// Counters of the process at one moment, as its parts keep them.
+struct WorkerReading {
+  bool attached = false;
+  bool running = false;
+  int64_t instructions = 0;
+  int64_t steps = 0;
+  int64_t samples = 0;
+  int64_t frames_sent = 0;
+  int64_t frames_received = 0;
+  int64_t bytes_sent = 0;
+  int64_t bytes_received = 0;
+  int64_t frames_dropped_old = 0;
+  int64_t frames_dropped_duplicate = 0;
+  int64_t frames_refused = 0;
+  int64_t checksum_errors = 0;
+  int64_t reconnects = 0;
+  TimeReading time;
+};
+
+// Turns readings into metrics.  Thread-compatible: one caller at a time.
+class WorkerMetrics {
+ public:
+  // `registry` outlives this.  version: of the program.
+  WorkerMetrics(MetricsRegistry& registry, const std::string& version);
+
+  // Counters only grow: a reading is taken as the new total.
+  void Update(const WorkerReading& reading);
+
+ private:
+  void Raise(const std::string& name, const LabelValues& labels, int64_t total);
+
+  MetricsRegistry& registry_;
+  std::map<std::pair<std::string, LabelValues>, int64_t> totals_;
+};
+
+}  // namespace paceline

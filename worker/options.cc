@@ -1,0 +1,97 @@
+#include "worker/options.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <fstream>
+#include <regex>
+
+#include "core/base/version.h"
+
+namespace paceline {
+namespace {
+
+constexpr char kDefaultConfig[] = "/etc/paceline/worker.toml";
+
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 ? name : "worker";
+}
+
+std::string FirstLine(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::string DefaultState() {
+  if (const char* given = std::getenv("STATE_DIRECTORY")) return given;
+  if (geteuid() == 0) return "/var/lib/paceline/worker";
+  const char* home = std::getenv("HOME");
+  return std::string(home == nullptr ? "." : home) +
+         "/.local/state/paceline/worker";
+}
+
+std::string CheckName(const std::string& name) {
+  static const std::regex kName("[a-zA-Z0-9._-]{1,63}");
+  return std::regex_match(name, kName)
+             ? ""
+             : "name '" + name +
+                   "' must be 1 to 63 letters, digits, dots, dashes or "
+                   "underscores";
+}
+
+}  // namespace
+
+bool ParseWorkerOptions(int argc, char** argv, WorkerOptions* options,
+                        int* exit_code) {
+  options->name = HostName();
+  options->machine_id = FirstLine("/etc/machine-id");
+  options->state = DefaultState();
+  std::string level(LogLevelName(options->log_level));
+
+  CLI::App app(
+      "Holds stages of a model, computes them, and streams to its neighbours.",
+      "paceline-worker");
+  app.set_version_flag("--version", std::string(kVersion));
+  app.set_config("--config", kDefaultConfig, "Configuration file (TOML)");
+  app.allow_config_extras(CLI::config_extras_mode::error);
+  const auto option = [&app](const char* flag, std::string& value,
+                             const char* variable, const char* help) {
+    return app.add_option(flag, value, help)
+        ->envname(std::string("PACELINE_WORKER_") + variable)
+        ->capture_default_str();
+  };
+  option("--coordinator", options->coordinator, "COORDINATOR",
+         "host:port of the coordinator");
+  option("--name", options->name, "NAME", "Unique name of this worker")
+      ->check(CheckName);
+  option("--machine-id", options->machine_id, "MACHINE_ID",
+         "Workers with the same id fall together");
+  option("--listen", options->listen, "LISTEN",
+         "host:port for other workers; port 0: any");
+  option("--advertise", options->advertise, "ADVERTISE",
+         "host:port where others reach this worker");
+  option("--http", options->http, "HTTP",
+         "host:port of /metrics, /healthz and /readyz; port 0: any");
+  option("--state", options->state, "STATE", "Folder for what is kept");
+  option("--port-file", options->port_file, "PORT_FILE",
+         "Write the ports there as JSON once ready");
+  option("--log-level", level, "LOG_LEVEL", "debug, info, warn or error")
+      ->check(CLI::IsMember({"debug", "info", "warn", "error"}));
+  app.add_flag("--insecure", options->insecure,
+               "Listen off loopback without TLS")
+      ->envname("PACELINE_WORKER_INSECURE");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    *exit_code = app.exit(error) == 0 ? 0 : 2;
+    return false;
+  }
+  ParseLogLevel(level, &options->log_level);
+  if (options->machine_id.empty()) options->machine_id = options->name;
+  return true;
+}
+
+}  // namespace paceline

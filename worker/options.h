@@ -1,0 +1,29 @@
+// The worker's command line, environment and configuration file.
+#pragma once
+
+#include <string>
+
+#include "core/obs/log.h"
+
+namespace paceline {
+
+struct WorkerOptions {
+  std::string coordinator = "127.0.0.1:7400";
+  std::string name;        // default: the host's name
+  std::string machine_id;  // default: /etc/machine-id
+  std::string listen = "127.0.0.1:7401";
+  std::string advertise;  // default: where it listens, as others see it
+  std::string http = "127.0.0.1:7481";
+  std::string state;      // folder for what the worker keeps
+  std::string port_file;  // JSON with the ports, written when ready
+  bool insecure = false;
+  LogLevel log_level = LogLevel::kInfo;
+};
+
+// Parses argv, PACELINE_WORKER_* and the configuration file, in this order of
+// precedence.  Returns true to go on; else *exit_code is what main returns
+// (0 after --help and --version, 2 after a mistake, which was printed).
+bool ParseWorkerOptions(int argc, char** argv, WorkerOptions* options,
+                        int* exit_code);
+
+}  // namespace paceline

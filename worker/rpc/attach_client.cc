@@ -1,0 +1,174 @@
+#include "worker/rpc/attach_client.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/obs/log.h"
+#include "core/rpc/status.h"
+#include "worker/rpc/attach_convert.h"
+
+namespace paceline {
+namespace {
+
+constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
+constexpr absl::Duration kLongestPause = absl::Seconds(2);
+
+}  // namespace
+
+AttachClient::AttachClient(AttachOptions options,
+                           std::shared_ptr<grpc::Channel> channel, Agent& agent)
+    : options_(std::move(options)),
+      stub_(v1::Coordinator::NewStub(std::move(channel))),
+      agent_(agent),
+      heartbeat_thread_("heartbeat", [this] { HeartbeatLoop(); }),
+      attach_thread_("attach", [this] { AttachLoop(); }) {}
+
+AttachClient::~AttachClient() {
+  stop_.Cancel(absl::CancelledError("the worker is stopping"));
+  std::shared_ptr<Session> session;
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+    session = session_;
+  }
+  if (session != nullptr) session->context.TryCancel();
+  attach_thread_.Join();
+  heartbeat_thread_.Join();
+}
+
+bool AttachClient::attached() const {
+  absl::MutexLock lock(&mutex_);
+  return welcomed_;
+}
+
+void AttachClient::AttachLoop() {
+  absl::Duration pause = kFirstPause;
+  while (stop_.status().ok()) {
+    const absl::Status status = RunSession();
+    if (!stop_.status().ok()) return;
+    if (IsRefusal(status)) {
+      options_.on_refused(status);
+      return;
+    }
+    LogBroken(status);
+    // A session that had been welcomed starts the backoff afresh.
+    pause = said_broken_ ? std::min(pause * 2, kLongestPause) : kFirstPause;
+    said_broken_ = true;
+    if (!stop_.Pause(pause).ok()) return;
+  }
+}
+
+bool AttachClient::IsRefusal(const absl::Status& status) const {
+  return absl::IsAborted(status) || absl::IsUnimplemented(status) ||
+         absl::IsInvalidArgument(status) || absl::IsPermissionDenied(status);
+}
+
+// Once for each time of being without a coordinator, not once a try.
+void AttachClient::LogBroken(const absl::Status& status) {
+  if (said_broken_) return;
+  Log(LogLevel::kWarn,
+      "no coordinator: will keep trying; check --coordinator, and that it runs",
+      {{"coordinator", options_.coordinator}, {"status", status.ToString()}});
+}
+
+absl::Status AttachClient::RunSession() {
+  auto session = std::make_shared<Session>();
+  session->stream = stub_->Attach(&session->context);
+  v1::WorkerMessage hello;
+  *hello.mutable_registration() = options_.registration;
+  if (session->stream->Write(hello)) {
+    agent_.OnAttached();
+    {
+      absl::MutexLock lock(&mutex_);
+      session_ = session;
+      sequence_ = 0;
+      marks_.clear();
+      if (stopping_) session->context.TryCancel();
+    }
+    for (v1::CoordinatorMessage message; session->stream->Read(&message);) {
+      OnMessage(message);
+    }
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    session_.reset();
+    welcomed_ = false;
+  }
+  const absl::Status status = FromGrpc(session->stream->Finish());
+  return status.ok() ? absl::UnavailableError("the coordinator hung up")
+                     : status;
+}
+
+void AttachClient::OnMessage(const v1::CoordinatorMessage& message) {
+  switch (message.kind_case()) {
+    case v1::CoordinatorMessage::kWelcome: {
+      const v1::Welcome& welcome = message.welcome();
+      agent_.OnWelcome(WorkerId{welcome.worker_id()});
+      said_broken_ = false;
+      Log(LogLevel::kInfo, "attached to the coordinator",
+          {{"worker", welcome.worker_id()},
+           {"coordinator", options_.coordinator}});
+      absl::MutexLock lock(&mutex_);
+      welcomed_ = true;
+      if (welcome.heartbeat_period_ms() > 0) {
+        period_ = absl::Milliseconds(welcome.heartbeat_period_ms());
+      }
+      return;
+    }
+    case v1::CoordinatorMessage::kOrder:
+      return OnOrder(message.order());
+    case v1::CoordinatorMessage::kAck: {
+      RecordMarks marks;
+      {
+        absl::MutexLock lock(&mutex_);
+        const auto found = marks_.find(message.ack().sequence());
+        if (found == marks_.end()) return;
+        marks = found->second;
+        marks_.erase(marks_.begin(), std::next(found));
+      }
+      return agent_.OnAck(marks);
+    }
+    case v1::CoordinatorMessage::KIND_NOT_SET:
+      return;  // a newer coordinator's word; it will not depend on an answer
+  }
+}
+
+void AttachClient::OnOrder(const v1::StandingOrder& order) {
+  absl::StatusOr<std::optional<RunOrder>> parsed = FromProto(order);
+  if (!parsed.ok()) {
+    Log(LogLevel::kError, "an order that cannot be carried out was dropped",
+        {{"status", parsed.status().ToString()}});
+    return;
+  }
+  agent_.OnOrder(*std::move(parsed));
+}
+
+void AttachClient::HeartbeatLoop() {
+  for (;;) {
+    absl::Duration period;
+    {
+      absl::MutexLock lock(&mutex_);
+      period = period_;
+    }
+    agent_.AwaitChange(period);
+    {
+      absl::MutexLock lock(&mutex_);
+      if (stopping_) return;
+      if (!welcomed_) continue;
+    }
+    const HeartbeatContent content = agent_.Heartbeat();
+    std::shared_ptr<Session> session;
+    v1::WorkerMessage message;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (session_ == nullptr) continue;
+      session = session_;
+      marks_[++sequence_] = content.marks;
+      *message.mutable_heartbeat() = ToProto(content, sequence_);
+    }
+    // A failed write shows as the end of the reader's stream.
+    session->stream->Write(message);
+  }
+}
+
+}  // namespace paceline

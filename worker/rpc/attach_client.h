@@ -1,0 +1,82 @@
+// The worker's end of the control stream: stays attached to the coordinator,
+// whatever becomes of it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "core/base/thread.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/support/sync_stream.h"
+#include "paceline/v1/coordinator.grpc.pb.h"
+#include "worker/agent.h"
+#include "worker/cancel_token.h"
+
+namespace paceline {
+
+struct AttachOptions {
+  std::string coordinator;  // host:port, for messages
+  v1::Registration registration;
+  // The coordinator will not have us, ever: another incarnation took our
+  // name, or the versions differ.  Called once, from the attach thread; must
+  // not block.
+  std::function<void(absl::Status)> on_refused;
+};
+
+// Thread-safe.  Threads: "attach" opens the stream, reads it, and opens it
+// again with backoff (0.1 to 2 s); "heartbeat" writes.
+class AttachClient {
+ public:
+  // `agent` outlives this.
+  AttachClient(AttachOptions options, std::shared_ptr<grpc::Channel> channel,
+               Agent& agent);
+  ~AttachClient();  // closes the stream, joins
+
+  bool attached() const;
+
+ private:
+  using Stream =
+      grpc::ClientReaderWriter<v1::WorkerMessage, v1::CoordinatorMessage>;
+  // One life of the stream.  Shared by the two threads: the reader may end it
+  // while the writer is inside a write.
+  struct Session {
+    grpc::ClientContext context;
+    std::unique_ptr<Stream> stream;
+  };
+
+  void AttachLoop();
+  void HeartbeatLoop();
+  absl::Status RunSession();
+  void OnMessage(const v1::CoordinatorMessage& message);
+  void OnOrder(const v1::StandingOrder& order);
+  void LogBroken(const absl::Status& status);
+  bool IsRefusal(const absl::Status& status) const;
+
+  // Constant after construction.
+  const AttachOptions options_;
+  const std::unique_ptr<v1::Coordinator::Stub> stub_;
+  Agent& agent_;
+
+  CancelToken stop_;
+  bool said_broken_ = false;  // attach thread only
+
+  mutable absl::Mutex mutex_;
+  std::shared_ptr<Session> session_ ABSL_GUARDED_BY(mutex_);
+  bool welcomed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Duration period_ ABSL_GUARDED_BY(mutex_) = absl::Milliseconds(250);
+  int64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;  // of this stream
+  std::map<int64_t, RecordMarks> marks_ ABSL_GUARDED_BY(mutex_);
+
+  Thread heartbeat_thread_;
+  Thread attach_thread_;
+};
+
+}  // namespace paceline

@@ -1,0 +1,20 @@
+// The control stream's messages to the worker's structs and back.
+#pragma once
+
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "paceline/v1/coordinator.pb.h"
+#include "worker/agent.h"
+#include "worker/run_order.h"
+
+namespace paceline {
+
+// Nothing: be idle.
+// Errors: InvalidArgument  stages are not numbered 0, 1, 2, ...
+absl::StatusOr<std::optional<RunOrder>> FromProto(
+    const v1::StandingOrder& proto);
+
+v1::Heartbeat ToProto(const HeartbeatContent& content, int64_t sequence);
+
+}  // namespace paceline

@@ -1,0 +1,204 @@
+#include "worker/rpc/daemon.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "core/base/version.h"
+#include "core/obs/log.h"
+#include "worker/cpu.h"
+
+namespace paceline {
+namespace {
+
+constexpr auto kServerGrace = std::chrono::seconds(1);
+
+// A wildcard address means nothing to others: an empty host asks the
+// coordinator to put in the one it sees.
+std::string Advertised(const std::string& address) {
+  absl::StatusOr<HostPort> parts = ParseHostPort(address);
+  if (!parts.ok()) return address;
+  const bool wildcard =
+      parts->host == "0.0.0.0" || parts->host == "::" || parts->host.empty();
+  return wildcard ? absl::StrCat(":", parts->port) : address;
+}
+
+std::string JoinAddress(const std::string& host, int port) {
+  const bool ipv6 = host.find(':') != std::string::npos;
+  return ipv6 ? absl::StrCat("[", host, "]:", port)
+              : absl::StrCat(host, ":", port);
+}
+
+}  // namespace
+
+Daemon::Daemon(DaemonOptions options, ComputeParts compute)
+    : options_(std::move(options)),
+      compute_(std::move(compute)),
+      metrics_(registry_, kVersion) {}
+
+Daemon::~Daemon() { Stop(); }
+
+absl::Status Daemon::Start() {
+  PACELINE_RETURN_IF_ERROR(StartGrpc());
+  const std::shared_ptr<grpc::Channel> channel =
+      MakeChannel(options_.worker.coordinator, kMaxMessageBytes);
+  stub_ = v1::Coordinator::NewStub(channel);
+  factory_ = std::make_unique<GrpcRunFactory>(compute_, data_plane_, *stub_);
+  agent_ = std::make_unique<Agent>(
+      AgentOptions{options_.cpu_capability, options_.restart}, *factory_,
+      clock_);
+  SetLogSink([this](LogLevel level, const std::string& text) {
+    agent_->AddLog({absl::ToUnixMillis(clock_.Today()),
+                    std::string(LogLevelName(level)), text});
+  });
+  PACELINE_RETURN_IF_ERROR(StartHttp());
+  PACELINE_RETURN_IF_ERROR(WritePortFile());
+  attach_ = std::make_unique<AttachClient>(
+      AttachOptions{options_.worker.coordinator, Registration(),
+                    options_.refused},
+      channel, *agent_);
+  ready_ = attach_.get();
+  return absl::OkStatus();
+}
+
+void Daemon::Stop() {
+  http_.Stop();
+  ready_ = nullptr;
+  SetLogSink(nullptr);
+  attach_.reset();
+  agent_.reset();
+  data_plane_.Shutdown();
+  if (server_.server == nullptr) return;
+  server_.server->Shutdown(std::chrono::system_clock::now() + kServerGrace);
+  server_.server.reset();
+}
+
+bool Daemon::attached() const {
+  const AttachClient* attach = ready_;
+  return attach != nullptr && attach->attached();
+}
+
+absl::Status Daemon::StartGrpc() {
+  ServerOptions server;
+  server.insecure = options_.worker.insecure;
+  server.max_receive_bytes = kMaxFrameBytes;
+  absl::StatusOr<BoundServer> bound = absl::UnavailableError("not tried");
+  if (!options_.earlier_grpc.empty()) {
+    server.listen = options_.earlier_grpc;
+    bound = StartServer(server, {data_plane_.service()});
+  }
+  if (!bound.ok()) {
+    server.listen = options_.worker.listen;
+    bound = StartServer(server, {data_plane_.service()});
+  }
+  PACELINE_RETURN_IF_ERROR(bound.status());
+  server_ = *std::move(bound);
+  grpc_address_ = JoinAddress(server_.host, server_.port);
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::StartHttp() {
+  http_.Get("/metrics", [this] { return Metrics(); });
+  http_.Get("/healthz", [] {
+    HttpAnswer answer;
+    answer.body = "ok\n";
+    return answer;
+  });
+  http_.Get("/readyz", [this] {
+    HttpAnswer answer;
+    answer.status = attached() ? 200 : 503;
+    answer.body = attached() ? "ok\n" : "not attached to a coordinator\n";
+    return answer;
+  });
+  PACELINE_ASSIGN_OR_RETURN(const HostPort wanted,
+                            ParseHostPort(options_.worker.http));
+  if (!IsLoopback(wanted.host) && !options_.worker.insecure) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("--http ", options_.worker.http,
+                     " is off loopback: allow it with --insecure"));
+  }
+  absl::StatusOr<int> port = absl::UnavailableError("not tried");
+  if (absl::StatusOr<HostPort> earlier = ParseHostPort(options_.earlier_http);
+      earlier.ok()) {
+    port = http_.Start(earlier->host, earlier->port);
+  }
+  if (!port.ok()) port = http_.Start(wanted.host, wanted.port);
+  PACELINE_RETURN_IF_ERROR(port.status());
+  http_address_ = JoinAddress(wanted.host, *port);
+  return absl::OkStatus();
+}
+
+v1::Registration Daemon::Registration() const {
+  const WorkerOptions& worker = options_.worker;
+  std::random_device random;
+  v1::Registration registration;
+  registration.set_protocol_version(kProtocolVersion);
+  registration.set_name(worker.name);
+  registration.set_machine_id(worker.machine_id);
+  registration.set_incarnation(
+      (static_cast<uint64_t>(random()) << 32 | random()) | 1);
+  registration.set_address(worker.advertise.empty() ? Advertised(grpc_address_)
+                                                    : worker.advertise);
+  registration.set_http_address(Advertised(http_address_));
+  registration.set_pid(getpid());
+  registration.set_cpu_capability(DetectCpuCapability());
+  registration.set_cpu_model(CpuModelName());
+  registration.set_architecture(Architecture());
+  registration.set_memory_bytes(MemoryBytes());
+  registration.set_cores(static_cast<int>(std::thread::hardware_concurrency()));
+  registration.set_version(kVersion);
+  return registration;
+}
+
+absl::Status Daemon::WritePortFile() const {
+  const std::string& path = options_.worker.port_file;
+  if (path.empty()) return absl::OkStatus();
+  const std::string part = path + ".part";
+  std::ofstream file(part);
+  file << "{\"grpc\": \"" << grpc_address_ << "\", \"http\": \""
+       << http_address_ << "\", \"pid\": " << getpid() << "}\n";
+  file.close();
+  if (!file || std::rename(part.c_str(), path.c_str()) != 0) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot write --port-file ", path, ": ", strerror(errno)));
+  }
+  return absl::OkStatus();
+}
+
+HttpAnswer Daemon::Metrics() {
+  const DataPlaneStats stats = data_plane_.stats();
+  WorkerReading reading;
+  reading.attached = attached();
+  reading.running = agent_->running();
+  reading.instructions = agent_->progress();
+  reading.steps = agent_->total_steps();
+  reading.samples = agent_->total_samples();
+  reading.frames_sent = stats.frames_sent;
+  reading.frames_received = stats.frames_received;
+  reading.bytes_sent = stats.bytes_sent;
+  reading.bytes_received = stats.bytes_received;
+  reading.frames_dropped_old = stats.frames_dropped_old;
+  reading.frames_dropped_duplicate = stats.frames_dropped_duplicate;
+  reading.frames_refused = stats.frames_refused;
+  reading.checksum_errors = stats.checksum_errors;
+  reading.reconnects = stats.reconnects;
+  reading.time = agent_->Time();
+
+  absl::MutexLock lock(&metrics_mutex_);
+  metrics_.Update(reading);
+  HttpAnswer answer;
+  answer.content_type = "text/plain; version=0.0.4; charset=utf-8";
+  answer.body = registry_.Text();
+  return answer;
+}
+
+}  // namespace paceline

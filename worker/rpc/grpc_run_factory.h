@@ -1,0 +1,62 @@
+// The real RunFactory: the data plane, the coordinator, and whatever engine
+// and data main() has put in.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "paceline/v1/coordinator.grpc.pb.h"
+#include "worker/rpc/data_plane.h"
+#include "worker/run_factory.h"
+
+namespace paceline {
+
+// What main() knows and this folder may not: engines and data.
+struct ComputeParts {
+  std::function<void(int threads)> set_threads;
+  std::function<absl::StatusOr<std::unique_ptr<StageEngine>>(
+      const EngineOptions&)>
+      make_engine;
+  std::function<absl::StatusOr<std::unique_ptr<BatchSource>>(const JobSpec&)>
+      open_data;
+};
+
+// Immutable.
+class GrpcRunFactory final : public RunFactory {
+ public:
+  // `data_plane` and `coordinator` outlive this.
+  GrpcRunFactory(ComputeParts compute, DataPlane& data_plane,
+                 v1::Coordinator::Stub& coordinator)
+      : compute_(std::move(compute)),
+        data_plane_(data_plane),
+        coordinator_(coordinator) {}
+
+  void SetThreads(int threads) override { compute_.set_threads(threads); }
+  absl::StatusOr<std::unique_ptr<StageEngine>> MakeEngine(
+      const EngineOptions& options) override {
+    return compute_.make_engine(options);
+  }
+  absl::StatusOr<std::unique_ptr<BatchSource>> OpenData(
+      const JobSpec& spec) override {
+    return compute_.open_data(spec);
+  }
+  absl::StatusOr<RunConnections> Connect(const RunWiring& wiring) override {
+    return data_plane_.Open(wiring);
+  }
+  absl::Status OpenGate(const Fence& fence,
+                        const GateOptions& options) override {
+    return data_plane_.OpenGate(fence, options);
+  }
+  absl::Status UploadWeights(const Fence& fence,
+                             const std::vector<NamedTensor>& weights,
+                             const CancelToken& cancel) override;
+
+ private:
+  const ComputeParts compute_;
+  DataPlane& data_plane_;
+  v1::Coordinator::Stub& coordinator_;
+};
+
+}  // namespace paceline

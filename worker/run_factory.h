@@ -1,0 +1,49 @@
+// What a run needs from outside: engines, data, neighbours, the coordinator.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/batch_source.h"
+#include "worker/cancel_token.h"
+#include "worker/stage_engine.h"
+#include "worker/wiring.h"
+
+namespace paceline {
+
+// Called on the compute thread.  One real implementation (worker/rpc), one in
+// the tests.
+class RunFactory {
+ public:
+  virtual ~RunFactory() = default;
+
+  // Compute threads of this process from now on.
+  virtual void SetThreads(int threads) = 0;
+
+  // Errors: InvalidArgument  layers that this engine cannot build
+  virtual absl::StatusOr<std::unique_ptr<StageEngine>> MakeEngine(
+      const EngineOptions& options) = 0;
+
+  // Errors: NotFound, InvalidArgument, DataLoss: name the file
+  virtual absl::StatusOr<std::unique_ptr<BatchSource>> OpenData(
+      const JobSpec& spec) = 0;
+
+  // Opens the fence: from now on frames of it are accepted.
+  virtual absl::StatusOr<RunConnections> Connect(const RunWiring& wiring) = 0;
+
+  // On the worker of stage 0, after Connect().
+  virtual absl::Status OpenGate(const Fence& fence,
+                                const GateOptions& options) = 0;
+
+  // Hands weights over to the coordinator, durably; tries again until it
+  // worked or `cancel` says otherwise.
+  // Errors: Aborted, InvalidArgument, ResourceExhausted (its disk is full);
+  //         cancel.status()
+  virtual absl::Status UploadWeights(const Fence& fence,
+                                     const std::vector<NamedTensor>& weights,
+                                     const CancelToken& cancel) = 0;
+};
+
+}  // namespace paceline

@@ -1,0 +1,100 @@
+#include "worker/run_order.h"
+
+#include <algorithm>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+
+namespace paceline {
+namespace {
+
+absl::StatusOr<ScheduleBounds> BoundsOf(const RunOrder& order, bool training) {
+  const TrainSpec& train = order.spec.train;
+  ScheduleRequest request;
+  request.name = order.spec.pipeline.schedule;
+  request.stages = static_cast<int>(order.stages.size());
+  request.micro_batches = static_cast<int>(
+      (train.batch + train.micro_batch - 1) / train.micro_batch);
+  request.training = training;
+  request.worker_of = WorkerIndexOfStage(order);
+  PACELINE_ASSIGN_OR_RETURN(const Schedule schedule, MakeSchedule(request));
+  return CheckSchedule(schedule);
+}
+
+}  // namespace
+
+std::vector<int> WorkerIndexOfStage(const RunOrder& order) {
+  std::map<WorkerId, int> index;
+  std::vector<int> worker_of;
+  for (const StagePlacement& stage : order.stages) {
+    const int next = static_cast<int>(index.size());
+    worker_of.push_back(index.emplace(stage.worker, next).first->second);
+  }
+  return worker_of;
+}
+
+std::vector<int> StagesOf(const RunOrder& order, WorkerId self) {
+  std::vector<int> stages;
+  for (size_t stage = 0; stage < order.stages.size(); ++stage) {
+    if (order.stages[stage].worker == self) {
+      stages.push_back(static_cast<int>(stage));
+    }
+  }
+  return stages;
+}
+
+absl::Status CheckOrder(const RunOrder& order, const ModelDescription& model,
+                        WorkerId self) {
+  const int layers = static_cast<int>(model.layers.size());
+  int covered = 0;
+  for (const StagePlacement& stage : order.stages) {
+    if (stage.layers.first != covered ||
+        stage.layers.last <= stage.layers.first) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "order: a stage holds layers [", stage.layers.first, ", ",
+          stage.layers.last, "), but layer ", covered, " comes next"));
+    }
+    covered = stage.layers.last;
+  }
+  if (covered != layers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("order: stages cover ", covered, " layers, the model ",
+                     model.name, " has ", layers));
+  }
+  if (StagesOf(order, self).empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "order: no stage is placed on this worker (id ", self.value, ")"));
+  }
+  if (order.threads < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("order: threads is ", order.threads, ", need 1 or more"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RunWiring> MakeRunWiring(const RunOrder& order,
+                                        const ModelDescription& model,
+                                        WorkerId self) {
+  RunWiring wiring;
+  wiring.fence = order.fence;
+  wiring.self = self;
+  wiring.micro_batch = order.spec.train.micro_batch;
+  for (const StagePlacement& stage : order.stages) {
+    wiring.stages.push_back({stage.worker, stage.address});
+    wiring.boundary_shapes.push_back(
+        model.layers[stage.layers.last - 1].output);
+  }
+  wiring.boundary_shapes.pop_back();
+
+  PACELINE_ASSIGN_OR_RETURN(wiring.bounds, BoundsOf(order, /*training=*/true));
+  PACELINE_ASSIGN_OR_RETURN(const ScheduleBounds evaluation,
+                            BoundsOf(order, /*training=*/false));
+  for (size_t i = 0; i < wiring.boundary_shapes.size(); ++i) {
+    int& frames = wiring.bounds.activation_frames[i];
+    frames = 2 * std::max(frames, evaluation.activation_frames[i]);
+  }
+  return wiring;
+}
+
+}  // namespace paceline

@@ -1,0 +1,275 @@
+#include "worker/stage_runner.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/check.h"
+#include "core/base/status_macros.h"
+
+namespace paceline {
+namespace {
+
+std::vector<int> OwnStages(const StageRunnerOptions& options) {
+  std::vector<int> stages;
+  for (size_t stage = 0; stage < options.worker_of.size(); ++stage) {
+    if (options.worker_of[stage] == options.worker) {
+      stages.push_back(static_cast<int>(stage));
+    }
+  }
+  return stages;
+}
+
+bool Contains(const std::vector<int>& values, int value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+// Takes the entry out; a missing one is a schedule that the checker let
+// through, or a bug here.
+template <typename Map>
+TensorList Take(Map& map, const typename Map::key_type& slot) {
+  auto node = map.extract(slot);
+  PACELINE_CHECK(!node.empty(), absl::StrCat("stage=", slot.first,
+                                             " micro_batch=", slot.second));
+  return std::move(node.mapped());
+}
+
+}  // namespace
+
+StageRunner::StageRunner(StageRunnerOptions options, StageRunnerParts parts)
+    : options_(std::move(options)),
+      parts_(std::move(parts)),
+      stages_(static_cast<int>(options_.worker_of.size())),
+      own_stages_(OwnStages(options_)) {
+  PACELINE_CHECK(!own_stages_.empty(),
+                 absl::StrCat("worker=", options_.worker));
+}
+
+absl::Status StageRunner::Run() {
+  for (int64_t ordinal = 0;; ++ordinal) {
+    PACELINE_ASSIGN_OR_RETURN(const BatchInfo batch, NextBatch(ordinal));
+    if (batch.phase == BatchPhase::kTrain) FinishEvaluation();
+    PACELINE_RETURN_IF_ERROR(AwaitRoom(batch));
+    PACELINE_RETURN_IF_ERROR(RunBatch(batch));
+    if (batch.final_batch) break;
+  }
+  FinishEvaluation();
+  return absl::OkStatus();
+}
+
+// The first stage asks its source; the others learn what the batch is from the
+// first frame of it that reaches their lowest stage.
+absl::StatusOr<BatchInfo> StageRunner::NextBatch(int64_t ordinal) {
+  if (parts_.source == nullptr) {
+    const ScopedPart part(parts_.time, TimePart::kReceiveWait);
+    return parts_.link.AwaitBatch(own_stages_.front() - 1, ordinal);
+  }
+  const ScopedPart part(parts_.time, TimePart::kData);
+  PACELINE_ASSIGN_OR_RETURN(const std::optional<BatchInfo> batch,
+                            parts_.source->NextBatch());
+  if (!batch.has_value()) {
+    return absl::InternalError(absl::StrCat(
+        "the data source ended before its final batch, at batch ", ordinal));
+  }
+  return *batch;
+}
+
+absl::StatusOr<const InstructionList*> StageRunner::InstructionsFor(
+    const BatchInfo& batch) {
+  const bool training = batch.phase == BatchPhase::kTrain;
+  InstructionList& list = lists_[{batch.micro_batches, training}];
+  if (list.empty()) {
+    PACELINE_ASSIGN_OR_RETURN(
+        Schedule schedule,
+        MakeSchedule({options_.schedule, stages_, batch.micro_batches, training,
+                      options_.worker_of}));
+    PACELINE_RETURN_IF_ERROR(CheckSchedule(schedule).status());
+    list = std::move(schedule.workers[options_.worker]);
+  }
+  return &list;
+}
+
+absl::Status StageRunner::AwaitRoom(const BatchInfo& batch) {
+  const ScopedPart part(parts_.time, TimePart::kSend);
+  for (const int stage : own_stages_) {
+    // Inside a worker the frames of one batch are all taken before the next
+    // begins, so there is always room.
+    if (stage + 1 >= stages_ || Contains(own_stages_, stage + 1)) continue;
+    PACELINE_RETURN_IF_ERROR(parts_.link.AwaitRoom(stage, batch.micro_batches));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StageRunner::RunBatch(const BatchInfo& batch) {
+  PACELINE_ASSIGN_OR_RETURN(const InstructionList* list,
+                            InstructionsFor(batch));
+  losses_ = {};
+  for (const Instruction& instruction : *list) {
+    PACELINE_RETURN_IF_ERROR(Execute(instruction, batch));
+    parts_.observer.OnProgress();
+  }
+  if (batch.phase == BatchPhase::kEvaluate &&
+      Contains(own_stages_, stages_ - 1)) {
+    evaluation_.loss += losses_.loss;
+    evaluation_.correct += losses_.correct;
+    evaluation_.samples += losses_.samples;
+    evaluation_step_ = batch.step;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StageRunner::Execute(const Instruction& instruction,
+                                  const BatchInfo& batch) {
+  switch (instruction.op) {
+    case Op::kLoad:
+      return Load(instruction);
+    case Op::kRecvF:
+      return Receive(FrameKind::kActivation, instruction, batch);
+    case Op::kForward:
+      return Forward(instruction, batch);
+    case Op::kSendF:
+      return Send(FrameKind::kActivation, instruction, batch);
+    case Op::kRecvB:
+      return Receive(FrameKind::kGradient, instruction, batch);
+    case Op::kBackward:
+      return Backward(instruction, batch);
+    case Op::kSendB:
+      return Send(FrameKind::kGradient, instruction, batch);
+    case Op::kStep:
+      return Step(instruction, batch);
+  }
+  return absl::InternalError(
+      absl::StrCat("no such instruction: ", ToText(instruction)));
+}
+
+absl::Status StageRunner::Load(const Instruction& instruction) {
+  const ScopedPart part(parts_.time, TimePart::kData);
+  PACELINE_ASSIGN_OR_RETURN(
+      inputs_[Slot(instruction.stage, instruction.micro_batch)],
+      parts_.source->NextMicroBatch());
+  return absl::OkStatus();
+}
+
+absl::Status StageRunner::Receive(FrameKind kind,
+                                  const Instruction& instruction,
+                                  const BatchInfo& batch) {
+  const ScopedPart part(parts_.time, TimePart::kReceiveWait);
+  const bool activation = kind == FrameKind::kActivation;
+  const int boundary = activation ? instruction.stage - 1 : instruction.stage;
+  PACELINE_ASSIGN_OR_RETURN(Frame frame,
+                            parts_.link.Receive({kind, boundary, batch.ordinal,
+                                                 instruction.micro_batch}));
+  if (frame.header.batch != batch) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "frame for ", ToText(instruction), " of batch ", batch.ordinal,
+        " tells of another batch than the first one did: ",
+        frame.header.batch.samples, " samples in ",
+        frame.header.batch.micro_batches, " micro-batches, not ", batch.samples,
+        " in ", batch.micro_batches));
+  }
+  (activation ? inputs_
+              : gradients_)[Slot(instruction.stage, instruction.micro_batch)] =
+      std::move(frame.tensors);
+  return absl::OkStatus();
+}
+
+absl::Status StageRunner::Forward(const Instruction& instruction,
+                                  const BatchInfo& batch) {
+  const Slot slot(instruction.stage, instruction.micro_batch);
+  TensorList input = Take(inputs_, slot);
+  const ScopedPart part(parts_.time, TimePart::kForward);
+  PACELINE_ASSIGN_OR_RETURN(
+      ForwardResult result,
+      parts_.engines.at(instruction.stage)
+          ->Forward(batch, instruction.micro_batch, std::move(input)));
+  if (result.loss.has_value()) {
+    losses_.loss += result.loss->loss;
+    losses_.correct += result.loss->correct;
+    losses_.samples += result.loss->samples;
+  }
+  if (instruction.stage + 1 < stages_) {
+    outputs_[slot] = std::move(result.output);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StageRunner::Backward(const Instruction& instruction,
+                                   const BatchInfo& batch) {
+  const Slot slot(instruction.stage, instruction.micro_batch);
+  TensorList output_gradient;
+  if (instruction.stage + 1 < stages_) {
+    output_gradient = Take(gradients_, slot);
+  }
+  const ScopedPart part(parts_.time, TimePart::kBackward);
+  PACELINE_ASSIGN_OR_RETURN(TensorList input_gradient,
+                            parts_.engines.at(instruction.stage)
+                                ->Backward(batch, instruction.micro_batch,
+                                           std::move(output_gradient)));
+  if (instruction.stage > 0) gradients_[slot] = std::move(input_gradient);
+  return absl::OkStatus();
+}
+
+absl::Status StageRunner::Send(FrameKind kind, const Instruction& instruction,
+                               const BatchInfo& batch) {
+  const ScopedPart part(parts_.time, TimePart::kSend);
+  const bool activation = kind == FrameKind::kActivation;
+  const Slot slot(instruction.stage, instruction.micro_batch);
+  Frame frame;
+  frame.header.kind = kind;
+  frame.header.boundary =
+      activation ? instruction.stage : instruction.stage - 1;
+  frame.header.batch = batch;
+  frame.header.micro_batch = instruction.micro_batch;
+  frame.tensors = Take(activation ? outputs_ : gradients_, slot);
+  return parts_.link.Send(std::move(frame));
+}
+
+// A worker of several stages has several STEPs in its list: it reports for
+// each, and asks the gate once, with the last.
+absl::Status StageRunner::Step(const Instruction& instruction,
+                               const BatchInfo& batch) {
+  StepVerdict verdict;
+  {
+    const ScopedPart part(parts_.time, TimePart::kAggregate);
+    PACELINE_ASSIGN_OR_RETURN(
+        StepReport report, parts_.engines.at(instruction.stage)->Report(batch));
+    report.stage = instruction.stage;
+    reports_.push_back(std::move(report));
+    if (reports_.size() < own_stages_.size()) return absl::OkStatus();
+    std::sort(reports_.begin(), reports_.end(),
+              [](const StepReport& a, const StepReport& b) {
+                return a.stage < b.stage;
+              });
+    PACELINE_ASSIGN_OR_RETURN(verdict, parts_.gate.Decide(reports_));
+    reports_.clear();
+  }
+  {
+    const ScopedPart part(parts_.time, TimePart::kOptimizer);
+    for (const int stage : own_stages_) {
+      PACELINE_RETURN_IF_ERROR(parts_.engines.at(stage)->Apply(verdict));
+    }
+  }
+  std::optional<StepRecord> record;
+  if (own_stages_.back() == stages_ - 1) {
+    record = StepRecord{batch.step + 1,
+                        losses_.loss / static_cast<double>(batch.samples),
+                        batch.samples,
+                        verdict.learning_rate,
+                        verdict.gradient_norm,
+                        verdict.skip,
+                        absl::ToUnixMillis(parts_.clock.Today())};
+  }
+  parts_.observer.OnStep(batch.step + 1, batch.samples, record);
+  return absl::OkStatus();
+}
+
+void StageRunner::FinishEvaluation() {
+  if (evaluation_.samples == 0) return;
+  const auto samples = static_cast<double>(evaluation_.samples);
+  parts_.observer.OnEvaluation(
+      {evaluation_step_, evaluation_.loss / samples,
+       static_cast<double>(evaluation_.correct) / samples,
+       evaluation_.samples});
+  evaluation_ = {};
+}
+
+}  // namespace paceline

@@ -1,0 +1,103 @@
+// The interpreter of schedules: runs a worker's instructions against engines,
+// links and the step gate.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/base/clock.h"
+#include "core/schedule/schedule.h"
+#include "worker/batch_source.h"
+#include "worker/link.h"
+#include "worker/records.h"
+#include "worker/stage_engine.h"
+#include "worker/time_meter.h"
+
+namespace paceline {
+
+// Hears of a run's progress on the compute thread; quick and non-blocking.
+class RunObserver {
+ public:
+  virtual ~RunObserver() = default;
+  // After every step, on every worker; `record` only where the last stage is.
+  virtual void OnStep(int64_t steps_done, int64_t samples,
+                      const std::optional<StepRecord>& record) = 0;
+  virtual void OnEvaluation(const EvaluationRecord& record) = 0;
+  // After every instruction: the compute thread is alive.
+  virtual void OnProgress() = 0;
+};
+
+struct StageRunnerOptions {
+  std::string schedule;
+  std::vector<int> worker_of;  // [stages], as in ScheduleRequest
+  int worker = 0;              // this one's index in worker_of
+};
+
+// What a run is made of.  All outlive the runner.
+struct StageRunnerParts {
+  std::map<int, StageEngine*> engines;  // by stage, one for each of ours
+  Link& link;
+  GateClient& gate;
+  BatchSource* source = nullptr;  // where stage 0 is ours
+  TimeMeter& time;
+  const Clock& clock;
+  RunObserver& observer;
+};
+
+// Lives on the compute thread.
+class StageRunner {
+ public:
+  StageRunner(StageRunnerOptions options, StageRunnerParts parts);
+
+  // Runs batch after batch until the final one.  The first error of an engine,
+  // a link or the gate ends it and is returned as it is.
+  absl::Status Run();
+
+ private:
+  // What passes between two instructions: (stage, micro-batch).
+  using Slot = std::pair<int, int>;
+
+  absl::StatusOr<BatchInfo> NextBatch(int64_t ordinal);
+  absl::StatusOr<const InstructionList*> InstructionsFor(
+      const BatchInfo& batch);
+  absl::Status AwaitRoom(const BatchInfo& batch);
+  absl::Status RunBatch(const BatchInfo& batch);
+  absl::Status Execute(const Instruction& instruction, const BatchInfo& batch);
+
+  absl::Status Load(const Instruction& instruction);
+  absl::Status Receive(FrameKind kind, const Instruction& instruction,
+                       const BatchInfo& batch);
+  absl::Status Forward(const Instruction& instruction, const BatchInfo& batch);
+  absl::Status Backward(const Instruction& instruction, const BatchInfo& batch);
+  absl::Status Send(FrameKind kind, const Instruction& instruction,
+                    const BatchInfo& batch);
+  absl::Status Step(const Instruction& instruction, const BatchInfo& batch);
+
+  void FinishEvaluation();
+
+  const StageRunnerOptions options_;
+  const StageRunnerParts parts_;
+  const int stages_;
+  const std::vector<int> own_stages_;
+
+  // Instruction lists by (micro-batches, training); a job has at most four.
+  std::map<std::pair<int, bool>, InstructionList> lists_;
+
+  std::map<Slot, TensorList> inputs_;     // for F
+  std::map<Slot, TensorList> outputs_;    // from F, for SEND_F
+  std::map<Slot, TensorList> gradients_;  // for B, then from B for SEND_B
+  std::vector<StepReport> reports_;       // of this batch, waiting for the gate
+  LossSums losses_;                       // of this batch
+  LossSums evaluation_;                   // of the running evaluation
+  int64_t evaluation_step_ = 0;
+};
+
+}  // namespace paceline

@@ -1,0 +1,51 @@
+// What a run needs to know of its neighbours: derived from the standing order,
+// handed to the data plane.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/base/ids.h"
+#include "core/base/tensor.h"
+#include "core/model/description.h"
+#include "core/model/job_spec.h"
+#include "core/plan/plan.h"
+#include "core/schedule/schedule.h"
+#include "worker/link.h"
+
+namespace paceline {
+
+// Where a stage lives.
+struct StageWiring {
+  WorkerId worker;
+  std::string address;  // host:port
+};
+
+struct RunWiring {
+  Fence fence;
+  WorkerId self;
+  std::vector<StageWiring> stages;  // of the whole plan
+  // [stages - 1]: one sample's activation at each boundary.  An activation
+  // frame is float32 [n, shape...] and labels int64 [n]; a gradient frame one
+  // float32 tensor of the same shape.
+  std::vector<Shape> boundary_shapes;
+  int64_t micro_batch = 0;  // n <= this
+  ScheduleBounds bounds;    // credit and queue bounds
+};
+
+// What the step gate needs; known once the data set is open.
+struct GateOptions {
+  TrainSpec train;
+  int64_t total_steps = 0;
+};
+
+// The two ends of a run.  Destroying both closes it.
+struct RunConnections {
+  std::unique_ptr<Link> link;
+  std::unique_ptr<GateClient> gate;
+};
+
+}  // namespace paceline
