@@ -20,7 +20,7 @@ TEST(Status, KeepsEveryCodeAndTheMessageBothWays) {
 }
 
 TEST(Status, ReadsACodeThatNobodyKnowsAsUnknown) {
-  for (const int code : {-1, 17, 1000}) {
+  for (const int code : {-1, 17, 31}) {
     const absl::Status status =
         FromGrpc(grpc::Status(static_cast<grpc::StatusCode>(code), "odd"));
 
