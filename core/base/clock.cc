@@ -7,7 +7,8 @@
 namespace paceline {
 
 Instant SystemClock::Now() const {
-  return {absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch())};
+  return {
+      absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch())};
 }
 
 absl::Time SystemClock::Today() const { return absl::Now(); }

@@ -31,7 +31,7 @@ struct Instant {
 class Clock {
  public:
   virtual ~Clock() = default;
-  virtual Instant Now() const = 0;     // steady; for decisions
+  virtual Instant Now() const = 0;       // steady; for decisions
   virtual absl::Time Today() const = 0;  // wall clock; for people only
 };
 

@@ -7,21 +7,20 @@
 #include "absl/status/statusor.h"
 
 // Returns from the enclosing function when `expression` is not OK.
-#define PACELINE_RETURN_IF_ERROR(expression)                 \
-  do {                                                       \
-    if (absl::Status paceline_status = (expression);         \
-        !paceline_status.ok()) {                             \
-      return paceline_status;                                \
-    }                                                        \
+#define PACELINE_RETURN_IF_ERROR(expression)                                  \
+  do {                                                                        \
+    if (absl::Status paceline_status = (expression); !paceline_status.ok()) { \
+      return paceline_status;                                                 \
+    }                                                                         \
   } while (false)
 
 #define PACELINE_CONCAT_INNER(a, b) a##b
 #define PACELINE_CONCAT(a, b) PACELINE_CONCAT_INNER(a, b)
 
 // PACELINE_ASSIGN_OR_RETURN(const Plan plan, MakePlan(...));
-#define PACELINE_ASSIGN_OR_RETURN(target, expression) \
-  PACELINE_ASSIGN_OR_RETURN_INNER(                    \
-      PACELINE_CONCAT(paceline_or_, __LINE__), target, expression)
+#define PACELINE_ASSIGN_OR_RETURN(target, expression)                      \
+  PACELINE_ASSIGN_OR_RETURN_INNER(PACELINE_CONCAT(paceline_or_, __LINE__), \
+                                  target, expression)
 #define PACELINE_ASSIGN_OR_RETURN_INNER(either, target, expression) \
   auto either = (expression);                                       \
   if (!either.ok()) return either.status();                         \
