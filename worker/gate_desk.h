@@ -5,6 +5,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -37,10 +39,21 @@ class GateDesk {
   void Cancel(absl::Status why);
 
  private:
+  struct Waiting {
+    int64_t step = 0;
+    Answer answer;
+  };
+
+  // Moves those who wait for `verdict` to `told`.
+  void TakeWaitingLocked(
+      const StepVerdict& verdict,
+      std::vector<std::pair<Answer, absl::StatusOr<StepVerdict>>>* told)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   absl::Mutex mutex_;
   StepGate gate_ ABSL_GUARDED_BY(mutex_);
   absl::Status ended_ ABSL_GUARDED_BY(mutex_);
-  std::map<int, Answer> waiting_ ABSL_GUARDED_BY(mutex_);  // by stage
+  std::map<int, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);  // by stage
 };
 
 // A GateClient in the process of the first stage.  The desk is shared by the

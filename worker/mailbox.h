@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -17,7 +16,7 @@
 namespace paceline {
 
 // Thread-safe.  Bounded per (boundary, kind): what arrives above the bound is
-// refused, or waits in PutWhenRoom().
+// refused.
 class Mailbox {
  public:
   // Lets frames of `kind` over `boundary` in, at most `capacity` (> 0) at a
@@ -28,12 +27,9 @@ class Mailbox {
   // Errors (the frame is dropped):
   //   NotFound           no such boundary
   //   ResourceExhausted  the boundary's bound is reached
-  //   InvalidArgument    a frame of this key is waiting already
+  //   AlreadyExists      a frame of this key is waiting already
   //   any                what Cancel() was called with
   absl::Status Put(Frame frame);
-
-  // As Put, but blocks while the boundary is full.
-  absl::Status PutWhenRoom(Frame frame);
 
   // Blocks until the frame is here, whatever else arrived before it.
   // Errors: NotFound  no such boundary; else what Cancel() was called with.
@@ -54,11 +50,10 @@ class Mailbox {
     int waiting = 0;
   };
 
-  absl::Status PutLocked(Frame frame) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  const Bound* FindLocked(FrameKind kind, int32_t boundary) const
+  absl::Status CheckLocked(FrameKind kind, int32_t boundary) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  std::map<FrameKey, Frame>::const_iterator FirstOfBatchLocked(
-      int32_t boundary, int64_t ordinal) const
+  // Null when none waits.
+  const Frame* FirstOfBatchLocked(int32_t boundary, int64_t ordinal) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
   absl::Mutex mutex_;

@@ -3,51 +3,17 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "core/base/ids.h"
-#include "core/base/tensor.h"
-#include "core/model/job_spec.h"
-#include "core/schedule/schedule.h"
 #include "grpcpp/impl/codegen/service_type.h"
-#include "worker/link.h"
+#include "worker/wiring.h"
 
 namespace paceline {
 
-struct StageWiring {
-  WorkerId worker;
-  std::string address;  // host:port of the worker's gRPC server
-};
-
-// Everything that the data plane needs to know of a run.
-struct RunWiring {
-  Fence fence;
-  WorkerId self;
-  std::vector<StageWiring> stages;  // of the whole plan
-  // [stages - 1], of one sample.  Over boundary b go as activation float32
-  // [n, boundary_shapes[b]...] and labels int64 [n], as gradient the first of
-  // them; n in [1, micro_batch].
-  std::vector<Shape> boundary_shapes;
-  int64_t micro_batch = 0;
-  // The largest of all schedules that the run uses (training, evaluation).
-  ScheduleBounds bounds;
-
-  // Of the step gate, on the worker of the first stage.
-  struct Gate {
-    TrainSpec train;
-    int64_t total_steps = 0;
-  };
-};
-
-// A run's two ways out.  Dropping both closes the run.
-struct RunConnections {
-  std::unique_ptr<Link> link;
-  std::unique_ptr<GateClient> gate;
-};
+class PlaneState;
 
 // Since the process started.
 struct DataPlaneStats {
@@ -58,7 +24,7 @@ struct DataPlaneStats {
   int64_t frames_dropped_old = 0;        // of an older fence
   int64_t frames_dropped_duplicate = 0;  // sent again after a break
   int64_t frames_refused = 0;            // not a frame, or not for this run
-  int64_t checksum_errors = 0;
+  int64_t checksum_errors = 0;  // or sequence: the sender starts over
   int64_t reconnects = 0;  // streams opened again after a break
 };
 
@@ -101,7 +67,7 @@ class DataPlane {
   //   FailedPrecondition  this fence is not open
   //   InvalidArgument     this worker does not hold the first stage
   //   AlreadyExists       the gate is open already; it stays as it is
-  absl::Status OpenGate(const Fence& fence, const RunWiring::Gate& gate);
+  absl::Status OpenGate(const Fence& fence, const GateOptions& gate);
 
   DataPlaneStats stats() const;
 
@@ -116,7 +82,7 @@ class DataPlane {
   class Service;
 
   // Shared with links, streams and calls, which may end later than this.
-  const std::shared_ptr<class PlaneState> state_;
+  const std::shared_ptr<PlaneState> state_;
   const std::unique_ptr<Service> service_;
 };
 

@@ -1,0 +1,430 @@
+#include "core/transfer/frame_codec.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "core/transfer/checksum.h"
+#include "core/transfer/wire.h"
+
+namespace paceline {
+namespace {
+
+// Fields of StageFrame and TensorHeader.
+enum FrameField : uint32_t {
+  kJob = 1,
+  kAttempt = 2,
+  kPlanVersion = 3,
+  kKind = 4,
+  kBoundary = 5,
+  kSequence = 6,
+  kBatch = 7,
+  kPhase = 8,
+  kStep = 9,
+  kMicroBatch = 10,
+  kMicroBatches = 11,
+  kSamples = 12,
+  kFinalBatch = 13,
+  kRoute = 14,
+  kTensors = 15,
+  kChecksum = 16,
+  kPayload = 17,
+};
+enum TensorField : uint32_t { kDType = 1, kShape = 2, kCodec = 3 };
+
+constexpr uint64_t kCodecRaw = 1;
+constexpr int64_t kMaxTotalBytes = int64_t{1} << 40;
+
+ByteSpan BytesOf(const std::string& text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+
+void AppendTensor(std::string* out, const TensorMeta& tensor) {
+  std::string shape;
+  for (const int64_t size : tensor.shape) AppendVarint(&shape, size);
+  std::string body;
+  AppendIntField(&body, kDType, static_cast<int64_t>(tensor.dtype));
+  if (!shape.empty()) {
+    AppendTag(&body, kShape, WireType::kBytes);
+    AppendVarint(&body, shape.size());
+    body += shape;
+  }
+  AppendIntField(&body, kCodec, kCodecRaw);
+
+  AppendTag(out, kTensors, WireType::kBytes);
+  AppendVarint(out, body.size());
+  *out += body;
+}
+
+void AppendHeader(std::string* out, const FrameHeader& header) {
+  const bool hello = header.kind == FrameKind::kHello;
+  AppendIntField(out, kJob, header.fence.job.value);
+  AppendIntField(out, kAttempt, header.fence.attempt);
+  AppendIntField(out, kPlanVersion, header.fence.plan_version);
+  AppendIntField(out, kKind, static_cast<int64_t>(header.kind));
+  AppendIntField(out, kBoundary, header.boundary);
+  if (hello) return;  // the rest says nothing
+  AppendIntField(out, kSequence, header.sequence);
+  AppendIntField(out, kBatch, header.batch.ordinal);
+  AppendIntField(out, kPhase, static_cast<int64_t>(header.batch.phase));
+  AppendIntField(out, kStep, header.batch.step);
+  AppendIntField(out, kMicroBatch, header.micro_batch);
+  AppendIntField(out, kMicroBatches, header.batch.micro_batches);
+  AppendIntField(out, kSamples, header.batch.samples);
+  AppendIntField(out, kFinalBatch, header.batch.final_batch);
+  AppendIntField(out, kRoute, header.route);
+  for (const TensorMeta& tensor : header.tensors) AppendTensor(out, tensor);
+}
+
+// Reads fields 1 to 15 into a header, then the checksum and where the payload
+// lies.
+class FrameParser {
+ public:
+  FrameParser(absl::Span<const ByteSpan> slices, int64_t total_bytes)
+      : total_bytes_(total_bytes),
+        reader_(slices, std::min(total_bytes, kMaxHeaderBytes)) {
+    // What proto3 says of absent fields, where our defaults differ.
+    layout_.header.fence.job.value = 0;
+    layout_.header.batch.micro_batches = 0;
+  }
+
+  absl::StatusOr<FrameLayout> Parse() {
+    for (;;) {
+      layout_.header_bytes = reader_.position();
+      if (reader_.done()) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "no checksum in the first ", reader_.position(), " bytes"));
+      }
+      PACELINE_ASSIGN_OR_RETURN(const WireReader::Field field,
+                                reader_.ReadField());
+      if (field.number == kChecksum) {
+        PACELINE_RETURN_IF_ERROR(ReadTail(field));
+        PACELINE_RETURN_IF_ERROR(CheckWhole());
+        return std::move(layout_);
+      }
+      PACELINE_RETURN_IF_ERROR(ReadHeaderField(field));
+    }
+  }
+
+ private:
+  static absl::Status WrongType(const WireReader::Field& field) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("field ", field.number, " has wire type ",
+                     static_cast<int>(field.type)));
+  }
+
+  absl::Status ReadHeaderField(const WireReader::Field& field) {
+    if (field.number == kPayload) {
+      return absl::InvalidArgumentError("payload without checksum before it");
+    }
+    if (field.number > kPayload) return reader_.Skip(field.type);
+    if (field.number == kTensors) {
+      if (field.type != WireType::kBytes) return WrongType(field);
+      return ReadTensor();
+    }
+    if (field.type != WireType::kVarint) return WrongType(field);
+    PACELINE_ASSIGN_OR_RETURN(const uint64_t value, reader_.ReadVarint());
+    return SetInteger(field.number, value);
+  }
+
+  // Numbers of the header count things, so none is negative.
+  absl::Status SetInteger(uint32_t field, uint64_t value) {
+    FrameHeader& header = layout_.header;
+    switch (field) {
+      case kJob:
+        return Set(field, value, &header.fence.job.value);
+      case kAttempt:
+        return Set(field, value, &header.fence.attempt);
+      case kPlanVersion:
+        return Set(field, value, &header.fence.plan_version);
+      case kKind:
+        if (value < 1 || value > 3) return OutOfRange(field, value);
+        header.kind = static_cast<FrameKind>(value);
+        kind_seen_ = true;
+        return absl::OkStatus();
+      case kBoundary:
+        return Set(field, value, &header.boundary);
+      case kSequence:
+        return Set(field, value, &header.sequence);
+      case kBatch:
+        return Set(field, value, &header.batch.ordinal);
+      case kPhase:
+        if (value < 1 || value > 2) return OutOfRange(field, value);
+        header.batch.phase = static_cast<BatchPhase>(value);
+        phase_seen_ = true;
+        return absl::OkStatus();
+      case kStep:
+        return Set(field, value, &header.batch.step);
+      case kMicroBatch:
+        return Set(field, value, &header.micro_batch);
+      case kMicroBatches:
+        return Set(field, value, &header.batch.micro_batches);
+      case kSamples:
+        return Set(field, value, &header.batch.samples);
+      case kFinalBatch:
+        header.batch.final_batch = value != 0;
+        return absl::OkStatus();
+      default:
+        return Set(field, value, &header.route);
+    }
+  }
+
+  template <typename T>
+  static absl::Status Set(uint32_t field, uint64_t value, T* out) {
+    if (value > static_cast<uint64_t>(std::numeric_limits<T>::max())) {
+      return OutOfRange(field, value);
+    }
+    *out = static_cast<T>(value);
+    return absl::OkStatus();
+  }
+
+  static absl::Status OutOfRange(uint32_t field, uint64_t value) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("field ", field, " cannot be ", value));
+  }
+
+  absl::Status ReadTensor() {
+    PACELINE_ASSIGN_OR_RETURN(const int64_t length, reader_.ReadLength());
+    const int64_t end = reader_.position() + length;
+    if (layout_.header.tensors.size() == kMaxFrameTensors) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("more than ", kMaxFrameTensors, " tensors"));
+    }
+    TensorMeta tensor;
+    uint64_t codec = 0;
+    while (reader_.position() < end) {
+      PACELINE_ASSIGN_OR_RETURN(const WireReader::Field field,
+                                reader_.ReadField());
+      PACELINE_RETURN_IF_ERROR(ReadTensorField(field, &tensor, &codec));
+    }
+    if (reader_.position() != end) {
+      return absl::InvalidArgumentError("a tensor header runs over its end");
+    }
+    if (codec != kCodecRaw) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("codec ", codec, " is not known"));
+    }
+    return AddTensor(std::move(tensor));
+  }
+
+  absl::Status ReadTensorField(const WireReader::Field& field,
+                               TensorMeta* tensor, uint64_t* codec) {
+    if (field.number > kCodec) return reader_.Skip(field.type);
+    if (field.number == kShape) return ReadShape(field, &tensor->shape);
+    if (field.type != WireType::kVarint) return WrongType(field);
+    PACELINE_ASSIGN_OR_RETURN(const uint64_t value, reader_.ReadVarint());
+    if (field.number == kCodec) {
+      *codec = value;
+    } else if (value < 1 || value >= kDTypes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("dtype ", value, " is not known"));
+    } else {
+      tensor->dtype = static_cast<DType>(value);
+    }
+    return absl::OkStatus();
+  }
+
+  // Packed, or one by one: a protobuf parser must take both.
+  absl::Status ReadShape(const WireReader::Field& field, Shape* shape) {
+    if (field.type == WireType::kVarint) return ReadDimension(shape);
+    if (field.type != WireType::kBytes) return WrongType(field);
+    PACELINE_ASSIGN_OR_RETURN(const int64_t length, reader_.ReadLength());
+    const int64_t end = reader_.position() + length;
+    while (reader_.position() < end) {
+      PACELINE_RETURN_IF_ERROR(ReadDimension(shape));
+    }
+    if (reader_.position() != end) {
+      return absl::InvalidArgumentError("a shape runs over its end");
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadDimension(Shape* shape) {
+    PACELINE_ASSIGN_OR_RETURN(const uint64_t size, reader_.ReadVarint());
+    if (shape->size() == kMaxTensorDims) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a tensor of more than ", kMaxTensorDims, " dimensions"));
+    }
+    if (size > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+      return absl::InvalidArgumentError("a dimension is negative");
+    }
+    shape->push_back(static_cast<int64_t>(size));
+    return absl::OkStatus();
+  }
+
+  // Adds a tensor whose bytes, with those of the others, are no more than the
+  // message has.
+  absl::Status AddTensor(TensorMeta tensor) {
+    if (tensor.dtype == DType::kUnspecified) {
+      return absl::InvalidArgumentError("a tensor without dtype");
+    }
+    const int64_t count = NumElements(tensor.shape);
+    if (count < 0 || count > total_bytes_ ||
+        tensor_bytes_ + tensor.bytes() > total_bytes_) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensors of more bytes than the whole message, which "
+                       "has ",
+                       total_bytes_));
+    }
+    tensor_bytes_ += tensor.bytes();
+    layout_.header.tensors.push_back(std::move(tensor));
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadTail(const WireReader::Field& field) {
+    if (field.type != WireType::kFixed64) return WrongType(field);
+    PACELINE_ASSIGN_OR_RETURN(layout_.checksum, reader_.ReadFixed64());
+    layout_.payload_offset = reader_.position();
+    if (reader_.position() == total_bytes_) return absl::OkStatus();
+
+    PACELINE_ASSIGN_OR_RETURN(const WireReader::Field payload,
+                              reader_.ReadField());
+    if (payload.number != kPayload || payload.type != WireType::kBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("field ", payload.number, " after the checksum"));
+    }
+    // Not ReadLength(): the payload goes beyond the header's limit.
+    PACELINE_ASSIGN_OR_RETURN(const uint64_t length, reader_.ReadVarint());
+    layout_.payload_offset = reader_.position();
+    layout_.payload_bytes = total_bytes_ - reader_.position();
+    if (length != static_cast<uint64_t>(layout_.payload_bytes)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a payload of ", length, " bytes, but ",
+                       layout_.payload_bytes, " are left"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckWhole() const {
+    if (!kind_seen_) return absl::InvalidArgumentError("no kind");
+    if (layout_.payload_bytes != tensor_bytes_) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a payload of ", layout_.payload_bytes,
+                       " bytes for tensors of ", tensor_bytes_));
+    }
+    const bool hello = layout_.header.kind == FrameKind::kHello;
+    if (hello && !layout_.header.tensors.empty()) {
+      return absl::InvalidArgumentError("a hello with tensors");
+    }
+    if (!hello && !phase_seen_) return absl::InvalidArgumentError("no phase");
+    return absl::OkStatus();
+  }
+
+  const int64_t total_bytes_;
+  WireReader reader_;
+  FrameLayout layout_;
+  int64_t tensor_bytes_ = 0;
+  bool kind_seen_ = false;
+  bool phase_seen_ = false;
+};
+
+// Walks over the bytes of a message in order.
+class SliceCursor {
+ public:
+  explicit SliceCursor(absl::Span<const ByteSpan> slices) : slices_(slices) {}
+
+  // The next bytes, at least 1 and at most `limit` (> 0); empty at the end.
+  ByteSpan Next(size_t limit) {
+    while (slice_ < slices_.size() && offset_ == slices_[slice_].size()) {
+      ++slice_;
+      offset_ = 0;
+    }
+    if (slice_ == slices_.size()) return {};
+    const ByteSpan piece = slices_[slice_].subspan(offset_, limit);
+    offset_ += piece.size();
+    return piece;
+  }
+
+ private:
+  absl::Span<const ByteSpan> slices_;
+  size_t slice_ = 0;
+  size_t offset_ = 0;
+};
+
+// Small enough that what was hashed is still in the first-level cache when it
+// is copied.
+constexpr size_t kChunkBytes = 16 << 10;
+
+// Calls visit(piece) for the next `bytes` bytes.
+template <typename Visit>
+void ForEachPiece(SliceCursor* cursor, int64_t bytes, Visit visit) {
+  while (bytes > 0) {
+    const ByteSpan piece = cursor->Next(std::min<size_t>(bytes, kChunkBytes));
+    if (piece.empty()) return;
+    visit(piece);
+    bytes -= static_cast<int64_t>(piece.size());
+  }
+}
+
+}  // namespace
+
+EncodedFrame EncodeFrame(Frame frame) {
+  EncodedFrame encoded;
+  encoded.prefix.reserve(128);
+  frame.header.tensors.clear();
+  for (const Tensor& tensor : frame.tensors) {
+    frame.header.tensors.push_back({tensor.dtype, tensor.shape});
+    encoded.payload_bytes += tensor.bytes();
+  }
+  AppendHeader(&encoded.prefix, frame.header);
+
+  Checksum checksum;
+  checksum.Update(BytesOf(encoded.prefix));
+  for (const Tensor& tensor : frame.tensors) {
+    checksum.Update({tensor.data.get(), static_cast<size_t>(tensor.bytes())});
+  }
+  AppendTag(&encoded.prefix, kChecksum, WireType::kFixed64);
+  for (uint64_t digest = checksum.Digest(), i = 0; i < 8; ++i, digest >>= 8) {
+    encoded.prefix.push_back(static_cast<char>(digest));
+  }
+  if (encoded.payload_bytes > 0) {
+    AppendTag(&encoded.prefix, kPayload, WireType::kBytes);
+    AppendVarint(&encoded.prefix, encoded.payload_bytes);
+  }
+  encoded.tensors = std::move(frame.tensors);
+  return encoded;
+}
+
+absl::StatusOr<FrameLayout> ParseFrame(absl::Span<const ByteSpan> slices) {
+  int64_t total_bytes = 0;
+  for (const ByteSpan slice : slices) total_bytes += slice.size();
+  if (total_bytes > kMaxTotalBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a message of ", total_bytes, " bytes"));
+  }
+  return FrameParser(slices, total_bytes).Parse();
+}
+
+absl::StatusOr<TensorList> ReadPayload(absl::Span<const ByteSpan> slices,
+                                       const FrameLayout& layout) {
+  SliceCursor cursor(slices);
+  Checksum checksum;
+  ForEachPiece(&cursor, layout.header_bytes,
+               [&](ByteSpan piece) { checksum.Update(piece); });
+  ForEachPiece(&cursor, layout.payload_offset - layout.header_bytes,
+               [](ByteSpan) {});
+
+  TensorList tensors;
+  for (const TensorMeta& meta : layout.header.tensors) {
+    Tensor& tensor =
+        tensors.emplace_back(Tensor::Allocate(meta.dtype, meta.shape));
+    uint8_t* out = tensor.data.get();
+    ForEachPiece(&cursor, meta.bytes(), [&](ByteSpan piece) {
+      checksum.Update(piece);
+      std::memcpy(out, piece.data(), piece.size());
+      out += piece.size();
+    });
+  }
+  if (checksum.Digest() != layout.checksum) {
+    return absl::DataLossError(
+        absl::StrCat("checksum of a frame of ", layout.payload_bytes,
+                     " bytes is ", absl::Hex(checksum.Digest()),
+                     ", its header says ", absl::Hex(layout.checksum)));
+  }
+  return tensors;
+}
+
+}  // namespace paceline

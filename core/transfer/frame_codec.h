@@ -1,0 +1,63 @@
+// The bytes of a frame: paceline.v1.StageFrame, written and read by hand so
+// that a payload is never copied into a message object.
+//
+//   message := header checksum payload?
+//   header  := fields 1 to 15 in the protobuf encoding; defaults are absent,
+//              unknown fields are skipped
+//   checksum:= field 16, fixed64: XXH3-64 over the header's bytes, then over
+//              the payload's
+//   payload := field 17: the tensors' memory, one after the other, and the end
+//              of the message; absent when there are no bytes
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "core/transfer/frame.h"
+
+namespace paceline {
+
+using ByteSpan = absl::Span<const uint8_t>;
+
+// A header with the most tensors and dimensions is below 2 KiB; the rest is
+// room for fields of later versions.
+constexpr int64_t kMaxHeaderBytes = 64 << 10;
+constexpr size_t kMaxFrameTensors = 16;
+constexpr size_t kMaxTensorDims = 8;
+
+// On the wire: the prefix, then the tensors' memory.
+struct EncodedFrame {
+  std::string prefix;  // up to and with the payload's length
+  TensorList tensors;  // shared, not copied
+  int64_t payload_bytes = 0;
+};
+
+// Sets header.tensors from the tensors.  O(bytes), for the checksum.
+EncodedFrame EncodeFrame(Frame frame);
+
+// What a message says before its payload, and where the payload lies.
+struct FrameLayout {
+  FrameHeader header;
+  uint64_t checksum = 0;
+  int64_t header_bytes = 0;  // before the checksum
+  int64_t payload_offset = 0;
+  int64_t payload_bytes = 0;
+};
+
+// Reads the header of a message scattered over `slices`; looks at none of the
+// payload.  Whatever the bytes: no crash, and no memory beyond a header's.
+//
+// Errors: InvalidArgument  not a frame, or one that no version allows: says
+//                          what is wrong and where.  A frame that passes has a
+//                          payload of exactly its tensors' bytes.
+absl::StatusOr<FrameLayout> ParseFrame(absl::Span<const ByteSpan> slices);
+
+// Copies the payload into fresh tensors and checks it in the same pass.
+// slices: those that `layout` was parsed from.  O(bytes).
+// Errors: DataLoss  the checksum is wrong
+absl::StatusOr<TensorList> ReadPayload(absl::Span<const ByteSpan> slices,
+                                       const FrameLayout& layout);
+
+}  // namespace paceline

@@ -1,0 +1,128 @@
+#include "core/transfer/wire.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+
+namespace paceline {
+
+void AppendVarint(std::string* out, uint64_t value) {
+  while (value >= 0x80) {
+    out->push_back(static_cast<char>(value | 0x80));
+    value >>= 7;
+  }
+  out->push_back(static_cast<char>(value));
+}
+
+void AppendTag(std::string* out, int field, WireType type) {
+  AppendVarint(out,
+               static_cast<uint64_t>(field) << 3 | static_cast<uint64_t>(type));
+}
+
+void AppendIntField(std::string* out, int field, int64_t value) {
+  if (value == 0) return;
+  AppendTag(out, field, WireType::kVarint);
+  AppendVarint(out, static_cast<uint64_t>(value));
+}
+
+WireReader::WireReader(absl::Span<const absl::Span<const uint8_t>> slices,
+                       int64_t limit)
+    : slices_(slices), limit_(limit) {}
+
+absl::StatusOr<WireReader::Field> WireReader::ReadField() {
+  PACELINE_ASSIGN_OR_RETURN(const uint64_t tag, ReadVarint());
+  const uint64_t number = tag >> 3;
+  const auto type = static_cast<WireType>(tag & 7);
+  if (number == 0 || number >= (1u << 29)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("byte ", position_, ": field ", number, " cannot be"));
+  }
+  if (type != WireType::kVarint && type != WireType::kFixed64 &&
+      type != WireType::kBytes && type != WireType::kFixed32) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "byte ", position_, ": field ", number, " has wire type ", tag & 7));
+  }
+  return Field{static_cast<uint32_t>(number), type};
+}
+
+absl::StatusOr<uint64_t> WireReader::ReadVarint() {
+  uint64_t value = 0;
+  for (int shift = 0; shift < 64; shift += 7) {
+    PACELINE_ASSIGN_OR_RETURN(const uint8_t byte, ReadByte());
+    if (shift == 63 && byte > 1) break;
+    value |= static_cast<uint64_t>(byte & 0x7f) << shift;
+    if (byte < 0x80) return value;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("byte ", position_, ": a number of more than 64 bits"));
+}
+
+absl::StatusOr<uint64_t> WireReader::ReadFixed64() {
+  uint64_t value = 0;
+  for (int shift = 0; shift < 64; shift += 8) {
+    PACELINE_ASSIGN_OR_RETURN(const uint64_t byte, ReadByte());
+    value |= byte << shift;
+  }
+  return value;
+}
+
+absl::StatusOr<int64_t> WireReader::ReadLength() {
+  PACELINE_ASSIGN_OR_RETURN(const uint64_t length, ReadVarint());
+  if (length > static_cast<uint64_t>(limit_ - position_)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("byte ", position_, ": a length of ", length,
+                     " bytes, but ", limit_ - position_, " are left"));
+  }
+  return static_cast<int64_t>(length);
+}
+
+absl::Status WireReader::Skip(WireType type) {
+  switch (type) {
+    case WireType::kVarint:
+      return ReadVarint().status();
+    case WireType::kFixed64:
+      return Advance(8);
+    case WireType::kFixed32:
+      return Advance(4);
+    case WireType::kBytes:
+      break;
+  }
+  PACELINE_ASSIGN_OR_RETURN(const int64_t length, ReadLength());
+  return Advance(length);
+}
+
+absl::StatusOr<uint8_t> WireReader::ReadByte() {
+  if (done()) return Truncated();
+  while (slice_ < slices_.size() && offset_ == slices_[slice_].size()) {
+    ++slice_;
+    offset_ = 0;
+  }
+  if (slice_ == slices_.size()) return Truncated();
+  ++position_;
+  return slices_[slice_][offset_++];
+}
+
+absl::Status WireReader::Advance(int64_t bytes) {
+  if (bytes > limit_ - position_) return Truncated();
+  position_ += bytes;
+  while (bytes > 0) {
+    if (slice_ == slices_.size()) return Truncated();
+    const int64_t here = std::min<int64_t>(
+        bytes, static_cast<int64_t>(slices_[slice_].size() - offset_));
+    offset_ += here;
+    bytes -= here;
+    if (bytes > 0) {
+      ++slice_;
+      offset_ = 0;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WireReader::Truncated() const {
+  return absl::InvalidArgumentError(
+      absl::StrCat("the bytes end at ", position_, ", inside a field"));
+}
+
+}  // namespace paceline

@@ -1,0 +1,41 @@
+#include "worker/rpc/frame_buffer.h"
+
+#include <memory>
+
+#include "absl/container/inlined_vector.h"
+
+namespace paceline {
+namespace {
+
+void Release(void* owner) {
+  delete static_cast<std::shared_ptr<uint8_t>*>(owner);
+}
+
+}  // namespace
+
+grpc::ByteBuffer ToByteBuffer(const EncodedFrame& frame) {
+  absl::InlinedVector<grpc::Slice, 4> slices;
+  slices.emplace_back(frame.prefix.data(), frame.prefix.size());
+  for (const Tensor& tensor : frame.tensors) {
+    if (tensor.bytes() == 0) continue;
+    slices.emplace_back(tensor.data.get(), static_cast<size_t>(tensor.bytes()),
+                        &Release, new std::shared_ptr<uint8_t>(tensor.data));
+  }
+  return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
+bool MessageView::Open(const grpc::ByteBuffer& buffer) {
+  Clear();
+  if (!buffer.Valid() || !buffer.Dump(&slices_).ok()) return false;
+  for (const grpc::Slice& slice : slices_) {
+    spans_.emplace_back(slice.begin(), slice.size());
+  }
+  return true;
+}
+
+void MessageView::Clear() {
+  spans_.clear();
+  slices_.clear();
+}
+
+}  // namespace paceline

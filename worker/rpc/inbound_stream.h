@@ -1,0 +1,106 @@
+// The receiving end of Stage.Exchange.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "core/transfer/credit.h"
+#include "core/transfer/frame_codec.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/server_callback.h"
+#include "worker/link.h"
+#include "worker/rpc/frame_buffer.h"
+#include "worker/rpc/plane_shared.h"
+
+namespace paceline {
+
+class InboundStream;
+
+// Takes what a stream has read.  Thread-safe.
+class FrameSink {
+ public:
+  virtual ~FrameSink() = default;
+
+  enum class Reading { kGoOn, kHold };
+
+  // Takes one message.  kHold: it was not taken, and is to be offered again
+  // after InboundStream::Resume().  An error ends the stream.
+  virtual absl::StatusOr<Reading> OnMessage(
+      const std::shared_ptr<InboundStream>& stream,
+      absl::Span<const ByteSpan> message) = 0;
+
+  // The stream is no more.
+  virtual void OnStreamDone(const std::shared_ptr<InboundStream>& stream) = 0;
+};
+
+// Thread-safe.  Lives until gRPC is done with it.  Reads one message ahead of
+// the one that the sink works on.
+class InboundStream final
+    : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+      public std::enable_shared_from_this<InboundStream> {
+ public:
+  // `sink` lives as long as the service; `shared` as in plane_shared.h.
+  InboundStream(FrameSink& sink, std::shared_ptr<PlaneShared> shared);
+
+  void Start();
+  // The sink may now take what it wanted to be held.
+  void Resume();
+  // Tells the sender.  Only the last of several for one boundary counts.
+  void SendCredit(FrameKind kind, int32_t boundary, const Credit& credit);
+  // Ends the stream; the first wins.
+  void End(const absl::Status& status);
+
+ private:
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+  struct Told {
+    FrameKind kind = FrameKind::kActivation;
+    Credit credit;
+    bool written = false;
+  };
+
+  void Work();
+  // The message to work on; null: there is none now, and Work() ends.
+  const grpc::ByteBuffer* NextLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void HoldLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndLocked(const absl::Status& status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // Constant after construction.
+  FrameSink& sink_;
+  const std::shared_ptr<PlaneShared> shared_;
+
+  // Of the one thread inside Work().
+  MessageView view_;
+
+  // Operations are started under the lock: gRPC does not react on the stack of
+  // the one who starts them, and they are small.
+  absl::Mutex mutex_;
+  std::shared_ptr<InboundStream> self_ ABSL_GUARDED_BY(mutex_);
+  grpc::ByteBuffer read_;   // gRPC's while reading_
+  grpc::ByteBuffer write_;  // gRPC's while writing_
+  std::deque<grpc::ByteBuffer> messages_ ABSL_GUARDED_BY(mutex_);
+  bool reading_ ABSL_GUARDED_BY(mutex_) = false;
+  bool read_ended_ ABSL_GUARDED_BY(mutex_) = false;
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool working_ ABSL_GUARDED_BY(mutex_) = false;
+  bool held_ ABSL_GUARDED_BY(mutex_) = false;
+  bool resumed_ ABSL_GUARDED_BY(mutex_) = false;  // while working_
+  int64_t holds_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status end_status_ ABSL_GUARDED_BY(mutex_);
+  std::map<int32_t, Told> credits_ ABSL_GUARDED_BY(mutex_);  // by boundary
+};
+
+}  // namespace paceline

@@ -1,0 +1,343 @@
+#include "worker/rpc/outbound_stream.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/base/status_macros.h"
+#include "core/obs/log.h"
+#include "core/rpc/channel.h"
+#include "core/rpc/status.h"
+#include "core/transfer/fence.h"
+#include "core/transfer/frame_check.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/impl/codegen/proto_utils.h"
+#include "paceline/v1/stage.pb.h"
+#include "worker/rpc/frame_buffer.h"
+
+namespace paceline {
+namespace {
+
+constexpr absl::Duration kFirstBackoff = absl::Milliseconds(50);
+constexpr absl::Duration kMaxBackoff = absl::Seconds(2);
+constexpr char kExchange[] = "/paceline.v1.Stage/Exchange";
+
+EncodedFrame Hello(const Fence& fence, int32_t boundary) {
+  Frame frame;
+  frame.header.fence = fence;
+  frame.header.kind = FrameKind::kHello;
+  frame.header.boundary = boundary;
+  return EncodeFrame(std::move(frame));
+}
+
+}  // namespace
+
+// One try.  gRPC keeps it until OnDone(): one hold is for writes, which begin
+// outside of reactions, and goes when no further one can.
+class OutboundStream::Call final
+    : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  explicit Call(std::shared_ptr<OutboundStream> stream)
+      : stream_(std::move(stream)) {
+    grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> stub(
+        stream_->channel_);
+    stub.PrepareBidiStreamingCall(&context_, kExchange, {}, this);
+  }
+
+  void Start() {
+    AddHold();
+    StartRead(&read_);
+    StartCall();
+  }
+  void Cancel() { context_.TryCancel(); }
+
+  // What the next StartWrite() sends; not while one is under way.
+  grpc::ByteBuffer& out() { return out_; }
+  void Write(grpc::WriteOptions options) { StartWrite(&out_, options); }
+
+ private:
+  void OnReadDone(bool ok) override {
+    if (!ok) return stream_->OnReadEnded();
+    v1::StageCredit credit;
+    if (grpc::SerializationTraits<v1::StageCredit>::Deserialize(&read_, &credit)
+            .ok()) {
+      stream_->OnCredit(credit.boundary(),
+                        {credit.granted(), credit.received()});
+    }
+    StartRead(&read_);
+  }
+  void OnWriteDone(bool ok) override {
+    out_.Clear();
+    stream_->OnWritten(ok);
+  }
+  void OnWritesDoneDone(bool ok) override { stream_->OnWritten(ok); }
+  void OnDone(const grpc::Status& status) override {
+    stream_->OnCallDone(status);
+    delete this;
+  }
+
+  // Shared with the run and with closures that wait for their time.
+  const std::shared_ptr<OutboundStream> stream_;
+  grpc::ClientContext context_;
+  grpc::ByteBuffer read_;
+  grpc::ByteBuffer out_;
+};
+
+OutboundStream::OutboundStream(OutboundOptions options,
+                               std::shared_ptr<PlaneShared> shared)
+    : options_(std::move(options)),
+      shared_(std::move(shared)),
+      channel_(MakeChannel(options_.address, kMaxFrameBytes)),
+      backoff_(kFirstBackoff) {
+  for (const auto& [boundary, bound] : options_.bounds) windows_[boundary];
+}
+
+OutboundStream::~OutboundStream() = default;
+
+void OutboundStream::Start() { Connect(); }
+
+absl::Status OutboundStream::Send(Frame frame) {
+  const FrameKey key = KeyOf(frame.header);
+  const int limit = SendLimit(options_.bounds.at(key.boundary));
+  {
+    absl::MutexLock lock(&mutex_);
+    PACELINE_RETURN_IF_ERROR(ended_);
+    ResendWindow& window = windows_.at(key.boundary);
+    if (window.kept() >= static_cast<size_t>(limit)) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("cannot send the ", ToText(key), ": ", window.kept(),
+                       " frames are on the way, at most ", limit, " may be"));
+    }
+    frame.header.sequence = window.Reserve();
+  }
+  frame.header.fence = options_.fence;
+  const int64_t sequence = frame.header.sequence;
+  EncodedFrame encoded = EncodeFrame(std::move(frame));
+
+  absl::MutexLock lock(&mutex_);
+  windows_.at(key.boundary).Fill(sequence, std::move(encoded));
+  if (!writing_) PostPumpLocked();
+  return absl::OkStatus();
+}
+
+absl::Status OutboundStream::AwaitRoom(int32_t boundary, int frames) {
+  absl::MutexLock lock(&mutex_);
+  const int wanted = std::min(frames, options_.bounds.at(boundary));
+  const ResendWindow& window = windows_.at(boundary);
+  const auto room = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return !ended_.ok() || window.HasCredit(wanted);
+  };
+  mutex_.Await(absl::Condition(&room));
+  return ended_;
+}
+
+void OutboundStream::Close(const absl::Status& why, bool linger) {
+  absl::MutexLock lock(&mutex_);
+  // A cancelled run does not wait for what a closed one would.
+  const bool first = ended_.ok();
+  if (first) ended_ = why;
+  draining_ = linger && (first || draining_);
+  if (draining_) {
+    shared_->timers.RunAt(absl::Now() + shared_->options.linger,
+                          [self = shared_from_this()] { self->GiveUp(); });
+    PostPumpLocked();
+  } else if (call_ != nullptr) {
+    call_->Cancel();
+  }
+}
+
+void OutboundStream::GiveUp() {
+  absl::MutexLock lock(&mutex_);
+  if (!draining_) return;
+  draining_ = false;
+  if (call_ != nullptr) call_->Cancel();
+}
+
+void OutboundStream::Connect() {
+  Call* call = nullptr;
+  {
+    absl::MutexLock lock(&mutex_);
+    const bool needed = ended_.ok() || (draining_ && !NothingKeptLocked());
+    if (!needed || call_ != nullptr) return;
+    call = new Call(shared_from_this());
+    call_ = call;
+    hellos_.clear();
+    for (const auto& [boundary, window] : windows_) hellos_.push_back(boundary);
+    writing_ = write_failed_ = read_ended_ = false;
+    half_closed_ = established_ = false;
+    // Under the lock, so that Close() finds a call that it can cancel.  gRPC
+    // does not react on the stack of the one who starts something.
+    call->Start();
+  }
+  Pump();
+}
+
+void OutboundStream::PostPumpLocked() {
+  if (pump_posted_ || call_ == nullptr) return;
+  pump_posted_ = true;
+  shared_->timers.Run([self = shared_from_this()] {
+    {
+      absl::MutexLock lock(&self->mutex_);
+      self->pump_posted_ = false;
+    }
+    self->Pump();
+  });
+}
+
+void OutboundStream::Pump() {
+  Call* call = nullptr;
+  Action action = Action::kNothing;
+  {
+    absl::MutexLock lock(&mutex_);
+    call = call_;
+    if (call == nullptr || writing_ || write_failed_ || read_ended_) return;
+    action = DecideLocked(call);
+    if (action == Action::kNothing) return;
+    writing_ = true;
+  }
+  // Without the lock: it may copy a frame into the kernel.  The call stays
+  // until OnWritten().
+  if (action == Action::kWrite) {
+    call->Write(grpc::WriteOptions());
+  } else {
+    call->StartWritesDone();
+  }
+}
+
+OutboundStream::Action OutboundStream::DecideLocked(Call* call) {
+  if (!hellos_.empty()) {
+    call->out() = ToByteBuffer(Hello(options_.fence, hellos_.back()));
+    hellos_.pop_back();
+    return Action::kWrite;
+  }
+  // The boundary after the last one is the first to be asked.
+  auto at = windows_.upper_bound(last_boundary_);
+  for (size_t i = 0; i < windows_.size(); ++i, ++at) {
+    if (at == windows_.end()) at = windows_.begin();
+    const EncodedFrame* frame = at->second.TakeNext();
+    if (frame == nullptr) continue;
+    last_boundary_ = at->first;
+    call->out() = ToByteBuffer(*frame);
+    ++shared_->counters.frames_sent;
+    shared_->counters.bytes_sent += frame->payload_bytes;
+    return Action::kWrite;
+  }
+  if (draining_ && !half_closed_ && EverythingSentLocked()) {
+    half_closed_ = true;
+    return Action::kHalfClose;
+  }
+  return Action::kNothing;
+}
+
+bool OutboundStream::EverythingSentLocked() const {
+  return std::all_of(windows_.begin(), windows_.end(), [](const auto& entry) {
+    return entry.second.kept() == 0 || entry.second.all_sent();
+  });
+}
+
+bool OutboundStream::NothingKeptLocked() const {
+  return std::all_of(windows_.begin(), windows_.end(), [](const auto& entry) {
+    return entry.second.kept() == 0;
+  });
+}
+
+void OutboundStream::OnCredit(int32_t boundary, const Credit& credit) {
+  absl::Status wrong;
+  bool back_again = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto window = windows_.find(boundary);
+    wrong =
+        window == windows_.end()
+            ? absl::InvalidArgumentError(absl::StrCat(
+                  "a credit for boundary ", boundary, ", which is not ours"))
+            : window->second.OnCredit(credit);
+    established_ = true;
+    backoff_ = kFirstBackoff;
+    back_again = std::exchange(break_logged_, false);
+  }
+  if (back_again) {
+    Log(LogLevel::kInfo, "neighbour is connected again",
+        {{"neighbour", options_.neighbour.value},
+         {"address", options_.address},
+         {"direction", FrameKindName(options_.kind)}});
+  }
+  if (!wrong.ok()) {
+    options_.on_refused(absl::Status(
+        wrong.code(), absl::StrCat("worker ", options_.neighbour.value, " at ",
+                                   options_.address, ": ", wrong.message())));
+    return;
+  }
+  Pump();
+}
+
+void OutboundStream::OnWritten(bool ok) {
+  Call* unused = nullptr;
+  {
+    absl::MutexLock lock(&mutex_);
+    writing_ = false;
+    write_failed_ = write_failed_ || !ok;
+    if (read_ended_) unused = call_;
+  }
+  if (unused != nullptr) {
+    unused->RemoveHold();
+  } else {
+    Pump();
+  }
+}
+
+void OutboundStream::OnReadEnded() {
+  Call* unused = nullptr;
+  {
+    absl::MutexLock lock(&mutex_);
+    read_ended_ = true;
+    if (!writing_) unused = call_;
+  }
+  if (unused != nullptr) unused->RemoveHold();
+}
+
+void OutboundStream::OnCallDone(const grpc::Status& grpc_status) {
+  const absl::Status status = FromGrpc(grpc_status);
+  const std::string where = absl::StrCat("worker ", options_.neighbour.value,
+                                         " at ", options_.address);
+  bool retry = false;
+  bool log = false;
+  bool refused = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    call_ = nullptr;
+    retry = DecideRetryLocked(status);
+    refused = ended_.ok() && absl::IsInvalidArgument(status);
+    log = retry && !std::exchange(break_logged_, break_logged_ || retry);
+    for (auto& [boundary, window] : windows_) window.OnBroken();
+    if (retry) {
+      if (established_) ++shared_->counters.reconnects;
+      shared_->timers.RunAt(absl::Now() + backoff_,
+                            [self = shared_from_this()] { self->Connect(); });
+      backoff_ = std::min(2 * backoff_, kMaxBackoff);
+    }
+  }
+  if (log) {
+    Log(LogLevel::kWarn, "neighbour cannot be reached, trying again",
+        {{"neighbour", options_.neighbour.value},
+         {"address", options_.address},
+         {"direction", FrameKindName(options_.kind)},
+         {"run", ToText(options_.fence)},
+         {"why", status.ToString()}});
+  }
+  if (refused) {
+    options_.on_refused(absl::Status(
+        status.code(),
+        absl::StrCat(where, " refuses our frames: ", status.message())));
+  }
+}
+
+bool OutboundStream::DecideRetryLocked(const absl::Status& status) {
+  if (absl::IsInvalidArgument(status)) return false;
+  if (ended_.ok()) return true;
+  // An OK after our half-close says that all was read.
+  return draining_ && !(half_closed_ && status.ok()) && !NothingKeptLocked();
+}
+
+}  // namespace paceline

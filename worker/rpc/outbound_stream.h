@@ -1,0 +1,104 @@
+// The sending end of Stage.Exchange: all boundaries of one direction to one
+// neighbour.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "core/transfer/credit.h"
+#include "core/transfer/resend_window.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/status.h"
+#include "worker/link.h"
+#include "worker/rpc/plane_shared.h"
+
+namespace paceline {
+
+struct OutboundOptions {
+  Fence fence;
+  FrameKind kind = FrameKind::kActivation;
+  WorkerId neighbour;
+  std::string address;
+  std::map<int32_t, int> bounds;  // by boundary
+  // Called at most once, on any thread: the neighbour said that what we send
+  // can never be right.
+  std::function<void(absl::Status)> on_refused;
+};
+
+// Thread-safe.  Keeps one call open, and opens it again with backoff until
+// Close().  Writes are started on the plane's thread or on gRPC's, never on
+// the one that calls Send().
+class OutboundStream : public std::enable_shared_from_this<OutboundStream> {
+ public:
+  OutboundStream(OutboundOptions options, std::shared_ptr<PlaneShared> shared);
+  ~OutboundStream();
+
+  void Start();
+
+  // As Link::Send, for a boundary of this stream.
+  absl::Status Send(Frame frame);
+  // As Link::AwaitRoom.
+  absl::Status AwaitRoom(int32_t boundary, int frames);
+
+  // Ends every present and future wait with `why`; the first wins.  linger:
+  // what was handed to Send() still goes out, for a while.
+  void Close(const absl::Status& why, bool linger);
+
+ private:
+  class Call;
+  enum class Action { kNothing, kWrite, kHalfClose };
+
+  void Connect();
+  void Pump();
+  Action DecideLocked(Call* call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool EverythingSentLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  bool NothingKeptLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  void PostPumpLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // Reactions of the call.
+  void OnCredit(int32_t boundary, const Credit& credit);
+  void OnWritten(bool ok);
+  void OnReadEnded();
+  void OnCallDone(const grpc::Status& status);
+  // Whether, after the call ended so, another one is to be made.
+  bool DecideRetryLocked(const absl::Status& status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void GiveUp();
+
+  // Constant after construction.
+  const OutboundOptions options_;
+  const std::shared_ptr<PlaneShared> shared_;
+  const std::shared_ptr<grpc::Channel> channel_;
+
+  absl::Mutex mutex_;
+  std::map<int32_t, ResendWindow> windows_ ABSL_GUARDED_BY(mutex_);
+  absl::Status ended_ ABSL_GUARDED_BY(mutex_);
+  // Ended, but what is kept is still to be sent.
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+
+  // Deletes itself once gRPC is done with it, after OnCallDone().
+  Call* call_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  bool pump_posted_ ABSL_GUARDED_BY(mutex_) = false;
+  // Boundaries that this call has not said hello for.
+  std::vector<int32_t> hellos_ ABSL_GUARDED_BY(mutex_);
+  int32_t last_boundary_ ABSL_GUARDED_BY(mutex_) = -1;  // they take turns
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;        // until OnWritten()
+  bool write_failed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool read_ended_ ABSL_GUARDED_BY(mutex_) = false;
+  bool half_closed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool established_ ABSL_GUARDED_BY(mutex_) = false;  // a credit came
+
+  absl::Duration backoff_ ABSL_GUARDED_BY(mutex_);
+  bool break_logged_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace paceline

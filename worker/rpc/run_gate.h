@@ -1,0 +1,68 @@
+// The step gate of one run: this worker's way to it, and, where the first
+// stage is, the desk that all others report to.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "worker/gate_desk.h"
+#include "worker/rpc/plane_shared.h"
+#include "worker/wiring.h"
+
+namespace paceline {
+
+// Thread-safe.  Shared by the gate client and, while the run is open, the
+// plane.
+class RunGate {
+ public:
+  RunGate(const RunWiring& wiring, std::shared_ptr<PlaneShared> shared);
+
+  bool holds_first_stage() const { return stages_[0].worker == self_; }
+
+  // As DataPlane::OpenGate.
+  absl::Status Open(const GateOptions& options);
+
+  // A report from another worker.
+  // Errors: FailedPrecondition  not open yet
+  //         InvalidArgument     the first stage is not here
+  //         else as GateDesk::Report
+  void Report(const StepReport& report, GateDesk::Answer answer);
+
+  // As GateClient::Decide.
+  absl::StatusOr<StepVerdict> Decide(const std::vector<StepReport>& reports);
+
+  // Ends every present and future Decide() with `why`; the first wins.  The
+  // desk goes on: other stages may still ask.
+  void Cancel(const absl::Status& why);
+  // As Cancel, and nobody is answered any more.
+  void Close();
+
+ private:
+  class Asking;
+
+  absl::StatusOr<StepVerdict> DecideHere(
+      const std::vector<StepReport>& reports);
+  absl::StatusOr<StepVerdict> DecideThere(
+      const std::vector<StepReport>& reports);
+
+  // Constant after construction.
+  const Fence fence_;
+  const WorkerId self_;
+  const std::vector<StageWiring> stages_;
+  const std::shared_ptr<PlaneShared> shared_;
+
+  absl::Mutex mutex_;
+  absl::Status ended_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<GateDesk> desk_ ABSL_GUARDED_BY(mutex_);
+  // Where Decide() waits here; null before Open().
+  std::shared_ptr<GateClient> local_ ABSL_GUARDED_BY(mutex_);
+  // Where Decide() waits for others.
+  std::shared_ptr<Asking> asking_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace paceline

@@ -1,0 +1,286 @@
+#include "worker/rpc/run_state.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "core/transfer/fence.h"
+
+namespace paceline {
+namespace {
+
+absl::Status NoBoundary(absl::string_view what, FrameKind kind,
+                        int32_t boundary) {
+  return absl::NotFoundError(absl::StrCat("no ", FrameKindName(kind), " ", what,
+                                          " at boundary ", boundary,
+                                          " of this worker"));
+}
+
+}  // namespace
+
+absl::Status CheckWiring(const RunWiring& wiring) {
+  PACELINE_RETURN_IF_ERROR(CheckBounds(wiring.bounds, wiring.stages.size()));
+  if (wiring.boundary_shapes.size() != wiring.stages.size() - 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("shapes of ", wiring.boundary_shapes.size(),
+                     " boundaries, need ", wiring.stages.size() - 1));
+  }
+  if (std::none_of(wiring.stages.begin(), wiring.stages.end(),
+                   [&](const StageWiring& stage) {
+                     return stage.worker == wiring.self;
+                   })) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", wiring.self.value, " holds no stage"));
+  }
+  if (wiring.micro_batch < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("micro-batches of ", wiring.micro_batch, " samples"));
+  }
+  return absl::OkStatus();
+}
+
+RunState::RunState(RunWiring wiring, std::shared_ptr<PlaneShared> shared,
+                   std::function<void(absl::Status)> on_refused)
+    : wiring_(std::move(wiring)),
+      shared_(std::move(shared)),
+      on_refused_(std::move(on_refused)) {}
+
+void RunState::Wire() {
+  std::map<std::pair<WorkerId, FrameKind>, OutboundOptions> streams;
+  const auto boundaries = static_cast<int32_t>(wiring_.boundary_shapes.size());
+  for (int32_t boundary = 0; boundary < boundaries; ++boundary) {
+    for (const FrameKind kind :
+         {FrameKind::kActivation, FrameKind::kGradient}) {
+      const int to = ReceivingStage(kind, boundary);
+      if (IsMine(to)) {
+        AddIncoming(kind, boundary);
+      } else if (IsMine(SendingStage(kind, boundary))) {
+        const StageWiring& neighbour = wiring_.stages[to];
+        OutboundOptions& options = streams[{neighbour.worker, kind}];
+        options.kind = kind;
+        options.neighbour = neighbour.worker;
+        options.address = neighbour.address;
+        options.bounds[boundary] = BoundOf(wiring_.bounds, kind, boundary);
+      }
+    }
+  }
+  for (auto& [key, options] : streams) {
+    options.fence = wiring_.fence;
+    options.on_refused = [weak = weak_from_this()](const absl::Status& why) {
+      if (const auto self = weak.lock()) self->OnRefused(why);
+    };
+    outbound_[key] =
+        std::make_shared<OutboundStream>(std::move(options), shared_);
+  }
+}
+
+void RunState::Connect() {
+  for (const auto& [key, stream] : outbound_) stream->Start();
+}
+
+void RunState::AddIncoming(FrameKind kind, int32_t boundary) {
+  const int bound = BoundOf(wiring_.bounds, kind, boundary);
+  if (IsMine(SendingStage(kind, boundary))) {
+    mailbox_.AddBoundary(kind, boundary, SendLimit(bound));
+    return;
+  }
+  const CreditLedger ledger(bound);
+  mailbox_.AddBoundary(kind, boundary, ledger.window());
+  absl::MutexLock lock(&mutex_);
+  inbound_.try_emplace(boundary, Inbound{kind,
+                                         {wiring_.boundary_shapes[boundary],
+                                          wiring_.micro_batch},
+                                         ledger,
+                                         nullptr});
+}
+
+OutboundStream* RunState::FindOutbound(FrameKind kind, int32_t boundary) const {
+  const auto neighbour = wiring_.stages[ReceivingStage(kind, boundary)].worker;
+  const auto stream = outbound_.find({neighbour, kind});
+  return stream == outbound_.end() ? nullptr : stream->second.get();
+}
+
+bool RunState::Sends(FrameKind kind, int32_t boundary) const {
+  return kind != FrameKind::kHello && boundary >= 0 &&
+         boundary + 1 < static_cast<int32_t>(wiring_.stages.size()) &&
+         IsMine(SendingStage(kind, boundary));
+}
+
+absl::Status RunState::Send(Frame frame) {
+  const FrameHeader& header = frame.header;
+  if (!Sends(header.kind, header.boundary)) {
+    return NoBoundary("goes out", header.kind, header.boundary);
+  }
+  OutboundStream* stream = FindOutbound(header.kind, header.boundary);
+  if (stream != nullptr) return stream->Send(std::move(frame));
+
+  frame.header.fence = wiring_.fence;
+  frame.header.tensors.clear();
+  for (const Tensor& tensor : frame.tensors) {
+    frame.header.tensors.push_back({tensor.dtype, tensor.shape});
+  }
+  return mailbox_.Put(std::move(frame));
+}
+
+absl::StatusOr<Frame> RunState::Receive(const FrameKey& key) {
+  PACELINE_ASSIGN_OR_RETURN(Frame frame, mailbox_.Take(key));
+  OnTaken(key);
+  return frame;
+}
+
+absl::StatusOr<BatchInfo> RunState::AwaitBatch(int32_t boundary,
+                                               int64_t ordinal) {
+  return mailbox_.AwaitBatch(boundary, ordinal);
+}
+
+absl::Status RunState::AwaitRoom(int32_t boundary, int frames) {
+  if (!Sends(FrameKind::kActivation, boundary)) {
+    return NoBoundary("goes out", FrameKind::kActivation, boundary);
+  }
+  OutboundStream* stream = FindOutbound(FrameKind::kActivation, boundary);
+  return stream == nullptr ? absl::OkStatus()
+                           : stream->AwaitRoom(boundary, frames);
+}
+
+void RunState::Cancel(const absl::Status& why) { End(why, /*linger=*/false); }
+
+void RunState::Close() {
+  End(absl::CancelledError("the run was closed"), /*linger=*/true);
+}
+
+void RunState::OnRefused(const absl::Status& why) {
+  End(why, /*linger=*/false);
+  on_refused_(why);
+}
+
+void RunState::End(const absl::Status& why, bool linger) {
+  // What was cancelled before does not linger: OutboundStream::Close() knows.
+  mailbox_.Cancel(why);
+  for (const auto& [key, stream] : outbound_) stream->Close(why, linger);
+  absl::MutexLock lock(&mutex_);
+  for (auto& [boundary, inbound] : inbound_) inbound.stream = nullptr;
+}
+
+absl::Status RunState::OnFrame(const std::shared_ptr<InboundStream>& stream,
+                               absl::Span<const ByteSpan> message,
+                               const FrameLayout& layout) {
+  const FrameHeader& header = layout.header;
+  if (header.kind == FrameKind::kHello) {
+    PACELINE_RETURN_IF_ERROR(ReadPayload(message, layout).status());
+    return OnHello(stream, header.boundary);
+  }
+  PACELINE_ASSIGN_OR_RETURN(const SequenceVerdict verdict,
+                            CheckIncoming(stream, header));
+  if (verdict == SequenceVerdict::kDuplicate) {
+    ++shared_->counters.frames_dropped_duplicate;
+    return absl::OkStatus();
+  }
+  PACELINE_ASSIGN_OR_RETURN(TensorList tensors, ReadPayload(message, layout));
+  return OnIntact(stream, {header, std::move(tensors)}, layout.payload_bytes);
+}
+
+absl::Status RunState::OnHello(const std::shared_ptr<InboundStream>& stream,
+                               int32_t boundary) {
+  std::shared_ptr<InboundStream> superseded;
+  FrameKind kind;
+  Credit credit;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto inbound = inbound_.find(boundary);
+    if (inbound == inbound_.end()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "nothing comes in from another worker at boundary ", boundary,
+          " of worker ", wiring_.self.value, ", ", ToText(wiring_.fence)));
+    }
+    superseded = std::exchange(inbound->second.stream, stream);
+    kind = inbound->second.kind;
+    credit = inbound->second.ledger.TakeNow();
+  }
+  if (superseded != nullptr && superseded != stream) {
+    superseded->End(absl::AbortedError("another stream has taken over"));
+  }
+  stream->SendCredit(kind, boundary, credit);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SequenceVerdict> RunState::CheckIncoming(
+    const std::shared_ptr<InboundStream>& stream, const FrameHeader& header) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = inbound_.find(header.boundary);
+  if (found == inbound_.end() || found->second.kind != header.kind) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "no ", FrameKindName(header.kind), " comes in at boundary ",
+        header.boundary, " of worker ", wiring_.self.value));
+  }
+  const Inbound& inbound = found->second;
+  if (inbound.stream != stream) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a frame for boundary ", header.boundary, " without a hello"));
+  }
+  PACELINE_RETURN_IF_ERROR(CheckFrame(header, inbound.expected));
+  const SequenceVerdict verdict = inbound.ledger.Check(header.sequence);
+  if (verdict == SequenceVerdict::kGap) {
+    return absl::DataLossError(absl::StrCat(
+        FrameKindName(header.kind), " frame ", header.sequence, " at boundary ",
+        header.boundary, " came before an earlier one"));
+  }
+  if (verdict == SequenceVerdict::kAboveCredit) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(FrameKindName(header.kind), " frame ", header.sequence,
+                     " at boundary ", header.boundary, " is above its credit"));
+  }
+  return verdict;
+}
+
+absl::Status RunState::OnIntact(const std::shared_ptr<InboundStream>& stream,
+                                Frame frame, int64_t bytes) {
+  const FrameKind kind = frame.header.kind;
+  const int32_t boundary = frame.header.boundary;
+  std::optional<Credit> credit;
+  {
+    absl::MutexLock lock(&mutex_);
+    Inbound& inbound = inbound_.at(boundary);
+    // A stream that took over meanwhile will bring the frame again, or has.
+    if (inbound.stream != stream) return absl::OkStatus();
+    // Under the lock, so that no one is told of a frame that is not there, and
+    // Receive() cannot be quicker than the ledger.
+    if (absl::Status put = mailbox_.Put(std::move(frame)); !put.ok()) {
+      if (absl::IsAlreadyExists(put)) {
+        return absl::InvalidArgumentError(put.message());
+      }
+      return absl::OkStatus();  // the run has ended: nobody wants it any more
+    }
+    inbound.ledger.OnReceived(bytes);
+    credit = inbound.ledger.TakeDue();
+  }
+  ++shared_->counters.frames_received;
+  shared_->counters.bytes_received += bytes;
+  if (credit) stream->SendCredit(kind, boundary, *credit);
+  return absl::OkStatus();
+}
+
+void RunState::OnTaken(const FrameKey& key) {
+  std::shared_ptr<InboundStream> stream;
+  std::optional<Credit> credit;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto inbound = inbound_.find(key.boundary);
+    if (inbound == inbound_.end() || inbound->second.kind != key.kind) return;
+    inbound->second.ledger.OnConsumed();
+    // Without a stream the next hello asks for it.
+    stream = inbound->second.stream;
+    if (stream == nullptr) return;
+    credit = inbound->second.ledger.TakeDue();
+  }
+  if (credit) stream->SendCredit(key.kind, key.boundary, *credit);
+}
+
+void RunState::OnStreamDone(const std::shared_ptr<InboundStream>& stream) {
+  absl::MutexLock lock(&mutex_);
+  for (auto& [boundary, inbound] : inbound_) {
+    if (inbound.stream == stream) inbound.stream = nullptr;
+  }
+}
+
+}  // namespace paceline

@@ -1,0 +1,103 @@
+// One run as its worker's data plane holds it: what comes in, what goes out.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "core/transfer/credit.h"
+#include "core/transfer/frame_check.h"
+#include "core/transfer/frame_codec.h"
+#include "worker/mailbox.h"
+#include "worker/rpc/inbound_stream.h"
+#include "worker/rpc/outbound_stream.h"
+#include "worker/rpc/plane_shared.h"
+#include "worker/wiring.h"
+
+namespace paceline {
+
+// Errors: InvalidArgument  the parts of `wiring` do not fit together.
+absl::Status CheckWiring(const RunWiring& wiring);
+
+// Thread-safe.  Shared by the link and, while it is open, the plane: streams
+// may be inside when the run is dropped.
+class RunState : public std::enable_shared_from_this<RunState> {
+ public:
+  // wiring: CheckWiring() is OK.
+  // on_refused: called at most once, on any thread, when a neighbour's answer
+  // has ended the run.
+  RunState(RunWiring wiring, std::shared_ptr<PlaneShared> shared,
+           std::function<void(absl::Status)> on_refused);
+
+  const RunWiring& wiring() const { return wiring_; }
+
+  // Makes boundaries and streams; once, before anybody else has this.
+  void Wire();
+  // Connects to the neighbours; once, after Wire().
+  void Connect();
+
+  // As Link.
+  absl::Status Send(Frame frame);
+  absl::StatusOr<Frame> Receive(const FrameKey& key);
+  absl::StatusOr<BatchInfo> AwaitBatch(int32_t boundary, int64_t ordinal);
+  absl::Status AwaitRoom(int32_t boundary, int frames);
+
+  // Ends the link's waits with `why`; the first wins.
+  void Cancel(const absl::Status& why);
+  // The link is dropped: as Cancel, but what was sent still goes out unless
+  // Cancel() came before.
+  void Close();
+
+  // One frame of this run from a stream.  The error is the stream's.
+  absl::Status OnFrame(const std::shared_ptr<InboundStream>& stream,
+                       absl::Span<const ByteSpan> message,
+                       const FrameLayout& layout);
+  void OnStreamDone(const std::shared_ptr<InboundStream>& stream);
+
+ private:
+  // A boundary over which frames come from another worker.
+  struct Inbound {
+    FrameKind kind;
+    BoundaryExpectation expected;
+    CreditLedger ledger;
+    std::shared_ptr<InboundStream> stream;  // the last to say hello
+  };
+
+  bool IsMine(int stage) const {
+    return wiring_.stages[stage].worker == wiring_.self;
+  }
+  void AddIncoming(FrameKind kind, int32_t boundary);
+  bool Sends(FrameKind kind, int32_t boundary) const;
+  // Null when the boundary does not go out to another worker.
+  OutboundStream* FindOutbound(FrameKind kind, int32_t boundary) const;
+  absl::Status OnHello(const std::shared_ptr<InboundStream>& stream,
+                       int32_t boundary);
+  absl::StatusOr<SequenceVerdict> CheckIncoming(
+      const std::shared_ptr<InboundStream>& stream, const FrameHeader& header);
+  absl::Status OnIntact(const std::shared_ptr<InboundStream>& stream,
+                        Frame frame, int64_t bytes);
+  void OnTaken(const FrameKey& key);
+  void OnRefused(const absl::Status& why);
+  void End(const absl::Status& why, bool linger);
+
+  // Constant after Wire().
+  const RunWiring wiring_;
+  const std::shared_ptr<PlaneShared> shared_;
+  const std::function<void(absl::Status)> on_refused_;
+  std::map<std::pair<WorkerId, FrameKind>, std::shared_ptr<OutboundStream>>
+      outbound_;
+
+  Mailbox mailbox_;
+
+  absl::Mutex mutex_;
+  std::map<int32_t, Inbound> inbound_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace paceline
