@@ -304,15 +304,17 @@ TEST(StartServer, RefusesWhatIsNoAddress) {
 
 TEST(StartServer, RefusesMessagesAboveItsLimit) {
   FakeStage stage;
-  const BoundServer server = StartOnAnyPort(&stage);
-  v1::StepReport report;
-  report.mutable_squared_norms()->Resize(kMaxMessageBytes / sizeof(double) + 1,
-                                         1.0);
+  const absl::StatusOr<BoundServer> server = StartServer(
+      {.listen = "127.0.0.1:0", .max_receive_bytes = 1000}, {&stage});
+  ASSERT_TRUE(server.ok()) << server.status();
+  v1::StepReport small;
+  small.mutable_squared_norms()->Resize(100, 1.0);
+  v1::StepReport large;
+  large.mutable_squared_norms()->Resize(200, 1.0);
 
-  const Reply reply = Report(ChannelTo(server), report);
-
-  EXPECT_EQ(reply.status.code(), absl::StatusCode::kResourceExhausted)
-      << reply.status;
+  EXPECT_TRUE(Report(ChannelTo(*server), small).status.ok());
+  EXPECT_EQ(Report(ChannelTo(*server), large).status.code(),
+            absl::StatusCode::kResourceExhausted);
 }
 
 TEST(Channel, TakesFramesThatAControlChannelRefuses) {
