@@ -12,8 +12,9 @@
 namespace paceline {
 namespace {
 
-// Keeps this stream apart from others drawn from (seed, small number).
-constexpr uint64_t kStream = 0x696e6974;  // "init"
+// Keep these streams apart from others drawn from (seed, small number).
+constexpr uint64_t kInitialStream = 0x696e6974;  // "init"
+constexpr uint64_t kDropoutStream = 0x64726f70;  // "drop"
 
 constexpr float kEmbeddingDeviation = 0.02f;
 
@@ -85,8 +86,8 @@ void InitializeLayer(const Layer& layer, int64_t seed, int index,
   PACELINE_CHECK(parameters.size() == layer.parameters.size(),
                  absl::StrCat(layer.name, ": got ", parameters.size(),
                               ", need ", layer.parameters.size()));
-  SplitMix64 random(MixSeed(
-      {kStream, static_cast<uint64_t>(seed), static_cast<uint64_t>(index)}));
+  SplitMix64 random(MixSeed({kInitialStream, static_cast<uint64_t>(seed),
+                             static_cast<uint64_t>(index)}));
   for (size_t i = 0; i < parameters.size(); ++i) {
     const Parameter& parameter = layer.parameters[i];
     const auto owner =
@@ -96,6 +97,12 @@ void InitializeLayer(const Layer& layer, int64_t seed, int index,
     FillParameter(layer, owner - layer.operations.begin(), parameter, random,
                   parameters[i]);
   }
+}
+
+uint64_t DropoutSeed(int64_t seed, int64_t step, int micro_batch, int layer) {
+  return MixSeed(
+      {kDropoutStream, static_cast<uint64_t>(seed), static_cast<uint64_t>(step),
+       static_cast<uint64_t>(micro_batch), static_cast<uint64_t>(layer)});
 }
 
 }  // namespace paceline

@@ -1,6 +1,6 @@
 // The first values of a model's parameters: drawn from (seed, layer) by our
 // own arithmetic (+ * / sqrt only), so that every cut of the chain, every CPU
-// and every engine starts from the same bytes.
+// and every engine starts from the same bytes.  Pure.
 #pragma once
 
 #include <cstdint>
@@ -21,5 +21,9 @@ namespace paceline {
 // does.  Scales of a layer_norm: 1.  Biases: 0.
 void InitializeLayer(const Layer& layer, int64_t seed, int index,
                      absl::Span<const absl::Span<float>> parameters);
+
+// What a layer's dropout is drawn from: the generator's seed before the forward
+// of one micro-batch, the same wherever the layer is placed.
+uint64_t DropoutSeed(int64_t seed, int64_t step, int micro_batch, int layer);
 
 }  // namespace paceline

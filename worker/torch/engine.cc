@@ -1,14 +1,17 @@
 #include "worker/torch/engine.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
+#include <mutex>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/dtype.h"
-#include "core/base/random.h"
 #include "core/base/status_macros.h"
+#include "core/model/initialize.h"
 #include "core/optim/optimizer.h"
 #include "core/transfer/checksum.h"
 #include "torch/torch.h"
@@ -18,9 +21,6 @@
 
 namespace paceline {
 namespace {
-
-// Keeps this stream apart from others drawn from the job's seed.
-constexpr uint64_t kStream = 0x64726f70;  // "drop"
 
 void SeedDefaultGenerator(uint64_t seed) {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
@@ -182,13 +182,12 @@ ForwardResult TorchEngine::Train(const BatchInfo& batch, int micro_batch,
   at::Tensor x = ToTorch(input[0]);
   // Samples need no gradient, and nothing does before the first parameter.
   bool needs_gradient = !is_first();
+  const int first = options_.layers.first;
   for (size_t i = 0; i < layers_.size(); ++i) {
     const TorchLayer& layer = layers_[i];
     if (layer.draws()) {
-      SeedDefaultGenerator(MixSeed(
-          {kStream, static_cast<uint64_t>(options_.train.seed),
-           static_cast<uint64_t>(batch.step),
-           static_cast<uint64_t>(micro_batch), options_.layers.first + i}));
+      SeedDefaultGenerator(
+          DropoutSeed(options_.train.seed, batch.step, micro_batch, first + i));
     }
     at::Tensor leaf = x.detach().set_requires_grad(needs_gradient);
     at::Tensor output = layer.Forward(leaf, /*training=*/true);

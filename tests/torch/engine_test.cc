@@ -1,0 +1,383 @@
+// The engine through its interface alone: no LibTorch in this file.
+#include "worker/torch/engine.h"
+
+#include <cmath>
+#include <limits>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/torch/in_process_pipeline.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+
+void ExpectSameBytesOnEveryCut(Experiment experiment) {
+  experiment.stages = 1;
+  const Outcome one = InProcessPipeline(experiment).Run();
+  ASSERT_FALSE(one.losses.empty());
+
+  // A stage for each layer checks every layer's shape against its description.
+  const int layers = static_cast<int>(Describe(experiment).layers.size());
+  for (const int stages : {1, 2, 3, 4, layers}) {
+    for (const char* schedule : {"gpipe", "1f1b"}) {
+      experiment.stages = stages;
+      experiment.schedule = schedule;
+      const Outcome cut = InProcessPipeline(experiment).Run();
+
+      EXPECT_EQ(cut.losses, one.losses) << stages << " stages, " << schedule;
+      EXPECT_EQ(cut.weights, one.weights) << stages << " stages, " << schedule;
+    }
+  }
+}
+
+TEST(TorchEngine, LenetEndsWithTheSameBytesOnEveryCutAndSchedule) {
+  ExpectSameBytesOnEveryCut(SmallExperiment("lenet"));
+}
+
+TEST(TorchEngine, LenetWithDropoutAdamwAndClippingToo) {
+  ExpectSameBytesOnEveryCut(RichExperiment("lenet"));
+}
+
+TEST(TorchEngine, VitWithDropoutAdamwAndClippingToo) {
+  ExpectSameBytesOnEveryCut(RichExperiment("vit"));
+}
+
+TEST(TorchEngine, MlpToo) { ExpectSameBytesOnEveryCut(RichExperiment("mlp")); }
+
+TEST(TorchEngine, SeedsAndDropoutChangeTheOutcome) {
+  const Outcome base = InProcessPipeline(SmallExperiment("mlp")).Run();
+  Experiment other = SmallExperiment("mlp");
+  other.job.train.seed = 2;
+  Experiment dropout = SmallExperiment("mlp");
+  dropout.job.model.dropout = 0.2;
+
+  EXPECT_NE(InProcessPipeline(other).Run().losses, base.losses);
+  EXPECT_NE(InProcessPipeline(dropout).Run().losses, base.losses);
+}
+
+TEST(TorchEngine, EveryModelLearns) {
+  for (const std::string& name : ModelNames()) {
+    Experiment experiment = SmallExperiment(name);
+    experiment.job.train.optimizer.name = "adamw";
+    experiment.job.train.learning_rate.base = 0.003;
+    experiment.job.train.epochs = 12;
+
+    const Outcome outcome = InProcessPipeline(experiment).Run();
+
+    EXPECT_LT(outcome.losses.back(), 0.6 * outcome.losses.front()) << name;
+  }
+}
+
+// One engine and its input, to be handled wrongly.
+class OneEngine {
+ public:
+  explicit OneEngine(Experiment experiment, int stage = 0, int stages = 1)
+      : train_(experiment.job.train), model_(Describe(experiment)) {
+    SetComputeThreads(1);
+    const auto ranges =
+        CutEqually(static_cast<int>(model_.layers.size()), stages);
+    layers_ = (*ranges)[stage];
+    auto engine = MakeTorchEngine({model_, layers_, train_, stage, stages});
+    EXPECT_TRUE(engine.ok()) << engine.status();
+    engine_ = *std::move(engine);
+  }
+
+  StageEngine& operator*() { return *engine_; }
+  StageEngine* operator->() { return engine_.get(); }
+
+  // One micro-batch of three samples.
+  static BatchInfo Batch() {
+    BatchInfo batch;
+    batch.samples = 3;
+    return batch;
+  }
+
+  // Any activation of this stage, and labels.
+  TensorList Input() const {
+    TinySet set;
+    if (layers_.first > 0) set.shape = model_.layers[layers_.first - 1].output;
+    return set.Take({0, 1, 2}, 0, 3);
+  }
+
+  // A gradient of this stage's output.
+  TensorList OutputGradient() const {
+    TinySet set;
+    set.shape = model_.layers[layers_.last - 1].output;
+    return {set.Take({0, 1, 2}, 0, 3)[0]};
+  }
+
+  std::vector<std::vector<float>> Weights() {
+    std::vector<std::vector<float>> all;
+    const auto weights = engine_->Weights();
+    EXPECT_TRUE(weights.ok()) << weights.status();
+    for (const NamedTensor& weight : *weights) {
+      const auto values = weight.tensor.As<float>();
+      all.emplace_back(values.begin(), values.end());
+    }
+    return all;
+  }
+
+ private:
+  const TrainSpec train_;
+  const ModelDescription model_;
+  LayerRange layers_;
+  std::unique_ptr<StageEngine> engine_;
+};
+
+std::string WhyNotForward(OneEngine& engine, TensorList input,
+                          int micro_batch = 0) {
+  const auto result =
+      engine->Forward(OneEngine::Batch(), micro_batch, std::move(input));
+  EXPECT_TRUE(absl::IsInvalidArgument(result.status())) << result.status();
+  return std::string(result.status().message());
+}
+
+TEST(TorchEngine, RefusesInputThatIsNotTheStages) {
+  OneEngine engine(SmallExperiment("lenet"));
+  const TensorList good = engine.Input();
+  const Tensor wrong_shape = Tensor::Allocate(DType::kF32, {3, 1, 28, 27});
+  const Tensor wrong_count = Tensor::Allocate(DType::kF32, {2, 1, 28, 28});
+  const Tensor wrong_dtype = Tensor::Allocate(DType::kI32, {3, 1, 28, 28});
+  const Tensor int_labels = Tensor::Allocate(DType::kI32, {3});
+  Tensor no_memory = good[0];
+  no_memory.data = nullptr;
+
+  EXPECT_THAT(WhyNotForward(engine, {}), HasSubstr("got 0 tensors, need 2"));
+  EXPECT_THAT(WhyNotForward(engine, {wrong_shape, good[1]}),
+              HasSubstr("got F32[3, 1, 28, 27], need F32[3, 1, 28, 28]"));
+  EXPECT_THAT(WhyNotForward(engine, {wrong_count, good[1]}),
+              HasSubstr("F32[2, 1, 28, 28]"));
+  EXPECT_THAT(WhyNotForward(engine, {wrong_dtype, good[1]}),
+              HasSubstr("I32[3, 1, 28, 28]"));
+  EXPECT_THAT(WhyNotForward(engine, {good[0], int_labels}),
+              HasSubstr("labels: got I32[3], need I64[3]"));
+  EXPECT_THAT(WhyNotForward(engine, {no_memory, good[1]}),
+              HasSubstr("without memory"));
+  EXPECT_THAT(WhyNotForward(engine, good, 1),
+              HasSubstr("micro-batch 1 of a batch of 1"));
+  EXPECT_TRUE(engine->Forward(OneEngine::Batch(), 0, good).ok());
+}
+
+TEST(TorchEngine, RefusesLabelsOutsideOfTheClasses) {
+  OneEngine engine(SmallExperiment("mlp"));
+
+  for (const int64_t label : {int64_t{-100}, int64_t{-1}, int64_t{10}}) {
+    TensorList input = engine.Input();
+    input[1].As<int64_t>()[2] = label;
+    EXPECT_THAT(WhyNotForward(engine, input), HasSubstr("the model's 10"));
+  }
+}
+
+TEST(TorchEngine, RefusesBackwardWithoutForward) {
+  OneEngine engine(SmallExperiment("mlp"));
+  const BatchInfo batch = OneEngine::Batch();
+
+  EXPECT_TRUE(
+      absl::IsFailedPrecondition(engine->Backward(batch, 0, {}).status()));
+
+  ASSERT_TRUE(engine->Forward(batch, 0, engine.Input()).ok());
+  BatchInfo later = batch;
+  later.ordinal = 1;
+  EXPECT_TRUE(
+      absl::IsFailedPrecondition(engine->Backward(later, 0, {}).status()));
+  EXPECT_TRUE(engine->Backward(batch, 0, {}).ok());
+  EXPECT_TRUE(
+      absl::IsFailedPrecondition(engine->Backward(batch, 0, {}).status()));
+}
+
+TEST(TorchEngine, RefusesTheSameForwardTwice) {
+  OneEngine engine(SmallExperiment("mlp"));
+  ASSERT_TRUE(engine->Forward(OneEngine::Batch(), 0, engine.Input()).ok());
+
+  EXPECT_THAT(WhyNotForward(engine, engine.Input()),
+              HasSubstr("still waits for the backward of 1"));
+}
+
+TEST(TorchEngine, RefusesGradientsThatAreNotTheOutputs) {
+  OneEngine first(SmallExperiment("mlp"), 0, 2);
+  OneEngine last(SmallExperiment("mlp"), 1, 2);
+  const BatchInfo batch = OneEngine::Batch();
+  ASSERT_TRUE(first->Forward(batch, 0, first.Input()).ok());
+  ASSERT_TRUE(last->Forward(batch, 0, last.Input()).ok());
+  const Tensor wrong = Tensor::Allocate(DType::kF32, {3, 1});
+
+  EXPECT_TRUE(absl::IsInvalidArgument(first->Backward(batch, 0, {}).status()));
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(first->Backward(batch, 0, {wrong}).status()));
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(last->Backward(batch, 0, {wrong}).status()));
+  EXPECT_TRUE(first->Backward(batch, 0, first.OutputGradient()).ok());
+  EXPECT_TRUE(last->Backward(batch, 0, {}).ok());
+}
+
+TEST(TorchEngine, RefusesReportAndUpdateOfAHalfSummedStep) {
+  OneEngine engine(SmallExperiment("mlp"));
+  BatchInfo batch = OneEngine::Batch();
+  ASSERT_TRUE(engine->Forward(batch, 0, engine.Input()).ok());
+
+  EXPECT_TRUE(absl::IsFailedPrecondition(engine->Report(batch).status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(engine->Apply({})));
+
+  ASSERT_TRUE(engine->Backward(batch, 0, {}).ok());
+  batch.samples = 4;
+  EXPECT_THAT(std::string(engine->Report(batch).status().message()),
+              HasSubstr("sums 3 samples, need 4"));
+}
+
+TEST(TorchEngine, RefusesRangesOutsideOfTheModel) {
+  const Experiment experiment = SmallExperiment("mlp");
+  const ModelDescription model = Describe(experiment);
+  const int layers = static_cast<int>(model.layers.size());
+
+  for (const LayerRange range :
+       {LayerRange{-1, 1}, LayerRange{1, 1}, LayerRange{0, layers + 1}}) {
+    const auto engine =
+        MakeTorchEngine({model, range, experiment.job.train, 0, 1});
+    EXPECT_TRUE(absl::IsInvalidArgument(engine.status())) << range.first;
+  }
+}
+
+TEST(TorchEngine, ReportsAGradientThatIsNotFinite) {
+  for (const float poison : {std::numeric_limits<float>::quiet_NaN(),
+                             std::numeric_limits<float>::infinity()}) {
+    OneEngine engine(SmallExperiment("mlp"));
+    const BatchInfo batch = OneEngine::Batch();
+    TensorList input = engine.Input();
+    input[0].As<float>()[5] = poison;
+
+    ASSERT_TRUE(engine->Forward(batch, 0, input).ok());
+    ASSERT_TRUE(engine->Backward(batch, 0, {}).ok());
+    const auto report = engine->Report(batch);
+
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_FALSE(report->finite);
+  }
+}
+
+TEST(TorchEngine, ASkippedStepLeavesWeightsAndClearsTheSum) {
+  OneEngine engine(SmallExperiment("mlp"));
+  const BatchInfo batch = OneEngine::Batch();
+  const auto before = engine.Weights();
+  ASSERT_TRUE(engine->Forward(batch, 0, engine.Input()).ok());
+  ASSERT_TRUE(engine->Backward(batch, 0, {}).ok());
+  const auto first = engine->Report(batch);
+  StepVerdict skip;
+  skip.skip = true;
+
+  ASSERT_TRUE(engine->Apply(skip).ok());
+
+  EXPECT_EQ(engine.Weights(), before);
+  ASSERT_TRUE(engine->Forward(batch, 0, engine.Input()).ok());
+  ASSERT_TRUE(engine->Backward(batch, 0, {}).ok());
+  EXPECT_EQ(*engine->Report(batch), *first);
+}
+
+TEST(TorchEngine, ReportsOneNormAParameterAndTheGradientsHash) {
+  Experiment experiment = SmallExperiment("vit");
+  OneEngine engine(experiment);
+  const BatchInfo batch = OneEngine::Batch();
+  size_t parameters = 0;
+  for (const Layer& layer : Describe(experiment).layers) {
+    parameters += layer.parameters.size();
+  }
+
+  ASSERT_TRUE(engine->Forward(batch, 0, engine.Input()).ok());
+  ASSERT_TRUE(engine->Backward(batch, 0, {}).ok());
+  const auto one = engine->Report(batch);
+  ASSERT_TRUE(engine->Apply({}).ok());
+  TensorList other = engine.Input();
+  other[0].As<float>()[0] += 1;
+  ASSERT_TRUE(engine->Forward(batch, 0, other).ok());
+  ASSERT_TRUE(engine->Backward(batch, 0, {}).ok());
+  const auto two = engine->Report(batch);
+
+  ASSERT_TRUE(one.ok() && two.ok());
+  EXPECT_EQ(one->squared_norms.size(), parameters);
+  EXPECT_EQ(one->samples, 3);
+  EXPECT_NE(one->result_hash, two->result_hash);
+}
+
+TEST(TorchEngine, EvaluationKeepsNothingAndDropsNothing) {
+  Experiment experiment = SmallExperiment("lenet");
+  OneEngine without(experiment);
+  experiment.job.model.dropout = 0.5;
+  OneEngine with(experiment);
+  BatchInfo batch = OneEngine::Batch();
+  batch.phase = BatchPhase::kEvaluate;
+
+  const auto one = with->Forward(batch, 0, with.Input());
+  const auto again = with->Forward(batch, 0, with.Input());
+  const auto plain = without->Forward(batch, 0, with.Input());
+
+  ASSERT_TRUE(one.ok() && again.ok() && plain.ok());
+  EXPECT_EQ(one->loss->loss, again->loss->loss);
+  EXPECT_EQ(one->loss->loss, plain->loss->loss);
+  EXPECT_EQ(one->loss->samples, 3);
+  EXPECT_TRUE(
+      absl::IsFailedPrecondition(with->Backward(batch, 0, {}).status()));
+}
+
+TEST(TorchEngine, AnOutputThatWasHandedOnIsNeverWritten) {
+  OneEngine engine(SmallExperiment("vit"), 1, 3);
+  const BatchInfo batch = OneEngine::Batch();
+  TensorList input = engine.Input();
+  const TensorList before = engine.Input();
+
+  const auto result = engine->Forward(batch, 0, input);
+  ASSERT_TRUE(result.ok()) << result.status();
+  const Tensor& output = result->output[0];
+  const std::vector<float> sent(output.As<float>().begin(),
+                                output.As<float>().end());
+  const auto gradient = engine->Backward(batch, 0, engine.OutputGradient());
+  ASSERT_TRUE(gradient.ok()) << gradient.status();
+  StepVerdict verdict;
+  verdict.gradient_scale = 1;
+  verdict.learning_rate = 1;
+  ASSERT_TRUE(engine->Apply(verdict).ok());
+
+  EXPECT_EQ(
+      std::vector<float>(output.As<float>().begin(), output.As<float>().end()),
+      sent);
+  EXPECT_EQ(input[0].As<float>(), before[0].As<float>());
+  EXPECT_EQ(result->output[1].data, input[1].data);  // labels untouched
+}
+
+// Central differences through everything behind the embedding, where all is
+// smooth.  Float32 leaves about three digits.
+TEST(TorchEngine, GradientOfTheInputMatchesDifferences) {
+  constexpr float kStep = 1e-2f;
+  OneEngine engine(SmallExperiment("vit"), 1, 2);
+  const BatchInfo batch = OneEngine::Batch();
+  BatchInfo probe = batch;
+  probe.phase = BatchPhase::kEvaluate;
+  const auto loss_at = [&](int64_t element, float shift) {
+    TensorList input = engine.Input();
+    input[0].As<float>()[element] += shift;
+    return engine->Forward(probe, 0, input)->loss->loss;
+  };
+
+  ASSERT_TRUE(engine->Forward(batch, 0, engine.Input()).ok());
+  const auto gradient = engine->Backward(batch, 0, {});
+
+  ASSERT_TRUE(gradient.ok()) << gradient.status();
+  const auto values = (*gradient)[0].As<float>();
+  for (size_t i = 0; i < values.size(); i += 101) {
+    const double difference =
+        (loss_at(i, kStep) - loss_at(i, -kStep)) / (2 * kStep);
+    EXPECT_NEAR(values[i], difference, 2e-3) << "element " << i;
+  }
+}
+
+TEST(Threads, CapabilityIsOneOfTheKnownOnes) {
+  SetComputeThreads(1);
+  SetComputeThreads(2);  // may be called again
+  SetComputeThreads(1);
+
+  EXPECT_THAT(ActiveCpuCapability(), AnyOf("default", "avx2", "avx512"));
+}
+
+}  // namespace
+}  // namespace paceline

@@ -1,0 +1,240 @@
+// Several engines driven by hand through real schedules, in one thread and
+// without links.  Shows no LibTorch.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/random.h"
+#include "core/model/batch.h"
+#include "core/model/description.h"
+#include "core/optim/step_gate.h"
+#include "core/plan/plan.h"
+#include "core/schedule/schedule.h"
+#include "gtest/gtest.h"
+#include "worker/torch/engine.h"
+#include "worker/torch/threads.h"
+
+namespace paceline {
+
+// Samples that a model can learn: a class raises a few pixels of its own.
+struct TinySet {
+  Shape shape = {1, 28, 28};
+  int64_t samples = 23;
+  int32_t classes = 10;
+
+  // The samples at positions [first, first + count) of an epoch's order, and
+  // their labels.
+  TensorList Take(const std::vector<int32_t>& order, int64_t first,
+                  int64_t count) const {
+    Shape whole = {count};
+    whole.insert(whole.end(), shape.begin(), shape.end());
+    Tensor images = Tensor::Allocate(DType::kF32, whole);
+    Tensor labels = Tensor::Allocate(DType::kI64, {count});
+    const int64_t values = NumElements(shape);
+    float* out = images.As<float>().data();
+    for (int64_t i = 0; i < count; ++i) {
+      const uint64_t sample = order[first + i];
+      const int64_t label = sample % classes;
+      SplitMix64 random(MixSeed({sample}));
+      for (int64_t j = 0; j < values; ++j) {
+        const float raised = j % classes == label ? 0.5f : 0;
+        *out++ = random.Unit() - 0.5f + raised;
+      }
+      labels.As<int64_t>()[i] = label;
+    }
+    return {images, labels};
+  }
+};
+
+struct Experiment {
+  JobSpec job;
+  TinySet set;
+  int stages = 1;
+  std::string schedule = "gpipe";
+};
+
+struct Outcome {
+  std::map<std::string, std::vector<float>> weights;
+  std::vector<double> losses;             // mean, one a step
+  std::vector<uint64_t> gradient_hashes;  // of the first stage, one a step
+};
+
+inline ModelDescription Describe(const Experiment& experiment) {
+  auto model = DescribeModel(experiment.job.model, experiment.set.shape,
+                             experiment.set.classes);
+  EXPECT_TRUE(model.ok()) << model.status();
+  return *std::move(model);
+}
+
+// Walks `instructions` of all workers until all are done; a worker whose next
+// instruction must wait is passed over.
+class InProcessPipeline {
+ public:
+  explicit InProcessPipeline(const Experiment& experiment)
+      : experiment_(experiment),
+        walk_(experiment.job.train, experiment.set.samples, 0) {
+    SetComputeThreads(1);
+    const ModelDescription model = Describe(experiment);
+    const auto ranges =
+        CutEqually(static_cast<int>(model.layers.size()), experiment.stages);
+    EXPECT_TRUE(ranges.ok()) << ranges.status();
+    for (int s = 0; s < experiment.stages; ++s) {
+      auto engine = MakeTorchEngine(
+          {model, (*ranges)[s], experiment.job.train, s, experiment.stages});
+      EXPECT_TRUE(engine.ok()) << engine.status();
+      engines_.push_back(*std::move(engine));
+    }
+  }
+
+  Outcome Run() {
+    Outcome outcome;
+    while (const std::optional<WalkBatch> batch = walk_.Next()) {
+      loss_ = 0;
+      RunBatch(*batch, outcome);
+      outcome.losses.push_back(loss_ / batch->info.samples);
+    }
+    for (const auto& engine : engines_) {
+      const auto weights = engine->Weights();
+      EXPECT_TRUE(weights.ok()) << weights.status();
+      for (const NamedTensor& weight : *weights) {
+        const auto values = weight.tensor.As<float>();
+        outcome.weights[weight.name].assign(values.begin(), values.end());
+      }
+    }
+    return outcome;
+  }
+
+ private:
+  void RunBatch(const WalkBatch& batch, Outcome& outcome) {
+    std::vector<int> worker_of;
+    for (int s = 0; s < experiment_.stages; ++s) worker_of.push_back(s);
+    const auto schedule =
+        MakeSchedule({experiment_.schedule, experiment_.stages,
+                      batch.info.micro_batches, true, worker_of});
+    ASSERT_TRUE(schedule.ok()) << schedule.status();
+    std::vector<size_t> next(schedule->workers.size());
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (size_t w = 0; w < next.size(); ++w) {
+        const InstructionList& list = schedule->workers[w];
+        if (next[w] == list.size() || !RunOne(batch, list[next[w]])) continue;
+        ++next[w];
+        moved = true;
+      }
+    }
+    Step(batch.info, outcome);
+  }
+
+  // False when what the instruction needs is not there yet.
+  bool RunOne(const WalkBatch& batch, const Instruction& instruction) {
+    const auto [stage, op, micro_batch] = instruction;
+    const auto key = std::make_pair(stage, micro_batch);
+    switch (op) {
+      case Op::kLoad:
+        inputs_[key] = Load(batch, micro_batch);
+        return true;
+      case Op::kRecvF:
+        return inputs_.count(key) > 0;
+      case Op::kRecvB:
+        return gradients_.count(key) > 0;
+      case Op::kForward:
+        Forward(batch.info, stage, micro_batch);
+        return true;
+      case Op::kBackward:
+        Backward(batch.info, stage, micro_batch);
+        return true;
+      default:
+        return true;  // sends are immediate; the step is taken by all at once
+    }
+  }
+
+  TensorList Load(const WalkBatch& batch, int micro_batch) const {
+    const TrainSpec& train = experiment_.job.train;
+    const auto order =
+        SampleOrder(train.seed, batch.epoch, experiment_.set.samples);
+    return experiment_.set.Take(
+        order, batch.first + micro_batch * train.micro_batch,
+        MicroBatchSamples(batch.info, train.micro_batch, micro_batch));
+  }
+
+  void Forward(const BatchInfo& batch, int stage, int micro_batch) {
+    auto result = engines_[stage]->Forward(
+        batch, micro_batch,
+        std::move(inputs_.extract({stage, micro_batch}).mapped()));
+    ASSERT_TRUE(result.ok()) << result.status();
+    if (result->loss) loss_ += result->loss->loss;
+    if (stage + 1 < experiment_.stages) {
+      inputs_[{stage + 1, micro_batch}] = std::move(result->output);
+    }
+  }
+
+  void Backward(const BatchInfo& batch, int stage, int micro_batch) {
+    auto result = engines_[stage]->Backward(
+        batch, micro_batch,
+        std::exchange(gradients_[{stage, micro_batch}], {}));
+    gradients_.erase({stage, micro_batch});
+    ASSERT_TRUE(result.ok()) << result.status();
+    if (stage > 0) gradients_[{stage - 1, micro_batch}] = *std::move(result);
+  }
+
+  void Step(const BatchInfo& batch, Outcome& outcome) {
+    std::vector<StepReport> reports;
+    for (const auto& engine : engines_) {
+      auto report = engine->Report(batch);
+      ASSERT_TRUE(report.ok()) << report.status();
+      reports.push_back(*std::move(report));
+    }
+    outcome.gradient_hashes.push_back(reports[0].result_hash);
+    const StepVerdict verdict =
+        DecideStep(experiment_.job.train, walk_.total_steps(), reports);
+    for (const auto& engine : engines_) {
+      ASSERT_TRUE(engine->Apply(verdict).ok());
+    }
+  }
+
+  const Experiment experiment_;
+  BatchWalk walk_;
+  std::vector<std::unique_ptr<StageEngine>> engines_;
+  std::map<std::pair<int, int>, TensorList> inputs_;  // by stage, micro-batch
+  std::map<std::pair<int, int>, TensorList>
+      gradients_;  // by stage, micro-batch
+  double loss_ = 0;
+};
+
+// Two epochs of batches 8, 8 and 7 in micro-batches of 3, so that the last
+// has 1 or 2 samples.
+inline Experiment SmallExperiment(const std::string& model) {
+  Experiment experiment;
+  experiment.job.model.name = model;
+  experiment.job.model.hidden = {32, 24, 16};
+  experiment.job.model.depth = 2;
+  experiment.job.model.width = 16;
+  experiment.job.model.heads = 2;
+  TrainSpec& train = experiment.job.train;
+  train.epochs = 2;
+  train.batch = 8;
+  train.micro_batch = 3;
+  train.optimizer.momentum = 0.9;
+  train.learning_rate.base = 0.05;
+  return experiment;
+}
+
+// SmallExperiment() with dropout, AdamW, clipping and a cosine.
+inline Experiment RichExperiment(const std::string& model) {
+  Experiment experiment = SmallExperiment(model);
+  experiment.job.model.dropout = 0.2;
+  TrainSpec& train = experiment.job.train;
+  train.optimizer.name = "adamw";
+  train.optimizer.momentum = 0;
+  train.optimizer.weight_decay = 0.05;
+  train.learning_rate = {0.003, "cosine", 2};
+  train.clip_norm = 0.5;
+  return experiment;
+}
+
+}  // namespace paceline
