@@ -1,0 +1,338 @@
+#include "coordinator/brain.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "coordinator/job_text.h"
+#include "core/base/status_macros.h"
+
+namespace paceline {
+namespace {
+
+// Of records, for samples_per_second.
+constexpr int64_t kRateWindowMs = 2000;
+
+}  // namespace
+
+Brain::Brain(const BrainPolicy& policy, StoredState stored, Moment start)
+    : policy_(policy),
+      start_(start.now),
+      membership_(policy.membership, start.now),
+      next_job_(stored.next_job) {
+  for (const auto& [id, registration] : stored.workers) {
+    membership_.Restore(id, registration);
+  }
+  for (auto& [id, record] : stored.jobs) {
+    Job& job = jobs_[id];
+    job.record = std::move(record);
+    job.restored = true;
+    if (job.record.state != JobState::kRunning) continue;
+    for (const JobWorker& worker : job.record.workers) busy_[worker.id] = id;
+    OpenWeights(job, start);
+  }
+}
+
+// --- workers ----------------------------------------------------------------
+
+absl::StatusOr<AttachVerdict> Brain::OnAttach(const Registration& registration,
+                                              StreamId stream, Moment moment) {
+  PACELINE_RETURN_IF_ERROR(CheckRegistration(registration));
+  PACELINE_ASSIGN_OR_RETURN(
+      const AttachVerdict verdict,
+      membership_.OnAttach(registration, stream, moment.now));
+  actions_.writes.workers[verdict.id] = registration;
+  if (verdict.replaced.assigned()) {
+    sent_.erase(verdict.replaced);
+    actions_.ends.push_back(
+        {verdict.replaced,
+         absl::AbortedError(absl::StrCat("worker ", registration.name,
+                                         " has attached on a newer stream"))});
+  }
+  actions_.notices.push_back(
+      {false,
+       absl::StrCat("worker ", registration.name,
+                    verdict.arrival == Arrival::kReattached ? " re-attached"
+                    : verdict.arrival == Arrival::kRestarted
+                        ? " attached as a new process"
+                        : " attached"),
+       JobId{}, verdict.id});
+  const auto busy = busy_.find(verdict.id);
+  if (verdict.arrival == Arrival::kRestarted && busy != busy_.end()) {
+    Job& job = jobs_.at(busy->second);
+    if (!job.saving && Began(job.record, *FindWorker(job.record, verdict.id))) {
+      FailJob(job,
+              absl::StrCat("worker ", registration.name, " restarted ",
+                           AtStep(job.record), " and what it had of ",
+                           StagesOf(job.record, verdict.id), " is gone"),
+              moment);
+    }
+  }
+  queue_changed_ = true;
+  Settle(moment);
+  return verdict;
+}
+
+void Brain::OnStreamBroken(StreamId stream, Moment moment) {
+  sent_.erase(stream);
+  membership_.OnStreamBroken(stream, moment.now);
+}
+
+absl::Status Brain::OnHeartbeat(StreamId stream, Heartbeat heartbeat,
+                                Moment moment) {
+  const Member* const member = membership_.OnHeard(stream, moment.now);
+  if (member == nullptr) {
+    return absl::AbortedError(
+        "heartbeat on a stream that was replaced or lost");
+  }
+  actions_.acks.push_back({stream, heartbeat.sequence});
+  if (!heartbeat.run.has_value()) return absl::OkStatus();
+  const RunReport report = *heartbeat.run;
+  Job* const job = FindJob(report.fence.job);
+  if (job == nullptr || FindWorker(job->record, member->id) == nullptr) {
+    return absl::OkStatus();
+  }
+  for (LogRecord& line : heartbeat.logs) {
+    line.source = member->registration.name;
+  }
+  TakeRecords(*job, heartbeat, moment);
+  if (FindRunning(report.fence) == job) {
+    TakeReport(*job, member->id, report, moment);
+  }
+  Settle(moment);
+  return absl::OkStatus();
+}
+
+void Brain::TakeRecords(Job& job, Heartbeat& heartbeat, Moment moment) {
+  if (!heartbeat.logs.empty()) {
+    auto& logs = actions_.writes.records[job.record.id].logs;
+    std::move(heartbeat.logs.begin(), heartbeat.logs.end(),
+              std::back_inserter(logs));
+  }
+  // Steps of an earlier attempt, or that came after the end, are not the
+  // job's any more.
+  if (FindRunning(heartbeat.run->fence) != &job) return;
+  if (heartbeat.steps.empty() && heartbeat.evaluations.empty()) return;
+  StoreBatch::Records& records = actions_.writes.records[job.record.id];
+  for (const StepRecord& step : heartbeat.steps) {
+    records.steps.push_back(step);
+    if (!job.recent.empty() && step.step <= job.recent.back().step) continue;
+    job.recent.push_back({step.step, step.samples, step.unix_ms});
+    job.loss = step.loss;
+    job.record.step = std::max(job.record.step, step.step);
+  }
+  while (job.recent.size() > 2 &&
+         job.recent.back().unix_ms - job.recent[1].unix_ms >= kRateWindowMs) {
+    job.recent.pop_front();
+  }
+  for (const EvaluationRecord& evaluation : heartbeat.evaluations) {
+    records.evaluations.push_back(evaluation);
+    if (evaluation.step <= job.record.evaluated_step) continue;
+    job.record.evaluated_step = evaluation.step;
+    job.accuracy = evaluation.accuracy;
+    AddEvent(job, "evaluated",
+             absl::StrFormat("accuracy %.4f, loss %.4f after step %d over %d "
+                             "samples",
+                             evaluation.accuracy, evaluation.loss,
+                             evaluation.step, evaluation.samples),
+             moment);
+  }
+  Put(job);
+}
+
+void Brain::TakeReport(Job& job, WorkerId worker, const RunReport& report,
+                       Moment moment) {
+  JobWorker& part = *FindWorker(job.record, worker);
+  part.seconds = report.seconds;
+  job.record.step = std::max(job.record.step, report.step);
+  job.record.steps = std::max(job.record.steps, report.steps);
+  if (report.phase > part.phase) OnPhase(job, part, report, moment);
+  Put(job);
+}
+
+void Brain::OnPhase(Job& job, JobWorker& worker, const RunReport& report,
+                    Moment moment) {
+  const bool were_running = AllAtLeast(job.record, RunPhase::kRunning);
+  worker.phase = report.phase;
+  if (report.phase == RunPhase::kFailed) {
+    FailJob(job,
+            absl::StrCat("worker ", worker.name, " (",
+                         StagesOf(job.record, worker.id), ") failed ",
+                         AtStep(job.record), ": ", report.error.message()),
+            moment);
+    return;
+  }
+  if (!were_running && AllAtLeast(job.record, RunPhase::kRunning)) {
+    AddEvent(job, "running", "all workers are ready and train", moment);
+  }
+  if (!job.saving && AllAtLeast(job.record, RunPhase::kDone)) {
+    job.saving = true;
+    actions_.weights.push_back(
+        {Actions::Weights::Kind::kSave, job.record.fence(), {}});
+    AddEvent(job, "saving", "all stages have handed their weights over",
+             moment);
+  }
+}
+
+void Brain::OnTick(Moment moment) {
+  for (const MembershipChange& change : membership_.OnTick(moment.now)) {
+    const Member member = *membership_.Find(change.id);
+    actions_.notices.push_back(
+        {true,
+         absl::StrCat("worker ", member.registration.name, " is ",
+                      MemberStateName(change.state), ": ", member.why),
+         JobId{}, member.id});
+    if (change.state == MemberState::kLost) OnWorkerLost(member, moment);
+  }
+  for (auto& [id, job] : jobs_) {
+    if (job.record.state == JobState::kRunning) CheckWorkersOf(job, moment);
+  }
+  // Suspects that were heard again and the time after a start come without
+  // an event of their own.
+  queue_changed_ = true;
+  Settle(moment);
+}
+
+void Brain::OnWorkerLost(const Member& member, Moment moment) {
+  if (member.stream.assigned()) {
+    actions_.ends.push_back({member.stream, absl::UnavailableError(absl::StrCat(
+                                                "counted as lost: ", member.why,
+                                                "; attach again"))});
+    OnStreamBroken(member.stream, moment);
+  }
+  queue_changed_ = true;
+  const auto busy = busy_.find(member.id);
+  if (busy == busy_.end()) return;
+  AddEvent(jobs_.at(busy->second), "lost",
+           absl::StrCat("worker ", member.registration.name,
+                        " is lost: ", member.why),
+           moment);
+}
+
+void Brain::CheckWorkersOf(Job& job, Moment moment) {
+  if (job.saving) return;  // the workers have given all that they had
+  for (const JobWorker& worker : job.record.workers) {
+    const Member* const member = membership_.Find(worker.id);
+    if (member != nullptr && member->state != MemberState::kLost) continue;
+    const MembershipPolicy& policy = policy_.membership;
+    const bool seen = member != nullptr && member->seen;
+    const Instant since = member != nullptr ? member->gone_since : start_;
+    const absl::Duration patience = !Began(job.record, worker)
+                                        ? policy_.return_period
+                                    : seen ? absl::ZeroDuration()
+                                           : policy.lease + policy.grace;
+    if (moment.now - since < patience) continue;
+    FailJob(job,
+            absl::StrCat("worker ", worker.name, " (",
+                         StagesOf(job.record, worker.id), ") was lost ",
+                         AtStep(job.record), ": ",
+                         member != nullptr ? member->why : "it is not known"),
+            moment);
+    return;
+  }
+}
+
+// --- jobs -------------------------------------------------------------------
+
+absl::StatusOr<Submission> Brain::CheckSubmit(const SubmitRequest& request,
+                                              Moment moment) const {
+  Submission submission;
+  const auto known =
+      request.request_id.empty()
+          ? jobs_.end()
+          : std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& entry) {
+              return entry.second.record.request_id == request.request_id;
+            });
+  if (known != jobs_.end()) {
+    submission.job = known->second.record;
+    submission.repeated = true;
+    submission.stages = Place(submission.job.stages);
+    return submission;
+  }
+  PACELINE_RETURN_IF_ERROR(CheckSpec(request.spec));
+  PACELINE_ASSIGN_OR_RETURN(const ModelDescription model,
+                            Describe(request.spec));
+  const std::vector<Candidate> candidates = Candidates();
+  const PlacementVerdict verdict =
+      DecidePlacement(request.spec, model, candidates);
+  PACELINE_RETURN_IF_ERROR(verdict.impossible);
+  const Plan* const plan = verdict.plan ? &*verdict.plan : nullptr;
+  submission.notes = PlacementNotes(request.spec, plan, candidates);
+  if (plan != nullptr) {
+    submission.stages = Place(plan->stages);
+  } else {
+    submission.notes.push_back(absl::StrCat("queued: it ", verdict.why));
+  }
+  JobRecord& job = submission.job;
+  job.id = next_job_;
+  job.request_id = request.request_id;
+  job.spec = request.spec;
+  job.threads = request.spec.threads;
+  job.submitted_unix_ms = moment.unix_ms;
+  return submission;
+}
+
+void Brain::OnSubmitted(JobRecord record, Moment moment) {
+  next_job_ = JobId{record.id.value + 1};
+  Job& job = jobs_[record.id];
+  job.record = std::move(record);
+  AddEvent(job, "submitted", absl::StrCat("job ", job.record.spec.name),
+           moment);
+  queue_changed_ = true;
+  Settle(moment);
+}
+
+absl::Status Brain::OnStop(JobId id, Moment moment) {
+  Job* const job = FindJob(id);
+  if (job == nullptr) return NoSuchJob(id);
+  if (HasEnded(job->record.state)) return absl::OkStatus();
+  EndJob(*job, JobState::kStopped,
+         job->record.state == JobState::kQueued
+             ? "stopped on request before it began"
+             : absl::StrCat("stopped on request ", AtStep(job->record)),
+         moment);
+  Settle(moment);
+  return absl::OkStatus();
+}
+
+absl::Status Brain::OnDelete(JobId id, Moment /*moment*/) {
+  const Job* const job = FindJob(id);
+  if (job == nullptr) return NoSuchJob(id);
+  if (!HasEnded(job->record.state)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", id.value, " is ", JobStateName(job->record.state),
+                     "; end it first with: paceline job stop ", id.value));
+  }
+  actions_.weights.push_back(
+      {Actions::Weights::Kind::kForget, job->record.fence(), {}});
+  actions_.writes.deleted.push_back(id);
+  jobs_.erase(id);
+  return absl::OkStatus();
+}
+
+void Brain::OnWeightsSaved(const Fence& fence,
+                           absl::StatusOr<SavedWeights> saved, Moment moment) {
+  Job* const job = FindRunning(fence);
+  if (job == nullptr) return;
+  if (!saved.ok()) {
+    OnWeightsFailed(fence, saved.status(), moment);
+    return;
+  }
+  job->record.weights_path = saved->path;
+  job->record.weights_sha256 = saved->sha256;
+  EndJob(*job, JobState::kSucceeded, "", moment);
+  Settle(moment);
+}
+
+void Brain::OnWeightsFailed(const Fence& fence, const absl::Status& error,
+                            Moment moment) {
+  Job* const job = FindRunning(fence);
+  if (job == nullptr) return;
+  FailJob(*job,
+          absl::StrCat("the weights could not be saved: ", error.message()),
+          moment);
+  Settle(moment);
+}
+
+}  // namespace paceline

@@ -1,0 +1,216 @@
+// Decides what the mesh does: which job runs where, when it has ended, and
+// what every worker's standing order is.
+//
+// Assumes: one worker runs one job at a time; jobs are served first come first
+// served; until recovery exists a job fails with the first worker it loses.
+//
+// Which new incarnation is a lost worker and which is not: a worker re-executes
+// itself before a run when its CPU capability environment differs from its
+// order's (same pid, new incarnation).  So a worker that comes back with a new
+// incarnation, or is gone for less than `return_period`, is simply given the
+// same order again as long as nothing was trained: it has not reported
+// kRunning in this attempt and no step was applied.  After that the same
+// events mean that what it held is gone, and the job fails.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "coordinator/job_store.h"
+#include "coordinator/placement.h"
+#include "coordinator/records.h"
+#include "coordinator/weights_desk.h"
+#include "core/base/clock.h"
+#include "core/base/ids.h"
+#include "core/cluster/membership.h"
+
+namespace paceline {
+
+struct BrainPolicy {
+  MembershipPolicy membership;
+  // How long a job that has not trained yet waits for a worker that is gone:
+  // loading LibTorch again takes seconds on a small machine.
+  absl::Duration return_period = absl::Seconds(20);
+};
+
+struct SubmitRequest {
+  JobSpec spec;
+  std::string request_id;  // random a submission; empty: never the same
+};
+
+struct Submission {
+  JobRecord job;
+  bool repeated = false;  // the job is known already; nothing is to be done
+  std::vector<StagePlacement> stages;  // empty while it cannot be placed
+  std::vector<std::string> notes;
+};
+
+struct JobView {
+  JobRecord record;
+  std::vector<StagePlacement> stages;
+  double samples_per_second = 0;   // over the last two seconds of records
+  std::optional<double> loss;      // of the newest step since the start
+  std::optional<double> accuracy;  // of the newest evaluation since the start
+  std::string phase;  // preparing, training, saving; empty unless running
+};
+
+struct WorkerView {
+  Member member;
+  JobId job;  // unassigned: none
+  std::vector<int32_t> stages;
+  absl::Duration last_heard;  // ago
+};
+
+// Something a person should see in the log.
+struct Notice {
+  bool warn = false;
+  std::string text;
+  JobId job;
+  WorkerId worker;
+};
+
+// What the events since the last TakeActions() lead to.  Writes come first:
+// nothing else may be seen outside before they are stored.
+struct Actions {
+  struct Ack {
+    StreamId stream;
+    int64_t sequence;
+  };
+  struct Order {
+    StreamId stream;
+    StandingOrder order;
+  };
+  struct End {
+    StreamId stream;
+    absl::Status status;
+  };
+  struct Weights {
+    enum class Kind : uint8_t { kOpen, kSave, kForget };
+    Kind kind;
+    Fence fence;
+    SafetensorsLayout layout;  // kOpen
+  };
+
+  StoreBatch writes;
+  std::vector<Ack> acks;
+  std::vector<Order> orders;
+  std::vector<End> ends;
+  std::vector<Weights> weights;
+  std::vector<Notice> notices;
+};
+
+// Thread-compatible; lives on the coordinator's loop.  Pure: no clock, no I/O.
+class Brain {
+ public:
+  // Continues where `stored` ended.
+  Brain(const BrainPolicy& policy, StoredState stored, Moment start);
+
+  // Errors: those of CheckRegistration() and Membership::OnAttach().
+  absl::StatusOr<AttachVerdict> OnAttach(const Registration& registration,
+                                         StreamId stream, Moment moment);
+  void OnStreamBroken(StreamId stream, Moment moment);
+  // Errors: Aborted  the stream is no member's present one; nothing was taken.
+  absl::Status OnHeartbeat(StreamId stream, Heartbeat heartbeat, Moment moment);
+
+  // Checks and places, changes nothing: the caller stores `job` before it says
+  // OnSubmitted().
+  // Errors:
+  //   InvalidArgument    what is wrong with the spec, all of it
+  //   ResourceExhausted  no worker has the memory that a stage needs
+  absl::StatusOr<Submission> CheckSubmit(const SubmitRequest& request,
+                                         Moment moment) const;
+  void OnSubmitted(JobRecord job, Moment moment);
+
+  // Errors: NotFound.
+  absl::Status OnStop(JobId job, Moment moment);
+  // Errors: NotFound; FailedPrecondition  it is queued or running.
+  absl::Status OnDelete(JobId job, Moment moment);
+
+  // The answer to Actions::Weights::kSave.
+  void OnWeightsSaved(const Fence& fence, absl::StatusOr<SavedWeights> saved,
+                      Moment moment);
+  // Weights of this run can no longer be received.
+  void OnWeightsFailed(const Fence& fence, const absl::Status& error,
+                       Moment moment);
+
+  void OnTick(Moment moment);
+
+  const Actions& actions() const { return actions_; }
+  Actions TakeActions();
+  // Takes acknowledgements back, and the records that came with them: writing
+  // them has failed, and the workers will send them again.
+  void DropUnacknowledged();
+
+  // Errors: NotFound.
+  absl::StatusOr<JobView> ViewJob(JobId job) const;
+  // Newest first; limit 0: all.
+  std::vector<JobView> ViewJobs(int64_t limit) const;
+  std::vector<WorkerView> ViewWorkers(Instant now) const;  // by id
+
+ private:
+  // Samples and time of recent steps, for samples_per_second only.
+  struct Rate {
+    int64_t step;
+    int64_t samples;
+    int64_t unix_ms;
+  };
+  struct Job {
+    JobRecord record;
+    std::deque<Rate> recent;
+    std::optional<double> loss;
+    std::optional<double> accuracy;
+    bool saving = false;    // all workers are done; the file is being closed
+    bool restored = false;  // loaded at start
+  };
+
+  Job* FindJob(JobId id);
+  Job* FindRunning(const Fence& fence);
+  std::vector<Candidate> Candidates() const;
+  std::vector<StagePlacement> Place(
+      const std::vector<StageOfPlan>& stages) const;
+  double SamplesPerSecond(const Job& job) const;
+  std::string NameOf(WorkerId worker) const;
+
+  void TakeReport(Job& job, WorkerId worker, const RunReport& report,
+                  Moment moment);
+  void TakeRecords(Job& job, Heartbeat& heartbeat, Moment moment);
+  void OnPhase(Job& job, JobWorker& worker, const RunReport& report,
+               Moment moment);
+
+  void StartJob(Job& job, const PlacementVerdict& verdict, Moment moment);
+  void EndJob(Job& job, JobState state, const std::string& why, Moment moment);
+  void FailJob(Job& job, const std::string& why, Moment moment);
+  void OpenWeights(Job& job, Moment moment);
+  void OnWorkerLost(const Member& member, Moment moment);
+  void CheckWorkersOf(Job& job, Moment moment);
+
+  void Settle(Moment moment);
+  void ServeQueue(Moment moment);
+  void RefreshOrders();
+  StandingOrder OrderOf(WorkerId worker) const;
+
+  void Put(const Job& job);
+  void SetWhy(Job& job, const std::string& why);
+  void AddEvent(const Job& job, const std::string& kind,
+                const std::string& text, Moment moment);
+
+  const BrainPolicy policy_;
+  const Instant start_;
+  Membership membership_;
+  std::map<JobId, Job> jobs_;
+  std::map<WorkerId, JobId> busy_;
+  JobId next_job_;
+  std::map<StreamId, StandingOrder> sent_;  // the newest on every stream
+  bool queue_changed_ = true;  // something a queued job may have waited for
+  Actions actions_;
+};
+
+}  // namespace paceline

@@ -1,0 +1,288 @@
+// The half of Brain that starts and ends jobs, serves the queue and derives the
+// standing orders; brain.cc has the events.
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "coordinator/brain.h"
+#include "coordinator/job_text.h"
+#include "core/base/status_macros.h"
+
+namespace paceline {
+namespace {
+
+constexpr char kSubmitAgain[] =
+    "; submit it again with: paceline job submit FILE";
+
+}  // namespace
+
+void Brain::StartJob(Job& job, const PlacementVerdict& verdict, Moment moment) {
+  JobRecord& record = job.record;
+  record.state = JobState::kRunning;
+  record.why.clear();
+  ++record.attempt;
+  ++record.plan_version;
+  record.cpu_capability = verdict.cpu_capability;
+  record.started_unix_ms = moment.unix_ms;
+  record.stages = verdict.plan->stages;
+  record.workers.clear();
+  std::set<WorkerId> workers;
+  for (const StageOfPlan& stage : record.stages) workers.insert(stage.worker);
+  for (const WorkerId worker : workers) {
+    record.workers.push_back({worker, NameOf(worker), RunPhase::kNone, {}});
+    busy_[worker] = record.id;
+  }
+  AddEvent(
+      job, "placed",
+      absl::StrCat(record.stages.size(), " stages on ",
+                   absl::StrJoin(record.workers, ", ",
+                                 [](std::string* out, const auto& worker) {
+                                   absl::StrAppend(out, worker.name);
+                                 }),
+                   verdict.plan->why.empty() ? "" : ": ", verdict.plan->why),
+      moment);
+  OpenWeights(job, moment);
+  Put(job);
+}
+
+void Brain::OpenWeights(Job& job, Moment moment) {
+  absl::StatusOr<SafetensorsLayout> layout =
+      [&]() -> absl::StatusOr<SafetensorsLayout> {
+    PACELINE_ASSIGN_OR_RETURN(const ModelDescription model,
+                              Describe(job.record.spec));
+    return LayOut(model);
+  }();
+  if (!layout.ok()) {
+    FailJob(job,
+            absl::StrCat("its model cannot be described: ",
+                         layout.status().message()),
+            moment);
+    return;
+  }
+  actions_.weights.push_back(
+      {Actions::Weights::Kind::kOpen, job.record.fence(), *std::move(layout)});
+}
+
+void Brain::FailJob(Job& job, const std::string& why, Moment moment) {
+  EndJob(job, JobState::kFailed, absl::StrCat(why, kSubmitAgain), moment);
+}
+
+void Brain::EndJob(Job& job, JobState state, const std::string& why,
+                   Moment moment) {
+  JobRecord& record = job.record;
+  record.state = state;
+  record.why = why;
+  record.ended_unix_ms = moment.unix_ms;
+  job.saving = false;
+  for (const JobWorker& worker : record.workers) busy_.erase(worker.id);
+  if (state != JobState::kSucceeded && record.attempt > 0) {
+    actions_.weights.push_back(
+        {Actions::Weights::Kind::kForget, record.fence(), {}});
+  }
+  AddEvent(job, std::string(JobStateName(state)),
+           state == JobState::kSucceeded
+               ? absl::StrCat("weights are in ", record.weights_path)
+               : why,
+           moment);
+  Put(job);
+  queue_changed_ = true;
+}
+
+// --- the queue and the standing orders --------------------------------------
+
+void Brain::Settle(Moment moment) {
+  if (queue_changed_) ServeQueue(moment);
+  RefreshOrders();
+}
+
+void Brain::ServeQueue(Moment moment) {
+  queue_changed_ = false;
+  const MembershipPolicy& policy = policy_.membership;
+  const bool settled =
+      moment.now - start_ >= policy.lease + policy.grace ||
+      std::all_of(membership_.members().begin(), membership_.members().end(),
+                  [](const auto& entry) { return entry.second.seen; });
+  JobId head;
+  for (auto& [id, job] : jobs_) {
+    if (job.record.state != JobState::kQueued) continue;
+    if (head.assigned()) {
+      SetWhy(job, absl::StrCat("waits for job ", head.value,
+                               ", which is before it in the queue"));
+      continue;
+    }
+    if (job.restored && !settled) {
+      head = id;
+      SetWhy(job,
+             "waits for the workers to come back: the coordinator has just "
+             "started");
+      continue;
+    }
+    const absl::StatusOr<ModelDescription> model = Describe(job.record.spec);
+    if (!model.ok()) {
+      FailJob(job, std::string(model.status().message()), moment);
+      continue;
+    }
+    const PlacementVerdict verdict =
+        DecidePlacement(job.record.spec, *model, Candidates());
+    if (verdict.plan.has_value()) {
+      StartJob(job, verdict, moment);
+    } else {
+      head = id;
+      SetWhy(job, verdict.why);
+    }
+  }
+  queue_changed_ = false;  // also what this walk itself has changed
+}
+
+void Brain::RefreshOrders() {
+  for (const auto& [id, member] : membership_.members()) {
+    if (!member.stream.assigned()) continue;
+    StandingOrder order = OrderOf(id);
+    const auto [sent, first] = sent_.try_emplace(member.stream, order);
+    if (!first) {
+      if (sent->second == order) continue;
+      sent->second = order;
+    }
+    actions_.orders.push_back({member.stream, std::move(order)});
+  }
+}
+
+StandingOrder Brain::OrderOf(WorkerId worker) const {
+  const auto busy = busy_.find(worker);
+  if (busy == busy_.end()) return {};
+  const JobRecord& job = jobs_.at(busy->second).record;
+  RunOrder run;
+  run.fence = job.fence();
+  run.spec = job.spec;
+  run.stages = Place(job.stages);
+  run.cpu_capability = job.cpu_capability;
+  run.threads = job.threads;
+  return {std::move(run)};
+}
+
+std::vector<StagePlacement> Brain::Place(
+    const std::vector<StageOfPlan>& stages) const {
+  std::vector<StagePlacement> placements;
+  for (const StageOfPlan& stage : stages) {
+    const Member* const member = membership_.Find(stage.worker);
+    placements.push_back(
+        {static_cast<int32_t>(placements.size()), stage.layers, stage.worker,
+         member != nullptr ? member->registration.name : "",
+         member != nullptr ? member->registration.address : ""});
+  }
+  return placements;
+}
+
+// --- small things -----------------------------------------------------------
+
+Brain::Job* Brain::FindJob(JobId id) {
+  const auto found = jobs_.find(id);
+  return found == jobs_.end() ? nullptr : &found->second;
+}
+
+Brain::Job* Brain::FindRunning(const Fence& fence) {
+  Job* const job = FindJob(fence.job);
+  if (job == nullptr || job->record.state != JobState::kRunning) return nullptr;
+  return job->record.fence() == fence ? job : nullptr;
+}
+
+std::vector<Candidate> Brain::Candidates() const {
+  std::vector<Candidate> candidates;
+  for (const auto& [id, member] : membership_.members()) {
+    if (member.state != MemberState::kLive) continue;
+    const auto busy = busy_.find(id);
+    candidates.push_back(
+        {&member, busy == busy_.end() ? JobId{} : busy->second});
+  }
+  return candidates;
+}
+
+std::string Brain::NameOf(WorkerId worker) const {
+  const Member* const member = membership_.Find(worker);
+  return member != nullptr ? member->registration.name
+                           : absl::StrCat(worker.value);
+}
+
+double Brain::SamplesPerSecond(const Job& job) const {
+  if (job.recent.size() < 2) return 0;
+  int64_t samples = 0;
+  for (const Rate& rate : job.recent) samples += rate.samples;
+  samples -= job.recent.front().samples;  // done before the window began
+  const int64_t ms = job.recent.back().unix_ms - job.recent.front().unix_ms;
+  return ms <= 0 ? 0 : 1000.0 * static_cast<double>(samples) / ms;
+}
+
+void Brain::Put(const Job& job) {
+  actions_.writes.jobs[job.record.id] = job.record;
+}
+
+void Brain::SetWhy(Job& job, const std::string& why) {
+  if (job.record.why == why) return;
+  job.record.why = why;
+  actions_.notices.push_back(
+      {false, absl::StrCat("job ", why), job.record.id, WorkerId{}});
+  Put(job);
+}
+
+void Brain::AddEvent(const Job& job, const std::string& kind,
+                     const std::string& text, Moment moment) {
+  const JobId id = job.record.id;
+  actions_.writes.records[id].events.push_back({0, moment.unix_ms, kind, text});
+  actions_.notices.push_back({kind == "failed" || kind == "lost",
+                              absl::StrCat("job ", kind, ": ", text), id,
+                              WorkerId{}});
+}
+
+Actions Brain::TakeActions() { return std::exchange(actions_, Actions{}); }
+
+void Brain::DropUnacknowledged() {
+  actions_.acks.clear();
+  for (auto& [id, records] : actions_.writes.records) {
+    records.steps.clear();
+    records.evaluations.clear();
+    records.logs.clear();
+  }
+}
+
+// --- views ------------------------------------------------------------------
+
+absl::StatusOr<JobView> Brain::ViewJob(JobId id) const {
+  const auto found = jobs_.find(id);
+  if (found == jobs_.end()) return NoSuchJob(id);
+  const Job& job = found->second;
+  return JobView{
+      job.record,   Place(job.record.stages), SamplesPerSecond(job), job.loss,
+      job.accuracy, PhaseOf(job.record)};
+}
+
+std::vector<JobView> Brain::ViewJobs(int64_t limit) const {
+  std::vector<JobView> views;
+  for (auto it = jobs_.rbegin(); it != jobs_.rend(); ++it) {
+    if (limit > 0 && std::ssize(views) >= limit) break;
+    views.push_back(*ViewJob(it->first));
+  }
+  return views;
+}
+
+std::vector<WorkerView> Brain::ViewWorkers(Instant now) const {
+  std::vector<WorkerView> views;
+  for (const auto& [id, member] : membership_.members()) {
+    WorkerView view;
+    view.member = member;
+    view.last_heard = now - member.last_heard;
+    const auto busy = busy_.find(id);
+    if (busy != busy_.end()) {
+      view.job = busy->second;
+      const JobRecord& job = jobs_.at(view.job).record;
+      for (size_t i = 0; i < job.stages.size(); ++i) {
+        if (job.stages[i].worker == id) view.stages.push_back(i);
+      }
+    }
+    views.push_back(std::move(view));
+  }
+  return views;
+}
+
+}  // namespace paceline

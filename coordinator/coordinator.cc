@@ -1,0 +1,339 @@
+#include "coordinator/coordinator.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "core/base/status_macros.h"
+#include "core/obs/log.h"
+
+namespace paceline {
+namespace {
+
+constexpr absl::Duration kMetricsPeriod = absl::Milliseconds(500);
+// Heartbeats a lease: two may be lost and one late.
+constexpr int kHeartbeatsALease = 6;
+
+absl::Status Overloaded() {
+  return absl::UnavailableError("the coordinator is stopping or overloaded");
+}
+
+void LogNotice(const Notice& notice) {
+  std::vector<LogField> fields;
+  if (notice.job.assigned()) fields.emplace_back("job", notice.job.value);
+  if (notice.worker.assigned()) {
+    fields.emplace_back("worker", notice.worker.value);
+  }
+  Log(notice.warn ? LogLevel::kWarn : LogLevel::kInfo, notice.text, fields);
+}
+
+}  // namespace
+
+Coordinator::Coordinator(const BrainPolicy& policy, StoredState stored,
+                         JobStore& store, WeightsDesk& desk, const Clock& clock,
+                         CoordinatorMetrics& metrics)
+    : policy_(policy),
+      store_(store),
+      desk_(desk),
+      clock_(clock),
+      metrics_(metrics),
+      brain_(policy, std::move(stored), Now()),
+      metrics_updated_(clock.Now()),
+      loop_("brain", [this] { AfterBatch(); }) {
+  Post([] {});  // dispatches what the brain decided on what was stored
+}
+
+Coordinator::~Coordinator() { Stop(); }
+
+void Coordinator::Stop() { loop_.Stop(); }
+
+Moment Coordinator::Now() const {
+  return {clock_.Now(), absl::ToUnixMillis(clock_.Today())};
+}
+
+bool Coordinator::Post(TaskLoop::Task task) {
+  metrics_.SetQueueDepth(++queued_);
+  const bool posted = loop_.Post([this, task = std::move(task)] {
+    metrics_.SetQueueDepth(--queued_);
+    task();
+  });
+  if (!posted) metrics_.SetQueueDepth(--queued_);
+  return posted;
+}
+
+template <typename T>
+void Coordinator::Ask(Done<T> done, std::function<absl::StatusOr<T>()> ask) {
+  const bool posted = Post([this, done, ask = std::move(ask)] {
+    replies_.push_back(
+        [done, ask](const absl::Status& /*stored*/) { done(ask()); });
+  });
+  if (!posted) done(Overloaded());
+}
+
+// --- the loop ---------------------------------------------------------------
+
+void Coordinator::AfterBatch() {
+  const absl::Status stored = StoreBatchOfBrain();
+  std::vector<Reply> replies = std::exchange(replies_, {});
+  for (const Reply& reply : replies) reply(stored);
+  if (stored.ok()) Dispatch(brain_.TakeActions());
+  const Instant now = clock_.Now();
+  if (now - metrics_updated_ < kMetricsPeriod) return;
+  metrics_updated_ = now;
+  metrics_.Update(brain_.ViewWorkers(now), brain_.ViewJobs(0));
+}
+
+absl::Status Coordinator::StoreBatchOfBrain() {
+  const StoreBatch& writes = brain_.actions().writes;
+  if (writes.empty()) return absl::OkStatus();
+  const Instant begin = clock_.Now();
+  absl::Status stored = store_.Commit(writes);
+  metrics_.ObserveTransaction(clock_.Now() - begin, stored.ok());
+  store_works_ = stored.ok();
+  if (stored.ok()) {
+    store_error_.clear();
+    return stored;
+  }
+  brain_.DropUnacknowledged();
+  if (store_error_ != stored.message()) {
+    store_error_ = std::string(stored.message());
+    Log(LogLevel::kError, "the store refuses writes; trying again",
+        {{"error", store_error_}});
+  }
+  return stored;
+}
+
+void Coordinator::Dispatch(const Actions& actions) {
+  for (const Notice& notice : actions.notices) LogNotice(notice);
+  for (const Actions::Weights& weights : actions.weights) {
+    DispatchWeights(weights);
+  }
+  for (const Actions::Ack& ack : actions.acks) {
+    const auto stream = streams_.find(ack.stream);
+    if (stream != streams_.end()) stream->second->SendAck(ack.sequence);
+  }
+  for (const Actions::Order& order : actions.orders) {
+    const auto stream = streams_.find(order.stream);
+    if (stream != streams_.end()) stream->second->SendOrder(order.order);
+  }
+  metrics_.CountOrders(actions.orders.size());
+  for (const Actions::End& end : actions.ends) {
+    const auto stream = streams_.find(end.stream);
+    if (stream == streams_.end()) continue;
+    stream->second->End(end.status);
+    streams_.erase(stream);
+  }
+}
+
+void Coordinator::DispatchWeights(const Actions::Weights& weights) {
+  const Fence fence = weights.fence;
+  switch (weights.kind) {
+    case Actions::Weights::Kind::kOpen:
+      desk_.Open(fence, weights.layout, [this, fence](absl::Status opened) {
+        if (!opened.ok()) FailWeights(fence, opened);
+      });
+      break;
+    case Actions::Weights::Kind::kSave:
+      desk_.Save(fence, [this, fence](absl::StatusOr<SavedWeights> saved) {
+        Post([this, fence, saved = std::move(saved)] {
+          brain_.OnWeightsSaved(fence, saved, Now());
+        });
+      });
+      break;
+    case Actions::Weights::Kind::kForget:
+      desk_.Forget(fence.job);
+      break;
+  }
+}
+
+void Coordinator::FailWeights(const Fence& fence, const absl::Status& error) {
+  Post([this, fence, error] { brain_.OnWeightsFailed(fence, error, Now()); });
+}
+
+void Coordinator::Tick() {
+  // One is enough: a second one in the queue would see the same time.
+  if (tick_is_queued_.exchange(true)) return;
+  const bool posted = Post([this] {
+    tick_is_queued_ = false;
+    brain_.OnTick(Now());
+  });
+  if (!posted) tick_is_queued_ = false;
+}
+
+bool Coordinator::Answers(absl::Duration patience) {
+  // Shared with the task, which may run after this has given up.
+  const auto answered = std::make_shared<absl::Notification>();
+  return Post([answered] { answered->Notify(); }) &&
+         answered->WaitForNotificationWithTimeout(patience);
+}
+
+// --- workers' streams -------------------------------------------------------
+
+void Coordinator::Attach(StreamId id, std::shared_ptr<WorkerStream> stream,
+                         Registration registration, Done<WelcomeInfo> done) {
+  const bool posted = Post([this, id, stream,
+                            registration = std::move(registration), done] {
+    const absl::StatusOr<AttachVerdict> verdict =
+        brain_.OnAttach(registration, id, Now());
+    if (verdict.ok()) streams_[id] = stream;
+    replies_.push_back([this, id, verdict, done](const absl::Status& stored) {
+      if (!verdict.ok()) {
+        done(verdict.status());
+      } else if (!stored.ok()) {
+        // Not yet anybody's worker as far as a restart would know.
+        streams_.erase(id);
+        brain_.OnStreamBroken(id, Now());
+        done(absl::UnavailableError(stored.message()));
+      } else {
+        const absl::Duration lease = policy_.membership.lease;
+        done(WelcomeInfo{verdict->id, lease / kHeartbeatsALease, lease});
+      }
+    });
+  });
+  if (!posted) done(Overloaded());
+}
+
+void Coordinator::OnHeartbeat(StreamId id, Heartbeat heartbeat,
+                              StatusDone done) {
+  // Shared with the task because std::function wants to be copied.
+  const auto shared = std::make_shared<Heartbeat>(std::move(heartbeat));
+  const bool posted = Post([this, id, shared, done] {
+    done(brain_.OnHeartbeat(id, std::move(*shared), Now()));
+  });
+  if (!posted) done(Overloaded());
+}
+
+void Coordinator::OnBroken(StreamId id) {
+  Post([this, id] {
+    streams_.erase(id);
+    brain_.OnStreamBroken(id, Now());
+  });
+}
+
+// --- weights ----------------------------------------------------------------
+
+void Coordinator::WriteWeights(WeightsPiece piece, StatusDone done) {
+  const Fence fence = piece.fence;
+  desk_.Write(std::move(piece), [this, fence, done](absl::Status status) {
+    if (absl::IsResourceExhausted(status) || absl::IsInternal(status)) {
+      FailWeights(fence, status);
+    }
+    done(std::move(status));
+  });
+}
+
+void Coordinator::SyncWeights(const Fence& fence, StatusDone done) {
+  desk_.Sync(fence, std::move(done));
+}
+
+void Coordinator::ReadWeights(JobId job, int64_t offset, int64_t limit,
+                              Done<WeightsPart> done) {
+  const bool posted = Post([this, job, offset, limit, done] {
+    const absl::StatusOr<JobView> view = brain_.ViewJob(job);
+    if (!view.ok()) {
+      done(view.status());
+    } else if (view->record.weights_path.empty()) {
+      done(absl::FailedPreconditionError(absl::StrCat(
+          "job ", job.value, " is ", JobStateName(view->record.state),
+          " and has no weights; only a succeeded job has")));
+    } else {
+      desk_.Read(job, offset, limit, done);
+    }
+  });
+  if (!posted) done(Overloaded());
+}
+
+// --- clients ----------------------------------------------------------------
+
+void Coordinator::Submit(SubmitRequest request, bool dry_run,
+                         Done<Submission> done) {
+  const bool posted = Post([this, request = std::move(request), dry_run, done] {
+    absl::StatusOr<Submission> submission = brain_.CheckSubmit(request, Now());
+    if (submission.ok() && !submission->repeated && !dry_run) {
+      // A transaction of its own: the job is on the disk, or it is not a job.
+      StoreBatch batch;
+      batch.durable = true;
+      batch.jobs[submission->job.id] = submission->job;
+      const absl::Status stored = store_.Commit(batch);
+      if (stored.ok()) {
+        brain_.OnSubmitted(submission->job, Now());
+      } else {
+        submission = stored;
+      }
+    }
+    if (submission.ok() && dry_run) submission->job.id = JobId{0};
+    replies_.push_back(
+        [submission, done](const absl::Status&) { done(submission); });
+  });
+  if (!posted) done(Overloaded());
+}
+
+void Coordinator::Stop(JobId job, Done<JobView> done) {
+  const bool posted = Post([this, job, done] {
+    const absl::Status stopped = brain_.OnStop(job, Now());
+    replies_.push_back([this, job, stopped, done](const absl::Status& stored) {
+      if (!stopped.ok() || !stored.ok()) {
+        done(stopped.ok() ? stored : stopped);
+      } else {
+        done(brain_.ViewJob(job));
+      }
+    });
+  });
+  if (!posted) done(Overloaded());
+}
+
+void Coordinator::Delete(JobId job, StatusDone done) {
+  const bool posted = Post([this, job, done] {
+    const absl::Status deleted = brain_.OnDelete(job, Now());
+    replies_.push_back([deleted, done](const absl::Status& stored) {
+      done(deleted.ok() ? stored : deleted);
+    });
+  });
+  if (!posted) done(Overloaded());
+}
+
+void Coordinator::ListJobs(int64_t limit, Done<std::vector<JobView>> done) {
+  Ask<std::vector<JobView>>(std::move(done),
+                            [this, limit] { return brain_.ViewJobs(limit); });
+}
+
+void Coordinator::GetJob(JobId job, int64_t points, int64_t after_step,
+                         Done<JobDetails> done) {
+  Ask<JobDetails>(
+      std::move(done),
+      [this, job, points, after_step]() -> absl::StatusOr<JobDetails> {
+        JobDetails details;
+        PACELINE_ASSIGN_OR_RETURN(details.view, brain_.ViewJob(job));
+        PACELINE_ASSIGN_OR_RETURN(details.curve,
+                                  store_.Curve(job, after_step, points));
+        PACELINE_ASSIGN_OR_RETURN(details.evaluations, store_.Evaluations(job));
+        return details;
+      });
+}
+
+void Coordinator::GetEvents(JobId job, int64_t after,
+                            Done<std::vector<EventRecord>> done) {
+  Ask<std::vector<EventRecord>>(
+      std::move(done),
+      [this, job, after]() -> absl::StatusOr<std::vector<EventRecord>> {
+        PACELINE_RETURN_IF_ERROR(brain_.ViewJob(job).status());
+        return store_.Events(job, after);
+      });
+}
+
+void Coordinator::GetLogs(JobId job, int64_t after, int64_t limit,
+                          Done<std::vector<LogRecord>> done) {
+  Ask<std::vector<LogRecord>>(
+      std::move(done),
+      [this, job, after, limit]() -> absl::StatusOr<std::vector<LogRecord>> {
+        PACELINE_RETURN_IF_ERROR(brain_.ViewJob(job).status());
+        return store_.Logs(job, after, limit);
+      });
+}
+
+void Coordinator::ListWorkers(Done<std::vector<WorkerView>> done) {
+  Ask<std::vector<WorkerView>>(
+      std::move(done), [this] { return brain_.ViewWorkers(clock_.Now()); });
+}
+
+}  // namespace paceline

@@ -1,0 +1,158 @@
+// The coordinator without its network: carries events to the brain, and what
+// the brain decides to the store, the weights desk and the workers' streams.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "coordinator/brain.h"
+#include "coordinator/job_store.h"
+#include "coordinator/metrics.h"
+#include "coordinator/records.h"
+#include "coordinator/weights_desk.h"
+#include "core/base/clock.h"
+#include "core/base/task_loop.h"
+
+namespace paceline {
+
+// The coordinator's end of one Attach stream.  Thread-safe; no call blocks; a
+// call after the stream has ended does nothing.
+class WorkerStream {
+ public:
+  virtual ~WorkerStream() = default;
+
+  // Replaces an order or an acknowledgement that was not sent yet: only the
+  // newest one matters.
+  virtual void SendOrder(const StandingOrder& order) = 0;
+  virtual void SendAck(int64_t sequence) = 0;
+  virtual void End(const absl::Status& status) = 0;
+};
+
+struct WelcomeInfo {
+  WorkerId worker;
+  absl::Duration heartbeat_period;
+  absl::Duration lease;
+};
+
+struct JobDetails {
+  JobView view;
+  std::vector<StepRecord> curve;
+  std::vector<EvaluationRecord> evaluations;
+};
+
+// Thread-safe; no call blocks.  One loop thread, "brain", owns the Brain and
+// the store.  It takes what was posted as one batch: the brain decides, one
+// transaction stores, and only then do answers, acknowledgements and orders go
+// out.  So nobody ever hears of what a crash could undo.
+//
+// Every `done` is called exactly once: from the loop, or at once with
+// Unavailable when the coordinator is stopping or overloaded.  A transaction
+// that fails is tried again with the next batch; who waited for it is told
+// the store's error.
+class Coordinator {
+ public:
+  template <typename T>
+  using Done = std::function<void(absl::StatusOr<T>)>;
+  using StatusDone = std::function<void(absl::Status)>;
+
+  // `stored` is what store.Load() gave.  All references outlive this.
+  Coordinator(const BrainPolicy& policy, StoredState stored, JobStore& store,
+              WeightsDesk& desk, const Clock& clock,
+              CoordinatorMetrics& metrics);
+  ~Coordinator();  // Stop()
+
+  // Ends the loop after what was posted.  After the network was shut down.
+  void Stop();
+
+  // --- workers' streams ---
+
+  // The id of the next stream; its owner names it in every call.
+  StreamId NextStream() { return StreamId{next_stream_.fetch_add(1)}; }
+
+  // Shared by its reactor, which lives as long as gRPC says, and by this, as
+  // long as it may still send over it.
+  void Attach(StreamId id, std::shared_ptr<WorkerStream> stream,
+              Registration registration, Done<WelcomeInfo> done);
+  void OnHeartbeat(StreamId id, Heartbeat heartbeat, StatusDone done);
+  void OnBroken(StreamId id);
+
+  // --- weights ---
+
+  // As WeightsDesk; what makes the weights of a job impossible also fails it.
+  void WriteWeights(WeightsPiece piece, StatusDone done);
+  void SyncWeights(const Fence& fence, StatusDone done);
+
+  // Errors: NotFound; FailedPrecondition  the job has no weights yet.
+  void ReadWeights(JobId job, int64_t offset, int64_t limit,
+                   Done<WeightsPart> done);
+
+  // --- clients ---
+
+  void Submit(SubmitRequest request, bool dry_run, Done<Submission> done);
+  void Stop(JobId job, Done<JobView> done);
+  void Delete(JobId job, StatusDone done);
+  void ListJobs(int64_t limit, Done<std::vector<JobView>> done);
+  void GetJob(JobId job, int64_t points, int64_t after_step,
+              Done<JobDetails> done);
+  void GetEvents(JobId job, int64_t after, Done<std::vector<EventRecord>> done);
+  void GetLogs(JobId job, int64_t after, int64_t limit,
+               Done<std::vector<LogRecord>> done);
+  void ListWorkers(Done<std::vector<WorkerView>> done);
+
+  // --- the daemon ---
+
+  // Time has passed; from a Ticker.
+  void Tick();
+
+  // Whether the loop answers within `patience`; blocks up to that.
+  bool Answers(absl::Duration patience);
+  // Whether the last transaction was stored.
+  bool StoreWorks() const { return store_works_; }
+
+ private:
+  // Runs after the batch's transaction, with its result.
+  using Reply = std::function<void(const absl::Status& stored)>;
+
+  // False: the loop is stopping or full, `task` was dropped.
+  bool Post(TaskLoop::Task task);
+  // Posts a question that `ask` answers after the batch is stored.
+  template <typename T>
+  void Ask(Done<T> done, std::function<absl::StatusOr<T>()> ask);
+  void AfterBatch();
+  absl::Status StoreBatchOfBrain();
+  void Dispatch(const Actions& actions);
+  void DispatchWeights(const Actions::Weights& weights);
+  void FailWeights(const Fence& fence, const absl::Status& error);
+  Moment Now() const;
+
+  // Constant after construction.
+  const BrainPolicy policy_;
+  JobStore& store_;  // the loop's
+  WeightsDesk& desk_;
+  const Clock& clock_;
+  CoordinatorMetrics& metrics_;
+
+  std::atomic<int64_t> next_stream_{1};
+  std::atomic<int64_t> queued_{0};
+  std::atomic<bool> tick_is_queued_{false};
+  std::atomic<bool> store_works_{true};
+
+  // The loop's.
+  Brain brain_;
+  std::map<StreamId, std::shared_ptr<WorkerStream>> streams_;
+  std::vector<Reply> replies_;
+  std::string store_error_;  // last one logged
+  Instant metrics_updated_;
+
+  TaskLoop loop_;
+};
+
+}  // namespace paceline

@@ -1,0 +1,92 @@
+#include "coordinator/http.h"
+
+#include <future>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace paceline {
+namespace {
+
+constexpr absl::Duration kPatience = absl::Seconds(2);
+
+HttpAnswer Plain(int status, std::string text) {
+  HttpAnswer answer;
+  answer.status = status;
+  answer.body = std::move(text);
+  return answer;
+}
+
+// Names and addresses were checked at registration: no quotes, no controls.
+std::string Target(const std::string& address, const std::string& job,
+                   const std::string& instance) {
+  return absl::StrCat(R"({"targets":[")", address, R"("],"labels":{"job":")",
+                      job, R"(","instance":")", instance, R"("}})");
+}
+
+// Blocks up to kPatience; empty when the loop does not answer.
+absl::StatusOr<std::vector<WorkerView>> AskWorkers(Coordinator& coordinator) {
+  // Shared with the answer, which may come after this has given up.
+  const auto promise =
+      std::make_shared<std::promise<absl::StatusOr<std::vector<WorkerView>>>>();
+  auto future = promise->get_future();
+  coordinator.ListWorkers(
+      [promise](auto workers) { promise->set_value(std::move(workers)); });
+  if (future.wait_for(absl::ToChronoMilliseconds(kPatience)) !=
+      std::future_status::ready) {
+    return absl::DeadlineExceededError("the coordinator's loop is stuck");
+  }
+  return future.get();
+}
+
+}  // namespace
+
+std::string ServiceDiscoveryJson(const std::vector<WorkerView>& workers,
+                                 const std::string& own_http_address) {
+  std::vector<std::string> targets = {
+      Target(own_http_address, "paceline-coordinator", "coordinator")};
+  for (const WorkerView& worker : workers) {
+    const Registration& registration = worker.member.registration;
+    if (worker.member.state == MemberState::kLost) continue;
+    if (registration.http_address.empty()) continue;
+    targets.push_back(Target(registration.http_address, "paceline-worker",
+                             registration.name));
+  }
+  return absl::StrCat("[", absl::StrJoin(targets, ","), "]");
+}
+
+void AddRoutes(HttpServer& server, Coordinator& coordinator,
+               MetricsRegistry& registry, const Readiness& readiness,
+               std::function<std::string()> own_http_address) {
+  server.Get("/metrics", [&registry] {
+    return HttpAnswer{200, "text/plain; version=0.0.4; charset=utf-8",
+                      registry.Text()};
+  });
+  server.Get("/healthz", [&coordinator] {
+    return coordinator.Answers(kPatience)
+               ? Plain(200, "ok\n")
+               : Plain(503, "the coordinator's loop does not answer\n");
+  });
+  server.Get("/readyz", [&coordinator, &readiness] {
+    if (!readiness.serving) return Plain(503, "not serving gRPC yet\n");
+    if (!coordinator.StoreWorks()) {
+      return Plain(503, "the store refuses writes\n");
+    }
+    return coordinator.Answers(kPatience)
+               ? Plain(200, "ready\n")
+               : Plain(503, "the coordinator's loop does not answer\n");
+  });
+  server.Get("/sd", [&coordinator, own = std::move(own_http_address)] {
+    const absl::StatusOr<std::vector<WorkerView>> workers =
+        AskWorkers(coordinator);
+    if (!workers.ok()) {
+      return Plain(503, std::string(workers.status().message()));
+    }
+    return HttpAnswer{200, "application/json",
+                      ServiceDiscoveryJson(*workers, own())};
+  });
+}
+
+}  // namespace paceline

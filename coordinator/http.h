@@ -1,0 +1,36 @@
+// What the coordinator's HTTP port serves.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "coordinator/brain.h"
+#include "coordinator/coordinator.h"
+#include "core/obs/http_server.h"
+#include "core/obs/metrics.h"
+
+namespace paceline {
+
+// Prometheus http_sd: a target for every worker that is not lost and has an
+// HTTP address, with its name as label `instance`; and the coordinator itself.
+// https://prometheus.io/docs/prometheus/2.42/http_sd/
+std::string ServiceDiscoveryJson(const std::vector<WorkerView>& workers,
+                                 const std::string& own_http_address);
+
+// What /readyz asks.
+struct Readiness {
+  std::atomic<bool> serving{false};  // gRPC listens
+};
+
+// Adds /metrics, /healthz (the loop answers), /readyz (it also serves and its
+// store takes writes) and /sd to `server`, which is outlived by all the others.
+// A handler waits at most two seconds for the loop.
+//
+// own_http_address: asked when /sd is; known only after Start().
+void AddRoutes(HttpServer& server, Coordinator& coordinator,
+               MetricsRegistry& registry, const Readiness& readiness,
+               std::function<std::string()> own_http_address);
+
+}  // namespace paceline

@@ -1,0 +1,90 @@
+// What outlives the coordinator's process: workers, jobs, and their records.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "coordinator/records.h"
+#include "core/base/ids.h"
+#include "core/cluster/registration.h"
+
+namespace paceline {
+
+// Lines of one job that are kept; older ones go.
+constexpr int64_t kLogLinesKept = 10000;
+
+// A job spec as the store keeps it.  The store does not know the format;
+// coordinator/rpc provides it.
+struct SpecCodec {
+  std::function<std::string(const JobSpec&)> encode;
+  std::function<absl::StatusOr<JobSpec>(const std::string&)> decode;
+};
+
+struct StoredState {
+  std::map<WorkerId, Registration> workers;
+  std::map<JobId, JobRecord> jobs;
+  JobId next_job{1};  // never used before, also by jobs that were deleted
+};
+
+// Everything that one transaction writes.
+struct StoreBatch {
+  // Also survives a power cut, not only a crash of the process.
+  bool durable = false;
+  std::map<WorkerId, Registration> workers;  // put
+  std::map<JobId, JobRecord> jobs;           // put
+  struct Records {
+    std::vector<StepRecord> steps;              // put by step
+    std::vector<EvaluationRecord> evaluations;  // put by step
+    std::vector<EventRecord> events;            // appended
+    std::vector<LogRecord> logs;                // appended
+  };
+  std::map<JobId, Records> records;
+  std::vector<JobId> deleted;  // with all their records; after everything else
+
+  bool empty() const {
+    return workers.empty() && jobs.empty() && records.empty() &&
+           deleted.empty();
+  }
+};
+
+// Thread-compatible.  One real implementation and one in memory pass the same
+// suite.
+//
+// Errors of all methods:
+//   DataLoss           what is stored is damaged
+//   ResourceExhausted  the disk is full
+//   Internal           anything else that the data base says
+class JobStore {
+ public:
+  virtual ~JobStore() = default;
+
+  virtual absl::StatusOr<StoredState> Load() = 0;
+
+  // All of it or nothing.
+  virtual absl::Status Commit(const StoreBatch& batch) = 0;
+
+  // Records of steps after `after_step`, ascending; at most `points` of them,
+  // as EvenlyTaken() picks.
+  virtual absl::StatusOr<std::vector<StepRecord>> Curve(JobId job,
+                                                        int64_t after_step,
+                                                        int64_t points) = 0;
+  // By step.
+  virtual absl::StatusOr<std::vector<EvaluationRecord>> Evaluations(
+      JobId job) = 0;
+  // With a sequence greater than `after`, ascending.
+  virtual absl::StatusOr<std::vector<EventRecord>> Events(JobId job,
+                                                          int64_t after) = 0;
+  virtual absl::StatusOr<std::vector<LogRecord>> Logs(JobId job, int64_t after,
+                                                      int64_t limit) = 0;
+};
+
+// Positions of `points` out of `count` records, ascending, evenly apart, the
+// last one always among them; all when there are no more than `points`.
+std::vector<int64_t> EvenlyTaken(int64_t count, int64_t points);
+
+}  // namespace paceline

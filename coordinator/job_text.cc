@@ -1,0 +1,69 @@
+#include "coordinator/job_text.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace paceline {
+
+std::string StagesOf(const JobRecord& job, WorkerId worker) {
+  std::vector<size_t> stages;
+  for (size_t i = 0; i < job.stages.size(); ++i) {
+    if (job.stages[i].worker == worker) stages.push_back(i);
+  }
+  return absl::StrCat(stages.size() == 1 ? "stage " : "stages ",
+                      absl::StrJoin(stages, ", "));
+}
+
+std::string AtStep(const JobRecord& job) {
+  if (job.steps == 0) return absl::StrCat("at step ", job.step);
+  return absl::StrCat("at step ", job.step, " of ", job.steps);
+}
+
+// Whether what `worker` holds cannot be made again from the order alone.
+bool Began(const JobRecord& job, const JobWorker& worker) {
+  return worker.phase >= RunPhase::kRunning || job.step > 0;
+}
+
+JobWorker* FindWorker(JobRecord& job, WorkerId id) {
+  for (JobWorker& worker : job.workers) {
+    if (worker.id == id) return &worker;
+  }
+  return nullptr;
+}
+
+bool AllAtLeast(const JobRecord& job, RunPhase phase) {
+  return std::all_of(
+      job.workers.begin(), job.workers.end(),
+      [phase](const JobWorker& worker) { return worker.phase >= phase; });
+}
+
+std::string PhaseOf(const JobRecord& job) {
+  if (job.state != JobState::kRunning) return "";
+  if (!AllAtLeast(job, RunPhase::kRunning)) return "preparing";
+  const bool trained = job.steps > 0 && job.step >= job.steps;
+  return trained || AllAtLeast(job, RunPhase::kDone) ? "saving" : "training";
+}
+
+absl::Status NoSuchJob(JobId id) {
+  return absl::NotFoundError(absl::StrCat("there is no job ", id.value,
+                                          "; paceline job list shows all"));
+}
+
+absl::Status CheckSpec(const JobSpec& spec) {
+  const std::vector<SpecProblem> problems = CheckJobSpec(spec);
+  if (problems.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrJoin(
+      problems, "; ", [](std::string* out, const SpecProblem& problem) {
+        absl::StrAppend(out, problem.path, problem.path.empty() ? "" : ": ",
+                        problem.why);
+      }));
+}
+
+absl::StatusOr<ModelDescription> Describe(const JobSpec& spec) {
+  return DescribeModel(spec.model, spec.data.shape, spec.data.classes);
+}
+
+}  // namespace paceline

@@ -1,0 +1,119 @@
+#include "coordinator/metrics.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace paceline {
+namespace {
+
+std::string CodeName(absl::StatusCode code) {
+  return absl::StatusCodeToString(code);
+}
+
+}  // namespace
+
+std::string WorkerStateName(const WorkerView& worker) {
+  if (worker.member.state != MemberState::kLive) {
+    return std::string(MemberStateName(worker.member.state));
+  }
+  return worker.job.assigned() ? "busy" : "idle";
+}
+
+CoordinatorMetrics::CoordinatorMetrics(MetricsRegistry& registry,
+                                       const std::string& version)
+    : registry_(registry) {
+  registry.DeclareGauge(kWorkers, "Workers by state.", {"state"});
+  registry.DeclareGauge(kJobs, "Jobs by state.", {"state"});
+  registry.DeclareCounter(kAttaches, "Attach attempts by result.", {"code"});
+  registry.DeclareCounter(kHeartbeats, "Heartbeats by result.", {"code"});
+  registry.DeclareCounter(kOrders, "Standing orders sent.");
+  registry.DeclareCounter(kControl, "Calls of clients by method and result.",
+                          {"method", "code"});
+  registry.DeclareHistogram(kTransactions,
+                            "Seconds that a transaction of the store took.",
+                            {0.0005, 0.001, 0.005, 0.02, 0.1, 0.5, 2});
+  registry.DeclareCounter(kStoreFailures, "Transactions that failed.");
+  registry.DeclareGauge(kQueueDepth, "Tasks that wait for the loop.");
+  registry.DeclareGauge(kBuild, "Always 1; the label says what runs.",
+                        {"version"});
+  registry.DeclareGauge(kJobStep, "Optimizer updates done.", {"job"});
+  registry.DeclareGauge(kJobSteps, "Optimizer updates in all; 0: not known.",
+                        {"job"});
+  registry.DeclareGauge(kJobLoss, "Mean loss of the newest step.", {"job"});
+  registry.DeclareGauge(kJobAccuracy,
+                        "Accuracy of the newest evaluation, 0 to 1.", {"job"});
+  registry.DeclareGauge(kJobRate, "Training samples a second, lately.",
+                        {"job"});
+  registry.GetGauge(kBuild, {version}).Set(1);
+  registry.GetCounter(kOrders);
+  registry.GetCounter(kStoreFailures);
+  Update({}, {});
+}
+
+void CoordinatorMetrics::CountAttach(absl::StatusCode code) {
+  registry_.GetCounter(kAttaches, {CodeName(code)}).Add();
+}
+
+void CoordinatorMetrics::CountHeartbeat(absl::StatusCode code) {
+  registry_.GetCounter(kHeartbeats, {CodeName(code)}).Add();
+}
+
+void CoordinatorMetrics::CountOrders(size_t orders) {
+  registry_.GetCounter(kOrders).Add(static_cast<double>(orders));
+}
+
+void CoordinatorMetrics::CountControl(const std::string& method,
+                                      absl::StatusCode code) {
+  registry_.GetCounter(kControl, {method, CodeName(code)}).Add();
+}
+
+void CoordinatorMetrics::ObserveTransaction(absl::Duration took, bool stored) {
+  registry_.GetHistogram(kTransactions).Observe(absl::ToDoubleSeconds(took));
+  if (!stored) registry_.GetCounter(kStoreFailures).Add();
+}
+
+void CoordinatorMetrics::SetQueueDepth(int64_t tasks) {
+  registry_.GetGauge(kQueueDepth).Set(static_cast<double>(tasks));
+}
+
+void CoordinatorMetrics::Update(const std::vector<WorkerView>& workers,
+                                const std::vector<JobView>& jobs) {
+  std::map<std::string, int> by_state = {
+      {"idle", 0}, {"busy", 0}, {"suspect", 0}, {"lost", 0}};
+  for (const WorkerView& worker : workers) ++by_state[WorkerStateName(worker)];
+  for (const auto& [state, count] : by_state) {
+    registry_.GetGauge(kWorkers, {state}).Set(count);
+  }
+  std::map<JobState, int> jobs_by_state;
+  for (int i = 1; i < kJobStates; ++i) jobs_by_state[JobState(i)] = 0;
+  std::set<JobId> running;
+  for (const JobView& job : jobs) {
+    if (job.record.state == JobState::kRunning) running.insert(job.record.id);
+  }
+  if (!std::includes(running.begin(), running.end(), running_.begin(),
+                     running_.end())) {
+    for (const char* family :
+         {kJobStep, kJobSteps, kJobLoss, kJobAccuracy, kJobRate}) {
+      registry_.RemoveSeries(family);
+    }
+  }
+  running_ = std::move(running);
+  for (const JobView& job : jobs) {
+    ++jobs_by_state[job.record.state];
+    if (job.record.state != JobState::kRunning) continue;
+    const std::string id = absl::StrCat(job.record.id.value);
+    registry_.GetGauge(kJobStep, {id}).Set(job.record.step);
+    registry_.GetGauge(kJobSteps, {id}).Set(job.record.steps);
+    registry_.GetGauge(kJobRate, {id}).Set(job.samples_per_second);
+    if (job.loss) registry_.GetGauge(kJobLoss, {id}).Set(*job.loss);
+    if (job.accuracy) registry_.GetGauge(kJobAccuracy, {id}).Set(*job.accuracy);
+  }
+  for (const auto& [state, count] : jobs_by_state) {
+    registry_.GetGauge(kJobs, {std::string(JobStateName(state))}).Set(count);
+  }
+}
+
+}  // namespace paceline

@@ -1,0 +1,57 @@
+// Every metric of the coordinator: names and help are here and nowhere else.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "coordinator/brain.h"
+#include "core/obs/metrics.h"
+
+namespace paceline {
+
+constexpr char kWorkers[] = "paceline_coordinator_workers";
+constexpr char kJobs[] = "paceline_coordinator_jobs";
+constexpr char kAttaches[] = "paceline_coordinator_attach_total";
+constexpr char kHeartbeats[] = "paceline_coordinator_heartbeats_total";
+constexpr char kOrders[] = "paceline_coordinator_orders_sent_total";
+constexpr char kControl[] = "paceline_coordinator_control_requests_total";
+constexpr char kTransactions[] =
+    "paceline_coordinator_store_transaction_seconds";
+constexpr char kStoreFailures[] = "paceline_coordinator_store_failures_total";
+constexpr char kQueueDepth[] = "paceline_coordinator_loop_queue_depth";
+constexpr char kBuild[] = "paceline_coordinator_build_info";
+// One series a running job; removed when it ends.
+constexpr char kJobStep[] = "paceline_coordinator_job_step";
+constexpr char kJobSteps[] = "paceline_coordinator_job_steps";
+constexpr char kJobLoss[] = "paceline_coordinator_job_loss";
+constexpr char kJobAccuracy[] = "paceline_coordinator_job_test_accuracy";
+constexpr char kJobRate[] = "paceline_coordinator_job_samples_per_second";
+
+// What Prometheus shows for a worker: idle, busy, suspect, lost.
+std::string WorkerStateName(const WorkerView& worker);
+
+// Thread-safe, but Update(), which is the loop's.  The registry outlives it.
+class CoordinatorMetrics {
+ public:
+  CoordinatorMetrics(MetricsRegistry& registry, const std::string& version);
+
+  void CountAttach(absl::StatusCode code);
+  void CountHeartbeat(absl::StatusCode code);
+  void CountOrders(size_t orders);
+  void CountControl(const std::string& method, absl::StatusCode code);
+  void ObserveTransaction(absl::Duration took, bool stored);
+  void SetQueueDepth(int64_t tasks);
+
+  // Sets all gauges of workers and jobs anew.
+  void Update(const std::vector<WorkerView>& workers,
+              const std::vector<JobView>& jobs);
+
+ private:
+  MetricsRegistry& registry_;
+  std::set<JobId> running_;  // that have series
+};
+
+}  // namespace paceline

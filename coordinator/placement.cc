@@ -1,0 +1,166 @@
+#include "coordinator/placement.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace paceline {
+namespace {
+
+std::string Jobs(const std::set<JobId>& jobs) {
+  return absl::StrCat(
+      jobs.size() == 1 ? "job " : "jobs ",
+      absl::StrJoin(jobs, ", ", [](std::string* out, const JobId& job) {
+        absl::StrAppend(out, job.value);
+      }));
+}
+
+PlannerWorker ToPlanner(const Member& member) {
+  return {member.id, member.registration.name,
+          member.registration.memory_bytes};
+}
+
+std::vector<Candidate> Capable(const JobSpec& spec,
+                               const std::vector<Candidate>& candidates) {
+  if (spec.cpu_capability == "auto") return candidates;
+  const int needed = CapabilityRank(spec.cpu_capability);
+  std::vector<Candidate> capable;
+  for (const Candidate& candidate : candidates) {
+    if (CapabilityRank(candidate.member->registration.cpu_capability) >=
+        needed) {
+      capable.push_back(candidate);
+    }
+  }
+  return capable;
+}
+
+std::vector<const Member*> Placed(const Plan& plan,
+                                  const std::vector<Candidate>& candidates) {
+  std::set<WorkerId> ids;
+  for (const StageOfPlan& stage : plan.stages) ids.insert(stage.worker);
+  std::vector<const Member*> placed;
+  for (const Candidate& candidate : candidates) {
+    if (ids.contains(candidate.member->id)) placed.push_back(candidate.member);
+  }
+  return placed;
+}
+
+// The lowest that all workers of the plan have: what one of them cannot run,
+// none of them runs, or the bytes would depend on who holds which stage.
+std::string Settle(const JobSpec& spec, const Plan& plan,
+                   const std::vector<Candidate>& candidates) {
+  if (spec.cpu_capability != "auto") return spec.cpu_capability;
+  std::string lowest = "avx512";
+  for (const Member* member : Placed(plan, candidates)) {
+    const std::string& has = member->registration.cpu_capability;
+    if (CapabilityRank(has) < CapabilityRank(lowest)) lowest = has;
+  }
+  return lowest;
+}
+
+// Whether the whole mesh, all idle, could run it.
+absl::Status CheckPossible(const JobSpec& spec, const ModelDescription& model,
+                           const std::vector<Candidate>& capable) {
+  std::vector<PlannerWorker> all;
+  for (const Candidate& candidate : capable) {
+    all.push_back(ToPlanner(*candidate.member));
+  }
+  const absl::Status status = MakePlan(spec, model, all).status();
+  return absl::IsFailedPrecondition(status) ? absl::OkStatus() : status;
+}
+
+}  // namespace
+
+PlacementVerdict DecidePlacement(const JobSpec& spec,
+                                 const ModelDescription& model,
+                                 const std::vector<Candidate>& candidates) {
+  PlacementVerdict verdict;
+  if (candidates.empty()) {
+    verdict.why = "waits for a worker: none is attached";
+    return verdict;
+  }
+  const std::vector<Candidate> capable = Capable(spec, candidates);
+  if (capable.empty()) {
+    verdict.why =
+        absl::StrCat("waits for a worker with ", spec.cpu_capability,
+                     ": none of the ", candidates.size(), " attached has it");
+    return verdict;
+  }
+  verdict.impossible = CheckPossible(spec, model, capable);
+  if (!verdict.impossible.ok()) {
+    verdict.why =
+        absl::StrCat("waits for other workers: ", verdict.impossible.message());
+    return verdict;
+  }
+  std::vector<PlannerWorker> idle;
+  std::set<JobId> ahead;
+  for (const Candidate& candidate : capable) {
+    if (candidate.job.assigned()) {
+      ahead.insert(candidate.job);
+    } else {
+      idle.push_back(ToPlanner(*candidate.member));
+    }
+  }
+  const size_t wanted =
+      std::min<size_t>(std::max(1, spec.pipeline.stages), capable.size());
+  if (idle.size() < wanted) {
+    verdict.why = absl::StrCat("waits for ", Jobs(ahead), ": ", idle.size(),
+                               " of the ", wanted, " workers it needs ",
+                               idle.size() == 1 ? "is" : "are", " free");
+    return verdict;
+  }
+  absl::StatusOr<Plan> plan = MakePlan(spec, model, idle);
+  if (!plan.ok()) {
+    // The whole mesh could (checked above), so it is the busy ones we need.
+    verdict.why =
+        absl::StrCat("waits for ", Jobs(ahead), ": ", plan.status().message());
+    return verdict;
+  }
+  verdict.cpu_capability = Settle(spec, *plan, candidates);
+  verdict.plan = *std::move(plan);
+  return verdict;
+}
+
+std::vector<std::string> PlacementNotes(
+    const JobSpec& spec, const Plan* plan,
+    const std::vector<Candidate>& candidates) {
+  std::vector<std::string> notes;
+  notes.push_back(absl::StrCat(
+      spec.threads, spec.threads == 1 ? " compute thread" : " compute threads",
+      " a worker; --set threads=N changes it, and with it the last bits of "
+      "the result"));
+  if (plan == nullptr) return notes;
+  std::map<WorkerId, int> stages;
+  for (const StageOfPlan& stage : plan->stages) ++stages[stage.worker];
+  if (stages.size() < plan->stages.size()) {
+    notes.push_back(absl::StrCat(
+        plan->stages.size(), " stages on ", stages.size(),
+        stages.size() == 1 ? " worker" : " workers",
+        ": neighbouring stages share a worker and compute in turn"));
+  }
+  // Kinds of CPU, each with the first worker that has it.
+  std::map<std::string, std::string> kinds;
+  for (const Member* member : Placed(*plan, candidates)) {
+    const Registration& r = member->registration;
+    kinds.emplace(absl::StrCat(r.cpu_model, " (", r.architecture, ", ",
+                               r.cpu_capability, ")"),
+                  r.name);
+  }
+  if (kinds.size() > 1) {
+    notes.push_back(absl::StrCat(
+        "unlike CPUs: ",
+        absl::StrJoin(kinds, "; ",
+                      [](std::string* out, const auto& kind) {
+                        absl::StrAppend(out, kind.second, " has ", kind.first);
+                      }),
+        ": the last bits of the result may depend on who holds which stage; "
+        "all compute with ",
+        Settle(spec, *plan, candidates)));
+  }
+  return notes;
+}
+
+}  // namespace paceline

@@ -1,0 +1,46 @@
+// Where a job may run now.
+//
+// Assumes: a worker runs one job at a time; a job wants one worker a stage, or
+// all that can run it when there are fewer; it rather waits for a worker that
+// another job has than runs on fewer now and slower for its whole life.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/base/ids.h"
+#include "core/cluster/membership.h"
+#include "core/model/description.h"
+#include "core/model/job_spec.h"
+#include "core/plan/plan.h"
+
+namespace paceline {
+
+// A live worker and what it is doing.
+struct Candidate {
+  const Member* member;  // not null
+  JobId job;             // unassigned: idle
+};
+
+struct PlacementVerdict {
+  std::optional<Plan> plan;    // set: start now
+  std::string cpu_capability;  // settled for `plan`; never "auto"
+  std::string why;             // not set: what the job waits for
+  // InvalidArgument or ResourceExhausted: not even the whole mesh, all idle,
+  // could run it.
+  absl::Status impossible;
+};
+
+// candidates: sorted by id.
+PlacementVerdict DecidePlacement(const JobSpec& spec,
+                                 const ModelDescription& model,
+                                 const std::vector<Candidate>& candidates);
+
+// What a person should know before a job starts; `plan` may be null.
+std::vector<std::string> PlacementNotes(
+    const JobSpec& spec, const Plan* plan,
+    const std::vector<Candidate>& candidates);
+
+}  // namespace paceline

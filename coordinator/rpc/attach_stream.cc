@@ -1,0 +1,186 @@
+#include "coordinator/rpc/attach_stream.h"
+
+#include <utility>
+
+#include "coordinator/rpc/convert.h"
+#include "core/rpc/status.h"
+
+namespace paceline {
+
+AttachStream::AttachStream(Coordinator& coordinator,
+                           CoordinatorMetrics& metrics, std::string peer)
+    : coordinator_(coordinator),
+      metrics_(metrics),
+      peer_(std::move(peer)),
+      id_(coordinator.NextStream()) {}
+
+AttachStream* AttachStream::Start(Coordinator& coordinator,
+                                  CoordinatorMetrics& metrics,
+                                  std::string peer) {
+  const std::shared_ptr<AttachStream> stream(
+      new AttachStream(coordinator, metrics, std::move(peer)));
+  {
+    absl::MutexLock lock(&stream->mutex_);
+    stream->self_ = stream;
+  }
+  stream->ReadNext();
+  return stream.get();
+}
+
+// --- up ---------------------------------------------------------------------
+
+void AttachStream::ReadNext() {
+  absl::MutexLock lock(&mutex_);
+  if (!finished_) StartRead(&incoming_);
+}
+
+void AttachStream::OnReadDone(bool ok) {
+  if (!ok) {
+    coordinator_.OnBroken(id_);
+    End(absl::OkStatus());
+  } else if (!registered_) {
+    Register(incoming_);
+  } else {
+    TakeHeartbeat(incoming_);
+  }
+}
+
+void AttachStream::Register(const v1::WorkerMessage& message) {
+  const absl::StatusOr<Registration> registration =
+      message.has_registration()
+          ? FromProto(message.registration(), peer_)
+          : absl::InvalidArgumentError(
+                "the first message of Attach is no registration");
+  if (!registration.ok()) {
+    OnWelcome(registration.status());
+    return;
+  }
+  registered_ = true;
+  std::shared_ptr<AttachStream> self;
+  {
+    absl::MutexLock lock(&mutex_);
+    self = self_;
+  }
+  coordinator_.Attach(id_, self, *registration,
+                      [self](const absl::StatusOr<WelcomeInfo>& welcome) {
+                        self->OnWelcome(welcome);
+                      });
+}
+
+void AttachStream::OnWelcome(const absl::StatusOr<WelcomeInfo>& welcome) {
+  metrics_.CountAttach(welcome.status().code());
+  if (!welcome.ok()) {
+    End(welcome.status());
+    return;
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    welcome_ = ToProto(*welcome);
+  }
+  Pump();
+  ReadNext();
+}
+
+void AttachStream::TakeHeartbeat(const v1::WorkerMessage& message) {
+  absl::StatusOr<Heartbeat> heartbeat =
+      message.has_heartbeat()
+          ? FromProto(message.heartbeat())
+          : absl::InvalidArgumentError(
+                "after the registration come heartbeats only");
+  if (!heartbeat.ok()) {
+    metrics_.CountHeartbeat(heartbeat.status().code());
+    End(heartbeat.status());
+    coordinator_.OnBroken(id_);
+    return;
+  }
+  std::shared_ptr<AttachStream> self;
+  {
+    absl::MutexLock lock(&mutex_);
+    self = self_;
+  }
+  coordinator_.OnHeartbeat(id_, *std::move(heartbeat),
+                           [self](const absl::Status& status) {
+                             self->metrics_.CountHeartbeat(status.code());
+                             if (status.ok()) {
+                               self->ReadNext();
+                             } else {
+                               self->End(status);
+                             }
+                           });
+}
+
+// --- down -------------------------------------------------------------------
+
+void AttachStream::SendOrder(const StandingOrder& order) {
+  v1::StandingOrder proto = ToProto(order);
+  {
+    absl::MutexLock lock(&mutex_);
+    order_ = std::move(proto);
+  }
+  Pump();
+}
+
+void AttachStream::SendAck(int64_t sequence) {
+  {
+    absl::MutexLock lock(&mutex_);
+    ack_ = sequence;
+  }
+  Pump();
+}
+
+void AttachStream::End(const absl::Status& status) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!end_.has_value()) end_ = status;
+  }
+  Pump();
+}
+
+bool AttachStream::TakeNextLocked() {
+  outgoing_.Clear();
+  if (welcome_.has_value()) {
+    *outgoing_.mutable_welcome() = *std::exchange(welcome_, std::nullopt);
+  } else if (order_.has_value()) {
+    *outgoing_.mutable_order() = *std::exchange(order_, std::nullopt);
+  } else if (ack_.has_value()) {
+    outgoing_.mutable_ack()->set_sequence(*std::exchange(ack_, std::nullopt));
+  } else {
+    return false;
+  }
+  return true;
+}
+
+void AttachStream::Pump() {
+  // gRPC only queues what is started here; it calls back from other threads.
+  absl::MutexLock lock(&mutex_);
+  if (finished_ || writing_) return;
+  if (end_.has_value()) {
+    finished_ = true;
+    Finish(ToGrpc(*end_));
+  } else if (TakeNextLocked()) {
+    writing_ = true;
+    StartWrite(&outgoing_);
+  }
+}
+
+void AttachStream::OnWriteDone(bool /*ok*/) {
+  // A failed write shows as a failed read too, which ends the stream.
+  {
+    absl::MutexLock lock(&mutex_);
+    writing_ = false;
+  }
+  Pump();
+}
+
+void AttachStream::OnCancel() {
+  coordinator_.OnBroken(id_);
+  End(absl::CancelledError("the worker closed the stream"));
+}
+
+void AttachStream::OnDone() {
+  std::shared_ptr<AttachStream> self;
+  absl::MutexLock lock(&mutex_);
+  self.swap(self_);
+}
+
+}  // namespace paceline

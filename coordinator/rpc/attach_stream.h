@@ -1,0 +1,77 @@
+// The coordinator's end of one Attach stream, as gRPC runs it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "coordinator/coordinator.h"
+#include "coordinator/metrics.h"
+#include "grpcpp/support/server_callback.h"
+#include "paceline/v1/coordinator.pb.h"
+
+namespace paceline {
+
+// Thread-safe.  Reads the next message only when the coordinator has taken the
+// last one, and has one write under way; what is to be sent waits in one place
+// a kind (welcome, newest order, newest acknowledgement), so that a slow worker
+// costs a bounded amount of memory.
+class AttachStream final
+    : public grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>,
+      public WorkerStream {
+ public:
+  // `peer`: grpc::CallbackServerContext::peer().  Both references outlive it.
+  static AttachStream* Start(Coordinator& coordinator,
+                             CoordinatorMetrics& metrics, std::string peer);
+
+  void SendOrder(const StandingOrder& order) override;
+  void SendAck(int64_t sequence) override;
+  void End(const absl::Status& status) override;
+
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+ private:
+  AttachStream(Coordinator& coordinator, CoordinatorMetrics& metrics,
+               std::string peer);
+
+  void Register(const v1::WorkerMessage& message);
+  void TakeHeartbeat(const v1::WorkerMessage& message);
+  void OnWelcome(const absl::StatusOr<WelcomeInfo>& welcome);
+  void ReadNext();
+  // Starts the next write, or finishes when that is due.
+  void Pump();
+  bool TakeNextLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // Constant after construction.
+  Coordinator& coordinator_;
+  CoordinatorMetrics& metrics_;
+  const std::string peer_;
+  const StreamId id_;
+
+  // Touched by the one read under way, and between two reads by its handler.
+  v1::WorkerMessage incoming_;
+  bool registered_ = false;
+
+  // Touched by the one write under way.
+  v1::CoordinatorMessage outgoing_;
+
+  absl::Mutex mutex_;
+  // Shared with the coordinator's list of streams; dropped when gRPC is done
+  // with us, which it says last of all.
+  std::shared_ptr<AttachStream> self_ ABSL_GUARDED_BY(mutex_);
+  std::optional<v1::Welcome> welcome_ ABSL_GUARDED_BY(mutex_);
+  std::optional<v1::StandingOrder> order_ ABSL_GUARDED_BY(mutex_);
+  std::optional<int64_t> ack_ ABSL_GUARDED_BY(mutex_);
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);  // first one wins
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;  // no gRPC call any more
+};
+
+}  // namespace paceline

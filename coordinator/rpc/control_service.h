@@ -1,0 +1,47 @@
+// paceline.v1.Control: what clients call.
+#pragma once
+
+#include "coordinator/coordinator.h"
+#include "coordinator/metrics.h"
+#include "paceline/v1/control.grpc.pb.h"
+
+namespace paceline {
+
+// Turns calls of clients into calls on Coordinator, and back; decides nothing.
+// Thread-safe.  Outlived by both constructor arguments.
+class ControlService final : public v1::Control::CallbackService {
+ public:
+  using Context = grpc::CallbackServerContext;
+  using Reactor = grpc::ServerUnaryReactor;
+
+  ControlService(Coordinator& coordinator, CoordinatorMetrics& metrics)
+      : coordinator_(coordinator), metrics_(metrics) {}
+
+  Reactor* SubmitJob(Context* context, const v1::SubmitJobRequest* request,
+                     v1::SubmitJobResponse* response) override;
+  Reactor* ListJobs(Context* context, const v1::ListJobsRequest* request,
+                    v1::ListJobsResponse* response) override;
+  Reactor* GetJob(Context* context, const v1::GetJobRequest* request,
+                  v1::Job* response) override;
+  Reactor* GetEvents(Context* context, const v1::GetEventsRequest* request,
+                     v1::GetEventsResponse* response) override;
+  Reactor* GetLogs(Context* context, const v1::GetLogsRequest* request,
+                   v1::GetLogsResponse* response) override;
+  Reactor* StopJob(Context* context, const v1::StopJobRequest* request,
+                   v1::Job* response) override;
+  Reactor* DeleteJob(Context* context, const v1::DeleteJobRequest* request,
+                     v1::DeleteJobResponse* response) override;
+  grpc::ServerWriteReactor<v1::WeightsChunk>* ExportWeights(
+      Context* context, const v1::ExportWeightsRequest* request) override;
+  Reactor* ListWorkers(Context* context, const v1::ListWorkersRequest* request,
+                       v1::ListWorkersResponse* response) override;
+
+ private:
+  // Counts and finishes the call.
+  void Finish(const char* method, Reactor* reactor, const absl::Status& status);
+
+  Coordinator& coordinator_;
+  CoordinatorMetrics& metrics_;
+};
+
+}  // namespace paceline

@@ -1,0 +1,121 @@
+#include "coordinator/store/file_weights_desk.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/store/file_system.h"
+#include "core/base/status_macros.h"
+
+namespace paceline {
+namespace {
+
+absl::Status Stopping() {
+  return absl::UnavailableError("the coordinator is stopping");
+}
+
+}  // namespace
+
+FileWeightsDesk::FileWeightsDesk(std::string folder)
+    : folder_(std::move(folder)), loop_("weights") {}
+
+std::string FileWeightsDesk::FolderOf(JobId job) const {
+  return absl::StrCat(folder_, "/", job.value);
+}
+
+absl::StatusOr<WeightsFile*> FileWeightsDesk::Find(const Fence& fence) {
+  const auto found = expected_.find(fence.job);
+  if (found == expected_.end() || found->second.fence != fence) {
+    return absl::AbortedError(absl::StrCat(
+        "no weights are expected of job ", fence.job.value, ", attempt ",
+        fence.attempt, ", plan ", fence.plan_version));
+  }
+  PACELINE_RETURN_IF_ERROR(found->second.file.status());
+  return found->second.file->get();
+}
+
+void FileWeightsDesk::Open(const Fence& fence, SafetensorsLayout layout,
+                           std::function<void(absl::Status)> done) {
+  const bool posted =
+      loop_.Post([this, fence, layout = std::move(layout), done] {
+        expected_.erase(fence.job);
+        const auto opened = expected_.emplace(
+            fence.job, Expected{fence, WeightsFile::Open(FolderOf(fence.job),
+                                                         fence, layout)});
+        done(opened.first->second.file.status());
+      });
+  if (!posted) done(Stopping());
+}
+
+void FileWeightsDesk::Write(WeightsPiece piece,
+                            std::function<void(absl::Status)> done) {
+  const bool posted = loop_.Post([this, piece = std::move(piece), done] {
+    const absl::StatusOr<WeightsFile*> file = Find(piece.fence);
+    done(file.ok()
+             ? (*file)->Write(piece.tensor, piece.offset_bytes, piece.data)
+             : file.status());
+  });
+  if (!posted) done(Stopping());
+}
+
+void FileWeightsDesk::Sync(const Fence& fence,
+                           std::function<void(absl::Status)> done) {
+  const bool posted = loop_.Post([this, fence, done] {
+    const absl::StatusOr<WeightsFile*> file = Find(fence);
+    done(file.ok() ? (*file)->Sync() : file.status());
+  });
+  if (!posted) done(Stopping());
+}
+
+void FileWeightsDesk::Save(
+    const Fence& fence,
+    std::function<void(absl::StatusOr<SavedWeights>)> done) {
+  const bool posted = loop_.Post([this, fence, done] {
+    const absl::StatusOr<WeightsFile*> file = Find(fence);
+    if (!file.ok()) {
+      done(file.status());
+      return;
+    }
+    absl::StatusOr<SavedWeights> saved = (*file)->Save();
+    if (saved.ok()) expected_.erase(fence.job);
+    done(std::move(saved));
+  });
+  if (!posted) done(Stopping());
+}
+
+void FileWeightsDesk::Forget(JobId job) {
+  loop_.Post([this, job] {
+    expected_.erase(job);
+    std::error_code ignored;  // what stays is overwritten or deleted by hand
+    std::filesystem::remove_all(FolderOf(job), ignored);
+  });
+}
+
+void FileWeightsDesk::Read(
+    JobId job, int64_t offset, int64_t limit,
+    std::function<void(absl::StatusOr<WeightsPart>)> done) {
+  const bool posted =
+      loop_.Post([=, this] { done(ReadPart(job, offset, limit)); });
+  if (!posted) done(Stopping());
+}
+
+absl::StatusOr<WeightsPart> FileWeightsDesk::ReadPart(JobId job, int64_t offset,
+                                                      int64_t limit) const {
+  const std::string path = absl::StrCat(FolderOf(job), "/", kWeightsName);
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return FileError("open", path, errno);
+  struct stat info = {};
+  absl::StatusOr<std::string> data = fstat(file, &info) == 0
+                                         ? ReadAt(file, path, offset, limit)
+                                         : FileError("look at", path, errno);
+  close(file);
+  PACELINE_RETURN_IF_ERROR(data.status());
+  return WeightsPart{*std::move(data), int64_t{info.st_size}};
+}
+
+}  // namespace paceline

@@ -1,0 +1,58 @@
+// The WeightsDesk over a folder: <folder>/<job>/weights.safetensors.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "coordinator/store/weights_file.h"
+#include "coordinator/weights_desk.h"
+#include "core/base/task_loop.h"
+
+namespace paceline {
+
+// Thread-safe; the files belong to its thread "weights".  Its queue is bounded
+// by its callers: each has one piece or part under way.
+class FileWeightsDesk final : public WeightsDesk {
+ public:
+  explicit FileWeightsDesk(std::string folder);
+  ~FileWeightsDesk() override { Stop(); }
+
+  // Does what was asked for and takes no more.  Whoever a `done` refers to
+  // must live until this returns.
+  void Stop() { loop_.Stop(); }
+
+  void Open(const Fence& fence, SafetensorsLayout layout,
+            std::function<void(absl::Status)> done) override;
+  void Write(WeightsPiece piece,
+             std::function<void(absl::Status)> done) override;
+  void Sync(const Fence& fence,
+            std::function<void(absl::Status)> done) override;
+  void Save(const Fence& fence,
+            std::function<void(absl::StatusOr<SavedWeights>)> done) override;
+  void Forget(JobId job) override;
+  void Read(JobId job, int64_t offset, int64_t limit,
+            std::function<void(absl::StatusOr<WeightsPart>)> done) override;
+
+ private:
+  struct Expected {
+    Fence fence;
+    // Or why it could not be opened; told to whoever writes.
+    absl::StatusOr<std::unique_ptr<WeightsFile>> file;
+  };
+
+  std::string FolderOf(JobId job) const;
+  absl::StatusOr<WeightsFile*> Find(const Fence& fence);
+  absl::StatusOr<WeightsPart> ReadPart(JobId job, int64_t offset,
+                                       int64_t limit) const;
+
+  const std::string folder_;
+  std::map<JobId, Expected> expected_;  // the loop's
+  TaskLoop loop_;
+};
+
+}  // namespace paceline

@@ -1,0 +1,84 @@
+#include "coordinator/store/memory_store.h"
+
+#include <algorithm>
+
+namespace paceline {
+
+absl::Status MemoryStore::Commit(const StoreBatch& batch) {
+  if (!error_.ok()) return error_;
+  for (const auto& [id, worker] : batch.workers) state_.workers[id] = worker;
+  for (const auto& [id, job] : batch.jobs) {
+    state_.jobs[id] = job;
+    state_.next_job = std::max(state_.next_job, JobId{id.value + 1});
+  }
+  for (const auto& [id, added] : batch.records) {
+    Records& records = records_[id];
+    for (const StepRecord& step : added.steps) records.steps[step.step] = step;
+    for (const EvaluationRecord& evaluation : added.evaluations) {
+      records.evaluations[evaluation.step] = evaluation;
+    }
+    for (EventRecord event : added.events) {
+      event.sequence = ++sequence_;
+      records.events.push_back(std::move(event));
+    }
+    for (LogRecord line : added.logs) {
+      line.sequence = ++sequence_;
+      records.logs.push_back(std::move(line));
+    }
+    if (std::ssize(records.logs) > kLogLinesKept) {
+      records.logs.erase(records.logs.begin(),
+                         records.logs.end() - kLogLinesKept);
+    }
+  }
+  for (const JobId id : batch.deleted) {
+    state_.jobs.erase(id);
+    records_.erase(id);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<StepRecord>> MemoryStore::Curve(JobId job,
+                                                           int64_t after_step,
+                                                           int64_t points) {
+  std::vector<StepRecord> all;
+  for (const auto& [step, record] : records_[job].steps) {
+    if (step > after_step) all.push_back(record);
+  }
+  std::vector<StepRecord> taken;
+  for (const int64_t position : EvenlyTaken(std::ssize(all), points)) {
+    taken.push_back(all[position]);
+  }
+  return taken;
+}
+
+absl::StatusOr<std::vector<EvaluationRecord>> MemoryStore::Evaluations(
+    JobId job) {
+  std::vector<EvaluationRecord> evaluations;
+  for (const auto& [step, record] : records_[job].evaluations) {
+    evaluations.push_back(record);
+  }
+  return evaluations;
+}
+
+absl::StatusOr<std::vector<EventRecord>> MemoryStore::Events(JobId job,
+                                                             int64_t after) {
+  std::vector<EventRecord> events;
+  for (const EventRecord& event : records_[job].events) {
+    if (event.sequence > after) events.push_back(event);
+  }
+  return events;
+}
+
+absl::StatusOr<std::vector<LogRecord>> MemoryStore::Logs(JobId job,
+                                                         int64_t after,
+                                                         int64_t limit) {
+  std::vector<LogRecord> logs;
+  for (const LogRecord& line : records_[job].logs) {
+    if (line.sequence <= after) continue;
+    if (std::ssize(logs) == limit) break;
+    logs.push_back(line);
+  }
+  return logs;
+}
+
+}  // namespace paceline

@@ -1,0 +1,100 @@
+#include "coordinator/store/schema.h"
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+
+namespace paceline {
+namespace {
+
+// Workers, jobs, plans, and the records of jobs.
+constexpr char kVersion1[] = R"sql(
+CREATE TABLE meta (
+  key TEXT PRIMARY KEY, value INTEGER NOT NULL
+) WITHOUT ROWID;
+INSERT INTO meta VALUES ('next_job', 1);
+CREATE TABLE workers (
+  id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, machine_id TEXT NOT NULL,
+  incarnation INTEGER NOT NULL, address TEXT NOT NULL,
+  http_address TEXT NOT NULL, pid INTEGER NOT NULL,
+  cpu_capability TEXT NOT NULL, cpu_model TEXT NOT NULL,
+  architecture TEXT NOT NULL, memory_bytes INTEGER NOT NULL,
+  cores INTEGER NOT NULL, version TEXT NOT NULL
+);
+CREATE TABLE jobs (
+  id INTEGER PRIMARY KEY, request_id TEXT NOT NULL, spec BLOB NOT NULL,
+  state INTEGER NOT NULL, why TEXT NOT NULL, step INTEGER NOT NULL,
+  steps INTEGER NOT NULL, evaluated_step INTEGER NOT NULL,
+  attempt INTEGER NOT NULL,
+  plan_version INTEGER NOT NULL, threads INTEGER NOT NULL,
+  cpu_capability TEXT NOT NULL, weights_path TEXT NOT NULL,
+  weights_sha256 TEXT NOT NULL, submitted_unix_ms INTEGER NOT NULL,
+  started_unix_ms INTEGER NOT NULL, ended_unix_ms INTEGER NOT NULL
+);
+CREATE TABLE plans (
+  job INTEGER NOT NULL, plan_version INTEGER NOT NULL, stage INTEGER NOT NULL,
+  first_layer INTEGER NOT NULL, last_layer INTEGER NOT NULL,
+  worker INTEGER NOT NULL,
+  PRIMARY KEY (job, plan_version, stage)
+) WITHOUT ROWID;
+CREATE TABLE job_workers (
+  job INTEGER NOT NULL, worker INTEGER NOT NULL, name TEXT NOT NULL,
+  phase INTEGER NOT NULL, forward REAL, backward REAL, send REAL,
+  receive_wait REAL, aggregate REAL, optimizer REAL, snapshot REAL, data REAL,
+  orders REAL, unexplained REAL, wall REAL,
+  PRIMARY KEY (job, worker)
+) WITHOUT ROWID;
+CREATE TABLE steps (
+  job INTEGER NOT NULL, step INTEGER NOT NULL, loss REAL,
+  samples INTEGER NOT NULL, learning_rate REAL, gradient_norm REAL,
+  skipped INTEGER NOT NULL, unix_ms INTEGER NOT NULL,
+  PRIMARY KEY (job, step)
+) WITHOUT ROWID;
+CREATE TABLE evaluations (
+  job INTEGER NOT NULL, step INTEGER NOT NULL, loss REAL, accuracy REAL,
+  samples INTEGER NOT NULL,
+  PRIMARY KEY (job, step)
+) WITHOUT ROWID;
+CREATE TABLE events (
+  sequence INTEGER PRIMARY KEY AUTOINCREMENT, job INTEGER NOT NULL,
+  unix_ms INTEGER NOT NULL, kind TEXT NOT NULL, text TEXT NOT NULL
+);
+CREATE INDEX events_by_job ON events (job, sequence);
+CREATE TABLE logs (
+  sequence INTEGER PRIMARY KEY AUTOINCREMENT, job INTEGER NOT NULL,
+  unix_ms INTEGER NOT NULL, level TEXT NOT NULL, source TEXT NOT NULL,
+  text TEXT NOT NULL
+);
+CREATE INDEX logs_by_job ON logs (job, sequence);
+)sql";
+
+}  // namespace
+
+const std::vector<std::string>& Migrations() {
+  static const auto* const migrations = new std::vector<std::string>{kVersion1};
+  return *migrations;
+}
+
+absl::Status Migrate(Database& database,
+                     const std::vector<std::string>& migrations) {
+  PACELINE_ASSIGN_OR_RETURN(const int64_t found,
+                            database.QueryInteger("PRAGMA user_version"));
+  const int64_t newest = std::ssize(migrations);
+  if (found > newest) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the state was written by a newer paceline-coordinator (schema ", found,
+        ", this one knows ", newest,
+        "): update this one, or give it another --state"));
+  }
+  for (int64_t version = found; version < newest; ++version) {
+    const absl::Status migrated = database.Execute(
+        absl::StrCat("BEGIN IMMEDIATE;", migrations[version],
+                     "PRAGMA user_version=", version + 1, ";COMMIT;"));
+    if (!migrated.ok()) {
+      database.Execute("ROLLBACK").IgnoreError();
+      return migrated;
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace paceline

@@ -1,0 +1,127 @@
+#include "coordinator/store/sqlite.h"
+
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace paceline {
+
+absl::StatusOr<std::unique_ptr<Database>> Database::Open(
+    const std::string& path) {
+  sqlite3* handle = nullptr;
+  const int code =
+      sqlite3_open_v2(path.c_str(), &handle,
+                      SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nullptr);
+  // Even a failed open gives a handle, which has the message and is to close.
+  std::unique_ptr<Database> database(new Database(path, handle));
+  if (code != SQLITE_OK) return database->Error(code);
+  sqlite3_extended_result_codes(handle, 1);
+  return database;
+}
+
+Database::~Database() { sqlite3_close(handle_); }
+
+absl::Status Database::Error(int code) const {
+  const std::string message = absl::StrCat(
+      "data base ", path_, ": ",
+      handle_ != nullptr ? sqlite3_errmsg(handle_) : sqlite3_errstr(code));
+  switch (code & 0xff) {
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+      return absl::DataLossError(absl::StrCat(
+          message, "; move the file away to start without what it knew"));
+    case SQLITE_FULL:
+      return absl::ResourceExhaustedError(
+          absl::StrCat(message, "; make room on that disk"));
+    case SQLITE_IOERR:
+      // A full disk may also show as a write that was cut short.
+      if (code == SQLITE_IOERR_WRITE) {
+        return absl::ResourceExhaustedError(
+            absl::StrCat(message, "; is that disk full?"));
+      }
+      [[fallthrough]];
+    default:
+      return absl::InternalError(message);
+  }
+}
+
+absl::Status Database::Execute(const std::string& sql) {
+  const int code =
+      sqlite3_exec(handle_, sql.c_str(), nullptr, nullptr, nullptr);
+  return code == SQLITE_OK ? absl::OkStatus() : Error(code);
+}
+
+absl::StatusOr<int64_t> Database::QueryInteger(const std::string& sql) {
+  Query query(*this, sql.c_str());
+  if (query.Next()) return query.Integer(0);
+  if (!query.status().ok()) return query.status();
+  return absl::DataLossError(
+      absl::StrCat("data base ", path_, ": no answer to ", sql));
+}
+
+Query::Query(Database& database, const char* sql) : database_(database) {
+  Check(sqlite3_prepare_v2(database.handle(), sql, -1, &statement_, nullptr));
+}
+
+Query::~Query() { sqlite3_finalize(statement_); }
+
+void Query::Check(int code) {
+  if (code != SQLITE_OK && status_.ok()) status_ = database_.Error(code);
+}
+
+Query& Query::Bind(int64_t value) {
+  Check(sqlite3_bind_int64(statement_, ++bound_, value));
+  return *this;
+}
+
+Query& Query::Bind(double value) {
+  Check(std::isnan(value) ? sqlite3_bind_null(statement_, ++bound_)
+                          : sqlite3_bind_double(statement_, ++bound_, value));
+  return *this;
+}
+
+Query& Query::Bind(const std::string& text) {
+  Check(sqlite3_bind_text(statement_, ++bound_, text.data(),
+                          static_cast<int>(text.size()), SQLITE_TRANSIENT));
+  return *this;
+}
+
+Query& Query::BindBlob(const std::string& bytes) {
+  Check(sqlite3_bind_blob(statement_, ++bound_, bytes.data(),
+                          static_cast<int>(bytes.size()), SQLITE_TRANSIENT));
+  return *this;
+}
+
+bool Query::Next() {
+  if (!status_.ok()) return false;
+  const int code = sqlite3_step(statement_);
+  if (code == SQLITE_ROW) return true;
+  if (code != SQLITE_DONE) Check(code);
+  return false;
+}
+
+absl::Status Query::Run() {
+  Next();
+  return status_;
+}
+
+int64_t Query::Integer(int column) const {
+  return sqlite3_column_int64(statement_, column);
+}
+
+double Query::Real(int column) const {
+  return sqlite3_column_type(statement_, column) == SQLITE_NULL
+             ? std::numeric_limits<double>::quiet_NaN()
+             : sqlite3_column_double(statement_, column);
+}
+
+std::string Query::Text(int column) const {
+  const void* const bytes = sqlite3_column_blob(statement_, column);
+  const int size = sqlite3_column_bytes(statement_, column);
+  return bytes == nullptr ? std::string()
+                          : std::string(static_cast<const char*>(bytes), size);
+}
+
+}  // namespace paceline

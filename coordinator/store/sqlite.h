@@ -1,0 +1,79 @@
+// The few words of SQLite that the store speaks, with Status instead of codes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "sqlite3.h"
+
+namespace paceline {
+
+// One data base file.  Thread-compatible.  Errors of everything here: those of
+// JobStore; the message names the file.
+class Database {
+ public:
+  // Opens or makes `path`.
+  static absl::StatusOr<std::unique_ptr<Database>> Open(
+      const std::string& path);
+  ~Database();
+  Database(const Database&) = delete;
+  Database& operator=(const Database&) = delete;
+
+  // Statements without values and results, separated by semicolons.
+  absl::Status Execute(const std::string& sql);
+  absl::StatusOr<int64_t> QueryInteger(const std::string& sql);
+
+  // What the last failing call said.
+  absl::Status Error(int code) const;
+
+  sqlite3* handle() { return handle_; }
+
+ private:
+  Database(std::string path, sqlite3* handle)
+      : path_(std::move(path)), handle_(handle) {}
+
+  const std::string path_;
+  sqlite3* const handle_;
+};
+
+// One statement with its values, used once.  Chain Bind() in the order of the
+// question marks; the first error is kept for Next().
+//   Query query(db, "SELECT a FROM t WHERE b=?");
+//   query.Bind(7);
+//   while (query.Next()) use(query.Integer(0));
+//   return query.status();
+class Query {
+ public:
+  Query(Database& database, const char* sql);
+  ~Query();
+  Query(const Query&) = delete;
+  Query& operator=(const Query&) = delete;
+
+  Query& Bind(int64_t value);
+  Query& Bind(double value);  // NaN is stored as NULL
+  Query& Bind(const std::string& text);
+  Query& BindBlob(const std::string& bytes);
+
+  // True: there is a row.  False: no more, or an error.
+  bool Next();
+  // Runs a statement that has no rows.
+  absl::Status Run();
+  const absl::Status& status() const { return status_; }
+
+  int64_t Integer(int column) const;
+  double Real(int column) const;       // NULL is NaN
+  std::string Text(int column) const;  // also a blob's bytes
+
+ private:
+  void Check(int code);
+
+  Database& database_;
+  sqlite3_stmt* statement_ = nullptr;
+  int bound_ = 0;
+  absl::Status status_;
+};
+
+}  // namespace paceline

@@ -1,0 +1,35 @@
+#include "coordinator/store/state_dir.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/store/file_system.h"
+#include "core/base/status_macros.h"
+
+namespace paceline {
+
+absl::StatusOr<std::unique_ptr<StateDir>> StateDir::Open(
+    const std::string& path) {
+  PACELINE_RETURN_IF_ERROR(MakeFolders(path));
+  const std::string lock_path = path + "/lock";
+  const int lock = open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (lock < 0) return FileError("open", lock_path, errno);
+  if (flock(lock, LOCK_EX | LOCK_NB) != 0) {
+    const int error = errno;
+    close(lock);
+    if (error != EWOULDBLOCK) return FileError("lock", lock_path, error);
+    return absl::FailedPreconditionError(
+        absl::StrCat("another paceline-coordinator runs on ", path,
+                     ": stop it, or give this one another --state"));
+  }
+  return std::unique_ptr<StateDir>(new StateDir(path, lock));
+}
+
+StateDir::~StateDir() { close(lock_); }
+
+}  // namespace paceline

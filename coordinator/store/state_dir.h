@@ -1,0 +1,38 @@
+// The folder that holds everything the coordinator keeps, and belongs to one
+// process at a time.
+//
+//   <state>/lock            held while a coordinator runs
+//   <state>/coordinator.db  jobs, workers and records (SQLite)
+//   <state>/jobs/<id>/      weights.safetensors
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace paceline {
+
+// Immutable.  The folder is ours until destruction, or the process's end.
+class StateDir {
+ public:
+  // Makes the folder if need be.
+  // Errors: FailedPrecondition  another coordinator runs on it; those of
+  //         FileError()
+  static absl::StatusOr<std::unique_ptr<StateDir>> Open(
+      const std::string& path);
+  ~StateDir();
+  StateDir(const StateDir&) = delete;
+  StateDir& operator=(const StateDir&) = delete;
+
+  std::string database() const { return path_ + "/coordinator.db"; }
+  std::string jobs() const { return path_ + "/jobs"; }
+
+ private:
+  StateDir(std::string path, int lock) : path_(std::move(path)), lock_(lock) {}
+
+  const std::string path_;
+  const int lock_;
+};
+
+}  // namespace paceline

@@ -1,0 +1,194 @@
+#include "coordinator/store/weights_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/store/file_system.h"
+#include "core/base/status_macros.h"
+
+namespace paceline {
+namespace {
+
+constexpr char kPartialName[] = "weights.partial";
+constexpr char kProgressName[] = "weights.progress";
+
+// -1: there is none.
+int64_t FileBytes(const std::string& path) {
+  struct stat info;
+  return stat(path.c_str(), &info) == 0 ? int64_t{info.st_size} : -1;
+}
+
+// Joins [begin, end) with the ranges that it touches.
+void AddRange(std::map<int64_t, int64_t>& ranges, int64_t begin, int64_t end) {
+  auto next = ranges.upper_bound(begin);
+  if (next != ranges.begin() && std::prev(next)->second >= begin) --next;
+  while (next != ranges.end() && next->first <= end) {
+    begin = std::min(begin, next->first);
+    end = std::max(end, next->second);
+    next = ranges.erase(next);
+  }
+  ranges[begin] = end;
+}
+
+}  // namespace
+
+WeightsFile::WeightsFile(std::string folder, const Fence& fence,
+                         SafetensorsLayout layout)
+    : folder_(std::move(folder)),
+      run_line_(absl::StrCat(fence.job.value, " ", fence.attempt, " ",
+                             fence.plan_version, " ", layout.file_bytes)),
+      header_(std::move(layout.header)),
+      file_bytes_(layout.file_bytes) {
+  for (TensorPlace& place : layout.tensors) {
+    Tensor& tensor = tensors_[place.name];
+    tensor.whole = place.bytes == 0;
+    tensor.place = std::move(place);
+  }
+}
+
+WeightsFile::~WeightsFile() {
+  if (file_ >= 0) close(file_);
+  if (progress_ >= 0) close(progress_);
+}
+
+std::string WeightsFile::PathOf(absl::string_view name) const {
+  return absl::StrCat(folder_, "/", name);
+}
+
+absl::StatusOr<std::unique_ptr<WeightsFile>> WeightsFile::Open(
+    const std::string& folder, const Fence& fence, SafetensorsLayout layout) {
+  PACELINE_RETURN_IF_ERROR(MakeFolders(folder));
+  std::unique_ptr<WeightsFile> weights(
+      new WeightsFile(folder, fence, std::move(layout)));
+  const bool partial = FileBytes(weights->PathOf(kPartialName)) >= 0;
+  if (!partial &&
+      FileBytes(weights->PathOf(kWeightsName)) == weights->file_bytes_) {
+    return weights;  // saved, but the coordinator died before it was told
+  }
+  PACELINE_RETURN_IF_ERROR(weights->CanResume() ? weights->Resume()
+                                                : weights->Begin());
+  return weights;
+}
+
+bool WeightsFile::CanResume() const {
+  std::ifstream progress(PathOf(kProgressName));
+  std::string line;
+  return std::getline(progress, line) && line == run_line_ &&
+         FileBytes(PathOf(kPartialName)) == file_bytes_;
+}
+
+absl::Status WeightsFile::Begin() {
+  const std::string path = PathOf(kPartialName);
+  file_ = open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (file_ < 0) return FileError("make", path, errno);
+  // All room now: better no start than no room at the end.
+  const int error = posix_fallocate(file_, 0, file_bytes_);
+  if (error != 0) return FileError("reserve room for", path, error);
+  PACELINE_RETURN_IF_ERROR(WriteAt(file_, path, 0, header_));
+  PACELINE_RETURN_IF_ERROR(SyncFile(file_, path));
+  PACELINE_RETURN_IF_ERROR(WriteFileAtomically(PathOf(kProgressName),
+                                               absl::StrCat(run_line_, "\n")));
+  return Resume();
+}
+
+absl::Status WeightsFile::Resume() {
+  const std::string path = PathOf(kPartialName);
+  if (file_ < 0) file_ = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (file_ < 0) return FileError("open", path, errno);
+  const std::string notes = PathOf(kProgressName);
+  progress_ = open(notes.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  if (progress_ < 0) return FileError("open", notes, errno);
+  std::ifstream lines(notes);
+  std::string name;
+  std::getline(lines, name);  // the run
+  while (std::getline(lines, name)) {
+    const auto found = tensors_.find(name);
+    if (found == tensors_.end()) continue;  // a line that was cut short
+    found->second.whole = true;
+    found->second.noted = true;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WeightsFile::Write(const std::string& name, int64_t offset_bytes,
+                                absl::string_view data) {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the model has no tensor named '", name.substr(0, 200), "'"));
+  }
+  Tensor& tensor = found->second;
+  const int64_t bytes = static_cast<int64_t>(data.size());
+  if (offset_bytes < 0 || offset_bytes > tensor.place.bytes ||
+      bytes > tensor.place.bytes - offset_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor ", name, " has ", tensor.place.bytes,
+                     " bytes, got ", bytes, " at ", offset_bytes));
+  }
+  if (file_ < 0 || bytes == 0) return absl::OkStatus();
+  PACELINE_RETURN_IF_ERROR(WriteAt(file_, PathOf(kPartialName),
+                                   tensor.place.offset + offset_bytes, data));
+  if (tensor.whole) return absl::OkStatus();
+  AddRange(tensor.written, offset_bytes, offset_bytes + bytes);
+  tensor.whole = tensor.written.begin()->first == 0 &&
+                 tensor.written.begin()->second == tensor.place.bytes;
+  return absl::OkStatus();
+}
+
+absl::Status WeightsFile::Sync() {
+  if (file_ < 0) return absl::OkStatus();
+  PACELINE_RETURN_IF_ERROR(SyncFile(file_, PathOf(kPartialName)));
+  std::string lines;
+  for (const auto& [name, tensor] : tensors_) {
+    if (tensor.whole && !tensor.noted) absl::StrAppend(&lines, name, "\n");
+  }
+  if (lines.empty()) return absl::OkStatus();
+  // O_APPEND: the offset does not matter.
+  PACELINE_RETURN_IF_ERROR(WriteAt(progress_, PathOf(kProgressName), 0, lines));
+  PACELINE_RETURN_IF_ERROR(SyncFile(progress_, PathOf(kProgressName)));
+  for (auto& [name, tensor] : tensors_) tensor.noted = tensor.whole;
+  return absl::OkStatus();
+}
+
+absl::Status WeightsFile::CheckWhole() const {
+  int missing = 0;
+  std::string first;
+  for (const auto& [name, tensor] : tensors_) {
+    if (tensor.whole) continue;
+    if (missing++ == 0) first = name;
+  }
+  if (missing == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(missing, " of ", tensors_.size(),
+                   " tensors did not arrive whole; the first is ", first));
+}
+
+absl::StatusOr<SavedWeights> WeightsFile::Save() {
+  const std::string path = PathOf(kWeightsName);
+  if (file_ >= 0) {
+    PACELINE_RETURN_IF_ERROR(CheckWhole());
+    const std::string partial = PathOf(kPartialName);
+    PACELINE_RETURN_IF_ERROR(SyncFile(file_, partial));
+    if (rename(partial.c_str(), path.c_str()) != 0) {
+      return FileError("rename to", path, errno);
+    }
+    close(std::exchange(file_, -1));
+    PACELINE_RETURN_IF_ERROR(SyncFolder(folder_));
+    unlink(PathOf(kProgressName).c_str());
+  }
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return FileError("open", path, errno);
+  const absl::StatusOr<std::string> hash = Sha256OfFile(file, path);
+  close(file);
+  PACELINE_RETURN_IF_ERROR(hash.status());
+  return SavedWeights{path, *hash, file_bytes_};
+}
+
+}  // namespace paceline

@@ -1,0 +1,82 @@
+// One job's weights as a safetensors file, written piece by piece.
+//
+// While pieces come in, two files lie in the job's folder:
+//   weights.partial    the file itself, header first, every tensor at its place
+//   weights.progress   a line for the run ("3 1 1 87160": job, attempt,
+//                      plan_version, bytes of the whole file), then a line for
+//                      each tensor that is whole and synced
+// Save() gives the first its name, weights.safetensors, and drops the second.
+// So another process of the coordinator can go on where one was killed.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "coordinator/weights_desk.h"
+#include "core/base/ids.h"
+#include "core/model/safetensors_layout.h"
+
+namespace paceline {
+
+// The saved file's name in a job's folder.
+constexpr char kWeightsName[] = "weights.safetensors";
+
+// Thread-compatible; every call may wait for the disk.
+//
+// Errors of all methods:
+//   ResourceExhausted  the disk is full; names the path
+//   Internal           any other error of the file system; names the path
+class WeightsFile {
+ public:
+  // Makes `folder` and reserves the whole file's room in it, or goes on with
+  // what is there of the same run.
+  static absl::StatusOr<std::unique_ptr<WeightsFile>> Open(
+      const std::string& folder, const Fence& fence, SafetensorsLayout layout);
+  ~WeightsFile();
+  WeightsFile(const WeightsFile&) = delete;
+  WeightsFile& operator=(const WeightsFile&) = delete;
+
+  // Writes `data` at `offset_bytes` of `tensor`.  The same again is harmless.
+  // Errors: InvalidArgument  unknown tensor, or a range outside of it
+  absl::Status Write(const std::string& tensor, int64_t offset_bytes,
+                     absl::string_view data);
+
+  // What was written before is on the disk when this returns.
+  absl::Status Sync();
+
+  // Syncs, hashes and names the file.  Safe to repeat.
+  // Errors: FailedPrecondition  not all is there; names what is missing
+  absl::StatusOr<SavedWeights> Save();
+
+ private:
+  struct Tensor {
+    TensorPlace place;
+    std::map<int64_t, int64_t> written;  // disjoint ranges: begin -> end
+    bool whole = false;
+    bool noted = false;  // in the progress file
+  };
+
+  WeightsFile(std::string folder, const Fence& fence, SafetensorsLayout layout);
+
+  absl::Status Begin();
+  absl::Status Resume();
+  bool CanResume() const;
+  absl::Status CheckWhole() const;
+  std::string PathOf(absl::string_view name) const;
+
+  const std::string folder_;
+  const std::string run_line_;
+  const std::string header_;
+  const int64_t file_bytes_;
+  std::map<std::string, Tensor> tensors_;
+  int file_ = -1;  // -1: the file has its name already
+  int progress_ = -1;
+};
+
+}  // namespace paceline

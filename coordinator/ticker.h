@@ -1,0 +1,34 @@
+// A thread that calls back at a steady pace.
+#pragma once
+
+#include <functional>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "core/base/thread.h"
+
+namespace paceline {
+
+// Thread-safe.  Destruction stops the thread and joins it.
+class Ticker {
+ public:
+  // Calls `tick` every `period` from the thread "ticker", starting one period
+  // from now.  A late tick is not made up for.
+  Ticker(absl::Duration period, std::function<void()> tick);
+  ~Ticker();
+
+ private:
+  void Run();
+
+  // Constant after construction.
+  const absl::Duration period_;
+  const std::function<void()> tick_;
+
+  absl::Mutex mutex_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+
+  Thread thread_;
+};
+
+}  // namespace paceline

@@ -1,0 +1,152 @@
+#include "core/cluster/membership.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace paceline {
+namespace {
+
+// A process older than that many restarts of its name is long gone.
+constexpr size_t kReplacedKept = 32;
+
+std::string Seconds(absl::Duration duration) {
+  return absl::StrFormat("%.1f s", absl::ToDoubleSeconds(duration));
+}
+
+}  // namespace
+
+absl::string_view MemberStateName(MemberState state) {
+  switch (state) {
+    case MemberState::kLive:
+      return "live";
+    case MemberState::kSuspect:
+      return "suspect";
+    case MemberState::kLost:
+      return "lost";
+  }
+  return "";
+}
+
+void Membership::Restore(WorkerId id, const Registration& registration) {
+  Member member;
+  member.id = id;
+  member.registration = registration;
+  member.why = "has not attached since the coordinator started";
+  member.last_heard = start_;
+  member.gone_since = start_;
+  members_.emplace(id, std::move(member));
+}
+
+absl::StatusOr<AttachVerdict> Membership::OnAttach(
+    const Registration& registration, StreamId stream, Instant now) {
+  AttachVerdict verdict;
+  Member* member = FindByName(registration.name);
+  if (member == nullptr) {
+    const int64_t last = members_.empty() ? 0 : members_.rbegin()->first.value;
+    verdict.id = WorkerId{last + 1};
+    member = &members_[verdict.id];
+    member->id = verdict.id;
+  } else {
+    const Registration& old = member->registration;
+    verdict.id = member->id;
+    verdict.arrival = old.incarnation == registration.incarnation
+                          ? Arrival::kReattached
+                          : Arrival::kRestarted;
+    if (member->state != MemberState::kLost &&
+        old.machine_id != registration.machine_id) {
+      return absl::AlreadyExistsError(absl::StrCat(
+          "the name ", registration.name, " is held by a live worker at ",
+          old.address, ", on another machine: give this one another --name"));
+    }
+    std::deque<Incarnation>& replaced = replaced_[member->id];
+    if (std::find(replaced.begin(), replaced.end(), registration.incarnation) !=
+        replaced.end()) {
+      return absl::AbortedError(absl::StrCat(
+          "a newer process of worker ", registration.name,
+          " has attached (pid ", old.pid, " at ", old.address, ")"));
+    }
+    if (verdict.arrival == Arrival::kRestarted) {
+      replaced.push_back(old.incarnation);
+      if (replaced.size() > kReplacedKept) replaced.pop_front();
+    }
+    verdict.replaced = member->stream;
+  }
+  member->registration = registration;
+  member->state = MemberState::kLive;
+  member->why.clear();
+  member->stream = stream;
+  member->seen = true;
+  member->last_heard = now;
+  return verdict;
+}
+
+void Membership::OnStreamBroken(StreamId stream, Instant now) {
+  Member* const member = FindByStream(stream);
+  if (member == nullptr) return;
+  member->stream = StreamId{};
+  if (member->state == MemberState::kLost) return;
+  member->state = MemberState::kSuspect;
+  member->why = "its stream broke";
+  member->gone_since = now;
+}
+
+const Member* Membership::OnHeard(StreamId stream, Instant now) {
+  Member* const member = FindByStream(stream);
+  if (member == nullptr || member->state == MemberState::kLost) return nullptr;
+  member->last_heard = now;
+  member->state = MemberState::kLive;
+  member->why.clear();
+  return member;
+}
+
+std::vector<MembershipChange> Membership::OnTick(Instant now) {
+  std::vector<MembershipChange> changes;
+  for (auto& [id, member] : members_) {
+    const MemberState before = member.state;
+    Judge(member, now);
+    if (member.state != before) changes.push_back({id, member.state});
+  }
+  return changes;
+}
+
+void Membership::Judge(Member& member, Instant now) const {
+  if (member.state == MemberState::kLost) return;
+  if (!member.stream.assigned()) {
+    if (now - member.gone_since < policy_.grace) return;
+    member.state = MemberState::kLost;
+    member.why = absl::StrCat("its stream broke and it did not come back for ",
+                              Seconds(now - member.gone_since));
+    return;
+  }
+  const absl::Duration silence = now - member.last_heard;
+  if (silence < policy_.lease / 2) return;
+  member.gone_since = member.last_heard;
+  member.state =
+      silence < policy_.lease ? MemberState::kSuspect : MemberState::kLost;
+  member.why = absl::StrCat("silent for ", Seconds(silence));
+}
+
+const Member* Membership::Find(WorkerId id) const {
+  const auto found = members_.find(id);
+  return found == members_.end() ? nullptr : &found->second;
+}
+
+Member* Membership::FindByName(const std::string& name) {
+  for (auto& [id, member] : members_) {
+    if (member.registration.name == name) return &member;
+  }
+  return nullptr;
+}
+
+Member* Membership::FindByStream(StreamId stream) {
+  if (!stream.assigned()) return nullptr;
+  for (auto& [id, member] : members_) {
+    if (member.stream == stream) return &member;
+  }
+  return nullptr;
+}
+
+}  // namespace paceline

@@ -1,0 +1,110 @@
+// Who is in the mesh, and who counts as lost.
+//
+// Assumes: names are unique; a process that restarts draws a new incarnation;
+// time only grows.  A broken stream alone proves nothing (a switch may have
+// hiccupped), so its worker has `grace` to come back; a silent one has the
+// lease.  A second witness (a neighbour's broken link, a refused connection)
+// enters as one more On...() that turns kSuspect into kLost at once.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "core/base/clock.h"
+#include "core/base/ids.h"
+#include "core/cluster/registration.h"
+
+namespace paceline {
+
+struct MembershipPolicy {
+  absl::Duration lease = absl::Seconds(3);
+  absl::Duration grace = absl::Milliseconds(500);
+};
+
+// One attach; grows, never used twice in a coordinator's life.
+using StreamId = Id<struct StreamTag>;
+
+enum class MemberState : uint8_t { kLive, kSuspect, kLost };
+absl::string_view MemberStateName(MemberState state);
+
+struct Member {
+  WorkerId id;
+  Registration registration;
+  MemberState state = MemberState::kLost;
+  std::string why;     // for people; empty while kLive
+  StreamId stream;     // unassigned: none is open
+  bool seen = false;   // attached since this coordinator started
+  Instant last_heard;  // of this coordinator's life
+  Instant gone_since;  // when it was last known to be there; not kLive only
+};
+
+enum class Arrival : uint8_t {
+  kNew,         // the name was never seen before
+  kReattached,  // the same process, on a new stream
+  kRestarted,   // the same name, another process
+};
+
+struct AttachVerdict {
+  WorkerId id;
+  Arrival arrival = Arrival::kNew;
+  StreamId replaced;  // the stream to end; unassigned: none
+};
+
+// A member that just changed its state; `why` is in the member.
+struct MembershipChange {
+  WorkerId id;
+  MemberState state;
+};
+
+// Thread-compatible.  Pure: no clock, no I/O.
+class Membership {
+ public:
+  Membership(const MembershipPolicy& policy, Instant start)
+      : policy_(policy), start_(start) {}
+
+  // Puts back a worker that an earlier coordinator knew: lost until it
+  // attaches.  Before any other call.
+  void Restore(WorkerId id, const Registration& registration);
+
+  // `registration` is checked.
+  //
+  // Errors:
+  //   AlreadyExists  the name is held by a live worker of another machine
+  //   Aborted        this incarnation was replaced by a newer one of its name
+  absl::StatusOr<AttachVerdict> OnAttach(const Registration& registration,
+                                         StreamId stream, Instant now);
+
+  // The stream ended, whoever ended it.  A stream that was replaced is ignored.
+  void OnStreamBroken(StreamId stream, Instant now);
+
+  // Something came over the stream.  The member; null when the stream is not
+  // the present one of any member, and what came is to be dropped.
+  const Member* OnHeard(StreamId stream, Instant now);
+
+  // Judges everybody.  Those whose state changed, by id; the stream of a lost
+  // member is still in it, for the caller to end, and forgotten afterwards
+  // with OnStreamBroken().
+  std::vector<MembershipChange> OnTick(Instant now);
+
+  const Member* Find(WorkerId id) const;  // null: unknown
+  const std::map<WorkerId, Member>& members() const { return members_; }
+
+ private:
+  Member* FindByName(const std::string& name);
+  Member* FindByStream(StreamId stream);
+  void Judge(Member& member, Instant now) const;
+
+  const MembershipPolicy policy_;
+  const Instant start_;
+  std::map<WorkerId, Member> members_;
+  // Incarnations that a newer one has replaced, oldest first.
+  std::map<WorkerId, std::deque<Incarnation>> replaced_;
+};
+
+}  // namespace paceline

@@ -1,0 +1,95 @@
+#include "core/cluster/registration.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace paceline {
+namespace {
+
+constexpr size_t kMaxNameBytes = 63;    // a host name's label
+constexpr size_t kMaxFieldBytes = 255;  // of everything else
+
+absl::Status Wrong(absl::string_view field, absl::string_view value,
+                   absl::string_view right) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "registration: ", field, " is '",
+      absl::CHexEscape(value.substr(0, kMaxNameBytes)), "', need ", right));
+}
+
+bool IsName(absl::string_view text) {
+  return !text.empty() && text.size() <= kMaxNameBytes &&
+         std::all_of(text.begin(), text.end(), [](unsigned char c) {
+           return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-';
+         });
+}
+
+bool IsPlainText(absl::string_view text) {
+  return text.size() <= kMaxFieldBytes &&
+         std::none_of(text.begin(), text.end(),
+                      [](unsigned char c) { return absl::ascii_iscntrl(c); });
+}
+
+// "host:port" with a port that can be dialled and a host without blanks.
+bool IsAddress(absl::string_view text) {
+  const size_t colon = text.rfind(':');
+  if (colon == absl::string_view::npos || colon == 0) return false;
+  const absl::string_view host = text.substr(0, colon);
+  const absl::string_view digits = text.substr(colon + 1);
+  int port = 0;
+  return IsPlainText(text) && absl::SimpleAtoi(digits, &port) && port > 0 &&
+         port < 65536 &&
+         std::all_of(host.begin(), host.end(), [](unsigned char c) {
+           return absl::ascii_isalnum(c) || c == '.' || c == '-' || c == '_' ||
+                  c == ':' || c == '[' || c == ']' || c == '%';
+         });
+}
+
+}  // namespace
+
+absl::Status CheckRegistration(const Registration& registration) {
+  const Registration& r = registration;
+  if (!IsName(r.name)) {
+    return Wrong("name", r.name, "1 to 63 of a-z A-Z 0-9 . _ -");
+  }
+  if (r.machine_id.empty() || !IsPlainText(r.machine_id)) {
+    return Wrong("machine_id", r.machine_id, "1 to 255 printable characters");
+  }
+  if (r.incarnation.value == 0) {
+    return absl::InvalidArgumentError(
+        "registration: incarnation is 0, need the process's random number");
+  }
+  if (!IsAddress(r.address)) {
+    return Wrong("address", r.address, "host:port");
+  }
+  if (!r.http_address.empty() && !IsAddress(r.http_address)) {
+    return Wrong("http_address", r.http_address, "host:port or nothing");
+  }
+  if (CapabilityRank(r.cpu_capability) < 0) {
+    return Wrong("cpu_capability", r.cpu_capability, "default, avx2 or avx512");
+  }
+  for (const std::string* text : {&r.cpu_model, &r.architecture, &r.version}) {
+    if (!IsPlainText(*text)) {
+      return Wrong("cpu_model, architecture or version", *text,
+                   "at most 255 printable characters");
+    }
+  }
+  if (r.memory_bytes < 0 || r.cores < 0 || r.pid < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "registration: memory_bytes, cores and pid are ", r.memory_bytes, ", ",
+        r.cores, " and ", r.pid, ", need none below 0"));
+  }
+  return absl::OkStatus();
+}
+
+int CapabilityRank(absl::string_view capability) {
+  if (capability == "default") return 0;
+  if (capability == "avx2") return 1;
+  if (capability == "avx512") return 2;
+  return -1;
+}
+
+}  // namespace paceline
