@@ -38,6 +38,19 @@ def check_parse(tree):
             yield Problem(path, 0, f"does not parse: {error}")
 
 
+def check_configuration(tree):
+    """Keys of deploy/systemd/DAEMON.toml, commented or not, are its flags."""
+    for path in tree.with_suffix(".toml"):
+        options = f"{Path(path).stem}/options.cc"
+        if not path.startswith("deploy/systemd/") or not tree.exists(options):
+            continue
+        flags = re.findall(r'"(?:-\w,)?--([a-z-]+)"', tree.text(options))
+        for number, line in enumerate(tree.lines(path), 1):
+            match = re.match(r"(?:# )?([a-z-]+) = ", line)
+            if match and match[1] not in flags:
+                yield Problem(path, number, f"{options} has no --{match[1]}")
+
+
 def is_script(tree, path):
     if path.endswith(".sh"):
         return True

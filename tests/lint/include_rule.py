@@ -115,7 +115,7 @@ RULES = [
      [CORE_LOGIC, OBS, RPC, here("worker"), r"worker/(rpc|data|weights)/",
       r"tests/support/"]),
     (r"tests/client/", WIRE | {"gtest", "json", "yaml", "cli11", "posix"},
-     [CORE_LOGIC, RPC, r"client/", r"tests/support/"]),
+     [CORE_LOGIC, RPC, r"client/", r"tests/(client|support)/"]),
     (r"tests/cluster/", WIRE | {"gtest", "posix"},
      [CORE_LOGIC, OBS, RPC, here("worker"), r"worker/rpc/", r"coordinator/",
       r"tests/support/"]),

@@ -23,6 +23,7 @@ CHECKS = {
     "purity": shape.check_purity,
     "layout": shape.check_layout,
     "parse": formats.check_parse,
+    "configuration": formats.check_configuration,
     "shell": formats.check_shell,
     "clang_format": formats.check_clang_format,
     "systemd": formats.check_systemd,

@@ -241,6 +241,15 @@ class Formats(LintTest):
                 self.assert_says(formats.check_parse, name)
                 (self.root / name).unlink()
 
+    def test_a_configuration_key_must_be_a_flag(self):
+        self.write("worker/options.cc", 'option("--listen", x);\n')
+        self.write("deploy/systemd/worker.toml", '# A word = of prose.\n'
+                   '# listen = "a"\n')
+        self.assert_clean(formats.check_configuration)
+        self.write("deploy/systemd/worker.toml", '# listne = "a"\n')
+        self.assert_says(formats.check_configuration, "worker.toml:1:",
+                         "--listne")
+
     def test_scripts_are_read_by_bash_and_shellcheck(self):
         good = "#!/usr/bin/env bash\nset -euo pipefail\necho a\n"
         self.write("a.sh", good, executable=True)
