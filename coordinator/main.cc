@@ -1,0 +1,156 @@
+// paceline-coordinator: members, jobs, plans and standing orders of a mesh.
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "coordinator/coordinator.h"
+#include "coordinator/http.h"
+#include "coordinator/metrics.h"
+#include "coordinator/options.h"
+#include "coordinator/rpc/control_service.h"
+#include "coordinator/rpc/convert.h"
+#include "coordinator/rpc/coordinator_service.h"
+#include "coordinator/store/file_system.h"
+#include "coordinator/store/file_weights_desk.h"
+#include "coordinator/store/sqlite_store.h"
+#include "coordinator/store/state_dir.h"
+#include "coordinator/ticker.h"
+#include "core/base/status_macros.h"
+#include "core/obs/http_server.h"
+#include "core/obs/log.h"
+#include "core/obs/metrics.h"
+#include "core/obs/notify.h"
+#include "core/rpc/channel.h"
+
+namespace paceline {
+namespace {
+
+constexpr char kVersion[] = "0.1.0";
+constexpr absl::Duration kTickPeriod = absl::Milliseconds(50);
+// Of the five seconds that a stop may take.
+constexpr std::chrono::seconds kCallsMayTake(2);
+
+// Blocked before the first thread starts, so that every thread inherits it and
+// only sigwait() below sees them.
+sigset_t BlockStopSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // a full disk is an error, not a death
+  return signals;
+}
+
+absl::Status WritePortFile(const std::string& path, const std::string& grpc,
+                           const std::string& http) {
+  if (path.empty()) return absl::OkStatus();
+  return WriteFileAtomically(
+      path, absl::StrCat("{\"grpc\": \"", grpc, "\", \"http\": \"", http,
+                         "\", \"pid\": ", getpid(), "}\n"));
+}
+
+// Everything that serves, in the order in which it is to be stopped.
+absl::Status Serve(const CoordinatorOptions& options, JobStore& store,
+                   FileWeightsDesk& desk, const sigset_t& signals) {
+  PACELINE_ASSIGN_OR_RETURN(const HostPort http_at,
+                            ParseHostPort(options.http));
+  if (!IsLoopback(http_at.host) && !options.insecure) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "--http ", options.http,
+        " is off loopback: add --insecure if its network is trusted"));
+  }
+  PACELINE_ASSIGN_OR_RETURN(StoredState stored, store.Load());
+  const SystemClock clock;
+  MetricsRegistry registry;
+  CoordinatorMetrics metrics(registry, kVersion);
+  BrainPolicy policy;
+  policy.membership.lease = options.lease;
+  Coordinator coordinator(policy, std::move(stored), store, desk, clock,
+                          metrics);
+  CoordinatorService workers(coordinator, metrics);
+  ControlService clients(coordinator, metrics);
+  Readiness readiness;
+  std::atomic<int> http_port{0};
+  const auto http_address = [&http_at, &http_port] {
+    return absl::StrCat(http_at.host, ":", http_port.load());
+  };
+  HttpServer http;
+  AddRoutes(http, coordinator, registry, readiness, http_address);
+
+  ServerOptions server_options;
+  server_options.listen = options.listen;
+  server_options.insecure = options.insecure;
+  absl::StatusOr<BoundServer> server =
+      StartServer(server_options, {&workers, &clients});
+  absl::Status started = server.status();
+  if (started.ok()) {
+    const absl::StatusOr<int> port = http.Start(http_at.host, http_at.port);
+    started = port.status();
+    if (started.ok()) http_port = *port;
+  }
+  if (started.ok()) {
+    const std::string grpc = absl::StrCat(server->host, ":", server->port);
+    Ticker ticker(kTickPeriod, [&coordinator] { coordinator.Tick(); });
+    readiness.serving = true;
+    started = WritePortFile(options.port_file, grpc, http_address());
+    if (started.ok()) {
+      Log(LogLevel::kInfo, "coordinator is ready",
+          {{"grpc", grpc}, {"http", http_address()}, {"state", options.state}});
+      NotifySupervisor("READY=1");
+      int signal = 0;
+      sigwait(&signals, &signal);
+      Log(LogLevel::kInfo, "coordinator stops", {{"signal", signal}});
+      NotifySupervisor("STOPPING=1");
+    }
+  }
+  readiness.serving = false;
+  if (server.ok()) {
+    server->server->Shutdown(std::chrono::system_clock::now() + kCallsMayTake);
+    server->server->Wait();
+  }
+  http.Stop();
+  coordinator.Stop();
+  desk.Stop();
+  return started;
+}
+
+absl::Status Run(const CoordinatorOptions& options, const sigset_t& signals) {
+  PACELINE_ASSIGN_OR_RETURN(const std::unique_ptr<StateDir> state,
+                            StateDir::Open(options.state));
+  PACELINE_ASSIGN_OR_RETURN(
+      const std::unique_ptr<SqliteStore> store,
+      SqliteStore::Open(state->database(), ProtoSpecCodec()));
+  FileWeightsDesk desk(state->jobs());
+  return Serve(options, *store, desk, signals);
+}
+
+int Main(int argc, char** argv) {
+  int exit_code = 0;
+  const std::optional<CoordinatorOptions> options =
+      ParseOptions(argc, argv, &exit_code);
+  if (!options.has_value()) return exit_code;
+  const sigset_t signals = BlockStopSignals();
+  StartLogging({"paceline-coordinator", options->log_level});
+  const absl::Status status = Run(*options, signals);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "paceline-coordinator: %s\n",
+               std::string(status.message()).c_str());
+  return absl::IsInvalidArgument(status) ? 2 : 1;
+}
+
+}  // namespace
+}  // namespace paceline
+
+int main(int argc, char** argv) { return paceline::Main(argc, argv); }

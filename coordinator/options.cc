@@ -1,0 +1,79 @@
+#include "coordinator/options.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <filesystem>
+
+namespace paceline {
+namespace {
+
+constexpr char kVersion[] = "paceline-coordinator 0.1.0";
+constexpr char kConfigFile[] = "/etc/paceline/coordinator.toml";
+constexpr int kUsageError = 2;
+
+std::string DefaultState() {
+  if (geteuid() == 0) return "/var/lib/paceline/coordinator";
+  const char* const home = std::getenv("HOME");
+  return std::string(home != nullptr ? home : ".") +
+         "/.local/state/paceline/coordinator";
+}
+
+}  // namespace
+
+std::optional<CoordinatorOptions> ParseOptions(int argc, char** argv,
+                                               int* exit_code) {
+  CoordinatorOptions options;
+  options.state = DefaultState();
+  double lease_seconds = absl::ToDoubleSeconds(options.lease);
+  std::string log_level = "info";
+
+  CLI::App app("Keeps a mesh's members, jobs and plans.",
+               "paceline-coordinator");
+  app.set_version_flag("--version", kVersion);
+  std::error_code ignored;
+  app.set_config(
+         "--config",
+         std::filesystem::exists(kConfigFile, ignored) ? kConfigFile : "",
+         "File of options (TOML): listen = \"0.0.0.0:7400\"")
+      ->envname("PACELINE_COORDINATOR_CONFIG");
+  app.allow_config_extras(CLI::config_extras_mode::error);
+  app.add_option("--listen", options.listen,
+                 "host:port for workers and clients; port 0: any")
+      ->envname("PACELINE_COORDINATOR_LISTEN")
+      ->capture_default_str();
+  app.add_option("--http", options.http,
+                 "host:port of /metrics /healthz /readyz /sd; port 0: any")
+      ->envname("PACELINE_COORDINATOR_HTTP")
+      ->capture_default_str();
+  app.add_option("--state", options.state, "Folder of all that is kept")
+      ->envname("PACELINE_COORDINATOR_STATE")
+      ->capture_default_str();
+  app.add_flag("--insecure", options.insecure,
+               "Allow addresses off loopback without TLS")
+      ->envname("PACELINE_COORDINATOR_INSECURE");
+  app.add_option("--lease", lease_seconds,
+                 "Seconds of silence after which a worker counts as lost")
+      ->envname("PACELINE_COORDINATOR_LEASE")
+      ->check(CLI::Range(0.3, 3600.0))
+      ->capture_default_str();
+  app.add_option("--log-level", log_level, "debug, info, warn or error")
+      ->envname("PACELINE_COORDINATOR_LOG_LEVEL")
+      ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
+      ->capture_default_str();
+  app.add_option("--port-file", options.port_file,
+                 "Once ready, write {\"grpc\",\"http\",\"pid\"} as JSON here")
+      ->envname("PACELINE_COORDINATOR_PORT_FILE");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    *exit_code = app.exit(error) == 0 ? 0 : kUsageError;
+    return std::nullopt;
+  }
+  options.lease = absl::Seconds(lease_seconds);
+  ParseLogLevel(log_level, &options.log_level);
+  return options;
+}
+
+}  // namespace paceline

@@ -1,0 +1,28 @@
+// The coordinator's command line, environment and configuration file.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/time/time.h"
+#include "core/obs/log.h"
+
+namespace paceline {
+
+struct CoordinatorOptions {
+  std::string listen = "127.0.0.1:7400";
+  std::string http = "127.0.0.1:7480";
+  std::string state;
+  std::string port_file;  // empty: none
+  bool insecure = false;
+  absl::Duration lease = absl::Seconds(3);
+  LogLevel log_level = LogLevel::kInfo;
+};
+
+// Flag before environment (PACELINE_COORDINATOR_LISTEN ...) before file.
+// Empty: the process shall end with *exit_code now; what there was to say
+// (help, version, what is wrong) has been printed.
+std::optional<CoordinatorOptions> ParseOptions(int argc, char** argv,
+                                               int* exit_code);
+
+}  // namespace paceline

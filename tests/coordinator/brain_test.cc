@@ -1,0 +1,507 @@
+#include "coordinator/brain.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/coordinator/mesh.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+const SavedWeights kSaved = {"/state/jobs/1/weights.safetensors", "abc", 10};
+
+TEST(Brain, JobOfTwoStagesRunsToItsEnd) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1);
+  const StreamId b = mesh.Attach("b", 2);
+  const JobId job = mesh.Submit(SpecOf(2));
+  EXPECT_EQ(mesh.State(job), JobState::kRunning);
+  EXPECT_EQ(mesh.Job(job).phase, "preparing");
+
+  mesh.Report(a, job, RunPhase::kRunning, 0);
+  EXPECT_EQ(mesh.Job(job).phase, "preparing");
+  mesh.Report(b, job, RunPhase::kRunning, 3);
+  EXPECT_EQ(mesh.Job(job).phase, "training");
+  mesh.Report(a, job, RunPhase::kDone, 60);
+  mesh.Report(b, job, RunPhase::kDone, 60);
+  EXPECT_EQ(mesh.Job(job).phase, "saving");
+  EXPECT_EQ(mesh.weights().back().kind, Actions::Weights::Kind::kSave);
+  mesh.Saved(job, kSaved);
+
+  EXPECT_EQ(mesh.State(job), JobState::kSucceeded) << mesh.Why(job);
+  EXPECT_EQ(mesh.Job(job).record.weights_sha256, "abc");
+  EXPECT_FALSE(mesh.Order(a).run.has_value());
+  EXPECT_THAT(mesh.Events(job), ElementsAre("submitted", "placed", "running",
+                                            "saving", "succeeded"));
+}
+
+TEST(Brain, OrderCarriesAllStagesWithAddressesAndSettledValues) {
+  Mesh mesh;
+  Registration weak = WorkerNamed("a", 1);
+  weak.cpu_capability = "avx2";
+  const StreamId a = mesh.Attach(weak);
+  mesh.Attach("b", 2);
+
+  const JobId job = mesh.Submit(SpecOf(2));
+
+  const RunOrder& run = *mesh.Order(a).run;
+  EXPECT_EQ(run.fence, (Fence{job, 1, 1}));
+  ASSERT_EQ(run.stages.size(), 2u);
+  EXPECT_EQ(run.stages[0].address, "a:7401");
+  EXPECT_EQ(run.stages[1].worker_name, "b");
+  EXPECT_EQ(run.cpu_capability, "avx2");
+  EXPECT_EQ(run.threads, 1);
+  EXPECT_THAT(mesh.notes(), Contains(HasSubstr("unlike CPUs")));
+}
+
+TEST(Brain, OrderIsSentAgainOnReattachAndOnlyThen) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1);
+  mesh.Submit(SpecOf(1));
+  EXPECT_EQ(mesh.Orders(a), 2u);  // idle, then the job
+
+  mesh.Pass(1000, {a});
+  EXPECT_EQ(mesh.Orders(a), 2u);
+
+  mesh.Break(a);
+  const StreamId again = mesh.Attach("a", 1);
+  EXPECT_EQ(mesh.Orders(again), 1u);
+  EXPECT_TRUE(mesh.Order(again).run.has_value());
+}
+
+TEST(Brain, SecondJobWaitsForTheFirstAndSaysSo) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1);
+  const JobId first = mesh.Submit(SpecOf(1));
+  const JobId second = mesh.Submit(SpecOf(1));
+  const JobId third = mesh.Submit(SpecOf(1));
+  EXPECT_EQ(mesh.State(second), JobState::kQueued);
+  EXPECT_THAT(mesh.Why(second), HasSubstr("waits for job 1"));
+  EXPECT_THAT(mesh.Why(third), HasSubstr("waits for job 2"));
+
+  mesh.Report(a, first, RunPhase::kFailed, 0, "no such file");
+
+  EXPECT_EQ(mesh.State(second), JobState::kRunning);
+  EXPECT_EQ(mesh.Order(a).run->fence.job, second);
+  EXPECT_THAT(mesh.Why(third), HasSubstr("waits for job 2: 0 of the 1"));
+}
+
+TEST(Brain, JobWaitsForBusyWorkersRatherThanRunsOnFewer) {
+  Mesh mesh;
+  mesh.Attach("a", 1);
+  mesh.Attach("b", 2);
+  mesh.Submit(SpecOf(1));
+
+  const JobId wide = mesh.Submit(SpecOf(2));
+
+  EXPECT_EQ(mesh.State(wide), JobState::kQueued);
+  EXPECT_THAT(mesh.Why(wide), HasSubstr("1 of the 2 workers it needs is free"));
+}
+
+TEST(Brain, JobWithoutWorkersIsQueuedUntilOneAttaches) {
+  Mesh mesh;
+  const JobId job = mesh.Submit(SpecOf(2));
+  EXPECT_EQ(mesh.Why(job), "waits for a worker: none is attached");
+
+  mesh.Attach("a", 1);
+
+  EXPECT_EQ(mesh.State(job), JobState::kRunning);
+  EXPECT_EQ(mesh.Job(job).record.workers.size(), 1u);
+}
+
+TEST(Brain, MoreStagesThanWorkersIsNoted) {
+  Mesh mesh;
+  mesh.Attach("a", 1);
+
+  mesh.Submit(SpecOf(2));
+
+  EXPECT_THAT(mesh.notes(), Contains(HasSubstr("2 stages on 1 worker")));
+}
+
+TEST(Brain, CapabilityThatNobodyHasIsWaitedFor) {
+  Mesh mesh;
+  Registration weak = WorkerNamed("a", 1);
+  weak.cpu_capability = "default";
+  mesh.Attach(weak);
+  JobSpec spec = SpecOf(1);
+  spec.cpu_capability = "avx2";
+
+  const JobId job = mesh.Submit(spec);
+
+  EXPECT_THAT(mesh.Why(job), HasSubstr("waits for a worker with avx2"));
+}
+
+TEST(Brain, ImpossibleMemoryIsRefusedAtSubmit) {
+  Mesh mesh;
+  Registration tiny = WorkerNamed("a", 1);
+  tiny.memory_bytes = 1000;
+  mesh.Attach(tiny);
+
+  mesh.Submit(SpecOf(1));
+
+  EXPECT_EQ(mesh.submit_error().code(), absl::StatusCode::kResourceExhausted)
+      << mesh.submit_error();
+  EXPECT_TRUE(mesh.brain().ViewJobs(0).empty());
+}
+
+TEST(Brain, WrongSpecIsRefusedWithTheKey) {
+  Mesh mesh;
+  JobSpec spec = SpecOf(1);
+  spec.model.name = "lenett";
+
+  mesh.Submit(spec);
+
+  EXPECT_EQ(mesh.submit_error().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(mesh.submit_error().message()),
+              HasSubstr("model.name"));
+}
+
+TEST(Brain, SameRequestIdIsTheSameJob) {
+  Mesh mesh;
+  const JobId job = mesh.Submit(SpecOf(1), "r1");
+
+  EXPECT_EQ(mesh.Submit(SpecOf(1), "r1"), job);
+  EXPECT_NE(mesh.Submit(SpecOf(1), "r2"), job);
+  EXPECT_NE(mesh.Submit(SpecOf(1), ""), mesh.Submit(SpecOf(1), ""));
+}
+
+TEST(Brain, WorkersFailureFailsTheJobWithItsMessage) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1);
+  const JobId job = mesh.Submit(SpecOf(1));
+
+  mesh.Report(a, job, RunPhase::kFailed, 7, "train-images: not an IDX file");
+
+  EXPECT_EQ(mesh.State(job), JobState::kFailed);
+  EXPECT_THAT(mesh.Why(job), HasSubstr("worker a (stage 0) failed at step 7"));
+  EXPECT_THAT(mesh.Why(job), HasSubstr("train-images: not an IDX file"));
+  EXPECT_THAT(mesh.Why(job), HasSubstr("paceline job submit"));
+  EXPECT_EQ(mesh.weights().back().kind, Actions::Weights::Kind::kForget);
+  EXPECT_FALSE(mesh.Order(a).run.has_value());
+}
+
+TEST(Brain, WorkerLostInTrainingFailsTheJobAfterTheGrace) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1);
+  const StreamId b = mesh.Attach("b", 2);
+  const JobId job = mesh.Submit(SpecOf(2));
+  mesh.Report(a, job, RunPhase::kRunning, 4);
+  mesh.Report(b, job, RunPhase::kRunning, 4);
+  mesh.Break(b);
+
+  mesh.Pass(450, {a});
+  EXPECT_EQ(mesh.State(job), JobState::kRunning);
+
+  mesh.Pass(50, {a});
+  EXPECT_EQ(mesh.State(job), JobState::kFailed);
+  EXPECT_THAT(mesh.Why(job),
+              HasSubstr("worker b (stage 1) was lost at step 4 of 60"));
+  EXPECT_FALSE(mesh.Order(a).run.has_value());
+}
+
+TEST(Brain, SilentWorkerIsEndedAndItsJobFails) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1);
+  const JobId job = mesh.Submit(SpecOf(1));
+  mesh.Report(a, job, RunPhase::kRunning, 1);
+
+  mesh.Pass(3000);
+
+  EXPECT_EQ(mesh.State(job), JobState::kFailed);
+  ASSERT_EQ(mesh.ends().size(), 1u);
+  EXPECT_EQ(mesh.ends()[0].stream, a);
+  EXPECT_EQ(mesh.Send(a, Heartbeat{}).code(), absl::StatusCode::kAborted);
+}
+
+TEST(Brain, StreamThatComesBackInTimeLosesNothing) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1);
+  const JobId job = mesh.Submit(SpecOf(1));
+  mesh.Report(a, job, RunPhase::kRunning, 1);
+  mesh.Break(a);
+  mesh.Pass(450);
+
+  const StreamId again = mesh.Attach("a", 1);
+  mesh.Pass(1000, {again});
+
+  EXPECT_EQ(mesh.State(job), JobState::kRunning) << mesh.Why(job);
+}
+
+TEST(Brain, ReexecutionBeforeTrainingIsGivenTheSameOrder) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1);
+  const StreamId b = mesh.Attach("b", 2);
+  const JobId job = mesh.Submit(SpecOf(2));
+  mesh.Report(a, job, RunPhase::kRunning, 0);
+  mesh.Report(b, job, RunPhase::kPreparing, 0);
+  mesh.Break(b);
+  mesh.Pass(5000, {a});  // LibTorch loads slowly
+  EXPECT_EQ(mesh.State(job), JobState::kRunning) << mesh.Why(job);
+
+  Registration again = WorkerNamed("b", 3);
+  again.address = "b:9999";
+  const StreamId b2 = mesh.Attach(again);
+
+  EXPECT_EQ(mesh.State(job), JobState::kRunning) << mesh.Why(job);
+  EXPECT_EQ(mesh.Order(b2).run->fence, (Fence{job, 1, 1}));
+  // Its neighbour hears of the new address under the same fence.
+  EXPECT_EQ(mesh.Order(a).run->stages[1].address, "b:9999");
+  EXPECT_EQ(mesh.Order(a).run->fence, (Fence{job, 1, 1}));
+}
+
+TEST(Brain, RestartAfterTrainingBeganFailsTheJob) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1);
+  const JobId job = mesh.Submit(SpecOf(1));
+  mesh.Report(a, job, RunPhase::kRunning, 0);
+
+  const StreamId a2 = mesh.Attach("a", 2);
+
+  EXPECT_EQ(mesh.State(job), JobState::kFailed);
+  EXPECT_THAT(mesh.Why(job), HasSubstr("worker a restarted"));
+  EXPECT_FALSE(mesh.Order(a2).run.has_value());
+}
+
+TEST(Brain, RestartIsALossOnceAnyStepWasApplied) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1);
+  mesh.Attach("b", 2);
+  const JobId job = mesh.Submit(SpecOf(2));
+  mesh.Report(a, job, RunPhase::kRunning, 1);  // b's report was lost with it
+
+  mesh.Attach("b", 3);
+
+  EXPECT_EQ(mesh.State(job), JobState::kFailed) << mesh.Why(job);
+}
+
+TEST(Brain, WorkerThatNeverComesBackBeforeTrainingFailsTheJobInTheEnd) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1);
+  const JobId job = mesh.Submit(SpecOf(1));
+  mesh.Break(a);
+
+  mesh.Pass(19900);
+  EXPECT_EQ(mesh.State(job), JobState::kRunning);
+  mesh.Pass(100);
+
+  EXPECT_EQ(mesh.State(job), JobState::kFailed);
+  EXPECT_THAT(mesh.Events(job), Contains("lost"));
+}
+
+TEST(Brain, WorkerLostAfterAllAreDoneCostsNothing) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1);
+  const JobId job = mesh.Submit(SpecOf(1));
+  mesh.Report(a, job, RunPhase::kDone, 60);
+  mesh.Break(a);
+  mesh.Pass(30000);
+
+  mesh.Saved(job, kSaved);
+
+  EXPECT_EQ(mesh.State(job), JobState::kSucceeded) << mesh.Why(job);
+}
+
+TEST(Brain, IncompleteWeightsFailTheJob) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1);
+  const JobId job = mesh.Submit(SpecOf(1));
+  mesh.Report(a, job, RunPhase::kDone, 60);
+
+  mesh.Saved(job, absl::FailedPreconditionError("1 of 6 tensors"));
+
+  EXPECT_EQ(mesh.State(job), JobState::kFailed);
+  EXPECT_THAT(mesh.Why(job), HasSubstr("1 of 6 tensors"));
+}
+
+TEST(Brain, FullDiskFailsTheRunningJob) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1);
+  const JobId job = mesh.Submit(SpecOf(1));
+
+  mesh.brain().OnWeightsFailed(Fence{job, 1, 1},
+                               absl::ResourceExhaustedError("disk is full"),
+                               mesh.Now());
+
+  EXPECT_EQ(mesh.State(job), JobState::kFailed);
+  mesh.Pass(50, {a});
+  EXPECT_FALSE(mesh.Order(a).run.has_value());
+}
+
+TEST(Brain, StopEndsARunningAndAQueuedJob) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1);
+  const JobId first = mesh.Submit(SpecOf(1));
+  const JobId second = mesh.Submit(SpecOf(1));
+
+  ASSERT_TRUE(mesh.brain().OnStop(second, mesh.Now()).ok());
+  ASSERT_TRUE(mesh.brain().OnStop(first, mesh.Now()).ok());
+  mesh.Pass(50, {a});
+
+  EXPECT_EQ(mesh.State(first), JobState::kStopped);
+  EXPECT_EQ(mesh.State(second), JobState::kStopped);
+  EXPECT_FALSE(mesh.Order(a).run.has_value());
+  EXPECT_TRUE(mesh.brain().OnStop(first, mesh.Now()).ok());  // stays as it is
+  EXPECT_EQ(mesh.brain().OnStop(JobId{9}, mesh.Now()).code(),
+            absl::StatusCode::kNotFound);
+}
+
+TEST(Brain, ReportsOfAStoppedJobChangeNothing) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1);
+  const JobId job = mesh.Submit(SpecOf(1));
+  ASSERT_TRUE(mesh.brain().OnStop(job, mesh.Now()).ok());
+
+  mesh.Report(a, job, RunPhase::kFailed, 3, "cancelled");
+
+  EXPECT_EQ(mesh.State(job), JobState::kStopped);
+}
+
+TEST(Brain, DeleteTakesEndedJobsOnly) {
+  Mesh mesh;
+  mesh.Attach("a", 1);
+  const JobId job = mesh.Submit(SpecOf(1));
+  EXPECT_EQ(mesh.brain().OnDelete(job, mesh.Now()).code(),
+            absl::StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(mesh.brain().OnStop(job, mesh.Now()).ok());
+
+  EXPECT_TRUE(mesh.brain().OnDelete(job, mesh.Now()).ok());
+
+  EXPECT_EQ(mesh.brain().ViewJob(job).status().code(),
+            absl::StatusCode::kNotFound);
+  EXPECT_EQ(mesh.Submit(SpecOf(1)), JobId{2});  // a number is never used twice
+}
+
+TEST(Brain, RestartedCoordinatorGoesOnWithReattachingWorkers) {
+  Mesh before;
+  const StreamId old = before.Attach("a", 1);
+  const JobId job = before.Submit(SpecOf(1));
+  before.Report(old, job, RunPhase::kRunning, 5);
+
+  Mesh after(before.stored(), 100000);
+  EXPECT_EQ(after.weights()[0].kind, Actions::Weights::Kind::kOpen);
+  after.Pass(3000);
+  const StreamId a = after.Attach("a", 1);
+  after.Report(a, job, RunPhase::kRunning, 9);
+  after.Pass(2000, {a});
+
+  EXPECT_EQ(after.State(job), JobState::kRunning) << after.Why(job);
+  EXPECT_EQ(after.Order(a).run->fence, (Fence{job, 1, 1}));
+  EXPECT_EQ(after.Job(job).record.step, 9);
+}
+
+TEST(Brain, RestartedCoordinatorFailsAJobWhoseWorkerStaysAway) {
+  Mesh before;
+  const StreamId old = before.Attach("a", 1);
+  const JobId job = before.Submit(SpecOf(1));
+  before.Report(old, job, RunPhase::kRunning, 5);
+
+  Mesh after(before.stored(), 100000);
+  after.Pass(3450);
+  EXPECT_EQ(after.State(job), JobState::kRunning);
+  after.Pass(50);
+
+  EXPECT_EQ(after.State(job), JobState::kFailed);
+  EXPECT_THAT(after.Why(job), HasSubstr("worker a (stage 0) was lost"));
+}
+
+TEST(Brain, RestartedCoordinatorNoticesARestartedWorker) {
+  Mesh before;
+  const StreamId old = before.Attach("a", 1);
+  const JobId job = before.Submit(SpecOf(1));
+  before.Report(old, job, RunPhase::kRunning, 5);
+
+  Mesh after(before.stored(), 100000);
+  after.Attach("a", 2);
+
+  EXPECT_EQ(after.State(job), JobState::kFailed);
+}
+
+TEST(Brain, RestoredQueueWaitsForAllKnownWorkersButNotForever) {
+  Mesh before;
+  const StreamId a = before.Attach("a", 1);
+  const StreamId b = before.Attach("b", 2);
+  before.Break(a);
+  before.Break(b);
+  before.Pass(1000);
+  const JobId job = before.Submit(SpecOf(2));
+  ASSERT_EQ(before.State(job), JobState::kQueued);
+
+  Mesh after(before.stored(), 100000);
+  const StreamId a2 = after.Attach("a", 1);
+  EXPECT_THAT(after.Why(job), HasSubstr("waits for the workers to come back"));
+  after.Pass(3500, {a2});
+
+  EXPECT_EQ(after.State(job), JobState::kRunning) << after.Why(job);
+  EXPECT_EQ(after.Job(job).record.workers.size(), 1u);
+}
+
+TEST(Brain, RecordsAreWrittenAndAcknowledged) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1);
+  const JobId job = mesh.Submit(SpecOf(1));
+  Heartbeat heartbeat;
+  heartbeat.sequence = 3;
+  heartbeat.run =
+      RunReport{Fence{job, 1, 1}, RunPhase::kRunning, 2, 60, {}, {}};
+  heartbeat.steps = {{1, 2.0, 64, 0, 0, false, 1000},
+                     {2, 1.0, 64, 0, 0, false, 1500}};
+  heartbeat.evaluations = {{2, 1.5, 0.5, 100}};
+  heartbeat.logs = {{0, 1, "info", "", "hello"}};
+  ASSERT_TRUE(mesh.brain().OnHeartbeat(a, heartbeat, mesh.Now()).ok());
+  const Actions actions = mesh.brain().TakeActions();
+
+  const StoreBatch::Records& records = actions.writes.records.at(job);
+  EXPECT_EQ(records.steps.size(), 2u);
+  EXPECT_EQ(records.logs[0].source, "a");
+  EXPECT_EQ(actions.acks[0].sequence, 3);
+  EXPECT_DOUBLE_EQ(mesh.Job(job).samples_per_second, 128.0);
+  EXPECT_EQ(*mesh.Job(job).loss, 1.0);
+
+  // Sent again after a break: the same records, but no second event.
+  ASSERT_TRUE(mesh.brain().OnHeartbeat(a, heartbeat, mesh.Now()).ok());
+  const Actions again = mesh.brain().TakeActions();
+  EXPECT_TRUE(again.writes.records.at(job).events.empty());
+  EXPECT_DOUBLE_EQ(mesh.Job(job).samples_per_second, 128.0);
+}
+
+TEST(Brain, RecordsOfAnOlderAttemptAreNotTheJobs) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1);
+  const JobId job = mesh.Submit(SpecOf(1));
+  Heartbeat heartbeat;
+  heartbeat.run = RunReport{Fence{job, 0, 1},
+                            RunPhase::kFailed,
+                            9,
+                            60,
+                            absl::InternalError("old"),
+                            {}};
+  heartbeat.steps = {{9, 2.0, 64, 0, 0, false, 1000}};
+
+  mesh.Send(a, heartbeat).IgnoreError();
+
+  EXPECT_EQ(mesh.State(job), JobState::kRunning);
+  EXPECT_EQ(mesh.Job(job).record.step, 0);
+}
+
+TEST(Brain, WorkersAreShownWithTheirJobAndStages) {
+  Mesh mesh;
+  mesh.Attach("a", 1);
+  const StreamId b = mesh.Attach("b", 2);
+  const JobId job = mesh.Submit(SpecOf(1));
+  mesh.Break(b);
+
+  const auto views = mesh.brain().ViewWorkers(mesh.Now().now);
+
+  ASSERT_EQ(views.size(), 2u);
+  EXPECT_EQ(views[0].job, job);
+  EXPECT_THAT(views[0].stages, ElementsAre(0));
+  EXPECT_EQ(views[1].member.state, MemberState::kSuspect);
+}
+
+}  // namespace
+}  // namespace paceline

@@ -1,0 +1,319 @@
+// One suite for every JobStore, then what only the SQLite one must do.
+#include "coordinator/job_store.h"
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <memory>
+#include <string>
+
+#include "coordinator/rpc/convert.h"
+#include "coordinator/store/memory_store.h"
+#include "coordinator/store/schema.h"
+#include "coordinator/store/sqlite_store.h"
+#include "coordinator/store/state_dir.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/coordinator/mesh.h"
+#include "tests/coordinator/temp_folder.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::unique_ptr<SqliteStore> OpenSqlite(const std::string& path) {
+  auto store = SqliteStore::Open(path, ProtoSpecCodec());
+  EXPECT_TRUE(store.ok()) << store.status();
+  return store.ok() ? *std::move(store) : nullptr;
+}
+
+class JobStoreTest : public testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override {
+    if (GetParam()) {
+      store_ = OpenSqlite(folder_.path() + "/db");
+    } else {
+      store_ = std::make_unique<MemoryStore>();
+    }
+    ASSERT_NE(store_, nullptr);
+  }
+
+  TempFolder folder_;
+  std::unique_ptr<JobStore> store_;
+};
+
+JobRecord FullRecord() {
+  JobRecord job;
+  job.id = JobId{3};
+  job.request_id = "r";
+  job.spec = SpecOf(2);
+  job.state = JobState::kRunning;
+  job.why = "because";
+  job.step = 4;
+  job.steps = 60;
+  job.evaluated_step = 2;
+  job.attempt = 1;
+  job.plan_version = 2;
+  job.threads = 2;
+  job.cpu_capability = "avx2";
+  job.submitted_unix_ms = 10;
+  job.started_unix_ms = 11;
+  job.stages = {{{0, 2}, WorkerId{1}}, {{2, 5}, WorkerId{2}}};
+  job.workers = {{WorkerId{1}, "a", RunPhase::kRunning, {}},
+                 {WorkerId{2}, "b", RunPhase::kNone, {}}};
+  job.workers[0].seconds.forward = 1.5;
+  job.workers[0].seconds.wall = 2.5;
+  return job;
+}
+
+TEST_P(JobStoreTest, GivesBackWorkersAndJobsWhole) {
+  StoreBatch batch;
+  batch.durable = true;
+  batch.workers[WorkerId{1}] = WorkerNamed("a", 0xffffffffffffffffu);
+  batch.jobs[JobId{3}] = FullRecord();
+  ASSERT_TRUE(store_->Commit(batch).ok());
+
+  const absl::StatusOr<StoredState> state = store_->Load();
+
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_EQ(state->next_job, JobId{4});
+  const Registration& worker = state->workers.at(WorkerId{1});
+  EXPECT_EQ(worker.name, "a");
+  EXPECT_EQ(worker.incarnation.value, 0xffffffffffffffffu);
+  EXPECT_EQ(worker.http_address, "a:7481");
+  const JobRecord& job = state->jobs.at(JobId{3});
+  EXPECT_EQ(job.request_id, "r");
+  EXPECT_EQ(job.spec.pipeline.stages, 2);
+  EXPECT_THAT(job.spec.model.hidden, ElementsAre(16, 16, 16));
+  EXPECT_EQ(job.state, JobState::kRunning);
+  EXPECT_EQ(job.why, "because");
+  EXPECT_EQ(job.evaluated_step, 2);
+  EXPECT_EQ(job.fence(), (Fence{JobId{3}, 1, 2}));
+  ASSERT_EQ(job.stages.size(), 2u);
+  EXPECT_EQ(job.stages[1].layers, (LayerRange{2, 5}));
+  EXPECT_EQ(job.stages[1].worker, WorkerId{2});
+  ASSERT_EQ(job.workers.size(), 2u);
+  EXPECT_EQ(job.workers[0].phase, RunPhase::kRunning);
+  EXPECT_EQ(job.workers[0].seconds.forward, 1.5);
+  EXPECT_EQ(job.workers[0].seconds.wall, 2.5);
+}
+
+TEST_P(JobStoreTest, NumberOfADeletedJobIsNotUsedAgain) {
+  StoreBatch batch;
+  batch.jobs[JobId{3}] = FullRecord();
+  batch.records[JobId{3}].steps = {{1, 1.0, 4, 0, 0, false, 5}};
+  ASSERT_TRUE(store_->Commit(batch).ok());
+  StoreBatch deletion;
+  deletion.deleted = {JobId{3}};
+  ASSERT_TRUE(store_->Commit(deletion).ok());
+
+  const absl::StatusOr<StoredState> state = store_->Load();
+
+  EXPECT_TRUE(state->jobs.empty());
+  EXPECT_EQ(state->next_job, JobId{4});
+  EXPECT_TRUE(store_->Curve(JobId{3}, 0, 10)->empty());
+}
+
+TEST_P(JobStoreTest, CurveIsTakenEvenlyAndEndsWithTheNewest) {
+  StoreBatch batch;
+  for (int step = 1; step <= 100; ++step) {
+    batch.records[JobId{1}].steps.push_back(
+        {step, 1.0 / step, 4, 0.1, 0.2, step == 50, 5});
+  }
+  ASSERT_TRUE(store_->Commit(batch).ok());
+
+  const auto curve = store_->Curve(JobId{1}, 0, 4);
+
+  ASSERT_TRUE(curve.ok()) << curve.status();
+  std::vector<int64_t> steps;
+  for (const StepRecord& record : *curve) steps.push_back(record.step);
+  EXPECT_THAT(steps, ElementsAre(25, 50, 75, 100));
+  EXPECT_TRUE((*curve)[1].skipped);
+  EXPECT_EQ(store_->Curve(JobId{1}, 98, 10)->size(), 2u);
+  EXPECT_TRUE(store_->Curve(JobId{1}, 0, 0)->empty());
+  EXPECT_TRUE(store_->Curve(JobId{2}, 0, 10)->empty());
+}
+
+TEST_P(JobStoreTest, SameStepAgainReplacesAndNanSurvives) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  StoreBatch batch;
+  batch.records[JobId{1}].steps = {{1, 3.0, 4, 0, 0, false, 5}};
+  batch.records[JobId{1}].evaluations = {{1, 3.0, 0.5, 4}};
+  ASSERT_TRUE(store_->Commit(batch).ok());
+  batch.records[JobId{1}].steps = {{1, nan, 4, 0, nan, true, 6}};
+  ASSERT_TRUE(store_->Commit(batch).ok());
+
+  const auto curve = store_->Curve(JobId{1}, 0, 10);
+
+  ASSERT_EQ(curve->size(), 1u);
+  EXPECT_TRUE(std::isnan((*curve)[0].loss));
+  EXPECT_EQ((*curve)[0].unix_ms, 6);
+  EXPECT_EQ(store_->Evaluations(JobId{1})->size(), 1u);
+}
+
+TEST_P(JobStoreTest, EventsAndLogsGoOnFromASequence) {
+  StoreBatch batch;
+  batch.records[JobId{1}].events = {{0, 1, "submitted", "x"},
+                                    {0, 2, "placed", "y"}};
+  batch.records[JobId{1}].logs = {{0, 1, "info", "a", "one"},
+                                  {0, 2, "warn", "b", "two"},
+                                  {0, 3, "info", "a", "three"}};
+  ASSERT_TRUE(store_->Commit(batch).ok());
+
+  const auto events = store_->Events(JobId{1}, 0);
+  ASSERT_EQ(events->size(), 2u);
+  const auto later = store_->Events(JobId{1}, (*events)[0].sequence);
+  ASSERT_EQ(later->size(), 1u);
+  EXPECT_EQ((*later)[0].kind, "placed");
+
+  const auto logs = store_->Logs(JobId{1}, 0, 2);
+  ASSERT_EQ(logs->size(), 2u);
+  const auto rest = store_->Logs(JobId{1}, (*logs)[1].sequence, 10);
+  ASSERT_EQ(rest->size(), 1u);
+  EXPECT_EQ((*rest)[0].text, "three");
+}
+
+TEST_P(JobStoreTest, KeepsTheNewestLogLinesOnly) {
+  StoreBatch batch;
+  for (int64_t i = 0; i < kLogLinesKept + 5; ++i) {
+    batch.records[JobId{1}].logs.push_back(
+        {0, i, "info", "a", std::to_string(i)});
+  }
+  batch.records[JobId{2}].logs = {{0, 1, "info", "a", "other"}};
+  ASSERT_TRUE(store_->Commit(batch).ok());
+
+  const auto logs = store_->Logs(JobId{1}, 0, 2 * kLogLinesKept);
+
+  ASSERT_EQ(std::ssize(*logs), kLogLinesKept);
+  EXPECT_EQ(logs->front().text, "5");
+  EXPECT_EQ(store_->Logs(JobId{2}, 0, 10)->size(), 1u);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, JobStoreTest, testing::Bool(),
+                         [](const auto& kind) {
+                           return kind.param ? "Sqlite" : "Memory";
+                         });
+
+TEST(EvenlyTaken, AlwaysHasTheLast) {
+  for (int64_t count = 0; count < 40; ++count) {
+    for (int64_t points = 0; points < 45; ++points) {
+      const std::vector<int64_t> taken = EvenlyTaken(count, points);
+
+      ASSERT_EQ(std::ssize(taken), std::min(count, points));
+      if (!taken.empty()) {
+        EXPECT_EQ(taken.back(), count - 1);
+      }
+      for (size_t i = 1; i < taken.size(); ++i) {
+        EXPECT_LT(taken[i - 1], taken[i]);
+      }
+    }
+  }
+}
+
+TEST(SqliteStore, ReopenedFileHasWhatWasCommitted) {
+  const TempFolder folder;
+  StoreBatch batch;
+  batch.jobs[JobId{3}] = FullRecord();
+  ASSERT_TRUE(OpenSqlite(folder.path() + "/db")->Commit(batch).ok());
+
+  const auto state = OpenSqlite(folder.path() + "/db")->Load();
+
+  EXPECT_EQ(state->jobs.size(), 1u);
+}
+
+TEST(SqliteStore, FileThatIsNoDatabaseIsRefusedClearly) {
+  const TempFolder folder;
+  const std::string path = folder.path() + "/db";
+  std::ofstream(path) << std::string(8192, 'x');
+
+  const auto store = SqliteStore::Open(path, ProtoSpecCodec());
+
+  EXPECT_EQ(store.status().code(), absl::StatusCode::kDataLoss)
+      << store.status();
+  EXPECT_THAT(std::string(store.status().message()), HasSubstr(path));
+}
+
+TEST(SqliteStore, DamagedPagesAreAnErrorAndNoCrash) {
+  const TempFolder folder;
+  const std::string path = folder.path() + "/db";
+  {
+    auto store = OpenSqlite(path);
+    StoreBatch batch;
+    batch.jobs[JobId{3}] = FullRecord();
+    ASSERT_TRUE(store->Commit(batch).ok());
+  }
+  const auto bytes = std::filesystem::file_size(path);
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  for (std::uintmax_t offset = 4096; offset < bytes; offset += 97) {
+    file.seekp(static_cast<std::streamoff>(offset));
+    file.put('\x5a');
+  }
+  file.close();
+
+  const auto store = SqliteStore::Open(path, ProtoSpecCodec());
+
+  EXPECT_EQ(store.status().code(), absl::StatusCode::kDataLoss)
+      << store.status();
+}
+
+TEST(Migrate, BringsAnOlderSchemaForwardAndKeepsItsRows) {
+  const TempFolder folder;
+  auto database = Database::Open(folder.path() + "/db");
+  ASSERT_TRUE(database.ok());
+  std::vector<std::string> migrations = {"CREATE TABLE t (a INTEGER);"};
+  ASSERT_TRUE(Migrate(**database, migrations).ok());
+  ASSERT_TRUE((*database)->Execute("INSERT INTO t VALUES (7)").ok());
+
+  migrations.push_back("ALTER TABLE t ADD COLUMN b INTEGER DEFAULT 5;");
+  ASSERT_TRUE(Migrate(**database, migrations).ok());
+  ASSERT_TRUE(Migrate(**database, migrations).ok());
+
+  EXPECT_EQ(*(*database)->QueryInteger("SELECT a + b FROM t"), 12);
+  EXPECT_EQ(*(*database)->QueryInteger("PRAGMA user_version"), 2);
+}
+
+TEST(Migrate, FailedMigrationLeavesTheOlderSchema) {
+  const TempFolder folder;
+  auto database = Database::Open(folder.path() + "/db");
+  const std::vector<std::string> migrations = {
+      "CREATE TABLE t (a INTEGER);", "CREATE TABLE u (a INTEGER); NONSENSE;"};
+
+  EXPECT_FALSE(Migrate(**database, migrations).ok());
+
+  EXPECT_EQ(*(*database)->QueryInteger("PRAGMA user_version"), 1);
+  EXPECT_EQ(*(*database)->QueryInteger(
+                "SELECT count(*) FROM sqlite_master WHERE name='u'"),
+            0);
+}
+
+TEST(Migrate, NewerSchemaIsRefused) {
+  const TempFolder folder;
+  const std::string path = folder.path() + "/db";
+  {
+    auto database = Database::Open(path);
+    ASSERT_TRUE((*database)->Execute("PRAGMA user_version=99").ok());
+  }
+
+  const auto store = SqliteStore::Open(path, ProtoSpecCodec());
+
+  EXPECT_EQ(store.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(store.status().message()), HasSubstr("schema 99"));
+}
+
+TEST(StateDir, SecondCoordinatorOnTheSameFolderIsRefused) {
+  const TempFolder folder;
+  const std::string path = folder.path() + "/a/b";
+  const auto first = StateDir::Open(path);
+  ASSERT_TRUE(first.ok()) << first.status();
+
+  const auto second = StateDir::Open(path);
+
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr("--state"));
+}
+
+}  // namespace
+}  // namespace paceline

@@ -1,0 +1,193 @@
+#include "coordinator/store/weights_file.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+
+#include "core/model/description.h"
+#include "core/model/safetensors_layout.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/coordinator/mesh.h"
+#include "tests/coordinator/temp_folder.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::HasSubstr;
+
+SafetensorsLayout TwoTensors() {
+  return *LayOut({{"a", DType::kF32, {2}}, {"b", DType::kF32, {3}}},
+                 {{"format", "pt"}});
+}
+
+std::string Read(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::unique_ptr<WeightsFile> Open(const std::string& folder, Fence fence) {
+  auto file = WeightsFile::Open(folder, fence, TwoTensors());
+  EXPECT_TRUE(file.ok()) << file.status();
+  return file.ok() ? *std::move(file) : nullptr;
+}
+
+const Fence kRun = {JobId{1}, 1, 1};
+
+TEST(WeightsFile, PiecesInAnyOrderAndTwiceMakeTheWholeFile) {
+  const TempFolder folder;
+  auto file = Open(folder.path(), kRun);
+
+  ASSERT_TRUE(file->Write("b", 6, "456789").ok());
+  ASSERT_TRUE(file->Write("b", 0, "012345").ok());
+  ASSERT_TRUE(file->Write("a", 0, "abcdefgh").ok());
+  ASSERT_TRUE(file->Write("a", 0, "abcdefgh").ok());
+  const auto saved = file->Save();
+
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  EXPECT_EQ(Read(saved->path),
+            TwoTensors().header + "abcdefgh" + "012345456789");
+  EXPECT_EQ(saved->bytes, TwoTensors().file_bytes);
+  EXPECT_EQ(saved->sha256.size(), 64u);
+}
+
+TEST(WeightsFile, EqualWeightsOfTwoJobsHaveTheSameHash) {
+  const TempFolder folder;
+  std::string hashes[2];
+  for (int job = 0; job < 2; ++job) {
+    auto file = Open(folder.path() + "/" + std::to_string(job),
+                     Fence{JobId{job + 1}, 1, 1});
+    ASSERT_TRUE(file->Write("a", 0, "abcdefgh").ok());
+    ASSERT_TRUE(file->Write("b", 0, "012345678901").ok());
+    hashes[job] = file->Save()->sha256;
+  }
+
+  EXPECT_EQ(hashes[0], hashes[1]);
+}
+
+TEST(WeightsFile, Sha256IsThatOfTheStandard) {
+  // FIPS 180-4 example "abc": here the whole file is header and data, so take
+  // a layout whose bytes are exactly those.
+  const TempFolder folder;
+  SafetensorsLayout layout;
+  layout.header = "ab";
+  layout.tensors = {{"c", DType::kU8, {1}, 2, 1}};
+  layout.file_bytes = 3;
+  auto file = WeightsFile::Open(folder.path(), kRun, layout);
+  ASSERT_TRUE((*file)->Write("c", 0, "c").ok());
+
+  EXPECT_EQ((*file)->Save()->sha256,
+            "ba7816bf8f01cfea414140de5dae2223"
+            "b00361a396177a9cb410ff61f20015ad");
+}
+
+TEST(WeightsFile, UnknownTensorAndWrongRangesAreRefused) {
+  const TempFolder folder;
+  auto file = Open(folder.path(), kRun);
+
+  EXPECT_EQ(file->Write("c", 0, "x").code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(file->Write("a", 1, "12345678").code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(file->Write("a", -1, "1").code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(file->Write("a", INT64_MAX, "1").code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(WeightsFile, GapIsNamedAtSave) {
+  const TempFolder folder;
+  auto file = Open(folder.path(), kRun);
+  ASSERT_TRUE(file->Write("a", 0, "abcdefgh").ok());
+  ASSERT_TRUE(file->Write("b", 0, "0123").ok());
+  ASSERT_TRUE(file->Write("b", 8, "0123").ok());
+
+  const auto saved = file->Save();
+
+  EXPECT_EQ(saved.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(saved.status().message()),
+              HasSubstr("1 of 2 tensors did not arrive whole; the first is b"));
+}
+
+TEST(WeightsFile, AnotherProcessGoesOnWithWhatWasSynced) {
+  const TempFolder folder;
+  {
+    auto file = Open(folder.path(), kRun);
+    ASSERT_TRUE(file->Write("a", 0, "abcdefgh").ok());
+    ASSERT_TRUE(file->Sync().ok());
+  }
+
+  auto file = Open(folder.path(), kRun);
+  ASSERT_TRUE(file->Write("b", 0, "012345678901").ok());
+  const auto saved = file->Save();
+
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  EXPECT_THAT(Read(saved->path), HasSubstr("abcdefgh012345678901"));
+}
+
+TEST(WeightsFile, AnotherAttemptBeginsFromNothing) {
+  const TempFolder folder;
+  {
+    auto file = Open(folder.path(), kRun);
+    ASSERT_TRUE(file->Write("a", 0, "abcdefgh").ok());
+    ASSERT_TRUE(file->Sync().ok());
+  }
+
+  auto file = Open(folder.path(), Fence{JobId{1}, 2, 1});
+  ASSERT_TRUE(file->Write("b", 0, "012345678901").ok());
+
+  EXPECT_EQ(file->Save().status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(WeightsFile, SavedFileIsTakenOverWhenNobodyWasTold) {
+  const TempFolder folder;
+  std::string hash;
+  {
+    auto file = Open(folder.path(), kRun);
+    ASSERT_TRUE(file->Write("a", 0, "abcdefgh").ok());
+    ASSERT_TRUE(file->Write("b", 0, "012345678901").ok());
+    hash = file->Save()->sha256;
+  }
+
+  auto file = Open(folder.path(), kRun);
+
+  EXPECT_EQ(file->Save()->sha256, hash);
+}
+
+// Files of this process may not grow over `bytes`, as on a full disk.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit = {bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() { setrlimit(RLIMIT_FSIZE, &before_); }
+
+ private:
+  rlimit before_;
+};
+
+TEST(WeightsFile, FullDiskIsSaidAtOnceWithThePath) {
+  const TempFolder folder;
+  const SafetensorsLayout large =
+      *LayOut({{"a", DType::kF32, {1 << 20}}}, {{"format", "pt"}});
+
+  absl::Status status;
+  {
+    const FileSizeLimit limit(1 << 16);
+    status = WeightsFile::Open(folder.path(), kRun, large).status();
+  }
+
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(folder.path()));
+}
+
+}  // namespace
+}  // namespace paceline

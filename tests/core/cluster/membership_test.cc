@@ -1,0 +1,208 @@
+#include "core/cluster/membership.h"
+
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace paceline {
+namespace {
+
+Instant At(int64_t ms) { return {absl::Milliseconds(ms)}; }
+
+Registration Of(const std::string& name, uint64_t incarnation,
+                const std::string& machine = "m1") {
+  Registration registration;
+  registration.name = name;
+  registration.machine_id = machine;
+  registration.incarnation = {incarnation};
+  registration.address = "10.0.0.1:7401";
+  registration.cpu_capability = "avx2";
+  return registration;
+}
+
+Membership Empty() { return Membership(MembershipPolicy{}, At(0)); }
+
+MemberState StateOf(const Membership& membership, int64_t id) {
+  return membership.Find(WorkerId{id})->state;
+}
+
+TEST(Membership, NumbersNewNamesFromOne) {
+  Membership membership = Empty();
+
+  const auto first = membership.OnAttach(Of("a", 1), StreamId{1}, At(0));
+  const auto second = membership.OnAttach(Of("b", 2), StreamId{2}, At(0));
+
+  EXPECT_EQ(first->id, WorkerId{1});
+  EXPECT_EQ(first->arrival, Arrival::kNew);
+  EXPECT_EQ(second->id, WorkerId{2});
+}
+
+TEST(Membership, ReattachKeepsTheIdAndReplacesTheStream) {
+  Membership membership = Empty();
+  membership.OnAttach(Of("a", 1), StreamId{1}, At(0)).IgnoreError();
+
+  const auto again = membership.OnAttach(Of("a", 1), StreamId{2}, At(10));
+
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->id, WorkerId{1});
+  EXPECT_EQ(again->arrival, Arrival::kReattached);
+  EXPECT_EQ(again->replaced, StreamId{1});
+  EXPECT_EQ(membership.OnHeard(StreamId{1}, At(11)), nullptr);
+  EXPECT_NE(membership.OnHeard(StreamId{2}, At(11)), nullptr);
+}
+
+TEST(Membership, BreakOfAReplacedStreamIsIgnored) {
+  Membership membership = Empty();
+  membership.OnAttach(Of("a", 1), StreamId{1}, At(0)).IgnoreError();
+  membership.OnAttach(Of("a", 1), StreamId{2}, At(10)).IgnoreError();
+
+  membership.OnStreamBroken(StreamId{1}, At(11));
+
+  EXPECT_EQ(StateOf(membership, 1), MemberState::kLive);
+}
+
+TEST(Membership, RestartOnTheSameMachineTakesTheNameOverAtOnce) {
+  Membership membership = Empty();
+  membership.OnAttach(Of("a", 1), StreamId{1}, At(0)).IgnoreError();
+
+  const auto restarted = membership.OnAttach(Of("a", 2), StreamId{2}, At(10));
+
+  ASSERT_TRUE(restarted.ok()) << restarted.status();
+  EXPECT_EQ(restarted->arrival, Arrival::kRestarted);
+  EXPECT_EQ(restarted->id, WorkerId{1});
+}
+
+TEST(Membership, ReplacedIncarnationIsAborted) {
+  Membership membership = Empty();
+  membership.OnAttach(Of("a", 1), StreamId{1}, At(0)).IgnoreError();
+  membership.OnAttach(Of("a", 2), StreamId{2}, At(10)).IgnoreError();
+
+  const auto stale = membership.OnAttach(Of("a", 1), StreamId{3}, At(20));
+
+  EXPECT_EQ(stale.status().code(), absl::StatusCode::kAborted)
+      << stale.status();
+}
+
+TEST(Membership, NameOfALiveWorkerIsRefusedToAnotherMachine) {
+  Membership membership = Empty();
+  membership.OnAttach(Of("a", 1, "m1"), StreamId{1}, At(0)).IgnoreError();
+
+  const auto refused =
+      membership.OnAttach(Of("a", 2, "m2"), StreamId{2}, At(10));
+
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kAlreadyExists)
+      << refused.status();
+}
+
+TEST(Membership, NameOfALostWorkerMayMoveToAnotherMachine) {
+  Membership membership = Empty();
+  membership.OnAttach(Of("a", 1, "m1"), StreamId{1}, At(0)).IgnoreError();
+  membership.OnStreamBroken(StreamId{1}, At(0));
+  membership.OnTick(At(500));
+
+  const auto moved =
+      membership.OnAttach(Of("a", 2, "m2"), StreamId{2}, At(600));
+
+  ASSERT_TRUE(moved.ok()) << moved.status();
+  EXPECT_EQ(moved->id, WorkerId{1});
+}
+
+TEST(Membership, BrokenStreamIsLostAfterTheGraceAndNotBefore) {
+  Membership membership = Empty();
+  membership.OnAttach(Of("a", 1), StreamId{1}, At(0)).IgnoreError();
+  membership.OnStreamBroken(StreamId{1}, At(100));
+  EXPECT_EQ(StateOf(membership, 1), MemberState::kSuspect);
+
+  EXPECT_TRUE(membership.OnTick(At(599)).empty());
+  EXPECT_EQ(StateOf(membership, 1), MemberState::kSuspect);
+
+  const auto changes = membership.OnTick(At(600));
+  ASSERT_EQ(changes.size(), 1u);
+  EXPECT_EQ(changes[0].state, MemberState::kLost);
+  EXPECT_EQ(membership.Find(WorkerId{1})->why,
+            "its stream broke and it did not come back for 0.5 s");
+}
+
+TEST(Membership, SilenceIsSuspectAtHalfTheLeaseAndLostAtTheLease) {
+  Membership membership = Empty();
+  membership.OnAttach(Of("a", 1), StreamId{1}, At(0)).IgnoreError();
+
+  EXPECT_TRUE(membership.OnTick(At(1499)).empty());
+  EXPECT_EQ(membership.OnTick(At(1500))[0].state, MemberState::kSuspect);
+  EXPECT_TRUE(membership.OnTick(At(2999)).empty());
+  EXPECT_EQ(membership.OnTick(At(3000))[0].state, MemberState::kLost);
+}
+
+TEST(Membership, HeartbeatJustInTimeKeepsItAlive) {
+  Membership membership = Empty();
+  membership.OnAttach(Of("a", 1), StreamId{1}, At(0)).IgnoreError();
+  membership.OnTick(At(2999));
+
+  membership.OnHeard(StreamId{1}, At(2999));
+
+  EXPECT_TRUE(membership.OnTick(At(4000)).empty());
+  EXPECT_EQ(StateOf(membership, 1), MemberState::kLive);
+}
+
+TEST(Membership, LostMemberIsNotHeardUntilItAttachesAgain) {
+  Membership membership = Empty();
+  membership.OnAttach(Of("a", 1), StreamId{1}, At(0)).IgnoreError();
+  membership.OnTick(At(3000));
+
+  EXPECT_EQ(membership.OnHeard(StreamId{1}, At(3001)), nullptr);
+  membership.OnAttach(Of("a", 1), StreamId{2}, At(3002)).IgnoreError();
+  EXPECT_EQ(StateOf(membership, 1), MemberState::kLive);
+}
+
+TEST(Membership, RestoredWorkerIsLostUntilItAttachesAndKeepsItsId) {
+  Membership membership = Empty();
+  membership.Restore(WorkerId{7}, Of("a", 1));
+  EXPECT_EQ(StateOf(membership, 7), MemberState::kLost);
+  EXPECT_FALSE(membership.Find(WorkerId{7})->seen);
+
+  const auto back = membership.OnAttach(Of("a", 1), StreamId{1}, At(5));
+  const auto other = membership.OnAttach(Of("b", 2), StreamId{2}, At(5));
+
+  EXPECT_EQ(back->id, WorkerId{7});
+  EXPECT_EQ(back->arrival, Arrival::kReattached);
+  EXPECT_EQ(other->id, WorkerId{8});
+}
+
+struct Bad {
+  const char* field;
+  void (*spoil)(Registration&);
+};
+
+TEST(CheckRegistration, NamesTheFieldThatIsWrong) {
+  const Bad all[] = {
+      {"name", [](Registration& r) { r.name = "has blank"; }},
+      {"name", [](Registration& r) { r.name = ""; }},
+      {"name", [](Registration& r) { r.name = std::string(64, 'a'); }},
+      {"name", [](Registration& r) { r.name = "a\xff\"\n"; }},
+      {"machine_id", [](Registration& r) { r.machine_id = ""; }},
+      {"incarnation", [](Registration& r) { r.incarnation = {0}; }},
+      {"address", [](Registration& r) { r.address = "nowhere"; }},
+      {"address", [](Registration& r) { r.address = ":7401"; }},
+      {"address", [](Registration& r) { r.address = "host:0"; }},
+      {"address", [](Registration& r) { r.address = "a\"b:1"; }},
+      {"http_address", [](Registration& r) { r.http_address = "x:99999"; }},
+      {"cpu_capability", [](Registration& r) { r.cpu_capability = "mmx"; }},
+      {"cpu_model",
+       [](Registration& r) { r.cpu_model = std::string(999, 'x'); }},
+      {"memory_bytes", [](Registration& r) { r.memory_bytes = -1; }},
+  };
+  ASSERT_TRUE(CheckRegistration(Of("pi-2.local_x", 1)).ok());
+  for (const Bad& bad : all) {
+    Registration registration = Of("a", 1);
+    bad.spoil(registration);
+
+    const absl::Status status = CheckRegistration(registration);
+
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(status.message().find(bad.field), absl::string_view::npos)
+        << status;
+  }
+}
+
+}  // namespace
+}  // namespace paceline
