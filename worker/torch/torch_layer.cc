@@ -1,13 +1,13 @@
 #include "worker/torch/torch_layer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/model/initialize.h"
-#include "core/model/operation.h"
 #include "torch/torch.h"
 #include "worker/torch/tensor_bridge.h"
 
