@@ -268,10 +268,11 @@ std::optional<std::string> Parser::UnknownWord(int argc,
     }
     if (next == nullptr) {
       const std::string close = DidYouMean(word, names);
-      return absl::StrCat("'", Printable(word), "' is no command",
-                          close.empty()
-                              ? std::string()
-                              : absl::StrCat("; did you mean '", close, "'?"));
+      return absl::StrCat(
+          "'", Printable(word), "' is no command; ",
+          close.empty()
+              ? absl::StrCat("there are: ", absl::StrJoin(names, ", "))
+              : absl::StrCat("did you mean '", close, "'?"));
     }
     here = next;
   }

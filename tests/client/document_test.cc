@@ -1,0 +1,122 @@
+#include "client/document.h"
+
+#include <limits>
+
+#include "client/text.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "yaml-cpp/yaml.h"
+
+namespace paceline {
+namespace {
+
+Document Sample() {
+  return Document::Map{
+      {"id", 3},
+      {"name", "a \"b\"\n\x01"},
+      {"none", Document()},
+      {"flag", Document(true)},
+      {"list", Document::List{1, Document::Map{{"x", 0.5}, {"y", "no"}}}},
+      {"empty", Document::List{}}};
+}
+
+TEST(Document, WritesOneLineOfJson) {
+  EXPECT_EQ(Sample().ToJson(),
+            R"({"id":3,"name":"a \"b\"\n\u0001","none":null,"flag":true,)"
+            R"("list":[1,{"x":0.5,"y":"no"}],"empty":[]})");
+}
+
+TEST(Document, PrettyJsonIsTheSameDocument) {
+  const std::string pretty = Sample().ToPrettyJson();
+
+  EXPECT_EQ(nlohmann::json::parse(pretty),
+            nlohmann::json::parse(Sample().ToJson()));
+  EXPECT_EQ(pretty.substr(0, 13), "{\n  \"id\": 3,\n");
+}
+
+TEST(Document, WritesBlockYaml) {
+  EXPECT_EQ(Sample().ToYaml(),
+            "id: 3\n"
+            "name: \"a \\\"b\\\"\\n\\u0001\"\n"
+            "none: null\n"
+            "flag: true\n"
+            "list:\n"
+            "  - 1\n"
+            "  - x: 0.5\n"
+            "    y: \"no\"\n"
+            "empty: []\n");
+}
+
+TEST(Document, YamlReadsBackWhatLooksLikeSomethingElse) {
+  for (const std::string text :
+       {"true", "12", "1e3", "null", "~", "- a", "a: b", "#x", "", " x", "0x10",
+        "yes", "[", "multi\nline", "2024-01-01"}) {
+    const std::string yaml = Document(Document::Map{{"k", text}}).ToYaml();
+
+    const YAML::Node node = YAML::Load(yaml)["k"];
+
+    EXPECT_EQ(node.Scalar(), text) << yaml;
+    EXPECT_FALSE(node.IsNull()) << yaml;
+  }
+}
+
+TEST(Document, NumbersReadBackAsTheSameDouble) {
+  for (const double value :
+       {0.1, 1.0, 1e-5, 1e300, -2.5, 1.0 / 3, 123456789.0, 5e-324, 0.0}) {
+    const std::string text = Document(value).ToJson();
+
+    EXPECT_EQ(nlohmann::json::parse(text).get<double>(), value) << text;
+    EXPECT_NE(text.find('.'), std::string::npos) << text;
+  }
+}
+
+TEST(Document, WhatJsonLacksIsNull) {
+  EXPECT_EQ(Document(std::numeric_limits<double>::quiet_NaN()).ToJson(),
+            "null");
+  EXPECT_EQ(Document(std::numeric_limits<double>::infinity()).ToJson(), "null");
+}
+
+TEST(Document, BytesThatAreNoTextStillGiveValidJson) {
+  const std::string hostile = "ok\xff\xc0\x80\xed\xa0\x80\xf5 \xe2\x82";
+
+  const auto json =
+      nlohmann::json::parse(Document(hostile).ToJson(), nullptr, false);
+
+  ASSERT_TRUE(json.is_string());
+  EXPECT_EQ(json.get<std::string>().substr(0, 5), "ok\xEF\xBF\xBD");
+}
+
+TEST(Text, ValidUtf8KeepsCharactersOfAllLengths) {
+  const std::string text = "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x9A\xB2";
+
+  EXPECT_EQ(ValidUtf8(text), text);
+  EXPECT_EQ(DisplayWidth(text), 4);
+}
+
+TEST(Text, PrintableTakesAwayTheCursor) {
+  EXPECT_EQ(Printable("a\x1b[31mb\nc\x7f\xC2\x9b"), "a?[31mb c??");
+}
+
+TEST(Text, TimeoutsMayHaveUnits) {
+  absl::Duration timeout;
+
+  EXPECT_TRUE(ParseTimeout("90", &timeout));
+  EXPECT_EQ(timeout, absl::Seconds(90));
+  EXPECT_TRUE(ParseTimeout("1.5m", &timeout));
+  EXPECT_EQ(timeout, absl::Seconds(90));
+  for (const char* bad : {"", "x", "-1", "inf", "nan", "5 parsecs", "-3s"}) {
+    EXPECT_FALSE(ParseTimeout(bad, &timeout)) << bad;
+  }
+}
+
+TEST(Text, CountsAndTimesAreShort) {
+  EXPECT_EQ(HumanCount(812), "812");
+  EXPECT_EQ(HumanCount(13'400), "13.4 k");
+  EXPECT_EQ(HumanBytes(1.5 * 1024 * 1024), "1.50 MiB");
+  EXPECT_EQ(HumanDuration(absl::Seconds(59.6)), "1 min 0 s");
+  EXPECT_EQ(HumanDuration(absl::Seconds(7500)), "2 h 5 min");
+  EXPECT_EQ(HumanDuration(-absl::Seconds(5)), "0 s");
+}
+
+}  // namespace
+}  // namespace paceline

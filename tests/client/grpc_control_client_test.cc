@@ -1,0 +1,275 @@
+#include "client/rpc/grpc_control_client.h"
+
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "client/export.h"
+#include "client/job_commands.h"
+#include "client/node_commands.h"
+#include "client/submit.h"
+#include "core/rpc/channel.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/client/fakes.h"
+
+namespace paceline {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+// Knows job 7 and one worker.
+class FakeControlService final : public v1::Control::Service {
+ public:
+  grpc::Status SubmitJob(grpc::ServerContext*,
+                         const v1::SubmitJobRequest* request,
+                         v1::SubmitJobResponse* response) override {
+    submitted = *request;
+    if (!submit_status.ok()) return submit_status;
+    response->set_id(request->dry_run() ? 0 : 7);
+    response->add_notes("one thread a worker");
+    return grpc::Status::OK;
+  }
+  grpc::Status GetJob(grpc::ServerContext*, const v1::GetJobRequest* request,
+                      v1::Job* job) override {
+    if (request->id() != 7) return NotFound(request->id());
+    job->set_id(7);
+    *job->mutable_spec() = submitted.spec();
+    job->set_state(v1::JOB_STATE_SUCCEEDED);
+    job->set_step(2);
+    job->set_steps(2);
+    for (int step = 1; step <= std::min(2, request->points()); ++step) {
+      v1::StepRecord* record = job->add_curve();
+      record->set_step(step);
+      record->set_loss(1.0 / step);
+    }
+    v1::EvaluationRecord* evaluation = job->add_evaluations();
+    evaluation->set_step(2);
+    evaluation->set_accuracy(0.75);
+    job->set_weights_sha256("ab");
+    v1::JobWorker* worker = job->add_workers();
+    worker->set_id(1);
+    worker->set_name("w1");
+    worker->add_stages()->set_stage(0);
+    worker->mutable_seconds()->set_forward(1.5);
+    worker->mutable_seconds()->set_wall(2);
+    return grpc::Status::OK;
+  }
+  grpc::Status DeleteJob(grpc::ServerContext*,
+                         const v1::DeleteJobRequest* request,
+                         v1::DeleteJobResponse*) override {
+    return request->id() == 7 ? grpc::Status::OK : NotFound(request->id());
+  }
+  grpc::Status ExportWeights(
+      grpc::ServerContext*, const v1::ExportWeightsRequest* request,
+      grpc::ServerWriter<v1::WeightsChunk>* writer) override {
+    if (request->id() != 7) return NotFound(request->id());
+    for (const char* data : {"abc", "def"}) {
+      v1::WeightsChunk chunk;
+      chunk.set_data(data);
+      chunk.set_total_bytes(total_bytes);
+      writer->Write(chunk);
+    }
+    return grpc::Status::OK;
+  }
+  grpc::Status ListWorkers(grpc::ServerContext*, const v1::ListWorkersRequest*,
+                           v1::ListWorkersResponse* response) override {
+    v1::Worker* worker = response->add_workers();
+    worker->set_id(1);
+    worker->set_state(v1::WORKER_STATE_BUSY);
+    worker->mutable_registration()->set_name("w1");
+    worker->mutable_registration()->set_pid(4711);
+    worker->mutable_registration()->set_address("127.0.0.1:9");
+    return grpc::Status::OK;
+  }
+
+  grpc::Status submit_status;
+  int64_t total_bytes = 6;
+  v1::SubmitJobRequest submitted;
+
+ private:
+  static grpc::Status NotFound(int64_t id) {
+    return {grpc::StatusCode::NOT_FOUND, absl::StrCat("there is no job ", id)};
+  }
+};
+
+// Commands over real gRPC on loopback.
+class OverGrpc : public testing::Test {
+ protected:
+  OverGrpc() {
+    auto bound = StartServer({.listen = "127.0.0.1:0"}, {&service_});
+    EXPECT_TRUE(bound.ok()) << bound.status();
+    server_ = std::move(bound->server);
+    client_ = std::make_unique<GrpcControlClient>(
+        absl::StrCat("127.0.0.1:", bound->port));
+  }
+  CommandContext Context() {
+    return {*client_, bed_.console, bed_.clock, bed_.pauser};
+  }
+  json Output() { return json::parse(bed_.out.str()); }
+
+  FakeControlService service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<GrpcControlClient> client_;
+  CommandBed bed_{OutputFormat::kJson};
+};
+
+TEST_F(OverGrpc, ASubmissionArrivesWholeAndItsJobComesBack) {
+  SubmitOptions options;
+  options.spec.model.name = "lenet";
+  options.spec.train.steps = 2;
+  options.request_id = "r1";
+
+  EXPECT_EQ(SubmitCommand(Context(), options), kExitOk);
+
+  EXPECT_EQ(service_.submitted.request_id(), "r1");
+  EXPECT_EQ(service_.submitted.spec().model().name(), "lenet");
+  EXPECT_EQ(service_.submitted.spec().train().steps(), 2);
+  const json job = Output();
+  EXPECT_EQ(job["state"], "succeeded");
+  EXPECT_EQ(job["test_accuracy"], 0.75);
+  EXPECT_EQ(job["loss"][1], json({{"step", 2}, {"value", 0.5}}));
+  EXPECT_EQ(job["workers"][0]["seconds"]["forward"], 1.5);
+  EXPECT_THAT(bed_.err.str(), HasSubstr("one thread a worker"));
+}
+
+TEST_F(OverGrpc, NoRoomIsUnplaceable) {
+  service_.submit_status = {grpc::StatusCode::RESOURCE_EXHAUSTED,
+                            "w1 has 1 GiB, needs 2 GiB"};
+
+  EXPECT_EQ(SubmitCommand(Context(), {}), kExitUnplaceable);
+
+  EXPECT_EQ(bed_.out.str(), "");
+  EXPECT_THAT(bed_.err.str(), HasSubstr("w1 has 1 GiB, needs 2 GiB"));
+}
+
+TEST_F(OverGrpc, AnUnknownJobIsNotFoundByEveryCommand) {
+  EXPECT_EQ(ShowJobCommand(Context(), 8), kExitNotFound);
+  EXPECT_EQ(WaitJobCommand(Context(), 8, std::nullopt), kExitNotFound);
+  EXPECT_EQ(DeleteJobCommand(Context(), 8), kExitNotFound);
+  EXPECT_EQ(ExportJobCommand(Context(), 8, "/dev/null"), kExitNotFound);
+
+  EXPECT_EQ(bed_.out.str(), "");
+  EXPECT_THAT(bed_.err.str(), HasSubstr("there is no job 8"));
+}
+
+TEST_F(OverGrpc, WorkersAreListed) {
+  EXPECT_EQ(ListNodesCommand(Context()), kExitOk);
+
+  const json worker = Output()["workers"][0];
+  EXPECT_EQ(worker["name"], "w1");
+  EXPECT_EQ(worker["pid"], 4711);
+  EXPECT_EQ(worker["state"], "busy");
+  EXPECT_EQ(worker["address"], "127.0.0.1:9");
+}
+
+TEST_F(OverGrpc, AnExportThatIsCutShortIsAnError) {
+  service_.total_bytes = 7;
+
+  EXPECT_EQ(ExportJobCommand(Context(), 7, "/dev/null"), kExitFailed);
+
+  EXPECT_THAT(bed_.err.str(), HasSubstr("6 bytes instead of 7"));
+}
+
+TEST_F(OverGrpc, AnExportThatCannotBeWrittenEndsTheStream) {
+  EXPECT_EQ(ExportJobCommand(Context(), 7, "/dev/full"), kExitFailed);
+}
+
+TEST_F(OverGrpc, ACallThatTheCoordinatorDoesNotKnowNamesTheVersion) {
+  EXPECT_EQ(StopJobCommand(Context(), 7), kExitFailed);
+
+  EXPECT_THAT(bed_.err.str(), HasSubstr("update it or this program"));
+}
+
+// A port that nobody listens on: bound, so that nobody else gets it.
+class Port {
+ public:
+  explicit Port(bool listening) : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    auto* raw = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(bind(socket_, raw, size), 0);
+    if (listening) {
+      EXPECT_EQ(listen(socket_, 8), 0);
+    }
+    EXPECT_EQ(getsockname(socket_, raw, &size), 0);
+    address_ = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
+  }
+  ~Port() { close(socket_); }
+  const std::string& address() const { return address_; }
+
+ private:
+  const int socket_;
+  std::string address_;
+};
+
+TEST(GrpcControlClient, ARefusedConnectionSaysWhatToDo) {
+  const Port port(/*listening=*/false);
+  GrpcControlClient client(port.address());
+
+  const absl::Status status = client.ListWorkers().status();
+
+  EXPECT_EQ(ExitCodeFor(status), kExitUnreachable);
+  EXPECT_THAT(status.message(), HasSubstr(port.address()));
+  EXPECT_THAT(status.message(), HasSubstr("Connection refused"));
+  EXPECT_THAT(status.message(), HasSubstr("paceline up"));
+}
+
+TEST(GrpcControlClient, ACoordinatorThatHangsIsUnreachableInTime) {
+  // The kernel accepts, nobody answers: as if stopped by SIGSTOP.
+  const Port port(/*listening=*/true);
+  CommandBed bed(OutputFormat::kJson);
+  GrpcControlClient client(port.address());
+  const CommandContext context = {client, bed.console, bed.clock, bed.pauser};
+  const SystemClock clock;
+  const Instant begin = clock.Now();
+
+  EXPECT_EQ(ListNodesCommand(context), kExitUnreachable);
+
+  EXPECT_LT(clock.Now() - begin, absl::Seconds(5));
+  EXPECT_EQ(bed.out.str(), "");
+}
+
+// With the clock of the real world, as the contract says it.
+class RealPauser final : public Pauser {
+ public:
+  explicit RealPauser(const Clock& clock) : clock_(clock) {}
+  bool Sleep(absl::Duration duration) override {
+    const Instant until = clock_.Now() + duration;
+    while (clock_.Now() < until) std::this_thread::yield();
+    return false;
+  }
+
+ private:
+  const Clock& clock_;
+};
+
+TEST(Submit, EndsWithinFiveSecondsWhenTheCoordinatorIsDown) {
+  for (const bool listening : {false, true}) {
+    const Port port(listening);
+    CommandBed bed(OutputFormat::kJson);
+    GrpcControlClient client(port.address());
+    const SystemClock clock;
+    RealPauser pauser(clock);
+    const CommandContext context = {client, bed.console, clock, pauser};
+    const Instant begin = clock.Now();
+
+    EXPECT_EQ(SubmitCommand(context, {}), kExitUnreachable);
+
+    EXPECT_LT(clock.Now() - begin, absl::Seconds(5)) << listening;
+    EXPECT_EQ(bed.out.str(), "");
+    EXPECT_THAT(bed.err.str(), HasSubstr("--coordinator HOST:PORT"));
+  }
+}
+
+}  // namespace
+}  // namespace paceline

@@ -1,0 +1,260 @@
+#include "client/rpc/job_file.h"
+
+#include "client/exit_code.h"
+#include "client/rpc/spec_fields.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "paceline/v1/types.pb.h"
+
+namespace paceline {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr char kGood[] =
+    "name: first\n"
+    "model:\n"
+    "  name: mlp\n"
+    "  hidden: [64, 32]\n"
+    "data: {name: synthetic}\n"
+    "train:\n"
+    "  steps: 60\n"
+    "  clip_norm: 0.5\n"
+    "  optimizer: {name: adamw}\n";
+
+absl::StatusOr<JobSpec> Parse(const std::string& text,
+                              const std::vector<std::string>& sets = {}) {
+  return ParseJobFile({.name = "job.yaml", .text = text, .sets = sets});
+}
+
+// Parses what must be wrong; the message, after checking the exit code.
+std::string Complaint(const std::string& text,
+                      const std::vector<std::string>& sets = {}) {
+  const auto spec = Parse(text, sets);
+  EXPECT_EQ(ExitCodeFor(spec.status()), kExitUsage) << text;
+  return std::string(spec.status().message());
+}
+
+TEST(JobFile, GivesWhatItSaysAndDefaultsForTheRest) {
+  const auto spec = Parse(kGood);
+
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->name, "first");
+  EXPECT_EQ(spec->model.hidden, (std::vector<int32_t>{64, 32}));
+  EXPECT_EQ(spec->train.steps, 60);
+  EXPECT_EQ(spec->train.clip_norm, 0.5);
+  EXPECT_EQ(spec->train.optimizer.name, "adamw");
+  EXPECT_EQ(spec->train.batch, TrainSpec().batch);
+}
+
+TEST(JobFile, TheNameIsTheModelsWhenNoneIsGiven) {
+  const auto spec = Parse("model: {name: lenet}\ndata: {name: synthetic}\n");
+
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->name, "lenet");
+}
+
+TEST(JobFile, AnUnknownKeyIsNamedWithItsLineAndTheLikelyOne) {
+  EXPECT_EQ(Complaint("model: {name: lenet}\ndata: {name: synthetic}\n"
+                      "train:\n  steps: 3\n  optimiser: {name: sgd}\n"),
+            "job.yaml:5: train.optimiser: unknown key; did you mean "
+            "'optimizer'?");
+}
+
+TEST(JobFile, AKeyThatBelongsElsewhereIsShownItsPlace) {
+  EXPECT_EQ(Complaint("model: {name: lenet}\nmicro_batch: 4\n"),
+            "job.yaml:2: micro_batch: unknown key; did you mean "
+            "'train.micro_batch'?");
+}
+
+TEST(JobFile, AKeyLikeNoOtherGetsTheListOfThem) {
+  EXPECT_THAT(Complaint("zzzzzzzz: 1\n"),
+              HasSubstr("known here: name, model, data, train"));
+}
+
+TEST(JobFile, AllThatIsWrongIsSaidAtOnce) {
+  EXPECT_EQ(Complaint("modell: {name: lenet}\ntrain:\n  steps: many\n"),
+            "job.yaml:1: modell: unknown key; did you mean 'model'?\n"
+            "job.yaml:3: train.steps: expected a whole number, got 'many'");
+}
+
+struct WrongType {
+  const char* yaml;
+  const char* complaint;
+};
+
+class WrongTypes : public testing::TestWithParam<WrongType> {};
+
+TEST_P(WrongTypes, AreNamedWithTheirLine) {
+  EXPECT_THAT(Complaint(GetParam().yaml), HasSubstr(GetParam().complaint));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    JobFile, WrongTypes,
+    testing::Values(
+        WrongType{"train:\n  steps: 1.5\n",
+                  "job.yaml:2: train.steps: expected a whole number, got "
+                  "'1.5'"},
+        WrongType{"train:\n  steps: \"60\"\n", "remove the quotes"},
+        WrongType{"train:\n  steps: [1]\n",
+                  "job.yaml:2: train.steps: expected a whole number, got a "
+                  "list"},
+        WrongType{"train:\n  steps:\n",
+                  "job.yaml:2: train.steps: expected a whole number, got "
+                  "nothing"},
+        WrongType{"train:\n  steps: 99999999999999999999\n",
+                  "train.steps: 99999999999999999999 is out of range"},
+        WrongType{"threads: 4294967296\n", "threads: 4294967296 is out of"},
+        WrongType{"train:\n  clip_norm: .nan\n", "expected a number"},
+        WrongType{"train:\n  clip_norm: inf\n", "expected a finite number"},
+        WrongType{"train: 5\n", "job.yaml:1: train: expected keys (epochs"},
+        WrongType{"train: [5]\n", "train: expected keys"},
+        WrongType{"model:\n", "model: expected keys"},
+        WrongType{"model:\n  hidden: 5\n",
+                  "job.yaml:2: model.hidden: expected a list of whole "
+                  "numbers, as in [1, 2], got '5'"},
+        WrongType{"model:\n  hidden: [5, x]\n",
+                  "model.hidden: expected a whole number, got 'x'"},
+        WrongType{"model:\n  hidden: [5, [6]]\n", "got a list in it"},
+        WrongType{"data: {path: {a: b}}\n", "data.path: expected text"},
+        WrongType{"name: \"\\x80 \xff\"\n", "is not valid UTF-8"},
+        WrongType{"- a\n", "job.yaml:1: expected keys such as model"},
+        WrongType{"just words\n", "got 'just words'"},
+        WrongType{"[1]: 2\n", "expected a key, got a list"}));
+
+TEST(JobFile, ADuplicateKeyNamesBothLines) {
+  EXPECT_THAT(Complaint("threads: 1\nname: a\nthreads: 2\n"),
+              HasSubstr("job.yaml:3: threads: duplicate key, first on line 1"));
+}
+
+TEST(JobFile, AnEmptyFileSaysSo) {
+  for (const char* empty : {"", "\n\n", "# nothing\n", "---\n", "null\n"}) {
+    EXPECT_THAT(Complaint(empty), HasSubstr("job.yaml: is empty")) << empty;
+  }
+}
+
+TEST(JobFile, ASecondDocumentIsRefused) {
+  EXPECT_THAT(Complaint("name: a\n---\nname: b\n"),
+              HasSubstr("job.yaml:3: a second document"));
+}
+
+TEST(JobFile, WhatIsNotYamlIsRefusedWithItsLine) {
+  EXPECT_THAT(Complaint("name: a\nmodel: {name: [\n"),
+              HasSubstr("is not YAML"));
+  EXPECT_THAT(Complaint("name: a\n\t- x\n"), HasSubstr("job.yaml:2"));
+}
+
+TEST(JobFile, DeepNestingAndAliasesEndInAnErrorSoon) {
+  EXPECT_NE(Complaint(std::string(200'000, '[')), "");
+  EXPECT_NE(Complaint("a: &a [*a]\n"), "");
+  std::string bomb = "a0: &a0 [x, x]\n";
+  for (int i = 1; i < 40; ++i) {
+    const std::string last = std::to_string(i - 1);
+    bomb += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " [*a" +
+            last + ", *a" + last + "]\n";
+  }
+  EXPECT_THAT(Complaint(bomb), HasSubstr("a39: unknown key"));
+}
+
+TEST(JobFile, BadValuesAreNamedWithTheirLine) {
+  EXPECT_THAT(Complaint("model:\n  name: lenett\ndata: {name: synthetic}\n"),
+              testing::AllOf(HasSubstr("job.yaml:2: model.name: "),
+                             HasSubstr("lenet")));
+  EXPECT_THAT(Complaint("model: {name: lenet}\ndata: {name: synthetic}\n"
+                        "train:\n  batch: -1\n"),
+              HasSubstr("job.yaml:4: train.batch: "));
+  EXPECT_THAT(Complaint("model: {name: lenet}\ndata: {name: nowhere}\n"),
+              HasSubstr("job.yaml:2: data.name: "));
+}
+
+TEST(JobFile, MoreStagesThanLayersAreRefused) {
+  EXPECT_THAT(Complaint("model: {name: lenet}\ndata: {name: synthetic}\n"
+                        "pipeline: {stages: 99}\n"),
+              HasSubstr("job.yaml:3: pipeline.stages: "));
+}
+
+TEST(JobFile, WhatIsMissingNamesTheFile) {
+  EXPECT_THAT(Complaint("model: {name: lenet}\n"),
+              HasSubstr("job.yaml: data.name: "));
+}
+
+TEST(Set, OverridesAnyKindOfValue) {
+  const auto spec = Parse(
+      kGood, {"train.steps=7", "train.steps=8", "model.hidden=[16,8,4]",
+              "threads=2", "train.learning_rate.base=2.5e-3", "name=a=b: c"});
+
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->train.steps, 8);
+  EXPECT_EQ(spec->model.hidden, (std::vector<int32_t>{16, 8, 4}));
+  EXPECT_EQ(spec->threads, 2);
+  EXPECT_EQ(spec->train.learning_rate.base, 0.0025);
+  EXPECT_EQ(spec->name, "a=b: c");
+}
+
+TEST(Set, ListsMayDoWithoutBrackets) {
+  const auto spec = Parse(kGood, {"model.hidden=16, 8"});
+
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->model.hidden, (std::vector<int32_t>{16, 8}));
+}
+
+TEST(Set, MistakesNameTheFlag) {
+  EXPECT_EQ(Complaint(kGood, {"train.step=1"}),
+            "--set train.step=1: train.step: unknown key; did you mean "
+            "'steps'?");
+  EXPECT_EQ(Complaint(kGood, {"train.steps=many"}),
+            "--set train.steps=many: expected a whole number, got 'many'");
+  EXPECT_THAT(Complaint(kGood, {"train.batch=-1"}),
+              HasSubstr("--set train.batch=-1: train.batch: "));
+  EXPECT_THAT(Complaint(kGood, {"train=1"}), HasSubstr("name one value"));
+  EXPECT_THAT(Complaint(kGood, {"threads.x=1"}),
+              HasSubstr("threads has no keys below it"));
+  EXPECT_THAT(Complaint(kGood, {"model.hidden=1,x"}),
+              HasSubstr("expected a whole number, got 'x'"));
+  for (const char* bad : {"train.steps", "=1", ""}) {
+    EXPECT_THAT(Complaint(kGood, {bad}), HasSubstr("expected KEY=VALUE"));
+  }
+}
+
+TEST(Set, ModelSettingsNeedNoJob) {
+  const auto spec = ParseModelSettings("vit", {"model.depth=2"});
+
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->model.name, "vit");
+  EXPECT_EQ(spec->model.depth, 2);
+  EXPECT_FALSE(ParseModelSettings("vit", {"model.dept=2"}).ok());
+}
+
+TEST(JobFile, FilesThatCannotBeReadAreUsageErrors) {
+  EXPECT_THAT(ReadJobFile("/nowhere/job.yaml").status().message(),
+              HasSubstr("No such file"));
+  EXPECT_THAT(ReadJobFile("/").status().message(), HasSubstr("directory"));
+  EXPECT_THAT(ReadJobFile("/dev/zero").status().message(),
+              HasSubstr("larger than 1.00 MiB"));
+  EXPECT_EQ(ExitCodeFor(ReadJobFile("/nowhere").status()), kExitUsage);
+}
+
+// Whoever adds a field of another type learns here that job files need to
+// learn it too.
+void ExpectSettable(const google::protobuf::Descriptor& type) {
+  for (int i = 0; i < type.field_count(); ++i) {
+    const auto& field = *type.field(i);
+    if (field.message_type() != nullptr) {
+      ExpectSettable(*field.message_type());
+      continue;
+    }
+    const std::unique_ptr<google::protobuf::Message> message(
+        google::protobuf::MessageFactory::generated_factory()
+            ->GetPrototype(&type)
+            ->New());
+    EXPECT_EQ(SetScalar(*message, field, "1", field.is_repeated()), "")
+        << field.full_name();
+  }
+}
+
+TEST(JobFile, EveryFieldOfTheSpecCanBeSet) {
+  ExpectSettable(*v1::JobSpec::GetDescriptor());
+}
+
+}  // namespace
+}  // namespace paceline

@@ -1,0 +1,363 @@
+#include "client/mesh.h"
+
+#include <arpa/inet.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "client/rpc/daemon_probe.h"
+#include "client/up.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/client/fakes.h"
+
+namespace paceline {
+namespace {
+
+using testing::HasSubstr;
+
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    char pattern[] = "/tmp/paceline-mesh-XXXXXX";
+    path_ = mkdtemp(pattern);
+  }
+  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+std::string Text(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Blocks until the child has ended, without reaping it.
+void AwaitEnd(pid_t pid) {
+  siginfo_t info;
+  ASSERT_EQ(waitid(P_PID, pid, &info, WEXITED | WNOWAIT), 0);
+}
+
+absl::StatusOr<ChildProcess> StartShell(const TemporaryFolder& folder,
+                                        const std::string& script) {
+  return ChildProcess::Start(
+      {.arguments = {"/bin/sh", "-c", script}, .log = folder.path() + "/log"});
+}
+
+TEST(ChildProcess, TellsItsExitCodeOnceAndKeepsItsOutput) {
+  const TemporaryFolder folder;
+  auto child = StartShell(folder, "echo said; echo wrong >&2; exit 3");
+  ASSERT_TRUE(child.ok()) << child.status();
+
+  AwaitEnd(child->pid());
+
+  EXPECT_EQ(child->TakeDeath(), "ended with exit code 3");
+  EXPECT_EQ(child->TakeDeath(), std::nullopt);
+  EXPECT_FALSE(child->running());
+  EXPECT_EQ(Text(folder.path() + "/log"), "said\nwrong\n");
+}
+
+TEST(ChildProcess, TellsTheSignalThatKilledIt) {
+  const TemporaryFolder folder;
+  auto child = StartShell(folder, "kill -9 $$");
+  ASSERT_TRUE(child.ok()) << child.status();
+
+  AwaitEnd(child->pid());
+
+  EXPECT_EQ(child->TakeDeath(), "was killed by SIGKILL");
+}
+
+TEST(ChildProcess, AProgramThatIsNotThereIsAnError) {
+  const TemporaryFolder folder;
+
+  const auto child = ChildProcess::Start(
+      {.arguments = {"/nowhere/program"}, .log = folder.path() + "/log"});
+
+  EXPECT_THAT(child.status().message(),
+              HasSubstr("cannot run /nowhere/program: No such file"));
+}
+
+TEST(ChildProcess, IsKilledWhenDropped) {
+  const TemporaryFolder folder;
+  pid_t pid = 0;
+  {
+    auto child = StartShell(folder, "exec sleep 1000");
+    ASSERT_TRUE(child.ok()) << child.status();
+    pid = child->pid();
+  }
+
+  EXPECT_EQ(kill(pid, 0), -1);
+  EXPECT_EQ(errno, ESRCH);
+}
+
+TEST(ChildProcess, DiesWithAParentThatIsKilled) {
+  const TemporaryFolder folder;
+  // The orphan becomes ours, so that its end can be awaited.
+  ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t parent = fork();
+  ASSERT_GE(parent, 0);
+  if (parent == 0) {
+    auto child = StartShell(folder, "exec sleep 1000");
+    const pid_t pid = child.ok() ? child->pid() : -1;
+    if (write(ends[1], &pid, sizeof(pid)) != sizeof(pid)) _exit(1);
+    for (;;) pause();
+  }
+  pid_t grandchild = -1;
+  ASSERT_EQ(read(ends[0], &grandchild, sizeof(grandchild)),
+            static_cast<ssize_t>(sizeof(grandchild)));
+  ASSERT_GT(grandchild, 0);
+
+  kill(parent, SIGKILL);
+
+  int status = 0;
+  EXPECT_EQ(waitpid(parent, &status, 0), parent);
+  EXPECT_EQ(waitpid(grandchild, &status, 0), grandchild);
+  EXPECT_EQ(DescribeExit(status), "was killed by SIGKILL");
+  prctl(PR_SET_CHILD_SUBREAPER, 0);
+  close(ends[0]);
+  close(ends[1]);
+}
+
+TEST(CheckPortFree, NamesAPortInUseAndTheFlag) {
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  auto* raw = reinterpret_cast<sockaddr*>(&address);
+  ASSERT_EQ(bind(listener, raw, size), 0);
+  ASSERT_EQ(listen(listener, 1), 0);
+  ASSERT_EQ(getsockname(listener, raw, &size), 0);
+  const int port = ntohs(address.sin_port);
+
+  const absl::Status taken = CheckPortFree(port, "--port");
+  close(listener);
+
+  EXPECT_THAT(taken.message(), HasSubstr("port " + std::to_string(port) +
+                                         " of 127.0.0.1 is in "
+                                         "use"));
+  EXPECT_THAT(taken.message(), HasSubstr("--port P"));
+  EXPECT_TRUE(CheckPortFree(0, "--port").ok());
+}
+
+TEST(FindProgram, SaysWhatIsMissing) {
+  EXPECT_THAT(FindProgram("paceline-nothing").status().message(),
+              HasSubstr("cannot find the program paceline-nothing"));
+  EXPECT_TRUE(FindProgram("sh").ok());
+}
+
+// A mesh whose daemons are shell scripts.
+class UpTest : public testing::Test {
+ protected:
+  std::string Script(const std::string& name, const std::string& body) {
+    const std::string path = folder_.path() + "/" + name;
+    std::ofstream(path) << "#!/bin/sh\n" << body;
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+    return path;
+  }
+  UpOptions Options(const std::string& coordinator) {
+    UpOptions options;
+    options.mesh.coordinator_program = coordinator;
+    options.mesh.worker_program = "/bin/false";
+    options.mesh.port = 0;
+    options.mesh.http_port = 0;
+    options.mesh.state = folder_.path() + "/state";
+    options.ready_file = folder_.path() + "/ready.json";
+    return options;
+  }
+
+  const TemporaryFolder folder_;
+  CommandBed bed_;
+  RealDaemonProbe probe_;
+  const SystemClock clock_;
+};
+
+// Never leaves, and lets processes have the processor.
+class YieldingPauser final : public Pauser {
+ public:
+  bool Sleep(absl::Duration) override {
+    std::this_thread::yield();
+    return false;
+  }
+};
+
+TEST_F(UpTest, ADaemonThatDiesAtOnceIsNamedWithTheEndOfItsLog) {
+  const std::string coordinator =
+      Script("coordinator", "echo the disk is on fire >&2\nexit 9\n");
+  YieldingPauser pauser;
+
+  EXPECT_EQ(
+      UpCommand(Options(coordinator), bed_.console, clock_, pauser, probe_),
+      kExitFailed);
+
+  EXPECT_THAT(bed_.err.str(), HasSubstr("coordinator ended with exit code 9 "
+                                        "before the mesh was ready"));
+  EXPECT_THAT(bed_.err.str(), HasSubstr("  the disk is on fire"));
+  EXPECT_EQ(bed_.out.str(), "");
+  EXPECT_FALSE(std::filesystem::exists(folder_.path() + "/ready.json"));
+}
+
+TEST_F(UpTest, CtrlCBeforeItIsReadyStopsEverything) {
+  const std::string coordinator = Script(
+      "coordinator", "echo $$ > " + folder_.path() + "/pid\nexec sleep 1000\n");
+  bed_.pauser.leave_at = 1;
+
+  EXPECT_EQ(UpCommand(Options(coordinator), bed_.console, clock_, bed_.pauser,
+                      probe_),
+            kExitOk);
+
+  // Nobody is left of this process's children.
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
+  EXPECT_EQ(errno, ECHILD);
+}
+
+TEST_F(UpTest, AStubbornDaemonIsKilledAfterItsGrace) {
+  const std::string coordinator = Script(
+      "coordinator", "trap '' TERM\necho up\nwhile :; do sleep 1; done\n");
+  Mesh mesh(Options(coordinator).mesh, probe_, clock_);
+  ASSERT_TRUE(mesh.Start().ok());
+  const Instant begin = clock_.Now();
+
+  mesh.Stop(absl::Milliseconds(200));
+
+  EXPECT_LT(clock_.Now() - begin, absl::Seconds(5));
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
+}
+
+TEST_F(UpTest, TwoMeshesDoNotShareAState) {
+  const std::string coordinator = Script("coordinator", "exec sleep 1000\n");
+  Mesh first(Options(coordinator).mesh, probe_, clock_);
+  ASSERT_TRUE(first.Start().ok());
+  Mesh second(Options(coordinator).mesh, probe_, clock_);
+
+  const absl::Status refused = second.Start();
+
+  EXPECT_THAT(refused.message(), HasSubstr("another 'paceline up' runs"));
+  EXPECT_THAT(refused.message(), HasSubstr("--state DIR"));
+}
+
+TEST_F(UpTest, AnUnwritableStateIsNamed) {
+  UpOptions options = Options("/bin/false");
+  options.mesh.state = "/proc/nowhere";
+
+  EXPECT_EQ(UpCommand(options, bed_.console, clock_, bed_.pauser, probe_),
+            kExitFailed);
+
+  EXPECT_THAT(bed_.err.str(),
+              HasSubstr("cannot make the folder /proc/nowhere"));
+}
+
+// A coordinator whose list of workers is what their port files say.
+class ListingProbe final : public DaemonProbe {
+ public:
+  explicit ListingProbe(std::string state) : state_(std::move(state)) {}
+
+  std::optional<DaemonPorts> ReadPortFile(const std::string& path) override {
+    return real_.ReadPortFile(path);
+  }
+  std::unique_ptr<ControlClient> Connect(const std::string&) override {
+    auto client = std::make_unique<FakeControlClient>();
+    client_ = client.get();
+    Refresh();
+    return client;
+  }
+  void Refresh() {
+    std::vector<WorkerView> workers;
+    for (const char* name : {"w1", "w2"}) {
+      WorkerView worker;
+      worker.name = name;
+      worker.state = "idle";
+      const auto ports =
+          real_.ReadPortFile(state_ + "/" + name + "/ports.json");
+      if (!ports.has_value()) continue;
+      worker.pid = ports->pid;
+      workers.push_back(worker);
+    }
+    if (client_ != nullptr) client_->workers = workers;
+  }
+
+ private:
+  const std::string state_;
+  RealDaemonProbe real_;
+  FakeControlClient* client_ = nullptr;
+};
+
+constexpr char kDaemon[] =
+    "while [ $# -gt 0 ]; do\n"
+    "  [ \"$1\" = --port-file ] && file=$2\n"
+    "  shift\n"
+    "done\n"
+    "echo \"{\\\"grpc\\\": \\\"127.0.0.1:1\\\", \\\"http\\\": "
+    "\\\"127.0.0.1:2\\\", \\\"pid\\\": $$}\" > \"$file\"\n"
+    "exec sleep 1000\n";
+
+TEST_F(UpTest, AWorkerThatDiesIsStartedAgainAfterItsPause) {
+  UpOptions options = Options(Script("daemon", kDaemon));
+  options.mesh.worker_program = options.mesh.coordinator_program;
+  options.mesh.workers = 2;
+  ListingProbe probe(options.mesh.state);
+  FakeClock clock;
+  Mesh mesh(options.mesh, probe, clock);
+  std::vector<std::string> news;
+  ASSERT_TRUE(mesh.Start().ok());
+  while (!mesh.ready()) {
+    probe.Refresh();
+    ASSERT_TRUE(mesh.Tick(&news).ok());
+  }
+  ASSERT_TRUE(news.empty());
+  const int generation = mesh.generation();
+  const auto before = probe.ReadPortFile(options.mesh.state + "/w2/ports.json");
+
+  kill(static_cast<pid_t>(before->pid), SIGKILL);
+  AwaitEnd(static_cast<pid_t>(before->pid));
+  ASSERT_TRUE(mesh.Tick(&news).ok());
+
+  ASSERT_EQ(news.size(), 1u);
+  EXPECT_THAT(news[0], HasSubstr("w2 (pid " + std::to_string(before->pid) +
+                                 ") was killed by SIGKILL; starting it again "
+                                 "in 500ms"));
+  ASSERT_TRUE(mesh.Tick(&news).ok());
+  EXPECT_EQ(mesh.generation(), generation) << "its pause is not over";
+
+  clock.Advance(absl::Milliseconds(500));
+  ASSERT_TRUE(mesh.Tick(&news).ok());
+
+  EXPECT_EQ(mesh.generation(), generation + 1);
+  ASSERT_EQ(news.size(), 2u);
+  EXPECT_THAT(news[1], HasSubstr("w2 runs again"));
+}
+
+TEST(DaemonProbe, ReadsOnlyWholePortFiles) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/ports.json";
+  RealDaemonProbe probe;
+  EXPECT_FALSE(probe.ReadPortFile(path).has_value());
+
+  for (const char* bad :
+       {"", "{", "[]", "{\"grpc\": \"a:1\"}",
+        "{\"grpc\": 1, \"http\": \"b:2\", \"pid\": 3}",
+        "{\"grpc\": \"a:1\", \"http\": \"b:2\", \"pid\": \"x\"}"}) {
+    std::ofstream(path) << bad;
+    EXPECT_FALSE(probe.ReadPortFile(path).has_value()) << bad;
+  }
+  std::ofstream(path) << R"({"grpc": "a:1", "http": "b:2", "pid": 3})";
+  const auto ports = probe.ReadPortFile(path);
+
+  ASSERT_TRUE(ports.has_value());
+  EXPECT_EQ(ports->grpc, "a:1");
+  EXPECT_EQ(ports->http, "b:2");
+  EXPECT_EQ(ports->pid, 3);
+}
+
+}  // namespace
+}  // namespace paceline

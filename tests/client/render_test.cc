@@ -1,0 +1,169 @@
+#include "client/render.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/client/fakes.h"
+
+namespace paceline {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+std::vector<std::string> Keys(const json& object) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : object.items()) keys.push_back(key);
+  return keys;
+}
+
+TEST(JobDocument, HasTheDocumentedKeys) {
+  const json job = json::parse(ToDocument(SucceededJob(), true).ToJson());
+
+  EXPECT_EQ(job["id"], 7);
+  EXPECT_EQ(job["state"], "succeeded");
+  EXPECT_EQ(job["step"], 20);
+  EXPECT_EQ(job["steps"], 20);
+  EXPECT_EQ(job["loss"][1], json({{"step", 10}, {"value", 1.25}}));
+  EXPECT_EQ(job["test_accuracy"], 0.90125);
+  EXPECT_EQ(job["evaluations"].size(), 2u);
+  EXPECT_EQ(job["weights_sha256"], "00ff");
+  EXPECT_EQ(job["weights_path"], "/state/jobs/7/weights.safetensors");
+  EXPECT_EQ(job["threads"], 1);
+  EXPECT_EQ(job["cpu_capability"], "avx2");
+  EXPECT_EQ(job["samples_per_second"], 640.0);
+  const json& worker = job["workers"][0];
+  EXPECT_EQ(worker["id"], 1);
+  EXPECT_EQ(worker["name"], "w1");
+  EXPECT_EQ(worker["stages"], json({0, 1}));
+  EXPECT_EQ(
+      Keys(worker["seconds"]),
+      (std::vector<std::string>{"aggregate", "backward", "data", "forward",
+                                "optimizer", "orders", "receive_wait", "send",
+                                "snapshot", "unexplained", "wall"}));
+  EXPECT_EQ(worker["seconds"]["unexplained"], 0.25);
+}
+
+TEST(JobDocument, WhatIsNotThereYetIsNull) {
+  JobView queued;
+  queued.id = 1;
+  queued.state = JobState::kQueued;
+
+  const json job = json::parse(ToDocument(queued, true).ToJson());
+
+  EXPECT_EQ(job["state"], "queued");
+  EXPECT_EQ(job["loss"], json::array());
+  for (const char* key : {"test_accuracy", "weights_sha256", "weights_path",
+                          "started_unix_ms", "phase"}) {
+    ASSERT_TRUE(job.contains(key)) << key;
+    EXPECT_TRUE(job[key].is_null()) << key;
+  }
+}
+
+TEST(WorkerDocument, HasTheDocumentedKeys) {
+  WorkerView view;
+  view.id = 2;
+  view.name = "w2";
+  view.pid = 4711;
+  view.state = "busy";
+  view.address = "127.0.0.1:40001";
+  view.job = 3;
+  view.stages = {1};
+
+  const json worker = json::parse(ToDocument(view).ToJson());
+
+  EXPECT_EQ(worker["id"], 2);
+  EXPECT_EQ(worker["name"], "w2");
+  EXPECT_EQ(worker["pid"], 4711);
+  EXPECT_EQ(worker["state"], "busy");
+  EXPECT_EQ(worker["address"], "127.0.0.1:40001");
+  EXPECT_EQ(worker["job"], 3);
+  EXPECT_EQ(worker["stages"], json({1}));
+}
+
+TEST(JobTable, ShowsFactsCurveAccuracyAndSplit) {
+  JobView job = SucceededJob();
+  job.submitted_unix_ms = 0;
+
+  EXPECT_EQ(RenderJob(job, {.columns = 10, .rows = 2}),
+            "job:             7\n"
+            "name:            first\n"
+            "state:           succeeded\n"
+            "model:           lenet\n"
+            "data:            synthetic\n"
+            "pipeline:        1 stages, 1f1b\n"
+            "step:            20/20\n"
+            "samples/s:       640\n"
+            "threads:         1\n"
+            "cpu capability:  avx2\n"
+            "took:            1 min 5 s\n"
+            "test accuracy:   0.9012\n"
+            "weights:         /state/jobs/7/weights.safetensors\n"
+            "sha256:          00ff\n"
+            "\n"
+            "loss\n"
+            "       2.5 |####\n"
+            "       0.5 |##########\n"
+            "            step 1  20\n"
+            "\n"
+            "STEP  TEST LOSS  ACCURACY\n"
+            "  10     0.7500    0.8125\n"
+            "  20     0.3750    0.9012\n"
+            "\n"
+            "WORKER  STAGES  WALL S  FWD %  BWD %  SEND %  WAIT %  GATE %  "
+            "OPT %  SAVE %  DATA %  ORDERS %  OTHER %\n"
+            "w1      0,1       10.0   20.0   40.0     0.0     0.0     0.0    "
+            "0.0     0.0     0.0       0.0      2.5\n");
+}
+
+TEST(JobTable, CannotBeBrokenByWhatAWorkerSays) {
+  JobView job = SucceededJob();
+  job.why = "evil\n\x1b[2Jname: x";
+
+  const std::string text = RenderJob(job, {});
+
+  EXPECT_THAT(text, Not(HasSubstr("\x1b")));
+  EXPECT_THAT(text, HasSubstr("why:             evil ?[2Jname: x\n"));
+}
+
+TEST(Outcome, IsMadeForGrep) {
+  EXPECT_EQ(RenderOutcome(SucceededJob()),
+            "job 7: succeeded after 1 min 5 s\n"
+            "test accuracy: 0.9012\n"
+            "weights: /state/jobs/7/weights.safetensors\n"
+            "sha256: 00ff\n");
+}
+
+TEST(Plot, RisesAndFallsWithTheLoss) {
+  const std::vector<LossPoint> curve = {{1, 1}, {2, 2}, {3, 3}, {4, 4}};
+
+  EXPECT_EQ(PlotLoss(curve, {.columns = 4, .rows = 2, .unicode = true}),
+            "         4 |  ▃█\n"
+            "         1 |▁▆██\n"
+            "            step 1 4\n");
+}
+
+TEST(Plot, LeavesOutWhatIsNotFinite) {
+  const std::vector<LossPoint> curve = {
+      {1, 1}, {2, NAN}, {3, INFINITY}, {4, 2}};
+
+  const std::string plot = PlotLoss(curve, {.columns = 4, .rows = 2});
+
+  EXPECT_THAT(plot, HasSubstr("         2 |   #\n"));
+  EXPECT_EQ(PlotLoss({{1, NAN}, {2, NAN}}, {}), "");
+}
+
+TEST(Plot, NeedsTwoPoints) {
+  EXPECT_EQ(PlotLoss({}, {}), "");
+  EXPECT_EQ(PlotLoss({{1, 1}}, {}), "");
+  EXPECT_NE(PlotLoss({{1, 1}, {2, 1}}, {}), "");
+}
+
+TEST(Plot, SurvivesStepsInAnyOrder) {
+  EXPECT_EQ(PlotLoss({{9, 1}, {1, 2}}, {}), "");
+  EXPECT_NE(PlotLoss({{1, 1}, {99, 5}, {10, 2}}, {}), "");
+}
+
+}  // namespace
+}  // namespace paceline

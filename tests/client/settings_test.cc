@@ -1,0 +1,117 @@
+#include "client/settings.h"
+
+#include <cstdlib>
+
+#include "client/exit_code.h"
+#include "client/rpc/settings_file.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace paceline {
+namespace {
+
+using testing::HasSubstr;
+
+SettingsSource Source(const std::string& where,
+                      std::optional<std::string> coordinator,
+                      std::optional<std::string> output = std::nullopt) {
+  return {.where = where, .coordinator = coordinator, .output = output};
+}
+
+TEST(Settings, AreDefaultsWhenNobodySaysOtherwise) {
+  const auto settings = ResolveSettings({});
+
+  ASSERT_TRUE(settings.ok());
+  EXPECT_EQ(settings->coordinator, "127.0.0.1:7400");
+  EXPECT_EQ(settings->output, OutputFormat::kTable);
+}
+
+TEST(Settings, TheFirstSourceThatSpeaksDecidesEachByItself) {
+  const auto settings = ResolveSettings({Source("flags", std::nullopt, "json"),
+                                         Source("environment", "e:1"),
+                                         Source("file", "f:1", "yaml")});
+
+  ASSERT_TRUE(settings.ok());
+  EXPECT_EQ(settings->coordinator, "e:1");
+  EXPECT_EQ(settings->output, OutputFormat::kJson);
+  EXPECT_FALSE(settings->coordinator_from_flag);
+}
+
+TEST(Settings, KnowWhetherTheFlagNamedTheCoordinator) {
+  const auto settings = ResolveSettings({Source("flags", "a:1")});
+
+  ASSERT_TRUE(settings.ok());
+  EXPECT_TRUE(settings->coordinator_from_flag);
+}
+
+TEST(Settings, MistakesNameTheirSource) {
+  for (const char* bad : {"nohost", ":7400", "h:0", "h:65536", "h:x", "a b:1",
+                          "http://h:7400", "h:"}) {
+    const auto settings = ResolveSettings({Source("FILE:3", bad)});
+    EXPECT_EQ(ExitCodeFor(settings.status()), kExitUsage) << bad;
+    EXPECT_THAT(settings.status().message(), HasSubstr("FILE:3")) << bad;
+  }
+  EXPECT_THAT(
+      ResolveSettings({Source("F", std::nullopt, "xml")}).status().message(),
+      HasSubstr("none of table, json, jsonl, yaml"));
+}
+
+TEST(Settings, FilesAreLookedForFromNearToFar) {
+  setenv("XDG_CONFIG_HOME", "/xdg", 1);
+  EXPECT_EQ(SettingsFiles(), (std::vector<std::string>{
+                                 "paceline.yaml", "/xdg/paceline/paceline.yaml",
+                                 "/etc/paceline/paceline.yaml"}));
+
+  unsetenv("XDG_CONFIG_HOME");
+  setenv("HOME", "/home/u", 1);
+  EXPECT_EQ(SettingsFiles()[1], "/home/u/.config/paceline/paceline.yaml");
+}
+
+TEST(Settings, TheEnvironmentSpeaksUnlessEmpty) {
+  setenv("PACELINE_COORDINATOR", "h:1", 1);
+  setenv("PACELINE_OUTPUT", "", 1);
+
+  const SettingsSource source = EnvironmentSettings();
+
+  EXPECT_EQ(source.coordinator, "h:1");
+  EXPECT_FALSE(source.output.has_value());
+  unsetenv("PACELINE_COORDINATOR");
+  unsetenv("PACELINE_OUTPUT");
+}
+
+TEST(SettingsFile, GivesItsTwoKeys) {
+  const auto source =
+      ParseSettingsFile("p.yaml", "coordinator: h:7400\noutput: json\n");
+
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_EQ(source->coordinator, "h:7400");
+  EXPECT_EQ(source->output, "json");
+}
+
+TEST(SettingsFile, MayBeEmptyOrMissing) {
+  EXPECT_TRUE(ParseSettingsFile("p.yaml", "# nothing\n").ok());
+  const auto missing = ReadSettingsFile("/nowhere/paceline.yaml");
+  ASSERT_TRUE(missing.ok());
+  EXPECT_FALSE(missing->has_value());
+}
+
+TEST(SettingsFile, MistakesNameTheLine) {
+  const auto complaint = [](const std::string& text) {
+    const auto source = ParseSettingsFile("p.yaml", text);
+    EXPECT_EQ(ExitCodeFor(source.status()), kExitUsage) << text;
+    return std::string(source.status().message());
+  };
+
+  EXPECT_EQ(complaint("output: json\ncoordinater: h:1\n"),
+            "p.yaml:2: coordinater: unknown key; did you mean 'coordinator'?");
+  EXPECT_EQ(complaint("colour: blue\n"),
+            "p.yaml:1: colour: unknown key; known here: coordinator, output");
+  EXPECT_THAT(complaint("output: json\noutput: yaml\n"),
+              HasSubstr("p.yaml:2: output: duplicate key"));
+  EXPECT_THAT(complaint("output: [json]\n"), HasSubstr("expected text"));
+  EXPECT_THAT(complaint("- a\n"), HasSubstr("p.yaml:1: expected the keys"));
+  EXPECT_THAT(complaint("a: [\n"), HasSubstr("is not YAML"));
+}
+
+}  // namespace
+}  // namespace paceline
