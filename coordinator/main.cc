@@ -53,6 +53,13 @@ sigset_t BlockStopSignals() {
   return signals;
 }
 
+// `host`, or this machine's name where `host` means every address of it.
+std::string ReachableHost(const std::string& host) {
+  if (!host.empty() && host != "0.0.0.0" && host != "::") return host;
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 ? name : "localhost";
+}
+
 absl::Status WritePortFile(const std::string& path, const std::string& grpc,
                            const std::string& http) {
   if (path.empty()) return absl::OkStatus();
@@ -83,8 +90,9 @@ absl::Status Serve(const CoordinatorOptions& options, JobStore& store,
   ControlService clients(coordinator, metrics);
   Readiness readiness;
   std::atomic<int> http_port{0};
-  const auto http_address = [&http_at, &http_port] {
-    return absl::StrCat(http_at.host, ":", http_port.load());
+  const std::string http_host = ReachableHost(http_at.host);
+  const auto http_address = [&http_host, &http_port] {
+    return absl::StrCat(http_host, ":", http_port.load());
   };
   HttpServer http;
   AddRoutes(http, coordinator, registry, readiness, http_address);
@@ -113,6 +121,7 @@ absl::Status Serve(const CoordinatorOptions& options, JobStore& store,
       sigwait(&signals, &signal);
       Log(LogLevel::kInfo, "coordinator stops", {{"signal", signal}});
       NotifySupervisor("STOPPING=1");
+      if (!options.port_file.empty()) unlink(options.port_file.c_str());
     }
   }
   readiness.serving = false;
