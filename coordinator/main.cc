@@ -60,6 +60,12 @@ std::string ReachableHost(const std::string& host) {
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "localhost";
 }
 
+std::string Join(const std::string& host, int port) {
+  const bool ipv6 = host.find(':') != std::string::npos && host[0] != '[';
+  return ipv6 ? absl::StrCat("[", host, "]:", port)
+              : absl::StrCat(host, ":", port);
+}
+
 absl::Status WritePortFile(const std::string& path, const std::string& grpc,
                            const std::string& http) {
   if (path.empty()) return absl::OkStatus();
@@ -92,7 +98,7 @@ absl::Status Serve(const CoordinatorOptions& options, JobStore& store,
   std::atomic<int> http_port{0};
   const std::string http_host = ReachableHost(http_at.host);
   const auto http_address = [&http_host, &http_port] {
-    return absl::StrCat(http_host, ":", http_port.load());
+    return Join(http_host, http_port);
   };
   HttpServer http;
   AddRoutes(http, coordinator, registry, readiness, http_address);
@@ -109,7 +115,7 @@ absl::Status Serve(const CoordinatorOptions& options, JobStore& store,
     if (started.ok()) http_port = *port;
   }
   if (started.ok()) {
-    const std::string grpc = absl::StrCat(server->host, ":", server->port);
+    const std::string grpc = Join(server->host, server->port);
     Ticker ticker(kTickPeriod, [&coordinator] { coordinator.Tick(); });
     readiness.serving = true;
     started = WritePortFile(options.port_file, grpc, http_address());
