@@ -15,6 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
+#include "grpc/grpc.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/security/credentials.h"
@@ -120,6 +121,18 @@ absl::Status CheckPortIsFree(const ServerOptions& options,
   return CannotListen(options, where, error);
 }
 
+// Before the first channel or server.  Starts gRPC for the life of the process:
+// when its last object went, it would join a thread that polls for up to 10 s
+// after a large write (measured 2026-11-21 with gRPC 1.51: one exit in ten).
+void StartGrpc() {
+  static const bool started = [] {
+    grpc_init();
+    grpc::EnableDefaultHealthCheckService(true);
+    return true;
+  }();
+  (void)started;
+}
+
 void SetKeepalive(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
@@ -135,6 +148,7 @@ void SetKeepalive(grpc::ServerBuilder& builder) {
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
                                            int max_receive_bytes) {
+  StartGrpc();
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(max_receive_bytes);
   arguments.SetInt(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
@@ -169,7 +183,7 @@ absl::StatusOr<BoundServer> StartServer(
   }
   PACELINE_RETURN_IF_ERROR(CheckPortIsFree(options, where));
 
-  grpc::EnableDefaultHealthCheckService(true);
+  StartGrpc();
   grpc::ServerBuilder builder;
   SetKeepalive(builder);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
