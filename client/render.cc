@@ -224,8 +224,10 @@ std::string RenderJob(const JobView& job, const PlotOptions& plot) {
       {"why", job.why},
       {"model", job.spec.model.name},
       {"data", job.spec.data.name},
-      {"pipeline", absl::StrCat(job.spec.pipeline.stages, " stages, ",
-                                job.spec.pipeline.schedule)},
+      {"pipeline",
+       absl::StrCat(job.spec.pipeline.stages,
+                    job.spec.pipeline.stages == 1 ? " stage, " : " stages, ",
+                    job.spec.pipeline.schedule)},
       {"step", Steps(job)},
       {"samples/s", job.samples_per_second > 0
                         ? HumanCount(job.samples_per_second)

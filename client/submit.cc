@@ -78,7 +78,8 @@ ExitCode SubmitCommand(const CommandContext& context,
       "job ", submission->id,
       " is submitted: ", Printable(options.spec.model.name), " on ",
       Printable(options.spec.data.name), ", ", options.spec.pipeline.stages,
-      " stages, ", Printable(options.spec.pipeline.schedule)));
+      options.spec.pipeline.stages == 1 ? " stage, " : " stages, ",
+      Printable(options.spec.pipeline.schedule)));
   return WaitJobCommand(context, submission->id, options.timeout);
 }
 

@@ -92,7 +92,7 @@ TEST(JobTable, ShowsFactsCurveAccuracyAndSplit) {
             "state:           succeeded\n"
             "model:           lenet\n"
             "data:            synthetic\n"
-            "pipeline:        1 stages, 1f1b\n"
+            "pipeline:        1 stage, 1f1b\n"
             "step:            20/20\n"
             "samples/s:       640\n"
             "threads:         1\n"
