@@ -47,12 +47,11 @@ absl::Status ResendWindow::OnCredit(const Credit& credit) {
 }
 
 const EncodedFrame* ResendWindow::TakeNext() {
-  if (!connected_ || next_ >= granted_ || next_ == end()) return nullptr;
-  const std::optional<EncodedFrame>& frame = kept_[next_ - first_];
-  if (!frame) return nullptr;
+  if (!ready()) return nullptr;
+  const EncodedFrame& frame = *kept_[next_ - first_];
   ++next_;
   sent_ = std::max(sent_, next_);
-  return &*frame;
+  return &frame;
 }
 
 }  // namespace paceline

@@ -38,6 +38,12 @@ class ResendWindow {
   // the next call of a method.
   const EncodedFrame* TakeNext();
 
+  // TakeNext() would give one.
+  bool ready() const {
+    return connected_ && next_ < granted_ && next_ < end() &&
+           kept_[next_ - first_].has_value();
+  }
+
   // All frames were sent (not: received) since the last break.
   bool all_sent() const { return connected_ && next_ == end(); }
 

@@ -13,6 +13,9 @@ namespace {
 
 // The one that the sink works on, and the next.
 constexpr size_t kMessagesAhead = 2;
+// A smaller message is worked on sooner than another thread could be woken to
+// take the next one.
+constexpr size_t kReadAheadBytes = 128 << 10;
 
 }  // namespace
 
@@ -125,7 +128,7 @@ void InboundStream::Work() {
 const grpc::ByteBuffer* InboundStream::NextLocked() {
   resumed_ = false;
   if (!ending_ && !messages_.empty()) {
-    ReadLocked();
+    if (messages_.front().Length() >= kReadAheadBytes) ReadLocked();
     return &messages_.front();
   }
   ReadLocked();

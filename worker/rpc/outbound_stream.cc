@@ -21,6 +21,9 @@ namespace {
 
 constexpr absl::Duration kFirstBackoff = absl::Milliseconds(50);
 constexpr absl::Duration kMaxBackoff = absl::Seconds(2);
+// Frames of at most so many bytes leave in one system call with those behind
+// them.
+constexpr int64_t kSmallFrame = 32 << 10;
 constexpr char kExchange[] = "/paceline.v1.Stage/Exchange";
 
 EncodedFrame Hello(const Fence& fence, int32_t boundary) {
@@ -52,9 +55,10 @@ class OutboundStream::Call final
   }
   void Cancel() { context_.TryCancel(); }
 
-  // What the next StartWrite() sends; not while one is under way.
+  // What the next StartWrite() sends, and how; not while one is under way.
   grpc::ByteBuffer& out() { return out_; }
-  void Write(grpc::WriteOptions options) { StartWrite(&out_, options); }
+  grpc::WriteOptions& options() { return options_; }
+  void Write() { StartWrite(&out_, options_); }
 
  private:
   void OnReadDone(bool ok) override {
@@ -69,6 +73,7 @@ class OutboundStream::Call final
   }
   void OnWriteDone(bool ok) override {
     out_.Clear();
+    options_ = {};
     stream_->OnWritten(ok);
   }
   void OnWritesDoneDone(bool ok) override { stream_->OnWritten(ok); }
@@ -82,6 +87,7 @@ class OutboundStream::Call final
   grpc::ClientContext context_;
   grpc::ByteBuffer read_;
   grpc::ByteBuffer out_;
+  grpc::WriteOptions options_;
 };
 
 OutboundStream::OutboundStream(OutboundOptions options,
@@ -199,7 +205,7 @@ void OutboundStream::Pump() {
   // Without the lock: it may copy a frame into the kernel.  The call stays
   // until OnWritten().
   if (action == Action::kWrite) {
-    call->Write(grpc::WriteOptions());
+    call->Write();
   } else {
     call->StartWritesDone();
   }
@@ -221,6 +227,9 @@ OutboundStream::Action OutboundStream::DecideLocked(Call* call) {
     call->out() = ToByteBuffer(*frame);
     ++shared_->counters.frames_sent;
     shared_->counters.bytes_sent += frame->payload_bytes;
+    if (frame->payload_bytes <= kSmallFrame && FrameReadyLocked()) {
+      call->options().set_buffer_hint();
+    }
     return Action::kWrite;
   }
   if (draining_ && !half_closed_ && EverythingSentLocked()) {
@@ -228,6 +237,11 @@ OutboundStream::Action OutboundStream::DecideLocked(Call* call) {
     return Action::kHalfClose;
   }
   return Action::kNothing;
+}
+
+bool OutboundStream::FrameReadyLocked() const {
+  return std::any_of(windows_.begin(), windows_.end(),
+                     [](const auto& entry) { return entry.second.ready(); });
 }
 
 bool OutboundStream::EverythingSentLocked() const {

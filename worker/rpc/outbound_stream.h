@@ -60,6 +60,7 @@ class OutboundStream : public std::enable_shared_from_this<OutboundStream> {
   void Connect();
   void Pump();
   Action DecideLocked(Call* call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool FrameReadyLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   bool EverythingSentLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   bool NothingKeptLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   void PostPumpLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

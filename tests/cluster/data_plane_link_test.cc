@@ -1,0 +1,292 @@
+// What every Link promises, against every Link.
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+#include "core/base/thread.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/cluster/data_plane_mesh.h"
+
+namespace paceline {
+namespace {
+
+using MakeMesh = std::function<std::unique_ptr<LinkMesh>(const MeshSpec&)>;
+
+struct Variant {
+  std::string name;
+  MakeMesh make;
+};
+
+class LinkTest : public ::testing::TestWithParam<Variant> {
+ protected:
+  std::unique_ptr<LinkMesh> Make(const MeshSpec& spec = {}) {
+    return GetParam().make(spec);
+  }
+
+  static void ExpectReceived(Link& link, const FrameKey& key,
+                             int64_t samples = 4, const Shape& shape = {4}) {
+    const absl::StatusOr<Frame> got = link.Receive(key);
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_EQ(Difference(*got, MakeFrame(key, samples, shape)), "");
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(
+    All, LinkTest,
+    ::testing::Values(Variant{"Memory",
+                              [](const MeshSpec& spec) {
+                                return std::make_unique<MemoryLinkMesh>(spec);
+                              }},
+                      Variant{"Rpc",
+                              [](const MeshSpec& spec) {
+                                return std::make_unique<RpcLinkMesh>(spec);
+                              }}),
+    [](const auto& info) { return info.param.name; });
+
+TEST_P(LinkTest, CarriesFramesBothWays) {
+  const auto mesh = Make();
+
+  ASSERT_TRUE(mesh->link(0).Send(MakeFrame(ActivationKey(0, 0))).ok());
+  ASSERT_TRUE(mesh->link(1).Send(MakeFrame(GradientKey(0, 0))).ok());
+
+  ExpectReceived(mesh->link(1), ActivationKey(0, 0));
+  ExpectReceived(mesh->link(0), GradientKey(0, 0));
+}
+
+TEST_P(LinkTest, FillsInFenceAndTensors) {
+  MeshSpec spec;
+  spec.fence = {JobId{9}, 8, 7};
+  const auto mesh = Make(spec);
+  ASSERT_TRUE(mesh->link(0).Send(MakeFrame(ActivationKey(0, 0))).ok());
+
+  const absl::StatusOr<Frame> got = mesh->link(1).Receive(ActivationKey(0, 0));
+
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(got->header.fence, spec.fence);
+  EXPECT_EQ(got->header.tensors, (std::vector<TensorMeta>{{DType::kF32, {4, 4}},
+                                                          {DType::kI64, {4}}}));
+}
+
+TEST_P(LinkTest, ReceivesInAnyOrder) {
+  MeshSpec spec;
+  spec.bound = 4;
+  const auto mesh = Make(spec);
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_TRUE(mesh->link(0).Send(MakeFrame(ActivationKey(0, i))).ok());
+  }
+
+  for (const int i : {3, 0, 2, 1}) {
+    ExpectReceived(mesh->link(1), ActivationKey(0, i));
+  }
+}
+
+TEST_P(LinkTest, ReceiveWaitsForAFrameThatIsSentLater) {
+  const auto mesh = Make();
+  Thread receiver("receiver",
+                  [&] { ExpectReceived(mesh->link(1), ActivationKey(0, 0)); });
+
+  ASSERT_TRUE(mesh->link(0).Send(MakeFrame(ActivationKey(0, 0))).ok());
+}
+
+TEST_P(LinkTest, AwaitBatchTellsOfTheBatchAndLeavesTheFrame) {
+  const auto mesh = Make();
+  ASSERT_TRUE(mesh->link(0).Send(MakeFrame(ActivationKey(5, 1))).ok());
+
+  const absl::StatusOr<BatchInfo> batch = mesh->link(1).AwaitBatch(0, 5);
+
+  ASSERT_TRUE(batch.ok()) << batch.status();
+  EXPECT_EQ(*batch, MakeFrame(ActivationKey(5, 1)).header.batch);
+  ExpectReceived(mesh->link(1), ActivationKey(5, 1));
+}
+
+TEST_P(LinkTest, CarriesLargeAndTinyTensors) {
+  MeshSpec spec;
+  spec.micro_batch = 64;
+  spec.sample_shape = {1 << 15};
+  const auto mesh = Make(spec);
+
+  ASSERT_TRUE(
+      mesh->link(0).Send(MakeFrame(ActivationKey(0, 0), 64, {1 << 15})).ok());
+  ASSERT_TRUE(
+      mesh->link(0).Send(MakeFrame(ActivationKey(0, 1), 1, {1 << 15})).ok());
+  ExpectReceived(mesh->link(1), ActivationKey(0, 0), 64, {1 << 15});
+  ExpectReceived(mesh->link(1), ActivationKey(0, 1), 1, {1 << 15});
+
+  MeshSpec tiny;
+  tiny.sample_shape = {1};
+  const auto tiny_mesh = Make(tiny);
+  ASSERT_TRUE(
+      tiny_mesh->link(0).Send(MakeFrame(ActivationKey(0, 0), 1, {1})).ok());
+  ExpectReceived(tiny_mesh->link(1), ActivationKey(0, 0), 1, {1});
+}
+
+// Stages 0 and 1 on worker 0, 2 on worker 1, 3 on worker 0 again: local
+// boundaries, remote ones both ways between the same two workers.
+TEST_P(LinkTest, CarriesFourStagesOverLocalAndRemoteBoundaries) {
+  MeshSpec spec;
+  spec.worker_of = {0, 0, 1, 0};
+  const auto mesh = Make(spec);
+  const auto run = [&](int worker) {
+    Link& link = mesh->link(worker);
+    for (int batch = 0; batch < 20; ++batch) {
+      for (int stage = 0; stage < 4; ++stage) {
+        if (spec.worker_of[stage] != worker) continue;
+        if (stage > 0) ExpectReceived(link, ActivationKey(batch, 0, stage - 1));
+        if (stage == 3) break;
+        ASSERT_TRUE(link.Send(MakeFrame(ActivationKey(batch, 0, stage))).ok());
+      }
+      for (int stage = 3; stage >= 0; --stage) {
+        if (spec.worker_of[stage] != worker) continue;
+        if (stage < 3) ExpectReceived(link, GradientKey(batch, 0, stage));
+        if (stage == 0) break;
+        ASSERT_TRUE(
+            link.Send(MakeFrame(GradientKey(batch, 0, stage - 1))).ok());
+      }
+    }
+  };
+
+  Thread other("worker1", [&] { run(1); });
+  run(0);
+}
+
+TEST_P(LinkTest, CarriesManyFramesUnderASmallBound) {
+  constexpr int kFrames = 500;
+  MeshSpec spec;
+  spec.bound = 1;
+  const auto mesh = Make(spec);
+  Thread sender("sender", [&] {
+    for (int i = 0; i < kFrames; ++i) {
+      ASSERT_TRUE(mesh->link(0).AwaitRoom(0, 1).ok());
+      ASSERT_TRUE(mesh->link(0).Send(MakeFrame(ActivationKey(i, 0))).ok());
+    }
+  });
+
+  for (int i = 0; i < kFrames; ++i) {
+    ExpectReceived(mesh->link(1), ActivationKey(i, 0));
+  }
+}
+
+TEST_P(LinkTest, AwaitRoomHoldsASenderBackThatIsFarAhead) {
+  MeshSpec spec;
+  spec.bound = 2;
+  const auto mesh = Make(spec);
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_TRUE(mesh->link(0).AwaitRoom(0, 1).ok());
+    ASSERT_TRUE(mesh->link(0).Send(MakeFrame(ActivationKey(i, 0))).ok());
+  }
+  absl::Notification room;
+  Thread sender("sender", [&] {
+    EXPECT_TRUE(mesh->link(0).AwaitRoom(0, 9).ok());  // 9: as much as there is
+    room.Notify();
+  });
+
+  // All that may be taken without making room for two.
+  ExpectReceived(mesh->link(1), ActivationKey(0, 0));
+  EXPECT_FALSE(room.WaitForNotificationWithTimeout(absl::Milliseconds(20)));
+  ExpectReceived(mesh->link(1), ActivationKey(1, 0));
+  room.WaitForNotification();
+}
+
+TEST_P(LinkTest, AwaitRoomAsksNothingBetweenStagesOfOneWorker) {
+  MeshSpec spec;
+  spec.worker_of = {0, 0};
+  const auto mesh = Make(spec);
+
+  EXPECT_TRUE(mesh->link(0).AwaitRoom(0, 1000).ok());
+}
+
+TEST_P(LinkTest, RefusesToQueueWithoutBound) {
+  for (const std::vector<int>& workers :
+       {std::vector<int>{0, 1}, std::vector<int>{0, 0}}) {
+    MeshSpec spec;
+    spec.worker_of = workers;
+    const auto mesh = Make(spec);
+    absl::Status sent;
+    int count = 0;
+    while (sent.ok() && count < 1000) {
+      sent = mesh->link(0).Send(MakeFrame(ActivationKey(count++, 0)));
+    }
+    EXPECT_TRUE(absl::IsResourceExhausted(sent)) << sent;
+    EXPECT_GE(count, SendLimit(spec.bound));
+  }
+}
+
+TEST_P(LinkTest, SaysNotFoundForBoundariesOfOthers) {
+  MeshSpec spec;
+  spec.worker_of = {0, 1, 2};
+  const auto mesh = Make(spec);
+
+  EXPECT_TRUE(
+      absl::IsNotFound(mesh->link(0).Send(MakeFrame(ActivationKey(0, 0, 1)))));
+  EXPECT_TRUE(
+      absl::IsNotFound(mesh->link(0).Send(MakeFrame(ActivationKey(0, 0, 7)))));
+  EXPECT_TRUE(
+      absl::IsNotFound(mesh->link(0).Send(MakeFrame(GradientKey(0, 0, 0)))));
+  EXPECT_TRUE(
+      absl::IsNotFound(mesh->link(0).Receive(ActivationKey(0, 0, 0)).status()));
+  EXPECT_TRUE(absl::IsNotFound(
+      mesh->link(1).Receive(ActivationKey(0, 0, -1)).status()));
+  EXPECT_TRUE(absl::IsNotFound(mesh->link(2).AwaitBatch(0, 0).status()));
+  EXPECT_TRUE(absl::IsNotFound(mesh->link(0).AwaitRoom(1, 1)));
+}
+
+TEST_P(LinkTest, CancelWakesEveryWaiterWithTheFirstReason) {
+  const auto mesh = Make();
+  Link& link = mesh->link(1);
+  absl::Status receive, batch;
+  {
+    Thread receiver("receiver", [&] {
+      receive = link.Receive(ActivationKey(0, 0)).status();
+    });
+    Thread batcher("batcher", [&] { batch = link.AwaitBatch(0, 0).status(); });
+
+    link.Cancel(absl::DataLossError("first"));
+    link.Cancel(absl::InternalError("second"));
+  }
+
+  for (const absl::Status& status :
+       {receive, batch, link.Send(MakeFrame(GradientKey(0, 0))),
+        link.Receive(ActivationKey(0, 1)).status()}) {
+    EXPECT_EQ(status, absl::DataLossError("first"));
+  }
+}
+
+TEST_P(LinkTest, CancelWakesASenderThatWaitsForRoom) {
+  MeshSpec spec;
+  spec.bound = 1;
+  const auto mesh = Make(spec);
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(mesh->link(0).AwaitRoom(0, 1).ok());
+    ASSERT_TRUE(mesh->link(0).Send(MakeFrame(ActivationKey(i, 0))).ok());
+  }
+  absl::Status room;
+  {
+    Thread sender("sender", [&] { room = mesh->link(0).AwaitRoom(0, 1); });
+    mesh->link(0).Cancel(absl::CancelledError("enough"));
+  }
+
+  EXPECT_EQ(room, absl::CancelledError("enough"));
+}
+
+TEST_P(LinkTest, WhatWasSentArrivesAlthoughTheSenderCloses) {
+  MeshSpec spec;
+  spec.bound = 4;
+  const auto mesh = Make(spec);
+  for (int i = 0; i < 12; ++i) {
+    ASSERT_TRUE(mesh->link(0).Send(MakeFrame(ActivationKey(0, i))).ok());
+  }
+
+  mesh->Drop(0);
+
+  for (int i = 0; i < 12; ++i) {
+    ExpectReceived(mesh->link(1), ActivationKey(0, i));
+  }
+}
+
+}  // namespace
+}  // namespace paceline

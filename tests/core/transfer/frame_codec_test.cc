@@ -1,0 +1,349 @@
+#include "core/transfer/frame_codec.h"
+
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/random.h"
+#include "core/transfer/checksum.h"
+#include "core/transfer/wire.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::HasSubstr;
+
+Tensor Filled(DType dtype, Shape shape, uint64_t seed) {
+  Tensor tensor = Tensor::Allocate(dtype, std::move(shape));
+  SplitMix64 random(seed);
+  for (int64_t i = 0; i < tensor.bytes(); ++i) {
+    tensor.data.get()[i] = static_cast<uint8_t>(random.Next());
+  }
+  return tensor;
+}
+
+Frame ActivationFrame() {
+  Frame frame;
+  frame.header.fence = {JobId{7}, 2, 300};
+  frame.header.kind = FrameKind::kActivation;
+  frame.header.boundary = 1;
+  frame.header.sequence = 41;
+  frame.header.batch = {12, BatchPhase::kTrain, 10, 4, 64, true};
+  frame.header.micro_batch = 3;
+  frame.header.route = 5;
+  frame.tensors = {Filled(DType::kF32, {16, 3, 5}, 1),
+                   Filled(DType::kI64, {16}, 2)};
+  return frame;
+}
+
+std::string Flatten(const EncodedFrame& frame) {
+  std::string bytes = frame.prefix;
+  for (const Tensor& tensor : frame.tensors) {
+    bytes.append(reinterpret_cast<const char*>(tensor.data.get()),
+                 tensor.bytes());
+  }
+  return bytes;
+}
+
+// The bytes in pieces of `piece` each.
+std::vector<ByteSpan> Cut(const std::string& bytes, size_t piece) {
+  std::vector<ByteSpan> spans;
+  for (size_t at = 0; at < bytes.size(); at += piece) {
+    spans.push_back(
+        ByteSpan(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size())
+            .subspan(at, piece));
+  }
+  return spans;
+}
+
+absl::StatusOr<Frame> Decode(const std::string& bytes, size_t piece = 1 << 20) {
+  const std::vector<ByteSpan> spans = Cut(bytes, piece);
+  absl::StatusOr<FrameLayout> layout = ParseFrame(spans);
+  if (!layout.ok()) return layout.status();
+  absl::StatusOr<TensorList> tensors = ReadPayload(spans, *layout);
+  if (!tensors.ok()) return tensors.status();
+  return Frame{layout->header, *std::move(tensors)};
+}
+
+// A message of these header bytes, with a right checksum.
+std::string WithTail(std::string header, const std::string& payload) {
+  Checksum checksum;
+  for (const std::string* part :
+       std::initializer_list<const std::string*>{&header, &payload}) {
+    checksum.Update(
+        {reinterpret_cast<const uint8_t*>(part->data()), part->size()});
+  }
+  uint64_t digest = checksum.Digest();
+  AppendTag(&header, 16, WireType::kFixed64);
+  for (int i = 0; i < 8; ++i, digest >>= 8) header.push_back(digest & 0xff);
+  if (!payload.empty()) {
+    AppendTag(&header, 17, WireType::kBytes);
+    AppendVarint(&header, payload.size());
+    header += payload;
+  }
+  return header;
+}
+
+std::string SmallHeader() {
+  std::string header;
+  AppendIntField(&header, 1, 1);  // job
+  AppendIntField(&header, 4, 2);  // kind
+  AppendIntField(&header, 8, 1);  // phase
+  return header;
+}
+
+std::string TensorField(const std::string& body) {
+  std::string field;
+  AppendTag(&field, 15, WireType::kBytes);
+  AppendVarint(&field, body.size());
+  return field + body;
+}
+
+std::string TensorBody(uint64_t dtype, const std::vector<uint64_t>& shape,
+                       uint64_t codec) {
+  std::string body;
+  AppendIntField(&body, 1, static_cast<int64_t>(dtype));
+  for (const uint64_t size : shape) {  // not packed
+    AppendTag(&body, 2, WireType::kVarint);
+    AppendVarint(&body, size);
+  }
+  AppendIntField(&body, 3, static_cast<int64_t>(codec));
+  return body;
+}
+
+void ExpectRefused(const std::string& bytes, const std::string& why) {
+  const absl::StatusOr<Frame> frame = Decode(bytes);
+  EXPECT_EQ(frame.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(frame.status().message()), HasSubstr(why));
+}
+
+class FrameCodecPieces : public ::testing::TestWithParam<size_t> {};
+
+TEST_P(FrameCodecPieces, ReadsBackWhatWasWrittenHoweverItIsCut) {
+  const Frame sent = ActivationFrame();
+
+  const absl::StatusOr<Frame> got =
+      Decode(Flatten(EncodeFrame(sent)), GetParam());
+
+  ASSERT_TRUE(got.ok()) << got.status();
+  FrameHeader expected = sent.header;
+  expected.tensors = {{DType::kF32, {16, 3, 5}}, {DType::kI64, {16}}};
+  EXPECT_EQ(got->header, expected);
+  ASSERT_EQ(got->tensors.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    const Tensor& tensor = got->tensors[i];
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(tensor.data.get()) % 64, 0u);
+    EXPECT_EQ(std::memcmp(tensor.data.get(), sent.tensors[i].data.get(),
+                          tensor.bytes()),
+              0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, FrameCodecPieces,
+                         ::testing::Values(1, 2, 7, 64, 100, 1 << 20));
+
+TEST(FrameCodec, SharesTheTensorsMemoryInsteadOfCopyingIt) {
+  const Frame frame = ActivationFrame();
+
+  const EncodedFrame encoded = EncodeFrame(frame);
+
+  EXPECT_EQ(encoded.tensors[0].data, frame.tensors[0].data);
+  EXPECT_LT(encoded.prefix.size(), 100u);
+}
+
+TEST(FrameCodec, TakesTensorsWithoutElementsAndWithoutDimensions) {
+  Frame frame = ActivationFrame();
+  frame.tensors = {Filled(DType::kF32, {0, 4}, 1), Filled(DType::kF32, {}, 2)};
+
+  const absl::StatusOr<Frame> got = Decode(Flatten(EncodeFrame(frame)), 3);
+
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(got->tensors[0].bytes(), 0);
+  EXPECT_EQ(got->tensors[1].As<uint32_t>()[0],
+            frame.tensors[1].As<uint32_t>()[0]);
+}
+
+TEST(FrameCodec, SkipsFieldsOfLaterVersions) {
+  std::string header = SmallHeader();
+  AppendIntField(&header, 900, 77);
+  AppendTag(&header, 901, WireType::kFixed64);
+  header += std::string(8, 'x');
+  AppendTag(&header, 902, WireType::kBytes);
+  AppendVarint(&header, 3);
+  header += "abc";
+  AppendTag(&header, 903, WireType::kFixed32);
+  header += std::string(4, 'y');
+
+  const absl::StatusOr<Frame> got = Decode(WithTail(header, ""), 5);
+
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(got->header.fence.job, JobId{1});
+}
+
+TEST(FrameCodec, FindsEveryFlippedBit) {
+  const std::string bytes = Flatten(EncodeFrame(ActivationFrame()));
+  const absl::StatusOr<Frame> original = Decode(bytes);
+  ASSERT_TRUE(original.ok());
+  SplitMix64 random(11);
+
+  for (size_t bit = 0; bit < bytes.size() * 8; bit += 1 + random.Below(5)) {
+    std::string flipped = bytes;
+    flipped[bit / 8] ^= static_cast<char>(1 << (bit % 8));
+    EXPECT_FALSE(Decode(flipped).ok()) << "bit " << bit;
+  }
+}
+
+TEST(FrameCodec, SaysDataLossWhenOnlyThePayloadIsWrong) {
+  std::string bytes = Flatten(EncodeFrame(ActivationFrame()));
+  bytes.back() ^= 1;
+
+  EXPECT_EQ(Decode(bytes).status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(FrameCodec, RefusesEveryTruncation) {
+  const std::string bytes = Flatten(EncodeFrame(ActivationFrame()));
+
+  for (size_t length = 0; length < bytes.size(); ++length) {
+    EXPECT_FALSE(Decode(bytes.substr(0, length)).ok()) << length;
+  }
+}
+
+TEST(FrameCodec, RefusesBytesAfterThePayload) {
+  ExpectRefused(Flatten(EncodeFrame(ActivationFrame())) + "x", "are left");
+}
+
+TEST(FrameCodec, RefusesTensorsLargerThanTheMessage) {
+  for (const auto& shape : std::vector<std::vector<uint64_t>>{
+           {1u << 30},
+           {1ull << 62},
+           {1ull << 32, 1ull << 32},
+           {(1ull << 63) - 1, 2},
+           {0x2000000000000000, 8, 0x2000000000000000}}) {
+    ExpectRefused(
+        WithTail(SmallHeader() + TensorField(TensorBody(1, shape, 1)), "1234"),
+        "more bytes than the whole message");
+  }
+}
+
+TEST(FrameCodec, RefusesAPayloadThatIsNotItsTensorsBytes) {
+  ExpectRefused(
+      WithTail(SmallHeader() + TensorField(TensorBody(1, {1}, 1)), "12345"),
+      "a payload of 5 bytes for tensors of 4");
+}
+
+TEST(FrameCodec, RefusesUnknownDtypeCodecAndNegativeDimension) {
+  ExpectRefused(
+      WithTail(SmallHeader() + TensorField(TensorBody(7, {1}, 1)), "1234"),
+      "dtype 7");
+  ExpectRefused(
+      WithTail(SmallHeader() + TensorField(TensorBody(1, {1}, 9)), "1234"),
+      "codec 9");
+  ExpectRefused(
+      WithTail(SmallHeader() + TensorField(TensorBody(1, {~0ull}, 1)), "1234"),
+      "negative");
+}
+
+TEST(FrameCodec, RefusesTooManyTensorsAndDimensions) {
+  std::string many = SmallHeader();
+  for (int i = 0; i < 17; ++i) many += TensorField(TensorBody(1, {0}, 1));
+  ExpectRefused(WithTail(many, ""), "more than 16 tensors");
+  ExpectRefused(
+      WithTail(SmallHeader() +
+                   TensorField(TensorBody(1, std::vector<uint64_t>(9, 0), 1)),
+               ""),
+      "more than 8 dimensions");
+}
+
+TEST(FrameCodec, RefusesAHeaderThatNeverEnds) {
+  std::string header = SmallHeader();
+  while (header.size() < (1 << 20)) AppendIntField(&header, 20, 1);
+
+  ExpectRefused(WithTail(header, ""), "65536");
+}
+
+TEST(FrameCodec, RefusesATensorHeaderThatRunsOverItsEnd) {
+  std::string header = SmallHeader();
+  AppendTag(&header, 15, WireType::kBytes);
+  AppendVarint(&header, 2);  // says 2, has 6
+  header += TensorBody(1, {1}, 1);
+
+  EXPECT_FALSE(Decode(WithTail(header, "1234")).ok());
+}
+
+TEST(FrameCodec, RefusesNumbersOutOfRange) {
+  std::string negative = SmallHeader();
+  AppendIntField(&negative, 5, -1);
+  ExpectRefused(WithTail(negative, ""), "field 5");
+
+  std::string large = SmallHeader();
+  AppendIntField(&large, 10, int64_t{1} << 31);
+  ExpectRefused(WithTail(large, ""), "field 10");
+}
+
+TEST(FrameCodec, RefusesWhatIsMissing) {
+  ExpectRefused("", "no checksum");
+  ExpectRefused(WithTail("", ""), "no kind");
+  std::string no_phase;
+  AppendIntField(&no_phase, 4, 2);
+  ExpectRefused(WithTail(no_phase, ""), "no phase");
+}
+
+// Random bytes, and frames with random damage: an answer, never a crash, and
+// no tensor larger than what came in.
+TEST(FrameCodec, SurvivesHostileBytes) {
+  const std::string good = Flatten(EncodeFrame(ActivationFrame()));
+  for (uint64_t seed = 0; seed < 20000; ++seed) {
+    SplitMix64 random(seed);
+    std::string bytes = good;
+    if (seed % 4 == 0) {
+      bytes.assign(random.Below(300), 0);
+      for (char& byte : bytes) byte = static_cast<char>(random.Next());
+    }
+    for (uint64_t edits = random.Below(8); edits > 0 && !bytes.empty();
+         --edits) {
+      const size_t at = random.Below(std::min<size_t>(bytes.size(), 80));
+      switch (random.Below(4)) {
+        case 0:
+          bytes[at] = static_cast<char>(random.Next());
+          break;
+        case 1:
+          bytes.erase(at, 1 + random.Below(4));
+          break;
+        case 2:
+          bytes.insert(at, 1 + random.Below(4), '\xff');
+          break;
+        case 3:
+          bytes.resize(random.Below(bytes.size()));
+          break;
+      }
+    }
+    const std::vector<ByteSpan> spans = Cut(bytes, 1 + random.Below(64));
+
+    const absl::StatusOr<FrameLayout> layout = ParseFrame(spans);
+
+    if (!layout.ok()) continue;
+    int64_t tensor_bytes = 0;
+    for (const TensorMeta& tensor : layout->header.tensors) {
+      tensor_bytes += tensor.bytes();
+    }
+    ASSERT_LE(tensor_bytes, static_cast<int64_t>(bytes.size())) << seed;
+    ASSERT_EQ(tensor_bytes, layout->payload_bytes) << seed;
+    (void)ReadPayload(spans, *layout);
+  }
+}
+
+TEST(Checksum, IsTheSameHoweverTheBytesAreCut) {
+  const std::string bytes = Flatten(EncodeFrame(ActivationFrame()));
+  Checksum checksum;
+  for (const ByteSpan piece : Cut(bytes, 13)) checksum.Update(piece);
+
+  EXPECT_EQ(checksum.Digest(), Checksum64(Cut(bytes, bytes.size())[0]));
+  // XXH3-64 of nothing, from its specification.
+  EXPECT_EQ(Checksum64({}), 0x2d06800538d394c2u);
+}
+
+}  // namespace
+}  // namespace paceline
