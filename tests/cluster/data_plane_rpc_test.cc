@@ -1,0 +1,677 @@
+// What only the data plane over gRPC has: breaks, fences, hostile peers, the
+// step gate.
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+#include "core/base/thread.h"
+#include "core/rpc/convert.h"
+#include "core/rpc/status.h"
+#include "core/transfer/frame_codec.h"
+#include "gmock/gmock.h"
+#include "grpcpp/impl/codegen/sync_stream.h"
+#include "gtest/gtest.h"
+#include "paceline/v1/stage.grpc.pb.h"
+#include "tests/cluster/data_plane_mesh.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string Flatten(const EncodedFrame& frame) {
+  std::string bytes = frame.prefix;
+  for (const Tensor& tensor : frame.tensors) {
+    bytes.append(reinterpret_cast<const char*>(tensor.data.get()),
+                 tensor.bytes());
+  }
+  return bytes;
+}
+
+Frame HelloFrame(const Fence& fence, int32_t boundary) {
+  Frame frame;
+  frame.header.fence = fence;
+  frame.header.kind = FrameKind::kHello;
+  frame.header.boundary = boundary;
+  return frame;
+}
+
+std::string DataBytes(const Fence& fence, int64_t sequence,
+                      const FrameKey& key) {
+  Frame frame = MakeFrame(key);
+  frame.header.fence = fence;
+  frame.header.sequence = sequence;
+  return Flatten(EncodeFrame(std::move(frame)));
+}
+
+// A sender that writes whatever bytes it is told to.
+class RawStream {
+ public:
+  explicit RawStream(const std::string& address)
+      : channel_(MakeChannel(address, kMaxFrameBytes)) {
+    context_.set_deadline(std::chrono::system_clock::now() +
+                          std::chrono::seconds(20));
+    stream_.reset(
+        grpc::internal::ClientReaderWriterFactory<grpc::ByteBuffer,
+                                                  v1::StageCredit>::
+            Create(channel_.get(),
+                   grpc::internal::RpcMethod(
+                       "/paceline.v1.Stage/Exchange",
+                       grpc::internal::RpcMethod::BIDI_STREAMING, channel_),
+                   &context_));
+  }
+
+  bool Write(const std::string& bytes) {
+    const grpc::Slice slice(bytes);
+    return stream_->Write(grpc::ByteBuffer(&slice, 1));
+  }
+  bool Write(Frame frame) { return Write(Flatten(EncodeFrame(frame))); }
+
+  v1::StageCredit ReadCredit() {
+    v1::StageCredit credit;
+    EXPECT_TRUE(stream_->Read(&credit)) << "no credit came";
+    return credit;
+  }
+
+  // What the receiver ends the stream with.
+  absl::Status End() {
+    stream_->WritesDone();
+    v1::StageCredit credit;
+    while (stream_->Read(&credit)) {
+    }
+    return FromGrpc(stream_->Finish());
+  }
+
+ private:
+  const std::shared_ptr<grpc::Channel> channel_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderWriter<grpc::ByteBuffer, v1::StageCredit>>
+      stream_;
+};
+
+// A worker of two stages' second, whose first is whoever the test makes up.
+class ReceiverTest : public ::testing::Test {
+ protected:
+  explicit ReceiverTest(absl::Duration hold = absl::Seconds(30))
+      : node_(DataPlaneOptions{hold, absl::Seconds(1)}) {}
+
+  RunConnections Open(const Fence& fence) {
+    MeshSpec spec;
+    spec.fence = fence;
+    auto run = node_.plane.Open(
+        WiringOf(spec, /*self=*/1, {"127.0.0.1:1", node_.address()}));
+    EXPECT_TRUE(run.ok()) << run.status();
+    return *std::move(run);
+  }
+
+  PlaneNode node_;
+  const Fence fence_{JobId{5}, 2, 3};
+};
+
+TEST_F(ReceiverTest, ReadsFramesThatProtobufWrote) {
+  const RunConnections run = Open(fence_);
+  Frame frame = MakeFrame(ActivationKey(3, 1));
+  frame.header.fence = fence_;
+  const std::string ours = Flatten(EncodeFrame(frame));
+  v1::StageFrame proto;
+  ASSERT_TRUE(proto.ParseFromString(ours));
+  EXPECT_EQ(proto.job(), 5);
+  EXPECT_EQ(proto.attempt(), 2);
+  EXPECT_EQ(proto.plan_version(), 3);
+  EXPECT_EQ(proto.kind(), v1::FRAME_KIND_ACTIVATION);
+  EXPECT_EQ(proto.batch(), 3);
+  EXPECT_EQ(proto.phase(), v1::BATCH_PHASE_TRAIN);
+  EXPECT_EQ(proto.step(), 3);
+  EXPECT_EQ(proto.micro_batch(), 1);
+  EXPECT_EQ(proto.micro_batches(), 2);
+  EXPECT_EQ(proto.samples(), 103);
+  ASSERT_EQ(proto.tensors_size(), 2);
+  EXPECT_EQ(proto.tensors(0).dtype(), v1::DTYPE_F32);
+  EXPECT_EQ(proto.tensors(0).codec(), v1::CODEC_RAW);
+  EXPECT_EQ(proto.tensors(0).shape(1), 4);
+  EXPECT_EQ(proto.payload().size(), 4u * 4 * 4 + 4 * 8);
+  EXPECT_EQ(proto.SerializeAsString(), ours);
+
+  RawStream stream(node_.address());
+  stream.Write(HelloFrame(fence_, 0));
+  stream.Write(proto.SerializeAsString());
+
+  const absl::StatusOr<Frame> got = run.link->Receive(ActivationKey(3, 1));
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(Difference(*got, frame), "");
+}
+
+TEST_F(ReceiverTest, AnswersAHelloWithWhatItHas) {
+  const RunConnections run = Open(fence_);
+  {
+    RawStream stream(node_.address());
+    stream.Write(HelloFrame(fence_, 0));
+    EXPECT_EQ(stream.ReadCredit().granted(), 4);  // twice the bound
+    stream.Write(DataBytes(fence_, 0, ActivationKey(0, 0)));
+    ASSERT_TRUE(run.link->Receive(ActivationKey(0, 0)).ok());
+    EXPECT_TRUE(stream.End().ok());
+  }
+
+  RawStream stream(node_.address());
+  stream.Write(HelloFrame(fence_, 0));
+  const v1::StageCredit credit = stream.ReadCredit();
+
+  EXPECT_EQ(credit.granted(), 5);
+  EXPECT_EQ(credit.received(), 1);
+  EXPECT_EQ(credit.kind(), v1::FRAME_KIND_ACTIVATION);
+}
+
+TEST_F(ReceiverTest, DropsFramesOfAnOlderPlanAndKeepsTheStream) {
+  const Fence older{JobId{5}, 2, 2};
+  const RunConnections run = Open(fence_);
+  RawStream stream(node_.address());
+  stream.Write(HelloFrame(older, 0));
+  stream.Write(DataBytes(older, 0, ActivationKey(0, 0)));
+
+  stream.Write(HelloFrame(fence_, 0));
+  stream.Write(DataBytes(fence_, 0, ActivationKey(0, 0)));
+
+  EXPECT_TRUE(run.link->Receive(ActivationKey(0, 0)).ok());
+  EXPECT_EQ(node_.plane.stats().frames_dropped_old, 2);
+  EXPECT_TRUE(stream.End().ok());
+}
+
+TEST_F(ReceiverTest, DropsFramesOfARunThatWasClosed) {
+  { const RunConnections run = Open(fence_); }
+  RawStream stream(node_.address());
+  stream.Write(HelloFrame(fence_, 0));
+
+  EXPECT_TRUE(stream.End().ok());
+  EXPECT_EQ(node_.plane.stats().frames_dropped_old, 1);
+}
+
+TEST_F(ReceiverTest, HoldsFramesOfANewerPlanUntilItsOwnOrderComes) {
+  const Fence newer{JobId{5}, 2, 4};
+  RunConnections run = Open(fence_);
+  RawStream stream(node_.address());
+  stream.Write(HelloFrame(newer, 0));
+  stream.Write(DataBytes(newer, 0, ActivationKey(7, 0)));
+
+  run = {};
+  run = Open(newer);
+
+  EXPECT_TRUE(run.link->Receive(ActivationKey(7, 0)).ok());
+  EXPECT_TRUE(stream.End().ok());
+  EXPECT_EQ(node_.plane.stats().frames_dropped_old, 0);
+}
+
+class ShortHoldTest : public ReceiverTest {
+ protected:
+  ShortHoldTest() : ReceiverTest(absl::Milliseconds(5)) {}
+};
+
+TEST_F(ShortHoldTest, HoldsNoStreamForever) {
+  RawStream stream(node_.address());
+  stream.Write(HelloFrame(fence_, 0));
+
+  const absl::Status end = stream.End();
+
+  EXPECT_TRUE(absl::IsFailedPrecondition(end)) << end;
+}
+
+TEST_F(ReceiverTest, LetsTheLastSenderTakeOver) {
+  const RunConnections run = Open(fence_);
+  RawStream first(node_.address());
+  first.Write(HelloFrame(fence_, 0));
+  (void)first.ReadCredit();
+
+  RawStream second(node_.address());
+  second.Write(HelloFrame(fence_, 0));
+  (void)second.ReadCredit();
+
+  EXPECT_TRUE(absl::IsAborted(first.End()));
+  second.Write(DataBytes(fence_, 0, ActivationKey(0, 0)));
+  EXPECT_TRUE(run.link->Receive(ActivationKey(0, 0)).ok());
+}
+
+TEST_F(ReceiverTest, TakesAFrameThatIsSentTwiceOnce) {
+  const RunConnections run = Open(fence_);
+  RawStream stream(node_.address());
+  stream.Write(HelloFrame(fence_, 0));
+  for (const int sequence : {0, 0, 1}) {
+    stream.Write(DataBytes(fence_, sequence, ActivationKey(0, sequence)));
+  }
+
+  EXPECT_TRUE(run.link->Receive(ActivationKey(0, 1)).ok());
+  EXPECT_TRUE(run.link->Receive(ActivationKey(0, 0)).ok());
+  EXPECT_EQ(node_.plane.stats().frames_dropped_duplicate, 1);
+}
+
+struct Hostile {
+  std::string name;
+  absl::StatusCode code;
+  // After a right hello; the fence is that of the open run.
+  std::function<std::string(const Fence&)> bytes;
+};
+
+class HostileTest : public ReceiverTest,
+                    public ::testing::WithParamInterface<Hostile> {};
+
+std::string Edited(const Fence& fence,
+                   const std::function<void(Frame&)>& edit) {
+  Frame frame = MakeFrame(ActivationKey(0, 0));
+  frame.header.fence = fence;
+  edit(frame);
+  return Flatten(EncodeFrame(std::move(frame)));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, HostileTest,
+    ::testing::Values(
+        Hostile{"EmptyMessage", absl::StatusCode::kInvalidArgument,
+                [](const Fence&) { return std::string(); }},
+        Hostile{"RandomBytes", absl::StatusCode::kInvalidArgument,
+                [](const Fence&) {
+                  SplitMix64 random(3);
+                  std::string bytes(4000, 0);
+                  for (char& byte : bytes) {
+                    byte = static_cast<char>(random.Next());
+                  }
+                  return bytes;
+                }},
+        Hostile{"OversizedLength", absl::StatusCode::kInvalidArgument,
+                [](const Fence& fence) {
+                  // Tensors of 2^62 elements, in a message of 9 bytes' header.
+                  v1::StageFrame frame;
+                  frame.set_job(fence.job.value);
+                  frame.set_attempt(fence.attempt);
+                  frame.set_plan_version(fence.plan_version);
+                  frame.set_kind(v1::FRAME_KIND_ACTIVATION);
+                  frame.set_phase(v1::BATCH_PHASE_TRAIN);
+                  auto* tensor = frame.add_tensors();
+                  tensor->set_dtype(v1::DTYPE_F32);
+                  tensor->add_shape(int64_t{1} << 62);
+                  tensor->set_codec(v1::CODEC_RAW);
+                  frame.set_checksum(1);
+                  frame.set_payload("x");
+                  return frame.SerializeAsString();
+                }},
+        Hostile{"WrongChecksum", absl::StatusCode::kDataLoss,
+                [](const Fence& fence) {
+                  std::string bytes = DataBytes(fence, 0, ActivationKey(0, 0));
+                  bytes.back() ^= 1;
+                  return bytes;
+                }},
+        Hostile{"SequenceGap", absl::StatusCode::kDataLoss,
+                [](const Fence& fence) {
+                  return DataBytes(fence, 1, ActivationKey(0, 0));
+                }},
+        Hostile{"WrongDtype", absl::StatusCode::kInvalidArgument,
+                [](const Fence& fence) {
+                  return Edited(fence, [](Frame& frame) {
+                    frame.tensors[0].dtype = DType::kI32;
+                  });
+                }},
+        Hostile{"WrongShape", absl::StatusCode::kInvalidArgument,
+                [](const Fence& fence) {
+                  return Edited(fence, [](Frame& frame) {
+                    frame.tensors[0].shape = {4, 2, 2};
+                  });
+                }},
+        Hostile{"TooManySamples", absl::StatusCode::kInvalidArgument,
+                [](const Fence& fence) {
+                  return Edited(fence, [](Frame& frame) {
+                    frame.tensors = MakeFrame(ActivationKey(0, 0), 5).tensors;
+                  });
+                }},
+        Hostile{"BoundaryOfNobody", absl::StatusCode::kInvalidArgument,
+                [](const Fence& fence) {
+                  return Edited(fence, [](Frame& frame) {
+                    frame.header.boundary = 1 << 30;
+                  });
+                }},
+        Hostile{"HelloForNobody", absl::StatusCode::kInvalidArgument,
+                [](const Fence& fence) {
+                  return Flatten(EncodeFrame(HelloFrame(fence, 9)));
+                }},
+        Hostile{"GradientToTheWrongSide", absl::StatusCode::kInvalidArgument,
+                [](const Fence& fence) {
+                  Frame frame = MakeFrame(GradientKey(0, 0));
+                  frame.header.fence = fence;
+                  return Flatten(EncodeFrame(std::move(frame)));
+                }}),
+    [](const auto& info) { return info.param.name; });
+
+TEST_P(HostileTest, EndsTheStreamWithAReasonAndNothingElse) {
+  const RunConnections run = Open(fence_);
+  RawStream stream(node_.address());
+  stream.Write(HelloFrame(fence_, 0));
+  (void)stream.ReadCredit();
+  stream.Write(GetParam().bytes(fence_));
+
+  const absl::Status end = stream.End();
+
+  EXPECT_EQ(end.code(), GetParam().code) << end;
+  EXPECT_FALSE(end.message().empty());
+  // The run goes on.
+  RawStream good(node_.address());
+  good.Write(HelloFrame(fence_, 0));
+  good.Write(DataBytes(fence_, 0, ActivationKey(0, 0)));
+  EXPECT_TRUE(run.link->Receive(ActivationKey(0, 0)).ok());
+}
+
+TEST_F(ReceiverTest, RefusesFramesWithoutAHelloAndAboveTheCredit) {
+  const RunConnections run = Open(fence_);
+  RawStream silent(node_.address());
+  silent.Write(DataBytes(fence_, 0, ActivationKey(0, 0)));
+  EXPECT_TRUE(absl::IsInvalidArgument(silent.End()));
+
+  RawStream greedy(node_.address());
+  greedy.Write(HelloFrame(fence_, 0));
+  for (int i = 0; i < 5; ++i) {
+    greedy.Write(DataBytes(fence_, i, ActivationKey(0, i)));
+  }
+  const absl::Status end = greedy.End();
+  EXPECT_TRUE(absl::IsInvalidArgument(end));
+  EXPECT_THAT(std::string(end.message()), HasSubstr("above its credit"));
+}
+
+TEST_F(ReceiverTest, SurvivesThousandsOfDamagedMessages) {
+  const RunConnections run = Open(fence_);
+  const std::string good = DataBytes(fence_, 0, ActivationKey(0, 0));
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    SplitMix64 random(seed);
+    RawStream stream(node_.address());
+    stream.Write(HelloFrame(fence_, 0));
+    for (int i = 0; i < 20; ++i) {
+      std::string bytes = good;
+      // Past the fence's fields: a newer one would be held.
+      for (int edits = 0; edits < 4; ++edits) {
+        bytes[6 + random.Below(bytes.size() - 6)] =
+            static_cast<char>(random.Next());
+      }
+      if (!stream.Write(bytes)) break;
+    }
+    EXPECT_FALSE(stream.End().ok());
+  }
+}
+
+TEST(DataPlane, SendsEverythingOnceAlthoughStreamsBreak) {
+  constexpr int kFrames = 400;
+  MeshSpec spec;
+  spec.bound = 3;
+  RpcLinkMesh mesh(spec);
+  Thread sender("sender", [&] {
+    for (int i = 0; i < kFrames; ++i) {
+      ASSERT_TRUE(mesh.link(0).AwaitRoom(0, 1).ok());
+      ASSERT_TRUE(mesh.link(0).Send(MakeFrame(ActivationKey(i, 0))).ok());
+    }
+  });
+
+  for (int i = 0; i < kFrames; ++i) {
+    if (i % 40 == 7) mesh.node(1).plane.BreakStreamsForTest();
+    const absl::StatusOr<Frame> got = mesh.link(1).Receive(ActivationKey(i, 0));
+    ASSERT_TRUE(got.ok()) << got.status();
+    ASSERT_EQ(Difference(*got, MakeFrame(ActivationKey(i, 0))), "");
+  }
+  EXPECT_GE(mesh.node(0).plane.stats().reconnects, 5);
+  EXPECT_EQ(mesh.node(1).plane.stats().frames_received, kFrames);
+}
+
+TEST(DataPlane, FindsANeighbourAgainThatComesBackOnItsPort) {
+  MeshSpec spec;
+  RpcLinkMesh mesh(spec);
+  ASSERT_TRUE(mesh.link(0).Send(MakeFrame(ActivationKey(0, 0))).ok());
+  ASSERT_TRUE(mesh.link(1).Receive(ActivationKey(0, 0)).ok());
+
+  const int port = mesh.node(1).port();
+  mesh.node(1).StopServer();
+  for (int i = 1; i < 4; ++i) {
+    ASSERT_TRUE(mesh.link(0).Send(MakeFrame(ActivationKey(i, 0))).ok());
+  }
+  mesh.node(1).StartServerOn(port);
+
+  for (int i = 1; i < 4; ++i) {
+    const absl::StatusOr<Frame> got = mesh.link(1).Receive(ActivationKey(i, 0));
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_EQ(Difference(*got, MakeFrame(ActivationKey(i, 0))), "");
+  }
+}
+
+TEST(DataPlane, SendsAgainWhatWasDamagedOnTheWay) {
+  // A receiver that finds the first frame damaged is one that ends the stream
+  // with DATA_LOSS before it has taken any.
+  class Damaged final : public v1::Stage::Service {
+   public:
+    grpc::Status Exchange(
+        grpc::ServerContext*,
+        grpc::ServerReaderWriter<v1::StageCredit, v1::StageFrame>* stream)
+        override {
+      v1::StageFrame frame;
+      v1::StageCredit credit;
+      credit.set_granted(4);
+      while (stream->Read(&frame)) {
+        if (frame.kind() == v1::FRAME_KIND_HELLO) {
+          stream->Write(credit);
+          continue;
+        }
+        const int seen = ++frames;
+        if (seen < 3) return {grpc::StatusCode::DATA_LOSS, "damaged"};
+        sequence = frame.sequence();
+        done.Notify();
+        return grpc::Status::OK;
+      }
+      return grpc::Status::OK;
+    }
+    std::atomic<int> frames{0};
+    std::atomic<int64_t> sequence{-1};
+    absl::Notification done;
+  } service;
+  ServerOptions options;
+  options.listen = "127.0.0.1:0";
+  auto server = StartServer(options, {&service});
+  ASSERT_TRUE(server.ok()) << server.status();
+  PlaneNode node;
+  auto run = node.plane.Open(WiringOf(
+      {}, 0, {node.address(), absl::StrCat("127.0.0.1:", server->port)}));
+  ASSERT_TRUE(run.ok()) << run.status();
+
+  ASSERT_TRUE(run->link->Send(MakeFrame(ActivationKey(0, 0))).ok());
+  service.done.WaitForNotification();
+
+  EXPECT_EQ(service.sequence, 0);
+  run->link->Cancel(absl::CancelledError("done"));
+  node.plane.Shutdown();
+  server->server->Shutdown(std::chrono::system_clock::now());
+}
+
+// The neighbour expects another shape: what we send can never be right.
+TEST(DataPlane, EndsTheRunsWaitsWhenTheNeighbourRefusesItsFrames) {
+  PlaneNode first, second;
+  const std::vector<std::string> addresses = {first.address(),
+                                              second.address()};
+  MeshSpec other;
+  other.sample_shape = {5};
+  auto run0 = first.plane.Open(WiringOf({}, 0, addresses));
+  auto run1 = second.plane.Open(WiringOf(other, 1, addresses));
+  ASSERT_TRUE(run0.ok() && run1.ok());
+
+  ASSERT_TRUE(run0->link->Send(MakeFrame(ActivationKey(0, 0))).ok());
+
+  const absl::Status end = run0->link->Receive(GradientKey(0, 0)).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(end)) << end;
+  EXPECT_THAT(std::string(end.message()), HasSubstr("worker 1 at 127.0.0.1"));
+  EXPECT_THAT(std::string(end.message()), HasSubstr("F32[4, 5]"));
+  EXPECT_EQ(run0->gate->Decide({StepReport{}}).status(), end);
+}
+
+TEST(DataPlane, RefusesWiringsAndFencesThatCannotBe) {
+  PlaneNode node;
+  const std::vector<std::string> addresses = {node.address(), "127.0.0.1:1"};
+  const RunWiring good = WiringOf({}, 0, addresses);
+  RunWiring wrong = good;
+  wrong.self = WorkerId{7};
+  EXPECT_TRUE(absl::IsInvalidArgument(node.plane.Open(wrong).status()));
+  wrong = good;
+  wrong.boundary_shapes.clear();
+  EXPECT_TRUE(absl::IsInvalidArgument(node.plane.Open(wrong).status()));
+  wrong = good;
+  wrong.bounds.gradient_frames.clear();
+  EXPECT_TRUE(absl::IsInvalidArgument(node.plane.Open(wrong).status()));
+
+  auto run = node.plane.Open(good);
+  ASSERT_TRUE(run.ok()) << run.status();
+  RunWiring next = good;
+  next.fence.attempt = 2;
+  EXPECT_TRUE(absl::IsFailedPrecondition(node.plane.Open(next).status()));
+  run->link->Cancel(absl::CancelledError("done"));
+  *run = {};
+  EXPECT_TRUE(absl::IsAborted(node.plane.Open(good).status()));
+  EXPECT_TRUE(node.plane.Open(next).ok());
+}
+
+StepReport ReportOf(int stage, int64_t step = 0) {
+  StepReport report;
+  report.step = step;
+  report.stage = stage;
+  report.squared_norms = {1};
+  report.samples = 8;
+  return report;
+}
+
+class GateTest : public ::testing::Test {
+ protected:
+  GateTest() : mesh_(MeshSpec{{0, 1, 1, 2}}) {}
+
+  absl::Status OpenGate() {
+    return mesh_.node(0).plane.OpenGate(Fence{JobId{1}, 1, 1},
+                                        {TrainSpec{}, 10});
+  }
+  std::vector<StepReport> ReportsOf(int worker, int64_t step = 0) {
+    if (worker == 0) return {ReportOf(0, step)};
+    if (worker == 2) return {ReportOf(3, step)};
+    return {ReportOf(1, step), ReportOf(2, step)};
+  }
+
+  RpcLinkMesh mesh_;
+};
+
+TEST_F(GateTest, GivesAllWorkersTheSameVerdictStepByStep) {
+  ASSERT_TRUE(OpenGate().ok());
+  std::vector<std::vector<StepVerdict>> verdicts(3);
+  {
+    std::vector<Thread> threads(3);
+    for (int worker = 0; worker < 3; ++worker) {
+      threads[worker] = Thread("worker", [&, worker] {
+        for (int step = 0; step < 10; ++step) {
+          const auto verdict =
+              mesh_.gate(worker).Decide(ReportsOf(worker, step));
+          ASSERT_TRUE(verdict.ok()) << verdict.status();
+          verdicts[worker].push_back(*verdict);
+        }
+      });
+    }
+  }
+
+  ASSERT_EQ(verdicts[0].size(), 10u);
+  EXPECT_EQ(verdicts[0], verdicts[1]);
+  EXPECT_EQ(verdicts[0], verdicts[2]);
+  EXPECT_EQ(verdicts[0][9].step, 9);
+}
+
+TEST_F(GateTest, ReportsWaitForTheGateToOpen) {
+  std::atomic<int> decided{0};
+  {
+    std::vector<Thread> threads(3);
+    for (int worker = 0; worker < 3; ++worker) {
+      threads[worker] = Thread("worker", [&, worker] {
+        const auto verdict = mesh_.gate(worker).Decide(ReportsOf(worker));
+        EXPECT_TRUE(verdict.ok()) << verdict.status();
+        ++decided;
+      });
+    }
+    EXPECT_EQ(decided, 0);
+    ASSERT_TRUE(OpenGate().ok());
+  }
+  EXPECT_EQ(decided, 3);
+}
+
+TEST_F(GateTest, AnswersAgainAfterTheAnswerWasLost) {
+  ASSERT_TRUE(OpenGate().ok());
+  absl::StatusOr<StepVerdict> first, again;
+  {
+    Thread two("two", [&] { first = mesh_.gate(2).Decide(ReportsOf(2)); });
+    Thread one("one", [&] { (void)mesh_.gate(1).Decide(ReportsOf(1)); });
+    ASSERT_TRUE(mesh_.gate(0).Decide(ReportsOf(0)).ok());
+  }
+
+  again = mesh_.gate(2).Decide(ReportsOf(2));
+
+  ASSERT_TRUE(first.ok() && again.ok()) << first.status() << again.status();
+  EXPECT_EQ(*first, *again);
+}
+
+TEST_F(GateTest, CancelWakesHereAndThere) {
+  ASSERT_TRUE(OpenGate().ok());
+  absl::Status here, there;
+  {
+    Thread local("local",
+                 [&] { here = mesh_.gate(0).Decide(ReportsOf(0)).status(); });
+    Thread remote("remote",
+                  [&] { there = mesh_.gate(1).Decide(ReportsOf(1)).status(); });
+    mesh_.gate(0).Cancel(absl::CancelledError("first"));
+    mesh_.gate(0).Cancel(absl::CancelledError("second"));
+    mesh_.gate(1).Cancel(absl::CancelledError("first"));
+  }
+
+  EXPECT_EQ(here, absl::CancelledError("first"));
+  EXPECT_EQ(there, absl::CancelledError("first"));
+}
+
+TEST_F(GateTest, SaysWhatCannotBeRetried) {
+  ASSERT_TRUE(OpenGate().ok());
+
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(mesh_.gate(2).Decide({ReportOf(17)}).status()));
+  EXPECT_TRUE(absl::IsAlreadyExists(OpenGate()));
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      mesh_.node(1).plane.OpenGate({JobId{1}, 1, 1}, {})));
+  EXPECT_TRUE(absl::IsFailedPrecondition(
+      mesh_.node(0).plane.OpenGate({JobId{1}, 1, 2}, {})));
+}
+
+TEST_F(GateTest, AnswersStrangersByTheirFence) {
+  ASSERT_TRUE(OpenGate().ok());
+  const auto ask = [&](const Fence& fence) {
+    const auto stub =
+        v1::Stage::NewStub(MakeChannel(mesh_.node(0).address(), 1 << 20));
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() +
+                         std::chrono::seconds(10));
+    v1::StepReport report = ToProto(ReportOf(3));
+    report.set_job(fence.job.value);
+    report.set_attempt(fence.attempt);
+    report.set_plan_version(fence.plan_version);
+    v1::StepVerdict verdict;
+    return FromGrpc(stub->ReportStep(&context, report, &verdict)).code();
+  };
+
+  EXPECT_EQ(ask({JobId{1}, 1, 2}), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ask({JobId{1}, 1, 0}), absl::StatusCode::kAborted);
+}
+
+TEST_F(GateTest, ClosingTheFirstStageAnswersThoseWhoWait) {
+  ASSERT_TRUE(OpenGate().ok());
+  absl::Status there;
+  {
+    Thread remote("remote",
+                  [&] { there = mesh_.gate(2).Decide(ReportsOf(2)).status(); });
+    mesh_.Drop(0);
+  }
+
+  EXPECT_TRUE(absl::IsAborted(there)) << there;
+}
+
+}  // namespace
+}  // namespace paceline
