@@ -41,14 +41,14 @@ absl::StatusOr<WeightsFile*> FileWeightsDesk::Find(const Fence& fence) {
 
 void FileWeightsDesk::Open(const Fence& fence, SafetensorsLayout layout,
                            std::function<void(absl::Status)> done) {
-  const bool posted =
-      loop_.Post([this, fence, layout = std::move(layout), done] {
-        expected_.erase(fence.job);
-        const auto opened = expected_.emplace(
-            fence.job, Expected{fence, WeightsFile::Open(FolderOf(fence.job),
-                                                         fence, layout)});
-        done(opened.first->second.file.status());
-      });
+  const bool posted = loop_.Post([this, fence, layout = std::move(layout),
+                                  done] {
+    expected_.erase(fence.job);
+    const auto opened = expected_.emplace(
+        fence.job,
+        Expected{fence, WeightsFile::Open(FolderOf(fence.job), fence, layout)});
+    done(opened.first->second.file.status());
+  });
   if (!posted) done(Stopping());
 }
 
