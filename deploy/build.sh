@@ -24,6 +24,12 @@ jobs_that_fit() {
 preset=$1
 shift
 
+# Two builds in one folder would write the same files at once, and a torn
+# precompiled header breaks the compiler in the strangest places.
+mkdir -p build
+exec {lock}>"build/$preset.lock"
+flock "$lock"
+
 # Always configured anew: packages that were missing last time (GoogleTest)
 # may be there now.  It takes a second or two.
 configure_log=$(mktemp)
