@@ -13,6 +13,13 @@ namespace {
 constexpr size_t kMostSteps = 100'000;
 constexpr size_t kMostLogs = 1'000;
 
+RunReport NewReport(const Fence& fence) {
+  RunReport report;
+  report.fence = fence;
+  report.phase = RunPhase::kPreparing;
+  return report;
+}
+
 void CancelAll(CancelToken* cancel, RunConnections* connections,
                const absl::Status& why) {
   if (cancel != nullptr) cancel->Cancel(why);
@@ -55,18 +62,28 @@ void Agent::OnWelcome(WorkerId self) {
 void Agent::OnOrder(std::optional<RunOrder> order) {
   std::shared_ptr<CancelToken> cancel;
   std::shared_ptr<RunConnections> connections;
+  absl::Status why = absl::CancelledError("the standing order has changed");
   {
     absl::MutexLock lock(&mutex_);
-    const bool same = order.has_value() == order_.has_value() &&
-                      (!order.has_value() || order->fence == order_->fence);
-    if (same) return;
+    const bool same_run = order.has_value() == order_.has_value() &&
+                          (!order.has_value() || order->fence == order_->fence);
+    if (same_run && (!order.has_value() || order->stages == order_->stages)) {
+      return;
+    }
+    if (same_run) {
+      // A worker that executes itself anew keeps its port.  Where it could
+      // not, failing loudly beats dialling an address where nobody is.
+      why = absl::FailedPreconditionError(
+          "a neighbour has moved to another address in the middle of the run: "
+          "submit the job again");
+    } else {
+      order_is_new_ = true;
+    }
     order_ = std::move(order);
-    order_is_new_ = true;
     cancel = cancel_;
     connections = connections_;
   }
-  CancelAll(cancel.get(), connections.get(),
-            absl::CancelledError("the standing order has changed"));
+  CancelAll(cancel.get(), connections.get(), why);
 }
 
 void Agent::OnAttached() {
@@ -83,7 +100,7 @@ HeartbeatContent Agent::Heartbeat() {
   absl::MutexLock lock(&mutex_);
   changed_ = false;
   content.run = run_;
-  if (content.run.has_value()) content.run->seconds = seconds;
+  if (content.run.has_value()) content.run->seconds = ToTimeSplit(seconds);
   content.steps = steps_.TakeNew();
   content.evaluations = evaluations_.TakeNew();
   content.logs = logs_.TakeNew();
@@ -150,8 +167,7 @@ std::optional<RunOrder> Agent::AwaitOrder() {
     if (!order_.has_value()) continue;
 
     cancel_ = std::make_shared<CancelToken>();
-    run_ = RunStatus{};
-    run_->fence = order_->fence;
+    run_ = NewReport(order_->fence);
     return order_;
   }
 }

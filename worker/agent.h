@@ -17,9 +17,9 @@
 #include "absl/synchronization/mutex.h"
 #include "core/base/clock.h"
 #include "core/base/thread.h"
+#include "core/cluster/run_report.h"
 #include "worker/cancel_token.h"
 #include "worker/record_outbox.h"
-#include "worker/records.h"
 #include "worker/run_factory.h"
 #include "worker/run_order.h"
 #include "worker/stage_runner.h"
@@ -37,7 +37,7 @@ struct RecordMarks {
 // What a heartbeat carries.
 struct HeartbeatContent {
   int64_t progress = 0;  // instructions done since the process began
-  std::optional<RunStatus> run;
+  std::optional<RunReport> run;
   std::vector<StepRecord> steps;
   std::vector<EvaluationRecord> evaluations;
   std::vector<LogRecord> logs;
@@ -121,7 +121,7 @@ class Agent final : private RunObserver {
   std::optional<RunOrder> order_ ABSL_GUARDED_BY(mutex_);
   bool order_is_new_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::optional<RunStatus> run_ ABSL_GUARDED_BY(mutex_);
+  std::optional<RunReport> run_ ABSL_GUARDED_BY(mutex_);
   bool changed_ ABSL_GUARDED_BY(mutex_) = false;  // run_'s phase
   RecordOutbox<StepRecord> steps_ ABSL_GUARDED_BY(mutex_);
   RecordOutbox<EvaluationRecord> evaluations_ ABSL_GUARDED_BY(mutex_);

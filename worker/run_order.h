@@ -1,4 +1,4 @@
-// The standing order of a worker, as the logic sees it.
+// What a worker reads out of its order.
 #pragma once
 
 #include <cstdint>
@@ -7,32 +7,13 @@
 
 #include "absl/status/statusor.h"
 #include "core/base/ids.h"
+#include "core/cluster/run_order.h"
 #include "core/model/description.h"
 #include "core/model/job_spec.h"
 #include "core/plan/plan.h"
 #include "worker/wiring.h"
 
 namespace paceline {
-
-// One stage of the plan and who holds it.
-struct StagePlacement {
-  LayerRange layers;
-  WorkerId worker;
-  std::string worker_name;
-  std::string address;  // host:port
-
-  friend bool operator==(const StagePlacement&,
-                         const StagePlacement&) = default;
-};
-
-struct RunOrder {
-  Fence fence;
-  int64_t restore_step = 0;  // 0: from the seed
-  JobSpec spec;
-  std::vector<StagePlacement> stages;  // by stage number
-  std::string cpu_capability;          // never "auto"
-  int threads = 1;
-};
 
 // Numbers the workers of a plan in order of their first stage: the result has
 // one entry a stage, as ScheduleRequest::worker_of wants it.

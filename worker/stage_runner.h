@@ -14,10 +14,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/base/clock.h"
+#include "core/cluster/run_report.h"
 #include "core/schedule/schedule.h"
 #include "worker/batch_source.h"
 #include "worker/link.h"
-#include "worker/records.h"
 #include "worker/stage_engine.h"
 #include "worker/time_meter.h"
 

@@ -16,6 +16,25 @@ absl::Duration TimeReading::unexplained() const {
          std::accumulate(parts.begin(), parts.end(), absl::ZeroDuration());
 }
 
+TimeSplit ToTimeSplit(const TimeReading& reading) {
+  const auto seconds = [&reading](TimePart part) {
+    return absl::ToDoubleSeconds(reading.parts[static_cast<int>(part)]);
+  };
+  TimeSplit split;
+  split.forward = seconds(TimePart::kForward);
+  split.backward = seconds(TimePart::kBackward);
+  split.send = seconds(TimePart::kSend);
+  split.receive_wait = seconds(TimePart::kReceiveWait);
+  split.aggregate = seconds(TimePart::kAggregate);
+  split.optimizer = seconds(TimePart::kOptimizer);
+  split.snapshot = seconds(TimePart::kSnapshot);
+  split.data = seconds(TimePart::kData);
+  split.orders = seconds(TimePart::kOrders);
+  split.unexplained = absl::ToDoubleSeconds(reading.unexplained());
+  split.wall = absl::ToDoubleSeconds(reading.wall);
+  return split;
+}
+
 TimeMeter::TimeMeter(const Clock& clock) : clock_(clock) { Restart(); }
 
 void TimeMeter::Restart() {

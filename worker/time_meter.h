@@ -9,6 +9,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "core/base/clock.h"
+#include "core/cluster/run_report.h"
 
 namespace paceline {
 
@@ -33,6 +34,9 @@ struct TimeReading {
 
   absl::Duration unexplained() const;
 };
+
+// As heartbeats carry it.
+TimeSplit ToTimeSplit(const TimeReading& reading);
 
 // Thread-safe: the compute thread enters and leaves parts, others read.  Parts
 // do not nest.

@@ -92,8 +92,8 @@ absl::StatusOr<RunOrder> MakeOrder(const PipelineRequest& request) {
   order.fence = {JobId{1}, 1, 1};
   order.spec = request.spec;
   for (size_t stage = 0; stage < ranges.size(); ++stage) {
-    order.stages.push_back(
-        {ranges[stage], WorkerId{request.worker_of[stage]}, "", ""});
+    order.stages.push_back({static_cast<int32_t>(stage), ranges[stage],
+                            WorkerId{request.worker_of[stage]}, "", ""});
   }
   return order;
 }

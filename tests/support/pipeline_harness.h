@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/cluster/run_report.h"
 #include "core/model/description.h"
 #include "core/model/job_spec.h"
 #include "worker/batch_source.h"
-#include "worker/records.h"
 #include "worker/stage_engine.h"
 
 namespace paceline {

@@ -93,7 +93,7 @@ class AgentTest : public ::testing::Test {
   }
 
   // Heartbeats until the run is in `phase`; collects the records on the way.
-  RunStatus Await(RunPhase phase) {
+  RunReport Await(RunPhase phase) {
     const absl::Time give_up = absl::Now() + kLongest;
     for (;;) {
       HeartbeatContent beat = agent_->Heartbeat();
@@ -120,7 +120,7 @@ TEST_F(AgentTest, RunsAnOrderToItsEndAndHandsTheWeightsOver) {
   MakeAgent();
 
   agent_->OnOrder(Order(1));
-  const RunStatus status = Await(RunPhase::kDone);
+  const RunReport status = Await(RunPhase::kDone);
 
   EXPECT_EQ(status.step, 4);
   EXPECT_EQ(status.steps, 4);
@@ -182,6 +182,20 @@ TEST_F(AgentTest, AsksForARestartWhenAnotherCapabilityIsOrdered) {
   EXPECT_EQ(agent_->total_steps(), 0);
 }
 
+TEST_F(AgentTest, FailsTheRunWhenANeighbourHasMoved) {
+  factory_.upload_blocks_ = true;
+  MakeAgent();
+  agent_->OnOrder(Order(1));
+  Await(RunPhase::kRunning);
+  RunOrder moved = Order(1);
+  moved.stages[0].address = "h:2";
+
+  agent_->OnOrder(moved);
+
+  EXPECT_EQ(Await(RunPhase::kFailed).error.code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
 TEST_F(AgentTest, ReportsWhyARunFailed) {
   MakeAgent();
   RunOrder order = Order(1);
@@ -190,7 +204,7 @@ TEST_F(AgentTest, ReportsWhyARunFailed) {
 
   agent_->OnOrder(order);
 
-  const RunStatus status = Await(RunPhase::kFailed);
+  const RunReport status = Await(RunPhase::kFailed);
   EXPECT_FALSE(status.error.ok());
   EXPECT_THAT(std::string(status.error.message()),
               HasSubstr("/no/such/folder"));

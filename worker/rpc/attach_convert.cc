@@ -8,27 +8,23 @@
 namespace paceline {
 namespace {
 
-double Part(const TimeReading& reading, TimePart part) {
-  return absl::ToDoubleSeconds(reading.parts[static_cast<int>(part)]);
-}
-
-v1::TimeSplit ToProto(const TimeReading& reading) {
+v1::TimeSplit ToProto(const TimeSplit& split) {
   v1::TimeSplit proto;
-  proto.set_forward(Part(reading, TimePart::kForward));
-  proto.set_backward(Part(reading, TimePart::kBackward));
-  proto.set_send(Part(reading, TimePart::kSend));
-  proto.set_receive_wait(Part(reading, TimePart::kReceiveWait));
-  proto.set_aggregate(Part(reading, TimePart::kAggregate));
-  proto.set_optimizer(Part(reading, TimePart::kOptimizer));
-  proto.set_snapshot(Part(reading, TimePart::kSnapshot));
-  proto.set_data(Part(reading, TimePart::kData));
-  proto.set_orders(Part(reading, TimePart::kOrders));
-  proto.set_unexplained(absl::ToDoubleSeconds(reading.unexplained()));
-  proto.set_wall(absl::ToDoubleSeconds(reading.wall));
+  proto.set_forward(split.forward);
+  proto.set_backward(split.backward);
+  proto.set_send(split.send);
+  proto.set_receive_wait(split.receive_wait);
+  proto.set_aggregate(split.aggregate);
+  proto.set_optimizer(split.optimizer);
+  proto.set_snapshot(split.snapshot);
+  proto.set_data(split.data);
+  proto.set_orders(split.orders);
+  proto.set_unexplained(split.unexplained);
+  proto.set_wall(split.wall);
   return proto;
 }
 
-v1::RunState ToProto(const RunStatus& run) {
+v1::RunState ToProto(const RunReport& run) {
   v1::RunState proto;
   proto.set_job(run.fence.job.value);
   proto.set_attempt(run.fence.attempt);
@@ -91,7 +87,8 @@ absl::StatusOr<std::optional<RunOrder>> FromProto(
           absl::StrCat("order: stage ", stage.stage(), " stands at place ",
                        order.stages.size()));
     }
-    order.stages.push_back({{stage.first_layer(), stage.last_layer()},
+    order.stages.push_back({stage.stage(),
+                            {stage.first_layer(), stage.last_layer()},
                             WorkerId{stage.worker_id()},
                             stage.worker_name(),
                             stage.address()});

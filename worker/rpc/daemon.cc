@@ -57,8 +57,11 @@ absl::Status Daemon::Start() {
       AgentOptions{options_.cpu_capability, options_.restart}, *factory_,
       clock_);
   SetLogSink([this](LogLevel level, const std::string& text) {
-    agent_->AddLog({absl::ToUnixMillis(clock_.Today()),
-                    std::string(LogLevelName(level)), text});
+    LogRecord record;
+    record.unix_ms = absl::ToUnixMillis(clock_.Today());
+    record.level = std::string(LogLevelName(level));
+    record.text = text;
+    agent_->AddLog(std::move(record));
   });
   PACELINE_RETURN_IF_ERROR(StartHttp());
   PACELINE_RETURN_IF_ERROR(WritePortFile());

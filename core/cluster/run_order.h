@@ -1,0 +1,43 @@
+// What a worker is told to do: the standing order's run, the same on both ends
+// of the control stream.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/ids.h"
+#include "core/model/job_spec.h"
+#include "core/plan/plan.h"
+
+namespace paceline {
+
+// A stage as an order names it.
+struct StagePlacement {
+  int32_t stage = 0;
+  LayerRange layers;
+  WorkerId worker;
+  std::string worker_name;
+  std::string address;
+
+  friend bool operator==(const StagePlacement&,
+                         const StagePlacement&) = default;
+};
+
+// What a worker shall be doing.  Carries every stage, so that a worker finds
+// its own and its neighbours.
+struct RunOrder {
+  Fence fence;
+  int64_t restore_step = 0;
+  JobSpec spec;
+  std::vector<StagePlacement> stages;
+  std::string cpu_capability;
+  int32_t threads = 1;
+
+  // The spec and what was settled with it never change within a fence.
+  friend bool operator==(const RunOrder& a, const RunOrder& b) {
+    return a.fence == b.fence && a.stages == b.stages;
+  }
+};
+
+}  // namespace paceline

@@ -1,0 +1,85 @@
+// What a worker tells the coordinator of its run: plain data, the same on both
+// ends of the control stream.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/base/ids.h"
+
+namespace paceline {
+
+// Values are those of paceline.v1.RunState.Phase.
+enum class RunPhase : uint8_t {
+  kNone = 0,
+  kPreparing = 1,
+  kRunning = 2,
+  kDone = 3,
+  kFailed = 4,
+};
+constexpr int kRunPhases = 5;
+
+// Seconds of a worker's compute thread in one job, by what they went into.
+struct TimeSplit {
+  double forward = 0;
+  double backward = 0;
+  double send = 0;
+  double receive_wait = 0;
+  double aggregate = 0;
+  double optimizer = 0;
+  double snapshot = 0;
+  double data = 0;
+  double orders = 0;
+  double unexplained = 0;
+  double wall = 0;
+};
+
+struct StepRecord {
+  int64_t step = 0;
+  double loss = 0;
+  int64_t samples = 0;
+  double learning_rate = 0;
+  double gradient_norm = 0;
+  bool skipped = false;
+  int64_t unix_ms = 0;
+};
+
+struct EvaluationRecord {
+  int64_t step = 0;
+  double loss = 0;
+  double accuracy = 0;
+  int64_t samples = 0;
+};
+
+struct LogRecord {
+  int64_t sequence = 0;  // from the store; grows within a job
+  int64_t unix_ms = 0;
+  std::string level;
+  std::string source;
+  std::string text;
+};
+
+// What a worker says of the run it was ordered to do.
+struct RunReport {
+  Fence fence;
+  RunPhase phase = RunPhase::kNone;
+  int64_t step = 0;
+  int64_t steps = 0;    // 0: not known yet
+  int64_t samples = 0;  // training samples done
+  absl::Status error;
+  TimeSplit seconds;
+};
+
+struct Heartbeat {
+  int64_t sequence = 0;
+  int64_t progress = 0;
+  std::optional<RunReport> run;
+  std::vector<StepRecord> steps;
+  std::vector<EvaluationRecord> evaluations;
+  std::vector<LogRecord> logs;
+};
+
+}  // namespace paceline
