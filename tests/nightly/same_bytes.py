@@ -29,7 +29,7 @@ def outcome(mesh, file, stages, schedule, steps):
                    "--set", f"train.steps={steps}")
     # Submit shows what it waited for; show has the whole curve.
     job = mesh.ask("job", "show", str(job["id"]))
-    curve = [(point["step"], point["loss"]) for point in job["loss"]]
+    curve = [(point["step"], point["value"]) for point in job["loss"]]
     if job["step"] != steps or len(curve) != steps:
         raise RuntimeError(f"job {job['id']} did {job['step']} steps, "
                            f"recorded {len(curve)}, need {steps}")
