@@ -447,7 +447,7 @@ TEST(Brain, RecordsAreWrittenAndAcknowledged) {
   Heartbeat heartbeat;
   heartbeat.sequence = 3;
   heartbeat.run =
-      RunReport{Fence{job, 1, 1}, RunPhase::kRunning, 2, 60, {}, {}};
+      RunReport{Fence{job, 1, 1}, RunPhase::kRunning, 2, 60, 0, {}, {}};
   heartbeat.steps = {{1, 2.0, 64, 0, 0, false, 1000},
                      {2, 1.0, 64, 0, 0, false, 1500}};
   heartbeat.evaluations = {{2, 1.5, 0.5, 100}};
@@ -478,6 +478,7 @@ TEST(Brain, RecordsOfAnOlderAttemptAreNotTheJobs) {
                             RunPhase::kFailed,
                             9,
                             60,
+                            0,
                             absl::InternalError("old"),
                             {}};
   heartbeat.steps = {{9, 2.0, 64, 0, 0, false, 1000}};

@@ -100,7 +100,7 @@ class Mesh {
     Heartbeat heartbeat;
     heartbeat.sequence = ++sequence_;
     const JobRecord record = Job(job).record;
-    heartbeat.run = RunReport{record.fence(), phase, step, 60, {}, {}};
+    heartbeat.run = RunReport{record.fence(), phase, step, 60, 0, {}, {}};
     if (phase == RunPhase::kFailed) {
       heartbeat.run->error = absl::InvalidArgumentError(error);
     }

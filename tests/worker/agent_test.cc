@@ -74,7 +74,7 @@ class AgentTest : public ::testing::Test {
     const auto model = DescribeModel(order.spec.model, order.spec.data.shape,
                                      order.spec.data.classes);
     order.stages = {
-        {{0, static_cast<int>(model->layers.size())}, kSelf, "w", "h:1"}};
+        {0, {0, static_cast<int>(model->layers.size())}, kSelf, "w", "h:1"}};
     order.cpu_capability = "avx2";
     order.threads = 3;
     factory_.train_ = order.spec.train;
