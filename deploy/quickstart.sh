@@ -16,6 +16,7 @@ readonly STOP_SECONDS=15
 
 keep=false
 mesh_pid=
+submit_pid=
 state=
 
 usage() {
@@ -56,15 +57,19 @@ stop_mesh() {
 on_exit() {
   local code=$?
   trap '' INT TERM
-  if ((code != 0)); then
-    [[ -z $state ]] || show_logs
-    stop_mesh
-    echo "quickstart.sh: stopped with exit code $code; see above" >&2
-    [[ -z $state ]] || echo "quickstart.sh: state is kept in $state" >&2
-  elif ! $keep; then
-    stop_mesh
-    [[ -z $state ]] || rm -rf "$state"
-  fi
+  [[ -z $submit_pid ]] || kill "$submit_pid" 2>/dev/null || true
+  stop_mesh
+  case $code in
+    0) ;;
+    130 | 143) echo "quickstart.sh: interrupted" >&2 ;;
+    *)
+      [[ -z $state ]] || show_logs
+      echo "quickstart.sh: failed with exit code $code, see above" >&2
+      [[ -z $state ]] || echo "quickstart.sh: state is kept in $state" >&2
+      exit "$code"
+      ;;
+  esac
+  [[ -z $state ]] || rm -rf "$state"
   exit "$code"
 }
 
@@ -98,7 +103,12 @@ start_mesh() {
 
 train() {
   local started=$SECONDS
-  "$BIN/paceline" job submit deploy/jobs/fashion-mnist.yaml
+  # In the background, since bash sees to a signal only when it is not waiting
+  # for a command in the foreground.
+  "$BIN/paceline" job submit deploy/jobs/fashion-mnist.yaml &
+  submit_pid=$!
+  wait "$submit_pid"
+  submit_pid=
   echo "trained for $((SECONDS - started)) s"
   "$BIN/paceline" job export last -o "$WEIGHTS"
 }
