@@ -16,8 +16,19 @@ void Mailbox::AddBoundary(FrameKind kind, int32_t boundary, int capacity) {
 }
 
 absl::Status Mailbox::Put(Frame frame) {
-  const FrameKey key = KeyOf(frame.header);
   absl::MutexLock lock(&mutex_);
+  return PutLocked(std::move(frame));
+}
+
+absl::Status Mailbox::PutAll(std::vector<Frame> frames) {
+  absl::Status first;
+  absl::MutexLock lock(&mutex_);
+  for (Frame& frame : frames) first.Update(PutLocked(std::move(frame)));
+  return first;
+}
+
+absl::Status Mailbox::PutLocked(Frame frame) {
+  const FrameKey key = KeyOf(frame.header);
   PACELINE_RETURN_IF_ERROR(CheckLocked(key.kind, key.boundary));
   if (frames_.contains(key)) {
     return absl::AlreadyExistsError(

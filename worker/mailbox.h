@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -31,6 +32,9 @@ class Mailbox {
   //   any                what Cancel() was called with
   absl::Status Put(Frame frame);
 
+  // Puts all that can be, wakes once.  Errors: the first one's.
+  absl::Status PutAll(std::vector<Frame> frames);
+
   // Blocks until the frame is here, whatever else arrived before it.
   // Errors: NotFound  no such boundary; else what Cancel() was called with.
   absl::StatusOr<Frame> Take(const FrameKey& key);
@@ -50,6 +54,7 @@ class Mailbox {
     int waiting = 0;
   };
 
+  absl::Status PutLocked(Frame frame) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckLocked(FrameKind kind, int32_t boundary) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   // Null when none waits.

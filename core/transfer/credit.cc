@@ -5,7 +5,8 @@
 
 namespace paceline {
 
-CreditLedger::CreditLedger(int bound) : window_(2 * bound), due_after_(bound) {
+CreditLedger::CreditLedger(int bound)
+    : window_(2 * bound), due_after_((bound + 1) / 2) {
   PACELINE_CHECK(bound > 0 && bound < (1 << 24), absl::StrCat("bound=", bound));
 }
 

@@ -25,7 +25,7 @@ enum class SequenceVerdict : uint8_t {
 // Thread-compatible.
 //
 // With `bound` from the schedule's dry run, twice as many frames are granted
-// and a credit is due whenever `bound` of them were consumed: the sender then
+// and a credit is due whenever half of `bound` was consumed: the sender then
 // always has more than `bound` to go on with, and credits are few.
 class CreditLedger {
  public:

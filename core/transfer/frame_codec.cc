@@ -398,8 +398,9 @@ absl::StatusOr<FrameLayout> ParseFrame(absl::Span<const ByteSpan> slices) {
   return FrameParser(slices, total_bytes).Parse();
 }
 
-absl::StatusOr<TensorList> ReadPayload(absl::Span<const ByteSpan> slices,
-                                       const FrameLayout& layout) {
+absl::StatusOr<TensorList> ReadPayload(
+    absl::Span<const ByteSpan> slices, const FrameLayout& layout,
+    absl::FunctionRef<Tensor(DType, Shape)> allocate) {
   SliceCursor cursor(slices);
   Checksum checksum;
   ForEachPiece(&cursor, layout.header_bytes,
@@ -409,8 +410,7 @@ absl::StatusOr<TensorList> ReadPayload(absl::Span<const ByteSpan> slices,
 
   TensorList tensors;
   for (const TensorMeta& meta : layout.header.tensors) {
-    Tensor& tensor =
-        tensors.emplace_back(Tensor::Allocate(meta.dtype, meta.shape));
+    Tensor& tensor = tensors.emplace_back(allocate(meta.dtype, meta.shape));
     uint8_t* out = tensor.data.get();
     ForEachPiece(&cursor, meta.bytes(), [&](ByteSpan piece) {
       checksum.Update(piece);

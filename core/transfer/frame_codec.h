@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/transfer/frame.h"
@@ -55,9 +56,11 @@ struct FrameLayout {
 absl::StatusOr<FrameLayout> ParseFrame(absl::Span<const ByteSpan> slices);
 
 // Copies the payload into fresh tensors and checks it in the same pass.
-// slices: those that `layout` was parsed from.  O(bytes).
+// slices: those that `layout` was parsed from.  allocate: as Tensor::Allocate.
+// O(bytes).
 // Errors: DataLoss  the checksum is wrong
-absl::StatusOr<TensorList> ReadPayload(absl::Span<const ByteSpan> slices,
-                                       const FrameLayout& layout);
+absl::StatusOr<TensorList> ReadPayload(
+    absl::Span<const ByteSpan> slices, const FrameLayout& layout,
+    absl::FunctionRef<Tensor(DType, Shape)> allocate = Tensor::Allocate);
 
 }  // namespace paceline

@@ -11,11 +11,11 @@
 namespace paceline {
 namespace {
 
-// The one that the sink works on, and the next.
-constexpr size_t kMessagesAhead = 2;
-// A smaller message is worked on sooner than another thread could be woken to
-// take the next one.
-constexpr size_t kReadAheadBytes = 128 << 10;
+// A larger message is worth a thread of its own.
+constexpr size_t kSmallBytes = 64 << 10;
+// Read while the sink works: one large message, or so many small ones.
+constexpr size_t kBurstBytes = 1 << 20;
+constexpr size_t kBurstMessages = 256;
 
 }  // namespace
 
@@ -33,8 +33,9 @@ void InboundStream::Resume() {
   {
     absl::MutexLock lock(&mutex_);
     resumed_ = true;
-    if (working_ || !held_) return;
+    if (!held_) return;
     held_ = false;
+    if (working_) return;
     working_ = true;
   }
   Work();
@@ -58,18 +59,32 @@ void InboundStream::End(const absl::Status& status) {
 }
 
 void InboundStream::OnReadDone(bool ok) {
+  bool small = false;
+  bool read = false;
+  bool work = false;
   {
     absl::MutexLock lock(&mutex_);
     reading_ = false;
     if (ok) {
+      const size_t bytes = read_.Length();
+      small = bytes <= kSmallBytes;
+      message_bytes_ += bytes;
       messages_.emplace_back().Swap(&read_);
     } else {
       read_ended_ = true;
     }
-    if (working_ || held_) return;
-    working_ = true;
+    read = (small || working_) && DecideReadLocked();
+    work = !working_ && !held_;
+    working_ = working_ || work;
   }
-  Work();
+  // Inside a reaction gRPC keeps this alive, whoever ends the stream.
+  if (read) StartRead(&read_);
+  if (!work) return;
+  if (small) {
+    shared_->timers.Run([self = shared_from_this()] { self->Work(); });
+  } else {
+    Work();
+  }
 }
 
 void InboundStream::OnWriteDone(bool ok) {
@@ -97,44 +112,43 @@ void InboundStream::OnDone() {
 
 void InboundStream::Work() {
   const std::shared_ptr<InboundStream> self = shared_from_this();
-  for (;;) {
-    const grpc::ByteBuffer* message = nullptr;
-    {
-      absl::MutexLock lock(&mutex_);
-      message = NextLocked();
-      if (message == nullptr) return;
-    }
-    // References into a deque stay good while others append.
-    absl::StatusOr<FrameSink::Reading> taken =
-        absl::InvalidArgumentError("an empty message");
-    if (view_.Open(*message)) taken = sink_.OnMessage(self, view_.spans());
-    view_.Clear();
-
-    absl::MutexLock lock(&mutex_);
-    if (!taken.ok()) {
-      EndLocked(taken.status());
-    } else if (*taken == FrameSink::Reading::kGoOn) {
-      messages_.pop_front();
-    } else if (!resumed_) {
-      HoldLocked();
-    }
-    if (held_) {
-      working_ = false;
-      return;
-    }
+  while (NextBurst()) {
+    while (!burst_.empty() && Take(self, burst_.front())) burst_.pop_front();
+    sink_.OnBurstEnd();
   }
 }
 
-const grpc::ByteBuffer* InboundStream::NextLocked() {
+bool InboundStream::NextBurst() {
+  absl::MutexLock lock(&mutex_);
   resumed_ = false;
-  if (!ending_ && !messages_.empty()) {
-    if (messages_.front().Length() >= kReadAheadBytes) ReadLocked();
-    return &messages_.front();
+  if (!held_ && !ending_) {
+    if (burst_.empty()) {
+      burst_.swap(messages_);
+      message_bytes_ = 0;
+    }
+    ReadLocked();
+    if (!burst_.empty()) return true;
+    if (read_ended_) EndLocked(absl::OkStatus());
   }
-  ReadLocked();
   working_ = false;
-  if (read_ended_) EndLocked(absl::OkStatus());
-  return nullptr;
+  return false;
+}
+
+bool InboundStream::Take(const std::shared_ptr<InboundStream>& self,
+                         const grpc::ByteBuffer& message) {
+  absl::StatusOr<FrameSink::Reading> taken =
+      absl::InvalidArgumentError("an empty message");
+  if (view_.Open(message)) taken = sink_.OnMessage(self, view_.spans());
+  view_.Clear();
+  if (taken.ok() && *taken == FrameSink::Reading::kGoOn) return true;
+
+  absl::MutexLock lock(&mutex_);
+  if (!taken.ok()) {
+    EndLocked(taken.status());
+  } else if (!resumed_) {
+    HoldLocked();
+  }
+  return false;
 }
 
 void InboundStream::HoldLocked() {
@@ -152,13 +166,15 @@ void InboundStream::HoldLocked() {
       });
 }
 
+bool InboundStream::DecideReadLocked() {
+  const bool room = messages_.empty() || (messages_.size() < kBurstMessages &&
+                                          message_bytes_ < kBurstBytes);
+  reading_ = reading_ || (!read_ended_ && !ending_ && room);
+  return reading_;
+}
+
 void InboundStream::ReadLocked() {
-  if (reading_ || read_ended_ || ending_ ||
-      messages_.size() >= kMessagesAhead) {
-    return;
-  }
-  reading_ = true;
-  StartRead(&read_);
+  if (!reading_ && DecideReadLocked()) StartRead(&read_);
 }
 
 void InboundStream::WriteLocked() {

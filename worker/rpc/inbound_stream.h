@@ -35,12 +35,18 @@ class FrameSink {
       const std::shared_ptr<InboundStream>& stream,
       absl::Span<const ByteSpan> message) = 0;
 
+  // No further message is here yet: what was taken since the last call may be
+  // handed on, together.
+  virtual void OnBurstEnd() = 0;
+
   // The stream is no more.
   virtual void OnStreamDone(const std::shared_ptr<InboundStream>& stream) = 0;
 };
 
-// Thread-safe.  Lives until gRPC is done with it.  Reads one message ahead of
-// the one that the sink works on.
+// Thread-safe.  Lives until gRPC is done with it.  Large messages are worked on
+// by gRPC's thread that read them, one ahead of the next; small ones on the
+// plane's thread, as many at a time as have come, so that a frame costs no
+// thread switch of its own.
 class InboundStream final
     : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
       public std::enable_shared_from_this<InboundStream> {
@@ -69,9 +75,14 @@ class InboundStream final
   };
 
   void Work();
-  // The message to work on; null: there is none now, and Work() ends.
-  const grpc::ByteBuffer* NextLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Fills burst_ with what has come; false when Work() is to end.
+  bool NextBurst();
+  // False when the stream is to end, or to be held at this message.
+  bool Take(const std::shared_ptr<InboundStream>& self,
+            const grpc::ByteBuffer& message);
   void HoldLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether to start a read, where none is running; then it counts as started.
+  bool DecideReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndLocked(const absl::Status& status)
@@ -83,14 +94,17 @@ class InboundStream final
 
   // Of the one thread inside Work().
   MessageView view_;
+  std::deque<grpc::ByteBuffer> burst_;
 
-  // Operations are started under the lock: gRPC does not react on the stack of
-  // the one who starts them, and they are small.
+  // Outside of reactions, operations are started under the lock, so that none
+  // is after Finish(): gRPC does not react on the stack of the one who starts
+  // them.
   absl::Mutex mutex_;
   std::shared_ptr<InboundStream> self_ ABSL_GUARDED_BY(mutex_);
   grpc::ByteBuffer read_;   // gRPC's while reading_
   grpc::ByteBuffer write_;  // gRPC's while writing_
   std::deque<grpc::ByteBuffer> messages_ ABSL_GUARDED_BY(mutex_);
+  size_t message_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of messages_
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;
   bool read_ended_ ABSL_GUARDED_BY(mutex_) = false;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;

@@ -121,9 +121,15 @@ absl::Status OutboundStream::Send(Frame frame) {
   const int64_t sequence = frame.header.sequence;
   EncodedFrame encoded = EncodeFrame(std::move(frame));
 
-  absl::MutexLock lock(&mutex_);
-  windows_.at(key.boundary).Fill(sequence, std::move(encoded));
-  if (!writing_) PostPumpLocked();
+  // What a small frame's system call takes is less than waking a thread for it.
+  const bool small = encoded.payload_bytes <= kSmallFrame;
+  {
+    absl::MutexLock lock(&mutex_);
+    windows_.at(key.boundary).Fill(sequence, std::move(encoded));
+    if (writing_) return absl::OkStatus();
+    if (!small) PostPumpLocked();
+  }
+  if (small) Pump();
   return absl::OkStatus();
 }
 

@@ -35,8 +35,8 @@ struct OutboundOptions {
 };
 
 // Thread-safe.  Keeps one call open, and opens it again with backoff until
-// Close().  Writes are started on the plane's thread or on gRPC's, never on
-// the one that calls Send().
+// Close().  Writes are started on the plane's thread or on gRPC's; only the
+// first of a few small frames on the one that calls Send().
 class OutboundStream : public std::enable_shared_from_this<OutboundStream> {
  public:
   OutboundStream(OutboundOptions options, std::shared_ptr<PlaneShared> shared);

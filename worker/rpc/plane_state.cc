@@ -201,6 +201,15 @@ absl::StatusOr<FrameSink::Reading> PlaneState::OnMessage(
   return taken;
 }
 
+void PlaneState::OnBurstEnd() {
+  std::shared_ptr<RunState> run;
+  {
+    absl::MutexLock lock(&mutex_);
+    run = run_.state;
+  }
+  if (run != nullptr) run->Flush();
+}
+
 void PlaneState::OnStreamDone(const std::shared_ptr<InboundStream>& stream) {
   std::shared_ptr<RunState> run;
   {

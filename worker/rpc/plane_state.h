@@ -41,6 +41,7 @@ class PlaneState final : public FrameSink,
   absl::StatusOr<Reading> OnMessage(
       const std::shared_ptr<InboundStream>& stream,
       absl::Span<const ByteSpan> message) override;
+  void OnBurstEnd() override;
   void OnStreamDone(const std::shared_ptr<InboundStream>& stream) override;
 
  private:

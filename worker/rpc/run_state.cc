@@ -10,6 +10,11 @@
 namespace paceline {
 namespace {
 
+constexpr int64_t kPooledBytes = 64 << 20;
+// Frames are handed on together up to so many bytes: waking the compute thread
+// for each of many small ones would cost more than they do.
+constexpr int64_t kStagedBytes = 256 << 10;
+
 absl::Status NoBoundary(absl::string_view what, FrameKind kind,
                         int32_t boundary) {
   return absl::NotFoundError(absl::StrCat("no ", FrameKindName(kind), " ", what,
@@ -44,7 +49,8 @@ RunState::RunState(RunWiring wiring, std::shared_ptr<PlaneShared> shared,
                    std::function<void(absl::Status)> on_refused)
     : wiring_(std::move(wiring)),
       shared_(std::move(shared)),
-      on_refused_(std::move(on_refused)) {}
+      on_refused_(std::move(on_refused)),
+      pool_(kPooledBytes) {}
 
 void RunState::Wire() {
   std::map<std::pair<WorkerId, FrameKind>, OutboundOptions> streams;
@@ -176,8 +182,13 @@ absl::Status RunState::OnFrame(const std::shared_ptr<InboundStream>& stream,
     ++shared_->counters.frames_dropped_duplicate;
     return absl::OkStatus();
   }
-  PACELINE_ASSIGN_OR_RETURN(TensorList tensors, ReadPayload(message, layout));
-  return OnIntact(stream, {header, std::move(tensors)}, layout.payload_bytes);
+  PACELINE_ASSIGN_OR_RETURN(
+      TensorList tensors,
+      ReadPayload(message, layout, [this](DType dtype, Shape shape) {
+        return pool_.Allocate(dtype, std::move(shape));
+      }));
+  OnIntact(stream, {header, std::move(tensors)}, layout.payload_bytes);
+  return absl::OkStatus();
 }
 
 absl::Status RunState::OnHello(const std::shared_ptr<InboundStream>& stream,
@@ -233,8 +244,8 @@ absl::StatusOr<SequenceVerdict> RunState::CheckIncoming(
   return verdict;
 }
 
-absl::Status RunState::OnIntact(const std::shared_ptr<InboundStream>& stream,
-                                Frame frame, int64_t bytes) {
+void RunState::OnIntact(const std::shared_ptr<InboundStream>& stream,
+                        Frame frame, int64_t bytes) {
   const FrameKind kind = frame.header.kind;
   const int32_t boundary = frame.header.boundary;
   std::optional<Credit> credit;
@@ -242,22 +253,35 @@ absl::Status RunState::OnIntact(const std::shared_ptr<InboundStream>& stream,
     absl::MutexLock lock(&mutex_);
     Inbound& inbound = inbound_.at(boundary);
     // A stream that took over meanwhile will bring the frame again, or has.
-    if (inbound.stream != stream) return absl::OkStatus();
-    // Under the lock, so that no one is told of a frame that is not there, and
-    // Receive() cannot be quicker than the ledger.
-    if (absl::Status put = mailbox_.Put(std::move(frame)); !put.ok()) {
-      if (absl::IsAlreadyExists(put)) {
-        return absl::InvalidArgumentError(put.message());
-      }
-      return absl::OkStatus();  // the run has ended: nobody wants it any more
-    }
+    if (inbound.stream != stream) return;
+    ++shared_->counters.frames_received;
+    shared_->counters.bytes_received += bytes;
     inbound.ledger.OnReceived(bytes);
     credit = inbound.ledger.TakeDue();
+    inbound.staged.push_back(std::move(frame));
+    inbound.staged_bytes += bytes;
+    if (inbound.staged_bytes >= kStagedBytes) FlushLocked(&inbound);
   }
-  ++shared_->counters.frames_received;
-  shared_->counters.bytes_received += bytes;
   if (credit) stream->SendCredit(kind, boundary, *credit);
-  return absl::OkStatus();
+}
+
+void RunState::Flush() {
+  absl::MutexLock lock(&mutex_);
+  for (auto& [boundary, inbound] : inbound_) {
+    if (!inbound.staged.empty()) FlushLocked(&inbound);
+  }
+}
+
+// Under the lock, so that frames reach the mailbox in the order in which the
+// ledger has counted them, and Receive() cannot be quicker than the ledger.
+void RunState::FlushLocked(Inbound* inbound) {
+  inbound->staged_bytes = 0;
+  const absl::Status put = mailbox_.PutAll(std::exchange(inbound->staged, {}));
+  // Other errors: the run has ended, and nobody wants the frames any more.
+  if (absl::IsAlreadyExists(put) && inbound->stream != nullptr) {
+    ++shared_->counters.frames_refused;
+    inbound->stream->End(absl::InvalidArgumentError(put.message()));
+  }
 }
 
 void RunState::OnTaken(const FrameKey& key) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -19,6 +20,7 @@
 #include "worker/rpc/inbound_stream.h"
 #include "worker/rpc/outbound_stream.h"
 #include "worker/rpc/plane_shared.h"
+#include "worker/rpc/tensor_pool.h"
 #include "worker/wiring.h"
 
 namespace paceline {
@@ -55,10 +57,12 @@ class RunState : public std::enable_shared_from_this<RunState> {
   // Cancel() came before.
   void Close();
 
-  // One frame of this run from a stream.  The error is the stream's.
+  // One frame of this run from a stream; at the latest Flush() makes it
+  // visible to Receive().  The error is the stream's.
   absl::Status OnFrame(const std::shared_ptr<InboundStream>& stream,
                        absl::Span<const ByteSpan> message,
                        const FrameLayout& layout);
+  void Flush();
   void OnStreamDone(const std::shared_ptr<InboundStream>& stream);
 
  private:
@@ -68,6 +72,8 @@ class RunState : public std::enable_shared_from_this<RunState> {
     BoundaryExpectation expected;
     CreditLedger ledger;
     std::shared_ptr<InboundStream> stream;  // the last to say hello
+    std::vector<Frame> staged;              // received, not in the mailbox
+    int64_t staged_bytes = 0;
   };
 
   bool IsMine(int stage) const {
@@ -81,8 +87,9 @@ class RunState : public std::enable_shared_from_this<RunState> {
                        int32_t boundary);
   absl::StatusOr<SequenceVerdict> CheckIncoming(
       const std::shared_ptr<InboundStream>& stream, const FrameHeader& header);
-  absl::Status OnIntact(const std::shared_ptr<InboundStream>& stream,
-                        Frame frame, int64_t bytes);
+  void OnIntact(const std::shared_ptr<InboundStream>& stream, Frame frame,
+                int64_t bytes);
+  void FlushLocked(Inbound* inbound) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OnTaken(const FrameKey& key);
   void OnRefused(const absl::Status& why);
   void End(const absl::Status& why, bool linger);
@@ -94,6 +101,7 @@ class RunState : public std::enable_shared_from_this<RunState> {
   std::map<std::pair<WorkerId, FrameKind>, std::shared_ptr<OutboundStream>>
       outbound_;
 
+  TensorPool pool_;
   Mailbox mailbox_;
 
   absl::Mutex mutex_;

@@ -48,21 +48,21 @@ TEST(DecideFence, DropsAClosedRunAndAllBelow) {
 }
 
 TEST(CreditLedger, GrantsTwiceTheBoundAndThenWhatWasConsumed) {
-  CreditLedger ledger(2);
-  EXPECT_EQ(ledger.TakeNow(), (Credit{4, 0}));
+  CreditLedger ledger(4);
+  EXPECT_EQ(ledger.TakeNow(), (Credit{8, 0}));
 
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < 8; ++i) {
     ASSERT_EQ(ledger.Check(i), SequenceVerdict::kNext);
     ledger.OnReceived(10);
   }
-  EXPECT_EQ(ledger.Check(4), SequenceVerdict::kAboveCredit);
+  EXPECT_EQ(ledger.Check(8), SequenceVerdict::kAboveCredit);
   EXPECT_EQ(ledger.TakeDue(), std::nullopt);
 
   ledger.OnConsumed();
   EXPECT_EQ(ledger.TakeDue(), std::nullopt);
-  EXPECT_EQ(ledger.Check(4), SequenceVerdict::kNext);
+  EXPECT_EQ(ledger.Check(8), SequenceVerdict::kNext);
   ledger.OnConsumed();
-  EXPECT_EQ(ledger.TakeDue(), (Credit{6, 4}));
+  EXPECT_EQ(ledger.TakeDue(), (Credit{10, 8}));
   EXPECT_EQ(ledger.TakeDue(), std::nullopt);
 }
 
