@@ -19,7 +19,7 @@ USAGE
 
 # What the linker found: tests/lint compares this list with the programs.
 readonly RUN=(
-  libabsl20220623 libcpp-httplib0.11 libgrpc++1.51
+  libabsl20220623 libcpp-httplib0.11 libgrpc++1.51 libgrpc29
   # The reference BLAS that LibTorch would settle for is 50 times slower.
   libopenblas0-pthread
   libprometheus-cpp-core1.0 libprotobuf32 libspdlog1.10 libsqlite3-0 libssl3
