@@ -49,7 +49,8 @@ absl::StatusOr<WireReader::Field> WireReader::ReadField() {
 absl::StatusOr<uint64_t> WireReader::ReadVarint() {
   uint64_t value = 0;
   for (int shift = 0; shift < 64; shift += 7) {
-    PACELINE_ASSIGN_OR_RETURN(const uint8_t byte, ReadByte());
+    uint8_t byte;
+    if (!ReadByte(&byte)) return Truncated();
     if (shift == 63 && byte > 1) break;
     value |= static_cast<uint64_t>(byte & 0x7f) << shift;
     if (byte < 0x80) return value;
@@ -61,8 +62,9 @@ absl::StatusOr<uint64_t> WireReader::ReadVarint() {
 absl::StatusOr<uint64_t> WireReader::ReadFixed64() {
   uint64_t value = 0;
   for (int shift = 0; shift < 64; shift += 8) {
-    PACELINE_ASSIGN_OR_RETURN(const uint64_t byte, ReadByte());
-    value |= byte << shift;
+    uint8_t byte;
+    if (!ReadByte(&byte)) return Truncated();
+    value |= static_cast<uint64_t>(byte) << shift;
   }
   return value;
 }
@@ -92,15 +94,16 @@ absl::Status WireReader::Skip(WireType type) {
   return Advance(length);
 }
 
-absl::StatusOr<uint8_t> WireReader::ReadByte() {
-  if (done()) return Truncated();
+bool WireReader::ReadByte(uint8_t* byte) {
+  if (done()) return false;
   while (slice_ < slices_.size() && offset_ == slices_[slice_].size()) {
     ++slice_;
     offset_ = 0;
   }
-  if (slice_ == slices_.size()) return Truncated();
+  if (slice_ == slices_.size()) return false;
   ++position_;
-  return slices_[slice_][offset_++];
+  *byte = slices_[slice_][offset_++];
+  return true;
 }
 
 absl::Status WireReader::Advance(int64_t bytes) {

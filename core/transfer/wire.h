@@ -47,7 +47,8 @@ class WireReader {
   absl::Status Skip(WireType type);
 
  private:
-  absl::StatusOr<uint8_t> ReadByte();
+  // False at the end.
+  bool ReadByte(uint8_t* byte);
   absl::Status Advance(int64_t bytes);
   absl::Status Truncated() const;
 

@@ -1,9 +1,10 @@
 // How fast tensors cross from one process to another over loopback, and what
-// CPU time that costs: the data plane, a bare gRPC stream, and plain TCP.
+// CPU time that costs: the data plane, a bare gRPC stream (grpc+: with the
+// allocator told what the data plane tells it), and plain TCP.
 //
 //   bench_data_plane [--repetitions N] [--mib M] [--json] [--check]
 //
-// Each transfer is two processes of this program.  The three ways take turns,
+// Each transfer is two processes of this program.  The ways take turns,
 // so that what else the machine does hits all alike; ratios are medians over
 // pairs of the same turn.  --check: exit 1 when one is missed.
 #include <fcntl.h>
@@ -22,7 +23,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/synchronization/mutex.h"
 #include "core/base/check.h"
 #include "tests/bench/transfers.h"
 
@@ -189,7 +189,7 @@ int RunAll(const Settings& settings) {
     const int64_t frames = (settings.mib << 20) / frame_bytes;
     std::map<std::string, std::vector<Result>> results;
     for (int i = 0; i < settings.repetitions; ++i) {
-      for (const char* way : {"plane", "grpc", "tcp"}) {
+      for (const char* way : {"plane", "grpc", "grpc+", "tcp"}) {
         results[way].push_back(Measure(way, frame_bytes, frames));
       }
     }
@@ -208,7 +208,6 @@ int Usage() {
 
 int Main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
-  if (getenv("DLK")) absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   if (arguments.size() == 4 &&
       (arguments[0] == "send" || arguments[0] == "receive")) {
     TransferSpec spec;

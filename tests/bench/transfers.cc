@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -26,8 +27,13 @@
 namespace paceline {
 namespace {
 
-// Of the boundary: gpipe with so many micro-batches.
-constexpr int kBound = 64;
+// The boundary's bound, in bytes: both frame sizes may have as much on the way.
+// Below about 1 MiB small frames wait for credits.
+constexpr int64_t kBoundBytes = 4 << 20;
+
+int BoundOf(const TransferSpec& spec) {
+  return static_cast<int>(kBoundBytes / spec.frame_bytes);
+}
 
 double CpuSeconds() {
   rusage usage{};
@@ -94,10 +100,10 @@ Frame PlaneFrame(const TransferSpec& spec) {
   return frame;
 }
 
-FrameHeader HeaderOf(int64_t frame) {
+FrameHeader HeaderOf(int64_t frame, int bound) {
   FrameHeader header;
-  header.batch = {frame / kBound, BatchPhase::kTrain, 0, kBound, kBound, false};
-  header.micro_batch = static_cast<int32_t>(frame % kBound);
+  header.batch = {frame / bound, BatchPhase::kTrain, 0, bound, bound, false};
+  header.micro_batch = static_cast<int32_t>(frame % bound);
   return header;
 }
 
@@ -112,25 +118,27 @@ void RunPlane(bool send, const TransferSpec& spec) {
                    {WorkerId{1}, Local(send ? other : server.port)}};
   wiring.boundary_shapes = {{spec.frame_bytes / 4 - 2}};
   wiring.micro_batch = 1;
-  wiring.bounds = {{kBound}, {kBound}, {}};
+  const int bound = BoundOf(spec);
+  wiring.bounds = {{bound}, {bound}, {}};
   auto run = plane.Open(wiring);
   PACELINE_CHECK(run.ok(), run.status().ToString());
   Link& link = *run->link;
 
   if (send) {
     const Frame frame = PlaneFrame(spec);
-    PACELINE_CHECK(link.AwaitRoom(0, kBound).ok(), "room");
+    PACELINE_CHECK(link.AwaitRoom(0, bound).ok(), "room");
     TimeSender([&] {
       for (int64_t i = 0; i < spec.frames; ++i) {
         PACELINE_CHECK(link.AwaitRoom(0, 1).ok(), "room");
-        const absl::Status sent = link.Send({HeaderOf(i), frame.tensors});
+        const absl::Status sent =
+            link.Send({HeaderOf(i, bound), frame.tensors});
         PACELINE_CHECK(sent.ok(), sent.ToString());
       }
     });
   } else {
     TimeReceiver([&](const std::function<void()>& first) {
       for (int64_t i = 0; i < spec.frames; ++i) {
-        const auto frame = link.Receive(KeyOf(HeaderOf(i)));
+        const auto frame = link.Receive(KeyOf(HeaderOf(i, bound)));
         PACELINE_CHECK(frame.ok(), frame.status().ToString());
         if (i == 0) first();
       }
@@ -292,9 +300,14 @@ void RunTcp(bool send, const TransferSpec& spec) {
 }  // namespace
 
 int RunTransfer(const std::string& way, bool send, const TransferSpec& spec) {
+  // As the daemons do: Debian's Abseil looks for lock cycles at every lock.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   if (way == "plane") {
     RunPlane(send, spec);
   } else if (way == "grpc") {
+    RunGrpc(send, spec);
+  } else if (way == "grpc+") {
+    const DataPlane plane;  // for what it tells the allocator
     RunGrpc(send, spec);
   } else {
     RunTcp(send, spec);

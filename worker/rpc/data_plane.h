@@ -24,8 +24,8 @@ struct DataPlaneStats {
   int64_t frames_dropped_old = 0;        // of an older fence
   int64_t frames_dropped_duplicate = 0;  // sent again after a break
   int64_t frames_refused = 0;            // not a frame, or not for this run
-  int64_t checksum_errors = 0;  // or sequence: the sender starts over
-  int64_t reconnects = 0;  // streams opened again after a break
+  int64_t checksum_errors = 0;           // or sequence: the sender starts over
+  int64_t reconnects = 0;                // streams opened again after a break
 };
 
 struct DataPlaneOptions {
@@ -35,8 +35,9 @@ struct DataPlaneOptions {
   absl::Duration linger = absl::Seconds(10);
 };
 
-// Thread-safe; one a process.  Owns one thread ("data-plane"), which starts
-// sends, reconnects, and ends what waited too long.
+// Thread-safe; one a process, whose allocator it tells to keep freed memory.
+// Owns one thread ("data-plane"), which starts sends, takes in small frames,
+// reconnects, and ends what waited too long.
 class DataPlane {
  public:
   explicit DataPlane(const DataPlaneOptions& options = {});

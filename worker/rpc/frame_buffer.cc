@@ -7,6 +7,9 @@
 namespace paceline {
 namespace {
 
+// Labels of a few samples: less than keeping their owner.
+constexpr size_t kCopiedBytes = 256;
+
 void Release(void* owner) {
   delete static_cast<std::shared_ptr<uint8_t>*>(owner);
 }
@@ -17,9 +20,13 @@ grpc::ByteBuffer ToByteBuffer(const EncodedFrame& frame) {
   absl::InlinedVector<grpc::Slice, 4> slices;
   slices.emplace_back(frame.prefix.data(), frame.prefix.size());
   for (const Tensor& tensor : frame.tensors) {
-    if (tensor.bytes() == 0) continue;
-    slices.emplace_back(tensor.data.get(), static_cast<size_t>(tensor.bytes()),
-                        &Release, new std::shared_ptr<uint8_t>(tensor.data));
+    const auto bytes = static_cast<size_t>(tensor.bytes());
+    if (bytes > kCopiedBytes) {
+      slices.emplace_back(tensor.data.get(), bytes, &Release,
+                          new std::shared_ptr<uint8_t>(tensor.data));
+    } else if (bytes > 0) {
+      slices.emplace_back(tensor.data.get(), bytes);
+    }
   }
   return grpc::ByteBuffer(slices.data(), slices.size());
 }

@@ -1,4 +1,4 @@
-// Frames to gRPC's buffers and back, without a copy.
+// Frames to gRPC's buffers and back, without a copy of the payload.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@
 namespace paceline {
 
 // The prefix in a slice of its own, then one slice a tensor over the tensor's
-// memory, which is kept until gRPC has let go of it.
+// memory, which is kept until gRPC has let go of it.  Tiny tensors are copied.
 grpc::ByteBuffer ToByteBuffer(const EncodedFrame& frame);
 
 // A view of a received message.  Thread-compatible; keeps its vectors from one

@@ -13,8 +13,8 @@ namespace {
 
 // A larger message is worth a thread of its own.
 constexpr size_t kSmallBytes = 64 << 10;
-// Read while the sink works: one large message, or so many small ones.
-constexpr size_t kBurstBytes = 1 << 20;
+// Read while the sink works: at least one message, and at most so much.
+constexpr size_t kBurstBytes = 4 << 20;
 constexpr size_t kBurstMessages = 256;
 
 }  // namespace

@@ -194,7 +194,7 @@ absl::StatusOr<FrameSink::Reading> PlaneState::OnMessage(
     case FenceVerdict::kAccept:
       break;
   }
-  absl::Status taken = run.state->OnFrame(stream, message, *layout);
+  absl::Status taken = run.state->OnFrame(stream, message, *std::move(layout));
   if (taken.ok()) return Reading::kGoOn;
   ++(absl::IsDataLoss(taken) ? shared_->counters.checksum_errors
                              : shared_->counters.frames_refused);

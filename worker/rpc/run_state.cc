@@ -170,8 +170,8 @@ void RunState::End(const absl::Status& why, bool linger) {
 
 absl::Status RunState::OnFrame(const std::shared_ptr<InboundStream>& stream,
                                absl::Span<const ByteSpan> message,
-                               const FrameLayout& layout) {
-  const FrameHeader& header = layout.header;
+                               FrameLayout layout) {
+  FrameHeader& header = layout.header;
   if (header.kind == FrameKind::kHello) {
     PACELINE_RETURN_IF_ERROR(ReadPayload(message, layout).status());
     return OnHello(stream, header.boundary);
@@ -187,7 +187,8 @@ absl::Status RunState::OnFrame(const std::shared_ptr<InboundStream>& stream,
       ReadPayload(message, layout, [this](DType dtype, Shape shape) {
         return pool_.Allocate(dtype, std::move(shape));
       }));
-  OnIntact(stream, {header, std::move(tensors)}, layout.payload_bytes);
+  OnIntact(stream, {std::move(header), std::move(tensors)},
+           layout.payload_bytes);
   return absl::OkStatus();
 }
 

@@ -60,8 +60,7 @@ class RunState : public std::enable_shared_from_this<RunState> {
   // One frame of this run from a stream; at the latest Flush() makes it
   // visible to Receive().  The error is the stream's.
   absl::Status OnFrame(const std::shared_ptr<InboundStream>& stream,
-                       absl::Span<const ByteSpan> message,
-                       const FrameLayout& layout);
+                       absl::Span<const ByteSpan> message, FrameLayout layout);
   void Flush();
   void OnStreamDone(const std::shared_ptr<InboundStream>& stream);
 

@@ -8,6 +8,12 @@
 #include "absl/synchronization/mutex.h"
 
 namespace paceline {
+namespace {
+
+// What is smaller has no page of its own.
+constexpr int64_t kSmallestBytes = 4 << 10;
+
+}  // namespace
 
 class TensorPool::Store {
  public:
@@ -47,6 +53,9 @@ TensorPool::TensorPool(int64_t kept_bytes)
 Tensor TensorPool::Allocate(DType dtype, Shape shape) {
   Tensor tensor{dtype, std::move(shape), nullptr};
   const int64_t bytes = tensor.bytes();
+  if (bytes < kSmallestBytes) {
+    return Tensor::Allocate(dtype, std::move(tensor.shape));
+  }
   std::shared_ptr<uint8_t> memory = store_->Take(bytes);
   if (memory == nullptr) {
     memory = Tensor::Allocate(DType::kU8, {bytes}).data;
