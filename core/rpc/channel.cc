@@ -36,6 +36,10 @@ constexpr int kMaxBackoffMs = 2'000;
 // two retransmissions of a lost SYN.
 constexpr int kConnectTimeoutMs = 5'000;
 constexpr int kMinResolutionIntervalMs = 2'000;
+// Small frames that are written with a buffer hint leave together, up to so
+// many bytes.  Measured with bench_data_plane, 16 KiB frames: 0.83 of a bare
+// stream's throughput with gRPC's 64 KiB, 1.01 with this (2026-11).
+constexpr int kWriteBufferBytes = 512 << 10;
 
 absl::Status BadAddress(const std::string& address, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat(
@@ -162,6 +166,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
   arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS,
                    kMinResolutionIntervalMs);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, kWriteBufferBytes);
   // The mesh's machines see each other; a proxy sees none of them.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   // gRPC would keep what was sent until it is sure; replay is ours (NOTES).

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 
 #include "absl/types/span.h"
 
@@ -12,7 +11,6 @@ namespace paceline {
 class Checksum {
  public:
   Checksum();
-  ~Checksum();
   Checksum(const Checksum&) = delete;
   Checksum& operator=(const Checksum&) = delete;
 
@@ -21,8 +19,8 @@ class Checksum {
   void Reset();
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  // XXH3_state_t, whose header stays out of here.
+  alignas(64) unsigned char state_[576];
 };
 
 uint64_t Checksum64(absl::Span<const uint8_t> bytes);

@@ -33,7 +33,8 @@ struct FrameHeader {
   BatchInfo batch;
   int32_t micro_batch = 0;
   int32_t route = 0;
-  std::vector<TensorMeta> tensors;  // set from Frame::tensors when encoded
+  // As received; a sender's are those of Frame::tensors.
+  std::vector<TensorMeta> tensors;
 
   friend bool operator==(const FrameHeader&, const FrameHeader&) = default;
 };

@@ -42,7 +42,7 @@ ByteSpan BytesOf(const std::string& text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
 
-void AppendTensor(std::string* out, const TensorMeta& tensor) {
+void AppendTensor(std::string* out, const Tensor& tensor) {
   std::string shape;
   for (const int64_t size : tensor.shape) AppendVarint(&shape, size);
   std::string body;
@@ -59,7 +59,8 @@ void AppendTensor(std::string* out, const TensorMeta& tensor) {
   *out += body;
 }
 
-void AppendHeader(std::string* out, const FrameHeader& header) {
+void AppendHeader(std::string* out, const FrameHeader& header,
+                  const TensorList& tensors) {
   const bool hello = header.kind == FrameKind::kHello;
   AppendIntField(out, kJob, header.fence.job.value);
   AppendIntField(out, kAttempt, header.fence.attempt);
@@ -76,7 +77,7 @@ void AppendHeader(std::string* out, const FrameHeader& header) {
   AppendIntField(out, kSamples, header.batch.samples);
   AppendIntField(out, kFinalBatch, header.batch.final_batch);
   AppendIntField(out, kRoute, header.route);
-  for (const TensorMeta& tensor : header.tensors) AppendTensor(out, tensor);
+  for (const Tensor& tensor : tensors) AppendTensor(out, tensor);
 }
 
 // Reads fields 1 to 15 into a header, then the checksum and where the payload
@@ -89,6 +90,7 @@ class FrameParser {
     // What proto3 says of absent fields, where our defaults differ.
     layout_.header.fence.job.value = 0;
     layout_.header.batch.micro_batches = 0;
+    layout_.header.tensors.reserve(2);
   }
 
   absl::StatusOr<FrameLayout> Parse() {
@@ -194,6 +196,7 @@ class FrameParser {
           absl::StrCat("more than ", kMaxFrameTensors, " tensors"));
     }
     TensorMeta tensor;
+    tensor.shape.reserve(4);
     uint64_t codec = 0;
     while (reader_.position() < end) {
       PACELINE_ASSIGN_OR_RETURN(const WireReader::Field field,
@@ -364,12 +367,10 @@ void ForEachPiece(SliceCursor* cursor, int64_t bytes, Visit visit) {
 EncodedFrame EncodeFrame(Frame frame) {
   EncodedFrame encoded;
   encoded.prefix.reserve(128);
-  frame.header.tensors.clear();
   for (const Tensor& tensor : frame.tensors) {
-    frame.header.tensors.push_back({tensor.dtype, tensor.shape});
     encoded.payload_bytes += tensor.bytes();
   }
-  AppendHeader(&encoded.prefix, frame.header);
+  AppendHeader(&encoded.prefix, frame.header, frame.tensors);
 
   Checksum checksum;
   checksum.Update(BytesOf(encoded.prefix));
@@ -409,6 +410,7 @@ absl::StatusOr<TensorList> ReadPayload(
                [](ByteSpan) {});
 
   TensorList tensors;
+  tensors.reserve(layout.header.tensors.size());
   for (const TensorMeta& meta : layout.header.tensors) {
     Tensor& tensor = tensors.emplace_back(allocate(meta.dtype, meta.shape));
     uint8_t* out = tensor.data.get();

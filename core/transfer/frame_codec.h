@@ -35,7 +35,8 @@ struct EncodedFrame {
   int64_t payload_bytes = 0;
 };
 
-// Sets header.tensors from the tensors.  O(bytes), for the checksum.
+// The header's tensors are those of the frame; header.tensors is not looked at.
+// O(bytes), for the checksum.
 EncodedFrame EncodeFrame(Frame frame);
 
 // What a message says before its payload, and where the payload lies.
