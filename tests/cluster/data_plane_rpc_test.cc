@@ -1,5 +1,4 @@
-// What only the data plane over gRPC has: breaks, fences, hostile peers, the
-// step gate.
+// What only the data plane over gRPC has: breaks, fences, hostile peers.
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -11,7 +10,6 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "core/base/thread.h"
-#include "core/rpc/convert.h"
 #include "core/rpc/status.h"
 #include "core/transfer/frame_codec.h"
 #include "gmock/gmock.h"
@@ -529,148 +527,6 @@ TEST(DataPlane, RefusesWiringsAndFencesThatCannotBe) {
   *run = {};
   EXPECT_TRUE(absl::IsAborted(node.plane.Open(good).status()));
   EXPECT_TRUE(node.plane.Open(next).ok());
-}
-
-StepReport ReportOf(int stage, int64_t step = 0) {
-  StepReport report;
-  report.step = step;
-  report.stage = stage;
-  report.squared_norms = {1};
-  report.samples = 8;
-  return report;
-}
-
-class GateTest : public ::testing::Test {
- protected:
-  GateTest() : mesh_(MeshSpec{{0, 1, 1, 2}}) {}
-
-  absl::Status OpenGate() {
-    return mesh_.node(0).plane.OpenGate(Fence{JobId{1}, 1, 1},
-                                        {TrainSpec{}, 10});
-  }
-  std::vector<StepReport> ReportsOf(int worker, int64_t step = 0) {
-    if (worker == 0) return {ReportOf(0, step)};
-    if (worker == 2) return {ReportOf(3, step)};
-    return {ReportOf(1, step), ReportOf(2, step)};
-  }
-
-  RpcLinkMesh mesh_;
-};
-
-TEST_F(GateTest, GivesAllWorkersTheSameVerdictStepByStep) {
-  ASSERT_TRUE(OpenGate().ok());
-  std::vector<std::vector<StepVerdict>> verdicts(3);
-  {
-    std::vector<Thread> threads(3);
-    for (int worker = 0; worker < 3; ++worker) {
-      threads[worker] = Thread("worker", [&, worker] {
-        for (int step = 0; step < 10; ++step) {
-          const auto verdict =
-              mesh_.gate(worker).Decide(ReportsOf(worker, step));
-          ASSERT_TRUE(verdict.ok()) << verdict.status();
-          verdicts[worker].push_back(*verdict);
-        }
-      });
-    }
-  }
-
-  ASSERT_EQ(verdicts[0].size(), 10u);
-  EXPECT_EQ(verdicts[0], verdicts[1]);
-  EXPECT_EQ(verdicts[0], verdicts[2]);
-  EXPECT_EQ(verdicts[0][9].step, 9);
-}
-
-TEST_F(GateTest, ReportsWaitForTheGateToOpen) {
-  std::atomic<int> decided{0};
-  {
-    std::vector<Thread> threads(3);
-    for (int worker = 0; worker < 3; ++worker) {
-      threads[worker] = Thread("worker", [&, worker] {
-        const auto verdict = mesh_.gate(worker).Decide(ReportsOf(worker));
-        EXPECT_TRUE(verdict.ok()) << verdict.status();
-        ++decided;
-      });
-    }
-    EXPECT_EQ(decided, 0);
-    ASSERT_TRUE(OpenGate().ok());
-  }
-  EXPECT_EQ(decided, 3);
-}
-
-TEST_F(GateTest, AnswersAgainAfterTheAnswerWasLost) {
-  ASSERT_TRUE(OpenGate().ok());
-  absl::StatusOr<StepVerdict> first, again;
-  {
-    Thread two("two", [&] { first = mesh_.gate(2).Decide(ReportsOf(2)); });
-    Thread one("one", [&] { (void)mesh_.gate(1).Decide(ReportsOf(1)); });
-    ASSERT_TRUE(mesh_.gate(0).Decide(ReportsOf(0)).ok());
-  }
-
-  again = mesh_.gate(2).Decide(ReportsOf(2));
-
-  ASSERT_TRUE(first.ok() && again.ok()) << first.status() << again.status();
-  EXPECT_EQ(*first, *again);
-}
-
-TEST_F(GateTest, CancelWakesHereAndThere) {
-  ASSERT_TRUE(OpenGate().ok());
-  absl::Status here, there;
-  {
-    Thread local("local",
-                 [&] { here = mesh_.gate(0).Decide(ReportsOf(0)).status(); });
-    Thread remote("remote",
-                  [&] { there = mesh_.gate(1).Decide(ReportsOf(1)).status(); });
-    mesh_.gate(0).Cancel(absl::CancelledError("first"));
-    mesh_.gate(0).Cancel(absl::CancelledError("second"));
-    mesh_.gate(1).Cancel(absl::CancelledError("first"));
-  }
-
-  EXPECT_EQ(here, absl::CancelledError("first"));
-  EXPECT_EQ(there, absl::CancelledError("first"));
-}
-
-TEST_F(GateTest, SaysWhatCannotBeRetried) {
-  ASSERT_TRUE(OpenGate().ok());
-
-  EXPECT_TRUE(
-      absl::IsInvalidArgument(mesh_.gate(2).Decide({ReportOf(17)}).status()));
-  EXPECT_TRUE(absl::IsAlreadyExists(OpenGate()));
-  EXPECT_TRUE(absl::IsInvalidArgument(
-      mesh_.node(1).plane.OpenGate({JobId{1}, 1, 1}, {})));
-  EXPECT_TRUE(absl::IsFailedPrecondition(
-      mesh_.node(0).plane.OpenGate({JobId{1}, 1, 2}, {})));
-}
-
-TEST_F(GateTest, AnswersStrangersByTheirFence) {
-  ASSERT_TRUE(OpenGate().ok());
-  const auto ask = [&](const Fence& fence) {
-    const auto stub =
-        v1::Stage::NewStub(MakeChannel(mesh_.node(0).address(), 1 << 20));
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() +
-                         std::chrono::seconds(10));
-    v1::StepReport report = ToProto(ReportOf(3));
-    report.set_job(fence.job.value);
-    report.set_attempt(fence.attempt);
-    report.set_plan_version(fence.plan_version);
-    v1::StepVerdict verdict;
-    return FromGrpc(stub->ReportStep(&context, report, &verdict)).code();
-  };
-
-  EXPECT_EQ(ask({JobId{1}, 1, 2}), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(ask({JobId{1}, 1, 0}), absl::StatusCode::kAborted);
-}
-
-TEST_F(GateTest, ClosingTheFirstStageAnswersThoseWhoWait) {
-  ASSERT_TRUE(OpenGate().ok());
-  absl::Status there;
-  {
-    Thread remote("remote",
-                  [&] { there = mesh_.gate(2).Decide(ReportsOf(2)).status(); });
-    mesh_.Drop(0);
-  }
-
-  EXPECT_TRUE(absl::IsAborted(there)) << there;
 }
 
 }  // namespace

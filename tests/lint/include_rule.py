@@ -34,7 +34,7 @@ LIBRARIES = {
     # The operating system's: sockets, files, processes.
     "posix": r"(sys|linux|netinet|arpa|net)/|(unistd|fcntl|signal|pthread|"
              r"poll|netdb|sched|dirent|spawn|glob|pwd|termios|syslog|dlfcn|"
-             r"getopt|cxxabi|execinfo|ifaddrs)\.h$",
+             r"getopt|cxxabi|execinfo|ifaddrs|malloc)\.h$",
 }
 # <vector>, <cstdint>, and the C headers that some write with .h.
 STANDARD = re.compile(
