@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/patience.h"
 #include "client/render.h"
+#include "client/text.h"
 #include "client/watch.h"
 
 namespace paceline {
@@ -199,6 +200,10 @@ ExitCode WaitJobCommand(const CommandContext& context, int64_t id,
       return kExitInterrupted;
     case WatchEnd::kEnded:
       break;
+  }
+  if (watched->job.state == JobState::kFailed) {
+    console.Note(
+        absl::StrCat("job ", id, " failed: ", Printable(watched->job.why)));
   }
   console.Note(absl::StrCat("next: ", job, "show ", id));
   if (watched->job.state == JobState::kSucceeded) {

@@ -311,9 +311,12 @@ std::string RenderLogLine(const LogLineView& line) {
 std::string RenderOutcome(const JobView& job) {
   std::string text =
       absl::StrCat("job ", job.id, ": ", JobStateName(job.state));
-  if (!job.why.empty()) absl::StrAppend(&text, ": ", Printable(job.why));
   if (const std::string took = Elapsed(job); !took.empty()) {
     absl::StrAppend(&text, " after ", took);
+  }
+  // Why a job failed is an error, and goes where errors go.
+  if (!job.why.empty() && job.state != JobState::kFailed) {
+    absl::StrAppend(&text, ": ", Printable(job.why));
   }
   absl::StrAppend(&text, "\n");
   if (const std::string accuracy = Accuracy(job); !accuracy.empty()) {

@@ -51,6 +51,7 @@ Agent::~Agent() {
   }
   CancelAll(cancel.get(), connections.get(),
             absl::CancelledError("the worker is stopping"));
+  connections.reset();  // the compute thread waits for that
   compute_.Join();
 }
 
@@ -153,15 +154,12 @@ std::optional<RunOrder> Agent::AwaitOrder() {
     return stopping_ || order_is_new_;
   };
   for (;;) {
-    // Dropped after the lock: closing a run waits for its streams.
-    std::shared_ptr<RunConnections> closed;
+    {
+      absl::MutexLock lock(&mutex_);
+      mutex_.Await(absl::Condition(&changed));
+    }
+    CloseRun();
     absl::MutexLock lock(&mutex_);
-    mutex_.Await(absl::Condition(&changed));
-    closed = std::move(connections_);
-    cancel_.reset();
-    run_.reset();
-    steps_.Clear();
-    evaluations_.Clear();
     if (stopping_) return std::nullopt;
     order_is_new_ = false;
     if (!order_.has_value()) continue;
@@ -170,6 +168,24 @@ std::optional<RunOrder> Agent::AwaitOrder() {
     run_ = NewReport(order_->fence);
     return order_;
   }
+}
+
+// The next run may open only when this one is closed, and whoever cancels it
+// may be the last to hold it.
+void Agent::CloseRun() {
+  std::shared_ptr<RunConnections> connections;
+  std::shared_ptr<absl::Notification> closed;
+  {
+    absl::MutexLock lock(&mutex_);
+    connections = std::move(connections_);
+    closed = std::move(closed_);
+    cancel_.reset();
+    run_.reset();
+    steps_.Clear();
+    evaluations_.Clear();
+  }
+  connections.reset();
+  if (closed != nullptr) closed->WaitForNotification();
 }
 
 void Agent::ComputeLoop() {
@@ -259,7 +275,12 @@ absl::Status Agent::Train(const RunOrder& order, const ModelDescription& model,
     PACELINE_ASSIGN_OR_RETURN(const RunWiring wiring,
                               MakeRunWiring(order, model, self));
     PACELINE_ASSIGN_OR_RETURN(RunConnections opened, factory_.Connect(wiring));
-    connections = std::make_shared<RunConnections>(std::move(opened));
+    const auto closed = std::make_shared<absl::Notification>();
+    connections = std::shared_ptr<RunConnections>(
+        new RunConnections(std::move(opened)), [closed](RunConnections* last) {
+          delete last;
+          closed->Notify();
+        });
     if (engines.contains(0)) {
       PACELINE_ASSIGN_OR_RETURN(source, factory_.OpenData(order.spec));
       PACELINE_RETURN_IF_ERROR(factory_.OpenGate(
@@ -268,6 +289,7 @@ absl::Status Agent::Train(const RunOrder& order, const ModelDescription& model,
     absl::MutexLock lock(&mutex_);
     PACELINE_RETURN_IF_ERROR(cancel_->status());
     connections_ = connections;
+    closed_ = closed;
     if (source != nullptr) run_->steps = source->total_steps();
   }
   SetPhase(RunPhase::kRunning);

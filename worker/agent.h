@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "core/base/clock.h"
 #include "core/base/thread.h"
 #include "core/cluster/run_report.h"
@@ -95,6 +96,7 @@ class Agent final : private RunObserver {
   void ComputeLoop();
   // The next order to work on; nothing when the agent ends.
   std::optional<RunOrder> AwaitOrder();
+  void CloseRun();
   absl::Status RunJob(const RunOrder& order);
   absl::StatusOr<std::map<int, std::unique_ptr<StageEngine>>> MakeEngines(
       const RunOrder& order, const ModelDescription& model, WorkerId self);
@@ -130,6 +132,8 @@ class Agent final : private RunObserver {
   // run from outside: it must not lose them between lock and Cancel().
   std::shared_ptr<CancelToken> cancel_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<RunConnections> connections_ ABSL_GUARDED_BY(mutex_);
+  // Notified when connections_ are gone; shared with their deleter.
+  std::shared_ptr<absl::Notification> closed_ ABSL_GUARDED_BY(mutex_);
 
   Thread compute_;
 };

@@ -103,7 +103,10 @@ TEST_P(Endings, GiveTheExitCode) {
 
     EXPECT_EQ(SubmitCommand(bed.context, Job()), GetParam().code);
 
-    EXPECT_THAT(bed.out.str(), HasSubstr("because"));
+    EXPECT_THAT(bed.out.str() + bed.err.str(), HasSubstr("because"));
+    if (job.state == JobState::kFailed) {
+      EXPECT_THAT(bed.err.str(), HasSubstr("failed: because"));
+    }
   }
 }
 

@@ -73,8 +73,13 @@ std::unique_ptr<Child> Mesh::Start(std::vector<std::string> arguments) const {
   return std::make_unique<Child>(arguments, options);
 }
 
+std::vector<nlohmann::json> Mesh::Workers() const {
+  const nlohmann::json answer = Json({"node", "list"});
+  return answer["workers"].get<std::vector<nlohmann::json>>();
+}
+
 pid_t Mesh::pid_of_worker(const std::string& name) const {
-  for (const auto& worker : Json({"node", "list"})["workers"]) {
+  for (const nlohmann::json& worker : Workers()) {
     if (worker["name"] == name) return worker["pid"];
   }
   ADD_FAILURE() << "no worker " << name;

@@ -32,6 +32,7 @@ class Mesh {
 
   const std::string& coordinator() const { return coordinator_; }
   const std::string& http() const { return http_; }
+  std::vector<nlohmann::json> Workers() const;  // of `node list`
   pid_t pid_of_worker(const std::string& name) const;
   std::string folder() const { return folder_.path(); }
   std::string log(const std::string& daemon) const;

@@ -1,5 +1,9 @@
 #include "worker/agent.h"
 
+#include <atomic>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -18,7 +22,56 @@ using ::testing::SizeIs;
 constexpr WorkerId kSelf{5};
 constexpr absl::Duration kLongest = absl::Seconds(30);
 
-// A worker alone in its plan.  Uploads go into a map.
+// How many links are open, and a moment for somebody to open a second one.
+struct OpenLinks {
+  std::atomic<int> count{0};
+  absl::Mutex mutex;
+  int connects ABSL_GUARDED_BY(mutex) = 0;
+
+  // Returns when Connect() was called again, or after a while.
+  void GiveTimeForAnotherConnect() {
+    absl::MutexLock lock(&mutex);
+    const int before = connects;
+    const auto called = [this, before]() ABSL_SHARED_LOCKS_REQUIRED(mutex) {
+      return connects > before;
+    };
+    mutex.AwaitWithTimeout(absl::Condition(&called), absl::Milliseconds(50));
+  }
+};
+
+// A link that counts its life, and whose Cancel() is slow to return.
+class CountedLink final : public Link {
+ public:
+  CountedLink(std::unique_ptr<Link> link, OpenLinks& open)
+      : link_(std::move(link)), open_(open) {
+    ++open_.count;
+  }
+  ~CountedLink() override { --open_.count; }
+
+  absl::Status Send(Frame frame) override {
+    return link_->Send(std::move(frame));
+  }
+  absl::StatusOr<Frame> Receive(const FrameKey& key) override {
+    return link_->Receive(key);
+  }
+  absl::StatusOr<BatchInfo> AwaitBatch(int32_t boundary,
+                                       int64_t ordinal) override {
+    return link_->AwaitBatch(boundary, ordinal);
+  }
+  absl::Status AwaitRoom(int32_t boundary, int frames) override {
+    return link_->AwaitRoom(boundary, frames);
+  }
+  void Cancel(absl::Status why) override {
+    link_->Cancel(std::move(why));
+    open_.GiveTimeForAnotherConnect();
+  }
+
+ private:
+  const std::unique_ptr<Link> link_;
+  OpenLinks& open_;
+};
+
+// A worker alone in its plan.  Keeps the names of what is uploaded.
 class LonelyFactory final : public RunFactory {
  public:
   void SetThreads(int threads) override { threads_ = threads; }
@@ -31,12 +84,20 @@ class LonelyFactory final : public RunFactory {
       const JobSpec& spec) override {
     return OpenBatchSource(spec);
   }
+  // As the data plane: one run at a time.
   absl::StatusOr<RunConnections> Connect(const RunWiring& wiring) override {
+    {
+      absl::MutexLock lock(&open_links_.mutex);
+      ++open_links_.connects;
+    }
+    if (open_links_.count > 0) {
+      return absl::FailedPreconditionError("another run is open");
+    }
     auto links = MakeMemoryLinks({std::vector<int>(wiring.stages.size(), 0),
                                   wiring.bounds, wiring.fence});
     if (!links.ok()) return links.status();
     return RunConnections{
-        std::move((*links)[0]),
+        std::make_unique<CountedLink>(std::move((*links)[0]), open_links_),
         MakeLocalGateClient(std::make_shared<GateDesk>(
             train_, train_.steps, static_cast<int>(wiring.stages.size())))};
   }
@@ -55,6 +116,7 @@ class LonelyFactory final : public RunFactory {
   bool upload_blocks_ = false;
   std::vector<std::string> uploaded_;
   TrainSpec train_;
+  OpenLinks open_links_;
 };
 
 class AgentTest : public ::testing::Test {
@@ -100,6 +162,10 @@ class AgentTest : public ::testing::Test {
       for (const StepRecord& step : beat.steps) steps_.push_back(step);
       for (const auto& one : beat.evaluations) evaluations_.push_back(one);
       if (beat.run.has_value() && beat.run->phase == phase) return *beat.run;
+      if (beat.run.has_value() && beat.run->phase == RunPhase::kFailed) {
+        ADD_FAILURE() << beat.run->error;
+        return *beat.run;
+      }
       if (absl::Now() > give_up) break;
       agent_->AwaitChange(absl::Milliseconds(20));
     }
@@ -108,7 +174,7 @@ class AgentTest : public ::testing::Test {
   }
 
   LonelyFactory factory_;
-  const SystemClock clock_;
+  const SystemClock clock_{};
   std::string restart_at_;
   absl::Notification restarted_;
   std::vector<StepRecord> steps_;
@@ -168,6 +234,16 @@ TEST_F(AgentTest, EndsARunWhenItsOrderIsWithdrawn) {
   agent_->OnOrder(Order(2));
 
   EXPECT_EQ(Await(RunPhase::kDone).fence.job, JobId{2});
+}
+
+// The control thread may still be cancelling the old run when the compute
+// thread has already left it.
+TEST_F(AgentTest, OpensTheNextRunOnlyWhenTheLastOneIsClosed) {
+  MakeAgent();
+  for (int64_t job = 1; job <= 3; ++job) {
+    agent_->OnOrder(Order(job));
+    EXPECT_EQ(Await(RunPhase::kDone).fence.job, JobId{job});
+  }
 }
 
 TEST_F(AgentTest, AsksForARestartWhenAnotherCapabilityIsOrdered) {

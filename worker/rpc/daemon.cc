@@ -119,7 +119,7 @@ absl::Status Daemon::StartHttp() {
   http_.Get("/readyz", [this] {
     HttpAnswer answer;
     answer.status = attached() ? 200 : 503;
-    answer.body = attached() ? "ok\n" : "not attached to a coordinator\n";
+    answer.body = attached() ? "ready\n" : "not attached to a coordinator\n";
     return answer;
   });
   PACELINE_ASSIGN_OR_RETURN(const HostPort wanted,
