@@ -105,9 +105,7 @@ TEST(Metrics, PrometheusFindsAndScrapesTheWholeMesh) {
                     "--storage.tsdb.path=" + mesh.folder() + "/tsdb",
                     "--web.listen-address=" + address});
 
-  const std::string query =
-      "http://" + address +
-      "/api/v1/query?query=up";
+  const std::string query = "http://" + address + "/api/v1/query?query=up";
   std::string last;
   EXPECT_TRUE(Eventually(
       [&] {
