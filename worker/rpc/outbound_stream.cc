@@ -43,6 +43,7 @@ class OutboundStream::Call final
  public:
   explicit Call(std::shared_ptr<OutboundStream> stream)
       : stream_(std::move(stream)) {
+    stream_->shared_->channels.OnCallStarted();
     grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> stub(
         stream_->channel_);
     stub.PrepareBidiStreamingCall(&context_, kExchange, {}, this);
@@ -78,8 +79,11 @@ class OutboundStream::Call final
   }
   void OnWritesDoneDone(bool ok) override { stream_->OnWritten(ok); }
   void OnDone(const grpc::Status& status) override {
+    const std::shared_ptr<PlaneShared> shared = stream_->shared_;
     stream_->OnCallDone(status);
     delete this;
+    shared->timers.Run([shared] { shared->channels.DropUnused(); });
+    shared->channels.OnCallEnded();
   }
 
   // Shared with the run and with closures that wait for their time.
@@ -94,7 +98,7 @@ OutboundStream::OutboundStream(OutboundOptions options,
                                std::shared_ptr<PlaneShared> shared)
     : options_(std::move(options)),
       shared_(std::move(shared)),
-      channel_(MakeChannel(options_.address, kMaxFrameBytes)),
+      channel_(shared_->channels.Make(options_.address, kMaxFrameBytes)),
       backoff_(kFirstBackoff) {
   for (const auto& [boundary, bound] : options_.bounds) windows_[boundary];
 }

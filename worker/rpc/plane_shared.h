@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "worker/rpc/call_channels.h"
 #include "worker/rpc/data_plane.h"
 #include "worker/rpc/timer_thread.h"
 
@@ -29,6 +30,7 @@ struct PlaneShared {
 
   const DataPlaneOptions options;
   PlaneCounters counters;
+  CallChannels channels;
   TimerThread timers{"data-plane"};
 };
 

@@ -99,9 +99,12 @@ absl::StatusOr<RunConnections> PlaneState::Open(const RunWiring& wiring) {
 }
 
 void PlaneState::Close(const Run& run) {
-  run.state->Close();
+  std::vector<std::weak_ptr<OutboundStream>> lingering = run.state->Close();
   run.gate->Close();
   absl::MutexLock lock(&mutex_);
+  std::erase_if(lingering_,
+                [](const auto& stream) { return stream.expired(); });
+  lingering_.insert(lingering_.end(), lingering.begin(), lingering.end());
   if (run_.state != run.state) return;  // Shutdown() was first
   fence_.closed = std::exchange(fence_.open, std::nullopt);
   run_ = {};
@@ -132,9 +135,11 @@ DataPlaneStats PlaneState::stats() const {
 void PlaneState::Shutdown() {
   const absl::Status why = absl::CancelledError("the worker is stopping");
   Run run;
+  std::vector<std::weak_ptr<OutboundStream>> lingering;
   {
     absl::MutexLock lock(&mutex_);
     shut_down_ = true;
+    lingering.swap(lingering_);
     if (fence_.open) fence_.closed = std::exchange(fence_.open, std::nullopt);
     run = std::exchange(run_, {});
   }
@@ -143,8 +148,12 @@ void PlaneState::Shutdown() {
     run.gate->Cancel(why);
     run.gate->Close();
   }
+  for (const auto& weak : lingering) {
+    if (const auto stream = weak.lock()) stream->Close(why, /*linger=*/false);
+  }
   EndStreams(absl::UnavailableError("the worker is stopping"));
   shared_->timers.Stop();
+  shared_->channels.AwaitCalls();
 }
 
 InboundStream* PlaneState::Accept() {

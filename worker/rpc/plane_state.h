@@ -5,6 +5,8 @@
 #include <functional>
 #include <memory>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -66,6 +68,8 @@ class PlaneState final : public FrameSink,
   FenceState fence_ ABSL_GUARDED_BY(mutex_);
   Run run_ ABSL_GUARDED_BY(mutex_);
   std::set<std::shared_ptr<InboundStream>> streams_ ABSL_GUARDED_BY(mutex_);
+  // Of runs that were closed; kept by gRPC and by timers while there is need.
+  std::vector<std::weak_ptr<OutboundStream>> lingering_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace paceline

@@ -32,8 +32,9 @@ bool MayRetry(const absl::Status& status) {
 class RunGate::Asking : public std::enable_shared_from_this<Asking> {
  public:
   Asking(const std::string& address, std::shared_ptr<PlaneShared> shared)
-      : stub_(v1::Stage::NewStub(MakeChannel(address, kMaxMessageBytes))),
-        shared_(std::move(shared)) {}
+      : shared_(std::move(shared)),
+        stub_(v1::Stage::NewStub(
+            shared_->channels.Make(address, kMaxMessageBytes))) {}
 
   // Null `answer` while waiting; the last answer once all are here.
   absl::StatusOr<StepVerdict> Ask(const Fence& fence,
@@ -98,10 +99,17 @@ class RunGate::Asking : public std::enable_shared_from_this<Asking> {
       questions_[index].running = one;
     }
     one->context.set_deadline(absl::ToChronoTime(absl::Now() + kTry));
+    shared_->channels.OnCallStarted();
     stub_->async()->ReportStep(
         &one->context, &one->request, &one->response,
-        [self = shared_from_this(), one, round, index](grpc::Status status) {
+        [self = shared_from_this(), one = one, round,
+         index](grpc::Status status) mutable {
           self->OnAnswer(round, index, *one, FromGrpc(status));
+          const std::shared_ptr<PlaneShared> shared = self->shared_;
+          one = nullptr;
+          self = nullptr;
+          shared->timers.Run([shared] { shared->channels.DropUnused(); });
+          shared->channels.OnCallEnded();
         });
   }
 
@@ -126,8 +134,8 @@ class RunGate::Asking : public std::enable_shared_from_this<Asking> {
     }
   }
 
-  const std::unique_ptr<v1::Stage::Stub> stub_;
   const std::shared_ptr<PlaneShared> shared_;
+  const std::unique_ptr<v1::Stage::Stub> stub_;
 
   absl::Mutex mutex_;
   absl::Status ended_ ABSL_GUARDED_BY(mutex_);

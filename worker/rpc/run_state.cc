@@ -151,8 +151,11 @@ absl::Status RunState::AwaitRoom(int32_t boundary, int frames) {
 
 void RunState::Cancel(const absl::Status& why) { End(why, /*linger=*/false); }
 
-void RunState::Close() {
+std::vector<std::weak_ptr<OutboundStream>> RunState::Close() {
   End(absl::CancelledError("the run was closed"), /*linger=*/true);
+  std::vector<std::weak_ptr<OutboundStream>> lingering;
+  for (const auto& [key, stream] : outbound_) lingering.push_back(stream);
+  return lingering;
 }
 
 void RunState::OnRefused(const absl::Status& why) {

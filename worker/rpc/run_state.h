@@ -54,8 +54,8 @@ class RunState : public std::enable_shared_from_this<RunState> {
   // Ends the link's waits with `why`; the first wins.
   void Cancel(const absl::Status& why);
   // The link is dropped: as Cancel, but what was sent still goes out unless
-  // Cancel() came before.
-  void Close();
+  // Cancel() came before.  Returns the streams that see to it.
+  std::vector<std::weak_ptr<OutboundStream>> Close();
 
   // One frame of this run from a stream; at the latest Flush() makes it
   // visible to Receive().  The error is the stream's.
