@@ -56,10 +56,15 @@ class OutboundStream::Call final
   }
   void Cancel() { context_.TryCancel(); }
 
-  // What the next StartWrite() sends, and how; not while one is under way.
+  // What the next StartWrite() sends, and how; not while one is under way, and
+  // under the stream's lock.
   grpc::ByteBuffer& out() { return out_; }
   grpc::WriteOptions& options() { return options_; }
   void Write() { StartWrite(&out_, options_); }
+  void Release() {
+    out_.Clear();
+    options_ = {};
+  }
 
  private:
   void OnReadDone(bool ok) override {
@@ -72,11 +77,7 @@ class OutboundStream::Call final
     }
     StartRead(&read_);
   }
-  void OnWriteDone(bool ok) override {
-    out_.Clear();
-    options_ = {};
-    stream_->OnWritten(ok);
-  }
+  void OnWriteDone(bool ok) override { stream_->OnWritten(ok); }
   void OnWritesDoneDone(bool ok) override { stream_->OnWritten(ok); }
   void OnDone(const grpc::Status& status) override {
     const std::shared_ptr<PlaneShared> shared = stream_->shared_;
@@ -300,6 +301,7 @@ void OutboundStream::OnWritten(bool ok) {
   Call* unused = nullptr;
   {
     absl::MutexLock lock(&mutex_);
+    call_->Release();
     writing_ = false;
     write_failed_ = write_failed_ || !ok;
     if (read_ended_) unused = call_;
