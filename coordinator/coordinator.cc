@@ -258,7 +258,9 @@ void Coordinator::Submit(SubmitRequest request, bool dry_run,
       if (stored.ok()) {
         brain_.OnSubmitted(submission->job, Now());
       } else {
-        submission = stored;
+        // Not ResourceExhausted: that would say that no worker has room.
+        submission = absl::InternalError(
+            absl::StrCat("the job could not be stored: ", stored.message()));
       }
     }
     if (submission.ok() && dry_run) submission->job.id = JobId{0};

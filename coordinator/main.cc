@@ -26,6 +26,7 @@
 #include "coordinator/store/state_dir.h"
 #include "coordinator/ticker.h"
 #include "core/base/status_macros.h"
+#include "core/base/version.h"
 #include "core/obs/http_server.h"
 #include "core/obs/log.h"
 #include "core/obs/metrics.h"
@@ -35,7 +36,6 @@
 namespace paceline {
 namespace {
 
-constexpr char kVersion[] = "0.1.0";
 constexpr absl::Duration kTickPeriod = absl::Milliseconds(50);
 // Of the five seconds that a stop may take.
 constexpr std::chrono::seconds kCallsMayTake(2);
@@ -58,12 +58,6 @@ std::string ReachableHost(const std::string& host) {
   if (!host.empty() && host != "0.0.0.0" && host != "::") return host;
   char name[256] = {};
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "localhost";
-}
-
-std::string Join(const std::string& host, int port) {
-  const bool ipv6 = host.find(':') != std::string::npos && host[0] != '[';
-  return ipv6 ? absl::StrCat("[", host, "]:", port)
-              : absl::StrCat(host, ":", port);
 }
 
 absl::Status WritePortFile(const std::string& path, const std::string& grpc,
@@ -98,7 +92,7 @@ absl::Status Serve(const CoordinatorOptions& options, JobStore& store,
   std::atomic<int> http_port{0};
   const std::string http_host = ReachableHost(http_at.host);
   const auto http_address = [&http_host, &http_port] {
-    return Join(http_host, http_port);
+    return JoinHostPort(http_host, http_port);
   };
   HttpServer http;
   AddRoutes(http, coordinator, registry, readiness, http_address);
@@ -115,7 +109,7 @@ absl::Status Serve(const CoordinatorOptions& options, JobStore& store,
     if (started.ok()) http_port = *port;
   }
   if (started.ok()) {
-    const std::string grpc = Join(server->host, server->port);
+    const std::string grpc = JoinHostPort(server->host, server->port);
     Ticker ticker(kTickPeriod, [&coordinator] { coordinator.Tick(); });
     readiness.serving = true;
     started = WritePortFile(options.port_file, grpc, http_address());
@@ -157,6 +151,8 @@ int Main(int argc, char** argv) {
       ParseOptions(argc, argv, &exit_code);
   if (!options.has_value()) return exit_code;
   const sigset_t signals = BlockStopSignals();
+  // Debian's absl keeps a graph of all locks otherwise, at every lock.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   StartLogging({"paceline-coordinator", options->log_level});
   const absl::Status status = Run(*options, signals);
   if (status.ok()) return 0;

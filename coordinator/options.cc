@@ -6,10 +6,11 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "core/base/version.h"
+
 namespace paceline {
 namespace {
 
-constexpr char kVersion[] = "paceline-coordinator 0.1.0";
 constexpr char kConfigFile[] = "/etc/paceline/coordinator.toml";
 constexpr int kUsageError = 2;
 
@@ -31,7 +32,8 @@ std::optional<CoordinatorOptions> ParseOptions(int argc, char** argv,
 
   CLI::App app("Keeps a mesh's members, jobs and plans.",
                "paceline-coordinator");
-  app.set_version_flag("--version", kVersion);
+  app.set_version_flag("--version",
+                       std::string("paceline-coordinator ") + kVersion);
   std::error_code ignored;
   app.set_config(
          "--config",

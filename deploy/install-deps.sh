@@ -37,9 +37,11 @@ readonly TEST=(
   clang clang-format libbenchmark-dev libgmock-dev libgtest-dev
   # promtool reads the dashboards' expressions and the daemons' /metrics.
   prometheus
+  # Tests of the real programs fetch pages and look processes up.
+  curl procps
   python3 python3-yaml shellcheck systemd
 )
-readonly NIGHTLY=(procps)
+readonly NIGHTLY=(jq)
 
 die() {
   echo "install-deps.sh: $*" >&2

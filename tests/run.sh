@@ -53,15 +53,20 @@ area_soak() {
 
 area_bench() {
   deploy/build.sh release
-  local bench
-  for bench in build/release/bin/*_bench; do
-    [[ -x $bench ]] || {
-      echo "run.sh: no benchmark was built" >&2
-      return 1
-    }
-    echo "--- $bench --check"
-    "$bench" --check
-  done
+  build/release/bin/bench_frame
+  build/release/bin/bench_data_plane --check
+}
+
+# As a newcomer runs it, without a terminal: three minutes of training at most
+# and an accuracy of 0.89 at least.
+area_quickstart() {
+  local log=build/quickstart-nightly.log accuracy seconds
+  mkdir -p build
+  deploy/quickstart.sh </dev/null 2>&1 | tee "$log"
+  accuracy=$(sed -n 's/^test accuracy: //p' "$log")
+  seconds=$(sed -n 's/^trained for \([0-9]*\) s.*/\1/p' "$log")
+  python3 -c "import sys; sys.exit(not (float(sys.argv[1]) >= 0.89 and int(sys.argv[2]) <= 180))" \
+    "$accuracy" "$seconds"
 }
 
 # The commit, and whether the tree differs from it: such results are

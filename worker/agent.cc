@@ -132,9 +132,15 @@ bool Agent::running() const {
                               run_->phase == RunPhase::kRunning);
 }
 
-void Agent::OnStep(int64_t steps_done, int64_t samples,
+void Agent::OnStep(const StepVerdict& verdict, int64_t samples,
                    const std::optional<StepRecord>& record) {
+  const int64_t steps_done = verdict.step + 1;
   ++total_steps_;
+  if (verdict.skip) {
+    ++skipped_steps_;
+    Log(LogLevel::kWarn, "step was skipped on all stages",
+        {{"step", steps_done}, {"why", verdict.why}});
+  }
   total_samples_ += samples;
   absl::MutexLock lock(&mutex_);
   run_->step = steps_done;
@@ -147,7 +153,14 @@ void Agent::OnEvaluation(const EvaluationRecord& record) {
   evaluations_.Add(record);
 }
 
-void Agent::OnProgress() { ++progress_; }
+void Agent::OnProgress(const Instruction& done, const BatchInfo& batch) {
+  ++progress_;
+  if (!LogEnabled(LogLevel::kDebug)) return;
+  Log(LogLevel::kDebug, "instruction done",
+      {{"instruction", ToText(done)},
+       {"batch", batch.ordinal},
+       {"step", batch.step}});
+}
 
 std::optional<RunOrder> Agent::AwaitOrder() {
   const auto changed = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
@@ -286,11 +299,17 @@ absl::Status Agent::Train(const RunOrder& order, const ModelDescription& model,
       PACELINE_RETURN_IF_ERROR(factory_.OpenGate(
           order.fence, {order.spec.train, source->total_steps()}));
     }
-    absl::MutexLock lock(&mutex_);
-    PACELINE_RETURN_IF_ERROR(cancel_->status());
-    connections_ = connections;
-    closed_ = closed;
-    if (source != nullptr) run_->steps = source->total_steps();
+    std::shared_ptr<CancelToken> cancel;
+    {
+      absl::MutexLock lock(&mutex_);
+      connections_ = connections;
+      closed_ = closed;
+      cancel = cancel_;
+      if (source != nullptr) run_->steps = source->total_steps();
+    }
+    // Whoever cancels from here on finds the connections; who did so before
+    // has left word.
+    PACELINE_RETURN_IF_ERROR(cancel->status());
   }
   SetPhase(RunPhase::kRunning);
 

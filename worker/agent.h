@@ -83,15 +83,16 @@ class Agent final : private RunObserver {
   TimeReading Time() const { return time_.Read(); }
   // Steps and samples of all runs of this process.
   int64_t total_steps() const { return total_steps_; }
+  int64_t skipped_steps() const { return skipped_steps_; }
   int64_t total_samples() const { return total_samples_; }
   int64_t progress() const { return progress_; }
 
  private:
   // RunObserver, on the compute thread.
-  void OnStep(int64_t steps_done, int64_t samples,
+  void OnStep(const StepVerdict& verdict, int64_t samples,
               const std::optional<StepRecord>& record) override;
   void OnEvaluation(const EvaluationRecord& record) override;
-  void OnProgress() override;
+  void OnProgress(const Instruction& done, const BatchInfo& batch) override;
 
   void ComputeLoop();
   // The next order to work on; nothing when the agent ends.
@@ -116,6 +117,7 @@ class Agent final : private RunObserver {
   TimeMeter time_;
   std::atomic<int64_t> progress_{0};
   std::atomic<int64_t> total_steps_{0};
+  std::atomic<int64_t> skipped_steps_{0};
   std::atomic<int64_t> total_samples_{0};
 
   mutable absl::Mutex mutex_;

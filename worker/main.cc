@@ -60,6 +60,15 @@ absl::Status ExecuteAnew(const std::string& capability, char** argv) {
       absl::StrCat("cannot execute myself anew: ", strerror(errno)));
 }
 
+// What the engine says it computes with; beside `cpu_capability` in the log.
+std::string ActiveKernels() {
+#ifdef PACELINE_WITH_TORCH
+  return ActiveCpuCapability();
+#else
+  return "none";
+#endif
+}
+
 ComputeParts MakeComputeParts() {
   ComputeParts parts;
   parts.open_data = OpenBatchSource;
@@ -118,7 +127,7 @@ std::string Taken(const char* variable) {
 int Fail(const absl::Status& status) {
   std::fprintf(stderr, "paceline-worker: %s\n",
                std::string(status.message()).c_str());
-  return 1;
+  return absl::IsInvalidArgument(status) ? 2 : 1;
 }
 
 int Run(const WorkerOptions& worker, const std::string& capability,
@@ -131,6 +140,8 @@ int Run(const WorkerOptions& worker, const std::string& capability,
   }
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 
+  // Debian's absl keeps a graph of all locks otherwise, at every lock.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   StartLogging({"paceline-worker", worker.log_level});
   WakeUp wake_up;
   DaemonOptions options;
@@ -149,7 +160,8 @@ int Run(const WorkerOptions& worker, const std::string& capability,
        {"grpc", daemon.grpc_address()},
        {"http", daemon.http_address()},
        {"coordinator", worker.coordinator},
-       {"cpu_capability", capability}});
+       {"cpu_capability", capability},
+       {"kernels", ActiveKernels()}});
   NotifySupervisor("READY=1");
 
   int signal = 0;

@@ -8,6 +8,7 @@ constexpr char kAttached[] = "paceline_worker_attached";
 constexpr char kRunning[] = "paceline_worker_running";
 constexpr char kInstructions[] = "paceline_worker_instructions_total";
 constexpr char kSteps[] = "paceline_worker_steps_total";
+constexpr char kStepsSkipped[] = "paceline_worker_steps_skipped_total";
 constexpr char kSamples[] = "paceline_worker_samples_total";
 constexpr char kFrames[] = "paceline_worker_frames_total";
 constexpr char kFrameBytes[] = "paceline_worker_frame_bytes_total";
@@ -29,6 +30,8 @@ WorkerMetrics::WorkerMetrics(MetricsRegistry& registry,
   registry_.DeclareCounter(
       kInstructions, "Schedule instructions that the compute thread finished.");
   registry_.DeclareCounter(kSteps, "Optimizer steps done, skipped ones too.");
+  registry_.DeclareCounter(kStepsSkipped,
+                           "Steps that the gate skipped on all stages.");
   registry_.DeclareCounter(kSamples, "Training samples done.");
   registry_.DeclareCounter(kFrames, "Frames sent to and received from others.",
                            {"direction"});
@@ -62,6 +65,7 @@ void WorkerMetrics::Update(const WorkerReading& reading) {
   registry_.GetGauge(kRunning).Set(reading.running);
   Raise(kInstructions, {}, reading.instructions);
   Raise(kSteps, {}, reading.steps);
+  Raise(kStepsSkipped, {}, reading.steps_skipped);
   Raise(kSamples, {}, reading.samples);
   Raise(kFrames, {"sent"}, reading.frames_sent);
   Raise(kFrames, {"received"}, reading.frames_received);

@@ -1,4 +1,4 @@
-// Every metric of the worker: names, help and labels live here only.
+// Every metric of the worker; names, help and labels are in metrics.cc.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,7 @@ struct WorkerReading {
   bool running = false;
   int64_t instructions = 0;
   int64_t steps = 0;
+  int64_t steps_skipped = 0;
   int64_t samples = 0;
   int64_t frames_sent = 0;
   int64_t frames_received = 0;

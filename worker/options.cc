@@ -3,7 +3,11 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <random>
 #include <regex>
 
 #include "core/base/version.h"
@@ -33,6 +37,25 @@ std::string DefaultState() {
          "/.local/state/paceline/worker";
 }
 
+// /etc/machine-id; where there is none (a container, a bare root), one of our
+// own, drawn once and kept in the state folder.
+std::string MachineId(const std::string& state) {
+  const std::string given = FirstLine("/etc/machine-id");
+  if (!given.empty()) return given;
+  const std::string path = state + "/machine-id";
+  const std::string kept = FirstLine(path.c_str());
+  if (!kept.empty()) return kept;
+
+  std::random_device random;
+  char id[33];
+  std::snprintf(id, sizeof(id), "%08x%08x%08x%08x", random(), random(),
+                random(), random());
+  std::error_code ignored;
+  std::filesystem::create_directories(state, ignored);
+  std::ofstream(path) << id << "\n";
+  return id;
+}
+
 std::string CheckName(const std::string& name) {
   static const std::regex kName("[a-zA-Z0-9._-]{1,63}");
   return std::regex_match(name, kName)
@@ -47,14 +70,13 @@ std::string CheckName(const std::string& name) {
 bool ParseWorkerOptions(int argc, char** argv, WorkerOptions* options,
                         int* exit_code) {
   options->name = HostName();
-  options->machine_id = FirstLine("/etc/machine-id");
   options->state = DefaultState();
   std::string level(LogLevelName(options->log_level));
 
   CLI::App app(
       "Holds stages of a model, computes them, and streams to its neighbours.",
       "paceline-worker");
-  app.set_version_flag("--version", std::string(kVersion));
+  app.set_version_flag("--version", std::string("paceline-worker ") + kVersion);
   app.set_config("--config", kDefaultConfig, "Configuration file (TOML)");
   app.allow_config_extras(CLI::config_extras_mode::error);
   const auto option = [&app](const char* flag, std::string& value,
@@ -68,14 +90,17 @@ bool ParseWorkerOptions(int argc, char** argv, WorkerOptions* options,
   option("--name", options->name, "NAME", "Unique name of this worker")
       ->check(CheckName);
   option("--machine-id", options->machine_id, "MACHINE_ID",
-         "Workers with the same id fall together");
+         "Workers with the same id fall together (default: the "
+         "machine's)");
   option("--listen", options->listen, "LISTEN",
          "host:port for other workers; port 0: any");
   option("--advertise", options->advertise, "ADVERTISE",
          "host:port where others reach this worker");
   option("--http", options->http, "HTTP",
          "host:port of /metrics, /healthz and /readyz; port 0: any");
-  option("--state", options->state, "STATE", "Folder for what is kept");
+  option("--state", options->state, "STATE",
+         "Folder for what is kept: the machine's id where it has "
+         "none");
   option("--port-file", options->port_file, "PORT_FILE",
          "Write the ports there as JSON once ready");
   option("--log-level", level, "LOG_LEVEL", "debug, info, warn or error")
@@ -90,7 +115,9 @@ bool ParseWorkerOptions(int argc, char** argv, WorkerOptions* options,
     return false;
   }
   ParseLogLevel(level, &options->log_level);
-  if (options->machine_id.empty()) options->machine_id = options->name;
+  if (options->machine_id.empty()) {
+    options->machine_id = MachineId(options->state);
+  }
   return true;
 }
 

@@ -66,6 +66,11 @@ absl::Status CheckOrder(const RunOrder& order, const ModelDescription& model,
     return absl::InvalidArgumentError(absl::StrCat(
         "order: no stage is placed on this worker (id ", self.value, ")"));
   }
+  if (order.restore_step != 0) {
+    return absl::UnimplementedError(
+        absl::StrCat("order: restore from step ", order.restore_step,
+                     ", but this worker has no snapshots"));
+  }
   if (order.threads < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("order: threads is ", order.threads, ", need 1 or more"));

@@ -105,7 +105,7 @@ absl::Status StageRunner::RunBatch(const BatchInfo& batch) {
   losses_ = {};
   for (const Instruction& instruction : *list) {
     PACELINE_RETURN_IF_ERROR(Execute(instruction, batch));
-    parts_.observer.OnProgress();
+    parts_.observer.OnProgress(instruction, batch);
   }
   if (batch.phase == BatchPhase::kEvaluate &&
       Contains(own_stages_, stages_ - 1)) {
@@ -258,7 +258,7 @@ absl::Status StageRunner::Step(const Instruction& instruction,
                         verdict.skip,
                         absl::ToUnixMillis(parts_.clock.Today())};
   }
-  parts_.observer.OnStep(batch.step + 1, batch.samples, record);
+  parts_.observer.OnStep(verdict, batch.samples, record);
   return absl::OkStatus();
 }
 

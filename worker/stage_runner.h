@@ -28,11 +28,11 @@ class RunObserver {
  public:
   virtual ~RunObserver() = default;
   // After every step, on every worker; `record` only where the last stage is.
-  virtual void OnStep(int64_t steps_done, int64_t samples,
+  virtual void OnStep(const StepVerdict& verdict, int64_t samples,
                       const std::optional<StepRecord>& record) = 0;
   virtual void OnEvaluation(const EvaluationRecord& record) = 0;
   // After every instruction: the compute thread is alive.
-  virtual void OnProgress() = 0;
+  virtual void OnProgress(const Instruction& done, const BatchInfo& batch) = 0;
 };
 
 struct StageRunnerOptions {

@@ -185,6 +185,10 @@ void StartLogging(const LogOptions& options) {
   TheLogger() = MakeLogger(options);
 }
 
+bool LogEnabled(LogLevel level) {
+  return TheLogger()->should_log(ToSpdlog(level));
+}
+
 void Log(LogLevel level, absl::string_view sentence,
          absl::Span<const LogField> fields) {
   spdlog::logger& logger = *TheLogger();

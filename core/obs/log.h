@@ -37,6 +37,9 @@ void StartLogging(const LogOptions& options);
 void Log(LogLevel level, absl::string_view sentence,
          absl::Span<const LogField> fields = {});
 
+// Whether lines of `level` are printed; ask before building costly fields.
+bool LogEnabled(LogLevel level);
+
 // As Log, from an initializer list.
 inline void Log(LogLevel level, absl::string_view sentence,
                 std::initializer_list<LogField> fields) {

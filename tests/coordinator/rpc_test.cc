@@ -381,7 +381,7 @@ TEST_F(RpcTest, SubmitToAFullDiskIsAnErrorAndNoJob) {
   store_.FailWith(absl::ResourceExhaustedError("disk is full"));
 
   EXPECT_EQ(Submit(SpecOf(1)), 0);
-  EXPECT_EQ(submitted_.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(submitted_.error_code(), grpc::StatusCode::INTERNAL);
 
   grpc::ClientContext context;
   v1::ListJobsResponse jobs;

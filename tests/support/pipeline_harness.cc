@@ -23,7 +23,7 @@ class Collector final : public RunObserver {
   explicit Collector(PipelineOutcome& outcome, absl::Mutex& mutex)
       : outcome_(outcome), mutex_(mutex) {}
 
-  void OnStep(int64_t, int64_t,
+  void OnStep(const StepVerdict&, int64_t,
               const std::optional<StepRecord>& record) override {
     absl::MutexLock lock(&mutex_);
     if (record.has_value()) outcome_.steps.push_back(*record);
@@ -32,7 +32,7 @@ class Collector final : public RunObserver {
     absl::MutexLock lock(&mutex_);
     outcome_.evaluations.push_back(record);
   }
-  void OnProgress() override {}
+  void OnProgress(const Instruction&, const BatchInfo&) override {}
 
  private:
   PipelineOutcome& outcome_;

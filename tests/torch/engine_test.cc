@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/stage_engine_suite.h"
 #include "tests/torch/in_process_pipeline.h"
 
 namespace paceline {
@@ -380,4 +381,8 @@ TEST(Threads, CapabilityIsOneOfTheKnownOnes) {
 }
 
 }  // namespace
+
+INSTANTIATE_TEST_SUITE_P(TorchEngine, StageEngineSuite,
+                         ::testing::Values(MakeTorchEngine));
+
 }  // namespace paceline

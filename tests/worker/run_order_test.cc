@@ -73,6 +73,14 @@ TEST(CheckOrder, RefusesAnOrderForSomebodyElse) {
       HasSubstr("no stage is placed on this worker"));
 }
 
+TEST(CheckOrder, RefusesToRestoreWhatItDoesNotHave) {
+  RunOrder order = ThreeStages();
+  order.restore_step = 7;
+
+  EXPECT_EQ(CheckOrder(order, FourLayers(), kA).code(),
+            absl::StatusCode::kUnimplemented);
+}
+
 TEST(CheckOrder, RefusesNoThreads) {
   RunOrder order = ThreeStages();
   order.threads = 0;

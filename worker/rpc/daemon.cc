@@ -32,12 +32,6 @@ std::string Advertised(const std::string& address) {
   return wildcard ? absl::StrCat(":", parts->port) : address;
 }
 
-std::string JoinAddress(const std::string& host, int port) {
-  const bool ipv6 = host.find(':') != std::string::npos;
-  return ipv6 ? absl::StrCat("[", host, "]:", port)
-              : absl::StrCat(host, ":", port);
-}
-
 }  // namespace
 
 Daemon::Daemon(DaemonOptions options, ComputeParts compute)
@@ -105,7 +99,7 @@ absl::Status Daemon::StartGrpc() {
   }
   PACELINE_RETURN_IF_ERROR(bound.status());
   server_ = *std::move(bound);
-  grpc_address_ = JoinAddress(server_.host, server_.port);
+  grpc_address_ = JoinHostPort(server_.host, server_.port);
   return absl::OkStatus();
 }
 
@@ -136,7 +130,7 @@ absl::Status Daemon::StartHttp() {
   }
   if (!port.ok()) port = http_.Start(wanted.host, wanted.port);
   PACELINE_RETURN_IF_ERROR(port.status());
-  http_address_ = JoinAddress(wanted.host, *port);
+  http_address_ = JoinHostPort(wanted.host, *port);
   return absl::OkStatus();
 }
 
@@ -184,6 +178,7 @@ HttpAnswer Daemon::Metrics() {
   reading.running = agent_->running();
   reading.instructions = agent_->progress();
   reading.steps = agent_->total_steps();
+  reading.steps_skipped = agent_->skipped_steps();
   reading.samples = agent_->total_samples();
   reading.frames_sent = stats.frames_sent;
   reading.frames_received = stats.frames_received;

@@ -98,7 +98,9 @@ void RunState::AddIncoming(FrameKind kind, int32_t boundary) {
                                          {wiring_.boundary_shapes[boundary],
                                           wiring_.micro_batch},
                                          ledger,
-                                         nullptr});
+                                         nullptr,
+                                         {},
+                                         0});
 }
 
 OutboundStream* RunState::FindOutbound(FrameKind kind, int32_t boundary) const {
