@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly AREAS=(repeat same-bytes soak bench torch-free tsan asan)
+readonly AREAS=(quickstart repeat same-bytes soak bench torch-free tsan asan)
 
 usage() {
   cat <<USAGE

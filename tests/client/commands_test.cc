@@ -90,6 +90,10 @@ struct Ending {
   JobState state;
   ExitCode code;
 };
+
+void PrintTo(const Ending& ending, std::ostream* out) {
+  *out << JobStateName(ending.state);
+}
 class Endings : public testing::TestWithParam<Ending> {};
 
 TEST_P(Endings, GiveTheExitCode) {
@@ -120,6 +124,10 @@ struct Refusal {
   absl::StatusCode status;
   ExitCode code;
 };
+
+void PrintTo(const Refusal& refusal, std::ostream* out) {
+  *out << refusal.status;
+}
 class Refusals : public testing::TestWithParam<Refusal> {};
 
 TEST_P(Refusals, GiveTheExitCodeAndNoOutput) {

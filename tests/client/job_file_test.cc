@@ -83,6 +83,8 @@ struct WrongType {
   const char* complaint;
 };
 
+void PrintTo(const WrongType& wrong, std::ostream* out) { *out << wrong.yaml; }
+
 class WrongTypes : public testing::TestWithParam<WrongType> {};
 
 TEST_P(WrongTypes, AreNamedWithTheirLine) {

@@ -22,6 +22,10 @@ struct Variant {
   MakeMesh make;
 };
 
+void PrintTo(const Variant& variant, std::ostream* out) {
+  *out << variant.name;
+}
+
 class LinkTest : public ::testing::TestWithParam<Variant> {
  protected:
   std::unique_ptr<LinkMesh> Make(const MeshSpec& spec = {}) {

@@ -253,6 +253,10 @@ struct Hostile {
   std::function<std::string(const Fence&)> bytes;
 };
 
+void PrintTo(const Hostile& hostile, std::ostream* out) {
+  *out << hostile.name;
+}
+
 class HostileTest : public ReceiverTest,
                     public ::testing::WithParamInterface<Hostile> {};
 

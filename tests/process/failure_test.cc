@@ -163,12 +163,14 @@ TEST(Failure, APortInUseIsNamedAndNothingIsLeftRunning) {
   EXPECT_EQ(RunCommand({"pgrep", "-f", folder.path()}).output, "");
 }
 
-TEST(Failure, AWorkerWithAWrongAddressKeepsTryingAndSaysSoOnce) {
+TEST(Failure, AWorkerWithoutACoordinatorSaysSoOnceAndFindsItWhenItComes) {
   TemporaryFolder folder;
-  Child worker({Program("paceline-worker"), "--coordinator", "127.0.0.1:1",
-                "--name", "lonely", "--listen", "127.0.0.1:0", "--http",
-                "127.0.0.1:0", "--state", folder.path(), "--port-file",
-                folder / "ports.json", "--log-level", "debug"});
+  const std::string coordinator_address = "127.0.0.1:" + FreePort();
+  Child worker({Program("paceline-worker"), "--coordinator",
+                coordinator_address, "--name", "lonely", "--listen",
+                "127.0.0.1:0", "--http", "127.0.0.1:0", "--state",
+                folder.path(), "--port-file", folder / "ports.json",
+                "--log-level", "debug"});
   ASSERT_TRUE(Eventually([&] {
     return Count(worker.errors(), "no coordinator") > 0;
   })) << worker.errors();
@@ -177,9 +179,15 @@ TEST(Failure, AWorkerWithAWrongAddressKeepsTryingAndSaysSoOnce) {
   EXPECT_EQ(Mesh::Get(ports["http"], "/healthz"), "ok\n");
   EXPECT_THAT(Mesh::Get(ports["http"], "/readyz"), HasSubstr("not attached"));
 
+  Child coordinator({Program("paceline-coordinator"), "--listen",
+                     coordinator_address, "--http", "127.0.0.1:0", "--state",
+                     folder / "coordinator"});
+
+  EXPECT_TRUE(Eventually([&] {
+    return Mesh::Get(ports["http"], "/readyz") == "ready\n";
+  })) << worker.errors();
   worker.Signal(SIGTERM);
   const Finished finished = worker.Wait(std::chrono::seconds(10));
-
   EXPECT_EQ(finished.exit_code, 0) << finished.errors;
   EXPECT_EQ(Count(finished.errors, "no coordinator"), 1) << finished.errors;
 }

@@ -94,13 +94,7 @@ TEST(Metrics, PrometheusFindsAndScrapesTheWholeMesh) {
     text.replace(at, usual.size(), mesh.http());
   }
   WriteWholeFile(config, text);
-  // Any free port: Prometheus itself cannot choose one.
-  const std::string port = RunCommand({"python3", "-c",
-                                       "import socket; s=socket.socket(); "
-                                       "s.bind(('127.0.0.1',0)); "
-                                       "print(s.getsockname()[1],end='')"})
-                               .output;
-  const std::string address = "127.0.0.1:" + port;
+  const std::string address = "127.0.0.1:" + FreePort();
   Child prometheus({"prometheus", "--config.file=" + config,
                     "--storage.tsdb.path=" + mesh.folder() + "/tsdb",
                     "--web.listen-address=" + address});

@@ -87,6 +87,10 @@ class TemporaryFolder {
   std::string path_;
 };
 
+// A port of 127.0.0.1 that was free a moment ago, for programs that cannot
+// choose one.
+std::string FreePort();
+
 void PauseBetweenLooks();  // 10 ms
 
 template <typename Condition>
