@@ -23,7 +23,7 @@ USAGE
 # LibTorch and gRPC keep some memory until the process ends; the suppressions
 # name those places, and nothing of ours.
 suppressions=suppressions=$PWD/tests/support
-export ASAN_OPTIONS=${ASAN_OPTIONS:-strict_string_checks=1}
+export ASAN_OPTIONS=${ASAN_OPTIONS:-strict_string_checks=1:allocator_may_return_null=1}
 export LSAN_OPTIONS=${LSAN_OPTIONS:-$suppressions/lsan.supp:print_suppressions=0}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-$suppressions/tsan.supp:history_size=4}
