@@ -219,6 +219,15 @@ TEST_F(IdxTest, NamesTheFolderThatDoesNotExist) {
   EXPECT_THAT(std::string(status.message()), HasSubstr(Path("nowhere")));
 }
 
+// Reading a pipe nobody writes to would hang the worker for good.
+TEST_F(IdxTest, RefusesAPipe) {
+  Remove("train-images-idx3-ubyte");
+  ASSERT_EQ(mkfifo(Path("train-images-idx3-ubyte").c_str(), 0600), 0);
+
+  EXPECT_THAT(std::string(Refusal().message()),
+              HasSubstr("not a regular file"));
+}
+
 TEST_F(IdxTest, RefusesWhatIsNotIdx) {
   EXPECT_THAT(RefusalOfImages("\x89PNG\r\n and so on"),
               HasSubstr("not an IDX file"));

@@ -1,5 +1,6 @@
 #include "worker/data/idx_file.h"
 
+#include <sys/stat.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -30,6 +31,11 @@ absl::Status Refuse(const std::string& path, absl::string_view why) {
 }
 
 absl::StatusOr<GzHandle> Open(const std::string& path) {
+  // A pipe would block here for good, out of reach of any cancellation.
+  struct stat status {};
+  if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+    return Refuse(path, "not a regular file");
+  }
   errno = 0;
   GzHandle file(gzopen(path.c_str(), "rbe"));
   if (!file) {
