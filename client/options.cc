@@ -151,6 +151,9 @@ void Parser::AddUp() {
       ->capture_default_str();
   up->add_option("--state", mesh.state, "Folder for jobs, weights and logs")
       ->type_name("DIR")
+      ->check([](const std::string& text) {
+        return text.empty() ? "need the name of a folder" : "";
+      })
       ->capture_default_str();
   up->add_option("--log-level", mesh.log_level, "Of the daemons")
       ->type_name("LEVEL")

@@ -294,9 +294,20 @@ void Coordinator::Delete(JobId job, StatusDone done) {
   if (!posted) done(Overloaded());
 }
 
-void Coordinator::ListJobs(int64_t limit, Done<std::vector<JobView>> done) {
-  Ask<std::vector<JobView>>(std::move(done),
-                            [this, limit] { return brain_.ViewJobs(limit); });
+void Coordinator::ListJobs(int64_t limit, Done<std::vector<JobDetails>> done) {
+  Ask<std::vector<JobDetails>>(
+      std::move(done),
+      [this, limit]() -> absl::StatusOr<std::vector<JobDetails>> {
+        std::vector<JobDetails> jobs;
+        for (JobView& view : brain_.ViewJobs(limit)) {
+          JobDetails details;
+          PACELINE_ASSIGN_OR_RETURN(details.evaluations,
+                                    store_.Evaluations(view.record.id));
+          details.view = std::move(view);
+          jobs.push_back(std::move(details));
+        }
+        return jobs;
+      });
 }
 
 void Coordinator::GetJob(JobId job, int64_t points, int64_t after_step,

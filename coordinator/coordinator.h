@@ -99,7 +99,8 @@ class Coordinator {
   void Submit(SubmitRequest request, bool dry_run, Done<Submission> done);
   void Stop(JobId job, Done<JobView> done);
   void Delete(JobId job, StatusDone done);
-  void ListJobs(int64_t limit, Done<std::vector<JobView>> done);
+  // Newest first, without curves.
+  void ListJobs(int64_t limit, Done<std::vector<JobDetails>> done);
   void GetJob(JobId job, int64_t points, int64_t after_step,
               Done<JobDetails> done);
   void GetEvents(JobId job, int64_t after, Done<std::vector<EventRecord>> done);

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 
@@ -51,6 +52,9 @@ std::optional<CoordinatorOptions> ParseOptions(int argc, char** argv,
       ->capture_default_str();
   app.add_option("--state", options.state, "Folder of all that is kept")
       ->envname("PACELINE_COORDINATOR_STATE")
+      ->check([](const std::string& text) {
+        return text.empty() ? "need the name of a folder" : "";
+      })
       ->capture_default_str();
   app.add_flag("--insecure", options.insecure,
                "Allow addresses off loopback without TLS")
@@ -59,6 +63,12 @@ std::optional<CoordinatorOptions> ParseOptions(int argc, char** argv,
                  "Seconds of silence after which a worker counts as lost")
       ->envname("PACELINE_COORDINATOR_LEASE")
       ->check(CLI::Range(0.3, 3600.0))
+      // Every comparison with NaN is false: Range lets it through.
+      ->check([](const std::string& text) {
+        return std::isfinite(std::strtod(text.c_str(), nullptr))
+                   ? std::string()
+                   : "need a number of seconds, got " + text;
+      })
       ->capture_default_str();
   app.add_option("--log-level", log_level, "debug, info, warn or error")
       ->envname("PACELINE_COORDINATOR_LOG_LEVEL")

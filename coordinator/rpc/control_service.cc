@@ -96,9 +96,11 @@ ControlService::Reactor* ControlService::ListJobs(
   Reactor* const reactor = context->DefaultReactor();
   coordinator_.ListJobs(
       request->limit(),
-      [=, this](const absl::StatusOr<std::vector<JobView>>& jobs) {
+      [=, this](const absl::StatusOr<std::vector<JobDetails>>& jobs) {
         if (jobs.ok()) {
-          for (const JobView& job : *jobs) *response->add_jobs() = ToProto(job);
+          for (const JobDetails& job : *jobs) {
+            *response->add_jobs() = ToProto(job);
+          }
         }
         Finish("ListJobs", reactor, jobs.status());
       });

@@ -192,6 +192,28 @@ TEST(Failure, AWorkerWithoutACoordinatorSaysSoOnceAndFindsItWhenItComes) {
   EXPECT_EQ(Count(finished.errors, "no coordinator"), 1) << finished.errors;
 }
 
+TEST(Failure, ValuesThatCouldNeverWorkAreRefusedAtTheStart) {
+  TemporaryFolder folder;
+  const struct {
+    std::vector<std::string> command;
+    const char* says;
+  } kCases[] = {
+      {{Program("paceline-worker"), "--coordinator", "nowhere", "--listen",
+        "127.0.0.1:0", "--http", "127.0.0.1:0", "--state", folder.path()},
+       "--coordinator"},
+      {{Program("paceline-coordinator"), "--lease", "nan", "--state",
+        folder.path()},
+       "--lease"},
+      {{Program("paceline-coordinator"), "--state", ""}, "--state"},
+      {{Program("paceline"), "up", "--state", ""}, "--state"}};
+
+  for (const auto& bad : kCases) {
+    const Finished finished = RunCommand(bad.command, std::chrono::seconds(20));
+    EXPECT_EQ(finished.exit_code, 2) << bad.says << finished.errors;
+    EXPECT_THAT(finished.errors, HasSubstr(bad.says));
+  }
+}
+
 TEST(Failure, AFullDiskAtExportLeavesNothingBehind) {
   const Mesh mesh(1);
   const nlohmann::json job =

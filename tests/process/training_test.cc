@@ -96,6 +96,8 @@ TEST_F(MeshOfFour, TellsEverythingOfAJobAsJson) {
   EXPECT_EQ(job["loss"][0]["step"], 1);
   EXPECT_TRUE(job["loss"][0]["value"].is_number());
   EXPECT_TRUE(job["test_accuracy"].is_number());
+  const nlohmann::json listed = mesh_.Json({"job", "list"});
+  EXPECT_EQ(listed["jobs"][0]["test_accuracy"], job["test_accuracy"]);
   EXPECT_EQ(job["threads"], 1);
   EXPECT_TRUE(job["cpu_capability"].is_string());
   ASSERT_EQ(job["workers"].size(), 4u);

@@ -42,6 +42,12 @@ Daemon::Daemon(DaemonOptions options, ComputeParts compute)
 Daemon::~Daemon() { Stop(); }
 
 absl::Status Daemon::Start() {
+  // A name without a port would be looked up, in vain, for ever.
+  if (absl::Status status = ParseHostPort(options_.worker.coordinator).status();
+      !status.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--coordinator: ", status.message()));
+  }
   PACELINE_RETURN_IF_ERROR(StartGrpc());
   const std::shared_ptr<grpc::Channel> channel =
       MakeChannel(options_.worker.coordinator, kMaxMessageBytes);
