@@ -9,16 +9,9 @@
 #include "core/base/ids.h"
 #include "core/model/description.h"
 #include "core/model/job_spec.h"
+#include "core/plan/layer_range.h"
 
 namespace paceline {
-
-// Layers [first, last) of the model's chain.
-struct LayerRange {
-  int first = 0;
-  int last = 0;
-
-  friend bool operator==(const LayerRange&, const LayerRange&) = default;
-};
 
 struct StageOfPlan {
   LayerRange layers;

@@ -1,0 +1,90 @@
+// What a placement costs: the one definition that every policy minimises, and
+// that the simulator's events are compared with.  Pure.
+//
+// Stage s holds layers [i, j) on devices D with shares q (sum 1).
+//   W_d    = seconds of its layers on d, and of its frames: each boundary it
+//            has (before i when i > 0, after j when j < layers) costs one frame
+//            forward and, in training, one back
+//   sync   = 2 (m - 1) / m |w| / B + 2 (m - 1) L in training with m = |D| > 1:
+//            ring all-reduce at the lowest bandwidth and the highest latency
+//            between two of D (Patarasuk and Yuan 2009), spread over
+//            micro_batches_per_sync
+//   t_s    = max over d of q_d W_d, with sync: the larger of both where they
+//            overlap, else the sum
+// The boundary between stages on U and V, b bytes:
+//   o      = max over u of q_u sum over v of q_v c(u, v), and the same for v:
+//            how long a port is busy.  c(u, v) = b / B(u, v), in training
+//            + b / B(v, u): activations one way and gradients the other share
+//            the ports, because each end has a second boundary as a rule
+//   x      = sum over u, v of q_u q_v (c(u, v) + latencies): how long a frame
+//            is on its way
+// Bottleneck: the largest t and o; without overlap the largest
+// t_s + x before it + x after it.
+// A step of M micro-batches: sum(t) + sum(x) + (M - 1) bottleneck.  An endless
+// stream is judged by the bottleneck alone.
+//
+// Memory of a device with m replicas in its stage and n devices in later
+// stages: in flight are k = min(ceil(M / m), floor(n / m) + 1) micro-batches,
+// ceil(M / m) when all are kept, no bound by M in an endless stream, none
+// without training.  The warm-up is that of Narayanan et al. 2019 ("PipeDream",
+// section 3.2), per replica.
+#pragma once
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/plan/layer_range.h"
+#include "core/plan/problem.h"
+
+namespace paceline {
+
+struct PlacedStage {
+  LayerRange layers;
+  std::vector<int> devices;    // ascending, at least one
+  std::vector<double> shares;  // [devices], positive, together 1
+
+  friend bool operator==(const PlacedStage&, const PlacedStage&) = default;
+};
+
+// Stages in the order of the chain.
+using Placement = std::vector<PlacedStage>;
+
+struct PlacementCost {
+  std::vector<double> stage_seconds;     // [stages]: t
+  std::vector<double> transfer_seconds;  // [stages - 1]: x
+  double bottleneck_seconds = 0;
+  double step_seconds = 0;  // of one step; endless: of one micro-batch, the
+                            // bottleneck
+  std::vector<double> memory_bytes;  // [devices]; 0 where none is used
+};
+
+// Seconds of [first, last) on `device`, without frames.
+double LayerSeconds(const PlanProblem& problem, LayerRange layers, int device);
+
+// W_d: the layers and the frames of the stage's boundaries.
+double WorkSeconds(const PlanProblem& problem, LayerRange layers, int device);
+
+// The shares that a policy gives `devices`: proportional to 1 / W_d (all W_d
+// zero: equal), or equal ones.
+std::vector<double> SharesFor(const PlanProblem& problem, LayerRange layers,
+                              const std::vector<int>& devices);
+
+// Memory that `stage` takes on each of its devices, in bytes.
+double StageBytes(const PlanProblem& problem, LayerRange layers, int replicas,
+                  int later_devices);
+
+// What `placement` costs, whether it fits or not.  `problem` has passed
+// CheckProblem.  O(stages x devices + boundaries x devices^2 + layers).
+//
+// Errors: InvalidArgument  not a placement of this problem: layers missing or
+// twice, a device unknown or twice, shares that are not positive or do not sum
+// to 1.
+absl::StatusOr<PlacementCost> CostOf(const PlanProblem& problem,
+                                     const Placement& placement);
+
+// Errors: ResourceExhausted  a device needs more than it has: names it, its
+// layers, both numbers and the difference.
+absl::Status CheckMemory(const PlanProblem& problem, const Placement& placement,
+                         const PlacementCost& cost);
+
+}  // namespace paceline

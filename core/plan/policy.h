@@ -1,0 +1,60 @@
+// The planning policies behind one interface.  Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "core/plan/cost.h"
+#include "core/plan/problem.h"
+
+namespace paceline {
+
+struct PolicyOptions {
+  uint64_t seed = 1;  // mcmc, soft
+  // Two levels: stages are first planned inside each machine, then over the
+  // machines, as PipeDream does; 1: devices of all machines at once.
+  int levels = 1;
+};
+
+struct PlanAnswer {
+  Placement placement;
+  PlacementCost cost;
+  double lower_bound_seconds = 0;  // no placement's step_seconds is less
+  double gap = 0;                  // step_seconds / lower_bound_seconds - 1
+  bool exact = false;  // proved optimal (with shares as SharesFor gives them)
+  std::string why;     // for people: what decided, who is left out and why
+};
+
+// equal    stages of as many layers each, one device a stage, in order
+// min-cut  cuts at the smallest outputs, one device a stage, in order
+// dp       exact where that is affordable (says so), else the best found
+// brute    tries everything; refuses what would take too long
+// mcmc     Metropolis walk over placements
+// soft     gradient descent on a softmax relaxation, annealed, rounded,
+//          repaired, from several starts
+// Sorted by name.
+std::vector<std::string> PolicyNames();
+
+// Same arguments, same answer.
+//
+// Errors:
+//   InvalidArgument     CheckProblem's; unknown policy (did you mean); brute on
+//                       a problem too large
+//   FailedPrecondition  no devices
+//   ResourceExhausted   no placement fits the memory: names the layer that is
+//                       hardest to place and by how many bytes it is too
+//                       large, or the whole and what is there
+absl::StatusOr<PlanAnswer> SolvePlan(absl::string_view policy,
+                                     const PlanProblem& problem,
+                                     const PolicyOptions& options);
+
+// A bound under every placement's step_seconds: total work over total speed,
+// the largest layer on the fastest device (or on all of them where replicas
+// are allowed), one device a stage and the fewest transfers.  O(layers x
+// devices).
+double LowerBoundSeconds(const PlanProblem& problem);
+
+}  // namespace paceline

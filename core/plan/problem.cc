@@ -1,0 +1,156 @@
+#include "core/plan/problem.h"
+
+#include <cmath>
+#include <cstddef>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+
+namespace paceline {
+namespace {
+
+bool IsAmount(double value) { return std::isfinite(value) && value >= 0; }
+
+absl::Status CheckAmount(absl::string_view whose, absl::string_view what,
+                         double value) {
+  if (IsAmount(value)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(whose, ": ", what, " is ", value,
+                   ", need a finite number that is not negative"));
+}
+
+absl::Status CheckLayer(const LayerCost& layer, size_t index) {
+  const std::string whose =
+      absl::StrCat("layer ", index, " (", layer.name, ")");
+  PACELINE_RETURN_IF_ERROR(
+      CheckAmount(whose, "forward_seconds", layer.forward_seconds));
+  PACELINE_RETURN_IF_ERROR(
+      CheckAmount(whose, "backward_seconds", layer.backward_seconds));
+  PACELINE_RETURN_IF_ERROR(
+      CheckAmount(whose, "output_bytes", layer.output_bytes));
+  PACELINE_RETURN_IF_ERROR(
+      CheckAmount(whose, "parameter_bytes", layer.parameter_bytes));
+  return CheckAmount(whose, "kept_bytes", layer.kept_bytes);
+}
+
+absl::Status CheckDevice(const PlanProblem& problem, size_t index) {
+  const Device& device = problem.devices[index];
+  const std::string whose =
+      absl::StrCat("device ", index, " (", device.name, ")");
+  if (!IsAmount(device.speed) || device.speed == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(whose, ": speed is ", device.speed,
+                     ", need a finite number above 0; leave a device out that "
+                     "cannot compute"));
+  }
+  PACELINE_RETURN_IF_ERROR(
+      CheckAmount(whose, "memory_bytes", device.memory_bytes));
+  PACELINE_RETURN_IF_ERROR(
+      CheckAmount(whose, "frame_seconds", device.frame_seconds));
+  PACELINE_RETURN_IF_ERROR(CheckAmount(whose, "frame_seconds_per_byte",
+                                       device.frame_seconds_per_byte));
+  if (!device.layer_seconds.empty() &&
+      device.layer_seconds.size() != problem.layers.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(whose, ": measured ", device.layer_seconds.size(),
+                     " layers, the model has ", problem.layers.size(),
+                     ": profile it again"));
+  }
+  for (const double seconds : device.layer_seconds) {
+    PACELINE_RETURN_IF_ERROR(CheckAmount(whose, "layer_seconds", seconds));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckLink(const PlanProblem& problem, size_t from, size_t to) {
+  const LinkCost& link = problem.links[from][to];
+  const std::string whose = absl::StrCat("link ", problem.devices[from].name,
+                                         " -> ", problem.devices[to].name);
+  if (link.bytes_per_second == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(whose, ": no bandwidth is known, ",
+                     problem.links[to][from].bytes_per_second > 0
+                         ? "only the other direction is: give both"
+                         : "give it or leave one of the two devices out"));
+  }
+  if (!(link.bytes_per_second > 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(whose, ": bandwidth is ", link.bytes_per_second,
+                     ", need bytes per second above 0"));
+  }
+  return CheckAmount(whose, "latency_seconds", link.latency_seconds);
+}
+
+absl::Status CheckLinks(const PlanProblem& problem) {
+  const size_t devices = problem.devices.size();
+  if (problem.links.size() != devices) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("bandwidths of ", problem.links.size(),
+                     " devices are given, there are ", devices));
+  }
+  for (size_t from = 0; from < devices; ++from) {
+    if (problem.links[from].size() != devices) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "device ", problem.devices[from].name, " has bandwidths to ",
+          problem.links[from].size(), " devices, there are ", devices));
+    }
+    for (size_t to = 0; to < devices; ++to) {
+      if (from == to) continue;
+      PACELINE_RETURN_IF_ERROR(CheckLink(problem, from, to));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckCounts(const PlanProblem& problem) {
+  if (problem.micro_batches < 0 ||
+      problem.micro_batches > kMaxPlannedMicroBatches) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a step of ", problem.micro_batches, " micro-batches, need 0 to ",
+        kMaxPlannedMicroBatches, ": use larger micro-batches"));
+  }
+  if (problem.micro_batches_per_sync < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("micro_batches_per_sync is ",
+                     problem.micro_batches_per_sync, ", need 0 or more"));
+  }
+  PACELINE_RETURN_IF_ERROR(
+      CheckAmount("memory", "parameter_copies", problem.parameter_copies));
+  PACELINE_RETURN_IF_ERROR(
+      CheckAmount("memory", "reserved_bytes", problem.reserved_bytes));
+  const int layers = static_cast<int>(problem.layers.size());
+  const int devices = static_cast<int>(problem.devices.size());
+  if (problem.stages < 0 || problem.stages > layers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(problem.stages, " stages of ", layers,
+                     " layers: need at least 1, and a layer cannot be cut"));
+  }
+  if (problem.stages > devices) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(problem.stages, " stages on ", devices,
+                     " devices: a device holds at most one stage here"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckProblem(const PlanProblem& problem) {
+  if (problem.layers.empty()) {
+    return absl::InvalidArgumentError("the profile has no layers");
+  }
+  for (size_t i = 0; i < problem.layers.size(); ++i) {
+    PACELINE_RETURN_IF_ERROR(CheckLayer(problem.layers[i], i));
+  }
+  if (problem.devices.empty()) {
+    return absl::FailedPreconditionError(
+        "no devices to plan for: start a worker, or give --devices");
+  }
+  for (size_t i = 0; i < problem.devices.size(); ++i) {
+    PACELINE_RETURN_IF_ERROR(CheckDevice(problem, i));
+  }
+  PACELINE_RETURN_IF_ERROR(CheckLinks(problem));
+  return CheckCounts(problem);
+}
+
+}  // namespace paceline

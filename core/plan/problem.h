@@ -1,0 +1,100 @@
+// What a planning policy is asked: layers, devices, links, and what counts.
+// Values and a check.
+//
+// Seconds and bytes are those of ONE micro-batch unless the comment says
+// otherwise.  Layers and devices are numbered from 0 in the order given; ties
+// break by these numbers, so who wants the same plan every time hands in the
+// same order.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace paceline {
+
+struct LayerCost {
+  std::string name;
+  double forward_seconds = 0;   // on a device of speed 1
+  double backward_seconds = 0;  // the same; not counted without training
+  double output_bytes = 0;      // to the next layer; the gradient has as many
+  double parameter_bytes = 0;   // one copy
+  double kept_bytes = 0;        // kept from forward to backward
+
+  friend bool operator==(const LayerCost&, const LayerCost&) = default;
+};
+
+struct Device {
+  std::string name;
+  double speed = 1;  // a layer takes its seconds / speed
+  // [layers] forward + backward as measured here (forward only when that is
+  // what is planned); empty: by speed.
+  std::vector<double> layer_seconds;
+  double memory_bytes = 0;  // 0: not known, no bound
+  int machine = 0;          // devices of one machine are near each other
+  // What sending or receiving one frame costs this device's compute thread:
+  // fixed, and for each byte.
+  double frame_seconds = 0;
+  double frame_seconds_per_byte = 0;
+
+  friend bool operator==(const Device&, const Device&) = default;
+};
+
+struct LinkCost {
+  double bytes_per_second = 0;  // infinity: free; 0: there is no link
+  double latency_seconds = 0;
+
+  friend bool operator==(const LinkCost&, const LinkCost&) = default;
+};
+
+struct PlanProblem {
+  std::vector<LayerCost> layers;
+  std::vector<Device> devices;
+  // [from][to]; need not be symmetric, the diagonal is not read.
+  std::vector<std::vector<LinkCost>> links;
+
+  // Of one step.  0: an endless stream, where only the bottleneck counts.
+  int64_t micro_batches = 0;
+  bool training = true;  // false: forward only, nothing comes back
+
+  // Transfers and the replicas' synchronisation run beside compute; false:
+  // they stop it.
+  bool overlap = true;
+  // Micro-batches between two synchronisations of replicas; 0:
+  // micro_batches, or 1 of an endless stream.
+  int64_t micro_batches_per_sync = 0;
+
+  // Memory of a device that holds a stage: parameter_copies x its parameters
+  // (the parameter, its gradient, the optimizer's state), what is kept for
+  // the micro-batches in flight, two frames a boundary, and the reserve
+  // (snapshots held for others, the runtime itself).
+  double parameter_copies = 2;
+  double reserved_bytes = 0;  // of every device that is used
+  bool keeps_all = false;     // gpipe: every micro-batch of the step is kept
+  bool stashes = false;       // pipedream: a copy of the parameters for each
+                              // micro-batch in flight but one
+
+  int stages = 0;  // exactly so many; 0: any number
+  bool replicas = true;
+  // A replica's share of the micro-batches is proportional to its speed;
+  // false: all have the same.
+  bool uneven_shares = true;
+
+  friend bool operator==(const PlanProblem&, const PlanProblem&) = default;
+};
+
+inline constexpr int64_t kMaxPlannedMicroBatches = int64_t{1} << 20;
+
+// Errors, each names the layer, device or pair and says what would do:
+//   InvalidArgument     no layers; a number that is negative or not finite
+//                       (an infinite bandwidth is allowed); a speed of 0;
+//                       layer_seconds or links of the wrong size; a pair of
+//                       devices without a link in one or both directions;
+//                       more than kMaxPlannedMicroBatches; more stages than
+//                       layers, or than devices
+//   FailedPrecondition  no devices
+absl::Status CheckProblem(const PlanProblem& problem);
+
+}  // namespace paceline
