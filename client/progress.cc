@@ -47,7 +47,7 @@ std::string ProgressLine(const JobView& job, std::optional<double> loss,
                          const ProgressStyle& style) {
   std::vector<std::string> parts = {absl::StrCat("job ", job.id)};
   if (job.state != JobState::kRunning) {
-    parts.push_back(JobStateName(job.state));
+    parts.emplace_back(JobStateName(job.state));
     if (!job.why.empty()) parts.push_back(Printable(job.why));
     return absl::StrJoin(parts, "  ");
   }

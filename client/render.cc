@@ -15,19 +15,19 @@ constexpr Table::Align kRight = Table::Align::kRight;
 struct SplitPart {
   const char* name;
   const char* title;
-  double TimeSplitView::*seconds;
+  double TimeSplit::*seconds;
 };
 constexpr SplitPart kSplitParts[] = {
-    {"forward", "fwd %", &TimeSplitView::forward},
-    {"backward", "bwd %", &TimeSplitView::backward},
-    {"send", "send %", &TimeSplitView::send},
-    {"receive_wait", "wait %", &TimeSplitView::receive_wait},
-    {"aggregate", "gate %", &TimeSplitView::aggregate},
-    {"optimizer", "opt %", &TimeSplitView::optimizer},
-    {"snapshot", "save %", &TimeSplitView::snapshot},
-    {"data", "data %", &TimeSplitView::data},
-    {"orders", "orders %", &TimeSplitView::orders},
-    {"unexplained", "other %", &TimeSplitView::unexplained},
+    {"forward", "fwd %", &TimeSplit::forward},
+    {"backward", "bwd %", &TimeSplit::backward},
+    {"send", "send %", &TimeSplit::send},
+    {"receive_wait", "wait %", &TimeSplit::receive_wait},
+    {"aggregate", "gate %", &TimeSplit::aggregate},
+    {"optimizer", "opt %", &TimeSplit::optimizer},
+    {"snapshot", "save %", &TimeSplit::snapshot},
+    {"data", "data %", &TimeSplit::data},
+    {"orders", "orders %", &TimeSplit::orders},
+    {"unexplained", "other %", &TimeSplit::unexplained},
 };
 
 Document UnixMsOrNull(int64_t unix_ms) {
@@ -98,9 +98,10 @@ std::string RenderSplit(const std::vector<JobWorkerView>& workers) {
   return table.Render();
 }
 
-std::string RenderEvaluations(const std::vector<EvaluationView>& evaluations) {
+std::string RenderEvaluations(
+    const std::vector<EvaluationRecord>& evaluations) {
   Table table({{"step", kRight}, {"test loss", kRight}, {"accuracy", kRight}});
-  for (const EvaluationView& evaluation : evaluations) {
+  for (const EvaluationRecord& evaluation : evaluations) {
     table.AddRow({absl::StrCat(evaluation.step),
                   absl::StrFormat("%.4f", evaluation.loss),
                   absl::StrFormat("%.4f", evaluation.accuracy)});
@@ -120,7 +121,7 @@ Document ToDocument(const JobView& job, bool with_curve) {
   for (const LossPoint& point : job.curve) {
     loss.push_back(Document::Map{{"step", point.step}, {"value", point.loss}});
   }
-  for (const EvaluationView& evaluation : job.evaluations) {
+  for (const EvaluationRecord& evaluation : job.evaluations) {
     evaluations.push_back(Document::Map{{"step", evaluation.step},
                                         {"loss", evaluation.loss},
                                         {"accuracy", evaluation.accuracy},
@@ -132,7 +133,7 @@ Document ToDocument(const JobView& job, bool with_curve) {
   const auto accuracy = TestAccuracy(job);
   Document::Map map = {{"id", job.id},
                        {"name", job.spec.name},
-                       {"state", JobStateName(job.state)},
+                       {"state", std::string(JobStateName(job.state))},
                        {"why", job.why},
                        {"phase", TextOrNull(job.phase)},
                        {"model", job.spec.model.name},
@@ -205,9 +206,9 @@ std::string RenderJobs(const std::vector<JobView>& jobs) {
                {"submitted"},
                {"why"}});
   for (const JobView& job : jobs) {
-    table.AddRow({absl::StrCat(job.id), job.spec.name, JobStateName(job.state),
-                  Steps(job), Accuracy(job), HumanTime(job.submitted_unix_ms),
-                  job.why});
+    table.AddRow({absl::StrCat(job.id), job.spec.name,
+                  std::string(JobStateName(job.state)), Steps(job),
+                  Accuracy(job), HumanTime(job.submitted_unix_ms), job.why});
   }
   return table.Render();
 }
@@ -215,7 +216,7 @@ std::string RenderJobs(const std::vector<JobView>& jobs) {
 std::string RenderJob(const JobView& job, const PlotOptions& plot) {
   const std::string state =
       job.phase.empty()
-          ? JobStateName(job.state)
+          ? std::string(JobStateName(job.state))
           : absl::StrCat(JobStateName(job.state), " (", job.phase, ")");
   std::string text = RenderFacts({
       {"job", absl::StrCat(job.id)},

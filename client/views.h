@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "core/cluster/job_state.h"
+#include "core/cluster/run_report.h"
 #include "core/model/job_spec.h"
 
 namespace paceline {
@@ -20,47 +22,16 @@ struct PlacementView {
   std::string worker_name = {};
 };
 
-// Seconds of a worker's compute thread (DESIGN 10); the parts add up to wall.
-struct TimeSplitView {
-  double forward = 0;
-  double backward = 0;
-  double send = 0;
-  double receive_wait = 0;
-  double aggregate = 0;
-  double optimizer = 0;
-  double snapshot = 0;
-  double data = 0;
-  double orders = 0;
-  double unexplained = 0;
-  double wall = 0;
-};
-
 struct JobWorkerView {
   int64_t id = 0;
   std::string name;
   std::vector<PlacementView> stages;
-  TimeSplitView seconds;
+  TimeSplit seconds;
 };
 
 struct LossPoint {
   int64_t step = 0;
   double loss = 0;
-};
-
-struct EvaluationView {
-  int64_t step = 0;
-  double loss = 0;
-  double accuracy = 0;  // in [0, 1]
-  int64_t samples = 0;
-};
-
-enum class JobState {
-  kUnknown,
-  kQueued,
-  kRunning,
-  kSucceeded,
-  kFailed,
-  kStopped
 };
 
 struct JobView {
@@ -72,7 +43,7 @@ struct JobView {
   int64_t step = 0;
   int64_t steps = 0;  // 0: not known yet
   std::vector<LossPoint> curve;
-  std::vector<EvaluationView> evaluations;
+  std::vector<EvaluationRecord> evaluations;
   std::string weights_path;    // on the coordinator's machine; empty: none yet
   std::string weights_sha256;  // lower hex
   int threads = 0;
@@ -135,12 +106,6 @@ struct Submission {
   std::vector<PlacementView> stages;  // empty while no worker is there
   std::vector<std::string> notes;     // for people
 };
-
-// "queued", "running", "succeeded", "failed", "stopped", "unknown".
-std::string JobStateName(JobState state);
-
-// No further step will come.
-bool HasEnded(JobState state);
 
 // Accuracy of the last evaluation, if there was one.
 std::optional<double> TestAccuracy(const JobView& job);

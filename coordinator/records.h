@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "core/base/clock.h"
 #include "core/base/ids.h"
+#include "core/cluster/job_state.h"
 #include "core/cluster/registration.h"
 #include "core/cluster/run_order.h"
 #include "core/cluster/run_report.h"
@@ -24,18 +25,6 @@ struct Moment {
   Instant now;
   int64_t unix_ms = 0;
 };
-
-// Values are those of paceline.v1.JobState.
-enum class JobState : uint8_t {
-  kQueued = 1,
-  kRunning = 2,
-  kSucceeded = 3,
-  kFailed = 4,
-  kStopped = 5,
-};
-constexpr int kJobStates = 6;  // a value is valid in [1, kJobStates)
-absl::string_view JobStateName(JobState state);
-bool HasEnded(JobState state);
 
 struct EventRecord {
   int64_t sequence = 0;  // from the store; grows within a job

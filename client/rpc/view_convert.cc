@@ -37,7 +37,7 @@ std::string StateFromProto(v1::WorkerState state) {
   }
 }
 
-TimeSplitView SplitFromProto(const v1::TimeSplit& proto) {
+TimeSplit SplitFromProto(const v1::TimeSplit& proto) {
   return {.forward = proto.forward(),
           .backward = proto.backward(),
           .send = proto.send(),

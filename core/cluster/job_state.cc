@@ -1,4 +1,4 @@
-#include "coordinator/records.h"
+#include "core/cluster/job_state.h"
 
 namespace paceline {
 
@@ -14,12 +14,15 @@ absl::string_view JobStateName(JobState state) {
       return "failed";
     case JobState::kStopped:
       return "stopped";
+    case JobState::kUnknown:
+      break;
   }
-  return "";
+  return "unknown";
 }
 
 bool HasEnded(JobState state) {
-  return state != JobState::kQueued && state != JobState::kRunning;
+  return state == JobState::kSucceeded || state == JobState::kFailed ||
+         state == JobState::kStopped;
 }
 
 }  // namespace paceline
