@@ -1,0 +1,140 @@
+#include "core/plan/policy.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/base/status_macros.h"
+#include "core/plan/brute.h"
+#include "core/plan/equal.h"
+#include "core/plan/min_cut.h"
+#include "core/plan/why.h"
+
+namespace paceline {
+namespace {
+
+struct Solved {
+  Placement placement;
+  bool exact = false;
+};
+
+using Solve = absl::StatusOr<Solved> (*)(const PlanProblem& problem,
+                                         const PolicyOptions& options);
+
+struct Policy {
+  absl::string_view name;
+  Solve solve;
+};
+
+absl::StatusOr<Solved> Inexact(absl::StatusOr<Placement> placement) {
+  PACELINE_RETURN_IF_ERROR(placement.status());
+  return Solved{*std::move(placement), false};
+}
+
+absl::StatusOr<Solved> SolveBrute(const PlanProblem& problem,
+                                  const PolicyOptions&) {
+  PACELINE_ASSIGN_OR_RETURN(Placement placement, BrutePlacement(problem));
+  return Solved{std::move(placement), true};
+}
+
+absl::StatusOr<Solved> SolveEqual(const PlanProblem& problem,
+                                  const PolicyOptions&) {
+  return Inexact(EqualPlacement(problem));
+}
+
+absl::StatusOr<Solved> SolveMinCut(const PlanProblem& problem,
+                                   const PolicyOptions&) {
+  return Inexact(MinCutPlacement(problem));
+}
+
+// Sorted by name.
+constexpr Policy kPolicies[] = {
+    {"brute", SolveBrute},
+    {"equal", SolveEqual},
+    {"min-cut", SolveMinCut},
+};
+
+// Edits of one letter that turn `a` into `b` (Levenshtein 1966).
+int Distance(absl::string_view a, absl::string_view b) {
+  std::vector<int> row(b.size() + 1);
+  for (size_t j = 0; j < row.size(); ++j) row[j] = static_cast<int>(j);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    int diagonal = row[0];
+    row[0] = static_cast<int>(i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const int replaced = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+absl::Status UnknownPolicy(absl::string_view policy) {
+  constexpr size_t kMostLetters = 64;  // nobody meant a longer one
+  const absl::string_view shown = policy.substr(0, kMostLetters);
+  const Policy* nearest = kPolicies;
+  for (const Policy& known : kPolicies) {
+    if (Distance(shown, known.name) < Distance(shown, nearest->name)) {
+      nearest = &known;
+    }
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("no policy '", shown, "': did you mean '", nearest->name,
+                   "'? There are ", absl::StrJoin(PolicyNames(), ", ")));
+}
+
+double GapOf(double seconds, double bound_seconds) {
+  if (bound_seconds > 0) return std::max(0.0, seconds / bound_seconds - 1);
+  return seconds > 0 ? HUGE_VAL : 0;
+}
+
+absl::StatusOr<PlanAnswer> AnswerOf(const PlanProblem& problem, Solved solved) {
+  // What the bound and the cost round differently.
+  constexpr double kRounding = 1e-12;
+  PlanAnswer answer;
+  PACELINE_ASSIGN_OR_RETURN(answer.cost, CostOf(problem, solved.placement));
+  PACELINE_RETURN_IF_ERROR(CheckMemory(problem, solved.placement, answer.cost));
+  answer.placement = std::move(solved.placement);
+  const double seconds = answer.cost.step_seconds;
+  if (!std::isfinite(seconds)) {
+    return absl::InvalidArgumentError(
+        "the step would take longer than a number can hold: check the units of "
+        "seconds, bytes and bandwidths");
+  }
+  answer.lower_bound_seconds = std::min(LowerBoundSeconds(problem), seconds);
+  answer.gap = GapOf(seconds, answer.lower_bound_seconds);
+  answer.exact = solved.exact || answer.gap <= kRounding;
+  answer.why = WhyOf(problem, answer);
+  return answer;
+}
+
+}  // namespace
+
+std::vector<std::string> PolicyNames() {
+  std::vector<std::string> names;
+  for (const Policy& policy : kPolicies) names.emplace_back(policy.name);
+  return names;
+}
+
+absl::StatusOr<PlanAnswer> SolvePlan(absl::string_view policy,
+                                     const PlanProblem& problem,
+                                     const PolicyOptions& options) {
+  const auto* const known =
+      std::find_if(std::begin(kPolicies), std::end(kPolicies),
+                   [&](const Policy& each) { return each.name == policy; });
+  if (known == std::end(kPolicies)) return UnknownPolicy(policy);
+  PACELINE_RETURN_IF_ERROR(CheckProblem(problem));
+  if (options.levels != 1 && options.levels != 2) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("planning on ", options.levels, " levels, need 1 or 2"));
+  }
+  PACELINE_ASSIGN_OR_RETURN(Solved solved, known->solve(problem, options));
+  return AnswerOf(problem, std::move(solved));
+}
+
+}  // namespace paceline

@@ -1,0 +1,199 @@
+#include "core/plan/why.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "core/plan/memory.h"
+
+namespace paceline {
+namespace {
+
+std::string Bytes(double bytes) {
+  constexpr double kMostBytes = 9e18;  // fits int64_t
+  return BytesText(static_cast<int64_t>(std::min(bytes, kMostBytes)));
+}
+
+std::string Seconds(double seconds) {
+  return absl::StrFormat("%.4g s", seconds);
+}
+
+// At most a few names: a plan for 64 machines is read too.
+std::string Names(const PlanProblem& problem, const std::vector<int>& devices) {
+  constexpr size_t kMostNames = 4;
+  std::vector<std::string> names;
+  for (const int device : devices) {
+    if (names.size() == kMostNames) break;
+    names.push_back(problem.devices[device].name);
+  }
+  std::string text = absl::StrJoin(names, ", ");
+  if (devices.size() > kMostNames) {
+    absl::StrAppend(&text, " and ", devices.size() - kMostNames, " more");
+  }
+  return text;
+}
+
+std::vector<int> LeftOut(const PlanProblem& problem,
+                         const Placement& placement) {
+  std::vector<bool> used(problem.devices.size(), false);
+  for (const PlacedStage& stage : placement) {
+    for (const int device : stage.devices) used[device] = true;
+  }
+  std::vector<int> left_out;
+  for (size_t i = 0; i < used.size(); ++i) {
+    if (!used[i]) left_out.push_back(static_cast<int>(i));
+  }
+  return left_out;
+}
+
+// The stage that bounds the step, or the transfer after it.
+std::string BoundText(const PlanProblem& problem, const PlanAnswer& answer) {
+  const std::vector<double>& seconds = answer.cost.stage_seconds;
+  const size_t slowest =
+      std::max_element(seconds.begin(), seconds.end()) - seconds.begin();
+  const double bottleneck = answer.cost.bottleneck_seconds;
+  const PlacedStage& stage = answer.placement[slowest];
+  if (!problem.overlap && answer.placement.size() > 1) {
+    return absl::StrCat(
+        "compute and transfers of one stage take ", Seconds(bottleneck),
+        " a micro-batch and set the pace; "
+        "the most compute, ",
+        Seconds(seconds[slowest]), ", is that of layers ", stage.layers.first,
+        "..", stage.layers.last - 1, " on ", Names(problem, stage.devices));
+  }
+  if (seconds[slowest] >= bottleneck) {
+    return absl::StrCat(
+        "layers ", stage.layers.first, "..", stage.layers.last - 1, " on ",
+        Names(problem, stage.devices), " set the pace: ", Seconds(bottleneck),
+        " a micro-batch");
+  }
+  const std::vector<double>& delays = answer.cost.transfer_seconds;
+  const size_t cut =
+      std::max_element(delays.begin(), delays.end()) - delays.begin();
+  return absl::StrCat("a transfer sets the pace: ", Seconds(bottleneck),
+                      " a micro-batch; the longest is from ",
+                      Names(problem, answer.placement[cut].devices), " to ",
+                      Names(problem, answer.placement[cut + 1].devices),
+                      " after layer ", answer.placement[cut].layers.last - 1);
+}
+
+// The least that giving one of `left_out` a share of one stage would cost, as
+// a replica or in the place of another.
+double SecondsWithOneMore(const PlanProblem& problem,
+                          const Placement& placement, int device) {
+  double least = HUGE_VAL;
+  for (size_t s = 0; s < placement.size(); ++s) {
+    for (const bool replica : {true, false}) {
+      if (replica && !problem.replicas) continue;
+      Placement changed = placement;
+      std::vector<int>& devices = changed[s].devices;
+      if (!replica) devices.clear();
+      devices.insert(std::upper_bound(devices.begin(), devices.end(), device),
+                     device);
+      changed[s].shares = SharesFor(problem, changed[s].layers, devices);
+      const auto cost = CostOf(problem, changed);
+      if (!cost.ok() || !CheckMemory(problem, changed, *cost).ok()) continue;
+      least = std::min(least, cost->step_seconds);
+    }
+  }
+  return least;
+}
+
+std::string LeftOutText(const PlanProblem& problem, const PlanAnswer& answer) {
+  // Looking at one more costs stages x CostOf.
+  constexpr size_t kMostTried = 16;
+  const std::vector<int> left_out = LeftOut(problem, answer.placement);
+  if (left_out.empty()) return "all devices are used";
+  double least = HUGE_VAL;
+  for (size_t i = 0; i < std::min(left_out.size(), kMostTried); ++i) {
+    least = std::min(
+        least, SecondsWithOneMore(problem, answer.placement, left_out[i]));
+  }
+  const std::string who =
+      absl::StrCat(Names(problem, left_out),
+                   left_out.size() == 1 ? " is left out" : " are left out");
+  const double now = answer.cost.step_seconds;
+  if (!std::isfinite(least)) {
+    return absl::StrCat(who, ": no stage fits there");
+  }
+  if (least <= now) return absl::StrCat(who, ": they would change nothing");
+  return absl::StrCat(who, ": taking one into these stages costs at least ",
+                      Seconds(least - now), " a step more");
+}
+
+std::string QualityText(const PlanAnswer& answer) {
+  if (answer.exact) return "proved to be the best";
+  return absl::StrFormat(
+      "not proved to be the best; at most %.3g %% above what is possible",
+      100 * answer.gap);
+}
+
+struct Hardest {
+  int layer = 0;
+  double bytes = 0;         // that it needs on the best device for it
+  double excess_bytes = 0;  // over the largest device; negative: it fits
+};
+
+double LeastBytes(const PlanProblem& problem, int layer) {
+  double least = HUGE_VAL;
+  const int most =
+      problem.replicas ? static_cast<int>(problem.devices.size()) : 1;
+  for (int replicas = 1; replicas <= most; ++replicas) {
+    least =
+        std::min(least, StageBytes(problem, {layer, layer + 1}, replicas, 0));
+  }
+  return least;
+}
+
+}  // namespace
+
+std::string WhyOf(const PlanProblem& problem, const PlanAnswer& answer) {
+  return absl::StrCat(BoundText(problem, answer), "; ",
+                      LeftOutText(problem, answer), ". The plan is ",
+                      QualityText(answer), ".");
+}
+
+absl::Status NothingFits(const PlanProblem& problem) {
+  double largest = 0;
+  double total = 0;
+  size_t who = 0;
+  for (size_t i = 0; i < problem.devices.size(); ++i) {
+    const double bytes = problem.devices[i].memory_bytes;
+    total += bytes == 0 ? HUGE_VAL : bytes;
+    if (bytes <= largest) continue;
+    largest = bytes;
+    who = i;
+  }
+  Hardest hardest;
+  double needed = 0;
+  for (size_t l = 0; l < problem.layers.size(); ++l) {
+    const double bytes = LeastBytes(problem, static_cast<int>(l));
+    needed += problem.parameter_copies * problem.layers[l].parameter_bytes +
+              (problem.training ? problem.layers[l].kept_bytes : 0);
+    if (bytes <= hardest.bytes) continue;
+    hardest = {static_cast<int>(l), bytes, bytes - largest};
+  }
+  const std::string layer = absl::StrCat(
+      "layer ", hardest.layer, " (", problem.layers[hardest.layer].name, ")");
+  const std::string largest_device = problem.devices[who].name;
+  if (hardest.excess_bytes > 0) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "no plan fits: ", layer, " alone needs ", Bytes(hardest.bytes),
+        ", the largest device, ", largest_device, ", has ", Bytes(largest),
+        ": ", Bytes(hardest.excess_bytes),
+        " too much; use a smaller micro-batch or a larger device"));
+  }
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "no plan fits: all layers need at least ", Bytes(needed),
+      " together, the devices have ", Bytes(total), "; the hardest to place, ",
+      layer, ", needs ", Bytes(hardest.bytes), " of the ", Bytes(largest),
+      " of ", largest_device,
+      "; use more devices, fewer stages or a smaller micro-batch"));
+}
+
+}  // namespace paceline

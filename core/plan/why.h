@@ -1,0 +1,20 @@
+// What a plan says for itself.  Pure.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "core/plan/policy.h"
+
+namespace paceline {
+
+// One or two sentences: what bounds the step, who is left out and what taking
+// the best of them would change, and how good the plan is known to be.
+std::string WhyOf(const PlanProblem& problem, const PlanAnswer& answer);
+
+// ResourceExhausted: the layer that no device can hold and how many bytes it
+// is too large; or, when each fits somewhere, what the whole needs at least
+// and what there is.
+absl::Status NothingFits(const PlanProblem& problem);
+
+}  // namespace paceline
