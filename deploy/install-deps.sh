@@ -12,6 +12,7 @@ usage: deploy/install-deps.sh CLASS...
   --test     --build, and what tests/run.sh uses
   --nightly  --test, and what tests/run.sh --nightly uses
   --data     the Fashion-MNIST files, for a first-stage worker with --run only
+  --bed      what deploy/testbed.sh calls (--test includes it)
   --list     print the packages of the classes named, install nothing
   --help     this text
 USAGE
@@ -26,6 +27,8 @@ readonly RUN=(
   libtorch1.13 libxxhash0 libyaml-cpp0.7 zlib1g
 )
 readonly DATA=(dataset-fashion-mnist)
+# Links and namespaces; what else testbed.sh calls is on every Debian.
+readonly BED=(iproute2)
 readonly BUILD=(
   ccache cmake g++ git ninja-build pkg-config
   libabsl-dev libcli11-dev libcpp-httplib-dev libgrpc++-dev libopenblas-dev
@@ -100,11 +103,15 @@ main() {
     case $class in
       --run) wanted+=("${RUN[@]}") ;;
       --data) wanted+=("${DATA[@]}") ;;
+      --bed) wanted+=("${BED[@]}") ;;
       --build) wanted+=("${RUN[@]}" "${DATA[@]}" "${BUILD[@]}") ;;
-      --test) wanted+=("${RUN[@]}" "${DATA[@]}" "${BUILD[@]}" "${TEST[@]}") ;;
+      --test)
+        wanted+=("${RUN[@]}" "${DATA[@]}" "${BUILD[@]}" "${BED[@]}"
+          "${TEST[@]}")
+        ;;
       --nightly)
-        wanted+=("${RUN[@]}" "${DATA[@]}" "${BUILD[@]}" "${TEST[@]}"
-          "${NIGHTLY[@]}")
+        wanted+=("${RUN[@]}" "${DATA[@]}" "${BUILD[@]}" "${BED[@]}"
+          "${TEST[@]}" "${NIGHTLY[@]}")
         ;;
       --list) list_only=true ;;
       --help | -h) usage; exit 0 ;;
