@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/text.h"
+#include "core/base/check.h"
 
 namespace paceline {
 namespace {
@@ -84,6 +85,11 @@ Document& Document::operator=(const Document& other) = default;
 Document& Document::operator=(Document&& other) noexcept = default;
 Document::~Document() = default;
 
+void Document::Add(std::string key, Document value) {
+  PACELINE_CHECK(std::holds_alternative<Map>(value_), "no map");
+  std::get<Map>(value_).emplace_back(std::move(key), std::move(value));
+}
+
 bool Document::IsEmptyOrScalar() const {
   if (const List* list = std::get_if<List>(&value_)) return list->empty();
   if (const Map* map = std::get_if<Map>(&value_)) return map->empty();
@@ -157,7 +163,7 @@ void Document::WriteYaml(std::string& out, int indent, bool in_list) const {
   }
   for (const auto& [key, value] : std::get<Map>(value_)) {
     start_line();
-    absl::StrAppend(&out, key, ":");
+    absl::StrAppend(&out, IsPlainYaml(key) ? key : Quoted(key), ":");
     if (value.IsEmptyOrScalar()) {
       out += ' ';
       value.WriteYaml(out, 0, false);
@@ -184,6 +190,12 @@ std::string Document::ToYaml() const {
   std::string out;
   WriteYaml(out, 0, false);
   return out;
+}
+
+Document TextList(const std::vector<std::string>& texts) {
+  Document::List list;
+  for (const std::string& text : texts) list.emplace_back(text);
+  return list;
 }
 
 Document TextOrNull(const std::string& text) {

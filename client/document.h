@@ -37,6 +37,9 @@ class Document {
   Document(List value) : value_(std::move(value)) {}
   Document(Map value) : value_(std::move(value)) {}
 
+  // Adds an entry to a map; this must be one.
+  void Add(std::string key, Document value);
+
   // One line, without a line break at its end.  Numbers read back as the same
   // double; NaN and infinities, which JSON lacks, are null.  Bytes that are not
   // UTF-8 become U+FFFD.
@@ -57,6 +60,8 @@ class Document {
   std::variant<std::monostate, bool, int64_t, double, std::string, List, Map>
       value_;
 };
+
+Document TextList(const std::vector<std::string>& texts);
 
 // Null for an empty text.
 Document TextOrNull(const std::string& text);

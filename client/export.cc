@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "client/text.h"
@@ -52,6 +53,7 @@ class DirectTarget final : public ExportTarget {
   absl::Status Write(absl::string_view bytes) override {
     return WriteAll(file_, path_, bytes);
   }
+  std::string staged_path() const override { return ""; }
   absl::Status Commit() override { return absl::OkStatus(); }
 
  private:
@@ -72,6 +74,8 @@ class FileTarget final : public ExportTarget {
   absl::Status Write(absl::string_view bytes) override {
     return WriteAll(file_, path_, bytes);
   }
+
+  std::string staged_path() const override { return part_; }
 
   absl::Status Commit() override {
     if (fsync(file_) != 0) return CannotWrite(path_, errno);
@@ -131,6 +135,49 @@ class CountingSink final : public ByteSink {
   int64_t bytes_ = 0;
 };
 
+// DataLoss, whatever the reader said: the caller named nothing wrong.
+absl::Status CameBroken(int64_t id, absl::string_view why) {
+  return absl::DataLossError(absl::StrCat("the weights of job ", id,
+                                          " did not arrive whole: ", why,
+                                          "; nothing was kept, export again"));
+}
+
+// What is in `staged`, once it is sure to be the weights of job `id`.
+absl::StatusOr<WeightsSummary> Verify(const CommandContext& context,
+                                      WeightsFileReader& reader, int64_t id,
+                                      const std::string& staged) {
+  PACELINE_ASSIGN_OR_RETURN(const JobView job, context.client.GetJob(id, 0, 0));
+  absl::StatusOr<WeightsSummary> weights = reader.Summarize(staged);
+  if (!weights.ok()) return CameBroken(id, weights.status().message());
+  if (!job.weights_sha256.empty() && weights->sha256 != job.weights_sha256) {
+    return CameBroken(id,
+                      absl::StrCat("their sha256 is ", weights->sha256,
+                                   ", the coordinator's ", job.weights_sha256));
+  }
+  return weights;
+}
+
+void SayExported(Console& console, int64_t id, const std::string& path,
+                 int64_t bytes, const std::optional<WeightsSummary>& weights) {
+  const bool to_stdout = path == "-";
+  if (!console.table() && !to_stdout) {
+    console.Print(Document::Map{
+        {"id", id},
+        {"path", path},
+        {"bytes", bytes},
+        {"sha256", weights ? Document(weights->sha256) : Document()},
+        {"tensors", weights ? Document(weights->tensors.size()) : Document()}});
+    return;
+  }
+  console.Note(
+      absl::StrCat("exported the weights of job ", id, " to ",
+                   to_stdout ? "standard output" : path, " (",
+                   HumanBytes(static_cast<double>(bytes)),
+                   weights ? absl::StrCat(", ", weights->tensors.size(),
+                                          " tensors, read back and checked)")
+                           : ", not checked: it cannot be read back)"));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ExportTarget>> OpenExportTarget(
@@ -160,7 +207,8 @@ absl::StatusOr<std::unique_ptr<ExportTarget>> OpenExportTarget(
   return std::make_unique<FileTarget>(file, target, part);
 }
 
-ExitCode ExportJobCommand(const CommandContext& context, int64_t id,
+ExitCode ExportJobCommand(const CommandContext& context,
+                          WeightsFileReader& reader, int64_t id,
                           const std::string& path) {
   // A file larger than the limit shall be an error of write(), not the end.
   signal(SIGXFSZ, SIG_IGN);
@@ -168,20 +216,17 @@ ExitCode ExportJobCommand(const CommandContext& context, int64_t id,
   if (!target.ok()) return ReportError(context.console, target.status());
   CountingSink sink(**target, context.pauser);
   absl::Status exported = context.client.ExportWeights(id, sink);
+  std::optional<WeightsSummary> weights;
+  if (exported.ok() && !(*target)->staged_path().empty()) {
+    auto verified = Verify(context, reader, id, (*target)->staged_path());
+    exported = verified.status();
+    if (verified.ok()) weights = *std::move(verified);
+  }
   if (exported.ok()) exported = (*target)->Commit();
   target->reset();
   if (!exported.ok()) return ReportError(context.console, exported);
 
-  const bool to_stdout = path == "-";
-  if (context.console.table() || to_stdout) {
-    context.console.Note(
-        absl::StrCat("exported the weights of job ", id, " to ",
-                     to_stdout ? "standard output" : path, " (",
-                     HumanBytes(static_cast<double>(sink.bytes())), ")"));
-  } else {
-    context.console.Print(
-        Document::Map{{"id", id}, {"path", path}, {"bytes", sink.bytes()}});
-  }
+  SayExported(context.console, id, path, sink.bytes(), weights);
   return kExitOk;
 }
 

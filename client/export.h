@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "client/command.h"
+#include "client/weights_file.h"
 
 namespace paceline {
 
@@ -14,6 +15,9 @@ namespace paceline {
 // Commit(); dropped without it, nothing is left.  Thread-compatible.
 class ExportTarget : public ByteSink {
  public:
+  // Where the bytes can be read back before Commit(); empty: nowhere.
+  virtual std::string staged_path() const = 0;
+
   // All bytes are written: makes them durable and puts them in place.
   virtual absl::Status Commit() = 0;
 };
@@ -25,7 +29,10 @@ class ExportTarget : public ByteSink {
 absl::StatusOr<std::unique_ptr<ExportTarget>> OpenExportTarget(
     const std::string& path);
 
-ExitCode ExportJobCommand(const CommandContext& context, int64_t id,
+// What came is read back and compared with the job's hash before it gets its
+// name; a file that is neither whole nor the job's is not left behind.
+ExitCode ExportJobCommand(const CommandContext& context,
+                          WeightsFileReader& reader, int64_t id,
                           const std::string& path);
 
 }  // namespace paceline

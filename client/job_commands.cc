@@ -167,7 +167,8 @@ ExitCode JobLogsCommand(const CommandContext& context, int64_t id,
 }
 
 ExitCode WaitJobCommand(const CommandContext& context, int64_t id,
-                        std::optional<absl::Duration> timeout) {
+                        std::optional<absl::Duration> timeout,
+                        const Document::Map& extra) {
   Console& console = context.console;
   const auto watched = WatchJob(context, id, timeout);
   if (!watched.ok()) {
@@ -184,7 +185,9 @@ ExitCode WaitJobCommand(const CommandContext& context, int64_t id,
   } else {
     const auto whole = context.client.GetJob(id, kCurvePoints, 0);
     if (!whole.ok()) return ReportError(console, whole.status());
-    console.Print(ToDocument(*whole, /*with_curve=*/true));
+    Document document = ToDocument(*whole, /*with_curve=*/true);
+    for (const auto& [key, value] : extra) document.Add(key, value);
+    console.Print(document);
   }
   const std::string job = absl::StrCat(context.program, " job ");
   switch (watched->end) {

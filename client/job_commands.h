@@ -27,8 +27,10 @@ ExitCode JobEventsCommand(const CommandContext& context, int64_t id,
 ExitCode JobLogsCommand(const CommandContext& context, int64_t id, bool follow);
 
 // Ends with the exit code of the job, or kExitTimedOut, kExitInterrupted.
+// extra: more entries for the document that -o json prints.
 ExitCode WaitJobCommand(const CommandContext& context, int64_t id,
-                        std::optional<absl::Duration> timeout);
+                        std::optional<absl::Duration> timeout,
+                        const Document::Map& extra = {});
 
 ExitCode StopJobCommand(const CommandContext& context, int64_t id);
 ExitCode DeleteJobCommand(const CommandContext& context, int64_t id);

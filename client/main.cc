@@ -21,9 +21,12 @@
 #include "client/rpc/job_file.h"
 #include "client/rpc/settings_file.h"
 #include "client/settings.h"
+#include "client/standard_streams.h"
 #include "client/submit.h"
 #include "client/up.h"
+#include "client/weights_file.h"
 #include "core/base/status_macros.h"
+#include "worker/weights/safetensors.h"
 
 namespace paceline {
 namespace {
@@ -50,15 +53,23 @@ std::string RandomRequestId() {
   return id;
 }
 
+class SafetensorsReader final : public WeightsFileReader {
+ public:
+  absl::StatusOr<WeightsSummary> Summarize(const std::string& path) override {
+    return SummarizeSafetensors(path);
+  }
+};
+
 ExitCode Submit(const CommandContext& context, const ClientOptions& options) {
   const auto text = ReadJobFile(options.target);
   if (!text.ok()) return ReportError(context.console, text.status());
-  const auto spec =
+  auto job =
       ParseJobFile({.name = options.target == "-" ? "<stdin>" : options.target,
                     .text = *text,
                     .sets = options.sets});
-  if (!spec.ok()) return ReportError(context.console, spec.status());
-  return SubmitCommand(context, {.spec = *spec,
+  if (!job.ok()) return ReportError(context.console, job.status());
+  return SubmitCommand(context, {.spec = std::move(job->spec),
+                                 .warnings = std::move(job->warnings),
                                  .request_id = RandomRequestId(),
                                  .detach = options.detach,
                                  .dry_run = options.dry_run,
@@ -79,8 +90,10 @@ ExitCode RunOnJob(const CommandContext& context, const ClientOptions& options) {
       return WaitJobCommand(context, *job, options.timeout);
     case Command::kJobStop:
       return StopJobCommand(context, *job);
-    case Command::kJobExport:
-      return ExportJobCommand(context, *job, options.export_file);
+    case Command::kJobExport: {
+      SafetensorsReader reader;
+      return ExportJobCommand(context, reader, *job, options.export_file);
+    }
     default:
       return DeleteJobCommand(context, *job);
   }
@@ -131,9 +144,21 @@ ExitCode Up(const ClientOptions& options, Console& console) {
 }
 
 ExitCode InspectModel(const ClientOptions& options, Console& console) {
-  const auto spec = ParseModelSettings(options.target, options.sets);
-  if (!spec.ok()) return ReportError(console, spec.status());
-  return InspectModelCommand(console, *spec);
+  if (!IsModel(options.target) && LooksLikeWeightsFile(options.target)) {
+    if (!options.sets.empty()) {
+      return ReportError(console, absl::InvalidArgumentError(absl::StrCat(
+                                      "--set changes a model; ", options.target,
+                                      " is a file, and shows what it holds")));
+    }
+    SafetensorsReader reader;
+    return InspectWeightsCommand(console, reader, options.target);
+  }
+  const auto job = ParseModelSettings(options.target, options.sets);
+  if (!job.ok()) return ReportError(console, job.status());
+  for (const std::string& warning : job->warnings) {
+    console.Note(absl::StrCat("paceline: warning: ", warning));
+  }
+  return InspectModelCommand(console, job->spec);
 }
 
 ExitCode Run(const ClientOptions& options) {
@@ -160,6 +185,7 @@ ExitCode Run(const ClientOptions& options) {
 }
 
 int Main(int argc, char** argv) {
+  GuardStandardStreams();
   ClientOptions options;
   int code = kExitOk;
   if (const auto stop = ParseClientOptions(argc, argv, &options);

@@ -1,5 +1,7 @@
 #include "client/model_commands.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/command.h"
@@ -79,6 +81,15 @@ std::string Render(const ModelDescription& model) {
                       " parameters, ", HumanCount(flops), " flop a sample\n");
 }
 
+absl::Status NoSuchModel(const std::string& name) {
+  const std::string meant = DidYouMean(name, ModelNames());
+  return absl::NotFoundError(absl::StrCat(
+      "there is no model '", Printable(name), "'",
+      meant.empty() ? "" : absl::StrCat("; did you mean '", meant, "'?"),
+      "; there are: ", absl::StrJoin(ModelNames(), ", "),
+      "; and the name of a .safetensors file shows what that holds"));
+}
+
 }  // namespace
 
 ExitCode ListModelsCommand(Console& console) {
@@ -95,7 +106,15 @@ ExitCode ListModelsCommand(Console& console) {
   return kExitOk;
 }
 
+bool IsModel(const std::string& word) {
+  const std::vector<std::string> names = ModelNames();
+  return std::find(names.begin(), names.end(), word) != names.end();
+}
+
 ExitCode InspectModelCommand(Console& console, const JobSpec& spec) {
+  if (!IsModel(spec.model.name)) {
+    return ReportError(console, NoSuchModel(spec.model.name));
+  }
   const auto model =
       DescribeModel(spec.model, spec.data.shape, spec.data.classes);
   if (!model.ok()) return ReportError(console, model.status());

@@ -9,7 +9,11 @@ namespace paceline {
 
 ExitCode ListModelsCommand(Console& console);
 
-// Layers, shapes and sizes of spec.model for spec.data's samples.
+// Whether `model list` shows it.
+bool IsModel(const std::string& word);
+
+// Layers, shapes and sizes of spec.model for spec.data's samples.  A model
+// that there is not is NotFound, with what was probably meant.
 ExitCode InspectModelCommand(Console& console, const JobSpec& spec);
 
 }  // namespace paceline

@@ -229,13 +229,20 @@ void Parser::AddNodes() {
 
 void Parser::AddModels() {
   CLI::App* model =
-      Add(&app_, "model", "Shows models; needs no coordinator", std::nullopt);
+      Add(&app_, "model",
+          "Shows models and weights files; needs no coordinator", std::nullopt);
   Add(model, "list", "Lists the models there are", Command::kModelList);
-  CLI::App* inspect = Add(model, "inspect", "Layers and sizes of one model",
-                          Command::kModelInspect);
-  AddTarget(inspect, "model", "MODEL", "Its name");
+  CLI::App* inspect =
+      Add(model, "inspect",
+          "Layers and sizes of a model, or what a weights file holds",
+          Command::kModelInspect);
+  AddTarget(inspect, "model", kFile,
+            "Name of a model, or of a .safetensors file");
   AddSets(inspect);
-  inspect->footer("Example:\n  paceline model inspect vit --set model.depth=2");
+  inspect->footer(
+      "Examples:\n"
+      "  paceline model inspect vit --set model.depth=2\n"
+      "  paceline model inspect weights.safetensors");
 }
 
 void Parser::AddCompletion() {

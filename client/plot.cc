@@ -60,6 +60,10 @@ int CellEighths(int eighths, int row) {
 
 std::string PlotLoss(const std::vector<LossPoint>& curve,
                      const PlotOptions& options) {
+  const bool finite = std::any_of(
+      curve.begin(), curve.end(),
+      [](const LossPoint& point) { return std::isfinite(point.loss); });
+  if (!curve.empty() && !finite) return "no finite loss\n";
   if (curve.size() < 2) return "";
   const std::optional<Columns> columns = Gather(curve, options.columns);
   if (!columns.has_value()) return "";

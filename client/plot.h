@@ -16,7 +16,8 @@ struct PlotOptions {
 
 // The loss over the steps, as a filled curve between its least and its greatest
 // value; points that share a column are averaged, and values that are not
-// finite are left out.  Empty for fewer than two points.
+// finite are left out.  Where none is finite, a line that says so.  Else
+// empty for fewer than two points.
 std::string PlotLoss(const std::vector<LossPoint>& curve,
                      const PlotOptions& options);
 

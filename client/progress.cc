@@ -43,7 +43,7 @@ std::optional<absl::Duration> TimeLeft(const JobView& job) {
   return absl::Seconds(std::max(0.0, samples / job.samples_per_second));
 }
 
-std::string ProgressLine(const JobView& job, std::optional<double> loss,
+std::string ProgressLine(const JobView& job, std::optional<LossPoint> newest,
                          const ProgressStyle& style) {
   std::vector<std::string> parts = {absl::StrCat("job ", job.id)};
   if (job.state != JobState::kRunning) {
@@ -67,8 +67,10 @@ std::string ProgressLine(const JobView& job, std::optional<double> loss,
     parts.push_back(
         absl::StrCat(HumanCount(job.samples_per_second), " samples/s"));
   }
-  if (loss.has_value()) {
-    parts.push_back(absl::StrFormat("loss %.4f", *loss));
+  if (newest.has_value()) {
+    parts.push_back(newest->skipped
+                        ? std::string("skipped")
+                        : absl::StrFormat("loss %.4f", newest->loss));
   }
   if (job.phase != "training" && !job.phase.empty()) {
     parts.push_back(Printable(job.phase));

@@ -19,8 +19,9 @@ struct ProgressStyle {
 };
 
 // One line: "job 3  step 120/938  3.9 k samples/s  loss 0.4321  12 s left";
-// what is not known is left out.  loss: of the newest step.
-std::string ProgressLine(const JobView& job, std::optional<double> loss,
+// what is not known is left out, and a step that was skipped says so instead of
+// its loss.  newest: the curve's last point.
+std::string ProgressLine(const JobView& job, std::optional<LossPoint> newest,
                          const ProgressStyle& style);
 
 // When a plain line is due where none can be redrawn: at a change of state or

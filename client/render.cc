@@ -119,7 +119,9 @@ std::string Clock(int64_t unix_ms) {
 Document ToDocument(const JobView& job, bool with_curve) {
   Document::List loss, evaluations, workers;
   for (const LossPoint& point : job.curve) {
-    loss.push_back(Document::Map{{"step", point.step}, {"value", point.loss}});
+    Document::Map entry = {{"step", point.step}, {"value", point.loss}};
+    if (point.skipped) entry.emplace_back("skipped", Document(true));
+    loss.push_back(std::move(entry));
   }
   for (const EvaluationRecord& evaluation : job.evaluations) {
     evaluations.push_back(Document::Map{{"step", evaluation.step},

@@ -38,18 +38,23 @@ ExitCode PrintDryRun(const CommandContext& context,
   if (context.console.table()) {
     context.console.Print(RenderEstimate(*estimate));
   } else {
-    context.console.Print(ToDocument(*estimate));
+    Document document = ToDocument(*estimate);
+    document.Add("warnings", TextList(options.warnings));
+    context.console.Print(document);
   }
   return kExitOk;
 }
 
-ExitCode PrintDetached(const CommandContext& context, int64_t id) {
+ExitCode PrintDetached(const CommandContext& context,
+                       const SubmitOptions& options, int64_t id) {
   if (context.console.table()) {
     context.console.Print(absl::StrCat("job ", id, ": submitted\n"));
   } else {
     const auto job = context.client.GetJob(id, kCurvePoints, 0);
     if (!job.ok()) return ReportError(context.console, job.status());
-    context.console.Print(ToDocument(*job, /*with_curve=*/true));
+    Document document = ToDocument(*job, /*with_curve=*/true);
+    document.Add("warnings", TextList(options.warnings));
+    context.console.Print(document);
   }
   context.console.Note(
       absl::StrCat("watch it: ", context.program, " job wait ", id));
@@ -61,6 +66,9 @@ ExitCode PrintDetached(const CommandContext& context, int64_t id) {
 ExitCode SubmitCommand(const CommandContext& context,
                        const SubmitOptions& options) {
   Console& console = context.console;
+  for (const std::string& warning : options.warnings) {
+    console.Note(absl::StrCat("paceline: warning: ", warning));
+  }
   const auto submission =
       SubmitPatiently(context, {.spec = options.spec,
                                 .request_id = options.request_id,
@@ -73,14 +81,15 @@ ExitCode SubmitCommand(const CommandContext& context,
     console.Note(absl::StrCat("note: ", Printable(note)));
   }
   if (options.dry_run) return PrintDryRun(context, options, *submission);
-  if (options.detach) return PrintDetached(context, submission->id);
+  if (options.detach) return PrintDetached(context, options, submission->id);
   console.Note(absl::StrCat(
       "job ", submission->id,
       " is submitted: ", Printable(options.spec.model.name), " on ",
       Printable(options.spec.data.name), ", ", options.spec.pipeline.stages,
       options.spec.pipeline.stages == 1 ? " stage, " : " stages, ",
       Printable(options.spec.pipeline.schedule)));
-  return WaitJobCommand(context, submission->id, options.timeout);
+  return WaitJobCommand(context, submission->id, options.timeout,
+                        {{"warnings", TextList(options.warnings)}});
 }
 
 }  // namespace paceline

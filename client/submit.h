@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "client/command.h"
 
@@ -10,6 +11,7 @@ namespace paceline {
 
 struct SubmitOptions {
   JobSpec spec;
+  std::vector<std::string> warnings;  // of the job file, for people
   std::string request_id;  // random; repeats of this call carry the same
   bool detach = false;
   bool dry_run = false;

@@ -31,7 +31,8 @@ struct JobWorkerView {
 
 struct LossPoint {
   int64_t step = 0;
-  double loss = 0;
+  double loss = 0;       // not finite where training blew up
+  bool skipped = false;  // the step gate left the weights as they were
 };
 
 struct JobView {

@@ -17,13 +17,13 @@ class ProgressView {
   ProgressView(Console& console, const Clock& clock)
       : console_(console), clock_(clock) {}
 
-  void Show(const JobView& job, std::optional<double> loss) {
+  void Show(const JobView& job, std::optional<LossPoint> newest) {
     const ProgressStyle style = {.bar = console_.live(),
                                  .unicode = console_.unicode()};
     if (console_.live()) {
-      console_.Redraw(ProgressLine(job, loss, style));
+      console_.Redraw(ProgressLine(job, newest, style));
     } else if (!HasEnded(job.state) && plain_.OnProgress(job, clock_.Now())) {
-      console_.Note(ProgressLine(job, loss, style));
+      console_.Note(ProgressLine(job, newest, style));
     }
   }
 
@@ -46,17 +46,17 @@ absl::StatusOr<WatchResult> WatchJob(const CommandContext& context, int64_t id,
   Patience patience;
   WatchResult result;
   result.job.id = id;
-  std::optional<double> loss;
+  std::optional<LossPoint> newest;
   int64_t after_step = 0;
   for (;;) {
     absl::StatusOr<JobView> job = context.client.GetJob(id, 2, after_step);
     if (job.ok()) {
       NoteIfAny(context.console, patience.OnAnswer());
       if (!job->curve.empty()) {
-        loss = job->curve.back().loss;
+        newest = job->curve.back();
         after_step = job->curve.back().step;
       }
-      view.Show(*job, loss);
+      view.Show(*job, newest);
       result.job = *std::move(job);
       if (HasEnded(result.job.state)) break;
     } else {

@@ -8,12 +8,14 @@
 #include <map>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "client/rpc/spec_fields.h"
 #include "client/text.h"
+#include "client/unused_keys.h"
 #include "core/base/status_macros.h"
 #include "core/rpc/convert.h"
 #include "paceline/v1/types.pb.h"
@@ -44,7 +46,12 @@ class SpecReader {
   }
   v1::JobSpec& proto() { return proto_; }
 
+  // One line for each key that has no effect in `spec`.
+  std::vector<std::string> Warnings(const JobSpec& spec) const;
+
  private:
+  void SetList(const std::string& set, const std::string& text,
+               const FieldDescriptor& field, Message& message);
   std::string Where(const YAML::Node& node) const {
     return absl::StrCat(file_, ":", node.Mark().line + 1);
   }
@@ -177,17 +184,51 @@ void SpecReader::ReadScalar(const YAML::Node& value, const std::string& path,
   if (!why.empty()) AddProblem(Where(value), path, why);
 }
 
-// Elements of "[1, 2]" or "1,2"; none of "[]".
-std::vector<std::string> SplitList(absl::string_view text) {
+// Elements of "[1, 2]" or "1,2" as views into it; none of "[]".  Says in *why
+// what is wrong and where; column: that of the text's first character.
+std::vector<absl::string_view> SplitList(absl::string_view text, size_t column,
+                                         std::string* why) {
+  const auto at = [column, begin = text.data()](const char* place) {
+    return absl::StrCat("column ", column + (place - begin), ": ");
+  };
   text = absl::StripAsciiWhitespace(text);
-  absl::ConsumePrefix(&text, "[");
-  absl::ConsumeSuffix(&text, "]");
-  std::vector<std::string> elements;
-  if (absl::StripAsciiWhitespace(text).empty()) return elements;
+  const absl::string_view whole = text;
+  const bool opens = absl::ConsumePrefix(&text, "[");
+  const bool closes = absl::ConsumeSuffix(&text, "]");
+  if (opens != closes) {
+    *why = opens ? at(whole.data()) + "'[' without ']' at the end"
+                 : at(&whole.back()) + "']' without '[' at the beginning";
+    return {};
+  }
+  const size_t bracket = text.find_first_of("[]");
+  if (bracket != absl::string_view::npos) {
+    *why = at(&text[bracket]) + "a list cannot hold a list";
+    return {};
+  }
+  if (absl::StripAsciiWhitespace(text).empty()) return {};
+  std::vector<absl::string_view> elements;
   for (const absl::string_view element : absl::StrSplit(text, ',')) {
-    elements.emplace_back(absl::StripAsciiWhitespace(element));
+    elements.push_back(absl::StripAsciiWhitespace(element));
+    if (why->empty() && elements.back().empty()) {
+      *why = at(element.data()) + "a value is missing";
+    }
   }
   return elements;
+}
+
+void SpecReader::SetList(const std::string& set, const std::string& text,
+                         const FieldDescriptor& field, Message& message) {
+  const std::string where = absl::StrCat("--set ", Printable(set));
+  std::string why;
+  const std::vector<absl::string_view> elements =
+      SplitList(text, set.size() - text.size() + 1, &why);
+  message.GetReflection()->ClearField(&message, &field);
+  for (const absl::string_view element : elements) {
+    if (why.empty()) {
+      why = SetScalar(message, field, std::string(element), /*append=*/true);
+    }
+  }
+  if (!why.empty()) AddProblem(where, "", why);
 }
 
 void SpecReader::ReadSet(const std::string& set) {
@@ -228,17 +269,26 @@ void SpecReader::ReadSet(const std::string& set) {
       return;
     }
     where_[path] = where;
-    std::string why;
     if (field->is_repeated()) {
-      message->GetReflection()->ClearField(message, field);
-      for (const std::string& element : SplitList(text)) {
-        if (why.empty()) why = SetScalar(*message, *field, element, true);
-      }
-    } else {
-      why = SetScalar(*message, *field, text, false);
+      SetList(set, text, *field, *message);
+      return;
     }
+    const std::string why = SetScalar(*message, *field, text, false);
     if (!why.empty()) AddProblem(where, "", why);
   }
+}
+
+std::vector<std::string> SpecReader::Warnings(const JobSpec& spec) const {
+  std::vector<GivenKey> given;
+  for (const auto& [path, where] : where_) {
+    given.push_back({path, absl::StartsWith(where, "--set ")});
+  }
+  std::vector<std::string> warnings;
+  for (const UnusedKey& key : UnusedKeys(spec, given)) {
+    warnings.push_back(absl::StrCat(where_.at(key.path), ": ", key.path,
+                                    " has no effect: ", key.why));
+  }
+  return warnings;
 }
 
 void SpecReader::CheckValues() {
@@ -266,17 +316,20 @@ absl::Status ReadYaml(const JobFile& file, SpecReader& reader) {
     return absl::OkStatus();
   } catch (const YAML::Exception& error) {
     return absl::InvalidArgumentError(absl::StrCat(
-        file.name, ":", error.mark.line + 1, ": is not YAML: ", error.msg));
+        file.name, ":", error.mark.line + 1, ": is not YAML at column ",
+        error.mark.column + 1, ": ", error.msg));
   } catch (const std::exception& error) {
     return absl::InvalidArgumentError(
         absl::StrCat(file.name, ": cannot be read as YAML: ", error.what()));
   }
 }
 
-JobSpec Finished(SpecReader& reader) {
-  JobSpec spec = FromProto(reader.proto());
-  if (spec.name.empty()) spec.name = spec.model.name;
-  return spec;
+ParsedJob Finished(SpecReader& reader) {
+  ParsedJob job;
+  job.spec = FromProto(reader.proto());
+  if (job.spec.name.empty()) job.spec.name = job.spec.model.name;
+  job.warnings = reader.Warnings(job.spec);
+  return job;
 }
 
 }  // namespace
@@ -299,6 +352,11 @@ absl::StatusOr<std::string> ReadJobFile(const std::string& path) {
   }
   if (file >= 0 && !from_stdin) close(file);
   const std::string name = from_stdin ? "standard input" : path;
+  if (from_stdin && error == EBADF) {
+    return absl::InvalidArgumentError(
+        "cannot read the job from standard input: it is closed; name a file, "
+        "or hand one over as in 'paceline job submit - < job.yaml'");
+  }
   if (error != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "cannot read the job file ", name, ": ", std::strerror(error)));
@@ -312,7 +370,7 @@ absl::StatusOr<std::string> ReadJobFile(const std::string& path) {
   return text;
 }
 
-absl::StatusOr<JobSpec> ParseJobFile(const JobFile& file) {
+absl::StatusOr<ParsedJob> ParseJobFile(const JobFile& file) {
   SpecReader reader(file.name);
   PACELINE_RETURN_IF_ERROR(ReadYaml(file, reader));
   for (const std::string& set : file.sets) reader.ReadSet(set);
@@ -323,7 +381,7 @@ absl::StatusOr<JobSpec> ParseJobFile(const JobFile& file) {
   return Finished(reader);
 }
 
-absl::StatusOr<JobSpec> ParseModelSettings(
+absl::StatusOr<ParsedJob> ParseModelSettings(
     const std::string& model_name, const std::vector<std::string>& sets) {
   SpecReader reader("model");
   reader.proto().mutable_model()->set_name(model_name);

@@ -23,17 +23,25 @@ struct JobFile {
   std::vector<std::string> sets;  // "train.steps=60", in order, later ones win
 };
 
+// A job as it was read.
+struct ParsedJob {
+  JobSpec spec;
+  // One line for each key that was given and has no effect, as
+  //     job.yaml:7: train.optimizer.momentum has no effect: ...
+  std::vector<std::string> warnings;
+};
+
 // The job that `file` asks for, with every default filled in.  Nothing that
 // yaml-cpp throws leaves this function.
 //
 // Errors: InvalidArgument  one line for each thing that is wrong, as
 //     job.yaml:7: train.optimiser: unknown key; did you mean 'optimizer'?
 //     --set train.steps=many: expected a whole number, got 'many'
-absl::StatusOr<JobSpec> ParseJobFile(const JobFile& file);
+absl::StatusOr<ParsedJob> ParseJobFile(const JobFile& file);
 
 // A spec of `model_name` and defaults, changed by `sets` only.  Values are not
 // checked: there may be no job in it.
-absl::StatusOr<JobSpec> ParseModelSettings(
+absl::StatusOr<ParsedJob> ParseModelSettings(
     const std::string& model_name, const std::vector<std::string>& sets);
 
 }  // namespace paceline

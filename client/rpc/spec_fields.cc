@@ -1,6 +1,7 @@
 #include "client/rpc/spec_fields.h"
 
 #include <cmath>
+#include <limits>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -53,7 +54,9 @@ std::string ParseInteger(const FieldDescriptor& field, const std::string& text,
   double number = 0;
   if (absl::SimpleAtod(text, &number) && number == std::floor(number) &&
       text.find_first_not_of("+-0123456789") == std::string::npos) {
-    return absl::StrCat(text, " is out of range");
+    return absl::StrCat(text, " is out of range; a whole number from ",
+                        std::numeric_limits<Integer>::min(), " to ",
+                        std::numeric_limits<Integer>::max(), " fits here");
   }
   return Got(field, text);
 }
@@ -61,8 +64,20 @@ std::string ParseInteger(const FieldDescriptor& field, const std::string& text,
 std::string ParseReal(const FieldDescriptor& field, const std::string& text,
                       double* value) {
   if (!absl::SimpleAtod(text, value)) return Got(field, text);
+  const size_t exponent = text.find_first_of("eE");
+  // "inf" has no digit: that is no number that was too great.
+  if (std::isinf(*value) &&
+      text.find_first_of("0123456789") != std::string::npos) {
+    return absl::StrCat(text, " is out of range; the greatest number is ",
+                        std::numeric_limits<double>::max());
+  }
   if (!std::isfinite(*value)) {
     return absl::StrCat("expected a finite number, got '", text, "'");
+  }
+  // Zero often means "off": nobody who writes 1e-400 asks for that.
+  if (*value == 0 && text.substr(0, exponent).find_first_of("123456789") !=
+                         std::string::npos) {
+    return absl::StrCat(text, " is too small to tell from 0; write 0 for that");
   }
   return "";
 }

@@ -71,7 +71,9 @@ JobView ViewFromProto(const v1::Job& proto) {
   job.step = proto.step();
   job.steps = proto.steps();
   for (const v1::StepRecord& record : proto.curve()) {
-    job.curve.push_back({.step = record.step(), .loss = record.loss()});
+    job.curve.push_back({.step = record.step(),
+                         .loss = record.loss(),
+                         .skipped = record.skipped()});
   }
   for (const v1::EvaluationRecord& record : proto.evaluations()) {
     job.evaluations.push_back({.step = record.step(),

@@ -1,17 +1,15 @@
 #include "coordinator/store/file_system.h"
 
 #include <fcntl.h>
-#include <openssl/evp.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>
-#include <memory>
 #include <system_error>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
+#include "core/transfer/sha256.h"
 
 namespace paceline {
 namespace {
@@ -109,24 +107,15 @@ absl::Status WriteFileAtomically(const std::string& path,
 }
 
 absl::StatusOr<std::string> Sha256OfFile(int file, const std::string& path) {
-  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> hash(
-      EVP_MD_CTX_new(), &EVP_MD_CTX_free);
-  if (hash == nullptr ||
-      EVP_DigestInit_ex(hash.get(), EVP_sha256(), nullptr) != 1) {
-    return absl::InternalError("SHA-256 is not available");
-  }
+  Sha256 hash;
   for (int64_t offset = 0;;) {
     PACELINE_ASSIGN_OR_RETURN(const std::string data,
                               ReadAt(file, path, offset, kHashBytes));
     if (data.empty()) break;
-    EVP_DigestUpdate(hash.get(), data.data(), data.size());
+    hash.Update(data);
     offset += static_cast<int64_t>(data.size());
   }
-  unsigned char digest[EVP_MAX_MD_SIZE];
-  unsigned int bytes = 0;
-  EVP_DigestFinal_ex(hash.get(), digest, &bytes);
-  return absl::BytesToHexString(
-      absl::string_view(reinterpret_cast<const char*>(digest), bytes));
+  return hash.HexDigest();
 }
 
 }  // namespace paceline

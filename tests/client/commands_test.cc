@@ -396,12 +396,67 @@ TEST(Models, AreInspectedWithoutACoordinator) {
   EXPECT_GT(model["layers"].size(), 3u);
 }
 
-TEST(Models, AnUnknownOneIsAUsageError) {
-  CommandBed bed;
+TEST(Models, AnUnknownOneIsNotFoundAndTheLikelyOneIsNamed) {
+  CommandBed bed(OutputFormat::kJson);
   JobSpec spec;
   spec.model.name = "lenett";
 
+  EXPECT_EQ(InspectModelCommand(bed.console, spec), kExitNotFound);
+
+  EXPECT_EQ(bed.out.str(), "");
+  EXPECT_THAT(bed.err.str(), HasSubstr("no model 'lenett'; did you mean "
+                                       "'lenet'?; there are: "));
+}
+
+TEST(Models, AKnownOneWithWrongSettingsIsAUsageError) {
+  CommandBed bed;
+  JobSpec spec;
+  spec.model.name = "vit";
+  spec.model.heads = 5;
+
   EXPECT_EQ(InspectModelCommand(bed.console, spec), kExitUsage);
+}
+
+TEST(Submit, WarnsOnStandardErrorAndInEveryDocument) {
+  for (const auto& [detach, dry_run] :
+       {std::pair{false, false}, {true, false}, {false, true}}) {
+    CommandBed bed(OutputFormat::kJson);
+    bed.client.submissions = {Submission{.id = 7, .stages = {}, .notes = {}}};
+    bed.client.job_answers = {SucceededJob()};
+    SubmitOptions options = Job();
+    options.detach = detach;
+    options.dry_run = dry_run;
+    options.warnings = {"job.yaml:4: data.path has no effect"};
+
+    EXPECT_EQ(SubmitCommand(bed.context, options), kExitOk);
+
+    EXPECT_EQ(json::parse(bed.out.str())["warnings"],
+              json({"job.yaml:4: data.path has no effect"}));
+    EXPECT_THAT(bed.err.str(),
+                HasSubstr("paceline: warning: job.yaml:4: data.path has"));
+  }
+}
+
+TEST(Submit, WithoutWarningsTheListIsEmpty) {
+  CommandBed bed(OutputFormat::kJson);
+  bed.client.submissions = {Submission{.id = 7, .stages = {}, .notes = {}}};
+  bed.client.job_answers = {SucceededJob()};
+
+  EXPECT_EQ(SubmitCommand(bed.context, Job()), kExitOk);
+
+  EXPECT_EQ(json::parse(bed.out.str())["warnings"], json::array());
+}
+
+TEST(Submit, ProgressSaysThatStepsAreSkipped) {
+  CommandBed bed;
+  bed.client.submissions = {Submission{.id = 7, .stages = {}, .notes = {}}};
+  JobView skipping = RunningJob(10, 20);
+  skipping.curve = {{10, NAN, true}};
+  bed.client.job_answers = {skipping, SucceededJob()};
+
+  SubmitCommand(bed.context, Job());
+
+  EXPECT_THAT(bed.err.str(), HasSubstr("step 10/20  640 samples/s  skipped"));
 }
 
 }  // namespace

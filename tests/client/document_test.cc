@@ -43,7 +43,7 @@ TEST(Document, WritesBlockYaml) {
             "list:\n"
             "  - 1\n"
             "  - x: 0.5\n"
-            "    y: \"no\"\n"
+            "    \"y\": \"no\"\n"
             "empty: []\n");
 }
 
@@ -116,6 +116,19 @@ TEST(Text, CountsAndTimesAreShort) {
   EXPECT_EQ(HumanDuration(absl::Seconds(59.6)), "1 min 0 s");
   EXPECT_EQ(HumanDuration(absl::Seconds(7500)), "2 h 5 min");
   EXPECT_EQ(HumanDuration(-absl::Seconds(5)), "0 s");
+}
+
+TEST(Yaml, QuotesKeysThatNeedIt) {
+  EXPECT_EQ(Document(Document::Map{{"a: b\n", "c"}, {"yes", 1}}).ToYaml(),
+            "\"a: b\\n\": c\n\"yes\": 1\n");
+}
+
+TEST(Document, TakesMoreEntries) {
+  Document document = Document::Map{{"a", 1}};
+
+  document.Add("b", TextList({"c"}));
+
+  EXPECT_EQ(document.ToJson(), R"({"a":1,"b":["c"]})");
 }
 
 }  // namespace

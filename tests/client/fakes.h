@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "client/command.h"
+#include "client/weights_file.h"
 #include "tests/support/fake_clock.h"
 
 namespace paceline {
@@ -99,6 +100,18 @@ class FakeControlClient final : public ControlClient {
     if (answers.size() > 1) answers.pop_front();
     return answer;
   }
+};
+
+// Answers what the test put in.  Thread-compatible.
+class FakeWeightsFileReader final : public WeightsFileReader {
+ public:
+  absl::StatusOr<WeightsSummary> Summarize(const std::string& path) override {
+    asked.push_back(path);
+    return answer;
+  }
+
+  absl::StatusOr<WeightsSummary> answer = WeightsSummary();
+  std::vector<std::string> asked;
 };
 
 // A command's surroundings, with what it printed.

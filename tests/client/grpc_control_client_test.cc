@@ -119,6 +119,7 @@ class OverGrpc : public testing::Test {
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<GrpcControlClient> client_;
   CommandBed bed_{OutputFormat::kJson};
+  FakeWeightsFileReader reader_;
 };
 
 TEST_F(OverGrpc, ASubmissionArrivesWholeAndItsJobComesBack) {
@@ -154,7 +155,8 @@ TEST_F(OverGrpc, AnUnknownJobIsNotFoundByEveryCommand) {
   EXPECT_EQ(ShowJobCommand(Context(), 8), kExitNotFound);
   EXPECT_EQ(WaitJobCommand(Context(), 8, std::nullopt), kExitNotFound);
   EXPECT_EQ(DeleteJobCommand(Context(), 8), kExitNotFound);
-  EXPECT_EQ(ExportJobCommand(Context(), 8, "/dev/null"), kExitNotFound);
+  EXPECT_EQ(ExportJobCommand(Context(), reader_, 8, "/dev/null"),
+            kExitNotFound);
 
   EXPECT_EQ(bed_.out.str(), "");
   EXPECT_THAT(bed_.err.str(), HasSubstr("there is no job 8"));
@@ -173,13 +175,13 @@ TEST_F(OverGrpc, WorkersAreListed) {
 TEST_F(OverGrpc, AnExportThatIsCutShortIsAnError) {
   service_.total_bytes = 7;
 
-  EXPECT_EQ(ExportJobCommand(Context(), 7, "/dev/null"), kExitFailed);
+  EXPECT_EQ(ExportJobCommand(Context(), reader_, 7, "/dev/null"), kExitFailed);
 
   EXPECT_THAT(bed_.err.str(), HasSubstr("6 bytes instead of 7"));
 }
 
 TEST_F(OverGrpc, AnExportThatCannotBeWrittenEndsTheStream) {
-  EXPECT_EQ(ExportJobCommand(Context(), 7, "/dev/full"), kExitFailed);
+  EXPECT_EQ(ExportJobCommand(Context(), reader_, 7, "/dev/full"), kExitFailed);
 }
 
 TEST_F(OverGrpc, ACallThatTheCoordinatorDoesNotKnowNamesTheVersion) {

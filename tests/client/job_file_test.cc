@@ -1,7 +1,14 @@
 #include "client/rpc/job_file.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <iostream>
+
 #include "client/exit_code.h"
 #include "client/rpc/spec_fields.h"
+#include "client/standard_streams.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "paceline/v1/types.pb.h"
@@ -22,9 +29,23 @@ constexpr char kGood[] =
     "  clip_norm: 0.5\n"
     "  optimizer: {name: adamw}\n";
 
+absl::StatusOr<ParsedJob> Parsed(const std::string& text,
+                                 const std::vector<std::string>& sets = {}) {
+  return ParseJobFile({.name = "job.yaml", .text = text, .sets = sets});
+}
+
 absl::StatusOr<JobSpec> Parse(const std::string& text,
                               const std::vector<std::string>& sets = {}) {
-  return ParseJobFile({.name = "job.yaml", .text = text, .sets = sets});
+  auto job = Parsed(text, sets);
+  if (!job.ok()) return job.status();
+  return job->spec;
+}
+
+std::vector<std::string> Warnings(const std::string& text,
+                                  const std::vector<std::string>& sets = {}) {
+  const auto job = Parsed(text, sets);
+  EXPECT_TRUE(job.ok()) << job.status();
+  return job.ok() ? job->warnings : std::vector<std::string>{"refused"};
 }
 
 // Parses what must be wrong; the message, after checking the exit code.
@@ -107,6 +128,21 @@ INSTANTIATE_TEST_SUITE_P(
         WrongType{"train:\n  steps: 99999999999999999999\n",
                   "train.steps: 99999999999999999999 is out of range"},
         WrongType{"threads: 4294967296\n", "threads: 4294967296 is out of"},
+        WrongType{"threads: 2147483648\n",
+                  "a whole number from -2147483648 to 2147483647 fits here"},
+        WrongType{"model: {hidden: [8, 2147483648]}\n",
+                  "model.hidden: 2147483648 is out of range"},
+        WrongType{"data: {shape: [1, 9223372036854775808]}\n",
+                  "data.shape: 9223372036854775808 is out of range"},
+        WrongType{"train: {seed: -9223372036854775809}\n",
+                  "train.seed: -9223372036854775809 is out of range"},
+        WrongType{"threads: 1e3\n", "expected a whole number, got '1e3'"},
+        WrongType{"train:\n  clip_norm: 1e400\n",
+                  "job.yaml:2: train.clip_norm: 1e400 is out of range; the "
+                  "greatest number is 1.79769e+308"},
+        WrongType{"train:\n  clip_norm: -1e400\n", "-1e400 is out of range"},
+        WrongType{"train:\n  clip_norm: 1e-400\n",
+                  "1e-400 is too small to tell from 0"},
         WrongType{"train:\n  clip_norm: .nan\n", "expected a number"},
         WrongType{"train:\n  clip_norm: inf\n", "expected a finite number"},
         WrongType{"train: 5\n", "job.yaml:1: train: expected keys (epochs"},
@@ -218,12 +254,60 @@ TEST(Set, MistakesNameTheFlag) {
   }
 }
 
-TEST(Set, ModelSettingsNeedNoJob) {
-  const auto spec = ParseModelSettings("vit", {"model.depth=2"});
+TEST(Set, ABrokenListNamesItsColumn) {
+  const auto complaint = [](const char* list) {
+    return Complaint(kGood, {std::string("model.hidden=") + list});
+  };
 
-  ASSERT_TRUE(spec.ok()) << spec.status();
-  EXPECT_EQ(spec->model.name, "vit");
-  EXPECT_EQ(spec->model.depth, 2);
+  EXPECT_EQ(complaint("[4"),
+            "--set model.hidden=[4: column 14: '[' without ']' at the end");
+  EXPECT_THAT(complaint("4]"), HasSubstr("column 15: ']' without '['"));
+  EXPECT_THAT(complaint("["), HasSubstr("column 14: '[' without ']'"));
+  EXPECT_THAT(complaint("[[4]]"), HasSubstr("column 15: a list cannot hold"));
+  EXPECT_THAT(complaint("4,[5],6"), HasSubstr("column 16: a list cannot hold"));
+  EXPECT_THAT(complaint("[4,,5]"), HasSubstr("column 17: a value is missing"));
+  EXPECT_THAT(complaint("4,"), HasSubstr("column 16: a value is missing"));
+}
+
+TEST(Set, AnEmptyListIsOne) {
+  for (const char* none :
+       {"model.hidden=", "model.hidden=[]", "model.hidden=[ ]"}) {
+    const auto spec = Parse(kGood, {none});
+
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    // Absent and empty are one thing in protobuf: the default.
+    EXPECT_EQ(spec->model.hidden, ModelSpec().hidden);
+  }
+}
+
+TEST(JobFile, AKeyWithoutEffectIsNamedWithItsLineAndWhy) {
+  EXPECT_THAT(Warnings("model: {name: lenet}\n"
+                       "data: {name: synthetic, path: /x}\n"
+                       "train:\n"
+                       "  optimizer: {name: adamw, momentum: 0.9}\n"),
+              testing::ElementsAre(
+                  "job.yaml:2: data.path has no effect: data.name is synthetic",
+                  "job.yaml:4: train.optimizer.momentum has no effect: "
+                  "train.optimizer.name is adamw"));
+}
+
+TEST(JobFile, ASetWithoutEffectIsNamed) {
+  EXPECT_THAT(Warnings(kGood, {"model.depth=3"}),
+              testing::ElementsAre("--set model.depth=3: model.depth has no "
+                                   "effect: model.name is mlp"));
+}
+
+TEST(JobFile, NothingIsSaidOfWhatWorks) {
+  EXPECT_TRUE(Warnings(kGood).empty());
+}
+
+TEST(Set, ModelSettingsNeedNoJob) {
+  const auto job = ParseModelSettings("vit", {"model.depth=2"});
+
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->spec.model.name, "vit");
+  EXPECT_EQ(job->spec.model.depth, 2);
+  EXPECT_TRUE(job->warnings.empty());
   EXPECT_FALSE(ParseModelSettings("vit", {"model.dept=2"}).ok());
 }
 
@@ -234,6 +318,41 @@ TEST(JobFile, FilesThatCannotBeReadAreUsageErrors) {
   EXPECT_THAT(ReadJobFile("/dev/zero").status().message(),
               HasSubstr("larger than 1.00 MiB"));
   EXPECT_EQ(ExitCodeFor(ReadJobFile("/nowhere").status()), kExitUsage);
+}
+
+// In a process of its own: the descriptor is everybody's.
+TEST(JobFile, AClosedStandardInputIsSaidAndNothingElseIsRead) {
+  EXPECT_EXIT(
+      {
+        close(STDIN_FILENO);
+        GuardStandardStreams();
+        const int next = open("/dev/zero", O_RDONLY);
+        const auto text = ReadJobFile("-");
+        std::cerr << text.status().message();
+        _exit(next > STDERR_FILENO ? ExitCodeFor(text.status()) : 99);
+      },
+      testing::ExitedWithCode(kExitUsage),
+      "standard input: it is closed; name a file");
+}
+
+TEST(StandardStreams, AClosedOutputStaysAnError) {
+  EXPECT_EXIT(
+      {
+        close(STDOUT_FILENO);
+        GuardStandardStreams();
+        _exit(write(STDOUT_FILENO, "x", 1) == -1 && errno == EBADF ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
+TEST(StandardStreams, OpenOnesAreLeftAlone) {
+  EXPECT_EXIT(
+      {
+        GuardStandardStreams();
+        std::cerr << "still here";
+        _exit(0);
+      },
+      testing::ExitedWithCode(0), "still here");
 }
 
 // Whoever adds a field of another type learns here that job files need to

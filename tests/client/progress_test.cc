@@ -11,8 +11,15 @@ namespace {
 Instant At(double seconds) { return {absl::Seconds(seconds)}; }
 
 TEST(ProgressLine, SaysStepSpeedLossAndTimeLeft) {
-  EXPECT_EQ(ProgressLine(RunningJob(10, 40), 0.43215, {}),
+  EXPECT_EQ(ProgressLine(RunningJob(10, 40), LossPoint{10, 0.43215}, {}),
             "job 7  step 10/40  640 samples/s  loss 0.4321  3 s left");
+}
+
+TEST(ProgressLine, SaysThatAStepWasSkipped) {
+  EXPECT_EQ(
+      ProgressLine(RunningJob(10, 40),
+                   LossPoint{.step = 10, .loss = NAN, .skipped = true}, {}),
+      "job 7  step 10/40  640 samples/s  skipped  3 s left");
 }
 
 TEST(ProgressLine, DrawsABarWhereItCanBeRedrawn) {
@@ -44,7 +51,7 @@ TEST(ProgressLine, SaysThePhaseBeforeAndAfterTraining) {
 
   job = RunningJob(40, 40);
   job.phase = "saving";
-  EXPECT_EQ(ProgressLine(job, 0.5, {}),
+  EXPECT_EQ(ProgressLine(job, LossPoint{40, 0.5}, {}),
             "job 7  step 40/40  640 samples/s  loss 0.5000  saving");
 }
 

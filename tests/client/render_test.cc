@@ -45,6 +45,16 @@ TEST(JobDocument, HasTheDocumentedKeys) {
   EXPECT_EQ(worker["seconds"]["unexplained"], 0.25);
 }
 
+TEST(JobDocument, ALossThatIsNotFiniteIsNullAndASkippedStepSaysSo) {
+  JobView job = SucceededJob();
+  job.curve = {{1, NAN, true}, {2, 0.5, false}};
+
+  const json loss = json::parse(ToDocument(job, true).ToJson())["loss"];
+
+  EXPECT_EQ(loss, json::parse(R"([
+    {"step": 1, "value": null, "skipped": true}, {"step": 2, "value": 0.5}])"));
+}
+
 TEST(JobDocument, WhatIsNotThereYetIsNull) {
   JobView queued;
   queued.id = 1;
@@ -151,7 +161,15 @@ TEST(Plot, LeavesOutWhatIsNotFinite) {
   const std::string plot = PlotLoss(curve, {.columns = 4, .rows = 2});
 
   EXPECT_THAT(plot, HasSubstr("         2 |   #\n"));
-  EXPECT_EQ(PlotLoss({{1, NAN}, {2, NAN}}, {}), "");
+}
+
+TEST(Plot, SaysWhenNoLossIsFinite) {
+  EXPECT_EQ(PlotLoss({{1, NAN}, {2, INFINITY}}, {}), "no finite loss\n");
+  EXPECT_EQ(PlotLoss({{1, NAN}}, {}), "no finite loss\n");
+  JobView job = SucceededJob();
+  job.curve = {{1, NAN, true}, {2, NAN, true}};
+
+  EXPECT_THAT(RenderJob(job, {}), HasSubstr("\nloss\nno finite loss\n"));
 }
 
 TEST(Plot, NeedsTwoPoints) {

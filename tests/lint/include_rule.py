@@ -64,7 +64,7 @@ RULES = [
 
     # Logic that everything else stands on.
     (r"core/base/", {"posix"}, [r"core/base/"]),
-    (r"core/transfer/[^/]+\.cc$", {"xxhash"}, [CORE_LOGIC]),
+    (r"core/transfer/[^/]+\.cc$", {"xxhash", "openssl"}, [CORE_LOGIC]),
     (CORE_LOGIC, set(), [CORE_LOGIC]),
 
     # Adapters of core.
@@ -74,7 +74,7 @@ RULES = [
     (r"core/obs/[^/]+\.h$", set(), [r"core/base/", OBS]),
 
     # Daemons and client: their own logic, then their adapters.
-    (r"coordinator/store/", {"sqlite", "openssl", "posix"},
+    (r"coordinator/store/", {"sqlite", "posix"},
      [CORE_LOGIC, OBS, here("coordinator"), r"coordinator/store/"]),
     (r"coordinator/rpc/", WIRE | {"posix"},
      [CORE_LOGIC, OBS, RPC, here("coordinator"), r"coordinator/rpc/"]),

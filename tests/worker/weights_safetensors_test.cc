@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/random.h"
+#include "core/transfer/sha256.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/weights/safetensors.h"
@@ -105,6 +106,53 @@ TEST_F(SafetensorsTest, GivesBackWhatWasWritten) {
     }
     EXPECT_TRUE(found) << read.name;
   }
+}
+
+TEST_F(SafetensorsTest, SumsUpWhatWasWritten) {
+  ASSERT_TRUE(
+      WriteSafetensors(
+          path_, {Named("w", DType::kF32, {3, 4}), Named("n", DType::kI64, {})},
+          {{"format", "pt"}})
+          .ok());
+  const std::string bytes = Written();
+
+  const auto summary = SummarizeSafetensors(path_);
+
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_THAT(summary->metadata, ElementsAre(Pair("format", "pt")));
+  EXPECT_EQ(summary->file_bytes, static_cast<int64_t>(bytes.size()));
+  Sha256 hash;
+  hash.Update(bytes);
+  EXPECT_EQ(summary->sha256, hash.HexDigest());
+  ASSERT_EQ(summary->tensors.size(), 2u);
+  const TensorPlace& first = summary->tensors[0];
+  EXPECT_EQ(first.name, "w");
+  EXPECT_EQ(first.shape, (Shape{3, 4}));
+  EXPECT_EQ(first.bytes, 48);
+  EXPECT_EQ(std::memcmp(&bytes[first.offset],
+                        Named("w", DType::kF32, {3, 4}).tensor.data.get(), 48),
+            0);
+}
+
+TEST_F(SafetensorsTest, HashesAFileOfManyPieces) {
+  ASSERT_TRUE(
+      WriteSafetensors(path_, {Named("w", DType::kU8, {(5 << 20) / 2})}, {})
+          .ok());
+  Sha256 hash;
+  hash.Update(Written());
+
+  EXPECT_EQ(SummarizeSafetensors(path_)->sha256, hash.HexDigest());
+}
+
+TEST_F(SafetensorsTest, SumsUpNoFileThatLiesOrIsNotThere) {
+  EXPECT_EQ(SummarizeSafetensors(path_ + "-nowhere").status().code(),
+            absl::StatusCode::kNotFound);
+  ASSERT_TRUE(WriteSafetensors(path_, {Named("w", DType::kF32, {3})}, {}).ok());
+  const std::string whole = Written();
+  std::ofstream(path_, std::ios::binary) << whole.substr(0, whole.size() - 1);
+
+  EXPECT_EQ(SummarizeSafetensors(path_).status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(SafetensorsTest, WritesTheSameBytesForTheSameTensors) {

@@ -7,14 +7,15 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <limits>
 #include <memory>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "core/base/status_macros.h"
 #include "core/model/safetensors_layout.h"
+#include "core/transfer/sha256.h"
 #include "worker/weights/atomic_file.h"
 #include "worker/weights/safetensors_header.h"
 
@@ -26,113 +27,160 @@ static_assert(std::endian::native == std::endian::little,
 
 constexpr int64_t kLengthBytes = 8;
 constexpr int64_t kMaxReadBytes = 1 << 30;
-
-// An open file that knows its name.
-struct Source {
-  const std::string& path;
-  int descriptor;
-};
+constexpr int64_t kHashBytes = 1 << 20;
 
 absl::Status Refuse(const std::string& path, absl::string_view why) {
   return absl::InvalidArgumentError(
       absl::StrCat(path, ": not a safetensors file: ", why));
 }
 
-absl::Status ReadAt(const Source& source, int64_t offset, uint8_t* target,
-                    int64_t bytes) {
-  while (bytes > 0) {
-    const ssize_t got = pread(source.descriptor, target,
-                              std::min(bytes, kMaxReadBytes), offset);
-    if (got < 0) {
-      if (errno == EINTR) continue;
-      return absl::ErrnoToStatus(errno,
-                                 absl::StrCat("cannot read ", source.path));
+// An open file whose header has been checked.  Thread-compatible.
+class Source {
+ public:
+  static absl::StatusOr<std::unique_ptr<Source>> Open(const std::string& path,
+                                                      int64_t max_bytes) {
+    // O_NONBLOCK: a pipe must not hold up whoever opens it; the check for a
+    // regular file then turns it away.
+    const int descriptor =
+        open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (descriptor < 0) {
+      return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
     }
-    if (got == 0) return Refuse(source.path, "it shrank while being read");
-    target += got;
-    offset += got;
-    bytes -= got;
+    auto source = std::unique_ptr<Source>(new Source(path, descriptor));
+    PACELINE_RETURN_IF_ERROR(source->CheckSize(max_bytes));
+    PACELINE_RETURN_IF_ERROR(source->ReadHeader());
+    return source;
+  }
+  ~Source() { close(descriptor_); }
+  Source(const Source&) = delete;
+  Source& operator=(const Source&) = delete;
+
+  int64_t file_bytes() const { return file_bytes_; }
+  int64_t data_begin() const { return data_begin_; }
+  SafetensorsHeader& header() { return header_; }
+
+  absl::Status ReadAt(int64_t offset, uint8_t* target, int64_t bytes) const {
+    while (bytes > 0) {
+      const ssize_t got =
+          pread(descriptor_, target, std::min(bytes, kMaxReadBytes), offset);
+      if (got < 0) {
+        if (errno == EINTR) continue;
+        return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path_));
+      }
+      if (got == 0) return Refuse(path_, "it shrank while being read");
+      target += got;
+      offset += got;
+      bytes -= got;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  Source(const std::string& path, int descriptor)
+      : path_(path), descriptor_(descriptor) {}
+
+  absl::Status CheckSize(int64_t max_bytes);
+  absl::StatusOr<int64_t> ReadHeaderBytes() const;
+  absl::Status ReadHeader();
+
+  const std::string path_;
+  const int descriptor_;
+  int64_t file_bytes_ = 0;
+  int64_t data_begin_ = 0;
+  SafetensorsHeader header_;
+};
+
+absl::Status Source::CheckSize(int64_t max_bytes) {
+  struct stat status = {};
+  if (fstat(descriptor_, &status) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path_));
+  }
+  if (!S_ISREG(status.st_mode)) return Refuse(path_, "it is no regular file");
+  file_bytes_ = status.st_size;
+  if (file_bytes_ > max_bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        path_, ": ", file_bytes_, " bytes, the limit is ", max_bytes));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> FileBytes(const Source& source, int64_t max_bytes) {
-  struct stat status = {};
-  if (fstat(source.descriptor, &status) != 0) {
-    return absl::ErrnoToStatus(errno,
-                               absl::StrCat("cannot read ", source.path));
-  }
-  if (!S_ISREG(status.st_mode)) {
-    return Refuse(source.path, "it is no regular file");
-  }
-  if (status.st_size > max_bytes) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(source.path, ": ", int64_t{status.st_size},
-                     " bytes, the limit is ", max_bytes));
-  }
-  return int64_t{status.st_size};
-}
-
-absl::StatusOr<std::string> ReadHeader(const Source& source,
-                                       int64_t file_bytes) {
-  if (file_bytes < kLengthBytes) {
-    return Refuse(source.path, absl::StrCat("only ", file_bytes, " bytes"));
+// What the file says its header has.
+absl::StatusOr<int64_t> Source::ReadHeaderBytes() const {
+  if (file_bytes_ < kLengthBytes) {
+    return Refuse(path_, absl::StrCat("only ", file_bytes_, " bytes"));
   }
   uint8_t encoded[kLengthBytes] = {};
-  PACELINE_RETURN_IF_ERROR(ReadAt(source, 0, encoded, kLengthBytes));
+  PACELINE_RETURN_IF_ERROR(ReadAt(0, encoded, kLengthBytes));
   uint64_t length = 0;
   for (int i = kLengthBytes - 1; i >= 0; --i) {
     length = length << 8 | encoded[i];
   }
   if (length > uint64_t{kMaxSafetensorsHeaderBytes}) {
-    return Refuse(source.path,
+    return Refuse(path_,
                   absl::StrCat("a header of ", length, " bytes, the limit is ",
                                kMaxSafetensorsHeaderBytes));
   }
-  if (length > static_cast<uint64_t>(file_bytes - kLengthBytes)) {
-    return Refuse(source.path,
-                  absl::StrCat("cut short: a header of ", length,
-                               " bytes in a file of ", file_bytes));
+  if (length > static_cast<uint64_t>(file_bytes_ - kLengthBytes)) {
+    return Refuse(path_, absl::StrCat("cut short: a header of ", length,
+                                      " bytes in a file of ", file_bytes_));
   }
-  std::string header(length, '\0');
-  PACELINE_RETURN_IF_ERROR(ReadAt(source, kLengthBytes,
-                                  reinterpret_cast<uint8_t*>(header.data()),
-                                  static_cast<int64_t>(length)));
-  return header;
+  return static_cast<int64_t>(length);
+}
+
+absl::Status Source::ReadHeader() {
+  PACELINE_ASSIGN_OR_RETURN(const int64_t bytes, ReadHeaderBytes());
+  std::string json(bytes, '\0');
+  PACELINE_RETURN_IF_ERROR(
+      ReadAt(kLengthBytes, reinterpret_cast<uint8_t*>(json.data()), bytes));
+  data_begin_ = kLengthBytes + bytes;
+  absl::StatusOr<SafetensorsHeader> header =
+      ParseSafetensorsHeader(json, file_bytes_ - data_begin_);
+  if (!header.ok()) return Refuse(path_, header.status().message());
+  header_ = *std::move(header);
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::StatusOr<SafetensorsFile> ReadSafetensors(const std::string& path,
                                                 int64_t max_bytes) {
-  // O_NONBLOCK: a pipe must not hold up whoever opens it; the check for a
-  // regular file then turns it away.
-  const Source source{path,
-                      open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-  if (source.descriptor < 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
-  }
-  const auto closer =
-      absl::MakeCleanup([&source] { close(source.descriptor); });
-  PACELINE_ASSIGN_OR_RETURN(const int64_t file_bytes,
-                            FileBytes(source, max_bytes));
-  PACELINE_ASSIGN_OR_RETURN(const std::string json,
-                            ReadHeader(source, file_bytes));
-  const int64_t data_begin = kLengthBytes + static_cast<int64_t>(json.size());
-  absl::StatusOr<SafetensorsHeader> header =
-      ParseSafetensorsHeader(json, file_bytes - data_begin);
-  if (!header.ok()) return Refuse(path, header.status().message());
-
+  PACELINE_ASSIGN_OR_RETURN(const std::unique_ptr<Source> source,
+                            Source::Open(path, max_bytes));
   SafetensorsFile file;
-  file.metadata = std::move(header->metadata);
-  file.tensors.reserve(header->tensors.size());
-  for (TensorPlace& place : header->tensors) {
+  file.metadata = std::move(source->header().metadata);
+  file.tensors.reserve(source->header().tensors.size());
+  for (TensorPlace& place : source->header().tensors) {
     Tensor tensor = Tensor::Allocate(place.dtype, std::move(place.shape));
-    PACELINE_RETURN_IF_ERROR(ReadAt(source, data_begin + place.offset,
-                                    tensor.data.get(), place.bytes));
+    PACELINE_RETURN_IF_ERROR(source->ReadAt(source->data_begin() + place.offset,
+                                            tensor.data.get(), place.bytes));
     file.tensors.push_back({std::move(place.name), std::move(tensor)});
   }
   return file;
+}
+
+absl::StatusOr<WeightsSummary> SummarizeSafetensors(const std::string& path) {
+  PACELINE_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Source> source,
+      Source::Open(path, std::numeric_limits<int64_t>::max()));
+  WeightsSummary summary;
+  summary.file_bytes = source->file_bytes();
+  summary.metadata = std::move(source->header().metadata);
+  summary.tensors = std::move(source->header().tensors);
+  for (TensorPlace& place : summary.tensors) {
+    place.offset += source->data_begin();
+  }
+  Sha256 hash;
+  std::string piece;
+  for (int64_t at = 0; at < summary.file_bytes;
+       at += static_cast<int64_t>(piece.size())) {
+    piece.resize(std::min(kHashBytes, summary.file_bytes - at));
+    PACELINE_RETURN_IF_ERROR(
+        source->ReadAt(at, reinterpret_cast<uint8_t*>(piece.data()),
+                       static_cast<int64_t>(piece.size())));
+    hash.Update(piece);
+  }
+  summary.sha256 = hash.HexDigest();
+  return summary;
 }
 
 absl::Status WriteSafetensors(

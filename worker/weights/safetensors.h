@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "core/model/weights_summary.h"
 #include "worker/stage_engine.h"
 
 namespace paceline {
@@ -43,6 +44,12 @@ struct SafetensorsFile {
 absl::StatusOr<SafetensorsFile> ReadSafetensors(const std::string& path,
                                                 int64_t max_bytes = int64_t{8}
                                                                     << 30);
+
+// What is in `path`, checked as above, and the hash of all its bytes.  Reads
+// them once and keeps none but the header's: a file may be larger than memory.
+//
+// Errors: as ReadSafetensors, but there is no max_bytes.
+absl::StatusOr<WeightsSummary> SummarizeSafetensors(const std::string& path);
 
 // Writes all `tensors` in their order under `path`, by way of a temporary file
 // beside it, fsync and rename: a reader sees the old file or the whole new one.

@@ -1,0 +1,96 @@
+#include "client/unused_keys.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace paceline {
+namespace {
+
+// `key` has an effect only while `decider` has the value `needs`.
+struct Rule {
+  const char* key;
+  const char* decider;
+  const char* needs;
+  std::string (*value)(const JobSpec&);  // of the decider
+};
+
+std::string Model(const JobSpec& spec) { return spec.model.name; }
+std::string Data(const JobSpec& spec) { return spec.data.name; }
+std::string Optimizer(const JobSpec& spec) { return spec.train.optimizer.name; }
+std::string RateSchedule(const JobSpec& spec) {
+  return spec.train.learning_rate.schedule;
+}
+
+constexpr char kModel[] = "model.name";
+constexpr char kData[] = "data.name";
+constexpr char kOptimizer[] = "train.optimizer.name";
+constexpr char kSchedule[] = "train.learning_rate.schedule";
+
+constexpr Rule kRules[] = {
+    {"model.hidden", kModel, "mlp", Model},
+    {"model.depth", kModel, "vit", Model},
+    {"model.width", kModel, "vit", Model},
+    {"model.heads", kModel, "vit", Model},
+    {"model.patch", kModel, "vit", Model},
+    {"data.train_samples", kData, "synthetic", Data},
+    {"data.test_samples", kData, "synthetic", Data},
+    {"train.optimizer.momentum", kOptimizer, "sgd", Optimizer},
+    {"train.optimizer.beta1", kOptimizer, "adamw", Optimizer},
+    {"train.optimizer.beta2", kOptimizer, "adamw", Optimizer},
+    {"train.optimizer.epsilon", kOptimizer, "adamw", Optimizer},
+    {"train.learning_rate.minimum", kSchedule, "cosine", RateSchedule},
+    {"train.learning_rate.step_every", kSchedule, "step", RateSchedule},
+    {"train.learning_rate.gamma", kSchedule, "step", RateSchedule},
+};
+
+const GivenKey* Find(const std::vector<GivenKey>& given, const char* path) {
+  const auto found =
+      std::find_if(given.begin(), given.end(),
+                   [path](const GivenKey& key) { return key.path == path; });
+  return found == given.end() ? nullptr : &*found;
+}
+
+// --set train.steps=60 on a file with epochs is how one shortens a run.
+bool EpochsAreMeant(const GivenKey& epochs,
+                    const std::vector<GivenKey>& given) {
+  const GivenKey* const steps = Find(given, "train.steps");
+  return !epochs.by_set && steps != nullptr && steps->by_set;
+}
+
+// What makes `key` idle; empty when it has an effect.
+std::string WhyUnused(const JobSpec& spec, const GivenKey& key,
+                      const std::vector<GivenKey>& given) {
+  for (const Rule& rule : kRules) {
+    if (key.path != rule.key) continue;
+    const std::string value = rule.value(spec);
+    return value == rule.needs ? "" : absl::StrCat(rule.decider, " is ", value);
+  }
+  if (key.path == "data.path" && spec.data.name == "synthetic") {
+    return "data.name is synthetic";
+  }
+  if (key.path == "train.epochs" && spec.train.steps > 0 &&
+      !EpochsAreMeant(key, given)) {
+    return absl::StrCat("train.steps is ", spec.train.steps,
+                        ", and that decides");
+  }
+  if (key.path == "train.evaluate_every" && spec.data.name == "synthetic" &&
+      spec.data.test_samples == 0) {
+    return "data.test_samples is 0";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::vector<UnusedKey> UnusedKeys(const JobSpec& spec,
+                                  const std::vector<GivenKey>& given) {
+  std::vector<UnusedKey> unused;
+  for (const GivenKey& key : given) {
+    std::string why = WhyUnused(spec, key, given);
+    if (!why.empty()) unused.push_back({key.path, std::move(why)});
+  }
+  return unused;
+}
+
+}  // namespace paceline

@@ -1,0 +1,33 @@
+// A door to weights files.  Real: worker/weights, by way of main.cc; in tests:
+// FakeWeightsFileReader.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "client/console.h"
+#include "client/exit_code.h"
+#include "core/model/weights_summary.h"
+
+namespace paceline {
+
+// Thread-compatible.
+class WeightsFileReader {
+ public:
+  virtual ~WeightsFileReader() = default;
+
+  // Checks the whole of the file and reads it once.
+  // Errors: InvalidArgument  not a weights file, or one that lies
+  //         NotFound, PermissionDenied, ...  as the system says
+  virtual absl::StatusOr<WeightsSummary> Summarize(const std::string& path) = 0;
+};
+
+// Whether `word` means a file: it ends in .safetensors, or there is one of that
+// name.
+bool LooksLikeWeightsFile(const std::string& word);
+
+// `paceline model inspect FILE`: its tensors, metadata and hash.
+ExitCode InspectWeightsCommand(Console& console, WeightsFileReader& reader,
+                               const std::string& path);
+
+}  // namespace paceline

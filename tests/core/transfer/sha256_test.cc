@@ -1,0 +1,34 @@
+#include "core/transfer/sha256.h"
+
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace paceline {
+namespace {
+
+// FIPS 180-4's examples, as NIST's "SHA256.pdf" prints them.
+constexpr char kAbc[] =
+    "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+constexpr char kTwoBlocks[] =
+    "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1";
+
+TEST(Sha256, GivesThePublishedDigests) {
+  Sha256 abc;
+  abc.Update("abc");
+  Sha256 two_blocks;
+  two_blocks.Update("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq");
+
+  EXPECT_EQ(abc.HexDigest(), kAbc);
+  EXPECT_EQ(two_blocks.HexDigest(), kTwoBlocks);
+}
+
+TEST(Sha256, DoesNotCareHowTheBytesAreCut) {
+  Sha256 hash;
+  for (const char* piece : {"", "a", "", "bc"}) hash.Update(piece);
+
+  EXPECT_EQ(hash.HexDigest(), kAbc);
+}
+
+}  // namespace
+}  // namespace paceline
