@@ -22,6 +22,7 @@ declare -A cpu_of=()  # as on the command line
 declare -A rate_of=()
 declare -A launched=()  # pids of the daemons that this run started
 lock=
+killed=  # pids of what this run ended
 
 usage() {
   cat <<'USAGE'
@@ -249,6 +250,7 @@ cmd_worker() {
   check_node "$what $node" "$node" "${bed[nodes]}"
   if [[ $what == kill ]]; then
     empty_cgroup "$(cgroup "$node")"
+    await_collection
   elif [[ -n $(pid_of "$node") ]]; then
     say "$(daemon_name "$node") lives already"
   else

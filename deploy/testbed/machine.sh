@@ -147,7 +147,7 @@ launch_daemon() {
   else
     launch "$node" "${bed[bin]}/paceline-worker" "${common[@]}" \
       --coordinator "$(address coordinator):$GRPC_COORDINATOR" \
-      --name "node-$node" --machine-id "paceline-$name-$node" \
+      --name "node-$node" --machine-id "paceline-$name.$node" \
       --listen "$at:$GRPC_WORKER" --advertise "$at:$GRPC_WORKER" \
       --http "$at:$HTTP_WORKER"
   fi

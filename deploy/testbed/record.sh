@@ -3,7 +3,7 @@
 set -euo pipefail
 
 record_folder() { echo "$RECORDS/$name"; }
-namespace() { echo "paceline-$name-$1"; }  # of a node, coordinator, net
+namespace() { echo "paceline-$name.$1"; }  # of a node, coordinator, net
 cgroup() { echo "${bed[cgroup]}/paceline-$name${1:+/$1}"; }
 mark() { echo "paceline-testbed:$name"; }
 machines() { echo coordinator && seq 1 "${bed[nodes]}"; }

@@ -2,6 +2,16 @@
 # Part of testbed.sh: finding and removing what a bed left.
 set -euo pipefail
 
+# The killed leave their cgroup before init has collected them.  It may be one
+# that never does (a container's): no reason to fail.
+await_collection() {
+  local pid until=$((SECONDS + 2))
+  for pid in $killed; do
+    while [[ -d /proc/$pid ]] && ((SECONDS < until)); do sleep 0.02; done
+  done
+  killed=
+}
+
 # Every cgroup that a bed of this name has, deepest first.
 cgroups_here() {
   local folder found
@@ -20,6 +30,7 @@ empty_cgroup() {
     [[ -n $pids ]] || return 0
     # shellcheck disable=SC2086  # words are what is wanted
     kill -KILL $pids 2>/dev/null || true
+    killed+=" $pids"
     ((SECONDS < until)) || {
       say "cannot end process ${pids//$'\n'/ } of $1"
       return 1
@@ -43,9 +54,9 @@ remove_cgroup() {
 # The namespaces that this bed made: its record says so, or their own mark.
 namespaces_here() {
   local file space suffix
-  for file in "$NAMESPACES/paceline-$name-"*; do
+  for file in "$NAMESPACES/paceline-$name."*; do
     space=${file##*/}
-    suffix=${space#"paceline-$name-"}
+    suffix=${space#"paceline-$name."}
     [[ -e $file && $suffix =~ ^(net|coordinator|[0-9]+)$ ]] || continue
     if [[ -n ${bed[nodes]:-} ]] &&
       { [[ $suffix =~ ^(net|coordinator)$ ]] ||
@@ -68,6 +79,7 @@ take_down() {
     ip netns del "$one" || failed=true
   done
   for one in $groups; do remove_cgroup "$one" || failed=true; done
+  await_collection
   ! $failed || return 1
   # Before the folder, whose end is the end of the lock.
   find "$(record_folder)" -mindepth 1 -delete
