@@ -13,6 +13,8 @@ namespace {
 
 // Of records, for samples_per_second.
 constexpr int64_t kRateWindowMs = 2000;
+// Runs of skipped steps that get events of their own, in a job.
+constexpr int kMostSkipRuns = 100;
 
 }  // namespace
 
@@ -61,6 +63,7 @@ absl::StatusOr<AttachVerdict> Brain::OnAttach(const Registration& registration,
   const auto busy = busy_.find(verdict.id);
   if (verdict.arrival == Arrival::kRestarted && busy != busy_.end()) {
     Job& job = jobs_.at(busy->second);
+    job.preparing_since.erase(verdict.id);
     if (!job.saving && Began(job.record, *FindWorker(job.record, verdict.id))) {
       FailJob(job,
               absl::StrCat("worker ", registration.name, " restarted ",
@@ -87,6 +90,14 @@ absl::Status Brain::OnHeartbeat(StreamId stream, Heartbeat heartbeat,
         "heartbeat on a stream that was replaced or lost");
   }
   actions_.acks.push_back({stream, heartbeat.sequence});
+  if (heartbeat.restarting && !member->restarting) {
+    membership_.OnRestarting(stream);
+    actions_.notices.push_back(
+        {false,
+         absl::StrCat("worker ", member->registration.name,
+                      " executes itself anew"),
+         JobId{}, member->id});
+  }
   if (!heartbeat.run.has_value()) return absl::OkStatus();
   const RunReport report = *heartbeat.run;
   Job* const job = FindJob(report.fence.job);
@@ -95,6 +106,7 @@ absl::Status Brain::OnHeartbeat(StreamId stream, Heartbeat heartbeat,
   }
   for (LogRecord& line : heartbeat.logs) {
     line.source = member->registration.name;
+    line.incarnation = member->registration.incarnation;
   }
   TakeRecords(*job, heartbeat, moment);
   if (FindRunning(report.fence) == job) {
@@ -117,10 +129,8 @@ void Brain::TakeRecords(Job& job, Heartbeat& heartbeat, Moment moment) {
   StoreBatch::Records& records = actions_.writes.records[job.record.id];
   for (const StepRecord& step : heartbeat.steps) {
     records.steps.push_back(step);
-    if (!job.recent.empty() && step.step <= job.recent.back().step) continue;
-    job.recent.push_back({step.step, step.samples, step.unix_ms});
-    job.loss = step.loss;
-    job.record.step = std::max(job.record.step, step.step);
+    // One that came before, and whose acknowledgement was lost, counts once.
+    if (step.step > job.record.recorded_step) CountStep(job, step, moment);
   }
   while (job.recent.size() > 2 &&
          job.recent.back().unix_ms - job.recent[1].unix_ms >= kRateWindowMs) {
@@ -141,12 +151,48 @@ void Brain::TakeRecords(Job& job, Heartbeat& heartbeat, Moment moment) {
   Put(job);
 }
 
+void Brain::CountStep(Job& job, const StepRecord& step, Moment moment) {
+  JobRecord& record = job.record;
+  record.recorded_step = step.step;
+  record.step = std::max(record.step, step.step);
+  job.recent.push_back({step.step, step.samples, step.unix_ms});
+  job.loss = step.loss;
+  if (step.skipped) {
+    ++record.skipped_steps;
+    if (record.skipping_since > 0) return;
+    record.skipping_since = step.step;
+    if (++job.skip_runs > kMostSkipRuns) return;
+    AddEvent(job, "skipping",
+             absl::StrCat("steps are skipped from step ", step.step,
+                          " on: ", SkipReason(step),
+                          job.skip_runs == kMostSkipRuns
+                              ? "; later ones are only counted"
+                              : ""),
+             moment);
+  } else if (record.skipping_since > 0) {
+    const int64_t skipped = step.step - record.skipping_since;
+    record.skipping_since = 0;
+    if (job.skip_runs > kMostSkipRuns) return;
+    AddEvent(
+        job, "applying",
+        absl::StrCat("steps apply again from step ", step.step, " on, after ",
+                     skipped,
+                     skipped == 1 ? " that was skipped" : " that were skipped"),
+        moment);
+  }
+}
+
 void Brain::TakeReport(Job& job, WorkerId worker, const RunReport& report,
                        Moment moment) {
   JobWorker& part = *FindWorker(job.record, worker);
   part.seconds = report.seconds;
   job.record.step = std::max(job.record.step, report.step);
   job.record.steps = std::max(job.record.steps, report.steps);
+  if (report.phase == RunPhase::kPreparing) {
+    job.preparing_since.try_emplace(worker, moment.now);
+  } else {
+    job.preparing_since.erase(worker);
+  }
   if (report.phase > part.phase) OnPhase(job, part, report, moment);
   Put(job);
 }
@@ -167,12 +213,24 @@ void Brain::OnPhase(Job& job, JobWorker& worker, const RunReport& report,
     AddEvent(job, "running", "all workers are ready and train", moment);
   }
   if (!job.saving && AllAtLeast(job.record, RunPhase::kDone)) {
-    job.saving = true;
-    actions_.weights.push_back(
-        {Actions::Weights::Kind::kSave, job.record.fence(), {}});
-    AddEvent(job, "saving", "all stages have handed their weights over",
-             moment);
+    OnAllDone(job, moment);
   }
+}
+
+void Brain::OnAllDone(Job& job, Moment moment) {
+  const JobRecord& record = job.record;
+  if (record.steps > 0 && record.skipped_steps >= record.steps) {
+    FailJob(job,
+            "no step was applied and the weights are what they were at the "
+            "beginning (gradient not finite): lower "
+            "train.learning_rate.base or set train.clip_norm",
+            moment);
+    return;
+  }
+  job.saving = true;
+  actions_.weights.push_back(
+      {Actions::Weights::Kind::kSave, record.fence(), {}});
+  AddEvent(job, "saving", "all stages have handed their weights over", moment);
 }
 
 void Brain::OnTick(Moment moment) {
@@ -187,6 +245,7 @@ void Brain::OnTick(Moment moment) {
   }
   for (auto& [id, job] : jobs_) {
     if (job.record.state == JobState::kRunning) CheckWorkersOf(job, moment);
+    RefreshWhy(job, moment);
   }
   // Suspects that were heard again and the time after a start come without
   // an event of their own.

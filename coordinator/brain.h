@@ -39,6 +39,9 @@ struct BrainPolicy {
   // How long a job that has not trained yet waits for a worker that is gone:
   // loading LibTorch again takes seconds on a small machine.
   absl::Duration return_period = absl::Seconds(20);
+  // A worker that prepares for longer is named in the why of its job, and of
+  // those that wait for it.
+  absl::Duration preparing_bound = absl::Seconds(30);
 };
 
 struct SubmitRequest {
@@ -145,9 +148,15 @@ class Brain {
 
   const Actions& actions() const { return actions_; }
   Actions TakeActions();
-  // Takes acknowledgements back, and the records that came with them: writing
-  // them has failed, and the workers will send them again.
-  void DropUnacknowledged();
+  // Writing actions().writes has failed; they stay, to be tried again with the
+  // next batch.  Acknowledgements are taken back (later ones cover them), and
+  // of each job's records the newest 100'000 are kept.  Jobs that have not
+  // ended say so in their `why` and, once an error, with an event.
+  void OnStoreFailed(const absl::Status& error, Moment moment);
+  // It works again.  After TakeActions(): what this adds is not stored yet.
+  void OnStoreWorks(Moment moment);
+  // Events of a job that could not be stored yet, oldest first.
+  std::vector<EventRecord> PendingEvents(JobId job) const;
 
   // Errors: NotFound.
   absl::StatusOr<JobView> ViewJob(JobId job) const;
@@ -169,6 +178,9 @@ class Brain {
     std::optional<double> accuracy;
     bool saving = false;    // all workers are done; the file is being closed
     bool restored = false;  // loaded at start
+    int skip_runs = 0;      // that have an event
+    // Since when its workers are known to prepare, those that do.
+    std::map<WorkerId, Instant> preparing_since;
   };
 
   Job* FindJob(JobId id);
@@ -182,8 +194,10 @@ class Brain {
   void TakeReport(Job& job, WorkerId worker, const RunReport& report,
                   Moment moment);
   void TakeRecords(Job& job, Heartbeat& heartbeat, Moment moment);
+  void CountStep(Job& job, const StepRecord& step, Moment moment);
   void OnPhase(Job& job, JobWorker& worker, const RunReport& report,
                Moment moment);
+  void OnAllDone(Job& job, Moment moment);
 
   void StartJob(Job& job, const PlacementVerdict& verdict, Moment moment);
   void EndJob(Job& job, JobState state, const std::string& why, Moment moment);
@@ -191,6 +205,8 @@ class Brain {
   void OpenWeights(Job& job, Moment moment);
   void OnWorkerLost(const Member& member, Moment moment);
   void CheckWorkersOf(Job& job, Moment moment);
+  std::string StoreText() const;
+  void RefreshWhy(Job& job, Moment moment);
 
   void Settle(Moment moment);
   void ServeQueue(Moment moment);
@@ -210,6 +226,7 @@ class Brain {
   JobId next_job_;
   std::map<StreamId, StandingOrder> sent_;  // the newest on every stream
   bool queue_changed_ = true;  // something a queued job may have waited for
+  std::string store_error_;    // of the last transaction; empty: it was stored
   Actions actions_;
 };
 

@@ -14,7 +14,16 @@ namespace paceline {
 namespace {
 
 constexpr char kSubmitAgain[] =
-    "; submit it again with: paceline job submit FILE";
+    "submit it again with: paceline job submit FILE";
+// Of each kind and job, while the store refuses writes: as many as a worker
+// would keep.
+constexpr size_t kMostUnstored = 100'000;
+
+template <typename Record>
+void KeepNewest(std::vector<Record>& records) {
+  if (records.size() <= kMostUnstored) return;
+  records.erase(records.begin(), records.end() - kMostUnstored);
+}
 
 }  // namespace
 
@@ -28,6 +37,12 @@ void Brain::StartJob(Job& job, const PlacementVerdict& verdict, Moment moment) {
   record.started_unix_ms = moment.unix_ms;
   record.stages = verdict.plan->stages;
   record.workers.clear();
+  record.recorded_step = 0;
+  record.skipped_steps = 0;
+  record.skipping_since = 0;
+  job.preparing_since.clear();
+  const std::vector<std::string> warnings =
+      ThreadWarnings(record.spec, *verdict.plan, Candidates());
   std::set<WorkerId> workers;
   for (const StageOfPlan& stage : record.stages) workers.insert(stage.worker);
   for (const WorkerId worker : workers) {
@@ -43,6 +58,9 @@ void Brain::StartJob(Job& job, const PlacementVerdict& verdict, Moment moment) {
                                  }),
                    verdict.plan->why.empty() ? "" : ": ", verdict.plan->why),
       moment);
+  for (const std::string& warning : warnings) {
+    AddEvent(job, "warning", warning, moment);
+  }
   OpenWeights(job, moment);
   Put(job);
 }
@@ -66,25 +84,28 @@ void Brain::OpenWeights(Job& job, Moment moment) {
 }
 
 void Brain::FailJob(Job& job, const std::string& why, Moment moment) {
-  EndJob(job, JobState::kFailed, absl::StrCat(why, kSubmitAgain), moment);
+  EndJob(job, JobState::kFailed, why, moment);
 }
 
 void Brain::EndJob(Job& job, JobState state, const std::string& why,
                    Moment moment) {
   JobRecord& record = job.record;
   record.state = state;
-  record.why = why;
+  record.why = Sentence({why, SkippedText(record),
+                         state == JobState::kFailed ? kSubmitAgain : ""});
   record.ended_unix_ms = moment.unix_ms;
   job.saving = false;
+  job.preparing_since.clear();
   for (const JobWorker& worker : record.workers) busy_.erase(worker.id);
   if (state != JobState::kSucceeded && record.attempt > 0) {
     actions_.weights.push_back(
         {Actions::Weights::Kind::kForget, record.fence(), {}});
   }
-  AddEvent(job, std::string(JobStateName(state)),
-           state == JobState::kSucceeded
-               ? absl::StrCat("weights are in ", record.weights_path)
-               : why,
+  const std::string where =
+      state == JobState::kSucceeded
+          ? absl::StrCat("weights are in ", record.weights_path)
+          : "";
+  AddEvent(job, std::string(JobStateName(state)), Sentence({where, record.why}),
            moment);
   Put(job);
   queue_changed_ = true;
@@ -105,18 +126,20 @@ void Brain::ServeQueue(Moment moment) {
       std::all_of(membership_.members().begin(), membership_.members().end(),
                   [](const auto& entry) { return entry.second.seen; });
   JobId head;
+  std::string slow;  // what keeps those that the head waits for
   for (auto& [id, job] : jobs_) {
     if (job.record.state != JobState::kQueued) continue;
     if (head.assigned()) {
-      SetWhy(job, absl::StrCat("waits for job ", head.value,
-                               ", which is before it in the queue"));
+      SetWhy(job, Sentence({absl::StrCat("waits for job ", head.value,
+                                         ", which is before it in the queue"),
+                            slow, StoreText()}));
       continue;
     }
     if (job.restored && !settled) {
       head = id;
-      SetWhy(job,
-             "waits for the workers to come back: the coordinator has just "
-             "started");
+      SetWhy(job, Sentence({"waits for the workers to come back: the "
+                            "coordinator has just started",
+                            StoreText()}));
       continue;
     }
     const absl::StatusOr<ModelDescription> model = Describe(job.record.spec);
@@ -130,7 +153,15 @@ void Brain::ServeQueue(Moment moment) {
       StartJob(job, verdict, moment);
     } else {
       head = id;
-      SetWhy(job, verdict.why);
+      for (const JobId ahead : verdict.waits_for) {
+        const Job& other = jobs_.at(ahead);
+        const std::string text =
+            PreparingText(other.record, other.preparing_since,
+                          policy_.preparing_bound, moment.now);
+        if (text.empty()) continue;
+        slow = Sentence({slow, absl::StrCat("job ", ahead.value, ": ", text)});
+      }
+      SetWhy(job, Sentence({verdict.why, slow, StoreText()}));
     }
   }
   queue_changed_ = false;  // also what this walk itself has changed
@@ -230,20 +261,64 @@ void Brain::AddEvent(const Job& job, const std::string& kind,
                      const std::string& text, Moment moment) {
   const JobId id = job.record.id;
   actions_.writes.records[id].events.push_back({0, moment.unix_ms, kind, text});
-  actions_.notices.push_back({kind == "failed" || kind == "lost",
-                              absl::StrCat("job ", kind, ": ", text), id,
-                              WorkerId{}});
+  const bool warn = kind == "failed" || kind == "lost" || kind == "warning" ||
+                    kind == "skipping" || kind == "store";
+  actions_.notices.push_back(
+      {warn, absl::StrCat("job ", kind, ": ", text), id, WorkerId{}});
 }
 
 Actions Brain::TakeActions() { return std::exchange(actions_, Actions{}); }
 
-void Brain::DropUnacknowledged() {
+// --- a store that refuses writes --------------------------------------------
+
+std::string Brain::StoreText() const {
+  if (store_error_.empty()) return "";
+  return absl::StrCat("the coordinator cannot store its state: ", store_error_);
+}
+
+void Brain::RefreshWhy(Job& job, Moment moment) {
+  if (job.record.state != JobState::kRunning) return;
+  SetWhy(job, Sentence({PreparingText(job.record, job.preparing_since,
+                                      policy_.preparing_bound, moment.now),
+                        StoreText()}));
+}
+
+void Brain::OnStoreFailed(const absl::Status& error, Moment moment) {
   actions_.acks.clear();
   for (auto& [id, records] : actions_.writes.records) {
-    records.steps.clear();
-    records.evaluations.clear();
-    records.logs.clear();
+    KeepNewest(records.steps);
+    KeepNewest(records.evaluations);
+    KeepNewest(records.logs);
   }
+  if (store_error_ == error.message()) return;
+  store_error_ = std::string(error.message());
+  for (auto& [id, job] : jobs_) {
+    if (HasEnded(job.record.state)) continue;
+    AddEvent(job, "store",
+             absl::StrCat(StoreText(),
+                          "; what goes on is kept in memory until it can"),
+             moment);
+    RefreshWhy(job, moment);
+  }
+  ServeQueue(moment);
+}
+
+void Brain::OnStoreWorks(Moment moment) {
+  if (store_error_.empty()) return;
+  store_error_.clear();
+  for (auto& [id, job] : jobs_) {
+    if (HasEnded(job.record.state)) continue;
+    AddEvent(job, "store", "the coordinator stores its state again", moment);
+    RefreshWhy(job, moment);
+  }
+  queue_changed_ = true;
+  Settle(moment);
+}
+
+std::vector<EventRecord> Brain::PendingEvents(JobId job) const {
+  const auto found = actions_.writes.records.find(job);
+  if (found == actions_.writes.records.end()) return {};
+  return found->second.events;
 }
 
 // --- views ------------------------------------------------------------------

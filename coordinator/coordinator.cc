@@ -73,10 +73,14 @@ void Coordinator::Ask(Done<T> done, std::function<absl::StatusOr<T>()> ask) {
 // --- the loop ---------------------------------------------------------------
 
 void Coordinator::AfterBatch() {
+  const bool was_working = store_works_;
   const absl::Status stored = StoreBatchOfBrain();
   std::vector<Reply> replies = std::exchange(replies_, {});
   for (const Reply& reply : replies) reply(stored);
-  if (stored.ok()) Dispatch(brain_.TakeActions());
+  if (stored.ok()) {
+    Dispatch(brain_.TakeActions());
+    if (!was_working) brain_.OnStoreWorks(Now());
+  }
   const Instant now = clock_.Now();
   if (now - metrics_updated_ < kMetricsPeriod) return;
   metrics_updated_ = now;
@@ -94,7 +98,7 @@ absl::Status Coordinator::StoreBatchOfBrain() {
     store_error_.clear();
     return stored;
   }
-  brain_.DropUnacknowledged();
+  brain_.OnStoreFailed(stored, Now());
   if (store_error_ != stored.message()) {
     store_error_ = std::string(stored.message());
     Log(LogLevel::kError, "the store refuses writes; trying again",
@@ -330,7 +334,17 @@ void Coordinator::GetEvents(JobId job, int64_t after,
       std::move(done),
       [this, job, after]() -> absl::StatusOr<std::vector<EventRecord>> {
         PACELINE_RETURN_IF_ERROR(brain_.ViewJob(job).status());
-        return store_.Events(job, after);
+        PACELINE_ASSIGN_OR_RETURN(std::vector<EventRecord> events,
+                                  store_.Events(job, after));
+        if (store_works_ || after > 0) return events;
+        // They get their numbers when they are stored: who reads on from here
+        // will see them again, under these.
+        const int64_t last = events.empty() ? 0 : events.back().sequence;
+        for (EventRecord& event : brain_.PendingEvents(job)) {
+          event.sequence = last;
+          events.push_back(std::move(event));
+        }
+        return events;
       });
 }
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -12,6 +13,7 @@
 #include "coordinator/records.h"
 #include "core/base/ids.h"
 #include "core/cluster/registration.h"
+#include "core/plan/inputs.h"
 
 namespace paceline {
 
@@ -41,7 +43,9 @@ struct StoreBatch {
     std::vector<StepRecord> steps;              // put by step
     std::vector<EvaluationRecord> evaluations;  // put by step
     std::vector<EventRecord> events;            // appended
-    std::vector<LogRecord> logs;                // appended
+    // Appended; but a line whose incarnation and origin_sequence (not 0) are
+    // those of one that is there already is the same line, and is dropped.
+    std::vector<LogRecord> logs;
   };
   std::map<JobId, Records> records;
   std::vector<JobId> deleted;  // with all their records; after everything else

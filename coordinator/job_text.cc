@@ -1,7 +1,7 @@
 #include "coordinator/job_text.h"
 
 #include <algorithm>
-#include <vector>
+#include <functional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -20,6 +20,48 @@ std::string StagesOf(const JobRecord& job, WorkerId worker) {
 std::string AtStep(const JobRecord& job) {
   if (job.steps == 0) return absl::StrCat("at step ", job.step);
   return absl::StrCat("at step ", job.step, " of ", job.steps);
+}
+
+std::string SkippedText(const JobRecord& job) {
+  if (job.skipped_steps == 0) return "";
+  return absl::StrCat(job.skipped_steps, " of ", job.step,
+                      job.step == 1 ? " step was" : " steps were", " skipped");
+}
+
+std::string SkipReason(const StepRecord& step) {
+  return step.samples == 0 ? "no samples" : "gradient not finite";
+}
+
+std::string PreparingText(const JobRecord& job,
+                          const std::map<WorkerId, Instant>& since,
+                          absl::Duration bound, Instant now) {
+  // By how many bounds they have been at it, the longest first.
+  std::map<int64_t, std::vector<std::string>, std::greater<>> names;
+  for (const JobWorker& worker : job.workers) {
+    const auto found = since.find(worker.id);
+    if (found == since.end() || now - found->second < bound) continue;
+    absl::Duration rest;
+    names[absl::IDivDuration(now - found->second, bound, &rest)].push_back(
+        worker.name);
+  }
+  std::vector<std::string> parts;
+  for (const auto& [bounds, workers] : names) {
+    parts.push_back(absl::StrCat(
+        workers.size() == 1 ? "worker " : "workers ",
+        absl::StrJoin(workers, ", "), workers.size() == 1 ? " has" : " have",
+        " been preparing for ", absl::ToInt64Seconds(bounds * bound),
+        " s (reading data?)"));
+  }
+  return Sentence(parts);
+}
+
+std::string Sentence(const std::vector<std::string>& parts) {
+  std::string sentence;
+  for (const std::string& part : parts) {
+    if (part.empty()) continue;
+    absl::StrAppend(&sentence, sentence.empty() ? "" : "; ", part);
+  }
+  return sentence;
 }
 
 // Whether what `worker` holds cannot be made again from the order alone.

@@ -1,11 +1,15 @@
 // Questions about one job's record, and how its facts read in a sentence.
 #pragma once
 
+#include <map>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "coordinator/records.h"
+#include "core/base/clock.h"
 #include "core/base/ids.h"
 #include "core/model/description.h"
 #include "core/model/job_spec.h"
@@ -20,6 +24,23 @@ std::string AtStep(const JobRecord& job);
 
 // preparing, training, saving; empty unless the job runs.
 std::string PhaseOf(const JobRecord& job);
+
+// "3 of 60 steps were skipped"; empty when none was.
+std::string SkippedText(const JobRecord& job);
+
+// Why the gate has skipped this step.
+std::string SkipReason(const StepRecord& step);
+
+// "worker b has been preparing for 60 s (reading data?)" when one has for
+// `bound` or longer; empty otherwise.  The time is a multiple of `bound`, so
+// that the text, which is stored and logged, changes seldom.
+// since: when each worker that prepares was first heard to.
+std::string PreparingText(const JobRecord& job,
+                          const std::map<WorkerId, Instant>& since,
+                          absl::Duration bound, Instant now);
+
+// The parts that are not empty, with "; " between them.
+std::string Sentence(const std::vector<std::string>& parts);
 
 // Whether what `worker` holds cannot be made again from the order alone.
 bool Began(const JobRecord& job, const JobWorker& worker);

@@ -20,17 +20,18 @@
 #include "coordinator/rpc/control_service.h"
 #include "coordinator/rpc/convert.h"
 #include "coordinator/rpc/coordinator_service.h"
-#include "coordinator/store/file_system.h"
 #include "coordinator/store/file_weights_desk.h"
 #include "coordinator/store/sqlite_store.h"
 #include "coordinator/store/state_dir.h"
 #include "coordinator/ticker.h"
+#include "core/base/exit_code.h"
 #include "core/base/status_macros.h"
 #include "core/base/version.h"
 #include "core/obs/http_server.h"
 #include "core/obs/log.h"
 #include "core/obs/metrics.h"
 #include "core/obs/notify.h"
+#include "core/obs/port_file.h"
 #include "core/rpc/channel.h"
 
 namespace paceline {
@@ -58,14 +59,6 @@ std::string ReachableHost(const std::string& host) {
   if (!host.empty() && host != "0.0.0.0" && host != "::") return host;
   char name[256] = {};
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "localhost";
-}
-
-absl::Status WritePortFile(const std::string& path, const std::string& grpc,
-                           const std::string& http) {
-  if (path.empty()) return absl::OkStatus();
-  return WriteFileAtomically(
-      path, absl::StrCat("{\"grpc\": \"", grpc, "\", \"http\": \"", http,
-                         "\", \"pid\": ", getpid(), "}\n"));
 }
 
 // Everything that serves, in the order in which it is to be stopped.
@@ -158,7 +151,7 @@ int Main(int argc, char** argv) {
   if (status.ok()) return 0;
   std::fprintf(stderr, "paceline-coordinator: %s\n",
                std::string(status.message()).c_str());
-  return absl::IsInvalidArgument(status) ? 2 : 1;
+  return DaemonExitCode(status);
 }
 
 }  // namespace

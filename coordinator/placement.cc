@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -35,6 +36,29 @@ std::vector<Candidate> Capable(const JobSpec& spec,
     }
   }
   return capable;
+}
+
+bool TooFewCores(const JobSpec& spec, const Member& member) {
+  const int64_t cores = member.registration.cores;  // 0: not known
+  return cores > 0 && spec.threads > kMostThreadsACore * cores;
+}
+
+// The threads that nobody has the cores for.  Not empty: candidates.
+absl::Status TooManyThreads(const JobSpec& spec,
+                            const std::vector<Candidate>& candidates) {
+  const Registration* most = &candidates[0].member->registration;
+  for (const Candidate& candidate : candidates) {
+    const Registration& has = candidate.member->registration;
+    if (has.cores > most->cores) most = &has;
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("threads is ", spec.threads, ", but worker ", most->name,
+                   " has ", most->cores, most->cores == 1 ? " core" : " cores",
+                   candidates.size() == 1 ? "" : ", more than any other",
+                   ": at most ", kMostThreadsACore,
+                   " threads a core; lower it with --set "
+                   "threads=",
+                   most->cores));
 }
 
 std::vector<const Member*> Placed(const Plan& plan,
@@ -82,14 +106,19 @@ PlacementVerdict DecidePlacement(const JobSpec& spec,
     verdict.why = "waits for a worker: none is attached";
     return verdict;
   }
-  const std::vector<Candidate> capable = Capable(spec, candidates);
+  std::vector<Candidate> capable = Capable(spec, candidates);
   if (capable.empty()) {
     verdict.why =
         absl::StrCat("waits for a worker with ", spec.cpu_capability,
                      ": none of the ", candidates.size(), " attached has it");
     return verdict;
   }
-  verdict.impossible = CheckPossible(spec, model, capable);
+  const absl::Status too_many = TooManyThreads(spec, capable);
+  std::erase_if(capable, [&spec](const Candidate& candidate) {
+    return TooFewCores(spec, *candidate.member);
+  });
+  verdict.impossible =
+      capable.empty() ? too_many : CheckPossible(spec, model, capable);
   if (!verdict.impossible.ok()) {
     verdict.why =
         absl::StrCat("waits for other workers: ", verdict.impossible.message());
@@ -104,6 +133,7 @@ PlacementVerdict DecidePlacement(const JobSpec& spec,
       idle.push_back(ToPlanner(*candidate.member));
     }
   }
+  verdict.waits_for.assign(ahead.begin(), ahead.end());
   const size_t wanted =
       std::min<size_t>(std::max(1, spec.pipeline.stages), capable.size());
   if (idle.size() < wanted) {
@@ -124,6 +154,21 @@ PlacementVerdict DecidePlacement(const JobSpec& spec,
   return verdict;
 }
 
+std::vector<std::string> ThreadWarnings(
+    const JobSpec& spec, const Plan& plan,
+    const std::vector<Candidate>& candidates) {
+  std::vector<std::string> warnings;
+  for (const Member* member : Placed(plan, candidates)) {
+    const Registration& has = member->registration;
+    if (has.cores == 0 || spec.threads <= has.cores) continue;
+    warnings.push_back(absl::StrCat(
+        spec.threads, " compute threads share the ", has.cores,
+        has.cores == 1 ? " core" : " cores", " of worker ", has.name,
+        ": they take turns, and the whole pipeline waits for it"));
+  }
+  return warnings;
+}
+
 std::vector<std::string> PlacementNotes(
     const JobSpec& spec, const Plan* plan,
     const std::vector<Candidate>& candidates) {
@@ -132,7 +177,18 @@ std::vector<std::string> PlacementNotes(
       spec.threads, spec.threads == 1 ? " compute thread" : " compute threads",
       " a worker; --set threads=N changes it, and with it the last bits of "
       "the result"));
+  for (const Candidate& candidate : candidates) {
+    if (!TooFewCores(spec, *candidate.member)) continue;
+    const Registration& has = candidate.member->registration;
+    notes.push_back(absl::StrCat("worker ", has.name, " gets no stage: it has ",
+                                 has.cores, has.cores == 1 ? " core" : " cores",
+                                 " for ", spec.threads, " threads, and ",
+                                 kMostThreadsACore, " a core is the most"));
+  }
   if (plan == nullptr) return notes;
+  for (std::string& warning : ThreadWarnings(spec, *plan, candidates)) {
+    notes.push_back(std::move(warning));
+  }
   std::map<WorkerId, int> stages;
   for (const StageOfPlan& stage : plan->stages) ++stages[stage.worker];
   if (stages.size() < plan->stages.size()) {

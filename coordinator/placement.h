@@ -20,23 +20,36 @@ namespace paceline {
 
 // A live worker and what it is doing.
 struct Candidate {
-  const Member* member;  // not null
-  JobId job;             // unassigned: idle
+  const Member* member;    // not null
+  JobId job;               // unassigned: idle
+  bool measuring = false;  // for a person; not to be disturbed
 };
 
 struct PlacementVerdict {
-  std::optional<Plan> plan;    // set: start now
-  std::string cpu_capability;  // settled for `plan`; never "auto"
-  std::string why;             // not set: what the job waits for
-  // InvalidArgument or ResourceExhausted: not even the whole mesh, all idle,
-  // could run it.
+  std::optional<Plan> plan;      // set: start now
+  std::string cpu_capability;    // settled for `plan`; never "auto"
+  std::string why;               // not set: what the job waits for
+  std::vector<JobId> waits_for;  // jobs that have the workers; ascending
+  // InvalidArgument, ResourceExhausted (memory) or FailedPrecondition (cores):
+  // not even the whole mesh, all idle, could run it.
   absl::Status impossible;
 };
+
+// More compute threads than that for each core of a worker only take turns; a
+// worker gets no such job.
+constexpr int kMostThreadsACore = 4;
 
 // candidates: sorted by id.
 PlacementVerdict DecidePlacement(const JobSpec& spec,
                                  const ModelDescription& model,
                                  const std::vector<Candidate>& candidates);
+
+// Workers of the plan that have fewer cores than the job has threads, a
+// sentence each, by id.  A worker that does not say how many it has is not
+// judged.
+std::vector<std::string> ThreadWarnings(
+    const JobSpec& spec, const Plan& plan,
+    const std::vector<Candidate>& candidates);
 
 // What a person should know before a job starts; `plan` may be null.
 std::vector<std::string> PlacementNotes(

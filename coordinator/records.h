@@ -51,7 +51,11 @@ struct JobRecord {
   int64_t step = 0;
   int64_t steps = 0;
   int64_t evaluated_step = -1;  // of the newest evaluation; -1: none
-  int64_t attempt = 0;          // 0: not placed yet
+  int64_t recorded_step = 0;    // of the newest step record; 0: none
+  int64_t skipped_steps = 0;    // of the recorded ones
+  // First step of the present run of skips; 0: there is none.
+  int64_t skipping_since = 0;
+  int64_t attempt = 0;  // 0: not placed yet
   int64_t plan_version = 0;
   int32_t threads = 1;
   std::string cpu_capability;  // empty until placed

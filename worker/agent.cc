@@ -104,6 +104,7 @@ HeartbeatContent Agent::Heartbeat() {
   content.steps = steps_.TakeNew();
   content.evaluations = evaluations_.TakeNew();
   content.logs = logs_.TakeNew();
+  content.restarting = restarting_;
   content.marks = {steps_.end(), evaluations_.end(), logs_.end()};
   return content;
 }
@@ -120,9 +121,17 @@ void Agent::OnAck(const RecordMarks& marks) {
   logs_.Acknowledge(marks.logs);
 }
 
+void Agent::AnnounceRestart() {
+  absl::MutexLock lock(&mutex_);
+  restarting_ = true;
+  changed_ = true;
+}
+
 void Agent::AddLog(LogRecord record) {
   absl::MutexLock lock(&mutex_);
-  if (run_.has_value()) logs_.Add(std::move(record));
+  if (!run_.has_value()) return;
+  record.origin_sequence = ++log_lines_;
+  logs_.Add(std::move(record));
 }
 
 bool Agent::running() const {
@@ -245,6 +254,21 @@ bool Agent::NeedsRestart(const RunOrder& order) {
   return true;
 }
 
+// What the variables ask for and what a library makes of them may differ: a
+// build without these kernels, a CPU that hides them.  The job's bytes depend
+// on it, so it fails rather than computes with something else.
+absl::Status Agent::CheckActiveCapability(const RunOrder& order) const {
+  if (options_.active_capability.empty() ||
+      options_.active_capability == order.cpu_capability) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the job computes with cpu_capability ", order.cpu_capability,
+      ", but this worker's kernels run at ", options_.active_capability,
+      ": submit it with --set cpu_capability=", options_.active_capability,
+      ", or stop this worker"));
+}
+
 absl::Status Agent::RunJob(const RunOrder& order) {
   WorkerId self;
   {
@@ -259,6 +283,7 @@ absl::Status Agent::RunJob(const RunOrder& order) {
   if (NeedsRestart(order)) {
     return absl::CancelledError("the process is starting anew");
   }
+  PACELINE_RETURN_IF_ERROR(CheckActiveCapability(order));
   return Train(order, model, self);
 }
 

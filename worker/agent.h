@@ -42,11 +42,15 @@ struct HeartbeatContent {
   std::vector<StepRecord> steps;
   std::vector<EvaluationRecord> evaluations;
   std::vector<LogRecord> logs;
+  bool restarting = false;  // the process is about to execute itself anew
   RecordMarks marks;
 };
 
 struct AgentOptions {
-  std::string cpu_capability;  // the level this process runs at
+  std::string cpu_capability;  // the level this process was started for
+  // The level that the engine's kernels say they run at; empty: they do not
+  // say.
+  std::string active_capability;
   // Called on the compute thread when an order wants another level: the
   // process shall execute itself anew.  Must not block.
   std::function<void(const std::string& capability)> restart;
@@ -75,7 +79,12 @@ class Agent final : private RunObserver {
   void AwaitChange(absl::Duration longest) const;
   void OnAck(const RecordMarks& marks);
 
-  // Lines of the log, for the job that is running; dropped when none is.
+  // From now on heartbeats say that the process is about to execute itself
+  // anew.
+  void AnnounceRestart();
+
+  // Lines of the log, for the job that is running; dropped when none is.  They
+  // are numbered here.
   void AddLog(LogRecord record);
 
   // A run was begun and has neither ended nor been withdrawn.
@@ -107,6 +116,7 @@ class Agent final : private RunObserver {
       const RunOrder& order,
       const std::map<int, std::unique_ptr<StageEngine>>& engines);
   bool NeedsRestart(const RunOrder& order);
+  absl::Status CheckActiveCapability(const RunOrder& order) const;
   void SetPhase(RunPhase phase, absl::Status error = absl::OkStatus());
 
   // Constant after construction.
@@ -126,7 +136,10 @@ class Agent final : private RunObserver {
   bool order_is_new_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<RunReport> run_ ABSL_GUARDED_BY(mutex_);
-  bool changed_ ABSL_GUARDED_BY(mutex_) = false;  // run_'s phase
+  // run_'s phase, or restarting_
+  bool changed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool restarting_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t log_lines_ ABSL_GUARDED_BY(mutex_) = 0;  // number of the last one
   RecordOutbox<StepRecord> steps_ ABSL_GUARDED_BY(mutex_);
   RecordOutbox<EvaluationRecord> evaluations_ ABSL_GUARDED_BY(mutex_);
   RecordOutbox<LogRecord> logs_ ABSL_GUARDED_BY(mutex_);

@@ -18,6 +18,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "core/base/exit_code.h"
 #include "core/base/status_macros.h"
 #include "core/obs/log.h"
 #include "core/obs/notify.h"
@@ -60,12 +61,12 @@ absl::Status ExecuteAnew(const std::string& capability, char** argv) {
       absl::StrCat("cannot execute myself anew: ", strerror(errno)));
 }
 
-// What the engine says it computes with; beside `cpu_capability` in the log.
+// The level that the engine says it computes at; the FakeEngine has none.
 std::string ActiveKernels() {
 #ifdef PACELINE_WITH_TORCH
   return ActiveCpuCapability();
 #else
-  return "none";
+  return "";
 #endif
 }
 
@@ -127,7 +128,7 @@ std::string Taken(const char* variable) {
 int Fail(const absl::Status& status) {
   std::fprintf(stderr, "paceline-worker: %s\n",
                std::string(status.message()).c_str());
-  return absl::IsInvalidArgument(status) ? 2 : 1;
+  return DaemonExitCode(status);
 }
 
 int Run(const WorkerOptions& worker, const std::string& capability,
@@ -144,9 +145,11 @@ int Run(const WorkerOptions& worker, const std::string& capability,
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   StartLogging({"paceline-worker", worker.log_level});
   WakeUp wake_up;
+  const std::string kernels = ActiveKernels();
   DaemonOptions options;
   options.worker = worker;
   options.cpu_capability = capability;
+  options.active_capability = kernels;
   options.earlier_grpc = Taken(kEarlierGrpc);
   options.earlier_http = Taken(kEarlierHttp);
   options.restart = [&](const std::string& to) { wake_up.RestartAt(to); };
@@ -161,7 +164,7 @@ int Run(const WorkerOptions& worker, const std::string& capability,
        {"http", daemon.http_address()},
        {"coordinator", worker.coordinator},
        {"cpu_capability", capability},
-       {"kernels", ActiveKernels()}});
+       {"kernels", kernels.empty() ? "none" : kernels}});
   NotifySupervisor("READY=1");
 
   int signal = 0;
@@ -169,6 +172,7 @@ int Run(const WorkerOptions& worker, const std::string& capability,
   if (signal == SIGUSR1 && !wake_up.capability().empty()) {
     setenv(kEarlierGrpc, daemon.grpc_address().c_str(), 1);
     setenv(kEarlierHttp, daemon.http_address().c_str(), 1);
+    daemon.AnnounceRestart();
     daemon.Stop();
     return Fail(ExecuteAnew(wake_up.capability(), argv));
   }

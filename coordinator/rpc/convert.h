@@ -1,4 +1,5 @@
-// The coordinator's protos to its logic's structs and back.  What a worker or a
+// The coordinator's protos to its logic's structs and back; orders and reports
+// are in core/rpc/report_convert.h.  What a worker or a
 // client could have made wrong in form is refused here; what it means is
 // checked by the logic.
 #pragma once
@@ -11,6 +12,7 @@
 #include "coordinator/job_store.h"
 #include "coordinator/records.h"
 #include "core/cluster/registration.h"
+#include "core/rpc/report_convert.h"
 #include "paceline/v1/control.pb.h"
 #include "paceline/v1/coordinator.pb.h"
 
@@ -28,11 +30,10 @@ v1::Registration ToProto(const Registration& registration);
 std::string HostOfPeer(const std::string& peer);
 
 // Errors: InvalidArgument  a phase, step or code that does not exist.
-absl::StatusOr<Heartbeat> FromProto(v1::Heartbeat proto);
+absl::StatusOr<Heartbeat> FromProto(const v1::Heartbeat& proto);
 
 v1::Welcome ToProto(const WelcomeInfo& welcome);
 v1::StandingOrder ToProto(const StandingOrder& order);
-v1::StagePlacement ToProto(const StagePlacement& stage);
 
 WeightsPiece FromProto(v1::WeightsPiece proto);
 
@@ -40,7 +41,6 @@ v1::SubmitJobResponse ToProto(const Submission& submission);
 v1::Job ToProto(const JobView& view);
 v1::Job ToProto(const JobDetails& details);
 v1::JobEvent ToProto(const EventRecord& event);
-v1::LogLine ToProto(const LogRecord& line);
 v1::Worker ToProto(const WorkerView& view);
 
 // Specs as bytes of v1::JobSpec, for the store.

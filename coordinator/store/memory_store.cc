@@ -22,6 +22,11 @@ absl::Status MemoryStore::Commit(const StoreBatch& batch) {
       records.events.push_back(std::move(event));
     }
     for (LogRecord line : added.logs) {
+      if (line.origin_sequence > 0 &&
+          !seen_lines_.insert({line.incarnation, line.origin_sequence})
+               .second) {
+        continue;
+      }
       line.sequence = ++sequence_;
       records.logs.push_back(std::move(line));
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,6 +39,7 @@ class MemoryStore final : public JobStore {
 
   StoredState state_;
   std::map<JobId, Records> records_;
+  std::set<std::pair<Incarnation, int64_t>> seen_lines_;
   int64_t sequence_ = 0;
   absl::Status error_;
 };

@@ -67,10 +67,27 @@ CREATE TABLE logs (
 CREATE INDEX logs_by_job ON logs (job, sequence);
 )sql";
 
+// Skipped steps are counted, and a log line that is sent again is known by its
+// process and its number there (0: of a worker that does not number them).
+constexpr char kVersion2[] = R"sql(
+ALTER TABLE jobs ADD COLUMN recorded_step INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE jobs ADD COLUMN skipped_steps INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE jobs ADD COLUMN skipping_since INTEGER NOT NULL DEFAULT 0;
+UPDATE jobs SET
+  recorded_step =
+    (SELECT coalesce(max(step), 0) FROM steps WHERE job = jobs.id),
+  skipped_steps =
+    (SELECT count(*) FROM steps WHERE job = jobs.id AND skipped <> 0);
+ALTER TABLE logs ADD COLUMN incarnation INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE logs ADD COLUMN origin INTEGER NOT NULL DEFAULT 0;
+CREATE UNIQUE INDEX logs_once ON logs (incarnation, origin) WHERE origin > 0;
+)sql";
+
 }  // namespace
 
 const std::vector<std::string>& Migrations() {
-  static const auto* const migrations = new std::vector<std::string>{kVersion1};
+  static const auto* const migrations =
+      new std::vector<std::string>{kVersion1, kVersion2};
   return *migrations;
 }
 

@@ -85,8 +85,9 @@ absl::Status SqliteStore::PutJob(const JobRecord& job) {
             "INSERT OR REPLACE INTO jobs (id, request_id, spec, state, why, "
             "step, steps, evaluated_step, attempt, plan_version, threads, "
             "cpu_capability, weights_path, weights_sha256, submitted_unix_ms, "
-            "started_unix_ms, ended_unix_ms) "
-            "VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")
+            "started_unix_ms, ended_unix_ms, recorded_step, skipped_steps, "
+            "skipping_since) "
+            "VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")
           .Bind(job.id.value)
           .Bind(job.request_id)
           .BindBlob(codec_.encode(job.spec))
@@ -104,6 +105,9 @@ absl::Status SqliteStore::PutJob(const JobRecord& job) {
           .Bind(job.submitted_unix_ms)
           .Bind(job.started_unix_ms)
           .Bind(job.ended_unix_ms)
+          .Bind(job.recorded_step)
+          .Bind(job.skipped_steps)
+          .Bind(job.skipping_since)
           .Run());
   PACELINE_RETURN_IF_ERROR(
       Query(*database_,
@@ -212,13 +216,16 @@ absl::Status SqliteStore::AddLogs(JobId job,
   for (const LogRecord& line : logs) {
     PACELINE_RETURN_IF_ERROR(
         Query(*database_,
-              "INSERT INTO logs (job, unix_ms, level, source, text) "
-              "VALUES (?,?,?,?,?)")
+              "INSERT INTO logs (job, unix_ms, level, source, text, "
+              "incarnation, origin) VALUES (?,?,?,?,?,?,?) "
+              "ON CONFLICT DO NOTHING")
             .Bind(job.value)
             .Bind(line.unix_ms)
             .Bind(line.level)
             .Bind(line.source)
             .Bind(line.text)
+            .Bind(static_cast<int64_t>(line.incarnation.value))
+            .Bind(line.origin_sequence)
             .Run());
   }
   return Query(*database_,
@@ -281,7 +288,8 @@ absl::Status SqliteStore::LoadJobs(StoredState& state) {
               "SELECT id, request_id, spec, state, why, step, steps, "
               "evaluated_step, attempt, plan_version, threads, "
               "cpu_capability, weights_path, weights_sha256, "
-              "submitted_unix_ms, started_unix_ms, ended_unix_ms FROM jobs");
+              "submitted_unix_ms, started_unix_ms, ended_unix_ms, "
+              "recorded_step, skipped_steps, skipping_since FROM jobs");
   while (query.Next()) {
     JobRecord job;
     job.id = JobId{query.Integer(0)};
@@ -309,6 +317,9 @@ absl::Status SqliteStore::LoadJobs(StoredState& state) {
     job.submitted_unix_ms = query.Integer(14);
     job.started_unix_ms = query.Integer(15);
     job.ended_unix_ms = query.Integer(16);
+    job.recorded_step = query.Integer(17);
+    job.skipped_steps = query.Integer(18);
+    job.skipping_since = query.Integer(19);
     PACELINE_RETURN_IF_ERROR(LoadPlan(job));
     PACELINE_RETURN_IF_ERROR(LoadJobWorkers(job));
     state.jobs[job.id] = std::move(job);

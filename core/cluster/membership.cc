@@ -79,6 +79,7 @@ absl::StatusOr<AttachVerdict> Membership::OnAttach(
   member->why.clear();
   member->stream = stream;
   member->seen = true;
+  member->restarting = false;
   member->last_heard = now;
   return verdict;
 }
@@ -89,7 +90,8 @@ void Membership::OnStreamBroken(StreamId stream, Instant now) {
   member->stream = StreamId{};
   if (member->state == MemberState::kLost) return;
   member->state = MemberState::kSuspect;
-  member->why = "its stream broke";
+  member->why =
+      member->restarting ? "it executes itself anew" : "its stream broke";
   member->gone_since = now;
 }
 
@@ -100,6 +102,11 @@ const Member* Membership::OnHeard(StreamId stream, Instant now) {
   member->state = MemberState::kLive;
   member->why.clear();
   return member;
+}
+
+void Membership::OnRestarting(StreamId stream) {
+  Member* const member = FindByStream(stream);
+  if (member != nullptr) member->restarting = true;
 }
 
 std::vector<MembershipChange> Membership::OnTick(Instant now) {
@@ -115,10 +122,13 @@ std::vector<MembershipChange> Membership::OnTick(Instant now) {
 void Membership::Judge(Member& member, Instant now) const {
   if (member.state == MemberState::kLost) return;
   if (!member.stream.assigned()) {
-    if (now - member.gone_since < policy_.grace) return;
+    const absl::Duration gone = now - member.gone_since;
+    if (gone < (member.restarting ? policy_.lease : policy_.grace)) return;
     member.state = MemberState::kLost;
-    member.why = absl::StrCat("its stream broke and it did not come back for ",
-                              Seconds(now - member.gone_since));
+    member.why =
+        absl::StrCat(member.restarting ? "it was to execute itself anew"
+                                       : "its stream broke",
+                     " and it did not come back for ", Seconds(gone));
     return;
   }
   const absl::Duration silence = now - member.last_heard;

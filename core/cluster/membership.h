@@ -3,8 +3,9 @@
 // Assumes: names are unique; a process that restarts draws a new incarnation;
 // time only grows.  A broken stream alone proves nothing (a switch may have
 // hiccupped), so its worker has `grace` to come back; a silent one has the
-// lease.  A second witness (a neighbour's broken link, a refused connection)
-// enters as one more On...() that turns kSuspect into kLost at once.
+// lease, and so has one that said that it executes itself anew.  A second
+// witness (a neighbour's broken link, a refused connection) enters as one more
+// On...() that turns kSuspect into kLost at once.
 #pragma once
 
 #include <cstdint>
@@ -37,9 +38,12 @@ struct Member {
   WorkerId id;
   Registration registration;
   MemberState state = MemberState::kLost;
-  std::string why;     // for people; empty while kLive
-  StreamId stream;     // unassigned: none is open
-  bool seen = false;   // attached since this coordinator started
+  std::string why;    // for people; empty while kLive
+  StreamId stream;    // unassigned: none is open
+  bool seen = false;  // attached since this coordinator started
+  // It has said that it executes itself anew; until it attaches again, a broken
+  // stream is no news and it has the lease to come back.
+  bool restarting = false;
   Instant last_heard;  // of this coordinator's life
   Instant gone_since;  // when it was last known to be there; not kLive only
 };
@@ -86,6 +90,10 @@ class Membership {
   // Something came over the stream.  The member; null when the stream is not
   // the present one of any member, and what came is to be dropped.
   const Member* OnHeard(StreamId stream, Instant now);
+
+  // The worker of this stream is about to execute itself anew.  Ignored on a
+  // stream that is no member's present one.
+  void OnRestarting(StreamId stream);
 
   // Judges everybody.  Those whose state changed, by id; the stream of a lost
   // member is still in it, for the caller to end, and forgotten afterwards

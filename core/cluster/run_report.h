@@ -60,6 +60,10 @@ struct LogRecord {
   std::string level;
   std::string source;
   std::string text;
+  // Which line of which process it is, from 1 on; 0: not numbered.  The same
+  // line may come twice, when its acknowledgement was lost.
+  int64_t origin_sequence = 0;
+  Incarnation incarnation = {};  // of the process; set by the coordinator
 };
 
 // What a worker says of the run it was ordered to do.
@@ -80,6 +84,7 @@ struct Heartbeat {
   std::vector<StepRecord> steps;
   std::vector<EvaluationRecord> evaluations;
   std::vector<LogRecord> logs;
+  bool restarting = false;  // the process is about to execute itself anew
 };
 
 }  // namespace paceline

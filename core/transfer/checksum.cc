@@ -32,8 +32,4 @@ uint64_t Checksum::Digest() const {
 
 void Checksum::Reset() { XXH3_64bits_reset(StateIn(state_)); }
 
-uint64_t Checksum64(absl::Span<const uint8_t> bytes) {
-  return XXH3_64bits(bytes.data(), bytes.size());
-}
-
 }  // namespace paceline

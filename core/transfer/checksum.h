@@ -23,6 +23,4 @@ class Checksum {
   alignas(64) unsigned char state_[576];
 };
 
-uint64_t Checksum64(absl::Span<const uint8_t> bytes);
-
 }  // namespace paceline

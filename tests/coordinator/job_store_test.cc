@@ -55,6 +55,9 @@ JobRecord FullRecord() {
   job.step = 4;
   job.steps = 60;
   job.evaluated_step = 2;
+  job.recorded_step = 4;
+  job.skipped_steps = 3;
+  job.skipping_since = 2;
   job.attempt = 1;
   job.plan_version = 2;
   job.threads = 2;
@@ -91,6 +94,9 @@ TEST_P(JobStoreTest, GivesBackWorkersAndJobsWhole) {
   EXPECT_EQ(job.state, JobState::kRunning);
   EXPECT_EQ(job.why, "because");
   EXPECT_EQ(job.evaluated_step, 2);
+  EXPECT_EQ(job.recorded_step, 4);
+  EXPECT_EQ(job.skipped_steps, 3);
+  EXPECT_EQ(job.skipping_since, 2);
   EXPECT_EQ(job.fence(), (Fence{JobId{3}, 1, 2}));
   ASSERT_EQ(job.stages.size(), 2u);
   EXPECT_EQ(job.stages[1].layers, (LayerRange{2, 5}));
@@ -192,6 +198,32 @@ TEST_P(JobStoreTest, KeepsTheNewestLogLinesOnly) {
   EXPECT_EQ(store_->Logs(JobId{2}, 0, 10)->size(), 1u);
 }
 
+TEST_P(JobStoreTest, LogLineThatComesAgainIsStoredOnce) {
+  const LogRecord first = {0, 1, "info", "a", "one", 1, Incarnation{7}};
+  const LogRecord second = {0, 2, "info", "a", "two", 2, Incarnation{7}};
+  const LogRecord restarted = {0, 3, "info", "a", "three", 1, Incarnation{8}};
+  StoreBatch batch;
+  batch.records[JobId{1}].logs = {first, second};
+  ASSERT_TRUE(store_->Commit(batch).ok());
+
+  batch.records[JobId{1}].logs = {first, second, restarted};
+  ASSERT_TRUE(store_->Commit(batch).ok());
+
+  const auto logs = store_->Logs(JobId{1}, 0, 10);
+  ASSERT_EQ(logs->size(), 3u);
+  EXPECT_EQ((*logs)[2].text, "three");
+}
+
+TEST_P(JobStoreTest, LogLinesWithoutANumberAreAllKept) {
+  StoreBatch batch;
+  batch.records[JobId{1}].logs = {{0, 1, "info", "a", "same"},
+                                  {0, 1, "info", "a", "same"}};
+
+  ASSERT_TRUE(store_->Commit(batch).ok());
+
+  EXPECT_EQ(store_->Logs(JobId{1}, 0, 10)->size(), 2u);
+}
+
 INSTANTIATE_TEST_SUITE_P(All, JobStoreTest, testing::Bool(),
                          [](const auto& kind) {
                            return kind.param ? "Sqlite" : "Memory";
@@ -273,6 +305,31 @@ TEST(Migrate, BringsAnOlderSchemaForwardAndKeepsItsRows) {
 
   EXPECT_EQ(*(*database)->QueryInteger("SELECT a + b FROM t"), 12);
   EXPECT_EQ(*(*database)->QueryInteger("PRAGMA user_version"), 2);
+}
+
+TEST(Migrate, CountsTheSkippedStepsThatTheFirstSchemaHas) {
+  const TempFolder folder;
+  const std::string path = folder.path() + "/db";
+  {
+    auto database = Database::Open(path);
+    ASSERT_TRUE(Migrate(**database, {Migrations()[0]}).ok());
+    ASSERT_TRUE(
+        (*database)
+            ->Execute("INSERT INTO jobs VALUES (3,'r',x'',3,'',9,9,-1,1,1,1,"
+                      "'','','',0,0,0);"
+                      "INSERT INTO steps VALUES (3,8,NULL,4,0,0,1,0);"
+                      "INSERT INTO steps VALUES (3,9,1.0,4,0,0,0,0);"
+                      "INSERT INTO logs (job, unix_ms, level, source, text) "
+                      "VALUES (3,0,'info','a','x'), (3,0,'info','a','x');")
+            .ok());
+  }
+
+  const auto state = OpenSqlite(path)->Load();
+
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_EQ(state->jobs.at(JobId{3}).recorded_step, 9);
+  EXPECT_EQ(state->jobs.at(JobId{3}).skipped_steps, 1);
+  EXPECT_EQ(OpenSqlite(path)->Logs(JobId{3}, 0, 10)->size(), 2u);
 }
 
 TEST(Migrate, FailedMigrationLeavesTheOlderSchema) {

@@ -126,6 +126,30 @@ class Mesh {
   const StandingOrder& Order(StreamId stream) { return orders_[stream].back(); }
   size_t Orders(StreamId stream) { return orders_[stream].size(); }
 
+  // A heartbeat of a run with records of steps `first` to `last`.
+  void ReportSteps(StreamId stream, JobId job, RunPhase phase, int64_t first,
+                   int64_t last, bool skipped) {
+    Heartbeat heartbeat;
+    heartbeat.sequence = ++sequence_;
+    heartbeat.run =
+        RunReport{Job(job).record.fence(), phase, last, 60, 0, {}, {}};
+    for (int64_t step = first; step <= last; ++step) {
+      heartbeat.steps.push_back({step, 1.0, 64, 0, 0, skipped, 1000 * step});
+    }
+    EXPECT_TRUE(Send(stream, heartbeat).ok());
+  }
+
+  // "kind: text" of every event.
+  std::vector<std::string> Story(JobId job) const {
+    std::vector<std::string> story;
+    const auto found = events_.find(job);
+    if (found == events_.end()) return story;
+    for (const EventRecord& event : found->second) {
+      story.push_back(event.kind + ": " + event.text);
+    }
+    return story;
+  }
+
   std::vector<std::string> Events(JobId job) const {
     std::vector<std::string> kinds;
     const auto found = events_.find(job);

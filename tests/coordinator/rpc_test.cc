@@ -389,6 +389,71 @@ TEST_F(RpcTest, SubmitToAFullDiskIsAnErrorAndNoJob) {
   EXPECT_EQ(jobs.jobs_size(), 0);
 }
 
+TEST_F(RpcTest, FullDiskIsSaidOfTheJobAndCostsNoRecord) {
+  FakeWorker worker(*stub_, Hello("a", 1));
+  const int64_t job = Submit(SpecOf(1));
+  const v1::RunOrder run = worker.ReadRun();
+  ticker_.reset();
+  ASSERT_TRUE(coordinator_.Answers(absl::Seconds(5)));  // the loop is idle
+  store_.FailWith(absl::ResourceExhaustedError("disk is full"));
+  v1::Heartbeat first = BeatOf(run, v1::RunState::PHASE_RUNNING, 1);
+  first.add_steps()->set_step(1);
+  worker.Beat(first);
+  while (GetJob(job).why().empty()) std::this_thread::yield();
+
+  EXPECT_THAT(GetJob(job).why(), HasSubstr("disk is full"));
+  grpc::ClientContext context;
+  v1::GetEventsRequest request;
+  request.set_id(job);
+  v1::GetEventsResponse events;
+  ASSERT_TRUE(control_->GetEvents(&context, request, &events).ok());
+  EXPECT_EQ(events.events(events.events_size() - 1).kind(), "store");
+
+  ASSERT_TRUE(coordinator_.Answers(absl::Seconds(5)));
+  store_.FailWith(absl::OkStatus());
+  worker.Beat(BeatOf(run, v1::RunState::PHASE_RUNNING, 2));
+  EXPECT_EQ(worker.ReadAck(), 2);
+  coordinator_.Tick();
+  ASSERT_TRUE(coordinator_.Answers(absl::Seconds(5)));
+  EXPECT_EQ(GetJob(job).why(), "");
+  EXPECT_EQ(GetJob(job).curve_size(), 1);
+}
+
+TEST_F(RpcTest, SkippedStepsAreCountedInAJob) {
+  FakeWorker worker(*stub_, Hello("a", 1));
+  const int64_t job = Submit(SpecOf(1));
+  v1::Heartbeat beat = BeatOf(worker.ReadRun(), v1::RunState::PHASE_RUNNING, 1);
+  beat.add_steps()->set_step(1);
+  beat.mutable_steps(0)->set_skipped(true);
+
+  worker.Beat(beat);
+  worker.ReadAck();
+
+  EXPECT_EQ(GetJob(job).skipped_steps(), 1);
+}
+
+TEST_F(RpcTest, LineThatIsSentAgainIsReadOnce) {
+  FakeWorker worker(*stub_, Hello("a", 1));
+  const int64_t job = Submit(SpecOf(1));
+  v1::Heartbeat beat =
+      BeatOf(worker.ReadRun(), v1::RunState::PHASE_PREPARING, 1);
+  beat.add_logs()->set_text("one");
+  beat.mutable_logs(0)->set_sequence(1);
+  worker.Beat(beat);
+  worker.ReadAck();
+  beat.set_sequence(2);  // its acknowledgement was lost
+  worker.Beat(beat);
+  worker.ReadAck();
+
+  grpc::ClientContext context;
+  v1::GetLogsRequest request;
+  request.set_id(job);
+  v1::GetLogsResponse response;
+  ASSERT_TRUE(control_->GetLogs(&context, request, &response).ok());
+
+  EXPECT_EQ(response.lines_size(), 1);
+}
+
 TEST(HostOfPeer, KnowsBothFamilies) {
   EXPECT_EQ(HostOfPeer("ipv4:10.0.0.7:4242"), "10.0.0.7");
   EXPECT_EQ(HostOfPeer("ipv6:%5B::1%5D:4242"), "[::1]");

@@ -41,6 +41,14 @@ bool AttachClient::attached() const {
   return welcomed_;
 }
 
+void AttachClient::AwaitRestartKnown(absl::Duration longest) const {
+  const auto known = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return restart_is_known_ || !welcomed_;
+  };
+  absl::MutexLock lock(&mutex_);
+  mutex_.AwaitWithTimeout(absl::Condition(&known), longest);
+}
+
 void AttachClient::AttachLoop() {
   absl::Duration pause = kFirstPause;
   while (stop_.status().ok()) {
@@ -83,6 +91,7 @@ absl::Status AttachClient::RunSession() {
       session_ = session;
       sequence_ = 0;
       marks_.clear();
+      announced_in_ = 0;
       if (stopping_) session->context.TryCancel();
     }
     for (v1::CoordinatorMessage message; session->stream->Read(&message);) {
@@ -117,17 +126,8 @@ void AttachClient::OnMessage(const v1::CoordinatorMessage& message) {
     }
     case v1::CoordinatorMessage::kOrder:
       return OnOrder(message.order());
-    case v1::CoordinatorMessage::kAck: {
-      RecordMarks marks;
-      {
-        absl::MutexLock lock(&mutex_);
-        const auto found = marks_.find(message.ack().sequence());
-        if (found == marks_.end()) return;
-        marks = found->second;
-        marks_.erase(marks_.begin(), std::next(found));
-      }
-      return agent_.OnAck(marks);
-    }
+    case v1::CoordinatorMessage::kAck:
+      return OnAck(message.ack().sequence());
     case v1::CoordinatorMessage::KIND_NOT_SET:
       return;  // a newer coordinator's word; it will not depend on an answer
   }
@@ -141,6 +141,21 @@ void AttachClient::OnOrder(const v1::StandingOrder& order) {
     return;
   }
   agent_.OnOrder(*std::move(parsed));
+}
+
+void AttachClient::OnAck(int64_t sequence) {
+  RecordMarks marks;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto found = marks_.find(sequence);
+    if (found == marks_.end()) return;
+    if (announced_in_ > 0 && sequence >= announced_in_) {
+      restart_is_known_ = true;
+    }
+    marks = found->second;
+    marks_.erase(marks_.begin(), std::next(found));
+  }
+  agent_.OnAck(marks);
 }
 
 void AttachClient::HeartbeatLoop() {
@@ -164,6 +179,7 @@ void AttachClient::HeartbeatLoop() {
       if (session_ == nullptr) continue;
       session = session_;
       marks_[++sequence_] = content.marks;
+      if (content.restarting && announced_in_ == 0) announced_in_ = sequence_;
       *message.mutable_heartbeat() = ToProto(content, sequence_);
     }
     // A failed write shows as the end of the reader's stream.

@@ -2,11 +2,7 @@
 
 #include <unistd.h>
 
-#include <cerrno>
 #include <chrono>
-#include <cstdio>
-#include <cstring>
-#include <fstream>
 #include <random>
 #include <thread>
 #include <utility>
@@ -15,22 +11,15 @@
 #include "core/base/status_macros.h"
 #include "core/base/version.h"
 #include "core/obs/log.h"
+#include "core/obs/port_file.h"
 #include "worker/cpu.h"
+#include "worker/rpc/advertise.h"
 
 namespace paceline {
 namespace {
 
 constexpr auto kServerGrace = std::chrono::seconds(1);
-
-// A wildcard address means nothing to others: an empty host asks the
-// coordinator to put in the one it sees.
-std::string Advertised(const std::string& address) {
-  absl::StatusOr<HostPort> parts = ParseHostPort(address);
-  if (!parts.ok()) return address;
-  const bool wildcard =
-      parts->host == "0.0.0.0" || parts->host == "::" || parts->host.empty();
-  return wildcard ? absl::StrCat(":", parts->port) : address;
-}
+constexpr absl::Duration kAnnounceTime = absl::Seconds(1);
 
 }  // namespace
 
@@ -49,13 +38,17 @@ absl::Status Daemon::Start() {
         absl::StrCat("--coordinator: ", status.message()));
   }
   PACELINE_RETURN_IF_ERROR(StartGrpc());
+  PACELINE_ASSIGN_OR_RETURN(
+      advertised_, AdvertisedAddress(options_.worker.advertise, grpc_address_));
   const std::shared_ptr<grpc::Channel> channel =
       MakeChannel(options_.worker.coordinator, kMaxMessageBytes);
   stub_ = v1::Coordinator::NewStub(channel);
   factory_ = std::make_unique<GrpcRunFactory>(compute_, data_plane_, *stub_);
   agent_ = std::make_unique<Agent>(
-      AgentOptions{options_.cpu_capability, options_.restart}, *factory_,
-      clock_);
+      AgentOptions{.cpu_capability = options_.cpu_capability,
+                   .active_capability = options_.active_capability,
+                   .restart = options_.restart},
+      *factory_, clock_);
   SetLogSink([this](LogLevel level, const std::string& text) {
     LogRecord record;
     record.unix_ms = absl::ToUnixMillis(clock_.Today());
@@ -64,13 +57,19 @@ absl::Status Daemon::Start() {
     agent_->AddLog(std::move(record));
   });
   PACELINE_RETURN_IF_ERROR(StartHttp());
-  PACELINE_RETURN_IF_ERROR(WritePortFile());
+  PACELINE_RETURN_IF_ERROR(
+      WritePortFile(options_.worker.port_file, grpc_address_, http_address_));
   attach_ = std::make_unique<AttachClient>(
       AttachOptions{options_.worker.coordinator, Registration(),
                     options_.refused},
       channel, *agent_);
   ready_ = attach_.get();
   return absl::OkStatus();
+}
+
+void Daemon::AnnounceRestart() {
+  agent_->AnnounceRestart();
+  attach_->AwaitRestartKnown(kAnnounceTime);
 }
 
 void Daemon::Stop() {
@@ -149,9 +148,9 @@ v1::Registration Daemon::Registration() const {
   registration.set_machine_id(worker.machine_id);
   registration.set_incarnation(
       (static_cast<uint64_t>(random()) << 32 | random()) | 1);
-  registration.set_address(worker.advertise.empty() ? Advertised(grpc_address_)
-                                                    : worker.advertise);
-  registration.set_http_address(Advertised(http_address_));
+  registration.set_address(advertised_);
+  registration.set_http_address(
+      AdvertisedAddress("", http_address_).value_or(http_address_));
   registration.set_pid(getpid());
   registration.set_cpu_capability(DetectCpuCapability());
   registration.set_cpu_model(CpuModelName());
@@ -160,21 +159,6 @@ v1::Registration Daemon::Registration() const {
   registration.set_cores(static_cast<int>(std::thread::hardware_concurrency()));
   registration.set_version(kVersion);
   return registration;
-}
-
-absl::Status Daemon::WritePortFile() const {
-  const std::string& path = options_.worker.port_file;
-  if (path.empty()) return absl::OkStatus();
-  const std::string part = path + ".part";
-  std::ofstream file(part);
-  file << "{\"grpc\": \"" << grpc_address_ << "\", \"http\": \""
-       << http_address_ << "\", \"pid\": " << getpid() << "}\n";
-  file.close();
-  if (!file || std::rename(part.c_str(), path.c_str()) != 0) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot write --port-file ", path, ": ", strerror(errno)));
-  }
-  return absl::OkStatus();
 }
 
 HttpAnswer Daemon::Metrics() {

@@ -24,7 +24,8 @@ namespace paceline {
 
 struct DaemonOptions {
   WorkerOptions worker;
-  std::string cpu_capability;  // the level this process runs at
+  std::string cpu_capability;     // the level this process was started for
+  std::string active_capability;  // what the engine says; empty: nothing
   // Where the life before an exec listened; empty: there was none.  Tried
   // first, so that neighbours keep our address.
   std::string earlier_grpc;
@@ -44,6 +45,9 @@ class Daemon {
   // Errors: Unavailable (a port is in use), InvalidArgument, PermissionDenied;
   // the message names the flag.
   absl::Status Start();
+  // Tells the coordinator that the process is about to execute itself anew,
+  // and waits until it knows, at most a second.  After Start(), before Stop().
+  void AnnounceRestart();
   void Stop();
 
   // host:port, as bound.
@@ -53,7 +57,6 @@ class Daemon {
  private:
   absl::Status StartGrpc();
   absl::Status StartHttp();
-  absl::Status WritePortFile() const;
   v1::Registration Registration() const;
   HttpAnswer Metrics();
   bool attached() const;
@@ -67,6 +70,7 @@ class Daemon {
   absl::Mutex metrics_mutex_;  // one scrape at a time
   WorkerMetrics metrics_ ABSL_GUARDED_BY(metrics_mutex_);
 
+  std::string advertised_;  // grpc_address_ as others reach it
   std::string grpc_address_;
   std::string http_address_;
   DataPlane data_plane_;

@@ -204,5 +204,32 @@ TEST(CheckRegistration, NamesTheFieldThatIsWrong) {
   }
 }
 
+TEST(Membership, AnnouncedRestartHasTheLeaseToComeBack) {
+  Membership membership = Empty();
+  membership.OnAttach(Of("a", 1), StreamId{1}, At(0)).IgnoreError();
+  membership.OnRestarting(StreamId{1});
+  membership.OnStreamBroken(StreamId{1}, At(100));
+
+  membership.OnTick(At(3050));
+  EXPECT_EQ(StateOf(membership, 1), MemberState::kSuspect);
+
+  membership.OnTick(At(3100));
+  EXPECT_EQ(StateOf(membership, 1), MemberState::kLost);
+  EXPECT_EQ(membership.Find(WorkerId{1})->why,
+            "it was to execute itself anew and it did not come back for 3.0 s");
+}
+
+TEST(Membership, AnnouncementIsOverWhenTheNewProcessAttaches) {
+  Membership membership = Empty();
+  membership.OnAttach(Of("a", 1), StreamId{1}, At(0)).IgnoreError();
+  membership.OnRestarting(StreamId{1});
+  membership.OnAttach(Of("a", 2), StreamId{2}, At(1000)).IgnoreError();
+  membership.OnStreamBroken(StreamId{2}, At(2000));
+
+  membership.OnTick(At(2500));
+
+  EXPECT_EQ(StateOf(membership, 1), MemberState::kLost);
+}
+
 }  // namespace
 }  // namespace paceline

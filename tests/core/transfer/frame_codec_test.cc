@@ -340,9 +340,11 @@ TEST(Checksum, IsTheSameHoweverTheBytesAreCut) {
   Checksum checksum;
   for (const ByteSpan piece : Cut(bytes, 13)) checksum.Update(piece);
 
-  EXPECT_EQ(checksum.Digest(), Checksum64(Cut(bytes, bytes.size())[0]));
+  Checksum whole;
+  whole.Update(Cut(bytes, bytes.size())[0]);
+  EXPECT_EQ(checksum.Digest(), whole.Digest());
   // XXH3-64 of nothing, from its specification.
-  EXPECT_EQ(Checksum64({}), 0x2d06800538d394c2u);
+  EXPECT_EQ(Checksum().Digest(), 0x2d06800538d394c2u);
 }
 
 }  // namespace

@@ -1,0 +1,238 @@
+#include "core/rpc/report_convert.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "core/rpc/convert.h"
+
+namespace paceline {
+namespace {
+
+// A line that is longer says nothing more to a person.
+constexpr size_t kMaxTextBytes = 8192;
+
+// At most kMaxTextBytes of `text` on one line, cut between two characters: what
+// is no UTF-8 could not be sent on.
+std::string OneLine(const std::string& text) {
+  size_t bytes = std::min(text.size(), kMaxTextBytes);
+  while (bytes > 0 && bytes < text.size() &&
+         (static_cast<unsigned char>(text[bytes]) & 0xc0) == 0x80) {
+    --bytes;
+  }
+  std::string line = text.substr(0, bytes);
+  for (char& c : line) {
+    if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) c = ' ';
+  }
+  return line;
+}
+
+}  // namespace
+
+v1::TimeSplit ToProto(const TimeSplit& seconds) {
+  v1::TimeSplit proto;
+  proto.set_forward(seconds.forward);
+  proto.set_backward(seconds.backward);
+  proto.set_send(seconds.send);
+  proto.set_receive_wait(seconds.receive_wait);
+  proto.set_aggregate(seconds.aggregate);
+  proto.set_optimizer(seconds.optimizer);
+  proto.set_snapshot(seconds.snapshot);
+  proto.set_data(seconds.data);
+  proto.set_orders(seconds.orders);
+  proto.set_unexplained(seconds.unexplained);
+  proto.set_wall(seconds.wall);
+  return proto;
+}
+
+TimeSplit FromProto(const v1::TimeSplit& proto) {
+  TimeSplit seconds;
+  seconds.forward = proto.forward();
+  seconds.backward = proto.backward();
+  seconds.send = proto.send();
+  seconds.receive_wait = proto.receive_wait();
+  seconds.aggregate = proto.aggregate();
+  seconds.optimizer = proto.optimizer();
+  seconds.snapshot = proto.snapshot();
+  seconds.data = proto.data();
+  seconds.orders = proto.orders();
+  seconds.unexplained = proto.unexplained();
+  seconds.wall = proto.wall();
+  return seconds;
+}
+
+v1::StepRecord ToProto(const StepRecord& step) {
+  v1::StepRecord proto;
+  proto.set_step(step.step);
+  proto.set_loss(step.loss);
+  proto.set_samples(step.samples);
+  proto.set_learning_rate(step.learning_rate);
+  proto.set_gradient_norm(step.gradient_norm);
+  proto.set_skipped(step.skipped);
+  proto.set_unix_ms(step.unix_ms);
+  return proto;
+}
+
+absl::StatusOr<StepRecord> FromProto(const v1::StepRecord& proto) {
+  if (proto.step() < 1 || proto.samples() < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "record of step ", proto.step(), " with ", proto.samples(), " samples",
+        ": need a step of at least 1 and samples of at least 0"));
+  }
+  StepRecord step;
+  step.step = proto.step();
+  step.loss = proto.loss();
+  step.samples = proto.samples();
+  step.learning_rate = proto.learning_rate();
+  step.gradient_norm = proto.gradient_norm();
+  step.skipped = proto.skipped();
+  step.unix_ms = proto.unix_ms();
+  return step;
+}
+
+v1::EvaluationRecord ToProto(const EvaluationRecord& evaluation) {
+  v1::EvaluationRecord proto;
+  proto.set_step(evaluation.step);
+  proto.set_loss(evaluation.loss);
+  proto.set_accuracy(evaluation.accuracy);
+  proto.set_samples(evaluation.samples);
+  return proto;
+}
+
+absl::StatusOr<EvaluationRecord> FromProto(const v1::EvaluationRecord& proto) {
+  if (proto.step() < 0 || proto.samples() < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("evaluation after step ", proto.step(), " with ",
+                     proto.samples(), " samples: need neither below 0"));
+  }
+  EvaluationRecord evaluation;
+  evaluation.step = proto.step();
+  evaluation.loss = proto.loss();
+  evaluation.accuracy = proto.accuracy();
+  evaluation.samples = proto.samples();
+  return evaluation;
+}
+
+v1::LogLine ToProto(const LogRecord& line) {
+  v1::LogLine proto;
+  proto.set_unix_ms(line.unix_ms);
+  proto.set_level(line.level);
+  proto.set_source(line.source);
+  proto.set_text(line.text);
+  proto.set_sequence(line.origin_sequence);
+  return proto;
+}
+
+LogRecord FromProto(const v1::LogLine& proto) {
+  LogRecord line;
+  line.unix_ms = proto.unix_ms();
+  line.level = OneLine(proto.level());
+  line.source = OneLine(proto.source());
+  line.text = OneLine(proto.text());
+  line.origin_sequence = proto.sequence();
+  return line;
+}
+
+v1::RunState ToProto(const RunReport& report) {
+  v1::RunState proto;
+  proto.set_job(report.fence.job.value);
+  proto.set_attempt(report.fence.attempt);
+  proto.set_plan_version(report.fence.plan_version);
+  proto.set_phase(static_cast<v1::RunState::Phase>(report.phase));
+  proto.set_step(report.step);
+  proto.set_steps(report.steps);
+  proto.set_samples(report.samples);
+  proto.set_error_code(static_cast<int>(report.error.code()));
+  proto.set_error_message(std::string(report.error.message()));
+  *proto.mutable_seconds() = ToProto(report.seconds);
+  return proto;
+}
+
+absl::StatusOr<RunReport> FromProto(const v1::RunState& proto) {
+  if (proto.phase() <= 0 || proto.phase() >= kRunPhases) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("run state: phase ", static_cast<int>(proto.phase()),
+                     " does not exist, need 1 to ", kRunPhases - 1));
+  }
+  if (proto.job() < 1 || proto.step() < 0 || proto.steps() < 0 ||
+      proto.samples() < 0 || proto.error_code() < 0 ||
+      proto.error_code() > 16) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "run state: job, step, steps, samples or error_code is out of range: ",
+        proto.job(), ", ", proto.step(), ", ", proto.steps(), ", ",
+        proto.samples(), ", ", proto.error_code()));
+  }
+  RunReport report;
+  report.fence = {JobId{proto.job()}, proto.attempt(), proto.plan_version()};
+  report.phase = static_cast<RunPhase>(proto.phase());
+  report.step = proto.step();
+  report.steps = proto.steps();
+  report.samples = proto.samples();
+  report.seconds = FromProto(proto.seconds());
+  if (report.phase == RunPhase::kFailed) {
+    const auto code = static_cast<absl::StatusCode>(proto.error_code());
+    report.error = absl::Status(
+        code == absl::StatusCode::kOk ? absl::StatusCode::kInternal : code,
+        proto.error_message().empty() ? "no reason was given"
+                                      : OneLine(proto.error_message()));
+  }
+  return report;
+}
+
+v1::StagePlacement ToProto(const StagePlacement& stage) {
+  v1::StagePlacement proto;
+  proto.set_stage(stage.stage);
+  proto.set_first_layer(stage.layers.first);
+  proto.set_last_layer(stage.layers.last);
+  proto.set_worker_id(stage.worker.value);
+  proto.set_worker_name(stage.worker_name);
+  proto.set_address(stage.address);
+  return proto;
+}
+
+StagePlacement FromProto(const v1::StagePlacement& proto) {
+  StagePlacement stage;
+  stage.stage = proto.stage();
+  stage.layers = {proto.first_layer(), proto.last_layer()};
+  stage.worker = WorkerId{proto.worker_id()};
+  stage.worker_name = proto.worker_name();
+  stage.address = proto.address();
+  return stage;
+}
+
+v1::RunOrder ToProto(const RunOrder& order) {
+  v1::RunOrder proto;
+  proto.set_job(order.fence.job.value);
+  proto.set_attempt(order.fence.attempt);
+  proto.set_plan_version(order.fence.plan_version);
+  proto.set_restore_step(order.restore_step);
+  *proto.mutable_spec() = ToProto(order.spec);
+  for (const StagePlacement& stage : order.stages) {
+    *proto.add_stages() = ToProto(stage);
+  }
+  proto.set_cpu_capability(order.cpu_capability);
+  proto.set_threads(order.threads);
+  return proto;
+}
+
+absl::StatusOr<RunOrder> FromProto(const v1::RunOrder& proto) {
+  RunOrder order;
+  order.fence = {JobId{proto.job()}, proto.attempt(), proto.plan_version()};
+  order.restore_step = proto.restore_step();
+  order.spec = FromProto(proto.spec());
+  for (const v1::StagePlacement& stage : proto.stages()) {
+    if (stage.stage() != static_cast<int>(order.stages.size())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("order: stage ", stage.stage(), " stands at place ",
+                       order.stages.size()));
+    }
+    order.stages.push_back(FromProto(stage));
+  }
+  order.cpu_capability = proto.cpu_capability();
+  order.threads = proto.threads();
+  return order;
+}
+
+}  // namespace paceline

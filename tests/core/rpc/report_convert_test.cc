@@ -1,0 +1,123 @@
+#include "core/rpc/report_convert.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/core/rpc/filler.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::HasSubstr;
+
+// What comes back of a message whose every field is set; FromProto may fail.
+template <typename Proto>
+std::string LostOnTheWay(const Proto& proto) {
+  const auto there = FromProto(proto);
+  if constexpr (requires { there.status(); }) {
+    if (!there.ok()) return there.status().ToString();
+    return Difference(proto, ToProto(*there));
+  } else {
+    return Difference(proto, ToProto(there));
+  }
+}
+
+template <typename Proto>
+Proto Filled() {
+  Proto proto;
+  Filler().Fill(proto);
+  return proto;
+}
+
+TEST(ConvertReports, KeepEveryFieldThatTheProtoKnows) {
+  EXPECT_EQ(LostOnTheWay(Filled<v1::TimeSplit>()), "");
+  EXPECT_EQ(LostOnTheWay(Filled<v1::StepRecord>()), "");
+  EXPECT_EQ(LostOnTheWay(Filled<v1::EvaluationRecord>()), "");
+  EXPECT_EQ(LostOnTheWay(Filled<v1::LogLine>()), "");
+  EXPECT_EQ(LostOnTheWay(Filled<v1::StagePlacement>()), "");
+}
+
+TEST(ConvertRunReport, KeepsEveryFieldThatTheProtoKnows) {
+  auto proto = Filled<v1::RunState>();
+  proto.set_error_code(14);
+
+  EXPECT_EQ(LostOnTheWay(proto), "");
+}
+
+TEST(ConvertRunReport, OfAFailureWithoutAReasonSaysSo) {
+  v1::RunState proto;
+  proto.set_job(1);
+  proto.set_phase(v1::RunState::PHASE_FAILED);
+
+  const absl::StatusOr<RunReport> report = FromProto(proto);
+
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->error, absl::InternalError("no reason was given"));
+}
+
+TEST(ConvertRunReport, RefusesWhatDoesNotExist) {
+  const auto refused = [](auto change) {
+    v1::RunState proto;
+    proto.set_job(1);
+    proto.set_phase(v1::RunState::PHASE_RUNNING);
+    change(proto);
+    return FromProto(proto).status().code();
+  };
+  const auto kBad = absl::StatusCode::kInvalidArgument;
+
+  EXPECT_EQ(refused([](auto&) {}), absl::StatusCode::kOk);
+  EXPECT_EQ(refused([](auto& p) { p.clear_phase(); }), kBad);
+  EXPECT_EQ(refused([](auto& p) { p.set_phase(v1::RunState::Phase(9)); }),
+            kBad);
+  EXPECT_EQ(refused([](auto& p) { p.set_job(0); }), kBad);
+  EXPECT_EQ(refused([](auto& p) { p.set_step(-1); }), kBad);
+  EXPECT_EQ(refused([](auto& p) { p.set_steps(-1); }), kBad);
+  EXPECT_EQ(refused([](auto& p) { p.set_samples(-1); }), kBad);
+  EXPECT_EQ(refused([](auto& p) { p.set_error_code(17); }), kBad);
+}
+
+TEST(ConvertRecords, RefuseStepsAndSamplesThatCannotBe) {
+  v1::StepRecord step;
+  EXPECT_THAT(std::string(FromProto(step).status().message()),
+              HasSubstr("record of step 0"));
+  step.set_step(1);
+  step.set_samples(-4);
+  EXPECT_THAT(std::string(FromProto(step).status().message()),
+              HasSubstr("-4 samples"));
+  v1::EvaluationRecord evaluation;
+  evaluation.set_step(-1);
+  EXPECT_EQ(FromProto(evaluation).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(ConvertLogLine, BecomesOneLineOfABoundedLength) {
+  v1::LogLine proto;
+  proto.set_text("a\nb\x1b[31m" + std::string(9000, 'x'));
+
+  const LogRecord line = FromProto(proto);
+
+  EXPECT_EQ(line.text.substr(0, 8), "a b [31m");
+  EXPECT_EQ(line.text.size(), 8192u);
+}
+
+TEST(ConvertRunOrder, KeepsEveryFieldThatTheProtoKnows) {
+  auto proto = Filled<v1::RunOrder>();
+  for (int i = 0; i < proto.stages_size(); ++i) {
+    proto.mutable_stages(i)->set_stage(i);
+  }
+  ASSERT_EQ(proto.stages_size(), 2);
+
+  EXPECT_EQ(LostOnTheWay(proto), "");
+}
+
+TEST(ConvertRunOrder, RefusesStagesOutOfTheirOrder) {
+  v1::RunOrder proto;
+  proto.add_stages()->set_stage(1);
+
+  EXPECT_EQ(FromProto(proto).status().message(),
+            "order: stage 1 stands at place 0");
+}
+
+}  // namespace
+}  // namespace paceline
