@@ -142,8 +142,12 @@ make_bed() {
   for node in $(machines); do make_machine "$node"; done
   launch_daemon coordinator
   wait_ready coordinator
-  for node in $(seq 1 "${bed[nodes]}"); do launch_daemon "$node"; done
-  for node in $(seq 1 "${bed[nodes]}"); do wait_ready "$node"; done
+  # One after the other: the coordinator numbers workers as they come, and
+  # plans break ties by that number.
+  for node in $(seq 1 "${bed[nodes]}"); do
+    launch_daemon "$node"
+    wait_ready "$node"
+  done
 }
 
 cmd_up() {
@@ -250,7 +254,6 @@ cmd_worker() {
   check_node "$what $node" "$node" "${bed[nodes]}"
   if [[ $what == kill ]]; then
     empty_cgroup "$(cgroup "$node")"
-    await_collection
   elif [[ -n $(pid_of "$node") ]]; then
     say "$(daemon_name "$node") lives already"
   else
@@ -271,6 +274,7 @@ cmd_down() {
   read_record || true
   take_down || die "bed '$name' is not all gone, see above; try again"
   forget_bed
+  await_collection
 }
 
 cmd_status() {

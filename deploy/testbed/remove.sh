@@ -2,14 +2,13 @@
 # Part of testbed.sh: finding and removing what a bed left.
 set -euo pipefail
 
-# The killed leave their cgroup before init has collected them.  It may be one
-# that never does (a container's): no reason to fail.
+# The killed leave their cgroup before init has collected them, which may take
+# it two seconds.  One that never does (a container's) is no reason to fail.
 await_collection() {
-  local pid until=$((SECONDS + 2))
+  local pid until=$((SECONDS + 4))
   for pid in $killed; do
     while [[ -d /proc/$pid ]] && ((SECONDS < until)); do sleep 0.02; done
   done
-  killed=
 }
 
 # Every cgroup that a bed of this name has, deepest first.
@@ -79,7 +78,6 @@ take_down() {
     ip netns del "$one" || failed=true
   done
   for one in $groups; do remove_cgroup "$one" || failed=true; done
-  await_collection
   ! $failed || return 1
   # Before the folder, whose end is the end of the lock.
   find "$(record_folder)" -mindepth 1 -delete
