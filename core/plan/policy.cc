@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "core/base/status_macros.h"
 #include "core/plan/brute.h"
+#include "core/plan/dp.h"
 #include "core/plan/equal.h"
 #include "core/plan/min_cut.h"
 #include "core/plan/why.h"
@@ -41,6 +42,12 @@ absl::StatusOr<Solved> SolveBrute(const PlanProblem& problem,
   return Solved{std::move(placement), true};
 }
 
+absl::StatusOr<Solved> SolveDpPolicy(const PlanProblem& problem,
+                                     const PolicyOptions&) {
+  PACELINE_ASSIGN_OR_RETURN(DpAnswer answer, SolveDp(problem));
+  return Solved{std::move(answer.placement), answer.exact};
+}
+
 absl::StatusOr<Solved> SolveEqual(const PlanProblem& problem,
                                   const PolicyOptions&) {
   return Inexact(EqualPlacement(problem));
@@ -54,6 +61,7 @@ absl::StatusOr<Solved> SolveMinCut(const PlanProblem& problem,
 // Sorted by name.
 constexpr Policy kPolicies[] = {
     {"brute", SolveBrute},
+    {"dp", SolveDpPolicy},
     {"equal", SolveEqual},
     {"min-cut", SolveMinCut},
 };

@@ -1,0 +1,316 @@
+#include "core/plan/dp_search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "core/base/random.h"
+#include "core/plan/dp_chain.h"
+#include "core/plan/dp_orders.h"
+#include "core/plan/dp_polish.h"
+#include "core/plan/policy.h"
+
+namespace paceline {
+namespace {
+
+// An order, and how well it packed.
+struct Candidate {
+  GroupOrder order;
+  double pace_seconds = HUGE_VAL;  // the least at which it is complete
+  double objective = HUGE_VAL;
+};
+
+class LocalSearch {
+ public:
+  LocalSearch(const DpTable& table, double most_steps)
+      : table_(table),
+        packer_(table),
+        most_steps_(most_steps),
+        random_(MixSeed({static_cast<uint64_t>(table.layers()),
+                         static_cast<uint64_t>(table.devices())})) {}
+
+  Placement Run() {
+    StartOrders();
+    if (by_pace_.order.empty()) FindAny();
+    if (by_pace_.order.empty()) return {};
+    if (table_.weights().pace > 0) Tighten(most_steps_ * 0.6);
+    Descend(most_steps_);
+    PolishCuts(table_, best_);
+    return std::move(best_);
+  }
+
+ private:
+  void StartOrders();
+  void Start(const std::vector<std::vector<int>>& groups);
+  double LeastPace(const GroupOrder& order);
+  void FindAny();
+  void Tighten(double most_steps);
+  void Descend(double most_steps);
+  bool Change(GroupOrder& order);
+  bool ChangeReplicas(GroupOrder& order);
+
+  // The objective of `order` packed at `pace_seconds`; infinity: incomplete.
+  double Judge(const GroupOrder& order, double pace_seconds) {
+    packer_.Pack(order, pace_seconds, packed_);
+    if (!packed_.complete()) return HUGE_VAL;
+    Placement placement = packer_.PlacementOf(packed_);
+    const double objective = ObjectiveOf(table_, placement);
+    if (objective < best_objective_) {
+      best_objective_ = objective;
+      best_ = std::move(placement);
+    }
+    return objective;
+  }
+
+  double Paces(const GroupOrder& order, double least_pace, double* at);
+
+  size_t Below(size_t bound) { return random_.Below(bound); }
+
+  const DpTable& table_;
+  DpPacker packer_;
+  const double most_steps_;
+  SplitMix64 random_;
+  Packed packed_;
+  std::vector<GroupOrder> starts_;
+  Candidate by_pace_;
+  Candidate by_objective_;
+  double objective_pace_ = HUGE_VAL;  // at which by_objective_ was packed
+  Placement best_;
+  double best_objective_ = HUGE_VAL;
+};
+
+// The least pace at which `order` packs completely; infinity: at none.
+double LocalSearch::LeastPace(const GroupOrder& order) {
+  packer_.Pack(order, HUGE_VAL, packed_);
+  if (!packed_.complete()) return HUGE_VAL;
+  double high = ObjectiveOf(table_, packer_.PlacementOf(packed_));
+  if (table_.weights().sum > 0 && table_.weights().pace > 0) {
+    high /= table_.weights().pace;
+  }
+  packer_.Pack(order, high, packed_);
+  if (!packed_.complete()) high *= 2;
+  double low = 0;
+  for (int halving = 0; halving < 30 && high - low > 1e-4 * high; ++halving) {
+    const double middle = (low + high) / 2;
+    packer_.Pack(order, middle, packed_);
+    (packed_.complete() ? high : low) = middle;
+  }
+  return high;
+}
+
+// Fewer, faster devices at a slower pace may be better when steps are short:
+// looks at slower paces too.
+double LocalSearch::Paces(const GroupOrder& order, double least_pace,
+                          double* at) {
+  double best = HUGE_VAL;
+  for (const double factor :
+       {1.0, 1.02, 1.05, 1.1, 1.2, 1.35, 1.6, 2.0, 3.0, 5.0, 9.0, 20.0}) {
+    const double objective = Judge(order, least_pace * factor);
+    if (objective < best) {
+      best = objective;
+      *at = least_pace * factor;
+    }
+    if (table_.weights().sum == 0) break;
+  }
+  return best;
+}
+
+void LocalSearch::Start(const std::vector<std::vector<int>>& groups) {
+  if (static_cast<int>(groups.size()) < table_.problem().stages) return;
+  GroupOrder order;
+  for (const std::vector<int>& devices : groups) {
+    order.push_back(packer_.AddGroup(devices));
+  }
+  starts_.push_back(order);
+  const double pace = LeastPace(order);
+  if (pace == HUGE_VAL) return;
+  double at = pace;
+  const double objective = Paces(order, pace, &at);
+  if (pace < by_pace_.pace_seconds) by_pace_ = {order, pace, objective};
+  if (objective < by_objective_.objective) {
+    by_objective_ = {order, pace, objective};
+    objective_pace_ = at;
+  }
+}
+
+void LocalSearch::StartOrders() {
+  const int devices = table_.devices();
+  for (const std::vector<int>& order : DeviceOrders(table_)) {
+    for (int size = 1; size <= devices; size *= 2) {
+      Start(Joined(order, size));
+      if (!table_.problem().replicas) break;
+    }
+  }
+  // One stage: the fastest alone, with the next one, ...
+  const std::vector<int> by_speed = BySpeed(table_);
+  for (int used = 1; used <= devices; used += std::max(1, used / 4)) {
+    std::vector<std::vector<int>> groups;
+    groups.emplace_back(by_speed.begin(), by_speed.begin() + used);
+    for (int i = used; i < devices; ++i) groups.push_back({by_speed[i]});
+    Start(groups);
+    if (!table_.problem().replicas) break;
+  }
+}
+
+// Nothing fitted: as much as possible at any pace.
+void LocalSearch::FindAny() {
+  if (starts_.empty()) return;
+  GroupOrder current;
+  double left = HUGE_VAL;
+  for (const GroupOrder& order : starts_) {
+    packer_.Pack(order, HUGE_VAL, packed_);
+    if (packed_.left < left) {
+      left = packed_.left;
+      current = order;
+    }
+  }
+  while (packer_.steps() < most_steps_) {
+    GroupOrder order = current;
+    if (!Change(order)) return;
+    packer_.Pack(order, HUGE_VAL, packed_);
+    if (packed_.left > left) continue;
+    left = packed_.left;
+    current = std::move(order);
+    if (left > 0) continue;
+    by_pace_.pace_seconds = LeastPace(current);
+    by_pace_.order = current;
+    by_objective_ = by_pace_;
+    objective_pace_ = by_pace_.pace_seconds;
+    by_objective_.objective = Paces(current, objective_pace_, &objective_pace_);
+    return;
+  }
+}
+
+// Walks at a pace just below the best one, by how much is left over, until
+// nothing is; then the pace is lowered.
+void LocalSearch::Tighten(double most_steps) {
+  constexpr double kFaster = 1 - 1e-4;
+  constexpr size_t kHistory = 40;
+  GroupOrder current = by_pace_.order;
+  double pace = by_pace_.pace_seconds * kFaster;
+  packer_.Pack(current, pace, packed_);
+  double left = packed_.left;
+  // Late acceptance (Burke and Bykov 2017): a move is taken when it is no
+  // worse than what was current some moves ago.
+  std::vector<double> history(kHistory, left);
+  for (size_t move = 0; packer_.steps() < most_steps; ++move) {
+    GroupOrder order = current;
+    if (!Change(order)) return;
+    packer_.Pack(order, pace, packed_);
+    double& before = history[move % kHistory];
+    if (packed_.left <= left || packed_.left <= before) {
+      left = packed_.left;
+      current = std::move(order);
+    }
+    before = left;
+    if (left > 0) continue;
+    const double found = LeastPace(current);
+    double at = found;
+    const double objective = Paces(current, found, &at);
+    by_pace_ = {current, found, objective};
+    if (objective < by_objective_.objective) {
+      by_objective_ = by_pace_;
+      objective_pace_ = at;
+    }
+    pace = found * kFaster;
+    packer_.Pack(current, pace, packed_);
+    left = packed_.left;
+    std::fill(history.begin(), history.end(), left);
+  }
+}
+
+// Walks by the objective itself, at paces around the best one's.
+void LocalSearch::Descend(double most_steps) {
+  constexpr double kPaces[] = {1.0, 0.999, 0.99, 1.01, 0.95, 1.05, 0.8, 1.3};
+  constexpr size_t kHistory = 20;
+  GroupOrder current = by_objective_.order;
+  double pace = objective_pace_;
+  double objective = by_objective_.objective;
+  std::vector<double> history(kHistory, objective);
+  for (size_t move = 0; packer_.steps() < most_steps; ++move) {
+    GroupOrder order = current;
+    if (!Change(order)) return;
+    const double tried = pace * kPaces[Below(std::size(kPaces))];
+    const double found = Judge(order, tried);
+    double& before = history[move % kHistory];
+    if (found <= objective || found <= before) {
+      objective = found;
+      pace = tried;
+      current = std::move(order);
+    }
+    before = objective;
+  }
+}
+
+// One random step to a neighbour; false: there is none.
+bool LocalSearch::Change(GroupOrder& order) {
+  const size_t size = order.size();
+  const bool replicas = table_.problem().replicas && table_.devices() > 1;
+  if (replicas && (size < 2 || Below(2) == 0)) return ChangeReplicas(order);
+  if (size < 2) return false;
+  const size_t from = Below(size);
+  const size_t to = Below(size);
+  switch (Below(3)) {
+    case 0:
+      std::swap(order[from], order[to]);
+      break;
+    case 1: {
+      const int group = order[from];
+      order.erase(order.begin() + from);
+      order.insert(order.begin() + to, group);
+      break;
+    }
+    default:
+      std::reverse(order.begin() + std::min(from, to),
+                   order.begin() + std::max(from, to) + 1);
+      break;
+  }
+  return true;
+}
+
+bool LocalSearch::ChangeReplicas(GroupOrder& order) {
+  const size_t a = Below(order.size());
+  std::vector<int> from = packer_.group(order[a]).devices;
+  const size_t taken = Below(from.size());
+  const int device = from[taken];
+  const size_t b = Below(order.size());
+  if (a == b || Below(4) == 0) {
+    // A device of its own, next to where it was or anywhere.
+    if (from.size() < 2) return true;
+    from.erase(from.begin() + taken);
+    order[a] = packer_.AddGroup(std::move(from));
+    const size_t at = Below(2) == 0 ? a : Below(order.size() + 1);
+    order.insert(order.begin() + at, packer_.AddGroup({device}));
+    return true;
+  }
+  std::vector<int> to = packer_.group(order[b]).devices;
+  if (Below(3) == 0) {
+    std::swap(from[taken], to[Below(to.size())]);
+    order[a] = packer_.AddGroup(std::move(from));
+    order[b] = packer_.AddGroup(std::move(to));
+    return true;
+  }
+  to.push_back(device);
+  from.erase(from.begin() + taken);
+  order[b] = packer_.AddGroup(std::move(to));
+  if (!from.empty()) {
+    order[a] = packer_.AddGroup(std::move(from));
+  } else if (static_cast<int>(order.size()) > table_.problem().stages) {
+    order.erase(order.begin() + a);
+  } else {
+    return ChangeReplicas(order);
+  }
+  return true;
+}
+
+}  // namespace
+
+Placement SearchPlacement(const DpTable& table,
+                          const DpSearchOptions& options) {
+  return LocalSearch(table, options.most_steps).Run();
+}
+
+}  // namespace paceline

@@ -1,0 +1,19 @@
+// The heuristic side of the policy `dp`: good orders of devices packed at the
+// best pace, then improved by local search.  Deterministic.  Pure.
+#pragma once
+
+#include "core/plan/cost.h"
+#include "core/plan/dp_table.h"
+
+namespace paceline {
+
+struct DpSearchOptions {
+  // Groups looked at while packing: about 0.1 us each.
+  double most_steps = 0;
+};
+
+// The best placement found, shares as SharesFor gives them; empty when none
+// was found that fits.
+Placement SearchPlacement(const DpTable& table, const DpSearchOptions& options);
+
+}  // namespace paceline
