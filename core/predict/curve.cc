@@ -1,0 +1,196 @@
+#include "core/predict/curve.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <unordered_map>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace paceline {
+namespace {
+
+constexpr int kLeastCopiedPoints = 3;
+
+double MedianInPlace(std::vector<double>& values) {
+  const size_t half = values.size() / 2;
+  std::nth_element(values.begin(), values.begin() + half, values.end());
+  if (values.size() % 2 == 1) return values[half];
+  const double below = *std::max_element(values.begin(), values.begin() + half);
+  return (below + values[half]) / 2;
+}
+
+std::vector<std::string> UnionOfColumns(
+    const std::vector<TimingTable>& tables) {
+  std::vector<std::string> columns;
+  for (const TimingTable& table : tables) {
+    for (const std::string& column : table.columns) {
+      if (std::find(columns.begin(), columns.end(), column) == columns.end()) {
+        columns.push_back(column);
+      }
+    }
+  }
+  return columns;
+}
+
+using CurveName = std::pair<std::string, std::vector<std::string>>;
+using Measurements = std::vector<std::pair<double, double>>;
+
+void AddRows(const TimingTable& table, const std::vector<std::string>& columns,
+             std::map<CurveName, Measurements>& named) {
+  std::vector<Measurements*> of_key;
+  for (const std::vector<std::string>& key : table.keys) {
+    CurveName name{table.size_column, std::vector<std::string>(columns.size())};
+    for (size_t c = 0; c < key.size(); ++c) {
+      const auto at =
+          std::find(columns.begin(), columns.end(), table.columns[c]);
+      name.second[at - columns.begin()] = CanonicalValue(key[c]);
+    }
+    of_key.push_back(&named[std::move(name)]);
+  }
+  for (const TimingTable::Row& row : table.rows) {
+    of_key[row.key]->emplace_back(row.size, row.seconds);
+  }
+}
+
+Curve MakeCurve(const CurveName& name, Measurements measurements) {
+  Curve curve;
+  curve.size_column = name.first;
+  curve.features = name.second;
+  std::sort(measurements.begin(), measurements.end());
+  for (size_t first = 0; first < measurements.size();) {
+    std::vector<double> repeats;
+    const double size = measurements[first].first;
+    for (; first < measurements.size() && measurements[first].first == size;
+         ++first) {
+      repeats.push_back(measurements[first].second);
+    }
+    curve.sizes.push_back(size);
+    curve.seconds.push_back(MedianInPlace(repeats));
+  }
+  return curve;
+}
+
+struct PointHash {
+  size_t operator()(const std::pair<double, double>& point) const {
+    const std::hash<double> hash;
+    return hash(point.first) * 31 + hash(point.second);
+  }
+};
+
+// A copy has at least half its points from one curve before it, to the last
+// bit; measurements of their own never agree so.
+void FindFamilies(std::vector<Curve>& curves) {
+  // By (size, seconds): the family of the first curve that has the point.
+  std::unordered_map<std::pair<double, double>, int, PointHash> owner;
+  for (size_t c = 0; c < curves.size(); ++c) {
+    Curve& curve = curves[c];
+    curve.family = static_cast<int>(c);
+    std::map<int, int> shared;
+    for (int p = 0; p < curve.points(); ++p) {
+      const auto [at, is_new] =
+          owner.try_emplace({curve.sizes[p], curve.seconds[p]}, curve.family);
+      if (!is_new) ++shared[at->second];
+    }
+    for (const auto& [family, count] : shared) {
+      if (count >= kLeastCopiedPoints && 2 * count >= curve.points()) {
+        curve.family = family;
+        break;
+      }
+    }
+  }
+}
+
+void FindNumericColumns(CurveSet& set) {
+  for (size_t c = 0; c < set.columns.size(); ++c) {
+    bool numeric = true;
+    for (const Curve& curve : set.curves) {
+      double number;
+      const std::string& value = curve.features[c];
+      numeric = numeric && (value.empty() || absl::SimpleAtod(value, &number));
+    }
+    set.numeric.push_back(numeric);
+  }
+}
+
+}  // namespace
+
+std::string CanonicalValue(const std::string& value) {
+  double number;
+  if (!absl::SimpleAtod(value, &number) || !std::isfinite(number)) return value;
+  return absl::StrCat(number);
+}
+
+int64_t CurveSet::points() const {
+  int64_t points = 0;
+  for (const Curve& curve : curves) points += curve.points();
+  return points;
+}
+
+absl::StatusOr<CurveSet> BuildCurves(const std::vector<TimingTable>& tables) {
+  if (tables.empty()) {
+    return absl::InvalidArgumentError("got no measurements to fit");
+  }
+  CurveSet set;
+  set.columns = UnionOfColumns(tables);
+  std::map<CurveName, Measurements> named;
+  for (const TimingTable& table : tables) {
+    if (table.rows.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(table.name, ": none of its ", table.dropped_rows,
+                       " times is finite and positive: nothing to fit"));
+    }
+    AddRows(table, set.columns, named);
+    set.dropped_rows += table.dropped_rows;
+  }
+  for (auto& [name, measurements] : named) {
+    if (measurements.empty()) continue;
+    set.curves.push_back(MakeCurve(name, std::move(measurements)));
+  }
+  FindFamilies(set.curves);
+  FindNumericColumns(set);
+  return set;
+}
+
+double LogSecondsAt(const Curve& curve, double size) {
+  const std::vector<double>& sizes = curve.sizes;
+  const std::vector<double>& seconds = curve.seconds;
+  const size_t at =
+      std::lower_bound(sizes.begin(), sizes.end(), size) - sizes.begin();
+  if (at < sizes.size() && (sizes[at] == size || at == 0)) {
+    return std::log(seconds[at]);
+  }
+  if (at < sizes.size()) {
+    const double part = (size - sizes[at - 1]) / (sizes[at] - sizes[at - 1]);
+    return std::log(seconds[at - 1] + part * (seconds[at] - seconds[at - 1]));
+  }
+  const size_t last = at - 1;
+  const double end = std::log(seconds[last]);
+  if (last == 0) return end;
+  if (sizes[last - 1] <= 0) return end;
+  const double slope = (end - std::log(seconds[last - 1])) /
+                       std::log(sizes[last] / sizes[last - 1]);
+  return end + std::clamp(slope, 0.0, 1.0) * std::log(size / sizes[last]);
+}
+
+double ElementBytesOf(const std::string& dtype) {
+  const size_t digit = dtype.find_first_of("0123456789");
+  if (digit == std::string::npos) return 0;
+  const size_t end = dtype.find_first_not_of("0123456789", digit);
+  int bits;
+  if (!absl::SimpleAtoi(dtype.substr(digit, end - digit), &bits)) return 0;
+  return bits / 8.0;
+}
+
+int DecadeOf(double size) {
+  return size < 1 ? -1 : static_cast<int>(std::floor(std::log10(size)));
+}
+
+double OctavesBetween(double a, double b) {
+  return std::abs(std::log2((1 + a) / (1 + b)));
+}
+
+}  // namespace paceline

@@ -1,0 +1,197 @@
+#include "core/predict/timing_csv.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <unordered_map>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "core/base/status_macros.h"
+
+namespace paceline {
+namespace {
+
+constexpr absl::string_view kSeconds = "seconds";
+constexpr absl::string_view kSizeColumns[] = {"elements", "bytes", "flops",
+                                              "size"};
+
+bool IsSizeColumn(absl::string_view column) {
+  return std::find(std::begin(kSizeColumns), std::end(kSizeColumns), column) !=
+         std::end(kSizeColumns);
+}
+
+// A cell as a message may show it.
+std::string Shown(absl::string_view cell) {
+  constexpr size_t kMostShown = 40;
+  std::string text = absl::CHexEscape(cell.substr(0, kMostShown));
+  return absl::StrCat("'", text, cell.size() > kMostShown ? "..." : "", "'");
+}
+
+// Thread-compatible.
+class Reader {
+ public:
+  explicit Reader(absl::string_view name) { table_.name = std::string(name); }
+
+  absl::StatusOr<TimingTable> Read(absl::string_view text);
+
+ private:
+  absl::Status Error(absl::string_view what) const {
+    return absl::InvalidArgumentError(
+        absl::StrCat(table_.name, ":", line_, ": ", what));
+  }
+  absl::Status CheckIsText(absl::string_view line) const;
+  absl::Status ReadHeader(absl::string_view line);
+  absl::Status ReadRow(absl::string_view line);
+  int KeyOf(const std::vector<absl::string_view>& cells);
+
+  TimingTable table_;
+  std::vector<std::string> header_;  // empty until read
+  size_t size_at_ = 0;               // column of the size
+  size_t seconds_at_ = 0;
+  int64_t line_ = 0;  // from 1
+  std::unordered_map<std::string, int> key_of_;
+};
+
+absl::Status Reader::CheckIsText(absl::string_view line) const {
+  for (const char c : line) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 && c != '\t') {
+      return Error(absl::StrCat("is no text: byte 0x",
+                                absl::Hex(byte, absl::kZeroPad2),
+                                " in the line; need comma separated values"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Reader::ReadHeader(absl::string_view line) {
+  absl::ConsumePrefix(&line, "\xef\xbb\xbf");
+  std::vector<std::string> sizes;
+  bool has_seconds = false;
+  for (const absl::string_view cell : absl::StrSplit(line, ',')) {
+    const std::string column(absl::StripAsciiWhitespace(cell));
+    if (column.empty()) {
+      return Error(absl::StrCat("column ", header_.size() + 1,
+                                " of the header has no name"));
+    }
+    if (std::find(header_.begin(), header_.end(), column) != header_.end()) {
+      return Error(absl::StrCat("the header names ", Shown(column), " twice"));
+    }
+    if (IsSizeColumn(column)) {
+      sizes.push_back(column);
+      size_at_ = header_.size();
+    } else if (column == kSeconds) {
+      has_seconds = true;
+      seconds_at_ = header_.size();
+    } else {
+      table_.columns.push_back(column);
+    }
+    header_.push_back(column);
+  }
+  if (!has_seconds) {
+    return Error(absl::StrCat("no column 'seconds' in the header, which has ",
+                              Shown(line)));
+  }
+  if (sizes.size() != 1) {
+    return Error(absl::StrCat(
+        "need one size column (", absl::StrJoin(kSizeColumns, ", "), "), got ",
+        sizes.empty() ? "none" : absl::StrJoin(sizes, " and ")));
+  }
+  table_.size_column = sizes.front();
+  return absl::OkStatus();
+}
+
+int Reader::KeyOf(const std::vector<absl::string_view>& cells) {
+  std::string joined;
+  for (size_t c = 0; c < cells.size(); ++c) {
+    if (c == size_at_ || c == seconds_at_) continue;
+    absl::StrAppend(&joined, cells[c], ",");
+  }
+  const auto [at, is_new] =
+      key_of_.emplace(std::move(joined), static_cast<int>(table_.keys.size()));
+  if (is_new) {
+    std::vector<std::string> key;
+    for (size_t c = 0; c < cells.size(); ++c) {
+      if (c == size_at_ || c == seconds_at_) continue;
+      key.emplace_back(absl::StripAsciiWhitespace(cells[c]));
+    }
+    table_.keys.push_back(std::move(key));
+  }
+  return at->second;
+}
+
+absl::Status Reader::ReadRow(absl::string_view line) {
+  const std::vector<absl::string_view> cells = absl::StrSplit(line, ',');
+  if (cells.size() != header_.size()) {
+    return Error(absl::StrCat(
+        "got ", cells.size(), " cells, need ", header_.size(), " (",
+        absl::StrJoin(header_, ","), ")",
+        cells.size() < header_.size() ? ": is the file cut off?" : ""));
+  }
+  TimingTable::Row row;
+  if (!absl::SimpleAtod(cells[size_at_], &row.size)) {
+    return Error(absl::StrCat(table_.size_column, " ", Shown(cells[size_at_]),
+                              " is no number"));
+  }
+  if (!std::isfinite(row.size) || row.size < 0) {
+    return Error(absl::StrCat(table_.size_column, " is ", row.size,
+                              ", need a finite number from 0 up"));
+  }
+  if (!absl::SimpleAtod(cells[seconds_at_], &row.seconds)) {
+    return Error(
+        absl::StrCat("seconds ", Shown(cells[seconds_at_]), " is no number"));
+  }
+  if (!std::isfinite(row.seconds) || row.seconds <= 0) {
+    ++table_.dropped_rows;
+    return absl::OkStatus();
+  }
+  row.key = KeyOf(cells);
+  table_.rows.push_back(row);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TimingTable> Reader::Read(absl::string_view text) {
+  while (!text.empty()) {
+    ++line_;
+    const size_t end = text.find('\n');
+    absl::string_view line = text.substr(0, end);
+    absl::ConsumeSuffix(&line, "\r");
+    PACELINE_RETURN_IF_ERROR(CheckIsText(line));
+    if (!absl::StripAsciiWhitespace(line).empty()) {
+      PACELINE_RETURN_IF_ERROR(header_.empty() ? ReadHeader(line)
+                                               : ReadRow(line));
+    }
+    // A number that lost its last digits is still a number: only the missing
+    // line break tells.
+    if (end == absl::string_view::npos) {
+      return Error(
+          "the last line has no line break: is the file cut off? If it is "
+          "whole, end it with one");
+    }
+    text.remove_prefix(end + 1);
+  }
+  if (header_.empty()) {
+    ++line_;
+    return Error("is empty; need a header line and measurements");
+  }
+  if (table_.rows.empty() && table_.dropped_rows == 0) {
+    return Error("has a header, but no measurement");
+  }
+  return std::move(table_);
+}
+
+}  // namespace
+
+absl::StatusOr<TimingTable> ParseTimingCsv(absl::string_view name,
+                                           absl::string_view text) {
+  return Reader(name).Read(text);
+}
+
+}  // namespace paceline

@@ -1,0 +1,43 @@
+// Measured times as comma separated text: what `paceline predict --fit` reads.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace paceline {
+
+// Grammar: a header line that names the columns, then a line a measurement.
+//   op,dtype,group_size,elements,seconds
+//   all_reduce,f32,4,1024,2.1e-05
+// One column is the size (`elements`, `bytes`, `flops` or `size`), one is
+// `seconds`; all others are features, whatever their names.  Cells have no
+// quotes; \r\n, a byte order mark and empty lines are fine.
+struct TimingTable {
+  struct Row {
+    int key = 0;         // index into keys
+    double size = 0;     // >= 0
+    double seconds = 0;  // finite, > 0
+  };
+
+  std::string name;                            // the file's, for messages
+  std::string size_column;                     // one of the four
+  std::vector<std::string> columns;            // features, in the file's order
+  std::vector<std::vector<std::string>> keys;  // distinct values of columns
+  std::vector<Row> rows;
+  int64_t dropped_rows = 0;  // time is zero, negative, infinite or NaN
+};
+
+// O(bytes of text).  Messages begin with "NAME:LINE: ".
+// Errors: InvalidArgument  the text is empty, is no text, is cut off (a row
+//                          with too few cells, no line break at the end), has
+//                          no or two size columns, no seconds, no row, or a
+//                          cell that is no number, or a size that is negative
+//                          or not finite
+absl::StatusOr<TimingTable> ParseTimingCsv(absl::string_view name,
+                                           absl::string_view text);
+
+}  // namespace paceline
