@@ -1,8 +1,6 @@
 #include "core/obs/http_server.h"
 
 #include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -14,6 +12,7 @@
 #include <deque>
 #include <map>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -24,6 +23,7 @@
 #include "absl/synchronization/notification.h"
 #include "core/base/check.h"
 #include "core/base/thread.h"
+#include "core/obs/request_reader.h"
 #include "httplib.h"
 
 namespace paceline {
@@ -32,40 +32,35 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 
 constexpr int kThreads = 3;
-constexpr size_t kMaxQueuedConnections = 16;
-constexpr int kKernelBacklog = 64;
+constexpr size_t kMaxQueuedRequests = 64;
+constexpr int kKernelBacklog = 512;
 constexpr size_t kMaxRequestBytes = 64 << 10;
-constexpr auto kRequestTime = std::chrono::seconds(5);
-// Browsers open connections in advance and say nothing: those do not get a
-// thread, or give it back early.
-constexpr auto kFirstByteTime = std::chrono::seconds(1);
-constexpr int kDeferAcceptSeconds = 1;
-constexpr auto kLingerTime = std::chrono::milliseconds(200);
+// Time for the rest of a body that is not wanted.  Short: a thread waits.
+constexpr auto kLingerTime = std::chrono::milliseconds(50);
+// An answer fits into it, so that no thread waits for a client to read.
+constexpr int kSendBufferBytes = 512 << 10;
 
-// Runs what httplib accepts on a few threads.  When the queue is full, the
-// accepting thread serves the connection itself: further clients then wait in
-// the kernel's queue, which is bounded too.
-class BoundedTaskQueue final : public httplib::TaskQueue {
+// Answers requests on a few threads.  Thread-safe.
+class AnswerThreads {
  public:
-  BoundedTaskQueue() {
+  using Answer = std::function<void(ReadyConnection)>;
+
+  explicit AnswerThreads(Answer answer) : answer_(std::move(answer)) {
     for (int i = 0; i < kThreads; ++i) {
       threads_.emplace_back(absl::StrCat("http-", i), [this] { Work(); });
     }
   }
+  ~AnswerThreads() { End(); }
 
-  void enqueue(std::function<void()> task) override {
-    {
-      absl::MutexLock lock(&mutex_);
-      if (tasks_.size() < kMaxQueuedConnections) {
-        tasks_.push_back(std::move(task));
-        return;
-      }
-    }
-    task();
+  // Waits while too many are queued: whoever reads requests reads no more then.
+  void Add(ReadyConnection connection) {
+    absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(this, &AnswerThreads::HasRoom));
+    queue_.push_back(std::move(connection));
   }
 
-  // Finishes what is queued.
-  void shutdown() override {
+  // Finishes what is queued.  Safe to repeat.
+  void End() {
     {
       absl::MutexLock lock(&mutex_);
       ended_ = true;
@@ -74,31 +69,43 @@ class BoundedTaskQueue final : public httplib::TaskQueue {
   }
 
  private:
-  bool Ready() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-    return ended_ || !tasks_.empty();
+  bool HasRoom() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return ended_ || queue_.size() < kMaxQueuedRequests;
+  }
+  bool HasWork() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return ended_ || !queue_.empty();
   }
 
   void Work() {
     while (true) {
-      std::function<void()> task;
+      ReadyConnection connection;
       {
         absl::MutexLock lock(&mutex_);
-        mutex_.Await(absl::Condition(this, &BoundedTaskQueue::Ready));
-        if (tasks_.empty()) return;
-        task = std::move(tasks_.front());
-        tasks_.pop_front();
+        mutex_.Await(absl::Condition(this, &AnswerThreads::HasWork));
+        if (queue_.empty()) return;
+        connection = std::move(queue_.front());
+        queue_.pop_front();
       }
-      task();
+      answer_(std::move(connection));
     }
   }
 
+  const Answer answer_;
   absl::Mutex mutex_;
-  std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
+  std::deque<ReadyConnection> queue_ ABSL_GUARDED_BY(mutex_);
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<Thread> threads_;
 };
 
-// The open connections, so that Stop() can cut them.  Thread-safe.
+// httplib's accepting thread only takes connections in: that is done at once.
+class OnAcceptThread final : public httplib::TaskQueue {
+ public:
+  void enqueue(std::function<void()> task) override { task(); }
+  void shutdown() override {}
+};
+
+// The connections that are being answered, so that Stop() can cut them.
+// Thread-safe.
 class Connections {
  public:
   // False when all are to be cut: then `fd` is not one of them.
@@ -129,20 +136,24 @@ class Connections {
 
 // A connection with one deadline and one size limit for the whole request:
 // httplib's own limits start again with every byte and every header line.
-// Lives on one thread.
+// Begins with what was received of it.  Lives on one thread.
 class LimitedStream final : public httplib::Stream {
  public:
-  explicit LimitedStream(int fd) : fd_(fd) {}
+  explicit LimitedStream(ReadyConnection connection)
+      : fd_(connection.fd),
+        deadline_(connection.deadline),
+        buffer_(std::move(connection.received)),
+        received_(buffer_.size()) {}
 
   bool is_readable() const override {
-    return next_ < end_ || Wait(POLLIN, deadline_);
+    return next_ < buffer_.size() || Wait(POLLIN, deadline_);
   }
   bool is_writable() const override { return Wait(POLLOUT, deadline_); }
 
   ssize_t read(char* to, size_t size) override {
-    if (next_ == end_ && !Fill()) return -1;
-    const size_t count = std::min(size, end_ - next_);
-    std::memcpy(to, buffer_ + next_, count);
+    if (next_ == buffer_.size() && !Fill()) return -1;
+    const size_t count = std::min(size, buffer_.size() - next_);
+    std::memcpy(to, buffer_.data() + next_, count);
     next_ += count;
     return static_cast<ssize_t>(count);
   }
@@ -167,8 +178,9 @@ class LimitedStream final : public httplib::Stream {
   void Linger() {
     shutdown(fd_, SHUT_WR);
     const auto until = std::min(deadline_, SteadyClock::now() + kLingerTime);
+    char dropped[4096];
     while (received_ < kMaxRequestBytes && Wait(POLLIN, until)) {
-      const ssize_t got = recv(fd_, buffer_, sizeof(buffer_), MSG_DONTWAIT);
+      const ssize_t got = recv(fd_, dropped, sizeof(dropped), MSG_DONTWAIT);
       if (got <= 0) return;
       received_ += static_cast<size_t>(got);
     }
@@ -188,78 +200,85 @@ class LimitedStream final : public httplib::Stream {
   }
 
   bool Fill() {
-    const auto until = received_ == 0
-                           ? std::min(deadline_, start_ + kFirstByteTime)
-                           : deadline_;
-    while (received_ < kMaxRequestBytes && Wait(POLLIN, until)) {
-      const size_t room =
-          std::min(sizeof(buffer_), kMaxRequestBytes - received_);
-      const ssize_t got = recv(fd_, buffer_, room, MSG_DONTWAIT);
+    char more[4096];
+    while (received_ < kMaxRequestBytes && Wait(POLLIN, deadline_)) {
+      const size_t room = std::min(sizeof(more), kMaxRequestBytes - received_);
+      const ssize_t got = recv(fd_, more, room, MSG_DONTWAIT);
       if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
       if (got <= 0) return false;
       received_ += static_cast<size_t>(got);
+      buffer_.assign(more, static_cast<size_t>(got));
       next_ = 0;
-      end_ = static_cast<size_t>(got);
       return true;
     }
     return false;
   }
 
   const int fd_;
-  const SteadyClock::time_point start_ = SteadyClock::now();
-  const SteadyClock::time_point deadline_ = start_ + kRequestTime;
-  size_t received_ = 0;
-  size_t next_ = 0;  // unread bytes: buffer_[next_, end_)
-  size_t end_ = 0;
-  char buffer_[4096];
+  const SteadyClock::time_point deadline_;
+  std::string buffer_;
+  size_t next_ = 0;  // unread bytes: buffer_ from here on
+  size_t received_;
 };
 
 // httplib's parser and accept loop over our own connections.
 class LimitedServer final : public httplib::Server {
  public:
-  explicit LimitedServer(Connections& connections)
-      : connections_(connections) {}
-
   // After a bind.  httplib's own 5 are few: who does not fit tries again after
   // a second.
   void RaiseBacklog() { ::listen(svr_sock_, kKernelBacklog); }
 
+  // Hangs up on everybody, and waits for running handlers.  After stop().
+  void EndConnections() {
+    connections_.ShutDownAll();
+    reader_.Stop();
+    answers_.End();
+  }
+
  private:
   bool process_and_close_socket(int fd) override {
     fcntl(fd, F_SETFD, FD_CLOEXEC);  // a worker may re-execute itself
-    bool ok = false;
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kSendBufferBytes,
+               sizeof(kSendBufferBytes));
+    reader_.Add(fd);
+    return true;
+  }
+
+  void Answer(ReadyConnection connection) {
+    const int fd = connection.fd;
     if (connections_.Add(fd)) {
-      ok = Serve(fd);
+      Serve(std::move(connection));
       connections_.Remove(fd);
     }
     close(fd);
-    return ok;
   }
 
-  bool Serve(int fd) {
-    LimitedStream stream(fd);
+  void Serve(ReadyConnection connection) {
+    LimitedStream stream(std::move(connection));
     bool all_read = false;  // nothing of the request is still on its way
     bool closed = false;
-    const bool ok = process_request(
-        stream, /*close_connection=*/true, closed, [&](httplib::Request& r) {
-          all_read = r.method == "GET" || r.method == "HEAD";
-          // A short request may ask for the same bytes a thousand times.
-          r.ranges.clear();
-        });
+    process_request(stream, /*close_connection=*/true, closed,
+                    [&](httplib::Request& r) {
+                      all_read = r.method == "GET" || r.method == "HEAD";
+                      // A short request may ask for the same bytes a thousand
+                      // times.
+                      r.ranges.clear();
+                    });
     if (!all_read) stream.Linger();
-    return ok;
   }
 
-  Connections& connections_;
+  Connections connections_;
+  AnswerThreads answers_{
+      [this](ReadyConnection one) { Answer(std::move(one)); }};
+  RequestReader reader_{
+      {.request_bytes = kMaxRequestBytes},
+      [this](ReadyConnection one) { answers_.Add(std::move(one)); }};
 };
 
 void SetSocketOptions(int fd) {
   // Not httplib's default, SO_REUSEPORT: a port in use must be an error.
   const int yes = 1;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-  // The kernel keeps a connection to itself until it has something to say.
-  setsockopt(fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, &kDeferAcceptSeconds,
-             sizeof(kDeferAcceptSeconds));
 }
 
 absl::Status CannotListen(const std::string& host, int port, int error) {
@@ -282,8 +301,7 @@ struct HttpServer::Impl {
   std::map<std::string, Handler> handlers;
   bool started = false;
 
-  Connections connections;
-  LimitedServer server{connections};
+  LimitedServer server;
 
   absl::Mutex stop_mutex;
   Thread thread ABSL_GUARDED_BY(stop_mutex);
@@ -352,7 +370,7 @@ absl::StatusOr<int> HttpServer::Start(const std::string& host, int port) {
   // task queue first.
   absl::Notification running;
   server.new_task_queue = [&running] {
-    auto* queue = new BoundedTaskQueue;  // httplib deletes it
+    auto* queue = new OnAcceptThread;  // httplib deletes it
     running.Notify();
     return queue;
   };
@@ -366,9 +384,9 @@ absl::StatusOr<int> HttpServer::Start(const std::string& host, int port) {
 
 void HttpServer::Stop() {
   absl::MutexLock lock(&impl_->stop_mutex);
-  impl_->connections.ShutDownAll();
   impl_->server.stop();
   impl_->thread.Join();
+  impl_->server.EndConnections();
 }
 
 }  // namespace paceline

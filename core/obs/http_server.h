@@ -19,9 +19,10 @@ struct HttpAnswer {
 // Thread-safe.  Handlers are called from the server's threads, several at
 // once; what they capture outlives the server.  They must be quick.  GET and
 // HEAD only: 405 for anything else, 404 for an unknown path.  A connection
-// serves one request, and that is limited to 64 KiB and 5 seconds in all, so
-// that slow clients cannot keep the port busy; one that says nothing for a
-// second is hung up on.
+// serves one request, and that is limited to 64 KiB and 5 seconds in all; one
+// that says nothing for a second is hung up on.  Clients that have not said
+// what they want cost no thread and delay nobody: up to 256 of them wait, then
+// the oldest is hung up on.
 class HttpServer {
  public:
   using Handler = std::function<HttpAnswer()>;

@@ -226,6 +226,69 @@ TEST(HttpServer, AnswersWhileOthersSayNothing) {
   EXPECT_THAT(Fetch(port, "/hello"), EndsWith("hello"));
 }
 
+// How long /hello takes while `clients` have sent `request` and nothing else.
+absl::Duration HelloBeside(int port, int clients, const std::string& request) {
+  std::vector<std::unique_ptr<Client>> others;
+  for (int i = 0; i < clients; ++i) {
+    others.push_back(std::make_unique<Client>(port));
+    others.back()->Send(request);
+  }
+  const absl::Time before = absl::Now();
+  EXPECT_THAT(Fetch(port, "/hello"), EndsWith("hello"));
+  return absl::Now() - before;
+}
+
+TEST(HttpServer, AnswersWithinASecondBesideTwentyHalfRequests) {
+  HttpServer server;
+  const int port = StartHello(server);
+
+  EXPECT_LT(HelloBeside(port, 20, "GET /hello HT"), absl::Seconds(1));
+}
+
+TEST(HttpServer, AnswersWithinASecondBesideTwentyBodiesThatNeverCome) {
+  HttpServer server;
+  const int port = StartHello(server);
+
+  EXPECT_LT(HelloBeside(port, 20,
+                        "POST /hello HTTP/1.1\r\nHost: x\r\n"
+                        "Content-Length: 1000\r\n\r\n"),
+            absl::Seconds(1));
+}
+
+TEST(HttpServer, AnswersWithinASecondBesideTwentyClientsThatReadNothing) {
+  HttpServer server;
+  server.Get("/long",
+             [] { return HttpAnswer{.body = std::string(200'000, 'x')}; });
+  const int port = StartHello(server);
+
+  EXPECT_LT(HelloBeside(port, 20, "GET /long HTTP/1.1\r\nHost: x\r\n\r\n"),
+            absl::Seconds(1));
+}
+
+TEST(HttpServer, HangsUpOnTheOldestOfTooManyHalfRequests) {
+  HttpServer server;
+  const int port = StartHello(server);
+  Client oldest(port);
+  oldest.Send("GET /hello HT");
+
+  const absl::Time before = absl::Now();
+  HelloBeside(port, 300, "GET /hello HT");
+
+  EXPECT_EQ(oldest.Receive(), "");
+  EXPECT_LT(absl::Now() - before, absl::Seconds(4)) << "it was the time limit";
+}
+
+TEST(HttpServer, TakesARequestThatComesInPieces) {
+  HttpServer server;
+  Client client(StartHello(server));
+  for (const char* piece :
+       {"GET /hel", "lo HTTP/1.1\r\nHost: x\r", "\n\r", "\n"}) {
+    client.Send(piece);
+  }
+
+  EXPECT_THAT(client.Receive(), EndsWith("hello"));
+}
+
 TEST(HttpServer, AnswersMoreClientsThanItHasThreads) {
   HttpServer server;
   const int port = StartHello(server);

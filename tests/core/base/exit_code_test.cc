@@ -1,0 +1,18 @@
+#include "core/base/exit_code.h"
+
+#include "gtest/gtest.h"
+
+namespace paceline {
+namespace {
+
+TEST(DaemonExitCode, TellsWhatACallerCanDoSomethingAbout) {
+  EXPECT_EQ(DaemonExitCode(absl::OkStatus()), 0);
+  EXPECT_EQ(DaemonExitCode(absl::InvalidArgumentError("")), 2);
+  EXPECT_EQ(DaemonExitCode(absl::PermissionDeniedError("")), 7);
+  EXPECT_EQ(DaemonExitCode(absl::UnauthenticatedError("")), 7);
+  EXPECT_EQ(DaemonExitCode(absl::UnavailableError("")), 1);
+  EXPECT_EQ(DaemonExitCode(absl::AbortedError("")), 1);
+}
+
+}  // namespace
+}  // namespace paceline
