@@ -1,0 +1,88 @@
+// A frame's way from one worker to another: CPU of the sender, credit, ports
+// and link, CPU of the receiver.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "core/simulate/world.h"
+
+namespace paceline {
+
+enum class SimFrameKind : uint8_t { kActivation, kGradient, kPart };
+
+struct SimFrame {
+  SimFrameKind kind = SimFrameKind::kActivation;
+  int stage = 0;        // that receives it
+  int micro_batch = 0;  // of a part: its round
+  int from = 0;         // workers
+  int to = 0;
+  double bytes = 0;
+  int step = 0;
+  int channel = -1;  // -1: no credit needed
+  double link_begin_seconds = 0;
+  double link_seconds = 0;
+};
+
+// Frames are numbered; a number is used again after Drop().  Thread-compatible.
+class FramePath {
+ public:
+  // world: outlives the path.
+  explicit FramePath(World& world);
+
+  // Begins the way of `frame`, of which kind, stage, micro_batch, from, to and
+  // bytes are set.
+  int Send(SimFrame frame);
+
+  // Reactions to the events of the same names.  What they return has come to
+  // its receiver: the caller hands it over and calls Drop().
+  std::optional<int> OnFrameCpuDue(int worker, uint32_t version);
+  void OnReachPort(int frame);
+  std::optional<int> OnArrived(int frame);
+  // Returns the worker that may send one frame more.
+  int OnCredit(int channel);
+
+  const SimFrame& at(int frame) const { return frames_[frame]; }
+  void Drop(int frame) { unused_.push_back(frame); }
+
+  // A receive took the frame of this micro-batch over the boundary before
+  // `stage` (gradients: after it): the sender hears of it.
+  void OnConsumed(SimFrameKind kind, int stage, int micro_batch);
+
+  // Whether a batch of forwards may begin: every other worker that `stage`
+  // sends to has room for the batch, or for half of its credit.
+  bool HasRoomForBatch(int stage, int worker) const;
+
+  // All frames are lost.
+  void Clear();
+
+ private:
+  // Frames of one boundary and direction between two workers.
+  struct Channel {
+    int from = 0;
+    int to = 0;
+    int batch_frames = 0;  // of one batch
+    int on_the_way = 0;    // sent, and not known to be received
+    std::deque<int> waiting;
+  };
+
+  void AddChannels();
+  int ChannelOf(SimFrameKind kind, int stage, int micro_batch) const;
+  void Depart(int frame);
+  double CpuSeconds(int worker, double bytes) const;
+  void PushFrameCpu(int worker, int frame, CpuPart part);
+
+  World& world_;
+  std::vector<SimFrame> frames_;
+  std::vector<int> unused_;
+
+  // Empty where credit holds nothing back.  By boundary, replica before it,
+  // replica after it, direction.
+  std::vector<Channel> channels_;
+  std::vector<int> first_channel_;  // [boundaries]
+  int credit_frames_ = 0;
+};
+
+}  // namespace paceline

@@ -1,0 +1,60 @@
+// Who runs what: the placement as workers with instruction lists.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "core/plan/cost.h"
+#include "core/schedule/instruction.h"
+
+namespace paceline {
+
+// Workers are numbered in the order in which the placement names their
+// devices.
+struct Program {
+  int stages = 0;
+  int micro_batches = 0;
+  bool training = true;
+  std::vector<int> device_of;                // [workers]
+  std::vector<std::vector<int>> workers_of;  // [stages][replicas]
+  // [stages][micro-batch]: its replica; empty for a stage of one.
+  std::vector<std::vector<int>> route;
+  std::vector<InstructionList> lists;  // [workers]
+
+  int workers() const { return static_cast<int>(device_of.size()); }
+  int ReplicaOf(int stage, int micro_batch) const {
+    return route[stage].empty() ? 0 : route[stage][micro_batch];
+  }
+  int WorkerOf(int stage, int micro_batch) const {
+    return workers_of[stage][ReplicaOf(stage, micro_batch)];
+  }
+};
+
+struct ProgramRequest {
+  absl::string_view schedule;
+  int micro_batches = 1;
+  bool training = true;
+};
+
+// Weighted round robin (DESIGN 5): each micro-batch goes to the replica that is
+// furthest behind its share, the lowest of several.  After any k micro-batches
+// a replica's count differs from k x its share by less than 1 for two replicas
+// and by less than their number in general.
+std::vector<int> MakeRoute(const std::vector<double>& shares,
+                           int micro_batches);
+
+// Without replicas MakeSchedule's lists.  With replicas each runs its own
+// micro-batches in ascending order; under 1f1b a replica has at most
+// floor(devices of later stages / replicas) + 1 in flight, as core/plan/cost.h
+// counts, unless shares are so uneven that this would deadlock: then it goes
+// backward earlier.
+//
+// `placement` has passed the simulator's checks.
+// Errors: InvalidArgument  MakeSchedule's; a schedule that is not made for
+//                          replicas.
+absl::StatusOr<Program> MakeProgram(const Placement& placement,
+                                    const ProgramRequest& request);
+
+}  // namespace paceline

@@ -1,0 +1,203 @@
+#include "core/simulate/simulation.h"
+
+#include <cmath>
+#include <cstddef>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "core/simulate/program.h"
+#include "core/simulate/runner.h"
+#include "core/simulate/workload.h"
+
+namespace paceline {
+namespace {
+
+// Shares are computed by division: this is their rounding, with room.
+constexpr double kShareSlack = 1e-9;
+
+absl::Status CheckAmount(absl::string_view what, double value) {
+  if (std::isfinite(value) && value >= 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      what, " is ", value, ", need a finite number that is not negative"));
+}
+
+std::string NameOf(const PlacedStage& stage) {
+  return absl::StrCat("the stage of layers ", stage.layers.first, "..",
+                      stage.layers.last);
+}
+
+absl::Status CheckShares(const PlacedStage& stage) {
+  if (stage.devices.empty() || stage.devices.size() != stage.shares.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        NameOf(stage), " has ", stage.devices.size(), " devices and ",
+        stage.shares.size(), " shares, need as many of both and at least one"));
+  }
+  double total = 0;
+  for (const double share : stage.shares) {
+    if (!(share > 0)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          NameOf(stage), " has a share ", share, ", need more than 0"));
+    }
+    total += share;
+  }
+  if (std::abs(total - 1) <= kShareSlack) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the shares of ", NameOf(stage), " sum to ", total, ", not 1"));
+}
+
+// A device may stand in several stages that have no other.
+absl::Status CheckDevices(const PlanProblem& problem, const PlacedStage& stage,
+                          std::vector<int>& largest_stage) {
+  const int replicas = static_cast<int>(stage.devices.size());
+  for (const int device : stage.devices) {
+    if (device < 0 || device >= static_cast<int>(problem.devices.size())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("no device ", device, ", there are ",
+                       problem.devices.size(), " counted from 0"));
+    }
+    int& largest = largest_stage[device];
+    if (largest > 0 && (largest > 1 || replicas > 1)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "device ", problem.devices[device].name,
+          " is used twice, and one of its stages has replicas: a replica "
+          "holds one stage only"));
+    }
+    largest = replicas;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckStages(const PlanProblem& problem,
+                         const Placement& placement) {
+  std::vector<int> largest_stage(problem.devices.size(), 0);
+  int next = 0;
+  for (const PlacedStage& stage : placement) {
+    if (stage.layers.first != next || stage.layers.last <= next) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a stage holds layers ", stage.layers.first, "..", stage.layers.last,
+          ", expected one that starts at ", next, " and is not empty"));
+    }
+    next = stage.layers.last;
+    PACELINE_RETURN_IF_ERROR(CheckShares(stage));
+    PACELINE_RETURN_IF_ERROR(CheckDevices(problem, stage, largest_stage));
+  }
+  if (next == static_cast<int>(problem.layers.size())) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the stages hold ", next,
+                                                 " layers, the model has ",
+                                                 problem.layers.size()));
+}
+
+absl::Status CheckSize(const PlanProblem& problem, const Placement& placement,
+                       int steps) {
+  if (problem.micro_batches < 1) {
+    return absl::InvalidArgumentError(
+        "a simulated step needs micro-batches, got 0: an endless stream has "
+        "no step; give a number");
+  }
+  if (steps < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("need at least 1 step to simulate, got ", steps));
+  }
+  // Each factor is far below 2^31 and 2^21.
+  const int64_t cells =
+      static_cast<int64_t>(placement.size()) * problem.micro_batches;
+  if (cells > kMaxSimulatedCells / steps) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        placement.size(), " stages x ", problem.micro_batches,
+        " micro-batches x ", steps, " steps are too many to simulate, at most ",
+        kMaxSimulatedCells, " together: use fewer steps"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckDeviceOf(const PlanProblem& problem, absl::string_view what,
+                           int device) {
+  if (device >= 0 && device < static_cast<int>(problem.devices.size())) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " of device ", device, ": there are ",
+                   problem.devices.size(), " devices counted from 0"));
+}
+
+absl::Status CheckDisturbances(const PlanProblem& problem,
+                               const SimulationOptions& options) {
+  for (const SimulatedSlowDown& slow : options.slow_downs) {
+    PACELINE_RETURN_IF_ERROR(
+        CheckDeviceOf(problem, "a slow-down", slow.device));
+    PACELINE_RETURN_IF_ERROR(
+        CheckAmount("the time of a slow-down", slow.at_seconds));
+    if (!(slow.factor >= 1) || !std::isfinite(slow.factor)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a slow-down by factor ", slow.factor,
+                       ", need at least 1: 2 is half as fast"));
+    }
+    if (!(slow.for_seconds >= 0)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a slow-down for ", slow.for_seconds,
+                       " s, need 0 or more, or infinity"));
+    }
+  }
+  for (const SimulatedFailure& failure : options.failures) {
+    PACELINE_RETURN_IF_ERROR(
+        CheckDeviceOf(problem, "a failure", failure.device));
+    PACELINE_RETURN_IF_ERROR(
+        CheckAmount("the time of a failure", failure.at_seconds));
+    PACELINE_RETURN_IF_ERROR(
+        CheckAmount("the time until a failed device is back",
+                    failure.recover_after_seconds.value_or(0)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckOptions(const PlanProblem& problem,
+                          const Placement& placement,
+                          const SimulationOptions& options) {
+  if (!options.optimizer_seconds.empty() &&
+      options.optimizer_seconds.size() != placement.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("optimizer_seconds of ", options.optimizer_seconds.size(),
+                     " stages, there are ", placement.size()));
+  }
+  for (const double seconds : options.optimizer_seconds) {
+    PACELINE_RETURN_IF_ERROR(CheckAmount("optimizer_seconds", seconds));
+  }
+  PACELINE_RETURN_IF_ERROR(CheckAmount("gate_seconds", options.gate_seconds));
+  PACELINE_RETURN_IF_ERROR(CheckAmount("load_seconds", options.load_seconds));
+  if (!options.shared_cpu.empty() &&
+      options.shared_cpu.size() != problem.devices.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("shared_cpu of ", options.shared_cpu.size(),
+                     " devices, there are ", problem.devices.size()));
+  }
+  if (options.credit_frames < 0 || options.micro_batch_samples < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "credit_frames is ", options.credit_frames, " and micro_batch_samples ",
+        options.micro_batch_samples, ", need 0 or more"));
+  }
+  return CheckDisturbances(problem, options);
+}
+
+}  // namespace
+
+absl::StatusOr<SimulationResult> Simulate(const PlanProblem& problem,
+                                          const Placement& placement,
+                                          const SimulationOptions& options) {
+  PACELINE_RETURN_IF_ERROR(CheckProblem(problem));
+  PACELINE_RETURN_IF_ERROR(CheckStages(problem, placement));
+  PACELINE_RETURN_IF_ERROR(CheckSize(problem, placement, options.steps));
+  PACELINE_RETURN_IF_ERROR(CheckOptions(problem, placement, options));
+  PACELINE_ASSIGN_OR_RETURN(
+      const Program program,
+      MakeProgram(placement,
+                  {.schedule = options.schedule,
+                   .micro_batches = static_cast<int>(problem.micro_batches),
+                   .training = problem.training}));
+  const std::vector<StageWork> stages =
+      WeighStages(problem, placement, options.optimizer_seconds);
+  return Runner(problem, options, program, stages).Run();
+}
+
+}  // namespace paceline

@@ -1,0 +1,173 @@
+// Runs a schedule on a placement as events: what a step takes, who waits, what
+// fills up, and what a failure costs.  Pure.
+//
+// Each worker runs its instruction list (core/schedule) on one compute thread.
+// A frame's way: CPU of the sender, credit of its boundary, the sender's port,
+// the link, the receiver's port, CPU of the receiver.  See README.md for what
+// is simulated how, and what is not.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/plan/cost.h"
+#include "core/plan/problem.h"
+
+namespace paceline {
+
+// A device computes more slowly for a while: everything on its CPU takes
+// `factor` times as long; its network does not change.  Several at once
+// multiply.
+struct SimulatedSlowDown {
+  double at_seconds = 0;  // since the first step began
+  int device = 0;         // index into PlanProblem::devices
+  double factor = 1;      // at least 1; 2: half as fast
+  double for_seconds = std::numeric_limits<double>::infinity();
+};
+
+// A device is gone.  All that the step had done is lost.
+struct SimulatedFailure {
+  double at_seconds = 0;
+  int device = 0;
+  // It, or who stands in for it, is back after so long, and all workers run
+  // the step again from its start.  Without: the simulation ends there.
+  std::optional<double> recover_after_seconds;
+};
+
+struct SimulationOptions {
+  std::string schedule = "1f1b";  // one of ScheduleNames()
+  int steps = 1;
+  // [stages], on a device of speed 1; empty: none.
+  std::vector<double> optimizer_seconds;
+  double gate_seconds = 0;  // from the last report to the verdict, each step
+  double load_seconds = 0;  // of the first stage, for each micro-batch
+  // [devices]: the CPU seconds of frames come out of the quota that computes
+  // and delay it; else another core does them, one after the other.  Empty:
+  // all share.
+  std::vector<bool> shared_cpu;
+  // Frames sent and not yet received, of one boundary, direction and pair of
+  // workers.  0: as the data plane grants them, which holds nothing back
+  // inside a batch.
+  int credit_frames = 0;
+  int64_t micro_batch_samples = 0;  // 0: not known
+  std::vector<SimulatedSlowDown> slow_downs;
+  std::vector<SimulatedFailure> failures;
+  bool keep_trace = false;
+};
+
+// What one device did from begin to end.  Used devices:
+//   load + forward + backward + optimizer + wait (+ send + receive where the
+//   CPU is shared) = SimulationResult::seconds
+struct DeviceUse {
+  bool used = false;
+  std::vector<int> stages;  // that it holds, ascending
+  double load_seconds = 0;
+  double forward_seconds = 0;
+  double backward_seconds = 0;
+  double optimizer_seconds = 0;
+  double send_seconds = 0;     // CPU of frames that leave
+  double receive_seconds = 0;  // CPU of frames that come
+  double wait_seconds = 0;     // the compute thread has nothing to do
+  double egress_seconds = 0;   // its port was sending
+  double ingress_seconds = 0;  // its port was receiving
+  int64_t frames_sent = 0;     // that left the port; with parts of all-reduces
+  int64_t frames_received = 0;
+  double bytes_sent = 0;
+  double bytes_received = 0;
+  // Parameters and their copies, the reserve, what is kept for backward, and
+  // frames: a sender holds one until it is received, a receiver until the
+  // compute that uses it has ended.
+  double peak_bytes = 0;
+};
+
+// On what a slice of the trace lies.
+enum class TraceTrack : uint8_t { kCompute, kFrames, kLink };
+
+enum class TraceWhat : uint8_t {
+  kLoad,
+  kForward,
+  kBackward,
+  kOptimizer,
+  kSendForward,     // the frame of an activation: CPU of the sender,
+  kReceiveForward,  // of the receiver; on a link: kSendForward
+  kSendBackward,    // the same of a gradient
+  kReceiveBackward,
+  kSendPart,  // a part of the replicas' all-reduce
+  kReceivePart,
+};
+
+struct TraceSlice {
+  double begin_seconds = 0;
+  double seconds = 0;
+  int device = 0;
+  int peer = -1;  // kLink: the device that it goes to
+  TraceTrack track = TraceTrack::kCompute;
+  TraceWhat what = TraceWhat::kLoad;
+  int stage = 0;
+  int micro_batch = 0;  // of a part: its round
+  int step = 0;
+};
+
+// Memory of `device` from here on.
+struct MemorySample {
+  double at_seconds = 0;
+  int device = 0;
+  double bytes = 0;
+};
+
+// In the order in which slices ended and memory changed.
+struct SimulationTrace {
+  std::vector<TraceSlice> slices;
+  std::vector<MemorySample> memory;
+  int64_t dropped = 0;  // beyond kMaxTraceEntries
+};
+
+struct SimulationResult {
+  double seconds = 0;  // from the begin to the last step's end, or the failure
+  std::vector<double> all_step_seconds;  // of each step that was finished
+  // Mean of the steady steps: all but the first when there are more; 0 when
+  // no step was finished.
+  double step_seconds = 0;
+  double micro_batches_per_second = 0;  // of steady steps
+  double samples_per_second = 0;        // 0: micro_batch_samples not known
+  // 1 - busy / (devices used x seconds); busy is what a device's compute
+  // thread did, with frames where the CPU is shared.
+  double bubble_share = 0;
+  std::vector<DeviceUse> devices;  // [devices]
+
+  // Micro-batches of a step that was not finished which were done on all
+  // stages.
+  int64_t unfinished_micro_batches = 0;
+  int restarts = 0;         // steps begun again after a failure
+  double lost_seconds = 0;  // from the begin of such a step to its new begin
+  std::optional<int> failed_device;  // that ended the simulation
+
+  SimulationTrace trace;  // empty unless asked for
+};
+
+// stages x micro-batches x steps.
+inline constexpr int64_t kMaxSimulatedCells = int64_t{1} << 24;
+inline constexpr int64_t kMaxTraceEntries = int64_t{1} << 21;
+
+// Simulates options.steps steps of problem.micro_batches micro-batches each
+// (training: with the step gate and the optimizer; else batches of forwards
+// back to back).  A device may stand in several stages of `placement` as long
+// as each of these has no other: then its worker holds them all.
+//
+// Same arguments, same answer.  O(n log w) of n = stages x micro-batches x
+// steps and w workers; a million cells take about a second, and 250 bytes each.
+//
+// Errors: InvalidArgument  CheckProblem's and MakeSchedule's; no micro-batches;
+//         not a placement of this problem; an option of the wrong size or that
+//         is negative or not finite; a slow-down or failure of a device that
+//         there is not; more than kMaxSimulatedCells
+//         FailedPrecondition  no devices
+absl::StatusOr<SimulationResult> Simulate(const PlanProblem& problem,
+                                          const Placement& placement,
+                                          const SimulationOptions& options);
+
+}  // namespace paceline

@@ -1,0 +1,207 @@
+#include "core/simulate/trace_text.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace paceline {
+namespace {
+
+constexpr int kComputeThread = 0;
+constexpr int kFramesThread = 1;
+constexpr int kFirstLinkThread = 2;
+
+// JSON's own escapes; other bytes stay as they are.
+std::string Quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      absl::StrAppendFormat(&out, "\\u%04x", c);
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+std::string Micros(double seconds) {
+  return absl::StrFormat("%.3f", seconds * 1e6);
+}
+
+absl::string_view Verb(const TraceSlice& slice) {
+  if (slice.track != TraceTrack::kFrames) return "";
+  switch (slice.what) {
+    case TraceWhat::kSendForward:
+    case TraceWhat::kSendBackward:
+    case TraceWhat::kSendPart:
+      return "send ";
+    default:
+      return "receive ";
+  }
+}
+
+absl::string_view Word(TraceWhat what) {
+  switch (what) {
+    case TraceWhat::kLoad:
+      return "LOAD";
+    case TraceWhat::kForward:
+    case TraceWhat::kSendForward:
+    case TraceWhat::kReceiveForward:
+      return "F";
+    case TraceWhat::kBackward:
+    case TraceWhat::kSendBackward:
+    case TraceWhat::kReceiveBackward:
+      return "B";
+    case TraceWhat::kOptimizer:
+      return "STEP";
+    case TraceWhat::kSendPart:
+    case TraceWhat::kReceivePart:
+      return "part";
+  }
+  return "";
+}
+
+std::string NameOf(const TraceSlice& slice) {
+  if (slice.what == TraceWhat::kOptimizer) return "STEP";
+  return absl::StrCat(Verb(slice), Word(slice.what), " ", slice.micro_batch);
+}
+
+// Appends lines, a JSON object each.  Thread-compatible.
+class Writer {
+ public:
+  Writer(const PlanProblem& problem, const SimulationTrace& trace)
+      : problem_(problem), trace_(trace) {}
+
+  std::string Write() && {
+    NumberLinks();
+    WriteNames();
+    WriteEvents();
+    absl::StrAppend(&text_, "\n],\"displayTimeUnit\":\"ms\"}\n");
+    return std::move(text_);
+  }
+
+ private:
+  using Link = std::pair<int, int>;  // from, to
+
+  void NumberLinks() {
+    for (const TraceSlice& slice : trace_.slices) {
+      used_[slice.device] = true;
+      if (slice.peer >= 0) links_[{slice.device, slice.peer}] = 0;
+    }
+    for (const MemorySample& sample : trace_.memory) {
+      used_[sample.device] = true;
+    }
+    int next = kFirstLinkThread;
+    int device = -1;
+    for (auto& [link, thread] : links_) {
+      if (link.first != device) next = kFirstLinkThread;
+      device = link.first;
+      thread = next++;
+    }
+  }
+
+  std::string NameOfDevice(int device) const {
+    const std::string& name = problem_.devices[device].name;
+    return name.empty() ? absl::StrCat("device ", device) : name;
+  }
+
+  void Line(const std::string& line) {
+    absl::StrAppend(&text_, text_.empty() ? "{\"traceEvents\":[\n" : ",\n",
+                    line);
+  }
+
+  void WriteThreadName(int device, int thread, const std::string& name) {
+    Line(absl::StrCat("{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":", device,
+                      ",\"tid\":", thread, ",\"args\":{\"name\":", Quoted(name),
+                      "}}"));
+  }
+
+  void WriteNames() {
+    for (const auto& [device, used] : used_) {
+      Line(absl::StrCat(
+          "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":", device,
+          ",\"args\":{\"name\":", Quoted(NameOfDevice(device)), "}}"));
+      Line(absl::StrCat("{\"name\":\"process_sort_index\",\"ph\":\"M\",",
+                        "\"pid\":", device,
+                        ",\"args\":{\"sort_index\":", device, "}}"));
+      WriteThreadName(device, kComputeThread, "compute");
+      WriteThreadName(device, kFramesThread, "frames (CPU)");
+    }
+    for (const auto& [link, thread] : links_) {
+      WriteThreadName(link.first, thread,
+                      absl::StrCat("to ", NameOfDevice(link.second)));
+    }
+    if (text_.empty()) text_ = "{\"traceEvents\":[";
+  }
+
+  int ThreadOf(const TraceSlice& slice) const {
+    switch (slice.track) {
+      case TraceTrack::kCompute:
+        return kComputeThread;
+      case TraceTrack::kFrames:
+        return kFramesThread;
+      case TraceTrack::kLink:
+        break;
+    }
+    return links_.at({slice.device, slice.peer});
+  }
+
+  void WriteSlice(const TraceSlice& slice) {
+    Line(absl::StrCat(
+        "{\"name\":\"", NameOf(slice), "\",\"ph\":\"X\",\"pid\":", slice.device,
+        ",\"tid\":", ThreadOf(slice), ",\"ts\":", Micros(slice.begin_seconds),
+        ",\"dur\":", Micros(slice.seconds),
+        ",\"args\":{\"stage\":", slice.stage, ",\"step\":", slice.step, "}}"));
+  }
+
+  void WriteSample(const MemorySample& sample) {
+    Line(absl::StrCat(
+        "{\"name\":\"memory\",\"ph\":\"C\",\"pid\":", sample.device,
+        ",\"ts\":", Micros(sample.at_seconds),
+        ",\"args\":{\"bytes\":", absl::StrFormat("%.0f", sample.bytes), "}}"));
+  }
+
+  // Both kinds by time; of one time in the order of the trace.
+  void WriteEvents() {
+    std::vector<std::pair<double, size_t>> order;
+    for (const TraceSlice& slice : trace_.slices) {
+      order.emplace_back(slice.begin_seconds, order.size());
+    }
+    for (const MemorySample& sample : trace_.memory) {
+      order.emplace_back(sample.at_seconds, order.size());
+    }
+    std::sort(order.begin(), order.end());
+    const size_t slices = trace_.slices.size();
+    for (const auto& [at, index] : order) {
+      if (index < slices) {
+        WriteSlice(trace_.slices[index]);
+      } else {
+        WriteSample(trace_.memory[index - slices]);
+      }
+    }
+  }
+
+  const PlanProblem& problem_;
+  const SimulationTrace& trace_;
+  std::map<int, bool> used_;   // devices
+  std::map<Link, int> links_;  // their threads
+  std::string text_;
+};
+
+}  // namespace
+
+std::string TraceText(const PlanProblem& problem,
+                      const SimulationTrace& trace) {
+  return Writer(problem, trace).Write();
+}
+
+}  // namespace paceline
