@@ -5,14 +5,16 @@
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdlib>
-#include <filesystem>
+#include <memory>
 
+#include "core/base/environment_first.h"
 #include "core/base/version.h"
 
 namespace paceline {
 namespace {
 
 constexpr char kConfigFile[] = "/etc/paceline/coordinator.toml";
+constexpr char kConfigVariable[] = "PACELINE_COORDINATOR_CONFIG";
 constexpr int kUsageError = 2;
 
 std::string DefaultState() {
@@ -35,12 +37,15 @@ std::optional<CoordinatorOptions> ParseOptions(int argc, char** argv,
                "paceline-coordinator");
   app.set_version_flag("--version",
                        std::string("paceline-coordinator ") + kVersion);
-  std::error_code ignored;
-  app.set_config(
-         "--config",
-         std::filesystem::exists(kConfigFile, ignored) ? kConfigFile : "",
-         "File of options (TOML): listen = \"0.0.0.0:7400\"")
-      ->envname("PACELINE_COORDINATOR_CONFIG");
+  // A file that is named must be there, the usual one need not.
+  const bool named = EnvironmentHas(kConfigVariable);
+  app.set_config("--config", named ? std::getenv(kConfigVariable) : kConfigFile,
+                 std::string("File of options (TOML): listen = "
+                             "\"0.0.0.0:7400\"; or $") +
+                     kConfigVariable,
+                 /*config_required=*/named);
+  app.config_formatter(
+      std::make_shared<EnvironmentFirst<CLI::ConfigTOML, CLI::App>>(app));
   app.allow_config_extras(CLI::config_extras_mode::error);
   app.add_option("--listen", options.listen,
                  "host:port for workers and clients; port 0: any")

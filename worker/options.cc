@@ -7,14 +7,17 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <random>
 #include <regex>
 
+#include "core/base/environment_first.h"
 #include "core/base/version.h"
 
 namespace paceline {
 namespace {
 
+constexpr char kConfigVariable[] = "PACELINE_WORKER_CONFIG";
 constexpr char kDefaultConfig[] = "/etc/paceline/worker.toml";
 
 std::string HostName() {
@@ -77,7 +80,14 @@ bool ParseWorkerOptions(int argc, char** argv, WorkerOptions* options,
       "Holds stages of a model, computes them, and streams to its neighbours.",
       "paceline-worker");
   app.set_version_flag("--version", std::string("paceline-worker ") + kVersion);
-  app.set_config("--config", kDefaultConfig, "Configuration file (TOML)");
+  // A file that is named must be there, the usual one need not.
+  const bool named = EnvironmentHas(kConfigVariable);
+  app.set_config(
+      "--config", named ? std::getenv(kConfigVariable) : kDefaultConfig,
+      std::string("Configuration file (TOML); or $") + kConfigVariable,
+      /*config_required=*/named);
+  app.config_formatter(
+      std::make_shared<EnvironmentFirst<CLI::ConfigTOML, CLI::App>>(app));
   app.allow_config_extras(CLI::config_extras_mode::error);
   const auto option = [&app](const char* flag, std::string& value,
                              const char* variable, const char* help) {

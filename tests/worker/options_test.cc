@@ -1,0 +1,141 @@
+#include "worker/options.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace paceline {
+namespace {
+
+class WorkerOptionsTest : public ::testing::Test {
+ protected:
+  WorkerOptionsTest()
+      : file_(::testing::TempDir() + "/worker-" + std::to_string(getpid()) +
+              ".toml") {
+    Configure("");
+  }
+  ~WorkerOptionsTest() override {
+    unlink(file_.c_str());
+    for (const std::string& variable : set_) unsetenv(variable.c_str());
+  }
+
+  void Configure(const std::string& text) { std::ofstream(file_) << text; }
+  void SetEnvironment(const std::string& name, const std::string& value) {
+    set_.push_back("PACELINE_WORKER_" + name);
+    setenv(set_.back().c_str(), value.c_str(), /*overwrite=*/1);
+  }
+
+  // Of a command line with the configuration file named.
+  std::optional<WorkerOptions> Parse(const std::vector<std::string>& flags) {
+    std::vector<std::string> words = {"--config", file_};
+    words.insert(words.end(), flags.begin(), flags.end());
+    return ParseAsIs(words);
+  }
+  std::optional<WorkerOptions> ParseAsIs(std::vector<std::string> words) {
+    // Given, so that none is drawn and kept.
+    words.insert(words.begin(), {"paceline-worker", "--machine-id", "m"});
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    WorkerOptions options;
+    const bool go_on = ParseWorkerOptions(static_cast<int>(argv.size()),
+                                          argv.data(), &options, &exit_code_);
+    return go_on ? std::optional<WorkerOptions>(options) : std::nullopt;
+  }
+
+  const std::string file_;
+  std::vector<std::string> set_;
+  int exit_code_ = -1;
+};
+
+TEST_F(WorkerOptionsTest, TheFileFillsWhatNothingElseSays) {
+  Configure("listen = \"h:1\"\nname = \"n1\"\ninsecure = true\n");
+
+  const auto options = Parse({});
+
+  ASSERT_TRUE(options.has_value());
+  EXPECT_EQ(options->listen, "h:1");
+  EXPECT_EQ(options->name, "n1");
+  EXPECT_TRUE(options->insecure);
+  EXPECT_EQ(options->http, WorkerOptions().http);
+}
+
+TEST_F(WorkerOptionsTest, TheEnvironmentIsAboveTheFile) {
+  Configure("listen = \"file:1\"\nname = \"n1\"\ninsecure = true\n");
+  SetEnvironment("LISTEN", "environment:2");
+  SetEnvironment("INSECURE", "false");
+
+  const auto options = Parse({});
+
+  ASSERT_TRUE(options.has_value());
+  EXPECT_EQ(options->listen, "environment:2");
+  EXPECT_FALSE(options->insecure);
+  EXPECT_EQ(options->name, "n1");
+}
+
+TEST_F(WorkerOptionsTest, AFlagIsAboveBoth) {
+  Configure("listen = \"file:1\"\nhttp = \"file:9\"\n");
+  SetEnvironment("LISTEN", "environment:2");
+
+  const auto options = Parse({"--listen", "flag:3", "--http=flag:4"});
+
+  ASSERT_TRUE(options.has_value());
+  EXPECT_EQ(options->listen, "flag:3");
+  EXPECT_EQ(options->http, "flag:4");
+}
+
+TEST_F(WorkerOptionsTest, AnEmptyVariableSaysNothing) {
+  Configure("listen = \"file:1\"\n");
+  SetEnvironment("LISTEN", "");
+
+  EXPECT_EQ(Parse({})->listen, "file:1");
+}
+
+TEST_F(WorkerOptionsTest, TheEnvironmentMayNameTheFile) {
+  Configure("listen = \"file:1\"\n");
+  SetEnvironment("CONFIG", file_);
+
+  EXPECT_EQ(ParseAsIs({})->listen, "file:1");
+}
+
+TEST_F(WorkerOptionsTest, AFlagNamesAnotherFileThanTheEnvironment) {
+  Configure("listen = \"file:1\"\n");
+  SetEnvironment("CONFIG", "/nowhere.toml");
+
+  EXPECT_EQ(Parse({})->listen, "file:1");
+}
+
+TEST_F(WorkerOptionsTest, AFileThatIsNamedAndMissingIsAMistake) {
+  EXPECT_FALSE(ParseAsIs({"--config", "/nowhere.toml"}).has_value());
+  EXPECT_EQ(exit_code_, 2);
+
+  SetEnvironment("CONFIG", "/nowhere.toml");
+  EXPECT_FALSE(ParseAsIs({}).has_value());
+  EXPECT_EQ(exit_code_, 2);
+}
+
+TEST_F(WorkerOptionsTest, AnUnknownKeyInTheFileIsAMistake) {
+  Configure("lisen = \"h:1\"\n");
+
+  EXPECT_FALSE(Parse({}).has_value());
+  EXPECT_EQ(exit_code_, 2);
+}
+
+TEST_F(WorkerOptionsTest, ABadValueIsAMistakeWhereverItStands) {
+  Configure("name = \"a b\"\n");
+  EXPECT_FALSE(Parse({}).has_value());
+  Configure("");
+  EXPECT_FALSE(Parse({"--name", ""}).has_value());
+  SetEnvironment("LOG_LEVEL", "loud");
+  EXPECT_FALSE(Parse({}).has_value());
+
+  EXPECT_EQ(exit_code_, 2);
+}
+
+}  // namespace
+}  // namespace paceline
