@@ -4,82 +4,101 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/plan/dp_table.h"
+#include "core/plan/packing_bound.h"
 #include "core/plan/policy.h"
 
 namespace paceline {
 namespace {
 
-// The objective is sum_weight x (sum of stages and transfers) + pace_weight x
-// bottleneck.
-struct Weights {
-  double sum = 0;
-  double pace = 1;
+// What the layers cost at least, whoever holds them.
+struct LayerBounds {
+  std::vector<double> alone;     // [layers] s on the fastest device
+  std::vector<double> together;  // [layers] s on all devices at once
+  std::vector<double> sync;      // [layers] s between the two nearest devices
 };
 
-Weights WeightsOf(const PlanProblem& problem) {
-  if (problem.micro_batches == 0) return {0, 1};
-  return {1, static_cast<double>(problem.micro_batches - 1)};
-}
-
-// [devices][layers] seconds.
-using Table = std::vector<std::vector<double>>;
-
-Table SecondsTable(const PlanProblem& problem) {
-  Table table(problem.devices.size());
-  for (size_t d = 0; d < table.size(); ++d) {
-    for (size_t l = 0; l < problem.layers.size(); ++l) {
-      const int layer = static_cast<int>(l);
-      table[d].push_back(
-          LayerSeconds(problem, {layer, layer + 1}, static_cast<int>(d)));
+// A ring of more replicas has a slower link and moves more (cost.h).
+double LeastSyncPerByte(const DpTable& table) {
+  double least = HUGE_VAL;
+  for (int u = 0; u < table.devices(); ++u) {
+    for (int v = u + 1; v < table.devices(); ++v) {
+      least = std::min(least, table.SyncOf({u, v}).seconds_per_byte);
     }
-  }
-  return table;
-}
-
-// Per layer: on the fastest device, or on all of them at once, the work split
-// so that they end together.
-std::vector<double> LeastSeconds(const PlanProblem& problem,
-                                 const Table& seconds) {
-  std::vector<double> least(problem.layers.size(), HUGE_VAL);
-  for (size_t l = 0; l < least.size(); ++l) {
-    double rate = 0;
-    for (const std::vector<double>& device : seconds) {
-      least[l] = std::min(least[l], device[l]);
-      rate += 1 / device[l];
-    }
-    if (problem.replicas) least[l] = 1 / rate;
   }
   return least;
 }
 
+LayerBounds BoundsOf(const DpTable& table) {
+  LayerBounds bounds;
+  const bool replicas = table.problem().replicas && table.devices() > 1;
+  const double per_byte = replicas ? LeastSyncPerByte(table) : 0;
+  for (int layer = 0; layer < table.layers(); ++layer) {
+    double alone = HUGE_VAL;
+    double rate = 0;
+    for (int device = 0; device < table.devices(); ++device) {
+      const double seconds = table.ComputeOnly(layer, layer + 1, device);
+      alone = std::min(alone, seconds);
+      rate += 1 / seconds;
+    }
+    bounds.alone.push_back(alone);
+    bounds.together.push_back(replicas ? 1 / rate : alone);
+    bounds.sync.push_back(per_byte * table.ParameterBytes(layer, layer + 1));
+  }
+  return bounds;
+}
+
+// A replicated stage's t is at least `mix` of its compute and 1 - mix of its
+// synchronisation; without overlap it is both.
+struct Mix {
+  double compute = 1;
+  double sync = 0;
+};
+
 // The dual of: give each layer to devices in fractions so that the weighted
-// sum of all loads and the largest load is least.  Any prices >= 0 of the
-// devices that sum to weights.pace are a bound:
-//   without replicas  sum over layers of min over d of (sum + price_d) seconds
-//   with              sum over layers of sum x least + min over d of price_d
-//                     seconds: the loads of a stage's devices count once
-// since q_d W_d <= t of the stage <= bottleneck on each of its devices.
+// sum of all stages and the largest load is least.  Any prices >= 0 of the
+// devices that sum to weights.pace are a bound, because q_d W_d <= t of the
+// stage <= bottleneck on each of its devices:
+//   a layer alone on d   (sum + price_d) seconds_d
+//   replicated           sum x together + min over d of price_d seconds_d, and
+//                        (sum + the two lowest prices) x sync
 struct Priced {
   double bound = 0;
   std::vector<double> loads;  // [devices] seconds at these prices
 };
 
-Priced BoundAt(const PlanProblem& problem, const Table& seconds,
-               double sum_weight, const std::vector<double>& prices) {
+Priced BoundAt(const DpTable& table, const LayerBounds& bounds, const Mix& mix,
+               const std::vector<double>& prices) {
   Priced priced;
   priced.loads.assign(prices.size(), 0);
-  const double own = problem.replicas ? 0 : sum_weight;
-  for (size_t l = 0; l < problem.layers.size(); ++l) {
-    size_t cheapest = 0;
-    double least = HUGE_VAL;
-    for (size_t d = 0; d < prices.size(); ++d) {
-      const double cost = (own + prices[d]) * seconds[d][l];
-      if (cost >= least) continue;
-      least = cost;
+  const double sum_weight = table.weights().sum;
+  const bool replicas = table.problem().replicas && prices.size() > 1;
+  double two_lowest = 0;
+  if (replicas) {
+    std::vector<double> lowest = prices;
+    std::nth_element(lowest.begin(), lowest.begin() + 1, lowest.end());
+    two_lowest = lowest[0] + lowest[1];
+  }
+  for (int l = 0; l < table.layers(); ++l) {
+    int cheapest = 0;
+    double alone = HUGE_VAL;
+    double priced_load = HUGE_VAL;
+    for (int d = 0; d < table.devices(); ++d) {
+      const double seconds = table.ComputeOnly(l, l + 1, d);
+      priced_load = std::min(priced_load, prices[d] * seconds);
+      const double cost = (sum_weight + prices[d]) * seconds;
+      if (cost >= alone) continue;
+      alone = cost;
       cheapest = d;
     }
+    double least = alone;
+    if (replicas) {
+      least = std::min(
+          least, mix.compute * (sum_weight * bounds.together[l] + priced_load) +
+                     mix.sync * (sum_weight + two_lowest) * bounds.sync[l]);
+    }
     priced.bound += least;
-    priced.loads[cheapest] += seconds[cheapest][l];
+    priced.loads[cheapest] += table.ComputeOnly(l, l + 1, cheapest);
   }
   return priced;
 }
@@ -87,20 +106,24 @@ Priced BoundAt(const PlanProblem& problem, const Table& seconds,
 // Starts at prices proportional to speed, which is the optimum with replicas
 // when devices differ by a factor only, and raises the price of whoever is
 // loaded most (subgradient ascent in the logarithm).
-double WorkBound(const PlanProblem& problem, const Table& seconds,
-                 const Weights& weights, std::vector<double> prices) {
-  constexpr int kSteps = 60;
+double WorkBound(const DpTable& table, const LayerBounds& bounds,
+                 const Mix& mix) {
+  constexpr int kSteps = 16;
+  std::vector<double> prices;
+  for (int device = 0; device < table.devices(); ++device) {
+    prices.push_back(1 / table.ComputeOnly(0, table.layers(), device));
+  }
   double best = 0;
   for (int step = 0; step < kSteps; ++step) {
     double total = 0;
     for (const double price : prices) total += price;
     if (!(total > 0) || !std::isfinite(total)) break;
-    for (double& price : prices) price *= weights.pace / total;
-    const Priced priced = BoundAt(problem, seconds, weights.sum, prices);
+    for (double& price : prices) price *= table.weights().pace / total;
+    const Priced priced = BoundAt(table, bounds, mix, prices);
     best = std::max(best, priced.bound);
     const double most =
         *std::max_element(priced.loads.begin(), priced.loads.end());
-    if (!(most > 0)) break;
+    if (!(most > 0) || table.weights().pace == 0) break;
     const double rate = 1.0 / (1 + step);
     for (size_t d = 0; d < prices.size(); ++d) {
       prices[d] *= std::exp(rate * (priced.loads[d] / most - 0.5));
@@ -109,27 +132,47 @@ double WorkBound(const PlanProblem& problem, const Table& seconds,
   return best;
 }
 
+// The fill and the pace apart: the largest layer is part of some stage.
+double LayerBound(const DpTable& table, const LayerBounds& bounds,
+                  const Mix& mix) {
+  double sum = 0;
+  double largest = 0;
+  for (int l = 0; l < table.layers(); ++l) {
+    const double together =
+        mix.compute * bounds.together[l] + mix.sync * bounds.sync[l];
+    sum += std::min(bounds.alone[l], together);
+    const double both = table.problem().overlap
+                            ? std::max(bounds.together[l], bounds.sync[l])
+                            : bounds.together[l] + bounds.sync[l];
+    largest = std::max(largest, std::min(bounds.alone[l], both));
+  }
+  return table.weights().sum * sum + table.weights().pace * largest;
+}
+
 }  // namespace
 
 double LowerBoundSeconds(const PlanProblem& problem) {
-  const Weights weights = WeightsOf(problem);
-  const Table seconds = SecondsTable(problem);
-  const std::vector<double> least = LeastSeconds(problem, seconds);
-  double sum = 0;
-  double largest = 0;
-  for (const double layer : least) {
-    sum += layer;
-    largest = std::max(largest, layer);
+  const DpTable table(problem);
+  const LayerBounds bounds = BoundsOf(table);
+  const bool replicas = problem.replicas && table.devices() > 1;
+  std::vector<Mix> mixes = {{1, 0}};
+  if (replicas && problem.training) {
+    mixes = problem.overlap ? std::vector<Mix>{{1, 0},
+                                               {0.75, 0.25},
+                                               {0.5, 0.5},
+                                               {0.25, 0.75},
+                                               {0, 1}}
+                            : std::vector<Mix>{{1, 1}};
   }
-  std::vector<double> prices;
-  for (const std::vector<double>& device : seconds) {
-    double total = 0;
-    for (const double layer : device) total += layer;
-    prices.push_back(1 / total);
+  double best = 0;
+  for (const Mix& mix : mixes) {
+    best = std::max(
+        {best, WorkBound(table, bounds, mix), LayerBound(table, bounds, mix)});
   }
-  double work = WorkBound(problem, seconds, weights, prices);
-  if (problem.replicas) work += weights.sum * sum;
-  return std::max(work, weights.sum * sum + weights.pace * largest);
+  if (!replicas) best = std::max(best, PackingBoundSeconds(table));
+  // Sums that were formed in another order than CostOf's.
+  constexpr double kRounding = 1e-12;
+  return best * (1 - kRounding);
 }
 
 }  // namespace paceline

@@ -103,7 +103,7 @@ double GapOf(double seconds, double bound_seconds) {
 
 absl::StatusOr<PlanAnswer> AnswerOf(const PlanProblem& problem, Solved solved) {
   // What the bound and the cost round differently.
-  constexpr double kRounding = 1e-12;
+  constexpr double kRounding = 1e-9;
   PlanAnswer answer;
   PACELINE_ASSIGN_OR_RETURN(answer.cost, CostOf(problem, solved.placement));
   PACELINE_RETURN_IF_ERROR(CheckMemory(problem, solved.placement, answer.cost));
