@@ -11,9 +11,6 @@ readonly RECORDS=/var/lib/paceline-testbed
 readonly NAMESPACES=/run/netns
 readonly GRPC_COORDINATOR=7400 HTTP_COORDINATOR=7480
 readonly GRPC_WORKER=7401 HTTP_WORKER=7481
-# Short, so that a micro-batch of a few milliseconds sees an even speed.
-readonly PERIOD_US=5000
-readonly LEAST_QUOTA_US=1000  # the kernel's own bound
 readonly READY_SECONDS=180 LOCK_SECONDS=240 KILL_SECONDS=20
 
 name=testbed

@@ -2,6 +2,10 @@
 # Part of testbed.sh: cgroups, links and daemons of the machines.
 set -euo pipefail
 
+# Short, so that a micro-batch of a few milliseconds sees an even speed.
+readonly PERIOD_US=5000
+readonly LEAST_QUOTA_US=1000  # the kernel's own bound
+
 set_cpu() {
   local group milli=${bed[cpu.$1]} period quota
   group=$(cgroup "$1")

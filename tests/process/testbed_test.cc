@@ -492,6 +492,53 @@ TEST(Testbed, WithoutRootItSaysSo) {
   EXPECT_THAT(up.errors, AllOf(HasSubstr("needs root"), HasSubstr("sudo")));
 }
 
+// What a version 2 kernel reads; the machine at hand may have version 1.
+TEST(Testbed, QuotasOfVersionTwoHaveItsForm) {
+  const TemporaryFolder root;
+  for (const char* node : {"1", "2", "3"}) {
+    std::filesystem::create_directories(root / "paceline-x" + "/" + node);
+    WriteWholeFile(root / "paceline-x" + "/" + node + "/cpu.max.burst", "");
+  }
+  const std::string script =
+      "set -e; declare -A bed=([cgroup]=$1 [cgroup_version]=2 [cpu.1]=400"
+      " [cpu.2]=50 [cpu.3]=max); name=x;"
+      " . \"$0/deploy/testbed/record.sh\"; . \"$0/deploy/testbed/machine.sh\";"
+      " set_cpu 1; set_cpu 2; set_cpu 3";
+
+  const Finished finished =
+      RunCommand({"bash", "-c", script, PACELINE_SOURCE_DIR, root.path()});
+
+  ASSERT_EQ(finished.exit_code, 0) << finished.errors;
+  const auto text = [&root](const std::string& file) {
+    return ReadWholeFile(root / "paceline-x/" + file);
+  };
+  EXPECT_EQ(text("1/cpu.max"), "2000 5000\n");
+  EXPECT_EQ(text("1/cpu.max.burst"), "2000\n");
+  EXPECT_EQ(text("2/cpu.max"), "1000 20000\n");
+  EXPECT_EQ(text("3/cpu.max"), "max 5000\n");
+  EXPECT_EQ(text("3/cpu.max.burst"), "0\n");
+}
+
+TEST(Testbed, TheFolderWithTheCpuControllerIsFound) {
+  const TemporaryFolder one;
+  const TemporaryFolder two;
+  WriteWholeFile(one / "cgroup.procs", "");
+  WriteWholeFile(one / "cpu.cfs_quota_us", "-1\n");
+  WriteWholeFile(two / "cgroup.controllers", "cpuset cpu io\n");
+  const auto find = [](const std::string& folder) {
+    ChildOptions options;
+    options.environment["PACELINE_CGROUP_ROOT"] = folder;
+    return RunCommand(
+               {"bash", "-c", ". \"$0/deploy/testbed/input.sh\"; find_cgroup",
+                PACELINE_SOURCE_DIR},
+               kLongest, options)
+        .output;
+  };
+
+  EXPECT_EQ(find(one.path()), "1 " + one.path() + "\n");
+  EXPECT_EQ(find(two.path()), "2 " + two.path() + "\n");
+}
+
 struct BadArguments {
   std::vector<std::string> arguments;
   std::string complaint;
