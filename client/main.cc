@@ -16,6 +16,7 @@
 #include "client/node_commands.h"
 #include "client/options.h"
 #include "client/pause.h"
+#include "client/predict_commands.h"
 #include "client/rpc/daemon_probe.h"
 #include "client/rpc/grpc_control_client.h"
 #include "client/rpc/job_file.h"
@@ -179,6 +180,8 @@ ExitCode Run(const ClientOptions& options) {
       return ListModelsCommand(console);
     case Command::kModelInspect:
       return InspectModel(options, console);
+    case Command::kPredict:
+      return PredictFitCommand(console, options.predict);
     default:
       return RunWithCoordinator(options, *settings, console);
   }

@@ -37,6 +37,7 @@ class Parser {
   void AddJobs();
   void AddNodes();
   void AddModels();
+  void AddPredict();
   void AddCompletion();
 
   std::optional<std::string> UnknownWord(int argc,
@@ -85,6 +86,7 @@ Parser::Parser(ClientOptions& options)
   AddJobs();
   AddNodes();
   AddModels();
+  AddPredict();
   AddCompletion();
 }
 
@@ -243,6 +245,32 @@ void Parser::AddModels() {
       "Examples:\n"
       "  paceline model inspect vit --set model.depth=2\n"
       "  paceline model inspect weights.safetensors");
+}
+
+void Parser::AddPredict() {
+  CLI::App* predict = Add(&app_, "predict",
+                          "Predicts times from measured ones, and says how "
+                          "far off it is; needs no coordinator",
+                          Command::kPredict);
+  predict
+      ->add_option("--fit", options_.predict.files,
+                   "Measured times: comma separated, a header line, one size "
+                   "column (elements, bytes, flops or size), one called "
+                   "seconds, all others features; may be given again")
+      ->required()
+      ->type_name(kFile)
+      ->allow_extra_args(false);
+  predict
+      ->add_option("--at", options_.predict.at,
+                   "Predicts one time, with an interval: the features and the "
+                   "size; may be given again")
+      ->type_name("COLUMN=VALUE,...")
+      ->allow_extra_args(false);
+  predict->footer(
+      "Examples:\n"
+      "  paceline predict --fit collectives.csv --fit dot.csv\n"
+      "  paceline predict --fit collectives.csv "
+      "--at op=all_reduce,dtype=f16,group_size=4,elements=100000");
 }
 
 void Parser::AddCompletion() {

@@ -7,6 +7,7 @@
 
 #include "absl/time/time.h"
 #include "client/completion.h"
+#include "client/predict_commands.h"
 #include "client/up.h"
 
 namespace paceline {
@@ -26,6 +27,7 @@ enum class Command {
   kNodeShow,
   kModelList,
   kModelInspect,
+  kPredict,
   kCompletion,
 };
 
@@ -42,6 +44,7 @@ struct ClientOptions {
   int limit = 0;            // job list
   std::string export_file;  // job export
   UpOptions up;
+  PredictFitOptions predict;
 };
 
 // What main does without a command.

@@ -22,11 +22,6 @@ constexpr absl::string_view kSeconds = "seconds";
 constexpr absl::string_view kSizeColumns[] = {"elements", "bytes", "flops",
                                               "size"};
 
-bool IsSizeColumn(absl::string_view column) {
-  return std::find(std::begin(kSizeColumns), std::end(kSizeColumns), column) !=
-         std::end(kSizeColumns);
-}
-
 // A cell as a message may show it.
 std::string Shown(absl::string_view cell) {
   constexpr size_t kMostShown = 40;
@@ -188,6 +183,11 @@ absl::StatusOr<TimingTable> Reader::Read(absl::string_view text) {
 }
 
 }  // namespace
+
+bool IsSizeColumn(absl::string_view column) {
+  return std::find(std::begin(kSizeColumns), std::end(kSizeColumns), column) !=
+         std::end(kSizeColumns);
+}
 
 absl::StatusOr<TimingTable> ParseTimingCsv(absl::string_view name,
                                            absl::string_view text) {

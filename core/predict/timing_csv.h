@@ -31,6 +31,9 @@ struct TimingTable {
   int64_t dropped_rows = 0;  // time is zero, negative, infinite or NaN
 };
 
+// "elements", "bytes", "flops" or "size".
+bool IsSizeColumn(absl::string_view column);
+
 // O(bytes of text).  Messages begin with "NAME:LINE: ".
 // Errors: InvalidArgument  the text is empty, is no text, is cut off (a row
 //                          with too few cells, no line break at the end), has
