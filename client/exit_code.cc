@@ -25,7 +25,8 @@ ExitCode ExitCodeFor(const absl::Status& status) {
 }
 
 ExitCode SubmitExitCodeFor(const absl::Status& status) {
-  if (status.code() == absl::StatusCode::kResourceExhausted) {
+  if (status.code() == absl::StatusCode::kResourceExhausted ||
+      status.code() == absl::StatusCode::kFailedPrecondition) {
     return kExitUnplaceable;
   }
   return ExitCodeFor(status);

@@ -12,7 +12,7 @@ enum ExitCode {
   kExitUsage = 2,   // options, job file, configuration file
   kExitNotFound = 3,
   kExitUnreachable = 4,
-  kExitUnplaceable = 5,  // submit: no worker has room
+  kExitUnplaceable = 5,  // submit: no worker has the room or the cores
   kExitStopped = 6,
   kExitNotPermitted = 7,
   kExitTimedOut = 124,    // as timeout(1)
@@ -22,7 +22,8 @@ enum ExitCode {
 // For an error of any call but SubmitJob.
 ExitCode ExitCodeFor(const absl::Status& status);
 
-// As ExitCodeFor, but ResourceExhausted means: no worker has room.
+// As ExitCodeFor, but ResourceExhausted means: no worker has room, and
+// FailedPrecondition: none has the cores for the job's threads.
 ExitCode SubmitExitCodeFor(const absl::Status& status);
 
 // For an ended job; kExitOk for one that has not ended.

@@ -143,7 +143,8 @@ Document ToDocument(const JobView& job, bool with_curve) {
                        {"stages", job.spec.pipeline.stages},
                        {"schedule", job.spec.pipeline.schedule},
                        {"step", job.step},
-                       {"steps", job.steps}};
+                       {"steps", job.steps},
+                       {"skipped_steps", job.skipped_steps}};
   if (with_curve) map.emplace_back("loss", std::move(loss));
   const Document::Map rest = {
       {"test_accuracy", accuracy ? Document(*accuracy) : Document()},
@@ -232,6 +233,8 @@ std::string RenderJob(const JobView& job, const PlotOptions& plot) {
                     job.spec.pipeline.stages == 1 ? " stage, " : " stages, ",
                     job.spec.pipeline.schedule)},
       {"step", Steps(job)},
+      {"skipped steps",
+       job.skipped_steps > 0 ? absl::StrCat(job.skipped_steps) : std::string()},
       {"samples/s", job.samples_per_second > 0
                         ? HumanCount(job.samples_per_second)
                         : std::string()},

@@ -42,7 +42,8 @@ struct JobView {
   std::string why;
   std::string phase;  // preparing, training, saving; empty unless running
   int64_t step = 0;
-  int64_t steps = 0;  // 0: not known yet
+  int64_t steps = 0;          // 0: not known yet
+  int64_t skipped_steps = 0;  // of `step`
   std::vector<LossPoint> curve;
   std::vector<EvaluationRecord> evaluations;
   std::string weights_path;    // on the coordinator's machine; empty: none yet

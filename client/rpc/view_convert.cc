@@ -1,6 +1,7 @@
 #include "client/rpc/view_convert.h"
 
 #include "core/rpc/convert.h"
+#include "core/rpc/report_convert.h"
 
 namespace paceline {
 namespace {
@@ -37,20 +38,6 @@ std::string StateFromProto(v1::WorkerState state) {
   }
 }
 
-TimeSplit SplitFromProto(const v1::TimeSplit& proto) {
-  return {.forward = proto.forward(),
-          .backward = proto.backward(),
-          .send = proto.send(),
-          .receive_wait = proto.receive_wait(),
-          .aggregate = proto.aggregate(),
-          .optimizer = proto.optimizer(),
-          .snapshot = proto.snapshot(),
-          .data = proto.data(),
-          .orders = proto.orders(),
-          .unexplained = proto.unexplained(),
-          .wall = proto.wall()};
-}
-
 }  // namespace
 
 PlacementView ViewFromProto(const v1::StagePlacement& proto) {
@@ -70,6 +57,7 @@ JobView ViewFromProto(const v1::Job& proto) {
   job.phase = proto.phase();
   job.step = proto.step();
   job.steps = proto.steps();
+  job.skipped_steps = proto.skipped_steps();
   for (const v1::StepRecord& record : proto.curve()) {
     job.curve.push_back({.step = record.step(),
                          .loss = record.loss(),
@@ -92,7 +80,7 @@ JobView ViewFromProto(const v1::Job& proto) {
     for (const v1::StagePlacement& stage : worker.stages()) {
       view.stages.push_back(ViewFromProto(stage));
     }
-    view.seconds = SplitFromProto(worker.seconds());
+    view.seconds = FromProto(worker.seconds());
     job.workers.push_back(std::move(view));
   }
   job.submitted_unix_ms = proto.submitted_unix_ms();

@@ -147,6 +147,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{absl::StatusCode::kNotFound, kExitNotFound},
         Refusal{absl::StatusCode::kUnavailable, kExitUnreachable},
         Refusal{absl::StatusCode::kResourceExhausted, kExitUnplaceable},
+        Refusal{absl::StatusCode::kFailedPrecondition, kExitUnplaceable},
         Refusal{absl::StatusCode::kPermissionDenied, kExitNotPermitted},
         Refusal{absl::StatusCode::kUnauthenticated, kExitNotPermitted},
         Refusal{absl::StatusCode::kInternal, kExitFailed}));

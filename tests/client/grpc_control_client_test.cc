@@ -45,6 +45,7 @@ class FakeControlService final : public v1::Control::Service {
     job->set_state(v1::JOB_STATE_SUCCEEDED);
     job->set_step(2);
     job->set_steps(2);
+    job->set_skipped_steps(1);
     for (int step = 1; step <= std::min(2, request->points()); ++step) {
       v1::StepRecord* record = job->add_curve();
       record->set_step(step);
@@ -135,6 +136,7 @@ TEST_F(OverGrpc, ASubmissionArrivesWholeAndItsJobComesBack) {
   EXPECT_EQ(service_.submitted.spec().train().steps(), 2);
   const json job = Output();
   EXPECT_EQ(job["state"], "succeeded");
+  EXPECT_EQ(job["skipped_steps"], 1);
   EXPECT_EQ(job["test_accuracy"], 0.75);
   EXPECT_EQ(job["loss"][1], json({{"step", 2}, {"value", 0.5}}));
   EXPECT_EQ(job["workers"][0]["seconds"]["forward"], 1.5);

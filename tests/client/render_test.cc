@@ -55,6 +55,17 @@ TEST(JobDocument, ALossThatIsNotFiniteIsNullAndASkippedStepSaysSo) {
     {"step": 1, "value": null, "skipped": true}, {"step": 2, "value": 0.5}])"));
 }
 
+TEST(JobDocument, CountsSkippedStepsAndTheTableOnlySaysSoWhenThereAre) {
+  JobView job = SucceededJob();
+  EXPECT_EQ(json::parse(ToDocument(job, true).ToJson())["skipped_steps"], 0);
+  EXPECT_THAT(RenderJob(job, {}), Not(HasSubstr("skipped")));
+
+  job.skipped_steps = 3;
+
+  EXPECT_EQ(json::parse(ToDocument(job, true).ToJson())["skipped_steps"], 3);
+  EXPECT_THAT(RenderJob(job, {}), HasSubstr("skipped steps:   3\n"));
+}
+
 TEST(JobDocument, WhatIsNotThereYetIsNull) {
   JobView queued;
   queued.id = 1;

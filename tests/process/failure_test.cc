@@ -214,6 +214,58 @@ TEST(Failure, ValuesThatCouldNeverWorkAreRefusedAtTheStart) {
   }
 }
 
+TEST(Failure, AnAddressOffLoopbackWithoutInsecureIsNotPermitted) {
+  TemporaryFolder folder;
+  const std::vector<std::vector<std::string>> kCommands = {
+      {Program("paceline-worker"), "--listen", "0.0.0.0:0", "--http",
+       "127.0.0.1:0", "--state", folder.path()},
+      {Program("paceline-worker"), "--listen", "127.0.0.1:0", "--http",
+       "0.0.0.0:0", "--state", folder.path()},
+      {Program("paceline-coordinator"), "--listen", "0.0.0.0:0", "--http",
+       "127.0.0.1:0", "--state", folder / "coordinator"},
+      {Program("paceline-coordinator"), "--listen", "127.0.0.1:0", "--http",
+       "0.0.0.0:0", "--state", folder / "coordinator"}};
+
+  for (const std::vector<std::string>& command : kCommands) {
+    const Finished finished = RunCommand(command, std::chrono::seconds(20));
+    EXPECT_EQ(finished.exit_code, 7) << finished.errors;
+    EXPECT_THAT(finished.errors, HasSubstr("--insecure"));
+  }
+}
+
+TEST(Failure, AdvertisingPortZeroNamesThePortThatWasBound) {
+  const Mesh mesh(1);
+  TemporaryFolder folder;
+  Child worker({Program("paceline-worker"), "--coordinator", mesh.coordinator(),
+                "--name", "zero", "--machine-id", "zero", "--listen",
+                "127.0.0.1:0", "--advertise", "localhost:0", "--http",
+                "127.0.0.1:0", "--state", folder.path(), "--port-file",
+                folder / "ports.json"});
+  std::string advertised;
+  ASSERT_TRUE(Eventually([&] {
+    for (const nlohmann::json& one : mesh.Workers()) {
+      if (one["name"] == "zero") advertised = one["address"];
+    }
+    return !advertised.empty();
+  })) << worker.errors();
+
+  const nlohmann::json ports =
+      nlohmann::json::parse(ReadWholeFile(folder / "ports.json"));
+  const std::string bound = ports["grpc"];
+  EXPECT_EQ(advertised, "localhost" + bound.substr(bound.rfind(':')));
+}
+
+TEST(Failure, MoreThreadsThanTheCoresCanBearAreUnplaceable) {
+  const Mesh mesh(1);
+
+  const Finished finished = mesh.Run(
+      {"job", "submit", JobFile(mesh, kLongJob), "--set", "threads=1000"});
+
+  EXPECT_EQ(finished.exit_code, 5) << finished.errors;
+  EXPECT_THAT(finished.errors, HasSubstr("threads is 1000"));
+  EXPECT_TRUE(mesh.Json({"job", "list"})["jobs"].empty());
+}
+
 TEST(Failure, AFullDiskAtExportLeavesNothingBehind) {
   const Mesh mesh(1);
   const nlohmann::json job =

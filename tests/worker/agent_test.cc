@@ -15,6 +15,7 @@
 namespace paceline {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -146,6 +147,7 @@ class AgentTest : public ::testing::Test {
   void MakeAgent() {
     AgentOptions options;
     options.cpu_capability = "avx2";
+    options.active_capability = active_capability_;
     options.restart = [this](const std::string& capability) {
       restart_at_ = capability;
       restarted_.Notify();
@@ -175,6 +177,7 @@ class AgentTest : public ::testing::Test {
 
   LonelyFactory factory_;
   const SystemClock clock_{};
+  std::string active_capability_;
   std::string restart_at_;
   absl::Notification restarted_;
   std::vector<StepRecord> steps_;
@@ -256,6 +259,55 @@ TEST_F(AgentTest, AsksForARestartWhenAnotherCapabilityIsOrdered) {
   ASSERT_TRUE(restarted_.WaitForNotificationWithTimeout(kLongest));
   EXPECT_EQ(restart_at_, "default");
   EXPECT_EQ(agent_->total_steps(), 0);
+}
+
+TEST_F(AgentTest, FailsTheRunWhenItsKernelsAreAtAnotherCapability) {
+  active_capability_ = "default";
+  MakeAgent();
+
+  agent_->OnOrder(Order(1));
+  const RunReport status = Await(RunPhase::kFailed);
+
+  EXPECT_EQ(status.error.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.error.message()),
+              AllOf(HasSubstr("cpu_capability avx2"),
+                    HasSubstr("kernels run at default")));
+  EXPECT_EQ(agent_->total_steps(), 0);
+}
+
+TEST_F(AgentTest, RunsWhenItsKernelsSayTheOrderedCapability) {
+  active_capability_ = "avx2";
+  MakeAgent();
+
+  agent_->OnOrder(Order(1));
+
+  EXPECT_EQ(Await(RunPhase::kDone).step, 4);
+}
+
+TEST_F(AgentTest, SaysThatItRestartsInEveryHeartbeatFromThenOn) {
+  MakeAgent();
+  EXPECT_FALSE(agent_->Heartbeat().restarting);
+
+  agent_->AnnounceRestart();
+
+  EXPECT_TRUE(agent_->Heartbeat().restarting);
+  EXPECT_TRUE(agent_->Heartbeat().restarting);
+}
+
+TEST_F(AgentTest, NumbersTheLinesOfItsLog) {
+  MakeAgent();
+  agent_->OnOrder(Order(1));
+  Await(RunPhase::kDone);
+  agent_->AddLog({0, 0, "info", "", "one"});
+  agent_->AddLog({0, 0, "info", "", "two"});
+
+  agent_->Heartbeat();
+  agent_->OnAttached();  // nothing was acknowledged
+  const HeartbeatContent again = agent_->Heartbeat();
+
+  ASSERT_EQ(again.logs.size(), 2u);
+  EXPECT_EQ(again.logs[0].origin_sequence, 1);
+  EXPECT_EQ(again.logs[1].origin_sequence, 2);
 }
 
 TEST_F(AgentTest, FailsTheRunWhenANeighbourHasMoved) {

@@ -1,0 +1,395 @@
+// AttachClient against a coordinator that does what the test's script says.
+#include "worker/rpc/attach_client.h"
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "core/base/clock.h"
+#include "core/rpc/channel.h"
+#include "core/rpc/report_convert.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "paceline/v1/coordinator.grpc.pb.h"
+#include "worker/run_factory.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kLongest = absl::Seconds(30);
+
+using Stream =
+    grpc::ServerReaderWriter<v1::CoordinatorMessage, v1::WorkerMessage>;
+
+// One life of the control stream, seen from the coordinator.
+class Talk {
+ public:
+  explicit Talk(Stream& stream) : stream_(stream) {}
+
+  // The next message; an empty one when the stream has ended.
+  v1::WorkerMessage Read() {
+    v1::WorkerMessage message;
+    stream_.Read(&message);
+    return message;
+  }
+  // The next heartbeat for which `wanted` holds; an empty one at the end.
+  v1::Heartbeat ReadBeat(
+      const std::function<bool(const v1::Heartbeat&)>& wanted) {
+    for (v1::WorkerMessage message; stream_.Read(&message);) {
+      if (wanted(message.heartbeat())) return message.heartbeat();
+    }
+    return {};
+  }
+  void Welcome(int64_t worker) {
+    v1::CoordinatorMessage message;
+    message.mutable_welcome()->set_worker_id(worker);
+    message.mutable_welcome()->set_heartbeat_period_ms(10);
+    stream_.Write(message);
+  }
+  void Order(const std::optional<RunOrder>& order) {
+    v1::CoordinatorMessage message;
+    v1::StandingOrder& standing = *message.mutable_order();
+    if (order.has_value()) *standing.mutable_run() = ToProto(*order);
+    stream_.Write(message);
+  }
+  void Ack(int64_t sequence) {
+    v1::CoordinatorMessage message;
+    message.mutable_ack()->set_sequence(sequence);
+    stream_.Write(message);
+  }
+
+ private:
+  Stream& stream_;
+};
+
+// What a coordinator does with one stream, and how it ends it.
+using Scene = std::function<grpc::Status(Talk&)>;
+
+// Plays one scene a stream; the last one again and again.
+class ScriptedCoordinator final : public v1::Coordinator::Service {
+ public:
+  explicit ScriptedCoordinator(std::vector<Scene> scenes)
+      : scenes_(std::move(scenes)) {
+    ServerOptions options;
+    options.listen = "127.0.0.1:0";
+    auto server = StartServer(options, {this});
+    EXPECT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  ~ScriptedCoordinator() override {
+    server_.server->Shutdown(std::chrono::system_clock::now());
+    server_.server->Wait();
+  }
+
+  std::string address() const {
+    return JoinHostPort("127.0.0.1", server_.port);
+  }
+  int streams() const {
+    absl::MutexLock lock(&mutex_);
+    return streams_;
+  }
+
+ private:
+  grpc::Status Attach(grpc::ServerContext*, Stream* stream) override {
+    size_t scene = 0;
+    {
+      absl::MutexLock lock(&mutex_);
+      scene = std::min<size_t>(streams_++, scenes_.size() - 1);
+    }
+    Talk talk(*stream);
+    return scenes_[scene](talk);
+  }
+
+  const std::vector<Scene> scenes_;
+  BoundServer server_;
+  mutable absl::Mutex mutex_;
+  int streams_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+// No engine, no data, no neighbours: every run fails, which a heartbeat says.
+class NothingToRunOn final : public RunFactory {
+ public:
+  void SetThreads(int) override {}
+  absl::StatusOr<std::unique_ptr<StageEngine>> MakeEngine(
+      const EngineOptions&) override {
+    return absl::UnimplementedError("no engine here");
+  }
+  absl::StatusOr<std::unique_ptr<BatchSource>> OpenData(
+      const JobSpec&) override {
+    return absl::UnimplementedError("no data here");
+  }
+  absl::StatusOr<RunConnections> Connect(const RunWiring&) override {
+    return absl::UnimplementedError("no neighbours here");
+  }
+  absl::Status OpenGate(const Fence&, const GateOptions&) override {
+    return absl::UnimplementedError("no gate here");
+  }
+  absl::Status UploadWeights(const Fence&, const std::vector<NamedTensor>&,
+                             const CancelToken&) override {
+    return absl::UnimplementedError("no weights here");
+  }
+};
+
+constexpr int64_t kWorker = 5;
+
+RunOrder OrderOfJob(int64_t job) {
+  RunOrder order;
+  order.fence = {JobId{job}, 1, 1};
+  order.spec.model.name = "mlp";
+  order.spec.model.hidden = {4};
+  order.spec.data.name = "synthetic";
+  const auto model = DescribeModel(order.spec.model, order.spec.data.shape,
+                                   order.spec.data.classes);
+  order.stages = {{0,
+                   {0, static_cast<int>(model->layers.size())},
+                   WorkerId{kWorker},
+                   "w",
+                   "h:1"}};
+  order.cpu_capability = "default";
+  return order;
+}
+
+bool HasFailed(const v1::Heartbeat& beat) {
+  return beat.run().phase() == v1::RunState::PHASE_FAILED;
+}
+
+AgentOptions PlainOptions() {
+  AgentOptions options;
+  options.cpu_capability = "default";
+  return options;
+}
+
+// A worker's control stream and what it serves.
+class Worker {
+ public:
+  explicit Worker(const std::string& coordinator)
+      : agent_(PlainOptions(), factory_, clock_) {
+    AttachOptions options;
+    options.coordinator = coordinator;
+    options.registration.set_name("w");
+    options.registration.set_incarnation(77);
+    options.on_refused = [this](absl::Status why) {
+      EXPECT_FALSE(refused_.HasBeenNotified()) << "said twice";
+      refusal_ = std::move(why);
+      refused_.Notify();
+    };
+    client_ = std::make_unique<AttachClient>(
+        std::move(options), MakeChannel(coordinator, kMaxMessageBytes), agent_);
+  }
+
+  Agent& agent() { return agent_; }
+  AttachClient& client() { return *client_; }
+  // Why the coordinator will not have us; OK when it did not say so.
+  absl::Status AwaitRefusal() {
+    return refused_.WaitForNotificationWithTimeout(kLongest) ? refusal_
+                                                             : absl::OkStatus();
+  }
+
+ private:
+  NothingToRunOn factory_;
+  const SystemClock clock_{};
+  Agent agent_;
+  absl::Status refusal_;
+  absl::Notification refused_;
+  std::unique_ptr<AttachClient> client_;  // first to go: it calls the others
+};
+
+bool Await(absl::Notification& notification) {
+  return notification.WaitForNotificationWithTimeout(kLongest);
+}
+
+TEST(AttachClient, RegistersFirstAndIsAttachedWhenWelcome) {
+  v1::WorkerMessage hello;
+  absl::Notification heard, go_on, beaten;
+  ScriptedCoordinator coordinator({[&](Talk& talk) {
+    hello = talk.Read();
+    heard.Notify();
+    go_on.WaitForNotificationWithTimeout(kLongest);
+    talk.Welcome(kWorker);
+    talk.ReadBeat([](const auto& beat) { return beat.sequence() == 2; });
+    beaten.Notify();
+    talk.Read();
+    return grpc::Status::OK;
+  }});
+  Worker worker(coordinator.address());
+
+  ASSERT_TRUE(Await(heard));
+  EXPECT_EQ(hello.registration().name(), "w");
+  EXPECT_EQ(hello.registration().incarnation(), 77u);
+  EXPECT_FALSE(worker.client().attached());
+  go_on.Notify();
+  ASSERT_TRUE(Await(beaten));
+  EXPECT_TRUE(worker.client().attached());
+}
+
+TEST(AttachClient, CarriesOrdersOutAndReportsThem) {
+  v1::Heartbeat failed;
+  absl::Notification done;
+  ScriptedCoordinator coordinator({[&](Talk& talk) {
+    talk.Read();
+    talk.Welcome(kWorker);
+    talk.Order(OrderOfJob(9));
+    failed = talk.ReadBeat(HasFailed);
+    done.Notify();
+    talk.Read();
+    return grpc::Status::OK;
+  }});
+  Worker worker(coordinator.address());
+
+  ASSERT_TRUE(Await(done));
+  EXPECT_EQ(failed.run().job(), 9);
+  EXPECT_THAT(failed.run().error_message(), HasSubstr("no engine here"));
+}
+
+TEST(AttachClient, DropsAnOrderThatMakesNoSenseAndStays) {
+  absl::Notification done;
+  int64_t job = 0;
+  ScriptedCoordinator coordinator({[&](Talk& talk) {
+    talk.Read();
+    talk.Welcome(kWorker);
+    RunOrder wrong = OrderOfJob(8);
+    wrong.stages[0].stage = 3;
+    talk.Order(wrong);
+    talk.Order(OrderOfJob(9));
+    job = talk.ReadBeat(HasFailed).run().job();
+    done.Notify();
+    talk.Read();
+    return grpc::Status::OK;
+  }});
+  Worker worker(coordinator.address());
+
+  ASSERT_TRUE(Await(done));
+  EXPECT_EQ(job, 9);
+}
+
+// A run's line of the log, sent and never acknowledged, comes again after the
+// break under the same number; one that was acknowledged does not.
+TEST(AttachClient, ComesBackAfterABreakWithWhatWasNotAcknowledged) {
+  absl::Notification failed, acknowledged, done;
+  v1::WorkerMessage second_hello;
+  v1::Heartbeat again;
+  const auto has_log = [](const auto& beat) { return beat.logs_size() > 0; };
+  ScriptedCoordinator coordinator(
+      {[&](Talk& talk) {
+         talk.Read();
+         talk.Welcome(kWorker);
+         talk.Order(OrderOfJob(9));
+         talk.ReadBeat(HasFailed);
+         failed.Notify();
+         talk.Ack(talk.ReadBeat(has_log).sequence());
+         acknowledged.Notify();
+         talk.ReadBeat(has_log);
+         return grpc::Status(grpc::StatusCode::UNAVAILABLE, "pulled");
+       },
+       [&](Talk& talk) {
+         second_hello = talk.Read();
+         talk.Welcome(kWorker);
+         again = talk.ReadBeat(has_log);
+         done.Notify();
+         talk.Read();
+         return grpc::Status::OK;
+       }});
+  Worker worker(coordinator.address());
+  ASSERT_TRUE(Await(failed));
+  worker.agent().AddLog({0, 0, "info", "", "one"});
+  ASSERT_TRUE(Await(acknowledged));
+  worker.agent().AddLog({0, 0, "info", "", "two"});
+
+  ASSERT_TRUE(Await(done));
+  EXPECT_EQ(second_hello.registration().incarnation(), 77u);
+  EXPECT_EQ(again.sequence(), 1) << "of this stream";
+  ASSERT_EQ(again.logs_size(), 1);
+  EXPECT_EQ(again.logs(0).text(), "two");
+  EXPECT_EQ(again.logs(0).sequence(), 2);
+  EXPECT_EQ(again.run().job(), 9) << "the run goes on without the stream";
+}
+
+TEST(AttachClient, TriesAgainWhenTheNameIsTaken) {
+  absl::Notification welcomed;
+  ScriptedCoordinator coordinator(
+      {[](Talk& talk) {
+         talk.Read();
+         return grpc::Status(grpc::StatusCode::ALREADY_EXISTS, "taken");
+       },
+       [&](Talk& talk) {
+         talk.Read();
+         talk.Welcome(kWorker);
+         talk.ReadBeat([](const auto& beat) { return beat.sequence() == 1; });
+         welcomed.Notify();
+         talk.Read();
+         return grpc::Status::OK;
+       }});
+  Worker worker(coordinator.address());
+
+  ASSERT_TRUE(Await(welcomed));
+  EXPECT_EQ(coordinator.streams(), 2);
+}
+
+class Refusals : public testing::TestWithParam<grpc::StatusCode> {};
+
+TEST_P(Refusals, EndTheTryingAndAreSaidOnce) {
+  ScriptedCoordinator coordinator({[&](Talk& talk) {
+    talk.Read();
+    return grpc::Status(GetParam(), "we will not have you");
+  }});
+  Worker worker(coordinator.address());
+
+  const absl::Status refusal = worker.AwaitRefusal();
+
+  EXPECT_EQ(static_cast<int>(refusal.code()), static_cast<int>(GetParam()));
+  EXPECT_EQ(refusal.message(), "we will not have you");
+  EXPECT_FALSE(worker.client().attached());
+  EXPECT_EQ(coordinator.streams(), 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(AttachClient, Refusals,
+                         testing::Values(grpc::StatusCode::ABORTED,
+                                         grpc::StatusCode::UNIMPLEMENTED,
+                                         grpc::StatusCode::INVALID_ARGUMENT,
+                                         grpc::StatusCode::PERMISSION_DENIED));
+
+TEST(AttachClient, WaitsUntilTheAnnouncedRestartIsAcknowledged) {
+  absl::Notification attached, acknowledged;
+  ScriptedCoordinator coordinator({[&](Talk& talk) {
+    talk.Read();
+    talk.Welcome(kWorker);
+    talk.ReadBeat([](const auto& beat) { return beat.sequence() == 1; });
+    attached.Notify();
+    const v1::Heartbeat goodbye =
+        talk.ReadBeat([](const auto& beat) { return beat.restarting(); });
+    talk.ReadBeat([](const auto& beat) { return beat.restarting(); });
+    acknowledged.Notify();
+    talk.Ack(goodbye.sequence());
+    talk.ReadBeat([](const auto&) { return false; });
+    return grpc::Status::OK;
+  }});
+  Worker worker(coordinator.address());
+  ASSERT_TRUE(Await(attached));
+
+  worker.agent().AnnounceRestart();
+  worker.client().AwaitRestartKnown(kLongest);
+
+  EXPECT_TRUE(acknowledged.HasBeenNotified());
+}
+
+TEST(AttachClient, DoesNotWaitForACoordinatorThatIsNotThere) {
+  Worker worker("127.0.0.1:1");
+  const absl::Time before = absl::Now();
+
+  worker.agent().AnnounceRestart();
+  worker.client().AwaitRestartKnown(kLongest);
+
+  EXPECT_LT(absl::Now() - before, kLongest / 2);
+}
+
+}  // namespace
+}  // namespace paceline
