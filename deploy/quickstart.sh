@@ -118,6 +118,7 @@ what_next() {
 
 The weights are in $WEIGHTS
 Try next:
+  $BIN/paceline model inspect $WEIGHTS
   $BIN/paceline up --workers 4
 and in a second terminal:
   $BIN/paceline job submit deploy/jobs/vit-small.yaml
