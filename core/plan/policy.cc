@@ -12,7 +12,9 @@
 #include "core/plan/brute.h"
 #include "core/plan/dp.h"
 #include "core/plan/equal.h"
+#include "core/plan/mcmc.h"
 #include "core/plan/min_cut.h"
+#include "core/plan/soft.h"
 #include "core/plan/why.h"
 
 namespace paceline {
@@ -53,17 +55,25 @@ absl::StatusOr<Solved> SolveEqual(const PlanProblem& problem,
   return Inexact(EqualPlacement(problem));
 }
 
+absl::StatusOr<Solved> SolveMcmc(const PlanProblem& problem,
+                                 const PolicyOptions& options) {
+  return Inexact(McmcPlacement(problem, options.seed));
+}
+
 absl::StatusOr<Solved> SolveMinCut(const PlanProblem& problem,
                                    const PolicyOptions&) {
   return Inexact(MinCutPlacement(problem));
 }
 
+absl::StatusOr<Solved> SolveSoft(const PlanProblem& problem,
+                                 const PolicyOptions& options) {
+  return Inexact(SoftPlacement(problem, options.seed));
+}
+
 // Sorted by name.
 constexpr Policy kPolicies[] = {
-    {"brute", SolveBrute},
-    {"dp", SolveDpPolicy},
-    {"equal", SolveEqual},
-    {"min-cut", SolveMinCut},
+    {"brute", SolveBrute}, {"dp", SolveDpPolicy},    {"equal", SolveEqual},
+    {"mcmc", SolveMcmc},   {"min-cut", SolveMinCut}, {"soft", SolveSoft},
 };
 
 // Edits of one letter that turn `a` into `b` (Levenshtein 1966).
