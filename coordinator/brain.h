@@ -128,6 +128,7 @@ class Brain {
   // Errors:
   //   InvalidArgument    what is wrong with the spec, all of it
   //   ResourceExhausted  no worker has the memory that a stage needs
+  //   FailedPrecondition no attached worker has the cores for its threads
   absl::StatusOr<Submission> CheckSubmit(const SubmitRequest& request,
                                          Moment moment) const;
   void OnSubmitted(JobRecord job, Moment moment);

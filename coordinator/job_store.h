@@ -5,7 +5,6 @@
 #include <functional>
 #include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -13,7 +12,6 @@
 #include "coordinator/records.h"
 #include "core/base/ids.h"
 #include "core/cluster/registration.h"
-#include "core/plan/inputs.h"
 
 namespace paceline {
 

@@ -20,9 +20,8 @@ namespace paceline {
 
 // A live worker and what it is doing.
 struct Candidate {
-  const Member* member;    // not null
-  JobId job;               // unassigned: idle
-  bool measuring = false;  // for a person; not to be disturbed
+  const Member* member;  // not null
+  JobId job;             // unassigned: idle
 };
 
 struct PlacementVerdict {

@@ -42,6 +42,11 @@ void RequestReader::Add(int fd) {
       return;
     }
     added_.push_back(fd);
+    // While `ready_` blocks nobody takes them.
+    if (added_.size() > limits_.connections) {
+      close(added_.front());
+      added_.pop_front();
+    }
   }
   eventfd_write(wake_, 1);
 }

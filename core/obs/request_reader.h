@@ -76,7 +76,7 @@ class RequestReader {
 
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<int> added_ ABSL_GUARDED_BY(mutex_);
+  std::deque<int> added_ ABSL_GUARDED_BY(mutex_);
 
   Thread thread_;
 };
