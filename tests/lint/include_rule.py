@@ -102,6 +102,8 @@ RULES = [
      [r"core/base/", r"tests/support/"]),
     (r"tests/core/obs/", {"gtest", "posix"},
      [r"core/base/", OBS, r"tests/support/"]),
+    (r"tests/core/simulate/", {"gtest", "json"},
+     [CORE_LOGIC, r"tests/support/"]),
     (r"tests/core/", {"gtest"}, [CORE_LOGIC, r"tests/support/"]),
     (r"tests/torch/", {"gtest", "torch", "blas", "json", "posix"},
      [CORE_LOGIC, OBS, r"worker/", r"tests/support/"]),

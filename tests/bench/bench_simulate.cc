@@ -1,0 +1,95 @@
+// How long a simulation takes.  With --check ends with 1 when a thousand
+// devices and a thousand micro-batches take more than kMostSeconds: of CPU,
+// which is what one thread that never waits takes on a machine that does
+// nothing else.
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+#include <string>
+#include <vector>
+
+#include "benchmark/benchmark.h"
+#include "core/base/check.h"
+#include "core/simulate/simulation.h"
+
+namespace paceline {
+namespace {
+
+constexpr double kMostSeconds = 5;
+
+double slowest_full_size_seconds = 0;
+
+// Unlike devices in file, with frames that cost CPU and links that are not
+// free: every kind of event there is.
+struct Pipeline {
+  explicit Pipeline(int devices, int64_t micro_batches) {
+    for (int d = 0; d < devices; ++d) {
+      problem.layers.push_back({"layer", 0.01, 0.02, 1e5, 1e6, 1e6});
+      Device device;
+      device.name = "device";
+      device.speed = 1 + 0.1 * (d % 7);
+      device.frame_seconds = 1e-4;
+      problem.devices.push_back(device);
+      placement.push_back({{d, d + 1}, {d}, {1}});
+    }
+    problem.links.assign(devices,
+                         std::vector<LinkCost>(devices, {1.25e8, 1e-4}));
+    problem.micro_batches = micro_batches;
+  }
+
+  PlanProblem problem;
+  Placement placement;
+};
+
+void SimulateStep(benchmark::State& state, const std::string& schedule) {
+  const int devices = static_cast<int>(state.range(0));
+  const Pipeline pipeline(devices, state.range(1));
+  SimulationOptions options;
+  options.schedule = schedule;
+  for (auto _ : state) {
+    const std::clock_t begin = std::clock();
+    const auto result = Simulate(pipeline.problem, pipeline.placement, options);
+    PACELINE_CHECK(result.ok(), result.status().ToString());
+    const double took =
+        static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+    if (devices == 1000) {
+      slowest_full_size_seconds = std::max(slowest_full_size_seconds, took);
+    }
+  }
+  state.SetItemsProcessed(state.iterations() * state.range(0) * state.range(1));
+}
+
+void Sizes(benchmark::internal::Benchmark* benchmark) {
+  benchmark->Args({4, 32})
+      ->Args({100, 100})
+      ->Args({1000, 1000})
+      ->Unit(benchmark::kMillisecond);
+}
+BENCHMARK_CAPTURE(SimulateStep, 1f1b, "1f1b")->Apply(&Sizes);
+BENCHMARK_CAPTURE(SimulateStep, gpipe, "gpipe")->Apply(&Sizes);
+
+int Main(int argc, char** argv) {
+  bool check = false;
+  std::vector<char*> rest;
+  for (int i = 0; i < argc; ++i) {
+    if (std::string(argv[i]) == "--check") {
+      check = true;
+    } else {
+      rest.push_back(argv[i]);
+    }
+  }
+  int count = static_cast<int>(rest.size());
+  benchmark::Initialize(&count, rest.data());
+  if (benchmark::ReportUnrecognizedArguments(count, rest.data())) return 2;
+  benchmark::RunSpecifiedBenchmarks();
+  if (!check || slowest_full_size_seconds == 0) return 0;
+  std::printf(
+      "1000 devices x 1000 micro-batches: %.2f s of CPU, at most %.0f s\n",
+      slowest_full_size_seconds, kMostSeconds);
+  return slowest_full_size_seconds <= kMostSeconds ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace paceline
+
+int main(int argc, char** argv) { return paceline::Main(argc, argv); }

@@ -1,0 +1,77 @@
+#include "core/simulate/network.h"
+
+#include "gtest/gtest.h"
+
+namespace paceline {
+namespace {
+
+// Four devices, 100 bytes a second, 1 s of latency.
+PlanProblem FourDevices() {
+  PlanProblem problem;
+  problem.devices.resize(4);
+  problem.links.assign(4, std::vector<LinkCost>(4, {100, 1}));
+  return problem;
+}
+
+// When a frame that is alone is there.
+double Alone(Network& network, int from, int to, double bytes, double now) {
+  return network.Receive(to, bytes,
+                         network.Send(from, to, bytes, now).reach_seconds);
+}
+
+TEST(Network, AFrameTakesItsBytesAndTheLatency) {
+  const PlanProblem problem = FourDevices();
+  Network network(problem);
+
+  EXPECT_DOUBLE_EQ(Alone(network, 0, 1, 200, 5), 5 + 2 + 1);
+}
+
+TEST(Network, FramesForDifferentDevicesShareTheSendersPort) {
+  const PlanProblem problem = FourDevices();
+  Network network(problem);
+
+  EXPECT_DOUBLE_EQ(Alone(network, 0, 1, 200, 0), 3);
+  EXPECT_DOUBLE_EQ(Alone(network, 0, 2, 200, 0), 5);
+}
+
+TEST(Network, FramesFromDifferentDevicesShareTheReceiversPort) {
+  const PlanProblem problem = FourDevices();
+  Network network(problem);
+  const double one = network.Send(0, 2, 200, 0).reach_seconds;
+  const double two = network.Send(1, 2, 200, 0).reach_seconds;
+
+  EXPECT_DOUBLE_EQ(network.Receive(2, 200, one), 3);
+  EXPECT_DOUBLE_EQ(network.Receive(2, 200, two), 5);
+}
+
+TEST(Network, SendingAndReceivingDoNotShareAPort) {
+  const PlanProblem problem = FourDevices();
+  Network network(problem);
+
+  EXPECT_DOUBLE_EQ(Alone(network, 0, 1, 200, 0), 3);
+  EXPECT_DOUBLE_EQ(Alone(network, 1, 0, 200, 0), 3);
+}
+
+TEST(Network, ASlowLinkHoldsUpOnlyItself) {
+  PlanProblem problem = FourDevices();
+  problem.links[0][1].bytes_per_second = 10;
+  Network network(problem);
+
+  EXPECT_DOUBLE_EQ(Alone(network, 0, 1, 200, 0), 21);
+  // The port was busy for 2 s.
+  EXPECT_DOUBLE_EQ(Alone(network, 0, 2, 200, 0), 5);
+  EXPECT_DOUBLE_EQ(Alone(network, 0, 1, 200, 0), 41);
+}
+
+TEST(Network, ClearForgetsWhatWasUnderWay) {
+  const PlanProblem problem = FourDevices();
+  Network network(problem);
+  Alone(network, 0, 1, 2000, 0);
+
+  network.Clear();
+
+  EXPECT_DOUBLE_EQ(Alone(network, 0, 1, 200, 1), 4);
+}
+
+}  // namespace
+}  // namespace paceline

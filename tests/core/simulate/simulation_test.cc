@@ -1,0 +1,435 @@
+#include "core/simulate/simulation.h"
+
+#include <algorithm>
+#include <random>
+#include <string>
+
+#include "core/plan/cost.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/core/simulate/chain.h"
+
+namespace paceline {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr double kRounding = 1e-9;
+
+// A chain with unlike stages, devices, links and frames, from a seed.
+Chain RandomChain(uint32_t seed) {
+  std::mt19937 random(seed);
+  const auto draw = [&](int most) {
+    return static_cast<double>(random() % most + 1);
+  };
+  std::vector<double> seconds(random() % 4 + 1);
+  for (double& value : seconds) value = draw(8) / 4;
+  Chain chain = Chain::Of(seconds, static_cast<int64_t>(draw(8)),
+                          random() % 2 == 0, draw(3));
+  for (LayerCost& layer : chain.problem.layers) {
+    layer.output_bytes = 10 * draw(20);
+    layer.kept_bytes = 100 * draw(5);
+    layer.parameter_bytes = 50 * draw(5);
+  }
+  for (Device& device : chain.problem.devices) {
+    device.speed = draw(4) / 2;
+    device.frame_seconds = draw(5) / 64;
+  }
+  for (auto& row : chain.problem.links) {
+    for (LinkCost& link : row) link = {100 * draw(6), draw(4) / 32};
+  }
+  chain.options.schedule = random() % 2 == 0 ? "gpipe" : "1f1b";
+  chain.options.steps = static_cast<int>(draw(3));
+  chain.options.load_seconds = 0.125;
+  chain.options.gate_seconds = 0.25;
+  chain.options.optimizer_seconds.assign(seconds.size(), 0.5);
+  for (size_t i = 0; i < seconds.size(); ++i) {
+    chain.options.shared_cpu.push_back(random() % 2 == 0);
+  }
+  return chain;
+}
+
+TEST(Simulate, SpendsEveryDevicesTimeOnSomething) {
+  for (uint32_t seed = 0; seed < 200; ++seed) {
+    const Chain chain = RandomChain(seed);
+
+    const SimulationResult result = chain.Run();
+
+    const auto micro_batches =
+        static_cast<double>(chain.problem.micro_batches * chain.options.steps);
+    for (size_t d = 0; d < result.devices.size(); ++d) {
+      const DeviceUse& use = result.devices[d];
+      const LayerCost& layer = chain.problem.layers[d];
+      const double speed = chain.problem.devices[d].speed;
+      EXPECT_NEAR(use.forward_seconds,
+                  micro_batches * layer.forward_seconds / speed, kRounding)
+          << seed;
+      double total = BusySeconds(use) + use.wait_seconds;
+      if (chain.options.shared_cpu[d]) {
+        total += use.send_seconds + use.receive_seconds;
+      }
+      EXPECT_NEAR(total, result.seconds, kRounding) << seed;
+    }
+  }
+}
+
+TEST(Simulate, SendsEveryFrameOnce) {
+  for (uint32_t seed = 0; seed < 200; ++seed) {
+    const Chain chain = RandomChain(seed);
+
+    const SimulationResult result = chain.Run();
+
+    const int64_t frames = chain.problem.micro_batches * chain.options.steps;
+    const int64_t back = chain.problem.training ? frames : 0;
+    const int last = static_cast<int>(result.devices.size()) - 1;
+    for (int d = 0; d <= last; ++d) {
+      const DeviceUse& use = result.devices[d];
+      const int64_t down = d < last ? frames : 0;
+      const int64_t up = d > 0 ? back : 0;
+      EXPECT_EQ(use.frames_sent, down + up) << seed;
+      double bytes = 0;
+      if (d < last) {
+        bytes +=
+            static_cast<double>(down) * chain.problem.layers[d].output_bytes;
+      }
+      if (d > 0) {
+        bytes +=
+            static_cast<double>(up) * chain.problem.layers[d - 1].output_bytes;
+      }
+      EXPECT_DOUBLE_EQ(use.bytes_sent, bytes) << seed;
+      EXPECT_NEAR(use.send_seconds,
+                  static_cast<double>(use.frames_sent) *
+                      chain.problem.devices[d].frame_seconds,
+                  kRounding)
+          << seed;
+    }
+  }
+}
+
+TEST(Simulate, ReceivesWhatWasSent) {
+  for (uint32_t seed = 0; seed < 100; ++seed) {
+    const SimulationResult result = RandomChain(seed).Run();
+
+    double sent = 0, received = 0;
+    int64_t frames_sent = 0, frames_received = 0;
+    for (const DeviceUse& use : result.devices) {
+      sent += use.bytes_sent;
+      received += use.bytes_received;
+      frames_sent += use.frames_sent;
+      frames_received += use.frames_received;
+    }
+    EXPECT_DOUBLE_EQ(sent, received) << seed;
+    EXPECT_EQ(frames_sent, frames_received) << seed;
+  }
+}
+
+TEST(Simulate, GivesTheSameAnswerTwice) {
+  for (uint32_t seed = 0; seed < 20; ++seed) {
+    Chain chain = RandomChain(seed);
+    chain.options.keep_trace = true;
+
+    const SimulationResult one = chain.Run();
+    const SimulationResult two = chain.Run();
+
+    EXPECT_EQ(one.all_step_seconds, two.all_step_seconds);
+    ASSERT_EQ(one.trace.slices.size(), two.trace.slices.size());
+    for (size_t i = 0; i < one.trace.slices.size(); ++i) {
+      EXPECT_EQ(one.trace.slices[i].begin_seconds,
+                two.trace.slices[i].begin_seconds);
+    }
+  }
+}
+
+TEST(Simulate, KeepingATraceChangesNothing) {
+  Chain chain = RandomChain(3);
+  const SimulationResult without = chain.Run();
+  chain.options.keep_trace = true;
+
+  EXPECT_EQ(chain.Run().all_step_seconds, without.all_step_seconds);
+  EXPECT_TRUE(without.trace.slices.empty());
+  EXPECT_TRUE(without.trace.memory.empty());
+}
+
+TEST(Simulate, ASlowerDeviceNeverMakesItFaster) {
+  for (uint32_t seed = 0; seed < 200; ++seed) {
+    Chain chain = RandomChain(seed);
+    // Ports that are busy may let another frame pass first.
+    for (auto& row : chain.problem.links) {
+      for (LinkCost& link : row) link.bytes_per_second = kFree;
+    }
+    for (Device& device : chain.problem.devices) device.frame_seconds = 0;
+    const double before = chain.Run().seconds;
+    chain.problem.devices[seed % chain.problem.devices.size()].speed *= 0.75;
+
+    EXPECT_GE(chain.Run().seconds, before - kRounding) << seed;
+  }
+}
+
+TEST(Simulate, MemoryIsThatOfTheCostModelWithoutFrames) {
+  for (const char* schedule : {"gpipe", "1f1b"}) {
+    for (const int64_t micro_batches : {1, 3, 8}) {
+      Chain chain = Chain::Equal(4, micro_batches, true);
+      chain.Bytes(/*output=*/0, /*kept=*/1000, /*parameters=*/77);
+      chain.problem.parameter_copies = 4;
+      chain.problem.reserved_bytes = 5;
+      chain.problem.keeps_all = std::string(schedule) == "gpipe";
+      chain.options.schedule = schedule;
+
+      const SimulationResult result = chain.Run();
+
+      for (int s = 0; s < 4; ++s) {
+        EXPECT_DOUBLE_EQ(result.devices[s].peak_bytes,
+                         StageBytes(chain.problem, {s, s + 1}, 1, 3 - s))
+            << schedule << " stage " << s << " of " << micro_batches;
+      }
+    }
+  }
+}
+
+TEST(Simulate, OneForwardOneBackwardNeedsLessMemoryThanGPipe) {
+  Chain chain = Chain::Equal(4, 16, true);
+  chain.Bytes(10, 1000);
+  chain.options.schedule = "gpipe";
+  const SimulationResult gpipe = chain.Run();
+  chain.options.schedule = "1f1b";
+  const SimulationResult one = chain.Run();
+
+  for (int s = 0; s < 4; ++s) {
+    EXPECT_LT(one.devices[s].peak_bytes, gpipe.devices[s].peak_bytes);
+  }
+}
+
+TEST(Simulate, AFrameCountsAtBothEndsOnlyWhileItIsThere) {
+  Chain chain = Chain::Of({1, 4}, 3, false);
+  chain.Bytes(100);
+  chain.Link(200, 0);
+
+  const SimulationResult result = chain.Run();
+
+  // Sender: ends at 1, 2, 3; each is on its way for 0.5 s.
+  EXPECT_DOUBLE_EQ(result.devices[0].peak_bytes, 100);
+  // Receiver: the first is in use until 5.5, all three are there at 3.5.
+  EXPECT_DOUBLE_EQ(result.devices[1].peak_bytes, 300);
+}
+
+TEST(Simulate, AStepEndsWithARoundTripTheGateAndTheOptimizer) {
+  Chain chain = Chain::Equal(3, 2, true);
+  const double compute = chain.Run().step_seconds;
+  chain.problem.links[0][1].latency_seconds = 0;
+  chain.problem.links[0][2].latency_seconds = 0.25;  // the verdict
+  chain.problem.links[2][0].latency_seconds = 0.5;   // the report
+  chain.options.gate_seconds = 1;
+  chain.options.optimizer_seconds = {0, 0, 4};
+  chain.problem.devices[2].speed = 1;
+
+  const SimulationResult result = chain.Run();
+
+  // The first stage ends last, so that only the verdict is waited for.
+  EXPECT_NEAR(result.step_seconds, compute + 1 + 0.25 + 4, kRounding);
+  EXPECT_DOUBLE_EQ(result.devices[2].optimizer_seconds, 4);
+}
+
+TEST(Simulate, TheGateWaitsForTheLatestReport) {
+  Chain chain = Chain::Equal(2, 2, true);
+  const double compute = chain.Run().step_seconds;
+  chain.problem.links[1][0].latency_seconds = 0;
+  chain.options.gate_seconds = 0.5;
+  // The last stage's report takes far longer than its gradients.
+  Chain far = chain;
+  far.problem.links[1][0].latency_seconds = 10;
+
+  EXPECT_NEAR(chain.Run().step_seconds, compute + 0.5, kRounding);
+  EXPECT_GT(far.Run().step_seconds, compute + 10);
+}
+
+TEST(Simulate, TheFirstStageLoads) {
+  Chain chain = Chain::Equal(2, 4, false);
+  chain.options.load_seconds = 0.5;
+
+  const SimulationResult result = chain.Run();
+
+  EXPECT_NEAR(result.step_seconds, 4 * 1.5 + 1, kRounding);
+  EXPECT_DOUBLE_EQ(result.devices[0].load_seconds, 2);
+  EXPECT_DOUBLE_EQ(result.devices[1].load_seconds, 0);
+}
+
+TEST(Simulate, CountsSamples) {
+  Chain chain = Chain::Equal(1, 4, false);
+  chain.options.micro_batch_samples = 8;
+
+  const SimulationResult result = chain.Run();
+
+  EXPECT_DOUBLE_EQ(result.micro_batches_per_second, 1);
+  EXPECT_DOUBLE_EQ(result.samples_per_second, 8);
+}
+
+// --- Credit -----------------------------------------------------------------
+
+TEST(Credit, OfOneFrameMakesEachFrameWaitForARoundTrip) {
+  Chain chain = Chain::Equal(2, 4, false);
+  chain.Link(kFree, 1);
+  const double without = chain.Run().step_seconds;
+  chain.options.credit_frames = 1;
+  chain.options.keep_trace = true;
+
+  const SimulationResult result = chain.Run();
+
+  EXPECT_DOUBLE_EQ(without, 6);
+  // Frames come at 2, 4, 6 and 8.
+  EXPECT_DOUBLE_EQ(result.step_seconds, 9);
+  // The compute thread of the sender did not wait.
+  for (const TraceSlice& slice : result.trace.slices) {
+    if (slice.device == 0 && slice.track == TraceTrack::kCompute) {
+      EXPECT_DOUBLE_EQ(slice.begin_seconds, slice.micro_batch);
+    }
+  }
+}
+
+TEST(Credit, AboveWhatIsEverOnTheWayChangesNothing) {
+  for (uint32_t seed = 0; seed < 50; ++seed) {
+    Chain chain = RandomChain(seed);
+    if (!chain.problem.training) continue;
+    const SimulationResult without = chain.Run();
+    chain.options.credit_frames = 1000;
+
+    EXPECT_EQ(chain.Run().all_step_seconds, without.all_step_seconds) << seed;
+  }
+}
+
+TEST(Credit, LessIsNeverADeadlock) {
+  for (uint32_t seed = 0; seed < 100; ++seed) {
+    Chain chain = RandomChain(seed);
+    chain.options.credit_frames = 1;
+
+    EXPECT_TRUE(chain.Try().ok()) << seed;
+  }
+}
+
+TEST(Credit, HoldsAFastFirstStageBackBetweenBatchesOfForwards) {
+  Chain chain = Chain::Of({0.125, 1}, 4, false);
+  chain.Bytes(100);
+  chain.options.steps = 10;
+  const double peak = chain.Run().devices[1].peak_bytes;
+  chain.options.steps = 40;
+
+  EXPECT_DOUBLE_EQ(chain.Run().devices[1].peak_bytes, peak);
+  // What the data plane grants, and the one in use.
+  EXPECT_LE(peak, 100 * (4 * 4 + 1));
+}
+
+// --- CPU of frames, overlap -------------------------------------------------
+
+TEST(Frames, OnACoreOfTheirOwnDoNotDelayCompute) {
+  Chain chain = Chain::Equal(2, 4, false);
+  for (Device& device : chain.problem.devices) device.frame_seconds = 0.5;
+  const double shared = chain.Run().step_seconds;
+  chain.options.shared_cpu = {false, false};
+
+  const SimulationResult result = chain.Run();
+
+  EXPECT_DOUBLE_EQ(shared, 1.5 + 4 * 1.5);
+  EXPECT_DOUBLE_EQ(result.step_seconds, 1 + 0.5 + 0.5 + 4);
+  EXPECT_DOUBLE_EQ(result.devices[0].send_seconds, 2);
+  // Another core's work is no work of the compute thread.
+  EXPECT_DOUBLE_EQ(result.devices[0].wait_seconds, 2);
+}
+
+TEST(Frames, OnACoreOfTheirOwnAreBoundByItsThroughput) {
+  Chain chain = Chain::Equal(2, 4, false);
+  chain.problem.devices[0].frame_seconds = 3;
+  chain.options.shared_cpu = {false, false};
+
+  EXPECT_DOUBLE_EQ(chain.Run().step_seconds, 1 + 4 * 3 + 1);
+}
+
+TEST(Frames, WithoutOverlapStopTheSender) {
+  Chain chain = Chain::Equal(2, 3, false);
+  chain.Bytes(100);
+  chain.Link(200, 0.25);
+  chain.problem.overlap = false;
+
+  // 0.75 s each: sent from 1, 2.75 and 4.5 on.
+  EXPECT_DOUBLE_EQ(chain.Run().step_seconds, 5.25 + 1);
+}
+
+// Stages on workers in turn, transfers that stop senders, one frame of credit.
+Chain Tight(const std::string& schedule, int workers, int64_t micro_batches) {
+  Chain chain = Chain::Equal(4, micro_batches, true);
+  chain.Bytes(100);
+  chain.Link(100, 0.5);
+  for (int s = 0; s < 4; ++s) chain.placement[s].devices = {s % workers};
+  chain.options.schedule = schedule;
+  chain.options.credit_frames = 1;
+  chain.problem.overlap = false;
+  return chain;
+}
+
+TEST(Frames, WithoutOverlapAndWithLittleCreditStillGetThrough) {
+  for (const char* schedule : {"gpipe", "1f1b"}) {
+    for (const int64_t micro_batches : {2, 6, 12}) {
+      Chain chain = Tight(schedule, 4, micro_batches);
+      const double tight = chain.Run().step_seconds;
+      chain.options.credit_frames = 0;
+
+      EXPECT_GE(tight, chain.Run().step_seconds - kRounding)
+          << schedule << " x " << micro_batches;
+    }
+  }
+}
+
+TEST(Frames, OfSendersThatWaitForEachOtherAreRefused) {
+  Chain chain = Tight("1f1b", 2, 6);
+
+  const auto stuck = chain.Try();
+  chain.problem.overlap = true;
+
+  EXPECT_EQ(stuck.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(stuck.status().message()),
+              HasSubstr("a credit of 1 frames is too small"));
+  EXPECT_TRUE(chain.Try().ok());
+}
+
+// --- Several stages a worker ------------------------------------------------
+
+TEST(SharedWorkers, DoNotSendToThemselves) {
+  Chain chain = Chain::Equal(4, 4, true);
+  chain.Bytes(100);
+  chain.Link(1000, 0.125);
+  for (int s = 0; s < 4; ++s) chain.placement[s].devices = {s / 2};
+
+  const SimulationResult result = chain.Run();
+
+  EXPECT_EQ(result.devices[0].frames_sent, 4);
+  EXPECT_EQ(result.devices[1].frames_sent, 4);
+  EXPECT_THAT(result.devices[0].stages, ElementsAre(0, 1));
+  EXPECT_FALSE(result.devices[2].used);
+  EXPECT_DOUBLE_EQ(result.devices[0].forward_seconds, 8);
+}
+
+TEST(SharedWorkers, OfAllStagesTakeTheSumOfAllWork) {
+  for (const char* schedule : {"gpipe", "1f1b"}) {
+    Chain chain = Chain::Of({1, 2, 0.5}, 5, true);
+    for (PlacedStage& stage : chain.placement) stage.devices = {1};
+    chain.options.schedule = schedule;
+    chain.options.optimizer_seconds = {1, 2, 3};
+
+    const SimulationResult result = chain.Run();
+
+    EXPECT_NEAR(result.step_seconds, 5 * 3 * 3.5 + 6, kRounding);
+    EXPECT_NEAR(result.bubble_share, 0, kRounding);
+  }
+}
+
+TEST(SharedWorkers, MayInterleaveStages) {
+  Chain chain = Chain::Equal(4, 6, true);
+  for (int s = 0; s < 4; ++s) chain.placement[s].devices = {s % 2};
+
+  const SimulationResult result = chain.Run();
+
+  EXPECT_NEAR(result.devices[0].backward_seconds, 2 * 6 * 2, kRounding);
+  EXPECT_GE(result.step_seconds, 2 * 6 * 3);
+}
+
+}  // namespace
+}  // namespace paceline
