@@ -89,8 +89,9 @@ void Cover(const CurveSet& set, const LeftOut& left_out, Evaluation& result) {
     for (const LeftOutPoint& p : left_out.unseen) {
       if (is_other(p.curve)) continue;
       const Curve& curve = set.curves[p.curve];
-      unseen += Holds(table.Unseen(curve.size_column, curve.sizes[p.point]),
-                      p.log_predicted, curve.seconds[p.point]);
+      unseen += Holds(
+          table.Unseen(curve.size_column, curve.sizes[p.point], p.distance),
+          p.log_predicted, curve.seconds[p.point]);
     }
   }
   // 0 / 0 is the NaN that is promised.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/predict/unseen_curve.h"
 #include "core/predict/weighted.h"
 
 namespace paceline {
@@ -13,7 +14,8 @@ constexpr int kAllDecades = std::numeric_limits<int>::max();
 constexpr size_t kLeastResiduals = 20;
 constexpr double kGuessInside = 2;
 constexpr double kGuessUnseen = 4;
-constexpr double kGuessOutside = 2;  // an octave
+constexpr double kGuessRemoter = 1.5;  // a difference more
+constexpr double kGuessOutside = 2;    // an octave
 
 double LogResidual(const CurveSet& set, const LeftOutPoint& point) {
   return std::log(set.curves[point.curve].seconds[point.point]) -
@@ -49,8 +51,20 @@ void IntervalTable::AddOutside(const CurveSet& set, const LeftOutPoint& point) {
   outside_.push_back(LogResidual(set, point) / Growth(point.octaves));
 }
 
+void IntervalTable::AddUnseen(const CurveSet& set, const LeftOutPoint& point) {
+  ByDecade& by_decade = unseen_[point.distance];
+  Add(set, point, by_decade);
+  if (point.distance != UnseenCurve::kNoPair) return;
+  // What nobody tells is as likely to be a change upwards as downwards.
+  LeftOutPoint mirrored = point;
+  mirrored.log_predicted += 2 * LogResidual(set, point);
+  Add(set, mirrored, by_decade);
+}
+
 void IntervalTable::Sort() {
-  for (ByDecade* table : {&inside_, &unseen_}) {
+  std::vector<ByDecade*> tables = {&inside_};
+  for (auto& [distance, table] : unseen_) tables.push_back(&table);
+  for (ByDecade* table : tables) {
     for (auto& [key, residuals] : *table) {
       std::sort(residuals.begin(), residuals.end());
     }
@@ -58,27 +72,46 @@ void IntervalTable::Sort() {
   std::sort(outside_.begin(), outside_.end());
 }
 
-IntervalFactors IntervalTable::Look(const ByDecade& by_decade,
-                                    const std::string& size_column, double size,
-                                    double guess) {
+std::optional<IntervalFactors> IntervalTable::Look(
+    const ByDecade& by_decade, const std::string& size_column, double size) {
   auto at = by_decade.find({size_column, DecadeOf(size)});
   if (at == by_decade.end() || at->second.size() < kLeastResiduals) {
     at = by_decade.find({size_column, kAllDecades});
   }
   if (at == by_decade.end() || at->second.size() < kLeastResiduals) {
-    return {.low = 1 / guess, .high = guess};
+    return std::nullopt;
   }
   return FactorsOf(at->second, 1);
 }
 
 IntervalFactors IntervalTable::Inside(const std::string& size_column,
                                       double size) const {
-  return Look(inside_, size_column, size, kGuessInside);
+  return Look(inside_, size_column, size)
+      .value_or(IntervalFactors{.low = 1 / kGuessInside, .high = kGuessInside});
 }
 
 IntervalFactors IntervalTable::Unseen(const std::string& size_column,
-                                      double size) const {
-  return Look(unseen_, size_column, size, kGuessUnseen);
+                                      double size, int distance) const {
+  const IntervalFactors guess = {.low = 1 / kGuessUnseen, .high = kGuessUnseen};
+  const auto found = [&](int at) -> std::optional<IntervalFactors> {
+    const auto table = unseen_.find(at);
+    if (table == unseen_.end()) return std::nullopt;
+    return Look(table->second, size_column, size);
+  };
+  if (distance == UnseenCurve::kNoPair) return found(distance).value_or(guess);
+  std::optional<IntervalFactors> widest;
+  for (int at = 1; at <= distance; ++at) {
+    const auto factors = found(at);
+    if (factors.has_value()) {
+      widest = widest.value_or(IntervalFactors());
+      widest->low = std::min(widest->low, factors->low);
+      widest->high = std::max(widest->high, factors->high);
+    } else if (widest.has_value()) {
+      widest->low /= kGuessRemoter;
+      widest->high *= kGuessRemoter;
+    }
+  }
+  return widest.value_or(guess);
 }
 
 IntervalFactors IntervalTable::Outside(const std::string& size_column,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,11 +21,12 @@ struct IntervalFactors {
   double high = 1;
 };
 
-// Quantiles of log(measured / predicted): inside a curve and for an unseen
-// curve by what the size counts and its decade, outside by distance.  A decade
-// with fewer than 20 left out points takes those of all decades.  Without any,
-// the factors are a guess: 2 inside, 4 for an unseen curve, 2 an octave
-// outside.  Immutable.
+// Quantiles of log(measured / predicted): inside a curve by what the size
+// counts and its decade, for an unseen curve also by UnseenCurve::distance,
+// outside by octaves.  A decade with fewer than 20 left out points takes those
+// of all decades, a distance without any those of the next nearer one, 1.5
+// times as wide.  Where there is nothing to go by, the factors are a guess: 2
+// inside, 4 for an unseen curve, 2 an octave outside.  Immutable.
 class IntervalTable {
  public:
   // Counts only points of curves for which `counts(curve index)` holds.
@@ -33,8 +35,10 @@ class IntervalTable {
     for (const LeftOutPoint& p : left_out.interior) {
       if (counts(p.curve)) Add(set, p, inside_);
     }
-    for (const LeftOutPoint& p : left_out.unseen) {
-      if (counts(p.curve)) Add(set, p, unseen_);
+    for (const auto* points : {&left_out.unseen, &left_out.remote}) {
+      for (const LeftOutPoint& p : *points) {
+        if (counts(p.curve)) AddUnseen(set, p);
+      }
     }
     for (const LeftOutPoint& p : left_out.outside) {
       if (counts(p.curve)) AddOutside(set, p);
@@ -45,7 +49,9 @@ class IntervalTable {
       : IntervalTable(set, left_out, [](int) { return true; }) {}
 
   IntervalFactors Inside(const std::string& size_column, double size) const;
-  IntervalFactors Unseen(const std::string& size_column, double size) const;
+  // Never narrower than for a smaller distance.
+  IntervalFactors Unseen(const std::string& size_column, double size,
+                         int distance) const;
   // `octaves`: doublings between the size and the nearest measured one.  Never
   // narrower than Inside at that size, wider the further away.
   IntervalFactors Outside(const std::string& size_column, double size,
@@ -57,16 +63,18 @@ class IntervalTable {
 
   static void Add(const CurveSet& set, const LeftOutPoint& point,
                   ByDecade& by_decade);
+  void AddUnseen(const CurveSet& set, const LeftOutPoint& point);
   void AddOutside(const CurveSet& set, const LeftOutPoint& point);
   void Sort();
-  static IntervalFactors Look(const ByDecade& by_decade,
-                              const std::string& size_column, double size,
-                              double guess);
+  // Nothing when too few were left out.
+  static std::optional<IntervalFactors> Look(const ByDecade& by_decade,
+                                             const std::string& size_column,
+                                             double size);
 
   // Key decades: those of DecadeOf, and kAllDecades.
   ByDecade inside_;
-  ByDecade unseen_;
-  Residuals outside_;  // an octave away, scaled
+  std::map<int, ByDecade> unseen_;  // by distance
+  Residuals outside_;               // an octave away, scaled
 };
 
 }  // namespace paceline

@@ -17,7 +17,8 @@ namespace paceline {
 // Outside: the nearest measured time, moved as the sisters move from there;
 // without sisters on the line through the last two points (in log-log space).
 //
-// The constants in known_curve.cc are fixed; README.md says how they came about.
+// The constants in known_curve.cc are fixed; README.md says how they came
+// about.
 //
 // Immutable; the set and the curve outlive it.
 class KnownCurve {

@@ -55,18 +55,19 @@ void LeaveOutEnds(const KnownCurve& known, const Curve& curve, int index,
   }
 }
 
-void LeaveOutWhole(const CurveSet& set, int index, int64_t most,
-                   LeftOut& left_out) {
+// False when nothing is left to predict the curve from.
+bool LeaveOutWhole(const CurveSet& set, int index, int least_differences,
+                   int64_t most, std::vector<LeftOutPoint>& points) {
   const Curve& curve = set.curves[index];
-  const UnseenCurve unseen(set, curve);
-  if (!unseen.known()) return;
-  ++left_out.unseen_curves;
+  const UnseenCurve unseen(set, curve, least_differences);
+  if (!unseen.known()) return false;
   for (const int p : EvenlyTaken(curve.points(), most)) {
-    left_out.unseen.push_back(
-        {.curve = index,
-         .point = p,
-         .log_predicted = unseen.LogSeconds(curve.sizes[p])});
+    points.push_back({.curve = index,
+                      .point = p,
+                      .log_predicted = unseen.LogSeconds(curve.sizes[p]),
+                      .distance = unseen.distance()});
   }
+  return true;
 }
 
 }  // namespace
@@ -109,7 +110,11 @@ LeftOut PredictLeftOut(const CurveSet& set, const LeaveOutLimits& limits) {
     const KnownCurve known(set, curve);
     LeaveOutInterior(known, curve, index, most, left_out);
     LeaveOutEnds(known, curve, index, left_out);
-    LeaveOutWhole(set, index, most, left_out);
+    left_out.unseen_curves +=
+        LeaveOutWhole(set, index, 0, most, left_out.unseen);
+    for (const int least : {2, 3}) {
+      LeaveOutWhole(set, index, least, most, left_out.remote);
+    }
     left_out.sampled = left_out.sampled || curve.points() > most;
   }
   return left_out;

@@ -14,6 +14,7 @@ struct LeftOutPoint {
   double log_predicted = 0;
   double line_seconds = 0;  // interior only; may be negative
   double octaves = 0;       // outside only: how far from what was measured
+  int distance = 0;         // unseen and remote only: UnseenCurve::distance
 };
 
 struct LeftOut {
@@ -22,6 +23,9 @@ struct LeftOut {
   // All points of a curve, the whole curve left out.
   std::vector<LeftOutPoint> unseen;
   int64_t unseen_curves = 0;
+  // The same without the curves that differ in fewer than 2, and than 3
+  // features: how good it is when only remote ones are known.
+  std::vector<LeftOutPoint> remote;
   // Points that lie 1, 2 and 4 points beyond what was left of their curve.
   std::vector<LeftOutPoint> outside;
   // Not all points were tried, evenly taken ones were.
@@ -30,7 +34,7 @@ struct LeftOut {
 
 // What is tried at most; keeps millions of rows within seconds.
 struct LeaveOutLimits {
-  int64_t points = 20000;           // of each of the three kinds
+  int64_t points = 20000;           // of each kind
   int64_t comparisons = 2'000'000;  // of curves with each other
 };
 

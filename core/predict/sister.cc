@@ -31,11 +31,12 @@ struct Candidate {
 };
 
 Candidate Compare(const CurveSet& set, const Curve& target, int index) {
-  Candidate candidate{.index = index};
-  const std::vector<std::string>& features = set.curves[index].features;
+  const Curve& curve = set.curves[index];
+  const std::vector<std::string>& features = curve.features;
+  Candidate candidate{.differences = Differences(curve, target),
+                      .index = index};
   for (size_t c = 0; c < set.columns.size(); ++c) {
     if (features[c] == target.features[c]) continue;
-    ++candidate.differences;
     candidate.distance +=
         Distance(set.numeric[c], target.features[c], features[c]);
   }
@@ -43,6 +44,14 @@ Candidate Compare(const CurveSet& set, const Curve& target, int index) {
 }
 
 }  // namespace
+
+int Differences(const Curve& a, const Curve& b) {
+  int differences = 0;
+  for (size_t c = 0; c < a.features.size(); ++c) {
+    differences += a.features[c] != b.features[c];
+  }
+  return differences;
+}
 
 std::vector<double> ScalesOf(const CurveSet& set, const Curve& target,
                              const Curve& of) {
@@ -69,7 +78,8 @@ std::vector<Sister> FindSisters(const CurveSet& set, const Curve& target,
       continue;
     }
     const Candidate candidate = Compare(set, target, static_cast<int>(c));
-    if (candidate.differences <= limits.differences) {
+    if (candidate.differences >= limits.least_differences &&
+        candidate.differences <= limits.differences) {
       candidates.push_back(candidate);
     }
   }

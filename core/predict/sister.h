@@ -22,7 +22,11 @@ struct Sister {
 std::vector<double> ScalesOf(const CurveSet& set, const Curve& target,
                              const Curve& of);
 
+// How far apart two curves are: the features in which they differ.
+int Differences(const Curve& a, const Curve& b);
+
 struct SisterLimits {
+  int least_differences = 0;
   int differences = 2;  // at most
   int sisters = 32;     // at most
 };

@@ -106,9 +106,10 @@ absl::StatusOr<TimePrediction> TimePredictor::Predict(
         "nothing was measured over ", query.size_column, ": a time for ",
         query.size, " of them cannot be predicted"));
   }
-  return Around(unseen.LogSeconds(query.size),
-                intervals_.Unseen(named.size_column, query.size),
-                TimeBasis::kUnseen);
+  return Around(
+      unseen.LogSeconds(query.size),
+      intervals_.Unseen(named.size_column, query.size, unseen.distance()),
+      TimeBasis::kUnseen);
 }
 
 }  // namespace paceline

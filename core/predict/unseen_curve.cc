@@ -42,8 +42,8 @@ bool Transform(bool numeric, const std::string& from, const std::string& to,
 
 class PairFinder {
  public:
-  PairFinder(const CurveSet& set, const Curve& target)
-      : set_(set), target_(target) {
+  PairFinder(const CurveSet& set, const Curve& target, int least_differences)
+      : set_(set), target_(target), least_differences_(least_differences) {
     const size_t curves = set.curves.size();
     const size_t searched = std::min<size_t>(curves, kMostSearched);
     for (size_t s = 0; s < searched; ++s) {
@@ -64,11 +64,7 @@ class PairFinder {
     for (const Curve* curve : searched_) {
       const Curve* other = Partner(source, *curve);
       if (other == nullptr || other->family == curve->family) continue;
-      int differences = 0;
-      for (size_t c = 0; c < set_.columns.size(); ++c) {
-        differences += curve->features[c] != source.features[c];
-      }
-      order.emplace_back(differences, found.size());
+      order.emplace_back(Differences(*curve, source), found.size());
       found.emplace_back(curve, other);
     }
     std::sort(order.begin(), order.end());
@@ -83,7 +79,8 @@ class PairFinder {
  private:
   bool Usable(const Curve& curve) const {
     return curve.family != target_.family &&
-           curve.size_column == target_.size_column;
+           curve.size_column == target_.size_column &&
+           Differences(curve, target_) >= least_differences_;
   }
 
   const Curve* Partner(const Curve& source, const Curve& curve) const {
@@ -100,9 +97,35 @@ class PairFinder {
 
   const CurveSet& set_;
   const Curve& target_;
+  const int least_differences_;
   std::vector<const Curve*> searched_;
   std::map<Features, const Curve*> by_features_;
 };
+
+// Features of the target that are numbers beyond those of the set.
+int NumbersBeyond(const CurveSet& set, const Curve& target) {
+  int beyond = 0;
+  for (size_t c = 0; c < set.columns.size(); ++c) {
+    double number;
+    if (!set.numeric[c] || !absl::SimpleAtod(target.features[c], &number)) {
+      continue;
+    }
+    bool below = true;
+    bool above = true;
+    for (const Curve& curve : set.curves) {
+      double other;
+      if (curve.family == target.family ||
+          curve.size_column != target.size_column ||
+          !absl::SimpleAtod(curve.features[c], &other)) {
+        continue;
+      }
+      below = below && number < other;
+      above = above && number > other;
+    }
+    beyond += below || above;
+  }
+  return beyond;
+}
 
 // What the pairs say about log(target / source) at a size.
 struct Change {
@@ -131,12 +154,14 @@ Change ChangeAt(const std::vector<std::pair<const Curve*, const Curve*>>& pairs,
 
 }  // namespace
 
-UnseenCurve::UnseenCurve(const CurveSet& set, const Curve& target) {
+UnseenCurve::UnseenCurve(const CurveSet& set, const Curve& target,
+                         int least_differences) {
   const auto sisters =
       FindSisters(set, target,
-                  {.differences = static_cast<int>(set.columns.size()),
+                  {.least_differences = least_differences,
+                   .differences = static_cast<int>(set.columns.size()),
                    .sisters = 2 * kMostSources});
-  const PairFinder finder(set, target);
+  const PairFinder finder(set, target, least_differences);
   for (const Sister& sister : sisters) {
     if (!sources_.empty() && sources_.back().curve == sister.curve) continue;
     if (static_cast<int>(sources_.size()) == kMostSources) break;
@@ -144,6 +169,13 @@ UnseenCurve::UnseenCurve(const CurveSet& set, const Curve& target) {
                         .differences = sister.differences,
                         .scales = ScalesOf(set, target, *sister.curve),
                         .pairs = finder.Find(*sister.curve)});
+  }
+  bool has_pair = false;
+  for (const Source& source : sources_) {
+    has_pair = has_pair || !source.pairs.empty();
+  }
+  if (has_pair) {
+    distance_ = sources_.front().differences + NumbersBeyond(set, target);
   }
 }
 

@@ -19,11 +19,19 @@ namespace paceline {
 class UnseenCurve {
  public:
   // Reads features, size_column and family of `target`, none of its points;
-  // curves of its family are not used.  O(curves log curves).
-  UnseenCurve(const CurveSet& set, const Curve& target);
+  // curves of its family are not used, nor are those that differ from it in
+  // fewer than `least_differences` features.  O(curves log curves).
+  UnseenCurve(const CurveSet& set, const Curve& target,
+              int least_differences = 0);
 
   // False if no curve counts the same sizes: then there is nothing to say.
   bool known() const { return !sources_.empty(); }
+
+  // How little there is to go by: kNoPair when no pair tells what a difference
+  // costs; otherwise in how many features the nearest curve differs, a number
+  // beyond all that were measured counting once more.  Needs known().
+  static constexpr int kNoPair = 0;
+  int distance() const { return distance_; }
 
   // log(seconds) at `size`.  Needs known().  O(1), about 10^5 steps.
   double LogSeconds(double size) const;
@@ -37,6 +45,7 @@ class UnseenCurve {
     std::vector<std::pair<const Curve*, const Curve*>> pairs;
   };
 
+  int distance_ = kNoPair;
   std::vector<Source> sources_;
 };
 

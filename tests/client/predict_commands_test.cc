@@ -146,7 +146,7 @@ TEST(Predict, EndsWithUsageNamingFileAndLineOfWhatIsWrong) {
   const std::string truncated =
       WriteFile(".csv", Measurements().substr(0, Measurements().size() - 30));
 
-  EXPECT_THAT(ErrorOf(truncated), HasSubstr(absl::StrCat(truncated, ":48: ")));
+  EXPECT_THAT(ErrorOf(truncated), HasSubstr(absl::StrCat(truncated, ":49: ")));
 }
 
 TEST(Predict, EndsWithUsageWithoutAUsableTime) {

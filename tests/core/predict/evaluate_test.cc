@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/predict/interval.h"
+#include "core/predict/unseen_curve.h"
 #include "gtest/gtest.h"
 #include "tests/core/predict/curves.h"
 
@@ -167,12 +168,47 @@ TEST(Intervals, AreWiderTheFurtherOutside) {
   EXPECT_GT(six.high, one.high);
 }
 
+TEST(Intervals, AreWiderTheMoreRemoteTheCurvesTheyStandOn) {
+  const CurveSet set = NoisySet(20);
+  const IntervalTable table(set, PredictLeftOut(set));
+  const auto width = [&](int distance) {
+    const IntervalFactors factors = table.Unseen("elements", 1000, distance);
+    return factors.high / factors.low;
+  };
+
+  EXPECT_GE(width(2), width(1));
+  EXPECT_GT(width(4), width(2));
+  EXPECT_GT(width(5), width(4));
+}
+
+TEST(Intervals, HoldWhatNoPairTellsInBothDirections) {
+  // Two curves, a factor 3 apart: each is all there is to know of the other.
+  const CurveSet set = MakeCurves(
+      {"op"}, {{{"a"}, Affine(1, 1)}, {{"b"}, Affine(3, 3)}}, Doublings(25));
+  const IntervalTable table(set, PredictLeftOut(set));
+
+  const IntervalFactors factors =
+      table.Unseen("elements", 1000, UnseenCurve::kNoPair);
+
+  EXPECT_NEAR(factors.high, 3, 0.01);
+  EXPECT_NEAR(factors.low, 1 / 3.0, 0.01);
+}
+
+TEST(LeaveOut, AlsoTriesCurvesOfWhichOnlyRemoteOnesAreKnown) {
+  const LeftOut left_out = PredictLeftOut(NoisySet(20));
+
+  ASSERT_FALSE(left_out.remote.empty());
+  for (const LeftOutPoint& point : left_out.remote) {
+    EXPECT_TRUE(point.distance == UnseenCurve::kNoPair || point.distance >= 2);
+  }
+}
+
 TEST(Intervals, AreWideGuessesWithoutLeftOutPoints) {
   const CurveSet set = MakeCurves({"op"}, {{{"a"}, Affine(1, 1)}}, {1, 2});
   const IntervalTable table(set, PredictLeftOut(set));
 
   EXPECT_EQ(table.Inside("elements", 1).high, 2);
-  EXPECT_EQ(table.Unseen("elements", 1).high, 4);
+  EXPECT_EQ(table.Unseen("elements", 1, 1).high, 4);
   EXPECT_EQ(table.Outside("elements", 1, 3).high, 8);
 }
 

@@ -96,6 +96,37 @@ TEST(UnseenCurve, WithoutAPairIsTheMostSimilarCurve) {
   EXPECT_NEAR(Seconds(set, {"new"}, 4), 1e-5 + 4e-9, 1e-12);
 }
 
+// Two words, two numbers of hosts, all four combinations but ("b", "2").
+CurveSet ThreeOfFour() {
+  return MakeCurves({"op", "hosts"}, {{{"a", "1"}, Affine(1e-5, 1e-9)},
+                                      {{"b", "1"}, Affine(2e-5, 2e-9)},
+                                      {{"a", "2"}, Affine(3e-5, 3e-9)}});
+}
+
+TEST(UnseenCurve, IsAsRemoteAsTheFeaturesThatDiffer) {
+  const CurveSet set = ThreeOfFour();
+
+  EXPECT_EQ(UnseenCurve(set, Unknown({"b", "2"})).distance(), 1);
+  // 4 hosts are more than were ever measured.
+  EXPECT_EQ(UnseenCurve(set, Unknown({"a", "4"})).distance(), 2);
+}
+
+TEST(UnseenCurve, SaysWhenNoPairTellsWhatADifferenceCosts) {
+  EXPECT_EQ(UnseenCurve(ThreeOfFour(), Unknown({"c", "1"})).distance(),
+            UnseenCurve::kNoPair);
+}
+
+TEST(UnseenCurve, LeavesOutCurvesThatAreTooMuchAlike) {
+  const CurveSet set =
+      MakeCurves({"op", "dtype"}, {{{"a", "x"}, Affine(1e-5, 0)},
+                                   {{"a", "y"}, Affine(2e-5, 0)},
+                                   {{"b", "y"}, Affine(9e-5, 0)}});
+  const Curve& target = CurveOf(set, {"a", "x"});
+
+  EXPECT_NEAR(std::exp(UnseenCurve(set, target, 2).LogSeconds(4)), 9e-5, 1e-12);
+  EXPECT_FALSE(UnseenCurve(set, target, 3).known());
+}
+
 TEST(UnseenCurve, IsUnknownWhenNothingCountsTheSameSizes) {
   const CurveSet set = MakeCurves({"op"}, {{{"a"}, Affine(1e-5, 1e-9)}});
   Curve flops = Unknown({"a"});
