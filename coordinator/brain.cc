@@ -26,6 +26,7 @@ Brain::Brain(const BrainPolicy& policy, StoredState stored, Moment start)
   for (const auto& [id, registration] : stored.workers) {
     membership_.Restore(id, registration);
   }
+  measured_ = std::move(stored.measurements);
   for (auto& [id, record] : stored.jobs) {
     Job& job = jobs_[id];
     job.record = std::move(record);
@@ -60,6 +61,9 @@ absl::StatusOr<AttachVerdict> Brain::OnAttach(const Registration& registration,
                         ? " attached as a new process"
                         : " attached"),
        JobId{}, verdict.id});
+  if (verdict.arrival != Arrival::kReattached) {
+    measures_.OnArrival(registration.name, LiveNames());
+  }
   const auto busy = busy_.find(verdict.id);
   if (verdict.arrival == Arrival::kRestarted && busy != busy_.end()) {
     Job& job = jobs_.at(busy->second);
@@ -97,6 +101,10 @@ absl::Status Brain::OnHeartbeat(StreamId stream, Heartbeat heartbeat,
          absl::StrCat("worker ", member->registration.name,
                       " executes itself anew"),
          JobId{}, member->id});
+  }
+  if (heartbeat.measurement.has_value()) {
+    TakeMeasurement(*member, *heartbeat.measurement);
+    Settle(moment);
   }
   if (!heartbeat.run.has_value()) return absl::OkStatus();
   const RunReport report = *heartbeat.run;
@@ -186,6 +194,7 @@ void Brain::TakeReport(Job& job, WorkerId worker, const RunReport& report,
                        Moment moment) {
   JobWorker& part = *FindWorker(job.record, worker);
   part.seconds = report.seconds;
+  TakeTimes(job.record, report);
   job.record.step = std::max(job.record.step, report.step);
   job.record.steps = std::max(job.record.steps, report.steps);
   if (report.phase == RunPhase::kPreparing) {
@@ -292,6 +301,18 @@ void Brain::CheckWorkersOf(Job& job, Moment moment) {
   }
 }
 
+// A report has the whole run so far of its worker's stages.
+void Brain::TakeTimes(JobRecord& record, const RunReport& report) {
+  for (const StageTime& time : report.stage_times) {
+    if (time.stage < 0 || time.stage >= std::ssize(record.stages)) continue;
+    record.stage_times.resize(record.stages.size());
+    record.stage_times[time.stage] = time;
+    if (time.stage > 0) continue;
+    record.step_seconds = report.step_seconds;
+    record.timed_steps = report.timed_steps;
+  }
+}
+
 // --- jobs -------------------------------------------------------------------
 
 absl::StatusOr<Submission> Brain::CheckSubmit(const SubmitRequest& request,
@@ -314,12 +335,13 @@ absl::StatusOr<Submission> Brain::CheckSubmit(const SubmitRequest& request,
                             Describe(request.spec));
   const std::vector<Candidate> candidates = Candidates();
   const PlacementVerdict verdict =
-      DecidePlacement(request.spec, model, candidates);
+      DecidePlacement(request.spec, model, candidates, measured_);
   PACELINE_RETURN_IF_ERROR(verdict.impossible);
   const Plan* const plan = verdict.plan ? &*verdict.plan : nullptr;
   submission.notes = PlacementNotes(request.spec, plan, candidates);
   if (plan != nullptr) {
     submission.stages = Place(plan->stages);
+    submission.estimate = EstimateOf(request.spec, model, plan->stages);
   } else {
     submission.notes.push_back(absl::StrCat("queued: it ", verdict.why));
   }

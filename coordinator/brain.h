@@ -25,6 +25,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "coordinator/job_store.h"
+#include "coordinator/measure_desk.h"
 #include "coordinator/placement.h"
 #include "coordinator/records.h"
 #include "coordinator/weights_desk.h"
@@ -54,6 +55,7 @@ struct Submission {
   bool repeated = false;  // the job is known already; nothing is to be done
   std::vector<StagePlacement> stages;  // empty while it cannot be placed
   std::vector<std::string> notes;
+  std::optional<RunEstimate> estimate;
 };
 
 struct JobView {
@@ -70,6 +72,17 @@ struct WorkerView {
   JobId job;  // unassigned: none
   std::vector<int32_t> stages;
   absl::Duration last_heard;  // ago
+};
+
+struct ProfileRequest {
+  JobSpec spec;  // model, data's shape, micro-batch, threads
+  std::vector<std::string> workers;  // names; empty: all live ones
+  bool links = false;                // between all of them
+};
+
+struct ProfileTicket {
+  int64_t id = 0;
+  std::vector<std::string> workers;
 };
 
 // Something a person should see in the log.
@@ -138,6 +151,13 @@ class Brain {
   // Errors: NotFound; FailedPrecondition  it is queued or running.
   absl::Status OnDelete(JobId job, Moment moment);
 
+  // Has workers measure; see MeasureDesk.  The answer: the id for
+  // ViewProfile(). Errors: InvalidArgument; NotFound  no live worker of that
+  // name;
+  //         FailedPrecondition  no worker at all
+  absl::StatusOr<ProfileTicket> OnProfile(const ProfileRequest& request,
+                                          Moment moment);
+
   // The answer to Actions::Weights::kSave.
   void OnWeightsSaved(const Fence& fence, absl::StatusOr<SavedWeights> saved,
                       Moment moment);
@@ -164,6 +184,12 @@ class Brain {
   // Newest first; limit 0: all.
   std::vector<JobView> ViewJobs(int64_t limit) const;
   std::vector<WorkerView> ViewWorkers(Instant now) const;  // by id
+  // Errors: NotFound.
+  absl::StatusOr<ProfileView> ViewProfile(int64_t id) const {
+    return measures_.View(id);
+  }
+  // model: empty for all.
+  StoredMeasurements ViewMeasurements(const std::string& model) const;
 
  private:
   // Samples and time of recent steps, for samples_per_second only.
@@ -194,6 +220,7 @@ class Brain {
 
   void TakeReport(Job& job, WorkerId worker, const RunReport& report,
                   Moment moment);
+  static void TakeTimes(JobRecord& record, const RunReport& report);
   void TakeRecords(Job& job, Heartbeat& heartbeat, Moment moment);
   void CountStep(Job& job, const StepRecord& step, Moment moment);
   void OnPhase(Job& job, JobWorker& worker, const RunReport& report,
@@ -208,6 +235,14 @@ class Brain {
   void CheckWorkersOf(Job& job, Moment moment);
   std::string StoreText() const;
   void RefreshWhy(Job& job, Moment moment);
+
+  // Nothing when it cannot be said.
+  std::optional<RunEstimate> EstimateOf(
+      const JobSpec& spec, const ModelDescription& model,
+      const std::vector<StageOfPlan>& stages) const;
+  void TakeMeasurement(const Member& member, const Measurement& measurement);
+  std::vector<MeasureWorker> MeasureWorkers() const;
+  std::vector<std::string> LiveNames() const;
 
   void Settle(Moment moment);
   void ServeQueue(Moment moment);
@@ -224,6 +259,8 @@ class Brain {
   Membership membership_;
   std::map<JobId, Job> jobs_;
   std::map<WorkerId, JobId> busy_;
+  MeasureDesk measures_;
+  StoredMeasurements measured_;
   JobId next_job_;
   std::map<StreamId, StandingOrder> sent_;  // the newest on every stream
   bool queue_changed_ = true;  // something a queued job may have waited for

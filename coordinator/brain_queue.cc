@@ -115,6 +115,7 @@ void Brain::EndJob(Job& job, JobState state, const std::string& why,
 
 void Brain::Settle(Moment moment) {
   if (queue_changed_) ServeQueue(moment);
+  measures_.Assign(MeasureWorkers(), moment.now);
   RefreshOrders();
 }
 
@@ -148,8 +149,10 @@ void Brain::ServeQueue(Moment moment) {
       continue;
     }
     const PlacementVerdict verdict =
-        DecidePlacement(job.record.spec, *model, Candidates());
+        DecidePlacement(job.record.spec, *model, Candidates(), measured_);
     if (verdict.plan.has_value()) {
+      job.record.estimate =
+          EstimateOf(job.record.spec, *model, verdict.plan->stages);
       StartJob(job, verdict, moment);
     } else {
       head = id;
@@ -182,7 +185,9 @@ void Brain::RefreshOrders() {
 
 StandingOrder Brain::OrderOf(WorkerId worker) const {
   const auto busy = busy_.find(worker);
-  if (busy == busy_.end()) return {};
+  if (busy == busy_.end()) {
+    return {std::nullopt, measures_.OrderOf(NameOf(worker))};
+  }
   const JobRecord& job = jobs_.at(busy->second).record;
   RunOrder run;
   run.fence = job.fence();
@@ -190,7 +195,7 @@ StandingOrder Brain::OrderOf(WorkerId worker) const {
   run.stages = Place(job.stages);
   run.cpu_capability = job.cpu_capability;
   run.threads = job.threads;
-  return {std::move(run)};
+  return {std::move(run), std::nullopt};
 }
 
 std::vector<StagePlacement> Brain::Place(
@@ -224,8 +229,8 @@ std::vector<Candidate> Brain::Candidates() const {
   for (const auto& [id, member] : membership_.members()) {
     if (member.state != MemberState::kLive) continue;
     const auto busy = busy_.find(id);
-    candidates.push_back(
-        {&member, busy == busy_.end() ? JobId{} : busy->second});
+    candidates.push_back({&member, busy == busy_.end() ? JobId{} : busy->second,
+                          measures_.Holds(member.registration.name)});
   }
   return candidates;
 }

@@ -363,4 +363,23 @@ void Coordinator::ListWorkers(Done<std::vector<WorkerView>> done) {
       std::move(done), [this] { return brain_.ViewWorkers(clock_.Now()); });
 }
 
+void Coordinator::StartProfile(ProfileRequest request,
+                               Done<ProfileTicket> done) {
+  Ask<ProfileTicket>(std::move(done), [this, request = std::move(request)] {
+    return brain_.OnProfile(request, Now());
+  });
+}
+
+void Coordinator::GetProfile(int64_t id, Done<ProfileView> done) {
+  Ask<ProfileView>(std::move(done),
+                   [this, id] { return brain_.ViewProfile(id); });
+}
+
+void Coordinator::ListMeasurements(const std::string& model,
+                                   Done<StoredMeasurements> done) {
+  Ask<StoredMeasurements>(std::move(done), [this, model] {
+    return brain_.ViewMeasurements(model);
+  });
+}
+
 }  // namespace paceline

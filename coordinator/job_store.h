@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -12,6 +13,7 @@
 #include "coordinator/records.h"
 #include "core/base/ids.h"
 #include "core/cluster/registration.h"
+#include "core/plan/inputs.h"
 
 namespace paceline {
 
@@ -25,10 +27,17 @@ struct SpecCodec {
   std::function<absl::StatusOr<JobSpec>(const std::string&)> decode;
 };
 
+// The newest of every key.
+struct StoredMeasurements : Measurements {
+  void Put(const DeviceProfile& profile) { profiles[profile.key] = profile; }
+  void Put(const LinkMeasurement& link) { links[{link.from, link.to}] = link; }
+};
+
 struct StoredState {
   std::map<WorkerId, Registration> workers;
   std::map<JobId, JobRecord> jobs;
   JobId next_job{1};  // never used before, also by jobs that were deleted
+  StoredMeasurements measurements;
 };
 
 // Everything that one transaction writes.
@@ -46,10 +55,12 @@ struct StoreBatch {
     std::vector<LogRecord> logs;
   };
   std::map<JobId, Records> records;
+  StoredMeasurements measurements;  // put by key
   std::vector<JobId> deleted;  // with all their records; after everything else
 
   bool empty() const {
     return workers.empty() && jobs.empty() && records.empty() &&
+           measurements.profiles.empty() && measurements.links.empty() &&
            deleted.empty();
   }
 };

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/drift.h"
 
 namespace paceline {
 namespace {
@@ -47,6 +48,17 @@ CoordinatorMetrics::CoordinatorMetrics(MetricsRegistry& registry,
                         "Accuracy of the newest evaluation, 0 to 1.", {"job"});
   registry.DeclareGauge(kJobRate, "Training samples a second, lately.",
                         {"job"});
+  registry.DeclareGauge(kStepPredicted,
+                        "Seconds that a step was predicted to take.", {"job"});
+  registry.DeclareGauge(kStepMeasured, "Seconds that a step takes.", {"job"});
+  registry.DeclareGauge(
+      kStagePredicted,
+      "Seconds of a micro-batch, forward and backward, as predicted.",
+      {"job", "stage"});
+  registry.DeclareGauge(
+      kStageMeasured,
+      "Seconds of a micro-batch, forward and backward, as measured.",
+      {"job", "stage"});
   registry.GetGauge(kBuild, {version}).Set(1);
   registry.GetCounter(kOrders);
   registry.GetCounter(kStoreFailures);
@@ -96,7 +108,8 @@ void CoordinatorMetrics::Update(const std::vector<WorkerView>& workers,
   if (!std::includes(running.begin(), running.end(), running_.begin(),
                      running_.end())) {
     for (const char* family :
-         {kJobStep, kJobSteps, kJobLoss, kJobAccuracy, kJobRate}) {
+         {kJobStep, kJobSteps, kJobLoss, kJobAccuracy, kJobRate, kStepPredicted,
+          kStepMeasured, kStagePredicted, kStageMeasured}) {
       registry_.RemoveSeries(family);
     }
   }
@@ -108,11 +121,33 @@ void CoordinatorMetrics::Update(const std::vector<WorkerView>& workers,
     registry_.GetGauge(kJobStep, {id}).Set(job.record.step);
     registry_.GetGauge(kJobSteps, {id}).Set(job.record.steps);
     registry_.GetGauge(kJobRate, {id}).Set(job.samples_per_second);
+    SetDrift(job.record);
     if (job.loss) registry_.GetGauge(kJobLoss, {id}).Set(*job.loss);
     if (job.accuracy) registry_.GetGauge(kJobAccuracy, {id}).Set(*job.accuracy);
   }
   for (const auto& [state, count] : jobs_by_state) {
     registry_.GetGauge(kJobs, {std::string(JobStateName(state))}).Set(count);
+  }
+}
+
+void CoordinatorMetrics::SetDrift(const JobRecord& record) {
+  const std::string id = absl::StrCat(record.id.value);
+  if (record.estimate.has_value()) {
+    registry_.GetGauge(kStepPredicted, {id}).Set(record.estimate->step_seconds);
+  }
+  if (record.timed_steps > 0) {
+    registry_.GetGauge(kStepMeasured, {id}).Set(MeasuredStepSeconds(record));
+  }
+  for (const StageDrift& drift : DriftOf(record)) {
+    const std::string stage = absl::StrCat(drift.stage);
+    if (drift.predicted_seconds > 0) {
+      registry_.GetGauge(kStagePredicted, {id, stage})
+          .Set(drift.predicted_seconds);
+    }
+    if (drift.measured_seconds > 0) {
+      registry_.GetGauge(kStageMeasured, {id, stage})
+          .Set(drift.measured_seconds);
+    }
   }
 }
 

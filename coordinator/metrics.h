@@ -29,6 +29,15 @@ constexpr char kJobSteps[] = "paceline_coordinator_job_steps";
 constexpr char kJobLoss[] = "paceline_coordinator_job_loss";
 constexpr char kJobAccuracy[] = "paceline_coordinator_job_test_accuracy";
 constexpr char kJobRate[] = "paceline_coordinator_job_samples_per_second";
+constexpr char kStepPredicted[] =
+    "paceline_coordinator_job_step_predicted_seconds";
+constexpr char kStepMeasured[] =
+    "paceline_coordinator_job_step_measured_seconds";
+// The same, one series a stage.
+constexpr char kStagePredicted[] =
+    "paceline_coordinator_job_stage_predicted_seconds";
+constexpr char kStageMeasured[] =
+    "paceline_coordinator_job_stage_measured_seconds";
 
 // What Prometheus shows for a worker: idle, busy, suspect, lost.
 std::string WorkerStateName(const WorkerView& worker);
@@ -50,6 +59,8 @@ class CoordinatorMetrics {
               const std::vector<JobView>& jobs);
 
  private:
+  void SetDrift(const JobRecord& record);
+
   MetricsRegistry& registry_;
   std::set<JobId> running_;  // that have series
 };

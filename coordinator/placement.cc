@@ -19,9 +19,16 @@ std::string Jobs(const std::set<JobId>& jobs) {
       }));
 }
 
+// What has the workers that are not idle.
+std::string Ahead(const std::set<JobId>& jobs, bool measuring) {
+  if (jobs.empty()) return "a profile that is being taken";
+  return absl::StrCat(Jobs(jobs),
+                      measuring ? " and a profile that is being taken" : "");
+}
+
 PlannerWorker ToPlanner(const Member& member) {
-  return {member.id, member.registration.name,
-          member.registration.memory_bytes};
+  return {member.id, member.registration.name, member.registration.memory_bytes,
+          member.registration.machine_id};
 }
 
 std::vector<Candidate> Capable(const JobSpec& spec,
@@ -87,12 +94,13 @@ std::string Settle(const JobSpec& spec, const Plan& plan,
 
 // Whether the whole mesh, all idle, could run it.
 absl::Status CheckPossible(const JobSpec& spec, const ModelDescription& model,
-                           const std::vector<Candidate>& capable) {
+                           const std::vector<Candidate>& capable,
+                           const Measurements& measurements) {
   std::vector<PlannerWorker> all;
   for (const Candidate& candidate : capable) {
     all.push_back(ToPlanner(*candidate.member));
   }
-  const absl::Status status = MakePlan(spec, model, all).status();
+  const absl::Status status = CheckPlannable(spec, model, all, measurements);
   return absl::IsFailedPrecondition(status) ? absl::OkStatus() : status;
 }
 
@@ -100,7 +108,8 @@ absl::Status CheckPossible(const JobSpec& spec, const ModelDescription& model,
 
 PlacementVerdict DecidePlacement(const JobSpec& spec,
                                  const ModelDescription& model,
-                                 const std::vector<Candidate>& candidates) {
+                                 const std::vector<Candidate>& candidates,
+                                 const Measurements& measurements) {
   PlacementVerdict verdict;
   if (candidates.empty()) {
     verdict.why = "waits for a worker: none is attached";
@@ -117,8 +126,9 @@ PlacementVerdict DecidePlacement(const JobSpec& spec,
   std::erase_if(capable, [&spec](const Candidate& candidate) {
     return TooFewCores(spec, *candidate.member);
   });
-  verdict.impossible =
-      capable.empty() ? too_many : CheckPossible(spec, model, capable);
+  verdict.impossible = capable.empty()
+                           ? too_many
+                           : CheckPossible(spec, model, capable, measurements);
   if (!verdict.impossible.ok()) {
     verdict.why =
         absl::StrCat("waits for other workers: ", verdict.impossible.message());
@@ -126,9 +136,12 @@ PlacementVerdict DecidePlacement(const JobSpec& spec,
   }
   std::vector<PlannerWorker> idle;
   std::set<JobId> ahead;
+  bool measuring = false;
   for (const Candidate& candidate : capable) {
     if (candidate.job.assigned()) {
       ahead.insert(candidate.job);
+    } else if (candidate.measuring) {
+      measuring = true;
     } else {
       idle.push_back(ToPlanner(*candidate.member));
     }
@@ -137,16 +150,16 @@ PlacementVerdict DecidePlacement(const JobSpec& spec,
   const size_t wanted =
       std::min<size_t>(std::max(1, spec.pipeline.stages), capable.size());
   if (idle.size() < wanted) {
-    verdict.why = absl::StrCat("waits for ", Jobs(ahead), ": ", idle.size(),
-                               " of the ", wanted, " workers it needs ",
-                               idle.size() == 1 ? "is" : "are", " free");
+    verdict.why = absl::StrCat(
+        "waits for ", Ahead(ahead, measuring), ": ", idle.size(), " of the ",
+        wanted, " workers it needs ", idle.size() == 1 ? "is" : "are", " free");
     return verdict;
   }
-  absl::StatusOr<Plan> plan = MakePlan(spec, model, idle);
+  absl::StatusOr<Plan> plan = MakePlan(spec, model, idle, measurements);
   if (!plan.ok()) {
     // The whole mesh could (checked above), so it is the busy ones we need.
-    verdict.why =
-        absl::StrCat("waits for ", Jobs(ahead), ": ", plan.status().message());
+    verdict.why = absl::StrCat("waits for ", Ahead(ahead, measuring), ": ",
+                               plan.status().message());
     return verdict;
   }
   verdict.cpu_capability = Settle(spec, *plan, candidates);

@@ -20,8 +20,9 @@ namespace paceline {
 
 // A live worker and what it is doing.
 struct Candidate {
-  const Member* member;  // not null
-  JobId job;             // unassigned: idle
+  const Member* member;    // not null
+  JobId job;               // unassigned: idle
+  bool measuring = false;  // for a person; not to be disturbed
 };
 
 struct PlacementVerdict {
@@ -41,7 +42,8 @@ constexpr int kMostThreadsACore = 4;
 // candidates: sorted by id.
 PlacementVerdict DecidePlacement(const JobSpec& spec,
                                  const ModelDescription& model,
-                                 const std::vector<Candidate>& candidates);
+                                 const std::vector<Candidate>& candidates,
+                                 const Measurements& measurements = {});
 
 // Workers of the plan that have fewer cores than the job has threads, a
 // sentence each, by id.  A worker that does not say how many it has is not

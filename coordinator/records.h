@@ -12,11 +12,13 @@
 #include "core/base/clock.h"
 #include "core/base/ids.h"
 #include "core/cluster/job_state.h"
+#include "core/cluster/measure_order.h"
 #include "core/cluster/registration.h"
 #include "core/cluster/run_order.h"
 #include "core/cluster/run_report.h"
 #include "core/model/job_spec.h"
 #include "core/plan/plan.h"
+#include "core/simulate/estimate.h"
 
 namespace paceline {
 
@@ -64,14 +66,20 @@ struct JobRecord {
   int64_t submitted_unix_ms = 0;
   int64_t started_unix_ms = 0;
   int64_t ended_unix_ms = 0;
-  std::vector<StageOfPlan> stages;  // empty until placed
-  std::vector<JobWorker> workers;   // by id
+  std::vector<StageOfPlan> stages;      // empty until placed
+  std::vector<JobWorker> workers;       // by id
+  std::optional<RunEstimate> estimate;  // as made when it was placed
+  std::vector<StageTime> stage_times;   // by stage, as reported so far
+  // Whole training steps that the first stage's worker has timed.
+  double step_seconds = 0;
+  int64_t timed_steps = 0;
 
   Fence fence() const { return {id, attempt, plan_version}; }
 };
 
 struct StandingOrder {
-  std::optional<RunOrder> run;  // absent: be idle
+  std::optional<RunOrder> run;          // absent: train nothing
+  std::optional<MeasureOrder> measure;  // never beside a run
 
   friend bool operator==(const StandingOrder&, const StandingOrder&) = default;
 };

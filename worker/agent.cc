@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "core/obs/log.h"
+#include "worker/surveyor.h"
 
 namespace paceline {
 namespace {
@@ -86,6 +87,21 @@ void Agent::OnOrder(std::optional<RunOrder> order) {
   CancelAll(cancel.get(), connections.get(), why);
 }
 
+void Agent::OnMeasure(std::optional<MeasureOrder> order) {
+  std::shared_ptr<CancelToken> cancel;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (order == measure_) return;
+    measure_ = std::move(order);
+    measure_is_new_ = true;
+    measurement_.reset();
+    // A run has a token of its own, and no measuring beside it.
+    if (!run_.has_value()) cancel = cancel_;
+  }
+  CancelAll(cancel.get(), nullptr,
+            absl::CancelledError("the standing order has changed"));
+}
+
 void Agent::OnAttached() {
   absl::MutexLock lock(&mutex_);
   steps_.Rewind();
@@ -105,6 +121,7 @@ HeartbeatContent Agent::Heartbeat() {
   content.evaluations = evaluations_.TakeNew();
   content.logs = logs_.TakeNew();
   content.restarting = restarting_;
+  content.measurement = measurement_;
   content.marks = {steps_.end(), evaluations_.end(), logs_.end()};
   return content;
 }
@@ -161,6 +178,25 @@ void Agent::OnEvaluation(const EvaluationRecord& record) {
   evaluations_.Add(record);
 }
 
+void Agent::OnBatch(std::optional<absl::Duration> wall,
+                    const std::vector<StageTime>& stages) {
+  absl::MutexLock lock(&mutex_);
+  if (wall.has_value()) {
+    run_->step_seconds += absl::ToDoubleSeconds(*wall);
+    ++run_->timed_steps;
+  }
+  std::vector<StageTime>& sums = run_->stage_times;
+  if (sums.empty()) {
+    sums = stages;
+    return;
+  }
+  // A worker holds the same stages as long as the run lasts.
+  for (size_t i = 0; i < sums.size() && i < stages.size(); ++i) {
+    sums[i].seconds += stages[i].seconds;
+    sums[i].micro_batches += stages[i].micro_batches;
+  }
+}
+
 void Agent::OnProgress(const Instruction& done, const BatchInfo& batch) {
   ++progress_;
   if (!LogEnabled(LogLevel::kDebug)) return;
@@ -170,24 +206,33 @@ void Agent::OnProgress(const Instruction& done, const BatchInfo& batch) {
        {"step", batch.step}});
 }
 
-std::optional<RunOrder> Agent::AwaitOrder() {
+Agent::Work Agent::AwaitWork() {
   const auto changed = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-    return stopping_ || order_is_new_;
+    return stopping_ || order_is_new_ || measure_is_new_;
   };
   for (;;) {
+    bool run_is_new = false;
     {
       absl::MutexLock lock(&mutex_);
       mutex_.Await(absl::Condition(&changed));
+      run_is_new = stopping_ || order_is_new_;
     }
-    CloseRun();
+    if (run_is_new) CloseRun();
     absl::MutexLock lock(&mutex_);
-    if (stopping_) return std::nullopt;
-    order_is_new_ = false;
-    if (!order_.has_value()) continue;
-
-    cancel_ = std::make_shared<CancelToken>();
-    run_ = NewReport(order_->fence);
-    return order_;
+    if (stopping_) return {};
+    const bool begin =
+        std::exchange(order_is_new_, false) && order_.has_value();
+    const bool measure =
+        std::exchange(measure_is_new_, false) && measure_.has_value();
+    if (begin) {
+      cancel_ = std::make_shared<CancelToken>();
+      run_ = NewReport(order_->fence);
+      return {order_, std::nullopt};
+    }
+    if (measure && !order_.has_value()) {
+      cancel_ = std::make_shared<CancelToken>();
+      return {std::nullopt, measure_};
+    }
   }
 }
 
@@ -210,31 +255,64 @@ void Agent::CloseRun() {
 }
 
 void Agent::ComputeLoop() {
-  while (const std::optional<RunOrder> order = AwaitOrder()) {
-    const Fence& fence = order->fence;
-    Log(LogLevel::kInfo, "run begins",
-        {{"job", fence.job.value},
-         {"attempt", fence.attempt},
-         {"plan", fence.plan_version}});
-    time_.Restart();
-    const absl::Status status = RunJob(*order);
-    time_.Stop();
-
-    const std::initializer_list<LogField> fields = {
-        {"job", fence.job.value},
-        {"attempt", fence.attempt},
-        {"plan", fence.plan_version},
-        {"status", status.ToString()}};
-    if (status.ok()) {
-      Log(LogLevel::kInfo, "run is done", fields);
-      SetPhase(RunPhase::kDone);
-    } else if (absl::IsCancelled(status)) {
-      Log(LogLevel::kInfo, "run was ended", fields);
+  for (;;) {
+    const Work work = AwaitWork();
+    if (work.run.has_value()) {
+      Run(*work.run);
+    } else if (work.measure.has_value()) {
+      Measure(*work.measure);
     } else {
-      Log(LogLevel::kError, "run failed", fields);
-      SetPhase(RunPhase::kFailed, status);
+      return;
     }
   }
+}
+
+void Agent::Run(const RunOrder& order) {
+  const Fence& fence = order.fence;
+  Log(LogLevel::kInfo, "run begins",
+      {{"job", fence.job.value},
+       {"attempt", fence.attempt},
+       {"plan", fence.plan_version}});
+  time_.Restart();
+  const absl::Status status = RunJob(order);
+  time_.Stop();
+
+  const std::initializer_list<LogField> fields = {
+      {"job", fence.job.value},
+      {"attempt", fence.attempt},
+      {"plan", fence.plan_version},
+      {"status", status.ToString()}};
+  if (status.ok()) {
+    Log(LogLevel::kInfo, "run is done", fields);
+    SetPhase(RunPhase::kDone);
+  } else if (absl::IsCancelled(status)) {
+    Log(LogLevel::kInfo, "run was ended", fields);
+  } else {
+    Log(LogLevel::kError, "run failed", fields);
+    SetPhase(RunPhase::kFailed, status);
+  }
+}
+
+void Agent::Measure(const MeasureOrder& order) {
+  if (order.layers.has_value() && NeedsRestart(order.cpu_capability)) return;
+  std::shared_ptr<CancelToken> cancel;
+  {
+    absl::MutexLock lock(&mutex_);
+    cancel = cancel_;
+  }
+  Measurement measurement =
+      CarryOut(order,
+               {options_.name, options_.cpu_capability, options_.cpu_model,
+                options_.memory_bytes, options_.prober, factory_, clock_},
+               *cancel);
+  Log(LogLevel::kInfo, "measured",
+      {{"measurement", order.id},
+       {"what", order.link.has_value() ? order.link->name : "layers"},
+       {"status", measurement.error.ToString()}});
+  absl::MutexLock lock(&mutex_);
+  if (measure_ != order) return;  // withdrawn meanwhile
+  measurement_ = std::move(measurement);
+  changed_ = true;
 }
 
 void Agent::SetPhase(RunPhase phase, absl::Status error) {
@@ -244,13 +322,11 @@ void Agent::SetPhase(RunPhase phase, absl::Status error) {
   changed_ = true;
 }
 
-bool Agent::NeedsRestart(const RunOrder& order) {
-  if (order.cpu_capability == options_.cpu_capability) return false;
+bool Agent::NeedsRestart(const std::string& capability) {
+  if (capability == options_.cpu_capability) return false;
   Log(LogLevel::kInfo, "starting anew at another CPU capability",
-      {{"job", order.fence.job.value},
-       {"from", options_.cpu_capability},
-       {"to", order.cpu_capability}});
-  options_.restart(order.cpu_capability);
+      {{"from", options_.cpu_capability}, {"to", capability}});
+  options_.restart(capability);
   return true;
 }
 
@@ -280,7 +356,7 @@ absl::Status Agent::RunJob(const RunOrder& order) {
       DescribeModel(order.spec.model, order.spec.data.shape,
                     order.spec.data.classes));
   PACELINE_RETURN_IF_ERROR(CheckOrder(order, model, self));
-  if (NeedsRestart(order)) {
+  if (NeedsRestart(order.cpu_capability)) {
     return absl::CancelledError("the process is starting anew");
   }
   PACELINE_RETURN_IF_ERROR(CheckActiveCapability(order));

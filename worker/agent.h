@@ -18,8 +18,10 @@
 #include "absl/synchronization/notification.h"
 #include "core/base/clock.h"
 #include "core/base/thread.h"
+#include "core/cluster/measure_order.h"
 #include "core/cluster/run_report.h"
 #include "worker/cancel_token.h"
+#include "worker/prober.h"
 #include "worker/record_outbox.h"
 #include "worker/run_factory.h"
 #include "worker/run_order.h"
@@ -43,10 +45,17 @@ struct HeartbeatContent {
   std::vector<EvaluationRecord> evaluations;
   std::vector<LogRecord> logs;
   bool restarting = false;  // the process is about to execute itself anew
+  std::optional<Measurement> measurement;  // finished and not withdrawn
   RecordMarks marks;
 };
 
 struct AgentOptions {
+  // For orders to measure.
+  std::string name;
+  std::string cpu_model;
+  int64_t memory_bytes = 0;
+  Prober* prober = nullptr;  // outlives the agent; null: refuses to measure
+
   std::string cpu_capability;  // the level this process was started for
   // The level that the engine's kernels say they run at; empty: they do not
   // say.
@@ -70,6 +79,10 @@ class Agent final : private RunObserver {
   // The standing order, whole; nothing: be idle.  The order of the present
   // fence again changes nothing, another one ends the run.
   void OnOrder(std::optional<RunOrder> order);
+
+  // The standing order's other half: measure this, or nothing.  The same id
+  // again changes nothing.  Never given beside a run.
+  void OnMeasure(std::optional<MeasureOrder> order);
 
   // A new control stream: records not acknowledged are due again.
   void OnAttached();
@@ -101,11 +114,20 @@ class Agent final : private RunObserver {
   void OnStep(const StepVerdict& verdict, int64_t samples,
               const std::optional<StepRecord>& record) override;
   void OnEvaluation(const EvaluationRecord& record) override;
+  void OnBatch(std::optional<absl::Duration> wall,
+               const std::vector<StageTime>& stages) override;
   void OnProgress(const Instruction& done, const BatchInfo& batch) override;
 
   void ComputeLoop();
-  // The next order to work on; nothing when the agent ends.
-  std::optional<RunOrder> AwaitOrder();
+  // The next order to work on, of one of the two kinds; neither when the
+  // agent ends.
+  struct Work {
+    std::optional<RunOrder> run;
+    std::optional<MeasureOrder> measure;
+  };
+  Work AwaitWork();
+  void Run(const RunOrder& order);
+  void Measure(const MeasureOrder& order);
   void CloseRun();
   absl::Status RunJob(const RunOrder& order);
   absl::StatusOr<std::map<int, std::unique_ptr<StageEngine>>> MakeEngines(
@@ -115,7 +137,9 @@ class Agent final : private RunObserver {
   absl::Status HandOver(
       const RunOrder& order,
       const std::map<int, std::unique_ptr<StageEngine>>& engines);
-  bool NeedsRestart(const RunOrder& order);
+  // Says so, and has the process execute itself anew, when `capability` is not
+  // what it was started for.
+  bool NeedsRestart(const std::string& capability);
   absl::Status CheckActiveCapability(const RunOrder& order) const;
   void SetPhase(RunPhase phase, absl::Status error = absl::OkStatus());
 
@@ -134,9 +158,12 @@ class Agent final : private RunObserver {
   WorkerId self_ ABSL_GUARDED_BY(mutex_);
   std::optional<RunOrder> order_ ABSL_GUARDED_BY(mutex_);
   bool order_is_new_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<MeasureOrder> measure_ ABSL_GUARDED_BY(mutex_);
+  bool measure_is_new_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<Measurement> measurement_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<RunReport> run_ ABSL_GUARDED_BY(mutex_);
-  // run_'s phase, or restarting_
+  // run_'s phase, measurement_, or restarting_
   bool changed_ ABSL_GUARDED_BY(mutex_) = false;
   bool restarting_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t log_lines_ ABSL_GUARDED_BY(mutex_) = 0;  // number of the last one

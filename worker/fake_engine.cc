@@ -165,6 +165,7 @@ absl::StatusOr<ForwardResult> FakeEngine::Forward(const BatchInfo& batch,
                                                   TensorList input) {
   if (absl::Status status = CheckInput(input); !status.ok()) return status;
 
+  const bool training = batch.phase == BatchPhase::kTrain;
   Kept kept;
   kept.labels = input[1];
   Tensor x = std::move(input[0]);
@@ -172,6 +173,7 @@ absl::StatusOr<ForwardResult> FakeEngine::Forward(const BatchInfo& batch,
     kept.inputs.push_back(x);
     x = ForwardLayer(layers_[i], x,
                      options_.model.layers[options_.layers.first + i].output);
+    if (training) Say(static_cast<int>(i), /*backward=*/false);
   }
   kept.output = x;
 
@@ -181,8 +183,13 @@ absl::StatusOr<ForwardResult> FakeEngine::Forward(const BatchInfo& batch,
   } else {
     result.output = {x, kept.labels};
   }
-  if (batch.phase == BatchPhase::kTrain) kept_[micro_batch] = std::move(kept);
+  if (training) kept_[micro_batch] = std::move(kept);
   return result;
+}
+
+void FakeEngine::Say(int layer, bool backward) const {
+  if (options_.on_layer == nullptr) return;
+  options_.on_layer({options_.layers.first + layer, backward, -1});
 }
 
 absl::StatusOr<TensorList> FakeEngine::Backward(const BatchInfo& /*batch*/,
@@ -219,6 +226,7 @@ absl::StatusOr<TensorList> FakeEngine::Backward(const BatchInfo& /*batch*/,
   }
   for (size_t i = layers_.size(); i-- > 0;) {
     gradient = BackwardLayer(layers_[i], kept.inputs[i], gradient);
+    Say(static_cast<int>(i), /*backward=*/true);
   }
   samples_ += samples;
   if (options_.stage == 0) return TensorList();

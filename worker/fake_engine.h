@@ -60,6 +60,7 @@ class FakeEngine final : public StageEngine {
                       const Shape& sample_shape) const;
   Tensor BackwardLayer(FakeLayer& layer, const Tensor& input,
                        const Tensor& output_gradient);
+  void Say(int layer, bool backward) const;  // on_layer
   LossSums Loss(const Tensor& output, const Tensor& labels) const;
   bool last() const { return options_.stage + 1 == options_.stages; }
 

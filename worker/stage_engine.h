@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,6 +36,15 @@ struct NamedTensor {
   Tensor tensor;
 };
 
+// A layer was computed.
+struct LayerDone {
+  int layer = 0;  // in the model
+  bool backward = false;
+  // Tensor memory that this call has allocated so far and not freed; -1: the
+  // engine does not know.
+  int64_t live_bytes = -1;
+};
+
 // What every engine is made from.
 struct EngineOptions {
   ModelDescription model;
@@ -42,6 +52,9 @@ struct EngineOptions {
   TrainSpec train;
   int stage = 0;
   int stages = 1;
+  // Called in training on the compute thread after each layer of a forward or
+  // backward; for the profiler, since counting memory costs time.
+  std::function<void(const LayerDone&)> on_layer = nullptr;
 };
 
 // Lives on the compute thread: made, used and dropped there.

@@ -45,15 +45,41 @@ StageRunner::StageRunner(StageRunnerOptions options, StageRunnerParts parts)
 }
 
 absl::Status StageRunner::Run() {
+  std::optional<Instant> trained;  // when the batch before ended
   for (int64_t ordinal = 0;; ++ordinal) {
     PACELINE_ASSIGN_OR_RETURN(const BatchInfo batch, NextBatch(ordinal));
-    if (batch.phase == BatchPhase::kTrain) FinishEvaluation();
+    const bool training = batch.phase == BatchPhase::kTrain;
+    if (training) FinishEvaluation();
     PACELINE_RETURN_IF_ERROR(AwaitRoom(batch));
     PACELINE_RETURN_IF_ERROR(RunBatch(batch));
+    if (training) {
+      SayBatch(trained);
+      trained = parts_.clock.Now();
+    } else {
+      trained.reset();
+    }
     if (batch.final_batch) break;
   }
   FinishEvaluation();
   return absl::OkStatus();
+}
+
+void StageRunner::SayBatch(std::optional<Instant> since) {
+  std::optional<absl::Duration> wall;
+  if (since.has_value()) wall = parts_.clock.Now() - *since;
+  std::vector<StageTime> times;
+  for (const auto& [stage, time] : stage_times_) times.push_back(time);
+  stage_times_.clear();
+  parts_.observer.OnBatch(wall, times);
+}
+
+void StageRunner::AddStageTime(const Instruction& done, Instant begin,
+                               const BatchInfo& batch) {
+  if (batch.phase != BatchPhase::kTrain) return;
+  StageTime& time = stage_times_[done.stage];
+  time.stage = done.stage;
+  time.seconds += absl::ToDoubleSeconds(parts_.clock.Now() - begin);
+  time.micro_batches += done.op == Op::kForward;
 }
 
 // The first stage asks its source; the others learn what the batch is from the
@@ -177,6 +203,7 @@ absl::Status StageRunner::Forward(const Instruction& instruction,
   const Slot slot(instruction.stage, instruction.micro_batch);
   TensorList input = Take(inputs_, slot);
   const ScopedPart part(parts_.time, TimePart::kForward);
+  const Instant begin = parts_.clock.Now();
   PACELINE_ASSIGN_OR_RETURN(
       ForwardResult result,
       parts_.engines.at(instruction.stage)
@@ -186,6 +213,7 @@ absl::Status StageRunner::Forward(const Instruction& instruction,
     losses_.correct += result.loss->correct;
     losses_.samples += result.loss->samples;
   }
+  AddStageTime(instruction, begin, batch);
   if (instruction.stage + 1 < stages_) {
     outputs_[slot] = std::move(result.output);
   }
@@ -200,10 +228,12 @@ absl::Status StageRunner::Backward(const Instruction& instruction,
     output_gradient = Take(gradients_, slot);
   }
   const ScopedPart part(parts_.time, TimePart::kBackward);
+  const Instant begin = parts_.clock.Now();
   PACELINE_ASSIGN_OR_RETURN(TensorList input_gradient,
                             parts_.engines.at(instruction.stage)
                                 ->Backward(batch, instruction.micro_batch,
                                            std::move(output_gradient)));
+  AddStageTime(instruction, begin, batch);
   if (instruction.stage > 0) gradients_[slot] = std::move(input_gradient);
   return absl::OkStatus();
 }

@@ -31,6 +31,11 @@ class RunObserver {
   virtual void OnStep(const StepVerdict& verdict, int64_t samples,
                       const std::optional<StepRecord>& record) = 0;
   virtual void OnEvaluation(const EvaluationRecord& record) = 0;
+  // After every training batch: what it took since the end of the one before
+  // (nothing where that was none, or an evaluation), and what this worker's
+  // stages computed, ascending.
+  virtual void OnBatch(std::optional<absl::Duration> wall,
+                       const std::vector<StageTime>& stages) = 0;
   // After every instruction: the compute thread is alive.
   virtual void OnProgress(const Instruction& done, const BatchInfo& batch) = 0;
 };
@@ -82,6 +87,11 @@ class StageRunner {
   absl::Status Step(const Instruction& instruction, const BatchInfo& batch);
 
   void FinishEvaluation();
+  // Adds what a forward or backward took since `begin`.
+  void AddStageTime(const Instruction& done, Instant begin,
+                    const BatchInfo& batch);
+  // since: the end of the training batch before, if that was one.
+  void SayBatch(std::optional<Instant> since);
 
   const StageRunnerOptions options_;
   const StageRunnerParts parts_;
@@ -96,6 +106,7 @@ class StageRunner {
   std::map<Slot, TensorList> gradients_;  // for B, then from B for SEND_B
   std::vector<StepReport> reports_;       // of this batch, waiting for the gate
   LossSums losses_;                       // of this batch
+  std::map<int, StageTime> stage_times_;  // of this batch, by stage
   LossSums evaluation_;                   // of the running evaluation
   int64_t evaluation_step_ = 0;
 };

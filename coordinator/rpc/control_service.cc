@@ -200,4 +200,49 @@ ControlService::Reactor* ControlService::ListWorkers(
   return reactor;
 }
 
+ControlService::Reactor* ControlService::StartProfile(
+    Context* context, const v1::StartProfileRequest* request,
+    v1::StartProfileResponse* response) {
+  Reactor* const reactor = context->DefaultReactor();
+  coordinator_.StartProfile(
+      {FromProto(request->spec()),
+       {request->workers().begin(), request->workers().end()},
+       request->links()},
+      [=, this](const absl::StatusOr<ProfileTicket>& ticket) {
+        if (ticket.ok()) {
+          response->set_id(ticket->id);
+          for (const std::string& worker : ticket->workers) {
+            response->add_workers(worker);
+          }
+        }
+        Finish("StartProfile", reactor, ticket.status());
+      });
+  return reactor;
+}
+
+ControlService::Reactor* ControlService::GetProfile(
+    Context* context, const v1::GetProfileRequest* request,
+    v1::GetProfileResponse* response) {
+  Reactor* const reactor = context->DefaultReactor();
+  coordinator_.GetProfile(request->id(),
+                          [=, this](const absl::StatusOr<ProfileView>& view) {
+                            if (view.ok()) *response = ToProto(*view);
+                            Finish("GetProfile", reactor, view.status());
+                          });
+  return reactor;
+}
+
+ControlService::Reactor* ControlService::ListMeasurements(
+    Context* context, const v1::ListMeasurementsRequest* request,
+    v1::ListMeasurementsResponse* response) {
+  Reactor* const reactor = context->DefaultReactor();
+  coordinator_.ListMeasurements(
+      request->model(),
+      [=, this](const absl::StatusOr<StoredMeasurements>& measurements) {
+        if (measurements.ok()) *response = ToProto(*measurements);
+        Finish("ListMeasurements", reactor, measurements.status());
+      });
+  return reactor;
+}
+
 }  // namespace paceline

@@ -35,6 +35,14 @@ class ControlService final : public v1::Control::CallbackService {
       Context* context, const v1::ExportWeightsRequest* request) override;
   Reactor* ListWorkers(Context* context, const v1::ListWorkersRequest* request,
                        v1::ListWorkersResponse* response) override;
+  Reactor* StartProfile(Context* context,
+                        const v1::StartProfileRequest* request,
+                        v1::StartProfileResponse* response) override;
+  Reactor* GetProfile(Context* context, const v1::GetProfileRequest* request,
+                      v1::GetProfileResponse* response) override;
+  Reactor* ListMeasurements(Context* context,
+                            const v1::ListMeasurementsRequest* request,
+                            v1::ListMeasurementsResponse* response) override;
 
  private:
   // Counts and finishes the call.

@@ -5,9 +5,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
+#include "coordinator/drift.h"
 #include "core/base/status_macros.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/convert.h"
+#include "core/rpc/measurement_convert.h"
 #include "core/rpc/report_convert.h"
 
 namespace paceline {
@@ -110,6 +112,10 @@ absl::StatusOr<Heartbeat> FromProto(const v1::Heartbeat& proto) {
   for (const v1::LogLine& line : proto.logs()) {
     heartbeat.logs.push_back(FromProto(line));
   }
+  if (proto.has_measurement()) {
+    PACELINE_ASSIGN_OR_RETURN(heartbeat.measurement,
+                              FromProto(proto.measurement()));
+  }
   return heartbeat;
 }
 
@@ -125,6 +131,9 @@ v1::Welcome ToProto(const WelcomeInfo& welcome) {
 v1::StandingOrder ToProto(const StandingOrder& order) {
   v1::StandingOrder proto;
   if (order.run.has_value()) *proto.mutable_run() = ToProto(*order.run);
+  if (order.measure.has_value()) {
+    *proto.mutable_measure() = ToProto(*order.measure);
+  }
   return proto;
 }
 
@@ -137,6 +146,35 @@ WeightsPiece FromProto(v1::WeightsPiece proto) {
   return piece;
 }
 
+namespace {
+
+v1::RunEstimate EstimateToProto(const RunEstimate& estimate) {
+  v1::RunEstimate proto;
+  proto.set_step_seconds(estimate.step_seconds);
+  proto.set_samples_per_second(estimate.samples_per_second);
+  proto.set_bubble_share(estimate.bubble_share);
+  proto.set_source(estimate.source);
+  proto.set_measured(estimate.measured);
+  proto.mutable_stage_seconds()->Add(estimate.stage_seconds.begin(),
+                                     estimate.stage_seconds.end());
+  return proto;
+}
+
+void AddDrift(const JobRecord& record, v1::Job& proto) {
+  if (record.estimate.has_value()) {
+    *proto.mutable_estimate() = EstimateToProto(*record.estimate);
+  }
+  for (const StageDrift& drift : DriftOf(record)) {
+    v1::StageDrift& into = *proto.add_drift();
+    into.set_stage(drift.stage);
+    into.set_predicted_seconds(drift.predicted_seconds);
+    into.set_measured_seconds(drift.measured_seconds);
+  }
+  proto.set_step_seconds(MeasuredStepSeconds(record));
+}
+
+}  // namespace
+
 v1::SubmitJobResponse ToProto(const Submission& submission) {
   v1::SubmitJobResponse proto;
   proto.set_id(submission.job.id.value);
@@ -144,6 +182,9 @@ v1::SubmitJobResponse ToProto(const Submission& submission) {
     *proto.add_stages() = ToProto(stage);
   }
   for (const std::string& note : submission.notes) proto.add_notes(note);
+  if (submission.estimate.has_value()) {
+    *proto.mutable_estimate() = EstimateToProto(*submission.estimate);
+  }
   return proto;
 }
 
@@ -176,6 +217,7 @@ v1::Job ToProto(const JobView& view) {
   proto.set_plan_version(record.plan_version);
   proto.set_samples_per_second(view.samples_per_second);
   proto.set_phase(view.phase);
+  AddDrift(record, proto);
   proto.set_skipped_steps(record.skipped_steps);
   return proto;
 }
@@ -208,6 +250,30 @@ v1::Worker ToProto(const WorkerView& view) {
   proto.set_job(view.job.assigned() ? view.job.value : 0);
   for (const int32_t stage : view.stages) proto.add_stages(stage);
   proto.set_last_heard_seconds(absl::ToDoubleSeconds(view.last_heard));
+  return proto;
+}
+
+v1::GetProfileResponse ToProto(const ProfileView& view) {
+  v1::GetProfileResponse proto;
+  for (const DeviceProfile& profile : view.profiles) {
+    *proto.add_profiles() = ToProto(profile);
+  }
+  for (const LinkMeasurement& link : view.links) {
+    *proto.add_links() = ToProto(link);
+  }
+  for (const std::string& waiting : view.waiting) proto.add_waiting(waiting);
+  for (const std::string& failed : view.failed) proto.add_failed(failed);
+  return proto;
+}
+
+v1::ListMeasurementsResponse ToProto(const StoredMeasurements& measurements) {
+  v1::ListMeasurementsResponse proto;
+  for (const auto& [key, profile] : measurements.profiles) {
+    *proto.add_profiles() = ToProto(profile);
+  }
+  for (const auto& [ends, link] : measurements.links) {
+    *proto.add_links() = ToProto(link);
+  }
   return proto;
 }
 

@@ -42,6 +42,8 @@ v1::Job ToProto(const JobView& view);
 v1::Job ToProto(const JobDetails& details);
 v1::JobEvent ToProto(const EventRecord& event);
 v1::Worker ToProto(const WorkerView& view);
+v1::GetProfileResponse ToProto(const ProfileView& view);
+v1::ListMeasurementsResponse ToProto(const StoredMeasurements& measurements);
 
 // Specs as bytes of v1::JobSpec, for the store.
 SpecCodec ProtoSpecCodec();

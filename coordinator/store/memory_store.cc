@@ -35,6 +35,12 @@ absl::Status MemoryStore::Commit(const StoreBatch& batch) {
                          records.logs.end() - kLogLinesKept);
     }
   }
+  for (const auto& [key, profile] : batch.measurements.profiles) {
+    state_.measurements.Put(profile);
+  }
+  for (const auto& [ends, link] : batch.measurements.links) {
+    state_.measurements.Put(link);
+  }
   for (const JobId id : batch.deleted) {
     state_.jobs.erase(id);
     records_.erase(id);

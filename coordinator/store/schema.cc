@@ -83,11 +83,55 @@ ALTER TABLE logs ADD COLUMN origin INTEGER NOT NULL DEFAULT 0;
 CREATE UNIQUE INDEX logs_once ON logs (incarnation, origin) WHERE origin > 0;
 )sql";
 
+// What was measured: a model's layers on a worker, that worker itself, links.
+constexpr char kVersion3[] = R"sql(
+CREATE TABLE layer_profiles (
+  model TEXT NOT NULL, micro_batch INTEGER NOT NULL, dtype TEXT NOT NULL,
+  threads INTEGER NOT NULL, device TEXT NOT NULL, layer INTEGER NOT NULL,
+  name TEXT NOT NULL, kind TEXT NOT NULL,
+  forward REAL NOT NULL, forward_spread REAL NOT NULL,
+  forward_cpu REAL NOT NULL, backward REAL NOT NULL,
+  backward_spread REAL NOT NULL, backward_cpu REAL NOT NULL,
+  update_seconds REAL NOT NULL, flops REAL NOT NULL,
+  output_bytes INTEGER NOT NULL, parameter_bytes INTEGER NOT NULL,
+  kept_bytes INTEGER NOT NULL,
+  PRIMARY KEY (model, micro_batch, dtype, threads, device, layer)
+) WITHOUT ROWID;
+CREATE TABLE device_profiles (
+  model TEXT NOT NULL, micro_batch INTEGER NOT NULL, dtype TEXT NOT NULL,
+  threads INTEGER NOT NULL, device TEXT NOT NULL,
+  cpu_capability TEXT NOT NULL, cpu_model TEXT NOT NULL,
+  runs INTEGER NOT NULL, frame_seconds REAL NOT NULL,
+  frame_seconds_per_byte REAL NOT NULL, gate_seconds REAL NOT NULL,
+  cpu_share REAL NOT NULL, quota_period_seconds REAL NOT NULL,
+  unix_ms INTEGER NOT NULL,
+  PRIMARY KEY (model, micro_batch, dtype, threads, device)
+) WITHOUT ROWID;
+CREATE TABLE links (
+  from_device TEXT NOT NULL, to_device TEXT NOT NULL,
+  bytes_per_second REAL NOT NULL, latency_seconds REAL NOT NULL,
+  unix_ms INTEGER NOT NULL,
+  PRIMARY KEY (from_device, to_device)
+) WITHOUT ROWID;
+ALTER TABLE jobs ADD COLUMN predicted_step REAL;
+ALTER TABLE jobs ADD COLUMN predicted_rate REAL;
+ALTER TABLE jobs ADD COLUMN predicted_bubble REAL;
+ALTER TABLE jobs ADD COLUMN prediction_source TEXT;
+ALTER TABLE jobs ADD COLUMN prediction_measured INTEGER;
+ALTER TABLE jobs ADD COLUMN step_seconds REAL NOT NULL DEFAULT 0;
+ALTER TABLE jobs ADD COLUMN timed_steps INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE stage_times (
+  job INTEGER NOT NULL, stage INTEGER NOT NULL, predicted REAL,
+  seconds REAL NOT NULL, micro_batches INTEGER NOT NULL,
+  PRIMARY KEY (job, stage)
+) WITHOUT ROWID;
+)sql";
+
 }  // namespace
 
 const std::vector<std::string>& Migrations() {
   static const auto* const migrations =
-      new std::vector<std::string>{kVersion1, kVersion2};
+      new std::vector<std::string>{kVersion1, kVersion2, kVersion3};
   return *migrations;
 }
 

@@ -1,6 +1,8 @@
 #include "coordinator/store/sqlite_store.h"
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/store/drift_tables.h"
+#include "coordinator/store/measurement_tables.h"
 #include "coordinator/store/schema.h"
 #include "core/base/status_macros.h"
 
@@ -54,7 +56,7 @@ absl::Status SqliteStore::Write(const StoreBatch& batch) {
   for (const JobId id : batch.deleted) {
     PACELINE_RETURN_IF_ERROR(Delete(id));
   }
-  return absl::OkStatus();
+  return PutMeasurements(*database_, batch.measurements);
 }
 
 absl::Status SqliteStore::PutWorker(WorkerId id, const Registration& worker) {
@@ -86,8 +88,8 @@ absl::Status SqliteStore::PutJob(const JobRecord& job) {
             "step, steps, evaluated_step, attempt, plan_version, threads, "
             "cpu_capability, weights_path, weights_sha256, submitted_unix_ms, "
             "started_unix_ms, ended_unix_ms, recorded_step, skipped_steps, "
-            "skipping_since) "
-            "VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")
+            "skipping_since, step_seconds, timed_steps) "
+            "VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")
           .Bind(job.id.value)
           .Bind(job.request_id)
           .BindBlob(codec_.encode(job.spec))
@@ -108,7 +110,10 @@ absl::Status SqliteStore::PutJob(const JobRecord& job) {
           .Bind(job.recorded_step)
           .Bind(job.skipped_steps)
           .Bind(job.skipping_since)
+          .Bind(job.step_seconds)
+          .Bind(job.timed_steps)
           .Run());
+  PACELINE_RETURN_IF_ERROR(PutDrift(*database_, job));
   PACELINE_RETURN_IF_ERROR(
       Query(*database_,
             "UPDATE meta SET value=max(value,?) WHERE key='next_job'")
@@ -242,7 +247,8 @@ absl::Status SqliteStore::Delete(JobId job) {
        {"DELETE FROM jobs WHERE id=?", "DELETE FROM plans WHERE job=?",
         "DELETE FROM job_workers WHERE job=?", "DELETE FROM steps WHERE job=?",
         "DELETE FROM evaluations WHERE job=?", "DELETE FROM events WHERE job=?",
-        "DELETE FROM logs WHERE job=?"}) {
+        "DELETE FROM logs WHERE job=?",
+        "DELETE FROM stage_times WHERE job=?"}) {
     PACELINE_RETURN_IF_ERROR(Query(*database_, sql).Bind(job.value).Run());
   }
   return absl::OkStatus();
@@ -254,6 +260,7 @@ absl::StatusOr<StoredState> SqliteStore::Load() {
   StoredState state;
   PACELINE_RETURN_IF_ERROR(LoadWorkers(state));
   PACELINE_RETURN_IF_ERROR(LoadJobs(state));
+  PACELINE_RETURN_IF_ERROR(LoadMeasurements(*database_, state.measurements));
   PACELINE_ASSIGN_OR_RETURN(
       state.next_job.value,
       database_->QueryInteger("SELECT value FROM meta WHERE key='next_job'"));
@@ -289,7 +296,8 @@ absl::Status SqliteStore::LoadJobs(StoredState& state) {
               "evaluated_step, attempt, plan_version, threads, "
               "cpu_capability, weights_path, weights_sha256, "
               "submitted_unix_ms, started_unix_ms, ended_unix_ms, "
-              "recorded_step, skipped_steps, skipping_since FROM jobs");
+              "recorded_step, skipped_steps, skipping_since, step_seconds, "
+              "timed_steps FROM jobs");
   while (query.Next()) {
     JobRecord job;
     job.id = JobId{query.Integer(0)};
@@ -320,8 +328,11 @@ absl::Status SqliteStore::LoadJobs(StoredState& state) {
     job.recorded_step = query.Integer(17);
     job.skipped_steps = query.Integer(18);
     job.skipping_since = query.Integer(19);
+    job.step_seconds = query.Real(20);
+    job.timed_steps = query.Integer(21);
     PACELINE_RETURN_IF_ERROR(LoadPlan(job));
     PACELINE_RETURN_IF_ERROR(LoadJobWorkers(job));
+    PACELINE_RETURN_IF_ERROR(LoadDrift(*database_, job));
     state.jobs[job.id] = std::move(job);
   }
   return query.status();

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "core/base/ids.h"
+#include "core/cluster/measure_order.h"
 
 namespace paceline {
 
@@ -66,6 +67,15 @@ struct LogRecord {
   Incarnation incarnation = {};  // of the process; set by the coordinator
 };
 
+// What a stage has computed in training so far.
+struct StageTime {
+  int32_t stage = 0;
+  double seconds = 0;  // forward and backward
+  int64_t micro_batches = 0;
+
+  friend bool operator==(const StageTime&, const StageTime&) = default;
+};
+
 // What a worker says of the run it was ordered to do.
 struct RunReport {
   Fence fence;
@@ -75,6 +85,11 @@ struct RunReport {
   int64_t samples = 0;  // training samples done
   absl::Status error;
   TimeSplit seconds;
+  std::vector<StageTime> stage_times;  // of its stages, ascending
+  // Whole training steps but the first, from the first instruction to the
+  // update.
+  double step_seconds = 0;
+  int64_t timed_steps = 0;
 };
 
 struct Heartbeat {
@@ -84,6 +99,7 @@ struct Heartbeat {
   std::vector<StepRecord> steps;
   std::vector<EvaluationRecord> evaluations;
   std::vector<LogRecord> logs;
+  std::optional<Measurement> measurement;  // finished and not withdrawn
   bool restarting = false;  // the process is about to execute itself anew
 };
 

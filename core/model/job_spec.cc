@@ -220,12 +220,13 @@ void CheckCuts(const PipelineSpec& pipeline, int64_t layers,
   const std::vector<int32_t>& cuts = pipeline.cuts;
   if (cuts.empty()) return;
   const std::string given = absl::StrJoin(cuts, ",");
-  if (static_cast<int64_t>(cuts.size()) != pipeline.stages - 1) {
+  if (pipeline.stages != 0 &&
+      static_cast<int64_t>(cuts.size()) != pipeline.stages - 1) {
     problems.Add("pipeline.cuts",
                  absl::StrCat(given, " makes ", cuts.size() + 1,
                               " stages, but pipeline.stages is ",
                               pipeline.stages, "; give ", pipeline.stages - 1,
-                              " cuts, or none for equal stages"));
+                              " cuts, or none and let the policy cut"));
   }
   const auto not_ascending = [](int32_t a, int32_t b) { return a >= b; };
   if (std::adjacent_find(cuts.begin(), cuts.end(), not_ascending) !=
@@ -249,7 +250,7 @@ void CheckCuts(const PipelineSpec& pipeline, int64_t layers,
 void CheckPipeline(const PipelineSpec& pipeline, int64_t layers,
                    Problems& problems) {
   const bool stages =
-      problems.Whole("pipeline.stages", pipeline.stages, 1, kMostStages);
+      problems.Whole("pipeline.stages", pipeline.stages, 0, kMostStages);
   if (stages && layers > 0 && pipeline.stages > layers) {
     problems.Add("pipeline.stages",
                  absl::StrCat("asks for ", pipeline.stages,
@@ -258,6 +259,8 @@ void CheckPipeline(const PipelineSpec& pipeline, int64_t layers,
   }
   problems.OneOf("pipeline.schedule", "schedule", pipeline.schedule,
                  {"1f1b", "gpipe"});
+  problems.OneOf("pipeline.policy", "policy", pipeline.policy,
+                 {"brute", "dp", "equal", "mcmc", "min-cut", "soft"});
   if (stages) CheckCuts(pipeline, layers, problems);
 }
 

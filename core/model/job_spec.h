@@ -61,7 +61,9 @@ struct TrainSpec {
 };
 
 struct PipelineSpec {
-  int32_t stages = 1;
+  int32_t stages = 0;  // 0: as many as are fastest
+  // Who cuts and places, core/plan/policy.h; cuts, when given, win.
+  std::string policy = "dp";
   std::string schedule = "1f1b";  // gpipe, 1f1b
   std::vector<int32_t> cuts;      // first layers of stages 1, 2, ...
 };

@@ -1,5 +1,6 @@
 #include "core/plan/cut.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -59,7 +60,7 @@ absl::StatusOr<Cut> ChooseCut(const PipelineSpec& pipeline,
     return Cut{std::move(stages), "cuts"};
   }
   PACELINE_ASSIGN_OR_RETURN(std::vector<LayerRange> stages,
-                            CutEqually(layers, pipeline.stages));
+                            CutEqually(layers, std::max(1, pipeline.stages)));
   return Cut{std::move(stages), "equal"};
 }
 

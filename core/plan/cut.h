@@ -1,7 +1,6 @@
-// Cuts a chain of layers into stages.  Pure.
-//
-// The seam for policies: each is one function that yields a Cut, and ChooseCut
-// picks it.  Placement, memory and the plan's words do not know which.
+// Cuts a chain of layers into stages without looking at machines: the job's
+// own cuts, and equal ones.  Policies that look at machines are in policy.h.
+// Pure.
 #pragma once
 
 #include <string>
@@ -19,7 +18,8 @@ struct Cut {
   std::string why;                 // "equal", "cuts": what decided
 };
 
-// pipeline.cuts when given, else `equal`.
+// pipeline.cuts when given, else equal layer counts; pipeline.stages 0 counts
+// as 1.
 // Errors: InvalidArgument  as CutAt and CutEqually.
 absl::StatusOr<Cut> ChooseCut(const PipelineSpec& pipeline,
                               const ModelDescription& model);

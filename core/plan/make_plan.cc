@@ -10,6 +10,7 @@
 #include "core/plan/cut.h"
 #include "core/plan/memory.h"
 #include "core/plan/plan.h"
+#include "core/plan/policy.h"
 #include "core/schedule/schedule.h"
 
 namespace paceline {
@@ -27,23 +28,6 @@ std::vector<int> SpreadStages(int stages, int workers) {
   return worker_of;
 }
 
-// Errors: InvalidArgument  sizes below 1, or more micro-batches than a number
-// of them can say.
-absl::StatusOr<int> CountMicroBatches(const TrainSpec& train) {
-  if (train.batch < 1 || train.micro_batch < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("train.batch is ", train.batch, ", train.micro_batch ",
-                     train.micro_batch, ", both must be at least 1"));
-  }
-  const int64_t count = (train.batch - 1) / train.micro_batch + 1;
-  if (count > std::numeric_limits<int>::max()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a batch of ", train.batch, " in micro-batches of ", train.micro_batch,
-        " has ", count, " of them: use larger micro-batches"));
-  }
-  return static_cast<int>(count);
-}
-
 // The stages of one worker, with what they keep.
 struct Load {
   std::vector<int> stages;
@@ -51,13 +35,20 @@ struct Load {
   std::vector<int> micro_batches_kept;
 };
 
-std::vector<Load> LoadsOf(const Cut& cut, const std::vector<int>& worker_of,
-                          const ScheduleBounds& bounds) {
-  std::vector<Load> loads(worker_of.back() + 1);
-  for (size_t stage = 0; stage < worker_of.size(); ++stage) {
-    Load& load = loads[worker_of[stage]];
+// Stages and who holds them: positions among the workers that are used.
+struct Layout {
+  std::vector<LayerRange> stages;
+  std::vector<int> worker_of;          // [stages], 0, 1, ... in order
+  std::vector<PlannerWorker> workers;  // those that are used
+  std::string why;
+};
+
+std::vector<Load> LoadsOf(const Layout& layout, const ScheduleBounds& bounds) {
+  std::vector<Load> loads(layout.workers.size());
+  for (size_t stage = 0; stage < layout.stages.size(); ++stage) {
+    Load& load = loads[layout.worker_of[stage]];
     load.stages.push_back(static_cast<int>(stage));
-    load.ranges.push_back(cut.stages[stage]);
+    load.ranges.push_back(layout.stages[stage]);
     load.micro_batches_kept.push_back(bounds.kept_micro_batches[stage]);
   }
   return loads;
@@ -95,23 +86,75 @@ std::string LayerCountsText(const std::vector<LayerRange>& ranges) {
 
 // "equal: 7 layers in 3 stages (3+2+2) on 2 workers; fewer workers than
 // stages: a holds stages 0..1 (1.5 MiB), b holds stage 2 (800.0 KiB)".
-std::string Explain(const Cut& cut, const ModelDescription& model,
-                    const std::vector<PlannerWorker>& workers,
+std::string Explain(const Layout& layout, const ModelDescription& model,
                     const std::vector<Load>& loads,
                     const std::vector<int64_t>& need_bytes) {
-  std::string why = absl::StrCat(
-      cut.why, ": ", Counted(model.layers.size(), "layer"), " in ",
-      Counted(cut.stages.size(), "stage"), " (", LayerCountsText(cut.stages),
-      ") on ", Counted(loads.size(), "worker"), ";");
-  if (loads.size() < cut.stages.size()) {
+  std::string why =
+      absl::StrCat(layout.why, ": ", Counted(model.layers.size(), "layer"),
+                   " in ", Counted(layout.stages.size(), "stage"), " (",
+                   LayerCountsText(layout.stages), ") on ",
+                   Counted(loads.size(), "worker"), ";");
+  if (loads.size() < layout.stages.size()) {
     absl::StrAppend(&why, " fewer workers than stages:");
   }
   for (size_t i = 0; i < loads.size(); ++i) {
-    absl::StrAppend(&why, i == 0 ? " " : ", ", workers[i].name, " holds ",
-                    StagesText(loads[i].stages), " (", BytesText(need_bytes[i]),
-                    ")");
+    absl::StrAppend(&why, i == 0 ? " " : ", ", layout.workers[i].name,
+                    " holds ", StagesText(loads[i].stages), " (",
+                    BytesText(need_bytes[i]), ")");
   }
   return why;
+}
+
+// Stages in the order of the workers.
+Layout InOrder(Cut cut, const std::vector<PlannerWorker>& workers) {
+  Layout layout;
+  layout.worker_of = SpreadStages(static_cast<int>(cut.stages.size()),
+                                  static_cast<int>(workers.size()));
+  layout.workers.assign(workers.begin(),
+                        workers.begin() + layout.worker_of.back() + 1);
+  layout.stages = std::move(cut.stages);
+  layout.why = std::move(cut.why);
+  return layout;
+}
+
+absl::StatusOr<Layout> Solve(const JobSpec& spec, const ModelDescription& model,
+                             const std::vector<PlannerWorker>& workers,
+                             const Measurements& measurements) {
+  std::vector<InputWorker> candidates;
+  for (const PlannerWorker& worker : workers) {
+    candidates.push_back({worker.name, worker.machine_id, worker.memory_bytes});
+  }
+  PACELINE_ASSIGN_OR_RETURN(
+      PlanInputs inputs, MakePlanInputs(spec, model, candidates, measurements));
+  inputs.problem.stages = spec.pipeline.stages;
+  // A run has one worker a stage.
+  inputs.problem.replicas = false;
+  PACELINE_ASSIGN_OR_RETURN(
+      const PlanAnswer answer,
+      SolvePlan(spec.pipeline.policy, inputs.problem, {}));
+  Layout layout;
+  for (const PlacedStage& stage : answer.placement) {
+    layout.worker_of.push_back(static_cast<int>(layout.stages.size()));
+    layout.stages.push_back(stage.layers);
+    layout.workers.push_back(workers[stage.devices.front()]);
+  }
+  layout.why = absl::StrCat(spec.pipeline.policy, " (", answer.why, "; ",
+                            inputs.source, ")");
+  return layout;
+}
+
+absl::StatusOr<Layout> LayOut(const JobSpec& spec,
+                              const ModelDescription& model,
+                              const std::vector<PlannerWorker>& workers,
+                              const Measurements& measurements) {
+  const PipelineSpec& pipeline = spec.pipeline;
+  const int layers = static_cast<int>(model.layers.size());
+  const bool share = pipeline.stages > static_cast<int>(workers.size());
+  if (pipeline.cuts.empty() && !share && pipeline.stages <= layers) {
+    return Solve(spec, model, workers, measurements);
+  }
+  PACELINE_ASSIGN_OR_RETURN(Cut cut, ChooseCut(pipeline, model));
+  return InOrder(std::move(cut), workers);
 }
 
 absl::StatusOr<ScheduleBounds> BoundsOf(const JobSpec& spec, int stages,
@@ -127,38 +170,58 @@ absl::StatusOr<ScheduleBounds> BoundsOf(const JobSpec& spec, int stages,
   return CheckSchedule(schedule);
 }
 
-}  // namespace
-
-absl::StatusOr<Plan> MakePlan(const JobSpec& spec,
-                              const ModelDescription& model,
-                              const std::vector<PlannerWorker>& workers) {
-  PACELINE_ASSIGN_OR_RETURN(const Cut cut, ChooseCut(spec.pipeline, model));
-  if (workers.empty()) {
-    return absl::FailedPreconditionError(
-        "no workers to place stages on: start one, or wait until one is back");
-  }
-  const int stages = static_cast<int>(cut.stages.size());
-  const std::vector<int> worker_of =
-      SpreadStages(stages, static_cast<int>(workers.size()));
-  PACELINE_ASSIGN_OR_RETURN(const ScheduleBounds bounds,
-                            BoundsOf(spec, stages, worker_of));
-
-  const std::vector<Load> loads = LoadsOf(cut, worker_of, bounds);
+// What the layout's workers need; ResourceExhausted when one has less.
+absl::StatusOr<Plan> Finish(const JobSpec& spec, const ModelDescription& model,
+                            const Layout& layout) {
+  PACELINE_ASSIGN_OR_RETURN(
+      const ScheduleBounds bounds,
+      BoundsOf(spec, static_cast<int>(layout.stages.size()), layout.worker_of));
+  const std::vector<Load> loads = LoadsOf(layout, bounds);
   std::vector<int64_t> need_bytes;
   for (size_t i = 0; i < loads.size(); ++i) {
     need_bytes.push_back(EstimateBytes(model, spec.train, loads[i].ranges,
                                        loads[i].micro_batches_kept));
     PACELINE_RETURN_IF_ERROR(
-        CheckMemory(workers[i], loads[i], need_bytes.back()));
+        CheckMemory(layout.workers[i], loads[i], need_bytes.back()));
   }
-
   Plan plan;
-  for (int stage = 0; stage < stages; ++stage) {
+  for (size_t stage = 0; stage < layout.stages.size(); ++stage) {
     plan.stages.push_back(
-        {cut.stages[stage], workers[worker_of[stage]].worker});
+        {layout.stages[stage], layout.workers[layout.worker_of[stage]].worker});
   }
-  plan.why = Explain(cut, model, workers, loads, need_bytes);
+  plan.why = Explain(layout, model, loads, need_bytes);
   return plan;
+}
+
+absl::Status CheckWorkers(const std::vector<PlannerWorker>& workers) {
+  if (!workers.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "no workers to place stages on: start one, or wait until one is back");
+}
+
+}  // namespace
+
+absl::StatusOr<Plan> MakePlan(const JobSpec& spec,
+                              const ModelDescription& model,
+                              const std::vector<PlannerWorker>& workers,
+                              const Measurements& measurements) {
+  PACELINE_RETURN_IF_ERROR(ChooseCut(spec.pipeline, model).status());
+  PACELINE_RETURN_IF_ERROR(CheckWorkers(workers));
+  PACELINE_ASSIGN_OR_RETURN(const Layout layout,
+                            LayOut(spec, model, workers, measurements));
+  return Finish(spec, model, layout);
+}
+
+absl::Status CheckPlannable(const JobSpec& spec, const ModelDescription& model,
+                            const std::vector<PlannerWorker>& workers,
+                            const Measurements& measurements) {
+  PACELINE_ASSIGN_OR_RETURN(Cut cut, ChooseCut(spec.pipeline, model));
+  PACELINE_RETURN_IF_ERROR(CheckWorkers(workers));
+  const absl::Status cheap =
+      Finish(spec, model, InOrder(std::move(cut), workers)).status();
+  if (!absl::IsResourceExhausted(cheap)) return cheap;
+  // Equal stages do not fit; others may.
+  return MakePlan(spec, model, workers, measurements).status();
 }
 
 }  // namespace paceline

@@ -9,6 +9,7 @@
 #include "core/base/ids.h"
 #include "core/model/description.h"
 #include "core/model/job_spec.h"
+#include "core/plan/inputs.h"
 #include "core/plan/layer_range.h"
 
 namespace paceline {
@@ -28,6 +29,7 @@ struct PlannerWorker {
   WorkerId worker;
   std::string name;
   int64_t memory_bytes = 0;  // 0: not known, no bound
+  std::string machine_id;
 };
 
 // `equal`: stages whose layer counts differ by at most one, the longer ones
@@ -51,20 +53,31 @@ int64_t EstimateBytes(const ModelDescription& model, const TrainSpec& train,
                       const std::vector<LayerRange>& ranges,
                       const std::vector<int>& micro_batches_kept);
 
-// Places spec.pipeline on `workers`: used in the order given, at most one
-// worker a stage.  With fewer workers than stages, neighbouring stages share
-// one; the stages of two workers differ by at most one, the first ones have
-// more.  pipeline.cuts, when given, decide over pipeline.stages.  Same
-// arguments, same plan.
+// Places spec.pipeline on `workers`.  Same arguments, same plan.
+//
+// pipeline.cuts, when given, decide over everything else: their stages go to
+// the workers in the order given.  Else pipeline.policy cuts and places, from
+// what was measured (inputs.h), with one worker a stage; pipeline.stages 0
+// lets it choose how many, and so whom to leave out.  With fewer workers than
+// stages, the layers are cut equally and neighbouring stages share a worker;
+// the stages of two workers differ by at most one, the first ones have more.
 //
 // Errors:
 //   InvalidArgument    the spec asks for what no mesh could do: more stages
 //                      than layers, bad cuts, sizes below 1, no such schedule
+//                      or policy
 //   FailedPrecondition no workers
 //   ResourceExhausted  a worker has less memory than its stages need: says
 //                      which, and both numbers
 absl::StatusOr<Plan> MakePlan(const JobSpec& spec,
                               const ModelDescription& model,
-                              const std::vector<PlannerWorker>& workers);
+                              const std::vector<PlannerWorker>& workers,
+                              const Measurements& measurements = {});
+
+// Whether MakePlan could succeed on `workers`, without the time that a good
+// plan takes.  Errors: as MakePlan.
+absl::Status CheckPlannable(const JobSpec& spec, const ModelDescription& model,
+                            const std::vector<PlannerWorker>& workers,
+                            const Measurements& measurements = {});
 
 }  // namespace paceline

@@ -82,6 +82,7 @@ PipelineSpec PipelineFromProto(const v1::PipelineSpec& proto) {
   PipelineSpec spec;
   PACELINE_TAKE(proto, spec, stages);
   PACELINE_TAKE(proto, spec, schedule);
+  PACELINE_TAKE(proto, spec, policy);
   TakeAll(proto.cuts(), spec.cuts);
   return spec;
 }
@@ -142,6 +143,7 @@ void TrainToProto(const TrainSpec& spec, v1::TrainSpec& proto) {
 void PipelineToProto(const PipelineSpec& spec, v1::PipelineSpec& proto) {
   proto.set_stages(spec.stages);
   proto.set_schedule(spec.schedule);
+  proto.set_policy(spec.policy);
   proto.mutable_cuts()->Add(spec.cuts.begin(), spec.cuts.end());
 }
 

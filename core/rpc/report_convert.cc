@@ -145,6 +145,14 @@ v1::RunState ToProto(const RunReport& report) {
   proto.set_steps(report.steps);
   proto.set_samples(report.samples);
   proto.set_error_code(static_cast<int>(report.error.code()));
+  for (const StageTime& time : report.stage_times) {
+    v1::StageTime& into = *proto.add_stage_times();
+    into.set_stage(time.stage);
+    into.set_seconds(time.seconds);
+    into.set_micro_batches(time.micro_batches);
+  }
+  proto.set_step_seconds(report.step_seconds);
+  proto.set_timed_steps(report.timed_steps);
   proto.set_error_message(std::string(report.error.message()));
   *proto.mutable_seconds() = ToProto(report.seconds);
   return proto;
@@ -171,6 +179,12 @@ absl::StatusOr<RunReport> FromProto(const v1::RunState& proto) {
   report.steps = proto.steps();
   report.samples = proto.samples();
   report.seconds = FromProto(proto.seconds());
+  for (const v1::StageTime& time : proto.stage_times()) {
+    report.stage_times.push_back(
+        {time.stage(), time.seconds(), time.micro_batches()});
+  }
+  report.step_seconds = proto.step_seconds();
+  report.timed_steps = proto.timed_steps();
   if (report.phase == RunPhase::kFailed) {
     const auto code = static_cast<absl::StatusCode>(proto.error_code());
     report.error = absl::Status(

@@ -8,7 +8,8 @@ void Processor::StartWork(CpuPart part, double seconds, double now) {
   working_ = true;
   work_part_ = part;
   work_start_ = shared_ ? std::max(now, frames_clear_) : now;
-  work_due_ = work_start_ + seconds * factor_;
+  work_due_ = quota_.limits() ? quota_.Take(now, seconds * factor_)
+                              : work_start_ + seconds * factor_;
   interrupted_ = 0;
 }
 
@@ -22,6 +23,20 @@ double Processor::PushFrame(int frame, CpuPart part, double seconds,
                             double now) {
   const double takes = seconds * factor_;
   const double start = std::max(now, frames_clear_);
+  if (quota_.limits()) {
+    frames_clear_ = quota_.Peek(start, takes);
+    const double all_clear = quota_.Take(now, takes);
+    if (!working_) frames_clear_ = all_clear;
+    frames_.push_back({frame, part, start, frames_clear_});
+    if (!working_) return frames_clear_;
+    if (work_start_ > now) {
+      work_start_ = frames_clear_;
+    } else {
+      interrupted_ += std::min(frames_clear_ - start, all_clear - work_due_);
+    }
+    work_due_ = all_clear;
+    return frames_clear_;
+  }
   frames_clear_ = start + takes;
   frames_.push_back({frame, part, start, frames_clear_});
   if (shared_ && working_) {
@@ -75,6 +90,7 @@ void Processor::Abandon(double now) {
   }
   working_ = false;
   frames_.clear();
+  quota_.Forget(now);
   frames_clear_ = std::min(frames_clear_, now);
   ++work_version_;
   ++frame_version_;

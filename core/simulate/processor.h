@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <deque>
 
+#include "core/simulate/quota.h"
+
 namespace paceline {
 
 // Where CPU seconds go.
@@ -34,7 +36,9 @@ class Processor {
     double due_seconds = 0;
   };
 
-  explicit Processor(bool shared) : shared_(shared) {}
+  // A CPU under a quota is always shared.
+  explicit Processor(bool shared, Quota quota = {})
+      : shared_(shared || quota.limits()), quota_(quota) {}
 
   // The compute thread is free; begins `seconds` of work.
   void StartWork(CpuPart part, double seconds, double now);
@@ -73,6 +77,7 @@ class Processor {
   }
 
   const bool shared_;
+  Quota quota_;
   double factor_ = 1;
 
   std::deque<FrameJob> frames_;

@@ -1,6 +1,7 @@
 #include "core/simulate/runner.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -8,6 +9,16 @@
 
 namespace paceline {
 namespace {
+
+// Periods of different machines do not begin together.
+Quota QuotaOf(const SimulationOptions& options, int device) {
+  if (options.quotas.empty()) return {};
+  const CpuQuota& quota = options.quotas[device];
+  if (!(quota.period_seconds > 0) || quota.share >= 1) return {};
+  constexpr double kGolden = 0.6180339887498949;
+  return {quota.share, quota.period_seconds,
+          -std::fmod(device * kGolden, 1.0) * quota.period_seconds};
+}
 
 TraceWhat WhatOf(Op op) {
   switch (op) {
@@ -50,8 +61,9 @@ void Runner::PrepareWorkers() {
   world_.memory.workers.resize(program.workers());
   for (int w = 0; w < program.workers(); ++w) {
     const std::vector<bool>& shared = world_.options.shared_cpu;
-    world_.processors.emplace_back(shared.empty() ||
-                                   shared[program.device_of[w]]);
+    const int device = program.device_of[w];
+    world_.processors.emplace_back(shared.empty() || shared[device],
+                                   QuotaOf(world_.options, device));
     world_.memory.workers[w].fixed = problem.reserved_bytes;
   }
   for (int stage = 0; stage < program.stages; ++stage) {

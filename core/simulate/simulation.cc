@@ -166,6 +166,20 @@ absl::Status CheckOptions(const PlanProblem& problem,
   }
   PACELINE_RETURN_IF_ERROR(CheckAmount("gate_seconds", options.gate_seconds));
   PACELINE_RETURN_IF_ERROR(CheckAmount("load_seconds", options.load_seconds));
+  if (!options.quotas.empty() &&
+      options.quotas.size() != problem.devices.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("quotas of ", options.quotas.size(),
+                     " devices, there are ", problem.devices.size()));
+  }
+  for (const CpuQuota& quota : options.quotas) {
+    if (!(quota.share > 0 && quota.share <= 1) ||
+        !(quota.period_seconds >= 0 && std::isfinite(quota.period_seconds))) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a quota of ", quota.share, " of every ", quota.period_seconds,
+          " s, need a share in (0, 1] and a period of 0 (none) or more"));
+    }
+  }
   if (!options.shared_cpu.empty() &&
       options.shared_cpu.size() != problem.devices.size()) {
     return absl::InvalidArgumentError(

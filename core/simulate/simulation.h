@@ -35,7 +35,14 @@ struct SimulatedFailure {
   int device = 0;
   // It, or who stands in for it, is back after so long, and all workers run
   // the step again from its start.  Without: the simulation ends there.
-  std::optional<double> recover_after_seconds;
+  std::optional<double> recover_after_seconds = std::nullopt;
+};
+
+// A device may compute `share` of every period, at full speed, and then stops
+// until the next one (containers, CPUQuota= of systemd).  Frames' CPU counts.
+struct CpuQuota {
+  double share = 1;           // above 0; 1: no quota
+  double period_seconds = 0;  // 0: no quota
 };
 
 struct SimulationOptions {
@@ -49,6 +56,9 @@ struct SimulationOptions {
   // and delay it; else another core does them, one after the other.  Empty:
   // all share.
   std::vector<bool> shared_cpu;
+  // [devices]; empty: none.  Where there is one, PlanProblem's times of the
+  // device are CPU times at full speed, and shared_cpu is not asked.
+  std::vector<CpuQuota> quotas;
   // Frames sent and not yet received, of one boundary, direction and pair of
   // workers.  0: as the data plane grants them, which holds nothing back
   // inside a batch.

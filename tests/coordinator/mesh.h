@@ -36,6 +36,7 @@ inline JobSpec SpecOf(int stages) {
   spec.data.name = "synthetic";
   spec.train.steps = 60;
   spec.pipeline.stages = stages;
+  spec.pipeline.policy = "equal";
   return spec;
 }
 

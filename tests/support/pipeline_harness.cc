@@ -32,6 +32,8 @@ class Collector final : public RunObserver {
     absl::MutexLock lock(&mutex_);
     outcome_.evaluations.push_back(record);
   }
+  void OnBatch(std::optional<absl::Duration>,
+               const std::vector<StageTime>&) override {}
   void OnProgress(const Instruction&, const BatchInfo&) override {}
 
  private:

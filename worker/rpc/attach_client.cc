@@ -134,13 +134,14 @@ void AttachClient::OnMessage(const v1::CoordinatorMessage& message) {
 }
 
 void AttachClient::OnOrder(const v1::StandingOrder& order) {
-  absl::StatusOr<std::optional<RunOrder>> parsed = FromProto(order);
+  absl::StatusOr<WorkerOrder> parsed = FromProto(order);
   if (!parsed.ok()) {
     Log(LogLevel::kError, "an order that cannot be carried out was dropped",
         {{"status", parsed.status().ToString()}});
     return;
   }
-  agent_.OnOrder(*std::move(parsed));
+  agent_.OnMeasure(std::move(parsed->measure));
+  agent_.OnOrder(std::move(parsed->run));
 }
 
 void AttachClient::OnAck(int64_t sequence) {

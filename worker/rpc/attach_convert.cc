@@ -3,15 +3,20 @@
 #include <utility>
 
 #include "core/base/status_macros.h"
+#include "core/rpc/measurement_convert.h"
 #include "core/rpc/report_convert.h"
 
 namespace paceline {
 
-absl::StatusOr<std::optional<RunOrder>> FromProto(
-    const v1::StandingOrder& proto) {
-  if (!proto.has_run()) return std::optional<RunOrder>();
-  PACELINE_ASSIGN_OR_RETURN(RunOrder order, FromProto(proto.run()));
-  return std::optional<RunOrder>(std::move(order));
+absl::StatusOr<WorkerOrder> FromProto(const v1::StandingOrder& proto) {
+  WorkerOrder order;
+  if (proto.has_run()) {
+    PACELINE_ASSIGN_OR_RETURN(order.run, FromProto(proto.run()));
+  }
+  if (proto.has_measure()) {
+    PACELINE_ASSIGN_OR_RETURN(order.measure, FromProto(proto.measure()));
+  }
+  return order;
 }
 
 v1::Heartbeat ToProto(const HeartbeatContent& content, int64_t sequence) {
@@ -19,6 +24,9 @@ v1::Heartbeat ToProto(const HeartbeatContent& content, int64_t sequence) {
   proto.set_sequence(sequence);
   proto.set_progress(content.progress);
   proto.set_restarting(content.restarting);
+  if (content.measurement.has_value()) {
+    *proto.mutable_measurement() = ToProto(*content.measurement);
+  }
   if (content.run.has_value()) *proto.mutable_run() = ToProto(*content.run);
   for (const StepRecord& record : content.steps) {
     *proto.add_steps() = ToProto(record);

@@ -10,10 +10,15 @@
 
 namespace paceline {
 
-// Nothing: be idle.
-// Errors: InvalidArgument  stages are not numbered 0, 1, 2, ...
-absl::StatusOr<std::optional<RunOrder>> FromProto(
-    const v1::StandingOrder& proto);
+// What a worker shall be doing; neither: be idle.
+struct WorkerOrder {
+  std::optional<RunOrder> run;
+  std::optional<MeasureOrder> measure;
+};
+
+// Errors: InvalidArgument  stages are not numbered 0, 1, 2, ...; an order to
+// measure nothing
+absl::StatusOr<WorkerOrder> FromProto(const v1::StandingOrder& proto);
 
 v1::Heartbeat ToProto(const HeartbeatContent& content, int64_t sequence);
 

@@ -45,7 +45,11 @@ absl::Status Daemon::Start() {
   stub_ = v1::Coordinator::NewStub(channel);
   factory_ = std::make_unique<GrpcRunFactory>(compute_, data_plane_, *stub_);
   agent_ = std::make_unique<Agent>(
-      AgentOptions{.cpu_capability = options_.cpu_capability,
+      AgentOptions{.name = options_.worker.name,
+                   .cpu_model = CpuModelName(),
+                   .memory_bytes = MemoryBytes(),
+                   .prober = &prober_,
+                   .cpu_capability = options_.cpu_capability,
                    .active_capability = options_.active_capability,
                    .restart = options_.restart},
       *factory_, clock_);

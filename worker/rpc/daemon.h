@@ -18,6 +18,7 @@
 #include "worker/options.h"
 #include "worker/rpc/attach_client.h"
 #include "worker/rpc/data_plane.h"
+#include "worker/rpc/grpc_prober.h"
 #include "worker/rpc/grpc_run_factory.h"
 
 namespace paceline {
@@ -77,6 +78,7 @@ class Daemon {
   BoundServer server_;
   std::unique_ptr<v1::Coordinator::Stub> stub_;
   std::unique_ptr<GrpcRunFactory> factory_;
+  GrpcProber prober_;
   std::unique_ptr<Agent> agent_;
   std::unique_ptr<AttachClient> attach_;
   // attach_, for HTTP's threads, which start before it and stop before it.

@@ -9,6 +9,7 @@
 #include "core/rpc/convert.h"
 #include "core/rpc/status.h"
 #include "paceline/v1/stage.grpc.pb.h"
+#include "worker/rpc/link_probe.h"
 #include "worker/rpc/plane_state.h"
 
 namespace paceline {
@@ -68,7 +69,8 @@ void KeepFreedMemory() {
 
 class DataPlane::Service final
     : public v1::Stage::WithRawCallbackMethod_Exchange<
-          v1::Stage::WithCallbackMethod_ReportStep<v1::Stage::Service>> {
+          v1::Stage::WithCallbackMethod_ReportStep<
+              v1::Stage::WithCallbackMethod_Probe<v1::Stage::Service>>> {
  public:
   // `state` outlives this.
   explicit Service(PlaneState& state) : state_(state) {}
@@ -87,6 +89,11 @@ class DataPlane::Service final
       waiting->Answer(v);
     });
     return reactor;
+  }
+
+  grpc::ServerBidiReactor<v1::ProbeMessage, v1::ProbeMessage>* Probe(
+      grpc::CallbackServerContext* /*context*/) override {
+    return AnswerProbe();
   }
 
  private:

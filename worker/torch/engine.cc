@@ -15,6 +15,7 @@
 #include "core/optim/optimizer.h"
 #include "core/transfer/checksum.h"
 #include "torch/torch.h"
+#include "worker/torch/allocation_meter.h"
 #include "worker/torch/guard.h"
 #include "worker/torch/tensor_bridge.h"
 #include "worker/torch/torch_layer.h"
@@ -106,6 +107,7 @@ class TorchEngine final : public StageEngine {
                           const TensorList& input) const;
   ForwardResult Train(const BatchInfo& batch, int micro_batch,
                       const TensorList& input);
+  void Say(int layer, bool backward, const AllocationMeter& meter) const;
   ForwardResult Evaluate(const TensorList& input) const;
   absl::StatusOr<TensorList> BackwardOf(Kept kept, const TensorList& gradient);
   void ApplyToParameter(const StepVerdict& verdict, TorchParameter& parameter);
@@ -180,6 +182,7 @@ ForwardResult TorchEngine::Train(const BatchInfo& batch, int micro_batch,
   kept.samples = input[1].shape[0];
   kept.layers.reserve(layers_.size());
   at::Tensor x = ToTorch(input[0]);
+  const AllocationMeter meter(options_.on_layer != nullptr);
   // Samples need no gradient, and nothing does before the first parameter.
   bool needs_gradient = !is_first();
   const int first = options_.layers.first;
@@ -194,6 +197,7 @@ ForwardResult TorchEngine::Train(const BatchInfo& batch, int micro_batch,
     needs_gradient = output.requires_grad();
     x = output.detach();
     kept.layers.push_back({std::move(leaf), std::move(output)});
+    Say(first + static_cast<int>(i), /*backward=*/false, meter);
   }
   ForwardResult result;
   if (is_last()) {
@@ -209,6 +213,12 @@ ForwardResult TorchEngine::Train(const BatchInfo& batch, int micro_batch,
   kept_ordinal_ = batch.ordinal;
   kept_.emplace(micro_batch, std::move(kept));
   return result;
+}
+
+void TorchEngine::Say(int layer, bool backward,
+                      const AllocationMeter& meter) const {
+  if (options_.on_layer == nullptr) return;
+  options_.on_layer({layer, backward, meter.live_bytes()});
 }
 
 ForwardResult TorchEngine::Evaluate(const TensorList& input) const {
@@ -256,6 +266,7 @@ absl::StatusOr<TensorList> TorchEngine::Backward(const BatchInfo& batch,
 
 absl::StatusOr<TensorList> TorchEngine::BackwardOf(Kept kept,
                                                    const TensorList& gradient) {
+  const AllocationMeter meter(options_.on_layer != nullptr);
   at::Tensor g;
   if (is_last()) {
     torch::autograd::backward({kept.loss}, {});
@@ -268,6 +279,8 @@ absl::StatusOr<TensorList> TorchEngine::BackwardOf(Kept kept,
     if (!trace.output.requires_grad()) break;
     torch::autograd::backward({trace.output}, {g});
     g = trace.input.grad();  // undefined where samples enter
+    Say(options_.layers.first + static_cast<int>(kept.layers.size()) - 1,
+        /*backward=*/true, meter);
   }
   summed_samples_ += kept.samples;
   if (is_first()) return TensorList{};

@@ -24,6 +24,7 @@ JobSpec Job(int stages) {
   spec.train.micro_batch = 8;
   spec.pipeline.stages = stages;
   spec.pipeline.schedule = "1f1b";
+  spec.pipeline.policy = "equal";
   return spec;
 }
 
@@ -31,7 +32,7 @@ JobSpec Job(int stages) {
 std::vector<PlannerWorker> Workers(int count) {
   std::vector<PlannerWorker> workers;
   for (int i = 0; i < count; ++i) {
-    workers.push_back({WorkerId{10 + i}, std::string(1, 'a' + i), 0});
+    workers.push_back({WorkerId{10 + i}, std::string(1, 'a' + i), 0, ""});
   }
   return workers;
 }

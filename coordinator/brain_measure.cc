@@ -1,0 +1,133 @@
+// The part of Brain that has workers measure and keeps what they found.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "coordinator/brain.h"
+#include "coordinator/job_text.h"
+#include "core/base/status_macros.h"
+#include "core/simulate/estimate.h"
+
+namespace paceline {
+namespace {
+
+// The lowest that all of `workers` have: what a job over them would use.
+std::string LowestCapability(const std::vector<std::string>& workers,
+                             const std::map<WorkerId, Member>& members) {
+  std::string lowest = "avx512";
+  for (const auto& [id, member] : members) {
+    const Registration& r = member.registration;
+    if (std::count(workers.begin(), workers.end(), r.name) > 0 &&
+        CapabilityRank(r.cpu_capability) < CapabilityRank(lowest)) {
+      lowest = r.cpu_capability;
+    }
+  }
+  return lowest;
+}
+
+}  // namespace
+
+std::vector<std::string> Brain::LiveNames() const {
+  std::vector<std::string> names;
+  for (const auto& [id, member] : membership_.members()) {
+    if (member.state == MemberState::kLive) {
+      names.push_back(member.registration.name);
+    }
+  }
+  return names;
+}
+
+std::vector<MeasureWorker> Brain::MeasureWorkers() const {
+  std::vector<MeasureWorker> workers;
+  for (const auto& [id, member] : membership_.members()) {
+    workers.push_back({member.registration.name, member.registration.address,
+                       member.state == MemberState::kLive, busy_.contains(id)});
+  }
+  return workers;
+}
+
+std::optional<RunEstimate> Brain::EstimateOf(
+    const JobSpec& spec, const ModelDescription& model,
+    const std::vector<StageOfPlan>& stages) const {
+  std::vector<InputWorker> workers;
+  std::vector<EstimateStage> placed;
+  std::map<WorkerId, int> index;
+  for (const StageOfPlan& stage : stages) {
+    const Member* const member = membership_.Find(stage.worker);
+    if (member == nullptr) return std::nullopt;
+    const auto [found, is_new] =
+        index.emplace(stage.worker, static_cast<int>(workers.size()));
+    if (is_new) {
+      workers.push_back({member->registration.name,
+                         member->registration.machine_id,
+                         member->registration.memory_bytes});
+    }
+    placed.push_back({stage.layers, found->second});
+  }
+  absl::StatusOr<RunEstimate> estimate =
+      EstimateRun(spec, model, placed, workers, measured_);
+  if (!estimate.ok()) return std::nullopt;
+  return *std::move(estimate);
+}
+
+absl::StatusOr<ProfileTicket> Brain::OnProfile(const ProfileRequest& request,
+                                               Moment moment) {
+  PACELINE_RETURN_IF_ERROR(CheckSpec(request.spec));
+  PACELINE_RETURN_IF_ERROR(Describe(request.spec).status());
+  const std::vector<std::string> live = LiveNames();
+  if (live.empty()) {
+    return absl::FailedPreconditionError(
+        "no worker is attached that could measure: start one with "
+        "paceline-worker, or paceline up");
+  }
+  ProfileTicket ticket;
+  ticket.workers = request.workers.empty() ? live : request.workers;
+  std::sort(ticket.workers.begin(), ticket.workers.end());
+  ticket.workers.erase(
+      std::unique(ticket.workers.begin(), ticket.workers.end()),
+      ticket.workers.end());
+  for (const std::string& worker : ticket.workers) {
+    if (std::count(live.begin(), live.end(), worker) > 0) continue;
+    return absl::NotFoundError(absl::StrCat(
+        "no live worker ", worker, "; there are: ", absl::StrJoin(live, ", ")));
+  }
+  const std::string& asked = request.spec.cpu_capability;
+  ticket.id = measures_.Request(
+      request.spec,
+      asked == "auto" ? LowestCapability(ticket.workers, membership_.members())
+                      : asked,
+      ticket.workers, request.links);
+  Settle(moment);
+  return ticket;
+}
+
+void Brain::TakeMeasurement(const Member& member,
+                            const Measurement& measurement) {
+  const std::string& name = member.registration.name;
+  if (!measures_.OnMeasurement(name, measurement)) return;
+  // A worker speaks for itself only.
+  if (measurement.profile.has_value() &&
+      measurement.profile->key.device == name) {
+    measured_.Put(*measurement.profile);
+    actions_.writes.measurements.Put(*measurement.profile);
+  }
+  for (const LinkMeasurement& link : measurement.links) {
+    if (link.from != name && link.to != name) continue;
+    measured_.Put(link);
+    actions_.writes.measurements.Put(link);
+  }
+  queue_changed_ = true;  // a job may have waited for this worker
+}
+
+StoredMeasurements Brain::ViewMeasurements(const std::string& model) const {
+  if (model.empty()) return measured_;
+  StoredMeasurements view;
+  view.links = measured_.links;
+  for (const auto& [key, profile] : measured_.profiles) {
+    if (key.model == model) view.Put(profile);
+  }
+  return view;
+}
+
+}  // namespace paceline

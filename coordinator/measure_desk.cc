@@ -1,0 +1,223 @@
+#include "coordinator/measure_desk.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace paceline {
+namespace {
+
+constexpr size_t kRequestsKept = 100;
+
+template <typename T, typename Less>
+void InsertSorted(std::vector<T>& into, T value, Less less) {
+  into.insert(std::upper_bound(into.begin(), into.end(), value, less),
+              std::move(value));
+}
+
+}  // namespace
+
+std::string MeasureDesk::TextOf(const Task& task) {
+  return task.peer.empty()
+             ? absl::StrCat("layers on ", task.worker)
+             : absl::StrCat("link ", task.worker, " - ", task.peer);
+}
+
+void MeasureDesk::AddLink(int64_t request, const std::string& from,
+                          const std::string& to) {
+  Task task;
+  task.id = next_id_++;
+  task.request = request;
+  task.order.id = task.id;
+  task.order.link = LinkTarget{to, ""};
+  task.worker = from;
+  task.peer = to;
+  tasks_.push_back(std::move(task));
+}
+
+void MeasureDesk::OnArrival(const std::string& name,
+                            const std::vector<std::string>& others) {
+  std::erase_if(tasks_, [&](const Task& task) {
+    return task.request == 0 && (task.worker == name || task.peer == name);
+  });
+  // What runs on another process of this name ended with it.
+  for (Task& task : tasks_) {
+    if (task.worker == name || task.peer == name) task.running = false;
+  }
+  for (const std::string& other : others) {
+    if (other != name) AddLink(0, name, other);
+  }
+}
+
+int64_t MeasureDesk::Request(const JobSpec& spec,
+                             const std::string& cpu_capability,
+                             const std::vector<std::string>& workers,
+                             bool links) {
+  const int64_t request = next_id_++;
+  requests_[request];
+  if (requests_.size() > kRequestsKept) requests_.erase(requests_.begin());
+  for (const std::string& worker : workers) {
+    Task task;
+    task.id = next_id_++;
+    task.request = request;
+    task.order.id = task.id;
+    task.order.layers = spec;
+    task.order.cpu_capability = cpu_capability;
+    task.worker = worker;
+    tasks_.push_back(std::move(task));
+  }
+  for (size_t i = 0; links && i < workers.size(); ++i) {
+    for (size_t j = i + 1; j < workers.size(); ++j) {
+      AddLink(request, workers[i], workers[j]);
+    }
+  }
+  return request;
+}
+
+void MeasureDesk::End(const Task& task, const absl::Status& error) {
+  const auto request = requests_.find(task.request);
+  if (request == requests_.end()) return;
+  request->second.failed.push_back(
+      absl::StrCat(TextOf(task), ": ", error.message()));
+}
+
+bool MeasureDesk::OnMeasurement(const std::string& worker,
+                                const Measurement& measurement) {
+  const auto task =
+      std::find_if(tasks_.begin(), tasks_.end(), [&](const Task& candidate) {
+        return candidate.running && candidate.id == measurement.id &&
+               candidate.worker == worker;
+      });
+  if (task == tasks_.end()) return false;
+  const auto request = requests_.find(task->request);
+  if (!measurement.error.ok()) {
+    End(*task, measurement.error);
+  } else if (request != requests_.end()) {
+    ProfileView& view = request->second;
+    if (measurement.profile.has_value()) {
+      InsertSorted(view.profiles, *measurement.profile,
+                   [](const DeviceProfile& a, const DeviceProfile& b) {
+                     return a.key.device < b.key.device;
+                   });
+    }
+    for (const LinkMeasurement& link : measurement.links) {
+      InsertSorted(view.links, link,
+                   [](const LinkMeasurement& a, const LinkMeasurement& b) {
+                     return std::tie(a.from, a.to) < std::tie(b.from, b.to);
+                   });
+    }
+  }
+  tasks_.erase(task);
+  return measurement.error.ok();
+}
+
+absl::Status MeasureDesk::Judge(
+    Task& task, const std::map<std::string, MeasureWorker>& workers,
+    Instant now) const {
+  for (const std::string& name : {task.worker, task.peer}) {
+    if (name.empty()) continue;
+    const auto worker = workers.find(name);
+    if (worker != workers.end() && worker->second.live) continue;
+    if (!task.gone_since.has_value()) task.gone_since = now;
+    if (task.request != 0 && now - *task.gone_since < policy_.return_period) {
+      task.waits_for = absl::StrCat("worker ", name, ", which is gone");
+      return absl::OkStatus();
+    }
+    return absl::UnavailableError(absl::StrCat("worker ", name, " is gone"));
+  }
+  task.gone_since.reset();
+  const absl::Duration limit =
+      task.peer.empty() ? policy_.layers_limit : policy_.link_limit;
+  if (task.running && now - *task.since >= limit) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("not finished after ", absl::FormatDuration(limit)));
+  }
+  return absl::OkStatus();
+}
+
+void MeasureDesk::Assign(const std::vector<MeasureWorker>& workers,
+                         Instant now) {
+  std::map<std::string, MeasureWorker> by_name;
+  for (const MeasureWorker& worker : workers) by_name[worker.name] = worker;
+  std::erase_if(tasks_, [&](Task& task) {
+    const absl::Status verdict = Judge(task, by_name, now);
+    if (!verdict.ok()) End(task, verdict);
+    return !verdict.ok();
+  });
+  // People's first; otherwise as they came.
+  std::stable_sort(tasks_.begin(), tasks_.end(),
+                   [](const Task& a, const Task& b) {
+                     return (a.request != 0) > (b.request != 0);
+                   });
+  std::map<std::string, std::string> taken;  // worker -> by what
+  for (const MeasureWorker& worker : workers) {
+    if (worker.busy) taken[worker.name] = "its job";
+  }
+  const auto take = [&taken](const Task& task) {
+    taken[task.worker] = TextOf(task);
+    if (!task.peer.empty()) taken[task.peer] = TextOf(task);
+  };
+  for (Task& task : tasks_) {
+    if (!task.running) continue;
+    if (taken.contains(task.worker) || taken.contains(task.peer)) {
+      task.running = false;  // a job has come
+    } else {
+      take(task);
+    }
+  }
+  for (Task& task : tasks_) {
+    if (task.running || task.gone_since.has_value()) continue;
+    auto taker = taken.find(task.worker);
+    if (taker == taken.end()) taker = taken.find(task.peer);
+    if (taker != taken.end()) {
+      task.waits_for =
+          absl::StrCat("worker ", taker->first, ": ", taker->second);
+      continue;
+    }
+    task.running = true;
+    task.since = now;
+    if (task.order.link.has_value()) {
+      task.order.link->address = by_name[task.peer].address;
+    }
+    take(task);
+  }
+}
+
+std::optional<MeasureOrder> MeasureDesk::OrderOf(
+    const std::string& worker) const {
+  for (const Task& task : tasks_) {
+    if (task.running && task.worker == worker) return task.order;
+  }
+  return std::nullopt;
+}
+
+bool MeasureDesk::Holds(const std::string& worker) const {
+  return std::any_of(tasks_.begin(), tasks_.end(), [&](const Task& task) {
+    return task.request != 0 && task.running &&
+           (task.worker == worker || task.peer == worker);
+  });
+}
+
+absl::StatusOr<ProfileView> MeasureDesk::View(int64_t request) const {
+  const auto found = requests_.find(request);
+  if (found == requests_.end()) {
+    return absl::NotFoundError(
+        absl::StrCat("no profile ", request,
+                     " is being taken: the coordinator may have restarted; "
+                     "ask for it again"));
+  }
+  ProfileView view = found->second;
+  for (const Task& task : tasks_) {
+    if (task.request != request) continue;
+    view.waiting.push_back(absl::StrCat(
+        TextOf(task), task.running
+                          ? ": being measured"
+                          : absl::StrCat(": waits for ", task.waits_for)));
+  }
+  return view;
+}
+
+}  // namespace paceline

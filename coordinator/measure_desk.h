@@ -1,0 +1,103 @@
+// Which worker measures what, and when.
+//
+// Assumes: a worker measures one thing at a time and nothing while it has a
+// job; two links that share no worker do not disturb each other.  What a
+// person asked for comes before what the mesh does by itself (the links of a
+// worker that has just joined), keeps its worker from jobs until it is done,
+// and fails aloud; the mesh's own waits, gives way and is dropped in silence.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/base/clock.h"
+#include "core/cluster/measure_order.h"
+
+namespace paceline {
+
+// A worker as the desk sees it.
+struct MeasureWorker {
+  std::string name;
+  std::string address;
+  bool live = false;  // attached, no doubt about it
+  bool busy = false;  // has a job
+};
+
+struct ProfileView {
+  std::vector<DeviceProfile> profiles;  // finished, by device
+  std::vector<LinkMeasurement> links;   // finished, by from and to
+  std::vector<std::string> waiting;     // one line a thing, for people
+  std::vector<std::string> failed;
+};
+
+struct MeasurePolicy {
+  absl::Duration link_limit = absl::Seconds(60);
+  absl::Duration layers_limit = absl::Minutes(30);
+  // How long something waits for a worker that is gone: it may be executing
+  // itself anew.
+  absl::Duration return_period = absl::Seconds(20);
+};
+
+// Thread-compatible; lives on the coordinator's loop.  Pure.
+class MeasureDesk {
+ public:
+  explicit MeasureDesk(const MeasurePolicy& policy = {}) : policy_(policy) {}
+
+  // A new process of this name: its links are measured anew.  `others`: the
+  // live workers.
+  void OnArrival(const std::string& name,
+                 const std::vector<std::string>& others);
+
+  // workers: at least one.  The id for View().
+  int64_t Request(const JobSpec& spec, const std::string& cpu_capability,
+                  const std::vector<std::string>& workers, bool links);
+
+  // The answer to the order that `worker` has; any other is ignored.  True
+  // when it was the first answer, and the measurement is to be kept.
+  bool OnMeasurement(const std::string& worker, const Measurement& measurement);
+
+  // Hands out, takes back, and gives up.  workers: all that are known.
+  void Assign(const std::vector<MeasureWorker>& workers, Instant now);
+
+  std::optional<MeasureOrder> OrderOf(const std::string& worker) const;
+  // Whether `worker` takes part in what a person asked for.
+  bool Holds(const std::string& worker) const;
+
+  // Errors: NotFound.
+  absl::StatusOr<ProfileView> View(int64_t request) const;
+
+ private:
+  struct Task {
+    int64_t id = 0;
+    int64_t request = 0;  // 0: the mesh's own
+    MeasureOrder order;   // link's address is filled in when it begins
+    std::string worker;
+    std::string peer;  // empty: layers
+    bool running = false;
+    std::optional<Instant> since;       // running since
+    std::optional<Instant> gone_since;  // a worker of it is not there since
+    std::string waits_for;
+  };
+
+  void AddLink(int64_t request, const std::string& from, const std::string& to);
+  // Why the task must end; OK while it may go on.
+  absl::Status Judge(Task& task,
+                     const std::map<std::string, MeasureWorker>& workers,
+                     Instant now) const;
+  void End(const Task& task, const absl::Status& error);
+  static std::string TextOf(const Task& task);
+
+  const MeasurePolicy policy_;
+  int64_t next_id_ = 1;
+  std::deque<Task> tasks_;  // in the order they came
+  // Requests whose outcome may still be asked for; the oldest go.
+  std::map<int64_t, ProfileView> requests_;
+};
+
+}  // namespace paceline

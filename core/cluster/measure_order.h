@@ -1,0 +1,47 @@
+// What a worker is told to measure, and what it answers: plain data, the same
+// on both ends of the control stream.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/base/ids.h"
+#include "core/model/job_spec.h"
+#include "core/plan/measurement.h"
+
+namespace paceline {
+
+// A neighbour to probe the link to, both ways.
+struct LinkTarget {
+  std::string name;
+  std::string address;  // host:port of its gRPC
+
+  friend bool operator==(const LinkTarget&, const LinkTarget&) = default;
+};
+
+// Either layers or a link.
+struct MeasureOrder {
+  int64_t id = 0;  // never used before by this coordinator's process
+  // The model, micro-batch, optimizer and threads of this spec.
+  std::optional<JobSpec> layers;
+  std::string cpu_capability;  // of `layers`; settled, never "auto"
+  std::optional<LinkTarget> link;
+
+  // What is measured never changes within an id.
+  friend bool operator==(const MeasureOrder& a, const MeasureOrder& b) {
+    return a.id == b.id;
+  }
+};
+
+// The answer; repeated in every heartbeat until the order is withdrawn.
+struct Measurement {
+  int64_t id = 0;
+  absl::Status error;
+  std::optional<DeviceProfile> profile;
+  std::vector<LinkMeasurement> links;  // there and back
+};
+
+}  // namespace paceline

@@ -1,0 +1,278 @@
+#include "core/plan/inputs.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/base/status_macros.h"
+#include "core/optim/optimizer.h"
+#include "core/predict/layer_predictor.h"
+
+namespace paceline {
+namespace {
+
+constexpr double kBackwardToForward = 2;  // two products for one
+
+const DeviceProfile* FindProfile(const Measurements& measurements,
+                                 const ProfileKey& key, size_t layers) {
+  const auto found = measurements.profiles.find(key);
+  if (found == measurements.profiles.end()) return nullptr;
+  // A profile of another version of the model's description.
+  return found->second.layers.size() == layers ? &found->second : nullptr;
+}
+
+// CPU time at full speed: where a quota stops the thread its wall time says
+// more of the quota than of the layer.
+double SecondsOf(const MeasuredSeconds& seconds, const DeviceProfile& profile) {
+  return profile.cpu_share < 1 ? seconds.cpu : seconds.wall;
+}
+
+void UseProfile(const DeviceProfile& profile, Device& device,
+                DeviceFacts& facts) {
+  facts.gate_seconds = profile.gate_seconds;
+  facts.cpu_share = profile.cpu_share;
+  facts.quota_period_seconds = profile.quota_period_seconds;
+  for (const LayerMeasurement& layer : profile.layers) {
+    facts.forward_seconds.push_back(SecondsOf(layer.forward, profile));
+    facts.backward_seconds.push_back(SecondsOf(layer.backward, profile));
+    facts.update_seconds.push_back(layer.update_seconds);
+  }
+  device.frame_seconds = profile.frame_seconds / profile.cpu_share;
+  device.frame_seconds_per_byte =
+      profile.frame_seconds_per_byte / profile.cpu_share;
+}
+
+// What a layer reads and writes, forward: what a predictor of times goes by
+// besides FLOPs.
+double BytesTouched(const LayerMeasurement& layer) {
+  return static_cast<double>(layer.parameter_bytes + layer.output_bytes +
+                             layer.kept_bytes);
+}
+
+std::vector<LayerRecord> RecordsOf(const Measurements& measurements) {
+  std::vector<LayerRecord> records;
+  for (const auto& [key, profile] : measurements.profiles) {
+    for (const LayerMeasurement& layer : profile.layers) {
+      for (const LayerPass pass : {LayerPass::kForward, LayerPass::kBackward}) {
+        const double seconds = SecondsOf(
+            pass == LayerPass::kForward ? layer.forward : layer.backward,
+            profile);
+        if (!(seconds > 0)) continue;  // nothing to be done there
+        records.push_back({{.kind = layer.kind,
+                            .dtype = key.dtype,
+                            .device = key.device,
+                            .threads = key.threads,
+                            .pass = pass,
+                            .flops = layer.flops,
+                            .bytes = BytesTouched(layer)},
+                           seconds});
+      }
+    }
+  }
+  return records;
+}
+
+// Times of layers on workers that did not measure this very thing.
+class Guess {
+ public:
+  Guess(const JobSpec& spec, const ModelDescription& model,
+        const Measurements& measurements)
+      : spec_(spec), model_(model), measurements_(measurements) {
+    absl::StatusOr<LayerPredictor> fitted =
+        LayerPredictor::Fit(RecordsOf(measurements));
+    if (fitted.ok()) predictor_ = *std::move(fitted);
+  }
+
+  bool predicts() const { return predictor_.has_value(); }
+
+  void Fill(const std::string& worker, Device& device,
+            DeviceFacts& facts) const {
+    // Its newest profile of anything knows the worker itself.
+    const DeviceProfile* other = nullptr;
+    for (const auto& [key, profile] : measurements_.profiles) {
+      if (key.device == worker &&
+          (other == nullptr ||
+           profile.measured_unix_ms > other->measured_unix_ms)) {
+        other = &profile;
+      }
+    }
+    if (other != nullptr) {
+      DeviceProfile itself = *other;
+      itself.layers.clear();
+      UseProfile(itself, device, facts);
+    }
+    for (size_t i = 0; i < model_.layers.size(); ++i) {
+      facts.forward_seconds.push_back(Seconds(worker, i, LayerPass::kForward));
+      facts.backward_seconds.push_back(
+          Seconds(worker, i, LayerPass::kBackward));
+      facts.update_seconds.push_back(0);
+    }
+  }
+
+ private:
+  double Seconds(const std::string& worker, size_t index,
+                 LayerPass pass) const {
+    const Layer& layer = model_.layers[index];
+    const auto batch = static_cast<double>(spec_.train.micro_batch);
+    const double flops = layer.forward_flops * batch;
+    const bool forward = pass == LayerPass::kForward;
+    if (predictor_.has_value()) {
+      const auto predicted = predictor_->Predict(
+          {.kind = MainOperation(layer),
+           .dtype = "f32",
+           .device = worker,
+           .threads = spec_.threads,
+           .pass = pass,
+           .flops = flops,
+           .bytes = static_cast<double>(layer.parameter_bytes) +
+                    batch * static_cast<double>(layer.output_bytes +
+                                                layer.activation_bytes)});
+      if (predicted.ok()) return predicted->seconds;
+    }
+    return flops / kAssumedFlopsPerSecond * (forward ? 1 : kBackwardToForward);
+  }
+
+  const JobSpec& spec_;
+  const ModelDescription& model_;
+  const Measurements& measurements_;
+  std::optional<LayerPredictor> predictor_;
+};
+
+void FillLayers(const JobSpec& spec, const ModelDescription& model,
+                const DeviceProfile* profile, const DeviceFacts& facts,
+                PlanProblem& problem) {
+  const auto batch = static_cast<double>(spec.train.micro_batch);
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    const Layer& layer = model.layers[i];
+    LayerCost cost;
+    cost.name = layer.name;
+    // Devices have times of their own; these split them by direction.
+    cost.forward_seconds = facts.forward_seconds[i];
+    cost.backward_seconds = facts.backward_seconds[i];
+    cost.output_bytes = batch * static_cast<double>(layer.output_bytes);
+    cost.parameter_bytes = static_cast<double>(layer.parameter_bytes);
+    cost.kept_bytes = profile != nullptr
+                          ? static_cast<double>(profile->layers[i].kept_bytes)
+                          : batch * static_cast<double>(layer.activation_bytes);
+    problem.layers.push_back(std::move(cost));
+  }
+}
+
+// Joins names, or nothing.
+void AddSentence(std::vector<std::string>& parts, absl::string_view what,
+                 const std::vector<std::string>& names) {
+  if (names.empty()) return;
+  parts.push_back(absl::StrCat(what, absl::StrJoin(names, ", ")));
+}
+
+bool FillLinks(const std::vector<InputWorker>& workers,
+               const Measurements& measurements, PlanProblem& problem) {
+  bool all = true;
+  for (const InputWorker& from : workers) {
+    std::vector<LinkCost>& row = problem.links.emplace_back();
+    for (const InputWorker& to : workers) {
+      const auto found = measurements.links.find({from.name, to.name});
+      if (found != measurements.links.end()) {
+        row.push_back(
+            {found->second.bytes_per_second, found->second.latency_seconds});
+      } else {
+        row.push_back({kAssumedBytesPerSecond, kAssumedLatencySeconds});
+        all = all && from.name == to.name;
+      }
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+std::string MainOperation(const Layer& layer) {
+  // What multiplies matrices has nearly all FLOPs of a layer.
+  for (const Operation& operation : layer.operations) {
+    if (operation.kind == "attention" || operation.kind == "conv2d" ||
+        operation.kind == "linear" || operation.kind == "patch_embedding") {
+      return operation.kind;
+    }
+  }
+  return layer.operations.empty() ? "none" : layer.operations.back().kind;
+}
+
+absl::StatusOr<int> CountMicroBatches(const TrainSpec& train) {
+  if (train.batch < 1 || train.micro_batch < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("train.batch is ", train.batch, ", train.micro_batch ",
+                     train.micro_batch, ", both must be at least 1"));
+  }
+  const int64_t count = (train.batch - 1) / train.micro_batch + 1;
+  if (count > kMaxPlannedMicroBatches) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a batch of ", train.batch, " in micro-batches of ", train.micro_batch,
+        " has ", count, " of them, at most ", kMaxPlannedMicroBatches,
+        " can be planned: use larger micro-batches"));
+  }
+  return static_cast<int>(count);
+}
+
+absl::StatusOr<PlanInputs> MakePlanInputs(
+    const JobSpec& spec, const ModelDescription& model,
+    const std::vector<InputWorker>& workers, const Measurements& measurements) {
+  PlanInputs inputs;
+  PlanProblem& problem = inputs.problem;
+  PACELINE_ASSIGN_OR_RETURN(problem.micro_batches,
+                            CountMicroBatches(spec.train));
+  problem.parameter_copies = 2 + StateSlots(spec.train.optimizer);
+  problem.keeps_all = spec.pipeline.schedule == "gpipe";
+
+  ProfileKey key{ModelKey(spec.model, model.input, model.classes),
+                 spec.train.micro_batch, "f32", spec.threads, ""};
+  const Guess guess(spec, model, measurements);
+  const DeviceProfile* any = nullptr;
+  std::vector<std::string> measured, guessed;
+  std::map<std::string, int> machines;
+  for (const InputWorker& worker : workers) {
+    key.device = worker.name;
+    Device device;
+    device.name = worker.name;
+    device.memory_bytes = static_cast<double>(worker.memory_bytes);
+    device.machine =
+        machines.emplace(worker.machine_id, machines.size()).first->second;
+    DeviceFacts facts;
+    const DeviceProfile* const profile =
+        FindProfile(measurements, key, model.layers.size());
+    if (profile != nullptr) {
+      any = profile;
+      UseProfile(*profile, device, facts);
+    } else {
+      guess.Fill(worker.name, device, facts);
+    }
+    (profile != nullptr ? measured : guessed).push_back(worker.name);
+    for (size_t i = 0; i < model.layers.size(); ++i) {
+      device.layer_seconds.push_back(
+          (facts.forward_seconds[i] + facts.backward_seconds[i]) /
+          facts.cpu_share);
+    }
+    problem.devices.push_back(std::move(device));
+    inputs.facts.push_back(std::move(facts));
+  }
+  FillLayers(spec, model, any, inputs.facts.front(), problem);
+  const bool links = FillLinks(workers, measurements, problem);
+
+  std::vector<std::string> parts;
+  AddSentence(parts, "layer times measured on ", measured);
+  AddSentence(parts,
+              guess.predicts()
+                  ? "layer times predicted from other measurements for "
+                  : "layer times assumed from FLOPs for ",
+              guessed);
+  if (!links) parts.push_back("links that were not measured taken as 1 Gbit/s");
+  inputs.source = absl::StrJoin(parts, "; ");
+  inputs.measured = guessed.empty() && links;
+  return inputs;
+}
+
+}  // namespace paceline

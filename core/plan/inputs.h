@@ -1,0 +1,78 @@
+// From what is known of a mesh to what a planning policy is asked.  Pure.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/model/description.h"
+#include "core/model/job_spec.h"
+#include "core/plan/measurement.h"
+#include "core/plan/problem.h"
+
+namespace paceline {
+
+// A worker that could hold stages.
+struct InputWorker {
+  std::string name;
+  std::string machine_id;    // workers of one machine are near each other
+  int64_t memory_bytes = 0;  // 0: not known
+};
+
+// Everything that was ever measured; of other models and batches too.
+struct Measurements {
+  std::map<ProfileKey, DeviceProfile> profiles;
+  std::map<std::pair<std::string, std::string>, LinkMeasurement> links;
+};
+
+// What a run asks of a device besides its layers.
+struct DeviceFacts {
+  double gate_seconds = 0;  // CPU of a step gate's report, each end
+  // Below 1: a quota stops a busy thread every quota_period_seconds.
+  double cpu_share = 1;
+  double quota_period_seconds = 0;
+  std::vector<double> forward_seconds;   // [layers], CPU time at full speed
+  std::vector<double> backward_seconds;  // [layers]
+  std::vector<double> update_seconds;    // [layers], once a step
+
+  friend bool operator==(const DeviceFacts&, const DeviceFacts&) = default;
+};
+
+struct PlanInputs {
+  // Objective, limits and memory as the spec says; stages from
+  // spec.pipeline.stages where there are as many workers.
+  PlanProblem problem;
+  std::vector<DeviceFacts> facts;  // [devices]
+  // Where the times come from, for people: "measured on a, b; predicted for c
+  // from other measurements; links of d assumed to be 1 Gbit/s".
+  std::string source;
+  bool measured = false;  // all of it, links included
+};
+
+// Assumed of what was never measured.
+inline constexpr double kAssumedFlopsPerSecond = 1e10;
+inline constexpr double kAssumedBytesPerSecond = 1.25e8;  // 1 Gbit/s
+inline constexpr double kAssumedLatencySeconds = 2e-4;
+
+// workers: at least one; devices of the problem are these, in this order.
+// Layer times of a worker come from its profile of this model, micro-batch and
+// threads; else they are predicted from other profiles (core/predict), scaled
+// by what is known of the worker; else from FLOPs.
+//
+// Errors: InvalidArgument  sizes below 1, or more micro-batches than can be
+// planned.
+absl::StatusOr<PlanInputs> MakePlanInputs(
+    const JobSpec& spec, const ModelDescription& model,
+    const std::vector<InputWorker>& workers, const Measurements& measurements);
+
+// The operation of a layer that has most of its FLOPs: its kind, for a
+// predictor of times.
+std::string MainOperation(const Layer& layer);
+
+// ceil(batch / micro_batch).
+// Errors: InvalidArgument  sizes below 1, or more than kMaxPlannedMicroBatches.
+absl::StatusOr<int> CountMicroBatches(const TrainSpec& train);
+
+}  // namespace paceline

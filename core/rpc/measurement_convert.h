@@ -1,0 +1,31 @@
+// Measurements and the orders for them: protos to the logic's structs and back.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "core/cluster/measure_order.h"
+#include "core/plan/measurement.h"
+#include "paceline/v1/coordinator.pb.h"
+#include "paceline/v1/types.pb.h"
+
+namespace paceline {
+
+v1::DeviceProfile ToProto(const DeviceProfile& profile);
+// Errors: InvalidArgument  a number that is negative or not finite, no layers,
+// or more than kMaxProfiledLayers; names it.
+absl::StatusOr<DeviceProfile> FromProto(const v1::DeviceProfile& proto);
+
+inline constexpr int kMaxProfiledLayers = 100'000;
+
+v1::LinkMeasurement ToProto(const LinkMeasurement& link);
+// Errors: InvalidArgument  a bandwidth that is not above 0, a latency below 0.
+absl::StatusOr<LinkMeasurement> FromProto(const v1::LinkMeasurement& proto);
+
+v1::MeasureOrder ToProto(const MeasureOrder& order);
+// Errors: InvalidArgument  it says neither layers nor link.
+absl::StatusOr<MeasureOrder> FromProto(const v1::MeasureOrder& proto);
+
+v1::Measurement ToProto(const Measurement& measurement);
+// Errors: InvalidArgument  as above, or a code that does not exist.
+absl::StatusOr<Measurement> FromProto(const v1::Measurement& proto);
+
+}  // namespace paceline

@@ -1,0 +1,123 @@
+#include "core/simulate/estimate.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "core/base/status_macros.h"
+
+namespace paceline {
+namespace {
+
+// Stages x micro-batches x steps that take a coordinator some milliseconds.
+constexpr int64_t kCells = 20'000;
+constexpr int kSteps = 3;  // the first fills caches and is not counted
+
+// CPU of a step's reports and verdicts: those of all other workers pass
+// through the first stage's.
+double GateSeconds(const PlanInputs& inputs, const Placement& placement) {
+  const int first = placement.front().devices.front();
+  std::vector<int> others;
+  for (const PlacedStage& stage : placement) {
+    const int device = stage.devices.front();
+    if (device != first &&
+        std::find(others.begin(), others.end(), device) == others.end()) {
+      others.push_back(device);
+    }
+  }
+  double slowest = 0;
+  for (const int device : others) {
+    slowest = std::max(slowest, inputs.facts[device].gate_seconds);
+  }
+  return slowest +
+         inputs.facts[first].gate_seconds * static_cast<double>(others.size());
+}
+
+// CPU times instead of what a quota makes of them.
+void UseCpuTimes(PlanInputs& inputs) {
+  for (size_t d = 0; d < inputs.facts.size(); ++d) {
+    const DeviceFacts& facts = inputs.facts[d];
+    if (facts.quota_period_seconds <= 0) continue;
+    Device& device = inputs.problem.devices[d];
+    for (double& seconds : device.layer_seconds) seconds *= facts.cpu_share;
+    device.frame_seconds *= facts.cpu_share;
+    device.frame_seconds_per_byte *= facts.cpu_share;
+  }
+}
+
+}  // namespace
+
+SimulationOptions OptionsFor(const JobSpec& spec, const Placement& placement,
+                             PlanInputs& inputs) {
+  UseCpuTimes(inputs);
+  SimulationOptions options;
+  options.schedule = spec.pipeline.schedule;
+  options.micro_batch_samples = spec.train.micro_batch;
+  options.gate_seconds = GateSeconds(inputs, placement);
+  for (const PlacedStage& stage : placement) {
+    double seconds = 0;
+    for (int layer = stage.layers.first; layer < stage.layers.last; ++layer) {
+      seconds += inputs.facts[stage.devices.front()].update_seconds[layer];
+    }
+    options.optimizer_seconds.push_back(seconds);
+  }
+  for (const DeviceFacts& facts : inputs.facts) {
+    options.quotas.push_back({facts.cpu_share, facts.quota_period_seconds});
+  }
+  return options;
+}
+
+absl::StatusOr<RunEstimate> EstimateRun(
+    const JobSpec& spec, const ModelDescription& model,
+    const std::vector<EstimateStage>& stages,
+    const std::vector<InputWorker>& workers, const Measurements& measurements) {
+  PACELINE_ASSIGN_OR_RETURN(PlanInputs inputs,
+                            MakePlanInputs(spec, model, workers, measurements));
+  Placement placement;
+  for (const EstimateStage& stage : stages) {
+    placement.push_back({stage.layers, {stage.worker}, {1}});
+  }
+  SimulationOptions options = OptionsFor(spec, placement, inputs);
+  options.steps = kSteps;
+
+  const int64_t all = inputs.problem.micro_batches;
+  const int64_t count = std::clamp<int64_t>(
+      kCells / (kSteps * static_cast<int64_t>(stages.size())), 1, all);
+  inputs.problem.micro_batches = count;
+  PACELINE_ASSIGN_OR_RETURN(const SimulationResult result,
+                            Simulate(inputs.problem, placement, options));
+  RunEstimate estimate;
+  estimate.step_seconds = result.step_seconds;
+  if (count < all) {
+    inputs.problem.micro_batches = count / 2 + 1;
+    PACELINE_ASSIGN_OR_RETURN(const SimulationResult half,
+                              Simulate(inputs.problem, placement, options));
+    const double each = (result.step_seconds - half.step_seconds) /
+                        static_cast<double>(count - (count / 2 + 1));
+    estimate.step_seconds += each * static_cast<double>(all - count);
+  }
+  estimate.samples_per_second =
+      static_cast<double>(spec.train.batch) / estimate.step_seconds;
+  estimate.bubble_share = result.bubble_share;
+  for (const EstimateStage& stage : stages) {
+    const DeviceUse& use = result.devices[stage.worker];
+    double mine = 0, all_of_it = 0;
+    for (const EstimateStage& other : stages) {
+      if (other.worker != stage.worker) continue;
+      const double work =
+          LayerSeconds(inputs.problem, other.layers, other.worker);
+      all_of_it += work;
+      if (other.layers == stage.layers) mine = work;
+    }
+    const double busy = use.forward_seconds + use.backward_seconds;
+    estimate.stage_seconds.push_back(
+        (all_of_it > 0 ? busy * mine / all_of_it : 0) /
+        static_cast<double>(kSteps * count));
+  }
+  estimate.source = std::move(inputs.source);
+  estimate.measured = inputs.measured;
+  return estimate;
+}
+
+}  // namespace paceline

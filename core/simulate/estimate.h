@@ -1,0 +1,49 @@
+// What a run is expected to take: its plan, simulated with what was measured.
+// Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/model/description.h"
+#include "core/model/job_spec.h"
+#include "core/plan/cost.h"
+#include "core/plan/inputs.h"
+#include "core/simulate/simulation.h"
+
+namespace paceline {
+
+// A stage of a run and who holds it.
+struct EstimateStage {
+  LayerRange layers;
+  int worker = 0;  // index into the workers
+};
+
+struct RunEstimate {
+  double step_seconds = 0;
+  double samples_per_second = 0;
+  double bubble_share = 0;
+  // [stages]: forward and backward of a micro-batch, as the clock will show
+  // it.
+  std::vector<double> stage_seconds;
+  std::string source;     // PlanInputs::source
+  bool measured = false;  // PlanInputs::measured
+};
+
+// Simulates some steps of the job; the micro-batches of very long steps are
+// not all simulated but carried on at the rate of the last ones.
+//
+// Errors: InvalidArgument  as MakePlanInputs and Simulate
+absl::StatusOr<RunEstimate> EstimateRun(
+    const JobSpec& spec, const ModelDescription& model,
+    const std::vector<EstimateStage>& stages,
+    const std::vector<InputWorker>& workers, const Measurements& measurements);
+
+// The simulator's options for a placement of what `inputs` describe; changes
+// inputs.problem from a planner's view to a simulator's: where a quota stops a
+// device, its times become CPU times at full speed, and the quota is simulated.
+SimulationOptions OptionsFor(const JobSpec& spec, const Placement& placement,
+                             PlanInputs& inputs);
+
+}  // namespace paceline

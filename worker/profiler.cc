@@ -1,0 +1,328 @@
+#include "worker/profiler.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/random.h"
+#include "core/base/status_macros.h"
+#include "core/optim/step_gate.h"
+#include "core/plan/inputs.h"
+#include "core/plan/memory.h"
+#include "core/plan/plan.h"
+
+namespace paceline {
+namespace {
+
+absl::Duration CpuTimeOf(clockid_t clock) {
+  timespec time = {};
+  clock_gettime(clock, &time);
+  return absl::DurationFromTimespec(time);
+}
+
+double Quantile(const std::vector<double>& sorted, double q) {
+  const double position = q * static_cast<double>(sorted.size() - 1);
+  const size_t below = static_cast<size_t>(position);
+  const size_t above = std::min(below + 1, sorted.size() - 1);
+  const double part = position - static_cast<double>(below);
+  return sorted[below] * (1 - part) + sorted[above] * part;
+}
+
+// Readings of one thing.
+struct Samples {
+  std::vector<double> wall;
+  std::vector<double> cpu;
+
+  MeasuredSeconds Summary() const {
+    if (wall.empty()) return {};
+    std::vector<double> sorted = wall;
+    std::sort(sorted.begin(), sorted.end());
+    double total = 0;
+    for (const double seconds : cpu) total += seconds;
+    return {Quantile(sorted, 0.5),
+            (Quantile(sorted, 0.75) - Quantile(sorted, 0.25)) / 2,
+            total / static_cast<double>(cpu.size())};
+  }
+};
+
+struct LayerSamples {
+  Samples forward;
+  Samples backward;
+  int64_t kept_bytes = 0;
+};
+
+Shape Batched(int64_t samples, const Shape& sample) {
+  Shape shape = {samples};
+  shape.insert(shape.end(), sample.begin(), sample.end());
+  return shape;
+}
+
+Tensor RandomTensor(const Shape& shape, uint64_t seed) {
+  Tensor tensor = Tensor::Allocate(DType::kF32, shape);
+  SplitMix64 random(seed);
+  for (float& value : tensor.As<float>()) value = random.Unit() - 0.5f;
+  return tensor;
+}
+
+Tensor RandomLabels(int64_t samples, int32_t classes, uint64_t seed) {
+  Tensor tensor = Tensor::Allocate(DType::kI64, {samples});
+  SplitMix64 random(seed);
+  for (int64_t& label : tensor.As<int64_t>()) {
+    label = static_cast<int64_t>(random.Next() % classes);
+  }
+  return tensor;
+}
+
+// Measures one range of layers in one engine.
+class RangeProfiler {
+ public:
+  RangeProfiler(const JobSpec& spec, const ModelDescription& model,
+                LayerRange layers, const ProfilerParts& parts)
+      : spec_(spec),
+        model_(model),
+        layers_(layers),
+        parts_(parts),
+        samples_(layers.last - layers.first) {}
+
+  absl::Status Run(const ProfilerOptions& options);
+  void Write(std::vector<LayerMeasurement>& into) const;
+  int runs() const { return static_cast<int>(samples_[0].forward.wall.size()); }
+
+ private:
+  absl::Status RunOnce();
+  absl::Status Update();
+  void OnLayer(const LayerDone& done);
+  void Mark();
+
+  const JobSpec& spec_;
+  const ModelDescription& model_;
+  const LayerRange layers_;
+  const ProfilerParts& parts_;
+
+  std::unique_ptr<StageEngine> engine_;
+  BatchInfo batch_;
+  TensorList input_;
+  TensorList gradient_;  // empty where the model ends
+  Instant wall_;         // of the last mark
+  absl::Duration cpu_;
+  int64_t live_bytes_ = 0;
+  bool keep_ = false;  // false: warming up
+  std::vector<LayerSamples> samples_;
+  std::vector<double> updates_;
+};
+
+void RangeProfiler::Mark() {
+  wall_ = parts_.clock.Now();
+  cpu_ = parts_.thread_cpu();
+}
+
+void RangeProfiler::OnLayer(const LayerDone& done) {
+  const absl::Duration wall = parts_.clock.Now() - wall_;
+  const absl::Duration cpu = parts_.thread_cpu() - cpu_;
+  LayerSamples& layer = samples_[done.layer - layers_.first];
+  if (keep_) {
+    Samples& samples = done.backward ? layer.backward : layer.forward;
+    samples.wall.push_back(absl::ToDoubleSeconds(wall));
+    samples.cpu.push_back(absl::ToDoubleSeconds(cpu));
+    if (!done.backward && done.live_bytes >= 0) {
+      layer.kept_bytes = std::max<int64_t>(0, done.live_bytes - live_bytes_);
+    }
+  }
+  live_bytes_ = done.live_bytes;
+  Mark();
+}
+
+absl::Status RangeProfiler::RunOnce() {
+  live_bytes_ = 0;
+  Mark();
+  PACELINE_ASSIGN_OR_RETURN(const ForwardResult forward,
+                            engine_->Forward(batch_, 0, input_));
+  // What came after the last layer (the loss) is the last layer's.
+  if (keep_) {
+    Samples& last = samples_.back().forward;
+    last.wall.back() += absl::ToDoubleSeconds(parts_.clock.Now() - wall_);
+    last.cpu.back() += absl::ToDoubleSeconds(parts_.thread_cpu() - cpu_);
+  }
+  Mark();
+  PACELINE_RETURN_IF_ERROR(engine_->Backward(batch_, 0, gradient_).status());
+  return Update();
+}
+
+absl::Status RangeProfiler::Update() {
+  const Instant begin = parts_.clock.Now();
+  PACELINE_ASSIGN_OR_RETURN(const StepReport report, engine_->Report(batch_));
+  StepVerdict verdict;
+  verdict.step = report.step;
+  verdict.gradient_scale = 1.0f / static_cast<float>(batch_.samples);
+  // Too small to change a value, and so the runs stay alike.
+  verdict.learning_rate = 1e-20f;
+  verdict.bias_correction1 = 1;
+  verdict.bias_correction2_sqrt = 1;
+  PACELINE_RETURN_IF_ERROR(engine_->Apply(verdict));
+  if (keep_) {
+    updates_.push_back(absl::ToDoubleSeconds(parts_.clock.Now() - begin));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RangeProfiler::Run(const ProfilerOptions& options) {
+  const int layers = static_cast<int>(model_.layers.size());
+  EngineOptions engine;
+  engine.model = model_;
+  engine.layers = layers_;
+  engine.train = spec_.train;
+  engine.stage = layers_.first == 0 ? 0 : 1;
+  engine.stages = engine.stage + (layers_.last == layers ? 1 : 2);
+  engine.on_layer = [this](const LayerDone& done) { OnLayer(done); };
+  PACELINE_ASSIGN_OR_RETURN(engine_, parts_.make_engine(engine));
+
+  const int64_t samples = spec_.train.micro_batch;
+  const Shape& input = layers_.first == 0
+                           ? model_.input
+                           : model_.layers[layers_.first - 1].output;
+  batch_.samples = samples;
+  input_ = {RandomTensor(Batched(samples, input), 1),
+            RandomLabels(samples, model_.classes, 2)};
+  if (layers_.last < layers) {
+    gradient_ = {RandomTensor(
+        Batched(samples, model_.layers[layers_.last - 1].output), 3)};
+  }
+  for (int run = 0; run < options.warm_up_runs; ++run) {
+    PACELINE_RETURN_IF_ERROR(parts_.cancel.status());
+    PACELINE_RETURN_IF_ERROR(RunOnce());
+  }
+  keep_ = true;
+  const Instant begin = parts_.clock.Now();
+  for (int run = 0; run < options.most_runs; ++run) {
+    if (run >= options.least_runs &&
+        parts_.clock.Now() - begin >= options.budget) {
+      break;
+    }
+    PACELINE_RETURN_IF_ERROR(parts_.cancel.status());
+    PACELINE_RETURN_IF_ERROR(RunOnce());
+  }
+  return absl::OkStatus();
+}
+
+void RangeProfiler::Write(std::vector<LayerMeasurement>& into) const {
+  std::vector<double> updates = updates_;
+  std::sort(updates.begin(), updates.end());
+  const double update = updates.empty() ? 0 : Quantile(updates, 0.5);
+  int64_t parameter_bytes = 0;
+  for (int i = layers_.first; i < layers_.last; ++i) {
+    parameter_bytes += model_.layers[i].parameter_bytes;
+  }
+  for (int i = layers_.first; i < layers_.last; ++i) {
+    const Layer& layer = model_.layers[i];
+    const LayerSamples& samples = samples_[i - layers_.first];
+    LayerMeasurement measured;
+    measured.name = layer.name;
+    measured.kind = MainOperation(layer);
+    measured.forward = samples.forward.Summary();
+    measured.backward = samples.backward.Summary();
+    if (parameter_bytes > 0) {
+      measured.update_seconds = update *
+                                static_cast<double>(layer.parameter_bytes) /
+                                static_cast<double>(parameter_bytes);
+    }
+    const int64_t micro_batch = spec_.train.micro_batch;
+    measured.flops = layer.forward_flops * static_cast<double>(micro_batch);
+    measured.output_bytes = layer.output_bytes * micro_batch;
+    measured.parameter_bytes = layer.parameter_bytes;
+    measured.kept_bytes = samples.kept_bytes > 0
+                              ? samples.kept_bytes
+                              : layer.activation_bytes * micro_batch;
+    into.push_back(std::move(measured));
+  }
+}
+
+// Runs of layers that fit, as long as they can be.
+absl::StatusOr<std::vector<LayerRange>> RangesThatFit(
+    const JobSpec& spec, const ModelDescription& model, int64_t memory_bytes) {
+  const int layers = static_cast<int>(model.layers.size());
+  std::vector<LayerRange> ranges;
+  for (int first = 0; first < layers;) {
+    LayerRange range = {first, first + 1};
+    const auto needs = [&](int last) {
+      return EstimateBytes(model, spec.train, {{first, last}}, {1});
+    };
+    if (memory_bytes > 0 && needs(range.last) > memory_bytes) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("layer ", model.layers[first].name, " needs ",
+                       BytesText(needs(range.last)), ", this worker has ",
+                       BytesText(memory_bytes), ": use a smaller micro-batch"));
+    }
+    while (range.last < layers &&
+           (memory_bytes <= 0 || needs(range.last + 1) <= memory_bytes)) {
+      ++range.last;
+    }
+    ranges.push_back(range);
+    first = range.last;
+  }
+  return ranges;
+}
+
+}  // namespace
+
+absl::Duration ThreadCpuTime() { return CpuTimeOf(CLOCK_THREAD_CPUTIME_ID); }
+absl::Duration ProcessCpuTime() { return CpuTimeOf(CLOCK_PROCESS_CPUTIME_ID); }
+
+absl::StatusOr<std::vector<LayerMeasurement>> ProfileLayers(
+    const JobSpec& spec, const ModelDescription& model, int64_t memory_bytes,
+    const ProfilerOptions& options, const ProfilerParts& parts, int* runs) {
+  PACELINE_ASSIGN_OR_RETURN(const std::vector<LayerRange> ranges,
+                            RangesThatFit(spec, model, memory_bytes));
+  std::vector<LayerMeasurement> measured;
+  for (const LayerRange& range : ranges) {
+    RangeProfiler profiler(spec, model, range, parts);
+    PACELINE_RETURN_IF_ERROR(profiler.Run(options));
+    profiler.Write(measured);
+    *runs = profiler.runs();
+  }
+  return measured;
+}
+
+CpuShare MeasureCpuShare(const Clock& clock,
+                         const std::function<absl::Duration()>& thread_cpu) {
+  constexpr absl::Duration kBusy = absl::Milliseconds(200);
+  // Longer than what another process's turn or an interrupt takes as a rule,
+  // shorter than any quota's pause that matters.
+  constexpr absl::Duration kPause = absl::Microseconds(500);
+  // A thread that no quota stops gets at least this much of a busy machine.
+  constexpr double kFree = 0.9;
+  constexpr size_t kLeastPauses = 5;
+  const Instant begin = clock.Now();
+  const absl::Duration cpu_before = thread_cpu();
+  std::vector<double> pauses;  // when they ended
+  Instant last = begin;
+  while (last - begin < kBusy) {
+    const Instant now = clock.Now();
+    if (now - last >= kPause) {
+      pauses.push_back(absl::ToDoubleSeconds(now - begin));
+    }
+    last = now;
+  }
+  CpuShare result;
+  const double share = absl::ToDoubleSeconds(thread_cpu() - cpu_before) /
+                       absl::ToDoubleSeconds(last - begin);
+  if (share >= kFree || pauses.size() < kLeastPauses) return result;
+  result.share = share;
+  std::vector<double> periods;
+  for (size_t i = 1; i < pauses.size(); ++i) {
+    periods.push_back(pauses[i] - pauses[i - 1]);
+  }
+  std::sort(periods.begin(), periods.end());
+  const double median = Quantile(periods, 0.5);
+  // A quota comes back like a clock.  Neighbours on a busy machine do not.
+  constexpr double kRegular = 0.25;
+  if (Quantile(periods, 0.75) - Quantile(periods, 0.25) > kRegular * median) {
+    return {};
+  }
+  result.period_seconds = median;
+  return result;
+}
+
+}  // namespace paceline

@@ -1,0 +1,30 @@
+// Measures a link between two workers: stage.proto, Probe, both sides.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/cluster/measure_order.h"
+#include "grpcpp/support/server_callback.h"
+#include "paceline/v1/stage.grpc.pb.h"
+#include "worker/cancel_token.h"
+
+namespace paceline {
+
+// The answering side of one probe; owns itself.
+grpc::ServerBidiReactor<v1::ProbeMessage, v1::ProbeMessage>* AnswerProbe();
+
+// The asking side: round trips of empty messages, then messages of 64 KiB one
+// way and the other, so many that a transfer takes long enough to be measured.
+// Blocks for about half a second on a fast link.
+//
+// The result: self to target, and back.  The latency is half of the median
+// round trip, the same both ways.
+//
+// Errors: as Prober::ProbeLink.
+absl::StatusOr<std::vector<LinkMeasurement>> ProbeLink(
+    const std::string& self, const LinkTarget& target,
+    const CancelToken& cancel);
+
+}  // namespace paceline
