@@ -13,10 +13,10 @@
 namespace paceline {
 namespace {
 
-// A step of the exact search takes about 10 ns, one of the heuristic about
+// A step of the exact search takes 5 to 40 ns, one of the heuristic about
 // 100 ns (measured 2024 on one core of a server, -O2).
-constexpr double kExactSteps = 1.5e8;
-constexpr double kLongSearchSteps = 2.5e6;
+constexpr double kExactSteps = 3e7;
+constexpr double kLongSearchSteps = 4e6;
 
 // As long as the exact search of a small problem takes, at most some
 // milliseconds.

@@ -58,6 +58,7 @@ class DpPacker {
 
   // Groups looked at so far: what was spent.
   double steps() const { return steps_; }
+  void Spend(double steps) { steps_ += steps; }
 
   const DpTable& table() const { return table_; }
 

@@ -20,7 +20,7 @@ namespace {
 constexpr double kMostEdges = 4e6;
 constexpr double kMostPairs = 4e6;
 constexpr double kMostRests = 4e6;
-constexpr double kMostLabels = 2e7;
+constexpr double kMostLabels = 2e6;
 
 // Stages laid from `edge` to the last layer.
 struct Label {
@@ -139,10 +139,17 @@ class Search {
     int& head = states_[label.edge->first]
                     .try_emplace(StateOf(label), -1)
                     .first->second;
-    for (int other = head; other >= 0; other = labels_[other].next) {
-      if (labels_[other].dropped) continue;
-      if (NoWorse(labels_[other], label)) return;
-      labels_[other].dropped = NoWorse(label, labels_[other]);
+    int* link = &head;
+    while (*link >= 0) {
+      --steps_;
+      Label& other = labels_[*link];
+      if (NoWorse(other, label)) return;
+      if (NoWorse(label, other)) {
+        other.dropped = true;
+        *link = other.next;
+      } else {
+        link = &other.next;
+      }
     }
     labels_.push_back(label);
     labels_.back().next = head;

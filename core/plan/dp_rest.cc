@@ -80,6 +80,7 @@ DpRest::DpRest(const DpTable& table, const DpSets& sets, const DpEdges& edges,
             }
           }
         }
+        steps -= static_cast<double>(found.size());
         if (steps < 0) return;
         Reduce(found);
         begins_[Index(cut, used, stages)] = costs_.size();

@@ -23,6 +23,19 @@ struct Candidate {
   double objective = HUGE_VAL;
 };
 
+// What ObjectiveOf takes, in steps of packing.
+double JudgingSteps(const Placement& placement) {
+  double steps = 0;
+  double left = 0;
+  for (const PlacedStage& stage : placement) {
+    const double replicas = static_cast<double>(stage.devices.size());
+    // Pairs in the stage and over the boundary before it.
+    steps += 2 + (replicas * replicas + replicas * left) / 16;
+    left = replicas;
+  }
+  return steps;
+}
+
 class LocalSearch {
  public:
   LocalSearch(const DpTable& table, double most_steps)
@@ -58,6 +71,7 @@ class LocalSearch {
     if (!packed_.complete()) return HUGE_VAL;
     Placement placement = packer_.PlacementOf(packed_);
     const double objective = ObjectiveOf(table_, placement);
+    packer_.Spend(JudgingSteps(placement));
     if (objective < best_objective_) {
       best_objective_ = objective;
       best_ = std::move(placement);
@@ -66,6 +80,13 @@ class LocalSearch {
   }
 
   double Paces(const GroupOrder& order, double least_pace, double* at);
+
+  // Long walks remember longer.
+  size_t HistorySize(double most_steps) const {
+    const double moves =
+        std::max(0.0, most_steps - packer_.steps()) / table_.devices();
+    return static_cast<size_t>(std::clamp(moves / 400, 20.0, 500.0));
+  }
 
   size_t Below(size_t bound) { return random_.Below(bound); }
 
@@ -188,19 +209,19 @@ void LocalSearch::FindAny() {
 // nothing is; then the pace is lowered.
 void LocalSearch::Tighten(double most_steps) {
   constexpr double kFaster = 1 - 1e-4;
-  constexpr size_t kHistory = 40;
+  const size_t history_size = HistorySize(most_steps);
   GroupOrder current = by_pace_.order;
   double pace = by_pace_.pace_seconds * kFaster;
   packer_.Pack(current, pace, packed_);
   double left = packed_.left;
   // Late acceptance (Burke and Bykov 2017): a move is taken when it is no
   // worse than what was current some moves ago.
-  std::vector<double> history(kHistory, left);
+  std::vector<double> history(history_size, left);
   for (size_t move = 0; packer_.steps() < most_steps; ++move) {
     GroupOrder order = current;
     if (!Change(order)) return;
     packer_.Pack(order, pace, packed_);
-    double& before = history[move % kHistory];
+    double& before = history[move % history_size];
     if (packed_.left <= left || packed_.left <= before) {
       left = packed_.left;
       current = std::move(order);
@@ -225,17 +246,17 @@ void LocalSearch::Tighten(double most_steps) {
 // Walks by the objective itself, at paces around the best one's.
 void LocalSearch::Descend(double most_steps) {
   constexpr double kPaces[] = {1.0, 0.999, 0.99, 1.01, 0.95, 1.05, 0.8, 1.3};
-  constexpr size_t kHistory = 20;
+  const size_t history_size = HistorySize(most_steps);
   GroupOrder current = by_objective_.order;
   double pace = objective_pace_;
   double objective = by_objective_.objective;
-  std::vector<double> history(kHistory, objective);
+  std::vector<double> history(history_size, objective);
   for (size_t move = 0; packer_.steps() < most_steps; ++move) {
     GroupOrder order = current;
     if (!Change(order)) return;
     const double tried = pace * kPaces[Below(std::size(kPaces))];
     const double found = Judge(order, tried);
-    double& before = history[move % kHistory];
+    double& before = history[move % history_size];
     if (found <= objective || found <= before) {
       objective = found;
       pace = tried;
@@ -293,16 +314,18 @@ bool LocalSearch::ChangeReplicas(GroupOrder& order) {
     order[b] = packer_.AddGroup(std::move(to));
     return true;
   }
-  to.push_back(device);
-  from.erase(from.begin() + taken);
-  order[b] = packer_.AddGroup(std::move(to));
-  if (!from.empty()) {
-    order[a] = packer_.AddGroup(std::move(from));
-  } else if (static_cast<int>(order.size()) > table_.problem().stages) {
-    order.erase(order.begin() + a);
-  } else {
-    return ChangeReplicas(order);
+  const bool empties = from.size() == 1;
+  if (empties && static_cast<int>(order.size()) <= table_.problem().stages) {
+    return true;  // a group less would be too few
   }
+  to.push_back(device);
+  order[b] = packer_.AddGroup(std::move(to));
+  if (empties) {
+    order.erase(order.begin() + a);
+    return true;
+  }
+  from.erase(from.begin() + taken);
+  order[a] = packer_.AddGroup(std::move(from));
   return true;
 }
 

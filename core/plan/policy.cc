@@ -15,6 +15,7 @@
 #include "core/plan/mcmc.h"
 #include "core/plan/min_cut.h"
 #include "core/plan/soft.h"
+#include "core/plan/two_level.h"
 #include "core/plan/why.h"
 
 namespace paceline {
@@ -45,8 +46,10 @@ absl::StatusOr<Solved> SolveBrute(const PlanProblem& problem,
 }
 
 absl::StatusOr<Solved> SolveDpPolicy(const PlanProblem& problem,
-                                     const PolicyOptions&) {
-  PACELINE_ASSIGN_OR_RETURN(DpAnswer answer, SolveDp(problem));
+                                     const PolicyOptions& options) {
+  PACELINE_ASSIGN_OR_RETURN(DpAnswer answer, options.levels == 2
+                                                 ? SolveTwoLevels(problem)
+                                                 : SolveDp(problem));
   return Solved{std::move(answer.placement), answer.exact};
 }
 

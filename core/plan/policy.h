@@ -14,7 +14,7 @@ namespace paceline {
 
 struct PolicyOptions {
   uint64_t seed = 1;  // mcmc, soft
-  // Two levels: stages are first planned inside each machine, then over the
+  // dp.  2: stages are first planned inside each machine, then over the
   // machines, as PipeDream does; 1: devices of all machines at once.
   int levels = 1;
 };
@@ -41,8 +41,9 @@ std::vector<std::string> PolicyNames();
 // Same arguments, same answer.
 //
 // Errors:
-//   InvalidArgument     CheckProblem's; unknown policy (did you mean); brute on
-//                       a problem too large
+//   InvalidArgument     CheckProblem's; unknown policy (did you mean); levels
+//                       other than 1 and 2; brute on a problem too large; a
+//                       step longer than a double holds
 //   FailedPrecondition  no devices
 //   ResourceExhausted   no placement fits the memory: names the layer that is
 //                       hardest to place and by how many bytes it is too
@@ -54,7 +55,7 @@ absl::StatusOr<PlanAnswer> SolvePlan(absl::string_view policy,
 // A bound under every placement's step_seconds: total work over total speed,
 // the largest layer on the fastest device (or on all of them where replicas
 // are allowed), one device a stage and the fewest transfers.  O(layers x
-// devices).
+// devices), some hundred times.
 double LowerBoundSeconds(const PlanProblem& problem);
 
 }  // namespace paceline
