@@ -53,8 +53,8 @@ class Descent {
         square_(count, 0) {}
 
   void Step(const Softness& soft, double rate) {
-    constexpr double kMean = 0.9;
-    constexpr double kSquare = 0.99;
+    constexpr double kMean = 0.6;
+    constexpr double kSquare = 0.92;
     relaxation_.Loss(logits_, soft, gradient_);
     mean_left_ *= kMean;
     square_left_ *= kSquare;

@@ -3,23 +3,25 @@
 // Pure.
 #pragma once
 
+#include <bit>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 
 namespace paceline {
 
-// exp(x) for x <= 0 within 1e-12 of itself; 0 below -700.  By squaring:
-// exp(x) = exp(x / 1024)^1024, the inner one by its series.
+// exp(x) for x <= 0 within 1e-12 of itself; 0 below -700.  2^k exp(r) with |r|
+// <= log(2) / 2, the latter by its series.
 inline double ExpOf(double x) {
+  constexpr double kLog2 = 0.69314718055994530942;
   if (!(x > -700)) return 0;
-  const double small = x / 1024;
-  double power =
-      1 +
-      small *
-          (1 + small * (1.0 / 2 +
-                        small * (1.0 / 6 + small * (1.0 / 24 + small / 120))));
-  for (int i = 0; i < 10; ++i) power *= power;
-  return power;
+  const int64_t twos = static_cast<int64_t>(x / kLog2 - 0.5);
+  const double rest = x - static_cast<double>(twos) * kLog2;
+  double series = 1;
+  for (int term = 11; term > 0; --term) series = 1 + series * rest / term;
+  // 2^twos as its bits: above -1011, so never subnormal.
+  return series *
+         std::bit_cast<double>(static_cast<uint64_t>(1023 + twos) << 52);
 }
 
 // x^(2^exponent) and x^(1 / 2^exponent), x >= 0.

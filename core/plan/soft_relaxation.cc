@@ -153,20 +153,27 @@ void Relaxation::Work() {
 }
 
 void Relaxation::Shares(int stage) {
-  double sum = 0;  // of z / W, or of z (W / most)^p
-  double most = 0;
-  for (int d = 0; d < devices_; ++d) {
-    most = std::max(most, work_[At(d, stage)]);
-  }
-  for (int d = 0; d < devices_; ++d) {
-    const size_t at = At(d, stage);
-    share_[at] = Uneven() ? z_[at] / work_[at] : z_[at] / count_[stage];
-    sum += Uneven() ? share_[at]
-                    : z_[at] * PowerOf(work_[at] / most, soft_.sharpness);
-  }
   if (!Uneven()) {
+    // Under its membership, so that a slow device elsewhere sets no scale.
+    double most = 0;
+    for (int d = 0; d < devices_; ++d) {
+      const size_t at = At(d, stage);
+      share_[at] = z_[at] / count_[stage];
+      most = std::max(most, RootOf(z_[at], soft_.sharpness) * work_[at]);
+    }
+    double sum = 0;
+    for (int d = 0; d < devices_; ++d) {
+      const size_t at = At(d, stage);
+      sum += PowerOf(RootOf(z_[at], soft_.sharpness) * work_[at] / most,
+                     soft_.sharpness);
+    }
     compute_[stage] = most * RootOf(sum, soft_.sharpness) / count_[stage];
     return;
+  }
+  double sum = 0;
+  for (int d = 0; d < devices_; ++d) {
+    share_[At(d, stage)] = z_[At(d, stage)] / work_[At(d, stage)];
+    sum += share_[At(d, stage)];
   }
   compute_[stage] = 1 / sum;
   for (int d = 0; d < devices_; ++d) share_[At(d, stage)] /= sum;
@@ -473,11 +480,13 @@ void Relaxation::SharesBack(int stage) {
   const double p = static_cast<double>(1 << soft_.sharpness);
   for (int d = 0; d < devices_; ++d) {
     const size_t at = At(d, stage);
-    const double power = PowerOf(work_[at] / smooth, soft_.sharpness);
+    // z (W / smooth)^p, which stays in [0, 1] where (W / smooth)^p may not.
+    const double part = PowerOf(
+        RootOf(z_[at], soft_.sharpness) * work_[at] / smooth, soft_.sharpness);
+    const double by_z = z_[at] > 0 ? smooth * part / (p * z_[at]) : 0;
     to_z_[at] += (to_share_[at] - mean) / count +
-                 to_compute_[stage] * (smooth * power / p - time) / count;
-    to_work_[at] +=
-        to_compute_[stage] * z_[at] * power * smooth / work_[at] / count;
+                 to_compute_[stage] * (by_z - time) / count;
+    to_work_[at] += to_compute_[stage] * part * smooth / work_[at] / count;
   }
 }
 
