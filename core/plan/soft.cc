@@ -19,7 +19,7 @@ constexpr int kRescues = 4;  // rounds more when nothing fits
 constexpr double kFirstRate = 0.3;
 constexpr double kCoolRate = 0.88;
 
-// Of the relaxation: from kFirst to kLast, each by the same factor every time.
+// Of the annealing: each by the same factor at every level.
 constexpr int kLevels = 16;
 constexpr double kFirstMembership = 1.0;
 constexpr double kCoolMembership = 0.88;
@@ -52,6 +52,8 @@ class Descent {
         mean_(count, 0),
         square_(count, 0) {}
 
+  // Shorter memories than the paper's 0.9 and 0.999: there are few steps, and
+  // the softness changes under them.
   void Step(const Softness& soft, double rate) {
     constexpr double kMean = 0.6;
     constexpr double kSquare = 0.92;
