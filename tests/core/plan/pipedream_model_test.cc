@@ -1,0 +1,413 @@
+#include "core/plan/pipedream_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "core/base/random.h"
+#include "gtest/gtest.h"
+#include "tests/core/plan/pipedream_oracle.h"
+
+namespace paceline {
+namespace {
+
+constexpr double kRounding = 1e-12;
+
+std::string FileText(const std::string& name) {
+  std::ifstream file(
+      absl::StrCat(PACELINE_SOURCE_DIR, "/tests/data/pipedream/", name));
+  std::stringstream text;
+  text << file.rdbuf();
+  EXPECT_FALSE(text.str().empty()) << name;
+  return text.str();
+}
+
+GraphProfile Published(const std::string& name) {
+  return *ParseGraphProfile(FileText(name + ".txt"));
+}
+
+PipedreamAnswer Planned(const GraphProfile& graph,
+                        const PipedreamRequest& request) {
+  const auto answer = PlanPipedream(graph, *StatesOf(graph), request);
+  EXPECT_TRUE(answer.ok()) << answer.status();
+  return answer.ok() ? *answer : PipedreamAnswer();
+}
+
+// Nodes in a row, with as many seconds each, and as many bytes of everything.
+GraphProfile Chain(const std::vector<double>& seconds, double bytes) {
+  GraphProfile graph;
+  for (size_t i = 0; i < seconds.size(); ++i) {
+    const int node = static_cast<int>(i);
+    graph.nodes.push_back(
+        {absl::StrCat("n", i), "L", seconds[i], 0, bytes, bytes, node + 1});
+    if (i > 0) graph.edges.emplace_back(node - 1, node);
+  }
+  return graph;
+}
+
+// One source, one sink, up to 6 nodes, whole numbers.
+GraphProfile RandomGraph(SplitMix64& random) {
+  GraphProfile graph;
+  const int nodes = 1 + static_cast<int>(random.Below(6));
+  std::vector<bool> used(nodes, false);
+  for (int i = 0; i < nodes; ++i) {
+    const auto number = [&](uint64_t most) {
+      return random.Below(4) == 0 ? 0.0
+                                  : static_cast<double>(random.Below(most));
+    };
+    graph.nodes.push_back({absl::StrCat("n", i), "L", number(20), number(30),
+                           number(100), number(60), i + 1});
+    for (int from = 0; from < i; ++from) {
+      const bool is_end = i == nodes - 1 && !used[from];
+      const bool is_only = from == i - 1 && graph.edges.empty();
+      if (!is_end && !is_only && random.Below(3) != 0) continue;
+      graph.edges.emplace_back(from, i);
+      used[from] = true;
+    }
+    // Everything hangs below node 0.
+    const bool hangs =
+        i == 0 ||
+        std::any_of(graph.edges.begin(), graph.edges.end(),
+                    [&](const auto& edge) { return edge.second == i; });
+    if (!hangs) {
+      graph.edges.emplace_back(0, i);
+      used[0] = true;
+    }
+  }
+  std::sort(graph.edges.begin(), graph.edges.end());
+  return graph;
+}
+
+PipedreamRequest RandomRequest(SplitMix64& random) {
+  PipedreamRequest request;
+  const auto size = [&] { return 1 + static_cast<int>(random.Below(3)); };
+  request.machines.sizes = {size()};
+  request.machines.bytes_per_second = {1.0 + random.Below(40)};
+  if (random.Below(3) != 0) {
+    request.machines.sizes.push_back(size());
+    request.machines.bytes_per_second.push_back(1.0 + random.Below(20));
+  } else {
+    request.machines.sizes[0] += static_cast<int>(random.Below(3));
+  }
+  if (random.Below(2) == 0) {
+    request.machines.memory_bytes = 50.0 + random.Below(1000);
+  }
+  request.replicas = random.Below(4) != 0;
+  request.count_transfers = random.Below(2) == 0;
+  return request;
+}
+
+void ExpectSound(const GraphProfile& graph, const PipedreamRequest& request,
+                 const PipedreamAnswer& answer) {
+  std::vector<int> rank(graph.nodes.size(), -1);
+  for (size_t i = 0; i < answer.node_order.size(); ++i) {
+    rank[answer.node_order[i]] = static_cast<int>(i);
+  }
+  EXPECT_EQ(std::count(rank.begin(), rank.end(), -1), 0) << "a node is missing";
+  for (const auto& [from, to] : graph.edges) EXPECT_LT(rank[from], rank[to]);
+  std::set<int> devices;
+  double slowest = 0;
+  int next = 0;
+  for (const PipedreamStage& stage : answer.stages) {
+    EXPECT_EQ(stage.nodes.first, next);
+    EXPECT_LT(stage.nodes.first, stage.nodes.last);
+    next = stage.nodes.last;
+    slowest = std::max({slowest, stage.seconds, stage.transfer_seconds});
+    for (const int device : stage.devices) {
+      EXPECT_TRUE(devices.insert(device).second) << "device " << device;
+      EXPECT_LT(device, request.machines.devices());
+    }
+    EXPECT_FALSE(stage.devices.empty());
+    EXPECT_EQ(stage.devices.size() % stage.machines, 0u);
+    EXPECT_TRUE(request.replicas || stage.devices.size() == 1);
+    if (request.machines.memory_bytes > 0) {
+      EXPECT_LE(stage.memory_bytes,
+                request.machines.memory_bytes * (1 + kRounding));
+    }
+  }
+  EXPECT_EQ(next, static_cast<int>(graph.nodes.size()));
+  EXPECT_EQ(static_cast<int>(devices.size()), answer.devices_used);
+  EXPECT_DOUBLE_EQ(answer.bottleneck_seconds, slowest);
+  EXPECT_GE(answer.bottleneck_seconds,
+            answer.lower_bound_seconds * (1 - kRounding));
+}
+
+std::string Text(const GraphProfile& graph, const PipedreamRequest& request) {
+  std::string text;
+  for (const ProfileNode& node : graph.nodes) {
+    absl::StrAppend(&text, node.id, " ", node.forward_seconds, " ",
+                    node.backward_seconds, " ", node.output_bytes, " ",
+                    node.parameter_bytes, "\n");
+  }
+  for (const auto& [from, to] : graph.edges) {
+    absl::StrAppend(&text, from, "->", to, " ");
+  }
+  return absl::StrCat(text, "\non ", absl::StrJoin(request.machines.sizes, "x"),
+                      " at ",
+                      absl::StrJoin(request.machines.bytes_per_second, ","),
+                      " memory ", request.machines.memory_bytes, " replicas ",
+                      request.replicas, " transfers ", request.count_transfers);
+}
+
+TEST(PlanPipedream, IsAsGoodAsTheBestOfAllPlans) {
+  SplitMix64 random(3);
+  int fitting = 0;
+  int none = 0;
+  for (int i = 0; i < 3000; ++i) {
+    const GraphProfile graph = RandomGraph(random);
+    const PipedreamRequest request = RandomRequest(random);
+
+    const double least = LeastPipedreamSeconds(graph, request);
+    const auto answer = PlanPipedream(graph, *StatesOf(graph), request);
+
+    ASSERT_EQ(answer.ok(), std::isfinite(least)) << i << "\n"
+                                                 << Text(graph, request) << "\n"
+                                                 << answer.status();
+    if (!answer.ok()) {
+      EXPECT_EQ(answer.status().code(), absl::StatusCode::kResourceExhausted);
+      ++none;
+      continue;
+    }
+    ++fitting;
+    ExpectSound(graph, request, *answer);
+    ASSERT_NEAR(answer->bottleneck_seconds, least, kRounding * (1 + least))
+        << i << "\n"
+        << Text(graph, request) << "\n"
+        << answer->why;
+  }
+  EXPECT_GT(fitting, 1500);
+  EXPECT_GT(none, 100);
+}
+
+// A line of reference.csv.
+struct Reference {
+  std::string profile;
+  PipedreamRequest request;
+  double bottleneck_seconds = 0;
+  double one_machine_seconds = 0;
+};
+
+Reference ReferenceOf(const std::string& line) {
+  const std::vector<std::string> quoted = absl::StrSplit(line, '"');
+  const std::vector<std::string> before = absl::StrSplit(quoted[0], ',');
+  const std::vector<std::string> after = absl::StrSplit(quoted[2], ',');
+  Reference reference;
+  reference.profile = before[0];
+  reference.request.count_transfers = before[1] == "1";
+  bool sizes = true;
+  const std::vector<std::string> words = absl::StrSplit(quoted[1], ' ');
+  for (const std::string& word : words) {
+    double number = 0;
+    if (word == "-b") sizes = false;
+    if (word == "--straight_pipeline") reference.request.replicas = false;
+    if (!absl::SimpleAtod(word, &number)) continue;
+    Machines& machines = reference.request.machines;
+    if (sizes) machines.sizes.push_back(static_cast<int>(number));
+    if (!sizes) machines.bytes_per_second.push_back(number);
+  }
+  EXPECT_TRUE(absl::SimpleAtod(after[1], &reference.bottleneck_seconds));
+  EXPECT_TRUE(absl::SimpleAtod(after[2], &reference.one_machine_seconds));
+  return reference;
+}
+
+// The released optimizer is optimal on these: so are we, to the digits in which
+// the order of adding does not show.
+TEST(PlanPipedream, AnswersWhatTheReleasedOptimizerDoesOnEachPublishedProfile) {
+  const std::vector<std::string> lines =
+      absl::StrSplit(FileText("reference.csv"), '\n', absl::SkipEmpty());
+  ASSERT_EQ(lines.size(), 25u);
+  for (const std::string& line : lines) {
+    if (line == lines.front()) continue;
+    const Reference reference = ReferenceOf(line);
+    const GraphProfile graph = Published(reference.profile);
+
+    const PipedreamAnswer answer = Planned(graph, reference.request);
+
+    EXPECT_NEAR(answer.bottleneck_seconds / reference.bottleneck_seconds, 1,
+                kRounding)
+        << line << "\n"
+        << answer.why;
+    EXPECT_NEAR(answer.one_machine_seconds / reference.one_machine_seconds, 1,
+                kRounding);
+    ExpectSound(graph, reference.request, answer);
+  }
+}
+
+TEST(PlanPipedream, AnswersResnetOnFourTimesFour) {
+  // 18 s in the released optimizer.
+  EXPECT_NEAR(Planned(Published("resnet50"), {{{4, 4}, {1e10, 1.25e9}, 0}})
+                  .bottleneck_seconds,
+              0.0287170, 5e-8);
+}
+
+TEST(PlanPipedream, FindsThePublishedShapes) {
+  const GraphProfile graph = Published("vgg16");
+  PipedreamRequest request{{{4}, {1.25e9}, 0}, true, true};
+  const PipedreamAnswer four = Planned(graph, request);
+  request.machines.sizes = {16};
+  const PipedreamAnswer sixteen = Planned(graph, request);
+
+  EXPECT_EQ(four.shape, "3-1");
+  EXPECT_NEAR(four.speed_up, 3.81, 0.005);
+  EXPECT_EQ(sixteen.shape, "13-2-1");
+  EXPECT_NEAR(sixteen.speed_up, 12.27, 0.005);
+}
+
+TEST(PlanPipedream, GivesTheWholeGraphToADeviceThatIsAlone) {
+  const PipedreamAnswer answer = Planned(Chain({2, 3}, 8), {{{1}, {1e9}, 0}});
+
+  EXPECT_EQ(answer.shape, "1");
+  EXPECT_EQ(answer.bottleneck_seconds, 5);
+  EXPECT_EQ(answer.speed_up, 1);
+}
+
+TEST(PlanPipedream, ReplicatesWhenSynchronisingIsCheap) {
+  // 6 / 3 + sync of 4 (3 - 1) / 3 x 2 x 8 / 1e6 / 3.
+  const PipedreamAnswer answer = Planned(Chain({5, 1}, 8), {{{3}, {1e6}, 0}});
+
+  EXPECT_EQ(answer.shape, "3");
+  EXPECT_NEAR(answer.bottleneck_seconds, 2 + 8.0 / 3 * 16 / 1e6 / 3, 1e-15);
+}
+
+TEST(PlanPipedream, CountsTransfersOnlyWhenAsked) {
+  // Half the work each; the boundary takes 2 x 8 / 1.
+  PipedreamRequest request{{{2}, {1}, 0}, false, false};
+  const GraphProfile graph = Chain({3, 3}, 8);
+
+  EXPECT_EQ(Planned(graph, request).bottleneck_seconds, 3);
+  request.count_transfers = true;
+  EXPECT_EQ(Planned(graph, request).bottleneck_seconds, 6);
+}
+
+TEST(PlanPipedream, LeavesDevicesOutWhereThatIsFasterAndSaysSo) {
+  const PipedreamAnswer answer =
+      Planned(Chain({3, 3}, 8), {{{2}, {1}, 0}, false, true});
+
+  EXPECT_EQ(answer.devices_used, 1);
+  EXPECT_NE(answer.why.find("1 of 2 devices are left out"), std::string::npos)
+      << answer.why;
+}
+
+TEST(PlanPipedream, UsesAllDevicesWhereThatDoesNoHarm) {
+  // The first node is the bottleneck whatever the second has.
+  const PipedreamAnswer answer = Planned(Chain({9, 1}, 0), {{{16}, {1}, 0}});
+
+  EXPECT_EQ(answer.devices_used, 16);
+  EXPECT_NE(answer.why.find("all 16 devices are used"), std::string::npos);
+}
+
+TEST(PlanPipedream, KeepsWhatIsNearInsideAMachine) {
+  // Synchronising 1e6 bytes is cheap inside a machine, dear between two.
+  const PipedreamAnswer answer =
+      Planned(Chain({4, 4}, 1e6), {{{2, 2}, {1e12, 1e3}, 0}});
+
+  EXPECT_EQ(answer.shape, "2-2");
+  EXPECT_EQ(answer.stages[1].devices, (std::vector<int>{2, 3}));
+  EXPECT_NEAR(answer.bottleneck_seconds, 2, 1e-3);
+}
+
+TEST(PlanPipedream, BoundsTheMemoryOfTheLastStageToo) {
+  // 16 bytes a node.  The stage before keeps two versions, the last one; the
+  // released optimizer would put all four nodes on one device.
+  const GraphProfile graph = Chain({1, 1, 1, 1}, 8);
+
+  const auto alone =
+      PlanPipedream(graph, *StatesOf(graph), {{{1}, {1e9}, 63}, false, false});
+  EXPECT_EQ(alone.status().code(), absl::StatusCode::kResourceExhausted);
+  const PipedreamAnswer two = Planned(graph, {{{2}, {1e9}, 63}, false, false});
+  EXPECT_EQ(two.bottleneck_seconds, 3);
+  EXPECT_EQ(two.stages[0].versions, 2);
+  EXPECT_EQ(two.stages[0].memory_bytes, 32);
+  EXPECT_EQ(two.stages[1].memory_bytes, 48);
+}
+
+TEST(PlanPipedream, CountsVersionsOfTheMachinesAfter) {
+  // On one device each, the first of four keeps four versions.
+  const PipedreamAnswer answer =
+      Planned(Chain({1, 1, 1, 1}, 8), {{{2, 2}, {1e9, 1e9}, 64}, false, false});
+
+  ASSERT_EQ(answer.shape, "1-1-1-1");
+  EXPECT_EQ(answer.stages[0].versions, 4);
+  EXPECT_EQ(answer.stages[1].versions, 3);
+  EXPECT_EQ(answer.stages[3].versions, 1);
+}
+
+TEST(PlanPipedream, NamesTheNodeThatNothingHolds) {
+  GraphProfile graph = Chain({1, 1, 1}, 8);
+  graph.nodes[1].parameter_bytes = 1000;
+
+  const auto answer =
+      PlanPipedream(graph, *StatesOf(graph), {{{4}, {1e9}, 500}});
+
+  EXPECT_EQ(answer.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(answer.status().message().find(
+                "n1 (line 2) alone needs 1008 B for parameters and outputs, a "
+                "device has 500 B: 508 B too much"),
+            std::string::npos)
+      << answer.status();
+}
+
+TEST(PlanPipedream, SaysWhatTheWholeNeedsWhenEachNodeFits) {
+  const GraphProfile graph = Chain({1, 1, 1}, 8);
+
+  const auto answer =
+      PlanPipedream(graph, *StatesOf(graph), {{{2}, {1e9}, 20}});
+
+  EXPECT_EQ(answer.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(answer.status().message().find(
+                "takes 48 B, 2 devices have 40 B together"),
+            std::string::npos)
+      << answer.status();
+}
+
+TEST(PlanPipedream, ManagesAProfileWithoutAnyTimeOrBytes) {
+  const PipedreamAnswer answer =
+      Planned(Chain({0, 0, 0}, 0), {{{2, 2}, {1, 1}, 0}, true, true});
+
+  EXPECT_EQ(answer.bottleneck_seconds, 0);
+  EXPECT_EQ(answer.speed_up, 1);
+}
+
+TEST(PlanPipedream, TakesInfiniteBandwidthAsFree) {
+  const PipedreamAnswer answer = Planned(
+      Chain({2, 2}, 1e9), {{{2, 2}, {HUGE_VAL, HUGE_VAL}, 0}, true, true});
+
+  EXPECT_EQ(answer.bottleneck_seconds, 1);
+}
+
+TEST(PlanPipedream, RefusesMachinesThatAreNone) {
+  const GraphProfile graph = Chain({1}, 8);
+  const StateSpace space = *StatesOf(graph);
+  const std::vector<Machines> wrong = {{{}, {}, 0},
+                                       {{0}, {1e9}, 0},
+                                       {{65, 2}, {1e9, 1e9}, 0},
+                                       {{257}, {1e9}, 0}};
+  for (const Machines& machines : wrong) {
+    EXPECT_EQ(PlanPipedream(graph, space, {machines}).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+}
+
+TEST(PlanPipedream, GivesTheSameAnswerEveryTime) {
+  const GraphProfile graph = Published("squeezenet1_0");
+  const PipedreamRequest request{{{4, 4}, {1e9, 1e8}, 0}, true, true};
+
+  const PipedreamAnswer first = Planned(graph, request);
+  const PipedreamAnswer second = Planned(graph, request);
+
+  EXPECT_EQ(first.stages, second.stages);
+  EXPECT_EQ(first.node_order, second.node_order);
+  EXPECT_EQ(first.why, second.why);
+}
+
+}  // namespace
+}  // namespace paceline
