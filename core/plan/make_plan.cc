@@ -207,9 +207,17 @@ absl::StatusOr<Plan> MakePlan(const JobSpec& spec,
                               const Measurements& measurements) {
   PACELINE_RETURN_IF_ERROR(ChooseCut(spec.pipeline, model).status());
   PACELINE_RETURN_IF_ERROR(CheckWorkers(workers));
-  PACELINE_ASSIGN_OR_RETURN(const Layout layout,
-                            LayOut(spec, model, workers, measurements));
-  return Finish(spec, model, layout);
+  const absl::StatusOr<Layout> layout =
+      LayOut(spec, model, workers, measurements);
+  if (absl::IsResourceExhausted(layout.status())) {
+    // Nothing fits, equal stages neither; who lacks how much there is said in
+    // a job's words.
+    PACELINE_ASSIGN_OR_RETURN(Cut cut, ChooseCut(spec.pipeline, model));
+    PACELINE_RETURN_IF_ERROR(
+        Finish(spec, model, InOrder(std::move(cut), workers)).status());
+  }
+  PACELINE_RETURN_IF_ERROR(layout.status());
+  return Finish(spec, model, *layout);
 }
 
 absl::Status CheckPlannable(const JobSpec& spec, const ModelDescription& model,

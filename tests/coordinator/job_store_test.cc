@@ -224,6 +224,67 @@ TEST_P(JobStoreTest, LogLinesWithoutANumberAreAllKept) {
   EXPECT_EQ(store_->Logs(JobId{1}, 0, 10)->size(), 2u);
 }
 
+TEST_P(JobStoreTest, KeepsTheNewestMeasurementOfEveryKey) {
+  DeviceProfile profile;
+  profile.key = {"lenet() 1x28x28 -> 10", 16, "f32", 1, "a"};
+  profile.cpu_capability = "avx2";
+  profile.runs = 9;
+  profile.cpu_share = 0.4;
+  profile.quota_period_seconds = 0.005;
+  profile.frame_seconds = 1e-4;
+  LayerMeasurement layer;
+  layer.name = "conv1";
+  layer.kind = "conv2d";
+  layer.forward = {1e-3, 1e-5, 9e-4};
+  layer.backward = {2e-3, 2e-5, 1.9e-3};
+  layer.update_seconds = 1e-6;
+  layer.flops = 1e6;
+  layer.output_bytes = 100;
+  layer.parameter_bytes = 200;
+  layer.kept_bytes = 300;
+  profile.layers = {layer, layer};
+  StoreBatch batch;
+  batch.measurements.Put(profile);
+  batch.measurements.Put(LinkMeasurement{"a", "b", 1e8, 1e-3, 7});
+  ASSERT_TRUE(store_->Commit(batch).ok());
+
+  profile.layers[1].forward.wall = 5e-3;
+  StoreBatch newer;
+  newer.measurements.Put(profile);
+  newer.measurements.Put(LinkMeasurement{"a", "b", 2e8, 1e-3, 8});
+  ASSERT_TRUE(store_->Commit(newer).ok());
+
+  const auto state = store_->Load();
+  ASSERT_TRUE(state.ok()) << state.status();
+  ASSERT_EQ(state->measurements.profiles.size(), 1u);
+  EXPECT_EQ(state->measurements.profiles.begin()->second, profile);
+  ASSERT_EQ(state->measurements.links.size(), 1u);
+  EXPECT_EQ(state->measurements.links.begin()->second.bytes_per_second, 2e8);
+}
+
+TEST_P(JobStoreTest, KeepsWhatAJobWasPredictedToTakeAndTakes) {
+  JobRecord job = FullRecord();
+  job.stages = {{{0, 2}, WorkerId{1}}, {{2, 5}, WorkerId{2}}};
+  job.estimate = RunEstimate{0.5, 128, 0.25, {0.01, 0.02}, "measured", true};
+  job.stage_times = {{0, 3.5, 100}, {1, 4.5, 100}};
+  job.step_seconds = 12.5;
+  job.timed_steps = 25;
+  StoreBatch batch;
+  batch.jobs[job.id] = job;
+  ASSERT_TRUE(store_->Commit(batch).ok());
+
+  const auto state = store_->Load();
+
+  ASSERT_TRUE(state.ok()) << state.status();
+  const JobRecord& loaded = state->jobs.at(job.id);
+  ASSERT_TRUE(loaded.estimate.has_value());
+  EXPECT_EQ(loaded.estimate->step_seconds, 0.5);
+  EXPECT_THAT(loaded.estimate->stage_seconds, ElementsAre(0.01, 0.02));
+  EXPECT_EQ(loaded.estimate->source, "measured");
+  EXPECT_EQ(loaded.stage_times, job.stage_times);
+  EXPECT_EQ(loaded.timed_steps, 25);
+}
+
 INSTANTIATE_TEST_SUITE_P(All, JobStoreTest, testing::Bool(),
                          [](const auto& kind) {
                            return kind.param ? "Sqlite" : "Memory";

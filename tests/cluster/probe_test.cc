@@ -1,0 +1,102 @@
+// What is measured between processes, over real sockets.
+#include "core/rpc/channel.h"
+#include "gmock/gmock.h"
+#include "grpcpp/client_context.h"
+#include "gtest/gtest.h"
+#include "worker/rpc/data_plane.h"
+#include "worker/rpc/frame_meter.h"
+#include "worker/rpc/link_probe.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+class ProbeTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto server = StartServer({.listen = "127.0.0.1:0"}, {plane_.service()});
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  void TearDown() override {
+    plane_.Shutdown();
+    server_.server->Shutdown();
+  }
+  LinkTarget target() const {
+    return {"b", "127.0.0.1:" + std::to_string(server_.port)};
+  }
+
+  DataPlane plane_;
+  BoundServer server_;
+  CancelToken cancel_;
+};
+
+TEST_F(ProbeTest, MeasuresBothWays) {
+  const auto links = ProbeLink("a", target(), cancel_);
+
+  ASSERT_TRUE(links.ok()) << links.status();
+  ASSERT_THAT(*links, SizeIs(2));
+  EXPECT_EQ((*links)[0].from, "a");
+  EXPECT_EQ((*links)[1].from, "b");
+  for (const LinkMeasurement& link : *links) {
+    EXPECT_GT(link.bytes_per_second, 1e6);  // loopback, however busy
+    EXPECT_GT(link.latency_seconds, 0);
+    EXPECT_LT(link.latency_seconds, 1);
+  }
+}
+
+TEST_F(ProbeTest, SaysWhoCannotBeReached) {
+  const LinkTarget nobody = target();
+  TearDown();
+
+  const auto links = ProbeLink("a", nobody, cancel_);
+
+  EXPECT_TRUE(absl::IsUnavailable(links.status())) << links.status();
+  EXPECT_THAT(std::string(links.status().message()), HasSubstr("b ("));
+  SetUp();
+}
+
+TEST_F(ProbeTest, EndsWhenCancelled) {
+  cancel_.Cancel(absl::CancelledError("an order has changed"));
+
+  EXPECT_TRUE(absl::IsCancelled(ProbeLink("a", target(), cancel_).status()));
+}
+
+TEST_F(ProbeTest, RefusesToAnswerWithMoreThanAMebibyte) {
+  const auto stub =
+      v1::Stage::NewStub(MakeChannel(target().address, kMaxMessageBytes));
+  grpc::ClientContext context;
+  const auto stream = stub->Probe(&context);
+  v1::ProbeMessage message;
+  message.set_reply_bytes(1 << 30);
+
+  stream->Write(message);
+  EXPECT_FALSE(stream->Read(&message));
+
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST(FrameMeter, FindsWhatFramesCost) {
+  const CancelToken cancel;
+
+  const auto cost = MeasureFrameCost(cancel);
+
+  ASSERT_TRUE(cost.ok()) << cost.status();
+  EXPECT_GT(cost->seconds, 1e-7);
+  EXPECT_LT(cost->seconds, 0.05);
+  EXPECT_GT(cost->seconds_per_byte, 0);
+  EXPECT_LT(cost->seconds_per_byte, 1e-6);
+  EXPECT_GT(cost->gate_seconds, 1e-7);
+}
+
+TEST(FrameMeter, EndsWhenCancelled) {
+  CancelToken cancel;
+  cancel.Cancel(absl::CancelledError("enough"));
+
+  EXPECT_TRUE(absl::IsCancelled(MeasureFrameCost(cancel).status()));
+}
+
+}  // namespace
+}  // namespace paceline

@@ -1,0 +1,139 @@
+#include "core/plan/inputs.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/small_model.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::HasSubstr;
+
+JobSpec Job() {
+  JobSpec spec;
+  spec.model.name = "lenet";
+  spec.train.batch = 40;
+  spec.train.micro_batch = 16;
+  return spec;
+}
+
+// Every layer: forward 2 ms, backward 4 ms, half of it CPU.
+DeviceProfile Profile(const JobSpec& spec, const ModelDescription& model,
+                      const std::string& device) {
+  DeviceProfile profile;
+  profile.key = {ModelKey(spec.model, model.input, model.classes),
+                 spec.train.micro_batch, "f32", spec.threads, device};
+  for (const Layer& layer : model.layers) {
+    LayerMeasurement measured;
+    measured.name = layer.name;
+    measured.kind = "linear";
+    measured.forward = {0.002, 0, 0.001};
+    measured.backward = {0.004, 0, 0.002};
+    measured.update_seconds = 1e-4;
+    measured.flops = 1e6;
+    measured.kept_bytes = 1000;
+    profile.layers.push_back(measured);
+  }
+  profile.frame_seconds = 1e-4;
+  return profile;
+}
+
+Measurements Keep(const std::vector<DeviceProfile>& profiles) {
+  Measurements measurements;
+  for (const DeviceProfile& profile : profiles) {
+    measurements.profiles[profile.key] = profile;
+  }
+  return measurements;
+}
+
+TEST(PlanInputs, TakesWhatWasMeasured) {
+  const JobSpec spec = Job();
+  const ModelDescription model = SmallModel(3);
+  Measurements measurements = Keep({Profile(spec, model, "a")});
+  measurements.links[{"a", "b"}] = {"a", "b", 1e6, 0.01, 0};
+  measurements.links[{"b", "a"}] = {"b", "a", 2e6, 0.02, 0};
+  measurements.profiles.merge(Keep({Profile(spec, model, "b")}).profiles);
+
+  const auto inputs =
+      MakePlanInputs(spec, model, {{"a", "m", 0}, {"b", "n", 0}}, measurements);
+
+  ASSERT_TRUE(inputs.ok()) << inputs.status();
+  EXPECT_TRUE(inputs->measured);
+  EXPECT_EQ(inputs->problem.micro_batches, 3);
+  EXPECT_DOUBLE_EQ(inputs->problem.devices[0].layer_seconds[1], 0.006);
+  EXPECT_DOUBLE_EQ(inputs->problem.layers[1].kept_bytes, 1000);
+  EXPECT_DOUBLE_EQ(inputs->problem.links[1][0].bytes_per_second, 2e6);
+  EXPECT_NE(inputs->problem.devices[0].machine,
+            inputs->problem.devices[1].machine);
+  EXPECT_TRUE(CheckProblem(inputs->problem).ok());
+}
+
+TEST(PlanInputs, StretchesCpuTimeByAQuota) {
+  const JobSpec spec = Job();
+  const ModelDescription model = SmallModel(2);
+  DeviceProfile profile = Profile(spec, model, "a");
+  profile.cpu_share = 0.25;
+  profile.quota_period_seconds = 0.005;
+
+  const auto inputs =
+      MakePlanInputs(spec, model, {{"a", "m", 0}}, Keep({profile}));
+
+  // (1 ms + 2 ms) of CPU at a quarter.
+  EXPECT_DOUBLE_EQ(inputs->problem.devices[0].layer_seconds[0], 0.012);
+  EXPECT_DOUBLE_EQ(inputs->problem.devices[0].frame_seconds, 4e-4);
+  EXPECT_DOUBLE_EQ(inputs->facts[0].forward_seconds[0], 0.001);
+}
+
+TEST(PlanInputs, PredictsAWorkerThatDidNotMeasure) {
+  const JobSpec spec = Job();
+  const ModelDescription model = SmallModel(3);
+
+  const auto inputs =
+      MakePlanInputs(spec, model, {{"a", "m", 0}, {"b", "m", 0}},
+                     Keep({Profile(spec, model, "a")}));
+
+  EXPECT_FALSE(inputs->measured);
+  EXPECT_THAT(inputs->source, HasSubstr("measured on a"));
+  EXPECT_THAT(inputs->source,
+              HasSubstr("predicted from other measurements for b"));
+  EXPECT_GT(inputs->problem.devices[1].layer_seconds[0], 0);
+}
+
+TEST(PlanInputs, FallsBackToFlopsAndSaysSo) {
+  const JobSpec spec = Job();
+  const auto model = DescribeModel(spec.model, {1, 28, 28}, 10);
+  ASSERT_TRUE(model.ok());
+
+  const auto inputs = MakePlanInputs(spec, *model, {{"a", "m", 0}}, {});
+
+  EXPECT_THAT(inputs->source, HasSubstr("assumed from FLOPs for a"));
+  const double flops = model->layers[0].forward_flops * 16;
+  EXPECT_DOUBLE_EQ(inputs->problem.devices[0].layer_seconds[0],
+                   3 * flops / kAssumedFlopsPerSecond);
+}
+
+TEST(PlanInputs, IgnoresAProfileOfAnotherNumberOfLayers) {
+  const JobSpec spec = Job();
+  const ModelDescription model = SmallModel(3);
+  DeviceProfile profile = Profile(spec, model, "a");
+  profile.layers.pop_back();
+
+  const auto inputs =
+      MakePlanInputs(spec, model, {{"a", "m", 0}}, Keep({profile}));
+
+  EXPECT_FALSE(inputs->measured);
+}
+
+TEST(PlanInputs, RefusesMoreMicroBatchesThanCanBePlanned) {
+  JobSpec spec = Job();
+  spec.train.batch = (int64_t{1} << 20) + 1;
+  spec.train.micro_batch = 1;
+
+  const auto inputs = MakePlanInputs(spec, SmallModel(2), {{"a", "m", 0}}, {});
+
+  EXPECT_TRUE(absl::IsInvalidArgument(inputs.status()));
+  EXPECT_THAT(std::string(inputs.status().message()), HasSubstr("1048577"));
+}
+
+}  // namespace
+}  // namespace paceline

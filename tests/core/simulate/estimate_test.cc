@@ -1,0 +1,107 @@
+#include "core/simulate/estimate.h"
+
+#include "gtest/gtest.h"
+#include "tests/support/small_model.h"
+
+namespace paceline {
+namespace {
+
+JobSpec Job(int64_t micro_batches) {
+  JobSpec spec;
+  spec.train.batch = 8 * micro_batches;
+  spec.train.micro_batch = 8;
+  return spec;
+}
+
+// 1 ms forward and 2 ms backward a layer, CPU as wall.
+Measurements Measured(const JobSpec& spec, const ModelDescription& model,
+                      const std::vector<std::string>& workers) {
+  Measurements measurements;
+  for (const std::string& worker : workers) {
+    DeviceProfile profile;
+    profile.key = {ModelKey(spec.model, model.input, model.classes),
+                   spec.train.micro_batch, "f32", spec.threads, worker};
+    for (const Layer& layer : model.layers) {
+      LayerMeasurement measured;
+      measured.name = layer.name;
+      measured.forward = {0.001, 0, 0.001};
+      measured.backward = {0.002, 0, 0.002};
+      profile.layers.push_back(measured);
+    }
+    measurements.profiles[profile.key] = profile;
+    for (const std::string& other : workers) {
+      measurements.links[{worker, other}] = {worker, other, 1e12, 0, 0};
+    }
+  }
+  return measurements;
+}
+
+TEST(EstimateRun, AddsUpOneStage) {
+  const JobSpec spec = Job(4);
+  const ModelDescription model = SmallModel(2);
+
+  const auto estimate = EstimateRun(spec, model, {{{0, 2}, 0}}, {{"a", "m", 0}},
+                                    Measured(spec, model, {"a"}));
+
+  ASSERT_TRUE(estimate.ok()) << estimate.status();
+  EXPECT_NEAR(estimate->step_seconds, 4 * 0.006, 1e-9);
+  EXPECT_NEAR(estimate->stage_seconds[0], 0.006, 1e-9);
+  EXPECT_NEAR(estimate->samples_per_second, 32 / 0.024, 1e-3);
+  EXPECT_TRUE(estimate->measured);
+}
+
+TEST(EstimateRun, FillsAndDrainsAPipeline) {
+  const JobSpec spec = Job(4);
+  const ModelDescription model = SmallModel(2);
+
+  const auto estimate = EstimateRun(spec, model, {{{0, 1}, 0}, {{1, 2}, 1}},
+                                    {{"a", "m", 0}, {"b", "m", 0}},
+                                    Measured(spec, model, {"a", "b"}));
+
+  ASSERT_TRUE(estimate.ok()) << estimate.status();
+  EXPECT_NEAR(estimate->step_seconds, 5 * 0.003, 1e-4);
+  EXPECT_NEAR(estimate->stage_seconds[1], 0.003, 1e-6);
+}
+
+TEST(EstimateRun, SlowsAWorkerUnderAQuota) {
+  const JobSpec spec = Job(50);
+  const ModelDescription model = SmallModel(2);
+  Measurements measurements = Measured(spec, model, {"a"});
+  for (auto& [key, profile] : measurements.profiles) {
+    profile.cpu_share = 0.4;
+    profile.quota_period_seconds = 0.005;
+  }
+
+  const auto estimate =
+      EstimateRun(spec, model, {{{0, 2}, 0}}, {{"a", "m", 0}}, measurements);
+
+  EXPECT_NEAR(estimate->step_seconds, 50 * 0.006 / 0.4, 0.006);
+}
+
+TEST(EstimateRun, CarriesLongStepsOn) {
+  const JobSpec spec = Job(100'000);
+  const ModelDescription model = SmallModel(2);
+
+  const auto estimate = EstimateRun(spec, model, {{{0, 1}, 0}, {{1, 2}, 1}},
+                                    {{"a", "m", 0}, {"b", "m", 0}},
+                                    Measured(spec, model, {"a", "b"}));
+
+  ASSERT_TRUE(estimate.ok()) << estimate.status();
+  EXPECT_NEAR(estimate->step_seconds, 100'001 * 0.003, 0.3);
+}
+
+TEST(EstimateRun, SplitsAWorkersTimeAmongItsStages) {
+  const JobSpec spec = Job(2);
+  const ModelDescription model = SmallModel(3);
+
+  const auto estimate =
+      EstimateRun(spec, model, {{{0, 1}, 0}, {{1, 3}, 0}}, {{"a", "m", 0}},
+                  Measured(spec, model, {"a"}));
+
+  ASSERT_TRUE(estimate.ok()) << estimate.status();
+  EXPECT_NEAR(estimate->stage_seconds[0], 0.003, 1e-9);
+  EXPECT_NEAR(estimate->stage_seconds[1], 0.006, 1e-9);
+}
+
+}  // namespace
+}  // namespace paceline

@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Predicted against measured step time, on emulated machines.
+
+  bed_prediction.py --bin build/release/bin [--steps 40] [--cells PATTERN]
+
+Brings a bed up (deploy/testbed.sh, needs root), profiles the models there, and
+trains each with 1 to 4 stages and both schedules, then all of it again with
+one slow machine.  Prints a table; exits 1 when a prediction is off by more
+than a tenth.
+"""
+
+import argparse
+import fnmatch
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TESTBED = ROOT / "deploy" / "testbed.sh"
+MOST_OFF = 0.10
+
+# model -> job file; the micro-batch is the file's own.
+MODELS = {"lenet": ROOT / "deploy/jobs/fashion-mnist.yaml",
+          "vit": ROOT / "deploy/jobs/vit-small.yaml"}
+MICRO_BATCH = 32
+SLOW_NODE = 3
+
+
+class Bed:
+    """Four machines of 0.4 core each; a context manager."""
+
+    def __init__(self, name, bin_folder, more=()):
+        self.name = name
+        self.arguments = ["up", "--name", name, "--nodes", "4", "--cpu", "0.4",
+                          "--rate", "1gbit", "--bin", str(bin_folder), *more]
+
+    def __enter__(self):
+        subprocess.run([TESTBED, *self.arguments], check=True,
+                       stdout=sys.stderr)
+        return self
+
+    def __exit__(self, *_):
+        subprocess.run([TESTBED, "down", "--name", self.name], check=False,
+                       stdout=sys.stderr)
+
+    def json(self, *command, check=True):
+        """One command of the client beside the coordinator."""
+        done = subprocess.run(
+            [TESTBED, "exec", "--name", self.name, "--", "paceline", *command,
+             "-o", "json"], stdout=subprocess.PIPE, check=check)
+        return json.loads(done.stdout)
+
+
+def profile(bed):
+    for job_file in MODELS.values():
+        settings = model_settings(job_file)
+        bed.json("profile", "--model", settings[0], "--batch",
+                 str(MICRO_BATCH), "--all", *settings[1])
+
+
+def model_settings(job_file):
+    """The model's name and its --set options, as the job file has them."""
+    name, sets, section = "", [], ""
+    for line in job_file.read_text(encoding="utf-8").splitlines():
+        text = line.split("#")[0].rstrip()
+        if not text:
+            continue
+        if not text.startswith(" "):
+            section = text.rstrip(":")
+            continue
+        key, value = (part.strip() for part in text.split(":", 1))
+        if section == "model" and key == "name":
+            name = value
+        elif section == "model":
+            sets += ["--set", f"model.{key}={value}"]
+        elif section == "optimizer":
+            sets += ["--set", f"train.optimizer.{key}={value}"]
+    return name, sets
+
+
+def run_cell(bed, model, stages, schedule, steps):
+    job = bed.json("job", "submit", str(MODELS[model]),
+                   "--set", f"pipeline.stages={stages}",
+                   "--set", f"pipeline.schedule={schedule}",
+                   "--set", f"train.steps={steps}",
+                   "--set", "train.evaluate_every=0")
+    return job["predicted_step_seconds"], job["measured_step_seconds"], job
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bin", default=str(ROOT / "build/release/bin"))
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--cells", default="*",
+                        help="as in 'even/vit/4/1f1b' or '*/lenet/*'")
+    arguments = parser.parse_args()
+
+    worst, missed = 0.0, 0
+    print(f"{'cell':24} {'predicted':>10} {'measured':>10} {'off':>7}")
+    for bed_name, more in (
+            ("even", ()), ("slow", ("--cpu-of", f"{SLOW_NODE}=0.2"))):
+        cells = [(model, stages, schedule)
+                 for model in MODELS for stages in (1, 2, 3, 4)
+                 for schedule in ("gpipe", "1f1b")]
+        cells = [cell for cell in cells if fnmatch.fnmatch(
+            f"{bed_name}/{'/'.join(map(str, cell))}", arguments.cells)]
+        if not cells:
+            continue
+        with Bed(f"p{bed_name}", arguments.bin, more) as bed:
+            profile(bed)
+            for model, stages, schedule in cells:
+                predicted, measured, _ = run_cell(bed, model, stages, schedule,
+                                                  arguments.steps)
+                off = predicted / measured - 1
+                worst = max(worst, abs(off))
+                missed += abs(off) > MOST_OFF
+                cell = f"{bed_name}/{model}/{stages}/{schedule}"
+                print(f"{cell:24} {predicted * 1e3:8.1f}ms "
+                      f"{measured * 1e3:8.1f}ms {off:+6.1%}", flush=True)
+    print(f"worst {worst:.1%}, {missed} missed (at most {MOST_OFF:.0%} each)")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

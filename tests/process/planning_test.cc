@@ -1,0 +1,124 @@
+// What is measured on a mesh of real processes, and what is made of it.
+
+#include <unistd.h>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/mesh.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kJob[] = R"(
+name: planned
+model: {name: lenet}
+data: {name: synthetic, train_samples: 256, test_samples: 64}
+train: {steps: 8, batch: 64, micro_batch: 16}
+pipeline: {schedule: 1f1b}
+)";
+
+std::string JobFile(const Mesh& mesh) {
+  const std::string path = mesh.folder() + "/job.yaml";
+  WriteWholeFile(path, kJob);
+  return path;
+}
+
+TEST(Planning, MeasuresEveryLayerOfEveryWorkerAndTheirLinks) {
+  const Mesh mesh(2);
+
+  const nlohmann::json profile =
+      mesh.Json({"profile", "--model", "lenet", "--batch", "16", "--all"});
+
+  ASSERT_EQ(profile["profiles"].size(), 2u) << profile.dump(2);
+  for (const nlohmann::json& one : profile["profiles"]) {
+    EXPECT_EQ(one["micro_batch"], 16);
+    ASSERT_GT(one["layers"].size(), 3u);
+    EXPECT_GT(one["layers"][0]["forward_seconds"].get<double>(), 0);
+    EXPECT_GT(one["layers"].back()["backward_seconds"].get<double>(), 0);
+    EXPECT_GT(one["frame_seconds"].get<double>(), 0);
+  }
+  ASSERT_EQ(profile["links"].size(), 2u) << profile.dump(2);
+  EXPECT_GT(profile["links"][0]["bytes_per_second"].get<double>(), 1e6);
+}
+
+TEST(Planning, PlansAndRunsByWhatWasMeasured) {
+  const Mesh mesh(2);
+  const std::string file = JobFile(mesh);
+  mesh.Json({"profile", "--model", "lenet", "--batch", "16", "--all"});
+
+  const nlohmann::json plan =
+      mesh.Json({"plan", "-f", file, "--stages", "2", "--no-replicas"});
+  const nlohmann::json job =
+      mesh.Json({"job", "submit", file, "--set", "pipeline.stages=2"});
+
+  EXPECT_EQ(plan["stages"].size(), 2u) << plan.dump(2);
+  EXPECT_GE(plan["step_seconds"].get<double>(),
+            plan["lower_bound_seconds"].get<double>() * (1 - 1e-9));
+  EXPECT_THAT(plan["source"].get<std::string>(), HasSubstr("measured on"));
+  EXPECT_EQ(job["state"], "succeeded") << job.dump(2);
+  EXPECT_GT(job["predicted_step_seconds"].get<double>(), 0);
+  EXPECT_GT(job["measured_step_seconds"].get<double>(), 0);
+  ASSERT_EQ(job["drift"].size(), 2u);
+  EXPECT_GT(job["drift"][1]["predicted_seconds"].get<double>(), 0);
+  EXPECT_GT(job["drift"][1]["measured_seconds"].get<double>(), 0);
+}
+
+TEST(Planning, ExportsPredictedBesideMeasured) {
+  const Mesh mesh(1);
+  const std::string file = JobFile(mesh);
+  const auto job =
+      mesh.Start({"job", "submit", file, "--set", "train.steps=100000"});
+
+  std::string metrics;
+  const bool both = Eventually([&] {
+    metrics = Mesh::Get(mesh.http(), "/metrics");
+    return metrics.find("job_step_measured_seconds{") != std::string::npos &&
+           metrics.find("job_stage_measured_seconds{") != std::string::npos;
+  });
+
+  EXPECT_TRUE(both) << metrics;
+  EXPECT_THAT(metrics, HasSubstr("job_step_predicted_seconds{"));
+  EXPECT_THAT(metrics, HasSubstr("job_stage_predicted_seconds{"));
+  mesh.Json({"job", "stop", "last"});
+}
+
+TEST(Planning, LinksAreProbedWhenAWorkerJoins) {
+  const Mesh mesh(2);
+  const std::string file = JobFile(mesh);
+
+  // Nobody asked for a profile: the links were measured at the start.
+  const bool measured = Eventually([&] {
+    const nlohmann::json plan =
+        mesh.Json({"plan", "-f", file, "--stages", "2", "--no-replicas"});
+    return plan["source"].get<std::string>().find("links that were not") ==
+           std::string::npos;
+  });
+
+  EXPECT_TRUE(measured);
+}
+
+TEST(Planning, ADryRunSaysWhatAStepWouldTake) {
+  const Mesh mesh(1);
+  const std::string file = JobFile(mesh);
+
+  const nlohmann::json dry = mesh.Json({"job", "submit", file, "--dry-run"});
+
+  EXPECT_GT(dry["estimate"]["step_seconds"].get<double>(), 0) << dry.dump(2);
+  EXPECT_THAT(dry["estimate"]["source"].get<std::string>(),
+              HasSubstr("assumed from FLOPs"));
+}
+
+TEST(Planning, SaysWhichWorkerThereIsNot) {
+  const Mesh mesh(1);
+
+  const Finished finished = mesh.Run(
+      {"profile", "--model", "lenet", "--batch", "16", "--worker", "nobody"});
+
+  EXPECT_EQ(finished.exit_code, 3) << finished.errors;
+  EXPECT_THAT(finished.errors, HasSubstr("nobody"));
+}
+
+}  // namespace
+}  // namespace paceline

@@ -1,0 +1,255 @@
+#include "worker/profiler.h"
+
+#include <cmath>
+#include <cstddef>
+#include <utility>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/fake_clock.h"
+#include "tests/support/small_model.h"
+#include "worker/fake_engine.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+// Takes 1 ms a layer forward and 2 ms backward on the test's clock, half of it
+// CPU, and keeps 100 bytes a layer.
+class TimedEngine final : public StageEngine {
+ public:
+  TimedEngine(EngineOptions options, FakeClock& clock, absl::Duration& cpu)
+      : options_(std::move(options)), clock_(clock), cpu_(cpu) {}
+
+  absl::StatusOr<ForwardResult> Forward(const BatchInfo&, int,
+                                        TensorList input) override {
+    EXPECT_THAT(input, SizeIs(2));
+    for (int i = options_.layers.first; i < options_.layers.last; ++i) {
+      Spend(absl::Milliseconds(1));
+      const int done = i - options_.layers.first + 1;
+      options_.on_layer({i, false, 100 * done});
+    }
+    Spend(absl::Milliseconds(5));  // the loss, or nothing's owner
+    return ForwardResult{};
+  }
+  absl::StatusOr<TensorList> Backward(const BatchInfo&, int,
+                                      TensorList gradient) override {
+    gradients_ += static_cast<int>(gradient.size());
+    for (int i = options_.layers.last; i-- > options_.layers.first;) {
+      Spend(absl::Milliseconds(2));
+      options_.on_layer({i, true, 0});
+    }
+    return TensorList{};
+  }
+  absl::StatusOr<StepReport> Report(const BatchInfo&) override {
+    Spend(absl::Milliseconds(3));
+    return StepReport{};
+  }
+  absl::Status Apply(const StepVerdict& verdict) override {
+    EXPECT_FALSE(verdict.skip);
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::vector<NamedTensor>> Weights() override {
+    return std::vector<NamedTensor>{};
+  }
+
+ private:
+  void Spend(absl::Duration wall) {
+    clock_.Advance(wall);
+    cpu_ += wall / 2;
+  }
+
+  const EngineOptions options_;
+  FakeClock& clock_;
+  absl::Duration& cpu_;
+  int gradients_ = 0;
+};
+
+class ProfilerTest : public testing::Test {
+ protected:
+  absl::StatusOr<std::vector<LayerMeasurement>> Profile(
+      const ModelDescription& model, int64_t memory_bytes = 0) {
+    const ProfilerParts parts{[this](const EngineOptions& options) {
+                                ranges_.push_back(options.layers);
+                                return std::make_unique<TimedEngine>(
+                                    options, clock_, cpu_);
+                              },
+                              clock_, [this] { return cpu_; }, cancel_};
+    return ProfileLayers(spec_, model, memory_bytes, options_, parts, &runs_);
+  }
+
+  JobSpec spec_ = [] {
+    JobSpec spec;
+    spec.train.micro_batch = 2;
+    return spec;
+  }();
+  ProfilerOptions options_{.warm_up_runs = 1, .least_runs = 4};
+  FakeClock clock_;
+  absl::Duration cpu_;
+  CancelToken cancel_;
+  int runs_ = 0;
+  std::vector<LayerRange> ranges_;
+};
+
+TEST_F(ProfilerTest, TellsLayersAndDirectionsApart) {
+  const auto layers = Profile(SmallModel(3));
+
+  ASSERT_TRUE(layers.ok()) << layers.status();
+  ASSERT_THAT(*layers, SizeIs(3));
+  EXPECT_NEAR((*layers)[1].forward.wall, 0.001, 1e-9);
+  EXPECT_NEAR((*layers)[1].forward.cpu, 0.0005, 1e-9);
+  EXPECT_NEAR((*layers)[1].backward.wall, 0.002, 1e-9);
+  EXPECT_NEAR((*layers)[1].forward.spread, 0, 1e-9);
+  EXPECT_EQ((*layers)[1].name, "layer1");
+}
+
+TEST_F(ProfilerTest, CountsTheLossToTheLastLayer) {
+  const auto layers = Profile(SmallModel(2));
+
+  EXPECT_NEAR((*layers)[1].forward.wall, 0.006, 1e-9);
+}
+
+TEST_F(ProfilerTest, SplitsTheUpdateByParameters) {
+  const auto layers = Profile(SmallModel(2));  // 100 and 200 bytes
+
+  EXPECT_NEAR((*layers)[0].update_seconds, 0.001, 1e-9);
+  EXPECT_NEAR((*layers)[1].update_seconds, 0.002, 1e-9);
+}
+
+TEST_F(ProfilerTest, ReportsWhatALayerKeepsAsAllocated) {
+  const auto layers = Profile(SmallModel(3));
+
+  EXPECT_EQ((*layers)[0].kept_bytes, 100);
+  EXPECT_EQ((*layers)[2].kept_bytes, 100);
+  EXPECT_EQ((*layers)[0].output_bytes, 8);
+}
+
+TEST_F(ProfilerTest, StopsAtItsBudgetButNotBeforeTheLeastRuns) {
+  options_.budget = absl::ZeroDuration();
+
+  ASSERT_TRUE(Profile(SmallModel(2)).ok());
+
+  EXPECT_EQ(runs_, options_.least_runs);
+}
+
+TEST_F(ProfilerTest, MeasuresInRunsWhatDoesNotFitAtOnce) {
+  ModelDescription model = SmallModel(4);
+  for (Layer& layer : model.layers) layer.parameter_bytes = 1000;
+
+  const auto layers = Profile(model, 5000);
+
+  ASSERT_TRUE(layers.ok()) << layers.status();
+  EXPECT_THAT(*layers, SizeIs(4));
+  EXPECT_THAT(ranges_,
+              testing::ElementsAre(LayerRange{0, 2}, LayerRange{2, 4}));
+}
+
+TEST_F(ProfilerTest, RefusesALayerThatDoesNotFitAlone) {
+  ModelDescription model = SmallModel(2);
+  model.layers[1].parameter_bytes = 1'000'000;
+
+  const auto layers = Profile(model, 5000);
+
+  EXPECT_TRUE(absl::IsResourceExhausted(layers.status()));
+  EXPECT_THAT(std::string(layers.status().message()), HasSubstr("layer1"));
+}
+
+TEST_F(ProfilerTest, EndsWhenCancelled) {
+  cancel_.Cancel(absl::CancelledError("enough"));
+
+  EXPECT_TRUE(absl::IsCancelled(Profile(SmallModel(2)).status()));
+}
+
+TEST(ProfileLayers, RunsOnTheFakeEngine) {
+  JobSpec spec;
+  spec.model.name = "mlp";
+  spec.model.hidden = {4};
+  spec.train.micro_batch = 3;
+  const auto model = DescribeModel(spec.model, {1, 3, 3}, 10);
+  const SystemClock clock;
+  const CancelToken cancel;
+  int runs = 0;
+
+  const auto layers = ProfileLayers(
+      spec, *model, 0,
+      {.warm_up_runs = 1, .least_runs = 2, .budget = absl::ZeroDuration()},
+      {[](const EngineOptions& options) {
+         return std::make_unique<FakeEngine>(options);
+       },
+       clock, ThreadCpuTime, cancel},
+      &runs);
+
+  ASSERT_TRUE(layers.ok()) << layers.status();
+  EXPECT_EQ(layers->size(), model->layers.size());
+  EXPECT_EQ(runs, 2);
+  EXPECT_GT((*layers)[0].kept_bytes, 0);  // the description's
+}
+
+// A clock that a quota of 2 ms in every 5 ms stops; every reading costs 10 us.
+class ThrottledClock final : public Clock {
+ public:
+  Instant Now() const override {
+    cpu_ += absl::Microseconds(10);
+    in_period_ += absl::Microseconds(10);
+    now_ += absl::Microseconds(10);
+    if (in_period_ >= absl::Milliseconds(2)) {
+      now_ += absl::Milliseconds(3);
+      in_period_ = absl::ZeroDuration();
+    }
+    return {now_};
+  }
+  absl::Time Today() const override { return absl::UnixEpoch(); }
+  absl::Duration cpu() const { return cpu_; }
+
+ private:
+  mutable absl::Duration now_;
+  mutable absl::Duration in_period_;
+  mutable absl::Duration cpu_;
+};
+
+TEST(MeasureCpuShare, FindsAQuotaAndItsPeriod) {
+  const ThrottledClock clock;
+
+  const CpuShare share =
+      MeasureCpuShare(clock, [&clock] { return clock.cpu(); });
+
+  EXPECT_NEAR(share.share, 0.4, 0.01);
+  EXPECT_NEAR(share.period_seconds, 0.005, 1e-4);
+}
+
+// Other processes take turns, now and then.
+class BusyClock final : public Clock {
+ public:
+  Instant Now() const override {
+    cpu_ += absl::Microseconds(10);
+    now_ += absl::Microseconds(10);
+    if (++readings_ == next_) {
+      now_ += absl::Milliseconds(4);
+      next_ += 50 * (1 + (readings_ * 7919) % 23);
+    }
+    return {now_};
+  }
+  absl::Time Today() const override { return absl::UnixEpoch(); }
+  absl::Duration cpu() const { return cpu_; }
+
+ private:
+  mutable absl::Duration now_;
+  mutable absl::Duration cpu_;
+  mutable int64_t readings_ = 0;
+  mutable int64_t next_ = 100;
+};
+
+TEST(MeasureCpuShare, TakesNeighboursForNoQuota) {
+  const BusyClock clock;
+
+  const CpuShare share =
+      MeasureCpuShare(clock, [&clock] { return clock.cpu(); });
+
+  EXPECT_EQ(share.share, 1);
+  EXPECT_EQ(share.period_seconds, 0);
+}
+
+}  // namespace
+}  // namespace paceline
