@@ -4,6 +4,7 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "client/table.h"
 #include "client/text.h"
 #include "core/base/status_macros.h"
@@ -20,7 +21,8 @@ absl::StatusOr<std::vector<PlacementView>> CutLocally(const JobSpec& spec,
   const std::vector<int> cuts(pipeline.cuts.begin(), pipeline.cuts.end());
   PACELINE_ASSIGN_OR_RETURN(
       const std::vector<LayerRange> ranges,
-      cuts.empty() ? CutEqually(layers, pipeline.stages) : CutAt(layers, cuts));
+      cuts.empty() ? CutEqually(layers, std::max(pipeline.stages, 1))
+                   : CutAt(layers, cuts));
   std::vector<PlacementView> stages;
   for (size_t s = 0; s < ranges.size(); ++s) {
     stages.push_back({.stage = static_cast<int>(s),
@@ -85,11 +87,17 @@ StageEstimate EstimateStage(const JobSpec& spec, const ModelDescription& model,
 }  // namespace
 
 absl::StatusOr<JobEstimate> EstimateJob(const JobSpec& spec,
-                                        std::vector<PlacementView> stages) {
+                                        std::vector<PlacementView> stages,
+                                        std::optional<EstimateView> run) {
   PACELINE_ASSIGN_OR_RETURN(
       const ModelDescription model,
       DescribeModel(spec.model, spec.data.shape, spec.data.classes));
   const int layers = static_cast<int>(model.layers.size());
+  JobEstimate estimate;
+  estimate.chosen = !stages.empty() || spec.pipeline.stages > 0 ||
+                    !spec.pipeline.cuts.empty();
+  estimate.run = std::move(run);
+  estimate.steps = spec.train.steps;
   if (stages.empty()) {
     PACELINE_ASSIGN_OR_RETURN(stages, CutLocally(spec, layers));
   }
@@ -104,7 +112,6 @@ absl::StatusOr<JobEstimate> EstimateJob(const JobSpec& spec,
   }
   PACELINE_ASSIGN_OR_RETURN(const std::vector<int> kept,
                             KeptMicroBatches(spec, stages));
-  JobEstimate estimate;
   estimate.layers = layers;
   for (size_t s = 0; s < stages.size(); ++s) {
     estimate.stages.push_back(EstimateStage(spec, model, stages[s], kept[s]));
@@ -130,11 +137,44 @@ Document ToDocument(const JobEstimate& estimate) {
         {"memory_bytes", stage.memory_bytes},
         {"forward_flops", stage.forward_flops}});
   }
-  return Document::Map{{"dry_run", Document(true)},
-                       {"layers", estimate.layers},
-                       {"parameters", estimate.parameters},
-                       {"parameter_bytes", estimate.parameter_bytes},
-                       {"stages", std::move(stages)}};
+  return Document::Map{
+      {"dry_run", Document(true)},
+      {"layers", estimate.layers},
+      {"parameters", estimate.parameters},
+      {"parameter_bytes", estimate.parameter_bytes},
+      {"stages", std::move(stages)},
+      {"stages_chosen", Document(estimate.chosen)},
+      {"estimate",
+       estimate.run.has_value() ? ToDocument(*estimate.run) : Document()}};
+}
+
+Document ToDocument(const EstimateView& run) {
+  Document::List stage_seconds;
+  for (const double seconds : run.stage_seconds) {
+    stage_seconds.emplace_back(seconds);
+  }
+  return Document::Map{{"step_seconds", run.step_seconds},
+                       {"samples_per_second", run.samples_per_second},
+                       {"bubble_share", run.bubble_share},
+                       {"stage_seconds", std::move(stage_seconds)},
+                       {"source", run.source},
+                       {"measured", Document(run.measured)}};
+}
+
+std::vector<std::pair<std::string, std::string>> RunFacts(
+    const EstimateView& run, int64_t steps) {
+  std::vector<std::pair<std::string, std::string>> facts = {
+      {"expected step", HumanSeconds(run.step_seconds)},
+      {"samples/s", HumanCount(run.samples_per_second)},
+      {"bubbles", absl::StrFormat("%.1f %%", 100 * run.bubble_share)},
+      {"from", run.source}};
+  if (steps > 0) {
+    facts.insert(facts.begin() + 1,
+                 {absl::StrCat("all ", steps, " steps"),
+                  HumanDuration(absl::Seconds(run.step_seconds *
+                                              static_cast<double>(steps)))});
+  }
+  return facts;
 }
 
 std::string RenderEstimate(const JobEstimate& estimate) {
@@ -157,8 +197,16 @@ std::string RenderEstimate(const JobEstimate& estimate) {
          HumanBytes(static_cast<double>(stage.memory_bytes)),
          HumanCount(stage.forward_flops)});
   }
+  const std::string run =
+      estimate.run.has_value()
+          ? RenderFacts(RunFacts(*estimate.run, estimate.steps))
+          : "";
   return absl::StrCat(
-      table.Render(), "\n", estimate.layers, " layers, ",
+      table.Render(),
+      estimate.chosen ? ""
+                      : "How many stages is decided once there are workers; "
+                        "this is one.\n",
+      "\n", run, estimate.layers, " layers, ",
       HumanCount(static_cast<double>(estimate.parameters)), " parameters, ",
       HumanBytes(static_cast<double>(estimate.parameter_bytes)), "\n");
 }

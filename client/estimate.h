@@ -1,7 +1,10 @@
 // What a job will need, before it runs: for `job submit --dry-run`.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -25,13 +28,27 @@ struct JobEstimate {
   int64_t parameters = 0;
   int64_t parameter_bytes = 0;
   std::vector<StageEstimate> stages;
+  bool chosen = true;  // false: how many stages is decided once there are
+                       // workers; these are as for one
+  std::optional<EstimateView> run;  // nothing while there is no worker
+  int64_t steps = 0;                // of the job; 0: not known here
 };
 
 // stages: as the coordinator would place them; empty while it has no worker,
 // and then the cuts are made here and nobody holds them.
 // Errors: InvalidArgument  the spec is wrong
-absl::StatusOr<JobEstimate> EstimateJob(const JobSpec& spec,
-                                        std::vector<PlacementView> stages);
+absl::StatusOr<JobEstimate> EstimateJob(
+    const JobSpec& spec, std::vector<PlacementView> stages,
+    std::optional<EstimateView> run = std::nullopt);
+
+// `step_seconds, samples_per_second, bubble_share, stage_seconds[], source,
+// measured`.
+Document ToDocument(const EstimateView& run);
+
+// Lines for people: what a step takes, samples a second, bubbles, where the
+// times come from, and all of it when `steps` is known (not 0).
+std::vector<std::pair<std::string, std::string>> RunFacts(
+    const EstimateView& run, int64_t steps);
 
 Document ToDocument(const JobEstimate& estimate);
 std::string RenderEstimate(const JobEstimate& estimate);

@@ -1,19 +1,13 @@
 #include "client/predict_commands.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <cmath>
-#include <cstring>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "client/command.h"
+#include "client/files.h"
 #include "client/table.h"
 #include "client/text.h"
 #include "core/base/status_macros.h"
@@ -21,46 +15,11 @@
 namespace paceline {
 namespace {
 
-absl::Status CannotRead(const std::string& path, absl::string_view why) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("cannot read ", path, ": ", why));
-}
-
-absl::StatusOr<std::string> ReadTimingFile(const std::string& path) {
-  // O_NONBLOCK: a pipe without a writer would hold us up; it is refused below.
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) return CannotRead(path, std::strerror(errno));
-  const absl::Cleanup closing = [file] { close(file); };
-  struct stat info;
-  if (fstat(file, &info) != 0) return CannotRead(path, std::strerror(errno));
-  if (!S_ISREG(info.st_mode)) return CannotRead(path, "it is no regular file");
-  if (info.st_size > kMaxTimingFileBytes) {
-    return CannotRead(
-        path,
-        absl::StrCat("it has ", HumanBytes(static_cast<double>(info.st_size)),
-                     ", at most ",
-                     HumanBytes(static_cast<double>(kMaxTimingFileBytes)),
-                     " are read"));
-  }
-  std::string text(info.st_size, '\0');
-  size_t filled = 0;
-  while (filled < text.size()) {
-    const ssize_t got = read(file, text.data() + filled, text.size() - filled);
-    if (got == 0) break;  // became shorter meanwhile
-    if (got > 0) {
-      filled += got;
-    } else if (errno != EINTR) {
-      return CannotRead(path, std::strerror(errno));
-    }
-  }
-  text.resize(filled);
-  return text;
-}
-
 absl::StatusOr<TimePredictor> FitFiles(const std::vector<std::string>& files) {
   std::vector<TimingTable> tables;
   for (const std::string& file : files) {
-    PACELINE_ASSIGN_OR_RETURN(const std::string text, ReadTimingFile(file));
+    PACELINE_ASSIGN_OR_RETURN(const std::string text,
+                              ReadWholeFile(file, kMaxTimingFileBytes));
     PACELINE_ASSIGN_OR_RETURN(TimingTable table, ParseTimingCsv(file, text));
     tables.push_back(std::move(table));
   }

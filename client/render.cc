@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "client/estimate.h"
 #include "client/table.h"
 #include "client/text.h"
 
@@ -98,6 +99,65 @@ std::string RenderSplit(const std::vector<JobWorkerView>& workers) {
   return table.Render();
 }
 
+Document SecondsOrNull(double seconds) {
+  return seconds > 0 ? Document(seconds) : Document();
+}
+
+Document DriftDocument(const std::vector<DriftView>& drift) {
+  Document::List list;
+  for (const DriftView& stage : drift) {
+    list.push_back(Document::Map{
+        {"stage", stage.stage},
+        {"predicted_seconds", SecondsOrNull(stage.predicted_seconds)},
+        {"measured_seconds", SecondsOrNull(stage.measured_seconds)}});
+  }
+  return list;
+}
+
+// Predicted and measured milliseconds and their ratio; "-" for what is not
+// known.
+std::vector<std::string> DriftCells(double predicted_seconds,
+                                    double measured_seconds) {
+  const auto milliseconds = [](double seconds) {
+    return seconds > 0 ? absl::StrFormat("%.3f", seconds * 1e3)
+                       : std::string("-");
+  };
+  const bool both = predicted_seconds > 0 && measured_seconds > 0;
+  return {milliseconds(predicted_seconds), milliseconds(measured_seconds),
+          both ? absl::StrFormat("%.2f", measured_seconds / predicted_seconds)
+               : "-"};
+}
+
+// A line a stage and one for the step; empty where nothing was predicted or
+// measured.
+std::string RenderDrift(const JobView& job) {
+  const double predicted_step =
+      job.estimate.has_value() ? job.estimate->step_seconds : 0;
+  if (job.drift.empty() && !(predicted_step > 0) && !(job.step_seconds > 0)) {
+    return "";
+  }
+  Table table({{"time of"},
+               {"predicted ms", kRight},
+               {"measured ms", kRight},
+               {"ratio", kRight}});
+  const auto add = [&](std::string what, double predicted, double measured) {
+    std::vector<std::string> row = DriftCells(predicted, measured);
+    row.insert(row.begin(), std::move(what));
+    table.AddRow(std::move(row));
+  };
+  for (const DriftView& stage : job.drift) {
+    add(absl::StrCat("stage ", stage.stage, ", a micro-batch"),
+        stage.predicted_seconds, stage.measured_seconds);
+  }
+  add("a step", predicted_step, job.step_seconds);
+  std::string text = table.Render();
+  if (job.estimate.has_value() && !job.estimate->source.empty()) {
+    absl::StrAppend(&text, "predicted from: ", Printable(job.estimate->source),
+                    "\n");
+  }
+  return text;
+}
+
 std::string RenderEvaluations(
     const std::vector<EvaluationRecord>& evaluations) {
   Table table({{"step", kRight}, {"test loss", kRight}, {"accuracy", kRight}});
@@ -140,7 +200,7 @@ Document ToDocument(const JobView& job, bool with_curve) {
                        {"phase", TextOrNull(job.phase)},
                        {"model", job.spec.model.name},
                        {"data", job.spec.data.name},
-                       {"stages", job.spec.pipeline.stages},
+                       {"stages", StageCount(job)},
                        {"schedule", job.spec.pipeline.schedule},
                        {"step", job.step},
                        {"steps", job.steps},
@@ -154,6 +214,13 @@ Document ToDocument(const JobView& job, bool with_curve) {
       {"threads", job.threads},
       {"cpu_capability", job.cpu_capability},
       {"samples_per_second", job.samples_per_second},
+      {"estimate",
+       job.estimate.has_value() ? ToDocument(*job.estimate) : Document()},
+      {"drift", DriftDocument(job.drift)},
+      {"predicted_step_seconds",
+       SecondsOrNull(job.estimate.has_value() ? job.estimate->step_seconds
+                                              : 0)},
+      {"measured_step_seconds", SecondsOrNull(job.step_seconds)},
       {"workers", std::move(workers)},
       {"attempt", job.attempt},
       {"plan_version", job.plan_version},
@@ -228,10 +295,8 @@ std::string RenderJob(const JobView& job, const PlotOptions& plot) {
       {"why", job.why},
       {"model", job.spec.model.name},
       {"data", job.spec.data.name},
-      {"pipeline",
-       absl::StrCat(job.spec.pipeline.stages,
-                    job.spec.pipeline.stages == 1 ? " stage, " : " stages, ",
-                    job.spec.pipeline.schedule)},
+      {"pipeline", absl::StrCat(StagesText(StageCount(job)), ", ",
+                                job.spec.pipeline.schedule)},
       {"step", Steps(job)},
       {"skipped steps",
        job.skipped_steps > 0 ? absl::StrCat(job.skipped_steps) : std::string()},
@@ -251,6 +316,9 @@ std::string RenderJob(const JobView& job, const PlotOptions& plot) {
   }
   if (!job.evaluations.empty()) {
     absl::StrAppend(&text, "\n", RenderEvaluations(job.evaluations));
+  }
+  if (const std::string drift = RenderDrift(job); !drift.empty()) {
+    absl::StrAppend(&text, "\n", drift);
   }
   if (!job.workers.empty()) {
     absl::StrAppend(&text, "\n", RenderSplit(job.workers));

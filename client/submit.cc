@@ -33,7 +33,8 @@ absl::StatusOr<Submission> SubmitPatiently(const CommandContext& context,
 ExitCode PrintDryRun(const CommandContext& context,
                      const SubmitOptions& options,
                      const Submission& submission) {
-  const auto estimate = EstimateJob(options.spec, submission.stages);
+  const auto estimate =
+      EstimateJob(options.spec, submission.stages, submission.estimate);
   if (!estimate.ok()) return ReportError(context.console, estimate.status());
   if (context.console.table()) {
     context.console.Print(RenderEstimate(*estimate));
@@ -45,8 +46,39 @@ ExitCode PrintDryRun(const CommandContext& context,
   return kExitOk;
 }
 
+// One line for a stage, "stage 1: w2, layers 4-7": where it goes.
+void NotePlan(Console& console, const Submission& submission) {
+  for (const PlacementView& stage : submission.stages) {
+    console.Note(Printable(absl::StrCat(
+        "  stage ", stage.stage, ": ", stage.worker_name, ", layers ",
+        stage.first_layer, "-", stage.last_layer - 1)));
+  }
+}
+
+void NoteSubmitted(Console& console, const JobSpec& spec,
+                   const Submission& submission) {
+  JobView job;
+  job.spec = spec;
+  const int stages = submission.stages.empty()
+                         ? StageCount(job)
+                         : static_cast<int>(submission.stages.size());
+  console.Note(absl::StrCat(
+      "job ", submission.id, " is submitted: ", Printable(spec.model.name),
+      " on ", Printable(spec.data.name), ", ", StagesText(stages), ", ",
+      Printable(spec.pipeline.schedule)));
+  NotePlan(console, submission);
+  if (!submission.estimate.has_value()) return;
+  for (const auto& [key, value] :
+       RunFacts(*submission.estimate, spec.train.steps)) {
+    console.Note(absl::StrCat("  ", key, ": ", Printable(value)));
+  }
+}
+
 ExitCode PrintDetached(const CommandContext& context,
-                       const SubmitOptions& options, int64_t id) {
+                       const SubmitOptions& options,
+                       const Submission& submission) {
+  const int64_t id = submission.id;
+  NotePlan(context.console, submission);
   if (context.console.table()) {
     context.console.Print(absl::StrCat("job ", id, ": submitted\n"));
   } else {
@@ -81,13 +113,8 @@ ExitCode SubmitCommand(const CommandContext& context,
     console.Note(absl::StrCat("note: ", Printable(note)));
   }
   if (options.dry_run) return PrintDryRun(context, options, *submission);
-  if (options.detach) return PrintDetached(context, options, submission->id);
-  console.Note(absl::StrCat(
-      "job ", submission->id,
-      " is submitted: ", Printable(options.spec.model.name), " on ",
-      Printable(options.spec.data.name), ", ", options.spec.pipeline.stages,
-      options.spec.pipeline.stages == 1 ? " stage, " : " stages, ",
-      Printable(options.spec.pipeline.schedule)));
+  if (options.detach) return PrintDetached(context, options, *submission);
+  NoteSubmitted(console, options.spec, *submission);
   return WaitJobCommand(context, submission->id, options.timeout,
                         {{"warnings", TextList(options.warnings)}});
 }

@@ -112,6 +112,12 @@ std::string HumanDuration(absl::Duration duration) {
   return absl::StrCat(seconds / 3600, " h ", seconds / 60 % 60, " min");
 }
 
+std::string HumanSeconds(double seconds) {
+  if (!(seconds < 1)) return absl::StrFormat("%.3g s", seconds);
+  if (seconds < 1e-3) return absl::StrFormat("%.3g us", seconds * 1e6);
+  return absl::StrFormat("%.3g ms", seconds * 1e3);
+}
+
 std::string HumanTime(int64_t unix_ms) {
   if (unix_ms == 0) return "";
   return absl::FormatTime("%Y-%m-%d %H:%M:%S", absl::FromUnixMillis(unix_ms),

@@ -28,6 +28,9 @@ std::string HumanBytes(double bytes);
 // "8 s", "3 min 20 s", "2 h 5 min"; "0 s" for less than half a second.
 std::string HumanDuration(absl::Duration duration);
 
+// "850 us", "12.3 ms", "1.25 s": three digits and a decimal unit.
+std::string HumanSeconds(double seconds);
+
 // Local date and time, "2024-05-01 13:37:00"; empty for 0.
 std::string HumanTime(int64_t unix_ms);
 

@@ -35,6 +35,24 @@ struct LossPoint {
   bool skipped = false;  // the step gate left the weights as they were
 };
 
+// What a run is expected to take, as the coordinator made it when it placed
+// the job.
+struct EstimateView {
+  double step_seconds = 0;
+  double samples_per_second = 0;
+  double bubble_share = 0;                 // of the workers' time, in [0, 1)
+  std::vector<double> stage_seconds = {};  // [stages]: of a micro-batch
+  std::string source = {};  // what was measured, predicted, assumed
+  bool measured = false;    // nothing was predicted or assumed
+};
+
+// A stage's forward and backward of one micro-batch.
+struct DriftView {
+  int stage = 0;
+  double predicted_seconds = 0;  // 0: not known
+  double measured_seconds = 0;   // 0: not yet
+};
+
 struct JobView {
   int64_t id = 0;
   JobSpec spec;
@@ -57,6 +75,9 @@ struct JobView {
   int64_t attempt = 0;
   int64_t plan_version = 0;
   double samples_per_second = 0;
+  std::optional<EstimateView> estimate;  // nothing until it is placed
+  std::vector<DriftView> drift;
+  double step_seconds = 0;  // measured mean of all but the first; 0: not yet
 };
 
 struct WorkerView {
@@ -107,9 +128,17 @@ struct Submission {
   int64_t id = 0;                     // 0 for a dry run
   std::vector<PlacementView> stages;  // empty while no worker is there
   std::vector<std::string> notes;     // for people
+  std::optional<EstimateView> estimate =
+      {};  // nothing while no worker is there
 };
 
 // Accuracy of the last evaluation, if there was one.
 std::optional<double> TestAccuracy(const JobView& job);
+
+// Stages of the job as placed, else as its spec asks; 0: not decided yet.
+int StageCount(const JobView& job);
+
+// "3 stages"; "stages not chosen yet" for 0.
+std::string StagesText(int stages);
 
 }  // namespace paceline

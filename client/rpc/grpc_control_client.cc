@@ -8,6 +8,7 @@
 #include "core/base/status_macros.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/convert.h"
+#include "core/rpc/measurement_convert.h"
 #include "core/rpc/status.h"
 #include "grpcpp/client_context.h"
 
@@ -24,6 +25,30 @@ std::string Reason(const std::string& message) {
   const size_t found = message.rfind(kPrefix.data());
   return found == std::string::npos ? message
                                     : message.substr(found + kPrefix.size());
+}
+
+// The measurements of a response, checked; those of `Response` that has
+// profiles and links.
+template <typename Response>
+absl::Status TakeMeasurements(const Response& response,
+                              std::vector<DeviceProfile>& profiles,
+                              std::vector<LinkMeasurement>& links) {
+  const auto refused = [](const absl::Status& why) {
+    return absl::DataLossError(absl::StrCat(
+        "the coordinator sent what cannot have been measured: ", why.message(),
+        ": are client and coordinator of the same version?"));
+  };
+  for (const v1::DeviceProfile& proto : response.profiles()) {
+    absl::StatusOr<DeviceProfile> profile = FromProto(proto);
+    if (!profile.ok()) return refused(profile.status());
+    profiles.push_back(*std::move(profile));
+  }
+  for (const v1::LinkMeasurement& proto : response.links()) {
+    absl::StatusOr<LinkMeasurement> link = FromProto(proto);
+    if (!link.ok()) return refused(link.status());
+    links.push_back(*std::move(link));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -105,6 +130,9 @@ absl::StatusOr<Submission> GrpcControlClient::SubmitJob(
     submission.stages.push_back(ViewFromProto(stage));
   }
   submission.notes.assign(response.notes().begin(), response.notes().end());
+  if (response.has_estimate()) {
+    submission.estimate = ViewFromProto(response.estimate());
+  }
   return submission;
 }
 
@@ -213,6 +241,52 @@ absl::StatusOr<std::vector<WorkerView>> GrpcControlClient::ListWorkers() {
     workers.push_back(ViewFromProto(worker));
   }
   return workers;
+}
+
+absl::StatusOr<ProfileStarted> GrpcControlClient::StartProfile(
+    const ProfileOrder& order) {
+  v1::StartProfileRequest request;
+  *request.mutable_spec() = ToProto(order.spec);
+  for (const std::string& worker : order.workers) request.add_workers(worker);
+  request.set_links(order.links);
+  PACELINE_ASSIGN_OR_RETURN(const v1::StartProfileResponse response,
+                            Call(&v1::Control::Stub::StartProfile, request));
+  return ProfileStarted{response.id(),
+                        {response.workers().begin(), response.workers().end()}};
+}
+
+absl::StatusOr<ProfileProgress> GrpcControlClient::GetProfile(int64_t id) {
+  v1::GetProfileRequest request;
+  request.set_id(id);
+  PACELINE_ASSIGN_OR_RETURN(const v1::GetProfileResponse response,
+                            Call(&v1::Control::Stub::GetProfile, request));
+  ProfileProgress progress;
+  PACELINE_RETURN_IF_ERROR(
+      TakeMeasurements(response, progress.profiles, progress.links));
+  progress.waiting.assign(response.waiting().begin(), response.waiting().end());
+  progress.failed.assign(response.failed().begin(), response.failed().end());
+  return progress;
+}
+
+absl::StatusOr<Measurements> GrpcControlClient::ListMeasurements(
+    const std::string& model) {
+  v1::ListMeasurementsRequest request;
+  request.set_model(model);
+  PACELINE_ASSIGN_OR_RETURN(
+      const v1::ListMeasurementsResponse response,
+      Call(&v1::Control::Stub::ListMeasurements, request));
+  std::vector<DeviceProfile> profiles;
+  std::vector<LinkMeasurement> links;
+  PACELINE_RETURN_IF_ERROR(TakeMeasurements(response, profiles, links));
+  Measurements measurements;
+  for (DeviceProfile& profile : profiles) {
+    ProfileKey key = profile.key;
+    measurements.profiles.emplace(std::move(key), std::move(profile));
+  }
+  for (LinkMeasurement& link : links) {
+    measurements.links.emplace(std::pair(link.from, link.to), link);
+  }
+  return measurements;
 }
 
 }  // namespace paceline

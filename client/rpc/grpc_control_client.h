@@ -1,4 +1,4 @@
-// ControlClient over gRPC.
+// ControlClient and MeasureClient over gRPC.
 #pragma once
 
 #include <memory>
@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "client/control_client.h"
+#include "client/measure_client.h"
 #include "grpcpp/channel.h"
 #include "paceline/v1/control.grpc.pb.h"
 
@@ -13,7 +14,7 @@ namespace paceline {
 
 // Thread-compatible.  Connects at the first call; a later call connects again
 // when the connection was lost.
-class GrpcControlClient final : public ControlClient {
+class GrpcControlClient final : public ControlClient, public MeasureClient {
  public:
   struct Deadlines {
     // Connecting, and then the call.  A coordinator that is down refuses at
@@ -39,6 +40,11 @@ class GrpcControlClient final : public ControlClient {
   absl::Status DeleteJob(int64_t id) override;
   absl::Status ExportWeights(int64_t id, ByteSink& sink) override;
   absl::StatusOr<std::vector<WorkerView>> ListWorkers() override;
+  absl::StatusOr<ProfileStarted> StartProfile(
+      const ProfileOrder& order) override;
+  absl::StatusOr<ProfileProgress> GetProfile(int64_t id) override;
+  absl::StatusOr<Measurements> ListMeasurements(
+      const std::string& model) override;
 
  private:
   template <typename Request, typename Response>

@@ -48,6 +48,16 @@ PlacementView ViewFromProto(const v1::StagePlacement& proto) {
           .worker_name = proto.worker_name()};
 }
 
+EstimateView ViewFromProto(const v1::RunEstimate& proto) {
+  return {.step_seconds = proto.step_seconds(),
+          .samples_per_second = proto.samples_per_second(),
+          .bubble_share = proto.bubble_share(),
+          .stage_seconds = {proto.stage_seconds().begin(),
+                            proto.stage_seconds().end()},
+          .source = proto.source(),
+          .measured = proto.measured()};
+}
+
 JobView ViewFromProto(const v1::Job& proto) {
   JobView job;
   job.id = proto.id();
@@ -89,6 +99,13 @@ JobView ViewFromProto(const v1::Job& proto) {
   job.attempt = proto.attempt();
   job.plan_version = proto.plan_version();
   job.samples_per_second = proto.samples_per_second();
+  if (proto.has_estimate()) job.estimate = ViewFromProto(proto.estimate());
+  for (const v1::StageDrift& drift : proto.drift()) {
+    job.drift.push_back({.stage = drift.stage(),
+                         .predicted_seconds = drift.predicted_seconds(),
+                         .measured_seconds = drift.measured_seconds()});
+  }
+  job.step_seconds = proto.step_seconds();
   return job;
 }
 

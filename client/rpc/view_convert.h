@@ -11,5 +11,6 @@ WorkerView ViewFromProto(const v1::Worker& proto);
 EventView ViewFromProto(const v1::JobEvent& proto);
 LogLineView ViewFromProto(const v1::LogLine& proto);
 PlacementView ViewFromProto(const v1::StagePlacement& proto);
+EstimateView ViewFromProto(const v1::RunEstimate& proto);
 
 }  // namespace paceline

@@ -54,29 +54,6 @@ double BytesTouched(const LayerMeasurement& layer) {
                              layer.kept_bytes);
 }
 
-std::vector<LayerRecord> RecordsOf(const Measurements& measurements) {
-  std::vector<LayerRecord> records;
-  for (const auto& [key, profile] : measurements.profiles) {
-    for (const LayerMeasurement& layer : profile.layers) {
-      for (const LayerPass pass : {LayerPass::kForward, LayerPass::kBackward}) {
-        const double seconds = SecondsOf(
-            pass == LayerPass::kForward ? layer.forward : layer.backward,
-            profile);
-        if (!(seconds > 0)) continue;  // nothing to be done there
-        records.push_back({{.kind = layer.kind,
-                            .dtype = key.dtype,
-                            .device = key.device,
-                            .threads = key.threads,
-                            .pass = pass,
-                            .flops = layer.flops,
-                            .bytes = BytesTouched(layer)},
-                           seconds});
-      }
-    }
-  }
-  return records;
-}
-
 // Times of layers on workers that did not measure this very thing.
 class Guess {
  public:
@@ -122,16 +99,8 @@ class Guess {
     const double flops = layer.forward_flops * batch;
     const bool forward = pass == LayerPass::kForward;
     if (predictor_.has_value()) {
-      const auto predicted = predictor_->Predict(
-          {.kind = MainOperation(layer),
-           .dtype = "f32",
-           .device = worker,
-           .threads = spec_.threads,
-           .pass = pass,
-           .flops = flops,
-           .bytes = static_cast<double>(layer.parameter_bytes) +
-                    batch * static_cast<double>(layer.output_bytes +
-                                                layer.activation_bytes)});
+      const auto predicted =
+          predictor_->Predict(WorkOf(spec_, layer, worker, pass));
       if (predicted.ok()) return predicted->seconds;
     }
     return flops / kAssumedFlopsPerSecond * (forward ? 1 : kBackwardToForward);
@@ -190,6 +159,43 @@ bool FillLinks(const std::vector<InputWorker>& workers,
 }
 
 }  // namespace
+
+std::vector<LayerRecord> RecordsOf(const Measurements& measurements) {
+  std::vector<LayerRecord> records;
+  for (const auto& [key, profile] : measurements.profiles) {
+    for (const LayerMeasurement& layer : profile.layers) {
+      for (const LayerPass pass : {LayerPass::kForward, LayerPass::kBackward}) {
+        const double seconds = SecondsOf(
+            pass == LayerPass::kForward ? layer.forward : layer.backward,
+            profile);
+        if (!(seconds > 0)) continue;  // nothing to be done there
+        records.push_back({{.kind = layer.kind,
+                            .dtype = key.dtype,
+                            .device = key.device,
+                            .threads = key.threads,
+                            .pass = pass,
+                            .flops = layer.flops,
+                            .bytes = BytesTouched(layer)},
+                           seconds});
+      }
+    }
+  }
+  return records;
+}
+
+LayerWork WorkOf(const JobSpec& spec, const Layer& layer,
+                 const std::string& worker, LayerPass pass) {
+  const auto batch = static_cast<double>(spec.train.micro_batch);
+  return {.kind = MainOperation(layer),
+          .dtype = "f32",
+          .device = worker,
+          .threads = spec.threads,
+          .pass = pass,
+          .flops = layer.forward_flops * batch,
+          .bytes = static_cast<double>(layer.parameter_bytes) +
+                   batch * static_cast<double>(layer.output_bytes +
+                                               layer.activation_bytes)};
+}
 
 std::string MainOperation(const Layer& layer) {
   // What multiplies matrices has nearly all FLOPs of a layer.

@@ -11,6 +11,7 @@
 #include "core/model/job_spec.h"
 #include "core/plan/measurement.h"
 #include "core/plan/problem.h"
+#include "core/predict/layer_model.h"
 
 namespace paceline {
 
@@ -66,6 +67,14 @@ inline constexpr double kAssumedLatencySeconds = 2e-4;
 absl::StatusOr<PlanInputs> MakePlanInputs(
     const JobSpec& spec, const ModelDescription& model,
     const std::vector<InputWorker>& workers, const Measurements& measurements);
+
+// What a predictor of layer times learns from measurements: both passes of all
+// layers that take time at all.
+std::vector<LayerRecord> RecordsOf(const Measurements& measurements);
+
+// What such a predictor is asked of a layer of spec's model on `worker`.
+LayerWork WorkOf(const JobSpec& spec, const Layer& layer,
+                 const std::string& worker, LayerPass pass);
 
 // The operation of a layer that has most of its FLOPs: its kind, for a
 // predictor of times.

@@ -275,6 +275,97 @@ TEST(Estimate, CutsByItselfWhileThereAreNoWorkers) {
   EXPECT_EQ(estimate->stages[1].placement.last_layer, estimate->layers);
 }
 
+EstimateView Expected() {
+  return {.step_seconds = 0.25,
+          .samples_per_second = 256,
+          .bubble_share = 0.125,
+          .stage_seconds = {0.02, 0.03},
+          .source = "layer times measured on w1, w2",
+          .measured = true};
+}
+
+TEST(Estimate, MayLeaveTheNumberOfStagesOpen) {
+  JobSpec spec = Job().spec;
+  spec.pipeline.stages = 0;
+
+  const auto estimate = EstimateJob(spec, {});
+
+  ASSERT_TRUE(estimate.ok()) << estimate.status();
+  EXPECT_FALSE(estimate->chosen);
+  EXPECT_THAT(RenderEstimate(*estimate), HasSubstr("decided once there are"));
+}
+
+TEST(Estimate, CutsWhereTheJobSays) {
+  JobSpec spec = Job().spec;
+  spec.pipeline.stages = 0;
+  spec.pipeline.cuts = {1, 2};
+
+  const auto estimate = EstimateJob(spec, {});
+
+  ASSERT_TRUE(estimate.ok()) << estimate.status();
+  EXPECT_TRUE(estimate->chosen);
+  EXPECT_EQ(estimate->stages.size(), 3u);
+}
+
+TEST(DryRun, PrintsWhatTheRunIsExpectedToTake) {
+  for (const auto format : {OutputFormat::kTable, OutputFormat::kJson}) {
+    CommandBed bed(format);
+    Submission placed;
+    placed.stages = {{0, 0, 4, 5, "w1"}, {1, 4, 8, 6, "w2"}};
+    placed.estimate = Expected();
+    bed.client.submissions = {placed};
+    SubmitOptions options = Job();
+    options.spec.train.steps = 480;
+    options.dry_run = true;
+
+    EXPECT_EQ(SubmitCommand(bed.context, options), kExitOk);
+
+    if (format == OutputFormat::kTable) {
+      EXPECT_THAT(bed.out.str(), HasSubstr("250 ms"));
+      EXPECT_THAT(bed.out.str(), HasSubstr("all 480 steps"));
+      EXPECT_THAT(bed.out.str(), HasSubstr("2 min 0 s"));
+      EXPECT_THAT(bed.out.str(), HasSubstr("12.5 %"));
+      EXPECT_THAT(bed.out.str(), HasSubstr("measured on w1, w2"));
+    } else {
+      const json estimate = json::parse(bed.out.str())["estimate"];
+      EXPECT_EQ(estimate["step_seconds"], 0.25);
+      EXPECT_EQ(estimate["samples_per_second"], 256.0);
+      EXPECT_EQ(estimate["bubble_share"], 0.125);
+      EXPECT_EQ(estimate["stage_seconds"], json({0.02, 0.03}));
+      EXPECT_EQ(estimate["measured"], true);
+    }
+  }
+}
+
+TEST(Submit, SaysWhereStagesGoAndWhatAStepIsExpectedToTake) {
+  CommandBed bed;
+  Submission placed{.id = 7, .stages = {}, .notes = {}};
+  placed.stages = {{0, 0, 4, 5, "w1"}, {1, 4, 8, 6, "w2"}};
+  placed.estimate = Expected();
+  bed.client.submissions = {placed};
+  bed.client.job_answers = {SucceededJob()};
+  SubmitOptions options = Job();
+  options.spec.pipeline.stages = 0;
+
+  EXPECT_EQ(SubmitCommand(bed.context, options), kExitOk);
+
+  EXPECT_THAT(bed.err.str(), HasSubstr("2 stages, 1f1b"));
+  EXPECT_THAT(bed.err.str(), HasSubstr("stage 1: w2, layers 4-7"));
+  EXPECT_THAT(bed.err.str(), HasSubstr("expected step: 250 ms"));
+}
+
+TEST(Submit, SaysThatStagesAreNotChosenWhileNobodyIsThere) {
+  CommandBed bed;
+  bed.client.submissions = {Submission{.id = 7, .stages = {}, .notes = {}}};
+  bed.client.job_answers = {SucceededJob()};
+  SubmitOptions options = Job();
+  options.spec.pipeline.stages = 0;
+
+  EXPECT_EQ(SubmitCommand(bed.context, options), kExitOk);
+
+  EXPECT_THAT(bed.err.str(), HasSubstr("stages not chosen yet"));
+}
+
 TEST(Estimate, RefusesAPlacementOfAnotherModel) {
   EXPECT_FALSE(EstimateJob(Job().spec, {{0, 0, 99, 1, "w1"}}).ok());
   EXPECT_FALSE(EstimateJob(Job().spec, {{0, 3, 3, 1, "w1"}}).ok());

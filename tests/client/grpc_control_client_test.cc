@@ -35,6 +35,7 @@ class FakeControlService final : public v1::Control::Service {
     if (!submit_status.ok()) return submit_status;
     response->set_id(request->dry_run() ? 0 : 7);
     response->add_notes("one thread a worker");
+    *response->mutable_estimate() = Estimate();
     return grpc::Status::OK;
   }
   grpc::Status GetJob(grpc::ServerContext*, const v1::GetJobRequest* request,
@@ -55,6 +56,9 @@ class FakeControlService final : public v1::Control::Service {
     evaluation->set_step(2);
     evaluation->set_accuracy(0.75);
     job->set_weights_sha256("ab");
+    *job->mutable_estimate() = Estimate();
+    job->set_step_seconds(0.75);
+    job->add_drift()->set_measured_seconds(0.5);
     v1::JobWorker* worker = job->add_workers();
     worker->set_id(1);
     worker->set_name("w1");
@@ -91,11 +95,61 @@ class FakeControlService final : public v1::Control::Service {
     return grpc::Status::OK;
   }
 
+  grpc::Status StartProfile(grpc::ServerContext*,
+                            const v1::StartProfileRequest* request,
+                            v1::StartProfileResponse* response) override {
+    profiled = *request;
+    response->set_id(3);
+    response->add_workers("w1");
+    return grpc::Status::OK;
+  }
+  grpc::Status GetProfile(grpc::ServerContext*,
+                          const v1::GetProfileRequest* request,
+                          v1::GetProfileResponse* response) override {
+    if (request->id() != 3) return NotFound(request->id());
+    *response->add_profiles() = Profile();
+    response->add_waiting("w1 -> w2");
+    response->add_failed("w3: gone");
+    return grpc::Status::OK;
+  }
+  grpc::Status ListMeasurements(
+      grpc::ServerContext*, const v1::ListMeasurementsRequest* request,
+      v1::ListMeasurementsResponse* response) override {
+    listed_model = request->model();
+    *response->add_profiles() = Profile();
+    v1::LinkMeasurement* link = response->add_links();
+    link->set_from("w1");
+    link->set_to("w2");
+    link->set_bytes_per_second(1e8);
+    return grpc::Status::OK;
+  }
+
+  v1::DeviceProfile Profile() const {
+    v1::DeviceProfile profile;
+    profile.set_model("lenet");
+    profile.set_micro_batch(16);
+    profile.set_dtype("f32");
+    profile.set_threads(1);
+    profile.set_device("w1");
+    profile.set_cpu_share(1);
+    profile.add_layers()->mutable_forward()->set_wall(layer_seconds);
+    return profile;
+  }
+
+  double layer_seconds = 0.5;
+  v1::StartProfileRequest profiled;
+  std::string listed_model;
   grpc::Status submit_status;
   int64_t total_bytes = 6;
   v1::SubmitJobRequest submitted;
 
  private:
+  static v1::RunEstimate Estimate() {
+    v1::RunEstimate estimate;
+    estimate.set_step_seconds(0.25);
+    estimate.add_stage_seconds(0.125);
+    return estimate;
+  }
   static grpc::Status NotFound(int64_t id) {
     return {grpc::StatusCode::NOT_FOUND, absl::StrCat("there is no job ", id)};
   }
@@ -172,6 +226,60 @@ TEST_F(OverGrpc, WorkersAreListed) {
   EXPECT_EQ(worker["pid"], 4711);
   EXPECT_EQ(worker["state"], "busy");
   EXPECT_EQ(worker["address"], "127.0.0.1:9");
+}
+
+TEST_F(OverGrpc, AProfileIsOrderedAndComesBack) {
+  ProfileOrder order;
+  order.spec.model.name = "lenet";
+  order.spec.train.micro_batch = 16;
+  order.workers = {"w1"};
+  order.links = true;
+
+  const auto started = client_->StartProfile(order);
+  const auto progress = client_->GetProfile(3);
+
+  ASSERT_TRUE(started.ok()) << started.status();
+  EXPECT_EQ(started->id, 3);
+  EXPECT_EQ(service_.profiled.spec().train().micro_batch(), 16);
+  EXPECT_EQ(service_.profiled.workers(0), "w1");
+  EXPECT_TRUE(service_.profiled.links());
+  ASSERT_TRUE(progress.ok()) << progress.status();
+  EXPECT_EQ(progress->profiles.at(0).layers.at(0).forward.wall, 0.5);
+  EXPECT_EQ(progress->waiting.at(0), "w1 -> w2");
+  EXPECT_EQ(progress->failed.at(0), "w3: gone");
+  EXPECT_EQ(ExitCodeFor(client_->GetProfile(4).status()), kExitNotFound);
+}
+
+TEST_F(OverGrpc, MeasurementsAreKeptByTheirKeys) {
+  const auto measurements = client_->ListMeasurements("lenet");
+
+  ASSERT_TRUE(measurements.ok()) << measurements.status();
+  EXPECT_EQ(service_.listed_model, "lenet");
+  const ProfileKey key{"lenet", 16, "f32", 1, "w1"};
+  ASSERT_TRUE(measurements->profiles.contains(key));
+  EXPECT_EQ(measurements->links.at({"w1", "w2"}).bytes_per_second, 1e8);
+}
+
+TEST_F(OverGrpc, AMeasurementThatCannotBeOneIsRefused) {
+  service_.layer_seconds = -1;
+
+  const absl::Status refused = client_->ListMeasurements("").status();
+
+  EXPECT_EQ(refused.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(refused.message(), HasSubstr("-1"));
+}
+
+TEST_F(OverGrpc, EstimateAndDriftComeBack) {
+  const auto submission = client_->SubmitJob({});
+  const auto job = client_->GetJob(7, 0, 0);
+
+  ASSERT_TRUE(submission.ok() && job.ok());
+  ASSERT_TRUE(submission->estimate.has_value());
+  EXPECT_EQ(submission->estimate->step_seconds, 0.25);
+  EXPECT_EQ(submission->estimate->stage_seconds.at(0), 0.125);
+  ASSERT_TRUE(job->estimate.has_value());
+  EXPECT_EQ(job->drift.at(0).measured_seconds, 0.5);
+  EXPECT_EQ(job->step_seconds, 0.75);
 }
 
 TEST_F(OverGrpc, AnExportThatIsCutShortIsAnError) {

@@ -82,6 +82,67 @@ TEST(JobDocument, WhatIsNotThereYetIsNull) {
   }
 }
 
+TEST(JobDocument, HasPredictedBesideMeasured) {
+  JobView job = SucceededJob();
+  job.estimate = EstimateView{.step_seconds = 0.5,
+                              .samples_per_second = 128,
+                              .bubble_share = 0.25,
+                              .stage_seconds = {0.01, 0.02},
+                              .source = "measured",
+                              .measured = true};
+  job.drift = {{0, 0.01, 0.012}, {1, 0.02, 0}};
+  job.step_seconds = 0.6;
+
+  const json document = json::parse(ToDocument(job, true).ToJson());
+
+  EXPECT_EQ(document["estimate"]["step_seconds"], 0.5);
+  EXPECT_EQ(document["predicted_step_seconds"], 0.5);
+  EXPECT_EQ(document["measured_step_seconds"], 0.6);
+  EXPECT_EQ(document["drift"][0], json({{"stage", 0},
+                                        {"predicted_seconds", 0.01},
+                                        {"measured_seconds", 0.012}}));
+  EXPECT_TRUE(document["drift"][1]["measured_seconds"].is_null());
+}
+
+TEST(JobDocument, WithoutAPredictionItIsNull) {
+  const json document = json::parse(ToDocument(SucceededJob(), true).ToJson());
+
+  EXPECT_TRUE(document["estimate"].is_null());
+  EXPECT_TRUE(document["predicted_step_seconds"].is_null());
+  EXPECT_TRUE(document["measured_step_seconds"].is_null());
+  EXPECT_EQ(document["drift"], json::array());
+}
+
+TEST(JobTable, ShowsPredictedBesideMeasuredAndTheirRatio) {
+  JobView job = SucceededJob();
+  job.estimate = EstimateView{.step_seconds = 0.5,
+                              .samples_per_second = 128,
+                              .bubble_share = 0,
+                              .stage_seconds = {},
+                              .source = "layer times measured on w1",
+                              .measured = true};
+  job.drift = {{0, 0.01, 0.012}, {1, 0.02, 0}};
+  job.step_seconds = 0.6;
+
+  const std::string text = RenderJob(job, {});
+
+  EXPECT_THAT(text, HasSubstr("stage 0, a micro-batch        10.000       "
+                              "12.000   1.20\n"));
+  EXPECT_THAT(text, HasSubstr("20.000            -      -\n"));
+  EXPECT_THAT(text, HasSubstr("500.000      600.000   1.20\n"));
+  EXPECT_THAT(text, HasSubstr("predicted from: layer times measured on w1"));
+}
+
+TEST(JobDocument, CountsTheStagesThatWereChosen) {
+  JobView job = SucceededJob();
+  job.spec.pipeline.stages = 0;
+
+  EXPECT_EQ(json::parse(ToDocument(job, true).ToJson())["stages"], 2);
+  job.workers.clear();
+  EXPECT_EQ(json::parse(ToDocument(job, true).ToJson())["stages"], 0);
+  EXPECT_THAT(RenderJob(job, {}), HasSubstr("stages not chosen yet, 1f1b"));
+}
+
 TEST(WorkerDocument, HasTheDocumentedKeys) {
   WorkerView view;
   view.id = 2;
@@ -113,7 +174,7 @@ TEST(JobTable, ShowsFactsCurveAccuracyAndSplit) {
             "state:           succeeded\n"
             "model:           lenet\n"
             "data:            synthetic\n"
-            "pipeline:        1 stage, 1f1b\n"
+            "pipeline:        2 stages, 1f1b\n"
             "step:            20/20\n"
             "samples/s:       640\n"
             "threads:         1\n"

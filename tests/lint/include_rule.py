@@ -60,7 +60,11 @@ RULES = [
     # Programs: main.cc ties everything together.
     (r"(coordinator|worker|client)/main\.cc$", "any", "any"),
     (r"(coordinator|worker|client)/options\.(h|cc)$", {"cli11", "posix"},
-     [CORE_LOGIC, OBS, r"(coordinator|worker|client)/[^/]+\.h$"]),
+     [CORE_LOGIC, OBS, r"(coordinator|worker|client)/[^/]+\.h$",
+      here("client/planning")]),
+
+    (r"client/planning/options\.(h|cc)$", {"cli11"},
+     [CORE_LOGIC, here("client"), here("client/planning")]),
 
     # Logic that everything else stands on.
     (r"core/base/", {"posix"}, [r"core/base/"]),
@@ -91,7 +95,10 @@ RULES = [
      [CORE_LOGIC, OBS, here("worker")]),
 
     (r"client/rpc/", WIRE | {"yaml", "json", "posix"},
-     [CORE_LOGIC, RPC, here("client"), r"client/rpc/"]),
+     [CORE_LOGIC, RPC, here("client"), here("client/planning"),
+      r"client/rpc/"]),
+    (r"client/planning/", set(),
+     [CORE_LOGIC, here("client"), here("client/planning")]),
     (here("client").replace(r"\.h$", r"\.(h|cc)$"), {"posix"},
      [CORE_LOGIC, here("client")]),
 

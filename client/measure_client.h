@@ -1,0 +1,60 @@
+// The client's view of what a coordinator has measured, and has measured for
+// it.  Real: client/rpc/grpc_control_client.h; in tests: FakeMeasureClient.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/views.h"
+#include "core/model/job_spec.h"
+#include "core/plan/inputs.h"
+#include "core/plan/measurement.h"
+
+namespace paceline {
+
+struct ProfileOrder {
+  JobSpec spec;  // model, data's shape, micro-batch, optimizer, threads
+  std::vector<std::string> workers;  // names; empty: all live ones
+  bool links = false;
+};
+
+struct ProfileStarted {
+  int64_t id = 0;
+  std::vector<std::string> workers;
+};
+
+struct ProfileProgress {
+  std::vector<DeviceProfile> profiles;  // finished, by device
+  std::vector<LinkMeasurement> links;   // finished, by from and to
+  std::vector<std::string> waiting;     // what is not, and for what it waits
+  std::vector<std::string> failed;      // what could not be measured, and why
+};
+
+// Thread-compatible.  Calls block, but never longer than their deadline.
+//
+// Errors of every call: those of ControlClient (control_client.h), and
+//   DataLoss  the coordinator sent a measurement that cannot be one
+class MeasureClient {
+ public:
+  virtual ~MeasureClient() = default;
+
+  // Errors: InvalidArgument     the spec is wrong
+  //         NotFound            no live worker of that name
+  //         FailedPrecondition  no worker is attached
+  virtual absl::StatusOr<ProfileStarted> StartProfile(
+      const ProfileOrder& order) = 0;
+
+  // Errors: NotFound  not known (any more): the coordinator has restarted
+  virtual absl::StatusOr<ProfileProgress> GetProfile(int64_t id) = 0;
+
+  // model: a ModelKey; empty: of all models.  Links always.
+  virtual absl::StatusOr<Measurements> ListMeasurements(
+      const std::string& model) = 0;
+
+  // By id.
+  virtual absl::StatusOr<std::vector<WorkerView>> ListWorkers() = 0;
+};
+
+}  // namespace paceline

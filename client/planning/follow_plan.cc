@@ -1,0 +1,64 @@
+#include "client/planning/follow_plan.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/text.h"
+#include "core/plan/inputs.h"
+#include "core/plan/measurement.h"
+#include "core/simulate/estimate.h"
+
+namespace paceline {
+
+absl::Status FollowPlan(const std::string& name, const PlanFile& plan,
+                        JobSpec& spec) {
+  const std::string model =
+      ModelKey(spec.model, spec.data.shape, spec.data.classes);
+  if (plan.model != model) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--plan ", name, " is of ",
+        plan.model.empty() ? "no model of ours" : Printable(plan.model),
+        ", the job is of ", model, ": make one with 'paceline plan -f'"));
+  }
+  if (!spec.pipeline.cuts.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--plan ", name,
+        " cuts the model, and so does the job's pipeline.cuts: leave one "
+        "out"));
+  }
+  std::vector<int32_t> cuts;
+  for (size_t s = 0; s < plan.placement.size(); ++s) {
+    const PlacedStage& stage = plan.placement[s];
+    if (stage.devices.size() > 1) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--plan ", name, ": stage ", s, " has ", stage.devices.size(),
+          " workers, a job has one for each stage: plan with --no-replicas"));
+    }
+    if (s > 0) cuts.push_back(stage.layers.first);
+  }
+  spec.pipeline.cuts = std::move(cuts);
+  spec.pipeline.stages = static_cast<int32_t>(plan.placement.size());
+  return absl::OkStatus();
+}
+
+SimulatedPlan SimulationOf(const PlanFile& plan) {
+  SimulatedPlan simulated;
+  simulated.placement = plan.placement;
+  if (plan.facts.empty()) {
+    simulated.problem = plan.problem;
+    simulated.options.schedule = plan.schedule;
+    simulated.options.micro_batch_samples = plan.micro_batch;
+    return simulated;
+  }
+  JobSpec spec;
+  spec.pipeline.schedule = plan.schedule;
+  spec.train.micro_batch = plan.micro_batch;
+  PlanInputs inputs;
+  inputs.problem = plan.problem;
+  inputs.facts = plan.facts;
+  simulated.options = OptionsFor(spec, plan.placement, inputs);
+  simulated.problem = std::move(inputs.problem);
+  return simulated;
+}
+
+}  // namespace paceline

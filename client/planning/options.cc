@@ -1,0 +1,178 @@
+#include "client/planning/options.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/model/job_spec.h"
+#include "core/plan/policy.h"
+#include "core/plan/problem.h"
+
+namespace paceline {
+namespace {
+
+constexpr int64_t kMostSamples = int64_t{1} << 40;
+
+CLI::Option* AddBatch(CLI::App* app, int64_t& batch) {
+  return app
+      ->add_option("--batch", batch,
+                   "Samples of one micro-batch (of a step there are "
+                   "train.batch)")
+      ->type_name("B")
+      ->check(CLI::Range(int64_t{1}, kMostSamples));
+}
+
+CLI::Option* AddModel(CLI::App* app, std::string& model) {
+  return app
+      ->add_option("--model", model, "Name of a model, as 'model list' has it")
+      ->type_name("MODEL");
+}
+
+// CLI11's IsMember would do, but says no "did you mean".
+std::string CheckPolicy(const std::string& word) {
+  const std::vector<std::string> names = PolicyNames();
+  if (std::find(names.begin(), names.end(), word) != names.end()) return "";
+  const std::string meant = DidYouMean(word, names);
+  return absl::StrCat(
+      "there is no policy '", word, "'",
+      meant.empty() ? "" : absl::StrCat("; did you mean '", meant, "'?"),
+      "; there are: ", absl::StrJoin(names, ", "));
+}
+
+void AddSource(CLI::App* app, PlanOptions& options) {
+  AddModel(app, options.model);
+  app->add_option("-f,--file", options.job_file,
+                  "A job, as YAML; - reads standard input")
+      ->type_name("FILE");
+  app->add_option("--profile", options.profile,
+                  "Layers from a file: the published graph format, what "
+                  "'profile -o json' prints, or a plan file; asks no "
+                  "coordinator")
+      ->type_name("FILE");
+  app->add_option("--batch", options.batch, "Samples of one micro-batch")
+      ->type_name("B")
+      ->check(CLI::Range(int64_t{1}, kMostSamples));
+}
+
+void AddMachines(CLI::App* app, PlanOptions& options) {
+  app->add_option("--machines", options.machines,
+                  "With --profile: 16 devices, or 4x4: devices of a machine, "
+                  "and machines")
+      ->type_name("NxM");
+  app->add_option("--bandwidth", options.bandwidth,
+                  "Bytes a second inside a machine and between them")
+      ->type_name("B1,B2");
+  app->add_option("--latency", options.latency,
+                  "Seconds inside a machine and between them")
+      ->type_name("L1,L2");
+  app->add_option("--speed", options.speed,
+                  "Of the devices, 1: as the profile; one number a device, or "
+                  "one for all")
+      ->type_name("S,S,...");
+  app->add_option("--memory", options.memory, "Bytes of each device")
+      ->type_name("BYTES");
+}
+
+void AddPolicy(CLI::App* app, PlanOptions& options) {
+  app->add_option("--policy", options.policy,
+                  "Who plans; default: the job's, else dp")
+      ->type_name(
+          absl::StrCat("POLICY:{", absl::StrJoin(PolicyNames(), ","), "}"))
+      ->check(CheckPolicy, "");
+  app->add_flag("--compare", options.compare,
+                "Asks all policies: cost, gap and time in one table");
+  app->add_option("--levels", options.levels,
+                  "2: stages inside each machine, then over the machines")
+      ->type_name("1|2")
+      ->check(CLI::Range(1, 2));
+  app->add_option("--seed", options.seed, "Of mcmc and soft")
+      ->type_name("N")
+      ->capture_default_str();
+  app->add_option("--cost-model", options.cost_model,
+                  "paceline, or pipedream: the formula of PipeDream's "
+                  "optimizer")
+      ->check(CLI::IsMember({"paceline", "pipedream"}));
+  app->add_flag("--count-transfers", options.count_transfers,
+                "pipedream: activations and gradients cost time");
+}
+
+void AddGoal(CLI::App* app, PlanOptions& options) {
+  app->add_option("--micro-batches", options.micro_batches,
+                  "Of a step; 0: an endless stream, where only the bottleneck "
+                  "counts.  Default: train.batch / train.micro_batch; 0 with "
+                  "--profile")
+      ->type_name("M")
+      ->check(CLI::Range(int64_t{0}, kMaxPlannedMicroBatches));
+  app->add_flag("--inference", options.inference, "Forward only");
+  app->add_option("--stages", options.stages, "Exactly so many")
+      ->type_name("S")
+      ->check(CLI::Range(1, 100'000));
+  app->add_flag("--no-replicas", options.no_replicas, "One device a stage");
+  app->add_flag("--even-shares", options.even_shares,
+                "Replicas get equal shares, whatever their speed");
+  app->add_flag("--no-overlap", options.no_overlap,
+                "Transfers stop compute instead of running beside it");
+  app->add_option("--schedule", options.schedule,
+                  "gpipe or 1f1b: what is kept in memory")
+      ->type_name("NAME");
+  app->add_option("--reserve", options.reserve_bytes,
+                  "Bytes that every device keeps free of the model")
+      ->type_name("BYTES")
+      ->check(CLI::Range(0.0, 1e18));
+}
+
+}  // namespace
+
+void AddProfileOptions(CLI::App* app, ProfileOptions& options) {
+  AddModel(app, options.model)->required();
+  AddBatch(app, options.batch)->required();
+  CLI::Option* const worker =
+      app->add_option("--worker", options.workers,
+                      "Measures on this one; may be given again")
+          ->type_name("NAME")
+          ->allow_extra_args(false);
+  app->add_flag("--all", options.all,
+                "Measures on all live workers; the default")
+      ->excludes(worker);
+  app->add_flag_function(
+      "--links,!--no-links",
+      [&options](int64_t given) { options.links = given > 0; },
+      "Measures bandwidth and latency between the workers too; the default "
+      "when there are several");
+  app->footer(
+      "Examples:\n"
+      "  paceline profile --model lenet --batch 16\n"
+      "  paceline profile --model vit --batch 8 --set model.depth=6 "
+      "--worker w1 --worker w2\n"
+      "  paceline profile --model lenet --batch 16 -o json > lenet.json");
+}
+
+void AddPlanOptions(CLI::App* app, PlanOptions& options) {
+  AddSource(app, options);
+  AddMachines(app, options);
+  AddPolicy(app, options);
+  AddGoal(app, options);
+  app->add_option("--save", options.save,
+                  "Writes a plan file, for 'simulate --plan' and 'job submit "
+                  "--plan'")
+      ->type_name("FILE");
+  app->footer(
+      "Layers are numbered from 0; in -o json last_layer is one past the "
+      "last.\n"
+      "Examples:\n"
+      "  paceline plan --model lenet --batch 16\n"
+      "  paceline plan -f job.yaml --compare\n"
+      "  paceline plan -f job.yaml --save plan.json\n"
+      "  paceline plan --profile vgg16.txt --machines 4x4 "
+      "--bandwidth 1e10,1.25e9 --memory 16e9");
+}
+
+void AddPredictModelOptions(CLI::App* app, PredictModelOptions& options) {
+  AddModel(app, options.model);
+  AddBatch(app, options.batch);
+  app->add_option("--device", options.device,
+                  "With --model: on this worker; default: all")
+      ->type_name("NAME");
+}
+
+}  // namespace paceline

@@ -1,0 +1,49 @@
+// `paceline profile`.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "client/command.h"
+#include "client/measure_client.h"
+
+namespace paceline {
+
+struct ProfileOptions {
+  std::string model = {};
+  int64_t batch = 0;                      // samples of a micro-batch
+  std::vector<std::string> workers = {};  // empty: all live ones
+  bool all = false;                       // says so
+  std::optional<bool> links =
+      {};  // nothing: when more than one worker measures
+  std::vector<std::string> sets = {};
+  std::optional<absl::Duration> timeout = {};
+};
+
+// Has workers measure `spec` (whose micro-batch is set already), shows what is
+// still waited for, then prints what was found; `failed` makes it kExitFailed.
+// A timeout and Ctrl-C print what there is; the workers go on, and what they
+// find is kept.
+//
+// Ends with kExitUsage for a wrong spec, kExitNotFound for an unknown worker,
+// kExitUnplaceable when there is no worker, kExitTimedOut, kExitInterrupted.
+ExitCode ProfileCommand(const CommandContext& context, MeasureClient& measure,
+                        const JobSpec& spec, const ProfileOptions& options);
+
+// The workers that could measure and hold stages: those that are attached, by
+// id.
+// Errors: those of MeasureClient::ListWorkers.
+absl::StatusOr<std::vector<WorkerView>> LiveWorkers(MeasureClient& measure);
+
+// `spec` as a measurement needs it: micro-batches of `batch` samples, and a
+// data set that any worker can make.  The batch stays what --set made it, else
+// it is as many micro-batches as in a job file that does not say.
+// Errors: InvalidArgument  one line for each thing that is wrong, unknown
+// models among them
+absl::StatusOr<JobSpec> WithMicroBatch(JobSpec spec, int64_t batch,
+                                       const std::vector<std::string>& sets);
+
+}  // namespace paceline
