@@ -1,0 +1,60 @@
+// Machines and models that one does not have: the flags of `paceline simulate`
+// as a problem and a placement.  Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/model/job_spec.h"
+#include "core/plan/cost.h"
+#include "core/plan/problem.h"
+#include "core/simulate/simulation.h"
+
+namespace paceline {
+
+inline constexpr int kMostPlaygroundDevices = 4096;
+inline constexpr int kMostPlaygroundLayers = 1 << 20;
+
+// Each as the command line has it.
+struct PlaygroundFlags {
+  std::optional<int> devices;      // else as many as speeds, or 4
+  std::vector<double> speeds;      // one for all, or one a device
+  std::vector<double> bandwidths;  // bytes/s of a device's port; the same
+  double latency_seconds = 1e-4;
+  double frame_seconds = 0;  // CPU, each end
+  // Equal layers ...
+  std::optional<int> layers;               // else one a device
+  double forward_seconds = 0.01;           // of a micro-batch, on speed 1
+  std::optional<double> backward_seconds;  // else twice forward
+  double output_bytes = 1e6;
+  double parameter_bytes = 4e6;
+  double kept_bytes = 4e6;
+  // ... or those of a model, by their FLOPs.
+  double flops_per_second = 1e10;   // of speed 1
+  int64_t micro_batch_samples = 0;  // --batch; with a model at least 1
+
+  std::optional<int> stages;  // else one a device, as layers allow
+};
+
+// What `paceline simulate` runs, before what its flags say of the run.
+struct SimulatedPlan {
+  PlanProblem problem;
+  Placement placement;
+  SimulationOptions options;
+};
+
+// Stages of as many layers each, longer ones first, on devices d0, d1, ... in
+// order; more stages than devices: several in a row on each.  A link is as fast
+// as the slower of its two ports.
+//
+// model: where the layers come from; null: equal ones.  A model's backward
+// takes twice as long as its forward.
+//
+// Errors: InvalidArgument  names the flag, what it says, and what would do.
+absl::StatusOr<SimulatedPlan> MakePlayground(const PlaygroundFlags& flags,
+                                             const JobSpec* model);
+
+}  // namespace paceline

@@ -1,0 +1,473 @@
+#include "client/simulate_commands.h"
+
+#include <cmath>
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/disturbance_flags.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/client/fakes.h"
+
+namespace paceline {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+SimulatedPlan Plan(const PlaygroundFlags& flags) {
+  auto plan = MakePlayground(flags, nullptr);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return *std::move(plan);
+}
+
+// Two devices whose step takes (4 + 1) x 3 s.
+PlaygroundFlags TwoDevices() {
+  PlaygroundFlags flags;
+  flags.devices = 2;
+  flags.forward_seconds = 1;
+  flags.bandwidths = {HUGE_VAL};
+  flags.latency_seconds = 0;
+  return flags;
+}
+
+json Simulated(const SimulateFlags& flags) {
+  CommandBed bed(OutputFormat::kJson);
+  EXPECT_EQ(SimulateCommand(bed.console, flags, Plan(flags.playground)),
+            kExitOk);
+  EXPECT_EQ(bed.err.str(), "");
+  return json::parse(bed.out.str());
+}
+
+SimulateFlags FourMicroBatches() {
+  SimulateFlags flags;
+  flags.playground = TwoDevices();
+  flags.micro_batches = 4;
+  return flags;
+}
+
+std::string ErrorOf(const SimulateFlags& flags) {
+  CommandBed bed(OutputFormat::kJson);
+  EXPECT_EQ(SimulateCommand(bed.console, flags, Plan(flags.playground)),
+            kExitUsage);
+  EXPECT_EQ(bed.out.str(), "");
+  return bed.err.str();
+}
+
+std::string ErrorOf(const PlaygroundFlags& flags,
+                    const JobSpec* model = nullptr) {
+  const auto plan = MakePlayground(flags, model);
+  EXPECT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument);
+  return std::string(plan.status().message());
+}
+
+// --- the playground ---------------------------------------------------------
+
+TEST(Playground, IsFourEqualDevicesByDefault) {
+  const SimulatedPlan plan = Plan({});
+
+  EXPECT_EQ(plan.problem.devices.size(), 4u);
+  EXPECT_EQ(plan.problem.layers.size(), 4u);
+  ASSERT_EQ(plan.placement.size(), 4u);
+  EXPECT_THAT(plan.placement[3].devices, ElementsAre(3));
+  EXPECT_DOUBLE_EQ(plan.problem.layers[0].backward_seconds, 0.02);
+}
+
+TEST(Playground, HasADeviceForEachSpeed) {
+  PlaygroundFlags flags;
+  flags.speeds = {1, 0.5, 2};
+
+  const SimulatedPlan plan = Plan(flags);
+
+  ASSERT_EQ(plan.problem.devices.size(), 3u);
+  EXPECT_EQ(plan.problem.devices[1].speed, 0.5);
+}
+
+TEST(Playground, TakesOneSpeedForAll) {
+  PlaygroundFlags flags;
+  flags.devices = 3;
+  flags.speeds = {2};
+
+  for (const Device& device : Plan(flags).problem.devices) {
+    EXPECT_EQ(device.speed, 2);
+  }
+}
+
+TEST(Playground, ALinkIsAsFastAsItsSlowerPort) {
+  PlaygroundFlags flags;
+  flags.bandwidths = {100, 10, 50};
+
+  const PlanProblem problem = Plan(flags).problem;
+
+  EXPECT_EQ(problem.links[0][2].bytes_per_second, 50);
+  EXPECT_EQ(problem.links[2][1].bytes_per_second, 10);
+}
+
+TEST(Playground, SpreadsLayersAndStages) {
+  PlaygroundFlags flags;
+  flags.devices = 2;
+  flags.layers = 8;
+  flags.stages = 3;
+
+  const Placement placement = Plan(flags).placement;
+
+  ASSERT_EQ(placement.size(), 3u);
+  EXPECT_EQ(placement[0].layers, (LayerRange{0, 3}));
+  EXPECT_EQ(placement[2].layers, (LayerRange{6, 8}));
+  EXPECT_THAT(placement[0].devices, ElementsAre(0));
+  EXPECT_THAT(placement[1].devices, ElementsAre(0));
+  EXPECT_THAT(placement[2].devices, ElementsAre(1));
+}
+
+TEST(Playground, HasNoMoreStagesThanLayersByDefault) {
+  PlaygroundFlags flags;
+  flags.devices = 5;
+  flags.layers = 2;
+
+  EXPECT_EQ(Plan(flags).placement.size(), 2u);
+}
+
+TEST(Playground, TakesAModelsLayersByTheirFlops) {
+  JobSpec spec;
+  spec.model.name = "lenet";
+  spec.train.optimizer.name = "adamw";
+  PlaygroundFlags flags;
+  flags.devices = 2;
+  flags.micro_batch_samples = 8;
+  flags.flops_per_second = 1e6;
+
+  const auto plan = MakePlayground(flags, &spec);
+
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const auto model = DescribeModel(spec.model, {1, 28, 28}, 10);
+  ASSERT_EQ(plan->problem.layers.size(), model->layers.size());
+  const LayerCost& layer = plan->problem.layers[0];
+  EXPECT_DOUBLE_EQ(layer.forward_seconds,
+                   8 * model->layers[0].forward_flops / 1e6);
+  EXPECT_DOUBLE_EQ(layer.output_bytes, 8.0 * model->layers[0].output_bytes);
+  EXPECT_DOUBLE_EQ(plan->problem.parameter_copies, 4);
+  EXPECT_EQ(plan->options.micro_batch_samples, 8);
+}
+
+TEST(Playground, RefusesAModelThatThereIsNot) {
+  JobSpec spec;
+  spec.model.name = "lenett";
+  PlaygroundFlags flags;
+  flags.micro_batch_samples = 8;
+
+  EXPECT_THAT(ErrorOf(flags, &spec),
+              AllOf(HasSubstr("--model: there is no model 'lenett'"),
+                    HasSubstr("did you mean 'lenet'?")));
+}
+
+TEST(Playground, WantsTheBatchOfAModel) {
+  JobSpec spec;
+  spec.model.name = "lenet";
+
+  EXPECT_THAT(ErrorOf({}, &spec), HasSubstr("--batch: got 0, need 1 to"));
+}
+
+TEST(Playground, NamesTheFlagThatIsWrong) {
+  const auto error = [](auto change) {
+    PlaygroundFlags flags;
+    change(flags);
+    return ErrorOf(flags);
+  };
+
+  EXPECT_THAT(error([](auto& f) { f.devices = 0; }),
+              HasSubstr("--devices: got 0, need 1 to 4096"));
+  EXPECT_THAT(error([](auto& f) { f.layers = -1; }),
+              HasSubstr("--layers: got -1"));
+  EXPECT_THAT(error([](auto& f) {
+                f.speeds = {1, 0};
+              }),
+              HasSubstr("--speed: got 0, need a number above 0"));
+  EXPECT_THAT(error([](auto& f) { f.speeds = {HUGE_VAL}; }),
+              HasSubstr("--speed: got inf"));
+  EXPECT_THAT(error([](auto& f) { f.bandwidths = {-1}; }),
+              HasSubstr("--bandwidth: got -1, need a number above 0, or inf"));
+  EXPECT_THAT(error([](auto& f) { f.latency_seconds = NAN; }),
+              HasSubstr("--latency: got nan"));
+  EXPECT_THAT(error([](auto& f) { f.frame_seconds = -1; }),
+              HasSubstr("--frame-seconds: got -1"));
+  EXPECT_THAT(error([](auto& f) { f.forward_seconds = HUGE_VAL; }),
+              HasSubstr("--forward: got inf"));
+  EXPECT_THAT(error([](auto& f) { f.backward_seconds = -2; }),
+              HasSubstr("--backward: got -2"));
+  EXPECT_THAT(error([](auto& f) { f.output_bytes = -3; }),
+              HasSubstr("--output-bytes: got -3"));
+  EXPECT_THAT(error([](auto& f) { f.parameter_bytes = -3; }),
+              HasSubstr("--parameter-bytes: got -3"));
+  EXPECT_THAT(error([](auto& f) { f.kept_bytes = -3; }),
+              HasSubstr("--kept-bytes: got -3"));
+  EXPECT_THAT(error([](auto& f) { f.flops_per_second = 0; }),
+              HasSubstr("--flops: got 0"));
+  EXPECT_THAT(error([](auto& f) { f.micro_batch_samples = -1; }),
+              HasSubstr("--batch: got -1"));
+  EXPECT_THAT(error([](auto& f) { f.stages = 5; }),
+              HasSubstr("--stages: got 5, need 1 to 4, the number of layers"));
+}
+
+TEST(Playground, WantsAsManySpeedsAsDevices) {
+  PlaygroundFlags flags;
+  flags.devices = 3;
+  flags.speeds = {1, 2};
+
+  EXPECT_THAT(ErrorOf(flags),
+              HasSubstr("--speed: got 2 values, need one, or one for each of 3 "
+                        "devices (--devices)"));
+  flags.devices.reset();
+  flags.bandwidths = {1, 2, 3};
+  EXPECT_THAT(ErrorOf(flags), HasSubstr("--speed: got 2 values"));
+}
+
+// --- --slow and --fail ------------------------------------------------------
+
+TEST(SlowFlag, NamesADeviceByNameOrNumber) {
+  const PlanProblem problem = Plan(TwoDevices()).problem;
+
+  for (const char* text : {"d1@2.5=3:10", "1@2.5=3:10"}) {
+    const auto slow = ParseSlowDown(text, problem);
+
+    ASSERT_TRUE(slow.ok()) << slow.status();
+    EXPECT_EQ(slow->device, 1);
+    EXPECT_EQ(slow->at_seconds, 2.5);
+    EXPECT_EQ(slow->factor, 3);
+    EXPECT_EQ(slow->for_seconds, 10);
+  }
+  EXPECT_TRUE(std::isinf(ParseSlowDown("d0@1=2", problem)->for_seconds));
+}
+
+TEST(SlowFlag, TheLastAtEndsAName) {
+  PlanProblem problem = Plan(TwoDevices()).problem;
+  problem.devices[1].name = "pi@home";
+
+  EXPECT_EQ(ParseSlowDown("pi@home@1=2", problem)->device, 1);
+}
+
+TEST(FailFlag, MayComeBack) {
+  const PlanProblem problem = Plan(TwoDevices()).problem;
+
+  const auto back = ParseFailure("d1@4:2.5", problem);
+  const auto gone = ParseFailure("0@4", problem);
+
+  ASSERT_TRUE(back.ok() && gone.ok());
+  EXPECT_EQ(back->device, 1);
+  EXPECT_EQ(back->recover_after_seconds, 2.5);
+  EXPECT_EQ(gone->device, 0);
+  EXPECT_EQ(gone->at_seconds, 4);
+  EXPECT_FALSE(gone->recover_after_seconds.has_value());
+}
+
+TEST(SlowFlag, SaysWhatIsWrongAndWhatIsRight) {
+  for (const auto& [text, why] :
+       std::vector<std::pair<std::string, std::string>>{
+           {"", "there is no '@'"},
+           {"d1", "there is no '@'"},
+           {"d1@5", "there is no '='"},
+           {"d7@5=2", "there is no device 'd7', there are 2, d0 (0) to d1 (1)"},
+           {"2@5=2", "there is no device '2'"},
+           {"-1@5=2", "there is no device '-1'"},
+           {"d1@x=2", "the time 'x' is no number"},
+           {"d1@-1=2", "the time '-1' is no number of at least 0"},
+           {"d1@inf=2", "the time 'inf'"},
+           {"d1@5=", "the factor '' is no number"},
+           {"d1@5=0.5", "a factor of 0.5 would be faster"},
+           {"d1@5=2:", "the duration '' is no number"},
+           {"d1@5=2:-3", "the duration '-3'"}}) {
+    SimulateFlags flags = FourMicroBatches();
+    flags.slow = {text};
+
+    EXPECT_THAT(ErrorOf(flags),
+                AllOf(HasSubstr(absl::StrCat("--slow '", text, "': ", why)),
+                      HasSubstr("need DEVICE@TIME=FACTOR[:DURATION]")));
+  }
+}
+
+TEST(FailFlag, SaysWhatIsWrongAndWhatIsRight) {
+  for (const auto& [text, why] :
+       std::vector<std::pair<std::string, std::string>>{
+           {"d1", "there is no '@'"},
+           {"@5", "there is no device ''"},
+           {"d1@", "the time '' is no number"},
+           {"d1@nan", "the time 'nan'"},
+           {"d1@5:soon", "the time until it is back 'soon'"}}) {
+    SimulateFlags flags = FourMicroBatches();
+    flags.fail = {text};
+
+    EXPECT_THAT(ErrorOf(flags),
+                AllOf(HasSubstr(absl::StrCat("--fail '", text, "': ", why)),
+                      HasSubstr("need DEVICE@TIME[:BACK]")));
+  }
+}
+
+// --- the command ------------------------------------------------------------
+
+TEST(Simulate, PrintsOneDocument) {
+  const json result = Simulated(FourMicroBatches());
+
+  EXPECT_DOUBLE_EQ(result["step_seconds"], 15);
+  EXPECT_DOUBLE_EQ(result["formula_step_seconds"], 15);
+  EXPECT_DOUBLE_EQ(result["bubble_share"], 0.2);
+  EXPECT_EQ(result["schedule"], "1f1b");
+  EXPECT_EQ(result["stages"], 2);
+  EXPECT_EQ(result["training"], true);
+  EXPECT_TRUE(result["samples_per_second"].is_null());
+  EXPECT_TRUE(result["failed_device"].is_null());
+  ASSERT_EQ(result["workers"].size(), 2u);
+  EXPECT_EQ(result["workers"][1]["name"], "d1");
+  EXPECT_EQ(result["workers"][1]["stages"], json({1}));
+  EXPECT_DOUBLE_EQ(result["workers"][0]["seconds"]["forward"], 4);
+  EXPECT_DOUBLE_EQ(result["workers"][0]["bytes_sent"], 4e6);
+  EXPECT_GT(result["workers"][0]["peak_bytes"],
+            result["workers"][1]["peak_bytes"]);
+}
+
+TEST(Simulate, PrintsATable) {
+  CommandBed bed;
+  SimulateFlags flags = FourMicroBatches();
+  flags.playground.micro_batch_samples = 30;
+
+  EXPECT_EQ(SimulateCommand(bed.console, flags, Plan(flags.playground)),
+            kExitOk);
+
+  EXPECT_THAT(bed.out.str(), AllOf(HasSubstr("1f1b, 2 stages, 4 micro-batches"),
+                                   HasSubstr("15 s"), HasSubstr("8 samples/s"),
+                                   HasSubstr("20.0 %"), HasSubstr("DEVICE"),
+                                   HasSubstr("d1 ")));
+}
+
+TEST(Simulate, ShowsOnlySoManyDevicesInATable) {
+  CommandBed bed;
+  SimulateFlags flags = FourMicroBatches();
+  flags.playground.devices = 40;
+  flags.playground.stages = 39;
+
+  EXPECT_EQ(SimulateCommand(bed.console, flags, Plan(flags.playground)),
+            kExitOk);
+
+  EXPECT_THAT(bed.out.str(), AllOf(HasSubstr("and 7 more; -o json shows all"),
+                                   HasSubstr("1 devices hold no stage")));
+}
+
+TEST(Simulate, RunsForwardsOnly) {
+  SimulateFlags flags = FourMicroBatches();
+  flags.inference = true;
+
+  const json result = Simulated(flags);
+
+  EXPECT_DOUBLE_EQ(result["step_seconds"], 5);
+  EXPECT_EQ(result["training"], false);
+}
+
+TEST(Simulate, SplitsMeasuredTimesForForwardsOnly) {
+  CommandBed bed(OutputFormat::kJson);
+  SimulateFlags flags = FourMicroBatches();
+  flags.inference = true;
+  SimulatedPlan plan = Plan(flags.playground);
+  plan.problem.devices[0].layer_seconds = {6, 6};
+
+  EXPECT_EQ(SimulateCommand(bed.console, flags, std::move(plan)), kExitOk);
+
+  // A third of it is forward.
+  EXPECT_DOUBLE_EQ(
+      json::parse(bed.out.str())["workers"][0]["seconds"]["forward"], 4 * 2);
+}
+
+TEST(Simulate, KeepsWhatThePlanSaysUnlessAFlagDoes) {
+  SimulateFlags flags;
+  flags.playground = TwoDevices();
+  SimulatedPlan plan = Plan(flags.playground);
+  plan.problem.micro_batches = 7;
+  plan.options.schedule = "gpipe";
+  plan.options.gate_seconds = 1;
+  CommandBed bed(OutputFormat::kJson);
+
+  EXPECT_EQ(SimulateCommand(bed.console, flags, plan), kExitOk);
+
+  const json result = json::parse(bed.out.str());
+  EXPECT_EQ(result["micro_batches"], 7);
+  EXPECT_EQ(result["schedule"], "gpipe");
+  EXPECT_DOUBLE_EQ(result["step_seconds"], 8 * 3 + 1);
+}
+
+TEST(Simulate, TellsOfFailuresAndRestarts) {
+  SimulateFlags flags = FourMicroBatches();
+  flags.steps = 2;
+  flags.fail = {"d1@20:5", "d0@43"};
+
+  const json result = Simulated(flags);
+
+  EXPECT_EQ(result["steps"], json({15.0, 25.0}));
+  EXPECT_EQ(result["restarts"], 1);
+  EXPECT_DOUBLE_EQ(result["lost_seconds"], 10);
+  EXPECT_TRUE(result["failed_device"].is_null());
+}
+
+TEST(Simulate, TellsWhoFailedForGood) {
+  SimulateFlags flags = FourMicroBatches();
+  flags.fail = {"d1@7"};
+  CommandBed bed;
+
+  EXPECT_EQ(Simulated(flags)["failed_device"], "d1");
+  EXPECT_TRUE(Simulated(flags)["step_seconds"].is_null());
+  EXPECT_EQ(SimulateCommand(bed.console, flags, Plan(flags.playground)),
+            kExitOk);
+  EXPECT_THAT(bed.out.str(), HasSubstr("d1 failed at 7 s, after 0 steps and 1 "
+                                       "micro-batches of the next"));
+}
+
+TEST(Simulate, SlowsDown) {
+  SimulateFlags flags = FourMicroBatches();
+  flags.slow = {"d1@0=2"};
+
+  EXPECT_GT(Simulated(flags)["step_seconds"], 15);
+}
+
+TEST(Simulate, WritesATraceThatIsJson) {
+  SimulateFlags flags = FourMicroBatches();
+  flags.trace_file = absl::StrCat(testing::TempDir(), "/simulate-trace.json");
+
+  EXPECT_EQ(Simulated(flags)["trace"], flags.trace_file);
+
+  std::ifstream file(flags.trace_file);
+  const json trace = json::parse(file);
+  EXPECT_GT(trace["traceEvents"].size(), 20u);
+}
+
+TEST(Simulate, SaysWhyATraceCannotBeWritten) {
+  CommandBed bed;
+  SimulateFlags flags = FourMicroBatches();
+  flags.trace_file = "/no/such/folder/trace.json";
+
+  EXPECT_EQ(SimulateCommand(bed.console, flags, Plan(flags.playground)),
+            kExitFailed);
+
+  EXPECT_EQ(bed.out.str(), "");
+  EXPECT_THAT(bed.err.str(),
+              HasSubstr("--trace: cannot write /no/such/folder/trace.json"));
+}
+
+TEST(Simulate, NamesTheScheduleThatThereIsNot) {
+  SimulateFlags flags = FourMicroBatches();
+  flags.schedule = "gpype";
+
+  EXPECT_THAT(ErrorOf(flags),
+              AllOf(HasSubstr("--schedule: there is no schedule 'gpype'"),
+                    HasSubstr("did you mean 'gpipe'?"),
+                    HasSubstr("there are: 1f1b, gpipe")));
+}
+
+TEST(Simulate, WantsMicroBatches) {
+  SimulateFlags flags = FourMicroBatches();
+  flags.micro_batches = 0;
+
+  EXPECT_THAT(ErrorOf(flags), HasSubstr("--micro-batches: got 0"));
+}
+
+}  // namespace
+}  // namespace paceline
