@@ -45,6 +45,7 @@ class DpTable {
   // `problem` has passed CheckProblem and outlives this.
   // O(layers x devices + devices^2).
   explicit DpTable(const PlanProblem& problem);
+  explicit DpTable(PlanProblem&&) = delete;
 
   const PlanProblem& problem() const { return problem_; }
   int layers() const { return layers_; }

@@ -52,7 +52,8 @@ absl::StatusOr<PlanAnswer> SolvePlan(absl::string_view policy,
                                      const PlanProblem& problem,
                                      const PolicyOptions& options);
 
-// A bound under every placement's step_seconds: total work over total speed,
+// A bound under the step_seconds of every placement that `problem` allows
+// (stages, replicas, memory), whatever its shares: total work over total speed,
 // the largest layer on the fastest device (or on all of them where replicas
 // are allowed), one device a stage and the fewest transfers.  O(layers x
 // devices), some hundred times.

@@ -1,0 +1,64 @@
+#include "core/plan/brute.h"
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/core/plan/small_problem.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(CountPlacements, CountsCutsTimesDevices) {
+  // One stage: {0}, {1}, {0,1}; two: 0 then 1, 1 then 0, at one cut.
+  PlanProblem problem = ProblemOf({1, 1}, {1, 1});
+  EXPECT_EQ(CountPlacements(problem), 5);
+  problem.replicas = false;
+  EXPECT_EQ(CountPlacements(problem), 4);
+  problem.stages = 2;
+  EXPECT_EQ(CountPlacements(problem), 2);
+}
+
+TEST(CountPlacements, IsLargeForManyDevicesInsteadOfWrong) {
+  const PlanProblem problem =
+      ProblemOf(std::vector<double>(1000, 1.0), std::vector<double>(64, 1.0));
+
+  EXPECT_GT(std::abs(CountPlacements(problem)), kMostBrutePlacements);
+}
+
+TEST(Brute, RefusesWhatWouldTakeTooLongWithBothNumbers) {
+  const PlanProblem problem =
+      ProblemOf(std::vector<double>(30, 1.0), std::vector<double>(8, 1.0));
+
+  const auto placement = BrutePlacement(problem);
+
+  EXPECT_EQ(placement.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(placement.status().message()),
+              AllOf(HasSubstr("30 layers on 8 devices"),
+                    HasSubstr("limit is 2e+06"), HasSubstr("use dp")));
+}
+
+TEST(Brute, PrefersFewerStagesAmongEquals) {
+  const auto placement = BrutePlacement(ProblemOf({1, 1}, {1, 1}));
+
+  ASSERT_TRUE(placement.ok()) << placement.status();
+  EXPECT_EQ(placement->size(), 1u);
+}
+
+TEST(Brute, FindsSixWhereSlowDevicesMustStayShort) {
+  PlanProblem problem = TwoSlowTwoFast();
+  problem.replicas = false;
+
+  const auto placement = BrutePlacement(problem);
+
+  ASSERT_TRUE(placement.ok()) << placement.status();
+  EXPECT_DOUBLE_EQ(CostOf(problem, *placement)->bottleneck_seconds, 6);
+}
+
+}  // namespace
+}  // namespace paceline

@@ -1,0 +1,220 @@
+#include "core/plan/policy.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/core/plan/small_problem.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::vector<LayerRange> RangesOf(const PlanAnswer& answer) {
+  std::vector<LayerRange> ranges;
+  for (const PlacedStage& stage : answer.placement) {
+    ranges.push_back(stage.layers);
+  }
+  return ranges;
+}
+
+TEST(PolicyNames, AreSortedAndKnown) {
+  const std::vector<std::string> names = PolicyNames();
+
+  EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
+  for (const char* name : {"brute", "dp", "equal", "min-cut"}) {
+    EXPECT_THAT(names, Contains(name));
+  }
+}
+
+TEST(SolvePlan, AsksWhetherANearPolicyWasMeant) {
+  const auto answer = SolvePlan("mincut", TwoSlowTwoFast(), {});
+
+  EXPECT_EQ(answer.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(answer.status().message()),
+              AllOf(HasSubstr("'mincut'"), HasSubstr("did you mean 'min-cut'"),
+                    HasSubstr("brute, dp, equal")));
+}
+
+TEST(SolvePlan, ShowsOnlyTheStartOfALongPolicyName) {
+  const auto answer = SolvePlan(std::string(100000, 'x'), TwoSlowTwoFast(), {});
+
+  EXPECT_EQ(answer.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_LT(answer.status().message().size(), 300u);
+}
+
+TEST(SolvePlan, RefusesWhatCheckProblemRefuses) {
+  PlanProblem problem = TwoSlowTwoFast();
+  problem.layers[3].forward_seconds = -1;
+  for (const std::string& policy : PolicyNames()) {
+    EXPECT_EQ(SolvePlan(policy, problem, {}).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << policy;
+  }
+}
+
+TEST(SolvePlan, SaysThatThereAreNoDevices) {
+  for (const std::string& policy : PolicyNames()) {
+    EXPECT_EQ(SolvePlan(policy, ProblemOf({1}, {}), {}).status().code(),
+              absl::StatusCode::kFailedPrecondition)
+        << policy;
+  }
+}
+
+TEST(SolvePlan, RefusesLevelsThatDoNotExist) {
+  for (const int levels : {-1, 0, 3}) {
+    const auto answer = SolvePlan("dp", TwoSlowTwoFast(), {.levels = levels});
+
+    EXPECT_EQ(answer.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(answer.status().message()),
+                HasSubstr("need 1 or 2"));
+  }
+}
+
+TEST(SolvePlan, RefusesAStepLongerThanANumberHolds) {
+  PlanProblem problem = ProblemOf({1e308, 1e308}, {1});
+  problem.micro_batches = 1 << 20;
+
+  EXPECT_EQ(SolvePlan("equal", problem, {}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(SolvePlan, ReportsTheGapToTheLowerBound) {
+  const auto answer = SolvePlan("equal", TwoSlowTwoFast(), {});
+
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_DOUBLE_EQ(answer->cost.step_seconds, 30);
+  EXPECT_NEAR(answer->lower_bound_seconds, 12 / 2.2, 1e-6);
+  EXPECT_NEAR(answer->gap, 30 / (12 / 2.2) - 1, 1e-6);
+  EXPECT_FALSE(answer->exact);
+}
+
+TEST(SolvePlan, GapOfAModelThatTakesNoTimeIsZero) {
+  const auto answer = SolvePlan("dp", ProblemOf({0, 0}, {1, 1}), {});
+
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(answer->gap, 0);
+}
+
+TEST(Why, NamesWhatSetsThePaceAndThatItIsProved) {
+  PlanProblem problem = TwoSlowTwoFast();
+  problem.replicas = false;
+
+  const auto answer = SolvePlan("dp", problem, {});
+
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_THAT(answer->why, AllOf(HasSubstr("set the pace: 6 s"),
+                                 HasSubstr("proved to be the best")));
+}
+
+TEST(Why, SaysWhoIsLeftOutAndWhatTakingItWouldCost) {
+  PlanProblem problem = ProblemOf({1, 1}, {1, 0.01});
+  problem.micro_batches = 2;
+  problem.replicas = false;
+
+  const auto answer = SolvePlan("dp", problem, {});
+
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_THAT(answer->why, AllOf(HasSubstr("device1 is left out"),
+                                 HasSubstr("costs at least 396 s a step")));
+}
+
+TEST(Why, NamesTheTransferThatSetsThePace) {
+  PlanProblem problem = ProblemOf({1, 1}, {1, 1});
+  SetLinks(problem, {1, 0});
+  SetOutputs(problem, {5});
+  problem.stages = 2;
+
+  const auto answer = SolvePlan("equal", problem, {});
+
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_THAT(answer->why,
+              AllOf(HasSubstr("a transfer sets the pace: 10 s"),
+                    HasSubstr("device0 to device1 after layer 0")));
+}
+
+TEST(Why, TellsHowFarAnUnprovedPlanMayBeOff) {
+  const auto answer = SolvePlan("equal", TwoSlowTwoFast(), {});
+
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_THAT(answer->why, HasSubstr("at most 450 % above"));
+}
+
+TEST(Equal, GivesTheFirstDevicesAsManyLayersEach) {
+  PlanProblem problem =
+      ProblemOf(std::vector<double>(10, 1.0), {1, 1, 1, 1, 1});
+  problem.stages = 4;
+
+  const auto answer = SolvePlan("equal", problem, {});
+
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_THAT(RangesOf(*answer),
+              ElementsAre(LayerRange{0, 3}, LayerRange{3, 6}, LayerRange{6, 8},
+                          LayerRange{8, 10}));
+  for (int stage = 0; stage < 4; ++stage) {
+    EXPECT_THAT(answer->placement[stage].devices, ElementsAre(stage));
+  }
+}
+
+TEST(Equal, MakesAsManyStagesAsLayersAndDevicesAllow) {
+  for (const char* policy : {"equal", "min-cut"}) {
+    const auto few_layers = SolvePlan(policy, ProblemOf({1, 1}, {1, 1, 1}), {});
+    const auto few_devices =
+        SolvePlan(policy, ProblemOf({1, 1, 1}, {1, 1}), {});
+
+    ASSERT_TRUE(few_layers.ok()) << few_layers.status();
+    ASSERT_TRUE(few_devices.ok()) << few_devices.status();
+    EXPECT_EQ(few_layers->placement.size(), 2u);
+    EXPECT_EQ(few_devices->placement.size(), 2u);
+  }
+}
+
+TEST(Equal, RefusesADeviceThatIsTooSmallAndSaysByHowMuch) {
+  PlanProblem problem = ProblemOf({1, 1}, {1, 1});
+  problem.layers[1].parameter_bytes = 1024;
+  problem.devices[1].memory_bytes = 1024;
+
+  for (const char* policy : {"equal", "min-cut"}) {
+    const auto answer = SolvePlan(policy, problem, {});
+
+    EXPECT_EQ(answer.status().code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_THAT(std::string(answer.status().message()),
+                AllOf(HasSubstr("device1"), HasSubstr("1.0 KiB"),
+                      HasSubstr("2.0 KiB"), HasSubstr("layer1")));
+  }
+}
+
+TEST(MinCut, CutsWhereTheFewestBytesCross) {
+  PlanProblem problem = ProblemOf(std::vector<double>(6, 1.0), {1, 1, 1});
+  SetOutputs(problem, {9, 2, 9, 9, 1});
+
+  const auto answer = SolvePlan("min-cut", problem, {});
+
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_THAT(RangesOf(*answer), ElementsAre(LayerRange{0, 2}, LayerRange{2, 5},
+                                             LayerRange{5, 6}));
+}
+
+TEST(MinCut, OfEqualCutsTakesTheMostEvenLayerCounts) {
+  PlanProblem problem = ProblemOf(std::vector<double>(7, 1.0), {1, 1, 1});
+  SetOutputs(problem, std::vector<double>(6, 1.0));
+
+  const auto answer = SolvePlan("min-cut", problem, {});
+
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  std::vector<int> counts;
+  for (const LayerRange& range : RangesOf(*answer)) {
+    counts.push_back(range.last - range.first);
+  }
+  EXPECT_THAT(counts, ::testing::UnorderedElementsAre(2, 2, 3));
+}
+
+}  // namespace
+}  // namespace paceline
