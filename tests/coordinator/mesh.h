@@ -96,6 +96,15 @@ class Mesh {
     return submission->job.id;
   }
 
+  absl::StatusOr<ProfileTicket> Profile(const ProfileRequest& request) {
+    auto ticket = brain_.OnProfile(request, Now());
+    Collect();
+    return ticket;
+  }
+  StoredMeasurements Measured(const std::string& model) const {
+    return brain_.ViewMeasurements(model);
+  }
+
   void Report(StreamId stream, JobId job, RunPhase phase, int64_t step = 0,
               const std::string& error = "") {
     Heartbeat heartbeat;
@@ -181,6 +190,12 @@ class Mesh {
       events.insert(events.end(), records.events.begin(), records.events.end());
     }
     for (const JobId id : actions.writes.deleted) stored_.jobs.erase(id);
+    for (auto& [key, profile] : actions.writes.measurements.profiles) {
+      stored_.measurements.Put(profile);
+    }
+    for (auto& [ends, link] : actions.writes.measurements.links) {
+      stored_.measurements.Put(link);
+    }
     for (auto& order : actions.orders) {
       orders_[order.stream].push_back(order.order);
     }

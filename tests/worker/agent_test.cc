@@ -146,6 +146,8 @@ class AgentTest : public ::testing::Test {
 
   void MakeAgent() {
     AgentOptions options;
+    options.name = "w";
+    options.prober = prober_used_;
     options.cpu_capability = "avx2";
     options.active_capability = active_capability_;
     options.restart = [this](const std::string& capability) {
@@ -177,6 +179,7 @@ class AgentTest : public ::testing::Test {
 
   LonelyFactory factory_;
   const SystemClock clock_{};
+  Prober* prober_used_ = nullptr;
   std::string active_capability_;
   std::string restart_at_;
   absl::Notification restarted_;
@@ -358,6 +361,131 @@ TEST_F(AgentTest, StopsInTheMiddleOfARun) {
   agent_.reset();  // joins the compute thread
 
   EXPECT_THAT(factory_.uploaded_, IsEmpty());
+}
+
+// --- measuring --------------------------------------------------------------
+
+class FakeProber final : public Prober {
+ public:
+  absl::StatusOr<std::vector<LinkMeasurement>> ProbeLink(
+      const std::string& self, const LinkTarget& target,
+      const CancelToken& cancel) override {
+    if (blocks) {
+      const absl::Status why = cancel.Pause(kLongest);
+      cancelled.Notify();
+      return why;
+    }
+    return std::vector<LinkMeasurement>{{self, target.name, 1e8, 1e-3, 0},
+                                        {target.name, self, 2e8, 1e-3, 0}};
+  }
+  absl::StatusOr<FrameCost> MeasureFrames(const CancelToken&) override {
+    return FrameCost{1e-4, 1e-9, 2e-4};
+  }
+
+  bool blocks = false;
+  absl::Notification cancelled;
+};
+
+class MeasuringAgentTest : public AgentTest {
+ protected:
+  MeasuringAgentTest() { prober_used_ = &prober_; }
+
+  MeasureOrder LinkOrder(int64_t id) {
+    MeasureOrder order;
+    order.id = id;
+    order.link = LinkTarget{"b", "b:1"};
+    return order;
+  }
+  Measurement AwaitMeasurement() {
+    const absl::Time give_up = absl::Now() + kLongest;
+    while (absl::Now() < give_up) {
+      const HeartbeatContent beat = agent_->Heartbeat();
+      if (beat.measurement.has_value()) return *beat.measurement;
+      agent_->AwaitChange(absl::Milliseconds(20));
+    }
+    ADD_FAILURE() << "no measurement came";
+    return {};
+  }
+
+  FakeProber prober_;
+};
+
+TEST_F(MeasuringAgentTest, AnswersUntilTheOrderIsWithdrawn) {
+  MakeAgent();
+
+  agent_->OnMeasure(LinkOrder(7));
+  const Measurement answer = AwaitMeasurement();
+
+  EXPECT_EQ(answer.id, 7);
+  EXPECT_TRUE(answer.error.ok()) << answer.error;
+  EXPECT_THAT(answer.links, SizeIs(2));
+  EXPECT_EQ(answer.links[0].from, "w");
+  EXPECT_TRUE(agent_->Heartbeat().measurement.has_value());
+  agent_->OnMeasure(std::nullopt);
+  EXPECT_FALSE(agent_->Heartbeat().measurement.has_value());
+}
+
+TEST_F(MeasuringAgentTest, MeasuresTheLayersOfASpec) {
+  MakeAgent();
+  MeasureOrder order;
+  order.id = 1;
+  order.layers = Order(1).spec;
+  order.layers->threads = 2;
+  order.cpu_capability = "avx2";
+
+  agent_->OnMeasure(order);
+  const Measurement answer = AwaitMeasurement();
+
+  ASSERT_TRUE(answer.error.ok()) << answer.error;
+  ASSERT_TRUE(answer.profile.has_value());
+  EXPECT_EQ(answer.profile->key.device, "w");
+  EXPECT_EQ(answer.profile->key.micro_batch, 4);
+  EXPECT_EQ(answer.profile->key.threads, 2);
+  EXPECT_EQ(answer.profile->frame_seconds, 1e-4);
+  EXPECT_GT(answer.profile->runs, 0);
+  EXPECT_EQ(factory_.threads_, 2);
+}
+
+TEST_F(MeasuringAgentTest, StartsAnewForAnotherCapabilityBeforeItMeasures) {
+  MakeAgent();
+  MeasureOrder order;
+  order.id = 1;
+  order.layers = Order(1).spec;
+  order.cpu_capability = "default";
+
+  agent_->OnMeasure(order);
+  restarted_.WaitForNotification();
+
+  EXPECT_EQ(restart_at_, "default");
+}
+
+TEST_F(MeasuringAgentTest, LeavesAMeasurementForARun) {
+  prober_.blocks = true;
+  MakeAgent();
+  agent_->OnMeasure(LinkOrder(7));
+
+  agent_->OnMeasure(std::nullopt);
+  agent_->OnOrder(Order(1));
+
+  Await(RunPhase::kDone);
+  EXPECT_FALSE(agent_->Heartbeat().measurement.has_value());
+}
+
+TEST_F(MeasuringAgentTest, SaysThatItCannotMeasureWithoutAProber) {
+  prober_used_ = nullptr;
+  MakeAgent();
+
+  agent_->OnMeasure(LinkOrder(7));
+
+  EXPECT_TRUE(absl::IsUnimplemented(AwaitMeasurement().error));
+}
+
+TEST_F(MeasuringAgentTest, EndsWhileItMeasures) {
+  prober_.blocks = true;
+  MakeAgent();
+  agent_->OnMeasure(LinkOrder(7));
+
+  agent_.reset();
 }
 
 }  // namespace
