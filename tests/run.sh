@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly AREAS=(quickstart repeat same-bytes soak bench torch-free tsan asan)
+readonly AREAS=(quickstart repeat same-bytes soak bench bed torch-free tsan asan)
 
 usage() {
   cat <<USAGE
@@ -55,6 +55,12 @@ area_bench() {
   deploy/build.sh release
   build/release/bin/bench_frame
   build/release/bin/bench_data_plane --check
+}
+
+# Predicted against measured step time on emulated machines; needs root.
+area_bed() {
+  deploy/build.sh release paceline paceline-coordinator paceline-worker
+  python3 tests/nightly/bed_prediction.py --bin build/release/bin
 }
 
 # As a newcomer runs it, without a terminal: three minutes of training at most
