@@ -188,7 +188,6 @@ ExitCode Run(const ClientOptions& options) {
 }
 
 int Main(int argc, char** argv) {
-  GuardStandardStreams();
   ClientOptions options;
   int code = kExitOk;
   if (const auto stop = ParseClientOptions(argc, argv, &options);
@@ -210,5 +209,11 @@ int Main(int argc, char** argv) {
 
 }  // namespace
 }  // namespace paceline
+
+// Before the initialisers of shared libraries: gRPC's leave a descriptor open,
+// which would be standard input if that was closed.
+__attribute__((section(".preinit_array"),
+               used)) void (*const kGuardStreams)(int, char**, char**) =
+    [](int, char**, char**) { paceline::GuardStandardStreams(); };
 
 int main(int argc, char** argv) { return paceline::Main(argc, argv); }
