@@ -15,6 +15,8 @@
 namespace paceline {
 namespace {
 
+constexpr double kShortSeconds = 10;  // where whole seconds say too little
+
 absl::StatusOr<std::vector<PlacementView>> CutLocally(const JobSpec& spec,
                                                       int layers) {
   const PipelineSpec& pipeline = spec.pipeline;
@@ -169,10 +171,11 @@ std::vector<std::pair<std::string, std::string>> RunFacts(
       {"bubbles", absl::StrFormat("%.1f %%", 100 * run.bubble_share)},
       {"from", run.source}};
   if (steps > 0) {
+    const double all = run.step_seconds * static_cast<double>(steps);
     facts.insert(facts.begin() + 1,
                  {absl::StrCat("all ", steps, " steps"),
-                  HumanDuration(absl::Seconds(run.step_seconds *
-                                              static_cast<double>(steps)))});
+                  all < kShortSeconds ? HumanSeconds(all)
+                                      : HumanDuration(absl::Seconds(all))});
   }
   return facts;
 }

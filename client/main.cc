@@ -16,12 +16,21 @@
 #include "client/node_commands.h"
 #include "client/options.h"
 #include "client/pause.h"
+#include "client/planning/follow_plan.h"
+#include "client/planning/pipedream_plan.h"
+#include "client/planning/plan_commands.h"
+#include "client/planning/plan_question.h"
+#include "client/planning/predict_model.h"
+#include "client/planning/profile_commands.h"
 #include "client/predict_commands.h"
 #include "client/rpc/daemon_probe.h"
 #include "client/rpc/grpc_control_client.h"
 #include "client/rpc/job_file.h"
+#include "client/rpc/plan_file.h"
+#include "client/rpc/profile_file.h"
 #include "client/rpc/settings_file.h"
 #include "client/settings.h"
+#include "client/simulate_commands.h"
 #include "client/standard_streams.h"
 #include "client/submit.h"
 #include "client/up.h"
@@ -61,6 +70,94 @@ class SafetensorsReader final : public WeightsFileReader {
   }
 };
 
+absl::Status FollowPlanFile(const std::string& path, ParsedJob& job) {
+  PACELINE_ASSIGN_OR_RETURN(const PlanFile plan, ReadPlanFile(path));
+  PACELINE_ASSIGN_OR_RETURN(std::string warning,
+                            FollowPlan(path, plan, job.spec));
+  if (!warning.empty()) job.warnings.push_back(std::move(warning));
+  return absl::OkStatus();
+}
+
+// The job of one of our models that `--model`, `--batch` and `--set` name;
+// warnings go to `console`.
+absl::StatusOr<JobSpec> ModelJob(const std::string& model,
+                                 std::optional<int64_t> batch,
+                                 const std::vector<std::string>& sets,
+                                 Console& console) {
+  PACELINE_ASSIGN_OR_RETURN(const ParsedJob job,
+                            ParseModelSettings(model, sets));
+  for (const std::string& warning : job.warnings) {
+    console.Note(absl::StrCat("paceline: warning: ", warning));
+  }
+  return WithMicroBatch(job.spec, batch.value_or(job.spec.train.micro_batch),
+                        sets);
+}
+
+absl::StatusOr<JobSpec> JobToPlan(const PlanOptions& plan, Console& console) {
+  if (!plan.model.empty()) {
+    return ModelJob(plan.model, plan.batch, plan.sets, console);
+  }
+  PACELINE_ASSIGN_OR_RETURN(const std::string text, ReadJobFile(plan.job_file));
+  PACELINE_ASSIGN_OR_RETURN(
+      const ParsedJob job,
+      ParseJobFile({.name = plan.job_file == "-" ? "<stdin>" : plan.job_file,
+                    .text = text,
+                    .sets = plan.sets}));
+  for (const std::string& warning : job.warnings) {
+    console.Note(absl::StrCat("paceline: warning: ", warning));
+  }
+  return job.spec;
+}
+
+ExitCode NoPlan(Console& console, const absl::Status& why) {
+  ReportError(console, why);
+  return SubmitExitCodeFor(why);
+}
+
+ExitCode Plan(const PlanOptions& plan, const Settings& settings,
+              Console& console) {
+  if (const absl::Status checked = CheckPlanOptions(plan); !checked.ok()) {
+    return ReportError(console, checked);
+  }
+  const SystemClock clock;
+  absl::StatusOr<PlanQuestion> question;
+  if (plan.profile.empty()) {
+    const auto spec = JobToPlan(plan, console);
+    if (!spec.ok()) return ReportError(console, spec.status());
+    GrpcControlClient client(settings.coordinator);
+    question = AskForMesh(client, *spec, plan);
+  } else {
+    const auto source = ReadProfileFile(plan.profile);
+    if (!source.ok()) return ReportError(console, source.status());
+    if (plan.cost_model == "pipedream") {
+      return PipedreamPlanCommand(console, clock, *source, plan);
+    }
+    question = AskForProfile(*source, plan);
+  }
+  if (!question.ok()) return NoPlan(console, question.status());
+  PlanFileSink sink(plan.save);
+  return PlanCommand(console, clock, *question, plan,
+                     plan.save.empty() ? nullptr : &sink);
+}
+
+ExitCode Profile(const CommandContext& context, GrpcControlClient& client,
+                 const ClientOptions& options) {
+  ProfileOptions profile = options.profile;
+  profile.timeout = options.timeout;
+  const auto spec =
+      ModelJob(profile.model, profile.batch, profile.sets, context.console);
+  if (!spec.ok()) return ReportError(context.console, spec.status());
+  return ProfileCommand(context, client, *spec, profile);
+}
+
+ExitCode PredictModel(const CommandContext& context, GrpcControlClient& client,
+                      const PredictModelOptions& predict) {
+  const auto spec =
+      ModelJob(predict.model, predict.batch, predict.sets, context.console);
+  if (!spec.ok()) return ReportError(context.console, spec.status());
+  return PredictModelCommand(context, client, *spec, predict);
+}
+
 ExitCode Submit(const CommandContext& context, const ClientOptions& options) {
   const auto text = ReadJobFile(options.target);
   if (!text.ok()) return ReportError(context.console, text.status());
@@ -69,6 +166,10 @@ ExitCode Submit(const CommandContext& context, const ClientOptions& options) {
                     .text = *text,
                     .sets = options.sets});
   if (!job.ok()) return ReportError(context.console, job.status());
+  if (!options.plan_file.empty()) {
+    const absl::Status followed = FollowPlanFile(options.plan_file, *job);
+    if (!followed.ok()) return ReportError(context.console, followed);
+  }
   return SubmitCommand(context, {.spec = std::move(job->spec),
                                  .warnings = std::move(job->warnings),
                                  .request_id = RandomRequestId(),
@@ -119,6 +220,10 @@ ExitCode RunWithCoordinator(const ClientOptions& options,
       return Submit(context, options);
     case Command::kJobList:
       return ListJobsCommand(context, options.limit);
+    case Command::kProfile:
+      return Profile(context, client, options);
+    case Command::kPredictModel:
+      return PredictModel(context, client, options.predict_model);
     case Command::kNodeList:
       return ListNodesCommand(context);
     case Command::kNodeShow:
@@ -162,6 +267,30 @@ ExitCode InspectModel(const ClientOptions& options, Console& console) {
   return InspectModelCommand(console, job->spec);
 }
 
+// What the flags of `simulate` describe: a plan file or a playground.
+absl::StatusOr<SimulatedPlan> GatherPlan(const std::string& plan_file,
+                                         const SimulateFlags& flags,
+                                         Console& console) {
+  if (!plan_file.empty()) {
+    PACELINE_ASSIGN_OR_RETURN(const PlanFile plan, ReadPlanFile(plan_file));
+    return SimulationOf(plan);
+  }
+  if (flags.model.empty()) return MakePlayground(flags.playground, nullptr);
+  PACELINE_ASSIGN_OR_RETURN(const ParsedJob job,
+                            ParseModelSettings(flags.model, flags.sets));
+  for (const std::string& warning : job.warnings) {
+    console.Note(absl::StrCat("paceline: warning: ", warning));
+  }
+  return MakePlayground(flags.playground, &job.spec);
+}
+
+ExitCode RunSimulation(const ClientOptions& options, Console& console) {
+  const SimulateFlags& flags = options.simulate;
+  auto plan = GatherPlan(options.plan_file, flags, console);
+  if (!plan.ok()) return ReportError(console, plan.status());
+  return SimulateCommand(console, flags, *std::move(plan));
+}
+
 ExitCode Run(const ClientOptions& options) {
   Console early(std::cout, std::cerr, OutputFormat::kTable, {});
   if (options.command == Command::kCompletion) {
@@ -180,8 +309,12 @@ ExitCode Run(const ClientOptions& options) {
       return ListModelsCommand(console);
     case Command::kModelInspect:
       return InspectModel(options, console);
+    case Command::kPlan:
+      return Plan(options.plan, *settings, console);
     case Command::kPredict:
       return PredictFitCommand(console, options.predict);
+    case Command::kSimulate:
+      return RunSimulation(options, console);
     default:
       return RunWithCoordinator(options, *settings, console);
   }

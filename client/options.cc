@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "client/exit_code.h"
+#include "client/planning/options.h"
 #include "client/text.h"
 #include "core/base/version.h"
 #include "core/model/job_spec.h"
@@ -17,6 +18,8 @@ namespace {
 
 // Marks an argument as a file's name for completion.
 constexpr char kFile[] = "FILE";
+// Options of `simulate` that a plan file takes the place of.
+constexpr char kPlaygroundGroup[] = "Machines and model";
 
 // The parser and where it writes.  Thread-compatible.
 class Parser {
@@ -31,13 +34,18 @@ class Parser {
                 const std::string& help, std::optional<Command> command);
   void AddTarget(CLI::App* command, const std::string& name,
                  const std::string& type, const std::string& help);
-  void AddSets(CLI::App* command);
+  void AddSets(CLI::App* command) { AddSets(command, options_.sets); }
+  void AddSets(CLI::App* command, std::vector<std::string>& sets);
   void AddTimeout(CLI::App* command);
   void AddUp();
   void AddJobs();
   void AddNodes();
   void AddModels();
+  void AddProfile();
+  void AddPlan();
   void AddPredict();
+  void AddSimulate();
+  void AddPlayground(CLI::App* simulate);
   void AddCompletion();
 
   std::optional<std::string> UnknownWord(int argc,
@@ -76,6 +84,8 @@ Parser::Parser(ClientOptions& options)
   app_.footer(
       "Examples:\n"
       "  paceline up --workers 4\n"
+      "  paceline profile --model lenet --batch 16\n"
+      "  paceline plan -f job.yaml --compare\n"
       "  paceline job submit job.yaml --set train.epochs=3\n"
       "  paceline job show last\n"
       "  paceline node list -o json\n"
@@ -86,7 +96,10 @@ Parser::Parser(ClientOptions& options)
   AddJobs();
   AddNodes();
   AddModels();
+  AddProfile();
+  AddPlan();
   AddPredict();
+  AddSimulate();
   AddCompletion();
 }
 
@@ -106,9 +119,9 @@ void Parser::AddTarget(CLI::App* command, const std::string& name,
   command->add_option(name, options_.target, help)->required()->type_name(type);
 }
 
-void Parser::AddSets(CLI::App* command) {
+void Parser::AddSets(CLI::App* command, std::vector<std::string>& sets) {
   command
-      ->add_option("--set", options_.sets,
+      ->add_option("--set", sets,
                    "Overrides one value of the job: KEY=VALUE, as in "
                    "train.steps=60; may be given again")
       ->type_name("KEY=VALUE")
@@ -184,6 +197,10 @@ void Parser::AddJobs() {
   submit->add_flag("--detach", options_.detach, "Does not wait");
   submit->add_flag("--dry-run", options_.dry_run,
                    "Only prints the plan and what it needs");
+  submit
+      ->add_option("--plan", options_.plan_file,
+                   "Cuts as this plan file of 'plan --save' does")
+      ->type_name(kFile);
   submit->footer(
       "Examples:\n"
       "  paceline job submit job.yaml\n"
@@ -247,30 +264,179 @@ void Parser::AddModels() {
       "  paceline model inspect weights.safetensors");
 }
 
+void Parser::AddProfile() {
+  CLI::App* profile = Add(
+      &app_, "profile", "Measures a model's layers on workers, and their links",
+      Command::kProfile);
+  AddProfileOptions(profile, options_.profile);
+  AddSets(profile, options_.profile.sets);
+  AddTimeout(profile);
+}
+
+void Parser::AddPlan() {
+  CLI::App* plan =
+      Add(&app_, "plan",
+          "Plans which layers go where, says why, and how good it is",
+          Command::kPlan);
+  AddPlanOptions(plan, options_.plan);
+  AddSets(plan, options_.plan.sets);
+}
+
 void Parser::AddPredict() {
   CLI::App* predict = Add(&app_, "predict",
-                          "Predicts times from measured ones, and says how "
-                          "far off it is; needs no coordinator",
-                          Command::kPredict);
-  predict
-      ->add_option("--fit", options_.predict.files,
-                   "Measured times: comma separated, a header line, one size "
-                   "column (elements, bytes, flops or size), one called "
-                   "seconds, all others features; may be given again")
-      ->required()
-      ->type_name(kFile)
-      ->allow_extra_args(false);
+                          "Predicts times from measured ones: of a file, and "
+                          "says how far off it is (--fit), or of a model's "
+                          "layers (--model)",
+                          std::nullopt);
+  predict->require_subcommand(0);
+  CLI::Option* const fit =
+      predict
+          ->add_option(
+              "--fit", options_.predict.files,
+              "Measured times: comma separated, a header line, one size "
+              "column (elements, bytes, flops or size), one called "
+              "seconds, all others features; may be given again")
+          ->type_name(kFile)
+          ->allow_extra_args(false);
   predict
       ->add_option("--at", options_.predict.at,
                    "Predicts one time, with an interval: the features and the "
                    "size; may be given again")
       ->type_name("COLUMN=VALUE,...")
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      ->needs(fit);
+  AddPredictModelOptions(predict, options_.predict_model);
+  CLI::Option* const model = predict->get_option("--model")->excludes(fit);
+  for (const char* name : {"--batch", "--device"}) {
+    predict->get_option(name)->needs(model);
+  }
+  AddSets(predict, options_.predict_model.sets);
+  predict->callback([this, fit, model] {
+    if (!*fit && !*model) throw CLI::RequiredError("--fit or --model");
+    if (*model && options_.predict_model.batch == 0) {
+      throw CLI::RequiredError("--batch, beside --model,");
+    }
+    options_.command = *fit ? Command::kPredict : Command::kPredictModel;
+  });
   predict->footer(
       "Examples:\n"
+      "  paceline predict --model vit --batch 8\n"
       "  paceline predict --fit collectives.csv --fit dot.csv\n"
       "  paceline predict --fit collectives.csv "
       "--at op=all_reduce,dtype=f16,group_size=4,elements=100000");
+}
+
+void Parser::AddSimulate() {
+  SimulateFlags& flags = options_.simulate;
+  CLI::App* simulate =
+      Add(&app_, "simulate",
+          "Simulates a pipeline, event by event; needs no coordinator",
+          Command::kSimulate);
+  AddPlayground(simulate);
+  CLI::Option* const plan =
+      simulate
+          ->add_option("--plan", options_.plan_file,
+                       "A plan file of 'plan --save': its machines and stages")
+          ->type_name(kFile);
+  for (CLI::Option* option : simulate->get_options()) {
+    if (option->get_group() == kPlaygroundGroup) plan->excludes(option);
+  }
+  simulate
+      ->add_option("--schedule", flags.schedule,
+                   "Order of forwards and backwards (default 1f1b)")
+      ->type_name("NAME");
+  simulate
+      ->add_option("--micro-batches", flags.micro_batches,
+                   "Of a step (default 32)")
+      ->type_name("M");
+  simulate->add_option("--steps", flags.steps, "How many steps")
+      ->type_name("K")
+      ->check(CLI::Range(1, 100'000))
+      ->capture_default_str();
+  simulate->add_flag("--inference", flags.inference,
+                     "Forwards only, batch after batch");
+  simulate
+      ->add_option("--credit", flags.credit_frames,
+                   "Frames on their way of one boundary and direction; 0: as "
+                   "workers grant them")
+      ->type_name("N")
+      ->check(CLI::Range(0, 1 << 20));
+  simulate
+      ->add_option("--slow", flags.slow,
+                   "A device takes FACTOR times as long from TIME on; may be "
+                   "given again")
+      ->type_name("DEVICE@TIME=FACTOR[:DURATION]")
+      ->allow_extra_args(false);
+  simulate
+      ->add_option("--fail", flags.fail,
+                   "A device is gone at TIME; BACK seconds later the step is "
+                   "run again; may be given again")
+      ->type_name("DEVICE@TIME[:BACK]")
+      ->allow_extra_args(false);
+  simulate
+      ->add_option("--trace", flags.trace_file,
+                   "Writes what happened for ui.perfetto.dev")
+      ->type_name(kFile);
+  simulate->footer(
+      "Examples:\n"
+      "  paceline simulate --devices 4 --speed 1,1,1,0.5 --micro-batches 16\n"
+      "  paceline simulate --model vit --batch 8 --devices 3 --trace t.json\n"
+      "  paceline simulate --plan plan.json --schedule gpipe\n"
+      "  paceline simulate --devices 4 --slow d2@1=3:5 --fail d1@2:10");
+}
+
+void Parser::AddPlayground(CLI::App* simulate) {
+  PlaygroundFlags& flags = options_.simulate.playground;
+  const auto add = [&](const char* name, auto& value, const char* type,
+                       const char* help) {
+    return simulate->add_option(name, value, help)
+        ->type_name(type)
+        ->group(kPlaygroundGroup);
+  };
+  add("--devices", flags.devices, "N",
+      "How many (default 4, or as many as --speed lists)");
+  add("--speed", flags.speeds, "S,...", "One for all, or one a device")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  add("--bandwidth", flags.bandwidths, "BYTES/S,...",
+      "Of a device's port: one for all, or one a device (default 1.25e8)")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  add("--latency", flags.latency_seconds, "SECONDS", "Of every link")
+      ->capture_default_str();
+  add("--frame-seconds", flags.frame_seconds, "SECONDS",
+      "CPU that a frame takes at each end")
+      ->capture_default_str();
+  add("--stages", flags.stages, "S", "Default: one a device");
+  CLI::Option* model = add("--model", options_.simulate.model, "NAME",
+                           "Layers of a model, by their flops");
+  // Without a model: equal layers.
+  for (CLI::Option* of_equal_layers :
+       {add("--layers", flags.layers, "N", "Default: one a device"),
+        add("--forward", flags.forward_seconds, "SECONDS",
+            "Of a layer and micro-batch on a device of speed 1 (default 0.01)"),
+        add("--backward", flags.backward_seconds, "SECONDS",
+            "The same (default: twice forward)"),
+        add("--output-bytes", flags.output_bytes, "BYTES",
+            "From a layer to the next (default 1e6)"),
+        add("--parameter-bytes", flags.parameter_bytes, "BYTES",
+            "Of a layer (default 4e6)"),
+        add("--kept-bytes", flags.kept_bytes, "BYTES",
+            "That a layer keeps for backward (default 4e6)")}) {
+    of_equal_layers->excludes(model);
+  }
+  add("--batch", flags.micro_batch_samples, "SAMPLES", "Of a micro-batch");
+  add("--flops", flags.flops_per_second, "FLOP/S",
+      "Of a device of speed 1 (default 1e10)")
+      ->needs(model);
+  simulate
+      ->add_option("--set", options_.simulate.sets,
+                   "Overrides one value of the model: KEY=VALUE, as in "
+                   "model.depth=2; may be given again")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false)
+      ->group(kPlaygroundGroup)
+      ->needs(model);
 }
 
 void Parser::AddCompletion() {

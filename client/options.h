@@ -7,7 +7,11 @@
 
 #include "absl/time/time.h"
 #include "client/completion.h"
+#include "client/planning/plan_options.h"
+#include "client/planning/predict_model.h"
+#include "client/planning/profile_commands.h"
 #include "client/predict_commands.h"
+#include "client/simulate_commands.h"
 #include "client/up.h"
 
 namespace paceline {
@@ -27,7 +31,11 @@ enum class Command {
   kNodeShow,
   kModelList,
   kModelInspect,
-  kPredict,
+  kProfile,
+  kPlan,
+  kPredict,       // --fit: asks no coordinator
+  kPredictModel,  // --model
+  kSimulate,
   kCompletion,
 };
 
@@ -43,8 +51,13 @@ struct ClientOptions {
   std::optional<absl::Duration> timeout;
   int limit = 0;            // job list
   std::string export_file;  // job export
+  std::string plan_file;    // job submit, simulate
   UpOptions up;
   PredictFitOptions predict;
+  PredictModelOptions predict_model;
+  ProfileOptions profile;
+  PlanOptions plan;
+  SimulateFlags simulate;
 };
 
 // What main does without a command.

@@ -1,17 +1,39 @@
 #include "client/planning/follow_plan.h"
 
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/text.h"
 #include "core/plan/inputs.h"
 #include "core/plan/measurement.h"
 #include "core/simulate/estimate.h"
 
 namespace paceline {
+namespace {
 
-absl::Status FollowPlan(const std::string& name, const PlanFile& plan,
-                        JobSpec& spec) {
+// A job's own cuts go to the workers in the coordinator's order.
+std::string OtherWorkersNote(const std::string& name, const PlanFile& plan) {
+  std::vector<std::string> holders;
+  bool in_order = true;
+  for (size_t s = 0; s < plan.placement.size(); ++s) {
+    const int device = plan.placement[s].devices.front();
+    in_order = in_order && device == static_cast<int>(s);
+    holders.push_back(plan.problem.devices[device].name);
+  }
+  if (in_order) return "";
+  return absl::StrCat(
+      "--plan ", name, " has its stages on ",
+      Printable(absl::StrJoin(holders, ", ")),
+      "; of a plan file only the cuts are followed, and stages go to the "
+      "workers in the order of 'node list'");
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> FollowPlan(const std::string& name,
+                                       const PlanFile& plan, JobSpec& spec) {
   const std::string model =
       ModelKey(spec.model, spec.data.shape, spec.data.classes);
   if (plan.model != model) {
@@ -38,7 +60,7 @@ absl::Status FollowPlan(const std::string& name, const PlanFile& plan,
   }
   spec.pipeline.cuts = std::move(cuts);
   spec.pipeline.stages = static_cast<int32_t>(plan.placement.size());
-  return absl::OkStatus();
+  return OtherWorkersNote(name, plan);
 }
 
 SimulatedPlan SimulationOf(const PlanFile& plan) {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "client/plan_file.h"
 #include "client/playground.h"
 #include "core/model/job_spec.h"
@@ -13,12 +13,12 @@ namespace paceline {
 
 // Makes spec.pipeline cut as `plan` does; `name` is the file's, for errors.
 // The schedule stays the job's, and who holds a stage the coordinator's
-// business.
+// business.  Returns what a person should know of that, or nothing.
 //
 // Errors: InvalidArgument  the plan is of another model than the job (names
 //         both), has stages of several workers, or the job has cuts of its own
-absl::Status FollowPlan(const std::string& name, const PlanFile& plan,
-                        JobSpec& spec);
+absl::StatusOr<std::string> FollowPlan(const std::string& name,
+                                       const PlanFile& plan, JobSpec& spec);
 
 // As the real run would be simulated, where the plan knows its devices.
 SimulatedPlan SimulationOf(const PlanFile& plan);

@@ -297,7 +297,6 @@ absl::StatusOr<PlanFile> Read(const json& value) {
   root.OptionalText("source", plan.source);
   ReadProblem(root.Object("problem"), plan.problem);
   ReadPlacement(root, plan.placement);
-  ReadFacts(root, plan.problem, plan.facts);
   PACELINE_RETURN_IF_ERROR(status);
   PACELINE_RETURN_IF_ERROR(CheckSchedule(plan.schedule));
   if (const absl::Status problem = CheckProblem(plan.problem); !problem.ok()) {
@@ -305,6 +304,8 @@ absl::StatusOr<PlanFile> Read(const json& value) {
     return absl::InvalidArgumentError(
         absl::StrCat("problem: ", problem.message()));
   }
+  ReadFacts(root, plan.problem, plan.facts);
+  PACELINE_RETURN_IF_ERROR(status);
   if (const auto cost = CostOf(plan.problem, plan.placement); !cost.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat("placement: ", cost.status().message()));

@@ -101,6 +101,105 @@ TEST(Options, MistakesAreUsageErrorsThatSayWhere) {
   }
 }
 
+TEST(Options, ProfileTakesWorkersLinksAndSets) {
+  const ClientOptions options =
+      Parsed({"profile", "--model", "lenet", "--batch", "8", "--worker", "w1",
+              "--worker", "w2", "--no-links", "--set", "model.depth=2",
+              "--timeout", "90"});
+
+  EXPECT_EQ(options.command, Command::kProfile);
+  EXPECT_EQ(options.profile.model, "lenet");
+  EXPECT_EQ(options.profile.batch, 8);
+  EXPECT_EQ(options.profile.workers, (std::vector<std::string>{"w1", "w2"}));
+  EXPECT_EQ(options.profile.links, false);
+  EXPECT_EQ(options.profile.sets, (std::vector<std::string>{"model.depth=2"}));
+  EXPECT_EQ(options.timeout, absl::Seconds(90));
+}
+
+TEST(Options, ProfileLeavesLinksOpenUnlessTheyAreAsked) {
+  const std::vector<const char*> words = {"profile", "--model", "m",
+                                          "--batch", "1",       "--all"};
+  EXPECT_FALSE(Parsed(words).profile.links.has_value());
+  std::vector<const char*> with_links = words;
+  with_links.push_back("--links");
+  EXPECT_EQ(Parsed(with_links).profile.links, true);
+}
+
+TEST(Options, PlanTakesAMeshAJobOrAProfile) {
+  const ClientOptions mesh =
+      Parsed({"plan", "--model", "lenet", "--batch", "16", "--policy", "soft",
+              "--micro-batches", "0", "--stages", "3", "--seed", "9"});
+  EXPECT_EQ(mesh.command, Command::kPlan);
+  EXPECT_EQ(mesh.plan.batch, 16);
+  EXPECT_EQ(mesh.plan.policy, "soft");
+  EXPECT_EQ(mesh.plan.micro_batches, 0);
+  EXPECT_EQ(mesh.plan.stages, 3);
+  EXPECT_EQ(mesh.plan.seed, 9u);
+
+  const ClientOptions job =
+      Parsed({"plan", "-f", "job.yaml", "--set", "train.steps=3", "--compare",
+              "--save", "p.json", "--no-replicas", "--reserve", "1e9"});
+  EXPECT_EQ(job.plan.job_file, "job.yaml");
+  EXPECT_TRUE(job.plan.compare);
+  EXPECT_TRUE(job.plan.no_replicas);
+  EXPECT_EQ(job.plan.save, "p.json");
+  EXPECT_EQ(job.plan.reserve_bytes, 1e9);
+
+  const ClientOptions profile =
+      Parsed({"plan", "--profile", "vgg16.txt", "--machines", "4x4",
+              "--bandwidth", "1e10,1.25e9", "--memory", "16e9", "--speed",
+              "1,1,0.5", "--cost-model", "pipedream", "--count-transfers"});
+  EXPECT_EQ(profile.plan.machines, "4x4");
+  EXPECT_EQ(profile.plan.bandwidth, "1e10,1.25e9");
+  EXPECT_EQ(profile.plan.speed, "1,1,0.5");
+  EXPECT_EQ(profile.plan.memory, "16e9");
+  EXPECT_EQ(profile.plan.cost_model, "pipedream");
+  EXPECT_TRUE(profile.plan.count_transfers);
+}
+
+TEST(Options, PlanFilesAreTakenBySubmitAndSimulate) {
+  EXPECT_EQ(Parsed({"job", "submit", "j.yaml", "--plan", "p.json"}).plan_file,
+            "p.json");
+  EXPECT_EQ(Parsed({"simulate", "--plan", "p.json"}).plan_file, "p.json");
+}
+
+TEST(Options, PlanningMistakesAreUsageErrorsThatSayWhat) {
+  const std::vector<std::pair<std::vector<const char*>, const char*>> wrong = {
+      {{"profile", "--batch", "8"}, "--model is required"},
+      {{"profile", "--model", "m"}, "--batch is required"},
+      {{"profile", "--model", "m", "--batch", "0"}, "--batch"},
+      {{"profile", "--model", "m", "--batch", "1", "--all", "--worker", "w"},
+       "excludes"},
+      {{"plan", "--model", "m", "--policy", "dpp"}, "no policy 'dpp'"},
+      {{"plan", "--model", "m", "--micro-batches", "1048577"},
+       "--micro-batches"},
+      {{"plan", "--model", "m", "--micro-batches", "-1"}, "--micro-batches"},
+      {{"plan", "--model", "m", "--levels", "3"}, "--levels"},
+      {{"plan", "--model", "m", "--stages", "0"}, "--stages"},
+      {{"plan", "--model", "m", "--reserve", "-1"}, "--reserve"},
+      {{"plan", "--model", "m", "--cost-model", "other"}, "--cost-model"},
+      {{"predict"}, "--fit or --model is required"},
+      {{"predict", "--model", "m"}, "--batch"},
+      {{"predict", "--model", "m", "--batch", "8", "--fit", "f"}, "excludes"},
+      {{"simulate", "--plan", "p.json", "--devices", "3"}, "excludes"}};
+  for (const auto& [words, says] : wrong) {
+    const ParseStop stop = Stopped(words);
+
+    EXPECT_EQ(stop.exit_code, kExitUsage) << says;
+    EXPECT_THAT(stop.err, HasSubstr(says));
+  }
+}
+
+TEST(Options, PredictIsOfAFileOrOfAModel) {
+  EXPECT_EQ(Parsed({"predict", "--fit", "f.csv"}).command, Command::kPredict);
+  const ClientOptions model = Parsed({"predict", "--model", "vit", "--batch",
+                                      "8", "--device", "w2", "--set", "a=1"});
+  EXPECT_EQ(model.command, Command::kPredictModel);
+  EXPECT_EQ(model.predict_model.model, "vit");
+  EXPECT_EQ(model.predict_model.batch, 8);
+  EXPECT_EQ(model.predict_model.device, "w2");
+}
+
 TEST(Options, AMistypedCommandIsShownTheLikelyOne) {
   EXPECT_THAT(Stopped({"-o", "json", "job", "submitt", "f"}).err,
               HasSubstr("'submitt' is no command; did you mean 'submit'?"));
@@ -140,7 +239,8 @@ TEST(Completion, TheTreeHasTheWholeContract) {
   for (const char* command :
        {"up", "job submit", "job list", "job show", "job logs", "job events",
         "job wait", "job stop", "job export", "job delete", "node list",
-        "node show", "model list", "model inspect", "completion"}) {
+        "node show", "model list", "model inspect", "profile", "plan",
+        "predict", "simulate", "completion"}) {
     EXPECT_THAT(paths, HasSubstr(std::string(";") + command + ";"));
   }
 }

@@ -216,7 +216,7 @@ TEST(PredictOptions, NeedAFile) {
 
   ASSERT_TRUE(stop.has_value());
   EXPECT_EQ(stop->exit_code, kExitUsage);
-  EXPECT_THAT(stop->err, HasSubstr("--fit is required"));
+  EXPECT_THAT(stop->err, HasSubstr("--fit or --model is required"));
 }
 
 }  // namespace

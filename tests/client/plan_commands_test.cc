@@ -1,0 +1,486 @@
+#include "client/planning/plan_commands.h"
+
+#include <cmath>
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "client/planning/pipedream_plan.h"
+#include "client/rpc/profile_file.h"
+#include "core/plan/machines.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/client/measure_fakes.h"
+
+namespace paceline {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+// Twelve layers of one second, two forward and backward halves.
+std::string TwelveLayers() {
+  std::string text;
+  for (int i = 0; i < 12; ++i) {
+    absl::StrAppend(&text, "node", i, " -- Linear -- ",
+                    "forward_compute_time=500.0, backward_compute_time=500.0, "
+                    "activation_size=0.0, parameter_size=0.0\n");
+  }
+  for (int i = 0; i < 11; ++i) {
+    absl::StrAppend(&text, "\tnode", i, " -- node", i + 1, "\n");
+  }
+  return text;
+}
+
+ProfileSource Graph(const std::string& text) {
+  const auto source = ParseProfileFile("graph.txt", text);
+  EXPECT_TRUE(source.ok()) << source.status();
+  return *source;
+}
+
+// The example of the released planners: two devices of ten seconds a layer, two
+// of one.
+PlanOptions Unlike() {
+  PlanOptions options;
+  options.profile = "graph.txt";
+  options.machines = "4";
+  options.bandwidth = "1e9";
+  options.speed = "0.1,0.1,1,1";
+  return options;
+}
+
+struct PlanBed : CommandBed {
+  explicit PlanBed(OutputFormat format = OutputFormat::kJson)
+      : CommandBed(format) {
+    measure.workers = IdleWorkers({"w1", "w2", "w3"});
+    for (const char* worker : {"w1", "w2"}) {
+      measure.AddProfile(ProfileOf(LenetSpec(16), worker, 1e-3));
+    }
+    measure.AddProfile(ProfileOf(LenetSpec(16), "w3", 1e-1));
+  }
+
+  ExitCode RunProfile(const ProfileSource& source, const PlanOptions& options) {
+    return Finish(AskForProfile(source, options), options);
+  }
+  ExitCode RunMesh(const JobSpec& spec, const PlanOptions& options) {
+    return Finish(AskForMesh(measure, spec, options), options);
+  }
+  json Output() { return json::parse(out.str()); }
+
+  FakeMeasureClient measure;
+  PlanSink* sink = nullptr;
+
+ private:
+  ExitCode Finish(const absl::StatusOr<PlanQuestion>& question,
+                  const PlanOptions& options) {
+    if (!question.ok()) {
+      ReportError(console, question.status());
+      return SubmitExitCodeFor(question.status());
+    }
+    return PlanCommand(console, clock, *question, options, sink);
+  }
+};
+
+class KeepingSink final : public PlanSink {
+ public:
+  absl::Status Save(const PlanFile& plan) override {
+    saved.push_back(plan);
+    return answer;
+  }
+  std::vector<PlanFile> saved;
+  absl::Status answer;
+};
+
+TEST(Plan, OfTheKnownExampleIsSixAndNotThirty) {
+  PlanBed bed;
+  PlanOptions options = Unlike();
+  options.no_replicas = true;
+
+  ASSERT_EQ(bed.RunProfile(Graph(TwelveLayers()), options), kExitOk);
+
+  const json plan = bed.Output();
+  EXPECT_DOUBLE_EQ(plan["bottleneck_seconds"], 6);
+  EXPECT_EQ(plan["policy"], "dp");
+  EXPECT_EQ(plan["exact"], true);
+  EXPECT_EQ(plan["micro_batches"], 0);
+}
+
+TEST(Plan, WithUnevenSharesAndFreeTransfersUsesAllDevices) {
+  PlanBed bed;
+  PlanOptions options = Unlike();
+  options.bandwidth = "inf";
+
+  ASSERT_EQ(bed.RunProfile(Graph(TwelveLayers()), options), kExitOk);
+
+  EXPECT_NEAR(bed.Output()["bottleneck_seconds"], 12 / 2.2, 1e-9);
+}
+
+TEST(Plan, HasTheDocumentedKeys) {
+  PlanBed bed;
+
+  ASSERT_EQ(bed.RunProfile(Graph(TwelveLayers()), Unlike()), kExitOk);
+
+  const json plan = bed.Output();
+  for (const char* key :
+       {"bottleneck_seconds", "step_seconds", "lower_bound_seconds", "gap",
+        "policy", "exact", "stages", "why", "source", "left_out"}) {
+    EXPECT_TRUE(plan.contains(key)) << key;
+  }
+  EXPECT_GE(plan["gap"], 0);
+  EXPECT_LE(plan["lower_bound_seconds"], plan["step_seconds"]);
+  int next = 0;
+  for (const json& stage : plan["stages"]) {
+    EXPECT_EQ(stage["first_layer"], next);
+    next = stage["last_layer"];
+    EXPECT_EQ(stage["replicas"], stage["workers"].size());
+    EXPECT_EQ(stage["shares"].size(), stage["workers"].size());
+    EXPECT_TRUE(stage["seconds"].is_number());
+    EXPECT_TRUE(stage["memory_bytes"].is_number());
+  }
+  EXPECT_EQ(next, 12);
+}
+
+TEST(Plan, OfAStepCountsItsMicroBatches) {
+  PlanBed bed;
+  PlanOptions options = Unlike();
+  options.no_replicas = true;
+  options.speed = "1";
+  options.stages = 4;
+  options.micro_batches = 10;
+
+  ASSERT_EQ(bed.RunProfile(Graph(TwelveLayers()), options), kExitOk);
+
+  // sum(t) + (M - 1) max(t) of four stages of three seconds.
+  EXPECT_NEAR(bed.Output()["step_seconds"], 12 + 9 * 3, 1e-6);
+}
+
+TEST(Plan, ForInferenceLeavesTheBackwardPassOut) {
+  PlanBed bed;
+  PlanOptions options = Unlike();
+  options.no_replicas = true;
+  options.inference = true;
+
+  ASSERT_EQ(bed.RunProfile(Graph(TwelveLayers()), options), kExitOk);
+
+  EXPECT_DOUBLE_EQ(bed.Output()["bottleneck_seconds"], 3);
+}
+
+TEST(Plan, IsATableThatSaysWhy) {
+  PlanBed bed(OutputFormat::kTable);
+  PlanOptions options = Unlike();
+  options.no_replicas = true;
+
+  ASSERT_EQ(bed.RunProfile(Graph(TwelveLayers()), options), kExitOk);
+
+  EXPECT_THAT(bed.out.str(), HasSubstr("policy:"));
+  EXPECT_THAT(bed.out.str(), HasSubstr("proved optimal"));
+  EXPECT_THAT(bed.out.str(), HasSubstr("left out:"));
+  EXPECT_THAT(bed.out.str(), HasSubstr("why:"));
+}
+
+TEST(Plan, ComparesAllPoliciesInOneTable) {
+  PlanBed bed(OutputFormat::kTable);
+  PlanOptions options = Unlike();
+  options.compare = true;
+
+  ASSERT_EQ(bed.RunProfile(Graph(TwelveLayers()), options), kExitOk);
+
+  for (const std::string& policy : PolicyNames()) {
+    EXPECT_THAT(bed.out.str(), HasSubstr(absl::StrCat("\n", policy)));
+  }
+  EXPECT_THAT(bed.out.str(), HasSubstr("PLANNED IN"));
+}
+
+TEST(Plan, ComparedAsAListSaysWhyAPolicyRefuses) {
+  PlanBed bed;
+  PlanOptions options = Unlike();
+  options.compare = true;
+  options.machines = "16";
+  options.speed = "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16";
+
+  ASSERT_EQ(bed.RunProfile(Graph(TwelveLayers()), options), kExitOk);
+
+  const json policies = bed.Output()["policies"];
+  ASSERT_EQ(policies.size(), PolicyNames().size());
+  for (const json& run : policies) {
+    if (run["policy"] == "brute") {
+      EXPECT_TRUE(run["refused"].is_string());
+      EXPECT_FALSE(run.contains("step_seconds"));
+    } else {
+      EXPECT_TRUE(run["refused"].is_null()) << run["refused"];
+      EXPECT_GT(run["step_seconds"], 0);
+      EXPECT_TRUE(run["planning_seconds"].is_number());
+    }
+  }
+}
+
+TEST(Plan, ForTheMeshLeavesOutAWorkerThatIsTooSlow) {
+  PlanBed bed;
+
+  ASSERT_EQ(bed.RunMesh(LenetSpec(16), {.model = "lenet", .no_replicas = true}),
+            kExitOk);
+
+  const json plan = bed.Output();
+  EXPECT_EQ(plan["micro_batches"], 4);
+  EXPECT_EQ(plan["left_out"], json({"w3"}));
+  EXPECT_THAT(plan["source"].get<std::string>(), HasSubstr("measured on w1"));
+  EXPECT_THAT(plan["model"].get<std::string>(), HasSubstr("lenet"));
+  EXPECT_GT(plan["samples_per_second"], 0);
+}
+
+TEST(Plan, ForTheMeshSkipsWorkersThatAreGone) {
+  PlanBed bed;
+  std::vector<WorkerView> workers = IdleWorkers({"w1", "w2"});
+  workers[0].state = "lost";
+  bed.measure.workers = workers;
+
+  ASSERT_EQ(bed.RunMesh(LenetSpec(16), {.model = "lenet"}), kExitOk);
+
+  EXPECT_EQ(bed.Output()["stages"][0]["workers"], json({"w2"}));
+}
+
+TEST(Plan, OfAJobFollowsItsCutsUnlessAPolicyIsAsked) {
+  JobSpec spec = LenetSpec(16);
+  spec.pipeline.cuts = {1};
+  spec.pipeline.stages = 2;
+  PlanBed cut, asked;
+
+  ASSERT_EQ(cut.RunMesh(spec, {.job_file = "job.yaml"}), kExitOk);
+  ASSERT_EQ(asked.RunMesh(spec, {.job_file = "job.yaml", .policy = "equal"}),
+            kExitOk);
+
+  EXPECT_EQ(cut.Output()["policy"], "cuts");
+  EXPECT_EQ(cut.Output()["stages"][0]["last_layer"], 1);
+  EXPECT_EQ(asked.Output()["policy"], "equal");
+}
+
+TEST(Plan, WithoutWorkersIsUnplaceable) {
+  PlanBed bed;
+  bed.measure.workers = std::vector<WorkerView>();
+
+  EXPECT_EQ(bed.RunMesh(LenetSpec(16), {.model = "lenet"}), kExitUnplaceable);
+
+  EXPECT_EQ(bed.out.str(), "");
+  EXPECT_THAT(bed.err.str(), HasSubstr("no worker is attached"));
+}
+
+TEST(Plan, ForAnUnreachableCoordinatorIsUnreachable) {
+  PlanBed bed;
+  bed.measure.workers = absl::UnavailableError("down");
+
+  EXPECT_EQ(bed.RunMesh(LenetSpec(16), {.model = "lenet"}), kExitUnreachable);
+}
+
+TEST(Plan, ThatNothingFitsSaysWhichLayerAndByHowMuch) {
+  PlanBed bed;
+  std::string text = TwelveLayers();
+  text.replace(text.find("parameter_size=0.0"), 18, "parameter_size=1e9");
+  PlanOptions options = Unlike();
+  options.memory = "1e6";
+
+  EXPECT_EQ(bed.RunProfile(Graph(text), options), kExitUnplaceable);
+
+  EXPECT_EQ(bed.out.str(), "");
+  EXPECT_THAT(bed.err.str(), HasSubstr("node0"));
+}
+
+TEST(Plan, SavesWhatItFoundWithAllThatItIsMadeFrom) {
+  PlanBed bed;
+  KeepingSink sink;
+  bed.sink = &sink;
+
+  ASSERT_EQ(bed.RunMesh(LenetSpec(16), {.model = "lenet"}), kExitOk);
+
+  const PlanFile& plan = sink.saved.at(0);
+  EXPECT_EQ(plan.facts.size(), 3u);
+  EXPECT_EQ(plan.micro_batch, 16);
+  EXPECT_EQ(plan.schedule, "1f1b");
+  EXPECT_EQ(plan.policy, "dp");
+  EXPECT_EQ(plan.placement.size(), bed.Output()["stages"].size());
+}
+
+TEST(Plan, ThatCannotBeSavedFailsWithoutOutput) {
+  PlanBed bed;
+  KeepingSink sink;
+  sink.answer = absl::FailedPreconditionError("disk full");
+  bed.sink = &sink;
+
+  EXPECT_EQ(bed.RunMesh(LenetSpec(16), {.model = "lenet"}), kExitFailed);
+
+  EXPECT_EQ(bed.out.str(), "");
+}
+
+TEST(PlanQuestion, RefusesWhatIsWrongWithTheMachines) {
+  struct Case {
+    const char* what;
+    void (*change)(PlanOptions&);
+    const char* says;
+  };
+  const Case cases[] = {
+      {"no machines", [](PlanOptions& o) { o.machines = ""; }, "--machines"},
+      {"not a number", [](PlanOptions& o) { o.machines = "fourxfour"; },
+       "fourxfour"},
+      {"none", [](PlanOptions& o) { o.machines = "0"; }, "at least 1"},
+      {"a missing bandwidth", [](PlanOptions& o) { o.machines = "2x2"; },
+       "1 bandwidths for 2 levels"},
+      {"a bandwidth of 0", [](PlanOptions& o) { o.bandwidth = "0"; },
+       "bandwidth of 0"},
+      {"too few speeds", [](PlanOptions& o) { o.speed = "1,2"; },
+       "2 numbers, there are 4"},
+      {"a speed that is none", [](PlanOptions& o) { o.speed = "1,x,1,1"; },
+       "'x' is no number"},
+      {"a latency too much", [](PlanOptions& o) { o.latency = "1e-3,1e-3"; },
+       "--latency has 2"},
+      {"two memories", [](PlanOptions& o) { o.memory = "1e9,2e9"; },
+       "--memory 1e9,2e9"},
+      {"an unknown schedule", [](PlanOptions& o) { o.schedule = "gipe"; },
+       "did you mean 'gpipe'"}};
+  for (const Case& each : cases) {
+    PlanBed bed;
+    PlanOptions options = Unlike();
+    each.change(options);
+
+    EXPECT_EQ(bed.RunProfile(Graph(TwelveLayers()), options), kExitUsage)
+        << each.what;
+    EXPECT_EQ(bed.out.str(), "") << each.what;
+    EXPECT_THAT(bed.err.str(), HasSubstr(each.says)) << each.what;
+  }
+}
+
+TEST(PlanQuestion, RefusesWhatIsWrongWithTheProblem) {
+  struct Case {
+    const char* what;
+    void (*change)(PlanOptions&);
+    const char* says;
+  };
+  const Case cases[] = {
+      {"a speed of 0", [](PlanOptions& o) { o.speed = "0"; }, "speed is 0"},
+      {"a negative speed", [](PlanOptions& o) { o.speed = "-1"; }, "speed"},
+      {"a latency that is not finite",
+       [](PlanOptions& o) { o.latency = "nan"; }, "latency_seconds"},
+      {"negative memory", [](PlanOptions& o) { o.memory = "-1"; }, "memory"},
+      {"more stages than devices", [](PlanOptions& o) { o.stages = 5; },
+       "5 stages on 4 devices"},
+      {"more micro-batches than 2^20",
+       [](PlanOptions& o) { o.micro_batches = (1 << 20) + 1; }, "1048576"},
+      {"an unknown policy", [](PlanOptions& o) { o.policy = "dpp"; },
+       "did you mean"}};
+  for (const Case& each : cases) {
+    PlanBed bed;
+    PlanOptions options = Unlike();
+    each.change(options);
+
+    EXPECT_EQ(bed.RunProfile(Graph(TwelveLayers()), options), kExitUsage)
+        << each.what;
+    EXPECT_EQ(bed.out.str(), "") << each.what;
+    EXPECT_THAT(bed.err.str(), HasSubstr(each.says)) << each.what;
+  }
+}
+
+TEST(PlanOptions, AreOneSourceAndWhatGoesWithIt) {
+  const std::vector<std::pair<PlanOptions, std::string>> wrong = {
+      {{}, "nothing to plan"},
+      {{.model = "lenet", .job_file = "f"}, "more than one"},
+      {{.job_file = "f", .batch = 16}, "--batch goes with --model"},
+      {{.model = "lenet", .machines = "4"}, "--machines goes with --profile"},
+      {{.profile = "f", .sets = {"a=1"}}, "--set"},
+      {{.profile = "f", .machines = "4"}, "--bandwidth"},
+      {{.profile = "f", .speed = "1"}, "--speed needs --machines"},
+      {{.model = "lenet", .policy = "dp", .compare = true}, "--policy"},
+      {{.model = "lenet", .count_transfers = true}, "--count-transfers"},
+      {{.model = "lenet", .cost_model = "pipedream"}, "--machines"},
+      {{.profile = "f",
+        .machines = "4",
+        .bandwidth = "1",
+        .compare = true,
+        .cost_model = "pipedream"},
+       "--compare goes with --cost-model paceline"}};
+  for (const auto& [options, says] : wrong) {
+    const absl::Status status = CheckPlanOptions(options);
+
+    EXPECT_EQ(ExitCodeFor(status), kExitUsage) << says;
+    EXPECT_THAT(status.message(), HasSubstr(says));
+  }
+  EXPECT_TRUE(CheckPlanOptions({.model = "lenet", .batch = 16}).ok());
+  EXPECT_TRUE(CheckPlanOptions(Unlike()).ok());
+}
+
+// --- pipedream --------------------------------------------------------------
+
+PlanOptions Pipedream(const std::string& machines,
+                      const std::string& bandwidth) {
+  PlanOptions options;
+  options.profile = "vgg16.txt";
+  options.machines = machines;
+  options.bandwidth = bandwidth;
+  options.cost_model = "pipedream";
+  return options;
+}
+
+ProfileSource Published(const std::string& name) {
+  const auto source = ReadProfileFile(
+      absl::StrCat(PACELINE_SOURCE_DIR, "/tests/data/pipedream/", name));
+  EXPECT_TRUE(source.ok()) << source.status();
+  return *source;
+}
+
+TEST(PipedreamPlan, AnswersAsTheReleasedOptimizerDoes) {
+  CommandBed bed(OutputFormat::kJson);
+  PlanOptions options = Pipedream("16", "1.25e9");
+  options.count_transfers = true;
+
+  ASSERT_EQ(PipedreamPlanCommand(bed.console, bed.clock, Published("vgg16.txt"),
+                                 options),
+            kExitOk);
+
+  const json plan = json::parse(bed.out.str());
+  EXPECT_EQ(plan["step_seconds"], plan["bottleneck_seconds"]);
+  // 12.27 times one machine, the released optimizer says.
+  EXPECT_GE(plan["speed_up"], 12.27 * 0.999);
+  EXPECT_EQ(plan["exact"], true);
+  int next = 0;
+  for (const json& stage : plan["stages"]) {
+    EXPECT_EQ(stage["first_layer"], next);
+    next = stage["last_layer"];
+    EXPECT_EQ(stage["replicas"], stage["workers"].size());
+    EXPECT_EQ(stage["nodes"].size(), next - stage["first_layer"].get<size_t>());
+  }
+  EXPECT_THAT(plan["replication"].get<std::string>(), HasSubstr("-"));
+}
+
+TEST(PipedreamPlan, IsATable) {
+  CommandBed bed;
+
+  ASSERT_EQ(PipedreamPlanCommand(bed.console, bed.clock, Published("vgg16.txt"),
+                                 Pipedream("4x4", "1e10,1.25e9")),
+            kExitOk);
+
+  EXPECT_THAT(bed.out.str(), HasSubstr("x one device"));
+}
+
+TEST(PipedreamPlan, ThatNothingFitsIsUnplaceable) {
+  CommandBed bed(OutputFormat::kJson);
+  PlanOptions options = Pipedream("4x4", "1e10,1.25e9");
+  options.memory = "1000";
+
+  EXPECT_EQ(PipedreamPlanCommand(bed.console, bed.clock, Published("vgg16.txt"),
+                                 options),
+            kExitUnplaceable);
+
+  EXPECT_EQ(bed.out.str(), "");
+  EXPECT_THAT(bed.err.str(), HasSubstr("node"));
+}
+
+TEST(PipedreamPlan, TakesChainsToo) {
+  const GraphProfile graph =
+      ChainGraph({{.name = "a", .forward_seconds = 1}, {.name = "b"}});
+
+  ASSERT_EQ(graph.nodes.size(), 2u);
+  EXPECT_EQ(graph.nodes[0].forward_seconds, 1);
+  EXPECT_EQ(graph.edges, (std::vector<std::pair<int, int>>{{0, 1}}));
+}
+
+}  // namespace
+}  // namespace paceline

@@ -1,0 +1,407 @@
+#include "client/rpc/plan_file.h"
+
+#include <cmath>
+#include <fstream>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "client/planning/follow_plan.h"
+#include "client/planning/plan_question.h"
+#include "client/planning/profile_problem.h"
+#include "client/planning/profile_render.h"
+#include "client/rpc/json_fields.h"
+#include "client/rpc/profile_file.h"
+#include "core/plan/policy.h"
+#include "core/simulate/simulation.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/client/measure_fakes.h"
+
+namespace paceline {
+namespace {
+
+using nlohmann::json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// lenet on two workers, as 'plan --model lenet --no-replicas --save' has it.
+PlanFile LenetPlan() {
+  FakeMeasureClient measure;
+  measure.workers = IdleWorkers({"w1", "w2"});
+  for (const char* worker : {"w1", "w2"}) {
+    DeviceProfile profile = ProfileOf(LenetSpec(16), worker, 1e-3);
+    profile.cpu_share = 0.4;
+    profile.quota_period_seconds = 0.005;
+    measure.AddProfile(profile);
+  }
+  const auto question =
+      AskForMesh(measure, LenetSpec(16),
+                 {.model = "lenet", .stages = 2, .no_replicas = true});
+  EXPECT_TRUE(question.ok()) << question.status();
+  const auto answer = SolvePlan("dp", question->inputs.problem, {});
+  EXPECT_TRUE(answer.ok()) << answer.status();
+  return {.problem = question->inputs.problem,
+          .placement = answer->placement,
+          .schedule = "gpipe",
+          .model = question->model,
+          .micro_batch = 16,
+          .facts = question->inputs.facts,
+          .policy = "dp",
+          .why = "because",
+          .source = "measured"};
+}
+
+json Parsed(const PlanFile& plan) { return json::parse(PlanFileText(plan)); }
+
+std::string ErrorOf(const json& value) {
+  const auto plan = ParsePlanFile("p.json", value.dump());
+  EXPECT_EQ(ExitCodeFor(plan.status()), kExitUsage);
+  return std::string(plan.status().message());
+}
+
+TEST(PlanFile, ReadsBackAsItWas) {
+  const PlanFile plan = LenetPlan();
+
+  const auto read = ParsePlanFile("p.json", PlanFileText(plan));
+
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_TRUE(*read == plan);
+}
+
+TEST(PlanFile, AFreeLinkStaysFree) {
+  PlanFile plan = LenetPlan();
+  plan.problem.links[0][1].bytes_per_second =
+      std::numeric_limits<double>::infinity();
+
+  const auto read = ParsePlanFile("p.json", PlanFileText(plan));
+
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_TRUE(std::isinf(read->problem.links[0][1].bytes_per_second));
+}
+
+TEST(PlanFile, IsWrittenWholeOrNotAtAll) {
+  const std::string path = testing::TempDir() + "/whole_plan.json";
+  const PlanFile plan = LenetPlan();
+
+  ASSERT_TRUE(PlanFileSink(path).Save(plan).ok());
+  const auto read = ReadPlanFile(path);
+
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_TRUE(*read == plan);
+  EXPECT_EQ(ExitCodeFor(PlanFileSink("/nonexistent/plan.json").Save(plan)),
+            kExitUsage);
+}
+
+TEST(PlanFile, RefusesWhatIsNoPlan) {
+  EXPECT_THAT(ParsePlanFile("p.json", "").status().message(),
+              HasSubstr("p.json: is not JSON"));
+  EXPECT_THAT(ParsePlanFile("p.json", "{\"version\": 1").status().message(),
+              HasSubstr("cut short"));
+  EXPECT_THAT(ErrorOf(json::array()), HasSubstr("expected an object"));
+  EXPECT_THAT(ErrorOf(json::object()), HasSubstr("kind: is missing"));
+  EXPECT_THAT(ReadPlanFile("/nonexistent/p.json").status().message(),
+              HasSubstr("cannot read /nonexistent/p.json"));
+}
+
+TEST(PlanFile, RefusesDeepNestingBeforeItIsBuilt) {
+  const std::string deep(1 << 20, '[');
+
+  EXPECT_THAT(ParsePlanFile("p.json", deep).status().message(),
+              HasSubstr("nested deeper than"));
+}
+
+struct Damage {
+  const char* pointer;
+  json value;  // discarded: the field goes
+  const char* says;
+};
+
+TEST(PlanFile, RefusesEveryFieldThatLies) {
+  const Damage damages[] = {
+      {"/version", 2, "version: is 2, need 1 to 1"},
+      {"/kind", "recipe", "kind: is 'recipe'"},
+      {"/schedule", "zigzag", "no schedule 'zigzag'"},
+      {"/micro_batch", -1, "micro_batch: is -1"},
+      {"/micro_batch", 1.5, "expected a whole number, got 1.5"},
+      {"/problem", 3, "problem: expected an object"},
+      {"/problem/layers", json::array(), "no layers"},
+      {"/problem/layers/0/forward_seconds", -1,
+       "problem.layers[0].forward_seconds: is -1"},
+      {"/problem/layers/0/forward_seconds", nullptr, "got null"},
+      {"/problem/devices", json::array(), "no devices"},
+      {"/problem/devices/1/speed", 0, "speed is 0"},
+      {"/problem/devices/1/layer_seconds", json({1}), "measured 1 layers"},
+      {"/problem/links/bytes_per_second/0", json::array(), "another size"},
+      {"/problem/links/bytes_per_second/0/1", 0, "no bandwidth is known"},
+      {"/problem/links/bytes_per_second/0/1", "fast",
+       "bytes_per_second[0][1]: expected a number"},
+      {"/problem/links/latency_seconds/0/1", -1, "latency"},
+      {"/problem/micro_batches", (1 << 20) + 1, "need 0 to 1048576"},
+      {"/problem/training", "yes", "expected true or false"},
+      {"/placement", json::array(), "placement"},
+      {"/placement/0/devices", json({7}), "placement"},
+      {"/placement/0/devices", json({-1}), "devices[0]"},
+      {"/placement/0/shares", json({0.5}), "placement"},
+      {"/placement/1/first_layer", 0, "placement"},
+      {"/facts/0/cpu_share", 0, "cpu_share: is 0"},
+      {"/facts/0/update_seconds", json({1}), "one has 1 layers"},
+      {"/facts/0", json::value_t::discarded, "facts: of 1 devices"},
+      {"/problem/layers/0/kept_bytes", json::value_t::discarded,
+       "kept_bytes: is missing"}};
+  for (const Damage& damage : damages) {
+    json value = Parsed(LenetPlan());
+    const json::json_pointer pointer(damage.pointer);
+    if (damage.value.is_discarded()) {
+      json& parent = value[pointer.parent_pointer()];
+      if (parent.is_array()) {
+        parent.erase(std::stoul(pointer.back()));
+      } else {
+        parent.erase(pointer.back());
+      }
+    } else {
+      value[pointer] = damage.value;
+    }
+
+    EXPECT_THAT(ErrorOf(value), HasSubstr(damage.says)) << damage.pointer;
+  }
+}
+
+TEST(PlanFile, ItsTextCutAnywhereIsRefused) {
+  const std::string text = PlanFileText(LenetPlan());
+  for (size_t at = 0; at + 2 < text.size(); at += 97) {
+    EXPECT_FALSE(ParsePlanFile("p.json", text.substr(0, at)).ok()) << at;
+  }
+}
+
+// --- followers --------------------------------------------------------------
+
+TEST(FollowPlan, CutsTheJobAsThePlanDoes) {
+  JobSpec spec = LenetSpec(16);
+  const PlanFile plan = LenetPlan();
+
+  ASSERT_TRUE(FollowPlan("p.json", plan, spec).ok());
+
+  EXPECT_EQ(spec.pipeline.stages, 2);
+  EXPECT_THAT(spec.pipeline.cuts, ElementsAre(plan.placement[1].layers.first));
+  EXPECT_EQ(spec.pipeline.schedule, "1f1b");
+}
+
+TEST(FollowPlan, SaysWhenItsWorkersAreNotThoseOfTheJob) {
+  PlanFile plan = LenetPlan();
+  plan.placement[0].devices = {0};
+  plan.placement[1].devices = {1};
+  JobSpec in_order = LenetSpec(16), swapped = LenetSpec(16);
+
+  EXPECT_EQ(*FollowPlan("p.json", plan, in_order), "");
+  std::swap(plan.placement[0].devices, plan.placement[1].devices);
+
+  EXPECT_THAT(*FollowPlan("p.json", plan, swapped), HasSubstr("on w2, w1;"));
+}
+
+TEST(FollowPlan, RefusesAnotherModelNamingBoth) {
+  JobSpec spec = LenetSpec(16);
+  spec.model.name = "mlp";
+
+  const absl::Status refused = FollowPlan("p.json", LenetPlan(), spec).status();
+
+  EXPECT_EQ(ExitCodeFor(refused), kExitUsage);
+  EXPECT_THAT(refused.message(), HasSubstr("lenet("));
+  EXPECT_THAT(refused.message(), HasSubstr("mlp("));
+}
+
+TEST(FollowPlan, RefusesReplicas) {
+  JobSpec spec = LenetSpec(16);
+  PlanFile plan = LenetPlan();
+  const int layers = static_cast<int>(plan.problem.layers.size());
+  plan.placement = {{{0, layers}, {0, 1}, {0.5, 0.5}}};
+
+  EXPECT_THAT(FollowPlan("p.json", plan, spec).status().message(),
+              HasSubstr("stage 0 has 2 workers"));
+}
+
+TEST(FollowPlan, RefusesAJobWithCutsOfItsOwn) {
+  JobSpec spec = LenetSpec(16);
+  spec.pipeline.cuts = {1};
+
+  EXPECT_THAT(FollowPlan("p.json", LenetPlan(), spec).status().message(),
+              HasSubstr("pipeline.cuts"));
+}
+
+TEST(SimulatePlan, SimulatesQuotasWhereDevicesHaveThem) {
+  SimulatedPlan simulated = SimulationOf(LenetPlan());
+
+  EXPECT_EQ(simulated.options.schedule, "gpipe");
+  ASSERT_EQ(simulated.options.quotas.size(), 2u);
+  EXPECT_EQ(simulated.options.quotas[0].share, 0.4);
+  EXPECT_TRUE(
+      Simulate(simulated.problem, simulated.placement, simulated.options).ok());
+}
+
+TEST(SimulatePlan, NeedsNoFacts) {
+  PlanFile plan = LenetPlan();
+  plan.facts.clear();
+
+  const SimulatedPlan simulated = SimulationOf(plan);
+
+  EXPECT_EQ(simulated.options.micro_batch_samples, 16);
+  EXPECT_TRUE(
+      Simulate(simulated.problem, simulated.placement, simulated.options).ok());
+}
+
+// --- profiles ---------------------------------------------------------------
+
+ProfileProgress TwoProfiles() {
+  ProfileProgress progress;
+  progress.profiles = {ProfileOf(LenetSpec(16), "w1", 1e-3),
+                       ProfileOf(LenetSpec(16), "w2", 2e-3)};
+  progress.links = {{"w1", "w2", 1e8, 1e-4, 0}, {"w2", "w1", 2e8, 2e-4, 0}};
+  return progress;
+}
+
+json ProfileJson() { return json::parse(ToDocument(TwoProfiles()).ToJson()); }
+
+std::string ProfileError(const json& value) {
+  const auto source = ParseProfileFile("l.json", value.dump());
+  EXPECT_EQ(ExitCodeFor(source.status()), kExitUsage) << value;
+  return std::string(source.status().message());
+}
+
+TEST(ProfileFile, ReadsWhatProfilePrints) {
+  const ProfileProgress printed = TwoProfiles();
+
+  const auto source = ParseProfileFile("l.json", ProfileJson().dump());
+
+  ASSERT_TRUE(source.ok()) << source.status();
+  ASSERT_EQ(source->profiles.size(), 2u);
+  EXPECT_EQ(source->profiles[1].key, printed.profiles[1].key);
+  EXPECT_EQ(source->profiles[1].layers, printed.profiles[1].layers);
+  EXPECT_EQ(source->profiles[0].frame_seconds, 1e-5);
+  EXPECT_EQ(source->links, printed.links);
+}
+
+TEST(ProfileFile, PlansForTheDevicesItWasMeasuredOn) {
+  const auto source = ParseProfileFile("l.json", ProfileJson().dump());
+  ASSERT_TRUE(source.ok()) << source.status();
+
+  const auto inputs = InputsOfProfiles(*source);
+
+  ASSERT_TRUE(inputs.ok()) << inputs.status();
+  EXPECT_EQ(inputs->problem.devices[1].name, "w2");
+  EXPECT_DOUBLE_EQ(inputs->problem.devices[1].layer_seconds[0], 6e-3);
+  EXPECT_EQ(inputs->problem.links[1][0].bytes_per_second, 2e8);
+  EXPECT_TRUE(CheckProblem(inputs->problem).ok());
+}
+
+TEST(ProfileFile, ALinkInOneDirectionOnlyIsNotEnough) {
+  json value = ProfileJson();
+  value["links"].erase(1);
+  const auto source = ParseProfileFile("l.json", value.dump());
+  ASSERT_TRUE(source.ok()) << source.status();
+
+  EXPECT_THAT(InputsOfProfiles(*source).status().message(),
+              HasSubstr("none from w2 to w1"));
+}
+
+TEST(ProfileFile, IsAPlanFileToo) {
+  const auto source = ParseProfileFile("p.json", PlanFileText(LenetPlan()));
+
+  ASSERT_TRUE(source.ok()) << source.status();
+  ASSERT_TRUE(source->plan.has_value());
+  const auto question = AskForProfile(*source, {.profile = "p.json"});
+  ASSERT_TRUE(question.ok()) << question.status();
+  EXPECT_EQ(question->inputs.problem.devices.size(), 2u);
+  EXPECT_EQ(question->schedule, "gpipe");
+}
+
+TEST(ProfileFile, LayersOfAFileOnMachinesThatOneDoesNotHave) {
+  const auto source = ParseProfileFile("l.json", ProfileJson().dump());
+  ASSERT_TRUE(source.ok()) << source.status();
+
+  const auto question = AskForProfile(*source, {.profile = "l.json",
+                                                .machines = "2x2",
+                                                .bandwidth = "1e9,1e8",
+                                                .latency = "1e-5,1e-3",
+                                                .speed = "2"});
+
+  ASSERT_TRUE(question.ok()) << question.status();
+  const PlanProblem& problem = question->inputs.problem;
+  EXPECT_EQ(problem.devices.size(), 4u);
+  EXPECT_EQ(problem.devices[3].speed, 2);
+  EXPECT_EQ(problem.links[0][1].latency_seconds, 1e-5);
+  EXPECT_EQ(problem.links[1][2].latency_seconds, 1e-3);
+  EXPECT_EQ(problem.links[1][2].bytes_per_second, 1e8);
+  EXPECT_TRUE(CheckProblem(problem).ok());
+}
+
+TEST(ProfileFile, RefusesEveryNumberThatLies) {
+  const Damage damages[] = {
+      {"/profiles", json::array(), "profiles: there are none"},
+      {"/profiles/0/layers", json::array(), "layers: there are none"},
+      {"/profiles/0/layers/2/forward_seconds", -1,
+       "profiles[0].layers[2].forward_seconds: is -1"},
+      {"/profiles/0/layers/2/forward_seconds", nullptr, "got null"},
+      {"/profiles/0/layers/2/output_bytes", "many",
+       "expected a whole number, got the text 'many'"},
+      {"/profiles/0/micro_batch", 0, "micro_batch: is 0"},
+      {"/profiles/0/cpu_share", 0, "cpu_share: is 0"},
+      {"/profiles/0/threads", 0, "threads: is 0"},
+      {"/profiles/1/device", "w1", "device w1 has two"},
+      {"/profiles/1/model", "vit", "and of vit"},
+      {"/links/0/bytes_per_second", 0, "bytes_per_second: is 0"},
+      {"/links/0/latency_seconds", -1, "latency_seconds: is -1"},
+      {"/links", 3, "expected a list"}};
+  for (const Damage& damage : damages) {
+    json value = ProfileJson();
+    value[json::json_pointer(damage.pointer)] = damage.value;
+
+    EXPECT_THAT(ProfileError(value), HasSubstr(damage.says)) << damage.pointer;
+  }
+  json missing = ProfileJson();
+  missing["profiles"][0]["layers"][0].erase("kept_bytes");
+  EXPECT_THAT(
+      ProfileError(missing),
+      HasSubstr("l.json: profiles[0].layers[0].kept_bytes: is missing"));
+  EXPECT_THAT(ProfileError(json::object()), HasSubstr("profiles: is missing"));
+}
+
+TEST(ProfileFile, ANotANumberIsNoJson) {
+  std::string text = ProfileJson().dump();
+  const std::string key = "\"forward_seconds\":";
+  const size_t at = text.find(key) + key.size();
+  text.replace(at, text.find_first_of(",}", at) - at, "NaN");
+
+  EXPECT_THAT(ParseProfileFile("l.json", text).status().message(),
+              HasSubstr("l.json: is not JSON"));
+}
+
+// A node of the published format, one millisecond each way.
+std::string Node(const std::string& id, const std::string& forward = "1.0") {
+  return absl::StrCat(id, " -- Linear -- forward_compute_time=", forward,
+                      ", backward_compute_time=1.0, activation_size=1.0, "
+                      "parameter_size=1.0\n");
+}
+
+TEST(ProfileFile, GraphErrorsNameFileAndLine) {
+  const std::string two = Node("a") + Node("b");
+  const std::pair<std::string, const char*> wrong[] = {
+      {Node("a") + "\ta -- b\n", "2"},
+      {Node("a", "-1.0"), "1"},
+      {Node("a", "nan"), "1"},
+      {Node("a", ""), "1"},
+      {"a -- Linear\n", "1"},
+      {Node("a") + Node("a"), "2"},
+      {two + "\ta -- b\n\tb -- a\n", "cycle"},
+      {two, "sink"},
+      {"\n", ""}};
+  for (const auto& [text, says] : wrong) {
+    const auto refused = ParseProfileFile("g.txt", text);
+
+    EXPECT_EQ(ExitCodeFor(refused.status()), kExitUsage) << text;
+    EXPECT_THAT(refused.status().message(), HasSubstr("g.txt: ")) << text;
+    EXPECT_THAT(refused.status().message(), HasSubstr(says)) << text;
+  }
+}
+
+}  // namespace
+}  // namespace paceline
