@@ -211,6 +211,15 @@ absl::StatusOr<PlanQuestion> AskForMesh(MeasureClient& measure,
         "plan for machines you do not have with --profile FILE --machines 4x4 "
         "--bandwidth 1e10,1.25e9");
   }
+  if (spec.pipeline.stages > static_cast<int64_t>(live.size()) &&
+      spec.pipeline.cuts.empty() && !options.stages.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "pipeline.stages is ", spec.pipeline.stages, ", there are ",
+        live.size(), live.size() == 1 ? " worker" : " workers",
+        ", and a plan has one stage a worker: give --stages, or --set "
+        "pipeline.stages=0 for as many as are fastest; 'job submit' lets "
+        "stages share a worker"));
+  }
   std::vector<InputWorker> workers;
   for (const WorkerView& worker : live) {
     workers.push_back({worker.name, worker.machine_id, worker.memory_bytes});

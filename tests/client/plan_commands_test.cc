@@ -256,6 +256,20 @@ TEST(Plan, OfAJobFollowsItsCutsUnlessAPolicyIsAsked) {
   EXPECT_EQ(asked.Output()["policy"], "equal");
 }
 
+TEST(Plan, OfMoreStagesThanWorkersSaysWhatToDo) {
+  PlanBed refused, chosen;
+  JobSpec spec = LenetSpec(16);
+  spec.pipeline.stages = 4;
+
+  EXPECT_EQ(refused.RunMesh(spec, {.job_file = "job.yaml"}), kExitUsage);
+  EXPECT_EQ(chosen.RunMesh(spec, {.job_file = "job.yaml", .stages = 2}),
+            kExitOk);
+
+  EXPECT_THAT(refused.err.str(),
+              HasSubstr("pipeline.stages is 4, there are 3 workers"));
+  EXPECT_EQ(chosen.Output()["stages"].size(), 2u);
+}
+
 TEST(Plan, WithoutWorkersIsUnplaceable) {
   PlanBed bed;
   bed.measure.workers = std::vector<WorkerView>();
