@@ -161,6 +161,8 @@ void LocalSearch::StartOrders() {
   const int devices = table_.devices();
   for (const std::vector<int>& order : DeviceOrders(table_)) {
     for (int size = 1; size <= devices; size *= 2) {
+      // A first start there is always.
+      if (packer_.steps() > most_steps_) break;
       Start(Joined(order, size));
       if (!table_.problem().replicas) break;
     }

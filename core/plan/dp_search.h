@@ -8,7 +8,7 @@
 namespace paceline {
 
 struct DpSearchOptions {
-  // Groups looked at while packing: about 0.1 us each.
+  // Devices looked at while packing; see dp.cc for what one takes.
   double most_steps = 0;
 };
 

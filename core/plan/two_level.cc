@@ -10,6 +10,7 @@
 
 #include "core/plan/coarse.h"
 #include "core/plan/dp_chain.h"
+#include "core/plan/dp_classes.h"
 #include "core/plan/dp_exact.h"
 #include "core/plan/dp_polish.h"
 #include "core/plan/dp_search.h"
@@ -20,6 +21,8 @@ namespace {
 
 constexpr double kInnerSearchSteps = 2000;
 constexpr double kInnerExactSteps = 2e5;
+// Building the exact search's tables costs more than it finds beyond.
+constexpr double kMostInnerPairs = 250;
 constexpr int kMostInnerCuts = 25;
 
 using Machine = std::vector<int>;  // its devices, ascending
@@ -50,9 +53,12 @@ std::vector<Placement> InnerPlans(const DpTable& table, LayerRange layers,
     part.stages = stages;
     const DpTable inner(part);
     Placement plan = SearchPlacement(inner, {kInnerSearchSteps});
-    const double known = plan.empty() ? HUGE_VAL : ObjectiveOf(inner, plan);
-    DpExactAnswer exact = SolveExactly(inner, {known, kInnerExactSteps});
-    if (!exact.placement.empty()) plan = std::move(exact.placement);
+    if (DpSets::CountPairs(InterchangeableDevices(part), part.replicas) <=
+        kMostInnerPairs) {
+      const double known = plan.empty() ? HUGE_VAL : ObjectiveOf(inner, plan);
+      DpExactAnswer exact = SolveExactly(inner, {known, kInnerExactSteps});
+      if (!exact.placement.empty()) plan = std::move(exact.placement);
+    }
     if (plan.empty()) continue;
     for (PlacedStage& stage : plan) {
       stage.layers = {cuts[stage.layers.first], cuts[stage.layers.last]};

@@ -1,0 +1,149 @@
+// How long planning takes, and how far plans are from the lower bound (counter
+// `gap`; `exact` 1: proved).  With --check ends with 1 when 1,000 layers on 64
+// unlike devices take more than kMostSeconds of CPU: the planner is one thread
+// that never waits.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <ctime>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "benchmark/benchmark.h"
+#include "core/base/check.h"
+#include "core/base/random.h"
+#include "core/plan/policy.h"
+
+namespace paceline {
+namespace {
+
+constexpr double kMostSeconds = 1;
+
+double slowest_full_size_seconds = 0;
+
+// Uniform in [least, most), and evenly over the decades between them.
+double Between(SplitMix64& random, double least, double most) {
+  return least + (most - least) * static_cast<double>(random.Unit());
+}
+double Decades(SplitMix64& random, double least, double most) {
+  return std::exp(Between(random, std::log(least), std::log(most)));
+}
+
+// Unlike layers, devices and links, each pair's directions apart; devices are
+// dealt to machines, which only two levels look at.
+PlanProblem ProblemOf(int layers, int devices, int64_t micro_batches) {
+  constexpr int kPerMachine = 8;
+  SplitMix64 random(1);
+  PlanProblem problem;
+  problem.micro_batches = micro_batches;
+  for (int i = 0; i < layers; ++i) {
+    LayerCost layer;
+    layer.name = "layer";
+    layer.forward_seconds = Between(random, 0.001, 0.02);
+    layer.backward_seconds = 2 * layer.forward_seconds;
+    layer.output_bytes = Decades(random, 1e4, 1e6);
+    layer.parameter_bytes = Decades(random, 1e4, 1e6);
+    layer.kept_bytes = layer.output_bytes;
+    problem.layers.push_back(layer);
+  }
+  for (int i = 0; i < devices; ++i) {
+    Device device;
+    device.name = "device";
+    device.speed = Between(random, 0.25, 4);
+    device.machine = i / kPerMachine;
+    problem.devices.push_back(device);
+    std::vector<LinkCost> row;
+    for (int j = 0; j < devices; ++j) {
+      row.push_back({Decades(random, 1e6, 1e9), Between(random, 0, 0.001)});
+    }
+    problem.links.push_back(std::move(row));
+  }
+  return problem;
+}
+
+// layers / devices / micro-batches (0: an endless stream) / replicas
+void Plan(benchmark::State& state, const std::string& policy, int levels) {
+  PlanProblem problem =
+      ProblemOf(static_cast<int>(state.range(0)),
+                static_cast<int>(state.range(1)), state.range(2));
+  problem.replicas = state.range(3) != 0;
+  PlanAnswer answer;
+  for (auto _ : state) {
+    const std::clock_t begin = std::clock();
+    auto solved = SolvePlan(policy, problem, {.levels = levels});
+    PACELINE_CHECK(solved.ok(), solved.status().ToString());
+    answer = *std::move(solved);
+    const double took =
+        static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+    if (levels == 1 && state.range(0) == 1000) {
+      slowest_full_size_seconds = std::max(slowest_full_size_seconds, took);
+    }
+  }
+  state.counters["gap"] = answer.gap;
+  state.counters["exact"] = answer.exact;
+  state.counters["stages"] = static_cast<double>(answer.placement.size());
+}
+
+// Streams and steps, without and with replicas.
+void Sizes(benchmark::internal::Benchmark* benchmark, int layers, int devices) {
+  for (const int micro_batches : {0, 64}) {
+    for (const int replicas : {0, 1}) {
+      benchmark->Args({layers, devices, micro_batches, replicas});
+    }
+  }
+  benchmark->Unit(benchmark::kMillisecond);
+}
+
+void Small(benchmark::internal::Benchmark* benchmark) {
+  Sizes(benchmark, 8, 5);
+}
+
+void SmallAndLarge(benchmark::internal::Benchmark* benchmark) {
+  Sizes(benchmark, 8, 5);
+  Sizes(benchmark, 30, 8);
+  Sizes(benchmark, 1000, 64);
+}
+
+void Large(benchmark::internal::Benchmark* benchmark) {
+  Sizes(benchmark, 1000, 64);
+}
+
+BENCHMARK_CAPTURE(Plan, dp, "dp", 1)->Apply(&SmallAndLarge);
+BENCHMARK_CAPTURE(Plan, dp_two_levels, "dp", 2)->Apply(&Large);
+BENCHMARK_CAPTURE(Plan, brute, "brute", 1)->Apply(&Small);
+BENCHMARK_CAPTURE(Plan, min_cut, "min-cut", 1)->Apply(&Large);
+
+void LowerBound(benchmark::State& state) {
+  PlanProblem problem = ProblemOf(1000, 64, 64);
+  problem.replicas = state.range(0) != 0;
+  for (auto _ : state) benchmark::DoNotOptimize(LowerBoundSeconds(problem));
+}
+BENCHMARK(LowerBound)->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond);
+
+int Main(int argc, char** argv) {
+  bool check = false;
+  std::vector<char*> rest;
+  for (int i = 0; i < argc; ++i) {
+    if (std::string(argv[i]) == "--check") {
+      check = true;
+    } else {
+      rest.push_back(argv[i]);
+    }
+  }
+  int count = static_cast<int>(rest.size());
+  benchmark::Initialize(&count, rest.data());
+  if (benchmark::ReportUnrecognizedArguments(count, rest.data())) return 2;
+  benchmark::RunSpecifiedBenchmarks();
+  if (!check) return 0;
+  std::printf("1000 layers on 64 devices: %.2f s of CPU, at most %.0f s\n",
+              slowest_full_size_seconds, kMostSeconds);
+  const bool ran = slowest_full_size_seconds > 0;
+  return ran && slowest_full_size_seconds <= kMostSeconds ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace paceline
+
+int main(int argc, char** argv) { return paceline::Main(argc, argv); }
