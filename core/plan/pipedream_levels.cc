@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <numeric>
-#include <utility>
 
 namespace paceline {
 
@@ -23,6 +21,13 @@ double RunTransferSeconds(const LevelOptions& options, const StateSpace& space,
   return 2 * space.boundary_bytes[state] / options.bytes_per_second;
 }
 
+double MostHeldBytes(double memory_bytes, int later_devices, int devices) {
+  double bytes = 0;
+  for (int i = 0; i < devices; ++i)
+    bytes += memory_bytes / (1 + later_devices + i);
+  return bytes;
+}
+
 PipedreamLevels::PipedreamLevels(const StateSpace& space,
                                  const LevelOptions& options)
     : space_(space),
@@ -34,31 +39,51 @@ PipedreamLevels::PipedreamLevels(const StateSpace& space,
   for (int s = 0; s < space.states; ++s) {
     transfer_[s] = RunTransferSeconds(options, space, s);
   }
+  for (int machines = 0; machines <= options.machines; ++machines) {
+    held_.push_back(MostHeldBytes(options.row.memory_bytes, 0,
+                                  machines * options.row.devices));
+  }
 }
 
-// Rows depend on the ratio of the machines after them to their own, and only
-// where memory is bounded: see VersionsOf.
+// Rows depend on what comes after them only where memory is bounded, and then
+// only on the devices after each machine, rounded up: replicas and devices of
+// the row are whole numbers (see VersionsOf).  So few rows are solved for many
+// splits.
 RowPlace PipedreamLevels::PlaceOf(const Split& split) const {
-  if (options_.row.memory_bytes == 0 || split.rest == 0) return {};
-  const int common = std::gcd(split.machines, split.rest);
-  return {split.machines / common, split.rest / common * options_.row.devices};
+  if (options_.row.memory_bytes == 0) return {};
+  const int later = split.rest * options_.row.devices;
+  return {1, (later + split.machines - 1) / split.machines};
 }
 
-// Leaves out what cannot take less than below_seconds_: no device is faster
-// than its share of the compute.
+// No device is faster than its share of the compute: of the run, and of what
+// is before it.
+bool PipedreamLevels::CouldBeFaster(int last, const Split& split) const {
+  const double pace = below_seconds_ * options_.row.devices;
+  const int before = options_.machines - split.rest - split.machines;
+  const double from = space_.seconds[last] - pace * split.machines;
+  return from < 0 || from < pace * before;
+}
+
+bool PipedreamLevels::CouldFit(int last, const Split& split) const {
+  constexpr double kRounding = 1e-12;
+  if (options_.row.memory_bytes == 0) return true;
+  const double bytes = space_.output_bytes[last] + space_.parameter_bytes[last];
+  return bytes <=
+         (held_[options_.machines] - held_[split.rest]) * (1 + kRounding);
+}
+
 std::vector<PipedreamLevels::Split> PipedreamLevels::SplitsAt(int last) const {
   std::vector<Split> splits;
   const int all = options_.machines;
-  const double end = space_.seconds[last];
-  const double pace = below_seconds_ * options_.row.devices;
   for (int rest = 0; rest < all; ++rest) {
     if ((last == space_.last) != (rest == 0)) continue;
     if (best_[At(rest, last)] >= below_seconds_) continue;
     const int most = options_.row.replicas ? all - rest : 1;
     for (int machines = 1; machines <= most; ++machines) {
-      const double from = end - pace * machines;
-      if (from >= pace * (all - rest - machines) && from >= 0) continue;
-      splits.push_back({rest, machines});
+      const Split split{rest, machines};
+      if (CouldBeFaster(last, split) && CouldFit(last, split)) {
+        splits.push_back(split);
+      }
     }
   }
   return splits;
@@ -95,13 +120,12 @@ void PipedreamLevels::Extend(int last, const Split& split) {
 }
 
 void PipedreamLevels::SolveAt(int last) {
-  std::map<std::pair<int, int>, std::vector<Split>> by_place;
+  std::map<int, std::vector<Split>> by_later;
   for (const Split& split : SplitsAt(last)) {
-    const RowPlace place = PlaceOf(split);
-    by_place[{place.machines, place.later_devices}].push_back(split);
+    by_later[PlaceOf(split).later_devices].push_back(split);
   }
-  for (const auto& [place, splits] : by_place) {
-    row_.Solve(last, {place.first, place.second});
+  for (const auto& [later_devices, splits] : by_later) {
+    row_.Solve(last, {1, later_devices});
     for (const Split& split : splits) Extend(last, split);
   }
 }

@@ -35,6 +35,12 @@ double RunSyncSeconds(const LevelOptions& options, const StateSpace& space,
 double RunTransferSeconds(const LevelOptions& options, const StateSpace& space,
                           int state);
 
+// The most bytes, one version of each, that `devices` of `memory_bytes` hold
+// in any stages when `later_devices` come after them: a stage on m devices with
+// n after it keeps at least 1 + n / m versions, so that m devices hold no more
+// than what m stages of one device would.
+double MostHeldBytes(double memory_bytes, int later_devices, int devices);
+
 class PipedreamLevels {
  public:
   // `space` outlives this.
@@ -58,6 +64,8 @@ class PipedreamLevels {
   size_t At(int machines, int state) const {
     return static_cast<size_t>(machines) * space_.states + state;
   }
+  bool CouldBeFaster(int last, const Split& split) const;
+  bool CouldFit(int last, const Split& split) const;
   RowPlace PlaceOf(const Split& split) const;
   std::vector<Split> SplitsAt(int last) const;
   void SolveAt(int last);
@@ -71,6 +79,7 @@ class PipedreamLevels {
   const LevelOptions options_;
   PipedreamRow row_;
   std::vector<double> transfer_;  // [states]
+  std::vector<double> held_;      // [machines + 1]: by the last so many
   double below_seconds_ = 0;
   // [machines + 1, states]: of (state, all], and what comes first there.
   std::vector<double> best_;

@@ -1,11 +1,15 @@
 #include "core/plan/pipedream_row.h"
 
-#include <cmath>
-
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 
 namespace paceline {
+namespace {
+
+// The first of the kept cuts; before it and behind the last stand sentinels.
+constexpr int kFirstKept = 1;
+
+}  // namespace
 
 int64_t VersionsOf(const RowPlace& place, int replicas, int rest_devices) {
   const int64_t own = int64_t{place.machines} * replicas;
@@ -22,7 +26,8 @@ PipedreamRow::PipedreamRow(const StateSpace& space, const RowOptions& options)
       rest_(static_cast<size_t>(options.devices) * space.states),
       seconds_(space.states),
       replicas_(options.devices + 1),
-      kept_(space.states) {
+      kept_(space.states + 2) {
+  kept_[0] = kBeforeKept;
   for (int m = 1; m <= options.devices; ++m) {
     replicas_[m].share = 1.0 / m;
     replicas_[m].sync = 4.0 * (m - 1) / (options.bytes_per_second * m) / m;
@@ -101,45 +106,77 @@ void PipedreamRow::TakeAll(const Pass& pass) {
 // falls; one with a larger stage and no less behind it than the newest is never
 // needed again.
 void PipedreamRow::Keep(int cut, double behind_seconds, const Pass& pass) {
-  const int before = size_;
-  while (size_ > 0 && kept_[size_ - 1].behind_seconds >= behind_seconds) {
-    --size_;
-  }
-  if (size_ < before) {
+  const int before = end_;
+  while (kept_[end_ - 1].behind_seconds >= behind_seconds) --end_;
+  if (end_ < before) {
     for (int m = pass.least; m <= pass.most; ++m) {
       // What is new there has not been looked at.
-      replicas_[m].cross = std::min(replicas_[m].cross, size_);
-      replicas_[m].feasible = std::min(replicas_[m].feasible, size_);
+      replicas_[m].cross = std::min(replicas_[m].cross, end_);
+      replicas_[m].fits = std::min(replicas_[m].fits, end_);
     }
   }
-  kept_[size_++] = {behind_seconds, space_.seconds[cut],
-                    space_.parameter_bytes[cut], bytes_[cut]};
+  kept_[end_++] = {behind_seconds, space_.seconds[cut],
+                   space_.parameter_bytes[cut], bytes_[cut]};
+  kept_[end_] = kAfterKept;
 }
 
-// The least of max(behind, stage) over the kept cuts that fit: where the two
-// cross.  As `first` goes down stages only grow, so the crossing moves one way.
-double PipedreamRow::BestCut(int first, Replicas& replicas) const {
+// The least of max(behind, stage) over the kept cuts is where the two cross. As
+// `first` goes down stages only grow, so the crossing moves one way, and may be
+// left where it was as long as no cut on either side of it is better than what
+// is known: as a rule, when branches give many chains.  Here the time goes.
+void PipedreamRow::TakeBestCuts(int first, const Pass& pass) {
+  const Kept* const kept = kept_.data();
   const double compute = space_.seconds[first];
   const double parameters = space_.parameter_bytes[first];
-  const auto stage = [&](const Kept& cut) {
-    return (cut.compute_seconds - compute) * replicas.share +
-           (cut.parameter_bytes - parameters) * replicas.sync;
-  };
-  while (replicas.feasible < size_ &&
-         kept_[replicas.feasible].bytes - bytes_[first] > replicas.most_bytes) {
-    ++replicas.feasible;
+  for (int m = pass.least; m <= pass.most; ++m) {
+    Replicas& replicas = replicas_[m];
+    const auto stage = [&](const Kept& cut) {
+      return (cut.compute_seconds - compute) * replicas.share +
+             (cut.parameter_bytes - parameters) * replicas.sync;
+    };
+    // What begins a row has all devices: more behind it are never worse.
+    const int used = m + pass.rest_devices;
+    double& best = pass.as_rest && used < options_.devices ? Rest(used)[first]
+                                                           : seconds_[first];
+    int cross = replicas.cross;
+    if (stage(kept[cross - 1]) >= best && kept[cross].behind_seconds >= best) {
+      continue;
+    }
+    while (kept[cross].behind_seconds < stage(kept[cross])) ++cross;
+    replicas.cross = cross;
+    double seconds =
+        std::min(stage(kept[cross - 1]), kept[cross].behind_seconds);
+    if (pass.as_rest) {
+      seconds = std::max(seconds, transfer_[first] * replicas.share);
+    }
+    best = std::min(best, seconds);
   }
-  while (replicas.cross < size_ &&
-         kept_[replicas.cross].behind_seconds < stage(kept_[replicas.cross])) {
-    ++replicas.cross;
+}
+
+// The same where memory is bounded: of the cuts whose stage fits, which begin
+// ever later too.  Fewer devices behind a stage are fewer versions in it, so
+// that each number of them counts for what begins a row.
+void PipedreamRow::TakeBestFits(int first, const Pass& pass) {
+  const Kept* const kept = kept_.data();
+  for (int m = pass.least; m <= pass.most; ++m) {
+    Replicas& replicas = replicas_[m];
+    const auto stage = [&](const Kept& cut) {
+      return (cut.compute_seconds - space_.seconds[first]) * replicas.share +
+             (cut.parameter_bytes - space_.parameter_bytes[first]) *
+                 replicas.sync;
+    };
+    int& cross = replicas.cross;
+    while (kept[cross].behind_seconds < stage(kept[cross])) ++cross;
+    int& fits = replicas.fits;
+    while (kept[fits].bytes - bytes_[first] > replicas.most_bytes) ++fits;
+    double seconds = kept[std::max(cross, fits)].behind_seconds;
+    if (cross > fits) seconds = std::min(seconds, stage(kept[cross - 1]));
+    if (pass.as_first) seconds_[first] = std::min(seconds_[first], seconds);
+    const int used = m + pass.rest_devices;
+    if (!pass.as_rest || used == options_.devices) continue;
+    double& rest = Rest(used)[first];
+    rest = std::min(rest, std::max(seconds, transfer_[first] * replicas.share));
   }
-  double seconds = HUGE_VAL;
-  const int at = std::max(replicas.cross, replicas.feasible);
-  if (at < size_) seconds = kept_[at].behind_seconds;
-  if (replicas.cross > replicas.feasible) {
-    seconds = std::min(seconds, stage(kept_[replicas.cross - 1]));
-  }
-  return seconds;
 }
 
 // For each state of one chain, from the top, the best cut in another.
@@ -149,10 +186,11 @@ void PipedreamRow::TakeSplitsOf(int first_chain, int cut_chain,
   int next = space_.InsideEnd(last_, cut_chain);
   if (space_.AroundBegin(begin, cut_chain) >= next) return;
   const double* const rest = Rest(pass.rest_devices);
-  size_ = 0;
+  end_ = kFirstKept;
+  kept_[end_] = kAfterKept;
   for (int m = pass.least; m <= pass.most; ++m) {
-    replicas_[m].cross = 0;
-    replicas_[m].feasible = 0;
+    replicas_[m].cross = kFirstKept;
+    replicas_[m].fits = kFirstKept;
   }
   for (int a = space_.InsideEnd(last_, first_chain) - 1; a >= begin; --a) {
     const int stop = space_.AroundBegin(a, cut_chain);
@@ -163,19 +201,12 @@ void PipedreamRow::TakeSplitsOf(int first_chain, int cut_chain,
           pass.as_first ? 0 : transfer_[next] * replicas_[pass.least].share;
       Keep(next, std::max(rest[next], sent), pass);
     }
-    if (size_ > 0) TakeBestCuts(a, pass);
-  }
-}
-
-void PipedreamRow::TakeBestCuts(int first, const Pass& pass) {
-  for (int m = pass.least; m <= pass.most; ++m) {
-    const double seconds = BestCut(first, replicas_[m]);
-    if (pass.as_first) seconds_[first] = std::min(seconds_[first], seconds);
-    const int used = m + pass.rest_devices;
-    if (!pass.as_rest || used == options_.devices) continue;
-    double& rest = Rest(used)[first];
-    rest = std::min(rest,
-                    std::max(seconds, transfer_[first] * replicas_[m].share));
+    if (end_ == kFirstKept) continue;
+    if (options_.memory_bytes > 0) {
+      TakeBestFits(a, pass);
+    } else {
+      TakeBestCuts(a, pass);
+    }
   }
 }
 

@@ -18,6 +18,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -79,14 +80,18 @@ class PipedreamRow {
     double parameter_bytes;
     double bytes;
   };
+  // Sentinels: no stage reaches the one before the kept cuts, and nothing lies
+  // behind the one after them, which always fits.
+  static constexpr Kept kBeforeKept = {-HUGE_VAL, HUGE_VAL, 0, 0};
+  static constexpr Kept kAfterKept = {HUGE_VAL, 0, 0, -HUGE_VAL};
   // Of one number of replicas: a stage takes compute x share + parameters x
   // sync.
   struct Replicas {
     double share = 0;
     double sync = 0;
     double most_bytes = 0;
-    int cross = 0;     // the first kept cut whose rest is not below its stage
-    int feasible = 0;  // the first kept cut whose stage fits
+    int cross = 0;  // the first kept cut whose rest is not below its stage
+    int fits = 0;   // the first kept cut whose stage fits
   };
 
   // One pass over two chains: stages on `least` to `most` devices, with so many
@@ -115,7 +120,7 @@ class PipedreamRow {
   void TakeSplitsOf(int first_chain, int cut_chain, const Pass& pass);
   void Keep(int cut, double behind_seconds, const Pass& pass);
   void TakeBestCuts(int first, const Pass& pass);
-  double BestCut(int first, Replicas& replicas) const;
+  void TakeBestFits(int first, const Pass& pass);
   bool Fits(const RowStage& stage, bool is_first, double most_seconds) const;
   RowStage Largest(int first, int devices, bool is_first,
                    double most_seconds) const;
@@ -133,8 +138,8 @@ class PipedreamRow {
   std::vector<double> seconds_;
   // Scratch of TakeSplits.
   std::vector<Replicas> replicas_;  // [devices + 1]
-  std::vector<Kept> kept_;          // [states], the first size_ of them
-  int size_ = 0;
+  std::vector<Kept> kept_;          // [states + 2]
+  int end_ = 0;                     // of those that are kept
 };
 
 }  // namespace paceline

@@ -364,7 +364,7 @@ TEST(PlanPipedream, SaysWhatTheWholeNeedsWhenEachNodeFits) {
 
   EXPECT_EQ(answer.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_NE(answer.status().message().find(
-                "takes 48 B, 2 devices have 40 B together"),
+                "takes 48 B, 2 devices hold at most 30 B"),
             std::string::npos)
       << answer.status();
 }
