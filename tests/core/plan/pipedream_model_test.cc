@@ -363,9 +363,9 @@ TEST(PlanPipedream, SaysWhatTheWholeNeedsWhenEachNodeFits) {
       PlanPipedream(graph, *StatesOf(graph), {{{2}, {1e9}, 20}});
 
   EXPECT_EQ(answer.status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_NE(answer.status().message().find(
-                "takes 48 B, 2 devices hold at most 30 B"),
-            std::string::npos)
+  EXPECT_NE(
+      answer.status().message().find("takes 48 B, 2 devices hold at most 30 B"),
+      std::string::npos)
       << answer.status();
 }
 
