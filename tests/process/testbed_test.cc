@@ -5,7 +5,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <regex>
 #include <set>
 
@@ -252,13 +254,30 @@ TEST_F(TestbedTest, StatusTellsWhatWasAskedFor) {
   EXPECT_EQ(status["nodes"][1]["alive"], true);
 }
 
+// More than its share nobody gets, ever.  Less anybody gets on a machine that
+// others use as well: once in some tries it must be all of it.
+testing::AssertionResult ReachesShare(double share,
+                                      const std::function<double()>& burn) {
+  constexpr int kTries = 8;
+  constexpr double kOff = 0.03;
+  double most = 0;
+  for (int i = 0; i < kTries && most < share - kOff; ++i) {
+    most = std::max(most, burn());
+  }
+  if (most >= share - kOff && most <= share + kOff) {
+    return testing::AssertionSuccess();
+  }
+  return testing::AssertionFailure()
+         << "got " << most << " of a core at best, need " << share;
+}
+
 TEST_F(TestbedTest, ANodeComputesAtItsQuotaAndAtTheNextOne) {
   ASSERT_EQ(Up().exit_code, 0);
 
-  EXPECT_NEAR(BurnOnNode(1), 0.4, 0.03);
+  EXPECT_TRUE(ReachesShare(0.4, [this] { return BurnOnNode(1); }));
 
   ASSERT_EQ(Run({"set", "--cpu-of", "1=0.15"}).exit_code, 0);
-  EXPECT_NEAR(BurnOnNode(1), 0.15, 0.03);
+  EXPECT_TRUE(ReachesShare(0.15, [this] { return BurnOnNode(1); }));
   EXPECT_EQ(Status()["nodes"][0]["cpu"], 0.15);
 }
 
@@ -272,11 +291,12 @@ TEST_F(TestbedTest, NodesOnOneCoreDoNotSlowEachOther) {
     return arguments;
   };
 
-  Child first(on_first_core(1));
-  Child second(on_first_core(2));
-
-  EXPECT_NEAR(std::stod(first.Wait(kLongest).output), 0.45, 0.03);
-  EXPECT_NEAR(std::stod(second.Wait(kLongest).output), 0.45, 0.03);
+  EXPECT_TRUE(ReachesShare(0.45, [&] {
+    Child first(on_first_core(1));
+    Child second(on_first_core(2));
+    return std::min(std::stod(first.Wait(kLongest).output),
+                    std::stod(second.Wait(kLongest).output));
+  }));
 }
 
 TEST_F(TestbedTest, ALinkIsShapedBothWaysAndAnew) {
