@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <utility>
 
@@ -90,6 +91,9 @@ class RangeProfiler {
   absl::Status Run(const ProfilerOptions& options);
   void Write(std::vector<LayerMeasurement>& into) const;
   int runs() const { return static_cast<int>(samples_[0].forward.wall.size()); }
+  // Of all layers in all runs.
+  double wall_seconds() const { return wall_seconds_; }
+  double cpu_seconds() const { return cpu_seconds_; }
 
  private:
   absl::Status RunOnce();
@@ -112,6 +116,8 @@ class RangeProfiler {
   bool keep_ = false;  // false: warming up
   std::vector<LayerSamples> samples_;
   std::vector<double> updates_;
+  double wall_seconds_ = 0;
+  double cpu_seconds_ = 0;
 };
 
 void RangeProfiler::Mark() {
@@ -127,6 +133,8 @@ void RangeProfiler::OnLayer(const LayerDone& done) {
     Samples& samples = done.backward ? layer.backward : layer.forward;
     samples.wall.push_back(absl::ToDoubleSeconds(wall));
     samples.cpu.push_back(absl::ToDoubleSeconds(cpu));
+    wall_seconds_ += samples.wall.back();
+    cpu_seconds_ += samples.cpu.back();
     if (!done.backward && done.live_bytes >= 0) {
       layer.kept_bytes = std::max<int64_t>(0, done.live_bytes - live_bytes_);
     }
@@ -272,57 +280,38 @@ absl::Duration ProcessCpuTime() { return CpuTimeOf(CLOCK_PROCESS_CPUTIME_ID); }
 
 absl::StatusOr<std::vector<LayerMeasurement>> ProfileLayers(
     const JobSpec& spec, const ModelDescription& model, int64_t memory_bytes,
-    const ProfilerOptions& options, const ProfilerParts& parts, int* runs) {
+    const ProfilerOptions& options, const ProfilerParts& parts,
+    ProfileFacts* facts) {
   PACELINE_ASSIGN_OR_RETURN(const std::vector<LayerRange> ranges,
                             RangesThatFit(spec, model, memory_bytes));
   std::vector<LayerMeasurement> measured;
+  double wall = 0, cpu = 0;
   for (const LayerRange& range : ranges) {
     RangeProfiler profiler(spec, model, range, parts);
     PACELINE_RETURN_IF_ERROR(profiler.Run(options));
     profiler.Write(measured);
-    *runs = profiler.runs();
+    facts->runs = profiler.runs();
+    wall += profiler.wall_seconds();
+    cpu += profiler.cpu_seconds();
   }
+  if (wall > 0 && cpu < kFreeShare * wall) facts->cpu_share = cpu / wall;
   return measured;
 }
 
-CpuShare MeasureCpuShare(const Clock& clock,
-                         const std::function<absl::Duration()>& thread_cpu) {
-  constexpr absl::Duration kBusy = absl::Milliseconds(200);
-  // Longer than what another process's turn or an interrupt takes as a rule,
-  // shorter than any quota's pause that matters.
+double MeasurePausePeriod(const Clock& clock) {
+  constexpr absl::Duration kBusy = absl::Milliseconds(250);
   constexpr absl::Duration kPause = absl::Microseconds(500);
-  // A thread that no quota stops gets at least this much of a busy machine.
-  constexpr double kFree = 0.9;
-  constexpr size_t kLeastPauses = 5;
+  constexpr int kLeastPauses = 8;
+  int pauses = 0;
   const Instant begin = clock.Now();
-  const absl::Duration cpu_before = thread_cpu();
-  std::vector<double> pauses;  // when they ended
   Instant last = begin;
   while (last - begin < kBusy) {
     const Instant now = clock.Now();
-    if (now - last >= kPause) {
-      pauses.push_back(absl::ToDoubleSeconds(now - begin));
-    }
+    pauses += now - last >= kPause;
     last = now;
   }
-  CpuShare result;
-  const double share = absl::ToDoubleSeconds(thread_cpu() - cpu_before) /
-                       absl::ToDoubleSeconds(last - begin);
-  if (share >= kFree || pauses.size() < kLeastPauses) return result;
-  result.share = share;
-  std::vector<double> periods;
-  for (size_t i = 1; i < pauses.size(); ++i) {
-    periods.push_back(pauses[i] - pauses[i - 1]);
-  }
-  std::sort(periods.begin(), periods.end());
-  const double median = Quantile(periods, 0.5);
-  // A quota comes back like a clock.  Neighbours on a busy machine do not.
-  constexpr double kRegular = 0.25;
-  if (Quantile(periods, 0.75) - Quantile(periods, 0.25) > kRegular * median) {
-    return {};
-  }
-  result.period_seconds = median;
-  return result;
+  if (pauses < kLeastPauses) return 0;
+  return absl::ToDoubleSeconds(last - begin) / pauses;
 }
 
 }  // namespace paceline

@@ -36,6 +36,16 @@ struct ProfilerParts {
   const CancelToken& cancel;
 };
 
+// How a profile was taken.
+struct ProfileFacts {
+  int runs = 0;  // that the medians are of
+  // CPU seconds a second that the computing thread got; 1 from kFreeShare on.
+  double cpu_share = 1;
+};
+
+// A thread that no quota and no neighbour stops gets at least this much.
+inline constexpr double kFreeShare = 0.9;
+
 // Runs one micro-batch of random samples forward and backward, over and over,
 // through one engine that holds the whole model, so that caches are as warm as
 // they are in training; then the step gate's report and the optimizer.  The
@@ -49,16 +59,15 @@ struct ProfilerParts {
 // alone does not fit
 absl::StatusOr<std::vector<LayerMeasurement>> ProfileLayers(
     const JobSpec& spec, const ModelDescription& model, int64_t memory_bytes,
-    const ProfilerOptions& options, const ProfilerParts& parts, int* runs);
+    const ProfilerOptions& options, const ProfilerParts& parts,
+    ProfileFacts* facts);
 
-// What one busy thread gets of a CPU, and how often a quota stops it: keeps a
-// CPU busy for about a fifth of a second.
-struct CpuShare {
-  double share = 1;           // CPU seconds a second
-  double period_seconds = 0;  // 0: nothing stops it
-};
-CpuShare MeasureCpuShare(const Clock& clock,
-                         const std::function<absl::Duration()>& thread_cpu);
+// How often a busy thread is stopped, by a quota or by neighbours: seconds from
+// one pause of at least half a millisecond to the next, on average; 0: (nearly)
+// never.  Keeps a CPU busy for a quarter of a second.  A quota's own period is
+// not seen everywhere: a kernel that looks at ticks of 4 ms stops a quota of
+// every 5 ms after 4 or 8.
+double MeasurePausePeriod(const Clock& clock);
 
 // CPU time of the calling thread, as the system counts it.
 absl::Duration ThreadCpuTime();

@@ -20,9 +20,7 @@ absl::StatusOr<DeviceProfile> MeasureLayers(const JobSpec& spec,
                  spec.train.micro_batch, "f32", spec.threads, parts.name};
   profile.cpu_capability = parts.cpu_capability;
   profile.cpu_model = parts.cpu_model;
-  const CpuShare share = MeasureCpuShare(parts.clock, ThreadCpuTime);
-  profile.cpu_share = share.share;
-  profile.quota_period_seconds = share.period_seconds;
+  ProfileFacts facts;
   PACELINE_ASSIGN_OR_RETURN(
       profile.layers,
       ProfileLayers(spec, model, parts.memory_bytes, ProfilerOptions(),
@@ -30,7 +28,14 @@ absl::StatusOr<DeviceProfile> MeasureLayers(const JobSpec& spec,
                        return parts.factory.MakeEngine(options);
                      },
                      parts.clock, ThreadCpuTime, cancel},
-                    &profile.runs));
+                    &facts));
+  profile.runs = facts.runs;
+  const double period = MeasurePausePeriod(parts.clock);
+  // Threads of a pool compute beside this one: its own CPU time says nothing.
+  if (facts.cpu_share < 1 && period > 0 && spec.threads == 1) {
+    profile.cpu_share = facts.cpu_share;
+    profile.quota_period_seconds = period;
+  }
   PACELINE_ASSIGN_OR_RETURN(const FrameCost frames,
                             parts.prober->MeasureFrames(cancel));
   profile.frame_seconds = frames.seconds;

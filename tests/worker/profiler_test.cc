@@ -77,7 +77,7 @@ class ProfilerTest : public testing::Test {
                                     options, clock_, cpu_);
                               },
                               clock_, [this] { return cpu_; }, cancel_};
-    return ProfileLayers(spec_, model, memory_bytes, options_, parts, &runs_);
+    return ProfileLayers(spec_, model, memory_bytes, options_, parts, &facts_);
   }
 
   JobSpec spec_ = [] {
@@ -89,7 +89,7 @@ class ProfilerTest : public testing::Test {
   FakeClock clock_;
   absl::Duration cpu_;
   CancelToken cancel_;
-  int runs_ = 0;
+  ProfileFacts facts_;
   std::vector<LayerRange> ranges_;
 };
 
@@ -131,7 +131,7 @@ TEST_F(ProfilerTest, StopsAtItsBudgetButNotBeforeTheLeastRuns) {
 
   ASSERT_TRUE(Profile(SmallModel(2)).ok());
 
-  EXPECT_EQ(runs_, options_.least_runs);
+  EXPECT_EQ(facts_.runs, options_.least_runs);
 }
 
 TEST_F(ProfilerTest, MeasuresInRunsWhatDoesNotFitAtOnce) {
@@ -170,7 +170,7 @@ TEST(ProfileLayers, RunsOnTheFakeEngine) {
   const auto model = DescribeModel(spec.model, {1, 3, 3}, 10);
   const SystemClock clock;
   const CancelToken cancel;
-  int runs = 0;
+  ProfileFacts facts;
 
   const auto layers = ProfileLayers(
       spec, *model, 0,
@@ -179,76 +179,44 @@ TEST(ProfileLayers, RunsOnTheFakeEngine) {
          return std::make_unique<FakeEngine>(options);
        },
        clock, ThreadCpuTime, cancel},
-      &runs);
+      &facts);
 
   ASSERT_TRUE(layers.ok()) << layers.status();
   EXPECT_EQ(layers->size(), model->layers.size());
-  EXPECT_EQ(runs, 2);
+  EXPECT_EQ(facts.runs, 2);
   EXPECT_GT((*layers)[0].kept_bytes, 0);  // the description's
 }
 
-// A clock that a quota of 2 ms in every 5 ms stops; every reading costs 10 us.
-class ThrottledClock final : public Clock {
- public:
-  Instant Now() const override {
-    cpu_ += absl::Microseconds(10);
-    in_period_ += absl::Microseconds(10);
-    now_ += absl::Microseconds(10);
-    if (in_period_ >= absl::Milliseconds(2)) {
-      now_ += absl::Milliseconds(3);
-      in_period_ = absl::ZeroDuration();
-    }
-    return {now_};
-  }
-  absl::Time Today() const override { return absl::UnixEpoch(); }
-  absl::Duration cpu() const { return cpu_; }
+TEST_F(ProfilerTest, TellsWhatShareOfACpuTheThreadGot) {
+  ASSERT_TRUE(Profile(SmallModel(2)).ok());
 
- private:
-  mutable absl::Duration now_;
-  mutable absl::Duration in_period_;
-  mutable absl::Duration cpu_;
-};
-
-TEST(MeasureCpuShare, FindsAQuotaAndItsPeriod) {
-  const ThrottledClock clock;
-
-  const CpuShare share =
-      MeasureCpuShare(clock, [&clock] { return clock.cpu(); });
-
-  EXPECT_NEAR(share.share, 0.4, 0.01);
-  EXPECT_NEAR(share.period_seconds, 0.005, 1e-4);
+  EXPECT_NEAR(facts_.cpu_share, 0.5, 1e-6);
 }
 
-// Other processes take turns, now and then.
-class BusyClock final : public Clock {
+// Every reading costs 10 us; after 2 ms of them come 3 ms of pause, if at all.
+class StoppedClock final : public Clock {
  public:
+  explicit StoppedClock(bool stopped) : stopped_(stopped) {}
+
   Instant Now() const override {
-    cpu_ += absl::Microseconds(10);
     now_ += absl::Microseconds(10);
-    if (++readings_ == next_) {
-      now_ += absl::Milliseconds(4);
-      next_ += 50 * (1 + (readings_ * 7919) % 23);
-    }
+    if (stopped_ && ++readings_ % 200 == 0) now_ += absl::Milliseconds(3);
     return {now_};
   }
   absl::Time Today() const override { return absl::UnixEpoch(); }
-  absl::Duration cpu() const { return cpu_; }
 
  private:
+  const bool stopped_;
   mutable absl::Duration now_;
-  mutable absl::Duration cpu_;
   mutable int64_t readings_ = 0;
-  mutable int64_t next_ = 100;
 };
 
-TEST(MeasureCpuShare, TakesNeighboursForNoQuota) {
-  const BusyClock clock;
+TEST(MeasurePausePeriod, FindsHowOftenAThreadIsStopped) {
+  EXPECT_NEAR(MeasurePausePeriod(StoppedClock(true)), 0.005, 2e-4);
+}
 
-  const CpuShare share =
-      MeasureCpuShare(clock, [&clock] { return clock.cpu(); });
-
-  EXPECT_EQ(share.share, 1);
-  EXPECT_EQ(share.period_seconds, 0);
+TEST(MeasurePausePeriod, IsZeroForAThreadThatNothingStops) {
+  EXPECT_EQ(MeasurePausePeriod(StoppedClock(false)), 0);
 }
 
 }  // namespace
