@@ -126,8 +126,13 @@ void RangeProfiler::Mark() {
 }
 
 void RangeProfiler::OnLayer(const LayerDone& done) {
-  const absl::Duration wall = parts_.clock.Now() - wall_;
-  const absl::Duration cpu = parts_.thread_cpu() - cpu_;
+  // One reading ends a layer and begins the next: a quota stops a thread where
+  // it enters the kernel, which is in these very calls, and what passes between
+  // two readings would be lost.
+  const absl::Duration cpu_now = parts_.thread_cpu();
+  const Instant now = parts_.clock.Now();
+  const absl::Duration wall = now - wall_;
+  const absl::Duration cpu = cpu_now - cpu_;
   LayerSamples& layer = samples_[done.layer - layers_.first];
   if (keep_) {
     Samples& samples = done.backward ? layer.backward : layer.forward;
@@ -140,7 +145,8 @@ void RangeProfiler::OnLayer(const LayerDone& done) {
     }
   }
   live_bytes_ = done.live_bytes;
-  Mark();
+  wall_ = now;
+  cpu_ = cpu_now;
 }
 
 absl::Status RangeProfiler::RunOnce() {
