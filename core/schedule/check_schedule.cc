@@ -1,17 +1,21 @@
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "core/schedule/dry_run.h"
+#include "core/schedule/kept_versions.h"
 #include "core/schedule/schedule.h"
 
 namespace paceline {
 namespace {
 
-constexpr Op kOps[] = {Op::kLoad,  Op::kRecvF,    Op::kForward, Op::kSendF,
-                       Op::kRecvB, Op::kBackward, Op::kSendB,   Op::kStep};
+constexpr Op kOps[] = {
+    Op::kLoad,  Op::kRecvF, Op::kForward,       Op::kSendF,
+    Op::kRecvB, Op::kSendB, Op::kBackward,      Op::kBackwardInput,
+    Op::kStep,  Op::kUpdate, Op::kBackwardWeight};
 constexpr int kMissing = -1;
 
 template <typename... Args>
@@ -59,7 +63,7 @@ absl::Status CheckPlacement(const Schedule& schedule) {
   return absl::OkStatus();
 }
 
-// Whether a stage has such instructions at all.
+// Whether a stage may have such instructions at all.
 bool StageHas(const Schedule& schedule, int stage, Op op) {
   const bool first = stage == 0;
   const bool last = stage == schedule.stages - 1;
@@ -77,8 +81,13 @@ bool StageHas(const Schedule& schedule, int stage, Op op) {
     case Op::kSendB:
       return schedule.training && !first;
     case Op::kBackward:
-    case Op::kStep:
+    case Op::kBackwardInput:
+    case Op::kBackwardWeight:
       return schedule.training;
+    case Op::kStep:
+      return schedule.training && !schedule.asynchronous;
+    case Op::kUpdate:
+      return schedule.training && schedule.asynchronous;
   }
   return false;
 }
@@ -141,12 +150,43 @@ class Positions {
 
   absl::Status CheckComplete() const {
     for (int stage = 0; stage < schedule_.stages; ++stage) {
+      if (schedule_.training) {
+        PACELINE_RETURN_IF_ERROR(CheckBackwards(stage));
+      }
       for (const Op op : kOps) {
-        if (!StageHas(schedule_, stage, op)) continue;
+        if (!StageHas(schedule_, stage, op) || IsBackward(op)) continue;
         for (int i = 0; i < CountOf(op); ++i) {
           const Instruction wanted{stage, op, i};
           if (Of(wanted) == kMissing) return Missing(wanted);
         }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  static bool IsBackward(Op op) {
+    return op == Op::kBackward || op == Op::kBackwardInput ||
+           op == Op::kBackwardWeight;
+  }
+
+  // One whole backward, or two halves.
+  absl::Status CheckBackwards(int stage) const {
+    for (int i = 0; i < schedule_.micro_batches; ++i) {
+      const Instruction whole{stage, Op::kBackward, i};
+      const Instruction input{stage, Op::kBackwardInput, i};
+      const Instruction weight{stage, Op::kBackwardWeight, i};
+      const bool has_input = Of(input) != kMissing;
+      const bool has_weight = Of(weight) != kMissing;
+      if (Of(whole) != kMissing) {
+        if (!has_input && !has_weight) continue;
+        return Broken("pairing", ToText(whole), " and ",
+                      ToText(has_input ? input : weight), " are both there");
+      }
+      if (!has_input && !has_weight) return Missing(whole);
+      if (!has_input || !has_weight) {
+        return Broken("pairing", ToText(has_input ? weight : input),
+                      " is missing, ", ToText(has_input ? input : weight),
+                      " is alone");
       }
     }
     return absl::OkStatus();
@@ -186,6 +226,12 @@ constexpr Precedence kPrecedences[] = {
     {Op::kLoad, Op::kForward},   {Op::kRecvF, Op::kForward},
     {Op::kForward, Op::kSendF},  {Op::kForward, Op::kBackward},
     {Op::kRecvB, Op::kBackward}, {Op::kBackward, Op::kSendB},
+    {Op::kForward, Op::kBackwardInput},
+    {Op::kRecvB, Op::kBackwardInput},
+    {Op::kBackwardInput, Op::kSendB},
+    {Op::kBackwardInput, Op::kBackwardWeight},
+    {Op::kBackward, Op::kUpdate},
+    {Op::kBackwardWeight, Op::kUpdate},
 };
 
 absl::Status CheckDataOrder(const Schedule& schedule,
@@ -222,17 +268,31 @@ absl::Status CheckStepsAreLast(const Schedule& schedule) {
   return absl::OkStatus();
 }
 
+// The instruction that adds a micro-batch's gradient to the sum.
+Instruction Gradient(const Positions& positions, int stage, int micro_batch) {
+  const Instruction whole{stage, Op::kBackward, micro_batch};
+  if (positions.Of(whole) != kMissing) return whole;
+  return {stage, Op::kBackwardWeight, micro_batch};
+}
+
 absl::Status CheckAccumulation(const Schedule& schedule,
                                const Positions& positions) {
   if (!schedule.training) return absl::OkStatus();
   for (int stage = 0; stage < schedule.stages; ++stage) {
     for (int i = 1; i < schedule.micro_batches; ++i) {
-      const Instruction first{stage, Op::kBackward, i - 1};
-      const Instruction second{stage, Op::kBackward, i};
+      const Instruction first = Gradient(positions, stage, i - 1);
+      const Instruction second = Gradient(positions, stage, i);
       if (positions.Of(first) > positions.Of(second)) {
         return Broken("accumulation", ToText(first), " comes after ",
                       ToText(second), ", gradients are summed in ascending ",
                       "micro-batch order");
+      }
+      const Instruction update{stage, Op::kUpdate, i - 1};
+      if (positions.Of(update) > positions.Of(second)) {
+        return Broken("accumulation", ToText(update), " comes after ",
+                      ToText(second),
+                      ", an update takes the gradient of its micro-batch ",
+                      "alone");
       }
     }
   }
@@ -248,17 +308,24 @@ absl::Status CheckDeadlock(const Schedule& schedule) {
 
 // A stage's order is fixed, whatever the speeds: counting along its list is
 // exact.
-std::vector<int> KeptMicroBatches(const Schedule& schedule) {
+void CountKept(const Schedule& schedule, ScheduleBounds& bounds) {
+  bounds.kept_micro_batches.assign(schedule.stages, 0);
+  bounds.split_micro_batches.assign(schedule.stages, 0);
+  if (!schedule.training) return;
   std::vector<int> kept(schedule.stages, 0);
-  if (!schedule.training) return kept;
-  std::vector<int> now(schedule.stages, 0);
+  std::vector<int> split(schedule.stages, 0);
   for (const InstructionList& list : schedule.workers) {
     for (const auto& [stage, op, micro_batch] : list) {
-      if (op == Op::kForward) kept[stage] = std::max(kept[stage], ++now[stage]);
-      if (op == Op::kBackward) --now[stage];
+      kept[stage] += op == Op::kForward;
+      split[stage] += op == Op::kBackwardInput;
+      kept[stage] -= op == Op::kBackward || op == Op::kBackwardWeight;
+      split[stage] -= op == Op::kBackwardWeight;
+      bounds.kept_micro_batches[stage] =
+          std::max(bounds.kept_micro_batches[stage], kept[stage]);
+      bounds.split_micro_batches[stage] =
+          std::max(bounds.split_micro_batches[stage], split[stage]);
     }
   }
-  return kept;
 }
 
 }  // namespace
@@ -271,6 +338,7 @@ absl::StatusOr<ScheduleBounds> CheckSchedule(const Schedule& schedule) {
   PACELINE_RETURN_IF_ERROR(CheckDataOrder(schedule, positions));
   PACELINE_RETURN_IF_ERROR(CheckStepsAreLast(schedule));
   PACELINE_RETURN_IF_ERROR(CheckAccumulation(schedule, positions));
+  PACELINE_ASSIGN_OR_RETURN(std::vector<int> versions, KeptVersions(schedule));
   PACELINE_RETURN_IF_ERROR(CheckDeadlock(schedule));
 
   ScheduleBounds bounds;
@@ -280,7 +348,8 @@ absl::StatusOr<ScheduleBounds> CheckSchedule(const Schedule& schedule) {
     bounds.gradient_frames.push_back(
         MostInFlight(schedule, {/*gradient=*/true, boundary}));
   }
-  bounds.kept_micro_batches = KeptMicroBatches(schedule);
+  CountKept(schedule, bounds);
+  bounds.kept_versions = std::move(versions);
   return bounds;
 }
 

@@ -2,7 +2,7 @@
 // interpreter (worker/stage_runner) runs.  Values and pure functions.
 //
 // Text form, as torch.distributed.pipelining writes it: stage, what,
-// micro-batch: "0F1", "2B0", "1RECV_F3", "0STEP".
+// micro-batch: "0F1", "2B0", "3I2", "1RECV_F3", "0STEP".
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,15 @@ enum class Op : uint8_t {
   kForward,   // F
   kSendF,     // SEND_F: queue the activation for the next stage
   kRecvB,     // RECV_B: wait for the gradient of the output
-  kBackward,  // B
+  kBackward,  // B: the gradients of the input and of the weights
   kSendB,     // SEND_B: queue the gradient of the input for the stage before
   kStep,      // STEP: step gate, then the optimizer; once a batch and stage
+  // The halves of B, in schedules that compute them apart.
+  kBackwardInput,   // I: the gradient of the input
+  kBackwardWeight,  // W: the gradient of the weights, added to the sum
+  // UPDATE: the optimizer, with the gradient of this micro-batch alone and
+  // without a gate; in asynchronous schedules instead of STEP.
+  kUpdate,
 };
 
 struct Instruction {

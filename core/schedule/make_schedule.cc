@@ -5,8 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status_macros.h"
+#include "core/schedule/asynchronous.h"
 #include "core/schedule/compute_order.h"
-#include "core/schedule/merge.h"
 #include "core/schedule/schedule.h"
 
 namespace paceline {
@@ -48,37 +48,42 @@ absl::Status CheckSizes(const ScheduleRequest& request) {
 }
 
 // A compute with what it waits for and what it hands on.
-void AppendForward(const ScheduleRequest& request, const Compute& compute,
-                   InstructionList* out) {
-  const auto [stage, micro_batch, backward] = compute;
-  out->push_back({stage, stage == 0 ? Op::kLoad : Op::kRecvF, micro_batch});
-  out->push_back({stage, Op::kForward, micro_batch});
-  if (stage < request.stages - 1) {
-    out->push_back({stage, Op::kSendF, micro_batch});
+void Append(const ScheduleRequest& request, const Compute& compute,
+            InstructionList* out) {
+  const auto [stage, micro_batch, op] = compute;
+  const bool first = stage == 0;
+  const bool last = stage == request.stages - 1;
+  switch (op) {
+    case Op::kForward:
+      out->push_back({stage, first ? Op::kLoad : Op::kRecvF, micro_batch});
+      out->push_back({stage, op, micro_batch});
+      if (!last) out->push_back({stage, Op::kSendF, micro_batch});
+      return;
+    case Op::kBackwardWeight:
+      out->push_back({stage, op, micro_batch});
+      return;
+    default:
+      if (!last) out->push_back({stage, Op::kRecvB, micro_batch});
+      out->push_back({stage, op, micro_batch});
+      if (!first) out->push_back({stage, Op::kSendB, micro_batch});
+      // After the send: the stage before does not wait for our optimizer.
+      if (IsAsynchronous(request.name)) {
+        out->push_back({stage, Op::kUpdate, micro_batch});
+      }
   }
-}
-
-void AppendBackward(const ScheduleRequest& request, const Compute& compute,
-                    InstructionList* out) {
-  const auto [stage, micro_batch, backward] = compute;
-  if (stage < request.stages - 1) {
-    out->push_back({stage, Op::kRecvB, micro_batch});
-  }
-  out->push_back({stage, Op::kBackward, micro_batch});
-  if (stage > 0) out->push_back({stage, Op::kSendB, micro_batch});
 }
 
 InstructionList Expand(const ScheduleRequest& request,
                        const ComputeOrder& order) {
   InstructionList instructions;
-  for (const Compute& compute : order) {
-    if (compute.backward) {
-      AppendBackward(request, compute, &instructions);
-    } else {
-      AppendForward(request, compute, &instructions);
-    }
-  }
+  for (const Compute& compute : order) Append(request, compute, &instructions);
   return instructions;
+}
+
+void TakeLarger(const std::vector<int>& other, std::vector<int>* bounds) {
+  for (size_t i = 0; i < bounds->size(); ++i) {
+    (*bounds)[i] = std::max((*bounds)[i], other[i]);
+  }
 }
 
 }  // namespace
@@ -101,24 +106,45 @@ absl::StatusOr<Schedule> MakeSchedule(const ScheduleRequest& request) {
   PACELINE_RETURN_IF_ERROR(CheckSizes(request));
   PACELINE_ASSIGN_OR_RETURN(const int workers, CountWorkers(request));
 
-  std::vector<ComputeOrder> orders;
-  for (int stage = 0; stage < request.stages; ++stage) {
-    orders.push_back(generator(request, stage));
-  }
+  PACELINE_ASSIGN_OR_RETURN(const std::vector<ComputeOrder> orders,
+                            generator(request, workers));
   Schedule schedule{.stages = request.stages,
                     .micro_batches = request.micro_batches,
                     .training = request.training,
+                    .asynchronous = IsAsynchronous(request.name),
+                    .vertical_sync = request.vertical_sync,
                     .worker_of = request.worker_of,
                     .workers = {}};
-  for (const ComputeOrder& order :
-       MergeByWorker(orders, request.worker_of, workers)) {
+  for (const ComputeOrder& order : orders) {
     schedule.workers.push_back(Expand(request, order));
   }
-  if (!request.training) return schedule;
+  if (!request.training || schedule.asynchronous) return schedule;
   for (int stage = 0; stage < request.stages; ++stage) {
     schedule.workers[request.worker_of[stage]].push_back({stage, Op::kStep, 0});
   }
   return schedule;
+}
+
+absl::StatusOr<ScheduleBounds> BoundsOfRun(ScheduleRequest request) {
+  if (request.training && IsAsynchronous(request.name)) {
+    // However small its batches, the stream is long; twice the stages is
+    // beyond its warm-up, and from there on it repeats itself.
+    request.micro_batches =
+        std::max(request.micro_batches, 2 * std::max(request.stages, 1));
+  }
+  PACELINE_ASSIGN_OR_RETURN(const Schedule schedule, MakeSchedule(request));
+  PACELINE_ASSIGN_OR_RETURN(ScheduleBounds bounds, CheckSchedule(schedule));
+  if (request.training && request.name == "interleaved-1f1b") {
+    // What a shorter batch may run instead.
+    request.name = "1f1b";
+    PACELINE_ASSIGN_OR_RETURN(const Schedule shorter, MakeSchedule(request));
+    PACELINE_ASSIGN_OR_RETURN(const ScheduleBounds others,
+                              CheckSchedule(shorter));
+    TakeLarger(others.activation_frames, &bounds.activation_frames);
+    TakeLarger(others.gradient_frames, &bounds.gradient_frames);
+    TakeLarger(others.kept_micro_batches, &bounds.kept_micro_batches);
+  }
+  return bounds;
 }
 
 }  // namespace paceline

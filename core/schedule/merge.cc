@@ -17,8 +17,19 @@ constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
 // A backward computes the gradients of inputs and of weights, each about as
 // much work as the forward.
-constexpr int64_t kForwardTicks = 1;
-constexpr int64_t kBackwardTicks = 2;
+int64_t TicksOf(Op op) { return op == Op::kBackward ? 2 : 1; }
+
+// The lower, the more others wait for it.
+int RankOf(Op op) {
+  switch (op) {
+    case Op::kForward:
+      return 1;
+    case Op::kBackwardWeight:
+      return 2;
+    default:
+      return 0;
+  }
+}
 
 // The dry run's state at one tick.
 class ListScheduler {
@@ -58,23 +69,28 @@ class ListScheduler {
   }
 
  private:
-  // When this compute ended; kNever before it started.
-  int64_t& FinishedAt(int stage, int micro_batch, bool backward) {
+  // When what the neighbours wait for was there; kNever before its compute
+  // started.
+  int64_t& FinishedAt(int stage, int micro_batch, bool forward) {
     return finished_at_[stage][2 * static_cast<size_t>(micro_batch) +
-                               (backward ? 1 : 0)];
+                               (forward ? 0 : 1)];
   }
 
   bool IsReady(const Compute& compute, int64_t now) {
-    const int from = compute.stage + (compute.backward ? 1 : -1);
+    // Its other half comes before it in its stage's own order.
+    if (compute.op == Op::kBackwardWeight) return true;
+    const bool forward = compute.op == Op::kForward;
+    const int from = compute.stage + (forward ? -1 : 1);
     // The first stage loads; the last finds its own forward before it.
     if (from < 0 || from >= static_cast<int>(orders_.size())) return true;
-    return FinishedAt(from, compute.micro_batch, compute.backward) <= now;
+    return FinishedAt(from, compute.micro_batch, forward) <= now;
   }
 
   void StartOne(size_t worker, int64_t now) {
     const Compute* best = nullptr;
     const auto rank = [](const Compute& compute) {
-      return std::make_tuple(!compute.backward, compute.micro_batch);
+      return std::make_tuple(RankOf(compute.op), compute.micro_batch,
+                             compute.stage);
     };
     for (const int stage : stages_of_[worker]) {
       if (next_[stage] == orders_[stage].size()) continue;
@@ -83,9 +99,11 @@ class ListScheduler {
       if (best == nullptr || rank(candidate) < rank(*best)) best = &candidate;
     }
     if (best == nullptr) return;
-    free_at_[worker] = now + (best->backward ? kBackwardTicks : kForwardTicks);
-    FinishedAt(best->stage, best->micro_batch, best->backward) =
-        free_at_[worker];
+    free_at_[worker] = now + TicksOf(best->op);
+    if (best->op != Op::kBackwardWeight) {
+      FinishedAt(best->stage, best->micro_batch, best->op == Op::kForward) =
+          free_at_[worker];
+    }
     merged_[worker].push_back(*best);
     ++next_[best->stage];
     --remaining_;

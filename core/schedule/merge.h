@@ -16,8 +16,8 @@ namespace paceline {
 //      stages before wait for it;
 //   2. of one kind the lowest micro-batch, which is the furthest on its way.
 //
-// No further rule is needed: of two stages, the same kind and micro-batch can
-// be ready on one only, as one stage's output is the other's input.
+// Rule 3 is for those halves alone: of two stages, any other kind and
+// micro-batch can be ready on one only, as one's output is the other's input.
 //
 // Each stage's own order is kept, and so is what it proves of kept
 // micro-batches.  The result cannot deadlock: sorted by the tick in which they

@@ -18,6 +18,13 @@ struct ScheduleRequest {
   bool training = true;        // false: forward only, no STEP
   std::vector<int> worker_of;  // [stages]: index of the worker of a stage,
                                // 0..W-1, each used
+  // The last batch of an epoch, which has fewer micro-batches than the job
+  // says: a schedule that is not made for their number gives way to 1f1b on
+  // the same placement.
+  bool shorter_batch = false;
+  // pipedream: a micro-batch uses the version that the first stage had, on all
+  // stages.  Changes no instruction, but how many versions are kept.
+  bool vertical_sync = false;
 };
 
 // workers[w]: what worker w does in one batch, in order.
@@ -25,8 +32,10 @@ struct Schedule {
   int stages = 1;
   int micro_batches = 1;
   bool training = true;
-  std::vector<int> worker_of;
-  std::vector<InstructionList> workers;
+  bool asynchronous = false;  // an UPDATE a micro-batch, no STEP
+  bool vertical_sync = false;
+  std::vector<int> worker_of = {};
+  std::vector<InstructionList> workers = {};
 };
 
 // One line a worker, each ending in a newline.
@@ -48,6 +57,18 @@ inline constexpr int64_t kMaxScheduleCells = int64_t{1} << 20;
 //          "PipeDream"; flushed as in 2021, "Memory-efficient
 //          pipeline-parallel DNN training").  Backwards in ascending
 //          micro-batch order in both.
+//   interleaved-1f1b  several stages a worker, dealt out in turn (stage s on
+//          worker s mod W); micro-batches pass through in groups of W, which
+//          makes the bubble of 1f1b smaller by the stages of a worker
+//          (Narayanan et al. 2021, "Megatron-LM").  Micro-batches: a multiple
+//          of W.
+//   zero-bubble  ZB-H1 of Qi et al. 2023: 1f1b with each backward in two
+//          halves, I and W; W is put off to where 1f1b waits.  Keeps as many
+//          micro-batches on every stage as 1f1b does on the first.
+//   pipedream  asynchronous (asynchronous.h): 1f1b without a flush, an UPDATE
+//          after each backward and no STEP.  The lists are a stream of
+//          micro_batches from an empty pipeline to an empty one.  One stage a
+//          worker.
 //
 // A LOAD or RECV stands right before the F or B that uses it, and a SEND right
 // after the one that made its frame: links buffer what arrives early, so a
@@ -60,7 +81,8 @@ inline constexpr int64_t kMaxScheduleCells = int64_t{1} << 20;
 //
 // Errors: InvalidArgument  unknown name; stages, micro_batches < 1, or their
 //                          product above kMaxScheduleCells; worker_of of the
-//                          wrong length or with a gap.
+//                          wrong length or with a gap; a placement or a number
+//                          of micro-batches that the schedule is not made for.
 absl::StatusOr<Schedule> MakeSchedule(const ScheduleRequest& request);
 
 // What the dry run proves of ONE batch.  Training batches cannot overlap, since
@@ -74,8 +96,14 @@ struct ScheduleBounds {
   std::vector<int> activation_frames;
   std::vector<int> gradient_frames;
   // [stages]: the most micro-batches whose activations a stage keeps for
-  // backward; 0 when there is none.
+  // backward; 0 when there is none.  One whose backward is in halves counts
+  // until the second.
   std::vector<int> kept_micro_batches;
+  // [stages]: those of them that are between their two halves, at most.
+  std::vector<int> split_micro_batches;
+  // [stages]: versions of the weights that are there at a time, at most; 1 but
+  // for asynchronous schedules.
+  std::vector<int> kept_versions;
 };
 
 // Checks `schedule` and returns its bounds.  The rules are checked in this
@@ -87,13 +115,25 @@ struct ScheduleBounds {
 //   shape         stages, micro_batches < 1 or too many, worker_of of the wrong
 //                 length
 //   placement     an instruction on a worker that does not hold its stage
-//   pairing       every SEND has its RECV and the reverse; one F (and B, when
-//                 training) for each stage and micro-batch; LOAD for the first
-//                 stage only; one STEP a stage; nothing twice, nothing else
-//   order         LOAD/RECV_F before F before SEND_F; F and RECV_B before B
-//                 before SEND_B; nothing but STEP after a worker's first STEP
-//   accumulation  B of a stage in ascending micro-batch order
+//   pairing       every SEND has its RECV and the reverse; one F (and, when
+//                 training, one B or one I and one W) for each stage and
+//                 micro-batch; LOAD for the first stage only; one STEP a stage,
+//                 or one UPDATE a micro-batch where it is asynchronous; nothing
+//                 twice, nothing else
+//   order         LOAD/RECV_F before F before SEND_F; F and RECV_B before B or
+//                 I before SEND_B; I before W; B or W before UPDATE; nothing but
+//                 STEP after a worker's first STEP
+//   accumulation  B or W of a stage in ascending micro-batch order; no other
+//                 gradient between that of a micro-batch and its UPDATE
+//   version       with vertical sync: a stage has made the version that the
+//                 first stage had, before the forward that needs it
 //   deadlock      a dry run stops: names who waits for what
 absl::StatusOr<ScheduleBounds> CheckSchedule(const Schedule& schedule);
+
+// The bounds that hold for a whole run of batches of request.micro_batches and
+// shorter ones, with the step gate between them, or without where the schedule
+// is asynchronous.
+// Errors: those of MakeSchedule
+absl::StatusOr<ScheduleBounds> BoundsOfRun(ScheduleRequest request);
 
 }  // namespace paceline

@@ -91,8 +91,8 @@ InstructionList Expand(const Program& program, int stage,
   const bool first = stage == 0;
   const bool last = stage == program.stages - 1;
   InstructionList list;
-  for (const auto& [of, micro_batch, backward] : order) {
-    if (backward) {
+  for (const auto& [of, micro_batch, op] : order) {
+    if (op == Op::kBackward) {
       if (!last) list.push_back({stage, Op::kRecvB, micro_batch});
       list.push_back({stage, Op::kBackward, micro_batch});
       if (!first) list.push_back({stage, Op::kSendB, micro_batch});

@@ -58,8 +58,10 @@ class DryRunOfReplicas {
   }
 
   bool CanRun(const Compute& compute) const {
-    const auto [stage, micro_batch, backward] = compute;
-    if (!backward) return stage == 0 || Done(stage - 1, micro_batch, false);
+    const auto [stage, micro_batch, op] = compute;
+    if (op == Op::kForward) {
+      return stage == 0 || Done(stage - 1, micro_batch, false);
+    }
     return stage == stages_ - 1 || Done(stage + 1, micro_batch, true);
   }
 
@@ -75,14 +77,16 @@ class DryRunOfReplicas {
       if (!forward && (!training_ || next.backward == all)) return;
       const Compute compute = {
           work.stage,
-          work.micro_batches[forward ? next.forward : next.backward], !forward};
+          work.micro_batches[forward ? next.forward : next.backward],
+          forward ? Op::kForward : Op::kBackward};
       if (!CanRun(compute)) return;
       Execute(worker, compute);
     }
   }
 
   void Execute(size_t worker, const Compute& compute) {
-    const auto [stage, micro_batch, backward] = compute;
+    const auto [stage, micro_batch, op] = compute;
+    const bool backward = op == Op::kBackward;
     orders_[worker].push_back(compute);
     ++(backward ? next_[worker].backward : next_[worker].forward);
     done_[2 * Cell(stage, micro_batch) + (backward ? 1 : 0)] = true;
@@ -97,7 +101,7 @@ class DryRunOfReplicas {
     const auto backward_of = [&](size_t worker) {
       return Compute{workers_[worker].stage,
                      workers_[worker].micro_batches[next_[worker].backward],
-                     /*backward=*/true};
+                     Op::kBackward};
     };
     size_t best = workers_.size();
     for (size_t w = 0; w < workers_.size(); ++w) {

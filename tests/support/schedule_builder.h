@@ -1,6 +1,7 @@
 // Schedules for tests, from a name or written by hand.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,36 @@ inline std::vector<int> OneWorkerAStage(int stages) {
   std::vector<int> worker_of;
   for (int stage = 0; stage < stages; ++stage) worker_of.push_back(stage);
   return worker_of;
+}
+
+// Every stage on the worker after that of the stage before.
+inline std::vector<int> RoundRobin(int stages, int workers) {
+  std::vector<int> worker_of;
+  for (int stage = 0; stage < stages; ++stage) {
+    worker_of.push_back(stage % workers);
+  }
+  return worker_of;
+}
+
+// Whether there is to be such a training schedule: what schedule.h says of
+// each name, in other words.
+inline bool IsMadeFor(const std::string& name, int micro_batches,
+                      const std::vector<int>& worker_of) {
+  const int stages = static_cast<int>(worker_of.size());
+  const int workers =
+      *std::max_element(worker_of.begin(), worker_of.end()) + 1;
+  if (name == "pipedream") return worker_of == OneWorkerAStage(stages);
+  if (name != "interleaved-1f1b") return true;
+  return stages % workers == 0 && worker_of == RoundRobin(stages, workers) &&
+         (workers == stages || micro_batches % workers == 0);
+}
+
+// A placement of three or four stages that the schedule is made for, together
+// with four micro-batches.
+inline std::vector<int> PlacementFor(const std::string& name) {
+  if (name == "pipedream") return {0, 1, 2};
+  if (name == "interleaved-1f1b") return {0, 1, 0, 1};
+  return {0, 0, 1};
 }
 
 // A schedule that must exist.
@@ -33,10 +64,11 @@ inline Schedule MustMake(const std::string& name, int stages, int micro_batches,
 inline Schedule FromText(int stages, int micro_batches,
                          std::vector<int> worker_of,
                          const std::vector<std::string>& lines,
-                         bool training = true) {
+                         bool training = true, bool asynchronous = false) {
   Schedule schedule{.stages = stages,
                     .micro_batches = micro_batches,
                     .training = training,
+                    .asynchronous = asynchronous,
                     .worker_of = std::move(worker_of),
                     .workers = {}};
   for (const std::string& line : lines) {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/schedule/schedule.h"
@@ -40,7 +41,9 @@ TEST(CheckSchedule, AcceptsAGoodSchedule) {
 
 TEST(CheckSchedule, DroppingAnyInstructionBreaksPairing) {
   for (const std::string& name : ScheduleNames()) {
-    const Schedule good = MustMake(name, 3, 4, {0, 0, 1});
+    const std::vector<int> worker_of = PlacementFor(name);
+    const Schedule good =
+        MustMake(name, static_cast<int>(worker_of.size()), 4, worker_of);
     for (size_t worker = 0; worker < good.workers.size(); ++worker) {
       for (size_t i = 0; i < good.workers[worker].size(); ++i) {
         Schedule bad = good;
@@ -55,7 +58,9 @@ TEST(CheckSchedule, DroppingAnyInstructionBreaksPairing) {
 
 TEST(CheckSchedule, RepeatingAnyInstructionBreaksPairing) {
   for (const std::string& name : ScheduleNames()) {
-    const Schedule good = MustMake(name, 3, 4, {0, 0, 1});
+    const std::vector<int> worker_of = PlacementFor(name);
+    const Schedule good =
+        MustMake(name, static_cast<int>(worker_of.size()), 4, worker_of);
     for (size_t worker = 0; worker < good.workers.size(); ++worker) {
       for (size_t i = 0; i < good.workers[worker].size(); ++i) {
         Schedule bad = good;
@@ -124,6 +129,83 @@ TEST(CheckSchedule, AccumulationMustAscend) {
   ExpectRefused(FromText(1, 2, {0}, {"0LOAD0 0F0 0LOAD1 0F1 0B1 0B0 0STEP"}),
                 AllOf(StartsWith("accumulation: 0B0 comes after 0B1"),
                       HasSubstr("ascending")));
+}
+
+TEST(CheckSchedule, WeightGradientsAccumulateInAscendingOrderToo) {
+  ExpectRefused(
+      FromText(1, 2, {0},
+               {"0LOAD0 0F0 0LOAD1 0F1 0I0 0I1 0W1 0W0 0STEP"}),
+      StartsWith("accumulation: 0W0 comes after 0W1"));
+  // A whole backward counts among halves.
+  ExpectRefused(
+      FromText(1, 2, {0}, {"0LOAD0 0F0 0LOAD1 0F1 0I0 0B1 0W0 0STEP"}),
+      StartsWith("accumulation: 0W0 comes after 0B1"));
+}
+
+TEST(CheckSchedule, InputGradientsMayComeInAnyOrder) {
+  const auto bounds = CheckSchedule(
+      FromText(1, 2, {0}, {"0LOAD0 0F0 0LOAD1 0F1 0I1 0I0 0W0 0W1 0STEP"}));
+
+  EXPECT_TRUE(bounds.ok()) << bounds.status();
+}
+
+TEST(CheckSchedule, ABackwardIsWholeOrInTwoHalves) {
+  ExpectRefused(FromText(1, 1, {0}, {"0LOAD0 0F0 0B0 0I0 0STEP"}),
+                "pairing: 0B0 and 0I0 are both there");
+  ExpectRefused(FromText(1, 1, {0}, {"0LOAD0 0F0 0I0 0W0 0B0 0STEP"}),
+                "pairing: 0B0 and 0I0 are both there");
+  ExpectRefused(FromText(1, 1, {0}, {"0LOAD0 0F0 0I0 0STEP"}),
+                "pairing: 0W0 is missing, 0I0 is alone");
+  ExpectRefused(FromText(1, 1, {0}, {"0LOAD0 0F0 0W0 0STEP"}),
+                "pairing: 0I0 is missing, 0W0 is alone");
+}
+
+TEST(CheckSchedule, HalvesHaveTheirOrder) {
+  ExpectRefused(FromText(1, 1, {0}, {"0LOAD0 0F0 0W0 0I0 0STEP"}),
+                "order: 0I0 comes after 0W0");
+  ExpectRefused(FromText(1, 1, {0}, {"0LOAD0 0I0 0F0 0W0 0STEP"}),
+                "order: 0F0 comes after 0I0");
+  ExpectRefused(
+      FromText(2, 1, {0, 0},
+               {"0LOAD0 0F0 0SEND_F0 1RECV_F0 1F0 1SEND_B0 1I0 1W0 "
+                "0RECV_B0 0B0 0STEP 1STEP"}),
+      "order: 1I0 comes after 1SEND_B0");
+}
+
+TEST(CheckSchedule, AnUpdateTakesItsOwnGradientAlone) {
+  const auto made = [](const std::string& line) {
+    return FromText(1, 2, {0}, {line}, /*training=*/true,
+                    /*asynchronous=*/true);
+  };
+
+  EXPECT_TRUE(CheckSchedule(
+                  made("0LOAD0 0F0 0LOAD1 0F1 0B0 0UPDATE0 0B1 0UPDATE1"))
+                  .ok());
+  ExpectRefused(made("0LOAD0 0F0 0LOAD1 0F1 0B0 0B1 0UPDATE0 0UPDATE1"),
+                StartsWith("accumulation: 0UPDATE0 comes after 0B1"));
+  ExpectRefused(made("0LOAD0 0F0 0UPDATE0 0B0 0LOAD1 0F1 0B1 0UPDATE1"),
+                "order: 0B0 comes after 0UPDATE0");
+  ExpectRefused(made("0LOAD0 0F0 0B0 0UPDATE0 0LOAD1 0F1 0B1 0UPDATE1 0STEP"),
+                StartsWith("pairing: 0STEP has no place"));
+  ExpectRefused(FromText(1, 1, {0}, {"0LOAD0 0F0 0B0 0UPDATE0 0STEP"}),
+                StartsWith("pairing: 0UPDATE0 has no place"));
+}
+
+TEST(CheckSchedule, VerticalSyncNeedsTheVersionOfTheFirstStage) {
+  // The second stage would go forward with 1 before it has made the version
+  // that the first stage had: after the update with 0.
+  Schedule schedule =
+      FromText(2, 2, {0, 1},
+               {"0LOAD0 0F0 0SEND_F0 0RECV_B0 0B0 0UPDATE0 "
+                "0LOAD1 0F1 0SEND_F1 0RECV_B1 0B1 0UPDATE1",
+                "1RECV_F0 1F0 1B0 1SEND_B0 1RECV_F1 1F1 1UPDATE0 "
+                "1B1 1SEND_B1 1UPDATE1"},
+               /*training=*/true, /*asynchronous=*/true);
+  EXPECT_TRUE(CheckSchedule(schedule).ok());
+  schedule.vertical_sync = true;
+
+  ExpectRefused(schedule, "version: 1F1 needs version 1, but its stage has "
+                          "made 0");
 }
 
 TEST(CheckSchedule, NothingButStepsFollowAStep) {

@@ -65,7 +65,21 @@ INSTANTIATE_TEST_SUITE_P(
         GoldenCase{"gpipe-1x3", "gpipe", 1, 3, {0}, true},
         GoldenCase{"gpipe-2x4", "gpipe", 2, 4, {0, 1}, true},
         GoldenCase{"gpipe-4x8", "gpipe", 4, 8, {0, 1, 2, 3}, true},
-        GoldenCase{"gpipe-4x4-2-workers", "gpipe", 4, 4, {0, 0, 1, 1}, true}),
+        GoldenCase{"gpipe-4x4-2-workers", "gpipe", 4, 4, {0, 0, 1, 1}, true},
+        GoldenCase{"interleaved-1f1b-4x4-2-workers",
+                   "interleaved-1f1b", 4, 4, {0, 1, 0, 1}, true},
+        GoldenCase{"interleaved-1f1b-8x8-4-workers",
+                   "interleaved-1f1b", 8, 8, {0, 1, 2, 3, 0, 1, 2, 3}, true},
+        GoldenCase{"interleaved-1f1b-6x4-2-workers",
+                   "interleaved-1f1b", 6, 4, {0, 1, 0, 1, 0, 1}, true},
+        GoldenCase{"pipedream-1x3", "pipedream", 1, 3, {0}, true},
+        GoldenCase{"pipedream-4x8", "pipedream", 4, 8, {0, 1, 2, 3}, true},
+        GoldenCase{"pipedream-3x2", "pipedream", 3, 2, {0, 1, 2}, true},
+        GoldenCase{"zero-bubble-1x3", "zero-bubble", 1, 3, {0}, true},
+        GoldenCase{"zero-bubble-4x8", "zero-bubble", 4, 8, {0, 1, 2, 3}, true},
+        GoldenCase{"zero-bubble-4x2", "zero-bubble", 4, 2, {0, 1, 2, 3}, true},
+        GoldenCase{"zero-bubble-4x4-2-workers",
+                   "zero-bubble", 4, 4, {0, 0, 1, 1}, true}),
     [](const ::testing::TestParamInfo<GoldenCase>& info) {
       std::string name;
       for (const char c : info.param.file) name += c == '-' ? '_' : c;

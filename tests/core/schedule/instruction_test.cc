@@ -18,11 +18,15 @@ TEST(InstructionText, WritesStageOperationAndMicroBatch) {
   EXPECT_EQ(ToText(Instruction{1, Op::kRecvF, 3}), "1RECV_F3");
   EXPECT_EQ(ToText(Instruction{11, Op::kSendB, 120}), "11SEND_B120");
   EXPECT_EQ(ToText(Instruction{0, Op::kStep, 0}), "0STEP");
+  EXPECT_EQ(ToText(Instruction{3, Op::kBackwardInput, 2}), "3I2");
+  EXPECT_EQ(ToText(Instruction{3, Op::kBackwardWeight, 2}), "3W2");
+  EXPECT_EQ(ToText(Instruction{1, Op::kUpdate, 7}), "1UPDATE7");
 }
 
 TEST(InstructionText, ReadsBackWhatItWrites) {
   for (const Op op : {Op::kLoad, Op::kRecvF, Op::kForward, Op::kSendF,
-                      Op::kRecvB, Op::kBackward, Op::kSendB, Op::kStep}) {
+                      Op::kRecvB, Op::kBackward, Op::kSendB, Op::kStep,
+                      Op::kBackwardInput, Op::kBackwardWeight, Op::kUpdate}) {
     const Instruction written{12, op, op == Op::kStep ? 0 : 345};
 
     const auto read = InstructionFromText(ToText(written));
@@ -65,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(Words, BadInstructionText,
                                            "0f1", "0RECV1", "0RECV_F", "0 F1",
                                            "-1F0", "+1F0", "0F-1", "0F+1",
                                            "00F1", "0F01", "0STEP0", "STEP",
-                                           "0F1x", "99999999999F0",
+                                           "0F1x", "0UPDATE", "0I", "99999999999F0",
                                            "0F99999999999"));
 
 TEST(InstructionText, NamesTheBadWordOfAList) {

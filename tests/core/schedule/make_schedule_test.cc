@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <string>
 
+#include "core/schedule/asynchronous.h"
 #include "core/schedule/schedule.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -52,8 +53,16 @@ std::vector<std::vector<int>> SomePlacements(int stages) {
   return maps;
 }
 
+// Forward-only there is a schedule for any number of micro-batches.
+bool MayMake(const std::string& name, int micro_batches,
+             const std::vector<int>& worker_of, bool training) {
+  const int all = static_cast<int>(worker_of.size());
+  return IsMadeFor(name, training ? micro_batches : all * 840, worker_of);
+}
+
 TEST(MakeSchedule, KnowsItsNames) {
-  EXPECT_THAT(ScheduleNames(), ElementsAre("1f1b", "gpipe"));
+  EXPECT_THAT(ScheduleNames(), ElementsAre("1f1b", "gpipe", "interleaved-1f1b",
+                                           "pipedream", "zero-bubble"));
 }
 
 TEST(MakeSchedule, TheCheckerAcceptsEverySchedule) {
@@ -62,6 +71,7 @@ TEST(MakeSchedule, TheCheckerAcceptsEverySchedule) {
       for (int micro_batches = 1; micro_batches <= 16; ++micro_batches) {
         for (const std::vector<int>& worker_of : SomePlacements(stages)) {
           for (const bool training : {true, false}) {
+            if (!MayMake(name, micro_batches, worker_of, training)) continue;
             const Schedule schedule =
                 MustMake(name, stages, micro_batches, worker_of, training);
 
@@ -76,8 +86,84 @@ TEST(MakeSchedule, TheCheckerAcceptsEverySchedule) {
   }
 }
 
-TEST(MakeSchedule, AMergeKeepsTheOrderAndBoundOfEveryStage) {
+TEST(MakeSchedule, RefusesWhatAScheduleIsNotMadeFor) {
+  int refused = 0;
   for (const std::string& name : ScheduleNames()) {
+    for (int stages = 1; stages <= 8; ++stages) {
+      for (const int micro_batches : {1, 2, 3, 4, 6, 8}) {
+        for (const std::vector<int>& worker_of : SomePlacements(stages)) {
+          const auto schedule = MakeSchedule({.name = name,
+                                              .stages = stages,
+                                              .micro_batches = micro_batches,
+                                              .training = true,
+                                              .worker_of = worker_of});
+
+          ASSERT_EQ(schedule.ok(), IsMadeFor(name, micro_batches, worker_of))
+              << name << " " << stages << "x" << micro_batches << ": "
+              << schedule.status();
+          if (schedule.ok()) continue;
+          ++refused;
+          EXPECT_EQ(schedule.status().code(),
+                    absl::StatusCode::kInvalidArgument);
+          EXPECT_THAT(std::string(schedule.status().message()),
+                      ::testing::StartsWith(name));
+        }
+      }
+    }
+  }
+  EXPECT_GT(refused, 50);
+}
+
+TEST(MakeSchedule, SaysWhyInterleavingIsNotPossible) {
+  ScheduleRequest request{.name = "interleaved-1f1b",
+                          .stages = 4,
+                          .micro_batches = 3,
+                          .training = true,
+                          .worker_of = {0, 1, 0, 1}};
+
+  ExpectRefused(request,
+                "on 2 workers needs the micro-batches of a batch to be a "
+                "multiple of 2, got 3");
+
+  request.micro_batches = 4;
+  request.worker_of = {0, 0, 1, 1};
+  ExpectRefused(request, "got 4 stages on 2 workers, [0, 0, 1, 1]");
+}
+
+TEST(MakeSchedule, AShorterBatchGivesWayTo1f1b) {
+  for (const std::string& name : ScheduleNames()) {
+    const bool one_each = name == "pipedream";
+    for (const int micro_batches : {1, 3, 4}) {
+      const std::vector<int> worker_of =
+          one_each ? OneWorkerAStage(4) : RoundRobin(4, 2);
+      ScheduleRequest request{.name = name,
+                              .stages = 4,
+                              .micro_batches = micro_batches,
+                              .training = true,
+                              .worker_of = worker_of,
+                              .shorter_batch = true};
+      const auto shorter = MakeSchedule(request);
+      ASSERT_TRUE(shorter.ok()) << name << ": " << shorter.status();
+      EXPECT_TRUE(CheckSchedule(*shorter).ok());
+
+      const bool gives_way = name == "interleaved-1f1b" && micro_batches != 4;
+      EXPECT_EQ(ToText(*shorter),
+                ToText(MustMake(gives_way ? "1f1b" : name, 4, micro_batches,
+                                worker_of)));
+    }
+  }
+}
+
+TEST(MakeSchedule, RefusesPipedreamWithSeveralStagesAWorker) {
+  ScheduleRequest request = GoodRequest();
+  request.name = "pipedream";
+  request.worker_of = {0, 0};
+
+  ExpectRefused(request, "a worker for each stage, got 2 stages on 1 worker");
+}
+
+TEST(MakeSchedule, AMergeKeepsTheOrderAndBoundOfEveryStage) {
+  for (const std::string name : {"1f1b", "gpipe", "zero-bubble"}) {
     for (int stages = 2; stages <= 8; ++stages) {
       for (const int micro_batches : {1, 3, 8, 16}) {
         const Schedule apart =
@@ -116,7 +202,11 @@ TEST(MakeSchedule, AMergeTakesAReadyBackwardBeforeAForward) {
 
 TEST(MakeSchedule, SendsFollowAndReceivesPrecedeTheirCompute) {
   for (const std::string& name : ScheduleNames()) {
-    const Schedule schedule = MustMake(name, 4, 6, {0, 0, 1, 2});
+    const std::vector<int> worker_of = PlacementFor(name);
+    const Schedule schedule =
+        MustMake(name, static_cast<int>(worker_of.size()), 4, worker_of);
+    const Op backward =
+        name == "zero-bubble" ? Op::kBackwardInput : Op::kBackward;
     for (const InstructionList& list : schedule.workers) {
       for (size_t i = 0; i < list.size(); ++i) {
         const auto [stage, op, micro_batch] = list[i];
@@ -124,14 +214,12 @@ TEST(MakeSchedule, SendsFollowAndReceivesPrecedeTheirCompute) {
           EXPECT_EQ(list[i + 1],
                     (Instruction{stage, Op::kForward, micro_batch}));
         } else if (op == Op::kRecvB) {
-          EXPECT_EQ(list[i + 1],
-                    (Instruction{stage, Op::kBackward, micro_batch}));
+          EXPECT_EQ(list[i + 1], (Instruction{stage, backward, micro_batch}));
         } else if (op == Op::kSendF) {
           EXPECT_EQ(list[i - 1],
                     (Instruction{stage, Op::kForward, micro_batch}));
         } else if (op == Op::kSendB) {
-          EXPECT_EQ(list[i - 1],
-                    (Instruction{stage, Op::kBackward, micro_batch}));
+          EXPECT_EQ(list[i - 1], (Instruction{stage, backward, micro_batch}));
         }
       }
     }
@@ -148,7 +236,7 @@ TEST(MakeSchedule, RefusesAnUnknownName) {
   ScheduleRequest request = GoodRequest();
   request.name = "zigzag";
 
-  ExpectRefused(request, "'zigzag', there are 1f1b, gpipe");
+  ExpectRefused(request, "'zigzag', there are 1f1b, gpipe, ");
 }
 
 TEST(MakeSchedule, RefusesSizesBelowOne) {
@@ -222,6 +310,158 @@ TEST(ScheduleBounds, GPipeKeepsAndSendsAll) {
       EXPECT_THAT(bounds->kept_micro_batches, Each(micro_batches));
       EXPECT_THAT(bounds->activation_frames, Each(micro_batches));
       EXPECT_THAT(bounds->gradient_frames, Each(micro_batches));
+    }
+  }
+}
+
+TEST(ScheduleBounds, ZeroBubbleKeepsAsMuchOnEveryStageAs1f1bOnTheFirst) {
+  for (int stages = 1; stages <= 8; ++stages) {
+    for (int micro_batches = 1; micro_batches <= 16; ++micro_batches) {
+      const auto bounds = CheckSchedule(MustMake(
+          "zero-bubble", stages, micro_batches, OneWorkerAStage(stages)));
+
+      ASSERT_TRUE(bounds.ok()) << bounds.status();
+      EXPECT_THAT(bounds->kept_micro_batches,
+                  Each(std::min(stages, micro_batches)));
+      for (int stage = 0; stage < stages; ++stage) {
+        EXPECT_EQ(bounds->split_micro_batches[stage],
+                  std::min(stage + 1, micro_batches));
+      }
+    }
+  }
+}
+
+TEST(ScheduleBounds, InterleavingKeepsWhatItsWarmUpSays) {
+  for (int workers = 1; workers <= 4; ++workers) {
+    for (int chunks = 2; chunks <= 3; ++chunks) {
+      const int stages = workers * chunks;
+      for (int micro_batches = workers; micro_batches <= 4 * workers;
+           micro_batches += workers) {
+        const auto bounds =
+            CheckSchedule(MustMake("interleaved-1f1b", stages, micro_batches,
+                                   RoundRobin(stages, workers)));
+
+        ASSERT_TRUE(bounds.ok()) << bounds.status();
+        for (int worker = 0; worker < workers; ++worker) {
+          int kept = 0;
+          for (int chunk = 0; chunk < chunks; ++chunk) {
+            kept += bounds->kept_micro_batches[chunk * workers + worker];
+          }
+          // Each chunk's most need not be there at the same time.
+          const int warm_up =
+              std::min(micro_batches * chunks,
+                       2 * (workers - 1 - worker) + (chunks - 1) * workers);
+          EXPECT_GE(kept, std::min(warm_up + 1, micro_batches * chunks));
+          EXPECT_LE(kept, micro_batches * chunks);
+        }
+      }
+    }
+  }
+}
+
+TEST(ScheduleBounds, PipedreamKeepsWarmUpAndOneVersions) {
+  for (int stages = 1; stages <= 8; ++stages) {
+    for (int micro_batches = 1; micro_batches <= 20; ++micro_batches) {
+      const auto bounds = CheckSchedule(MustMake(
+          "pipedream", stages, micro_batches, OneWorkerAStage(stages)));
+
+      ASSERT_TRUE(bounds.ok()) << bounds.status();
+      for (int stage = 0; stage < stages; ++stage) {
+        // Warm-up + 1; these first ones share the version they begin with.
+        const int ahead = std::min(stages - stage, micro_batches);
+        EXPECT_EQ(bounds->kept_micro_batches[stage], ahead);
+        EXPECT_EQ(bounds->kept_versions[stage],
+                  std::clamp(micro_batches - ahead + 2, 1, ahead))
+            << stages << " stages, " << micro_batches;
+      }
+    }
+  }
+}
+
+TEST(ScheduleBounds, VerticalSyncKeepsAsManyVersionsOnEveryStage) {
+  for (int stages = 1; stages <= 8; ++stages) {
+    const auto bounds = BoundsOfRun({.name = "pipedream",
+                                     .stages = stages,
+                                     .micro_batches = 1,
+                                     .training = true,
+                                     .worker_of = OneWorkerAStage(stages),
+                                     .vertical_sync = true});
+
+    ASSERT_TRUE(bounds.ok()) << bounds.status();
+    EXPECT_THAT(bounds->kept_versions, Each(stages));
+  }
+}
+
+TEST(ScheduleBounds, OfARunCountAStreamOfSmallBatches) {
+  const auto bounds = BoundsOfRun({.name = "pipedream",
+                                   .stages = 3,
+                                   .micro_batches = 1,
+                                   .training = true,
+                                   .worker_of = {0, 1, 2}});
+
+  ASSERT_TRUE(bounds.ok()) << bounds.status();
+  EXPECT_THAT(bounds->kept_micro_batches, ElementsAre(3, 2, 1));
+  EXPECT_THAT(bounds->kept_versions, ElementsAre(3, 2, 1));
+  EXPECT_THAT(bounds->activation_frames, ElementsAre(3, 2));
+}
+
+TEST(ScheduleBounds, OfARunCountShorterBatches) {
+  const ScheduleRequest request{.name = "interleaved-1f1b",
+                                .stages = 4,
+                                .micro_batches = 8,
+                                .training = true,
+                                .worker_of = {0, 1, 0, 1}};
+  const auto run = BoundsOfRun(request);
+  ASSERT_TRUE(run.ok()) << run.status();
+
+  for (int micro_batches = 1; micro_batches <= 8; ++micro_batches) {
+    ScheduleRequest shorter = request;
+    shorter.micro_batches = micro_batches;
+    shorter.shorter_batch = true;
+    const auto one = CheckSchedule(MakeSchedule(shorter).value());
+    ASSERT_TRUE(one.ok()) << one.status();
+    for (size_t i = 0; i < 4; ++i) {
+      EXPECT_LE(one->kept_micro_batches[i], run->kept_micro_batches[i]);
+    }
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_LE(one->activation_frames[i], run->activation_frames[i]);
+      EXPECT_LE(one->gradient_frames[i], run->gradient_frames[i]);
+    }
+  }
+}
+
+// The order is decided one compute at a time, without knowing the end.
+TEST(AsynchronousOrder, IsThatOfTheLists) {
+  for (int stages = 1; stages <= 5; ++stages) {
+    for (int stage = 0; stage < stages; ++stage) {
+      AsynchronousOrder order(stage, stages);
+      std::string text;
+      for (int next = 0;;) {
+        const auto decided = order.Decide(/*more=*/next < 9);
+        if (decided == AsynchronousOrder::Next::kNothing) break;
+        const bool forward = decided == AsynchronousOrder::Next::kForward;
+        text += forward ? "F" : "B";
+        // Without vertical sync a forward takes what is there; with it, what
+        // the first stage had.
+        if (forward) {
+          EXPECT_EQ(order.VersionOfNext(false),
+                    std::max(0, next - WarmUp(stage, stages)));
+          EXPECT_EQ(order.VersionOfNext(true),
+                    std::max(0, next - WarmUp(0, stages)));
+          order.OnForward();
+          ++next;
+        } else {
+          order.OnBackward();
+        }
+      }
+      std::string listed;
+      const Schedule schedule =
+          MustMake("pipedream", stages, 9, OneWorkerAStage(stages));
+      for (const Instruction& instruction : schedule.workers[stage]) {
+        if (instruction.op == Op::kForward) listed += "F";
+        if (instruction.op == Op::kBackward) listed += "B";
+      }
+      EXPECT_EQ(text, listed);
     }
   }
 }

@@ -59,13 +59,13 @@ TEST(ReplicaOrder, AlternatesOnceInFlightIsReached) {
                      {.stage = 1, .micro_batches = {0, 1, 2}, .in_flight = 1}},
                     2, 3, true);
 
-  EXPECT_THAT(orders[0], ElementsAre(Compute{0, 0, false}, Compute{0, 1, false},
-                                     Compute{0, 0, true}, Compute{0, 2, false},
-                                     Compute{0, 1, true}, Compute{0, 2, true}));
+  EXPECT_THAT(orders[0], ElementsAre(Compute{0, 0, Op::kForward}, Compute{0, 1, Op::kForward},
+                                     Compute{0, 0, Op::kBackward}, Compute{0, 2, Op::kForward},
+                                     Compute{0, 1, Op::kBackward}, Compute{0, 2, Op::kBackward}));
   EXPECT_THAT(orders[1],
-              ElementsAre(Compute{1, 0, false}, Compute{1, 0, true},
-                          Compute{1, 1, false}, Compute{1, 1, true},
-                          Compute{1, 2, false}, Compute{1, 2, true}));
+              ElementsAre(Compute{1, 0, Op::kForward}, Compute{1, 0, Op::kBackward},
+                          Compute{1, 1, Op::kForward}, Compute{1, 1, Op::kBackward},
+                          Compute{1, 2, Op::kForward}, Compute{1, 2, Op::kBackward}));
 }
 
 TEST(ReplicaOrder, GoesBackwardOutOfTurnRatherThanDeadlock) {
@@ -80,8 +80,8 @@ TEST(ReplicaOrder, GoesBackwardOutOfTurnRatherThanDeadlock) {
       2, 10, true);
 
   EXPECT_THAT(orders[2],
-              ElementsAre(Compute{1, 4, false}, Compute{1, 4, true},
-                          Compute{1, 9, false}, Compute{1, 9, true}));
+              ElementsAre(Compute{1, 4, Op::kForward}, Compute{1, 4, Op::kBackward},
+                          Compute{1, 9, Op::kForward}, Compute{1, 9, Op::kBackward}));
 }
 
 TEST(Replicas, RunWhateverTheirSharesAre) {

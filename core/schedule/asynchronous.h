@@ -1,0 +1,60 @@
+// The asynchronous schedule `pipedream` (Narayanan et al. 2019, "PipeDream",
+// section 3.2; DESIGN 5): micro-batches stream through the stages without a
+// flush, and each is an update of its own on every stage.  Pure.
+//
+// One worker a stage; then NOAM, the micro-batches that the first stage admits
+// before the first of them is back, is the number of stages N, and the warm-up
+// of stage s is N - 1 - s.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+
+namespace paceline {
+
+// Whether batches follow each other without a flush and without a step gate.
+bool IsAsynchronous(absl::string_view schedule);
+
+// Forwards by which `stage` runs ahead of its backwards.
+constexpr int WarmUp(int stage, int stages) { return stages - 1 - stage; }
+
+// What one stage does, compute after compute, from an empty pipeline until it
+// is empty again.  For lists and for streams whose end is not known yet, so
+// that both are the same by construction.  Thread-compatible.
+class AsynchronousOrder {
+ public:
+  enum class Next : uint8_t {
+    kForward,
+    kBackward,  // and then the update, before anything else
+    kNothing,   // the pipeline is empty
+  };
+
+  // 0 <= stage < stages
+  AsynchronousOrder(int stage, int stages);
+
+  // more: a micro-batch comes that has not gone forward here.  Asked only
+  // while WantsForward(): else nobody needs to know.
+  Next Decide(bool more) const;
+  // A forward comes next if there is a micro-batch for it.
+  bool WantsForward() const { return in_flight() <= warm_up_; }
+
+  void OnForward() { ++forwards_; }
+  void OnBackward() { ++backwards_; }
+
+  int64_t in_flight() const { return forwards_ - backwards_; }
+
+  // The version at which the next forward computes, counted in updates of this
+  // stream: the newest that this stage has; with vertical sync the newest that
+  // the first stage had when it admitted the micro-batch, so that it is the
+  // same on all stages.
+  int64_t VersionOfNext(bool vertical_sync) const;
+
+ private:
+  const int warm_up_;
+  const int first_warm_up_;  // of stage 0
+  int64_t forwards_ = 0;
+  int64_t backwards_ = 0;
+};
+
+}  // namespace paceline
