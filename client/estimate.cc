@@ -52,7 +52,7 @@ std::vector<int> WorkerOf(const std::vector<PlacementView>& stages) {
   return worker_of;
 }
 
-absl::StatusOr<std::vector<int>> KeptMicroBatches(
+absl::StatusOr<std::vector<StageKeeps>> KeepsOf(
     const JobSpec& spec, const std::vector<PlacementView>& stages) {
   ScheduleRequest request;
   request.name = spec.pipeline.schedule;
@@ -60,14 +60,14 @@ absl::StatusOr<std::vector<int>> KeptMicroBatches(
   request.micro_batches = static_cast<int>(
       (spec.train.batch + spec.train.micro_batch - 1) / spec.train.micro_batch);
   request.worker_of = WorkerOf(stages);
-  PACELINE_ASSIGN_OR_RETURN(const Schedule schedule, MakeSchedule(request));
-  PACELINE_ASSIGN_OR_RETURN(const ScheduleBounds bounds,
-                            CheckSchedule(schedule));
-  return bounds.kept_micro_batches;
+  request.vertical_sync = spec.pipeline.vertical_sync;
+  PACELINE_ASSIGN_OR_RETURN(const ScheduleBounds bounds, BoundsOfRun(request));
+  return KeepsOfStages(bounds);
 }
 
 StageEstimate EstimateStage(const JobSpec& spec, const ModelDescription& model,
-                            const PlacementView& placement, int kept) {
+                            const PlacementView& placement,
+                            const StageKeeps& keeps) {
   StageEstimate stage;
   stage.placement = placement;
   stage.first_layer = model.layers[placement.first_layer].name;
@@ -82,7 +82,7 @@ StageEstimate EstimateStage(const JobSpec& spec, const ModelDescription& model,
   }
   stage.memory_bytes =
       EstimateBytes(model, spec.train,
-                    {{placement.first_layer, placement.last_layer}}, {kept});
+                    {{placement.first_layer, placement.last_layer}}, {keeps});
   return stage;
 }
 
@@ -112,11 +112,11 @@ absl::StatusOr<JobEstimate> EstimateJob(const JobSpec& spec,
           " here: are client and coordinator of the same version?"));
     }
   }
-  PACELINE_ASSIGN_OR_RETURN(const std::vector<int> kept,
-                            KeptMicroBatches(spec, stages));
+  PACELINE_ASSIGN_OR_RETURN(const std::vector<StageKeeps> keeps,
+                            KeepsOf(spec, stages));
   estimate.layers = layers;
   for (size_t s = 0; s < stages.size(); ++s) {
-    estimate.stages.push_back(EstimateStage(spec, model, stages[s], kept[s]));
+    estimate.stages.push_back(EstimateStage(spec, model, stages[s], keeps[s]));
     estimate.parameters += estimate.stages.back().parameters;
     estimate.parameter_bytes += estimate.stages.back().parameter_bytes;
   }

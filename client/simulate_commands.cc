@@ -67,7 +67,7 @@ absl::Status ApplyFlags(const SimulateFlags& flags, SimulatedPlan* plan) {
   SimulationOptions& options = plan->options;
   if (flags.schedule.has_value()) options.schedule = *flags.schedule;
   PACELINE_RETURN_IF_ERROR(CheckSchedule(options.schedule));
-  plan->problem.keeps_all = options.schedule == "gpipe";
+  CountMemoryOf(options.schedule, plan->problem);
   options.steps = flags.steps;
   options.credit_frames = flags.credit_frames;
   options.keep_trace = !flags.trace_file.empty();

@@ -261,7 +261,7 @@ absl::StatusOr<std::vector<LayerRange>> RangesThatFit(
   for (int first = 0; first < layers;) {
     LayerRange range = {first, first + 1};
     const auto needs = [&](int last) {
-      return EstimateBytes(model, spec.train, {{first, last}}, {1});
+      return EstimateBytes(model, spec.train, {{first, last}}, {{1}});
     };
     if (memory_bytes > 0 && needs(range.last) > memory_bytes) {
       return absl::ResourceExhaustedError(

@@ -120,7 +120,7 @@ absl::Status Apply(const PlanOptions& options, PlanQuestion& question) {
   PlanProblem& problem = question.inputs.problem;
   if (options.schedule.has_value()) question.schedule = *options.schedule;
   PACELINE_RETURN_IF_ERROR(CheckSchedule(question.schedule));
-  problem.keeps_all = question.schedule == "gpipe";
+  CountMemoryOf(question.schedule, problem);
   if (options.policy.has_value()) {
     question.policy = *options.policy;
     question.cuts.clear();

@@ -258,7 +258,15 @@ void CheckPipeline(const PipelineSpec& pipeline, int64_t layers,
                               " layers; ask for at most ", layers));
   }
   problems.OneOf("pipeline.schedule", "schedule", pipeline.schedule,
-                 {"1f1b", "gpipe"});
+                 {"1f1b", "gpipe", "interleaved-1f1b", "pipedream",
+                  "zero-bubble"});
+  if (pipeline.vertical_sync && pipeline.schedule != "pipedream") {
+    problems.Add("pipeline.vertical_sync",
+                 absl::StrCat("belongs to the schedule pipedream; under ",
+                              pipeline.schedule,
+                              " all stages have the same version anyway: leave "
+                              "it out"));
+  }
   problems.OneOf("pipeline.policy", "policy", pipeline.policy,
                  {"brute", "dp", "equal", "mcmc", "min-cut", "soft"});
   if (stages) CheckCuts(pipeline, layers, problems);
@@ -297,6 +305,14 @@ std::vector<SpecProblem> CheckJobSpec(const JobSpec& spec) {
     }
   }
   CheckTrain(spec.train, problems);
+  if (spec.train.clip_norm > 0 && spec.pipeline.schedule == "pipedream") {
+    problems.Add("train.clip_norm",
+                 absl::StrCat("clips by the norm over all stages, which "
+                              "pipedream's updates do not wait for, got ",
+                              spec.train.clip_norm,
+                              "; leave it out, or use another "
+                              "pipeline.schedule"));
+  }
   CheckPipeline(spec.pipeline, layers, problems);
   problems.Whole("threads", spec.threads, 1, kMostThreads);
   problems.OneOf("cpu_capability", "CPU capability", spec.cpu_capability,

@@ -64,8 +64,12 @@ struct PipelineSpec {
   int32_t stages = 0;  // 0: as many as are fastest
   // Who cuts and places, core/plan/policy.h; cuts, when given, win.
   std::string policy = "dp";
-  std::string schedule = "1f1b";  // gpipe, 1f1b
-  std::vector<int32_t> cuts;      // first layers of stages 1, 2, ...
+  // gpipe, 1f1b, interleaved-1f1b, zero-bubble, pipedream
+  std::string schedule = "1f1b";
+  std::vector<int32_t> cuts;  // first layers of stages 1, 2, ...
+  // pipedream: all stages compute a micro-batch at the version of the weights
+  // that the first stage had when it took it in.
+  bool vertical_sync = false;
 };
 
 struct JobSpec {

@@ -232,7 +232,7 @@ absl::StatusOr<PlanInputs> MakePlanInputs(
   PACELINE_ASSIGN_OR_RETURN(problem.micro_batches,
                             CountMicroBatches(spec.train));
   problem.parameter_copies = 2 + StateSlots(spec.train.optimizer);
-  problem.keeps_all = spec.pipeline.schedule == "gpipe";
+  CountMemoryOf(spec.pipeline.schedule, problem);
 
   ProfileKey key{ModelKey(spec.model, model.input, model.classes),
                  spec.train.micro_batch, "f32", spec.threads, ""};

@@ -8,9 +8,11 @@
 #include "absl/strings/str_join.h"
 #include "core/base/status_macros.h"
 #include "core/plan/cut.h"
+#include "core/plan/interleave.h"
 #include "core/plan/memory.h"
 #include "core/plan/plan.h"
 #include "core/plan/policy.h"
+#include "core/schedule/asynchronous.h"
 #include "core/schedule/schedule.h"
 
 namespace paceline {
@@ -32,31 +34,35 @@ std::vector<int> SpreadStages(int stages, int workers) {
 struct Load {
   std::vector<int> stages;
   std::vector<LayerRange> ranges;
-  std::vector<int> micro_batches_kept;
+  std::vector<StageKeeps> keeps;
 };
 
 // Stages and who holds them: positions among the workers that are used.
 struct Layout {
   std::vector<LayerRange> stages;
-  std::vector<int> worker_of;          // [stages], 0, 1, ... in order
+  std::vector<int> worker_of;          // [stages], first used in order
   std::vector<PlannerWorker> workers;  // those that are used
   std::string why;
 };
 
 std::vector<Load> LoadsOf(const Layout& layout, const ScheduleBounds& bounds) {
+  const std::vector<StageKeeps> keeps = KeepsOfStages(bounds);
   std::vector<Load> loads(layout.workers.size());
   for (size_t stage = 0; stage < layout.stages.size(); ++stage) {
     Load& load = loads[layout.worker_of[stage]];
     load.stages.push_back(static_cast<int>(stage));
     load.ranges.push_back(layout.stages[stage]);
-    load.micro_batches_kept.push_back(bounds.kept_micro_batches[stage]);
+    load.keeps.push_back(keeps[stage]);
   }
   return loads;
 }
 
-// "stage 2", "stages 2..3".
+// "stage 2", "stages 2..3", "stages 0, 4".
 std::string StagesText(const std::vector<int>& stages) {
   if (stages.size() == 1) return absl::StrCat("stage ", stages.front());
+  if (stages[1] != stages[0] + 1) {
+    return absl::StrCat("stages ", absl::StrJoin(stages, ", "));
+  }
   return absl::StrCat("stages ", stages.front(), "..", stages.back());
 }
 
@@ -117,6 +123,75 @@ Layout InOrder(Cut cut, const std::vector<PlannerWorker>& workers) {
   return layout;
 }
 
+bool IsInterleaved(const JobSpec& spec) {
+  return spec.pipeline.schedule == "interleaved-1f1b";
+}
+
+// Stages dealt out in turn.  `measurements` null: cut equally.
+absl::StatusOr<Layout> Deal(const JobSpec& spec, const ModelDescription& model,
+                            const std::vector<PlannerWorker>& workers,
+                            const Measurements* measurements) {
+  const PipelineSpec& pipeline = spec.pipeline;
+  const int layers = static_cast<int>(model.layers.size());
+  PACELINE_ASSIGN_OR_RETURN(const int micro_batches,
+                            CountMicroBatches(spec.train));
+  PACELINE_ASSIGN_OR_RETURN(Cut cut, ChooseCut(pipeline, model));
+  const bool choose = pipeline.stages == 0 && pipeline.cuts.empty();
+  PACELINE_ASSIGN_OR_RETURN(
+      const Dealing dealing,
+      DealStages({.stages = choose ? 0 : static_cast<int>(cut.stages.size()),
+                  .workers = static_cast<int>(workers.size()),
+                  .layers = layers,
+                  .micro_batches = micro_batches}));
+  Layout layout;
+  layout.workers.assign(workers.begin(), workers.begin() + dealing.workers);
+  for (int stage = 0; stage < dealing.stages; ++stage) {
+    layout.worker_of.push_back(stage % dealing.workers);
+  }
+  if (!pipeline.cuts.empty()) {
+    layout.stages = std::move(cut.stages);
+    layout.why = "cuts, dealt out in turn";
+    return layout;
+  }
+  if (measurements == nullptr) {
+    PACELINE_ASSIGN_OR_RETURN(layout.stages,
+                              CutEqually(layers, dealing.stages));
+    layout.why = "equal, dealt out in turn";
+    return layout;
+  }
+  std::vector<InputWorker> used;
+  for (const PlannerWorker& worker : layout.workers) {
+    used.push_back({worker.name, worker.machine_id, worker.memory_bytes});
+  }
+  PACELINE_ASSIGN_OR_RETURN(const PlanInputs inputs,
+                            MakePlanInputs(spec, model, used, *measurements));
+  layout.stages = CutForDealing(inputs.problem, dealing.stages);
+  layout.why = absl::StrCat("shortest longest stage, dealt out in turn (",
+                            inputs.source, ")");
+  return layout;
+}
+
+// A layout that takes no time to find.
+absl::StatusOr<Layout> CheapLayout(const JobSpec& spec,
+                                   const ModelDescription& model,
+                                   const std::vector<PlannerWorker>& workers) {
+  if (IsInterleaved(spec)) return Deal(spec, model, workers, nullptr);
+  PACELINE_ASSIGN_OR_RETURN(Cut cut, ChooseCut(spec.pipeline, model));
+  return InOrder(std::move(cut), workers);
+}
+
+// Nothing runs empty between batches, and every micro-batch is an update.
+void PlanAStream(PlanInputs& inputs) {
+  inputs.problem.micro_batches = 0;
+  for (size_t d = 0; d < inputs.facts.size(); ++d) {
+    const DeviceFacts& facts = inputs.facts[d];
+    std::vector<double>& seconds = inputs.problem.devices[d].layer_seconds;
+    for (size_t i = 0; i < seconds.size(); ++i) {
+      seconds[i] += facts.update_seconds[i] / facts.cpu_share;
+    }
+  }
+}
+
 absl::StatusOr<Layout> Solve(const JobSpec& spec, const ModelDescription& model,
                              const std::vector<PlannerWorker>& workers,
                              const Measurements& measurements) {
@@ -126,6 +201,7 @@ absl::StatusOr<Layout> Solve(const JobSpec& spec, const ModelDescription& model,
   }
   PACELINE_ASSIGN_OR_RETURN(
       PlanInputs inputs, MakePlanInputs(spec, model, candidates, measurements));
+  if (IsAsynchronous(spec.pipeline.schedule)) PlanAStream(inputs);
   inputs.problem.stages = spec.pipeline.stages;
   // A run has one worker a stage.
   inputs.problem.replicas = false;
@@ -147,6 +223,7 @@ absl::StatusOr<Layout> LayOut(const JobSpec& spec,
                               const ModelDescription& model,
                               const std::vector<PlannerWorker>& workers,
                               const Measurements& measurements) {
+  if (IsInterleaved(spec)) return Deal(spec, model, workers, &measurements);
   const PipelineSpec& pipeline = spec.pipeline;
   const int layers = static_cast<int>(model.layers.size());
   const bool share = pipeline.stages > static_cast<int>(workers.size());
@@ -161,13 +238,12 @@ absl::StatusOr<ScheduleBounds> BoundsOf(const JobSpec& spec, int stages,
                                         const std::vector<int>& worker_of) {
   PACELINE_ASSIGN_OR_RETURN(const int micro_batches,
                             CountMicroBatches(spec.train));
-  PACELINE_ASSIGN_OR_RETURN(const Schedule schedule,
-                            MakeSchedule({.name = spec.pipeline.schedule,
-                                          .stages = stages,
-                                          .micro_batches = micro_batches,
-                                          .training = true,
-                                          .worker_of = worker_of}));
-  return CheckSchedule(schedule);
+  return BoundsOfRun({.name = spec.pipeline.schedule,
+                      .stages = stages,
+                      .micro_batches = micro_batches,
+                      .training = true,
+                      .worker_of = worker_of,
+                      .vertical_sync = spec.pipeline.vertical_sync});
 }
 
 // What the layout's workers need; ResourceExhausted when one has less.
@@ -180,7 +256,7 @@ absl::StatusOr<Plan> Finish(const JobSpec& spec, const ModelDescription& model,
   std::vector<int64_t> need_bytes;
   for (size_t i = 0; i < loads.size(); ++i) {
     need_bytes.push_back(EstimateBytes(model, spec.train, loads[i].ranges,
-                                       loads[i].micro_batches_kept));
+                                       loads[i].keeps));
     PACELINE_RETURN_IF_ERROR(
         CheckMemory(layout.workers[i], loads[i], need_bytes.back()));
   }
@@ -212,9 +288,9 @@ absl::StatusOr<Plan> MakePlan(const JobSpec& spec,
   if (absl::IsResourceExhausted(layout.status())) {
     // Nothing fits, equal stages neither; who lacks how much there is said in
     // a job's words.
-    PACELINE_ASSIGN_OR_RETURN(Cut cut, ChooseCut(spec.pipeline, model));
-    PACELINE_RETURN_IF_ERROR(
-        Finish(spec, model, InOrder(std::move(cut), workers)).status());
+    PACELINE_ASSIGN_OR_RETURN(const Layout cheap,
+                              CheapLayout(spec, model, workers));
+    PACELINE_RETURN_IF_ERROR(Finish(spec, model, cheap).status());
   }
   PACELINE_RETURN_IF_ERROR(layout.status());
   return Finish(spec, model, *layout);
@@ -223,10 +299,11 @@ absl::StatusOr<Plan> MakePlan(const JobSpec& spec,
 absl::Status CheckPlannable(const JobSpec& spec, const ModelDescription& model,
                             const std::vector<PlannerWorker>& workers,
                             const Measurements& measurements) {
-  PACELINE_ASSIGN_OR_RETURN(Cut cut, ChooseCut(spec.pipeline, model));
+  PACELINE_RETURN_IF_ERROR(ChooseCut(spec.pipeline, model).status());
   PACELINE_RETURN_IF_ERROR(CheckWorkers(workers));
-  const absl::Status cheap =
-      Finish(spec, model, InOrder(std::move(cut), workers)).status();
+  PACELINE_ASSIGN_OR_RETURN(const Layout layout,
+                            CheapLayout(spec, model, workers));
+  const absl::Status cheap = Finish(spec, model, layout).status();
   if (!absl::IsResourceExhausted(cheap)) return cheap;
   // Equal stages do not fit; others may.
   return MakePlan(spec, model, workers, measurements).status();

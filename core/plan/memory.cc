@@ -53,22 +53,34 @@ std::string BytesText(int64_t bytes) {
   return absl::StrCat(whole, ".", rest * 10 / 1024, " ", kUnits[unit - 1]);
 }
 
+std::vector<StageKeeps> KeepsOfStages(const ScheduleBounds& bounds) {
+  std::vector<StageKeeps> keeps;
+  for (size_t s = 0; s < bounds.kept_micro_batches.size(); ++s) {
+    keeps.push_back({bounds.kept_micro_batches[s],
+                     bounds.split_micro_batches[s], bounds.kept_versions[s]});
+  }
+  return keeps;
+}
+
 int64_t EstimateBytes(const ModelDescription& model, const TrainSpec& train,
                       const std::vector<LayerRange>& ranges,
-                      const std::vector<int>& micro_batches_kept) {
-  PACELINE_CHECK(ranges.size() == micro_batches_kept.size(),
-                 absl::StrCat("ranges=", ranges.size(),
-                              " kept=", micro_batches_kept.size()));
-  // The parameter itself, its summed gradient, the optimizer's state.
-  const int64_t copies = 2 + StateSlots(train.optimizer);
+                      const std::vector<StageKeeps>& keeps) {
+  PACELINE_CHECK(
+      ranges.size() == keeps.size(),
+      absl::StrCat("ranges=", ranges.size(), " keeps=", keeps.size()));
   int64_t total = 0;
   for (size_t i = 0; i < ranges.size(); ++i) {
+    const auto& [micro_batches, split, versions] = keeps[i];
+    // The parameter itself, its summed gradient, the optimizer's state.
+    const int64_t copies = 1 + StateSlots(train.optimizer) + versions;
     int64_t sample_bytes = BoundaryBytes(model, ranges[i]);
     for (int layer = ranges[i].first; layer < ranges[i].last; ++layer) {
       const Layer& described = model.layers[layer];
       total = Add(total, Multiply(copies, described.parameter_bytes));
-      sample_bytes = Add(sample_bytes, Multiply(micro_batches_kept[i],
-                                                described.activation_bytes));
+      sample_bytes = Add(sample_bytes,
+                         Multiply(micro_batches, described.activation_bytes));
+      sample_bytes =
+          Add(sample_bytes, Multiply(split, described.output_bytes));
     }
     total = Add(total, Multiply(train.micro_batch, sample_bytes));
   }

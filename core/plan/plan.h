@@ -11,6 +11,7 @@
 #include "core/model/job_spec.h"
 #include "core/plan/inputs.h"
 #include "core/plan/layer_range.h"
+#include "core/schedule/schedule.h"
 
 namespace paceline {
 
@@ -42,16 +43,27 @@ absl::StatusOr<std::vector<LayerRange>> CutEqually(int layers, int stages);
 absl::StatusOr<std::vector<LayerRange>> CutAt(int layers,
                                               const std::vector<int>& cuts);
 
+// What a stage keeps at a time, at most: ScheduleBounds of one stage.
+struct StageKeeps {
+  int micro_batches = 0;  // from forward to backward
+  int split = 0;          // of these, between the halves of their backward
+  int versions = 1;       // of the parameters
+};
+
+// The entry of each stage of `bounds`.
+std::vector<StageKeeps> KeepsOfStages(const ScheduleBounds& bounds);
+
 // Bytes that a worker needs to train `ranges` of a model: parameters, summed
-// gradients, optimizer state, the activations of the micro-batches in flight,
-// and for each boundary of a range an activation and a gradient on their way.
+// gradients, optimizer state, older versions of the parameters, the activations
+// of the micro-batches in flight, the gradients of layers' outputs that wait for
+// the second half of a backward, and for each boundary of a range an activation and a gradient on their way.
 // LibTorch itself and its scratch memory are not counted.  INT64_MAX when the
 // sum does not fit.
 //
-// micro_batches_kept: one for each range, from ScheduleBounds.
+// keeps: one for each range.
 int64_t EstimateBytes(const ModelDescription& model, const TrainSpec& train,
                       const std::vector<LayerRange>& ranges,
-                      const std::vector<int>& micro_batches_kept);
+                      const std::vector<StageKeeps>& keeps);
 
 // Places spec.pipeline on `workers`.  Same arguments, same plan.
 //
@@ -62,10 +74,16 @@ int64_t EstimateBytes(const ModelDescription& model, const TrainSpec& train,
 // stages, the layers are cut equally and neighbouring stages share a worker;
 // the stages of two workers differ by at most one, the first ones have more.
 //
+// interleaved-1f1b: as many workers as have the same number of stages each, at
+// least two where there are two stages; stages are dealt out in turn, and cut so
+// that the longest takes least (pipeline.policy is not asked).  pipedream: never
+// two stages on a worker.
+//
 // Errors:
 //   InvalidArgument    the spec asks for what no mesh could do: more stages
 //                      than layers, bad cuts, sizes below 1, no such schedule
-//                      or policy
+//                      or policy, micro-batches that the schedule is not made
+//                      for; pipedream with fewer workers than stages
 //   FailedPrecondition no workers
 //   ResourceExhausted  a worker has less memory than its stages need: says
 //                      which, and both numbers

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
+#include "core/schedule/asynchronous.h"
 
 namespace paceline {
 namespace {
@@ -151,6 +152,11 @@ absl::Status CheckProblem(const PlanProblem& problem) {
   }
   PACELINE_RETURN_IF_ERROR(CheckLinks(problem));
   return CheckCounts(problem);
+}
+
+void CountMemoryOf(absl::string_view schedule, PlanProblem& problem) {
+  problem.keeps_all = schedule == "gpipe";
+  problem.stashes = IsAsynchronous(schedule);
 }
 
 }  // namespace paceline

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 
 namespace paceline {
 
@@ -96,5 +97,10 @@ inline constexpr int64_t kMaxPlannedMicroBatches = int64_t{1} << 20;
 //                       layers, or than devices
 //   FailedPrecondition  no devices
 absl::Status CheckProblem(const PlanProblem& problem);
+
+// Sets what a schedule of core/schedule keeps: keeps_all, stashes.  zero-bubble
+// counts as 1f1b, which keeps less on later stages, and vertical sync is not
+// counted: MakePlan checks a finished plan against the schedule itself.
+void CountMemoryOf(absl::string_view schedule, PlanProblem& problem);
 
 }  // namespace paceline

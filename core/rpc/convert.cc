@@ -84,6 +84,7 @@ PipelineSpec PipelineFromProto(const v1::PipelineSpec& proto) {
   PACELINE_TAKE(proto, spec, schedule);
   PACELINE_TAKE(proto, spec, policy);
   TakeAll(proto.cuts(), spec.cuts);
+  PACELINE_TAKE(proto, spec, vertical_sync);
   return spec;
 }
 
@@ -145,6 +146,7 @@ void PipelineToProto(const PipelineSpec& spec, v1::PipelineSpec& proto) {
   proto.set_schedule(spec.schedule);
   proto.set_policy(spec.policy);
   proto.mutable_cuts()->Add(spec.cuts.begin(), spec.cuts.end());
+  proto.set_vertical_sync(spec.vertical_sync);
 }
 
 // What the gate would add up must be numbers that a gradient can have.

@@ -1,17 +1,49 @@
 // How many versions of its weights each stage has at a time.  Pure.
 #pragma once
 
+#include <map>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/schedule/schedule.h"
 
 namespace paceline {
 
+// Follows one stage along its instructions and counts its versions.
+//
 // A version is there from the UPDATE that makes it until no micro-batch that
 // went forward at it waits for its backward and no forward to come will use
 // it.  An update in whose version nobody is interested any more writes over it.
-// Without UPDATEs there is one version.
+// Without UPDATEs there is one version.  Thread-compatible.
+class VersionCounter {
+ public:
+  // forced: the version of each micro-batch; empty: the newest there is.
+  explicit VersionCounter(std::vector<int> forced);
+
+  // Of its stage, in order; others than F, B, W and UPDATE change nothing.
+  // Errors: InvalidArgument  a forward at a version that was not made yet
+  absl::Status Follow(const Instruction& instruction);
+
+  int kept() const;
+  int most_kept() const { return most_; }
+  int newest() const { return newest_; }
+
+ private:
+  std::vector<int> forced_;
+  std::map<int, int> version_of_;  // of micro-batches in flight
+  std::map<int, int> users_;       // by version
+  int newest_ = 0;
+  int oldest_to_come_ = 0;  // that a forward will ask for
+  int most_ = 1;
+};
+
+// The version that the first stage has when it takes each micro-batch in, from
+// the list of its worker: what vertical sync forces on all stages.
+std::vector<int> VersionsOfFirstStage(const InstructionList& list,
+                                      int micro_batches);
+
+// The most versions that each stage has.
 //
 // Returns [stages].
 // Errors: InvalidArgument  with vertical sync, a forward at a version that its

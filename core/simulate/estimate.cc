@@ -34,6 +34,19 @@ double GateSeconds(const PlanInputs& inputs, const Placement& placement) {
          inputs.facts[first].gate_seconds * static_cast<double>(others.size());
 }
 
+// Micro-batches come in multiples of this.
+int64_t GroupOf(const JobSpec& spec, const std::vector<EstimateStage>& stages) {
+  if (spec.pipeline.schedule != "interleaved-1f1b") return 1;
+  std::vector<int> workers;
+  for (const EstimateStage& stage : stages) workers.push_back(stage.worker);
+  std::sort(workers.begin(), workers.end());
+  return std::unique(workers.begin(), workers.end()) - workers.begin();
+}
+
+int64_t WholeGroups(int64_t micro_batches, int64_t group) {
+  return std::max(group, micro_batches / group * group);
+}
+
 // CPU times instead of what a quota makes of them.
 void UseCpuTimes(PlanInputs& inputs) {
   for (size_t d = 0; d < inputs.facts.size(); ++d) {
@@ -53,6 +66,7 @@ SimulationOptions OptionsFor(const JobSpec& spec, const Placement& placement,
   UseCpuTimes(inputs);
   SimulationOptions options;
   options.schedule = spec.pipeline.schedule;
+  options.vertical_sync = spec.pipeline.vertical_sync;
   options.micro_batch_samples = spec.train.micro_batch;
   options.gate_seconds = GateSeconds(inputs, placement);
   for (const PlacedStage& stage : placement) {
@@ -82,20 +96,28 @@ absl::StatusOr<RunEstimate> EstimateRun(
   options.steps = kSteps;
 
   const int64_t all = inputs.problem.micro_batches;
-  const int64_t count = std::clamp<int64_t>(
-      kCells / (kSteps * static_cast<int64_t>(stages.size())), 1, all);
+  const int64_t unit = GroupOf(spec, stages);
+  const int64_t count = WholeGroups(
+      std::clamp<int64_t>(
+          kCells / (kSteps * static_cast<int64_t>(stages.size())), 1, all),
+      unit);
   inputs.problem.micro_batches = count;
   PACELINE_ASSIGN_OR_RETURN(const SimulationResult result,
                             Simulate(inputs.problem, placement, options));
   RunEstimate estimate;
   estimate.step_seconds = result.step_seconds;
-  if (count < all) {
-    inputs.problem.micro_batches = count / 2 + 1;
+  const int64_t fewer = WholeGroups(count / 2 + 1, unit);
+  if (fewer < count && count < all) {
+    inputs.problem.micro_batches = fewer;
     PACELINE_ASSIGN_OR_RETURN(const SimulationResult half,
                               Simulate(inputs.problem, placement, options));
     const double each = (result.step_seconds - half.step_seconds) /
-                        static_cast<double>(count - (count / 2 + 1));
+                        static_cast<double>(count - fewer);
     estimate.step_seconds += each * static_cast<double>(all - count);
+  } else if (count < all) {
+    // Groups so large that there is one length only to go by.
+    estimate.step_seconds *=
+        static_cast<double>(all) / static_cast<double>(count);
   }
   estimate.samples_per_second =
       static_cast<double>(spec.train.batch) / estimate.step_seconds;

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
+#include "core/schedule/asynchronous.h"
 #include "core/schedule/schedule.h"
 #include "core/simulate/replica_order.h"
 
@@ -148,6 +149,10 @@ absl::StatusOr<Program> MakeProgram(const Placement& placement,
   program.stages = static_cast<int>(placement.size());
   program.micro_batches = request.micro_batches;
   program.training = request.training;
+  if (request.training && IsAsynchronous(request.schedule)) {
+    program.streamed_step = request.micro_batches;
+    program.micro_batches *= request.steps;
+  }
   AddWorkers(placement, &program);
   const bool replicated =
       std::any_of(placement.begin(), placement.end(),

@@ -17,6 +17,9 @@ struct Program {
   int stages = 0;
   int micro_batches = 0;
   bool training = true;
+  // The lists are a stream of all steps, and this many micro-batches are one;
+  // 0: the lists are one step.
+  int streamed_step = 0;
   std::vector<int> device_of;                // [workers]
   std::vector<std::vector<int>> workers_of;  // [stages][replicas]
   // [stages][micro-batch]: its replica; empty for a stage of one.
@@ -34,7 +37,8 @@ struct Program {
 
 struct ProgramRequest {
   absl::string_view schedule;
-  int micro_batches = 1;
+  int micro_batches = 1;  // of a step
+  int steps = 1;
   bool training = true;
 };
 
@@ -45,7 +49,8 @@ struct ProgramRequest {
 std::vector<int> MakeRoute(const std::vector<double>& shares,
                            int micro_batches);
 
-// Without replicas MakeSchedule's lists.  With replicas each runs its own
+// Without replicas MakeSchedule's lists; of an asynchronous schedule one for
+// all steps, since there is no flush between them.  With replicas each runs its own
 // micro-batches in ascending order; under 1f1b a replica has at most
 // floor(devices of later stages / replicas) + 1 in flight, as core/plan/cost.h
 // counts, unless shares are so uneven that this would deadlock: then it goes

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/check.h"
 
 namespace paceline {
 namespace {
@@ -28,6 +29,10 @@ TraceWhat WhatOf(Op op) {
       return TraceWhat::kForward;
     case Op::kBackward:
       return TraceWhat::kBackward;
+    case Op::kBackwardInput:
+      return TraceWhat::kBackwardInput;
+    case Op::kBackwardWeight:
+      return TraceWhat::kBackwardWeight;
     default:
       return TraceWhat::kOptimizer;
   }
@@ -78,6 +83,13 @@ void Runner::PrepareWorkers() {
   for (int w = 0; w < program.workers(); ++w) {
     world_.ChangeMemory(w, world_.memory.workers[w].fixed);
   }
+  if (program.streamed_step == 0) return;
+  std::vector<int> forced;
+  if (world_.options.vertical_sync) {
+    forced = VersionsOfFirstStage(program.lists[program.workers_of[0][0]],
+                                  program.micro_batches);
+  }
+  versions_.assign(program.workers(), VersionCounter(forced));
 }
 
 void Runner::PushPlannedEvents() {
@@ -172,7 +184,7 @@ void Runner::Proceed(int worker) {
       ++state.next;
     }
     // Forwards alone have no gate between batches.
-    if (state.next == list.size()) OnStepDone(worker);
+    if (state.next == list.size()) OnListDone(worker);
   }
 }
 
@@ -187,6 +199,7 @@ bool Runner::Execute(int worker, const Instruction& instruction) {
     case Op::kRecvB:
       return Receive(worker, instruction);
     case Op::kForward:
+      FollowVersions(worker, instruction);
       world_.ChangeMemory(worker, stage.kept_bytes);
       StartWork(worker, CpuPart::kForward,
                 SecondsOf(stage.forward_seconds, worker));
@@ -194,6 +207,21 @@ bool Runner::Execute(int worker, const Instruction& instruction) {
     case Op::kBackward:
       StartWork(worker, CpuPart::kBackward,
                 SecondsOf(stage.backward_seconds, worker));
+      return false;
+    case Op::kBackwardInput:
+      world_.ChangeMemory(worker, stage.split_bytes);
+      StartWork(worker, CpuPart::kBackward,
+                SecondsOf(stage.input_seconds, worker));
+      return false;
+    case Op::kBackwardWeight:
+      StartWork(worker, CpuPart::kBackward,
+                SecondsOf(stage.backward_seconds, worker) -
+                    SecondsOf(stage.input_seconds, worker));
+      return false;
+    case Op::kUpdate:
+      FollowVersions(worker, instruction);
+      StartWork(worker, CpuPart::kOptimizer,
+                SecondsOf(stage.optimizer_seconds, worker));
       return false;
     case Op::kSendF:
     case Op::kSendB:
@@ -315,12 +343,30 @@ void Runner::OnWorkDue(int worker, uint32_t version) {
   TraceWork(worker);
   processor.FinishWork();
   const Instruction& done = world_.program.lists[worker][workers_[worker].next];
-  if (done.op == Op::kForward) OnForwardDone(worker, done);
-  if (done.op == Op::kBackward) OnBackwardDone(worker, done);
+  OnDone(worker, done);
   if (++workers_[worker].next == world_.program.lists[worker].size()) {
-    OnStepDone(worker);
+    OnListDone(worker);
   }
   Proceed(worker);
+}
+
+void Runner::OnDone(int worker, const Instruction& done) {
+  switch (done.op) {
+    case Op::kForward:
+      return OnForwardDone(worker, done);
+    case Op::kBackward:
+      OnInputGradientDone(worker, done.stage);
+      OnWeightGradientDone(worker, done.stage, /*split=*/false);
+      return FollowVersions(worker, done);
+    case Op::kBackwardInput:
+      return OnInputGradientDone(worker, done.stage);
+    case Op::kBackwardWeight:
+      return OnWeightGradientDone(worker, done.stage, /*split=*/true);
+    case Op::kUpdate:
+      return OnUpdateDone(worker, done.micro_batch);
+    default:
+      return;
+  }
 }
 
 void Runner::TraceWork(int worker) {
@@ -352,25 +398,53 @@ void Runner::OnForwardDone(int worker, const Instruction& instruction) {
   }
 }
 
-void Runner::OnBackwardDone(int worker, const Instruction& instruction) {
-  const int stage = instruction.stage;
-  double change = -world_.stages[stage].kept_bytes;
+void Runner::OnInputGradientDone(int worker, int stage) {
+  double change = 0;
   if (stage + 1 < world_.program.stages) {
     change -= world_.stages[stage].output_bytes;
   }
-  if (stage > 0) {
-    world_.ChangeMemory(worker, world_.stages[stage - 1].output_bytes);
-  } else {
-    ++micro_batches_done_;
-  }
+  if (stage > 0) change += world_.stages[stage - 1].output_bytes;
   world_.ChangeMemory(worker, change);
 }
 
+void Runner::OnWeightGradientDone(int worker, int stage, bool split) {
+  const StageWork& work = world_.stages[stage];
+  if (stage == 0) ++micro_batches_done_;
+  world_.ChangeMemory(worker,
+                      -work.kept_bytes - (split ? work.split_bytes : 0));
+}
+
+// An update that nobody waits to see the end of is the end of its step.
+void Runner::OnUpdateDone(int worker, int micro_batch) {
+  if ((micro_batch + 1) % world_.program.streamed_step == 0) {
+    OnStepDone(worker);
+  }
+}
+
+void Runner::FollowVersions(int worker, const Instruction& done) {
+  if (versions_.empty()) return;
+  VersionCounter& versions = versions_[worker];
+  const int before = versions.kept();
+  const absl::Status status = versions.Follow(done);
+  PACELINE_CHECK(status.ok(), status.ToString());
+  world_.ChangeMemory(worker, (versions.kept() - before) *
+                                  world_.stages[done.stage].parameter_bytes);
+}
+
+void Runner::OnListDone(int worker) {
+  // The steps of a stream were counted one by one.
+  if (world_.program.streamed_step > 0) {
+    workers_[worker].finished = true;
+  } else {
+    OnStepDone(worker);
+    workers_[worker].next = 0;
+    workers_[worker].finished =
+        world_.step_of[worker] == world_.options.steps;
+  }
+}
+
 void Runner::OnStepDone(int worker) {
-  WorkerState& state = workers_[worker];
   const int step = world_.step_of[worker]++;
-  state.next = 0;
-  state.finished = world_.step_of[worker] == world_.options.steps;
   if (++workers_done_[step] < world_.program.workers()) return;
   step_ends_.push_back(world_.now);
   result_.all_step_seconds.push_back(world_.now - step_began_);
@@ -490,14 +564,15 @@ SimulationResult Runner::Summarize() {
   }
   if (result_.step_seconds > 0) {
     result_.micro_batches_per_second =
-        world_.program.micro_batches / result_.step_seconds;
+        static_cast<double>(world_.problem.micro_batches) /
+        result_.step_seconds;
     result_.samples_per_second =
         result_.micro_batches_per_second *
         static_cast<double>(world_.options.micro_batch_samples);
   }
   result_.unfinished_micro_batches =
       micro_batches_done_ -
-      static_cast<int64_t>(steps.size()) * world_.program.micro_batches;
+      static_cast<int64_t>(steps.size()) * world_.problem.micro_batches;
   result_.trace = world_.trace.Take();
   return std::move(result_);
 }

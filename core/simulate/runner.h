@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/schedule/kept_versions.h"
 #include "core/simulate/frame_path.h"
 #include "core/simulate/step_end.h"
 #include "core/simulate/world.h"
@@ -56,8 +57,14 @@ class Runner {
   void OnWorkDue(int worker, uint32_t version);
   void TraceWork(int worker);  // what it has done of its work so far
   void OnForwardDone(int worker, const Instruction& instruction);
-  void OnBackwardDone(int worker, const Instruction& instruction);
+  void OnInputGradientDone(int worker, int stage);
+  void OnWeightGradientDone(int worker, int stage, bool split);
+  void OnUpdateDone(int worker, int micro_batch);
+  // After any instruction that took time.
+  void OnDone(int worker, const Instruction& done);
+  void FollowVersions(int worker, const Instruction& done);
   void OnVerdict(int worker);
+  void OnListDone(int worker);
   void OnStepDone(int worker);
   void HandOver(int frame);
 
@@ -82,6 +89,7 @@ class Runner {
   std::vector<WorkerState> workers_;
   std::vector<uint32_t> arrived_;  // by stage, micro-batch, kind
   std::vector<bool> slow_now_;     // [slow-downs]
+  std::vector<VersionCounter> versions_;  // [workers]; no stream: empty
 
   std::vector<int> workers_done_;  // [steps]
   std::vector<double> step_ends_;

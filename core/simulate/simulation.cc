@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
+#include "core/schedule/asynchronous.h"
 #include "core/simulate/program.h"
 #include "core/simulate/runner.h"
 #include "core/simulate/workload.h"
@@ -148,6 +149,13 @@ absl::Status CheckDisturbances(const PlanProblem& problem,
     PACELINE_RETURN_IF_ERROR(
         CheckAmount("the time until a failed device is back",
                     failure.recover_after_seconds.value_or(0)));
+    if (failure.recover_after_seconds.has_value() && problem.training &&
+        IsAsynchronous(options.schedule)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a failure with recovery under ", options.schedule,
+          ": its steps overlap, so there is none to run again; simulate a "
+          "failure for good, or another schedule"));
+    }
   }
   return absl::OkStatus();
 }
@@ -208,6 +216,7 @@ absl::StatusOr<SimulationResult> Simulate(const PlanProblem& problem,
       MakeProgram(placement,
                   {.schedule = options.schedule,
                    .micro_batches = static_cast<int>(problem.micro_batches),
+                   .steps = options.steps,
                    .training = problem.training}));
   const std::vector<StageWork> stages =
       WeighStages(problem, placement, options.optimizer_seconds);

@@ -47,10 +47,13 @@ struct CpuQuota {
 
 struct SimulationOptions {
   std::string schedule = "1f1b";  // one of ScheduleNames()
+  bool vertical_sync = false;     // pipedream
   int steps = 1;
-  // [stages], on a device of speed 1; empty: none.
+  // [stages], on a device of speed 1, of each update (of a step; pipedream: of
+  // a micro-batch); empty: none.
   std::vector<double> optimizer_seconds;
-  double gate_seconds = 0;  // from the last report to the verdict, each step
+  // From the last report to the verdict, each step; pipedream has no gate.
+  double gate_seconds = 0;
   double load_seconds = 0;  // of the first stage, for each micro-batch
   // [devices]: the CPU seconds of frames come out of the quota that computes
   // and delay it; else another core does them, one after the other.  Empty:
@@ -88,8 +91,8 @@ struct DeviceUse {
   int64_t frames_received = 0;
   double bytes_sent = 0;
   double bytes_received = 0;
-  // Parameters and their copies, the reserve, what is kept for backward, and
-  // frames: a sender holds one until it is received, a receiver until the
+  // Parameters and their copies, versions of them that forwards in flight have
+  // used, the reserve, what is kept for backward, and frames: a sender holds one until it is received, a receiver until the
   // compute that uses it has ended.
   double peak_bytes = 0;
 };
@@ -101,6 +104,8 @@ enum class TraceWhat : uint8_t {
   kLoad,
   kForward,
   kBackward,
+  kBackwardInput,
+  kBackwardWeight,
   kOptimizer,
   kSendForward,     // the frame of an activation: CPU of the sender,
   kReceiveForward,  // of the receiver; on a link: kSendForward
@@ -164,8 +169,9 @@ inline constexpr int64_t kMaxSimulatedCells = int64_t{1} << 24;
 inline constexpr int64_t kMaxTraceEntries = int64_t{1} << 21;
 
 // Simulates options.steps steps of problem.micro_batches micro-batches each
-// (training: with the step gate and the optimizer; else batches of forwards
-// back to back).  A device may stand in several stages of `placement` as long
+// (training: with the step gate and the optimizer, or under pipedream without a
+// gate and without a flush between steps, so that only the last one runs empty;
+// else batches of forwards back to back).  A device may stand in several stages of `placement` as long
 // as each of these has no other: then its worker holds them all.
 //
 // Same arguments, same answer.  O(n log w) of n = stages x micro-batches x

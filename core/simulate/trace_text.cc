@@ -61,6 +61,10 @@ absl::string_view Word(TraceWhat what) {
     case TraceWhat::kSendBackward:
     case TraceWhat::kReceiveBackward:
       return "B";
+    case TraceWhat::kBackwardInput:
+      return "I";
+    case TraceWhat::kBackwardWeight:
+      return "W";
     case TraceWhat::kOptimizer:
       return "STEP";
     case TraceWhat::kSendPart:

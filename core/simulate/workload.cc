@@ -35,18 +35,24 @@ std::vector<StageWork> WeighStages(
     work.output_bytes = problem.layers[layers.last - 1].output_bytes;
     for (int layer = layers.first; layer < layers.last; ++layer) {
       work.parameter_bytes += problem.layers[layer].parameter_bytes;
-      if (problem.training) work.kept_bytes += problem.layers[layer].kept_bytes;
+      if (!problem.training) continue;
+      work.kept_bytes += problem.layers[layer].kept_bytes;
+      work.split_bytes += problem.layers[layer].output_bytes;
     }
     for (const int index : placement[s].devices) {
       const Device& device = problem.devices[index];
       Seconds sum;
+      double input_seconds = 0;
       for (int layer = layers.first; layer < layers.last; ++layer) {
         const Seconds seconds = SecondsOf(problem, layer, device);
         sum.forward += seconds.forward;
         sum.backward += seconds.backward;
+        const bool weighs = problem.layers[layer].parameter_bytes > 0;
+        input_seconds += weighs ? seconds.backward / 2 : seconds.backward;
       }
       work.forward_seconds.push_back(sum.forward);
       work.backward_seconds.push_back(sum.backward);
+      work.input_seconds.push_back(input_seconds);
       work.optimizer_seconds.push_back(
           optimizer_seconds.empty() ? 0 : optimizer_seconds[s] / device.speed);
     }

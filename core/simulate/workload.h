@@ -12,11 +12,17 @@ struct StageWork {
   double output_bytes = 0;     // of a frame to the next stage, and back
   double kept_bytes = 0;       // of a micro-batch; 0 without training
   double parameter_bytes = 0;  // one copy
+  // What a backward in halves keeps between them: the gradient of each layer's
+  // output.
+  double split_bytes = 0;
   // [replicas], of a micro-batch.  Where a device was measured, its seconds are
   // split as the layer's own are.
   std::vector<double> forward_seconds;
   std::vector<double> backward_seconds;
-  std::vector<double> optimizer_seconds;  // of a step
+  // Of its first half, I: half of what a layer with parameters takes, all of
+  // another.
+  std::vector<double> input_seconds;
+  std::vector<double> optimizer_seconds;  // of an update
 };
 
 // optimizer_seconds: [stages], on a device of speed 1; empty: none.

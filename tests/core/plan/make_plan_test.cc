@@ -170,11 +170,11 @@ int64_t Need(const JobSpec& spec, const ModelDescription& model,
                     .worker_of = worker_of});
   const auto bounds = CheckSchedule(*schedule);
   std::vector<LayerRange> ranges;
-  std::vector<int> kept;
+  std::vector<StageKeeps> kept;
   for (size_t stage = 0; stage < plan.stages.size(); ++stage) {
     if (worker_of[stage] != index) continue;
     ranges.push_back(plan.stages[stage].layers);
-    kept.push_back(bounds->kept_micro_batches[stage]);
+    kept.push_back({bounds->kept_micro_batches[stage]});
   }
   return EstimateBytes(model, spec.train, ranges, kept);
 }
@@ -232,7 +232,7 @@ TEST(MakePlan, CountsTheLastShorterMicroBatch) {
   spec.train.batch = 20;
   const ModelDescription model = SmallModel(1);
   std::vector<PlannerWorker> workers = Workers(1);
-  const int64_t need = EstimateBytes(model, spec.train, {{0, 1}}, {3});
+  const int64_t need = EstimateBytes(model, spec.train, {{0, 1}}, {{3}});
 
   workers[0].memory_bytes = need;
   EXPECT_TRUE(MakePlan(spec, model, workers).ok());

@@ -24,18 +24,18 @@ TrainSpec Train(const std::string& optimizer, double momentum = 0) {
 TEST(EstimateBytes, CountsParametersGradientsAndKeptActivations) {
   // Layers 0 and 1: 300 bytes of parameters, as many of gradients; 3 kept x 8
   // samples x 20 bytes.  No boundary.
-  EXPECT_EQ(EstimateBytes(SmallModel(2), Train("sgd"), {{0, 2}}, {3}),
+  EXPECT_EQ(EstimateBytes(SmallModel(2), Train("sgd"), {{0, 2}}, {{3}}),
             2 * 300 + 3 * 8 * 20);
 }
 
 TEST(EstimateBytes, CountsOptimizerState) {
   const ModelDescription model = SmallModel(2);
 
-  const int64_t plain = EstimateBytes(model, Train("sgd"), {{0, 2}}, {1});
+  const int64_t plain = EstimateBytes(model, Train("sgd"), {{0, 2}}, {{1}});
 
-  EXPECT_EQ(EstimateBytes(model, Train("sgd", 0.9), {{0, 2}}, {1}),
+  EXPECT_EQ(EstimateBytes(model, Train("sgd", 0.9), {{0, 2}}, {{1}}),
             plain + 300);
-  EXPECT_EQ(EstimateBytes(model, Train("adamw"), {{0, 2}}, {1}),
+  EXPECT_EQ(EstimateBytes(model, Train("adamw"), {{0, 2}}, {{1}}),
             plain + 2 * 300);
 }
 
@@ -43,11 +43,11 @@ TEST(EstimateBytes, CountsTwoFramesForEachBoundaryOfARange) {
   const ModelDescription model = SmallModel(3);
   constexpr int64_t kFrame = 8 * 4;
 
-  EXPECT_EQ(EstimateBytes(model, Train("sgd"), {{0, 1}}, {0}),
+  EXPECT_EQ(EstimateBytes(model, Train("sgd"), {{0, 1}}, {{0}}),
             2 * 100 + 2 * kFrame);
-  EXPECT_EQ(EstimateBytes(model, Train("sgd"), {{1, 2}}, {0}),
+  EXPECT_EQ(EstimateBytes(model, Train("sgd"), {{1, 2}}, {{0}}),
             2 * 200 + 4 * kFrame);
-  EXPECT_EQ(EstimateBytes(model, Train("sgd"), {{2, 3}}, {0}),
+  EXPECT_EQ(EstimateBytes(model, Train("sgd"), {{2, 3}}, {{0}}),
             2 * 300 + 2 * kFrame);
 }
 
@@ -55,9 +55,28 @@ TEST(EstimateBytes, AddsUpTheRangesOfAWorker) {
   const ModelDescription model = SmallModel(3);
   const TrainSpec train = Train("adamw");
 
-  EXPECT_EQ(EstimateBytes(model, train, {{0, 1}, {1, 3}}, {4, 2}),
-            EstimateBytes(model, train, {{0, 1}}, {4}) +
-                EstimateBytes(model, train, {{1, 3}}, {2}));
+  EXPECT_EQ(EstimateBytes(model, train, {{0, 1}, {1, 3}}, {{4}, {2}}),
+            EstimateBytes(model, train, {{0, 1}}, {{4}}) +
+                EstimateBytes(model, train, {{1, 3}}, {{2}}));
+}
+
+TEST(EstimateBytes, CountsOlderVersionsOfTheParametersAlone) {
+  const ModelDescription model = SmallModel(2);
+  const TrainSpec train = Train("adamw");
+  const StageKeeps four{.micro_batches = 3, .versions = 4};
+
+  EXPECT_EQ(EstimateBytes(model, train, {{0, 2}}, {four}),
+            EstimateBytes(model, train, {{0, 2}}, {{3}}) + 3 * 300);
+}
+
+TEST(EstimateBytes, CountsGradientsBetweenTheHalvesOfABackward) {
+  const ModelDescription model = SmallModel(2);
+  const TrainSpec train = Train("sgd");
+  const StageKeeps split{.micro_batches = 3, .split = 2};
+
+  // 2 split x 8 samples x 4 bytes a layer.
+  EXPECT_EQ(EstimateBytes(model, train, {{0, 2}}, {split}),
+            EstimateBytes(model, train, {{0, 2}}, {{3}}) + 2 * 8 * 8);
 }
 
 TEST(EstimateBytes, OfNothingIsNothing) {
@@ -68,11 +87,11 @@ TEST(EstimateBytes, NeverWrapsAround) {
   ModelDescription model = SmallModel(2);
   TrainSpec train = Train("adamw");
   train.micro_batch = int64_t{1} << 62;
-  EXPECT_EQ(EstimateBytes(model, train, {{0, 2}}, {2}), kMost);
+  EXPECT_EQ(EstimateBytes(model, train, {{0, 2}}, {{2}}), kMost);
 
   model.layers[1].parameter_bytes = kMost / 2;
   train.micro_batch = 1;
-  EXPECT_EQ(EstimateBytes(model, train, {{0, 2}}, {2}), kMost);
+  EXPECT_EQ(EstimateBytes(model, train, {{0, 2}}, {{2}}), kMost);
 }
 
 TEST(BytesText, UsesTheLargestUnitThatFits) {
