@@ -1,5 +1,6 @@
 #include "worker/agent.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -194,7 +195,23 @@ void Agent::OnBatch(std::optional<absl::Duration> wall,
   for (size_t i = 0; i < sums.size() && i < stages.size(); ++i) {
     sums[i].seconds += stages[i].seconds;
     sums[i].micro_batches += stages[i].micro_batches;
+    sums[i].updates += stages[i].updates;
+    sums[i].skipped_updates += stages[i].skipped_updates;
+    sums[i].staleness += stages[i].staleness;
+    sums[i].versions = std::max(sums[i].versions, stages[i].versions);
+    sums[i].version_bytes =
+        std::max(sums[i].version_bytes, stages[i].version_bytes);
   }
+}
+
+void Agent::OnSkippedUpdate(int64_t update, const std::string& why) {
+  Log(LogLevel::kWarn, "update was skipped on this stage",
+      {{"update", update}, {"why", why}});
+}
+
+std::vector<StageTime> Agent::StageTimes() const {
+  absl::MutexLock lock(&mutex_);
+  return run_.has_value() ? run_->stage_times : std::vector<StageTime>();
 }
 
 void Agent::OnProgress(const Instruction& done, const BatchInfo& batch) {
@@ -369,9 +386,7 @@ absl::StatusOr<std::map<int, std::unique_ptr<StageEngine>>> Agent::MakeEngines(
   for (const int stage : StagesOf(order, self)) {
     PACELINE_ASSIGN_OR_RETURN(
         engines[stage],
-        factory_.MakeEngine({model, order.stages[stage].layers,
-                             order.spec.train, stage,
-                             static_cast<int>(order.stages.size())}));
+        factory_.MakeEngine(EngineOptionsOf(order, model, stage)));
   }
   return engines;
 }
@@ -413,9 +428,6 @@ absl::Status Agent::Train(const RunOrder& order, const ModelDescription& model,
   }
   SetPhase(RunPhase::kRunning);
 
-  StageRunnerOptions options{order.spec.pipeline.schedule,
-                             WorkerIndexOfStage(order), 0};
-  options.worker = options.worker_of[engines.begin()->first];
   StageRunnerParts parts{
       {},   *connections->link, *connections->gate, source.get(), time_, clock_,
       *this};
@@ -423,7 +435,7 @@ absl::Status Agent::Train(const RunOrder& order, const ModelDescription& model,
     parts.engines[stage] = engine.get();
   }
   PACELINE_RETURN_IF_ERROR(
-      StageRunner(std::move(options), std::move(parts)).Run());
+      StageRunner(RunnerOptions(order, self), std::move(parts)).Run());
   return HandOver(order, engines);
 }
 

@@ -108,11 +108,14 @@ class Agent final : private RunObserver {
   int64_t skipped_steps() const { return skipped_steps_; }
   int64_t total_samples() const { return total_samples_; }
   int64_t progress() const { return progress_; }
+  // Of the present run, after its last batch; empty when there is none.
+  std::vector<StageTime> StageTimes() const;
 
  private:
   // RunObserver, on the compute thread.
   void OnStep(const StepVerdict& verdict, int64_t samples,
               const std::optional<StepRecord>& record) override;
+  void OnSkippedUpdate(int64_t update, const std::string& why) override;
   void OnEvaluation(const EvaluationRecord& record) override;
   void OnBatch(std::optional<absl::Duration> wall,
                const std::vector<StageTime>& stages) override;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/random.h"
+#include "core/base/status_macros.h"
 #include "core/optim/optimizer.h"
 #include "core/transfer/checksum.h"
 
@@ -62,6 +63,43 @@ FakeEngine::FakeEngine(EngineOptions options) : options_(std::move(options)) {
     }
     layers_.push_back(std::move(layer));
   }
+  if (options_.stashes) ring_.emplace(CurrentValues());
+}
+
+FakeEngine::Values FakeEngine::CurrentValues() const {
+  Values values;
+  for (const FakeLayer& layer : layers_) {
+    for (const FakeParameter& parameter : layer.parameters) {
+      values.push_back(parameter.value);
+    }
+  }
+  return values;
+}
+
+void FakeEngine::Load(const Values& values) {
+  size_t next = 0;
+  for (FakeLayer& layer : layers_) {
+    for (FakeParameter& parameter : layer.parameters) {
+      parameter.value = values[next++];
+    }
+  }
+}
+
+absl::Status FakeEngine::UseVersion(int64_t version) {
+  if (!ring_.has_value()) {
+    return absl::FailedPreconditionError("this engine keeps no versions");
+  }
+  return ring_->Use(version).status();
+}
+
+StashReading FakeEngine::Stash() const {
+  StashReading reading;
+  reading.versions = ring_.has_value() ? ring_->size() : 1;
+  for (const Tensor& value : CurrentValues()) {
+    reading.bytes += reading.versions * value.bytes();
+  }
+  reading.staleness = staleness_;
+  return reading;
 }
 
 absl::Status FakeEngine::CheckInput(const TensorList& input) const {
@@ -110,28 +148,41 @@ Tensor FakeEngine::ForwardLayer(const FakeLayer& layer, const Tensor& input,
   return output;
 }
 
-Tensor FakeEngine::BackwardLayer(FakeLayer& layer, const Tensor& input,
-                                 const Tensor& output_gradient) {
+Tensor FakeEngine::InputGradient(const FakeLayer& layer, const Tensor& input,
+                                 const Tensor& output_gradient) const {
   const int64_t samples = input.shape[0];
   const int64_t inputs = NumElements(input.shape) / samples;
   Tensor input_gradient = Zeros(input.shape);
   absl::Span<const float> weight;
-  absl::Span<float> weight_gradient, bias_gradient;
   if (layer.weight >= 0) {
     weight = layer.parameters[layer.weight].value.As<float>();
-    weight_gradient = layer.parameters[layer.weight].gradient.As<float>();
   }
-  if (layer.bias >= 0) {
-    bias_gradient = layer.parameters[layer.bias].gradient.As<float>();
-  }
-
   for (int64_t n = 0; n < samples; ++n) {
-    const float* x = input.As<float>().data() + n * inputs;
     const float* dy = output_gradient.As<float>().data() + n * layer.outputs;
     float* dx = input_gradient.As<float>().data() + n * inputs;
     for (int64_t j = 0; j < layer.outputs; ++j) {
       const float w = weight.empty() ? 1.0f : weight[j % weight.size()];
       dx[j % inputs] += w * dy[j];
+    }
+  }
+  return input_gradient;
+}
+
+void FakeEngine::AddWeightGradient(FakeLayer& layer, const Tensor& input,
+                                   const Tensor& output_gradient) {
+  const int64_t samples = input.shape[0];
+  const int64_t inputs = NumElements(input.shape) / samples;
+  absl::Span<float> weight_gradient, bias_gradient;
+  if (layer.weight >= 0) {
+    weight_gradient = layer.parameters[layer.weight].gradient.As<float>();
+  }
+  if (layer.bias >= 0) {
+    bias_gradient = layer.parameters[layer.bias].gradient.As<float>();
+  }
+  for (int64_t n = 0; n < samples; ++n) {
+    const float* x = input.As<float>().data() + n * inputs;
+    const float* dy = output_gradient.As<float>().data() + n * layer.outputs;
+    for (int64_t j = 0; j < layer.outputs; ++j) {
       if (!weight_gradient.empty()) {
         weight_gradient[j % weight_gradient.size()] += x[j % inputs] * dy[j];
       }
@@ -140,7 +191,6 @@ Tensor FakeEngine::BackwardLayer(FakeLayer& layer, const Tensor& input,
       }
     }
   }
-  return input_gradient;
 }
 
 LossSums FakeEngine::Loss(const Tensor& output, const Tensor& labels) const {
@@ -167,6 +217,10 @@ absl::StatusOr<ForwardResult> FakeEngine::Forward(const BatchInfo& batch,
 
   const bool training = batch.phase == BatchPhase::kTrain;
   Kept kept;
+  if (ring_.has_value() && training) {
+    PACELINE_ASSIGN_OR_RETURN(kept.version, ring_->Acquire());
+    Load(ring_->at(kept.version));
+  }
   kept.labels = input[1];
   Tensor x = std::move(input[0]);
   for (size_t i = 0; i < layers_.size(); ++i) {
@@ -183,7 +237,8 @@ absl::StatusOr<ForwardResult> FakeEngine::Forward(const BatchInfo& batch,
   } else {
     result.output = {x, kept.labels};
   }
-  if (training) kept_[micro_batch] = std::move(kept);
+  if (ring_.has_value()) Load(ring_->newest_payload());
+  if (training) kept_[{batch.ordinal, micro_batch}] = std::move(kept);
   return result;
 }
 
@@ -192,29 +247,9 @@ void FakeEngine::Say(int layer, bool backward) const {
   options_.on_layer({options_.layers.first + layer, backward, -1});
 }
 
-absl::StatusOr<TensorList> FakeEngine::Backward(const BatchInfo& /*batch*/,
-                                                int micro_batch,
-                                                TensorList output_gradient) {
-  auto node = kept_.extract(micro_batch);
-  if (node.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "backward: no forward of micro-batch ", micro_batch, " is kept"));
-  }
-  Kept& kept = node.mapped();
-  const int64_t samples = kept.output.shape[0];
-  const int64_t outputs = NumElements(kept.output.shape) / samples;
-
-  Tensor gradient;
-  if (last()) {
-    gradient = Zeros(kept.output.shape);
-    for (int64_t n = 0; n < samples; ++n) {
-      for (int64_t j = 0; j < outputs; ++j) {
-        gradient.As<float>()[n * outputs + j] =
-            kept.output.As<float>()[n * outputs + j] -
-            (j == kept.labels.As<int64_t>()[n] ? 1.0f : 0.0f);
-      }
-    }
-  } else {
+absl::StatusOr<Tensor> FakeEngine::LossGradient(
+    const Kept& kept, TensorList output_gradient) const {
+  if (!last()) {
     if (output_gradient.size() != 1 ||
         output_gradient[0].dtype != DType::kF32 ||
         output_gradient[0].shape != kept.output.shape) {
@@ -222,15 +257,70 @@ absl::StatusOr<TensorList> FakeEngine::Backward(const BatchInfo& /*batch*/,
           "backward: need one F32 gradient of the output's shape [",
           absl::StrJoin(kept.output.shape, ", "), "]"));
     }
-    gradient = std::move(output_gradient[0]);
+    return std::move(output_gradient[0]);
   }
+  const int64_t samples = kept.output.shape[0];
+  const int64_t outputs = NumElements(kept.output.shape) / samples;
+  Tensor gradient = Zeros(kept.output.shape);
+  for (int64_t n = 0; n < samples; ++n) {
+    for (int64_t j = 0; j < outputs; ++j) {
+      gradient.As<float>()[n * outputs + j] =
+          kept.output.As<float>()[n * outputs + j] -
+          (j == kept.labels.As<int64_t>()[n] ? 1.0f : 0.0f);
+    }
+  }
+  return gradient;
+}
+
+absl::StatusOr<TensorList> FakeEngine::Backward(const BatchInfo& batch,
+                                                int micro_batch,
+                                                TensorList output_gradient) {
+  PACELINE_ASSIGN_OR_RETURN(
+      TensorList input_gradient,
+      BackwardInput(batch, micro_batch, std::move(output_gradient)));
+  PACELINE_RETURN_IF_ERROR(BackwardWeight(batch, micro_batch));
+  return input_gradient;
+}
+
+absl::StatusOr<TensorList> FakeEngine::BackwardInput(
+    const BatchInfo& batch, int micro_batch, TensorList output_gradient) {
+  const auto found = kept_.find({batch.ordinal, micro_batch});
+  if (found == kept_.end()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "backward: no forward of micro-batch ", micro_batch, " is kept"));
+  }
+  PACELINE_ASSIGN_OR_RETURN(
+      Tensor gradient, LossGradient(found->second, std::move(output_gradient)));
+  auto node = kept_.extract(found);
+  Kept& kept = node.mapped();
+  if (ring_.has_value()) Load(ring_->at(kept.version));
+  kept.output_gradients.resize(layers_.size());
   for (size_t i = layers_.size(); i-- > 0;) {
-    gradient = BackwardLayer(layers_[i], kept.inputs[i], gradient);
+    kept.output_gradients[i] = gradient;
+    gradient = InputGradient(layers_[i], kept.inputs[i], gradient);
     Say(static_cast<int>(i), /*backward=*/true);
   }
-  samples_ += samples;
+  if (ring_.has_value()) Load(ring_->newest_payload());
+  split_.insert(std::move(node));
   if (options_.stage == 0) return TensorList();
   return TensorList{gradient};
+}
+
+absl::Status FakeEngine::BackwardWeight(const BatchInfo& batch,
+                                        int micro_batch) {
+  const auto node = split_.extract({batch.ordinal, micro_batch});
+  if (node.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("backward: no first half of micro-batch ", micro_batch));
+  }
+  const Kept& kept = node.mapped();
+  for (size_t i = layers_.size(); i-- > 0;) {
+    AddWeightGradient(layers_[i], kept.inputs[i], kept.output_gradients[i]);
+  }
+  samples_ += kept.output.shape[0];
+  gradient_version_ = kept.version;
+  if (ring_.has_value()) ring_->Release(kept.version);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<StepReport> FakeEngine::Report(const BatchInfo& batch) {
@@ -254,10 +344,18 @@ absl::StatusOr<StepReport> FakeEngine::Report(const BatchInfo& batch) {
 }
 
 absl::Status FakeEngine::Apply(const StepVerdict& verdict) {
+  // Who still computes with the newest values keeps them: the update goes
+  // beside.
+  const bool beside = ring_.has_value() && !ring_->MayOverwrite();
   for (FakeLayer& layer : layers_) {
     for (FakeParameter& parameter : layer.parameters) {
       if (!parameter.trainable) continue;
       if (!verdict.skip) {
+        if (beside) {
+          const Tensor old = parameter.value;
+          parameter.value = Zeros(old.shape);
+          std::memcpy(parameter.value.data.get(), old.data.get(), old.bytes());
+        }
         std::vector<absl::Span<float>> state;
         for (Tensor& tensor : parameter.state)
           state.push_back(tensor.As<float>());
@@ -269,6 +367,13 @@ absl::Status FakeEngine::Apply(const StepVerdict& verdict) {
     }
   }
   samples_ = 0;
+  if (!ring_.has_value()) return absl::OkStatus();
+  staleness_ = ring_->newest() - gradient_version_;
+  if (beside) {
+    ring_->Push(CurrentValues());
+  } else {
+    ring_->Overwrite();
+  }
   return absl::OkStatus();
 }
 

@@ -5,11 +5,13 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "worker/stage_engine.h"
+#include "worker/version_ring.h"
 
 namespace paceline {
 
@@ -30,8 +32,14 @@ class FakeEngine final : public StageEngine {
                                         TensorList input) override;
   absl::StatusOr<TensorList> Backward(const BatchInfo& batch, int micro_batch,
                                       TensorList output_gradient) override;
+  absl::StatusOr<TensorList> BackwardInput(const BatchInfo& batch,
+                                           int micro_batch,
+                                           TensorList output_gradient) override;
+  absl::Status BackwardWeight(const BatchInfo& batch, int micro_batch) override;
   absl::StatusOr<StepReport> Report(const BatchInfo& batch) override;
   absl::Status Apply(const StepVerdict& verdict) override;
+  absl::Status UseVersion(int64_t version) override;
+  StashReading Stash() const override;
   absl::StatusOr<std::vector<NamedTensor>> Weights() override;
 
  private:
@@ -53,21 +61,36 @@ class FakeEngine final : public StageEngine {
     std::vector<Tensor> inputs;  // of each layer
     Tensor output;
     Tensor labels;
+    std::vector<Tensor> output_gradients;  // of each layer, after the half
+    int64_t version = 0;
   };
+  using MicroBatch = std::pair<int64_t, int>;  // ordinal, micro-batch
+  // The values of all parameters; the layers' own are one of these.
+  using Values = std::vector<Tensor>;
 
   absl::Status CheckInput(const TensorList& input) const;
   Tensor ForwardLayer(const FakeLayer& layer, const Tensor& input,
                       const Shape& sample_shape) const;
-  Tensor BackwardLayer(FakeLayer& layer, const Tensor& input,
-                       const Tensor& output_gradient);
+  Tensor InputGradient(const FakeLayer& layer, const Tensor& input,
+                       const Tensor& output_gradient) const;
+  void AddWeightGradient(FakeLayer& layer, const Tensor& input,
+                         const Tensor& output_gradient);
+  absl::StatusOr<Tensor> LossGradient(const Kept& kept,
+                                      TensorList output_gradient) const;
+  Values CurrentValues() const;
+  void Load(const Values& values);
   void Say(int layer, bool backward) const;  // on_layer
   LossSums Loss(const Tensor& output, const Tensor& labels) const;
   bool last() const { return options_.stage + 1 == options_.stages; }
 
   const EngineOptions options_;
   std::vector<FakeLayer> layers_;
-  std::map<int, Kept> kept_;  // by micro-batch
-  int64_t samples_ = 0;       // in the sum of the step
+  std::map<MicroBatch, Kept> kept_;
+  std::map<MicroBatch, Kept> split_;  // between the halves of their backward
+  int64_t samples_ = 0;               // in the sum of the step
+  std::optional<VersionRing<Values>> ring_;  // engines that stash
+  int64_t gradient_version_ = 0;             // of the gradient that is summed
+  int64_t staleness_ = 0;
 };
 
 }  // namespace paceline

@@ -2,24 +2,30 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
+#include "core/schedule/asynchronous.h"
 
 namespace paceline {
 namespace {
+
+int MicroBatchesOf(const TrainSpec& train) {
+  return static_cast<int>((train.batch + train.micro_batch - 1) /
+                          train.micro_batch);
+}
 
 absl::StatusOr<ScheduleBounds> BoundsOf(const RunOrder& order, bool training) {
   const TrainSpec& train = order.spec.train;
   ScheduleRequest request;
   request.name = order.spec.pipeline.schedule;
   request.stages = static_cast<int>(order.stages.size());
-  request.micro_batches = static_cast<int>(
-      (train.batch + train.micro_batch - 1) / train.micro_batch);
+  request.micro_batches = MicroBatchesOf(train);
   request.training = training;
   request.worker_of = WorkerIndexOfStage(order);
-  PACELINE_ASSIGN_OR_RETURN(const Schedule schedule, MakeSchedule(request));
-  return CheckSchedule(schedule);
+  request.vertical_sync = order.spec.pipeline.vertical_sync;
+  return BoundsOfRun(std::move(request));
 }
 
 }  // namespace
@@ -32,6 +38,29 @@ std::vector<int> WorkerIndexOfStage(const RunOrder& order) {
     worker_of.push_back(index.emplace(stage.worker, next).first->second);
   }
   return worker_of;
+}
+
+StageRunnerOptions RunnerOptions(const RunOrder& order, WorkerId self) {
+  StageRunnerOptions options;
+  options.schedule = order.spec.pipeline.schedule;
+  options.worker_of = WorkerIndexOfStage(order);
+  options.worker = options.worker_of[StagesOf(order, self).front()];
+  options.micro_batches = MicroBatchesOf(order.spec.train);
+  options.vertical_sync = order.spec.pipeline.vertical_sync;
+  options.train = order.spec.train;
+  return options;
+}
+
+EngineOptions EngineOptionsOf(const RunOrder& order,
+                              const ModelDescription& model, int stage) {
+  EngineOptions options;
+  options.model = model;
+  options.layers = order.stages[stage].layers;
+  options.train = order.spec.train;
+  options.stage = stage;
+  options.stages = static_cast<int>(order.stages.size());
+  options.stashes = IsAsynchronous(order.spec.pipeline.schedule);
+  return options;
 }
 
 std::vector<int> StagesOf(const RunOrder& order, WorkerId self) {

@@ -11,6 +11,8 @@
 #include "core/model/description.h"
 #include "core/model/job_spec.h"
 #include "core/plan/plan.h"
+#include "worker/stage_engine.h"
+#include "worker/stage_runner.h"
 #include "worker/wiring.h"
 
 namespace paceline {
@@ -21,6 +23,12 @@ std::vector<int> WorkerIndexOfStage(const RunOrder& order);
 
 // Stages of the plan that `self` holds, ascending.
 std::vector<int> StagesOf(const RunOrder& order, WorkerId self);
+
+// What the interpreter and the engine of one stage are made from.  The order
+// has passed CheckOrder; `self` holds a stage.
+StageRunnerOptions RunnerOptions(const RunOrder& order, WorkerId self);
+EngineOptions EngineOptionsOf(const RunOrder& order,
+                              const ModelDescription& model, int stage);
 
 // Checks what the coordinator could have sent wrong: stages that do not cover
 // the model's layers, none for `self`, no threads.

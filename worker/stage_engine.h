@@ -52,9 +52,21 @@ struct EngineOptions {
   TrainSpec train;
   int stage = 0;
   int stages = 1;
+  // For schedules without a flush: the parameters that a micro-batch went
+  // forward with are kept until its backward, whatever updates come between.
+  bool stashes = false;
   // Called in training on the compute thread after each layer of a forward or
   // backward; for the profiler, since counting memory costs time.
   std::function<void(const LayerDone&)> on_layer = nullptr;
+};
+
+// What an engine that stashes has, after its last call.
+struct StashReading {
+  int versions = 1;   // of the parameters
+  int64_t bytes = 0;  // of all of them; gradients and optimizer not counted
+  // Updates between the version at which the gradient of the last update was
+  // computed and the one to which it was applied.
+  int64_t staleness = 0;
 };
 
 // Lives on the compute thread: made, used and dropped there.
@@ -82,11 +94,31 @@ class StageEngine {
                                               int micro_batch,
                                               TensorList output_gradient) = 0;
 
+  // The two halves of Backward(), in this order, with other micro-batches'
+  // between them as a schedule likes; together the same bytes.  The first gives
+  // d(sum of losses)/d(input), the second adds the gradients of the parameters
+  // to the sum of the step.
+  // Errors: as Backward; the second: FailedPrecondition  no first half
+  virtual absl::StatusOr<TensorList> BackwardInput(
+      const BatchInfo& batch, int micro_batch, TensorList output_gradient) = 0;
+  virtual absl::Status BackwardWeight(const BatchInfo& batch,
+                                      int micro_batch) = 0;
+
   // What the gate wants to know of the summed gradient of `batch`.
   virtual absl::StatusOr<StepReport> Report(const BatchInfo& batch) = 0;
 
-  // Applies (or skips) the update; clears the sum.
+  // Applies (or skips) the update; clears the sum.  An engine that stashes
+  // takes it while micro-batches wait for their backward.
   virtual absl::Status Apply(const StepVerdict& verdict) = 0;
+
+  // Engines that stash: the next forward computes at the version after
+  // `version` updates (skipped ones count), and no later one at an older.  One
+  // more than there is says that nobody to come wants the newest: the next
+  // update writes over it.  Evaluations always use the newest.
+  // Errors: FailedPrecondition  the version is not there, or the engine does
+  //         not stash
+  virtual absl::Status UseVersion(int64_t version) = 0;
+  virtual StashReading Stash() const = 0;
 
   // Parameters and buffers as they are now, in layer order.  The memory is
   // the engine's own and changes with the next Apply().

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
+#include "core/schedule/asynchronous.h"
 
 namespace paceline {
 namespace {
@@ -45,28 +46,31 @@ StageRunner::StageRunner(StageRunnerOptions options, StageRunnerParts parts)
 }
 
 absl::Status StageRunner::Run() {
-  std::optional<Instant> trained;  // when the batch before ended
-  for (int64_t ordinal = 0;; ++ordinal) {
-    PACELINE_ASSIGN_OR_RETURN(const BatchInfo batch, NextBatch(ordinal));
+  const bool streams = IsAsynchronous(options_.schedule);
+  for (int64_t ordinal = 0;;) {
+    PACELINE_ASSIGN_OR_RETURN(BatchInfo batch, NextBatch(ordinal));
     const bool training = batch.phase == BatchPhase::kTrain;
     if (training) FinishEvaluation();
-    PACELINE_RETURN_IF_ERROR(AwaitRoom(batch));
-    PACELINE_RETURN_IF_ERROR(RunBatch(batch));
-    if (training) {
-      SayBatch(trained);
-      trained = parts_.clock.Now();
+    if (training && streams) {
+      PACELINE_ASSIGN_OR_RETURN(batch, RunStream(batch));
     } else {
-      trained.reset();
+      PACELINE_RETURN_IF_ERROR(AwaitRoom(batch));
+      PACELINE_RETURN_IF_ERROR(RunBatch(batch));
+      if (training) SayBatch();
     }
+    if (!training) trained_.reset();
     if (batch.final_batch) break;
+    ordinal = batch.ordinal + 1;
   }
   FinishEvaluation();
   return absl::OkStatus();
 }
 
-void StageRunner::SayBatch(std::optional<Instant> since) {
+void StageRunner::SayBatch() {
   std::optional<absl::Duration> wall;
-  if (since.has_value()) wall = parts_.clock.Now() - *since;
+  const Instant now = parts_.clock.Now();
+  if (trained_.has_value()) wall = now - *trained_;
+  trained_ = now;
   std::vector<StageTime> times;
   for (const auto& [stage, time] : stage_times_) times.push_back(time);
   stage_times_.clear();
@@ -106,8 +110,13 @@ absl::StatusOr<const InstructionList*> StageRunner::InstructionsFor(
   if (list.empty()) {
     PACELINE_ASSIGN_OR_RETURN(
         Schedule schedule,
-        MakeSchedule({options_.schedule, stages_, batch.micro_batches, training,
-                      options_.worker_of}));
+        MakeSchedule({.name = options_.schedule,
+                      .stages = stages_,
+                      .micro_batches = batch.micro_batches,
+                      .training = training,
+                      .worker_of = options_.worker_of,
+                      .shorter_batch =
+                          batch.micro_batches < options_.micro_batches}));
     PACELINE_RETURN_IF_ERROR(CheckSchedule(schedule).status());
     list = std::move(schedule.workers[options_.worker]);
   }
@@ -157,11 +166,16 @@ absl::Status StageRunner::Execute(const Instruction& instruction,
     case Op::kRecvB:
       return Receive(FrameKind::kGradient, instruction, batch);
     case Op::kBackward:
+    case Op::kBackwardInput:
       return Backward(instruction, batch);
+    case Op::kBackwardWeight:
+      return BackwardWeight(instruction, batch);
     case Op::kSendB:
       return Send(FrameKind::kGradient, instruction, batch);
     case Op::kStep:
       return Step(instruction, batch);
+    case Op::kUpdate:
+      return Update({batch, instruction.micro_batch});
   }
   return absl::InternalError(
       absl::StrCat("no such instruction: ", ToText(instruction)));
@@ -229,12 +243,27 @@ absl::Status StageRunner::Backward(const Instruction& instruction,
   }
   const ScopedPart part(parts_.time, TimePart::kBackward);
   const Instant begin = parts_.clock.Now();
-  PACELINE_ASSIGN_OR_RETURN(TensorList input_gradient,
-                            parts_.engines.at(instruction.stage)
-                                ->Backward(batch, instruction.micro_batch,
-                                           std::move(output_gradient)));
+  StageEngine& engine = *parts_.engines.at(instruction.stage);
+  PACELINE_ASSIGN_OR_RETURN(
+      TensorList input_gradient,
+      instruction.op == Op::kBackward
+          ? engine.Backward(batch, instruction.micro_batch,
+                            std::move(output_gradient))
+          : engine.BackwardInput(batch, instruction.micro_batch,
+                                 std::move(output_gradient)));
   AddStageTime(instruction, begin, batch);
   if (instruction.stage > 0) gradients_[slot] = std::move(input_gradient);
+  return absl::OkStatus();
+}
+
+absl::Status StageRunner::BackwardWeight(const Instruction& instruction,
+                                         const BatchInfo& batch) {
+  const ScopedPart part(parts_.time, TimePart::kBackward);
+  const Instant begin = parts_.clock.Now();
+  PACELINE_RETURN_IF_ERROR(
+      parts_.engines.at(instruction.stage)
+          ->BackwardWeight(batch, instruction.micro_batch));
+  AddStageTime(instruction, begin, batch);
   return absl::OkStatus();
 }
 

@@ -30,6 +30,9 @@ class RunObserver {
   // After every step, on every worker; `record` only where the last stage is.
   virtual void OnStep(const StepVerdict& verdict, int64_t samples,
                       const std::optional<StepRecord>& record) = 0;
+  // Asynchronous schedules: an update of one stage was skipped; `update` counts
+  // from 1.
+  virtual void OnSkippedUpdate(int64_t update, const std::string& why) = 0;
   virtual void OnEvaluation(const EvaluationRecord& record) = 0;
   // After every training batch: what it took since the end of the one before
   // (nothing where that was none, or an evaluation), and what this worker's
@@ -44,6 +47,10 @@ struct StageRunnerOptions {
   std::string schedule;
   std::vector<int> worker_of;  // [stages], as in ScheduleRequest
   int worker = 0;              // this one's index in worker_of
+  // Of batches that are not the shorter last one of an epoch.
+  int micro_batches = 1;
+  bool vertical_sync = false;
+  TrainSpec train;  // for the updates of asynchronous schedules
 };
 
 // What a run is made of.  All outlive the runner.
@@ -75,6 +82,9 @@ class StageRunner {
       const BatchInfo& batch);
   absl::Status AwaitRoom(const BatchInfo& batch);
   absl::Status RunBatch(const BatchInfo& batch);
+  // Training batches without a flush from `first` on; returns the last one,
+  // after which the pipeline is empty.
+  absl::StatusOr<BatchInfo> RunStream(const BatchInfo& first);
   absl::Status Execute(const Instruction& instruction, const BatchInfo& batch);
 
   absl::Status Load(const Instruction& instruction);
@@ -82,16 +92,30 @@ class StageRunner {
                        const BatchInfo& batch);
   absl::Status Forward(const Instruction& instruction, const BatchInfo& batch);
   absl::Status Backward(const Instruction& instruction, const BatchInfo& batch);
+  absl::Status BackwardWeight(const Instruction& instruction,
+                              const BatchInfo& batch);
   absl::Status Send(FrameKind kind, const Instruction& instruction,
                     const BatchInfo& batch);
   absl::Status Step(const Instruction& instruction, const BatchInfo& batch);
+
+  // Of a stream, a micro-batch at a time.
+  struct InFlight {
+    BatchInfo batch;
+    int micro_batch = 0;
+  };
+  absl::Status StreamForward(const InFlight& what);
+  absl::Status StreamBackward(const InFlight& what, int64_t next_version);
+  absl::Status Update(const InFlight& what);
+  // Tells of a batch whose last update was made.
+  void FinishStreamedBatch(const BatchInfo& batch, const StepVerdict& last);
+  absl::Status Do(Op op, const InFlight& what);
 
   void FinishEvaluation();
   // Adds what a forward or backward took since `begin`.
   void AddStageTime(const Instruction& done, Instant begin,
                     const BatchInfo& batch);
-  // since: the end of the training batch before, if that was one.
-  void SayBatch(std::optional<Instant> since);
+  // A training batch has ended.
+  void SayBatch();
 
   const StageRunnerOptions options_;
   const StageRunnerParts parts_;
@@ -99,6 +123,7 @@ class StageRunner {
   const std::vector<int> own_stages_;
 
   // Instruction lists by (micro-batches, training); a job has at most four.
+  // Training streams have none: they are as long as the job.
   std::map<std::pair<int, bool>, InstructionList> lists_;
 
   std::map<Slot, TensorList> inputs_;     // for F
@@ -107,6 +132,9 @@ class StageRunner {
   std::vector<StepReport> reports_;       // of this batch, waiting for the gate
   LossSums losses_;                       // of this batch
   std::map<int, StageTime> stage_times_;  // of this batch, by stage
+  std::optional<Instant> trained_;  // when the training batch before ended
+  int64_t updates_ = 0;             // of asynchronous schedules
+  bool batch_skipped_ = false;      // an update of the streamed batch
   LossSums evaluation_;                   // of the running evaluation
   int64_t evaluation_step_ = 0;
 };

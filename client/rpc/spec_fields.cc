@@ -37,6 +37,8 @@ std::string ScalarName(const FieldDescriptor& field) {
       return "whole number";
     case FieldDescriptor::CPPTYPE_DOUBLE:
       return "number";
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return "flag (true or false)";
     default:
       return "text";
   }
@@ -149,6 +151,12 @@ std::string SetScalar(Message& message, const FieldDescriptor& field,
              : reflection.SetDouble(&message, &field, value);
       return "";
     }
+    case FieldDescriptor::CPPTYPE_BOOL:
+      // YAML 1.2 has no other words for them; `yes` is a text there.
+      if (text != "true" && text != "false") return Got(field, text);
+      append ? reflection.AddBool(&message, &field, text == "true")
+             : reflection.SetBool(&message, &field, text == "true");
+      return "";
     case FieldDescriptor::CPPTYPE_STRING:
       // protobuf would refuse it only when it is sent.
       if (ValidUtf8(text) != text) return "is not valid UTF-8";

@@ -72,6 +72,14 @@ struct StageTime {
   int32_t stage = 0;
   double seconds = 0;  // forward and backward
   int64_t micro_batches = 0;
+  // Asynchronous schedules; else 0.
+  int64_t updates = 0;          // skipped ones too
+  int64_t skipped_updates = 0;  // NaN or infinity in the gradient
+  // Sum over the updates: by how many updates the weights at which a gradient
+  // was computed were older than those that it was applied to.
+  int64_t staleness = 0;
+  int32_t versions = 0;       // of the weights, the most at a time
+  int64_t version_bytes = 0;  // of all of these
 
   friend bool operator==(const StageTime&, const StageTime&) = default;
 };

@@ -25,6 +25,21 @@ int64_t TotalSteps(const TrainSpec& train, int64_t steps_per_epoch) {
              : steps;
 }
 
+int64_t TotalUpdates(const TrainSpec& train, int64_t train_samples,
+                     int64_t steps_per_epoch, int64_t total_steps) {
+  const int64_t batch = CeilDivide(train.batch, train.micro_batch);
+  const int64_t last = train_samples - (steps_per_epoch - 1) * train.batch;
+  const int64_t epoch =
+      (steps_per_epoch - 1) * batch + CeilDivide(last, train.micro_batch);
+  int64_t updates = 0;
+  if (__builtin_mul_overflow(total_steps / steps_per_epoch, epoch, &updates) ||
+      __builtin_add_overflow(updates, total_steps % steps_per_epoch * batch,
+                             &updates)) {
+    return std::numeric_limits<int64_t>::max();
+  }
+  return updates;
+}
+
 int32_t MicroBatches(int64_t samples, int64_t micro_batch_size) {
   return static_cast<int32_t>(CeilDivide(samples, micro_batch_size));
 }
@@ -37,7 +52,9 @@ BatchWalk::BatchWalk(const TrainSpec& train, int64_t train_samples,
       train_samples_(train_samples),
       test_samples_(test_samples),
       steps_per_epoch_(CeilDivide(train_samples, train.batch)),
-      total_steps_(TotalSteps(train, steps_per_epoch_)) {
+      total_steps_(TotalSteps(train, steps_per_epoch_)),
+      total_updates_(TotalUpdates(train, train_samples, steps_per_epoch_,
+                                  total_steps_)) {
   PACELINE_CHECK(train_samples > 0 && test_samples >= 0,
                  absl::StrCat("train_samples=", train_samples,
                               " test_samples=", test_samples));
@@ -68,6 +85,8 @@ WalkBatch BatchWalk::TrainingBatch() {
   info.micro_batches = MicroBatches(info.samples, train_.micro_batch);
   if (EvaluationIsDue()) evaluated_ = 0;
   info.final_batch = step_ == total_steps_ && evaluated_ < 0;
+  info.drains = info.final_batch || evaluated_ >= 0;
+  info.total_updates = total_updates_;
   return batch;
 }
 

@@ -19,6 +19,12 @@ struct BatchInfo {
   int32_t micro_batches = 1;
   int64_t samples = 0;       // of the whole batch; the divisor
   bool final_batch = false;  // none follows
+  // An evaluation or nothing follows a training batch: where batches stream
+  // without a flush, the pipeline runs empty after this one.
+  bool drains = false;
+  // Micro-batches of training in the whole job: its updates where each
+  // micro-batch is one.
+  int64_t total_updates = 0;
 
   friend bool operator==(const BatchInfo&, const BatchInfo&) = default;
 };
@@ -44,6 +50,8 @@ class BatchWalk {
   std::optional<WalkBatch> Next();
 
   int64_t total_steps() const { return total_steps_; }
+  // Micro-batches of all training batches.
+  int64_t total_updates() const { return total_updates_; }
 
  private:
   bool EvaluationIsDue() const;
@@ -55,6 +63,7 @@ class BatchWalk {
   const int64_t test_samples_;
   const int64_t steps_per_epoch_;
   const int64_t total_steps_;
+  const int64_t total_updates_;
 
   int64_t ordinal_ = 0;
   int64_t step_ = 0;

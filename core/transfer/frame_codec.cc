@@ -32,6 +32,8 @@ enum FrameField : uint32_t {
   kTensors = 15,
   kChecksum = 16,
   kPayload = 17,
+  kDrains = 18,
+  kTotalUpdates = 19,
 };
 enum TensorField : uint32_t { kDType = 1, kShape = 2, kCodec = 3 };
 
@@ -77,10 +79,12 @@ void AppendHeader(std::string* out, const FrameHeader& header,
   AppendIntField(out, kSamples, header.batch.samples);
   AppendIntField(out, kFinalBatch, header.batch.final_batch);
   AppendIntField(out, kRoute, header.route);
+  AppendIntField(out, kDrains, header.batch.drains);
+  AppendIntField(out, kTotalUpdates, header.batch.total_updates);
   for (const Tensor& tensor : tensors) AppendTensor(out, tensor);
 }
 
-// Reads fields 1 to 15 into a header, then the checksum and where the payload
+// Reads the header's fields, in any order, then the checksum and where the payload
 // lies.
 class FrameParser {
  public:
@@ -122,7 +126,7 @@ class FrameParser {
     if (field.number == kPayload) {
       return absl::InvalidArgumentError("payload without checksum before it");
     }
-    if (field.number > kPayload) return reader_.Skip(field.type);
+    if (field.number > kTotalUpdates) return reader_.Skip(field.type);
     if (field.number == kTensors) {
       if (field.type != WireType::kBytes) return WrongType(field);
       return ReadTensor();
@@ -169,6 +173,11 @@ class FrameParser {
       case kFinalBatch:
         header.batch.final_batch = value != 0;
         return absl::OkStatus();
+      case kDrains:
+        header.batch.drains = value != 0;
+        return absl::OkStatus();
+      case kTotalUpdates:
+        return Set(field, value, &header.batch.total_updates);
       default:
         return Set(field, value, &header.route);
     }

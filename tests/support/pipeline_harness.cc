@@ -1,5 +1,6 @@
 #include "tests/support/pipeline_harness.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -28,13 +29,33 @@ class Collector final : public RunObserver {
     absl::MutexLock lock(&mutex_);
     if (record.has_value()) outcome_.steps.push_back(*record);
   }
+  void OnSkippedUpdate(int64_t, const std::string&) override {
+    absl::MutexLock lock(&mutex_);
+    ++outcome_.skipped_updates;
+  }
   void OnEvaluation(const EvaluationRecord& record) override {
     absl::MutexLock lock(&mutex_);
     outcome_.evaluations.push_back(record);
   }
   void OnBatch(std::optional<absl::Duration>,
-               const std::vector<StageTime>&) override {}
-  void OnProgress(const Instruction&, const BatchInfo&) override {}
+               const std::vector<StageTime>& times) override {
+    absl::MutexLock lock(&mutex_);
+    for (const StageTime& time : times) {
+      StageTime& sum = outcome_.stages[time.stage];
+      sum.stage = time.stage;
+      sum.micro_batches += time.micro_batches;
+      sum.updates += time.updates;
+      sum.skipped_updates += time.skipped_updates;
+      sum.staleness += time.staleness;
+      sum.versions = std::max(sum.versions, time.versions);
+      sum.version_bytes = std::max(sum.version_bytes, time.version_bytes);
+    }
+  }
+  void OnProgress(const Instruction& done, const BatchInfo& batch) override {
+    absl::MutexLock lock(&mutex_);
+    if (batch.phase != BatchPhase::kTrain) return;
+    outcome_.instructions[done.stage].push_back(done);
+  }
 
  private:
   PipelineOutcome& outcome_;
@@ -63,15 +84,12 @@ absl::Status RunWorker(WorkerJob& job) {
                          meter, clock,    collector};
   for (const int stage : StagesOf(job.order, WorkerId{job.worker})) {
     PACELINE_ASSIGN_OR_RETURN(
-        engines[stage], job.request.make_engine(
-                            {job.request.model, job.order.stages[stage].layers,
-                             job.request.spec.train, stage,
-                             static_cast<int>(job.order.stages.size())}));
+        engines[stage], job.request.make_engine(EngineOptionsOf(
+                            job.order, job.request.model, stage)));
     parts.engines[stage] = engines[stage].get();
   }
-  StageRunner runner(
-      {job.request.spec.pipeline.schedule, job.request.worker_of, job.worker},
-      std::move(parts));
+  StageRunner runner(RunnerOptions(job.order, WorkerId{job.worker}),
+                     std::move(parts));
   PACELINE_RETURN_IF_ERROR(runner.Run());
   for (const auto& [stage, engine] : engines) {
     PACELINE_ASSIGN_OR_RETURN(const std::vector<NamedTensor> weights,

@@ -12,6 +12,7 @@
 #include "core/cluster/run_report.h"
 #include "core/model/description.h"
 #include "core/model/job_spec.h"
+#include "core/schedule/instruction.h"
 #include "worker/batch_source.h"
 #include "worker/stage_engine.h"
 
@@ -32,6 +33,10 @@ struct PipelineOutcome {
   std::map<std::string, std::vector<uint8_t>> weights;  // by name
   std::vector<StepRecord> steps;
   std::vector<EvaluationRecord> evaluations;
+  // By stage, of training.
+  std::map<int, StageTime> stages;  // seconds are not summed
+  std::map<int, InstructionList> instructions;
+  int64_t skipped_updates = 0;
 };
 
 // Trains to the end.  The first error of any worker.

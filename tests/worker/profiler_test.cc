@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "tests/support/fake_clock.h"
 #include "tests/support/small_model.h"
+#include "tests/support/wrapped_engine.h"
 #include "worker/fake_engine.h"
 
 namespace paceline {
@@ -18,10 +19,13 @@ using ::testing::SizeIs;
 
 // Takes 1 ms a layer forward and 2 ms backward on the test's clock, half of it
 // CPU, and keeps 100 bytes a layer.
-class TimedEngine final : public StageEngine {
+class TimedEngine final : public WrappedEngine {
  public:
   TimedEngine(EngineOptions options, FakeClock& clock, absl::Duration& cpu)
-      : options_(std::move(options)), clock_(clock), cpu_(cpu) {}
+      : WrappedEngine(options),
+        options_(std::move(options)),
+        clock_(clock),
+        cpu_(cpu) {}
 
   absl::StatusOr<ForwardResult> Forward(const BatchInfo&, int,
                                         TensorList input) override {

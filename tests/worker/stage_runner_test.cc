@@ -1,9 +1,12 @@
 #include "worker/stage_runner.h"
 
 #include "core/model/batch.h"
+#include "core/schedule/asynchronous.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/pipeline_harness.h"
+#include "tests/support/schedule_builder.h"
+#include "tests/support/wrapped_engine.h"
 #include "worker/data/open.h"
 #include "worker/fake_engine.h"
 
@@ -51,13 +54,18 @@ TEST(StageRunner, EndsWithTheSameBytesAtAnyCutScheduleAndPlacement) {
       RunPipeline(FourLayerJob("gpipe", {0}));
   ASSERT_TRUE(alone.ok()) << alone.status();
 
-  for (const char* schedule : {"gpipe", "1f1b"}) {
+  for (const char* schedule :
+       {"gpipe", "1f1b", "interleaved-1f1b", "zero-bubble"}) {
     for (const std::vector<int>& worker_of : {std::vector<int>{0},
+                                              {0, 0, 0},
                                               {0, 1},
                                               {0, 1, 2},
                                               {0, 1, 2, 3},
+                                              {0, 1, 0, 1},
                                               {0, 0, 1},
                                               {0, 0, 1, 1}}) {
+      // Batches of five micro-batches, the last one of one.
+      if (!IsMadeFor(schedule, 5, worker_of)) continue;
       const absl::StatusOr<PipelineOutcome> outcome =
           RunPipeline(FourLayerJob(schedule, worker_of));
       ASSERT_TRUE(outcome.ok()) << outcome.status();
@@ -87,33 +95,17 @@ TEST(StageRunner, RecordsEveryStepAndEvaluatesAfterEveryEpoch) {
 }
 
 // An engine that fails at one micro-batch.
-class FailingEngine final : public StageEngine {
+class FailingEngine final : public WrappedEngine {
  public:
-  explicit FailingEngine(const EngineOptions& options) : engine_(options) {}
+  using WrappedEngine::WrappedEngine;
 
   absl::StatusOr<ForwardResult> Forward(const BatchInfo& batch, int micro_batch,
                                         TensorList input) override {
     if (batch.step == 1 && micro_batch == 2) {
       return absl::InternalError("this engine fails at step 1");
     }
-    return engine_.Forward(batch, micro_batch, std::move(input));
+    return WrappedEngine::Forward(batch, micro_batch, std::move(input));
   }
-  absl::StatusOr<TensorList> Backward(const BatchInfo& batch, int micro_batch,
-                                      TensorList gradient) override {
-    return engine_.Backward(batch, micro_batch, std::move(gradient));
-  }
-  absl::StatusOr<StepReport> Report(const BatchInfo& batch) override {
-    return engine_.Report(batch);
-  }
-  absl::Status Apply(const StepVerdict& verdict) override {
-    return engine_.Apply(verdict);
-  }
-  absl::StatusOr<std::vector<NamedTensor>> Weights() override {
-    return engine_.Weights();
-  }
-
- private:
-  FakeEngine engine_;
 };
 
 TEST(StageRunner, ReturnsTheErrorOfAnEngineAsItIs) {
@@ -131,35 +123,20 @@ TEST(StageRunner, ReturnsTheErrorOfAnEngineAsItIs) {
               HasSubstr("this engine fails at step 1"));
 }
 
-// An engine whose gradient is not a number at one step.
-TEST(StageRunner, SkipsAStepOnAllStagesWhenOneReportsNoNumber) {
-  class NanEngine final : public StageEngine {
-   public:
-    explicit NanEngine(const EngineOptions& options) : engine_(options) {}
-    absl::StatusOr<ForwardResult> Forward(const BatchInfo& batch,
-                                          int micro_batch,
-                                          TensorList input) override {
-      return engine_.Forward(batch, micro_batch, std::move(input));
-    }
-    absl::StatusOr<TensorList> Backward(const BatchInfo& batch, int micro_batch,
-                                        TensorList gradient) override {
-      return engine_.Backward(batch, micro_batch, std::move(gradient));
-    }
-    absl::StatusOr<StepReport> Report(const BatchInfo& batch) override {
-      absl::StatusOr<StepReport> report = engine_.Report(batch);
-      if (report.ok() && batch.step == 3) report->finite = false;
-      return report;
-    }
-    absl::Status Apply(const StepVerdict& verdict) override {
-      return engine_.Apply(verdict);
-    }
-    absl::StatusOr<std::vector<NamedTensor>> Weights() override {
-      return engine_.Weights();
-    }
+// An engine whose gradient is not a number at one step; asynchronous schedules
+// count updates.
+class NanEngine final : public WrappedEngine {
+ public:
+  using WrappedEngine::WrappedEngine;
 
-   private:
-    FakeEngine engine_;
-  };
+  absl::StatusOr<StepReport> Report(const BatchInfo& batch) override {
+    absl::StatusOr<StepReport> report = WrappedEngine::Report(batch);
+    if (report.ok() && batch.step == 3) report->finite = false;
+    return report;
+  }
+};
+
+TEST(StageRunner, SkipsAStepOnAllStagesWhenOneReportsNoNumber) {
   PipelineRequest request = FourLayerJob("gpipe", {0, 1});
   request.make_engine = [](const EngineOptions& options)
       -> absl::StatusOr<std::unique_ptr<StageEngine>> {
@@ -173,6 +150,146 @@ TEST(StageRunner, SkipsAStepOnAllStagesWhenOneReportsNoNumber) {
   ASSERT_THAT(outcome->steps, SizeIs(10));
   EXPECT_TRUE(outcome->steps[3].skipped);
   EXPECT_FALSE(outcome->steps[4].skipped);
+}
+
+// 100 samples in batches of 24 and micro-batches of 6: whole groups of two, but
+// for the fifth batch of one micro-batch.
+TEST(StageRunner, InterleavesWithAShorterLastBatch) {
+  const auto with = [](const std::string& schedule,
+                       const std::vector<int>& worker_of) {
+    PipelineRequest request = FourLayerJob(schedule, worker_of);
+    request.spec.train.micro_batch = 6;
+    return RunPipeline(request);
+  };
+  const absl::StatusOr<PipelineOutcome> alone = with("gpipe", {0});
+  ASSERT_TRUE(alone.ok()) << alone.status();
+
+  const absl::StatusOr<PipelineOutcome> dealt =
+      with("interleaved-1f1b", {0, 1, 0, 1});
+
+  ASSERT_TRUE(dealt.ok()) << dealt.status();
+  EXPECT_EQ(dealt->weights, alone->weights);
+}
+
+PipelineRequest StreamedJob(int stages) {
+  PipelineRequest request = FourLayerJob("pipedream", OneWorkerAStage(stages));
+  request.spec.train.clip_norm = 0;
+  return request;
+}
+
+// Micro-batches of 5 samples: 5, 5, 5, 5 and 1 a epoch.
+constexpr int kUpdatesAnEpoch = 5 + 5 + 5 + 5 + 1;
+
+TEST(StageRunner, StreamsMicroBatchesThroughWithoutAFlush) {
+  const absl::StatusOr<PipelineOutcome> outcome = RunPipeline(StreamedJob(3));
+
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  ASSERT_THAT(outcome->steps, SizeIs(10));
+  for (int step = 0; step < 10; ++step) {
+    EXPECT_EQ(outcome->steps[step].step, step + 1);
+  }
+  EXPECT_EQ(outcome->steps[4].samples, 4) << "the last, shorter batch";
+  EXPECT_LT(outcome->steps[8].loss, outcome->steps[0].loss);
+  ASSERT_THAT(outcome->evaluations, SizeIs(2));
+  EXPECT_EQ(outcome->evaluations[1].samples, 30);
+  // An epoch is a stream, since an evaluation follows it: exactly what the
+  // generator says of so many micro-batches, twice.
+  const Schedule epoch =
+      MustMake("pipedream", 3, kUpdatesAnEpoch, OneWorkerAStage(3));
+  for (int stage = 0; stage < 3; ++stage) {
+    const InstructionList& done = outcome->instructions.at(stage);
+    const InstructionList& planned = epoch.workers[stage];
+    ASSERT_EQ(done.size(), 2 * planned.size());
+    for (size_t i = 0; i < done.size(); ++i) {
+      EXPECT_EQ(done[i].op, planned[i % planned.size()].op) << i;
+      EXPECT_EQ(done[i].micro_batch,
+                planned[i % planned.size()].micro_batch % 5)
+          << i;
+    }
+  }
+}
+
+TEST(StageRunner, ExportsTheStalenessOfEveryGradient) {
+  for (const bool vertical_sync : {false, true}) {
+    for (const int stages : {1, 2, 4}) {
+      PipelineRequest request = StreamedJob(stages);
+      request.spec.pipeline.vertical_sync = vertical_sync;
+
+      const absl::StatusOr<PipelineOutcome> outcome = RunPipeline(request);
+
+      ASSERT_TRUE(outcome.ok()) << outcome.status();
+      for (int stage = 0; stage < stages; ++stage) {
+        const StageTime& time = outcome->stages.at(stage);
+        // The n-th micro-batch of a stream is at most n updates late.
+        const int ahead = WarmUp(vertical_sync ? 0 : stage, stages);
+        const int64_t epoch =
+            ahead * (ahead - 1) / 2 + (kUpdatesAnEpoch - ahead) * ahead;
+        EXPECT_EQ(time.updates, 2 * kUpdatesAnEpoch);
+        EXPECT_EQ(time.staleness, 2 * epoch) << "stage " << stage;
+        EXPECT_EQ(time.versions, ahead + 1);
+        EXPECT_GT(time.version_bytes, 0);
+      }
+    }
+  }
+}
+
+// One stage has nothing to be late with: the plain loop that updates after
+// every micro-batch.
+TEST(StageRunner, AStreamOfOneStageIsTrainingWithSmallBatches) {
+  PipelineRequest streamed = StreamedJob(1);
+  streamed.spec.data.train_samples = 96;
+  streamed.spec.train.batch = 24;
+  streamed.spec.train.micro_batch = 6;
+  streamed.spec.train.learning_rate = {0.01, "cosine", 3};
+  PipelineRequest small = FourLayerJob("gpipe", {0});
+  small.spec = streamed.spec;
+  small.spec.pipeline.schedule = "gpipe";
+  small.spec.train.batch = 6;
+
+  const absl::StatusOr<PipelineOutcome> one = RunPipeline(streamed);
+  const absl::StatusOr<PipelineOutcome> two = RunPipeline(small);
+
+  ASSERT_TRUE(one.ok() && two.ok()) << one.status() << two.status();
+  EXPECT_EQ(one->weights, two->weights);
+}
+
+TEST(StageRunner, VerticalSyncChangesWhatIsComputed) {
+  PipelineRequest request = StreamedJob(3);
+  const absl::StatusOr<PipelineOutcome> without = RunPipeline(request);
+  request.spec.pipeline.vertical_sync = true;
+  const absl::StatusOr<PipelineOutcome> with = RunPipeline(request);
+
+  ASSERT_TRUE(without.ok() && with.ok());
+  EXPECT_NE(without->weights, with->weights);
+}
+
+TEST(StageRunner, AStreamSkipsAnUpdateOnOneStageAlone) {
+  PipelineRequest request = StreamedJob(2);
+  request.make_engine = [](const EngineOptions& options)
+      -> absl::StatusOr<std::unique_ptr<StageEngine>> {
+    if (options.stage != 0) return std::make_unique<FakeEngine>(options);
+    return std::make_unique<NanEngine>(options);
+  };
+
+  const absl::StatusOr<PipelineOutcome> outcome = RunPipeline(request);
+
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->skipped_updates, 1);
+  EXPECT_EQ(outcome->stages.at(0).skipped_updates, 1);
+  EXPECT_EQ(outcome->stages.at(1).skipped_updates, 0);
+  EXPECT_EQ(outcome->stages.at(0).updates, outcome->stages.at(1).updates);
+}
+
+TEST(StageRunner, AStreamEndsWithTheErrorOfAnEngine) {
+  PipelineRequest request = StreamedJob(3);
+  request.make_engine = [](const EngineOptions& options)
+      -> absl::StatusOr<std::unique_ptr<StageEngine>> {
+    if (options.stage != 1) return std::make_unique<FakeEngine>(options);
+    return std::make_unique<FailingEngine>(options);
+  };
+
+  EXPECT_THAT(std::string(RunPipeline(request).status().message()),
+              HasSubstr("this engine fails at step 1"));
 }
 
 }  // namespace

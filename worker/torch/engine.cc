@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -17,8 +19,10 @@
 #include "torch/torch.h"
 #include "worker/torch/allocation_meter.h"
 #include "worker/torch/guard.h"
+#include "worker/torch/split_backward.h"
 #include "worker/torch/tensor_bridge.h"
 #include "worker/torch/torch_layer.h"
+#include "worker/torch/weight_stash.h"
 
 namespace paceline {
 namespace {
@@ -85,6 +89,14 @@ struct Kept {
   at::Tensor logits;  // a leaf; last stage only
   at::Tensor loss;    // last stage only
   int64_t samples = 0;
+  int64_t version = 0;  // of the parameters
+};
+
+// What the second half of a backward needs of one micro-batch.
+struct Split {
+  std::vector<WeightHalf> layers;  // in the order of the backward
+  int64_t samples = 0;
+  int64_t version = 0;
 };
 
 class TorchEngine final : public StageEngine {
@@ -95,21 +107,37 @@ class TorchEngine final : public StageEngine {
                                         TensorList input) override;
   absl::StatusOr<TensorList> Backward(const BatchInfo& batch, int micro_batch,
                                       TensorList output_gradient) override;
+  absl::StatusOr<TensorList> BackwardInput(const BatchInfo& batch,
+                                           int micro_batch,
+                                           TensorList output_gradient) override;
+  absl::Status BackwardWeight(const BatchInfo& batch, int micro_batch) override;
   absl::StatusOr<StepReport> Report(const BatchInfo& batch) override;
   absl::Status Apply(const StepVerdict& verdict) override;
+  absl::Status UseVersion(int64_t version) override;
+  StashReading Stash() const override;
   absl::StatusOr<std::vector<NamedTensor>> Weights() override;
 
  private:
+  using MicroBatch = std::pair<int64_t, int>;  // ordinal, micro-batch
+
   bool is_first() const { return options_.layers.first == 0; }
   bool is_last() const { return options_.layers.last == model_layers_; }
 
   absl::Status CheckInput(const BatchInfo& batch, int micro_batch,
                           const TensorList& input) const;
-  ForwardResult Train(const BatchInfo& batch, int micro_batch,
+  absl::Status CheckNotKept(const BatchInfo& batch, int micro_batch) const;
+  ForwardResult Train(const BatchInfo& batch, int micro_batch, int64_t version,
                       const TensorList& input);
   void Say(int layer, bool backward, const AllocationMeter& meter) const;
   ForwardResult Evaluate(const TensorList& input) const;
-  absl::StatusOr<TensorList> BackwardOf(Kept kept, const TensorList& gradient);
+  absl::StatusOr<Kept> TakeKept(const BatchInfo& batch, int micro_batch,
+                                const TensorList& output_gradient);
+  at::Tensor OutputGradient(const Kept& kept, const TensorList& gradient) const;
+  TensorList BackwardOf(Kept kept, const TensorList& gradient);
+  TensorList BackwardInputOf(Kept kept, const TensorList& gradient,
+                             Split& rest) const;
+  void OnSummed(int64_t samples, int64_t version);
+  void ApplyToParameters(const StepVerdict& verdict);
   void ApplyToParameter(const StepVerdict& verdict, TorchParameter& parameter);
   void ClearGradients();
 
@@ -119,9 +147,12 @@ class TorchEngine final : public StageEngine {
   Shape output_shape_;  // of one sample
   std::vector<TorchLayer> layers_;
 
-  std::map<int, Kept> kept_;  // by micro-batch, of kept_ordinal_
-  int64_t kept_ordinal_ = 0;
-  int64_t summed_samples_ = 0;  // in the gradients
+  std::map<MicroBatch, Kept> kept_;
+  std::map<MicroBatch, Split> split_;  // between the halves of their backward
+  int64_t summed_samples_ = 0;         // in the gradients
+  std::optional<WeightStash> stash_;
+  int64_t gradient_version_ = 0;  // at which the last gradient was computed
+  int64_t staleness_ = 0;
 };
 
 TorchEngine::TorchEngine(const EngineOptions& options)
@@ -136,6 +167,7 @@ TorchEngine::TorchEngine(const EngineOptions& options)
   for (int i = first; i < last; ++i) {
     layers_.emplace_back(layers[i], options_.train.seed, i, slots);
   }
+  if (options_.stashes) stash_.emplace(layers_);
 }
 
 absl::Status TorchEngine::CheckInput(const BatchInfo& batch, int micro_batch,
@@ -164,21 +196,40 @@ absl::StatusOr<ForwardResult> TorchEngine::Forward(const BatchInfo& batch,
                                                    TensorList input) {
   PACELINE_RETURN_IF_ERROR(CheckInput(batch, micro_batch, input));
   const bool training = batch.phase == BatchPhase::kTrain;
-  if (training && !kept_.empty() &&
-      (kept_ordinal_ != batch.ordinal || kept_.count(micro_batch) > 0)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "forward of batch ", batch.ordinal, ", micro-batch ", micro_batch,
-        " while batch ", kept_ordinal_, " still waits for the backward of ",
-        kept_.size(), " micro-batches"));
+  if (!training) {
+    if (stash_.has_value()) stash_->BindNewest();
+    return Guard("forward", [&]() -> absl::StatusOr<ForwardResult> {
+      return Evaluate(input);
+    });
+  }
+  PACELINE_RETURN_IF_ERROR(CheckNotKept(batch, micro_batch));
+  int64_t version = 0;
+  if (stash_.has_value()) {
+    PACELINE_ASSIGN_OR_RETURN(version, stash_->Begin());
   }
   return Guard("forward", [&]() -> absl::StatusOr<ForwardResult> {
-    return training ? Train(batch, micro_batch, input) : Evaluate(input);
+    return Train(batch, micro_batch, version, input);
   });
 }
 
+// Without a flush other batches may wait for their backward.
+absl::Status TorchEngine::CheckNotKept(const BatchInfo& batch,
+                                       int micro_batch) const {
+  if (kept_.empty() || (kept_.count({batch.ordinal, micro_batch}) == 0 &&
+                        (stash_.has_value() ||
+                         kept_.begin()->first.first == batch.ordinal))) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "forward of batch ", batch.ordinal, ", micro-batch ", micro_batch,
+      " while batch ", kept_.begin()->first.first,
+      " still waits for the backward of ", kept_.size(), " micro-batches"));
+}
+
 ForwardResult TorchEngine::Train(const BatchInfo& batch, int micro_batch,
-                                 const TensorList& input) {
+                                 int64_t version, const TensorList& input) {
   Kept kept;
+  kept.version = version;
   kept.samples = input[1].shape[0];
   kept.layers.reserve(layers_.size());
   at::Tensor x = ToTorch(input[0]);
@@ -210,8 +261,7 @@ ForwardResult TorchEngine::Train(const BatchInfo& batch, int micro_batch,
   } else {
     result.output = {FromTorch(x), input[1]};
   }
-  kept_ordinal_ = batch.ordinal;
-  kept_.emplace(micro_batch, std::move(kept));
+  kept_.emplace(MicroBatch(batch.ordinal, micro_batch), std::move(kept));
   return result;
 }
 
@@ -239,11 +289,11 @@ ForwardResult TorchEngine::Evaluate(const TensorList& input) const {
   return result;
 }
 
-absl::StatusOr<TensorList> TorchEngine::Backward(const BatchInfo& batch,
-                                                 int micro_batch,
-                                                 TensorList output_gradient) {
-  const auto found = kept_.find(micro_batch);
-  if (found == kept_.end() || kept_ordinal_ != batch.ordinal) {
+absl::StatusOr<Kept> TorchEngine::TakeKept(const BatchInfo& batch,
+                                           int micro_batch,
+                                           const TensorList& output_gradient) {
+  const auto found = kept_.find({batch.ordinal, micro_batch});
+  if (found == kept_.end()) {
     return absl::FailedPreconditionError(
         absl::StrCat("backward of batch ", batch.ordinal, ", micro-batch ",
                      micro_batch, " without its forward"));
@@ -260,20 +310,69 @@ absl::StatusOr<TensorList> TorchEngine::Backward(const BatchInfo& batch,
   }
   Kept kept = std::move(found->second);
   kept_.erase(found);
-  return Guard("backward",
-               [&] { return BackwardOf(std::move(kept), output_gradient); });
+  return kept;
 }
 
-absl::StatusOr<TensorList> TorchEngine::BackwardOf(Kept kept,
-                                                   const TensorList& gradient) {
-  const AllocationMeter meter(options_.on_layer != nullptr);
-  at::Tensor g;
-  if (is_last()) {
-    torch::autograd::backward({kept.loss}, {});
-    g = kept.logits.grad();
-  } else {
-    g = ToTorch(gradient[0]);
+absl::StatusOr<TensorList> TorchEngine::Backward(const BatchInfo& batch,
+                                                 int micro_batch,
+                                                 TensorList output_gradient) {
+  PACELINE_ASSIGN_OR_RETURN(Kept kept,
+                            TakeKept(batch, micro_batch, output_gradient));
+  const int64_t samples = kept.samples;
+  const int64_t version = kept.version;
+  return Guard("backward", [&]() -> absl::StatusOr<TensorList> {
+    TensorList input_gradient = BackwardOf(std::move(kept), output_gradient);
+    OnSummed(samples, version);
+    return input_gradient;
+  });
+}
+
+absl::StatusOr<TensorList> TorchEngine::BackwardInput(
+    const BatchInfo& batch, int micro_batch, TensorList output_gradient) {
+  PACELINE_ASSIGN_OR_RETURN(Kept kept,
+                            TakeKept(batch, micro_batch, output_gradient));
+  return Guard("backward, input", [&]() -> absl::StatusOr<TensorList> {
+    Split& rest = split_[{batch.ordinal, micro_batch}];
+    return BackwardInputOf(std::move(kept), output_gradient, rest);
+  });
+}
+
+absl::Status TorchEngine::BackwardWeight(const BatchInfo& batch,
+                                         int micro_batch) {
+  auto node = split_.extract({batch.ordinal, micro_batch});
+  if (node.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "backward of the weights of batch ", batch.ordinal, ", micro-batch ",
+        micro_batch, " without that of its input"));
   }
+  return Guard("backward, weights", [&] {
+    Split split = std::move(node.mapped());
+    for (WeightHalf& layer : split.layers) {
+      paceline::BackwardWeight(std::move(layer));
+    }
+    split.layers.clear();
+    OnSummed(split.samples, split.version);
+    return absl::OkStatus();
+  });
+}
+
+// A gradient is in the sum, and its graph is gone.
+void TorchEngine::OnSummed(int64_t samples, int64_t version) {
+  summed_samples_ += samples;
+  gradient_version_ = version;
+  if (stash_.has_value()) stash_->Release(version);
+}
+
+at::Tensor TorchEngine::OutputGradient(const Kept& kept,
+                                       const TensorList& gradient) const {
+  if (!is_last()) return ToTorch(gradient[0]);
+  torch::autograd::backward({kept.loss}, {});
+  return kept.logits.grad();
+}
+
+TensorList TorchEngine::BackwardOf(Kept kept, const TensorList& gradient) {
+  const AllocationMeter meter(options_.on_layer != nullptr);
+  at::Tensor g = OutputGradient(kept, gradient);
   for (; !kept.layers.empty(); kept.layers.pop_back()) {
     const Trace& trace = kept.layers.back();
     if (!trace.output.requires_grad()) break;
@@ -282,13 +381,28 @@ absl::StatusOr<TensorList> TorchEngine::BackwardOf(Kept kept,
     Say(options_.layers.first + static_cast<int>(kept.layers.size()) - 1,
         /*backward=*/true, meter);
   }
-  summed_samples_ += kept.samples;
+  if (is_first()) return TensorList{};
+  return TensorList{FromTorch(g.contiguous())};
+}
+
+TensorList TorchEngine::BackwardInputOf(Kept kept, const TensorList& gradient,
+                                        Split& rest) const {
+  rest.samples = kept.samples;
+  rest.version = kept.version;
+  at::Tensor g = OutputGradient(kept, gradient);
+  for (; !kept.layers.empty(); kept.layers.pop_back()) {
+    const Trace& trace = kept.layers.back();
+    if (!trace.output.requires_grad()) break;
+    g = paceline::BackwardInput(trace.output, trace.input, g,
+                                &rest.layers.emplace_back());
+  }
   if (is_first()) return TensorList{};
   return TensorList{FromTorch(g.contiguous())};
 }
 
 absl::StatusOr<StepReport> TorchEngine::Report(const BatchInfo& batch) {
-  if (!kept_.empty() || summed_samples_ != batch.samples) {
+  const bool waits = !stash_.has_value() && !kept_.empty();
+  if (waits || !split_.empty() || summed_samples_ != batch.samples) {
     return absl::FailedPreconditionError(
         absl::StrCat("the gradient of step ", batch.step, " sums ",
                      summed_samples_, " samples, need ", batch.samples));
@@ -313,18 +427,49 @@ absl::StatusOr<StepReport> TorchEngine::Report(const BatchInfo& batch) {
 }
 
 absl::Status TorchEngine::Apply(const StepVerdict& verdict) {
-  if (!kept_.empty()) {
+  if (!split_.empty() || (!stash_.has_value() && !kept_.empty())) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "an update while ", kept_.size(), " micro-batches of batch ",
-        kept_ordinal_, " wait for backward"));
+        "an update while ", kept_.size() + split_.size(),
+        " micro-batches wait for backward"));
   }
-  for (TorchLayer& layer : layers_) {
-    for (TorchParameter& parameter : layer.parameters()) {
-      if (!verdict.skip) ApplyToParameter(verdict, parameter);
-    }
+  const auto apply = [&] { ApplyToParameters(verdict); };
+  if (stash_.has_value()) {
+    staleness_ = stash_->newest() - gradient_version_;
+    stash_->Update(verdict.skip ? std::function<void()>() : apply);
+  } else if (!verdict.skip) {
+    apply();
   }
   ClearGradients();
   return absl::OkStatus();
+}
+
+void TorchEngine::ApplyToParameters(const StepVerdict& verdict) {
+  for (TorchLayer& layer : layers_) {
+    for (TorchParameter& parameter : layer.parameters()) {
+      ApplyToParameter(verdict, parameter);
+    }
+  }
+}
+
+absl::Status TorchEngine::UseVersion(int64_t version) {
+  if (stash_.has_value()) return stash_->Use(version);
+  return absl::FailedPreconditionError("this engine keeps no versions");
+}
+
+StashReading TorchEngine::Stash() const {
+  StashReading reading;
+  reading.staleness = staleness_;
+  if (stash_.has_value()) {
+    reading.versions = stash_->versions();
+    reading.bytes = stash_->bytes();
+    return reading;
+  }
+  for (const TorchLayer& layer : layers_) {
+    for (const TorchParameter& parameter : layer.parameters()) {
+      reading.bytes += parameter.value.bytes();
+    }
+  }
+  return reading;
 }
 
 void TorchEngine::ApplyToParameter(const StepVerdict& verdict,

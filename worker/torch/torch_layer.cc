@@ -184,6 +184,14 @@ TorchLayer::TorchLayer(const Layer& layer, int64_t seed, int index,
   InitializeLayer(layer, seed, index, values);
 }
 
+void TorchLayer::Bind(absl::Span<const at::Tensor> variables) {
+  size_t next = 0;
+  for (Step& step : steps_) {
+    for (at::Tensor& parameter : step.parameters) parameter = variables[next++];
+  }
+  PACELINE_CHECK(next == variables.size(), absl::StrCat("bound=", next));
+}
+
 at::Tensor TorchLayer::Forward(const at::Tensor& input, bool training) const {
   at::Tensor remembered;
   at::Tensor x = input;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ATen/ATen.h"
+#include "absl/types/span.h"
 #include "core/base/tensor.h"
 #include "core/model/description.h"
 
@@ -37,6 +38,10 @@ class TorchLayer {
 
   // Whether Forward draws from the default generator in training.
   bool draws() const { return draws_; }
+
+  // From the next Forward() on the parameters are `variables`, one for each of
+  // parameters() and in their order.  Graphs that are there keep theirs.
+  void Bind(absl::Span<const at::Tensor> variables);
 
   std::vector<TorchParameter>& parameters() { return parameters_; }
   const std::vector<TorchParameter>& parameters() const { return parameters_; }

@@ -1,0 +1,136 @@
+#include "worker/torch/weight_stash.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/types/span.h"
+#include "core/base/status_macros.h"
+#include "torch/torch.h"
+#include "worker/torch/tensor_bridge.h"
+
+namespace paceline {
+
+WeightStash::WeightStash(std::vector<TorchLayer>& layers)
+    : layers_(layers), ring_(Current()) {}
+
+WeightStash::Version WeightStash::Current() const {
+  Version version;
+  for (const TorchLayer& layer : layers_) {
+    for (const TorchParameter& parameter : layer.parameters()) {
+      version.values.push_back(parameter.value);
+      version.variables.push_back(parameter.variable);
+    }
+  }
+  return version;
+}
+
+absl::Status WeightStash::Use(int64_t version) {
+  PACELINE_ASSIGN_OR_RETURN(std::vector<Version> gone, ring_.Use(version));
+  Recycle(std::move(gone));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> WeightStash::Begin() {
+  PACELINE_ASSIGN_OR_RETURN(const int64_t version, ring_.Acquire());
+  Bind(ring_.at(version));
+  return version;
+}
+
+void WeightStash::Release(int64_t version) { Recycle(ring_.Release(version)); }
+
+void WeightStash::Bind(const Version& version) {
+  absl::Span<const at::Tensor> variables = version.variables;
+  for (TorchLayer& layer : layers_) {
+    const size_t count = layer.parameters().size();
+    layer.Bind(variables.subspan(0, count));
+    variables.remove_prefix(count);
+  }
+}
+
+void WeightStash::Update(const std::function<void()>& write) {
+  if (ring_.MayOverwrite()) {
+    if (write != nullptr) write();
+    ring_.Overwrite();
+    return;
+  }
+  if (write == nullptr) {
+    Recycle(ring_.Push(ring_.newest_payload()));
+    return;
+  }
+  Version next = Copy();
+  Adopt(next);
+  write();
+  Recycle(ring_.Push(std::move(next)));
+}
+
+WeightStash::Version WeightStash::Copy() {
+  Version& newest = ring_.newest_payload();
+  if (!spare_.empty()) {
+    Version copy = std::move(spare_.back());
+    spare_.pop_back();
+    for (size_t i = 0; i < copy.values.size(); ++i) {
+      if (!newest.variables[i].requires_grad()) continue;
+      std::memcpy(copy.values[i].data.get(), newest.values[i].data.get(),
+                  newest.values[i].bytes());
+    }
+    return copy;
+  }
+  Version copy = newest;
+  for (size_t i = 0; i < copy.values.size(); ++i) {
+    at::Tensor& variable = copy.variables[i];
+    if (!variable.requires_grad()) continue;
+    const Tensor& old = newest.values[i];
+    copy.values[i] = Tensor::Allocate(old.dtype, old.shape);
+    std::memcpy(copy.values[i].data.get(), old.data.get(), old.bytes());
+    const at::Tensor gradient = variable.grad();
+    variable = ToTorch(copy.values[i]);
+    variable.set_requires_grad(true);
+    variable.mutable_grad() = gradient;
+  }
+  return copy;
+}
+
+void WeightStash::Adopt(const Version& version) {
+  size_t next = 0;
+  for (TorchLayer& layer : layers_) {
+    for (TorchParameter& parameter : layer.parameters()) {
+      parameter.value = version.values[next];
+      parameter.variable = version.variables[next++];
+    }
+  }
+  Bind(version);
+}
+
+// Memory that a skipped update's versions share, or that somebody was handed
+// (Weights), is not written again.
+void WeightStash::Recycle(std::vector<Version> gone) {
+  if (gone.empty()) return;
+  // The layers may still be bound to one of them.
+  BindNewest();
+  for (Version& version : gone) {
+    bool alone = true;
+    for (size_t i = 0; i < version.values.size(); ++i) {
+      if (!version.variables[i].requires_grad()) continue;
+      // One reference is `values`, the other the variable's storage.
+      const at::Tensor& variable = version.variables[i];
+      alone = alone && variable.use_count() == 1 &&
+              variable.storage().use_count() == 1 &&
+              version.values[i].data.use_count() == 2;
+    }
+    if (alone && spare_.empty()) spare_.push_back(std::move(version));
+  }
+}
+
+int64_t WeightStash::bytes() const {
+  int64_t bytes = 0;
+  for (const TorchLayer& layer : layers_) {
+    for (const TorchParameter& parameter : layer.parameters()) {
+      const int copies = parameter.variable.requires_grad() ? versions() : 1;
+      bytes += copies * parameter.value.bytes();
+    }
+  }
+  return bytes;
+}
+
+}  // namespace paceline

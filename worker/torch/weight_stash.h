@@ -1,0 +1,68 @@
+// The versions of a stage's parameters while its schedule has no flush.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "ATen/ATen.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/base/tensor.h"
+#include "worker/torch/torch_layer.h"
+#include "worker/version_ring.h"
+
+namespace paceline {
+
+// Each version has tensor objects of its own, never written while a graph holds
+// them: that is what keeps autograd right.  (Values changed below it, by
+// set_data or through the memory, give a wrong gradient and no error.)  All
+// versions of a parameter share its gradient's memory, which an update reads
+// right after the one backward that filled it.  What needs no gradient (running
+// statistics) is shared by all versions.
+//
+// Lives on the compute thread.
+class WeightStash {
+ public:
+  // Takes the layers' parameters as version 0.  `layers` outlives this.
+  explicit WeightStash(std::vector<TorchLayer>& layers);
+
+  // As StageEngine::UseVersion.
+  absl::Status Use(int64_t version);
+
+  // The layers compute with the version in use; returns its number, for
+  // Release() after the backward.  Errors: FailedPrecondition  not made yet
+  absl::StatusOr<int64_t> Begin();
+  void BindNewest() { Bind(ring_.newest_payload()); }
+  // Once the graphs of one forward are gone.
+  void Release(int64_t version);
+
+  // Makes the next version: `write` gets the layers' parameters with the newest
+  // values, to be changed in place; null: they stay as they are.
+  void Update(const std::function<void()>& write);
+
+  int64_t newest() const { return ring_.newest(); }
+  int versions() const { return ring_.size(); }
+  int64_t bytes() const;
+
+ private:
+  // One entry a parameter, in layer order.
+  struct Version {
+    std::vector<Tensor> values;
+    std::vector<at::Tensor> variables;  // leaves over `values`
+  };
+
+  Version Current() const;
+  // A version with the newest values, in memory that nobody else has.
+  Version Copy();
+  void Bind(const Version& version);
+  void Adopt(const Version& version);
+  void Recycle(std::vector<Version> gone);
+
+  std::vector<TorchLayer>& layers_;
+  VersionRing<Version> ring_;
+  // Let go and not freed: the next copy's memory.
+  std::vector<Version> spare_;
+};
+
+}  // namespace paceline

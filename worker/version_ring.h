@@ -1,0 +1,121 @@
+// Which versions of its weights a stage keeps (DESIGN 5, "Asynchronous"), and
+// which it may let go.  The values themselves are the engine's `Payload`.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/check.h"
+
+namespace paceline {
+
+// Versions are numbered by the updates before them, from 0.  A version stays
+// while a micro-batch that went forward at it waits for its backward, and while
+// forwards to come may ask for it; the newest always.  Thread-compatible.
+template <typename Payload>
+class VersionRing {
+ public:
+  explicit VersionRing(Payload first) {
+    versions_.push_back({0, 0, std::move(first)});
+  }
+
+  // The next forward computes at `version`, and no later one at an older.  It
+  // need not be made before the forward itself: newest() + 1 says that nobody
+  // to come wants the newest there is.  Returns what was let go.
+  // Errors: FailedPrecondition  the version is gone, or more than one ahead
+  absl::StatusOr<std::vector<Payload>> Use(int64_t version) {
+    if (version > newest() + 1 || (version <= newest() && !Find(version))) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "version ", version, " of the weights: here are ",
+          versions_.front().number, " to ", newest()));
+    }
+    next_ = version;
+    return LetGo();
+  }
+
+  // A forward begins: holds its version until Release().
+  // Errors: FailedPrecondition  the version that Use() named is not made yet
+  absl::StatusOr<int64_t> Acquire() {
+    Version* version = Find(next_);
+    if (version == nullptr) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("a forward at version ", next_,
+                       " of the weights, but the newest is ", newest()));
+    }
+    ++version->users;
+    return version->number;
+  }
+
+  // Its backward is done.  Returns what was let go.
+  std::vector<Payload> Release(int64_t number) {
+    Version* version = Find(number);
+    PACELINE_CHECK(version != nullptr && version->users > 0,
+                   absl::StrCat("version=", number));
+    --version->users;
+    return LetGo();
+  }
+
+  // Whether the next update may write over the newest version.
+  bool MayOverwrite() const {
+    return versions_.back().users == 0 && next_ > newest();
+  }
+
+  // An update was made in place: the newest has the next number now.
+  void Overwrite() {
+    PACELINE_CHECK(MayOverwrite(), absl::StrCat("newest=", newest()));
+    ++versions_.back().number;
+  }
+  // An update was made beside the newest.
+  std::vector<Payload> Push(Payload payload) {
+    versions_.push_back({newest() + 1, 0, std::move(payload)});
+    return LetGo();
+  }
+
+  // The version exists.
+  Payload& at(int64_t number) {
+    Version* version = Find(number);
+    PACELINE_CHECK(version != nullptr, absl::StrCat("version=", number));
+    return version->payload;
+  }
+  Payload& newest_payload() { return versions_.back().payload; }
+
+  int64_t newest() const { return versions_.back().number; }
+  int size() const { return static_cast<int>(versions_.size()); }
+
+ private:
+  struct Version {
+    int64_t number = 0;
+    int users = 0;
+    Payload payload;
+  };
+
+  // Null when it is not here.
+  Version* Find(int64_t number) {
+    for (Version& version : versions_) {
+      if (version.number == number) return &version;
+    }
+    return nullptr;
+  }
+
+  std::vector<Payload> LetGo() {
+    std::vector<Payload> gone;
+    for (auto at = versions_.begin(); at != versions_.end();) {
+      if (at->users > 0 || at->number >= next_ || at->number == newest()) {
+        ++at;
+        continue;
+      }
+      gone.push_back(std::move(at->payload));
+      at = versions_.erase(at);
+    }
+    return gone;
+  }
+
+  std::list<Version> versions_;  // ascending; payloads stay where they are
+  int64_t next_ = 0;             // of the next forward
+};
+
+}  // namespace paceline
