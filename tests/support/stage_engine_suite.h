@@ -78,6 +78,73 @@ class StageEngineSuite : public ::testing::TestWithParam<EngineMaker> {
     return {samples, labels};
   }
 
+  // A batch of one micro-batch.
+  static BatchInfo Ordinal(int64_t ordinal) {
+    BatchInfo batch = Batch();
+    batch.ordinal = ordinal;
+    return batch;
+  }
+
+  // What a stage takes, other values for another micro-batch.
+  TensorList InputOf(const EngineOptions& options, int micro_batch) {
+    const ModelDescription& model = options.model;
+    const int first = options.layers.first;
+    TensorList input = Input();
+    if (first > 0) input[0] = Values(model.layers[first - 1].output, 0.3f);
+    for (float& value : input[0].As<float>()) {
+      value += 0.07f * static_cast<float>(micro_batch);
+    }
+    return input;
+  }
+
+  // d(losses)/d(output); none where the stage is the last.
+  TensorList GradientOf(const EngineOptions& options) {
+    if (options.stage + 1 == options.stages) return {};
+    const int last = options.layers.last;
+    return {Values(options.model.layers[last - 1].output, -0.2f)};
+  }
+
+  static Tensor Values(const Shape& sample, float first) {
+    Shape shape = {kSamples};
+    shape.insert(shape.end(), sample.begin(), sample.end());
+    Tensor tensor = Tensor::Allocate(DType::kF32, shape);
+    for (float& value : tensor.As<float>()) {
+      value = first;
+      first = first > 0.5f ? first - 1.0f : first + 0.11f;
+    }
+    return tensor;
+  }
+
+  static std::vector<uint8_t> BytesOf(const Tensor& tensor) {
+    return {tensor.data.get(), tensor.data.get() + tensor.bytes()};
+  }
+
+  struct GradientAtOnce {
+    std::vector<uint8_t> input;
+    uint64_t result_hash = 0;
+    std::vector<double> squared_norms;
+
+    friend bool operator==(const GradientAtOnce&,
+                           const GradientAtOnce&) = default;
+  };
+
+  // The gradient of micro-batch 9, whose forward was made.
+  GradientAtOnce BackwardOf(StageEngine& engine, const EngineOptions& options) {
+    const auto gradient = engine.Backward(Ordinal(9), 0, GradientOf(options));
+    EXPECT_TRUE(gradient.ok()) << gradient.status();
+    const auto report = engine.Report(Ordinal(9));
+    EXPECT_TRUE(report.ok()) << report.status();
+    return {gradient->empty() ? std::vector<uint8_t>()
+                              : BytesOf(gradient->front()),
+            report->result_hash, report->squared_norms};
+  }
+  GradientAtOnce Outcome(StageEngine& engine, const EngineOptions& options) {
+    const auto forward =
+        engine.Forward(Ordinal(9), 0, InputOf(options, 9));
+    EXPECT_TRUE(forward.ok()) << forward.status();
+    return BackwardOf(engine, options);
+  }
+
   static std::vector<std::vector<uint8_t>> Bytes(StageEngine& engine) {
     std::vector<std::vector<uint8_t>> bytes;
     const auto weights = engine.Weights();
@@ -227,6 +294,233 @@ TEST_P(StageEngineSuite, BeginsWithTheSameWeightsAtAnyCut) {
   for (const auto& bytes : Bytes(*back)) joined.push_back(bytes);
 
   EXPECT_EQ(joined, Bytes(*whole));
+}
+
+// The same micro-batch forward and backward, whole or in halves; what the
+// stage before gets, and what the gate hears.
+struct BackwardOutcome {
+  std::vector<std::vector<uint8_t>> gradients;
+  StepReport report;
+};
+
+TEST_P(StageEngineSuite, TheHalvesOfABackwardGiveTheSameBytes) {
+  const auto run = [&](const EngineOptions& options, bool halves) {
+    const auto engine = Make(options);
+    const BatchInfo batch = Batch(BatchPhase::kTrain, 2);
+    BackwardOutcome outcome;
+    for (const int i : {0, 1}) {
+      const auto forward = engine->Forward(batch, i, InputOf(options, i));
+      EXPECT_TRUE(forward.ok()) << forward.status();
+    }
+    const auto take = [&](const absl::StatusOr<TensorList>& gradient) {
+      EXPECT_TRUE(gradient.ok()) << gradient.status();
+      for (const Tensor& tensor : *gradient) {
+        outcome.gradients.push_back(BytesOf(tensor));
+      }
+    };
+    for (const int i : {0, 1}) {
+      take(halves ? engine->BackwardInput(batch, i, GradientOf(options))
+                  : engine->Backward(batch, i, GradientOf(options)));
+    }
+    // Both second halves after both first ones, as zero-bubble has it.
+    for (const int i : {0, 1}) {
+      if (!halves) break;
+      EXPECT_TRUE(engine->BackwardWeight(batch, i).ok());
+    }
+    outcome.report = engine->Report(batch).value();
+    return outcome;
+  };
+
+  for (const EngineOptions& options :
+       {Options(0, 1, {0, Layers()}), Options(0, 2, {0, 1}),
+        Options(1, 2, {1, Layers()})}) {
+    const BackwardOutcome whole = run(options, false);
+    const BackwardOutcome halves = run(options, true);
+
+    EXPECT_EQ(halves.gradients, whole.gradients) << options.stage;
+    EXPECT_EQ(halves.report, whole.report) << options.stage;
+    EXPECT_EQ(whole.gradients.empty(), options.stage == 0);
+  }
+}
+
+TEST_P(StageEngineSuite, RefusesTheSecondHalfOfABackwardBeforeTheFirst) {
+  const auto engine = Whole();
+  ASSERT_TRUE(engine->Forward(Batch(), 0, Input()).ok());
+  EXPECT_EQ(engine->BackwardWeight(Batch(), 0).code(),
+            absl::StatusCode::kFailedPrecondition);
+
+  ASSERT_TRUE(engine->BackwardInput(Batch(), 0, {}).ok());
+  EXPECT_EQ(engine->BackwardInput(Batch(), 0, {}).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(engine->BackwardWeight(Batch(), 0).ok());
+  EXPECT_EQ(engine->BackwardWeight(Batch(), 0).code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_P(StageEngineSuite, WithoutAStashThereIsOneVersion) {
+  const auto engine = Whole();
+
+  EXPECT_EQ(engine->UseVersion(0).code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(engine->Stash().versions, 1);
+  EXPECT_GT(engine->Stash().bytes, 0);
+}
+
+// An engine that may stash, and the updates that it makes.
+class Stashing {
+ public:
+  Stashing(std::unique_ptr<StageEngine> engine, EngineOptions options)
+      : engine_(std::move(engine)), options_(std::move(options)) {}
+
+  StageEngine& operator*() { return *engine_; }
+  StageEngine* operator->() { return engine_.get(); }
+
+  // One micro-batch forward, backward and an update with its gradient alone.
+  void Update(const BatchInfo& batch, TensorList input, TensorList gradient,
+              const StepVerdict& verdict) {
+    if (options_.stashes) {
+      EXPECT_TRUE(engine_->UseVersion(updates_).ok());
+    }
+    EXPECT_TRUE(engine_->Forward(batch, 0, std::move(input)).ok());
+    EXPECT_TRUE(engine_->Backward(batch, 0, std::move(gradient)).ok());
+    EXPECT_TRUE(engine_->Report(batch).ok());
+    ++updates_;
+    // The next forward is at what this update makes.
+    if (options_.stashes) {
+      EXPECT_TRUE(engine_->UseVersion(updates_).ok());
+    }
+    EXPECT_TRUE(engine_->Apply(verdict).ok());
+  }
+
+ private:
+  std::unique_ptr<StageEngine> engine_;
+  EngineOptions options_;
+  int64_t updates_ = 0;
+};
+
+// DESIGN 5: forward and backward of a micro-batch use the same version, so its
+// gradient is that of one process at this version, to the last bit.
+TEST_P(StageEngineSuite, TheGradientIsThatOfTheVersionThatWentForward) {
+  constexpr int kUpdates = 3;
+  for (EngineOptions options :
+       {Options(0, 1, {0, Layers()}), Options(1, 3, {1, 2}),
+        Options(1, 2, {1, Layers()})}) {
+    // Micro-batch 9 at version 0 and after all updates, in plain engines.
+    std::vector<GradientAtOnce> plain;
+    std::vector<std::vector<uint8_t>> plain_weights;
+    for (const int updates : {0, kUpdates}) {
+      Stashing one(Make(options), options);
+      for (int i = 0; i < updates; ++i) {
+        one.Update(Ordinal(i), InputOf(options, i), GradientOf(options), Go());
+      }
+      plain_weights = Bytes(*one);
+      plain.push_back(Outcome(*one, options));
+    }
+    ASSERT_FALSE(plain[0] == plain[1]) << "the versions make a difference";
+
+    options.stashes = true;
+    Stashing engine(Make(options), options);
+    ASSERT_TRUE(engine->Forward(Ordinal(9), 0, InputOf(options, 9)).ok());
+    for (int i = 0; i < kUpdates; ++i) {
+      engine.Update(Ordinal(i), InputOf(options, i), GradientOf(options), Go());
+      EXPECT_EQ(engine->Stash().versions, 2) << "the first and the newest";
+    }
+    EXPECT_EQ(Bytes(*engine), plain_weights);
+    EXPECT_EQ(BackwardOf(*engine, options), plain[0]);
+    EXPECT_EQ(engine->Stash().versions, 1) << "freed when unused";
+    ASSERT_TRUE(engine->Apply(Go()).ok());
+    EXPECT_EQ(engine->Stash().staleness, kUpdates);
+  }
+}
+
+// Vertical sync: an old version is asked for by a forward that comes later.
+TEST_P(StageEngineSuite, AVersionThatWillBeAskedForIsKept) {
+  EngineOptions options = Options(1, 2, {1, Layers()});
+  Stashing plain(Make(options), options);
+  const GradientAtOnce at_first = Outcome(*plain, options);
+  options.stashes = true;
+  const auto engine = Make(options);
+  const int64_t one = engine->Stash().bytes;
+
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(engine->UseVersion(0).ok());
+    ASSERT_TRUE(engine->Forward(Ordinal(i), 0, InputOf(options, i)).ok());
+    ASSERT_TRUE(engine->Backward(Ordinal(i), 0, GradientOf(options)).ok());
+    ASSERT_TRUE(engine->Apply(Go()).ok());
+    EXPECT_EQ(engine->Stash().versions, i + 2);
+    EXPECT_EQ(engine->Stash().bytes, (i + 2) * one);
+    EXPECT_EQ(engine->Stash().staleness, i);
+  }
+  EXPECT_EQ(Outcome(*engine, options), at_first);
+  ASSERT_TRUE(engine->Apply(Go()).ok());
+
+  ASSERT_TRUE(engine->UseVersion(3).ok());
+  EXPECT_EQ(engine->Stash().versions, 2) << "versions 3 and 4";
+  EXPECT_EQ(engine->UseVersion(2).code(),
+            absl::StatusCode::kFailedPrecondition)
+      << "it is gone";
+  EXPECT_EQ(engine->UseVersion(6).code(),
+            absl::StatusCode::kFailedPrecondition)
+      << "nobody can ask for what is two updates ahead";
+  ASSERT_TRUE(engine->UseVersion(5).ok());
+  EXPECT_EQ(engine->Stash().versions, 1);
+  EXPECT_EQ(engine->Forward(Ordinal(9), 0, InputOf(options, 0)).status().code(),
+            absl::StatusCode::kFailedPrecondition)
+      << "version 5 is not made yet";
+}
+
+TEST_P(StageEngineSuite, AnUpdateThatNobodyWaitsForWritesInPlace) {
+  EngineOptions options = Options(0, 1, {0, Layers()});
+  options.stashes = true;
+  const auto engine = Make(options);
+  const uint8_t* const before = engine->Weights()->front().tensor.data.get();
+
+  ASSERT_TRUE(engine->Forward(Ordinal(0), 0, Input()).ok());
+  ASSERT_TRUE(engine->Backward(Ordinal(0), 0, {}).ok());
+  ASSERT_TRUE(engine->UseVersion(1).ok());
+  ASSERT_TRUE(engine->Apply(Go()).ok());
+
+  EXPECT_EQ(engine->Weights()->front().tensor.data.get(), before);
+  EXPECT_EQ(engine->Stash().versions, 1);
+}
+
+TEST_P(StageEngineSuite, ASkippedUpdateIsAVersionOfItsOwn) {
+  EngineOptions options = Options(0, 1, {0, Layers()});
+  options.stashes = true;
+  const auto engine = Make(options);
+  const auto before = Bytes(*engine);
+  StepVerdict skip = Go();
+  skip.skip = true;
+  ASSERT_TRUE(engine->Forward(Ordinal(0), 0, Input()).ok());
+  ASSERT_TRUE(engine->Forward(Ordinal(1), 0, Input()).ok());
+  ASSERT_TRUE(engine->Backward(Ordinal(0), 0, {}).ok());
+  ASSERT_TRUE(engine->Apply(skip).ok());
+
+  EXPECT_EQ(Bytes(*engine), before);
+  ASSERT_TRUE(engine->UseVersion(1).ok());
+  ASSERT_TRUE(engine->Backward(Ordinal(1), 0, {}).ok());
+  ASSERT_TRUE(engine->Apply(Go()).ok());
+  EXPECT_NE(Bytes(*engine), before);
+  EXPECT_EQ(engine->Stash().staleness, 1);
+}
+
+TEST_P(StageEngineSuite, AnEvaluationUsesTheNewestVersion) {
+  EngineOptions options = Options(0, 1, {0, Layers()});
+  Stashing plain(Make(options), options);
+  plain.Update(Ordinal(0), Input(), {}, Go());
+  options.stashes = true;
+  const auto engine = Make(options);
+  // Two forwards at version 0, one of which still waits after the update.
+  ASSERT_TRUE(engine->Forward(Ordinal(0), 0, Input()).ok());
+  ASSERT_TRUE(engine->Forward(Ordinal(1), 0, Input()).ok());
+  ASSERT_TRUE(engine->Backward(Ordinal(0), 0, {}).ok());
+  ASSERT_TRUE(engine->Apply(Go()).ok());
+  BatchInfo batch = Batch(BatchPhase::kEvaluate);
+
+  const auto loss = engine->Forward(batch, 0, Input());
+
+  ASSERT_TRUE(loss.ok()) << loss.status();
+  EXPECT_EQ(loss->loss->loss, plain->Forward(batch, 0, Input())->loss->loss);
 }
 
 }  // namespace paceline

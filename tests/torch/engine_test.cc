@@ -23,7 +23,7 @@ void ExpectSameBytesOnEveryCut(Experiment experiment) {
   // A stage for each layer checks every layer's shape against its description.
   const int layers = static_cast<int>(Describe(experiment).layers.size());
   for (const int stages : {1, 2, 3, 4, layers}) {
-    for (const char* schedule : {"gpipe", "1f1b"}) {
+    for (const char* schedule : {"gpipe", "1f1b", "zero-bubble"}) {
       experiment.stages = stages;
       experiment.schedule = schedule;
       const Outcome cut = InProcessPipeline(experiment).Run();

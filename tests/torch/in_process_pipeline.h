@@ -146,7 +146,12 @@ class InProcessPipeline {
         Forward(batch.info, stage, micro_batch);
         return true;
       case Op::kBackward:
-        Backward(batch.info, stage, micro_batch);
+      case Op::kBackwardInput:
+        Backward(batch.info, instruction);
+        return true;
+      case Op::kBackwardWeight:
+        EXPECT_TRUE(
+            engines_[stage]->BackwardWeight(batch.info, micro_batch).ok());
         return true;
       default:
         return true;  // sends are immediate; the step is taken by all at once
@@ -173,10 +178,14 @@ class InProcessPipeline {
     }
   }
 
-  void Backward(const BatchInfo& batch, int stage, int micro_batch) {
-    auto result = engines_[stage]->Backward(
-        batch, micro_batch,
-        std::exchange(gradients_[{stage, micro_batch}], {}));
+  void Backward(const BatchInfo& batch, const Instruction& instruction) {
+    const auto [stage, op, micro_batch] = instruction;
+    TensorList gradient = std::exchange(gradients_[{stage, micro_batch}], {});
+    StageEngine& engine = *engines_[stage];
+    auto result =
+        op == Op::kBackward
+            ? engine.Backward(batch, micro_batch, std::move(gradient))
+            : engine.BackwardInput(batch, micro_batch, std::move(gradient));
     gradients_.erase({stage, micro_batch});
     ASSERT_TRUE(result.ok()) << result.status();
     if (stage > 0) gradients_[{stage - 1, micro_batch}] = *std::move(result);
