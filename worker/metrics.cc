@@ -14,6 +14,7 @@ constexpr char kFrames[] = "paceline_worker_frames_total";
 constexpr char kFrameBytes[] = "paceline_worker_frame_bytes_total";
 constexpr char kFramesDropped[] = "paceline_worker_frames_dropped_total";
 constexpr char kReconnects[] = "paceline_worker_stream_reconnects_total";
+constexpr char kCodecError[] = "paceline_worker_codec_error_ratio";
 constexpr char kRunTime[] = "paceline_worker_run_time_seconds";
 constexpr char kRunWall[] = "paceline_worker_run_wall_seconds";
 
@@ -41,6 +42,10 @@ WorkerMetrics::WorkerMetrics(MetricsRegistry& registry,
       kFramesDropped, "Frames that were received and not used.", {"reason"});
   registry_.DeclareCounter(kReconnects,
                            "Data streams opened again after a break.");
+  registry_.DeclareGauge(
+      kCodecError,
+      "What pipeline.codec changed in the last frame looked at: the norm of "
+      "the difference over that of the tensor; 0 with fp32.");
   registry_.DeclareGauge(
       kRunTime,
       "Seconds of the compute thread in the present run, by what they went "
@@ -76,6 +81,7 @@ void WorkerMetrics::Update(const WorkerReading& reading) {
   Raise(kFramesDropped, {"refused"}, reading.frames_refused);
   Raise(kFramesDropped, {"checksum"}, reading.checksum_errors);
   Raise(kReconnects, {}, reading.reconnects);
+  registry_.GetGauge(kCodecError).Set(reading.codec_error);
   if (!reading.running) {
     registry_.RemoveSeries(kRunTime);
     registry_.RemoveSeries(kRunWall);

@@ -27,6 +27,7 @@ struct WorkerReading {
   int64_t frames_refused = 0;
   int64_t checksum_errors = 0;
   int64_t reconnects = 0;
+  double codec_error = 0;
   TimeReading time;
 };
 

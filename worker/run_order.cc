@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/base/status_macros.h"
 #include "core/schedule/asynchronous.h"
 
@@ -114,6 +116,15 @@ absl::StatusOr<RunWiring> MakeRunWiring(const RunOrder& order,
   wiring.fence = order.fence;
   wiring.self = self;
   wiring.micro_batch = order.spec.train.micro_batch;
+  const std::optional<Codec> codec = FindCodec(order.spec.pipeline.codec);
+  if (!codec.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "order: codec '", order.spec.pipeline.codec,
+        "', but this worker "
+        "knows ",
+        absl::StrJoin(CodecNames(), ", "), ": update paceline-worker"));
+  }
+  wiring.codec = *codec;
   for (const StagePlacement& stage : order.stages) {
     wiring.stages.push_back({stage.worker, stage.address});
     wiring.boundary_shapes.push_back(

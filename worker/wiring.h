@@ -14,6 +14,7 @@
 #include "core/model/job_spec.h"
 #include "core/plan/plan.h"
 #include "core/schedule/schedule.h"
+#include "core/transfer/tensor_codec.h"
 #include "worker/link.h"
 
 namespace paceline {
@@ -32,8 +33,9 @@ struct RunWiring {
   // frame is float32 [n, shape...] and labels int64 [n]; a gradient frame one
   // float32 tensor of the same shape.
   std::vector<Shape> boundary_shapes;
-  int64_t micro_batch = 0;  // n <= this
-  ScheduleBounds bounds;    // credit and queue bounds
+  int64_t micro_batch = 0;    // n <= this
+  ScheduleBounds bounds;      // credit and queue bounds
+  Codec codec = Codec::kRaw;  // of what is sent to other workers
 };
 
 // What the step gate needs; known once the data set is open.

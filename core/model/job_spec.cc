@@ -269,6 +269,8 @@ void CheckPipeline(const PipelineSpec& pipeline, int64_t layers,
   }
   problems.OneOf("pipeline.policy", "policy", pipeline.policy,
                  {"brute", "dp", "equal", "mcmc", "min-cut", "soft"});
+  problems.OneOf("pipeline.codec", "codec", pipeline.codec,
+                 {"bf16", "fp16", "fp32", "int8"});
   if (stages) CheckCuts(pipeline, layers, problems);
 }
 

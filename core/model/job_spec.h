@@ -70,6 +70,8 @@ struct PipelineSpec {
   // pipedream: all stages compute a micro-batch at the version of the weights
   // that the first stage had when it took it in.
   bool vertical_sync = false;
+  // On the wire between workers, core/transfer/tensor_codec.h.
+  std::string codec = "fp32";
 };
 
 struct JobSpec {

@@ -12,6 +12,7 @@
 #include "core/base/status_macros.h"
 #include "core/optim/optimizer.h"
 #include "core/predict/layer_predictor.h"
+#include "core/transfer/tensor_codec.h"
 
 namespace paceline {
 namespace {
@@ -123,6 +124,16 @@ class Guess {
   std::optional<LayerPredictor> predictor_;
 };
 
+// Of a micro-batch behind `layer`, as it crosses to another worker.
+double WireBytes(const JobSpec& spec, const Layer& layer) {
+  Shape shape = {spec.train.micro_batch};
+  shape.insert(shape.end(), layer.output.begin(), layer.output.end());
+  const int64_t bytes = EncodedBytes(
+      FindCodec(spec.pipeline.codec).value_or(Codec::kRaw), DType::kF32, shape);
+  return static_cast<double>(
+      bytes >= 0 ? bytes : spec.train.micro_batch * layer.output_bytes);
+}
+
 void FillLayers(const JobSpec& spec, const ModelDescription& model,
                 const DeviceProfile* profile, const DeviceFacts& facts,
                 PlanProblem& problem) {
@@ -134,7 +145,7 @@ void FillLayers(const JobSpec& spec, const ModelDescription& model,
     // Devices have times of their own; these split them by direction.
     cost.forward_seconds = facts.forward_seconds[i];
     cost.backward_seconds = facts.backward_seconds[i];
-    cost.output_bytes = batch * static_cast<double>(layer.output_bytes);
+    cost.output_bytes = WireBytes(spec, layer);
     cost.parameter_bytes = static_cast<double>(layer.parameter_bytes);
     cost.kept_bytes = profile != nullptr
                           ? static_cast<double>(profile->layers[i].kept_bytes)

@@ -85,6 +85,7 @@ PipelineSpec PipelineFromProto(const v1::PipelineSpec& proto) {
   PACELINE_TAKE(proto, spec, policy);
   TakeAll(proto.cuts(), spec.cuts);
   PACELINE_TAKE(proto, spec, vertical_sync);
+  PACELINE_TAKE(proto, spec, codec);
   return spec;
 }
 
@@ -147,6 +148,7 @@ void PipelineToProto(const PipelineSpec& spec, v1::PipelineSpec& proto) {
   proto.set_policy(spec.policy);
   proto.mutable_cuts()->Add(spec.cuts.begin(), spec.cuts.end());
   proto.set_vertical_sync(spec.vertical_sync);
+  proto.set_codec(spec.codec);
 }
 
 // What the gate would add up must be numbers that a gradient can have.

@@ -11,6 +11,7 @@
 #include "core/base/ids.h"
 #include "core/base/tensor.h"
 #include "core/model/batch.h"
+#include "core/transfer/tensor_codec.h"
 
 namespace paceline {
 
@@ -20,8 +21,10 @@ enum class FrameKind : uint8_t { kHello = 1, kActivation = 2, kGradient = 3 };
 struct TensorMeta {
   DType dtype = DType::kUnspecified;
   Shape shape;
+  Codec codec = Codec::kRaw;
 
-  int64_t bytes() const { return TensorBytes(dtype, shape); }
+  int64_t bytes() const { return TensorBytes(dtype, shape); }  // in memory
+  int64_t wire_bytes() const { return EncodedBytes(codec, dtype, shape); }
   friend bool operator==(const TensorMeta&, const TensorMeta&) = default;
 };
 

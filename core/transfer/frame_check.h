@@ -27,7 +27,7 @@ absl::Status CheckFrame(const FrameHeader& header,
 // "activation", "gradient", "hello".
 absl::string_view FrameKindName(FrameKind kind);
 
-// "F32[16, 8, 3]".
+// "F32[16, 8, 3]", "F32[16, 8, 3] as bf16".
 std::string ToText(const TensorMeta& tensor);
 
 }  // namespace paceline

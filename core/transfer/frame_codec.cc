@@ -37,14 +37,18 @@ enum FrameField : uint32_t {
 };
 enum TensorField : uint32_t { kDType = 1, kShape = 2, kCodec = 3 };
 
-constexpr uint64_t kCodecRaw = 1;
+constexpr auto kMostCodec = static_cast<uint64_t>(Codec::kInt8);
 constexpr int64_t kMaxTotalBytes = int64_t{1} << 40;
 
 ByteSpan BytesOf(const std::string& text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
 
-void AppendTensor(std::string* out, const Tensor& tensor) {
+Codec CodecFor(const Tensor& tensor, Codec codec) {
+  return tensor.dtype == DType::kF32 ? codec : Codec::kRaw;
+}
+
+void AppendTensor(std::string* out, const Tensor& tensor, Codec codec) {
   std::string shape;
   for (const int64_t size : tensor.shape) AppendVarint(&shape, size);
   std::string body;
@@ -54,7 +58,7 @@ void AppendTensor(std::string* out, const Tensor& tensor) {
     AppendVarint(&body, shape.size());
     body += shape;
   }
-  AppendIntField(&body, kCodec, kCodecRaw);
+  AppendIntField(&body, kCodec, static_cast<int64_t>(CodecFor(tensor, codec)));
 
   AppendTag(out, kTensors, WireType::kBytes);
   AppendVarint(out, body.size());
@@ -62,7 +66,7 @@ void AppendTensor(std::string* out, const Tensor& tensor) {
 }
 
 void AppendHeader(std::string* out, const FrameHeader& header,
-                  const TensorList& tensors) {
+                  const TensorList& tensors, Codec codec) {
   const bool hello = header.kind == FrameKind::kHello;
   AppendIntField(out, kJob, header.fence.job.value);
   AppendIntField(out, kAttempt, header.fence.attempt);
@@ -81,11 +85,11 @@ void AppendHeader(std::string* out, const FrameHeader& header,
   AppendIntField(out, kRoute, header.route);
   AppendIntField(out, kDrains, header.batch.drains);
   AppendIntField(out, kTotalUpdates, header.batch.total_updates);
-  for (const Tensor& tensor : tensors) AppendTensor(out, tensor);
+  for (const Tensor& tensor : tensors) AppendTensor(out, tensor, codec);
 }
 
-// Reads the header's fields, in any order, then the checksum and where the payload
-// lies.
+// Reads the header's fields, in any order, then the checksum and where the
+// payload lies.
 class FrameParser {
  public:
   FrameParser(absl::Span<const ByteSpan> slices, int64_t total_bytes)
@@ -215,10 +219,11 @@ class FrameParser {
     if (reader_.position() != end) {
       return absl::InvalidArgumentError("a tensor header runs over its end");
     }
-    if (codec != kCodecRaw) {
+    if (codec < 1 || codec > kMostCodec) {
       return absl::InvalidArgumentError(
           absl::StrCat("codec ", codec, " is not known"));
     }
+    tensor.codec = static_cast<Codec>(codec);
     return AddTensor(std::move(tensor));
   }
 
@@ -273,15 +278,20 @@ class FrameParser {
     if (tensor.dtype == DType::kUnspecified) {
       return absl::InvalidArgumentError("a tensor without dtype");
     }
+    if (tensor.codec != Codec::kRaw && tensor.dtype != DType::kF32) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("codec ", CodecName(tensor.codec), " for a tensor of ",
+                       DTypeName(tensor.dtype), ", need F32"));
+    }
     const int64_t count = NumElements(tensor.shape);
-    if (count < 0 || count > total_bytes_ ||
-        tensor_bytes_ + tensor.bytes() > total_bytes_) {
+    if (count < 0 || count > total_bytes_ || tensor.wire_bytes() < 0 ||
+        tensor_bytes_ + tensor.wire_bytes() > total_bytes_) {
       return absl::InvalidArgumentError(
           absl::StrCat("tensors of more bytes than the whole message, which "
                        "has ",
                        total_bytes_));
     }
-    tensor_bytes_ += tensor.bytes();
+    tensor_bytes_ += tensor.wire_bytes();
     layout_.header.tensors.push_back(std::move(tensor));
     return absl::OkStatus();
   }
@@ -373,17 +383,19 @@ void ForEachPiece(SliceCursor* cursor, int64_t bytes, Visit visit) {
 
 }  // namespace
 
-EncodedFrame EncodeFrame(Frame frame) {
+EncodedFrame EncodeFrame(Frame frame, Codec codec) {
   EncodedFrame encoded;
   encoded.prefix.reserve(128);
+  AppendHeader(&encoded.prefix, frame.header, frame.tensors, codec);
+  encoded.tensors.reserve(frame.tensors.size());
   for (const Tensor& tensor : frame.tensors) {
-    encoded.payload_bytes += tensor.bytes();
+    encoded.tensors.push_back(Encode(CodecFor(tensor, codec), tensor));
+    encoded.payload_bytes += encoded.tensors.back().bytes();
   }
-  AppendHeader(&encoded.prefix, frame.header, frame.tensors);
 
   Checksum checksum;
   checksum.Update(BytesOf(encoded.prefix));
-  for (const Tensor& tensor : frame.tensors) {
+  for (const Tensor& tensor : encoded.tensors) {
     checksum.Update({tensor.data.get(), static_cast<size_t>(tensor.bytes())});
   }
   AppendTag(&encoded.prefix, kChecksum, WireType::kFixed64);
@@ -394,7 +406,6 @@ EncodedFrame EncodeFrame(Frame frame) {
     AppendTag(&encoded.prefix, kPayload, WireType::kBytes);
     AppendVarint(&encoded.prefix, encoded.payload_bytes);
   }
-  encoded.tensors = std::move(frame.tensors);
   return encoded;
 }
 
@@ -422,12 +433,16 @@ absl::StatusOr<TensorList> ReadPayload(
   tensors.reserve(layout.header.tensors.size());
   for (const TensorMeta& meta : layout.header.tensors) {
     Tensor& tensor = tensors.emplace_back(allocate(meta.dtype, meta.shape));
-    uint8_t* out = tensor.data.get();
-    ForEachPiece(&cursor, meta.bytes(), [&](ByteSpan piece) {
+    const int64_t wire_bytes = meta.wire_bytes();
+    const bool raw = meta.codec == Codec::kRaw;
+    const Tensor wire = raw ? tensor : allocate(DType::kU8, Shape{wire_bytes});
+    uint8_t* out = wire.data.get();
+    ForEachPiece(&cursor, wire_bytes, [&](ByteSpan piece) {
       checksum.Update(piece);
       std::memcpy(out, piece.data(), piece.size());
       out += piece.size();
     });
+    if (!raw) Decode(meta.codec, wire.As<uint8_t>(), tensor);
   }
   if (checksum.Digest() != layout.checksum) {
     return absl::DataLossError(

@@ -6,8 +6,9 @@
 //              unknown fields are skipped
 //   checksum:= field 16, fixed64: XXH3-64 over the header's bytes, then over
 //              the payload's
-//   payload := field 17: the tensors' memory, one after the other, and the end
-//              of the message; absent when there are no bytes
+//   payload := field 17: the tensors, each as its codec writes it, one after
+//              the other, and the end of the message; absent when there are no
+//              bytes
 #pragma once
 
 #include <cstdint>
@@ -31,13 +32,14 @@ constexpr size_t kMaxTensorDims = 8;
 // On the wire: the prefix, then the tensors' memory.
 struct EncodedFrame {
   std::string prefix;  // up to and with the payload's length
-  TensorList tensors;  // shared, not copied
+  TensorList tensors;  // uint8; raw ones shared, not copied
   int64_t payload_bytes = 0;
 };
 
 // The header's tensors are those of the frame; header.tensors is not looked at.
+// codec: of its float32 tensors; others are raw.
 // O(bytes), for the checksum.
-EncodedFrame EncodeFrame(Frame frame);
+EncodedFrame EncodeFrame(Frame frame, Codec codec = Codec::kRaw);
 
 // What a message says before its payload, and where the payload lies.
 struct FrameLayout {
@@ -53,10 +55,12 @@ struct FrameLayout {
 //
 // Errors: InvalidArgument  not a frame, or one that no version allows: says
 //                          what is wrong and where.  A frame that passes has a
-//                          payload of exactly its tensors' bytes.
+//                          payload of exactly its tensors' bytes, and these
+//                          take at most four times as much memory.
 absl::StatusOr<FrameLayout> ParseFrame(absl::Span<const ByteSpan> slices);
 
-// Copies the payload into fresh tensors and checks it in the same pass.
+// Copies the payload into fresh tensors and checks it in the same pass; what a
+// codec made smaller is decoded.
 // slices: those that `layout` was parsed from.  allocate: as Tensor::Allocate.
 // O(bytes).
 // Errors: DataLoss  the checksum is wrong

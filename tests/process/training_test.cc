@@ -1,6 +1,8 @@
 // A mesh of real processes trains, and its numbers do not depend on how.
 
+#include <map>
 #include <set>
+#include <sstream>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -134,6 +136,52 @@ TEST_F(MeshOfFour, RunsSeveralStagesOnAWorkerAndSaysSo) {
 
   EXPECT_EQ(finished.exit_code, 0) << finished.errors;
   EXPECT_THAT(finished.errors + finished.output, HasSubstr("6 stages"));
+}
+
+double MetricOf(const Mesh& mesh, const std::string& name) {
+  double sum = 0;
+  const nlohmann::json groups =
+      nlohmann::json::parse(Mesh::Get(mesh.http(), "/sd"));
+  for (const auto& group : groups) {
+    for (const std::string target : group["targets"]) {
+      std::istringstream lines(Mesh::Get(target, "/metrics"));
+      for (std::string line; std::getline(lines, line);) {
+        if (line.rfind(name, 0) != 0) continue;
+        sum += std::stod(line.substr(line.rfind(' ')));
+      }
+    }
+  }
+  return sum;
+}
+
+TEST_F(MeshOfFour, ACodecSendsFewerBytesAndTrainsNearlyTheSame) {
+  const std::string file = JobFile(mesh_, kVitJob);
+  constexpr char kBytes[] =
+      "paceline_worker_frame_bytes_total{direction=\"sent\"";
+  constexpr char kError[] = "paceline_worker_codec_error_ratio";
+  std::map<std::string, double> bytes, loss;
+  std::set<std::string> hashes;
+  for (const std::string codec : {"fp32", "bf16", "fp16", "int8"}) {
+    const double before = MetricOf(mesh_, kBytes);
+    const nlohmann::json job =
+        mesh_.Json({"job", "submit", file, "--set", "pipeline.stages=2",
+                     "--set", "pipeline.codec=" + codec});
+    bytes[codec] = MetricOf(mesh_, kBytes) - before;
+    loss[codec] = job["loss"].back()["value"];
+    hashes.insert(job["weights_sha256"].get<std::string>());
+    const double error = MetricOf(mesh_, kError);
+    EXPECT_EQ(error > 0, codec != "fp32") << codec;
+    EXPECT_LT(error, 0.05) << codec;
+  }
+
+  EXPECT_EQ(hashes.size(), 4u);
+  // Labels are never made smaller, and int8 has its scales.
+  EXPECT_LT(bytes["bf16"], 0.51 * bytes["fp32"]);
+  EXPECT_EQ(bytes["bf16"], bytes["fp16"]);
+  EXPECT_LT(bytes["int8"], 0.55 * bytes["bf16"]);
+  for (const auto& [codec, value] : loss) {
+    EXPECT_NEAR(value, loss["fp32"], 0.02 * loss["fp32"]) << codec;
+  }
 }
 
 TEST_F(MeshOfFour, QueuesASecondJobAndRunsItAfterTheFirst) {

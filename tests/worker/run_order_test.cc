@@ -100,5 +100,28 @@ TEST(MakeRunWiring, TellsTheShapeAtEachBoundaryAndRoomForTwoBatches) {
   EXPECT_THAT(wiring->bounds.activation_frames, ElementsAre(2, 6));
 }
 
+TEST(MakeRunWiring, TakesTheJobsCodec) {
+  RunOrder order = ThreeStages();
+  for (const std::string& name : CodecNames()) {
+    order.spec.pipeline.codec = name;
+
+    const auto wiring = MakeRunWiring(order, FourLayers(), kB);
+
+    ASSERT_TRUE(wiring.ok()) << wiring.status();
+    EXPECT_EQ(CodecName(wiring->codec), name);
+  }
+}
+
+TEST(MakeRunWiring, RefusesACodecOfALaterVersion) {
+  RunOrder order = ThreeStages();
+  order.spec.pipeline.codec = "fp4";
+
+  const absl::Status status = MakeRunWiring(order, FourLayers(), kB).status();
+
+  EXPECT_TRUE(absl::IsInvalidArgument(status));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("knows fp32, bf16, fp16, int8"));
+}
+
 }  // namespace
 }  // namespace paceline

@@ -183,6 +183,7 @@ HttpAnswer Daemon::Metrics() {
   reading.frames_refused = stats.frames_refused;
   reading.checksum_errors = stats.checksum_errors;
   reading.reconnects = stats.reconnects;
+  reading.codec_error = stats.codec_error;
   reading.time = agent_->Time();
 
   absl::MutexLock lock(&metrics_mutex_);

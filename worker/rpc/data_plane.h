@@ -26,6 +26,8 @@ struct DataPlaneStats {
   int64_t frames_refused = 0;            // not a frame, or not for this run
   int64_t checksum_errors = 0;           // or sequence: the sender starts over
   int64_t reconnects = 0;                // streams opened again after a break
+  // |x - what arrives| / |x| of the last frame that was looked at; 0: raw.
+  double codec_error = 0;
 };
 
 struct DataPlaneOptions {

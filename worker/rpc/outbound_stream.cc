@@ -24,6 +24,8 @@ constexpr absl::Duration kMaxBackoff = absl::Seconds(2);
 // Frames of at most so many bytes leave in one system call with those behind
 // them.
 constexpr int64_t kSmallFrame = 32 << 10;
+// What a codec changes is measured on one frame of so many.
+constexpr int64_t kFramesPerSample = 256;
 constexpr char kExchange[] = "/paceline.v1.Stage/Exchange";
 
 EncodedFrame Hello(const Fence& fence, int32_t boundary) {
@@ -124,7 +126,9 @@ absl::Status OutboundStream::Send(Frame frame) {
   }
   frame.header.fence = options_.fence;
   const int64_t sequence = frame.header.sequence;
-  EncodedFrame encoded = EncodeFrame(std::move(frame));
+  const std::optional<Tensor> sample = SampleOf(frame, sequence);
+  EncodedFrame encoded = EncodeFrame(std::move(frame), options_.codec);
+  if (sample.has_value()) MeasureError(*sample, encoded.tensors[0]);
 
   // What a small frame's system call takes is less than waking a thread for it.
   const bool small = encoded.payload_bytes <= kSmallFrame;
@@ -136,6 +140,22 @@ absl::Status OutboundStream::Send(Frame frame) {
   }
   if (small) Pump();
   return absl::OkStatus();
+}
+
+std::optional<Tensor> OutboundStream::SampleOf(const Frame& frame,
+                                               int64_t sequence) const {
+  if (options_.codec == Codec::kRaw || sequence % kFramesPerSample != 0 ||
+      frame.tensors.empty() || frame.tensors[0].dtype != DType::kF32) {
+    return std::nullopt;
+  }
+  return frame.tensors[0];
+}
+
+void OutboundStream::MeasureError(const Tensor& sample, const Tensor& wire) {
+  Tensor decoded = Tensor::Allocate(DType::kF32, sample.shape);
+  Decode(options_.codec, wire.As<uint8_t>(), decoded);
+  shared_->counters.codec_error =
+      RelativeError(sample.As<float>(), decoded.As<float>());
 }
 
 absl::Status OutboundStream::AwaitRoom(int32_t boundary, int frames) {

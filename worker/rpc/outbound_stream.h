@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,7 @@ struct OutboundOptions {
   WorkerId neighbour;
   std::string address;
   std::map<int32_t, int> bounds;  // by boundary
+  Codec codec = Codec::kRaw;
   // Called at most once, on any thread: the neighbour said that what we send
   // can never be right.
   std::function<void(absl::Status)> on_refused;
@@ -57,6 +59,9 @@ class OutboundStream : public std::enable_shared_from_this<OutboundStream> {
   class Call;
   enum class Action { kNothing, kWrite, kHalfClose };
 
+  // What of `frame` is to be compared with what the codec makes of it.
+  std::optional<Tensor> SampleOf(const Frame& frame, int64_t sequence) const;
+  void MeasureError(const Tensor& sample, const Tensor& wire);
   void Connect();
   void Pump();
   Action DecideLocked(Call* call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -21,6 +21,7 @@ struct PlaneCounters {
   std::atomic<int64_t> frames_refused{0};
   std::atomic<int64_t> checksum_errors{0};
   std::atomic<int64_t> reconnects{0};
+  std::atomic<double> codec_error{0};
 };
 
 // Thread-safe.  Shared by the DataPlane and by the streams, which gRPC may

@@ -129,7 +129,7 @@ DataPlaneStats PlaneState::stats() const {
           counters.frames_received,    counters.bytes_received,
           counters.frames_dropped_old, counters.frames_dropped_duplicate,
           counters.frames_refused,     counters.checksum_errors,
-          counters.reconnects};
+          counters.reconnects,         counters.codec_error};
 }
 
 void PlaneState::Shutdown() {

@@ -73,6 +73,7 @@ void RunState::Wire() {
   }
   for (auto& [key, options] : streams) {
     options.fence = wiring_.fence;
+    options.codec = wiring_.codec;
     options.on_refused = [weak = weak_from_this()](const absl::Status& why) {
       if (const auto self = weak.lock()) self->OnRefused(why);
     };

@@ -68,6 +68,24 @@ TEST(PlanInputs, TakesWhatWasMeasured) {
   EXPECT_TRUE(CheckProblem(inputs->problem).ok());
 }
 
+TEST(PlanInputs, CountsTheBytesThatTheCodecLeaves) {
+  JobSpec spec = Job();
+  const ModelDescription model = SmallModel(3);
+  const auto bytes_of = [&](const std::string& codec) {
+    spec.pipeline.codec = codec;
+    return MakePlanInputs(spec, model, {{"a", "m", 0}}, {})
+        ->problem.layers[0]
+        .output_bytes;
+  };
+
+  const double whole = bytes_of("fp32");
+
+  EXPECT_DOUBLE_EQ(whole,
+                   16.0 * static_cast<double>(model.layers[0].output_bytes));
+  EXPECT_DOUBLE_EQ(bytes_of("bf16"), whole / 2);
+  EXPECT_LT(bytes_of("int8"), whole / 2);
+}
+
 TEST(PlanInputs, AByteCostsWhatItDidOverTheRealLinks) {
   const JobSpec spec = Job();
   const ModelDescription model = SmallModel(3);

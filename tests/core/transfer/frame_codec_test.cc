@@ -247,6 +247,65 @@ TEST(FrameCodec, RefusesUnknownDtypeCodecAndNegativeDimension) {
       "negative");
 }
 
+class FrameCodecCodecs : public ::testing::TestWithParam<Codec> {};
+
+TEST_P(FrameCodecCodecs, FloatsArriveAsTheCodecLeavesThemAndLabelsWhole) {
+  Frame sent = ActivationFrame();
+  SplitMix64 random(3);
+  for (float& value : sent.tensors[0].As<float>()) {
+    value = static_cast<float>(random.Unit() - 0.5);
+  }
+
+  const EncodedFrame encoded = EncodeFrame(sent, GetParam());
+  const absl::StatusOr<Frame> got = Decode(Flatten(encoded), 7);
+
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(encoded.payload_bytes,
+            EncodedBytes(GetParam(), DType::kF32, {16, 3, 5}) + 16 * 8);
+  EXPECT_EQ(got->header.tensors[0].codec, GetParam());
+  EXPECT_EQ(got->header.tensors[1].codec, Codec::kRaw);
+  Tensor expected = Tensor::Allocate(DType::kF32, {16, 3, 5});
+  const Tensor wire = Encode(GetParam(), sent.tensors[0]);
+  paceline::Decode(GetParam(), wire.As<uint8_t>(), expected);
+  EXPECT_EQ(std::memcmp(got->tensors[0].data.get(), expected.data.get(),
+                        expected.bytes()),
+            0);
+  EXPECT_EQ(std::memcmp(got->tensors[1].data.get(), sent.tensors[1].data.get(),
+                        16 * 8),
+            0);
+}
+
+TEST_P(FrameCodecCodecs, AFlippedBitIsFound) {
+  std::string bytes = Flatten(EncodeFrame(ActivationFrame(), GetParam()));
+  bytes[bytes.size() - 200] ^= 1;
+
+  EXPECT_TRUE(absl::IsDataLoss(Decode(bytes).status()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Codecs, FrameCodecCodecs,
+                         ::testing::Values(Codec::kBf16, Codec::kF16,
+                                           Codec::kInt8),
+                         [](const auto& info) {
+                           return std::string(CodecName(info.param));
+                         });
+
+TEST(FrameCodec, RefusesACodecForWhatIsNotFloat32) {
+  ExpectRefused(
+      WithTail(SmallHeader() + TensorField(TensorBody(4, {1}, 2)), "12"),
+      "codec bf16 for a tensor of");
+}
+
+TEST(FrameCodec, RefusesAPayloadThatIsNotWhatItsCodecWrites) {
+  ExpectRefused(
+      WithTail(SmallHeader() + TensorField(TensorBody(1, {2}, 2)), "12345678"),
+      "a payload of 8 bytes for tensors of 4");
+  // Small on the wire, but not in memory.
+  ExpectRefused(WithTail(SmallHeader() +
+                             TensorField(TensorBody(1, {1 << 20, 1 << 20}, 4)),
+                         "1234"),
+                "more bytes than the whole message");
+}
+
 TEST(FrameCodec, RefusesTooManyTensorsAndDimensions) {
   std::string many = SmallHeader();
   for (int i = 0; i < 17; ++i) many += TensorField(TensorBody(1, {0}, 1));
