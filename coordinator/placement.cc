@@ -45,6 +45,39 @@ std::vector<Candidate> Capable(const JobSpec& spec,
   return capable;
 }
 
+// Those that the job names; all when it names none.
+std::vector<Candidate> Named(const JobSpec& spec,
+                             std::vector<Candidate> candidates) {
+  const std::vector<std::string>& names = spec.pipeline.workers;
+  if (names.empty()) return candidates;
+  std::erase_if(candidates, [&names](const Candidate& candidate) {
+    return std::find(names.begin(), names.end(),
+                     candidate.member->registration.name) == names.end();
+  });
+  return candidates;
+}
+
+// The first worker that the job names and that is not here; empty: none.
+std::string MissingName(const JobSpec& spec,
+                        const std::vector<Candidate>& candidates) {
+  for (const std::string& name : spec.pipeline.workers) {
+    const bool here =
+        std::any_of(candidates.begin(), candidates.end(),
+                    [&name](const Candidate& candidate) {
+                      return candidate.member->registration.name == name;
+                    });
+    if (!here) return name;
+  }
+  return "";
+}
+
+size_t WorkersWanted(const JobSpec& spec) {
+  if (spec.pipeline.workers.empty()) return std::max(1, spec.pipeline.stages);
+  return std::set<std::string>(spec.pipeline.workers.begin(),
+                               spec.pipeline.workers.end())
+      .size();
+}
+
 bool TooFewCores(const JobSpec& spec, const Member& member) {
   const int64_t cores = member.registration.cores;  // 0: not known
   return cores > 0 && spec.threads > kMostThreadsACore * cores;
@@ -115,7 +148,13 @@ PlacementVerdict DecidePlacement(const JobSpec& spec,
     verdict.why = "waits for a worker: none is attached";
     return verdict;
   }
-  std::vector<Candidate> capable = Capable(spec, candidates);
+  if (const std::string name = MissingName(spec, candidates); !name.empty()) {
+    verdict.why = absl::StrCat("waits for worker ", name,
+                               ", which pipeline.workers names: it is not "
+                               "attached");
+    return verdict;
+  }
+  std::vector<Candidate> capable = Capable(spec, Named(spec, candidates));
   if (capable.empty()) {
     verdict.why =
         absl::StrCat("waits for a worker with ", spec.cpu_capability,
@@ -147,8 +186,7 @@ PlacementVerdict DecidePlacement(const JobSpec& spec,
     }
   }
   verdict.waits_for.assign(ahead.begin(), ahead.end());
-  const size_t wanted =
-      std::min<size_t>(std::max(1, spec.pipeline.stages), capable.size());
+  const size_t wanted = std::min(WorkersWanted(spec), capable.size());
   if (idle.size() < wanted) {
     verdict.why = absl::StrCat(
         "waits for ", Ahead(ahead, measuring), ": ", idle.size(), " of the ",

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "client/text.h"
 #include "core/plan/inputs.h"
 #include "core/plan/measurement.h"
@@ -13,22 +12,9 @@
 namespace paceline {
 namespace {
 
-// A job's own cuts go to the workers in the coordinator's order.
-std::string OtherWorkersNote(const std::string& name, const PlanFile& plan) {
-  std::vector<std::string> holders;
-  bool in_order = true;
-  for (size_t s = 0; s < plan.placement.size(); ++s) {
-    const int device = plan.placement[s].devices.front();
-    in_order = in_order && device == static_cast<int>(s);
-    holders.push_back(plan.problem.devices[device].name);
-  }
-  if (in_order) return "";
-  return absl::StrCat(
-      "--plan ", name, " has its stages on ",
-      Printable(absl::StrJoin(holders, ", ")),
-      "; of a plan file only the cuts are followed, and stages go to the "
-      "workers in the order of 'node list'");
-}
+// A plan for a mesh knows its devices; that of a profile file or a playground
+// may have made them up.
+bool IsOfAMesh(const PlanFile& plan) { return !plan.facts.empty(); }
 
 }  // namespace
 
@@ -49,6 +35,7 @@ absl::StatusOr<std::string> FollowPlan(const std::string& name,
         "out"));
   }
   std::vector<int32_t> cuts;
+  std::vector<std::string> workers;
   for (size_t s = 0; s < plan.placement.size(); ++s) {
     const PlacedStage& stage = plan.placement[s];
     if (stage.devices.size() > 1) {
@@ -57,10 +44,18 @@ absl::StatusOr<std::string> FollowPlan(const std::string& name,
           " workers, a job has one for each stage: plan with --no-replicas"));
     }
     if (s > 0) cuts.push_back(stage.layers.first);
+    workers.push_back(plan.problem.devices[stage.devices.front()].name);
   }
   spec.pipeline.cuts = std::move(cuts);
   spec.pipeline.stages = static_cast<int32_t>(plan.placement.size());
-  return OtherWorkersNote(name, plan);
+  if (!IsOfAMesh(plan)) {
+    return absl::StrCat("--plan ", name,
+                        " was not made for a mesh: of it only the cuts are "
+                        "followed, and stages go to the workers in the order "
+                        "of 'node list'");
+  }
+  spec.pipeline.workers = std::move(workers);
+  return "";
 }
 
 SimulatedPlan SimulationOf(const PlanFile& plan) {

@@ -11,9 +11,9 @@
 
 namespace paceline {
 
-// Makes spec.pipeline cut as `plan` does; `name` is the file's, for errors.
-// The schedule stays the job's, and who holds a stage the coordinator's
-// business.  Returns what a person should know of that, or nothing.
+// Makes spec.pipeline cut as `plan` does, on the same workers when it was made
+// for a mesh; `name` is the file's, for errors.  The schedule stays the job's.
+// Returns what a person should know of that, or nothing.
 //
 // Errors: InvalidArgument  the plan is of another model than the job (names
 //         both), has stages of several workers, or the job has cuts of its own

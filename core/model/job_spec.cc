@@ -246,6 +246,21 @@ void CheckCuts(const PipelineSpec& pipeline, int64_t layers,
   }
 }
 
+void CheckWorkers(const PipelineSpec& pipeline, Problems& problems) {
+  if (pipeline.workers.empty()) return;
+  const size_t stages = pipeline.cuts.size() + 1;
+  if (pipeline.cuts.empty() && pipeline.stages != 1) {
+    problems.Add("pipeline.workers",
+                 "says who holds which stage, and so needs pipeline.cuts (or "
+                 "pipeline.stages: 1)");
+  } else if (pipeline.workers.size() != stages) {
+    problems.Add(
+        "pipeline.workers",
+        absl::StrCat("names ", pipeline.workers.size(), " workers for ", stages,
+                     " stages; give one for each stage"));
+  }
+}
+
 // layers: of the model; 0 when it could not be described.
 void CheckPipeline(const PipelineSpec& pipeline, int64_t layers,
                    Problems& problems) {
@@ -257,9 +272,9 @@ void CheckPipeline(const PipelineSpec& pipeline, int64_t layers,
                               " stages, but the model has only ", layers,
                               " layers; ask for at most ", layers));
   }
-  problems.OneOf("pipeline.schedule", "schedule", pipeline.schedule,
-                 {"1f1b", "gpipe", "interleaved-1f1b", "pipedream",
-                  "zero-bubble"});
+  problems.OneOf(
+      "pipeline.schedule", "schedule", pipeline.schedule,
+      {"1f1b", "gpipe", "interleaved-1f1b", "pipedream", "zero-bubble"});
   if (pipeline.vertical_sync && pipeline.schedule != "pipedream") {
     problems.Add("pipeline.vertical_sync",
                  absl::StrCat("belongs to the schedule pipedream; under ",
@@ -272,6 +287,7 @@ void CheckPipeline(const PipelineSpec& pipeline, int64_t layers,
   problems.OneOf("pipeline.codec", "codec", pipeline.codec,
                  {"bf16", "fp16", "fp32", "int8"});
   if (stages) CheckCuts(pipeline, layers, problems);
+  CheckWorkers(pipeline, problems);
 }
 
 // Two rows of the matrix of Wagner and Fischer 1974.

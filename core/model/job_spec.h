@@ -67,6 +67,8 @@ struct PipelineSpec {
   // gpipe, 1f1b, interleaved-1f1b, zero-bubble, pipedream
   std::string schedule = "1f1b";
   std::vector<int32_t> cuts;  // first layers of stages 1, 2, ...
+  // With cuts: who holds each stage, by name; empty: whoever is free.
+  std::vector<std::string> workers;
   // pipedream: all stages compute a micro-batch at the version of the weights
   // that the first stage had when it took it in.
   bool vertical_sync = false;

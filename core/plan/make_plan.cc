@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -123,6 +124,38 @@ Layout InOrder(Cut cut, const std::vector<PlannerWorker>& workers) {
   return layout;
 }
 
+// The job's own cuts on the workers that it names.
+absl::StatusOr<Layout> ByName(const JobSpec& spec,
+                              const ModelDescription& model,
+                              const std::vector<PlannerWorker>& workers) {
+  const std::vector<std::string>& names = spec.pipeline.workers;
+  PACELINE_ASSIGN_OR_RETURN(Cut cut, ChooseCut(spec.pipeline, model));
+  if (names.size() != cut.stages.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("pipeline.workers names ", names.size(), " workers for ",
+                     cut.stages.size(), " stages: give one for each"));
+  }
+  Layout layout;
+  std::map<std::string, int> index;
+  for (const std::string& name : names) {
+    const auto found = std::find_if(
+        workers.begin(), workers.end(),
+        [&name](const PlannerWorker& worker) { return worker.name == name; });
+    if (found == workers.end()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the job's stages go to worker ", name,
+          ", which is not there: start it, or change pipeline.workers"));
+    }
+    const auto [at, is_new] =
+        index.emplace(name, static_cast<int>(layout.workers.size()));
+    if (is_new) layout.workers.push_back(*found);
+    layout.worker_of.push_back(at->second);
+  }
+  layout.stages = std::move(cut.stages);
+  layout.why = "cuts, on the workers named";
+  return layout;
+}
+
 bool IsInterleaved(const JobSpec& spec) {
   return spec.pipeline.schedule == "interleaved-1f1b";
 }
@@ -175,6 +208,7 @@ absl::StatusOr<Layout> Deal(const JobSpec& spec, const ModelDescription& model,
 absl::StatusOr<Layout> CheapLayout(const JobSpec& spec,
                                    const ModelDescription& model,
                                    const std::vector<PlannerWorker>& workers) {
+  if (!spec.pipeline.workers.empty()) return ByName(spec, model, workers);
   if (IsInterleaved(spec)) return Deal(spec, model, workers, nullptr);
   PACELINE_ASSIGN_OR_RETURN(Cut cut, ChooseCut(spec.pipeline, model));
   return InOrder(std::move(cut), workers);
@@ -223,6 +257,7 @@ absl::StatusOr<Layout> LayOut(const JobSpec& spec,
                               const ModelDescription& model,
                               const std::vector<PlannerWorker>& workers,
                               const Measurements& measurements) {
+  if (!spec.pipeline.workers.empty()) return ByName(spec, model, workers);
   if (IsInterleaved(spec)) return Deal(spec, model, workers, &measurements);
   const PipelineSpec& pipeline = spec.pipeline;
   const int layers = static_cast<int>(model.layers.size());
@@ -255,8 +290,8 @@ absl::StatusOr<Plan> Finish(const JobSpec& spec, const ModelDescription& model,
   const std::vector<Load> loads = LoadsOf(layout, bounds);
   std::vector<int64_t> need_bytes;
   for (size_t i = 0; i < loads.size(); ++i) {
-    need_bytes.push_back(EstimateBytes(model, spec.train, loads[i].ranges,
-                                       loads[i].keeps));
+    need_bytes.push_back(
+        EstimateBytes(model, spec.train, loads[i].ranges, loads[i].keeps));
     PACELINE_RETURN_IF_ERROR(
         CheckMemory(layout.workers[i], loads[i], need_bytes.back()));
   }

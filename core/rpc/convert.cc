@@ -86,6 +86,7 @@ PipelineSpec PipelineFromProto(const v1::PipelineSpec& proto) {
   TakeAll(proto.cuts(), spec.cuts);
   PACELINE_TAKE(proto, spec, vertical_sync);
   PACELINE_TAKE(proto, spec, codec);
+  TakeAll(proto.workers(), spec.workers);
   return spec;
 }
 
@@ -149,6 +150,7 @@ void PipelineToProto(const PipelineSpec& spec, v1::PipelineSpec& proto) {
   proto.mutable_cuts()->Add(spec.cuts.begin(), spec.cuts.end());
   proto.set_vertical_sync(spec.vertical_sync);
   proto.set_codec(spec.codec);
+  proto.mutable_workers()->Add(spec.workers.begin(), spec.workers.end());
 }
 
 // What the gate would add up must be numbers that a gradient can have.

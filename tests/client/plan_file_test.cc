@@ -187,16 +187,26 @@ TEST(FollowPlan, CutsTheJobAsThePlanDoes) {
   EXPECT_EQ(spec.pipeline.schedule, "1f1b");
 }
 
-TEST(FollowPlan, SaysWhenItsWorkersAreNotThoseOfTheJob) {
+TEST(FollowPlan, PutsStagesOnThePlansWorkers) {
   PlanFile plan = LenetPlan();
-  plan.placement[0].devices = {0};
-  plan.placement[1].devices = {1};
-  JobSpec in_order = LenetSpec(16), swapped = LenetSpec(16);
+  plan.placement[0].devices = {1};
+  plan.placement[1].devices = {0};
+  JobSpec spec = LenetSpec(16);
 
-  EXPECT_EQ(*FollowPlan("p.json", plan, in_order), "");
-  std::swap(plan.placement[0].devices, plan.placement[1].devices);
+  EXPECT_EQ(*FollowPlan("p.json", plan, spec), "");
 
-  EXPECT_THAT(*FollowPlan("p.json", plan, swapped), HasSubstr("on w2, w1;"));
+  EXPECT_THAT(spec.pipeline.workers, ElementsAre("w2", "w1"));
+}
+
+TEST(FollowPlan, TakesOnlyTheCutsOfAPlanThatWasNotMadeForAMesh) {
+  PlanFile plan = LenetPlan();
+  plan.facts.clear();
+  JobSpec spec = LenetSpec(16);
+
+  EXPECT_THAT(*FollowPlan("p.json", plan, spec), HasSubstr("only the cuts"));
+
+  EXPECT_EQ(spec.pipeline.cuts.size(), 1u);
+  EXPECT_TRUE(spec.pipeline.workers.empty());
 }
 
 TEST(FollowPlan, RefusesAnotherModelNamingBoth) {

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <map>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/mesh.h"
@@ -63,6 +65,34 @@ TEST(Planning, PlansAndRunsByWhatWasMeasured) {
   ASSERT_EQ(job["drift"].size(), 2u);
   EXPECT_GT(job["drift"][1]["predicted_seconds"].get<double>(), 0);
   EXPECT_GT(job["drift"][1]["measured_seconds"].get<double>(), 0);
+}
+
+TEST(Planning, APlanFileDecidesWhoHoldsWhichStage) {
+  const Mesh mesh(3);
+  const std::string file = JobFile(mesh);
+  const std::string plan_path = mesh.folder() + "/plan.json";
+  mesh.Json({"plan", "-f", file, "--stages", "2", "--no-replicas", "--save",
+             plan_path});
+  // The last worker first: what the order of the workers would not give.
+  nlohmann::json plan = nlohmann::json::parse(ReadWholeFile(plan_path));
+  plan["placement"][0]["devices"] = {2};
+  plan["placement"][1]["devices"] = {0};
+  WriteWholeFile(plan_path, plan.dump());
+
+  const nlohmann::json job =
+      mesh.Json({"job", "submit", file, "--plan", plan_path});
+
+  EXPECT_EQ(job["state"], "succeeded") << job.dump(2);
+  ASSERT_EQ(job["workers"].size(), 2u);
+  const auto& devices = plan["problem"]["devices"];
+  const nlohmann::json nodes = mesh.Json({"node", "list"});
+  std::map<int64_t, std::string> names;
+  for (const auto& node : nodes["workers"]) names[node["id"]] = node["name"];
+  for (const auto& worker : job["workers"]) {
+    const int stage = worker["stages"][0];
+    EXPECT_EQ(names[worker["id"]], devices[stage == 0 ? 2 : 0]["name"])
+        << job.dump(2);
+  }
 }
 
 TEST(Planning, ExportsPredictedBesideMeasured) {

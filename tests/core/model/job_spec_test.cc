@@ -149,6 +149,17 @@ const BadSpec kBadSpecs[] = {
      [](JobSpec& s) { s.pipeline.stages = 9; }},
     {"pipeline.schedule", "did you mean '1f1b'?",
      [](JobSpec& s) { s.pipeline.schedule = "1f1"; }},
+    {"pipeline.codec", "did you mean 'bf16'?",
+     [](JobSpec& s) { s.pipeline.codec = "bf6"; }},
+    {"pipeline.workers", "needs pipeline.cuts",
+     [](JobSpec& s) {
+       s.pipeline.workers = {"a", "b"};
+     }},
+    {"pipeline.workers", "names 3 workers for 2 stages",
+     [](JobSpec& s) {
+       s.pipeline.cuts = {2};
+       s.pipeline.workers = {"a", "b", "c"};
+     }},
     {"pipeline.cuts", "1,2 makes 3 stages, but pipeline.stages is 4",
      [](JobSpec& s) {
        s.pipeline.stages = 4;

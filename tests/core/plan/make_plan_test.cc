@@ -114,6 +114,31 @@ TEST(MakePlan, RefusesMoreStagesThanLayers) {
                 AllOf(HasSubstr("5 stages"), HasSubstr("3 layers")));
 }
 
+TEST(MakePlan, PutsStagesOnTheWorkersThatTheJobNames) {
+  JobSpec spec = Job(3);
+  spec.pipeline.cuts = {2, 5};
+  spec.pipeline.workers = {"c", "a", "c"};
+
+  const auto plan = MakePlan(spec, SmallModel(7), Workers(4));
+
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(Holders(*plan), ElementsAre(12, 10, 12));
+  EXPECT_THAT(plan->why, HasSubstr("c holds stage"));
+}
+
+TEST(MakePlan, RefusesNamesThatDoNotFit) {
+  JobSpec spec = Job(2);
+  spec.pipeline.cuts = {2};
+  spec.pipeline.workers = {"a", "z"};
+  ExpectRefused(MakePlan(spec, SmallModel(7), Workers(2)),
+                absl::StatusCode::kFailedPrecondition, HasSubstr("worker z"));
+
+  spec.pipeline.workers = {"a"};
+  ExpectRefused(MakePlan(spec, SmallModel(7), Workers(2)),
+                absl::StatusCode::kInvalidArgument,
+                HasSubstr("1 workers for 2 stages"));
+}
+
 TEST(MakePlan, RefusesCutsOutsideTheModel) {
   JobSpec spec = Job(2);
   spec.pipeline.cuts = {9};

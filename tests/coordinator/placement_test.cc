@@ -1,0 +1,89 @@
+#include "coordinator/placement.h"
+
+#include "core/model/description.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/coordinator/mesh.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr JobId kNobody{};
+
+// Live workers a, b and c, with ids 1 to 3.
+class PlacementTest : public testing::Test {
+ protected:
+  PlacementTest() {
+    for (int i = 0; i < 3; ++i) {
+      Member& member = members_[i];
+      member.id = WorkerId{i + 1};
+      member.registration = WorkerNamed(std::string(1, 'a' + i), 100 + i);
+      member.state = MemberState::kLive;
+      candidates_.push_back({&member, kNobody});
+    }
+  }
+
+  PlacementVerdict Decide(const JobSpec& spec) const {
+    const auto model =
+        DescribeModel(spec.model, spec.data.shape, spec.data.classes);
+    EXPECT_TRUE(model.ok()) << model.status();
+    return DecidePlacement(spec, *model, candidates_);
+  }
+
+  Member members_[3];
+  std::vector<Candidate> candidates_;
+};
+
+JobSpec OnCAndA() {
+  JobSpec spec = SpecOf(2);
+  spec.pipeline.cuts = {2};
+  spec.pipeline.workers = {"c", "a"};
+  return spec;
+}
+
+TEST_F(PlacementTest, TakesTheWorkersThatTheJobNames) {
+  const PlacementVerdict verdict = Decide(OnCAndA());
+
+  ASSERT_TRUE(verdict.plan.has_value()) << verdict.why;
+  ASSERT_EQ(verdict.plan->stages.size(), 2u);
+  EXPECT_EQ(verdict.plan->stages[0].worker, WorkerId{3});
+  EXPECT_EQ(verdict.plan->stages[1].worker, WorkerId{1});
+}
+
+TEST_F(PlacementTest, WaitsForANamedWorkerThatIsNotThere) {
+  candidates_.pop_back();
+
+  const PlacementVerdict verdict = Decide(OnCAndA());
+
+  EXPECT_FALSE(verdict.plan.has_value());
+  EXPECT_TRUE(verdict.impossible.ok()) << verdict.impossible;
+  EXPECT_THAT(verdict.why, HasSubstr("waits for worker c"));
+}
+
+TEST_F(PlacementTest, WaitsForANamedWorkerThatIsBusyThoughOthersAreFree) {
+  candidates_[2].job = JobId{7};
+
+  const PlacementVerdict verdict = Decide(OnCAndA());
+
+  EXPECT_FALSE(verdict.plan.has_value());
+  EXPECT_THAT(verdict.why, HasSubstr("waits for job 7"));
+  EXPECT_THAT(verdict.waits_for, testing::ElementsAre(JobId{7}));
+}
+
+TEST_F(PlacementTest, OneWorkerMayHoldSeveralNamedStages) {
+  JobSpec spec = OnCAndA();
+  spec.pipeline.cuts = {1, 2};
+  spec.pipeline.stages = 3;
+  spec.pipeline.workers = {"b", "b", "a"};
+  candidates_[2].job = JobId{7};
+
+  const PlacementVerdict verdict = Decide(spec);
+
+  ASSERT_TRUE(verdict.plan.has_value()) << verdict.why;
+  EXPECT_EQ(verdict.plan->stages[1].worker, WorkerId{2});
+}
+
+}  // namespace
+}  // namespace paceline
