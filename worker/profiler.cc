@@ -154,13 +154,19 @@ absl::Status RangeProfiler::RunOnce() {
   Mark();
   PACELINE_ASSIGN_OR_RETURN(const ForwardResult forward,
                             engine_->Forward(batch_, 0, input_));
-  // What came after the last layer (the loss) is the last layer's.
+  // What came after the last layer (the loss) is the last layer's.  One reading
+  // here as well: a pause between two would be nobody's.
+  const absl::Duration cpu_now = parts_.thread_cpu();
+  const Instant now = parts_.clock.Now();
   if (keep_) {
     Samples& last = samples_.back().forward;
-    last.wall.back() += absl::ToDoubleSeconds(parts_.clock.Now() - wall_);
-    last.cpu.back() += absl::ToDoubleSeconds(parts_.thread_cpu() - cpu_);
+    last.wall.back() += absl::ToDoubleSeconds(now - wall_);
+    last.cpu.back() += absl::ToDoubleSeconds(cpu_now - cpu_);
+    wall_seconds_ += absl::ToDoubleSeconds(now - wall_);
+    cpu_seconds_ += absl::ToDoubleSeconds(cpu_now - cpu_);
   }
-  Mark();
+  wall_ = now;
+  cpu_ = cpu_now;
   PACELINE_RETURN_IF_ERROR(engine_->Backward(batch_, 0, gradient_).status());
   return Update();
 }

@@ -17,14 +17,15 @@ double SecondsOf(const MeasuredSeconds& seconds, const DeviceProfile& profile) {
   return profile.cpu_share < 1 ? seconds.cpu : seconds.wall;
 }
 
-void AddDevice(const DeviceProfile& profile, PlanInputs& inputs) {
+void AddDevice(const DeviceProfile& profile,
+               const std::vector<LinkMeasurement>& links, PlanInputs& inputs) {
   Device& device = inputs.problem.devices.emplace_back();
   DeviceFacts& facts = inputs.facts.emplace_back();
   device.name = profile.key.device;
   device.machine = static_cast<int>(inputs.problem.devices.size()) - 1;
   device.frame_seconds = profile.frame_seconds / profile.cpu_share;
   device.frame_seconds_per_byte =
-      profile.frame_seconds_per_byte / profile.cpu_share;
+      FrameSecondsPerByte(profile, links) / profile.cpu_share;
   facts.gate_seconds = profile.gate_seconds;
   facts.cpu_share = profile.cpu_share;
   facts.quota_period_seconds = profile.quota_period_seconds;
@@ -82,7 +83,7 @@ absl::StatusOr<PlanInputs> InputsOfProfiles(const ProfileSource& source) {
   PlanInputs inputs;
   inputs.problem.layers = LayersOf(source.profiles.front());
   for (const DeviceProfile& profile : source.profiles) {
-    AddDevice(profile, inputs);
+    AddDevice(profile, source.links, inputs);
   }
   PACELINE_RETURN_IF_ERROR(FillLinks(source, inputs.problem));
   inputs.source = absl::StrCat(

@@ -118,12 +118,25 @@ std::string RenderProfile(const DeviceProfile& profile) {
   return text;
 }
 
+std::string CpuText(double seconds_per_byte) {
+  return seconds_per_byte > 0
+             ? absl::StrFormat("%.2f", seconds_per_byte * 1024 * 1e6)
+             : "";
+}
+
 std::string LinksTable(const std::vector<LinkMeasurement>& links) {
-  Table table({{"from"}, {"to"}, {"MB/s", kRight}, {"latency us", kRight}});
+  Table table({{"from"},
+               {"to"},
+               {"MB/s", kRight},
+               {"latency us", kRight},
+               {"us/KiB sent", kRight},
+               {"received", kRight}});
   for (const LinkMeasurement& link : links) {
     table.AddRow({link.from, link.to,
                   absl::StrFormat("%.1f", link.bytes_per_second / 1e6),
-                  absl::StrFormat("%.1f", link.latency_seconds * 1e6)});
+                  absl::StrFormat("%.1f", link.latency_seconds * 1e6),
+                  CpuText(link.send_cpu_seconds_per_byte),
+                  CpuText(link.receive_cpu_seconds_per_byte)});
   }
   return table.Render();
 }
@@ -136,11 +149,14 @@ Document ToDocument(const ProfileProgress& progress) {
     profiles.push_back(ProfileDocument(profile));
   }
   for (const LinkMeasurement& link : progress.links) {
-    links.push_back(Document::Map{{"from", link.from},
-                                  {"to", link.to},
-                                  {"bytes_per_second", link.bytes_per_second},
-                                  {"latency_seconds", link.latency_seconds},
-                                  {"measured_unix_ms", link.measured_unix_ms}});
+    links.push_back(Document::Map{
+        {"from", link.from},
+        {"to", link.to},
+        {"bytes_per_second", link.bytes_per_second},
+        {"latency_seconds", link.latency_seconds},
+        {"measured_unix_ms", link.measured_unix_ms},
+        {"send_cpu_seconds_per_byte", link.send_cpu_seconds_per_byte},
+        {"receive_cpu_seconds_per_byte", link.receive_cpu_seconds_per_byte}});
   }
   return Document::Map{{"profiles", std::move(profiles)},
                        {"links", std::move(links)},

@@ -71,6 +71,10 @@ void ReadLink(JsonFields& fields, LinkMeasurement& link) {
   fields.Text("to", link.to);
   fields.Amount("bytes_per_second", link.bytes_per_second);
   fields.OptionalAmount("latency_seconds", link.latency_seconds);
+  fields.OptionalAmount("send_cpu_seconds_per_byte",
+                        link.send_cpu_seconds_per_byte);
+  fields.OptionalAmount("receive_cpu_seconds_per_byte",
+                        link.receive_cpu_seconds_per_byte);
   if (link.bytes_per_second <= 0) {
     fields.Fail("bytes_per_second", "is 0, need more");
   }

@@ -129,12 +129,16 @@ absl::Status PutMeasurements(Database& database,
     PACELINE_RETURN_IF_ERROR(
         Query(database,
               "INSERT OR REPLACE INTO links (from_device, to_device, "
-              "bytes_per_second, latency_seconds, unix_ms) VALUES (?,?,?,?,?)")
+              "bytes_per_second, latency_seconds, unix_ms, "
+              "send_cpu_seconds_per_byte, receive_cpu_seconds_per_byte) "
+              "VALUES (?,?,?,?,?,?,?)")
             .Bind(link.from)
             .Bind(link.to)
             .Bind(link.bytes_per_second)
             .Bind(link.latency_seconds)
             .Bind(link.measured_unix_ms)
+            .Bind(link.send_cpu_seconds_per_byte)
+            .Bind(link.receive_cpu_seconds_per_byte)
             .Run());
   }
   return absl::OkStatus();
@@ -145,11 +149,13 @@ absl::Status LoadMeasurements(Database& database,
   PACELINE_RETURN_IF_ERROR(LoadProfiles(database, measurements));
   Query query(database,
               "SELECT from_device, to_device, bytes_per_second, "
-              "latency_seconds, unix_ms FROM links");
+              "latency_seconds, unix_ms, send_cpu_seconds_per_byte, "
+              "receive_cpu_seconds_per_byte FROM links");
   while (query.Next()) {
     measurements.Put(LinkMeasurement{query.Text(0), query.Text(1),
                                      query.Real(2), query.Real(3),
-                                     query.Integer(4)});
+                                     query.Integer(4), query.Real(5),
+                                     query.Real(6)});
   }
   return query.status();
 }

@@ -127,11 +127,18 @@ CREATE TABLE stage_times (
 ) WITHOUT ROWID;
 )sql";
 
+// What a byte over a link costs the CPUs at its ends.
+constexpr char kVersion4[] = R"sql(
+ALTER TABLE links ADD COLUMN send_cpu_seconds_per_byte REAL NOT NULL DEFAULT 0;
+ALTER TABLE links
+  ADD COLUMN receive_cpu_seconds_per_byte REAL NOT NULL DEFAULT 0;
+)sql";
+
 }  // namespace
 
 const std::vector<std::string>& Migrations() {
   static const auto* const migrations =
-      new std::vector<std::string>{kVersion1, kVersion2, kVersion3};
+      new std::vector<std::string>{kVersion1, kVersion2, kVersion3, kVersion4};
   return *migrations;
 }
 

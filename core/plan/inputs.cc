@@ -32,7 +32,8 @@ double SecondsOf(const MeasuredSeconds& seconds, const DeviceProfile& profile) {
   return profile.cpu_share < 1 ? seconds.cpu : seconds.wall;
 }
 
-void UseProfile(const DeviceProfile& profile, Device& device,
+void UseProfile(const DeviceProfile& profile,
+                const std::vector<LinkMeasurement>& links, Device& device,
                 DeviceFacts& facts) {
   facts.gate_seconds = profile.gate_seconds;
   facts.cpu_share = profile.cpu_share;
@@ -44,7 +45,13 @@ void UseProfile(const DeviceProfile& profile, Device& device,
   }
   device.frame_seconds = profile.frame_seconds / profile.cpu_share;
   device.frame_seconds_per_byte =
-      profile.frame_seconds_per_byte / profile.cpu_share;
+      FrameSecondsPerByte(profile, links) / profile.cpu_share;
+}
+
+std::vector<LinkMeasurement> LinksOf(const Measurements& measurements) {
+  std::vector<LinkMeasurement> links;
+  for (const auto& [ends, link] : measurements.links) links.push_back(link);
+  return links;
 }
 
 // What a layer reads and writes, forward: what a predictor of times goes by
@@ -59,7 +66,10 @@ class Guess {
  public:
   Guess(const JobSpec& spec, const ModelDescription& model,
         const Measurements& measurements)
-      : spec_(spec), model_(model), measurements_(measurements) {
+      : spec_(spec),
+        model_(model),
+        measurements_(measurements),
+        links_(LinksOf(measurements)) {
     absl::StatusOr<LayerPredictor> fitted =
         LayerPredictor::Fit(RecordsOf(measurements));
     if (fitted.ok()) predictor_ = *std::move(fitted);
@@ -81,7 +91,7 @@ class Guess {
     if (other != nullptr) {
       DeviceProfile itself = *other;
       itself.layers.clear();
-      UseProfile(itself, device, facts);
+      UseProfile(itself, links_, device, facts);
     }
     for (size_t i = 0; i < model_.layers.size(); ++i) {
       facts.forward_seconds.push_back(Seconds(worker, i, LayerPass::kForward));
@@ -109,6 +119,7 @@ class Guess {
   const JobSpec& spec_;
   const ModelDescription& model_;
   const Measurements& measurements_;
+  const std::vector<LinkMeasurement> links_;
   std::optional<LayerPredictor> predictor_;
 };
 
@@ -237,6 +248,7 @@ absl::StatusOr<PlanInputs> MakePlanInputs(
   ProfileKey key{ModelKey(spec.model, model.input, model.classes),
                  spec.train.micro_batch, "f32", spec.threads, ""};
   const Guess guess(spec, model, measurements);
+  const std::vector<LinkMeasurement> links = LinksOf(measurements);
   const DeviceProfile* any = nullptr;
   std::vector<std::string> measured, guessed;
   std::map<std::string, int> machines;
@@ -252,7 +264,7 @@ absl::StatusOr<PlanInputs> MakePlanInputs(
         FindProfile(measurements, key, model.layers.size());
     if (profile != nullptr) {
       any = profile;
-      UseProfile(*profile, device, facts);
+      UseProfile(*profile, links, device, facts);
     } else {
       guess.Fill(worker.name, device, facts);
     }
@@ -266,7 +278,7 @@ absl::StatusOr<PlanInputs> MakePlanInputs(
     inputs.facts.push_back(std::move(facts));
   }
   FillLayers(spec, model, any, inputs.facts.front(), problem);
-  const bool links = FillLinks(workers, measurements, problem);
+  const bool links_known = FillLinks(workers, measurements, problem);
 
   std::vector<std::string> parts;
   AddSentence(parts, "layer times measured on ", measured);
@@ -275,9 +287,10 @@ absl::StatusOr<PlanInputs> MakePlanInputs(
                   ? "layer times predicted from other measurements for "
                   : "layer times assumed from FLOPs for ",
               guessed);
-  if (!links) parts.push_back("links that were not measured taken as 1 Gbit/s");
+  if (!links_known)
+    parts.push_back("links that were not measured taken as 1 Gbit/s");
   inputs.source = absl::StrJoin(parts, "; ");
-  inputs.measured = guessed.empty() && links;
+  inputs.measured = guessed.empty() && links_known;
   return inputs;
 }
 

@@ -78,10 +78,20 @@ struct LinkMeasurement {
   double bytes_per_second = 0;
   double latency_seconds = 0;  // half a round trip of an empty message
   int64_t measured_unix_ms = 0;
+  // CPU seconds that a byte costs the process at each end, as the bytes went
+  // over this very link; 0: not known.
+  double send_cpu_seconds_per_byte = 0;
+  double receive_cpu_seconds_per_byte = 0;
 
   friend bool operator==(const LinkMeasurement&,
                          const LinkMeasurement&) = default;
 };
+
+// CPU seconds that a byte of a frame costs `device` at its end, a mean of both
+// directions over all its links that were measured; at least what the profile
+// says, which was measured inside one machine.
+double FrameSecondsPerByte(const DeviceProfile& profile,
+                           const std::vector<LinkMeasurement>& links);
 
 // "vit(depth=4,width=64,heads=4,patch=7,dropout=0) 1x28x28 -> 10": everything
 // that a layer's cost may depend on.

@@ -145,6 +145,8 @@ v1::LinkMeasurement ToProto(const LinkMeasurement& link) {
   proto.set_bytes_per_second(link.bytes_per_second);
   proto.set_latency_seconds(link.latency_seconds);
   proto.set_measured_unix_ms(link.measured_unix_ms);
+  proto.set_send_cpu_seconds_per_byte(link.send_cpu_seconds_per_byte);
+  proto.set_receive_cpu_seconds_per_byte(link.receive_cpu_seconds_per_byte);
   return proto;
 }
 
@@ -153,13 +155,22 @@ absl::StatusOr<LinkMeasurement> FromProto(const v1::LinkMeasurement& proto) {
       CheckAmount("bytes_per_second", proto.bytes_per_second()));
   PACELINE_RETURN_IF_ERROR(
       CheckAmount("latency_seconds", proto.latency_seconds()));
+  PACELINE_RETURN_IF_ERROR(CheckAmount("send_cpu_seconds_per_byte",
+                                       proto.send_cpu_seconds_per_byte()));
+  PACELINE_RETURN_IF_ERROR(CheckAmount("receive_cpu_seconds_per_byte",
+                                       proto.receive_cpu_seconds_per_byte()));
   if (proto.bytes_per_second() == 0 || proto.from() == proto.to()) {
     return absl::InvalidArgumentError(
         absl::StrCat("measurement: a link from ", proto.from(), " to ",
                      proto.to(), " of 0 bytes/s, or to itself"));
   }
-  return LinkMeasurement{proto.from(), proto.to(), proto.bytes_per_second(),
-                         proto.latency_seconds(), proto.measured_unix_ms()};
+  return LinkMeasurement{proto.from(),
+                         proto.to(),
+                         proto.bytes_per_second(),
+                         proto.latency_seconds(),
+                         proto.measured_unix_ms(),
+                         proto.send_cpu_seconds_per_byte(),
+                         proto.receive_cpu_seconds_per_byte()};
 }
 
 v1::MeasureOrder ToProto(const MeasureOrder& order) {

@@ -3,6 +3,11 @@
 // For the state's size: it is on the stack, not on the heap.
 #define XXH_STATIC_LINKING_ONLY
 #include <xxhash.h>
+#if defined(__x86_64__) && __has_include(<xxh_x86dispatch.h>)
+// The same digest by the widest vectors of this very CPU; the library's plain
+// functions are built for the oldest.
+#include <xxh_x86dispatch.h>
+#endif
 
 namespace paceline {
 namespace {

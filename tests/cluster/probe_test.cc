@@ -44,6 +44,12 @@ TEST_F(ProbeTest, MeasuresBothWays) {
     EXPECT_GT(link.bytes_per_second, 1e6);  // loopback, however busy
     EXPECT_GT(link.latency_seconds, 0);
     EXPECT_LT(link.latency_seconds, 1);
+    // Both ends are this process: no byte is free, and none takes a
+    // microsecond.
+    EXPECT_GT(link.send_cpu_seconds_per_byte, 0);
+    EXPECT_LT(link.send_cpu_seconds_per_byte, 1e-6);
+    EXPECT_GT(link.receive_cpu_seconds_per_byte, 0);
+    EXPECT_LT(link.receive_cpu_seconds_per_byte, 1e-6);
   }
 }
 

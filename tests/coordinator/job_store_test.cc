@@ -251,7 +251,8 @@ TEST_P(JobStoreTest, KeepsTheNewestMeasurementOfEveryKey) {
   profile.layers[1].forward.wall = 5e-3;
   StoreBatch newer;
   newer.measurements.Put(profile);
-  newer.measurements.Put(LinkMeasurement{"a", "b", 2e8, 1e-3, 8});
+  const LinkMeasurement link{"a", "b", 2e8, 1e-3, 8, 4e-9, 5e-9};
+  newer.measurements.Put(link);
   ASSERT_TRUE(store_->Commit(newer).ok());
 
   const auto state = store_->Load();
@@ -259,7 +260,7 @@ TEST_P(JobStoreTest, KeepsTheNewestMeasurementOfEveryKey) {
   ASSERT_EQ(state->measurements.profiles.size(), 1u);
   EXPECT_EQ(state->measurements.profiles.begin()->second, profile);
   ASSERT_EQ(state->measurements.links.size(), 1u);
-  EXPECT_EQ(state->measurements.links.begin()->second.bytes_per_second, 2e8);
+  EXPECT_EQ(state->measurements.links.begin()->second, link);
 }
 
 TEST_P(JobStoreTest, KeepsWhatAJobWasPredictedToTakeAndTakes) {

@@ -14,6 +14,7 @@
 #include "core/rpc/channel.h"
 #include "core/rpc/status.h"
 #include "grpcpp/client_context.h"
+#include "worker/profiler.h"
 
 namespace paceline {
 namespace {
@@ -44,6 +45,7 @@ class ProbeReactor final : public grpc::ServerBidiReactor<Message, Message> {
                        " bytes, at most ", kMostReplyBytes, " are given"))));
     }
     reply_.mutable_payload()->resize(request_.reply_bytes());
+    reply_.set_cpu_seconds(absl::ToDoubleSeconds(ProcessCpuTime()));
     StartWrite(&reply_);
   }
   void OnWriteDone(bool ok) override {
@@ -55,6 +57,13 @@ class ProbeReactor final : public grpc::ServerBidiReactor<Message, Message> {
  private:
   Message request_;
   Message reply_;
+};
+
+// What a transfer took.
+struct Transfer {
+  double seconds = 0;
+  double here_cpu_seconds = 0;  // of this process
+  double peer_cpu_seconds = 0;
 };
 
 // The asking side's stream.
@@ -71,14 +80,15 @@ class Probe {
   ~Probe() { context_.TryCancel(); }
 
   absl::StatusOr<double> LatencySeconds();
-  // Bytes a second of messages of payload_bytes, answered by reply_bytes.
-  absl::StatusOr<double> Bandwidth(int32_t payload_bytes, int32_t reply_bytes,
+  // Messages of payload_bytes, answered by reply_bytes: what each byte of the
+  // larger took.
+  absl::StatusOr<Transfer> OfAByte(int32_t payload_bytes, int32_t reply_bytes,
                                    double round_trip_seconds);
 
  private:
   // Sends `count` and then reads as many answers.
-  absl::StatusOr<double> SecondsOf(int64_t count, int32_t payload_bytes,
-                                   int32_t reply_bytes);
+  absl::StatusOr<Transfer> Exchange(int64_t count, int32_t payload_bytes,
+                                    int32_t reply_bytes);
   absl::Status Why();
 
   const LinkTarget& target_;
@@ -86,6 +96,7 @@ class Probe {
   const std::unique_ptr<v1::Stage::Stub> stub_;
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientReaderWriter<Message, Message>> stream_;
+  double peer_cpu_seconds_ = 0;  // as the last answer said
 };
 
 absl::Status Probe::Why() {
@@ -99,8 +110,8 @@ absl::Status Probe::Why() {
                    ") broke while it was measured: ", status.message()));
 }
 
-absl::StatusOr<double> Probe::SecondsOf(int64_t count, int32_t payload_bytes,
-                                        int32_t reply_bytes) {
+absl::StatusOr<Transfer> Probe::Exchange(int64_t count, int32_t payload_bytes,
+                                         int32_t reply_bytes) {
   Message request;
   request.mutable_payload()->resize(payload_bytes);
   request.set_reply_bytes(reply_bytes);
@@ -109,6 +120,8 @@ absl::StatusOr<double> Probe::SecondsOf(int64_t count, int32_t payload_bytes,
   // fill up with what nobody takes.
   constexpr int64_t kAhead = 16;
   const SystemClock clock;
+  const absl::Duration cpu = ProcessCpuTime();
+  const double peer_cpu_seconds = peer_cpu_seconds_;
   const Instant begin = clock.Now();
   for (int64_t written = 0, read = 0; read < count;) {
     if (written < count && written - read < kAhead) {
@@ -120,31 +133,37 @@ absl::StatusOr<double> Probe::SecondsOf(int64_t count, int32_t payload_bytes,
     if (!stream_->Read(&reply)) return Why();
     ++read;
   }
-  return absl::ToDoubleSeconds(clock.Now() - begin);
+  peer_cpu_seconds_ = std::max(peer_cpu_seconds, reply.cpu_seconds());
+  return Transfer{absl::ToDoubleSeconds(clock.Now() - begin),
+                  absl::ToDoubleSeconds(ProcessCpuTime() - cpu),
+                  peer_cpu_seconds_ - peer_cpu_seconds};
 }
 
 absl::StatusOr<double> Probe::LatencySeconds() {
   std::vector<double> round_trips;
   for (int i = 0; i < kWarmUps + kRoundTrips; ++i) {
-    PACELINE_ASSIGN_OR_RETURN(const double seconds, SecondsOf(1, 0, 0));
-    if (i >= kWarmUps) round_trips.push_back(seconds);
+    PACELINE_ASSIGN_OR_RETURN(const Transfer transfer, Exchange(1, 0, 0));
+    if (i >= kWarmUps) round_trips.push_back(transfer.seconds);
   }
   std::sort(round_trips.begin(), round_trips.end());
   return round_trips[round_trips.size() / 2] / 2;
 }
 
-absl::StatusOr<double> Probe::Bandwidth(int32_t payload_bytes,
+absl::StatusOr<Transfer> Probe::OfAByte(int32_t payload_bytes,
                                         int32_t reply_bytes,
                                         double round_trip_seconds) {
   const int64_t bytes_each = std::max(payload_bytes, reply_bytes);
   for (int64_t count = 4;; count *= 2) {
-    PACELINE_ASSIGN_OR_RETURN(const double seconds,
-                              SecondsOf(count, payload_bytes, reply_bytes));
-    if (seconds < kLongEnoughSeconds && 2 * count * bytes_each <= kMostBytes) {
+    PACELINE_ASSIGN_OR_RETURN(const Transfer all,
+                              Exchange(count, payload_bytes, reply_bytes));
+    if (all.seconds < kLongEnoughSeconds &&
+        2 * count * bytes_each <= kMostBytes) {
       continue;
     }
     const double bytes = static_cast<double>(count * bytes_each);
-    return bytes / std::max(seconds - round_trip_seconds, seconds / 2);
+    return Transfer{
+        std::max(all.seconds - round_trip_seconds, all.seconds / 2) / bytes,
+        all.here_cpu_seconds / bytes, all.peer_cpu_seconds / bytes};
   }
 }
 
@@ -158,15 +177,20 @@ absl::StatusOr<std::vector<LinkMeasurement>> ProbeLink(
     const std::string& self, const LinkTarget& target,
     const CancelToken& cancel) {
   Probe probe(target, cancel);
-  LinkMeasurement there{self, target.name, 0, 0, 0};
-  LinkMeasurement back{target.name, self, 0, 0, 0};
+  LinkMeasurement there{.from = self, .to = target.name};
+  LinkMeasurement back{.from = target.name, .to = self};
   PACELINE_ASSIGN_OR_RETURN(there.latency_seconds, probe.LatencySeconds());
   back.latency_seconds = there.latency_seconds;
   const double round_trip = 2 * there.latency_seconds;
-  PACELINE_ASSIGN_OR_RETURN(there.bytes_per_second,
-                            probe.Bandwidth(kChunkBytes, 0, round_trip));
-  PACELINE_ASSIGN_OR_RETURN(back.bytes_per_second,
-                            probe.Bandwidth(0, kChunkBytes, round_trip));
+  PACELINE_ASSIGN_OR_RETURN(Transfer byte,
+                            probe.OfAByte(kChunkBytes, 0, round_trip));
+  there.bytes_per_second = 1 / byte.seconds;
+  there.send_cpu_seconds_per_byte = byte.here_cpu_seconds;
+  there.receive_cpu_seconds_per_byte = byte.peer_cpu_seconds;
+  PACELINE_ASSIGN_OR_RETURN(byte, probe.OfAByte(0, kChunkBytes, round_trip));
+  back.bytes_per_second = 1 / byte.seconds;
+  back.send_cpu_seconds_per_byte = byte.peer_cpu_seconds;
+  back.receive_cpu_seconds_per_byte = byte.here_cpu_seconds;
   return std::vector<LinkMeasurement>{there, back};
 }
 

@@ -68,6 +68,30 @@ TEST(PlanInputs, TakesWhatWasMeasured) {
   EXPECT_TRUE(CheckProblem(inputs->problem).ok());
 }
 
+TEST(PlanInputs, AByteCostsWhatItDidOverTheRealLinks) {
+  const JobSpec spec = Job();
+  const ModelDescription model = SmallModel(3);
+  DeviceProfile a = Profile(spec, model, "a");
+  a.frame_seconds_per_byte = 1e-9;
+  DeviceProfile b = Profile(spec, model, "b");
+  b.frame_seconds_per_byte = 9e-9;
+  b.cpu_share = 0.5;
+  Measurements measurements = Keep({a, b});
+  measurements.links[{"a", "b"}] = {"a", "b", 1e6, 0.01, 0, 4e-9, 5e-9};
+  measurements.links[{"b", "a"}] = {"b", "a", 2e6, 0.02, 0, 7e-9, 6e-9};
+  measurements.links[{"a", "c"}] = {"a", "c", 2e6, 0.02, 0};  // not known
+
+  const auto inputs =
+      MakePlanInputs(spec, model, {{"a", "m", 0}, {"b", "n", 0}}, measurements);
+
+  ASSERT_TRUE(inputs.ok()) << inputs.status();
+  const std::vector<Device>& devices = inputs->problem.devices;
+  // The mean of sending to b and receiving from it.
+  EXPECT_DOUBLE_EQ(devices[0].frame_seconds_per_byte, 5e-9);
+  // Never less than inside the machine; at half a CPU it takes twice as long.
+  EXPECT_DOUBLE_EQ(devices[1].frame_seconds_per_byte, 18e-9);
+}
+
 TEST(PlanInputs, StretchesCpuTimeByAQuota) {
   const JobSpec spec = Job();
   const ModelDescription model = SmallModel(2);
