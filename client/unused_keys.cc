@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace paceline {
@@ -16,14 +17,12 @@ struct Rule {
 };
 
 std::string Model(const JobSpec& spec) { return spec.model.name; }
-std::string Data(const JobSpec& spec) { return spec.data.name; }
 std::string Optimizer(const JobSpec& spec) { return spec.train.optimizer.name; }
 std::string RateSchedule(const JobSpec& spec) {
   return spec.train.learning_rate.schedule;
 }
 
 constexpr char kModel[] = "model.name";
-constexpr char kData[] = "data.name";
 constexpr char kOptimizer[] = "train.optimizer.name";
 constexpr char kSchedule[] = "train.learning_rate.schedule";
 
@@ -33,8 +32,6 @@ constexpr Rule kRules[] = {
     {"model.width", kModel, "vit", Model},
     {"model.heads", kModel, "vit", Model},
     {"model.patch", kModel, "vit", Model},
-    {"data.train_samples", kData, "synthetic", Data},
-    {"data.test_samples", kData, "synthetic", Data},
     {"train.optimizer.momentum", kOptimizer, "sgd", Optimizer},
     {"train.optimizer.beta1", kOptimizer, "adamw", Optimizer},
     {"train.optimizer.beta2", kOptimizer, "adamw", Optimizer},
@@ -43,6 +40,32 @@ constexpr Rule kRules[] = {
     {"train.learning_rate.step_every", kSchedule, "step", RateSchedule},
     {"train.learning_rate.gamma", kSchedule, "step", RateSchedule},
 };
+
+constexpr char kSynthetic[] = " synthetic synthetic-tokens ";
+
+// The data sets that look at a key of theirs, between blanks.
+struct DataRule {
+  const char* key;
+  const char* sets;
+};
+
+constexpr DataRule kDataRules[] = {
+    {"data.path", " cifar10 cifar100 fashion-mnist idx imagefolder text "},
+    {"data.train_samples", kSynthetic},
+    {"data.test_samples", kSynthetic},
+    {"data.crop", " cifar10 cifar100 imagefolder "},
+    {"data.resize", " imagefolder "},
+    {"data.flip", " cifar10 cifar100 imagefolder "},
+    {"data.mean", " cifar10 cifar100 fashion-mnist idx imagefolder "},
+    {"data.deviation", " cifar10 cifar100 fashion-mnist idx imagefolder "},
+    {"data.block", " synthetic-tokens text "},
+    {"data.tokens", " text "},
+    {"data.test_fraction", " text "},
+};
+
+bool IsAmong(const char* sets, const std::string& data_set) {
+  return absl::StrContains(sets, absl::StrCat(" ", data_set, " "));
+}
 
 const GivenKey* Find(const std::vector<GivenKey>& given, const char* path) {
   const auto found =
@@ -66,16 +89,19 @@ std::string WhyUnused(const JobSpec& spec, const GivenKey& key,
     const std::string value = rule.value(spec);
     return value == rule.needs ? "" : absl::StrCat(rule.decider, " is ", value);
   }
-  if (key.path == "data.path" && spec.data.name == "synthetic") {
-    return "data.name is synthetic";
+  for (const DataRule& rule : kDataRules) {
+    if (key.path != rule.key) continue;
+    return IsAmong(rule.sets, spec.data.name)
+               ? ""
+               : absl::StrCat("data.name is ", spec.data.name);
   }
   if (key.path == "train.epochs" && spec.train.steps > 0 &&
       !EpochsAreMeant(key, given)) {
     return absl::StrCat("train.steps is ", spec.train.steps,
                         ", and that decides");
   }
-  if (key.path == "train.evaluate_every" && spec.data.name == "synthetic" &&
-      spec.data.test_samples == 0) {
+  if (key.path == "train.evaluate_every" &&
+      IsAmong(kSynthetic, spec.data.name) && spec.data.test_samples == 0) {
     return "data.test_samples is 0";
   }
   return "";

@@ -21,9 +21,10 @@ USAGE
 # What the linker found: tests/lint compares this list with the programs.
 readonly RUN=(
   libabsl20220623 libcpp-httplib0.11 libgrpc++1.51 libgrpc29
+  libjpeg62-turbo
   # The reference BLAS that LibTorch would settle for is 50 times slower.
   libopenblas0-pthread
-  libprometheus-cpp-core1.0 libprotobuf32 libspdlog1.10 libsqlite3-0 libssl3
+  libpng16-16 libprometheus-cpp-core1.0 libprotobuf32 libspdlog1.10 libsqlite3-0 libssl3
   libtorch1.13 libxxhash0 libyaml-cpp0.7 zlib1g
 )
 readonly DATA=(dataset-fashion-mnist)
@@ -31,8 +32,8 @@ readonly DATA=(dataset-fashion-mnist)
 readonly BED=(iproute2)
 readonly BUILD=(
   ccache cmake g++ git ninja-build pkg-config
-  libabsl-dev libcli11-dev libcpp-httplib-dev libgrpc++-dev libopenblas-dev
-  libprotobuf-dev libspdlog-dev libsqlite3-dev libssl-dev libtorch-dev
+  libabsl-dev libcli11-dev libcpp-httplib-dev libgrpc++-dev libjpeg-dev
+  libopenblas-dev libpng-dev libprotobuf-dev libspdlog-dev libsqlite3-dev libssl-dev libtorch-dev
   libxxhash-dev libyaml-cpp-dev nlohmann-json3-dev prometheus-cpp-dev
   protobuf-compiler protobuf-compiler-grpc zlib1g-dev
 )

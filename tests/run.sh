@@ -54,6 +54,7 @@ area_soak() {
 area_bench() {
   deploy/build.sh release
   build/release/bin/bench_frame
+  build/release/bin/bench_images
   build/release/bin/bench_simulate --check
   build/release/bin/bench_plan --check
   build/release/bin/bench_pipedream --check

@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "core/base/tensor.h"
 #include "core/model/batch.h"
+#include "core/model/data_sets.h"
 
 namespace paceline {
 
@@ -21,8 +22,12 @@ class BatchSource {
   virtual absl::StatusOr<std::optional<BatchInfo>> NextBatch() = 0;
 
   // The next micro-batch of the batch last returned, in ascending order: the
-  // samples [n, ...] float32 and their labels [n] int64.  Waits for the loader.
-  // Errors: FailedPrecondition  past the last one of the batch.
+  // two tensors as FormatOf() of the job's data says, with n samples each: the
+  // inputs [n, ...] float32 or tokens [n, block] int64, and the labels, [n] or
+  // [n, block], int64.  Evaluation may have labels of kNoLabel.  Waits for the
+  // loader.
+  // Errors: FailedPrecondition  past the last one of the batch; DataLoss
+  //         files changed, or too many of them cannot be read
   virtual absl::StatusOr<TensorList> NextMicroBatch() = 0;
 };
 

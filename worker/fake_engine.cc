@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "core/base/random.h"
 #include "core/base/status_macros.h"
+#include "core/model/data_sets.h"
 #include "core/optim/optimizer.h"
 #include "core/transfer/checksum.h"
 
@@ -197,10 +198,11 @@ LossSums FakeEngine::Loss(const Tensor& output, const Tensor& labels) const {
   const int64_t samples = output.shape[0];
   const int64_t classes = NumElements(output.shape) / samples;
   LossSums sums;
-  sums.samples = samples;
   for (int64_t n = 0; n < samples; ++n) {
     const float* y = output.As<float>().data() + n * classes;
     const int64_t label = labels.As<int64_t>()[n];
+    if (label == kNoLabel) continue;
+    ++sums.samples;
     for (int64_t j = 0; j < classes; ++j) {
       const double distance = y[j] - (j == label ? 1.0 : 0.0);
       sums.loss += 0.5 * distance * distance;
@@ -263,6 +265,7 @@ absl::StatusOr<Tensor> FakeEngine::LossGradient(
   const int64_t outputs = NumElements(kept.output.shape) / samples;
   Tensor gradient = Zeros(kept.output.shape);
   for (int64_t n = 0; n < samples; ++n) {
+    if (kept.labels.As<int64_t>()[n] == kNoLabel) continue;
     for (int64_t j = 0; j < outputs; ++j) {
       gradient.As<float>()[n * outputs + j] =
           kept.output.As<float>()[n * outputs + j] -

@@ -23,7 +23,7 @@ namespace paceline {
 struct LossSums {
   double loss = 0;  // cross-entropy, summed
   int64_t correct = 0;
-  int64_t samples = 0;
+  int64_t samples = 0;  // of those that have a label: kNoLabel is none
 };
 
 struct ForwardResult {

@@ -42,7 +42,8 @@ struct Layer {
 
 struct ModelDescription {
   std::string name;
-  Shape input;  // of one sample
+  Shape input;                      // of one sample
+  DType input_dtype = DType::kF32;  // kI64: numbers of tokens
   int32_t classes = 0;
   std::vector<Layer> layers;
 };

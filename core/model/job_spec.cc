@@ -9,7 +9,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/model/data_sets.h"
 #include "core/model/description.h"
+#include "core/model/spec_problems.h"
 
 namespace paceline {
 namespace {
@@ -18,60 +20,13 @@ namespace {
 // product of two of them overflows.
 constexpr int64_t kMostEpochs = 1'000'000;
 constexpr int64_t kMostSteps = 1'000'000'000;
-constexpr int64_t kMostSamples = 1'000'000'000;
 constexpr int64_t kMostBatch = 1 << 20;
 constexpr int64_t kMostMicroBatches = 4096;
-constexpr int64_t kMostValues = 1 << 24;  // of one sample
-constexpr int64_t kMostClasses = 1 << 20;
 constexpr int64_t kMostThreads = 1024;
 constexpr int64_t kMostStages = 1024;
 constexpr size_t kLongestName = 128;
 
-// Gathers what is wrong, in the order in which it is asked for.
-class Problems {
- public:
-  void Add(std::string path, std::string why) {
-    problems_.push_back({std::move(path), std::move(why)});
-  }
-
-  // Adds nothing and returns true when low <= value <= high.
-  bool Whole(const char* path, int64_t value, int64_t low, int64_t high) {
-    if (value >= low && value <= high) return true;
-    Add(path, absl::StrCat("must be a whole number from ", low, " to ", high,
-                           ", got ", value));
-    return false;
-  }
-
-  // `range` says in words what `good` tests.
-  bool Number(const char* path, double value, bool good, const char* range) {
-    if (good && std::isfinite(value)) return true;
-    Add(path, absl::StrCat("must be ", range, ", got ", value));
-    return false;
-  }
-
-  bool OneOf(const char* path, const char* what, const std::string& word,
-             const std::vector<std::string>& known) {
-    if (std::find(known.begin(), known.end(), word) != known.end()) return true;
-    const std::string choices = absl::StrJoin(known, ", ");
-    if (word.empty()) {
-      Add(path, absl::StrCat("names no ", what, "; choose one of: ", choices));
-      return false;
-    }
-    const std::string meant = DidYouMean(word, known);
-    Add(path,
-        absl::StrCat("unknown ", what, " '", word, "'",
-                     meant.empty() ? "" : "; did you mean '", meant,
-                     meant.empty() ? "" : "'?", "; choose one of: ", choices));
-    return false;
-  }
-
-  std::vector<SpecProblem> Take() { return std::move(problems_); }
-
- private:
-  std::vector<SpecProblem> problems_;
-};
-
-void CheckName(const std::string& name, Problems& problems) {
+void CheckName(const std::string& name, SpecProblems& problems) {
   if (name.size() > kLongestName) {
     problems.Add("name", absl::StrCat("has ", name.size(), " bytes; at most ",
                                       kLongestName, " are allowed"));
@@ -85,7 +40,7 @@ void CheckName(const std::string& name, Problems& problems) {
 }
 
 // True when DescribeModel may be asked: it says what is wrong with the sizes.
-bool CheckModel(const ModelSpec& model, Problems& problems) {
+bool CheckModel(const ModelSpec& model, SpecProblems& problems) {
   const bool known =
       problems.OneOf("model.name", "model", model.name, ModelNames());
   const bool dropout =
@@ -94,62 +49,21 @@ bool CheckModel(const ModelSpec& model, Problems& problems) {
   return known && dropout;
 }
 
-bool CheckSampleShape(const DataSpec& data, Problems& problems) {
-  if (data.shape.empty()) {
-    problems.Add("data.shape", "is empty; an image is channels,height,width");
-    return false;
-  }
-  const int64_t least = *std::min_element(data.shape.begin(), data.shape.end());
-  const int64_t values = NumElements(data.shape);
-  if (least < 1 || values < 1 || values > kMostValues) {
-    problems.Add(
-        "data.shape",
-        absl::StrCat("must have sizes of at least 1 and at most ", kMostValues,
-                     " values a sample, got ", absl::StrJoin(data.shape, ",")));
-    return false;
-  }
-  return problems.Whole("data.classes", data.classes, 2, kMostClasses);
+// Pictures are no tokens, whatever their shapes.
+void CheckInput(const ModelDescription& model, const DataSpec& data,
+                SpecProblems& problems) {
+  const DType given = FormatOf(data).dtype;
+  if (given == model.input_dtype) return;
+  const auto what = [](DType dtype) {
+    return dtype == DType::kI64 ? "tokens" : "images";
+  };
+  problems.Add("data.name",
+               absl::StrCat(data.name, " gives ", what(given), ", but ",
+                            model.name, " takes ", what(model.input_dtype),
+                            "; choose another data set or model"));
 }
 
-bool CheckFashionMnist(const DataSpec& data, Problems& problems) {
-  bool good = true;
-  if (data.shape != Shape{1, 28, 28}) {
-    problems.Add(
-        "data.shape",
-        absl::StrCat("fashion-mnist has samples of shape 1,28,28, got ",
-                     absl::StrJoin(data.shape, ","), "; leave it out"));
-    good = false;
-  }
-  if (data.classes != 10) {
-    problems.Add("data.classes",
-                 absl::StrCat("fashion-mnist has 10 classes, got ",
-                              data.classes, "; leave it out"));
-    good = false;
-  }
-  return good;
-}
-
-// True when shape and classes are good.
-bool CheckData(const DataSpec& data, Problems& problems) {
-  const bool known = problems.OneOf("data.name", "data set", data.name,
-                                    {"fashion-mnist", "idx", "synthetic"});
-  if (data.name == "idx" && data.path.empty()) {
-    problems.Add("data.path",
-                 "idx needs the folder of its four files, on the worker that "
-                 "holds the first stage");
-  }
-  if (data.name == "synthetic") {
-    problems.Whole("data.train_samples", data.train_samples, 1, kMostSamples);
-    problems.Whole("data.test_samples", data.test_samples, 0, kMostSamples);
-  }
-  const bool shape = data.name == "fashion-mnist"
-                         ? CheckFashionMnist(data, problems)
-                         : CheckSampleShape(data, problems);
-  problems.Whole("data.prefetch_threads", data.prefetch_threads, 1, 64);
-  return known && shape;
-}
-
-void CheckOptimizer(const OptimizerSpec& optimizer, Problems& problems) {
+void CheckOptimizer(const OptimizerSpec& optimizer, SpecProblems& problems) {
   problems.OneOf("train.optimizer.name", "optimizer", optimizer.name,
                  {"adamw", "sgd"});
   const auto is_fraction = [](double value) { return value >= 0 && value < 1; };
@@ -165,7 +79,7 @@ void CheckOptimizer(const OptimizerSpec& optimizer, Problems& problems) {
                   optimizer.epsilon > 0, "greater than 0");
 }
 
-void CheckLearningRate(const LearningRateSpec& rate, Problems& problems) {
+void CheckLearningRate(const LearningRateSpec& rate, SpecProblems& problems) {
   const bool base = problems.Number("train.learning_rate.base", rate.base,
                                     rate.base > 0, "greater than 0");
   problems.OneOf("train.learning_rate.schedule", "learning-rate schedule",
@@ -181,7 +95,7 @@ void CheckLearningRate(const LearningRateSpec& rate, Problems& problems) {
                   rate.gamma > 0 && rate.gamma <= 1, "in (0, 1]");
 }
 
-void CheckBatch(const TrainSpec& train, Problems& problems) {
+void CheckBatch(const TrainSpec& train, SpecProblems& problems) {
   const bool batch = problems.Whole("train.batch", train.batch, 1, kMostBatch);
   if (train.micro_batch < 1 || (batch && train.micro_batch > train.batch)) {
     problems.Add("train.micro_batch",
@@ -199,7 +113,7 @@ void CheckBatch(const TrainSpec& train, Problems& problems) {
   }
 }
 
-void CheckTrain(const TrainSpec& train, Problems& problems) {
+void CheckTrain(const TrainSpec& train, SpecProblems& problems) {
   // Epochs are not looked at when `steps` decides.
   if (train.steps == 0) {
     problems.Whole("train.epochs", train.epochs, 1, kMostEpochs);
@@ -216,7 +130,7 @@ void CheckTrain(const TrainSpec& train, Problems& problems) {
 }
 
 void CheckCuts(const PipelineSpec& pipeline, int64_t layers,
-               Problems& problems) {
+               SpecProblems& problems) {
   const std::vector<int32_t>& cuts = pipeline.cuts;
   if (cuts.empty()) return;
   const std::string given = absl::StrJoin(cuts, ",");
@@ -263,7 +177,7 @@ void CheckWorkers(const PipelineSpec& pipeline, Problems& problems) {
 
 // layers: of the model; 0 when it could not be described.
 void CheckPipeline(const PipelineSpec& pipeline, int64_t layers,
-                   Problems& problems) {
+                   SpecProblems& problems) {
   const bool stages =
       problems.Whole("pipeline.stages", pipeline.stages, 0, kMostStages);
   if (stages && layers > 0 && pipeline.stages > layers) {
@@ -308,16 +222,17 @@ size_t EditDistance(const std::string& a, const std::string& b) {
 }  // namespace
 
 std::vector<SpecProblem> CheckJobSpec(const JobSpec& spec) {
-  Problems problems;
+  SpecProblems problems;
   CheckName(spec.name, problems);
   const bool model = CheckModel(spec.model, problems);
-  const bool data = CheckData(spec.data, problems);
+  const bool data = CheckDataSpec(spec.data, problems);
   int64_t layers = 0;
   if (model && data) {
     const absl::StatusOr<ModelDescription> description =
         DescribeModel(spec.model, spec.data.shape, spec.data.classes);
     if (description.ok()) {
       layers = static_cast<int64_t>(description->layers.size());
+      CheckInput(*description, spec.data, problems);
     } else {
       problems.Add("model", std::string(description.status().message()));
     }

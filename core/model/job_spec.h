@@ -20,14 +20,28 @@ struct ModelSpec {
   double dropout = 0;                        // in [0, 1)
 };
 
+// The defaults are those of most data sets; DefaultDataSpec() of
+// core/model/data_sets.h knows each one's own.
 struct DataSpec {
   std::string name;
   std::string path;  // empty: the data set's own place, if it has one
-  int64_t train_samples = 4096;  // synthetic
-  int64_t test_samples = 1024;   // synthetic
-  Shape shape = {1, 28, 28};
-  int32_t classes = 10;
-  int32_t prefetch_threads = 1;
+  int64_t train_samples = 4096;  // synthetic, synthetic-tokens
+  int64_t test_samples = 1024;   // synthetic, synthetic-tokens
+  Shape shape = {1, 28, 28};     // of a sample; tokens: [block]
+  int32_t classes = 10;          // tokens: how many different ones
+  int32_t workers = 1;           // threads that load ahead
+
+  // Images from files.  Evaluation always takes the centre.
+  std::string crop = "center";    // center, random, random-resized; training
+  int32_t resize = 0;             // imagefolder: pixels of the shorter side
+  double flip = 0;                // probability of a mirror image; training
+  std::vector<double> mean;       // of values in [0, 1], a channel; empty: the
+  std::vector<double> deviation;  // data set's own
+
+  // Tokens.
+  int32_t block = 128;          // a sample
+  std::string tokens = "byte";  // text: byte, character, uint16
+  double test_fraction = 0.1;   // text: of the file's end, for evaluation
 };
 
 struct OptimizerSpec {

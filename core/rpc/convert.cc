@@ -4,6 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/model/data_sets.h"
 
 namespace paceline {
 namespace {
@@ -31,14 +32,23 @@ ModelSpec ModelFromProto(const v1::ModelSpec& proto) {
 }
 
 DataSpec DataFromProto(const v1::DataSpec& proto) {
-  DataSpec spec;
-  spec.name = proto.name();
+  DataSpec spec = DefaultDataSpec(proto.name());
   PACELINE_TAKE(proto, spec, path);
   PACELINE_TAKE(proto, spec, train_samples);
   PACELINE_TAKE(proto, spec, test_samples);
-  TakeAll(proto.shape(), spec.shape);
   PACELINE_TAKE(proto, spec, classes);
-  PACELINE_TAKE(proto, spec, prefetch_threads);
+  PACELINE_TAKE(proto, spec, workers);
+  PACELINE_TAKE(proto, spec, crop);
+  PACELINE_TAKE(proto, spec, resize);
+  PACELINE_TAKE(proto, spec, flip);
+  TakeAll(proto.mean(), spec.mean);
+  TakeAll(proto.deviation(), spec.deviation);
+  PACELINE_TAKE(proto, spec, block);
+  PACELINE_TAKE(proto, spec, tokens);
+  PACELINE_TAKE(proto, spec, test_fraction);
+  // Another block, another shape, unless somebody insists.
+  if (FormatOf(spec).dtype == DType::kI64) spec.shape = {spec.block};
+  TakeAll(proto.shape(), spec.shape);
   return spec;
 }
 
@@ -109,7 +119,15 @@ void DataToProto(const DataSpec& spec, v1::DataSpec& proto) {
   proto.set_test_samples(spec.test_samples);
   proto.mutable_shape()->Add(spec.shape.begin(), spec.shape.end());
   proto.set_classes(spec.classes);
-  proto.set_prefetch_threads(spec.prefetch_threads);
+  proto.set_workers(spec.workers);
+  proto.set_crop(spec.crop);
+  proto.set_resize(spec.resize);
+  proto.set_flip(spec.flip);
+  proto.mutable_mean()->Add(spec.mean.begin(), spec.mean.end());
+  proto.mutable_deviation()->Add(spec.deviation.begin(), spec.deviation.end());
+  proto.set_block(spec.block);
+  proto.set_tokens(spec.tokens);
+  proto.set_test_fraction(spec.test_fraction);
 }
 
 void OptimizerToProto(const OptimizerSpec& spec, v1::OptimizerSpec& proto) {

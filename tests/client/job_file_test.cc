@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
 #include <iostream>
 
 #include "client/exit_code.h"
@@ -371,6 +372,19 @@ void ExpectSettable(const google::protobuf::Descriptor& type) {
     EXPECT_EQ(SetScalar(*message, field, "1", field.is_repeated()), "")
         << field.full_name();
   }
+}
+
+TEST(JobFile, EveryExampleIsAGoodJobWithoutIdleKeys) {
+  int examples = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(
+           PACELINE_SOURCE_DIR "/deploy/jobs")) {
+    SCOPED_TRACE(entry.path());
+    const auto text = ReadJobFile(entry.path());
+    ASSERT_TRUE(text.ok()) << text.status();
+    EXPECT_THAT(Warnings(*text), testing::IsEmpty());
+    ++examples;
+  }
+  EXPECT_GE(examples, 4);
 }
 
 TEST(JobFile, EveryFieldOfTheSpecCanBeSet) {

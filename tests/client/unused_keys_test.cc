@@ -32,6 +32,8 @@ struct Case {
 std::vector<Case> Cases() {
   const JobSpec mlp = Spec("mlp", "synthetic");
   const JobSpec vit = Spec("vit", "fashion-mnist");
+  const JobSpec pictures = Spec("mlp", "imagefolder");
+  const JobSpec text = Spec("mlp", "text");
   JobSpec adamw = mlp;
   adamw.train.optimizer.name = "adamw";
   JobSpec cosine = mlp;
@@ -50,6 +52,14 @@ std::vector<Case> Cases() {
           {"data.path", vit, mlp},
           {"data.train_samples", mlp, vit},
           {"data.test_samples", mlp, vit},
+          {"data.crop", pictures, vit},
+          {"data.resize", pictures, Spec("mlp", "cifar10")},
+          {"data.flip", Spec("mlp", "cifar10"), text},
+          {"data.mean", vit, mlp},
+          {"data.deviation", pictures, text},
+          {"data.block", Spec("mlp", "synthetic-tokens"), pictures},
+          {"data.tokens", text, Spec("mlp", "synthetic-tokens")},
+          {"data.test_fraction", text, pictures},
           {"train.optimizer.momentum", mlp, adamw},
           {"train.optimizer.beta1", adamw, mlp},
           {"train.optimizer.beta2", adamw, mlp},

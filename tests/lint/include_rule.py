@@ -24,7 +24,7 @@ LIBRARIES = {
     "yaml": r"yaml-cpp/",
     "cli11": r"CLI/",
     "zlib": r"zlib\.h$",
-    "images": r"jpeglib\.h$|turbojpeg\.h$|png\.h$",
+    "images": r"(jpeglib|jerror|turbojpeg|png)\.h$",
     "json": r"nlohmann/",
     "xxhash": r"xxhash\.h$|xxh3\.h$",
     "openssl": r"openssl/",
@@ -39,7 +39,7 @@ LIBRARIES = {
 # <vector>, <cstdint>, and the C headers that some write with .h.
 STANDARD = re.compile(
     r"[a-z_]+$|(assert|ctype|errno|float|inttypes|limits|math|stddef|stdint|"
-    r"stdio|stdlib|string|time)\.h$")
+    r"setjmp|stdio|stdlib|string|time)\.h$")
 OWN = re.compile(r"(core|coordinator|worker|client|tests)/")
 
 CORE_LOGIC = (r"core/(base|model|plan|predict|schedule|simulate|cluster|round|"
@@ -115,12 +115,12 @@ RULES = [
     (r"tests/torch/", {"gtest", "torch", "blas", "json", "posix"},
      [CORE_LOGIC, OBS, r"worker/", r"tests/support/"]),
     (r"tests/support/tsan/", {"posix", "sanitizer"}, []),
-    (r"tests/support/", {"gtest", "posix", "zlib", "json"},
+    (r"tests/support/", {"gtest", "posix", "zlib", "images", "json"},
      [CORE_LOGIC, OBS, here("worker"), here("coordinator"),
       r"tests/support/"]),
     (r"tests/coordinator/", WIRE | {"gtest", "sqlite", "posix"},
      [CORE_LOGIC, OBS, RPC, r"coordinator/", r"tests/support/"]),
-    (r"tests/worker/", WIRE | {"gtest", "zlib", "json", "posix"},
+    (r"tests/worker/", WIRE | {"gtest", "zlib", "images", "json", "posix"},
      [CORE_LOGIC, OBS, RPC, here("worker"), r"worker/(rpc|data|weights)/",
       r"tests/support/"]),
     (r"tests/client/", WIRE | {"gtest", "json", "yaml", "cli11", "posix"},
@@ -131,7 +131,7 @@ RULES = [
     (r"tests/process/", {"gtest", "json", "posix"},
      [CORE_LOGIC, r"tests/"]),
     (r"tests/bench/", WIRE | {"gtest", "benchmark", "posix"},
-     [CORE_LOGIC, OBS, RPC, here("worker"), r"worker/rpc/",
+     [CORE_LOGIC, OBS, RPC, here("worker"), r"worker/(rpc|data)/",
       r"tests/(bench|support)/"]),
 ]
 

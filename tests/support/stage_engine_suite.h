@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/model/data_sets.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/stage_engine.h"
@@ -187,6 +188,21 @@ TEST_P(StageEngineSuite, SumsTheLossOnTheLastStage) {
   EXPECT_EQ(result->loss->samples, kSamples);
   EXPECT_GT(result->loss->loss, 0);
   EXPECT_TRUE(result->output.empty());
+}
+
+TEST_P(StageEngineSuite, LeavesOutSamplesWithoutALabel) {
+  const BatchInfo batch = Batch(BatchPhase::kEvaluate);
+  const auto engine = Whole();
+  const auto all = engine->Forward(batch, 0, Input());
+  TensorList input = Input();
+  input[1].As<int64_t>()[1] = kNoLabel;
+
+  const auto less = engine->Forward(batch, 0, input);
+
+  ASSERT_TRUE(all.ok() && less.ok()) << less.status();
+  EXPECT_EQ(less->loss->samples, kSamples - 1);
+  EXPECT_LT(less->loss->loss, all->loss->loss);
+  EXPECT_LE(less->loss->correct, kSamples - 1);
 }
 
 TEST_P(StageEngineSuite, RefusesBackwardWithoutForward) {

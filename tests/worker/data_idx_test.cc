@@ -189,8 +189,24 @@ TEST_F(IdxTest, ReadsZippedFilesAsIfTheyWerePlain) {
   EXPECT_EQ(WalkThrough(**zipped).values, WalkThrough(**plain).values);
 }
 
+TEST_F(IdxTest, ScalesByTheJobsOwnStatistics) {
+  spec_.data.mean = {0.25};
+  spec_.data.deviation = {2};
+  const auto source = OpenBatchSource(spec_);
+  ASSERT_TRUE(source.ok()) << source.status();
+
+  const Walked walked = WalkThrough(**source);
+
+  EXPECT_EQ(walked.values[12], (0.0f - 0.25f) / 2.0f);
+}
+
 TEST_F(IdxTest, ScalesFashionMnistByItsOwnStatistics) {
-  spec_.data.name = "fashion-mnist";
+  Write("train-images-idx3-ubyte", Idx({1, 28, 28}, std::string(784, '\0')));
+  Write("train-labels-idx1-ubyte", Idx({1}, {2}));
+  Write("t10k-images-idx3-ubyte", Idx({0, 28, 28}, ""));
+  Write("t10k-labels-idx1-ubyte", Idx({0}, ""));
+  spec_.data = DefaultDataSpec("fashion-mnist");
+  spec_.data.path = folder_;
   const auto source = OpenBatchSource(spec_);
   ASSERT_TRUE(source.ok()) << source.status();
 

@@ -28,7 +28,7 @@ JobSpec Synthetic(int threads) {
   spec.data.test_samples = 17;
   spec.data.shape = {1, 3, 3};
   spec.data.classes = 4;
-  spec.data.prefetch_threads = threads;
+  spec.data.workers = threads;
   spec.train.epochs = 3;
   spec.train.batch = 16;
   spec.train.micro_batch = 5;
@@ -61,16 +61,15 @@ class ScriptedSet final : public SampleSet {
   int64_t samples(BatchPhase split) const override {
     return split == BatchPhase::kTrain ? 100 : 0;
   }
-  const Shape& shape() const override { return shape_; }
-  absl::Status Load(BatchPhase, absl::Span<const int32_t> indices,
-                    absl::Span<float> values,
-                    absl::Span<int64_t> labels) const override {
+  const SampleFormat& format() const override { return format_; }
+  absl::Status Load(const MicroBatchPlace& place, Tensor& inputs,
+                    Tensor& labels) const override {
     absl::MutexLock lock(&mutex_);
     mutex_.Await(absl::Condition(&open_));
     ++loads_;
-    for (size_t i = 0; i < indices.size(); ++i) {
-      values[i] = static_cast<float>(indices[i]);
-      labels[i] = indices[i];
+    for (size_t i = 0; i < place.indices.size(); ++i) {
+      inputs.As<float>()[i] = static_cast<float>(place.indices[i]);
+      labels.As<int64_t>()[i] = place.indices[i];
     }
     if (loads_ == fail_at_) return absl::DataLossError("bad sector");
     return absl::OkStatus();
@@ -96,7 +95,7 @@ class ScriptedSet final : public SampleSet {
   void FailAt(int load) { fail_at_ = load; }
 
  private:
-  const Shape shape_ = {1};
+  const SampleFormat format_ = {DType::kF32, {1}, {}};
   int fail_at_ = -1;
   mutable absl::Mutex mutex_;
   mutable int loads_ = 0;
@@ -239,16 +238,17 @@ TEST(Prefetcher, SaysWhenTheWalkIsOver) {
 
 // One sample of the synthetic set.
 struct Sample {
-  std::vector<float> values = std::vector<float>(9);
+  std::vector<float> values;
   int64_t label = -1;
 };
 
 Sample Draw(const SyntheticSet& set, BatchPhase split, int32_t index) {
-  Sample sample;
-  EXPECT_TRUE(set.Load(split, {index}, absl::MakeSpan(sample.values),
-                       absl::MakeSpan(&sample.label, 1))
-                  .ok());
-  return sample;
+  const SampleFormat& format = set.format();
+  Tensor input = Tensor::Allocate(DType::kF32, format.shape);
+  Tensor label = Tensor::Allocate(DType::kI64, {1});
+  EXPECT_TRUE(set.Load({split, 0, {index}}, input, label).ok());
+  const auto values = input.As<float>();
+  return {{values.begin(), values.end()}, label.As<int64_t>()[0]};
 }
 
 TEST(SyntheticSet, DrawsASampleFromItsNumberAlone) {
@@ -267,34 +267,28 @@ TEST(SyntheticSet, CanBeLearned) {
   spec.data.shape = {1, 10, 10};
   const SyntheticSet set(spec.data, 7);
   constexpr int kValues = 100;
-  std::vector<float> values(kValues);
-  int64_t label = 0;
   // The mean of every class over the training split ...
   std::map<int64_t, std::vector<double>> means;
   for (int32_t i = 0; i < 50; ++i) {
-    ASSERT_TRUE(set.Load(BatchPhase::kTrain, {i}, absl::MakeSpan(values),
-                         absl::MakeSpan(&label, 1))
-                    .ok());
-    ASSERT_GE(label, 0);
-    ASSERT_LT(label, 4);
-    std::vector<double>& mean = means[label];
+    const Sample sample = Draw(set, BatchPhase::kTrain, i);
+    ASSERT_GE(sample.label, 0);
+    ASSERT_LT(sample.label, 4);
+    std::vector<double>& mean = means[sample.label];
     mean.resize(kValues + 1);
-    for (int j = 0; j < kValues; ++j) mean[j] += values[j];
+    for (int j = 0; j < kValues; ++j) mean[j] += sample.values[j];
     ++mean[kValues];
   }
   ASSERT_EQ(means.size(), 4u) << "every class occurs";
 
   // ... is the nearest one to every sample of the test split.
   for (int32_t i = 0; i < 17; ++i) {
-    ASSERT_TRUE(set.Load(BatchPhase::kEvaluate, {i}, absl::MakeSpan(values),
-                         absl::MakeSpan(&label, 1))
-                    .ok());
+    const Sample sample = Draw(set, BatchPhase::kEvaluate, i);
     int64_t nearest = -1;
     double least = 1e300;
     for (const auto& [of, mean] : means) {
       double distance = 0;
       for (int j = 0; j < kValues; ++j) {
-        const double d = values[j] - mean[j] / mean[kValues];
+        const double d = sample.values[j] - mean[j] / mean[kValues];
         distance += d * d;
       }
       if (distance < least) {
@@ -302,7 +296,7 @@ TEST(SyntheticSet, CanBeLearned) {
         nearest = of;
       }
     }
-    EXPECT_EQ(nearest, label) << i;
+    EXPECT_EQ(nearest, sample.label) << i;
   }
 }
 

@@ -101,10 +101,11 @@ absl::StatusOr<IdxSet::Split> IdxSet::OpenSplit(const IdxOptions& options,
 }
 
 IdxSet::IdxSet(const IdxOptions& options, Split train, Split test)
-    : shape_(options.shape), train_(std::move(train)), test_(std::move(test)) {
+    : format_{DType::kF32, options.shape, {}},
+      train_(std::move(train)),
+      test_(std::move(test)) {
   for (int pixel = 0; pixel < 256; ++pixel) {
-    scaled_[pixel] =
-        (static_cast<float>(pixel) / 255.0f - options.mean) / options.deviation;
+    scaled_[pixel] = options.scale.Of(static_cast<float>(pixel));
   }
 }
 
@@ -116,14 +117,15 @@ int64_t IdxSet::samples(BatchPhase phase) const {
   return static_cast<int64_t>(split(phase).labels.size());
 }
 
-absl::Status IdxSet::Load(BatchPhase phase, absl::Span<const int32_t> indices,
-                          absl::Span<float> values,
-                          absl::Span<int64_t> labels) const {
-  const Split& from = split(phase);
-  const int64_t size = NumElements(shape_);
-  for (size_t i = 0; i < indices.size(); ++i) {
-    labels[i] = from.labels[indices[i]];
-    const auto image = from.images.begin() + indices[i] * size;
+absl::Status IdxSet::Load(const MicroBatchPlace& place, Tensor& inputs,
+                          Tensor& labels) const {
+  const Split& from = split(place.split);
+  const int64_t size = NumElements(format_.shape);
+  const absl::Span<float> values = inputs.As<float>();
+  for (size_t i = 0; i < place.indices.size(); ++i) {
+    const int32_t sample = place.indices[i];
+    labels.As<int64_t>()[i] = from.labels[sample];
+    const auto image = from.images.begin() + sample * size;
     std::transform(image, image + size, values.begin() + i * size,
                    [this](uint8_t pixel) { return scaled_[pixel]; });
   }

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/model/job_spec.h"
+#include "worker/data/pixel_scale.h"
 #include "worker/data/sample_set.h"
 
 namespace paceline {
@@ -18,9 +19,7 @@ struct IdxOptions {
   std::string remedy;  // what to do when a file is missing, for people
   Shape shape;         // of one sample, as the job says
   int32_t classes = 10;
-  // A pixel x in [0, 255] becomes (x / 255 - mean) / deviation.
-  float mean = 0.5f;
-  float deviation = 0.5f;
+  ChannelScale scale;  // of every pixel
 };
 
 // Immutable.  Keeps the files' bytes (47 MB for 60,000 images of 28x28) and
@@ -33,10 +32,9 @@ class IdxSet final : public SampleSet {
       const IdxOptions& options);
 
   int64_t samples(BatchPhase split) const override;
-  const Shape& shape() const override { return shape_; }
-  absl::Status Load(BatchPhase split, absl::Span<const int32_t> indices,
-                    absl::Span<float> values,
-                    absl::Span<int64_t> labels) const override;
+  const SampleFormat& format() const override { return format_; }
+  absl::Status Load(const MicroBatchPlace& place, Tensor& inputs,
+                    Tensor& labels) const override;
 
  private:
   struct Split {
@@ -49,7 +47,7 @@ class IdxSet final : public SampleSet {
   IdxSet(const IdxOptions& options, Split train, Split test);
   const Split& split(BatchPhase phase) const;
 
-  const Shape shape_;
+  const SampleFormat format_;
   const Split train_;
   const Split test_;
   std::array<float, 256> scaled_;  // of every pixel value

@@ -20,6 +20,7 @@ std::optional<MicroBatchPlace> MicroBatchWalk::Next() {
   const int64_t first = batch_->first + micro_batch * train_.micro_batch;
   MicroBatchPlace place;
   place.split = batch_->info.phase;
+  place.epoch = batch_->epoch;
   place.indices.resize(
       MicroBatchSamples(batch_->info, train_.micro_batch, micro_batch));
   if (place.split == BatchPhase::kEvaluate) {

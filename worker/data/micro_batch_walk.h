@@ -8,13 +8,9 @@
 
 #include "core/model/batch.h"
 #include "core/model/job_spec.h"
+#include "worker/data/sample_set.h"
 
 namespace paceline {
-
-struct MicroBatchPlace {
-  BatchPhase split = BatchPhase::kTrain;
-  std::vector<int32_t> indices;  // of the split's samples, in order
-};
 
 // Thread-compatible.
 class MicroBatchWalk {

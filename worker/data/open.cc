@@ -2,72 +2,159 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/base/status_macros.h"
+#include "worker/data/cifar_set.h"
 #include "worker/data/idx_set.h"
+#include "worker/data/image_folder_set.h"
+#include "worker/data/pixel_scale.h"
 #include "worker/data/sample_set.h"
 #include "worker/data/synthetic_set.h"
+#include "worker/data/synthetic_tokens.h"
+#include "worker/data/text_set.h"
 #include "worker/data/walk_source.h"
 
 namespace paceline {
 namespace {
 
 constexpr char kFashionMnistFolder[] = "/usr/share/datasets/fashion-mnist";
-// Mean and standard deviation of the training images' pixels over 255.
-constexpr float kFashionMnistMean = 0.2860f;
-constexpr float kFashionMnistDeviation = 0.3530f;
 
-IdxOptions IdxOptionsOf(const DataSpec& data) {
+// Mean and standard deviation of the training images' pixels over 255, by
+// channel, as is usual to give them.
+struct Statistics {
+  const char* name;
+  std::vector<double> mean;
+  std::vector<double> deviation;
+};
+
+const Statistics& StatisticsOf(const std::string& name) {
+  static const auto& known = *new std::vector<Statistics>{
+      {"cifar10", {0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}},
+      {"cifar100", {0.5071, 0.4865, 0.4409}, {0.2673, 0.2564, 0.2762}},
+      {"fashion-mnist", {0.2860}, {0.3530}},
+      {"imagefolder",
+       {0.485, 0.456, 0.406},
+       {0.229, 0.224, 0.225}},  // ImageNet
+      {"", {0.5}, {0.5}},
+  };
+  for (const Statistics& each : known) {
+    if (name == each.name) return each;
+  }
+  return known.back();
+}
+
+// The job's numbers where it has any.
+std::vector<ChannelScale> ScalesOf(const DataSpec& data) {
+  const bool grey = data.shape.size() != 3 || data.shape[0] == 1;
+  const bool own = !(grey && data.name == "imagefolder");
+  const Statistics& statistics = StatisticsOf(own ? data.name : "");
+  const int channels = grey ? 1 : static_cast<int>(data.shape[0]);
+  return MakeChannelScales(
+      channels, data.mean.empty() ? statistics.mean : data.mean,
+      data.deviation.empty() ? statistics.deviation : data.deviation);
+}
+
+absl::StatusOr<std::unique_ptr<const SampleSet>> OpenIdx(const DataSpec& data) {
   IdxOptions options;
   options.folder = data.path;
   options.remedy = "set data.path to the folder that holds it on this machine";
   options.shape = data.shape;
   options.classes = data.classes;
-  return options;
-}
-
-IdxOptions FashionMnistOptions(const DataSpec& data) {
-  IdxOptions options = IdxOptionsOf(data);
-  options.mean = kFashionMnistMean;
-  options.deviation = kFashionMnistDeviation;
-  if (options.folder.empty()) {
+  options.scale = ScalesOf(data).front();
+  if (data.name == "fashion-mnist" && data.path.empty()) {
     options.folder = kFashionMnistFolder;
     options.remedy = "run: apt install dataset-fashion-mnist";
   }
-  return options;
+  return IdxSet::Open(options);
+}
+
+absl::StatusOr<std::unique_ptr<const SampleSet>> OpenCifar(const DataSpec& data,
+                                                           int64_t seed) {
+  CifarOptions options = CifarFiles(data.name);
+  options.folder = data.path;
+  options.crop = CropOf(data.crop);
+  options.flip = data.flip;
+  options.channels = ScalesOf(data);
+  options.seed = seed;
+  return CifarSet::Open(options);
+}
+
+absl::StatusOr<std::unique_ptr<const SampleSet>> OpenImageFolder(
+    const DataSpec& data, int64_t seed) {
+  ImageFolderOptions options;
+  options.path = data.path;
+  options.shape = data.shape;
+  options.classes = data.classes;
+  options.crop = CropOf(data.crop);
+  options.resize = data.resize;
+  options.flip = data.flip;
+  options.channels = ScalesOf(data);
+  options.seed = seed;
+  return ImageFolderSet::Open(options);
+}
+
+absl::StatusOr<std::unique_ptr<const SampleSet>> OpenText(
+    const DataSpec& data) {
+  return TextSet::Open(
+      {data.path, data.tokens, data.block, data.classes, data.test_fraction});
 }
 
 absl::StatusOr<std::unique_ptr<const SampleSet>> OpenSamples(
-    const JobSpec& spec) {
-  const DataSpec& data = spec.data;
+    const DataSpec& data, int64_t seed) {
   if (data.name == "synthetic") {
-    return std::make_unique<SyntheticSet>(data, spec.train.seed);
+    return std::make_unique<SyntheticSet>(data, seed);
   }
-  if (data.name == "fashion-mnist") {
-    return IdxSet::Open(FashionMnistOptions(data));
+  if (data.name == "synthetic-tokens") {
+    return std::make_unique<SyntheticTokens>(data, seed);
   }
-  if (data.name == "idx") {
-    if (data.path.empty()) {
-      return absl::InvalidArgumentError(
-          "data set idx needs data.path, the folder of its four files");
-    }
-    return IdxSet::Open(IdxOptionsOf(data));
+  if (data.name == "text") return OpenText(data);
+  if (data.name == "imagefolder") return OpenImageFolder(data, seed);
+  if (data.name == "fashion-mnist" || data.name == "idx") return OpenIdx(data);
+  return OpenCifar(data, seed);
+}
+
+// What was checked at submit, for whoever calls without it.
+absl::Status CheckSpec(const DataSpec& data) {
+  if (FindDataSet(data.name) == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("unknown data set '", data.name, "'; there are ",
+                     absl::StrJoin(DataSetNames(), ", ")));
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("unknown data set '", data.name,
-                   "'; there are fashion-mnist, idx and synthetic"));
+  SpecProblems problems;
+  CheckDataSpec(data, problems);
+  for (const SpecProblem& problem : problems.Take()) {
+    if (problem.path == "data.workers") continue;  // 0 is fine: no thread
+    return absl::InvalidArgumentError(
+        absl::StrCat(problem.path, ": ", problem.why));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSize(const SampleSet& set, const DataSpec& data) {
+  for (const BatchPhase split : {BatchPhase::kTrain, BatchPhase::kEvaluate}) {
+    if (set.samples(split) <= kMostSamplesOfASplit) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(data.path, ": has ", set.samples(split),
+                     " samples, at most ", kMostSamplesOfASplit,
+                     " can be numbered; raise data.block or take less"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<BatchSource>> OpenBatchSource(
     const JobSpec& spec) {
+  PACELINE_RETURN_IF_ERROR(CheckSpec(spec.data));
   PACELINE_ASSIGN_OR_RETURN(std::unique_ptr<const SampleSet> samples,
-                            OpenSamples(spec));
+                            OpenSamples(spec.data, spec.train.seed));
+  PACELINE_RETURN_IF_ERROR(CheckSize(*samples, spec.data));
   return std::make_unique<WalkSource>(spec.train, std::move(samples),
-                                      spec.data.prefetch_threads);
+                                      spec.data.workers);
 }
 
 }  // namespace paceline

@@ -9,19 +9,16 @@
 
 namespace paceline {
 
-// Opens spec.data and walks it as spec.train says.  Data sets:
-//   fashion-mnist  the four IDX files, in spec.data.path or where Debian's
-//                  dataset-fashion-mnist puts them
-//   idx            the same four file names in spec.data.path
-//   synthetic      made up from spec.train.seed; needs no files
-// Reads the files whole, so call it off the control threads.
+// Opens spec.data and walks it as spec.train says.  README.md says what each
+// data set reads.  Looks at every label but at no picture, so call it off the
+// control threads.
 //
 // Errors (the message names the file and what to do):
 //   NotFound         a file is missing
 //   PermissionDenied a file may not be read
-//   InvalidArgument  unknown data set; a file that is not IDX, is cut short,
-//                    holds other sizes than spec.data says, or a label that
-//                    is no class
+//   InvalidArgument  unknown data set, a bad spec; a file that is not what it
+//                    should be, is cut short, holds other sizes than spec.data
+//                    says, or a label that is no class
 absl::StatusOr<std::unique_ptr<BatchSource>> OpenBatchSource(
     const JobSpec& spec);
 

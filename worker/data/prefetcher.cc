@@ -10,6 +10,15 @@
 #include "core/base/status_macros.h"
 
 namespace paceline {
+namespace {
+
+Shape Many(int64_t count, const Shape& one) {
+  Shape shape = {count};
+  shape.insert(shape.end(), one.begin(), one.end());
+  return shape;
+}
+
+}  // namespace
 
 Prefetcher::Prefetcher(const TrainSpec& train,
                        std::unique_ptr<const SampleSet> samples, int threads)
@@ -55,13 +64,12 @@ std::optional<Prefetcher::Task> Prefetcher::TakeTask() {
 absl::StatusOr<TensorList> Prefetcher::Load(
     const MicroBatchPlace& place) const {
   const auto count = static_cast<int64_t>(place.indices.size());
-  Shape shape = samples_->shape();
-  shape.insert(shape.begin(), count);
-  Tensor values = Tensor::Allocate(DType::kF32, std::move(shape));
-  Tensor labels = Tensor::Allocate(DType::kI64, {count});
-  PACELINE_RETURN_IF_ERROR(samples_->Load(
-      place.split, place.indices, values.As<float>(), labels.As<int64_t>()));
-  return TensorList{std::move(values), std::move(labels)};
+  const SampleFormat& format = samples_->format();
+  Tensor inputs = Tensor::Allocate(format.dtype, Many(count, format.shape));
+  Tensor labels =
+      Tensor::Allocate(DType::kI64, Many(count, format.label_shape));
+  PACELINE_RETURN_IF_ERROR(samples_->Load(place, inputs, labels));
+  return TensorList{std::move(inputs), std::move(labels)};
 }
 
 // A slot is claimed before a ticket is drawn, and tickets ascend: whoever has

@@ -32,8 +32,8 @@ class Prefetcher {
              int threads);
   ~Prefetcher();
 
-  // The next micro-batch of the walk: samples [n, ...] float32 and labels [n]
-  // int64.  Waits for a loader.
+  // The next micro-batch of the walk: samples and labels as the set's format()
+  // says, n of each.  Waits for a loader.
   // Errors: FailedPrecondition  after the last one; those of SampleSet::Load.
   absl::StatusOr<TensorList> Next();
 

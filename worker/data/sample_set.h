@@ -2,31 +2,48 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <vector>
 
 #include "absl/status/status.h"
-#include "absl/types/span.h"
 #include "core/base/tensor.h"
 #include "core/model/batch.h"
+#include "core/model/data_sets.h"
 
 namespace paceline {
 
-// Immutable once opened; several loader threads read it at the same time.
+// Which samples a micro-batch takes.
+struct MicroBatchPlace {
+  BatchPhase split = BatchPhase::kTrain;
+  int64_t epoch = 0;             // that augmentation draws from
+  std::vector<int32_t> indices;  // of the split's samples, in order
+};
+
+// Samples are numbered with int32, and the order of an epoch holds them all.
+constexpr int64_t kMostSamplesOfASplit = std::numeric_limits<int32_t>::max();
+
+// Immutable as far as the tensors go; several loader threads read it at the
+// same time.
 class SampleSet {
  public:
   virtual ~SampleSet() = default;
 
   // Samples of the training (kTrain) or test (kEvaluate) split.
   virtual int64_t samples(BatchPhase split) const = 0;
-  // Of one sample.
-  virtual const Shape& shape() const = 0;
 
-  // Writes the samples numbered `indices` one after the other.
-  //   values  [indices, ...shape] float32
-  //   labels  [indices] int64, in [0, classes)
+  virtual const SampleFormat& format() const = 0;
+
+  // Writes the samples of `place` one after the other, into memory that is not
+  // initialised:
+  //   inputs  [n, ...format().shape] of format().dtype
+  //   labels  [n, ...format().label_shape] int64, in [0, classes), or kNoLabel
+  //           for what evaluation could not read; n = place.indices.size()
   // The same arguments give the same bytes on every machine.
-  virtual absl::Status Load(BatchPhase split, absl::Span<const int32_t> indices,
-                            absl::Span<float> values,
-                            absl::Span<int64_t> labels) const = 0;
+  //
+  // Errors: DataLoss  files have changed since they were opened, or too many
+  //         cannot be read: names them
+  virtual absl::Status Load(const MicroBatchPlace& place, Tensor& inputs,
+                            Tensor& labels) const = 0;
 };
 
 }  // namespace paceline

@@ -23,6 +23,7 @@ std::vector<float> MakeTemplates(int64_t seed, int64_t count) {
 
 SyntheticSet::SyntheticSet(const DataSpec& data, int64_t seed)
     : data_(data),
+      format_(FormatOf(data)),
       seed_(seed),
       values_per_sample_(NumElements(data.shape)),
       templates_(MakeTemplates(seed, values_per_sample_ * data.classes)) {}
@@ -31,17 +32,16 @@ int64_t SyntheticSet::samples(BatchPhase split) const {
   return split == BatchPhase::kTrain ? data_.train_samples : data_.test_samples;
 }
 
-absl::Status SyntheticSet::Load(BatchPhase split,
-                                absl::Span<const int32_t> indices,
-                                absl::Span<float> values,
-                                absl::Span<int64_t> labels) const {
-  for (size_t i = 0; i < indices.size(); ++i) {
+absl::Status SyntheticSet::Load(const MicroBatchPlace& place, Tensor& inputs,
+                                Tensor& labels) const {
+  for (size_t i = 0; i < place.indices.size(); ++i) {
     SplitMix64 random(MixSeed({kSampleStream, static_cast<uint64_t>(seed_),
-                               static_cast<uint64_t>(split),
-                               static_cast<uint64_t>(indices[i])}));
-    labels[i] = static_cast<int64_t>(random.Below(data_.classes));
-    const float* pattern = &templates_[labels[i] * values_per_sample_];
-    float* sample = &values[i * values_per_sample_];
+                               static_cast<uint64_t>(place.split),
+                               static_cast<uint64_t>(place.indices[i])}));
+    int64_t& label = labels.As<int64_t>()[i];
+    label = static_cast<int64_t>(random.Below(data_.classes));
+    const float* pattern = &templates_[label * values_per_sample_];
+    float* sample = inputs.As<float>().data() + i * values_per_sample_;
     for (int64_t j = 0; j < values_per_sample_; ++j) {
       sample[j] = pattern[j] + kNoise * Signed(random);
     }

@@ -18,13 +18,13 @@ class SyntheticSet final : public SampleSet {
   SyntheticSet(const DataSpec& data, int64_t seed);
 
   int64_t samples(BatchPhase split) const override;
-  const Shape& shape() const override { return data_.shape; }
-  absl::Status Load(BatchPhase split, absl::Span<const int32_t> indices,
-                    absl::Span<float> values,
-                    absl::Span<int64_t> labels) const override;
+  const SampleFormat& format() const override { return format_; }
+  absl::Status Load(const MicroBatchPlace& place, Tensor& inputs,
+                    Tensor& labels) const override;
 
  private:
   const DataSpec data_;
+  const SampleFormat format_;
   const int64_t seed_;
   const int64_t values_per_sample_;
   const std::vector<float> templates_;  // [classes, ...shape], in [-1, 1)

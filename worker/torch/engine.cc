@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "core/base/dtype.h"
 #include "core/base/status_macros.h"
+#include "core/model/data_sets.h"
 #include "core/model/initialize.h"
 #include "core/optim/optimizer.h"
 #include "core/transfer/checksum.h"
@@ -56,6 +57,7 @@ Shape WithSamples(int64_t samples, const Shape& shape) {
 
 absl::Status CheckLabels(absl::Span<const int64_t> labels, int64_t classes) {
   for (const int64_t label : labels) {
+    if (label == kNoLabel) continue;
     if (label < 0 || label >= classes) {
       return absl::InvalidArgumentError(absl::StrCat(
           "label ", label, " is outside of the model's ", classes, " classes"));
@@ -75,6 +77,12 @@ int64_t CountCorrect(const at::Tensor& logits,
     row += classes;
   }
   return correct;
+}
+
+// Those that at::cross_entropy_loss does not leave out.
+int64_t CountLabels(absl::Span<const int64_t> labels) {
+  return std::count_if(labels.begin(), labels.end(),
+                       [](int64_t label) { return label != kNoLabel; });
 }
 
 // One layer's part of one micro-batch.
@@ -257,7 +265,7 @@ ForwardResult TorchEngine::Train(const BatchInfo& batch, int micro_batch,
                                        at::Reduction::Sum);
     result.loss = {kept.loss.item<float>(),
                    CountCorrect(kept.logits, input[1].As<int64_t>()),
-                   kept.samples};
+                   CountLabels(input[1].As<int64_t>())};
   } else {
     result.output = {FromTorch(x), input[1]};
   }
@@ -285,7 +293,7 @@ ForwardResult TorchEngine::Evaluate(const TensorList& input) const {
   const at::Tensor loss =
       at::cross_entropy_loss(x, ToTorch(input[1]), {}, at::Reduction::Sum);
   result.loss = {loss.item<float>(), CountCorrect(x, input[1].As<int64_t>()),
-                 x.size(0)};
+                 CountLabels(input[1].As<int64_t>())};
   return result;
 }
 

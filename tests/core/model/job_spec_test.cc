@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/model/data_sets.h"
 #include "core/model/description.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -76,7 +77,7 @@ const BadSpec kBadSpecs[] = {
      }},
     {"data.name", "did you mean 'fashion-mnist'?",
      [](JobSpec& s) { s.data.name = "fashion_mnist"; }},
-    {"data.path", "needs the folder", [](JobSpec& s) { s.data.name = "idx"; }},
+    {"data.path", "needs the place", [](JobSpec& s) { s.data.name = "idx"; }},
     {"data.train_samples", "got 0",
      [](JobSpec& s) { s.data.train_samples = 0; }},
     {"data.test_samples", "got -1",
@@ -101,8 +102,8 @@ const BadSpec kBadSpecs[] = {
        s.data.name = "fashion-mnist";
        s.data.classes = 100;
      }},
-    {"data.prefetch_threads", "from 1 to 64, got 0",
-     [](JobSpec& s) { s.data.prefetch_threads = 0; }},
+    {"data.workers", "from 1 to 64, got 0",
+     [](JobSpec& s) { s.data.workers = 0; }},
     {"train.epochs", "got 0", [](JobSpec& s) { s.train.epochs = 0; }},
     {"train.steps", "got -1", [](JobSpec& s) { s.train.steps = -1; }},
     {"train.batch", "got 0", [](JobSpec& s) { s.train.batch = 0; }},
@@ -195,6 +196,16 @@ TEST(JobSpec, GoodOnesHaveNoProblems) {
       EXPECT_THAT(CheckJobSpec(spec), IsEmpty()) << model << " on " << data;
     }
   }
+}
+
+TEST(JobSpec, SaysThatAModelOfImagesTakesNoTokens) {
+  JobSpec spec = GoodSpec();
+  spec.model.name = "mlp";
+  spec.data = DefaultDataSpec("synthetic-tokens");
+
+  EXPECT_EQ(WhyAt(spec, "data.name"),
+            "synthetic-tokens gives tokens, but mlp takes images; choose "
+            "another data set or model");
 }
 
 TEST(JobSpec, EveryBadValueIsNamedAlone) {

@@ -54,7 +54,7 @@ TEST(ConvertJobSpec, FillsInTheStructsDefaultsForWhatIsAbsent) {
 TEST(ConvertJobSpec, TakesAZeroThatSomebodyWroteForAZero) {
   v1::JobSpec proto;
   proto.set_threads(0);
-  proto.mutable_data()->set_prefetch_threads(0);
+  proto.mutable_data()->set_workers(0);
   proto.mutable_train()->mutable_learning_rate()->set_base(0);
   proto.mutable_train()->set_evaluate_every(0);
   proto.mutable_pipeline()->set_schedule("");
@@ -62,10 +62,25 @@ TEST(ConvertJobSpec, TakesAZeroThatSomebodyWroteForAZero) {
   const JobSpec spec = FromProto(proto);
 
   EXPECT_EQ(spec.threads, 0);
-  EXPECT_EQ(spec.data.prefetch_threads, 0);
+  EXPECT_EQ(spec.data.workers, 0);
   EXPECT_EQ(spec.train.learning_rate.base, 0);
   EXPECT_EQ(spec.train.evaluate_every, 0);
   EXPECT_EQ(spec.pipeline.schedule, "");
+}
+
+TEST(ConvertJobSpec, KnowsEachDataSetsOwnDefaults) {
+  v1::JobSpec proto;
+  proto.mutable_data()->set_name("cifar100");
+  EXPECT_EQ(FromProto(proto).data.shape, (Shape{3, 32, 32}));
+  EXPECT_EQ(FromProto(proto).data.classes, 100);
+
+  proto.mutable_data()->set_name("text");
+  proto.mutable_data()->set_block(64);
+  EXPECT_EQ(FromProto(proto).data.shape, Shape{64});
+  EXPECT_EQ(FromProto(proto).data.classes, 256);
+
+  proto.mutable_data()->add_shape(7);
+  EXPECT_EQ(FromProto(proto).data.shape, Shape{7}) << "to be complained about";
 }
 
 TEST(ConvertJobSpec, NamesAJobWithoutANameAfterItsModel) {

@@ -1,0 +1,231 @@
+#include "core/model/data_sets.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace paceline {
+namespace {
+
+constexpr int64_t kMostSamples = 1'000'000'000;
+constexpr int64_t kMostValues = 1 << 24;  // of one sample
+constexpr int64_t kMostClasses = 1 << 20;
+constexpr int64_t kMostBlock = 1 << 20;
+constexpr int64_t kLongestSide = 16384;  // pixels
+constexpr int64_t kMostLoaders = 64;
+
+const std::vector<DataSetTraits>& DataSets() {
+  using enum SampleKind;
+  // Name, kind, needs a path, own shape, shape, classes; sorted by name.
+  static const auto& sets = *new std::vector<DataSetTraits>{
+      {"cifar10", kImages, true, true, {3, 32, 32}, 10},
+      {"cifar100", kImages, true, true, {3, 32, 32}, 100},
+      {"fashion-mnist", kImages, false, true, {1, 28, 28}, 10},
+      {"idx", kImages, true, false, {1, 28, 28}, 10},
+      {"imagefolder", kImages, true, false, {3, 224, 224}, 1000},
+      {"synthetic", kImages, false, false, {1, 28, 28}, 10},
+      {"synthetic-tokens", kTokens, false, false, {}, 256},
+      {"text", kTokens, true, false, {}, 256},
+  };
+  return sets;
+}
+
+bool IsSynthetic(const DataSpec& data) {
+  return data.name == "synthetic" || data.name == "synthetic-tokens";
+}
+
+bool CheckOwnShape(const DataSetTraits& set, const DataSpec& data,
+                   SpecProblems& problems) {
+  bool good = true;
+  if (data.shape != set.shape) {
+    problems.Add(
+        "data.shape",
+        absl::StrCat(set.name, " has samples of shape ",
+                     absl::StrJoin(set.shape, ","), ", got ",
+                     absl::StrJoin(data.shape, ","), "; leave it out"));
+    good = false;
+  }
+  if (data.classes != set.classes) {
+    problems.Add("data.classes",
+                 absl::StrCat(set.name, " has ", set.classes, " classes, got ",
+                              data.classes, "; leave it out"));
+    good = false;
+  }
+  return good;
+}
+
+bool CheckImageShape(const DataSpec& data, SpecProblems& problems) {
+  if (data.shape.empty()) {
+    problems.Add("data.shape", "is empty; an image is channels,height,width");
+    return false;
+  }
+  const int64_t least = *std::min_element(data.shape.begin(), data.shape.end());
+  const int64_t values = NumElements(data.shape);
+  if (least < 1 || values < 1 || values > kMostValues) {
+    problems.Add(
+        "data.shape",
+        absl::StrCat("must have sizes of at least 1 and at most ", kMostValues,
+                     " values a sample, got ", absl::StrJoin(data.shape, ",")));
+    return false;
+  }
+  const bool is_picture =
+      data.shape.size() == 3 && (data.shape[0] == 1 || data.shape[0] == 3);
+  if (data.name == "imagefolder" && !is_picture) {
+    problems.Add("data.shape",
+                 absl::StrCat("must be channels,height,width with 1 (grey) or "
+                              "3 (colours) channels, got ",
+                              absl::StrJoin(data.shape, ",")));
+    return false;
+  }
+  return problems.Whole("data.classes", data.classes, 2, kMostClasses);
+}
+
+bool CheckTokenShape(const DataSpec& data, SpecProblems& problems) {
+  if (!problems.Whole("data.block", data.block, 1, kMostBlock)) return false;
+  if (data.shape != Shape{data.block}) {
+    problems.Add(
+        "data.shape",
+        absl::StrCat(data.name,
+                     " has samples of shape [block], which "
+                     "is ",
+                     data.block, ", got ", absl::StrJoin(data.shape, ","),
+                     "; leave it out and set data.block"));
+    return false;
+  }
+  return problems.Whole("data.classes", data.classes, 2, kMostClasses);
+}
+
+void CheckText(const DataSpec& data, SpecProblems& problems) {
+  problems.OneOf("data.tokens", "kind of tokens", data.tokens,
+                 {"byte", "character", "uint16"});
+  if (data.tokens == "byte" && data.classes < 256) {
+    problems.Add("data.classes",
+                 absl::StrCat("must be at least 256, since a token is a byte, "
+                              "got ",
+                              data.classes));
+  }
+  problems.Number("data.test_fraction", data.test_fraction,
+                  data.test_fraction >= 0 && data.test_fraction < 1,
+                  "in [0, 1)");
+}
+
+// Of [channels, height, width] or less.
+int64_t Channels(const DataSpec& data) {
+  return data.shape.size() == 3 ? data.shape[0] : 1;
+}
+
+void CheckPerChannel(const char* path, const std::vector<double>& values,
+                     const DataSpec& data, double above,
+                     SpecProblems& problems) {
+  const auto count = static_cast<int64_t>(values.size());
+  if (count > 1 && count != Channels(data)) {
+    problems.Add(path, absl::StrCat("has ", count,
+                                    " numbers; give one, or one "
+                                    "for each of the ",
+                                    Channels(data), " channels"));
+  }
+  for (const double value : values) {
+    if (std::isfinite(value) && value > above) continue;
+    problems.Add(path, absl::StrCat("must hold finite numbers",
+                                    above == 0 ? " greater than 0" : "",
+                                    ", got ", value));
+    return;
+  }
+}
+
+void CheckPictures(const DataSpec& data, SpecProblems& problems) {
+  const bool folder = data.name == "imagefolder";
+  problems.OneOf(
+      "data.crop", "crop", data.crop,
+      folder ? std::vector<std::string>{"center", "random", "random-resized"}
+             : std::vector<std::string>{"center", "random"});
+  problems.Number("data.flip", data.flip, data.flip >= 0 && data.flip <= 1,
+                  "a probability in [0, 1]");
+  CheckPerChannel("data.mean", data.mean, data, -INFINITY, problems);
+  CheckPerChannel("data.deviation", data.deviation, data, 0, problems);
+  if (!folder || data.resize == 0) return;
+  const int64_t side =
+      data.shape.size() == 3 ? std::max(data.shape[1], data.shape[2]) : 1;
+  if (data.resize < side || data.resize > kLongestSide) {
+    problems.Add("data.resize",
+                 absl::StrCat("must be 0 (an eighth more than the crop) or "
+                              "from ",
+                              side,
+                              ", the longer side of data.shape, "
+                              "to ",
+                              kLongestSide, ", got ", data.resize));
+  }
+}
+
+bool CheckShape(const DataSetTraits& set, const DataSpec& data,
+                SpecProblems& problems) {
+  if (set.own_shape) return CheckOwnShape(set, data, problems);
+  return set.kind == SampleKind::kTokens ? CheckTokenShape(data, problems)
+                                         : CheckImageShape(data, problems);
+}
+
+}  // namespace
+
+std::vector<std::string> DataSetNames() {
+  std::vector<std::string> names;
+  for (const DataSetTraits& set : DataSets()) names.push_back(set.name);
+  return names;
+}
+
+const DataSetTraits* FindDataSet(const std::string& name) {
+  for (const DataSetTraits& set : DataSets()) {
+    if (set.name == name) return &set;
+  }
+  return nullptr;
+}
+
+DataSpec DefaultDataSpec(const std::string& name) {
+  DataSpec data;
+  data.name = name;
+  const DataSetTraits* const set = FindDataSet(name);
+  if (set == nullptr) return data;
+  const bool tokens = set->kind == SampleKind::kTokens;
+  data.shape = tokens ? Shape{data.block} : set->shape;
+  data.classes = set->classes;
+  return data;
+}
+
+SampleFormat FormatOf(const DataSpec& data) {
+  const DataSetTraits* const set = FindDataSet(data.name);
+  if (set != nullptr && set->kind == SampleKind::kTokens) {
+    return {DType::kI64, {data.block}, {data.block}};
+  }
+  return {DType::kF32, data.shape, {}};
+}
+
+int64_t LabelsPerSample(const DataSpec& data) {
+  return NumElements(FormatOf(data).label_shape);
+}
+
+bool CheckDataSpec(const DataSpec& data, SpecProblems& problems) {
+  problems.Whole("data.workers", data.workers, 1, kMostLoaders);
+  if (!problems.OneOf("data.name", "data set", data.name, DataSetNames())) {
+    return false;
+  }
+  const DataSetTraits& set = *FindDataSet(data.name);
+  if (set.needs_path && data.path.empty()) {
+    problems.Add("data.path",
+                 absl::StrCat(data.name,
+                              " needs the place of its files, on "
+                              "the worker that holds the first stage"));
+  }
+  if (IsSynthetic(data)) {
+    problems.Whole("data.train_samples", data.train_samples, 1, kMostSamples);
+    problems.Whole("data.test_samples", data.test_samples, 0, kMostSamples);
+  }
+  const bool shape = CheckShape(set, data, problems);
+  if (data.name == "text") CheckText(data, problems);
+  if (set.kind == SampleKind::kImages && !IsSynthetic(data)) {
+    CheckPictures(data, problems);
+  }
+  return shape;
+}
+
+}  // namespace paceline

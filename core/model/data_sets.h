@@ -1,0 +1,62 @@
+// The data sets by name: what is known of each without its files.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/dtype.h"
+#include "core/base/tensor.h"
+#include "core/model/job_spec.h"
+#include "core/model/spec_problems.h"
+
+namespace paceline {
+
+// What one sample is made of.
+struct SampleFormat {
+  DType dtype = DType::kF32;  // kI64: numbers of tokens, each below `classes`
+  Shape shape;                // [channels, height, width], or [block]
+  // int64; [] is one class a sample, [block] one a token.
+  Shape label_shape;
+
+  friend bool operator==(const SampleFormat&, const SampleFormat&) = default;
+};
+
+// The label of a sample that counts for nothing: not in the loss, not in the
+// accuracy.  Evaluation gives it to what could not be read.  The number is
+// LibTorch's default `ignore_index`, so that its losses leave it out too.
+constexpr int64_t kNoLabel = -100;
+
+enum class SampleKind : uint8_t { kImages, kTokens };
+
+struct DataSetTraits {
+  const char* name;
+  SampleKind kind;
+  bool needs_path;
+  bool own_shape;  // shape and classes are those of the files, not the job's
+  Shape shape;     // by default; a token set's is [block]
+  int32_t classes;
+};
+
+// All of them, sorted by name.
+std::vector<std::string> DataSetNames();
+
+// Null when there is no such data set.
+const DataSetTraits* FindDataSet(const std::string& name);
+
+// A spec of that data set with its own defaults; those of DataSpec when there
+// is no such data set.
+DataSpec DefaultDataSpec(const std::string& name);
+
+// What the samples of `data` will look like.  data.name is a data set's.
+SampleFormat FormatOf(const DataSpec& data);
+
+// Labels of one sample: 1, or the tokens of a block.  A loss over tokens
+// divides by (samples of the batch) x this.
+int64_t LabelsPerSample(const DataSpec& data);
+
+// Adds what is wrong with `data`; true when name, shape and classes are good,
+// so that a model may be described with them.
+bool CheckDataSpec(const DataSpec& data, SpecProblems& problems);
+
+}  // namespace paceline

@@ -1,0 +1,50 @@
+#include "core/model/spec_problems.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace paceline {
+
+void SpecProblems::Add(std::string path, std::string why) {
+  problems_.push_back({std::move(path), std::move(why)});
+}
+
+bool SpecProblems::Whole(const char* path, int64_t value, int64_t low,
+                         int64_t high) {
+  if (value >= low && value <= high) return true;
+  Add(path, absl::StrCat("must be a whole number from ", low, " to ", high,
+                         ", got ", value));
+  return false;
+}
+
+bool SpecProblems::Number(const char* path, double value, bool good,
+                          const char* range) {
+  if (good && std::isfinite(value)) return true;
+  Add(path, absl::StrCat("must be ", range, ", got ", value));
+  return false;
+}
+
+bool SpecProblems::OneOf(const char* path, const char* what,
+                         const std::string& word,
+                         const std::vector<std::string>& known) {
+  if (std::find(known.begin(), known.end(), word) != known.end()) return true;
+  const std::string choices = absl::StrJoin(known, ", ");
+  if (word.empty()) {
+    Add(path, absl::StrCat("names no ", what, "; choose one of: ", choices));
+    return false;
+  }
+  const std::string meant = DidYouMean(word, known);
+  Add(path,
+      absl::StrCat("unknown ", what, " '", word, "'",
+                   meant.empty() ? "" : "; did you mean '", meant,
+                   meant.empty() ? "" : "'?", "; choose one of: ", choices));
+  return false;
+}
+
+std::vector<SpecProblem> SpecProblems::Take() { return std::move(problems_); }
+
+}  // namespace paceline

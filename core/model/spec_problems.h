@@ -1,0 +1,36 @@
+// What the checks of a job spec gather.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/model/job_spec.h"
+
+namespace paceline {
+
+// Gathers what is wrong, in the order in which it is asked for.
+// Thread-compatible.
+class SpecProblems {
+ public:
+  void Add(std::string path, std::string why);
+
+  // Adds nothing and returns true when low <= value <= high.
+  bool Whole(const char* path, int64_t value, int64_t low, int64_t high);
+
+  // Adds nothing and returns true when `value` is finite and `good`, which
+  // `range` says in words.
+  bool Number(const char* path, double value, bool good, const char* range);
+
+  // Adds nothing and returns true when `word` is one of `known`; else names
+  // them, and the one that was probably meant.  what: "data set".
+  bool OneOf(const char* path, const char* what, const std::string& word,
+             const std::vector<std::string>& known);
+
+  std::vector<SpecProblem> Take();
+
+ private:
+  std::vector<SpecProblem> problems_;
+};
+
+}  // namespace paceline

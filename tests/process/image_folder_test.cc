@@ -1,0 +1,92 @@
+// Real processes train on real pictures, some of which are none.
+#include <filesystem>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/mesh.h"
+#include "tests/support/pictures.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kJob[] = R"(
+name: pictures
+model: {name: lenet}
+data:
+  name: imagefolder
+  classes: 2
+  shape: [3, 24, 24]
+  crop: random-resized
+  flip: 0.5
+train:
+  epochs: 2
+  batch: 10
+  micro_batch: 3
+pipeline: {stages: 2}
+)";
+
+// Two classes of twelve, and a test split of five; the first `damaged` of each
+// class are cut short.
+std::string MakePictures(const Mesh& mesh, int damaged) {
+  const std::string path = mesh.folder() + "/pictures";
+  const auto write = [&](const std::string& of_class, int i, bool whole) {
+    std::filesystem::create_directories(path + "/" + of_class);
+    const std::string file = EncodeJpeg(Slope(40 + i, 30 + 2 * i));
+    WriteWholeFile(path + "/" + of_class + "/" + std::to_string(i) + ".jpg",
+                   whole ? file : file.substr(0, file.size() / 2));
+  };
+  for (int i = 0; i < 12; ++i) {
+    write("train/flat", i, i >= damaged);
+    write("train/steep", i, i >= damaged);
+  }
+  for (int i = 0; i < 5; ++i) write("val/steep", i, true);
+  return path;
+}
+
+nlohmann::json Train(const Mesh& mesh, const std::string& pictures,
+                     const std::string& set) {
+  const std::string file = mesh.folder() + "/job.yaml";
+  WriteWholeFile(file, kJob);
+  return mesh.Json(
+      {"job", "submit", file, "--set", "data.path=" + pictures, "--set", set});
+}
+
+TEST(ImageFolder, ACorruptPictureIsNamedInTheLogAndTheJobGoesOn) {
+  const Mesh mesh(2);
+  const std::string pictures = MakePictures(mesh, 1);
+
+  const nlohmann::json one = Train(mesh, pictures, "data.workers=1");
+  const Finished logs = mesh.Run({"job", "logs", "last"});
+  const nlohmann::json three = Train(mesh, pictures, "data.workers=3");
+  const nlohmann::json whole = Train(mesh, pictures, "pipeline.stages=1");
+
+  EXPECT_EQ(one["state"], "succeeded");
+  EXPECT_EQ(one["step"], 6);
+  EXPECT_EQ(one["evaluations"].back()["samples"], 5);
+  EXPECT_THAT(logs.output,
+              AllOf(HasSubstr("image skipped"), HasSubstr("train/flat/0.jpg"),
+                    HasSubstr("train/steep/0.jpg"), Not(HasSubstr("/1.jpg"))));
+  EXPECT_EQ(three["weights_sha256"], one["weights_sha256"]);
+  EXPECT_EQ(whole["weights_sha256"], one["weights_sha256"]);
+}
+
+TEST(ImageFolder, TooManyCorruptPicturesFailTheJob) {
+  const Mesh mesh(2);
+  const std::string pictures = MakePictures(mesh, 2);
+  const std::string file = mesh.folder() + "/job.yaml";
+  WriteWholeFile(file, kJob);
+
+  const Finished finished =
+      mesh.Run({"job", "submit", file, "--set", "data.path=" + pictures});
+
+  EXPECT_EQ(finished.exit_code, 1);
+  EXPECT_THAT(finished.errors, HasSubstr("3 of 24 images cannot be read"));
+}
+
+}  // namespace
+}  // namespace paceline

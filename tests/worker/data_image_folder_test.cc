@@ -1,0 +1,387 @@
+// Folders of pictures, good and bad, through the public door: OpenBatchSource.
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <map>
+
+#include "absl/strings/match.h"
+#include "absl/synchronization/mutex.h"
+#include "core/obs/log.h"
+#include "gmock/gmock.h"
+#include "tests/worker/data_files.h"
+#include "worker/data/open.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// A grey level that names a picture.
+std::string Level(int level) {
+  return EncodePng(Plain(8, 8, {static_cast<uint8_t>(level)}));
+}
+
+// Two classes of ten and twelve pictures of 8 x 8.
+class ImageFolderTest : public ::testing::Test {
+ protected:
+  ImageFolderTest() {
+    for (int i = 0; i < 10; ++i) {
+      folder_.Write(absl::StrCat("train/cat/", i, ".png"), Level(10 + i));
+    }
+    for (int i = 0; i < 12; ++i) {
+      folder_.Write(absl::StrCat("train/dog/", i + 10, ".PNG"), Level(100 + i));
+    }
+    spec_.data = DefaultDataSpec("imagefolder");
+    spec_.data.path = folder_.path();
+    spec_.data.shape = {1, 8, 8};
+    spec_.data.resize = 8;
+    spec_.data.classes = 2;
+    spec_.data.mean = {0};
+    spec_.data.deviation = {1.0 / 255};
+    spec_.train.batch = 22;
+    spec_.train.micro_batch = 4;
+  }
+
+  ~ImageFolderTest() override { SetLogSink(nullptr); }
+
+  void CollectLog() {
+    SetLogSink([this](LogLevel, const std::string& line) {
+      absl::MutexLock lock(&mutex_);
+      log_.push_back(line);
+    });
+  }
+  int LoggedWith(const std::string& part) {
+    absl::MutexLock lock(&mutex_);
+    return static_cast<int>(
+        std::count_if(log_.begin(), log_.end(), [&](const std::string& line) {
+          return absl::StrContains(line, part);
+        }));
+  }
+
+  // The levels of an epoch (8 x 8 equal pixels each), sorted, with labels.
+  std::multimap<int, int64_t> Levels() {
+    const auto source = OpenBatchSource(spec_);
+    EXPECT_TRUE(source.ok()) << source.status();
+    std::multimap<int, int64_t> levels;
+    if (!source.ok()) return levels;
+    for (const TensorList& tensors : WalkAll(**source)) {
+      for (int64_t i = 0; i < tensors[0].shape[0]; ++i) {
+        levels.emplace(static_cast<int>(tensors[0].As<float>()[i * 64] + 0.5f),
+                       tensors[1].As<int64_t>()[i]);
+      }
+    }
+    return levels;
+  }
+
+  std::string Refusal() {
+    const absl::Status status = OpenBatchSource(spec_).status();
+    EXPECT_FALSE(status.ok());
+    return std::string(status.message());
+  }
+
+  // The first error while the job runs.
+  absl::Status FirstError() {
+    auto source = OpenBatchSource(spec_);
+    if (!source.ok()) return source.status();
+    for (;;) {
+      const auto batch = (*source)->NextBatch();
+      if (!batch.ok()) return batch.status();
+      if (!batch->has_value()) return absl::OkStatus();
+      for (int i = 0; i < (*batch)->micro_batches; ++i) {
+        const auto tensors = (*source)->NextMicroBatch();
+        if (!tensors.ok()) return tensors.status();
+      }
+    }
+  }
+
+  TempFolder folder_;
+  JobSpec spec_;
+  absl::Mutex mutex_;
+  std::vector<std::string> log_;
+};
+
+TEST_F(ImageFolderTest, LabelsPicturesByTheirFolders) {
+  const auto levels = Levels();
+
+  ASSERT_EQ(levels.size(), 22u);
+  for (const auto& [level, label] : levels) {
+    EXPECT_EQ(label, level < 100 ? 0 : 1) << level;
+  }
+}
+
+TEST_F(ImageFolderTest, TakesAFolderWithoutSplitsAsTrainingData) {
+  spec_.data.path = folder_.Path("train");
+
+  EXPECT_EQ(Levels().size(), 22u);
+}
+
+TEST_F(ImageFolderTest, EvaluatesOnTheSecondSplitInItsOrder) {
+  for (const char* const split : {"test", "val"}) {  // val is preferred
+    for (int i = 0; i < 3; ++i) {
+      folder_.Write(absl::StrCat(split, "/dog/", i, ".png"),
+                    Level((*split == 'v' ? 200 : 150) + i));
+    }
+  }
+  const auto source = OpenBatchSource(spec_);
+  ASSERT_TRUE(source.ok()) << source.status();
+
+  const TensorList last = WalkAll(**source).back();
+
+  EXPECT_THAT(last[0].shape, ElementsAre(3, 1, 8, 8));
+  EXPECT_NEAR(last[0].As<float>()[0], 200, 1e-3);
+  EXPECT_NEAR(last[0].As<float>()[128], 202, 1e-3);
+  EXPECT_THAT(last[1].As<int64_t>(), ElementsAre(1, 1, 1))
+      << "classes are numbered by the training split";
+}
+
+TEST_F(ImageFolderTest, ScalesByImageNetsStatisticsUnlessTold) {
+  spec_.data.shape = {3, 8, 8};
+  spec_.data.mean.clear();
+  spec_.data.deviation.clear();
+  std::filesystem::remove_all(folder_.Path("train"));
+  folder_.Write("a/1.png", Level(51));
+  folder_.Write("b/1.png", Level(51));
+
+  const auto source = OpenBatchSource(spec_);
+  ASSERT_TRUE(source.ok()) << source.status();
+  const TensorList first = WalkAll(**source).front();
+
+  EXPECT_NEAR(first[0].As<float>()[0], (0.2 - 0.485) / 0.229, 1e-5);
+  EXPECT_NEAR(first[0].As<float>()[64], (0.2 - 0.456) / 0.224, 1e-5);
+  EXPECT_NEAR(first[0].As<float>()[128], (0.2 - 0.406) / 0.225, 1e-5);
+}
+
+// Every byte of two epochs over pictures that differ everywhere.
+std::string Walk(JobSpec spec, int workers) {
+  spec.data.workers = workers;
+  spec.train.epochs = 2;
+  const auto source = OpenBatchSource(spec);
+  EXPECT_TRUE(source.ok()) << source.status();
+  return BytesOf(WalkAll(**source));
+}
+
+class AugmentedTest : public ImageFolderTest {
+ protected:
+  AugmentedTest() {
+    std::filesystem::remove_all(folder_.Path("train"));
+    for (int i = 0; i < 11; ++i) {
+      folder_.Write(absl::StrCat("a/", i, ".jpg"),
+                    EncodeJpeg(Slope(40 + i, 30), {.progressive = i % 2 == 0}));
+      folder_.Write(absl::StrCat("b/", i, ".png"), EncodePng(Slope(9, 40 + i)));
+    }
+    spec_.data.shape = {3, 8, 12};
+    spec_.data.resize = 0;
+    spec_.data.crop = "random-resized";
+    spec_.data.flip = 0.5;
+  }
+};
+
+TEST_F(AugmentedTest, GivesTheSameBytesWhateverTheNumberOfLoaders) {
+  const std::string alone = Walk(spec_, 1);
+
+  EXPECT_EQ(alone.size(), 2u * 22 * (3 * 8 * 12 * 4 + 8));
+  EXPECT_TRUE(Walk(spec_, 3) == alone);
+  EXPECT_TRUE(Walk(spec_, 8) == alone);
+}
+
+TEST_F(AugmentedTest, DrawsAnewForEveryEpochAndSeed) {
+  const auto sorted_epochs = [this] {
+    // By sample: the sums of each picture's values, in two epochs.
+    spec_.train.epochs = 2;
+    const auto source = OpenBatchSource(spec_);
+    EXPECT_TRUE(source.ok()) << source.status();
+    std::vector<std::vector<float>> pictures;
+    for (const TensorList& tensors : WalkAll(**source)) {
+      const auto values = tensors[0].As<float>();
+      for (size_t i = 0; i < values.size(); i += 288) {
+        pictures.emplace_back(values.begin() + i, values.begin() + i + 288);
+      }
+    }
+    std::sort(pictures.begin(), pictures.begin() + 22);
+    std::sort(pictures.begin() + 22, pictures.end());
+    return pictures;
+  };
+  const auto drawn = sorted_epochs();
+  EXPECT_NE(std::vector(drawn.begin(), drawn.begin() + 22),
+            std::vector(drawn.begin() + 22, drawn.end()));
+  spec_.train.seed = 2;
+  EXPECT_NE(sorted_epochs(), drawn);
+
+  spec_.data.crop = "center";
+  spec_.data.flip = 0;
+  const auto plain = sorted_epochs();
+  EXPECT_EQ(std::vector(plain.begin(), plain.begin() + 22),
+            std::vector(plain.begin() + 22, plain.end()));
+}
+
+TEST_F(AugmentedTest, MirrorsWhenItIsSure) {
+  spec_.data.crop = "center";
+  spec_.data.flip = 0;
+  const auto plain = WalkAll(**OpenBatchSource(spec_));
+  spec_.data.flip = 1;
+  const auto mirrored = WalkAll(**OpenBatchSource(spec_));
+
+  const auto straight = plain[0][0].As<float>();
+  const auto turned = mirrored[0][0].As<float>();
+  EXPECT_NE(straight[0], turned[0]);
+  for (int x = 0; x < 12; ++x) EXPECT_EQ(straight[x], turned[11 - x]);
+}
+
+TEST_F(ImageFolderTest, PutsTheNextPictureInThePlaceOfACorruptOne) {
+  CollectLog();
+  folder_.Write("train/cat/3.png", Level(13).substr(0, 60));
+  folder_.Write("train/dog/21.PNG", "\xff\xd8\xff nothing");
+  spec_.train.epochs = 2;
+
+  const auto levels = Levels();
+
+  EXPECT_EQ(levels.size(), 44u) << "batches keep their sizes";
+  EXPECT_EQ(levels.count(13), 0u);
+  EXPECT_EQ(levels.count(14), 4u) << "itself and in the other's place, twice";
+  EXPECT_EQ(levels.count(10), 4u) << "the first follows the last";
+  EXPECT_EQ(levels.find(10)->second, 0) << "with its own label";
+  EXPECT_EQ(LoggedWith("image skipped"), 2) << "once each";
+  EXPECT_EQ(LoggedWith("train/cat/3.png"), 1);
+  EXPECT_EQ(LoggedWith("no good PNG"), 1);
+  EXPECT_EQ(LoggedWith("skipped=2 of=22"), 1);
+}
+
+TEST_F(ImageFolderTest, GivesTheSameBytesAroundCorruptPictures) {
+  folder_.Write("train/cat/3.png", "");
+  folder_.Write("train/cat/4.png", "");
+
+  EXPECT_TRUE(Walk(spec_, 4) == Walk(spec_, 1));
+}
+
+TEST_F(ImageFolderTest, EvaluatesACorruptPictureAsNone) {
+  for (int i = 0; i < 10; ++i) {
+    folder_.Write(absl::StrCat("val/cat/", i, ".png"),
+                  i == 2 ? "broken" : Level(50));
+  }
+  spec_.train.micro_batch = 22;
+  const auto source = OpenBatchSource(spec_);
+  ASSERT_TRUE(source.ok()) << source.status();
+
+  const TensorList last = WalkAll(**source).back();
+
+  ASSERT_EQ(last[0].shape[0], 10);
+  EXPECT_EQ(last[1].As<int64_t>()[2], kNoLabel);
+  EXPECT_EQ(last[0].As<float>()[2 * 64], 0);
+  EXPECT_EQ(last[1].As<int64_t>()[3], 0);
+}
+
+TEST_F(ImageFolderTest, FailsWhenMoreThanATenthIsCorrupt) {
+  for (const char* const name : {"1", "3"}) {
+    folder_.Write(absl::StrCat("train/cat/", name, ".png"), "broken");
+  }
+  EXPECT_TRUE(FirstError().ok()) << "2 of 22 are no tenth";
+  folder_.Write("train/cat/5.png", "broken");
+
+  const absl::Status status = FirstError();
+
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("3 of 22 images"), HasSubstr("train/cat/"),
+                    HasSubstr("neither a JPEG nor a PNG")));
+}
+
+TEST_F(ImageFolderTest, FailsRatherThanSearchForEverWhenAllIsCorrupt) {
+  for (int i = 0; i < 10; ++i) {
+    folder_.Write(absl::StrCat("train/cat/", i, ".png"), "broken");
+  }
+  for (int i = 0; i < 12; ++i) {
+    folder_.Write(absl::StrCat("train/dog/", i + 10, ".PNG"), "broken");
+  }
+
+  EXPECT_EQ(FirstError().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(ImageFolderTest, SkipsAPictureThatVanishedOrLies) {
+  CollectLog();
+  auto source = OpenBatchSource(spec_);
+  ASSERT_TRUE(source.ok()) << source.status();
+  spec_.train.epochs = 9;
+  source = OpenBatchSource(spec_);
+  std::string lying = Level(13);
+  lying[16] = 0x7f;  // wider than anything, and a wrong checksum
+  folder_.Write("train/cat/3.png", lying);
+  std::filesystem::remove(folder_.Path("train/cat/4.png"));
+
+  WalkAll(**source);
+
+  EXPECT_EQ(LoggedWith("image skipped"), 2);
+  EXPECT_EQ(LoggedWith("No such file"), 1);
+}
+
+TEST_F(ImageFolderTest, DoesNotLookAtOtherFiles) {
+  folder_.Write("train/cat/notes.txt", "cats");
+  folder_.Write("train/cat/.hidden.png", "x");
+  folder_.Write("train/.git/x.png", "x");
+  folder_.Write("train/README", "x");
+  ASSERT_EQ(mkfifo(folder_.Path("train/cat/pipe.png").c_str(), 0600), 0);
+  std::filesystem::create_symlink("nowhere", folder_.Path("train/cat/l.png"));
+
+  EXPECT_EQ(Levels().size(), 22u);
+}
+
+TEST_F(ImageFolderTest, NamesAnEmptyClass) {
+  folder_.Write("train/emu/notes.txt", "no pictures yet");
+  spec_.data.classes = 3;
+
+  EXPECT_THAT(Refusal(),
+              AllOf(HasSubstr("train/emu"), HasSubstr("an empty class")));
+}
+
+TEST_F(ImageFolderTest, NamesAnEmptyClassOfTheSecondSplit) {
+  folder_.Write("val/dog/0.png", Level(1));
+  std::filesystem::create_directory(folder_.Path("val/cat"));
+
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("val/cat"), HasSubstr("empty class")));
+}
+
+TEST_F(ImageFolderTest, SaysHowManyClassesThereAre) {
+  spec_.data.classes = 10;
+
+  EXPECT_THAT(Refusal(),
+              AllOf(HasSubstr("has 2 class folders, from cat to dog"),
+                    HasSubstr("data.classes is 10"),
+                    HasSubstr("set data.classes to 2")));
+}
+
+TEST_F(ImageFolderTest, NamesAClassThatOnlyTheSecondSplitHas) {
+  folder_.Write("val/emu/0.png", Level(1));
+
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("/val"), HasSubstr("class emu")));
+}
+
+TEST_F(ImageFolderTest, RefusesAFolderWithoutClasses) {
+  spec_.data.path = folder_.Path("train/cat");
+
+  EXPECT_THAT(Refusal(), HasSubstr("no sub-folders"));
+}
+
+TEST_F(ImageFolderTest, NamesAFolderThatIsMissing) {
+  spec_.data.path = folder_.Path("nowhere");
+
+  const absl::Status status = OpenBatchSource(spec_).status();
+
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("nowhere"));
+}
+
+TEST_F(ImageFolderTest, TakesATrainForAClassAmongOthers) {
+  std::filesystem::rename(folder_.Path("train/dog"), folder_.Path("dog"));
+  std::filesystem::rename(folder_.Path("train/cat"), folder_.Path("cat"));
+  folder_.Write("train/1.png", Level(240));
+  spec_.data.classes = 3;
+
+  const auto levels = Levels();
+
+  ASSERT_EQ(levels.size(), 23u);
+  EXPECT_EQ(levels.find(240)->second, 2);
+}
+
+}  // namespace
+}  // namespace paceline

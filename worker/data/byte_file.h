@@ -1,0 +1,53 @@
+// A file that is read where and when its bytes are needed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+namespace paceline {
+
+// Immutable; several threads may read at the same time.  Not mapped into
+// memory: a file that somebody cuts short while a job runs must end the job
+// with an error, not the worker with a signal.
+class ByteFile {
+ public:
+  // Errors (the message names the file):
+  //   NotFound, PermissionDenied  as the system says
+  //   InvalidArgument             not a regular file
+  static absl::StatusOr<std::unique_ptr<ByteFile>> Open(
+      const std::string& path);
+  ~ByteFile();
+  ByteFile(const ByteFile&) = delete;
+  ByteFile& operator=(const ByteFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  int64_t size() const { return size_; }  // when it was opened
+
+  // Fills `target` with the bytes from `offset` on.
+  // Errors: DataLoss  the file ends before; else as the system says
+  absl::Status ReadAt(int64_t offset, absl::Span<uint8_t> target) const;
+
+  // Calls `take(offset, bytes)` with the whole file, a piece of a mebibyte
+  // after the other, until an error; each piece begins at a multiple of `unit`
+  // bytes.
+  absl::Status Scan(
+      int64_t unit,
+      absl::FunctionRef<absl::Status(int64_t, absl::Span<const uint8_t>)> take)
+      const;
+
+ private:
+  ByteFile(std::string path, int descriptor, int64_t size);
+
+  const std::string path_;
+  const int descriptor_;
+  const int64_t size_;
+};
+
+}  // namespace paceline

@@ -1,0 +1,45 @@
+// A folder of pictures, sorted into classes by the folders they lie in.
+//
+//   photos/cat/1.jpg  photos/cat/2.png  photos/dog/1.jpg         one split
+//   photos/train/cat/1.jpg ...  photos/val/cat/7.jpg ...         two
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace paceline {
+
+// Two vectors rather than one of pairs: a million names are enough memory.
+struct ImageList {
+  std::string folder;              // that names are relative to
+  std::vector<std::string> names;  // "cat/1.jpg", sorted by class, then name
+  std::vector<int32_t> labels;     // of each: the number of its class
+
+  std::string PathOf(int32_t sample) const {
+    return folder + "/" + names[sample];
+  }
+};
+
+struct ImageFolder {
+  std::vector<std::string> classes;  // sorted bytewise; a label is an index
+  ImageList train;
+  ImageList test;  // empty where there is no second split
+};
+
+// Lists `path`: its sub-folders are the classes, or its sub-folder `train` has
+// them, and `val` or `test` the second split's, by the same names.  Pictures
+// are files that end in .jpg, .jpeg or .png, in either case; other files, and
+// whatever begins with a dot, are not looked at.  Opens no picture.
+//
+// Errors (the message names the folder):
+//   NotFound, PermissionDenied  as the system says
+//   InvalidArgument  no class folder; one without pictures; other classes than
+//                    `classes` of them, or a class of the second split that
+//                    the first does not have
+absl::StatusOr<ImageFolder> ListImageFolder(const std::string& path,
+                                            int32_t classes);
+
+}  // namespace paceline
