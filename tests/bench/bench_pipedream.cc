@@ -15,10 +15,12 @@
 #include "core/base/check.h"
 #include "core/base/random.h"
 #include "core/plan/pipedream_model.h"
+#include "tests/bench/checked_main.h"
 
 namespace paceline {
 namespace {
 
+bool has_run = false;
 bool is_too_slow = false;
 
 GraphProfile Published(const std::string& name) {
@@ -87,6 +89,7 @@ void Plan(benchmark::State& state, const Case& each) {
     state.counters["chains"] = space->chains();
     state.counters["speed_up"] = answer->speed_up;
   }
+  has_run = true;
   if (fastest_seconds <= each.most_seconds) return;
   std::fprintf(stderr, "%s takes %.4f s, at most %.4f s are allowed\n",
                each.name.c_str(), fastest_seconds, each.most_seconds);
@@ -124,11 +127,7 @@ void AddAll() {
 }  // namespace paceline
 
 int main(int argc, char** argv) {
-  const std::vector<std::string> arguments(argv, argv + argc);
-  const bool check = std::find(arguments.begin(), arguments.end(), "--check") !=
-                     arguments.end();
-  benchmark::Initialize(&argc, argv);
   paceline::AddAll();
-  benchmark::RunSpecifiedBenchmarks();
-  return check && paceline::is_too_slow ? 1 : 0;
+  return paceline::CheckedMain(
+      argc, argv, [] { return paceline::has_run && !paceline::is_too_slow; });
 }

@@ -15,6 +15,7 @@
 #include "core/base/check.h"
 #include "core/base/random.h"
 #include "core/plan/policy.h"
+#include "tests/bench/checked_main.h"
 
 namespace paceline {
 namespace {
@@ -122,28 +123,16 @@ void LowerBound(benchmark::State& state) {
 }
 BENCHMARK(LowerBound)->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond);
 
-int Main(int argc, char** argv) {
-  bool check = false;
-  std::vector<char*> rest;
-  for (int i = 0; i < argc; ++i) {
-    if (std::string(argv[i]) == "--check") {
-      check = true;
-    } else {
-      rest.push_back(argv[i]);
-    }
-  }
-  int count = static_cast<int>(rest.size());
-  benchmark::Initialize(&count, rest.data());
-  if (benchmark::ReportUnrecognizedArguments(count, rest.data())) return 2;
-  benchmark::RunSpecifiedBenchmarks();
-  if (!check) return 0;
+bool IsFastEnough() {
   std::printf("1000 layers on 64 devices: %.2f s of CPU, at most %.0f s\n",
               slowest_full_size_seconds, kMostSeconds);
   const bool ran = slowest_full_size_seconds > 0;
-  return ran && slowest_full_size_seconds <= kMostSeconds ? 0 : 1;
+  return ran && slowest_full_size_seconds <= kMostSeconds;
 }
 
 }  // namespace
 }  // namespace paceline
 
-int main(int argc, char** argv) { return paceline::Main(argc, argv); }
+int main(int argc, char** argv) {
+  return paceline::CheckedMain(argc, argv, paceline::IsFastEnough);
+}

@@ -11,6 +11,7 @@
 #include "benchmark/benchmark.h"
 #include "core/base/check.h"
 #include "core/simulate/simulation.h"
+#include "tests/bench/checked_main.h"
 
 namespace paceline {
 namespace {
@@ -68,30 +69,17 @@ void Sizes(benchmark::internal::Benchmark* benchmark) {
 BENCHMARK_CAPTURE(SimulateStep, 1f1b, "1f1b")->Apply(&Sizes);
 BENCHMARK_CAPTURE(SimulateStep, gpipe, "gpipe")->Apply(&Sizes);
 
-int Main(int argc, char** argv) {
-  bool check = false;
-  std::vector<char*> rest;
-  for (int i = 0; i < argc; ++i) {
-    if (std::string(argv[i]) == "--check") {
-      check = true;
-    } else {
-      rest.push_back(argv[i]);
-    }
-  }
-  int count = static_cast<int>(rest.size());
-  benchmark::Initialize(&count, rest.data());
-  if (benchmark::ReportUnrecognizedArguments(count, rest.data())) return 2;
-  benchmark::RunSpecifiedBenchmarks();
-  if (!check) return 0;
+bool IsFastEnough() {
   std::printf(
       "1000 devices x 1000 micro-batches: %.2f s of CPU, at most %.0f s\n",
       slowest_full_size_seconds, kMostSeconds);
-  // A filter that left it out has proved nothing.
   const bool ran = slowest_full_size_seconds > 0;
-  return ran && slowest_full_size_seconds <= kMostSeconds ? 0 : 1;
+  return ran && slowest_full_size_seconds <= kMostSeconds;
 }
 
 }  // namespace
 }  // namespace paceline
 
-int main(int argc, char** argv) { return paceline::Main(argc, argv); }
+int main(int argc, char** argv) {
+  return paceline::CheckedMain(argc, argv, paceline::IsFastEnough);
+}

@@ -1,20 +1,16 @@
 #include "core/plan/mcmc.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
 
 #include "core/base/random.h"
 #include "core/plan/mcmc_moves.h"
-#include "core/plan/policy.h"
 #include "core/plan/walk_state.h"
 #include "tests/core/plan/random_instances.h"
 
 namespace paceline {
 namespace {
-
-using ::testing::HasSubstr;
 
 // A pipeline of `devices` stages where each has the next number.
 std::vector<WalkStage> InOrder(const PlanTables& tables, int devices) {
@@ -124,78 +120,6 @@ TEST(BalancedCut, GivesTheQuickerDeviceMore) {
   EXPECT_EQ(BalancedCut(tables, {0, 12}, {0}, {1}), 3);
   EXPECT_EQ(BalancedCut(tables, {0, 12}, {1}, {0}), 9);
   EXPECT_EQ(BalancedCut(tables, {4, 6}, {0}, {1}), 5);
-}
-
-TEST(McmcPlacement, SameSeedSamePlacement) {
-  const PlanProblem problem = LargeProblem(40, 8, 3);
-
-  const auto first = McmcPlacement(problem, 5);
-  const auto second = McmcPlacement(problem, 5);
-
-  ASSERT_TRUE(first.ok()) << first.status();
-  EXPECT_EQ(*first, *second);
-}
-
-TEST(McmcPlacement, FindsTheCutThatSparesTheSlowMachines) {
-  // Two machines of 10 s a layer, two of 1 s; 12 layers.
-  PlanProblem problem;
-  problem.layers.assign(12, {"layer", 1, 0, 0, 0, 0});
-  problem.devices.resize(4);
-  problem.devices[0].speed = problem.devices[1].speed = 0.1;
-  problem.links.assign(4, std::vector<LinkCost>(4, {1e9, 0}));
-  problem.training = false;
-  problem.replicas = false;
-
-  const auto placement = McmcPlacement(problem, 1);
-
-  ASSERT_TRUE(placement.ok()) << placement.status();
-  EXPECT_DOUBLE_EQ(CostOf(problem, *placement)->bottleneck_seconds, 6);
-}
-
-TEST(McmcPlacement, MakesAsManyStagesAsAsked) {
-  PlanProblem problem = LargeProblem(20, 6, 2);
-  problem.stages = 5;
-
-  const auto placement = McmcPlacement(problem, 1);
-
-  ASSERT_TRUE(placement.ok()) << placement.status();
-  EXPECT_EQ(placement->size(), 5u);
-}
-
-TEST(McmcPlacement, PlansOneLayerOnOneDevice) {
-  const auto placement = McmcPlacement(LargeProblem(1, 1, 1), 1);
-
-  ASSERT_TRUE(placement.ok()) << placement.status();
-  EXPECT_EQ(*placement, (Placement{{{0, 1}, {0}, {1}}}));
-}
-
-TEST(McmcPlacement, PlansAModelThatTakesNoTime) {
-  PlanProblem problem = LargeProblem(5, 3, 1);
-  for (LayerCost& layer : problem.layers) layer = {"layer", 0, 0, 0, 0, 0};
-
-  const auto placement = McmcPlacement(problem, 1);
-
-  ASSERT_TRUE(placement.ok()) << placement.status();
-  EXPECT_TRUE(CostOf(problem, *placement).ok());
-}
-
-TEST(McmcPlacement, SaysWhichLayerFitsNowhere) {
-  PlanProblem problem = LargeProblem(5, 3, 1);
-  problem.layers[3].parameter_bytes = 1e9;
-  for (Device& device : problem.devices) device.memory_bytes = 1e9;
-
-  const auto placement = McmcPlacement(problem, 1);
-
-  EXPECT_EQ(placement.status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(placement.status().message()), HasSubstr("layer3"));
-}
-
-TEST(SolvePlan, ReachesMcmcByItsName) {
-  const auto answer =
-      SolvePlan("mcmc", LargeProblem(20, 4, 1), PolicyOptions());
-
-  ASSERT_TRUE(answer.ok()) << answer.status();
-  EXPECT_FALSE(answer->why.empty());
 }
 
 }  // namespace

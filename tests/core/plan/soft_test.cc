@@ -1,21 +1,17 @@
 #include "core/plan/soft.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 
-#include "core/plan/policy.h"
 #include "core/plan/soft_math.h"
 #include "core/plan/soft_relaxation.h"
 #include "tests/core/plan/random_instances.h"
 
 namespace paceline {
 namespace {
-
-using ::testing::HasSubstr;
 
 int StagesFor(const PlanProblem& problem, uint64_t seed) {
   const uint64_t most = std::min(problem.layers.size(), problem.devices.size());
@@ -165,77 +161,6 @@ TEST(SettleCuts, BalancesTheStagesOfTheGivenDevices) {
   EXPECT_NEAR(settled[0].layers.last, 20, 1);
   EXPECT_EQ(settled[0].devices, std::vector<int>{0});
   EXPECT_EQ(settled[1].devices, std::vector<int>{1});
-}
-
-TEST(SoftPlacement, SameSeedSamePlacement) {
-  const PlanProblem problem = LargeProblem(40, 6, 3);
-
-  const auto first = SoftPlacement(problem, 5);
-  const auto second = SoftPlacement(problem, 5);
-
-  ASSERT_TRUE(first.ok()) << first.status();
-  EXPECT_EQ(*first, *second);
-}
-
-TEST(SoftPlacement, FindsTheCutThatSparesTheSlowMachines) {
-  PlanProblem problem;
-  problem.layers.assign(12, {"layer", 1, 0, 0, 0, 0});
-  problem.devices.resize(4);
-  problem.devices[0].speed = problem.devices[1].speed = 0.1;
-  problem.links.assign(4, std::vector<LinkCost>(4, {1e9, 0}));
-  problem.training = false;
-  problem.replicas = false;
-
-  const auto placement = SoftPlacement(problem, 1);
-
-  ASSERT_TRUE(placement.ok()) << placement.status();
-  EXPECT_DOUBLE_EQ(CostOf(problem, *placement)->bottleneck_seconds, 6);
-}
-
-TEST(SoftPlacement, MakesAsManyStagesAsAsked) {
-  PlanProblem problem = LargeProblem(20, 6, 2);
-  problem.stages = 5;
-
-  const auto placement = SoftPlacement(problem, 1);
-
-  ASSERT_TRUE(placement.ok()) << placement.status();
-  EXPECT_EQ(placement->size(), 5u);
-}
-
-TEST(SoftPlacement, PlansOneLayerOnOneDevice) {
-  const auto placement = SoftPlacement(LargeProblem(1, 1, 1), 1);
-
-  ASSERT_TRUE(placement.ok()) << placement.status();
-  EXPECT_EQ(*placement, (Placement{{{0, 1}, {0}, {1}}}));
-}
-
-TEST(SoftPlacement, PlansAModelThatTakesNoTime) {
-  PlanProblem problem = LargeProblem(5, 3, 1);
-  for (LayerCost& layer : problem.layers) layer = {"layer", 0, 0, 0, 0, 0};
-
-  const auto placement = SoftPlacement(problem, 1);
-
-  ASSERT_TRUE(placement.ok()) << placement.status();
-  EXPECT_TRUE(CostOf(problem, *placement).ok());
-}
-
-TEST(SoftPlacement, SaysWhichLayerFitsNowhere) {
-  PlanProblem problem = LargeProblem(5, 3, 1);
-  problem.layers[3].parameter_bytes = 1e9;
-  for (Device& device : problem.devices) device.memory_bytes = 1e9;
-
-  const auto placement = SoftPlacement(problem, 1);
-
-  EXPECT_EQ(placement.status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(placement.status().message()), HasSubstr("layer3"));
-}
-
-TEST(SolvePlan, ReachesSoftByItsName) {
-  const auto answer =
-      SolvePlan("soft", LargeProblem(20, 4, 1), PolicyOptions());
-
-  ASSERT_TRUE(answer.ok()) << answer.status();
-  EXPECT_FALSE(answer->why.empty());
 }
 
 }  // namespace

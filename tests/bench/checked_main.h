@@ -1,0 +1,31 @@
+// The main of benchmarks that have a limit.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "benchmark/benchmark.h"
+
+namespace paceline {
+
+// Runs what is registered.  With --check among the arguments ends with 1 when
+// `is_good`, asked afterwards, says no; a filter that left out what it judges
+// must make it say no: nothing was proved.  2: an argument that nobody knows.
+inline int CheckedMain(int argc, char** argv,
+                       absl::FunctionRef<bool()> is_good) {
+  std::vector<char*> rest(argv, argv + argc);
+  const auto end = std::remove_if(
+      rest.begin(), rest.end(),
+      [](const char* argument) { return std::string(argument) == "--check"; });
+  const bool check = end != rest.end();
+  rest.erase(end, rest.end());
+  int count = static_cast<int>(rest.size());
+  benchmark::Initialize(&count, rest.data());
+  if (benchmark::ReportUnrecognizedArguments(count, rest.data())) return 2;
+  benchmark::RunSpecifiedBenchmarks();
+  return check && !is_good() ? 1 : 0;
+}
+
+}  // namespace paceline

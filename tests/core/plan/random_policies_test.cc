@@ -1,0 +1,111 @@
+// What both policies that draw random numbers promise.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+
+#include "core/plan/mcmc.h"
+#include "core/plan/policy.h"
+#include "core/plan/soft.h"
+#include "tests/core/plan/random_instances.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Policy {
+  const char* name;
+  absl::StatusOr<Placement> (*place)(const PlanProblem& problem, uint64_t seed);
+};
+
+class RandomPolicy : public ::testing::TestWithParam<Policy> {
+ protected:
+  absl::StatusOr<Placement> Place(const PlanProblem& problem,
+                                  uint64_t seed = 1) const {
+    return GetParam().place(problem, seed);
+  }
+};
+
+TEST_P(RandomPolicy, SameSeedSamePlacement) {
+  const PlanProblem problem = LargeProblem(40, 8, 3);
+
+  const auto first = Place(problem, 5);
+  const auto second = Place(problem, 5);
+
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(*first, *second);
+}
+
+TEST_P(RandomPolicy, FindsTheCutThatSparesTheSlowMachines) {
+  // Two machines of 10 s a layer, two of 1 s; 12 layers.
+  PlanProblem problem;
+  problem.layers.assign(12, {"layer", 1, 0, 0, 0, 0});
+  problem.devices.resize(4);
+  problem.devices[0].speed = problem.devices[1].speed = 0.1;
+  problem.links.assign(4, std::vector<LinkCost>(4, {1e9, 0}));
+  problem.training = false;
+  problem.replicas = false;
+
+  const auto placement = Place(problem);
+
+  ASSERT_TRUE(placement.ok()) << placement.status();
+  EXPECT_DOUBLE_EQ(CostOf(problem, *placement)->bottleneck_seconds, 6);
+}
+
+TEST_P(RandomPolicy, MakesAsManyStagesAsAsked) {
+  PlanProblem problem = LargeProblem(20, 6, 2);
+  problem.stages = 5;
+
+  const auto placement = Place(problem);
+
+  ASSERT_TRUE(placement.ok()) << placement.status();
+  EXPECT_EQ(placement->size(), 5u);
+}
+
+TEST_P(RandomPolicy, PlansOneLayerOnOneDevice) {
+  const auto placement = Place(LargeProblem(1, 1, 1));
+
+  ASSERT_TRUE(placement.ok()) << placement.status();
+  EXPECT_EQ(*placement, (Placement{{{0, 1}, {0}, {1}}}));
+}
+
+TEST_P(RandomPolicy, PlansAModelThatTakesNoTime) {
+  PlanProblem problem = LargeProblem(5, 3, 1);
+  for (LayerCost& layer : problem.layers) layer = {"layer", 0, 0, 0, 0, 0};
+
+  const auto placement = Place(problem);
+
+  ASSERT_TRUE(placement.ok()) << placement.status();
+  EXPECT_TRUE(CostOf(problem, *placement).ok());
+}
+
+TEST_P(RandomPolicy, SaysWhichLayerFitsNowhere) {
+  PlanProblem problem = LargeProblem(5, 3, 1);
+  problem.layers[3].parameter_bytes = 1e9;
+  for (Device& device : problem.devices) device.memory_bytes = 1e9;
+
+  const auto placement = Place(problem);
+
+  EXPECT_EQ(placement.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(placement.status().message()), HasSubstr("layer3"));
+}
+
+TEST_P(RandomPolicy, IsReachedByItsName) {
+  const auto answer =
+      SolvePlan(GetParam().name, LargeProblem(20, 4, 1), PolicyOptions());
+
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_FALSE(answer->why.empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, RandomPolicy,
+                         ::testing::Values(Policy{"mcmc", &McmcPlacement},
+                                           Policy{"soft", &SoftPlacement}),
+                         [](const auto& info) {
+                           return std::string(info.param.name);
+                         });
+
+}  // namespace
+}  // namespace paceline
