@@ -184,6 +184,7 @@ HttpAnswer Daemon::Metrics() {
   reading.checksum_errors = stats.checksum_errors;
   reading.reconnects = stats.reconnects;
   reading.time = agent_->Time();
+  reading.stages = agent_->StageTimes();
 
   absl::MutexLock lock(&metrics_mutex_);
   metrics_.Update(reading);
