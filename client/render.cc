@@ -158,6 +158,38 @@ std::string RenderDrift(const JobView& job) {
   return text;
 }
 
+Document VersionsDocument(const std::vector<VersionsView>& versions) {
+  Document::List list;
+  for (const VersionsView& stage : versions) {
+    list.push_back(Document::Map{{"stage", stage.stage},
+                                 {"updates", stage.updates},
+                                 {"skipped_updates", stage.skipped_updates},
+                                 {"staleness", stage.staleness},
+                                 {"versions", stage.versions},
+                                 {"version_bytes", stage.version_bytes}});
+  }
+  return list;
+}
+
+std::string RenderVersions(const std::vector<VersionsView>& versions) {
+  Table table({{"stage", kRight},
+               {"updates", kRight},
+               {"skipped", kRight},
+               {"staleness", kRight},
+               {"versions", kRight},
+               {"weights", kRight}});
+  for (const VersionsView& stage : versions) {
+    table.AddRow({absl::StrCat(stage.stage), absl::StrCat(stage.updates),
+                  absl::StrCat(stage.skipped_updates),
+                  absl::StrFormat("%.2f", stage.staleness),
+                  absl::StrCat(stage.versions),
+                  HumanBytes(static_cast<double>(stage.version_bytes))});
+  }
+  return absl::StrCat(table.Render(),
+                      "staleness: updates between the weights of a gradient "
+                      "and those it changed, mean\n");
+}
+
 std::string RenderEvaluations(
     const std::vector<EvaluationRecord>& evaluations) {
   Table table({{"step", kRight}, {"test loss", kRight}, {"accuracy", kRight}});
@@ -217,6 +249,7 @@ Document ToDocument(const JobView& job, bool with_curve) {
       {"estimate",
        job.estimate.has_value() ? ToDocument(*job.estimate) : Document()},
       {"drift", DriftDocument(job.drift)},
+      {"versions", VersionsDocument(job.versions)},
       {"predicted_step_seconds",
        SecondsOrNull(job.estimate.has_value() ? job.estimate->step_seconds
                                               : 0)},
@@ -319,6 +352,9 @@ std::string RenderJob(const JobView& job, const PlotOptions& plot) {
   }
   if (const std::string drift = RenderDrift(job); !drift.empty()) {
     absl::StrAppend(&text, "\n", drift);
+  }
+  if (!job.versions.empty()) {
+    absl::StrAppend(&text, "\n", RenderVersions(job.versions));
   }
   if (!job.workers.empty()) {
     absl::StrAppend(&text, "\n", RenderSplit(job.workers));

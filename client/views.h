@@ -53,6 +53,16 @@ struct DriftView {
   double measured_seconds = 0;   // 0: not yet
 };
 
+// What a stage without a flush did so far.
+struct VersionsView {
+  int stage = 0;
+  int64_t updates = 0;
+  int64_t skipped_updates = 0;
+  double staleness = 0;  // of a gradient, in updates; mean
+  int versions = 0;      // of the weights, the most at a time
+  int64_t version_bytes = 0;
+};
+
 struct JobView {
   int64_t id = 0;
   JobSpec spec;
@@ -77,6 +87,7 @@ struct JobView {
   double samples_per_second = 0;
   std::optional<EstimateView> estimate;  // nothing until it is placed
   std::vector<DriftView> drift;
+  std::vector<VersionsView> versions;  // of stages without a flush
   double step_seconds = 0;  // measured mean of all but the first; 0: not yet
 };
 

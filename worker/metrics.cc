@@ -1,5 +1,7 @@
 #include "worker/metrics.h"
 
+#include "absl/strings/str_cat.h"
+
 namespace paceline {
 namespace {
 
@@ -17,6 +19,11 @@ constexpr char kReconnects[] = "paceline_worker_stream_reconnects_total";
 constexpr char kCodecError[] = "paceline_worker_codec_error_ratio";
 constexpr char kRunTime[] = "paceline_worker_run_time_seconds";
 constexpr char kRunWall[] = "paceline_worker_run_wall_seconds";
+// Of stages without a flush (pipeline.schedule pipedream).
+constexpr char kStaleness[] = "paceline_worker_gradient_staleness_updates";
+constexpr char kVersions[] = "paceline_worker_weight_versions";
+constexpr char kVersionBytes[] = "paceline_worker_weight_versions_bytes";
+constexpr char kUpdatesSkipped[] = "paceline_worker_updates_skipped";
 
 }  // namespace
 
@@ -52,6 +59,18 @@ WorkerMetrics::WorkerMetrics(MetricsRegistry& registry,
       "into.",
       {"part"});
   registry_.DeclareGauge(kRunWall, "Seconds since the present run began.");
+  registry_.DeclareGauge(
+      kStaleness,
+      "Updates between the weights at which a gradient was computed and those "
+      "it was applied to; mean of the present run.",
+      {"stage"});
+  registry_.DeclareGauge(kVersions,
+                         "Versions of the weights, the most at a time.",
+                         {"stage"});
+  registry_.DeclareGauge(kVersionBytes, "Bytes of these versions.", {"stage"});
+  registry_.DeclareGauge(
+      kUpdatesSkipped,
+      "Updates of the present run skipped for NaN or infinity.", {"stage"});
   registry_.GetGauge(kBuildInfo, {version}).Set(1);
 }
 
@@ -63,6 +82,21 @@ void WorkerMetrics::Raise(const std::string& name, const LabelValues& labels,
   const Counter counter = registry_.GetCounter(name, labels);
   if (total > last) counter.Add(static_cast<double>(total - last));
   last = total;
+}
+
+void WorkerMetrics::UpdateVersions(const std::vector<StageTime>& stages) {
+  for (const StageTime& time : stages) {
+    if (time.updates == 0) continue;
+    const LabelValues stage = {absl::StrCat(time.stage)};
+    registry_.GetGauge(kStaleness, stage)
+        .Set(static_cast<double>(time.staleness) /
+             static_cast<double>(time.updates));
+    registry_.GetGauge(kVersions, stage).Set(time.versions);
+    registry_.GetGauge(kVersionBytes, stage)
+        .Set(static_cast<double>(time.version_bytes));
+    registry_.GetGauge(kUpdatesSkipped, stage)
+        .Set(static_cast<double>(time.skipped_updates));
+  }
 }
 
 void WorkerMetrics::Update(const WorkerReading& reading) {
@@ -85,8 +119,13 @@ void WorkerMetrics::Update(const WorkerReading& reading) {
   if (!reading.running) {
     registry_.RemoveSeries(kRunTime);
     registry_.RemoveSeries(kRunWall);
+    for (const char* const name :
+         {kStaleness, kVersions, kVersionBytes, kUpdatesSkipped}) {
+      registry_.RemoveSeries(name);
+    }
     return;
   }
+  UpdateVersions(reading.stages);
   for (int part = 0; part < kTimeParts; ++part) {
     registry_
         .GetGauge(kRunTime,

@@ -4,7 +4,10 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "core/cluster/run_report.h"
 #include "core/obs/metrics.h"
 #include "worker/time_meter.h"
 
@@ -29,6 +32,7 @@ struct WorkerReading {
   int64_t reconnects = 0;
   double codec_error = 0;
   TimeReading time;
+  std::vector<StageTime> stages;  // of the present run
 };
 
 // Turns readings into metrics.  Thread-compatible: one caller at a time.
@@ -41,6 +45,7 @@ class WorkerMetrics {
   void Update(const WorkerReading& reading);
 
  private:
+  void UpdateVersions(const std::vector<StageTime>& stages);
   void Raise(const std::string& name, const LabelValues& labels, int64_t total);
 
   MetricsRegistry& registry_;

@@ -100,6 +100,17 @@ JobView ViewFromProto(const v1::Job& proto) {
   job.plan_version = proto.plan_version();
   job.samples_per_second = proto.samples_per_second();
   if (proto.has_estimate()) job.estimate = ViewFromProto(proto.estimate());
+  for (const v1::StageVersions& versions : proto.versions()) {
+    const double updates =
+        static_cast<double>(std::max<int64_t>(versions.updates(), 1));
+    job.versions.push_back(
+        {.stage = versions.stage(),
+         .updates = versions.updates(),
+         .skipped_updates = versions.skipped_updates(),
+         .staleness = static_cast<double>(versions.staleness()) / updates,
+         .versions = versions.versions(),
+         .version_bytes = versions.version_bytes()});
+  }
   for (const v1::StageDrift& drift : proto.drift()) {
     job.drift.push_back({.stage = drift.stage(),
                          .predicted_seconds = drift.predicted_seconds(),

@@ -170,6 +170,9 @@ void AddDrift(const JobRecord& record, v1::Job& proto) {
     into.set_predicted_seconds(drift.predicted_seconds);
     into.set_measured_seconds(drift.measured_seconds);
   }
+  for (const StageTime& time : record.stage_times) {
+    if (time.updates > 0) *proto.add_versions() = VersionsToProto(time);
+  }
   proto.set_step_seconds(MeasuredStepSeconds(record));
 }
 

@@ -37,12 +37,18 @@ absl::Status PutDrift(Database& database, const JobRecord& job) {
     PACELINE_RETURN_IF_ERROR(
         Query(database,
               "INSERT OR REPLACE INTO stage_times (job, stage, predicted, "
-              "seconds, micro_batches) VALUES (?,?,?,?,?)")
+              "seconds, micro_batches, updates, skipped_updates, staleness, "
+              "versions, version_bytes) VALUES (?,?,?,?,?,?,?,?,?,?)")
             .Bind(job.id.value)
             .Bind(static_cast<int64_t>(i))
             .Bind(predicted ? job.estimate->stage_seconds[i] : NAN)
             .Bind(time.seconds)
             .Bind(time.micro_batches)
+            .Bind(time.updates)
+            .Bind(time.skipped_updates)
+            .Bind(time.staleness)
+            .Bind(int64_t{time.versions})
+            .Bind(time.version_bytes)
             .Run());
   }
   return absl::OkStatus();
@@ -63,15 +69,23 @@ absl::Status LoadDrift(Database& database, JobRecord& job) {
   }
   PACELINE_RETURN_IF_ERROR(row.status());
   Query times(database,
-              "SELECT stage, predicted, seconds, micro_batches "
+              "SELECT stage, predicted, seconds, micro_batches, updates, "
+              "skipped_updates, staleness, versions, version_bytes "
               "FROM stage_times WHERE job=? ORDER BY stage");
   times.Bind(job.id.value);
   while (times.Next()) {
     if (job.estimate.has_value() && !std::isnan(times.Real(1))) {
       job.estimate->stage_seconds.push_back(times.Real(1));
     }
-    job.stage_times.push_back({static_cast<int32_t>(times.Integer(0)),
-                               times.Real(2), times.Integer(3)});
+    job.stage_times.push_back(
+        {.stage = static_cast<int32_t>(times.Integer(0)),
+         .seconds = times.Real(2),
+         .micro_batches = times.Integer(3),
+         .updates = times.Integer(4),
+         .skipped_updates = times.Integer(5),
+         .staleness = times.Integer(6),
+         .versions = static_cast<int32_t>(times.Integer(7)),
+         .version_bytes = times.Integer(8)});
   }
   return times.status();
 }

@@ -134,11 +134,21 @@ ALTER TABLE links
   ADD COLUMN receive_cpu_seconds_per_byte REAL NOT NULL DEFAULT 0;
 )sql";
 
+// What stages without a flush do.
+constexpr char kVersion5[] = R"sql(
+ALTER TABLE stage_times ADD COLUMN updates INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE stage_times ADD COLUMN skipped_updates INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE stage_times ADD COLUMN staleness INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE stage_times ADD COLUMN versions INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE stage_times ADD COLUMN version_bytes INTEGER NOT NULL DEFAULT 0;
+)sql";
+
 }  // namespace
 
 const std::vector<std::string>& Migrations() {
   static const auto* const migrations =
-      new std::vector<std::string>{kVersion1, kVersion2, kVersion3, kVersion4};
+      new std::vector<std::string>{kVersion1, kVersion2, kVersion3,
+                                    kVersion4, kVersion5};
   return *migrations;
 }
 

@@ -160,7 +160,7 @@ void CheckCuts(const PipelineSpec& pipeline, int64_t layers,
   }
 }
 
-void CheckWorkers(const PipelineSpec& pipeline, Problems& problems) {
+void CheckWorkers(const PipelineSpec& pipeline, SpecProblems& problems) {
   if (pipeline.workers.empty()) return;
   const size_t stages = pipeline.cuts.size() + 1;
   if (pipeline.cuts.empty() && pipeline.stages != 1) {

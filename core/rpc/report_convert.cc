@@ -135,6 +135,17 @@ LogRecord FromProto(const v1::LogLine& proto) {
   return line;
 }
 
+v1::StageVersions VersionsToProto(const StageTime& time) {
+  v1::StageVersions proto;
+  proto.set_stage(time.stage);
+  proto.set_updates(time.updates);
+  proto.set_skipped_updates(time.skipped_updates);
+  proto.set_staleness(time.staleness);
+  proto.set_versions(time.versions);
+  proto.set_version_bytes(time.version_bytes);
+  return proto;
+}
+
 v1::RunState ToProto(const RunReport& report) {
   v1::RunState proto;
   proto.set_job(report.fence.job.value);
@@ -150,6 +161,7 @@ v1::RunState ToProto(const RunReport& report) {
     into.set_stage(time.stage);
     into.set_seconds(time.seconds);
     into.set_micro_batches(time.micro_batches);
+    if (time.updates > 0) *into.mutable_versions() = VersionsToProto(time);
   }
   proto.set_step_seconds(report.step_seconds);
   proto.set_timed_steps(report.timed_steps);
@@ -180,8 +192,16 @@ absl::StatusOr<RunReport> FromProto(const v1::RunState& proto) {
   report.samples = proto.samples();
   report.seconds = FromProto(proto.seconds());
   for (const v1::StageTime& time : proto.stage_times()) {
+    const v1::StageVersions& versions = time.versions();
     report.stage_times.push_back(
-        {time.stage(), time.seconds(), time.micro_batches()});
+        {.stage = time.stage(),
+         .seconds = time.seconds(),
+         .micro_batches = time.micro_batches(),
+         .updates = versions.updates(),
+         .skipped_updates = versions.skipped_updates(),
+         .staleness = versions.staleness(),
+         .versions = versions.versions(),
+         .version_bytes = versions.version_bytes()});
   }
   report.step_seconds = proto.step_seconds();
   report.timed_steps = proto.timed_steps();

@@ -28,6 +28,8 @@ absl::StatusOr<EvaluationRecord> FromProto(const v1::EvaluationRecord& proto);
 v1::LogLine ToProto(const LogRecord& line);
 LogRecord FromProto(const v1::LogLine& proto);
 
+// Of a stage without a flush.
+v1::StageVersions VersionsToProto(const StageTime& time);
 v1::RunState ToProto(const RunReport& report);
 // Errors: InvalidArgument  a phase, job, step or code that does not exist.
 absl::StatusOr<RunReport> FromProto(const v1::RunState& proto);

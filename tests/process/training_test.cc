@@ -56,14 +56,15 @@ nlohmann::json Submit(const Mesh& mesh, const std::string& file, int stages,
 
 class SameBytes : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(SameBytes, AtAnyNumberOfStagesAndInBothSchedules) {
+TEST_P(SameBytes, AtAnyNumberOfStagesAndInEverySynchronousSchedule) {
   const Mesh mesh(4);
   const std::string file = JobFile(mesh, GetParam());
 
   std::set<std::string> hashes;
   std::set<std::string> curves;
   for (int stages = 1; stages <= 4; ++stages) {
-    for (const char* schedule : {"gpipe", "1f1b"}) {
+    for (const char* schedule :
+         {"gpipe", "1f1b", "zero-bubble", "interleaved-1f1b"}) {
       const nlohmann::json job = Submit(mesh, file, stages, schedule);
       EXPECT_EQ(job["state"], "succeeded") << job.dump(2);
       EXPECT_EQ(job["step"], job["steps"]);
@@ -75,6 +76,82 @@ TEST_P(SameBytes, AtAnyNumberOfStagesAndInBothSchedules) {
 
   EXPECT_EQ(hashes.size(), 1u);
   EXPECT_EQ(curves.size(), 1u);
+}
+
+// Four stages on two workers, dealt out in turn; three would not be.
+TEST(Interleaved, GivesEveryWorkerSeveralStages) {
+  const Mesh mesh(3);
+
+  const nlohmann::json job =
+      Submit(mesh, JobFile(mesh, kLenetJob), 4, "interleaved-1f1b");
+
+  ASSERT_EQ(job["state"], "succeeded") << job.dump(2);
+  ASSERT_EQ(job["workers"].size(), 2u) << job.dump(2);
+  EXPECT_EQ(job["workers"][0]["stages"], nlohmann::json({0, 2}));
+  EXPECT_EQ(job["workers"][1]["stages"], nlohmann::json({1, 3}));
+}
+
+TEST(Interleaved, SaysHowManyMicroBatchesItNeeds) {
+  const Mesh mesh(2);
+  const std::string file = JobFile(mesh, kLenetJob);
+
+  const Finished refused = mesh.Run(
+      {"job", "submit", file, "--set", "pipeline.schedule=interleaved-1f1b",
+       "--set", "pipeline.stages=4", "--set", "train.micro_batch=22"});
+
+  EXPECT_NE(refused.exit_code, 0);
+  EXPECT_THAT(refused.errors,
+              HasSubstr("multiple of 2, train.batch and train.micro_batch make "
+                        "3"));
+}
+
+constexpr char kPipedreamJob[] = R"(
+name: streamed-lenet
+model: {name: lenet}
+data: {name: synthetic, train_samples: 600, test_samples: 200}
+train:
+  epochs: 4
+  batch: 60
+  micro_batch: 12
+  optimizer: {name: sgd, momentum: 0.5}
+  learning_rate: {base: 0.01, schedule: cosine, warmup_steps: 20}
+pipeline: {stages: 4, schedule: pipedream}
+)";
+
+// One stage updates after every micro-batch too, and has nothing to be late
+// with: four stages learn about as well.
+TEST(Pipedream, LearnsAndShowsHowStaleItsGradientsAre) {
+  const Mesh mesh(4);
+  const std::string file = JobFile(mesh, kPipedreamJob);
+  const nlohmann::json one = Submit(mesh, file, 1, "pipedream");
+  for (const bool vertical_sync : {false, true}) {
+    const nlohmann::json job = mesh.Json(
+        {"job", "submit", file, "--set",
+         std::string("pipeline.vertical_sync=") +
+             (vertical_sync ? "true" : "false")});
+
+    ASSERT_EQ(job["state"], "succeeded") << job.dump(2);
+    EXPECT_EQ(job["step"], 40);
+    ASSERT_EQ(job["loss"].size(), 40u);
+    EXPECT_LT(job["loss"][39]["value"].get<double>(),
+              0.5 * job["loss"][0]["value"].get<double>());
+    EXPECT_GT(job["test_accuracy"].get<double>(),
+              one["test_accuracy"].get<double>() - 0.1);
+    EXPECT_EQ(job["evaluations"].size(), 4u);
+    ASSERT_EQ(job["versions"].size(), 4u) << job.dump(2);
+    for (int stage = 0; stage < 4; ++stage) {
+      const auto& versions = job["versions"][stage];
+      const int ahead = vertical_sync ? 3 : 3 - stage;
+      EXPECT_EQ(versions["updates"], 200);
+      EXPECT_EQ(versions["versions"], ahead + 1);
+      // A stream an epoch, each of 50 updates; it begins fresh.
+      const double late = ahead * (ahead - 1) / 2.0 + (50.0 - ahead) * ahead;
+      EXPECT_NEAR(versions["staleness"].get<double>(), late / 50, 1e-9);
+      EXPECT_GT(versions["version_bytes"].get<int64_t>(), 0);
+    }
+  }
+  const Finished shown = mesh.Run({"job", "show", "last"});
+  EXPECT_THAT(shown.output, HasSubstr("staleness"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, SameBytes,

@@ -185,6 +185,7 @@ HttpAnswer Daemon::Metrics() {
   reading.reconnects = stats.reconnects;
   reading.codec_error = stats.codec_error;
   reading.time = agent_->Time();
+  reading.stages = agent_->StageTimes();
 
   absl::MutexLock lock(&metrics_mutex_);
   metrics_.Update(reading);
