@@ -152,10 +152,9 @@ absl::Status LoadMeasurements(Database& database,
               "latency_seconds, unix_ms, send_cpu_seconds_per_byte, "
               "receive_cpu_seconds_per_byte FROM links");
   while (query.Next()) {
-    measurements.Put(LinkMeasurement{query.Text(0), query.Text(1),
-                                     query.Real(2), query.Real(3),
-                                     query.Integer(4), query.Real(5),
-                                     query.Real(6)});
+    measurements.Put(LinkMeasurement{
+        query.Text(0), query.Text(1), query.Real(2), query.Real(3),
+        query.Integer(4), query.Real(5), query.Real(6)});
   }
   return query.status();
 }

@@ -146,9 +146,8 @@ ALTER TABLE stage_times ADD COLUMN version_bytes INTEGER NOT NULL DEFAULT 0;
 }  // namespace
 
 const std::vector<std::string>& Migrations() {
-  static const auto* const migrations =
-      new std::vector<std::string>{kVersion1, kVersion2, kVersion3,
-                                    kVersion4, kVersion5};
+  static const auto* const migrations = new std::vector<std::string>{
+      kVersion1, kVersion2, kVersion3, kVersion4, kVersion5};
   return *migrations;
 }
 

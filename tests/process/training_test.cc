@@ -125,10 +125,10 @@ TEST(Pipedream, LearnsAndShowsHowStaleItsGradientsAre) {
   const std::string file = JobFile(mesh, kPipedreamJob);
   const nlohmann::json one = Submit(mesh, file, 1, "pipedream");
   for (const bool vertical_sync : {false, true}) {
-    const nlohmann::json job = mesh.Json(
-        {"job", "submit", file, "--set",
-         std::string("pipeline.vertical_sync=") +
-             (vertical_sync ? "true" : "false")});
+    const nlohmann::json job =
+        mesh.Json({"job", "submit", file, "--set",
+                   std::string("pipeline.vertical_sync=") +
+                       (vertical_sync ? "true" : "false")});
 
     ASSERT_EQ(job["state"], "succeeded") << job.dump(2);
     EXPECT_EQ(job["step"], 40);
@@ -242,7 +242,7 @@ TEST_F(MeshOfFour, ACodecSendsFewerBytesAndTrainsNearlyTheSame) {
     const double before = MetricOf(mesh_, kBytes);
     const nlohmann::json job =
         mesh_.Json({"job", "submit", file, "--set", "pipeline.stages=2",
-                     "--set", "pipeline.codec=" + codec});
+                    "--set", "pipeline.codec=" + codec});
     bytes[codec] = MetricOf(mesh_, kBytes) - before;
     loss[codec] = job["loss"].back()["value"];
     hashes.insert(job["weights_sha256"].get<std::string>());
