@@ -26,7 +26,7 @@ LIBRARIES = {
     "zlib": r"zlib\.h$",
     "images": r"(jpeglib|jerror|turbojpeg|png)\.h$",
     "json": r"nlohmann/",
-    "xxhash": r"xxhash\.h$|xxh3\.h$",
+    "xxhash": r"xxhash\.h$|xxh3\.h$|xxh_x86dispatch\.h$",
     "openssl": r"openssl/",
     "sanitizer": r"sanitizer/",
     "gtest": r"(gtest|gmock)/",
