@@ -119,7 +119,8 @@ void RunPlane(bool send, const TransferSpec& spec) {
   wiring.boundary_shapes = {{spec.frame_bytes / 4 - 2}};
   wiring.micro_batch = 1;
   const int bound = BoundOf(spec);
-  wiring.bounds = {{bound}, {bound}, {}};
+  wiring.bounds.activation_frames = {bound};
+  wiring.bounds.gradient_frames = {bound};
   auto run = plane.Open(wiring);
   PACELINE_CHECK(run.ok(), run.status().ToString());
   Link& link = *run->link;

@@ -110,7 +110,8 @@ class Mesh {
     Heartbeat heartbeat;
     heartbeat.sequence = ++sequence_;
     const JobRecord record = Job(job).record;
-    heartbeat.run = RunReport{record.fence(), phase, step, 60, 0, {}, {}};
+    heartbeat.run = RunReport{
+        .fence = record.fence(), .phase = phase, .step = step, .steps = 60};
     if (phase == RunPhase::kFailed) {
       heartbeat.run->error = absl::InvalidArgumentError(error);
     }
@@ -141,8 +142,10 @@ class Mesh {
                    int64_t last, bool skipped) {
     Heartbeat heartbeat;
     heartbeat.sequence = ++sequence_;
-    heartbeat.run =
-        RunReport{Job(job).record.fence(), phase, last, 60, 0, {}, {}};
+    heartbeat.run = RunReport{.fence = Job(job).record.fence(),
+                              .phase = phase,
+                              .step = last,
+                              .steps = 60};
     for (int64_t step = first; step <= last; ++step) {
       heartbeat.steps.push_back({step, 1.0, 64, 0, 0, skipped, 1000 * step});
     }

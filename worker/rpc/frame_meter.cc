@@ -86,7 +86,8 @@ absl::Status Pair::Open(int64_t floats) {
   wiring.stages = {{kLeft, left_.address()}, {kRight, right_.address()}};
   wiring.boundary_shapes = {{floats}};
   wiring.micro_batch = 1;
-  wiring.bounds = {{2}, {2}, {1, 1}};
+  wiring.bounds.activation_frames = {2};
+  wiring.bounds.gradient_frames = {2};
   for (const auto& [side, self] :
        {std::pair(&left_, kLeft), std::pair(&right_, kRight)}) {
     side->run = {};
