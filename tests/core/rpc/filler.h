@@ -79,6 +79,9 @@ class Filler {
                                     (int64_t{1} << 40) + next_);
       case FieldDescriptor::CPPTYPE_DOUBLE:
         return reflection->AddDouble(&message, field, next_ + 0.1);
+      case FieldDescriptor::CPPTYPE_STRING:
+        return reflection->AddString(&message, field,
+                                     absl::StrCat(field->name(), next_));
       case FieldDescriptor::CPPTYPE_MESSAGE:
         return Fill(*reflection->AddMessage(&message, field));
       default:
