@@ -1,15 +1,10 @@
 #include "tests/bench/ratios.h"
 
-#include <algorithm>
+#include <utility>
+
+#include "core/predict/weighted.h"
 
 namespace paceline {
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half]
-                                : (values[half - 1] + values[half]) / 2;
-}
 
 Rate MedianRate(const std::vector<Rate>& turns) {
   std::vector<double> throughput, cpu;

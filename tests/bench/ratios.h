@@ -12,9 +12,6 @@ struct Rate {
   double cpu_seconds_per_gb = 0;
 };
 
-// Of an even number of values the mean of the middle two; `values` not empty.
-double Median(std::vector<double> values);
-
 // A way's rates turn by turn, and the medians of both figures.
 Rate MedianRate(const std::vector<Rate>& turns);
 
