@@ -369,7 +369,11 @@ void ExpectSettable(const google::protobuf::Descriptor& type) {
         google::protobuf::MessageFactory::generated_factory()
             ->GetPrototype(&type)
             ->New());
-    EXPECT_EQ(SetScalar(*message, field, "1", field.is_repeated()), "")
+    const bool flag =
+        field.cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_BOOL;
+    EXPECT_EQ(
+        SetScalar(*message, field, flag ? "true" : "1", field.is_repeated()),
+        "")
         << field.full_name();
   }
 }

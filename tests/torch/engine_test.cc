@@ -165,7 +165,7 @@ TEST(TorchEngine, RefusesInputThatIsNotTheStages) {
 TEST(TorchEngine, RefusesLabelsOutsideOfTheClasses) {
   OneEngine engine(SmallExperiment("mlp"));
 
-  for (const int64_t label : {int64_t{-100}, int64_t{-1}, int64_t{10}}) {
+  for (const int64_t label : {int64_t{-101}, int64_t{-1}, int64_t{10}}) {
     TensorList input = engine.Input();
     input[1].As<int64_t>()[2] = label;
     EXPECT_THAT(WhyNotForward(engine, input), HasSubstr("the model's 10"));

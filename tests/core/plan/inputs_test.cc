@@ -70,7 +70,9 @@ TEST(PlanInputs, TakesWhatWasMeasured) {
 
 TEST(PlanInputs, CountsTheBytesThatTheCodecLeaves) {
   JobSpec spec = Job();
-  const ModelDescription model = SmallModel(3);
+  ModelDescription model = SmallModel(3);
+  model.layers[0].output = {256};
+  model.layers[0].output_bytes = 1024;
   const auto bytes_of = [&](const std::string& codec) {
     spec.pipeline.codec = codec;
     return MakePlanInputs(spec, model, {{"a", "m", 0}}, {})
