@@ -2,7 +2,10 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "core/model/catalog.h"
 
 namespace paceline {
 namespace {
@@ -15,24 +18,18 @@ struct Rule {
   std::string (*value)(const JobSpec&);  // of the decider
 };
 
-std::string Model(const JobSpec& spec) { return spec.model.name; }
 std::string Data(const JobSpec& spec) { return spec.data.name; }
 std::string Optimizer(const JobSpec& spec) { return spec.train.optimizer.name; }
 std::string RateSchedule(const JobSpec& spec) {
   return spec.train.learning_rate.schedule;
 }
 
-constexpr char kModel[] = "model.name";
+constexpr char kModelPrefix[] = "model.";
 constexpr char kData[] = "data.name";
 constexpr char kOptimizer[] = "train.optimizer.name";
 constexpr char kSchedule[] = "train.learning_rate.schedule";
 
 constexpr Rule kRules[] = {
-    {"model.hidden", kModel, "mlp", Model},
-    {"model.depth", kModel, "vit", Model},
-    {"model.width", kModel, "vit", Model},
-    {"model.heads", kModel, "vit", Model},
-    {"model.patch", kModel, "vit", Model},
     {"data.train_samples", kData, "synthetic", Data},
     {"data.test_samples", kData, "synthetic", Data},
     {"train.optimizer.momentum", kOptimizer, "sgd", Optimizer},
@@ -65,6 +62,13 @@ std::string WhyUnused(const JobSpec& spec, const GivenKey& key,
     if (key.path != rule.key) continue;
     const std::string value = rule.value(spec);
     return value == rule.needs ? "" : absl::StrCat(rule.decider, " is ", value);
+  }
+  if (absl::StartsWith(key.path, kModelPrefix)) {
+    const std::string size(absl::StripPrefix(key.path, kModelPrefix));
+    const bool is_size = size != "name";
+    return !is_size || ModelReads(spec.model.name, size)
+               ? ""
+               : absl::StrCat("model.name is ", spec.model.name);
   }
   if (key.path == "data.path" && spec.data.name == "synthetic") {
     return "data.name is synthetic";

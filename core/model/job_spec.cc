@@ -142,7 +142,7 @@ bool CheckData(const DataSpec& data, Problems& problems) {
     problems.Whole("data.train_samples", data.train_samples, 1, kMostSamples);
     problems.Whole("data.test_samples", data.test_samples, 0, kMostSamples);
   }
-  const bool shape = data.name == "fashion-mnist"
+  const bool shape = HasOwnShape(data.name)
                          ? CheckFashionMnist(data, problems)
                          : CheckSampleShape(data, problems);
   problems.Whole("data.prefetch_threads", data.prefetch_threads, 1, 64);
@@ -302,6 +302,10 @@ std::vector<SpecProblem> CheckJobSpec(const JobSpec& spec) {
   problems.OneOf("cpu_capability", "CPU capability", spec.cpu_capability,
                  {"auto", "avx2", "avx512", "default"});
   return problems.Take();
+}
+
+bool HasOwnShape(const std::string& data_set) {
+  return data_set == "fashion-mnist";
 }
 
 std::string DidYouMean(const std::string& word,

@@ -10,14 +10,16 @@
 
 namespace paceline {
 
+// The defaults here are those of `vit`; DefaultModel() of core/model/catalog.h
+// knows every model's own.
 struct ModelSpec {
   std::string name;
   std::vector<int32_t> hidden = {256, 128};  // mlp
-  int32_t depth = 4;                         // vit
-  int32_t width = 64;                        // vit
-  int32_t heads = 4;                         // vit
-  int32_t patch = 7;                         // vit, pixels
-  double dropout = 0;                        // in [0, 1)
+  int32_t depth = 4;                         // transformers: blocks
+  int32_t width = 64;
+  int32_t heads = 4;   // transformers
+  int32_t patch = 7;   // vision transformers, pixels
+  double dropout = 0;  // in [0, 1)
 };
 
 struct DataSpec {
@@ -90,6 +92,10 @@ struct SpecProblem {
 // optimizer or schedule (with "did you mean"), ranges, cuts that do not
 // ascend, and more stages than the model has layers.
 std::vector<SpecProblem> CheckJobSpec(const JobSpec& spec);
+
+// Whether samples of the data set have a shape and a count of classes that the
+// job cannot choose.
+bool HasOwnShape(const std::string& data_set);
 
 // The name among `known` that `word` was probably meant to be, or empty:
 // Levenshtein distance at most a third of the longer word, at least 1.

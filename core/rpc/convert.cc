@@ -1,9 +1,11 @@
 #include "core/rpc/convert.h"
 
 #include <cmath>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/model/catalog.h"
 
 namespace paceline {
 namespace {
@@ -19,8 +21,7 @@ void TakeAll(const Repeated& from, Vector& to) {
 }
 
 ModelSpec ModelFromProto(const v1::ModelSpec& proto) {
-  ModelSpec spec;
-  spec.name = proto.name();
+  ModelSpec spec = DefaultModel(proto.name());
   TakeAll(proto.hidden(), spec.hidden);
   PACELINE_TAKE(proto, spec, depth);
   PACELINE_TAKE(proto, spec, width);
@@ -30,9 +31,16 @@ ModelSpec ModelFromProto(const v1::ModelSpec& proto) {
   return spec;
 }
 
-DataSpec DataFromProto(const v1::DataSpec& proto) {
+// Data sets that have no shape of their own have the one that the model is
+// made for.
+DataSpec DataFromProto(const v1::DataSpec& proto, const std::string& model) {
   DataSpec spec;
   spec.name = proto.name();
+  const CatalogEntry* const entry = FindModel(model);
+  if (entry != nullptr && !HasOwnShape(spec.name)) {
+    spec.shape = entry->input;
+    spec.classes = entry->classes;
+  }
   PACELINE_TAKE(proto, spec, path);
   PACELINE_TAKE(proto, spec, train_samples);
   PACELINE_TAKE(proto, spec, test_samples);
@@ -171,7 +179,7 @@ JobSpec FromProto(const v1::JobSpec& proto) {
   JobSpec spec;
   spec.model = ModelFromProto(proto.model());
   spec.name = proto.name().empty() ? spec.model.name : proto.name();
-  spec.data = DataFromProto(proto.data());
+  spec.data = DataFromProto(proto.data(), spec.model.name);
   spec.train = TrainFromProto(proto.train());
   spec.pipeline = PipelineFromProto(proto.pipeline());
   if (proto.has_threads()) spec.threads = proto.threads();
