@@ -33,6 +33,7 @@ class FakeEngine final : public StageEngine {
   absl::StatusOr<StepReport> Report(const BatchInfo& batch) override;
   absl::Status Apply(const StepVerdict& verdict) override;
   absl::StatusOr<std::vector<NamedTensor>> Weights() override;
+  absl::Status SetWeights(const std::vector<NamedTensor>& weights) override;
 
  private:
   struct FakeParameter {

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/model/description.h"
@@ -84,14 +85,34 @@ void CheckName(const std::string& name, Problems& problems) {
   }
 }
 
+// Empty: not given.
+void CheckWorkersPath(const char* path, const std::string& file,
+                      Problems& problems) {
+  if (file.empty() || file.front() == '/') return;
+  problems.Add(path, absl::StrCat("must be an absolute path, at which every "
+                                  "worker finds the file; got '",
+                                  absl::CHexEscape(file), "'"));
+}
+
 // True when DescribeModel may be asked: it says what is wrong with the sizes.
 bool CheckModel(const ModelSpec& model, Problems& problems) {
-  const bool known =
-      problems.OneOf("model.name", "model", model.name, ModelNames());
+  std::vector<std::string> names = ModelNames();
+  names.push_back(kScriptModel);
+  std::sort(names.begin(), names.end());
+  const bool known = problems.OneOf("model.name", "model", model.name, names);
   const bool dropout =
       problems.Number("model.dropout", model.dropout,
                       model.dropout >= 0 && model.dropout < 1, "in [0, 1)");
-  return known && dropout;
+  CheckWorkersPath("model.weights", model.weights, problems);
+  CheckWorkersPath("model.file", model.file, problems);
+  if (model.name != kScriptModel) return known && dropout;
+  if (model.file.empty()) {
+    problems.Add("model.file",
+                 "is missing: model.name script needs the TorchScript file, at "
+                 "a path at which every worker finds it");
+  }
+  // Its layers are judged once a worker has said what they are.
+  return dropout && !NeedsWorker(model);
 }
 
 bool CheckSampleShape(const DataSpec& data, Problems& problems) {
@@ -142,9 +163,8 @@ bool CheckData(const DataSpec& data, Problems& problems) {
     problems.Whole("data.train_samples", data.train_samples, 1, kMostSamples);
     problems.Whole("data.test_samples", data.test_samples, 0, kMostSamples);
   }
-  const bool shape = HasOwnShape(data.name)
-                         ? CheckFashionMnist(data, problems)
-                         : CheckSampleShape(data, problems);
+  const bool shape = HasOwnShape(data.name) ? CheckFashionMnist(data, problems)
+                                            : CheckSampleShape(data, problems);
   problems.Whole("data.prefetch_threads", data.prefetch_threads, 1, 64);
   return known && shape;
 }

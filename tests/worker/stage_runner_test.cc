@@ -111,6 +111,9 @@ class FailingEngine final : public StageEngine {
   absl::StatusOr<std::vector<NamedTensor>> Weights() override {
     return engine_.Weights();
   }
+  absl::Status SetWeights(const std::vector<NamedTensor>& weights) override {
+    return engine_.SetWeights(weights);
+  }
 
  private:
   FakeEngine engine_;
@@ -155,6 +158,9 @@ TEST(StageRunner, SkipsAStepOnAllStagesWhenOneReportsNoNumber) {
     }
     absl::StatusOr<std::vector<NamedTensor>> Weights() override {
       return engine_.Weights();
+    }
+    absl::Status SetWeights(const std::vector<NamedTensor>& weights) override {
+      return engine_.SetWeights(weights);
     }
 
    private:

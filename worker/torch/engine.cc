@@ -17,6 +17,7 @@
 #include "torch/torch.h"
 #include "worker/torch/allocation_meter.h"
 #include "worker/torch/guard.h"
+#include "worker/torch/script.h"
 #include "worker/torch/tensor_bridge.h"
 #include "worker/torch/torch_layer.h"
 
@@ -82,14 +83,16 @@ struct Trace {
 // What backward needs of one micro-batch.
 struct Kept {
   std::vector<Trace> layers;
-  at::Tensor logits;  // a leaf; last stage only
-  at::Tensor loss;    // last stage only
+  std::vector<LayerStatistics> statistics;  // one a layer
+  at::Tensor logits;                        // a leaf; last stage only
+  at::Tensor loss;                          // last stage only
   int64_t samples = 0;
 };
 
 class TorchEngine final : public StageEngine {
  public:
-  explicit TorchEngine(const EngineOptions& options);
+  // script: whose children are the layers, if the model is one; else empty.
+  TorchEngine(const EngineOptions& options, const Script& script);
 
   absl::StatusOr<ForwardResult> Forward(const BatchInfo& batch, int micro_batch,
                                         TensorList input) override;
@@ -98,6 +101,7 @@ class TorchEngine final : public StageEngine {
   absl::StatusOr<StepReport> Report(const BatchInfo& batch) override;
   absl::Status Apply(const StepVerdict& verdict) override;
   absl::StatusOr<std::vector<NamedTensor>> Weights() override;
+  absl::Status SetWeights(const std::vector<NamedTensor>& weights) override;
 
  private:
   bool is_first() const { return options_.layers.first == 0; }
@@ -111,7 +115,8 @@ class TorchEngine final : public StageEngine {
   ForwardResult Evaluate(const TensorList& input) const;
   absl::StatusOr<TensorList> BackwardOf(Kept kept, const TensorList& gradient);
   void ApplyToParameter(const StepVerdict& verdict, TorchParameter& parameter);
-  void ClearGradients();
+  void Fold();
+  void ClearSums();
 
   const EngineOptions options_;
   const int model_layers_;
@@ -122,9 +127,11 @@ class TorchEngine final : public StageEngine {
   std::map<int, Kept> kept_;  // by micro-batch, of kept_ordinal_
   int64_t kept_ordinal_ = 0;
   int64_t summed_samples_ = 0;  // in the gradients
+  // Of each layer, by the micro-batches in the gradients.
+  std::map<int, std::vector<LayerStatistics>> seen_;
 };
 
-TorchEngine::TorchEngine(const EngineOptions& options)
+TorchEngine::TorchEngine(const EngineOptions& options, const Script& script)
     : options_(options),
       model_layers_(static_cast<int>(options.model.layers.size())) {
   const auto& [first, last] = options_.layers;
@@ -134,7 +141,11 @@ TorchEngine::TorchEngine(const EngineOptions& options)
   const int slots = StateSlots(options_.train.optimizer);
   layers_.reserve(last - first);
   for (int i = first; i < last; ++i) {
-    layers_.emplace_back(layers[i], options_.train.seed, i, slots);
+    if (script.children.empty()) {
+      layers_.emplace_back(layers[i], options_.train.seed, i, slots);
+    } else {
+      layers_.emplace_back(layers[i], script.children[i].second, slots);
+    }
   }
 }
 
@@ -181,6 +192,7 @@ ForwardResult TorchEngine::Train(const BatchInfo& batch, int micro_batch,
   Kept kept;
   kept.samples = input[1].shape[0];
   kept.layers.reserve(layers_.size());
+  kept.statistics.resize(layers_.size());
   at::Tensor x = ToTorch(input[0]);
   const AllocationMeter meter(options_.on_layer != nullptr);
   // Samples need no gradient, and nothing does before the first parameter.
@@ -193,7 +205,8 @@ ForwardResult TorchEngine::Train(const BatchInfo& batch, int micro_batch,
           DropoutSeed(options_.train.seed, batch.step, micro_batch, first + i));
     }
     at::Tensor leaf = x.detach().set_requires_grad(needs_gradient);
-    at::Tensor output = layer.Forward(leaf, /*training=*/true);
+    at::Tensor output =
+        layer.Forward(leaf, /*training=*/true, &kept.statistics[i]);
     needs_gradient = output.requires_grad();
     x = output.detach();
     kept.layers.push_back({std::move(leaf), std::move(output)});
@@ -225,7 +238,7 @@ ForwardResult TorchEngine::Evaluate(const TensorList& input) const {
   const c10::InferenceMode guard;
   at::Tensor x = ToTorch(input[0]);
   for (const TorchLayer& layer : layers_) {
-    x = layer.Forward(x, /*training=*/false);
+    x = layer.Forward(x, /*training=*/false, /*statistics=*/nullptr);
   }
   ForwardResult result;
   if (!is_last()) {
@@ -260,6 +273,7 @@ absl::StatusOr<TensorList> TorchEngine::Backward(const BatchInfo& batch,
   }
   Kept kept = std::move(found->second);
   kept_.erase(found);
+  seen_[micro_batch] = std::move(kept.statistics);
   return Guard("backward",
                [&] { return BackwardOf(std::move(kept), output_gradient); });
 }
@@ -300,6 +314,7 @@ absl::StatusOr<StepReport> TorchEngine::Report(const BatchInfo& batch) {
   Checksum checksum;
   for (const TorchLayer& layer : layers_) {
     for (const TorchParameter& parameter : layer.parameters()) {
+      if (!parameter.trainable) continue;
       const Tensor& gradient = parameter.gradient;
       checksum.Update(
           {gradient.data.get(), static_cast<size_t>(gradient.bytes())});
@@ -320,11 +335,22 @@ absl::Status TorchEngine::Apply(const StepVerdict& verdict) {
   }
   for (TorchLayer& layer : layers_) {
     for (TorchParameter& parameter : layer.parameters()) {
-      if (!verdict.skip) ApplyToParameter(verdict, parameter);
+      if (verdict.skip || !parameter.trainable) continue;
+      ApplyToParameter(verdict, parameter);
     }
   }
-  ClearGradients();
+  if (!verdict.skip) Fold();
+  ClearSums();
   return absl::OkStatus();
+}
+
+// In ascending order of the micro-batches, whatever order they came back in.
+void TorchEngine::Fold() {
+  for (const auto& [micro_batch, statistics] : seen_) {
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      layers_[i].Fold(statistics[i]);
+    }
+  }
 }
 
 void TorchEngine::ApplyToParameter(const StepVerdict& verdict,
@@ -335,14 +361,16 @@ void TorchEngine::ApplyToParameter(const StepVerdict& verdict,
               parameter.gradient.As<float>(), state);
 }
 
-void TorchEngine::ClearGradients() {
+void TorchEngine::ClearSums() {
   for (TorchLayer& layer : layers_) {
     for (TorchParameter& parameter : layer.parameters()) {
+      if (!parameter.trainable) continue;
       const absl::Span<float> values = parameter.gradient.As<float>();
       std::fill(values.begin(), values.end(), 0.0f);
     }
   }
   summed_samples_ = 0;
+  seen_.clear();
 }
 
 absl::StatusOr<std::vector<NamedTensor>> TorchEngine::Weights() {
@@ -353,6 +381,15 @@ absl::StatusOr<std::vector<NamedTensor>> TorchEngine::Weights() {
     }
   }
   return weights;
+}
+
+absl::Status TorchEngine::SetWeights(const std::vector<NamedTensor>& weights) {
+  if (!kept_.empty() || summed_samples_ > 0) {
+    return absl::FailedPreconditionError(
+        "weights cannot be set in the middle of a step");
+  }
+  PACELINE_ASSIGN_OR_RETURN(const std::vector<NamedTensor> own, Weights());
+  return OverwriteWeights(weights, own);
 }
 
 }  // namespace
@@ -366,8 +403,19 @@ absl::StatusOr<std::unique_ptr<StageEngine>> MakeTorchEngine(
         absl::StrCat("stage ", options.stage, " of layers [", first, ", ", last,
                      ") of a model with ", layers, " layers"));
   }
+  Script script;
+  if (!options.model.file.empty()) {
+    PACELINE_ASSIGN_OR_RETURN(script, LoadScript(options.model.file));
+    if (script.sha256 != options.model.file_sha256 ||
+        script.children.size() != options.model.layers.size()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          options.model.file, " has sha256 ", script.sha256,
+          " on this worker, the job was submitted for ",
+          options.model.file_sha256, ": put the same file on every worker"));
+    }
+  }
   return Guard("model", [&]() -> absl::StatusOr<std::unique_ptr<StageEngine>> {
-    return std::make_unique<TorchEngine>(options);
+    return std::make_unique<TorchEngine>(options, script);
   });
 }
 
