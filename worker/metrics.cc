@@ -59,9 +59,8 @@ WorkerMetrics::WorkerMetrics(MetricsRegistry& registry,
       "Updates between the weights at which a gradient was computed and those "
       "it was applied to; mean of the present run.",
       {"stage"});
-  registry_.DeclareGauge(kVersions,
-                         "Versions of the weights, the most at a time.",
-                         {"stage"});
+  registry_.DeclareGauge(
+      kVersions, "Versions of the weights, the most at a time.", {"stage"});
   registry_.DeclareGauge(kVersionBytes, "Bytes of these versions.", {"stage"});
   registry_.DeclareGauge(
       kUpdatesSkipped,

@@ -110,13 +110,13 @@ absl::StatusOr<const InstructionList*> StageRunner::InstructionsFor(
   if (list.empty()) {
     PACELINE_ASSIGN_OR_RETURN(
         Schedule schedule,
-        MakeSchedule({.name = options_.schedule,
-                      .stages = stages_,
-                      .micro_batches = batch.micro_batches,
-                      .training = training,
-                      .worker_of = options_.worker_of,
-                      .shorter_batch =
-                          batch.micro_batches < options_.micro_batches}));
+        MakeSchedule(
+            {.name = options_.schedule,
+             .stages = stages_,
+             .micro_batches = batch.micro_batches,
+             .training = training,
+             .worker_of = options_.worker_of,
+             .shorter_batch = batch.micro_batches < options_.micro_batches}));
     PACELINE_RETURN_IF_ERROR(CheckSchedule(schedule).status());
     list = std::move(schedule.workers[options_.worker]);
   }

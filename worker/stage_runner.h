@@ -135,7 +135,7 @@ class StageRunner {
   std::optional<Instant> trained_;  // when the training batch before ended
   int64_t updates_ = 0;             // of asynchronous schedules
   bool batch_skipped_ = false;      // an update of the streamed batch
-  LossSums evaluation_;                   // of the running evaluation
+  LossSums evaluation_;             // of the running evaluation
   int64_t evaluation_step_ = 0;
 };
 

@@ -1,8 +1,8 @@
-// The half of StageRunner that runs asynchronous schedules: micro-batches stream
-// through without a flush and without a step gate (DESIGN 5, "Asynchronous").
-// There is no list of instructions, which would be as long as the job: what
-// comes next is decided one compute at a time, and whether another batch comes
-// is in the header of the one before.
+// The half of StageRunner that runs asynchronous schedules: micro-batches
+// stream through without a flush and without a step gate (DESIGN 5,
+// "Asynchronous"). There is no list of instructions, which would be as long as
+// the job: what comes next is decided one compute at a time, and whether
+// another batch comes is in the header of the one before.
 #include <algorithm>
 #include <deque>
 #include <optional>
@@ -83,8 +83,7 @@ absl::Status StageRunner::StreamBackward(const InFlight& what,
   if (stage + 1 < stages_) PACELINE_RETURN_IF_ERROR(Do(Op::kRecvB, what));
   PACELINE_RETURN_IF_ERROR(Do(Op::kBackward, what));
   if (stage > 0) PACELINE_RETURN_IF_ERROR(Do(Op::kSendB, what));
-  PACELINE_RETURN_IF_ERROR(
-      parts_.engines.at(stage)->UseVersion(next_version));
+  PACELINE_RETURN_IF_ERROR(parts_.engines.at(stage)->UseVersion(next_version));
   return Do(Op::kUpdate, what);
 }
 

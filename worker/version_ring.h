@@ -29,9 +29,9 @@ class VersionRing {
   // Errors: FailedPrecondition  the version is gone, or more than one ahead
   absl::StatusOr<std::vector<Payload>> Use(int64_t version) {
     if (version > newest() + 1 || (version <= newest() && !Find(version))) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "version ", version, " of the weights: here are ",
-          versions_.front().number, " to ", newest()));
+      return absl::FailedPreconditionError(
+          absl::StrCat("version ", version, " of the weights: here are ",
+                       versions_.front().number, " to ", newest()));
     }
     next_ = version;
     return LetGo();

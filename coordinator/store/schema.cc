@@ -140,8 +140,7 @@ ALTER TABLE stage_times ADD COLUMN version_bytes INTEGER NOT NULL DEFAULT 0;
 
 const std::vector<std::string>& Migrations() {
   static const auto* const migrations =
-      new std::vector<std::string>{kVersion1, kVersion2, kVersion3,
-                                   kVersion4};
+      new std::vector<std::string>{kVersion1, kVersion2, kVersion3, kVersion4};
   return *migrations;
 }
 

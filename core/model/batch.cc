@@ -53,8 +53,8 @@ BatchWalk::BatchWalk(const TrainSpec& train, int64_t train_samples,
       test_samples_(test_samples),
       steps_per_epoch_(CeilDivide(train_samples, train.batch)),
       total_steps_(TotalSteps(train, steps_per_epoch_)),
-      total_updates_(TotalUpdates(train, train_samples, steps_per_epoch_,
-                                  total_steps_)) {
+      total_updates_(
+          TotalUpdates(train, train_samples, steps_per_epoch_, total_steps_)) {
   PACELINE_CHECK(train_samples > 0 && test_samples >= 0,
                  absl::StrCat("train_samples=", train_samples,
                               " test_samples=", test_samples));

@@ -257,9 +257,9 @@ void CheckPipeline(const PipelineSpec& pipeline, int64_t layers,
                               " stages, but the model has only ", layers,
                               " layers; ask for at most ", layers));
   }
-  problems.OneOf("pipeline.schedule", "schedule", pipeline.schedule,
-                 {"1f1b", "gpipe", "interleaved-1f1b", "pipedream",
-                  "zero-bubble"});
+  problems.OneOf(
+      "pipeline.schedule", "schedule", pipeline.schedule,
+      {"1f1b", "gpipe", "interleaved-1f1b", "pipedream", "zero-bubble"});
   if (pipeline.vertical_sync && pipeline.schedule != "pipedream") {
     problems.Add("pipeline.vertical_sync",
                  absl::StrCat("belongs to the schedule pipedream; under ",

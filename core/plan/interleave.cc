@@ -44,8 +44,8 @@ std::vector<LayerRange> CutForDealing(const PlanProblem& problem, int stages) {
   const int layers = static_cast<int>(problem.layers.size());
   const int devices = static_cast<int>(problem.devices.size());
   constexpr double kImpossible = std::numeric_limits<double>::infinity();
-  // longest[s][l]: of the best cut of the first l layers in s stages; begin: its
-  // last stage's first layer.
+  // longest[s][l]: of the best cut of the first l layers in s stages; begin:
+  // its last stage's first layer.
   std::vector<std::vector<double>> longest(
       stages + 1, std::vector<double>(layers + 1, kImpossible));
   std::vector<std::vector<int>> begin(stages + 1,

@@ -255,8 +255,8 @@ absl::StatusOr<Plan> Finish(const JobSpec& spec, const ModelDescription& model,
   const std::vector<Load> loads = LoadsOf(layout, bounds);
   std::vector<int64_t> need_bytes;
   for (size_t i = 0; i < loads.size(); ++i) {
-    need_bytes.push_back(EstimateBytes(model, spec.train, loads[i].ranges,
-                                       loads[i].keeps));
+    need_bytes.push_back(
+        EstimateBytes(model, spec.train, loads[i].ranges, loads[i].keeps));
     PACELINE_RETURN_IF_ERROR(
         CheckMemory(layout.workers[i], loads[i], need_bytes.back()));
   }

@@ -79,8 +79,7 @@ int64_t EstimateBytes(const ModelDescription& model, const TrainSpec& train,
       total = Add(total, Multiply(copies, described.parameter_bytes));
       sample_bytes = Add(sample_bytes,
                          Multiply(micro_batches, described.activation_bytes));
-      sample_bytes =
-          Add(sample_bytes, Multiply(split, described.output_bytes));
+      sample_bytes = Add(sample_bytes, Multiply(split, described.output_bytes));
     }
     total = Add(total, Multiply(train.micro_batch, sample_bytes));
   }

@@ -55,10 +55,10 @@ std::vector<StageKeeps> KeepsOfStages(const ScheduleBounds& bounds);
 
 // Bytes that a worker needs to train `ranges` of a model: parameters, summed
 // gradients, optimizer state, older versions of the parameters, the activations
-// of the micro-batches in flight, the gradients of layers' outputs that wait for
-// the second half of a backward, and for each boundary of a range an activation and a gradient on their way.
-// LibTorch itself and its scratch memory are not counted.  INT64_MAX when the
-// sum does not fit.
+// of the micro-batches in flight, the gradients of layers' outputs that wait
+// for the second half of a backward, and for each boundary of a range an
+// activation and a gradient on their way. LibTorch itself and its scratch
+// memory are not counted.  INT64_MAX when the sum does not fit.
 //
 // keeps: one for each range.
 int64_t EstimateBytes(const ModelDescription& model, const TrainSpec& train,
@@ -75,9 +75,9 @@ int64_t EstimateBytes(const ModelDescription& model, const TrainSpec& train,
 // the stages of two workers differ by at most one, the first ones have more.
 //
 // interleaved-1f1b: as many workers as have the same number of stages each, at
-// least two where there are two stages; stages are dealt out in turn, and cut so
-// that the longest takes least (pipeline.policy is not asked).  pipedream: never
-// two stages on a worker.
+// least two where there are two stages; stages are dealt out in turn, and cut
+// so that the longest takes least (pipeline.policy is not asked).  pipedream:
+// never two stages on a worker.
 //
 // Errors:
 //   InvalidArgument    the spec asks for what no mesh could do: more stages

@@ -193,15 +193,14 @@ absl::StatusOr<RunReport> FromProto(const v1::RunState& proto) {
   report.seconds = FromProto(proto.seconds());
   for (const v1::StageTime& time : proto.stage_times()) {
     const v1::StageVersions& versions = time.versions();
-    report.stage_times.push_back(
-        {.stage = time.stage(),
-         .seconds = time.seconds(),
-         .micro_batches = time.micro_batches(),
-         .updates = versions.updates(),
-         .skipped_updates = versions.skipped_updates(),
-         .staleness = versions.staleness(),
-         .versions = versions.versions(),
-         .version_bytes = versions.version_bytes()});
+    report.stage_times.push_back({.stage = time.stage(),
+                                  .seconds = time.seconds(),
+                                  .micro_batches = time.micro_batches(),
+                                  .updates = versions.updates(),
+                                  .skipped_updates = versions.skipped_updates(),
+                                  .staleness = versions.staleness(),
+                                  .versions = versions.versions(),
+                                  .version_bytes = versions.version_bytes()});
   }
   report.step_seconds = proto.step_seconds();
   report.timed_steps = proto.timed_steps();

@@ -12,10 +12,10 @@
 namespace paceline {
 namespace {
 
-constexpr Op kOps[] = {
-    Op::kLoad,  Op::kRecvF, Op::kForward,       Op::kSendF,
-    Op::kRecvB, Op::kSendB, Op::kBackward,      Op::kBackwardInput,
-    Op::kStep,  Op::kUpdate, Op::kBackwardWeight};
+constexpr Op kOps[] = {Op::kLoad,     Op::kRecvF,         Op::kForward,
+                       Op::kSendF,    Op::kRecvB,         Op::kSendB,
+                       Op::kBackward, Op::kBackwardInput, Op::kStep,
+                       Op::kUpdate,   Op::kBackwardWeight};
 constexpr int kMissing = -1;
 
 template <typename... Args>
@@ -223,9 +223,12 @@ struct Precedence {
 };
 
 constexpr Precedence kPrecedences[] = {
-    {Op::kLoad, Op::kForward},   {Op::kRecvF, Op::kForward},
-    {Op::kForward, Op::kSendF},  {Op::kForward, Op::kBackward},
-    {Op::kRecvB, Op::kBackward}, {Op::kBackward, Op::kSendB},
+    {Op::kLoad, Op::kForward},
+    {Op::kRecvF, Op::kForward},
+    {Op::kForward, Op::kSendF},
+    {Op::kForward, Op::kBackward},
+    {Op::kRecvB, Op::kBackward},
+    {Op::kBackward, Op::kSendB},
     {Op::kForward, Op::kBackwardInput},
     {Op::kRecvB, Op::kBackwardInput},
     {Op::kBackwardInput, Op::kSendB},
@@ -289,10 +292,9 @@ absl::Status CheckAccumulation(const Schedule& schedule,
       }
       const Instruction update{stage, Op::kUpdate, i - 1};
       if (positions.Of(update) > positions.Of(second)) {
-        return Broken("accumulation", ToText(update), " comes after ",
-                      ToText(second),
-                      ", an update takes the gradient of its micro-batch ",
-                      "alone");
+        return Broken(
+            "accumulation", ToText(update), " comes after ", ToText(second),
+            ", an update takes the gradient of its micro-batch ", "alone");
       }
     }
   }

@@ -35,7 +35,8 @@ std::vector<ComputeOrder> EachStage(const ScheduleRequest& request, int workers,
   return MergeByWorker(orders, request.worker_of, workers);
 }
 
-// --- gpipe, 1f1b --------------------------------------------------------------
+// --- gpipe, 1f1b
+// --------------------------------------------------------------
 
 // `warm_up` forwards, then a forward and a backward in turn while there are
 // forwards left, then the backwards that remain.
@@ -75,7 +76,8 @@ absl::StatusOr<std::vector<ComputeOrder>> OneForwardOneBackward(
   return EachStage(request, workers, &OneForwardOneBackwardOfStage);
 }
 
-// --- zero-bubble --------------------------------------------------------------
+// --- zero-bubble
+// --------------------------------------------------------------
 
 // ZB-H1 of Qi et al. 2023, "Zero Bubble Pipeline Parallelism", section 2.2: as
 // 1f1b, but a stage puts the gradients of its weights off, by so many
@@ -110,7 +112,8 @@ absl::StatusOr<std::vector<ComputeOrder>> ZeroBubble(
   return EachStage(request, workers, &ZeroBubbleOfStage);
 }
 
-// --- interleaved-1f1b ---------------------------------------------------------
+// --- interleaved-1f1b
+// ---------------------------------------------------------
 
 absl::Status CheckRoundRobin(const ScheduleRequest& request, int workers) {
   bool good = request.stages % workers == 0;
@@ -190,7 +193,8 @@ absl::StatusOr<std::vector<ComputeOrder>> Interleaved(
   return orders;
 }
 
-// --- pipedream ----------------------------------------------------------------
+// --- pipedream
+// ----------------------------------------------------------------
 
 ComputeOrder PipeDreamOfStage(const ScheduleRequest& request, int stage) {
   AsynchronousOrder next(stage, request.stages);
@@ -233,7 +237,7 @@ struct Entry {
 
 // Sorted by name.
 constexpr Entry kGenerators[] = {
-    {"1f1b", &OneForwardOneBackward}, {"gpipe", &GPipe},
+    {"1f1b", &OneForwardOneBackward},   {"gpipe", &GPipe},
     {"interleaved-1f1b", &Interleaved}, {"pipedream", &PipeDream},
     {"zero-bubble", &ZeroBubble},
 };

@@ -21,9 +21,10 @@ struct OpName {
 };
 
 constexpr OpName kOpNames[] = {
-    {Op::kLoad, "LOAD"},    {Op::kRecvF, "RECV_F"}, {Op::kForward, "F"},
-    {Op::kSendF, "SEND_F"}, {Op::kRecvB, "RECV_B"}, {Op::kBackward, "B"},
-    {Op::kSendB, "SEND_B"}, {Op::kStep, "STEP"},
+    {Op::kLoad, "LOAD"},       {Op::kRecvF, "RECV_F"},
+    {Op::kForward, "F"},       {Op::kSendF, "SEND_F"},
+    {Op::kRecvB, "RECV_B"},    {Op::kBackward, "B"},
+    {Op::kSendB, "SEND_B"},    {Op::kStep, "STEP"},
     {Op::kBackwardInput, "I"}, {Op::kBackwardWeight, "W"},
     {Op::kUpdate, "UPDATE"},
 };

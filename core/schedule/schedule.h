@@ -121,8 +121,8 @@ struct ScheduleBounds {
 //                 or one UPDATE a micro-batch where it is asynchronous; nothing
 //                 twice, nothing else
 //   order         LOAD/RECV_F before F before SEND_F; F and RECV_B before B or
-//                 I before SEND_B; I before W; B or W before UPDATE; nothing but
-//                 STEP after a worker's first STEP
+//                 I before SEND_B; I before W; B or W before UPDATE; nothing
+//                 but STEP after a worker's first STEP
 //   accumulation  B or W of a stage in ascending micro-batch order; no other
 //                 gradient between that of a micro-batch and its UPDATE
 //   version       with vertical sync: a stage has made the version that the

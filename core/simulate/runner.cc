@@ -438,8 +438,7 @@ void Runner::OnListDone(int worker) {
   } else {
     OnStepDone(worker);
     workers_[worker].next = 0;
-    workers_[worker].finished =
-        world_.step_of[worker] == world_.options.steps;
+    workers_[worker].finished = world_.step_of[worker] == world_.options.steps;
   }
 }
 

@@ -87,8 +87,8 @@ class Runner {
   FramePath path_;
   StepEnd step_end_;
   std::vector<WorkerState> workers_;
-  std::vector<uint32_t> arrived_;  // by stage, micro-batch, kind
-  std::vector<bool> slow_now_;     // [slow-downs]
+  std::vector<uint32_t> arrived_;         // by stage, micro-batch, kind
+  std::vector<bool> slow_now_;            // [slow-downs]
   std::vector<VersionCounter> versions_;  // [workers]; no stream: empty
 
   std::vector<int> workers_done_;  // [steps]

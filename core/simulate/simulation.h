@@ -92,8 +92,9 @@ struct DeviceUse {
   double bytes_sent = 0;
   double bytes_received = 0;
   // Parameters and their copies, versions of them that forwards in flight have
-  // used, the reserve, what is kept for backward, and frames: a sender holds one until it is received, a receiver until the
-  // compute that uses it has ended.
+  // used, the reserve, what is kept for backward, and frames: a sender holds
+  // one until it is received, a receiver until the compute that uses it has
+  // ended.
   double peak_bytes = 0;
 };
 
@@ -171,8 +172,9 @@ inline constexpr int64_t kMaxTraceEntries = int64_t{1} << 21;
 // Simulates options.steps steps of problem.micro_batches micro-batches each
 // (training: with the step gate and the optimizer, or under pipedream without a
 // gate and without a flush between steps, so that only the last one runs empty;
-// else batches of forwards back to back).  A device may stand in several stages of `placement` as long
-// as each of these has no other: then its worker holds them all.
+// else batches of forwards back to back).  A device may stand in several stages
+// of `placement` as long as each of these has no other: then its worker holds
+// them all.
 //
 // Same arguments, same answer.  O(n log w) of n = stages x micro-batches x
 // steps and w workers; a million cells take about a second, and 250 bytes each.

@@ -84,8 +84,8 @@ void AppendHeader(std::string* out, const FrameHeader& header,
   for (const Tensor& tensor : tensors) AppendTensor(out, tensor);
 }
 
-// Reads the header's fields, in any order, then the checksum and where the payload
-// lies.
+// Reads the header's fields, in any order, then the checksum and where the
+// payload lies.
 class FrameParser {
  public:
   FrameParser(absl::Span<const ByteSpan> slices, int64_t total_bytes)

@@ -266,7 +266,7 @@ TEST_P(JobStoreTest, KeepsWhatAJobWasPredictedToTakeAndTakes) {
   JobRecord job = FullRecord();
   job.stages = {{{0, 2}, WorkerId{1}}, {{2, 5}, WorkerId{2}}};
   job.estimate = RunEstimate{0.5, 128, 0.25, {0.01, 0.02}, "measured", true};
-  job.stage_times = {{0, 3.5, 100}, {1, 4.5, 100}};
+  job.stage_times = {{0, 3.5, 100, 90, 2, 180, 3, 4096}, {1, 4.5, 100}};
   job.step_seconds = 12.5;
   job.timed_steps = 25;
   StoreBatch batch;

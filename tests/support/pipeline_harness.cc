@@ -83,9 +83,9 @@ absl::Status RunWorker(WorkerJob& job) {
   StageRunnerParts parts{{},    job.link, *gate,    job.source.get(),
                          meter, clock,    collector};
   for (const int stage : StagesOf(job.order, WorkerId{job.worker})) {
-    PACELINE_ASSIGN_OR_RETURN(
-        engines[stage], job.request.make_engine(EngineOptionsOf(
-                            job.order, job.request.model, stage)));
+    PACELINE_ASSIGN_OR_RETURN(engines[stage],
+                              job.request.make_engine(EngineOptionsOf(
+                                  job.order, job.request.model, stage)));
     parts.engines[stage] = engines[stage].get();
   }
   StageRunner runner(RunnerOptions(job.order, WorkerId{job.worker}),

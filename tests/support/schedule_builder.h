@@ -31,8 +31,7 @@ inline std::vector<int> RoundRobin(int stages, int workers) {
 inline bool IsMadeFor(const std::string& name, int micro_batches,
                       const std::vector<int>& worker_of) {
   const int stages = static_cast<int>(worker_of.size());
-  const int workers =
-      *std::max_element(worker_of.begin(), worker_of.end()) + 1;
+  const int workers = *std::max_element(worker_of.begin(), worker_of.end()) + 1;
   if (name == "pipedream") return worker_of == OneWorkerAStage(stages);
   if (name != "interleaved-1f1b") return true;
   return stages % workers == 0 && worker_of == RoundRobin(stages, workers) &&

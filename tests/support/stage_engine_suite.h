@@ -134,13 +134,12 @@ class StageEngineSuite : public ::testing::TestWithParam<EngineMaker> {
     EXPECT_TRUE(gradient.ok()) << gradient.status();
     const auto report = engine.Report(Ordinal(9));
     EXPECT_TRUE(report.ok()) << report.status();
-    return {gradient->empty() ? std::vector<uint8_t>()
-                              : BytesOf(gradient->front()),
-            report->result_hash, report->squared_norms};
+    return {
+        gradient->empty() ? std::vector<uint8_t>() : BytesOf(gradient->front()),
+        report->result_hash, report->squared_norms};
   }
   GradientAtOnce Outcome(StageEngine& engine, const EngineOptions& options) {
-    const auto forward =
-        engine.Forward(Ordinal(9), 0, InputOf(options, 9));
+    const auto forward = engine.Forward(Ordinal(9), 0, InputOf(options, 9));
     EXPECT_TRUE(forward.ok()) << forward.status();
     return BackwardOf(engine, options);
   }
@@ -456,11 +455,9 @@ TEST_P(StageEngineSuite, AVersionThatWillBeAskedForIsKept) {
 
   ASSERT_TRUE(engine->UseVersion(3).ok());
   EXPECT_EQ(engine->Stash().versions, 2) << "versions 3 and 4";
-  EXPECT_EQ(engine->UseVersion(2).code(),
-            absl::StatusCode::kFailedPrecondition)
+  EXPECT_EQ(engine->UseVersion(2).code(), absl::StatusCode::kFailedPrecondition)
       << "it is gone";
-  EXPECT_EQ(engine->UseVersion(6).code(),
-            absl::StatusCode::kFailedPrecondition)
+  EXPECT_EQ(engine->UseVersion(6).code(), absl::StatusCode::kFailedPrecondition)
       << "nobody can ask for what is two updates ahead";
   ASSERT_TRUE(engine->UseVersion(5).ok());
   EXPECT_EQ(engine->Stash().versions, 1);

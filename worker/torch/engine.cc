@@ -215,9 +215,9 @@ absl::StatusOr<ForwardResult> TorchEngine::Forward(const BatchInfo& batch,
 // Without a flush other batches may wait for their backward.
 absl::Status TorchEngine::CheckNotKept(const BatchInfo& batch,
                                        int micro_batch) const {
-  if (kept_.empty() || (kept_.count({batch.ordinal, micro_batch}) == 0 &&
-                        (stash_.has_value() ||
-                         kept_.begin()->first.first == batch.ordinal))) {
+  if (kept_.empty() ||
+      (kept_.count({batch.ordinal, micro_batch}) == 0 &&
+       (stash_.has_value() || kept_.begin()->first.first == batch.ordinal))) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
@@ -428,9 +428,9 @@ absl::StatusOr<StepReport> TorchEngine::Report(const BatchInfo& batch) {
 
 absl::Status TorchEngine::Apply(const StepVerdict& verdict) {
   if (!split_.empty() || (!stash_.has_value() && !kept_.empty())) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "an update while ", kept_.size() + split_.size(),
-        " micro-batches wait for backward"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("an update while ", kept_.size() + split_.size(),
+                     " micro-batches wait for backward"));
   }
   const auto apply = [&] { ApplyToParameters(verdict); };
   if (stash_.has_value()) {

@@ -35,9 +35,7 @@ class LayerGraph {
  public:
   LayerGraph(Node* root, const Node* input) : input_(input) { Visit(root); }
 
-  bool reaches_input(const Node* node) const {
-    return reaches_.at(node);
-  }
+  bool reaches_input(const Node* node) const { return reaches_.at(node); }
   // In the order in which they were found.
   const std::vector<Node*>& nodes() const { return nodes_; }
 
@@ -151,8 +149,7 @@ void BackwardWeight(WeightHalf rest) {
     if (junction.inputs.empty()) continue;
     torch::autograd::Engine::get_default_engine().execute(
         junction.inputs, junction.gradients, /*keep_graph=*/false,
-        /*create_graph=*/false, /*accumulate_grad=*/true,
-        junction.parameters);
+        /*create_graph=*/false, /*accumulate_grad=*/true, junction.parameters);
   }
 }
 

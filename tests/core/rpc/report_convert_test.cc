@@ -41,6 +41,9 @@ TEST(ConvertReports, KeepEveryFieldThatTheProtoKnows) {
 TEST(ConvertRunReport, KeepsEveryFieldThatTheProtoKnows) {
   auto proto = Filled<v1::RunState>();
   proto.set_error_code(14);
+  for (v1::StageTime& time : *proto.mutable_stage_times()) {
+    time.mutable_versions()->set_stage(time.stage());  // the same stage
+  }
 
   EXPECT_EQ(LostOnTheWay(proto), "");
 }

@@ -133,8 +133,7 @@ TEST(CheckSchedule, AccumulationMustAscend) {
 
 TEST(CheckSchedule, WeightGradientsAccumulateInAscendingOrderToo) {
   ExpectRefused(
-      FromText(1, 2, {0},
-               {"0LOAD0 0F0 0LOAD1 0F1 0I0 0I1 0W1 0W0 0STEP"}),
+      FromText(1, 2, {0}, {"0LOAD0 0F0 0LOAD1 0F1 0I0 0I1 0W1 0W0 0STEP"}),
       StartsWith("accumulation: 0W0 comes after 0W1"));
   // A whole backward counts among halves.
   ExpectRefused(
@@ -165,11 +164,10 @@ TEST(CheckSchedule, HalvesHaveTheirOrder) {
                 "order: 0I0 comes after 0W0");
   ExpectRefused(FromText(1, 1, {0}, {"0LOAD0 0I0 0F0 0W0 0STEP"}),
                 "order: 0F0 comes after 0I0");
-  ExpectRefused(
-      FromText(2, 1, {0, 0},
-               {"0LOAD0 0F0 0SEND_F0 1RECV_F0 1F0 1SEND_B0 1I0 1W0 "
-                "0RECV_B0 0B0 0STEP 1STEP"}),
-      "order: 1I0 comes after 1SEND_B0");
+  ExpectRefused(FromText(2, 1, {0, 0},
+                         {"0LOAD0 0F0 0SEND_F0 1RECV_F0 1F0 1SEND_B0 1I0 1W0 "
+                          "0RECV_B0 0B0 0STEP 1STEP"}),
+                "order: 1I0 comes after 1SEND_B0");
 }
 
 TEST(CheckSchedule, AnUpdateTakesItsOwnGradientAlone) {
@@ -178,9 +176,9 @@ TEST(CheckSchedule, AnUpdateTakesItsOwnGradientAlone) {
                     /*asynchronous=*/true);
   };
 
-  EXPECT_TRUE(CheckSchedule(
-                  made("0LOAD0 0F0 0LOAD1 0F1 0B0 0UPDATE0 0B1 0UPDATE1"))
-                  .ok());
+  EXPECT_TRUE(
+      CheckSchedule(made("0LOAD0 0F0 0LOAD1 0F1 0B0 0UPDATE0 0B1 0UPDATE1"))
+          .ok());
   ExpectRefused(made("0LOAD0 0F0 0LOAD1 0F1 0B0 0B1 0UPDATE0 0UPDATE1"),
                 StartsWith("accumulation: 0UPDATE0 comes after 0B1"));
   ExpectRefused(made("0LOAD0 0F0 0UPDATE0 0B0 0LOAD1 0F1 0B1 0UPDATE1"),
@@ -204,8 +202,9 @@ TEST(CheckSchedule, VerticalSyncNeedsTheVersionOfTheFirstStage) {
   EXPECT_TRUE(CheckSchedule(schedule).ok());
   schedule.vertical_sync = true;
 
-  ExpectRefused(schedule, "version: 1F1 needs version 1, but its stage has "
-                          "made 0");
+  ExpectRefused(schedule,
+                "version: 1F1 needs version 1, but its stage has "
+                "made 0");
 }
 
 TEST(CheckSchedule, NothingButStepsFollowAStep) {

@@ -69,8 +69,8 @@ INSTANTIATE_TEST_SUITE_P(Words, BadInstructionText,
                                            "0f1", "0RECV1", "0RECV_F", "0 F1",
                                            "-1F0", "+1F0", "0F-1", "0F+1",
                                            "00F1", "0F01", "0STEP0", "STEP",
-                                           "0F1x", "0UPDATE", "0I", "99999999999F0",
-                                           "0F99999999999"));
+                                           "0F1x", "0UPDATE", "0I",
+                                           "99999999999F0", "0F99999999999"));
 
 TEST(InstructionText, NamesTheBadWordOfAList) {
   const auto list = InstructionsFromText("0F0 0FORWARD1 0B0");

@@ -147,9 +147,8 @@ TEST(MakeSchedule, AShorterBatchGivesWayTo1f1b) {
       EXPECT_TRUE(CheckSchedule(*shorter).ok());
 
       const bool gives_way = name == "interleaved-1f1b" && micro_batches != 4;
-      EXPECT_EQ(ToText(*shorter),
-                ToText(MustMake(gives_way ? "1f1b" : name, 4, micro_batches,
-                                worker_of)));
+      EXPECT_EQ(ToText(*shorter), ToText(MustMake(gives_way ? "1f1b" : name, 4,
+                                                  micro_batches, worker_of)));
     }
   }
 }

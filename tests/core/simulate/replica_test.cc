@@ -59,13 +59,16 @@ TEST(ReplicaOrder, AlternatesOnceInFlightIsReached) {
                      {.stage = 1, .micro_batches = {0, 1, 2}, .in_flight = 1}},
                     2, 3, true);
 
-  EXPECT_THAT(orders[0], ElementsAre(Compute{0, 0, Op::kForward}, Compute{0, 1, Op::kForward},
-                                     Compute{0, 0, Op::kBackward}, Compute{0, 2, Op::kForward},
-                                     Compute{0, 1, Op::kBackward}, Compute{0, 2, Op::kBackward}));
-  EXPECT_THAT(orders[1],
-              ElementsAre(Compute{1, 0, Op::kForward}, Compute{1, 0, Op::kBackward},
-                          Compute{1, 1, Op::kForward}, Compute{1, 1, Op::kBackward},
-                          Compute{1, 2, Op::kForward}, Compute{1, 2, Op::kBackward}));
+  EXPECT_THAT(
+      orders[0],
+      ElementsAre(Compute{0, 0, Op::kForward}, Compute{0, 1, Op::kForward},
+                  Compute{0, 0, Op::kBackward}, Compute{0, 2, Op::kForward},
+                  Compute{0, 1, Op::kBackward}, Compute{0, 2, Op::kBackward}));
+  EXPECT_THAT(
+      orders[1],
+      ElementsAre(Compute{1, 0, Op::kForward}, Compute{1, 0, Op::kBackward},
+                  Compute{1, 1, Op::kForward}, Compute{1, 1, Op::kBackward},
+                  Compute{1, 2, Op::kForward}, Compute{1, 2, Op::kBackward}));
 }
 
 TEST(ReplicaOrder, GoesBackwardOutOfTurnRatherThanDeadlock) {
@@ -79,9 +82,10 @@ TEST(ReplicaOrder, GoesBackwardOutOfTurnRatherThanDeadlock) {
        {.stage = 1, .micro_batches = {4, 9}, .in_flight = 2}},
       2, 10, true);
 
-  EXPECT_THAT(orders[2],
-              ElementsAre(Compute{1, 4, Op::kForward}, Compute{1, 4, Op::kBackward},
-                          Compute{1, 9, Op::kForward}, Compute{1, 9, Op::kBackward}));
+  EXPECT_THAT(
+      orders[2],
+      ElementsAre(Compute{1, 4, Op::kForward}, Compute{1, 4, Op::kBackward},
+                  Compute{1, 9, Op::kForward}, Compute{1, 9, Op::kBackward}));
 }
 
 TEST(Replicas, RunWhateverTheirSharesAre) {

@@ -31,8 +31,7 @@ Frame ActivationFrame() {
   frame.header.kind = FrameKind::kActivation;
   frame.header.boundary = 1;
   frame.header.sequence = 41;
-  frame.header.batch = {12,   BatchPhase::kTrain, 10, 4, 64,
-                        true, true,               9000};
+  frame.header.batch = {12, BatchPhase::kTrain, 10, 4, 64, true, true, 9000};
   frame.header.micro_batch = 3;
   frame.header.route = 5;
   frame.tensors = {Filled(DType::kF32, {16, 3, 5}, 1),
