@@ -113,7 +113,7 @@ void AddGoal(CLI::App* app, PlanOptions& options) {
   app->add_flag("--no-overlap", options.no_overlap,
                 "Transfers stop compute instead of running beside it");
   app->add_option("--schedule", options.schedule,
-                  "gpipe or 1f1b: what is kept in memory")
+                  "What is kept in memory, as pipeline.schedule")
       ->type_name("NAME");
   app->add_option("--reserve", options.reserve_bytes,
                   "Bytes that every device keeps free of the model")

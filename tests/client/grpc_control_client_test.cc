@@ -59,6 +59,11 @@ class FakeControlService final : public v1::Control::Service {
     *job->mutable_estimate() = Estimate();
     job->set_step_seconds(0.75);
     job->add_drift()->set_measured_seconds(0.5);
+    v1::StageVersions& versions = *job->add_versions();
+    versions.set_stage(2);
+    versions.set_updates(8);
+    versions.set_staleness(12);
+    versions.set_versions(3);
     v1::JobWorker* worker = job->add_workers();
     worker->set_id(1);
     worker->set_name("w1");
@@ -279,6 +284,10 @@ TEST_F(OverGrpc, EstimateAndDriftComeBack) {
   EXPECT_EQ(submission->estimate->stage_seconds.at(0), 0.125);
   ASSERT_TRUE(job->estimate.has_value());
   EXPECT_EQ(job->drift.at(0).measured_seconds, 0.5);
+  ASSERT_EQ(job->versions.size(), 1u);
+  EXPECT_EQ(job->versions[0].stage, 2);
+  EXPECT_EQ(job->versions[0].staleness, 1.5) << "the mean of 8 updates";
+  EXPECT_EQ(job->versions[0].versions, 3);
   EXPECT_EQ(job->step_seconds, 0.75);
 }
 

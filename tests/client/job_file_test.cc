@@ -146,6 +146,11 @@ INSTANTIATE_TEST_SUITE_P(
                   "1e-400 is too small to tell from 0"},
         WrongType{"train:\n  clip_norm: .nan\n", "expected a number"},
         WrongType{"train:\n  clip_norm: inf\n", "expected a finite number"},
+        WrongType{"pipeline:\n  vertical_sync: yes\n",
+                  "job.yaml:2: pipeline.vertical_sync: expected a flag (true "
+                  "or false), got 'yes'"},
+        WrongType{"pipeline: {vertical_sync: 1}\n",
+                  "expected a flag (true or false), got '1'"},
         WrongType{"train: 5\n", "job.yaml:1: train: expected keys (epochs"},
         WrongType{"train: [5]\n", "train: expected keys"},
         WrongType{"model:\n", "model: expected keys"},

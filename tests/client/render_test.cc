@@ -255,5 +255,22 @@ TEST(Plot, SurvivesStepsInAnyOrder) {
   EXPECT_NE(PlotLoss({{1, 1}, {99, 5}, {10, 2}}, {}), "");
 }
 
+TEST(JobTable, ShowsStalenessAndVersionsOfStagesWithoutAFlush) {
+  JobView job = SucceededJob();
+  job.versions = {{0, 100, 1, 2.5, 3, 3 << 20}, {1, 100, 0, 0, 1, 1 << 10}};
+
+  EXPECT_THAT(RenderJob(job, {}),
+              HasSubstr("STAGE  UPDATES  SKIPPED  STALENESS  VERSIONS"));
+  const json document = json::parse(ToDocument(job, true).ToJson());
+  EXPECT_EQ(document["versions"][0], json({{"stage", 0},
+                                           {"updates", 100},
+                                           {"skipped_updates", 1},
+                                           {"staleness", 2.5},
+                                           {"versions", 3},
+                                           {"version_bytes", 3 << 20}}));
+  job.versions.clear();
+  EXPECT_THAT(RenderJob(job, {}), Not(HasSubstr("STALENESS")));
+}
+
 }  // namespace
 }  // namespace paceline

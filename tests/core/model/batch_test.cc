@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -167,6 +168,53 @@ TEST(SampleOrder, IsTheSameOnEveryMachine) {
 TEST(SampleOrder, TakesTheSmallestSets) {
   EXPECT_THAT(SampleOrder(1, 0, 0), ElementsAre());
   EXPECT_THAT(SampleOrder(1, 0, 1), ElementsAre(0));
+}
+
+// Where there is no flush between batches: how long the stream goes on, and how
+// many updates there are in all.
+TEST(BatchWalk, SaysWhatATrainingBatchDrainsInto) {
+  const auto drains = [](const TrainSpec& train, int64_t test_samples) {
+    std::string text;
+    for (const WalkBatch& batch : Walk(train, 9, test_samples)) {
+      if (batch.info.phase == BatchPhase::kTrain) {
+        text += batch.info.drains ? "!" : "-";
+      } else {
+        EXPECT_FALSE(batch.info.drains);
+        text += "e";
+      }
+    }
+    return text;
+  };
+  TrainSpec every_second = Train(3, 4, 2);
+  every_second.evaluate_every = 2;
+
+  EXPECT_EQ(drains(Train(2, 4, 2), 5), "--!ee--!ee");
+  EXPECT_EQ(drains(Train(2, 4, 2), 0), "-----!");
+  EXPECT_EQ(drains(every_second, 4), "-----!e--!e");
+}
+
+TEST(BatchWalk, CountsTheUpdatesOfAllMicroBatches) {
+  for (const int64_t steps : {0, 1, 2, 3, 4, 8, 9}) {
+    TrainSpec train = Train(2, 4, 3);
+    train.steps = steps;
+    int64_t updates = 0;
+    const std::vector<WalkBatch> batches = Walk(train, 9, 5);
+    for (const WalkBatch& batch : batches) {
+      if (batch.info.phase == BatchPhase::kTrain) {
+        updates += batch.info.micro_batches;
+      }
+    }
+
+    EXPECT_EQ(BatchWalk(train, 9, 5).total_updates(), updates) << steps;
+    EXPECT_EQ(batches.front().info.total_updates, updates);
+  }
+}
+
+TEST(BatchWalk, HasNoMoreUpdatesThanANumberHolds) {
+  TrainSpec train = Train(std::numeric_limits<int64_t>::max(), 4, 1);
+
+  EXPECT_EQ(BatchWalk(train, 9, 0).total_updates(),
+            std::numeric_limits<int64_t>::max());
 }
 
 }  // namespace

@@ -178,6 +178,15 @@ const BadSpec kBadSpecs[] = {
        s.pipeline.cuts = {2};
        s.pipeline.workers = {"a", "b", "c"};
      }},
+    {"pipeline.schedule", "did you mean 'pipedream'?",
+     [](JobSpec& s) { s.pipeline.schedule = "pipedreams"; }},
+    {"pipeline.vertical_sync", "belongs to the schedule pipedream; under 1f1b",
+     [](JobSpec& s) { s.pipeline.vertical_sync = true; }},
+    {"train.clip_norm", "which pipedream's updates do not wait for, got 0.5",
+     [](JobSpec& s) {
+       s.pipeline.schedule = "pipedream";
+       s.train.clip_norm = 0.5;
+     }},
     {"pipeline.cuts", "1,2 makes 3 stages, but pipeline.stages is 4",
      [](JobSpec& s) {
        s.pipeline.stages = 4;

@@ -1,0 +1,189 @@
+// What a backward in two halves costs against a whole one (zero-bubble), and
+// what keeping versions of the weights costs an update (pipedream): layers of
+// the size of DeiT-S, one thread.
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "benchmark/benchmark.h"
+#include "core/base/check.h"
+#include "worker/torch/engine.h"
+#include "worker/torch/threads.h"
+
+namespace paceline {
+namespace {
+
+constexpr int64_t kSamples = 4;
+
+// Some blocks in the middle of the model.
+EngineOptions Blocks() {
+  ModelSpec model;
+  model.name = "vit";
+  model.depth = 3;
+  model.width = 384;
+  model.heads = 6;
+  model.patch = 16;
+  EngineOptions options;
+  options.model = DescribeModel(model, {3, 224, 224}, 1000).value();
+  const int layers = static_cast<int>(options.model.layers.size());
+  options.layers = {1, layers - 1};
+  options.train.micro_batch = kSamples;
+  options.train.optimizer.momentum = 0.9;
+  options.stage = 1;
+  options.stages = 3;
+  return options;
+}
+
+Tensor Values(const Shape& sample) {
+  Shape shape = {kSamples};
+  shape.insert(shape.end(), sample.begin(), sample.end());
+  Tensor tensor = Tensor::Allocate(DType::kF32, shape);
+  float next = 0.1f;
+  for (float& value : tensor.As<float>()) {
+    value = next;
+    next = next > 0.5f ? next - 1.0f : next + 0.11f;
+  }
+  return tensor;
+}
+
+// One engine, and a micro-batch for it.
+struct Stage {
+  explicit Stage(const EngineOptions& options) {
+    SetComputeThreads(1);
+    engine = MakeTorchEngine(options).value();
+    batch.samples = kSamples;
+    const auto& layers = options.model.layers;
+    input = {Values(layers[options.layers.first - 1].output),
+             Tensor::Allocate(DType::kI64, {kSamples})};
+    for (int64_t& label : input[1].As<int64_t>()) label = 0;
+    gradient = {Values(layers[options.layers.last - 1].output)};
+    verdict.gradient_scale = 1e-6f;
+    verdict.learning_rate = 1e-6f;
+  }
+
+  void Forward() {
+    PACELINE_CHECK(engine->Forward(batch, 0, input).ok(), "forward");
+  }
+  void Clear() { PACELINE_CHECK(engine->Apply(verdict).ok(), "apply"); }
+
+  std::unique_ptr<StageEngine> engine;
+  BatchInfo batch;
+  TensorList input;
+  TensorList gradient;
+  StepVerdict verdict;
+};
+
+enum class Part { kForward, kBackward, kInput, kWeight, kBothHalves };
+
+// Seconds that `work` takes.
+template <typename Work>
+double SecondsOf(Work&& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
+      .count();
+}
+
+void TimePart(benchmark::State& state, Part part) {
+  Stage stage(Blocks());
+  StageEngine& engine = *stage.engine;
+  for (auto _ : state) {
+    const double forward = SecondsOf([&] { stage.Forward(); });
+    double whole = 0, input = 0, weight = 0;
+    if (part == Part::kForward || part == Part::kBackward) {
+      whole = SecondsOf([&] {
+        PACELINE_CHECK(engine.Backward(stage.batch, 0, stage.gradient).ok(),
+                       "B");
+      });
+    } else {
+      input = SecondsOf([&] {
+        PACELINE_CHECK(
+            engine.BackwardInput(stage.batch, 0, stage.gradient).ok(), "I");
+      });
+      weight = SecondsOf([&] {
+        PACELINE_CHECK(engine.BackwardWeight(stage.batch, 0).ok(), "W");
+      });
+    }
+    stage.Clear();
+    switch (part) {
+      case Part::kForward:
+        state.SetIterationTime(forward);
+        break;
+      case Part::kBackward:
+        state.SetIterationTime(whole);
+        break;
+      case Part::kInput:
+        state.SetIterationTime(input);
+        break;
+      case Part::kWeight:
+        state.SetIterationTime(weight);
+        break;
+      case Part::kBothHalves:
+        state.SetIterationTime(input + weight);
+        break;
+    }
+  }
+}
+
+// stashes: the update goes beside a version that is still in use.
+void TimeUpdate(benchmark::State& state, bool stashes) {
+  EngineOptions options = Blocks();
+  options.stashes = stashes;
+  Stage stage(options);
+  StageEngine& engine = *stage.engine;
+  const auto backward = [&](int64_t ordinal) {
+    stage.batch.ordinal = ordinal;
+    PACELINE_CHECK(engine.Backward(stage.batch, 0, stage.gradient).ok(), "B");
+  };
+  int64_t updates = 0;
+  const auto use = [&] {
+    if (!stashes) return;
+    PACELINE_CHECK(engine.UseVersion(updates).ok(), "version");
+  };
+  for (auto _ : state) {
+    use();
+    // One micro-batch waits for its backward while another updates.
+    for (int64_t i = 0; i < (stashes ? 2 : 1); ++i) {
+      stage.batch.ordinal = i;
+      stage.Forward();
+    }
+    backward(0);
+    ++updates;
+    use();
+    state.SetIterationTime(SecondsOf([&] { stage.Clear(); }));
+    if (!stashes) continue;
+    backward(1);
+    ++updates;
+    use();
+    stage.Clear();
+  }
+}
+
+BENCHMARK_CAPTURE(TimePart, forward, Part::kForward)
+    ->UseManualTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(TimePart, backward, Part::kBackward)
+    ->UseManualTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(TimePart, input_half, Part::kInput)
+    ->UseManualTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(TimePart, weight_half, Part::kWeight)
+    ->UseManualTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(TimePart, both_halves, Part::kBothHalves)
+    ->UseManualTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(TimeUpdate, in_place, false)
+    ->UseManualTime()
+    ->Iterations(10)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(TimeUpdate, beside, true)
+    ->UseManualTime()
+    ->Iterations(10)
+    ->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace paceline
+
+BENCHMARK_MAIN();
