@@ -393,7 +393,7 @@ absl::StatusOr<std::vector<NamedTensor>> FakeEngine::Weights() {
 }
 
 absl::Status FakeEngine::SetWeights(const std::vector<NamedTensor>& weights) {
-  if (!kept_.empty() || samples_ > 0) {
+  if (!kept_.empty() || !split_.empty() || samples_ > 0) {
     return absl::FailedPreconditionError(
         "weights cannot be set in the middle of a step");
   }

@@ -42,13 +42,16 @@ ModelSpec ModelFromProto(const v1::ModelSpec& proto) {
   return spec;
 }
 
-// Data sets that have no shape of their own have the one that the model is
+// Data sets whose samples can have any shape have the one that the model is
 // made for.
+bool TakesTheModelsShape(const std::string& data_set) {
+  return data_set.empty() || data_set == "synthetic" || data_set == "idx";
+}
+
 DataSpec DataFromProto(const v1::DataSpec& proto, const std::string& model) {
   DataSpec spec = DefaultDataSpec(proto.name());
   const CatalogEntry* const entry = FindModel(model);
-  const bool any_shape = spec.name == "synthetic" || spec.name == "idx";
-  if (entry != nullptr && any_shape) {
+  if (entry != nullptr && TakesTheModelsShape(spec.name)) {
     spec.shape = entry->input;
     spec.classes = entry->classes;
   }

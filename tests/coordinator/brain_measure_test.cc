@@ -107,6 +107,11 @@ TEST(BrainMeasure, HasOneWorkerLookIntoAScriptThatNobodyKnows) {
   Mesh mesh;
   const StreamId a = mesh.Attach("a", 1);
   const StreamId b = mesh.Attach("b", 1);
+  // Their link comes first.
+  Heartbeat probed;
+  probed.measurement.emplace();
+  probed.measurement->id = mesh.Order(b).measure->id;
+  ASSERT_TRUE(mesh.Send(b, probed).ok());
 
   const auto ticket = mesh.Profile({ScriptSpec(), {}, /*links=*/true});
 

@@ -163,11 +163,11 @@ class TorchEngine final : public StageEngine {
   std::map<MicroBatch, Kept> kept_;
   std::map<MicroBatch, Split> split_;  // between the halves of their backward
   int64_t summed_samples_ = 0;         // in the gradients
+  // Of each layer, by the micro-batches in the gradients.
+  std::map<MicroBatch, std::vector<LayerStatistics>> seen_;
   std::optional<WeightStash> stash_;
   int64_t gradient_version_ = 0;  // at which the last gradient was computed
   int64_t staleness_ = 0;
-  // Of each layer, by the micro-batches in the gradients.
-  std::map<MicroBatch, std::vector<LayerStatistics>> seen_;
 };
 
 TorchEngine::TorchEngine(const EngineOptions& options, const Script& script)
@@ -467,19 +467,19 @@ absl::Status TorchEngine::Apply(const StepVerdict& verdict) {
   return absl::OkStatus();
 }
 
-void TorchEngine::ApplyToParameters(const StepVerdict& verdict) {
-  for (TorchLayer& layer : layers_) {
-    for (TorchParameter& parameter : layer.parameters()) {
-      if (parameter.trainable) ApplyToParameter(verdict, parameter);
-    }
-  }
-}
-
 // In ascending order of the micro-batches, whatever order they came back in.
 void TorchEngine::Fold() {
   for (const auto& [micro_batch, statistics] : seen_) {
     for (size_t i = 0; i < layers_.size(); ++i) {
       layers_[i].Fold(statistics[i]);
+    }
+  }
+}
+
+void TorchEngine::ApplyToParameters(const StepVerdict& verdict) {
+  for (TorchLayer& layer : layers_) {
+    for (TorchParameter& parameter : layer.parameters()) {
+      if (parameter.trainable) ApplyToParameter(verdict, parameter);
     }
   }
 }
@@ -536,7 +536,7 @@ absl::StatusOr<std::vector<NamedTensor>> TorchEngine::Weights() {
 }
 
 absl::Status TorchEngine::SetWeights(const std::vector<NamedTensor>& weights) {
-  if (!kept_.empty() || summed_samples_ > 0) {
+  if (!kept_.empty() || !split_.empty() || summed_samples_ > 0) {
     return absl::FailedPreconditionError(
         "weights cannot be set in the middle of a step");
   }

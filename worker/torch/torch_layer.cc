@@ -72,23 +72,6 @@ TorchLayer::TorchLayer(const Layer& layer, int64_t seed, int index,
   InitializeLayer(layer, seed, index, values);
 }
 
-void TorchLayer::Bind(absl::Span<const at::Tensor> variables) {
-  if (child_.has_value()) {
-    const std::vector<ScriptTensor> tensors = TensorsOf(*child_);
-    PACELINE_CHECK(tensors.size() == variables.size(),
-                   absl::StrCat("bound=", variables.size()));
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      SetTensor(*child_, tensors[i].name, variables[i]);
-    }
-    return;
-  }
-  size_t next = 0;
-  for (Step& step : steps_) {
-    for (at::Tensor& parameter : step.parameters) parameter = variables[next++];
-  }
-  PACELINE_CHECK(next == variables.size(), absl::StrCat("bound=", next));
-}
-
 TorchLayer::TorchLayer(const Layer& layer, const torch::jit::Module& child,
                        int state_slots)
     : child_(child), writes_input_(layer.operations[0].sizes[0] != 0) {
@@ -124,6 +107,7 @@ at::Tensor TorchLayer::ForwardScript(const at::Tensor& input,
 void TorchLayer::AdoptBuffers() const {
   const std::vector<ScriptTensor> tensors = TensorsOf(*child_);
   for (size_t i = 0; i < tensors.size() && i < parameters_.size(); ++i) {
+    if (parameters_[i].trainable) continue;  // bound to some version
     const at::Tensor& own = parameters_[i].variable;
     const at::Tensor& found = tensors[i].tensor;
     if (own.data_ptr() == found.data_ptr()) continue;
@@ -131,6 +115,19 @@ void TorchLayer::AdoptBuffers() const {
     ToTorch(parameters_[i].value).copy_(found);
     SetTensor(*child_, tensors[i].name, own);
   }
+}
+
+void TorchLayer::Bind(absl::Span<const at::Tensor> variables) {
+  size_t next = 0;
+  for (Step& step : steps_) {
+    for (at::Tensor& parameter : step.parameters) parameter = variables[next++];
+  }
+  if (child_.has_value()) {
+    for (const ScriptTensor& tensor : TensorsOf(*child_)) {
+      SetTensor(*child_, tensor.name, variables[next++]);
+    }
+  }
+  PACELINE_CHECK(next == variables.size(), absl::StrCat("bound=", next));
 }
 
 at::Tensor TorchLayer::Forward(const at::Tensor& input, bool training,

@@ -56,8 +56,9 @@ class TorchLayer {
   // Whether Forward draws from the default generator in training.
   bool draws() const { return draws_; }
 
-  // From the next Forward() on the parameters are `variables`, one for each of
-  // parameters() and in their order.  Graphs that are there keep theirs.
+  // From the next Forward() on the parameters and buffers are `variables`, one
+  // for each of parameters() and in their order.  Graphs that are there keep
+  // theirs.
   void Bind(absl::Span<const at::Tensor> variables);
 
   // And buffers.
