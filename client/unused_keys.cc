@@ -4,6 +4,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "core/model/catalog.h"
 
 namespace paceline {
 namespace {
@@ -16,22 +18,16 @@ struct Rule {
   std::string (*value)(const JobSpec&);  // of the decider
 };
 
-std::string Model(const JobSpec& spec) { return spec.model.name; }
 std::string Optimizer(const JobSpec& spec) { return spec.train.optimizer.name; }
 std::string RateSchedule(const JobSpec& spec) {
   return spec.train.learning_rate.schedule;
 }
 
-constexpr char kModel[] = "model.name";
+constexpr char kModelPrefix[] = "model.";
 constexpr char kOptimizer[] = "train.optimizer.name";
 constexpr char kSchedule[] = "train.learning_rate.schedule";
 
 constexpr Rule kRules[] = {
-    {"model.hidden", kModel, "mlp", Model},
-    {"model.depth", kModel, "vit", Model},
-    {"model.width", kModel, "vit", Model},
-    {"model.heads", kModel, "vit", Model},
-    {"model.patch", kModel, "vit", Model},
     {"train.optimizer.momentum", kOptimizer, "sgd", Optimizer},
     {"train.optimizer.beta1", kOptimizer, "adamw", Optimizer},
     {"train.optimizer.beta2", kOptimizer, "adamw", Optimizer},
@@ -94,6 +90,13 @@ std::string WhyUnused(const JobSpec& spec, const GivenKey& key,
     return IsAmong(rule.sets, spec.data.name)
                ? ""
                : absl::StrCat("data.name is ", spec.data.name);
+  }
+  if (absl::StartsWith(key.path, kModelPrefix)) {
+    const std::string size(absl::StripPrefix(key.path, kModelPrefix));
+    const bool is_size = size != "name";
+    return !is_size || ModelReads(spec.model.name, size)
+               ? ""
+               : absl::StrCat("model.name is ", spec.model.name);
   }
   if (key.path == "train.epochs" && spec.train.steps > 0 &&
       !EpochsAreMeant(key, given)) {

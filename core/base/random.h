@@ -20,6 +20,9 @@ class SplitMix64 {
     return z ^ (z >> 31);
   }
 
+  // Passes over as many numbers as that many calls of Next() would give.  O(1).
+  void Skip(uint64_t count) { state_ += count * 0x9e3779b97f4a7c15u; }
+
   // Uniform in [0, bound) by Lemire's multiply-shift without rejection: the
   // bias is below bound / 2^64.  bound > 0.
   uint64_t Below(uint64_t bound) {

@@ -5,25 +5,10 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/model/models.h"
+#include "core/model/catalog.h"
 
 namespace paceline {
 namespace {
-
-using Describe = absl::StatusOr<ModelDescription> (*)(const ModelSpec&,
-                                                      const Shape&, int32_t);
-
-struct Model {
-  const char* name;
-  Describe describe;
-};
-
-// Sorted by name.
-constexpr Model kModels[] = {
-    {"lenet", DescribeLenet},
-    {"mlp", DescribeMlp},
-    {"vit", DescribeVit},
-};
 
 constexpr int64_t kMostInputValues = 1 << 24;
 
@@ -55,10 +40,8 @@ absl::Status CheckRequest(const ModelSpec& spec, const Shape& input,
 absl::StatusOr<ModelDescription> DescribeModel(const ModelSpec& spec,
                                                const Shape& input,
                                                int32_t classes) {
-  const auto model =
-      std::find_if(std::begin(kModels), std::end(kModels),
-                   [&](const Model& m) { return spec.name == m.name; });
-  if (model == std::end(kModels)) {
+  const CatalogEntry* const model = FindModel(spec.name);
+  if (model == nullptr) {
     const std::string meant = DidYouMean(spec.name, ModelNames());
     return absl::InvalidArgumentError(
         absl::StrCat("unknown model '", spec.name, "'",
@@ -73,7 +56,9 @@ absl::StatusOr<ModelDescription> DescribeModel(const ModelSpec& spec,
 
 std::vector<std::string> ModelNames() {
   std::vector<std::string> names;
-  for (const Model& model : kModels) names.push_back(model.name);
+  for (const CatalogEntry& entry : ModelCatalog()) {
+    names.push_back(entry.model.name);
+  }
   return names;
 }
 

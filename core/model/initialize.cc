@@ -59,7 +59,8 @@ void FillWeight(const Layer& layer, size_t operation, const Parameter& weight,
     FillUniform(2 / FanIn(weight.shape), random, out);
     return;
   }
-  const bool three = absl::EndsWith(weight.name, ".qkv.weight");
+  const bool three = absl::EndsWith(weight.name, ".qkv.weight") ||
+                     absl::EndsWith(weight.name, ".in_proj_weight");
   const double fan_out = FanOut(weight.shape) / (three ? 3 : 1);
   FillUniform(2 / (FanIn(weight.shape) + fan_out), random, out);
 }
@@ -70,7 +71,8 @@ void FillParameter(const Layer& layer, size_t operation,
   const std::string& kind = layer.operations[operation].kind;
   if (kind == "class_token" || kind == "position_embedding") {
     FillNormal(kEmbeddingDeviation, random, out);
-  } else if (absl::EndsWith(parameter.name, ".bias")) {
+  } else if (absl::EndsWith(parameter.name, ".bias") ||
+             absl::EndsWith(parameter.name, "_bias")) {
     std::fill(out.begin(), out.end(), 0.0f);
   } else if (kind == "layer_norm") {
     std::fill(out.begin(), out.end(), 1.0f);

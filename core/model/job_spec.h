@@ -10,14 +10,16 @@
 
 namespace paceline {
 
+// The defaults here are those of `vit`; DefaultModel() of core/model/catalog.h
+// knows every model's own.
 struct ModelSpec {
   std::string name;
   std::vector<int32_t> hidden = {256, 128};  // mlp
-  int32_t depth = 4;                         // vit
-  int32_t width = 64;                        // vit
-  int32_t heads = 4;                         // vit
-  int32_t patch = 7;                         // vit, pixels
-  double dropout = 0;                        // in [0, 1)
+  int32_t depth = 4;                         // transformers: blocks
+  int32_t width = 64;
+  int32_t heads = 4;   // transformers
+  int32_t patch = 7;   // vision transformers, pixels
+  double dropout = 0;  // in [0, 1)
 };
 
 // The defaults are those of most data sets; DefaultDataSpec() of

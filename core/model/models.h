@@ -1,5 +1,5 @@
-// One function a model, one file each.  For description.cc alone, which has
-// checked the input, the classes and the dropout.
+// One function a kind of model, one file each.  For catalog.cc alone;
+// DescribeModel() has checked the input, the classes and the dropout.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,8 @@ absl::StatusOr<ModelDescription> DescribeLenet(const ModelSpec& spec,
                                                int32_t classes);
 
 // A vision transformer (Dosovitskiy et al. 2021), pre-norm, with a class
-// token, for images whose height and width `patch` divides.
+// token, for images whose height and width `patch` divides.  vit_b_16 has the
+// parameter names of torchvision, all others those of timm.
 absl::StatusOr<ModelDescription> DescribeVit(const ModelSpec& spec,
                                              const Shape& input,
                                              int32_t classes);

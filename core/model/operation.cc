@@ -173,12 +173,15 @@ absl::StatusOr<OperationFacts> Attention(const Operation& operation,
   const int64_t tokens = input[0];
   OperationFacts facts;
   facts.output = input;
-  facts.parameters =
-      WeightAndBias(operation.name + ".qkv", {3 * width, width}, 3 * width);
-  for (Parameter& parameter :
-       WeightAndBias(operation.name + ".proj", {width, width}, width)) {
-    facts.parameters.push_back(std::move(parameter));
-  }
+  const bool torch_names = operation.kind == "multihead_attention";
+  const std::string in = torch_names ? ".in_proj_" : ".qkv.";
+  const std::string out = torch_names ? ".out_proj." : ".proj.";
+  facts.parameters = {
+      {operation.name + in + "weight", {3 * width, width}},
+      {operation.name + in + "bias", {3 * width}},
+      {operation.name + out + "weight", {width, width}},
+      {operation.name + out + "bias", {width}},
+  };
   // Four projections, then queries times keys and weights times values.
   facts.flops = 8.0 * tokens * width * width + 4.0 * tokens * tokens * width;
   // qkv and its three contiguous parts, scores before and after the softmax,
@@ -219,6 +222,7 @@ constexpr Kind kKinds[] = {
     {"class_token", 1, ClassToken},
     {"position_embedding", 2, PositionEmbedding},
     {"attention", 2, Attention},
+    {"multihead_attention", 2, Attention},
     {"residual_begin", 0, ResidualBegin},
     {"residual_end", 0, Elementwise},
     {"take_token", 1, TakeToken},

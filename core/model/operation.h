@@ -20,15 +20,19 @@
 //                                                     [1 + t, width]
 // position_embedding  tokens, width                   [tokens, width], same
 // attention           width, heads                    [t, width], same shape
+// multihead_attention width, heads (the same, with    [t, width], same shape
+//                        other names)
 // residual_begin      - (remembers its input)         same shape
 // residual_end        - (adds what was remembered)    same shape
 // take_token          index                           [t, width] -> [width]
 //
 // Shapes are those of one sample.  Parameters, in this order, are named
 // `name`.weight and `name`.bias; but class_token and position_embedding own
-// one that is called `name`, and attention owns `name`.qkv.weight, .qkv.bias,
-// .proj.weight and .proj.bias.  A residual begins and ends in the same layer,
-// and residuals do not nest.
+// one that is called `name`; attention owns `name`.qkv.weight, .qkv.bias,
+// .proj.weight and .proj.bias, as timm calls them, and multihead_attention
+// .in_proj_weight, .in_proj_bias, .out_proj.weight and .out_proj.bias, as
+// torch.nn.MultiheadAttention does.  A residual begins and ends in the same
+// layer, and residuals do not nest.
 #pragma once
 
 #include <cstdint>

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/model/catalog.h"
 
 namespace paceline {
 
@@ -27,14 +28,7 @@ double FrameSecondsPerByte(const DeviceProfile& profile,
 
 std::string ModelKey(const ModelSpec& model, const Shape& input,
                      int32_t classes) {
-  std::string sizes;
-  if (model.name == "mlp") {
-    sizes = absl::StrCat("hidden=", absl::StrJoin(model.hidden, "-"), ",");
-  } else if (model.name == "vit") {
-    sizes = absl::StrCat("depth=", model.depth, ",width=", model.width,
-                         ",heads=", model.heads, ",patch=", model.patch, ",");
-  }
-  return absl::StrCat(model.name, "(", sizes, "dropout=", model.dropout, ") ",
+  return absl::StrCat(model.name, "(", SizesText(model), ") ",
                       absl::StrJoin(input, "x"), " -> ", classes);
 }
 

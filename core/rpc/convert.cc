@@ -1,9 +1,11 @@
 #include "core/rpc/convert.h"
 
 #include <cmath>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/model/catalog.h"
 #include "core/model/data_sets.h"
 
 namespace paceline {
@@ -20,8 +22,7 @@ void TakeAll(const Repeated& from, Vector& to) {
 }
 
 ModelSpec ModelFromProto(const v1::ModelSpec& proto) {
-  ModelSpec spec;
-  spec.name = proto.name();
+  ModelSpec spec = DefaultModel(proto.name());
   TakeAll(proto.hidden(), spec.hidden);
   PACELINE_TAKE(proto, spec, depth);
   PACELINE_TAKE(proto, spec, width);
@@ -31,8 +32,19 @@ ModelSpec ModelFromProto(const v1::ModelSpec& proto) {
   return spec;
 }
 
-DataSpec DataFromProto(const v1::DataSpec& proto) {
+// Data sets whose samples can have any shape have the one that the model is
+// made for.
+bool TakesTheModelsShape(const std::string& data_set) {
+  return data_set.empty() || data_set == "synthetic" || data_set == "idx";
+}
+
+DataSpec DataFromProto(const v1::DataSpec& proto, const std::string& model) {
   DataSpec spec = DefaultDataSpec(proto.name());
+  const CatalogEntry* const entry = FindModel(model);
+  if (entry != nullptr && TakesTheModelsShape(spec.name)) {
+    spec.shape = entry->input;
+    spec.classes = entry->classes;
+  }
   PACELINE_TAKE(proto, spec, path);
   PACELINE_TAKE(proto, spec, train_samples);
   PACELINE_TAKE(proto, spec, test_samples);
@@ -195,7 +207,7 @@ JobSpec FromProto(const v1::JobSpec& proto) {
   JobSpec spec;
   spec.model = ModelFromProto(proto.model());
   spec.name = proto.name().empty() ? spec.model.name : proto.name();
-  spec.data = DataFromProto(proto.data());
+  spec.data = DataFromProto(proto.data(), spec.model.name);
   spec.train = TrainFromProto(proto.train());
   spec.pipeline = PipelineFromProto(proto.pipeline());
   if (proto.has_threads()) spec.threads = proto.threads();

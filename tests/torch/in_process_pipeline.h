@@ -11,6 +11,7 @@
 
 #include "core/base/random.h"
 #include "core/model/batch.h"
+#include "core/model/catalog.h"
 #include "core/model/description.h"
 #include "core/optim/step_gate.h"
 #include "core/plan/plan.h"
@@ -219,11 +220,12 @@ class InProcessPipeline {
 // has 1 or 2 samples.
 inline Experiment SmallExperiment(const std::string& model) {
   Experiment experiment;
-  experiment.job.model.name = model;
+  experiment.job.model = DefaultModel(model);
   experiment.job.model.hidden = {32, 24, 16};
   experiment.job.model.depth = 2;
   experiment.job.model.width = 16;
   experiment.job.model.heads = 2;
+  experiment.job.model.patch = 7;
   TrainSpec& train = experiment.job.train;
   train.epochs = 2;
   train.batch = 8;

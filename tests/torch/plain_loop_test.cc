@@ -378,7 +378,7 @@ TEST(PlainLoop, MlpToo) {
 }
 
 TEST(PlainLoop, ModulesHaveTheDescriptionsParameters) {
-  for (const std::string& name : ModelNames()) {
+  for (const char* name : {"lenet", "mlp", "vit"}) {
     const Experiment experiment = SmallExperiment(name);
     std::map<std::string, Shape> described, built;
 

@@ -12,21 +12,13 @@ constexpr float kNoise = 0.5f;  // amplitude; the templates have 1
 // Uniform in [-1, 1), exact in float32.
 float Signed(SplitMix64& random) { return 2.0f * random.Unit() - 1.0f; }
 
-std::vector<float> MakeTemplates(int64_t seed, int64_t count) {
-  SplitMix64 random(MixSeed({kTemplateStream, static_cast<uint64_t>(seed)}));
-  std::vector<float> templates(count);
-  for (float& value : templates) value = Signed(random);
-  return templates;
-}
-
 }  // namespace
 
 SyntheticSet::SyntheticSet(const DataSpec& data, int64_t seed)
     : data_(data),
       format_(FormatOf(data)),
       seed_(seed),
-      values_per_sample_(NumElements(data.shape)),
-      templates_(MakeTemplates(seed, values_per_sample_ * data.classes)) {}
+      values_per_sample_(NumElements(data.shape)) {}
 
 int64_t SyntheticSet::samples(BatchPhase split) const {
   return split == BatchPhase::kTrain ? data_.train_samples : data_.test_samples;
@@ -40,10 +32,14 @@ absl::Status SyntheticSet::Load(const MicroBatchPlace& place, Tensor& inputs,
                                static_cast<uint64_t>(place.indices[i])}));
     int64_t& label = labels.As<int64_t>()[i];
     label = static_cast<int64_t>(random.Below(data_.classes));
-    const float* pattern = &templates_[label * values_per_sample_];
+    // Drawn again for every sample: a thousand classes of photographs would
+    // fill half a gigabyte.
+    SplitMix64 pattern(
+        MixSeed({kTemplateStream, static_cast<uint64_t>(seed_)}));
+    pattern.Skip(label * values_per_sample_);
     float* sample = inputs.As<float>().data() + i * values_per_sample_;
     for (int64_t j = 0; j < values_per_sample_; ++j) {
-      sample[j] = pattern[j] + kNoise * Signed(random);
+      sample[j] = Signed(pattern) + kNoise * Signed(random);
     }
   }
   return absl::OkStatus();

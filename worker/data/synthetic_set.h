@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "core/model/job_spec.h"
 #include "worker/data/sample_set.h"
@@ -27,7 +26,6 @@ class SyntheticSet final : public SampleSet {
   const SampleFormat format_;
   const int64_t seed_;
   const int64_t values_per_sample_;
-  const std::vector<float> templates_;  // [classes, ...shape], in [-1, 1)
 };
 
 }  // namespace paceline

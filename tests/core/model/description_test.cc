@@ -3,6 +3,7 @@
 #include <cmath>
 #include <set>
 
+#include "core/model/catalog.h"
 #include "core/model/initialize.h"
 #include "core/model/operation.h"
 #include "gmock/gmock.h"
@@ -15,16 +16,14 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 ModelDescription Describe(const ModelSpec& spec) {
-  absl::StatusOr<ModelDescription> model = DescribeModel(spec, {1, 28, 28}, 10);
+  const CatalogEntry* const entry = FindModel(spec.name);
+  absl::StatusOr<ModelDescription> model =
+      DescribeModel(spec, entry->input, entry->classes);
   EXPECT_TRUE(model.ok()) << model.status();
   return model.ok() ? *model : ModelDescription{};
 }
 
-ModelSpec Named(const std::string& name) {
-  ModelSpec spec;
-  spec.name = name;
-  return spec;
-}
+ModelSpec Named(const std::string& name) { return DefaultModel(name); }
 
 std::string WhyNot(const ModelSpec& spec, const Shape& input, int classes) {
   const auto model = DescribeModel(spec, input, classes);
@@ -55,7 +54,7 @@ TEST(Description, SumsMatchTheirPartsInEveryModel) {
       EXPECT_EQ(layer.output_bytes, 4 * NumElements(layer.output));
       EXPECT_GE(layer.activation_bytes, layer.output_bytes) << layer.name;
     }
-    EXPECT_EQ(model.layers.back().output, Shape{10}) << name;
+    EXPECT_EQ(model.layers.back().output, Shape{model.classes}) << name;
   }
 }
 
@@ -116,7 +115,9 @@ TEST(Description, MlpWithoutHiddenLayersIsLinear) {
 
 TEST(Description, DropoutAddsOperationsButNoParameters) {
   for (const std::string& name : ModelNames()) {
+    if (!ModelReads(name, "dropout")) continue;
     ModelSpec spec = Named(name);
+    spec.dropout = 0;
     const ModelDescription without = Describe(spec);
     spec.dropout = 0.1;
     const ModelDescription with = Describe(spec);

@@ -83,6 +83,33 @@ TEST(ConvertJobSpec, KnowsEachDataSetsOwnDefaults) {
   EXPECT_EQ(FromProto(proto).data.shape, Shape{7}) << "to be complained about";
 }
 
+TEST(ConvertJobSpec, FillsInTheModelsOwnSizesAndData) {
+  v1::JobSpec proto;
+  proto.mutable_model()->set_name("deit_small_patch16_224");
+  proto.mutable_model()->set_depth(3);
+  proto.mutable_data()->set_name("synthetic");
+
+  const JobSpec spec = FromProto(proto);
+
+  EXPECT_EQ(spec.model.depth, 3);
+  EXPECT_EQ(spec.model.width, 384);
+  EXPECT_EQ(spec.data.shape, (Shape{3, 224, 224}));
+  EXPECT_EQ(spec.data.classes, 1000);
+}
+
+TEST(ConvertJobSpec, LeavesADataSetTheShapeThatItHas) {
+  v1::JobSpec proto;
+  proto.mutable_model()->set_name("deit_small_patch16_224");
+  proto.mutable_data()->set_name("fashion-mnist");
+  EXPECT_EQ(FromProto(proto).data.shape, (Shape{1, 28, 28}));
+  EXPECT_EQ(FromProto(proto).data.classes, 10);
+
+  proto.mutable_data()->set_name("synthetic");
+  proto.mutable_data()->set_classes(7);
+  EXPECT_EQ(FromProto(proto).data.shape, (Shape{3, 224, 224}));
+  EXPECT_EQ(FromProto(proto).data.classes, 7);
+}
+
 TEST(ConvertJobSpec, NamesAJobWithoutANameAfterItsModel) {
   v1::JobSpec proto;
   proto.mutable_model()->set_name("lenet");

@@ -1,0 +1,46 @@
+// The models there are: what each is unless a job says otherwise.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/base/tensor.h"
+#include "core/model/description.h"
+#include "core/model/job_spec.h"
+
+namespace paceline {
+
+struct CatalogEntry {
+  // With the model's own sizes, which a job file may override.
+  ModelSpec model;
+  // Which of the sizes it reads, as the job file calls them ("depth"), in the
+  // order of ModelSpec.  The others change nothing.
+  std::vector<std::string> keys;
+  // Of the data it is made for; data sets that have no shape of their own
+  // take these.
+  Shape input;
+  int32_t classes = 0;
+  absl::StatusOr<ModelDescription> (*describe)(const ModelSpec& spec,
+                                               const Shape& input,
+                                               int32_t classes);
+};
+
+// All, sorted by name.  Immutable.
+const std::vector<CatalogEntry>& ModelCatalog();
+
+// Null when there is no model of that name.
+const CatalogEntry* FindModel(const std::string& name);
+
+// The model with its own sizes; with the struct's when nobody knows the name.
+ModelSpec DefaultModel(const std::string& name);
+
+// Whether `key` ("depth") changes anything in the model of that name.
+bool ModelReads(const std::string& name, const std::string& key);
+
+// The sizes that `model` reads: "depth=4,width=64,heads=4,patch=7,dropout=0".
+// Equal texts, equal models.
+std::string SizesText(const ModelSpec& model);
+
+}  // namespace paceline
