@@ -22,6 +22,7 @@
 #include "client/planning/plan_question.h"
 #include "client/planning/predict_model.h"
 #include "client/planning/profile_commands.h"
+#include "client/planning/script_layers.h"
 #include "client/predict_commands.h"
 #include "client/rpc/daemon_probe.h"
 #include "client/rpc/grpc_control_client.h"
@@ -114,6 +115,13 @@ ExitCode NoPlan(Console& console, const absl::Status& why) {
   return SubmitExitCodeFor(why);
 }
 
+// Ctrl-C is caught while this waits, not while the planner computes.
+absl::Status LookIntoScript(Console& console, MeasureClient& client,
+                            JobSpec* spec) {
+  SignalPauser pauser;
+  return FillInScript(console, pauser, client, spec);
+}
+
 ExitCode Plan(const PlanOptions& plan, const Settings& settings,
               Console& console) {
   if (const absl::Status checked = CheckPlanOptions(plan); !checked.ok()) {
@@ -122,9 +130,11 @@ ExitCode Plan(const PlanOptions& plan, const Settings& settings,
   const SystemClock clock;
   absl::StatusOr<PlanQuestion> question;
   if (plan.profile.empty()) {
-    const auto spec = JobToPlan(plan, console);
+    auto spec = JobToPlan(plan, console);
     if (!spec.ok()) return ReportError(console, spec.status());
     GrpcControlClient client(settings.coordinator);
+    const absl::Status known = LookIntoScript(console, client, &*spec);
+    if (!known.ok()) return ReportError(console, known);
     question = AskForMesh(client, *spec, plan);
   } else {
     const auto source = ReadProfileFile(plan.profile);
@@ -144,21 +154,28 @@ ExitCode Profile(const CommandContext& context, GrpcControlClient& client,
                  const ClientOptions& options) {
   ProfileOptions profile = options.profile;
   profile.timeout = options.timeout;
-  const auto spec =
+  auto spec =
       ModelJob(profile.model, profile.batch, profile.sets, context.console);
   if (!spec.ok()) return ReportError(context.console, spec.status());
+  const absl::Status known =
+      FillInScript(context.console, context.pauser, client, &*spec);
+  if (!known.ok()) return ReportError(context.console, known);
   return ProfileCommand(context, client, *spec, profile);
 }
 
 ExitCode PredictModel(const CommandContext& context, GrpcControlClient& client,
                       const PredictModelOptions& predict) {
-  const auto spec =
+  auto spec =
       ModelJob(predict.model, predict.batch, predict.sets, context.console);
   if (!spec.ok()) return ReportError(context.console, spec.status());
+  const absl::Status known =
+      FillInScript(context.console, context.pauser, client, &*spec);
+  if (!known.ok()) return ReportError(context.console, known);
   return PredictModelCommand(context, client, *spec, predict);
 }
 
-ExitCode Submit(const CommandContext& context, const ClientOptions& options) {
+ExitCode Submit(const CommandContext& context, GrpcControlClient& client,
+                const ClientOptions& options) {
   const auto text = ReadJobFile(options.target);
   if (!text.ok()) return ReportError(context.console, text.status());
   auto job =
@@ -166,6 +183,9 @@ ExitCode Submit(const CommandContext& context, const ClientOptions& options) {
                     .text = *text,
                     .sets = options.sets});
   if (!job.ok()) return ReportError(context.console, job.status());
+  const absl::Status known =
+      FillInScript(context.console, context.pauser, client, &job->spec);
+  if (!known.ok()) return ReportError(context.console, known);
   if (!options.plan_file.empty()) {
     const absl::Status followed = FollowPlanFile(options.plan_file, *job);
     if (!followed.ok()) return ReportError(context.console, followed);
@@ -217,7 +237,7 @@ ExitCode RunWithCoordinator(const ClientOptions& options,
               : "paceline"};
   switch (options.command) {
     case Command::kJobSubmit:
-      return Submit(context, options);
+      return Submit(context, client, options);
     case Command::kJobList:
       return ListJobsCommand(context, options.limit);
     case Command::kProfile:

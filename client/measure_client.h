@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,7 @@ struct ProfileProgress {
   std::vector<LinkMeasurement> links;   // finished, by from and to
   std::vector<std::string> waiting;     // what is not, and for what it waits
   std::vector<std::string> failed;      // what could not be measured, and why
+  std::optional<ScriptModel> script;    // what a worker found in a script
 };
 
 // Thread-compatible.  Calls block, but never longer than their deadline.
@@ -40,6 +42,8 @@ class MeasureClient {
  public:
   virtual ~MeasureClient() = default;
 
+  // Of a script that no worker has looked into: one of them does, and nothing
+  // is measured.
   // Errors: InvalidArgument     the spec is wrong
   //         NotFound            no live worker of that name
   //         FailedPrecondition  no worker is attached

@@ -103,6 +103,8 @@ ExitCode ListModelsCommand(Console& console) {
   }
   console.Print(absl::StrCat(absl::StrJoin(ModelNames(), "\n"), "\n"));
   console.Note("layers of one: paceline model inspect NAME");
+  console.Note(
+      "one of your own: model.name script, model.file a scripted Sequential");
   return kExitOk;
 }
 
@@ -112,6 +114,12 @@ bool IsModel(const std::string& word) {
 }
 
 ExitCode InspectModelCommand(Console& console, const JobSpec& spec) {
+  if (spec.model.name == kScriptModel) {
+    return ReportError(
+        console, absl::InvalidArgumentError(
+                     "a script is looked into by a worker: paceline plan "
+                     "--model script --set model.file=/PATH shows its layers"));
+  }
   if (!IsModel(spec.model.name)) {
     return ReportError(console, NoSuchModel(spec.model.name));
   }

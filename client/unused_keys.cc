@@ -93,7 +93,11 @@ std::string WhyUnused(const JobSpec& spec, const GivenKey& key,
   }
   if (absl::StartsWith(key.path, kModelPrefix)) {
     const std::string size(absl::StripPrefix(key.path, kModelPrefix));
-    const bool is_size = size != "name";
+    if (size == "reset_head" && spec.model.weights.empty()) {
+      return "there is no model.weights";
+    }
+    const bool is_size =
+        size != "name" && size != "weights" && size != "reset_head";
     return !is_size || ModelReads(spec.model.name, size)
                ? ""
                : absl::StrCat("model.name is ", spec.model.name);

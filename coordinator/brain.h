@@ -242,6 +242,7 @@ class Brain {
       const std::vector<StageOfPlan>& stages) const;
   void TakeMeasurement(const Member& member, const Measurement& measurement);
   std::vector<MeasureWorker> MeasureWorkers() const;
+  std::string FirstIdle(const std::vector<std::string>& names) const;
   std::vector<std::string> LiveNames() const;
 
   void Settle(Moment moment);

@@ -38,6 +38,17 @@ std::vector<std::string> Brain::LiveNames() const {
   return names;
 }
 
+// names: at least one.
+std::string Brain::FirstIdle(const std::vector<std::string>& names) const {
+  for (const MeasureWorker& worker : MeasureWorkers()) {
+    if (worker.live && !worker.busy &&
+        std::count(names.begin(), names.end(), worker.name) > 0) {
+      return worker.name;
+    }
+  }
+  return names.front();
+}
+
 std::vector<MeasureWorker> Brain::MeasureWorkers() const {
   std::vector<MeasureWorker> workers;
   for (const auto& [id, member] : membership_.members()) {
@@ -74,7 +85,8 @@ std::optional<RunEstimate> Brain::EstimateOf(
 absl::StatusOr<ProfileTicket> Brain::OnProfile(const ProfileRequest& request,
                                                Moment moment) {
   PACELINE_RETURN_IF_ERROR(CheckSpec(request.spec));
-  PACELINE_RETURN_IF_ERROR(Describe(request.spec).status());
+  const bool describe = NeedsWorker(request.spec.model);
+  if (!describe) PACELINE_RETURN_IF_ERROR(Describe(request.spec).status());
   const std::vector<std::string> live = LiveNames();
   if (live.empty()) {
     return absl::FailedPreconditionError(
@@ -92,12 +104,14 @@ absl::StatusOr<ProfileTicket> Brain::OnProfile(const ProfileRequest& request,
     return absl::NotFoundError(absl::StrCat(
         "no live worker ", worker, "; there are: ", absl::StrJoin(live, ", ")));
   }
+  // All find the same file; what one says of it will do.
+  if (describe) ticket.workers = {FirstIdle(ticket.workers)};
   const std::string& asked = request.spec.cpu_capability;
   ticket.id = measures_.Request(
       request.spec,
       asked == "auto" ? LowestCapability(ticket.workers, membership_.members())
                       : asked,
-      ticket.workers, request.links);
+      ticket.workers, request.links && !describe);
   Settle(moment);
   return ticket;
 }

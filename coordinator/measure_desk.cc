@@ -97,6 +97,7 @@ bool MeasureDesk::OnMeasurement(const std::string& worker,
     End(*task, measurement.error);
   } else if (request != requests_.end()) {
     ProfileView& view = request->second;
+    if (measurement.script.has_value()) view.script = measurement.script;
     if (measurement.profile.has_value()) {
       InsertSorted(view.profiles, *measurement.profile,
                    [](const DeviceProfile& a, const DeviceProfile& b) {

@@ -34,6 +34,7 @@ struct ProfileView {
   std::vector<LinkMeasurement> links;   // finished, by from and to
   std::vector<std::string> waiting;     // one line a thing, for people
   std::vector<std::string> failed;
+  std::optional<ScriptModel> script;
 };
 
 struct MeasurePolicy {

@@ -45,7 +45,8 @@ readonly TEST=(
   curl procps
   python3 python3-yaml shellcheck systemd
 )
-readonly NIGHTLY=(jq)
+# Python's torch writes the weights and scripts that ours are compared with.
+readonly NIGHTLY=(jq python3-torch python3-torchvision)
 
 die() {
   echo "install-deps.sh: $*" >&2

@@ -3,7 +3,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly AREAS=(quickstart repeat same-bytes soak bench bed torch-free tsan asan)
+readonly AREAS=(quickstart repeat same-bytes torchvision soak bench bed torch-free
+  tsan asan)
 
 usage() {
   cat <<USAGE
@@ -44,6 +45,18 @@ area_asan() { suite asan; }
 area_same_bytes() {
   deploy/build.sh release paceline paceline-coordinator paceline-worker
   python3 tests/nightly/same_bytes.py --bin build/release/bin
+}
+
+# Weights of torchvision's models at their real sizes, two gigabytes for a
+# while: our logits agree with theirs.
+area_torchvision() {
+  local folder=build/torchvision
+  deploy/build.sh release torch_tests
+  rm -rf "$folder"
+  /usr/bin/python3 tests/nightly/torchvision_logits.py --full "$folder"
+  PACELINE_TORCHVISION_LOGITS=$folder build/release/bin/torch_tests \
+    --gtest_filter='Logits.*'
+  rm -rf "$folder"
 }
 
 area_soak() {

@@ -387,6 +387,15 @@ absl::StatusOr<std::map<int, std::unique_ptr<StageEngine>>> Agent::MakeEngines(
     PACELINE_ASSIGN_OR_RETURN(
         engines[stage],
         factory_.MakeEngine(EngineOptionsOf(order, model, stage)));
+    if (order.spec.model.weights.empty()) continue;
+    PACELINE_ASSIGN_OR_RETURN(const std::vector<NamedTensor> weights,
+                              factory_.ReadWeights(order.spec.model, model,
+                                                   order.stages[stage].layers));
+    PACELINE_RETURN_IF_ERROR(engines[stage]->SetWeights(weights));
+    Log(LogLevel::kInfo, "stage begins with weights from a file",
+        {{"stage", stage},
+         {"tensors", static_cast<int64_t>(weights.size())},
+         {"file", order.spec.model.weights}});
   }
   return engines;
 }

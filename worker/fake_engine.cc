@@ -14,8 +14,8 @@
 namespace paceline {
 namespace {
 
-Tensor Zeros(const Shape& shape) {
-  Tensor tensor = Tensor::Allocate(DType::kF32, shape);
+Tensor Zeros(const Shape& shape, DType dtype = DType::kF32) {
+  Tensor tensor = Tensor::Allocate(dtype, shape);
   std::memset(tensor.data.get(), 0, tensor.bytes());
   return tensor;
 }
@@ -26,9 +26,11 @@ Shape Batched(int64_t samples, const Shape& sample) {
   return shape;
 }
 
-// Around 1 for weights, around 0 for all else, from (seed, layer, parameter).
-Tensor Initial(const Shape& shape, uint64_t seed, bool weight) {
-  Tensor tensor = Tensor::Allocate(DType::kF32, shape);
+// Around 1 for weights, around 0 for all other floats, from (seed, layer,
+// parameter).
+Tensor Initial(const Parameter& parameter, uint64_t seed, bool weight) {
+  Tensor tensor = Zeros(parameter.shape, parameter.dtype);
+  if (parameter.dtype != DType::kF32) return tensor;
   SplitMix64 random(seed);
   for (float& value : tensor.As<float>()) {
     value = (weight ? 1.0f : 0.0f) + 0.1f * (random.Unit() - 0.5f);
@@ -56,7 +58,7 @@ FakeEngine::FakeEngine(EngineOptions options) : options_(std::move(options)) {
                    static_cast<uint64_t>(i), static_cast<uint64_t>(index)});
       layer.parameters.push_back(
           {parameter.name, parameter.trainable,
-           Initial(parameter.shape, seed, index == layer.weight),
+           Initial(parameter, seed, index == layer.weight),
            Zeros(parameter.shape), std::vector<Tensor>()});
       for (int slot = 0; slot < slots; ++slot) {
         layer.parameters.back().state.push_back(Zeros(parameter.shape));
@@ -388,6 +390,16 @@ absl::StatusOr<std::vector<NamedTensor>> FakeEngine::Weights() {
     }
   }
   return weights;
+}
+
+absl::Status FakeEngine::SetWeights(const std::vector<NamedTensor>& weights) {
+  if (!kept_.empty() || !split_.empty() || samples_ > 0) {
+    return absl::FailedPreconditionError(
+        "weights cannot be set in the middle of a step");
+  }
+  const absl::StatusOr<std::vector<NamedTensor>> own = Weights();
+  if (!own.ok()) return own.status();
+  return OverwriteWeights(weights, *own);
 }
 
 }  // namespace paceline

@@ -41,6 +41,7 @@ class FakeEngine final : public StageEngine {
   absl::Status UseVersion(int64_t version) override;
   StashReading Stash() const override;
   absl::StatusOr<std::vector<NamedTensor>> Weights() override;
+  absl::Status SetWeights(const std::vector<NamedTensor>& weights) override;
 
  private:
   struct FakeParameter {

@@ -26,8 +26,10 @@
 #include "worker/data/open.h"
 #include "worker/options.h"
 #include "worker/rpc/daemon.h"
+#include "worker/weights/load.h"
 #ifdef PACELINE_WITH_TORCH
 #include "worker/torch/engine.h"
+#include "worker/torch/script_file.h"
 #include "worker/torch/threads.h"
 #else
 #include "worker/fake_engine.h"
@@ -73,14 +75,20 @@ std::string ActiveKernels() {
 ComputeParts MakeComputeParts() {
   ComputeParts parts;
   parts.open_data = OpenBatchSource;
+  parts.read_weights = LoadWeights;
 #ifdef PACELINE_WITH_TORCH
   parts.set_threads = SetComputeThreads;
   parts.make_engine = MakeTorchEngine;
+  parts.read_script = ReadScript;
 #else
   parts.set_threads = [](int) {};
   parts.make_engine = [](const EngineOptions& options)
       -> absl::StatusOr<std::unique_ptr<StageEngine>> {
     return std::make_unique<FakeEngine>(options);
+  };
+  parts.read_script = [](const JobSpec&) -> absl::StatusOr<ScriptModel> {
+    return absl::UnimplementedError(
+        "this worker was built without LibTorch: it computes no scripts");
   };
 #endif
   return parts;

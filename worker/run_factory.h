@@ -26,6 +26,18 @@ class RunFactory {
   virtual absl::StatusOr<std::unique_ptr<StageEngine>> MakeEngine(
       const EngineOptions& options) = 0;
 
+  // What is in the script `spec.model.file`, tried with samples of
+  // `spec.data.shape`.
+  // Errors: NotFound, PermissionDenied, InvalidArgument: name the file;
+  //         Unimplemented  this engine computes no scripts
+  virtual absl::StatusOr<ScriptModel> ReadScript(const JobSpec& spec) = 0;
+
+  // The weights that `spec.weights`, which is not empty, has for `layers`.
+  // Errors: NotFound, PermissionDenied, InvalidArgument: name the file
+  virtual absl::StatusOr<std::vector<NamedTensor>> ReadWeights(
+      const ModelSpec& spec, const ModelDescription& model,
+      const LayerRange& layers) = 0;
+
   // Errors: NotFound, InvalidArgument, DataLoss: name the file
   virtual absl::StatusOr<std::unique_ptr<BatchSource>> OpenData(
       const JobSpec& spec) = 0;

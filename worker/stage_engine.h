@@ -123,6 +123,20 @@ class StageEngine {
   // Parameters and buffers as they are now, in layer order.  The memory is
   // the engine's own and changes with the next Apply().
   virtual absl::StatusOr<std::vector<NamedTensor>> Weights() = 0;
+
+  // Overwrites the parameters and buffers of these names; others stay as they
+  // are, and so does what the optimizer remembers.  Between two steps only.
+  // Errors (nothing was written):
+  //   InvalidArgument     a name that is not of this stage, or another dtype or
+  //                       shape
+  //   FailedPrecondition  in the middle of a step
+  virtual absl::Status SetWeights(const std::vector<NamedTensor>& weights) = 0;
 };
+
+// For SetWeights(): copies the values of `weights` into the memory of those of
+// the same name in `own`, what Weights() gave.
+// Errors: InvalidArgument  as SetWeights()
+absl::Status OverwriteWeights(const std::vector<NamedTensor>& weights,
+                              const std::vector<NamedTensor>& own);
 
 }  // namespace paceline

@@ -58,6 +58,12 @@ absl::Status Fill(const MeasureOrder& order, const SurveyorParts& parts,
     for (LinkMeasurement& link : measurement.links) link.measured_unix_ms = now;
     return absl::OkStatus();
   }
+  if (NeedsWorker(order.layers->model)) {
+    parts.factory.SetThreads(order.layers->threads);
+    PACELINE_ASSIGN_OR_RETURN(measurement.script,
+                              parts.factory.ReadScript(*order.layers));
+    return absl::OkStatus();
+  }
   PACELINE_ASSIGN_OR_RETURN(measurement.profile,
                             MeasureLayers(*order.layers, parts, cancel));
   return absl::OkStatus();

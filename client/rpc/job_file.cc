@@ -126,7 +126,7 @@ void SpecReader::ReadMap(const YAML::Node& node, const std::string& prefix,
                  absl::StrCat("duplicate key, first on line ", first->second));
       continue;
     }
-    const FieldDescriptor* field = type.FindFieldByName(key.Scalar());
+    const FieldDescriptor* field = FindKey(type, key.Scalar());
     if (field == nullptr) {
       AddProblem(Where(key), path,
                  UnknownKey(key.Scalar(), type, *v1::JobSpec::GetDescriptor()));
@@ -244,7 +244,7 @@ void SpecReader::ReadSet(const std::string& set) {
   const std::vector<std::string> keys = absl::StrSplit(path, '.');
   for (size_t i = 0; i < keys.size(); ++i) {
     const Descriptor& type = *message->GetDescriptor();
-    const FieldDescriptor* field = type.FindFieldByName(keys[i]);
+    const FieldDescriptor* field = FindKey(type, keys[i]);
     const std::string here =
         absl::StrJoin(keys.begin(), keys.begin() + i + 1, ".");
     if (field == nullptr) {

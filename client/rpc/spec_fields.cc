@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "client/text.h"
 #include "core/model/job_spec.h"
+#include "paceline/v1/types.pb.h"
 
 namespace paceline {
 namespace {
@@ -17,11 +18,17 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
+// What is in a script is for workers to say.
+bool IsKey(const FieldDescriptor& field) {
+  return field.message_type() != v1::ScriptModel::GetDescriptor();
+}
+
 // Paths of all fields named `key` below `type`.
 void FindPaths(const std::string& key, const Descriptor& type,
                const std::string& prefix, std::vector<std::string>& paths) {
   for (int i = 0; i < type.field_count(); ++i) {
     const FieldDescriptor& field = *type.field(i);
+    if (!IsKey(field)) continue;
     const std::string path = prefix + field.name();
     if (field.name() == key) paths.push_back(path);
     if (field.message_type() != nullptr) {
@@ -45,8 +52,8 @@ std::string ScalarName(const FieldDescriptor& field) {
 }
 
 std::string Got(const FieldDescriptor& field, const std::string& text) {
-  return absl::StrCat("expected a ", ScalarName(field), ", got '",
-                      Printable(text), "'");
+  return absl::StrCat("expected a ", ScalarName(field), ", got '", Printable(text),
+                      "'");
 }
 
 template <typename Integer>
@@ -89,9 +96,14 @@ std::string ParseReal(const FieldDescriptor& field, const std::string& text,
 std::vector<std::string> FieldNames(const Descriptor& type) {
   std::vector<std::string> names;
   for (int i = 0; i < type.field_count(); ++i) {
-    names.push_back(type.field(i)->name());
+    if (IsKey(*type.field(i))) names.push_back(type.field(i)->name());
   }
   return names;
+}
+
+const FieldDescriptor* FindKey(const Descriptor& type, const std::string& key) {
+  const FieldDescriptor* const field = type.FindFieldByName(key);
+  return field != nullptr && IsKey(*field) ? field : nullptr;
 }
 
 std::string UnknownKey(const std::string& key, const Descriptor& type,

@@ -13,6 +13,10 @@ namespace paceline {
 // The keys of a message, in the order of the proto.
 std::vector<std::string> FieldNames(const google::protobuf::Descriptor& type);
 
+// The field that `key` names; null when there is none.
+const google::protobuf::FieldDescriptor* FindKey(
+    const google::protobuf::Descriptor& type, const std::string& key);
+
 // "unknown key; did you mean 'optimizer'?", or where in `root` a key of that
 // name is, or all keys there are.
 std::string UnknownKey(const std::string& key,

@@ -266,6 +266,7 @@ v1::GetProfileResponse ToProto(const ProfileView& view) {
   }
   for (const std::string& waiting : view.waiting) proto.add_waiting(waiting);
   for (const std::string& failed : view.failed) proto.add_failed(failed);
+  if (view.script.has_value()) *proto.mutable_script() = ToProto(*view.script);
   return proto;
 }
 

@@ -42,6 +42,7 @@ struct Measurement {
   absl::Status error;
   std::optional<DeviceProfile> profile;
   std::vector<LinkMeasurement> links;  // there and back
+  std::optional<ScriptModel> script;   // instead of a profile: NeedsWorker()
 };
 
 }  // namespace paceline

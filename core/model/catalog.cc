@@ -48,6 +48,24 @@ CatalogEntry ImageNetVit(const char* name, int32_t width) {
   return entry;
 }
 
+// A convolutional network for ImageNet; `width` counts the first channels.
+CatalogEntry ImageNetConvolutions(const char* name,
+                                  std::vector<std::string> keys,
+                                  decltype(CatalogEntry::describe) describe) {
+  CatalogEntry entry{
+      {}, std::move(keys), ImageNetImage(), kImageNetClasses, describe};
+  entry.model.name = name;
+  entry.model.width = 64;
+  return entry;
+}
+
+CatalogEntry Vgg(const char* name) {
+  CatalogEntry entry =
+      ImageNetConvolutions(name, {"width", "dropout"}, DescribeVgg);
+  entry.model.dropout = 0.5;
+  return entry;
+}
+
 std::vector<CatalogEntry> MakeCatalog() {
   std::vector<CatalogEntry> catalog = {
       Small("lenet", {"dropout"}, DescribeLenet),
@@ -60,6 +78,10 @@ std::vector<CatalogEntry> MakeCatalog() {
       ImageNetVit("vit_small_patch16_224", 384),
       ImageNetVit("vit_base_patch16_224", 768),
       ImageNetVit("vit_b_16", 768),
+      ImageNetConvolutions("resnet18", {"width"}, DescribeResnet),
+      ImageNetConvolutions("resnet50", {"width"}, DescribeResnet),
+      Vgg("vgg11"),
+      Vgg("vgg16"),
   };
   std::sort(catalog.begin(), catalog.end(),
             [](const CatalogEntry& a, const CatalogEntry& b) {
@@ -68,12 +90,20 @@ std::vector<CatalogEntry> MakeCatalog() {
   return catalog;
 }
 
+// Not in the list: it has neither sizes nor data of its own.
+const CatalogEntry& Script() {
+  static const CatalogEntry entry =
+      Small(kScriptModel, {"file"}, DescribeScript);
+  return entry;
+}
+
 std::string ValueText(const ModelSpec& model, const std::string& key) {
   if (key == "hidden") return absl::StrJoin(model.hidden, "-");
   if (key == "depth") return absl::StrCat(model.depth);
   if (key == "width") return absl::StrCat(model.width);
   if (key == "heads") return absl::StrCat(model.heads);
   if (key == "patch") return absl::StrCat(model.patch);
+  if (key == "file") return model.script.sha256;
   return absl::StrCat(model.dropout);
 }
 
@@ -86,6 +116,7 @@ const std::vector<CatalogEntry>& ModelCatalog() {
 
 const CatalogEntry* FindModel(const std::string& name) {
   const std::vector<CatalogEntry>& catalog = ModelCatalog();
+  if (name == kScriptModel) return &Script();
   const auto found = std::find_if(
       catalog.begin(), catalog.end(),
       [&](const CatalogEntry& entry) { return entry.model.name == name; });

@@ -27,10 +27,10 @@ struct CatalogEntry {
                                                int32_t classes);
 };
 
-// All, sorted by name.  Immutable.
+// All but `script`, sorted by name.  Immutable.
 const std::vector<CatalogEntry>& ModelCatalog();
 
-// Null when there is no model of that name.
+// Null when there is no model of that name; knows `script`.
 const CatalogEntry* FindModel(const std::string& name);
 
 // The model with its own sizes; with the struct's when nobody knows the name.
@@ -40,7 +40,7 @@ ModelSpec DefaultModel(const std::string& name);
 bool ModelReads(const std::string& name, const std::string& key);
 
 // The sizes that `model` reads: "depth=4,width=64,heads=4,patch=7,dropout=0".
-// Equal texts, equal models.
+// Equal texts, equal models.  Of a script, its hash.
 std::string SizesText(const ModelSpec& model);
 
 }  // namespace paceline

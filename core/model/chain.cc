@@ -11,13 +11,6 @@ namespace {
 
 constexpr int64_t kFloatBytes = 4;
 
-// A relu behind one of these is computed in place and keeps nothing more.
-bool IsInPlace(const Layer& layer, const Operation& operation) {
-  if (operation.kind != "relu" || layer.operations.empty()) return false;
-  const std::string& before = layer.operations.back().kind;
-  return before == "conv2d" || before == "linear";
-}
-
 }  // namespace
 
 Chain::Chain(std::string model, Shape input, int32_t classes) : shape_(input) {
@@ -48,12 +41,14 @@ Chain& Chain::Add(Operation operation) {
   Layer& layer = model_.layers.back();
   layer.output = shape_;
   layer.output_bytes = NumElements(shape_) * kFloatBytes;
-  if (!IsInPlace(layer, operation)) {
+  const bool in_place = !layer.operations.empty() &&
+                        IsInPlace(operation, layer.operations.back());
+  if (!in_place) {
     layer.activation_bytes += facts->kept_elements * kFloatBytes;
   }
   layer.forward_flops += facts->flops;
   for (Parameter& parameter : facts->parameters) {
-    layer.parameter_bytes += NumElements(parameter.shape) * kFloatBytes;
+    layer.parameter_bytes += TensorBytes(parameter.dtype, parameter.shape);
     layer.parameters.push_back(std::move(parameter));
   }
   layer.operations.push_back(std::move(operation));

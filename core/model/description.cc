@@ -54,6 +54,10 @@ absl::StatusOr<ModelDescription> DescribeModel(const ModelSpec& spec,
   return model->describe(spec, input, classes);
 }
 
+bool NeedsWorker(const ModelSpec& spec) {
+  return spec.name == kScriptModel && spec.script.layers.empty();
+}
+
 std::vector<std::string> ModelNames() {
   std::vector<std::string> names;
   for (const CatalogEntry& entry : ModelCatalog()) {

@@ -21,13 +21,6 @@ struct Operation {
   double probability = 0;  // dropout only
 };
 
-struct Parameter {
-  std::string
-      name;     // as timm or torchvision write it: "blocks.0.attn.qkv.weight"
-  Shape shape;  // float32
-  bool trainable = true;  // false: a buffer
-};
-
 // The smallest piece the planner may place: one tensor in, one tensor out.
 struct Layer {
   std::string name;  // unique in the model, for people
@@ -46,19 +39,27 @@ struct ModelDescription {
   DType input_dtype = DType::kF32;  // kI64: numbers of tokens
   int32_t classes = 0;
   std::vector<Layer> layers;
+  // A script's: where it is on every worker, and the hash of its bytes.
+  std::string file;
+  std::string file_sha256;
 };
+
+// Whether `spec` is a script that no worker has looked into: DescribeModel()
+// cannot say anything of it yet.
+bool NeedsWorker(const ModelSpec& spec);
 
 // Describes `spec.name` for samples of shape `input`.  Same arguments, same
 // description on every machine.
 //
 // Errors:
-//   InvalidArgument  unknown name, or sizes that do not fit the input; says
-//                    which
+//   InvalidArgument     unknown name, or sizes that do not fit the input; says
+//                       which
+//   FailedPrecondition  a script that no worker has described yet
 absl::StatusOr<ModelDescription> DescribeModel(const ModelSpec& spec,
                                                const Shape& input,
                                                int32_t classes);
 
-// All names that DescribeModel knows, sorted.
+// All names that DescribeModel knows but `script`, sorted.
 std::vector<std::string> ModelNames();
 
 }  // namespace paceline

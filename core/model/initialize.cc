@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <string>
 
 #include "absl/strings/match.h"
@@ -45,6 +46,22 @@ double FanOut(const Shape& weight) {
   return static_cast<double>(NumElements(weight)) / weight[1];
 }
 
+bool EndsWithAny(const std::string& name,
+                 std::initializer_list<const char*> ends) {
+  return std::any_of(ends.begin(), ends.end(), [&](const char* end) {
+    return absl::EndsWith(name, end);
+  });
+}
+
+// A normalisation between the two changes nothing.
+bool ReluFollows(const Layer& layer, size_t operation) {
+  for (size_t i = operation + 1; i < layer.operations.size(); ++i) {
+    const std::string& kind = layer.operations[i].kind;
+    if (kind != "batch_norm2d") return kind == "relu";
+  }
+  return false;
+}
+
 bool Owns(const Operation& operation, const Parameter& parameter) {
   return !operation.name.empty() &&
          (parameter.name == operation.name ||
@@ -53,14 +70,12 @@ bool Owns(const Operation& operation, const Parameter& parameter) {
 
 void FillWeight(const Layer& layer, size_t operation, const Parameter& weight,
                 SplitMix64& random, absl::Span<float> out) {
-  const bool relu_follows = operation + 1 < layer.operations.size() &&
-                            layer.operations[operation + 1].kind == "relu";
-  if (relu_follows) {
+  if (ReluFollows(layer, operation)) {
     FillUniform(2 / FanIn(weight.shape), random, out);
     return;
   }
-  const bool three = absl::EndsWith(weight.name, ".qkv.weight") ||
-                     absl::EndsWith(weight.name, ".in_proj_weight");
+  const bool three =
+      EndsWithAny(weight.name, {".qkv.weight", ".in_proj_weight"});
   const double fan_out = FanOut(weight.shape) / (three ? 3 : 1);
   FillUniform(2 / (FanIn(weight.shape) + fan_out), random, out);
 }
@@ -71,10 +86,9 @@ void FillParameter(const Layer& layer, size_t operation,
   const std::string& kind = layer.operations[operation].kind;
   if (kind == "class_token" || kind == "position_embedding") {
     FillNormal(kEmbeddingDeviation, random, out);
-  } else if (absl::EndsWith(parameter.name, ".bias") ||
-             absl::EndsWith(parameter.name, "_bias")) {
+  } else if (EndsWithAny(parameter.name, {".bias", "_bias", ".running_mean"})) {
     std::fill(out.begin(), out.end(), 0.0f);
-  } else if (kind == "layer_norm") {
+  } else if (parameter.shape.size() == 1) {  // a scale, or a variance
     std::fill(out.begin(), out.end(), 1.0f);
   } else {
     FillWeight(layer, operation, parameter, random, out);
@@ -92,6 +106,7 @@ void InitializeLayer(const Layer& layer, int64_t seed, int index,
                              static_cast<uint64_t>(index)}));
   for (size_t i = 0; i < parameters.size(); ++i) {
     const Parameter& parameter = layer.parameters[i];
+    if (parameter.dtype != DType::kF32) continue;
     const auto owner =
         std::find_if(layer.operations.begin(), layer.operations.end(),
                      [&](const Operation& o) { return Owns(o, parameter); });

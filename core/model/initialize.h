@@ -12,13 +12,14 @@ namespace paceline {
 
 // Fills the parameters of layer number `index` of a model.
 //
-//   parameters  one a layer.parameters, same order, of its NumElements floats
+//   parameters  one a layer.parameters, same order, of its NumElements floats;
+//               those that are not float32 are passed over: they begin as 0
 //
 // Weights that a relu follows: uniform, variance 2 / fan_in (He et al. 2015).
 // Other weights: uniform, variance 2 / (fan_in + fan_out) (Glorot and Bengio
 // 2010); queries, keys and values count as three matrices.  Tokens and
-// positions: close to normal (a sum of four uniforms), deviation 0.02, as timm
-// does.  Scales of a layer_norm: 1.  Biases: 0.
+// positions: close to normal (a sum of four uniforms), deviation 0.02, as
+// timm does.  Scales of a normalisation and variances: 1.  Biases and means: 0.
 void InitializeLayer(const Layer& layer, int64_t seed, int index,
                      absl::Span<const absl::Span<float>> parameters);
 

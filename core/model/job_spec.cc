@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/model/data_sets.h"
@@ -39,14 +40,34 @@ void CheckName(const std::string& name, SpecProblems& problems) {
   }
 }
 
+// Empty: not given.
+void CheckWorkersPath(const char* path, const std::string& file,
+                      Problems& problems) {
+  if (file.empty() || file.front() == '/') return;
+  problems.Add(path, absl::StrCat("must be an absolute path, at which every "
+                                  "worker finds the file; got '",
+                                  absl::CHexEscape(file), "'"));
+}
+
 // True when DescribeModel may be asked: it says what is wrong with the sizes.
 bool CheckModel(const ModelSpec& model, SpecProblems& problems) {
-  const bool known =
-      problems.OneOf("model.name", "model", model.name, ModelNames());
+  std::vector<std::string> names = ModelNames();
+  names.push_back(kScriptModel);
+  std::sort(names.begin(), names.end());
+  const bool known = problems.OneOf("model.name", "model", model.name, names);
   const bool dropout =
       problems.Number("model.dropout", model.dropout,
                       model.dropout >= 0 && model.dropout < 1, "in [0, 1)");
-  return known && dropout;
+  CheckWorkersPath("model.weights", model.weights, problems);
+  CheckWorkersPath("model.file", model.file, problems);
+  if (model.name != kScriptModel) return known && dropout;
+  if (model.file.empty()) {
+    problems.Add("model.file",
+                 "is missing: model.name script needs the TorchScript file, at "
+                 "a path at which every worker finds it");
+  }
+  // Its layers are judged once a worker has said what they are.
+  return dropout && !NeedsWorker(model);
 }
 
 // Pictures are no tokens, whatever their shapes.

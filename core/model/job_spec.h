@@ -6,9 +6,44 @@
 #include <string>
 #include <vector>
 
+#include "core/base/dtype.h"
 #include "core/base/tensor.h"
 
 namespace paceline {
+
+struct Parameter {
+  std::string
+      name;  // as timm or torchvision write it: "blocks.0.attn.qkv.weight"
+  Shape shape;
+  bool trainable = true;      // false: a buffer
+  DType dtype = DType::kF32;  // buffers may have another
+
+  friend bool operator==(const Parameter&, const Parameter&) = default;
+};
+
+// What a worker found in a TorchScript file; core/model/description.h says what
+// the numbers are.
+struct ScriptLayer {
+  std::string name;  // of the child, "0"
+  std::vector<Parameter> parameters;
+  Shape output;
+  double forward_flops = 0;  // a guess, from the parameters
+  int64_t activation_bytes = 0;
+  bool writes_input = false;  // computes in place
+
+  friend bool operator==(const ScriptLayer&, const ScriptLayer&) = default;
+};
+
+struct ScriptModel {
+  std::string sha256;  // of the file, lower hex
+  Shape input;         // of the samples that it was tried with
+  std::vector<ScriptLayer> layers;
+
+  friend bool operator==(const ScriptModel&, const ScriptModel&) = default;
+};
+
+// The name of the model that is a TorchScript file.
+inline constexpr char kScriptModel[] = "script";
 
 // The defaults here are those of `vit`; DefaultModel() of core/model/catalog.h
 // knows every model's own.
@@ -20,6 +55,14 @@ struct ModelSpec {
   int32_t heads = 4;   // transformers
   int32_t patch = 7;   // vision transformers, pixels
   double dropout = 0;  // in [0, 1)
+  // A safetensors file, at this path on every worker; empty: weights are drawn
+  // from the seed.
+  std::string weights;
+  bool reset_head = false;  // draw the class head, whatever the file holds
+  // script only: the TorchScript file, at this path on every worker, and what
+  // is in it, filled in by whoever submits, from what a worker says.
+  std::string file;
+  ScriptModel script;
 };
 
 // The defaults are those of most data sets; DefaultDataSpec() of

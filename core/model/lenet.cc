@@ -31,11 +31,11 @@ absl::StatusOr<ModelDescription> DescribeLenet(const ModelSpec& spec,
   chain.Begin("features.0")
       .Add({"conv2d", "features.0", {input[0], 16, 3, 1, 1}})
       .Add("relu");
-  chain.Begin("features.2").Add({"max_pool2d", "", {2, 2}});
+  chain.Begin("features.2").Add({"max_pool2d", "", {2, 2, 0}});
   chain.Begin("features.3")
       .Add({"conv2d", "features.3", {16, 32, 3, 1, 1}})
       .Add("relu");
-  chain.Begin("features.5").Add({"max_pool2d", "", {2, 2}});
+  chain.Begin("features.5").Add({"max_pool2d", "", {2, 2, 0}});
   chain.Begin("features.6")
       .Add({"conv2d", "features.6", {32, 32, 3, 1, 1}})
       .Add("relu");

@@ -32,4 +32,25 @@ absl::StatusOr<ModelDescription> DescribeVit(const ModelSpec& spec,
                                              const Shape& input,
                                              int32_t classes);
 
+// A residual network (He et al. 2016) for images of at least 2 x 2: resnet50
+// has bottlenecks, resnet18 has not.  Each block is a layer.  Normalises over
+// the micro-batch, so that its size is a part of what is trained.
+absl::StatusOr<ModelDescription> DescribeResnet(const ModelSpec& spec,
+                                                const Shape& input,
+                                                int32_t classes);
+
+// A convolutional network of 3x3 kernels (Simonyan and Zisserman 2015) for
+// images of at least 32 x 32: vgg11 or vgg16.  Each convolution is a layer.
+absl::StatusOr<ModelDescription> DescribeVgg(const ModelSpec& spec,
+                                             const Shape& input,
+                                             int32_t classes);
+
+// A TorchScript file, out of spec.script, which a worker has filled in: each
+// child of its root is a layer of one operation `script`.
+//
+// Errors (besides): FailedPrecondition  no worker has filled it in yet
+absl::StatusOr<ModelDescription> DescribeScript(const ModelSpec& spec,
+                                                const Shape& input,
+                                                int32_t classes);
+
 }  // namespace paceline

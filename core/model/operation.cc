@@ -77,8 +77,8 @@ int64_t Slide(int64_t input, int64_t kernel, int64_t stride, int64_t padding) {
   return room < 0 ? 0 : room / stride + 1;
 }
 
-absl::StatusOr<OperationFacts> Conv2d(const Operation& operation,
-                                      const Shape& input) {
+absl::StatusOr<OperationFacts> Conv2dNoBias(const Operation& operation,
+                                            const Shape& input) {
   const int64_t in = operation.sizes[0];
   const int64_t out = operation.sizes[1];
   const int64_t kernel = operation.sizes[2];
@@ -89,10 +89,39 @@ absl::StatusOr<OperationFacts> Conv2d(const Operation& operation,
   facts.output = {out, Slide(input[1], kernel, stride, padding),
                   Slide(input[2], kernel, stride, padding)};
   if (NumElements(facts.output) < 1) return DoesNotFit(operation, input);
-  facts.parameters =
-      WeightAndBias(operation.name, {out, in, kernel, kernel}, out);
+  facts.parameters = {{operation.name + ".weight", {out, in, kernel, kernel}}};
   facts.flops = 2.0 * in * kernel * kernel * NumElements(facts.output);
   facts.kept_elements = NumElements(facts.output);
+  return facts;
+}
+
+absl::StatusOr<OperationFacts> Conv2d(const Operation& operation,
+                                      const Shape& input) {
+  absl::StatusOr<OperationFacts> facts = Conv2dNoBias(operation, input);
+  if (facts.ok()) {
+    facts->parameters.push_back(
+        {operation.name + ".bias", {operation.sizes[1]}});
+  }
+  return facts;
+}
+
+std::vector<Parameter> BatchNormParameters(const std::string& name,
+                                           int64_t channels) {
+  std::vector<Parameter> parameters = WeightAndBias(name, {channels}, channels);
+  parameters.push_back({name + ".running_mean", {channels}, false});
+  parameters.push_back({name + ".running_var", {channels}, false});
+  parameters.push_back({name + ".num_batches_tracked", {}, false, DType::kI64});
+  return parameters;
+}
+
+absl::StatusOr<OperationFacts> BatchNorm2d(const Operation& operation,
+                                           const Shape& input) {
+  const int64_t channels = operation.sizes[0];
+  if (input.size() != 3 || input[0] != channels) {
+    return DoesNotFit(operation, input);
+  }
+  OperationFacts facts = SameShape(input, 8, 1);
+  facts.parameters = BatchNormParameters(operation.name, channels);
   return facts;
 }
 
@@ -100,14 +129,29 @@ absl::StatusOr<OperationFacts> MaxPool2d(const Operation& operation,
                                          const Shape& input) {
   const int64_t kernel = operation.sizes[0];
   const int64_t stride = operation.sizes[1];
-  if (input.size() != 3) return DoesNotFit(operation, input);
+  const int64_t padding = operation.sizes[2];
+  // LibTorch refuses more: a window could lie wholly in the padding.
+  if (input.size() != 3 || padding > kernel / 2) {
+    return DoesNotFit(operation, input);
+  }
   OperationFacts facts;
-  facts.output = {input[0], Slide(input[1], kernel, stride, 0),
-                  Slide(input[2], kernel, stride, 0)};
+  facts.output = {input[0], Slide(input[1], kernel, stride, padding),
+                  Slide(input[2], kernel, stride, padding)};
   const int64_t elements = NumElements(facts.output);
   if (elements < 1) return DoesNotFit(operation, input);
   facts.flops = 1.0 * kernel * kernel * elements;
   facts.kept_elements = 3 * elements;  // the output and 64-bit indices
+  return facts;
+}
+
+absl::StatusOr<OperationFacts> AdaptiveAvgPool2d(const Operation& operation,
+                                                 const Shape& input) {
+  const int64_t edge = operation.sizes[0];
+  if (input.size() != 3) return DoesNotFit(operation, input);
+  OperationFacts facts;
+  facts.output = {input[0], edge, edge};
+  facts.kept_elements = NumElements(facts.output);
+  facts.flops = std::max(NumElements(input), facts.kept_elements);
   return facts;
 }
 
@@ -195,6 +239,28 @@ absl::StatusOr<OperationFacts> ResidualBegin(const Operation&,
   return SameShape(input, 0, 0);
 }
 
+absl::StatusOr<OperationFacts> ResidualProject(const Operation& operation,
+                                               const Shape& input) {
+  const int64_t out = operation.sizes[1];
+  const absl::StatusOr<OperationFacts> convolution =
+      Conv2dNoBias({"",
+                    operation.name + ".0",
+                    {operation.sizes[0], out, 1, operation.sizes[2], 0}},
+                   input);
+  if (!convolution.ok()) return DoesNotFit(operation, input);
+  const absl::StatusOr<OperationFacts> norm =
+      BatchNorm2d({"", operation.name + ".1", {out}}, convolution->output);
+  if (!norm.ok()) return DoesNotFit(operation, input);
+  OperationFacts facts;
+  facts.output = input;
+  facts.parameters = convolution->parameters;
+  facts.parameters.insert(facts.parameters.end(), norm->parameters.begin(),
+                          norm->parameters.end());
+  facts.flops = convolution->flops + norm->flops;
+  facts.kept_elements = convolution->kept_elements + norm->kept_elements;
+  return facts;
+}
+
 absl::StatusOr<OperationFacts> TakeToken(const Operation& operation,
                                          const Shape& input) {
   if (input.size() != 2 || operation.sizes[0] >= input[0]) {
@@ -215,7 +281,10 @@ constexpr Kind kKinds[] = {
     {"relu", 0, Elementwise},
     {"gelu", 0, Gelu},
     {"conv2d", 5, Conv2d},
-    {"max_pool2d", 2, MaxPool2d},
+    {"conv2d_no_bias", 5, Conv2dNoBias},
+    {"batch_norm2d", 1, BatchNorm2d},
+    {"max_pool2d", 3, MaxPool2d},
+    {"adaptive_avg_pool2d", 1, AdaptiveAvgPool2d},
     {"dropout", 0, Dropout},
     {"layer_norm", 1, LayerNorm},
     {"patch_embedding", 3, PatchEmbedding},
@@ -224,23 +293,32 @@ constexpr Kind kKinds[] = {
     {"attention", 2, Attention},
     {"multihead_attention", 2, Attention},
     {"residual_begin", 0, ResidualBegin},
+    {"residual_project", 3, ResidualProject},
     {"residual_end", 0, Elementwise},
     {"take_token", 1, TakeToken},
 };
 
 // Padding and an index may be 0; everything else is a size.
 bool SizesArePossible(const Operation& operation) {
-  const size_t positive = operation.kind == "conv2d" ? 4
-                          : operation.kind == "take_token"
-                              ? 0
-                              : operation.sizes.size();
-  for (size_t i = 0; i < operation.sizes.size(); ++i) {
-    if (operation.sizes[i] < (i < positive ? 1 : 0)) return false;
+  const bool last_may_be_zero =
+      operation.kind == "conv2d" || operation.kind == "conv2d_no_bias" ||
+      operation.kind == "max_pool2d" || operation.kind == "take_token";
+  const size_t sizes = operation.sizes.size();
+  for (size_t i = 0; i < sizes; ++i) {
+    const int64_t least = last_may_be_zero && i + 1 == sizes ? 0 : 1;
+    if (operation.sizes[i] < least) return false;
   }
   return operation.probability >= 0 && operation.probability < 1;
 }
 
 }  // namespace
+
+bool IsInPlace(const Operation& operation, const Operation& before) {
+  if (operation.kind != "relu") return false;
+  const std::string& kind = before.kind;
+  return kind == "conv2d" || kind == "conv2d_no_bias" || kind == "linear" ||
+         kind == "batch_norm2d" || kind == "residual_end";
+}
 
 absl::StatusOr<OperationFacts> ExamineOperation(const Operation& operation,
                                                 const Shape& input) {

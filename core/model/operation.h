@@ -8,9 +8,14 @@
 // linear              in, out                         [..., in] -> [..., out]
 // relu                -                               same shape
 // gelu                - (the exact one, with erf)     same shape
-// conv2d              in, out, kernel, stride, pad    [in, h, w] -> [out, h',
-// w'] max_pool2d          kernel, stride                  [c, h, w] -> [c, h',
-// w'] dropout             - (`probability`; identity      same shape
+// conv2d              in, out, kernel, stride, pad    [in, h, w] ->
+//                                                     [out, h', w']
+// conv2d_no_bias      as conv2d                       the same
+// batch_norm2d        channels (epsilon 1e-5)         [channels, h, w], same
+// max_pool2d          kernel, stride, pad             [c, h, w] -> [c, h', w']
+// adaptive_avg_pool2d edge                            [c, h, w] ->
+//                                                     [c, edge, edge]
+// dropout             - (`probability`; identity      same shape
 //                        in evaluation)
 // layer_norm          width (epsilon 1e-6)            [..., width], same shape
 // patch_embedding     channels, width, patch          [channels, h, w] ->
@@ -23,11 +28,17 @@
 // multihead_attention width, heads (the same, with    [t, width], same shape
 //                        other names)
 // residual_begin      - (remembers its input)         same shape
+// residual_project    in, out, stride (remembers a    [in, h, w], same shape
+//                        1x1 convolution of its
+//                        input, normalised)
 // residual_end        - (adds what was remembered)    same shape
 // take_token          index                           [t, width] -> [width]
 //
 // Shapes are those of one sample.  Parameters, in this order, are named
-// `name`.weight and `name`.bias; but class_token and position_embedding own
+// `name`.weight and `name`.bias; batch_norm2d owns three buffers more,
+// .running_mean, .running_var and .num_batches_tracked (int64, a scalar);
+// residual_project owns `name`.0.weight of its convolution and `name`.1, a
+// batch_norm2d; class_token and position_embedding own
 // one that is called `name`; attention owns `name`.qkv.weight, .qkv.bias,
 // .proj.weight and .proj.bias, as timm calls them, and multihead_attention
 // .in_proj_weight, .in_proj_bias, .out_proj.weight and .out_proj.bias, as
@@ -57,5 +68,10 @@ struct OperationFacts {
 //                    does not fit them
 absl::StatusOr<OperationFacts> ExamineOperation(const Operation& operation,
                                                 const Shape& input);
+
+// Whether `operation` overwrites the result of `before`, the one in front of it
+// in the same layer: a relu behind an operation whose backward does not look at
+// its own result.  It then keeps nothing more.
+bool IsInPlace(const Operation& operation, const Operation& before);
 
 }  // namespace paceline

@@ -119,6 +119,7 @@ absl::StatusOr<SafetensorsLayout> LayOut(const ModelDescription& model) {
     for (const Parameter& parameter : layer.parameters) {
       TensorPlace place;
       place.name = parameter.name;
+      place.dtype = parameter.dtype;
       place.shape = parameter.shape;
       tensors.push_back(std::move(place));
     }

@@ -16,6 +16,12 @@ namespace {
 #define PACELINE_TAKE(proto, out, field) \
   if ((proto).has_##field()) (out).field = (proto).field()
 
+// A value that nobody knows becomes kUnspecified, which no parameter may have.
+DType DTypeFromProto(v1::DType dtype) {
+  return dtype > 0 && dtype < kDTypes ? static_cast<DType>(dtype)
+                                      : DType::kUnspecified;
+}
+
 template <typename Repeated, typename Vector>
 void TakeAll(const Repeated& from, Vector& to) {
   if (!from.empty()) to.assign(from.begin(), from.end());
@@ -29,6 +35,10 @@ ModelSpec ModelFromProto(const v1::ModelSpec& proto) {
   PACELINE_TAKE(proto, spec, heads);
   PACELINE_TAKE(proto, spec, patch);
   PACELINE_TAKE(proto, spec, dropout);
+  PACELINE_TAKE(proto, spec, weights);
+  PACELINE_TAKE(proto, spec, reset_head);
+  PACELINE_TAKE(proto, spec, file);
+  spec.script = FromProto(proto.script());
   return spec;
 }
 
@@ -122,6 +132,10 @@ void ModelToProto(const ModelSpec& spec, v1::ModelSpec& proto) {
   proto.set_heads(spec.heads);
   proto.set_patch(spec.patch);
   proto.set_dropout(spec.dropout);
+  proto.set_weights(spec.weights);
+  proto.set_reset_head(spec.reset_head);
+  proto.set_file(spec.file);
+  *proto.mutable_script() = ToProto(spec.script);
 }
 
 void DataToProto(const DataSpec& spec, v1::DataSpec& proto) {
@@ -202,6 +216,51 @@ absl::Status CheckNorms(const v1::StepReport& proto) {
 }
 
 }  // namespace
+
+ScriptModel FromProto(const v1::ScriptModel& proto) {
+  ScriptModel script;
+  script.sha256 = proto.sha256();
+  TakeAll(proto.input(), script.input);
+  for (const v1::ScriptLayer& from : proto.layers()) {
+    ScriptLayer layer;
+    layer.name = from.name();
+    TakeAll(from.output(), layer.output);
+    layer.forward_flops = from.forward_flops();
+    layer.activation_bytes = from.activation_bytes();
+    layer.writes_input = from.writes_input();
+    for (const v1::Parameter& parameter : from.parameters()) {
+      layer.parameters.push_back(
+          {parameter.name(),
+           {parameter.shape().begin(), parameter.shape().end()},
+           parameter.trainable(),
+           DTypeFromProto(parameter.dtype())});
+    }
+    script.layers.push_back(std::move(layer));
+  }
+  return script;
+}
+
+v1::ScriptModel ToProto(const ScriptModel& script) {
+  v1::ScriptModel proto;
+  proto.set_sha256(script.sha256);
+  proto.mutable_input()->Add(script.input.begin(), script.input.end());
+  for (const ScriptLayer& layer : script.layers) {
+    v1::ScriptLayer& to = *proto.add_layers();
+    to.set_name(layer.name);
+    to.mutable_output()->Add(layer.output.begin(), layer.output.end());
+    to.set_forward_flops(layer.forward_flops);
+    to.set_activation_bytes(layer.activation_bytes);
+    to.set_writes_input(layer.writes_input);
+    for (const Parameter& parameter : layer.parameters) {
+      v1::Parameter& into = *to.add_parameters();
+      into.set_name(parameter.name);
+      into.mutable_shape()->Add(parameter.shape.begin(), parameter.shape.end());
+      into.set_trainable(parameter.trainable);
+      into.set_dtype(static_cast<v1::DType>(parameter.dtype));
+    }
+  }
+  return proto;
+}
 
 JobSpec FromProto(const v1::JobSpec& proto) {
   JobSpec spec;

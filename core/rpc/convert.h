@@ -14,6 +14,10 @@ namespace paceline {
 JobSpec FromProto(const v1::JobSpec& proto);
 v1::JobSpec ToProto(const JobSpec& spec);  // every field set
 
+// What a worker says of a script.  DescribeModel() judges it.
+ScriptModel FromProto(const v1::ScriptModel& proto);
+v1::ScriptModel ToProto(const ScriptModel& script);
+
 v1::StepReport ToProto(const StepReport& report);
 absl::StatusOr<StepReport> FromProto(const v1::StepReport& proto);
 v1::StepVerdict ToProto(const StepVerdict& verdict);

@@ -215,6 +215,9 @@ v1::Measurement ToProto(const Measurement& measurement) {
   for (const LinkMeasurement& link : measurement.links) {
     *proto.add_links() = ToProto(link);
   }
+  if (measurement.script.has_value()) {
+    *proto.mutable_script() = ToProto(*measurement.script);
+  }
   return proto;
 }
 
@@ -236,6 +239,7 @@ absl::StatusOr<Measurement> FromProto(const v1::Measurement& proto) {
     PACELINE_ASSIGN_OR_RETURN(measurement.links.emplace_back(),
                               FromProto(link));
   }
+  if (proto.has_script()) measurement.script = FromProto(proto.script());
   return measurement;
 }
 

@@ -96,6 +96,58 @@ TEST(BrainMeasure, NamesTheWorkersThereAreWhenOneIsNot) {
               HasSubstr("nobody; there are: a"));
 }
 
+JobSpec ScriptSpec() {
+  JobSpec spec = SpecOf(1);
+  spec.model.name = kScriptModel;
+  spec.model.file = "/net.pt";
+  return spec;
+}
+
+TEST(BrainMeasure, HasOneWorkerLookIntoAScriptThatNobodyKnows) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1);
+  const StreamId b = mesh.Attach("b", 1);
+  // Their link comes first.
+  Heartbeat probed;
+  probed.measurement.emplace();
+  probed.measurement->id = mesh.Order(b).measure->id;
+  ASSERT_TRUE(mesh.Send(b, probed).ok());
+
+  const auto ticket = mesh.Profile({ScriptSpec(), {}, /*links=*/true});
+
+  ASSERT_TRUE(ticket.ok()) << ticket.status();
+  EXPECT_THAT(ticket->workers, ElementsAre("a"));
+  const auto order = mesh.Order(a).measure;
+  ASSERT_TRUE(order.has_value() && order->layers.has_value());
+  EXPECT_EQ(order->layers->model.file, "/net.pt");
+  const auto other = mesh.Order(b).measure;
+  EXPECT_FALSE(other.has_value() && other->layers.has_value());
+
+  Heartbeat found;
+  found.measurement.emplace();
+  found.measurement->id = order->id;
+  found.measurement->script.emplace();
+  found.measurement->script->sha256 = "abc";
+  ASSERT_TRUE(mesh.Send(a, found).ok());
+
+  const auto view = mesh.brain().ViewProfile(ticket->id);
+  ASSERT_TRUE(view.ok()) << view.status();
+  ASSERT_TRUE(view->script.has_value());
+  EXPECT_EQ(view->script->sha256, "abc");
+  EXPECT_TRUE(view->waiting.empty());
+  EXPECT_THAT(mesh.Measured("").profiles, SizeIs(0));
+}
+
+TEST(BrainMeasure, TakesNoJobOfAScriptThatNobodyKnows) {
+  Mesh mesh;
+  mesh.Attach("a", 1);
+
+  mesh.Submit(ScriptSpec());
+
+  EXPECT_THAT(std::string(mesh.submit_error().message()),
+              HasSubstr("no worker has looked into /net.pt"));
+}
+
 TEST(BrainMeasure, NeedsAWorker) {
   Mesh mesh;
 

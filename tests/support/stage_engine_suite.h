@@ -3,6 +3,7 @@
 //   INSTANTIATE_TEST_SUITE_P(Fake, StageEngineSuite, Values(MakeFake));
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -298,6 +299,48 @@ TEST_P(StageEngineSuite, ChangesWeightsWhenAppliedAndKeepsThemWhenSkipped) {
   ASSERT_TRUE(engine->Backward(Batch(), 0, {}).ok());
   ASSERT_TRUE(engine->Apply(Go()).ok());
   EXPECT_NE(Bytes(*engine), before);
+}
+
+TEST_P(StageEngineSuite, TakesWeightsByNameAndComputesWithThem) {
+  const auto donor = Whole();
+  EngineOptions options = Options(0, 1, {0, Layers()});
+  options.train.seed = 8;
+  const auto engine = Make(options);
+  ASSERT_NE(Bytes(*engine), Bytes(*donor));
+
+  std::vector<NamedTensor> weights = donor->Weights().value();
+  std::reverse(weights.begin(), weights.end());
+  const absl::Status set = engine->SetWeights(weights);
+
+  ASSERT_TRUE(set.ok()) << set;
+  EXPECT_EQ(Bytes(*engine), Bytes(*donor));
+  EXPECT_EQ(ReportOfOne(*engine), ReportOfOne(*donor));
+}
+
+TEST_P(StageEngineSuite, WritesNothingWhenOneTensorDoesNotFit) {
+  const auto engine = Whole();
+  const auto before = Bytes(*engine);
+  std::vector<NamedTensor> weights = {engine->Weights().value().front()};
+  weights[0].tensor = Tensor::Allocate(DType::kF32, weights[0].tensor.shape);
+  for (float& value : weights[0].tensor.As<float>()) value = 7;
+
+  for (const NamedTensor& bad :
+       {NamedTensor{"nobody.weight", weights[0].tensor},
+        NamedTensor{weights[0].name, Tensor::Allocate(DType::kF32, {1})},
+        NamedTensor{weights[0].name,
+                    Tensor::Allocate(DType::kI32, weights[0].tensor.shape)}}) {
+    const absl::Status set = engine->SetWeights({weights[0], bad});
+    EXPECT_TRUE(absl::IsInvalidArgument(set)) << set;
+  }
+  EXPECT_EQ(Bytes(*engine), before);
+}
+
+TEST_P(StageEngineSuite, TakesNoWeightsInTheMiddleOfAStep) {
+  const auto engine = Whole();
+  const std::vector<NamedTensor> weights = engine->Weights().value();
+  ASSERT_TRUE(engine->Forward(Batch(), 0, Input()).ok());
+
+  EXPECT_TRUE(absl::IsFailedPrecondition(engine->SetWeights(weights)));
 }
 
 TEST_P(StageEngineSuite, BeginsWithTheSameWeightsAtAnyCut) {

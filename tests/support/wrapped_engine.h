@@ -43,6 +43,9 @@ class WrappedEngine : public StageEngine {
   absl::StatusOr<std::vector<NamedTensor>> Weights() override {
     return engine_.Weights();
   }
+  absl::Status SetWeights(const std::vector<NamedTensor>& weights) override {
+    return engine_.SetWeights(weights);
+  }
 
  private:
   FakeEngine engine_;

@@ -81,6 +81,24 @@ class LonelyFactory final : public RunFactory {
       const EngineOptions& options) override {
     return std::make_unique<FakeEngine>(options);
   }
+  absl::StatusOr<ScriptModel> ReadScript(const JobSpec& spec) override {
+    ScriptModel script;
+    script.sha256 = "hash of " + spec.model.file;
+    script.layers.resize(1);
+    return script;
+  }
+  // Zeros for the first parameter of the layers.
+  absl::StatusOr<std::vector<NamedTensor>> ReadWeights(
+      const ModelSpec& spec, const ModelDescription& model,
+      const LayerRange& layers) override {
+    if (spec.weights != "/good") {
+      return absl::NotFoundError(spec.weights + ": no such file");
+    }
+    const Parameter& first = model.layers[layers.first].parameters[0];
+    Tensor zeros = Tensor::Allocate(DType::kF32, first.shape);
+    for (float& value : zeros.As<float>()) value = 0;
+    return std::vector<NamedTensor>{{first.name, zeros}};
+  }
   absl::StatusOr<std::unique_ptr<BatchSource>> OpenData(
       const JobSpec& spec) override {
     return OpenBatchSource(spec);
@@ -109,13 +127,17 @@ class LonelyFactory final : public RunFactory {
                              const std::vector<NamedTensor>& weights,
                              const CancelToken& cancel) override {
     if (upload_blocks_) return cancel.Pause(kLongest);
-    for (const NamedTensor& weight : weights) uploaded_.push_back(weight.name);
+    for (const NamedTensor& weight : weights) {
+      uploaded_.push_back(weight.name);
+      if (uploaded_.size() == 1) first_upload_ = weight.tensor;
+    }
     return absl::OkStatus();
   }
 
   int threads_ = 0;
   bool upload_blocks_ = false;
   std::vector<std::string> uploaded_;
+  Tensor first_upload_;
   TrainSpec train_;
   OpenLinks open_links_;
 };
@@ -341,6 +363,33 @@ TEST_F(AgentTest, ReportsWhyARunFailed) {
               HasSubstr("/no/such/folder"));
 }
 
+TEST_F(AgentTest, BeginsWithTheWeightsOfAFile) {
+  MakeAgent();
+  RunOrder order = Order(1);
+  order.spec.model.weights = "/good";
+  // Too small to change a value.
+  order.spec.train.learning_rate.base = 1e-30;
+  factory_.train_ = order.spec.train;
+
+  agent_->OnOrder(order);
+  Await(RunPhase::kDone);
+
+  for (const float value : factory_.first_upload_.As<float>()) {
+    ASSERT_NEAR(value, 0, 1e-25);
+  }
+}
+
+TEST_F(AgentTest, FailsTheRunWhenItsWeightsCannotBeRead) {
+  MakeAgent();
+  RunOrder order = Order(1);
+  order.spec.model.weights = "/gone";
+
+  agent_->OnOrder(order);
+
+  const RunReport report = Await(RunPhase::kFailed);
+  EXPECT_TRUE(absl::IsNotFound(report.error)) << report.error;
+}
+
 TEST_F(AgentTest, RefusesAnOrderWhoseLayersDoNotFit) {
   MakeAgent();
   RunOrder order = Order(1);
@@ -444,6 +493,24 @@ TEST_F(MeasuringAgentTest, MeasuresTheLayersOfASpec) {
   EXPECT_EQ(answer.profile->frame_seconds, 1e-4);
   EXPECT_GT(answer.profile->runs, 0);
   EXPECT_EQ(factory_.threads_, 2);
+}
+
+TEST_F(MeasuringAgentTest, LooksIntoAScriptThatNobodyHasLookedInto) {
+  MakeAgent();
+  MeasureOrder order;
+  order.id = 1;
+  order.layers = Order(1).spec;
+  order.layers->model.name = kScriptModel;
+  order.layers->model.file = "/net.pt";
+  order.cpu_capability = "avx2";
+
+  agent_->OnMeasure(order);
+  const Measurement answer = AwaitMeasurement();
+
+  ASSERT_TRUE(answer.error.ok()) << answer.error;
+  EXPECT_FALSE(answer.profile.has_value());
+  ASSERT_TRUE(answer.script.has_value());
+  EXPECT_EQ(answer.script->sha256, "hash of /net.pt");
 }
 
 TEST_F(MeasuringAgentTest, StartsAnewForAnotherCapabilityBeforeItMeasures) {

@@ -123,6 +123,13 @@ class NothingToRunOn final : public RunFactory {
       const EngineOptions&) override {
     return absl::UnimplementedError("no engine here");
   }
+  absl::StatusOr<ScriptModel> ReadScript(const JobSpec&) override {
+    return absl::UnimplementedError("no scripts here");
+  }
+  absl::StatusOr<std::vector<NamedTensor>> ReadWeights(
+      const ModelSpec&, const ModelDescription&, const LayerRange&) override {
+    return absl::UnimplementedError("no files here");
+  }
   absl::StatusOr<std::unique_ptr<BatchSource>> OpenData(
       const JobSpec&) override {
     return absl::UnimplementedError("no data here");

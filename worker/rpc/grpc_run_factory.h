@@ -21,6 +21,10 @@ struct ComputeParts {
       make_engine;
   std::function<absl::StatusOr<std::unique_ptr<BatchSource>>(const JobSpec&)>
       open_data;
+  std::function<absl::StatusOr<std::vector<NamedTensor>>(
+      const ModelSpec&, const ModelDescription&, const LayerRange&)>
+      read_weights;
+  std::function<absl::StatusOr<ScriptModel>(const JobSpec&)> read_script;
 };
 
 // Immutable.
@@ -37,6 +41,14 @@ class GrpcRunFactory final : public RunFactory {
   absl::StatusOr<std::unique_ptr<StageEngine>> MakeEngine(
       const EngineOptions& options) override {
     return compute_.make_engine(options);
+  }
+  absl::StatusOr<ScriptModel> ReadScript(const JobSpec& spec) override {
+    return compute_.read_script(spec);
+  }
+  absl::StatusOr<std::vector<NamedTensor>> ReadWeights(
+      const ModelSpec& spec, const ModelDescription& model,
+      const LayerRange& layers) override {
+    return compute_.read_weights(spec, model, layers);
   }
   absl::StatusOr<std::unique_ptr<BatchSource>> OpenData(
       const JobSpec& spec) override {

@@ -20,6 +20,7 @@
 #include "torch/torch.h"
 #include "worker/torch/allocation_meter.h"
 #include "worker/torch/guard.h"
+#include "worker/torch/script.h"
 #include "worker/torch/split_backward.h"
 #include "worker/torch/tensor_bridge.h"
 #include "worker/torch/torch_layer.h"
@@ -94,6 +95,7 @@ struct Trace {
 // What backward needs of one micro-batch.
 struct Kept {
   std::vector<Trace> layers;
+  std::vector<LayerStatistics> statistics;  // one a layer
   at::Tensor logits;  // a leaf; last stage only
   at::Tensor loss;    // last stage only
   int64_t samples = 0;
@@ -109,7 +111,8 @@ struct Split {
 
 class TorchEngine final : public StageEngine {
  public:
-  explicit TorchEngine(const EngineOptions& options);
+  // script: whose children are the layers, if the model is one; else empty.
+  TorchEngine(const EngineOptions& options, const Script& script);
 
   absl::StatusOr<ForwardResult> Forward(const BatchInfo& batch, int micro_batch,
                                         TensorList input) override;
@@ -124,6 +127,7 @@ class TorchEngine final : public StageEngine {
   absl::Status UseVersion(int64_t version) override;
   StashReading Stash() const override;
   absl::StatusOr<std::vector<NamedTensor>> Weights() override;
+  absl::Status SetWeights(const std::vector<NamedTensor>& weights) override;
 
  private:
   using MicroBatch = std::pair<int64_t, int>;  // ordinal, micro-batch
@@ -147,7 +151,8 @@ class TorchEngine final : public StageEngine {
   void OnSummed(int64_t samples, int64_t version);
   void ApplyToParameters(const StepVerdict& verdict);
   void ApplyToParameter(const StepVerdict& verdict, TorchParameter& parameter);
-  void ClearGradients();
+  void Fold();
+  void ClearSums();
 
   const EngineOptions options_;
   const int model_layers_;
@@ -158,12 +163,14 @@ class TorchEngine final : public StageEngine {
   std::map<MicroBatch, Kept> kept_;
   std::map<MicroBatch, Split> split_;  // between the halves of their backward
   int64_t summed_samples_ = 0;         // in the gradients
+  // Of each layer, by the micro-batches in the gradients.
+  std::map<MicroBatch, std::vector<LayerStatistics>> seen_;
   std::optional<WeightStash> stash_;
   int64_t gradient_version_ = 0;  // at which the last gradient was computed
   int64_t staleness_ = 0;
 };
 
-TorchEngine::TorchEngine(const EngineOptions& options)
+TorchEngine::TorchEngine(const EngineOptions& options, const Script& script)
     : options_(options),
       model_layers_(static_cast<int>(options.model.layers.size())) {
   const auto& [first, last] = options_.layers;
@@ -173,7 +180,11 @@ TorchEngine::TorchEngine(const EngineOptions& options)
   const int slots = StateSlots(options_.train.optimizer);
   layers_.reserve(last - first);
   for (int i = first; i < last; ++i) {
-    layers_.emplace_back(layers[i], options_.train.seed, i, slots);
+    if (script.children.empty()) {
+      layers_.emplace_back(layers[i], options_.train.seed, i, slots);
+    } else {
+      layers_.emplace_back(layers[i], script.children[i].second, slots);
+    }
   }
   if (options_.stashes) stash_.emplace(layers_);
 }
@@ -240,6 +251,7 @@ ForwardResult TorchEngine::Train(const BatchInfo& batch, int micro_batch,
   kept.version = version;
   kept.samples = input[1].shape[0];
   kept.layers.reserve(layers_.size());
+  kept.statistics.resize(layers_.size());
   at::Tensor x = ToTorch(input[0]);
   const AllocationMeter meter(options_.on_layer != nullptr);
   // Samples need no gradient, and nothing does before the first parameter.
@@ -252,7 +264,8 @@ ForwardResult TorchEngine::Train(const BatchInfo& batch, int micro_batch,
           DropoutSeed(options_.train.seed, batch.step, micro_batch, first + i));
     }
     at::Tensor leaf = x.detach().set_requires_grad(needs_gradient);
-    at::Tensor output = layer.Forward(leaf, /*training=*/true);
+    at::Tensor output =
+        layer.Forward(leaf, /*training=*/true, &kept.statistics[i]);
     needs_gradient = output.requires_grad();
     x = output.detach();
     kept.layers.push_back({std::move(leaf), std::move(output)});
@@ -283,7 +296,7 @@ ForwardResult TorchEngine::Evaluate(const TensorList& input) const {
   const c10::InferenceMode guard;
   at::Tensor x = ToTorch(input[0]);
   for (const TorchLayer& layer : layers_) {
-    x = layer.Forward(x, /*training=*/false);
+    x = layer.Forward(x, /*training=*/false, /*statistics=*/nullptr);
   }
   ForwardResult result;
   if (!is_last()) {
@@ -318,6 +331,7 @@ absl::StatusOr<Kept> TorchEngine::TakeKept(const BatchInfo& batch,
   }
   Kept kept = std::move(found->second);
   kept_.erase(found);
+  seen_[{batch.ordinal, micro_batch}] = std::move(kept.statistics);
   return kept;
 }
 
@@ -422,6 +436,7 @@ absl::StatusOr<StepReport> TorchEngine::Report(const BatchInfo& batch) {
   Checksum checksum;
   for (const TorchLayer& layer : layers_) {
     for (const TorchParameter& parameter : layer.parameters()) {
+      if (!parameter.trainable) continue;
       const Tensor& gradient = parameter.gradient;
       checksum.Update(
           {gradient.data.get(), static_cast<size_t>(gradient.bytes())});
@@ -447,14 +462,24 @@ absl::Status TorchEngine::Apply(const StepVerdict& verdict) {
   } else if (!verdict.skip) {
     apply();
   }
-  ClearGradients();
+  if (!verdict.skip) Fold();
+  ClearSums();
   return absl::OkStatus();
+}
+
+// In ascending order of the micro-batches, whatever order they came back in.
+void TorchEngine::Fold() {
+  for (const auto& [micro_batch, statistics] : seen_) {
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      layers_[i].Fold(statistics[i]);
+    }
+  }
 }
 
 void TorchEngine::ApplyToParameters(const StepVerdict& verdict) {
   for (TorchLayer& layer : layers_) {
     for (TorchParameter& parameter : layer.parameters()) {
-      ApplyToParameter(verdict, parameter);
+      if (parameter.trainable) ApplyToParameter(verdict, parameter);
     }
   }
 }
@@ -488,14 +513,16 @@ void TorchEngine::ApplyToParameter(const StepVerdict& verdict,
               parameter.gradient.As<float>(), state);
 }
 
-void TorchEngine::ClearGradients() {
+void TorchEngine::ClearSums() {
   for (TorchLayer& layer : layers_) {
     for (TorchParameter& parameter : layer.parameters()) {
+      if (!parameter.trainable) continue;
       const absl::Span<float> values = parameter.gradient.As<float>();
       std::fill(values.begin(), values.end(), 0.0f);
     }
   }
   summed_samples_ = 0;
+  seen_.clear();
 }
 
 absl::StatusOr<std::vector<NamedTensor>> TorchEngine::Weights() {
@@ -506,6 +533,15 @@ absl::StatusOr<std::vector<NamedTensor>> TorchEngine::Weights() {
     }
   }
   return weights;
+}
+
+absl::Status TorchEngine::SetWeights(const std::vector<NamedTensor>& weights) {
+  if (!kept_.empty() || !split_.empty() || summed_samples_ > 0) {
+    return absl::FailedPreconditionError(
+        "weights cannot be set in the middle of a step");
+  }
+  PACELINE_ASSIGN_OR_RETURN(const std::vector<NamedTensor> own, Weights());
+  return OverwriteWeights(weights, own);
 }
 
 }  // namespace
@@ -519,8 +555,19 @@ absl::StatusOr<std::unique_ptr<StageEngine>> MakeTorchEngine(
         absl::StrCat("stage ", options.stage, " of layers [", first, ", ", last,
                      ") of a model with ", layers, " layers"));
   }
+  Script script;
+  if (!options.model.file.empty()) {
+    PACELINE_ASSIGN_OR_RETURN(script, LoadScript(options.model.file));
+    if (script.sha256 != options.model.file_sha256 ||
+        script.children.size() != options.model.layers.size()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          options.model.file, " has sha256 ", script.sha256,
+          " on this worker, the job was submitted for ",
+          options.model.file_sha256, ": put the same file on every worker"));
+    }
+  }
   return Guard("model", [&]() -> absl::StatusOr<std::unique_ptr<StageEngine>> {
-    return std::make_unique<TorchEngine>(options);
+    return std::make_unique<TorchEngine>(options, script);
   });
 }
 

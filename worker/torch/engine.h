@@ -19,6 +19,8 @@ namespace paceline {
 //
 // Errors:
 //   InvalidArgument    a range that is empty or outside of the model
+//   NotFound, ...      of a script's file (script_file.h)
+//   FailedPrecondition a script's file that is not the one of the description
 //   ResourceExhausted  not enough memory
 absl::StatusOr<std::unique_ptr<StageEngine>> MakeTorchEngine(
     const EngineOptions& options);

@@ -18,11 +18,23 @@ at::ScalarType ToTorch(DType dtype) {
       return at::kInt;
     case DType::kU8:
       return at::kByte;
+    case DType::kBF16:
+      return at::kBFloat16;
+    case DType::kF16:
+      return at::kHalf;
     default:
       break;
   }
   C10_THROW_ERROR(
       TypeError, absl::StrCat("no tensors of dtype ", static_cast<int>(dtype)));
+}
+
+DType FromTorch(at::ScalarType type) {
+  for (int value = 1; value < kDTypes; ++value) {
+    const auto dtype = static_cast<DType>(value);
+    if (ToTorch(dtype) == type) return dtype;
+  }
+  return DType::kUnspecified;
 }
 
 at::Tensor ToTorch(const Tensor& tensor) {

@@ -7,8 +7,11 @@
 
 namespace paceline {
 
-// float32, int64, int32 or uint8; other types throw.
+// kUnspecified throws.
 at::ScalarType ToTorch(DType dtype);
+
+// kUnspecified for types that we do not have.
+DType FromTorch(at::ScalarType type);
 
 // Views `tensor`.  Writing through the result is for its owner alone.
 at::Tensor ToTorch(const Tensor& tensor);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,16 +10,19 @@
 #include "absl/types/span.h"
 #include "core/base/tensor.h"
 #include "core/model/description.h"
+#include "torch/script.h"
+#include "worker/torch/computations.h"
 
 namespace paceline {
 
-// A parameter, the sum of its gradients and the optimizer's state.  All of it
-// is memory of our own that LibTorch only views: its place never changes, and
-// autograd adds gradients up in it.
+// A parameter, the sum of its gradients and the optimizer's state; or a
+// buffer, which has neither.  All of it is memory of our own that LibTorch only
+// views: its place never changes, and autograd adds gradients up in it.
 struct TorchParameter {
   TorchParameter(const Parameter& parameter, int state_slots);
 
   std::string name;
+  bool trainable;
   Tensor value;
   Tensor gradient;
   std::vector<Tensor> state;
@@ -32,36 +36,51 @@ class TorchLayer {
   //   index  of the layer in the whole model
   TorchLayer(const Layer& layer, int64_t seed, int index, int state_slots);
 
+  // A layer of operation `script`: `child`, whose tensors become the values
+  // here.  Nothing is drawn.
+  // Throws c10::Error when the child's tensors are not the description's.
+  TorchLayer(const Layer& layer, const torch::jit::Module& child,
+             int state_slots);
+
   // [micro_batch, ...input] -> [micro_batch, ...output], contiguous.  `input`
   // is not written.
-  at::Tensor Forward(const at::Tensor& input, bool training) const;
+  //   statistics  of training, to be filled in; null: none are wanted
+  at::Tensor Forward(const at::Tensor& input, bool training,
+                     LayerStatistics* statistics) const;
+
+  // Moves the running statistics of its normalisations towards those of one
+  // micro-batch, as Forward() filled them in.
+  // A script's own normalisations move theirs in every training forward.
+  void Fold(const LayerStatistics& statistics);
 
   // Whether Forward draws from the default generator in training.
   bool draws() const { return draws_; }
 
-  // From the next Forward() on the parameters are `variables`, one for each of
-  // parameters() and in their order.  Graphs that are there keep theirs.
+  // From the next Forward() on the parameters and buffers are `variables`, one
+  // for each of parameters() and in their order.  Graphs that are there keep
+  // theirs.
   void Bind(absl::Span<const at::Tensor> variables);
 
+  // And buffers.
   std::vector<TorchParameter>& parameters() { return parameters_; }
   const std::vector<TorchParameter>& parameters() const { return parameters_; }
 
  private:
-  struct State;
-  using Compute = at::Tensor (*)(const State& state, const at::Tensor& input);
   struct Step {
     Compute compute;
     Operation operation;
     std::vector<at::Tensor> parameters;
   };
 
-  static Compute FindCompute(const Layer& layer, size_t operation);
+  at::Tensor ForwardScript(const at::Tensor& input, bool training) const;
+  void AdoptBuffers() const;
 
   std::vector<TorchParameter> parameters_;
   std::vector<Step> steps_;
+  // Of a script.  What a call changes in it are `training` and its buffers.
+  mutable std::optional<torch::jit::Module> child_;
+  bool writes_input_ = false;
   bool draws_ = false;
-
-  friend struct Computations;
 };
 
 }  // namespace paceline

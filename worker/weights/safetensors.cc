@@ -59,6 +59,13 @@ class Source {
   int64_t data_begin() const { return data_begin_; }
   SafetensorsHeader& header() { return header_; }
 
+  absl::StatusOr<NamedTensor> ReadTensor(TensorPlace place) const {
+    Tensor tensor = Tensor::Allocate(place.dtype, std::move(place.shape));
+    PACELINE_RETURN_IF_ERROR(
+        ReadAt(data_begin_ + place.offset, tensor.data.get(), place.bytes));
+    return NamedTensor{std::move(place.name), std::move(tensor)};
+  }
+
   absl::Status ReadAt(int64_t offset, uint8_t* target, int64_t bytes) const {
     while (bytes > 0) {
       const ssize_t got =
@@ -150,10 +157,28 @@ absl::StatusOr<SafetensorsFile> ReadSafetensors(const std::string& path,
   file.metadata = std::move(source->header().metadata);
   file.tensors.reserve(source->header().tensors.size());
   for (TensorPlace& place : source->header().tensors) {
-    Tensor tensor = Tensor::Allocate(place.dtype, std::move(place.shape));
-    PACELINE_RETURN_IF_ERROR(source->ReadAt(source->data_begin() + place.offset,
-                                            tensor.data.get(), place.bytes));
-    file.tensors.push_back({std::move(place.name), std::move(tensor)});
+    PACELINE_ASSIGN_OR_RETURN(NamedTensor tensor,
+                              source->ReadTensor(std::move(place)));
+    file.tensors.push_back(std::move(tensor));
+  }
+  return file;
+}
+
+absl::StatusOr<SafetensorsFile> ReadSomeSafetensors(
+    const std::string& path, const ChooseTensors& choose) {
+  PACELINE_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Source> source,
+      Source::Open(path, std::numeric_limits<int64_t>::max()));
+  SafetensorsHeader& header = source->header();
+  PACELINE_ASSIGN_OR_RETURN(const std::set<std::string> wanted,
+                            choose(header.tensors));
+  SafetensorsFile file;
+  file.metadata = std::move(header.metadata);
+  for (TensorPlace& place : header.tensors) {
+    if (!wanted.contains(place.name)) continue;
+    PACELINE_ASSIGN_OR_RETURN(NamedTensor tensor,
+                              source->ReadTensor(std::move(place)));
+    file.tensors.push_back(std::move(tensor));
   }
   return file;
 }

@@ -11,13 +11,16 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "core/model/safetensors_layout.h"
 #include "core/model/weights_summary.h"
 #include "worker/stage_engine.h"
 
@@ -44,6 +47,17 @@ struct SafetensorsFile {
 absl::StatusOr<SafetensorsFile> ReadSafetensors(const std::string& path,
                                                 int64_t max_bytes = int64_t{8}
                                                                     << 30);
+
+// Sees what a file has and says by name what of it shall be read.
+using ChooseTensors = std::function<absl::StatusOr<std::set<std::string>>(
+    const std::vector<TensorPlace>& tensors)>;
+
+// Reads only those tensors of `path` that `choose` asks for; names that the
+// file does not have are passed over.
+//
+// Errors: as ReadSafetensors, but there is no max_bytes; what choose() says.
+absl::StatusOr<SafetensorsFile> ReadSomeSafetensors(
+    const std::string& path, const ChooseTensors& choose);
 
 // What is in `path`, checked as above, and the hash of all its bytes.  Reads
 // them once and keeps none but the header's: a file may be larger than memory.

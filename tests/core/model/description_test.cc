@@ -45,12 +45,12 @@ TEST(Description, SumsMatchTheirPartsInEveryModel) {
     std::set<std::string> layers, parameters;
     for (const Layer& layer : model.layers) {
       EXPECT_TRUE(layers.insert(layer.name).second) << layer.name;
-      int64_t elements = 0;
+      int64_t bytes = 0;
       for (const Parameter& parameter : layer.parameters) {
         EXPECT_TRUE(parameters.insert(parameter.name).second) << parameter.name;
-        elements += NumElements(parameter.shape);
+        bytes += TensorBytes(parameter.dtype, parameter.shape);
       }
-      EXPECT_EQ(layer.parameter_bytes, 4 * elements) << layer.name;
+      EXPECT_EQ(layer.parameter_bytes, bytes) << layer.name;
       EXPECT_EQ(layer.output_bytes, 4 * NumElements(layer.output));
       EXPECT_GE(layer.activation_bytes, layer.output_bytes) << layer.name;
     }

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/model/catalog.h"
 #include "core/model/data_sets.h"
 #include "core/model/description.h"
 #include "gmock/gmock.h"
@@ -75,6 +76,22 @@ const BadSpec kBadSpecs[] = {
        s.model.name = "mlp";
        s.model.hidden = {16, 0};
      }},
+    {"model.weights", "must be an absolute path",
+     [](JobSpec& s) { s.model.weights = "w.safetensors"; }},
+    {"model.file", "needs the TorchScript file",
+     [](JobSpec& s) { s.model.name = "script"; }},
+    {"model.file", "must be an absolute path",
+     [](JobSpec& s) {
+       s.model.name = "script";
+       s.model.file = "net.pt";
+     }},
+    {"model", "width must be from 1 to 2048, got 0",
+     [](JobSpec& s) {
+       s.model.name = "resnet18";
+       s.model.width = 0;
+     }},
+    {"model", "of at least 32 x 32 pixels, got shape [1, 28, 28]",
+     [](JobSpec& s) { s.model.name = "vgg16"; }},
     {"data.name", "did you mean 'fashion-mnist'?",
      [](JobSpec& s) { s.data.name = "fashion_mnist"; }},
     {"data.path", "needs the place", [](JobSpec& s) { s.data.name = "idx"; }},
@@ -189,9 +206,16 @@ const BadSpec kBadSpecs[] = {
 TEST(JobSpec, GoodOnesHaveNoProblems) {
   for (const char* data : {"synthetic", "fashion-mnist"}) {
     for (const std::string& model : ModelNames()) {
+      const CatalogEntry* const entry = FindModel(model);
       JobSpec spec = GoodSpec();
       spec.data.name = data;
-      spec.model.name = model;
+      spec.model = entry->model;
+      if (!FindDataSet(data)->own_shape) {
+        spec.data.shape = entry->input;
+        spec.data.classes = entry->classes;
+      } else if (entry->input != spec.data.shape) {
+        continue;
+      }
 
       EXPECT_THAT(CheckJobSpec(spec), IsEmpty()) << model << " on " << data;
     }

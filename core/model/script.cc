@@ -1,0 +1,111 @@
+#include <set>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/model/models.h"
+
+namespace paceline {
+namespace {
+
+// Far above any model for small machines: a description may come from anyone.
+constexpr size_t kMostLayers = 4096;
+constexpr size_t kMostParameters = 100'000;
+constexpr int64_t kMostBytes = int64_t{1} << 40;
+
+absl::Status Impossible(const std::string& what) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("the description of the script is impossible: ", what));
+}
+
+bool IsSize(DType dtype, const Shape& shape) {
+  const int64_t bytes = TensorBytes(dtype, shape);
+  return ElementBytes(dtype) > 0 && bytes >= 0 && bytes <= kMostBytes;
+}
+
+absl::Status CheckParameters(const ScriptLayer& layer,
+                             std::set<std::string>& names) {
+  for (const Parameter& parameter : layer.parameters) {
+    if (!names.insert(parameter.name).second) {
+      return Impossible(absl::StrCat("two parameters ", parameter.name));
+    }
+    if (!IsSize(parameter.dtype, parameter.shape) ||
+        (parameter.trainable && parameter.dtype != DType::kF32)) {
+      return Impossible(absl::StrCat("parameter ", parameter.name));
+    }
+  }
+  return names.size() <= kMostParameters ? absl::OkStatus()
+                                         : Impossible("too many parameters");
+}
+
+absl::StatusOr<Layer> DescribeLayer(const ScriptLayer& script,
+                                    std::set<std::string>& names) {
+  const absl::Status parameters = CheckParameters(script, names);
+  if (!parameters.ok()) return parameters;
+  const bool numbers = script.activation_bytes >= 0 &&
+                       script.activation_bytes <= kMostBytes &&
+                       script.forward_flops >= 0 && script.forward_flops < 1e18;
+  if (!numbers || script.output.empty() ||
+      !IsSize(DType::kF32, script.output) || NumElements(script.output) < 1) {
+    return Impossible(absl::StrCat("layer ", script.name));
+  }
+  Layer layer;
+  layer.name = script.name;
+  layer.operations = {
+      {"script", script.name, {script.writes_input ? 1 : 0}, 0}};
+  layer.parameters = script.parameters;
+  layer.output = script.output;
+  layer.forward_flops = script.forward_flops;
+  layer.output_bytes = TensorBytes(DType::kF32, script.output);
+  layer.activation_bytes = script.activation_bytes;
+  for (const Parameter& parameter : layer.parameters) {
+    layer.parameter_bytes += TensorBytes(parameter.dtype, parameter.shape);
+  }
+  return layer;
+}
+
+}  // namespace
+
+absl::StatusOr<ModelDescription> DescribeScript(const ModelSpec& spec,
+                                                const Shape& input,
+                                                int32_t classes) {
+  const ScriptModel& script = spec.script;
+  if (script.layers.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("no worker has looked into ", spec.file,
+                     " yet: its layers are not "
+                     "known"));
+  }
+  if (script.input != input) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(spec.file, " was described for samples of shape [",
+                     absl::StrJoin(script.input, ", "), "], data.shape is [",
+                     absl::StrJoin(input, ", "), "]"));
+  }
+  if (script.layers.size() > kMostLayers) return Impossible("too many layers");
+  ModelDescription model;
+  model.name = spec.name;
+  model.input = input;
+  model.classes = classes;
+  model.file = spec.file;
+  model.file_sha256 = script.sha256;
+  std::set<std::string> layers, parameters;
+  for (const ScriptLayer& described : script.layers) {
+    if (described.name.empty() || !layers.insert(described.name).second) {
+      return Impossible(absl::StrCat("two layers '", described.name, "'"));
+    }
+    absl::StatusOr<Layer> layer = DescribeLayer(described, parameters);
+    if (!layer.ok()) return layer.status();
+    model.layers.push_back(*std::move(layer));
+  }
+  if (model.layers.back().output != Shape{classes}) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(spec.file, " ends with shape [",
+                     absl::StrJoin(model.layers.back().output, ", "),
+                     "] of a sample, need [", classes,
+                     "]: one score a class, as data.classes says"));
+  }
+  return model;
+}
+
+}  // namespace paceline

@@ -1,0 +1,114 @@
+#include "core/model/weights_check.h"
+
+#include <map>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace paceline {
+namespace {
+
+std::string ShapeText(const Shape& shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
+
+// What is wrong with a file, by kind.
+struct Differences {
+  std::vector<std::string> missing;
+  std::vector<std::string> unknown;
+  std::vector<std::string> shapes;
+  std::vector<std::string> dtypes;
+  bool only_head = true;  // all of them are the head's
+};
+
+void Compare(const Parameter& parameter, const TensorPlace& tensor,
+             Differences& differences) {
+  if (tensor.shape != parameter.shape) {
+    differences.shapes.push_back(
+        absl::StrCat(parameter.name, " ", ShapeText(tensor.shape), ", need ",
+                     ShapeText(parameter.shape)));
+  } else if (!Converts(tensor.dtype, parameter.dtype)) {
+    differences.dtypes.push_back(
+        absl::StrCat(parameter.name, " ", std::string(DTypeName(tensor.dtype)),
+                     ", need ", std::string(DTypeName(parameter.dtype))));
+  }
+}
+
+size_t Count(const Differences& differences) {
+  return differences.missing.size() + differences.unknown.size() +
+         differences.shapes.size() + differences.dtypes.size();
+}
+
+Differences Find(const ModelDescription& model,
+                 const std::vector<TensorPlace>& tensors, bool reset_head) {
+  std::map<std::string, const TensorPlace*> unclaimed;
+  for (const TensorPlace& tensor : tensors) unclaimed[tensor.name] = &tensor;
+  Differences differences;
+  for (const Layer& layer : model.layers) {
+    for (const Parameter& parameter : layer.parameters) {
+      const auto node = unclaimed.extract(parameter.name);
+      const bool is_head = IsHead(model, parameter.name);
+      if (reset_head && is_head) continue;
+      const size_t before = Count(differences);
+      if (!node.empty()) {
+        Compare(parameter, *node.mapped(), differences);
+      } else if (!IsOptional(parameter)) {
+        differences.missing.push_back(parameter.name);
+      }
+      if (Count(differences) > before && !is_head) {
+        differences.only_head = false;
+      }
+    }
+  }
+  for (const auto& [name, tensor] : unclaimed) {
+    differences.unknown.push_back(name);
+    differences.only_head = false;
+  }
+  return differences;
+}
+
+void Add(const char* what, const std::vector<std::string>& names,
+         std::vector<std::string>& parts) {
+  if (names.empty()) return;
+  parts.push_back(
+      absl::StrCat(names.size(), " ", what, ": ", absl::StrJoin(names, "; ")));
+}
+
+}  // namespace
+
+bool IsHead(const ModelDescription& model, const std::string& parameter) {
+  const std::string& head = model.layers.back().operations.back().name;
+  return !head.empty() && absl::StartsWith(parameter, head + ".");
+}
+
+bool IsOptional(const Parameter& parameter) {
+  return absl::EndsWith(parameter.name, ".num_batches_tracked");
+}
+
+bool Converts(DType from, DType to) {
+  return from == to ||
+         (to == DType::kF32 && (from == DType::kBF16 || from == DType::kF16));
+}
+
+absl::Status CheckWeights(const ModelDescription& model,
+                          const std::vector<TensorPlace>& tensors,
+                          bool reset_head) {
+  const Differences differences = Find(model, tensors, reset_head);
+  if (Count(differences) == 0) return absl::OkStatus();
+  std::vector<std::string> parts;
+  Add("missing", differences.missing, parts);
+  Add("that the model does not have", differences.unknown, parts);
+  Add("of another shape", differences.shapes, parts);
+  Add("of another dtype", differences.dtypes, parts);
+  const char* const remedy =
+      differences.only_head
+          ? ".  All of them belong to the class head: model.reset_head: true "
+            "starts with a new one"
+          : "";
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the tensors are not those of ", model.name, " with ", model.classes,
+      " classes: ", absl::StrJoin(parts, ".  "), remedy));
+}
+
+}  // namespace paceline

@@ -1,0 +1,35 @@
+// Whether the tensors of a file are those of a model.  Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/model/description.h"
+#include "core/model/safetensors_layout.h"
+
+namespace paceline {
+
+// Whether `parameter` belongs to the classifier: the last operation of the last
+// layer, whose size is the count of classes.
+bool IsHead(const ModelDescription& model, const std::string& parameter);
+
+// Whether a file may go without it: a count that no computation looks at, and
+// that weights written by old libraries do not have.
+bool IsOptional(const Parameter& parameter);
+
+// Whether tensors of `from` can be read as values of `to` without loss: equal
+// ones, and the shorter floats as float32.
+bool Converts(DType from, DType to);
+
+// Compares names, shapes and dtypes of a whole file with a whole model, in
+// any order.
+//   reset_head  the head's tensors are not looked at, nor missed
+// Errors:
+//   InvalidArgument  names every tensor that is missing, unknown, of another
+//                    shape or of a dtype that does not convert
+absl::Status CheckWeights(const ModelDescription& model,
+                          const std::vector<TensorPlace>& tensors,
+                          bool reset_head);
+
+}  // namespace paceline

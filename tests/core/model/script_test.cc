@@ -1,0 +1,115 @@
+#include <cmath>
+
+#include "core/model/catalog.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::HasSubstr;
+
+ModelSpec Spec() {
+  ModelSpec spec = DefaultModel(kScriptModel);
+  spec.file = "/net.pt";
+  spec.script.sha256 = "abc";
+  spec.script.input = {4};
+  spec.script.layers = {
+      {"0",
+       {{"0.weight", {8, 4}}, {"0.count", {}, false, DType::kI64}},
+       {8},
+       64,
+       48,
+       false},
+      {"1", {{"1.weight", {3, 8}}}, {3}, 48, 44, true}};
+  return spec;
+}
+
+std::string WhyNot(const ModelSpec& spec) {
+  const auto model = DescribeModel(spec, {4}, 3);
+  return model.ok() ? "nothing" : std::string(model.status().message());
+}
+
+TEST(Script, IsDescribedByWhatAWorkerFound) {
+  const auto model = DescribeModel(Spec(), {4}, 3);
+
+  ASSERT_TRUE(model.ok()) << model.status();
+  ASSERT_EQ(model->layers.size(), 2u);
+  EXPECT_EQ(model->file, "/net.pt");
+  EXPECT_EQ(model->file_sha256, "abc");
+  EXPECT_EQ(model->layers[0].parameter_bytes, 4 * 32 + 8);
+  EXPECT_EQ(model->layers[0].output_bytes, 32);
+  EXPECT_EQ(model->layers[1].operations[0].sizes, std::vector<int64_t>{1});
+}
+
+TEST(Script, WaitsForAWorkerToLookIntoIt) {
+  ModelSpec spec = Spec();
+  spec.script = {};
+
+  EXPECT_TRUE(NeedsWorker(spec));
+  EXPECT_FALSE(NeedsWorker(Spec()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(DescribeModel(spec, {4}, 3).status()));
+}
+
+TEST(Script, ProfilesOfTwoFilesAreTold) {
+  ModelSpec other = Spec();
+  other.script.sha256 = "def";
+
+  EXPECT_NE(SizesText(Spec()), SizesText(other));
+}
+
+TEST(Script, RefusesSamplesAndClassesThatItWasNotTriedWith) {
+  EXPECT_THAT(
+      std::string(DescribeModel(Spec(), {5}, 3).status().message()),
+      HasSubstr("described for samples of shape [4], data.shape is [5]"));
+  EXPECT_THAT(std::string(DescribeModel(Spec(), {4}, 9).status().message()),
+              HasSubstr("ends with shape [3] of a sample, need [9]"));
+}
+
+TEST(Script, RefusesDescriptionsThatCannotBe) {
+  const auto spoilt = [](void (*spoil)(ScriptModel&)) {
+    ModelSpec spec = Spec();
+    spoil(spec.script);
+    return WhyNot(spec);
+  };
+  const auto impossible = HasSubstr("impossible: ");
+
+  EXPECT_EQ(WhyNot(Spec()), "nothing");
+  EXPECT_THAT(spoilt([](ScriptModel& s) { s.layers[1].name = "0"; }),
+              impossible);
+  EXPECT_THAT(spoilt([](ScriptModel& s) { s.layers[0].output = {}; }),
+              impossible);
+  EXPECT_THAT(spoilt([](ScriptModel& s) { s.layers[0].output = {-8}; }),
+              impossible);
+  EXPECT_THAT(spoilt([](ScriptModel& s) {
+                s.layers[0].output = {int64_t{1} << 40, int64_t{1} << 40};
+              }),
+              impossible);
+  EXPECT_THAT(spoilt([](ScriptModel& s) { s.layers[0].activation_bytes = -1; }),
+              impossible);
+  EXPECT_THAT(spoilt([](ScriptModel& s) { s.layers[0].forward_flops = NAN; }),
+              impossible);
+  EXPECT_THAT(spoilt([](ScriptModel& s) {
+                s.layers[1].parameters[0].name = "0.weight";
+              }),
+              impossible);
+  EXPECT_THAT(spoilt([](ScriptModel& s) {
+                s.layers[0].parameters[0].dtype = DType::kUnspecified;
+              }),
+              impossible);
+  EXPECT_THAT(spoilt([](ScriptModel& s) {
+                s.layers[0].parameters[1].trainable = true;
+              }),
+              impossible);
+  EXPECT_THAT(spoilt([](ScriptModel& s) {
+                s.layers[0].parameters[0].shape = {int64_t{1} << 62, 16};
+              }),
+              impossible);
+  EXPECT_THAT(spoilt([](ScriptModel& s) {
+                while (s.layers.size() < 5000) s.layers.push_back(s.layers[0]);
+              }),
+              impossible);
+}
+
+}  // namespace
+}  // namespace paceline

@@ -1,0 +1,147 @@
+#include "core/model/weights_check.h"
+
+#include <algorithm>
+
+#include "core/model/catalog.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+ModelDescription Model(const std::string& name, int32_t classes = 10) {
+  ModelSpec spec = DefaultModel(name);
+  spec.width = 8;
+  spec.depth = 1;
+  spec.heads = 2;
+  auto model = DescribeModel(spec, {3, 32, 32}, classes);
+  EXPECT_TRUE(model.ok()) << model.status();
+  return *std::move(model);
+}
+
+std::vector<TensorPlace> Whole(const ModelDescription& model) {
+  std::vector<TensorPlace> tensors;
+  for (const Layer& layer : model.layers) {
+    for (const Parameter& parameter : layer.parameters) {
+      TensorPlace place;
+      place.name = parameter.name;
+      place.dtype = parameter.dtype;
+      place.shape = parameter.shape;
+      tensors.push_back(place);
+    }
+  }
+  return tensors;
+}
+
+TensorPlace& Find(std::vector<TensorPlace>& tensors, const std::string& name) {
+  const auto found = std::find_if(
+      tensors.begin(), tensors.end(),
+      [&](const TensorPlace& place) { return place.name == name; });
+  EXPECT_NE(found, tensors.end()) << name;
+  return *found;
+}
+
+std::string WhyNot(const ModelDescription& model,
+                   const std::vector<TensorPlace>& tensors,
+                   bool reset_head = false) {
+  const absl::Status status = CheckWeights(model, tensors, reset_head);
+  if (status.ok()) return "nothing";
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  return std::string(status.message());
+}
+
+TEST(CheckWeights, TakesTheModelsOwnInAnyOrder) {
+  for (const char* name : {"resnet18", "vgg11", "vit_b_16"}) {
+    const ModelDescription model = Model(name);
+    std::vector<TensorPlace> tensors = Whole(model);
+    std::reverse(tensors.begin(), tensors.end());
+
+    EXPECT_EQ(WhyNot(model, tensors), "nothing") << name;
+  }
+}
+
+TEST(CheckWeights, NamesEverythingThatIsWrongInOneMessage) {
+  const ModelDescription model = Model("resnet18");
+  std::vector<TensorPlace> tensors = Whole(model);
+  Find(tensors, "conv1.weight").shape = {8, 1, 7, 7};
+  Find(tensors, "bn1.weight").shape = {16};
+  Find(tensors, "bn1.bias").dtype = DType::kI64;
+  Find(tensors, "layer1.0.conv1.weight").name = "layer1.0.conv9.weight";
+  Find(tensors, "layer2.0.bn1.bias").name = "layer2.0.bn9.bias";
+
+  EXPECT_THAT(
+      WhyNot(model, tensors),
+      AllOf(HasSubstr("not those of resnet18 with 10 classes"),
+            HasSubstr("2 missing: layer1.0.conv1.weight; layer2.0.bn1.bias"),
+            HasSubstr("2 that the model does not have: layer1.0.conv9.weight; "
+                      "layer2.0.bn9.bias"),
+            HasSubstr("2 of another shape: conv1.weight [8, 1, 7, 7], need "
+                      "[8, 3, 7, 7]; bn1.weight [16], need [8]"),
+            HasSubstr("1 of another dtype: bn1.bias I64, need F32"),
+            Not(HasSubstr("reset_head"))));
+}
+
+TEST(CheckWeights, SaysHowToReplaceAHeadOfOtherClasses) {
+  const ModelDescription model = Model("resnet18", 10);
+  const std::vector<TensorPlace> other = Whole(Model("resnet18", 1000));
+
+  EXPECT_THAT(WhyNot(model, other),
+              AllOf(HasSubstr("fc.weight [1000, 64], need [10, 64]"),
+                    HasSubstr("fc.bias [1000], need [10]"),
+                    HasSubstr("model.reset_head: true")));
+  EXPECT_EQ(WhyNot(model, other, /*reset_head=*/true), "nothing");
+}
+
+TEST(CheckWeights, AResetHeadNeedNotBeThere) {
+  const ModelDescription model = Model("vit_b_16");
+  std::vector<TensorPlace> tensors = Whole(model);
+  std::erase_if(tensors, [](const TensorPlace& place) {
+    return place.name == "heads.head.weight" || place.name == "heads.head.bias";
+  });
+
+  EXPECT_THAT(WhyNot(model, tensors),
+              HasSubstr("2 missing: heads.head.weight; heads.head.bias"));
+  EXPECT_EQ(WhyNot(model, tensors, /*reset_head=*/true), "nothing");
+}
+
+TEST(CheckWeights, TheNormBeforeTheHeadIsNoHead) {
+  const ModelDescription model = Model("vit_b_16");
+
+  EXPECT_TRUE(IsHead(model, "heads.head.weight"));
+  EXPECT_FALSE(IsHead(model, "encoder.ln.weight"));
+  EXPECT_FALSE(IsHead(model, "heads.header"));
+}
+
+TEST(CheckWeights, CountsOfBatchesMayBeMissing) {
+  const ModelDescription model = Model("resnet18");
+  std::vector<TensorPlace> tensors = Whole(model);
+  std::erase_if(tensors, [](const TensorPlace& place) {
+    return place.dtype == DType::kI64;
+  });
+  ASSERT_LT(tensors.size(), Whole(model).size());
+
+  EXPECT_EQ(WhyNot(model, tensors), "nothing");
+}
+
+TEST(CheckWeights, TakesShortFloats) {
+  const ModelDescription model = Model("vgg11");
+  std::vector<TensorPlace> tensors = Whole(model);
+  tensors[0].dtype = DType::kBF16;
+  tensors[1].dtype = DType::kF16;
+
+  EXPECT_EQ(WhyNot(model, tensors), "nothing");
+}
+
+TEST(CheckWeights, TellsTimmsNamesFromTorchvisions) {
+  EXPECT_THAT(
+      WhyNot(Model("deit_tiny_patch16_224"), Whole(Model("vit_b_16"))),
+      AllOf(HasSubstr("missing: "), HasSubstr("patch_embed.proj.weight"),
+            HasSubstr("conv_proj.weight")));
+}
+
+}  // namespace
+}  // namespace paceline

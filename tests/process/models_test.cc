@@ -1,0 +1,93 @@
+// Models that are not ours: somebody's own script, somebody's weights.
+
+#include <filesystem>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/mesh.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string Script(const std::string& name) {
+  return std::string(PACELINE_SOURCE_DIR) + "/tests/data/script/" + name;
+}
+
+std::string ScriptJob(const Mesh& mesh, const std::string& file) {
+  const std::string path = mesh.folder() + "/job.yaml";
+  WriteWholeFile(path, "model: {name: script, file: " + file +
+                           "}\n"
+                           "data: {name: synthetic, shape: [2, 4, 4], "
+                           "classes: 3, train_samples: 64, test_samples: 32}\n"
+                           "train: {steps: 4, batch: 16, micro_batch: 4}\n");
+  return path;
+}
+
+std::vector<std::string> Submit(const std::string& file,
+                                const std::string& set) {
+  return {"job", "submit", file, "--set", set};
+}
+
+TEST(Script, TrainsWithTheSameBytesOnAnyNumberOfStages) {
+  const Mesh mesh(2);
+  const std::string file = ScriptJob(mesh, Script("scripted.pt"));
+
+  const nlohmann::json one = mesh.Json(Submit(file, "pipeline.stages=1"));
+  const nlohmann::json four = mesh.Json(Submit(file, "pipeline.stages=4"));
+
+  EXPECT_EQ(one["state"], "succeeded") << one.dump(2);
+  EXPECT_EQ(four["state"], "succeeded") << four.dump(2);
+  EXPECT_EQ(four["stages"], 4);
+  EXPECT_EQ(one["weights_sha256"], four["weights_sha256"]);
+  EXPECT_FALSE(one["test_accuracy"].is_null());
+}
+
+TEST(Script, ThatCannotBeUsedIsAUsageErrorThatSaysWhy) {
+  const Mesh mesh(1);
+
+  const Finished traced =
+      mesh.Run({"job", "submit", ScriptJob(mesh, Script("traced.pt"))});
+  const Finished missing =
+      mesh.Run({"job", "submit", ScriptJob(mesh, "/nowhere/net.pt")});
+
+  EXPECT_EQ(traced.exit_code, 2);
+  EXPECT_THAT(traced.errors, HasSubstr("it was traced"));
+  EXPECT_EQ(missing.exit_code, 2);
+  EXPECT_THAT(missing.errors, HasSubstr("/nowhere/net.pt: No such file"));
+}
+
+TEST(Weights, OfOneJobAreWhereAnotherBegins) {
+  const Mesh mesh(2);
+  const std::string job = mesh.folder() + "/resnet.yaml";
+  const std::string weights = mesh.folder() + "/w.safetensors";
+  WriteWholeFile(job,
+                 "model: {name: resnet18, width: 4}\n"
+                 "data: {name: synthetic, shape: [3, 16, 16], classes: 5, "
+                 "train_samples: 32, test_samples: 0}\n"
+                 "train: {steps: 2, batch: 8, micro_batch: 4}\n"
+                 "pipeline: {stages: 2}\n");
+  mesh.Json({"job", "submit", job});
+  ASSERT_EQ(mesh.Run({"job", "export", "last", "-o", weights}).exit_code, 0);
+
+  const nlohmann::json next =
+      mesh.Json({"job", "submit", job, "--set", "model.weights=" + weights,
+                 "--set", "train.seed=7"});
+  const Finished other_classes =
+      mesh.Run({"job", "submit", job, "--set", "model.weights=" + weights,
+                "--set", "data.classes=6"});
+  const nlohmann::json reset =
+      mesh.Json({"job", "submit", job, "--set", "model.weights=" + weights,
+                 "--set", "data.classes=6", "--set", "model.reset_head=true"});
+
+  EXPECT_EQ(next["state"], "succeeded") << next.dump(2);
+  EXPECT_EQ(other_classes.exit_code, 1);
+  EXPECT_THAT(other_classes.errors,
+              HasSubstr("fc.weight [5, 32], need [6, 32]"));
+  EXPECT_THAT(other_classes.errors, HasSubstr("model.reset_head: true"));
+  EXPECT_EQ(reset["state"], "succeeded") << reset.dump(2);
+}
+
+}  // namespace
+}  // namespace paceline

@@ -1,0 +1,187 @@
+// Our models give what torchvision's give, for equal weights and images.
+// tests/nightly/torchvision_logits.py wrote what is compared with.
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "core/base/random.h"
+#include "core/model/catalog.h"
+#include "gtest/gtest.h"
+#include "torch/torch.h"
+#include "worker/torch/tensor_bridge.h"
+#include "worker/torch/threads.h"
+#include "worker/torch/torch_layer.h"
+#include "worker/weights/load.h"
+
+namespace paceline {
+namespace {
+
+constexpr double kTolerance = 1e-4;
+
+struct Expected {
+  ModelSpec spec;
+  Shape shape;
+  int32_t classes = 0;
+  std::vector<std::vector<double>> logits;  // one a sample
+};
+
+template <typename T>
+std::vector<T> Rest(std::istringstream& line) {
+  std::vector<T> values;
+  for (T value = 0; line >> value;) values.push_back(value);
+  return values;
+}
+
+Expected ReadExpected(const std::filesystem::path& path) {
+  Expected expected;
+  std::ifstream file(path);
+  for (std::string text; std::getline(file, text);) {
+    std::istringstream line(text);
+    std::string word;
+    line >> word;
+    if (word == "model") {
+      line >> word;
+      expected.spec = DefaultModel(word);
+    } else if (word == "set") {
+      int32_t value = 0;
+      line >> word >> value;
+      (word == "depth"   ? expected.spec.depth
+       : word == "width" ? expected.spec.width
+                         : expected.spec.heads) = value;
+    } else if (word == "shape") {
+      expected.shape = Rest<int64_t>(line);
+    } else if (word == "classes") {
+      line >> expected.classes;
+    } else {
+      expected.logits.push_back(Rest<double>(line));
+    }
+  }
+  EXPECT_FALSE(expected.logits.empty()) << path;
+  return expected;
+}
+
+// draw() of the script.
+void Draw(const Parameter& parameter, uint64_t word, absl::Span<float> out) {
+  SplitMix64 random(MixSeed({word}));
+  const std::string& name = parameter.name;
+  const bool is_positive = name.find(".running_var") != std::string::npos ||
+                           name.find(".weight") != std::string::npos;
+  const size_t rank = parameter.shape.size();
+  const double fan_in =
+      rank == 0 ? 1 : static_cast<double>(out.size()) / parameter.shape.front();
+  for (float& value : out) {
+    const double u = random.Unit();
+    const double drawn = rank == 1 && is_positive ? 0.5 + u
+                         : rank == 1 || rank == 3
+                             ? 0.2 * (u - 0.5)
+                             : (2 * u - 1) * std::sqrt(3 / fan_in);
+    value = static_cast<float>(drawn);
+  }
+}
+
+std::vector<NamedTensor> DrawAll(const ModelDescription& model) {
+  std::map<std::string, const Parameter*> sorted;
+  for (const Layer& layer : model.layers) {
+    for (const Parameter& parameter : layer.parameters) {
+      sorted[parameter.name] = &parameter;
+    }
+  }
+  std::vector<NamedTensor> drawn;
+  uint64_t word = 0;
+  for (const auto& [name, parameter] : sorted) {
+    const uint64_t own = word++;
+    if (parameter->dtype != DType::kF32) continue;
+    Tensor tensor = Tensor::Allocate(DType::kF32, parameter->shape);
+    Draw(*parameter, own, tensor.As<float>());
+    drawn.push_back({name, tensor});
+  }
+  return drawn;
+}
+
+at::Tensor Images(const Expected& expected) {
+  Shape shape = {static_cast<int64_t>(expected.logits.size())};
+  shape.insert(shape.end(), expected.shape.begin(), expected.shape.end());
+  Tensor images = Tensor::Allocate(DType::kF32, shape);
+  SplitMix64 random(MixSeed({12345}));
+  for (float& value : images.As<float>()) {
+    value = static_cast<float>(random.Unit() * 2.0 - 1);
+  }
+  return ToTorch(images);
+}
+
+// Layer by layer, as an engine evaluates.
+at::Tensor Evaluate(const ModelDescription& model,
+                    const std::vector<NamedTensor>& weights, at::Tensor x) {
+  const c10::InferenceMode guard;
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    TorchLayer layer(model.layers[i], 1, static_cast<int>(i), 0);
+    for (TorchParameter& parameter : layer.parameters()) {
+      for (const NamedTensor& named : weights) {
+        if (named.name != parameter.name) continue;
+        const absl::Status set =
+            OverwriteWeights({named}, {{parameter.name, parameter.value}});
+        EXPECT_TRUE(set.ok()) << set;
+      }
+    }
+    x = layer.Forward(x, /*training=*/false, nullptr);
+  }
+  return x;
+}
+
+void ExpectLogitsOf(const std::filesystem::path& path) {
+  SetComputeThreads(1);
+  Expected expected = ReadExpected(path);
+  const auto model =
+      DescribeModel(expected.spec, expected.shape, expected.classes);
+  ASSERT_TRUE(model.ok()) << model.status();
+  std::vector<NamedTensor> weights;
+  std::filesystem::path file = path;
+  file.replace_extension(".safetensors");
+  if (std::filesystem::exists(file)) {
+    expected.spec.weights = file;
+    const int layers = static_cast<int>(model->layers.size());
+    auto loaded = LoadWeights(expected.spec, *model, {0, layers});
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    weights = *std::move(loaded);
+  } else {
+    weights = DrawAll(*model);
+  }
+
+  const at::Tensor logits = Evaluate(*model, weights, Images(expected));
+
+  ASSERT_EQ(logits.size(1), expected.classes);
+  for (size_t sample = 0; sample < expected.logits.size(); ++sample) {
+    const std::vector<double>& row = expected.logits[sample];
+    ASSERT_EQ(static_cast<int32_t>(row.size()), expected.classes);
+    for (size_t i = 0; i < row.size(); ++i) {
+      ASSERT_NEAR(logits[sample][i].item<float>(), row[i], kTolerance)
+          << path << " sample " << sample << " class " << i;
+    }
+  }
+}
+
+TEST(Logits, OfSmallModelsAreTorchvisions) {
+  const std::string folder =
+      absl::StrCat(PACELINE_SOURCE_DIR, "/tests/golden/logits/");
+  for (const char* name : {"resnet18", "resnet50", "vgg11", "vit_b_16"}) {
+    ExpectLogitsOf(folder + name + ".txt");
+  }
+}
+
+// Of tests/run.sh --nightly torchvision.
+TEST(Logits, OfRealSizesAreTorchvisions) {
+  const char* const folder = std::getenv("PACELINE_TORCHVISION_LOGITS");
+  if (folder == nullptr) {
+    GTEST_SKIP() << "PACELINE_TORCHVISION_LOGITS names no folder";
+  }
+  for (const char* name :
+       {"vit_b_16", "resnet18", "resnet50", "vgg11", "vgg16"}) {
+    ExpectLogitsOf(std::filesystem::path(folder) / absl::StrCat(name, ".txt"));
+  }
+}
+
+}  // namespace
+}  // namespace paceline

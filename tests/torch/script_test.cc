@@ -1,0 +1,247 @@
+// Somebody's own module, as a TorchScript file.  tests/data/script/make.py
+// wrote the files.
+#include "torch/script.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/torch/in_process_pipeline.h"
+#include "torch/torch.h"
+#include "worker/torch/script_file.h"
+#include "worker/torch/tensor_bridge.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string File(const std::string& name) {
+  return absl::StrCat(PACELINE_SOURCE_DIR, "/tests/data/script/", name);
+}
+
+// Described as a worker would.
+Experiment ScriptExperiment(const std::string& name) {
+  SetComputeThreads(1);
+  Experiment experiment = SmallExperiment(kScriptModel);
+  experiment.set.shape = {2, 4, 4};
+  experiment.set.classes = 3;
+  experiment.job.model = DefaultModel(kScriptModel);
+  experiment.job.model.file = File(name);
+  experiment.job.data.shape = experiment.set.shape;
+  experiment.job.data.classes = experiment.set.classes;
+  auto script = ReadScript(experiment.job);
+  EXPECT_TRUE(script.ok()) << script.status();
+  if (script.ok()) experiment.job.model.script = *std::move(script);
+  return experiment;
+}
+
+std::string WhyNot(const std::string& file) {
+  JobSpec spec;
+  spec.model.file = file;
+  spec.data.shape = {2, 4, 4};
+  const auto script = ReadScript(spec);
+  if (script.ok()) return "nothing";
+  return std::string(script.status().message());
+}
+
+TEST(Script, ChildrenOfTheRootAreTheLayers) {
+  const Experiment experiment = ScriptExperiment("scripted.pt");
+
+  const ModelDescription model = Describe(experiment);
+
+  ASSERT_EQ(model.layers.size(), 8u);
+  EXPECT_EQ(model.layers[0].output, (Shape{4, 4, 4}));
+  EXPECT_EQ(model.layers[3].output, Shape{64});
+  EXPECT_EQ(model.layers[7].output, Shape{3});
+  // A convolution of 2 x 3 x 3 values for each of 4 x 4 x 4.
+  EXPECT_EQ(model.layers[0].forward_flops, 2.0 * 18 * 64);
+  std::vector<std::string> names;
+  for (const Parameter& parameter : model.layers[1].parameters) {
+    names.push_back(
+        absl::StrCat(parameter.name, parameter.trainable ? "" : " (buffer)"));
+  }
+  EXPECT_THAT(
+      names,
+      ElementsAre("1.weight", "1.bias", "1.running_mean (buffer)",
+                  "1.running_var (buffer)", "1.num_batches_tracked (buffer)"));
+  EXPECT_TRUE(experiment.job.model.script.layers[2].writes_input);
+  EXPECT_FALSE(experiment.job.model.script.layers[0].writes_input);
+  for (const Layer& layer : model.layers) {
+    EXPECT_GT(layer.activation_bytes, 0) << layer.name;
+  }
+}
+
+TEST(Script, EndsWithTheSameBytesOnEveryCutAndSchedule) {
+  Experiment experiment = ScriptExperiment("scripted.pt");
+  const Outcome one = InProcessPipeline(experiment).Run();
+  ASSERT_FALSE(one.losses.empty());
+
+  for (const int stages : {2, 4, 8}) {
+    for (const char* schedule : {"gpipe", "1f1b"}) {
+      experiment.stages = stages;
+      experiment.schedule = schedule;
+      const Outcome cut = InProcessPipeline(experiment).Run();
+
+      EXPECT_EQ(cut.losses, one.losses) << stages << " stages, " << schedule;
+      EXPECT_EQ(cut.weights, one.weights) << stages << " stages, " << schedule;
+    }
+  }
+}
+
+TEST(Script, TrainsToTheLossesOfOneProcess) {
+  Experiment experiment = ScriptExperiment("plain.pt");
+  TrainSpec& train = experiment.job.train;
+  train.steps = 21;
+  train.optimizer.momentum = 0.9;
+  train.learning_rate.base = 0.05;
+  experiment.stages = 3;
+  const std::vector<double> ours = InProcessPipeline(experiment).Run().losses;
+
+  torch::jit::Module module = torch::jit::load(File("plain.pt"));
+  std::vector<torch::Tensor> parameters;
+  for (const torch::Tensor& p : module.parameters()) parameters.push_back(p);
+  torch::optim::SGD optimizer(parameters,
+                              torch::optim::SGDOptions(0.05).momentum(0.9));
+  BatchWalk walk(train, experiment.set.samples, 0);
+  std::vector<double> theirs;
+  while (const auto batch = walk.Next()) {
+    const TensorList whole = experiment.set.Take(
+        SampleOrder(train.seed, batch->epoch, experiment.set.samples),
+        batch->first, batch->info.samples);
+    optimizer.zero_grad();
+    const torch::Tensor loss = torch::cross_entropy_loss(
+        module.forward({ToTorch(whole[0])}).toTensor(), ToTorch(whole[1]));
+    loss.backward();
+    optimizer.step();
+    theirs.push_back(loss.item<float>());
+  }
+
+  ASSERT_EQ(ours.size(), theirs.size());
+  for (size_t step = 0; step < ours.size(); ++step) {
+    EXPECT_NEAR(ours[step], theirs[step], 1e-5) << "step " << step;
+  }
+  EXPECT_LT(ours.back(), 0.8 * ours.front());
+}
+
+TEST(Script, DropoutAndNormalisationKnowTrainingFromEvaluation) {
+  const Experiment experiment = ScriptExperiment("scripted.pt");
+  const ModelDescription model = Describe(experiment);
+  auto engine = MakeTorchEngine({model, {0, 8}, experiment.job.train, 0, 1});
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  const TensorList input = experiment.set.Take({0, 1, 2}, 0, 3);
+  BatchInfo batch;
+  batch.samples = 3;
+  BatchInfo evaluation = batch;
+  evaluation.phase = BatchPhase::kEvaluate;
+  const auto loss = [&](const BatchInfo& info) {
+    const auto result = (*engine)->Forward(info, 0, input);
+    EXPECT_TRUE(result.ok()) << result.status();
+    return result->loss->loss;
+  };
+
+  const double before = loss(evaluation);
+  EXPECT_EQ(loss(evaluation), before);
+  const double trained = loss(batch);
+
+  EXPECT_NE(trained, before);
+  // Its running statistics have moved, as the module was written.
+  EXPECT_NE(loss(evaluation), before);
+}
+
+TEST(Script, RefusesWhatWasTraced) {
+  EXPECT_THAT(WhyNot(File("traced.pt")),
+              AllOf(HasSubstr("traced.pt: it was traced"),
+                    HasSubstr("torch.jit.script(model)")));
+  EXPECT_THAT(WhyNot(File("mixed.pt")), HasSubstr("it was traced"));
+}
+
+TEST(Script, RefusesARootThatIsNoSequential) {
+  EXPECT_THAT(WhyNot(File("module.pt")),
+              AllOf(HasSubstr("its root is a Root"),
+                    HasSubstr("need a torch.nn.Sequential")));
+}
+
+TEST(Script, RefusesLayersThatShareATensor) {
+  EXPECT_THAT(WhyNot(File("shared.pt")),
+              HasSubstr("2.weight and 3.weight are one tensor"));
+}
+
+TEST(Script, RefusesParametersThatAreNotFloat32) {
+  EXPECT_THAT(WhyNot(File("double.pt")),
+              HasSubstr("layer 1 has weight of dtype Double"));
+}
+
+TEST(Script, NamesTheLayerThatTheSamplesDoNotFit) {
+  JobSpec spec;
+  spec.model.file = File("plain.pt");
+  spec.data.shape = {2, 5, 5};
+
+  const auto script = ReadScript(spec);
+
+  EXPECT_TRUE(absl::IsInvalidArgument(script.status())) << script.status();
+  EXPECT_THAT(std::string(script.status().message()),
+              HasSubstr("layer 3 cannot take samples of shape [100]"));
+}
+
+TEST(Script, RefusesAnEndThatIsNotOneScoreAClass) {
+  const Experiment experiment = ScriptExperiment("wrong_end.pt");
+
+  const auto model = DescribeModel(experiment.job.model, {2, 4, 4}, 3);
+
+  EXPECT_THAT(std::string(model.status().message()),
+              HasSubstr("ends with shape [4] of a sample, need [3]"));
+}
+
+TEST(Script, RefusesHostileFiles) {
+  std::string folder = "/tmp/script_XXXXXX";
+  const std::filesystem::path path = mkdtemp(folder.data());
+  const std::string file = path / "net.pt";
+  EXPECT_THAT(WhyNot(file), HasSubstr("No such file"));
+  EXPECT_THAT(WhyNot(path), HasSubstr("cannot read"));
+
+  std::ofstream(file) << "no archive";
+  EXPECT_THAT(WhyNot(file), HasSubstr("not a TorchScript file"));
+
+  for (const double part : {0.2, 0.5, 0.99}) {
+    std::filesystem::copy_file(
+        File("scripted.pt"), file,
+        std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::resize_file(
+        file, static_cast<uintmax_t>(part * std::filesystem::file_size(file)));
+    EXPECT_THAT(WhyNot(file), HasSubstr("not a TorchScript file")) << part;
+  }
+  std::filesystem::remove_all(path);
+}
+
+TEST(Script, AWorkerWithAnotherFileRefusesTheJob) {
+  Experiment experiment = ScriptExperiment("scripted.pt");
+  ModelDescription model = Describe(experiment);
+  model.file = File("plain.pt");
+
+  const auto engine =
+      MakeTorchEngine({model, {0, 1}, experiment.job.train, 0, 1});
+
+  EXPECT_TRUE(absl::IsFailedPrecondition(engine.status())) << engine.status();
+  EXPECT_THAT(std::string(engine.status().message()),
+              HasSubstr("put the same file on every worker"));
+}
+
+TEST(Script, ALyingDescriptionIsRefused) {
+  Experiment experiment = ScriptExperiment("plain.pt");
+  experiment.job.model.script.layers[0].parameters[0].shape = {4, 2, 3, 4};
+  const ModelDescription model = Describe(experiment);
+
+  const auto engine =
+      MakeTorchEngine({model, {0, 1}, experiment.job.train, 0, 8});
+
+  EXPECT_THAT(std::string(engine.status().message()),
+              HasSubstr("0.weight is not what the file holds"));
+}
+
+}  // namespace
+}  // namespace paceline

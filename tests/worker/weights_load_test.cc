@@ -1,0 +1,181 @@
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "core/model/catalog.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/weights/load.h"
+#include "worker/weights/safetensors.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class LoadWeightsTest : public ::testing::Test {
+ protected:
+  LoadWeightsTest() {
+    std::string folder = "/tmp/load_weights_XXXXXX";
+    folder_ = mkdtemp(folder.data());
+    spec_ = DefaultModel("resnet18");
+    spec_.width = 4;
+    spec_.weights = folder_ / "w.safetensors";
+    model_ = DescribeModel(spec_, {3, 32, 32}, 10).value();
+    layers_ = static_cast<int>(model_.layers.size());
+  }
+  ~LoadWeightsTest() override { std::filesystem::remove_all(folder_); }
+
+  // Tensor i of the model holds i everywhere.
+  std::vector<NamedTensor> Numbered() const {
+    std::vector<NamedTensor> tensors;
+    for (const Layer& layer : model_.layers) {
+      for (const Parameter& parameter : layer.parameters) {
+        Tensor tensor = Tensor::Allocate(parameter.dtype, parameter.shape);
+        const auto number = static_cast<float>(tensors.size());
+        if (parameter.dtype == DType::kI64) {
+          tensor.As<int64_t>()[0] = static_cast<int64_t>(tensors.size());
+        } else {
+          for (float& value : tensor.As<float>()) value = number;
+        }
+        tensors.push_back({parameter.name, tensor});
+      }
+    }
+    return tensors;
+  }
+  void Write(const std::vector<NamedTensor>& tensors) const {
+    const absl::Status written = WriteSafetensors(spec_.weights, tensors, {});
+    ASSERT_TRUE(written.ok()) << written;
+  }
+  std::string WhyNot() const {
+    const auto loaded = LoadWeights(spec_, model_, {0, layers_});
+    return loaded.ok() ? "nothing" : std::string(loaded.status().message());
+  }
+
+  std::filesystem::path folder_;
+  ModelSpec spec_;
+  ModelDescription model_;
+  int layers_ = 0;
+};
+
+TEST_F(LoadWeightsTest, ReadsWhatTheLayersOwnAndNothingElse) {
+  Write(Numbered());
+
+  const auto loaded = LoadWeights(spec_, model_, {1, 2});
+
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  std::vector<std::string> names, need;
+  for (const NamedTensor& named : *loaded) names.push_back(named.name);
+  for (const Parameter& parameter : model_.layers[1].parameters) {
+    need.push_back(parameter.name);
+  }
+  EXPECT_EQ(names, need);
+  const float first = static_cast<float>(model_.layers[0].parameters.size());
+  EXPECT_EQ(loaded->front().tensor.As<float>()[0], first);
+}
+
+TEST_F(LoadWeightsTest, ReadsCountsAsTheyAre) {
+  Write(Numbered());
+
+  const auto loaded = LoadWeights(spec_, model_, {0, layers_});
+
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  ASSERT_EQ(loaded->size(), Numbered().size());
+  EXPECT_EQ((*loaded)[5].name, "bn1.num_batches_tracked");
+  EXPECT_EQ((*loaded)[5].tensor.As<int64_t>()[0], 5);
+}
+
+TEST_F(LoadWeightsTest, LeavesAResetHeadOut) {
+  Write(Numbered());
+  spec_.reset_head = true;
+
+  const auto loaded = LoadWeights(spec_, model_, {layers_ - 1, layers_});
+
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_TRUE(loaded->empty());
+}
+
+TEST_F(LoadWeightsTest, WidensShortFloatsExactly) {
+  std::vector<NamedTensor> tensors = Numbered();
+  // 1, -2, the smallest subnormal, the greatest, infinity, and not a number.
+  const std::vector<uint16_t> half = {0x3c00, 0xc000, 0x0001,
+                                      0x7bff, 0x7c00, 0x7e00};
+  const std::vector<uint16_t> brain = {0x3f80, 0xc000, 0x0001,
+                                       0x7f7f, 0x7f80, 0x7fc0};
+  const auto put = [&](size_t i, DType dtype, const std::vector<uint16_t>& v) {
+    Tensor tensor = Tensor::Allocate(dtype, tensors[i].tensor.shape);
+    const auto to = tensor.As<uint16_t>();
+    for (size_t j = 0; j < to.size(); ++j) to[j] = v[j % v.size()];
+    tensors[i].tensor = tensor;
+  };
+  put(0, DType::kF16, half);
+  put(6, DType::kBF16, brain);
+  Write(tensors);
+
+  const auto loaded = LoadWeights(spec_, model_, {0, layers_});
+
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const auto from_half = (*loaded)[0].tensor.As<float>();
+  EXPECT_EQ((*loaded)[0].tensor.dtype, DType::kF32);
+  EXPECT_EQ(from_half[0], 1);
+  EXPECT_EQ(from_half[1], -2);
+  EXPECT_EQ(from_half[2], 0x1p-24f);
+  EXPECT_EQ(from_half[3], 65504);
+  EXPECT_TRUE(std::isinf(from_half[4]));
+  EXPECT_TRUE(std::isnan(from_half[5]));
+  const auto from_brain = (*loaded)[6].tensor.As<float>();
+  EXPECT_EQ(from_brain[0], 1);
+  EXPECT_EQ(from_brain[1], -2);
+  EXPECT_EQ(from_brain[2], std::bit_cast<float>(uint32_t{0x00010000}));
+  EXPECT_TRUE(std::isinf(from_brain[4]));
+  EXPECT_TRUE(std::isnan(from_brain[5]));
+}
+
+TEST_F(LoadWeightsTest, NamesTheFileAndAllThatIsWrongWithIt) {
+  std::vector<NamedTensor> tensors = Numbered();
+  tensors[0].name = "stem.weight";
+  tensors[1].tensor = Tensor::Allocate(DType::kF32, {5});
+  Write(tensors);
+
+  EXPECT_THAT(
+      WhyNot(),
+      AllOf(HasSubstr("w.safetensors: "), HasSubstr("conv1.weight"),
+            HasSubstr("stem.weight"), HasSubstr("bn1.weight [5], need [4]")));
+}
+
+TEST_F(LoadWeightsTest, AWorkerWithOtherLayersSaysTheSame) {
+  std::vector<NamedTensor> tensors = Numbered();
+  tensors.pop_back();
+  Write(tensors);
+
+  const auto first = LoadWeights(spec_, model_, {0, 1});
+  const auto last = LoadWeights(spec_, model_, {layers_ - 1, layers_});
+
+  EXPECT_FALSE(first.ok());
+  EXPECT_EQ(first.status(), last.status());
+}
+
+TEST_F(LoadWeightsTest, RefusesHostileFiles) {
+  EXPECT_THAT(WhyNot(), HasSubstr("cannot open"));
+
+  std::ofstream(spec_.weights) << "weights";
+  EXPECT_THAT(WhyNot(), HasSubstr("not a safetensors file"));
+
+  Write(Numbered());
+  std::filesystem::resize_file(spec_.weights,
+                               std::filesystem::file_size(spec_.weights) - 1);
+  EXPECT_THAT(WhyNot(), HasSubstr("not a safetensors file"));
+
+  std::filesystem::remove(spec_.weights);
+  ASSERT_EQ(::mkfifo(spec_.weights.c_str(), 0600), 0);
+  EXPECT_THAT(WhyNot(), HasSubstr("no regular file"));
+}
+
+}  // namespace
+}  // namespace paceline

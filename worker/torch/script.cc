@@ -1,0 +1,155 @@
+#include "worker/torch/script.h"
+
+#include <cerrno>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "core/base/status_macros.h"
+#include "core/transfer/sha256.h"
+#include "worker/torch/guard.h"
+
+namespace paceline {
+namespace {
+
+absl::Status Refuse(const std::string& path, absl::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat(path, ": ", why));
+}
+
+absl::StatusOr<std::string> ReadWhole(const std::string& path) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream bytes;
+  if (file) bytes << file.rdbuf();
+  if (!file || !bytes) {
+    return absl::ErrnoToStatus(errno == 0 ? EIO : errno,
+                               absl::StrCat("cannot read ", path));
+  }
+  return std::move(bytes).str();
+}
+
+absl::StatusOr<torch::jit::Module> Parse(const std::string& path,
+                                         const std::string& bytes) {
+  try {
+    std::istringstream stream(bytes);
+    return torch::jit::load(stream, at::Device(at::kCPU));
+  } catch (const std::exception&) {
+    // What LibTorch says of foreign bytes is about its own insides.
+    return Refuse(path,
+                  "not a TorchScript file; torch.jit.script(model).save(...) "
+                  "writes one, torch.save(...) does not");
+  }
+}
+
+// "__torch__.torch.nn.modules.container.___torch_mangle_3.Sequential": the
+// number tells types of one name apart.
+bool IsSequential(const torch::jit::Module& module) {
+  const auto name = module.type()->name();
+  return name.has_value() && name->name() == "Sequential" &&
+         absl::StartsWith(name->qualifiedName(),
+                          "__torch__.torch.nn.modules.container.");
+}
+
+// Tracing records what one call did: dropout and the like are gone for good.
+// It leaves no flag, but a Sequential that was scripted knows its length, and
+// arguments of what was traced have a number for a name.
+bool IsTraced(const torch::jit::Module& module) {
+  if (IsSequential(module) && !module.find_method("__len__")) return true;
+  const auto forward = module.find_method("forward");
+  if (!forward) return false;
+  const auto& arguments = forward->function().getSchema().arguments();
+  return arguments.size() > 1 &&
+         absl::StartsWith(arguments[1].name(), "argument_");
+}
+
+absl::Status CheckRoot(const std::string& path,
+                       const torch::jit::Module& root) {
+  if (!IsSequential(root)) {
+    const auto name = root.type()->name();
+    return Refuse(
+        path,
+        absl::StrCat("its root is a ",
+                     name.has_value() ? name->name() : "module without a name",
+                     ", need a torch.nn.Sequential: its children become the "
+                     "layers that are placed on workers"));
+  }
+  for (const torch::jit::Module& module : root.modules()) {
+    if (!IsTraced(module)) continue;
+    return Refuse(path,
+                  "it was traced, and what was traced cannot be trained as it "
+                  "was meant (dropout, for one, is gone): save "
+                  "torch.jit.script(model) instead of torch.jit.trace");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckShared(const std::string& path, const Script& script) {
+  std::map<const void*, std::string> owners;
+  for (const auto& [name, child] : script.children) {
+    for (const ScriptTensor& tensor : TensorsOf(child)) {
+      if (tensor.tensor.numel() == 0) continue;
+      const auto [owner, is_new] = owners.emplace(
+          tensor.tensor.data_ptr(), absl::StrCat(name, ".", tensor.name));
+      if (is_new) continue;
+      return Refuse(path,
+                    absl::StrCat(owner->second, " and ", name, ".", tensor.name,
+                                 " are one tensor; layers cannot share "
+                                 "parameters, as they may be placed on "
+                                 "different workers"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Script> LoadScript(const std::string& path) {
+  PACELINE_ASSIGN_OR_RETURN(const std::string bytes, ReadWhole(path));
+  Script script;
+  Sha256 hash;
+  hash.Update(bytes);
+  script.sha256 = hash.HexDigest();
+  PACELINE_ASSIGN_OR_RETURN(const torch::jit::Module root, Parse(path, bytes));
+  return Guard("script", [&]() -> absl::StatusOr<Script> {
+    PACELINE_RETURN_IF_ERROR(CheckRoot(path, root));
+    for (const auto& child : root.named_children()) {
+      script.children.emplace_back(child.name, child.value);
+    }
+    if (script.children.empty()) return Refuse(path, "its Sequential is empty");
+    PACELINE_RETURN_IF_ERROR(CheckShared(path, script));
+    return std::move(script);
+  });
+}
+
+std::vector<ScriptTensor> TensorsOf(const torch::jit::Module& child) {
+  std::vector<ScriptTensor> tensors;
+  for (const auto& parameter : child.named_parameters()) {
+    tensors.push_back(
+        {parameter.name, parameter.value, parameter.value.requires_grad()});
+  }
+  for (const auto& buffer : child.named_buffers()) {
+    tensors.push_back({buffer.name, buffer.value, false});
+  }
+  return tensors;
+}
+
+void SetTensor(torch::jit::Module child, const std::string& name,
+               const at::Tensor& tensor) {
+  std::vector<std::string> path = absl::StrSplit(name, '.');
+  const std::string last = std::move(path.back());
+  path.pop_back();
+  for (const std::string& step : path) child = child.attr(step).toModule();
+  child.setattr(last, tensor);
+}
+
+at::Tensor RunScript(torch::jit::Module& child, const at::Tensor& input) {
+  const torch::jit::GraphOptimizerEnabledGuard as_written(false);
+  const c10::IValue output = child.forward({input});
+  TORCH_CHECK(output.isTensor(), "gives no tensor but a ", output.tagKind());
+  return output.toTensor();
+}
+
+}  // namespace paceline

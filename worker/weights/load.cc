@@ -1,0 +1,75 @@
+#include "worker/weights/load.h"
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <set>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "core/model/weights_check.h"
+#include "worker/weights/safetensors.h"
+
+namespace paceline {
+namespace {
+
+// The upper half of a float32.
+float FromBf16(uint16_t bits) {
+  return std::bit_cast<float>(uint32_t{bits} << 16);
+}
+
+// IEEE 754 binary16: 1 bit of sign, 5 of exponent, 10 of fraction.
+float FromF16(uint16_t bits) {
+  const float sign = bits >> 15 ? -1.0f : 1.0f;
+  const int exponent = bits >> 10 & 0x1f;
+  const int fraction = bits & 0x3ff;
+  if (exponent == 0x1f) {
+    return fraction != 0 ? std::numeric_limits<float>::quiet_NaN()
+                         : sign * std::numeric_limits<float>::infinity();
+  }
+  if (exponent == 0) return sign * std::ldexp(fraction, -24);
+  return sign * std::ldexp(0x400 | fraction, exponent - 25);
+}
+
+Tensor Widened(const Tensor& tensor) {
+  if (tensor.dtype != DType::kBF16 && tensor.dtype != DType::kF16) {
+    return tensor;
+  }
+  Tensor wide = Tensor::Allocate(DType::kF32, tensor.shape);
+  const absl::Span<const uint16_t> from = tensor.As<uint16_t>();
+  const absl::Span<float> to = wide.As<float>();
+  const bool is_bf16 = tensor.dtype == DType::kBF16;
+  for (size_t i = 0; i < to.size(); ++i) {
+    to[i] = is_bf16 ? FromBf16(from[i]) : FromF16(from[i]);
+  }
+  return wide;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<NamedTensor>> LoadWeights(
+    const ModelSpec& spec, const ModelDescription& model,
+    const LayerRange& layers) {
+  std::set<std::string> own;
+  for (int i = layers.first; i < layers.last; ++i) {
+    for (const Parameter& parameter : model.layers[i].parameters) {
+      if (spec.reset_head && IsHead(model, parameter.name)) continue;
+      own.insert(parameter.name);
+    }
+  }
+  const auto choose = [&](const std::vector<TensorPlace>& tensors)
+      -> absl::StatusOr<std::set<std::string>> {
+    const absl::Status fits = CheckWeights(model, tensors, spec.reset_head);
+    if (fits.ok()) return own;
+    return absl::Status(fits.code(),
+                        absl::StrCat(spec.weights, ": ", fits.message()));
+  };
+  PACELINE_ASSIGN_OR_RETURN(SafetensorsFile file,
+                            ReadSomeSafetensors(spec.weights, choose));
+  for (NamedTensor& named : file.tensors) named.tensor = Widened(named.tensor);
+  return std::move(file.tensors);
+}
+
+}  // namespace paceline
