@@ -3,7 +3,6 @@
 #include <cmath>
 #include <limits>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -52,16 +51,9 @@ std::string ScalarName(const FieldDescriptor& field) {
   }
 }
 
-// With its article.
-std::string OneScalar(const FieldDescriptor& field) {
-  const bool article = field.cpp_type() != FieldDescriptor::CPPTYPE_BOOL &&
-                       field.cpp_type() != FieldDescriptor::CPPTYPE_STRING;
-  return absl::StrCat(article ? "a " : "", ScalarName(field));
-}
-
 std::string Got(const FieldDescriptor& field, const std::string& text) {
-  return absl::StrCat("expected ", OneScalar(field), ", got '", Printable(text),
-                      "'");
+  return absl::StrCat("expected a ", ScalarName(field), ", got '",
+                      Printable(text), "'");
 }
 
 template <typename Integer>
@@ -139,7 +131,7 @@ std::string ExpectedType(const FieldDescriptor& field) {
   if (field.is_repeated()) {
     return absl::StrCat("a list of ", scalar, "s, as in [1, 2]");
   }
-  return OneScalar(field);
+  return scalar == "text" ? scalar : absl::StrCat("a ", scalar);
 }
 
 std::string SetScalar(Message& message, const FieldDescriptor& field,

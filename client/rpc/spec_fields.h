@@ -23,7 +23,7 @@ std::string UnknownKey(const std::string& key,
                        const google::protobuf::Descriptor& type,
                        const google::protobuf::Descriptor& root);
 
-// "a whole number", "a list of numbers", "true or false", "text", "keys".
+// "a whole number", "a list of numbers", "text", "keys".
 std::string ExpectedType(const google::protobuf::FieldDescriptor& field);
 
 // Sets a field that is neither repeated nor a message (append: adds an element
