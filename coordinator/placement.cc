@@ -246,7 +246,9 @@ std::vector<std::string> PlacementNotes(
     notes.push_back(absl::StrCat(
         plan->stages.size(), " stages on ", stages.size(),
         stages.size() == 1 ? " worker" : " workers",
-        ": neighbouring stages share a worker and compute in turn"));
+        spec.pipeline.schedule == "interleaved-1f1b"
+            ? ": dealt out in turn"
+            : ": neighbouring stages share a worker and compute in turn"));
   }
   // Kinds of CPU, each with the first worker that has it.
   std::map<std::string, std::string> kinds;

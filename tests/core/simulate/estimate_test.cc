@@ -103,5 +103,38 @@ TEST(EstimateRun, SplitsAWorkersTimeAmongItsStages) {
   EXPECT_NEAR(estimate->stage_seconds[1], 0.006, 1e-9);
 }
 
+// The micro-batches of a step that is too long to simulate are cut to a
+// multiple of the workers.
+TEST(EstimateRun, KnowsInterleavedStages) {
+  for (const int micro_batches : {4, 100'000}) {
+    JobSpec spec = Job(micro_batches);
+    spec.pipeline.schedule = "interleaved-1f1b";
+    const ModelDescription model = SmallModel(4);
+
+    const auto estimate = EstimateRun(
+        spec, model, {{{0, 1}, 0}, {{1, 2}, 1}, {{2, 3}, 0}, {{3, 4}, 1}},
+        {{"a", "m", 0}, {"b", "m", 0}}, Measured(spec, model, {"a", "b"}));
+
+    ASSERT_TRUE(estimate.ok()) << estimate.status();
+    // Two stages each, and half of 1f1b's bubble.
+    EXPECT_NEAR(estimate->step_seconds, micro_batches * 0.006 + 0.003,
+                1e-4 * micro_batches);
+    EXPECT_NEAR(estimate->stage_seconds[2], 0.003, 1e-5);
+  }
+}
+
+TEST(EstimateRun, OfAStreamHasNoBubble) {
+  JobSpec spec = Job(50);
+  spec.pipeline.schedule = "pipedream";
+  const ModelDescription model = SmallModel(2);
+
+  const auto estimate = EstimateRun(spec, model, {{{0, 1}, 0}, {{1, 2}, 1}},
+                                    {{"a", "m", 0}, {"b", "m", 0}},
+                                    Measured(spec, model, {"a", "b"}));
+
+  ASSERT_TRUE(estimate.ok()) << estimate.status();
+  EXPECT_NEAR(estimate->step_seconds, 50 * 0.003, 1e-4);
+}
+
 }  // namespace
 }  // namespace paceline
