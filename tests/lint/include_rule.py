@@ -130,6 +130,8 @@ RULES = [
       r"tests/support/"]),
     (r"tests/process/", {"gtest", "json", "posix"},
      [CORE_LOGIC, r"tests/"]),
+    (r"tests/bench/torch/", {"benchmark", "torch"},
+     [CORE_LOGIC, here("worker"), r"worker/torch/"]),
     (r"tests/bench/", WIRE | {"gtest", "benchmark", "posix"},
      [CORE_LOGIC, OBS, RPC, here("worker"), r"worker/(rpc|data)/",
       r"tests/(bench|support)/"]),
