@@ -82,7 +82,7 @@ TEST(Script, EndsWithTheSameBytesOnEveryCutAndSchedule) {
   ASSERT_FALSE(one.losses.empty());
 
   for (const int stages : {2, 4, 8}) {
-    for (const char* schedule : {"gpipe", "1f1b"}) {
+    for (const char* schedule : {"gpipe", "1f1b", "zero-bubble"}) {
       experiment.stages = stages;
       experiment.schedule = schedule;
       const Outcome cut = InProcessPipeline(experiment).Run();
