@@ -26,7 +26,7 @@ usage() {
 usage: deploy/testbed.sh up [--nodes N] [--cpu X] [--rate R] [--cpu-of N=X]...
                             [--rate-of N=R]... [--threads T] [--state DIR]
                             [--bin DIR] [--name NAME]
-       deploy/testbed.sh exec [--name NAME] [--] CMD...
+       deploy/testbed.sh exec [--on N] [--name NAME] [--] CMD...
        deploy/testbed.sh status [--name NAME] [-o table|json]
        deploy/testbed.sh set [--name NAME] [--cpu-of N=X]... [--rate-of N=R]...
        deploy/testbed.sh kill|start N [--name NAME]
@@ -34,7 +34,8 @@ usage: deploy/testbed.sh up [--nodes N] [--cpu X] [--rate R] [--cpu-of N=X]...
 
   up      makes the machines, starts a coordinator and a worker in each
   exec    runs CMD beside the coordinator, with the programs on its PATH and
-          PACELINE_COORDINATOR set; its exit code is CMD's
+          PACELINE_COORDINATOR set; its exit code is CMD's.  --on N: on
+          node N instead, sharing its CPU quota with the worker there
   status  the machines, and whether their daemons live
   set     changes speeds while everything runs
   kill    kill -9 of the worker of node N; start: starts it again
@@ -193,9 +194,11 @@ cmd_up() {
 }
 
 cmd_exec() {
+  local machine=coordinator group=client
   while [[ $# -gt 0 ]]; do
     case $1 in
       --) shift; break ;;
+      --on) machine=$(value_of "$@") group=$machine; shift 2 ;;
       -*) common_option "$@"; shift 2 ;;
       *) break ;;
     esac
@@ -204,11 +207,16 @@ cmd_exec() {
   [[ $# -gt 0 ]] || refuse "exec: which command?"
   need_root exec
   need_bed
-  echo "$BASHPID" >"$(cgroup client)/cgroup.procs"
+  if [[ $machine != coordinator ]]; then
+    [[ $machine =~ ^[0-9]{1,3}$ ]] || refuse "exec --on $machine: which node?"
+    machine=$((10#$machine)) group=$((10#$machine))
+    check_node "exec --on $machine" "$machine" "${bed[nodes]}"
+  fi
+  echo "$BASHPID" >"$(cgroup "$group")/cgroup.procs"
   PATH=${bed[bin]}:$PATH
   PACELINE_COORDINATOR=$(address coordinator):$GRPC_COORDINATOR
   export PATH PACELINE_COORDINATOR
-  exec nsenter "--net=$NAMESPACES/$(namespace coordinator)" -- "$@"
+  exec nsenter "--net=$NAMESPACES/$(namespace "$machine")" -- "$@"
 }
 
 cmd_set() {
