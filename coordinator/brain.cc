@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "coordinator/job_text.h"
 #include "core/base/status_macros.h"
 
@@ -140,20 +139,13 @@ void Brain::TakeRecords(Job& job, Heartbeat& heartbeat, Moment moment) {
     // One that came before, and whose acknowledgement was lost, counts once.
     if (step.step > job.record.recorded_step) CountStep(job, step, moment);
   }
-  while (job.recent.size() > 2 &&
-         job.recent.back().unix_ms - job.recent[1].unix_ms >= kRateWindowMs) {
-    job.recent.pop_front();
-  }
+  TrimRecent(job);
   for (const EvaluationRecord& evaluation : heartbeat.evaluations) {
     records.evaluations.push_back(evaluation);
     if (evaluation.step <= job.record.evaluated_step) continue;
     job.record.evaluated_step = evaluation.step;
     job.accuracy = evaluation.accuracy;
-    AddEvent(job, "evaluated",
-             absl::StrFormat("accuracy %.4f, loss %.4f after step %d over %d "
-                             "samples",
-                             evaluation.accuracy, evaluation.loss,
-                             evaluation.step, evaluation.samples),
+    AddEvent(job, "evaluated", EvaluationText(job.record.spec, evaluation),
              moment);
   }
   Put(job);
@@ -194,9 +186,17 @@ void Brain::TakeReport(Job& job, WorkerId worker, const RunReport& report,
                        Moment moment) {
   JobWorker& part = *FindWorker(job.record, worker);
   part.seconds = report.seconds;
+  if (report.flow.has_value()) TakeFlow(job, part, report, moment);
   TakeTimes(job.record, report);
   job.record.step = std::max(job.record.step, report.step);
   job.record.steps = std::max(job.record.steps, report.steps);
+  if (IsInference(job.record.spec) && report.total_samples > 0 &&
+      job.record.total_samples == 0) {
+    job.record.total_samples = report.total_samples;
+    OpenWeights(job, moment);
+    // What cannot be laid out has ended the job.
+    if (HasEnded(job.record.state)) return;
+  }
   if (report.phase == RunPhase::kPreparing) {
     job.preparing_since.try_emplace(worker, moment.now);
   } else {
@@ -204,6 +204,27 @@ void Brain::TakeReport(Job& job, WorkerId worker, const RunReport& report,
   }
   if (report.phase > part.phase) OnPhase(job, part, report, moment);
   Put(job);
+}
+
+void Brain::TakeFlow(Job& job, JobWorker& part, const RunReport& report,
+                     Moment moment) {
+  part.flow = report.flow;
+  if (!IsInference(job.record.spec) || job.record.stages.empty() ||
+      job.record.stages.back().worker != part.id ||
+      report.step <= job.record.step) {
+    return;
+  }
+  const int64_t before = job.recent.empty() ? 0 : job.flow_samples;
+  job.flow_samples = report.samples;
+  job.recent.push_back({report.step, report.samples - before, moment.unix_ms});
+  TrimRecent(job);
+}
+
+void Brain::TrimRecent(Job& job) {
+  while (job.recent.size() > 2 &&
+         job.recent.back().unix_ms - job.recent[1].unix_ms >= kRateWindowMs) {
+    job.recent.pop_front();
+  }
 }
 
 void Brain::OnPhase(Job& job, JobWorker& worker, const RunReport& report,
@@ -219,7 +240,10 @@ void Brain::OnPhase(Job& job, JobWorker& worker, const RunReport& report,
     return;
   }
   if (!were_running && AllAtLeast(job.record, RunPhase::kRunning)) {
-    AddEvent(job, "running", "all workers are ready and train", moment);
+    AddEvent(job, "running",
+             IsInference(job.record.spec) ? "all workers are ready and predict"
+                                          : "all workers are ready and train",
+             moment);
   }
   if (!job.saving && AllAtLeast(job.record, RunPhase::kDone)) {
     OnAllDone(job, moment);
@@ -239,7 +263,11 @@ void Brain::OnAllDone(Job& job, Moment moment) {
   job.saving = true;
   actions_.weights.push_back(
       {Actions::Weights::Kind::kSave, record.fence(), {}});
-  AddEvent(job, "saving", "all stages have handed their weights over", moment);
+  AddEvent(job, "saving",
+           IsInference(record.spec)
+               ? "the last stage has handed its predictions over"
+               : "all stages have handed their weights over",
+           moment);
 }
 
 void Brain::OnTick(Moment moment) {
@@ -411,7 +439,8 @@ void Brain::OnWeightsFailed(const Fence& fence, const absl::Status& error,
   Job* const job = FindRunning(fence);
   if (job == nullptr) return;
   FailJob(*job,
-          absl::StrCat("the weights could not be saved: ", error.message()),
+          absl::StrCat("the ", ResultName(job->record.spec),
+                       " could not be saved: ", error.message()),
           moment);
   Settle(moment);
 }

@@ -201,6 +201,7 @@ class Brain {
   struct Job {
     JobRecord record;
     std::deque<Rate> recent;
+    int64_t flow_samples = 0;  // of an inference job, in the newest of recent
     std::optional<double> loss;
     std::optional<double> accuracy;
     bool saving = false;    // all workers are done; the file is being closed
@@ -221,6 +222,9 @@ class Brain {
   void TakeReport(Job& job, WorkerId worker, const RunReport& report,
                   Moment moment);
   static void TakeTimes(JobRecord& record, const RunReport& report);
+  static void TakeFlow(Job& job, JobWorker& part, const RunReport& report,
+                       Moment moment);
+  static void TrimRecent(Job& job);
   void TakeRecords(Job& job, Heartbeat& heartbeat, Moment moment);
   void CountStep(Job& job, const StepRecord& step, Moment moment);
   void OnPhase(Job& job, JobWorker& worker, const RunReport& report,

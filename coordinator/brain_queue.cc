@@ -9,6 +9,7 @@
 #include "coordinator/brain.h"
 #include "coordinator/job_text.h"
 #include "core/base/status_macros.h"
+#include "core/model/predictions.h"
 
 namespace paceline {
 namespace {
@@ -40,6 +41,7 @@ void Brain::StartJob(Job& job, const PlacementVerdict& verdict, Moment moment) {
   record.recorded_step = 0;
   record.skipped_steps = 0;
   record.skipping_since = 0;
+  record.total_samples = 0;
   job.preparing_since.clear();
   const std::vector<std::string> warnings =
       ThreadWarnings(record.spec, *verdict.plan, Candidates());
@@ -68,9 +70,13 @@ void Brain::StartJob(Job& job, const PlacementVerdict& verdict, Moment moment) {
 void Brain::OpenWeights(Job& job, Moment moment) {
   absl::StatusOr<SafetensorsLayout> layout =
       [&]() -> absl::StatusOr<SafetensorsLayout> {
+    const JobRecord& record = job.record;
     PACELINE_ASSIGN_OR_RETURN(const ModelDescription model,
-                              Describe(job.record.spec));
-    return LayOut(model);
+                              Describe(record.spec));
+    if (!IsInference(record.spec)) return LayOut(model);
+    // How many there are is the first stage's to say.
+    if (record.total_samples == 0) return SafetensorsLayout();
+    return LayOutPredictions(model, record.spec.infer, record.total_samples);
   }();
   if (!layout.ok()) {
     FailJob(job,
@@ -101,10 +107,10 @@ void Brain::EndJob(Job& job, JobState state, const std::string& why,
     actions_.weights.push_back(
         {Actions::Weights::Kind::kForget, record.fence(), {}});
   }
-  const std::string where =
-      state == JobState::kSucceeded
-          ? absl::StrCat("weights are in ", record.weights_path)
-          : "";
+  const std::string where = state == JobState::kSucceeded
+                                ? absl::StrCat(ResultName(record.spec),
+                                               " are in ", record.weights_path)
+                                : "";
   AddEvent(job, std::string(JobStateName(state)), Sentence({where, record.why}),
            moment);
   Put(job);

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
 namespace paceline {
@@ -18,14 +19,29 @@ std::string StagesOf(const JobRecord& job, WorkerId worker) {
 }
 
 std::string AtStep(const JobRecord& job) {
-  if (job.steps == 0) return absl::StrCat("at step ", job.step);
-  return absl::StrCat("at step ", job.step, " of ", job.steps);
+  const char* const unit = IsInference(job.spec) ? "micro-batch" : "step";
+  const std::string at = absl::StrCat("at ", unit, " ", job.step);
+  return job.steps == 0 ? at : absl::StrCat(at, " of ", job.steps);
 }
 
 std::string SkippedText(const JobRecord& job) {
   if (job.skipped_steps == 0) return "";
   return absl::StrCat(job.skipped_steps, " of ", job.step,
                       job.step == 1 ? " step was" : " steps were", " skipped");
+}
+
+std::string EvaluationText(const JobSpec& spec,
+                           const EvaluationRecord& evaluation) {
+  const std::string after =
+      IsInference(spec) ? ""
+                        : absl::StrCat("after step ", evaluation.step, " ");
+  return absl::StrFormat("accuracy %.4f, loss %.4f %sover %d samples",
+                         evaluation.accuracy, evaluation.loss, after,
+                         evaluation.samples);
+}
+
+std::string ResultName(const JobSpec& spec) {
+  return IsInference(spec) ? "predictions" : "weights";
 }
 
 std::string SkipReason(const StepRecord& step) {
@@ -86,7 +102,8 @@ std::string PhaseOf(const JobRecord& job) {
   if (job.state != JobState::kRunning) return "";
   if (!AllAtLeast(job, RunPhase::kRunning)) return "preparing";
   const bool trained = job.steps > 0 && job.step >= job.steps;
-  return trained || AllAtLeast(job, RunPhase::kDone) ? "saving" : "training";
+  if (trained || AllAtLeast(job, RunPhase::kDone)) return "saving";
+  return IsInference(job.spec) ? "predicting" : "training";
 }
 
 absl::Status NoSuchJob(JobId id) {

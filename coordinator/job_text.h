@@ -28,6 +28,13 @@ std::string PhaseOf(const JobRecord& job);
 // "3 of 60 steps were skipped"; empty when none was.
 std::string SkippedText(const JobRecord& job);
 
+// "accuracy 0.9131, loss 0.2480 after step 938 over 10000 samples".
+std::string EvaluationText(const JobSpec& spec,
+                           const EvaluationRecord& evaluation);
+
+// What the job's file holds: "weights" or "predictions".
+std::string ResultName(const JobSpec& spec);
+
 // Why the gate has skipped this step.
 std::string SkipReason(const StepRecord& step);
 

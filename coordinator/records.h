@@ -41,6 +41,7 @@ struct JobWorker {
   std::string name;
   RunPhase phase = RunPhase::kNone;
   TimeSplit seconds;
+  std::optional<FlowTimes> flow = {};
 };
 
 // All that is kept of a job but its records.
@@ -70,6 +71,9 @@ struct JobRecord {
   std::vector<JobWorker> workers;       // by id
   std::optional<RunEstimate> estimate;  // as made when it was placed
   std::vector<StageTime> stage_times;   // by stage, as reported so far
+  // Of an inference job: that pass through, once the first stage has said so;
+  // not stored, since it says it again.
+  int64_t total_samples = 0;
   // Whole training steps that the first stage's worker has timed.
   double step_seconds = 0;
   int64_t timed_steps = 0;

@@ -39,7 +39,9 @@ class WeightsDesk {
 
   // Expects the weights of `fence.job` from now on, also what an earlier
   // process of the coordinator had received and synced of the same fence.
-  // Reserves the room for all of it.
+  // Reserves the room for all of it.  A layout of no tensors says that it is
+  // not known yet: until it is opened again with one, who writes is told to
+  // try again (Unavailable).
   // Errors: ResourceExhausted  the disk is full; names the path
   virtual void Open(const Fence& fence, SafetensorsLayout layout,
                     std::function<void(absl::Status)> done) = 0;

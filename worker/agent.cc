@@ -1,10 +1,12 @@
 #include "worker/agent.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
+#include "core/model/data_sets.h"
 #include "core/obs/log.h"
 #include "worker/surveyor.h"
 
@@ -14,6 +16,7 @@ namespace {
 // Some hours of steps while the coordinator is away; then the oldest go.
 constexpr size_t kMostSteps = 100'000;
 constexpr size_t kMostLogs = 1'000;
+constexpr int kWarmUps = 2;
 
 RunReport NewReport(const Fence& fence) {
   RunReport report;
@@ -177,6 +180,15 @@ void Agent::OnStep(const StepVerdict& verdict, int64_t samples,
 void Agent::OnEvaluation(const EvaluationRecord& record) {
   absl::MutexLock lock(&mutex_);
   evaluations_.Add(record);
+}
+
+void Agent::OnFlow(const FlowTimes& flow, int64_t samples, bool last) {
+  total_samples_ += samples;
+  absl::MutexLock lock(&mutex_);
+  run_->flow = flow;
+  if (!last || samples == 0) return;
+  run_->step = flow.micro_batches;
+  run_->samples = flow.samples;
 }
 
 void Agent::OnBatch(std::optional<absl::Duration> wall,
@@ -377,7 +389,7 @@ absl::Status Agent::RunJob(const RunOrder& order) {
     return absl::CancelledError("the process is starting anew");
   }
   PACELINE_RETURN_IF_ERROR(CheckActiveCapability(order));
-  return Train(order, model, self);
+  return Compute(order, model, self);
 }
 
 absl::StatusOr<std::map<int, std::unique_ptr<StageEngine>>> Agent::MakeEngines(
@@ -387,6 +399,9 @@ absl::StatusOr<std::map<int, std::unique_ptr<StageEngine>>> Agent::MakeEngines(
     PACELINE_ASSIGN_OR_RETURN(
         engines[stage],
         factory_.MakeEngine(EngineOptionsOf(order, model, stage)));
+    if (IsInference(order.spec)) {
+      PACELINE_RETURN_IF_ERROR(WarmUp(order, model, stage, *engines[stage]));
+    }
     if (order.spec.model.weights.empty()) continue;
     PACELINE_ASSIGN_OR_RETURN(const std::vector<NamedTensor> weights,
                               factory_.ReadWeights(order.spec.model, model,
@@ -400,8 +415,8 @@ absl::StatusOr<std::map<int, std::unique_ptr<StageEngine>>> Agent::MakeEngines(
   return engines;
 }
 
-absl::Status Agent::Train(const RunOrder& order, const ModelDescription& model,
-                          WorkerId self) {
+absl::Status Agent::Compute(const RunOrder& order,
+                            const ModelDescription& model, WorkerId self) {
   std::map<int, std::unique_ptr<StageEngine>> engines;
   std::unique_ptr<BatchSource> source;
   std::shared_ptr<RunConnections> connections;
@@ -429,7 +444,14 @@ absl::Status Agent::Train(const RunOrder& order, const ModelDescription& model,
       connections_ = connections;
       closed_ = closed;
       cancel = cancel_;
-      if (source != nullptr) run_->steps = source->total_steps();
+      if (source != nullptr && IsInference(order.spec)) {
+        const int64_t samples = source->test_samples();
+        const int64_t micro_batch = order.spec.infer.micro_batch;
+        run_->total_samples = samples;
+        run_->steps = (samples + micro_batch - 1) / micro_batch;
+      } else if (source != nullptr) {
+        run_->steps = source->total_steps();
+      }
     }
     // Whoever cancels from here on finds the connections; who did so before
     // has left word.
@@ -437,15 +459,62 @@ absl::Status Agent::Train(const RunOrder& order, const ModelDescription& model,
   }
   SetPhase(RunPhase::kRunning);
 
-  StageRunnerParts parts{
-      {},   *connections->link, *connections->gate, source.get(), time_, clock_,
-      *this};
+  StageRunnerParts parts{{},
+                         *connections->link,
+                         *connections->gate,
+                         source.get(),
+                         nullptr,
+                         time_,
+                         clock_,
+                         *this};
   for (const auto& [stage, engine] : engines) {
     parts.engines[stage] = engine.get();
   }
+  Predictions predictions(order.spec.infer.outputs);
+  parts.predictions = &predictions;
   PACELINE_RETURN_IF_ERROR(
       StageRunner(RunnerOptions(order, self), std::move(parts)).Run());
-  return HandOver(order, engines);
+  return IsInference(order.spec) ? HandOver(order, predictions)
+                                 : HandOver(order, engines);
+}
+
+// What a library sets up for shapes that it sees for the first time, and
+// memory that is touched for the first time, are not the first sample's.
+absl::Status Agent::WarmUp(const RunOrder& order, const ModelDescription& model,
+                           int stage, StageEngine& engine) {
+  const int64_t samples = order.spec.infer.micro_batch;
+  const auto zeros = [samples](DType dtype, const Shape& sample) {
+    Shape shape = {samples};
+    shape.insert(shape.end(), sample.begin(), sample.end());
+    Tensor tensor = Tensor::Allocate(dtype, std::move(shape));
+    std::memset(tensor.data.get(), 0, tensor.bytes());
+    return tensor;
+  };
+  const int first = order.stages[stage].layers.first;
+  const Tensor input =
+      zeros(first == 0 ? model.input_dtype : DType::kF32,
+            first == 0 ? model.input : model.layers[first - 1].output);
+  const Tensor labels =
+      zeros(DType::kI64, FormatOf(order.spec.data).label_shape);
+  BatchInfo batch;
+  batch.phase = BatchPhase::kEvaluate;
+  batch.samples = samples;
+  for (int i = 0; i < kWarmUps; ++i) {
+    PACELINE_RETURN_IF_ERROR(
+        engine.Forward(batch, 0, {input, labels}).status());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Agent::HandOver(const RunOrder& order, Predictions& predictions) {
+  if (predictions.samples() == 0) return absl::OkStatus();
+  const ScopedPart part(time_, TimePart::kSnapshot);
+  std::shared_ptr<CancelToken> cancel;
+  {
+    absl::MutexLock lock(&mutex_);
+    cancel = cancel_;
+  }
+  return factory_.UploadWeights(order.fence, predictions.Take(), *cancel);
 }
 
 absl::Status Agent::HandOver(

@@ -117,6 +117,7 @@ class Agent final : private RunObserver {
               const std::optional<StepRecord>& record) override;
   void OnSkippedUpdate(int64_t update, const std::string& why) override;
   void OnEvaluation(const EvaluationRecord& record) override;
+  void OnFlow(const FlowTimes& flow, int64_t samples, bool last) override;
   void OnBatch(std::optional<absl::Duration> wall,
                const std::vector<StageTime>& stages) override;
   void OnProgress(const Instruction& done, const BatchInfo& batch) override;
@@ -135,11 +136,15 @@ class Agent final : private RunObserver {
   absl::Status RunJob(const RunOrder& order);
   absl::StatusOr<std::map<int, std::unique_ptr<StageEngine>>> MakeEngines(
       const RunOrder& order, const ModelDescription& model, WorkerId self);
-  absl::Status Train(const RunOrder& order, const ModelDescription& model,
-                     WorkerId self);
+  // Trains or infers.
+  absl::Status Compute(const RunOrder& order, const ModelDescription& model,
+                       WorkerId self);
+  absl::Status WarmUp(const RunOrder& order, const ModelDescription& model,
+                      int stage, StageEngine& engine);
   absl::Status HandOver(
       const RunOrder& order,
       const std::map<int, std::unique_ptr<StageEngine>>& engines);
+  absl::Status HandOver(const RunOrder& order, Predictions& predictions);
   // Says so, and has the process execute itself anew, when `capability` is not
   // what it was started for.
   bool NeedsRestart(const std::string& capability);

@@ -18,6 +18,9 @@ class BatchSource {
   // Updates in the whole job.
   virtual int64_t total_steps() const = 0;
 
+  // Samples of the test set that a walk over it takes.
+  virtual int64_t test_samples() const = 0;
+
   // The next batch of the walk; nothing after the final one.
   virtual absl::StatusOr<std::optional<BatchInfo>> NextBatch() = 0;
 

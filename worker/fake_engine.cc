@@ -238,6 +238,7 @@ absl::StatusOr<ForwardResult> FakeEngine::Forward(const BatchInfo& batch,
   ForwardResult result;
   if (last()) {
     result.loss = Loss(x, kept.labels);
+    if (options_.inference) result.output = {x, kept.labels};
   } else {
     result.output = {x, kept.labels};
   }

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "core/optim/step_gate.h"
 #include "core/schedule/schedule.h"
 #include "core/transfer/frame.h"
@@ -73,8 +74,11 @@ class Link {
   // never inside one: a forward-only schedule has nothing else that keeps a
   // fast stage from running away from a slow one.  At most twice the bound is
   // on the way then.  Returns at once between two stages of one worker.
+  // Returns how long of the wait frames were still on the way to the other
+  // side: a slow link's part of it, and not a slow neighbour's.
   // Errors: as Receive.
-  virtual absl::Status AwaitRoom(int32_t boundary, int frames) = 0;
+  virtual absl::StatusOr<absl::Duration> AwaitRoom(int32_t boundary,
+                                                   int frames) = 0;
 
   // Ends every present and future wait with `why` (not OK).  The first wins.
   virtual void Cancel(absl::Status why) = 0;

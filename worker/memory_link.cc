@@ -111,16 +111,18 @@ class MemoryLink final : public Link {
     return Mine().mailbox.AwaitBatch(boundary, ordinal);
   }
 
-  absl::Status AwaitRoom(int32_t boundary, int frames) override {
+  absl::StatusOr<absl::Duration> AwaitRoom(int32_t boundary,
+                                           int frames) override {
     constexpr FrameKind kKind = FrameKind::kActivation;
     if (!Holds(kKind, boundary, SendingStage)) {
       return absl::NotFoundError(
           absl::StrCat("no activation goes out at boundary ", boundary));
     }
-    if (WorkerOf(boundary + 1) == self_) return absl::OkStatus();
+    if (WorkerOf(boundary + 1) == self_) return absl::ZeroDuration();
     const int bound = Bound(kKind, boundary);
-    return Mine().AwaitRoom({kKind, boundary}, std::min(frames, bound),
-                            2 * bound);
+    PACELINE_RETURN_IF_ERROR(Mine().AwaitRoom(
+        {kKind, boundary}, std::min(frames, bound), 2 * bound));
+    return absl::ZeroDuration();  // frames take no time here
   }
 
   void Cancel(absl::Status why) override { Mine().Cancel(why); }

@@ -1,7 +1,5 @@
 #include "worker/profiler.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -17,12 +15,6 @@
 
 namespace paceline {
 namespace {
-
-absl::Duration CpuTimeOf(clockid_t clock) {
-  timespec time = {};
-  clock_gettime(clock, &time);
-  return absl::DurationFromTimespec(time);
-}
 
 double Quantile(const std::vector<double>& sorted, double q) {
   const double position = q * static_cast<double>(sorted.size() - 1);
@@ -286,9 +278,6 @@ absl::StatusOr<std::vector<LayerRange>> RangesThatFit(
 }
 
 }  // namespace
-
-absl::Duration ThreadCpuTime() { return CpuTimeOf(CLOCK_THREAD_CPUTIME_ID); }
-absl::Duration ProcessCpuTime() { return CpuTimeOf(CLOCK_PROCESS_CPUTIME_ID); }
 
 absl::StatusOr<std::vector<LayerMeasurement>> ProfileLayers(
     const JobSpec& spec, const ModelDescription& model, int64_t memory_bytes,

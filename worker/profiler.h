@@ -69,9 +69,4 @@ absl::StatusOr<std::vector<LayerMeasurement>> ProfileLayers(
 // every 5 ms after 4 or 8.
 double MeasurePausePeriod(const Clock& clock);
 
-// CPU time of the calling thread, as the system counts it.
-absl::Duration ThreadCpuTime();
-// And of all threads of this process.
-absl::Duration ProcessCpuTime();
-
 }  // namespace paceline

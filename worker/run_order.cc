@@ -50,6 +50,7 @@ StageRunnerOptions RunnerOptions(const RunOrder& order, WorkerId self) {
   options.micro_batches = MicroBatchesOf(order.spec.train);
   options.vertical_sync = order.spec.pipeline.vertical_sync;
   options.train = order.spec.train;
+  options.inference = IsInference(order.spec);
   return options;
 }
 
@@ -62,6 +63,7 @@ EngineOptions EngineOptionsOf(const RunOrder& order,
   options.stage = stage;
   options.stages = static_cast<int>(order.stages.size());
   options.stashes = IsAsynchronous(order.spec.pipeline.schedule);
+  options.inference = IsInference(order.spec);
   return options;
 }
 
@@ -125,6 +127,7 @@ absl::StatusOr<RunWiring> MakeRunWiring(const RunOrder& order,
         absl::StrJoin(CodecNames(), ", "), ": update paceline-worker"));
   }
   wiring.codec = *codec;
+  wiring.acknowledges_at_once = IsInference(order.spec);
   for (const StagePlacement& stage : order.stages) {
     wiring.stages.push_back({stage.worker, stage.address});
     wiring.boundary_shapes.push_back(

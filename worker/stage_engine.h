@@ -27,7 +27,9 @@ struct LossSums {
 };
 
 struct ForwardResult {
-  TensorList output;             // for the next stage; empty on the last
+  // For the next stage.  On the last one empty, or in inference what its
+  // layers gave and the labels, as they came.
+  TensorList output;
   std::optional<LossSums> loss;  // on the last stage only
 };
 
@@ -55,6 +57,8 @@ struct EngineOptions {
   // For schedules without a flush: the parameters that a micro-batch went
   // forward with are kept until its backward, whatever updates come between.
   bool stashes = false;
+  // Batches of training never come: nothing is held for gradients.
+  bool inference = false;
   // Called in training on the compute thread after each layer of a forward or
   // backward; for the profiler, since counting memory costs time.
   std::function<void(const LayerDone&)> on_layer = nullptr;

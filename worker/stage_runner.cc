@@ -6,6 +6,7 @@
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
 #include "core/schedule/asynchronous.h"
+#include "worker/cpu_time.h"
 
 namespace paceline {
 namespace {
@@ -56,21 +57,33 @@ absl::Status StageRunner::Run() {
     } else {
       PACELINE_RETURN_IF_ERROR(AwaitRoom(batch));
       PACELINE_RETURN_IF_ERROR(RunBatch(batch));
-      if (training) SayBatch();
+      if (training) SayBatch(batch);
     }
-    if (!training) trained_.reset();
+    if (!training) {
+      trained_.reset();
+      if (!options_.inference) flow_.OnBatchDropped();
+    }
     if (batch.final_batch) break;
     ordinal = batch.ordinal + 1;
   }
   FinishEvaluation();
+  if (options_.inference) FinishFlow();
   return absl::OkStatus();
 }
 
-void StageRunner::SayBatch() {
+void StageRunner::SayBatch(const BatchInfo& batch) {
   std::optional<absl::Duration> wall;
   const Instant now = parts_.clock.Now();
-  if (trained_.has_value()) wall = now - *trained_;
+  if (trained_.has_value()) {
+    wall = now - *trained_;
+    MeterBatchEnd(batch);
+  }
   trained_ = now;
+  flow_.OnBatchBegin(MomentOfFlow());
+  SayStageTimes(wall);
+}
+
+void StageRunner::SayStageTimes(std::optional<absl::Duration> wall) {
   std::vector<StageTime> times;
   for (const auto& [stage, time] : stage_times_) times.push_back(time);
   stage_times_.clear();
@@ -79,7 +92,7 @@ void StageRunner::SayBatch() {
 
 void StageRunner::AddStageTime(const Instruction& done, Instant begin,
                                const BatchInfo& batch) {
-  if (batch.phase != BatchPhase::kTrain) return;
+  if (batch.phase != BatchPhase::kTrain && !options_.inference) return;
   StageTime& time = stage_times_[done.stage];
   time.stage = done.stage;
   time.seconds += absl::ToDoubleSeconds(parts_.clock.Now() - begin);
@@ -89,9 +102,13 @@ void StageRunner::AddStageTime(const Instruction& done, Instant begin,
 // The first stage asks its source; the others learn what the batch is from the
 // first frame of it that reaches their lowest stage.
 absl::StatusOr<BatchInfo> StageRunner::NextBatch(int64_t ordinal) {
+  asked_ = parts_.clock.Now();
   if (parts_.source == nullptr) {
     const ScopedPart part(parts_.time, TimePart::kReceiveWait);
-    return parts_.link.AwaitBatch(own_stages_.front() - 1, ordinal);
+    absl::StatusOr<BatchInfo> batch =
+        parts_.link.AwaitBatch(own_stages_.front() - 1, ordinal);
+    answered_ = parts_.clock.Now();
+    return batch;
   }
   const ScopedPart part(parts_.time, TimePart::kData);
   PACELINE_ASSIGN_OR_RETURN(const std::optional<BatchInfo> batch,
@@ -129,7 +146,11 @@ absl::Status StageRunner::AwaitRoom(const BatchInfo& batch) {
     // Inside a worker the frames of one batch are all taken before the next
     // begins, so there is always room.
     if (stage + 1 >= stages_ || Contains(own_stages_, stage + 1)) continue;
-    PACELINE_RETURN_IF_ERROR(parts_.link.AwaitRoom(stage, batch.micro_batches));
+    const Instant begin = parts_.clock.Now();
+    PACELINE_ASSIGN_OR_RETURN(
+        const absl::Duration link,
+        parts_.link.AwaitRoom(stage, batch.micro_batches));
+    flow_.OnBlocked(parts_.clock.Now() - begin, link);
   }
   return absl::OkStatus();
 }
@@ -141,6 +162,12 @@ absl::Status StageRunner::RunBatch(const BatchInfo& batch) {
   for (const Instruction& instruction : *list) {
     PACELINE_RETURN_IF_ERROR(Execute(instruction, batch));
     parts_.observer.OnProgress(instruction, batch);
+  }
+  if (options_.inference) {
+    flow_.OnDone(MomentOfFlow(), batch.samples);
+    SayStageTimes(std::nullopt);
+    parts_.observer.OnFlow(flow_.times(), batch.samples,
+                           own_stages_.back() == stages_ - 1);
   }
   if (batch.phase == BatchPhase::kEvaluate &&
       Contains(own_stages_, stages_ - 1)) {
@@ -183,9 +210,11 @@ absl::Status StageRunner::Execute(const Instruction& instruction,
 
 absl::Status StageRunner::Load(const Instruction& instruction) {
   const ScopedPart part(parts_.time, TimePart::kData);
+  const Instant began = parts_.clock.Now();
   PACELINE_ASSIGN_OR_RETURN(
       inputs_[Slot(instruction.stage, instruction.micro_batch)],
       parts_.source->NextMicroBatch());
+  MeterLoad(Slot(instruction.stage, instruction.micro_batch), began);
   return absl::OkStatus();
 }
 
@@ -193,6 +222,7 @@ absl::Status StageRunner::Receive(FrameKind kind,
                                   const Instruction& instruction,
                                   const BatchInfo& batch) {
   const ScopedPart part(parts_.time, TimePart::kReceiveWait);
+  const Instant began = parts_.clock.Now();
   const bool activation = kind == FrameKind::kActivation;
   const int boundary = activation ? instruction.stage - 1 : instruction.stage;
   PACELINE_ASSIGN_OR_RETURN(Frame frame,
@@ -206,6 +236,7 @@ absl::Status StageRunner::Receive(FrameKind kind,
         frame.header.batch.micro_batches, " micro-batches, not ", batch.samples,
         " in ", batch.micro_batches));
   }
+  MeterReceive(instruction, activation, began, frame.header);
   (activation ? inputs_
               : gradients_)[Slot(instruction.stage, instruction.micro_batch)] =
       std::move(frame.tensors);
@@ -218,10 +249,12 @@ absl::Status StageRunner::Forward(const Instruction& instruction,
   TensorList input = Take(inputs_, slot);
   const ScopedPart part(parts_.time, TimePart::kForward);
   const Instant begin = parts_.clock.Now();
+  const absl::Duration cpu = ThreadCpuTime();
   PACELINE_ASSIGN_OR_RETURN(
       ForwardResult result,
       parts_.engines.at(instruction.stage)
           ->Forward(batch, instruction.micro_batch, std::move(input)));
+  flow_.OnCompute(parts_.clock.Now() - begin, ThreadCpuTime() - cpu);
   if (result.loss.has_value()) {
     losses_.loss += result.loss->loss;
     losses_.correct += result.loss->correct;
@@ -230,8 +263,9 @@ absl::Status StageRunner::Forward(const Instruction& instruction,
   AddStageTime(instruction, begin, batch);
   if (instruction.stage + 1 < stages_) {
     outputs_[slot] = std::move(result.output);
+    return absl::OkStatus();
   }
-  return absl::OkStatus();
+  return options_.inference ? TakeResult(slot, result) : absl::OkStatus();
 }
 
 absl::Status StageRunner::Backward(const Instruction& instruction,
@@ -243,6 +277,7 @@ absl::Status StageRunner::Backward(const Instruction& instruction,
   }
   const ScopedPart part(parts_.time, TimePart::kBackward);
   const Instant begin = parts_.clock.Now();
+  const absl::Duration cpu = ThreadCpuTime();
   StageEngine& engine = *parts_.engines.at(instruction.stage);
   PACELINE_ASSIGN_OR_RETURN(
       TensorList input_gradient,
@@ -251,6 +286,8 @@ absl::Status StageRunner::Backward(const Instruction& instruction,
                             std::move(output_gradient))
           : engine.BackwardInput(batch, instruction.micro_batch,
                                  std::move(output_gradient)));
+  flow_.OnCompute(parts_.clock.Now() - begin, ThreadCpuTime() - cpu);
+  flow_.OnFilled();
   AddStageTime(instruction, begin, batch);
   if (instruction.stage > 0) gradients_[slot] = std::move(input_gradient);
   return absl::OkStatus();
@@ -260,9 +297,11 @@ absl::Status StageRunner::BackwardWeight(const Instruction& instruction,
                                          const BatchInfo& batch) {
   const ScopedPart part(parts_.time, TimePart::kBackward);
   const Instant begin = parts_.clock.Now();
+  const absl::Duration cpu = ThreadCpuTime();
   PACELINE_RETURN_IF_ERROR(
       parts_.engines.at(instruction.stage)
           ->BackwardWeight(batch, instruction.micro_batch));
+  flow_.OnCompute(parts_.clock.Now() - begin, ThreadCpuTime() - cpu);
   AddStageTime(instruction, begin, batch);
   return absl::OkStatus();
 }
@@ -279,6 +318,7 @@ absl::Status StageRunner::Send(FrameKind kind, const Instruction& instruction,
   frame.header.batch = batch;
   frame.header.micro_batch = instruction.micro_batch;
   frame.tensors = Take(activation ? outputs_ : gradients_, slot);
+  MeterSend(slot, activation, frame.header);
   return parts_.link.Send(std::move(frame));
 }
 
@@ -298,14 +338,18 @@ absl::Status StageRunner::Step(const Instruction& instruction,
               [](const StepReport& a, const StepReport& b) {
                 return a.stage < b.stage;
               });
+    const Instant begin = parts_.clock.Now();
     PACELINE_ASSIGN_OR_RETURN(verdict, parts_.gate.Decide(reports_));
+    flow_.OnGate(parts_.clock.Now() - begin);
     reports_.clear();
   }
   {
     const ScopedPart part(parts_.time, TimePart::kOptimizer);
+    const Instant begin = parts_.clock.Now();
     for (const int stage : own_stages_) {
       PACELINE_RETURN_IF_ERROR(parts_.engines.at(stage)->Apply(verdict));
     }
+    flow_.OnUpdate(parts_.clock.Now() - begin);
   }
   std::optional<StepRecord> record;
   if (own_stages_.back() == stages_ - 1) {

@@ -17,7 +17,9 @@
 #include "core/cluster/run_report.h"
 #include "core/schedule/schedule.h"
 #include "worker/batch_source.h"
+#include "worker/flow_meter.h"
 #include "worker/link.h"
+#include "worker/predictions.h"
 #include "worker/stage_engine.h"
 #include "worker/time_meter.h"
 
@@ -34,6 +36,11 @@ class RunObserver {
   // from 1.
   virtual void OnSkippedUpdate(int64_t update, const std::string& why) = 0;
   virtual void OnEvaluation(const EvaluationRecord& record) = 0;
+  // Inference: this worker is done with another micro-batch, of `samples`; the
+  // last time with samples 0, when `flow` is whole.  Training: after every
+  // batch that followed another one, with samples 0.
+  //   last  the last stage is here: it has left the pipeline
+  virtual void OnFlow(const FlowTimes& flow, int64_t samples, bool last) = 0;
   // After every training batch: what it took since the end of the one before
   // (nothing where that was none, or an evaluation), and what this worker's
   // stages computed, ascending.
@@ -50,7 +57,8 @@ struct StageRunnerOptions {
   // Of batches that are not the shorter last one of an epoch.
   int micro_batches = 1;
   bool vertical_sync = false;
-  TrainSpec train;  // for the updates of asynchronous schedules
+  bool inference = false;  // see stage_flow.cc
+  TrainSpec train;         // for the updates of asynchronous schedules
 };
 
 // What a run is made of.  All outlive the runner.
@@ -59,6 +67,8 @@ struct StageRunnerParts {
   Link& link;
   GateClient& gate;
   BatchSource* source = nullptr;  // where stage 0 is ours
+  // Where the last stage of an inference job is ours.
+  Predictions* predictions = nullptr;
   TimeMeter& time;
   const Clock& clock;
   RunObserver& observer;
@@ -98,6 +108,18 @@ class StageRunner {
                     const BatchInfo& batch);
   absl::Status Step(const Instruction& instruction, const BatchInfo& batch);
 
+  // What the flow meter wants to know.
+  FlowMoment MomentOfFlow() const;
+  void MeterLoad(const Slot& slot, Instant began);
+  void MeterReceive(const Instruction& instruction, bool activation,
+                    Instant began, const FrameHeader& header);
+  void MeterSend(const Slot& slot, bool activation, FrameHeader& header);
+  void MeterBatchEnd(const BatchInfo& batch);
+
+  // Inference: batches of one micro-batch.
+  absl::Status TakeResult(const Slot& slot, ForwardResult& result);
+  void FinishFlow();
+
   // Of a stream, a micro-batch at a time.
   struct InFlight {
     BatchInfo batch;
@@ -115,7 +137,8 @@ class StageRunner {
   void AddStageTime(const Instruction& done, Instant begin,
                     const BatchInfo& batch);
   // A training batch has ended.
-  void SayBatch();
+  void SayBatch(const BatchInfo& batch);
+  void SayStageTimes(std::optional<absl::Duration> wall);
 
   const StageRunnerOptions options_;
   const StageRunnerParts parts_;
@@ -136,6 +159,11 @@ class StageRunner {
   int64_t updates_ = 0;             // of asynchronous schedules
   bool batch_skipped_ = false;      // an update of the streamed batch
   LossSums evaluation_;             // of the running evaluation
+
+  FlowMeter flow_;
+  Instant asked_;     // when the wait for the newest batch's header began
+  Instant answered_;  // and when it ended
+  std::map<Slot, int64_t> admitted_us_;  // inference: of what is here
   int64_t evaluation_step_ = 0;
 };
 

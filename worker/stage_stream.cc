@@ -93,6 +93,7 @@ absl::Status StageRunner::Update(const InFlight& what) {
   const int stage = own_stages_.front();
   StageEngine& engine = *parts_.engines.at(stage);
   const ScopedPart part(parts_.time, TimePart::kOptimizer);
+  const Instant begin = parts_.clock.Now();
   BatchInfo alone = what.batch;
   alone.step = updates_;
   alone.samples = MicroBatchSamples(what.batch, options_.train.micro_batch,
@@ -103,6 +104,7 @@ absl::Status StageRunner::Update(const InFlight& what) {
       DecideStep(options_.train, what.batch.total_updates, {report});
   PACELINE_RETURN_IF_ERROR(engine.Apply(verdict));
   ++updates_;
+  flow_.OnUpdate(parts_.clock.Now() - begin);
   const StashReading stash = engine.Stash();
   StageTime& time = stage_times_[stage];
   time.staleness += stash.staleness;
@@ -136,7 +138,7 @@ void StageRunner::FinishStreamedBatch(const BatchInfo& batch,
   }
   batch_skipped_ = false;
   parts_.observer.OnStep(verdict, batch.samples, record);
-  SayBatch();
+  SayBatch(batch);
 }
 
 }  // namespace paceline

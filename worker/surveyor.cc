@@ -2,6 +2,7 @@
 
 #include "core/base/status_macros.h"
 #include "core/model/description.h"
+#include "worker/cpu_time.h"
 #include "worker/profiler.h"
 
 namespace paceline {

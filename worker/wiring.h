@@ -36,6 +36,9 @@ struct RunWiring {
   int64_t micro_batch = 0;    // n <= this
   ScheduleBounds bounds;      // credit and queue bounds
   Codec codec = Codec::kRaw;  // of what is sent to other workers
+  // Every frame is acknowledged when it is here, so that its sender can tell a
+  // slow link from a slow neighbour.
+  bool acknowledges_at_once = false;
 };
 
 // What the step gate needs; known once the data set is open.

@@ -209,6 +209,7 @@ v1::Job ToProto(const JobView& view) {
     part.set_id(worker.id.value);
     part.set_name(worker.name);
     *part.mutable_seconds() = ToProto(worker.seconds);
+    if (worker.flow.has_value()) *part.mutable_flow() = ToProto(*worker.flow);
     for (const StagePlacement& stage : view.stages) {
       if (stage.worker == worker.id) *part.add_stages() = ToProto(stage);
     }

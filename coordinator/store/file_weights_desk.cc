@@ -44,6 +44,15 @@ void FileWeightsDesk::Open(const Fence& fence, SafetensorsLayout layout,
   const bool posted = loop_.Post([this, fence, layout = std::move(layout),
                                   done] {
     expected_.erase(fence.job);
+    if (layout.tensors.empty()) {
+      expected_.emplace(
+          fence.job,
+          Expected{fence, absl::UnavailableError(absl::StrCat(
+                              "job ", fence.job.value,
+                              " has not said yet how much there will be"))});
+      done(absl::OkStatus());
+      return;
+    }
     const auto opened = expected_.emplace(
         fence.job,
         Expected{fence, WeightsFile::Open(FolderOf(fence.job), fence, layout)});

@@ -143,11 +143,26 @@ ALTER TABLE stage_times ADD COLUMN versions INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE stage_times ADD COLUMN version_bytes INTEGER NOT NULL DEFAULT 0;
 )sql";
 
+// How micro-batches pass through workers.
+constexpr char kVersion6[] = R"sql(
+CREATE TABLE flow_times (
+  job INTEGER NOT NULL, worker INTEGER NOT NULL,
+  micro_batches INTEGER NOT NULL, samples INTEGER NOT NULL,
+  first_unix_us INTEGER NOT NULL, last_unix_us INTEGER NOT NULL,
+  compute REAL NOT NULL, compute_cpu REAL NOT NULL, other_cpu REAL NOT NULL,
+  starved REAL NOT NULL, in_flight REAL NOT NULL, blocked REAL NOT NULL,
+  data REAL NOT NULL, latency_p50 REAL NOT NULL, latency_p99 REAL NOT NULL,
+  latency_max REAL NOT NULL, fill REAL NOT NULL, update_time REAL NOT NULL,
+  seconds REAL NOT NULL,
+  PRIMARY KEY (job, worker)
+) WITHOUT ROWID;
+)sql";
+
 }  // namespace
 
 const std::vector<std::string>& Migrations() {
   static const auto* const migrations = new std::vector<std::string>{
-      kVersion1, kVersion2, kVersion3, kVersion4, kVersion5};
+      kVersion1, kVersion2, kVersion3, kVersion4, kVersion5, kVersion6};
   return *migrations;
 }
 

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/store/drift_tables.h"
+#include "coordinator/store/flow_table.h"
 #include "coordinator/store/measurement_tables.h"
 #include "coordinator/store/schema.h"
 #include "core/base/status_macros.h"
@@ -127,7 +128,7 @@ absl::Status SqliteStore::PutJob(const JobRecord& job) {
   for (const JobWorker& worker : job.workers) {
     PACELINE_RETURN_IF_ERROR(PutJobWorker(job.id, worker));
   }
-  return absl::OkStatus();
+  return PutFlows(*database_, job);
 }
 
 absl::Status SqliteStore::PutPlan(const JobRecord& job) {
@@ -247,8 +248,8 @@ absl::Status SqliteStore::Delete(JobId job) {
        {"DELETE FROM jobs WHERE id=?", "DELETE FROM plans WHERE job=?",
         "DELETE FROM job_workers WHERE job=?", "DELETE FROM steps WHERE job=?",
         "DELETE FROM evaluations WHERE job=?", "DELETE FROM events WHERE job=?",
-        "DELETE FROM logs WHERE job=?",
-        "DELETE FROM stage_times WHERE job=?"}) {
+        "DELETE FROM logs WHERE job=?", "DELETE FROM stage_times WHERE job=?",
+        "DELETE FROM flow_times WHERE job=?"}) {
     PACELINE_RETURN_IF_ERROR(Query(*database_, sql).Bind(job.value).Run());
   }
   return absl::OkStatus();
@@ -333,6 +334,7 @@ absl::Status SqliteStore::LoadJobs(StoredState& state) {
     PACELINE_RETURN_IF_ERROR(LoadPlan(job));
     PACELINE_RETURN_IF_ERROR(LoadJobWorkers(job));
     PACELINE_RETURN_IF_ERROR(LoadDrift(*database_, job));
+    PACELINE_RETURN_IF_ERROR(LoadFlows(*database_, job));
     state.jobs[job.id] = std::move(job);
   }
   return query.status();

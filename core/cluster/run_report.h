@@ -38,6 +38,35 @@ struct TimeSplit {
   double wall = 0;
 };
 
+// How micro-batches passed through one worker: seconds of its compute thread.
+// Of an inference job between the two times; of training in all batches that
+// followed another one directly.
+struct FlowTimes {
+  int64_t micro_batches = 0;
+  int64_t samples = 0;
+  int64_t first_unix_us = 0;  // its first micro-batch was there
+  int64_t last_unix_us = 0;   // it was done with its last one
+  double compute = 0;         // in layers, both ways
+  double compute_cpu = 0;     // CPU seconds of that
+  double other_cpu = 0;       // CPU seconds of all other threads meanwhile
+  double starved = 0;         // waited for what the stage before was computing
+  double in_flight = 0;       // waited for what was computed, and on its way
+  double blocked = 0;         // waited for the stage behind to take what it had
+  double data = 0;            // waited for the loader
+  // Where the last stage is: from the first stage's taking a micro-batch in to
+  // its result, of the newest 65,536.
+  double latency_p50 = 0;
+  double latency_p99 = 0;
+  double latency_max = 0;
+  // Training: waited for the pipeline to fill and to run empty, that is before
+  // its first backward of a batch and at the step gate.
+  double fill = 0;
+  double update = 0;   // gradients reported and applied
+  double seconds = 0;  // in all
+
+  friend bool operator==(const FlowTimes&, const FlowTimes&) = default;
+};
+
 struct StepRecord {
   int64_t step = 0;
   double loss = 0;
@@ -91,13 +120,17 @@ struct RunReport {
   int64_t step = 0;
   int64_t steps = 0;    // 0: not known yet
   int64_t samples = 0;  // training samples done
-  absl::Status error;
-  TimeSplit seconds;
-  std::vector<StageTime> stage_times;  // of its stages, ascending
+  absl::Status error = {};
+  TimeSplit seconds = {};
+  std::vector<StageTime> stage_times = {};  // of its stages, ascending
   // Whole training steps but the first, from the first instruction to the
   // update.
   double step_seconds = 0;
   int64_t timed_steps = 0;
+  std::optional<FlowTimes> flow = {};
+  // Inference, where `step` and `steps` count micro-batches, and `samples`
+  // those that came out: that pass through; 0: not known yet or here.
+  int64_t total_samples = 0;
 };
 
 struct Heartbeat {

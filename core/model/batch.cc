@@ -58,6 +58,7 @@ BatchWalk::BatchWalk(const TrainSpec& train, int64_t train_samples,
   PACELINE_CHECK(train_samples > 0 && test_samples >= 0,
                  absl::StrCat("train_samples=", train_samples,
                               " test_samples=", test_samples));
+  if (total_steps_ == 0 && test_samples_ > 0) evaluated_ = 0;
 }
 
 std::optional<WalkBatch> BatchWalk::Next() {
@@ -92,7 +93,7 @@ WalkBatch BatchWalk::TrainingBatch() {
 
 WalkBatch BatchWalk::EvaluationBatch() {
   WalkBatch batch;
-  batch.epoch = (step_ - 1) / steps_per_epoch_;
+  batch.epoch = std::max<int64_t>(0, step_ - 1) / steps_per_epoch_;
   batch.first = evaluated_;
   BatchInfo& info = batch.info;
   info.ordinal = ordinal_++;

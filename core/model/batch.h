@@ -39,7 +39,8 @@ struct WalkBatch {
 
 // All batches of a job over a data set of that size: epochs with a last,
 // shorter batch; after every `evaluate_every` epochs and after the last step
-// the test set.  Ends after total_steps().  Thread-compatible.
+// the test set.  Ends after total_steps(); where `train` asks for none, the
+// test set is all there is.  Thread-compatible.
 class BatchWalk {
  public:
   // train_samples > 0, test_samples >= 0 (0: no evaluation).

@@ -225,6 +225,23 @@ void CheckPipeline(const PipelineSpec& pipeline, int64_t layers,
   CheckWorkers(pipeline, problems);
 }
 
+void CheckInfer(const JobSpec& spec, SpecProblems& problems) {
+  problems.Whole("infer.micro_batch", spec.infer.micro_batch, 1, kMostBatch);
+  problems.Whole("infer.samples", spec.infer.samples, 0,
+                 std::numeric_limits<int64_t>::max());
+  problems.Whole("train.seed", spec.train.seed, 0,
+                 std::numeric_limits<int64_t>::max());
+  const std::string& schedule = spec.pipeline.schedule;
+  if (schedule == "interleaved-1f1b" || schedule == "pipedream" ||
+      schedule == "zero-bubble") {
+    problems.Add("pipeline.schedule",
+                 absl::StrCat(schedule,
+                              " is a way to train; leave it out, since all "
+                              "schedules are the same where nothing comes "
+                              "back"));
+  }
+}
+
 // Two rows of the matrix of Wagner and Fischer 1974.
 size_t EditDistance(const std::string& a, const std::string& b) {
   std::vector<size_t> row(b.size() + 1);
@@ -242,6 +259,16 @@ size_t EditDistance(const std::string& a, const std::string& b) {
 
 }  // namespace
 
+TrainSpec ForInference(const InferSpec& infer, int64_t seed) {
+  TrainSpec train;
+  train.epochs = 0;
+  train.steps = 0;
+  train.batch = infer.micro_batch;
+  train.micro_batch = infer.micro_batch;
+  train.seed = seed;
+  return train;
+}
+
 std::vector<SpecProblem> CheckJobSpec(const JobSpec& spec) {
   SpecProblems problems;
   CheckName(spec.name, problems);
@@ -258,7 +285,10 @@ std::vector<SpecProblem> CheckJobSpec(const JobSpec& spec) {
       problems.Add("model", std::string(description.status().message()));
     }
   }
-  CheckTrain(spec.train, problems);
+  if (problems.OneOf("kind", "kind", spec.kind, {kInferKind, kTrainKind})) {
+    IsInference(spec) ? CheckInfer(spec, problems)
+                      : CheckTrain(spec.train, problems);
+  }
   if (spec.train.clip_norm > 0 && spec.pipeline.schedule == "pipedream") {
     problems.Add("train.clip_norm",
                  absl::StrCat("clips by the norm over all stages, which "

@@ -135,15 +135,36 @@ struct PipelineSpec {
   std::string codec = "fp32";
 };
 
+// kind infer: the test set, forward only.
+struct InferSpec {
+  int64_t micro_batch = 16;
+  int64_t samples = 0;  // the first ones of the set; 0: all
+  // The result has what the last layer gave, beside the classes.
+  bool outputs = true;
+};
+
+inline constexpr char kTrainKind[] = "train";
+inline constexpr char kInferKind[] = "infer";
+
 struct JobSpec {
   std::string name;
+  std::string kind = kTrainKind;
   ModelSpec model;
   DataSpec data;
+  // kind infer: seed only.  The rest is what makes the walk one of the test
+  // set in batches of one micro-batch each: ForInference().
   TrainSpec train;
+  InferSpec infer;
   PipelineSpec pipeline;
   int32_t threads = 1;
   std::string cpu_capability = "auto";  // auto, default, avx2, avx512
 };
+
+inline bool IsInference(const JobSpec& spec) { return spec.kind == kInferKind; }
+
+// What a walk, an engine and a planner are asked for such a job: no steps, no
+// optimizer, batches of one micro-batch.
+TrainSpec ForInference(const InferSpec& infer, int64_t seed);
 
 // One thing wrong with a spec.
 struct SpecProblem {

@@ -246,15 +246,29 @@ absl::StatusOr<int> CountMicroBatches(const TrainSpec& train) {
   return static_cast<int>(count);
 }
 
+absl::StatusOr<int64_t> PlannedMicroBatches(const JobSpec& spec) {
+  if (!IsInference(spec)) return CountMicroBatches(spec.train);
+  int64_t samples = spec.infer.samples;
+  if (spec.data.name == "synthetic" || spec.data.name == "synthetic-tokens") {
+    const int64_t there = spec.data.test_samples;
+    samples = samples > 0 ? std::min(samples, there) : there;
+  }
+  const int64_t each = std::max<int64_t>(spec.infer.micro_batch, 1);
+  // So many that the bottleneck alone counts.
+  const int64_t count = samples / each + (samples % each != 0);
+  return count > kMaxPlannedMicroBatches ? 0 : count;
+}
+
 absl::StatusOr<PlanInputs> MakePlanInputs(
     const JobSpec& spec, const ModelDescription& model,
     const std::vector<InputWorker>& workers, const Measurements& measurements) {
   PlanInputs inputs;
   PlanProblem& problem = inputs.problem;
-  PACELINE_ASSIGN_OR_RETURN(problem.micro_batches,
-                            CountMicroBatches(spec.train));
-  problem.parameter_copies = 2 + StateSlots(spec.train.optimizer);
-  CountMemoryOf(spec.pipeline.schedule, problem);
+  PACELINE_ASSIGN_OR_RETURN(problem.micro_batches, PlannedMicroBatches(spec));
+  problem.training = !IsInference(spec);
+  problem.parameter_copies =
+      problem.training ? 2 + StateSlots(spec.train.optimizer) : 1;
+  if (problem.training) CountMemoryOf(spec.pipeline.schedule, problem);
 
   ProfileKey key{ModelKey(spec.model, model.input, model.classes),
                  spec.train.micro_batch, "f32", spec.threads, ""};
@@ -282,7 +296,8 @@ absl::StatusOr<PlanInputs> MakePlanInputs(
     (profile != nullptr ? measured : guessed).push_back(worker.name);
     for (size_t i = 0; i < model.layers.size(); ++i) {
       device.layer_seconds.push_back(
-          (facts.forward_seconds[i] + facts.backward_seconds[i]) /
+          (facts.forward_seconds[i] +
+           (problem.training ? facts.backward_seconds[i] : 0)) /
           facts.cpu_share);
     }
     problem.devices.push_back(std::move(device));

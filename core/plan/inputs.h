@@ -57,6 +57,10 @@ inline constexpr double kAssumedFlopsPerSecond = 1e10;
 inline constexpr double kAssumedBytesPerSecond = 1.25e8;  // 1 Gbit/s
 inline constexpr double kAssumedLatencySeconds = 2e-4;
 
+// Micro-batches of a step; of an inference job all there are, as far as the
+// spec says (0: an endless stream). Errors: InvalidArgument  as MakePlanInputs.
+absl::StatusOr<int64_t> PlannedMicroBatches(const JobSpec& spec);
+
 // workers: at least one; devices of the problem are these, in this order.
 // Layer times of a worker come from its profile of this model, micro-batch and
 // threads; else they are predicted from other profiles (core/predict), scaled

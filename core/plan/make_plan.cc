@@ -80,8 +80,8 @@ absl::Status CheckMemory(const PlannerWorker& worker, const Load& load,
       "worker ", worker.name, " has ", BytesText(worker.memory_bytes), " (",
       worker.memory_bytes, " bytes) of memory, its ", StagesText(load.stages),
       " would need ", BytesText(need_bytes), " (", need_bytes,
-      " bytes): use more workers, a smaller train.micro_batch, or other "
-      "pipeline.cuts"));
+      " bytes): use more workers, a smaller micro-batch (train.micro_batch, "
+      "infer.micro_batch), or other pipeline.cuts"));
 }
 
 std::string LayerCountsText(const std::vector<LayerRange>& ranges) {
@@ -276,7 +276,7 @@ absl::StatusOr<ScheduleBounds> BoundsOf(const JobSpec& spec, int stages,
   return BoundsOfRun({.name = spec.pipeline.schedule,
                       .stages = stages,
                       .micro_batches = micro_batches,
-                      .training = true,
+                      .training = !IsInference(spec),
                       .worker_of = worker_of,
                       .vertical_sync = spec.pipeline.vertical_sync});
 }
@@ -290,8 +290,10 @@ absl::StatusOr<Plan> Finish(const JobSpec& spec, const ModelDescription& model,
   const std::vector<Load> loads = LoadsOf(layout, bounds);
   std::vector<int64_t> need_bytes;
   for (size_t i = 0; i < loads.size(); ++i) {
+    std::vector<StageKeeps> keeps = loads[i].keeps;
+    if (IsInference(spec)) keeps.assign(keeps.size(), kInferenceKeeps);
     need_bytes.push_back(
-        EstimateBytes(model, spec.train, loads[i].ranges, loads[i].keeps));
+        EstimateBytes(model, spec.train, loads[i].ranges, keeps));
     PACELINE_RETURN_IF_ERROR(
         CheckMemory(layout.workers[i], loads[i], need_bytes.back()));
   }

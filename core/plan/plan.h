@@ -51,6 +51,9 @@ struct StageKeeps {
 };
 
 // The entry of each stage of `bounds`.
+// Of an inference job: the parameters, and frames.
+inline constexpr StageKeeps kInferenceKeeps = {0, 0, 0};
+
 std::vector<StageKeeps> KeepsOfStages(const ScheduleBounds& bounds);
 
 // Bytes that a worker needs to train `ranges` of a model: parameters, summed

@@ -122,6 +122,14 @@ PipelineSpec PipelineFromProto(const v1::PipelineSpec& proto) {
   return spec;
 }
 
+InferSpec InferFromProto(const v1::InferSpec& proto) {
+  InferSpec spec;
+  PACELINE_TAKE(proto, spec, micro_batch);
+  PACELINE_TAKE(proto, spec, samples);
+  PACELINE_TAKE(proto, spec, outputs);
+  return spec;
+}
+
 #undef PACELINE_TAKE
 
 void ModelToProto(const ModelSpec& spec, v1::ModelSpec& proto) {
@@ -197,6 +205,12 @@ void PipelineToProto(const PipelineSpec& spec, v1::PipelineSpec& proto) {
   proto.mutable_workers()->Add(spec.workers.begin(), spec.workers.end());
 }
 
+void InferToProto(const InferSpec& spec, v1::InferSpec& proto) {
+  proto.set_micro_batch(spec.micro_batch);
+  proto.set_samples(spec.samples);
+  proto.set_outputs(spec.outputs);
+}
+
 // What the gate would add up must be numbers that a gradient can have.
 absl::Status CheckNorms(const v1::StepReport& proto) {
   for (int i = 0; i < proto.squared_norms_size(); ++i) {
@@ -268,6 +282,9 @@ JobSpec FromProto(const v1::JobSpec& proto) {
   spec.name = proto.name().empty() ? spec.model.name : proto.name();
   spec.data = DataFromProto(proto.data(), spec.model.name);
   spec.train = TrainFromProto(proto.train());
+  if (proto.has_kind()) spec.kind = proto.kind();
+  spec.infer = InferFromProto(proto.infer());
+  if (IsInference(spec)) spec.train = ForInference(spec.infer, spec.train.seed);
   spec.pipeline = PipelineFromProto(proto.pipeline());
   if (proto.has_threads()) spec.threads = proto.threads();
   if (proto.has_cpu_capability()) spec.cpu_capability = proto.cpu_capability();
@@ -280,6 +297,8 @@ v1::JobSpec ToProto(const JobSpec& spec) {
   ModelToProto(spec.model, *proto.mutable_model());
   DataToProto(spec.data, *proto.mutable_data());
   TrainToProto(spec.train, *proto.mutable_train());
+  proto.set_kind(spec.kind);
+  InferToProto(spec.infer, *proto.mutable_infer());
   PipelineToProto(spec.pipeline, *proto.mutable_pipeline());
   proto.set_threads(spec.threads);
   proto.set_cpu_capability(spec.cpu_capability);

@@ -146,6 +146,48 @@ v1::StageVersions VersionsToProto(const StageTime& time) {
   return proto;
 }
 
+v1::FlowTimes ToProto(const FlowTimes& flow) {
+  v1::FlowTimes proto;
+  proto.set_micro_batches(flow.micro_batches);
+  proto.set_samples(flow.samples);
+  proto.set_first_unix_us(flow.first_unix_us);
+  proto.set_last_unix_us(flow.last_unix_us);
+  proto.set_compute(flow.compute);
+  proto.set_compute_cpu(flow.compute_cpu);
+  proto.set_other_cpu(flow.other_cpu);
+  proto.set_starved(flow.starved);
+  proto.set_in_flight(flow.in_flight);
+  proto.set_blocked(flow.blocked);
+  proto.set_data(flow.data);
+  proto.set_latency_p50(flow.latency_p50);
+  proto.set_latency_p99(flow.latency_p99);
+  proto.set_latency_max(flow.latency_max);
+  proto.set_fill(flow.fill);
+  proto.set_update(flow.update);
+  proto.set_seconds(flow.seconds);
+  return proto;
+}
+
+FlowTimes FromProto(const v1::FlowTimes& proto) {
+  return {.micro_batches = proto.micro_batches(),
+          .samples = proto.samples(),
+          .first_unix_us = proto.first_unix_us(),
+          .last_unix_us = proto.last_unix_us(),
+          .compute = proto.compute(),
+          .compute_cpu = proto.compute_cpu(),
+          .other_cpu = proto.other_cpu(),
+          .starved = proto.starved(),
+          .in_flight = proto.in_flight(),
+          .blocked = proto.blocked(),
+          .data = proto.data(),
+          .latency_p50 = proto.latency_p50(),
+          .latency_p99 = proto.latency_p99(),
+          .latency_max = proto.latency_max(),
+          .fill = proto.fill(),
+          .update = proto.update(),
+          .seconds = proto.seconds()};
+}
+
 v1::RunState ToProto(const RunReport& report) {
   v1::RunState proto;
   proto.set_job(report.fence.job.value);
@@ -165,6 +207,8 @@ v1::RunState ToProto(const RunReport& report) {
   }
   proto.set_step_seconds(report.step_seconds);
   proto.set_timed_steps(report.timed_steps);
+  if (report.flow.has_value()) *proto.mutable_flow() = ToProto(*report.flow);
+  proto.set_total_samples(report.total_samples);
   proto.set_error_message(std::string(report.error.message()));
   *proto.mutable_seconds() = ToProto(report.seconds);
   return proto;
@@ -177,12 +221,14 @@ absl::StatusOr<RunReport> FromProto(const v1::RunState& proto) {
                      " does not exist, need 1 to ", kRunPhases - 1));
   }
   if (proto.job() < 1 || proto.step() < 0 || proto.steps() < 0 ||
-      proto.samples() < 0 || proto.error_code() < 0 ||
-      proto.error_code() > 16) {
+      proto.samples() < 0 || proto.total_samples() < 0 ||
+      proto.error_code() < 0 || proto.error_code() > 16) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "run state: job, step, steps, samples or error_code is out of range: ",
+        "run state: job, step, steps, samples, total_samples or error_code is "
+        "out of range: ",
         proto.job(), ", ", proto.step(), ", ", proto.steps(), ", ",
-        proto.samples(), ", ", proto.error_code()));
+        proto.samples(), ", ", proto.total_samples(), ", ",
+        proto.error_code()));
   }
   RunReport report;
   report.fence = {JobId{proto.job()}, proto.attempt(), proto.plan_version()};
@@ -204,6 +250,8 @@ absl::StatusOr<RunReport> FromProto(const v1::RunState& proto) {
   }
   report.step_seconds = proto.step_seconds();
   report.timed_steps = proto.timed_steps();
+  if (proto.has_flow()) report.flow = FromProto(proto.flow());
+  report.total_samples = proto.total_samples();
   if (report.phase == RunPhase::kFailed) {
     const auto code = static_cast<absl::StatusCode>(proto.error_code());
     report.error = absl::Status(

@@ -13,6 +13,8 @@ namespace paceline {
 
 v1::TimeSplit ToProto(const TimeSplit& seconds);
 TimeSplit FromProto(const v1::TimeSplit& proto);
+v1::FlowTimes ToProto(const FlowTimes& flow);
+FlowTimes FromProto(const v1::FlowTimes& proto);
 
 v1::StepRecord ToProto(const StepRecord& step);
 // Errors: InvalidArgument  a step below 1, samples below 0.

@@ -12,6 +12,8 @@ namespace {
 
 // Stages x micro-batches x steps that take a coordinator some milliseconds.
 constexpr int64_t kCells = 20'000;
+// Micro-batches of a stream that nobody has counted.
+constexpr int64_t kEndless = 1'000;
 constexpr int kSteps = 3;  // the first fills caches and is not counted
 
 // CPU of a step's reports and verdicts: those of all other workers pass
@@ -93,13 +95,17 @@ absl::StatusOr<RunEstimate> EstimateRun(
     placement.push_back({stage.layers, {stage.worker}, {1}});
   }
   SimulationOptions options = OptionsFor(spec, placement, inputs);
-  options.steps = kSteps;
+  const bool inference = IsInference(spec);
+  options.steps = inference ? 1 : kSteps;
 
-  const int64_t all = inputs.problem.micro_batches;
+  const int64_t all = inputs.problem.micro_batches > 0
+                          ? inputs.problem.micro_batches
+                          : kEndless;
   const int64_t unit = GroupOf(spec, stages);
   const int64_t count = WholeGroups(
       std::clamp<int64_t>(
-          kCells / (kSteps * static_cast<int64_t>(stages.size())), 1, all),
+          kCells / (options.steps * static_cast<int64_t>(stages.size())), 1,
+          all),
       unit);
   inputs.problem.micro_batches = count;
   PACELINE_ASSIGN_OR_RETURN(const SimulationResult result,
@@ -119,8 +125,10 @@ absl::StatusOr<RunEstimate> EstimateRun(
     estimate.step_seconds *=
         static_cast<double>(all) / static_cast<double>(count);
   }
-  estimate.samples_per_second =
-      static_cast<double>(spec.train.batch) / estimate.step_seconds;
+  const double samples = inference
+                             ? static_cast<double>(all * spec.train.micro_batch)
+                             : static_cast<double>(spec.train.batch);
+  estimate.samples_per_second = samples / estimate.step_seconds;
   estimate.bubble_share = result.bubble_share;
   for (const EstimateStage& stage : stages) {
     const DeviceUse& use = result.devices[stage.worker];
@@ -135,7 +143,7 @@ absl::StatusOr<RunEstimate> EstimateRun(
     const double busy = use.forward_seconds + use.backward_seconds;
     estimate.stage_seconds.push_back(
         (all_of_it > 0 ? busy * mine / all_of_it : 0) /
-        static_cast<double>(kSteps * count));
+        static_cast<double>(options.steps * count));
   }
   estimate.source = std::move(inputs.source);
   estimate.measured = inputs.measured;

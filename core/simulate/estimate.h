@@ -21,7 +21,7 @@ struct EstimateStage {
 };
 
 struct RunEstimate {
-  double step_seconds = 0;
+  double step_seconds = 0;  // inference: of all micro-batches
   double samples_per_second = 0;
   double bubble_share = 0;
   // [stages]: forward and backward of a micro-batch, as the clock will show

@@ -5,8 +5,10 @@
 
 namespace paceline {
 
-CreditLedger::CreditLedger(int bound)
-    : window_(2 * bound), due_after_((bound + 1) / 2) {
+CreditLedger::CreditLedger(int bound, int64_t kept_bytes)
+    : most_kept_bytes_(kept_bytes),
+      window_(2 * bound),
+      due_after_((bound + 1) / 2) {
   PACELINE_CHECK(bound > 0 && bound < (1 << 24), absl::StrCat("bound=", bound));
 }
 
@@ -30,7 +32,7 @@ void CreditLedger::OnConsumed() {
 
 std::optional<Credit> CreditLedger::TakeDue() {
   const bool room = Now().granted - told_.granted >= due_after_;
-  if (!room && bytes_since_told_ < kKeptBytes) return std::nullopt;
+  if (!room && bytes_since_told_ < most_kept_bytes_) return std::nullopt;
   return TakeNow();
 }
 

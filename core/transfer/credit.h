@@ -33,7 +33,8 @@ class CreditLedger {
   // keeps: large frames are let go soon, small ones in groups.
   static constexpr int64_t kKeptBytes = 1 << 20;
 
-  explicit CreditLedger(int bound);  // > 0
+  // bound: > 0.  kept_bytes: instead of kKeptBytes; 1 tells of every frame.
+  explicit CreditLedger(int bound, int64_t kept_bytes = kKeptBytes);
 
   // Frames that may be here unconsumed at a time.
   int window() const { return window_; }
@@ -52,6 +53,7 @@ class CreditLedger {
  private:
   Credit Now() const { return {consumed_ + window_, received_}; }
 
+  int64_t most_kept_bytes_;
   int window_;
   int due_after_;
   int64_t received_ = 0;

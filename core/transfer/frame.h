@@ -36,6 +36,9 @@ struct FrameHeader {
   BatchInfo batch;
   int32_t micro_batch = 0;
   int32_t route = 0;
+  // Unix microseconds, for people; 0: not said.
+  int64_t admitted_us = 0;  // the first stage took the micro-batch in
+  int64_t sent_us = 0;      // this frame was handed to the sender
   // As received; a sender's are those of Frame::tensors.
   std::vector<TensorMeta> tensors;
 

@@ -34,6 +34,8 @@ enum FrameField : uint32_t {
   kPayload = 17,
   kDrains = 18,
   kTotalUpdates = 19,
+  kAdmitted = 20,
+  kSent = 21,
 };
 enum TensorField : uint32_t { kDType = 1, kShape = 2, kCodec = 3 };
 
@@ -85,6 +87,8 @@ void AppendHeader(std::string* out, const FrameHeader& header,
   AppendIntField(out, kRoute, header.route);
   AppendIntField(out, kDrains, header.batch.drains);
   AppendIntField(out, kTotalUpdates, header.batch.total_updates);
+  AppendIntField(out, kAdmitted, header.admitted_us);
+  AppendIntField(out, kSent, header.sent_us);
   for (const Tensor& tensor : tensors) AppendTensor(out, tensor, codec);
 }
 
@@ -130,7 +134,7 @@ class FrameParser {
     if (field.number == kPayload) {
       return absl::InvalidArgumentError("payload without checksum before it");
     }
-    if (field.number > kTotalUpdates) return reader_.Skip(field.type);
+    if (field.number > kSent) return reader_.Skip(field.type);
     if (field.number == kTensors) {
       if (field.type != WireType::kBytes) return WrongType(field);
       return ReadTensor();
@@ -182,6 +186,10 @@ class FrameParser {
         return absl::OkStatus();
       case kTotalUpdates:
         return Set(field, value, &header.batch.total_updates);
+      case kAdmitted:
+        return Set(field, value, &header.admitted_us);
+      case kSent:
+        return Set(field, value, &header.sent_us);
       default:
         return Set(field, value, &header.route);
     }

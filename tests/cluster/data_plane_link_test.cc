@@ -236,7 +236,7 @@ TEST_P(LinkTest, SaysNotFoundForBoundariesOfOthers) {
   EXPECT_TRUE(absl::IsNotFound(
       mesh->link(1).Receive(ActivationKey(0, 0, -1)).status()));
   EXPECT_TRUE(absl::IsNotFound(mesh->link(2).AwaitBatch(0, 0).status()));
-  EXPECT_TRUE(absl::IsNotFound(mesh->link(0).AwaitRoom(1, 1)));
+  EXPECT_TRUE(absl::IsNotFound(mesh->link(0).AwaitRoom(1, 1).status()));
 }
 
 TEST_P(LinkTest, CancelWakesEveryWaiterWithTheFirstReason) {
@@ -270,7 +270,8 @@ TEST_P(LinkTest, CancelWakesASenderThatWaitsForRoom) {
   }
   absl::Status room;
   {
-    Thread sender("sender", [&] { room = mesh->link(0).AwaitRoom(0, 1); });
+    Thread sender("sender",
+                  [&] { room = mesh->link(0).AwaitRoom(0, 1).status(); });
     mesh->link(0).Cancel(absl::CancelledError("enough"));
   }
 

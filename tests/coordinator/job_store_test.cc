@@ -270,6 +270,9 @@ TEST_P(JobStoreTest, KeepsWhatAJobWasPredictedToTakeAndTakes) {
   job.stage_times = {{0, 3.5, 100, 90, 2, 180, 3, 4096}, {1, 4.5, 100}};
   job.step_seconds = 12.5;
   job.timed_steps = 25;
+  ASSERT_FALSE(job.workers.empty());
+  job.workers[0].flow = FlowTimes{10, 40, 1'000, 2'000, 1.5, 0.5, 0.25, 1, 2,
+                                  3,  4,  5,     6,     7,   8,   9,    10};
   StoreBatch batch;
   batch.jobs[job.id] = job;
   ASSERT_TRUE(store_->Commit(batch).ok());
@@ -284,6 +287,7 @@ TEST_P(JobStoreTest, KeepsWhatAJobWasPredictedToTakeAndTakes) {
   EXPECT_EQ(loaded.estimate->source, "measured");
   EXPECT_EQ(loaded.stage_times, job.stage_times);
   EXPECT_EQ(loaded.timed_steps, 25);
+  EXPECT_EQ(loaded.workers[0].flow, job.workers[0].flow);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, JobStoreTest, testing::Bool(),

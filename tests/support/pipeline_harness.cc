@@ -21,8 +21,8 @@ namespace {
 
 class Collector final : public RunObserver {
  public:
-  explicit Collector(PipelineOutcome& outcome, absl::Mutex& mutex)
-      : outcome_(outcome), mutex_(mutex) {}
+  Collector(PipelineOutcome& outcome, int worker, absl::Mutex& mutex)
+      : outcome_(outcome), worker_(worker), mutex_(mutex) {}
 
   void OnStep(const StepVerdict&, int64_t,
               const std::optional<StepRecord>& record) override {
@@ -36,6 +36,10 @@ class Collector final : public RunObserver {
   void OnEvaluation(const EvaluationRecord& record) override {
     absl::MutexLock lock(&mutex_);
     outcome_.evaluations.push_back(record);
+  }
+  void OnFlow(const FlowTimes& flow, int64_t, bool) override {
+    absl::MutexLock lock(&mutex_);
+    outcome_.flows[worker_] = flow;
   }
   void OnBatch(std::optional<absl::Duration>,
                const std::vector<StageTime>& times) override {
@@ -59,6 +63,7 @@ class Collector final : public RunObserver {
 
  private:
   PipelineOutcome& outcome_;
+  const int worker_;
   absl::Mutex& mutex_;
 };
 
@@ -77,11 +82,12 @@ struct WorkerJob {
 absl::Status RunWorker(WorkerJob& job) {
   const SystemClock clock;
   TimeMeter meter(clock);
-  Collector collector(job.outcome, job.mutex);
+  Collector collector(job.outcome, job.worker, job.mutex);
   const std::unique_ptr<GateClient> gate = MakeLocalGateClient(job.desk);
   std::map<int, std::unique_ptr<StageEngine>> engines;
-  StageRunnerParts parts{{},    job.link, *gate,    job.source.get(),
-                         meter, clock,    collector};
+  Predictions predictions(job.request.spec.infer.outputs);
+  StageRunnerParts parts{{},           job.link, *gate, job.source.get(),
+                         &predictions, meter,    clock, collector};
   for (const int stage : StagesOf(job.order, WorkerId{job.worker})) {
     PACELINE_ASSIGN_OR_RETURN(engines[stage],
                               job.request.make_engine(EngineOptionsOf(
@@ -91,14 +97,21 @@ absl::Status RunWorker(WorkerJob& job) {
   StageRunner runner(RunnerOptions(job.order, WorkerId{job.worker}),
                      std::move(parts));
   PACELINE_RETURN_IF_ERROR(runner.Run());
+  const auto keep = [&job](const std::vector<NamedTensor>& tensors) {
+    absl::MutexLock lock(&job.mutex);
+    for (const NamedTensor& tensor : tensors) {
+      const uint8_t* data = tensor.tensor.data.get();
+      job.outcome.weights[tensor.name] = {data, data + tensor.tensor.bytes()};
+    }
+  };
+  if (IsInference(job.request.spec)) {
+    if (predictions.samples() > 0) keep(predictions.Take());
+    return absl::OkStatus();
+  }
   for (const auto& [stage, engine] : engines) {
     PACELINE_ASSIGN_OR_RETURN(const std::vector<NamedTensor> weights,
                               engine->Weights());
-    absl::MutexLock lock(&job.mutex);
-    for (const NamedTensor& weight : weights) {
-      const uint8_t* data = weight.tensor.data.get();
-      job.outcome.weights[weight.name] = {data, data + weight.tensor.bytes()};
-    }
+    keep(weights);
   }
   return absl::OkStatus();
 }

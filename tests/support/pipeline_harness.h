@@ -30,7 +30,9 @@ struct PipelineRequest {
 };
 
 struct PipelineOutcome {
-  std::map<std::string, std::vector<uint8_t>> weights;  // by name
+  // By name; of inference jobs the predictions.
+  std::map<std::string, std::vector<uint8_t>> weights;
+  std::map<int, FlowTimes> flows;  // of inference jobs, by worker
   std::vector<StepRecord> steps;
   std::vector<EvaluationRecord> evaluations;
   // By stage, of training.

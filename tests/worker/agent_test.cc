@@ -59,7 +59,8 @@ class CountedLink final : public Link {
                                        int64_t ordinal) override {
     return link_->AwaitBatch(boundary, ordinal);
   }
-  absl::Status AwaitRoom(int32_t boundary, int frames) override {
+  absl::StatusOr<absl::Duration> AwaitRoom(int32_t boundary,
+                                           int frames) override {
     return link_->AwaitRoom(boundary, frames);
   }
   void Cancel(absl::Status why) override {

@@ -94,6 +94,62 @@ TEST(StageRunner, RecordsEveryStepAndEvaluatesAfterEveryEpoch) {
   EXPECT_EQ(outcome->evaluations[1].samples, 30);
 }
 
+// The test set of 30 samples in micro-batches of 4: the eighth has 2.
+PipelineRequest InferenceJob(std::vector<int> worker_of) {
+  PipelineRequest request = FourLayerJob("gpipe", std::move(worker_of));
+  JobSpec& spec = request.spec;
+  spec.kind = kInferKind;
+  spec.infer.micro_batch = 4;
+  spec.train = ForInference(spec.infer, spec.train.seed);
+  return request;
+}
+
+TEST(StageRunner, InfersTheSameOnAnyNumberOfStagesAndWorkers) {
+  const absl::StatusOr<PipelineOutcome> alone = RunPipeline(InferenceJob({0}));
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  EXPECT_EQ(alone->weights.at("classes").size(), 30 * sizeof(int64_t));
+  EXPECT_EQ(alone->weights.at("outputs").size(), 30 * 3 * sizeof(float));
+  ASSERT_THAT(alone->evaluations, SizeIs(1));
+  EXPECT_EQ(alone->evaluations[0].samples, 30);
+  EXPECT_THAT(alone->steps, SizeIs(0));
+
+  for (const std::vector<int>& worker_of :
+       {std::vector<int>{0, 1}, {0, 0, 1}, {0, 1, 2, 3}, {0, 1, 0, 1}}) {
+    const absl::StatusOr<PipelineOutcome> outcome =
+        RunPipeline(InferenceJob(worker_of));
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    EXPECT_EQ(outcome->weights, alone->weights);
+    for (const auto& [worker, flow] : outcome->flows) {
+      EXPECT_EQ(flow.micro_batches, 8) << "worker " << worker;
+      EXPECT_EQ(flow.samples, 30);
+      EXPECT_GT(flow.first_unix_us, 0);
+    }
+    EXPECT_GT(outcome->flows.at(worker_of.back()).latency_p50, 0);
+  }
+}
+
+TEST(StageRunner, InfersOnlyTheSamplesAskedFor) {
+  PipelineRequest request = InferenceJob({0, 1});
+  request.spec.infer.samples = 6;
+  request.spec.infer.outputs = false;
+
+  const absl::StatusOr<PipelineOutcome> outcome = RunPipeline(request);
+
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->weights.at("classes").size(), 6 * sizeof(int64_t));
+  EXPECT_EQ(outcome->weights.count("outputs"), 0u);
+}
+
+TEST(StageRunner, RefusesToInferFromNoSamples) {
+  PipelineRequest request = InferenceJob({0});
+  request.spec.data.test_samples = 0;
+
+  const absl::Status status = RunPipeline(request).status();
+
+  EXPECT_TRUE(absl::IsInvalidArgument(status));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no test samples"));
+}
+
 // An engine that fails at one micro-batch.
 class FailingEngine final : public WrappedEngine {
  public:

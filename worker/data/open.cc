@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "core/base/status_macros.h"
 #include "worker/data/cifar_set.h"
+#include "worker/data/first_samples.h"
 #include "worker/data/idx_set.h"
 #include "worker/data/image_folder_set.h"
 #include "worker/data/pixel_scale.h"
@@ -153,6 +154,15 @@ absl::StatusOr<std::unique_ptr<BatchSource>> OpenBatchSource(
   PACELINE_ASSIGN_OR_RETURN(std::unique_ptr<const SampleSet> samples,
                             OpenSamples(spec.data, spec.train.seed));
   PACELINE_RETURN_IF_ERROR(CheckSize(*samples, spec.data));
+  if (IsInference(spec)) {
+    if (samples->samples(BatchPhase::kEvaluate) == 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "data set ", spec.data.name,
+          " has no test samples, and these are what an inference job takes"));
+    }
+    samples =
+        std::make_unique<FirstSamples>(std::move(samples), spec.infer.samples);
+  }
   return std::make_unique<WalkSource>(spec.train, std::move(samples),
                                       spec.data.workers);
 }

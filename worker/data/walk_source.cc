@@ -10,8 +10,8 @@ namespace paceline {
 WalkSource::WalkSource(const TrainSpec& train,
                        std::unique_ptr<const SampleSet> samples,
                        int prefetch_threads)
-    : walk_(train, samples->samples(BatchPhase::kTrain),
-            samples->samples(BatchPhase::kEvaluate)),
+    : test_samples_(samples->samples(BatchPhase::kEvaluate)),
+      walk_(train, samples->samples(BatchPhase::kTrain), test_samples_),
       prefetcher_(train, std::move(samples), prefetch_threads) {}
 
 absl::StatusOr<std::optional<BatchInfo>> WalkSource::NextBatch() {

@@ -21,11 +21,13 @@ class WalkSource final : public BatchSource {
              int prefetch_threads);
 
   int64_t total_steps() const override { return walk_.total_steps(); }
+  int64_t test_samples() const override { return test_samples_; }
   // Micro-batches of the last batch that were not asked for are dropped.
   absl::StatusOr<std::optional<BatchInfo>> NextBatch() override;
   absl::StatusOr<TensorList> NextMicroBatch() override;
 
  private:
+  const int64_t test_samples_;
   BatchWalk walk_;
   int remaining_ = 0;  // micro-batches of the last batch
   Prefetcher prefetcher_;

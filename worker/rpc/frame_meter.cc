@@ -10,7 +10,7 @@
 #include "core/base/status_macros.h"
 #include "core/base/thread.h"
 #include "core/rpc/channel.h"
-#include "worker/profiler.h"
+#include "worker/cpu_time.h"
 #include "worker/rpc/data_plane.h"
 
 namespace paceline {

@@ -14,7 +14,7 @@
 #include "core/rpc/channel.h"
 #include "core/rpc/status.h"
 #include "grpcpp/client_context.h"
-#include "worker/profiler.h"
+#include "worker/cpu_time.h"
 
 namespace paceline {
 namespace {

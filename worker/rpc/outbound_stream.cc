@@ -158,15 +158,27 @@ void OutboundStream::MeasureError(const Tensor& sample, const Tensor& wire) {
       RelativeError(sample.As<float>(), decoded.As<float>());
 }
 
-absl::Status OutboundStream::AwaitRoom(int32_t boundary, int frames) {
+absl::StatusOr<absl::Duration> OutboundStream::AwaitRoom(int32_t boundary,
+                                                         int frames) {
   absl::MutexLock lock(&mutex_);
   const int wanted = std::min(frames, options_.bounds.at(boundary));
   const ResendWindow& window = windows_.at(boundary);
   const auto room = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return !ended_.ok() || window.HasCredit(wanted);
   };
+  // First the link: until all that was sent has been received.
+  const auto room_or_arrived = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return room() || window.kept() == 0;
+  };
+  absl::Duration link;
+  if (!room_or_arrived()) {
+    const absl::Time begin = absl::Now();
+    mutex_.Await(absl::Condition(&room_or_arrived));
+    link = absl::Now() - begin;
+  }
   mutex_.Await(absl::Condition(&room));
-  return ended_;
+  if (!ended_.ok()) return ended_;
+  return link;
 }
 
 void OutboundStream::Close(const absl::Status& why, bool linger) {

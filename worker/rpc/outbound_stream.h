@@ -49,7 +49,7 @@ class OutboundStream : public std::enable_shared_from_this<OutboundStream> {
   // As Link::Send, for a boundary of this stream.
   absl::Status Send(Frame frame);
   // As Link::AwaitRoom.
-  absl::Status AwaitRoom(int32_t boundary, int frames);
+  absl::StatusOr<absl::Duration> AwaitRoom(int32_t boundary, int frames);
 
   // Ends every present and future wait with `why`; the first wins.  linger:
   // what was handed to Send() still goes out, for a while.

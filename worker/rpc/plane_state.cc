@@ -37,7 +37,8 @@ class PlaneState::RpcLink final : public Link {
                                        int64_t ordinal) override {
     return run_->state().AwaitBatch(boundary, ordinal);
   }
-  absl::Status AwaitRoom(int32_t boundary, int frames) override {
+  absl::StatusOr<absl::Duration> AwaitRoom(int32_t boundary,
+                                           int frames) override {
     return run_->state().AwaitRoom(boundary, frames);
   }
   void Cancel(absl::Status why) override { run_->state().Cancel(why); }

@@ -92,7 +92,8 @@ void RunState::AddIncoming(FrameKind kind, int32_t boundary) {
     mailbox_.AddBoundary(kind, boundary, SendLimit(bound));
     return;
   }
-  const CreditLedger ledger(bound);
+  const CreditLedger ledger(
+      bound, wiring_.acknowledges_at_once ? 1 : CreditLedger::kKeptBytes);
   mailbox_.AddBoundary(kind, boundary, ledger.window());
   absl::MutexLock lock(&mutex_);
   inbound_.try_emplace(boundary, Inbound{kind,
@@ -143,13 +144,14 @@ absl::StatusOr<BatchInfo> RunState::AwaitBatch(int32_t boundary,
   return mailbox_.AwaitBatch(boundary, ordinal);
 }
 
-absl::Status RunState::AwaitRoom(int32_t boundary, int frames) {
+absl::StatusOr<absl::Duration> RunState::AwaitRoom(int32_t boundary,
+                                                   int frames) {
   if (!Sends(FrameKind::kActivation, boundary)) {
     return NoBoundary("goes out", FrameKind::kActivation, boundary);
   }
   OutboundStream* stream = FindOutbound(FrameKind::kActivation, boundary);
-  return stream == nullptr ? absl::OkStatus()
-                           : stream->AwaitRoom(boundary, frames);
+  if (stream == nullptr) return absl::ZeroDuration();
+  return stream->AwaitRoom(boundary, frames);
 }
 
 void RunState::Cancel(const absl::Status& why) { End(why, /*linger=*/false); }

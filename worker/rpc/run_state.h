@@ -49,7 +49,7 @@ class RunState : public std::enable_shared_from_this<RunState> {
   absl::Status Send(Frame frame);
   absl::StatusOr<Frame> Receive(const FrameKey& key);
   absl::StatusOr<BatchInfo> AwaitBatch(int32_t boundary, int64_t ordinal);
-  absl::Status AwaitRoom(int32_t boundary, int frames);
+  absl::StatusOr<absl::Duration> AwaitRoom(int32_t boundary, int frames);
 
   // Ends the link's waits with `why`; the first wins.
   void Cancel(const absl::Status& why);

@@ -177,7 +177,8 @@ TorchEngine::TorchEngine(const EngineOptions& options, const Script& script)
   const std::vector<Layer>& layers = options_.model.layers;
   input_shape_ = is_first() ? options_.model.input : layers[first - 1].output;
   output_shape_ = layers[last - 1].output;
-  const int slots = StateSlots(options_.train.optimizer);
+  const int slots =
+      options_.inference ? kNoGradient : StateSlots(options_.train.optimizer);
   layers_.reserve(last - first);
   for (int i = first; i < last; ++i) {
     if (script.children.empty()) {
@@ -215,6 +216,10 @@ absl::StatusOr<ForwardResult> TorchEngine::Forward(const BatchInfo& batch,
                                                    TensorList input) {
   PACELINE_RETURN_IF_ERROR(CheckInput(batch, micro_batch, input));
   const bool training = batch.phase == BatchPhase::kTrain;
+  if (training && options_.inference) {
+    return absl::FailedPreconditionError(
+        "a batch of training for an engine that was made for inference");
+  }
   if (!training) {
     if (stash_.has_value()) stash_->BindNewest();
     return Guard("forward", [&]() -> absl::StatusOr<ForwardResult> {
@@ -307,6 +312,7 @@ ForwardResult TorchEngine::Evaluate(const TensorList& input) const {
       at::cross_entropy_loss(x, ToTorch(input[1]), {}, at::Reduction::Sum);
   result.loss = {loss.item<float>(), CountCorrect(x, input[1].As<int64_t>()),
                  CountLabels(input[1].As<int64_t>())};
+  if (options_.inference) result.output = {FromTorch(x), input[1]};
   return result;
 }
 

@@ -33,7 +33,7 @@ TorchParameter::TorchParameter(const Parameter& parameter, int state_slots)
       trainable(parameter.trainable),
       value(Zeros(parameter.dtype, parameter.shape)),
       variable(ToTorch(value)) {
-  if (!trainable) return;
+  if (!trainable || state_slots == kNoGradient) return;
   gradient = Zeros(parameter.dtype, parameter.shape);
   for (int i = 0; i < state_slots; ++i) {
     state.push_back(Zeros(parameter.dtype, parameter.shape));

@@ -15,10 +15,14 @@
 
 namespace paceline {
 
+// Layers that are never trained.
+inline constexpr int kNoGradient = -1;
+
 // A parameter, the sum of its gradients and the optimizer's state; or a
 // buffer, which has neither.  All of it is memory of our own that LibTorch only
 // views: its place never changes, and autograd adds gradients up in it.
 struct TorchParameter {
+  // state_slots: of the optimizer; kNoGradient: neither those nor a gradient.
   TorchParameter(const Parameter& parameter, int state_slots);
 
   std::string name;

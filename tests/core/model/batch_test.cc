@@ -210,6 +210,22 @@ TEST(BatchWalk, CountsTheUpdatesOfAllMicroBatches) {
   }
 }
 
+TEST(BatchWalk, WithoutStepsIsTheTestSetInMicroBatches) {
+  const TrainSpec train = ForInference({.micro_batch = 4}, 1);
+  const std::vector<WalkBatch> batches = Walk(train, 100, 10);
+
+  ASSERT_EQ(batches.size(), 3u);
+  for (size_t i = 0; i < batches.size(); ++i) {
+    EXPECT_EQ(batches[i].info.phase, BatchPhase::kEvaluate);
+    EXPECT_EQ(batches[i].info.ordinal, static_cast<int64_t>(i));
+    EXPECT_EQ(batches[i].info.micro_batches, 1);
+    EXPECT_EQ(batches[i].first, static_cast<int64_t>(4 * i));
+    EXPECT_EQ(batches[i].info.final_batch, i == 2);
+  }
+  EXPECT_EQ(batches[2].info.samples, 2);
+  EXPECT_TRUE(Walk(train, 100, 0).empty());
+}
+
 TEST(BatchWalk, HasNoMoreUpdatesThanANumberHolds) {
   TrainSpec train = Train(std::numeric_limits<int64_t>::max(), 4, 1);
 

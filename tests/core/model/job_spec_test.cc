@@ -207,6 +207,22 @@ const BadSpec kBadSpecs[] = {
        s.pipeline.stages = 2;
        s.pipeline.cuts = {0};
      }},
+    {"kind", "did you mean 'infer'?", [](JobSpec& s) { s.kind = "infr"; }},
+    {"infer.micro_batch", "got 0",
+     [](JobSpec& s) {
+       s.kind = kInferKind;
+       s.infer.micro_batch = 0;
+     }},
+    {"infer.samples", "got -1",
+     [](JobSpec& s) {
+       s.kind = kInferKind;
+       s.infer.samples = -1;
+     }},
+    {"pipeline.schedule", "zero-bubble is a way to train",
+     [](JobSpec& s) {
+       s.kind = kInferKind;
+       s.pipeline.schedule = "zero-bubble";
+     }},
     {"threads", "got 0", [](JobSpec& s) { s.threads = 0; }},
     {"cpu_capability", "did you mean 'avx512'?",
      [](JobSpec& s) { s.cpu_capability = "avx51"; }},

@@ -1,0 +1,36 @@
+#include "core/model/predictions.h"
+
+#include <utility>
+#include <vector>
+
+namespace paceline {
+
+Shape PredictionShape(const ModelDescription& model) {
+  Shape shape = model.layers.back().output;
+  if (!shape.empty()) shape.pop_back();
+  return shape;
+}
+
+absl::StatusOr<SafetensorsLayout> LayOutPredictions(
+    const ModelDescription& model, const InferSpec& infer, int64_t samples) {
+  const auto of_all = [samples](const Shape& sample) {
+    Shape shape = {samples};
+    shape.insert(shape.end(), sample.begin(), sample.end());
+    return shape;
+  };
+  const Shape each = of_all(PredictionShape(model));
+  std::vector<TensorPlace> tensors;
+  tensors.push_back(
+      {.name = kPredictedClasses, .dtype = DType::kI64, .shape = each});
+  tensors.push_back(
+      {.name = kPredictedLabels, .dtype = DType::kI64, .shape = each});
+  if (infer.outputs) {
+    tensors.push_back({.name = kPredictedOutputs,
+                       .shape = of_all(model.layers.back().output)});
+  }
+  return LayOut(
+      std::move(tensors),
+      {{"format", "pt"}, {"model", model.name}, {"content", "predictions"}});
+}
+
+}  // namespace paceline

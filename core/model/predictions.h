@@ -1,0 +1,34 @@
+// The result of an inference job: one file of predictions.  Pure.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "core/base/tensor.h"
+#include "core/model/description.h"
+#include "core/model/job_spec.h"
+#include "core/model/safetensors_layout.h"
+
+namespace paceline {
+
+// Of one sample, over what the model's last layer gives it: [classes], or
+// [tokens, classes].
+//   classes  int64 [N] or [N, tokens]: where the output is highest, the first
+//            of equals
+//   labels   int64, the same: what the data set says; -100: it says nothing
+//   outputs  float32 [N, classes] or [N, tokens, classes]; InferSpec::outputs
+inline constexpr char kPredictedClasses[] = "classes";
+inline constexpr char kPredictedLabels[] = "labels";
+inline constexpr char kPredictedOutputs[] = "outputs";
+
+// A class for each of these: the shape of a sample's output without its last
+// dimension.
+Shape PredictionShape(const ModelDescription& model);
+
+// samples: N > 0.  Metadata: {"format": "pt", "model": name, "content":
+// "predictions"}.
+// Errors: InvalidArgument  a size that overflows
+absl::StatusOr<SafetensorsLayout> LayOutPredictions(
+    const ModelDescription& model, const InferSpec& infer, int64_t samples);
+
+}  // namespace paceline

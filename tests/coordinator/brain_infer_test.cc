@@ -1,0 +1,131 @@
+// What the coordinator does for inference jobs besides.
+#include "absl/synchronization/notification.h"
+#include "coordinator/brain.h"
+#include "coordinator/store/file_weights_desk.h"
+#include "core/model/predictions.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/coordinator/mesh.h"
+#include "tests/coordinator/temp_folder.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+JobSpec InferSpecOf(int stages) {
+  JobSpec spec = SpecOf(stages);
+  spec.kind = kInferKind;
+  spec.infer.micro_batch = 4;
+  spec.train = ForInference(spec.infer, 1);
+  return spec;
+}
+
+// `worker` reports `done` micro-batches of 4; the first stage's knows that
+// there are 40 samples.
+Heartbeat Report(const Mesh& mesh, JobId job, RunPhase phase, int64_t done,
+                 bool first_stage) {
+  Heartbeat heartbeat;
+  heartbeat.sequence = 1;
+  heartbeat.run = RunReport{.fence = mesh.Job(job).record.fence(),
+                            .phase = phase,
+                            .step = done,
+                            .steps = 10,
+                            .samples = 4 * done};
+  heartbeat.run->flow = FlowTimes{.micro_batches = done, .samples = 4 * done};
+  if (first_stage) heartbeat.run->total_samples = 40;
+  return heartbeat;
+}
+
+TEST(BrainInfer, LaysThePredictionsOutOnceTheFirstStageHasCounted) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1);
+  const StreamId b = mesh.Attach("b", 2);
+  const JobId job = mesh.Submit(InferSpecOf(2));
+  ASSERT_TRUE(mesh.submit_error().ok()) << mesh.submit_error();
+
+  ASSERT_THAT(mesh.weights(), SizeIs(1));
+  EXPECT_THAT(mesh.weights()[0].layout.tensors, IsEmpty())
+      << "nobody knows yet how many there are";
+
+  const StreamId first = mesh.Job(job).stages[0].worker_name == "a" ? a : b;
+  ASSERT_TRUE(
+      mesh.Send(first, Report(mesh, job, RunPhase::kRunning, 0, true)).ok());
+  ASSERT_TRUE(
+      mesh.Send(first, Report(mesh, job, RunPhase::kRunning, 1, true)).ok());
+
+  ASSERT_THAT(mesh.weights(), SizeIs(2)) << "once, however often it is said";
+  const SafetensorsLayout& layout = mesh.weights()[1].layout;
+  ASSERT_THAT(layout.tensors, SizeIs(3));
+  EXPECT_EQ(layout.tensors[0].name, kPredictedClasses);
+  EXPECT_EQ(layout.tensors[0].shape.front(), 40);
+}
+
+TEST(BrainInfer, CountsWhatHasComeOutOfTheLastStage) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1);
+  const StreamId b = mesh.Attach("b", 2);
+  const JobId job = mesh.Submit(InferSpecOf(2));
+  const bool a_is_last = mesh.Job(job).stages[1].worker_name == "a";
+  const StreamId last = a_is_last ? a : b;
+
+  for (const int64_t done : {1, 3, 5}) {
+    mesh.Pass(500, {a, b});
+    ASSERT_TRUE(
+        mesh.Send(last, Report(mesh, job, RunPhase::kRunning, done, false))
+            .ok());
+  }
+
+  EXPECT_EQ(mesh.Job(job).record.step, 5);
+  EXPECT_NEAR(mesh.Job(job).samples_per_second, 16, 0.1)
+      << "16 samples in the second after the first report";
+  const JobWorker& worker = mesh.Job(job).record.workers[a_is_last ? 0 : 1];
+  ASSERT_TRUE(worker.flow.has_value());
+  EXPECT_EQ(worker.flow->samples, 20);
+}
+
+TEST(BrainInfer, TellsOfPredictionsNotOfWeights) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1);
+  const JobId job = mesh.Submit(InferSpecOf(1));
+  ASSERT_TRUE(
+      mesh.Send(a, Report(mesh, job, RunPhase::kRunning, 1, true)).ok());
+  EXPECT_EQ(mesh.Job(job).phase, "predicting");
+  ASSERT_TRUE(mesh.Send(a, Report(mesh, job, RunPhase::kDone, 10, true)).ok());
+  mesh.Saved(job, SavedWeights{"/state/jobs/1/weights.safetensors", "abc", 10});
+
+  EXPECT_EQ(mesh.State(job), JobState::kSucceeded);
+  EXPECT_THAT(mesh.Story(job),
+              Contains(HasSubstr("the last stage has handed its predictions")));
+  EXPECT_THAT(mesh.Story(job), Contains(HasSubstr("predictions are in")));
+}
+
+TEST(FileWeightsDesk, AsksForPatienceUntilItKnowsHowMuchThereWillBe) {
+  const TempFolder folder;
+  FileWeightsDesk desk(folder.path());
+  const Fence fence = {JobId{1}, 1, 1};
+  const auto write = [&] {
+    absl::Status written;
+    desk.Write({fence, "a", 0, "abcdefgh"},
+               [&](absl::Status status) { written = std::move(status); });
+    absl::Notification synced;
+    desk.Sync(fence, [&](const absl::Status&) { synced.Notify(); });
+    synced.WaitForNotification();
+    return written;
+  };
+  desk.Open(fence, SafetensorsLayout(), [](const absl::Status& status) {
+    EXPECT_TRUE(status.ok()) << status;
+  });
+  EXPECT_TRUE(absl::IsUnavailable(write()));
+
+  desk.Open(
+      fence, LayOut({{.name = "a", .shape = {2}}}, {}).value(),
+      [](const absl::Status& status) { EXPECT_TRUE(status.ok()) << status; });
+  EXPECT_TRUE(write().ok());
+}
+
+}  // namespace
+}  // namespace paceline

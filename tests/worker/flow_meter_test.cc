@@ -1,0 +1,145 @@
+#include "worker/flow_meter.h"
+
+#include "gtest/gtest.h"
+
+namespace paceline {
+namespace {
+
+// At `seconds` on all clocks; half of the process's CPU is the compute
+// thread's.
+FlowMoment At(double seconds) {
+  const absl::Duration steady = absl::Seconds(seconds);
+  return {steady, absl::ToInt64Microseconds(steady) + 1'000'000'000, steady / 2,
+          steady};
+}
+
+int64_t UnixAt(double seconds) { return At(seconds).unix_us; }
+
+FlowWait Wait(double begin, double end) {
+  return {absl::Seconds(begin), absl::Seconds(end)};
+}
+
+TEST(FlowMeter, CountsNothingBeforeTheFirstInput) {
+  FlowMeter meter;
+  meter.OnBlocked(absl::Seconds(3), absl::Seconds(1));
+  meter.OnInput(At(5), Wait(0, 5), UnixAt(4));
+
+  EXPECT_EQ(meter.times().starved, 0);
+  EXPECT_EQ(meter.times().in_flight, 0);
+  EXPECT_EQ(meter.times().blocked, 0);
+  EXPECT_EQ(meter.times().first_unix_us, UnixAt(5));
+}
+
+TEST(FlowMeter, TellsAStageThatComputesFromAFrameOnItsWay) {
+  FlowMeter meter;
+  meter.OnInput(At(1), Wait(0, 1), UnixAt(1));
+  meter.OnInput(At(6), Wait(2, 6), UnixAt(5));
+
+  EXPECT_DOUBLE_EQ(meter.times().starved, 3);
+  EXPECT_DOUBLE_EQ(meter.times().in_flight, 1);
+}
+
+TEST(FlowMeter, BelievesNoClockThatIsFarOff) {
+  FlowMeter meter;
+  meter.OnInput(At(1), Wait(0, 1), UnixAt(1));
+  meter.OnInput(At(6), Wait(4, 6), UnixAt(-50));
+  meter.OnInput(At(9), Wait(8, 9), UnixAt(50));
+
+  EXPECT_DOUBLE_EQ(meter.times().in_flight, 2) << "no more than the wait";
+  EXPECT_DOUBLE_EQ(meter.times().starved, 1) << "sent after it came";
+}
+
+TEST(FlowMeter, CountsTheLoaderApart) {
+  FlowMeter meter;
+  meter.OnInput(At(1), Wait(0, 1), 0);
+  meter.OnInput(At(3), Wait(1, 3), 0);
+
+  EXPECT_DOUBLE_EQ(meter.times().data, 2);
+  EXPECT_DOUBLE_EQ(meter.times().starved, 0);
+}
+
+TEST(FlowMeter, SplitsAWaitForRoomByWhatTheLinkWasDoing) {
+  FlowMeter meter;
+  meter.OnInput(At(1), Wait(0, 1), 0);
+  meter.OnBlocked(absl::Seconds(5), absl::Seconds(2));
+
+  EXPECT_DOUBLE_EQ(meter.times().in_flight, 2);
+  EXPECT_DOUBLE_EQ(meter.times().blocked, 3);
+}
+
+TEST(FlowMeter, SumsComputeAndWhatOtherThreadsUsed) {
+  FlowMeter meter;
+  meter.OnInput(At(10), Wait(0, 10), 0);
+  meter.OnCompute(absl::Seconds(4), absl::Seconds(3));
+  meter.OnCompute(absl::Seconds(2), absl::Seconds(1));
+  meter.OnDone(At(18), 4);
+  meter.OnDone(At(20), 3);
+
+  EXPECT_DOUBLE_EQ(meter.times().compute, 6);
+  EXPECT_DOUBLE_EQ(meter.times().compute_cpu, 4);
+  EXPECT_DOUBLE_EQ(meter.times().other_cpu, 5) << "half of ten seconds";
+  EXPECT_EQ(meter.times().micro_batches, 2);
+  EXPECT_EQ(meter.times().samples, 7);
+  EXPECT_EQ(meter.times().last_unix_us, UnixAt(20));
+}
+
+TEST(FlowMeter, OfTrainingCountsWholeBatches) {
+  FlowMeter meter;
+  meter.OnBatchBegin(At(10));
+  meter.OnInput(At(13), Wait(10, 13), UnixAt(12));
+  meter.OnCompute(absl::Seconds(1), absl::Seconds(1));
+  meter.OnFilled();
+  meter.OnInput(At(16), Wait(14, 16), UnixAt(15));
+  meter.OnGate(absl::Seconds(2));
+  meter.OnUpdate(absl::Seconds(1));
+  meter.OnBatchEnd(At(20), 4, 8);
+
+  const FlowTimes& times = meter.times();
+  EXPECT_DOUBLE_EQ(times.fill, 2 + 2) << "before a backward, and at the gate";
+  EXPECT_DOUBLE_EQ(times.starved, 1);
+  EXPECT_DOUBLE_EQ(times.in_flight, 2);
+  EXPECT_DOUBLE_EQ(times.update, 1);
+  EXPECT_DOUBLE_EQ(times.seconds, 10);
+  EXPECT_DOUBLE_EQ(times.other_cpu, 5);
+  EXPECT_EQ(times.micro_batches, 4);
+  EXPECT_EQ(times.samples, 8);
+}
+
+TEST(FlowMeter, OfTrainingLeavesOutABatchThatDoesNotCount) {
+  FlowMeter meter;
+  meter.OnBatchBegin(At(10));
+  meter.OnBatchDropped();
+  meter.OnInput(At(13), Wait(10, 13), UnixAt(12));
+  meter.OnCompute(absl::Seconds(1), absl::Seconds(1));
+  meter.OnGate(absl::Seconds(2));
+  meter.OnBatchBegin(At(20));
+  meter.OnBatchEnd(At(21), 1, 1);
+
+  EXPECT_EQ(meter.times().fill, 0);
+  EXPECT_EQ(meter.times().compute, 0);
+  EXPECT_DOUBLE_EQ(meter.times().seconds, 1);
+}
+
+TEST(FlowMeter, KnowsTheQuantilesOfLatency) {
+  FlowMeter meter;
+  for (int i = 100; i >= 1; --i) meter.OnResult(absl::Milliseconds(i));
+  meter.Finish();
+
+  EXPECT_FLOAT_EQ(meter.times().latency_p50, 0.050);
+  EXPECT_FLOAT_EQ(meter.times().latency_p99, 0.099);
+  EXPECT_FLOAT_EQ(meter.times().latency_max, 0.100);
+}
+
+TEST(FlowMeter, ForgetsOldLatencies) {
+  FlowMeter meter;
+  meter.OnResult(absl::Seconds(1000));
+  for (size_t i = 0; i < FlowMeter::kLatenciesKept; ++i) {
+    meter.OnResult(absl::Seconds(1));
+  }
+  meter.Finish();
+
+  EXPECT_EQ(meter.times().latency_max, 1);
+}
+
+}  // namespace
+}  // namespace paceline

@@ -1,0 +1,87 @@
+// How micro-batches pass through this worker, and what it waits for when it
+// does not compute.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "core/cluster/run_report.h"
+
+namespace paceline {
+
+// One reading of all clocks.
+struct FlowMoment {
+  absl::Duration steady;
+  int64_t unix_us = 0;
+  absl::Duration thread_cpu;   // of the compute thread
+  absl::Duration process_cpu;  // of all threads
+};
+
+// A wait of the compute thread.
+struct FlowWait {
+  absl::Duration begin;  // steady
+  absl::Duration end;
+};
+
+// Reads no clock.  Thread-compatible; lives on the compute thread.
+//
+// In inference seconds count from the first input on: what comes before is the
+// filling of the pipeline, which whoever knows all workers can tell from the
+// times.  In training they count in whole batches: OnBatchBegin() and
+// OnBatchEnd() around each that is to count.
+class FlowMeter {
+ public:
+  static constexpr size_t kLatenciesKept = 65'536;
+
+  // An input is here after `wait`.
+  //   sent_us  by the clock of the machine before: when it was handed to the
+  //            sender; the wait until then was the stage before computing, and
+  //            the rest the way.  0: no frame, but the loader's
+  void OnInput(const FlowMoment& now, const FlowWait& wait, int64_t sent_us);
+
+  // Training.
+  void OnBatchBegin(const FlowMoment& now);
+  void OnBatchEnd(const FlowMoment& now, int64_t micro_batches,
+                  int64_t samples);
+  // A batch that began is not to count from here on.
+  void OnBatchDropped() { began_ = false; }
+  // The first backward of the batch is done: waits are not for filling any
+  // more.
+  void OnFilled() { filling_ = false; }
+  void OnGate(absl::Duration wait);
+  void OnUpdate(absl::Duration wall);
+
+  // Layers run over one micro-batch.
+  void OnCompute(absl::Duration wall, absl::Duration cpu);
+
+  // Waited for room at the stage behind.
+  //   link  the part of it in which frames were still on the way
+  void OnBlocked(absl::Duration wait, absl::Duration link);
+
+  // This worker is done with a micro-batch.
+  void OnDone(const FlowMoment& now, int64_t samples);
+
+  // And with it a micro-batch has left the pipeline.
+  void OnResult(absl::Duration latency);
+
+  // Quantiles are sorted out when a power of two of results is there, and at
+  // the end.
+  const FlowTimes& times() const { return times_; }
+  void Finish() { SortLatencies(); }
+
+ private:
+  void SortLatencies();
+  // CPU seconds of the other threads since first_.
+  double OtherCpu(const FlowMoment& now) const;
+
+  FlowTimes times_;
+  FlowMoment first_;
+  bool began_ = false;
+  bool counts_batches_ = false;
+  bool filling_ = false;
+  std::vector<float> latencies_;  // seconds; a ring of the newest
+  int64_t results_ = 0;
+};
+
+}  // namespace paceline

@@ -1,0 +1,65 @@
+// The half of StageRunner that measures what a worker waits for, and what an
+// inference job needs besides: its walk over the test set comes in batches of
+// one micro-batch, so that Link::AwaitRoom() holds a fast stage back after
+// each.
+#include "worker/cpu_time.h"
+#include "worker/stage_runner.h"
+
+namespace paceline {
+
+FlowMoment StageRunner::MomentOfFlow() const {
+  return {parts_.clock.Now().since_start,
+          absl::ToUnixMicros(parts_.clock.Today()), ThreadCpuTime(),
+          ProcessCpuTime()};
+}
+
+void StageRunner::MeterLoad(const Slot& slot, Instant began) {
+  const FlowMoment now = MomentOfFlow();
+  if (options_.inference) admitted_us_[slot] = now.unix_us;
+  flow_.OnInput(now, {began.since_start, now.steady}, /*sent_us=*/0);
+}
+
+void StageRunner::MeterReceive(const Instruction& instruction, bool activation,
+                               Instant began, const FrameHeader& header) {
+  const int stage = instruction.stage;
+  const int from = activation ? stage - 1 : stage + 1;
+  if (options_.inference) {
+    admitted_us_[Slot(stage, instruction.micro_batch)] = header.admitted_us;
+  }
+  if (options_.worker_of[from] == options_.worker) return;  // it was here
+  const FlowMoment now = MomentOfFlow();
+  FlowWait wait = {began.since_start, now.steady};
+  // The wait for the frame that a batch begins with was for its header.
+  if (activation && stage == own_stages_.front() &&
+      instruction.micro_batch == 0) {
+    wait = {asked_.since_start, answered_.since_start};
+  }
+  flow_.OnInput(now, wait, header.sent_us);
+}
+
+void StageRunner::MeterSend(const Slot& slot, bool activation,
+                            FrameHeader& header) {
+  header.sent_us = absl::ToUnixMicros(parts_.clock.Today());
+  if (!options_.inference || !activation) return;
+  header.admitted_us = admitted_us_[slot];
+  admitted_us_.erase(slot);
+}
+
+void StageRunner::MeterBatchEnd(const BatchInfo& batch) {
+  flow_.OnBatchEnd(MomentOfFlow(), batch.micro_batches, batch.samples);
+  parts_.observer.OnFlow(flow_.times(), 0, own_stages_.back() == stages_ - 1);
+}
+
+absl::Status StageRunner::TakeResult(const Slot& slot, ForwardResult& result) {
+  const int64_t now = absl::ToUnixMicros(parts_.clock.Today());
+  flow_.OnResult(absl::Microseconds(now - admitted_us_[slot]));
+  admitted_us_.erase(slot);
+  return parts_.predictions->Add(result.output[0], result.output[1]);
+}
+
+void StageRunner::FinishFlow() {
+  flow_.Finish();
+  parts_.observer.OnFlow(flow_.times(), 0, own_stages_.back() == stages_ - 1);
+}
+
+}  // namespace paceline
