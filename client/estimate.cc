@@ -54,6 +54,9 @@ std::vector<int> WorkerOf(const std::vector<PlacementView>& stages) {
 
 absl::StatusOr<std::vector<StageKeeps>> KeepsOf(
     const JobSpec& spec, const std::vector<PlacementView>& stages) {
+  if (IsInference(spec)) {
+    return std::vector<StageKeeps>(stages.size(), kInferenceKeeps);
+  }
   ScheduleRequest request;
   request.name = spec.pipeline.schedule;
   request.stages = static_cast<int>(stages.size());

@@ -210,8 +210,8 @@ ExitCode WaitJobCommand(const CommandContext& context, int64_t id,
   }
   console.Note(absl::StrCat("next: ", job, "show ", id));
   if (watched->job.state == JobState::kSucceeded) {
-    console.Note(
-        absl::StrCat("      ", job, "export ", id, " -o weights.safetensors"));
+    console.Note(absl::StrCat("      ", job, "export ", id, " -o ",
+                              ResultName(watched->job), ".safetensors"));
   } else {
     console.Note(absl::StrCat("      ", job, "logs ", id));
   }

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/bench/bench_commands.h"
 #include "client/command.h"
 #include "client/completion.h"
 #include "client/console.h"
@@ -150,6 +151,19 @@ ExitCode Plan(const PlanOptions& plan, const Settings& settings,
                      plan.save.empty() ? nullptr : &sink);
 }
 
+ExitCode Bench(const CommandContext& context, GrpcControlClient& client,
+               const ClientOptions& options) {
+  BenchOptions bench = options.bench;
+  bench.timeout = options.timeout;
+  auto spec =
+      ModelJob(bench.model, bench.micro_batch, bench.sets, context.console);
+  if (!spec.ok()) return ReportError(context.console, spec.status());
+  const absl::Status known =
+      FillInScript(context.console, context.pauser, client, &*spec);
+  if (!known.ok()) return ReportError(context.console, known);
+  return BenchCommand(context, client, *std::move(spec), bench);
+}
+
 ExitCode Profile(const CommandContext& context, GrpcControlClient& client,
                  const ClientOptions& options) {
   ProfileOptions profile = options.profile;
@@ -242,6 +256,8 @@ ExitCode RunWithCoordinator(const ClientOptions& options,
       return ListJobsCommand(context, options.limit);
     case Command::kProfile:
       return Profile(context, client, options);
+    case Command::kBench:
+      return Bench(context, client, options);
     case Command::kPredictModel:
       return PredictModel(context, client, options.predict_model);
     case Command::kNodeList:

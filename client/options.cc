@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "client/bench/options.h"
 #include "client/exit_code.h"
 #include "client/planning/options.h"
 #include "client/text.h"
@@ -42,6 +43,7 @@ class Parser {
   void AddNodes();
   void AddModels();
   void AddProfile();
+  void AddBench();
   void AddPlan();
   void AddPredict();
   void AddSimulate();
@@ -86,6 +88,7 @@ Parser::Parser(ClientOptions& options)
       "  paceline up --workers 4\n"
       "  paceline profile --model lenet --batch 16\n"
       "  paceline plan -f job.yaml --compare\n"
+      "  paceline bench infer --model vit --stages 1,2,4\n"
       "  paceline job submit job.yaml --set train.epochs=3\n"
       "  paceline job show last\n"
       "  paceline node list -o json\n"
@@ -97,6 +100,7 @@ Parser::Parser(ClientOptions& options)
   AddNodes();
   AddModels();
   AddProfile();
+  AddBench();
   AddPlan();
   AddPredict();
   AddSimulate();
@@ -271,6 +275,30 @@ void Parser::AddProfile() {
   AddProfileOptions(profile, options_.profile);
   AddSets(profile, options_.profile.sets);
   AddTimeout(profile);
+}
+
+void Parser::AddBench() {
+  CLI::App* bench =
+      Add(&app_, "bench", "What this mesh reaches, against one worker of it",
+          std::nullopt);
+  bench->require_subcommand(1);
+  CLI::App* infer =
+      Add(bench, "infer",
+          "Runs a model forward over 1, 2, ... stages: samples a second, "
+          "latency, and where the rest goes",
+          Command::kBench);
+  AddBenchInferOptions(infer, options_.bench);
+  AddSets(infer, options_.bench.sets);
+  AddTimeout(infer);
+  CLI::App* train =
+      Add(bench, "train",
+          "Trains for some steps over 1, 2, ... stages: samples a second, and "
+          "where the rest goes",
+          Command::kBench);
+  AddBenchTrainOptions(train, options_.bench);
+  AddSets(train, options_.bench.sets);
+  AddTimeout(train);
+  train->preparse_callback([this](size_t) { options_.bench.train = true; });
 }
 
 void Parser::AddPlan() {

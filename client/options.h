@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "client/bench/bench_commands.h"
 #include "client/completion.h"
 #include "client/planning/plan_options.h"
 #include "client/planning/predict_model.h"
@@ -32,6 +33,7 @@ enum class Command {
   kModelList,
   kModelInspect,
   kProfile,
+  kBench,
   kPlan,
   kPredict,       // --fit: asks no coordinator
   kPredictModel,  // --model
@@ -56,6 +58,7 @@ struct ClientOptions {
   PredictFitOptions predict;
   PredictModelOptions predict_model;
   ProfileOptions profile;
+  BenchOptions bench;
   PlanOptions plan;
   SimulateFlags simulate;
 };

@@ -14,6 +14,10 @@ namespace {
 constexpr int kBarColumns = 24;
 constexpr absl::Duration kPlainPeriod = absl::Seconds(10);
 
+bool Computes(const JobView& job) {
+  return job.phase == "training" || job.phase == "predicting";
+}
+
 double ShareDone(const JobView& job) {
   if (job.steps <= 0) return 0;
   return std::clamp(static_cast<double>(job.step) / job.steps, 0.0, 1.0);
@@ -54,15 +58,13 @@ std::string ProgressLine(const JobView& job, std::optional<LossPoint> newest,
   if (style.bar && job.steps > 0) {
     parts.push_back(Bar(ShareDone(job), style.unicode));
   }
-  if (job.step == 0 && job.phase != "training") {
+  if (job.step == 0 && !Computes(job)) {
     parts.push_back(job.phase.empty() ? "starting" : Printable(job.phase));
     return absl::StrJoin(parts, "  ");
   }
-  if (job.steps > 0) {
-    parts.push_back(absl::StrFormat("step %d/%d", job.step, job.steps));
-  } else {
-    parts.push_back(absl::StrCat("step ", job.step));
-  }
+  const char* const unit = IsInference(job.spec) ? "micro-batch" : "step";
+  parts.push_back(absl::StrCat(
+      unit, " ", job.step, job.steps > 0 ? absl::StrCat("/", job.steps) : ""));
   if (job.samples_per_second > 0) {
     parts.push_back(
         absl::StrCat(HumanCount(job.samples_per_second), " samples/s"));
@@ -72,7 +74,7 @@ std::string ProgressLine(const JobView& job, std::optional<LossPoint> newest,
                         ? std::string("skipped")
                         : absl::StrFormat("loss %.4f", newest->loss));
   }
-  if (job.phase != "training" && !job.phase.empty()) {
+  if (!Computes(job) && !job.phase.empty()) {
     parts.push_back(Printable(job.phase));
   } else if (const auto left = TimeLeft(job); left.has_value()) {
     parts.push_back(absl::StrCat(HumanDuration(*left), " left"));

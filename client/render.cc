@@ -35,6 +35,39 @@ Document UnixMsOrNull(int64_t unix_ms) {
   return unix_ms == 0 ? Document() : Document(unix_ms);
 }
 
+Document FlowDocument(const FlowTimes& flow) {
+  return Document::Map{{"micro_batches", flow.micro_batches},
+                       {"samples", flow.samples},
+                       {"first_unix_us", flow.first_unix_us},
+                       {"last_unix_us", flow.last_unix_us},
+                       {"compute", flow.compute},
+                       {"compute_cpu", flow.compute_cpu},
+                       {"other_cpu", flow.other_cpu},
+                       {"starved", flow.starved},
+                       {"in_flight", flow.in_flight},
+                       {"blocked", flow.blocked},
+                       {"data", flow.data},
+                       {"fill", flow.fill},
+                       {"update", flow.update},
+                       {"seconds", flow.seconds}};
+}
+
+// Milliseconds; "-" where no result is there yet.
+std::string LatencyText(const JobView& job) {
+  const FlowTimes* const flow = ResultFlow(job);
+  if (flow == nullptr || !IsInference(job.spec)) return "";
+  return absl::StrFormat("p50 %.1f ms, p99 %.1f ms", 1e3 * flow->latency_p50,
+                         1e3 * flow->latency_p99);
+}
+
+Document LatencyDocument(const JobView& job) {
+  const FlowTimes* const flow = ResultFlow(job);
+  if (flow == nullptr || !IsInference(job.spec)) return Document();
+  return Document::Map{{"p50", flow->latency_p50},
+                       {"p99", flow->latency_p99},
+                       {"max", flow->latency_max}};
+}
+
 Document ToDocument(const JobWorkerView& worker) {
   Document::List stages, placements;
   for (const PlacementView& stage : worker.stages) {
@@ -48,11 +81,14 @@ Document ToDocument(const JobWorkerView& worker) {
     seconds.emplace_back(part.name, worker.seconds.*part.seconds);
   }
   seconds.emplace_back("wall", worker.seconds.wall);
-  return Document::Map{{"id", worker.id},
-                       {"name", worker.name},
-                       {"stages", stages},
-                       {"placements", placements},
-                       {"seconds", seconds}};
+  return Document::Map{
+      {"id", worker.id},
+      {"name", worker.name},
+      {"stages", stages},
+      {"placements", placements},
+      {"seconds", seconds},
+      {"flow",
+       worker.flow.has_value() ? FlowDocument(*worker.flow) : Document()}};
 }
 
 std::string Stages(const std::vector<PlacementView>& stages) {
@@ -149,7 +185,9 @@ std::string RenderDrift(const JobView& job) {
     add(absl::StrCat("stage ", stage.stage, ", a micro-batch"),
         stage.predicted_seconds, stage.measured_seconds);
   }
-  add("a step", predicted_step, job.step_seconds);
+  if (!IsInference(job.spec)) {
+    add("a step", predicted_step, job.step_seconds);
+  }
   std::string text = table.Render();
   if (job.estimate.has_value() && !job.estimate->source.empty()) {
     absl::StrAppend(&text, "predicted from: ", Printable(job.estimate->source),
@@ -227,6 +265,7 @@ Document ToDocument(const JobView& job, bool with_curve) {
   const auto accuracy = TestAccuracy(job);
   Document::Map map = {{"id", job.id},
                        {"name", job.spec.name},
+                       {"kind", job.spec.kind},
                        {"state", std::string(JobStateName(job.state))},
                        {"why", job.why},
                        {"phase", TextOrNull(job.phase)},
@@ -246,6 +285,7 @@ Document ToDocument(const JobView& job, bool with_curve) {
       {"threads", job.threads},
       {"cpu_capability", job.cpu_capability},
       {"samples_per_second", job.samples_per_second},
+      {"latency_seconds", LatencyDocument(job)},
       {"estimate",
        job.estimate.has_value() ? ToDocument(*job.estimate) : Document()},
       {"drift", DriftDocument(job.drift)},
@@ -330,18 +370,19 @@ std::string RenderJob(const JobView& job, const PlotOptions& plot) {
       {"data", job.spec.data.name},
       {"pipeline", absl::StrCat(StagesText(StageCount(job)), ", ",
                                 job.spec.pipeline.schedule)},
-      {"step", Steps(job)},
+      {IsInference(job.spec) ? "micro-batch" : "step", Steps(job)},
       {"skipped steps",
        job.skipped_steps > 0 ? absl::StrCat(job.skipped_steps) : std::string()},
       {"samples/s", job.samples_per_second > 0
                         ? HumanCount(job.samples_per_second)
                         : std::string()},
+      {"latency", LatencyText(job)},
       {"threads", absl::StrCat(job.threads)},
       {"cpu capability", job.cpu_capability},
       {"submitted", HumanTime(job.submitted_unix_ms)},
       {"took", Elapsed(job)},
       {"test accuracy", Accuracy(job)},
-      {"weights", job.weights_path},
+      {ResultName(job), job.weights_path},
       {"sha256", job.weights_sha256},
   });
   if (const std::string curve = PlotLoss(job.curve, plot); !curve.empty()) {
@@ -433,7 +474,8 @@ std::string RenderOutcome(const JobView& job) {
     absl::StrAppend(&text, "test accuracy: ", accuracy, "\n");
   }
   if (!job.weights_path.empty()) {
-    absl::StrAppend(&text, "weights: ", Printable(job.weights_path), "\n");
+    absl::StrAppend(&text, ResultName(job), ": ", Printable(job.weights_path),
+                    "\n");
   }
   if (!job.weights_sha256.empty()) {
     absl::StrAppend(&text, "sha256: ", Printable(job.weights_sha256), "\n");

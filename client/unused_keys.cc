@@ -77,9 +77,20 @@ bool EpochsAreMeant(const GivenKey& epochs,
   return !epochs.by_set && steps != nullptr && steps->by_set;
 }
 
+// What belongs to the other kind of job; empty: nothing of `key`.
+std::string WhyOtherKind(const JobSpec& spec, const std::string& key) {
+  const bool inference = IsInference(spec);
+  const bool other =
+      inference ? (absl::StartsWith(key, "train.") && key != "train.seed") ||
+                      key == "pipeline.schedule"
+                : absl::StartsWith(key, "infer.");
+  return other ? absl::StrCat("kind is ", spec.kind) : "";
+}
+
 // What makes `key` idle; empty when it has an effect.
 std::string WhyUnused(const JobSpec& spec, const GivenKey& key,
                       const std::vector<GivenKey>& given) {
+  if (std::string why = WhyOtherKind(spec, key.path); !why.empty()) return why;
   for (const Rule& rule : kRules) {
     if (key.path != rule.key) continue;
     const std::string value = rule.value(spec);

@@ -6,6 +6,21 @@
 
 namespace paceline {
 
+std::string ResultName(const JobView& job) {
+  return IsInference(job.spec) ? "predictions" : "weights";
+}
+
+const FlowTimes* ResultFlow(const JobView& job) {
+  const int last = StageCount(job) - 1;
+  for (const JobWorkerView& worker : job.workers) {
+    if (!worker.flow.has_value() || worker.flow->micro_batches == 0) continue;
+    for (const PlacementView& stage : worker.stages) {
+      if (stage.stage == last) return &*worker.flow;
+    }
+  }
+  return nullptr;
+}
+
 std::optional<double> TestAccuracy(const JobView& job) {
   if (job.evaluations.empty()) return std::nullopt;
   return job.evaluations.back().accuracy;

@@ -27,6 +27,7 @@ struct JobWorkerView {
   std::string name;
   std::vector<PlacementView> stages;
   TimeSplit seconds;
+  std::optional<FlowTimes> flow = {};
 };
 
 struct LossPoint {
@@ -68,13 +69,16 @@ struct JobView {
   JobSpec spec;
   JobState state = JobState::kUnknown;
   std::string why;
-  std::string phase;  // preparing, training, saving; empty unless running
+  std::string
+      phase;  // preparing, training, predicting, saving; empty unless running
   int64_t step = 0;
   int64_t steps = 0;          // 0: not known yet
   int64_t skipped_steps = 0;  // of `step`
   std::vector<LossPoint> curve;
   std::vector<EvaluationRecord> evaluations;
-  std::string weights_path;    // on the coordinator's machine; empty: none yet
+  // The result, weights or predictions, on the coordinator's machine; empty:
+  // none yet.
+  std::string weights_path;
   std::string weights_sha256;  // lower hex
   int threads = 0;
   std::string cpu_capability;
@@ -142,6 +146,13 @@ struct Submission {
   std::optional<EstimateView> estimate =
       {};  // nothing while no worker is there
 };
+
+// What the job's result is called: "weights" or "predictions".
+std::string ResultName(const JobView& job);
+
+// From the worker that holds the last stage: null until
+// it has results.
+const FlowTimes* ResultFlow(const JobView& job);
 
 // Accuracy of the last evaluation, if there was one.
 std::optional<double> TestAccuracy(const JobView& job);

@@ -147,6 +147,32 @@ absl::StatusOr<JobSpec> WithMicroBatch(JobSpec spec, int64_t batch,
   return absl::InvalidArgumentError(absl::StrJoin(wrong, "\n"));
 }
 
+absl::StatusOr<ProfileProgress> TakeProfile(const CommandContext& context,
+                                            MeasureClient& measure,
+                                            const JobSpec& spec,
+                                            const ProfileOptions& options) {
+  PACELINE_ASSIGN_OR_RETURN(const ProfileStarted started,
+                            Start(measure, spec, options));
+  context.console.Note(Printable(absl::StrCat(
+      "measuring ", spec.model.name, " in micro-batches of ",
+      spec.train.micro_batch, " on ", absl::StrJoin(started.workers, ", "))));
+  absl::StatusOr<Watched> watched =
+      Watch(context, measure, started.id, options.timeout);
+  context.console.EndLive();
+  PACELINE_RETURN_IF_ERROR(watched.status());
+  if (watched->end == kExitTimedOut) {
+    return absl::DeadlineExceededError("timed out while measuring");
+  }
+  if (watched->end == kExitInterrupted) {
+    return absl::CancelledError("interrupted while measuring");
+  }
+  if (!watched->progress.failed.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "not measured: ", absl::StrJoin(watched->progress.failed, "; ")));
+  }
+  return std::move(watched->progress);
+}
+
 ExitCode ProfileCommand(const CommandContext& context, MeasureClient& measure,
                         const JobSpec& spec, const ProfileOptions& options) {
   Console& console = context.console;

@@ -33,6 +33,14 @@ struct ProfileOptions {
 ExitCode ProfileCommand(const CommandContext& context, MeasureClient& measure,
                         const JobSpec& spec, const ProfileOptions& options);
 
+// The same, without printing what was found.
+// Errors: those of MeasureClient; DeadlineExceeded, Cancelled (Ctrl-C);
+//         FailedPrecondition  something could not be measured: says what
+absl::StatusOr<ProfileProgress> TakeProfile(const CommandContext& context,
+                                            MeasureClient& measure,
+                                            const JobSpec& spec,
+                                            const ProfileOptions& options);
+
 // The workers that could measure and hold stages: those that are attached, by
 // id.
 // Errors: those of MeasureClient::ListWorkers.

@@ -91,6 +91,7 @@ JobView ViewFromProto(const v1::Job& proto) {
       view.stages.push_back(ViewFromProto(stage));
     }
     view.seconds = FromProto(worker.seconds());
+    if (worker.has_flow()) view.flow = FromProto(worker.flow());
     job.workers.push_back(std::move(view));
   }
   job.submitted_unix_ms = proto.submitted_unix_ms();

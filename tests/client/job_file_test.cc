@@ -86,7 +86,7 @@ TEST(JobFile, AnUnknownKeyIsNamedWithItsLineAndTheLikelyOne) {
 TEST(JobFile, AKeyThatBelongsElsewhereIsShownItsPlace) {
   EXPECT_EQ(Complaint("model: {name: lenet}\nmicro_batch: 4\n"),
             "job.yaml:2: micro_batch: unknown key; did you mean "
-            "'train.micro_batch'?");
+            "'train.micro_batch' or 'infer.micro_batch'?");
 }
 
 TEST(JobFile, AKeyLikeNoOtherGetsTheListOfThem) {

@@ -44,7 +44,13 @@ std::vector<Case> Cases() {
   untested.data.test_samples = 0;
   JobSpec counted = mlp;
   counted.train.steps = 5;
-  return {{"model.hidden", mlp, vit},
+  JobSpec infer = mlp;
+  infer.kind = kInferKind;
+  return {{"train.batch", mlp, infer},
+          {"train.optimizer.name", mlp, infer},
+          {"pipeline.schedule", mlp, infer},
+          {"infer.samples", infer, mlp},
+          {"model.hidden", mlp, vit},
           {"model.depth", vit, mlp},
           {"model.width", vit, mlp},
           {"model.heads", vit, mlp},

@@ -1,0 +1,229 @@
+#include "client/bench/bench_commands.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/bench/bench_render.h"
+#include "client/planning/profile_commands.h"
+#include "client/text.h"
+#include "client/watch.h"
+#include "core/base/status_macros.h"
+#include "core/schedule/asynchronous.h"
+
+namespace paceline {
+namespace {
+
+JobSpec ForInference(JobSpec spec, const BenchOptions& options) {
+  spec.kind = kInferKind;
+  spec.infer.micro_batch = options.micro_batch;
+  spec.infer.samples = options.micro_batch * options.micro_batches;
+  spec.infer.outputs = false;
+  spec.train = paceline::ForInference(spec.infer, spec.train.seed);
+  spec.data.test_samples = std::max(spec.data.test_samples, spec.infer.samples);
+  return spec;
+}
+
+JobSpec ForTraining(JobSpec spec, const BenchOptions& options) {
+  spec.train.micro_batch = options.micro_batch;
+  spec.train.batch = options.micro_batch * options.micro_batches;
+  spec.train.steps = options.steps;
+  spec.train.evaluate_every = 0;
+  spec.data.train_samples = std::max(spec.data.train_samples, spec.train.batch);
+  spec.data.test_samples = 0;
+  return spec;
+}
+
+JobSpec ForBench(JobSpec spec, const BenchOptions& options) {
+  spec.pipeline.schedule = PipelineSpec().schedule;
+  spec.pipeline.cuts.clear();
+  spec.pipeline.workers.clear();
+  return options.train ? ForTraining(std::move(spec), options)
+                       : ForInference(std::move(spec), options);
+}
+
+class Bench {
+ public:
+  Bench(const CommandContext& context, MeasureClient& measure, JobSpec spec,
+        const BenchOptions& options)
+      : context_(context),
+        measure_(measure),
+        spec_(ForBench(std::move(spec), options)),
+        options_(options) {}
+
+  absl::Status Run() {
+    PACELINE_ASSIGN_OR_RETURN(const std::vector<WorkerView> live,
+                              LiveWorkers(measure_));
+    if (live.empty()) {
+      return absl::ResourceExhaustedError(
+          "no worker is attached: start one, or wait until one is back");
+    }
+    if (options_.profile) {
+      PACELINE_RETURN_IF_ERROR(
+          TakeProfile(context_, measure_, spec_, {.timeout = options_.timeout})
+              .status());
+    }
+    PACELINE_RETURN_IF_ERROR(TakeShares());
+    for (const BenchCase& one :
+         BenchCases(options_, static_cast<int>(live.size()))) {
+      PACELINE_RETURN_IF_ERROR(RunCase(one));
+    }
+    return absl::OkStatus();
+  }
+
+  const std::vector<BenchRow>& rows() const { return rows_; }
+
+ private:
+  // How much CPU a quota leaves each worker, by its newest profile.
+  absl::Status TakeShares() {
+    PACELINE_ASSIGN_OR_RETURN(const Measurements known,
+                              measure_.ListMeasurements(""));
+    for (const auto& [key, profile] : known.profiles) {
+      shares_.push_back({key.device, profile.cpu_share});
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status RunCase(const BenchCase& one) {
+    // One worker is the first case of its kind.
+    if (one.stages == 1) baseline_.reset();
+    std::vector<BenchRow> tries;
+    for (int i = 0; i < options_.tries; ++i) {
+      PACELINE_ASSIGN_OR_RETURN(const JobView job, RunJob(one));
+      if (!baseline_.has_value()) {
+        PACELINE_ASSIGN_OR_RETURN(baseline_, BaselineOf(job));
+      }
+      PACELINE_ASSIGN_OR_RETURN(BenchRow row, RowOf(job, *baseline_, shares_));
+      context_.console.Note(
+          absl::StrFormat("%d %s, %s%s%s: %.3f samples/s, %.2fx", row.stages,
+                          row.stages == 1 ? "stage" : "stages", row.policy,
+                          row.schedule.empty() ? "" : ", ", row.schedule,
+                          row.throughput, row.speedup));
+      tries.push_back(std::move(row));
+    }
+    std::sort(tries.begin(), tries.end(),
+              [](const BenchRow& a, const BenchRow& b) {
+                return a.throughput < b.throughput;
+              });
+    BenchRow median = std::move(tries[(tries.size() - 1) / 2]);
+    // What one worker takes is the median of its tries too.
+    if (one.stages == 1) {
+      baseline_->seconds /= median.speedup;
+      Rebase(median);
+    }
+    rows_.push_back(std::move(median));
+    return absl::OkStatus();
+  }
+
+  // The first row compares one worker with itself.
+  static void Rebase(BenchRow& row) {
+    row.losses.unexplained += row.speedup - 1;
+    row.speedup = 1;
+  }
+
+  absl::StatusOr<JobView> RunJob(const BenchCase& one) {
+    JobSpec spec = spec_;
+    spec.name = absl::StrCat("bench-", spec.model.name, "-", one.stages, "-",
+                             one.policy);
+    if (!one.schedule.empty()) spec.pipeline.schedule = one.schedule;
+    spec.pipeline.stages = one.stages;
+    spec.pipeline.policy = one.policy;
+    PACELINE_ASSIGN_OR_RETURN(
+        const Submission submitted,
+        context_.client.SubmitJob({.spec = std::move(spec)}));
+    PACELINE_ASSIGN_OR_RETURN(
+        const WatchResult watched,
+        WatchJob(context_, submitted.id, options_.timeout));
+    if (watched.end != WatchEnd::kEnded) {
+      const bool late = watched.end == WatchEnd::kTimedOut;
+      const std::string what = absl::StrCat(
+          late ? "timed out" : "interrupted", " while job ", submitted.id,
+          " ran; it goes on: stop it with: ", context_.program, " job stop ",
+          submitted.id);
+      return late ? absl::DeadlineExceededError(what)
+                  : absl::CancelledError(what);
+    }
+    // What it left in its last heartbeats is there when it has ended.
+    PACELINE_ASSIGN_OR_RETURN(JobView job,
+                              context_.client.GetJob(submitted.id, 0, 0));
+    if (job.state != JobState::kSucceeded) {
+      return absl::AbortedError(absl::StrCat(
+          "job ", job.id, ": ", JobStateName(job.state), ": ", job.why));
+    }
+    if (!options_.keep_jobs) {
+      PACELINE_RETURN_IF_ERROR(context_.client.DeleteJob(job.id));
+    }
+    return job;
+  }
+
+  const CommandContext& context_;
+  MeasureClient& measure_;
+  const JobSpec spec_;
+  const BenchOptions& options_;
+  std::vector<CpuShare> shares_;
+  std::optional<BenchBaseline> baseline_;
+  std::vector<BenchRow> rows_;
+};
+
+ExitCode ExitCodeOf(const absl::Status& status) {
+  if (absl::IsDeadlineExceeded(status)) return kExitTimedOut;
+  if (absl::IsCancelled(status)) return kExitInterrupted;
+  if (absl::IsAborted(status)) return kExitFailed;
+  return SubmitExitCodeFor(status);
+}
+
+}  // namespace
+
+std::vector<BenchCase> BenchCases(const BenchOptions& options, int workers) {
+  std::vector<int> stages = options.stages;
+  if (stages.empty()) stages = {1, workers};
+  std::vector<std::string> policies = options.policies;
+  if (policies.empty()) policies = {"dp"};
+  std::vector<std::string> schedules = options.schedules;
+  if (!options.train) schedules = {""};
+  if (schedules.empty()) schedules = {"1f1b"};
+  // Those without a flush, where every micro-batch is an update, are compared
+  // with such a worker.
+  std::stable_partition(
+      schedules.begin(), schedules.end(),
+      [](const std::string& name) { return !IsAsynchronous(name); });
+  std::vector<BenchCase> cases;
+  for (size_t i = 0; i < schedules.size(); ++i) {
+    const std::string& schedule = schedules[i];
+    const bool first =
+        i == 0 || IsAsynchronous(schedule) != IsAsynchronous(schedules[i - 1]);
+    // One stage has no policy but who holds it, and no bubbles.
+    if (first) {
+      cases.push_back({1, policies.back(),
+                       !options.train || IsAsynchronous(schedule)
+                           ? schedule
+                           : std::string("1f1b")});
+    }
+    for (const int count : stages) {
+      if (count == 1) continue;
+      for (const std::string& policy : policies) {
+        cases.push_back({count, policy, schedule});
+      }
+    }
+  }
+  return cases;
+}
+
+ExitCode BenchCommand(const CommandContext& context, MeasureClient& measure,
+                      JobSpec spec, const BenchOptions& options) {
+  Bench bench(context, measure, std::move(spec), options);
+  const absl::Status status = bench.Run();
+  if (!bench.rows().empty() || status.ok()) {
+    if (context.console.table()) {
+      context.console.Print(RenderBench(bench.rows()));
+    } else {
+      context.console.Print(BenchDocument(options, bench.rows()));
+    }
+  }
+  if (status.ok()) return kExitOk;
+  ReportError(context.console, status);
+  return ExitCodeOf(status);
+}
+
+}  // namespace paceline

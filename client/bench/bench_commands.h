@@ -1,0 +1,50 @@
+// `paceline bench infer|train`: what a mesh reaches with a model, against one
+// worker of it, and where the rest goes.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "client/bench/losses.h"
+#include "client/command.h"
+#include "client/measure_client.h"
+
+namespace paceline {
+
+struct BenchOptions {
+  std::string model = {};
+  std::vector<int> stages = {};            // empty: 1 and all live workers
+  std::vector<std::string> policies = {};  // empty: dp
+  bool train = false;
+  std::vector<std::string> schedules = {};  // training; empty: 1f1b
+  int64_t steps = 3;           // training; the first is not counted
+  int64_t micro_batch = 4;     // samples
+  int64_t micro_batches = 96;  // training: of a batch
+  int tries = 1;               // of each; the one of median throughput is shown
+  bool profile = true;         // measure the layers first
+  bool keep_jobs = false;      // do not delete the jobs when they have ended
+  std::vector<std::string> sets = {};
+  std::optional<absl::Duration> timeout = {};  // of each job
+};
+
+// The jobs that a bench runs: one worker alone first (and once more where
+// every micro-batch is an update), then each number of stages under each policy
+// and schedule.
+struct BenchCase {
+  int stages = 1;
+  std::string policy;
+  std::string schedule;  // empty: inference
+};
+std::vector<BenchCase> BenchCases(const BenchOptions& options, int workers);
+
+// spec: of the model, with --set's keys; what the bench decides itself is
+// written over.  Prints rows as they come, then the table or the document.
+//
+// Ends with kExitFailed where a job failed, kExitUnplaceable without workers,
+// kExitTimedOut, kExitInterrupted; the rows that there are are printed.
+ExitCode BenchCommand(const CommandContext& context, MeasureClient& measure,
+                      JobSpec spec, const BenchOptions& options);
+
+}  // namespace paceline

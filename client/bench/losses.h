@@ -1,0 +1,78 @@
+// Where the time of a pipeline goes: from what its workers have measured to a
+// speed-up and its losses.  Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/views.h"
+
+namespace paceline {
+
+// What kept a pipeline of n workers from n times the speed of one: shares of
+// the workers' time, each measured.  1 = speedup / n + fill + imbalance +
+// transfer + unexplained.
+struct BenchLosses {
+  // Before a worker's first micro-batch was there, and after its last one.
+  // Training: waits before its first backward of a batch, and for the step
+  // gate.
+  double fill = 0;
+  // Waits for stages that compute longer, and the loader.
+  double imbalance = 0;
+  // Waits for frames on their way, and compute that threads which move frames
+  // took the CPU from.
+  double transfer = 0;
+  double unexplained = 0;  // what no part measured; may be below 0
+};
+
+struct BenchRow {
+  int stages = 0;
+  std::string policy;
+  std::string schedule;  // of training; empty: inference
+  int workers = 0;
+  std::string plan;        // "[0,7) a, [7,12) b"
+  double seconds = 0;      // of the whole run, or of a step
+  double throughput = 0;   // samples a second
+  double speedup = 0;      // against one worker
+  double bound = 0;        // the most that this plan can reach
+  double latency_p50 = 0;  // inference, seconds; else 0
+  double latency_p99 = 0;
+  BenchLosses losses;
+};
+
+// How long one worker alone takes for a micro-batch; in training with its part
+// of the update.
+struct BenchBaseline {
+  double seconds = 0;    // measured, a micro-batch
+  double data = 0;       // of these it waited for the loader
+  double predicted = 0;  // from the profile
+};
+
+// What a worker's compute takes of the CPU when nothing else does: below 1
+// where a quota stops it.
+struct CpuShare {
+  std::string worker;
+  double share = 1;
+};
+
+// Of one worker with the whole model; job: ended, of any kind.
+// Errors: FailedPrecondition  the job has no times, or no estimate
+absl::StatusOr<BenchBaseline> BaselineOf(const JobView& job);
+
+// job: ended, of any kind.
+// Errors: FailedPrecondition  the job has no times, or no estimate
+absl::StatusOr<BenchRow> RowOf(const JobView& job, const BenchBaseline& one,
+                               const std::vector<CpuShare>& shares);
+
+// The bound of a plan for M micro-batches: one worker's time over
+// sum(t) + (M - 1) max(load), with t a stage's seconds and load those of all
+// stages of a worker.
+//   stage_seconds, worker_of  [stages]
+//   micro_batches             of a batch; infinity: nothing runs empty
+double PipelineBound(double one_seconds,
+                     const std::vector<double>& stage_seconds,
+                     const std::vector<int64_t>& worker_of,
+                     double micro_batches);
+
+}  // namespace paceline

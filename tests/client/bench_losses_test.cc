@@ -1,0 +1,169 @@
+#include "client/bench/bench_commands.h"
+#include "client/bench/losses.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kBegin = 1'700'000'000'000'000;
+
+JobWorkerView Worker(int id, int stage, FlowTimes flow, double first_seconds,
+                     double last_seconds) {
+  JobWorkerView worker;
+  worker.id = id;
+  worker.name = std::string(1, static_cast<char>('a' + id));
+  worker.stages = {{stage, stage, stage + 1, id, worker.name}};
+  flow.micro_batches = 10;
+  flow.samples = 40;
+  flow.first_unix_us = kBegin + static_cast<int64_t>(first_seconds * 1e6);
+  flow.last_unix_us = kBegin + static_cast<int64_t>(last_seconds * 1e6);
+  worker.flow = flow;
+  return worker;
+}
+
+// Two workers for 10 s: the first computes from 0 to 9, the second from 1 to
+// 10 but for waits.
+JobView TwoStages() {
+  JobView job;
+  job.id = 7;
+  job.spec.kind = kInferKind;
+  job.spec.pipeline.policy = "dp";
+  job.estimate = EstimateView{};
+  job.estimate->stage_seconds = {0.9, 0.6};
+  job.workers.push_back(Worker(0, 0, {.compute = 9, .compute_cpu = 3.6}, 0, 9));
+  job.workers.push_back(Worker(1, 1,
+                               {.compute = 6.5,
+                                .compute_cpu = 2.4,
+                                .other_cpu = 0.1,
+                                .starved = 1.5,
+                                .in_flight = 1,
+                                .latency_p50 = 2,
+                                .latency_p99 = 3},
+                               1, 10));
+  return job;
+}
+
+TEST(BenchLosses, AddUpToWhatIsMissing) {
+  const absl::StatusOr<BenchRow> row =
+      RowOf(TwoStages(), {.seconds = 1.5, .data = 0, .predicted = 1.5},
+            {{"a", 0.4}, {"b", 0.4}});
+
+  ASSERT_TRUE(row.ok()) << row.status();
+  EXPECT_EQ(row->stages, 2);
+  EXPECT_EQ(row->workers, 2);
+  EXPECT_DOUBLE_EQ(row->seconds, 10);
+  EXPECT_DOUBLE_EQ(row->throughput, 4);
+  EXPECT_DOUBLE_EQ(row->speedup, 1.5);
+  EXPECT_NEAR(row->losses.fill, 2.0 / 20, 1e-9) << "a second at each end";
+  EXPECT_NEAR(row->losses.imbalance, 1.5 / 20, 1e-9);
+  // A second on its way; and compute was half a second longer than 2.4 / 0.4,
+  // of which 0.1 / 0.4 can be other threads'.
+  EXPECT_NEAR(row->losses.transfer, 1.25 / 20, 1e-9);
+  EXPECT_NEAR(row->losses.unexplained, 1 - 0.75 - 4.75 / 20, 1e-9);
+  EXPECT_DOUBLE_EQ(row->latency_p50, 2);
+  EXPECT_EQ(row->plan, "[0,1) a, [1,2) b");
+}
+
+TEST(BenchLosses, BoundIsThePipelinesOwn) {
+  const absl::StatusOr<BenchRow> row =
+      RowOf(TwoStages(), {.seconds = 2, .data = 0, .predicted = 1.5}, {});
+
+  ASSERT_TRUE(row.ok()) << row.status();
+  EXPECT_NEAR(row->bound, 15 / (1.5 + 9 * 0.9), 1e-9);
+}
+
+TEST(BenchLosses, StagesOfOneWorkerAreOneLoad) {
+  EXPECT_NEAR(PipelineBound(6, {1, 2, 3}, {0, 0, 1}, 100), 600 / (6 + 99 * 3.0),
+              1e-9);
+  EXPECT_NEAR(PipelineBound(6, {1, 2, 3}, {0, 0, 0}, 100), 1, 1e-9);
+}
+
+TEST(BenchLosses, OfTrainingAreThoseOfItsBatches) {
+  JobView job = TwoStages();
+  job.spec.kind = kTrainKind;
+  job.spec.train.batch = 20;
+  job.spec.train.micro_batch = 4;
+  job.spec.pipeline.schedule = "1f1b";
+  for (JobWorkerView& worker : job.workers) {
+    worker.flow->seconds = 8;
+    worker.flow->fill = 1;
+    worker.flow->data = 0.5;
+    worker.flow->starved = worker.flow->in_flight = 0;
+    worker.flow->compute_cpu = worker.flow->compute;
+  }
+  const absl::StatusOr<BenchRow> row =
+      RowOf(job, {.seconds = 1.2, .data = 0.05, .predicted = 1.5}, {});
+
+  ASSERT_TRUE(row.ok()) << row.status();
+  EXPECT_EQ(row->schedule, "1f1b");
+  EXPECT_DOUBLE_EQ(row->throughput, 5);
+  EXPECT_DOUBLE_EQ(row->speedup, 1.5);
+  EXPECT_NEAR(row->bound, 1.5 * 5 / (1.5 + 4 * 0.9), 1e-9);
+  EXPECT_NEAR(row->losses.fill, 2.0 / 16, 1e-9);
+  EXPECT_NEAR(row->losses.imbalance, 0.5 / 16, 1e-9)
+      << "but for the half second that one worker would wait too";
+  EXPECT_EQ(row->latency_p50, 0);
+
+  job.spec.pipeline.schedule = "pipedream";
+  EXPECT_NEAR(
+      RowOf(job, {.seconds = 1.2, .data = 0, .predicted = 1.5}, {})->bound,
+      1.5 / 0.9, 1e-9)
+      << "nothing runs empty";
+}
+
+TEST(BenchLosses, NeedTheTimesOfEveryWorker) {
+  JobView job = TwoStages();
+  job.workers[1].flow.reset();
+  const absl::Status none = RowOf(job, {1, 0, 1}, {}).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(none));
+  EXPECT_THAT(std::string(none.message()), HasSubstr("worker b"));
+
+  job = TwoStages();
+  job.estimate.reset();
+  EXPECT_THAT(std::string(RowOf(job, {1, 0, 1}, {}).status().message()),
+              HasSubstr("no estimate"));
+}
+
+TEST(BenchCases, BeginWithOneWorkerAlone) {
+  BenchOptions options;
+  options.stages = {2, 1, 4};
+  options.policies = {"equal", "dp"};
+  const std::vector<BenchCase> cases = BenchCases(options, 4);
+
+  ASSERT_EQ(cases.size(), 5u);
+  EXPECT_EQ(cases[0].stages, 1);
+  EXPECT_EQ(cases[1].stages, 2);
+  EXPECT_EQ(cases[1].policy, "equal");
+  EXPECT_EQ(cases[4].stages, 4);
+  EXPECT_EQ(cases[4].policy, "dp");
+}
+
+TEST(BenchCases, CompareStreamsWithAStreamOfOneWorker) {
+  BenchOptions options;
+  options.train = true;
+  options.stages = {1, 4};
+  options.schedules = {"pipedream", "zero-bubble"};
+  const std::vector<BenchCase> cases = BenchCases(options, 4);
+
+  ASSERT_EQ(cases.size(), 4u);
+  EXPECT_EQ(cases[0].stages, 1);
+  EXPECT_EQ(cases[0].schedule, "1f1b");
+  EXPECT_EQ(cases[1].schedule, "zero-bubble");
+  EXPECT_EQ(cases[2].stages, 1);
+  EXPECT_EQ(cases[2].schedule, "pipedream");
+  EXPECT_EQ(cases[3].stages, 4);
+}
+
+TEST(BenchCases, UseAllWorkersByDefault) {
+  const std::vector<BenchCase> cases = BenchCases({}, 3);
+
+  ASSERT_EQ(cases.size(), 2u);
+  EXPECT_EQ(cases[1].stages, 3);
+  EXPECT_EQ(cases[1].policy, "dp");
+}
+
+}  // namespace
+}  // namespace paceline
