@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly AREAS=(quickstart repeat same-bytes torchvision soak bench bed torch-free
+readonly AREAS=(quickstart repeat same-bytes torchvision soak bench bed speed torch-free
   tsan asan)
 
 usage() {
@@ -78,6 +78,13 @@ area_bench() {
 area_bed() {
   deploy/build.sh release paceline paceline-coordinator paceline-worker
   python3 tests/nightly/bed_prediction.py --bin build/release/bin
+}
+
+# How fast DeiT-S runs and trains there, an hour; needs root.
+area_speed() {
+  deploy/build.sh release paceline paceline-coordinator paceline-worker \
+    bench_plain_vit
+  python3 tests/nightly/bed_speed.py --bin build/release/bin
 }
 
 # As a newcomer runs it, without a terminal: three minutes of training at most

@@ -14,48 +14,18 @@ there cannot be a bed (not root).
 
 import argparse
 import fnmatch
-import json
 import os
-import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-TESTBED = ROOT / "deploy" / "testbed.sh"
+from bed import NODES, ROOT, SKIPPED, Bed
+
 MOST_OFF = 0.10
-SKIPPED = 77
 
 # model -> job file; the micro-batch is the file's own.
 MODELS = {"lenet": ROOT / "deploy/jobs/fashion-mnist.yaml",
           "vit": ROOT / "deploy/jobs/vit-small.yaml"}
 MICRO_BATCH = 32
-NODES = 4
 SLOW_NODE = 3
-
-
-class Bed:
-    """Four machines of 0.4 core each; a context manager."""
-
-    def __init__(self, name, bin_folder, more=()):
-        self.name = name
-        self.arguments = ["up", "--name", name, "--nodes", str(NODES), "--cpu", "0.4",
-                          "--rate", "1gbit", "--bin", str(bin_folder), *more]
-
-    def __enter__(self):
-        subprocess.run([TESTBED, *self.arguments], check=True,
-                       stdout=sys.stderr)
-        return self
-
-    def __exit__(self, *_):
-        subprocess.run([TESTBED, "down", "--name", self.name], check=False,
-                       stdout=sys.stderr)
-
-    def json(self, *command, check=True):
-        """One command of the client beside the coordinator."""
-        done = subprocess.run(
-            [TESTBED, "exec", "--name", self.name, "--", "paceline", *command,
-             "-o", "json"], stdout=subprocess.PIPE, check=check)
-        return json.loads(done.stdout)
 
 
 def profile(bed, model):

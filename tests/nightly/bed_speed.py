@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""How fast DeiT-S runs and trains on emulated machines.
+
+  bed_speed.py --bin build/release/bin [--part NAME]... [--tries 3]
+               [--name NAME] [--model MODEL] [--micro-batches 96]
+
+Parts:
+  plain      one node against a plain LibTorch loop on the same node
+  infer      1, 2, 3, 4 and 6 stages on four nodes; dp, equal, min-cut
+  train      1f1b, zero-bubble, interleaved (8 stages) and pipedream on four nodes
+  slow-node  one node half as fast: dp against equal
+  codecs     20 Mbit/s: fp32, bf16 and int8 on the wire
+
+Prints the tables of `paceline bench` and what must be reached beside what was;
+exits 1 when something was not, 77 when there cannot be a bed (not root).
+"""
+
+import argparse
+import os
+import re
+import sys
+
+from bed import NODES, ROOT, SKIPPED, Bed
+
+PARTS = ("plain", "infer", "train", "slow-node", "codecs")
+
+
+class Report:
+    """What is asked and what was measured."""
+
+    def __init__(self):
+        self.rows = []
+
+    def at_least(self, what, asked, measured):
+        self.rows.append((what, f">= {asked:g}", f"{measured:.3f}",
+                          measured >= asked))
+
+    def print(self):
+        width = max(len(row[0]) for row in self.rows)
+        for what, asked, measured, good in self.rows:
+            print(f"{what:{width}}  asked {asked:9}  measured {measured:8}  "
+                  f"{'ok' if good else 'SHORT'}", flush=True)
+        return all(row[3] for row in self.rows)
+
+
+def show(rows):
+    for row in rows:
+        losses = row["losses"]
+        print(f"  {row['stages']} stages  {row['policy']:8} "
+              f"{row['schedule'] or '':16} {row['throughput']:8.3f} samples/s  "
+              f"{row['speedup']:5.2f}x  bound {row['bound']:5.2f}  "
+              f"fill {100 * losses['fill']:5.1f} %  "
+              f"imbalance {100 * losses['imbalance']:5.1f} %  "
+              f"transfer {100 * losses['transfer']:5.1f} %  "
+              f"unexplained {100 * losses['unexplained']:5.1f} %", flush=True)
+
+
+def bench(bed, kind, arguments, *more):
+    rows = bed.json("bench", kind, "--model", arguments.model,
+                    "--tries", str(arguments.tries), *more)["rows"]
+    show(rows)
+    return rows
+
+
+def row_of(rows, stages, policy=None, schedule=None):
+    for row in rows:
+        if (row["stages"] == stages and policy in (None, row["policy"])
+                and schedule in (None, row["schedule"])):
+            return row
+    raise KeyError((stages, policy, schedule))
+
+
+def plain(bed, arguments, report):
+    """Turn about, so that a box that slows down slows both."""
+    ratios = []
+    for _ in range(arguments.tries):
+        text = bed.run("bench_plain_vit", "16", on=1).decode()
+        loop = float(re.match(r"([0-9.]+) samples/s", text).group(1))
+        rows = bed.json("bench", "infer", "--model", "deit_small_patch16_224",
+                        "--stages", "1", "--micro-batches", "16",
+                        "--no-profile", "--set", "pipeline.stages=1")["rows"]
+        print(f"  plain loop {loop:.3f}, worker {rows[0]['throughput']:.3f} "
+              "samples/s", flush=True)
+        ratios.append(rows[0]["throughput"] / loop)
+    report.at_least("one node / plain loop", 0.97, sorted(ratios)[len(ratios) // 2])
+
+
+def infer(bed, arguments, report):
+    rows = bench(bed, "infer", arguments, "--stages", "1,2,3,4,6",
+                 "--policy", arguments.policy, "--micro-batch", "4",
+                 "--micro-batches", str(arguments.micro_batches))
+    for stages, least in ((2, 1.90), (3, 2.76), (4, 3.62), (6, 3.3)):
+        row = row_of(rows, stages, "dp")
+        report.at_least(f"infer, {stages} stages, of its bound",
+                        0.95 if stages == 6 else 0.97,
+                        row["speedup"] / row["bound"])
+        report.at_least(f"infer, {stages} stages, speed-up", least, row["speedup"])
+
+
+def train(bed, arguments, report):
+    shared = ("--micro-batch", "2", "--micro-batches", "32")
+    rows = bench(bed, "train", arguments, "--stages", "4", *shared,
+                 "--schedule", "1f1b,zero-bubble")
+    row = row_of(rows, NODES, schedule="1f1b")
+    report.at_least("train, 1f1b, of its bound", 0.95, row["speedup"] / row["bound"])
+    bench(bed, "train", arguments, "--stages", "8", *shared, "--no-profile",
+          "--schedule", "interleaved-1f1b")
+    # The first batch fills the pipeline; 128 micro-batches follow.
+    rows = bench(bed, "train", arguments, "--stages", "4", *shared,
+                 "--no-profile", "--steps", "5", "--schedule", "pipedream")
+    row = row_of(rows, NODES)
+    report.at_least("train, pipedream, of the balance bound", 0.95,
+                    row["speedup"] / row["bound"])
+
+
+def slow_node(bed, arguments, report):
+    rows = bench(bed, "infer", arguments, "--stages", "4",
+                 "--policy", "equal,dp", "--micro-batch", "4",
+                 "--micro-batches", str(arguments.micro_batches // 2))
+    report.at_least("half as fast a node: dp / equal", 1.5,
+                    row_of(rows, NODES, "dp")["throughput"]
+                    / row_of(rows, NODES, "equal")["throughput"])
+
+
+def codecs(bed, arguments, report):
+    speed = {}
+    for codec in ("fp32", "bf16", "int8"):
+        rows = bench(bed, "infer", arguments, "--stages", "4",
+                     "--micro-batch", "4",
+                     "--micro-batches", str(arguments.micro_batches // 2),
+                     "--set", f"pipeline.codec={codec}")
+        speed[codec] = row_of(rows, NODES)["throughput"]
+    report.at_least("20 Mbit/s: bf16 / fp32", 1.3, speed["bf16"] / speed["fp32"])
+    report.at_least("20 Mbit/s: int8 / bf16", 0.97, speed["int8"] / speed["bf16"])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bin", default=str(ROOT / "build/release/bin"))
+    parser.add_argument("--part", action="append", choices=PARTS)
+    parser.add_argument("--tries", type=int, default=3)
+    parser.add_argument("--name", default="speed")
+    parser.add_argument("--model", default="deit_small_patch16_224")
+    parser.add_argument("--policy", default="equal,min-cut,dp")
+    parser.add_argument("--micro-batches", type=int, default=96)
+    arguments = parser.parse_args()
+    if os.geteuid() != 0:
+        print("skipped: a bed needs root", file=sys.stderr)
+        return SKIPPED
+    wanted = arguments.part or PARTS
+    report = Report()
+    beds = (((), ("plain", plain), ("infer", infer), ("train", train)),
+            (("--cpu-of", "3=0.2"), ("slow-node", slow_node)),
+            (("--rate", "20mbit"), ("codecs", codecs)))
+    for more, *parts in beds:
+        if not any(name in wanted for name, _ in parts):
+            continue
+        with Bed(arguments.name, arguments.bin, more) as bed:
+            for name, part in parts:
+                if name not in wanted:
+                    continue
+                print(f"{name}:", flush=True)
+                part(bed, arguments, report)
+    return 0 if report.print() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
