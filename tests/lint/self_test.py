@@ -80,6 +80,8 @@ class IncludeRule(LintTest):
         ("client/commands.cc", "<yaml-cpp/yaml.h>"),
         ("client/commands.cc", '"client/rpc/a.h"'),
         ("client/rpc/a.cc", "<CLI/CLI.hpp>"),
+        ("client/bench/options.cc", '"client/rpc/a.h"'),
+        ("client/bench/a.cc", "<CLI/CLI.hpp>"),
         ("client/planning/options.cc", '"client/rpc/a.h"'),
         ("client/planning/a.cc", "<CLI/CLI.hpp>"),
         ("tests/core/plan/a_test.cc", "<grpcpp/grpcpp.h>"),
