@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly AREAS=(quickstart repeat same-bytes torchvision soak bench bed speed torch-free
+readonly AREAS=(quickstart repeat same-bytes torchvision codecs soak bench bed speed torch-free
   tsan asan)
 
 usage() {
@@ -57,6 +57,11 @@ area_torchvision() {
   PACELINE_TORCHVISION_LOGITS=$folder build/release/bin/torch_tests \
     --gtest_filter='Logits.*'
   rm -rf "$folder"
+}
+
+area_codecs() {
+  deploy/build.sh release paceline paceline-coordinator paceline-worker
+  python3 tests/nightly/codec_accuracy.py --bin build/release/bin
 }
 
 area_soak() {
