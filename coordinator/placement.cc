@@ -228,6 +228,12 @@ std::vector<std::string> PlacementNotes(
       spec.threads, spec.threads == 1 ? " compute thread" : " compute threads",
       " a worker; --set threads=N changes it, and with it the last bits of "
       "the result"));
+  if (IsInference(spec) && spec.model.weights.empty() &&
+      spec.model.file.empty()) {
+    notes.push_back(
+        "predictions of weights that are drawn from the seed: "
+        "--set model.weights=FILE takes trained ones");
+  }
   for (const Candidate& candidate : candidates) {
     if (!TooFewCores(spec, *candidate.member)) continue;
     const Registration& has = candidate.member->registration;

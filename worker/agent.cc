@@ -226,6 +226,11 @@ std::vector<StageTime> Agent::StageTimes() const {
   return run_.has_value() ? run_->stage_times : std::vector<StageTime>();
 }
 
+std::optional<FlowTimes> Agent::Flow() const {
+  absl::MutexLock lock(&mutex_);
+  return run_.has_value() ? run_->flow : std::nullopt;
+}
+
 void Agent::OnProgress(const Instruction& done, const BatchInfo& batch) {
   ++progress_;
   if (!LogEnabled(LogLevel::kDebug)) return;

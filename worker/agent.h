@@ -110,6 +110,7 @@ class Agent final : private RunObserver {
   int64_t progress() const { return progress_; }
   // Of the present run, after its last batch; empty when there is none.
   std::vector<StageTime> StageTimes() const;
+  std::optional<FlowTimes> Flow() const;
 
  private:
   // RunObserver, on the compute thread.

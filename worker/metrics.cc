@@ -24,6 +24,9 @@ constexpr char kStaleness[] = "paceline_worker_gradient_staleness_updates";
 constexpr char kVersions[] = "paceline_worker_weight_versions";
 constexpr char kVersionBytes[] = "paceline_worker_weight_versions_bytes";
 constexpr char kUpdatesSkipped[] = "paceline_worker_updates_skipped";
+constexpr char kFlowTime[] = "paceline_worker_flow_time_seconds";
+// Of inference jobs.
+constexpr char kLatency[] = "paceline_worker_micro_batch_latency_seconds";
 
 }  // namespace
 
@@ -70,7 +73,31 @@ WorkerMetrics::WorkerMetrics(MetricsRegistry& registry,
   registry_.DeclareGauge(
       kUpdatesSkipped,
       "Updates of the present run skipped for NaN or infinity.", {"stage"});
+  registry_.DeclareGauge(
+      kFlowTime,
+      "Seconds of the compute thread while micro-batches pass in the present "
+      "run: computing, or what it waited for.",
+      {"part"});
+  registry_.DeclareGauge(
+      kLatency,
+      "From the first stage's taking a micro-batch in to its result, where the "
+      "last stage of an inference job is.",
+      {"quantile"});
   registry_.GetGauge(kBuildInfo, {version}).Set(1);
+}
+
+void WorkerMetrics::UpdateFlow(const FlowTimes& flow) {
+  const std::pair<const char*, double> parts[] = {
+      {"compute", flow.compute},     {"starved", flow.starved},
+      {"in_flight", flow.in_flight}, {"blocked", flow.blocked},
+      {"data", flow.data},           {"fill", flow.fill},
+      {"update", flow.update}};
+  for (const auto& [part, seconds] : parts) {
+    registry_.GetGauge(kFlowTime, {part}).Set(seconds);
+  }
+  if (flow.latency_max <= 0) return;
+  registry_.GetGauge(kLatency, {"0.5"}).Set(flow.latency_p50);
+  registry_.GetGauge(kLatency, {"0.99"}).Set(flow.latency_p99);
 }
 
 void WorkerMetrics::Raise(const std::string& name, const LabelValues& labels,
@@ -118,13 +145,14 @@ void WorkerMetrics::Update(const WorkerReading& reading) {
   if (!reading.running) {
     registry_.RemoveSeries(kRunTime);
     registry_.RemoveSeries(kRunWall);
-    for (const char* const name :
-         {kStaleness, kVersions, kVersionBytes, kUpdatesSkipped}) {
+    for (const char* const name : {kStaleness, kVersions, kVersionBytes,
+                                   kUpdatesSkipped, kFlowTime, kLatency}) {
       registry_.RemoveSeries(name);
     }
     return;
   }
   UpdateVersions(reading.stages);
+  if (reading.flow.has_value()) UpdateFlow(*reading.flow);
   for (int part = 0; part < kTimeParts; ++part) {
     registry_
         .GetGauge(kRunTime,

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,6 +34,7 @@ struct WorkerReading {
   double codec_error = 0;
   TimeReading time;
   std::vector<StageTime> stages;  // of the present run
+  std::optional<FlowTimes> flow;  // of the present run
 };
 
 // Turns readings into metrics.  Thread-compatible: one caller at a time.
@@ -45,6 +47,7 @@ class WorkerMetrics {
   void Update(const WorkerReading& reading);
 
  private:
+  void UpdateFlow(const FlowTimes& flow);
   void UpdateVersions(const std::vector<StageTime>& stages);
   void Raise(const std::string& name, const LabelValues& labels, int64_t total);
 

@@ -47,6 +47,7 @@ TEST(BrainInfer, LaysThePredictionsOutOnceTheFirstStageHasCounted) {
   const JobId job = mesh.Submit(InferSpecOf(2));
   ASSERT_TRUE(mesh.submit_error().ok()) << mesh.submit_error();
 
+  EXPECT_THAT(mesh.notes(), Contains(HasSubstr("drawn from the seed")));
   ASSERT_THAT(mesh.weights(), SizeIs(1));
   EXPECT_THAT(mesh.weights()[0].layout.tensors, IsEmpty())
       << "nobody knows yet how many there are";

@@ -186,6 +186,7 @@ HttpAnswer Daemon::Metrics() {
   reading.codec_error = stats.codec_error;
   reading.time = agent_->Time();
   reading.stages = agent_->StageTimes();
+  reading.flow = agent_->Flow();
 
   absl::MutexLock lock(&metrics_mutex_);
   metrics_.Update(reading);

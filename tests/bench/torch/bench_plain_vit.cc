@@ -1,6 +1,7 @@
 // DeiT-S as anybody would write it with LibTorch's modules, run forward in a
-// plain loop: what one node of a mesh is measured against.  Run it where the
-// worker runs: deploy/testbed.sh exec --on 1 -- bench_plain_vit
+// plain loop: what one node of a mesh is measured against, with as many threads
+// as a worker has.  Run it where the worker runs: deploy/testbed.sh exec --on 1
+// -- bench_plain_vit
 //   bench_plain_vit [MICRO_BATCHES [SAMPLES [THREADS]]]
 #include <chrono>
 #include <cmath>
@@ -8,6 +9,7 @@
 #include <cstdlib>
 
 #include "torch/torch.h"
+#include "worker/torch/threads.h"
 
 namespace {
 
@@ -97,7 +99,7 @@ int64_t Argument(int argc, char** argv, int index, int64_t otherwise) {
 int main(int argc, char** argv) {
   const int64_t micro_batches = Argument(argc, argv, 1, 24);
   const int64_t samples = Argument(argc, argv, 2, 4);
-  at::set_num_threads(static_cast<int>(Argument(argc, argv, 3, 1)));
+  paceline::SetComputeThreads(static_cast<int>(Argument(argc, argv, 3, 1)));
   torch::manual_seed(1);
   const c10::InferenceMode guard;
   Vit model;
