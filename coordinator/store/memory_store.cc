@@ -5,7 +5,10 @@
 namespace paceline {
 
 absl::Status MemoryStore::Commit(const StoreBatch& batch) {
-  if (!error_.ok()) return error_;
+  {
+    absl::MutexLock lock(&error_mutex_);
+    if (!error_.ok()) return error_;
+  }
   for (const auto& [id, worker] : batch.workers) state_.workers[id] = worker;
   for (const auto& [id, job] : batch.jobs) {
     state_.jobs[id] = job;

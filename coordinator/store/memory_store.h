@@ -7,8 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "coordinator/job_store.h"
 
 namespace paceline {
@@ -26,8 +28,12 @@ class MemoryStore final : public JobStore {
   absl::StatusOr<std::vector<LogRecord>> Logs(JobId job, int64_t after,
                                               int64_t limit) override;
 
-  // Every Commit() from now on fails with `error`; OK ends that.
-  void FailWith(absl::Status error) { error_ = std::move(error); }
+  // Every Commit() from now on fails with `error`; OK ends that.  On any
+  // thread.
+  void FailWith(absl::Status error) {
+    absl::MutexLock lock(&error_mutex_);
+    error_ = std::move(error);
+  }
 
  private:
   struct Records {
@@ -41,7 +47,8 @@ class MemoryStore final : public JobStore {
   std::map<JobId, Records> records_;
   std::set<std::pair<Incarnation, int64_t>> seen_lines_;
   int64_t sequence_ = 0;
-  absl::Status error_;
+  absl::Mutex error_mutex_;
+  absl::Status error_ ABSL_GUARDED_BY(error_mutex_);
 };
 
 }  // namespace paceline

@@ -11,6 +11,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
+#ifdef PACELINE_WITH_TORCH
+constexpr bool kHasTorch = true;
+#else
+constexpr bool kHasTorch = false;
+#endif
+
 std::string Script(const std::string& name) {
   return std::string(PACELINE_SOURCE_DIR) + "/tests/data/script/" + name;
 }
@@ -31,6 +37,7 @@ std::vector<std::string> Submit(const std::string& file,
 }
 
 TEST(Script, TrainsWithTheSameBytesOnAnyNumberOfStages) {
+  if (!kHasTorch) GTEST_SKIP() << "scripts need LibTorch";
   const Mesh mesh(2);
   const std::string file = ScriptJob(mesh, Script("scripted.pt"));
 
@@ -45,6 +52,7 @@ TEST(Script, TrainsWithTheSameBytesOnAnyNumberOfStages) {
 }
 
 TEST(Script, ThatCannotBeUsedIsAUsageErrorThatSaysWhy) {
+  if (!kHasTorch) GTEST_SKIP() << "scripts need LibTorch";
   const Mesh mesh(1);
 
   const Finished traced =
