@@ -36,10 +36,12 @@ set_cpu() {
 # Shapes both ends: what the machine sends, and what it is sent.
 set_rate() {
   local bits=${bed[rate.$1]} burst limit
-  # 64 KiB, as large as a segment gets; less where that would be a sizeable
-  # part of a second, more where the kernel's timer is too slow for it.
+  # What a network card takes from the kernel at once: 64 KiB and the headers of
+  # all packets that it makes of them.  A smaller bucket has the kernel cut them
+  # up, at a cost that no machine with such a card has.  Less where that would
+  # be a sizeable part of a second, more where the timer is too slow for it.
   burst=$((bits / 8 / 40))
-  burst=$((burst < 65536 ? burst : 65536))
+  burst=$((burst < 73728 ? burst : 73728))
   burst=$((burst > 8192 ? burst : 8192))
   burst=$((burst > bits / 8 / 2000 ? burst : bits / 8 / 2000))
   limit=$((bits / 8 / 20))  # 50 ms of queue

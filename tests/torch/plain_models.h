@@ -170,8 +170,13 @@ class PlainPatches final : public torch::nn::Module {
     register_module("proj", proj_);
   }
 
+  // The convolution as a product of matrices: the same up to rounding.
   torch::Tensor forward(const torch::Tensor& x) {
-    return proj_->forward(x).flatten(2).transpose(1, 2);
+    const torch::Tensor patches =
+        torch::im2col(x, proj_->options.kernel_size(), /*dilation=*/1,
+                      /*padding=*/0, proj_->options.stride());
+    return torch::nn::functional::linear(patches.transpose(1, 2).contiguous(),
+                                         proj_->weight.flatten(1), proj_->bias);
   }
 
  private:
