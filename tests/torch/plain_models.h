@@ -173,10 +173,10 @@ class PlainPatches final : public torch::nn::Module {
   // The convolution as a product of matrices: the same up to rounding.
   torch::Tensor forward(const torch::Tensor& x) {
     const torch::Tensor patches =
-        torch::im2col(x, proj_->options.kernel_size(), /*dilation=*/1,
-                      /*padding=*/0, proj_->options.stride());
-    return torch::nn::functional::linear(patches.transpose(1, 2).contiguous(),
-                                         proj_->weight.flatten(1), proj_->bias);
+        torch::im2col(x, proj_->options.kernel_size(), /*dilation=*/{1, 1},
+                      /*padding=*/{0, 0}, proj_->options.stride());
+    return torch::linear(patches.transpose(1, 2).contiguous(),
+                         proj_->weight.flatten(1), proj_->bias);
   }
 
  private:
