@@ -1,6 +1,7 @@
 #include "client/bench/bench_commands.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -65,14 +66,34 @@ class Bench {
               .status());
     }
     PACELINE_RETURN_IF_ERROR(TakeShares());
-    for (const BenchCase& one :
-         BenchCases(options_, static_cast<int>(live.size()))) {
-      PACELINE_RETURN_IF_ERROR(RunCase(one));
+    const std::vector<BenchCase> cases =
+        BenchCases(options_, static_cast<int>(live.size()));
+    tries_.resize(cases.size());
+    // Round by round, each with a worker alone to compare with: machines that
+    // others use too are now faster, now slower.
+    for (int i = 0; i < options_.tries; ++i) {
+      for (size_t c = 0; c < cases.size(); ++c) {
+        PACELINE_RETURN_IF_ERROR(RunCase(cases[c], tries_[c]));
+      }
     }
     return absl::OkStatus();
   }
 
-  const std::vector<BenchRow>& rows() const { return rows_; }
+  // The median try of each case by speed-up (of one worker alone: by
+  // throughput); without those that were not run.
+  std::vector<BenchRow> Rows() const {
+    std::vector<BenchRow> rows;
+    for (std::vector<BenchRow> tries : tries_) {
+      if (tries.empty()) continue;
+      std::sort(tries.begin(), tries.end(),
+                [](const BenchRow& a, const BenchRow& b) {
+                  return std::tie(a.speedup, a.throughput) <
+                         std::tie(b.speedup, b.throughput);
+                });
+      rows.push_back(tries[(tries.size() - 1) / 2]);
+    }
+    return rows;
+  }
 
  private:
   // How much CPU a quota leaves each worker, by its newest profile.
@@ -85,41 +106,19 @@ class Bench {
     return absl::OkStatus();
   }
 
-  absl::Status RunCase(const BenchCase& one) {
-    // One worker is the first case of its kind.
-    if (one.stages == 1) baseline_.reset();
-    std::vector<BenchRow> tries;
-    for (int i = 0; i < options_.tries; ++i) {
-      PACELINE_ASSIGN_OR_RETURN(const JobView job, RunJob(one));
-      if (!baseline_.has_value()) {
-        PACELINE_ASSIGN_OR_RETURN(baseline_, BaselineOf(job));
-      }
-      PACELINE_ASSIGN_OR_RETURN(BenchRow row, RowOf(job, *baseline_, shares_));
-      context_.console.Note(
-          absl::StrFormat("%d %s, %s%s%s: %.3f samples/s, %.2fx", row.stages,
-                          row.stages == 1 ? "stage" : "stages", row.policy,
-                          row.schedule.empty() ? "" : ", ", row.schedule,
-                          row.throughput, row.speedup));
-      tries.push_back(std::move(row));
-    }
-    std::sort(tries.begin(), tries.end(),
-              [](const BenchRow& a, const BenchRow& b) {
-                return a.throughput < b.throughput;
-              });
-    BenchRow median = std::move(tries[(tries.size() - 1) / 2]);
-    // What one worker takes is the median of its tries too.
+  absl::Status RunCase(const BenchCase& one, std::vector<BenchRow>& tries) {
+    PACELINE_ASSIGN_OR_RETURN(const JobView job, RunJob(one));
     if (one.stages == 1) {
-      baseline_->seconds /= median.speedup;
-      Rebase(median);
+      PACELINE_ASSIGN_OR_RETURN(baseline_, BaselineOf(job));
     }
-    rows_.push_back(std::move(median));
+    PACELINE_ASSIGN_OR_RETURN(BenchRow row, RowOf(job, baseline_, shares_));
+    context_.console.Note(
+        absl::StrFormat("%d %s, %s%s%s: %.3f samples/s, %.2fx", row.stages,
+                        row.stages == 1 ? "stage" : "stages", row.policy,
+                        row.schedule.empty() ? "" : ", ", row.schedule,
+                        row.throughput, row.speedup));
+    tries.push_back(std::move(row));
     return absl::OkStatus();
-  }
-
-  // The first row compares one worker with itself.
-  static void Rebase(BenchRow& row) {
-    row.losses.unexplained += row.speedup - 1;
-    row.speedup = 1;
   }
 
   absl::StatusOr<JobView> RunJob(const BenchCase& one) {
@@ -162,8 +161,8 @@ class Bench {
   const JobSpec spec_;
   const BenchOptions& options_;
   std::vector<CpuShare> shares_;
-  std::optional<BenchBaseline> baseline_;
-  std::vector<BenchRow> rows_;
+  BenchBaseline baseline_;  // of this round: one worker is its first case
+  std::vector<std::vector<BenchRow>> tries_;  // by case
 };
 
 ExitCode ExitCodeOf(const absl::Status& status) {
@@ -214,11 +213,12 @@ ExitCode BenchCommand(const CommandContext& context, MeasureClient& measure,
                       JobSpec spec, const BenchOptions& options) {
   Bench bench(context, measure, std::move(spec), options);
   const absl::Status status = bench.Run();
-  if (!bench.rows().empty() || status.ok()) {
+  const std::vector<BenchRow> rows = bench.Rows();
+  if (!rows.empty() || status.ok()) {
     if (context.console.table()) {
-      context.console.Print(RenderBench(bench.rows()));
+      context.console.Print(RenderBench(rows));
     } else {
-      context.console.Print(BenchDocument(options, bench.rows()));
+      context.console.Print(BenchDocument(options, rows));
     }
   }
   if (status.ok()) return kExitOk;

@@ -22,7 +22,7 @@ struct BenchOptions {
   int64_t steps = 3;           // training; the first is not counted
   int64_t micro_batch = 4;     // samples
   int64_t micro_batches = 96;  // training: of a batch
-  int tries = 1;               // of each; the one of median throughput is shown
+  int tries = 1;               // of each; the one of median speed-up is shown
   bool profile = true;         // measure the layers first
   bool keep_jobs = false;      // do not delete the jobs when they have ended
   std::vector<std::string> sets = {};

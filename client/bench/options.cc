@@ -55,8 +55,10 @@ void AddShared(CLI::App* app, BenchOptions& options) {
       ->type_name("M")
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 20))
       ->capture_default_str();
-  app->add_option("--tries", options.tries,
-                  "Runs of each; the one of median throughput is shown")
+  app->add_option(
+         "--tries", options.tries,
+         "Rounds through all of it; of each the one of median speed-up "
+         "is shown")
       ->type_name("N")
       ->check(CLI::Range(1, 99))
       ->capture_default_str();
