@@ -1,188 +1,320 @@
 #include "core/plan/pipedream_levels.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
-#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/check.h"
 
 namespace paceline {
+namespace {
 
-double RunSyncSeconds(const LevelOptions& options, const StateSpace& space,
-                      int first, int last, int machines) {
-  const double bytes =
-      space.parameter_bytes[last] - space.parameter_bytes[first];
-  const double seconds =
-      4.0 * (machines - 1) * bytes / (options.bytes_per_second * machines);
-  return first == 0 ? seconds / options.row.devices : seconds;
+constexpr int kBits = 64;
+// What sums of many numbers are off by: no better plan is looked for.
+constexpr double kRounding = 1e-13;
+// What a row is solved beyond what is asked, so that no rounding of its seconds
+// makes a difference.
+constexpr double kMargin = 1e-12;
+
+bool Has(const uint64_t* bits, int rank) {
+  return (bits[rank / kBits] >> (rank % kBits) & 1) != 0;
 }
 
-double RunTransferSeconds(const LevelOptions& options, const StateSpace& space,
-                          int state) {
-  if (!options.row.count_transfers || state == space.last) return 0;
-  return 2 * space.boundary_bytes[state] / options.bytes_per_second;
+struct Bracket {
+  double below;  // nothing is possible there
+  double guess;
+  double most;  // nothing takes longer
+};
+
+// The time from which on `fits` allows a plan, somewhat above it.
+double LeastAllowed(PipedreamFits& fits, Bracket bracket) {
+  constexpr double kClose = 1.02;
+  double above = bracket.guess;
+  for (double step = 0.02; !fits.Solve(above); step *= 2) {
+    if (above >= bracket.most) return bracket.most;
+    bracket.below = above;
+    above = std::min(bracket.most, bracket.guess * (1 + step));
+  }
+  fits.Narrow();
+  double step = 0.05;
+  while (above > bracket.below * kClose) {
+    const double next =
+        std::max(above * (1 - step), std::sqrt(bracket.below * above));
+    if (fits.Solve(next)) {
+      above = next;
+      fits.Narrow();
+      step = std::min(2 * step, 0.5);
+    } else {
+      bracket.below = next;
+    }
+  }
+  return above;
 }
 
-double MostHeldBytes(double memory_bytes, int later_devices, int devices) {
-  double bytes = 0;
-  for (int i = 0; i < devices; ++i)
-    bytes += memory_bytes / (1 + later_devices + i);
-  return bytes;
-}
+}  // namespace
 
 PipedreamLevels::PipedreamLevels(const StateSpace& space,
                                  const LevelOptions& options)
-    : space_(space),
-      options_(options),
-      row_(space, options.row),
-      transfer_(space.states),
-      best_(At(options.machines + 1, 0)),
-      next_(best_.size()) {
-  for (int s = 0; s < space.states; ++s) {
-    transfer_[s] = RunTransferSeconds(options, space, s);
+    : space_(space), options_(options), row_(space, options.row) {}
+
+LevelAnswer PipedreamLevels::SolveOneMachine() {
+  row_.Solve(space_.last, {});
+  const double seconds = row_.seconds()[0];
+  if (seconds == HUGE_VAL) return {HUGE_VAL, {}};
+  return {seconds, {{0, space_.last, 1, row_.StagesFrom(0, seconds)}}};
+}
+
+// No plan takes longer, whatever it does.
+double PipedreamLevels::MostSeconds() const {
+  const double parameters = space_.parameter_bytes[space_.last];
+  double seconds = space_.seconds[space_.last] +
+                   4 * parameters / options_.row.bytes_per_second +
+                   4 * parameters / options_.bytes_per_second;
+  if (!options_.row.count_transfers) return seconds;
+  const double bandwidth =
+      std::min(options_.row.bytes_per_second, options_.bytes_per_second);
+  for (const double bytes : space_.boundary_bytes) {
+    seconds = std::max(seconds, 2 * bytes / bandwidth);
   }
-  for (int machines = 0; machines <= options.machines; ++machines) {
-    held_.push_back(MostHeldBytes(options.row.memory_bytes, 0,
-                                  machines * options.row.devices));
+  return seconds;
+}
+
+double PipedreamLevels::RunSeconds(const Run& run, double row_seconds) const {
+  const int first = fits_->StateOf(run.first);
+  const int last = fits_->StateOf(run.last);
+  const double share = 1.0 / run.machines;
+  const double seconds = (row_seconds + RunSyncSeconds(options_, space_, first,
+                                                       last, run.machines)) *
+                         share;
+  if (first == 0) return seconds;
+  return std::max({seconds, RunTransferSeconds(options_, space_, first) * share,
+                   RunTransferSeconds(options_, space_, last) * share});
+}
+
+// Of a run; infinite where it takes more than `most_seconds`.
+double PipedreamLevels::ExactSeconds(const Run& run, double most_seconds) {
+  const int later = Later(run.rest, run.machines);
+  const double most_row = most_seconds * run.machines * (1 + kMargin);
+  Known& known = known_[{run.last, later}];
+  if (known.seconds.empty() || known.most_seconds < most_row) {
+    row_.Solve(fits_->StateOf(run.last), {1, later}, most_row);
+    known.most_seconds = most_row;
+    known.seconds.clear();
+    for (int rank = 0; rank < run.last; ++rank) {
+      known.seconds.push_back(row_.seconds()[fits_->StateOf(rank)]);
+    }
+  }
+  const double seconds = RunSeconds(run, known.seconds[run.first]);
+  return seconds <= most_seconds ? seconds : HUGE_VAL;
+}
+
+// More devices after a run are never better: what is known for fewer holds.
+const PipedreamLevels::Known* PipedreamLevels::AtLeast(int last,
+                                                       int later) const {
+  auto after = known_.upper_bound({last, later});
+  if (after == known_.begin()) return nullptr;
+  --after;
+  return after->first.first == last ? &after->second : nullptr;
+}
+
+// Where `run` could begin, as far as is known, into firsts_; whatever its
+// `first`.
+void PipedreamLevels::PutFirsts(const Run& run, double most_seconds) {
+  const uint64_t* const found = fits_->Firsts(run.last, run.machines);
+  firsts_.assign(found, found + fits_->words());
+  const Known* const known = AtLeast(run.last, Later(run.rest, run.machines));
+  if (known == nullptr) return;
+  for (int w = 0; w < fits_->words(); ++w) {
+    for (uint64_t left = firsts_[w]; left != 0; left &= left - 1) {
+      Run each = run;
+      each.first = w * kBits + std::countr_zero(left);
+      const double row = known->seconds[each.first];
+      const double seconds =
+          RunSeconds(each, std::min(row, known->most_seconds));
+      const bool is_above = seconds > most_seconds;
+      if (is_above) firsts_[w] &= ~(left & -left);
+    }
   }
 }
 
-// Rows depend on what comes after them only where memory is bounded, and then
-// only on the devices after each machine, rounded up: replicas and devices of
-// the row are whole numbers (see VersionsOf).  So few rows are solved for many
-// splits.
-RowPlace PipedreamLevels::PlaceOf(const Split& split) const {
-  if (options_.row.memory_bytes == 0) return {};
-  const int later = split.rest * options_.row.devices;
-  return {1, (later + split.machines - 1) / split.machines};
-}
-
-// No device is faster than its share of the compute: of the run, and of what
-// is before it.
-bool PipedreamLevels::CouldBeFaster(int last, const Split& split) const {
-  const double pace = below_seconds_ * options_.row.devices;
-  const int before = options_.machines - split.rest - split.machines;
-  const double from = space_.seconds[last] - pace * split.machines;
-  return from < 0 || from < pace * before;
-}
-
-bool PipedreamLevels::CouldFit(int last, const Split& split) const {
-  constexpr double kRounding = 1e-12;
-  if (options_.row.memory_bytes == 0) return true;
-  const double bytes = space_.output_bytes[last] + space_.parameter_bytes[last];
-  return bytes <=
-         (held_[options_.machines] - held_[split.rest]) * (1 + kRounding);
-}
-
-std::vector<PipedreamLevels::Split> PipedreamLevels::SplitsAt(int last) const {
-  std::vector<Split> splits;
+void PipedreamLevels::Reach(double most_seconds) {
+  const int words = fits_->words();
   const int all = options_.machines;
-  for (int rest = 0; rest < all; ++rest) {
-    if ((last == space_.last) != (rest == 0)) continue;
-    if (best_[At(rest, last)] >= below_seconds_) continue;
-    const int most = options_.row.replicas ? all - rest : 1;
-    for (int machines = 1; machines <= most; ++machines) {
-      const Split split{rest, machines};
-      if (CouldBeFaster(last, split) && CouldFit(last, split)) {
-        splits.push_back(split);
+  reach_.assign(static_cast<size_t>(all + 1) * words, 0);
+  const int end = fits_->ranks() - 1;
+  reach_[end / kBits] |= uint64_t{1} << (end % kBits);
+  for (int last = end; last > 0; --last) {
+    for (int rest = 0; rest < all; ++rest) {
+      if (!Has(&reach_[rest * words], last)) continue;
+      const int most = std::min(fits_->most_machines(), all - rest);
+      for (int m = 1; m <= most; ++m) {
+        PutFirsts({0, last, m, rest}, most_seconds);
+        for (int w = 0; w < words; ++w) {
+          reach_[(rest + m) * words + w] |= firsts_[w];
+        }
       }
     }
   }
-  return splits;
 }
 
-void PipedreamLevels::Extend(int last, const Split& split) {
-  const int m = split.machines;
-  const double behind =
-      std::max(best_[At(split.rest, last)], transfer_[last] / m);
-  const double share = 1.0 / m;
-  const double factor = 4.0 * (m - 1) / (options_.bytes_per_second * m);
-  const std::vector<double>& row = row_.seconds();
-  const double* const parameters = space_.parameter_bytes.data();
-  const int total = split.rest + m;
-  double* const best = &best_[At(total, 0)];
-  Next* const next = &next_[At(total, 0)];
-  for (int c = 0; c < space_.chains(); ++c) {
-    const int end = space_.InsideEnd(last, c);
-    for (int s = std::max(1, space_.chain_begin[c]); s < end; ++s) {
-      const double run = row[s] + factor * (parameters[last] - parameters[s]);
-      const double seconds =
-          std::max({run * share, transfer_[s] * share, behind});
-      if (seconds >= best[s]) continue;
-      best[s] = seconds;
-      next[s] = {last, m};
+std::optional<PipedreamLevels::Run> PipedreamLevels::RunFrom(
+    int first, int machines, double most_seconds) {
+  const int words = fits_->words();
+  for (int m = 1; m <= std::min(machines, fits_->most_machines()); ++m) {
+    const int rest = machines - m;
+    for (int last = fits_->ranks() - 1; last > first; --last) {
+      if (!Has(&reach_[rest * words], last)) continue;
+      if (!Has(fits_->Firsts(last, m), first)) continue;
+      PutFirsts({0, last, m, rest}, most_seconds);
+      if (Has(firsts_.data(), first)) return Run{first, last, m, rest};
     }
   }
-  const double sync = RunSyncSeconds(options_, space_, 0, last, m);
-  const double seconds =
-      std::max((row[0] + sync) * share, best_[At(split.rest, last)]);
-  if (seconds >= best[0]) return;
-  best[0] = seconds;
-  next[0] = {last, m};
+  return std::nullopt;
 }
 
-void PipedreamLevels::SolveAt(int last) {
-  std::map<int, std::vector<Split>> by_later;
-  for (const Split& split : SplitsAt(last)) {
-    by_later[PlaceOf(split).later_devices].push_back(split);
+std::vector<PipedreamLevels::Run> PipedreamLevels::Path(int machines,
+                                                        double most_seconds) {
+  std::vector<Run> runs;
+  int first = 0;
+  while (first != fits_->ranks() - 1) {
+    const std::optional<Run> run = RunFrom(first, machines, most_seconds);
+    PACELINE_CHECK(run.has_value(),
+                   absl::StrCat("no run from state ", first, " on ", machines,
+                                " machines in ", most_seconds, " s"));
+    runs.push_back(*run);
+    first = run->last;
+    machines = run->rest;
   }
-  for (const auto& [later_devices, splits] : by_later) {
-    row_.Solve(last, {1, later_devices});
-    for (const Split& split : splits) Extend(last, split);
+  return runs;
+}
+
+// 0: none.
+int PipedreamLevels::TotalOf(Total which) const {
+  int total = 0;
+  for (int machines = options_.machines; machines > 0; --machines) {
+    if (!Has(&reach_[machines * fits_->words()], 0)) continue;
+    if (which == Total::kMost) return machines;
+    total = machines;
+  }
+  return total;
+}
+
+std::optional<PipedreamLevels::Plan> PipedreamLevels::PlanWithin(
+    double most_seconds, Total which) {
+  if (!fits_->Solve(most_seconds)) return std::nullopt;
+  for (;;) {
+    Reach(most_seconds);
+    const int total = TotalOf(which);
+    if (total == 0) return std::nullopt;
+    Plan plan{0, Path(total, most_seconds)};
+    for (const Run& run : plan.runs) {
+      plan.seconds = std::max(plan.seconds, ExactSeconds(run, most_seconds));
+      if (plan.seconds == HUGE_VAL) break;
+    }
+    if (plan.seconds <= most_seconds) return plan;
   }
 }
 
-void PipedreamLevels::SolveEvery(int step) {
-  std::fill(best_.begin(), best_.end(), HUGE_VAL);
-  best_[At(0, space_.last)] = 0;
-  // From the end: what is behind a state is known before what ends there.
-  for (int i = space_.states - 1; i > 0; --i) {
-    if ((space_.states - 1 - i) % step == 0) SolveAt(space_.in_order[i]);
+// Where to begin to ask: what some of the states need, which costs little, and
+// first what few of them do.
+double PipedreamLevels::Guess(double least_seconds) const {
+  constexpr int kFewStates = 200;
+  constexpr int kSomeStates = 450;
+  const double most = MostSeconds();
+  if (!(least_seconds > 0)) return most;
+  double guess = least_seconds;
+  int step_before = 1;
+  for (const int states : {kFewStates, kSomeStates}) {
+    const int step = (space_.states + states - 1) / states;
+    if (step == 1 || step == step_before) break;
+    step_before = step;
+    PipedreamFits some(space_, options_, step);
+    guess = LeastAllowed(some, {least_seconds, guess, most});
   }
+  return guess;
 }
 
-int PipedreamLevels::BestTotal() const {
-  int best = options_.machines;
-  for (int total = best - 1; total > 0; --total) {
-    if (best_[At(total, 0)] < best_[At(best, 0)]) best = total;
+PipedreamLevels::Plan PipedreamLevels::CloseIn(double least_seconds) {
+  const double most = MostSeconds();
+  Plan best{HUGE_VAL, {}};
+  double below = least_seconds;
+  // Halving would not come to an end there.
+  if (least_seconds == 0) {
+    std::optional<Plan> plan = PlanWithin(0, Total::kFewest);
+    if (plan.has_value()) return *std::move(plan);
+  }
+  double next = Guess(least_seconds);
+  double step = 0.02;
+  for (;;) {
+    std::optional<Plan> plan = PlanWithin(next, Total::kFewest);
+    if (plan.has_value()) {
+      best = *std::move(plan);
+      fits_->Narrow();
+      break;
+    }
+    if (next >= most) return best;
+    below = next;
+    next = std::min(most, next * (1 + step));
+    step = std::min(2 * step, 1.0);
+  }
+  // Down in steps that grow, as long as that is possible: what is asked close
+  // to the best that is known has few runs.  Then in between; when that is
+  // close the question is whether it is the best.
+  constexpr double kClose = 1 + 1e-3;
+  step = 0.02;
+  while (best.seconds > least_seconds) {
+    if (best.seconds <= below * kClose) {
+      next = best.seconds * (1 - kRounding);
+    } else {
+      next =
+          std::max(best.seconds * (1 - step), std::sqrt(below * best.seconds));
+    }
+    std::optional<Plan> plan = PlanWithin(next, Total::kFewest);
+    if (plan.has_value()) {
+      best = *std::move(plan);
+      fits_->Narrow();
+      step = std::min(2 * step, 0.5);
+    } else if (next >= best.seconds * (1 - kRounding)) {
+      break;
+    } else {
+      below = next;
+    }
   }
   return best;
 }
 
-std::vector<PipedreamRun> PipedreamLevels::RunsFrom(int machines,
-                                                    double seconds) {
+std::vector<PipedreamRun> PipedreamLevels::RunsOf(const Plan& plan) {
   std::vector<PipedreamRun> runs;
-  int state = 0;
-  while (state != space_.last) {
-    const Next next = next_[At(machines, state)];
-    machines -= next.machines;
-    row_.Solve(next.state, PlaceOf({machines, next.machines}));
+  for (const Run& run : plan.runs) {
+    const int first = fits_->StateOf(run.first);
+    const int last = fits_->StateOf(run.last);
+    row_.Solve(last, {1, Later(run.rest, run.machines)},
+               plan.seconds * run.machines * (1 + kMargin));
     const double most =
-        seconds * next.machines -
-        RunSyncSeconds(options_, space_, state, next.state, next.machines);
+        plan.seconds * run.machines -
+        RunSyncSeconds(options_, space_, first, last, run.machines);
     runs.push_back(
-        {state, next.state, next.machines,
-         row_.StagesFrom(state, std::max(most, row_.seconds()[state]))});
-    state = next.state;
+        {first, last, run.machines,
+         row_.StagesFrom(first, std::max(most, row_.seconds()[first]))});
   }
   return runs;
 }
 
 LevelAnswer PipedreamLevels::Solve() {
-  constexpr int kFewStates = 48;
-  LevelAnswer answer{HUGE_VAL, {}};
-  below_seconds_ = HUGE_VAL;
-  std::vector<int> steps = {1};
-  // A plan from few states first: what cannot be better is not looked at.
-  const int few = space_.states / kFewStates;
-  if (options_.machines > 1 && few > 1) steps.insert(steps.begin(), few);
-  for (const int step : steps) {
-    SolveEvery(step);
-    const int total = BestTotal();
-    const double seconds = best_[At(total, 0)];
-    if (seconds >= below_seconds_) continue;
-    below_seconds_ = seconds;
-    answer = {seconds, RunsFrom(total, seconds)};
+  if (options_.machines == 1) return SolveOneMachine();
+  fits_.emplace(space_, options_);
+  // No device is faster than its share of the compute.
+  Plan best = CloseIn(space_.seconds[space_.last] /
+                      (options_.machines * options_.row.devices));
+  if (best.runs.empty()) return {HUGE_VAL, {}};
+  int machines = 0;
+  for (const Run& run : best.runs) machines += run.machines;
+  if (machines < options_.machines) {
+    std::optional<Plan> wide = PlanWithin(best.seconds, Total::kMost);
+    if (wide.has_value()) best = *std::move(wide);
   }
-  return answer;
+  return {best.seconds, RunsOf(best)};
 }
 
 }  // namespace paceline

@@ -260,13 +260,6 @@ PipedreamAnswer AnswerOf(const StateSpace& space,
   return answer;
 }
 
-bool Fits(const PipedreamAnswer& answer, double memory_bytes) {
-  return std::all_of(answer.stages.begin(), answer.stages.end(),
-                     [&](const PipedreamStage& stage) {
-                       return stage.memory_bytes <= memory_bytes;
-                     });
-}
-
 }  // namespace
 
 absl::StatusOr<PipedreamAnswer> PlanPipedream(const GraphProfile& graph,
@@ -274,18 +267,9 @@ absl::StatusOr<PipedreamAnswer> PlanPipedream(const GraphProfile& graph,
                                               const PipedreamRequest& request) {
   PACELINE_RETURN_IF_ERROR(CheckRequest(request));
   const LevelOptions options = OptionsOf(request);
-  const double memory = request.machines.memory_bytes;
-  // As if there were no bound: one row for a state instead of one for each
-  // place that it could have, and often the answer.
-  LevelOptions free = options;
-  free.row.memory_bytes = 0;
-  PipedreamAnswer answer =
-      AnswerOf(space, request, free, PipedreamLevels(space, free).Solve());
-  if (memory > 0 && !Fits(answer, memory)) {
-    const LevelAnswer solved = PipedreamLevels(space, options).Solve();
-    if (solved.runs.empty()) return NothingFits(graph, space, request.machines);
-    answer = AnswerOf(space, request, options, solved);
-  }
+  const LevelAnswer solved = PipedreamLevels(space, options).Solve();
+  if (solved.runs.empty()) return NothingFits(graph, space, request.machines);
+  PipedreamAnswer answer = AnswerOf(space, request, options, solved);
   answer.why = WhyOf(graph, request, answer);
   return answer;
 }

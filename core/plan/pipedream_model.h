@@ -67,9 +67,12 @@ struct PipedreamAnswer {
 // many devices.
 inline constexpr int kMostInnerDevices = 64;
 
-// Optimal under the formula above, in memory and time; same arguments, same
-// answer.  Inner level of n, outer level of N, s states in c chains:
-// O(s^2 (n^2 c + N^2)), with a memory bound up to N^2 times that.
+// Optimal under the formula above, in memory and time, but for the last digits;
+// same arguments, same answer.  Single level of n, s states in c chains:
+// O(s n^2 c).  Inner level of n, outer level of N: up to O(s^3 N) steps of a
+// byte or two for each time that is asked (16 at once on most CPUs), and O(s
+// n^2 c) for each state that runs in question end at, as a rule a few dozen:
+// 1,000 states on 16x16 take 0.1 to 1.7 s.
 //
 // Errors:
 //   InvalidArgument    CheckMachines'; too many devices in a level

@@ -62,7 +62,7 @@ double PipedreamRow::Seconds(const RowStage& stage, bool is_first) const {
 void PipedreamRow::TakeWhole(int replicas) {
   for (int c = 0; c < space_.chains(); ++c) {
     const int end = space_.InsideEnd(last_, c);
-    for (int s = space_.chain_begin[c]; s < end; ++s) {
+    for (int s = begin_[c]; s < end; ++s) {
       const RowStage stage{s, last_, replicas, 0};
       seconds_[s] = std::min(seconds_[s], Seconds(stage, /*is_first=*/true));
       if (replicas == options_.devices) continue;
@@ -182,8 +182,9 @@ void PipedreamRow::TakeBestFits(int first, const Pass& pass) {
 // For each state of one chain, from the top, the best cut in another.
 void PipedreamRow::TakeSplitsOf(int first_chain, int cut_chain,
                                 const Pass& pass) {
-  const int begin = space_.chain_begin[first_chain];
+  const int begin = begin_[first_chain];
   int next = space_.InsideEnd(last_, cut_chain);
+  if (begin >= space_.InsideEnd(last_, first_chain)) return;
   if (space_.AroundBegin(begin, cut_chain) >= next) return;
   const double* const rest = Rest(pass.rest_devices);
   end_ = kFirstKept;
@@ -196,7 +197,7 @@ void PipedreamRow::TakeSplitsOf(int first_chain, int cut_chain,
     const int stop = space_.AroundBegin(a, cut_chain);
     while (next > stop) {
       --next;
-      if (rest[next] == HUGE_VAL) continue;
+      if (rest[next] > most_seconds_ || rest[next] == HUGE_VAL) continue;
       const double sent =
           pass.as_first ? 0 : transfer_[next] * replicas_[pass.least].share;
       Keep(next, std::max(rest[next], sent), pass);
@@ -210,9 +211,25 @@ void PipedreamRow::TakeSplitsOf(int first_chain, int cut_chain,
   }
 }
 
-void PipedreamRow::Solve(int last, const RowPlace& place) {
+// No device computes more than its share of the seconds there are.
+void PipedreamRow::LeaveOutFar() {
+  constexpr double kRounding = 1e-9;
+  const double least = space_.seconds[last_] -
+                       options_.devices * most_seconds_ * (1 + kRounding);
+  begin_.clear();
+  for (int c = 0; c < space_.chains(); ++c) {
+    const auto chain = space_.seconds.begin() + space_.chain_begin[c];
+    const auto end = space_.seconds.begin() + space_.chain_begin[c + 1];
+    begin_.push_back(static_cast<int>(std::lower_bound(chain, end, least) -
+                                      space_.seconds.begin()));
+  }
+}
+
+void PipedreamRow::Solve(int last, const RowPlace& place, double most_seconds) {
   last_ = last;
   place_ = place;
+  most_seconds_ = most_seconds;
+  LeaveOutFar();
   std::fill(rest_.begin(), rest_.end(), HUGE_VAL);
   std::fill(seconds_.begin(), seconds_.end(), HUGE_VAL);
   for (int m = 1; m <= MostReplicas(options_.devices); ++m) TakeWhole(m);

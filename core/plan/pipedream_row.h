@@ -59,11 +59,14 @@ class PipedreamRow {
   PipedreamRow(const StateSpace& space, const RowOptions& options);
 
   // Answers for every state inside `last`: as many of the devices are used as
-  // is best.  O(devices^2 x chains x states).
-  void Solve(int last, const RowPlace& place);
+  // is best.  What takes longer than `most_seconds` is not looked for, which
+  // saves all states that have too much to compute before `last`.
+  // O(devices^2 x chains x states that are left).
+  void Solve(int last, const RowPlace& place, double most_seconds = HUGE_VAL);
 
-  // [states]: seconds of (state, last]; infinite where no stages fit.  Valid
-  // for states inside `last`, until the next Solve().
+  // [states]: seconds of (state, last]; infinite where no stages fit, and more
+  // than `most_seconds` where that is not enough.  Valid for states inside
+  // `last`, until the next Solve().
   const std::vector<double>& seconds() const { return seconds_; }
 
   // Stages of (first, last], in order, none of which takes more than
@@ -114,6 +117,7 @@ class PipedreamRow {
     return options_.replicas ? devices : std::min(devices, 1);
   }
   double Seconds(const RowStage& stage, bool is_first) const;
+  void LeaveOutFar();
   void TakeWhole(int replicas);
   void TakeSplits(int rest_devices);
   void TakeAll(const Pass& pass);
@@ -132,6 +136,8 @@ class PipedreamRow {
   std::vector<double> bytes_;     // [states]: outputs and parameters
   int last_ = 0;
   RowPlace place_;
+  double most_seconds_ = HUGE_VAL;
+  std::vector<int> begin_;  // [chains]: the first state that is looked at
   // [devices, states]: of (state, last] on at most so many devices, where it
   // is not what the row begins with.
   std::vector<double> rest_;

@@ -1,13 +1,16 @@
 // How long planning by the pipedream cost model takes: published profiles as
-// the released optimizer was run on them, and made ones of 1,000 states.  With
+// the released optimizer was run on them, and made ones of 1,000 states, with
+// and without transfers and a bound on memory that decides.  With
 // --check ends with 1 when one takes more CPU than it may, in its fastest run.
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <ctime>
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -65,17 +68,30 @@ struct Case {
   std::string name;
   GraphProfile graph;
   std::vector<int> sizes;
+  std::vector<double> bytes_per_second;
   double most_seconds;
 };
 
+// Memory that is just enough: of all bytes, once, so much fits a device.
+constexpr double kBindingMemory = 0.3;
+
+double BytesOf(const GraphProfile& graph) {
+  double bytes = 0;
+  for (const ProfileNode& node : graph.nodes) {
+    bytes += node.output_bytes + node.parameter_bytes;
+  }
+  return bytes;
+}
+
 void Plan(benchmark::State& state, const Case& each) {
   const GraphProfile& graph = each.graph;
-  const std::vector<int>& sizes = each.sizes;
   double fastest_seconds = HUGE_VAL;
   PipedreamRequest request;
-  request.machines = {sizes, {1e10, 1.25e9}, 0};
-  if (sizes.size() == 1) request.machines.bytes_per_second = {1.25e9};
+  request.machines = {each.sizes, each.bytes_per_second, 0};
   request.count_transfers = state.range(0) != 0;
+  if (state.range(1) != 0) {
+    request.machines.memory_bytes = kBindingMemory * BytesOf(graph);
+  }
   for (auto _ : state) {
     const std::clock_t begin = std::clock();
     const auto space = StatesOf(graph);
@@ -96,30 +112,47 @@ void Plan(benchmark::State& state, const Case& each) {
   is_too_slow = true;
 }
 
-void Add(const Case& each) {
+void Add(const Case& each, const std::vector<int64_t>& memory,
+         benchmark::TimeUnit unit) {
   benchmark::RegisterBenchmark(
       each.name.c_str(), [each](benchmark::State& state) { Plan(state, each); })
-      ->ArgName("transfers")
-      ->Arg(0)
-      ->Arg(1)
-      ->Unit(benchmark::kMillisecond);
+      ->ArgNames({"transfers", "memory"})
+      ->ArgsProduct({{0, 1}, memory})
+      ->Unit(unit);
 }
 
-void AddAll() {
+void AddPublished() {
   for (const std::string name :
        {"vgg16", "alexnet", "squeezenet1_0", "gnmt", "resnet50"}) {
     const double most_seconds = name == "resnet50" ? 0.1 : 0.05;
-    Add({name + "/16", Published(name), {16}, most_seconds});
-    Add({name + "/4x4", Published(name), {4, 4}, most_seconds});
+    Add({name + "/16", Published(name), {16}, {1.25e9}, most_seconds}, {0},
+        benchmark::kMillisecond);
+    Add({name + "/4x4", Published(name), {4, 4}, {1e10, 1.25e9}, most_seconds},
+        {0}, benchmark::kMillisecond);
   }
+}
+
+// 880 to 1,000 states.  Links that make replicas dear leave few runs of states
+// to look at, fast ones the most.
+void AddMade() {
+  constexpr double kMostSeconds = 2;
+  const std::vector<std::pair<std::string, std::vector<double>>> links = {
+      {"", {1e10, 1.25e9}}, {"/fast_links", {1e11, 1e12}}};
   for (const int size : {8, 16}) {
-    const std::string on = absl::StrCat("/", size, "x", size);
-    const std::vector<int> sizes = {size, size};
-    const double most_seconds = size == 8 ? 2 : HUGE_VAL;  // 16x16: shown
-    Add({"chain_of_1000" + on, Made(998, 1, 0), sizes, most_seconds});
-    Add({"2_branches" + on, Made(55, 2, 3), sizes, most_seconds});
-    Add({"4_branches" + on, Made(11, 4, 2), sizes, HUGE_VAL});
-    Add({"one_block" + on, Made(1, 2, 30), sizes, most_seconds});
+    for (const auto& [suffix, bytes_per_second] : links) {
+      const auto add = [&](const std::string& name, GraphProfile graph) {
+        Add({absl::StrCat(name, "/", size, "x", size, suffix),
+             std::move(graph),
+             {size, size},
+             bytes_per_second,
+             kMostSeconds},
+            {0, 1}, benchmark::kSecond);
+      };
+      add("chain_of_1000", Made(998, 1, 0));
+      add("2_branches", Made(55, 2, 3));
+      add("4_branches", Made(11, 4, 2));
+      add("one_block", Made(1, 2, 30));
+    }
   }
 }
 
@@ -127,7 +160,8 @@ void AddAll() {
 }  // namespace paceline
 
 int main(int argc, char** argv) {
-  paceline::AddAll();
+  paceline::AddPublished();
+  paceline::AddMade();
   return paceline::CheckedMain(
       argc, argv, [] { return paceline::has_run && !paceline::is_too_slow; });
 }
