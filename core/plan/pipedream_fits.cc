@@ -187,6 +187,11 @@ bool PipedreamFits::IsInTime(const Pair& pair, int replicas,
          pair.near_seconds * each.share <= most_seconds;
 }
 
+int PipedreamFits::Fewest(const Pair& pair, double most_seconds) const {
+  return IsInTime(pair, 1, most_seconds) ? 1
+                                         : FewestFromTwo(pair, most_seconds);
+}
+
 // From two replicas on more are never slower; one may be faster than two.
 int PipedreamFits::FewestFromTwo(const Pair& pair, double most_seconds) const {
   const int most = most_replicas_;
@@ -202,14 +207,11 @@ int PipedreamFits::FewestFromTwo(const Pair& pair, double most_seconds) const {
 
 void PipedreamFits::TakeStage(const Pair& pair, const Lanes& lanes,
                               const Row& to_row, Count* to) const {
-  const int replicas = IsInTime(pair, 1, lanes.most_seconds)
-                           ? 1
-                           : FewestFromTwo(pair, lanes.most_seconds);
+  const int replicas = Fewest(pair, lanes.most_seconds);
   if (replicas > most_replicas_) return;
   const Row& row = lanes.rows[pair.last];
   const int begin = std::max(row.begin, lanes.from[pair.first + 1]);
-  const int end =
-      std::min(EndBehind(lanes, pair.last, replicas), to_row.end);
+  const int end = std::min(EndBehind(lanes, pair.last, replicas), to_row.end);
   if (begin >= end) return;
   if (IsBounded()) {
     TakeWithSpare(pair, lanes, {begin, end, row.at - row.begin}, replicas,
@@ -263,12 +265,12 @@ void PipedreamFits::TakeWithSpare(const Pair& pair, const Lanes& lanes,
     replicas =
         replicas == 1 ? FewestFromTwo(pair, lanes.most_seconds) : replicas + 1;
     // As many at least as the lane with the fewest devices after it asks for.
-    const auto fewest = std::partition_point(
-        lanes.first_with.begin(), lanes.first_with.end(),
-        [end](int lane) { return lane >= end; });
+    const auto fewest =
+        std::partition_point(lanes.first_with.begin(), lanes.first_with.end(),
+                             [end](int lane) { return lane >= end; });
     const int later = static_cast<int>(fewest - lanes.first_with.begin());
-    replicas = std::max(replicas, (later + pair.spare_versions - 1) /
-                                      pair.spare_versions);
+    replicas = std::max(
+        replicas, (later + pair.spare_versions - 1) / pair.spare_versions);
   }
 }
 
@@ -315,10 +317,21 @@ void PipedreamFits::TakeRow(int first, Lanes& lanes) {
       if (pair.spare_versions < 0) continue;
     }
     if (twice) {
-      TakeStage(pair, lanes, row, as_first_.data());
-      pair.near_seconds = std::max(state.near_seconds, end.near_seconds);
+      // Where the transfers ask for no more replicas than the rest does, the
+      // same is true of a first stage: see below.
+      Pair as_rest = pair;
+      as_rest.near_seconds = std::max(state.near_seconds, end.near_seconds);
+      const int replicas = Fewest(pair, lanes.most_seconds);
+      if (replicas <= most_replicas_ &&
+          !IsInTime(as_rest, replicas, lanes.most_seconds)) {
+        TakeStage(pair, lanes, row, as_first_.data());
+      }
+      pair = as_rest;
     }
     TakeStage(pair, lanes, row, &lanes.devices[row.at]);
+  }
+  if (twice) {
+    TakeLeast(&lanes.devices[row.at], row.end - row.begin, 0, as_first_.data());
   }
   TakeRuns(first, lanes, row);
 }

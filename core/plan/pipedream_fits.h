@@ -92,7 +92,7 @@ class PipedreamFits {
     // that has more.
     std::vector<int> first_with;
     std::vector<int> last_over;
-    std::vector<Row> rows;       // [ranks]
+    std::vector<Row> rows;  // [ranks]
     // [ranks, devices]: behind the last lane that no more devices lead to.
     std::vector<int> ends;
     std::vector<Count> devices;  // of all rows: what the stages from the state
@@ -125,6 +125,8 @@ class PipedreamFits {
   int SpareVersions(double bytes) const;
   void PutSpareVersions(int first);
   bool IsInTime(const Pair& pair, int replicas, double most_seconds) const;
+  // Replicas; more than there can be: none do.
+  int Fewest(const Pair& pair, double most_seconds) const;
   int FewestFromTwo(const Pair& pair, double most_seconds) const;
   void TakeRow(int first, Lanes& lanes);
   void TakeStage(const Pair& pair, const Lanes& lanes, const Row& to_row,

@@ -258,28 +258,28 @@ PipedreamLevels::Plan PipedreamLevels::CloseIn(double least_seconds) {
     next = std::min(most, next * (1 + step));
     step = std::min(2 * step, 1.0);
   }
-  // Down in steps that grow, as long as that is possible: what is asked close
-  // to the best that is known has few runs.  Then in between; when that is
-  // close the question is whether it is the best.
+  // Down in steps that grow, as what is asked close to the best that is known
+  // has few runs.  Where that fails, whether it is the best, which it often is;
+  // if not, in between.
   constexpr double kClose = 1 + 1e-3;
   step = 0.02;
+  bool is_it_best = false;
   while (best.seconds > least_seconds) {
-    if (best.seconds <= below * kClose) {
-      next = best.seconds * (1 - kRounding);
-    } else {
-      next =
-          std::max(best.seconds * (1 - step), std::sqrt(below * best.seconds));
-    }
+    is_it_best = is_it_best || best.seconds <= below * kClose;
+    next = is_it_best ? best.seconds * (1 - kRounding)
+                      : std::max(best.seconds * (1 - step),
+                                 std::sqrt(below * best.seconds));
     std::optional<Plan> plan = PlanWithin(next, Total::kFewest);
     if (plan.has_value()) {
       best = *std::move(plan);
       fits_->Narrow();
       step = std::min(2 * step, 0.5);
-    } else if (next >= best.seconds * (1 - kRounding)) {
+    } else if (is_it_best) {
       break;
     } else {
       below = next;
     }
+    is_it_best = !plan.has_value();
   }
   return best;
 }
