@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "core/base/status_macros.h"
 #include "core/plan/cut.h"
+#include "core/plan/cut_further.h"
 #include "core/plan/interleave.h"
 #include "core/plan/memory.h"
 #include "core/plan/plan.h"
@@ -236,7 +237,12 @@ absl::StatusOr<Layout> Solve(const JobSpec& spec, const ModelDescription& model,
   PACELINE_ASSIGN_OR_RETURN(
       PlanInputs inputs, MakePlanInputs(spec, model, candidates, measurements));
   if (IsAsynchronous(spec.pipeline.schedule)) PlanAStream(inputs);
-  inputs.problem.stages = spec.pipeline.stages;
+  const int layers = static_cast<int>(model.layers.size());
+  const int stages = spec.pipeline.stages;
+  // With fewer workers than stages all of them are used, as when there are as
+  // many.
+  inputs.problem.stages =
+      std::min({stages, static_cast<int>(workers.size()), layers});
   // A run has one worker a stage.
   inputs.problem.replicas = false;
   PACELINE_ASSIGN_OR_RETURN(
@@ -244,13 +250,27 @@ absl::StatusOr<Layout> Solve(const JobSpec& spec, const ModelDescription& model,
       SolvePlan(spec.pipeline.policy, inputs.problem, {}));
   Layout layout;
   for (const PlacedStage& stage : answer.placement) {
-    layout.worker_of.push_back(static_cast<int>(layout.stages.size()));
-    layout.stages.push_back(stage.layers);
     layout.workers.push_back(workers[stage.devices.front()]);
   }
+  SharedStages shared =
+      CutFurther(inputs.problem, answer.placement,
+                 std::max(stages, static_cast<int>(answer.placement.size())));
+  layout.stages = std::move(shared.stages);
+  layout.worker_of = std::move(shared.holder_of);
   layout.why = absl::StrCat(spec.pipeline.policy, " (", answer.why, "; ",
                             inputs.source, ")");
   return layout;
+}
+
+// Whether neighbouring stages share a worker that the policy has chosen.
+bool IsShared(const JobSpec& spec, const ModelDescription& model,
+              const std::vector<PlannerWorker>& workers) {
+  const PipelineSpec& pipeline = spec.pipeline;
+  return pipeline.workers.empty() && pipeline.cuts.empty() &&
+         pipeline.policy != "equal" && !IsInterleaved(spec) &&
+         !IsAsynchronous(pipeline.schedule) &&
+         pipeline.stages > static_cast<int>(workers.size()) &&
+         pipeline.stages <= static_cast<int>(model.layers.size());
 }
 
 absl::StatusOr<Layout> LayOut(const JobSpec& spec,
@@ -261,8 +281,9 @@ absl::StatusOr<Layout> LayOut(const JobSpec& spec,
   if (IsInterleaved(spec)) return Deal(spec, model, workers, &measurements);
   const PipelineSpec& pipeline = spec.pipeline;
   const int layers = static_cast<int>(model.layers.size());
-  const bool share = pipeline.stages > static_cast<int>(workers.size());
-  if (pipeline.cuts.empty() && !share && pipeline.stages <= layers) {
+  const bool few = pipeline.stages > static_cast<int>(workers.size());
+  if (IsShared(spec, model, workers) ||
+      (pipeline.cuts.empty() && !few && pipeline.stages <= layers)) {
     return Solve(spec, model, workers, measurements);
   }
   PACELINE_ASSIGN_OR_RETURN(Cut cut, ChooseCut(pipeline, model));
@@ -330,7 +351,16 @@ absl::StatusOr<Plan> MakePlan(const JobSpec& spec,
     PACELINE_RETURN_IF_ERROR(Finish(spec, model, cheap).status());
   }
   PACELINE_RETURN_IF_ERROR(layout.status());
-  return Finish(spec, model, *layout);
+  absl::StatusOr<Plan> plan = Finish(spec, model, *layout);
+  if (absl::IsResourceExhausted(plan.status()) &&
+      IsShared(spec, model, workers)) {
+    // The policy counts what as many stages as workers keep; more keep more.
+    PACELINE_ASSIGN_OR_RETURN(const Layout cheap,
+                              CheapLayout(spec, model, workers));
+    absl::StatusOr<Plan> equal = Finish(spec, model, cheap);
+    if (equal.ok()) return equal;
+  }
+  return plan;
 }
 
 absl::Status CheckPlannable(const JobSpec& spec, const ModelDescription& model,

@@ -74,9 +74,12 @@ int64_t EstimateBytes(const ModelDescription& model, const TrainSpec& train,
 // the workers that pipeline.workers names, or to all in the order given.  Else
 // pipeline.policy cuts and places, from what was measured (inputs.h), with one
 // worker a stage; pipeline.stages 0 lets it choose how many, and so whom to
-// leave out.  With fewer workers than stages, the layers are cut equally and
-// neighbouring stages share a worker; the stages of two workers differ by at
-// most one, the first ones have more.
+// leave out.  With fewer workers than stages, neighbouring stages share a
+// worker: the policy cuts and places what each of the workers, all of them,
+// computes, and that is cut further into stages (cut_further.h).  `equal`, and
+// stages that the job cuts itself, are dealt out in order instead: the stages
+// of two workers differ by at most one, the first ones have more; so they are
+// where memory allows only that.
 //
 // interleaved-1f1b: as many workers as have the same number of stages each, at
 // least two where there are two stages; stages are dealt out in turn, and cut

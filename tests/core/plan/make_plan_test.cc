@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -86,6 +87,104 @@ TEST(MakePlan, PutsNeighbouringStagesTogetherWhenWorkersAreFew) {
       plan->why,
       AllOf(HasSubstr("fewer workers than stages: a holds stages 0..1"),
             HasSubstr("b holds stages 2..3"), HasSubstr("c holds stage 4")));
+}
+
+// A layer takes so many seconds on each worker, links are fast.
+Measurements Measured(const JobSpec& spec, const ModelDescription& model,
+                      const std::vector<PlannerWorker>& workers,
+                      const std::vector<double>& layer_seconds) {
+  Measurements measurements;
+  for (size_t i = 0; i < workers.size(); ++i) {
+    DeviceProfile profile;
+    profile.key = {ModelKey(spec.model, model.input, model.classes),
+                   spec.train.micro_batch, "f32", spec.threads,
+                   workers[i].name};
+    for (const Layer& layer : model.layers) {
+      LayerMeasurement measured;
+      measured.name = layer.name;
+      measured.forward.wall = layer_seconds[i];
+      profile.layers.push_back(measured);
+    }
+    measurements.profiles[profile.key] = profile;
+    for (const PlannerWorker& other : workers) {
+      measurements.links[{workers[i].name, other.name}] = {
+          workers[i].name, other.name, 1e12, 0, 0};
+    }
+  }
+  return measurements;
+}
+
+int LayersOn(const Plan& plan, int64_t worker) {
+  int layers = 0;
+  for (const StageOfPlan& stage : plan.stages) {
+    if (stage.worker.value != worker) continue;
+    layers += stage.layers.last - stage.layers.first;
+  }
+  return layers;
+}
+
+TEST(MakePlan, GivesTheFasterWorkerMoreWhereStagesShareWorkers) {
+  for (const std::string schedule : {"1f1b", "gpipe", "zero-bubble"}) {
+    JobSpec spec = Job(6);
+    spec.pipeline.policy = "dp";
+    spec.pipeline.schedule = schedule;
+    const ModelDescription model = SmallModel(12);
+    const std::vector<PlannerWorker> workers = Workers(2);
+
+    const auto plan = MakePlan(spec, model, workers,
+                               Measured(spec, model, workers, {0.03, 0.01}));
+
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    ASSERT_EQ(plan->stages.size(), 6u);
+    EXPECT_EQ(LayersOn(*plan, 10), 3) << plan->why;
+    EXPECT_EQ(LayersOn(*plan, 11), 9);
+    std::vector<int64_t> holders = Holders(*plan);
+    holders.erase(std::unique(holders.begin(), holders.end()), holders.end());
+    EXPECT_EQ(holders.size(), 2u) << "neighbouring stages share a worker";
+    EXPECT_THAT(plan->why, AllOf(StartsWith("dp ("),
+                                 HasSubstr("fewer workers than stages:")));
+  }
+}
+
+TEST(MakePlan, UsesAllWorkersWhereStagesShareThem) {
+  JobSpec spec = Job(6);
+  spec.pipeline.policy = "dp";
+  const ModelDescription model = SmallModel(12);
+  const std::vector<PlannerWorker> workers = Workers(4);
+
+  const auto plan =
+      MakePlan(spec, model, workers,
+               Measured(spec, model, workers, {0.01, 0.01, 0.01, 0.01}));
+
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  for (const PlannerWorker& worker : workers) {
+    EXPECT_EQ(LayersOn(*plan, worker.worker.value), 3) << plan->why;
+  }
+  EXPECT_EQ(plan->stages.size(), 6u);
+}
+
+TEST(MakePlan, FitsWhereEqualStagesDoWhenWorkersAreFew) {
+  const ModelDescription model = SmallModel(8);
+  int by_policy = 0;
+  int by_memory = 0;
+  for (int64_t memory = 1000; memory < 20000; memory += 50) {
+    JobSpec spec = Job(6);
+    std::vector<PlannerWorker> workers = Workers(2);
+    for (PlannerWorker& worker : workers) worker.memory_bytes = memory;
+    const Measurements measurements =
+        Measured(spec, model, workers, {0.01, 0.03});
+    const bool fits = MakePlan(spec, model, workers, measurements).ok();
+    spec.pipeline.policy = "dp";
+
+    const auto plan = MakePlan(spec, model, workers, measurements);
+
+    EXPECT_TRUE(plan.ok() || !fits) << memory << ": " << plan.status();
+    if (!plan.ok()) continue;
+    by_policy += plan->why.starts_with("dp (");
+    by_memory += plan->why.starts_with("equal");
+  }
+  EXPECT_GT(by_policy, 0);
+  EXPECT_GT(by_memory, 0);
 }
 
 TEST(MakePlan, PutsAllOnOneWorkerWhenThereIsOne) {
