@@ -37,7 +37,7 @@ constexpr Rule kRules[] = {
     {"train.learning_rate.gamma", kSchedule, "step", RateSchedule},
 };
 
-constexpr char kSynthetic[] = " synthetic synthetic-tokens ";
+constexpr char kSynthetic[] = " synthetic synthetic-labels synthetic-tokens ";
 
 // The data sets that look at a key of theirs, between blanks.
 struct DataRule {
@@ -46,7 +46,8 @@ struct DataRule {
 };
 
 constexpr DataRule kDataRules[] = {
-    {"data.path", " cifar10 cifar100 fashion-mnist idx imagefolder text "},
+    {"data.path",
+     " cifar10 cifar100 fashion-mnist idx imagefolder text text-labels "},
     {"data.train_samples", kSynthetic},
     {"data.test_samples", kSynthetic},
     {"data.crop", " cifar10 cifar100 imagefolder "},
@@ -54,9 +55,11 @@ constexpr DataRule kDataRules[] = {
     {"data.flip", " cifar10 cifar100 imagefolder "},
     {"data.mean", " cifar10 cifar100 fashion-mnist idx imagefolder "},
     {"data.deviation", " cifar10 cifar100 fashion-mnist idx imagefolder "},
-    {"data.block", " synthetic-tokens text "},
+    {"data.block", " synthetic-labels synthetic-tokens text text-labels "},
     {"data.tokens", " text "},
-    {"data.test_fraction", " text "},
+    {"data.test_fraction", " text text-labels "},
+    {"data.padding", " synthetic-labels text-labels "},
+    {"data.vocabulary", " synthetic-labels "},
 };
 
 bool IsAmong(const char* sets, const std::string& data_set) {

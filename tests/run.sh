@@ -3,8 +3,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly AREAS=(quickstart repeat same-bytes torchvision codecs soak bench bed speed torch-free
-  tsan asan)
+readonly AREAS=(quickstart repeat same-bytes torchvision language codecs soak bench
+  bed speed torch-free tsan asan)
 
 usage() {
   cat <<USAGE
@@ -62,6 +62,17 @@ area_torchvision() {
 area_codecs() {
   deploy/build.sh release paceline paceline-coordinator paceline-worker
   python3 tests/nightly/codec_accuracy.py --bin build/release/bin
+}
+
+# GPT-2, BERT and RoBERTa at their real sizes, with weights drawn by a formula.
+area_language() {
+  local folder=build/language
+  deploy/build.sh release torch_tests
+  rm -rf "$folder"
+  /usr/bin/python3 tests/nightly/language_logits.py --full "$folder"
+  PACELINE_LANGUAGE_LOGITS=$folder build/release/bin/torch_tests \
+    --gtest_filter='Logits.*'
+  rm -rf "$folder"
 }
 
 area_soak() {

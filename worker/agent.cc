@@ -478,7 +478,7 @@ absl::Status Agent::Compute(const RunOrder& order,
   Predictions predictions(order.spec.infer.outputs);
   parts.predictions = &predictions;
   PACELINE_RETURN_IF_ERROR(
-      StageRunner(RunnerOptions(order, self), std::move(parts)).Run());
+      StageRunner(RunnerOptions(order, model, self), std::move(parts)).Run());
   return IsInference(order.spec) ? HandOver(order, predictions)
                                  : HandOver(order, engines);
 }
@@ -496,17 +496,16 @@ absl::Status Agent::WarmUp(const RunOrder& order, const ModelDescription& model,
     return tensor;
   };
   const int first = order.stages[stage].layers.first;
-  const Tensor input =
-      zeros(first == 0 ? model.input_dtype : DType::kF32,
-            first == 0 ? model.input : model.layers[first - 1].output);
-  const Tensor labels =
-      zeros(DType::kI64, FormatOf(order.spec.data).label_shape);
+  TensorList input;
+  for (const SampleTensor& tensor : InputTensors(model, first)) {
+    input.push_back(zeros(tensor.dtype, tensor.shape));
+  }
+  input.push_back(zeros(DType::kI64, model.label_shape));
   BatchInfo batch;
   batch.phase = BatchPhase::kEvaluate;
   batch.samples = samples;
   for (int i = 0; i < kWarmUps; ++i) {
-    PACELINE_RETURN_IF_ERROR(
-        engine.Forward(batch, 0, {input, labels}).status());
+    PACELINE_RETURN_IF_ERROR(engine.Forward(batch, 0, input).status());
   }
   return absl::OkStatus();
 }

@@ -38,35 +38,63 @@ Tensor Initial(const Parameter& parameter, uint64_t seed, bool weight) {
   return tensor;
 }
 
+// Tokens as the numbers that they are.
+Tensor AsFloats(const Tensor& tensor) {
+  if (tensor.dtype == DType::kF32) return tensor;
+  Tensor floats = Tensor::Allocate(DType::kF32, tensor.shape);
+  const absl::Span<const int64_t> from = tensor.As<int64_t>();
+  std::copy(from.begin(), from.end(), floats.As<float>().begin());
+  return floats;
+}
+
 }  // namespace
 
 FakeEngine::FakeEngine(EngineOptions options) : options_(std::move(options)) {
-  const int slots = StateSlots(options_.train.optimizer);
   for (int i = options_.layers.first; i < options_.layers.last; ++i) {
-    const Layer& description = options_.model.layers[i];
-    FakeLayer layer;
-    layer.outputs = NumElements(description.output);
-    for (const Parameter& parameter : description.parameters) {
-      const int index = static_cast<int>(layer.parameters.size());
-      if (parameter.trainable && layer.weight < 0) {
-        layer.weight = index;
-      } else if (parameter.trainable && layer.bias < 0) {
-        layer.bias = index;
-      }
-      const uint64_t seed =
-          MixSeed({static_cast<uint64_t>(options_.train.seed),
-                   static_cast<uint64_t>(i), static_cast<uint64_t>(index)});
-      layer.parameters.push_back(
-          {parameter.name, parameter.trainable,
-           Initial(parameter, seed, index == layer.weight),
-           Zeros(parameter.shape), std::vector<Tensor>()});
-      for (int slot = 0; slot < slots; ++slot) {
-        layer.parameters.back().state.push_back(Zeros(parameter.shape));
-      }
-    }
-    layers_.push_back(std::move(layer));
+    layers_.push_back(MakeLayer(i));
+    Borrow(i, layers_.back());
   }
   if (options_.stashes) ring_.emplace(CurrentValues());
+}
+
+FakeEngine::FakeLayer FakeEngine::MakeLayer(int index) const {
+  const int slots = StateSlots(options_.train.optimizer);
+  const Layer& description = options_.model.layers[index];
+  FakeLayer layer;
+  layer.outputs = NumElements(description.output);
+  for (const Parameter& parameter : description.parameters) {
+    const int next = static_cast<int>(layer.parameters.size());
+    if (parameter.trainable && layer.weight < 0) {
+      layer.weight = next;
+    } else if (parameter.trainable && layer.bias < 0) {
+      layer.bias = next;
+    }
+    const uint64_t seed =
+        MixSeed({static_cast<uint64_t>(options_.train.seed),
+                 static_cast<uint64_t>(index), static_cast<uint64_t>(next)});
+    layer.parameters.push_back({parameter.name, parameter.trainable,
+                                Initial(parameter, seed, next == layer.weight),
+                                Zeros(parameter.shape), std::vector<Tensor>()});
+    for (int slot = 0; slot < slots; ++slot) {
+      layer.parameters.back().state.push_back(Zeros(parameter.shape));
+    }
+  }
+  return layer;
+}
+
+// With its owner's first value.
+void FakeEngine::Borrow(int index, FakeLayer& layer) const {
+  for (const SharedParameter& shared : SharedParameters(options_.model)) {
+    if (shared.user != index) continue;
+    FakeLayer owner = MakeLayer(shared.owner);
+    for (FakeParameter& parameter : owner.parameters) {
+      if (parameter.name != shared.name) continue;
+      layer.weight = static_cast<int>(layer.parameters.size());
+      parameter.state.clear();
+      parameter.borrowed = true;
+      layer.parameters.push_back(std::move(parameter));
+    }
+  }
 }
 
 FakeEngine::Values FakeEngine::CurrentValues() const {
@@ -105,28 +133,15 @@ StashReading FakeEngine::Stash() const {
   return reading;
 }
 
-absl::Status FakeEngine::CheckInput(const TensorList& input) const {
-  const Shape& sample =
-      options_.layers.first == 0
-          ? options_.model.input
-          : options_.model.layers[options_.layers.first - 1].output;
-  if (input.size() != 2) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "forward: got ", input.size(), " tensors, need activation and labels"));
+TensorList FakeEngine::Beside(const TensorList& input) const {
+  TensorList beside(input.begin() + 1, input.end() - 1);
+  const std::vector<SampleTensor>& wanted =
+      options_.model.layers[options_.layers.last - 1].beside;
+  for (size_t i = beside.size(); i < wanted.size(); ++i) {
+    beside.push_back(
+        Zeros(Batched(input[0].shape[0], wanted[i].shape), wanted[i].dtype));
   }
-  const int64_t samples = input[0].shape.empty() ? -1 : input[0].shape[0];
-  if (input[0].dtype != DType::kF32 || samples < 1 ||
-      input[0].shape != Batched(samples, sample)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("forward: activation is ", DTypeName(input[0].dtype), " [",
-                     absl::StrJoin(input[0].shape, ", "), "], need F32 [n, ",
-                     absl::StrJoin(sample, ", "), "]"));
-  }
-  if (input[1].dtype != DType::kI64 || input[1].shape != Shape{samples}) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("forward: labels must be I64 [", samples, "]"));
-  }
-  return absl::OkStatus();
+  return beside;
 }
 
 Tensor FakeEngine::ForwardLayer(const FakeLayer& layer, const Tensor& input,
@@ -197,10 +212,10 @@ void FakeEngine::AddWeightGradient(FakeLayer& layer, const Tensor& input,
 }
 
 LossSums FakeEngine::Loss(const Tensor& output, const Tensor& labels) const {
-  const int64_t samples = output.shape[0];
-  const int64_t classes = NumElements(output.shape) / samples;
+  const int64_t rows = NumElements(labels.shape);
+  const int64_t classes = NumElements(output.shape) / rows;
   LossSums sums;
-  for (int64_t n = 0; n < samples; ++n) {
+  for (int64_t n = 0; n < rows; ++n) {
     const float* y = output.As<float>().data() + n * classes;
     const int64_t label = labels.As<int64_t>()[n];
     if (label == kNoLabel) continue;
@@ -217,7 +232,11 @@ LossSums FakeEngine::Loss(const Tensor& output, const Tensor& labels) const {
 absl::StatusOr<ForwardResult> FakeEngine::Forward(const BatchInfo& batch,
                                                   int micro_batch,
                                                   TensorList input) {
-  if (absl::Status status = CheckInput(input); !status.ok()) return status;
+  const int64_t samples =
+      input.empty() || input[0].shape.empty() ? 0 : input[0].shape[0];
+  PACELINE_RETURN_IF_ERROR(
+      CheckStageInput(options_.model, options_.layers.first,
+                      std::max<int64_t>(samples, 1), input));
 
   const bool training = batch.phase == BatchPhase::kTrain;
   Kept kept;
@@ -225,8 +244,8 @@ absl::StatusOr<ForwardResult> FakeEngine::Forward(const BatchInfo& batch,
     PACELINE_ASSIGN_OR_RETURN(kept.version, ring_->Acquire());
     Load(ring_->at(kept.version));
   }
-  kept.labels = input[1];
-  Tensor x = std::move(input[0]);
+  kept.labels = input.back();
+  Tensor x = AsFloats(input[0]);
   for (size_t i = 0; i < layers_.size(); ++i) {
     kept.inputs.push_back(x);
     x = ForwardLayer(layers_[i], x,
@@ -240,7 +259,9 @@ absl::StatusOr<ForwardResult> FakeEngine::Forward(const BatchInfo& batch,
     result.loss = Loss(x, kept.labels);
     if (options_.inference) result.output = {x, kept.labels};
   } else {
-    result.output = {x, kept.labels};
+    result.output = Beside(input);
+    result.output.insert(result.output.begin(), x);
+    result.output.push_back(kept.labels);
   }
   if (ring_.has_value()) Load(ring_->newest_payload());
   if (training) kept_[{batch.ordinal, micro_batch}] = std::move(kept);
@@ -264,10 +285,10 @@ absl::StatusOr<Tensor> FakeEngine::LossGradient(
     }
     return std::move(output_gradient[0]);
   }
-  const int64_t samples = kept.output.shape[0];
-  const int64_t outputs = NumElements(kept.output.shape) / samples;
+  const int64_t rows = NumElements(kept.labels.shape);
+  const int64_t outputs = NumElements(kept.output.shape) / rows;
   Tensor gradient = Zeros(kept.output.shape);
-  for (int64_t n = 0; n < samples; ++n) {
+  for (int64_t n = 0; n < rows; ++n) {
     if (kept.labels.As<int64_t>()[n] == kNoLabel) continue;
     for (int64_t j = 0; j < outputs; ++j) {
       gradient.As<float>()[n * outputs + j] =
@@ -323,21 +344,34 @@ absl::Status FakeEngine::BackwardWeight(const BatchInfo& batch,
   for (size_t i = layers_.size(); i-- > 0;) {
     AddWeightGradient(layers_[i], kept.inputs[i], kept.output_gradients[i]);
   }
-  samples_ += kept.output.shape[0];
+  labels_ += CountLabels(kept.labels);
   gradient_version_ = kept.version;
   if (ring_.has_value()) ring_->Release(kept.version);
   return absl::OkStatus();
+}
+
+absl::StatusOr<TiedTensors> FakeEngine::Tied(const std::string& name,
+                                             bool owner) {
+  for (FakeLayer& layer : layers_) {
+    for (FakeParameter& parameter : layer.parameters) {
+      if (parameter.name == name && parameter.borrowed != owner) {
+        return TiedTensors{parameter.value, parameter.gradient};
+      }
+    }
+  }
+  return absl::NotFoundError(
+      absl::StrCat("no layer here ", owner ? "owns " : "borrows ", name));
 }
 
 absl::StatusOr<StepReport> FakeEngine::Report(const BatchInfo& batch) {
   StepReport report;
   report.step = batch.step;
   report.stage = options_.stage;
-  report.samples = samples_;
+  report.samples = labels_;
   Checksum checksum;
   for (const FakeLayer& layer : layers_) {
     for (const FakeParameter& parameter : layer.parameters) {
-      if (!parameter.trainable) continue;
+      if (!parameter.trainable || parameter.borrowed) continue;
       const absl::Span<const float> gradient = parameter.gradient.As<float>();
       checksum.Update({parameter.gradient.data.get(),
                        static_cast<size_t>(parameter.gradient.bytes())});
@@ -366,13 +400,15 @@ absl::Status FakeEngine::Apply(const StepVerdict& verdict) {
         for (Tensor& tensor : parameter.state)
           state.push_back(tensor.As<float>());
         const Tensor& gradient = parameter.gradient;
-        ApplyUpdate(options_.train.optimizer, verdict,
-                    parameter.value.As<float>(), gradient.As<float>(), state);
+        if (!parameter.borrowed) {
+          ApplyUpdate(options_.train.optimizer, verdict,
+                      parameter.value.As<float>(), gradient.As<float>(), state);
+        }
       }
       std::memset(parameter.gradient.data.get(), 0, parameter.gradient.bytes());
     }
   }
-  samples_ = 0;
+  labels_ = 0;
   if (!ring_.has_value()) return absl::OkStatus();
   staleness_ = ring_->newest() - gradient_version_;
   if (beside) {
@@ -387,6 +423,7 @@ absl::StatusOr<std::vector<NamedTensor>> FakeEngine::Weights() {
   std::vector<NamedTensor> weights;
   for (const FakeLayer& layer : layers_) {
     for (const FakeParameter& parameter : layer.parameters) {
+      if (parameter.borrowed) continue;
       weights.push_back({parameter.name, parameter.value});
     }
   }
@@ -394,13 +431,17 @@ absl::StatusOr<std::vector<NamedTensor>> FakeEngine::Weights() {
 }
 
 absl::Status FakeEngine::SetWeights(const std::vector<NamedTensor>& weights) {
-  if (!kept_.empty() || !split_.empty() || samples_ > 0) {
+  if (!kept_.empty() || !split_.empty() || labels_ > 0) {
     return absl::FailedPreconditionError(
         "weights cannot be set in the middle of a step");
   }
-  const absl::StatusOr<std::vector<NamedTensor>> own = Weights();
-  if (!own.ok()) return own.status();
-  return OverwriteWeights(weights, *own);
+  std::vector<NamedTensor> own;
+  for (const FakeLayer& layer : layers_) {
+    for (const FakeParameter& parameter : layer.parameters) {
+      own.push_back({parameter.name, parameter.value});
+    }
+  }
+  return OverwriteWeights(weights, own);
 }
 
 }  // namespace paceline

@@ -20,8 +20,10 @@ namespace paceline {
 //   y[j] = w[j mod |w|] * x[j mod n] + b[j mod |b|]
 //
 // where w is the layer's first trainable parameter and b its second; without
-// them w = 1 and b = 0.  The loss of a sample is half the squared distance
-// between y and the one-hot vector of its label.
+// them w = 1 and b = 0.  A layer that borrows a parameter has that for w.
+// Tokens are numbers like any others, and what goes beside an activation is
+// handed on, or begins as zeros.  The loss of a label is half the squared
+// distance between its part of y and its one-hot vector.
 //
 // Lives on the compute thread.
 class FakeEngine final : public StageEngine {
@@ -36,6 +38,8 @@ class FakeEngine final : public StageEngine {
                                            int micro_batch,
                                            TensorList output_gradient) override;
   absl::Status BackwardWeight(const BatchInfo& batch, int micro_batch) override;
+  absl::StatusOr<TiedTensors> Tied(const std::string& name,
+                                   bool owner) override;
   absl::StatusOr<StepReport> Report(const BatchInfo& batch) override;
   absl::Status Apply(const StepVerdict& verdict) override;
   absl::Status UseVersion(int64_t version) override;
@@ -50,6 +54,7 @@ class FakeEngine final : public StageEngine {
     Tensor value;
     Tensor gradient;
     std::vector<Tensor> state;
+    bool borrowed = false;
   };
   struct FakeLayer {
     int64_t outputs = 0;  // elements of a sample
@@ -69,7 +74,9 @@ class FakeEngine final : public StageEngine {
   // The values of all parameters; the layers' own are one of these.
   using Values = std::vector<Tensor>;
 
-  absl::Status CheckInput(const TensorList& input) const;
+  FakeLayer MakeLayer(int index) const;
+  void Borrow(int index, FakeLayer& layer) const;
+  TensorList Beside(const TensorList& input) const;
   Tensor ForwardLayer(const FakeLayer& layer, const Tensor& input,
                       const Shape& sample_shape) const;
   Tensor InputGradient(const FakeLayer& layer, const Tensor& input,
@@ -88,7 +95,7 @@ class FakeEngine final : public StageEngine {
   std::vector<FakeLayer> layers_;
   std::map<MicroBatch, Kept> kept_;
   std::map<MicroBatch, Kept> split_;  // between the halves of their backward
-  int64_t samples_ = 0;               // in the sum of the step
+  int64_t labels_ = 0;                // in the sum of the step
   std::optional<VersionRing<Values>> ring_;  // engines that stash
   int64_t gradient_version_ = 0;             // of the gradient that is summed
   int64_t staleness_ = 0;

@@ -18,15 +18,51 @@ std::string ToText(const FrameKey& key) {
                       key.boundary);
 }
 
-int SendingStage(FrameKind kind, int32_t boundary) {
-  return kind == FrameKind::kActivation ? boundary : boundary + 1;
+std::optional<FrameEnds> EndsOf(FrameKind kind, int32_t boundary, int stages,
+                                const std::vector<Tie>& ties) {
+  const int cuts = stages - 1;
+  const int count = static_cast<int>(ties.size());
+  if (boundary < 0 || boundary >= cuts + count) return std::nullopt;
+  const bool is_cut = boundary < cuts;
+  switch (kind) {
+    case FrameKind::kActivation:
+      if (is_cut) return FrameEnds{boundary, boundary + 1};
+      return std::nullopt;
+    case FrameKind::kGradient:
+      if (is_cut) return FrameEnds{boundary + 1, boundary};
+      return std::nullopt;
+    case FrameKind::kTiedGradient:
+    case FrameKind::kTiedValue:
+      break;
+    case FrameKind::kHello:
+      return std::nullopt;
+  }
+  if (is_cut) return std::nullopt;
+  const Tie& tie = ties[boundary - cuts];
+  return kind == FrameKind::kTiedGradient
+             ? FrameEnds{tie.user_stage, tie.owner_stage}
+             : FrameEnds{tie.owner_stage, tie.user_stage};
 }
 
-int ReceivingStage(FrameKind kind, int32_t boundary) {
-  return kind == FrameKind::kActivation ? boundary + 1 : boundary;
+std::vector<std::pair<FrameKind, int32_t>> Crossings(
+    int stages, const std::vector<Tie>& ties) {
+  const int32_t cuts = stages - 1;
+  const auto end = static_cast<int32_t>(cuts + ties.size());
+  std::vector<std::pair<FrameKind, int32_t>> crossings;
+  for (int32_t boundary = 0; boundary < end; ++boundary) {
+    const bool is_cut = boundary < cuts;
+    crossings.emplace_back(
+        is_cut ? FrameKind::kActivation : FrameKind::kTiedGradient, boundary);
+    crossings.emplace_back(
+        is_cut ? FrameKind::kGradient : FrameKind::kTiedValue, boundary);
+  }
+  return crossings;
 }
 
 int BoundOf(const ScheduleBounds& bounds, FrameKind kind, int32_t boundary) {
+  if (kind == FrameKind::kTiedGradient || kind == FrameKind::kTiedValue) {
+    return 1;
+  }
   const std::vector<int>& frames = kind == FrameKind::kActivation
                                        ? bounds.activation_frames
                                        : bounds.gradient_frames;

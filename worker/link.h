@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -30,12 +32,33 @@ FrameKey KeyOf(const FrameHeader& header);
 // "activation of batch 3, micro-batch 1 at boundary 0".
 std::string ToText(const FrameKey& key);
 
-// The stages that a frame goes from and to: up for activations, down for
-// gradients.
-int SendingStage(FrameKind kind, int32_t boundary);
-int ReceivingStage(FrameKind kind, int32_t boundary);
+// A parameter that two layers compute with, one of which owns it.  Where these
+// are on two workers, it crosses between them once a step: of n stages, the
+// k-th tie of a run has boundary n - 1 + k.
+struct Tie {
+  std::string parameter;
+  Shape shape;
+  int owner_stage = 0;
+  int user_stage = 0;
 
-// The bound of one boundary and direction, at least 1.
+  friend bool operator==(const Tie&, const Tie&) = default;
+};
+
+// The stages that a frame goes from and to: up for activations, down for
+// gradients; to the owner of a tie for its gradient, from it for its value.
+struct FrameEnds {
+  int from = 0;
+  int to = 0;
+};
+// Nothing when there is no such boundary, or it has no frames of that kind.
+std::optional<FrameEnds> EndsOf(FrameKind kind, int32_t boundary, int stages,
+                                const std::vector<Tie>& ties);
+
+// Every (kind, boundary) over which frames may come.
+std::vector<std::pair<FrameKind, int32_t>> Crossings(
+    int stages, const std::vector<Tie>& ties);
+
+// The bound of one boundary and direction, at least 1; of a tie 1.
 int BoundOf(const ScheduleBounds& bounds, FrameKind kind, int32_t boundary);
 
 // Frames that Send() takes while none is acknowledged: well above what a

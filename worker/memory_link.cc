@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -76,7 +77,7 @@ class MemoryLink final : public Link {
 
   absl::Status Send(Frame frame) override {
     FrameHeader& header = frame.header;
-    if (!Holds(header.kind, header.boundary, SendingStage)) {
+    if (!Sends(header.kind, header.boundary)) {
       return absl::NotFoundError(absl::StrCat("no ", FrameKindName(header.kind),
                                               " goes out at boundary ",
                                               header.boundary));
@@ -86,7 +87,7 @@ class MemoryLink final : public Link {
     for (const Tensor& tensor : frame.tensors) {
       header.tensors.push_back({tensor.dtype, tensor.shape});
     }
-    const int receiver = WorkerOf(ReceivingStage(header.kind, header.boundary));
+    const int receiver = WorkerOf(Ends(header.kind, header.boundary)->to);
     if (receiver == self_) return Mine().mailbox.Put(std::move(frame));
 
     PACELINE_RETURN_IF_ERROR(Mine().OnSending(
@@ -99,7 +100,7 @@ class MemoryLink final : public Link {
 
   absl::StatusOr<Frame> Receive(const FrameKey& key) override {
     PACELINE_ASSIGN_OR_RETURN(Frame frame, Mine().mailbox.Take(key));
-    const int sender = WorkerOf(SendingStage(key.kind, key.boundary));
+    const int sender = WorkerOf(Ends(key.kind, key.boundary)->from);
     if (sender != self_) {
       mesh_->ends[sender]->OnTaken({key.kind, key.boundary});
     }
@@ -114,7 +115,7 @@ class MemoryLink final : public Link {
   absl::StatusOr<absl::Duration> AwaitRoom(int32_t boundary,
                                            int frames) override {
     constexpr FrameKind kKind = FrameKind::kActivation;
-    if (!Holds(kKind, boundary, SendingStage)) {
+    if (!Sends(kKind, boundary)) {
       return absl::NotFoundError(
           absl::StrCat("no activation goes out at boundary ", boundary));
     }
@@ -134,11 +135,13 @@ class MemoryLink final : public Link {
   }
   int WorkerOf(int stage) const { return mesh_->wiring.worker_of[stage]; }
 
-  bool Holds(FrameKind kind, int32_t boundary,
-             int (*stage)(FrameKind, int32_t)) const {
+  std::optional<FrameEnds> Ends(FrameKind kind, int32_t boundary) const {
     const auto stages = static_cast<int>(mesh_->wiring.worker_of.size());
-    return kind != FrameKind::kHello && boundary >= 0 &&
-           boundary < stages - 1 && WorkerOf(stage(kind, boundary)) == self_;
+    return EndsOf(kind, boundary, stages, mesh_->wiring.ties);
+  }
+  bool Sends(FrameKind kind, int32_t boundary) const {
+    const std::optional<FrameEnds> ends = Ends(kind, boundary);
+    return ends.has_value() && WorkerOf(ends->from) == self_;
   }
 
   const std::shared_ptr<Mesh> mesh_;
@@ -161,15 +164,11 @@ absl::StatusOr<std::vector<std::unique_ptr<Link>>> MakeMemoryLinks(
   for (int worker = 0; worker < workers; ++worker) {
     mesh->ends.push_back(std::make_unique<End>());
   }
-  for (int boundary = 0; boundary + 1 < static_cast<int>(worker_of.size());
-       ++boundary) {
-    for (const FrameKind kind :
-         {FrameKind::kActivation, FrameKind::kGradient}) {
-      mesh->ends[worker_of[ReceivingStage(kind, boundary)]]
-          ->mailbox.AddBoundary(
-              kind, boundary,
-              SendLimit(BoundOf(wiring.bounds, kind, boundary)));
-    }
+  const auto stages = static_cast<int>(worker_of.size());
+  for (const auto& [kind, boundary] : Crossings(stages, wiring.ties)) {
+    const int to = EndsOf(kind, boundary, stages, wiring.ties)->to;
+    mesh->ends[worker_of[to]]->mailbox.AddBoundary(
+        kind, boundary, SendLimit(BoundOf(wiring.bounds, kind, boundary)));
   }
   std::vector<std::unique_ptr<Link>> links;
   for (int worker = 0; worker < workers; ++worker) {

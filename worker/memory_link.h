@@ -15,6 +15,7 @@ struct MemoryWiring {
   std::vector<int> worker_of;  // [stages]: 0..W-1
   ScheduleBounds bounds;       // [stages - 1] each, used as RpcLink uses them
   Fence fence{JobId{1}, 1, 1};
+  std::vector<Tie> ties = {};
 };
 
 // One link a worker, cross-wired: what one sends another receives, the

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -53,20 +54,34 @@ Shape Batched(int64_t samples, const Shape& sample) {
   return shape;
 }
 
-Tensor RandomTensor(const Shape& shape, uint64_t seed) {
+Tensor RandomFloats(const Shape& shape, uint64_t seed) {
   Tensor tensor = Tensor::Allocate(DType::kF32, shape);
   SplitMix64 random(seed);
   for (float& value : tensor.As<float>()) value = random.Unit() - 0.5f;
   return tensor;
 }
 
-Tensor RandomLabels(int64_t samples, int32_t classes, uint64_t seed) {
-  Tensor tensor = Tensor::Allocate(DType::kI64, {samples});
+// Labels or tokens, below `end`.
+Tensor RandomNumbers(const Shape& shape, int64_t end, uint64_t seed) {
+  Tensor tensor = Tensor::Allocate(DType::kI64, shape);
   SplitMix64 random(seed);
-  for (int64_t& label : tensor.As<int64_t>()) {
-    label = static_cast<int64_t>(random.Next() % classes);
+  for (int64_t& value : tensor.As<int64_t>()) {
+    value = static_cast<int64_t>(random.Next() % end);
   }
   return tensor;
+}
+
+// Floats, tokens, or a mask that hides nothing.
+Tensor RandomTensor(const SampleTensor& sample, int64_t samples,
+                    int64_t vocabulary, uint64_t seed) {
+  const Shape shape = Batched(samples, sample.shape);
+  if (sample.dtype == DType::kF32) return RandomFloats(shape, seed);
+  if (sample.dtype == DType::kI64) {
+    return RandomNumbers(shape, vocabulary, seed);
+  }
+  Tensor mask = Tensor::Allocate(sample.dtype, shape);
+  std::memset(mask.data.get(), 1, mask.bytes());
+  return mask;
 }
 
 // Measures one range of layers in one engine.
@@ -192,14 +207,14 @@ absl::Status RangeProfiler::Run(const ProfilerOptions& options) {
   PACELINE_ASSIGN_OR_RETURN(engine_, parts_.make_engine(engine));
 
   const int64_t samples = spec_.train.micro_batch;
-  const Shape& input = layers_.first == 0
-                           ? model_.input
-                           : model_.layers[layers_.first - 1].output;
   batch_.samples = samples;
-  input_ = {RandomTensor(Batched(samples, input), 1),
-            RandomLabels(samples, model_.classes, 2)};
+  for (const SampleTensor& sample : InputTensors(model_, layers_.first)) {
+    input_.push_back(RandomTensor(sample, samples, model_.vocabulary, 1));
+  }
+  input_.push_back(
+      RandomNumbers(Batched(samples, model_.label_shape), model_.classes, 2));
   if (layers_.last < layers) {
-    gradient_ = {RandomTensor(
+    gradient_ = {RandomFloats(
         Batched(samples, model_.layers[layers_.last - 1].output), 3)};
   }
   for (int run = 0; run < options.warm_up_runs; ++run) {

@@ -30,6 +30,18 @@ absl::StatusOr<ScheduleBounds> BoundsOf(const RunOrder& order, bool training) {
   return BoundsOfRun(std::move(request));
 }
 
+absl::Status CheckTies(const RunOrder& order, const ModelDescription& model) {
+  if (!IsAsynchronous(order.spec.pipeline.schedule)) return absl::OkStatus();
+  for (const Tie& tie : TiesOf(order, model)) {
+    if (tie.owner_stage == tie.user_stage) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("order: ", order.spec.pipeline.schedule, " cuts ",
+                     model.name, " between stages ", tie.owner_stage, " and ",
+                     tie.user_stage, ", which share ", tie.parameter));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::vector<int> WorkerIndexOfStage(const RunOrder& order) {
@@ -42,7 +54,23 @@ std::vector<int> WorkerIndexOfStage(const RunOrder& order) {
   return worker_of;
 }
 
-StageRunnerOptions RunnerOptions(const RunOrder& order, WorkerId self) {
+std::vector<Tie> TiesOf(const RunOrder& order, const ModelDescription& model) {
+  const auto stage_of = [&](int layer) {
+    const auto found = std::find_if(
+        order.stages.begin(), order.stages.end(),
+        [&](const StagePlacement& stage) { return layer < stage.layers.last; });
+    return static_cast<int>(found - order.stages.begin());
+  };
+  std::vector<Tie> ties;
+  for (const SharedParameter& shared : SharedParameters(model)) {
+    ties.push_back({shared.name, shared.shape, stage_of(shared.owner),
+                    stage_of(shared.user)});
+  }
+  return ties;
+}
+
+StageRunnerOptions RunnerOptions(const RunOrder& order,
+                                 const ModelDescription& model, WorkerId self) {
   StageRunnerOptions options;
   options.schedule = order.spec.pipeline.schedule;
   options.worker_of = WorkerIndexOfStage(order);
@@ -51,6 +79,7 @@ StageRunnerOptions RunnerOptions(const RunOrder& order, WorkerId self) {
   options.vertical_sync = order.spec.pipeline.vertical_sync;
   options.train = order.spec.train;
   options.inference = IsInference(order.spec);
+  options.ties = TiesOf(order, model);
   return options;
 }
 
@@ -108,7 +137,7 @@ absl::Status CheckOrder(const RunOrder& order, const ModelDescription& model,
     return absl::InvalidArgumentError(
         absl::StrCat("order: threads is ", order.threads, ", need 1 or more"));
   }
-  return absl::OkStatus();
+  return CheckTies(order, model);
 }
 
 absl::StatusOr<RunWiring> MakeRunWiring(const RunOrder& order,
@@ -130,15 +159,17 @@ absl::StatusOr<RunWiring> MakeRunWiring(const RunOrder& order,
   wiring.acknowledges_at_once = IsInference(order.spec);
   for (const StagePlacement& stage : order.stages) {
     wiring.stages.push_back({stage.worker, stage.address});
-    wiring.boundary_shapes.push_back(
-        model.layers[stage.layers.last - 1].output);
+    wiring.boundaries.push_back(
+        BoundaryTensors(model.layers[stage.layers.last - 1]));
   }
-  wiring.boundary_shapes.pop_back();
+  wiring.boundaries.pop_back();
+  wiring.label_shape = model.label_shape;
+  wiring.ties = TiesOf(order, model);
 
   PACELINE_ASSIGN_OR_RETURN(wiring.bounds, BoundsOf(order, /*training=*/true));
   PACELINE_ASSIGN_OR_RETURN(const ScheduleBounds evaluation,
                             BoundsOf(order, /*training=*/false));
-  for (size_t i = 0; i < wiring.boundary_shapes.size(); ++i) {
+  for (size_t i = 0; i < wiring.boundaries.size(); ++i) {
     int& frames = wiring.bounds.activation_frames[i];
     frames = 2 * std::max(frames, evaluation.activation_frames[i]);
   }

@@ -24,14 +24,19 @@ std::vector<int> WorkerIndexOfStage(const RunOrder& order);
 // Stages of the plan that `self` holds, ascending.
 std::vector<int> StagesOf(const RunOrder& order, WorkerId self);
 
+// The parameters that two layers of the model share, and the stages of these.
+std::vector<Tie> TiesOf(const RunOrder& order, const ModelDescription& model);
+
 // What the interpreter and the engine of one stage are made from.  The order
 // has passed CheckOrder; `self` holds a stage.
-StageRunnerOptions RunnerOptions(const RunOrder& order, WorkerId self);
+StageRunnerOptions RunnerOptions(const RunOrder& order,
+                                 const ModelDescription& model, WorkerId self);
 EngineOptions EngineOptionsOf(const RunOrder& order,
                               const ModelDescription& model, int stage);
 
 // Checks what the coordinator could have sent wrong: stages that do not cover
-// the model's layers, none for `self`, no threads.
+// the model's layers, none for `self`, no threads, a schedule without a flush
+// over a cut between two layers that share a parameter.
 absl::Status CheckOrder(const RunOrder& order, const ModelDescription& model,
                         WorkerId self);
 

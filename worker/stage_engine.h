@@ -19,11 +19,12 @@
 
 namespace paceline {
 
-// Sums over the samples of one micro-batch, from the last stage.
+// Sums over the labels of one micro-batch, from the last stage: one a sample,
+// or one a token.
 struct LossSums {
   double loss = 0;  // cross-entropy, summed
   int64_t correct = 0;
-  int64_t samples = 0;  // of those that have a label: kNoLabel is none
+  int64_t samples = 0;  // labels that are some: kNoLabel is none
 };
 
 struct ForwardResult {
@@ -64,6 +65,12 @@ struct EngineOptions {
   std::function<void(const LayerDone&)> on_layer = nullptr;
 };
 
+// The memory of a parameter that two layers share, as one of them has it.
+struct TiedTensors {
+  Tensor value;
+  Tensor gradient;  // the sum of the step
+};
+
 // What an engine that stashes has, after its last call.
 struct StashReading {
   int versions = 1;   // of the parameters
@@ -75,10 +82,16 @@ struct StashReading {
 
 // Lives on the compute thread: made, used and dropped there.
 //
-// A micro-batch crosses a boundary as two tensors: the activation
-// [micro_batch, ...] float32, and the labels [micro_batch] int64, which travel
-// untouched to the last stage.  A gradient is one tensor, of the activation's
-// shape.
+// A micro-batch crosses a boundary as a list of tensors: the activation
+// [micro_batch, ...] float32, what goes beside it (Layer::beside), and the
+// labels [micro_batch, ...label_shape] int64, which travel untouched to the
+// last stage. The first stage takes samples of the model's input_dtype in the
+// activation's place.  A gradient is one tensor, of the activation's shape.
+//
+// A parameter that a layer borrows is not this engine's: it is no part of
+// reports, updates and weights.  Whoever drives the engines adds its gradient
+// to the owner's before the owner reports, and hands the value back after an
+// update (worker/tie_exchange.h).
 class StageEngine {
  public:
   virtual ~StageEngine() = default;
@@ -108,6 +121,14 @@ class StageEngine {
   virtual absl::Status BackwardWeight(const BatchInfo& batch,
                                       int micro_batch) = 0;
 
+  // What the layers of this engine have of a shared parameter: as its owner, or
+  // as one that borrows it.  The memory is the engine's own, with the newest
+  // value; to be read and written between the last backward of a step and the
+  // first forward of the next.
+  // Errors: NotFound  no layer here owns (borrows) a parameter of that name
+  virtual absl::StatusOr<TiedTensors> Tied(const std::string& name,
+                                           bool owner) = 0;
+
   // What the gate wants to know of the summed gradient of `batch`.
   virtual absl::StatusOr<StepReport> Report(const BatchInfo& batch) = 0;
 
@@ -128,8 +149,9 @@ class StageEngine {
   // the engine's own and changes with the next Apply().
   virtual absl::StatusOr<std::vector<NamedTensor>> Weights() = 0;
 
-  // Overwrites the parameters and buffers of these names; others stay as they
-  // are, and so does what the optimizer remembers.  Between two steps only.
+  // Overwrites the parameters and buffers of these names, borrowed ones too;
+  // others stay as they are, and so does what the optimizer remembers.  Between
+  // two steps only.
   // Errors (nothing was written):
   //   InvalidArgument     a name that is not of this stage, or another dtype or
   //                       shape
@@ -137,8 +159,20 @@ class StageEngine {
   virtual absl::Status SetWeights(const std::vector<NamedTensor>& weights) = 0;
 };
 
+// Labels that count: all but kNoLabel.
+int64_t CountLabels(const Tensor& labels);
+
+// Errors unless `input` is what a stage takes whose layers begin with `first`:
+// InputTensors() and the labels, `samples` of each, and tokens in range.
+// Errors: InvalidArgument  says what came and what was expected
+absl::Status CheckStageInput(const ModelDescription& model, int first,
+                             int64_t samples, const TensorList& input);
+
+// Errors: InvalidArgument  a label that is neither kNoLabel nor a class
+absl::Status CheckLabels(const Tensor& labels, int64_t classes);
+
 // For SetWeights(): copies the values of `weights` into the memory of those of
-// the same name in `own`, what Weights() gave.
+// the same name in `own`, of which there may be several.
 // Errors: InvalidArgument  as SetWeights()
 absl::Status OverwriteWeights(const std::vector<NamedTensor>& weights,
                               const std::vector<NamedTensor>& own);

@@ -1,6 +1,7 @@
 #include "worker/stage_runner.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
@@ -41,7 +42,8 @@ StageRunner::StageRunner(StageRunnerOptions options, StageRunnerParts parts)
     : options_(std::move(options)),
       parts_(std::move(parts)),
       stages_(static_cast<int>(options_.worker_of.size())),
-      own_stages_(OwnStages(options_)) {
+      own_stages_(OwnStages(options_)),
+      ties_(options_.ties, stages_, parts_.engines, parts_.link) {
   PACELINE_CHECK(!own_stages_.empty(),
                  absl::StrCat("worker=", options_.worker));
 }
@@ -97,6 +99,12 @@ void StageRunner::AddStageTime(const Instruction& done, Instant begin,
   time.stage = done.stage;
   time.seconds += absl::ToDoubleSeconds(parts_.clock.Now() - begin);
   time.micro_batches += done.op == Op::kForward;
+}
+
+double StageRunner::MeanLoss() const {
+  return losses_.samples == 0
+             ? 0
+             : losses_.loss / static_cast<double>(losses_.samples);
 }
 
 // The first stage asks its source; the others learn what the batch is from the
@@ -322,18 +330,39 @@ absl::Status StageRunner::Send(FrameKind kind, const Instruction& instruction,
   return parts_.link.Send(std::move(frame));
 }
 
+absl::Status StageRunner::Report(int stage, const BatchInfo& batch) {
+  PACELINE_ASSIGN_OR_RETURN(StepReport report,
+                            parts_.engines.at(stage)->Report(batch));
+  report.stage = stage;
+  reports_.push_back(std::move(report));
+  return absl::OkStatus();
+}
+
+absl::Status StageRunner::Apply(const BatchInfo& batch,
+                                const StepVerdict& verdict) {
+  for (const int stage : own_stages_) {
+    PACELINE_RETURN_IF_ERROR(parts_.engines.at(stage)->Apply(verdict));
+  }
+  return verdict.skip ? absl::OkStatus() : ties_.ShareValues(batch);
+}
+
 // A worker of several stages has several STEPs in its list: it reports for
-// each, and asks the gate once, with the last.
+// each, and asks the gate once, with the last.  Who owns a parameter that
+// others use too has its sum only when all stages here have theirs.
 absl::Status StageRunner::Step(const Instruction& instruction,
                                const BatchInfo& batch) {
   StepVerdict verdict;
   {
     const ScopedPart part(parts_.time, TimePart::kAggregate);
-    PACELINE_ASSIGN_OR_RETURN(
-        StepReport report, parts_.engines.at(instruction.stage)->Report(batch));
-    report.stage = instruction.stage;
-    reports_.push_back(std::move(report));
-    if (reports_.size() < own_stages_.size()) return absl::OkStatus();
+    stepped_.push_back(instruction.stage);
+    if (!ties_.Owns(instruction.stage)) {
+      PACELINE_RETURN_IF_ERROR(Report(instruction.stage, batch));
+    }
+    if (stepped_.size() < own_stages_.size()) return absl::OkStatus();
+    PACELINE_RETURN_IF_ERROR(ties_.AddGradients(batch));
+    for (const int stage : std::exchange(stepped_, {})) {
+      if (ties_.Owns(stage)) PACELINE_RETURN_IF_ERROR(Report(stage, batch));
+    }
     std::sort(reports_.begin(), reports_.end(),
               [](const StepReport& a, const StepReport& b) {
                 return a.stage < b.stage;
@@ -346,15 +375,13 @@ absl::Status StageRunner::Step(const Instruction& instruction,
   {
     const ScopedPart part(parts_.time, TimePart::kOptimizer);
     const Instant begin = parts_.clock.Now();
-    for (const int stage : own_stages_) {
-      PACELINE_RETURN_IF_ERROR(parts_.engines.at(stage)->Apply(verdict));
-    }
+    PACELINE_RETURN_IF_ERROR(Apply(batch, verdict));
     flow_.OnUpdate(parts_.clock.Now() - begin);
   }
   std::optional<StepRecord> record;
   if (own_stages_.back() == stages_ - 1) {
     record = StepRecord{batch.step + 1,
-                        losses_.loss / static_cast<double>(batch.samples),
+                        MeanLoss(),
                         batch.samples,
                         verdict.learning_rate,
                         verdict.gradient_norm,

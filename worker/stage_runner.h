@@ -21,6 +21,7 @@
 #include "worker/link.h"
 #include "worker/predictions.h"
 #include "worker/stage_engine.h"
+#include "worker/tie_exchange.h"
 #include "worker/time_meter.h"
 
 namespace paceline {
@@ -57,8 +58,9 @@ struct StageRunnerOptions {
   // Of batches that are not the shorter last one of an epoch.
   int micro_batches = 1;
   bool vertical_sync = false;
-  bool inference = false;  // see stage_flow.cc
-  TrainSpec train;         // for the updates of asynchronous schedules
+  bool inference = false;      // see stage_flow.cc
+  TrainSpec train;             // for the updates of asynchronous schedules
+  std::vector<Tie> ties = {};  // of the whole run
 };
 
 // What a run is made of.  All outlive the runner.
@@ -107,6 +109,8 @@ class StageRunner {
   absl::Status Send(FrameKind kind, const Instruction& instruction,
                     const BatchInfo& batch);
   absl::Status Step(const Instruction& instruction, const BatchInfo& batch);
+  absl::Status Report(int stage, const BatchInfo& batch);
+  absl::Status Apply(const BatchInfo& batch, const StepVerdict& verdict);
 
   // What the flow meter wants to know.
   FlowMoment MomentOfFlow() const;
@@ -132,6 +136,8 @@ class StageRunner {
   void FinishStreamedBatch(const BatchInfo& batch, const StepVerdict& last);
   absl::Status Do(Op op, const InFlight& what);
 
+  // Of this batch, over what has a label.
+  double MeanLoss() const;
   void FinishEvaluation();
   // Adds what a forward or backward took since `begin`.
   void AddStageTime(const Instruction& done, Instant begin,
@@ -144,6 +150,7 @@ class StageRunner {
   const StageRunnerParts parts_;
   const int stages_;
   const std::vector<int> own_stages_;
+  TieExchange ties_;
 
   // Instruction lists by (micro-batches, training); a job has at most four.
   // Training streams have none: they are as long as the job.
@@ -152,8 +159,9 @@ class StageRunner {
   std::map<Slot, TensorList> inputs_;     // for F
   std::map<Slot, TensorList> outputs_;    // from F, for SEND_F
   std::map<Slot, TensorList> gradients_;  // for B, then from B for SEND_B
-  std::vector<StepReport> reports_;       // of this batch, waiting for the gate
-  LossSums losses_;                       // of this batch
+  std::vector<int> stepped_;         // stages of this batch that wait for it
+  std::vector<StepReport> reports_;  // of this batch, waiting for the gate
+  LossSums losses_;                  // of this batch
   std::map<int, StageTime> stage_times_;  // of this batch, by stage
   std::optional<Instant> trained_;  // when the training batch before ended
   int64_t updates_ = 0;             // of asynchronous schedules

@@ -98,11 +98,14 @@ absl::Status StageRunner::Update(const InFlight& what) {
   alone.step = updates_;
   alone.samples = MicroBatchSamples(what.batch, options_.train.micro_batch,
                                     what.micro_batch);
+  // All who share a parameter are on this stage.
+  PACELINE_RETURN_IF_ERROR(ties_.AddGradients(alone));
   PACELINE_ASSIGN_OR_RETURN(StepReport report, engine.Report(alone));
   report.stage = stage;
   const StepVerdict verdict =
       DecideStep(options_.train, what.batch.total_updates, {report});
   PACELINE_RETURN_IF_ERROR(engine.Apply(verdict));
+  if (!verdict.skip) PACELINE_RETURN_IF_ERROR(ties_.ShareValues(alone));
   ++updates_;
   flow_.OnUpdate(parts_.clock.Now() - begin);
   const StashReading stash = engine.Stash();
@@ -129,7 +132,7 @@ void StageRunner::FinishStreamedBatch(const BatchInfo& batch,
   std::optional<StepRecord> record;
   if (own_stages_.back() == stages_ - 1) {
     record = StepRecord{batch.step + 1,
-                        losses_.loss / static_cast<double>(batch.samples),
+                        MeanLoss(),
                         batch.samples,
                         last.learning_rate,
                         last.gradient_norm,

@@ -29,10 +29,11 @@ struct RunWiring {
   Fence fence;
   WorkerId self;
   std::vector<StageWiring> stages;  // of the whole plan
-  // [stages - 1]: one sample's activation at each boundary.  An activation
-  // frame is float32 [n, shape...] and labels int64 [n]; a gradient frame one
-  // float32 tensor of the same shape.
-  std::vector<Shape> boundary_shapes;
+  // [stages - 1]: what crosses each boundary, of one sample and without the
+  // labels (core/transfer/frame_check.h).
+  std::vector<std::vector<SampleTensor>> boundaries;
+  Shape label_shape;          // of one sample
+  std::vector<Tie> ties;      // in layer order of their users
   int64_t micro_batch = 0;    // n <= this
   ScheduleBounds bounds;      // credit and queue bounds
   Codec codec = Codec::kRaw;  // of what is sent to other workers

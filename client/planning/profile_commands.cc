@@ -9,6 +9,7 @@
 #include "client/planning/profile_render.h"
 #include "client/text.h"
 #include "core/base/status_macros.h"
+#include "core/model/catalog.h"
 
 namespace paceline {
 namespace {
@@ -137,7 +138,9 @@ absl::StatusOr<JobSpec> WithMicroBatch(JobSpec spec, int64_t batch,
   if (!GivesBatch(sets)) {
     spec.train.batch = batch * (defaults.batch / defaults.micro_batch);
   }
-  if (spec.data.name.empty()) spec.data.name = "synthetic";
+  if (spec.data.name.empty()) {
+    spec.data = WithSyntheticData(spec.model, spec.data);
+  }
   if (spec.name.empty()) spec.name = spec.model.name;
   std::vector<std::string> wrong;
   for (const SpecProblem& problem : CheckJobSpec(spec)) {

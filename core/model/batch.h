@@ -17,7 +17,7 @@ struct BatchInfo {
   BatchPhase phase = BatchPhase::kTrain;
   int64_t step = 0;  // optimizer updates done before this batch
   int32_t micro_batches = 1;
-  int64_t samples = 0;       // of the whole batch; the divisor
+  int64_t samples = 0;       // of the whole batch
   bool final_batch = false;  // none follows
   // An evaluation or nothing follows a training batch: where batches stream
   // without a flush, the pipeline runs empty after this one.

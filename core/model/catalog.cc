@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/model/data_sets.h"
 #include "core/model/models.h"
 
 namespace paceline {
@@ -66,6 +67,59 @@ CatalogEntry Vgg(const char* name) {
   return entry;
 }
 
+struct LanguageSizes {
+  const char* name;
+  int32_t depth;
+  int32_t heads;
+  int32_t width;
+};
+
+CatalogEntry Language(const LanguageSizes& sizes, int32_t positions,
+                      int32_t vocabulary, Shape input, int32_t classes,
+                      decltype(CatalogEntry::describe) describe) {
+  CatalogEntry entry{
+      {},
+      {"depth", "width", "heads", "dropout", "positions", "vocabulary"},
+      std::move(input),
+      classes,
+      describe};
+  entry.model.name = sizes.name;
+  entry.model.depth = sizes.depth;
+  entry.model.heads = sizes.heads;
+  entry.model.width = sizes.width;
+  entry.model.positions = positions;
+  entry.model.vocabulary = vocabulary;
+  entry.synthetic = "synthetic-tokens";
+  return entry;
+}
+
+// Small: learns bytes, or whatever tokens the data has.
+CatalogEntry SmallGpt(const LanguageSizes& sizes) {
+  return Language(sizes, 0, 0, {128}, 256, DescribeGpt);
+}
+
+// Radford et al. 2019, table 2, as nanoGPT and Hugging Face have it.
+CatalogEntry Gpt2(const LanguageSizes& sizes) {
+  constexpr int32_t kPositions = 1024;
+  constexpr int32_t kTokens = 50257;
+  return Language(sizes, kPositions, kTokens, {kPositions}, kTokens,
+                  DescribeGpt);
+}
+
+// Devlin et al. 2019, section 3; Liu et al. 2019 have two positions more, which
+// no token takes.
+CatalogEntry Bert(const LanguageSizes& sizes, int32_t vocabulary) {
+  CatalogEntry entry = Language(sizes, 512, vocabulary, {128}, 2, DescribeBert);
+  entry.synthetic = "synthetic-labels";
+  return entry;
+}
+CatalogEntry Roberta(const LanguageSizes& sizes, int32_t vocabulary) {
+  CatalogEntry entry = Bert(sizes, vocabulary);
+  entry.model.positions = 514;
+  entry.padding = 1;
+  return entry;
+}
+
 std::vector<CatalogEntry> MakeCatalog() {
   std::vector<CatalogEntry> catalog = {
       Small("lenet", {"dropout"}, DescribeLenet),
@@ -82,6 +136,14 @@ std::vector<CatalogEntry> MakeCatalog() {
       ImageNetConvolutions("resnet50", {"width"}, DescribeResnet),
       Vgg("vgg11"),
       Vgg("vgg16"),
+      SmallGpt({"gpt", 4, 4, 128}),
+      SmallGpt({"gpt_mini", 6, 6, 192}),
+      Gpt2({"gpt2", 12, 12, 768}),
+      Gpt2({"gpt2_medium", 24, 16, 1024}),
+      Bert({"bert", 4, 4, 128}, 256),
+      Bert({"bert_base", 12, 12, 768}, 30522),
+      Roberta({"roberta", 4, 4, 128}, 256),
+      Roberta({"roberta_base", 12, 12, 768}, 50265),
   };
   std::sort(catalog.begin(), catalog.end(),
             [](const CatalogEntry& a, const CatalogEntry& b) {
@@ -103,6 +165,8 @@ std::string ValueText(const ModelSpec& model, const std::string& key) {
   if (key == "width") return absl::StrCat(model.width);
   if (key == "heads") return absl::StrCat(model.heads);
   if (key == "patch") return absl::StrCat(model.patch);
+  if (key == "positions") return absl::StrCat(model.positions);
+  if (key == "vocabulary") return absl::StrCat(model.vocabulary);
   if (key == "file") return model.script.sha256;
   return absl::StrCat(model.dropout);
 }
@@ -128,6 +192,17 @@ ModelSpec DefaultModel(const std::string& name) {
   ModelSpec model;
   model.name = name;
   return model;
+}
+
+DataSpec WithSyntheticData(const ModelSpec& model, DataSpec data) {
+  const CatalogEntry* const entry = FindModel(model.name);
+  data.name = entry == nullptr ? "synthetic" : entry->synthetic;
+  const DataSetTraits* const set = FindDataSet(data.name);
+  if (set->kind == SampleKind::kImages || data.shape.size() != 1) return data;
+  data.block = static_cast<int32_t>(data.shape[0]);
+  data.padding = entry->padding;
+  data.vocabulary = model.vocabulary;
+  return data;
 }
 
 bool ModelReads(const std::string& name, const std::string& key) {

@@ -25,6 +25,9 @@ struct CatalogEntry {
   absl::StatusOr<ModelDescription> (*describe)(const ModelSpec& spec,
                                                const Shape& input,
                                                int32_t classes);
+  // The data set that needs no files and has such samples.
+  const char* synthetic = "synthetic";
+  int32_t padding = 0;  // the token that it does not look at, where it has one
 };
 
 // All but `script`, sorted by name.  Immutable.
@@ -35,6 +38,10 @@ const CatalogEntry* FindModel(const std::string& name);
 
 // The model with its own sizes; with the struct's when nobody knows the name.
 ModelSpec DefaultModel(const std::string& name);
+
+// `data` with the name and the sizes of the synthetic data set that `model` can
+// be measured on, for samples of the shape and the classes that it has.
+DataSpec WithSyntheticData(const ModelSpec& model, DataSpec data);
 
 // Whether `key` ("depth") changes anything in the model of that name.
 bool ModelReads(const std::string& name, const std::string& key);

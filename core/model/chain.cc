@@ -11,6 +11,14 @@ namespace {
 
 constexpr int64_t kFloatBytes = 4;
 
+int64_t OutputBytes(const Layer& layer) {
+  int64_t bytes = 0;
+  for (const SampleTensor& tensor : BoundaryTensors(layer)) {
+    bytes += TensorBytes(tensor.dtype, tensor.shape);
+  }
+  return bytes;
+}
+
 }  // namespace
 
 Chain::Chain(std::string model, Shape input, int32_t classes) : shape_(input) {
@@ -19,12 +27,32 @@ Chain::Chain(std::string model, Shape input, int32_t classes) : shape_(input) {
   model_.classes = classes;
 }
 
+Chain& Chain::TakeTokens(int64_t vocabulary) {
+  model_.input_dtype = DType::kI64;
+  model_.vocabulary = vocabulary;
+  return *this;
+}
+
+Chain& Chain::LabelTokens() {
+  model_.label_shape = model_.input;
+  return *this;
+}
+
+Chain& Chain::AddAlias(std::string alias, std::string name) {
+  model_.aliases.push_back({std::move(alias), std::move(name)});
+  return *this;
+}
+
 Chain& Chain::Begin(std::string layer) {
   Layer next;
   next.name = std::move(layer);
   next.output = shape_;
-  next.output_bytes = NumElements(shape_) * kFloatBytes;
-  next.activation_bytes = next.output_bytes;  // its input is kept
+  if (!model_.layers.empty()) next.beside = model_.layers.back().beside;
+  next.output_bytes = OutputBytes(next);
+  // Its input is kept.
+  next.activation_bytes = model_.layers.empty()
+                              ? TensorBytes(model_.input_dtype, shape_)
+                              : next.output_bytes;
   model_.layers.push_back(std::move(next));
   return *this;
 }
@@ -40,7 +68,9 @@ Chain& Chain::Add(Operation operation) {
   shape_ = std::move(facts->output);
   Layer& layer = model_.layers.back();
   layer.output = shape_;
-  layer.output_bytes = NumElements(shape_) * kFloatBytes;
+  layer.beside.insert(layer.beside.end(), facts->beside.begin(),
+                      facts->beside.end());
+  layer.output_bytes = OutputBytes(layer);
   const bool in_place = !layer.operations.empty() &&
                         IsInPlace(operation, layer.operations.back());
   if (!in_place) {
@@ -50,6 +80,10 @@ Chain& Chain::Add(Operation operation) {
   for (Parameter& parameter : facts->parameters) {
     layer.parameter_bytes += TensorBytes(parameter.dtype, parameter.shape);
     layer.parameters.push_back(std::move(parameter));
+  }
+  for (Parameter& parameter : facts->borrowed) {
+    layer.borrowed_bytes += TensorBytes(parameter.dtype, parameter.shape);
+    layer.borrowed.push_back(std::move(parameter));
   }
   layer.operations.push_back(std::move(operation));
   return *this;
@@ -62,10 +96,12 @@ Chain& Chain::AddDropout(double probability) {
 
 absl::StatusOr<ModelDescription> Chain::Build() && {
   if (!status_.ok()) return status_;
-  if (shape_ != Shape{model_.classes}) {
+  Shape scores = model_.label_shape;
+  scores.push_back(model_.classes);
+  if (shape_ != scores) {
     return absl::InvalidArgumentError(absl::StrCat(
         model_.name, " ends with shape [", absl::StrJoin(shape_, ", "),
-        "], need ", model_.classes, " classes"));
+        "], need [", absl::StrJoin(scores, ", "), "]: one score a class"));
   }
   return std::move(model_);
 }

@@ -16,6 +16,15 @@ class Chain {
  public:
   Chain(std::string model, Shape input, int32_t classes);
 
+  // Samples are tokens [block], numbers below `vocabulary`.
+  Chain& TakeTokens(int64_t vocabulary);
+
+  // Every token has a label: the last layer's output is [block, classes].
+  Chain& LabelTokens();
+
+  // A file may hold parameter `name` a second time, as `alias`.
+  Chain& AddAlias(std::string alias, std::string name);
+
   // Begins the next layer.
   Chain& Begin(std::string layer);
 
@@ -30,7 +39,8 @@ class Chain {
   const Shape& shape() const { return shape_; }
 
   // Errors: InvalidArgument  operations that do not fit one another, or a last
-  //                          layer whose output is not [classes].
+  //                          layer whose output is not one score a class,
+  //                          for every label
   absl::StatusOr<ModelDescription> Build() &&;
 
  private:

@@ -15,6 +15,7 @@ constexpr int64_t kMostClasses = 1 << 20;
 constexpr int64_t kMostBlock = 1 << 20;
 constexpr int64_t kLongestSide = 16384;  // pixels
 constexpr int64_t kMostLoaders = 64;
+constexpr int64_t kByteTokens = 256;
 
 const std::vector<DataSetTraits>& DataSets() {
   using enum SampleKind;
@@ -26,14 +27,17 @@ const std::vector<DataSetTraits>& DataSets() {
       {"idx", kImages, true, false, {1, 28, 28}, 10},
       {"imagefolder", kImages, true, false, {3, 224, 224}, 1000},
       {"synthetic", kImages, false, false, {1, 28, 28}, 10},
+      {"synthetic-labels", kLabelledTokens, false, false, {}, 2},
       {"synthetic-tokens", kTokens, false, false, {}, 256},
       {"text", kTokens, true, false, {}, 256},
+      {"text-labels", kLabelledTokens, true, false, {}, 2},
   };
   return sets;
 }
 
 bool IsSynthetic(const DataSpec& data) {
-  return data.name == "synthetic" || data.name == "synthetic-tokens";
+  return data.name == "synthetic" || data.name == "synthetic-labels" ||
+         data.name == "synthetic-tokens";
 }
 
 bool CheckOwnShape(const DataSetTraits& set, const DataSpec& data,
@@ -97,6 +101,12 @@ bool CheckTokenShape(const DataSpec& data, SpecProblems& problems) {
   return problems.Whole("data.classes", data.classes, 2, kMostClasses);
 }
 
+void CheckTestFraction(const DataSpec& data, SpecProblems& problems) {
+  problems.Number("data.test_fraction", data.test_fraction,
+                  data.test_fraction >= 0 && data.test_fraction < 1,
+                  "in [0, 1)");
+}
+
 void CheckText(const DataSpec& data, SpecProblems& problems) {
   problems.OneOf("data.tokens", "kind of tokens", data.tokens,
                  {"byte", "character", "uint16"});
@@ -106,9 +116,16 @@ void CheckText(const DataSpec& data, SpecProblems& problems) {
                               "got ",
                               data.classes));
   }
-  problems.Number("data.test_fraction", data.test_fraction,
-                  data.test_fraction >= 0 && data.test_fraction < 1,
-                  "in [0, 1)");
+  CheckTestFraction(data, problems);
+}
+
+void CheckLabelledTokens(const DataSpec& data, SpecProblems& problems) {
+  if (data.name == "text-labels") CheckTestFraction(data, problems);
+  const bool vocabulary =
+      problems.Whole("data.vocabulary", data.vocabulary, 2, kMostClasses);
+  if (vocabulary) {
+    problems.Whole("data.padding", data.padding, 0, VocabularyOf(data) - 1);
+  }
 }
 
 // Of [channels, height, width] or less.
@@ -162,8 +179,8 @@ void CheckPictures(const DataSpec& data, SpecProblems& problems) {
 bool CheckShape(const DataSetTraits& set, const DataSpec& data,
                 SpecProblems& problems) {
   if (set.own_shape) return CheckOwnShape(set, data, problems);
-  return set.kind == SampleKind::kTokens ? CheckTokenShape(data, problems)
-                                         : CheckImageShape(data, problems);
+  return set.kind == SampleKind::kImages ? CheckImageShape(data, problems)
+                                         : CheckTokenShape(data, problems);
 }
 
 }  // namespace
@@ -186,22 +203,26 @@ DataSpec DefaultDataSpec(const std::string& name) {
   data.name = name;
   const DataSetTraits* const set = FindDataSet(name);
   if (set == nullptr) return data;
-  const bool tokens = set->kind == SampleKind::kTokens;
-  data.shape = tokens ? Shape{data.block} : set->shape;
+  const bool images = set->kind == SampleKind::kImages;
+  data.shape = images ? set->shape : Shape{data.block};
   data.classes = set->classes;
   return data;
 }
 
 SampleFormat FormatOf(const DataSpec& data) {
   const DataSetTraits* const set = FindDataSet(data.name);
-  if (set != nullptr && set->kind == SampleKind::kTokens) {
-    return {DType::kI64, {data.block}, {data.block}};
+  if (set == nullptr || set->kind == SampleKind::kImages) {
+    return {DType::kF32, data.shape, {}};
   }
-  return {DType::kF32, data.shape, {}};
+  const bool each = set->kind == SampleKind::kTokens;
+  return {DType::kI64, {data.block}, each ? Shape{data.block} : Shape{}};
 }
 
-int64_t LabelsPerSample(const DataSpec& data) {
-  return NumElements(FormatOf(data).label_shape);
+int64_t VocabularyOf(const DataSpec& data) {
+  if (FormatOf(data).dtype != DType::kI64) return 0;
+  if (data.name == "synthetic-labels") return data.vocabulary;
+  // A byte is a token.
+  return data.name == "text-labels" ? kByteTokens : data.classes;
 }
 
 bool CheckDataSpec(const DataSpec& data, SpecProblems& problems) {
@@ -222,6 +243,9 @@ bool CheckDataSpec(const DataSpec& data, SpecProblems& problems) {
   }
   const bool shape = CheckShape(set, data, problems);
   if (data.name == "text") CheckText(data, problems);
+  if (set.kind == SampleKind::kLabelledTokens) {
+    CheckLabelledTokens(data, problems);
+  }
   if (set.kind == SampleKind::kImages && !IsSynthetic(data)) {
     CheckPictures(data, problems);
   }

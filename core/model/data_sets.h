@@ -14,7 +14,7 @@ namespace paceline {
 
 // What one sample is made of.
 struct SampleFormat {
-  DType dtype = DType::kF32;  // kI64: numbers of tokens, each below `classes`
+  DType dtype = DType::kF32;  // kI64: tokens, each below VocabularyOf()
   Shape shape;                // [channels, height, width], or [block]
   // int64; [] is one class a sample, [block] one a token.
   Shape label_shape;
@@ -27,7 +27,8 @@ struct SampleFormat {
 // LibTorch's default `ignore_index`, so that its losses leave it out too.
 constexpr int64_t kNoLabel = -100;
 
-enum class SampleKind : uint8_t { kImages, kTokens };
+// Tokens have a label each, or one a sample.
+enum class SampleKind : uint8_t { kImages, kTokens, kLabelledTokens };
 
 struct DataSetTraits {
   const char* name;
@@ -51,9 +52,8 @@ DataSpec DefaultDataSpec(const std::string& name);
 // What the samples of `data` will look like.  data.name is a data set's.
 SampleFormat FormatOf(const DataSpec& data);
 
-// Labels of one sample: 1, or the tokens of a block.  A loss over tokens
-// divides by (samples of the batch) x this.
-int64_t LabelsPerSample(const DataSpec& data);
+// How many different tokens there are; 0 where samples are none.
+int64_t VocabularyOf(const DataSpec& data);
 
 // Adds what is wrong with `data`; true when name, shape and classes are good,
 // so that a model may be described with them.

@@ -1,10 +1,12 @@
 #include "core/model/description.h"
 
 #include <algorithm>
+#include <map>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/check.h"
 #include "core/model/catalog.h"
 
 namespace paceline {
@@ -52,6 +54,37 @@ absl::StatusOr<ModelDescription> DescribeModel(const ModelSpec& spec,
   const absl::Status request = CheckRequest(spec, input, classes);
   if (!request.ok()) return request;
   return model->describe(spec, input, classes);
+}
+
+std::vector<SampleTensor> BoundaryTensors(const Layer& layer) {
+  std::vector<SampleTensor> tensors = {{DType::kF32, layer.output}};
+  tensors.insert(tensors.end(), layer.beside.begin(), layer.beside.end());
+  return tensors;
+}
+
+std::vector<SampleTensor> InputTensors(const ModelDescription& model,
+                                       int first) {
+  if (first > 0) return BoundaryTensors(model.layers[first - 1]);
+  return {{model.input_dtype, model.input}};
+}
+
+std::vector<SharedParameter> SharedParameters(const ModelDescription& model) {
+  std::map<std::string, int> owners;
+  std::vector<SharedParameter> shared;
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    const Layer& layer = model.layers[i];
+    const int index = static_cast<int>(i);
+    for (const Parameter& parameter : layer.borrowed) {
+      const auto owner = owners.find(parameter.name);
+      PACELINE_CHECK(owner != owners.end(),
+                     absl::StrCat(layer.name, " borrows ", parameter.name));
+      shared.push_back({parameter.name, parameter.shape, owner->second, index});
+    }
+    for (const Parameter& parameter : layer.parameters) {
+      owners.emplace(parameter.name, index);
+    }
+  }
+  return shared;
 }
 
 bool NeedsWorker(const ModelSpec& spec) {

@@ -21,15 +21,29 @@ struct Operation {
   double probability = 0;  // dropout only
 };
 
-// The smallest piece the planner may place: one tensor in, one tensor out.
+// One of the tensors that cross a boundary, of one sample.
+struct SampleTensor {
+  DType dtype = DType::kF32;
+  Shape shape;
+
+  friend bool operator==(const SampleTensor&, const SampleTensor&) = default;
+};
+
+// The smallest piece the planner may place.
 struct Layer {
   std::string name;  // unique in the model, for people
   std::vector<Operation> operations;
   std::vector<Parameter> parameters;  // in the order of the step gate's norms
-  Shape output;                       // of one sample, without the batch
-  double forward_flops = 0;           // a sample; a multiply-add counts 2
-  int64_t parameter_bytes = 0;
-  int64_t output_bytes = 0;      // a sample
+  // Those of a lower layer, which owns them, that this one computes with too:
+  // it has a value of its own, and sums its gradients apart (DESIGN 5).
+  std::vector<Parameter> borrowed;
+  Shape output;  // of one sample, without the batch
+  // What later layers need besides `output`, and no gradient flows through.
+  std::vector<SampleTensor> beside;
+  double forward_flops = 0;     // a sample; a multiply-add counts 2
+  int64_t parameter_bytes = 0;  // without the borrowed
+  int64_t borrowed_bytes = 0;
+  int64_t output_bytes = 0;      // a sample; with what goes beside it
   int64_t activation_bytes = 0;  // a sample, kept for backward
 };
 
@@ -37,12 +51,43 @@ struct ModelDescription {
   std::string name;
   Shape input;                      // of one sample
   DType input_dtype = DType::kF32;  // kI64: numbers of tokens
+  int64_t vocabulary = 0;           // tokens are below this
   int32_t classes = 0;
+  Shape label_shape;  // of one sample: [], or [block] where tokens have labels
   std::vector<Layer> layers;
   // A script's: where it is on every worker, and the hash of its bytes.
   std::string file;
   std::string file_sha256;
+  // Second names that files have for a tensor: `alias` may be in a file too, as
+  // long as it is equal.
+  struct Alias {
+    std::string alias;
+    std::string name;
+  };
+  std::vector<Alias> aliases;
 };
+
+// What crosses the boundary behind `layer`, without the labels: its output, and
+// what goes beside it.
+std::vector<SampleTensor> BoundaryTensors(const Layer& layer);
+
+// What a stage that begins with layer `first` takes, without the labels.
+std::vector<SampleTensor> InputTensors(const ModelDescription& model,
+                                       int first);
+
+// A parameter that two layers compute with.
+struct SharedParameter {
+  std::string name;
+  Shape shape;
+  int owner = 0;  // layer; the lowest of those that use it
+  int user = 0;   // layer
+
+  friend bool operator==(const SharedParameter&,
+                         const SharedParameter&) = default;
+};
+
+// One for each parameter that some layer borrows, users ascending.
+std::vector<SharedParameter> SharedParameters(const ModelDescription& model);
 
 // Whether `spec` is a script that no worker has looked into: DescribeModel()
 // cannot say anything of it yet.

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
+#include <iterator>
 #include <string>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -80,19 +82,40 @@ void FillWeight(const Layer& layer, size_t operation, const Parameter& weight,
   FillUniform(2 / (FanIn(weight.shape) + fan_out), random, out);
 }
 
+// Whether all that an operation owns are rows for tokens or positions.
+bool IsTable(const std::string& kind) {
+  constexpr const char* kTables[] = {"class_token",       "position_embedding",
+                                     "token_embedding",   "padded_embedding",
+                                     "learned_positions", "masked_positions",
+                                     "first_type"};
+  return std::any_of(std::begin(kTables), std::end(kTables),
+                     [&](const char* table) { return kind == table; });
+}
+
 void FillParameter(const Layer& layer, size_t operation,
                    const Parameter& parameter, SplitMix64& random,
                    absl::Span<float> out) {
   const std::string& kind = layer.operations[operation].kind;
-  if (kind == "class_token" || kind == "position_embedding") {
+  if (IsTable(kind)) {
     FillNormal(kEmbeddingDeviation, random, out);
   } else if (EndsWithAny(parameter.name, {".bias", "_bias", ".running_mean"})) {
     std::fill(out.begin(), out.end(), 0.0f);
   } else if (parameter.shape.size() == 1) {  // a scale, or a variance
     std::fill(out.begin(), out.end(), 1.0f);
+  } else if (kind == "conv1d" || kind == "causal_attention") {
+    FillNormal(kEmbeddingDeviation, random, out);
   } else {
     FillWeight(layer, operation, parameter, random, out);
   }
+}
+
+// Where a parameter is that must be there.
+size_t Find(const std::vector<Parameter>& parameters, const std::string& name) {
+  const auto found =
+      std::find_if(parameters.begin(), parameters.end(),
+                   [&](const Parameter& each) { return each.name == name; });
+  PACELINE_CHECK(found != parameters.end(), name);
+  return found - parameters.begin();
 }
 
 }  // namespace
@@ -113,6 +136,29 @@ void InitializeLayer(const Layer& layer, int64_t seed, int index,
     PACELINE_CHECK(owner != layer.operations.end(), parameter.name);
     FillParameter(layer, owner - layer.operations.begin(), parameter, random,
                   parameters[i]);
+  }
+}
+
+void InitializeBorrowed(const ModelDescription& model, int index, int64_t seed,
+                        absl::Span<const absl::Span<float>> parameters) {
+  const std::vector<Parameter>& borrowed = model.layers[index].borrowed;
+  PACELINE_CHECK(parameters.size() == borrowed.size(),
+                 absl::StrCat("got ", parameters.size()));
+  for (const SharedParameter& shared : SharedParameters(model)) {
+    if (shared.user != index) continue;
+    const Layer& owner = model.layers[shared.owner];
+    std::vector<std::vector<float>> values;
+    for (const Parameter& parameter : owner.parameters) {
+      values.emplace_back(
+          parameter.dtype == DType::kF32 ? NumElements(parameter.shape) : 0);
+    }
+    std::vector<absl::Span<float>> spans;
+    for (std::vector<float>& each : values)
+      spans.push_back(absl::MakeSpan(each));
+    InitializeLayer(owner, seed, shared.owner, spans);
+    const size_t from = Find(owner.parameters, shared.name);
+    const size_t to = Find(borrowed, shared.name);
+    std::copy(values[from].begin(), values[from].end(), parameters[to].begin());
   }
 }
 

@@ -19,9 +19,16 @@ namespace paceline {
 // Other weights: uniform, variance 2 / (fan_in + fan_out) (Glorot and Bengio
 // 2010); queries, keys and values count as three matrices.  Tokens and
 // positions: close to normal (a sum of four uniforms), deviation 0.02, as
-// timm does.  Scales of a normalisation and variances: 1.  Biases and means: 0.
+// timm does, and so the tables and the [in, out] weights of language models, as
+// GPT-2 does.  Scales of a normalisation and variances: 1.  Biases and means:
+// 0.
 void InitializeLayer(const Layer& layer, int64_t seed, int index,
                      absl::Span<const absl::Span<float>> parameters);
+
+// Fills what layer number `index` borrows with its owners' first values.
+//   parameters  one a layer.borrowed, same order, of its NumElements floats
+void InitializeBorrowed(const ModelDescription& model, int index, int64_t seed,
+                        absl::Span<const absl::Span<float>> parameters);
 
 // What a layer's dropout is drawn from: the generator's seed before the forward
 // of one micro-batch, the same wherever the layer is placed.

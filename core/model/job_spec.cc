@@ -73,15 +73,69 @@ bool CheckModel(const ModelSpec& model, SpecProblems& problems) {
 // Pictures are no tokens, whatever their shapes.
 void CheckInput(const ModelDescription& model, const DataSpec& data,
                 SpecProblems& problems) {
-  const DType given = FormatOf(data).dtype;
-  if (given == model.input_dtype) return;
+  const SampleFormat given = FormatOf(data);
   const auto what = [](DType dtype) {
     return dtype == DType::kI64 ? "tokens" : "images";
   };
-  problems.Add("data.name",
-               absl::StrCat(data.name, " gives ", what(given), ", but ",
-                            model.name, " takes ", what(model.input_dtype),
-                            "; choose another data set or model"));
+  if (given.dtype != model.input_dtype) {
+    problems.Add("data.name",
+                 absl::StrCat(data.name, " gives ", what(given.dtype), ", but ",
+                              model.name, " takes ", what(model.input_dtype),
+                              "; choose another data set or model"));
+  } else if (given.label_shape != model.label_shape) {
+    const auto labels = [](const Shape& shape) {
+      return shape.empty() ? "one label a sample" : "a label for each token";
+    };
+    problems.Add(
+        "data.name",
+        absl::StrCat(data.name, " has ", labels(given.label_shape), ", but ",
+                     model.name, " learns ", labels(model.label_shape),
+                     "; choose another data set or model"));
+  } else if (VocabularyOf(data) > model.vocabulary) {
+    problems.Add(
+        "model.vocabulary",
+        absl::StrCat("is ", model.vocabulary, ", but ", data.name, " has ",
+                     VocabularyOf(data), " different tokens; raise it"));
+  }
+}
+
+// A sample is filled up with the token that the model does not look at.
+void CheckPadding(const ModelDescription& model, const DataSpec& data,
+                  SpecProblems& problems) {
+  for (const Operation& operation : model.layers.front().operations) {
+    if (operation.kind != "padding_mask" ||
+        operation.sizes[0] == data.padding) {
+      continue;
+    }
+    problems.Add(
+        "data.padding",
+        absl::StrCat("is ", data.padding, ", but ", model.name, " takes token ",
+                     operation.sizes[0], " for padding; set data.padding to ",
+                     operation.sizes[0]));
+  }
+}
+
+// Without a flush nobody waits until the owner of a shared parameter has all
+// gradients of it: who shares must be on one stage.
+void CheckTies(const JobSpec& spec, const ModelDescription& model,
+               SpecProblems& problems) {
+  if (spec.pipeline.schedule != "pipedream") return;
+  const std::vector<int32_t>& cuts = spec.pipeline.cuts;
+  for (const SharedParameter& shared : SharedParameters(model)) {
+    const bool together =
+        cuts.empty() ? spec.pipeline.stages == 1
+                     : std::none_of(cuts.begin(), cuts.end(), [&](int32_t cut) {
+                         return cut > shared.owner && cut <= shared.user;
+                       });
+    if (together) continue;
+    problems.Add(
+        "pipeline.schedule",
+        absl::StrCat("pipedream needs layers ", shared.owner, " and ",
+                     shared.user, " of ", model.name,
+                     " on one stage, since both compute with ", shared.name,
+                     "; set pipeline.cuts that keep them together or "
+                     "pipeline.stages to 1, or use another schedule"));
+  }
 }
 
 void CheckOptimizer(const OptimizerSpec& optimizer, SpecProblems& problems) {
@@ -275,12 +329,13 @@ std::vector<SpecProblem> CheckJobSpec(const JobSpec& spec) {
   const bool model = CheckModel(spec.model, problems);
   const bool data = CheckDataSpec(spec.data, problems);
   int64_t layers = 0;
+  absl::StatusOr<ModelDescription> description = absl::UnknownError("");
   if (model && data) {
-    const absl::StatusOr<ModelDescription> description =
-        DescribeModel(spec.model, spec.data.shape, spec.data.classes);
+    description = DescribeModel(spec.model, spec.data.shape, spec.data.classes);
     if (description.ok()) {
       layers = static_cast<int64_t>(description->layers.size());
       CheckInput(*description, spec.data, problems);
+      CheckPadding(*description, spec.data, problems);
     } else {
       problems.Add("model", std::string(description.status().message()));
     }
@@ -298,6 +353,7 @@ std::vector<SpecProblem> CheckJobSpec(const JobSpec& spec) {
                               "pipeline.schedule"));
   }
   CheckPipeline(spec.pipeline, layers, problems);
+  if (description.ok()) CheckTies(spec, *description, problems);
   problems.Whole("threads", spec.threads, 1, kMostThreads);
   problems.OneOf("cpu_capability", "CPU capability", spec.cpu_capability,
                  {"auto", "avx2", "avx512", "default"});

@@ -63,6 +63,8 @@ struct ModelSpec {
   // is in it, filled in by whoever submits, from what a worker says.
   std::string file;
   ScriptModel script;
+  int32_t positions = 0;   // models of tokens; 0: as many as a sample has
+  int32_t vocabulary = 0;  // models of tokens; 0: the data's
 };
 
 // The defaults are those of most data sets; DefaultDataSpec() of
@@ -70,11 +72,12 @@ struct ModelSpec {
 struct DataSpec {
   std::string name;
   std::string path;  // empty: the data set's own place, if it has one
-  int64_t train_samples = 4096;  // synthetic, synthetic-tokens
-  int64_t test_samples = 1024;   // synthetic, synthetic-tokens
+  int64_t train_samples = 4096;  // synthetic sets
+  int64_t test_samples = 1024;   // synthetic sets
   Shape shape = {1, 28, 28};     // of a sample; tokens: [block]
-  int32_t classes = 10;          // tokens: how many different ones
-  int32_t workers = 1;           // threads that load ahead
+  // Of the labels; where each token has one: how many different tokens.
+  int32_t classes = 10;
+  int32_t workers = 1;  // threads that load ahead
 
   // Images from files.  Evaluation always takes the centre.
   std::string crop = "center";    // center, random, random-resized; training
@@ -87,6 +90,8 @@ struct DataSpec {
   int32_t block = 128;          // a sample
   std::string tokens = "byte";  // text: byte, character, uint16
   double test_fraction = 0.1;   // text: of the file's end, for evaluation
+  int32_t padding = 0;          // the token that fills a labelled sample up
+  int32_t vocabulary = 256;     // synthetic-labels: different tokens
 };
 
 struct OptimizerSpec {

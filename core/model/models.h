@@ -45,6 +45,20 @@ absl::StatusOr<ModelDescription> DescribeVgg(const ModelSpec& spec,
                                              const Shape& input,
                                              int32_t classes);
 
+// A language model after GPT-2 (Radford et al. 2019): pre-norm, causal
+// attention, the embedding tied to the scores.  Samples are tokens [block], and
+// each has the next one as its label; `classes` counts the data's tokens.
+absl::StatusOr<ModelDescription> DescribeGpt(const ModelSpec& spec,
+                                             const Shape& input,
+                                             int32_t classes);
+
+// A classifier of texts after BERT (Devlin et al. 2019) or, with a name that
+// begins with it, RoBERTa (Liu et al. 2019): post-norm, attention to all tokens
+// but those that fill a sample up.  Samples are tokens [block].
+absl::StatusOr<ModelDescription> DescribeBert(const ModelSpec& spec,
+                                              const Shape& input,
+                                              int32_t classes);
+
 // A TorchScript file, out of spec.script, which a worker has filled in: each
 // child of its root is a layer of one operation `script`.
 //

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/model/token_operations.h"
 
 namespace paceline {
 namespace {
@@ -30,14 +31,20 @@ std::vector<Parameter> WeightAndBias(const std::string& name, Shape weight,
 OperationFacts SameShape(const Shape& input, double flops_an_element,
                          int64_t kept_an_element) {
   const int64_t elements = NumElements(input);
-  return {input, {}, flops_an_element * elements, kept_an_element * elements};
+  OperationFacts facts;
+  facts.output = input;
+  facts.flops = flops_an_element * elements;
+  facts.kept_elements = kept_an_element * elements;
+  return facts;
 }
 
 using Examine = absl::StatusOr<OperationFacts> (*)(const Operation&,
                                                    const Shape&);
 
 absl::StatusOr<OperationFacts> Flatten(const Operation&, const Shape& input) {
-  return OperationFacts{{NumElements(input)}, {}, 0, 0};
+  OperationFacts facts;
+  facts.output = {NumElements(input)};
+  return facts;
 }
 
 absl::StatusOr<OperationFacts> Linear(const Operation& operation,
@@ -59,7 +66,7 @@ absl::StatusOr<OperationFacts> Elementwise(const Operation&,
   return SameShape(input, 1, 1);
 }
 
-// About ten operations an erf.
+// About ten operations an erf or a tanh.
 absl::StatusOr<OperationFacts> Gelu(const Operation&, const Shape& input) {
   return SameShape(input, 10, 1);
 }
@@ -266,7 +273,10 @@ absl::StatusOr<OperationFacts> TakeToken(const Operation& operation,
   if (input.size() != 2 || operation.sizes[0] >= input[0]) {
     return DoesNotFit(operation, input);
   }
-  return OperationFacts{{input[1]}, {}, 0, input[1]};
+  OperationFacts facts;
+  facts.output = {input[1]};
+  facts.kept_elements = input[1];
+  return facts;
 }
 
 struct Kind {
@@ -296,13 +306,30 @@ constexpr Kind kKinds[] = {
     {"residual_project", 3, ResidualProject},
     {"residual_end", 0, Elementwise},
     {"take_token", 1, TakeToken},
+    {"tanh", 0, Gelu},
+    {"gelu_new", 0, Gelu},
+    {"layer_norm_e5", 1, LayerNorm},
+    {"layer_norm_e12", 1, LayerNorm},
+    {"padding_mask", 1, ExaminePaddingMask},
+    {"token_embedding", 2, ExamineTokenEmbedding},
+    {"padded_embedding", 3, ExamineTokenEmbedding},
+    {"learned_positions", 2, ExamineLearnedPositions},
+    {"masked_positions", 3, ExamineMaskedPositions},
+    {"first_type", 2, ExamineFirstType},
+    {"conv1d", 2, ExamineConv1d},
+    {"causal_attention", 2, ExamineCausalAttention},
+    {"masked_attention", 2, ExamineMaskedAttention},
+    {"tied_linear", 2, ExamineTiedLinear},
 };
 
-// Padding and an index may be 0; everything else is a size.
+// Padding, an index and a token may be 0; everything else is a size.
 bool SizesArePossible(const Operation& operation) {
+  constexpr const char* kLastMayBeZero[] = {
+      "conv2d",       "conv2d_no_bias",   "max_pool2d",      "take_token",
+      "padding_mask", "padded_embedding", "masked_positions"};
   const bool last_may_be_zero =
-      operation.kind == "conv2d" || operation.kind == "conv2d_no_bias" ||
-      operation.kind == "max_pool2d" || operation.kind == "take_token";
+      std::any_of(std::begin(kLastMayBeZero), std::end(kLastMayBeZero),
+                  [&](const char* kind) { return operation.kind == kind; });
   const size_t sizes = operation.sizes.size();
   for (size_t i = 0; i < sizes; ++i) {
     const int64_t least = last_may_be_zero && i + 1 == sizes ? 0 : 1;

@@ -8,6 +8,7 @@
 // linear              in, out                         [..., in] -> [..., out]
 // relu                -                               same shape
 // gelu                - (the exact one, with erf)     same shape
+// gelu_new            - (its approximation by tanh)   same shape
 // conv2d              in, out, kernel, stride, pad    [in, h, w] ->
 //                                                     [out, h', w']
 // conv2d_no_bias      as conv2d                       the same
@@ -17,7 +18,10 @@
 //                                                     [c, edge, edge]
 // dropout             - (`probability`; identity      same shape
 //                        in evaluation)
+// tanh                -                               same shape
 // layer_norm          width (epsilon 1e-6)            [..., width], same shape
+// layer_norm_e5       width (epsilon 1e-5)            the same
+// layer_norm_e12      width (epsilon 1e-12)           the same
 // patch_embedding     channels, width, patch          [channels, h, w] ->
 //                                                     [h/patch * w/patch,
 //                                                     width]
@@ -34,6 +38,29 @@
 // residual_end        - (adds what was remembered)    same shape
 // take_token          index                           [t, width] -> [width]
 //
+// And for samples that are tokens [t], int64:
+//
+// padding_mask        padding (adds a mask beside:    [t], same
+//                        uint8 [t], 0 at that token)
+// token_embedding     vocabulary, width               [t] -> [t, width]
+// padded_embedding    vocabulary, width, padding (no  [t] -> [t, width]
+//                        gradient for that token)
+// learned_positions   positions, width (t <=          [t, width], same shape
+//                        positions)
+// masked_positions    positions, width, padding       [t, width], same shape
+//                        (those after the mask count
+//                        from padding + 1, others
+//                        have padding)
+// first_type          types, width (adds row 0)       [t, width], same shape
+// conv1d              in, out                         [t, in] -> [t, out]
+// causal_attention    width, heads (`probability` of  [t, width], same shape
+//                        dropout of its weights)
+// masked_attention    width, heads (as above; looks   [t, width], same shape
+//                        at the mask, projects no
+//                        result)
+// tied_linear         in, out (borrows a lower        [t, in] -> [t, out]
+//                        layer's embedding)
+//
 // Shapes are those of one sample.  Parameters, in this order, are named
 // `name`.weight and `name`.bias; batch_norm2d owns three buffers more,
 // .running_mean, .running_var and .num_batches_tracked (int64, a scalar);
@@ -42,8 +69,13 @@
 // one that is called `name`; attention owns `name`.qkv.weight, .qkv.bias,
 // .proj.weight and .proj.bias, as timm calls them, and multihead_attention
 // .in_proj_weight, .in_proj_bias, .out_proj.weight and .out_proj.bias, as
-// torch.nn.MultiheadAttention does.  A residual begins and ends in the same
-// layer, and residuals do not nest.
+// torch.nn.MultiheadAttention does.  conv1d is Hugging Face's linear map, whose
+// weight is [in, out]; causal_attention owns two of them, `name`.c_attn and
+// `name`.c_proj, and masked_attention the linear maps `name`.query, .key and
+// .value.  Embeddings and positions own `name`.weight; tied_linear borrows one,
+// [out, in], and owns nothing.  No operation's name and a dot begin a name of
+// another in its layer.  A residual begins and ends in the same layer, and
+// residuals do not nest.
 #pragma once
 
 #include <cstdint>
@@ -58,6 +90,8 @@ namespace paceline {
 struct OperationFacts {
   Shape output;                       // of one sample
   std::vector<Parameter> parameters;  // in order
+  std::vector<Parameter> borrowed;    // a lower layer's
+  std::vector<SampleTensor> beside;   // added to what goes beside the output
   double flops = 0;                   // a sample, forward
   int64_t kept_elements = 0;  // float32 a sample, kept for backward; without
                               // the input

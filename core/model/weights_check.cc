@@ -40,6 +40,17 @@ size_t Count(const Differences& differences) {
          differences.shapes.size() + differences.dtypes.size();
 }
 
+// Null when the model has none of that name.
+const Parameter* FindParameter(const ModelDescription& model,
+                               const std::string& name) {
+  for (const Layer& layer : model.layers) {
+    for (const Parameter& parameter : layer.parameters) {
+      if (parameter.name == name) return &parameter;
+    }
+  }
+  return nullptr;
+}
+
 Differences Find(const ModelDescription& model,
                  const std::vector<TensorPlace>& tensors, bool reset_head) {
   std::map<std::string, const TensorPlace*> unclaimed;
@@ -61,6 +72,16 @@ Differences Find(const ModelDescription& model,
       }
     }
   }
+  for (const ModelDescription::Alias& alias : model.aliases) {
+    const auto node = unclaimed.extract(alias.alias);
+    const Parameter* const parameter = FindParameter(model, alias.name);
+    if (node.empty() || parameter == nullptr) continue;
+    Parameter second = *parameter;
+    second.name = alias.alias;
+    const size_t before = Count(differences);
+    Compare(second, *node.mapped(), differences);
+    if (Count(differences) > before) differences.only_head = false;
+  }
   for (const auto& [name, tensor] : unclaimed) {
     differences.unknown.push_back(name);
     differences.only_head = false;
@@ -78,8 +99,10 @@ void Add(const char* what, const std::vector<std::string>& names,
 }  // namespace
 
 bool IsHead(const ModelDescription& model, const std::string& parameter) {
-  const std::string& head = model.layers.back().operations.back().name;
-  return !head.empty() && absl::StartsWith(parameter, head + ".");
+  const Layer& last = model.layers.back();
+  const std::string& head = last.operations.back().name;
+  return !head.empty() && last.borrowed.empty() &&
+         absl::StartsWith(parameter, head + ".");
 }
 
 bool IsOptional(const Parameter& parameter) {

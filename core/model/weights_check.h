@@ -11,7 +11,8 @@
 namespace paceline {
 
 // Whether `parameter` belongs to the classifier: the last operation of the last
-// layer, whose size is the count of classes.
+// layer, whose size is the count of classes.  One that is borrowed does not: it
+// is an embedding too.
 bool IsHead(const ModelDescription& model, const std::string& parameter);
 
 // Whether a file may go without it: a count that no computation looks at, and
@@ -23,7 +24,8 @@ bool IsOptional(const Parameter& parameter);
 bool Converts(DType from, DType to);
 
 // Compares names, shapes and dtypes of a whole file with a whole model, in
-// any order.
+// any order.  A second name of a parameter (ModelDescription::aliases) may be
+// there or not; whether its values are equal is for whoever reads them.
 //   reset_head  the head's tensors are not looked at, nor missed
 // Errors:
 //   InvalidArgument  names every tensor that is missing, unknown, of another

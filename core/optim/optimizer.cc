@@ -148,6 +148,12 @@ double LearningRate(const LearningRateSpec& spec, int64_t step,
   return spec.base;
 }
 
+void AddTo(absl::Span<float> sum, absl::Span<const float> values) {
+  PACELINE_CHECK(sum.size() == values.size(),
+                 absl::StrCat("sum=", sum.size(), " values=", values.size()));
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
+}
+
 double SquaredNorm(absl::Span<const float> values) {
   double lanes[kLanes] = {};
   const size_t whole = values.size() - values.size() % kLanes;

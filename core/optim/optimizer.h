@@ -37,6 +37,9 @@ void ApplyUpdate(const OptimizerSpec& optimizer, const StepVerdict& verdict,
 double LearningRate(const LearningRateSpec& spec, int64_t step,
                     int64_t total_steps);
 
+// sum[i] += values[i].  Same sizes.
+void AddTo(absl::Span<float> sum, absl::Span<const float> values);
+
 // Sum of squares in float64, eight lanes that are added in lane order: the
 // same on every CPU.  NaN or infinity in `values` shows in the result.
 double SquaredNorm(absl::Span<const float> values);

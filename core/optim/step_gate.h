@@ -21,7 +21,7 @@ struct StepReport {
   uint64_t result_hash = 0;           // XXH3-64 of the gradient, in layer order
   std::vector<double> squared_norms;  // one a parameter, in layer order
   bool finite = true;
-  int64_t samples = 0;
+  int64_t samples = 0;  // labels that the sum covers: the divisor
 
   friend bool operator==(const StepReport&, const StepReport&) = default;
 };
@@ -32,7 +32,7 @@ struct StepVerdict {
   int64_t step = 0;
   bool skip = false;
   std::string why;
-  float gradient_scale = 0;  // clip factor / samples
+  float gradient_scale = 0;  // clip factor / labels
   float learning_rate = 0;
   float bias_correction1 = 1;
   float bias_correction2_sqrt = 1;
@@ -45,7 +45,7 @@ struct StepVerdict {
 // step and samples.  total_steps: for the cosine schedule.
 //
 // Skips when a stage's gradient is not finite (the why names the stages) or
-// when there are no samples.  Clipping is by the norm of the mean gradient over
+// when there are no labels.  Clipping is by the norm of the mean gradient over
 // all stages: factor min(1, clip_norm / (norm + 1e-6)), as torch's
 // clip_grad_norm_; sums run in stage, then parameter order, in float64.
 StepVerdict DecideStep(const TrainSpec& train, int64_t total_steps,

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "core/plan/memory.h"
+#include "core/plan/ties.h"
 
 namespace paceline {
 namespace {
@@ -283,11 +284,12 @@ absl::StatusOr<PlacementCost> CostOf(const PlanProblem& problem,
     sum += transfers.back().delay;
   }
   cost.bottleneck_seconds = Bottleneck(problem, cost, transfers);
-  cost.step_seconds =
-      problem.micro_batches == 0
-          ? cost.bottleneck_seconds
-          : sum + static_cast<double>(problem.micro_batches - 1) *
-                      cost.bottleneck_seconds;
+  cost.step_seconds = problem.micro_batches == 0
+                          ? cost.bottleneck_seconds
+                          : sum +
+                                static_cast<double>(problem.micro_batches - 1) *
+                                    cost.bottleneck_seconds +
+                                TieSeconds(problem, placement);
   FillMemory(problem, placement, cost);
   return cost;
 }

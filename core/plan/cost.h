@@ -20,7 +20,8 @@
 //            is on its way
 // Bottleneck: the largest t and o; without overlap the largest
 // t_s + x before it + x after it.
-// A step of M micro-batches: sum(t) + sum(x) + (M - 1) bottleneck.  An endless
+// A step of M micro-batches: sum(t) + sum(x) + (M - 1) bottleneck, and what its
+// ties cost (core/plan/ties.h).  An endless
 // stream is judged by the bottleneck alone.
 //
 // Memory of a device with m replicas in its stage and n devices in later

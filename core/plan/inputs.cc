@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status_macros.h"
@@ -128,10 +129,13 @@ class Guess {
 double WireBytes(const JobSpec& spec, const Layer& layer) {
   Shape shape = {spec.train.micro_batch};
   shape.insert(shape.end(), layer.output.begin(), layer.output.end());
-  const int64_t bytes = EncodedBytes(
+  int64_t bytes = EncodedBytes(
       FindCodec(spec.pipeline.codec).value_or(Codec::kRaw), DType::kF32, shape);
-  return static_cast<double>(
-      bytes >= 0 ? bytes : spec.train.micro_batch * layer.output_bytes);
+  if (bytes < 0) bytes = spec.train.micro_batch * layer.output_bytes;
+  for (const SampleTensor& beside : layer.beside) {
+    bytes += spec.train.micro_batch * TensorBytes(beside.dtype, beside.shape);
+  }
+  return static_cast<double>(bytes);
 }
 
 void FillLayers(const JobSpec& spec, const ModelDescription& model,
@@ -146,11 +150,18 @@ void FillLayers(const JobSpec& spec, const ModelDescription& model,
     cost.forward_seconds = facts.forward_seconds[i];
     cost.backward_seconds = facts.backward_seconds[i];
     cost.output_bytes = WireBytes(spec, layer);
-    cost.parameter_bytes = static_cast<double>(layer.parameter_bytes);
+    // What is borrowed has no state of the optimizer: that much too many.
+    cost.parameter_bytes =
+        static_cast<double>(layer.parameter_bytes + layer.borrowed_bytes);
     cost.kept_bytes = profile != nullptr
                           ? static_cast<double>(profile->layers[i].kept_bytes)
                           : batch * static_cast<double>(layer.activation_bytes);
     problem.layers.push_back(std::move(cost));
+  }
+  for (const SharedParameter& shared : SharedParameters(model)) {
+    const int64_t bytes = TensorBytes(DType::kF32, shared.shape);
+    problem.ties.push_back(
+        {shared.owner, shared.user, static_cast<double>(bytes)});
   }
 }
 
@@ -223,7 +234,10 @@ std::string MainOperation(const Layer& layer) {
   // What multiplies matrices has nearly all FLOPs of a layer.
   for (const Operation& operation : layer.operations) {
     if (operation.kind == "attention" || operation.kind == "conv2d" ||
-        operation.kind == "linear" || operation.kind == "patch_embedding") {
+        operation.kind == "linear" || operation.kind == "patch_embedding" ||
+        operation.kind == "causal_attention" ||
+        operation.kind == "masked_attention" || operation.kind == "conv1d" ||
+        operation.kind == "tied_linear") {
       return operation.kind;
     }
   }
@@ -249,7 +263,7 @@ absl::StatusOr<int> CountMicroBatches(const TrainSpec& train) {
 absl::StatusOr<int64_t> PlannedMicroBatches(const JobSpec& spec) {
   if (!IsInference(spec)) return CountMicroBatches(spec.train);
   int64_t samples = spec.infer.samples;
-  if (spec.data.name == "synthetic" || spec.data.name == "synthetic-tokens") {
+  if (absl::StartsWith(spec.data.name, "synthetic")) {
     const int64_t there = spec.data.test_samples;
     samples = samples > 0 ? std::min(samples, there) : there;
   }

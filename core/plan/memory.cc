@@ -77,6 +77,8 @@ int64_t EstimateBytes(const ModelDescription& model, const TrainSpec& train,
     for (int layer = ranges[i].first; layer < ranges[i].last; ++layer) {
       const Layer& described = model.layers[layer];
       total = Add(total, Multiply(copies, described.parameter_bytes));
+      // A value a version, and the gradient.
+      total = Add(total, Multiply(1 + versions, described.borrowed_bytes));
       sample_bytes = Add(sample_bytes,
                          Multiply(micro_batches, described.activation_bytes));
       sample_bytes = Add(sample_bytes, Multiply(split, described.output_bytes));

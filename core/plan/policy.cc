@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -15,6 +16,7 @@
 #include "core/plan/mcmc.h"
 #include "core/plan/min_cut.h"
 #include "core/plan/soft.h"
+#include "core/plan/ties.h"
 #include "core/plan/two_level.h"
 #include "core/plan/why.h"
 
@@ -134,6 +136,17 @@ absl::StatusOr<PlanAnswer> AnswerOf(const PlanProblem& problem, Solved solved) {
   return answer;
 }
 
+// The search has not seen them.
+absl::Status LookAtTies(const PlanProblem& problem, Solved& solved) {
+  solved.exact = false;
+  if (problem.stages > 1) return absl::OkStatus();
+  PACELINE_ASSIGN_OR_RETURN(const PlacementCost cost,
+                            CostOf(problem, solved.placement));
+  std::optional<Placement> together = OneStageBelow(problem, cost.step_seconds);
+  if (together.has_value()) solved.placement = *std::move(together);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::vector<std::string> PolicyNames() {
@@ -154,7 +167,14 @@ absl::StatusOr<PlanAnswer> SolvePlan(absl::string_view policy,
     return absl::InvalidArgumentError(
         absl::StrCat("planning on ", options.levels, " levels, need 1 or 2"));
   }
-  PACELINE_ASSIGN_OR_RETURN(Solved solved, known->solve(problem, options));
+  if (problem.ties.empty()) {
+    PACELINE_ASSIGN_OR_RETURN(Solved solved, known->solve(problem, options));
+    return AnswerOf(problem, std::move(solved));
+  }
+  PlanProblem untied = problem;
+  untied.ties.clear();
+  PACELINE_ASSIGN_OR_RETURN(Solved solved, known->solve(untied, options));
+  PACELINE_RETURN_IF_ERROR(LookAtTies(problem, solved));
   return AnswerOf(problem, std::move(solved));
 }
 

@@ -121,6 +121,14 @@ absl::Status CheckCounts(const PlanProblem& problem) {
       CheckAmount("memory", "reserved_bytes", problem.reserved_bytes));
   const int layers = static_cast<int>(problem.layers.size());
   const int devices = static_cast<int>(problem.devices.size());
+  for (const TieCost& tie : problem.ties) {
+    if (tie.owner < 0 || tie.owner >= tie.user || tie.user >= layers) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a tie between layers ", tie.owner, " and ", tie.user,
+                       " of ", layers, ": need two of them, the owner first"));
+    }
+    PACELINE_RETURN_IF_ERROR(CheckAmount("tie", "bytes", tie.bytes));
+  }
   if (problem.stages < 0 || problem.stages > layers) {
     return absl::InvalidArgumentError(
         absl::StrCat(problem.stages, " stages of ", layers,

@@ -50,6 +50,16 @@ struct LinkCost {
   friend bool operator==(const LinkCost&, const LinkCost&) = default;
 };
 
+// A parameter that two layers share.  Once a step its gradient goes from the
+// user's stage to the owner's, and its value comes back.
+struct TieCost {
+  int owner = 0;  // layer, the lower
+  int user = 0;   // layer
+  double bytes = 0;
+
+  friend bool operator==(const TieCost&, const TieCost&) = default;
+};
+
 struct PlanProblem {
   std::vector<LayerCost> layers;
   std::vector<Device> devices;
@@ -77,6 +87,8 @@ struct PlanProblem {
   bool stashes = false;       // pipedream: a copy of the parameters for each
                               // micro-batch in flight but one
 
+  std::vector<TieCost> ties = {};
+
   int stages = 0;  // exactly so many; 0: any number
   bool replicas = true;
   // A replica's share of the micro-batches is proportional to its speed;
@@ -94,7 +106,8 @@ inline constexpr int64_t kMaxPlannedMicroBatches = int64_t{1} << 20;
 //                       layer_seconds or links of the wrong size; a pair of
 //                       devices without a link in one or both directions;
 //                       more than kMaxPlannedMicroBatches; more stages than
-//                       layers, or than devices
+//                       layers, or than devices; a tie between layers that are
+//                       not there or in the wrong order
 //   FailedPrecondition  no devices
 absl::Status CheckProblem(const PlanProblem& problem);
 

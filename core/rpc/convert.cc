@@ -39,6 +39,8 @@ ModelSpec ModelFromProto(const v1::ModelSpec& proto) {
   PACELINE_TAKE(proto, spec, reset_head);
   PACELINE_TAKE(proto, spec, file);
   spec.script = FromProto(proto.script());
+  PACELINE_TAKE(proto, spec, positions);
+  PACELINE_TAKE(proto, spec, vocabulary);
   return spec;
 }
 
@@ -55,6 +57,7 @@ DataSpec DataFromProto(const v1::DataSpec& proto, const std::string& model) {
     spec.shape = entry->input;
     spec.classes = entry->classes;
   }
+  if (entry != nullptr) spec.padding = entry->padding;
   PACELINE_TAKE(proto, spec, path);
   PACELINE_TAKE(proto, spec, train_samples);
   PACELINE_TAKE(proto, spec, test_samples);
@@ -68,6 +71,8 @@ DataSpec DataFromProto(const v1::DataSpec& proto, const std::string& model) {
   PACELINE_TAKE(proto, spec, block);
   PACELINE_TAKE(proto, spec, tokens);
   PACELINE_TAKE(proto, spec, test_fraction);
+  PACELINE_TAKE(proto, spec, padding);
+  PACELINE_TAKE(proto, spec, vocabulary);
   // Another block, another shape, unless somebody insists.
   if (FormatOf(spec).dtype == DType::kI64) spec.shape = {spec.block};
   TakeAll(proto.shape(), spec.shape);
@@ -144,6 +149,8 @@ void ModelToProto(const ModelSpec& spec, v1::ModelSpec& proto) {
   proto.set_reset_head(spec.reset_head);
   proto.set_file(spec.file);
   *proto.mutable_script() = ToProto(spec.script);
+  proto.set_positions(spec.positions);
+  proto.set_vocabulary(spec.vocabulary);
 }
 
 void DataToProto(const DataSpec& spec, v1::DataSpec& proto) {
@@ -162,6 +169,8 @@ void DataToProto(const DataSpec& spec, v1::DataSpec& proto) {
   proto.set_block(spec.block);
   proto.set_tokens(spec.tokens);
   proto.set_test_fraction(spec.test_fraction);
+  proto.set_padding(spec.padding);
+  proto.set_vocabulary(spec.vocabulary);
 }
 
 void OptimizerToProto(const OptimizerSpec& spec, v1::OptimizerSpec& proto) {

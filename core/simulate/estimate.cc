@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/status_macros.h"
+#include "core/plan/ties.h"
 
 namespace paceline {
 namespace {
@@ -70,7 +71,9 @@ SimulationOptions OptionsFor(const JobSpec& spec, const Placement& placement,
   options.schedule = spec.pipeline.schedule;
   options.vertical_sync = spec.pipeline.vertical_sync;
   options.micro_batch_samples = spec.train.micro_batch;
-  options.gate_seconds = GateSeconds(inputs, placement);
+  // The gate waits for what is shared, and so does the step after it.
+  options.gate_seconds =
+      GateSeconds(inputs, placement) + TieSeconds(inputs.problem, placement);
   for (const PlacedStage& stage : placement) {
     double seconds = 0;
     for (int layer = stage.layers.first; layer < stage.layers.last; ++layer) {

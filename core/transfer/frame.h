@@ -16,7 +16,14 @@
 namespace paceline {
 
 // Values are those of paceline.v1.FrameKind.
-enum class FrameKind : uint8_t { kHello = 1, kActivation = 2, kGradient = 3 };
+enum class FrameKind : uint8_t {
+  kHello = 1,
+  kActivation = 2,
+  kGradient = 3,
+  // Of a parameter that two stages share.
+  kTiedGradient = 4,
+  kTiedValue = 5,
+};
 
 struct TensorMeta {
   DType dtype = DType::kUnspecified;
@@ -42,6 +49,9 @@ struct FrameHeader {
   // As received; a sender's are those of Frame::tensors.
   std::vector<TensorMeta> tensors;
 
+  bool is_tied() const {
+    return kind == FrameKind::kTiedGradient || kind == FrameKind::kTiedValue;
+  }
   friend bool operator==(const FrameHeader&, const FrameHeader&) = default;
 };
 

@@ -37,40 +37,67 @@ absl::Status CheckBatch(const FrameHeader& header) {
     return Wrong(header, absl::StrCat("the batch has ", batch.micro_batches,
                                       " micro-batches"));
   }
-  if (header.kind == FrameKind::kGradient &&
+  if (header.kind != FrameKind::kActivation &&
       batch.phase != BatchPhase::kTrain) {
     return Wrong(header, "evaluation has no gradients");
   }
   return absl::OkStatus();
 }
 
+Shape Batched(int64_t samples, const Shape& sample) {
+  Shape shape = {samples};
+  shape.insert(shape.end(), sample.begin(), sample.end());
+  return shape;
+}
+
 std::vector<TensorMeta> Expected(const FrameHeader& header, int64_t samples,
-                                 const Shape& sample_shape) {
-  TensorMeta first{DType::kF32, {samples}};
-  first.shape.insert(first.shape.end(), sample_shape.begin(),
-                     sample_shape.end());
-  std::vector<TensorMeta> expected = {std::move(first)};
+                                 const BoundaryExpectation& boundary) {
+  std::vector<TensorMeta> expected;
+  for (const SampleTensor& tensor : boundary.tensors) {
+    if (header.is_tied()) {
+      expected.push_back({tensor.dtype, tensor.shape});
+    } else if (header.kind == FrameKind::kActivation ||
+               tensor.dtype == DType::kF32) {
+      expected.push_back({tensor.dtype, Batched(samples, tensor.shape)});
+    }
+  }
   if (header.kind == FrameKind::kActivation) {
-    expected.push_back({DType::kI64, {samples}});
+    expected.push_back({DType::kI64, Batched(samples, boundary.label_shape)});
   }
   return expected;
 }
 
+bool IsBatched(const TensorMeta& tensor, DType dtype, int64_t samples,
+               const Shape& sample) {
+  return tensor.dtype == dtype && !tensor.shape.empty() &&
+         tensor.shape[0] == samples &&
+         std::equal(tensor.shape.begin() + 1, tensor.shape.end(),
+                    sample.begin(), sample.end());
+}
+
 // Equal to Expected(), which every frame would allocate.
 bool IsAsExpected(const FrameHeader& header, int64_t samples,
-                  const Shape& sample_shape) {
-  const bool labels = header.kind == FrameKind::kActivation;
-  if (header.tensors.size() != (labels ? 2 : 1)) return false;
-  const TensorMeta& first = header.tensors[0];
-  if (first.dtype != DType::kF32 || first.shape.empty() ||
-      !std::equal(first.shape.begin() + 1, first.shape.end(),
-                  sample_shape.begin(), sample_shape.end())) {
-    return false;
+                  const BoundaryExpectation& boundary) {
+  const bool activation = header.kind == FrameKind::kActivation;
+  size_t next = 0;
+  for (const SampleTensor& tensor : boundary.tensors) {
+    if (!activation && tensor.dtype != DType::kF32) continue;
+    if (next == header.tensors.size()) return false;
+    const TensorMeta& got = header.tensors[next++];
+    const bool same =
+        header.is_tied()
+            ? got.dtype == tensor.dtype && got.shape == tensor.shape
+            : IsBatched(got, tensor.dtype, samples, tensor.shape);
+    if (!same) return false;
   }
-  if (!labels) return true;
-  const TensorMeta& second = header.tensors[1];
-  return second.dtype == DType::kI64 && second.shape.size() == 1 &&
-         second.shape[0] == samples;
+  if (activation) {
+    if (next == header.tensors.size() ||
+        !IsBatched(header.tensors[next++], DType::kI64, samples,
+                   boundary.label_shape)) {
+      return false;
+    }
+  }
+  return next == header.tensors.size();
 }
 
 }  // namespace
@@ -83,12 +110,12 @@ absl::Status CheckFrame(const FrameHeader& header,
       header.tensors.empty() || header.tensors[0].shape.empty()
           ? 0
           : header.tensors[0].shape[0];
-  if (!IsAsExpected(header, samples, expected.sample_shape)) {
-    return Wrong(
-        header,
-        absl::StrCat("got ", ToText(header.tensors), ", expected ",
-                     ToText(Expected(header, samples, expected.sample_shape))));
+  if (!IsAsExpected(header, samples, expected)) {
+    return Wrong(header,
+                 absl::StrCat("got ", ToText(header.tensors), ", expected ",
+                              ToText(Expected(header, samples, expected))));
   }
+  if (header.is_tied()) return absl::OkStatus();
   if (samples < 1 || samples > expected.micro_batch) {
     return Wrong(header,
                  absl::StrCat("got ", samples, " samples, expected 1 to ",
@@ -105,6 +132,10 @@ absl::string_view FrameKindName(FrameKind kind) {
       return "activation";
     case FrameKind::kGradient:
       return "gradient";
+    case FrameKind::kTiedGradient:
+      return "tied gradient";
+    case FrameKind::kTiedValue:
+      return "tied value";
   }
   return "unknown";
 }

@@ -3,28 +3,35 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "core/model/description.h"
 #include "core/transfer/frame.h"
 
 namespace paceline {
 
 // Of one boundary, from the plan.
 struct BoundaryExpectation {
-  Shape sample_shape;       // of the activation, without the sample dimension
+  // Of an activation but its labels, of one sample (BoundaryTensors); or the
+  // whole tensor that two stages share.
+  std::vector<SampleTensor> tensors;
   int64_t micro_batch = 0;  // the most samples of one micro-batch
+  Shape label_shape;        // of one sample
 };
 
-// Checks the header of an activation or gradient frame:
-//   activation  float32 [n, sample_shape...] and labels int64 [n]
-//   gradient    float32 [n, sample_shape...]
+// Checks the header of a frame:
+//   activation  a tensor [n, shape...] for each of `tensors`, and labels int64
+//               [n, label_shape...]
+//   gradient    those of `tensors` that are float32
+//   tied        the one of `tensors`, as it is
 // with 1 <= n <= micro_batch, and a batch that makes sense.
 // Errors: InvalidArgument, the message says what came and what was expected.
 absl::Status CheckFrame(const FrameHeader& header,
                         const BoundaryExpectation& expected);
 
-// "activation", "gradient", "hello".
+// "activation", "gradient", "tied gradient", "tied value", "hello".
 absl::string_view FrameKindName(FrameKind kind);
 
 // "F32[16, 8, 3]", "F32[16, 8, 3] as bf16".

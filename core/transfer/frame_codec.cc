@@ -39,6 +39,7 @@ enum FrameField : uint32_t {
 };
 enum TensorField : uint32_t { kDType = 1, kShape = 2, kCodec = 3 };
 
+constexpr auto kMostKind = static_cast<uint64_t>(FrameKind::kTiedValue);
 constexpr auto kMostCodec = static_cast<uint64_t>(Codec::kInt8);
 constexpr int64_t kMaxTotalBytes = int64_t{1} << 40;
 
@@ -102,7 +103,7 @@ class FrameParser {
     // What proto3 says of absent fields, where our defaults differ.
     layout_.header.fence.job.value = 0;
     layout_.header.batch.micro_batches = 0;
-    layout_.header.tensors.reserve(2);
+    layout_.header.tensors.reserve(3);
   }
 
   absl::StatusOr<FrameLayout> Parse() {
@@ -155,7 +156,7 @@ class FrameParser {
       case kPlanVersion:
         return Set(field, value, &header.fence.plan_version);
       case kKind:
-        if (value < 1 || value > 3) return OutOfRange(field, value);
+        if (value < 1 || value > kMostKind) return OutOfRange(field, value);
         header.kind = static_cast<FrameKind>(value);
         kind_seen_ = true;
         return absl::OkStatus();

@@ -116,7 +116,7 @@ void RunPlane(bool send, const TransferSpec& spec) {
   wiring.self = WorkerId{send ? 0 : 1};
   wiring.stages = {{WorkerId{0}, Local(send ? server.port : other)},
                    {WorkerId{1}, Local(send ? other : server.port)}};
-  wiring.boundary_shapes = {{spec.frame_bytes / 4 - 2}};
+  wiring.boundaries = {{{DType::kF32, {spec.frame_bytes / 4 - 2}}}};
   wiring.micro_batch = 1;
   const int bound = BoundOf(spec);
   wiring.bounds.activation_frames = {bound};

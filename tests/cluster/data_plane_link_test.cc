@@ -293,5 +293,60 @@ TEST_P(LinkTest, WhatWasSentArrivesAlthoughTheSenderCloses) {
   }
 }
 
+// What two stages share, whole: no samples.
+Frame TiedFrame(FrameKind kind, int32_t boundary, float value) {
+  Frame frame;
+  frame.header.kind = kind;
+  frame.header.boundary = boundary;
+  frame.header.batch = {5, BatchPhase::kTrain, 5, 2, 7, false};
+  frame.tensors = {Tensor::Allocate(DType::kF32, {3, 2})};
+  for (float& each : frame.tensors[0].As<float>()) each = value;
+  return frame;
+}
+
+MeshSpec TiedSpec() {
+  MeshSpec spec;
+  spec.worker_of = {0, 1, 2};
+  spec.ties = {{"inner", {3, 2}, 1, 2}, {"outer", {3, 2}, 0, 2}};
+  // Rounds activations, never what is tied.
+  spec.codec = Codec::kBf16;
+  return spec;
+}
+
+TEST_P(LinkTest, CarriesTiedParametersBetweenTheirStagesToTheLastBit) {
+  const auto mesh = Make(TiedSpec());
+  const float kValue = 1 + 1.0f / (1 << 20);
+  constexpr int32_t kOuter = 3;  // behind two cuts and the first tie
+
+  ASSERT_TRUE(mesh->link(2)
+                  .Send(TiedFrame(FrameKind::kTiedGradient, kOuter, kValue))
+                  .ok());
+  const auto gradient =
+      mesh->link(0).Receive({FrameKind::kTiedGradient, kOuter, 5, 0});
+  ASSERT_TRUE(mesh->link(0)
+                  .Send(TiedFrame(FrameKind::kTiedValue, kOuter, -kValue))
+                  .ok());
+  const auto value =
+      mesh->link(2).Receive({FrameKind::kTiedValue, kOuter, 5, 0});
+
+  ASSERT_TRUE(gradient.ok() && value.ok()) << gradient.status();
+  EXPECT_EQ(gradient->tensors[0].As<float>()[5], kValue);
+  EXPECT_EQ(value->tensors[0].As<float>()[5], -kValue);
+}
+
+TEST_P(LinkTest, RefusesTiedParametersWhereThereAreNone) {
+  const auto mesh = Make(TiedSpec());
+
+  // Not the user's stage, not the owner's, a cut, and no boundary at all.
+  EXPECT_TRUE(absl::IsNotFound(
+      mesh->link(0).Send(TiedFrame(FrameKind::kTiedGradient, 3, 1))));
+  EXPECT_TRUE(absl::IsNotFound(
+      mesh->link(2).Send(TiedFrame(FrameKind::kTiedValue, 3, 1))));
+  EXPECT_TRUE(absl::IsNotFound(
+      mesh->link(2).Send(TiedFrame(FrameKind::kTiedGradient, 1, 1))));
+  EXPECT_TRUE(absl::IsNotFound(
+      mesh->link(2).Send(TiedFrame(FrameKind::kTiedGradient, 4, 1))));
+}
+
 }  // namespace
 }  // namespace paceline

@@ -24,6 +24,8 @@ struct MeshSpec {
   int64_t micro_batch = 4;
   int bound = 2;
   Fence fence{JobId{1}, 1, 1};
+  std::vector<Tie> ties = {};
+  Codec codec = Codec::kRaw;  // between planes
 };
 
 inline ScheduleBounds BoundsOf(const MeshSpec& spec) {
@@ -43,7 +45,8 @@ class LinkMesh {
 class MemoryLinkMesh final : public LinkMesh {
  public:
   explicit MemoryLinkMesh(const MeshSpec& spec) {
-    auto links = MakeMemoryLinks({spec.worker_of, BoundsOf(spec), spec.fence});
+    auto links = MakeMemoryLinks(
+        {spec.worker_of, BoundsOf(spec), spec.fence, spec.ties});
     PACELINE_CHECK(links.ok(), links.status().ToString());
     links_ = *std::move(links);
   }
@@ -99,7 +102,10 @@ inline RunWiring WiringOf(const MeshSpec& spec, int self,
   for (const int worker : spec.worker_of) {
     wiring.stages.push_back({WorkerId{worker}, addresses[worker]});
   }
-  wiring.boundary_shapes.assign(spec.worker_of.size() - 1, spec.sample_shape);
+  wiring.boundaries.assign(spec.worker_of.size() - 1,
+                           {{DType::kF32, spec.sample_shape}});
+  wiring.ties = spec.ties;
+  wiring.codec = spec.codec;
   wiring.micro_batch = spec.micro_batch;
   wiring.bounds = BoundsOf(spec);
   return wiring;

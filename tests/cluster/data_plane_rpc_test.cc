@@ -516,7 +516,7 @@ TEST(DataPlane, RefusesWiringsAndFencesThatCannotBe) {
   wrong.self = WorkerId{7};
   EXPECT_TRUE(absl::IsInvalidArgument(node.plane.Open(wrong).status()));
   wrong = good;
-  wrong.boundary_shapes.clear();
+  wrong.boundaries.clear();
   EXPECT_TRUE(absl::IsInvalidArgument(node.plane.Open(wrong).status()));
   wrong = good;
   wrong.bounds.gradient_frames.clear();

@@ -97,5 +97,69 @@ TEST(Weights, OfOneJobAreWhereAnotherBegins) {
   EXPECT_EQ(reset["state"], "succeeded") << reset.dump(2);
 }
 
+// A text that repeats itself, in a file of its own.
+std::string TextOf(const Mesh& mesh) {
+  const std::string path = mesh.folder() + "/text.txt";
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += "the line closes up. ";
+  WriteWholeFile(path, text);
+  return path;
+}
+
+TEST(Language, AGptEndsWithTheSameBytesOnAnyNumberOfStages) {
+  const Mesh mesh(2);
+  const std::string job = mesh.folder() + "/gpt.yaml";
+  const std::string weights = mesh.folder() + "/gpt.safetensors";
+  WriteWholeFile(job,
+                 "model: {name: gpt, depth: 2, width: 16, heads: 2}\n"
+                 "data: {name: text, path: " +
+                     TextOf(mesh) +
+                     ", block: 16}\n"
+                     "train: {steps: 3, batch: 8, micro_batch: 2, "
+                     "optimizer: {name: adamw}}\n");
+
+  const nlohmann::json one = mesh.Json(Submit(job, "pipeline.stages=1"));
+  ASSERT_EQ(mesh.Run({"job", "export", "last", "-o", weights}).exit_code, 0);
+  const nlohmann::json four = mesh.Json(Submit(job, "pipeline.stages=4"));
+  const nlohmann::json next =
+      mesh.Json(Submit(job, "model.weights=" + weights));
+  const Finished stream = mesh.Run(Submit(job, "pipeline.schedule=pipedream"));
+
+  EXPECT_EQ(one["state"], "succeeded") << one.dump(2);
+  EXPECT_EQ(four["state"], "succeeded") << four.dump(2);
+  EXPECT_EQ(four["stages"], 4);
+  EXPECT_EQ(one["weights_sha256"], four["weights_sha256"]);
+  EXPECT_FALSE(one["test_accuracy"].is_null());
+  EXPECT_EQ(next["state"], "succeeded") << next.dump(2);
+  EXPECT_EQ(stream.exit_code, 2);
+  EXPECT_THAT(stream.errors, HasSubstr("both compute with"));
+}
+
+TEST(Language, ARobertaLearnsLabelsOverTwoStages) {
+  const Mesh mesh(2);
+  const std::string text = mesh.folder() + "/labels.txt";
+  std::string lines;
+  for (int i = 0; i < 40; ++i) {
+    lines += i % 2 ? "1\tpull\n" : "0\tin the bunch, out of the wind\n";
+  }
+  WriteWholeFile(text, lines);
+  const std::string job = mesh.folder() + "/roberta.yaml";
+  WriteWholeFile(job,
+                 "model: {name: roberta, depth: 1, width: 16, heads: 2}\n"
+                 "data: {name: text-labels, path: " +
+                     text +
+                     ", block: 12}\n"
+                     "train: {steps: 3, batch: 8, micro_batch: 2}\n");
+
+  const nlohmann::json one = mesh.Json(Submit(job, "pipeline.stages=1"));
+  const nlohmann::json two = mesh.Json(Submit(job, "pipeline.stages=2"));
+  const Finished padding = mesh.Run(Submit(job, "data.padding=0"));
+
+  EXPECT_EQ(one["state"], "succeeded") << one.dump(2);
+  EXPECT_EQ(one["weights_sha256"], two["weights_sha256"]);
+  EXPECT_EQ(padding.exit_code, 2);
+  EXPECT_THAT(padding.errors, HasSubstr("takes token 1 for padding"));
+}
+
 }  // namespace
 }  // namespace paceline

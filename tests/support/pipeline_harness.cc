@@ -94,8 +94,9 @@ absl::Status RunWorker(WorkerJob& job) {
                                   job.order, job.request.model, stage)));
     parts.engines[stage] = engines[stage].get();
   }
-  StageRunner runner(RunnerOptions(job.order, WorkerId{job.worker}),
-                     std::move(parts));
+  StageRunner runner(
+      RunnerOptions(job.order, job.request.model, WorkerId{job.worker}),
+      std::move(parts));
   PACELINE_RETURN_IF_ERROR(runner.Run());
   const auto keep = [&job](const std::vector<NamedTensor>& tensors) {
     absl::MutexLock lock(&job.mutex);
@@ -138,9 +139,9 @@ absl::StatusOr<PipelineOutcome> RunPipeline(const PipelineRequest& request) {
   PACELINE_ASSIGN_OR_RETURN(
       const RunWiring wiring,
       MakeRunWiring(order, request.model, order.stages[0].worker));
-  PACELINE_ASSIGN_OR_RETURN(
-      std::vector<std::unique_ptr<Link>> links,
-      MakeMemoryLinks({request.worker_of, wiring.bounds, order.fence}));
+  PACELINE_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Link>> links,
+                            MakeMemoryLinks({request.worker_of, wiring.bounds,
+                                             order.fence, wiring.ties}));
   PACELINE_ASSIGN_OR_RETURN(std::unique_ptr<BatchSource> source,
                             request.open_data(request.spec));
   const auto desk = std::make_shared<GateDesk>(

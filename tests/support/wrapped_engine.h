@@ -30,6 +30,10 @@ class WrappedEngine : public StageEngine {
                               int micro_batch) override {
     return engine_.BackwardWeight(batch, micro_batch);
   }
+  absl::StatusOr<TiedTensors> Tied(const std::string& name,
+                                   bool owner) override {
+    return engine_.Tied(name, owner);
+  }
   absl::StatusOr<StepReport> Report(const BatchInfo& batch) override {
     return engine_.Report(batch);
   }

@@ -66,6 +66,25 @@ TEST(TorchEngine, VitWithTorchvisionsNamesToo) {
   ExpectSameBytesOnEveryCut(RichExperiment("vit_b_16"));
 }
 
+TEST(TorchEngine, GptWithItsTiedEmbeddingToo) {
+  ExpectSameBytesOnEveryCut(RichExperiment("gpt"));
+}
+
+TEST(TorchEngine, GptWithTokensThatHaveNoLabelToo) {
+  Experiment experiment = SmallExperiment("gpt");
+  experiment.set.unlabelled_every = 3;
+
+  ExpectSameBytesOnEveryCut(experiment);
+}
+
+TEST(TorchEngine, BertAndItsMaskToo) {
+  ExpectSameBytesOnEveryCut(RichExperiment("bert"));
+}
+
+TEST(TorchEngine, RobertaToo) {
+  ExpectSameBytesOnEveryCut(RichExperiment("roberta"));
+}
+
 TEST(TorchEngine, MlpToo) { ExpectSameBytesOnEveryCut(RichExperiment("mlp")); }
 
 TEST(TorchEngine, SeedsAndDropoutChangeTheOutcome) {
@@ -87,7 +106,12 @@ TEST(TorchEngine, EveryModelLearns) {
     experiment.job.model.dropout = 0;
     experiment.job.train.epochs = 12;
     double least = 0.6;
-    if (experiment.set.shape != TinySet().shape) {
+    if (experiment.set.vocabulary > 0) {
+      experiment.job.train.epochs = 40;
+      experiment.job.train.learning_rate.base = 0.01;
+    }
+    if (experiment.set.shape.size() == 3 &&
+        experiment.set.shape != TinySet().shape) {
       // Deep convolutions learn slowly, and normalise over a micro-batch.
       experiment.job.train.epochs = 40;
       experiment.job.train.micro_batch = 8;

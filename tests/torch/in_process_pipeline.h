@@ -10,28 +10,42 @@
 #include <vector>
 
 #include "core/base/random.h"
+#include "core/cluster/run_order.h"
 #include "core/model/batch.h"
 #include "core/model/catalog.h"
+#include "core/model/data_sets.h"
 #include "core/model/description.h"
 #include "core/optim/step_gate.h"
 #include "core/plan/plan.h"
 #include "core/schedule/schedule.h"
 #include "gtest/gtest.h"
+#include "worker/memory_link.h"
+#include "worker/run_order.h"
+#include "worker/tie_exchange.h"
 #include "worker/torch/engine.h"
 #include "worker/torch/threads.h"
 
 namespace paceline {
 
-// Samples that a model can learn: a class raises a few pixels of its own.
+// Samples that a model can learn: a class raises a few pixels of its own; with
+// a vocabulary they are tokens, each of which says what follows it, or a class
+// has tokens of its own.
 struct TinySet {
   Shape shape = {1, 28, 28};
   int64_t samples = 23;
   int32_t classes = 10;
+  int64_t vocabulary = 0;        // of tokens [block]
+  bool labels_tokens = false;    // with the next one
+  int64_t padding = -1;          // what samples end with; -1: nothing
+  int64_t unlabelled_every = 0;  // tokens; 0: all have a label
+
+  Shape label_shape() const { return labels_tokens ? shape : Shape{}; }
 
   // The samples at positions [first, first + count) of an epoch's order, and
   // their labels.
   TensorList Take(const std::vector<int32_t>& order, int64_t first,
                   int64_t count) const {
+    if (vocabulary > 0) return TakeTokens(order, first, count);
     Shape whole = {count};
     whole.insert(whole.end(), shape.begin(), shape.end());
     Tensor images = Tensor::Allocate(DType::kF32, whole);
@@ -49,6 +63,35 @@ struct TinySet {
       labels.As<int64_t>()[i] = label;
     }
     return {images, labels};
+  }
+
+ private:
+  TensorList TakeTokens(const std::vector<int32_t>& order, int64_t first,
+                        int64_t count) const {
+    const int64_t block = shape[0];
+    Tensor tokens = Tensor::Allocate(DType::kI64, {count, block});
+    Tensor labels = Tensor::Allocate(
+        DType::kI64, labels_tokens ? Shape{count, block} : Shape{count});
+    for (int64_t i = 0; i < count; ++i) {
+      const uint64_t sample = order[first + i];
+      SplitMix64 random(MixSeed({sample}));
+      const int64_t label = sample % classes;
+      int64_t token = random.Below(vocabulary);
+      const int64_t length = padding < 0 ? block : block - sample % 3;
+      for (int64_t j = 0; j < block; ++j) {
+        tokens.As<int64_t>()[i * block + j] = j < length ? token : padding;
+        if (labels_tokens) {
+          token = (3 * token + 1) % vocabulary;
+          const bool none =
+              unlabelled_every > 0 && (i + j) % unlabelled_every == 0;
+          labels.As<int64_t>()[i * block + j] = none ? kNoLabel : token;
+        } else {
+          token = 2 + (5 * label + random.Below(3)) % (vocabulary - 2);
+        }
+      }
+      if (!labels_tokens) labels.As<int64_t>()[i] = label;
+    }
+    return {tokens, labels};
   }
 };
 
@@ -90,14 +133,16 @@ class InProcessPipeline {
       EXPECT_TRUE(engine.ok()) << engine.status();
       engines_.push_back(*std::move(engine));
     }
+    Tie(model, *ranges);
   }
 
   Outcome Run() {
     Outcome outcome;
     while (const std::optional<WalkBatch> batch = walk_.Next()) {
       loss_ = 0;
+      labels_ = 0;
       RunBatch(*batch, outcome);
-      outcome.losses.push_back(loss_ / batch->info.samples);
+      outcome.losses.push_back(loss_ / static_cast<double>(labels_));
     }
     for (const auto& engine : engines_) {
       const auto weights = engine->Weights();
@@ -118,6 +163,27 @@ class InProcessPipeline {
   }
 
  private:
+  // All stages are of one worker, so that nothing goes over its link.
+  void Tie(const ModelDescription& model,
+           const std::vector<LayerRange>& ranges) {
+    RunOrder order;
+    MemoryWiring wiring;
+    std::map<int, StageEngine*> engines;
+    for (size_t s = 0; s < ranges.size(); ++s) {
+      order.stages.push_back(
+          {static_cast<int32_t>(s), ranges[s], WorkerId{1}, "", ""});
+      wiring.worker_of.push_back(0);
+      engines[static_cast<int>(s)] = engines_[s].get();
+    }
+    wiring.bounds.activation_frames.assign(ranges.size() - 1, 1);
+    wiring.bounds.gradient_frames.assign(ranges.size() - 1, 1);
+    auto links = MakeMemoryLinks(wiring);
+    ASSERT_TRUE(links.ok()) << links.status();
+    link_ = std::move(links->front());
+    ties_.emplace(TiesOf(order, model), static_cast<int>(ranges.size()),
+                  engines, *link_);
+  }
+
   void RunBatch(const WalkBatch& batch, Outcome& outcome) {
     std::vector<int> worker_of;
     for (int s = 0; s < experiment_.stages; ++s) worker_of.push_back(s);
@@ -180,7 +246,10 @@ class InProcessPipeline {
         batch, micro_batch,
         std::move(inputs_.extract({stage, micro_batch}).mapped()));
     ASSERT_TRUE(result.ok()) << result.status();
-    if (result->loss) loss_ += result->loss->loss;
+    if (result->loss) {
+      loss_ += result->loss->loss;
+      labels_ += result->loss->samples;
+    }
     if (stage + 1 < experiment_.stages) {
       inputs_[{stage + 1, micro_batch}] = std::move(result->output);
     }
@@ -201,6 +270,7 @@ class InProcessPipeline {
 
   void Step(const BatchInfo& batch, Outcome& outcome) {
     std::vector<StepReport> reports;
+    ASSERT_TRUE(ties_->AddGradients(batch).ok());
     for (const auto& engine : engines_) {
       auto report = engine->Report(batch);
       ASSERT_TRUE(report.ok()) << report.status();
@@ -212,15 +282,19 @@ class InProcessPipeline {
     for (const auto& engine : engines_) {
       ASSERT_TRUE(engine->Apply(verdict).ok());
     }
+    if (!verdict.skip) ASSERT_TRUE(ties_->ShareValues(batch).ok());
   }
 
   const Experiment experiment_;
   BatchWalk walk_;
   std::vector<std::unique_ptr<StageEngine>> engines_;
+  std::unique_ptr<Link> link_;
+  std::optional<TieExchange> ties_;
   std::map<std::pair<int, int>, TensorList> inputs_;  // by stage, micro-batch
   std::map<std::pair<int, int>, TensorList>
       gradients_;  // by stage, micro-batch
   double loss_ = 0;
+  int64_t labels_ = 0;
 };
 
 // Two epochs of batches 8, 8 and 7 in micro-batches of 3, so that the last
@@ -237,6 +311,18 @@ inline Experiment SmallExperiment(const std::string& model) {
   if (model.rfind("vgg", 0) == 0 || model.rfind("resnet", 0) == 0) {
     experiment.set.shape = {3, 32, 32};
     experiment.job.model.width = 4;
+  }
+  const std::string synthetic = FindModel(model)->synthetic;
+  if (synthetic != "synthetic") {
+    experiment.set.shape = {8};
+    experiment.set.vocabulary = 24;
+    experiment.set.labels_tokens = synthetic == "synthetic-tokens";
+    experiment.set.classes = experiment.set.labels_tokens ? 24 : 3;
+    if (!experiment.set.labels_tokens) {
+      experiment.set.padding = FindModel(model)->padding;
+    }
+    experiment.job.model.vocabulary = 24;
+    experiment.job.model.positions = 12;
   }
   TrainSpec& train = experiment.job.train;
   train.epochs = 2;

@@ -1,5 +1,6 @@
-// Our models give what torchvision's give, for equal weights and images.
-// tests/nightly/torchvision_logits.py wrote what is compared with.
+// Our models give what torchvision's give, and what the formulas of language
+// models give, for equal weights and samples.  torchvision_logits.py and
+// language_logits.py of tests/nightly wrote what is compared with.
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -48,9 +49,11 @@ Expected ReadExpected(const std::filesystem::path& path) {
     } else if (word == "set") {
       int32_t value = 0;
       line >> word >> value;
-      (word == "depth"   ? expected.spec.depth
-       : word == "width" ? expected.spec.width
-                         : expected.spec.heads) = value;
+      (word == "depth"       ? expected.spec.depth
+       : word == "width"     ? expected.spec.width
+       : word == "heads"     ? expected.spec.heads
+       : word == "positions" ? expected.spec.positions
+                             : expected.spec.vocabulary) = value;
     } else if (word == "shape") {
       expected.shape = Rest<int64_t>(line);
     } else if (word == "classes") {
@@ -112,10 +115,29 @@ at::Tensor Images(const Expected& expected) {
   return ToTorch(images);
 }
 
+// tokens_of() of language_logits.py.
+at::Tensor Tokens(const Expected& expected, const ModelDescription& model) {
+  const auto samples = static_cast<int64_t>(expected.logits.size());
+  const int64_t block = expected.shape[0];
+  Tensor tokens = Tensor::Allocate(DType::kI64, {samples, block});
+  SplitMix64 random(MixSeed({12345}));
+  for (int64_t& token : tokens.As<int64_t>()) {
+    token = static_cast<int64_t>(static_cast<double>(random.Unit()) *
+                                 static_cast<double>(model.vocabulary));
+  }
+  if (model.label_shape.empty()) {
+    for (int64_t j = block - block / 4; j < block; ++j) {
+      tokens.As<int64_t>()[block + j] = FindModel(model.name)->padding;
+    }
+  }
+  return ToTorch(tokens);
+}
+
 // Layer by layer, as an engine evaluates.
 at::Tensor Evaluate(const ModelDescription& model,
                     const std::vector<NamedTensor>& weights, at::Tensor x) {
   const c10::InferenceMode guard;
+  std::vector<at::Tensor> beside;
   for (size_t i = 0; i < model.layers.size(); ++i) {
     TorchLayer layer(model.layers[i], 1, static_cast<int>(i), 0);
     for (TorchParameter& parameter : layer.parameters()) {
@@ -126,7 +148,7 @@ at::Tensor Evaluate(const ModelDescription& model,
         EXPECT_TRUE(set.ok()) << set;
       }
     }
-    x = layer.Forward(x, /*training=*/false, nullptr);
+    x = layer.Forward(x, /*training=*/false, nullptr, &beside);
   }
   return x;
 }
@@ -150,14 +172,22 @@ void ExpectLogitsOf(const std::filesystem::path& path) {
     weights = DrawAll(*model);
   }
 
-  const at::Tensor logits = Evaluate(*model, weights, Images(expected));
+  const bool tokens = model->input_dtype == DType::kI64;
+  at::Tensor logits = Evaluate(
+      *model, weights, tokens ? Tokens(expected, *model) : Images(expected));
 
-  ASSERT_EQ(logits.size(1), expected.classes);
+  ASSERT_EQ(logits.size(-1), expected.classes);
+  logits = logits.flatten(1);
   for (size_t sample = 0; sample < expected.logits.size(); ++sample) {
     const std::vector<double>& row = expected.logits[sample];
-    ASSERT_EQ(static_cast<int32_t>(row.size()), expected.classes);
+    // Where a file has the last token's alone.
+    const auto size = static_cast<int64_t>(row.size());
+    ASSERT_TRUE(size == logits.size(1) || size == expected.classes) << path;
+    const int64_t first = logits.size(1) - size;
+    const float* const values =
+        logits.data_ptr<float>() + sample * logits.size(1) + first;
     for (size_t i = 0; i < row.size(); ++i) {
-      ASSERT_NEAR(logits[sample][i].item<float>(), row[i], kTolerance)
+      ASSERT_NEAR(values[i], row[i], kTolerance)
           << path << " sample " << sample << " class " << i;
     }
   }
@@ -171,6 +201,14 @@ TEST(Logits, OfSmallModelsAreTorchvisions) {
   }
 }
 
+TEST(Logits, OfSmallLanguageModelsAreThoseOfTheFormulas) {
+  const std::string folder =
+      absl::StrCat(PACELINE_SOURCE_DIR, "/tests/golden/logits/");
+  for (const char* name : {"gpt", "bert", "roberta"}) {
+    ExpectLogitsOf(folder + name + ".txt");
+  }
+}
+
 // Of tests/run.sh --nightly torchvision.
 TEST(Logits, OfRealSizesAreTorchvisions) {
   const char* const folder = std::getenv("PACELINE_TORCHVISION_LOGITS");
@@ -179,6 +217,17 @@ TEST(Logits, OfRealSizesAreTorchvisions) {
   }
   for (const char* name :
        {"vit_b_16", "resnet18", "resnet50", "vgg11", "vgg16"}) {
+    ExpectLogitsOf(std::filesystem::path(folder) / absl::StrCat(name, ".txt"));
+  }
+}
+
+// Of tests/run.sh --nightly language.
+TEST(Logits, OfRealLanguageModelsAreThoseOfTheFormulas) {
+  const char* const folder = std::getenv("PACELINE_LANGUAGE_LOGITS");
+  if (folder == nullptr) {
+    GTEST_SKIP() << "PACELINE_LANGUAGE_LOGITS names no folder";
+  }
+  for (const char* name : {"gpt2", "bert_base", "roberta_base"}) {
     ExpectLogitsOf(std::filesystem::path(folder) / absl::StrCat(name, ".txt"));
   }
 }

@@ -17,6 +17,7 @@
 #include "gtest/gtest.h"
 #include "tests/torch/in_process_pipeline.h"
 #include "tests/torch/plain_convolutions.h"
+#include "tests/torch/plain_language.h"
 #include "tests/torch/plain_models.h"
 #include "torch/torch.h"
 #include "worker/torch/guard.h"
@@ -30,6 +31,10 @@ namespace F = torch::nn::functional;
 std::unique_ptr<PlainModel> MakePlainModel(const Experiment& experiment) {
   const std::string& name = experiment.job.model.name;
   if (name == "mlp") return std::make_unique<PlainMlp>(experiment);
+  if (name == "gpt") return std::make_unique<PlainGpt>(experiment);
+  if (name == "bert" || name == "roberta") {
+    return std::make_unique<PlainBert>(experiment);
+  }
   if (name == "lenet") return std::make_unique<PlainLenet>(experiment);
   if (name == "vgg11") return std::make_unique<PlainVgg>(experiment);
   if (name == "resnet18" || name == "resnet50") {
@@ -63,7 +68,7 @@ class PlainLoop {
                           std::vector<float>(parameter.numel()));
     }
     while (const std::optional<WalkBatch> batch = walk_.Next()) {
-      outcome.losses.push_back(Accumulate(*batch) / batch->info.samples);
+      outcome.losses.push_back(Accumulate(*batch) / Labels(batch->info));
       const StepVerdict verdict =
           DecideStep(train_, walk_.total_steps(), {Report(batch->info)});
       for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -91,9 +96,9 @@ class PlainLoop {
     std::vector<double> losses;
     while (const std::optional<WalkBatch> batch = walk_.Next()) {
       optimizer.zero_grad();
-      losses.push_back(Accumulate(*batch) / batch->info.samples);
+      losses.push_back(Accumulate(*batch) / Labels(batch->info));
       for (const torch::Tensor& parameter : parameters_) {
-        parameter.grad().div_(static_cast<double>(batch->info.samples));
+        parameter.grad().div_(Labels(batch->info));
       }
       optimizer.step();
     }
@@ -103,6 +108,12 @@ class PlainLoop {
   const std::vector<torch::Tensor>& parameters() const { return parameters_; }
 
  private:
+  // All samples, or all of their tokens, have one.
+  double Labels(const BatchInfo& batch) const {
+    return static_cast<double>(batch.samples *
+                               NumElements(experiment_.set.label_shape()));
+  }
+
   // The engine's first values, found by name; parameters_ in layer order.
   void Initialize() {
     const auto named = model_->named_parameters();
@@ -139,10 +150,10 @@ class PlainLoop {
       const SeedLayer seed = [&](int layer) {
         torch::manual_seed(DropoutSeed(train_.seed, batch.info.step, m, layer));
       };
-      const torch::Tensor loss =
-          F::cross_entropy(model_->Forward(ToTorch(micro_batch[0]), seed),
-                           ToTorch(micro_batch[1]),
-                           F::CrossEntropyFuncOptions().reduction(torch::kSum));
+      const torch::Tensor loss = F::cross_entropy(
+          model_->Forward(ToTorch(micro_batch[0]), seed).flatten(0, -2),
+          ToTorch(micro_batch[1]).flatten(),
+          F::CrossEntropyFuncOptions().reduction(torch::kSum));
       loss.backward();
       sum += loss.item<float>();
     }
@@ -152,7 +163,7 @@ class PlainLoop {
   StepReport Report(const BatchInfo& batch) const {
     StepReport report;
     report.step = batch.step;
-    report.samples = batch.samples;
+    report.samples = static_cast<int64_t>(Labels(batch));
     for (const torch::Tensor& parameter : parameters_) {
       report.squared_norms.push_back(SquaredNorm(Values(parameter.grad())));
     }
@@ -226,8 +237,8 @@ TEST(PlainLoop, MlpToo) {
 }
 
 TEST(PlainLoop, ModulesHaveTheDescriptionsParameters) {
-  for (const char* name :
-       {"lenet", "mlp", "vit", "vgg11", "resnet18", "resnet50"}) {
+  for (const char* name : {"lenet", "mlp", "vit", "vgg11", "resnet18",
+                           "resnet50", "gpt", "bert", "roberta"}) {
     const Experiment experiment = SmallExperiment(name);
     std::map<std::string, Shape> described, built;
 
@@ -266,7 +277,7 @@ void ExpectLossesNear(const std::vector<double>& ours,
 }
 
 TEST(PlainLoop, LossesAgreeWithLibTorchsSgd) {
-  for (const char* model : {"lenet", "vit"}) {
+  for (const char* model : {"lenet", "vit", "gpt", "bert", "roberta"}) {
     Experiment experiment = LongExperiment(model);
     OptimizerSpec& spec = experiment.job.train.optimizer;
     spec.momentum = 0.9;
@@ -284,7 +295,7 @@ TEST(PlainLoop, LossesAgreeWithLibTorchsSgd) {
 }
 
 TEST(PlainLoop, LossesAgreeWithLibTorchsAdamw) {
-  for (const char* model : {"lenet", "vit"}) {
+  for (const char* model : {"lenet", "vit", "gpt", "bert", "roberta"}) {
     Experiment experiment = LongExperiment(model);
     OptimizerSpec& spec = experiment.job.train.optimizer;
     spec.name = "adamw";

@@ -93,7 +93,9 @@ TEST(MakeRunWiring, TellsTheShapeAtEachBoundaryAndRoomForTwoBatches) {
   const auto wiring = MakeRunWiring(ThreeStages(), FourLayers(), kB);
 
   ASSERT_TRUE(wiring.ok()) << wiring.status();
-  EXPECT_THAT(wiring->boundary_shapes, ElementsAre(Shape{5}, Shape{7}));
+  EXPECT_THAT(wiring->boundaries,
+              ElementsAre(ElementsAre(SampleTensor{DType::kF32, {5}}),
+                          ElementsAre(SampleTensor{DType::kF32, {7}})));
   EXPECT_EQ(wiring->micro_batch, 3);
   // Three micro-batches a batch: a forward-only one may have them all under
   // way between two workers, and inside a worker one at a time.

@@ -177,5 +177,65 @@ TEST_F(LoadWeightsTest, RefusesHostileFiles) {
   EXPECT_THAT(WhyNot(), HasSubstr("no regular file"));
 }
 
+// A language model, whose first and last layers compute with one tensor.
+class LoadTiedWeightsTest : public LoadWeightsTest {
+ protected:
+  LoadTiedWeightsTest() {
+    const std::string weights = spec_.weights;
+    spec_ = DefaultModel("gpt");
+    spec_.depth = 1;
+    spec_.width = 4;
+    spec_.heads = 2;
+    spec_.weights = weights;
+    model_ = DescribeModel(spec_, {6}, 9).value();
+    layers_ = static_cast<int>(model_.layers.size());
+  }
+
+  // The file's tensors, and the tied one under its second name.
+  std::vector<NamedTensor> Twice(float second) const {
+    std::vector<NamedTensor> tensors = Numbered();
+    Tensor tensor = Tensor::Allocate(DType::kF32, {9, 4});
+    for (float& value : tensor.As<float>()) value = second;
+    tensors.push_back({"lm_head.weight", tensor});
+    return tensors;
+  }
+};
+
+TEST_F(LoadTiedWeightsTest, BothEndsReadTheTensorThatIsThereOnce) {
+  Write(Numbered());
+
+  for (const LayerRange range : {LayerRange{0, 1}, {layers_ - 1, layers_}}) {
+    const auto loaded = LoadWeights(spec_, model_, range);
+
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    EXPECT_EQ(std::count_if(loaded->begin(), loaded->end(),
+                            [](const NamedTensor& named) {
+                              return named.name == "transformer.wte.weight";
+                            }),
+              1);
+  }
+}
+
+TEST_F(LoadTiedWeightsTest, TakesAnEqualSecondNameAndNoOther) {
+  Write(Twice(0));  // as Numbered() has the first tensor
+  const auto loaded = LoadWeights(spec_, model_, {0, layers_});
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  for (const NamedTensor& named : *loaded) {
+    EXPECT_NE(named.name, "lm_head.weight");
+  }
+
+  Write(Twice(1));
+  EXPECT_THAT(WhyNot(),
+              HasSubstr("lm_head.weight and transformer.wte.weight differ"));
+}
+
+TEST_F(LoadTiedWeightsTest, RefusesASecondNameOfAnotherShape) {
+  std::vector<NamedTensor> tensors = Numbered();
+  tensors.push_back({"lm_head.weight", Tensor::Allocate(DType::kF32, {9, 5})});
+  Write(tensors);
+
+  EXPECT_THAT(WhyNot(), HasSubstr("lm_head.weight [9, 5], need [9, 4]"));
+}
+
 }  // namespace
 }  // namespace paceline

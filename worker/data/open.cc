@@ -14,8 +14,10 @@
 #include "worker/data/image_folder_set.h"
 #include "worker/data/pixel_scale.h"
 #include "worker/data/sample_set.h"
+#include "worker/data/synthetic_labels.h"
 #include "worker/data/synthetic_set.h"
 #include "worker/data/synthetic_tokens.h"
+#include "worker/data/text_labels.h"
 #include "worker/data/text_set.h"
 #include "worker/data/walk_source.h"
 
@@ -112,7 +114,11 @@ absl::StatusOr<std::unique_ptr<const SampleSet>> OpenSamples(
   if (data.name == "synthetic-tokens") {
     return std::make_unique<SyntheticTokens>(data, seed);
   }
+  if (data.name == "synthetic-labels") {
+    return std::make_unique<SyntheticLabels>(data, seed);
+  }
   if (data.name == "text") return OpenText(data);
+  if (data.name == "text-labels") return TextLabels::Open(data);
   if (data.name == "imagefolder") return OpenImageFolder(data, seed);
   if (data.name == "fashion-mnist" || data.name == "idx") return OpenIdx(data);
   return OpenCifar(data, seed);

@@ -84,7 +84,7 @@ absl::Status Pair::Open(int64_t floats) {
   RunWiring wiring;
   wiring.fence = {JobId{1}, ++attempt_, 1};
   wiring.stages = {{kLeft, left_.address()}, {kRight, right_.address()}};
-  wiring.boundary_shapes = {{floats}};
+  wiring.boundaries = {{{DType::kF32, {floats}}}};
   wiring.micro_batch = 1;
   wiring.bounds.activation_frames = {2};
   wiring.bounds.gradient_frames = {2};

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/check.h"
 #include "core/base/status_macros.h"
 #include "core/transfer/fence.h"
 
@@ -26,10 +27,20 @@ absl::Status NoBoundary(absl::string_view what, FrameKind kind,
 
 absl::Status CheckWiring(const RunWiring& wiring) {
   PACELINE_RETURN_IF_ERROR(CheckBounds(wiring.bounds, wiring.stages.size()));
-  if (wiring.boundary_shapes.size() != wiring.stages.size() - 1) {
+  if (wiring.boundaries.size() != wiring.stages.size() - 1) {
     return absl::InvalidArgumentError(
-        absl::StrCat("shapes of ", wiring.boundary_shapes.size(),
+        absl::StrCat("shapes of ", wiring.boundaries.size(),
                      " boundaries, need ", wiring.stages.size() - 1));
+  }
+  const auto stages = static_cast<int>(wiring.stages.size());
+  for (const Tie& tie : wiring.ties) {
+    if (tie.owner_stage >= 0 && tie.owner_stage <= tie.user_stage &&
+        tie.user_stage < stages) {
+      continue;
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("parameter ", tie.parameter, " is tied between stages ",
+                     tie.owner_stage, " and ", tie.user_stage, " of ", stages));
   }
   if (std::none_of(wiring.stages.begin(), wiring.stages.end(),
                    [&](const StageWiring& stage) {
@@ -54,26 +65,27 @@ RunState::RunState(RunWiring wiring, std::shared_ptr<PlaneShared> shared,
 
 void RunState::Wire() {
   std::map<std::pair<WorkerId, FrameKind>, OutboundOptions> streams;
-  const auto boundaries = static_cast<int32_t>(wiring_.boundary_shapes.size());
-  for (int32_t boundary = 0; boundary < boundaries; ++boundary) {
-    for (const FrameKind kind :
-         {FrameKind::kActivation, FrameKind::kGradient}) {
-      const int to = ReceivingStage(kind, boundary);
-      if (IsMine(to)) {
-        AddIncoming(kind, boundary);
-      } else if (IsMine(SendingStage(kind, boundary))) {
-        const StageWiring& neighbour = wiring_.stages[to];
-        OutboundOptions& options = streams[{neighbour.worker, kind}];
-        options.kind = kind;
-        options.neighbour = neighbour.worker;
-        options.address = neighbour.address;
-        options.bounds[boundary] = BoundOf(wiring_.bounds, kind, boundary);
-      }
+  const auto stages = static_cast<int>(wiring_.stages.size());
+  for (const auto& [kind, boundary] : Crossings(stages, wiring_.ties)) {
+    const FrameEnds ends = Ends(kind, boundary);
+    const bool tied = boundary >= stages - 1;
+    // Inside a worker nothing of a tie travels.
+    if (tied && IsMine(ends.from) && IsMine(ends.to)) continue;
+    if (IsMine(ends.to)) {
+      AddIncoming(kind, boundary);
+    } else if (IsMine(ends.from)) {
+      const StageWiring& neighbour = wiring_.stages[ends.to];
+      OutboundOptions& options = streams[{neighbour.worker, kind}];
+      options.kind = kind;
+      options.neighbour = neighbour.worker;
+      options.address = neighbour.address;
+      options.bounds[boundary] = BoundOf(wiring_.bounds, kind, boundary);
+      // Both stages must have the same value, to the last bit.
+      options.codec = tied ? Codec::kRaw : wiring_.codec;
     }
   }
   for (auto& [key, options] : streams) {
     options.fence = wiring_.fence;
-    options.codec = wiring_.codec;
     options.on_refused = [weak = weak_from_this()](const absl::Status& why) {
       if (const auto self = weak.lock()) self->OnRefused(why);
     };
@@ -88,7 +100,7 @@ void RunState::Connect() {
 
 void RunState::AddIncoming(FrameKind kind, int32_t boundary) {
   const int bound = BoundOf(wiring_.bounds, kind, boundary);
-  if (IsMine(SendingStage(kind, boundary))) {
+  if (IsMine(Ends(kind, boundary).from)) {
     mailbox_.AddBoundary(kind, boundary, SendLimit(bound));
     return;
   }
@@ -96,25 +108,39 @@ void RunState::AddIncoming(FrameKind kind, int32_t boundary) {
       bound, wiring_.acknowledges_at_once ? 1 : CreditLedger::kKeptBytes);
   mailbox_.AddBoundary(kind, boundary, ledger.window());
   absl::MutexLock lock(&mutex_);
-  inbound_.try_emplace(boundary, Inbound{kind,
-                                         {wiring_.boundary_shapes[boundary],
-                                          wiring_.micro_batch},
-                                         ledger,
-                                         nullptr,
-                                         {},
-                                         0});
+  inbound_.try_emplace(
+      boundary, Inbound{kind, Expectation(boundary), ledger, nullptr, {}, 0});
+}
+
+BoundaryExpectation RunState::Expectation(int32_t boundary) const {
+  const size_t cuts = wiring_.boundaries.size();
+  const auto index = static_cast<size_t>(boundary);
+  if (index < cuts) {
+    return {wiring_.boundaries[index], wiring_.micro_batch,
+            wiring_.label_shape};
+  }
+  return {{{DType::kF32, wiring_.ties[index - cuts].shape}}, 0, {}};
+}
+
+FrameEnds RunState::Ends(FrameKind kind, int32_t boundary) const {
+  const auto stages = static_cast<int>(wiring_.stages.size());
+  const std::optional<FrameEnds> ends =
+      EndsOf(kind, boundary, stages, wiring_.ties);
+  PACELINE_CHECK(ends.has_value(), absl::StrCat("boundary=", boundary));
+  return *ends;
 }
 
 OutboundStream* RunState::FindOutbound(FrameKind kind, int32_t boundary) const {
-  const auto neighbour = wiring_.stages[ReceivingStage(kind, boundary)].worker;
+  const auto neighbour = wiring_.stages[Ends(kind, boundary).to].worker;
   const auto stream = outbound_.find({neighbour, kind});
   return stream == outbound_.end() ? nullptr : stream->second.get();
 }
 
 bool RunState::Sends(FrameKind kind, int32_t boundary) const {
-  return kind != FrameKind::kHello && boundary >= 0 &&
-         boundary + 1 < static_cast<int32_t>(wiring_.stages.size()) &&
-         IsMine(SendingStage(kind, boundary));
+  const auto stages = static_cast<int>(wiring_.stages.size());
+  const std::optional<FrameEnds> ends =
+      EndsOf(kind, boundary, stages, wiring_.ties);
+  return ends.has_value() && IsMine(ends->from);
 }
 
 absl::Status RunState::Send(Frame frame) {

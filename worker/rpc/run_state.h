@@ -78,6 +78,9 @@ class RunState : public std::enable_shared_from_this<RunState> {
   bool IsMine(int stage) const {
     return wiring_.stages[stage].worker == wiring_.self;
   }
+  // A crossing that exists.
+  FrameEnds Ends(FrameKind kind, int32_t boundary) const;
+  BoundaryExpectation Expectation(int32_t boundary) const;
   void AddIncoming(FrameKind kind, int32_t boundary);
   bool Sends(FrameKind kind, int32_t boundary) const;
   // Null when the boundary does not go out to another worker.

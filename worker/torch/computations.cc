@@ -6,11 +6,11 @@
 #include "absl/strings/str_cat.h"
 #include "core/model/operation.h"
 #include "torch/torch.h"
+#include "worker/torch/token_computations.h"
 
 namespace paceline {
 namespace {
 
-constexpr double kLayerNormEpsilon = 1e-6;
 constexpr double kBatchNormEpsilon = 1e-5;
 
 at::Tensor Flatten(const OperationCall&, const at::Tensor& x) {
@@ -90,9 +90,15 @@ at::Tensor Dropout(const OperationCall& call, const at::Tensor& x) {
   return at::dropout(x, call.operation.probability, call.training);
 }
 
+template <int kDigits>
 at::Tensor LayerNorm(const OperationCall& call, const at::Tensor& x) {
+  constexpr double kEpsilon = kDigits == 5 ? 1e-5 : kDigits == 6 ? 1e-6 : 1e-12;
   return at::layer_norm(x, {call.size(0)}, call.parameter(0), call.parameter(1),
-                        kLayerNormEpsilon);
+                        kEpsilon);
+}
+
+at::Tensor Tanh(const OperationCall&, const at::Tensor& x) {
+  return at::tanh(x);
 }
 
 // Patches do not overlap, so that the convolution is one product of matrices:
@@ -166,7 +172,21 @@ constexpr std::pair<const char*, Compute> kComputes[] = {
     {"max_pool2d", MaxPool2d},
     {"adaptive_avg_pool2d", AdaptiveAvgPool2d},
     {"dropout", Dropout},
-    {"layer_norm", LayerNorm},
+    {"layer_norm", LayerNorm<6>},
+    {"layer_norm_e5", LayerNorm<5>},
+    {"layer_norm_e12", LayerNorm<12>},
+    {"tanh", Tanh},
+    {"gelu_new", ComputeGeluNew},
+    {"padding_mask", ComputePaddingMask},
+    {"token_embedding", ComputeTokenEmbedding},
+    {"padded_embedding", ComputePaddedEmbedding},
+    {"learned_positions", ComputeLearnedPositions},
+    {"masked_positions", ComputeMaskedPositions},
+    {"first_type", ComputeFirstType},
+    {"conv1d", ComputeConv1d},
+    {"causal_attention", ComputeCausalAttention},
+    {"masked_attention", ComputeMaskedAttention},
+    {"tied_linear", ComputeTiedLinear},
     {"patch_embedding", PatchEmbedding},
     {"class_token", ClassToken},
     {"position_embedding", PositionEmbedding},

@@ -26,6 +26,9 @@ struct OperationCall {
   bool training;
   at::Tensor& remembered;       // between the begin and the end of a residual
   LayerStatistics* statistics;  // of training; where null, none are wanted
+  // What goes beside the activation, to be looked at or added to; null where a
+  // model has no such thing.
+  std::vector<at::Tensor>* beside = nullptr;
 
   int64_t size(int i) const { return operation.sizes[i]; }
   const at::Tensor& parameter(int i) const { return parameters[i]; }

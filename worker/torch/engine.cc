@@ -13,13 +13,13 @@
 #include "absl/strings/str_join.h"
 #include "core/base/dtype.h"
 #include "core/base/status_macros.h"
-#include "core/model/data_sets.h"
 #include "core/model/initialize.h"
 #include "core/optim/optimizer.h"
 #include "core/transfer/checksum.h"
 #include "torch/torch.h"
 #include "worker/torch/allocation_meter.h"
 #include "worker/torch/guard.h"
+#include "worker/torch/micro_batch.h"
 #include "worker/torch/script.h"
 #include "worker/torch/split_backward.h"
 #include "worker/torch/tensor_bridge.h"
@@ -56,36 +56,6 @@ Shape WithSamples(int64_t samples, const Shape& shape) {
   return whole;
 }
 
-absl::Status CheckLabels(absl::Span<const int64_t> labels, int64_t classes) {
-  for (const int64_t label : labels) {
-    if (label == kNoLabel) continue;
-    if (label < 0 || label >= classes) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "label ", label, " is outside of the model's ", classes, " classes"));
-    }
-  }
-  return absl::OkStatus();
-}
-
-// The first of equal scores wins, as argmax does.
-int64_t CountCorrect(const at::Tensor& logits,
-                     absl::Span<const int64_t> labels) {
-  const int64_t classes = logits.size(1);
-  const float* row = logits.data_ptr<float>();
-  int64_t correct = 0;
-  for (const int64_t label : labels) {
-    correct += std::max_element(row, row + classes) - row == label;
-    row += classes;
-  }
-  return correct;
-}
-
-// Those that at::cross_entropy_loss does not leave out.
-int64_t CountLabels(absl::Span<const int64_t> labels) {
-  return std::count_if(labels.begin(), labels.end(),
-                       [](int64_t label) { return label != kNoLabel; });
-}
-
 // One layer's part of one micro-batch.
 struct Trace {
   at::Tensor input;   // a leaf
@@ -99,6 +69,7 @@ struct Kept {
   at::Tensor logits;                        // a leaf; last stage only
   at::Tensor loss;                          // last stage only
   int64_t samples = 0;
+  int64_t labels = 0;
   int64_t version = 0;  // of the parameters
 };
 
@@ -106,6 +77,7 @@ struct Kept {
 struct Split {
   std::vector<WeightHalf> layers;  // in the order of the backward
   int64_t samples = 0;
+  int64_t labels = 0;
   int64_t version = 0;
 };
 
@@ -122,6 +94,8 @@ class TorchEngine final : public StageEngine {
                                            int micro_batch,
                                            TensorList output_gradient) override;
   absl::Status BackwardWeight(const BatchInfo& batch, int micro_batch) override;
+  absl::StatusOr<TiedTensors> Tied(const std::string& name,
+                                   bool owner) override;
   absl::StatusOr<StepReport> Report(const BatchInfo& batch) override;
   absl::Status Apply(const StepVerdict& verdict) override;
   absl::Status UseVersion(int64_t version) override;
@@ -148,7 +122,8 @@ class TorchEngine final : public StageEngine {
   TensorList BackwardOf(Kept kept, const TensorList& gradient);
   TensorList BackwardInputOf(Kept kept, const TensorList& gradient,
                              Split& rest) const;
-  void OnSummed(int64_t samples, int64_t version);
+  void Borrow(int layer);
+  void OnSummed(int64_t samples, int64_t labels, int64_t version);
   void ApplyToParameters(const StepVerdict& verdict);
   void ApplyToParameter(const StepVerdict& verdict, TorchParameter& parameter);
   void Fold();
@@ -156,13 +131,13 @@ class TorchEngine final : public StageEngine {
 
   const EngineOptions options_;
   const int model_layers_;
-  Shape input_shape_;   // of one sample
   Shape output_shape_;  // of one sample
   std::vector<TorchLayer> layers_;
 
   std::map<MicroBatch, Kept> kept_;
   std::map<MicroBatch, Split> split_;  // between the halves of their backward
   int64_t summed_samples_ = 0;         // in the gradients
+  int64_t summed_labels_ = 0;          // of these samples
   // Of each layer, by the micro-batches in the gradients.
   std::map<MicroBatch, std::vector<LayerStatistics>> seen_;
   std::optional<WeightStash> stash_;
@@ -175,7 +150,6 @@ TorchEngine::TorchEngine(const EngineOptions& options, const Script& script)
       model_layers_(static_cast<int>(options.model.layers.size())) {
   const auto& [first, last] = options_.layers;
   const std::vector<Layer>& layers = options_.model.layers;
-  input_shape_ = is_first() ? options_.model.input : layers[first - 1].output;
   output_shape_ = layers[last - 1].output;
   const int slots =
       options_.inference ? kNoGradient : StateSlots(options_.train.optimizer);
@@ -183,11 +157,22 @@ TorchEngine::TorchEngine(const EngineOptions& options, const Script& script)
   for (int i = first; i < last; ++i) {
     if (script.children.empty()) {
       layers_.emplace_back(layers[i], options_.train.seed, i, slots);
+      Borrow(i);
     } else {
       layers_.emplace_back(layers[i], script.children[i].second, slots);
     }
   }
   if (options_.stashes) stash_.emplace(layers_);
+}
+
+// What `layer` has of lower ones begins with their first values.
+void TorchEngine::Borrow(int layer) {
+  std::vector<absl::Span<float>> values;
+  for (TorchParameter& parameter : layers_.back().parameters()) {
+    if (parameter.borrowed) values.push_back(parameter.value.As<float>());
+  }
+  if (values.empty()) return;
+  InitializeBorrowed(options_.model, layer, options_.train.seed, values);
 }
 
 absl::Status TorchEngine::CheckInput(const BatchInfo& batch, int micro_batch,
@@ -196,18 +181,11 @@ absl::Status TorchEngine::CheckInput(const BatchInfo& batch, int micro_batch,
     return absl::InvalidArgumentError(absl::StrCat(
         "micro-batch ", micro_batch, " of a batch of ", batch.micro_batches));
   }
-  if (input.size() != 2) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a stage takes an activation and labels, got ",
-                     input.size(), " tensors, need 2"));
-  }
   const int64_t samples =
       MicroBatchSamples(batch, options_.train.micro_batch, micro_batch);
-  PACELINE_RETURN_IF_ERROR(CheckTensor("activation", input[0], DType::kF32,
-                                       WithSamples(samples, input_shape_)));
   PACELINE_RETURN_IF_ERROR(
-      CheckTensor("labels", input[1], DType::kI64, {samples}));
-  return is_last() ? CheckLabels(input[1].As<int64_t>(), options_.model.classes)
+      CheckStageInput(options_.model, options_.layers.first, samples, input));
+  return is_last() ? CheckLabels(input.back(), options_.model.classes)
                    : absl::OkStatus();
 }
 
@@ -254,10 +232,12 @@ ForwardResult TorchEngine::Train(const BatchInfo& batch, int micro_batch,
                                  int64_t version, const TensorList& input) {
   Kept kept;
   kept.version = version;
-  kept.samples = input[1].shape[0];
+  kept.samples = input.back().shape[0];
+  kept.labels = CountLabels(input.back());
   kept.layers.reserve(layers_.size());
   kept.statistics.resize(layers_.size());
   at::Tensor x = ToTorch(input[0]);
+  std::vector<at::Tensor> beside = BesideOf(input);
   const AllocationMeter meter(options_.on_layer != nullptr);
   // Samples need no gradient, and nothing does before the first parameter.
   bool needs_gradient = !is_first();
@@ -270,7 +250,7 @@ ForwardResult TorchEngine::Train(const BatchInfo& batch, int micro_batch,
     }
     at::Tensor leaf = x.detach().set_requires_grad(needs_gradient);
     at::Tensor output =
-        layer.Forward(leaf, /*training=*/true, &kept.statistics[i]);
+        layer.Forward(leaf, /*training=*/true, &kept.statistics[i], &beside);
     needs_gradient = output.requires_grad();
     x = output.detach();
     kept.layers.push_back({std::move(leaf), std::move(output)});
@@ -279,13 +259,10 @@ ForwardResult TorchEngine::Train(const BatchInfo& batch, int micro_batch,
   ForwardResult result;
   if (is_last()) {
     kept.logits = x.set_requires_grad(needs_gradient);
-    kept.loss = at::cross_entropy_loss(kept.logits, ToTorch(input[1]), {},
-                                       at::Reduction::Sum);
-    result.loss = {kept.loss.item<float>(),
-                   CountCorrect(kept.logits, input[1].As<int64_t>()),
-                   CountLabels(input[1].As<int64_t>())};
+    kept.loss = LossOf(kept.logits, input.back());
+    result.loss = SumsOf(kept.loss, kept.logits, input.back());
   } else {
-    result.output = {FromTorch(x), input[1]};
+    result.output = OutputOf(x, beside, input.back());
   }
   kept_.emplace(MicroBatch(batch.ordinal, micro_batch), std::move(kept));
   return result;
@@ -300,19 +277,17 @@ void TorchEngine::Say(int layer, bool backward,
 ForwardResult TorchEngine::Evaluate(const TensorList& input) const {
   const c10::InferenceMode guard;
   at::Tensor x = ToTorch(input[0]);
+  std::vector<at::Tensor> beside = BesideOf(input);
   for (const TorchLayer& layer : layers_) {
-    x = layer.Forward(x, /*training=*/false, /*statistics=*/nullptr);
+    x = layer.Forward(x, /*training=*/false, /*statistics=*/nullptr, &beside);
   }
   ForwardResult result;
   if (!is_last()) {
-    result.output = {FromTorch(x), input[1]};
+    result.output = OutputOf(x, beside, input.back());
     return result;
   }
-  const at::Tensor loss =
-      at::cross_entropy_loss(x, ToTorch(input[1]), {}, at::Reduction::Sum);
-  result.loss = {loss.item<float>(), CountCorrect(x, input[1].As<int64_t>()),
-                 CountLabels(input[1].As<int64_t>())};
-  if (options_.inference) result.output = {FromTorch(x), input[1]};
+  result.loss = SumsOf(LossOf(x, input.back()), x, input.back());
+  if (options_.inference) result.output = {FromTorch(x), input.back()};
   return result;
 }
 
@@ -347,10 +322,11 @@ absl::StatusOr<TensorList> TorchEngine::Backward(const BatchInfo& batch,
   PACELINE_ASSIGN_OR_RETURN(Kept kept,
                             TakeKept(batch, micro_batch, output_gradient));
   const int64_t samples = kept.samples;
+  const int64_t labels = kept.labels;
   const int64_t version = kept.version;
   return Guard("backward", [&]() -> absl::StatusOr<TensorList> {
     TensorList input_gradient = BackwardOf(std::move(kept), output_gradient);
-    OnSummed(samples, version);
+    OnSummed(samples, labels, version);
     return input_gradient;
   });
 }
@@ -379,14 +355,15 @@ absl::Status TorchEngine::BackwardWeight(const BatchInfo& batch,
       paceline::BackwardWeight(std::move(layer));
     }
     split.layers.clear();
-    OnSummed(split.samples, split.version);
+    OnSummed(split.samples, split.labels, split.version);
     return absl::OkStatus();
   });
 }
 
 // A gradient is in the sum, and its graph is gone.
-void TorchEngine::OnSummed(int64_t samples, int64_t version) {
+void TorchEngine::OnSummed(int64_t samples, int64_t labels, int64_t version) {
   summed_samples_ += samples;
+  summed_labels_ += labels;
   gradient_version_ = version;
   if (stash_.has_value()) stash_->Release(version);
 }
@@ -416,6 +393,7 @@ TensorList TorchEngine::BackwardOf(Kept kept, const TensorList& gradient) {
 TensorList TorchEngine::BackwardInputOf(Kept kept, const TensorList& gradient,
                                         Split& rest) const {
   rest.samples = kept.samples;
+  rest.labels = kept.labels;
   rest.version = kept.version;
   at::Tensor g = OutputGradient(kept, gradient);
   for (; !kept.layers.empty(); kept.layers.pop_back()) {
@@ -428,6 +406,19 @@ TensorList TorchEngine::BackwardInputOf(Kept kept, const TensorList& gradient,
   return TensorList{FromTorch(g.contiguous())};
 }
 
+absl::StatusOr<TiedTensors> TorchEngine::Tied(const std::string& name,
+                                              bool owner) {
+  for (TorchLayer& layer : layers_) {
+    for (TorchParameter& parameter : layer.parameters()) {
+      if (parameter.name == name && parameter.borrowed != owner) {
+        return TiedTensors{parameter.value, parameter.gradient};
+      }
+    }
+  }
+  return absl::NotFoundError(
+      absl::StrCat("no layer here ", owner ? "owns " : "borrows ", name));
+}
+
 absl::StatusOr<StepReport> TorchEngine::Report(const BatchInfo& batch) {
   const bool waits = !stash_.has_value() && !kept_.empty();
   if (waits || !split_.empty() || summed_samples_ != batch.samples) {
@@ -438,11 +429,11 @@ absl::StatusOr<StepReport> TorchEngine::Report(const BatchInfo& batch) {
   StepReport report;
   report.step = batch.step;
   report.stage = options_.stage;
-  report.samples = summed_samples_;
+  report.samples = summed_labels_;
   Checksum checksum;
   for (const TorchLayer& layer : layers_) {
     for (const TorchParameter& parameter : layer.parameters()) {
-      if (!parameter.trainable) continue;
+      if (!parameter.updates()) continue;
       const Tensor& gradient = parameter.gradient;
       checksum.Update(
           {gradient.data.get(), static_cast<size_t>(gradient.bytes())});
@@ -485,7 +476,7 @@ void TorchEngine::Fold() {
 void TorchEngine::ApplyToParameters(const StepVerdict& verdict) {
   for (TorchLayer& layer : layers_) {
     for (TorchParameter& parameter : layer.parameters()) {
-      if (parameter.trainable) ApplyToParameter(verdict, parameter);
+      if (parameter.updates()) ApplyToParameter(verdict, parameter);
     }
   }
 }
@@ -528,6 +519,7 @@ void TorchEngine::ClearSums() {
     }
   }
   summed_samples_ = 0;
+  summed_labels_ = 0;
   seen_.clear();
 }
 
@@ -535,6 +527,7 @@ absl::StatusOr<std::vector<NamedTensor>> TorchEngine::Weights() {
   std::vector<NamedTensor> weights;
   for (const TorchLayer& layer : layers_) {
     for (const TorchParameter& parameter : layer.parameters()) {
+      if (parameter.borrowed) continue;
       weights.push_back({parameter.name, parameter.value});
     }
   }
@@ -546,7 +539,12 @@ absl::Status TorchEngine::SetWeights(const std::vector<NamedTensor>& weights) {
     return absl::FailedPreconditionError(
         "weights cannot be set in the middle of a step");
   }
-  PACELINE_ASSIGN_OR_RETURN(const std::vector<NamedTensor> own, Weights());
+  std::vector<NamedTensor> own;
+  for (const TorchLayer& layer : layers_) {
+    for (const TorchParameter& parameter : layer.parameters()) {
+      own.push_back({parameter.name, parameter.value});
+    }
+  }
   return OverwriteWeights(weights, own);
 }
 

@@ -44,12 +44,11 @@ at::Tensor ToTorch(const Tensor& tensor) {
 }
 
 Tensor FromTorch(const at::Tensor& tensor) {
-  const bool is_float = tensor.scalar_type() == at::kFloat;
-  PACELINE_CHECK(
-      tensor.is_contiguous() && (is_float || tensor.scalar_type() == at::kLong),
-      absl::StrCat("dtype=", c10::toString(tensor.scalar_type())));
+  const DType dtype = FromTorch(tensor.scalar_type());
+  PACELINE_CHECK(tensor.is_contiguous() && dtype != DType::kUnspecified,
+                 absl::StrCat("dtype=", c10::toString(tensor.scalar_type())));
   const auto keep = std::make_shared<at::Tensor>(tensor);
-  return {is_float ? DType::kF32 : DType::kI64,
+  return {dtype,
           tensor.sizes().vec(),
           {keep, static_cast<uint8_t*>(tensor.data_ptr())}};
 }

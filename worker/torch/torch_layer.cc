@@ -44,32 +44,47 @@ TorchParameter::TorchParameter(const Parameter& parameter, int state_slots)
 
 TorchLayer::TorchLayer(const Layer& layer, int64_t seed, int index,
                        int state_slots) {
-  parameters_.reserve(layer.parameters.size());
+  const size_t own = layer.parameters.size();
+  parameters_.reserve(own + layer.borrowed.size());
   for (const Parameter& parameter : layer.parameters) {
     parameters_.emplace_back(parameter, state_slots);
   }
+  for (const Parameter& parameter : layer.borrowed) {
+    parameters_.emplace_back(parameter, std::min(state_slots, 0)).borrowed =
+        true;
+  }
   size_t next = 0;
+  size_t next_borrowed = own;
   for (size_t i = 0; i < layer.operations.size(); ++i) {
     const Operation& operation = layer.operations[i];
-    Step step{FindCompute(layer, i), operation, {}};
-    // A description lists the parameters in the order of their operations.
-    while (next < parameters_.size() && !operation.name.empty() &&
-           (parameters_[next].name == operation.name ||
-            absl::StartsWith(parameters_[next].name, operation.name + "."))) {
-      step.parameters.push_back(parameters_[next++].variable);
-    }
-    draws_ |= operation.kind == "dropout" && operation.probability > 0;
+    Step step{FindCompute(layer, i), operation, {}, {}};
+    Give(step, own, next);
+    Give(step, parameters_.size(), next_borrowed);
+    draws_ |= operation.probability > 0;
     steps_.push_back(std::move(step));
   }
-  PACELINE_CHECK(next == parameters_.size(), layer.name);
+  PACELINE_CHECK(next == own && next_borrowed == parameters_.size(),
+                 layer.name);
 
   std::vector<absl::Span<float>> values;
   for (TorchParameter& parameter : parameters_) {
+    if (parameter.borrowed) continue;
     values.push_back(parameter.value.dtype == DType::kF32
                          ? parameter.value.As<float>()
                          : absl::Span<float>());
   }
   InitializeLayer(layer, seed, index, values);
+}
+
+// A description lists the parameters in the order of their operations.
+void TorchLayer::Give(Step& step, size_t end, size_t& next) {
+  const std::string& name = step.operation.name;
+  while (next < end && !name.empty() &&
+         (parameters_[next].name == name ||
+          absl::StartsWith(parameters_[next].name, name + "."))) {
+    step.at.push_back(next);
+    step.parameters.push_back(parameters_[next++].variable);
+  }
 }
 
 TorchLayer::TorchLayer(const Layer& layer, const torch::jit::Module& child,
@@ -118,26 +133,30 @@ void TorchLayer::AdoptBuffers() const {
 }
 
 void TorchLayer::Bind(absl::Span<const at::Tensor> variables) {
-  size_t next = 0;
+  PACELINE_CHECK(variables.size() == parameters_.size(),
+                 absl::StrCat("bound=", variables.size()));
   for (Step& step : steps_) {
-    for (at::Tensor& parameter : step.parameters) parameter = variables[next++];
-  }
-  if (child_.has_value()) {
-    for (const ScriptTensor& tensor : TensorsOf(*child_)) {
-      SetTensor(*child_, tensor.name, variables[next++]);
+    for (size_t i = 0; i < step.at.size(); ++i) {
+      step.parameters[i] = variables[step.at[i]];
     }
   }
-  PACELINE_CHECK(next == variables.size(), absl::StrCat("bound=", next));
+  if (!child_.has_value()) return;
+  size_t next = 0;
+  for (const ScriptTensor& tensor : TensorsOf(*child_)) {
+    SetTensor(*child_, tensor.name, variables[next++]);
+  }
 }
 
 at::Tensor TorchLayer::Forward(const at::Tensor& input, bool training,
-                               LayerStatistics* statistics) const {
+                               LayerStatistics* statistics,
+                               std::vector<at::Tensor>* beside) const {
   if (child_.has_value()) return ForwardScript(input, training);
   at::Tensor remembered;
   at::Tensor x = input;
   for (const Step& step : steps_) {
-    x = step.compute(
-        {step.operation, step.parameters, training, remembered, statistics}, x);
+    x = step.compute({step.operation, step.parameters, training, remembered,
+                      statistics, beside},
+                     x);
   }
   return x.contiguous();
 }

@@ -25,8 +25,12 @@ struct TorchParameter {
   // state_slots: of the optimizer; kNoGradient: neither those nor a gradient.
   TorchParameter(const Parameter& parameter, int state_slots);
 
+  // Whether an update of this layer changes it.
+  bool updates() const { return trainable && !borrowed; }
+
   std::string name;
   bool trainable;
+  bool borrowed = false;  // a lower layer's; value and gradient are a copy's
   Tensor value;
   Tensor gradient;
   std::vector<Tensor> state;
@@ -36,7 +40,8 @@ struct TorchParameter {
 // Lives on the compute thread.
 class TorchLayer {
  public:
-  // Draws the first values from (seed, index); throws what LibTorch throws.
+  // Draws the first values from (seed, index), but those of what it borrows;
+  // throws what LibTorch throws.
   //   index  of the layer in the whole model
   TorchLayer(const Layer& layer, int64_t seed, int index, int state_slots);
 
@@ -49,8 +54,11 @@ class TorchLayer {
   // [micro_batch, ...input] -> [micro_batch, ...output], contiguous.  `input`
   // is not written.
   //   statistics  of training, to be filled in; null: none are wanted
+  //   beside      what goes beside the input; afterwards, beside the output.
+  //               Null only where the model has no such thing
   at::Tensor Forward(const at::Tensor& input, bool training,
-                     LayerStatistics* statistics) const;
+                     LayerStatistics* statistics,
+                     std::vector<at::Tensor>* beside = nullptr) const;
 
   // Moves the running statistics of its normalisations towards those of one
   // micro-batch, as Forward() filled them in.
@@ -65,7 +73,7 @@ class TorchLayer {
   // theirs.
   void Bind(absl::Span<const at::Tensor> variables);
 
-  // And buffers.
+  // And buffers; borrowed ones last.
   std::vector<TorchParameter>& parameters() { return parameters_; }
   const std::vector<TorchParameter>& parameters() const { return parameters_; }
 
@@ -74,7 +82,11 @@ class TorchLayer {
     Compute compute;
     Operation operation;
     std::vector<at::Tensor> parameters;
+    std::vector<size_t> at;  // in parameters_
   };
+
+  // Gives `step` the parameters of its operation from `next` on.
+  void Give(Step& step, size_t end, size_t& next);
 
   at::Tensor ForwardScript(const at::Tensor& input, bool training) const;
   void AdoptBuffers() const;

@@ -2,7 +2,9 @@
 
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -47,6 +49,51 @@ Tensor Widened(const Tensor& tensor) {
   return wide;
 }
 
+// The second names of the tensors in `own`, with the first ones.
+std::map<std::string, std::string> AliasesOf(const ModelDescription& model,
+                                             const std::set<std::string>& own) {
+  std::map<std::string, std::string> aliases;
+  for (const ModelDescription::Alias& each : model.aliases) {
+    if (own.contains(each.name)) aliases[each.alias] = each.name;
+  }
+  return aliases;
+}
+
+// `own`, and the second names that the file has.
+std::set<std::string> WithAliases(
+    std::set<std::string> own,
+    const std::map<std::string, std::string>& aliases,
+    const std::vector<TensorPlace>& tensors) {
+  for (const TensorPlace& tensor : tensors) {
+    if (aliases.contains(tensor.name)) own.insert(tensor.name);
+  }
+  return own;
+}
+
+// Takes out what is there under a second name, once it is seen to be equal.
+absl::StatusOr<std::vector<NamedTensor>> WithoutAliases(
+    const std::string& file, const std::map<std::string, std::string>& aliases,
+    std::vector<NamedTensor> tensors) {
+  std::map<std::string, const Tensor*> by_name;
+  for (const NamedTensor& named : tensors) by_name[named.name] = &named.tensor;
+  for (const auto& [alias, name] : aliases) {
+    if (!by_name.contains(alias)) continue;
+    const Tensor& second = *by_name[alias];
+    const Tensor& first = *by_name[name];
+    if (std::memcmp(second.data.get(), first.data.get(), first.bytes()) != 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          file, ": ", alias, " and ", name,
+          " differ, but this model computes with one tensor for both: train "
+          "that file elsewhere, or leave ",
+          alias, " out"));
+    }
+  }
+  std::erase_if(tensors, [&](const NamedTensor& named) {
+    return aliases.contains(named.name);
+  });
+  return tensors;
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<NamedTensor>> LoadWeights(
@@ -58,18 +105,22 @@ absl::StatusOr<std::vector<NamedTensor>> LoadWeights(
       if (spec.reset_head && IsHead(model, parameter.name)) continue;
       own.insert(parameter.name);
     }
+    for (const Parameter& parameter : model.layers[i].borrowed) {
+      own.insert(parameter.name);
+    }
   }
+  const std::map<std::string, std::string> aliases = AliasesOf(model, own);
   const auto choose = [&](const std::vector<TensorPlace>& tensors)
       -> absl::StatusOr<std::set<std::string>> {
     const absl::Status fits = CheckWeights(model, tensors, spec.reset_head);
-    if (fits.ok()) return own;
+    if (fits.ok()) return WithAliases(own, aliases, tensors);
     return absl::Status(fits.code(),
                         absl::StrCat(spec.weights, ": ", fits.message()));
   };
   PACELINE_ASSIGN_OR_RETURN(SafetensorsFile file,
                             ReadSomeSafetensors(spec.weights, choose));
   for (NamedTensor& named : file.tensors) named.tensor = Widened(named.tensor);
-  return std::move(file.tensors);
+  return WithoutAliases(spec.weights, aliases, std::move(file.tensors));
 }
 
 }  // namespace paceline

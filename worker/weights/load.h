@@ -11,7 +11,7 @@
 
 namespace paceline {
 
-// Reads what the layers of a stage own out of the safetensors file
+// Reads what the layers of a stage own or borrow out of the safetensors file
 // `spec.weights`, and nothing else of its data; the whole header is compared
 // with the whole model first, so that every worker says the same.  Short
 // floats become float32.  Left out, and so left as they were drawn: the class
@@ -21,7 +21,8 @@ namespace paceline {
 //   NotFound, PermissionDenied  as the system says
 //   InvalidArgument  not safetensors (ReadSafetensors), or not this model's:
 //                    every tensor that is missing, unknown, of another shape
-//                    or dtype is named in one message
+//                    or dtype is named in one message; a tied tensor that is
+//                    there twice and differs
 absl::StatusOr<std::vector<NamedTensor>> LoadWeights(
     const ModelSpec& spec, const ModelDescription& model,
     const LayerRange& layers);

@@ -51,7 +51,7 @@ TEST(Catalog, IsSortedByName) {
                              }));
 }
 
-// What timm and torchvision say their models have.
+// What timm, torchvision and Hugging Face say their models have.
 TEST(Catalog, ModelsHaveAsManyParametersAsTheirPapersSay) {
   const std::pair<const char*, int64_t> kParameters[] = {
       {"deit_tiny_patch16_224", 5'717'416},
@@ -61,6 +61,11 @@ TEST(Catalog, ModelsHaveAsManyParametersAsTheirPapersSay) {
       {"vit_small_patch16_224", 22'050'664},
       {"vit_base_patch16_224", 86'567'656},
       {"vit_b_16", 86'567'656},
+      // Hugging Face's, the tied tensor once.
+      {"gpt2", 124'439'808},
+      {"gpt2_medium", 354'823'168},
+      {"bert_base", 109'483'778},     // with two classes
+      {"roberta_base", 124'647'170},  // with two classes
   };
   for (const auto& [name, parameters] : kParameters) {
     EXPECT_EQ(TrainableValues(Own(name)), parameters) << name;

@@ -35,12 +35,18 @@ TEST(DataSets, HaveGoodDefaultsButForTheirPaths) {
 TEST(DataSets, SayWhatASampleIs) {
   EXPECT_EQ(FormatOf(DefaultDataSpec("cifar10")),
             (SampleFormat{DType::kF32, {3, 32, 32}, {}}));
-  EXPECT_EQ(LabelsPerSample(DefaultDataSpec("cifar10")), 1);
+  EXPECT_EQ(VocabularyOf(DefaultDataSpec("cifar10")), 0);
 
   DataSpec text = DefaultDataSpec("text");
   text.block = 64;
   EXPECT_EQ(FormatOf(text), (SampleFormat{DType::kI64, {64}, {64}}));
-  EXPECT_EQ(LabelsPerSample(text), 64);
+  EXPECT_EQ(VocabularyOf(text), 256);
+
+  DataSpec labelled = DefaultDataSpec("synthetic-labels");
+  labelled.vocabulary = 30;
+  EXPECT_EQ(FormatOf(labelled), (SampleFormat{DType::kI64, {128}, {}}));
+  EXPECT_EQ(VocabularyOf(labelled), 30);
+  EXPECT_EQ(VocabularyOf(DefaultDataSpec("text-labels")), 256);
 }
 
 // A change that makes a data set's defaults bad, and what is then said.
@@ -57,6 +63,19 @@ const BadData kBadData[] = {
     {"imagefolder", "data.path", "needs the place",
      [](DataSpec& d) { d.path = ""; }},
     {"text", "data.path", "needs the place", [](DataSpec& d) { d.path = ""; }},
+    {"text-labels", "data.padding", "from 0 to 255, got 256",
+     [](DataSpec& d) { d.padding = 256; }},
+    {"text-labels", "data.test_fraction", "in [0, 1)",
+     [](DataSpec& d) { d.test_fraction = 1; }},
+    {"synthetic-labels", "data.padding", "from 0 to 9, got 10",
+     [](DataSpec& d) {
+       d.vocabulary = 10;
+       d.padding = 10;
+     }},
+    {"synthetic-labels", "data.vocabulary", "got 1",
+     [](DataSpec& d) { d.vocabulary = 1; }},
+    {"synthetic-labels", "data.shape", "set data.block",
+     [](DataSpec& d) { d.shape = {3}; }},
     {"cifar10", "data.shape", "3,32,32, got 3,224,224; leave it out",
      [](DataSpec& d) {
        d.shape = {3, 224, 224};

@@ -51,10 +51,33 @@ TEST(Description, SumsMatchTheirPartsInEveryModel) {
         bytes += TensorBytes(parameter.dtype, parameter.shape);
       }
       EXPECT_EQ(layer.parameter_bytes, bytes) << layer.name;
-      EXPECT_EQ(layer.output_bytes, 4 * NumElements(layer.output));
+      int64_t crossing = 4 * NumElements(layer.output);
+      for (const SampleTensor& tensor : layer.beside) {
+        crossing += TensorBytes(tensor.dtype, tensor.shape);
+      }
+      EXPECT_EQ(layer.output_bytes, crossing);
       EXPECT_GE(layer.activation_bytes, layer.output_bytes) << layer.name;
     }
-    EXPECT_EQ(model.layers.back().output, Shape{model.classes}) << name;
+    Shape scores = model.label_shape;
+    scores.push_back(model.classes);
+    EXPECT_EQ(model.layers.back().output, scores) << name;
+  }
+}
+
+// A layer's tensors find their operations by their names.
+TEST(Description, EveryParameterBelongsToOneOperation) {
+  for (const std::string& name : ModelNames()) {
+    for (const Layer& layer : Describe(Named(name)).layers) {
+      for (const Parameter& parameter : layer.parameters) {
+        int owners = 0;
+        for (const Operation& operation : layer.operations) {
+          owners += !operation.name.empty() &&
+                    (parameter.name == operation.name ||
+                     parameter.name.rfind(operation.name + ".", 0) == 0);
+        }
+        EXPECT_EQ(owners, 1) << parameter.name;
+      }
+    }
   }
 }
 
@@ -227,6 +250,71 @@ TEST(Initialize, BiasesAreZeroAndScalesOne) {
   EXPECT_EQ(Initialize(vit.layers[1], 1, 1, 0), std::vector<float>(64, 1.0f));
   EXPECT_EQ(Initialize(vit.layers[1], 1, 1, 1), std::vector<float>(64, 0.0f));
   EXPECT_EQ(Initialize(vit.layers[1], 1, 1, 5), std::vector<float>(64, 0.0f));
+}
+
+TEST(Description, GptNamesLikeHuggingFaceAndBorrowsItsEmbedding) {
+  ModelSpec spec = Named("gpt");
+  spec.depth = 1;
+
+  const ModelDescription model = DescribeModel(spec, {16}, 40).value();
+
+  ASSERT_EQ(model.layers.size(), 4u);
+  EXPECT_EQ(model.input_dtype, DType::kI64);
+  EXPECT_EQ(model.vocabulary, 40);
+  EXPECT_EQ(model.label_shape, Shape{16});
+  EXPECT_THAT(ParameterNamesOf(model.layers[0]),
+              ElementsAre("transformer.wte.weight", "transformer.wpe.weight"));
+  EXPECT_THAT(
+      ParameterNamesOf(model.layers[1]),
+      ElementsAre("transformer.h.0.ln_1.weight", "transformer.h.0.ln_1.bias",
+                  "transformer.h.0.attn.c_attn.weight",
+                  "transformer.h.0.attn.c_attn.bias",
+                  "transformer.h.0.attn.c_proj.weight",
+                  "transformer.h.0.attn.c_proj.bias"));
+  EXPECT_EQ(model.layers[1].parameters[2].shape, (Shape{128, 384}))
+      << "[in, out], as Conv1D";
+  EXPECT_THAT(ParameterNamesOf(model.layers[3]),
+              ElementsAre("transformer.ln_f.weight", "transformer.ln_f.bias"));
+  EXPECT_EQ(model.layers[3].borrowed_bytes, 4 * 40 * 128);
+  EXPECT_EQ(SharedParameters(model),
+            (std::vector<SharedParameter>{
+                {"transformer.wte.weight", {40, 128}, 0, 3}}));
+}
+
+TEST(Description, BertCarriesAMaskBesideAndClassifies) {
+  const ModelDescription model =
+      DescribeModel(Named("roberta"), {16}, 3).value();
+
+  ASSERT_EQ(model.layers.size(), 1u + 2 * 4 + 1);
+  EXPECT_EQ(model.label_shape, Shape{});
+  EXPECT_THAT(BoundaryTensors(model.layers[2]),
+              ElementsAre(SampleTensor{DType::kF32, {16, 128}},
+                          SampleTensor{DType::kU8, {16}}));
+  EXPECT_EQ(model.layers[2].output_bytes, 16 * 128 * 4 + 16);
+  EXPECT_EQ(InputTensors(model, 0),
+            (std::vector<SampleTensor>{{DType::kI64, {16}}}));
+  EXPECT_THAT(
+      ParameterNamesOf(model.layers.back()),
+      ElementsAre("classifier.dense.weight", "classifier.dense.bias",
+                  "classifier.out_proj.weight", "classifier.out_proj.bias"));
+  EXPECT_EQ(ParameterNamesOf(model.layers[1])[0],
+            "roberta.encoder.layer.0.attention.self.query.weight");
+}
+
+TEST(Description, WhatIsBorrowedBeginsAsItsOwner) {
+  ModelSpec spec = Named("gpt");
+  spec.depth = 1;
+  spec.width = 8;
+  spec.heads = 2;
+  const ModelDescription model = DescribeModel(spec, {5}, 6).value();
+  std::vector<float> embedding(6 * 8), positions(5 * 8), borrowed(6 * 8);
+
+  InitializeLayer(model.layers[0], 3, 0,
+                  {absl::MakeSpan(embedding), absl::MakeSpan(positions)});
+  InitializeBorrowed(model, 3, 3, {absl::MakeSpan(borrowed)});
+
+  EXPECT_EQ(borrowed, embedding);
+  EXPECT_NE(embedding[0], embedding[1]);
 }
 
 }  // namespace

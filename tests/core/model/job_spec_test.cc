@@ -1,5 +1,6 @@
 #include "core/model/job_spec.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -46,7 +47,7 @@ const BadSpec kBadSpecs[] = {
     {"name", "control character", [](JobSpec& s) { s.name = "a\nb"; }},
     {"model.name", "did you mean 'lenet'?",
      [](JobSpec& s) { s.model.name = "lenett"; }},
-    {"model.name", "choose one of: deit_base_patch16_224, ",
+    {"model.name", "choose one of: bert, bert_base, ",
      [](JobSpec& s) { s.model.name = "transmogrifier"; }},
     {"model.name", "names no model", [](JobSpec& s) { s.model.name = ""; }},
     {"model.dropout", "in [0, 1), got 1",
@@ -232,6 +233,7 @@ TEST(JobSpec, GoodOnesHaveNoProblems) {
   for (const char* data : {"synthetic", "fashion-mnist"}) {
     for (const std::string& model : ModelNames()) {
       const CatalogEntry* const entry = FindModel(model);
+      if (std::string(entry->synthetic) != "synthetic") continue;
       JobSpec spec = GoodSpec();
       spec.data.name = data;
       spec.model = entry->model;
@@ -245,6 +247,92 @@ TEST(JobSpec, GoodOnesHaveNoProblems) {
       EXPECT_THAT(CheckJobSpec(spec), IsEmpty()) << model << " on " << data;
     }
   }
+}
+
+// A language model on the synthetic set that is like its samples.
+JobSpec LanguageSpec(const std::string& model) {
+  JobSpec spec = GoodSpec();
+  const CatalogEntry* const entry = FindModel(model);
+  spec.model = entry->model;
+  spec.data.shape = {16};
+  spec.data.classes = std::min(entry->classes, 300);
+  spec.data = WithSyntheticData(spec.model, spec.data);
+  return spec;
+}
+
+TEST(JobSpec, LanguageModelsTakeSyntheticDataOfTheirKind) {
+  for (const char* model :
+       {"gpt", "gpt_mini", "gpt2", "bert", "roberta", "roberta_base"}) {
+    EXPECT_THAT(CheckJobSpec(LanguageSpec(model)), IsEmpty()) << model;
+  }
+}
+
+TEST(JobSpec, SaysThatALanguageModelTakesNoImages) {
+  JobSpec spec = LanguageSpec("gpt");
+  spec.data = DefaultDataSpec("synthetic");
+  spec.data.shape = {16};
+
+  EXPECT_THAT(WhyAt(spec, "data.name"),
+              HasSubstr("synthetic gives images, but gpt takes tokens"));
+}
+
+TEST(JobSpec, SaysWhenOneLabelIsGivenAndManyAreLearned) {
+  JobSpec spec = LanguageSpec("gpt");
+  spec.data = DefaultDataSpec("synthetic-labels");
+
+  EXPECT_THAT(WhyAt(spec, "data.name"),
+              HasSubstr("synthetic-labels has one label a sample, but gpt "
+                        "learns a label for each token"));
+}
+
+TEST(JobSpec, SaysWhenThereAreMoreTokensThanTheModelKnows) {
+  JobSpec spec = LanguageSpec("bert");
+  spec.data.vocabulary = 300;
+
+  EXPECT_THAT(WhyAt(spec, "model.vocabulary"),
+              HasSubstr("is 256, but synthetic-labels has 300"));
+  spec = LanguageSpec("gpt2");
+  spec.data.classes = 60000;
+  EXPECT_THAT(WhyAt(spec, "model"), HasSubstr("knows 50257 tokens, the data"));
+}
+
+TEST(JobSpec, SaysWhenABlockIsLongerThanTheModelsPositions) {
+  JobSpec spec = LanguageSpec("bert");
+  spec.data.block = 513;
+  spec.data.shape = {513};
+  EXPECT_THAT(WhyAt(spec, "model"), HasSubstr("at most 512 tokens, got 513"));
+
+  spec = LanguageSpec("roberta");
+  spec.data.block = 513;
+  spec.data.shape = {513};
+  EXPECT_THAT(WhyAt(spec, "model"), HasSubstr("at most 512 tokens, got 513"));
+}
+
+TEST(JobSpec, SaysWhenDataIsFilledUpWithATokenThatTheModelLooksAt) {
+  JobSpec spec = LanguageSpec("roberta");
+  spec.data.padding = 0;
+
+  EXPECT_EQ(WhyAt(spec, "data.padding"),
+            "is 0, but roberta takes token 1 for padding; set data.padding to "
+            "1");
+}
+
+TEST(JobSpec, PipedreamWantsWhatIsSharedOnOneStage) {
+  JobSpec spec = LanguageSpec("gpt");
+  spec.pipeline.schedule = "pipedream";
+  for (const int stages : {0, 2}) {
+    spec.pipeline.stages = stages;
+    EXPECT_THAT(WhyAt(spec, "pipeline.schedule"),
+                HasSubstr("layers 0 and 9 of gpt on one stage, since both "
+                          "compute with transformer.wte.weight"));
+  }
+
+  spec.pipeline.stages = 1;
+  EXPECT_THAT(CheckJobSpec(spec), IsEmpty());
+  spec.model = FindModel("bert")->model;
+  spec.data = LanguageSpec("bert").data;
+  spec.pipeline.stages = 2;
+  EXPECT_THAT(CheckJobSpec(spec), IsEmpty()) << "shares nothing";
 }
 
 TEST(JobSpec, SaysThatAModelOfImagesTakesNoTokens) {

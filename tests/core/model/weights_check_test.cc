@@ -143,5 +143,17 @@ TEST(CheckWeights, TellsTimmsNamesFromTorchvisions) {
             HasSubstr("conv_proj.weight")));
 }
 
+TEST(CheckWeights, AnEmbeddingIsNoHeadThoughTheLastLayerBorrowsIt) {
+  const ModelDescription model =
+      DescribeModel(DefaultModel("gpt"), {8}, 20).value();
+  std::vector<TensorPlace> tensors = Whole(model);
+
+  EXPECT_FALSE(IsHead(model, "transformer.wte.weight"));
+  EXPECT_EQ(WhyNot(model, tensors), "nothing");
+  Find(tensors, "transformer.wte.weight").shape = {30, 128};
+  EXPECT_THAT(WhyNot(model, tensors, /*reset_head=*/true),
+              HasSubstr("[30, 128], need [20, 128]"));
+}
+
 }  // namespace
 }  // namespace paceline

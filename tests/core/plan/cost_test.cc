@@ -8,6 +8,7 @@
 
 #include "core/base/random.h"
 #include "tests/core/plan/random_instances.h"
+#include "tests/core/plan/small_problem.h"
 
 namespace paceline {
 namespace {
@@ -268,6 +269,33 @@ TEST(CostOf, AgreesWithTheJudgeOnPlacementsOfChance) {
     EXPECT_EQ(cost.memory_bytes, judged.memory_bytes) << "seed " << seed;
     EXPECT_EQ(CheckMemory(problem, placement, cost).ok(), judged.fits)
         << "seed " << seed;
+  }
+}
+
+TEST(Ties, CostTheirTrafficOnceAStepWhereTheyAreCut) {
+  PlanProblem problem = ProblemOf({1, 1, 1}, {1, 1});
+  SetLinks(problem, {100, 0.5});
+  problem.micro_batches = 4;
+  const Placement together = {{{0, 3}, {0}, {1}}};
+  const Placement cut = {{{0, 2}, {0}, {1}}, {{2, 3}, {1}, {1}}};
+  const double before = CostOf(problem, cut)->step_seconds;
+  const double alone = CostOf(problem, together)->step_seconds;
+  problem.ties = {{0, 2, 300}};
+
+  // There and back at 100 bytes a second, and two latencies.
+  EXPECT_DOUBLE_EQ(CostOf(problem, cut)->step_seconds, before + 6 + 1);
+  EXPECT_DOUBLE_EQ(CostOf(problem, together)->step_seconds, alone);
+  problem.ties = {{0, 1, 300}};
+  EXPECT_DOUBLE_EQ(CostOf(problem, cut)->step_seconds, before) << "not cut";
+}
+
+TEST(Ties, AreRefusedBetweenLayersThatAreNotThere) {
+  PlanProblem problem = ProblemOf({1, 1, 1}, {1});
+  for (const TieCost& tie :
+       {TieCost{0, 3, 1}, {-1, 1, 1}, {1, 1, 1}, {2, 1, 1}, {0, 1, -1}}) {
+    problem.ties = {tie};
+    EXPECT_TRUE(absl::IsInvalidArgument(CheckProblem(problem)))
+        << tie.owner << " " << tie.user;
   }
 }
 

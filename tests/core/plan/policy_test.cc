@@ -216,5 +216,24 @@ TEST(MinCut, OfEqualCutsTakesTheMostEvenLayerCounts) {
   EXPECT_THAT(counts, ::testing::UnorderedElementsAre(2, 2, 3));
 }
 
+// Two stages take half as long, until their tie costs more than they save.
+TEST(Policy, DpPutsWhatIsTiedOnOneStageWhereTrafficCostsMore) {
+  PlanProblem problem = ProblemOf({1, 1, 1, 1}, {1, 1});
+  SetLinks(problem, {100, 0});
+  problem.micro_batches = 4;
+  problem.replicas = false;
+  problem.ties = {{0, 3, 1}};
+  const auto cheap = SolvePlan("dp", problem, {});
+  problem.ties = {{0, 3, 1000}};
+  const auto dear = SolvePlan("dp", problem, {});
+  problem.stages = 2;
+  const auto asked = SolvePlan("dp", problem, {});
+
+  ASSERT_TRUE(cheap.ok() && dear.ok() && asked.ok()) << cheap.status();
+  EXPECT_EQ(cheap->placement.size(), 2u);
+  EXPECT_EQ(dear->placement.size(), 1u);
+  EXPECT_EQ(asked->placement.size(), 2u);
+}
+
 }  // namespace
 }  // namespace paceline

@@ -238,7 +238,7 @@ FrameHeader GoodHeader(FrameKind kind) {
   return header;
 }
 
-const BoundaryExpectation kExpected{{8, 2}, 4};
+const BoundaryExpectation kExpected{{{DType::kF32, {8, 2}}}, 4, {}};
 
 TEST(CheckFrame, TakesWhatThePlanSays) {
   EXPECT_TRUE(CheckFrame(GoodHeader(FrameKind::kActivation), kExpected).ok());
@@ -272,6 +272,59 @@ TEST(CheckFrame, RefusesWhatThePlanDoesNotSay) {
 
   for (size_t i = 0; i < wrong.size(); ++i) {
     EXPECT_TRUE(absl::IsInvalidArgument(CheckFrame(wrong[i], kExpected))) << i;
+  }
+}
+
+// [n, 4] of floats, a mask [n, 4] beside it, and a label for each of 4 tokens.
+const BoundaryExpectation kMasked{
+    {{DType::kF32, {4, 2}}, {DType::kU8, {4}}}, 3, {4}};
+
+FrameHeader MaskedHeader() {
+  FrameHeader header = GoodHeader(FrameKind::kActivation);
+  header.tensors = {
+      {DType::kF32, {3, 4, 2}}, {DType::kU8, {3, 4}}, {DType::kI64, {3, 4}}};
+  return header;
+}
+
+TEST(CheckFrame, TakesWhatGoesBesideAnActivation) {
+  EXPECT_TRUE(CheckFrame(MaskedHeader(), kMasked).ok());
+
+  FrameHeader gradient = GoodHeader(FrameKind::kGradient);
+  gradient.tensors = {{DType::kF32, {3, 4, 2}}};
+  EXPECT_TRUE(CheckFrame(gradient, kMasked).ok()) << "nothing for a mask";
+}
+
+TEST(CheckFrame, RefusesAnotherListThanThePlans) {
+  std::vector<FrameHeader> wrong(6, MaskedHeader());
+  wrong[0].tensors.erase(wrong[0].tensors.begin() + 1);
+  wrong[1].tensors[1].dtype = DType::kF32;
+  wrong[2].tensors[1].shape = {2, 4};
+  wrong[3].tensors[2].shape = {3};
+  wrong[4].tensors.push_back({DType::kI64, {3, 4}});
+  wrong[5].kind = FrameKind::kGradient;
+
+  for (size_t i = 0; i < wrong.size(); ++i) {
+    EXPECT_TRUE(absl::IsInvalidArgument(CheckFrame(wrong[i], kMasked))) << i;
+  }
+}
+
+TEST(CheckFrame, TakesATiedParameterWholeAndNothingElse) {
+  const BoundaryExpectation expected{{{DType::kF32, {5, 2}}}, 0, {}};
+  for (const FrameKind kind :
+       {FrameKind::kTiedGradient, FrameKind::kTiedValue}) {
+    FrameHeader header = GoodHeader(FrameKind::kGradient);
+    header.kind = kind;
+    header.tensors = {{DType::kF32, {5, 2}}};
+    EXPECT_TRUE(CheckFrame(header, expected).ok());
+
+    std::vector<FrameHeader> wrong(4, header);
+    wrong[0].tensors[0].shape = {5, 3};
+    wrong[1].tensors.clear();
+    wrong[2].tensors.push_back({DType::kI64, {5}});
+    wrong[3].batch.phase = BatchPhase::kEvaluate;
+    for (size_t i = 0; i < wrong.size(); ++i) {
+      EXPECT_TRUE(absl::IsInvalidArgument(CheckFrame(wrong[i], expected))) << i;
+    }
   }
 }
 

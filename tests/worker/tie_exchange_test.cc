@@ -1,0 +1,215 @@
+// Parameters that two layers share, in whole pipelines without LibTorch.
+#include "worker/tie_exchange.h"
+
+#include <cmath>
+#include <memory>
+#include <utility>
+
+#include "core/model/catalog.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/pipeline_harness.h"
+#include "tests/support/schedule_builder.h"
+#include "tests/support/wrapped_engine.h"
+#include "worker/data/open.h"
+#include "worker/fake_engine.h"
+#include "worker/memory_link.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+constexpr char kShared[] = "transformer.wte.weight";
+
+// Six layers; batches of five micro-batches, and of one.
+PipelineRequest Gpt(const std::string& schedule, std::vector<int> worker_of) {
+  PipelineRequest request;
+  JobSpec& spec = request.spec;
+  spec.model = DefaultModel("gpt");
+  spec.model.depth = 2;
+  spec.model.width = 4;
+  spec.model.heads = 2;
+  spec.data.shape = {6};
+  spec.data.classes = 9;
+  spec.data.train_samples = 27;
+  spec.data.test_samples = 5;
+  spec.data = WithSyntheticData(spec.model, spec.data);
+  spec.train.epochs = 2;
+  spec.train.batch = 25;
+  spec.train.micro_batch = 5;
+  spec.train.optimizer.name = "adamw";
+  spec.train.clip_norm = schedule == "pipedream" ? 0 : 1.0;
+  spec.train.learning_rate.base = 0.01;
+  spec.pipeline.stages = static_cast<int32_t>(worker_of.size());
+  spec.pipeline.schedule = schedule;
+  request.model =
+      DescribeModel(spec.model, spec.data.shape, spec.data.classes).value();
+  request.worker_of = std::move(worker_of);
+  request.make_engine = [](const EngineOptions& options)
+      -> absl::StatusOr<std::unique_ptr<StageEngine>> {
+    return std::make_unique<FakeEngine>(options);
+  };
+  request.open_data = OpenBatchSource;
+  return request;
+}
+
+TEST(Ties, EndWithTheSameBytesAtAnyCutScheduleAndPlacement) {
+  const auto alone = RunPipeline(Gpt("gpipe", {0}));
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  ASSERT_EQ(alone->weights.count(kShared), 1u);
+
+  for (const char* schedule :
+       {"gpipe", "1f1b", "interleaved-1f1b", "zero-bubble"}) {
+    for (const std::vector<int>& worker_of : {std::vector<int>{0, 0},
+                                              {0, 1},
+                                              {0, 1, 2, 3},
+                                              {0, 1, 0, 1},
+                                              {0, 0, 1, 1},
+                                              {0, 1, 2, 3, 4, 5}}) {
+      if (!IsMadeFor(schedule, 5, worker_of)) continue;
+      const auto outcome = RunPipeline(Gpt(schedule, worker_of));
+
+      ASSERT_TRUE(outcome.ok()) << outcome.status();
+      EXPECT_EQ(outcome->weights, alone->weights)
+          << schedule << " on " << worker_of.size() << " stages";
+      ASSERT_EQ(outcome->steps.size(), alone->steps.size());
+      for (size_t i = 0; i < alone->steps.size(); ++i) {
+        EXPECT_EQ(outcome->steps[i].loss, alone->steps[i].loss);
+        EXPECT_EQ(outcome->steps[i].gradient_norm,
+                  alone->steps[i].gradient_norm);
+      }
+    }
+  }
+}
+
+// A stream's update is one of a micro-batch.
+TEST(Ties, StreamOnOneStage) {
+  PipelineRequest small = Gpt("gpipe", {0});
+  small.spec.train.batch = small.spec.train.micro_batch;
+  small.spec.train.clip_norm = 0;
+
+  const auto streamed = RunPipeline(Gpt("pipedream", {0}));
+  const auto plain = RunPipeline(small);
+
+  ASSERT_TRUE(streamed.ok() && plain.ok()) << streamed.status();
+  EXPECT_EQ(streamed->weights, plain->weights);
+}
+
+// An engine whose gradient is no number in its second step.
+class PoisonedEngine final : public WrappedEngine {
+ public:
+  using WrappedEngine::WrappedEngine;
+
+  absl::StatusOr<TensorList> Backward(const BatchInfo& batch, int micro_batch,
+                                      TensorList gradient) override {
+    auto result =
+        WrappedEngine::Backward(batch, micro_batch, std::move(gradient));
+    if (batch.step == 1) {
+      TiedTensors tied = *Tied(kShared, /*owner=*/false);
+      tied.gradient.As<float>()[0] = std::nanf("");
+    }
+    return result;
+  }
+};
+
+TEST(Ties, ASkippedStepChangesNeitherCopy) {
+  PipelineRequest request = Gpt("1f1b", {0, 1});
+  request.make_engine = [](const EngineOptions& options)
+      -> absl::StatusOr<std::unique_ptr<StageEngine>> {
+    if (options.stage == 0) return std::make_unique<FakeEngine>(options);
+    return std::make_unique<PoisonedEngine>(options);
+  };
+
+  const auto outcome = RunPipeline(request);
+
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  ASSERT_EQ(outcome->steps.size(), 4u);
+  EXPECT_FALSE(outcome->steps[0].skipped);
+  EXPECT_TRUE(outcome->steps[1].skipped) << "the owner has the user's part";
+  EXPECT_FALSE(outcome->steps[2].skipped);
+  EXPECT_TRUE(std::isfinite(outcome->steps[3].loss));
+}
+
+// Two engines of one worker.
+class TwoStages : public ::testing::Test {
+ protected:
+  TwoStages() : request_(Gpt("gpipe", {0, 0})) {
+    const int layers = static_cast<int>(request_.model.layers.size());
+    for (int stage = 0; stage < 2; ++stage) {
+      const LayerRange range =
+          stage == 0 ? LayerRange{0, 3} : LayerRange{3, layers};
+      engines_.push_back(std::make_unique<FakeEngine>(
+          EngineOptions{request_.model, range, request_.spec.train, stage, 2}));
+    }
+    links_ = MakeMemoryLinks({{0, 0}, {{1}, {1}}}).value();
+    ties_ = std::make_unique<TieExchange>(
+        std::vector<Tie>{{kShared, {9, 4}, 0, 1}}, 2,
+        std::map<int, StageEngine*>{{0, engines_[0].get()},
+                                    {1, engines_[1].get()}},
+        *links_[0]);
+  }
+
+  absl::Span<float> Gradient(int stage) {
+    return engines_[stage]->Tied(kShared, stage == 0)->gradient.As<float>();
+  }
+  absl::Span<float> Value(int stage) {
+    return engines_[stage]->Tied(kShared, stage == 0)->value.As<float>();
+  }
+
+  PipelineRequest request_;
+  std::vector<std::unique_ptr<StageEngine>> engines_;
+  std::vector<std::unique_ptr<Link>> links_;
+  std::unique_ptr<TieExchange> ties_;
+};
+
+TEST_F(TwoStages, TheOwnerGetsTheSumAndTheUserTheValue) {
+  for (float& each : Gradient(0)) each = 2;
+  for (float& each : Gradient(1)) each = 0.5f;
+  for (float& each : Value(0)) each = 7;
+
+  ASSERT_TRUE(ties_->AddGradients({}).ok());
+  ASSERT_TRUE(ties_->ShareValues({}).ok());
+
+  EXPECT_THAT(Gradient(0), Each(2.5f));
+  EXPECT_THAT(Value(1), Each(7.0f));
+  EXPECT_TRUE(ties_->Owns(0));
+  EXPECT_FALSE(ties_->Owns(1));
+}
+
+TEST_F(TwoStages, BeginWithEqualValuesAndOneOwner) {
+  EXPECT_EQ(std::vector<float>(Value(0).begin(), Value(0).end()),
+            std::vector<float>(Value(1).begin(), Value(1).end()));
+  EXPECT_TRUE(absl::IsNotFound(engines_[1]->Tied(kShared, true).status()));
+  EXPECT_TRUE(absl::IsNotFound(engines_[0]->Tied(kShared, false).status()));
+  const auto weights = engines_[1]->Weights();
+  ASSERT_TRUE(weights.ok());
+  for (const NamedTensor& named : *weights) EXPECT_NE(named.name, kShared);
+}
+
+TEST_F(TwoStages, SetWeightsReachesWhoBorrows) {
+  Tensor value = Tensor::Allocate(DType::kF32, {9, 4});
+  for (float& each : value.As<float>()) each = 3;
+
+  for (const auto& engine : engines_) {
+    ASSERT_TRUE(engine->SetWeights({{kShared, value}}).ok());
+  }
+
+  EXPECT_THAT(Value(0), Each(3.0f));
+  EXPECT_THAT(Value(1), Each(3.0f));
+}
+
+TEST(Ties, ATokenOutsideOfTheVocabularyIsRefused) {
+  PipelineRequest request = Gpt("gpipe", {0});
+  request.model.vocabulary = 5;
+
+  const auto outcome = RunPipeline(request);
+
+  EXPECT_TRUE(absl::IsInvalidArgument(outcome.status()));
+  EXPECT_THAT(std::string(outcome.status().message()),
+              HasSubstr("outside of the model's vocabulary of 5"));
+}
+
+}  // namespace
+}  // namespace paceline

@@ -1,0 +1,183 @@
+#include "worker/data/text_labels.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+
+namespace paceline {
+namespace {
+
+constexpr int64_t kBeginToken = 2;
+
+std::vector<std::string> FilesOf(const std::string& path) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) {
+    return {path};
+  }
+  std::vector<std::string> files = {path + "/train.txt"};
+  const std::string test = path + "/val.txt";
+  if (access(test.c_str(), F_OK) == 0) files.push_back(test);
+  return files;
+}
+
+}  // namespace
+
+// Takes the lines out of a file that comes in pieces.  Thread-compatible.
+class TextLabels::Reader {
+ public:
+  // data and lines outlive this.
+  Reader(const DataSpec& data, int32_t file, const std::string& path,
+         std::vector<Line>& lines)
+      : data_(data), file_(file), path_(path), lines_(lines) {}
+
+  absl::Status Take(int64_t offset, absl::Span<const uint8_t> bytes) {
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      PACELINE_RETURN_IF_ERROR(
+          TakeByte(offset + static_cast<int64_t>(i), bytes[i]));
+    }
+    return absl::OkStatus();
+  }
+
+  // The last line may have no line feed.
+  absl::Status End() {
+    return in_text_ || digits_ > 0 ? EndLine() : absl::OkStatus();
+  }
+
+ private:
+  absl::Status TakeByte(int64_t at, uint8_t byte) {
+    if (byte == '\n') return EndLine();
+    if (in_text_) return TakeText(byte);
+    if (byte == '\t' && digits_ > 0) return BeginText(at + 1);
+    if (byte < '0' || byte > '9' || ++digits_ > kMostDigits) {
+      return Refuse(
+          "does not begin with a label and a tabulator; a line is "
+          "LABEL TAB TEXT, and the label a whole number");
+    }
+    label_ = 10 * label_ + (byte - '0');
+    return absl::OkStatus();
+  }
+
+  absl::Status BeginText(int64_t at) {
+    if (label_ >= data_.classes) {
+      return Refuse(absl::StrCat("has label ", label_,
+                                 ", the job's data.classes is ", data_.classes,
+                                 "; labels count from 0"));
+    }
+    in_text_ = true;
+    line_ = {file_, static_cast<int32_t>(label_), at, 0};
+    return absl::OkStatus();
+  }
+
+  absl::Status TakeText(uint8_t byte) {
+    if (byte == data_.padding) {
+      return Refuse(absl::StrCat("has a byte ", data_.padding,
+                                 " in its text, which is data.padding"));
+    }
+    // One token of a block is the beginning.
+    line_.bytes = std::min<int64_t>(line_.bytes + 1, data_.block - 1);
+    return absl::OkStatus();
+  }
+
+  absl::Status EndLine() {
+    if (!in_text_) return Refuse("has no tabulator behind a label");
+    lines_.push_back(line_);
+    ++number_;
+    in_text_ = false;
+    digits_ = 0;
+    label_ = 0;
+    return absl::OkStatus();
+  }
+
+  absl::Status Refuse(const std::string& why) const {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path_, ": line ", number_, " ", why));
+  }
+
+  static constexpr int kMostDigits = 9;  // fit int32
+
+  const DataSpec& data_;
+  const int32_t file_;
+  const std::string path_;
+  std::vector<Line>& lines_;
+  int64_t number_ = 1;
+  int digits_ = 0;
+  int64_t label_ = 0;
+  bool in_text_ = false;
+  Line line_;
+};
+
+absl::StatusOr<std::unique_ptr<TextLabels>> TextLabels::Open(
+    const DataSpec& data) {
+  std::vector<std::unique_ptr<ByteFile>> files;
+  for (const std::string& path : FilesOf(data.path)) {
+    PACELINE_ASSIGN_OR_RETURN(auto file, ByteFile::Open(path));
+    files.push_back(std::move(file));
+  }
+  auto set =
+      std::unique_ptr<TextLabels>(new TextLabels(data, std::move(files)));
+  for (size_t i = 0; i < set->files_.size(); ++i) {
+    const ByteFile& file = *set->files_[i];
+    Reader reader(set->data_, static_cast<int32_t>(i), file.path(),
+                  i == 0 ? set->train_ : set->test_);
+    PACELINE_RETURN_IF_ERROR(
+        file.Scan(1, [&](int64_t offset, absl::Span<const uint8_t> bytes) {
+          return reader.Take(offset, bytes);
+        }));
+    PACELINE_RETURN_IF_ERROR(reader.End());
+  }
+  PACELINE_RETURN_IF_ERROR(set->Divide());
+  return set;
+}
+
+absl::Status TextLabels::Divide() {
+  const auto lines = static_cast<int64_t>(train_.size());
+  const bool one_file = files_.size() == 1;
+  if (one_file) {
+    const auto test =
+        static_cast<int64_t>(static_cast<double>(lines) * data_.test_fraction);
+    test_.assign(train_.end() - test, train_.end());
+    train_.resize(lines - test);
+  }
+  const bool wants_test = !one_file || data_.test_fraction > 0;
+  if (!train_.empty() && (!wants_test || !test_.empty())) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      data_.path, ": has ", train_.size(), " lines for training and ",
+      test_.size(),
+      " for evaluation, need at least 1 of each; data.test_fraction 0 goes "
+      "without evaluation"));
+}
+
+int64_t TextLabels::samples(BatchPhase split) const {
+  return static_cast<int64_t>(
+      (split == BatchPhase::kTrain ? train_ : test_).size());
+}
+
+absl::Status TextLabels::Load(const MicroBatchPlace& place, Tensor& inputs,
+                              Tensor& labels) const {
+  const std::vector<Line>& lines =
+      place.split == BatchPhase::kTrain ? train_ : test_;
+  const int64_t block = data_.block;
+  std::vector<uint8_t> bytes;
+  for (size_t i = 0; i < place.indices.size(); ++i) {
+    const Line& line = lines[place.indices[i]];
+    bytes.resize(line.bytes);
+    PACELINE_RETURN_IF_ERROR(
+        files_[line.file]->ReadAt(line.first, absl::MakeSpan(bytes)));
+    const auto tokens = inputs.As<int64_t>().subspan(i * block, block);
+    tokens[0] = kBeginToken;
+    std::copy(bytes.begin(), bytes.end(), tokens.begin() + 1);
+    std::fill(tokens.begin() + 1 + line.bytes, tokens.end(), data_.padding);
+    labels.As<int64_t>()[i] = line.label;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace paceline

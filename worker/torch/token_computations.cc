@@ -1,0 +1,130 @@
+#include "worker/torch/token_computations.h"
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "torch/torch.h"
+
+namespace paceline {
+namespace {
+
+// What a softmax turns into 0, unless all of a row is that.
+constexpr float kNever = std::numeric_limits<float>::lowest();
+
+// The mask of ComputePaddingMask: [n, t] uint8.
+const at::Tensor& MaskOf(const OperationCall& call) {
+  TORCH_CHECK(call.beside != nullptr && call.beside->size() == 1,
+              call.operation.kind, " without a mask");
+  return call.beside->front();
+}
+
+// y = x W + b with W [in, out].
+at::Tensor Conv1d(const at::Tensor& x, const at::Tensor& weight,
+                  const at::Tensor& bias) {
+  const at::Tensor rows = x.reshape({-1, x.size(-1)});
+  return at::addmm(bias, rows, weight)
+      .view({x.size(0), x.size(1), weight.size(1)});
+}
+
+// [n, t, width] -> [n, heads, t, width / heads]
+at::Tensor ByHeads(const at::Tensor& x, int64_t heads) {
+  return x.view({x.size(0), x.size(1), heads, x.size(2) / heads})
+      .transpose(1, 2);
+}
+
+// The values, mixed by the softmax of queries times keys; all [n, heads, t, d].
+// never: broadcasts to [n, heads, t, t]; true where no token may look.
+at::Tensor Mix(const OperationCall& call, const at::Tensor& queries,
+               const at::Tensor& keys, const at::Tensor& values,
+               const at::Tensor& never) {
+  const double depth = static_cast<double>(queries.size(-1));
+  // Under autocast the product has no room for kNever.
+  const at::Tensor scores =
+      (at::matmul(queries, keys.transpose(-2, -1)) / std::sqrt(depth))
+          .to(at::kFloat);
+  at::Tensor weights = at::softmax(scores.masked_fill(never, kNever), -1);
+  if (call.operation.probability > 0) {
+    weights = at::dropout(weights, call.operation.probability, call.training);
+  }
+  return at::matmul(weights, values).transpose(1, 2).flatten(2);
+}
+
+}  // namespace
+
+at::Tensor ComputePaddingMask(const OperationCall& call, const at::Tensor& x) {
+  TORCH_CHECK(call.beside != nullptr, "a mask that nobody takes");
+  call.beside->push_back(x.ne(call.size(0)).to(at::kByte));
+  return x;
+}
+
+at::Tensor ComputeTokenEmbedding(const OperationCall& call,
+                                 const at::Tensor& x) {
+  return at::embedding(call.parameter(0), x);
+}
+
+at::Tensor ComputePaddedEmbedding(const OperationCall& call,
+                                  const at::Tensor& x) {
+  return at::embedding(call.parameter(0), x, /*padding_idx=*/call.size(2));
+}
+
+at::Tensor ComputeLearnedPositions(const OperationCall& call,
+                                   const at::Tensor& x) {
+  return x + call.parameter(0).narrow(0, 0, x.size(1));
+}
+
+at::Tensor ComputeMaskedPositions(const OperationCall& call,
+                                  const at::Tensor& x) {
+  const int64_t padding = call.size(2);
+  const at::Tensor mask = MaskOf(call).to(at::kLong);
+  const at::Tensor positions = mask.cumsum(1) * mask + padding;
+  return x + at::embedding(call.parameter(0), positions, padding);
+}
+
+at::Tensor ComputeFirstType(const OperationCall& call, const at::Tensor& x) {
+  return x + call.parameter(0).select(0, 0);
+}
+
+at::Tensor ComputeConv1d(const OperationCall& call, const at::Tensor& x) {
+  return Conv1d(x, call.parameter(0), call.parameter(1));
+}
+
+at::Tensor ComputeCausalAttention(const OperationCall& call,
+                                  const at::Tensor& x) {
+  const int64_t heads = call.size(1);
+  const int64_t tokens = x.size(1);
+  const std::vector<at::Tensor> qkv =
+      Conv1d(x, call.parameter(0), call.parameter(1)).chunk(3, -1);
+  const at::Tensor later =
+      at::ones({tokens, tokens}, at::kBool).triu(/*diagonal=*/1);
+  const at::Tensor mixed =
+      Mix(call, ByHeads(qkv[0], heads), ByHeads(qkv[1], heads),
+          ByHeads(qkv[2], heads), later);
+  return Conv1d(mixed, call.parameter(2), call.parameter(3));
+}
+
+at::Tensor ComputeMaskedAttention(const OperationCall& call,
+                                  const at::Tensor& x) {
+  const int64_t heads = call.size(1);
+  const auto part = [&](int first) {
+    return ByHeads(
+        at::linear(x, call.parameter(first), call.parameter(first + 1)), heads);
+  };
+  // One after the other: the order of the graph is that of the sums in autograd.
+  const at::Tensor queries = part(0);
+  const at::Tensor keys = part(2);
+  const at::Tensor values = part(4);
+  const at::Tensor never =
+      MaskOf(call).eq(0).unsqueeze(1).unsqueeze(1);  // [n, 1, 1, t]
+  return Mix(call, queries, keys, values, never);
+}
+
+at::Tensor ComputeTiedLinear(const OperationCall& call, const at::Tensor& x) {
+  return at::linear(x, call.parameter(0));
+}
+
+at::Tensor ComputeGeluNew(const OperationCall&, const at::Tensor& x) {
+  return at::gelu(x, "tanh");
+}
+
+}  // namespace paceline
