@@ -83,9 +83,9 @@ StageEstimate EstimateStage(const JobSpec& spec, const ModelDescription& model,
     stage.parameter_bytes += layer.parameter_bytes;
     stage.forward_flops += layer.forward_flops;
   }
-  stage.memory_bytes =
-      EstimateBytes(model, spec.train,
-                    {{placement.first_layer, placement.last_layer}}, {keeps});
+  stage.memory_bytes = EstimateBytes(
+      model, spec.train, {{placement.first_layer, placement.last_layer}},
+      {keeps}, FindPrecision(spec.precision).value_or(Precision::kF32));
   return stage;
 }
 

@@ -68,6 +68,10 @@ Document LatencyDocument(const JobView& job) {
                        {"max", flow->latency_max}};
 }
 
+Document BytesOrNull(int64_t bytes) {
+  return bytes > 0 ? Document(bytes) : Document();
+}
+
 Document ToDocument(const JobWorkerView& worker) {
   Document::List stages, placements;
   for (const PlacementView& stage : worker.stages) {
@@ -88,7 +92,9 @@ Document ToDocument(const JobWorkerView& worker) {
       {"placements", placements},
       {"seconds", seconds},
       {"flow",
-       worker.flow.has_value() ? FlowDocument(*worker.flow) : Document()}};
+       worker.flow.has_value() ? FlowDocument(*worker.flow) : Document()},
+      {"peak_memory_bytes", BytesOrNull(worker.peak_memory_bytes)},
+      {"predicted_memory_bytes", BytesOrNull(worker.predicted_memory_bytes)}};
 }
 
 std::string Stages(const std::vector<PlacementView>& stages) {
@@ -194,6 +200,28 @@ std::string RenderDrift(const JobView& job) {
                     "\n");
   }
   return text;
+}
+
+// A line a worker; empty where nothing was predicted or measured.
+std::string RenderMemory(const std::vector<JobWorkerView>& workers) {
+  Table table({{"memory of"},
+               {"predicted", kRight},
+               {"peak", kRight},
+               {"ratio", kRight}});
+  const auto bytes = [](double count) {
+    return count > 0 ? HumanBytes(count) : std::string("-");
+  };
+  bool known = false;
+  for (const JobWorkerView& worker : workers) {
+    const auto predicted = static_cast<double>(worker.predicted_memory_bytes);
+    const auto peak = static_cast<double>(worker.peak_memory_bytes);
+    known = known || predicted > 0 || peak > 0;
+    table.AddRow({worker.name, bytes(predicted), bytes(peak),
+                  predicted > 0 && peak > 0
+                      ? absl::StrFormat("%.2f", peak / predicted)
+                      : "-"});
+  }
+  return known ? table.Render() : "";
 }
 
 Document VersionsDocument(const std::vector<VersionsView>& versions) {
@@ -393,6 +421,9 @@ std::string RenderJob(const JobView& job, const PlotOptions& plot) {
   }
   if (const std::string drift = RenderDrift(job); !drift.empty()) {
     absl::StrAppend(&text, "\n", drift);
+  }
+  if (const std::string memory = RenderMemory(job.workers); !memory.empty()) {
+    absl::StrAppend(&text, "\n", memory);
   }
   if (!job.versions.empty()) {
     absl::StrAppend(&text, "\n", RenderVersions(job.versions));

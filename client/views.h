@@ -28,6 +28,9 @@ struct JobWorkerView {
   std::vector<PlacementView> stages;
   TimeSplit seconds;
   std::optional<FlowTimes> flow = {};
+  // Bytes of tensors, the most at a time; 0: not known.
+  int64_t peak_memory_bytes = 0;       // so far
+  int64_t predicted_memory_bytes = 0;  // as planned
 };
 
 struct LossPoint {

@@ -187,6 +187,7 @@ void Brain::TakeReport(Job& job, WorkerId worker, const RunReport& report,
   JobWorker& part = *FindWorker(job.record, worker);
   part.seconds = report.seconds;
   if (report.flow.has_value()) TakeFlow(job, part, report, moment);
+  part.peak_memory_bytes = report.peak_memory_bytes;
   TakeTimes(job.record, report);
   job.record.step = std::max(job.record.step, report.step);
   job.record.steps = std::max(job.record.steps, report.steps);

@@ -13,9 +13,10 @@ namespace paceline {
 namespace {
 
 // The lowest that all of `workers` have: what a job over them would use.
-std::string LowestCapability(const std::vector<std::string>& workers,
+std::string LowestCapability(const std::string& precision,
+                             const std::vector<std::string>& workers,
                              const std::map<WorkerId, Member>& members) {
-  std::string lowest = "avx512";
+  std::string lowest = HighestUseful(precision);
   for (const auto& [id, member] : members) {
     const Registration& r = member.registration;
     if (std::count(workers.begin(), workers.end(), r.name) > 0 &&
@@ -109,7 +110,8 @@ absl::StatusOr<ProfileTicket> Brain::OnProfile(const ProfileRequest& request,
   const std::string& asked = request.spec.cpu_capability;
   ticket.id = measures_.Request(
       request.spec,
-      asked == "auto" ? LowestCapability(ticket.workers, membership_.members())
+      asked == "auto" ? LowestCapability(request.spec.precision, ticket.workers,
+                                         membership_.members())
                       : asked,
       ticket.workers, request.links && !describe);
   Settle(moment);

@@ -49,6 +49,8 @@ void Brain::StartJob(Job& job, const PlacementVerdict& verdict, Moment moment) {
   for (const StageOfPlan& stage : record.stages) workers.insert(stage.worker);
   for (const WorkerId worker : workers) {
     record.workers.push_back({worker, NameOf(worker), RunPhase::kNone, {}});
+    record.workers.back().predicted_memory_bytes =
+        BytesOn(*verdict.plan, worker);
     busy_[worker] = record.id;
   }
   AddEvent(

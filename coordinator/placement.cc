@@ -117,12 +117,35 @@ std::vector<const Member*> Placed(const Plan& plan,
 std::string Settle(const JobSpec& spec, const Plan& plan,
                    const std::vector<Candidate>& candidates) {
   if (spec.cpu_capability != "auto") return spec.cpu_capability;
-  std::string lowest = "avx512";
+  std::string lowest = HighestUseful(spec.precision);
   for (const Member* member : Placed(plan, candidates)) {
     const std::string& has = member->registration.cpu_capability;
     if (CapabilityRank(has) < CapabilityRank(lowest)) lowest = has;
   }
   return lowest;
+}
+
+// Where bf16 costs time instead of saving it; empty: nowhere.
+std::string SlowBf16(const JobSpec& spec, const Plan& plan,
+                     const std::vector<Candidate>& candidates) {
+  const std::string native = HighestUseful("bf16");
+  if (spec.precision != "bf16" || Settle(spec, plan, candidates) == native) {
+    return "";
+  }
+  std::vector<std::string> without;
+  for (const Member* member : Placed(plan, candidates)) {
+    const Registration& r = member->registration;
+    if (CapabilityRank(r.cpu_capability) < CapabilityRank(native)) {
+      without.push_back(r.name);
+    }
+  }
+  const std::string why =
+      without.empty()
+          ? absl::StrCat("cpu_capability is ", spec.cpu_capability)
+          : absl::StrCat(absl::StrJoin(without, ", "), " cannot do it");
+  return absl::StrCat("precision bf16 without bf16 instructions (", why,
+                      "): values are rounded to bf16 and computed with in "
+                      "float32, slower than precision fp32");
 }
 
 // Whether the whole mesh, all idle, could run it.
@@ -243,6 +266,10 @@ std::vector<std::string> PlacementNotes(
                                  kMostThreadsACore, " a core is the most"));
   }
   if (plan == nullptr) return notes;
+  if (std::string warning = SlowBf16(spec, *plan, candidates);
+      !warning.empty()) {
+    notes.push_back(std::move(warning));
+  }
   for (std::string& warning : ThreadWarnings(spec, *plan, candidates)) {
     notes.push_back(std::move(warning));
   }

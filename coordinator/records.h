@@ -42,6 +42,9 @@ struct JobWorker {
   RunPhase phase = RunPhase::kNone;
   TimeSplit seconds;
   std::optional<FlowTimes> flow = {};
+  // Of tensors, the most at a time; 0: not known.
+  int64_t peak_memory_bytes = 0;       // so far
+  int64_t predicted_memory_bytes = 0;  // as planned
 };
 
 // All that is kept of a job but its records.

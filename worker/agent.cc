@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
+#include "core/base/tensor_memory.h"
 #include "core/model/data_sets.h"
 #include "core/obs/log.h"
 #include "worker/surveyor.h"
@@ -120,7 +121,10 @@ HeartbeatContent Agent::Heartbeat() {
   absl::MutexLock lock(&mutex_);
   changed_ = false;
   content.run = run_;
-  if (content.run.has_value()) content.run->seconds = ToTimeSplit(seconds);
+  if (content.run.has_value()) {
+    content.run->seconds = ToTimeSplit(seconds);
+    content.run->peak_memory_bytes = TensorBytesPeak();
+  }
   content.steps = steps_.TakeNew();
   content.evaluations = evaluations_.TakeNew();
   content.logs = logs_.TakeNew();
@@ -308,6 +312,8 @@ void Agent::Run(const RunOrder& order) {
        {"attempt", fence.attempt},
        {"plan", fence.plan_version}});
   time_.Restart();
+  BeginTensorPeak();
+  predicted_memory_bytes_ = 0;
   const absl::Status status = RunJob(order);
   time_.Stop();
 
@@ -431,6 +437,8 @@ absl::Status Agent::Compute(const RunOrder& order,
     PACELINE_ASSIGN_OR_RETURN(engines, MakeEngines(order, model, self));
     PACELINE_ASSIGN_OR_RETURN(const RunWiring wiring,
                               MakeRunWiring(order, model, self));
+    PACELINE_ASSIGN_OR_RETURN(predicted_memory_bytes_,
+                              PredictBytes(order, model, self));
     PACELINE_ASSIGN_OR_RETURN(RunConnections opened, factory_.Connect(wiring));
     const auto closed = std::make_shared<absl::Notification>();
     connections = std::shared_ptr<RunConnections>(

@@ -111,6 +111,9 @@ class Agent final : private RunObserver {
   // Of the present run, after its last batch; empty when there is none.
   std::vector<StageTime> StageTimes() const;
   std::optional<FlowTimes> Flow() const;
+  // Bytes of tensors that the present run is predicted to take at most; 0: not
+  // known yet.
+  int64_t predicted_memory_bytes() const { return predicted_memory_bytes_; }
 
  private:
   // RunObserver, on the compute thread.
@@ -162,6 +165,7 @@ class Agent final : private RunObserver {
   std::atomic<int64_t> total_steps_{0};
   std::atomic<int64_t> skipped_steps_{0};
   std::atomic<int64_t> total_samples_{0};
+  std::atomic<int64_t> predicted_memory_bytes_{0};
 
   mutable absl::Mutex mutex_;
   WorkerId self_ ABSL_GUARDED_BY(mutex_);

@@ -43,10 +43,17 @@ std::string DetectCpuCapability() {
   const bool avx512 =
       __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-  if (avx2 && avx512) return "avx512";
+  if (avx2 && avx512) {
+    return __builtin_cpu_supports("avx512bf16") ? "avx512_bf16" : "avx512";
+  }
   if (avx2) return "avx2";
 #endif
   return "default";
+}
+
+std::string FirstCpuCapability() {
+  const std::string detected = DetectCpuCapability();
+  return detected == "avx512_bf16" ? "avx512" : detected;
 }
 
 std::string CpuModelName() {
@@ -85,8 +92,9 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> EnvironmentFor(
     absl::string_view detected) {
   const int rank = Rank(capability);
   if (rank < 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "cpu_capability '", capability, "': need default, avx2 or avx512"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("cpu_capability '", capability,
+                     "': need default, avx2, avx512 or avx512_bf16"));
   }
   if (rank > Rank(detected)) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -99,9 +107,13 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> EnvironmentFor(
       {"OPENBLAS_NUM_THREADS", "1"}};
   if (architecture == "x86_64") {
     // OpenBLAS names cores, not instruction sets: the oldest core of a level.
-    constexpr const char* kOneDnn[] = {"SSE41", "AVX2", "AVX512_CORE"};
-    constexpr const char* kOpenBlas[] = {"NEHALEM", "HASWELL", "SKYLAKEX"};
-    variables.emplace_back("ATEN_CPU_CAPABILITY", kCpuCapabilities[rank]);
+    // Products in bf16 are oneDNN's: the others stay as they are for avx512.
+    constexpr const char* kAten[] = {"default", "avx2", "avx512", "avx512"};
+    constexpr const char* kOneDnn[] = {"SSE41", "AVX2", "AVX512_CORE",
+                                       "AVX512_CORE_BF16"};
+    constexpr const char* kOpenBlas[] = {"NEHALEM", "HASWELL", "SKYLAKEX",
+                                         "SKYLAKEX"};
+    variables.emplace_back("ATEN_CPU_CAPABILITY", kAten[rank]);
     variables.emplace_back("ONEDNN_MAX_CPU_ISA", kOneDnn[rank]);
     variables.emplace_back("OPENBLAS_CORETYPE", kOpenBlas[rank]);
   } else {

@@ -13,10 +13,14 @@
 namespace paceline {
 
 // Ordered: a machine that can do one can do all before it.
-constexpr const char* kCpuCapabilities[] = {"default", "avx2", "avx512"};
+constexpr const char* kCpuCapabilities[] = {"default", "avx2", "avx512",
+                                            "avx512_bf16"};
 
 // The highest of kCpuCapabilities that this CPU has.
 std::string DetectCpuCapability();
+// What a process begins with: as detected, but without what only bf16 jobs ask
+// for, so that no other job must begin with a process that starts anew.
+std::string FirstCpuCapability();
 // "AMD EPYC": for people; empty when /proc/cpuinfo does not say.
 std::string CpuModelName();
 std::string Architecture();  // uname -m

@@ -205,7 +205,7 @@ int main(int argc, char** argv) {
   const char* capability = std::getenv(paceline::kCapabilityVariable);
   if (capability == nullptr) {
     return paceline::Fail(
-        paceline::ExecuteAnew(paceline::DetectCpuCapability(), argv));
+        paceline::ExecuteAnew(paceline::FirstCpuCapability(), argv));
   }
   return paceline::Run(options, capability, argv);
 }

@@ -19,6 +19,8 @@ constexpr char kReconnects[] = "paceline_worker_stream_reconnects_total";
 constexpr char kCodecError[] = "paceline_worker_codec_error_ratio";
 constexpr char kRunTime[] = "paceline_worker_run_time_seconds";
 constexpr char kRunWall[] = "paceline_worker_run_wall_seconds";
+constexpr char kPeakMemory[] = "paceline_worker_peak_memory_bytes";
+constexpr char kPredictedMemory[] = "paceline_worker_predicted_memory_bytes";
 // Of stages without a flush (pipeline.schedule pipedream).
 constexpr char kStaleness[] = "paceline_worker_gradient_staleness_updates";
 constexpr char kVersions[] = "paceline_worker_weight_versions";
@@ -62,6 +64,10 @@ WorkerMetrics::WorkerMetrics(MetricsRegistry& registry,
       "into.",
       {"part"});
   registry_.DeclareGauge(kRunWall, "Seconds since the present run began.");
+  registry_.DeclareGauge(
+      kPeakMemory, "Bytes of tensors in the present run, the most at a time.");
+  registry_.DeclareGauge(kPredictedMemory,
+                         "What the planner predicts for that.");
   registry_.DeclareGauge(
       kStaleness,
       "Updates between the weights at which a gradient was computed and those "
@@ -145,6 +151,8 @@ void WorkerMetrics::Update(const WorkerReading& reading) {
   if (!reading.running) {
     registry_.RemoveSeries(kRunTime);
     registry_.RemoveSeries(kRunWall);
+    registry_.RemoveSeries(kPeakMemory);
+    registry_.RemoveSeries(kPredictedMemory);
     for (const char* const name : {kStaleness, kVersions, kVersionBytes,
                                    kUpdatesSkipped, kFlowTime, kLatency}) {
       registry_.RemoveSeries(name);
@@ -153,6 +161,12 @@ void WorkerMetrics::Update(const WorkerReading& reading) {
   }
   UpdateVersions(reading.stages);
   if (reading.flow.has_value()) UpdateFlow(*reading.flow);
+  registry_.GetGauge(kPeakMemory)
+      .Set(static_cast<double>(reading.peak_memory_bytes));
+  if (reading.predicted_memory_bytes > 0) {
+    registry_.GetGauge(kPredictedMemory)
+        .Set(static_cast<double>(reading.predicted_memory_bytes));
+  }
   for (int part = 0; part < kTimeParts; ++part) {
     registry_
         .GetGauge(kRunTime,

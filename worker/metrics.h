@@ -35,6 +35,9 @@ struct WorkerReading {
   TimeReading time;
   std::vector<StageTime> stages;  // of the present run
   std::optional<FlowTimes> flow;  // of the present run
+  // Of tensors in the present run, at most; predicted 0: not known.
+  int64_t peak_memory_bytes = 0;
+  int64_t predicted_memory_bytes = 0;
 };
 
 // Turns readings into metrics.  Thread-compatible: one caller at a time.

@@ -201,6 +201,9 @@ absl::Status RangeProfiler::Run(const ProfilerOptions& options) {
   engine.model = model_;
   engine.layers = layers_;
   engine.train = spec_.train;
+  // What a backward computes once more is a forward that was measured.
+  engine.train.activation_checkpointing = "none";
+  engine.precision = FindPrecision(spec_.precision).value_or(Precision::kF32);
   engine.stage = layers_.first == 0 ? 0 : 1;
   engine.stages = engine.stage + (layers_.last == layers ? 1 : 2);
   engine.on_layer = [this](const LayerDone& done) { OnLayer(done); };
@@ -274,7 +277,11 @@ absl::StatusOr<std::vector<LayerRange>> RangesThatFit(
   for (int first = 0; first < layers;) {
     LayerRange range = {first, first + 1};
     const auto needs = [&](int last) {
-      return EstimateBytes(model, spec.train, {{first, last}}, {{1}});
+      TrainSpec train = spec.train;
+      train.activation_checkpointing = "none";
+      return EstimateBytes(
+          model, train, {{first, last}}, {{1}},
+          FindPrecision(spec.precision).value_or(Precision::kF32));
     };
     if (memory_bytes > 0 && needs(range.last) > memory_bytes) {
       return absl::ResourceExhaustedError(

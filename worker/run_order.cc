@@ -93,6 +93,8 @@ EngineOptions EngineOptionsOf(const RunOrder& order,
   options.stages = static_cast<int>(order.stages.size());
   options.stashes = IsAsynchronous(order.spec.pipeline.schedule);
   options.inference = IsInference(order.spec);
+  options.precision =
+      FindPrecision(order.spec.precision).value_or(Precision::kF32);
   return options;
 }
 
@@ -174,6 +176,24 @@ absl::StatusOr<RunWiring> MakeRunWiring(const RunOrder& order,
     frames = 2 * std::max(frames, evaluation.activation_frames[i]);
   }
   return wiring;
+}
+
+absl::StatusOr<int64_t> PredictBytes(const RunOrder& order,
+                                     const ModelDescription& model,
+                                     WorkerId self) {
+  const bool training = !IsInference(order.spec);
+  PACELINE_ASSIGN_OR_RETURN(const ScheduleBounds bounds,
+                            BoundsOf(order, training));
+  const std::vector<StageKeeps> keeps = KeepsOfStages(bounds);
+  std::vector<LayerRange> ranges;
+  std::vector<StageKeeps> own;
+  for (const int stage : StagesOf(order, self)) {
+    ranges.push_back(order.stages[stage].layers);
+    own.push_back(training ? keeps[stage] : kInferenceKeeps);
+  }
+  return EstimateBytes(
+      model, order.spec.train, ranges, own,
+      FindPrecision(order.spec.precision).value_or(Precision::kF32));
 }
 
 }  // namespace paceline

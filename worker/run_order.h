@@ -47,4 +47,10 @@ absl::StatusOr<RunWiring> MakeRunWiring(const RunOrder& order,
                                         const ModelDescription& model,
                                         WorkerId self);
 
+// What the planner predicts that the worker's stages take at most, in bytes of
+// tensors.
+absl::StatusOr<int64_t> PredictBytes(const RunOrder& order,
+                                     const ModelDescription& model,
+                                     WorkerId self);
+
 }  // namespace paceline

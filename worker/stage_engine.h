@@ -14,6 +14,7 @@
 #include "core/model/batch.h"
 #include "core/model/description.h"
 #include "core/model/job_spec.h"
+#include "core/model/precision.h"
 #include "core/optim/step_gate.h"
 #include "core/plan/plan.h"
 
@@ -63,6 +64,7 @@ struct EngineOptions {
   // Called in training on the compute thread after each layer of a forward or
   // backward; for the profiler, since counting memory costs time.
   std::function<void(const LayerDone&)> on_layer = nullptr;
+  Precision precision = Precision::kF32;
 };
 
 // The memory of a parameter that two layers share, as one of them has it.

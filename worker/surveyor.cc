@@ -2,6 +2,7 @@
 
 #include "core/base/status_macros.h"
 #include "core/model/description.h"
+#include "core/model/precision.h"
 #include "worker/cpu_time.h"
 #include "worker/profiler.h"
 
@@ -18,7 +19,8 @@ absl::StatusOr<DeviceProfile> MeasureLayers(const JobSpec& spec,
 
   DeviceProfile profile;
   profile.key = {ModelKey(spec.model, spec.data.shape, spec.data.classes),
-                 spec.train.micro_batch, "f32", spec.threads, parts.name};
+                 spec.train.micro_batch, ProfileDType(spec.precision),
+                 spec.threads, parts.name};
   profile.cpu_capability = parts.cpu_capability;
   profile.cpu_model = parts.cpu_model;
   ProfileFacts facts;

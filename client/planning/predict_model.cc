@@ -11,6 +11,7 @@
 #include "client/text.h"
 #include "core/base/status_macros.h"
 #include "core/model/description.h"
+#include "core/model/precision.h"
 #include "core/predict/interval.h"
 
 namespace paceline {
@@ -173,7 +174,8 @@ absl::StatusOr<PredictedDevice> PredictDevice(
     const JobSpec& spec, const ModelDescription& model,
     const std::string& device, const Measurements& measurements) {
   const ProfileKey key{ModelKey(spec.model, model.input, model.classes),
-                       spec.train.micro_batch, "f32", spec.threads, device};
+                       spec.train.micro_batch, ProfileDType(spec.precision),
+                       spec.threads, device};
   PredictedDevice result{.device = device, .layers = {}};
   absl::StatusOr<LayerPredictor> predictor = FitWithout(measurements, key);
   if (!predictor.ok()) {

@@ -92,6 +92,8 @@ JobView ViewFromProto(const v1::Job& proto) {
     }
     view.seconds = FromProto(worker.seconds());
     if (worker.has_flow()) view.flow = FromProto(worker.flow());
+    view.peak_memory_bytes = worker.peak_memory_bytes();
+    view.predicted_memory_bytes = worker.predicted_memory_bytes();
     job.workers.push_back(std::move(view));
   }
   job.submitted_unix_ms = proto.submitted_unix_ms();

@@ -210,6 +210,8 @@ v1::Job ToProto(const JobView& view) {
     part.set_name(worker.name);
     *part.mutable_seconds() = ToProto(worker.seconds);
     if (worker.flow.has_value()) *part.mutable_flow() = ToProto(*worker.flow);
+    part.set_peak_memory_bytes(worker.peak_memory_bytes);
+    part.set_predicted_memory_bytes(worker.predicted_memory_bytes);
     for (const StagePlacement& stage : view.stages) {
       if (stage.worker == worker.id) *part.add_stages() = ToProto(stage);
     }

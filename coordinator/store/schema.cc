@@ -158,11 +158,18 @@ CREATE TABLE flow_times (
 ) WITHOUT ROWID;
 )sql";
 
+// Bytes of tensors on a worker, the most at a time: as reported, as planned.
+constexpr char kVersion7[] = R"sql(
+ALTER TABLE job_workers ADD COLUMN peak_memory INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE job_workers ADD COLUMN predicted_memory INTEGER NOT NULL DEFAULT 0;
+)sql";
+
 }  // namespace
 
 const std::vector<std::string>& Migrations() {
-  static const auto* const migrations = new std::vector<std::string>{
-      kVersion1, kVersion2, kVersion3, kVersion4, kVersion5, kVersion6};
+  static const auto* const migrations =
+      new std::vector<std::string>{kVersion1, kVersion2, kVersion3, kVersion4,
+                                   kVersion5, kVersion6, kVersion7};
   return *migrations;
 }
 

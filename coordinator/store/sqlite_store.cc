@@ -154,8 +154,8 @@ absl::Status SqliteStore::PutJobWorker(JobId job, const JobWorker& worker) {
   return Query(*database_,
                "INSERT INTO job_workers (job, worker, name, phase, forward, "
                "backward, send, receive_wait, aggregate, optimizer, snapshot, "
-               "data, orders, unexplained, wall) "
-               "VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")
+               "data, orders, unexplained, wall, peak_memory, "
+               "predicted_memory) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")
       .Bind(job.value)
       .Bind(worker.id.value)
       .Bind(worker.name)
@@ -171,6 +171,8 @@ absl::Status SqliteStore::PutJobWorker(JobId job, const JobWorker& worker) {
       .Bind(seconds.orders)
       .Bind(seconds.unexplained)
       .Bind(seconds.wall)
+      .Bind(worker.peak_memory_bytes)
+      .Bind(worker.predicted_memory_bytes)
       .Run();
 }
 
@@ -357,7 +359,8 @@ absl::Status SqliteStore::LoadJobWorkers(JobRecord& job) {
   Query query(*database_,
               "SELECT worker, name, phase, forward, backward, send, "
               "receive_wait, aggregate, optimizer, snapshot, data, orders, "
-              "unexplained, wall FROM job_workers WHERE job=? ORDER BY worker");
+              "unexplained, wall, peak_memory, predicted_memory "
+              "FROM job_workers WHERE job=? ORDER BY worker");
   query.Bind(job.id.value);
   while (query.Next()) {
     JobWorker worker;
@@ -378,6 +381,8 @@ absl::Status SqliteStore::LoadJobWorkers(JobRecord& job) {
           &seconds.unexplained, &seconds.wall}) {
       *part = query.Real(column++);
     }
+    worker.peak_memory_bytes = query.Integer(column++);
+    worker.predicted_memory_bytes = query.Integer(column++);
     job.workers.push_back(std::move(worker));
   }
   return query.status();

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
+#include "core/base/tensor_memory.h"
 
 namespace paceline {
 
@@ -33,7 +34,11 @@ Tensor Tensor::Allocate(DType dtype, Shape shape) {
   const size_t bytes = std::max<int64_t>(tensor.bytes(), 1);
   tensor.data = std::shared_ptr<uint8_t>(
       static_cast<uint8_t*>(::operator new(bytes, kAlignment)),
-      [](uint8_t* memory) { ::operator delete(memory, kAlignment); });
+      [bytes](uint8_t* memory) {
+        ::operator delete(memory, kAlignment);
+        CountTensorBytes(-static_cast<int64_t>(bytes));
+      });
+  CountTensorBytes(static_cast<int64_t>(bytes));
   return tensor;
 }
 

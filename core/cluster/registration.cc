@@ -69,7 +69,8 @@ absl::Status CheckRegistration(const Registration& registration) {
     return Wrong("http_address", r.http_address, "host:port or nothing");
   }
   if (CapabilityRank(r.cpu_capability) < 0) {
-    return Wrong("cpu_capability", r.cpu_capability, "default, avx2 or avx512");
+    return Wrong("cpu_capability", r.cpu_capability,
+                 "default, avx2, avx512 or avx512_bf16");
   }
   for (const std::string* text : {&r.cpu_model, &r.architecture, &r.version}) {
     if (!IsPlainText(*text)) {
@@ -89,7 +90,12 @@ int CapabilityRank(absl::string_view capability) {
   if (capability == "default") return 0;
   if (capability == "avx2") return 1;
   if (capability == "avx512") return 2;
+  if (capability == "avx512_bf16") return 3;
   return -1;
+}
+
+std::string HighestUseful(absl::string_view precision) {
+  return precision == "bf16" ? "avx512_bf16" : "avx512";
 }
 
 }  // namespace paceline

@@ -131,6 +131,8 @@ struct RunReport {
   // Inference, where `step` and `steps` count micro-batches, and `samples`
   // those that came out: that pass through; 0: not known yet or here.
   int64_t total_samples = 0;
+  // Of all tensors of the process since the run began, the most at a time.
+  int64_t peak_memory_bytes = 0;
 };
 
 struct Heartbeat {

@@ -10,6 +10,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/model/checkpointing.h"
 #include "core/model/data_sets.h"
 #include "core/model/description.h"
 #include "core/model/spec_problems.h"
@@ -202,6 +203,26 @@ void CheckTrain(const TrainSpec& train, SpecProblems& problems) {
   problems.Number("train.clip_norm", train.clip_norm, train.clip_norm >= 0,
                   "0 (no clipping) or more");
   problems.Whole("train.evaluate_every", train.evaluate_every, 0, kMostEpochs);
+  if (!FindCheckpointing(train.activation_checkpointing).has_value()) {
+    problems.Add(
+        "train.activation_checkpointing",
+        absl::StrCat("must be none, stage, or every-N with N layers "
+                     "from 1 to ",
+                     kMostLayersASegment, ", got '",
+                     absl::CHexEscape(train.activation_checkpointing), "'"));
+  }
+}
+
+void CheckPrecision(const JobSpec& spec, SpecProblems& problems) {
+  if (problems.OneOf("precision", "precision", spec.precision,
+                     {"bf16", "fp32"}) &&
+      spec.precision != "fp32" && spec.model.name == kScriptModel) {
+    problems.Add("precision",
+                 absl::StrCat("is ", spec.precision,
+                              ", but a script computes as it is written: leave "
+                              "precision out and write the casts into the "
+                              "script"));
+  }
 }
 
 void CheckCuts(const PipelineSpec& pipeline, int64_t layers,
@@ -356,7 +377,8 @@ std::vector<SpecProblem> CheckJobSpec(const JobSpec& spec) {
   if (description.ok()) CheckTies(spec, *description, problems);
   problems.Whole("threads", spec.threads, 1, kMostThreads);
   problems.OneOf("cpu_capability", "CPU capability", spec.cpu_capability,
-                 {"auto", "avx2", "avx512", "default"});
+                 {"auto", "avx2", "avx512", "avx512_bf16", "default"});
+  CheckPrecision(spec, problems);
   return problems.Take();
 }
 

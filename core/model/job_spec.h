@@ -122,6 +122,8 @@ struct TrainSpec {
   LearningRateSpec learning_rate;
   double clip_norm = 0;        // 0: none
   int64_t evaluate_every = 1;  // epochs; 0: only at the end
+  // none, stage, every-N: core/model/checkpointing.h
+  std::string activation_checkpointing = "none";
 };
 
 struct PipelineSpec {
@@ -162,7 +164,9 @@ struct JobSpec {
   InferSpec infer;
   PipelineSpec pipeline;
   int32_t threads = 1;
-  std::string cpu_capability = "auto";  // auto, default, avx2, avx512
+  // auto, default, avx2, avx512, avx512_bf16
+  std::string cpu_capability = "auto";
+  std::string precision = "fp32";  // fp32, bf16: core/model/precision.h
 };
 
 inline bool IsInference(const JobSpec& spec) { return spec.kind == kInferKind; }

@@ -11,7 +11,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status_macros.h"
+#include "core/model/checkpointing.h"
+#include "core/model/precision.h"
 #include "core/optim/optimizer.h"
+#include "core/plan/memory.h"
 #include "core/predict/layer_predictor.h"
 #include "core/transfer/tensor_codec.h"
 
@@ -142,6 +145,8 @@ void FillLayers(const JobSpec& spec, const ModelDescription& model,
                 const DeviceProfile* profile, const DeviceFacts& facts,
                 PlanProblem& problem) {
   const auto batch = static_cast<double>(spec.train.micro_batch);
+  const Precision precision =
+      FindPrecision(spec.precision).value_or(Precision::kF32);
   for (size_t i = 0; i < model.layers.size(); ++i) {
     const Layer& layer = model.layers[i];
     LayerCost cost;
@@ -155,7 +160,8 @@ void FillLayers(const JobSpec& spec, const ModelDescription& model,
         static_cast<double>(layer.parameter_bytes + layer.borrowed_bytes);
     cost.kept_bytes = profile != nullptr
                           ? static_cast<double>(profile->layers[i].kept_bytes)
-                          : batch * static_cast<double>(layer.activation_bytes);
+                          : batch * static_cast<double>(KeptBytes(
+                                        model, static_cast<int>(i), precision));
     problem.layers.push_back(std::move(cost));
   }
   for (const SharedParameter& shared : SharedParameters(model)) {
@@ -163,6 +169,44 @@ void FillLayers(const JobSpec& spec, const ModelDescription& model,
     problem.ties.push_back(
         {shared.owner, shared.user, static_cast<double>(bytes)});
   }
+}
+
+// A backward begins with the forward.
+void AddRecomputing(DeviceFacts& facts) {
+  for (size_t i = 0; i < facts.backward_seconds.size(); ++i) {
+    facts.backward_seconds[i] += facts.forward_seconds[i];
+  }
+}
+
+// Whole stages are not known before they are cut: taken as equally long.
+int LayersASegment(const Checkpointing& checkpointing,
+                   const ModelDescription& model, int stages) {
+  const int layers = static_cast<int>(model.layers.size());
+  const int used = std::clamp(stages, 1, layers);
+  return std::clamp(checkpointing.every == kWholeStage
+                        ? (layers + used - 1) / used
+                        : checkpointing.every,
+                    1, layers);
+}
+
+// In flight are inputs of segments, spread over their layers; beside them there
+// is room for one segment, the largest, on every device.
+void KeepInputsOnly(const JobSpec& spec, const ModelDescription& model,
+                    int segment, PlanProblem& problem) {
+  const auto batch = static_cast<double>(spec.train.micro_batch);
+  const size_t length = static_cast<size_t>(segment);
+  double window = 0, largest = 0;
+  for (size_t i = 0; i < problem.layers.size(); ++i) {
+    window += problem.layers[i].kept_bytes;
+    if (i >= length) window -= problem.layers[i - length].kept_bytes;
+    largest = std::max(largest, window);
+  }
+  for (size_t i = 0; i < problem.layers.size(); ++i) {
+    problem.layers[i].kept_bytes =
+        batch * static_cast<double>(InputBytes(model, static_cast<int>(i))) /
+        static_cast<double>(segment);
+  }
+  problem.reserved_bytes += largest;
 }
 
 // Joins names, or nothing.
@@ -220,7 +264,7 @@ LayerWork WorkOf(const JobSpec& spec, const Layer& layer,
                  const std::string& worker, LayerPass pass) {
   const auto batch = static_cast<double>(spec.train.micro_batch);
   return {.kind = MainOperation(layer),
-          .dtype = "f32",
+          .dtype = ProfileDType(spec.precision),
           .device = worker,
           .threads = spec.threads,
           .pass = pass,
@@ -280,12 +324,19 @@ absl::StatusOr<PlanInputs> MakePlanInputs(
   PlanProblem& problem = inputs.problem;
   PACELINE_ASSIGN_OR_RETURN(problem.micro_batches, PlannedMicroBatches(spec));
   problem.training = !IsInference(spec);
+  // Forward only there is nothing to compute once more.
+  const Checkpointing checkpointing =
+      problem.training ? FindCheckpointing(spec.train.activation_checkpointing)
+                             .value_or(Checkpointing())
+                       : Checkpointing();
   problem.parameter_copies =
-      problem.training ? 2 + StateSlots(spec.train.optimizer) : 1;
+      (problem.training ? 2 + StateSlots(spec.train.optimizer) : 1) +
+      (spec.precision == "bf16" ? 0.5 : 0);
   if (problem.training) CountMemoryOf(spec.pipeline.schedule, problem);
 
   ProfileKey key{ModelKey(spec.model, model.input, model.classes),
-                 spec.train.micro_batch, "f32", spec.threads, ""};
+                 spec.train.micro_batch, ProfileDType(spec.precision),
+                 spec.threads, ""};
   const Guess guess(spec, model, measurements);
   const std::vector<LinkMeasurement> links = LinksOf(measurements);
   const DeviceProfile* any = nullptr;
@@ -308,6 +359,7 @@ absl::StatusOr<PlanInputs> MakePlanInputs(
       guess.Fill(worker.name, device, facts);
     }
     (profile != nullptr ? measured : guessed).push_back(worker.name);
+    if (checkpointing.recomputes) AddRecomputing(facts);
     for (size_t i = 0; i < model.layers.size(); ++i) {
       device.layer_seconds.push_back(
           (facts.forward_seconds[i] +
@@ -318,6 +370,13 @@ absl::StatusOr<PlanInputs> MakePlanInputs(
     inputs.facts.push_back(std::move(facts));
   }
   FillLayers(spec, model, any, inputs.facts.front(), problem);
+  if (checkpointing.recomputes) {
+    const int stages = spec.pipeline.stages > 0
+                           ? spec.pipeline.stages
+                           : static_cast<int>(workers.size());
+    KeepInputsOnly(spec, model, LayersASegment(checkpointing, model, stages),
+                   problem);
+  }
   const bool links_known = FillLinks(workers, measurements, problem);
 
   std::vector<std::string> parts;

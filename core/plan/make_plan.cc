@@ -314,7 +314,8 @@ absl::StatusOr<Plan> Finish(const JobSpec& spec, const ModelDescription& model,
     std::vector<StageKeeps> keeps = loads[i].keeps;
     if (IsInference(spec)) keeps.assign(keeps.size(), kInferenceKeeps);
     need_bytes.push_back(
-        EstimateBytes(model, spec.train, loads[i].ranges, keeps));
+        EstimateBytes(model, spec.train, loads[i].ranges, keeps,
+                      FindPrecision(spec.precision).value_or(Precision::kF32)));
     PACELINE_RETURN_IF_ERROR(
         CheckMemory(layout.workers[i], loads[i], need_bytes.back()));
   }
@@ -322,6 +323,9 @@ absl::StatusOr<Plan> Finish(const JobSpec& spec, const ModelDescription& model,
   for (size_t stage = 0; stage < layout.stages.size(); ++stage) {
     plan.stages.push_back(
         {layout.stages[stage], layout.workers[layout.worker_of[stage]].worker});
+  }
+  for (size_t i = 0; i < loads.size(); ++i) {
+    plan.memory.push_back({layout.workers[i].worker, need_bytes[i]});
   }
   plan.why = Explain(layout, model, loads, need_bytes);
   return plan;

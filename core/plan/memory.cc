@@ -1,11 +1,13 @@
 #include "core/plan/memory.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <iterator>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
+#include "core/model/checkpointing.h"
 #include "core/optim/optimizer.h"
 #include "core/plan/plan.h"
 
@@ -38,7 +40,56 @@ int64_t BoundaryBytes(const ModelDescription& model, const LayerRange& range) {
   return Multiply(kFramesOfABoundary, bytes);
 }
 
+// For one sample: what `range` keeps from forward to backward.
+int64_t ActivationBytes(const ModelDescription& model, const LayerRange& range,
+                        const StageKeeps& keeps, Precision precision,
+                        const Checkpointing& checkpointing) {
+  int64_t inputs = 0;      // of segments
+  int64_t everything = 0;  // of layers
+  int64_t outputs = 0;     // of layers
+  int64_t largest = 0;     // everything of one segment
+  for (const auto& [first, last] :
+       SegmentsOf(checkpointing, range.last - range.first)) {
+    int64_t segment = 0;
+    for (int layer = range.first + first; layer < range.first + last; ++layer) {
+      segment = Add(segment, KeptBytes(model, layer, precision));
+      outputs = Add(outputs, model.layers[layer].output_bytes);
+    }
+    inputs = Add(inputs, InputBytes(model, range.first + first));
+    everything = Add(everything, segment);
+    largest = std::max(largest, segment);
+  }
+  const int64_t between_halves = Multiply(keeps.split, outputs);
+  if (!checkpointing.recomputes) {
+    return Add(Multiply(keeps.micro_batches, everything), between_halves);
+  }
+  // What was computed again stays until the second half.
+  return Add(Add(Multiply(keeps.micro_batches, inputs),
+                 keeps.micro_batches > 0 ? largest : 0),
+             Add(Multiply(keeps.split, everything), between_halves));
+}
+
 }  // namespace
+
+int64_t InputBytes(const ModelDescription& model, int layer) {
+  if (layer > 0) return model.layers[layer - 1].output_bytes;
+  return TensorBytes(model.input_dtype, model.input);
+}
+
+int64_t KeptBytes(const ModelDescription& model, int layer,
+                  Precision precision) {
+  const int64_t bytes = model.layers[layer].activation_bytes;
+  if (precision == Precision::kF32) return bytes;
+  // The input as it came and as a product takes it; the rest in two bytes.
+  return Add(bytes / 2, InputBytes(model, layer));
+}
+
+int64_t BytesOn(const Plan& plan, WorkerId worker) {
+  for (const WorkerBytes& need : plan.memory) {
+    if (need.worker == worker) return need.bytes;
+  }
+  return 0;
+}
 
 std::string BytesText(int64_t bytes) {
   constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
@@ -64,25 +115,31 @@ std::vector<StageKeeps> KeepsOfStages(const ScheduleBounds& bounds) {
 
 int64_t EstimateBytes(const ModelDescription& model, const TrainSpec& train,
                       const std::vector<LayerRange>& ranges,
-                      const std::vector<StageKeeps>& keeps) {
+                      const std::vector<StageKeeps>& keeps,
+                      Precision precision) {
   PACELINE_CHECK(
       ranges.size() == keeps.size(),
       absl::StrCat("ranges=", ranges.size(), " keeps=", keeps.size()));
+  const Checkpointing checkpointing =
+      FindCheckpointing(train.activation_checkpointing)
+          .value_or(Checkpointing());
   int64_t total = 0;
   for (size_t i = 0; i < ranges.size(); ++i) {
-    const auto& [micro_batches, split, versions] = keeps[i];
     // The parameter itself, its summed gradient, the optimizer's state.
-    const int64_t copies = 1 + StateSlots(train.optimizer) + versions;
-    int64_t sample_bytes = BoundaryBytes(model, ranges[i]);
+    const int64_t copies = 1 + StateSlots(train.optimizer) + keeps[i].versions;
     for (int layer = ranges[i].first; layer < ranges[i].last; ++layer) {
       const Layer& described = model.layers[layer];
-      total = Add(total, Multiply(copies, described.parameter_bytes));
+      const int64_t bytes = described.parameter_bytes;
+      total = Add(total, Multiply(copies, bytes));
       // A value a version, and the gradient.
-      total = Add(total, Multiply(1 + versions, described.borrowed_bytes));
-      sample_bytes = Add(sample_bytes,
-                         Multiply(micro_batches, described.activation_bytes));
-      sample_bytes = Add(sample_bytes, Multiply(split, described.output_bytes));
+      total =
+          Add(total, Multiply(1 + keeps[i].versions, described.borrowed_bytes));
+      if (precision != Precision::kBf16) continue;
+      total = Add(total, Multiply(keeps[i].versions, bytes / 2));
     }
+    const int64_t sample_bytes = Add(
+        BoundaryBytes(model, ranges[i]),
+        ActivationBytes(model, ranges[i], keeps[i], precision, checkpointing));
     total = Add(total, Multiply(train.micro_batch, sample_bytes));
   }
   return total;

@@ -9,6 +9,7 @@
 #include "core/base/ids.h"
 #include "core/model/description.h"
 #include "core/model/job_spec.h"
+#include "core/model/precision.h"
 #include "core/plan/inputs.h"
 #include "core/plan/layer_range.h"
 #include "core/schedule/schedule.h"
@@ -20,10 +21,20 @@ struct StageOfPlan {
   WorkerId worker;
 };
 
+// What a worker of a plan is predicted to need, by EstimateBytes().
+struct WorkerBytes {
+  WorkerId worker;
+  int64_t bytes = 0;
+};
+
 struct Plan {
   std::vector<StageOfPlan> stages;
   std::string why;  // for people
+  std::vector<WorkerBytes> memory = {};
 };
+
+// Of plan.memory; 0 where it does not say.
+int64_t BytesOn(const Plan& plan, WorkerId worker);
 
 // A worker as the planner sees it.
 struct PlannerWorker {
@@ -63,10 +74,16 @@ std::vector<StageKeeps> KeepsOfStages(const ScheduleBounds& bounds);
 // activation and a gradient on their way. LibTorch itself and its scratch
 // memory are not counted.  INT64_MAX when the sum does not fit.
 //
+// With train.activation_checkpointing, of each micro-batch in flight the inputs
+// of segments, and besides all of one segment, the largest, of one micro-batch.
+// bf16: half of the activations but layers' inputs, which are kept twice, and a
+// copy of the parameters in two bytes each.
+//
 // keeps: one for each range.
 int64_t EstimateBytes(const ModelDescription& model, const TrainSpec& train,
                       const std::vector<LayerRange>& ranges,
-                      const std::vector<StageKeeps>& keeps);
+                      const std::vector<StageKeeps>& keeps,
+                      Precision precision = Precision::kF32);
 
 // Places spec.pipeline on `workers`.  Same arguments, same plan.
 //

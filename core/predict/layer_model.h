@@ -16,7 +16,7 @@ enum class LayerPass { kForward, kBackward };
 // One pass through one layer for one batch on one device.
 struct LayerWork {
   std::string kind;    // "linear", "conv2d", ...
-  std::string dtype;   // "f32"
+  std::string dtype;   // "f32", "bf16"
   std::string device;  // what machines of the same speed have in common
   int threads = 1;     // >= 1
   LayerPass pass = LayerPass::kForward;

@@ -112,6 +112,7 @@ TrainSpec TrainFromProto(const v1::TrainSpec& proto) {
   spec.learning_rate = LearningRateFromProto(proto.learning_rate());
   PACELINE_TAKE(proto, spec, clip_norm);
   PACELINE_TAKE(proto, spec, evaluate_every);
+  PACELINE_TAKE(proto, spec, activation_checkpointing);
   return spec;
 }
 
@@ -202,6 +203,7 @@ void TrainToProto(const TrainSpec& spec, v1::TrainSpec& proto) {
   LearningRateToProto(spec.learning_rate, *proto.mutable_learning_rate());
   proto.set_clip_norm(spec.clip_norm);
   proto.set_evaluate_every(spec.evaluate_every);
+  proto.set_activation_checkpointing(spec.activation_checkpointing);
 }
 
 void PipelineToProto(const PipelineSpec& spec, v1::PipelineSpec& proto) {
@@ -297,6 +299,7 @@ JobSpec FromProto(const v1::JobSpec& proto) {
   spec.pipeline = PipelineFromProto(proto.pipeline());
   if (proto.has_threads()) spec.threads = proto.threads();
   if (proto.has_cpu_capability()) spec.cpu_capability = proto.cpu_capability();
+  if (proto.has_precision()) spec.precision = proto.precision();
   return spec;
 }
 
@@ -311,6 +314,7 @@ v1::JobSpec ToProto(const JobSpec& spec) {
   PipelineToProto(spec.pipeline, *proto.mutable_pipeline());
   proto.set_threads(spec.threads);
   proto.set_cpu_capability(spec.cpu_capability);
+  proto.set_precision(spec.precision);
   return proto;
 }
 

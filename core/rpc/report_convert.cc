@@ -209,6 +209,7 @@ v1::RunState ToProto(const RunReport& report) {
   proto.set_timed_steps(report.timed_steps);
   if (report.flow.has_value()) *proto.mutable_flow() = ToProto(*report.flow);
   proto.set_total_samples(report.total_samples);
+  proto.set_peak_memory_bytes(report.peak_memory_bytes);
   proto.set_error_message(std::string(report.error.message()));
   *proto.mutable_seconds() = ToProto(report.seconds);
   return proto;
@@ -222,13 +223,14 @@ absl::StatusOr<RunReport> FromProto(const v1::RunState& proto) {
   }
   if (proto.job() < 1 || proto.step() < 0 || proto.steps() < 0 ||
       proto.samples() < 0 || proto.total_samples() < 0 ||
-      proto.error_code() < 0 || proto.error_code() > 16) {
+      proto.error_code() < 0 || proto.error_code() > 16 ||
+      proto.peak_memory_bytes() < 0) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "run state: job, step, steps, samples, total_samples or error_code is "
-        "out of range: ",
+        "run state: job, step, steps, samples, total_samples, error_code or "
+        "peak_memory_bytes is out of range: ",
         proto.job(), ", ", proto.step(), ", ", proto.steps(), ", ",
-        proto.samples(), ", ", proto.total_samples(), ", ",
-        proto.error_code()));
+        proto.samples(), ", ", proto.total_samples(), ", ", proto.error_code(),
+        ", ", proto.peak_memory_bytes()));
   }
   RunReport report;
   report.fence = {JobId{proto.job()}, proto.attempt(), proto.plan_version()};
@@ -252,6 +254,7 @@ absl::StatusOr<RunReport> FromProto(const v1::RunState& proto) {
   report.timed_steps = proto.timed_steps();
   if (proto.has_flow()) report.flow = FromProto(proto.flow());
   report.total_samples = proto.total_samples();
+  report.peak_memory_bytes = proto.peak_memory_bytes();
   if (report.phase == RunPhase::kFailed) {
     const auto code = static_cast<absl::StatusCode>(proto.error_code());
     report.error = absl::Status(

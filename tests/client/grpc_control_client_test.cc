@@ -70,6 +70,8 @@ class FakeControlService final : public v1::Control::Service {
     worker->add_stages()->set_stage(0);
     worker->mutable_seconds()->set_forward(1.5);
     worker->mutable_seconds()->set_wall(2);
+    worker->set_peak_memory_bytes(3000);
+    worker->set_predicted_memory_bytes(2000);
     return grpc::Status::OK;
   }
   grpc::Status DeleteJob(grpc::ServerContext*,
@@ -284,6 +286,8 @@ TEST_F(OverGrpc, EstimateAndDriftComeBack) {
   EXPECT_EQ(submission->estimate->stage_seconds.at(0), 0.125);
   ASSERT_TRUE(job->estimate.has_value());
   EXPECT_EQ(job->drift.at(0).measured_seconds, 0.5);
+  EXPECT_EQ(job->workers.at(0).peak_memory_bytes, 3000);
+  EXPECT_EQ(job->workers.at(0).predicted_memory_bytes, 2000);
   ASSERT_EQ(job->versions.size(), 1u);
   EXPECT_EQ(job->versions[0].stage, 2);
   EXPECT_EQ(job->versions[0].staleness, 1.5) << "the mean of 8 updates";

@@ -272,5 +272,24 @@ TEST(JobTable, ShowsStalenessAndVersionsOfStagesWithoutAFlush) {
   EXPECT_THAT(RenderJob(job, {}), Not(HasSubstr("STALENESS")));
 }
 
+TEST(JobTable, ShowsThePeakOfMemoryBesideThePlanners) {
+  JobView job = SucceededJob();
+  EXPECT_THAT(RenderJob(job, {}), Not(HasSubstr("MEMORY OF")));
+  job.workers[0].predicted_memory_bytes = 2 << 20;
+  job.workers[0].peak_memory_bytes = 3 << 20;
+  job.workers.push_back(job.workers[0]);
+  job.workers[1].name = "w2";
+  job.workers[1].peak_memory_bytes = 0;
+
+  EXPECT_THAT(RenderJob(job, {}),
+              HasSubstr("MEMORY OF  PREDICTED     PEAK  RATIO\n"
+                        "w1           2.0 MiB  3.0 MiB   1.50\n"
+                        "w2           2.0 MiB        -      -\n"));
+  const json document = json::parse(ToDocument(job, true).ToJson());
+  EXPECT_EQ(document["workers"][0]["peak_memory_bytes"], 3 << 20);
+  EXPECT_EQ(document["workers"][0]["predicted_memory_bytes"], 2 << 20);
+  EXPECT_TRUE(document["workers"][1]["peak_memory_bytes"].is_null());
+}
+
 }  // namespace
 }  // namespace paceline

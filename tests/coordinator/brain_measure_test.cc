@@ -245,5 +245,25 @@ TEST(BrainMeasure, IgnoresTimesOfStagesThatThereAreNot) {
   EXPECT_EQ(DriftOf(mesh.Job(job).record)[0].measured_seconds, 0);
 }
 
+TEST(BrainMeasure, KeepsTheMemoryOfEveryWorkerBesideWhatWasPlanned) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1);
+  mesh.Attach("b", 2);
+  const JobId job = mesh.Submit(SpecOf(2));
+  Heartbeat heartbeat;
+  heartbeat.run = RunReport{
+      mesh.Job(job).record.fence(), RunPhase::kRunning, 3, 60, 0, {}, {}};
+  heartbeat.run->peak_memory_bytes = 12345;
+
+  ASSERT_TRUE(mesh.Send(a, heartbeat).ok());
+
+  const std::vector<JobWorker> workers = mesh.Job(job).record.workers;
+  ASSERT_THAT(workers, SizeIs(2));
+  EXPECT_EQ(workers[0].peak_memory_bytes, 12345);
+  EXPECT_EQ(workers[1].peak_memory_bytes, 0);
+  EXPECT_GT(workers[0].predicted_memory_bytes, 0);
+  EXPECT_GT(workers[1].predicted_memory_bytes, 0);
+}
+
 }  // namespace
 }  // namespace paceline

@@ -69,6 +69,8 @@ JobRecord FullRecord() {
                  {WorkerId{2}, "b", RunPhase::kNone, {}}};
   job.workers[0].seconds.forward = 1.5;
   job.workers[0].seconds.wall = 2.5;
+  job.workers[0].peak_memory_bytes = int64_t{5} << 40;
+  job.workers[0].predicted_memory_bytes = 4096;
   return job;
 }
 
@@ -105,6 +107,8 @@ TEST_P(JobStoreTest, GivesBackWorkersAndJobsWhole) {
   EXPECT_EQ(job.workers[0].phase, RunPhase::kRunning);
   EXPECT_EQ(job.workers[0].seconds.forward, 1.5);
   EXPECT_EQ(job.workers[0].seconds.wall, 2.5);
+  EXPECT_EQ(job.workers[0].peak_memory_bytes, int64_t{5} << 40);
+  EXPECT_EQ(job.workers[0].predicted_memory_bytes, 4096);
 }
 
 TEST_P(JobStoreTest, NumberOfADeletedJobIsNotUsedAgain) {

@@ -85,5 +85,40 @@ TEST_F(PlacementTest, OneWorkerMayHoldSeveralNamedStages) {
   EXPECT_EQ(verdict.plan->stages[1].worker, WorkerId{2});
 }
 
+TEST_F(PlacementTest, OnlyBf16JobsAskForBf16Instructions) {
+  for (Member& member : members_) {
+    member.registration.cpu_capability = "avx512_bf16";
+  }
+  JobSpec spec = SpecOf(2);
+
+  EXPECT_EQ(Decide(spec).cpu_capability, "avx512");
+  spec.precision = "bf16";
+  EXPECT_EQ(Decide(spec).cpu_capability, "avx512_bf16");
+}
+
+TEST_F(PlacementTest, SaysWhereBf16CostsTimeInsteadOfSavingIt) {
+  using testing::Contains;
+  using testing::Not;
+  members_[0].registration.cpu_capability = "avx512_bf16";
+  members_[1].registration.cpu_capability = "avx2";
+  members_[2].registration.cpu_capability = "avx512_bf16";
+  JobSpec spec = OnCAndA();
+  const auto notes = [&] {
+    const PlacementVerdict verdict = Decide(spec);
+    EXPECT_TRUE(verdict.plan.has_value()) << verdict.why;
+    return PlacementNotes(spec, &*verdict.plan, candidates_);
+  };
+  const auto slow = HasSubstr("precision bf16 without bf16 instructions");
+
+  EXPECT_THAT(notes(), Not(Contains(slow)));
+  spec.precision = "bf16";
+  EXPECT_THAT(notes(), Not(Contains(slow)));
+  spec.pipeline.workers = {"c", "b"};
+  EXPECT_THAT(notes(), Contains(AllOf(slow, HasSubstr("(b cannot do it)"))));
+  spec.pipeline.workers = {"c", "a"};
+  spec.cpu_capability = "avx512";
+  EXPECT_THAT(notes(), Contains(AllOf(slow, HasSubstr("is avx512"))));
+}
+
 }  // namespace
 }  // namespace paceline

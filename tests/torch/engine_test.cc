@@ -429,7 +429,8 @@ TEST(Threads, CapabilityIsOneOfTheKnownOnes) {
   SetComputeThreads(2);  // may be called again
   SetComputeThreads(1);
 
-  EXPECT_THAT(ActiveCpuCapability(), AnyOf("default", "avx2", "avx512"));
+  EXPECT_THAT(ActiveCpuCapability(),
+              AnyOf("default", "avx2", "avx512", "avx512_bf16"));
 }
 
 }  // namespace

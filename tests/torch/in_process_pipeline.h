@@ -128,8 +128,10 @@ class InProcessPipeline {
         CutEqually(static_cast<int>(model.layers.size()), experiment.stages);
     EXPECT_TRUE(ranges.ok()) << ranges.status();
     for (int s = 0; s < experiment.stages; ++s) {
-      auto engine = MakeTorchEngine(
-          {model, (*ranges)[s], experiment.job.train, s, experiment.stages});
+      EngineOptions options{model, (*ranges)[s], experiment.job.train, s,
+                            experiment.stages};
+      options.precision = FindPrecision(experiment.job.precision).value();
+      auto engine = MakeTorchEngine(options);
       EXPECT_TRUE(engine.ok()) << engine.status();
       engines_.push_back(*std::move(engine));
     }

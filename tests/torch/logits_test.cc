@@ -138,8 +138,9 @@ at::Tensor Evaluate(const ModelDescription& model,
                     const std::vector<NamedTensor>& weights, at::Tensor x) {
   const c10::InferenceMode guard;
   std::vector<at::Tensor> beside;
+  Products products(Precision::kF32);
   for (size_t i = 0; i < model.layers.size(); ++i) {
-    TorchLayer layer(model.layers[i], 1, static_cast<int>(i), 0);
+    TorchLayer layer(model.layers[i], 1, static_cast<int>(i), 0, products);
     for (TorchParameter& parameter : layer.parameters()) {
       for (const NamedTensor& named : weights) {
         if (named.name != parameter.name) continue;

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "ATen/autocast_mode.h"
 #include "core/model/initialize.h"
 #include "core/optim/optimizer.h"
 #include "gtest/gtest.h"
@@ -21,6 +22,7 @@
 #include "tests/torch/plain_models.h"
 #include "torch/torch.h"
 #include "worker/torch/guard.h"
+#include "worker/torch/precision.h"
 #include "worker/torch/tensor_bridge.h"
 
 namespace paceline {
@@ -150,14 +152,25 @@ class PlainLoop {
       const SeedLayer seed = [&](int layer) {
         torch::manual_seed(DropoutSeed(train_.seed, batch.info.step, m, layer));
       };
-      const torch::Tensor loss = F::cross_entropy(
-          model_->Forward(ToTorch(micro_batch[0]), seed).flatten(0, -2),
-          ToTorch(micro_batch[1]).flatten(),
-          F::CrossEntropyFuncOptions().reduction(torch::kSum));
+      const torch::Tensor loss =
+          F::cross_entropy(Logits(ToTorch(micro_batch[0]), seed).flatten(0, -2),
+                           ToTorch(micro_batch[1]).flatten(),
+                           F::CrossEntropyFuncOptions().reduction(torch::kSum));
       loss.backward();
       sum += loss.item<float>();
     }
     return sum;
+  }
+
+  // In bf16 as LibTorch itself would: with its autocast.
+  torch::Tensor Logits(const torch::Tensor& x, const SeedLayer& seed) {
+    if (experiment_.job.precision == "fp32") return model_->Forward(x, seed);
+    at::autocast::set_autocast_cpu_dtype(at::kBFloat16);
+    at::autocast::set_cpu_enabled(true);
+    const torch::Tensor logits = model_->Forward(x, seed);
+    at::autocast::clear_cache();
+    at::autocast::set_cpu_enabled(false);
+    return logits.to(torch::kFloat);
   }
 
   StepReport Report(const BatchInfo& batch) const {
@@ -234,6 +247,19 @@ TEST(PlainLoop, VggWithDropoutToo) {
 
 TEST(PlainLoop, MlpToo) {
   ExpectPlainLoopEndsWithTheSameBytes(SmallExperiment("mlp"));
+}
+
+// Ours casts a weight once a step and rounds where autocast does.  (Not where
+// layers end with something that autocast computes in bf16, dropout or a mean:
+// what crosses a boundary is float32.)
+TEST(PlainLoop, Bf16IsLibTorchsAutocast) {
+  if (!HasBf16Instructions()) GTEST_SKIP() << "no bf16 instructions here";
+  for (const char* model : {"mlp", "lenet"}) {
+    Experiment experiment = SmallExperiment(model);
+    experiment.job.precision = "bf16";
+
+    ExpectPlainLoopEndsWithTheSameBytes(experiment);
+  }
 }
 
 TEST(PlainLoop, ModulesHaveTheDescriptionsParameters) {

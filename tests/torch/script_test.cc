@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/torch/in_process_pipeline.h"
+#include "tests/torch/script_experiment.h"
 #include "torch/torch.h"
 #include "worker/torch/script_file.h"
 #include "worker/torch/tensor_bridge.h"
@@ -19,26 +20,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-std::string File(const std::string& name) {
-  return absl::StrCat(PACELINE_SOURCE_DIR, "/tests/data/script/", name);
-}
-
-// Described as a worker would.
-Experiment ScriptExperiment(const std::string& name) {
-  SetComputeThreads(1);
-  Experiment experiment = SmallExperiment(kScriptModel);
-  experiment.set.shape = {2, 4, 4};
-  experiment.set.classes = 3;
-  experiment.job.model = DefaultModel(kScriptModel);
-  experiment.job.model.file = File(name);
-  experiment.job.data.shape = experiment.set.shape;
-  experiment.job.data.classes = experiment.set.classes;
-  auto script = ReadScript(experiment.job);
-  EXPECT_TRUE(script.ok()) << script.status();
-  if (script.ok()) experiment.job.model.script = *std::move(script);
-  return experiment;
-}
 
 std::string WhyNot(const std::string& file) {
   JobSpec spec;
@@ -102,7 +83,7 @@ TEST(Script, TrainsToTheLossesOfOneProcess) {
   experiment.stages = 3;
   const std::vector<double> ours = InProcessPipeline(experiment).Run().losses;
 
-  torch::jit::Module module = torch::jit::load(File("plain.pt"));
+  torch::jit::Module module = torch::jit::load(ScriptPath("plain.pt"));
   std::vector<torch::Tensor> parameters;
   for (const torch::Tensor& p : module.parameters()) parameters.push_back(p);
   torch::optim::SGD optimizer(parameters,
@@ -154,31 +135,31 @@ TEST(Script, DropoutAndNormalisationKnowTrainingFromEvaluation) {
 }
 
 TEST(Script, RefusesWhatWasTraced) {
-  EXPECT_THAT(WhyNot(File("traced.pt")),
+  EXPECT_THAT(WhyNot(ScriptPath("traced.pt")),
               AllOf(HasSubstr("traced.pt: it was traced"),
                     HasSubstr("torch.jit.script(model)")));
-  EXPECT_THAT(WhyNot(File("mixed.pt")), HasSubstr("it was traced"));
+  EXPECT_THAT(WhyNot(ScriptPath("mixed.pt")), HasSubstr("it was traced"));
 }
 
 TEST(Script, RefusesARootThatIsNoSequential) {
-  EXPECT_THAT(WhyNot(File("module.pt")),
+  EXPECT_THAT(WhyNot(ScriptPath("module.pt")),
               AllOf(HasSubstr("its root is a Root"),
                     HasSubstr("need a torch.nn.Sequential")));
 }
 
 TEST(Script, RefusesLayersThatShareATensor) {
-  EXPECT_THAT(WhyNot(File("shared.pt")),
+  EXPECT_THAT(WhyNot(ScriptPath("shared.pt")),
               HasSubstr("2.weight and 3.weight are one tensor"));
 }
 
 TEST(Script, RefusesParametersThatAreNotFloat32) {
-  EXPECT_THAT(WhyNot(File("double.pt")),
+  EXPECT_THAT(WhyNot(ScriptPath("double.pt")),
               HasSubstr("layer 1 has weight of dtype Double"));
 }
 
 TEST(Script, NamesTheLayerThatTheSamplesDoNotFit) {
   JobSpec spec;
-  spec.model.file = File("plain.pt");
+  spec.model.file = ScriptPath("plain.pt");
   spec.data.shape = {2, 5, 5};
 
   const auto script = ReadScript(spec);
@@ -209,7 +190,7 @@ TEST(Script, RefusesHostileFiles) {
 
   for (const double part : {0.2, 0.5, 0.99}) {
     std::filesystem::copy_file(
-        File("scripted.pt"), file,
+        ScriptPath("scripted.pt"), file,
         std::filesystem::copy_options::overwrite_existing);
     std::filesystem::resize_file(
         file, static_cast<uintmax_t>(part * std::filesystem::file_size(file)));
@@ -221,7 +202,7 @@ TEST(Script, RefusesHostileFiles) {
 TEST(Script, AWorkerWithAnotherFileRefusesTheJob) {
   Experiment experiment = ScriptExperiment("scripted.pt");
   ModelDescription model = Describe(experiment);
-  model.file = File("plain.pt");
+  model.file = ScriptPath("plain.pt");
 
   const auto engine =
       MakeTorchEngine({model, {0, 1}, experiment.job.train, 0, 1});

@@ -223,6 +223,8 @@ TEST_F(AgentTest, RunsAnOrderToItsEndAndHandsTheWeightsOver) {
   EXPECT_THAT(steps_, SizeIs(4));
   EXPECT_THAT(evaluations_, SizeIs(1));
   EXPECT_THAT(factory_.uploaded_, SizeIs(4));  // two weights, two biases
+  EXPECT_GT(status.peak_memory_bytes, 0);
+  EXPECT_GT(agent_->predicted_memory_bytes(), 0);
   EXPECT_EQ(factory_.threads_, 3);
 }
 

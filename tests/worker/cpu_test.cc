@@ -49,5 +49,24 @@ TEST(DetectCpuCapability, IsOneThatEnvironmentForAccepts) {
 
 TEST(MemoryBytes, IsKnownHere) { EXPECT_GT(MemoryBytes(), 0); }
 
+TEST(EnvironmentFor, Bf16IsAMatterOfOneDnnAlone) {
+  const auto environment =
+      EnvironmentFor("avx512_bf16", "x86_64", "avx512_bf16");
+
+  ASSERT_TRUE(environment.ok()) << environment.status();
+  EXPECT_THAT(*environment, Contains(Pair("ATEN_CPU_CAPABILITY", "avx512")));
+  EXPECT_THAT(*environment,
+              Contains(Pair("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")));
+  EXPECT_THAT(*environment, Contains(Pair("OPENBLAS_CORETYPE", "SKYLAKEX")));
+  EXPECT_FALSE(EnvironmentFor("avx512_bf16", "x86_64", "avx512").ok());
+}
+
+TEST(FirstCpuCapability, LeavesOutWhatOnlyBf16JobsAskFor) {
+  const std::string detected = DetectCpuCapability();
+
+  EXPECT_EQ(FirstCpuCapability(),
+            detected == "avx512_bf16" ? "avx512" : detected);
+}
+
 }  // namespace
 }  // namespace paceline

@@ -125,5 +125,37 @@ TEST(MakeRunWiring, RefusesACodecOfALaterVersion) {
               HasSubstr("knows fp32, bf16, fp16, int8"));
 }
 
+TEST(PredictBytes, AddsUpTheStagesOfTheWorker) {
+  RunOrder order = ThreeStages();
+  ModelDescription model = FourLayers();
+  for (Layer& layer : model.layers) {
+    layer.output_bytes = 4 * layer.output[0];
+    layer.activation_bytes = 100;
+    layer.parameter_bytes = 1000;
+  }
+
+  const auto a = PredictBytes(order, model, kA);
+  const auto b = PredictBytes(order, model, kB);
+
+  ASSERT_TRUE(a.ok() && b.ok()) << a.status() << b.status();
+  // Layer 3: itself and its gradient, one micro-batch of 3 kept, and a frame
+  // each way over its boundary of 7 numbers.
+  EXPECT_EQ(*b, 2 * 1000 + 3 * (100 + 2 * 28));
+  EXPECT_GT(*a, 3 * 2 * 1000);
+  order.spec.precision = "bf16";
+  EXPECT_EQ(*PredictBytes(order, model, kB),
+            2 * 1000 + 500 + 3 * (100 / 2 + 28 + 2 * 28));
+}
+
+TEST(EngineOptionsOf, HandsOnThePrecision) {
+  RunOrder order = ThreeStages();
+  EXPECT_EQ(EngineOptionsOf(order, FourLayers(), 1).precision, Precision::kF32);
+
+  order.spec.precision = "bf16";
+
+  EXPECT_EQ(EngineOptionsOf(order, FourLayers(), 1).precision,
+            Precision::kBf16);
+}
+
 }  // namespace
 }  // namespace paceline

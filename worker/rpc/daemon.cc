@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
+#include "core/base/tensor_memory.h"
 #include "core/base/version.h"
 #include "core/obs/log.h"
 #include "core/obs/port_file.h"
@@ -187,6 +188,8 @@ HttpAnswer Daemon::Metrics() {
   reading.time = agent_->Time();
   reading.stages = agent_->StageTimes();
   reading.flow = agent_->Flow();
+  reading.peak_memory_bytes = TensorBytesPeak();
+  reading.predicted_memory_bytes = agent_->predicted_memory_bytes();
 
   absl::MutexLock lock(&metrics_mutex_);
   metrics_.Update(reading);

@@ -18,7 +18,7 @@ at::Tensor Flatten(const OperationCall&, const at::Tensor& x) {
 }
 
 at::Tensor Linear(const OperationCall& call, const at::Tensor& x) {
-  return at::linear(x, call.parameter(0), call.parameter(1));
+  return call.products.Linear(x, call.parameter(0), call.parameter(1));
 }
 
 at::Tensor Relu(const OperationCall&, const at::Tensor& x) {
@@ -40,8 +40,8 @@ at::Tensor Conv2d(const OperationCall& call, const at::Tensor& x) {
   const int64_t padding = call.size(4);
   const at::Tensor bias =
       call.parameters.size() > 1 ? call.parameter(1) : at::Tensor();
-  return at::conv2d(x, call.parameter(0), bias, {stride, stride},
-                    {padding, padding});
+  return call.products.Conv2d(x, call.parameter(0), bias, {stride, stride},
+                              {padding, padding});
 }
 
 // `first`: where among the call's parameters those of the normalisation begin.
@@ -50,7 +50,8 @@ at::Tensor Conv2d(const OperationCall& call, const at::Tensor& x) {
 // so that what it leaves there is the micro-batch's own.  They are folded into
 // the model's when the step is committed (DESIGN 5), not here.
 at::Tensor Normalize(const OperationCall& call, int first,
-                     const at::Tensor& x) {
+                     const at::Tensor& input) {
+  const at::Tensor x = AsFloat(input);
   const at::Tensor& weight = call.parameter(first);
   const at::Tensor& bias = call.parameter(first + 1);
   if (!call.training) {
@@ -93,8 +94,8 @@ at::Tensor Dropout(const OperationCall& call, const at::Tensor& x) {
 template <int kDigits>
 at::Tensor LayerNorm(const OperationCall& call, const at::Tensor& x) {
   constexpr double kEpsilon = kDigits == 5 ? 1e-5 : kDigits == 6 ? 1e-6 : 1e-12;
-  return at::layer_norm(x, {call.size(0)}, call.parameter(0), call.parameter(1),
-                        kEpsilon);
+  return at::layer_norm(AsFloat(x), {call.size(0)}, call.parameter(0),
+                        call.parameter(1), kEpsilon);
 }
 
 at::Tensor Tanh(const OperationCall&, const at::Tensor& x) {
@@ -113,7 +114,7 @@ at::Tensor PatchEmbedding(const OperationCall& call, const at::Tensor& x) {
       x.reshape({samples, channels, rows, patch, columns, patch})
           .permute({0, 2, 4, 1, 3, 5})
           .reshape({samples, rows * columns, channels * patch * patch});
-  return at::linear(patches, call.parameter(0).flatten(1), call.parameter(1));
+  return call.products.Linear(patches, call.parameter(0), call.parameter(1));
 }
 
 at::Tensor ClassToken(const OperationCall& call, const at::Tensor& x) {
@@ -130,15 +131,18 @@ at::Tensor Attention(const OperationCall& call, const at::Tensor& x) {
   const int64_t depth = width / heads;
   const int64_t samples = x.size(0);
   const int64_t tokens = x.size(1);
-  const at::Tensor qkv = at::linear(x, call.parameter(0), call.parameter(1))
-                             .reshape({samples, tokens, 3, heads, depth})
-                             .permute({2, 0, 3, 1, 4});
-  const at::Tensor scores = at::matmul(qkv[0], qkv[1].transpose(-2, -1)) *
+  Products& products = call.products;
+  const at::Tensor qkv =
+      products.Linear(x, call.parameter(0), call.parameter(1))
+          .reshape({samples, tokens, 3, heads, depth})
+          .permute({2, 0, 3, 1, 4});
+  const at::Tensor scores = products.Matmul(qkv[0], qkv[1].transpose(-2, -1)) *
                             (1 / std::sqrt(static_cast<double>(depth)));
-  const at::Tensor mixed = at::matmul(at::softmax(scores, -1), qkv[2])
-                               .transpose(1, 2)
-                               .reshape({samples, tokens, width});
-  return at::linear(mixed, call.parameter(2), call.parameter(3));
+  const at::Tensor mixed =
+      products.Matmul(at::softmax(scores, -1, at::kFloat), qkv[2])
+          .transpose(1, 2)
+          .reshape({samples, tokens, width});
+  return products.Linear(mixed, call.parameter(2), call.parameter(3));
 }
 
 at::Tensor ResidualBegin(const OperationCall& call, const at::Tensor& x) {
@@ -149,7 +153,8 @@ at::Tensor ResidualBegin(const OperationCall& call, const at::Tensor& x) {
 at::Tensor ResidualProject(const OperationCall& call, const at::Tensor& x) {
   const int64_t stride = call.size(2);
   call.remembered = Normalize(
-      call, 1, at::conv2d(x, call.parameter(0), {}, {stride, stride}));
+      call, 1,
+      call.products.Conv2d(x, call.parameter(0), {}, {stride, stride}, {0, 0}));
   return x;
 }
 

@@ -5,6 +5,7 @@
 
 #include "ATen/ATen.h"
 #include "core/model/description.h"
+#include "worker/torch/precision.h"
 
 namespace paceline {
 
@@ -26,6 +27,7 @@ struct OperationCall {
   bool training;
   at::Tensor& remembered;       // between the begin and the end of a residual
   LayerStatistics* statistics;  // of training; where null, none are wanted
+  Products& products;           // all that multiplies goes through it
   // What goes beside the activation, to be looked at or added to; null where a
   // model has no such thing.
   std::vector<at::Tensor>* beside = nullptr;

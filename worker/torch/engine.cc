@@ -4,7 +4,6 @@
 #include <cmath>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -17,9 +16,11 @@
 #include "core/optim/optimizer.h"
 #include "core/transfer/checksum.h"
 #include "torch/torch.h"
-#include "worker/torch/allocation_meter.h"
+#include "worker/torch/checkpoint.h"
+#include "worker/torch/counted_allocator.h"
 #include "worker/torch/guard.h"
 #include "worker/torch/micro_batch.h"
+#include "worker/torch/precision.h"
 #include "worker/torch/script.h"
 #include "worker/torch/split_backward.h"
 #include "worker/torch/tensor_bridge.h"
@@ -28,12 +29,6 @@
 
 namespace paceline {
 namespace {
-
-void SeedDefaultGenerator(uint64_t seed) {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard<std::mutex> lock(generator.mutex());
-  generator.set_current_seed(seed);
-}
 
 std::string Describe(const Tensor& tensor) {
   return absl::StrCat(std::string(DTypeName(tensor.dtype)), "[",
@@ -56,18 +51,11 @@ Shape WithSamples(int64_t samples, const Shape& shape) {
   return whole;
 }
 
-// One layer's part of one micro-batch.
-struct Trace {
-  at::Tensor input;   // a leaf
-  at::Tensor output;  // what autograd hangs from
-};
-
 // What backward needs of one micro-batch.
 struct Kept {
-  std::vector<Trace> layers;
-  std::vector<LayerStatistics> statistics;  // one a layer
-  at::Tensor logits;                        // a leaf; last stage only
-  at::Tensor loss;                          // last stage only
+  KeptLayers layers;
+  at::Tensor logits;  // a leaf; last stage only
+  at::Tensor loss;    // last stage only
   int64_t samples = 0;
   int64_t labels = 0;
   int64_t version = 0;  // of the parameters
@@ -114,7 +102,6 @@ class TorchEngine final : public StageEngine {
   absl::Status CheckNotKept(const BatchInfo& batch, int micro_batch) const;
   ForwardResult Train(const BatchInfo& batch, int micro_batch, int64_t version,
                       const TensorList& input);
-  void Say(int layer, bool backward, const AllocationMeter& meter) const;
   ForwardResult Evaluate(const TensorList& input) const;
   absl::StatusOr<Kept> TakeKept(const BatchInfo& batch, int micro_batch,
                                 const TensorList& output_gradient);
@@ -132,7 +119,9 @@ class TorchEngine final : public StageEngine {
   const EngineOptions options_;
   const int model_layers_;
   Shape output_shape_;  // of one sample
+  Products products_;
   std::vector<TorchLayer> layers_;
+  std::optional<StageLayers> chain_;  // over layers_
 
   std::map<MicroBatch, Kept> kept_;
   std::map<MicroBatch, Split> split_;  // between the halves of their backward
@@ -147,7 +136,8 @@ class TorchEngine final : public StageEngine {
 
 TorchEngine::TorchEngine(const EngineOptions& options, const Script& script)
     : options_(options),
-      model_layers_(static_cast<int>(options.model.layers.size())) {
+      model_layers_(static_cast<int>(options.model.layers.size())),
+      products_(options.precision) {
   const auto& [first, last] = options_.layers;
   const std::vector<Layer>& layers = options_.model.layers;
   output_shape_ = layers[last - 1].output;
@@ -156,13 +146,22 @@ TorchEngine::TorchEngine(const EngineOptions& options, const Script& script)
   layers_.reserve(last - first);
   for (int i = first; i < last; ++i) {
     if (script.children.empty()) {
-      layers_.emplace_back(layers[i], options_.train.seed, i, slots);
+      layers_.emplace_back(layers[i], options_.train.seed, i, slots, products_);
       Borrow(i);
     } else {
-      layers_.emplace_back(layers[i], script.children[i].second, slots);
+      layers_.emplace_back(layers[i], script.children[i].second, slots,
+                           products_);
     }
   }
-  if (options_.stashes) stash_.emplace(layers_);
+  chain_.emplace(
+      layers_, StageLayersOptions{
+                   .first_layer = first,
+                   .seed = options_.train.seed,
+                   .checkpointing = FindCheckpointing(
+                                        options_.train.activation_checkpointing)
+                                        .value_or(Checkpointing()),
+                   .on_layer = options_.on_layer});
+  if (options_.stashes) stash_.emplace(layers_, products_);
 }
 
 // What `layer` has of lower ones begins with their first values.
@@ -234,28 +233,13 @@ ForwardResult TorchEngine::Train(const BatchInfo& batch, int micro_batch,
   kept.version = version;
   kept.samples = input.back().shape[0];
   kept.labels = CountLabels(input.back());
-  kept.layers.reserve(layers_.size());
-  kept.statistics.resize(layers_.size());
-  at::Tensor x = ToTorch(input[0]);
+  kept.layers.step = batch.step;
+  kept.layers.micro_batch = micro_batch;
   std::vector<at::Tensor> beside = BesideOf(input);
-  const AllocationMeter meter(options_.on_layer != nullptr);
   // Samples need no gradient, and nothing does before the first parameter.
   bool needs_gradient = !is_first();
-  const int first = options_.layers.first;
-  for (size_t i = 0; i < layers_.size(); ++i) {
-    const TorchLayer& layer = layers_[i];
-    if (layer.draws()) {
-      SeedDefaultGenerator(
-          DropoutSeed(options_.train.seed, batch.step, micro_batch, first + i));
-    }
-    at::Tensor leaf = x.detach().set_requires_grad(needs_gradient);
-    at::Tensor output =
-        layer.Forward(leaf, /*training=*/true, &kept.statistics[i], &beside);
-    needs_gradient = output.requires_grad();
-    x = output.detach();
-    kept.layers.push_back({std::move(leaf), std::move(output)});
-    Say(first + static_cast<int>(i), /*backward=*/false, meter);
-  }
+  const at::Tensor x = chain_->Forward(ToTorch(input[0]), &beside,
+                                       &needs_gradient, &kept.layers);
   ForwardResult result;
   if (is_last()) {
     kept.logits = x.set_requires_grad(needs_gradient);
@@ -266,12 +250,6 @@ ForwardResult TorchEngine::Train(const BatchInfo& batch, int micro_batch,
   }
   kept_.emplace(MicroBatch(batch.ordinal, micro_batch), std::move(kept));
   return result;
-}
-
-void TorchEngine::Say(int layer, bool backward,
-                      const AllocationMeter& meter) const {
-  if (options_.on_layer == nullptr) return;
-  options_.on_layer({layer, backward, meter.live_bytes()});
 }
 
 ForwardResult TorchEngine::Evaluate(const TensorList& input) const {
@@ -312,7 +290,10 @@ absl::StatusOr<Kept> TorchEngine::TakeKept(const BatchInfo& batch,
   }
   Kept kept = std::move(found->second);
   kept_.erase(found);
-  seen_[{batch.ordinal, micro_batch}] = std::move(kept.statistics);
+  if (stash_.has_value() && chain_->recomputes()) {
+    stash_->BindAgain(kept.version);
+  }
+  seen_[{batch.ordinal, micro_batch}] = std::move(kept.layers.statistics);
   return kept;
 }
 
@@ -376,16 +357,9 @@ at::Tensor TorchEngine::OutputGradient(const Kept& kept,
 }
 
 TensorList TorchEngine::BackwardOf(Kept kept, const TensorList& gradient) {
-  const AllocationMeter meter(options_.on_layer != nullptr);
-  at::Tensor g = OutputGradient(kept, gradient);
-  for (; !kept.layers.empty(); kept.layers.pop_back()) {
-    const Trace& trace = kept.layers.back();
-    if (!trace.output.requires_grad()) break;
-    torch::autograd::backward({trace.output}, {g});
-    g = trace.input.grad();  // undefined where samples enter
-    Say(options_.layers.first + static_cast<int>(kept.layers.size()) - 1,
-        /*backward=*/true, meter);
-  }
+  at::Tensor of_output = OutputGradient(kept, gradient);
+  const at::Tensor g =
+      chain_->Backward(std::move(kept.layers), std::move(of_output));
   if (is_first()) return TensorList{};
   return TensorList{FromTorch(g.contiguous())};
 }
@@ -395,13 +369,9 @@ TensorList TorchEngine::BackwardInputOf(Kept kept, const TensorList& gradient,
   rest.samples = kept.samples;
   rest.labels = kept.labels;
   rest.version = kept.version;
-  at::Tensor g = OutputGradient(kept, gradient);
-  for (; !kept.layers.empty(); kept.layers.pop_back()) {
-    const Trace& trace = kept.layers.back();
-    if (!trace.output.requires_grad()) break;
-    g = paceline::BackwardInput(trace.output, trace.input, g,
-                                &rest.layers.emplace_back());
-  }
+  at::Tensor of_output = OutputGradient(kept, gradient);
+  const at::Tensor g = chain_->BackwardInput(
+      std::move(kept.layers), std::move(of_output), &rest.layers);
   if (is_first()) return TensorList{};
   return TensorList{FromTorch(g.contiguous())};
 }
@@ -508,6 +478,7 @@ void TorchEngine::ApplyToParameter(const StepVerdict& verdict,
   for (Tensor& slot : parameter.state) state.push_back(slot.As<float>());
   ApplyUpdate(options_.train.optimizer, verdict, parameter.value.As<float>(),
               parameter.gradient.As<float>(), state);
+  products_.Refresh(parameter.variable);
 }
 
 void TorchEngine::ClearSums() {
@@ -545,6 +516,7 @@ absl::Status TorchEngine::SetWeights(const std::vector<NamedTensor>& weights) {
       own.push_back({parameter.name, parameter.value});
     }
   }
+  products_.ForgetAll();
   return OverwriteWeights(weights, own);
 }
 
@@ -570,6 +542,7 @@ absl::StatusOr<std::unique_ptr<StageEngine>> MakeTorchEngine(
           options.model.file_sha256, ": put the same file on every worker"));
     }
   }
+  CountLibTorchsMemory();
   return Guard("model", [&]() -> absl::StatusOr<std::unique_ptr<StageEngine>> {
     return std::make_unique<TorchEngine>(options, script);
   });

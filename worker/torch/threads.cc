@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "c10/util/Exception.h"
+#include "worker/torch/precision.h"
 
 namespace paceline {
 namespace {
@@ -53,6 +54,8 @@ std::string ActiveCpuCapability() {
     if (!absl::ConsumePrefix(&line, kPrefix)) continue;
     const std::string level =
         absl::AsciiStrToLower(absl::StripAsciiWhitespace(line));
+    // What only products in bf16 ask for, oneDNN knows.
+    if (level == "avx512" && HasBf16Instructions()) return "avx512_bf16";
     return level == "no avx" ? "default" : level;
   }
   return "default";

@@ -12,8 +12,9 @@ namespace paceline {
 // own.
 void SetComputeThreads(int threads);
 
-// The level LibTorch's own kernels run at: "default", "avx2" or "avx512";
-// elsewhere what LibTorch calls it, in lower case.
+// The level LibTorch's own kernels run at: "default", "avx2" or "avx512", and
+// "avx512_bf16" where oneDNN uses these instructions besides; elsewhere what
+// LibTorch calls it, in lower case.
 std::string ActiveCpuCapability();
 
 }  // namespace paceline

@@ -19,14 +19,6 @@ const at::Tensor& MaskOf(const OperationCall& call) {
   return call.beside->front();
 }
 
-// y = x W + b with W [in, out].
-at::Tensor Conv1d(const at::Tensor& x, const at::Tensor& weight,
-                  const at::Tensor& bias) {
-  const at::Tensor rows = x.reshape({-1, x.size(-1)});
-  return at::addmm(bias, rows, weight)
-      .view({x.size(0), x.size(1), weight.size(1)});
-}
-
 // [n, t, width] -> [n, heads, t, width / heads]
 at::Tensor ByHeads(const at::Tensor& x, int64_t heads) {
   return x.view({x.size(0), x.size(1), heads, x.size(2) / heads})
@@ -39,15 +31,14 @@ at::Tensor Mix(const OperationCall& call, const at::Tensor& queries,
                const at::Tensor& keys, const at::Tensor& values,
                const at::Tensor& never) {
   const double depth = static_cast<double>(queries.size(-1));
-  // Under autocast the product has no room for kNever.
-  const at::Tensor scores =
-      (at::matmul(queries, keys.transpose(-2, -1)) / std::sqrt(depth))
-          .to(at::kFloat);
+  // In bf16 there is no room for kNever.
+  const at::Tensor scores = AsFloat(
+      call.products.Matmul(queries, keys.transpose(-2, -1)) / std::sqrt(depth));
   at::Tensor weights = at::softmax(scores.masked_fill(never, kNever), -1);
   if (call.operation.probability > 0) {
     weights = at::dropout(weights, call.operation.probability, call.training);
   }
-  return at::matmul(weights, values).transpose(1, 2).flatten(2);
+  return call.products.Matmul(weights, values).transpose(1, 2).flatten(2);
 }
 
 }  // namespace
@@ -86,7 +77,7 @@ at::Tensor ComputeFirstType(const OperationCall& call, const at::Tensor& x) {
 }
 
 at::Tensor ComputeConv1d(const OperationCall& call, const at::Tensor& x) {
-  return Conv1d(x, call.parameter(0), call.parameter(1));
+  return call.products.Conv1d(x, call.parameter(0), call.parameter(1));
 }
 
 at::Tensor ComputeCausalAttention(const OperationCall& call,
@@ -94,23 +85,26 @@ at::Tensor ComputeCausalAttention(const OperationCall& call,
   const int64_t heads = call.size(1);
   const int64_t tokens = x.size(1);
   const std::vector<at::Tensor> qkv =
-      Conv1d(x, call.parameter(0), call.parameter(1)).chunk(3, -1);
+      call.products.Conv1d(x, call.parameter(0), call.parameter(1))
+          .chunk(3, -1);
   const at::Tensor later =
       at::ones({tokens, tokens}, at::kBool).triu(/*diagonal=*/1);
   const at::Tensor mixed =
       Mix(call, ByHeads(qkv[0], heads), ByHeads(qkv[1], heads),
           ByHeads(qkv[2], heads), later);
-  return Conv1d(mixed, call.parameter(2), call.parameter(3));
+  return call.products.Conv1d(mixed, call.parameter(2), call.parameter(3));
 }
 
 at::Tensor ComputeMaskedAttention(const OperationCall& call,
                                   const at::Tensor& x) {
   const int64_t heads = call.size(1);
   const auto part = [&](int first) {
-    return ByHeads(
-        at::linear(x, call.parameter(first), call.parameter(first + 1)), heads);
+    return ByHeads(call.products.Linear(x, call.parameter(first),
+                                        call.parameter(first + 1)),
+                   heads);
   };
-  // One after the other: the order of the graph is that of the sums in autograd.
+  // One after the other: the order of the graph is that of the sums in
+  // autograd.
   const at::Tensor queries = part(0);
   const at::Tensor keys = part(2);
   const at::Tensor values = part(4);
@@ -120,7 +114,7 @@ at::Tensor ComputeMaskedAttention(const OperationCall& call,
 }
 
 at::Tensor ComputeTiedLinear(const OperationCall& call, const at::Tensor& x) {
-  return at::linear(x, call.parameter(0));
+  return call.products.Linear(x, call.parameter(0), at::Tensor());
 }
 
 at::Tensor ComputeGeluNew(const OperationCall&, const at::Tensor& x) {

@@ -43,7 +43,8 @@ TorchParameter::TorchParameter(const Parameter& parameter, int state_slots)
 }
 
 TorchLayer::TorchLayer(const Layer& layer, int64_t seed, int index,
-                       int state_slots) {
+                       int state_slots, Products& products)
+    : products_(&products) {
   const size_t own = layer.parameters.size();
   parameters_.reserve(own + layer.borrowed.size());
   for (const Parameter& parameter : layer.parameters) {
@@ -88,8 +89,10 @@ void TorchLayer::Give(Step& step, size_t end, size_t& next) {
 }
 
 TorchLayer::TorchLayer(const Layer& layer, const torch::jit::Module& child,
-                       int state_slots)
-    : child_(child), writes_input_(layer.operations[0].sizes[0] != 0) {
+                       int state_slots, Products& products)
+    : products_(&products),
+      child_(child),
+      writes_input_(layer.operations[0].sizes[0] != 0) {
   // A script may draw wherever it likes.
   draws_ = true;
   const std::vector<ScriptTensor> tensors = TensorsOf(child);
@@ -132,6 +135,29 @@ void TorchLayer::AdoptBuffers() const {
   }
 }
 
+std::vector<Tensor> TorchLayer::MovedBuffers() const {
+  std::vector<Tensor> values;
+  if (!child_.has_value()) return values;
+  for (const TorchParameter& each : parameters_) {
+    if (each.trainable) continue;
+    values.push_back(Tensor::Allocate(each.value.dtype, each.value.shape));
+    std::memcpy(values.back().data.get(), each.value.data.get(),
+                each.value.bytes());
+  }
+  return values;
+}
+
+void TorchLayer::SetMovedBuffers(const std::vector<Tensor>& values) {
+  if (!child_.has_value()) return;
+  size_t next = 0;
+  for (TorchParameter& each : parameters_) {
+    if (each.trainable) continue;
+    PACELINE_CHECK(next < values.size(), each.name);
+    std::memcpy(each.value.data.get(), values[next++].data.get(),
+                each.value.bytes());
+  }
+}
+
 void TorchLayer::Bind(absl::Span<const at::Tensor> variables) {
   PACELINE_CHECK(variables.size() == parameters_.size(),
                  absl::StrCat("bound=", variables.size()));
@@ -155,10 +181,10 @@ at::Tensor TorchLayer::Forward(const at::Tensor& input, bool training,
   at::Tensor x = input;
   for (const Step& step : steps_) {
     x = step.compute({step.operation, step.parameters, training, remembered,
-                      statistics, beside},
+                      statistics, *products_, beside},
                      x);
   }
-  return x.contiguous();
+  return AsFloat(x).contiguous();
 }
 
 void TorchLayer::Fold(const LayerStatistics& statistics) {

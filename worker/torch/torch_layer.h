@@ -12,6 +12,7 @@
 #include "core/model/description.h"
 #include "torch/script.h"
 #include "worker/torch/computations.h"
+#include "worker/torch/precision.h"
 
 namespace paceline {
 
@@ -42,17 +43,19 @@ class TorchLayer {
  public:
   // Draws the first values from (seed, index), but those of what it borrows;
   // throws what LibTorch throws.
-  //   index  of the layer in the whole model
-  TorchLayer(const Layer& layer, int64_t seed, int index, int state_slots);
+  //   index     of the layer in the whole model
+  //   products  outlives this
+  TorchLayer(const Layer& layer, int64_t seed, int index, int state_slots,
+             Products& products);
 
   // A layer of operation `script`: `child`, whose tensors become the values
   // here.  Nothing is drawn.
   // Throws c10::Error when the child's tensors are not the description's.
   TorchLayer(const Layer& layer, const torch::jit::Module& child,
-             int state_slots);
+             int state_slots, Products& products);
 
-  // [micro_batch, ...input] -> [micro_batch, ...output], contiguous.  `input`
-  // is not written.
+  // [micro_batch, ...input] -> [micro_batch, ...output], float32, contiguous.
+  // `input` is not written.
   //   statistics  of training, to be filled in; null: none are wanted
   //   beside      what goes beside the input; afterwards, beside the output.
   //               Null only where the model has no such thing
@@ -67,6 +70,12 @@ class TorchLayer {
 
   // Whether Forward draws from the default generator in training.
   bool draws() const { return draws_; }
+
+  // Copies of the buffers that a training Forward() moves by itself, those of a
+  // script; and their values back, behind autograd's back: nothing in training
+  // reads them twice.
+  std::vector<Tensor> MovedBuffers() const;
+  void SetMovedBuffers(const std::vector<Tensor>& values);
 
   // From the next Forward() on the parameters and buffers are `variables`, one
   // for each of parameters() and in their order.  Graphs that are there keep
@@ -91,6 +100,7 @@ class TorchLayer {
   at::Tensor ForwardScript(const at::Tensor& input, bool training) const;
   void AdoptBuffers() const;
 
+  Products* products_;
   std::vector<TorchParameter> parameters_;
   std::vector<Step> steps_;
   // Of a script.  What a call changes in it are `training` and its buffers.

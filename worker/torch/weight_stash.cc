@@ -11,8 +11,8 @@
 
 namespace paceline {
 
-WeightStash::WeightStash(std::vector<TorchLayer>& layers)
-    : layers_(layers), ring_(Current()) {}
+WeightStash::WeightStash(std::vector<TorchLayer>& layers, Products& products)
+    : layers_(layers), products_(products), ring_(Current()) {}
 
 WeightStash::Version WeightStash::Current() const {
   Version version;
@@ -114,6 +114,7 @@ void WeightStash::Recycle(std::vector<Version> gone) {
       if (!version.variables[i].requires_grad()) continue;
       // One reference is `values`, the other the variable's storage.
       const at::Tensor& variable = version.variables[i];
+      products_.Forget(variable);
       alone = alone && variable.use_count() == 1 &&
               variable.storage().use_count() == 1 &&
               version.values[i].data.use_count() == 2;

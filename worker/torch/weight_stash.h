@@ -24,8 +24,9 @@ namespace paceline {
 // Lives on the compute thread.
 class WeightStash {
  public:
-  // Takes the layers' parameters as version 0.  `layers` outlives this.
-  explicit WeightStash(std::vector<TorchLayer>& layers);
+  // Takes the layers' parameters as version 0.  `layers` and `products`, which
+  // is told of parameters that are gone, outlive this.
+  WeightStash(std::vector<TorchLayer>& layers, Products& products);
 
   // As StageEngine::UseVersion.
   absl::Status Use(int64_t version);
@@ -34,6 +35,9 @@ class WeightStash {
   // Release() after the backward.  Errors: FailedPrecondition  not made yet
   absl::StatusOr<int64_t> Begin();
   void BindNewest() { Bind(ring_.newest_payload()); }
+  // For who computes once more what Begin() gave `version` for, before its
+  // Release().
+  void BindAgain(int64_t version) { Bind(ring_.at(version)); }
   // Once the graphs of one forward are gone.
   void Release(int64_t version);
 
@@ -60,6 +64,7 @@ class WeightStash {
   void Recycle(std::vector<Version> gone);
 
   std::vector<TorchLayer>& layers_;
+  Products& products_;
   VersionRing<Version> ring_;
   // Let go and not freed: the next copy's memory.
   std::vector<Version> spare_;

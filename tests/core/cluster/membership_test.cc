@@ -231,5 +231,15 @@ TEST(Membership, AnnouncementIsOverWhenTheNewProcessAttaches) {
   EXPECT_EQ(StateOf(membership, 1), MemberState::kLost);
 }
 
+TEST(Registration, RanksCapabilitiesAndKnowsWhatAPrecisionGains) {
+  int rank = 0;
+  for (const char* each : {"default", "avx2", "avx512", "avx512_bf16"}) {
+    EXPECT_EQ(CapabilityRank(each), rank++);
+  }
+  EXPECT_EQ(CapabilityRank("avx"), -1);
+  EXPECT_EQ(HighestUseful("fp32"), "avx512");
+  EXPECT_EQ(HighestUseful("bf16"), "avx512_bf16");
+}
+
 }  // namespace
 }  // namespace paceline

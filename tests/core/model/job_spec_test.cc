@@ -227,6 +227,19 @@ const BadSpec kBadSpecs[] = {
     {"threads", "got 0", [](JobSpec& s) { s.threads = 0; }},
     {"cpu_capability", "did you mean 'avx512'?",
      [](JobSpec& s) { s.cpu_capability = "avx51"; }},
+    {"precision", "did you mean 'bf16'?",
+     [](JobSpec& s) { s.precision = "bfl6"; }},
+    {"precision", "names no precision", [](JobSpec& s) { s.precision = ""; }},
+    {"precision", "a script computes as it is written",
+     [](JobSpec& s) {
+       s.precision = "bf16";
+       s.model.name = kScriptModel;
+       s.model.file = "/m.pt";
+     }},
+    {"train.activation_checkpointing", "every-N with N layers from 1",
+     [](JobSpec& s) { s.train.activation_checkpointing = "every-0"; }},
+    {"train.activation_checkpointing", "got 'all\\n'",
+     [](JobSpec& s) { s.train.activation_checkpointing = "all\n"; }},
 };
 
 TEST(JobSpec, GoodOnesHaveNoProblems) {
@@ -402,6 +415,18 @@ TEST(DidYouMean, FindsTheNearestWithinAThird) {
 
 TEST(DidYouMean, TakesTheFirstOfEqualDistance) {
   EXPECT_EQ(DidYouMean("bat", {"cat", "rat"}), "cat");
+}
+
+TEST(JobSpec, KnowsAllPrecisionsAndWaysToKeepActivations) {
+  for (const char* precision : {"fp32", "bf16"}) {
+    for (const char* word : {"none", "stage", "every-1", "every-12"}) {
+      JobSpec spec = GoodSpec();
+      spec.precision = precision;
+      spec.train.activation_checkpointing = word;
+
+      EXPECT_THAT(CheckJobSpec(spec), IsEmpty()) << precision << " " << word;
+    }
+  }
 }
 
 }  // namespace

@@ -179,5 +179,61 @@ TEST(PlanInputs, RefusesMoreMicroBatchesThanCanBePlanned) {
   EXPECT_THAT(std::string(inputs.status().message()), HasSubstr("1048577"));
 }
 
+TEST(PlanInputs, TakesTimesOfTheJobsOwnPrecision) {
+  JobSpec spec = Job();
+  const ModelDescription model = SmallModel(3);
+  const Measurements fp32 = Keep({Profile(spec, model, "a")});
+  DeviceProfile profile = Profile(spec, model, "a");
+  profile.key.dtype = "bf16";
+  const Measurements bf16 = Keep({profile});
+  const auto measured = [&](const Measurements& measurements) {
+    return MakePlanInputs(spec, model, {{"a", "m", 0}}, measurements)->measured;
+  };
+
+  EXPECT_TRUE(measured(fp32));
+  EXPECT_FALSE(measured(bf16));
+  spec.precision = "bf16";
+  EXPECT_FALSE(measured(fp32));
+  EXPECT_TRUE(measured(bf16));
+}
+
+TEST(PlanInputs, ARecomputingBackwardTakesItsForwardToo) {
+  JobSpec spec = Job();
+  const ModelDescription model = SmallModel(4);
+  const Measurements measurements = Keep({Profile(spec, model, "a")});
+  spec.pipeline.stages = 1;
+  spec.train.activation_checkpointing = "every-2";
+
+  const auto inputs =
+      MakePlanInputs(spec, model, {{"a", "m", 0}}, measurements);
+
+  ASSERT_TRUE(inputs.ok()) << inputs.status();
+  EXPECT_TRUE(inputs->measured);
+  EXPECT_DOUBLE_EQ(inputs->facts[0].forward_seconds[1], 0.002);
+  EXPECT_DOUBLE_EQ(inputs->facts[0].backward_seconds[1], 0.006);
+  EXPECT_DOUBLE_EQ(inputs->problem.devices[0].layer_seconds[1], 0.008);
+  EXPECT_DOUBLE_EQ(inputs->problem.layers[1].backward_seconds, 0.006);
+}
+
+TEST(PlanInputs, ARecomputingJobKeepsInputsAndHasRoomForASegment) {
+  JobSpec spec = Job();
+  const ModelDescription model = SmallModel(4);
+  const Measurements measurements = Keep({Profile(spec, model, "a")});
+  const auto problem = [&](const char* word, int stages) {
+    spec.train.activation_checkpointing = word;
+    spec.pipeline.stages = stages;
+    return MakePlanInputs(spec, model, {{"a", "m", 0}}, measurements)->problem;
+  };
+  const double input = 16.0 * static_cast<double>(model.layers[0].output_bytes);
+
+  EXPECT_DOUBLE_EQ(problem("none", 1).reserved_bytes, 0);
+  EXPECT_DOUBLE_EQ(problem("every-1", 1).layers[1].kept_bytes, input);
+  EXPECT_DOUBLE_EQ(problem("every-1", 1).reserved_bytes, 1000);
+  EXPECT_DOUBLE_EQ(problem("every-2", 1).layers[1].kept_bytes, input / 2);
+  EXPECT_DOUBLE_EQ(problem("every-2", 1).reserved_bytes, 2000);
+  EXPECT_DOUBLE_EQ(problem("stage", 2).reserved_bytes, 2000);
+  EXPECT_DOUBLE_EQ(problem("stage", 1).reserved_bytes, 4000);
+}
+
 }  // namespace
 }  // namespace paceline

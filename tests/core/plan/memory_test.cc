@@ -105,5 +105,60 @@ TEST(BytesText, UsesTheLargestUnitThatFits) {
   EXPECT_EQ(BytesText(kMost), "7.9 EiB");
 }
 
+// Layers of SmallModel: 100 (i + 1) bytes of parameters each; a sample keeps 10
+// bytes and gives 4 (8 with two frames).
+TEST(EstimateBytes, OfARecomputingStageCountsInputsAndOneSegment) {
+  const ModelDescription model = SmallModel(4);
+  TrainSpec train = Train("sgd");
+  const int64_t parameters = 2 * 1000;
+  const int64_t input = InputBytes(model, 0);
+  const int64_t between = InputBytes(model, 1);
+  int64_t kept = 0;
+  for (int i = 0; i < 4; ++i) kept += KeptBytes(model, i, Precision::kF32);
+
+  train.activation_checkpointing = "stage";
+  EXPECT_EQ(EstimateBytes(model, train, {{0, 4}}, {{3}}),
+            parameters + 8 * (3 * input + kept));
+
+  train.activation_checkpointing = "every-2";
+  EXPECT_EQ(EstimateBytes(model, train, {{0, 4}}, {{3}}),
+            parameters + 8 * (3 * (input + between) + kept / 2));
+
+  // Halves of backwards keep what was computed again.
+  const StageKeeps split{.micro_batches = 3, .split = 1};
+  train.activation_checkpointing = "stage";
+  int64_t outputs = 0;
+  for (const Layer& layer : model.layers) outputs += layer.output_bytes;
+  EXPECT_EQ(EstimateBytes(model, train, {{0, 4}}, {split}),
+            parameters + 8 * (3 * input + kept + kept + outputs));
+}
+
+TEST(EstimateBytes, OfAForwardAloneRecomputesNothing) {
+  const ModelDescription model = SmallModel(4);
+  TrainSpec train = Train("sgd");
+  const int64_t plain = EstimateBytes(model, train, {{0, 4}}, {{0}});
+
+  train.activation_checkpointing = "stage";
+
+  EXPECT_EQ(EstimateBytes(model, train, {{0, 4}}, {{0}}), plain);
+}
+
+TEST(EstimateBytes, InBf16CountsCastsOfEveryVersion) {
+  const ModelDescription model = SmallModel(2);
+  const TrainSpec train = Train("sgd");
+  const StageKeeps keeps{.micro_batches = 0, .versions = 3};
+
+  EXPECT_EQ(EstimateBytes(model, train, {{0, 2}}, {keeps}, Precision::kBf16),
+            EstimateBytes(model, train, {{0, 2}}, {keeps}) + 3 * 150);
+}
+
+TEST(KeptBytes, InBf16AreHalfButForTheInput) {
+  const ModelDescription model = SmallModel(2);
+  const int64_t kept = KeptBytes(model, 1, Precision::kF32);
+
+  EXPECT_EQ(KeptBytes(model, 1, Precision::kBf16),
+            kept / 2 + InputBytes(model, 1));
+}
+
 }  // namespace
 }  // namespace paceline

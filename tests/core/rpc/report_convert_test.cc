@@ -78,6 +78,7 @@ TEST(ConvertRunReport, RefusesWhatDoesNotExist) {
   EXPECT_EQ(refused([](auto& p) { p.set_steps(-1); }), kBad);
   EXPECT_EQ(refused([](auto& p) { p.set_samples(-1); }), kBad);
   EXPECT_EQ(refused([](auto& p) { p.set_error_code(17); }), kBad);
+  EXPECT_EQ(refused([](auto& p) { p.set_peak_memory_bytes(-1); }), kBad);
 }
 
 TEST(ConvertRecords, RefuseStepsAndSamplesThatCannotBe) {

@@ -136,5 +136,18 @@ TEST(EstimateRun, OfAStreamHasNoBubble) {
   EXPECT_NEAR(estimate->step_seconds, 50 * 0.003, 1e-4);
 }
 
+TEST(EstimateRun, CountsTheForwardsThatBackwardsBeginWith) {
+  JobSpec spec = Job(4);
+  const ModelDescription model = SmallModel(2);
+  const Measurements measurements = Measured(spec, model, {"a"});
+  spec.train.activation_checkpointing = "stage";
+
+  const auto estimate =
+      EstimateRun(spec, model, {{{0, 2}, 0}}, {{"a", "m", 0}}, measurements);
+
+  ASSERT_TRUE(estimate.ok()) << estimate.status();
+  EXPECT_NEAR(estimate->step_seconds, 4 * (0.006 + 0.002), 1e-9);
+}
+
 }  // namespace
 }  // namespace paceline

@@ -1,0 +1,35 @@
+// What a forward keeps for its backward, and what the backward computes once
+// more (train.activation_checkpointing).  Pure.
+#pragma once
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+namespace paceline {
+
+// Layers of a segment of a stage, in `Checkpointing::every`.
+inline constexpr int kWholeStage = 0;
+
+// How a stage recomputes.  Default: not at all.
+struct Checkpointing {
+  bool recomputes = false;
+  int every = kWholeStage;  // layers a segment
+};
+
+// "none", "stage", or "every-N" with N from 1 to kMostLayersASegment.  Nothing
+// for other words.
+inline constexpr int kMostLayersASegment = 1'000'000;
+std::optional<Checkpointing> FindCheckpointing(absl::string_view name);
+
+// The layers of a stage in segments, counted from its first layer: of each only
+// the input is kept, and the backward begins with its forward.  Without
+// recomputing a stage is one segment, of which everything is kept.
+//   layers  of the stage, at least 1
+// Returns [first, last) of each, ascending.
+std::vector<std::pair<int, int>> SegmentsOf(const Checkpointing& checkpointing,
+                                            int layers);
+
+}  // namespace paceline

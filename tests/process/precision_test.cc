@@ -1,0 +1,92 @@
+// Precision and memory over real processes.
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/mesh.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kLenet[] = R"(
+name: lenet
+model: {name: lenet}
+data: {name: synthetic, train_samples: 512, test_samples: 64}
+train: {steps: 8, batch: 256, micro_batch: 32}
+pipeline: {stages: 2, schedule: gpipe}
+)";
+
+constexpr char kVit[] = R"(
+name: vit
+model: {name: vit, depth: 4, width: 64, heads: 4}
+data: {name: synthetic, train_samples: 512, test_samples: 64}
+train: {steps: 4, batch: 256, micro_batch: 32, optimizer: {name: adamw}}
+pipeline: {stages: 2, schedule: gpipe}
+)";
+
+// Predicted and measured lie within this factor of each other.
+constexpr double kFactor = 2;
+
+nlohmann::json Run(const Mesh& mesh, const char* text, const std::string& set) {
+  const std::string path = mesh.folder() + "/job.yaml";
+  WriteWholeFile(path, text);
+  nlohmann::json job = mesh.Json({"job", "submit", path, "--set", set});
+  EXPECT_EQ(job["state"], "succeeded") << job.dump(2);
+  for (const nlohmann::json& worker : job["workers"]) {
+    const double predicted = worker["predicted_memory_bytes"].get<double>();
+    const double peak = worker["peak_memory_bytes"].get<double>();
+    EXPECT_LT(peak, kFactor * predicted) << set << worker.dump(2);
+    EXPECT_GT(peak, predicted / kFactor) << set << worker.dump(2);
+  }
+  return job;
+}
+
+TEST(Memory, PeakOfEveryWorkerIsAboutWhatThePlannerPredicted) {
+  const Mesh mesh(2);
+  for (const char* text : {kLenet, kVit}) {
+    const nlohmann::json none =
+        Run(mesh, text, "train.activation_checkpointing=none");
+    const nlohmann::json stage =
+        Run(mesh, text, "train.activation_checkpointing=stage");
+
+    EXPECT_EQ(stage["weights_sha256"], none["weights_sha256"]);
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_LT(stage["workers"][i]["peak_memory_bytes"],
+                none["workers"][i]["peak_memory_bytes"]);
+    }
+  }
+}
+
+TEST(Bf16, EndsWithTheSameBytesInOneStageAndTwo) {
+  const Mesh mesh(2);
+  const std::string path = mesh.folder() + "/job.yaml";
+  WriteWholeFile(path, kVit);
+  const auto submit = [&](const std::string& stages) {
+    return mesh.Json({"job", "submit", path, "--set", "precision=bf16", "--set",
+                      "pipeline.stages=" + stages});
+  };
+
+  const nlohmann::json one = submit("1");
+  const nlohmann::json two = submit("2");
+
+  EXPECT_EQ(one["state"], "succeeded") << one.dump(2);
+  EXPECT_EQ(two["weights_sha256"], one["weights_sha256"]) << two.dump(2);
+  EXPECT_EQ(two["cpu_capability"], one["cpu_capability"]);
+}
+
+TEST(Bf16, ProfilesAreOfTheJobsPrecision) {
+  const Mesh mesh(1);
+
+  const nlohmann::json profile =
+      mesh.Json({"profile", "--model", "lenet", "--batch", "16", "--set",
+                 "precision=bf16"});
+
+  ASSERT_EQ(profile["profiles"].size(), 1u) << profile.dump(2);
+  EXPECT_EQ(profile["profiles"][0]["dtype"], "bf16");
+}
+
+}  // namespace
+}  // namespace paceline

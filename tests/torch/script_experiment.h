@@ -1,0 +1,34 @@
+// Experiments with the TorchScript files that tests/data/script/make.py wrote.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "tests/torch/in_process_pipeline.h"
+#include "worker/torch/script_file.h"
+
+namespace paceline {
+
+inline std::string ScriptPath(const std::string& name) {
+  return absl::StrCat(PACELINE_SOURCE_DIR, "/tests/data/script/", name);
+}
+
+// Described as a worker would.
+inline Experiment ScriptExperiment(const std::string& name) {
+  SetComputeThreads(1);
+  Experiment experiment = SmallExperiment(kScriptModel);
+  experiment.set.shape = {2, 4, 4};
+  experiment.set.classes = 3;
+  experiment.job.model = DefaultModel(kScriptModel);
+  experiment.job.model.file = ScriptPath(name);
+  experiment.job.data.shape = experiment.set.shape;
+  experiment.job.data.classes = experiment.set.classes;
+  auto script = ReadScript(experiment.job);
+  EXPECT_TRUE(script.ok()) << script.status();
+  if (script.ok()) experiment.job.model.script = *std::move(script);
+  return experiment;
+}
+
+}  // namespace paceline

@@ -1,0 +1,160 @@
+#include "worker/torch/checkpoint.h"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "core/model/initialize.h"
+#include "torch/torch.h"
+#include "worker/torch/allocation_meter.h"
+
+namespace paceline {
+namespace {
+
+void SeedDefaultGenerator(uint64_t seed) {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  generator.set_current_seed(seed);
+}
+
+}  // namespace
+
+StageLayers::StageLayers(std::vector<TorchLayer>& layers,
+                         StageLayersOptions options)
+    : layers_(layers), options_(std::move(options)) {}
+
+void StageLayers::SeedFor(int layer, const KeptLayers& kept) const {
+  if (!layers_[layer].draws()) return;
+  SeedDefaultGenerator(DropoutSeed(options_.seed, kept.step, kept.micro_batch,
+                                   options_.first_layer + layer));
+}
+
+void StageLayers::Say(int layer, bool backward, int64_t live_bytes) const {
+  if (options_.on_layer == nullptr) return;
+  options_.on_layer({options_.first_layer + layer, backward, live_bytes});
+}
+
+at::Tensor StageLayers::Forward(at::Tensor x, std::vector<at::Tensor>* beside,
+                                bool* needs_gradient, KeptLayers* kept) const {
+  kept->statistics.resize(layers_.size());
+  for (const auto& [first, last] :
+       SegmentsOf(options_.checkpointing, static_cast<int>(layers_.size()))) {
+    KeptSegment& segment = kept->segments.emplace_back();
+    segment.first = first;
+    segment.last = last;
+    segment.needs_gradient = *needs_gradient;
+    if (recomputes()) {
+      x = ForwardOnly(std::move(x), beside, kept, &segment);
+      *needs_gradient = segment.needs_gradient || Trains(segment);
+    } else {
+      x = ForwardSegment(std::move(x), beside, kept, &segment);
+      *needs_gradient = segment.traces.back().output.requires_grad();
+    }
+  }
+  return x;
+}
+
+// With a graph for each layer.
+at::Tensor StageLayers::ForwardSegment(at::Tensor x,
+                                       std::vector<at::Tensor>* beside,
+                                       KeptLayers* kept,
+                                       KeptSegment* segment) const {
+  const AllocationMeter meter(options_.on_layer != nullptr);
+  bool needs_gradient = segment->needs_gradient;
+  segment->traces.reserve(segment->last - segment->first);
+  for (int i = segment->first; i < segment->last; ++i) {
+    SeedFor(i, *kept);
+    at::Tensor leaf = x.detach().set_requires_grad(needs_gradient);
+    at::Tensor output = layers_[i].Forward(leaf, /*training=*/true,
+                                           &kept->statistics[i], beside);
+    needs_gradient = output.requires_grad();
+    x = output.detach();
+    segment->traces.push_back({std::move(leaf), std::move(output)});
+    Say(i, /*backward=*/false, meter.live_bytes());
+  }
+  return x;
+}
+
+at::Tensor StageLayers::ForwardOnly(at::Tensor x,
+                                    std::vector<at::Tensor>* beside,
+                                    KeptLayers* kept,
+                                    KeptSegment* segment) const {
+  const at::NoGradGuard no_graph;
+  segment->input = x;
+  segment->beside = *beside;
+  for (int i = segment->first; i < segment->last; ++i) {
+    SeedFor(i, *kept);
+    segment->buffers.push_back(layers_[i].MovedBuffers());
+    x = layers_[i].Forward(x, /*training=*/true, &kept->statistics[i], beside);
+  }
+  return x.detach();
+}
+
+void StageLayers::Recompute(const KeptLayers& kept,
+                            KeptSegment* segment) const {
+  std::vector<std::vector<Tensor>> now;
+  for (int i = segment->first; i < segment->last; ++i) {
+    now.push_back(layers_[i].MovedBuffers());
+    layers_[i].SetMovedBuffers(segment->buffers[i - segment->first]);
+  }
+  KeptLayers again{kept.step, kept.micro_batch, {}, {}};
+  // The statistics were told by the forward; these are dropped.
+  again.statistics.resize(layers_.size());
+  std::vector<at::Tensor> beside = std::exchange(segment->beside, {});
+  ForwardSegment(std::exchange(segment->input, at::Tensor()), &beside, &again,
+                 segment);
+  for (int i = segment->first; i < segment->last; ++i) {
+    layers_[i].SetMovedBuffers(now[i - segment->first]);
+  }
+}
+
+// What comes before the first parameter of a model needs no backward.
+bool StageLayers::Trains(const KeptSegment& segment) const {
+  return std::any_of(
+      layers_.begin() + segment.first, layers_.begin() + segment.last,
+      [](const TorchLayer& layer) {
+        return std::any_of(
+            layer.parameters().begin(), layer.parameters().end(),
+            [](const TorchParameter& each) { return each.trainable; });
+      });
+}
+
+at::Tensor StageLayers::Walk(KeptLayers kept, at::Tensor gradient,
+                             const Step& step) const {
+  for (; !kept.segments.empty(); kept.segments.pop_back()) {
+    KeptSegment& segment = kept.segments.back();
+    if (segment.input.defined()) {
+      if (!segment.needs_gradient && !Trains(segment)) break;
+      Recompute(kept, &segment);
+    }
+    const AllocationMeter meter(options_.on_layer != nullptr);
+    for (; !segment.traces.empty(); segment.traces.pop_back()) {
+      const Trace& trace = segment.traces.back();
+      if (!trace.output.requires_grad()) return gradient;
+      gradient = step(trace, gradient);
+      Say(segment.first + static_cast<int>(segment.traces.size()) - 1,
+          /*backward=*/true, meter.live_bytes());
+    }
+  }
+  return gradient;
+}
+
+at::Tensor StageLayers::Backward(KeptLayers kept, at::Tensor gradient) const {
+  return Walk(std::move(kept), std::move(gradient),
+              [](const Trace& trace, const at::Tensor& output_gradient) {
+                torch::autograd::backward({trace.output}, {output_gradient});
+                return trace.input.grad();  // undefined where samples enter
+              });
+}
+
+at::Tensor StageLayers::BackwardInput(KeptLayers kept, at::Tensor gradient,
+                                      std::vector<WeightHalf>* rest) const {
+  return Walk(std::move(kept), std::move(gradient),
+              [rest](const Trace& trace, const at::Tensor& output_gradient) {
+                return paceline::BackwardInput(trace.output, trace.input,
+                                               output_gradient,
+                                               &rest->emplace_back());
+              });
+}
+
+}  // namespace paceline

@@ -1,0 +1,106 @@
+// A stage's layers in training: forward, and backward layer by layer, with
+// everything kept between them or computed once more
+// (core/model/checkpointing).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "ATen/ATen.h"
+#include "core/base/tensor.h"
+#include "core/model/checkpointing.h"
+#include "worker/stage_engine.h"
+#include "worker/torch/computations.h"
+#include "worker/torch/split_backward.h"
+#include "worker/torch/torch_layer.h"
+
+namespace paceline {
+
+// One layer's part of one micro-batch.
+struct Trace {
+  at::Tensor input;   // a leaf
+  at::Tensor output;  // what autograd hangs from
+};
+
+// Layers [first, last) of the stage and one micro-batch.
+struct KeptSegment {
+  int first = 0;
+  int last = 0;
+  bool needs_gradient = false;  // its input
+  // Where it is computed once more: what from.  Else undefined.
+  at::Tensor input;
+  std::vector<at::Tensor> beside;
+  // [last - first]: values that a script's forward moves, before it did.
+  std::vector<std::vector<Tensor>> buffers;
+  // [last - first], or none yet where it is computed once more.
+  std::vector<Trace> traces;
+};
+
+// What backward needs of one micro-batch.
+struct KeptLayers {
+  // What dropout is drawn from.
+  int64_t step = 0;
+  int micro_batch = 0;
+  std::vector<KeptSegment> segments;
+  std::vector<LayerStatistics> statistics;  // one a layer
+};
+
+struct StageLayersOptions {
+  int first_layer = 0;  // of the stage, in the model
+  int64_t seed = 0;
+  Checkpointing checkpointing;
+  std::function<void(const LayerDone&)> on_layer = nullptr;
+};
+
+// Every layer's output is contiguous and detached, whatever the segments are;
+// what is computed once more draws the same numbers, takes the parameters that
+// the layers are bound to, and moves no statistics: the bytes of a gradient do
+// not depend on the segments.
+//
+// Lives on the compute thread.  Throws what LibTorch throws.
+class StageLayers {
+ public:
+  // `layers` outlives this.
+  StageLayers(std::vector<TorchLayer>& layers, StageLayersOptions options);
+
+  bool recomputes() const { return options_.checkpointing.recomputes; }
+
+  // [micro_batch, ...] -> [micro_batch, ...], detached.
+  //   beside          what goes beside x; afterwards, beside the output
+  //   needs_gradient  in: whether the input's gradient is wanted; out: whether
+  //                   that of the output is
+  //   kept            step and micro_batch are set; the rest is filled in
+  at::Tensor Forward(at::Tensor x, std::vector<at::Tensor>* beside,
+                     bool* needs_gradient, KeptLayers* kept) const;
+
+  // Adds the parameters' gradients to theirs.
+  //   gradient  of the output, undefined where none is wanted
+  // Returns the input's, undefined where none is wanted.
+  at::Tensor Backward(KeptLayers kept, at::Tensor gradient) const;
+
+  // The first half of it; what the second needs is put behind `rest`, in the
+  // order of the backward.
+  at::Tensor BackwardInput(KeptLayers kept, at::Tensor gradient,
+                           std::vector<WeightHalf>* rest) const;
+
+ private:
+  // One layer's backward; from the gradient of the output to the input's.
+  using Step =
+      std::function<at::Tensor(const Trace& trace, const at::Tensor& gradient)>;
+
+  void SeedFor(int layer, const KeptLayers& kept) const;
+  at::Tensor ForwardSegment(at::Tensor x, std::vector<at::Tensor>* beside,
+                            KeptLayers* kept, KeptSegment* segment) const;
+  at::Tensor ForwardOnly(at::Tensor x, std::vector<at::Tensor>* beside,
+                         KeptLayers* kept, KeptSegment* segment) const;
+  void Recompute(const KeptLayers& kept, KeptSegment* segment) const;
+  at::Tensor Walk(KeptLayers kept, at::Tensor gradient, const Step& step) const;
+  bool Trains(const KeptSegment& segment) const;
+  void Say(int layer, bool backward, int64_t live_bytes) const;
+
+  std::vector<TorchLayer>& layers_;
+  const StageLayersOptions options_;
+};
+
+}  // namespace paceline
