@@ -135,7 +135,7 @@ int64_t EstimateBytes(const ModelDescription& model, const TrainSpec& train,
       total =
           Add(total, Multiply(1 + keeps[i].versions, described.borrowed_bytes));
       if (precision != Precision::kBf16) continue;
-      total = Add(total, Multiply(keeps[i].versions, bytes / 2));
+      total = Add(total, Multiply(std::max(1, keeps[i].versions), bytes / 2));
     }
     const int64_t sample_bytes = Add(
         BoundaryBytes(model, ranges[i]),
