@@ -163,6 +163,32 @@ TEST(MakePlan, UsesAllWorkersWhereStagesShareThem) {
   EXPECT_EQ(plan->stages.size(), 6u);
 }
 
+TEST(MakePlan, CutsForInferenceByForwardSecondsWhereStagesShareWorkers) {
+  JobSpec spec = Job(6);
+  spec.kind = kInferKind;
+  spec.infer.samples = 96;
+  spec.infer.micro_batch = spec.train.micro_batch;
+  spec.pipeline.policy = "dp";
+  const ModelDescription model = SmallModel(12);
+  const std::vector<PlannerWorker> workers = Workers(4);
+  Measurements measurements =
+      Measured(spec, model, workers, {0.01, 0.01, 0.01, 0.01});
+  for (auto& [key, profile] : measurements.profiles) {
+    profile.layers[0].forward.wall = 0.04;  // as long as four others
+  }
+
+  const auto plan = MakePlan(spec, model, workers, measurements);
+
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(plan->stages.size(), 6u);
+  // 15 layers' time on four workers: nobody takes longer than the first layer.
+  EXPECT_EQ(plan->stages[0].layers, (LayerRange{0, 1})) << plan->why;
+  EXPECT_NE(plan->stages[1].worker, plan->stages[0].worker);
+  for (const PlannerWorker& worker : workers) {
+    EXPECT_LE(LayersOn(*plan, worker.worker.value), 4) << plan->why;
+  }
+}
+
 TEST(MakePlan, FitsWhereEqualStagesDoWhenWorkersAreFew) {
   const ModelDescription model = SmallModel(8);
   int by_policy = 0;
