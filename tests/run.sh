@@ -1,206 +1,205 @@
-#!/ usr / bin / env bash
-#Installs what is missing, builds, and runs the tests with ctest.
-set - euo pipefail cd "$(dirname " $0 ")/.."
+#!/usr/bin/env bash
+# Installs what is missing, builds, and runs the tests with ctest.
+set -euo pipefail
+cd "$(dirname "$0")/.."
 
-    readonly AREAS =
-    (quickstart repeat same -
-     bytes precision torchvision language codecs soak bench bed speed torch -
-     free tsan asan)
+readonly AREAS=(quickstart repeat same-bytes precision torchvision language codecs soak bench
+  bed speed torch-free tsan asan)
 
-        usage() {
-  cat << USAGE usage : tests / run.sh[--preset NAME][-R REGEX] tests /
-                       run.sh-- nightly[AREA]
+usage() {
+  cat <<USAGE
+usage: tests/run.sh [--preset NAME] [-R REGEX]
+       tests/run.sh --nightly [AREA]
 
-                       -- preset NAME a preset of CMakePresets.json(default
-                                                                    : release) -
-             R REGEX only the tests whose name matches,
-      as ctest - R-- nightly[AREA] the long ones
-      : ${AREAS[*]}(default
-                    : all)
-            .Results are kept in build /
-                     nightly / <commit> /
-      ; what has passed there for this
+  --preset NAME     a preset of CMakePresets.json (default: release)
+  -R REGEX          only the tests whose name matches, as ctest -R
+  --nightly [AREA]  the long ones: ${AREAS[*]}
+                    (default: all).  Results are kept in
+                    build/nightly/<commit>/; what has passed there for this
                     commit is not run again.
   --help            this text
 USAGE
 }
 
-#LibTorch and gRPC keep some memory until the process ends; the suppressions
-#name those places, and nothing of ours.
-suppressions = suppressions = $PWD / tests / support export ASAN_OPTIONS = $ {
-ASAN_OPTIONS:
-  -strict_string_checks = 1 : allocator_may_return_null = 1
-}
-export LSAN_OPTIONS = $ {
-LSAN_OPTIONS:
-  -$suppressions / lsan.supp : print_suppressions = 0
-}
-export UBSAN_OPTIONS = $ {
-UBSAN_OPTIONS:
-  -print_stacktrace = 1
-}
-export TSAN_OPTIONS =
-${TSAN_OPTIONS : -$suppressions / tsan.supp : history_size = 4}
-#suite PRESET[CTEST OPTION...]
-suite(){local preset =
-            $1 shift deploy / build.sh "$preset" ctest-- preset "$preset" -
-            j 2 --no - tests = error "$@"}
+# LibTorch and gRPC keep some memory until the process ends; the suppressions
+# name those places, and nothing of ours.
+suppressions=suppressions=$PWD/tests/support
+export ASAN_OPTIONS=${ASAN_OPTIONS:-strict_string_checks=1:allocator_may_return_null=1}
+export LSAN_OPTIONS=${LSAN_OPTIONS:-$suppressions/lsan.supp:print_suppressions=0}
+export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
+export TSAN_OPTIONS=${TSAN_OPTIONS:-$suppressions/tsan.supp:history_size=4}
 
-area_repeat() {
-  suite release-- repeat until - fail : 20;
+# suite PRESET [CTEST OPTION...]
+suite() {
+  local preset=$1
+  shift
+  deploy/build.sh "$preset"
+  ctest --preset "$preset" -j 2 --no-tests=error "$@"
 }
-area_torch_free() { suite torch - free; }
+
+area_repeat() { suite release --repeat until-fail:20; }
+area_torch_free() { suite torch-free; }
 area_tsan() { suite tsan; }
 area_asan() { suite asan; }
 
-area_same_bytes(){
-    deploy / build.sh release paceline paceline - coordinator paceline -
-    worker python3 tests / nightly / same_bytes.py-- bin build / release / bin}
-#One job in fp32, bf16 and with activations computed once more, in one table.
-area_precision(){deploy / build.sh release paceline paceline -
-                 coordinator paceline -
-                 worker python3 tests / nightly /
-                     precision_table.py-- bin build / release / bin}
+area_same_bytes() {
+  deploy/build.sh release paceline paceline-coordinator paceline-worker
+  python3 tests/nightly/same_bytes.py --bin build/release/bin
+}
 
-#Weights of torchvision's models at their real sizes, two gigabytes for a
-#while : our logits agree with theirs.
-area_torchvision(){
-    local folder =
-        build / torchvision deploy / build.sh release torch_tests rm -
-        rf "$folder" / usr / bin / python3 tests / nightly /
-            torchvision_logits.py-- full "$folder" PACELINE_TORCHVISION_LOGITS =
-            $folder build / release / bin /
-            torch_tests-- gtest_filter = 'Logits.*' rm - rf "$folder"}
+# One job in fp32, bf16 and with activations computed once more, in one table.
+area_precision() {
+  deploy/build.sh release paceline paceline-coordinator paceline-worker
+  python3 tests/nightly/precision_table.py --bin build/release/bin
+}
 
-area_codecs(){deploy / build.sh release paceline paceline -
-              coordinator paceline -
-              worker python3 tests / nightly / codec_accuracy.py-- bin build /
-                  release / bin}
+# Weights of torchvision's models at their real sizes, two gigabytes for a
+# while: our logits agree with theirs.
+area_torchvision() {
+  local folder=build/torchvision
+  deploy/build.sh release torch_tests
+  rm -rf "$folder"
+  /usr/bin/python3 tests/nightly/torchvision_logits.py --full "$folder"
+  PACELINE_TORCHVISION_LOGITS=$folder build/release/bin/torch_tests \
+    --gtest_filter='Logits.*'
+  rm -rf "$folder"
+}
 
-#GPT - 2, BERT and RoBERTa at their real sizes, with weights drawn by a formula.
-area_language(){
-    local folder = build / language deploy / build.sh release torch_tests rm -
-                   rf "$folder" / usr / bin / python3 tests / nightly /
-                       language_logits.py-- full
-                       "$folder" PACELINE_LANGUAGE_LOGITS =
-                       $folder build / release / bin /
-                       torch_tests-- gtest_filter = 'Logits.*' rm - rf
-                                                    "$folder"}
+area_codecs() {
+  deploy/build.sh release paceline paceline-coordinator paceline-worker
+  python3 tests/nightly/codec_accuracy.py --bin build/release/bin
+}
 
-area_soak(){deploy / build.sh release paceline paceline - coordinator paceline -
-            worker python3 tests / nightly / soak.py-- bin build / release /
-                bin}
+# GPT-2, BERT and RoBERTa at their real sizes, with weights drawn by a formula.
+area_language() {
+  local folder=build/language
+  deploy/build.sh release torch_tests
+  rm -rf "$folder"
+  /usr/bin/python3 tests/nightly/language_logits.py --full "$folder"
+  PACELINE_LANGUAGE_LOGITS=$folder build/release/bin/torch_tests \
+    --gtest_filter='Logits.*'
+  rm -rf "$folder"
+}
 
-area_bench(){deploy / build.sh release build / release / bin /
-             bench_frame build / release / bin / bench_images build / release /
-             bin / bench_simulate-- check build / release / bin /
-             bench_plan-- check build / release / bin /
-             bench_pipedream-- check build / release / bin /
-             bench_data_plane-- check}
+area_soak() {
+  deploy/build.sh release paceline paceline-coordinator paceline-worker
+  python3 tests/nightly/soak.py --bin build/release/bin
+}
 
-#Predicted against measured step time on emulated machines; needs root.
-area_bed(){deploy / build.sh release paceline paceline - coordinator paceline -
-           worker python3 tests / nightly / bed_prediction.py-- bin build /
-               release / bin}
+area_bench() {
+  deploy/build.sh release
+  build/release/bin/bench_frame
+  build/release/bin/bench_images
+  build/release/bin/bench_simulate --check
+  build/release/bin/bench_plan --check
+  build/release/bin/bench_pipedream --check
+  build/release/bin/bench_data_plane --check
+}
 
-#How fast DeiT - S runs and trains there, an hour; needs root.
-area_speed(){deploy / build.sh release paceline paceline -
-             coordinator paceline -
-             worker bench_plain_vit python3 tests / nightly /
-                 bed_speed.py-- bin build / release / bin}
+# Predicted against measured step time on emulated machines; needs root.
+area_bed() {
+  deploy/build.sh release paceline paceline-coordinator paceline-worker
+  python3 tests/nightly/bed_prediction.py --bin build/release/bin
+}
 
-#As a newcomer runs it, without a terminal : three minutes of training at most
-#and an accuracy of 0.89 at least.
-area_quickstart(){
-    local log = build / quickstart - nightly.log accuracy seconds mkdir -
-                    p build deploy / quickstart.sh</ dev / null 2>& 1 |
-                tee "$log" accuracy = $(sed - n 's/^test accuracy: //p' "$log")
-                    seconds = $(sed -
-                                n 's/^trained for \([0-9]*\) s.*/\1/p' "$log")
-                                  python3 -
-                              c
-                              "import sys; sys.exit(not (float(sys.argv[1]) >= "
-                              "0.89 and int(sys.argv[2]) <= 180))"
-                              "$accuracy"
-                              "$seconds"}
+# How fast DeiT-S runs and trains there, an hour; needs root.
+area_speed() {
+  deploy/build.sh release paceline paceline-coordinator paceline-worker \
+    bench_plain_vit
+  python3 tests/nightly/bed_speed.py --bin build/release/bin
+}
 
-#The commit, and whether the tree differs from it : such results are
-#overwritten every time.
-commit_name(){
-    local commit commit =
-        $(git rev - parse-- short = 12 HEAD)[[-z $(git status-- porcelain)]] ||
-        commit += -dirty echo "$commit"}
+# As a newcomer runs it, without a terminal: three minutes of training at most
+# and an accuracy of 0.89 at least.
+area_quickstart() {
+  local log=build/quickstart-nightly.log accuracy seconds
+  mkdir -p build
+  deploy/quickstart.sh </dev/null 2>&1 | tee "$log"
+  accuracy=$(sed -n 's/^test accuracy: //p' "$log")
+  seconds=$(sed -n 's/^trained for \([0-9]*\) s.*/\1/p' "$log")
+  python3 -c "import sys; sys.exit(not (float(sys.argv[1]) >= 0.89 and int(sys.argv[2]) <= 180))" \
+    "$accuracy" "$seconds"
+}
 
-#A function of its own process : `set - e` holds inside, unlike in a condition.
+# The commit, and whether the tree differs from it: such results are
+# overwritten every time.
+commit_name() {
+  local commit
+  commit=$(git rev-parse --short=12 HEAD)
+  [[ -z $(git status --porcelain) ]] || commit+=-dirty
+  echo "$commit"
+}
+
+# A function of its own process: `set -e` holds inside, unlike in a condition.
 run_area() {
-  local area = $1 folder = $2 code =
-      0 if[[-e $folder / $area.ok && $folder != *-dirty]];
-  then echo "nightly $area: passed before ($folder/$area.log)" return 0 fi rm -
-                  f "$folder/$area.ok" echo
-                    "nightly $area: running, log in $folder/$area.log" tests /
-                      run.sh-- area "$area" 2 > & 1 |
-          tee "$folder/$area.log" ||
-      code =
-      $ ? if ((code == 0));
-  then date - u + % FT % TZ > "$folder/$area.ok" fi return "$code"
+  local area=$1 folder=$2 code=0
+  if [[ -e $folder/$area.ok && $folder != *-dirty ]]; then
+    echo "nightly $area: passed before ($folder/$area.log)"
+    return 0
+  fi
+  rm -f "$folder/$area.ok"
+  echo "nightly $area: running, log in $folder/$area.log"
+  tests/run.sh --area "$area" 2>&1 | tee "$folder/$area.log" || code=$?
+  if ((code == 0)); then
+    date -u +%FT%TZ >"$folder/$area.ok"
+  fi
+  return "$code"
 }
 
 nightly() {
   local folder failed=() area
   folder=build/nightly/$(commit_name)
   mkdir -p "$folder"
-  for area in "$@";
-  do
-    run_area
-        "$area"
-        "$folder" ||
-        failed +=
-        ("$area")done [[$ { #failed[@] } - eq 0]] ||
-        {echo "nightly: failed: ${failed[*]} (logs in $folder)" return 1} echo
-        "nightly: passed: $* (logs in $folder)"
+  for area in "$@"; do
+    run_area "$area" "$folder" || failed+=("$area")
+  done
+  [[ ${#failed[@]} -eq 0 ]] || {
+    echo "nightly: failed: ${failed[*]} (logs in $folder)"
+    return 1
+  }
+  echo "nightly: passed: $* (logs in $folder)"
 }
 
-is_area() { [[" ${AREAS[*]} " == *" $1 " * ]]; }
+is_area() { [[ " ${AREAS[*]} " == *" $1 "* ]]; }
 
-refuse(){echo "run.sh: $*" > &2 usage > &2 exit 2}
+refuse() {
+  echo "run.sh: $*" >&2
+  usage >&2
+  exit 2
+}
 
 main() {
-  local preset = release mode = suite areas = ("${AREAS[@]}")ctest_options =
-      () while [[$ # - gt 0]];
-  do
+  local preset=release mode=suite areas=("${AREAS[@]}") ctest_options=()
+  while [[ $# -gt 0 ]]; do
     case $1 in
-      --preset) preset=${2:
-      ? --preset needs a name
-};
-shift;
-;
-      -R) ctest_options+=(-R "${2:?-R needs a regular expression}");
-      shift;
-      ;
+      --preset) preset=${2:?--preset needs a name}; shift ;;
+      -R) ctest_options+=(-R "${2:?-R needs a regular expression}"); shift ;;
       --nightly)
         mode=nightly
-        if [[ $# -gt 1 && $2 != -* ]];
-      then is_area "$2" || refuse "no nightly area '$2'" areas = ("$2")shift fi;
-      ;
-      --area)  # one area in this process;
-      what-- nightly calls is_area "${2:-}" || refuse
-          "no nightly area '${2:-}'"
-          "area_${2//-/_}" return;
-      ;
-      --help | -h) usage;
-      return;
-      ;
-      *) refuse "unknown option '$1'" ;
-      ;
-      esac shift done
+        if [[ $# -gt 1 && $2 != -* ]]; then
+          is_area "$2" || refuse "no nightly area '$2'"
+          areas=("$2")
+          shift
+        fi
+        ;;
+      --area)  # one area in this process; what --nightly calls
+        is_area "${2:-}" || refuse "no nightly area '${2:-}'"
+        "area_${2//-/_}"
+        return
+        ;;
+      --help | -h) usage; return ;;
+      *) refuse "unknown option '$1'" ;;
+    esac
+    shift
+  done
 
-          if [[$mode == nightly]];
-      then deploy / install -
-          deps.sh-- nightly nightly "${areas[@]}" else deploy / install -
-          deps.sh-- test suite "$preset" $ {
-        ctest_options[@] + "${ctest_options[@]}"
-      }
-      fi
-      }
+  if [[ $mode == nightly ]]; then
+    deploy/install-deps.sh --nightly
+    nightly "${areas[@]}"
+  else
+    deploy/install-deps.sh --test
+    suite "$preset" ${ctest_options[@]+"${ctest_options[@]}"}
+  fi
+}
 
-      main "$@"
+main "$@"

@@ -284,7 +284,8 @@ class InProcessPipeline {
     for (const auto& engine : engines_) {
       ASSERT_TRUE(engine->Apply(verdict).ok());
     }
-    if (!verdict.skip) ASSERT_TRUE(ties_->ShareValues(batch).ok());
+    if (verdict.skip) return;
+    ASSERT_TRUE(ties_->ShareValues(batch).ok());
   }
 
   const Experiment experiment_;
