@@ -282,9 +282,9 @@ TEST(JobTable, ShowsThePeakOfMemoryBesideThePlanners) {
   job.workers[1].peak_memory_bytes = 0;
 
   EXPECT_THAT(RenderJob(job, {}),
-              HasSubstr("MEMORY OF  PREDICTED     PEAK  RATIO\n"
-                        "w1           2.0 MiB  3.0 MiB   1.50\n"
-                        "w2           2.0 MiB        -      -\n"));
+              HasSubstr("MEMORY OF  PREDICTED      PEAK  RATIO\n"
+                        "w1          2.00 MiB  3.00 MiB   1.50\n"
+                        "w2          2.00 MiB         -      -\n"));
   const json document = json::parse(ToDocument(job, true).ToJson());
   EXPECT_EQ(document["workers"][0]["peak_memory_bytes"], 3 << 20);
   EXPECT_EQ(document["workers"][0]["predicted_memory_bytes"], 2 << 20);

@@ -30,7 +30,8 @@ pipeline: {stages: 2, schedule: gpipe}
 // Predicted and measured lie within this factor of each other.
 constexpr double kFactor = 2;
 
-nlohmann::json Run(const Mesh& mesh, const char* text, const std::string& set) {
+nlohmann::json Submitted(const Mesh& mesh, const char* text,
+                         const std::string& set) {
   const std::string path = mesh.folder() + "/job.yaml";
   WriteWholeFile(path, text);
   nlohmann::json job = mesh.Json({"job", "submit", path, "--set", set});
@@ -48,9 +49,9 @@ TEST(Memory, PeakOfEveryWorkerIsAboutWhatThePlannerPredicted) {
   const Mesh mesh(2);
   for (const char* text : {kLenet, kVit}) {
     const nlohmann::json none =
-        Run(mesh, text, "train.activation_checkpointing=none");
+        Submitted(mesh, text, "train.activation_checkpointing=none");
     const nlohmann::json stage =
-        Run(mesh, text, "train.activation_checkpointing=stage");
+        Submitted(mesh, text, "train.activation_checkpointing=stage");
 
     EXPECT_EQ(stage["weights_sha256"], none["weights_sha256"]);
     for (int i = 0; i < 2; ++i) {

@@ -59,6 +59,15 @@ TEST(Checkpointing, VggWithLayersBeforeTheFirstParameterToo) {
   ExpectTheSameBytes(RichExperiment("vgg11"));
 }
 
+TEST(Checkpointing, GptWithATieToo) {
+  ExpectTheSameBytes(RichExperiment("gpt"));
+}
+
+// A mask goes beside its activations.
+TEST(Checkpointing, RobertaToo) {
+  ExpectTheSameBytes(RichExperiment("roberta"));
+}
+
 // Its own BatchNorm moves its statistics in every forward, and yet once.
 TEST(Checkpointing, AScriptToo) {
   ExpectTheSameBytes(ScriptExperiment("scripted.pt"));

@@ -48,6 +48,11 @@ TEST(Bf16, Resnet18Too) {
   ExpectSameBytesOnEveryCut(InBf16(RichExperiment("resnet18")));
 }
 
+// Its output's weights are the embedding's: cast anew when they have come.
+TEST(Bf16, GptWithATieToo) {
+  ExpectSameBytesOnEveryCut(InBf16(RichExperiment("gpt")));
+}
+
 TEST(Bf16, EveryModelComputesOtherwiseThanInFp32AndNearIt) {
   for (const std::string& name : ModelNames()) {
     const Experiment experiment = SmallExperiment(name);

@@ -381,6 +381,8 @@ absl::StatusOr<TiedTensors> TorchEngine::Tied(const std::string& name,
   for (TorchLayer& layer : layers_) {
     for (TorchParameter& parameter : layer.parameters()) {
       if (parameter.name == name && parameter.borrowed != owner) {
+        // Whoever asks may write the borrowed value behind our back.
+        if (!owner) products_.Forget(parameter.variable);
         return TiedTensors{parameter.value, parameter.gradient};
       }
     }
