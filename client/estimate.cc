@@ -169,7 +169,8 @@ Document ToDocument(const EstimateView& run) {
 std::vector<std::pair<std::string, std::string>> RunFacts(
     const EstimateView& run, int64_t steps) {
   std::vector<std::pair<std::string, std::string>> facts = {
-      {"expected step", HumanSeconds(run.step_seconds)},
+      {"expected step",
+       run.step_seconds > 0 ? HumanSeconds(run.step_seconds) : std::string()},
       {"samples/s", HumanCount(run.samples_per_second)},
       {"bubbles", absl::StrFormat("%.1f %%", 100 * run.bubble_share)},
       {"from", run.source}};

@@ -170,7 +170,7 @@ void SayExported(Console& console, int64_t id, const std::string& path,
     return;
   }
   console.Note(
-      absl::StrCat("exported the weights of job ", id, " to ",
+      absl::StrCat("exported the result of job ", id, " to ",
                    to_stdout ? "standard output" : path, " (",
                    HumanBytes(static_cast<double>(bytes)),
                    weights ? absl::StrCat(", ", weights->tensors.size(),

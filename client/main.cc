@@ -155,6 +155,10 @@ ExitCode Bench(const CommandContext& context, GrpcControlClient& client,
                const ClientOptions& options) {
   BenchOptions bench = options.bench;
   bench.timeout = options.timeout;
+  // Of an inference every micro-batch is a batch of its own.
+  bench.sets.push_back(absl::StrCat(
+      "train.batch=",
+      bench.micro_batch * (bench.train ? bench.micro_batches : 1)));
   auto spec =
       ModelJob(bench.model, bench.micro_batch, bench.sets, context.console);
   if (!spec.ok()) return ReportError(context.console, spec.status());

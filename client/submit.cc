@@ -70,6 +70,7 @@ void NoteSubmitted(Console& console, const JobSpec& spec,
   if (!submission.estimate.has_value()) return;
   for (const auto& [key, value] :
        RunFacts(*submission.estimate, spec.train.steps)) {
+    if (value.empty()) continue;
     console.Note(absl::StrCat("  ", key, ": ", Printable(value)));
   }
 }

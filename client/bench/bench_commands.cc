@@ -16,6 +16,9 @@
 namespace paceline {
 namespace {
 
+// Below that, periods of quotas and what else a machine does decide.
+constexpr double kShortSeconds = 2;
+
 JobSpec ForInference(JobSpec spec, const BenchOptions& options) {
   spec.kind = kInferKind;
   spec.infer.micro_batch = options.micro_batch;
@@ -60,14 +63,21 @@ class Bench {
       return absl::ResourceExhaustedError(
           "no worker is attached: start one, or wait until one is back");
     }
+    const std::vector<BenchCase> cases =
+        BenchCases(options_, static_cast<int>(live.size()));
+    // Nothing is measured for a bench that cannot be finished.
+    for (const BenchCase& one : cases) {
+      for (const SpecProblem& problem : CheckJobSpec(SpecOf(one))) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(problem.path, ": ", problem.why));
+      }
+    }
     if (options_.profile) {
       PACELINE_RETURN_IF_ERROR(
           TakeProfile(context_, measure_, spec_, {.timeout = options_.timeout})
               .status());
     }
     PACELINE_RETURN_IF_ERROR(TakeShares());
-    const std::vector<BenchCase> cases =
-        BenchCases(options_, static_cast<int>(live.size()));
     tries_.resize(cases.size());
     // Round by round, each with a worker alone to compare with: machines that
     // others use too are now faster, now slower.
@@ -117,20 +127,29 @@ class Bench {
                         row.stages == 1 ? "stage" : "stages", row.policy,
                         row.schedule.empty() ? "" : ", ", row.schedule,
                         row.throughput, row.speedup));
+    if (row.seconds < kShortSeconds) {
+      context_.console.Note(
+          absl::StrFormat("  that took %.2f s only, which says little: raise "
+                          "--micro-batches%s",
+                          row.seconds, options_.train ? " or --steps" : ""));
+    }
     tries.push_back(std::move(row));
     return absl::OkStatus();
   }
 
-  absl::StatusOr<JobView> RunJob(const BenchCase& one) {
+  JobSpec SpecOf(const BenchCase& one) const {
     JobSpec spec = spec_;
     spec.name = absl::StrCat("bench-", spec.model.name, "-", one.stages, "-",
                              one.policy);
     if (!one.schedule.empty()) spec.pipeline.schedule = one.schedule;
     spec.pipeline.stages = one.stages;
     spec.pipeline.policy = one.policy;
-    PACELINE_ASSIGN_OR_RETURN(
-        const Submission submitted,
-        context_.client.SubmitJob({.spec = std::move(spec)}));
+    return spec;
+  }
+
+  absl::StatusOr<JobView> RunJob(const BenchCase& one) {
+    PACELINE_ASSIGN_OR_RETURN(const Submission submitted,
+                              context_.client.SubmitJob({.spec = SpecOf(one)}));
     PACELINE_ASSIGN_OR_RETURN(
         const WatchResult watched,
         WatchJob(context_, submitted.id, options_.timeout));
@@ -194,7 +213,7 @@ std::vector<BenchCase> BenchCases(const BenchOptions& options, int workers) {
         i == 0 || IsAsynchronous(schedule) != IsAsynchronous(schedules[i - 1]);
     // One stage has no policy but who holds it, and no bubbles.
     if (first) {
-      cases.push_back({1, policies.back(),
+      cases.push_back({1, policies.front(),
                        !options.train || IsAsynchronous(schedule)
                            ? schedule
                            : std::string("1f1b")});

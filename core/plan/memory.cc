@@ -48,17 +48,22 @@ int64_t ActivationBytes(const ModelDescription& model, const LayerRange& range,
   int64_t everything = 0;  // of layers
   int64_t outputs = 0;     // of layers
   int64_t largest = 0;     // everything of one segment
+  int64_t widest = 0;      // everything of one layer, and its output
   for (const auto& [first, last] :
        SegmentsOf(checkpointing, range.last - range.first)) {
     int64_t segment = 0;
     for (int layer = range.first + first; layer < range.first + last; ++layer) {
-      segment = Add(segment, KeptBytes(model, layer, precision));
+      const int64_t kept = KeptBytes(model, layer, precision);
+      segment = Add(segment, kept);
+      widest = std::max(widest, Add(kept, model.layers[layer].output_bytes));
       outputs = Add(outputs, model.layers[layer].output_bytes);
     }
     inputs = Add(inputs, InputBytes(model, range.first + first));
     everything = Add(everything, segment);
     largest = std::max(largest, segment);
   }
+  // Forward only: one layer at a time.
+  if (keeps.versions == 0) return widest;
   const int64_t between_halves = Multiply(keeps.split, outputs);
   if (!checkpointing.recomputes) {
     return Add(Multiply(keeps.micro_batches, everything), between_halves);

@@ -101,9 +101,8 @@ absl::StatusOr<RunEstimate> EstimateRun(
   const bool inference = IsInference(spec);
   options.steps = inference ? 1 : kSteps;
 
-  const int64_t all = inputs.problem.micro_batches > 0
-                          ? inputs.problem.micro_batches
-                          : kEndless;
+  const bool counted = inputs.problem.micro_batches > 0;
+  const int64_t all = counted ? inputs.problem.micro_batches : kEndless;
   const int64_t unit = GroupOf(spec, stages);
   const int64_t count = WholeGroups(
       std::clamp<int64_t>(
@@ -132,6 +131,8 @@ absl::StatusOr<RunEstimate> EstimateRun(
                              ? static_cast<double>(all * spec.train.micro_batch)
                              : static_cast<double>(spec.train.batch);
   estimate.samples_per_second = samples / estimate.step_seconds;
+  // Of a stream that nobody has counted only the rate is known.
+  if (!counted) estimate.step_seconds = 0;
   estimate.bubble_share = result.bubble_share;
   for (const EstimateStage& stage : stages) {
     const DeviceUse& use = result.devices[stage.worker];

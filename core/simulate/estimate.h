@@ -21,7 +21,8 @@ struct EstimateStage {
 };
 
 struct RunEstimate {
-  double step_seconds = 0;  // inference: of all micro-batches
+  // Inference: of all micro-batches; 0 where their number is not known.
+  double step_seconds = 0;
   double samples_per_second = 0;
   double bubble_share = 0;
   // [stages]: forward and backward of a micro-batch, as the clock will show

@@ -1,5 +1,6 @@
 #include "core/plan/memory.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 
@@ -19,6 +20,23 @@ TrainSpec Train(const std::string& optimizer, double momentum = 0) {
   train.optimizer.name = optimizer;
   train.optimizer.momentum = momentum;
   return train;
+}
+
+// Forward only: parameters, and the layer that takes most room while it runs.
+TEST(EstimateBytes, OfInferenceHasNoCopiesAndOneLayerAtATime) {
+  const ModelDescription model =
+      DescribeModel({.name = "mlp", .hidden = {64}}, {1, 8, 8}, 10).value();
+  TrainSpec train = ForInference({.micro_batch = 4}, 1);
+  int64_t parameters = 0;
+  int64_t widest = 0;
+  for (const Layer& layer : model.layers) {
+    parameters += layer.parameter_bytes;
+    widest = std::max(widest, layer.activation_bytes + layer.output_bytes);
+  }
+  const LayerRange all = {0, static_cast<int>(model.layers.size())};
+
+  EXPECT_EQ(EstimateBytes(model, train, {all}, {kInferenceKeeps}),
+            parameters + 4 * widest);
 }
 
 TEST(EstimateBytes, CountsParametersGradientsAndKeptActivations) {
