@@ -42,6 +42,9 @@ struct PlaygroundFlags {
 // What `paceline simulate` runs, before what its flags say of the run.
 struct SimulatedPlan {
   PlanProblem problem;
+  // As the planner saw it, where the simulator sees it otherwise: a quota is in
+  // its times there, and simulated here (OptionsFor).
+  std::optional<PlanProblem> planned = {};
   Placement placement;
   SimulationOptions options;
 };

@@ -101,10 +101,10 @@ absl::Status WriteTrace(const std::string& path, const std::string& text) {
   return written && closed ? absl::OkStatus() : failed();
 }
 
-// What the planner would have said; null where it has no formula.
-Document FormulaSeconds(const SimulatedPlan& plan) {
-  const auto cost = CostOf(plan.problem, plan.placement);
-  return cost.ok() ? Document(cost->step_seconds) : Document();
+// What the planner would have said; 0 where it has no formula.
+double FormulaSeconds(const SimulatedPlan& plan) {
+  const auto cost = CostOf(plan.planned.value_or(plan.problem), plan.placement);
+  return cost.ok() ? cost->step_seconds : 0;
 }
 
 // --- documents --------------------------------------------------------------
@@ -147,6 +147,7 @@ Document ToDocument(const SimulateFlags& flags, const SimulatedPlan& plan,
     workers.push_back(ToDocument(devices[d], result.devices[d]));
   }
   const bool finished = !result.all_step_seconds.empty();
+  const double formula = FormulaSeconds(plan);
   const auto known = [&](bool is, double value) {
     return is ? Document(value) : Document();
   };
@@ -158,7 +159,7 @@ Document ToDocument(const SimulateFlags& flags, const SimulatedPlan& plan,
       {"seconds", result.seconds},
       {"step_seconds", known(finished, result.step_seconds)},
       {"steps", std::move(steps)},
-      {"formula_step_seconds", FormulaSeconds(plan)},
+      {"formula_step_seconds", formula > 0 ? Document(formula) : Document()},
       {"micro_batches_per_second",
        known(finished, result.micro_batches_per_second)},
       {"samples_per_second",
@@ -230,7 +231,7 @@ std::string RestartText(const SimulationResult& result) {
 std::string Render(const SimulatedPlan& plan, const SimulationResult& result) {
   const PlanProblem& problem = plan.problem;
   const bool finished = !result.all_step_seconds.empty();
-  const auto formula = CostOf(problem, plan.placement);
+  const double formula = FormulaSeconds(plan);
   const std::string facts = RenderFacts(
       {{"schedule",
         absl::StrCat(problem.training ? plan.options.schedule : "forwards only",
@@ -238,8 +239,7 @@ std::string Render(const SimulatedPlan& plan, const SimulationResult& result) {
                      problem.micro_batches, " micro-batches")},
        {"step",
         finished ? absl::StrCat(Seconds(result.step_seconds), " s") : ""},
-       {"by formula",
-        formula.ok() ? absl::StrCat(Seconds(formula->step_seconds), " s") : ""},
+       {"by formula", formula > 0 ? absl::StrCat(Seconds(formula), " s") : ""},
        {"throughput",
         finished ? absl::StrCat(
                        HumanNumber(result.micro_batches_per_second),

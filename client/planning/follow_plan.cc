@@ -75,6 +75,7 @@ SimulatedPlan SimulationOf(const PlanFile& plan) {
   inputs.facts = plan.facts;
   simulated.options = OptionsFor(spec, plan.placement, inputs);
   simulated.problem = std::move(inputs.problem);
+  simulated.planned = plan.problem;
   return simulated;
 }
 
