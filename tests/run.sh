@@ -53,32 +53,29 @@ area_precision() {
   python3 tests/nightly/precision_table.py --bin build/release/bin
 }
 
-# Weights of torchvision's models at their real sizes, two gigabytes for a
-# while: our logits agree with theirs.
-area_torchvision() {
-  local folder=build/torchvision
+# logits NAME SCRIPT VARIABLE: weights and expected logits of real sizes, two
+# gigabytes for a while; ours agree with them.
+logits() {
+  local folder=build/$1
   deploy/build.sh release torch_tests
   rm -rf "$folder"
-  /usr/bin/python3 tests/nightly/torchvision_logits.py --full "$folder"
-  PACELINE_TORCHVISION_LOGITS=$folder build/release/bin/torch_tests \
-    --gtest_filter='Logits.*'
+  /usr/bin/python3 "tests/nightly/$2" --full "$folder"
+  env "$3=$folder" build/release/bin/torch_tests --gtest_filter='Logits.*'
   rm -rf "$folder"
+}
+
+area_torchvision() {
+  logits torchvision torchvision_logits.py PACELINE_TORCHVISION_LOGITS
+}
+
+# GPT-2, BERT and RoBERTa, with weights drawn by a formula.
+area_language() {
+  logits language language_logits.py PACELINE_LANGUAGE_LOGITS
 }
 
 area_codecs() {
   deploy/build.sh release paceline paceline-coordinator paceline-worker
   python3 tests/nightly/codec_accuracy.py --bin build/release/bin
-}
-
-# GPT-2, BERT and RoBERTa at their real sizes, with weights drawn by a formula.
-area_language() {
-  local folder=build/language
-  deploy/build.sh release torch_tests
-  rm -rf "$folder"
-  /usr/bin/python3 tests/nightly/language_logits.py --full "$folder"
-  PACELINE_LANGUAGE_LOGITS=$folder build/release/bin/torch_tests \
-    --gtest_filter='Logits.*'
-  rm -rf "$folder"
 }
 
 area_soak() {

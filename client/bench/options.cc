@@ -1,10 +1,6 @@
 #include "client/bench/options.h"
 
-#include <algorithm>
-
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "core/model/job_spec.h"
+#include "client/closed_word.h"
 #include "core/plan/policy.h"
 #include "core/schedule/schedule.h"
 
@@ -12,23 +8,11 @@ namespace paceline {
 namespace {
 
 std::string CheckPolicy(const std::string& word) {
-  const std::vector<std::string> names = PolicyNames();
-  if (std::find(names.begin(), names.end(), word) != names.end()) return "";
-  const std::string meant = DidYouMean(word, names);
-  return absl::StrCat(
-      "there is no policy '", word, "'",
-      meant.empty() ? "" : absl::StrCat("; did you mean '", meant, "'?"),
-      "; there are: ", absl::StrJoin(names, ", "));
+  return WhyNotAmong("policy", word, PolicyNames());
 }
 
 std::string CheckScheduleName(const std::string& word) {
-  const std::vector<std::string> names = ScheduleNames();
-  if (std::find(names.begin(), names.end(), word) != names.end()) return "";
-  const std::string meant = DidYouMean(word, names);
-  return absl::StrCat(
-      "there is no schedule '", word, "'",
-      meant.empty() ? "" : absl::StrCat("; did you mean '", meant, "'?"),
-      "; there are: ", absl::StrJoin(names, ", "));
+  return WhyNotAmong("schedule", word, ScheduleNames());
 }
 
 void AddShared(CLI::App* app, BenchOptions& options) {

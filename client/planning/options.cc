@@ -1,10 +1,8 @@
 #include "client/planning/options.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/model/job_spec.h"
+#include "client/closed_word.h"
 #include "core/plan/policy.h"
 #include "core/plan/problem.h"
 
@@ -28,15 +26,8 @@ CLI::Option* AddModel(CLI::App* app, std::string& model) {
       ->type_name("MODEL");
 }
 
-// CLI11's IsMember would do, but says no "did you mean".
 std::string CheckPolicy(const std::string& word) {
-  const std::vector<std::string> names = PolicyNames();
-  if (std::find(names.begin(), names.end(), word) != names.end()) return "";
-  const std::string meant = DidYouMean(word, names);
-  return absl::StrCat(
-      "there is no policy '", word, "'",
-      meant.empty() ? "" : absl::StrCat("; did you mean '", meant, "'?"),
-      "; there are: ", absl::StrJoin(names, ", "));
+  return WhyNotAmong("policy", word, PolicyNames());
 }
 
 void AddSource(CLI::App* app, PlanOptions& options) {

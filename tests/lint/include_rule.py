@@ -98,7 +98,7 @@ RULES = [
      [CORE_LOGIC, RPC, here("client"), here("client/planning"),
       r"client/rpc/"]),
     (r"client/bench/options\.(h|cc)$", {"cli11"},
-     [CORE_LOGIC, here("client/bench")]),
+     [CORE_LOGIC, here("client"), here("client/bench")]),
     (r"client/bench/", set(),
      [CORE_LOGIC, here("client"), here("client/bench"),
       here("client/planning")]),
