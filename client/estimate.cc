@@ -120,6 +120,7 @@ absl::StatusOr<JobEstimate> EstimateJob(const JobSpec& spec,
   estimate.layers = layers;
   for (size_t s = 0; s < stages.size(); ++s) {
     estimate.stages.push_back(EstimateStage(spec, model, stages[s], keeps[s]));
+    if (s > 0 && stages[s].stage == stages[s - 1].stage) continue;  // a replica
     estimate.parameters += estimate.stages.back().parameters;
     estimate.parameter_bytes += estimate.stages.back().parameter_bytes;
   }
@@ -135,6 +136,7 @@ Document ToDocument(const JobEstimate& estimate) {
         {"stage", placement.stage},
         {"first_layer", placement.first_layer},
         {"last_layer", placement.last_layer},
+        {"share", placement.share},
         {"worker_id", placed ? Document(placement.worker_id) : Document()},
         {"worker", TextOrNull(placement.worker_name)},
         {"parameters", stage.parameters},

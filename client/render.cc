@@ -1,5 +1,7 @@
 #include "client/render.h"
 
+#include <map>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -54,15 +56,15 @@ Document FlowDocument(const FlowTimes& flow) {
 
 // Milliseconds; "-" where no result is there yet.
 std::string LatencyText(const JobView& job) {
-  const FlowTimes* const flow = ResultFlow(job);
-  if (flow == nullptr || !IsInference(job.spec)) return "";
+  const std::optional<FlowTimes> flow = ResultFlow(job);
+  if (!flow.has_value() || !IsInference(job.spec)) return "";
   return absl::StrFormat("p50 %.1f ms, p99 %.1f ms", 1e3 * flow->latency_p50,
                          1e3 * flow->latency_p99);
 }
 
 Document LatencyDocument(const JobView& job) {
-  const FlowTimes* const flow = ResultFlow(job);
-  if (flow == nullptr || !IsInference(job.spec)) return Document();
+  const std::optional<FlowTimes> flow = ResultFlow(job);
+  if (!flow.has_value() || !IsInference(job.spec)) return Document();
   return Document::Map{{"p50", flow->latency_p50},
                        {"p99", flow->latency_p99},
                        {"max", flow->latency_max}};
@@ -78,7 +80,8 @@ Document ToDocument(const JobWorkerView& worker) {
     stages.push_back(stage.stage);
     placements.push_back(Document::Map{{"stage", stage.stage},
                                        {"first_layer", stage.first_layer},
-                                       {"last_layer", stage.last_layer}});
+                                       {"last_layer", stage.last_layer},
+                                       {"share", stage.share}});
   }
   Document::Map seconds;
   for (const SplitPart& part : kSplitParts) {
@@ -150,6 +153,7 @@ Document DriftDocument(const std::vector<DriftView>& drift) {
   for (const DriftView& stage : drift) {
     list.push_back(Document::Map{
         {"stage", stage.stage},
+        {"worker_id", stage.worker_id},
         {"predicted_seconds", SecondsOrNull(stage.predicted_seconds)},
         {"measured_seconds", SecondsOrNull(stage.measured_seconds)}});
   }
@@ -170,6 +174,13 @@ std::vector<std::string> DriftCells(double predicted_seconds,
                : "-"};
 }
 
+std::string WorkerName(const JobView& job, int64_t id) {
+  for (const JobWorkerView& worker : job.workers) {
+    if (worker.id == id) return worker.name;
+  }
+  return absl::StrCat("worker ", id);
+}
+
 // A line a stage and one for the step; empty where nothing was predicted or
 // measured.
 std::string RenderDrift(const JobView& job) {
@@ -187,8 +198,15 @@ std::string RenderDrift(const JobView& job) {
     row.insert(row.begin(), std::move(what));
     table.AddRow(std::move(row));
   };
+  std::map<int, int> replicas;
+  for (const DriftView& stage : job.drift) ++replicas[stage.stage];
   for (const DriftView& stage : job.drift) {
-    add(absl::StrCat("stage ", stage.stage, ", a micro-batch"),
+    add(absl::StrCat(
+            "stage ", stage.stage,
+            replicas[stage.stage] > 1
+                ? absl::StrCat(" on ", WorkerName(job, stage.worker_id))
+                : "",
+            ", a micro-batch"),
         stage.predicted_seconds, stage.measured_seconds);
   }
   if (!IsInference(job.spec)) {

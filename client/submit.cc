@@ -46,12 +46,15 @@ ExitCode PrintDryRun(const CommandContext& context,
   return kExitOk;
 }
 
-// One line for a stage, "stage 1: w2, layers 4-7": where it goes.
+// One line for a stage, "stage 1: w2, layers 4-7": where it goes; for each of
+// its replicas with what part of it.
 void NotePlan(Console& console, const Submission& submission) {
-  for (const PlacementView& stage : submission.stages) {
-    console.Note(Printable(absl::StrCat(
-        "  stage ", stage.stage, ": ", stage.worker_name, ", layers ",
-        stage.first_layer, "-", stage.last_layer - 1)));
+  for (size_t i = 0; i < submission.stages.size(); ++i) {
+    const PlacementView& stage = submission.stages[i];
+    console.Note(Printable(
+        absl::StrCat("  stage ", stage.stage, ": ", stage.worker_name,
+                     ", layers ", stage.first_layer, "-", stage.last_layer - 1,
+                     ShareText(submission.stages, i))));
   }
 }
 
@@ -61,7 +64,7 @@ void NoteSubmitted(Console& console, const JobSpec& spec,
   job.spec = spec;
   const int stages = submission.stages.empty()
                          ? StageCount(job)
-                         : static_cast<int>(submission.stages.size());
+                         : submission.stages.back().stage + 1;
   console.Note(absl::StrCat(
       "job ", submission.id, " is submitted: ", Printable(spec.model.name),
       " on ", Printable(spec.data.name), ", ", StagesText(stages), ", ",

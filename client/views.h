@@ -20,6 +20,7 @@ struct PlacementView {
   int last_layer = 0;      // one past the last
   int64_t worker_id = -1;  // -1: nobody yet
   std::string worker_name = {};
+  double share = 1;  // of the stage's micro-batches, in the plan's unit
 };
 
 struct JobWorkerView {
@@ -55,6 +56,7 @@ struct DriftView {
   int stage = 0;
   double predicted_seconds = 0;  // 0: not known
   double measured_seconds = 0;   // 0: not yet
+  int64_t worker_id = -1;
 };
 
 // What a stage without a flush did so far.
@@ -153,9 +155,15 @@ struct Submission {
 // What the job's result is called: "weights" or "predictions".
 std::string ResultName(const JobView& job);
 
-// From the worker that holds the last stage: null until
-// it has results.
-const FlowTimes* ResultFlow(const JobView& job);
+// From the worker that holds the last stage; nothing until it has results.  Of
+// replicas: counts together, the mean of their medians weighted by these, and
+// the longest of their longest latencies.
+std::optional<FlowTimes> ResultFlow(const JobView& job);
+
+// What part of its stage's micro-batches stages[i] computes, in (0, 1].
+double ShareOf(const std::vector<PlacementView>& stages, size_t i);
+// ", 25.0 % of the micro-batches"; empty for all of them.
+std::string ShareText(const std::vector<PlacementView>& stages, size_t i);
 
 // Accuracy of the last evaluation, if there was one.
 std::optional<double> TestAccuracy(const JobView& job);

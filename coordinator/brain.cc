@@ -141,12 +141,7 @@ void Brain::TakeRecords(Job& job, Heartbeat& heartbeat, Moment moment) {
   }
   TrimRecent(job);
   for (const EvaluationRecord& evaluation : heartbeat.evaluations) {
-    records.evaluations.push_back(evaluation);
-    if (evaluation.step <= job.record.evaluated_step) continue;
-    job.record.evaluated_step = evaluation.step;
-    job.accuracy = evaluation.accuracy;
-    AddEvent(job, "evaluated", EvaluationText(job.record.spec, evaluation),
-             moment);
+    TakeEvaluation(job, evaluation, moment);
   }
   Put(job);
 }
@@ -188,8 +183,10 @@ void Brain::TakeReport(Job& job, WorkerId worker, const RunReport& report,
   part.seconds = report.seconds;
   if (report.flow.has_value()) TakeFlow(job, part, report, moment);
   part.peak_memory_bytes = report.peak_memory_bytes;
-  TakeTimes(job.record, report);
-  job.record.step = std::max(job.record.step, report.step);
+  TakeTimes(job.record, worker, report);
+  if (!IsInference(job.record.spec)) {
+    job.record.step = std::max(job.record.step, report.step);
+  }
   job.record.steps = std::max(job.record.steps, report.steps);
   if (IsInference(job.record.spec) && report.total_samples > 0 &&
       job.record.total_samples == 0) {
@@ -210,14 +207,20 @@ void Brain::TakeReport(Job& job, WorkerId worker, const RunReport& report,
 void Brain::TakeFlow(Job& job, JobWorker& part, const RunReport& report,
                      Moment moment) {
   part.flow = report.flow;
-  if (!IsInference(job.record.spec) || job.record.stages.empty() ||
-      job.record.stages.back().worker != part.id ||
-      report.step <= job.record.step) {
-    return;
+  if (!IsInference(job.record.spec)) return;
+  // What has left the pipeline, by whichever replica of its last stage.
+  int64_t micro_batches = 0;
+  int64_t samples = 0;
+  for (const JobWorker* const last : LastStageOf(job.record)) {
+    if (!last->flow.has_value()) continue;
+    micro_batches += last->flow->micro_batches;
+    samples += last->flow->samples;
   }
+  if (micro_batches <= job.record.step) return;
   const int64_t before = job.recent.empty() ? 0 : job.flow_samples;
-  job.flow_samples = report.samples;
-  job.recent.push_back({report.step, report.samples - before, moment.unix_ms});
+  job.record.step = micro_batches;
+  job.flow_samples = samples;
+  job.recent.push_back({micro_batches, samples - before, moment.unix_ms});
   TrimRecent(job);
 }
 
@@ -251,6 +254,33 @@ void Brain::OnPhase(Job& job, JobWorker& worker, const RunReport& report,
   }
 }
 
+// Of an inference job the sums of all replicas of its last stage, always added
+// in the same order.
+void Brain::Evaluate(Job& job, Moment moment) {
+  EvaluationRecord sum;
+  double correct = 0;
+  for (const JobWorker* const last : LastStageOf(job.record)) {
+    if (!last->flow.has_value()) continue;
+    sum.samples += last->flow->labels;
+    sum.loss += last->flow->loss;
+    correct += static_cast<double>(last->flow->correct);
+  }
+  if (sum.samples == 0) return;
+  sum.loss /= static_cast<double>(sum.samples);
+  sum.accuracy = correct / static_cast<double>(sum.samples);
+  TakeEvaluation(job, sum, moment);
+}
+
+void Brain::TakeEvaluation(Job& job, const EvaluationRecord& evaluation,
+                           Moment moment) {
+  actions_.writes.records[job.record.id].evaluations.push_back(evaluation);
+  if (evaluation.step <= job.record.evaluated_step) return;
+  job.record.evaluated_step = evaluation.step;
+  job.accuracy = evaluation.accuracy;
+  AddEvent(job, "evaluated", EvaluationText(job.record.spec, evaluation),
+           moment);
+}
+
 void Brain::OnAllDone(Job& job, Moment moment) {
   const JobRecord& record = job.record;
   if (record.steps > 0 && record.skipped_steps >= record.steps) {
@@ -262,6 +292,7 @@ void Brain::OnAllDone(Job& job, Moment moment) {
     return;
   }
   job.saving = true;
+  if (IsInference(record.spec)) Evaluate(job, moment);
   actions_.weights.push_back(
       {Actions::Weights::Kind::kSave, record.fence(), {}});
   AddEvent(job, "saving",
@@ -331,14 +362,20 @@ void Brain::CheckWorkersOf(Job& job, Moment moment) {
 }
 
 // A report has the whole run so far of its worker's stages.
-void Brain::TakeTimes(JobRecord& record, const RunReport& report) {
+void Brain::TakeTimes(JobRecord& record, WorkerId worker,
+                      const RunReport& report) {
+  const std::vector<int> numbers = StageNumbers(record.stages);
   for (const StageTime& time : report.stage_times) {
-    if (time.stage < 0 || time.stage >= std::ssize(record.stages)) continue;
-    record.stage_times.resize(record.stages.size());
-    record.stage_times[time.stage] = time;
-    if (time.stage > 0) continue;
-    record.step_seconds = report.step_seconds;
-    record.timed_steps = report.timed_steps;
+    for (size_t i = 0; i < record.stages.size(); ++i) {
+      if (numbers[i] != time.stage || record.stages[i].worker != worker) {
+        continue;
+      }
+      record.stage_times.resize(record.stages.size());
+      record.stage_times[i] = time;
+      if (time.stage > 0) continue;
+      record.step_seconds = report.step_seconds;
+      record.timed_steps = report.timed_steps;
+    }
   }
 }
 

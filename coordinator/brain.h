@@ -221,7 +221,8 @@ class Brain {
 
   void TakeReport(Job& job, WorkerId worker, const RunReport& report,
                   Moment moment);
-  static void TakeTimes(JobRecord& record, const RunReport& report);
+  static void TakeTimes(JobRecord& record, WorkerId worker,
+                        const RunReport& report);
   static void TakeFlow(Job& job, JobWorker& part, const RunReport& report,
                        Moment moment);
   static void TrimRecent(Job& job);
@@ -230,6 +231,9 @@ class Brain {
   void OnPhase(Job& job, JobWorker& worker, const RunReport& report,
                Moment moment);
   void OnAllDone(Job& job, Moment moment);
+  void Evaluate(Job& job, Moment moment);
+  void TakeEvaluation(Job& job, const EvaluationRecord& evaluation,
+                      Moment moment);
 
   void StartJob(Job& job, const PlacementVerdict& verdict, Moment moment);
   void EndJob(Job& job, JobState state, const std::string& why, Moment moment);

@@ -75,7 +75,7 @@ std::optional<RunEstimate> Brain::EstimateOf(
                          member->registration.machine_id,
                          member->registration.memory_bytes});
     }
-    placed.push_back({stage.layers, found->second});
+    placed.push_back({stage.layers, found->second, stage.share});
   }
   absl::StatusOr<RunEstimate> estimate =
       EstimateRun(spec, model, placed, workers, measured_);

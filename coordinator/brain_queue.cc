@@ -55,7 +55,7 @@ void Brain::StartJob(Job& job, const PlacementVerdict& verdict, Moment moment) {
   }
   AddEvent(
       job, "placed",
-      absl::StrCat(record.stages.size(), " stages on ",
+      absl::StrCat(StageNumbers(record.stages).back() + 1, " stages on ",
                    absl::StrJoin(record.workers, ", ",
                                  [](std::string* out, const auto& worker) {
                                    absl::StrAppend(out, worker.name);
@@ -201,6 +201,7 @@ StandingOrder Brain::OrderOf(WorkerId worker) const {
   run.fence = job.fence();
   run.spec = job.spec;
   run.stages = Place(job.stages);
+  run.routes = RoutesOf(job.stages);
   run.cpu_capability = job.cpu_capability;
   run.threads = job.threads;
   return {std::move(run), std::nullopt};
@@ -208,13 +209,15 @@ StandingOrder Brain::OrderOf(WorkerId worker) const {
 
 std::vector<StagePlacement> Brain::Place(
     const std::vector<StageOfPlan>& stages) const {
+  const std::vector<int> numbers = StageNumbers(stages);
   std::vector<StagePlacement> placements;
-  for (const StageOfPlan& stage : stages) {
+  for (size_t i = 0; i < stages.size(); ++i) {
+    const StageOfPlan& stage = stages[i];
     const Member* const member = membership_.Find(stage.worker);
-    placements.push_back(
-        {static_cast<int32_t>(placements.size()), stage.layers, stage.worker,
-         member != nullptr ? member->registration.name : "",
-         member != nullptr ? member->registration.address : ""});
+    placements.push_back({numbers[i], stage.layers, stage.worker,
+                          member != nullptr ? member->registration.name : "",
+                          member != nullptr ? member->registration.address : "",
+                          stage.share});
   }
   return placements;
 }
@@ -364,8 +367,9 @@ std::vector<WorkerView> Brain::ViewWorkers(Instant now) const {
     if (busy != busy_.end()) {
       view.job = busy->second;
       const JobRecord& job = jobs_.at(view.job).record;
+      const std::vector<int> numbers = StageNumbers(job.stages);
       for (size_t i = 0; i < job.stages.size(); ++i) {
-        if (job.stages[i].worker == id) view.stages.push_back(i);
+        if (job.stages[i].worker == id) view.stages.push_back(numbers[i]);
       }
     }
     views.push_back(std::move(view));

@@ -6,9 +6,11 @@ namespace paceline {
 
 std::vector<StageDrift> DriftOf(const JobRecord& record) {
   std::vector<StageDrift> drifts;
+  const std::vector<int> numbers = StageNumbers(record.stages);
   for (size_t stage = 0; stage < record.stages.size(); ++stage) {
     StageDrift drift;
-    drift.stage = static_cast<int32_t>(stage);
+    drift.stage = numbers[stage];
+    drift.worker = record.stages[stage].worker;
     if (record.estimate.has_value() &&
         stage < record.estimate->stage_seconds.size()) {
       drift.predicted_seconds = record.estimate->stage_seconds[stage];

@@ -11,11 +11,13 @@ namespace paceline {
 // Forward and backward of a micro-batch.
 struct StageDrift {
   int32_t stage = 0;
+  WorkerId worker;
   double predicted_seconds = 0;  // 0: not known
   double measured_seconds = 0;   // 0: not yet
 };
 
-// One a stage of the present plan; none before it is placed.
+// One a stage of the present plan, and of replicas one each; none before it is
+// placed.
 std::vector<StageDrift> DriftOf(const JobRecord& record);
 
 // Mean of the steps timed so far; 0: none yet.

@@ -10,9 +10,10 @@
 namespace paceline {
 
 std::string StagesOf(const JobRecord& job, WorkerId worker) {
-  std::vector<size_t> stages;
+  const std::vector<int> numbers = StageNumbers(job.stages);
+  std::vector<int> stages;
   for (size_t i = 0; i < job.stages.size(); ++i) {
-    if (job.stages[i].worker == worker) stages.push_back(i);
+    if (job.stages[i].worker == worker) stages.push_back(numbers[i]);
   }
   return absl::StrCat(stages.size() == 1 ? "stage " : "stages ",
                       absl::StrJoin(stages, ", "));
@@ -85,6 +86,33 @@ bool Began(const JobRecord& job, const JobWorker& worker) {
   return worker.phase >= RunPhase::kRunning || job.step > 0;
 }
 
+std::vector<const JobWorker*> LastStageOf(const JobRecord& job) {
+  std::vector<const JobWorker*> workers;
+  for (const StageOfPlan& stage : job.stages) {
+    if (stage.layers != job.stages.back().layers) continue;
+    for (const JobWorker& worker : job.workers) {
+      if (worker.id == stage.worker) workers.push_back(&worker);
+    }
+  }
+  return workers;
+}
+
+bool HasTurn(const JobRecord& job, WorkerId worker) {
+  if (!IsInference(job.spec) || job.total_samples == 0) return true;
+  const int64_t micro_batches =
+      (job.total_samples + job.spec.infer.micro_batch - 1) /
+      job.spec.infer.micro_batch;
+  const std::vector<int> numbers = StageNumbers(job.stages);
+  const std::vector<RouteTable> routes = RoutesOf(job.stages);
+  int replica = 0;
+  for (size_t i = 0; i < job.stages.size(); ++i) {
+    replica = i > 0 && numbers[i] == numbers[i - 1] ? replica + 1 : 0;
+    if (job.stages[i].worker != worker) continue;
+    if (routes[numbers[i]].NextOf(replica, 0) < micro_batches) return true;
+  }
+  return false;
+}
+
 JobWorker* FindWorker(JobRecord& job, WorkerId id) {
   for (JobWorker& worker : job.workers) {
     if (worker.id == id) return &worker;
@@ -94,8 +122,10 @@ JobWorker* FindWorker(JobRecord& job, WorkerId id) {
 
 bool AllAtLeast(const JobRecord& job, RunPhase phase) {
   return std::all_of(
-      job.workers.begin(), job.workers.end(),
-      [phase](const JobWorker& worker) { return worker.phase >= phase; });
+      job.workers.begin(), job.workers.end(), [&](const JobWorker& worker) {
+        return worker.phase >= phase ||
+               (phase == RunPhase::kDone && !HasTurn(job, worker.id));
+      });
 }
 
 std::string PhaseOf(const JobRecord& job) {

@@ -55,7 +55,15 @@ bool Began(const JobRecord& job, const JobWorker& worker);
 // Null when `id` has no part in the job.
 JobWorker* FindWorker(JobRecord& job, WorkerId id);
 
-// Whether every worker of the job has come to `phase`.
+// Who holds the last stage of a job that is placed, in the plan's order.
+std::vector<const JobWorker*> LastStageOf(const JobRecord& job);
+
+// Whether any micro-batch goes to that worker; true while it is not known how
+// many there are.  A replica that gets none has nothing to end with.
+bool HasTurn(const JobRecord& job, WorkerId worker);
+
+// Whether every worker of the job has come to `phase`; to kDone all that have
+// anything to do.
 bool AllAtLeast(const JobRecord& job, RunPhase phase);
 
 absl::Status NoSuchJob(JobId id);

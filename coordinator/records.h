@@ -70,10 +70,10 @@ struct JobRecord {
   int64_t submitted_unix_ms = 0;
   int64_t started_unix_ms = 0;
   int64_t ended_unix_ms = 0;
-  std::vector<StageOfPlan> stages;      // empty until placed
+  std::vector<StageOfPlan> stages;      // empty until placed; see plan.h
   std::vector<JobWorker> workers;       // by id
   std::optional<RunEstimate> estimate;  // as made when it was placed
-  std::vector<StageTime> stage_times;   // by stage, as reported so far
+  std::vector<StageTime> stage_times;   // of `stages`, as reported so far
   // Of an inference job: that pass through, once the first stage has said so;
   // not stored, since it says it again.
   int64_t total_samples = 0;

@@ -414,9 +414,10 @@ absl::StatusOr<std::map<int, std::unique_ptr<StageEngine>>> Agent::MakeEngines(
       PACELINE_RETURN_IF_ERROR(WarmUp(order, model, stage, *engines[stage]));
     }
     if (order.spec.model.weights.empty()) continue;
-    PACELINE_ASSIGN_OR_RETURN(const std::vector<NamedTensor> weights,
-                              factory_.ReadWeights(order.spec.model, model,
-                                                   order.stages[stage].layers));
+    PACELINE_ASSIGN_OR_RETURN(
+        const std::vector<NamedTensor> weights,
+        factory_.ReadWeights(order.spec.model, model,
+                             ReplicasOf(order, stage).front().layers));
     PACELINE_RETURN_IF_ERROR(engines[stage]->SetWeights(weights));
     Log(LogLevel::kInfo, "stage begins with weights from a file",
         {{"stage", stage},
@@ -447,9 +448,13 @@ absl::Status Agent::Compute(const RunOrder& order,
           closed->Notify();
         });
     if (engines.contains(0)) {
-      PACELINE_ASSIGN_OR_RETURN(source, factory_.OpenData(order.spec));
-      PACELINE_RETURN_IF_ERROR(factory_.OpenGate(
-          order.fence, {order.spec.train, source->total_steps()}));
+      PACELINE_ASSIGN_OR_RETURN(
+          source, factory_.OpenData(order.spec, TurnsOf(order, self)));
+      // Replicas of the first stage would each have one, and nobody who asks.
+      if (!IsInference(order.spec)) {
+        PACELINE_RETURN_IF_ERROR(factory_.OpenGate(
+            order.fence, {order.spec.train, source->total_steps()}));
+      }
     }
     std::shared_ptr<CancelToken> cancel;
     {
@@ -503,7 +508,7 @@ absl::Status Agent::WarmUp(const RunOrder& order, const ModelDescription& model,
     std::memset(tensor.data.get(), 0, tensor.bytes());
     return tensor;
   };
-  const int first = order.stages[stage].layers.first;
+  const int first = ReplicasOf(order, stage).front().layers.first;
   TensorList input;
   for (const SampleTensor& tensor : InputTensors(model, first)) {
     input.push_back(zeros(tensor.dtype, tensor.shape));
@@ -541,8 +546,12 @@ absl::Status Agent::HandOver(
   for (const auto& [stage, engine] : engines) {
     PACELINE_ASSIGN_OR_RETURN(const std::vector<NamedTensor> weights,
                               engine->Weights());
+    std::vector<TensorPart> whole;
+    for (const NamedTensor& weight : weights) {
+      whole.push_back({weight.name, weight.tensor});
+    }
     PACELINE_RETURN_IF_ERROR(
-        factory_.UploadWeights(order.fence, weights, *cancel));
+        factory_.UploadWeights(order.fence, whole, *cancel));
   }
   return absl::OkStatus();
 }

@@ -90,6 +90,12 @@ void FlowMeter::OnDone(const FlowMoment& now, int64_t samples) {
   times_.other_cpu = OtherCpu(now);
 }
 
+void FlowMeter::OnLabels(int64_t labels, int64_t correct, double loss) {
+  times_.labels += labels;
+  times_.correct += correct;
+  times_.loss += loss;
+}
+
 void FlowMeter::OnResult(absl::Duration latency) {
   const auto seconds =
       static_cast<float>(std::max(0.0, absl::ToDoubleSeconds(latency)));

@@ -62,6 +62,10 @@ class FlowMeter {
   // This worker is done with a micro-batch.
   void OnDone(const FlowMoment& now, int64_t samples);
 
+  // The last stage has compared its outputs with so many labels.
+  //   loss  summed
+  void OnLabels(int64_t labels, int64_t correct, double loss);
+
   // And with it a micro-batch has left the pipeline.
   void OnResult(absl::Duration latency);
 

@@ -29,6 +29,15 @@ struct FrameKey {
 
 FrameKey KeyOf(const FrameHeader& header);
 
+// What a RouteTable is asked for a frame: with batches of one micro-batch, how
+// many were before it.
+// Any numbers will do: what a neighbour writes is not trusted.
+inline int64_t TurnOf(const FrameKey& key) {
+  const auto turn =
+      static_cast<uint64_t>(key.batch) + static_cast<uint64_t>(key.micro_batch);
+  return static_cast<int64_t>(turn & INT64_MAX);
+}
+
 // "activation of batch 3, micro-batch 1 at boundary 0".
 std::string ToText(const FrameKey& key);
 
@@ -93,7 +102,8 @@ class Link {
                                                int64_t ordinal) = 0;
 
   // Blocks until the other side has room for `frames` more activation frames
-  // over `boundary`, or for its bound if that is less.  Called before a batch,
+  // over `boundary`, or for its bound if that is less: of replicas there the
+  // one that batch `ordinal` goes to.  Called before a batch,
   // never inside one: a forward-only schedule has nothing else that keeps a
   // fast stage from running away from a slow one.  At most twice the bound is
   // on the way then.  Returns at once between two stages of one worker.
@@ -101,6 +111,7 @@ class Link {
   // side: a slow link's part of it, and not a slow neighbour's.
   // Errors: as Receive.
   virtual absl::StatusOr<absl::Duration> AwaitRoom(int32_t boundary,
+                                                   int64_t ordinal,
                                                    int frames) = 0;
 
   // Ends every present and future wait with `why` (not OK).  The first wins.

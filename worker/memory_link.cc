@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -16,7 +17,8 @@
 namespace paceline {
 namespace {
 
-using Direction = std::pair<FrameKind, int32_t>;
+// Kind, boundary, and the worker that receives.
+using Direction = std::tuple<FrameKind, int32_t, int>;
 
 // One worker's end.  Thread-safe.
 struct End {
@@ -38,10 +40,10 @@ struct End {
     --on_the_way[direction];
   }
 
-  absl::Status OnSending(const FrameKey& key, int limit) {
+  absl::Status OnSending(const FrameKey& key, int receiver, int limit) {
     absl::MutexLock lock(&mutex);
     PACELINE_RETURN_IF_ERROR(ended);
-    int& count = on_the_way[{key.kind, key.boundary}];
+    int& count = on_the_way[{key.kind, key.boundary, receiver}];
     if (count >= limit) {
       return absl::ResourceExhaustedError(
           absl::StrCat("cannot send the ", ToText(key), ": ", count,
@@ -65,6 +67,18 @@ struct End {
 struct Mesh {
   MemoryWiring wiring;
   std::vector<std::unique_ptr<End>> ends;  // by worker
+
+  int stages() const { return static_cast<int>(wiring.workers_of.size()); }
+  bool Holds(int worker, int stage) const {
+    const std::vector<int>& workers = wiring.workers_of[stage];
+    return std::find(workers.begin(), workers.end(), worker) != workers.end();
+  }
+  // Who has the turn of that frame.
+  int WorkerOf(int stage, const FrameKey& key) const {
+    const int replica =
+        wiring.routes.empty() ? 0 : wiring.routes[stage].ReplicaOf(TurnOf(key));
+    return wiring.workers_of[stage][replica];
+  }
 };
 
 class MemoryLink final : public Link {
@@ -87,11 +101,12 @@ class MemoryLink final : public Link {
     for (const Tensor& tensor : frame.tensors) {
       header.tensors.push_back({tensor.dtype, tensor.shape});
     }
-    const int receiver = WorkerOf(Ends(header.kind, header.boundary)->to);
+    const FrameKey key = KeyOf(header);
+    const int receiver = mesh_->WorkerOf(Ends(key.kind, key.boundary)->to, key);
     if (receiver == self_) return Mine().mailbox.Put(std::move(frame));
 
     PACELINE_RETURN_IF_ERROR(Mine().OnSending(
-        KeyOf(header), SendLimit(Bound(header.kind, header.boundary))));
+        key, receiver, SendLimit(Bound(key.kind, key.boundary))));
     // Fails only at a receiver whose run has ended, as a lost neighbour's: the
     // sender is not told.
     (void)mesh_->ends[receiver]->mailbox.Put(std::move(frame));
@@ -100,9 +115,9 @@ class MemoryLink final : public Link {
 
   absl::StatusOr<Frame> Receive(const FrameKey& key) override {
     PACELINE_ASSIGN_OR_RETURN(Frame frame, Mine().mailbox.Take(key));
-    const int sender = WorkerOf(Ends(key.kind, key.boundary)->from);
+    const int sender = mesh_->WorkerOf(Ends(key.kind, key.boundary)->from, key);
     if (sender != self_) {
-      mesh_->ends[sender]->OnTaken({key.kind, key.boundary});
+      mesh_->ends[sender]->OnTaken({key.kind, key.boundary, self_});
     }
     return frame;
   }
@@ -112,17 +127,19 @@ class MemoryLink final : public Link {
     return Mine().mailbox.AwaitBatch(boundary, ordinal);
   }
 
-  absl::StatusOr<absl::Duration> AwaitRoom(int32_t boundary,
+  absl::StatusOr<absl::Duration> AwaitRoom(int32_t boundary, int64_t ordinal,
                                            int frames) override {
     constexpr FrameKind kKind = FrameKind::kActivation;
     if (!Sends(kKind, boundary)) {
       return absl::NotFoundError(
           absl::StrCat("no activation goes out at boundary ", boundary));
     }
-    if (WorkerOf(boundary + 1) == self_) return absl::ZeroDuration();
+    const int receiver =
+        mesh_->WorkerOf(boundary + 1, {kKind, boundary, ordinal, 0});
+    if (receiver == self_) return absl::ZeroDuration();
     const int bound = Bound(kKind, boundary);
     PACELINE_RETURN_IF_ERROR(Mine().AwaitRoom(
-        {kKind, boundary}, std::min(frames, bound), 2 * bound));
+        {kKind, boundary, receiver}, std::min(frames, bound), 2 * bound));
     return absl::ZeroDuration();  // frames take no time here
   }
 
@@ -133,15 +150,12 @@ class MemoryLink final : public Link {
   int Bound(FrameKind kind, int32_t boundary) const {
     return BoundOf(mesh_->wiring.bounds, kind, boundary);
   }
-  int WorkerOf(int stage) const { return mesh_->wiring.worker_of[stage]; }
-
   std::optional<FrameEnds> Ends(FrameKind kind, int32_t boundary) const {
-    const auto stages = static_cast<int>(mesh_->wiring.worker_of.size());
-    return EndsOf(kind, boundary, stages, mesh_->wiring.ties);
+    return EndsOf(kind, boundary, mesh_->stages(), mesh_->wiring.ties);
   }
   bool Sends(FrameKind kind, int32_t boundary) const {
     const std::optional<FrameEnds> ends = Ends(kind, boundary);
-    return ends.has_value() && WorkerOf(ends->from) == self_;
+    return ends.has_value() && mesh_->Holds(self_, ends->from);
   }
 
   const std::shared_ptr<Mesh> mesh_;
@@ -152,23 +166,31 @@ class MemoryLink final : public Link {
 
 absl::StatusOr<std::vector<std::unique_ptr<Link>>> MakeMemoryLinks(
     const MemoryWiring& wiring) {
-  const auto& worker_of = wiring.worker_of;
-  PACELINE_RETURN_IF_ERROR(CheckBounds(wiring.bounds, worker_of.size()));
-  if (*std::min_element(worker_of.begin(), worker_of.end()) < 0) {
-    return absl::InvalidArgumentError("a stage on a negative worker");
-  }
-  const int workers = *std::max_element(worker_of.begin(), worker_of.end()) + 1;
-
+  PACELINE_RETURN_IF_ERROR(
+      CheckBounds(wiring.bounds, wiring.workers_of.size()));
   const auto mesh = std::make_shared<Mesh>();
   mesh->wiring = wiring;
+  int workers = 0;
+  for (const std::vector<int>& holders : wiring.workers_of) {
+    for (const int worker : holders) {
+      if (worker < 0) {
+        return absl::InvalidArgumentError("a stage on a negative worker");
+      }
+      workers = std::max(workers, worker + 1);
+    }
+  }
   for (int worker = 0; worker < workers; ++worker) {
     mesh->ends.push_back(std::make_unique<End>());
   }
-  const auto stages = static_cast<int>(worker_of.size());
+  const int stages = mesh->stages();
   for (const auto& [kind, boundary] : Crossings(stages, wiring.ties)) {
-    const int to = EndsOf(kind, boundary, stages, wiring.ties)->to;
-    mesh->ends[worker_of[to]]->mailbox.AddBoundary(
-        kind, boundary, SendLimit(BoundOf(wiring.bounds, kind, boundary)));
+    const FrameEnds ends = *EndsOf(kind, boundary, stages, wiring.ties);
+    const auto senders = static_cast<int>(wiring.workers_of[ends.from].size());
+    const int limit = SendLimit(BoundOf(wiring.bounds, kind, boundary));
+    for (const int receiver : wiring.workers_of[ends.to]) {
+      mesh->ends[receiver]->mailbox.AddBoundary(kind, boundary,
+                                                senders * limit);
+    }
   }
   std::vector<std::unique_ptr<Link>> links;
   for (int worker = 0; worker < workers; ++worker) {

@@ -6,16 +6,18 @@
 
 #include "absl/status/statusor.h"
 #include "core/base/ids.h"
+#include "core/schedule/route.h"
 #include "core/schedule/schedule.h"
 #include "worker/link.h"
 
 namespace paceline {
 
 struct MemoryWiring {
-  std::vector<int> worker_of;  // [stages]: 0..W-1
-  ScheduleBounds bounds;       // [stages - 1] each, used as RpcLink uses them
+  std::vector<std::vector<int>> workers_of;  // [stages][replicas]: 0..W-1
+  ScheduleBounds bounds;  // [stages - 1] each, used as RpcLink uses them
   Fence fence{JobId{1}, 1, 1};
   std::vector<Tie> ties = {};
+  std::vector<RouteTable> routes = {};  // [stages]; empty: no replicas
 };
 
 // One link a worker, cross-wired: what one sends another receives, the

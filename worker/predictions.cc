@@ -1,33 +1,18 @@
 #include "worker/predictions.h"
 
 #include <algorithm>
-#include <cstring>
-#include <string>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/model/predictions.h"
 
 namespace paceline {
-namespace {
-
-template <typename T>
-NamedTensor Named(const char* name, DType dtype, Shape shape,
-                  const std::vector<T>& values) {
-  Tensor tensor = Tensor::Allocate(dtype, std::move(shape));
-  if (!values.empty()) {
-    std::memcpy(tensor.data.get(), values.data(), values.size() * sizeof(T));
-  }
-  return {name, std::move(tensor)};
-}
-
-}  // namespace
-
-absl::Status Predictions::Add(const Tensor& outputs, const Tensor& labels) {
+absl::Status Predictions::Add(int64_t first, const Tensor& outputs,
+                              const Tensor& labels) {
   const bool fits =
       outputs.dtype == DType::kF32 && labels.dtype == DType::kI64 &&
       outputs.shape.size() >= 2 && outputs.shape.back() > 0 &&
+      outputs.shape.front() > 0 && first >= 0 &&
       Shape(outputs.shape.begin(), outputs.shape.end() - 1) == labels.shape;
   const Shape sample =
       fits ? Shape(outputs.shape.begin() + 1, outputs.shape.end()) : Shape();
@@ -41,33 +26,22 @@ absl::Status Predictions::Add(const Tensor& outputs, const Tensor& labels) {
   }
   sample_ = sample;
   samples_ += outputs.shape.front();
+  const auto width = static_cast<int64_t>(outputs.shape.back());
+  Tensor classes = Tensor::Allocate(DType::kI64, labels.shape);
+  const absl::Span<int64_t> highest = classes.As<int64_t>();
   const absl::Span<const float> values = outputs.As<float>();
-  const auto width = static_cast<size_t>(outputs.shape.back());
-  for (size_t row = 0; row < values.size(); row += width) {
-    const auto first = values.begin() + static_cast<ptrdiff_t>(row);
-    classes_.push_back(
-        std::max_element(first, first + static_cast<ptrdiff_t>(width)) - first);
+  for (size_t row = 0; row < highest.size(); ++row) {
+    const auto begin = values.begin() + static_cast<int64_t>(row) * width;
+    highest[row] = std::max_element(begin, begin + width) - begin;
   }
-  const absl::Span<const int64_t> given = labels.As<int64_t>();
-  labels_.insert(labels_.end(), given.begin(), given.end());
-  if (keep_outputs_) {
-    outputs_.insert(outputs_.end(), values.begin(), values.end());
-  }
+  const auto keep = [&](const char* name, const Tensor& tensor) {
+    const int64_t sample_bytes = tensor.bytes() / tensor.shape.front();
+    parts_.push_back({name, tensor, first * sample_bytes});
+  };
+  keep(kPredictedClasses, classes);
+  keep(kPredictedLabels, labels);
+  if (keep_outputs_) keep(kPredictedOutputs, outputs);
   return absl::OkStatus();
-}
-
-std::vector<NamedTensor> Predictions::Take() {
-  Shape whole = {samples_};
-  whole.insert(whole.end(), sample_.begin(), sample_.end());
-  const Shape each(whole.begin(), whole.end() - (sample_.empty() ? 0 : 1));
-  std::vector<NamedTensor> tensors;
-  tensors.push_back(Named(kPredictedClasses, DType::kI64, each, classes_));
-  tensors.push_back(Named(kPredictedLabels, DType::kI64, each, labels_));
-  if (keep_outputs_) {
-    tensors.push_back(
-        Named(kPredictedOutputs, DType::kF32, std::move(whole), outputs_));
-  }
-  return tensors;
 }
 
 }  // namespace paceline

@@ -103,7 +103,7 @@ class RangeProfiler {
   double cpu_seconds() const { return cpu_seconds_; }
 
  private:
-  absl::Status RunOnce();
+  absl::Status RunOnce(int run);
   absl::Status Update();
   void OnLayer(const LayerDone& done);
   void Mark();
@@ -156,11 +156,12 @@ void RangeProfiler::OnLayer(const LayerDone& done) {
   cpu_ = cpu_now;
 }
 
-absl::Status RangeProfiler::RunOnce() {
+absl::Status RangeProfiler::RunOnce(int run) {
+  const int micro_batch = run % batch_.micro_batches;
   live_bytes_ = 0;
   Mark();
   PACELINE_ASSIGN_OR_RETURN(const ForwardResult forward,
-                            engine_->Forward(batch_, 0, input_));
+                            engine_->Forward(batch_, micro_batch, input_));
   // What came after the last layer (the loss) is the last layer's.  One reading
   // here as well: a pause between two would be nobody's.
   const absl::Duration cpu_now = parts_.thread_cpu();
@@ -174,8 +175,9 @@ absl::Status RangeProfiler::RunOnce() {
   }
   wall_ = now;
   cpu_ = cpu_now;
-  PACELINE_RETURN_IF_ERROR(engine_->Backward(batch_, 0, gradient_).status());
-  return Update();
+  PACELINE_RETURN_IF_ERROR(
+      engine_->Backward(batch_, micro_batch, gradient_).status());
+  return micro_batch + 1 < batch_.micro_batches ? absl::OkStatus() : Update();
 }
 
 absl::Status RangeProfiler::Update() {
@@ -210,7 +212,8 @@ absl::Status RangeProfiler::Run(const ProfilerOptions& options) {
   PACELINE_ASSIGN_OR_RETURN(engine_, parts_.make_engine(engine));
 
   const int64_t samples = spec_.train.micro_batch;
-  batch_.samples = samples;
+  batch_.micro_batches = options.step_runs;
+  batch_.samples = samples * options.step_runs;
   for (const SampleTensor& sample : InputTensors(model_, layers_.first)) {
     input_.push_back(RandomTensor(sample, samples, model_.vocabulary, 1));
   }
@@ -220,9 +223,9 @@ absl::Status RangeProfiler::Run(const ProfilerOptions& options) {
     gradient_ = {RandomFloats(
         Batched(samples, model_.layers[layers_.last - 1].output), 3)};
   }
-  for (int run = 0; run < options.warm_up_runs; ++run) {
+  for (int run = 0; run < options.warm_up_steps * options.step_runs; ++run) {
     PACELINE_RETURN_IF_ERROR(parts_.cancel.status());
-    PACELINE_RETURN_IF_ERROR(RunOnce());
+    PACELINE_RETURN_IF_ERROR(RunOnce(run));
   }
   keep_ = true;
   const Instant begin = parts_.clock.Now();
@@ -232,7 +235,7 @@ absl::Status RangeProfiler::Run(const ProfilerOptions& options) {
       break;
     }
     PACELINE_RETURN_IF_ERROR(parts_.cancel.status());
-    PACELINE_RETURN_IF_ERROR(RunOnce());
+    PACELINE_RETURN_IF_ERROR(RunOnce(run));
   }
   return absl::OkStatus();
 }

@@ -18,9 +18,12 @@
 namespace paceline {
 
 struct ProfilerOptions {
-  int warm_up_runs = 3;
+  int warm_up_steps = 1;
   int least_runs = 8;
   int most_runs = 200;
+  // Micro-batches of a step: reading all gradients and writing all parameters
+  // leaves little of a small model's weights in the caches.
+  int step_runs = 4;
   // Runs end after this long, but not before least_runs.
   absl::Duration budget = absl::Seconds(3);
 };
@@ -48,7 +51,7 @@ inline constexpr double kFreeShare = 0.9;
 
 // Runs one micro-batch of random samples forward and backward, over and over,
 // through one engine that holds the whole model, so that caches are as warm as
-// they are in training; then the step gate's report and the optimizer.  The
+// they are in training; once a step the step gate's report and the optimizer.  The
 // loss counts to the last layer.
 //
 // memory_bytes: of this worker (0: not known); a model that would not fit is

@@ -9,6 +9,7 @@
 #include "worker/batch_source.h"
 #include "worker/cancel_token.h"
 #include "worker/stage_engine.h"
+#include "worker/tensor_part.h"
 #include "worker/wiring.h"
 
 namespace paceline {
@@ -39,8 +40,9 @@ class RunFactory {
       const LayerRange& layers) = 0;
 
   // Errors: NotFound, InvalidArgument, DataLoss: name the file
+  //   turns  the batches that this worker takes
   virtual absl::StatusOr<std::unique_ptr<BatchSource>> OpenData(
-      const JobSpec& spec) = 0;
+      const JobSpec& spec, const Turns& turns) = 0;
 
   // Opens the fence: from now on frames of it are accepted.
   virtual absl::StatusOr<RunConnections> Connect(const RunWiring& wiring) = 0;
@@ -49,12 +51,12 @@ class RunFactory {
   virtual absl::Status OpenGate(const Fence& fence,
                                 const GateOptions& options) = 0;
 
-  // Hands weights over to the coordinator, durably; tries again until it
-  // worked or `cancel` says otherwise.
+  // Hands weights or predictions over to the coordinator, durably; tries again
+  // until it worked or `cancel` says otherwise.
   // Errors: Aborted, InvalidArgument, ResourceExhausted (its disk is full);
   //         cancel.status()
   virtual absl::Status UploadWeights(const Fence& fence,
-                                     const std::vector<NamedTensor>& weights,
+                                     const std::vector<TensorPart>& parts,
                                      const CancelToken& cancel) = 0;
 };
 

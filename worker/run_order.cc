@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,14 +19,15 @@ int MicroBatchesOf(const TrainSpec& train) {
                           train.micro_batch);
 }
 
-absl::StatusOr<ScheduleBounds> BoundsOf(const RunOrder& order, bool training) {
+absl::StatusOr<ScheduleBounds> BoundsOf(const RunOrder& order, WorkerId self,
+                                        bool training) {
   const TrainSpec& train = order.spec.train;
   ScheduleRequest request;
   request.name = order.spec.pipeline.schedule;
-  request.stages = static_cast<int>(order.stages.size());
+  request.stages = StageCount(order);
   request.micro_batches = MicroBatchesOf(train);
   request.training = training;
-  request.worker_of = WorkerIndexOfStage(order);
+  request.worker_of = WorkerIndexOfStage(order, self);
   request.vertical_sync = order.spec.pipeline.vertical_sync;
   return BoundsOfRun(std::move(request));
 }
@@ -42,16 +44,69 @@ absl::Status CheckTies(const RunOrder& order, const ModelDescription& model) {
   return absl::OkStatus();
 }
 
+absl::Status CheckReplicas(const RunOrder& order) {
+  const int stages = StageCount(order);
+  if (!order.routes.empty() && std::ssize(order.routes) != stages) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "order: ", order.routes.size(), " routes for ", stages, " stages"));
+  }
+  std::map<WorkerId, int> stages_of;
+  std::set<WorkerId> replicas;
+  for (int stage = 0; stage < stages; ++stage) {
+    const absl::Span<const StagePlacement> places = ReplicasOf(order, stage);
+    for (const StagePlacement& place : places) {
+      ++stages_of[place.worker];
+      if (places.size() > 1) replicas.insert(place.worker);
+      if (place.layers == places.front().layers) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          "order: the replicas of stage ", stage, " hold different layers"));
+    }
+    const absl::Status turns = CheckTurns(
+        order.routes.empty() ? std::vector<int>() : order.routes[stage].turns(),
+        static_cast<int>(places.size()));
+    if (!turns.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("order: stage ", stage, ": ", turns.message()));
+    }
+  }
+  for (const WorkerId replica : replicas) {
+    if (stages_of[replica] == 1) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("order: worker ", replica.value,
+                     " is a replica of a stage and holds another one"));
+  }
+  if (replicas.empty() || IsInference(order.spec)) return absl::OkStatus();
+  return absl::UnimplementedError(
+      "order: replicas that train, but this worker has none of the rounds in "
+      "which they would agree on a gradient");
+}
+
 }  // namespace
 
-std::vector<int> WorkerIndexOfStage(const RunOrder& order) {
+std::vector<int> WorkerIndexOfStage(const RunOrder& order, WorkerId self) {
   std::map<WorkerId, int> index;
   std::vector<int> worker_of;
-  for (const StagePlacement& stage : order.stages) {
+  for (int stage = 0; stage < StageCount(order); ++stage) {
+    const absl::Span<const StagePlacement> places = ReplicasOf(order, stage);
+    const bool own =
+        std::any_of(places.begin(), places.end(),
+                    [self](const auto& place) { return place.worker == self; });
     const int next = static_cast<int>(index.size());
-    worker_of.push_back(index.emplace(stage.worker, next).first->second);
+    worker_of.push_back(
+        index.emplace(own ? self : places.front().worker, next).first->second);
   }
   return worker_of;
+}
+
+Turns TurnsOf(const RunOrder& order, WorkerId self) {
+  for (int stage = 0; stage < std::ssize(order.routes); ++stage) {
+    const absl::Span<const StagePlacement> places = ReplicasOf(order, stage);
+    for (size_t i = 0; places.size() > 1 && i < places.size(); ++i) {
+      if (places[i].worker != self) continue;
+      return {order.routes[stage], static_cast<int>(i)};
+    }
+  }
+  return {};
 }
 
 std::vector<Tie> TiesOf(const RunOrder& order, const ModelDescription& model) {
@@ -59,9 +114,11 @@ std::vector<Tie> TiesOf(const RunOrder& order, const ModelDescription& model) {
     const auto found = std::find_if(
         order.stages.begin(), order.stages.end(),
         [&](const StagePlacement& stage) { return layer < stage.layers.last; });
-    return static_cast<int>(found - order.stages.begin());
+    return static_cast<int>(found->stage);
   };
   std::vector<Tie> ties;
+  // Values that no step changes need not cross.
+  if (IsInference(order.spec)) return ties;
   for (const SharedParameter& shared : SharedParameters(model)) {
     ties.push_back({shared.name, shared.shape, stage_of(shared.owner),
                     stage_of(shared.user)});
@@ -73,13 +130,14 @@ StageRunnerOptions RunnerOptions(const RunOrder& order,
                                  const ModelDescription& model, WorkerId self) {
   StageRunnerOptions options;
   options.schedule = order.spec.pipeline.schedule;
-  options.worker_of = WorkerIndexOfStage(order);
+  options.worker_of = WorkerIndexOfStage(order, self);
   options.worker = options.worker_of[StagesOf(order, self).front()];
   options.micro_batches = MicroBatchesOf(order.spec.train);
   options.vertical_sync = order.spec.pipeline.vertical_sync;
   options.train = order.spec.train;
   options.inference = IsInference(order.spec);
   options.ties = TiesOf(order, model);
+  options.turns = TurnsOf(order, self);
   return options;
 }
 
@@ -87,10 +145,10 @@ EngineOptions EngineOptionsOf(const RunOrder& order,
                               const ModelDescription& model, int stage) {
   EngineOptions options;
   options.model = model;
-  options.layers = order.stages[stage].layers;
+  options.layers = ReplicasOf(order, stage).front().layers;
   options.train = order.spec.train;
   options.stage = stage;
-  options.stages = static_cast<int>(order.stages.size());
+  options.stages = StageCount(order);
   options.stashes = IsAsynchronous(order.spec.pipeline.schedule);
   options.inference = IsInference(order.spec);
   options.precision =
@@ -100,10 +158,8 @@ EngineOptions EngineOptionsOf(const RunOrder& order,
 
 std::vector<int> StagesOf(const RunOrder& order, WorkerId self) {
   std::vector<int> stages;
-  for (size_t stage = 0; stage < order.stages.size(); ++stage) {
-    if (order.stages[stage].worker == self) {
-      stages.push_back(static_cast<int>(stage));
-    }
+  for (const StagePlacement& place : order.stages) {
+    if (place.worker == self) stages.push_back(place.stage);
   }
   return stages;
 }
@@ -112,7 +168,10 @@ absl::Status CheckOrder(const RunOrder& order, const ModelDescription& model,
                         WorkerId self) {
   const int layers = static_cast<int>(model.layers.size());
   int covered = 0;
+  int next = 0;
   for (const StagePlacement& stage : order.stages) {
+    if (stage.stage == next - 1) continue;  // a replica
+    ++next;
     if (stage.layers.first != covered ||
         stage.layers.last <= stage.layers.first) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -139,6 +198,7 @@ absl::Status CheckOrder(const RunOrder& order, const ModelDescription& model,
     return absl::InvalidArgumentError(
         absl::StrCat("order: threads is ", order.threads, ", need 1 or more"));
   }
+  PACELINE_RETURN_IF_ERROR(CheckReplicas(order));
   return CheckTies(order, model);
 }
 
@@ -159,18 +219,24 @@ absl::StatusOr<RunWiring> MakeRunWiring(const RunOrder& order,
   }
   wiring.codec = *codec;
   wiring.acknowledges_at_once = IsInference(order.spec);
-  for (const StagePlacement& stage : order.stages) {
-    wiring.stages.push_back({stage.worker, stage.address});
+  for (int stage = 0; stage < StageCount(order); ++stage) {
+    const absl::Span<const StagePlacement> places = ReplicasOf(order, stage);
+    StageWiring& into = wiring.stages.emplace_back();
+    for (const StagePlacement& place : places) {
+      into.replicas.push_back({place.worker, place.address});
+    }
+    if (places.size() > 1) into.route = order.routes[stage];
     wiring.boundaries.push_back(
-        BoundaryTensors(model.layers[stage.layers.last - 1]));
+        BoundaryTensors(model.layers[places.front().layers.last - 1]));
   }
   wiring.boundaries.pop_back();
   wiring.label_shape = model.label_shape;
   wiring.ties = TiesOf(order, model);
 
-  PACELINE_ASSIGN_OR_RETURN(wiring.bounds, BoundsOf(order, /*training=*/true));
+  PACELINE_ASSIGN_OR_RETURN(wiring.bounds,
+                            BoundsOf(order, self, /*training=*/true));
   PACELINE_ASSIGN_OR_RETURN(const ScheduleBounds evaluation,
-                            BoundsOf(order, /*training=*/false));
+                            BoundsOf(order, self, /*training=*/false));
   for (size_t i = 0; i < wiring.boundaries.size(); ++i) {
     int& frames = wiring.bounds.activation_frames[i];
     frames = 2 * std::max(frames, evaluation.activation_frames[i]);
@@ -183,12 +249,12 @@ absl::StatusOr<int64_t> PredictBytes(const RunOrder& order,
                                      WorkerId self) {
   const bool training = !IsInference(order.spec);
   PACELINE_ASSIGN_OR_RETURN(const ScheduleBounds bounds,
-                            BoundsOf(order, training));
+                            BoundsOf(order, self, training));
   const std::vector<StageKeeps> keeps = KeepsOfStages(bounds);
   std::vector<LayerRange> ranges;
   std::vector<StageKeeps> own;
   for (const int stage : StagesOf(order, self)) {
-    ranges.push_back(order.stages[stage].layers);
+    ranges.push_back(ReplicasOf(order, stage).front().layers);
     own.push_back(training ? keeps[stage] : kInferenceKeeps);
   }
   return EstimateBytes(

@@ -17,9 +17,11 @@
 
 namespace paceline {
 
-// Numbers the workers of a plan in order of their first stage: the result has
-// one entry a stage, as ScheduleRequest::worker_of wants it.
-std::vector<int> WorkerIndexOfStage(const RunOrder& order);
+// The pipeline as `self` sees it: of replicated stages one worker, which is
+// `self` where it is a replica.  Numbers these workers in order of their first
+// stage: the result has one entry a stage, as ScheduleRequest::worker_of wants
+// it.
+std::vector<int> WorkerIndexOfStage(const RunOrder& order, WorkerId self);
 
 // Stages of the plan that `self` holds, ascending.
 std::vector<int> StagesOf(const RunOrder& order, WorkerId self);
@@ -34,9 +36,13 @@ StageRunnerOptions RunnerOptions(const RunOrder& order,
 EngineOptions EngineOptionsOf(const RunOrder& order,
                               const ModelDescription& model, int stage);
 
+// What of its stage is `self`'s to compute: all of it where it shares no stage.
+Turns TurnsOf(const RunOrder& order, WorkerId self);
+
 // Checks what the coordinator could have sent wrong: stages that do not cover
 // the model's layers, none for `self`, no threads, a schedule without a flush
-// over a cut between two layers that share a parameter.
+// over a cut between two layers that share a parameter, replicas in training,
+// of different layers, or without a route.
 absl::Status CheckOrder(const RunOrder& order, const ModelDescription& model,
                         WorkerId self);
 

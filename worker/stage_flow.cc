@@ -50,11 +50,13 @@ void StageRunner::MeterBatchEnd(const BatchInfo& batch) {
   parts_.observer.OnFlow(flow_.times(), 0, own_stages_.back() == stages_ - 1);
 }
 
-absl::Status StageRunner::TakeResult(const Slot& slot, ForwardResult& result) {
+absl::Status StageRunner::TakeResult(const Slot& slot, const BatchInfo& batch,
+                                     ForwardResult& result) {
   const int64_t now = absl::ToUnixMicros(parts_.clock.Today());
   flow_.OnResult(absl::Microseconds(now - admitted_us_[slot]));
   admitted_us_.erase(slot);
-  return parts_.predictions->Add(result.output[0], result.output[1]);
+  return parts_.predictions->Add(batch.ordinal * options_.train.batch,
+                                 result.output[0], result.output[1]);
 }
 
 void StageRunner::FinishFlow() {

@@ -50,8 +50,11 @@ StageRunner::StageRunner(StageRunnerOptions options, StageRunnerParts parts)
 
 absl::Status StageRunner::Run() {
   const bool streams = IsAsynchronous(options_.schedule);
-  for (int64_t ordinal = 0;;) {
-    PACELINE_ASSIGN_OR_RETURN(BatchInfo batch, NextBatch(ordinal));
+  for (int64_t ordinal = options_.turns.Next(0);;) {
+    PACELINE_ASSIGN_OR_RETURN(const std::optional<BatchInfo> next,
+                              NextBatch(ordinal));
+    if (!next.has_value()) break;
+    BatchInfo batch = *next;
     const bool training = batch.phase == BatchPhase::kTrain;
     if (training) FinishEvaluation();
     if (training && streams) {
@@ -66,7 +69,8 @@ absl::Status StageRunner::Run() {
       if (!options_.inference) flow_.OnBatchDropped();
     }
     if (batch.final_batch) break;
-    ordinal = batch.ordinal + 1;
+    ordinal = options_.turns.Next(batch.ordinal + 1);
+    if (options_.inference && ordinal >= batch.total_micro_batches) break;
   }
   FinishEvaluation();
   if (options_.inference) FinishFlow();
@@ -108,24 +112,31 @@ double StageRunner::MeanLoss() const {
 }
 
 // The first stage asks its source; the others learn what the batch is from the
-// first frame of it that reaches their lowest stage.
-absl::StatusOr<BatchInfo> StageRunner::NextBatch(int64_t ordinal) {
+// first frame of it that reaches their lowest stage.  A replica that gets none
+// waits until its order is withdrawn.
+absl::StatusOr<std::optional<BatchInfo>> StageRunner::NextBatch(
+    int64_t ordinal) {
   asked_ = parts_.clock.Now();
   if (parts_.source == nullptr) {
     const ScopedPart part(parts_.time, TimePart::kReceiveWait);
-    absl::StatusOr<BatchInfo> batch =
-        parts_.link.AwaitBatch(own_stages_.front() - 1, ordinal);
+    PACELINE_ASSIGN_OR_RETURN(
+        const BatchInfo batch,
+        parts_.link.AwaitBatch(own_stages_.front() - 1, ordinal));
     answered_ = parts_.clock.Now();
     return batch;
   }
   const ScopedPart part(parts_.time, TimePart::kData);
   PACELINE_ASSIGN_OR_RETURN(const std::optional<BatchInfo> batch,
                             parts_.source->NextBatch());
-  if (!batch.has_value()) {
-    return absl::InternalError(absl::StrCat(
-        "the data source ended before its final batch, at batch ", ordinal));
-  }
-  return *batch;
+  if (batch.has_value() && batch->ordinal == ordinal) return batch;
+  // Fewer batches in all than it has to wait for its turn.
+  const bool first = ordinal == options_.turns.Next(0);
+  if (!batch.has_value() && first && options_.turns.route.period() > 0)
+    return batch;
+  return absl::InternalError(absl::StrCat(
+      "the data source went on with ",
+      batch.has_value() ? absl::StrCat("batch ", batch->ordinal) : "nothing",
+      " where batch ", ordinal, " comes"));
 }
 
 absl::StatusOr<const InstructionList*> StageRunner::InstructionsFor(
@@ -157,7 +168,7 @@ absl::Status StageRunner::AwaitRoom(const BatchInfo& batch) {
     const Instant begin = parts_.clock.Now();
     PACELINE_ASSIGN_OR_RETURN(
         const absl::Duration link,
-        parts_.link.AwaitRoom(stage, batch.micro_batches));
+        parts_.link.AwaitRoom(stage, batch.ordinal, batch.micro_batches));
     flow_.OnBlocked(parts_.clock.Now() - begin, link);
   }
   return absl::OkStatus();
@@ -172,12 +183,13 @@ absl::Status StageRunner::RunBatch(const BatchInfo& batch) {
     parts_.observer.OnProgress(instruction, batch);
   }
   if (options_.inference) {
+    flow_.OnLabels(losses_.samples, losses_.correct, losses_.loss);
     flow_.OnDone(MomentOfFlow(), batch.samples);
     SayStageTimes(std::nullopt);
     parts_.observer.OnFlow(flow_.times(), batch.samples,
                            own_stages_.back() == stages_ - 1);
   }
-  if (batch.phase == BatchPhase::kEvaluate &&
+  if (batch.phase == BatchPhase::kEvaluate && !options_.inference &&
       Contains(own_stages_, stages_ - 1)) {
     evaluation_.loss += losses_.loss;
     evaluation_.correct += losses_.correct;
@@ -273,7 +285,8 @@ absl::Status StageRunner::Forward(const Instruction& instruction,
     outputs_[slot] = std::move(result.output);
     return absl::OkStatus();
   }
-  return options_.inference ? TakeResult(slot, result) : absl::OkStatus();
+  return options_.inference ? TakeResult(slot, batch, result)
+                            : absl::OkStatus();
 }
 
 absl::Status StageRunner::Backward(const Instruction& instruction,

@@ -61,6 +61,7 @@ struct StageRunnerOptions {
   bool inference = false;      // see stage_flow.cc
   TrainSpec train;             // for the updates of asynchronous schedules
   std::vector<Tie> ties = {};  // of the whole run
+  Turns turns = {};            // inference: the batches of this worker
 };
 
 // What a run is made of.  All outlive the runner.
@@ -89,7 +90,8 @@ class StageRunner {
   // What passes between two instructions: (stage, micro-batch).
   using Slot = std::pair<int, int>;
 
-  absl::StatusOr<BatchInfo> NextBatch(int64_t ordinal);
+  // Nothing: the source has no batch for this worker.
+  absl::StatusOr<std::optional<BatchInfo>> NextBatch(int64_t ordinal);
   absl::StatusOr<const InstructionList*> InstructionsFor(
       const BatchInfo& batch);
   absl::Status AwaitRoom(const BatchInfo& batch);
@@ -121,7 +123,8 @@ class StageRunner {
   void MeterBatchEnd(const BatchInfo& batch);
 
   // Inference: batches of one micro-batch.
-  absl::Status TakeResult(const Slot& slot, ForwardResult& result);
+  absl::Status TakeResult(const Slot& slot, const BatchInfo& batch,
+                          ForwardResult& result);
   void FinishFlow();
 
   // Of a stream, a micro-batch at a time.

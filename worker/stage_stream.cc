@@ -28,9 +28,10 @@ absl::StatusOr<BatchInfo> StageRunner::RunStream(const BatchInfo& first) {
     // is due: until then this stage must not wait for its header.
     const bool ended = next.micro_batch == next.batch.micro_batches;
     if (ended && !next.batch.drains && order.WantsForward()) {
-      PACELINE_ASSIGN_OR_RETURN(const BatchInfo batch,
+      PACELINE_ASSIGN_OR_RETURN(const std::optional<BatchInfo> batch,
                                 NextBatch(next.batch.ordinal + 1));
-      next = {batch, 0};
+      // Nobody has turns in training, so there is one.
+      next = {*batch, 0};
       continue;
     }
     const bool more = !ended || !next.batch.drains;
@@ -103,7 +104,7 @@ absl::Status StageRunner::Update(const InFlight& what) {
   PACELINE_ASSIGN_OR_RETURN(StepReport report, engine.Report(alone));
   report.stage = stage;
   const StepVerdict verdict =
-      DecideStep(options_.train, what.batch.total_updates, {report});
+      DecideStep(options_.train, what.batch.total_micro_batches, {report});
   PACELINE_RETURN_IF_ERROR(engine.Apply(verdict));
   if (!verdict.skip) PACELINE_RETURN_IF_ERROR(ties_.ShareValues(alone));
   ++updates_;

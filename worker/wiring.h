@@ -13,16 +13,25 @@
 #include "core/model/description.h"
 #include "core/model/job_spec.h"
 #include "core/plan/plan.h"
+#include "core/schedule/route.h"
 #include "core/schedule/schedule.h"
 #include "core/transfer/tensor_codec.h"
 #include "worker/link.h"
 
 namespace paceline {
 
-// Where a stage lives.
-struct StageWiring {
+struct WorkerAddress {
   WorkerId worker;
   std::string address;  // host:port
+};
+
+// Where a stage lives: one worker, or replicas that take turns.
+struct StageWiring {
+  std::vector<WorkerAddress> replicas;
+  RouteTable route;
+
+  // -1: not one of them.
+  int IndexOf(WorkerId worker) const;
 };
 
 struct RunWiring {

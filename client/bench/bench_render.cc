@@ -32,6 +32,7 @@ std::string RenderBench(const std::vector<BenchRow>& rows) {
                {"fill %", kRight},
                {"imbalance %", kRight},
                {"transfer %", kRight},
+               {"slowdown %", kRight},
                {"other %", kRight},
                {"plan"}});
   for (const BenchRow& row : rows) {
@@ -44,8 +45,8 @@ std::string RenderBench(const std::vector<BenchRow>& rows) {
                   row.bound > 0 ? Percent(row.speedup / row.bound) : "-",
                   Milliseconds(row.latency_p50), Milliseconds(row.latency_p99),
                   Percent(row.losses.fill), Percent(row.losses.imbalance),
-                  Percent(row.losses.transfer), Percent(row.losses.unexplained),
-                  row.plan});
+                  Percent(row.losses.transfer), Percent(row.losses.slowdown),
+                  Percent(row.losses.unexplained), row.plan});
   }
   return table.Render();
 }
@@ -70,6 +71,7 @@ Document BenchDocument(const BenchOptions& options,
         {"losses", Document::Map{{"fill", row.losses.fill},
                                  {"imbalance", row.losses.imbalance},
                                  {"transfer", row.losses.transfer},
+                                 {"slowdown", row.losses.slowdown},
                                  {"unexplained", row.losses.unexplained}}}});
   }
   return Document::Map{{"model", options.model},

@@ -41,6 +41,9 @@ absl::StatusOr<Window> WindowOf(const JobView& job) {
   }
   // Batches of training need no common clock.
   if (IsInference(job.spec)) {
+    const std::optional<FlowTimes> result = ResultFlow(job);
+    window.micro_batches = result.has_value() ? result->micro_batches : 0;
+    window.samples = result.has_value() ? result->samples : 0;
     window.seconds =
         static_cast<double>(window.last_us - window.first_us) / 1e6;
   }
@@ -51,19 +54,21 @@ absl::StatusOr<Window> WindowOf(const JobView& job) {
   return window;
 }
 
-std::vector<const PlacementView*> StagesInOrder(const JobView& job) {
-  std::vector<const PlacementView*> stages;
+// Replicas in the order of their workers.
+std::vector<PlacementView> StagesInOrder(const JobView& job) {
+  std::vector<PlacementView> stages;
   for (const JobWorkerView& worker : job.workers) {
-    for (const PlacementView& stage : worker.stages) stages.push_back(&stage);
+    for (const PlacementView& stage : worker.stages) stages.push_back(stage);
   }
-  std::sort(stages.begin(), stages.end(),
-            [](const PlacementView* a, const PlacementView* b) {
-              return a->stage < b->stage;
-            });
+  std::stable_sort(stages.begin(), stages.end(),
+                   [](const PlacementView& a, const PlacementView& b) {
+                     return a.stage < b.stage;
+                   });
   return stages;
 }
 
-double ShareOf(const std::vector<CpuShare>& shares, const std::string& worker) {
+double CpuShareOf(const std::vector<CpuShare>& shares,
+                  const std::string& worker) {
   for (const CpuShare& entry : shares) {
     if (entry.worker == worker && entry.share > 0) return entry.share;
   }
@@ -75,6 +80,19 @@ double ShareOf(const std::vector<CpuShare>& shares, const std::string& worker) {
 double Stolen(const FlowTimes& flow, double share) {
   const double longer = flow.compute - flow.compute_cpu / share;
   return std::clamp(longer, 0.0, flow.other_cpu / share);
+}
+
+// Of the estimate, which has replicas in the plan's order: that of placement
+// `i` of StagesInOrder().
+double EstimatedSeconds(const JobView& job, const PlacementView& placement,
+                        size_t i) {
+  for (const DriftView& drift : job.drift) {
+    if (drift.stage == placement.stage &&
+        drift.worker_id == placement.worker_id) {
+      return drift.predicted_seconds;
+    }
+  }
+  return job.estimate->stage_seconds[i];
 }
 
 }  // namespace
@@ -103,17 +121,31 @@ absl::StatusOr<BenchBaseline> BaselineOf(const JobView& job) {
         "job ", job.id, " has no estimate of one stage to compare with"));
   }
   const auto count = static_cast<double>(window.micro_batches);
-  return BenchBaseline{window.seconds / count,
-                       job.workers[0].flow->data / count,
-                       job.estimate->stage_seconds.front()};
+  const FlowTimes& flow = *job.workers[0].flow;
+  return BenchBaseline{window.seconds / count, flow.data / count,
+                       job.estimate->stage_seconds.front(),
+                       flow.compute_cpu / count};
 }
 
 namespace {
 
+// What part of the layers' CPU seconds one worker alone would not have needed.
+double NeedlessPart(const JobView& job, const Window& window,
+                    const BenchBaseline& one) {
+  double cpu = 0;
+  for (const JobWorkerView& worker : job.workers) {
+    cpu += worker.flow->compute_cpu;
+  }
+  if (one.cpu <= 0 || cpu <= 0) return 0;
+  return 1 - one.cpu * static_cast<double>(window.micro_batches) / cpu;
+}
+
 // Adds what the workers lost, in seconds.
 BenchLosses SecondsLost(const JobView& job, const Window& window,
+                        const BenchBaseline& one,
                         const std::vector<CpuShare>& shares) {
   BenchLosses lost;
+  const double needless = NeedlessPart(job, window, one);
   for (const JobWorkerView& worker : job.workers) {
     const FlowTimes& flow = *worker.flow;
     lost.fill += flow.fill;
@@ -123,8 +155,9 @@ BenchLosses SecondsLost(const JobView& job, const Window& window,
                    1e6;
     }
     lost.imbalance += flow.starved + flow.blocked + flow.data;
-    lost.transfer +=
-        flow.in_flight + Stolen(flow, ShareOf(shares, worker.name));
+    const double share = CpuShareOf(shares, worker.name);
+    lost.transfer += flow.in_flight + Stolen(flow, share);
+    lost.slowdown += needless * flow.compute_cpu / share;
   }
   return lost;
 }
@@ -145,43 +178,49 @@ double MicroBatchesTogether(const JobView& job, const Window& window) {
 absl::StatusOr<BenchRow> RowOf(const JobView& job, const BenchBaseline& one,
                                const std::vector<CpuShare>& shares) {
   PACELINE_ASSIGN_OR_RETURN(const Window window, WindowOf(job));
-  const std::vector<const PlacementView*> stages = StagesInOrder(job);
+  const std::vector<PlacementView> stages = StagesInOrder(job);
   if (!job.estimate.has_value() ||
       job.estimate->stage_seconds.size() != stages.size()) {
     return absl::FailedPreconditionError(
         absl::StrCat("job ", job.id, " has no estimate of its stages"));
   }
   BenchRow row;
-  row.stages = static_cast<int>(stages.size());
+  row.stages = StageCount(job);
   row.policy = job.spec.pipeline.policy;
   if (!IsInference(job.spec)) row.schedule = job.spec.pipeline.schedule;
   row.workers = static_cast<int>(job.workers.size());
   row.plan = absl::StrJoin(
-      stages, ", ", [](std::string* out, const PlacementView* stage) {
-        absl::StrAppend(out, "[", stage->first_layer, ",", stage->last_layer,
-                        ") ", stage->worker_name);
+      stages, ", ", [](std::string* out, const PlacementView& stage) {
+        absl::StrAppend(out, "[", stage.first_layer, ",", stage.last_layer,
+                        ") ", stage.worker_name);
       });
   const auto count = static_cast<double>(window.micro_batches);
   row.seconds = window.seconds;
   row.throughput = static_cast<double>(window.samples) / row.seconds;
   row.speedup = one.seconds * count / row.seconds;
+  std::vector<double> stage_seconds;
   std::vector<int64_t> worker_of;
-  for (const PlacementView* stage : stages) {
-    worker_of.push_back(stage->worker_id);
+  for (size_t i = 0; i < stages.size(); ++i) {
+    // Of replicas what each adds to a micro-batch on average.
+    stage_seconds.push_back(EstimatedSeconds(job, stages[i], i) *
+                            ShareOf(stages, i));
+    worker_of.push_back(stages[i].worker_id);
   }
-  row.bound = PipelineBound(one.predicted, job.estimate->stage_seconds,
-                            worker_of, MicroBatchesTogether(job, window));
-  BenchLosses lost = SecondsLost(job, window, shares);
+  row.bound = PipelineBound(one.predicted, stage_seconds, worker_of,
+                            MicroBatchesTogether(job, window));
+  BenchLosses lost = SecondsLost(job, window, one, shares);
   // One worker waits for the loader too.
   lost.imbalance = std::max(0.0, lost.imbalance - one.data * count);
   const double all = row.seconds * row.workers;
   row.losses.fill = lost.fill / all;
   row.losses.imbalance = lost.imbalance / all;
   row.losses.transfer = lost.transfer / all;
+  row.losses.slowdown = lost.slowdown / all;
   row.losses.unexplained = 1 - row.speedup / row.workers - row.losses.fill -
-                           row.losses.imbalance - row.losses.transfer;
-  const FlowTimes* const flow = ResultFlow(job);
-  if (IsInference(job.spec) && flow != nullptr) {
+                           row.losses.imbalance - row.losses.transfer -
+                           row.losses.slowdown;
+  const std::optional<FlowTimes> flow = ResultFlow(job);
+  if (IsInference(job.spec) && flow.has_value()) {
     row.latency_p50 = flow->latency_p50;
     row.latency_p99 = flow->latency_p99;
   }

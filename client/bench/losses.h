@@ -12,7 +12,7 @@ namespace paceline {
 
 // What kept a pipeline of n workers from n times the speed of one: shares of
 // the workers' time, each measured.  1 = speedup / n + fill + imbalance +
-// transfer + unexplained.
+// transfer + slowdown + unexplained.
 struct BenchLosses {
   // Before a worker's first micro-batch was there, and after its last one.
   // Training: waits before its first backward of a batch, and for the step
@@ -23,6 +23,10 @@ struct BenchLosses {
   // Waits for frames on their way, and compute that threads which move frames
   // took the CPU from.
   double transfer = 0;
+  // CPU seconds that layers took beyond those on the one worker alone: slower
+  // CPUs, shared caches and memory, neighbours on a shared box.  Below 0 where
+  // they took less.
+  double slowdown = 0;
   double unexplained = 0;  // what no part measured; may be below 0
 };
 
@@ -47,6 +51,7 @@ struct BenchBaseline {
   double seconds = 0;    // measured, a micro-batch
   double data = 0;       // of these it waited for the loader
   double predicted = 0;  // from the profile
+  double cpu = 0;        // CPU seconds of its layers; 0: not known
 };
 
 // What a worker's compute takes of the CPU when nothing else does: below 1

@@ -45,7 +45,8 @@ PlacementView ViewFromProto(const v1::StagePlacement& proto) {
           .first_layer = proto.first_layer(),
           .last_layer = proto.last_layer(),
           .worker_id = proto.worker_id(),
-          .worker_name = proto.worker_name()};
+          .worker_name = proto.worker_name(),
+          .share = proto.share()};
 }
 
 EstimateView ViewFromProto(const v1::RunEstimate& proto) {
@@ -117,7 +118,8 @@ JobView ViewFromProto(const v1::Job& proto) {
   for (const v1::StageDrift& drift : proto.drift()) {
     job.drift.push_back({.stage = drift.stage(),
                          .predicted_seconds = drift.predicted_seconds(),
-                         .measured_seconds = drift.measured_seconds()});
+                         .measured_seconds = drift.measured_seconds(),
+                         .worker_id = drift.worker_id()});
   }
   job.step_seconds = proto.step_seconds();
   return job;

@@ -167,6 +167,7 @@ void AddDrift(const JobRecord& record, v1::Job& proto) {
   for (const StageDrift& drift : DriftOf(record)) {
     v1::StageDrift& into = *proto.add_drift();
     into.set_stage(drift.stage);
+    into.set_worker_id(drift.worker.value);
     into.set_predicted_seconds(drift.predicted_seconds);
     into.set_measured_seconds(drift.measured_seconds);
   }

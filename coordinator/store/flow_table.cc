@@ -13,8 +13,9 @@ absl::Status PutFlows(Database& database, const JobRecord& job) {
               "INSERT OR REPLACE INTO flow_times (job, worker, micro_batches, "
               "samples, first_unix_us, last_unix_us, compute, compute_cpu, "
               "other_cpu, starved, in_flight, blocked, data, latency_p50, "
-              "latency_p99, latency_max, fill, update_time, seconds) "
-              "VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")
+              "latency_p99, latency_max, fill, update_time, seconds, labels, "
+              "correct, loss) "
+              "VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")
             .Bind(job.id.value)
             .Bind(worker.id.value)
             .Bind(flow.micro_batches)
@@ -34,6 +35,9 @@ absl::Status PutFlows(Database& database, const JobRecord& job) {
             .Bind(flow.fill)
             .Bind(flow.update)
             .Bind(flow.seconds)
+            .Bind(flow.labels)
+            .Bind(flow.correct)
+            .Bind(flow.loss)
             .Run());
   }
   return absl::OkStatus();
@@ -45,7 +49,8 @@ absl::Status LoadFlows(Database& database, JobRecord& job) {
       "SELECT worker, micro_batches, samples, first_unix_us, "
       "last_unix_us, compute, compute_cpu, other_cpu, starved, "
       "in_flight, blocked, data, latency_p50, latency_p99, latency_max, "
-      "fill, update_time, seconds FROM flow_times WHERE job=?");
+      "fill, update_time, seconds, labels, correct, loss FROM flow_times WHERE "
+      "job=?");
   query.Bind(job.id.value);
   while (query.Next()) {
     for (JobWorker& worker : job.workers) {
@@ -66,7 +71,10 @@ absl::Status LoadFlows(Database& database, JobRecord& job) {
                      .latency_max = query.Real(14),
                      .fill = query.Real(15),
                      .update = query.Real(16),
-                     .seconds = query.Real(17)};
+                     .seconds = query.Real(17),
+                     .labels = query.Integer(18),
+                     .correct = query.Integer(19),
+                     .loss = query.Real(20)};
     }
   }
   return query.status();

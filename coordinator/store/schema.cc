@@ -164,12 +164,22 @@ ALTER TABLE job_workers ADD COLUMN peak_memory INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE job_workers ADD COLUMN predicted_memory INTEGER NOT NULL DEFAULT 0;
 )sql";
 
+// Replicas, which share a stage; what inference's last stages counted.  Both
+// `stage` of plans and of stage_times are places in the plan's list, where a
+// replica has one of its own.
+constexpr char kVersion8[] = R"sql(
+ALTER TABLE plans ADD COLUMN share REAL NOT NULL DEFAULT 1;
+ALTER TABLE flow_times ADD COLUMN labels INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE flow_times ADD COLUMN correct INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE flow_times ADD COLUMN loss REAL NOT NULL DEFAULT 0;
+)sql";
+
 }  // namespace
 
 const std::vector<std::string>& Migrations() {
   static const auto* const migrations =
       new std::vector<std::string>{kVersion1, kVersion2, kVersion3, kVersion4,
-                                   kVersion5, kVersion6, kVersion7};
+                                   kVersion5, kVersion6, kVersion7, kVersion8};
   return *migrations;
 }
 

@@ -137,13 +137,14 @@ absl::Status SqliteStore::PutPlan(const JobRecord& job) {
     PACELINE_RETURN_IF_ERROR(
         Query(*database_,
               "INSERT OR REPLACE INTO plans (job, plan_version, stage, "
-              "first_layer, last_layer, worker) VALUES (?,?,?,?,?,?)")
+              "first_layer, last_layer, worker, share) VALUES (?,?,?,?,?,?,?)")
             .Bind(job.id.value)
             .Bind(job.plan_version)
             .Bind(static_cast<int64_t>(i))
             .Bind(int64_t{stage.layers.first})
             .Bind(int64_t{stage.layers.last})
             .Bind(stage.worker.value)
+            .Bind(stage.share)
             .Run());
   }
   return absl::OkStatus();
@@ -343,14 +344,16 @@ absl::Status SqliteStore::LoadJobs(StoredState& state) {
 }
 
 absl::Status SqliteStore::LoadPlan(JobRecord& job) {
-  Query query(*database_,
-              "SELECT first_layer, last_layer, worker FROM plans WHERE job=? "
-              "AND plan_version=? ORDER BY stage");
+  Query query(
+      *database_,
+      "SELECT first_layer, last_layer, worker, share FROM plans WHERE job=? "
+      "AND plan_version=? ORDER BY stage");
   query.Bind(job.id.value).Bind(job.plan_version);
   while (query.Next()) {
     job.stages.push_back({{static_cast<int>(query.Integer(0)),
                            static_cast<int>(query.Integer(1))},
-                          WorkerId{query.Integer(2)}});
+                          WorkerId{query.Integer(2)},
+                          query.Real(3)});
   }
   return query.status();
 }

@@ -8,8 +8,11 @@
 #include <cerrno>
 #include <fstream>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "coordinator/store/file_system.h"
 #include "core/base/status_macros.h"
 
@@ -42,14 +45,13 @@ void AddRange(std::map<int64_t, int64_t>& ranges, int64_t begin, int64_t end) {
 WeightsFile::WeightsFile(std::string folder, const Fence& fence,
                          SafetensorsLayout layout)
     : folder_(std::move(folder)),
-      run_line_(absl::StrCat(fence.job.value, " ", fence.attempt, " ",
-                             fence.plan_version, " ", layout.file_bytes)),
+      run_line_(absl::StrCat("ranges ", fence.job.value, " ", fence.attempt,
+                             " ", fence.plan_version, " ", layout.file_bytes)),
       header_(std::move(layout.header)),
       file_bytes_(layout.file_bytes) {
   for (TensorPlace& place : layout.tensors) {
-    Tensor& tensor = tensors_[place.name];
-    tensor.whole = place.bytes == 0;
-    tensor.place = std::move(place);
+    const std::string name = place.name;
+    tensors_[name].place = std::move(place);
   }
 }
 
@@ -106,13 +108,24 @@ absl::Status WeightsFile::Resume() {
   progress_ = open(notes.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
   if (progress_ < 0) return FileError("open", notes, errno);
   std::ifstream lines(notes);
-  std::string name;
-  std::getline(lines, name);  // the run
-  while (std::getline(lines, name)) {
-    const auto found = tensors_.find(name);
-    if (found == tensors_.end()) continue;  // a line that was cut short
-    found->second.whole = true;
-    found->second.noted = true;
+  std::string line;
+  std::getline(lines, line);  // the run
+  // A line without an end was cut short.
+  while (std::getline(lines, line) && !lines.eof()) {
+    const std::vector<std::string> parts =
+        absl::StrSplit(line, absl::MaxSplits(' ', 2));
+    int64_t begin = 0, end = 0;
+    if (parts.size() < 3 || !absl::SimpleAtoi(parts[0], &begin) ||
+        !absl::SimpleAtoi(parts[1], &end)) {
+      continue;
+    }
+    const auto found = tensors_.find(parts[2]);
+    if (found == tensors_.end() || begin < 0 || begin >= end ||
+        end > found->second.place.bytes) {
+      continue;
+    }
+    AddRange(found->second.written, begin, end);
+    found->second.noted = found->second.written;
   }
   return absl::OkStatus();
 }
@@ -135,10 +148,7 @@ absl::Status WeightsFile::Write(const std::string& name, int64_t offset_bytes,
   if (file_ < 0 || bytes == 0) return absl::OkStatus();
   PACELINE_RETURN_IF_ERROR(WriteAt(file_, PathOf(kPartialName),
                                    tensor.place.offset + offset_bytes, data));
-  if (tensor.whole) return absl::OkStatus();
   AddRange(tensor.written, offset_bytes, offset_bytes + bytes);
-  tensor.whole = tensor.written.begin()->first == 0 &&
-                 tensor.written.begin()->second == tensor.place.bytes;
   return absl::OkStatus();
 }
 
@@ -147,13 +157,19 @@ absl::Status WeightsFile::Sync() {
   PACELINE_RETURN_IF_ERROR(SyncFile(file_, PathOf(kPartialName)));
   std::string lines;
   for (const auto& [name, tensor] : tensors_) {
-    if (tensor.whole && !tensor.noted) absl::StrAppend(&lines, name, "\n");
+    for (const auto& range : tensor.written) {
+      if (tensor.noted.count(range.first) > 0 &&
+          tensor.noted.at(range.first) == range.second) {
+        continue;
+      }
+      absl::StrAppend(&lines, range.first, " ", range.second, " ", name, "\n");
+    }
   }
   if (lines.empty()) return absl::OkStatus();
   // O_APPEND: the offset does not matter.
   PACELINE_RETURN_IF_ERROR(WriteAt(progress_, PathOf(kProgressName), 0, lines));
   PACELINE_RETURN_IF_ERROR(SyncFile(progress_, PathOf(kProgressName)));
-  for (auto& [name, tensor] : tensors_) tensor.noted = tensor.whole;
+  for (auto& [name, tensor] : tensors_) tensor.noted = tensor.written;
   return absl::OkStatus();
 }
 
@@ -161,7 +177,7 @@ absl::Status WeightsFile::CheckWhole() const {
   int missing = 0;
   std::string first;
   for (const auto& [name, tensor] : tensors_) {
-    if (tensor.whole) continue;
+    if (tensor.whole()) continue;
     if (missing++ == 0) first = name;
   }
   if (missing == 0) return absl::OkStatus();

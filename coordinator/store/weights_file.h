@@ -2,9 +2,10 @@
 //
 // While pieces come in, two files lie in the job's folder:
 //   weights.partial    the file itself, header first, every tensor at its place
-//   weights.progress   a line for the run ("3 1 1 87160": job, attempt,
+//   weights.progress   a line for the run ("ranges 3 1 1 87160": job, attempt,
 //                      plan_version, bytes of the whole file), then a line for
-//                      each tensor that is whole and synced
+//                      each range of a tensor that is synced ("0 4096 fc.bias":
+//                      first byte, one past the last)
 // Save() gives the first its name, weights.safetensors, and drops the second.
 // So another process of the coordinator can go on where one was killed.
 #pragma once
@@ -58,8 +59,13 @@ class WeightsFile {
   struct Tensor {
     TensorPlace place;
     std::map<int64_t, int64_t> written;  // disjoint ranges: begin -> end
-    bool whole = false;
-    bool noted = false;  // in the progress file
+    std::map<int64_t, int64_t> noted;    // of these, in the progress file
+
+    bool whole() const {
+      return place.bytes == 0 ||
+             (written.size() == 1 && written.begin()->first == 0 &&
+              written.begin()->second == place.bytes);
+    }
   };
 
   WeightsFile(std::string folder, const Fence& fence, SafetensorsLayout layout);

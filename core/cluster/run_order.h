@@ -6,19 +6,22 @@
 #include <string>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "core/base/ids.h"
 #include "core/model/job_spec.h"
 #include "core/plan/plan.h"
+#include "core/schedule/route.h"
 
 namespace paceline {
 
-// A stage as an order names it.
+// A stage, or one replica of it, as an order names it.
 struct StagePlacement {
   int32_t stage = 0;
   LayerRange layers;
   WorkerId worker;
   std::string worker_name;
   std::string address;
+  double share = 1;  // of the stage's micro-batches
 
   friend bool operator==(const StagePlacement&,
                          const StagePlacement&) = default;
@@ -30,7 +33,9 @@ struct RunOrder {
   Fence fence;
   int64_t restore_step = 0;
   JobSpec spec;
-  std::vector<StagePlacement> stages;
+  std::vector<StagePlacement> stages;  // ascending; replicas side by side
+  // [stages]: which of its replicas, in the order above, computes what.
+  std::vector<RouteTable> routes;
   std::string cpu_capability;
   int32_t threads = 1;
 
@@ -39,5 +44,11 @@ struct RunOrder {
     return a.fence == b.fence && a.stages == b.stages;
   }
 };
+
+// How many stages the order has.
+int StageCount(const RunOrder& order);
+
+// Those that hold `stage`, which exists, in the order of its route's replicas.
+absl::Span<const StagePlacement> ReplicasOf(const RunOrder& order, int stage);
 
 }  // namespace paceline

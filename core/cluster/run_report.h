@@ -63,6 +63,10 @@ struct FlowTimes {
   double fill = 0;
   double update = 0;   // gradients reported and applied
   double seconds = 0;  // in all
+  // Inference, where the last stage is: over what has a label.
+  int64_t labels = 0;
+  int64_t correct = 0;
+  double loss = 0;  // summed
 
   friend bool operator==(const FlowTimes&, const FlowTimes&) = default;
 };

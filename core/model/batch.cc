@@ -53,8 +53,10 @@ BatchWalk::BatchWalk(const TrainSpec& train, int64_t train_samples,
       test_samples_(test_samples),
       steps_per_epoch_(CeilDivide(train_samples, train.batch)),
       total_steps_(TotalSteps(train, steps_per_epoch_)),
-      total_updates_(
-          TotalUpdates(train, train_samples, steps_per_epoch_, total_steps_)) {
+      total_micro_batches_(total_steps_ > 0
+                               ? TotalUpdates(train, train_samples,
+                                              steps_per_epoch_, total_steps_)
+                               : CeilDivide(test_samples, train.micro_batch)) {
   PACELINE_CHECK(train_samples > 0 && test_samples >= 0,
                  absl::StrCat("train_samples=", train_samples,
                               " test_samples=", test_samples));
@@ -87,7 +89,7 @@ WalkBatch BatchWalk::TrainingBatch() {
   if (EvaluationIsDue()) evaluated_ = 0;
   info.final_batch = step_ == total_steps_ && evaluated_ < 0;
   info.drains = info.final_batch || evaluated_ >= 0;
-  info.total_updates = total_updates_;
+  info.total_micro_batches = total_micro_batches_;
   return batch;
 }
 
@@ -105,6 +107,7 @@ WalkBatch BatchWalk::EvaluationBatch() {
   const bool last_of_evaluation = evaluated_ == test_samples_;
   if (last_of_evaluation) evaluated_ = -1;
   info.final_batch = last_of_evaluation && step_ == total_steps_;
+  if (total_steps_ == 0) info.total_micro_batches = total_micro_batches_;
   return batch;
 }
 

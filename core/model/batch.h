@@ -23,8 +23,8 @@ struct BatchInfo {
   // without a flush, the pipeline runs empty after this one.
   bool drains = false;
   // Micro-batches of training in the whole job: its updates where each
-  // micro-batch is one.
-  int64_t total_updates = 0;
+  // micro-batch is one.  Where the test set is all there is, its micro-batches.
+  int64_t total_micro_batches = 0;
 
   friend bool operator==(const BatchInfo&, const BatchInfo&) = default;
 };
@@ -51,8 +51,9 @@ class BatchWalk {
   std::optional<WalkBatch> Next();
 
   int64_t total_steps() const { return total_steps_; }
-  // Micro-batches of all training batches.
-  int64_t total_updates() const { return total_updates_; }
+  // Micro-batches of all training batches, or of the test set where that is all
+  // there is.
+  int64_t total_micro_batches() const { return total_micro_batches_; }
 
  private:
   bool EvaluationIsDue() const;
@@ -64,7 +65,7 @@ class BatchWalk {
   const int64_t test_samples_;
   const int64_t steps_per_epoch_;
   const int64_t total_steps_;
-  const int64_t total_updates_;
+  const int64_t total_micro_batches_;
 
   int64_t ordinal_ = 0;
   int64_t step_ = 0;

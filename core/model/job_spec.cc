@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -263,11 +264,69 @@ void CheckWorkers(const PipelineSpec& pipeline, SpecProblems& problems) {
     problems.Add("pipeline.workers",
                  "says who holds which stage, and so needs pipeline.cuts (or "
                  "pipeline.stages: 1)");
-  } else if (pipeline.workers.size() != stages) {
+  } else if (pipeline.replicas.empty() && pipeline.workers.size() != stages) {
     problems.Add(
         "pipeline.workers",
         absl::StrCat("names ", pipeline.workers.size(), " workers for ", stages,
                      " stages; give one for each stage"));
+  }
+}
+
+// Most workers of one stage: a route has a turn for each at least.
+constexpr int32_t kMostReplicas = 1'024;
+
+void CheckReplicas(const PipelineSpec& pipeline, bool inference,
+                   SpecProblems& problems) {
+  const std::vector<int32_t>& replicas = pipeline.replicas;
+  if (!inference && (!replicas.empty() || !pipeline.shares.empty() ||
+                     pipeline.replicate == "allowed")) {
+    problems.Add(replicas.empty() ? "pipeline.replicate" : "pipeline.replicas",
+                 "belongs to kind infer: several workers of one stage cannot "
+                 "train yet; leave it out");
+    return;
+  }
+  if (replicas.empty()) {
+    if (!pipeline.shares.empty()) {
+      problems.Add("pipeline.shares",
+                   "says how the replicas of a stage share its work, and so "
+                   "needs pipeline.replicas");
+    }
+    return;
+  }
+  const size_t stages = pipeline.cuts.size() + 1;
+  int64_t workers = 0;
+  bool counts = replicas.size() == stages;
+  for (const int32_t count : replicas) {
+    counts = counts && count >= 1 && count <= kMostReplicas;
+    workers += count;
+  }
+  if (!counts) {
+    problems.Add("pipeline.replicas",
+                 absl::StrCat("must give each of the ", stages,
+                              stages == 1 ? " stage" : " stages",
+                              " between 1 and ", kMostReplicas,
+                              " workers, got ", absl::StrJoin(replicas, ",")));
+  } else if (std::ssize(pipeline.workers) != workers) {
+    problems.Add("pipeline.replicas",
+                 absl::StrCat(absl::StrJoin(replicas, ","), " wants ", workers,
+                              " workers, but pipeline.workers names ",
+                              pipeline.workers.size()));
+  }
+  const std::set<std::string> names(pipeline.workers.begin(),
+                                    pipeline.workers.end());
+  if (names.size() < pipeline.workers.size()) {
+    problems.Add("pipeline.workers",
+                 "names a worker twice: beside replicas each holds one stage");
+  }
+  if (pipeline.shares.empty()) return;
+  const bool positive =
+      std::all_of(pipeline.shares.begin(), pipeline.shares.end(),
+                  [](double share) { return share > 0 && share < 1e9; });
+  if (!positive || pipeline.shares.size() != pipeline.workers.size()) {
+    problems.Add("pipeline.shares",
+                 absl::StrCat("must be a positive number for each of the ",
+                              pipeline.workers.size(), " workers, got ",
+                              absl::StrJoin(pipeline.shares, ",")));
   }
 }
 
@@ -294,6 +353,8 @@ void CheckPipeline(const PipelineSpec& pipeline, int64_t layers,
   }
   problems.OneOf("pipeline.policy", "policy", pipeline.policy,
                  {"brute", "dp", "equal", "mcmc", "min-cut", "soft"});
+  problems.OneOf("pipeline.replicate", "word", pipeline.replicate,
+                 {"allowed", "auto", "never"});
   problems.OneOf("pipeline.codec", "codec", pipeline.codec,
                  {"bf16", "fp16", "fp32", "int8"});
   if (stages) CheckCuts(pipeline, layers, problems);
@@ -374,6 +435,7 @@ std::vector<SpecProblem> CheckJobSpec(const JobSpec& spec) {
                               "pipeline.schedule"));
   }
   CheckPipeline(spec.pipeline, layers, problems);
+  CheckReplicas(spec.pipeline, IsInference(spec), problems);
   if (description.ok()) CheckTies(spec, *description, problems);
   problems.Whole("threads", spec.threads, 1, kMostThreads);
   problems.OneOf("cpu_capability", "CPU capability", spec.cpu_capability,

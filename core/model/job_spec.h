@@ -135,12 +135,27 @@ struct PipelineSpec {
   std::vector<int32_t> cuts;  // first layers of stages 1, 2, ...
   // With cuts: who holds each stage, by name; empty: whoever is free.
   std::vector<std::string> workers;
+  // Inference, with workers: how many of these hold each stage, neighbours in
+  // the list; empty: one each.
+  std::vector<int32_t> replicas;
+  // With replicas: each worker's part of its stage's micro-batches, in any
+  // unit; empty: equal parts.
+  std::vector<double> shares;
+  // Inference: whether the policy may place a stage on several workers: auto
+  // (where it chooses the number of stages too), allowed, never.
+  std::string replicate = "auto";
   // pipedream: all stages compute a micro-batch at the version of the weights
   // that the first stage had when it took it in.
   bool vertical_sync = false;
   // On the wire between workers, core/transfer/tensor_codec.h.
   std::string codec = "fp32";
 };
+
+// What pipeline.replicate comes to.
+inline bool MayReplicate(const PipelineSpec& pipeline) {
+  return pipeline.replicate == "allowed" ||
+         (pipeline.replicate == "auto" && pipeline.stages == 0);
+}
 
 // kind infer: the test set, forward only.
 struct InferSpec {

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status_macros.h"
 #include "core/plan/cut.h"
@@ -40,19 +41,32 @@ struct Load {
 };
 
 // Stages and who holds them: positions among the workers that are used.
+// Neighbours with the same layers are replicas of one stage.
 struct Layout {
-  std::vector<LayerRange> stages;
+  std::vector<LayerRange> stages;      // of replicas each
   std::vector<int> worker_of;          // [stages], first used in order
+  std::vector<double> shares;          // [stages]; empty: no replicas
   std::vector<PlannerWorker> workers;  // those that are used
   std::string why;
 };
 
-std::vector<Load> LoadsOf(const Layout& layout, const ScheduleBounds& bounds) {
-  const std::vector<StageKeeps> keeps = KeepsOfStages(bounds);
+std::vector<StageOfPlan> StagesOf(const Layout& layout) {
+  std::vector<StageOfPlan> stages;
+  for (size_t i = 0; i < layout.stages.size(); ++i) {
+    stages.push_back({layout.stages[i],
+                      layout.workers[layout.worker_of[i]].worker,
+                      layout.shares.empty() ? 1 : layout.shares[i]});
+  }
+  return stages;
+}
+
+std::vector<Load> LoadsOf(const Layout& layout,
+                          const std::vector<StageKeeps>& keeps) {
+  const std::vector<int> numbers = StageNumbers(StagesOf(layout));
   std::vector<Load> loads(layout.workers.size());
   for (size_t stage = 0; stage < layout.stages.size(); ++stage) {
     Load& load = loads[layout.worker_of[stage]];
-    load.stages.push_back(static_cast<int>(stage));
+    load.stages.push_back(numbers[stage]);
     load.ranges.push_back(layout.stages[stage]);
     load.keeps.push_back(keeps[stage]);
   }
@@ -92,23 +106,43 @@ std::string LayerCountsText(const std::vector<LayerRange>& ranges) {
                        });
 }
 
+// Of each stage once.
+std::vector<LayerRange> Unreplicated(std::vector<LayerRange> ranges) {
+  ranges.erase(std::unique(ranges.begin(), ranges.end()), ranges.end());
+  return ranges;
+}
+
+// What part of its stage worker `i` computes; empty: all of it.
+std::string ShareText(const Layout& layout, size_t i) {
+  double mine = 0, sum = 0;
+  for (size_t stage = 0; stage < layout.shares.size(); ++stage) {
+    const auto own = static_cast<size_t>(
+        std::find(layout.worker_of.begin(), layout.worker_of.end(), i) -
+        layout.worker_of.begin());
+    if (layout.stages[stage] != layout.stages[own]) continue;
+    sum += layout.shares[stage];
+    if (stage == own) mine = layout.shares[stage];
+  }
+  return mine < sum ? absl::StrFormat(", %.1f %% of it", 100 * mine / sum) : "";
+}
+
 // "equal: 7 layers in 3 stages (3+2+2) on 2 workers; fewer workers than
 // stages: a holds stages 0..1 (1.5 MiB), b holds stage 2 (800.0 KiB)".
 std::string Explain(const Layout& layout, const ModelDescription& model,
                     const std::vector<Load>& loads,
                     const std::vector<int64_t>& need_bytes) {
-  std::string why =
-      absl::StrCat(layout.why, ": ", Counted(model.layers.size(), "layer"),
-                   " in ", Counted(layout.stages.size(), "stage"), " (",
-                   LayerCountsText(layout.stages), ") on ",
-                   Counted(loads.size(), "worker"), ";");
+  const std::vector<LayerRange> stages = Unreplicated(layout.stages);
+  std::string why = absl::StrCat(
+      layout.why, ": ", Counted(model.layers.size(), "layer"), " in ",
+      Counted(stages.size(), "stage"), " (", LayerCountsText(stages), ") on ",
+      Counted(loads.size(), "worker"), ";");
   if (loads.size() < layout.stages.size()) {
     absl::StrAppend(&why, " fewer workers than stages:");
   }
   for (size_t i = 0; i < loads.size(); ++i) {
     absl::StrAppend(&why, i == 0 ? " " : ", ", layout.workers[i].name,
                     " holds ", StagesText(loads[i].stages), " (",
-                    BytesText(need_bytes[i]), ")");
+                    BytesText(need_bytes[i]), ShareText(layout, i), ")");
   }
   return why;
 }
@@ -131,12 +165,20 @@ absl::StatusOr<Layout> ByName(const JobSpec& spec,
                               const std::vector<PlannerWorker>& workers) {
   const std::vector<std::string>& names = spec.pipeline.workers;
   PACELINE_ASSIGN_OR_RETURN(Cut cut, ChooseCut(spec.pipeline, model));
-  if (names.size() != cut.stages.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("pipeline.workers names ", names.size(), " workers for ",
-                     cut.stages.size(), " stages: give one for each"));
-  }
   Layout layout;
+  layout.shares = spec.pipeline.shares;
+  for (size_t stage = 0; stage < cut.stages.size(); ++stage) {
+    const int32_t replicas = stage < spec.pipeline.replicas.size()
+                                 ? spec.pipeline.replicas[stage]
+                                 : 1;
+    layout.stages.insert(layout.stages.end(), replicas, cut.stages[stage]);
+  }
+  if (names.size() != layout.stages.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "pipeline.workers names ", names.size(), " workers for ",
+        layout.stages.size(), " stages and replicas: give one for each"));
+  }
+  if (layout.shares.empty()) layout.shares.assign(names.size(), 1);
   std::map<std::string, int> index;
   for (const std::string& name : names) {
     const auto found = std::find_if(
@@ -152,7 +194,6 @@ absl::StatusOr<Layout> ByName(const JobSpec& spec,
     if (is_new) layout.workers.push_back(*found);
     layout.worker_of.push_back(at->second);
   }
-  layout.stages = std::move(cut.stages);
   layout.why = "cuts, on the workers named";
   return layout;
 }
@@ -243,22 +284,26 @@ absl::StatusOr<Layout> Solve(const JobSpec& spec, const ModelDescription& model,
   // many.
   inputs.problem.stages =
       std::min({stages, static_cast<int>(workers.size()), layers});
-  // A run has one worker a stage.
-  inputs.problem.replicas = false;
+  inputs.problem.replicas = IsInference(spec) && MayReplicate(spec.pipeline);
   PACELINE_ASSIGN_OR_RETURN(
       const PlanAnswer answer,
       SolvePlan(spec.pipeline.policy, inputs.problem, {}));
   Layout layout;
-  for (const PlacedStage& stage : answer.placement) {
-    layout.workers.push_back(workers[stage.devices.front()]);
-  }
-  SharedStages shared =
-      CutFurther(inputs.problem, answer.placement,
-                 std::max(stages, static_cast<int>(answer.placement.size())));
-  layout.stages = std::move(shared.stages);
-  layout.worker_of = std::move(shared.holder_of);
   layout.why = absl::StrCat(spec.pipeline.policy, " (", answer.why, "; ",
                             inputs.source, ")");
+  for (const PlacedStage& stage : answer.placement) {
+    for (size_t i = 0; i < stage.devices.size(); ++i) {
+      layout.stages.push_back(stage.layers);
+      layout.worker_of.push_back(static_cast<int>(layout.workers.size()));
+      layout.shares.push_back(stage.shares[i]);
+      layout.workers.push_back(workers[stage.devices[i]]);
+    }
+  }
+  if (stages <= std::ssize(answer.placement)) return layout;
+  SharedStages shared = CutFurther(inputs.problem, answer.placement, stages);
+  layout.stages = std::move(shared.stages);
+  layout.worker_of = std::move(shared.holder_of);
+  layout.shares.clear();
   return layout;
 }
 
@@ -305,25 +350,26 @@ absl::StatusOr<ScheduleBounds> BoundsOf(const JobSpec& spec, int stages,
 // What the layout's workers need; ResourceExhausted when one has less.
 absl::StatusOr<Plan> Finish(const JobSpec& spec, const ModelDescription& model,
                             const Layout& layout) {
-  PACELINE_ASSIGN_OR_RETURN(
-      const ScheduleBounds bounds,
-      BoundsOf(spec, static_cast<int>(layout.stages.size()), layout.worker_of));
-  const std::vector<Load> loads = LoadsOf(layout, bounds);
+  // Inference keeps nothing, and replicas are inference's.
+  std::vector<StageKeeps> keeps(layout.stages.size(), kInferenceKeeps);
+  if (Unreplicated(layout.stages).size() == layout.stages.size()) {
+    PACELINE_ASSIGN_OR_RETURN(
+        const ScheduleBounds bounds,
+        BoundsOf(spec, static_cast<int>(layout.stages.size()),
+                 layout.worker_of));
+    if (!IsInference(spec)) keeps = KeepsOfStages(bounds);
+  }
+  const std::vector<Load> loads = LoadsOf(layout, keeps);
   std::vector<int64_t> need_bytes;
   for (size_t i = 0; i < loads.size(); ++i) {
-    std::vector<StageKeeps> keeps = loads[i].keeps;
-    if (IsInference(spec)) keeps.assign(keeps.size(), kInferenceKeeps);
     need_bytes.push_back(
-        EstimateBytes(model, spec.train, loads[i].ranges, keeps,
+        EstimateBytes(model, spec.train, loads[i].ranges, loads[i].keeps,
                       FindPrecision(spec.precision).value_or(Precision::kF32)));
     PACELINE_RETURN_IF_ERROR(
         CheckMemory(layout.workers[i], loads[i], need_bytes.back()));
   }
   Plan plan;
-  for (size_t stage = 0; stage < layout.stages.size(); ++stage) {
-    plan.stages.push_back(
-        {layout.stages[stage], layout.workers[layout.worker_of[stage]].worker});
-  }
+  plan.stages = StagesOf(layout);
   for (size_t i = 0; i < loads.size(); ++i) {
     plan.memory.push_back({layout.workers[i].worker, need_bytes[i]});
   }

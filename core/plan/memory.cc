@@ -89,6 +89,28 @@ int64_t KeptBytes(const ModelDescription& model, int layer,
   return Add(bytes / 2, InputBytes(model, layer));
 }
 
+std::vector<int> StageNumbers(const std::vector<StageOfPlan>& stages) {
+  std::vector<int> numbers;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    const bool replica = i > 0 && stages[i].layers == stages[i - 1].layers;
+    numbers.push_back(i == 0 ? 0 : numbers.back() + (replica ? 0 : 1));
+  }
+  return numbers;
+}
+
+std::vector<RouteTable> RoutesOf(const std::vector<StageOfPlan>& stages) {
+  const std::vector<int> numbers = StageNumbers(stages);
+  std::vector<RouteTable> routes;
+  std::vector<double> shares;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    shares.push_back(stages[i].share);
+    if (i + 1 < stages.size() && numbers[i + 1] == numbers[i]) continue;
+    routes.push_back(MakeRouteTable(shares));
+    shares.clear();
+  }
+  return routes;
+}
+
 int64_t BytesOn(const Plan& plan, WorkerId worker) {
   for (const WorkerBytes& need : plan.memory) {
     if (need.worker == worker) return need.bytes;

@@ -12,14 +12,23 @@
 #include "core/model/precision.h"
 #include "core/plan/inputs.h"
 #include "core/plan/layer_range.h"
+#include "core/schedule/route.h"
 #include "core/schedule/schedule.h"
 
 namespace paceline {
 
+// Neighbours in a list with the same layers are one stage's replicas.
 struct StageOfPlan {
   LayerRange layers;
   WorkerId worker;
+  double share = 1;  // of the stage's micro-batches
 };
+
+// [stages.size()]: which stage each of them belongs to.
+std::vector<int> StageNumbers(const std::vector<StageOfPlan>& stages);
+
+// Of every stage, by the shares of its replicas.
+std::vector<RouteTable> RoutesOf(const std::vector<StageOfPlan>& stages);
 
 // What a worker of a plan is predicted to need, by EstimateBytes().
 struct WorkerBytes {

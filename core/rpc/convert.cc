@@ -125,6 +125,9 @@ PipelineSpec PipelineFromProto(const v1::PipelineSpec& proto) {
   PACELINE_TAKE(proto, spec, vertical_sync);
   PACELINE_TAKE(proto, spec, codec);
   TakeAll(proto.workers(), spec.workers);
+  TakeAll(proto.replicas(), spec.replicas);
+  TakeAll(proto.shares(), spec.shares);
+  PACELINE_TAKE(proto, spec, replicate);
   return spec;
 }
 
@@ -214,6 +217,9 @@ void PipelineToProto(const PipelineSpec& spec, v1::PipelineSpec& proto) {
   proto.set_vertical_sync(spec.vertical_sync);
   proto.set_codec(spec.codec);
   proto.mutable_workers()->Add(spec.workers.begin(), spec.workers.end());
+  proto.mutable_replicas()->Add(spec.replicas.begin(), spec.replicas.end());
+  proto.mutable_shares()->Add(spec.shares.begin(), spec.shares.end());
+  proto.set_replicate(spec.replicate);
 }
 
 void InferToProto(const InferSpec& spec, v1::InferSpec& proto) {

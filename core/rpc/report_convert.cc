@@ -165,6 +165,9 @@ v1::FlowTimes ToProto(const FlowTimes& flow) {
   proto.set_fill(flow.fill);
   proto.set_update(flow.update);
   proto.set_seconds(flow.seconds);
+  proto.set_labels(flow.labels);
+  proto.set_correct(flow.correct);
+  proto.set_loss(flow.loss);
   return proto;
 }
 
@@ -185,7 +188,10 @@ FlowTimes FromProto(const v1::FlowTimes& proto) {
           .latency_max = proto.latency_max(),
           .fill = proto.fill(),
           .update = proto.update(),
-          .seconds = proto.seconds()};
+          .seconds = proto.seconds(),
+          .labels = proto.labels(),
+          .correct = proto.correct(),
+          .loss = proto.loss()};
 }
 
 v1::RunState ToProto(const RunReport& report) {
@@ -273,6 +279,7 @@ v1::StagePlacement ToProto(const StagePlacement& stage) {
   proto.set_worker_id(stage.worker.value);
   proto.set_worker_name(stage.worker_name);
   proto.set_address(stage.address);
+  proto.set_share(stage.share);
   return proto;
 }
 
@@ -283,6 +290,7 @@ StagePlacement FromProto(const v1::StagePlacement& proto) {
   stage.worker = WorkerId{proto.worker_id()};
   stage.worker_name = proto.worker_name();
   stage.address = proto.address();
+  stage.share = proto.share();
   return stage;
 }
 
@@ -298,6 +306,10 @@ v1::RunOrder ToProto(const RunOrder& order) {
   }
   proto.set_cpu_capability(order.cpu_capability);
   proto.set_threads(order.threads);
+  for (const RouteTable& route : order.routes) {
+    v1::StageRoute& into = *proto.add_routes();
+    for (const int turn : route.turns()) into.add_turns(turn);
+  }
   return proto;
 }
 
@@ -307,15 +319,21 @@ absl::StatusOr<RunOrder> FromProto(const v1::RunOrder& proto) {
   order.restore_step = proto.restore_step();
   order.spec = FromProto(proto.spec());
   for (const v1::StagePlacement& stage : proto.stages()) {
-    if (stage.stage() != static_cast<int>(order.stages.size())) {
+    const int next = StageCount(order);
+    if (stage.stage() != next &&
+        (order.stages.empty() || stage.stage() != next - 1)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("order: stage ", stage.stage(), " stands at place ",
-                       order.stages.size()));
+          absl::StrCat("order: stage ", stage.stage(), " stands where stage ",
+                       next, " comes next"));
     }
     order.stages.push_back(FromProto(stage));
   }
   order.cpu_capability = proto.cpu_capability();
   order.threads = proto.threads();
+  for (const v1::StageRoute& route : proto.routes()) {
+    order.routes.emplace_back(
+        std::vector<int>(route.turns().begin(), route.turns().end()));
+  }
   return order;
 }
 

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <utility>
 
 #include "core/base/status_macros.h"
 #include "core/plan/ties.h"
+#include "core/schedule/route.h"
 
 namespace paceline {
 namespace {
@@ -48,6 +50,40 @@ int64_t GroupOf(const JobSpec& spec, const std::vector<EstimateStage>& stages) {
 
 int64_t WholeGroups(int64_t micro_batches, int64_t group) {
   return std::max(group, micro_batches / group * group);
+}
+
+// With replicas grouped, their shares together 1.
+Placement PlacementOf(const std::vector<EstimateStage>& stages) {
+  Placement placement;
+  for (const EstimateStage& stage : stages) {
+    if (placement.empty() || placement.back().layers != stage.layers) {
+      placement.push_back({stage.layers, {}, {}});
+    }
+    placement.back().devices.push_back(stage.worker);
+    placement.back().shares.push_back(stage.share);
+  }
+  for (PlacedStage& stage : placement) {
+    const double sum =
+        std::accumulate(stage.shares.begin(), stage.shares.end(), 0.0);
+    for (double& share : stage.shares) share /= sum;
+  }
+  return placement;
+}
+
+// What `worker` computes of `layers` when `count` micro-batches pass.
+int64_t OwnMicroBatches(const Placement& placement, const EstimateStage& stage,
+                        int64_t count) {
+  for (const PlacedStage& placed : placement) {
+    if (placed.layers != stage.layers) continue;
+    const auto at =
+        std::find(placed.devices.begin(), placed.devices.end(), stage.worker);
+    const Turns turns = {MakeRouteTable(placed.shares),
+                         static_cast<int>(at - placed.devices.begin())};
+    int64_t own = 0;
+    for (int64_t m = 0; m < count; ++m) own += turns.Has(m) ? 1 : 0;
+    return own;
+  }
+  return count;
 }
 
 // CPU times instead of what a quota makes of them.
@@ -93,10 +129,7 @@ absl::StatusOr<RunEstimate> EstimateRun(
     const std::vector<InputWorker>& workers, const Measurements& measurements) {
   PACELINE_ASSIGN_OR_RETURN(PlanInputs inputs,
                             MakePlanInputs(spec, model, workers, measurements));
-  Placement placement;
-  for (const EstimateStage& stage : stages) {
-    placement.push_back({stage.layers, {stage.worker}, {1}});
-  }
+  const Placement placement = PlacementOf(stages);
   SimulationOptions options = OptionsFor(spec, placement, inputs);
   const bool inference = IsInference(spec);
   options.steps = inference ? 1 : kSteps;
@@ -145,9 +178,12 @@ absl::StatusOr<RunEstimate> EstimateRun(
       if (other.layers == stage.layers) mine = work;
     }
     const double busy = use.forward_seconds + use.backward_seconds;
-    estimate.stage_seconds.push_back(
-        (all_of_it > 0 ? busy * mine / all_of_it : 0) /
-        static_cast<double>(options.steps * count));
+    const int64_t own =
+        options.steps * OwnMicroBatches(placement, stage, count);
+    estimate.stage_seconds.push_back(all_of_it > 0 && own > 0
+                                         ? busy * mine / all_of_it /
+                                               static_cast<double>(own)
+                                         : 0);
   }
   estimate.source = std::move(inputs.source);
   estimate.measured = inputs.measured;

@@ -14,10 +14,12 @@
 
 namespace paceline {
 
-// A stage of a run and who holds it.
+// A stage of a run and who holds it; neighbours with the same layers are
+// replicas.
 struct EstimateStage {
   LayerRange layers;
-  int worker = 0;  // index into the workers
+  int worker = 0;    // index into the workers
+  double share = 1;  // of the stage's micro-batches, in any unit
 };
 
 struct RunEstimate {
@@ -25,8 +27,8 @@ struct RunEstimate {
   double step_seconds = 0;
   double samples_per_second = 0;
   double bubble_share = 0;
-  // [stages]: forward and backward of a micro-batch, as the clock will show
-  // it.
+  // Of the stages given: forward and backward of a micro-batch, as the clock
+  // will show it.
   std::vector<double> stage_seconds;
   std::string source;     // PlanInputs::source
   bool measured = false;  // PlanInputs::measured

@@ -121,28 +121,6 @@ std::vector<InstructionList> ListsOfReplicas(const Program& program,
 
 }  // namespace
 
-std::vector<int> MakeRoute(const std::vector<double>& shares,
-                           int micro_batches) {
-  std::vector<int> route;
-  std::vector<double> given(shares.size(), 0);
-  for (int m = 0; m < micro_batches; ++m) {
-    size_t best = 0;
-    double most_behind = 0;
-    for (size_t i = 0; i < shares.size(); ++i) {
-      const double behind = shares[i] * (m + 1) - given[i];
-      // Shares come from divisions: their rounding must not break a tie.
-      constexpr double kRounding = 1e-9;
-      if (i == 0 || behind > most_behind + kRounding) {
-        best = i;
-        most_behind = behind;
-      }
-    }
-    given[best] += 1;
-    route.push_back(static_cast<int>(best));
-  }
-  return route;
-}
-
 absl::StatusOr<Program> MakeProgram(const Placement& placement,
                                     const ProgramRequest& request) {
   Program program;
@@ -164,8 +142,7 @@ absl::StatusOr<Program> MakeProgram(const Placement& placement,
   }
   PACELINE_RETURN_IF_ERROR(CheckForReplicas(program, request));
   for (size_t s = 0; s < placement.size(); ++s) {
-    if (placement[s].devices.size() == 1) continue;
-    program.route[s] = MakeRoute(placement[s].shares, request.micro_batches);
+    program.route[s] = MakeRouteTable(placement[s].shares);
   }
   program.lists = ListsOfReplicas(program, request.schedule);
   return program;

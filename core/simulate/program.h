@@ -8,6 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "core/plan/cost.h"
 #include "core/schedule/instruction.h"
+#include "core/schedule/route.h"
 
 namespace paceline {
 
@@ -22,13 +23,12 @@ struct Program {
   int streamed_step = 0;
   std::vector<int> device_of;                // [workers]
   std::vector<std::vector<int>> workers_of;  // [stages][replicas]
-  // [stages][micro-batch]: its replica; empty for a stage of one.
-  std::vector<std::vector<int>> route;
-  std::vector<InstructionList> lists;  // [workers]
+  std::vector<RouteTable> route;             // [stages]
+  std::vector<InstructionList> lists;        // [workers]
 
   int workers() const { return static_cast<int>(device_of.size()); }
   int ReplicaOf(int stage, int micro_batch) const {
-    return route[stage].empty() ? 0 : route[stage][micro_batch];
+    return route[stage].ReplicaOf(micro_batch);
   }
   int WorkerOf(int stage, int micro_batch) const {
     return workers_of[stage][ReplicaOf(stage, micro_batch)];
@@ -41,13 +41,6 @@ struct ProgramRequest {
   int steps = 1;
   bool training = true;
 };
-
-// Weighted round robin (DESIGN 5): each micro-batch goes to the replica that is
-// furthest behind its share, the lowest of several.  After any k micro-batches
-// a replica's count differs from k x its share by less than 1 for two replicas
-// and by less than their number in general.
-std::vector<int> MakeRoute(const std::vector<double>& shares,
-                           int micro_batches);
 
 // Without replicas MakeSchedule's lists; of an asynchronous schedule one for
 // all steps, since there is no flush between them.  With replicas each runs its

@@ -33,7 +33,7 @@ enum FrameField : uint32_t {
   kChecksum = 16,
   kPayload = 17,
   kDrains = 18,
-  kTotalUpdates = 19,
+  kTotalMicroBatches = 19,
   kAdmitted = 20,
   kSent = 21,
 };
@@ -76,7 +76,10 @@ void AppendHeader(std::string* out, const FrameHeader& header,
   AppendIntField(out, kPlanVersion, header.fence.plan_version);
   AppendIntField(out, kKind, static_cast<int64_t>(header.kind));
   AppendIntField(out, kBoundary, header.boundary);
-  if (hello) return;  // the rest says nothing
+  if (hello) {  // the rest says nothing
+    AppendIntField(out, kRoute, header.route);
+    return;
+  }
   AppendIntField(out, kSequence, header.sequence);
   AppendIntField(out, kBatch, header.batch.ordinal);
   AppendIntField(out, kPhase, static_cast<int64_t>(header.batch.phase));
@@ -87,7 +90,7 @@ void AppendHeader(std::string* out, const FrameHeader& header,
   AppendIntField(out, kFinalBatch, header.batch.final_batch);
   AppendIntField(out, kRoute, header.route);
   AppendIntField(out, kDrains, header.batch.drains);
-  AppendIntField(out, kTotalUpdates, header.batch.total_updates);
+  AppendIntField(out, kTotalMicroBatches, header.batch.total_micro_batches);
   AppendIntField(out, kAdmitted, header.admitted_us);
   AppendIntField(out, kSent, header.sent_us);
   for (const Tensor& tensor : tensors) AppendTensor(out, tensor, codec);
@@ -185,8 +188,8 @@ class FrameParser {
       case kDrains:
         header.batch.drains = value != 0;
         return absl::OkStatus();
-      case kTotalUpdates:
-        return Set(field, value, &header.batch.total_updates);
+      case kTotalMicroBatches:
+        return Set(field, value, &header.batch.total_micro_batches);
       case kAdmitted:
         return Set(field, value, &header.admitted_us);
       case kSent:

@@ -114,8 +114,8 @@ void RunPlane(bool send, const TransferSpec& spec) {
   RunWiring wiring;
   wiring.fence = {JobId{1}, 1, 1};
   wiring.self = WorkerId{send ? 0 : 1};
-  wiring.stages = {{WorkerId{0}, Local(send ? server.port : other)},
-                   {WorkerId{1}, Local(send ? other : server.port)}};
+  wiring.stages = {{{{WorkerId{0}, Local(send ? server.port : other)}}, {}},
+                   {{{WorkerId{1}, Local(send ? other : server.port)}}, {}}};
   wiring.boundaries = {{{DType::kF32, {spec.frame_bytes / 4 - 2}}}};
   wiring.micro_batch = 1;
   const int bound = BoundOf(spec);
@@ -127,10 +127,10 @@ void RunPlane(bool send, const TransferSpec& spec) {
 
   if (send) {
     const Frame frame = PlaneFrame(spec);
-    PACELINE_CHECK(link.AwaitRoom(0, bound).ok(), "room");
+    PACELINE_CHECK(link.AwaitRoom(0, 0, bound).ok(), "room");
     TimeSender([&] {
       for (int64_t i = 0; i < spec.frames; ++i) {
-        PACELINE_CHECK(link.AwaitRoom(0, 1).ok(), "room");
+        PACELINE_CHECK(link.AwaitRoom(0, 0, 1).ok(), "room");
         const absl::Status sent =
             link.Send({HeaderOf(i, bound), frame.tensors});
         PACELINE_CHECK(sent.ok(), sent.ToString());

@@ -67,6 +67,39 @@ TEST(BenchLosses, AddUpToWhatIsMissing) {
   EXPECT_EQ(row->plan, "[0,1) a, [1,2) b");
 }
 
+// Both workers' layers took 6 CPU seconds of 10 micro-batches, which the one
+// alone does in 4.8: a fifth.
+TEST(BenchLosses, SlowdownIsWhatLayersTookBeyondOneWorkersCpu) {
+  const absl::StatusOr<BenchRow> row = RowOf(
+      TwoStages(), {.seconds = 1.5, .data = 0, .predicted = 1.5, .cpu = 0.48},
+      {{"a", 0.4}, {"b", 0.4}});
+
+  ASSERT_TRUE(row.ok()) << row.status();
+  EXPECT_NEAR(row->losses.slowdown, 0.2 * 6 / 0.4 / 20, 1e-9);
+  EXPECT_NEAR(row->losses.unexplained,
+              1 - 0.75 - 4.75 / 20 - row->losses.slowdown, 1e-9);
+}
+
+// The second stage's worker "b" has half of the micro-batches, "c" the others.
+TEST(BenchLosses, OfReplicasCountEveryMicroBatchOnce) {
+  JobView job = TwoStages();
+  job.workers.push_back(Worker(2, 1, {.compute = 6}, 1, 10));
+  job.estimate->stage_seconds = {0.9, 1.2, 1.2};
+  for (int w = 0; w < 3; ++w) {
+    job.workers[w].flow->micro_batches = w == 0 ? 20 : 10;
+    job.workers[w].flow->samples = w == 0 ? 80 : 40;
+  }
+  const absl::StatusOr<BenchRow> row =
+      RowOf(job, {.seconds = 2.1, .data = 0, .predicted = 2.1}, {});
+
+  ASSERT_TRUE(row.ok()) << row.status();
+  EXPECT_EQ(row->stages, 2);
+  EXPECT_EQ(row->workers, 3);
+  EXPECT_DOUBLE_EQ(row->throughput, 8);
+  EXPECT_DOUBLE_EQ(row->speedup, 4.2);
+  EXPECT_NEAR(row->bound, 2.1 * 20 / (2.1 + 19 * 0.9), 1e-9);
+}
+
 TEST(BenchLosses, BoundIsThePipelinesOwn) {
   const absl::StatusOr<BenchRow> row =
       RowOf(TwoStages(), {.seconds = 2, .data = 0, .predicted = 1.5}, {});

@@ -90,7 +90,7 @@ TEST(JobDocument, HasPredictedBesideMeasured) {
                               .stage_seconds = {0.01, 0.02},
                               .source = "measured",
                               .measured = true};
-  job.drift = {{0, 0.01, 0.012}, {1, 0.02, 0}};
+  job.drift = {{0, 0.01, 0.012, 5}, {1, 0.02, 0, 6}};
   job.step_seconds = 0.6;
 
   const json document = json::parse(ToDocument(job, true).ToJson());
@@ -99,6 +99,7 @@ TEST(JobDocument, HasPredictedBesideMeasured) {
   EXPECT_EQ(document["predicted_step_seconds"], 0.5);
   EXPECT_EQ(document["measured_step_seconds"], 0.6);
   EXPECT_EQ(document["drift"][0], json({{"stage", 0},
+                                        {"worker_id", 5},
                                         {"predicted_seconds", 0.01},
                                         {"measured_seconds", 0.012}}));
   EXPECT_TRUE(document["drift"][1]["measured_seconds"].is_null());
@@ -121,7 +122,7 @@ TEST(JobTable, ShowsPredictedBesideMeasuredAndTheirRatio) {
                               .stage_seconds = {},
                               .source = "layer times measured on w1",
                               .measured = true};
-  job.drift = {{0, 0.01, 0.012}, {1, 0.02, 0}};
+  job.drift = {{0, 0.01, 0.012, 5}, {1, 0.02, 0, 6}};
   job.step_seconds = 0.6;
 
   const std::string text = RenderJob(job, {});

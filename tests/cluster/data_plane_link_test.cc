@@ -165,7 +165,7 @@ TEST_P(LinkTest, CarriesManyFramesUnderASmallBound) {
   const auto mesh = Make(spec);
   Thread sender("sender", [&] {
     for (int i = 0; i < kFrames; ++i) {
-      ASSERT_TRUE(mesh->link(0).AwaitRoom(0, 1).ok());
+      ASSERT_TRUE(mesh->link(0).AwaitRoom(0, 0, 1).ok());
       ASSERT_TRUE(mesh->link(0).Send(MakeFrame(ActivationKey(i, 0))).ok());
     }
   });
@@ -180,12 +180,13 @@ TEST_P(LinkTest, AwaitRoomHoldsASenderBackThatIsFarAhead) {
   spec.bound = 2;
   const auto mesh = Make(spec);
   for (int i = 0; i < 4; ++i) {
-    ASSERT_TRUE(mesh->link(0).AwaitRoom(0, 1).ok());
+    ASSERT_TRUE(mesh->link(0).AwaitRoom(0, 0, 1).ok());
     ASSERT_TRUE(mesh->link(0).Send(MakeFrame(ActivationKey(i, 0))).ok());
   }
   absl::Notification room;
   Thread sender("sender", [&] {
-    EXPECT_TRUE(mesh->link(0).AwaitRoom(0, 9).ok());  // 9: as much as there is
+    EXPECT_TRUE(
+        mesh->link(0).AwaitRoom(0, 0, 9).ok());  // 9: as much as there is
     room.Notify();
   });
 
@@ -201,7 +202,7 @@ TEST_P(LinkTest, AwaitRoomAsksNothingBetweenStagesOfOneWorker) {
   spec.worker_of = {0, 0};
   const auto mesh = Make(spec);
 
-  EXPECT_TRUE(mesh->link(0).AwaitRoom(0, 1000).ok());
+  EXPECT_TRUE(mesh->link(0).AwaitRoom(0, 0, 1000).ok());
 }
 
 TEST_P(LinkTest, RefusesToQueueWithoutBound) {
@@ -236,7 +237,7 @@ TEST_P(LinkTest, SaysNotFoundForBoundariesOfOthers) {
   EXPECT_TRUE(absl::IsNotFound(
       mesh->link(1).Receive(ActivationKey(0, 0, -1)).status()));
   EXPECT_TRUE(absl::IsNotFound(mesh->link(2).AwaitBatch(0, 0).status()));
-  EXPECT_TRUE(absl::IsNotFound(mesh->link(0).AwaitRoom(1, 1).status()));
+  EXPECT_TRUE(absl::IsNotFound(mesh->link(0).AwaitRoom(1, 0, 1).status()));
 }
 
 TEST_P(LinkTest, CancelWakesEveryWaiterWithTheFirstReason) {
@@ -265,13 +266,13 @@ TEST_P(LinkTest, CancelWakesASenderThatWaitsForRoom) {
   spec.bound = 1;
   const auto mesh = Make(spec);
   for (int i = 0; i < 2; ++i) {
-    ASSERT_TRUE(mesh->link(0).AwaitRoom(0, 1).ok());
+    ASSERT_TRUE(mesh->link(0).AwaitRoom(0, 0, 1).ok());
     ASSERT_TRUE(mesh->link(0).Send(MakeFrame(ActivationKey(i, 0))).ok());
   }
   absl::Status room;
   {
     Thread sender("sender",
-                  [&] { room = mesh->link(0).AwaitRoom(0, 1).status(); });
+                  [&] { room = mesh->link(0).AwaitRoom(0, 0, 1).status(); });
     mesh->link(0).Cancel(absl::CancelledError("enough"));
   }
 
@@ -346,6 +347,67 @@ TEST_P(LinkTest, RefusesTiedParametersWhereThereAreNone) {
       mesh->link(2).Send(TiedFrame(FrameKind::kTiedGradient, 1, 1))));
   EXPECT_TRUE(absl::IsNotFound(
       mesh->link(2).Send(TiedFrame(FrameKind::kTiedGradient, 4, 1))));
+}
+
+// Stage 0 on workers 0 and 1, stage 1 on 2, 3 and 4, with turns of their own;
+// stage 2 on 5.
+MeshSpec Replicated() {
+  MeshSpec spec;
+  spec.worker_of = {0, 2, 5};
+  spec.replicas = {{1}, {3, 4}, {}};
+  spec.routes = {RouteTable({0, 1, 1}), RouteTable({0, 1, 2, 0}), RouteTable()};
+  return spec;
+}
+
+TEST_P(LinkTest, CarriesEachFrameToTheReplicaWhoseTurnItIs) {
+  const MeshSpec spec = Replicated();
+  const auto mesh = Make(spec);
+  constexpr int kBatches = 48;
+  std::vector<Thread> workers;
+  for (int stage = 0; stage < 2; ++stage) {
+    const std::vector<int> holders = HoldersOf(spec)[stage];
+    for (size_t replica = 0; replica < holders.size(); ++replica) {
+      workers.emplace_back("worker", [&, stage, replica, holders] {
+        Link& link = mesh->link(holders[replica]);
+        const Turns turns = {spec.routes[stage], static_cast<int>(replica)};
+        for (int64_t b = turns.Next(0); b < kBatches; b = turns.Next(b + 1)) {
+          if (stage > 0) {
+            ASSERT_TRUE(link.AwaitBatch(0, b).ok());
+            ExpectReceived(link, ActivationKey(b, 0, 0));
+          }
+          ASSERT_TRUE(link.AwaitRoom(stage, b, 1).ok());
+          ASSERT_TRUE(link.Send(MakeFrame(ActivationKey(b, 0, stage))).ok());
+        }
+      });
+    }
+  }
+  for (int64_t b = 0; b < kBatches; ++b) {
+    ExpectReceived(mesh->link(5), ActivationKey(b, 0, 1));
+  }
+}
+
+// Four frames wait at one replica of stage 1; the others have room.
+TEST_P(LinkTest, AwaitRoomLooksAtTheReplicaThatTheBatchGoesTo) {
+  MeshSpec spec = Replicated();
+  spec.routes[0] = RouteTable({0, 0, 0, 1});
+  const auto mesh = Make(spec);
+  Link& link = mesh->link(0);
+  for (const int64_t batch : {0, 4, 8, 12}) {
+    ASSERT_TRUE(link.AwaitRoom(0, batch, 1).ok());
+    ASSERT_TRUE(link.Send(MakeFrame(ActivationKey(batch, 0, 0))).ok());
+  }
+
+  EXPECT_TRUE(link.AwaitRoom(0, 1, 1).ok());
+  EXPECT_TRUE(link.AwaitRoom(0, 2, 1).ok());
+  absl::Notification waited;
+  Thread waiter("waiter", [&] {
+    EXPECT_TRUE(link.AwaitRoom(0, 16, 2).ok());
+    waited.Notify();
+  });
+  EXPECT_FALSE(waited.HasBeenNotified());
+  for (const int64_t batch : {0, 4, 8, 12}) {
+    ExpectReceived(mesh->link(2), ActivationKey(batch, 0, 0));
+  }
 }
 
 }  // namespace

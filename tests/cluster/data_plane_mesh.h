@@ -19,14 +19,37 @@
 namespace paceline {
 
 struct MeshSpec {
-  std::vector<int> worker_of = {0, 1};
-  Shape sample_shape = {4};  // the same at every boundary
+  std::vector<int> worker_of = {0, 1};  // of replicas the first
+  Shape sample_shape = {4};             // the same at every boundary
   int64_t micro_batch = 4;
   int bound = 2;
   Fence fence{JobId{1}, 1, 1};
   std::vector<Tie> ties = {};
   Codec codec = Codec::kRaw;  // between planes
+  // [stages], or empty: the other workers of a stage, and their turns.
+  std::vector<std::vector<int>> replicas = {};
+  std::vector<RouteTable> routes = {};
 };
+
+// [stages][replicas].
+inline std::vector<std::vector<int>> HoldersOf(const MeshSpec& spec) {
+  std::vector<std::vector<int>> holders;
+  for (size_t stage = 0; stage < spec.worker_of.size(); ++stage) {
+    holders.push_back({spec.worker_of[stage]});
+    if (spec.replicas.empty()) continue;
+    holders.back().insert(holders.back().end(), spec.replicas[stage].begin(),
+                          spec.replicas[stage].end());
+  }
+  return holders;
+}
+
+inline int WorkersOf(const MeshSpec& spec) {
+  int most = 0;
+  for (const std::vector<int>& stage : HoldersOf(spec)) {
+    most = std::max(most, *std::max_element(stage.begin(), stage.end()));
+  }
+  return most + 1;
+}
 
 inline ScheduleBounds BoundsOf(const MeshSpec& spec) {
   ScheduleBounds bounds;
@@ -46,7 +69,7 @@ class MemoryLinkMesh final : public LinkMesh {
  public:
   explicit MemoryLinkMesh(const MeshSpec& spec) {
     auto links = MakeMemoryLinks(
-        {spec.worker_of, BoundsOf(spec), spec.fence, spec.ties});
+        {HoldersOf(spec), BoundsOf(spec), spec.fence, spec.ties, spec.routes});
     PACELINE_CHECK(links.ok(), links.status().ToString());
     links_ = *std::move(links);
   }
@@ -99,8 +122,13 @@ inline RunWiring WiringOf(const MeshSpec& spec, int self,
   RunWiring wiring;
   wiring.fence = spec.fence;
   wiring.self = WorkerId{self};
-  for (const int worker : spec.worker_of) {
-    wiring.stages.push_back({WorkerId{worker}, addresses[worker]});
+  const std::vector<std::vector<int>> holders = HoldersOf(spec);
+  for (size_t stage = 0; stage < holders.size(); ++stage) {
+    StageWiring& into = wiring.stages.emplace_back();
+    for (const int worker : holders[stage]) {
+      into.replicas.push_back({WorkerId{worker}, addresses[worker]});
+    }
+    if (!spec.routes.empty()) into.route = spec.routes[stage];
   }
   wiring.boundaries.assign(spec.worker_of.size() - 1,
                            {{DType::kF32, spec.sample_shape}});
@@ -115,8 +143,7 @@ class RpcLinkMesh final : public LinkMesh {
  public:
   explicit RpcLinkMesh(const MeshSpec& spec,
                        const DataPlaneOptions& options = {}) {
-    const int workers =
-        *std::max_element(spec.worker_of.begin(), spec.worker_of.end()) + 1;
+    const int workers = WorkersOf(spec);
     std::vector<std::string> addresses;
     for (int worker = 0; worker < workers; ++worker) {
       nodes_.push_back(std::make_unique<PlaneNode>(options));

@@ -406,7 +406,7 @@ TEST(DataPlane, SendsEverythingOnceAlthoughStreamsBreak) {
   RpcLinkMesh mesh(spec);
   Thread sender("sender", [&] {
     for (int i = 0; i < kFrames; ++i) {
-      ASSERT_TRUE(mesh.link(0).AwaitRoom(0, 1).ok());
+      ASSERT_TRUE(mesh.link(0).AwaitRoom(0, 0, 1).ok());
       ASSERT_TRUE(mesh.link(0).Send(MakeFrame(ActivationKey(i, 0))).ok());
     }
   });
@@ -521,6 +521,19 @@ TEST(DataPlane, RefusesWiringsAndFencesThatCannotBe) {
   wrong = good;
   wrong.bounds.gradient_frames.clear();
   EXPECT_TRUE(absl::IsInvalidArgument(node.plane.Open(wrong).status()));
+  wrong = good;
+  wrong.stages[1].replicas.clear();
+  EXPECT_TRUE(absl::IsInvalidArgument(node.plane.Open(wrong).status()));
+  wrong = good;
+  wrong.stages[1].replicas.push_back({WorkerId{2}, "127.0.0.1:2"});
+  EXPECT_TRUE(absl::IsInvalidArgument(node.plane.Open(wrong).status()))
+      << "nobody's turn";
+  wrong.stages[1].route = RouteTable({0, 1, 2});
+  EXPECT_TRUE(absl::IsInvalidArgument(node.plane.Open(wrong).status()));
+  wrong.stages[1].route = RouteTable({0, 1});
+  wrong.stages[1].replicas[1].worker = wrong.self;
+  EXPECT_TRUE(absl::IsInvalidArgument(node.plane.Open(wrong).status()))
+      << "a replica that holds another stage";
 
   auto run = node.plane.Open(good);
   ASSERT_TRUE(run.ok()) << run.status();

@@ -12,8 +12,10 @@ namespace paceline {
 namespace {
 
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 JobSpec InferSpecOf(int stages) {
@@ -126,6 +128,79 @@ TEST(FileWeightsDesk, AsksForPatienceUntilItKnowsHowMuchThereWillBe) {
       fence, LayOut({{.name = "a", .shape = {2}}}, {}).value(),
       [](const absl::Status& status) { EXPECT_TRUE(status.ok()) << status; });
   EXPECT_TRUE(write().ok());
+}
+
+// Stage 0 on the first worker, stage 1 shared by the others, three of four
+// micro-batches on "c".
+JobSpec SharedSpec() {
+  JobSpec spec = InferSpecOf(0);
+  spec.pipeline.cuts = {2};
+  spec.pipeline.workers = {"a", "b", "c"};
+  spec.pipeline.replicas = {1, 2};
+  spec.pipeline.shares = {1, 1, 3};
+  return spec;
+}
+
+class SharedStage : public ::testing::Test {
+ protected:
+  // `done` micro-batches of 4 samples, half of the labels right.
+  void Send(StreamId stream, RunPhase phase, int64_t done, int64_t total = 0) {
+    Heartbeat heartbeat = Report(mesh_, job_, phase, done, false);
+    heartbeat.run->total_samples = total;
+    heartbeat.run->flow->labels = 4 * done;
+    heartbeat.run->flow->correct = 2 * done;
+    heartbeat.run->flow->loss = 8.0 * static_cast<double>(done);
+    ASSERT_TRUE(mesh_.Send(stream, heartbeat).ok());
+  }
+
+  Mesh mesh_;
+  const StreamId a_ = mesh_.Attach("a", 1);
+  const StreamId b_ = mesh_.Attach("b", 2);
+  const StreamId c_ = mesh_.Attach("c", 3);
+  const JobId job_ = mesh_.Submit(SharedSpec());
+};
+
+TEST_F(SharedStage, IsOrderedWithItsRoute) {
+  ASSERT_TRUE(mesh_.submit_error().ok()) << mesh_.submit_error();
+  const std::vector<StagePlacement> stages = mesh_.Job(job_).stages;
+  ASSERT_THAT(stages, SizeIs(3));
+  EXPECT_EQ(stages[1].stage, 1);
+  EXPECT_EQ(stages[2].stage, 1);
+  EXPECT_EQ(stages[2].worker_name, "c");
+  EXPECT_EQ(stages[2].share, 3);
+
+  const std::optional<RunOrder> order = mesh_.Order(c_).run;
+  ASSERT_TRUE(order.has_value());
+  ASSERT_THAT(order->routes, SizeIs(2));
+  EXPECT_THAT(order->routes[1].turns(), ElementsAre(1, 0, 1, 1));
+  EXPECT_THAT(mesh_.Story(job_), Contains(HasSubstr("2 stages on a, b, c")));
+}
+
+TEST_F(SharedStage, CountsAndJudgesWhatAllItsReplicasDid) {
+  Send(a_, RunPhase::kRunning, 10, 40);
+  Send(b_, RunPhase::kRunning, 1);
+  Send(c_, RunPhase::kRunning, 4);
+  EXPECT_EQ(mesh_.Job(job_).record.step, 5);
+
+  Send(a_, RunPhase::kDone, 10, 40);
+  Send(b_, RunPhase::kDone, 3);
+  EXPECT_EQ(mesh_.State(job_), JobState::kRunning);
+  EXPECT_THAT(mesh_.Story(job_), Not(Contains(HasSubstr("saving"))));
+  Send(c_, RunPhase::kDone, 7);
+  EXPECT_EQ(mesh_.Job(job_).record.step, 10);
+  EXPECT_THAT(
+      mesh_.Story(job_),
+      Contains(HasSubstr("accuracy 0.5000, loss 2.0000 over 40 samples")));
+  mesh_.Saved(job_, SavedWeights{"/state/p.safetensors", "abc", 10});
+  EXPECT_EQ(mesh_.State(job_), JobState::kSucceeded);
+}
+
+TEST_F(SharedStage, EndsWithoutAReplicaThatGetsNothing) {
+  Send(a_, RunPhase::kDone, 1, 4);  // one micro-batch, which is "c"'s
+  Send(b_, RunPhase::kRunning, 0);
+  EXPECT_THAT(mesh_.Story(job_), Not(Contains(HasSubstr("saving"))));
+  Send(c_, RunPhase::kDone, 1);
+  EXPECT_THAT(mesh_.Story(job_), Contains(HasSubstr("saving")));
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ JobRecord FullRecord() {
   job.cpu_capability = "avx2";
   job.submitted_unix_ms = 10;
   job.started_unix_ms = 11;
-  job.stages = {{{0, 2}, WorkerId{1}}, {{2, 5}, WorkerId{2}}};
+  job.stages = {{{0, 2}, WorkerId{1}}, {{2, 5}, WorkerId{2}, 0.25}};
   job.workers = {{WorkerId{1}, "a", RunPhase::kRunning, {}},
                  {WorkerId{2}, "b", RunPhase::kNone, {}}};
   job.workers[0].seconds.forward = 1.5;
@@ -103,6 +103,7 @@ TEST_P(JobStoreTest, GivesBackWorkersAndJobsWhole) {
   ASSERT_EQ(job.stages.size(), 2u);
   EXPECT_EQ(job.stages[1].layers, (LayerRange{2, 5}));
   EXPECT_EQ(job.stages[1].worker, WorkerId{2});
+  EXPECT_EQ(job.stages[1].share, 0.25);
   ASSERT_EQ(job.workers.size(), 2u);
   EXPECT_EQ(job.workers[0].phase, RunPhase::kRunning);
   EXPECT_EQ(job.workers[0].seconds.forward, 1.5);
@@ -275,8 +276,9 @@ TEST_P(JobStoreTest, KeepsWhatAJobWasPredictedToTakeAndTakes) {
   job.step_seconds = 12.5;
   job.timed_steps = 25;
   ASSERT_FALSE(job.workers.empty());
-  job.workers[0].flow = FlowTimes{10, 40, 1'000, 2'000, 1.5, 0.5, 0.25, 1, 2,
-                                  3,  4,  5,     6,     7,   8,   9,    10};
+  job.workers[0].flow =
+      FlowTimes{10, 40, 1'000, 2'000, 1.5, 0.5, 0.25, 1,  2,  3,
+                4,  5,  6,     7,     8,   9,   10,   11, 12, 13};
   StoreBatch batch;
   batch.jobs[job.id] = job;
   ASSERT_TRUE(store_->Commit(batch).ok());

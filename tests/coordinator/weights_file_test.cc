@@ -189,5 +189,41 @@ TEST(WeightsFile, FullDiskIsSaidAtOnceWithThePath) {
   EXPECT_THAT(std::string(status.message()), HasSubstr(folder.path()));
 }
 
+// Replicas hand their rows over at different times.
+TEST(WeightsFile, AnotherProcessGoesOnWithTheRowsThatWereSynced) {
+  const TempFolder folder;
+  auto killed = Open(folder.path(), kRun);
+  ASSERT_TRUE(killed->Write("b", 4, "4567").ok());
+  ASSERT_TRUE(killed->Write("a", 0, "abcdefgh").ok());
+  ASSERT_TRUE(killed->Sync().ok());
+  ASSERT_TRUE(killed->Write("b", 8, "89ab").ok());  // not synced
+  killed = nullptr;
+
+  auto next = Open(folder.path(), kRun);
+  ASSERT_TRUE(next->Write("b", 0, "0123").ok());
+  EXPECT_THAT(std::string(next->Save().status().message()), HasSubstr("is b"));
+  ASSERT_TRUE(next->Write("b", 8, "89ab").ok());
+  const auto saved = next->Save();
+
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  EXPECT_EQ(Read(saved->path),
+            TwoTensors().header + "abcdefgh" + "0123456789ab");
+}
+
+TEST(WeightsFile, ALineOfProgressThatWasCutShortCountsForNothing) {
+  const TempFolder folder;
+  auto killed = Open(folder.path(), kRun);
+  ASSERT_TRUE(killed->Write("a", 0, "abcdefgh").ok());
+  ASSERT_TRUE(killed->Sync().ok());
+  killed = nullptr;
+  const std::string path = folder.path() + "/weights.progress";
+  std::ofstream(path, std::ios::app)
+      << "9 3 b\n0 99 b\nx 4 b\n0 4 c\n0 4\n0 12 b";  // no end
+
+  auto next = Open(folder.path(), kRun);
+  EXPECT_THAT(std::string(next->Save().status().message()),
+              HasSubstr("1 of 2 tensors did not arrive whole; the first is b"));
+}
+
 }  // namespace
 }  // namespace paceline

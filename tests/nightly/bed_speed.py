@@ -52,6 +52,7 @@ def show(rows):
               f"fill {100 * losses['fill']:5.1f} %  "
               f"imbalance {100 * losses['imbalance']:5.1f} %  "
               f"transfer {100 * losses['transfer']:5.1f} %  "
+              f"slowdown {100 * losses['slowdown']:5.1f} %  "
               f"unexplained {100 * losses['unexplained']:5.1f} %", flush=True)
 
 

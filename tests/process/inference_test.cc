@@ -1,6 +1,8 @@
 // Inference jobs, and the bench of them, on real processes.
 
 #include <filesystem>
+#include <map>
+#include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -62,6 +64,59 @@ TEST(Inference, WritesThePredictionsOfTrainedWeights) {
               HasSubstr("predictions:"));
 }
 
+// Stages of one and of two workers, unevenly shared; then fewer micro-batches
+// than turns.
+TEST(Inference, GivesTheSamePredictionsWhereReplicasShareAStage) {
+  const Mesh mesh(3);
+  const std::string infer = Write(
+      mesh, "infer.yaml",
+      std::string("kind: infer\nmodel: {name: lenet}\n") + kData +
+          "infer: {micro_batch: 4}\n"
+          "pipeline: {cuts: [3], workers: [worker-3, worker-1, worker-2], "
+          "replicas: [1, 2], shares: [1, 1, 3]}\n");
+  const nlohmann::json one =
+      mesh.Json({"job", "submit", infer, "--set", "pipeline.cuts=", "--set",
+                 "pipeline.workers=", "--set", "pipeline.replicas=", "--set",
+                 "pipeline.shares=", "--set", "pipeline.stages=1"});
+  const nlohmann::json shared = mesh.Json({"job", "submit", infer});
+
+  EXPECT_EQ(shared["state"], "succeeded") << shared.dump(2);
+  EXPECT_EQ(shared["weights_sha256"], one["weights_sha256"]);
+  EXPECT_EQ(shared["test_accuracy"], one["test_accuracy"]);
+  EXPECT_EQ(shared["step"], 13);
+  std::map<std::string, int> micro_batches;
+  for (const nlohmann::json& worker : shared["workers"]) {
+    micro_batches[worker["name"]] = worker["flow"]["micro_batches"];
+  }
+  // Turns 2 1 2 2 and so on.
+  EXPECT_EQ(micro_batches["worker-3"], 13);
+  EXPECT_EQ(micro_batches["worker-1"], 3);
+  EXPECT_EQ(micro_batches["worker-2"], 10);
+
+  const nlohmann::json tiny =
+      mesh.Json({"job", "submit", infer, "--set", "infer.samples=4"});
+  EXPECT_EQ(tiny["state"], "succeeded") << tiny.dump(2);
+}
+
+// Without cuts of its own the policy may share stages out, and does so on
+// workers that are alike.
+TEST(Inference, SharesAStageOutWhereThatIsFastest) {
+  const Mesh mesh(3);
+  const std::string infer =
+      Write(mesh, "infer.yaml",
+            std::string("kind: infer\nmodel: {name: mlp, hidden: []}\n") +
+                kData + "infer: {micro_batch: 4}\n");
+  const nlohmann::json many = mesh.Json({"job", "submit", infer});
+  EXPECT_EQ(many["state"], "succeeded") << many.dump(2);
+  EXPECT_GT(many["workers"].size(), many["stages"].get<size_t>());
+
+  const Finished train =
+      mesh.Run({"job", "submit", infer, "--set", "kind=train", "--set",
+                "pipeline.replicate=allowed"});
+  EXPECT_EQ(train.exit_code, 2);
+  EXPECT_THAT(train.errors, HasSubstr("pipeline.replicate: belongs to kind"));
+}
+
 TEST(Inference, ThatCannotBeIsAUsageErrorThatSaysWhy) {
   const Mesh mesh(1);
   const std::string file =
@@ -97,7 +152,8 @@ TEST(Bench, ComparesStagesWithOneWorkerAndSaysWhereTheRestGoes) {
     const nlohmann::json& losses = row["losses"];
     const double sum =
         losses["fill"].get<double>() + losses["imbalance"].get<double>() +
-        losses["transfer"].get<double>() + losses["unexplained"].get<double>();
+        losses["transfer"].get<double>() + losses["slowdown"].get<double>() +
+        losses["unexplained"].get<double>();
     EXPECT_NEAR(
         row["speedup"].get<double>() / row["workers"].get<double>() + sum, 1,
         1e-6)

@@ -98,21 +98,25 @@ absl::Status RunWorker(WorkerJob& job) {
       RunnerOptions(job.order, job.request.model, WorkerId{job.worker}),
       std::move(parts));
   PACELINE_RETURN_IF_ERROR(runner.Run());
-  const auto keep = [&job](const std::vector<NamedTensor>& tensors) {
+  const auto keep = [&job](const TensorPart& part) {
     absl::MutexLock lock(&job.mutex);
-    for (const NamedTensor& tensor : tensors) {
-      const uint8_t* data = tensor.tensor.data.get();
-      job.outcome.weights[tensor.name] = {data, data + tensor.tensor.bytes()};
-    }
+    std::vector<uint8_t>& whole = job.outcome.weights[part.name];
+    const auto end =
+        static_cast<size_t>(part.offset_bytes + part.tensor.bytes());
+    whole.resize(std::max(whole.size(), end));
+    std::copy_n(part.tensor.data.get(), part.tensor.bytes(),
+                whole.begin() + part.offset_bytes);
   };
   if (IsInference(job.request.spec)) {
-    if (predictions.samples() > 0) keep(predictions.Take());
+    for (const TensorPart& part : predictions.Take()) keep(part);
     return absl::OkStatus();
   }
   for (const auto& [stage, engine] : engines) {
     PACELINE_ASSIGN_OR_RETURN(const std::vector<NamedTensor> weights,
                               engine->Weights());
-    keep(weights);
+    for (const NamedTensor& weight : weights) {
+      keep({weight.name, weight.tensor});
+    }
   }
   return absl::OkStatus();
 }
@@ -126,10 +130,27 @@ absl::StatusOr<RunOrder> MakeOrder(const PipelineRequest& request) {
   order.fence = {JobId{1}, 1, 1};
   order.spec = request.spec;
   for (size_t stage = 0; stage < ranges.size(); ++stage) {
-    order.stages.push_back({static_cast<int32_t>(stage), ranges[stage],
-                            WorkerId{request.worker_of[stage]}, "", ""});
+    std::vector<int> holders = {request.worker_of[stage]};
+    if (!request.replicas.empty()) {
+      const std::vector<int>& more = request.replicas[stage];
+      holders.insert(holders.end(), more.begin(), more.end());
+    }
+    for (const int worker : holders) {
+      order.stages.push_back({static_cast<int32_t>(stage), ranges[stage],
+                              WorkerId{worker}, "", ""});
+    }
+    order.routes.push_back(
+        MakeRouteTable(std::vector<double>(holders.size(), 1)));
   }
   return order;
+}
+
+std::vector<std::vector<int>> HoldersOf(const RunOrder& order) {
+  std::vector<std::vector<int>> holders(StageCount(order));
+  for (const StagePlacement& place : order.stages) {
+    holders[place.stage].push_back(static_cast<int>(place.worker.value));
+  }
+  return holders;
 }
 
 }  // namespace
@@ -139,13 +160,21 @@ absl::StatusOr<PipelineOutcome> RunPipeline(const PipelineRequest& request) {
   PACELINE_ASSIGN_OR_RETURN(
       const RunWiring wiring,
       MakeRunWiring(order, request.model, order.stages[0].worker));
-  PACELINE_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Link>> links,
-                            MakeMemoryLinks({request.worker_of, wiring.bounds,
-                                             order.fence, wiring.ties}));
-  PACELINE_ASSIGN_OR_RETURN(std::unique_ptr<BatchSource> source,
-                            request.open_data(request.spec));
-  const auto desk = std::make_shared<GateDesk>(
-      request.spec.train, source->total_steps(), order.stages.size());
+  PACELINE_ASSIGN_OR_RETURN(
+      std::vector<std::unique_ptr<Link>> links,
+      MakeMemoryLinks({HoldersOf(order), wiring.bounds, order.fence,
+                       wiring.ties, order.routes}));
+  std::map<int, std::unique_ptr<BatchSource>> sources;
+  int64_t total_steps = 0;
+  for (const StagePlacement& place : ReplicasOf(order, 0)) {
+    const auto worker = static_cast<int>(place.worker.value);
+    PACELINE_ASSIGN_OR_RETURN(
+        sources[worker],
+        request.open_data(request.spec, TurnsOf(order, place.worker)));
+    total_steps = sources[worker]->total_steps();
+  }
+  const auto desk = std::make_shared<GateDesk>(request.spec.train, total_steps,
+                                               order.stages.size());
 
   PipelineOutcome outcome;
   absl::Mutex mutex;
@@ -155,7 +184,7 @@ absl::StatusOr<PipelineOutcome> RunPipeline(const PipelineRequest& request) {
     for (size_t worker = 0; worker < links.size(); ++worker) {
       auto job = std::make_shared<WorkerJob>(WorkerJob{
           request, order, static_cast<int>(worker), *links[worker], desk,
-          worker == 0 ? std::move(source) : nullptr, outcome, mutex});
+          std::move(sources[static_cast<int>(worker)]), outcome, mutex});
       threads.emplace_back("worker", [job, &mutex, &first_error, &links] {
         const absl::Status status = RunWorker(*job);
         if (status.ok()) return;

@@ -21,12 +21,15 @@ namespace paceline {
 struct PipelineRequest {
   JobSpec spec;
   ModelDescription model;
-  std::vector<int> worker_of;  // [spec.pipeline.stages]
+  std::vector<int> worker_of;  // [spec.pipeline.stages]; of replicas the first
   std::function<absl::StatusOr<std::unique_ptr<StageEngine>>(
       const EngineOptions&)>
       make_engine;
-  std::function<absl::StatusOr<std::unique_ptr<BatchSource>>(const JobSpec&)>
+  std::function<absl::StatusOr<std::unique_ptr<BatchSource>>(const JobSpec&,
+                                                             const Turns&)>
       open_data;
+  // [stages], or empty: the other workers of a stage, which share it equally.
+  std::vector<std::vector<int>> replicas = {};
 };
 
 struct PipelineOutcome {

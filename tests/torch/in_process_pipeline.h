@@ -174,7 +174,7 @@ class InProcessPipeline {
     for (size_t s = 0; s < ranges.size(); ++s) {
       order.stages.push_back(
           {static_cast<int32_t>(s), ranges[s], WorkerId{1}, "", ""});
-      wiring.worker_of.push_back(0);
+      wiring.workers_of.push_back({0});
       engines[static_cast<int>(s)] = engines_[s].get();
     }
     wiring.bounds.activation_frames.assign(ranges.size() - 1, 1);

@@ -59,9 +59,9 @@ class CountedLink final : public Link {
                                        int64_t ordinal) override {
     return link_->AwaitBatch(boundary, ordinal);
   }
-  absl::StatusOr<absl::Duration> AwaitRoom(int32_t boundary,
+  absl::StatusOr<absl::Duration> AwaitRoom(int32_t boundary, int64_t ordinal,
                                            int frames) override {
-    return link_->AwaitRoom(boundary, frames);
+    return link_->AwaitRoom(boundary, ordinal, frames);
   }
   void Cancel(absl::Status why) override {
     link_->Cancel(std::move(why));
@@ -101,8 +101,8 @@ class LonelyFactory final : public RunFactory {
     return std::vector<NamedTensor>{{first.name, zeros}};
   }
   absl::StatusOr<std::unique_ptr<BatchSource>> OpenData(
-      const JobSpec& spec) override {
-    return OpenBatchSource(spec);
+      const JobSpec& spec, const Turns& turns) override {
+    return OpenBatchSource(spec, turns);
   }
   // As the data plane: one run at a time.
   absl::StatusOr<RunConnections> Connect(const RunWiring& wiring) override {
@@ -113,8 +113,9 @@ class LonelyFactory final : public RunFactory {
     if (open_links_.count > 0) {
       return absl::FailedPreconditionError("another run is open");
     }
-    auto links = MakeMemoryLinks({std::vector<int>(wiring.stages.size(), 0),
-                                  wiring.bounds, wiring.fence});
+    auto links = MakeMemoryLinks(
+        {std::vector<std::vector<int>>(wiring.stages.size(), {0}),
+         wiring.bounds, wiring.fence});
     if (!links.ok()) return links.status();
     return RunConnections{
         std::make_unique<CountedLink>(std::move((*links)[0]), open_links_),
@@ -124,13 +125,12 @@ class LonelyFactory final : public RunFactory {
   absl::Status OpenGate(const Fence&, const GateOptions&) override {
     return absl::OkStatus();
   }
-  absl::Status UploadWeights(const Fence&,
-                             const std::vector<NamedTensor>& weights,
+  absl::Status UploadWeights(const Fence&, const std::vector<TensorPart>& parts,
                              const CancelToken& cancel) override {
     if (upload_blocks_) return cancel.Pause(kLongest);
-    for (const NamedTensor& weight : weights) {
-      uploaded_.push_back(weight.name);
-      if (uploaded_.size() == 1) first_upload_ = weight.tensor;
+    for (const TensorPart& part : parts) {
+      uploaded_.push_back(part.name);
+      if (uploaded_.size() == 1) first_upload_ = part.tensor;
     }
     return absl::OkStatus();
   }

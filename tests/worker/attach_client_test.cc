@@ -130,8 +130,8 @@ class NothingToRunOn final : public RunFactory {
       const ModelSpec&, const ModelDescription&, const LayerRange&) override {
     return absl::UnimplementedError("no files here");
   }
-  absl::StatusOr<std::unique_ptr<BatchSource>> OpenData(
-      const JobSpec&) override {
+  absl::StatusOr<std::unique_ptr<BatchSource>> OpenData(const JobSpec&,
+                                                        const Turns&) override {
     return absl::UnimplementedError("no data here");
   }
   absl::StatusOr<RunConnections> Connect(const RunWiring&) override {
@@ -140,7 +140,7 @@ class NothingToRunOn final : public RunFactory {
   absl::Status OpenGate(const Fence&, const GateOptions&) override {
     return absl::UnimplementedError("no gate here");
   }
-  absl::Status UploadWeights(const Fence&, const std::vector<NamedTensor>&,
+  absl::Status UploadWeights(const Fence&, const std::vector<TensorPart>&,
                              const CancelToken&) override {
     return absl::UnimplementedError("no weights here");
   }

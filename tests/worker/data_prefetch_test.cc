@@ -55,6 +55,39 @@ std::string Bytes(const JobSpec& spec) {
   }
 }
 
+// Batches in which no sample of another's turn is.
+TEST(WalkSource, OfAReplicaHasItsOwnBatchesOnly) {
+  JobSpec spec = Synthetic(2);
+  spec.kind = kInferKind;
+  spec.infer.micro_batch = 5;
+  spec.train = ForInference(spec.infer, 1);
+  const auto walk = [&spec](const Turns& turns) {
+    const auto source = OpenBatchSource(spec, turns);
+    EXPECT_TRUE(source.ok()) << source.status();
+    EXPECT_EQ((*source)->test_samples(), 17);
+    std::map<int64_t, std::string> batches;
+    while (const auto batch = (*source)->NextBatch().value()) {
+      const TensorList tensors = (*source)->NextMicroBatch().value();
+      batches[batch->ordinal].assign(
+          reinterpret_cast<const char*>(tensors[0].data.get()),
+          tensors[0].bytes());
+      EXPECT_EQ(batch->total_micro_batches, 4);
+    }
+    return batches;
+  };
+  const std::map<int64_t, std::string> all = walk({});
+  ASSERT_EQ(all.size(), 4u);
+  const std::map<int64_t, std::string> first = walk({RouteTable({0, 1, 0}), 0});
+  const std::map<int64_t, std::string> second =
+      walk({RouteTable({0, 1, 0}), 1});
+
+  std::map<int64_t, std::string> together = first;
+  together.insert(second.begin(), second.end());
+  EXPECT_EQ(together, all);
+  EXPECT_EQ(second.size(), 1u);
+  EXPECT_EQ(second.count(1), 1u);
+}
+
 // A data set of which a test decides what loading does.
 class ScriptedSet final : public SampleSet {
  public:

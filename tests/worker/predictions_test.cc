@@ -31,29 +31,35 @@ Tensor Labels(Shape shape, const std::vector<int64_t>& values) {
 TEST(Predictions, AreTheHighestOutputsFirstOfEquals) {
   Predictions predictions(/*keep_outputs=*/true);
   ASSERT_TRUE(
-      predictions.Add(Floats({2, 3}, {0, 2, 1, 5, 5, 5}), Labels({2}, {1, 2}))
+      predictions
+          .Add(4, Floats({2, 3}, {0, 2, 1, 5, 5, 5}), Labels({2}, {1, 2}))
           .ok());
   ASSERT_TRUE(
-      predictions.Add(Floats({1, 3}, {-3, -2, -1}), Labels({1}, {-100})).ok());
+      predictions.Add(9, Floats({1, 3}, {-3, -2, -1}), Labels({1}, {-100}))
+          .ok());
 
   EXPECT_EQ(predictions.samples(), 3);
-  const std::vector<NamedTensor> all = predictions.Take();
-  ASSERT_EQ(all.size(), 3u);
+  const std::vector<TensorPart> all = predictions.Take();
+  ASSERT_EQ(all.size(), 6u);
   EXPECT_EQ(all[0].name, "classes");
-  EXPECT_THAT(all[0].tensor.As<int64_t>(), ElementsAre(1, 0, 2));
-  EXPECT_THAT(all[1].tensor.As<int64_t>(), ElementsAre(1, 2, -100));
-  EXPECT_THAT(all[2].tensor.shape, ElementsAre(3, 3));
-  EXPECT_THAT(all[2].tensor.As<float>(),
-              ElementsAre(0, 2, 1, 5, 5, 5, -3, -2, -1));
+  EXPECT_THAT(all[0].tensor.As<int64_t>(), ElementsAre(1, 0));
+  EXPECT_EQ(all[0].offset_bytes, 4 * 8);
+  EXPECT_THAT(all[1].tensor.As<int64_t>(), ElementsAre(1, 2));
+  EXPECT_THAT(all[2].tensor.shape, ElementsAre(2, 3));
+  EXPECT_EQ(all[2].offset_bytes, 4 * 3 * 4);
+  EXPECT_THAT(all[3].tensor.As<int64_t>(), ElementsAre(2));
+  EXPECT_EQ(all[3].offset_bytes, 9 * 8);
+  EXPECT_THAT(all[5].tensor.As<float>(), ElementsAre(-3, -2, -1));
 }
 
 TEST(Predictions, OfTokensHaveAClassEach) {
   Predictions predictions(/*keep_outputs=*/false);
   ASSERT_TRUE(
-      predictions.Add(Floats({1, 2, 2}, {0, 1, 1, 0}), Labels({1, 2}, {1, 1}))
+      predictions
+          .Add(0, Floats({1, 2, 2}, {0, 1, 1, 0}), Labels({1, 2}, {1, 1}))
           .ok());
 
-  const std::vector<NamedTensor> all = predictions.Take();
+  const std::vector<TensorPart> all = predictions.Take();
   ASSERT_EQ(all.size(), 2u);
   EXPECT_THAT(all[0].tensor.shape, ElementsAre(1, 2));
   EXPECT_THAT(all[0].tensor.As<int64_t>(), ElementsAre(1, 0));
@@ -62,13 +68,14 @@ TEST(Predictions, OfTokensHaveAClassEach) {
 TEST(Predictions, RefuseWhatDoesNotFit) {
   Predictions predictions(true);
   const absl::Status labels =
-      predictions.Add(Floats({2, 2}, {0, 1, 1, 0}), Labels({1}, {1}));
+      predictions.Add(0, Floats({2, 2}, {0, 1, 1, 0}), Labels({1}, {1}));
   EXPECT_TRUE(absl::IsInvalidArgument(labels));
   EXPECT_THAT(std::string(labels.message()), HasSubstr("[2, 2]"));
 
-  ASSERT_TRUE(predictions.Add(Floats({1, 2}, {0, 1}), Labels({1}, {1})).ok());
+  ASSERT_TRUE(
+      predictions.Add(0, Floats({1, 2}, {0, 1}), Labels({1}, {1})).ok());
   const absl::Status width =
-      predictions.Add(Floats({1, 3}, {0, 1, 2}), Labels({1}, {1}));
+      predictions.Add(0, Floats({1, 3}, {0, 1, 2}), Labels({1}, {1}));
   EXPECT_TRUE(absl::IsInvalidArgument(width));
   EXPECT_THAT(std::string(width.message()), HasSubstr("after samples of [2]"));
   EXPECT_EQ(predictions.samples(), 1);
@@ -83,12 +90,13 @@ TEST(Predictions, AreLaidOutAsTheyAre) {
   for (const bool outputs : {true, false}) {
     Predictions predictions(outputs);
     ASSERT_TRUE(
-        predictions.Add(Floats({2, 3}, {0, 2, 1, 5, 5, 5}), Labels({2}, {1, 2}))
+        predictions
+            .Add(0, Floats({2, 3}, {0, 2, 1, 5, 5, 5}), Labels({2}, {1, 2}))
             .ok());
     const SafetensorsLayout layout =
         LayOutPredictions(model, {.outputs = outputs}, 2).value();
 
-    const std::vector<NamedTensor> all = predictions.Take();
+    const std::vector<TensorPart> all = predictions.Take();
     ASSERT_EQ(layout.tensors.size(), all.size());
     for (size_t i = 0; i < all.size(); ++i) {
       EXPECT_EQ(layout.tensors[i].name, all[i].name);

@@ -42,13 +42,16 @@ class TimedEngine final : public WrappedEngine {
   absl::StatusOr<TensorList> Backward(const BatchInfo&, int,
                                       TensorList gradient) override {
     gradients_ += static_cast<int>(gradient.size());
+    ++backwards_;
     for (int i = options_.layers.last; i-- > options_.layers.first;) {
       Spend(absl::Milliseconds(2));
       options_.on_layer({i, true, 0});
     }
     return TensorList{};
   }
-  absl::StatusOr<StepReport> Report(const BatchInfo&) override {
+  absl::StatusOr<StepReport> Report(const BatchInfo& batch) override {
+    EXPECT_EQ(std::exchange(backwards_, 0), 4) << "micro-batches of a step";
+    EXPECT_EQ(batch.samples, 4 * options_.train.micro_batch);
     Spend(absl::Milliseconds(3));
     return StepReport{};
   }
@@ -73,6 +76,7 @@ class TimedEngine final : public WrappedEngine {
   FakeClock& clock_;
   absl::Duration& cpu_;
   int gradients_ = 0;
+  int backwards_ = 0;  // since the last report
 };
 
 class ProfilerTest : public testing::Test {
@@ -93,7 +97,7 @@ class ProfilerTest : public testing::Test {
     spec.train.micro_batch = 2;
     return spec;
   }();
-  ProfilerOptions options_{.warm_up_runs = 1, .least_runs = 4};
+  ProfilerOptions options_{.least_runs = 4};
   FakeClock clock_;
   absl::Duration cpu_;
   CancelToken cancel_;
@@ -181,8 +185,7 @@ TEST(ProfileLayers, RunsOnTheFakeEngine) {
   ProfileFacts facts;
 
   const auto layers = ProfileLayers(
-      spec, *model, 0,
-      {.warm_up_runs = 1, .least_runs = 2, .budget = absl::ZeroDuration()},
+      spec, *model, 0, {.least_runs = 2, .budget = absl::ZeroDuration()},
       {[](const EngineOptions& options) {
          return std::make_unique<FakeEngine>(options);
        },

@@ -37,7 +37,7 @@ RunOrder ThreeStages() {
 }
 
 TEST(WorkerIndexOfStage, NumbersWorkersByTheirFirstStage) {
-  EXPECT_THAT(WorkerIndexOfStage(ThreeStages()), ElementsAre(0, 0, 1));
+  EXPECT_THAT(WorkerIndexOfStage(ThreeStages(), kA), ElementsAre(0, 0, 1));
 }
 
 TEST(StagesOf, FindsAllStagesOfAWorker) {
@@ -155,6 +155,78 @@ TEST(EngineOptionsOf, HandsOnThePrecision) {
 
   EXPECT_EQ(EngineOptionsOf(order, FourLayers(), 1).precision,
             Precision::kBf16);
+}
+
+// Stage 0 on kA, stage 1 on kB and kC, two of three micro-batches on kC.
+RunOrder Replicated() {
+  RunOrder order;
+  order.fence = {JobId{1}, 1, 1};
+  order.spec.kind = kInferKind;
+  order.spec.infer.micro_batch = 3;
+  order.spec.train = ForInference(order.spec.infer, 1);
+  order.stages = {{0, {0, 2}, kA, "a", "h:1"},
+                  {1, {2, 4}, kB, "b", "h:2", 1},
+                  {1, {2, 4}, kC, "c", "h:3", 2}};
+  order.routes = {RouteTable(), RouteTable({1, 0, 1})};
+  return order;
+}
+
+std::string ErrorOf(const RunOrder& order, WorkerId self = kA) {
+  return std::string(CheckOrder(order, FourLayers(), self).message());
+}
+
+TEST(Replicas, SeeThePipelineWithThemselvesInTheirStage) {
+  const RunOrder order = Replicated();
+  ASSERT_EQ(ErrorOf(order), "");
+
+  EXPECT_EQ(StageCount(order), 2);
+  EXPECT_THAT(WorkerIndexOfStage(order, kC), ElementsAre(0, 1));
+  EXPECT_THAT(StagesOf(order, kC), ElementsAre(1));
+  const StageRunnerOptions options = RunnerOptions(order, FourLayers(), kC);
+  EXPECT_EQ(options.worker, 1);
+  EXPECT_EQ(options.turns.replica, 1);
+  EXPECT_EQ(options.turns.Next(1), 2);
+  EXPECT_EQ(RunnerOptions(order, FourLayers(), kA).turns.Next(1), 1);
+  EXPECT_EQ(EngineOptionsOf(order, FourLayers(), 1).layers, (LayerRange{2, 4}));
+}
+
+TEST(Replicas, AreWiredToAllOfTheOtherStage) {
+  const auto wiring = MakeRunWiring(Replicated(), FourLayers(), kB);
+
+  ASSERT_TRUE(wiring.ok()) << wiring.status();
+  ASSERT_EQ(wiring->stages.size(), 2u);
+  EXPECT_EQ(wiring->stages[0].IndexOf(kA), 0);
+  EXPECT_EQ(wiring->stages[1].IndexOf(kC), 1);
+  EXPECT_EQ(wiring->stages[1].IndexOf(kA), -1);
+  EXPECT_EQ(wiring->stages[1].replicas[1].address, "h:3");
+  EXPECT_THAT(wiring->stages[1].route.turns(), ElementsAre(1, 0, 1));
+  EXPECT_EQ(wiring->boundaries.size(), 1u);
+}
+
+TEST(Replicas, OfAnOrderThatDoesNotFitAreRefused) {
+  RunOrder order = Replicated();
+  order.spec.kind = kTrainKind;
+  EXPECT_THAT(ErrorOf(order), HasSubstr("replicas that train"));
+
+  order = Replicated();
+  order.stages[2].layers = {3, 4};
+  EXPECT_THAT(ErrorOf(order), HasSubstr("stage 1 hold different layers"));
+
+  order = Replicated();
+  order.routes.clear();
+  EXPECT_THAT(ErrorOf(order), HasSubstr("no turn for replica 0"));
+
+  order = Replicated();
+  order.routes.pop_back();
+  EXPECT_THAT(ErrorOf(order), HasSubstr("1 routes for 2 stages"));
+
+  order = Replicated();
+  order.routes[1] = RouteTable({0, 1, 2});
+  EXPECT_THAT(ErrorOf(order), HasSubstr("replica 2 of 2"));
+
+  order = Replicated();
+  order.stages[2].worker = kA;
+  EXPECT_THAT(ErrorOf(order), HasSubstr("worker 4 is a replica"));
 }
 
 }  // namespace

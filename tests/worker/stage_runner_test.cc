@@ -109,8 +109,9 @@ TEST(StageRunner, InfersTheSameOnAnyNumberOfStagesAndWorkers) {
   ASSERT_TRUE(alone.ok()) << alone.status();
   EXPECT_EQ(alone->weights.at("classes").size(), 30 * sizeof(int64_t));
   EXPECT_EQ(alone->weights.at("outputs").size(), 30 * 3 * sizeof(float));
-  ASSERT_THAT(alone->evaluations, SizeIs(1));
-  EXPECT_EQ(alone->evaluations[0].samples, 30);
+  EXPECT_EQ(alone->flows.at(0).labels, 30);
+  EXPECT_GT(alone->flows.at(0).loss, 0);
+  EXPECT_THAT(alone->evaluations, SizeIs(0)) << "the coordinator sums up";
   EXPECT_THAT(alone->steps, SizeIs(0));
 
   for (const std::vector<int>& worker_of :
@@ -126,6 +127,59 @@ TEST(StageRunner, InfersTheSameOnAnyNumberOfStagesAndWorkers) {
     }
     EXPECT_GT(outcome->flows.at(worker_of.back()).latency_p50, 0);
   }
+}
+
+// Eight micro-batches; stages of one, two and three workers, the first and the
+// last among them.
+TEST(StageRunner, ReplicasInferTheSameAndEachItsTurns) {
+  const absl::StatusOr<PipelineOutcome> alone = RunPipeline(InferenceJob({0}));
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  for (const std::vector<std::vector<int>>& replicas :
+       {std::vector<std::vector<int>>{{}, {2}},
+        {{2}, {}},
+        {{2}, {3, 4}},
+        {{2, 3}, {4}}}) {
+    PipelineRequest request = InferenceJob({0, 1});
+    request.replicas = replicas;
+    const absl::StatusOr<PipelineOutcome> outcome = RunPipeline(request);
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    EXPECT_EQ(outcome->weights, alone->weights);
+
+    FlowTimes last;
+    for (size_t stage = 0; stage < replicas.size(); ++stage) {
+      std::vector<int> workers = {static_cast<int>(stage)};
+      workers.insert(workers.end(), replicas[stage].begin(),
+                     replicas[stage].end());
+      int64_t micro_batches = 0;
+      for (const int worker : workers) {
+        const FlowTimes& flow = outcome->flows.at(worker);
+        const auto share = 8 / static_cast<int64_t>(workers.size());
+        EXPECT_GE(flow.micro_batches, share);
+        EXPECT_LE(flow.micro_batches, share + 1);
+        micro_batches += flow.micro_batches;
+        if (stage + 1 < replicas.size()) continue;
+        last.labels += flow.labels;
+        last.correct += flow.correct;
+        last.loss += flow.loss;
+      }
+      EXPECT_EQ(micro_batches, 8) << "stage " << stage;
+    }
+    EXPECT_EQ(last.labels, alone->flows.at(0).labels);
+    EXPECT_EQ(last.correct, alone->flows.at(0).correct);
+    EXPECT_NEAR(last.loss, alone->flows.at(0).loss, 1e-9);
+  }
+}
+
+TEST(StageRunner, AReplicaOfTheFirstStageEndsWithoutAMicroBatch) {
+  PipelineRequest request = InferenceJob({0, 1});
+  request.replicas = {{2, 3}, {}};
+  request.spec.infer.samples = 6;  // two micro-batches
+
+  const absl::StatusOr<PipelineOutcome> outcome = RunPipeline(request);
+
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->weights.at("classes").size(), 6 * sizeof(int64_t));
+  EXPECT_EQ(outcome->flows.at(3).micro_batches, 0);
 }
 
 TEST(StageRunner, InfersOnlyTheSamplesAskedFor) {

@@ -143,7 +143,7 @@ class TwoStages : public ::testing::Test {
       engines_.push_back(std::make_unique<FakeEngine>(
           EngineOptions{request_.model, range, request_.spec.train, stage, 2}));
     }
-    links_ = MakeMemoryLinks({{0, 0}, {{1}, {1}, {}, {}, {}}}).value();
+    links_ = MakeMemoryLinks({{{0}, {0}}, {{1}, {1}, {}, {}, {}}}).value();
     ties_ = std::make_unique<TieExchange>(
         std::vector<Tie>{{kShared, {9, 4}, 0, 1}}, 2,
         std::map<int, StageEngine*>{{0, engines_[0].get()},

@@ -1,19 +1,23 @@
 #include "worker/data/micro_batch_walk.h"
 
 #include <numeric>
+#include <utility>
 
 namespace paceline {
 
 MicroBatchWalk::MicroBatchWalk(const TrainSpec& train, int64_t train_samples,
-                               int64_t test_samples)
+                               int64_t test_samples, Turns turns)
     : train_(train),
       train_samples_(train_samples),
+      turns_(std::move(turns)),
       walk_(train, train_samples, test_samples) {}
 
 std::optional<MicroBatchPlace> MicroBatchWalk::Next() {
   if (!batch_ || next_micro_batch_ == batch_->info.micro_batches) {
-    batch_ = walk_.Next();
-    if (!batch_) return std::nullopt;
+    do {
+      batch_ = walk_.Next();
+      if (!batch_) return std::nullopt;
+    } while (!turns_.Has(batch_->info.ordinal));
     next_micro_batch_ = 0;
   }
   const int micro_batch = next_micro_batch_++;

@@ -8,6 +8,7 @@
 
 #include "core/model/batch.h"
 #include "core/model/job_spec.h"
+#include "core/schedule/route.h"
 #include "worker/data/sample_set.h"
 
 namespace paceline {
@@ -16,8 +17,9 @@ namespace paceline {
 class MicroBatchWalk {
  public:
   // train_samples > 0, test_samples >= 0.
+  //   turns  the batches that are walked; the default: all
   MicroBatchWalk(const TrainSpec& train, int64_t train_samples,
-                 int64_t test_samples);
+                 int64_t test_samples, Turns turns = {});
 
   // The next micro-batch; nothing after the last one of the job.  O(its
   // samples), and O(train_samples) when an epoch begins.
@@ -26,6 +28,7 @@ class MicroBatchWalk {
  private:
   const TrainSpec train_;
   const int64_t train_samples_;
+  const Turns turns_;
   BatchWalk walk_;
   std::optional<WalkBatch> batch_;
   int next_micro_batch_ = 0;

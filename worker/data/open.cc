@@ -155,7 +155,7 @@ absl::Status CheckSize(const SampleSet& set, const DataSpec& data) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<BatchSource>> OpenBatchSource(
-    const JobSpec& spec) {
+    const JobSpec& spec, const Turns& turns) {
   PACELINE_RETURN_IF_ERROR(CheckSpec(spec.data));
   PACELINE_ASSIGN_OR_RETURN(std::unique_ptr<const SampleSet> samples,
                             OpenSamples(spec.data, spec.train.seed));
@@ -170,7 +170,7 @@ absl::StatusOr<std::unique_ptr<BatchSource>> OpenBatchSource(
         std::make_unique<FirstSamples>(std::move(samples), spec.infer.samples);
   }
   return std::make_unique<WalkSource>(spec.train, std::move(samples),
-                                      spec.data.workers);
+                                      spec.data.workers, turns);
 }
 
 }  // namespace paceline

@@ -5,11 +5,13 @@
 
 #include "absl/status/statusor.h"
 #include "core/model/job_spec.h"
+#include "core/schedule/route.h"
 #include "worker/batch_source.h"
 
 namespace paceline {
 
-// Opens spec.data and walks it as spec.train says.  README.md says what each
+// Opens spec.data and walks it as spec.train says, of its batches those that
+// `turns` has.  README.md says what each
 // data set reads.  Looks at every label but at no picture, so call it off the
 // control threads.
 //
@@ -20,6 +22,6 @@ namespace paceline {
 //                    should be, is cut short, holds other sizes than spec.data
 //                    says, or a label that is no class
 absl::StatusOr<std::unique_ptr<BatchSource>> OpenBatchSource(
-    const JobSpec& spec);
+    const JobSpec& spec, const Turns& turns = {});
 
 }  // namespace paceline

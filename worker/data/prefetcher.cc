@@ -21,11 +21,12 @@ Shape Many(int64_t count, const Shape& one) {
 }  // namespace
 
 Prefetcher::Prefetcher(const TrainSpec& train,
-                       std::unique_ptr<const SampleSet> samples, int threads)
+                       std::unique_ptr<const SampleSet> samples, int threads,
+                       Turns turns)
     : samples_(std::move(samples)),
       capacity_(int64_t{kAheadPerThread} * threads),
       walk_(train, samples_->samples(BatchPhase::kTrain),
-            samples_->samples(BatchPhase::kEvaluate)),
+            samples_->samples(BatchPhase::kEvaluate), std::move(turns)),
       end_(std::numeric_limits<int64_t>::max()) {
   for (int i = 0; i < threads; ++i) {
     loaders_.emplace_back(absl::StrCat("data-", i), [this] { RunLoader(); });

@@ -28,8 +28,9 @@ class Prefetcher {
 
   // threads: 0 loads in Next(), on the caller's thread.  The tensors do not
   // depend on it.
+  //   turns  the batches that are loaded
   Prefetcher(const TrainSpec& train, std::unique_ptr<const SampleSet> samples,
-             int threads);
+             int threads, Turns turns = {});
   ~Prefetcher();
 
   // The next micro-batch of the walk: samples and labels as the set's format()

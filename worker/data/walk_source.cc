@@ -9,17 +9,21 @@ namespace paceline {
 
 WalkSource::WalkSource(const TrainSpec& train,
                        std::unique_ptr<const SampleSet> samples,
-                       int prefetch_threads)
-    : test_samples_(samples->samples(BatchPhase::kEvaluate)),
+                       int prefetch_threads, Turns turns)
+    : turns_(std::move(turns)),
+      test_samples_(samples->samples(BatchPhase::kEvaluate)),
       walk_(train, samples->samples(BatchPhase::kTrain), test_samples_),
-      prefetcher_(train, std::move(samples), prefetch_threads) {}
+      prefetcher_(train, std::move(samples), prefetch_threads, turns_) {}
 
 absl::StatusOr<std::optional<BatchInfo>> WalkSource::NextBatch() {
   while (remaining_ > 0) {
     PACELINE_RETURN_IF_ERROR(NextMicroBatch().status());
   }
-  const std::optional<WalkBatch> batch = walk_.Next();
-  if (!batch) return std::optional<BatchInfo>();
+  std::optional<WalkBatch> batch;
+  do {
+    batch = walk_.Next();
+    if (!batch) return std::optional<BatchInfo>();
+  } while (!turns_.Has(batch->info.ordinal));
   remaining_ = batch->info.micro_batches;
   return batch->info;
 }

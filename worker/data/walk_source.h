@@ -17,8 +17,9 @@ namespace paceline {
 class WalkSource final : public BatchSource {
  public:
   // samples has at least one training sample.  prefetch_threads >= 0.
+  //   turns  the batches that this worker takes
   WalkSource(const TrainSpec& train, std::unique_ptr<const SampleSet> samples,
-             int prefetch_threads);
+             int prefetch_threads, Turns turns = {});
 
   int64_t total_steps() const override { return walk_.total_steps(); }
   int64_t test_samples() const override { return test_samples_; }
@@ -27,6 +28,7 @@ class WalkSource final : public BatchSource {
   absl::StatusOr<TensorList> NextMicroBatch() override;
 
  private:
+  const Turns turns_;
   const int64_t test_samples_;
   BatchWalk walk_;
   int remaining_ = 0;  // micro-batches of the last batch

@@ -83,7 +83,8 @@ absl::Status Pair::Open(int64_t floats) {
   floats_ = floats;
   RunWiring wiring;
   wiring.fence = {JobId{1}, ++attempt_, 1};
-  wiring.stages = {{kLeft, left_.address()}, {kRight, right_.address()}};
+  wiring.stages = {{{{kLeft, left_.address()}}, {}},
+                   {{{kRight, right_.address()}}, {}}};
   wiring.boundaries = {{{DType::kF32, {floats}}}};
   wiring.micro_batch = 1;
   wiring.bounds.activation_frames = {2};

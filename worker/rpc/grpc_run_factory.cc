@@ -4,10 +4,10 @@
 
 namespace paceline {
 
-absl::Status GrpcRunFactory::UploadWeights(
-    const Fence& fence, const std::vector<NamedTensor>& weights,
-    const CancelToken& cancel) {
-  return paceline::UploadWeights(coordinator_, fence, weights, cancel);
+absl::Status GrpcRunFactory::UploadWeights(const Fence& fence,
+                                           const std::vector<TensorPart>& parts,
+                                           const CancelToken& cancel) {
+  return paceline::UploadWeights(coordinator_, fence, parts, cancel);
 }
 
 }  // namespace paceline

@@ -19,7 +19,8 @@ struct ComputeParts {
   std::function<absl::StatusOr<std::unique_ptr<StageEngine>>(
       const EngineOptions&)>
       make_engine;
-  std::function<absl::StatusOr<std::unique_ptr<BatchSource>>(const JobSpec&)>
+  std::function<absl::StatusOr<std::unique_ptr<BatchSource>>(const JobSpec&,
+                                                             const Turns&)>
       open_data;
   std::function<absl::StatusOr<std::vector<NamedTensor>>(
       const ModelSpec&, const ModelDescription&, const LayerRange&)>
@@ -51,8 +52,8 @@ class GrpcRunFactory final : public RunFactory {
     return compute_.read_weights(spec, model, layers);
   }
   absl::StatusOr<std::unique_ptr<BatchSource>> OpenData(
-      const JobSpec& spec) override {
-    return compute_.open_data(spec);
+      const JobSpec& spec, const Turns& turns) override {
+    return compute_.open_data(spec, turns);
   }
   absl::StatusOr<RunConnections> Connect(const RunWiring& wiring) override {
     return data_plane_.Open(wiring);
@@ -62,7 +63,7 @@ class GrpcRunFactory final : public RunFactory {
     return data_plane_.OpenGate(fence, options);
   }
   absl::Status UploadWeights(const Fence& fence,
-                             const std::vector<NamedTensor>& weights,
+                             const std::vector<TensorPart>& parts,
                              const CancelToken& cancel) override;
 
  private:

@@ -28,10 +28,11 @@ constexpr int64_t kSmallFrame = 32 << 10;
 constexpr int64_t kFramesPerSample = 256;
 constexpr char kExchange[] = "/paceline.v1.Stage/Exchange";
 
-EncodedFrame Hello(const Fence& fence, int32_t boundary) {
+EncodedFrame Hello(const OutboundOptions& options, int32_t boundary) {
   Frame frame;
-  frame.header.fence = fence;
+  frame.header.fence = options.fence;
   frame.header.kind = FrameKind::kHello;
+  frame.header.route = options.route;
   frame.header.boundary = boundary;
   return EncodeFrame(std::move(frame));
 }
@@ -256,7 +257,7 @@ void OutboundStream::Pump() {
 
 OutboundStream::Action OutboundStream::DecideLocked(Call* call) {
   if (!hellos_.empty()) {
-    call->out() = ToByteBuffer(Hello(options_.fence, hellos_.back()));
+    call->out() = ToByteBuffer(Hello(options_, hellos_.back()));
     hellos_.pop_back();
     return Action::kWrite;
   }

@@ -29,6 +29,7 @@ struct OutboundOptions {
   FrameKind kind = FrameKind::kActivation;
   WorkerId neighbour;
   std::string address;
+  int32_t route = 0;              // which replica of its stage sends
   std::map<int32_t, int> bounds;  // by boundary
   Codec codec = Codec::kRaw;
   // Called at most once, on any thread: the neighbour said that what we send

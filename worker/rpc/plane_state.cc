@@ -37,9 +37,9 @@ class PlaneState::RpcLink final : public Link {
                                        int64_t ordinal) override {
     return run_->state().AwaitBatch(boundary, ordinal);
   }
-  absl::StatusOr<absl::Duration> AwaitRoom(int32_t boundary,
+  absl::StatusOr<absl::Duration> AwaitRoom(int32_t boundary, int64_t ordinal,
                                            int frames) override {
-    return run_->state().AwaitRoom(boundary, frames);
+    return run_->state().AwaitRoom(boundary, ordinal, frames);
   }
   void Cancel(absl::Status why) override { run_->state().Cancel(why); }
 

@@ -149,10 +149,11 @@ class RunGate::Asking : public std::enable_shared_from_this<Asking> {
 RunGate::RunGate(const RunWiring& wiring, std::shared_ptr<PlaneShared> shared)
     : fence_(wiring.fence),
       self_(wiring.self),
-      stages_(wiring.stages),
+      first_(wiring.stages.front().replicas.front()),
+      stages_(static_cast<int>(wiring.stages.size())),
       shared_(std::move(shared)) {
   if (!holds_first_stage()) {
-    asking_ = std::make_shared<Asking>(stages_[0].address, shared_);
+    asking_ = std::make_shared<Asking>(first_.address, shared_);
   }
 }
 
@@ -160,12 +161,12 @@ absl::Status RunGate::Open(const GateOptions& options) {
   if (!holds_first_stage()) {
     return absl::InvalidArgumentError(
         absl::StrCat("worker ", self_.value, " does not hold the first stage, ",
-                     "worker ", stages_[0].worker.value, " does"));
+                     "worker ", first_.worker.value, " does"));
   }
   absl::MutexLock lock(&mutex_);
   if (desk_ != nullptr) return absl::AlreadyExistsError("the gate is open");
-  desk_ = std::make_shared<GateDesk>(options.train, options.total_steps,
-                                     static_cast<int>(stages_.size()));
+  desk_ =
+      std::make_shared<GateDesk>(options.train, options.total_steps, stages_);
   local_ = MakeLocalGateClient(desk_);
   return absl::OkStatus();
 }
@@ -173,7 +174,7 @@ absl::Status RunGate::Open(const GateOptions& options) {
 void RunGate::Report(const StepReport& report, GateDesk::Answer answer) {
   if (!holds_first_stage()) {
     answer(absl::InvalidArgumentError(
-        absl::StrCat("the first stage is on worker ", stages_[0].worker.value,
+        absl::StrCat("the first stage is on worker ", first_.worker.value,
                      ", this is ", self_.value)));
     return;
   }

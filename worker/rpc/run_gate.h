@@ -22,7 +22,7 @@ class RunGate {
  public:
   RunGate(const RunWiring& wiring, std::shared_ptr<PlaneShared> shared);
 
-  bool holds_first_stage() const { return stages_[0].worker == self_; }
+  bool holds_first_stage() const { return first_.worker == self_; }
 
   // As DataPlane::OpenGate.
   absl::Status Open(const GateOptions& options);
@@ -53,7 +53,8 @@ class RunGate {
   // Constant after construction.
   const Fence fence_;
   const WorkerId self_;
-  const std::vector<StageWiring> stages_;
+  const WorkerAddress first_;  // that holds stage 0
+  const int stages_;
   const std::shared_ptr<PlaneShared> shared_;
 
   absl::Mutex mutex_;

@@ -23,10 +23,39 @@ absl::Status NoBoundary(absl::string_view what, FrameKind kind,
                                           " of this worker"));
 }
 
+// A worker that shares a stage holds no other: who gets a frame is then a
+// question of replicas alone.
+absl::Status CheckReplicas(const RunWiring& wiring) {
+  int held = 0;
+  bool shared = false;
+  for (const StageWiring& stage : wiring.stages) {
+    const auto replicas = static_cast<int>(stage.replicas.size());
+    PACELINE_RETURN_IF_ERROR(CheckTurns(stage.route.turns(), replicas));
+    const auto own = std::count_if(stage.replicas.begin(), stage.replicas.end(),
+                                   [&](const WorkerAddress& replica) {
+                                     return replica.worker == wiring.self;
+                                   });
+    if (own == 0) continue;
+    held += static_cast<int>(own);
+    shared = shared || replicas > 1;
+  }
+  if (held == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", wiring.self.value, " holds no stage"));
+  }
+  if (shared && held > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", wiring.self.value,
+                     " is a replica of a stage and holds another one"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckWiring(const RunWiring& wiring) {
   PACELINE_RETURN_IF_ERROR(CheckBounds(wiring.bounds, wiring.stages.size()));
+  PACELINE_RETURN_IF_ERROR(CheckReplicas(wiring));
   if (wiring.boundaries.size() != wiring.stages.size() - 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("shapes of ", wiring.boundaries.size(),
@@ -41,13 +70,6 @@ absl::Status CheckWiring(const RunWiring& wiring) {
     return absl::InvalidArgumentError(
         absl::StrCat("parameter ", tie.parameter, " is tied between stages ",
                      tie.owner_stage, " and ", tie.user_stage, " of ", stages));
-  }
-  if (std::none_of(wiring.stages.begin(), wiring.stages.end(),
-                   [&](const StageWiring& stage) {
-                     return stage.worker == wiring.self;
-                   })) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("worker ", wiring.self.value, " holds no stage"));
   }
   if (wiring.micro_batch < 1) {
     return absl::InvalidArgumentError(
@@ -74,14 +96,16 @@ void RunState::Wire() {
     if (IsMine(ends.to)) {
       AddIncoming(kind, boundary);
     } else if (IsMine(ends.from)) {
-      const StageWiring& neighbour = wiring_.stages[ends.to];
-      OutboundOptions& options = streams[{neighbour.worker, kind}];
-      options.kind = kind;
-      options.neighbour = neighbour.worker;
-      options.address = neighbour.address;
-      options.bounds[boundary] = BoundOf(wiring_.bounds, kind, boundary);
-      // Both stages must have the same value, to the last bit.
-      options.codec = tied ? Codec::kRaw : wiring_.codec;
+      for (const WorkerAddress& neighbour : wiring_.stages[ends.to].replicas) {
+        OutboundOptions& options = streams[{neighbour.worker, kind}];
+        options.kind = kind;
+        options.neighbour = neighbour.worker;
+        options.address = neighbour.address;
+        options.route = OwnReplica(ends.from);
+        options.bounds[boundary] = BoundOf(wiring_.bounds, kind, boundary);
+        // Both stages must have the same value, to the last bit.
+        options.codec = tied ? Codec::kRaw : wiring_.codec;
+      }
     }
   }
   for (auto& [key, options] : streams) {
@@ -106,10 +130,15 @@ void RunState::AddIncoming(FrameKind kind, int32_t boundary) {
   }
   const CreditLedger ledger(
       bound, wiring_.acknowledges_at_once ? 1 : CreditLedger::kKeptBytes);
-  mailbox_.AddBoundary(kind, boundary, ledger.window());
+  const auto senders = static_cast<int>(
+      wiring_.stages[Ends(kind, boundary).from].replicas.size());
+  mailbox_.AddBoundary(kind, boundary, senders * ledger.window());
   absl::MutexLock lock(&mutex_);
-  inbound_.try_emplace(
-      boundary, Inbound{kind, Expectation(boundary), ledger, nullptr, {}, 0});
+  for (int sender = 0; sender < senders; ++sender) {
+    inbound_.try_emplace(
+        {boundary, sender},
+        Inbound{kind, Expectation(boundary), ledger, nullptr, {}, 0});
+  }
 }
 
 BoundaryExpectation RunState::Expectation(int32_t boundary) const {
@@ -130,10 +159,25 @@ FrameEnds RunState::Ends(FrameKind kind, int32_t boundary) const {
   return *ends;
 }
 
-OutboundStream* RunState::FindOutbound(FrameKind kind, int32_t boundary) const {
-  const auto neighbour = wiring_.stages[Ends(kind, boundary).to].worker;
-  const auto stream = outbound_.find({neighbour, kind});
+OutboundStream* RunState::FindOutbound(const FrameKey& key) const {
+  const StageWiring& to = wiring_.stages[Ends(key.kind, key.boundary).to];
+  const WorkerAddress& neighbour = to.replicas[to.route.ReplicaOf(TurnOf(key))];
+  const auto stream = outbound_.find({neighbour.worker, key.kind});
   return stream == outbound_.end() ? nullptr : stream->second.get();
+}
+
+absl::Status RunState::CheckRoute(const FrameHeader& header) const {
+  const FrameKey key = KeyOf(header);
+  const FrameEnds ends = Ends(key.kind, key.boundary);
+  const int from = wiring_.stages[ends.from].route.ReplicaOf(TurnOf(key));
+  const int to = wiring_.stages[ends.to].route.ReplicaOf(TurnOf(key));
+  if (from == header.route && to == OwnReplica(ends.to)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the ", ToText(key), " goes from replica ", from, " of stage ", ends.from,
+      " to replica ", to, " of stage ", ends.to, ", but came from ",
+      header.route, " to ", OwnReplica(ends.to)));
 }
 
 bool RunState::Sends(FrameKind kind, int32_t boundary) const {
@@ -148,7 +192,8 @@ absl::Status RunState::Send(Frame frame) {
   if (!Sends(header.kind, header.boundary)) {
     return NoBoundary("goes out", header.kind, header.boundary);
   }
-  OutboundStream* stream = FindOutbound(header.kind, header.boundary);
+  OutboundStream* stream = FindOutbound(KeyOf(header));
+  frame.header.route = OwnReplica(Ends(header.kind, header.boundary).from);
   if (stream != nullptr) return stream->Send(std::move(frame));
 
   frame.header.fence = wiring_.fence;
@@ -161,7 +206,7 @@ absl::Status RunState::Send(Frame frame) {
 
 absl::StatusOr<Frame> RunState::Receive(const FrameKey& key) {
   PACELINE_ASSIGN_OR_RETURN(Frame frame, mailbox_.Take(key));
-  OnTaken(key);
+  OnTaken(frame.header);
   return frame;
 }
 
@@ -171,11 +216,13 @@ absl::StatusOr<BatchInfo> RunState::AwaitBatch(int32_t boundary,
 }
 
 absl::StatusOr<absl::Duration> RunState::AwaitRoom(int32_t boundary,
+                                                   int64_t ordinal,
                                                    int frames) {
   if (!Sends(FrameKind::kActivation, boundary)) {
     return NoBoundary("goes out", FrameKind::kActivation, boundary);
   }
-  OutboundStream* stream = FindOutbound(FrameKind::kActivation, boundary);
+  OutboundStream* stream =
+      FindOutbound({FrameKind::kActivation, boundary, ordinal, 0});
   if (stream == nullptr) return absl::ZeroDuration();
   return stream->AwaitRoom(boundary, frames);
 }
@@ -199,7 +246,7 @@ void RunState::End(const absl::Status& why, bool linger) {
   mailbox_.Cancel(why);
   for (const auto& [key, stream] : outbound_) stream->Close(why, linger);
   absl::MutexLock lock(&mutex_);
-  for (auto& [boundary, inbound] : inbound_) inbound.stream = nullptr;
+  for (auto& [entrance, inbound] : inbound_) inbound.stream = nullptr;
 }
 
 absl::Status RunState::OnFrame(const std::shared_ptr<InboundStream>& stream,
@@ -208,7 +255,7 @@ absl::Status RunState::OnFrame(const std::shared_ptr<InboundStream>& stream,
   FrameHeader& header = layout.header;
   if (header.kind == FrameKind::kHello) {
     PACELINE_RETURN_IF_ERROR(ReadPayload(message, layout).status());
-    return OnHello(stream, header.boundary);
+    return OnHello(stream, {header.boundary, header.route});
   }
   PACELINE_ASSIGN_OR_RETURN(const SequenceVerdict verdict,
                             CheckIncoming(stream, header));
@@ -227,16 +274,19 @@ absl::Status RunState::OnFrame(const std::shared_ptr<InboundStream>& stream,
 }
 
 absl::Status RunState::OnHello(const std::shared_ptr<InboundStream>& stream,
-                               int32_t boundary) {
+                               const Entrance& entrance) {
   std::shared_ptr<InboundStream> superseded;
   FrameKind kind;
   Credit credit;
   {
     absl::MutexLock lock(&mutex_);
-    const auto inbound = inbound_.find(boundary);
+    const auto inbound = inbound_.find(entrance);
     if (inbound == inbound_.end()) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "nothing comes in from another worker at boundary ", boundary,
+          "nothing comes in from another worker at boundary ", entrance.first,
+          entrance.second == 0
+              ? ""
+              : absl::StrCat(", from replica ", entrance.second),
           " of worker ", wiring_.self.value, ", ", ToText(wiring_.fence)));
     }
     superseded = std::exchange(inbound->second.stream, stream);
@@ -246,14 +296,14 @@ absl::Status RunState::OnHello(const std::shared_ptr<InboundStream>& stream,
   if (superseded != nullptr && superseded != stream) {
     superseded->End(absl::AbortedError("another stream has taken over"));
   }
-  stream->SendCredit(kind, boundary, credit);
+  stream->SendCredit(kind, entrance.first, credit);
   return absl::OkStatus();
 }
 
 absl::StatusOr<SequenceVerdict> RunState::CheckIncoming(
     const std::shared_ptr<InboundStream>& stream, const FrameHeader& header) {
   absl::MutexLock lock(&mutex_);
-  const auto found = inbound_.find(header.boundary);
+  const auto found = inbound_.find({header.boundary, header.route});
   if (found == inbound_.end() || found->second.kind != header.kind) {
     return absl::InvalidArgumentError(absl::StrCat(
         "no ", FrameKindName(header.kind), " comes in at boundary ",
@@ -265,6 +315,7 @@ absl::StatusOr<SequenceVerdict> RunState::CheckIncoming(
         "a frame for boundary ", header.boundary, " without a hello"));
   }
   PACELINE_RETURN_IF_ERROR(CheckFrame(header, inbound.expected));
+  PACELINE_RETURN_IF_ERROR(CheckRoute(header));
   const SequenceVerdict verdict = inbound.ledger.Check(header.sequence);
   if (verdict == SequenceVerdict::kGap) {
     return absl::DataLossError(absl::StrCat(
@@ -286,7 +337,7 @@ void RunState::OnIntact(const std::shared_ptr<InboundStream>& stream,
   std::optional<Credit> credit;
   {
     absl::MutexLock lock(&mutex_);
-    Inbound& inbound = inbound_.at(boundary);
+    Inbound& inbound = inbound_.at({boundary, frame.header.route});
     // A stream that took over meanwhile will bring the frame again, or has.
     if (inbound.stream != stream) return;
     ++shared_->counters.frames_received;
@@ -302,7 +353,7 @@ void RunState::OnIntact(const std::shared_ptr<InboundStream>& stream,
 
 void RunState::Flush() {
   absl::MutexLock lock(&mutex_);
-  for (auto& [boundary, inbound] : inbound_) {
+  for (auto& [entrance, inbound] : inbound_) {
     if (!inbound.staged.empty()) FlushLocked(&inbound);
   }
 }
@@ -319,25 +370,27 @@ void RunState::FlushLocked(Inbound* inbound) {
   }
 }
 
-void RunState::OnTaken(const FrameKey& key) {
+void RunState::OnTaken(const FrameHeader& header) {
   std::shared_ptr<InboundStream> stream;
   std::optional<Credit> credit;
   {
     absl::MutexLock lock(&mutex_);
-    const auto inbound = inbound_.find(key.boundary);
-    if (inbound == inbound_.end() || inbound->second.kind != key.kind) return;
+    const auto inbound = inbound_.find({header.boundary, header.route});
+    if (inbound == inbound_.end() || inbound->second.kind != header.kind) {
+      return;
+    }
     inbound->second.ledger.OnConsumed();
     // Without a stream the next hello asks for it.
     stream = inbound->second.stream;
     if (stream == nullptr) return;
     credit = inbound->second.ledger.TakeDue();
   }
-  if (credit) stream->SendCredit(key.kind, key.boundary, *credit);
+  if (credit) stream->SendCredit(header.kind, header.boundary, *credit);
 }
 
 void RunState::OnStreamDone(const std::shared_ptr<InboundStream>& stream) {
   absl::MutexLock lock(&mutex_);
-  for (auto& [boundary, inbound] : inbound_) {
+  for (auto& [entrance, inbound] : inbound_) {
     if (inbound.stream == stream) inbound.stream = nullptr;
   }
 }

@@ -49,7 +49,8 @@ class RunState : public std::enable_shared_from_this<RunState> {
   absl::Status Send(Frame frame);
   absl::StatusOr<Frame> Receive(const FrameKey& key);
   absl::StatusOr<BatchInfo> AwaitBatch(int32_t boundary, int64_t ordinal);
-  absl::StatusOr<absl::Duration> AwaitRoom(int32_t boundary, int frames);
+  absl::StatusOr<absl::Duration> AwaitRoom(int32_t boundary, int64_t ordinal,
+                                           int frames);
 
   // Ends the link's waits with `why`; the first wins.
   void Cancel(const absl::Status& why);
@@ -65,7 +66,9 @@ class RunState : public std::enable_shared_from_this<RunState> {
   void OnStreamDone(const std::shared_ptr<InboundStream>& stream);
 
  private:
-  // A boundary over which frames come from another worker.
+  // A boundary over which frames come, and which replica sends them: another
+  // worker.
+  using Entrance = std::pair<int32_t, int32_t>;
   struct Inbound {
     FrameKind kind;
     BoundaryExpectation expected;
@@ -75,24 +78,29 @@ class RunState : public std::enable_shared_from_this<RunState> {
     int64_t staged_bytes = 0;
   };
 
-  bool IsMine(int stage) const {
-    return wiring_.stages[stage].worker == wiring_.self;
+  bool IsMine(int stage) const { return OwnReplica(stage) >= 0; }
+  // -1: the stage is not here.
+  int OwnReplica(int stage) const {
+    return wiring_.stages[stage].IndexOf(wiring_.self);
   }
   // A crossing that exists.
   FrameEnds Ends(FrameKind kind, int32_t boundary) const;
   BoundaryExpectation Expectation(int32_t boundary) const;
   void AddIncoming(FrameKind kind, int32_t boundary);
   bool Sends(FrameKind kind, int32_t boundary) const;
-  // Null when the boundary does not go out to another worker.
-  OutboundStream* FindOutbound(FrameKind kind, int32_t boundary) const;
+  // The stream to who gets the frame; null when that is this worker.
+  OutboundStream* FindOutbound(const FrameKey& key) const;
+  // Errors: InvalidArgument  by the routes, the frame comes from somebody else
+  //         or goes to somebody else
+  absl::Status CheckRoute(const FrameHeader& header) const;
   absl::Status OnHello(const std::shared_ptr<InboundStream>& stream,
-                       int32_t boundary);
+                       const Entrance& entrance);
   absl::StatusOr<SequenceVerdict> CheckIncoming(
       const std::shared_ptr<InboundStream>& stream, const FrameHeader& header);
   void OnIntact(const std::shared_ptr<InboundStream>& stream, Frame frame,
                 int64_t bytes);
   void FlushLocked(Inbound* inbound) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void OnTaken(const FrameKey& key);
+  void OnTaken(const FrameHeader& header);
   void OnRefused(const absl::Status& why);
   void End(const absl::Status& why, bool linger);
 
@@ -107,7 +115,7 @@ class RunState : public std::enable_shared_from_this<RunState> {
   Mailbox mailbox_;
 
   absl::Mutex mutex_;
-  std::map<int32_t, Inbound> inbound_ ABSL_GUARDED_BY(mutex_);
+  std::map<Entrance, Inbound> inbound_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace paceline

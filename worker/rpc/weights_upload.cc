@@ -19,18 +19,18 @@ constexpr absl::Duration kPause = absl::Milliseconds(500);
 
 // False when the stream has broken.
 bool SendTensor(grpc::ClientWriterInterface<v1::WeightsPiece>& writer,
-                const Fence& fence, const NamedTensor& weight,
+                const Fence& fence, const TensorPart& part,
                 const CancelToken& cancel) {
-  const int64_t bytes = weight.tensor.bytes();
+  const int64_t bytes = part.tensor.bytes();
   for (int64_t offset = 0; offset < bytes; offset += kPieceBytes) {
     if (!cancel.status().ok()) return false;
     v1::WeightsPiece piece;
     piece.set_job(fence.job.value);
     piece.set_attempt(fence.attempt);
     piece.set_plan_version(fence.plan_version);
-    piece.set_tensor(weight.name);
-    piece.set_offset_bytes(offset);
-    piece.set_data(weight.tensor.data.get() + offset,
+    piece.set_tensor(part.name);
+    piece.set_offset_bytes(part.offset_bytes + offset);
+    piece.set_data(part.tensor.data.get() + offset,
                    std::min(kPieceBytes, bytes - offset));
     if (!writer.Write(piece)) return false;
   }
@@ -38,7 +38,7 @@ bool SendTensor(grpc::ClientWriterInterface<v1::WeightsPiece>& writer,
 }
 
 absl::Status TryOnce(v1::Coordinator::Stub& stub, const Fence& fence,
-                     const std::vector<NamedTensor>& weights,
+                     const std::vector<TensorPart>& parts,
                      const CancelToken& cancel) {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kTryDeadline);
@@ -46,9 +46,9 @@ absl::Status TryOnce(v1::Coordinator::Stub& stub, const Fence& fence,
   const std::unique_ptr<grpc::ClientWriter<v1::WeightsPiece>> writer =
       stub.UploadWeights(&context, &receipt);
   int64_t sent = 0;
-  for (const NamedTensor& weight : weights) {
-    if (!SendTensor(*writer, fence, weight, cancel)) break;
-    sent += weight.tensor.bytes();
+  for (const TensorPart& part : parts) {
+    if (!SendTensor(*writer, fence, part, cancel)) break;
+    sent += part.tensor.bytes();
   }
   if (!cancel.status().ok()) context.TryCancel();
   writer->WritesDone();
@@ -69,10 +69,10 @@ bool IsWorthAnotherTry(const absl::Status& status) {
 }  // namespace
 
 absl::Status UploadWeights(v1::Coordinator::Stub& stub, const Fence& fence,
-                           const std::vector<NamedTensor>& weights,
+                           const std::vector<TensorPart>& parts,
                            const CancelToken& cancel) {
   for (bool said = false;;) {
-    const absl::Status status = TryOnce(stub, fence, weights, cancel);
+    const absl::Status status = TryOnce(stub, fence, parts, cancel);
     if (!cancel.status().ok()) return cancel.status();
     if (status.ok() || !IsWorthAnotherTry(status)) return status;
     if (!said) {

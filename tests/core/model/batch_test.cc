@@ -205,8 +205,8 @@ TEST(BatchWalk, CountsTheUpdatesOfAllMicroBatches) {
       }
     }
 
-    EXPECT_EQ(BatchWalk(train, 9, 5).total_updates(), updates) << steps;
-    EXPECT_EQ(batches.front().info.total_updates, updates);
+    EXPECT_EQ(BatchWalk(train, 9, 5).total_micro_batches(), updates) << steps;
+    EXPECT_EQ(batches.front().info.total_micro_batches, updates);
   }
 }
 
@@ -229,7 +229,7 @@ TEST(BatchWalk, WithoutStepsIsTheTestSetInMicroBatches) {
 TEST(BatchWalk, HasNoMoreUpdatesThanANumberHolds) {
   TrainSpec train = Train(std::numeric_limits<int64_t>::max(), 4, 1);
 
-  EXPECT_EQ(BatchWalk(train, 9, 0).total_updates(),
+  EXPECT_EQ(BatchWalk(train, 9, 0).total_micro_batches(),
             std::numeric_limits<int64_t>::max());
 }
 

@@ -45,6 +45,12 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 const BadSpec kBadSpecs[] = {
     {"name", "at most 128", [](JobSpec& s) { s.name.assign(129, 'x'); }},
     {"name", "control character", [](JobSpec& s) { s.name = "a\nb"; }},
+    {"pipeline.replicas", "belongs to kind infer",
+     [](JobSpec& s) { s.pipeline.replicas = {2}; }},
+    {"pipeline.replicate", "belongs to kind infer",
+     [](JobSpec& s) { s.pipeline.replicate = "allowed"; }},
+    {"pipeline.replicate", "did you mean 'never'?",
+     [](JobSpec& s) { s.pipeline.replicate = "nevr"; }},
     {"model.name", "did you mean 'lenet'?",
      [](JobSpec& s) { s.model.name = "lenett"; }},
     {"model.name", "choose one of: bert, bert_base, ",
@@ -426,6 +432,58 @@ TEST(JobSpec, KnowsAllPrecisionsAndWaysToKeepActivations) {
 
       EXPECT_THAT(CheckJobSpec(spec), IsEmpty()) << precision << " " << word;
     }
+  }
+}
+
+// Stage 0 on one worker, stage 1 on two.
+JobSpec Replicated() {
+  JobSpec spec = GoodSpec();
+  spec.kind = kInferKind;
+  spec.train = ForInference(spec.infer, 1);
+  spec.pipeline.stages = 0;
+  spec.pipeline.cuts = {1};
+  spec.pipeline.workers = {"a", "b", "c"};
+  spec.pipeline.replicas = {1, 2};
+  spec.pipeline.shares = {1, 0.5, 0.5};
+  return spec;
+}
+
+TEST(CheckJobSpec, TakesReplicasOfAnInferenceJobThatFit) {
+  EXPECT_THAT(CheckJobSpec(Replicated()), IsEmpty());
+
+  const BadSpec bad[] = {
+      {"pipeline.replicas", "each of the 2 stages between 1 and",
+       [](JobSpec& s) { s.pipeline.replicas = {3}; }},
+      {"pipeline.replicas", "got 3,0",
+       [](JobSpec& s) {
+         s.pipeline.replicas = {3, 0};
+       }},
+      {"pipeline.replicas", "wants 4 workers, but pipeline.workers names 3",
+       [](JobSpec& s) {
+         s.pipeline.replicas = {2, 2};
+       }},
+      {"pipeline.workers", "names a worker twice",
+       [](JobSpec& s) {
+         s.pipeline.workers = {"a", "b", "a"};
+       }},
+      {"pipeline.shares", "a positive number for each of the 3 workers",
+       [](JobSpec& s) {
+         s.pipeline.shares = {1, 0.5};
+       }},
+      {"pipeline.shares", "got 1,0,1",
+       [](JobSpec& s) {
+         s.pipeline.shares = {1, 0, 1};
+       }},
+      {"pipeline.shares", "a positive number",
+       [](JobSpec& s) {
+         s.pipeline.shares = {1, kNan, 1};
+       }},
+      {"pipeline.shares", "needs pipeline.replicas",
+       [](JobSpec& s) { s.pipeline.replicas.clear(); }}};
+  for (const BadSpec& each : bad) {
+    JobSpec spec = Replicated();
+    each.spoil(spec);
+    EXPECT_THAT(WhyAt(spec, each.path), HasSubstr(each.why));
   }
 }
 

@@ -15,6 +15,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::SizeIs;
 using ::testing::StartsWith;
 
 JobSpec Job(int stages) {
@@ -388,6 +389,70 @@ TEST(MakePlan, CountsTheLastShorterMicroBatch) {
   EXPECT_TRUE(MakePlan(spec, model, workers).ok());
   workers[0].memory_bytes = need - 1;
   EXPECT_FALSE(MakePlan(spec, model, workers).ok());
+}
+
+JobSpec InferJob(int stages) {
+  JobSpec spec = Job(stages);
+  spec.kind = kInferKind;
+  spec.infer.micro_batch = 8;
+  spec.train = ForInference(spec.infer, 1);
+  spec.pipeline.policy = "dp";
+  return spec;
+}
+
+std::vector<double> Shares(const Plan& plan) {
+  std::vector<double> shares;
+  for (const StageOfPlan& stage : plan.stages) shares.push_back(stage.share);
+  return shares;
+}
+
+TEST(MakePlan, PutsAStageOfInferenceOnSeveralWorkersThatTheJobNames) {
+  JobSpec spec = InferJob(0);
+  spec.pipeline.cuts = {3};
+  spec.pipeline.workers = {"c", "a", "b"};
+  spec.pipeline.replicas = {1, 2};
+  spec.pipeline.shares = {1, 1, 3};
+
+  const auto plan = MakePlan(spec, SmallModel(4), Workers(3));
+
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(Holders(*plan), ElementsAre(12, 10, 11));
+  EXPECT_THAT(StageNumbers(plan->stages), ElementsAre(0, 1, 1));
+  EXPECT_THAT(Shares(*plan), ElementsAre(1, 1, 3));
+  EXPECT_THAT(RoutesOf(plan->stages)[1].turns(), ElementsAre(1, 0, 1, 1));
+  EXPECT_THAT(plan->why, HasSubstr("4 layers in 2 stages (3+1) on 3 workers"));
+  EXPECT_THAT(plan->why, HasSubstr("b holds stage 1 ("));
+  EXPECT_THAT(plan->why, HasSubstr(", 75.0 % of it)"));
+}
+
+// One layer cannot be cut: a second worker helps only as its replica.
+TEST(MakePlan, ReplicatesInferenceWhereThePolicyChoosesTheStages) {
+  JobSpec spec = InferJob(0);
+  const ModelDescription model = SmallModel(1);
+  const std::vector<PlannerWorker> workers = Workers(2);
+  const Measurements measured = Measured(spec, model, workers, {0.01, 0.02});
+  const auto both = MakePlan(spec, model, workers, measured);
+  ASSERT_TRUE(both.ok()) << both.status();
+  EXPECT_THAT(StageNumbers(both->stages), ElementsAre(0, 0)) << both->why;
+  ASSERT_THAT(both->stages, SizeIs(2));
+  EXPECT_NEAR(both->stages[0].share, 2.0 / 3, 0.01);
+
+  const auto stages = [&] {
+    return MakePlan(spec, model, workers, measured)->stages;
+  };
+  spec.pipeline.replicate = "never";
+  EXPECT_THAT(stages(), SizeIs(1));
+  spec.pipeline.stages = 1;
+  spec.pipeline.replicate = "auto";
+  EXPECT_THAT(stages(), SizeIs(1));
+  spec.pipeline.replicate = "allowed";
+  EXPECT_THAT(stages(), SizeIs(2));
+}
+
+TEST(MakePlan, NeverReplicatesTraining) {
+  JobSpec spec = Job(0);
+  spec.pipeline.policy = "dp";
+  EXPECT_THAT(MakePlan(spec, SmallModel(1), Workers(2))->stages, SizeIs(1));
 }
 
 }  // namespace

@@ -120,7 +120,7 @@ TEST(ConvertRunOrder, RefusesStagesOutOfTheirOrder) {
   proto.add_stages()->set_stage(1);
 
   EXPECT_EQ(FromProto(proto).status().message(),
-            "order: stage 1 stands at place 0");
+            "order: stage 1 stands where stage 0 comes next");
 }
 
 }  // namespace

@@ -149,5 +149,31 @@ TEST(EstimateRun, CountsTheForwardsThatBackwardsBeginWith) {
   EXPECT_NEAR(estimate->step_seconds, 4 * (0.006 + 0.002), 1e-9);
 }
 
+// One worker of the first stage holds two replicas of the second up.
+TEST(EstimateRun, SharesAStageAmongReplicas) {
+  JobSpec spec = Job(1);
+  spec.kind = kInferKind;
+  spec.infer.micro_batch = 8;
+  spec.infer.samples = 800;
+  spec.train = ForInference(spec.infer, 1);
+  const ModelDescription model = SmallModel(3);
+  const Measurements measured = Measured(spec, model, {"a", "b", "c"});
+  const std::vector<InputWorker> workers = {
+      {"a", "m", 0}, {"b", "m", 0}, {"c", "m", 0}};
+
+  const auto alone =
+      EstimateRun(spec, model, {{{0, 1}, 0}, {{1, 3}, 1}}, workers, measured);
+  const auto shared = EstimateRun(
+      spec, model, {{{0, 1}, 0}, {{1, 3}, 1}, {{1, 3}, 2}}, workers, measured);
+
+  ASSERT_TRUE(alone.ok() && shared.ok()) << shared.status();
+  EXPECT_NEAR(alone->step_seconds, 0.201, 1e-3);
+  EXPECT_NEAR(shared->step_seconds, 0.102, 1e-3);
+  ASSERT_EQ(shared->stage_seconds.size(), 3u);
+  EXPECT_NEAR(shared->stage_seconds[0], 0.001, 1e-6);
+  EXPECT_NEAR(shared->stage_seconds[1], 0.002, 1e-6) << "of its own ones";
+  EXPECT_NEAR(shared->stage_seconds[2], 0.002, 1e-6);
+}
+
 }  // namespace
 }  // namespace paceline

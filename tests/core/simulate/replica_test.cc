@@ -34,25 +34,6 @@ Chain Replicated(const std::vector<int>& counts, int64_t micro_batches,
   return chain;
 }
 
-TEST(Route, OfEqualSharesGoesRound) {
-  EXPECT_THAT(MakeRoute({1.0 / 3, 1.0 / 3, 1.0 / 3}, 7),
-              ElementsAre(0, 1, 2, 0, 1, 2, 0));
-}
-
-TEST(Route, OfUnevenSharesKeepsNearThemAllTheTime) {
-  const std::vector<double> shares = {0.6, 0.3, 0.1};
-  const std::vector<int> route = MakeRoute(shares, 100);
-
-  std::vector<int> given(3, 0);
-  for (size_t m = 0; m < route.size(); ++m) {
-    ++given[route[m]];
-    for (int i = 0; i < 3; ++i) {
-      EXPECT_NEAR(given[i], shares[i] * (m + 1.0), 1.5) << m;
-    }
-  }
-  EXPECT_THAT(given, ElementsAre(60, 30, 10));
-}
-
 TEST(ReplicaOrder, AlternatesOnceInFlightIsReached) {
   const auto orders =
       OrderReplicas({{.stage = 0, .micro_batches = {0, 1, 2}, .in_flight = 2},

@@ -1,0 +1,67 @@
+// Which replica of a stage computes which micro-batch.
+#pragma once
+
+#include <cstdint>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace paceline {
+
+// A periodic table, the same for everybody in a run: micro-batch m of the run
+// goes to the replica whose turn m mod period is.
+class RouteTable {
+ public:
+  // Of a stage with one worker: everything goes to it.
+  RouteTable() = default;
+  // turns: replicas, CheckTurns() is OK.
+  explicit RouteTable(std::vector<int> turns) : turns_(std::move(turns)) {}
+
+  int ReplicaOf(int64_t micro_batch) const {
+    return turns_.empty() ? 0 : turns_[micro_batch % period()];
+  }
+  // The first micro-batch from `from` on that goes to `replica`, which has a
+  // turn.  O(period).
+  int64_t NextOf(int replica, int64_t from) const;
+
+  const std::vector<int>& turns() const { return turns_; }
+  int64_t period() const { return std::ssize(turns_); }
+
+  friend bool operator==(const RouteTable&, const RouteTable&) = default;
+
+ private:
+  std::vector<int> turns_;  // [period]; empty: one replica
+};
+
+// One replica's part of a table; of the default, everything.
+struct Turns {
+  RouteTable route;
+  int replica = 0;
+
+  bool Has(int64_t micro_batch) const {
+    return route.ReplicaOf(micro_batch) == replica;
+  }
+  // The first that it has from `from` on.
+  int64_t Next(int64_t from) const { return route.NextOf(replica, from); }
+};
+
+// The longest period of a table for so many replicas.
+int MostTurns(int replicas);
+
+// Weighted round robin (DESIGN 5): every micro-batch goes to the replica that
+// is furthest behind its share, the lowest of several.  The period is the
+// shortest with which every share is met to 1 %, or else the one up to
+// MostTurns() that comes closest; every replica has a turn at least.  After any
+// k micro-batches a replica's count differs from k x its turns / period by less
+// than 1 for two replicas, and by less than their number in general.
+//
+//   shares  [replicas], positive, in any unit
+RouteTable MakeRouteTable(const std::vector<double>& shares);
+
+// Errors: InvalidArgument  a turn of no replica, a replica without a turn, or
+//         too many turns
+absl::Status CheckTurns(const std::vector<int>& turns, int replicas);
+
+}  // namespace paceline
