@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/advice.h"
 #include "coordinator/job_text.h"
 #include "core/base/status_macros.h"
 
@@ -72,7 +73,7 @@ absl::StatusOr<AttachVerdict> Brain::OnAttach(const Registration& registration,
               absl::StrCat("worker ", registration.name, " restarted ",
                            AtStep(job.record), " and what it had of ",
                            StagesOf(job.record, verdict.id), " is gone"),
-              moment);
+              SubmitAgain(), moment);
     }
   }
   queue_changed_ = true;
@@ -240,7 +241,7 @@ void Brain::OnPhase(Job& job, JobWorker& worker, const RunReport& report,
             absl::StrCat("worker ", worker.name, " (",
                          StagesOf(job.record, worker.id), ") failed ",
                          AtStep(job.record), ": ", report.error.message()),
-            moment);
+            AdviceAfter(report.error), moment);
     return;
   }
   if (!were_running && AllAtLeast(job.record, RunPhase::kRunning)) {
@@ -283,11 +284,8 @@ void Brain::TakeEvaluation(Job& job, const EvaluationRecord& evaluation,
 
 void Brain::OnAllDone(Job& job, Moment moment) {
   const JobRecord& record = job.record;
-  if (record.steps > 0 && record.skipped_steps >= record.steps) {
-    FailJob(job,
-            "no step was applied and the weights are what they were at the "
-            "beginning (gradient not finite): lower "
-            "train.learning_rate.base or set train.clip_norm",
+  if (MostlySkipped(record)) {
+    FailJob(job, WhyMostlySkipped(record), AdviceAfterSkips(record.spec),
             moment);
     return;
   }
@@ -356,7 +354,7 @@ void Brain::CheckWorkersOf(Job& job, Moment moment) {
                          StagesOf(job.record, worker.id), ") was lost ",
                          AtStep(job.record), ": ",
                          member != nullptr ? member->why : "it is not known"),
-            moment);
+            SubmitAgain(), moment);
     return;
   }
 }
@@ -437,7 +435,9 @@ absl::Status Brain::OnStop(JobId id, Moment moment) {
   EndJob(*job, JobState::kStopped,
          job->record.state == JobState::kQueued
              ? "stopped on request before it began"
-             : absl::StrCat("stopped on request ", AtStep(job->record)),
+             : Sentence({absl::StrCat("stopped on request ",
+                                      AtStep(job->record)),
+                         SkippedText(job->record)}),
          moment);
   Settle(moment);
   return absl::OkStatus();
@@ -468,7 +468,7 @@ void Brain::OnWeightsSaved(const Fence& fence,
   }
   job->record.weights_path = saved->path;
   job->record.weights_sha256 = saved->sha256;
-  EndJob(*job, JobState::kSucceeded, "", moment);
+  EndJob(*job, JobState::kSucceeded, SkippedText(job->record), moment);
   Settle(moment);
 }
 
@@ -479,7 +479,7 @@ void Brain::OnWeightsFailed(const Fence& fence, const absl::Status& error,
   FailJob(*job,
           absl::StrCat("the ", ResultName(job->record.spec),
                        " could not be saved: ", error.message()),
-          moment);
+          AdviceAfterSaving(error), moment);
   Settle(moment);
 }
 

@@ -237,7 +237,9 @@ class Brain {
 
   void StartJob(Job& job, const PlacementVerdict& verdict, Moment moment);
   void EndJob(Job& job, JobState state, const std::string& why, Moment moment);
-  void FailJob(Job& job, const std::string& why, Moment moment);
+  // advice: what to do next, as coordinator/advice.h has it.
+  void FailJob(Job& job, const std::string& why, const std::string& advice,
+               Moment moment);
   void OpenWeights(Job& job, Moment moment);
   void OnWorkerLost(const Member& member, Moment moment);
   void CheckWorkersOf(Job& job, Moment moment);

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "coordinator/advice.h"
 #include "coordinator/brain.h"
 #include "coordinator/job_text.h"
 #include "core/base/status_macros.h"
@@ -14,8 +15,6 @@
 namespace paceline {
 namespace {
 
-constexpr char kSubmitAgain[] =
-    "submit it again with: paceline job submit FILE";
 // Of each kind and job, while the store refuses writes: as many as a worker
 // would keep.
 constexpr size_t kMostUnstored = 100'000;
@@ -84,23 +83,24 @@ void Brain::OpenWeights(Job& job, Moment moment) {
     FailJob(job,
             absl::StrCat("its model cannot be described: ",
                          layout.status().message()),
-            moment);
+            AdviceAfter(layout.status()), moment);
     return;
   }
   actions_.weights.push_back(
       {Actions::Weights::Kind::kOpen, job.record.fence(), *std::move(layout)});
 }
 
-void Brain::FailJob(Job& job, const std::string& why, Moment moment) {
-  EndJob(job, JobState::kFailed, why, moment);
+void Brain::FailJob(Job& job, const std::string& why, const std::string& advice,
+                    Moment moment) {
+  EndJob(job, JobState::kFailed,
+         Sentence({why, SkippedText(job.record), advice}), moment);
 }
 
 void Brain::EndJob(Job& job, JobState state, const std::string& why,
                    Moment moment) {
   JobRecord& record = job.record;
   record.state = state;
-  record.why = Sentence({why, SkippedText(record),
-                         state == JobState::kFailed ? kSubmitAgain : ""});
+  record.why = why;
   record.ended_unix_ms = moment.unix_ms;
   job.saving = false;
   job.preparing_since.clear();
@@ -153,7 +153,8 @@ void Brain::ServeQueue(Moment moment) {
     }
     const absl::StatusOr<ModelDescription> model = Describe(job.record.spec);
     if (!model.ok()) {
-      FailJob(job, std::string(model.status().message()), moment);
+      FailJob(job, std::string(model.status().message()),
+              AdviceAfter(model.status()), moment);
       continue;
     }
     const PlacementVerdict verdict =

@@ -25,12 +25,6 @@ std::string AtStep(const JobRecord& job) {
   return job.steps == 0 ? at : absl::StrCat(at, " of ", job.steps);
 }
 
-std::string SkippedText(const JobRecord& job) {
-  if (job.skipped_steps == 0) return "";
-  return absl::StrCat(job.skipped_steps, " of ", job.step,
-                      job.step == 1 ? " step was" : " steps were", " skipped");
-}
-
 std::string EvaluationText(const JobSpec& spec,
                            const EvaluationRecord& evaluation) {
   const std::string after =

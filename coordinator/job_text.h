@@ -25,9 +25,6 @@ std::string AtStep(const JobRecord& job);
 // preparing, training, saving; empty unless the job runs.
 std::string PhaseOf(const JobRecord& job);
 
-// "3 of 60 steps were skipped"; empty when none was.
-std::string SkippedText(const JobRecord& job);
-
 // "accuracy 0.9131, loss 0.2480 after step 938 over 10000 samples".
 std::string EvaluationText(const JobSpec& spec,
                            const EvaluationRecord& evaluation);

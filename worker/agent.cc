@@ -80,7 +80,7 @@ void Agent::OnOrder(std::optional<RunOrder> order) {
     if (same_run) {
       // A worker that executes itself anew keeps its port.  Where it could
       // not, failing loudly beats dialling an address where nobody is.
-      why = absl::FailedPreconditionError(
+      why = absl::AbortedError(
           "a neighbour has moved to another address in the middle of the run");
     } else {
       order_is_new_ = true;

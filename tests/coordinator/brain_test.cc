@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "absl/strings/match.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/mesh.h"
@@ -180,9 +181,52 @@ TEST(Brain, WorkersFailureFailsTheJobWithItsMessage) {
   EXPECT_EQ(mesh.State(job), JobState::kFailed);
   EXPECT_THAT(mesh.Why(job), HasSubstr("worker a (stage 0) failed at step 7"));
   EXPECT_THAT(mesh.Why(job), HasSubstr("train-images: not an IDX file"));
-  EXPECT_THAT(mesh.Why(job), HasSubstr("paceline job submit"));
   EXPECT_EQ(mesh.weights().back().kind, Actions::Weights::Kind::kForget);
   EXPECT_FALSE(mesh.Order(a).run.has_value());
+}
+
+// A reader was told to submit a job again that could only fail again.
+TEST(Brain, SaysToSubmitAgainOnlyAfterWhatNeedNotComeAgain) {
+  const struct {
+    absl::Status error;
+    const char* advice;
+    bool again;
+  } kCases[] = {
+      {absl::UnavailableError("w2 hung up"), "submit it again", true},
+      {absl::AbortedError("a neighbour has moved"), "submit it again", true},
+      {absl::InvalidArgumentError("not an IDX file"), "put that right first",
+       false},
+      {absl::NotFoundError("no such file"), "put that right first", false},
+      {absl::DataLossError("too many pictures are damaged"),
+       "put that right first", false},
+      {absl::ResourceExhaustedError("forward: no memory left"),
+       "smaller train.micro_batch", false},
+      {absl::InternalError("shapes"), "please report it", false},
+  };
+  for (const auto& one : kCases) {
+    Mesh mesh;
+    const StreamId a = mesh.Attach("a", 1);
+    const JobId job = mesh.Submit(SpecOf(1));
+
+    mesh.Report(a, job, RunPhase::kFailed, 7, one.error);
+
+    EXPECT_THAT(mesh.Why(job), HasSubstr(one.advice)) << one.error;
+    EXPECT_EQ(absl::StrContains(mesh.Why(job), "submit it again"), one.again)
+        << one.error;
+  }
+}
+
+TEST(Brain, AFullDiskOfTheCoordinatorIsToBeMadeRoomOn) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1);
+  const JobId job = mesh.Submit(SpecOf(1));
+  mesh.Report(a, job, RunPhase::kDone, 60);
+
+  mesh.Saved(job, absl::ResourceExhaustedError("/state/jobs/1: disk full"));
+
+  EXPECT_EQ(mesh.State(job), JobState::kFailed);
+  EXPECT_THAT(mesh.Why(job), HasSubstr("make room"));
+  EXPECT_FALSE(absl::StrContains(mesh.Why(job), "submit it again"));
 }
 
 TEST(Brain, WorkerLostInTrainingFailsTheJobAfterTheGrace) {
@@ -201,6 +245,7 @@ TEST(Brain, WorkerLostInTrainingFailsTheJobAfterTheGrace) {
   EXPECT_EQ(mesh.State(job), JobState::kFailed);
   EXPECT_THAT(mesh.Why(job),
               HasSubstr("worker b (stage 1) was lost at step 4 of 60"));
+  EXPECT_THAT(mesh.Why(job), HasSubstr("submit it again"));
   EXPECT_FALSE(mesh.Order(a).run.has_value());
 }
 

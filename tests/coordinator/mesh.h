@@ -107,14 +107,16 @@ class Mesh {
 
   void Report(StreamId stream, JobId job, RunPhase phase, int64_t step = 0,
               const std::string& error = "") {
+    Report(stream, job, phase, step, absl::InvalidArgumentError(error));
+  }
+  void Report(StreamId stream, JobId job, RunPhase phase, int64_t step,
+              const absl::Status& error) {
     Heartbeat heartbeat;
     heartbeat.sequence = ++sequence_;
     const JobRecord record = Job(job).record;
     heartbeat.run = RunReport{
         .fence = record.fence(), .phase = phase, .step = step, .steps = 60};
-    if (phase == RunPhase::kFailed) {
-      heartbeat.run->error = absl::InvalidArgumentError(error);
-    }
+    if (phase == RunPhase::kFailed) heartbeat.run->error = error;
     EXPECT_TRUE(Send(stream, heartbeat).ok());
   }
 

@@ -13,6 +13,7 @@ namespace paceline {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr char kLongJob[] = R"(
 name: long
@@ -100,6 +101,7 @@ TEST(Failure, AMissingDataFileFailsTheJobAndNamesTheFile) {
 
   EXPECT_EQ(finished.exit_code, 1);
   EXPECT_THAT(finished.errors, HasSubstr("/no/such/folder"));
+  EXPECT_THAT(finished.errors, Not(HasSubstr("submit it again")));
 }
 
 TEST(Failure, ATruncatedDataFileFailsTheJobAndNamesTheFile) {

@@ -1,0 +1,104 @@
+#include "coordinator/advice.h"
+
+#include "absl/strings/str_cat.h"
+#include "core/schedule/asynchronous.h"
+
+namespace paceline {
+namespace {
+
+constexpr char kSubmit[] = "paceline job submit FILE";
+
+}  // namespace
+
+std::string SubmitAgain() {
+  return absl::StrCat("submit it again with: ", kSubmit);
+}
+
+std::string AdviceAfter(const absl::Status& error) {
+  switch (error.code()) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kDeadlineExceeded:
+      return SubmitAgain();
+    case absl::StatusCode::kResourceExhausted:
+      return absl::StrCat(
+          "the same job would run out of it too: take a smaller "
+          "train.micro_batch, more pipeline.stages or "
+          "train.activation_checkpointing stage, or give the worker more, and "
+          "only then: ",
+          kSubmit);
+    case absl::StatusCode::kInternal:
+    case absl::StatusCode::kUnknown:
+      return "that looks like a fault of Paceline's own, and the same job would "
+             "meet it again: please report it with what 'paceline job logs' "
+             "says";
+    default:
+      return absl::StrCat(
+          "the same job would fail the same way: put that right first, then: ",
+          kSubmit);
+  }
+}
+
+std::string AdviceAfterSaving(const absl::Status& error) {
+  if (!absl::IsResourceExhausted(error) && !absl::IsInternal(error)) {
+    return AdviceAfter(error);
+  }
+  return absl::StrCat(
+      "make room or put that right on the coordinator's machine first, then: ",
+      kSubmit);
+}
+
+Skips SkipsOf(const JobRecord& job) {
+  if (!IsAsynchronous(job.spec.pipeline.schedule)) {
+    return {job.skipped_steps, job.step, false};
+  }
+  Skips worst{0, 0, true};
+  for (const StageTime& stage : job.stage_times) {
+    if (stage.skipped_updates <= worst.skipped) continue;
+    worst.skipped = stage.skipped_updates;
+    worst.of = stage.updates;
+  }
+  return worst;
+}
+
+std::string SkippedText(const JobRecord& job) {
+  const Skips skips = SkipsOf(job);
+  if (skips.skipped == 0) return "";
+  return absl::StrCat(skips.skipped, " of ", skips.of,
+                      skips.updates  ? " updates of a stage were"
+                      : skips.of == 1 ? " step was"
+                                      : " steps were",
+                      " skipped");
+}
+
+bool MostlySkipped(const JobRecord& job) {
+  const Skips skips = SkipsOf(job);
+  return 2 * skips.skipped > skips.of;
+}
+
+std::string WhyMostlySkipped(const JobRecord& job) {
+  const Skips skips = SkipsOf(job);
+  return skips.skipped == skips.of
+             ? "nothing was learnt, and the weights are what they were at the "
+               "beginning: no gradient was finite (NaN or infinity)"
+             : "more was skipped than learnt, and the weights are not worth "
+               "keeping: most gradients were not finite (NaN or infinity)";
+}
+
+std::string AdviceAfterSkips(const JobSpec& spec) {
+  std::string advice = "the same job would fail the same way: lower "
+                       "train.learning_rate.base";
+  if (spec.train.clip_norm == 0 && !IsAsynchronous(spec.pipeline.schedule)) {
+    absl::StrAppend(&advice, ", set train.clip_norm=1");
+  }
+  if (spec.precision != "fp32") {
+    absl::StrAppend(&advice, ", take precision=fp32");
+  }
+  if (spec.pipeline.codec != "fp32") {
+    absl::StrAppend(&advice, ", take pipeline.codec=fp32");
+  }
+  return absl::StrCat(advice, " (each with --set), then: ", kSubmit);
+}
+
+}  // namespace paceline

@@ -1,0 +1,43 @@
+// What a person is told to do about a job that did not go well.  Pure.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "coordinator/records.h"
+
+namespace paceline {
+
+// After what need not come again: a worker that was lost or restarted.
+std::string SubmitAgain();
+
+// After a worker's or the coordinator's `error`.  To submit the same job once
+// more helps only where a peer or a connection was at fault (Unavailable,
+// Aborted, Cancelled, DeadlineExceeded); all else would come again, so it says
+// what to do before.
+std::string AdviceAfter(const absl::Status& error);
+
+// After an error of the disk to which the coordinator writes the result.
+std::string AdviceAfterSaving(const absl::Status& error);
+
+// Steps that the step gate skipped; where every micro-batch is an update, the
+// updates that the stage with the most of them skipped.
+struct Skips {
+  int64_t skipped = 0;
+  int64_t of = 0;
+  bool updates = false;  // else steps
+};
+Skips SkipsOf(const JobRecord& job);
+
+// "3 of 60 steps were skipped"; "7 of 96 updates of a stage were skipped";
+// empty when none was.
+std::string SkippedText(const JobRecord& job);
+
+// More than half of what should have changed the weights did not.
+bool MostlySkipped(const JobRecord& job);
+
+// Why the weights of such a job are of no use, and what to change.
+std::string WhyMostlySkipped(const JobRecord& job);
+std::string AdviceAfterSkips(const JobSpec& spec);
+
+}  // namespace paceline
