@@ -50,8 +50,14 @@ absl::StatusOr<AttachVerdict> Brain::OnAttach(const Registration& registration,
     sent_.erase(verdict.replaced);
     actions_.ends.push_back(
         {verdict.replaced,
-         absl::AbortedError(absl::StrCat("worker ", registration.name,
-                                         " has attached on a newer stream"))});
+         absl::AbortedError(absl::StrCat(
+             "worker ", registration.name, " has attached on a newer stream",
+             verdict.arrival == Arrival::kRestarted
+                 ? absl::StrCat(", as another process (pid ", registration.pid,
+                                " at ", registration.address,
+                                "): two workers of one machine need a --name "
+                                "each")
+                 : ""))});
   }
   actions_.notices.push_back(
       {false,

@@ -87,6 +87,15 @@ absl::Status GrpcControlClient::Connect() {
 }
 
 absl::Status GrpcControlClient::Explain(const grpc::Status& status) const {
+  if (SpeaksNoGrpc(status)) {
+    return absl::UnavailableError(absl::StrCat(
+        "what answers at ", address_,
+        " is no Paceline coordinator: it speaks HTTP, but not gRPC (",
+        Reason(status.error_message()),
+        ").  Name the coordinator's gRPC port, 7400 unless it was told "
+        "otherwise (7480 is its port for /metrics), with --coordinator "
+        "HOST:PORT"));
+  }
   switch (status.error_code()) {
     case grpc::StatusCode::UNAVAILABLE:
       return Unreachable(Reason(status.error_message()));

@@ -66,7 +66,8 @@ absl::StatusOr<AttachVerdict> Membership::OnAttach(
         replaced.end()) {
       return absl::AbortedError(absl::StrCat(
           "a newer process of worker ", registration.name,
-          " has attached (pid ", old.pid, " at ", old.address, ")"));
+          " has attached (pid ", old.pid, " at ", old.address,
+          "): two workers of one machine need a --name each"));
     }
     if (verdict.arrival == Arrival::kRestarted) {
       replaced.push_back(old.incarnation);

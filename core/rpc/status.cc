@@ -2,6 +2,9 @@
 
 #include <string>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
 namespace paceline {
 namespace {
 
@@ -22,7 +25,20 @@ grpc::Status ToGrpc(const absl::Status& status) {
                       Cut(status.message(), kMaxStatusMessageBytes));
 }
 
+bool SpeaksNoGrpc(const grpc::Status& status) {
+  // gRPC 1.51 says so in its messages only: of HTTP/1 (chttp2_transport.cc,
+  // try_http_parsing), and of HTTP/2 (http_client_filter.cc).
+  const std::string& message = status.error_message();
+  return absl::StrContains(message, "Trying to connect an http1.x server") ||
+         absl::StrContains(message, "Received http2 header with status");
+}
+
 absl::Status FromGrpc(const grpc::Status& status) {
+  if (SpeaksNoGrpc(status)) {
+    return absl::UnavailableError(
+        absl::StrCat("what answers there speaks HTTP, but not gRPC (",
+                     status.error_message(), "): is it the right port?"));
+  }
   const int code = status.error_code();
   const bool known = code >= 0 && code <= grpc::StatusCode::UNAUTHENTICATED;
   return absl::Status(

@@ -13,7 +13,13 @@ constexpr int kMaxStatusMessageBytes = 16 << 10;
 
 grpc::Status ToGrpc(const absl::Status& status);
 
-// Codes that gRPC does not know become kUnknown.
+// Codes that gRPC does not know become kUnknown.  What a server that speaks
+// HTTP and no gRPC answered becomes kUnavailable: gRPC makes a code from the
+// HTTP status (404: unimplemented), which would read as what our own servers
+// mean by it.
 absl::Status FromGrpc(const grpc::Status& status);
+
+// Whether the call failed because what answered speaks HTTP, but not gRPC.
+bool SpeaksNoGrpc(const grpc::Status& status);
 
 }  // namespace paceline

@@ -316,7 +316,8 @@ TEST_F(OverGrpc, ACallThatTheCoordinatorDoesNotKnowNamesTheVersion) {
 // A port that nobody listens on: bound, so that nobody else gets it.
 class Port {
  public:
-  explicit Port(bool listening) : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
+  explicit Port(bool listening)
+      : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
     sockaddr_in address = {};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -330,6 +331,7 @@ class Port {
     address_ = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
   }
   ~Port() { close(socket_); }
+  int socket() const { return socket_; }
   const std::string& address() const { return address_; }
 
  private:
@@ -362,6 +364,52 @@ TEST(GrpcControlClient, ACoordinatorThatHangsIsUnreachableInTime) {
 
   EXPECT_LT(clock.Now() - begin, absl::Seconds(5));
   EXPECT_EQ(bed.out.str(), "");
+}
+
+// Answers whatever comes as a web server answers what it does not know.
+class WebServer {
+ public:
+  explicit WebServer(std::string answer)
+      : answer_(std::move(answer)), thread_([this] { Serve(); }) {}
+  ~WebServer() {
+    shutdown(port_.socket(), SHUT_RDWR);
+    thread_.join();
+  }
+  const std::string& address() const { return port_.address(); }
+
+ private:
+  void Serve() {
+    for (;;) {
+      const int peer = accept(port_.socket(), nullptr, nullptr);
+      if (peer < 0) return;
+      char request[4096];
+      if (read(peer, request, sizeof(request)) > 0) {
+        EXPECT_EQ(write(peer, answer_.data(), answer_.size()),
+                  static_cast<ssize_t>(answer_.size()));
+      }
+      close(peer);
+    }
+  }
+
+  const std::string answer_;
+  const Port port_{/*listening=*/true};
+  std::thread thread_;
+};
+
+TEST(GrpcControlClient, AWebServerIsNoCoordinatorOfAnotherVersion) {
+  for (const char* status : {"404 Not Found", "400 Bad Request", "200 OK"}) {
+    const WebServer server(absl::StrCat(
+        "HTTP/1.1 ", status, "\r\nContent-Length: 0\r\n\r\n"));
+    CommandBed bed(OutputFormat::kJson);
+    GrpcControlClient client(server.address());
+    const CommandContext context = {client, bed.console, bed.clock, bed.pauser};
+
+    EXPECT_EQ(ListNodesCommand(context), kExitUnreachable) << status;
+
+    EXPECT_THAT(bed.err.str(),
+                HasSubstr(absl::StrCat("what answers at ", server.address(),
+                                       " is no Paceline coordinator")));
+  }
 }
 
 // With the clock of the real world, as the contract says it.

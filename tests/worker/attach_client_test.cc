@@ -13,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "core/base/clock.h"
+#include "core/obs/log.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/report_convert.h"
 #include "gmock/gmock.h"
@@ -339,6 +340,39 @@ TEST(AttachClient, TriesAgainWhenTheNameIsTaken) {
 
   ASSERT_TRUE(Await(welcomed));
   EXPECT_EQ(coordinator.streams(), 2);
+}
+
+// Was logged as "no coordinator", with nothing about the name.
+TEST(AttachClient, SaysOnceThatTheNameIsTakenByWhom) {
+  absl::Mutex mutex;
+  std::vector<std::string> warnings;
+  SetLogSink([&](LogLevel level, const std::string& line) {
+    absl::MutexLock lock(&mutex);
+    if (level == LogLevel::kWarn) warnings.push_back(line);
+  });
+  absl::Notification welcomed;
+  const Scene taken = [](Talk& talk) {
+    talk.Read();
+    return grpc::Status(grpc::StatusCode::ALREADY_EXISTS,
+                        "the name w1 is held by a live worker at h2:7401");
+  };
+  ScriptedCoordinator coordinator({taken, taken, taken, [&](Talk& talk) {
+                                     talk.Read();
+                                     talk.Welcome(kWorker);
+                                     welcomed.Notify();
+                                     talk.Read();
+                                     return grpc::Status::OK;
+                                   }});
+  {
+    Worker worker(coordinator.address());
+    EXPECT_TRUE(Await(welcomed));
+  }
+  SetLogSink(nullptr);
+
+  ASSERT_THAT(warnings, testing::SizeIs(1));
+  EXPECT_THAT(warnings[0], HasSubstr("the name is taken"));
+  EXPECT_THAT(warnings[0], HasSubstr("h2:7401"));
+  EXPECT_THAT(warnings[0], HasSubstr("--name"));
 }
 
 class Refusals : public testing::TestWithParam<grpc::StatusCode> {};

@@ -58,10 +58,10 @@ void AttachClient::AttachLoop() {
       options_.on_refused(status);
       return;
     }
-    LogBroken(status);
+    absl::IsAlreadyExists(status) ? LogTaken(status) : LogBroken(status);
     // A session that had been welcomed starts the backoff afresh.
-    pause = said_broken_ ? std::min(pause * 2, kLongestPause) : kFirstPause;
-    said_broken_ = true;
+    pause = tried_ ? std::min(pause * 2, kLongestPause) : kFirstPause;
+    tried_ = true;
     if (!stop_.Pause(pause).ok()) return;
   }
 }
@@ -73,10 +73,21 @@ bool AttachClient::IsRefusal(const absl::Status& status) const {
 
 // Once for each time of being without a coordinator, not once a try.
 void AttachClient::LogBroken(const absl::Status& status) {
-  if (said_broken_) return;
+  if (std::exchange(said_broken_, true)) return;
   Log(LogLevel::kWarn,
       "no coordinator: will keep trying; check --coordinator, and that it runs",
       {{"coordinator", options_.coordinator}, {"status", status.ToString()}});
+}
+
+// The coordinator's words name the address of the worker that has the name.
+void AttachClient::LogTaken(const absl::Status& status) {
+  if (std::exchange(said_taken_, true)) return;
+  Log(LogLevel::kWarn,
+      "the name is taken: will keep trying; give this worker another with "
+      "--name, or stop the other one",
+      {{"name", options_.registration.name()},
+       {"coordinator", options_.coordinator},
+       {"why", status.message()}});
 }
 
 absl::Status AttachClient::RunSession() {
@@ -113,7 +124,7 @@ void AttachClient::OnMessage(const v1::CoordinatorMessage& message) {
     case v1::CoordinatorMessage::kWelcome: {
       const v1::Welcome& welcome = message.welcome();
       agent_.OnWelcome(WorkerId{welcome.worker_id()});
-      said_broken_ = false;
+      tried_ = said_broken_ = said_taken_ = false;
       Log(LogLevel::kInfo, "attached to the coordinator",
           {{"worker", welcome.worker_id()},
            {"coordinator", options_.coordinator}});

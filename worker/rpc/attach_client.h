@@ -62,6 +62,7 @@ class AttachClient {
   void OnOrder(const v1::StandingOrder& order);
   void OnAck(int64_t sequence);
   void LogBroken(const absl::Status& status);
+  void LogTaken(const absl::Status& status);
   bool IsRefusal(const absl::Status& status) const;
 
   // Constant after construction.
@@ -70,7 +71,10 @@ class AttachClient {
   Agent& agent_;
 
   CancelToken stop_;
-  bool said_broken_ = false;  // attach thread only
+  // Attach thread only, of the time since the last welcome.
+  bool tried_ = false;
+  bool said_broken_ = false;
+  bool said_taken_ = false;
 
   mutable absl::Mutex mutex_;
   std::shared_ptr<Session> session_ ABSL_GUARDED_BY(mutex_);

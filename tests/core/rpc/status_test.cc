@@ -29,6 +29,19 @@ TEST(Status, ReadsACodeThatNobodyKnowsAsUnknown) {
   }
 }
 
+TEST(Status, ReadsTheAnswerOfAWebServerAsUnavailable) {
+  for (const char* message :
+       {"Received http2 header with status: 404",
+        "failed to connect to all addresses; last error: UNIMPLEMENTED: "
+        "ipv4:127.0.0.1:80: Trying to connect an http1.x server"}) {
+    const grpc::Status wire(grpc::StatusCode::UNIMPLEMENTED, message);
+
+    EXPECT_TRUE(SpeaksNoGrpc(wire));
+    EXPECT_EQ(FromGrpc(wire).code(), absl::StatusCode::kUnavailable);
+  }
+  EXPECT_FALSE(SpeaksNoGrpc({grpc::StatusCode::UNIMPLEMENTED, ""}));
+}
+
 TEST(Status, CutsAMessageThatWouldNotFitBetweenTwoCharacters) {
   // One byte, then characters of two: the limit falls inside of one.
   std::string text = "x";
