@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/advice.h"
+#include "coordinator/dealing_note.h"
 #include "coordinator/job_text.h"
 #include "core/base/status_macros.h"
 
@@ -412,6 +413,8 @@ absl::StatusOr<Submission> Brain::CheckSubmit(const SubmitRequest& request,
   if (plan != nullptr) {
     submission.stages = Place(plan->stages);
     submission.estimate = EstimateOf(request.spec, model, plan->stages);
+    std::string left_out = DealingNote(request.spec, *plan, candidates);
+    if (!left_out.empty()) submission.notes.push_back(std::move(left_out));
   } else {
     submission.notes.push_back(absl::StrCat("queued: it ", verdict.why));
   }
