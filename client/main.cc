@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/bench/bench_commands.h"
+#include "client/bench/decided_keys.h"
 #include "client/command.h"
 #include "client/completion.h"
 #include "client/console.h"
@@ -155,6 +156,8 @@ ExitCode Bench(const CommandContext& context, GrpcControlClient& client,
                const ClientOptions& options) {
   BenchOptions bench = options.bench;
   bench.timeout = options.timeout;
+  const absl::Status sets = CheckBenchSets(bench.sets, bench.train);
+  if (!sets.ok()) return ReportError(context.console, sets);
   // Of an inference every micro-batch is a batch of its own.
   bench.sets.push_back(absl::StrCat(
       "train.batch=",

@@ -79,7 +79,7 @@ def plain(bed, arguments, report):
         loop = float(re.match(r"([0-9.]+) samples/s", text).group(1))
         rows = bed.json("bench", "infer", "--model", "deit_small_patch16_224",
                         "--stages", "1", "--micro-batches", "16",
-                        "--no-profile", "--set", "pipeline.stages=1")["rows"]
+                        "--no-profile")["rows"]
         print(f"  plain loop {loop:.3f}, worker {rows[0]['throughput']:.3f} "
               "samples/s", flush=True)
         ratios.append(rows[0]["throughput"] / loop)
