@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <map>
 
 #include "absl/strings/ascii.h"
@@ -37,6 +39,7 @@ class SpecReader {
   void ReadDocument(const YAML::Node& root);
   void ReadSet(const std::string& set);
   void CheckValues();
+  void CheckPaths();
   void AddProblem(const std::string& where, const std::string& path,
                   const std::string& why);
 
@@ -76,6 +79,24 @@ void SpecReader::AddProblem(const std::string& where, const std::string& path,
   problems_.push_back(path.empty()
                           ? absl::StrCat(where, ": ", why)
                           : absl::StrCat(where, ": ", path, ": ", why));
+}
+
+// What a relative path that workers open would mean here; empty where `path` is
+// the key of nothing of that kind.
+std::string PathHint(const JobSpec& spec, const std::string& path) {
+  const std::string* const file = path == "data.path"       ? &spec.data.path
+                                  : path == "model.weights" ? &spec.model.weights
+                                  : path == "model.file"    ? &spec.model.file
+                                                            : nullptr;
+  if (file == nullptr || file->empty() || file->front() == '/') return "";
+  const char* const home = std::getenv("HOME");
+  const bool of_home = home != nullptr && absl::StartsWith(*file, "~/");
+  std::error_code error;
+  const std::filesystem::path here =
+      of_home ? std::filesystem::path(home) / file->substr(2)
+              : std::filesystem::current_path(error) / *file;
+  return absl::StrCat("; on this machine that would be ",
+                      Printable(here.lexically_normal().string()));
 }
 
 // The place of `path` or of the nearest thing above it that was given.
@@ -292,8 +313,20 @@ std::vector<std::string> SpecReader::Warnings(const JobSpec& spec) const {
 }
 
 void SpecReader::CheckValues() {
-  for (const SpecProblem& problem : CheckJobSpec(FromProto(proto_))) {
-    AddProblem(WhereOf(problem.path), problem.path, problem.why);
+  const JobSpec spec = FromProto(proto_);
+  for (const SpecProblem& problem : CheckJobSpec(spec)) {
+    AddProblem(WhereOf(problem.path), problem.path,
+               absl::StrCat(problem.why, PathHint(spec, problem.path)));
+  }
+}
+
+void SpecReader::CheckPaths() {
+  const JobSpec spec = FromProto(proto_);
+  for (const SpecProblem& problem : CheckJobSpec(spec)) {
+    const std::string hint = PathHint(spec, problem.path);
+    if (hint.empty()) continue;
+    AddProblem(WhereOf(problem.path), problem.path,
+               absl::StrCat(problem.why, hint));
   }
 }
 
@@ -386,6 +419,8 @@ absl::StatusOr<ParsedJob> ParseModelSettings(
   SpecReader reader("model");
   reader.proto().mutable_model()->set_name(model_name);
   for (const std::string& set : sets) reader.ReadSet(set);
+  PACELINE_RETURN_IF_ERROR(reader.status());
+  reader.CheckPaths();
   PACELINE_RETURN_IF_ERROR(reader.status());
   return Finished(reader);
 }

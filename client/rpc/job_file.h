@@ -40,7 +40,7 @@ struct ParsedJob {
 absl::StatusOr<ParsedJob> ParseJobFile(const JobFile& file);
 
 // A spec of `model_name` and defaults, changed by `sets` only.  Values are not
-// checked: there may be no job in it.
+// checked, since there may be no job in it, but for paths that workers open.
 absl::StatusOr<ParsedJob> ParseModelSettings(
     const std::string& model_name, const std::vector<std::string>& sets);
 

@@ -237,6 +237,8 @@ bool CheckDataSpec(const DataSpec& data, SpecProblems& problems) {
                               " needs the place of its files, on "
                               "the worker that holds the first stage"));
   }
+  problems.AbsolutePath("data.path", data.path,
+                        "the worker that holds the first stage");
   if (IsSynthetic(data)) {
     problems.Whole("data.train_samples", data.train_samples, 1, kMostSamples);
     problems.Whole("data.test_samples", data.test_samples, 0, kMostSamples);

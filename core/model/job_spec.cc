@@ -42,15 +42,6 @@ void CheckName(const std::string& name, SpecProblems& problems) {
   }
 }
 
-// Empty: not given.
-void CheckWorkersPath(const char* path, const std::string& file,
-                      SpecProblems& problems) {
-  if (file.empty() || file.front() == '/') return;
-  problems.Add(path, absl::StrCat("must be an absolute path, at which every "
-                                  "worker finds the file; got '",
-                                  absl::CHexEscape(file), "'"));
-}
-
 // True when DescribeModel may be asked: it says what is wrong with the sizes.
 bool CheckModel(const ModelSpec& model, SpecProblems& problems) {
   std::vector<std::string> names = ModelNames();
@@ -60,8 +51,8 @@ bool CheckModel(const ModelSpec& model, SpecProblems& problems) {
   const bool dropout =
       problems.Number("model.dropout", model.dropout,
                       model.dropout >= 0 && model.dropout < 1, "in [0, 1)");
-  CheckWorkersPath("model.weights", model.weights, problems);
-  CheckWorkersPath("model.file", model.file, problems);
+  problems.AbsolutePath("model.weights", model.weights, "every worker");
+  problems.AbsolutePath("model.file", model.file, "every worker");
   if (model.name != kScriptModel) return known && dropout;
   if (model.file.empty()) {
     problems.Add("model.file",

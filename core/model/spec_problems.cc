@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -43,6 +44,15 @@ bool SpecProblems::OneOf(const char* path, const char* what,
                    meant.empty() ? "" : "; did you mean '", meant,
                    meant.empty() ? "" : "'?", "; choose one of: ", choices));
   return false;
+}
+
+// Daemons run in folders of their own: a relative path would mean another
+// place on each of them.
+void SpecProblems::AbsolutePath(const char* path, const std::string& file,
+                                const char* readers) {
+  if (file.empty() || file.front() == '/') return;
+  Add(path, absl::StrCat("must be an absolute path, at which ", readers,
+                         " finds it; got '", absl::CHexEscape(file), "'"));
 }
 
 std::vector<SpecProblem> SpecProblems::Take() { return std::move(problems_); }

@@ -27,6 +27,11 @@ class SpecProblems {
   bool OneOf(const char* path, const char* what, const std::string& word,
              const std::vector<std::string>& known);
 
+  // Adds nothing when `file`, which workers open, is an absolute path or empty.
+  // readers: "every worker".
+  void AbsolutePath(const char* path, const std::string& file,
+                    const char* readers);
+
   std::vector<SpecProblem> Take();
 
  private:

@@ -17,6 +17,7 @@
 namespace paceline {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr char kGood[] =
@@ -315,6 +316,32 @@ TEST(Set, ModelSettingsNeedNoJob) {
   EXPECT_EQ(job->spec.model.depth, 2);
   EXPECT_TRUE(job->warnings.empty());
   EXPECT_FALSE(ParseModelSettings("vit", {"model.dept=2"}).ok());
+}
+
+// A worker looked for it in a folder of its own.
+TEST(JobFile, ARelativePathIsRefusedAndSaysWhatItWouldBeHere) {
+  const std::string here = std::filesystem::current_path().string();
+  const auto problem = [](const std::string& set) {
+    return std::string(
+        Parse("model: {name: lenet}\ndata: {name: idx, path: /srv}\n", {set})
+            .status()
+            .message());
+  };
+  setenv("HOME", "/home/rider", /*overwrite=*/1);
+
+  EXPECT_THAT(problem("data.path=../data/"),
+              AllOf(HasSubstr("--set data.path=../data/: data.path: must be an "
+                              "absolute path"),
+                    HasSubstr(std::filesystem::path(here).parent_path().string() +
+                              "/data/")));
+  EXPECT_THAT(problem("data.path=~/data"), HasSubstr("/home/rider/data"));
+  EXPECT_THAT(problem("model.weights=w.safetensors"),
+              HasSubstr(here + "/w.safetensors"));
+  EXPECT_THAT(ParseModelSettings("script", {"model.file=net.pt"})
+                  .status()
+                  .message(),
+              HasSubstr(here + "/net.pt"));
+  EXPECT_TRUE(ParseModelSettings("script", {"model.file=/net.pt"}).ok());
 }
 
 TEST(JobFile, FilesThatCannotBeReadAreUsageErrors) {

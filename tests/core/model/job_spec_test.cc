@@ -102,6 +102,11 @@ const BadSpec kBadSpecs[] = {
     {"data.name", "did you mean 'fashion-mnist'?",
      [](JobSpec& s) { s.data.name = "fashion_mnist"; }},
     {"data.path", "needs the place", [](JobSpec& s) { s.data.name = "idx"; }},
+    {"data.path", "must be an absolute path",
+     [](JobSpec& s) {
+       s.data.name = "idx";
+       s.data.path = "data/idx";
+     }},
     {"data.train_samples", "got 0",
      [](JobSpec& s) { s.data.train_samples = 0; }},
     {"data.test_samples", "got -1",
