@@ -180,6 +180,15 @@ void SayExported(Console& console, int64_t id, const std::string& path,
 
 }  // namespace
 
+std::string WhyNoExportFile(const std::string& path) {
+  OutputFormat format;
+  if (!ParseOutputFormat(path, &format)) return "";
+  return absl::StrCat("-o names the file here, and '", path,
+                      "' is a form of output: write ./", path,
+                      " for a file of that name, and --output ", path,
+                      " for how the outcome is printed");
+}
+
 absl::StatusOr<std::unique_ptr<ExportTarget>> OpenExportTarget(
     const std::string& path) {
   if (path == "-") {

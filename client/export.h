@@ -22,6 +22,11 @@ class ExportTarget : public ByteSink {
   virtual absl::Status Commit() = 0;
 };
 
+// Why an export must not go to `path`; empty: it may.  Everywhere else -o is
+// the form of what is printed: who writes `-o json` here means that, and would
+// get a file of weights called json.
+std::string WhyNoExportFile(const std::string& path);
+
 // path "-": standard output.  A file: written beside it as PATH.part, renamed
 // at the end; what was there before stays until then.  A device or a pipe is
 // written as it is.

@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "client/bench/options.h"
 #include "client/exit_code.h"
+#include "client/export.h"
 #include "client/planning/options.h"
 #include "client/text.h"
 #include "core/base/version.h"
@@ -237,7 +238,8 @@ void Parser::AddJobs() {
       ->add_option("-o,--output-file", options_.export_file,
                    "Where to; - writes to standard output")
       ->required()
-      ->type_name(kFile);
+      ->type_name(kFile)
+      ->check(WhyNoExportFile, "");
   weights->footer("Example:\n  paceline job export last -o model.safetensors");
   with_job("delete", "Forgets an ended job and its weights",
            Command::kJobDelete);

@@ -68,6 +68,20 @@ TEST(Options, ExportsDashOIsAFile) {
   EXPECT_FALSE(options.output.has_value());
 }
 
+// It wrote the weights to a file called json.
+TEST(Options, ExportsDashOIsNoForm) {
+  for (const char* form : {"json", "jsonl", "yaml", "table"}) {
+    const ParseStop stop = Stopped({"job", "export", "3", "-o", form});
+
+    EXPECT_EQ(stop.exit_code, kExitUsage);
+    EXPECT_THAT(stop.err, HasSubstr(std::string("write ./") + form));
+  }
+  const ClientOptions options =
+      Parsed({"job", "export", "3", "-o", "./json", "--output", "json"});
+  EXPECT_EQ(options.export_file, "./json");
+  EXPECT_EQ(options.output, "json");
+}
+
 TEST(Options, UpHasTheContractsDefaults) {
   const ClientOptions options = Parsed({"up"});
 
