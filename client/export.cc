@@ -23,7 +23,7 @@ absl::Status CannotWrite(const std::string& path, int error) {
   if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
     absl::StrAppend(&message,
                     "; make room or choose another place with -o FILE; the "
-                    "weights are still on the coordinator");
+                    "result is still on the coordinator");
   }
   // Not ResourceExhausted: that is the coordinator's word for "no worker has
   // room".
@@ -137,12 +137,12 @@ class CountingSink final : public ByteSink {
 
 // DataLoss, whatever the reader said: the caller named nothing wrong.
 absl::Status CameBroken(int64_t id, absl::string_view why) {
-  return absl::DataLossError(absl::StrCat("the weights of job ", id,
+  return absl::DataLossError(absl::StrCat("the result of job ", id,
                                           " did not arrive whole: ", why,
                                           "; nothing was kept, export again"));
 }
 
-// What is in `staged`, once it is sure to be the weights of job `id`.
+// What is in `staged`, once it is sure to be the result of job `id`.
 absl::StatusOr<WeightsSummary> Verify(const CommandContext& context,
                                       WeightsFileReader& reader, int64_t id,
                                       const std::string& staged) {
@@ -200,7 +200,7 @@ absl::StatusOr<std::unique_ptr<ExportTarget>> OpenExportTarget(
   if (exists && S_ISDIR(status.st_mode)) {
     return absl::FailedPreconditionError(absl::StrCat(
         "cannot write ", path, ": it is a folder; name a file in it, as -o ",
-        path, path.back() == '/' ? "" : "/", "weights.safetensors"));
+        path, path.back() == '/' ? "" : "/", "NAME.safetensors"));
   }
   if (exists && !S_ISREG(status.st_mode)) {
     const int file = open(path.c_str(), O_WRONLY | O_CLOEXEC);

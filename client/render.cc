@@ -111,6 +111,13 @@ std::string Steps(const JobView& job) {
   return absl::StrCat(job.step, "/", job.steps);
 }
 
+// "20/20 steps", "25/25 micro-batches"; "-" before the first.
+std::string Done(const JobView& job) {
+  if (job.steps == 0 && job.step == 0) return "-";
+  return absl::StrCat(Steps(job),
+                      IsInference(job.spec) ? " micro-batches" : " steps");
+}
+
 std::string Accuracy(const JobView& job) {
   const auto accuracy = TestAccuracy(job);
   return accuracy.has_value() ? absl::StrFormat("%.4f", *accuracy) : "";
@@ -274,13 +281,19 @@ std::string RenderVersions(const std::vector<VersionsView>& versions) {
                       "and those it changed, mean\n");
 }
 
-std::string RenderEvaluations(
-    const std::vector<EvaluationRecord>& evaluations) {
-  Table table({{"step", kRight}, {"test loss", kRight}, {"accuracy", kRight}});
-  for (const EvaluationRecord& evaluation : evaluations) {
-    table.AddRow({absl::StrCat(evaluation.step),
-                  absl::StrFormat("%.4f", evaluation.loss),
-                  absl::StrFormat("%.4f", evaluation.accuracy)});
+// Of inference there is one, which belongs to no step.
+std::string RenderEvaluations(const JobView& job) {
+  const bool steps = !IsInference(job.spec);
+  std::vector<Table::Column> columns = {{"test loss", kRight},
+                                        {"accuracy", kRight}};
+  if (steps) columns.insert(columns.begin(), {"step", kRight});
+  Table table(std::move(columns));
+  for (const EvaluationRecord& evaluation : job.evaluations) {
+    std::vector<std::string> row = {
+        absl::StrFormat("%.4f", evaluation.loss),
+        absl::StrFormat("%.4f", evaluation.accuracy)};
+    if (steps) row.insert(row.begin(), absl::StrCat(evaluation.step));
+    table.AddRow(std::move(row));
   }
   return table.Render();
 }
@@ -318,7 +331,9 @@ Document ToDocument(const JobView& job, bool with_curve) {
                        {"model", job.spec.model.name},
                        {"data", job.spec.data.name},
                        {"stages", StageCount(job)},
-                       {"schedule", job.spec.pipeline.schedule},
+                       {"schedule", IsInference(job.spec)
+                                        ? Document()
+                                        : Document(job.spec.pipeline.schedule)},
                        {"step", job.step},
                        {"steps", job.steps},
                        {"skipped_steps", job.skipped_steps}};
@@ -389,14 +404,15 @@ Document ToDocument(const LogLineView& line) {
 std::string RenderJobs(const std::vector<JobView>& jobs) {
   Table table({{"id", kRight},
                {"name"},
+               {"kind"},
                {"state"},
-               {"step", kRight},
+               {"done", kRight},
                {"accuracy", kRight},
                {"submitted"},
                {"why"}});
   for (const JobView& job : jobs) {
-    table.AddRow({absl::StrCat(job.id), job.spec.name,
-                  std::string(JobStateName(job.state)), Steps(job),
+    table.AddRow({absl::StrCat(job.id), job.spec.name, job.spec.kind,
+                  std::string(JobStateName(job.state)), Done(job),
                   Accuracy(job), HumanTime(job.submitted_unix_ms), job.why});
   }
   return table.Render();
@@ -410,13 +426,14 @@ std::string RenderJob(const JobView& job, const PlotOptions& plot) {
   std::string text = RenderFacts({
       {"job", absl::StrCat(job.id)},
       {"name", job.spec.name},
+      {"kind", job.spec.kind},
       {"state", state},
       {"why", job.why},
       {"model", job.spec.model.name},
       {"data", job.spec.data.name},
       {"pipeline", absl::StrCat(StagesText(StageCount(job)), ", ",
-                                job.spec.pipeline.schedule)},
-      {IsInference(job.spec) ? "micro-batch" : "step", Steps(job)},
+                                ScheduleText(job.spec))},
+      {IsInference(job.spec) ? "micro-batches" : "step", Steps(job)},
       {"skipped steps",
        job.skipped_steps > 0 ? absl::StrCat(job.skipped_steps) : std::string()},
       {"samples/s", job.samples_per_second > 0
@@ -435,7 +452,7 @@ std::string RenderJob(const JobView& job, const PlotOptions& plot) {
     absl::StrAppend(&text, "\nloss\n", curve);
   }
   if (!job.evaluations.empty()) {
-    absl::StrAppend(&text, "\n", RenderEvaluations(job.evaluations));
+    absl::StrAppend(&text, "\n", RenderEvaluations(job));
   }
   if (const std::string drift = RenderDrift(job); !drift.empty()) {
     absl::StrAppend(&text, "\n", drift);

@@ -68,7 +68,7 @@ void NoteSubmitted(Console& console, const JobSpec& spec,
   console.Note(absl::StrCat(
       "job ", submission.id, " is submitted: ", Printable(spec.model.name),
       " on ", Printable(spec.data.name), ", ", StagesText(stages), ", ",
-      Printable(spec.pipeline.schedule)));
+      Printable(ScheduleText(spec))));
   NotePlan(console, submission);
   if (!submission.estimate.has_value()) return;
   for (const auto& [key, value] :

@@ -73,6 +73,10 @@ int StageCount(const JobView& job) {
   return job.spec.pipeline.stages;
 }
 
+std::string ScheduleText(const JobSpec& spec) {
+  return IsInference(spec) ? "forward only" : spec.pipeline.schedule;
+}
+
 std::string StagesText(int stages) {
   if (stages <= 0) return "stages not chosen yet";
   return absl::StrCat(stages, stages == 1 ? " stage" : " stages");

@@ -171,6 +171,9 @@ std::optional<double> TestAccuracy(const JobView& job);
 // Stages of the job as placed, else as its spec asks; 0: not decided yet.
 int StageCount(const JobView& job);
 
+// The name of the schedule; "forward only" where there is none to choose.
+std::string ScheduleText(const JobSpec& spec);
+
 // "3 stages"; "stages not chosen yet" for 0.
 std::string StagesText(int stages);
 

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "coordinator/job_text.h"
 #include "core/base/status_macros.h"
 #include "core/obs/log.h"
 
@@ -239,9 +240,12 @@ void Coordinator::ReadWeights(JobId job, int64_t offset, int64_t limit,
     } else if (view->record.weights_path.empty()) {
       done(absl::FailedPreconditionError(absl::StrCat(
           "job ", job.value, " is ", JobStateName(view->record.state),
-          " and has no weights; only a succeeded job has")));
+          " and has no ", ResultName(view->record.spec),
+          "; only a succeeded job has")));
     } else {
-      desk_.Read(job, offset, limit, done);
+      // The state folder may have moved since, the file's name has not.
+      const std::string& path = view->record.weights_path;
+      desk_.Read(job, path.substr(path.rfind('/') + 1), offset, limit, done);
     }
   });
   if (!posted) done(Overloaded());

@@ -67,9 +67,10 @@ class WeightsDesk {
   // Expects nothing any more for `job` and removes all its files.
   virtual void Forget(JobId job) = 0;
 
-  // At most `limit` bytes of the saved file from `offset` on.
+  // At most `limit` bytes of the saved file `name` from `offset` on.
   // Errors: NotFound  there is no such file.
-  virtual void Read(JobId job, int64_t offset, int64_t limit,
+  virtual void Read(JobId job, const std::string& name, int64_t offset,
+                    int64_t limit,
                     std::function<void(absl::StatusOr<WeightsPart>)> done) = 0;
 };
 

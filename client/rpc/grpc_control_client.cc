@@ -235,7 +235,7 @@ absl::Status GrpcControlClient::ExportWeights(int64_t id, ByteSink& sink) {
   if (!status.ok()) return Explain(status);
   if (bytes != total_bytes || bytes == 0) {
     return absl::DataLossError(
-        absl::StrCat("the weights of job ", id, " came as ", bytes,
+        absl::StrCat("the result of job ", id, " came as ", bytes,
                      " bytes instead of ", total_bytes, ": export again"));
   }
   return absl::OkStatus();

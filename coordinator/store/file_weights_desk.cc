@@ -106,16 +106,17 @@ void FileWeightsDesk::Forget(JobId job) {
 }
 
 void FileWeightsDesk::Read(
-    JobId job, int64_t offset, int64_t limit,
+    JobId job, const std::string& name, int64_t offset, int64_t limit,
     std::function<void(absl::StatusOr<WeightsPart>)> done) {
+  const std::string path = absl::StrCat(FolderOf(job), "/", name);
   const bool posted =
-      loop_.Post([=, this] { done(ReadPart(job, offset, limit)); });
+      loop_.Post([=] { done(ReadPart(path, offset, limit)); });
   if (!posted) done(Stopping());
 }
 
-absl::StatusOr<WeightsPart> FileWeightsDesk::ReadPart(JobId job, int64_t offset,
-                                                      int64_t limit) const {
-  const std::string path = absl::StrCat(FolderOf(job), "/", kWeightsName);
+absl::StatusOr<WeightsPart> FileWeightsDesk::ReadPart(const std::string& path,
+                                                      int64_t offset,
+                                                      int64_t limit) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) return FileError("open", path, errno);
   struct stat info = {};

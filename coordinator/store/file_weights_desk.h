@@ -1,4 +1,4 @@
-// The WeightsDesk over a folder: <folder>/<job>/weights.safetensors.
+// The WeightsDesk over a folder: <folder>/<job>/NAME.safetensors.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ class FileWeightsDesk final : public WeightsDesk {
   void Save(const Fence& fence,
             std::function<void(absl::StatusOr<SavedWeights>)> done) override;
   void Forget(JobId job) override;
-  void Read(JobId job, int64_t offset, int64_t limit,
+  void Read(JobId job, const std::string& name, int64_t offset, int64_t limit,
             std::function<void(absl::StatusOr<WeightsPart>)> done) override;
 
  private:
@@ -47,8 +47,8 @@ class FileWeightsDesk final : public WeightsDesk {
 
   std::string FolderOf(JobId job) const;
   absl::StatusOr<WeightsFile*> Find(const Fence& fence);
-  absl::StatusOr<WeightsPart> ReadPart(JobId job, int64_t offset,
-                                       int64_t limit) const;
+  static absl::StatusOr<WeightsPart> ReadPart(const std::string& path,
+                                              int64_t offset, int64_t limit);
 
   const std::string folder_;
   std::map<JobId, Expected> expected_;  // the loop's

@@ -3,7 +3,7 @@
 //
 //   <state>/lock            held while a coordinator runs
 //   <state>/coordinator.db  jobs, workers and records (SQLite)
-//   <state>/jobs/<id>/      weights.safetensors
+//   <state>/jobs/<id>/      weights.safetensors or predictions.safetensors
 #pragma once
 
 #include <memory>

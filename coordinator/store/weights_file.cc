@@ -45,6 +45,7 @@ void AddRange(std::map<int64_t, int64_t>& ranges, int64_t begin, int64_t end) {
 WeightsFile::WeightsFile(std::string folder, const Fence& fence,
                          SafetensorsLayout layout)
     : folder_(std::move(folder)),
+      name_(absl::StrCat(layout.content, ".safetensors")),
       run_line_(absl::StrCat("ranges ", fence.job.value, " ", fence.attempt,
                              " ", fence.plan_version, " ", layout.file_bytes)),
       header_(std::move(layout.header)),
@@ -71,7 +72,7 @@ absl::StatusOr<std::unique_ptr<WeightsFile>> WeightsFile::Open(
       new WeightsFile(folder, fence, std::move(layout)));
   const bool partial = FileBytes(weights->PathOf(kPartialName)) >= 0;
   if (!partial &&
-      FileBytes(weights->PathOf(kWeightsName)) == weights->file_bytes_) {
+      FileBytes(weights->PathOf(weights->name_)) == weights->file_bytes_) {
     return weights;  // saved, but the coordinator died before it was told
   }
   PACELINE_RETURN_IF_ERROR(weights->CanResume() ? weights->Resume()
@@ -187,7 +188,7 @@ absl::Status WeightsFile::CheckWhole() const {
 }
 
 absl::StatusOr<SavedWeights> WeightsFile::Save() {
-  const std::string path = PathOf(kWeightsName);
+  const std::string path = PathOf(name_);
   if (file_ >= 0) {
     PACELINE_RETURN_IF_ERROR(CheckWhole());
     const std::string partial = PathOf(kPartialName);

@@ -6,7 +6,8 @@
 //                      plan_version, bytes of the whole file), then a line for
 //                      each range of a tensor that is synced ("0 4096 fc.bias":
 //                      first byte, one past the last)
-// Save() gives the first its name, weights.safetensors, and drops the second.
+// Save() gives the first its name, weights.safetensors (or
+// predictions.safetensors, as the layout says), and drops the second.
 // So another process of the coordinator can go on where one was killed.
 #pragma once
 
@@ -24,9 +25,6 @@
 #include "core/model/safetensors_layout.h"
 
 namespace paceline {
-
-// The saved file's name in a job's folder.
-constexpr char kWeightsName[] = "weights.safetensors";
 
 // Thread-compatible; every call may wait for the disk.
 //
@@ -77,6 +75,7 @@ class WeightsFile {
   std::string PathOf(absl::string_view name) const;
 
   const std::string folder_;
+  const std::string name_;  // of the saved file
   const std::string run_line_;
   const std::string header_;
   const int64_t file_bytes_;

@@ -4,6 +4,11 @@
 #include <vector>
 
 namespace paceline {
+namespace {
+
+constexpr char kPredictions[] = "predictions";
+
+}  // namespace
 
 Shape PredictionShape(const ModelDescription& model) {
   Shape shape = model.layers.back().output;
@@ -28,9 +33,11 @@ absl::StatusOr<SafetensorsLayout> LayOutPredictions(
     tensors.push_back({.name = kPredictedOutputs,
                        .shape = of_all(model.layers.back().output)});
   }
-  return LayOut(
+  absl::StatusOr<SafetensorsLayout> layout = LayOut(
       std::move(tensors),
-      {{"format", "pt"}, {"model", model.name}, {"content", "predictions"}});
+      {{"format", "pt"}, {"model", model.name}, {"content", kPredictions}});
+  if (layout.ok()) layout->content = kPredictions;
+  return layout;
 }
 
 }  // namespace paceline

@@ -26,6 +26,7 @@ struct SafetensorsLayout {
   std::string header;  // the file's first bytes: length (8, LE), JSON, padding
   std::vector<TensorPlace> tensors;  // in the order of the file
   int64_t file_bytes = 0;
+  std::string content = "weights";  // or "predictions": what a file is called
 };
 
 // Lays `tensors` out one after the other in the order given (offset and bytes

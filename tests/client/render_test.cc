@@ -172,6 +172,7 @@ TEST(JobTable, ShowsFactsCurveAccuracyAndSplit) {
   EXPECT_EQ(RenderJob(job, {.columns = 10, .rows = 2}),
             "job:             7\n"
             "name:            first\n"
+            "kind:            train\n"
             "state:           succeeded\n"
             "model:           lenet\n"
             "data:            synthetic\n"
@@ -200,6 +201,26 @@ TEST(JobTable, ShowsFactsCurveAccuracyAndSplit) {
             "0.0     0.0     0.0       0.0      2.5\n");
 }
 
+// They read as training jobs: schedule 1f1b, and an accuracy after step 0.
+TEST(JobTable, OfInferenceTellsOfMicroBatchesAndOfNoSchedule) {
+  JobView job = SucceededJob();
+  job.spec.kind = kInferKind;
+  job.step = 24;
+  job.steps = 25;
+  job.evaluations = {{.step = 0, .loss = 0.5, .accuracy = 0.75, .samples = 8}};
+
+  const std::string text = RenderJob(job, {});
+
+  EXPECT_THAT(text, HasSubstr("kind:            infer\n"));
+  EXPECT_THAT(text, HasSubstr("pipeline:        2 stages, forward only\n"));
+  EXPECT_THAT(text, HasSubstr("micro-batches:   24/25\n"));
+  EXPECT_THAT(text, Not(HasSubstr("STEP")));
+  EXPECT_THAT(text, HasSubstr("0.5000    0.7500\n"));
+  EXPECT_TRUE(json::parse(ToDocument(job, true).ToJson())["schedule"].is_null());
+  EXPECT_THAT(RenderJobs({job}), HasSubstr("24/25 micro-batches"));
+  EXPECT_THAT(RenderJobs({SucceededJob()}), HasSubstr("20/20 steps"));
+}
+
 TEST(JobTable, CannotBeBrokenByWhatAWorkerSays) {
   JobView job = SucceededJob();
   job.why = "evil\n\x1b[2Jname: x";
@@ -216,6 +237,17 @@ TEST(Outcome, IsMadeForGrep) {
             "test accuracy: 0.9012\n"
             "weights: /state/jobs/7/weights.safetensors\n"
             "sha256: 00ff\n");
+}
+
+TEST(Outcome, SaysHowManyStepsOfASuccessWereSkipped) {
+  JobView job = SucceededJob();
+  job.why = "2 of 20 steps were skipped";
+
+  EXPECT_THAT(RenderOutcome(job),
+              HasSubstr("succeeded after 1 min 5 s: 2 of 20 steps were "
+                        "skipped\n"));
+  EXPECT_THAT(RenderJob(job, {}),
+              HasSubstr("why:             2 of 20 steps were skipped\n"));
 }
 
 TEST(Plot, RisesAndFallsWithTheLoss) {

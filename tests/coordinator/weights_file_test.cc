@@ -113,6 +113,21 @@ TEST(WeightsFile, GapIsNamedAtSave) {
               HasSubstr("1 of 2 tensors did not arrive whole; the first is b"));
 }
 
+TEST(WeightsFile, IsCalledByWhatItHolds) {
+  const TempFolder folder;
+  SafetensorsLayout layout = TwoTensors();
+  layout.content = "predictions";
+  auto file = WeightsFile::Open(folder.path(), kRun, layout);
+  ASSERT_TRUE(file.ok()) << file.status();
+  ASSERT_TRUE((*file)->Write("a", 0, "abcdefgh").ok());
+  ASSERT_TRUE((*file)->Write("b", 0, "012345678901").ok());
+
+  const auto saved = (*file)->Save();
+
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  EXPECT_EQ(saved->path, folder.path() + "/predictions.safetensors");
+}
+
 TEST(WeightsFile, AnotherProcessGoesOnWithWhatWasSynced) {
   const TempFolder folder;
   {
