@@ -2,9 +2,14 @@
 
 #include <functional>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "core/model/description.h"
+#include "core/plan/policy.h"
+#include "core/schedule/schedule.h"
 
 namespace paceline {
 namespace {
@@ -61,6 +66,14 @@ std::string BashValues(const Place& place) {
     absl::StrAppend(&text, "    ", absl::StrJoin(keys, "|"), ") ");
     if (option->takes_file) {
       absl::StrAppend(&text, "COMPREPLY=($(compgen -f -- \"$current\"))");
+    } else if (option->is_list && !option->values.empty()) {
+      // What stands before the last comma stays.
+      absl::StrAppend(&text,
+                      "compopt -o nospace 2>/dev/null; "
+                      "COMPREPLY=($(compgen -P \"${current%\"${current##*,}\"}\" "
+                      "-W \"",
+                      absl::StrJoin(option->values, " "),
+                      "\" -- \"${current##*,}\"))");
     } else {
       absl::StrAppend(&text, "COMPREPLY=($(compgen -W \"",
                       absl::StrJoin(option->values, " "),
@@ -131,6 +144,14 @@ std::string ZshEntry(const std::string& name, const std::string& help) {
       absl::StrCat(absl::StrReplaceAll(name, {{":", "\\:"}}), ":", help));
 }
 
+// What completes the value of `option`.
+std::string ZshValues(const CommandOption& option) {
+  if (option.takes_file) return "_files";
+  return absl::StrCat(
+      option.is_list ? "compset -P '*,'; compadd -qS , -- " : "compadd -- ",
+      absl::StrJoin(option.values, " "));
+}
+
 std::string RenderZsh(const CommandNode& root) {
   std::string paths, cases, values;
   Visit(root, {}, [&](const Place& place) {
@@ -148,11 +169,7 @@ std::string RenderZsh(const CommandNode& root) {
         absl::StrAppend(&cases, "\n        ", ZshEntry(name, option->help));
         if (!option->takes_value) continue;
         absl::StrAppend(&values, "    \"", path, ":", name, "\") ",
-                        option->takes_file
-                            ? std::string("_files")
-                            : absl::StrCat("compadd -- ",
-                                           absl::StrJoin(option->values, " ")),
-                        "; return;;\n");
+                        ZshValues(*option), "; return;;\n");
       }
     }
     absl::StrAppend(
@@ -219,6 +236,14 @@ std::string RenderFish(const CommandNode& root) {
       "  test (string join ' ' $words[2..-1] '') = (string join ' ' $argv "
       "'')\n"
       "end\n"
+      // Each word, behind what stands before the last comma.
+      "function __",
+      program,
+      "_list\n"
+      "  set -l head (commandline -ct | string replace -r '[^,]*$' '')\n"
+      "  set -q head[1]; or set head ''\n"
+      "  printf '%s\\n' $head$argv\n"
+      "end\n"
       "complete -c ",
       program, " -f\n");
   Visit(root, {}, [&](const Place& place) {
@@ -252,8 +277,12 @@ std::string RenderFish(const CommandNode& root) {
         absl::StrAppend(&text, option.takes_file ? " -r -F" : " -x");
       }
       if (!option.values.empty()) {
-        absl::StrAppend(&text, " -a ",
-                        FishQuoted(absl::StrJoin(option.values, " ")));
+        const std::string words = absl::StrJoin(option.values, " ");
+        absl::StrAppend(
+            &text, " -a ",
+            FishQuoted(option.is_list
+                           ? absl::StrCat("(__", program, "_list ", words, ")")
+                           : words));
       }
       absl::StrAppend(&text, " -d ", FishQuoted(option.help), "\n");
     }
@@ -262,6 +291,24 @@ std::string RenderFish(const CommandNode& root) {
 }
 
 }  // namespace
+
+bool IsListType(const std::string& type) {
+  return absl::EndsWith(type, ",...");
+}
+
+std::vector<std::string> WordsOfType(const std::string& type) {
+  // What IsMember appended to a type: "FORMAT:{table,json}" gives both words.
+  const size_t open = type.find('{');
+  const size_t close = type.find('}');
+  if (open != std::string::npos && close != std::string::npos) {
+    return absl::StrSplit(type.substr(open + 1, close - open - 1), ',');
+  }
+  const std::string word = type.substr(0, type.find(','));
+  if (word == "MODEL") return ModelNames();
+  if (word == "POLICY") return PolicyNames();
+  if (word == "SCHEDULE") return ScheduleNames();
+  return {};
+}
 
 absl::StatusOr<std::string> RenderCompletion(const CommandNode& root,
                                              const std::string& shell) {

@@ -14,6 +14,7 @@ struct CommandOption {
   std::string help;
   bool takes_value = false;
   std::vector<std::string> values;  // all it may take; empty: anything
+  bool is_list = false;             // takes several of them, with commas
   bool takes_file = false;
 };
 
@@ -25,6 +26,14 @@ struct CommandNode {
   bool takes_file = false;         // a positional argument
   std::vector<CommandNode> commands;
 };
+
+// The closed words that an option's type stands for, none where anything may
+// stand: those that it lists itself ("FORMAT:{table,json}"), and those of
+// MODEL, POLICY and SCHEDULE.
+std::vector<std::string> WordsOfType(const std::string& type);
+
+// Whether a type is of a list: "POLICY,...".
+bool IsListType(const std::string& type);
 
 // shell: bash, zsh, fish.  Options of a node hold below it too.
 // Errors: InvalidArgument  another shell

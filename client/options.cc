@@ -6,7 +6,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "client/bench/options.h"
 #include "client/exit_code.h"
 #include "client/export.h"
@@ -60,14 +59,6 @@ class Parser {
   CLI::App app_;
   std::string timeout_;
 };
-
-// What IsMember appended to a type: "FORMAT:{table,json}" gives both words.
-std::vector<std::string> ClosedValues(const std::string& type) {
-  const size_t open = type.find('{');
-  const size_t close = type.find('}');
-  if (open == std::string::npos || close == std::string::npos) return {};
-  return absl::StrSplit(type.substr(open + 1, close - open - 1), ',');
-}
 
 Parser::Parser(ClientOptions& options)
     : options_(options),
@@ -216,7 +207,7 @@ void Parser::AddJobs() {
       Add(job, "list", "Lists jobs, newest first", Command::kJobList);
   list->add_option("--limit", options_.limit, "At most so many; 0: all")
       ->type_name("N")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0, 1'000'000'000));
 
   const auto with_job = [&](const char* name, const char* help,
                             Command command) {
@@ -374,7 +365,7 @@ void Parser::AddSimulate() {
   simulate
       ->add_option("--schedule", flags.schedule,
                    "Order of forwards and backwards (default 1f1b)")
-      ->type_name("NAME");
+      ->type_name("SCHEDULE");
   simulate
       ->add_option("--micro-batches", flags.micro_batches,
                    "Of a step (default 32)")
@@ -438,7 +429,7 @@ void Parser::AddPlayground(CLI::App* simulate) {
       "CPU that a frame takes at each end")
       ->capture_default_str();
   add("--stages", flags.stages, "S", "Default: one a device");
-  CLI::Option* model = add("--model", options_.simulate.model, "NAME",
+  CLI::Option* model = add("--model", options_.simulate.model, "MODEL",
                            "Layers of a model, by their flops");
   // Without a model: equal layers.
   for (CLI::Option* of_equal_layers :
@@ -559,7 +550,8 @@ CommandOption Parser::Describe(const CLI::Option& option) {
   }
   described.help = option.get_description();
   described.takes_value = option.get_items_expected_min() > 0;
-  described.values = ClosedValues(option.get_type_name());
+  described.values = WordsOfType(option.get_type_name());
+  described.is_list = IsListType(option.get_type_name());
   described.takes_file =
       option.get_type_name() == kFile || option.get_type_name() == "DIR";
   return described;
@@ -572,7 +564,7 @@ CommandNode Parser::Describe(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
     if (option->get_positional()) {
       node.takes_file = node.takes_file || option->get_type_name() == kFile;
-      node.words = ClosedValues(option->get_type_name());
+      node.words = WordsOfType(option->get_type_name());
     }
     CommandOption described = Describe(*option);
     if (!described.names.empty()) node.options.push_back(std::move(described));

@@ -69,7 +69,7 @@ void AddBenchTrainOptions(CLI::App* app, BenchOptions& options) {
   AddShared(app, options);
   app->add_option("--schedule", options.schedules,
                   "One of pipeline.schedule, or several; default: 1f1b")
-      ->type_name("NAME,...")
+      ->type_name("SCHEDULE,...")
       ->delimiter(',')
       ->check(CheckScheduleName, "");
   app->add_option("--steps", options.steps,

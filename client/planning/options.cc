@@ -105,7 +105,7 @@ void AddGoal(CLI::App* app, PlanOptions& options) {
                 "Transfers stop compute instead of running beside it");
   app->add_option("--schedule", options.schedule,
                   "What is kept in memory, as pipeline.schedule")
-      ->type_name("NAME");
+      ->type_name("SCHEDULE");
   app->add_option("--reserve", options.reserve_bytes,
                   "Bytes that every device keeps free of the model")
       ->type_name("BYTES")

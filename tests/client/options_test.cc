@@ -1,5 +1,12 @@
 #include "client/options.h"
 
+#include <cstdio>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "client/exit_code.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -7,7 +14,9 @@
 namespace paceline {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 using testing::Not;
 
 std::optional<ParseStop> Parse(std::vector<const char*> words,
@@ -288,6 +297,42 @@ TEST(Completion, AnExportsDashOIsNotAFormat) {
                                  "file\") COMPREPLY=($(compgen -f"));
   EXPECT_THAT(*script, Not(HasSubstr("\"job export:-o\"|\"job export:--"
                                      "output\")")));
+}
+
+// What bash offers for the last of `words`.
+std::vector<std::string> Offered(const std::vector<std::string>& words) {
+  const std::string path = testing::TempDir() + "/completion.bash";
+  std::ofstream(path) << *RenderCompletion(DescribeCommandLine(), "bash");
+  const std::string script = absl::StrCat(
+      ". ", path, "; COMP_WORDS=(", absl::StrJoin(words, " "),
+      "); COMP_CWORD=", words.size() - 1,
+      "; _paceline; printf '%s\\n' \"${COMPREPLY[@]}\"");
+  FILE* const bash =
+      popen(absl::StrCat("bash -c '",
+                         absl::StrReplaceAll(script, {{"'", "'\\''"}}), "'")
+                .c_str(),
+            "r");
+  std::string output;
+  for (int c = 0; (c = fgetc(bash)) != EOF;) output += static_cast<char>(c);
+  EXPECT_EQ(pclose(bash), 0);
+  return absl::StrSplit(output, '\n', absl::SkipEmpty());
+}
+
+TEST(Completion, OffersTheClosedWordsOfABench) {
+  EXPECT_THAT(Offered({"paceline", "bench", "train", "--schedule", "z"}),
+              ElementsAre("zero-bubble"));
+  EXPECT_THAT(Offered({"paceline", "bench", "infer", "--policy", "min"}),
+              ElementsAre("min-cut"));
+  EXPECT_THAT(Offered({"paceline", "bench", "infer", "--model", "lene"}),
+              ElementsAre("lenet"));
+}
+
+TEST(Completion, GoesOnBehindTheLastCommaOfAList) {
+  EXPECT_THAT(
+      Offered({"paceline", "bench", "infer", "--policy", "equal,dp,min"}),
+      ElementsAre("equal,dp,min-cut"));
+  EXPECT_THAT(Offered({"paceline", "plan", "--policy", "dp,min"}),
+              IsEmpty());
 }
 
 TEST(Completion, RefusesAnotherShell) {
