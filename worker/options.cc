@@ -9,10 +9,10 @@
 #include <fstream>
 #include <memory>
 #include <random>
-#include <regex>
 
 #include "core/base/environment_first.h"
 #include "core/base/version.h"
+#include "core/cluster/worker_name.h"
 
 namespace paceline {
 namespace {
@@ -59,15 +59,6 @@ std::string MachineId(const std::string& state) {
   return id;
 }
 
-std::string CheckName(const std::string& name) {
-  static const std::regex kName("[a-zA-Z0-9._-]{1,63}");
-  return std::regex_match(name, kName)
-             ? ""
-             : "name '" + name +
-                   "' must be 1 to 63 letters, digits, dots, dashes or "
-                   "underscores";
-}
-
 }  // namespace
 
 bool ParseWorkerOptions(int argc, char** argv, WorkerOptions* options,
@@ -98,7 +89,8 @@ bool ParseWorkerOptions(int argc, char** argv, WorkerOptions* options,
   option("--coordinator", options->coordinator, "COORDINATOR",
          "host:port of the coordinator");
   option("--name", options->name, "NAME", "Unique name of this worker")
-      ->check(CheckName);
+      ->check([](const std::string& name) { return WhyNoWorkerName(name); },
+              "");
   option("--machine-id", options->machine_id, "MACHINE_ID",
          "Workers with the same id fall together (default: the "
          "machine's)");
@@ -122,6 +114,15 @@ bool ParseWorkerOptions(int argc, char** argv, WorkerOptions* options,
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     *exit_code = app.exit(error) == 0 ? 0 : 2;
+    return false;
+  }
+  // That of the host was not checked.
+  if (const std::string why = WhyNoWorkerName(options->name); !why.empty()) {
+    std::fprintf(stderr,
+                 "paceline-worker: the host's name cannot be the worker's: %s; "
+                 "give it one with --name\n",
+                 why.c_str());
+    *exit_code = 2;
     return false;
   }
   ParseLogLevel(level, &options->log_level);

@@ -6,25 +6,19 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "core/cluster/worker_name.h"
 
 namespace paceline {
 namespace {
 
-constexpr size_t kMaxNameBytes = 63;    // a host name's label
+constexpr size_t kMaxRepeatedBytes = 64;
 constexpr size_t kMaxFieldBytes = 255;  // of everything else
 
 absl::Status Wrong(absl::string_view field, absl::string_view value,
                    absl::string_view right) {
   return absl::InvalidArgumentError(absl::StrCat(
       "registration: ", field, " is '",
-      absl::CHexEscape(value.substr(0, kMaxNameBytes)), "', need ", right));
-}
-
-bool IsName(absl::string_view text) {
-  return !text.empty() && text.size() <= kMaxNameBytes &&
-         std::all_of(text.begin(), text.end(), [](unsigned char c) {
-           return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-';
-         });
+      absl::CHexEscape(value.substr(0, kMaxRepeatedBytes)), "', need ", right));
 }
 
 bool IsPlainText(absl::string_view text) {
@@ -52,8 +46,8 @@ bool IsAddress(absl::string_view text) {
 
 absl::Status CheckRegistration(const Registration& registration) {
   const Registration& r = registration;
-  if (!IsName(r.name)) {
-    return Wrong("name", r.name, "1 to 63 of a-z A-Z 0-9 . _ -");
+  if (const std::string why = WhyNoWorkerName(r.name); !why.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("registration: ", why));
   }
   if (r.machine_id.empty() || !IsPlainText(r.machine_id)) {
     return Wrong("machine_id", r.machine_id, "1 to 255 printable characters");

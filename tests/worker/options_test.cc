@@ -126,6 +126,18 @@ TEST_F(WorkerOptionsTest, AnUnknownKeyInTheFileIsAMistake) {
   EXPECT_EQ(exit_code_, 2);
 }
 
+// The check of the name once ran a regular expression over all of it.
+TEST_F(WorkerOptionsTest, ANameOfAnyLengthIsRefusedWithTheRule) {
+  ::testing::internal::CaptureStderr();
+
+  EXPECT_FALSE(Parse({"--name", std::string(100'000, 'w')}).has_value());
+
+  const std::string errors = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(exit_code_, 2);
+  EXPECT_NE(errors.find("1 to 63 of a-z A-Z 0-9 . _ -"), std::string::npos);
+  EXPECT_LT(errors.size(), 400u);
+}
+
 TEST_F(WorkerOptionsTest, ABadValueIsAMistakeWhereverItStands) {
   Configure("name = \"a b\"\n");
   EXPECT_FALSE(Parse({}).has_value());
