@@ -34,6 +34,18 @@ double MeasuredSecondsOf(const DeviceProfile& profile, size_t layer,
   return profile.cpu_share < 1 ? seconds.cpu : seconds.wall;
 }
 
+// By the profile of `key`, else by any other of its device; 1: none is known.
+double CpuShareOf(const Measurements& measurements, const ProfileKey& key) {
+  const auto found = measurements.profiles.find(key);
+  if (found != measurements.profiles.end()) return found->second.cpu_share;
+  for (const auto& [other, profile] : measurements.profiles) {
+    if (other.device == key.device) return profile.cpu_share;
+  }
+  return 1;
+}
+
+bool IsOfCpu(const PredictedDevice& device) { return device.cpu_share < 1; }
+
 struct Totals {
   double predicted = 0;
   double measured = 0;
@@ -123,6 +135,7 @@ Document ToDocument(const PredictedDevice& device) {
       {"total_measured_seconds",
        device.measured ? Document(totals.measured) : Document()},
       {"independent", Document(device.independent)},
+      {"clock", std::string(IsOfCpu(device) ? "cpu" : "wall")},
       {"interval_level", kIntervalLevel},
       {"layers", std::move(layers)}};
 }
@@ -139,16 +152,17 @@ std::vector<std::string> PassCells(const PredictedPass& pass, bool measured) {
 
 std::string Render(const PredictedDevice& device) {
   constexpr Table::Align kRight = Table::Align::kRight;
+  const std::string ms = IsOfCpu(device) ? "cpu ms" : "wall ms";
   Table table({{"layer"},
                {"kind"},
-               {"forward ms", kRight},
+               {"forward " + ms, kRight},
                {"interval", kRight},
                {"from"},
-               {"measured", kRight},
-               {"backward ms", kRight},
+               {"measured " + ms, kRight},
+               {"backward " + ms, kRight},
                {"interval", kRight},
                {"from"},
-               {"measured", kRight}});
+               {"measured " + ms, kRight}});
   for (const PredictedLayer& layer : device.layers) {
     std::vector<std::string> row = {layer.name, layer.kind};
     for (const PredictedPass* pass : {&layer.forward, &layer.backward}) {
@@ -165,7 +179,12 @@ std::string Render(const PredictedDevice& device) {
       device.measured
           ? absl::StrCat(", ", HumanSeconds(totals.measured), " measured")
           : "",
-      device.independent ? "" : ", from this measurement itself", "\n");
+      device.independent ? "" : ", from this measurement itself",
+      IsOfCpu(device)
+          ? absl::StrFormat("; CPU time, of which a quota leaves %.2f s a second",
+                            device.cpu_share)
+          : "",
+      "\n");
 }
 
 }  // namespace
@@ -188,6 +207,7 @@ absl::StatusOr<PredictedDevice> PredictDevice(
         "run 'paceline profile --model ",
         Printable(spec.model.name), " --batch ", spec.train.micro_batch, "'"));
   }
+  result.cpu_share = CpuShareOf(measurements, key);
   const auto found = measurements.profiles.find(key);
   result.measured = found != measurements.profiles.end() &&
                     found->second.layers.size() == model.layers.size();

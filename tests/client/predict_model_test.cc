@@ -58,6 +58,28 @@ TEST(PredictModel, StandsNextToWhatWasMeasuredWithoutHavingSeenIt) {
             device["total_measured_seconds"].get<double>() / 3);
 }
 
+// The column was called "measured", of the wall here and of the CPU there.
+TEST(PredictModel, SaysWhoseSecondsItPrints) {
+  for (const double share : {1.0, 0.4}) {
+    PredictBed table(OutputFormat::kTable), document;
+    for (PredictBed* bed : {&table, &document}) {
+      DeviceProfile profile = ProfileOf(LenetSpec(16), "w1", 1e-2);
+      profile.cpu_share = share;
+      for (LayerMeasurement& layer : profile.layers) layer.forward.cpu = 4e-3;
+      bed->measure.AddProfile(profile);
+      ASSERT_EQ(bed->Run(16, "w1"), kExitOk);
+    }
+
+    const json device = json::parse(document.out.str())["devices"][0];
+    const bool of_cpu = share < 1;
+    EXPECT_EQ(device["clock"], of_cpu ? "cpu" : "wall");
+    EXPECT_EQ(device["layers"][0]["forward_measured_seconds"],
+              of_cpu ? 4e-3 : 1e-2);
+    EXPECT_THAT(table.out.str(), HasSubstr(of_cpu ? "MEASURED CPU MS"
+                                                  : "MEASURED WALL MS"));
+  }
+}
+
 TEST(PredictModel, SaysWhenOnlyTheMeasurementItselfIsThere) {
   PredictBed bed;
   bed.measure.measurements = Measurements();
