@@ -9,19 +9,17 @@ Face's models compute them, for weights and tokens drawn by a formula.
 
 Written with torch's matrix products alone, in float64, and with none of our
 code: a state is a dictionary with Hugging Face's names of the parameters.
-tests/torch/logits_test.cc reads the files (torchvision_logits.py says what is
-in them) and draws the same numbers.  Wants Debian's python3-torch and
-python3-torchvision.
+tests/torch/logits_test.cc reads the files (drawn_logits.py says what is in
+them) and draws the same numbers.  Wants Debian's python3-torch.
 """
 
-import argparse
 import math
 import sys
-from pathlib import Path
 
 import numpy as np
 import torch
-from torchvision_logits import SAMPLES, draw, uniforms, write_safetensors
+from drawn_logits import (SAMPLES, draw, run, uniforms, write_logits,
+                          write_safetensors)
 
 MLP = 4  # inner width of a block's second half
 
@@ -211,30 +209,10 @@ def write(folder, full, entry):
                        tokens)
     if full and logits.dim() == 3:
         logits = logits[:, -1:]  # of the last token: the rest would be large
-    lines = [f"model {name}"]
-    if not full:
-        lines += [f"set {key} {value}" for key, value in sizes.items()]
-    lines += [f"shape {block}", f"classes {classes}"]
-    lines += ["logits " + " ".join(f"{value:.7g}" for value in row.tolist())
-              for row in logits.flatten(1)]
-    (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
+    write_logits(folder, name, {} if full else sizes, [block], classes, logits)
     if full:
         write_safetensors(folder / f"{name}.safetensors", state)
-    print(name, "logits up to", float(logits.abs().max()))
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    group = parser.add_mutually_exclusive_group(required=True)
-    group.add_argument("--golden", type=Path)
-    group.add_argument("--full", type=Path)
-    arguments = parser.parse_args()
-    folder = arguments.golden or arguments.full
-    folder.mkdir(parents=True, exist_ok=True)
-    torch.set_num_threads(1)
-    for entry in GOLDEN if arguments.golden else FULL:
-        write(folder, arguments.full is not None, entry)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(__doc__, write, GOLDEN, FULL))
