@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/text.h"
 #include "core/plan/inputs.h"
 #include "core/plan/measurement.h"
@@ -15,6 +16,22 @@ namespace {
 // A plan for a mesh knows its devices; that of a profile file or a playground
 // may have made them up.
 bool IsOfAMesh(const PlanFile& plan) { return !plan.facts.empty(); }
+
+absl::Status HasReplicas(const std::string& name, const PlanFile& plan,
+                         size_t stage, const JobSpec& spec) {
+  std::vector<std::string> workers;
+  for (const int device : plan.placement[stage].devices) {
+    workers.push_back(Printable(plan.problem.devices[device].name));
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--plan ", name, ": stage ", stage, " has ", workers.size(),
+      " replicas (", absl::StrJoin(workers, ", "), "): ",
+      IsInference(spec)
+          ? "a job has one worker for each stage"
+          : "replicas train with the rolling server only, which is not there "
+            "yet",
+      "; make the plan again with 'paceline plan ... --no-replicas'"));
+}
 
 }  // namespace
 
@@ -38,11 +55,7 @@ absl::StatusOr<std::string> FollowPlan(const std::string& name,
   std::vector<std::string> workers;
   for (size_t s = 0; s < plan.placement.size(); ++s) {
     const PlacedStage& stage = plan.placement[s];
-    if (stage.devices.size() > 1) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "--plan ", name, ": stage ", s, " has ", stage.devices.size(),
-          " workers, a job has one for each stage: plan with --no-replicas"));
-    }
+    if (stage.devices.size() > 1) return HasReplicas(name, plan, s, spec);
     if (s > 0) cuts.push_back(stage.layers.first);
     workers.push_back(plan.problem.devices[stage.devices.front()].name);
   }

@@ -22,6 +22,7 @@ namespace paceline {
 namespace {
 
 using nlohmann::json;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -227,7 +228,8 @@ TEST(FollowPlan, RefusesReplicas) {
   plan.placement = {{{0, layers}, {0, 1}, {0.5, 0.5}}};
 
   EXPECT_THAT(FollowPlan("p.json", plan, spec).status().message(),
-              HasSubstr("stage 0 has 2 workers"));
+              AllOf(HasSubstr("stage 0 has 2 replicas (w1, w2)"),
+                    HasSubstr("rolling server"), HasSubstr("--no-replicas")));
 }
 
 TEST(FollowPlan, RefusesAJobWithCutsOfItsOwn) {
