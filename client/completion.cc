@@ -68,12 +68,12 @@ std::string BashValues(const Place& place) {
       absl::StrAppend(&text, "COMPREPLY=($(compgen -f -- \"$current\"))");
     } else if (option->is_list && !option->values.empty()) {
       // What stands before the last comma stays.
-      absl::StrAppend(&text,
-                      "compopt -o nospace 2>/dev/null; "
-                      "COMPREPLY=($(compgen -P \"${current%\"${current##*,}\"}\" "
-                      "-W \"",
-                      absl::StrJoin(option->values, " "),
-                      "\" -- \"${current##*,}\"))");
+      absl::StrAppend(
+          &text,
+          "compopt -o nospace 2>/dev/null; "
+          "COMPREPLY=($(compgen -P \"${current%\"${current##*,}\"}\" "
+          "-W \"",
+          absl::StrJoin(option->values, " "), "\" -- \"${current##*,}\"))");
     } else {
       absl::StrAppend(&text, "COMPREPLY=($(compgen -W \"",
                       absl::StrJoin(option->values, " "),

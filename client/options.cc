@@ -11,6 +11,7 @@
 #include "client/export.h"
 #include "client/planning/options.h"
 #include "client/text.h"
+#include "client/usage_error.h"
 #include "core/base/version.h"
 #include "core/model/job_spec.h"
 
@@ -19,8 +20,6 @@ namespace {
 
 // Marks an argument as a file's name for completion.
 constexpr char kFile[] = "FILE";
-// Options of `simulate` that a plan file takes the place of.
-constexpr char kPlaygroundGroup[] = "Machines and model";
 
 // The parser and where it writes.  Thread-compatible.
 class Parser {
@@ -47,11 +46,11 @@ class Parser {
   void AddPlan();
   void AddPredict();
   void AddSimulate();
-  void AddPlayground(CLI::App* simulate);
   void AddCompletion();
 
   std::optional<std::string> UnknownWord(int argc,
                                          const char* const* argv) const;
+  UsageFault FaultOf(const CLI::ParseError& error) const;
   static CommandNode Describe(const CLI::App& app);
   static CommandOption Describe(const CLI::Option& option);
 
@@ -190,7 +189,8 @@ void Parser::AddJobs() {
       ->type_name(kFile);
   AddSets(submit);
   AddTimeout(submit);
-  submit->add_flag("--detach", options_.detach, "Does not wait");
+  submit->add_flag("--detach", options_.detach, "Does not wait")
+      ->excludes("--timeout");
   submit->add_flag("--dry-run", options_.dry_run,
                    "Only prints the plan and what it needs");
   submit
@@ -348,116 +348,11 @@ void Parser::AddPredict() {
 }
 
 void Parser::AddSimulate() {
-  SimulateFlags& flags = options_.simulate;
   CLI::App* simulate =
       Add(&app_, "simulate",
           "Simulates a pipeline, event by event; needs no coordinator",
           Command::kSimulate);
-  AddPlayground(simulate);
-  CLI::Option* const plan =
-      simulate
-          ->add_option("--plan", options_.plan_file,
-                       "A plan file of 'plan --save': its machines and stages")
-          ->type_name(kFile);
-  for (CLI::Option* option : simulate->get_options()) {
-    if (option->get_group() == kPlaygroundGroup) plan->excludes(option);
-  }
-  simulate
-      ->add_option("--schedule", flags.schedule,
-                   "Order of forwards and backwards (default 1f1b)")
-      ->type_name("SCHEDULE");
-  simulate
-      ->add_option("--micro-batches", flags.micro_batches,
-                   "Of a step (default 32)")
-      ->type_name("M");
-  simulate->add_option("--steps", flags.steps, "How many steps")
-      ->type_name("K")
-      ->check(CLI::Range(1, 100'000))
-      ->capture_default_str();
-  simulate->add_flag("--inference", flags.inference,
-                     "Forwards only, batch after batch");
-  simulate
-      ->add_option("--credit", flags.credit_frames,
-                   "Frames on their way of one boundary and direction; 0: as "
-                   "workers grant them")
-      ->type_name("N")
-      ->check(CLI::Range(0, 1 << 20));
-  simulate
-      ->add_option("--slow", flags.slow,
-                   "A device takes FACTOR times as long from TIME on; may be "
-                   "given again")
-      ->type_name("DEVICE@TIME=FACTOR[:DURATION]")
-      ->allow_extra_args(false);
-  simulate
-      ->add_option("--fail", flags.fail,
-                   "A device is gone at TIME; BACK seconds later the step is "
-                   "run again; may be given again")
-      ->type_name("DEVICE@TIME[:BACK]")
-      ->allow_extra_args(false);
-  simulate
-      ->add_option("--trace", flags.trace_file,
-                   "Writes what happened for ui.perfetto.dev")
-      ->type_name(kFile);
-  simulate->footer(
-      "Examples:\n"
-      "  paceline simulate --devices 4 --speed 1,1,1,0.5 --micro-batches 16\n"
-      "  paceline simulate --model vit --batch 8 --devices 3 --trace t.json\n"
-      "  paceline simulate --plan plan.json --schedule gpipe\n"
-      "  paceline simulate --devices 4 --slow d2@1=3:5 --fail d1@2:10");
-}
-
-void Parser::AddPlayground(CLI::App* simulate) {
-  PlaygroundFlags& flags = options_.simulate.playground;
-  const auto add = [&](const char* name, auto& value, const char* type,
-                       const char* help) {
-    return simulate->add_option(name, value, help)
-        ->type_name(type)
-        ->group(kPlaygroundGroup);
-  };
-  add("--devices", flags.devices, "N",
-      "How many (default 4, or as many as --speed lists)");
-  add("--speed", flags.speeds, "S,...", "One for all, or one a device")
-      ->delimiter(',')
-      ->allow_extra_args(false);
-  add("--bandwidth", flags.bandwidths, "BYTES/S,...",
-      "Of a device's port: one for all, or one a device (default 1.25e8)")
-      ->delimiter(',')
-      ->allow_extra_args(false);
-  add("--latency", flags.latency_seconds, "SECONDS", "Of every link")
-      ->capture_default_str();
-  add("--frame-seconds", flags.frame_seconds, "SECONDS",
-      "CPU that a frame takes at each end")
-      ->capture_default_str();
-  add("--stages", flags.stages, "S", "Default: one a device");
-  CLI::Option* model = add("--model", options_.simulate.model, "MODEL",
-                           "Layers of a model, by their flops");
-  // Without a model: equal layers.
-  for (CLI::Option* of_equal_layers :
-       {add("--layers", flags.layers, "N", "Default: one a device"),
-        add("--forward", flags.forward_seconds, "SECONDS",
-            "Of a layer and micro-batch on a device of speed 1 (default 0.01)"),
-        add("--backward", flags.backward_seconds, "SECONDS",
-            "The same (default: twice forward)"),
-        add("--output-bytes", flags.output_bytes, "BYTES",
-            "From a layer to the next (default 1e6)"),
-        add("--parameter-bytes", flags.parameter_bytes, "BYTES",
-            "Of a layer (default 4e6)"),
-        add("--kept-bytes", flags.kept_bytes, "BYTES",
-            "That a layer keeps for backward (default 4e6)")}) {
-    of_equal_layers->excludes(model);
-  }
-  add("--batch", flags.micro_batch_samples, "SAMPLES", "Of a micro-batch");
-  add("--flops", flags.flops_per_second, "FLOP/S",
-      "Of a device of speed 1 (default 1e10)")
-      ->needs(model);
-  simulate
-      ->add_option("--set", options_.simulate.sets,
-                   "Overrides one value of the model: KEY=VALUE, as in "
-                   "model.depth=2; may be given again")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false)
-      ->group(kPlaygroundGroup)
-      ->needs(model);
+  AddSimulateOptions(simulate, options_.simulate, options_.plan_file);
 }
 
 void Parser::AddCompletion() {
@@ -519,6 +414,46 @@ std::string FullName(const CLI::App* app) {
              : absl::StrCat(FullName(app->get_parent()), " ", app->get_name());
 }
 
+UsageFaultKind KindOf(const CLI::ParseError& error) {
+  switch (static_cast<CLI::ExitCodes>(error.get_exit_code())) {
+    case CLI::ExitCodes::RequiredError:
+      return UsageFaultKind::kMissing;
+    case CLI::ExitCodes::ExtrasError:
+      return UsageFaultKind::kUnexpected;
+    case CLI::ExitCodes::ConversionError:
+      return UsageFaultKind::kNoNumber;
+    default:
+      return UsageFaultKind::kOther;
+  }
+}
+
+UsageFault Parser::FaultOf(const CLI::ParseError& error) const {
+  UsageFault fault{.kind = KindOf(error), .what = error.what()};
+  const CLI::App* const here = Innermost(&app_);
+  for (const CLI::App* child :
+       here->get_subcommands([](const CLI::App*) { return true; })) {
+    fault.commands.push_back(child->get_name());
+  }
+  for (const CLI::App* app = here; app != nullptr; app = app->get_parent()) {
+    for (const CLI::Option* option : app->get_options()) {
+      const CommandOption described = Describe(*option);
+      fault.flags.insert(fault.flags.end(), described.names.begin(),
+                         described.names.end());
+      if (!option->get_required() || option->count() > 0) continue;
+      // Without what a check has appended: "B:INT in [1 - 256]".
+      const std::string type =
+          option->get_type_name().substr(0, option->get_type_name().find(':'));
+      fault.missing.push_back(
+          {option->get_positional()
+               ? type
+               : absl::StrCat(absl::StrJoin(described.names, ","), " ", type),
+           option->get_description()});
+    }
+  }
+  fault.unexpected = app_.remaining(/*recurse=*/true);
+  return fault;
+}
+
 std::optional<ParseStop> Parser::Parse(int argc, const char* const* argv) {
   try {
     app_.parse(argc, argv);
@@ -534,8 +469,9 @@ std::optional<ParseStop> Parser::Parse(int argc, const char* const* argv) {
     const auto unknown = UnknownWord(argc, argv);
     stop.exit_code = kExitUsage;
     stop.err = absl::StrCat(
-        "paceline: ", unknown.has_value() ? *unknown : error.what(), "\nsee '",
-        FullName(Innermost(&app_)), " --help'\n");
+        "paceline: ",
+        unknown.has_value() ? *unknown : ExplainUsage(FaultOf(error)),
+        "\nsee '", FullName(Innermost(&app_)), " --help'\n");
     return stop;
   }
 }

@@ -30,7 +30,8 @@ std::string AdviceAfter(const absl::Status& error) {
           kSubmit);
     case absl::StatusCode::kInternal:
     case absl::StatusCode::kUnknown:
-      return "that looks like a fault of Paceline's own, and the same job would "
+      return "that looks like a fault of Paceline's own, and the same job "
+             "would "
              "meet it again: please report it with what 'paceline job logs' "
              "says";
     default:
@@ -66,7 +67,7 @@ std::string SkippedText(const JobRecord& job) {
   const Skips skips = SkipsOf(job);
   if (skips.skipped == 0) return "";
   return absl::StrCat(skips.skipped, " of ", skips.of,
-                      skips.updates  ? " updates of a stage were"
+                      skips.updates   ? " updates of a stage were"
                       : skips.of == 1 ? " step was"
                                       : " steps were",
                       " skipped");
@@ -87,8 +88,9 @@ std::string WhyMostlySkipped(const JobRecord& job) {
 }
 
 std::string AdviceAfterSkips(const JobSpec& spec) {
-  std::string advice = "the same job would fail the same way: lower "
-                       "train.learning_rate.base";
+  std::string advice =
+      "the same job would fail the same way: lower "
+      "train.learning_rate.base";
   if (spec.train.clip_norm == 0 && !IsAsynchronous(spec.pipeline.schedule)) {
     absl::StrAppend(&advice, ", set train.clip_norm=1");
   }
@@ -98,7 +100,7 @@ std::string AdviceAfterSkips(const JobSpec& spec) {
   if (spec.pipeline.codec != "fp32") {
     absl::StrAppend(&advice, ", take pipeline.codec=fp32");
   }
-  return absl::StrCat(advice, " (each with --set), then: ", kSubmit);
+  return absl::StrCat(advice, ", then: ", kSubmit);
 }
 
 }  // namespace paceline

@@ -441,13 +441,13 @@ absl::Status Brain::OnStop(JobId id, Moment moment) {
   Job* const job = FindJob(id);
   if (job == nullptr) return NoSuchJob(id);
   if (HasEnded(job->record.state)) return absl::OkStatus();
-  EndJob(*job, JobState::kStopped,
-         job->record.state == JobState::kQueued
-             ? "stopped on request before it began"
-             : Sentence({absl::StrCat("stopped on request ",
-                                      AtStep(job->record)),
-                         SkippedText(job->record)}),
-         moment);
+  EndJob(
+      *job, JobState::kStopped,
+      job->record.state == JobState::kQueued
+          ? "stopped on request before it began"
+          : Sentence({absl::StrCat("stopped on request ", AtStep(job->record)),
+                      SkippedText(job->record)}),
+      moment);
   Settle(moment);
   return absl::OkStatus();
 }

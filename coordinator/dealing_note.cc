@@ -13,9 +13,9 @@ bool CouldTakePart(const JobSpec& spec, const Candidate& candidate) {
   const bool free = !candidate.job.assigned() && !candidate.measuring;
   const bool cores =
       has.cores == 0 || spec.threads <= kMostThreadsACore * int64_t{has.cores};
-  const bool capable = spec.cpu_capability == "auto" ||
-                       CapabilityRank(has.cpu_capability) >=
-                           CapabilityRank(spec.cpu_capability);
+  const bool capable =
+      spec.cpu_capability == "auto" ||
+      CapabilityRank(has.cpu_capability) >= CapabilityRank(spec.cpu_capability);
   return free && cores && capable;
 }
 
@@ -37,16 +37,23 @@ std::string DealingNote(const JobSpec& spec, const Plan& plan,
   }
   if (idle.empty()) return "";
   const size_t all = used.size() + idle.size();
-  const std::string whom =
-      absl::StrCat(idle.size() == 1 ? "worker " : "workers ",
-                   absl::StrJoin(idle, ", "),
-                   idle.size() == 1 ? " gets" : " get", " no stage: ");
+  const std::string whom = absl::StrCat(
+      idle.size() == 1 ? "worker " : "workers ", absl::StrJoin(idle, ", "),
+      idle.size() == 1 ? " gets" : " get", " no stage: ");
   if (pipeline.stages == 0 && pipeline.cuts.empty()) {
     return absl::StrCat(
         whom, "interleaved-1f1b wants two layers for each worker, and the ",
         "micro-batches of a batch (train.batch / train.micro_batch, ",
         spec.train.batch / spec.train.micro_batch,
         ") to be a multiple of the workers");
+  }
+  const int layers = plan.stages.back().layers.last;
+  if (2 * static_cast<int>(all) > layers) {
+    return absl::StrCat(whom,
+                        "interleaved-1f1b gives each worker at least two "
+                        "stages, and the model's ",
+                        layers, " layers are too few for that on ", all,
+                        " workers");
   }
   return absl::StrCat(
       whom, "interleaved-1f1b gives each worker as many stages, at least two, ",

@@ -40,7 +40,8 @@ struct BenchCase {
 std::vector<BenchCase> BenchCases(const BenchOptions& options, int workers);
 
 // spec: of the model, with --set's keys; what the bench decides itself
-// (decided_keys.h) is written over.  Prints rows as they come, then the table or the document.
+// (decided_keys.h) is written over.  Prints rows as they come, then the table
+// or the document.
 //
 // Ends with kExitFailed where a job failed, kExitUnplaceable without workers,
 // kExitTimedOut, kExitInterrupted; the rows that there are are printed.

@@ -1,5 +1,7 @@
 #include "client/planning/options.h"
 
+#include <limits>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/closed_word.h"
@@ -10,6 +12,8 @@ namespace paceline {
 namespace {
 
 constexpr int64_t kMostSamples = int64_t{1} << 40;
+// Options of `simulate` that a plan file takes the place of.
+constexpr char kPlaygroundGroup[] = "Machines and model";
 
 CLI::Option* AddBatch(CLI::App* app, int64_t& batch) {
   return app
@@ -78,6 +82,7 @@ void AddPolicy(CLI::App* app, PlanOptions& options) {
       ->check(CLI::Range(1, 2));
   app->add_option("--seed", options.seed, "Of mcmc and soft")
       ->type_name("N")
+      ->check(CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max()))
       ->capture_default_str();
   app->add_option("--cost-model", options.cost_model,
                   "paceline, or pipedream: the formula of PipeDream's "
@@ -110,6 +115,60 @@ void AddGoal(CLI::App* app, PlanOptions& options) {
                   "Bytes that every device keeps free of the model")
       ->type_name("BYTES")
       ->check(CLI::Range(0.0, 1e18));
+}
+
+void AddPlayground(CLI::App* simulate, SimulateFlags& simulated) {
+  PlaygroundFlags& flags = simulated.playground;
+  const auto add = [&](const char* name, auto& value, const char* type,
+                       const char* help) {
+    return simulate->add_option(name, value, help)
+        ->type_name(type)
+        ->group(kPlaygroundGroup);
+  };
+  add("--devices", flags.devices, "N",
+      "How many (default 4, or as many as --speed lists)");
+  add("--speed", flags.speeds, "S,...", "One for all, or one a device")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  add("--bandwidth", flags.bandwidths, "BYTES/S,...",
+      "Of a device's port: one for all, or one a device (default 1.25e8)")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  add("--latency", flags.latency_seconds, "SECONDS", "Of every link")
+      ->capture_default_str();
+  add("--frame-seconds", flags.frame_seconds, "SECONDS",
+      "CPU that a frame takes at each end")
+      ->capture_default_str();
+  add("--stages", flags.stages, "S", "Default: one a device");
+  CLI::Option* model = add("--model", simulated.model, "MODEL",
+                           "Layers of a model, by their flops");
+  // Without a model: equal layers.
+  for (CLI::Option* of_equal_layers :
+       {add("--layers", flags.layers, "N", "Default: one a device"),
+        add("--forward", flags.forward_seconds, "SECONDS",
+            "Of a layer and micro-batch on a device of speed 1 (default 0.01)"),
+        add("--backward", flags.backward_seconds, "SECONDS",
+            "The same (default: twice forward)"),
+        add("--output-bytes", flags.output_bytes, "BYTES",
+            "From a layer to the next (default 1e6)"),
+        add("--parameter-bytes", flags.parameter_bytes, "BYTES",
+            "Of a layer (default 4e6)"),
+        add("--kept-bytes", flags.kept_bytes, "BYTES",
+            "That a layer keeps for backward (default 4e6)")}) {
+    of_equal_layers->excludes(model);
+  }
+  add("--batch", flags.micro_batch_samples, "SAMPLES", "Of a micro-batch");
+  add("--flops", flags.flops_per_second, "FLOP/S",
+      "Of a device of speed 1 (default 1e10)")
+      ->needs(model);
+  simulate
+      ->add_option("--set", simulated.sets,
+                   "Overrides one value of the model: KEY=VALUE, as in "
+                   "model.depth=2; may be given again")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false)
+      ->group(kPlaygroundGroup)
+      ->needs(model);
 }
 
 }  // namespace
@@ -164,6 +223,61 @@ void AddPredictModelOptions(CLI::App* app, PredictModelOptions& options) {
   app->add_option("--device", options.device,
                   "With --model: on this worker; default: all")
       ->type_name("NAME");
+}
+
+void AddSimulateOptions(CLI::App* simulate, SimulateFlags& flags,
+                        std::string& plan_file) {
+  AddPlayground(simulate, flags);
+  CLI::Option* const plan =
+      simulate
+          ->add_option("--plan", plan_file,
+                       "A plan file of 'plan --save': its machines and stages")
+          ->type_name("FILE");
+  for (CLI::Option* option : simulate->get_options()) {
+    if (option->get_group() == kPlaygroundGroup) plan->excludes(option);
+  }
+  simulate
+      ->add_option("--schedule", flags.schedule,
+                   "Order of forwards and backwards (default 1f1b)")
+      ->type_name("SCHEDULE");
+  simulate
+      ->add_option("--micro-batches", flags.micro_batches,
+                   "Of a step (default 32)")
+      ->type_name("M");
+  simulate->add_option("--steps", flags.steps, "How many steps")
+      ->type_name("K")
+      ->check(CLI::Range(1, 100'000))
+      ->capture_default_str();
+  simulate->add_flag("--inference", flags.inference,
+                     "Forwards only, batch after batch");
+  simulate
+      ->add_option("--credit", flags.credit_frames,
+                   "Frames on their way of one boundary and direction; 0: as "
+                   "workers grant them")
+      ->type_name("N")
+      ->check(CLI::Range(0, 1 << 20));
+  simulate
+      ->add_option("--slow", flags.slow,
+                   "A device takes FACTOR times as long from TIME on; may be "
+                   "given again")
+      ->type_name("DEVICE@TIME=FACTOR[:DURATION]")
+      ->allow_extra_args(false);
+  simulate
+      ->add_option("--fail", flags.fail,
+                   "A device is gone at TIME; BACK seconds later the step is "
+                   "run again; may be given again")
+      ->type_name("DEVICE@TIME[:BACK]")
+      ->allow_extra_args(false);
+  simulate
+      ->add_option("--trace", flags.trace_file,
+                   "Writes what happened for ui.perfetto.dev")
+      ->type_name("FILE");
+  simulate->footer(
+      "Examples:\n"
+      "  paceline simulate --devices 4 --speed 1,1,1,0.5 --micro-batches 16\n"
+      "  paceline simulate --model vit --batch 8 --devices 3 --trace t.json\n"
+      "  paceline simulate --plan plan.json --schedule gpipe\n"
+      "  paceline simulate --devices 4 --slow d2@1=3:5 --fail d1@2:10");
 }
 
 }  // namespace paceline

@@ -1,4 +1,5 @@
-// The part of the command line that profiles, plans and predicts.  With
+// The part of the command line that profiles, plans, predicts and simulates.
+// With
 // ../options, the only place that sees CLI11.
 #pragma once
 
@@ -7,6 +8,7 @@
 #include "client/planning/plan_options.h"
 #include "client/planning/predict_model.h"
 #include "client/planning/profile_commands.h"
+#include "client/simulate_commands.h"
 
 namespace paceline {
 
@@ -14,5 +16,7 @@ namespace paceline {
 void AddProfileOptions(CLI::App* app, ProfileOptions& options);
 void AddPlanOptions(CLI::App* app, PlanOptions& options);
 void AddPredictModelOptions(CLI::App* app, PredictModelOptions& options);
+void AddSimulateOptions(CLI::App* simulate, SimulateFlags& flags,
+                        std::string& plan_file);
 
 }  // namespace paceline

@@ -181,8 +181,9 @@ std::string Render(const PredictedDevice& device) {
           : "",
       device.independent ? "" : ", from this measurement itself",
       IsOfCpu(device)
-          ? absl::StrFormat("; CPU time, of which a quota leaves %.2f s a second",
-                            device.cpu_share)
+          ? absl::StrFormat(
+                "; CPU time, of which a quota leaves %.2f s a second",
+                device.cpu_share)
           : "",
       "\n");
 }

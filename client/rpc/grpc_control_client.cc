@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/rpc/view_convert.h"
@@ -21,6 +22,11 @@ std::chrono::system_clock::time_point After(absl::Duration duration) {
 
 // gRPC's words for a refused connection without the way they took.
 std::string Reason(const std::string& message) {
+  // Of a name that cannot be looked up, behind details of the resolver.
+  if (absl::StrContains(message, "DNS resolution failed")) {
+    return absl::StrCat("its name cannot be looked up:",
+                        message.substr(message.rfind(": ") + 1));
+  }
   constexpr absl::string_view kPrefix = "Failed to connect to remote host: ";
   const size_t found = message.rfind(kPrefix.data());
   return found == std::string::npos ? message
@@ -90,11 +96,9 @@ absl::Status GrpcControlClient::Explain(const grpc::Status& status) const {
   if (SpeaksNoGrpc(status)) {
     return absl::UnavailableError(absl::StrCat(
         "what answers at ", address_,
-        " is no Paceline coordinator: it speaks HTTP, but not gRPC (",
-        Reason(status.error_message()),
-        ").  Name the coordinator's gRPC port, 7400 unless it was told "
-        "otherwise (7480 is its port for /metrics), with --coordinator "
-        "HOST:PORT"));
+        " is no Paceline coordinator: it speaks HTTP, but not gRPC.  Name the "
+        "coordinator's gRPC port, 7400 unless it was told otherwise (7480 is "
+        "its port for /metrics), with --coordinator HOST:PORT"));
   }
   switch (status.error_code()) {
     case grpc::StatusCode::UNAVAILABLE:
@@ -102,9 +106,13 @@ absl::Status GrpcControlClient::Explain(const grpc::Status& status) const {
     case grpc::StatusCode::DEADLINE_EXCEEDED:
       return Unreachable("it is connected, but does not answer in time");
     case grpc::StatusCode::UNIMPLEMENTED:
+      // So says a worker, too: its port speaks gRPC.
       return absl::UnimplementedError(absl::StrCat(
-          "the coordinator at ", address_, " does not know this call (",
-          status.error_message(), "): update it or this program"));
+          "the coordinator at ", address_, " does not know this call",
+          status.error_message().empty() ? "" : " (", status.error_message(),
+          status.error_message().empty() ? "" : ")",
+          ": update it or this program, unless that is the address of a "
+          "worker"));
     default:
       return FromGrpc(status);
   }

@@ -84,10 +84,11 @@ void SpecReader::AddProblem(const std::string& where, const std::string& path,
 // What a relative path that workers open would mean here; empty where `path` is
 // the key of nothing of that kind.
 std::string PathHint(const JobSpec& spec, const std::string& path) {
-  const std::string* const file = path == "data.path"       ? &spec.data.path
-                                  : path == "model.weights" ? &spec.model.weights
-                                  : path == "model.file"    ? &spec.model.file
-                                                            : nullptr;
+  const std::string* const file = path == "data.path" ? &spec.data.path
+                                  : path == "model.weights"
+                                      ? &spec.model.weights
+                                  : path == "model.file" ? &spec.model.file
+                                                         : nullptr;
   if (file == nullptr || file->empty() || file->front() == '/') return "";
   const char* const home = std::getenv("HOME");
   const bool of_home = home != nullptr && absl::StartsWith(*file, "~/");

@@ -109,8 +109,7 @@ void FileWeightsDesk::Read(
     JobId job, const std::string& name, int64_t offset, int64_t limit,
     std::function<void(absl::StatusOr<WeightsPart>)> done) {
   const std::string path = absl::StrCat(FolderOf(job), "/", name);
-  const bool posted =
-      loop_.Post([=] { done(ReadPart(path, offset, limit)); });
+  const bool posted = loop_.Post([=] { done(ReadPart(path, offset, limit)); });
   if (!posted) done(Stopping());
 }
 

@@ -64,10 +64,10 @@ absl::StatusOr<AttachVerdict> Membership::OnAttach(
     std::deque<Incarnation>& replaced = replaced_[member->id];
     if (std::find(replaced.begin(), replaced.end(), registration.incarnation) !=
         replaced.end()) {
-      return absl::AbortedError(absl::StrCat(
-          "a newer process of worker ", registration.name,
-          " has attached (pid ", old.pid, " at ", old.address,
-          "): two workers of one machine need a --name each"));
+      return absl::AbortedError(
+          absl::StrCat("a newer process of worker ", registration.name,
+                       " has attached (pid ", old.pid, " at ", old.address,
+                       "): two workers of one machine need a --name each"));
     }
     if (verdict.arrival == Arrival::kRestarted) {
       replaced.push_back(old.incarnation);

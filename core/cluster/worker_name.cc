@@ -24,8 +24,7 @@ std::string WhyNoWorkerName(absl::string_view name) {
   }
   // Escapes are up to four bytes each: cut behind them, too.
   std::string text = absl::CHexEscape(name.substr(0, kRepeatedBytes));
-  const bool cut =
-      name.size() > kRepeatedBytes || text.size() > kRepeatedBytes;
+  const bool cut = name.size() > kRepeatedBytes || text.size() > kRepeatedBytes;
   text.resize(std::min(text.size(), kRepeatedBytes));
   return absl::StrCat("a worker's name is 1 to ", kMaxWorkerNameBytes,
                       " of a-z A-Z 0-9 . _ -, got '", text, cut ? "..." : "",

@@ -29,7 +29,10 @@ bool SpeaksNoGrpc(const grpc::Status& status) {
   // gRPC 1.51 says so in its messages only: of HTTP/1 (chttp2_transport.cc,
   // try_http_parsing), and of HTTP/2 (http_client_filter.cc).
   const std::string& message = status.error_message();
+  // Where HTTP/1 said "200 OK", gRPC takes that for its own code and drops the
+  // words: the connection failed, and the last error is none.
   return absl::StrContains(message, "Trying to connect an http1.x server") ||
+         absl::EndsWith(message, "last error: OK") ||
          absl::StrContains(message, "Received http2 header with status");
 }
 

@@ -1,5 +1,4 @@
 #include "client/bench/decided_keys.h"
-
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

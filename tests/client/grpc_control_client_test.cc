@@ -316,8 +316,7 @@ TEST_F(OverGrpc, ACallThatTheCoordinatorDoesNotKnowNamesTheVersion) {
 // A port that nobody listens on: bound, so that nobody else gets it.
 class Port {
  public:
-  explicit Port(bool listening)
-      : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+  explicit Port(bool listening) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
     sockaddr_in address = {};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -398,8 +397,8 @@ class WebServer {
 
 TEST(GrpcControlClient, AWebServerIsNoCoordinatorOfAnotherVersion) {
   for (const char* status : {"404 Not Found", "400 Bad Request", "200 OK"}) {
-    const WebServer server(absl::StrCat(
-        "HTTP/1.1 ", status, "\r\nContent-Length: 0\r\n\r\n"));
+    const WebServer server(
+        absl::StrCat("HTTP/1.1 ", status, "\r\nContent-Length: 0\r\n\r\n"));
     CommandBed bed(OutputFormat::kJson);
     GrpcControlClient client(server.address());
     const CommandContext context = {client, bed.console, bed.clock, bed.pauser};

@@ -329,18 +329,18 @@ TEST(JobFile, ARelativePathIsRefusedAndSaysWhatItWouldBeHere) {
   };
   setenv("HOME", "/home/rider", /*overwrite=*/1);
 
-  EXPECT_THAT(problem("data.path=../data/"),
-              AllOf(HasSubstr("--set data.path=../data/: data.path: must be an "
-                              "absolute path"),
-                    HasSubstr(std::filesystem::path(here).parent_path().string() +
-                              "/data/")));
+  EXPECT_THAT(
+      problem("data.path=../data/"),
+      AllOf(HasSubstr("--set data.path=../data/: data.path: must be an "
+                      "absolute path"),
+            HasSubstr(std::filesystem::path(here).parent_path().string() +
+                      "/data/")));
   EXPECT_THAT(problem("data.path=~/data"), HasSubstr("/home/rider/data"));
   EXPECT_THAT(problem("model.weights=w.safetensors"),
               HasSubstr(here + "/w.safetensors"));
-  EXPECT_THAT(ParseModelSettings("script", {"model.file=net.pt"})
-                  .status()
-                  .message(),
-              HasSubstr(here + "/net.pt"));
+  EXPECT_THAT(
+      ParseModelSettings("script", {"model.file=net.pt"}).status().message(),
+      HasSubstr(here + "/net.pt"));
   EXPECT_TRUE(ParseModelSettings("script", {"model.file=/net.pt"}).ok());
 }
 

@@ -124,6 +124,36 @@ TEST(Options, MistakesAreUsageErrorsThatSayWhere) {
   }
 }
 
+TEST(Options, MistakesSayWhatWouldBeRight) {
+  const struct {
+    std::vector<const char*> words;
+    const char* says;
+  } kCases[] = {
+      {{}, "name a command: up, job"},
+      {{"job"}, "name a command: submit, list"},
+      {{"job", "show"}, "JOB is missing: Number of the job, or 'last'"},
+      {{"job", "submit"}, "FILE is missing: The job, as YAML"},
+      {{"job", "export", "3"}, "--output-file FILE is missing: Where to"},
+      {{"profile", "--batch", "4"}, "--model MODEL is missing: Name of a"},
+      {{"job", "show", "1", "2"}, "not expected: 2"},
+      {{"job", "submit", "f", "--timeot", "3"}, "did you mean --timeout?"},
+      {{"bench", "infer", "--model", "lenet", "--schedule", "gpipe"},
+       "there is no option --schedule here"},
+      {{"job", "list", "--limit", "-3"}, "-3 not in range 0 to 1000000000"},
+      {{"job", "list", "--limit", "99999999999"}, "not in range 0 to"},
+      {{"simulate", "--devices", "four"},
+       "--devices: 'four' is no number that fits here"},
+      {{"plan", "--model", "lenet", "--seed", "-1"}, "-1 not in range 0 to"},
+      {{"job", "submit", "f", "--detach", "--timeout", "5"}, "excludes"},
+  };
+  for (const auto& one : kCases) {
+    const ParseStop stop = Stopped(one.words);
+
+    EXPECT_EQ(stop.exit_code, kExitUsage) << one.says;
+    EXPECT_THAT(stop.err, HasSubstr(one.says));
+  }
+}
+
 TEST(Options, ProfileTakesWorkersLinksAndSets) {
   const ClientOptions options =
       Parsed({"profile", "--model", "lenet", "--batch", "8", "--worker", "w1",
@@ -188,8 +218,8 @@ TEST(Options, PlanFilesAreTakenBySubmitAndSimulate) {
 
 TEST(Options, PlanningMistakesAreUsageErrorsThatSayWhat) {
   const std::vector<std::pair<std::vector<const char*>, const char*>> wrong = {
-      {{"profile", "--batch", "8"}, "--model is required"},
-      {{"profile", "--model", "m"}, "--batch is required"},
+      {{"profile", "--batch", "8"}, "--model MODEL is missing"},
+      {{"profile", "--model", "m"}, "--batch B is missing"},
       {{"profile", "--model", "m", "--batch", "0"}, "--batch"},
       {{"profile", "--model", "m", "--batch", "1", "--all", "--worker", "w"},
        "excludes"},
@@ -303,10 +333,10 @@ TEST(Completion, AnExportsDashOIsNotAFormat) {
 std::vector<std::string> Offered(const std::vector<std::string>& words) {
   const std::string path = testing::TempDir() + "/completion.bash";
   std::ofstream(path) << *RenderCompletion(DescribeCommandLine(), "bash");
-  const std::string script = absl::StrCat(
-      ". ", path, "; COMP_WORDS=(", absl::StrJoin(words, " "),
-      "); COMP_CWORD=", words.size() - 1,
-      "; _paceline; printf '%s\\n' \"${COMPREPLY[@]}\"");
+  const std::string script =
+      absl::StrCat(". ", path, "; COMP_WORDS=(", absl::StrJoin(words, " "),
+                   "); COMP_CWORD=", words.size() - 1,
+                   "; _paceline; printf '%s\\n' \"${COMPREPLY[@]}\"");
   FILE* const bash =
       popen(absl::StrCat("bash -c '",
                          absl::StrReplaceAll(script, {{"'", "'\\''"}}), "'")
@@ -331,8 +361,7 @@ TEST(Completion, GoesOnBehindTheLastCommaOfAList) {
   EXPECT_THAT(
       Offered({"paceline", "bench", "infer", "--policy", "equal,dp,min"}),
       ElementsAre("equal,dp,min-cut"));
-  EXPECT_THAT(Offered({"paceline", "plan", "--policy", "dp,min"}),
-              IsEmpty());
+  EXPECT_THAT(Offered({"paceline", "plan", "--policy", "dp,min"}), IsEmpty());
 }
 
 TEST(Completion, RefusesAnotherShell) {

@@ -75,8 +75,8 @@ TEST(PredictModel, SaysWhoseSecondsItPrints) {
     EXPECT_EQ(device["clock"], of_cpu ? "cpu" : "wall");
     EXPECT_EQ(device["layers"][0]["forward_measured_seconds"],
               of_cpu ? 4e-3 : 1e-2);
-    EXPECT_THAT(table.out.str(), HasSubstr(of_cpu ? "MEASURED CPU MS"
-                                                  : "MEASURED WALL MS"));
+    EXPECT_THAT(table.out.str(),
+                HasSubstr(of_cpu ? "MEASURED CPU MS" : "MEASURED WALL MS"));
   }
 }
 
@@ -106,7 +106,7 @@ TEST(PredictModel, IsATableWithTotals) {
 
   ASSERT_EQ(bed.Run(16, "w1"), kExitOk);
 
-  EXPECT_THAT(bed.out.str(), HasSubstr("FORWARD MS"));
+  EXPECT_THAT(bed.out.str(), HasSubstr("FORWARD WALL MS"));
   EXPECT_THAT(bed.out.str(), HasSubstr("a micro-batch predicted, "));
 }
 

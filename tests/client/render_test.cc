@@ -216,7 +216,8 @@ TEST(JobTable, OfInferenceTellsOfMicroBatchesAndOfNoSchedule) {
   EXPECT_THAT(text, HasSubstr("micro-batches:   24/25\n"));
   EXPECT_THAT(text, Not(HasSubstr("STEP")));
   EXPECT_THAT(text, HasSubstr("0.5000    0.7500\n"));
-  EXPECT_TRUE(json::parse(ToDocument(job, true).ToJson())["schedule"].is_null());
+  EXPECT_TRUE(
+      json::parse(ToDocument(job, true).ToJson())["schedule"].is_null());
   EXPECT_THAT(RenderJobs({job}), HasSubstr("24/25 micro-batches"));
   EXPECT_THAT(RenderJobs({SucceededJob()}), HasSubstr("20/20 steps"));
 }

@@ -127,11 +127,11 @@ TEST(SkippedSteps, FailAJobWhenTheyAreMoreThanHalfAndSayWhatToChange) {
   mesh.ReportSteps(a, job, RunPhase::kDone, 32, 60, false);
 
   EXPECT_EQ(mesh.State(job), JobState::kFailed);
-  EXPECT_THAT(mesh.Why(job),
-              AllOf(HasSubstr("31 of 60 steps were skipped"),
-                    HasSubstr("not finite"), HasSubstr("learning_rate"),
-                    HasSubstr("train.clip_norm"), HasSubstr("precision=fp32"),
-                    Not(HasSubstr("submit it again"))));
+  EXPECT_THAT(
+      mesh.Why(job),
+      AllOf(HasSubstr("31 of 60 steps were skipped"), HasSubstr("not finite"),
+            HasSubstr("learning_rate"), HasSubstr("train.clip_norm"),
+            HasSubstr("precision=fp32"), Not(HasSubstr("submit it again"))));
 }
 
 TEST(SkippedSteps, DoNotFailAJobWhenTheyAreHalf) {
@@ -148,8 +148,8 @@ TEST(SkippedSteps, DoNotFailAJobWhenTheyAreHalf) {
 // Without a step gate a stage skips updates of its own: how many batches had
 // one says little.
 TEST(SkippedSteps, AreTheUpdatesOfTheWorstStageWhereEveryMicroBatchIsOne) {
-  for (const auto& [skipped, state] : {std::pair(47, JobState::kRunning),
-                                       std::pair(49, JobState::kFailed)}) {
+  for (const auto& [skipped, state] :
+       {std::pair(47, JobState::kRunning), std::pair(49, JobState::kFailed)}) {
     Mesh mesh;
     const StreamId a = mesh.Attach("a", 1);
     JobSpec spec = SpecOf(1);

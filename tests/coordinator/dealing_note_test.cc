@@ -52,6 +52,15 @@ TEST_F(DealingNoteTest, ChosenStagesAreLeftToLayersAndMicroBatches) {
                              HasSubstr("4) to be a multiple"))));
 }
 
+TEST_F(DealingNoteTest, AsksForNoMoreStagesThanThereAreLayers) {
+  JobSpec spec = Interleaved(4);
+  spec.model.hidden = {16, 16, 16};  // 4 layers
+
+  EXPECT_THAT(NotesOf(spec), Contains(AllOf(HasSubstr("worker c gets no stage"),
+                                            HasSubstr("4 layers are too few"),
+                                            Not(HasSubstr("--set")))));
+}
+
 TEST_F(DealingNoteTest, SaysNothingWhereAllWork) {
   EXPECT_THAT(NotesOf(Interleaved(6)),
               Not(Contains(HasSubstr("gets no stage"))));

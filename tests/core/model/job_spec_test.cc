@@ -424,6 +424,11 @@ TEST(DidYouMean, FindsTheNearestWithinAThird) {
   EXPECT_EQ(DidYouMean("x", {}), "");
 }
 
+TEST(DidYouMean, CountsTwoLettersThatChangedPlacesAsOneMistake) {
+  EXPECT_EQ(DidYouMean("trian", {"name", "model", "train"}), "train");
+  EXPECT_EQ(DidYouMean("etst", {"test"}), "test");
+}
+
 TEST(DidYouMean, TakesTheFirstOfEqualDistance) {
   EXPECT_EQ(DidYouMean("bat", {"cat", "rat"}), "cat");
 }
