@@ -1,7 +1,9 @@
 #include "core/simulate/trace_text.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -33,8 +35,12 @@ std::string Quoted(const std::string& text) {
   return out + "\"";
 }
 
-std::string Micros(double seconds) {
-  return absl::StrFormat("%.3f", seconds * 1e6);
+// Viewers keep whole nanoseconds, and want slices of a track to lie beside each
+// other: what is rounded are ends, not durations.
+int64_t Nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
+
+std::string Micros(int64_t nanoseconds) {
+  return absl::StrFormat("%d.%03d", nanoseconds / 1000, nanoseconds % 1000);
 }
 
 absl::string_view Verb(const TraceSlice& slice) {
@@ -160,17 +166,19 @@ class Writer {
   }
 
   void WriteSlice(const TraceSlice& slice) {
+    const int64_t begin = Nanoseconds(slice.begin_seconds);
+    const int64_t end = Nanoseconds(slice.begin_seconds + slice.seconds);
     Line(absl::StrCat(
         "{\"name\":\"", NameOf(slice), "\",\"ph\":\"X\",\"pid\":", slice.device,
-        ",\"tid\":", ThreadOf(slice), ",\"ts\":", Micros(slice.begin_seconds),
-        ",\"dur\":", Micros(slice.seconds),
-        ",\"args\":{\"stage\":", slice.stage, ",\"step\":", slice.step, "}}"));
+        ",\"tid\":", ThreadOf(slice), ",\"ts\":", Micros(begin),
+        ",\"dur\":", Micros(end - begin), ",\"args\":{\"stage\":", slice.stage,
+        ",\"step\":", slice.step, "}}"));
   }
 
   void WriteSample(const MemorySample& sample) {
     Line(absl::StrCat(
         "{\"name\":\"memory\",\"ph\":\"C\",\"pid\":", sample.device,
-        ",\"ts\":", Micros(sample.at_seconds),
+        ",\"ts\":", Micros(Nanoseconds(sample.at_seconds)),
         ",\"args\":{\"bytes\":", absl::StrFormat("%.0f", sample.bytes), "}}"));
   }
 

@@ -1,13 +1,20 @@
 #include "core/simulate/trace_text.h"
 
+#include <cmath>
 #include <map>
 #include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/str_join.h"
+#include "core/base/random.h"
+#include "core/schedule/schedule.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/core/simulate/chain.h"
+#include "tests/core/simulate/trace_format.h"
 
 namespace paceline {
 namespace {
@@ -155,6 +162,90 @@ TEST(TraceText, ShowsWhatAFailureCut) {
 
   EXPECT_DOUBLE_EQ(cut["ts"], 1e6);
   EXPECT_DOUBLE_EQ(cut["dur"], 0.5e6);
+}
+
+std::string Joined(const std::vector<std::string>& problems) {
+  return absl::StrJoin(problems, "\n");
+}
+
+// Times of chance: sums that no decimal ends.
+TEST(TraceText, IsWhatTheFormatSaysUnderEverySchedule) {
+  SplitMix64 random(5);
+  for (const std::string& schedule : ScheduleNames()) {
+    for (const bool training : {true, false}) {
+      for (int round = 0; round < 8; ++round) {
+        Chain chain = Chain::Equal(4, 8, training);
+        for (LayerCost& layer : chain.problem.layers) {
+          layer.forward_seconds = 1e-4 * random.Unit();
+          layer.backward_seconds = 2e-4 * random.Unit();
+          layer.output_bytes = std::floor(1e4 * random.Unit());
+          layer.parameter_bytes = 100;
+        }
+        chain.Link(1e8 * (0.1 + random.Unit()), 1e-5 * random.Unit());
+        for (Device& device : chain.problem.devices) {
+          device.frame_seconds = 1e-5 * random.Unit();
+        }
+        chain.options.schedule = schedule;
+        chain.options.steps = 2;
+        chain.options.keep_trace = true;
+        if (round % 2 == 1) chain.options.shared_cpu.assign(4, false);
+
+        const auto problems = TraceFormat::ProblemsOf(
+            TraceText(chain.problem, chain.Run().trace));
+
+        ASSERT_TRUE(problems.empty()) << schedule << ": " << Joined(problems);
+      }
+    }
+  }
+}
+
+TEST(TraceText, OfReplicasAndAFailureIsWhatTheFormatSays) {
+  Chain chain = Traced();
+  chain.placement = {{{0, 3}, {0, 1, 2}, {0.5, 0.3, 0.2}}};
+  chain.options.optimizer_seconds = {1};
+  chain.options.steps = 2;
+  chain.options.failures = {
+      {.at_seconds = 2, .device = 1, .recover_after_seconds = 3}};
+
+  const auto problems =
+      TraceFormat::ProblemsOf(TraceText(chain.problem, chain.Run().trace));
+
+  EXPECT_TRUE(problems.empty()) << Joined(problems);
+}
+
+// The check itself: each thing that would not open, or look wrong, is found.
+TEST(TraceFormat, FindsWhatIsBroken) {
+  const Chain chain = Traced();
+  const std::string good = TraceText(chain.problem, chain.Run().trace);
+  ASSERT_TRUE(TraceFormat::ProblemsOf(good).empty());
+  const json whole = json::parse(good);
+  const auto first = [&](const char* phase) {
+    size_t index = 0;
+    while (whole["traceEvents"][index]["ph"] != phase) ++index;
+    return index;
+  };
+  const auto broken = [&](const char* phase, const auto& change) {
+    json trace = whole;
+    change(trace["traceEvents"][first(phase)]);
+    return !TraceFormat::ProblemsOf(trace.dump()).empty();
+  };
+
+  EXPECT_FALSE(TraceFormat::ProblemsOf(good.substr(0, 300)).empty());
+  EXPECT_FALSE(TraceFormat::ProblemsOf("[]").empty());
+  for (const char* key : {"name", "ph", "pid", "tid", "ts", "dur"}) {
+    EXPECT_TRUE(broken("X", [&](json& event) { event.erase(key); })) << key;
+  }
+  EXPECT_TRUE(broken("X", [](json& event) { event["dur"] = -0.001; }));
+  EXPECT_TRUE(broken("X", [](json& event) { event["dur"] = "1"; }));
+  EXPECT_TRUE(broken("X", [](json& event) { event["dur"] = 6e5; }));
+  EXPECT_TRUE(broken("X", [](json& event) { event["ts"] = 9e9; }));
+  EXPECT_TRUE(broken("X", [](json& event) { event["ph"] = "Q"; }));
+  EXPECT_TRUE(broken("X", [](json& event) { event["tid"] = 77; }));
+  EXPECT_TRUE(broken("X", [](json& event) { event["pid"] = 77; }));
+  EXPECT_TRUE(broken("C", [](json& event) { event["args"] = json::object(); }));
+  EXPECT_TRUE(broken("C", [](json& event) { event["args"]["bytes"] = "1"; }));
+  EXPECT_TRUE(broken("M", [](json& event) { event["args"] = nullptr; }));
+  EXPECT_TRUE(broken("M", [](json& event) { event["name"] = "proces_name"; }));
 }
 
 }  // namespace
