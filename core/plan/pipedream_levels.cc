@@ -226,6 +226,7 @@ double PipedreamLevels::Guess(double least_seconds) const {
   double guess = least_seconds;
   int step_before = 1;
   for (const int states : {kFewStates, kSomeStates}) {
+    if (states == kSomeStates && GuessIsRough()) break;
     const int step = (space_.states + states - 1) / states;
     if (step == 1 || step == step_before) break;
     step_before = step;
@@ -233,6 +234,13 @@ double PipedreamLevels::Guess(double least_seconds) const {
     guess = LeastAllowed(some, {least_seconds, guess, most});
   }
   return guess;
+}
+
+// With few states stages are large, and do not fit next to many versions.
+bool PipedreamLevels::GuessIsRough() const {
+  constexpr int kManyDevices = 256;
+  return options_.row.memory_bytes > 0 &&
+         options_.machines * options_.row.devices > kManyDevices;
 }
 
 PipedreamLevels::Plan PipedreamLevels::CloseIn(double least_seconds) {
@@ -244,7 +252,11 @@ PipedreamLevels::Plan PipedreamLevels::CloseIn(double least_seconds) {
     std::optional<Plan> plan = PlanWithin(0, Total::kFewest);
     if (plan.has_value()) return *std::move(plan);
   }
-  double next = Guess(least_seconds);
+  const double guess = Guess(least_seconds);
+  // From below where the guess may be far too high: what is too short has few
+  // stages that fit, and is soon refused, so that it costs least.
+  const bool ascends = least_seconds > 0 && GuessIsRough() && guess < most;
+  double next = ascends ? least_seconds : guess;
   double step = 0.02;
   for (;;) {
     std::optional<Plan> plan = PlanWithin(next, Total::kFewest);
@@ -255,8 +267,8 @@ PipedreamLevels::Plan PipedreamLevels::CloseIn(double least_seconds) {
     }
     if (next >= most) return best;
     below = next;
-    next = std::min(most, next * (1 + step));
-    step = std::min(2 * step, 1.0);
+    next = std::min(below < guess ? guess : most, next * (1 + step));
+    step = std::min(2 * step, ascends && next < guess ? 0.3 : 1.0);
   }
   // Down in steps that grow, as what is asked close to the best that is known
   // has few runs.  Where that fails, whether it is the best, which it often is;

@@ -69,6 +69,7 @@ class PipedreamLevels {
   int TotalOf(Total which) const;
   std::optional<Plan> PlanWithin(double most_seconds, Total which);
   double Guess(double least_seconds) const;
+  bool GuessIsRough() const;
   Plan CloseIn(double least_seconds);
   std::vector<PipedreamRun> RunsOf(const Plan& plan);
 
