@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "core/plan/memory.h"
+#include "core/plan/stage_memory.h"
 #include "core/plan/ties.h"
 
 namespace paceline {
@@ -113,59 +114,53 @@ Transfer TransferBetween(const PlanProblem& problem, const PlacedStage& left,
   return transfer;
 }
 
-absl::Status CheckStage(const PlanProblem& problem, const PlacedStage& stage,
-                        std::vector<bool>& used) {
+std::string NameOf(const PlacedStage& stage) {
+  return absl::StrCat("the stage of layers ", stage.layers.first, "..",
+                      stage.layers.last);
+}
+
+absl::Status CheckShares(const PlacedStage& stage) {
   if (stage.devices.empty() || stage.devices.size() != stage.shares.size()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "the stage of layers ", stage.layers.first, "..", stage.layers.last,
-        " has ", stage.devices.size(), " devices and ", stage.shares.size(),
-        " shares, need as many of both and at least one"));
+        NameOf(stage), " has ", stage.devices.size(), " devices and ",
+        stage.shares.size(), " shares, need as many of both and at least one"));
   }
   double total = 0;
-  for (size_t i = 0; i < stage.devices.size(); ++i) {
-    const int device = stage.devices[i];
+  for (const double share : stage.shares) {
+    if (!(share > 0)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          NameOf(stage), " has a share ", share, ", need more than 0"));
+    }
+    total += share;
+  }
+  if (std::abs(total - 1) <= kShareSlack) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the shares of ", NameOf(stage), " sum to ", total, ", not 1"));
+}
+
+// largest_stage: [devices], the replicas of the largest stage that each holds.
+absl::Status CheckDevices(const PlanProblem& problem, const PlacedStage& stage,
+                          DeviceHolds holds, std::vector<int>& largest_stage) {
+  const int replicas = static_cast<int>(stage.devices.size());
+  for (const int device : stage.devices) {
     if (device < 0 || device >= static_cast<int>(problem.devices.size())) {
       return absl::InvalidArgumentError(
           absl::StrCat("no device ", device, ", there are ",
                        problem.devices.size(), " counted from 0"));
     }
-    if (used[device]) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "device ", problem.devices[device].name, " is used twice"));
-    }
-    used[device] = true;
-    if (!(stage.shares[i] > 0)) {
+    int& largest = largest_stage[device];
+    const std::string& name = problem.devices[device].name;
+    if (largest > 0 && holds == DeviceHolds::kOneStage) {
       return absl::InvalidArgumentError(
-          absl::StrCat("device ", problem.devices[device].name, " has a share ",
-                       stage.shares[i], ", need more than 0"));
+          absl::StrCat("device ", name, " is used twice"));
     }
-    total += stage.shares[i];
-  }
-  if (!(std::abs(total - 1) <= kShareSlack)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the shares of the stage of layers ", stage.layers.first,
-                     "..", stage.layers.last, " sum to ", total, ", not 1"));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckPlacement(const PlanProblem& problem,
-                            const Placement& placement) {
-  std::vector<bool> used(problem.devices.size(), false);
-  int next = 0;
-  for (const PlacedStage& stage : placement) {
-    if (stage.layers.first != next || stage.layers.last <= next) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "a stage holds layers ", stage.layers.first, "..", stage.layers.last,
-          ", expected one that starts at ", next, " and is not empty"));
+    if (largest > 0 && (largest > 1 || replicas > 1)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("device ", name,
+                       " is used twice, and one of its stages has replicas: a "
+                       "replica holds one stage only"));
     }
-    next = stage.layers.last;
-    PACELINE_RETURN_IF_ERROR(CheckStage(problem, stage, used));
-  }
-  if (next != static_cast<int>(problem.layers.size())) {
-    return absl::InvalidArgumentError(absl::StrCat("the stages hold ", next,
-                                                   " layers, the model has ",
-                                                   problem.layers.size()));
+    largest = replicas;
   }
   return absl::OkStatus();
 }
@@ -192,14 +187,16 @@ double Bottleneck(const PlanProblem& problem, const PlacementCost& cost,
 void FillMemory(const PlanProblem& problem, const Placement& placement,
                 PlacementCost& cost) {
   cost.memory_bytes.assign(problem.devices.size(), 0);
-  int later = 0;
-  for (size_t s = placement.size(); s-- > 0;) {
-    const int replicas = static_cast<int>(placement[s].devices.size());
-    for (const int device : placement[s].devices) {
-      cost.memory_bytes[device] =
-          StageBytes(problem, placement[s].layers, replicas, later);
-    }
-    later += replicas;
+  StagePlace place;
+  for (const PlacedStage& stage : placement) {
+    place.later_devices += static_cast<int>(stage.devices.size());
+  }
+  for (const PlacedStage& stage : placement) {
+    place.replicas = static_cast<int>(stage.devices.size());
+    place.later_devices -= place.replicas;
+    const double bytes = StageBytes(problem, stage.layers, place);
+    for (const int device : stage.devices) cost.memory_bytes[device] = bytes;
+    place.earlier_devices += place.replicas;
   }
 }
 
@@ -247,30 +244,31 @@ std::vector<double> SharesFor(const PlanProblem& problem, LayerRange layers,
   return shares;
 }
 
-double StageBytes(const PlanProblem& problem, LayerRange layers, int replicas,
-                  int later_devices) {
-  double in_flight = later_devices / replicas + 1;
-  if (problem.micro_batches > 0) {
-    const double mine =
-        static_cast<double>((problem.micro_batches + replicas - 1) / replicas);
-    in_flight = problem.keeps_all ? mine : std::min(in_flight, mine);
+absl::Status CheckPlacement(const PlanProblem& problem,
+                            const Placement& placement, DeviceHolds holds) {
+  std::vector<int> largest_stage(problem.devices.size(), 0);
+  int next = 0;
+  for (const PlacedStage& stage : placement) {
+    if (stage.layers.first != next || stage.layers.last <= next) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a stage holds layers ", stage.layers.first, "..", stage.layers.last,
+          ", expected one that starts at ", next, " and is not empty"));
+    }
+    next = stage.layers.last;
+    PACELINE_RETURN_IF_ERROR(CheckShares(stage));
+    PACELINE_RETURN_IF_ERROR(
+        CheckDevices(problem, stage, holds, largest_stage));
   }
-  double kept = 0;
-  for (int layer = layers.first; layer < layers.last; ++layer) {
-    kept += problem.layers[layer].kept_bytes;
-  }
-  double copies = problem.parameter_copies;
-  if (problem.stashes && problem.training) copies += in_flight - 1;
-  constexpr double kFramesOfABoundary = 2;
-  return copies * ParameterBytes(problem, layers) +
-         (problem.training ? in_flight * kept : 0) +
-         kFramesOfABoundary * BoundaryBytes(problem, layers) +
-         problem.reserved_bytes;
+  if (next == static_cast<int>(problem.layers.size())) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the stages hold ", next,
+                                                 " layers, the model has ",
+                                                 problem.layers.size()));
 }
 
 absl::StatusOr<PlacementCost> CostOf(const PlanProblem& problem,
                                      const Placement& placement) {
-  PACELINE_RETURN_IF_ERROR(CheckPlacement(problem, placement));
+  PACELINE_RETURN_IF_ERROR(
+      CheckPlacement(problem, placement, DeviceHolds::kOneStage));
   PlacementCost cost;
   std::vector<Transfer> transfers;
   double sum = 0;

@@ -24,11 +24,7 @@
 // ties cost (core/plan/ties.h).  An endless
 // stream is judged by the bottleneck alone.
 //
-// Memory of a device with m replicas in its stage and n devices in later
-// stages: in flight are k = min(ceil(M / m), floor(n / m) + 1) micro-batches,
-// ceil(M / m) when all are kept, no bound by M in an endless stream, none
-// without training.  The warm-up is that of Narayanan et al. 2019 ("PipeDream",
-// section 3.2), per replica.
+// Memory: core/plan/stage_memory.h.
 #pragma once
 
 #include <vector>
@@ -70,16 +66,20 @@ double WorkSeconds(const PlanProblem& problem, LayerRange layers, int device);
 std::vector<double> SharesFor(const PlanProblem& problem, LayerRange layers,
                               const std::vector<int>& devices);
 
-// Memory that `stage` takes on each of its devices, in bytes.
-double StageBytes(const PlanProblem& problem, LayerRange layers, int replicas,
-                  int later_devices);
+enum class DeviceHolds { kOneStage, kSeveralStages };
+
+// Whether `placement` is one of `problem`: all layers once, each device that
+// there is at most once, or in several stages that have no other device.
+//
+// Errors: InvalidArgument  layers missing or twice, a device unknown or twice,
+// shares that are not positive or do not sum to 1.
+absl::Status CheckPlacement(const PlanProblem& problem,
+                            const Placement& placement, DeviceHolds holds);
 
 // What `placement` costs, whether it fits or not.  `problem` has passed
 // CheckProblem.  O(stages x devices + boundaries x devices^2 + layers).
 //
-// Errors: InvalidArgument  not a placement of this problem: layers missing or
-// twice, a device unknown or twice, shares that are not positive or do not sum
-// to 1.
+// Errors: CheckPlacement's, where a device holds one stage
 absl::StatusOr<PlacementCost> CostOf(const PlanProblem& problem,
                                      const Placement& placement);
 

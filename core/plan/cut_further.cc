@@ -42,6 +42,16 @@ Pieces PiecesOf(const PlanProblem& problem, const PlacedStage& stage,
 
 }  // namespace
 
+std::vector<int> SpreadStages(int stages, int workers) {
+  const int used = std::min(stages, workers);
+  std::vector<int> worker_of;
+  for (int worker = 0; worker < used; ++worker) {
+    worker_of.insert(worker_of.end(), stages / used + (worker < stages % used),
+                     worker);
+  }
+  return worker_of;
+}
+
 SharedStages CutFurther(const PlanProblem& problem, const Placement& placement,
                         int stages) {
   PACELINE_CHECK(static_cast<size_t>(stages) >= placement.size() &&

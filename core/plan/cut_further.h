@@ -15,6 +15,10 @@ struct SharedStages {
   std::vector<int> holder_of;  // [stages]: index into the placement, ascending
 };
 
+// The index of each stage's worker when they are dealt out in order: runs whose
+// lengths differ by at most one, the longer ones first.  stages, workers >= 1.
+std::vector<int> SpreadStages(int stages, int workers);
+
 // Cuts the stages of `placement`, one device each, into `stages` in all: each
 // time the one whose longest piece takes most, of equal ones the first; its
 // pieces as alike in seconds as its layers allow.  What a device computes in

@@ -65,15 +65,19 @@ double MemoryBound(const PlanProblem& problem, const ClassSet& set) {
   return bound;
 }
 
-// The most devices in later stages with which the stage fits; -1: never.
-int MaxLater(const DpTable& table, LayerRange layers, int replicas,
-             double bound) {
-  int later = table.devices() - replicas;
-  if (bound == HUGE_VAL) return later;
-  while (later >= 0 && table.StageBytes(layers, replicas, later) > bound) {
-    --later;
-  }
-  return later;
+// With how many devices in later stages the stage fits; false: with none.  What
+// is kept grows with them, or falls, so that what fits has no gaps.
+bool PutLater(const DpTable& table, LayerRange layers, int replicas,
+              double bound, DpEdge& edge) {
+  edge.max_later = table.devices() - replicas;
+  if (bound == HUGE_VAL) return true;
+  const auto fits = [&](int later) {
+    return table.StageBytes(layers, replicas, later) <= bound;
+  };
+  while (edge.max_later >= 0 && !fits(edge.max_later)) --edge.max_later;
+  if (edge.max_later < 0) return false;
+  while (!fits(edge.min_later)) ++edge.min_later;
+  return true;
 }
 
 }  // namespace
@@ -106,8 +110,9 @@ DpEdges::DpEdges(const DpTable& table, const DpSets& sets, const DpLimit& limit)
         if (code == sets.full() && !whole) continue;
         DpEdge edge;
         edge.first = first;
-        edge.max_later = MaxLater(table, {first, last}, set.size, bounds[code]);
-        if (edge.max_later < 0) continue;
+        if (!PutLater(table, {first, last}, set.size, bounds[code], edge)) {
+          continue;
+        }
         edge.seconds = table.StageSeconds({first, last}, set.devices, set.sync,
                                           device_shares);
         shares.clear();

@@ -13,12 +13,17 @@ namespace paceline {
 // A stage of layers [first, last) on a set; last is that of its list.
 struct DpEdge {
   int first = 0;
-  int max_later = 0;   // devices in later stages with which it still fits
+  int min_later = 0;   // devices in later stages with which it fits: from so
+  int max_later = 0;   // many on, and up to so many
   int shares = 0;      // where its shares start
   double seconds = 0;  // t
   // The least that its boundaries take, whoever is on the other side.
   TransferCost before;
   TransferCost after;
+
+  bool FitsBefore(int later) const {
+    return min_later <= later && later <= max_later;
+  }
 };
 
 // A cost below which a placement must stay to be of interest, and what its

@@ -73,6 +73,7 @@ class Search {
     const int layers = table_.layers();
     for (const int set : sets_.StageSetsIn(sets_.full())) {
       for (const DpEdge& edge : edges_.At(layers, set)) {
+        if (!edge.FitsBefore(0)) continue;
         Label label;
         label.sum = edge.seconds;
         label.pace = overlap_ ? edge.seconds : 0;
@@ -193,7 +194,7 @@ void Search::LayBefore(int behind_index, int cut) {
     label.used = behind.used + set;
     for (const DpEdge& edge : edges_.At(cut, set)) {
       --steps_;
-      if (edge.max_later < later) continue;
+      if (!edge.FitsBefore(later)) continue;
       label.edge = &edge;
       TransferCost transfer = {
           std::max(edge.after.occupied, behind.edge->before.occupied),

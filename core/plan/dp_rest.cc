@@ -66,7 +66,7 @@ DpRest::DpRest(const DpTable& table, const DpSets& sets, const DpEdges& edges,
         for (const int code : inside) {
           for (const DpEdge& edge : edges.At(cut, code)) {
             --steps;
-            if (edge.max_later < sets.set(used).size) continue;
+            if (!edge.FitsBefore(sets.set(used).size)) continue;
             const RestCost least = LeastOf(table.problem(), edge);
             for (const RestCost& rest :
                  At(edge.first, used + code, stages - counted)) {

@@ -48,7 +48,9 @@ DpTable::DpTable(const PlanProblem& problem)
       devices_(static_cast<int>(problem.devices.size())),
       weights_(WeightsOf(problem)),
       parameters_(PrefixSums(problem.layers, &LayerCost::parameter_bytes)),
+      fixed_({0}),
       kept_(PrefixSums(problem.layers, &LayerCost::kept_bytes)),
+      outputs_(PrefixSums(problem.layers, &LayerCost::output_bytes)),
       bytes_before_(layers_ + 1, 0),
       wires_(WiresOf(problem)) {
   for (int device = 0; device < devices_; ++device) {
@@ -58,6 +60,9 @@ DpTable::DpTable(const PlanProblem& problem)
                      LayerSeconds(problem, {layer, layer + 1}, device));
     }
     seconds_.push_back(std::move(sums));
+  }
+  for (const LayerCost& layer : problem.layers) {
+    fixed_.push_back(fixed_.back() + FixedBytes(problem, layer));
   }
   for (int layer = 1; layer < layers_; ++layer) {
     bytes_before_[layer] = problem.layers[layer - 1].output_bytes;
@@ -74,23 +79,26 @@ double DpTable::Work(int first, int last, int device) const {
                                 on.frame_seconds_per_byte);
 }
 
+StageAmounts DpTable::AmountsOf(LayerRange layers) const {
+  const auto [first, last] = layers;
+  return {fixed_[last] - fixed_[first], ParameterBytes(first, last),
+          kept_[last] - kept_[first], outputs_[last] - outputs_[first],
+          bytes_before_[first] + bytes_before_[last]};
+}
+
 double DpTable::StageBytes(LayerRange layers, int replicas,
                            int later_devices) const {
-  double in_flight = later_devices / replicas + 1;
-  if (problem_.micro_batches > 0) {
-    const double mine =
-        static_cast<double>((problem_.micro_batches + replicas - 1) / replicas);
-    in_flight = problem_.keeps_all ? mine : std::min(in_flight, mine);
-  }
-  double copies = problem_.parameter_copies;
-  if (problem_.stashes && problem_.training) copies += in_flight - 1;
-  constexpr double kFramesOfABoundary = 2;
-  const double kept = kept_[layers.last] - kept_[layers.first];
-  return copies * ParameterBytes(layers.first, layers.last) +
-         (problem_.training ? in_flight * kept : 0) +
-         kFramesOfABoundary *
-             (bytes_before_[layers.first] + bytes_before_[layers.last]) +
-         problem_.reserved_bytes;
+  const int earlier = problem_.splits && problem_.stages > 0
+                          ? std::max(0, problem_.stages - 1 - later_devices)
+                          : 0;
+  return BytesOf(problem_, AmountsOf(layers),
+                 InFlightOf(problem_, {replicas, earlier, later_devices}));
+}
+
+double DpTable::LeastBytes(LayerRange layers) const {
+  StageAmounts amounts = AmountsOf(layers);
+  amounts.boundary = 0;
+  return BytesOf(problem_, amounts, InFlightOf(problem_, {1, 0, 0}));
 }
 
 SyncCost DpTable::SyncOf(const std::vector<int>& devices) const {

@@ -10,6 +10,7 @@
 
 #include "core/plan/cost.h"
 #include "core/plan/problem.h"
+#include "core/plan/stage_memory.h"
 
 namespace paceline {
 
@@ -61,7 +62,12 @@ class DpTable {
   double ParameterBytes(int first, int last) const {
     return parameters_[last] - parameters_[first];
   }
+  // stage_memory.h.  Devices before the stage count where backwards are in
+  // halves: with an exact number of stages these are the rest of them, else
+  // none are, which is the least that there can be.
   double StageBytes(LayerRange layers, int replicas, int later_devices) const;
+  // The same, wherever the stage stands, and without its frames.
+  double LeastBytes(LayerRange layers) const;
   // Bytes over the boundary before `layer`; none at both ends of the model.
   double BytesBefore(int layer) const { return bytes_before_[layer]; }
   const WireCost& Wire(int left, int right) const {
@@ -80,13 +86,17 @@ class DpTable {
                   const SyncCost& sync) const;
 
  private:
+  StageAmounts AmountsOf(LayerRange layers) const;
+
   const PlanProblem& problem_;
   const int layers_;
   const int devices_;
   const ObjectiveWeights weights_;
   std::vector<std::vector<double>> seconds_;  // [devices][layers + 1]
   std::vector<double> parameters_;            // [layers + 1]
+  std::vector<double> fixed_;                 // [layers + 1]
   std::vector<double> kept_;                  // [layers + 1]
+  std::vector<double> outputs_;               // [layers + 1]
   std::vector<double> bytes_before_;          // [layers + 1]
   std::vector<std::vector<WireCost>> wires_;  // [devices][devices]
 };

@@ -9,12 +9,14 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status_macros.h"
 #include "core/model/checkpointing.h"
 #include "core/model/precision.h"
 #include "core/optim/optimizer.h"
 #include "core/plan/memory.h"
+#include "core/predict/interval.h"
 #include "core/predict/layer_predictor.h"
 #include "core/transfer/tensor_codec.h"
 
@@ -82,8 +84,8 @@ class Guess {
 
   bool predicts() const { return predictor_.has_value(); }
 
-  void Fill(const std::string& worker, Device& device,
-            DeviceFacts& facts) const {
+  PredictedTimes Fill(const std::string& worker, Device& device,
+                      DeviceFacts& facts) const {
     // Its newest profile of anything knows the worker itself.
     const DeviceProfile* other = nullptr;
     for (const auto& [key, profile] : measurements_.profiles) {
@@ -98,17 +100,29 @@ class Guess {
       itself.layers.clear();
       UseProfile(itself, links_, device, facts);
     }
+    Sums sums;
     for (size_t i = 0; i < model_.layers.size(); ++i) {
-      facts.forward_seconds.push_back(Seconds(worker, i, LayerPass::kForward));
+      facts.forward_seconds.push_back(
+          Seconds(worker, i, LayerPass::kForward, sums));
       facts.backward_seconds.push_back(
-          Seconds(worker, i, LayerPass::kBackward));
+          Seconds(worker, i, LayerPass::kBackward, sums));
       facts.update_seconds.push_back(0);
     }
+    if (sums.assumed || !(sums.seconds > 0)) return {1, 1, true};
+    return {sums.low / sums.seconds, sums.high / sums.seconds, false};
   }
 
  private:
-  double Seconds(const std::string& worker, size_t index,
-                 LayerPass pass) const {
+  // Over what was predicted.
+  struct Sums {
+    double seconds = 0;
+    double low = 0;
+    double high = 0;
+    bool assumed = false;
+  };
+
+  double Seconds(const std::string& worker, size_t index, LayerPass pass,
+                 Sums& sums) const {
     const Layer& layer = model_.layers[index];
     const auto batch = static_cast<double>(spec_.train.micro_batch);
     const double flops = layer.forward_flops * batch;
@@ -116,8 +130,17 @@ class Guess {
     if (predictor_.has_value()) {
       const auto predicted =
           predictor_->Predict(WorkOf(spec_, layer, worker, pass));
-      if (predicted.ok()) return predicted->seconds;
+      if (predicted.ok()) {
+        // Inference runs no backward: what is not known of it does not count.
+        if (forward || !IsInference(spec_)) {
+          sums.seconds += predicted->seconds;
+          sums.low += predicted->low_seconds;
+          sums.high += predicted->high_seconds;
+        }
+        return predicted->seconds;
+      }
     }
+    sums.assumed = true;
     return flops / kAssumedFlopsPerSecond * (forward ? 1 : kBackwardToForward);
   }
 
@@ -155,20 +178,16 @@ void FillLayers(const JobSpec& spec, const ModelDescription& model,
     cost.forward_seconds = facts.forward_seconds[i];
     cost.backward_seconds = facts.backward_seconds[i];
     cost.output_bytes = WireBytes(spec, layer);
-    // What is borrowed has no state of the optimizer: that much too many.
     cost.parameter_bytes =
         static_cast<double>(layer.parameter_bytes + layer.borrowed_bytes);
+    cost.borrowed_bytes = static_cast<double>(layer.borrowed_bytes);
     cost.kept_bytes = profile != nullptr
                           ? static_cast<double>(profile->layers[i].kept_bytes)
                           : batch * static_cast<double>(KeptBytes(
                                         model, static_cast<int>(i), precision));
     problem.layers.push_back(std::move(cost));
   }
-  for (const SharedParameter& shared : SharedParameters(model)) {
-    const int64_t bytes = TensorBytes(DType::kF32, shared.shape);
-    problem.ties.push_back(
-        {shared.owner, shared.user, static_cast<double>(bytes)});
-  }
+  problem.ties = TiesOf(model);
 }
 
 // A backward begins with the forward.
@@ -209,11 +228,37 @@ void KeepInputsOnly(const JobSpec& spec, const ModelDescription& model,
   problem.reserved_bytes += largest;
 }
 
+void TakeWider(const PredictedTimes& times,
+               std::optional<PredictedTimes>& widest) {
+  if (!widest.has_value()) {
+    widest = times;
+    return;
+  }
+  widest->low_factor = std::min(widest->low_factor, times.low_factor);
+  widest->high_factor = std::max(widest->high_factor, times.high_factor);
+  widest->assumed = widest->assumed || times.assumed;
+}
+
 // Joins names, or nothing.
 void AddSentence(std::vector<std::string>& parts, absl::string_view what,
                  const std::vector<std::string>& names) {
   if (names.empty()) return;
   parts.push_back(absl::StrCat(what, absl::StrJoin(names, ", ")));
+}
+
+std::string SourceText(const std::vector<std::string>& measured,
+                       const std::vector<std::string>& guessed, bool predicts,
+                       const std::optional<PredictedTimes>& predicted) {
+  std::vector<std::string> parts;
+  AddSentence(parts, "layer times measured on ", measured);
+  AddSentence(parts,
+              predicts ? "layer times predicted from other measurements for "
+                       : "layer times assumed from FLOPs for ",
+              guessed);
+  if (predicted.has_value()) {
+    absl::StrAppend(&parts.back(), " (", IntervalText(*predicted), ")");
+  }
+  return absl::StrJoin(parts, "; ");
 }
 
 bool FillLinks(const std::vector<InputWorker>& workers,
@@ -236,6 +281,22 @@ bool FillLinks(const std::vector<InputWorker>& workers,
 }
 
 }  // namespace
+
+std::vector<TieCost> TiesOf(const ModelDescription& model) {
+  std::vector<TieCost> ties;
+  for (const SharedParameter& shared : SharedParameters(model)) {
+    const int64_t bytes = TensorBytes(DType::kF32, shared.shape);
+    ties.push_back({shared.owner, shared.user, static_cast<double>(bytes)});
+  }
+  return ties;
+}
+
+std::string IntervalText(const PredictedTimes& times) {
+  if (times.assumed) return "how far off they are is not known";
+  return absl::StrFormat("%.0f %% between %.2g and %.2g times as long",
+                         100 * kIntervalLevel, times.low_factor,
+                         times.high_factor);
+}
 
 std::vector<LayerRecord> RecordsOf(const Measurements& measurements) {
   std::vector<LayerRecord> records;
@@ -329,9 +390,12 @@ absl::StatusOr<PlanInputs> MakePlanInputs(
       problem.training ? FindCheckpointing(spec.train.activation_checkpointing)
                              .value_or(Checkpointing())
                        : Checkpointing();
-  problem.parameter_copies =
-      (problem.training ? 2 + StateSlots(spec.train.optimizer) : 1) +
+  // Of the optimizer, and casts: what is borrowed has neither.
+  problem.owner_copies =
+      (problem.training ? StateSlots(spec.train.optimizer) : 0) +
       (spec.precision == "bf16" ? 0.5 : 0);
+  // The value, and its gradient.
+  problem.parameter_copies = (problem.training ? 2 : 1) + problem.owner_copies;
   if (problem.training) CountMemoryOf(spec.pipeline.schedule, problem);
 
   ProfileKey key{ModelKey(spec.model, model.input, model.classes),
@@ -356,7 +420,7 @@ absl::StatusOr<PlanInputs> MakePlanInputs(
       any = profile;
       UseProfile(*profile, links, device, facts);
     } else {
-      guess.Fill(worker.name, device, facts);
+      TakeWider(guess.Fill(worker.name, device, facts), inputs.predicted);
     }
     (profile != nullptr ? measured : guessed).push_back(worker.name);
     if (checkpointing.recomputes) AddRecomputing(facts);
@@ -379,16 +443,12 @@ absl::StatusOr<PlanInputs> MakePlanInputs(
   }
   const bool links_known = FillLinks(workers, measurements, problem);
 
-  std::vector<std::string> parts;
-  AddSentence(parts, "layer times measured on ", measured);
-  AddSentence(parts,
-              guess.predicts()
-                  ? "layer times predicted from other measurements for "
-                  : "layer times assumed from FLOPs for ",
-              guessed);
-  if (!links_known)
-    parts.push_back("links that were not measured taken as 1 Gbit/s");
-  inputs.source = absl::StrJoin(parts, "; ");
+  inputs.source =
+      SourceText(measured, guessed, guess.predicts(), inputs.predicted);
+  if (!links_known) {
+    absl::StrAppend(&inputs.source, inputs.source.empty() ? "" : "; ",
+                    "links that were not measured taken as 1 Gbit/s");
+  }
   inputs.measured = guessed.empty() && links_known;
   return inputs;
 }

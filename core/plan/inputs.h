@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,6 +42,22 @@ struct DeviceFacts {
   friend bool operator==(const DeviceFacts&, const DeviceFacts&) = default;
 };
 
+// How well layer times are known that were not measured: factors on the sum of
+// the predicted ones between which the true sum is in about kIntervalLevel
+// (core/predict/interval.h) of cases or more, since layers are taken to err
+// together.  Of the device of which least is known.
+struct PredictedTimes {
+  double low_factor = 1;
+  double high_factor = 1;
+  bool assumed = false;  // from FLOPs: nobody knows the factors
+
+  friend bool operator==(const PredictedTimes&,
+                         const PredictedTimes&) = default;
+};
+
+// "90 % between 0.42 and 2.4 times as long", or that nobody knows.
+std::string IntervalText(const PredictedTimes& times);
+
 struct PlanInputs {
   // Objective, limits and memory as the spec says; stages from
   // spec.pipeline.stages where there are as many workers.
@@ -50,6 +67,8 @@ struct PlanInputs {
   // from other measurements; links of d assumed to be 1 Gbit/s".
   std::string source;
   bool measured = false;  // all of it, links included
+  // Where some layer time is not measured.
+  std::optional<PredictedTimes> predicted = std::nullopt;
 };
 
 // Assumed of what was never measured.
@@ -71,6 +90,9 @@ absl::StatusOr<int64_t> PlannedMicroBatches(const JobSpec& spec);
 absl::StatusOr<PlanInputs> MakePlanInputs(
     const JobSpec& spec, const ModelDescription& model,
     const std::vector<InputWorker>& workers, const Measurements& measurements);
+
+// What layers of `model` share.
+std::vector<TieCost> TiesOf(const ModelDescription& model);
 
 // What a predictor of layer times learns from measurements: both passes of all
 // layers that take time at all.

@@ -21,18 +21,6 @@
 namespace paceline {
 namespace {
 
-// The index of each stage's worker: runs whose lengths differ by at most one,
-// the longer ones first.  stages, workers >= 1.
-std::vector<int> SpreadStages(int stages, int workers) {
-  const int used = std::min(stages, workers);
-  std::vector<int> worker_of;
-  for (int worker = 0; worker < used; ++worker) {
-    worker_of.insert(worker_of.end(), stages / used + (worker < stages % used),
-                     worker);
-  }
-  return worker_of;
-}
-
 // The stages of one worker, with what they keep.
 struct Load {
   std::vector<int> stages;
@@ -287,7 +275,8 @@ absl::StatusOr<Layout> Solve(const JobSpec& spec, const ModelDescription& model,
   inputs.problem.replicas = IsInference(spec) && MayReplicate(spec.pipeline);
   PACELINE_ASSIGN_OR_RETURN(
       const PlanAnswer answer,
-      SolvePlan(spec.pipeline.policy, inputs.problem, {}));
+      SolvePlan(spec.pipeline.policy, inputs.problem,
+                {.predicted = inputs.predicted.has_value()}));
   Layout layout;
   layout.why = absl::StrCat(spec.pipeline.policy, " (", answer.why, "; ",
                             inputs.source, ")");

@@ -100,10 +100,7 @@ bool Packing::Fits(int device, int first, int last) const {
   const double bound = table_.problem().devices[device].memory_bytes;
   if (bound == 0) return true;
   // Without its boundaries' frames, which a longer run might not have.
-  constexpr double kFramesOfABoundary = 2;
-  const double frames = kFramesOfABoundary *
-                        (table_.BytesBefore(first) + table_.BytesBefore(last));
-  return table_.StageBytes({first, last}, 1, 0) - frames <= bound * (1 + 1e-9);
+  return table_.LeastBytes({first, last}) <= bound * (1 + 1e-9);
 }
 
 // The most work of a run between two others.

@@ -12,6 +12,7 @@
 #include "core/base/status_macros.h"
 #include "core/plan/brute.h"
 #include "core/plan/dp.h"
+#include "core/plan/dp_halves.h"
 #include "core/plan/equal.h"
 #include "core/plan/mcmc.h"
 #include "core/plan/min_cut.h"
@@ -49,9 +50,9 @@ absl::StatusOr<Solved> SolveBrute(const PlanProblem& problem,
 
 absl::StatusOr<Solved> SolveDpPolicy(const PlanProblem& problem,
                                      const PolicyOptions& options) {
-  PACELINE_ASSIGN_OR_RETURN(DpAnswer answer, options.levels == 2
-                                                 ? SolveTwoLevels(problem)
-                                                 : SolveDp(problem));
+  PACELINE_ASSIGN_OR_RETURN(
+      DpAnswer answer,
+      SolveHalves(problem, options.levels == 2 ? SolveTwoLevels : SolveDp));
   return Solved{std::move(answer.placement), answer.exact};
 }
 
@@ -116,7 +117,8 @@ double GapOf(double seconds, double bound_seconds) {
   return seconds > 0 ? HUGE_VAL : 0;
 }
 
-absl::StatusOr<PlanAnswer> AnswerOf(const PlanProblem& problem, Solved solved) {
+absl::StatusOr<PlanAnswer> AnswerOf(const PlanProblem& problem, Solved solved,
+                                    const PolicyOptions& options) {
   // What the bound and the cost round differently.
   constexpr double kRounding = 1e-9;
   PlanAnswer answer;
@@ -132,7 +134,7 @@ absl::StatusOr<PlanAnswer> AnswerOf(const PlanProblem& problem, Solved solved) {
   answer.lower_bound_seconds = std::min(LowerBoundSeconds(problem), seconds);
   answer.gap = GapOf(seconds, answer.lower_bound_seconds);
   answer.exact = solved.exact || answer.gap <= kRounding;
-  answer.why = WhyOf(problem, answer);
+  answer.why = WhyOf(problem, answer, options.predicted);
   return answer;
 }
 
@@ -167,15 +169,26 @@ absl::StatusOr<PlanAnswer> SolvePlan(absl::string_view policy,
     return absl::InvalidArgumentError(
         absl::StrCat("planning on ", options.levels, " levels, need 1 or 2"));
   }
+  if (problem.splits && problem.replicas) {
+    PlanProblem single = problem;
+    single.replicas = false;
+    return SolvePlan(policy, single, options);
+  }
   if (problem.ties.empty()) {
     PACELINE_ASSIGN_OR_RETURN(Solved solved, known->solve(problem, options));
-    return AnswerOf(problem, std::move(solved));
+    return AnswerOf(problem, std::move(solved), options);
   }
   PlanProblem untied = problem;
   untied.ties.clear();
   PACELINE_ASSIGN_OR_RETURN(Solved solved, known->solve(untied, options));
   PACELINE_RETURN_IF_ERROR(LookAtTies(problem, solved));
-  return AnswerOf(problem, std::move(solved));
+  return AnswerOf(problem, std::move(solved), options);
+}
+
+absl::StatusOr<PlanAnswer> AnswerFor(const PlanProblem& problem,
+                                     const Placement& placement) {
+  PACELINE_RETURN_IF_ERROR(CheckProblem(problem));
+  return AnswerOf(problem, {placement, false}, {});
 }
 
 }  // namespace paceline

@@ -17,6 +17,9 @@ struct PolicyOptions {
   // dp.  2: stages are first planned inside each machine, then over the
   // machines, as PipeDream does; 1: devices of all machines at once.
   int levels = 1;
+  // Layer times are predicted or assumed, so that what is proved is proved for
+  // these; changes what the answer says, not the answer.
+  bool predicted = false;
 };
 
 struct PlanAnswer {
@@ -51,6 +54,11 @@ std::vector<std::string> PolicyNames();
 absl::StatusOr<PlanAnswer> SolvePlan(absl::string_view policy,
                                      const PlanProblem& problem,
                                      const PolicyOptions& options);
+
+// What SolvePlan says of a placement that is given: its cost, bound and gap.
+// Errors: as SolvePlan, and CostOf's
+absl::StatusOr<PlanAnswer> AnswerFor(const PlanProblem& problem,
+                                     const Placement& placement);
 
 // A bound under the step_seconds of every placement that `problem` allows
 // (stages, replicas, memory), whatever its shares: total work over total speed,

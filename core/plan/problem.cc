@@ -31,6 +31,13 @@ absl::Status CheckLayer(const LayerCost& layer, size_t index) {
       CheckAmount(whose, "output_bytes", layer.output_bytes));
   PACELINE_RETURN_IF_ERROR(
       CheckAmount(whose, "parameter_bytes", layer.parameter_bytes));
+  PACELINE_RETURN_IF_ERROR(
+      CheckAmount(whose, "borrowed_bytes", layer.borrowed_bytes));
+  if (layer.borrowed_bytes > layer.parameter_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        whose, ": borrowed_bytes is ", layer.borrowed_bytes,
+        ", more than all its parameter_bytes, ", layer.parameter_bytes));
+  }
   return CheckAmount(whose, "kept_bytes", layer.kept_bytes);
 }
 
@@ -118,6 +125,13 @@ absl::Status CheckCounts(const PlanProblem& problem) {
   PACELINE_RETURN_IF_ERROR(
       CheckAmount("memory", "parameter_copies", problem.parameter_copies));
   PACELINE_RETURN_IF_ERROR(
+      CheckAmount("memory", "owner_copies", problem.owner_copies));
+  if (problem.owner_copies > problem.parameter_copies) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "memory: owner_copies is ", problem.owner_copies,
+        ", more than all parameter_copies, ", problem.parameter_copies));
+  }
+  PACELINE_RETURN_IF_ERROR(
       CheckAmount("memory", "reserved_bytes", problem.reserved_bytes));
   const int layers = static_cast<int>(problem.layers.size());
   const int devices = static_cast<int>(problem.devices.size());
@@ -165,6 +179,7 @@ absl::Status CheckProblem(const PlanProblem& problem) {
 void CountMemoryOf(absl::string_view schedule, PlanProblem& problem) {
   problem.keeps_all = schedule == "gpipe";
   problem.stashes = IsAsynchronous(schedule);
+  problem.splits = schedule == "zero-bubble";
 }
 
 }  // namespace paceline

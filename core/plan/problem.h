@@ -21,7 +21,8 @@ struct LayerCost {
   double forward_seconds = 0;   // on a device of speed 1
   double backward_seconds = 0;  // the same; not counted without training
   double output_bytes = 0;      // to the next layer; the gradient has as many
-  double parameter_bytes = 0;   // one copy
+  double parameter_bytes = 0;   // one copy, with what is borrowed
+  double borrowed_bytes = 0;    // of these, from another layer (TieCost)
   double kept_bytes = 0;        // kept from forward to backward
 
   friend bool operator==(const LayerCost&, const LayerCost&) = default;
@@ -80,12 +81,16 @@ struct PlanProblem {
   // Memory of a device that holds a stage: parameter_copies x its parameters
   // (the parameter, its gradient, the optimizer's state), what is kept for
   // the micro-batches in flight, two frames a boundary, and the reserve
-  // (snapshots held for others, the runtime itself).
+  // (snapshots held for others, the runtime itself): stage_memory.h.
   double parameter_copies = 2;
+  double owner_copies = 0;  // of these, which borrowed parameters do not have:
+                            // the optimizer's state
   double reserved_bytes = 0;  // of every device that is used
   bool keeps_all = false;     // gpipe: every micro-batch of the step is kept
   bool stashes = false;       // pipedream: a copy of the parameters for each
                               // micro-batch in flight but one
+  bool splits = false;        // zero-bubble: backwards in halves.  Planned
+                              // without replicas, which no such schedule has
 
   std::vector<TieCost> ties = {};
 
@@ -107,13 +112,14 @@ inline constexpr int64_t kMaxPlannedMicroBatches = int64_t{1} << 20;
 //                       devices without a link in one or both directions;
 //                       more than kMaxPlannedMicroBatches; more stages than
 //                       layers, or than devices; a tie between layers that are
-//                       not there or in the wrong order
+//                       not there or in the wrong order; more borrowed than
+//                       there is
 //   FailedPrecondition  no devices
 absl::Status CheckProblem(const PlanProblem& problem);
 
-// Sets what a schedule of core/schedule keeps: keeps_all, stashes.  zero-bubble
-// counts as 1f1b, which keeps less on later stages, and vertical sync is not
-// counted: MakePlan checks a finished plan against the schedule itself.
+// Sets what a schedule of core/schedule keeps: keeps_all, stashes, splits.
+// Vertical sync is not counted: MakePlan checks a finished plan against the
+// schedule itself.
 void CountMemoryOf(absl::string_view schedule, PlanProblem& problem);
 
 }  // namespace paceline

@@ -27,6 +27,8 @@ double SoftCuts::Feature(int feature, int layer) const {
   if (feature < rows_) return tables_.SecondsOfRow(feature, layer);
   if (feature == ParametersFeature()) return tables_.ParametersBefore(layer);
   if (feature == KeptFeature()) return tables_.KeptBefore(layer);
+  if (feature == FixedFeature()) return tables_.FixedBefore(layer);
+  if (feature == OutputsFeature()) return tables_.OutputsBefore(layer);
   return tables_.BytesBefore(layer);
 }
 

@@ -20,12 +20,15 @@ class SoftCuts {
   SoftCuts(const PlanTables& tables, int stages);
 
   // What a cut is asked for: the sums over the layers before it (seconds by
-  // rows of the tables, parameter bytes, kept bytes), and the bytes over it.
-  int features() const { return rows_ + 3; }
+  // rows of the tables, and bytes as StageAmounts has them), and the bytes over
+  // it.
+  int features() const { return rows_ + 5; }
   int SecondsFeature(int row) const { return row; }
   int ParametersFeature() const { return rows_; }
   int KeptFeature() const { return rows_ + 1; }
   int BytesFeature() const { return rows_ + 2; }
+  int FixedFeature() const { return rows_ + 3; }
+  int OutputsFeature() const { return rows_ + 4; }
 
   // logits: [stages].  O(stages x features x min(width, layers)).
   void Forward(const double* logits, double width);

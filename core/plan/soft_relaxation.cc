@@ -296,66 +296,6 @@ void Relaxation::ReplicaPenalty() {
   }
 }
 
-void Relaxation::MemoryPenalty() {
-  const PlanProblem& problem = tables_.problem();
-  double later = 0;  // sum of z in later stages
-  Vector to_count(count_.size(), 0);
-  Vector to_later(count_.size(), 0);  // of the sum behind each stage
-  for (int s = stages_ - 1; s >= 0; --s) {
-    const auto between = [&](int feature) {
-      return cuts_.Mean(feature, s + 1) - cuts_.Mean(feature, s);
-    };
-    const double replicas = std::max(count_[s], 1.0);
-    const double to_replicas = count_[s] > 1 ? 1 : 0;
-    double in_flight = later / replicas + 1;
-    double by_later = 1 / replicas;
-    double by_replicas = -later / (replicas * replicas);
-    const double mine = std::max(micro_batches_ / replicas, 1.0);
-    if (micro_batches_ > 0 && (problem.keeps_all || mine < in_flight)) {
-      in_flight = mine;
-      by_later = 0;
-      by_replicas = mine > 1 ? -micro_batches_ / (replicas * replicas) : 0;
-    }
-    const double parameters = between(cuts_.ParametersFeature());
-    const double kept = problem.training ? between(cuts_.KeptFeature()) : 0;
-    const bool stashes = problem.stashes && problem.training;
-    const double copies =
-        problem.parameter_copies + (stashes ? in_flight - 1 : 0);
-    const double bytes = cuts_.Mean(cuts_.BytesFeature(), s) +
-                         cuts_.Mean(cuts_.BytesFeature(), s + 1);
-    const double need = copies * parameters + in_flight * kept + 2 * bytes +
-                        problem.reserved_bytes;
-    double to_need = 0;
-    for (int d = 0; d < devices_; ++d) {
-      const double there = problem.devices[d].memory_bytes;
-      if (there == 0 || need <= there) continue;
-      const double excess = need / there - 1;
-      const double charge = soft_.penalty * (excess + excess * excess);
-      loss_ += charge * z_[At(d, s)];
-      to_z_[At(d, s)] += charge;
-      to_need += soft_.penalty * z_[At(d, s)] * (1 + 2 * excess) / there;
-    }
-    const auto add = [&](int feature, double to_start, double to_end) {
-      to_mean_[cuts_.At(feature, s)] += to_start;
-      to_mean_[cuts_.At(feature, s + 1)] += to_end;
-    };
-    add(cuts_.ParametersFeature(), -to_need * copies, to_need * copies);
-    if (problem.training) {
-      add(cuts_.KeptFeature(), -to_need * in_flight, to_need * in_flight);
-    }
-    add(cuts_.BytesFeature(), 2 * to_need, 2 * to_need);
-    const double to_in_flight = to_need * (kept + (stashes ? parameters : 0));
-    to_later[s] = to_in_flight * by_later;
-    to_count[s] += to_in_flight * by_replicas * to_replicas;
-    later += count_[s];
-  }
-  double before = 0;
-  for (int s = 0; s < stages_; ++s) {
-    for (int d = 0; d < devices_; ++d) to_z_[At(d, s)] += to_count[s] + before;
-    before += to_later[s];
-  }
-}
-
 // --- backward ---------------------------------------------------------------
 
 void Relaxation::ObjectiveBack() {

@@ -39,13 +39,17 @@ PlanTables::PlanTables(const PlanProblem& problem)
 void PlanTables::FillLayers() {
   std::vector<double> seconds(1, 0);
   parameters_.assign(1, 0);
+  fixed_.assign(1, 0);
   kept_.assign(1, 0);
+  outputs_.assign(1, 0);
   bytes_.assign(1, 0);
   for (const LayerCost& layer : problem_->layers) {
     seconds.push_back(seconds.back() + layer.forward_seconds +
                       (problem_->training ? layer.backward_seconds : 0));
     parameters_.push_back(parameters_.back() + layer.parameter_bytes);
+    fixed_.push_back(fixed_.back() + FixedBytes(*problem_, layer));
     kept_.push_back(kept_.back() + layer.kept_bytes);
+    outputs_.push_back(outputs_.back() + layer.output_bytes);
     bytes_.push_back(layer.output_bytes);
   }
   bytes_.back() = 0;
@@ -102,6 +106,15 @@ double PlanTables::Work(LayerRange layers, int device) const {
          each_way * (boundaries * on.frame_seconds +
                      (BytesBefore(layers.first) + BytesBefore(layers.last)) *
                          on.frame_seconds_per_byte);
+}
+
+StageAmounts PlanTables::AmountsOf(LayerRange layers) const {
+  const auto [first, last] = layers;
+  return {FixedBefore(last) - FixedBefore(first),
+          ParametersBefore(last) - ParametersBefore(first),
+          KeptBefore(last) - KeptBefore(first),
+          OutputsBefore(last) - OutputsBefore(first),
+          BytesBefore(first) + BytesBefore(last)};
 }
 
 void WalkState::Reset(std::vector<WalkStage> stages) {
@@ -199,17 +212,13 @@ double WalkState::SyncSeconds(const WalkStage& stage) const {
     }
   }
   return 2 * (replicas - 1) *
-         (stage.parameter_bytes * per_byte / replicas + latency) /
+         (stage.amounts.parameters * per_byte / replicas + latency) /
          tables_.SyncEvery();
 }
 
 void WalkState::FillStage(WalkStage& stage) const {
   const PlanProblem& problem = tables_.problem();
-  const auto [first, last] = stage.layers;
-  stage.parameter_bytes =
-      tables_.ParametersBefore(last) - tables_.ParametersBefore(first);
-  stage.kept_bytes = tables_.KeptBefore(last) - tables_.KeptBefore(first);
-  stage.boundary_bytes = tables_.BytesBefore(first) + tables_.BytesBefore(last);
+  stage.amounts = tables_.AmountsOf(stage.layers);
   stage.least_memory_bytes = HUGE_VAL;
   stage.shares.resize(stage.devices.size());
   double rate = 0;
@@ -264,24 +273,14 @@ WalkState::Boundary WalkState::Between(const WalkStage& left,
   return boundary;
 }
 
-double WalkState::Excess(const WalkStage& stage, int later_devices) const {
+double WalkState::Excess(const WalkStage& stage,
+                         const StagePlace& place) const {
   const double there = stage.least_memory_bytes;
   if (there == HUGE_VAL) return 0;
   const PlanProblem& problem = tables_.problem();
-  const int replicas = static_cast<int>(stage.devices.size());
-  double in_flight = later_devices / replicas + 1;
-  if (problem.micro_batches > 0) {
-    const double mine =
-        static_cast<double>((problem.micro_batches + replicas - 1) / replicas);
-    in_flight = problem.keeps_all ? mine : std::min(in_flight, mine);
-  }
-  double copies = problem.parameter_copies;
-  if (problem.stashes && problem.training) copies += in_flight - 1;
-  double need = copies * stage.parameter_bytes +
-                (problem.training ? in_flight * stage.kept_bytes : 0) +
-                2 * stage.boundary_bytes + problem.reserved_bytes;
+  double need = BytesOf(problem, stage.amounts, InFlightOf(problem, place));
   if (std::abs(need - there) <= kNearTheBound * need) {
-    need = StageBytes(problem, stage.layers, replicas, later_devices);
+    need = StageBytes(problem, stage.layers, place);
   }
   return need > there ? (need - there) / there : 0;
 }
@@ -300,7 +299,10 @@ WalkCost WalkState::Evaluate() {
   WalkCost cost;
   double sum = 0;
   double busy_sum = 0;
-  int later = 0;
+  StagePlace place;
+  for (const WalkStage& stage : draft_) {
+    place.earlier_devices += static_cast<int>(stage.devices.size());
+  }
   for (int s = stages - 1; s >= 0; --s) {
     const bool last = s + 1 == stages;
     const double after = last ? 0 : after_[s].delay;
@@ -313,8 +315,10 @@ WalkCost WalkState::Evaluate() {
       cost.bottleneck_seconds = busy;
       cost.busiest_stage = s;
     }
-    cost.excess += Excess(draft_[s], later);
-    later += static_cast<int>(draft_[s].devices.size());
+    place.replicas = static_cast<int>(draft_[s].devices.size());
+    place.earlier_devices -= place.replicas;
+    cost.excess += Excess(draft_[s], place);
+    place.later_devices += place.replicas;
   }
   cost.mean_busy_seconds = busy_sum / stages;
   cost.step_seconds =

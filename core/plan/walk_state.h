@@ -9,6 +9,7 @@
 #include "core/plan/cost.h"
 #include "core/plan/layer_range.h"
 #include "core/plan/problem.h"
+#include "core/plan/stage_memory.h"
 
 namespace paceline {
 
@@ -34,10 +35,13 @@ class PlanTables {
   double ScaleOf(int device) const { return scale_[device]; }
   double SecondsOfRow(int row, int layer) const { return seconds_[row][layer]; }
   double ParametersBefore(int layer) const { return parameters_[layer]; }
+  double FixedBefore(int layer) const { return fixed_[layer]; }
   double KeptBefore(int layer) const { return kept_[layer]; }
+  double OutputsBefore(int layer) const { return outputs_[layer]; }
   // Bytes over the boundary before `layer`: none at both ends of the chain.
   double BytesBefore(int layer) const { return bytes_[layer]; }
   double Work(LayerRange layers, int device) const;
+  StageAmounts AmountsOf(LayerRange layers) const;
 
   // [from][to] of a boundary: seconds a byte, there and in training back, and
   // the latencies of the same ways.
@@ -69,7 +73,7 @@ class PlanTables {
   std::vector<std::vector<double>> seconds_;  // [rows][layers + 1]
   std::vector<size_t> row_;                   // [devices]
   std::vector<double> scale_;                 // [devices]
-  std::vector<double> parameters_, kept_, bytes_;
+  std::vector<double> parameters_, fixed_, kept_, outputs_, bytes_;
   std::vector<double> per_byte_, latency_, worst_per_byte_, worst_latency_;
 };
 
@@ -80,9 +84,7 @@ struct WalkStage {
   // Kept by WalkState.
   std::vector<double> shares;
   double seconds = 0;  // t
-  double parameter_bytes = 0;
-  double kept_bytes = 0;
-  double boundary_bytes = 0;
+  StageAmounts amounts;
   double least_memory_bytes = 0;  // of its devices; infinity: no bound
 };
 
@@ -141,7 +143,7 @@ class WalkState {
   void FillStage(WalkStage& stage) const;
   double SyncSeconds(const WalkStage& stage) const;
   Boundary Between(const WalkStage& left, const WalkStage& right);
-  double Excess(const WalkStage& stage, int later_devices) const;
+  double Excess(const WalkStage& stage, const StagePlace& place) const;
 
   const PlanTables& tables_;
   std::vector<WalkStage> draft_, kept_;

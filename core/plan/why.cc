@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "core/plan/memory.h"
+#include "core/plan/stage_memory.h"
 
 namespace paceline {
 namespace {
@@ -126,8 +127,12 @@ std::string LeftOutText(const PlanProblem& problem, const PlanAnswer& answer) {
                       Seconds(least - now), " a step more");
 }
 
-std::string QualityText(const PlanAnswer& answer) {
-  if (answer.exact) return "proved to be the best";
+std::string QualityText(const PlanAnswer& answer, bool predicted) {
+  if (answer.exact) {
+    return predicted ? "proved to be the best for layer times that are "
+                       "predicted, not for those that will be measured"
+                     : "proved to be the best";
+  }
   return absl::StrFormat(
       "not proved to be the best; at most %.3g %% above what is possible",
       100 * answer.gap);
@@ -144,18 +149,19 @@ double LeastBytes(const PlanProblem& problem, int layer) {
   const int most =
       problem.replicas ? static_cast<int>(problem.devices.size()) : 1;
   for (int replicas = 1; replicas <= most; ++replicas) {
-    least =
-        std::min(least, StageBytes(problem, {layer, layer + 1}, replicas, 0));
+    least = std::min(least,
+                     StageBytes(problem, {layer, layer + 1}, {replicas, 0, 0}));
   }
   return least;
 }
 
 }  // namespace
 
-std::string WhyOf(const PlanProblem& problem, const PlanAnswer& answer) {
+std::string WhyOf(const PlanProblem& problem, const PlanAnswer& answer,
+                  bool predicted) {
   return absl::StrCat(BoundText(problem, answer), "; ",
                       LeftOutText(problem, answer), ". The plan is ",
-                      QualityText(answer), ".");
+                      QualityText(answer, predicted), ".");
 }
 
 absl::Status NothingFits(const PlanProblem& problem) {
@@ -173,7 +179,7 @@ absl::Status NothingFits(const PlanProblem& problem) {
   double needed = 0;
   for (size_t l = 0; l < problem.layers.size(); ++l) {
     const double bytes = LeastBytes(problem, static_cast<int>(l));
-    needed += problem.parameter_copies * problem.layers[l].parameter_bytes +
+    needed += FixedBytes(problem, problem.layers[l]) +
               (problem.training ? problem.layers[l].kept_bytes : 0);
     if (bytes <= hardest.bytes) continue;
     hardest = {static_cast<int>(l), bytes, bytes - largest};

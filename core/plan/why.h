@@ -10,7 +10,9 @@ namespace paceline {
 
 // One or two sentences: what bounds the step, who is left out and what taking
 // the best of them would change, and how good the plan is known to be.
-std::string WhyOf(const PlanProblem& problem, const PlanAnswer& answer);
+// predicted: PolicyOptions::predicted.
+std::string WhyOf(const PlanProblem& problem, const PlanAnswer& answer,
+                  bool predicted = false);
 
 // ResourceExhausted: the layer that no device can hold and how many bytes it
 // is too large; or, when each fits somewhere, what the whole needs at least

@@ -77,7 +77,7 @@ void Runner::PrepareWorkers() {
       workers_[replicas[i]].replica = static_cast<int>(i);
       world_.uses[replicas[i]].stages.push_back(stage);
       world_.memory.workers[replicas[i]].fixed +=
-          problem.parameter_copies * world_.stages[stage].parameter_bytes;
+          world_.stages[stage].fixed_bytes;
     }
   }
   for (int w = 0; w < program.workers(); ++w) {

@@ -15,79 +15,10 @@
 namespace paceline {
 namespace {
 
-// Shares are computed by division: this is their rounding, with room.
-constexpr double kShareSlack = 1e-9;
-
 absl::Status CheckAmount(absl::string_view what, double value) {
   if (std::isfinite(value) && value >= 0) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       what, " is ", value, ", need a finite number that is not negative"));
-}
-
-std::string NameOf(const PlacedStage& stage) {
-  return absl::StrCat("the stage of layers ", stage.layers.first, "..",
-                      stage.layers.last);
-}
-
-absl::Status CheckShares(const PlacedStage& stage) {
-  if (stage.devices.empty() || stage.devices.size() != stage.shares.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        NameOf(stage), " has ", stage.devices.size(), " devices and ",
-        stage.shares.size(), " shares, need as many of both and at least one"));
-  }
-  double total = 0;
-  for (const double share : stage.shares) {
-    if (!(share > 0)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          NameOf(stage), " has a share ", share, ", need more than 0"));
-    }
-    total += share;
-  }
-  if (std::abs(total - 1) <= kShareSlack) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the shares of ", NameOf(stage), " sum to ", total, ", not 1"));
-}
-
-// A device may stand in several stages that have no other.
-absl::Status CheckDevices(const PlanProblem& problem, const PlacedStage& stage,
-                          std::vector<int>& largest_stage) {
-  const int replicas = static_cast<int>(stage.devices.size());
-  for (const int device : stage.devices) {
-    if (device < 0 || device >= static_cast<int>(problem.devices.size())) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("no device ", device, ", there are ",
-                       problem.devices.size(), " counted from 0"));
-    }
-    int& largest = largest_stage[device];
-    if (largest > 0 && (largest > 1 || replicas > 1)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "device ", problem.devices[device].name,
-          " is used twice, and one of its stages has replicas: a replica "
-          "holds one stage only"));
-    }
-    largest = replicas;
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckStages(const PlanProblem& problem,
-                         const Placement& placement) {
-  std::vector<int> largest_stage(problem.devices.size(), 0);
-  int next = 0;
-  for (const PlacedStage& stage : placement) {
-    if (stage.layers.first != next || stage.layers.last <= next) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "a stage holds layers ", stage.layers.first, "..", stage.layers.last,
-          ", expected one that starts at ", next, " and is not empty"));
-    }
-    next = stage.layers.last;
-    PACELINE_RETURN_IF_ERROR(CheckShares(stage));
-    PACELINE_RETURN_IF_ERROR(CheckDevices(problem, stage, largest_stage));
-  }
-  if (next == static_cast<int>(problem.layers.size())) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("the stages hold ", next,
-                                                 " layers, the model has ",
-                                                 problem.layers.size()));
 }
 
 absl::Status CheckSize(const PlanProblem& problem, const Placement& placement,
@@ -208,7 +139,8 @@ absl::StatusOr<SimulationResult> Simulate(const PlanProblem& problem,
                                           const Placement& placement,
                                           const SimulationOptions& options) {
   PACELINE_RETURN_IF_ERROR(CheckProblem(problem));
-  PACELINE_RETURN_IF_ERROR(CheckStages(problem, placement));
+  PACELINE_RETURN_IF_ERROR(
+      CheckPlacement(problem, placement, DeviceHolds::kSeveralStages));
   PACELINE_RETURN_IF_ERROR(CheckSize(problem, placement, options.steps));
   PACELINE_RETURN_IF_ERROR(CheckOptions(problem, placement, options));
   PACELINE_ASSIGN_OR_RETURN(

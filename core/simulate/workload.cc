@@ -2,6 +2,8 @@
 
 #include <cstddef>
 
+#include "core/plan/stage_memory.h"
+
 namespace paceline {
 namespace {
 
@@ -33,11 +35,12 @@ std::vector<StageWork> WeighStages(
     const LayerRange layers = placement[s].layers;
     StageWork work;
     work.output_bytes = problem.layers[layers.last - 1].output_bytes;
-    for (int layer = layers.first; layer < layers.last; ++layer) {
-      work.parameter_bytes += problem.layers[layer].parameter_bytes;
-      if (!problem.training) continue;
-      work.kept_bytes += problem.layers[layer].kept_bytes;
-      work.split_bytes += problem.layers[layer].output_bytes;
+    const StageAmounts amounts = AmountsOf(problem, layers);
+    work.parameter_bytes = amounts.parameters;
+    work.fixed_bytes = amounts.fixed;
+    if (problem.training) {
+      work.kept_bytes = amounts.kept;
+      work.split_bytes = amounts.outputs;
     }
     for (const int index : placement[s].devices) {
       const Device& device = problem.devices[index];

@@ -12,6 +12,7 @@ struct StageWork {
   double output_bytes = 0;     // of a frame to the next stage, and back
   double kept_bytes = 0;       // of a micro-batch; 0 without training
   double parameter_bytes = 0;  // one copy
+  double fixed_bytes = 0;      // of the parameters, always there
   // What a backward in halves keeps between them: the gradient of each layer's
   // output.
   double split_bytes = 0;

@@ -186,22 +186,6 @@ TEST(CostOf, MemoryGrowsWithTheStagesBehind) {
               testing::ElementsAre(200 + 15 + 20, 200 + 10 + 40, 200 + 5 + 20));
 }
 
-TEST(StageBytes, CountsWhatIsKeptAndStashed) {
-  PlanProblem problem = Three();
-  problem.reserved_bytes = 7;
-
-  EXPECT_DOUBLE_EQ(StageBytes(problem, {0, 3}, 1, 2), 600 + 3 * 15 + 7);
-  EXPECT_DOUBLE_EQ(StageBytes(problem, {0, 3}, 2, 3), 600 + 2 * 15 + 7);
-  problem.keeps_all = true;
-  EXPECT_DOUBLE_EQ(StageBytes(problem, {0, 3}, 1, 0), 600 + 4 * 15 + 7);
-  EXPECT_DOUBLE_EQ(StageBytes(problem, {0, 3}, 3, 0), 600 + 2 * 15 + 7);
-  problem.keeps_all = false;
-  problem.stashes = true;
-  EXPECT_DOUBLE_EQ(StageBytes(problem, {0, 3}, 1, 2), 600 + 200 * 3 + 45 + 7);
-  problem.training = false;
-  EXPECT_DOUBLE_EQ(StageBytes(problem, {0, 3}, 1, 2), 600 + 7);
-}
-
 TEST(CheckMemory, NamesTheDeviceItsLayersAndTheDifference) {
   PlanProblem problem = Three();
   problem.devices[1].memory_bytes = 600;

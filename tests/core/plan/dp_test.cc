@@ -35,10 +35,16 @@ std::vector<PlanProblem> SolvableProblems() {
   std::vector<PlanProblem> problems;
   for (uint64_t seed = 1; problems.size() < kProblems; ++seed) {
     PlanProblem problem = RandomProblem(seed);
-    if (SolveDp(problem).ok()) problems.push_back(std::move(problem));
+    if (SolvePlan("dp", problem, {}).ok()) {
+      problems.push_back(std::move(problem));
+    }
   }
   return problems;
 }
+
+// Whether a search alone counts all memory: what stages before a stage make it
+// keep is SolveHalves' to see to.
+bool CountsAllMemory(const PlanProblem& problem) { return !problem.splits; }
 
 // Device i of the result is device order[i] of `problem`.
 PlanProblem Reordered(const PlanProblem& problem,
@@ -258,7 +264,10 @@ TEST(Dp, SaysThatALargePlanIsNotProved) {
 // The heuristic side alone, against what is optimal.
 TEST(SearchPlacement, IsNearTheOptimumOfSmallProblems) {
   std::vector<double> gaps;
+  size_t problems = 0;
   for (const PlanProblem& problem : SolvableProblems()) {
+    if (!CountsAllMemory(problem)) continue;
+    ++problems;
     const DpTable table(problem);
     const Placement found = SearchPlacement(table, {20000});
     if (found.empty()) continue;
@@ -268,7 +277,8 @@ TEST(SearchPlacement, IsNearTheOptimumOfSmallProblems) {
     gaps.push_back(cost->step_seconds / StepSeconds(problem) - 1);
   }
 
-  EXPECT_GE(gaps.size(), kProblems * 95 / 100);
+  EXPECT_GE(problems, kProblems / 2);
+  EXPECT_GE(gaps.size(), problems * 95 / 100);
   std::sort(gaps.begin(), gaps.end());
   EXPECT_LE(gaps[gaps.size() / 2], 1e-9);
   EXPECT_LE(gaps[gaps.size() * 9 / 10], 0.05);
@@ -289,6 +299,7 @@ TEST(SearchPlacement, MakesAsManyStagesAsAskedWithEachDeviceOnce) {
 
 TEST(SolveExactly, FindsNothingBelowTheOptimum) {
   for (const PlanProblem& problem : SolvableProblems()) {
+    if (!CountsAllMemory(problem)) continue;
     const double best = StepSeconds(problem);
     const DpTable table(problem);
 

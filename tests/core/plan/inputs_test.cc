@@ -1,5 +1,6 @@
 #include "core/plan/inputs.h"
 
+#include "core/optim/optimizer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/small_model.h"
@@ -59,6 +60,7 @@ TEST(PlanInputs, TakesWhatWasMeasured) {
 
   ASSERT_TRUE(inputs.ok()) << inputs.status();
   EXPECT_TRUE(inputs->measured);
+  EXPECT_FALSE(inputs->predicted.has_value());
   EXPECT_EQ(inputs->problem.micro_batches, 3);
   EXPECT_DOUBLE_EQ(inputs->problem.devices[0].layer_seconds[1], 0.006);
   EXPECT_DOUBLE_EQ(inputs->problem.layers[1].kept_bytes, 1000);
@@ -139,7 +141,12 @@ TEST(PlanInputs, PredictsAWorkerThatDidNotMeasure) {
   EXPECT_FALSE(inputs->measured);
   EXPECT_THAT(inputs->source, HasSubstr("measured on a"));
   EXPECT_THAT(inputs->source,
-              HasSubstr("predicted from other measurements for b"));
+              HasSubstr("predicted from other measurements for b (90 % "
+                        "between "));
+  ASSERT_TRUE(inputs->predicted.has_value());
+  EXPECT_FALSE(inputs->predicted->assumed);
+  EXPECT_LT(inputs->predicted->low_factor, 1);
+  EXPECT_GT(inputs->predicted->high_factor, 1);
   EXPECT_GT(inputs->problem.devices[1].layer_seconds[0], 0);
 }
 
@@ -150,10 +157,52 @@ TEST(PlanInputs, FallsBackToFlopsAndSaysSo) {
 
   const auto inputs = MakePlanInputs(spec, *model, {{"a", "m", 0}}, {});
 
-  EXPECT_THAT(inputs->source, HasSubstr("assumed from FLOPs for a"));
+  EXPECT_THAT(inputs->source,
+              HasSubstr("assumed from FLOPs for a (how far off they are is not "
+                        "known)"));
+  ASSERT_TRUE(inputs->predicted.has_value());
+  EXPECT_TRUE(inputs->predicted->assumed);
   const double flops = model->layers[0].forward_flops * 16;
   EXPECT_DOUBLE_EQ(inputs->problem.devices[0].layer_seconds[0],
                    3 * flops / kAssumedFlopsPerSecond);
+}
+
+// The further from what was measured, the less is known.
+TEST(PlanInputs, IntervalsAreWiderFarFromWhatWasMeasured) {
+  JobSpec spec = Job();
+  const ModelDescription model = SmallModel(3);
+  const Measurements measurements = Keep({Profile(spec, model, "a")});
+  const auto width = [&](int64_t micro_batch) {
+    spec.train.micro_batch = micro_batch;
+    const auto inputs =
+        MakePlanInputs(spec, model, {{"a", "m", 0}}, measurements);
+    return inputs->predicted->high_factor / inputs->predicted->low_factor;
+  };
+
+  const double near = width(2 * spec.train.micro_batch);
+  const double far = width(1000 * spec.train.micro_batch);
+
+  EXPECT_GT(far, near);
+}
+
+TEST(PlanInputs, WhatIsBorrowedHasNoStateOfTheOptimizer) {
+  JobSpec spec = Job();
+  spec.model.name = "gpt";
+  spec.train.optimizer.name = "adamw";
+  const auto model = DescribeModel(spec.model, {8}, 16);
+  ASSERT_TRUE(model.ok()) << model.status();
+
+  const auto inputs = MakePlanInputs(spec, *model, {{"a", "m", 0}}, {});
+
+  const PlanProblem& problem = inputs->problem;
+  EXPECT_EQ(problem.owner_copies, StateSlots(spec.train.optimizer));
+  EXPECT_EQ(problem.parameter_copies, 2 + problem.owner_copies);
+  const Layer& user = model->layers[SharedParameters(*model)[0].user];
+  const LayerCost& cost = problem.layers[SharedParameters(*model)[0].user];
+  ASSERT_GT(user.borrowed_bytes, 0);
+  EXPECT_EQ(cost.borrowed_bytes, static_cast<double>(user.borrowed_bytes));
+  EXPECT_EQ(cost.parameter_bytes,
+            static_cast<double>(user.parameter_bytes + user.borrowed_bytes));
 }
 
 TEST(PlanInputs, IgnoresAProfileOfAnotherNumberOfLayers) {

@@ -133,6 +133,13 @@ PlanProblem RandomProblem(uint64_t seed) {
     problem.stages = dice.Between(1, std::min(layers, devices));
   }
   if (dice.Chance(60)) AddMemory(dice, problem);
+  if (dice.Chance(20)) problem.splits = true;
+  if (dice.Chance(20)) {
+    problem.owner_copies = dice.Between(0, 2);
+    for (LayerCost& layer : problem.layers) {
+      if (dice.Chance(50)) layer.borrowed_bytes = layer.parameter_bytes;
+    }
+  }
   return problem;
 }
 
@@ -321,20 +328,35 @@ double SendThrough(const std::vector<Resource>& table, int64_t micro_batches) {
   return left;
 }
 
+// A turn of its own, and one for each turn of `others`.
+int64_t Turns(int others, int replicas) {
+  int64_t turns = 1;
+  for (int left = others; left >= replicas; left -= replicas) ++turns;
+  return turns;
+}
+
 double MemoryOf(const PlanProblem& problem, const PlacedStage& stage,
-                int later_devices) {
+                int earlier_devices, int later_devices) {
   const int replicas = static_cast<int>(stage.devices.size());
-  int64_t held = 1;  // its own turn, and one for each turn that is further on
-  for (int ahead = later_devices; ahead >= replicas; ahead -= replicas) ++held;
-  if (problem.micro_batches > 0) {
+  const int waits_for = later_devices + (problem.splits ? earlier_devices : 0);
+  int64_t held = Turns(waits_for, replicas);
+  int64_t halved = problem.splits ? Turns(earlier_devices, replicas) : 0;
+  if (problem.micro_batches > 0 && !problem.stashes) {
     int64_t mine = 0;
     for (int64_t b = 0; b < problem.micro_batches; b += replicas) ++mine;
     if (problem.keeps_all || mine < held) held = mine;
+    halved = std::min(halved, mine);
   }
   double bytes = problem.reserved_bytes;
   for (int layer = stage.layers.first; layer < stage.layers.last; ++layer) {
     const LayerCost& on = problem.layers[layer];
-    bytes += problem.parameter_copies * on.parameter_bytes;
+    bytes +=
+        problem.parameter_copies * (on.parameter_bytes - on.borrowed_bytes);
+    bytes +=
+        (problem.parameter_copies - problem.owner_copies) * on.borrowed_bytes;
+    for (int64_t b = 0; problem.training && b < halved; ++b) {
+      bytes += on.output_bytes;
+    }
     for (int64_t b = 0; problem.training && b < held; ++b) {
       bytes += on.kept_bytes;
       if (b > 0 && problem.stashes) bytes += on.parameter_bytes;
@@ -377,9 +399,14 @@ Judgement Judge(const PlanProblem& problem, const Placement& placement) {
                             : SendThrough(table, problem.micro_batches);
   judged.memory_bytes.assign(problem.devices.size(), 0);
   int later = 0;
+  int earlier = 0;
+  for (const PlacedStage& stage : placement) {
+    earlier += static_cast<int>(stage.devices.size());
+  }
   for (size_t s = placement.size(); s-- > 0;) {
+    earlier -= static_cast<int>(placement[s].devices.size());
     for (const int device : placement[s].devices) {
-      const double bytes = MemoryOf(problem, placement[s], later);
+      const double bytes = MemoryOf(problem, placement[s], earlier, later);
       const double there = problem.devices[device].memory_bytes;
       judged.memory_bytes[device] = bytes;
       if (there > 0 && bytes > there) judged.fits = false;

@@ -2,6 +2,7 @@
 #include <numeric>
 #include <random>
 
+#include "core/plan/stage_memory.h"
 #include "core/simulate/program.h"
 #include "core/simulate/replica_order.h"
 #include "gmock/gmock.h"
@@ -138,15 +139,18 @@ TEST(Replicas, KeepAsManyMicroBatchesAsTheCostModelSays) {
 
   const SimulationResult result = chain.Run();
 
+  int earlier = 0;
   int later = 6;
   for (int s = 0; s < 3; ++s) {
     const int replicas = static_cast<int>(chain.placement[s].devices.size());
     later -= replicas;
     for (const int device : chain.placement[s].devices) {
-      EXPECT_DOUBLE_EQ(result.devices[device].peak_bytes,
-                       StageBytes(chain.problem, {s, s + 1}, replicas, later))
+      EXPECT_DOUBLE_EQ(
+          result.devices[device].peak_bytes,
+          StageBytes(chain.problem, {s, s + 1}, {replicas, earlier, later}))
           << "stage " << s;
     }
+    earlier += replicas;
   }
 }
 

@@ -2,6 +2,7 @@
 // formulas where transfers are free.
 #include <string>
 
+#include "core/plan/stage_memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/simulate/chain.h"
@@ -129,7 +130,7 @@ TEST(Pipedream, KeepsAVersionForEachForwardInFlight) {
 
   for (int s = 0; s < 4; ++s) {
     EXPECT_DOUBLE_EQ(result.devices[s].peak_bytes,
-                     StageBytes(chain.problem, {s, s + 1}, 1, 3 - s));
+                     StageBytes(chain.problem, {s, s + 1}, {1, s, 3 - s}));
   }
 }
 

@@ -5,6 +5,8 @@
 #include <string>
 
 #include "core/plan/cost.h"
+#include "core/plan/stage_memory.h"
+#include "core/schedule/schedule.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/simulate/chain.h"
@@ -166,22 +168,35 @@ TEST(Simulate, ASlowerDeviceNeverMakesItFaster) {
   }
 }
 
+// Stages of two layers, of which only what lies between them has bytes: no
+// frames, but gradients that wait between the halves of a backward.
 TEST(Simulate, MemoryIsThatOfTheCostModelWithoutFrames) {
-  for (const char* schedule : {"gpipe", "1f1b"}) {
-    for (const int64_t micro_batches : {1, 3, 8}) {
-      Chain chain = Chain::Equal(4, micro_batches, true);
-      chain.Bytes(/*output=*/0, /*kept=*/1000, /*parameters=*/77);
-      chain.problem.parameter_copies = 4;
-      chain.problem.reserved_bytes = 5;
-      chain.problem.keeps_all = std::string(schedule) == "gpipe";
-      chain.options.schedule = schedule;
+  for (const std::string& schedule : ScheduleNames()) {
+    for (const bool training : {true, false}) {
+      for (const int64_t micro_batches : {4, 8, 16}) {
+        Chain chain = Chain::Equal(8, micro_batches, training);
+        chain.placement.resize(4);
+        chain.Bytes(/*output=*/0, /*kept=*/1000, /*parameters=*/77);
+        for (int s = 0; s < 4; ++s) {
+          chain.placement[s].layers = {2 * s, 2 * s + 2};
+          chain.problem.layers[2 * s].output_bytes = 300;
+          chain.problem.layers[2 * s].borrowed_bytes = 50;
+        }
+        chain.problem.parameter_copies = 4;
+        chain.problem.owner_copies = 2;
+        chain.problem.reserved_bytes = 5;
+        CountMemoryOf(schedule, chain.problem);
+        chain.options.schedule = schedule;
+        chain.options.steps = 2;
 
-      const SimulationResult result = chain.Run();
+        const SimulationResult result = chain.Run();
 
-      for (int s = 0; s < 4; ++s) {
-        EXPECT_DOUBLE_EQ(result.devices[s].peak_bytes,
-                         StageBytes(chain.problem, {s, s + 1}, 1, 3 - s))
-            << schedule << " stage " << s << " of " << micro_batches;
+        for (int s = 0; s < 4; ++s) {
+          EXPECT_DOUBLE_EQ(
+              result.devices[s].peak_bytes,
+              StageBytes(chain.problem, {2 * s, 2 * s + 2}, {1, s, 3 - s}))
+              << schedule << " stage " << s << " of " << micro_batches;
+        }
       }
     }
   }
