@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,8 @@ struct PlanFile {
   std::string policy = {};  // that made it
   std::string why = {};     // for people
   std::string source = {};  // of the times, for people
+  // Where some of these times were not measured.
+  std::optional<PredictedTimes> predicted = std::nullopt;
 
   friend bool operator==(const PlanFile&, const PlanFile&) = default;
 };

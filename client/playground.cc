@@ -158,12 +158,15 @@ absl::Status AddModelLayers(const PlaygroundFlags& flags, const JobSpec& spec,
         samples * described.forward_flops / flags.flops_per_second;
     layer.backward_seconds = kBackwardByForward * layer.forward_seconds;
     layer.output_bytes = samples * static_cast<double>(described.output_bytes);
-    layer.parameter_bytes = static_cast<double>(described.parameter_bytes);
+    layer.parameter_bytes = static_cast<double>(described.parameter_bytes +
+                                                described.borrowed_bytes);
+    layer.borrowed_bytes = static_cast<double>(described.borrowed_bytes);
     layer.kept_bytes =
         samples * static_cast<double>(described.activation_bytes);
     problem->layers.push_back(std::move(layer));
   }
-  problem->parameter_copies = 2 + StateSlots(spec.train.optimizer);
+  problem->owner_copies = StateSlots(spec.train.optimizer);
+  problem->parameter_copies = 2 + problem->owner_copies;
   return absl::OkStatus();
 }
 

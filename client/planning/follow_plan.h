@@ -13,10 +13,14 @@ namespace paceline {
 
 // Makes spec.pipeline cut as `plan` does, on the same workers when it was made
 // for a mesh; `name` is the file's, for errors.  The schedule stays the job's.
-// Returns what a person should know of that, or nothing.
+// Returns what a person should know of that, or nothing: that only its cuts are
+// followed, that it does not count what layers share.
 //
 // Errors: InvalidArgument  the plan is of another model than the job (names
-//         both), has stages of several workers, or the job has cuts of its own
+//         both) or of another number of layers, has stages of several workers
+//         where the job trains or they are no mesh's, the job has cuts of its own, or its spec does not allow these cuts
+//         (CheckJobSpec: under pipedream layers that share parameters must be
+//         on one stage)
 absl::StatusOr<std::string> FollowPlan(const std::string& name,
                                        const PlanFile& plan, JobSpec& spec);
 

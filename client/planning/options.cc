@@ -103,6 +103,9 @@ void AddGoal(CLI::App* app, PlanOptions& options) {
   app->add_option("--stages", options.stages, "Exactly so many")
       ->type_name("S")
       ->check(CLI::Range(1, 100'000));
+  app->add_flag("--replicas", options.replicas,
+                "Several workers a stage, where that is faster.  The default "
+                "but for a mesh's training, since no job trains replicas yet");
   app->add_flag("--no-replicas", options.no_replicas, "One device a stage");
   app->add_flag("--even-shares", options.even_shares,
                 "Replicas get equal shares, whatever their speed");

@@ -10,6 +10,7 @@
 #include "core/base/status_macros.h"
 #include "core/plan/cut.h"
 #include "core/plan/plan.h"
+#include "core/plan/shared_plan.h"
 
 namespace paceline {
 namespace {
@@ -23,26 +24,31 @@ absl::StatusOr<PlanAnswer> AnswerOfCuts(const PlanQuestion& question) {
   PACELINE_ASSIGN_OR_RETURN(
       const std::vector<LayerRange> ranges,
       CutAt(static_cast<int>(problem.layers.size()), question.cuts));
-  if (ranges.size() > problem.devices.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "pipeline.cuts make ", ranges.size(), " stages, there are ",
-        problem.devices.size(),
-        " workers; a plan has one stage a worker, 'job submit --dry-run' shows "
-        "how several share one"));
+  constexpr char kWhy[] =
+      "the job's own pipeline.cuts decide; --policy dp asks a policy";
+  const int stages = static_cast<int>(ranges.size());
+  const int workers = static_cast<int>(problem.devices.size());
+  if (stages > workers) {
+    return AnswerForShared(problem, {ranges, SpreadStages(stages, workers)},
+                           kWhy);
   }
-  PlanAnswer answer;
-  for (size_t s = 0; s < ranges.size(); ++s) {
-    answer.placement.push_back({ranges[s], {static_cast<int>(s)}, {1}});
-  }
-  PACELINE_ASSIGN_OR_RETURN(answer.cost, CostOf(problem, answer.placement));
-  PACELINE_RETURN_IF_ERROR(CheckMemory(problem, answer.placement, answer.cost));
-  answer.lower_bound_seconds =
-      std::min(LowerBoundSeconds(problem), answer.cost.step_seconds);
-  answer.gap = answer.lower_bound_seconds > 0
-                   ? answer.cost.step_seconds / answer.lower_bound_seconds - 1
-                   : HUGE_VAL;
-  answer.why = "the job's own pipeline.cuts decide; --policy dp asks a policy";
+  Placement placement;
+  for (int s = 0; s < stages; ++s) placement.push_back({ranges[s], {s}, {1}});
+  PACELINE_ASSIGN_OR_RETURN(PlanAnswer answer, AnswerFor(problem, placement));
+  answer.why = kWhy;
   return answer;
+}
+
+absl::StatusOr<PlanAnswer> AnswerOfPolicy(const std::string& policy,
+                                          const PlanQuestion& question,
+                                          const PlanOptions& options) {
+  const PlanInputs& inputs = question.inputs;
+  const PolicyOptions asked = {.seed = options.seed,
+                               .levels = options.levels,
+                               .predicted = inputs.predicted.has_value()};
+  return question.shared_stages > 0 ? SolveShared(policy, inputs.problem,
+                                                  question.shared_stages, asked)
+                                    : SolvePlan(policy, inputs.problem, asked);
 }
 
 PolicyRun Run(const std::string& policy, const PlanQuestion& question,
@@ -51,10 +57,8 @@ PolicyRun Run(const std::string& policy, const PlanQuestion& question,
   run.policy = policy;
   const Instant begin = clock.Now();
   absl::StatusOr<PlanAnswer> answer =
-      policy == kCuts
-          ? AnswerOfCuts(question)
-          : SolvePlan(policy, question.inputs.problem,
-                      {.seed = options.seed, .levels = options.levels});
+      policy == kCuts ? AnswerOfCuts(question)
+                      : AnswerOfPolicy(policy, question, options);
   run.planning_seconds = absl::ToDoubleSeconds(clock.Now() - begin);
   run.refused = answer.status();
   if (answer.ok()) run.answer = *std::move(answer);
@@ -72,7 +76,8 @@ absl::Status Save(const PlanQuestion& question, const PolicyRun& run,
                      .facts = question.inputs.facts,
                      .policy = run.policy,
                      .why = run.answer->why,
-                     .source = question.inputs.source});
+                     .source = question.inputs.source,
+                     .predicted = question.inputs.predicted});
 }
 
 ExitCode Refused(Console& console, const absl::Status& status) {

@@ -72,6 +72,7 @@ absl::Status CheckCostModel(const PlanOptions& options) {
        {"--micro-batches", options.micro_batches.value_or(0) != 0},
        {"--inference", options.inference},
        {"--stages", options.stages.has_value()},
+       {"--replicas", options.replicas},
        {"--even-shares", options.even_shares},
        {"--no-overlap", options.no_overlap},
        {"--schedule", options.schedule.has_value()},
@@ -94,6 +95,10 @@ absl::Status CheckPlanOptions(const PlanOptions& options) {
   }
   PACELINE_RETURN_IF_ERROR(CheckMachineOptions(options));
   PACELINE_RETURN_IF_ERROR(CheckCostModel(options));
+  if (options.replicas && options.no_replicas) {
+    return absl::InvalidArgumentError(
+        "--replicas and --no-replicas: leave one of them out");
+  }
   if (options.compare && options.policy.has_value()) {
     return absl::InvalidArgumentError(
         "--compare asks all policies: leave --policy out");

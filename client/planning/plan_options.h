@@ -32,6 +32,7 @@ struct PlanOptions {
   std::optional<int64_t> micro_batches = {};  // of a step; 0: endless
   bool inference = false;
   std::optional<int> stages = {};
+  bool replicas = false;  // asked for: for a mesh's training they are not else
   bool no_replicas = false;
   bool even_shares = false;
   bool no_overlap = false;

@@ -136,6 +136,7 @@ absl::Status Apply(const PlanOptions& options, PlanQuestion& question) {
     PACELINE_RETURN_IF_ERROR(PutMemory(options.memory, problem));
   }
   if (options.inference) LeaveOutBackward(question.inputs);
+  if (options.replicas) problem.replicas = true;
   if (options.no_replicas) problem.replicas = false;
   if (options.even_shares) problem.uneven_shares = false;
   if (options.no_overlap) problem.overlap = false;
@@ -190,9 +191,30 @@ void TakePlan(const ProfileSource& source, PlanQuestion& question) {
   question.inputs.problem = plan.problem;
   question.inputs.facts = plan.facts;
   question.inputs.source = absl::StrCat(source.name, ": ", plan.source);
+  question.inputs.predicted = plan.predicted;
   question.schedule = plan.schedule;
   question.model = plan.model;
   question.micro_batch = plan.micro_batch;
+}
+
+// With more stages than workers, as 'job submit' places them.
+absl::Status ShareWorkers(PlanQuestion& question) {
+  PlanProblem& problem = question.inputs.problem;
+  const int workers = static_cast<int>(problem.devices.size());
+  if (problem.stages <= workers) return absl::OkStatus();
+  if (question.schedule == "interleaved-1f1b" && problem.training) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "interleaved-1f1b deals its stages out in turn and asks no policy, and "
+        "there are more of them, ",
+        problem.stages, ", than workers, ", workers,
+        ": 'job submit --dry-run' shows who holds what; give --stages for at "
+        "most one a worker, or --schedule 1f1b"));
+  }
+  question.shared_stages = problem.stages;
+  problem.stages = 0;
+  // A replica holds one stage only.
+  problem.replicas = false;
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -211,15 +233,6 @@ absl::StatusOr<PlanQuestion> AskForMesh(MeasureClient& measure,
         "plan for machines you do not have with --profile FILE --machines 4x4 "
         "--bandwidth 1e10,1.25e9");
   }
-  if (spec.pipeline.stages > static_cast<int64_t>(live.size()) &&
-      spec.pipeline.cuts.empty() && !options.stages.has_value()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "pipeline.stages is ", spec.pipeline.stages, ", there are ",
-        live.size(), live.size() == 1 ? " worker" : " workers",
-        ", and a plan has one stage a worker: give --stages, or --set "
-        "pipeline.stages=0 for as many as are fastest; 'job submit' lets "
-        "stages share a worker"));
-  }
   std::vector<InputWorker> workers;
   for (const WorkerView& worker : live) {
     workers.push_back({worker.name, worker.machine_id, worker.memory_bytes});
@@ -231,12 +244,17 @@ absl::StatusOr<PlanQuestion> AskForMesh(MeasureClient& measure,
   PACELINE_ASSIGN_OR_RETURN(question.inputs,
                             MakePlanInputs(spec, model, workers, measurements));
   question.inputs.problem.stages = spec.pipeline.stages;
+  // What a job that trains can follow has a worker a stage.
+  if (!IsInference(spec) && !options.inference) {
+    question.inputs.problem.replicas = false;
+  }
   question.policy = spec.pipeline.policy;
   question.schedule = spec.pipeline.schedule;
   question.model = ModelKey(spec.model, model.input, model.classes);
   question.micro_batch = spec.train.micro_batch;
   question.cuts.assign(spec.pipeline.cuts.begin(), spec.pipeline.cuts.end());
   PACELINE_RETURN_IF_ERROR(Apply(options, question));
+  PACELINE_RETURN_IF_ERROR(ShareWorkers(question));
   return question;
 }
 

@@ -20,6 +20,9 @@ struct PlanQuestion {
   std::string schedule = "1f1b";
   std::string model;        // ModelKey; empty: not one of our models
   int64_t micro_batch = 0;  // samples; 0: not known
+  // With fewer workers than stages: of all stages, which the workers share; 0:
+  // a stage has workers of its own.
+  int shared_stages = 0;
   // First layers of stages 1, 2, ... as the job has them; empty: a policy cuts.
   std::vector<int> cuts;
 };

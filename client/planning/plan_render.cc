@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "client/table.h"
 #include "client/text.h"
+#include "core/predict/interval.h"
 
 namespace paceline {
 namespace {
@@ -34,8 +35,8 @@ std::vector<std::string> WorkersOf(const PlanProblem& problem,
   return names;
 }
 
-std::vector<std::string> LeftOut(const PlanProblem& problem,
-                                 const Placement& placement) {
+std::vector<std::string> NamesLeftOut(const PlanProblem& problem,
+                                      const Placement& placement) {
   std::vector<bool> used(problem.devices.size());
   for (const PlacedStage& stage : placement) {
     for (const int device : stage.devices) used[device] = true;
@@ -81,6 +82,28 @@ Document SamplesPerSecond(const PlanQuestion& question,
          cost.step_seconds;
 }
 
+// null: all layer times are measured, or those of a profile.
+Document PredictedDocument(const std::optional<PredictedTimes>& times) {
+  if (!times.has_value()) return {};
+  if (times->assumed) {
+    return Document::Map{{"interval_level", Document()},
+                         {"low_factor", Document()},
+                         {"high_factor", Document()}};
+  }
+  return Document::Map{{"interval_level", kIntervalLevel},
+                       {"low_factor", times->low_factor},
+                       {"high_factor", times->high_factor}};
+}
+
+// ", proved optimal", and for what.
+std::string ProvedText(const PlanQuestion& question, const PlanAnswer& answer) {
+  if (!answer.exact) return "";
+  const std::optional<PredictedTimes>& times = question.inputs.predicted;
+  if (!times.has_value()) return ", proved optimal";
+  return absl::StrCat(", proved optimal for predicted layer times only (",
+                      IntervalText(*times), ")");
+}
+
 // What follows `policy`.
 Document::Map AnswerMap(const PlanQuestion& question,
                         const PlanAnswer& answer) {
@@ -94,9 +117,10 @@ Document::Map AnswerMap(const PlanQuestion& question,
           {"lower_bound_seconds", answer.lower_bound_seconds},
           {"gap", answer.gap},
           {"exact", Document(answer.exact)},
+          {"predicted", PredictedDocument(question.inputs.predicted)},
           {"stages", StagesDocument(problem, answer)},
           {"transfer_seconds", std::move(transfers)},
-          {"left_out", TextList(LeftOut(problem, answer.placement))},
+          {"left_out", TextList(NamesLeftOut(problem, answer.placement))},
           {"samples_per_second", SamplesPerSecond(question, answer.cost)},
           {"why", answer.why}};
 }
@@ -158,6 +182,22 @@ std::string StreamText(const PlanProblem& problem) {
       problem.micro_batches == 1 ? " micro-batch, " : " micro-batches, ", what);
 }
 
+// In a column; what the times are worth is said below the table.
+std::string OptimalText(const PlanQuestion& question,
+                        const PlanAnswer& answer) {
+  if (!answer.exact) return "";
+  return question.inputs.predicted.has_value() ? "as predicted" : "yes";
+}
+
+// "3 on 2 workers: some hold several"; nothing where none does.
+std::string SharedText(const PlanQuestion& question, size_t stages) {
+  const size_t workers = question.inputs.problem.devices.size();
+  if (stages <= workers) return "";
+  return absl::StrCat(stages, " on ", workers,
+                      workers == 1 ? " worker, which holds them all"
+                                   : " workers: some hold several");
+}
+
 std::string StagesOf(const PlanAnswer& answer) {
   return absl::StrJoin(answer.placement, "-",
                        [](std::string* out, const PlacedStage& stage) {
@@ -203,8 +243,8 @@ std::string RenderPlan(const PlanQuestion& question, const PolicyRun& run) {
   return absl::StrCat(
       StagesTable(problem, answer), "\n",
       RenderFacts(
-          {{"policy",
-            absl::StrCat(run.policy, answer.exact ? ", proved optimal" : "")},
+          {{"policy", absl::StrCat(run.policy, ProvedText(question, answer))},
+           {"stages", SharedText(question, answer.placement.size())},
            {endless ? "micro-batch" : "step",
             absl::StrCat(HumanSeconds(answer.cost.step_seconds), " (",
                          StreamText(problem), ", ", question.schedule, ")")},
@@ -212,7 +252,7 @@ std::string RenderPlan(const PlanQuestion& question, const PolicyRun& run) {
            {"lower bound",
             absl::StrCat(HumanSeconds(answer.lower_bound_seconds), ", gap ",
                          GapText(answer.gap))},
-           {"left out", Few(LeftOut(problem, answer.placement))},
+           {"left out", Few(NamesLeftOut(problem, answer.placement))},
            {"why", answer.why},
            {"from", question.inputs.source}}));
 }
@@ -238,13 +278,14 @@ std::string RenderComparison(const PlanQuestion& question,
     const PlanAnswer& answer = *run.answer;
     table.AddRow({run.policy, HumanSeconds(answer.cost.step_seconds),
                   HumanSeconds(answer.cost.bottleneck_seconds),
-                  GapText(answer.gap), answer.exact ? "yes" : "",
+                  GapText(answer.gap), OptimalText(question, answer),
                   absl::StrCat(answer.placement.size()), StagesOf(answer), took,
                   ""});
   }
   return absl::StrCat(
       table.Render(), "\n",
       RenderFacts({{"step", StreamText(question.inputs.problem)},
+                   {"stages", SharedText(question, question.shared_stages)},
                    {"from", question.inputs.source}}));
 }
 

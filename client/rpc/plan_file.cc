@@ -39,6 +39,7 @@ Document LayersDocument(const std::vector<LayerCost>& layers) {
                                  {"backward_seconds", layer.backward_seconds},
                                  {"output_bytes", layer.output_bytes},
                                  {"parameter_bytes", layer.parameter_bytes},
+                                 {"borrowed_bytes", layer.borrowed_bytes},
                                  {"kept_bytes", layer.kept_bytes}});
   }
   return list;
@@ -75,6 +76,15 @@ Document LinksDocument(const std::vector<std::vector<LinkCost>>& links) {
                        {"latency_seconds", std::move(latencies)}};
 }
 
+Document TiesDocument(const std::vector<TieCost>& ties) {
+  Document::List list;
+  for (const TieCost& tie : ties) {
+    list.push_back(Document::Map{
+        {"owner", tie.owner}, {"user", tie.user}, {"bytes", tie.bytes}});
+  }
+  return list;
+}
+
 Document ProblemDocument(const PlanProblem& problem) {
   return Document::Map{
       {"layers", LayersDocument(problem.layers)},
@@ -85,9 +95,12 @@ Document ProblemDocument(const PlanProblem& problem) {
       {"overlap", Document(problem.overlap)},
       {"micro_batches_per_sync", problem.micro_batches_per_sync},
       {"parameter_copies", problem.parameter_copies},
+      {"owner_copies", problem.owner_copies},
       {"reserved_bytes", problem.reserved_bytes},
       {"keeps_all", Document(problem.keeps_all)},
       {"stashes", Document(problem.stashes)},
+      {"splits", Document(problem.splits)},
+      {"ties", TiesDocument(problem.ties)},
       {"stages", problem.stages},
       {"replicas", Document(problem.replicas)},
       {"uneven_shares", Document(problem.uneven_shares)}};
@@ -130,6 +143,7 @@ void ReadLayers(JsonFields& problem, std::vector<LayerCost>& layers) {
     fields.Amount("backward_seconds", layer.backward_seconds);
     fields.Amount("output_bytes", layer.output_bytes);
     fields.Amount("parameter_bytes", layer.parameter_bytes);
+    fields.OptionalAmount("borrowed_bytes", layer.borrowed_bytes);
     fields.Amount("kept_bytes", layer.kept_bytes);
   });
   if (layers.size() > kMostLayers) {
@@ -198,6 +212,33 @@ void ReadLinks(JsonFields& problem, std::vector<std::vector<LinkCost>>& links) {
   }
 }
 
+// Files of old have none; FollowPlan says so where that makes a difference.
+void ReadTies(JsonFields& problem, std::vector<TieCost>& ties) {
+  if (!problem.Has("ties")) return;
+  problem.ForEach("ties", [&](JsonFields& fields) {
+    TieCost& tie = ties.emplace_back();
+    fields.Whole("owner", 0, kMostLayers, tie.owner);
+    fields.Whole("user", 0, kMostLayers, tie.user);
+    fields.Amount("bytes", tie.bytes);
+  });
+}
+
+void ReadPredicted(JsonFields& root, std::optional<PredictedTimes>& predicted) {
+  if (!root.Has("predicted")) return;
+  JsonFields fields = root.Object("predicted");
+  PredictedTimes& times = predicted.emplace();
+  fields.Flag("assumed", times.assumed);
+  fields.Amount("low_factor", times.low_factor);
+  fields.Amount("high_factor", times.high_factor);
+  if (times.low_factor > 1 || times.high_factor < 1) {
+    fields.Fail(
+        "low_factor, high_factor",
+        absl::StrCat("are ", times.low_factor, " and ", times.high_factor,
+                     ", need one below 1 and one "
+                     "above"));
+  }
+}
+
 void ReadProblem(JsonFields fields, PlanProblem& problem) {
   ReadLayers(fields, problem.layers);
   ReadDevices(fields, problem.devices);
@@ -209,9 +250,12 @@ void ReadProblem(JsonFields fields, PlanProblem& problem) {
   fields.Whole("micro_batches_per_sync", 0, kMaxPlannedMicroBatches,
                problem.micro_batches_per_sync);
   fields.Amount("parameter_copies", problem.parameter_copies);
+  fields.OptionalAmount("owner_copies", problem.owner_copies);
   fields.Amount("reserved_bytes", problem.reserved_bytes);
   fields.Flag("keeps_all", problem.keeps_all);
   fields.Flag("stashes", problem.stashes);
+  if (fields.Has("splits")) fields.Flag("splits", problem.splits);
+  ReadTies(fields, problem.ties);
   fields.Whole("stages", 0, kMostLayers, problem.stages);
   fields.Flag("replicas", problem.replicas);
   fields.Flag("uneven_shares", problem.uneven_shares);
@@ -295,6 +339,7 @@ absl::StatusOr<PlanFile> Read(const json& value) {
   root.OptionalText("policy", plan.policy);
   root.OptionalText("why", plan.why);
   root.OptionalText("source", plan.source);
+  ReadPredicted(root, plan.predicted);
   ReadProblem(root.Object("problem"), plan.problem);
   ReadPlacement(root, plan.placement);
   PACELINE_RETURN_IF_ERROR(status);
@@ -306,9 +351,11 @@ absl::StatusOr<PlanFile> Read(const json& value) {
   }
   ReadFacts(root, plan.problem, plan.facts);
   PACELINE_RETURN_IF_ERROR(status);
-  if (const auto cost = CostOf(plan.problem, plan.placement); !cost.ok()) {
+  const absl::Status placed =
+      CheckPlacement(plan.problem, plan.placement, DeviceHolds::kSeveralStages);
+  if (!placed.ok()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("placement: ", cost.status().message()));
+        absl::StrCat("placement: ", placed.message()));
   }
   return plan;
 }
@@ -326,6 +373,13 @@ std::string PlanFileText(const PlanFile& plan) {
                        {"source", plan.source},
                        {"placement", PlacementDocument(plan.placement)},
                        {"problem", ProblemDocument(plan.problem)}};
+  if (plan.predicted.has_value()) {
+    map.emplace_back(
+        "predicted",
+        Document::Map{{"assumed", Document(plan.predicted->assumed)},
+                      {"low_factor", plan.predicted->low_factor},
+                      {"high_factor", plan.predicted->high_factor}});
+  }
   if (!plan.facts.empty()) {
     map.emplace_back("facts", FactsDocument(plan.facts));
   }

@@ -11,7 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "tests/client/measure_fakes.h"
+#include "tests/client/plan_bed.h"
 
 namespace paceline {
 namespace {
@@ -19,79 +19,6 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 using testing::Not;
-
-// Twelve layers of one second, two forward and backward halves.
-std::string TwelveLayers() {
-  std::string text;
-  for (int i = 0; i < 12; ++i) {
-    absl::StrAppend(&text, "node", i, " -- Linear -- ",
-                    "forward_compute_time=500.0, backward_compute_time=500.0, "
-                    "activation_size=0.0, parameter_size=0.0\n");
-  }
-  for (int i = 0; i < 11; ++i) {
-    absl::StrAppend(&text, "\tnode", i, " -- node", i + 1, "\n");
-  }
-  return text;
-}
-
-ProfileSource Graph(const std::string& text) {
-  const auto source = ParseProfileFile("graph.txt", text);
-  EXPECT_TRUE(source.ok()) << source.status();
-  return *source;
-}
-
-// The example of the released planners: two devices of ten seconds a layer, two
-// of one.
-PlanOptions Unlike() {
-  PlanOptions options;
-  options.profile = "graph.txt";
-  options.machines = "4";
-  options.bandwidth = "1e9";
-  options.speed = "0.1,0.1,1,1";
-  return options;
-}
-
-struct PlanBed : CommandBed {
-  explicit PlanBed(OutputFormat format = OutputFormat::kJson)
-      : CommandBed(format) {
-    measure.workers = IdleWorkers({"w1", "w2", "w3"});
-    for (const char* worker : {"w1", "w2"}) {
-      measure.AddProfile(ProfileOf(LenetSpec(16), worker, 1e-3));
-    }
-    measure.AddProfile(ProfileOf(LenetSpec(16), "w3", 1e-1));
-  }
-
-  ExitCode RunProfile(const ProfileSource& source, const PlanOptions& options) {
-    return Finish(AskForProfile(source, options), options);
-  }
-  ExitCode RunMesh(const JobSpec& spec, const PlanOptions& options) {
-    return Finish(AskForMesh(measure, spec, options), options);
-  }
-  json Output() { return json::parse(out.str()); }
-
-  FakeMeasureClient measure;
-  PlanSink* sink = nullptr;
-
- private:
-  ExitCode Finish(const absl::StatusOr<PlanQuestion>& question,
-                  const PlanOptions& options) {
-    if (!question.ok()) {
-      ReportError(console, question.status());
-      return SubmitExitCodeFor(question.status());
-    }
-    return PlanCommand(console, clock, *question, options, sink);
-  }
-};
-
-class KeepingSink final : public PlanSink {
- public:
-  absl::Status Save(const PlanFile& plan) override {
-    saved.push_back(plan);
-    return answer;
-  }
-  std::vector<PlanFile> saved;
-  absl::Status answer;
-};
 
 TEST(Plan, OfTheKnownExampleIsSixAndNotThirty) {
   PlanBed bed;
@@ -254,20 +181,6 @@ TEST(Plan, OfAJobFollowsItsCutsUnlessAPolicyIsAsked) {
   EXPECT_EQ(cut.Output()["policy"], "cuts");
   EXPECT_EQ(cut.Output()["stages"][0]["last_layer"], 1);
   EXPECT_EQ(asked.Output()["policy"], "equal");
-}
-
-TEST(Plan, OfMoreStagesThanWorkersSaysWhatToDo) {
-  PlanBed refused, chosen;
-  JobSpec spec = LenetSpec(16);
-  spec.pipeline.stages = 4;
-
-  EXPECT_EQ(refused.RunMesh(spec, {.job_file = "job.yaml"}), kExitUsage);
-  EXPECT_EQ(chosen.RunMesh(spec, {.job_file = "job.yaml", .stages = 2}),
-            kExitOk);
-
-  EXPECT_THAT(refused.err.str(),
-              HasSubstr("pipeline.stages is 4, there are 3 workers"));
-  EXPECT_EQ(chosen.Output()["stages"].size(), 2u);
 }
 
 TEST(Plan, WithoutWorkersIsUnplaceable) {

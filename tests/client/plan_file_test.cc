@@ -11,6 +11,7 @@
 #include "client/planning/profile_render.h"
 #include "client/rpc/json_fields.h"
 #include "client/rpc/profile_file.h"
+#include "core/model/catalog.h"
 #include "core/plan/policy.h"
 #include "core/simulate/simulation.h"
 #include "gmock/gmock.h"
@@ -232,12 +233,139 @@ TEST(FollowPlan, RefusesReplicas) {
                     HasSubstr("rolling server"), HasSubstr("--no-replicas")));
 }
 
+TEST(FollowPlan, GivesAnInferenceJobTheReplicasOfAMeshsPlan) {
+  JobSpec spec = LenetSpec(16);
+  spec.kind = kInferKind;
+  spec.infer.micro_batch = 16;
+  spec.train = ForInference(spec.infer, 1);
+  PlanFile plan = LenetPlan();
+  const int layers = static_cast<int>(plan.problem.layers.size());
+  plan.placement = {{{0, layers}, {0, 1}, {0.75, 0.25}}};
+
+  ASSERT_TRUE(FollowPlan("p.json", plan, spec).ok());
+  EXPECT_THAT(spec.pipeline.workers, ElementsAre("w1", "w2"));
+  EXPECT_THAT(spec.pipeline.replicas, ElementsAre(2));
+  EXPECT_THAT(spec.pipeline.shares, ElementsAre(0.75, 0.25));
+  EXPECT_THAT(CheckJobSpec(spec), IsEmpty());
+
+  spec.pipeline = {};
+  plan.facts.clear();
+  EXPECT_THAT(FollowPlan("p.json", plan, spec).status().message(),
+              HasSubstr("was not made for a mesh"));
+}
+
 TEST(FollowPlan, RefusesAJobWithCutsOfItsOwn) {
   JobSpec spec = LenetSpec(16);
   spec.pipeline.cuts = {1};
 
   EXPECT_THAT(FollowPlan("p.json", LenetPlan(), spec).status().message(),
               HasSubstr("pipeline.cuts"));
+}
+
+// gpt's first and last layers share the embedding.
+JobSpec TiedSpec() {
+  JobSpec spec = LenetSpec(16);
+  spec.model = FindModel("gpt")->model;
+  spec.data.shape = {8};
+  spec.data.classes = 16;
+  return spec;
+}
+
+PlanFile TiedPlan(int cut) {
+  const JobSpec spec = TiedSpec();
+  FakeMeasureClient measure;
+  measure.workers = IdleWorkers({"w1", "w2"});
+  const auto question =
+      AskForMesh(measure, spec, {.job_file = "job.yaml", .stages = 2});
+  EXPECT_TRUE(question.ok()) << question.status();
+  const int layers = static_cast<int>(question->inputs.problem.layers.size());
+  return {.problem = question->inputs.problem,
+          .placement = {{{0, cut}, {0}, {1}}, {{cut, layers}, {1}, {1}}},
+          .model = question->model,
+          .micro_batch = 16,
+          .facts = question->inputs.facts,
+          .predicted = question->inputs.predicted};
+}
+
+TEST(PlanFile, KeepsWhatLayersShareAndThatTimesArePredicted) {
+  PlanFile plan = TiedPlan(2);
+  ASSERT_FALSE(plan.problem.ties.empty());
+  ASSERT_TRUE(plan.predicted.has_value());
+  plan.problem.splits = true;
+  plan.problem.owner_copies = 1;
+
+  const auto read = ParsePlanFile("p.json", PlanFileText(plan));
+
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_TRUE(*read == plan);
+  EXPECT_GT(CostOf(read->problem, read->placement)->step_seconds, [&] {
+    PlanProblem untied = read->problem;
+    untied.ties.clear();
+    return CostOf(untied, read->placement)->step_seconds;
+  }());
+}
+
+TEST(PlanFile, RefusesTiesThatCannotBe) {
+  json value = Parsed(TiedPlan(2));
+  value["problem"]["ties"][0]["owner"] = 7;
+  value["problem"]["ties"][0]["user"] = 3;
+  EXPECT_THAT(ErrorOf(value), HasSubstr("a tie between layers 7 and 3"));
+  value["problem"]["ties"][0]["owner"] = "x";
+  EXPECT_THAT(ErrorOf(value), HasSubstr("problem.ties[0].owner"));
+  value = Parsed(TiedPlan(2));
+  value["predicted"]["low_factor"] = 2;
+  EXPECT_THAT(ErrorOf(value), HasSubstr("predicted.low_factor"));
+}
+
+TEST(PlanFile, OfOldHasNoTiesAndIsRead) {
+  json value = Parsed(TiedPlan(2));
+  for (const char* key : {"ties", "splits", "owner_copies"}) {
+    value["problem"].erase(key);
+  }
+
+  const auto read = ParsePlanFile("p.json", value.dump());
+
+  ASSERT_TRUE(read.ok()) << read.status();
+  JobSpec spec = TiedSpec();
+  EXPECT_THAT(*FollowPlan("p.json", *read, spec),
+              HasSubstr("as they share parameters"));
+  spec = TiedSpec();
+  EXPECT_EQ(*FollowPlan("p.json", TiedPlan(2), spec), "");
+}
+
+TEST(FollowPlan, UnderPipedreamKeepsWhatIsSharedOnOneStage) {
+  JobSpec spec = TiedSpec();
+  spec.pipeline.schedule = "pipedream";
+  spec.pipeline.stages = 1;
+
+  EXPECT_THAT(FollowPlan("p.json", TiedPlan(2), spec).status().message(),
+              HasSubstr("pipedream needs layers"));
+}
+
+TEST(FollowPlan, RefusesAPlanOfAnotherNumberOfLayers) {
+  PlanFile plan = LenetPlan();
+  plan.problem.layers.pop_back();
+  JobSpec spec = LenetSpec(16);
+
+  EXPECT_THAT(FollowPlan("p.json", plan, spec).status().message(),
+              HasSubstr("layers, the job's model has"));
+}
+
+TEST(FollowPlan, TakesAPlanWhoseWorkersHoldSeveralStages) {
+  PlanFile plan = LenetPlan();
+  const int layers = static_cast<int>(plan.problem.layers.size());
+  plan.placement = {
+      {{0, 1}, {0}, {1}}, {{1, 2}, {0}, {1}}, {{2, layers}, {1}, {1}}};
+  JobSpec spec = LenetSpec(16);
+
+  const auto read = ParsePlanFile("p.json", PlanFileText(plan));
+
+  ASSERT_TRUE(read.ok()) << read.status();
+  ASSERT_TRUE(FollowPlan("p.json", *read, spec).ok());
+  EXPECT_THAT(spec.pipeline.workers, ElementsAre("w1", "w1", "w2"));
+  const SimulatedPlan simulated = SimulationOf(*read);
+  EXPECT_TRUE(
+      Simulate(simulated.problem, simulated.placement, simulated.options).ok());
 }
 
 TEST(SimulatePlan, SimulatesQuotasWhereDevicesHaveThem) {
