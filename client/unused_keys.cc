@@ -37,7 +37,8 @@ constexpr Rule kRules[] = {
     {"train.learning_rate.gamma", kSchedule, "step", RateSchedule},
 };
 
-constexpr char kSynthetic[] = " synthetic synthetic-labels synthetic-tokens ";
+constexpr char kSynthetic[] =
+    " synthetic synthetic-labels synthetic-pairs synthetic-tokens ";
 
 // The data sets that look at a key of theirs, between blanks.
 struct DataRule {
@@ -55,7 +56,8 @@ constexpr DataRule kDataRules[] = {
     {"data.flip", " cifar10 cifar100 imagefolder "},
     {"data.mean", " cifar10 cifar100 fashion-mnist idx imagefolder "},
     {"data.deviation", " cifar10 cifar100 fashion-mnist idx imagefolder "},
-    {"data.block", " synthetic-labels synthetic-tokens text text-labels "},
+    {"data.block",
+     " synthetic-labels synthetic-pairs synthetic-tokens text text-labels "},
     {"data.tokens", " text "},
     {"data.test_fraction", " text text-labels "},
     {"data.padding", " synthetic-labels text-labels "},

@@ -47,6 +47,30 @@ Tensor AsFloats(const Tensor& tensor) {
   return floats;
 }
 
+// to[j] += from[j mod n] for each sample, n being how many elements it has.
+void AddRepeated(const Tensor& from, Tensor& to) {
+  const int64_t samples = from.shape[0];
+  const int64_t few = NumElements(from.shape) / samples;
+  const int64_t many = NumElements(to.shape) / samples;
+  for (int64_t n = 0; n < samples; ++n) {
+    const float* const x = from.As<float>().data() + n * few;
+    float* const y = to.As<float>().data() + n * many;
+    for (int64_t j = 0; j < many; ++j) y[j] += x[j % few];
+  }
+}
+
+// The gradient of that: to[j mod n] += from[j].
+void AddFolded(const Tensor& from, Tensor& to) {
+  const int64_t samples = from.shape[0];
+  const int64_t many = NumElements(from.shape) / samples;
+  const int64_t few = NumElements(to.shape) / samples;
+  for (int64_t n = 0; n < samples; ++n) {
+    const float* const y = from.As<float>().data() + n * many;
+    float* const x = to.As<float>().data() + n * few;
+    for (int64_t j = 0; j < many; ++j) x[j % few] += y[j];
+  }
+}
+
 }  // namespace
 
 FakeEngine::FakeEngine(EngineOptions options) : options_(std::move(options)) {
@@ -133,15 +157,57 @@ StashReading FakeEngine::Stash() const {
   return reading;
 }
 
-TensorList FakeEngine::Beside(const TensorList& input) const {
-  TensorList beside(input.begin() + 1, input.end() - 1);
-  const std::vector<SampleTensor>& wanted =
-      options_.model.layers[options_.layers.last - 1].beside;
-  for (size_t i = beside.size(); i < wanted.size(); ++i) {
-    beside.push_back(
-        Zeros(Batched(input[0].shape[0], wanted[i].shape), wanted[i].dtype));
+// How much of what goes beside a layer's input goes beside its output too.
+size_t FakeEngine::HandedOn(int layer) const {
+  const auto input = InputTensors(options_.model, layer);
+  const auto output = BoundaryTensors(options_.model.layers[layer]);
+  size_t same = 1;
+  while (same < std::min(input.size(), output.size()) &&
+         input[same] == output[same]) {
+    ++same;
   }
-  return beside;
+  return same - 1;
+}
+
+// What goes beside the output of `layer`; what ends there goes into `output`.
+TensorList FakeEngine::Join(int layer, const TensorList& beside,
+                            const Tensor& input, Tensor& output) const {
+  const size_t handed_on = HandedOn(layer);
+  for (size_t i = handed_on; i < beside.size(); ++i) {
+    if (beside[i].dtype == DType::kF32) AddRepeated(beside[i], output);
+  }
+  TensorList after(beside.begin(), beside.begin() + handed_on);
+  const auto wanted = BoundaryTensors(options_.model.layers[layer]);
+  for (size_t i = 1 + handed_on; i < wanted.size(); ++i) {
+    after.push_back(Zeros(Batched(input.shape[0], wanted[i].shape),
+                          wanted[i].dtype));
+    if (wanted[i].dtype == DType::kF32) AddRepeated(input, after.back());
+  }
+  return after;
+}
+
+// The way back.  gradients: of the float32 tensors beside the output.  Returns
+// those beside the input; what began in this layer goes into `of_input`.
+TensorList FakeEngine::Part(int layer, TensorList gradients,
+                            const Tensor& input, const Tensor& output_gradient,
+                            Tensor& of_input) const {
+  const auto before = InputTensors(options_.model, layer);
+  const size_t handed_on = HandedOn(layer);
+  TensorList of_beside;
+  size_t next = 0;
+  for (size_t i = 1; i < before.size(); ++i) {
+    if (before[i].dtype != DType::kF32) continue;
+    if (i <= handed_on) {
+      of_beside.push_back(std::move(gradients[next++]));
+      continue;
+    }
+    of_beside.push_back(Zeros(Batched(input.shape[0], before[i].shape)));
+    AddFolded(output_gradient, of_beside.back());
+  }
+  for (; next < gradients.size(); ++next) {
+    AddFolded(gradients[next], of_input);
+  }
+  return of_beside;
 }
 
 Tensor FakeEngine::ForwardLayer(const FakeLayer& layer, const Tensor& input,
@@ -246,10 +312,12 @@ absl::StatusOr<ForwardResult> FakeEngine::Forward(const BatchInfo& batch,
   }
   kept.labels = input.back();
   Tensor x = AsFloats(input[0]);
+  TensorList beside(input.begin() + 1, input.end() - 1);
   for (size_t i = 0; i < layers_.size(); ++i) {
+    const int index = options_.layers.first + static_cast<int>(i);
     kept.inputs.push_back(x);
-    x = ForwardLayer(layers_[i], x,
-                     options_.model.layers[options_.layers.first + i].output);
+    x = ForwardLayer(layers_[i], x, options_.model.layers[index].output);
+    beside = Join(index, beside, kept.inputs.back(), x);
     if (training) Say(static_cast<int>(i), /*backward=*/false);
   }
   kept.output = x;
@@ -259,8 +327,8 @@ absl::StatusOr<ForwardResult> FakeEngine::Forward(const BatchInfo& batch,
     result.loss = Loss(x, kept.labels);
     if (options_.inference) result.output = {x, kept.labels};
   } else {
-    result.output = Beside(input);
-    result.output.insert(result.output.begin(), x);
+    result.output = {x};
+    result.output.insert(result.output.end(), beside.begin(), beside.end());
     result.output.push_back(kept.labels);
   }
   if (ring_.has_value()) Load(ring_->newest_payload());
@@ -273,18 +341,26 @@ void FakeEngine::Say(int layer, bool backward) const {
   options_.on_layer({options_.layers.first + layer, backward, -1});
 }
 
-absl::StatusOr<Tensor> FakeEngine::LossGradient(
+absl::StatusOr<TensorList> FakeEngine::OutputGradients(
     const Kept& kept, TensorList output_gradient) const {
-  if (!last()) {
-    if (output_gradient.size() != 1 ||
-        output_gradient[0].dtype != DType::kF32 ||
-        output_gradient[0].shape != kept.output.shape) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "backward: need one F32 gradient of the output's shape [",
-          absl::StrJoin(kept.output.shape, ", "), "]"));
-    }
-    return std::move(output_gradient[0]);
+  if (last()) return TensorList{LossGradient(kept)};
+  const auto expected =
+      GradientTensors(options_.model.layers[options_.layers.last - 1]);
+  bool good = output_gradient.size() == expected.size();
+  for (size_t i = 0; good && i < expected.size(); ++i) {
+    const Tensor& gradient = output_gradient[i];
+    good = gradient.dtype == DType::kF32 &&
+           gradient.shape == Batched(kept.output.shape[0], expected[i].shape);
   }
+  if (good) return output_gradient;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "backward: need ", expected.size(),
+      " F32 gradients, the first of the output's shape [",
+      absl::StrJoin(kept.output.shape, ", "), "]; got ",
+      output_gradient.size()));
+}
+
+Tensor FakeEngine::LossGradient(const Kept& kept) const {
   const int64_t rows = NumElements(kept.labels.shape);
   const int64_t outputs = NumElements(kept.output.shape) / rows;
   Tensor gradient = Zeros(kept.output.shape);
@@ -317,20 +393,26 @@ absl::StatusOr<TensorList> FakeEngine::BackwardInput(
         "backward: no forward of micro-batch ", micro_batch, " is kept"));
   }
   PACELINE_ASSIGN_OR_RETURN(
-      Tensor gradient, LossGradient(found->second, std::move(output_gradient)));
+      TensorList gradients,
+      OutputGradients(found->second, std::move(output_gradient)));
   auto node = kept_.extract(found);
   Kept& kept = node.mapped();
   if (ring_.has_value()) Load(ring_->at(kept.version));
   kept.output_gradients.resize(layers_.size());
   for (size_t i = layers_.size(); i-- > 0;) {
+    const Tensor gradient = gradients[0];
     kept.output_gradients[i] = gradient;
-    gradient = InputGradient(layers_[i], kept.inputs[i], gradient);
+    Tensor of_input = InputGradient(layers_[i], kept.inputs[i], gradient);
+    gradients.erase(gradients.begin());
+    gradients = Part(options_.layers.first + static_cast<int>(i),
+                     std::move(gradients), kept.inputs[i], gradient, of_input);
+    gradients.insert(gradients.begin(), std::move(of_input));
     Say(static_cast<int>(i), /*backward=*/true);
   }
   if (ring_.has_value()) Load(ring_->newest_payload());
   split_.insert(std::move(node));
   if (options_.stage == 0) return TensorList();
-  return TensorList{gradient};
+  return gradients;
 }
 
 absl::Status FakeEngine::BackwardWeight(const BatchInfo& batch,

@@ -21,8 +21,11 @@ namespace paceline {
 //
 // where w is the layer's first trainable parameter and b its second; without
 // them w = 1 and b = 0.  A layer that borrows a parameter has that for w.
-// Tokens are numbers like any others, and what goes beside an activation is
-// handed on, or begins as zeros.  The loss of a label is half the squared
+// Tokens are numbers like any others.  What goes beside an activation is handed
+// on as far as input and output of a layer agree from the first of it on; of
+// the rest of the input each float32 tensor z of k elements adds z[j mod k] to
+// y[j], and of the rest of the output each float32 one of k elements begins as
+// z[j] = x[j mod n], all else as zeros.  The loss of a label is half the squared
 // distance between its part of y and its one-hot vector.
 //
 // Lives on the compute thread.
@@ -76,15 +79,20 @@ class FakeEngine final : public StageEngine {
 
   FakeLayer MakeLayer(int index) const;
   void Borrow(int index, FakeLayer& layer) const;
-  TensorList Beside(const TensorList& input) const;
+  size_t HandedOn(int layer) const;
+  TensorList Join(int layer, const TensorList& beside, const Tensor& input,
+                  Tensor& output) const;
+  TensorList Part(int layer, TensorList gradients, const Tensor& input,
+                  const Tensor& output_gradient, Tensor& of_input) const;
   Tensor ForwardLayer(const FakeLayer& layer, const Tensor& input,
                       const Shape& sample_shape) const;
   Tensor InputGradient(const FakeLayer& layer, const Tensor& input,
                        const Tensor& output_gradient) const;
   void AddWeightGradient(FakeLayer& layer, const Tensor& input,
                          const Tensor& output_gradient);
-  absl::StatusOr<Tensor> LossGradient(const Kept& kept,
-                                      TensorList output_gradient) const;
+  absl::StatusOr<TensorList> OutputGradients(const Kept& kept,
+                                             TensorList output_gradient) const;
+  Tensor LossGradient(const Kept& kept) const;
   Values CurrentValues() const;
   void Load(const Values& values);
   void Say(int layer, bool backward) const;  // on_layer

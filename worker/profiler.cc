@@ -220,8 +220,10 @@ absl::Status RangeProfiler::Run(const ProfilerOptions& options) {
   input_.push_back(
       RandomNumbers(Batched(samples, model_.label_shape), model_.classes, 2));
   if (layers_.last < layers) {
-    gradient_ = {RandomFloats(
-        Batched(samples, model_.layers[layers_.last - 1].output), 3)};
+    for (const SampleTensor& sample :
+         GradientTensors(model_.layers[layers_.last - 1])) {
+      gradient_.push_back(RandomFloats(Batched(samples, sample.shape), 3));
+    }
   }
   for (int run = 0; run < options.warm_up_steps * options.step_runs; ++run) {
     PACELINE_RETURN_IF_ERROR(parts_.cancel.status());

@@ -88,7 +88,8 @@ struct StashReading {
 // [micro_batch, ...] float32, what goes beside it (Layer::beside), and the
 // labels [micro_batch, ...label_shape] int64, which travel untouched to the
 // last stage. The first stage takes samples of the model's input_dtype in the
-// activation's place.  A gradient is one tensor, of the activation's shape.
+// activation's place.  A gradient is a list too, GradientTensors(): one of the
+// shape of the activation, and of each float32 tensor beside it.
 //
 // A parameter that a layer borrows is not this engine's: it is no part of
 // reports, updates and weights.  Whoever drives the engines adds its gradient
@@ -108,7 +109,7 @@ class StageEngine {
   // Adds the gradient of a micro-batch to the sum of the step.
   //   output_gradient  d(sum of losses)/d(output); empty on the last stage
   // Returns d(sum of losses)/d(input); empty on the first stage.
-  // Errors: InvalidArgument  wrong shape; FailedPrecondition  no forward kept
+  // Errors: InvalidArgument  wrong count or shape; FailedPrecondition  no forward kept
   virtual absl::StatusOr<TensorList> Backward(const BatchInfo& batch,
                                               int micro_batch,
                                               TensorList output_gradient) = 0;

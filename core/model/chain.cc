@@ -1,7 +1,10 @@
 #include "core/model/chain.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/check.h"
@@ -17,6 +20,17 @@ int64_t OutputBytes(const Layer& layer) {
     bytes += TensorBytes(tensor.dtype, tensor.shape);
   }
   return bytes;
+}
+
+// Drops `taken` from the end of `beside`; false when something else is there.
+bool Take(const std::vector<SampleTensor>& taken,
+          std::vector<SampleTensor>& beside) {
+  if (taken.size() > beside.size() ||
+      !std::equal(taken.rbegin(), taken.rend(), beside.rbegin())) {
+    return false;
+  }
+  beside.resize(beside.size() - taken.size());
+  return true;
 }
 
 }  // namespace
@@ -35,6 +49,11 @@ Chain& Chain::TakeTokens(int64_t vocabulary) {
 
 Chain& Chain::LabelTokens() {
   model_.label_shape = model_.input;
+  return *this;
+}
+
+Chain& Chain::LabelTargets() {
+  model_.label_shape = {model_.input[0] / 2};
   return *this;
 }
 
@@ -65,8 +84,14 @@ Chain& Chain::Add(Operation operation) {
     status_ = facts.status();
     return *this;
   }
-  shape_ = std::move(facts->output);
   Layer& layer = model_.layers.back();
+  if (!Take(facts->taken, layer.beside)) {
+    status_ = absl::InvalidArgumentError(absl::StrCat(
+        layer.name, ": ", operation.kind,
+        " takes what does not go beside its input"));
+    return *this;
+  }
+  shape_ = std::move(facts->output);
   layer.output = shape_;
   layer.beside.insert(layer.beside.end(), facts->beside.begin(),
                       facts->beside.end());

@@ -22,6 +22,9 @@ class Chain {
   // Every token has a label: the last layer's output is [block, classes].
   Chain& LabelTokens();
 
+  // So has every token of the target: the second half of each sample.
+  Chain& LabelTargets();
+
   // A file may hold parameter `name` a second time, as `alias`.
   Chain& AddAlias(std::string alias, std::string name);
 

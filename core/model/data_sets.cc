@@ -16,6 +16,7 @@ constexpr int64_t kMostBlock = 1 << 20;
 constexpr int64_t kLongestSide = 16384;  // pixels
 constexpr int64_t kMostLoaders = 64;
 constexpr int64_t kByteTokens = 256;
+constexpr int32_t kPairBlock = 16;
 
 const std::vector<DataSetTraits>& DataSets() {
   using enum SampleKind;
@@ -28,6 +29,7 @@ const std::vector<DataSetTraits>& DataSets() {
       {"imagefolder", kImages, true, false, {3, 224, 224}, 1000},
       {"synthetic", kImages, false, false, {1, 28, 28}, 10},
       {"synthetic-labels", kLabelledTokens, false, false, {}, 2},
+      {"synthetic-pairs", kPairs, false, false, {}, 32},
       {"synthetic-tokens", kTokens, false, false, {}, 256},
       {"text", kTokens, true, false, {}, 256},
       {"text-labels", kLabelledTokens, true, false, {}, 2},
@@ -37,7 +39,7 @@ const std::vector<DataSetTraits>& DataSets() {
 
 bool IsSynthetic(const DataSpec& data) {
   return data.name == "synthetic" || data.name == "synthetic-labels" ||
-         data.name == "synthetic-tokens";
+         data.name == "synthetic-pairs" || data.name == "synthetic-tokens";
 }
 
 bool CheckOwnShape(const DataSetTraits& set, const DataSpec& data,
@@ -88,13 +90,13 @@ bool CheckImageShape(const DataSpec& data, SpecProblems& problems) {
 
 bool CheckTokenShape(const DataSpec& data, SpecProblems& problems) {
   if (!problems.Whole("data.block", data.block, 1, kMostBlock)) return false;
-  if (data.shape != Shape{data.block}) {
+  const Shape shape = FormatOf(data).shape;
+  if (data.shape != shape) {
     problems.Add(
         "data.shape",
-        absl::StrCat(data.name,
-                     " has samples of shape [block], which "
-                     "is ",
-                     data.block, ", got ", absl::StrJoin(data.shape, ","),
+        absl::StrCat(data.name, " has samples of shape [",
+                     shape[0] == data.block ? "" : "2 x ", "block], which is ",
+                     shape[0], ", got ", absl::StrJoin(data.shape, ","),
                      "; leave it out and set data.block"));
     return false;
   }
@@ -126,6 +128,13 @@ void CheckLabelledTokens(const DataSpec& data, SpecProblems& problems) {
   if (vocabulary) {
     problems.Whole("data.padding", data.padding, 0, VocabularyOf(data) - 1);
   }
+}
+
+// There must be a word, and room for what begins or ends a sentence.
+bool CheckPairs(const DataSpec& data, SpecProblems& problems) {
+  return problems.Whole("data.block", data.block, 2, kMostBlock) &&
+         problems.Whole("data.classes", data.classes, kFirstWordToken + 1,
+                        kMostClasses);
 }
 
 // Of [channels, height, width] or less.
@@ -203,8 +212,10 @@ DataSpec DefaultDataSpec(const std::string& name) {
   data.name = name;
   const DataSetTraits* const set = FindDataSet(name);
   if (set == nullptr) return data;
-  const bool images = set->kind == SampleKind::kImages;
-  data.shape = images ? set->shape : Shape{data.block};
+  // All that a decoder says depends on what it said: short sentences.
+  if (set->kind == SampleKind::kPairs) data.block = kPairBlock;
+  data.shape = set->shape;
+  if (set->kind != SampleKind::kImages) data.shape = FormatOf(data).shape;
   data.classes = set->classes;
   return data;
 }
@@ -213,6 +224,9 @@ SampleFormat FormatOf(const DataSpec& data) {
   const DataSetTraits* const set = FindDataSet(data.name);
   if (set == nullptr || set->kind == SampleKind::kImages) {
     return {DType::kF32, data.shape, {}};
+  }
+  if (set->kind == SampleKind::kPairs) {
+    return {DType::kI64, {2 * int64_t{data.block}}, {data.block}};
   }
   const bool each = set->kind == SampleKind::kTokens;
   return {DType::kI64, {data.block}, each ? Shape{data.block} : Shape{}};
@@ -243,7 +257,9 @@ bool CheckDataSpec(const DataSpec& data, SpecProblems& problems) {
     problems.Whole("data.train_samples", data.train_samples, 1, kMostSamples);
     problems.Whole("data.test_samples", data.test_samples, 0, kMostSamples);
   }
-  const bool shape = CheckShape(set, data, problems);
+  const bool shape = CheckShape(set, data, problems) &&
+                     (set.kind != SampleKind::kPairs ||
+                      CheckPairs(data, problems));
   if (data.name == "text") CheckText(data, problems);
   if (set.kind == SampleKind::kLabelledTokens) {
     CheckLabelledTokens(data, problems);

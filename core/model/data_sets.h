@@ -15,8 +15,8 @@ namespace paceline {
 // What one sample is made of.
 struct SampleFormat {
   DType dtype = DType::kF32;  // kI64: tokens, each below VocabularyOf()
-  Shape shape;                // [channels, height, width], or [block]
-  // int64; [] is one class a sample, [block] one a token.
+  Shape shape;  // [channels, height, width], [block], or [2 x block] of pairs
+  // int64; [] is one class a sample, [block] one a token, of pairs of a target.
   Shape label_shape;
 
   friend bool operator==(const SampleFormat&, const SampleFormat&) = default;
@@ -27,15 +27,26 @@ struct SampleFormat {
 // LibTorch's default `ignore_index`, so that its losses leave it out too.
 constexpr int64_t kNoLabel = -100;
 
-// Tokens have a label each, or one a sample.
-enum class SampleKind : uint8_t { kImages, kTokens, kLabelledTokens };
+// Tokens have a label each, or one a sample; of a pair of sentences those of the
+// second one have.
+enum class SampleKind : uint8_t { kImages, kTokens, kLabelledTokens, kPairs };
+
+// In a sample of kPairs [2 x block] the first block is the source: its tokens,
+// and padding.  The second is the target as a decoder takes it in: the begin
+// token, its tokens, and padding.  The labels [block] are the target's tokens,
+// the end token, and kNoLabel where padding is.  The bytes are ASCII's: start
+// and end of text.
+constexpr int64_t kPaddingToken = 0;
+constexpr int64_t kBeginToken = 2;
+constexpr int64_t kEndToken = 3;
+constexpr int64_t kFirstWordToken = 4;  // of those that no text is about
 
 struct DataSetTraits {
   const char* name;
   SampleKind kind;
   bool needs_path;
   bool own_shape;  // shape and classes are those of the files, not the job's
-  Shape shape;     // by default; a token set's is [block]
+  Shape shape;     // by default; a token set's follows from the block
   int32_t classes;
 };
 

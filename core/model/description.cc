@@ -62,6 +62,14 @@ std::vector<SampleTensor> BoundaryTensors(const Layer& layer) {
   return tensors;
 }
 
+std::vector<SampleTensor> GradientTensors(const Layer& layer) {
+  std::vector<SampleTensor> tensors = BoundaryTensors(layer);
+  std::erase_if(tensors, [](const SampleTensor& tensor) {
+    return tensor.dtype != DType::kF32;
+  });
+  return tensors;
+}
+
 std::vector<SampleTensor> InputTensors(const ModelDescription& model,
                                        int first) {
   if (first > 0) return BoundaryTensors(model.layers[first - 1]);

@@ -38,7 +38,8 @@ struct Layer {
   // it has a value of its own, and sums its gradients apart (DESIGN 5).
   std::vector<Parameter> borrowed;
   Shape output;  // of one sample, without the batch
-  // What later layers need besides `output`, and no gradient flows through.
+  // What later layers need besides `output`: masks and tokens, and float32, which
+  // has gradients as `output` has.
   std::vector<SampleTensor> beside;
   double forward_flops = 0;     // a sample; a multiply-add counts 2
   int64_t parameter_bytes = 0;  // without the borrowed
@@ -53,7 +54,8 @@ struct ModelDescription {
   DType input_dtype = DType::kF32;  // kI64: numbers of tokens
   int64_t vocabulary = 0;           // tokens are below this
   int32_t classes = 0;
-  Shape label_shape;  // of one sample: [], or [block] where tokens have labels
+  // Of one sample: [], or one a token, of those that have labels.
+  Shape label_shape;
   std::vector<Layer> layers;
   // A script's: where it is on every worker, and the hash of its bytes.
   std::string file;
@@ -70,6 +72,10 @@ struct ModelDescription {
 // What crosses the boundary behind `layer`, without the labels: its output, and
 // what goes beside it.
 std::vector<SampleTensor> BoundaryTensors(const Layer& layer);
+
+// What comes back over it: a gradient for each of these that is float32, in
+// their order.
+std::vector<SampleTensor> GradientTensors(const Layer& layer);
 
 // What a stage that begins with layer `first` takes, without the labels.
 std::vector<SampleTensor> InputTensors(const ModelDescription& model,

@@ -70,6 +70,10 @@ bool Owns(const Operation& operation, const Parameter& parameter) {
           absl::StartsWith(parameter.name, operation.name + "."));
 }
 
+bool IsLstm(const std::string& kind) {
+  return kind == "lstm" || kind == "bidirectional_lstm";
+}
+
 void FillWeight(const Layer& layer, size_t operation, const Parameter& weight,
                 SplitMix64& random, absl::Span<float> out) {
   if (ReluFollows(layer, operation)) {
@@ -78,7 +82,9 @@ void FillWeight(const Layer& layer, size_t operation, const Parameter& weight,
   }
   const bool three =
       EndsWithAny(weight.name, {".qkv.weight", ".in_proj_weight"});
-  const double fan_out = FanOut(weight.shape) / (three ? 3 : 1);
+  const bool four = IsLstm(layer.operations[operation].kind);
+  const double fan_out =
+      FanOut(weight.shape) / (three ? 3 : four ? 4 : 1);
   FillUniform(2 / (FanIn(weight.shape) + fan_out), random, out);
 }
 
@@ -98,7 +104,8 @@ void FillParameter(const Layer& layer, size_t operation,
   const std::string& kind = layer.operations[operation].kind;
   if (IsTable(kind)) {
     FillNormal(kEmbeddingDeviation, random, out);
-  } else if (EndsWithAny(parameter.name, {".bias", "_bias", ".running_mean"})) {
+  } else if (EndsWithAny(parameter.name, {".bias", "_bias", ".running_mean"}) ||
+             (IsLstm(kind) && parameter.shape.size() == 1)) {
     std::fill(out.begin(), out.end(), 0.0f);
   } else if (parameter.shape.size() == 1) {  // a scale, or a variance
     std::fill(out.begin(), out.end(), 1.0f);

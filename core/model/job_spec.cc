@@ -76,14 +76,17 @@ void CheckInput(const ModelDescription& model, const DataSpec& data,
                               model.name, " takes ", what(model.input_dtype),
                               "; choose another data set or model"));
   } else if (given.label_shape != model.label_shape) {
-    const auto labels = [](const Shape& shape) {
-      return shape.empty() ? "one label a sample" : "a label for each token";
+    const auto labels = [](const Shape& samples, const Shape& shape) {
+      return shape.empty()      ? "one label a sample"
+             : shape == samples ? "a label for each token"
+                                : "a label for each token of a target";
     };
-    problems.Add(
-        "data.name",
-        absl::StrCat(data.name, " has ", labels(given.label_shape), ", but ",
-                     model.name, " learns ", labels(model.label_shape),
-                     "; choose another data set or model"));
+    problems.Add("data.name",
+                 absl::StrCat(data.name, " has ",
+                              labels(given.shape, given.label_shape), ", but ",
+                              model.name, " learns ",
+                              labels(model.input, model.label_shape),
+                              "; choose another data set or model"));
   } else if (VocabularyOf(data) > model.vocabulary) {
     problems.Add(
         "model.vocabulary",

@@ -8,16 +8,21 @@ namespace paceline {
 namespace {
 
 constexpr int32_t kMostDepth = 512;
-constexpr int64_t kMostTokens = 1 << 20;
 
 absl::Status CheckRange(const ModelSpec& spec, const char* what, int64_t value,
                         int64_t most) {
-  if (value >= 1 && value <= most) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      spec.name, ": ", what, " must be from 1 to ", most, ", got ", value));
+  return CheckModelSize(spec, what, value, 1, most);
 }
 
 }  // namespace
+
+absl::Status CheckModelSize(const ModelSpec& spec, const char* what,
+                            int64_t value, int64_t least, int64_t most) {
+  if (value >= least && value <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(spec.name, ": ", what, " must be from ", least, " to ", most,
+                   ", got ", value));
+}
 
 ModelSpec WithSizesOfData(ModelSpec spec, const Shape& input, int64_t tokens) {
   if (spec.positions == 0 && input.size() == 1 && input[0] <= kMostTokens) {

@@ -9,6 +9,14 @@
 
 namespace paceline {
 
+// The most tokens that a model knows, or a sample has.
+inline constexpr int64_t kMostTokens = 1 << 20;
+
+// Errors: InvalidArgument  unless least <= value <= most; `what` is the size's
+//         name in the job file
+absl::Status CheckModelSize(const ModelSpec& spec, const char* what,
+                            int64_t value, int64_t least, int64_t most);
+
 // `spec` with the sizes that it leaves to the data filled in: positions by
 // those of a sample, vocabulary by `tokens`, how many different ones there are.
 ModelSpec WithSizesOfData(ModelSpec spec, const Shape& input, int64_t tokens);

@@ -59,6 +59,33 @@ absl::StatusOr<ModelDescription> DescribeBert(const ModelSpec& spec,
                                               const Shape& input,
                                               int32_t classes);
 
+// A translator after GNMT (Wu et al. 2016), as MLPerf trained it: an encoder and
+// a decoder of `depth` LSTM layers each, the encoder's first in both directions,
+// from the third on with residuals; normalised additive attention (Bahdanau et
+// al. 2015) of the decoder's first layer to the encoder's output, whose result
+// goes into each further layer of the decoder, but not back into the first.
+// Samples are pairs of sentences [2 x block]: the source, and behind it the
+// target as the decoder takes it in, of whose tokens each has the next one as
+// its label; `classes` counts the data's tokens, which both share.
+//
+// Parameters, as torch.nn.LSTM and torch.nn.Linear would write them (N.* of an
+// lstm: weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0):
+//   encoder.embedder.weight           [vocabulary, width]
+//   encoder.rnn_layers.0.*            of width; and with _reverse behind
+//   encoder.rnn_layers.1.*            of 2 x width
+//   encoder.rnn_layers.{2,...}.*      of width
+//   decoder.embedder.weight           [vocabulary, width]
+//   decoder.att_rnn.rnn.*             of width
+//   decoder.att_rnn.attn.{linear_q,linear_k}.weight  [width, width]
+//   decoder.att_rnn.attn.linear_att.weight           [1, width]
+//   decoder.att_rnn.attn.normalize_scalar            [1]
+//   decoder.att_rnn.attn.normalize_bias              [width]
+//   decoder.rnn_layers.{0,...}.*      of 2 x width; depth - 1 of them
+//   decoder.classifier.classifier.{weight,bias}      [vocabulary, width]
+absl::StatusOr<ModelDescription> DescribeGnmt(const ModelSpec& spec,
+                                              const Shape& input,
+                                              int32_t classes);
+
 // A TorchScript file, out of spec.script, which a worker has filled in: each
 // child of its root is a layer of one operation `script`.
 //

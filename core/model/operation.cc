@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/model/pair_operations.h"
 #include "core/model/token_operations.h"
 
 namespace paceline {
@@ -320,13 +321,21 @@ constexpr Kind kKinds[] = {
     {"causal_attention", 2, ExamineCausalAttention},
     {"masked_attention", 2, ExamineMaskedAttention},
     {"tied_linear", 2, ExamineTiedLinear},
+    {"split_pair", 1, ExamineSplitPair},
+    {"lstm", 2, ExamineLstm},
+    {"bidirectional_lstm", 2, ExamineBidirectionalLstm},
+    {"take_target", 1, ExamineTakeTarget},
+    {"additive_attention", 1, ExamineAdditiveAttention},
+    {"join_context", 1, ExamineJoinContext},
+    {"join_last_context", 1, ExamineJoinLastContext},
+    {"score_tokens", 2, ExamineScoreTokens},
 };
 
 // Padding, an index and a token may be 0; everything else is a size.
 bool SizesArePossible(const Operation& operation) {
   constexpr const char* kLastMayBeZero[] = {
       "conv2d",       "conv2d_no_bias",   "max_pool2d",      "take_token",
-      "padding_mask", "padded_embedding", "masked_positions"};
+      "padding_mask", "padded_embedding", "masked_positions", "split_pair"};
   const bool last_may_be_zero =
       std::any_of(std::begin(kLastMayBeZero), std::end(kLastMayBeZero),
                   [&](const char* kind) { return operation.kind == kind; });

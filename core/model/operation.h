@@ -61,6 +61,29 @@
 // tied_linear         in, out (borrows a lower        [t, in] -> [t, out]
 //                        layer's embedding)
 //
+// And for pairs of sentences, [2 t] tokens: the source and, behind it, the target
+// as the decoder takes it in.  `taken` goes from beside the activation, `given`
+// comes there:
+//
+// split_pair          padding (given: uint8 [t], 0    [2 t] -> [t], the source
+//                        where the source is that
+//                        token; the target, int64 [t])
+// lstm                in, width                       [t, in] -> [t, width]
+// bidirectional_lstm  in, width (looks at the mask:   [t, in] -> [t, 2 width]
+//                        the way back begins with
+//                        the last token of each)
+// take_target         width (taken: the target;       [t, width] -> [t]
+//                        given: its input)
+// additive_attention  width (taken: mask and what     [t, width], same shape
+//                        take_target gave; given:
+//                        float32 [t, width], that
+//                        mixed for each token)
+// join_context        width (puts behind each token   [t, width] ->
+//                        what attention gave for it)  [t, 2 width]
+// join_last_context   width (the same; taken: that)   the same
+// score_tokens        in, out (a linear map whose     [t, in] -> [t, out]
+//                        output is the loss's input)
+//
 // Shapes are those of one sample.  Parameters, in this order, are named
 // `name`.weight and `name`.bias; batch_norm2d owns three buffers more,
 // .running_mean, .running_var and .num_batches_tracked (int64, a scalar);
@@ -73,7 +96,11 @@
 // weight is [in, out]; causal_attention owns two of them, `name`.c_attn and
 // `name`.c_proj, and masked_attention the linear maps `name`.query, .key and
 // .value.  Embeddings and positions own `name`.weight; tied_linear borrows one,
-// [out, in], and owns nothing.  No operation's name and a dot begin a name of
+// [out, in], and owns nothing.  An lstm owns `name`.weight_ih_l0, .weight_hh_l0,
+// .bias_ih_l0 and .bias_hh_l0 with gates in the order of torch.nn.LSTM, and
+// a bidirectional one the same again with _reverse behind; additive_attention
+// owns `name`.linear_q.weight, .linear_k.weight, .linear_att.weight,
+// .normalize_scalar and .normalize_bias.  No operation's name and a dot begin a name of
 // another in its layer.  A residual begins and ends in the same layer, and
 // residuals do not nest.
 #pragma once
@@ -91,7 +118,9 @@ struct OperationFacts {
   Shape output;                       // of one sample
   std::vector<Parameter> parameters;  // in order
   std::vector<Parameter> borrowed;    // a lower layer's
-  std::vector<SampleTensor> beside;   // added to what goes beside the output
+  // The last of what goes beside the input, and not beside the output.
+  std::vector<SampleTensor> taken;
+  std::vector<SampleTensor> beside;  // added to what goes beside the output
   double flops = 0;                   // a sample, forward
   int64_t kept_elements = 0;  // float32 a sample, kept for backward; without
                               // the input

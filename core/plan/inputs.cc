@@ -151,15 +151,16 @@ class Guess {
   std::optional<LayerPredictor> predictor_;
 };
 
-// Of a micro-batch behind `layer`, as it crosses to another worker.
+// Of a micro-batch behind `layer`, as it crosses to another worker.  What comes
+// back lacks masks and tokens, which are few.
 double WireBytes(const JobSpec& spec, const Layer& layer) {
-  Shape shape = {spec.train.micro_batch};
-  shape.insert(shape.end(), layer.output.begin(), layer.output.end());
-  int64_t bytes = EncodedBytes(
-      FindCodec(spec.pipeline.codec).value_or(Codec::kRaw), DType::kF32, shape);
-  if (bytes < 0) bytes = spec.train.micro_batch * layer.output_bytes;
-  for (const SampleTensor& beside : layer.beside) {
-    bytes += spec.train.micro_batch * TensorBytes(beside.dtype, beside.shape);
+  const Codec codec = FindCodec(spec.pipeline.codec).value_or(Codec::kRaw);
+  int64_t bytes = 0;
+  for (const SampleTensor& tensor : BoundaryTensors(layer)) {
+    Shape shape = {spec.train.micro_batch};
+    shape.insert(shape.end(), tensor.shape.begin(), tensor.shape.end());
+    const int64_t encoded = EncodedBytes(codec, tensor.dtype, shape);
+    bytes += encoded < 0 ? TensorBytes(tensor.dtype, shape) : encoded;
   }
   return static_cast<double>(bytes);
 }
@@ -342,7 +343,10 @@ std::string MainOperation(const Layer& layer) {
         operation.kind == "linear" || operation.kind == "patch_embedding" ||
         operation.kind == "causal_attention" ||
         operation.kind == "masked_attention" || operation.kind == "conv1d" ||
-        operation.kind == "tied_linear") {
+        operation.kind == "tied_linear" || operation.kind == "lstm" ||
+        operation.kind == "bidirectional_lstm" ||
+        operation.kind == "additive_attention" ||
+        operation.kind == "score_tokens") {
       return operation.kind;
     }
   }

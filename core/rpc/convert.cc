@@ -74,7 +74,9 @@ DataSpec DataFromProto(const v1::DataSpec& proto, const std::string& model) {
   PACELINE_TAKE(proto, spec, padding);
   PACELINE_TAKE(proto, spec, vocabulary);
   // Another block, another shape, unless somebody insists.
-  if (FormatOf(spec).dtype == DType::kI64) spec.shape = {spec.block};
+  if (const SampleFormat format = FormatOf(spec); format.dtype == DType::kI64) {
+    spec.shape = format.shape;
+  }
   TakeAll(proto.shape(), spec.shape);
   return spec;
 }

@@ -68,6 +68,9 @@ TEST(Checkpointing, RobertaToo) {
   ExpectTheSameBytes(RichExperiment("roberta"));
 }
 
+// So do floats that have gradients.
+TEST(Checkpointing, GnmtToo) { ExpectTheSameBytes(RichExperiment("gnmt")); }
+
 // Its own BatchNorm moves its statistics in every forward, and yet once.
 TEST(Checkpointing, AScriptToo) {
   ExpectTheSameBytes(ScriptExperiment("scripted.pt"));

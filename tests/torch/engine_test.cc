@@ -85,6 +85,11 @@ TEST(TorchEngine, RobertaToo) {
   ExpectSameBytesOnEveryCut(RichExperiment("roberta"));
 }
 
+// Floats go beside its activations, and their gradients come back.
+TEST(TorchEngine, GnmtToo) {
+  ExpectSameBytesOnEveryCut(RichExperiment("gnmt"));
+}
+
 TEST(TorchEngine, MlpToo) { ExpectSameBytesOnEveryCut(RichExperiment("mlp")); }
 
 TEST(TorchEngine, SeedsAndDropoutChangeTheOutcome) {

@@ -29,7 +29,8 @@ namespace paceline {
 
 // Samples that a model can learn: a class raises a few pixels of its own; with
 // a vocabulary they are tokens, each of which says what follows it, or a class
-// has tokens of its own.
+// has tokens of its own, or the second sentence of a pair is the first
+// backwards.
 struct TinySet {
   Shape shape = {1, 28, 28};
   int64_t samples = 23;
@@ -38,13 +39,18 @@ struct TinySet {
   bool labels_tokens = false;    // with the next one
   int64_t padding = -1;          // what samples end with; -1: nothing
   int64_t unlabelled_every = 0;  // tokens; 0: all have a label
+  bool pairs = false;            // [2 x block]: as core/model/data_sets.h says
 
-  Shape label_shape() const { return labels_tokens ? shape : Shape{}; }
+  Shape label_shape() const {
+    if (pairs) return {shape[0] / 2};
+    return labels_tokens ? shape : Shape{};
+  }
 
   // The samples at positions [first, first + count) of an epoch's order, and
   // their labels.
   TensorList Take(const std::vector<int32_t>& order, int64_t first,
                   int64_t count) const {
+    if (pairs) return TakePairs(order, first, count);
     if (vocabulary > 0) return TakeTokens(order, first, count);
     Shape whole = {count};
     whole.insert(whole.end(), shape.begin(), shape.end());
@@ -66,6 +72,32 @@ struct TinySet {
   }
 
  private:
+  // Of from 1 to block - 1 words each.
+  TensorList TakePairs(const std::vector<int32_t>& order, int64_t first,
+                       int64_t count) const {
+    const int64_t block = shape[0] / 2;
+    Tensor tokens = Tensor::Allocate(DType::kI64, {count, 2 * block});
+    Tensor labels = Tensor::Allocate(DType::kI64, {count, block});
+    for (int64_t i = 0; i < count; ++i) {
+      const uint64_t sample = order[first + i];
+      SplitMix64 random(MixSeed({sample}));
+      const auto length = static_cast<int64_t>(1 + random.Below(block - 1));
+      int64_t* const source = tokens.As<int64_t>().data() + 2 * i * block;
+      int64_t* const label = labels.As<int64_t>().data() + i * block;
+      for (int64_t j = 0; j < block; ++j) {
+        source[j] = j < length ? 4 + random.Below(vocabulary - 4) : 0;
+      }
+      for (int64_t j = 0; j < block; ++j) {
+        label[j] = j < length    ? source[length - 1 - j]
+                   : j == length ? kEndToken
+                                 : kNoLabel;
+        const bool real = j > 0 && j <= length;
+        source[block + j] = j == 0 ? kBeginToken : real ? label[j - 1] : 0;
+      }
+    }
+    return {tokens, labels};
+  }
+
   TensorList TakeTokens(const std::vector<int32_t>& order, int64_t first,
                         int64_t count) const {
     const int64_t block = shape[0];
@@ -326,6 +358,14 @@ inline Experiment SmallExperiment(const std::string& model) {
     }
     experiment.job.model.vocabulary = 24;
     experiment.job.model.positions = 12;
+    if (synthetic == "synthetic-pairs") {
+      experiment.set.pairs = true;
+      experiment.set.shape = {12};
+      experiment.set.classes = 24;
+      experiment.set.padding = -1;
+      // The third layers are the first with residuals.
+      experiment.job.model.depth = 3;
+    }
   }
   TrainSpec& train = experiment.job.train;
   train.epochs = 2;

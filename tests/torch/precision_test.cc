@@ -53,6 +53,10 @@ TEST(Bf16, GptWithATieToo) {
   ExpectSameBytesOnEveryCut(InBf16(RichExperiment("gpt")));
 }
 
+TEST(Bf16, GnmtToo) {
+  ExpectSameBytesOnEveryCut(InBf16(RichExperiment("gnmt")));
+}
+
 TEST(Bf16, EveryModelComputesOtherwiseThanInFp32AndNearIt) {
   for (const std::string& name : ModelNames()) {
     const Experiment experiment = SmallExperiment(name);

@@ -15,6 +15,7 @@
 #include "worker/data/pixel_scale.h"
 #include "worker/data/sample_set.h"
 #include "worker/data/synthetic_labels.h"
+#include "worker/data/synthetic_pairs.h"
 #include "worker/data/synthetic_set.h"
 #include "worker/data/synthetic_tokens.h"
 #include "worker/data/text_labels.h"
@@ -116,6 +117,9 @@ absl::StatusOr<std::unique_ptr<const SampleSet>> OpenSamples(
   }
   if (data.name == "synthetic-labels") {
     return std::make_unique<SyntheticLabels>(data, seed);
+  }
+  if (data.name == "synthetic-pairs") {
+    return std::make_unique<SyntheticPairs>(data, seed);
   }
   if (data.name == "text") return OpenText(data);
   if (data.name == "text-labels") return TextLabels::Open(data);

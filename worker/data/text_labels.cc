@@ -13,8 +13,6 @@
 namespace paceline {
 namespace {
 
-constexpr int64_t kBeginToken = 2;
-
 std::vector<std::string> FilesOf(const std::string& path) {
   struct stat status {};
   if (stat(path.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) {

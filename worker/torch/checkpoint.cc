@@ -1,6 +1,7 @@
 #include "worker/torch/checkpoint.h"
 
 #include <algorithm>
+#include <iterator>
 #include <mutex>
 #include <utility>
 
@@ -15,6 +16,24 @@ void SeedDefaultGenerator(uint64_t seed) {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard<std::mutex> lock(generator.mutex());
   generator.set_current_seed(seed);
+}
+
+// The floats beside an activation become leaves of the next layer.
+void Detach(bool needs_gradient, std::vector<at::Tensor>* beside) {
+  for (at::Tensor& tensor : *beside) {
+    if (!tensor.is_floating_point()) continue;
+    tensor = tensor.detach().set_requires_grad(needs_gradient);
+  }
+}
+
+// What has gradients, or would have: the activation and the floats beside it.
+std::vector<at::Tensor> FloatsOf(const at::Tensor& x,
+                                 const std::vector<at::Tensor>& beside) {
+  std::vector<at::Tensor> floats = {x};
+  std::copy_if(
+      beside.begin(), beside.end(), std::back_inserter(floats),
+      [](const at::Tensor& tensor) { return tensor.is_floating_point(); });
+  return floats;
 }
 
 }  // namespace
@@ -48,7 +67,7 @@ at::Tensor StageLayers::Forward(at::Tensor x, std::vector<at::Tensor>* beside,
       *needs_gradient = segment.needs_gradient || Trains(segment);
     } else {
       x = ForwardSegment(std::move(x), beside, kept, &segment);
-      *needs_gradient = segment.traces.back().output.requires_grad();
+      *needs_gradient = segment.traces.back().needs_backward();
     }
   }
   return x;
@@ -64,14 +83,18 @@ at::Tensor StageLayers::ForwardSegment(at::Tensor x,
   segment->traces.reserve(segment->last - segment->first);
   for (int i = segment->first; i < segment->last; ++i) {
     SeedFor(i, *kept);
-    at::Tensor leaf = x.detach().set_requires_grad(needs_gradient);
-    at::Tensor output = layers_[i].Forward(leaf, /*training=*/true,
-                                           &kept->statistics[i], beside);
-    needs_gradient = output.requires_grad();
+    const at::Tensor leaf = x.detach().set_requires_grad(needs_gradient);
+    Detach(needs_gradient, beside);
+    Trace trace{FloatsOf(leaf, *beside), {}};
+    const at::Tensor output = layers_[i].Forward(
+        leaf, /*training=*/true, &kept->statistics[i], beside);
+    trace.outputs = FloatsOf(output, *beside);
+    needs_gradient = trace.needs_backward();
     x = output.detach();
-    segment->traces.push_back({std::move(leaf), std::move(output)});
+    segment->traces.push_back(std::move(trace));
     Say(i, /*backward=*/false, meter.live_bytes());
   }
+  Detach(/*needs_gradient=*/false, beside);
   return x;
 }
 
@@ -119,8 +142,8 @@ bool StageLayers::Trains(const KeptSegment& segment) const {
       });
 }
 
-at::Tensor StageLayers::Walk(KeptLayers kept, at::Tensor gradient,
-                             const Step& step) const {
+Gradients StageLayers::Walk(KeptLayers kept, Gradients gradients,
+                            const Step& step) const {
   for (; !kept.segments.empty(); kept.segments.pop_back()) {
     KeptSegment& segment = kept.segments.back();
     if (segment.input.defined()) {
@@ -130,29 +153,24 @@ at::Tensor StageLayers::Walk(KeptLayers kept, at::Tensor gradient,
     const AllocationMeter meter(options_.on_layer != nullptr);
     for (; !segment.traces.empty(); segment.traces.pop_back()) {
       const Trace& trace = segment.traces.back();
-      if (!trace.output.requires_grad()) return gradient;
-      gradient = step(trace, gradient);
+      if (!trace.needs_backward()) return gradients;
+      gradients = step(trace, gradients);
       Say(segment.first + static_cast<int>(segment.traces.size()) - 1,
           /*backward=*/true, meter.live_bytes());
     }
   }
-  return gradient;
+  return gradients;
 }
 
-at::Tensor StageLayers::Backward(KeptLayers kept, at::Tensor gradient) const {
-  return Walk(std::move(kept), std::move(gradient),
-              [](const Trace& trace, const at::Tensor& output_gradient) {
-                torch::autograd::backward({trace.output}, {output_gradient});
-                return trace.input.grad();  // undefined where samples enter
-              });
+Gradients StageLayers::Backward(KeptLayers kept, Gradients gradients) const {
+  return Walk(std::move(kept), std::move(gradients), WholeBackward);
 }
 
-at::Tensor StageLayers::BackwardInput(KeptLayers kept, at::Tensor gradient,
-                                      std::vector<WeightHalf>* rest) const {
-  return Walk(std::move(kept), std::move(gradient),
-              [rest](const Trace& trace, const at::Tensor& output_gradient) {
-                return paceline::BackwardInput(trace.output, trace.input,
-                                               output_gradient,
+Gradients StageLayers::BackwardInput(KeptLayers kept, Gradients gradients,
+                                     std::vector<WeightHalf>* rest) const {
+  return Walk(std::move(kept), std::move(gradients),
+              [rest](const Trace& trace, const Gradients& of_outputs) {
+                return paceline::BackwardInput(trace, of_outputs,
                                                &rest->emplace_back());
               });
 }

@@ -17,11 +17,6 @@
 
 namespace paceline {
 
-// One layer's part of one micro-batch.
-struct Trace {
-  at::Tensor input;   // a leaf
-  at::Tensor output;  // what autograd hangs from
-};
 
 // Layers [first, last) of the stage and one micro-batch.
 struct KeptSegment {
@@ -67,27 +62,29 @@ class StageLayers {
   bool recomputes() const { return options_.checkpointing.recomputes; }
 
   // [micro_batch, ...] -> [micro_batch, ...], detached.
-  //   beside          what goes beside x; afterwards, beside the output
-  //   needs_gradient  in: whether the input's gradient is wanted; out: whether
-  //                   that of the output is
+  //   beside          what goes beside x; afterwards, beside the output, as
+  //                   detached
+  //   needs_gradient  in: whether the gradients of the input are wanted; out:
+  //                   whether those of the output are
   //   kept            step and micro_batch are set; the rest is filled in
   at::Tensor Forward(at::Tensor x, std::vector<at::Tensor>* beside,
                      bool* needs_gradient, KeptLayers* kept) const;
 
   // Adds the parameters' gradients to theirs.
-  //   gradient  of the output, undefined where none is wanted
-  // Returns the input's, undefined where none is wanted.
-  at::Tensor Backward(KeptLayers kept, at::Tensor gradient) const;
+  //   gradients  of the output, and of each float32 tensor beside it
+  // Returns those of the input and of the float32 tensors beside that, undefined
+  // where none came to one; where none are wanted they mean nothing.
+  Gradients Backward(KeptLayers kept, Gradients gradients) const;
 
   // The first half of it; what the second needs is put behind `rest`, in the
   // order of the backward.
-  at::Tensor BackwardInput(KeptLayers kept, at::Tensor gradient,
-                           std::vector<WeightHalf>* rest) const;
+  Gradients BackwardInput(KeptLayers kept, Gradients gradients,
+                          std::vector<WeightHalf>* rest) const;
 
  private:
-  // One layer's backward; from the gradient of the output to the input's.
-  using Step =
-      std::function<at::Tensor(const Trace& trace, const at::Tensor& gradient)>;
+  // One layer's backward; from the gradients of the output to the input's.
+  using Step = std::function<Gradients(const Trace& trace,
+                                       const Gradients& gradients)>;
 
   void SeedFor(int layer, const KeptLayers& kept) const;
   at::Tensor ForwardSegment(at::Tensor x, std::vector<at::Tensor>* beside,
@@ -95,7 +92,7 @@ class StageLayers {
   at::Tensor ForwardOnly(at::Tensor x, std::vector<at::Tensor>* beside,
                          KeptLayers* kept, KeptSegment* segment) const;
   void Recompute(const KeptLayers& kept, KeptSegment* segment) const;
-  at::Tensor Walk(KeptLayers kept, at::Tensor gradient, const Step& step) const;
+  Gradients Walk(KeptLayers kept, Gradients gradients, const Step& step) const;
   bool Trains(const KeptSegment& segment) const;
   void Say(int layer, bool backward, int64_t live_bytes) const;
 

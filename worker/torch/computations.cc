@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/model/operation.h"
 #include "torch/torch.h"
+#include "worker/torch/pair_computations.h"
 #include "worker/torch/token_computations.h"
 
 namespace paceline {
@@ -192,6 +193,14 @@ constexpr std::pair<const char*, Compute> kComputes[] = {
     {"causal_attention", ComputeCausalAttention},
     {"masked_attention", ComputeMaskedAttention},
     {"tied_linear", ComputeTiedLinear},
+    {"split_pair", ComputeSplitPair},
+    {"lstm", ComputeLstm},
+    {"bidirectional_lstm", ComputeBidirectionalLstm},
+    {"take_target", ComputeTakeTarget},
+    {"additive_attention", ComputeAdditiveAttention},
+    {"join_context", ComputeJoinContext},
+    {"join_last_context", ComputeJoinLastContext},
+    {"score_tokens", Linear},
     {"patch_embedding", PatchEmbedding},
     {"class_token", ClassToken},
     {"position_embedding", PositionEmbedding},

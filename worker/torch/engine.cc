@@ -105,7 +105,8 @@ class TorchEngine final : public StageEngine {
   ForwardResult Evaluate(const TensorList& input) const;
   absl::StatusOr<Kept> TakeKept(const BatchInfo& batch, int micro_batch,
                                 const TensorList& output_gradient);
-  at::Tensor OutputGradient(const Kept& kept, const TensorList& gradient) const;
+  Gradients OutputGradients(const Kept& kept, const TensorList& gradient) const;
+  TensorList InputGradients(int64_t samples, const Gradients& gradients) const;
   TensorList BackwardOf(Kept kept, const TensorList& gradient);
   TensorList BackwardInputOf(Kept kept, const TensorList& gradient,
                              Split& rest) const;
@@ -118,7 +119,7 @@ class TorchEngine final : public StageEngine {
 
   const EngineOptions options_;
   const int model_layers_;
-  Shape output_shape_;  // of one sample
+  std::vector<SampleTensor> gradients_;  // that come from the next stage
   Products products_;
   std::vector<TorchLayer> layers_;
   std::optional<StageLayers> chain_;  // over layers_
@@ -140,7 +141,7 @@ TorchEngine::TorchEngine(const EngineOptions& options, const Script& script)
       products_(options.precision) {
   const auto& [first, last] = options_.layers;
   const std::vector<Layer>& layers = options_.model.layers;
-  output_shape_ = layers[last - 1].output;
+  if (!is_last()) gradients_ = GradientTensors(layers[last - 1]);
   const int slots =
       options_.inference ? kNoGradient : StateSlots(options_.train.optimizer);
   layers_.reserve(last - first);
@@ -278,15 +279,15 @@ absl::StatusOr<Kept> TorchEngine::TakeKept(const BatchInfo& batch,
         absl::StrCat("backward of batch ", batch.ordinal, ", micro-batch ",
                      micro_batch, " without its forward"));
   }
-  const size_t gradients = is_last() ? 0 : 1;
-  if (output_gradient.size() != gradients) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "got ", output_gradient.size(), " gradient tensors, need ", gradients));
+  if (output_gradient.size() != gradients_.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("got ", output_gradient.size(), " gradient tensors, need ",
+                     gradients_.size()));
   }
-  if (!is_last()) {
-    PACELINE_RETURN_IF_ERROR(
-        CheckTensor("gradient", output_gradient[0], DType::kF32,
-                    WithSamples(found->second.samples, output_shape_)));
+  for (size_t i = 0; i < gradients_.size(); ++i) {
+    PACELINE_RETURN_IF_ERROR(CheckTensor(
+        "gradient", output_gradient[i], DType::kF32,
+        WithSamples(found->second.samples, gradients_[i].shape)));
   }
   Kept kept = std::move(found->second);
   kept_.erase(found);
@@ -349,19 +350,38 @@ void TorchEngine::OnSummed(int64_t samples, int64_t labels, int64_t version) {
   if (stash_.has_value()) stash_->Release(version);
 }
 
-at::Tensor TorchEngine::OutputGradient(const Kept& kept,
+Gradients TorchEngine::OutputGradients(const Kept& kept,
                                        const TensorList& gradient) const {
-  if (!is_last()) return ToTorch(gradient[0]);
-  torch::autograd::backward({kept.loss}, {});
-  return kept.logits.grad();
+  if (is_last()) {
+    torch::autograd::backward({kept.loss}, {});
+    return {kept.logits.grad()};
+  }
+  Gradients gradients;
+  for (const Tensor& tensor : gradient) gradients.push_back(ToTorch(tensor));
+  return gradients;
+}
+
+// As the stage before expects them: all of them.
+TensorList TorchEngine::InputGradients(int64_t samples,
+                                       const Gradients& gradients) const {
+  if (is_first()) return {};
+  const Layer& before = options_.model.layers[options_.layers.first - 1];
+  const std::vector<SampleTensor> expected = GradientTensors(before);
+  TensorList list;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const bool came = i < gradients.size() && gradients[i].defined();
+    list.push_back(FromTorch(
+        came ? gradients[i].contiguous()
+             : at::zeros(WithSamples(samples, expected[i].shape))));
+  }
+  return list;
 }
 
 TensorList TorchEngine::BackwardOf(Kept kept, const TensorList& gradient) {
-  at::Tensor of_output = OutputGradient(kept, gradient);
-  const at::Tensor g =
-      chain_->Backward(std::move(kept.layers), std::move(of_output));
-  if (is_first()) return TensorList{};
-  return TensorList{FromTorch(g.contiguous())};
+  Gradients of_output = OutputGradients(kept, gradient);
+  return InputGradients(
+      kept.samples,
+      chain_->Backward(std::move(kept.layers), std::move(of_output)));
 }
 
 TensorList TorchEngine::BackwardInputOf(Kept kept, const TensorList& gradient,
@@ -369,11 +389,10 @@ TensorList TorchEngine::BackwardInputOf(Kept kept, const TensorList& gradient,
   rest.samples = kept.samples;
   rest.labels = kept.labels;
   rest.version = kept.version;
-  at::Tensor of_output = OutputGradient(kept, gradient);
-  const at::Tensor g = chain_->BackwardInput(
-      std::move(kept.layers), std::move(of_output), &rest.layers);
-  if (is_first()) return TensorList{};
-  return TensorList{FromTorch(g.contiguous())};
+  Gradients of_output = OutputGradients(kept, gradient);
+  return InputGradients(
+      kept.samples, chain_->BackwardInput(std::move(kept.layers),
+                                          std::move(of_output), &rest.layers));
 }
 
 absl::StatusOr<TiedTensors> TorchEngine::Tied(const std::string& name,

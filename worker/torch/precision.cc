@@ -74,6 +74,11 @@ at::Tensor Products::Matmul(const at::Tensor& left, const at::Tensor& right) {
   return Result(at::matmul(Operand(left), Operand(right)));
 }
 
+at::Tensor Products::MatmulCast(const at::Tensor& left,
+                                const at::Tensor& cast) {
+  return Result(at::matmul(Operand(left), cast));
+}
+
 at::Tensor Products::Conv1d(const at::Tensor& x, const at::Tensor& weight,
                             const at::Tensor& bias) {
   at::IntArrayRef sizes = x.sizes();

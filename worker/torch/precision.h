@@ -45,6 +45,11 @@ class Products {
   at::Tensor Conv1d(const at::Tensor& x, const at::Tensor& weight,
                     const at::Tensor& bias);
 
+  // For a backward that is written by hand.  What Linear() makes of a weight, as
+  // it is now; and Matmul() with such a one on the right.
+  at::Tensor Cast(const at::Tensor& weight) { return Parameter(weight); }
+  at::Tensor MatmulCast(const at::Tensor& left, const at::Tensor& cast);
+
   // `parameter` has other values now: whoever writes to a parameter's memory
   // says so, when no graph needs the old ones any more.  Its cast, if there is
   // one, is made anew in the same place: in the update, once a step.
@@ -59,7 +64,7 @@ class Products {
  private:
   enum class Kind : uint8_t { kF32, kBf16, kRounded };
 
-  struct Cast {
+  struct CastOfParameter {
     at::Tensor parameter;  // holds the key's place
     at::Tensor value;
   };
@@ -69,7 +74,7 @@ class Products {
   at::Tensor Parameter(const at::Tensor& parameter);
 
   const Kind kind_;
-  std::unordered_map<const c10::TensorImpl*, Cast> casts_;
+  std::unordered_map<const c10::TensorImpl*, CastOfParameter> casts_;
 };
 
 // For norms, softmax and losses: as it is where it is float32.

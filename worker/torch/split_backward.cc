@@ -1,6 +1,9 @@
 #include "worker/torch/split_backward.h"
 
+#include <algorithm>
+#include <memory>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "torch/csrc/autograd/engine.h"
@@ -30,11 +33,21 @@ class Recorder final : public torch::autograd::FunctionPreHook {
   const std::shared_ptr<variable_list> into_;
 };
 
-// The graph of one layer, seen from its output.
+// The graph of one layer, seen from its outputs.
 class LayerGraph {
  public:
-  LayerGraph(Node* root, const Node* input) : input_(input) { Visit(root); }
+  explicit LayerGraph(const std::vector<at::Tensor>& inputs) {
+    for (const at::Tensor& input : inputs) {
+      if (!input.requires_grad()) continue;
+      leaves_.push_back(torch::autograd::impl::grad_accumulator(input));
+      inputs_.insert(leaves_.back().get());
+    }
+  }
 
+  // Whether a way leads from `root` to an input.
+  bool Add(const at::Tensor& root) { return Visit(root.grad_fn().get()); }
+
+  bool is_input(const Node* node) const { return inputs_.count(node) > 0; }
   bool reaches_input(const Node* node) const { return reaches_.at(node); }
   // In the order in which they were found.
   const std::vector<Node*>& nodes() const { return nodes_; }
@@ -56,7 +69,7 @@ class LayerGraph {
   bool Visit(Node* node) {
     const auto known = reaches_.find(node);
     if (known != reaches_.end()) return known->second;
-    bool reaches = node == input_;
+    bool reaches = is_input(node);
     for (const Edge& next : node->next_edges()) {
       if (next.is_valid()) reaches |= Visit(next.function.get());
     }
@@ -65,7 +78,8 @@ class LayerGraph {
     return reaches;
   }
 
-  const Node* const input_;
+  std::vector<std::shared_ptr<Node>> leaves_;
+  std::unordered_set<const Node*> inputs_;
   std::unordered_map<const Node*, bool> reaches_;
   std::vector<Node*> nodes_;
 };
@@ -107,27 +121,61 @@ WeightHalf::Junction ToJunction(Recording recording) {
   return junction;
 }
 
-}  // namespace
+// Outputs that autograd knows how to go back from, and their gradients.
+struct Roots {
+  std::vector<at::Tensor> outputs;
+  Gradients gradients;
 
-at::Tensor BackwardInput(const at::Tensor& output, const at::Tensor& input,
-                         const at::Tensor& gradient, WeightHalf* rest) {
-  if (!input.requires_grad()) {
-    rest->output = output;
-    rest->gradient = gradient;
-    return {};
+  void Add(const at::Tensor& output, const at::Tensor& gradient) {
+    outputs.push_back(output);
+    gradients.push_back(gradient);
   }
-  const std::shared_ptr<Node> leaf =
-      torch::autograd::impl::grad_accumulator(input);
-  const std::shared_ptr<Node> root = output.grad_fn();
-  // A layer that passes its input on as it is.
-  if (root == nullptr || root == leaf) return gradient;
-  const LayerGraph graph(root.get(), leaf.get());
-  std::vector<Recording> recordings = Record(graph);
+};
 
-  at::Tensor result = torch::autograd::grad({output}, {input}, {gradient},
-                                            /*retain_graph=*/true)[0];
+bool IsInput(const Trace& trace, const at::Tensor& output) {
+  return std::any_of(
+      trace.inputs.begin(), trace.inputs.end(),
+      [&](const at::Tensor& input) { return output.is_same(input); });
+}
+
+// All but inputs that came out as they went in.
+Roots RootsOf(const Trace& trace, const Gradients& gradients) {
+  Roots roots;
+  for (size_t i = 0; i < trace.outputs.size(); ++i) {
+    const at::Tensor& output = trace.outputs[i];
+    if (output.requires_grad() && !IsInput(trace, output)) {
+      roots.Add(output, gradients[i]);
+    }
+  }
+  return roots;
+}
+
+// Adds the gradients of those inputs to `sums`, the inputs' by autograd.
+void AddHandedOn(const Trace& trace, const Gradients& gradients,
+                 Gradients& sums) {
+  for (size_t i = 0; i < trace.outputs.size(); ++i) {
+    for (size_t j = 0; j < trace.inputs.size(); ++j) {
+      const at::Tensor& input = trace.inputs[j];
+      if (!input.requires_grad() || !trace.outputs[i].is_same(input)) continue;
+      sums[j] = sums[j].defined() ? sums[j] + gradients[i] : gradients[i];
+    }
+  }
+}
+
+// The gradients of the inputs, from roots that lead to one; their junctions'
+// gradients stay in `rest`.
+Gradients HalfOf(const Trace& trace, const LayerGraph& graph,
+                 const Roots& roots, WeightHalf* rest) {
+  std::vector<Recording> recordings = Record(graph);
+  std::vector<at::Tensor> leaves;
+  for (const at::Tensor& input : trace.inputs) {
+    if (input.requires_grad()) leaves.push_back(input);
+  }
+  const variable_list found = torch::autograd::grad(
+      roots.outputs, leaves, roots.gradients, /*retain_graph=*/true,
+      /*create_graph=*/false, /*allow_unused=*/true);
   for (Node* node : graph.nodes()) {
-    if (!graph.reaches_input(node) || node == leaf.get()) continue;
+    if (!graph.reaches_input(node) || graph.is_input(node)) continue;
     if (node->pre_hooks().empty()) {
       node->release_variables();
     } else {
@@ -137,13 +185,55 @@ at::Tensor BackwardInput(const at::Tensor& output, const at::Tensor& input,
   for (Recording& recording : recordings) {
     rest->junctions.push_back(ToJunction(std::move(recording)));
   }
-  return result;
+  Gradients gradients;
+  size_t next = 0;
+  for (const at::Tensor& input : trace.inputs) {
+    gradients.push_back(input.requires_grad() ? found[next++] : at::Tensor());
+  }
+  return gradients;
+}
+
+}  // namespace
+
+bool Trace::needs_backward() const {
+  return std::any_of(
+      outputs.begin(), outputs.end(),
+      [](const at::Tensor& output) { return output.requires_grad(); });
+}
+
+Gradients WholeBackward(const Trace& trace, const Gradients& gradients) {
+  const Roots roots = RootsOf(trace, gradients);
+  if (!roots.outputs.empty()) {
+    torch::autograd::backward(roots.outputs, roots.gradients);
+  }
+  Gradients sums;
+  for (const at::Tensor& input : trace.inputs) sums.push_back(input.grad());
+  AddHandedOn(trace, gradients, sums);
+  return sums;
+}
+
+Gradients BackwardInput(const Trace& trace, const Gradients& gradients,
+                        WeightHalf* rest) {
+  const Roots all = RootsOf(trace, gradients);
+  LayerGraph graph(trace.inputs);
+  Roots roots;
+  for (size_t i = 0; i < all.outputs.size(); ++i) {
+    if (graph.Add(all.outputs[i])) {
+      roots.Add(all.outputs[i], all.gradients[i]);
+    } else {
+      rest->outputs.push_back(all.outputs[i]);
+      rest->gradients.push_back(all.gradients[i]);
+    }
+  }
+  Gradients sums(trace.inputs.size());
+  if (!roots.outputs.empty()) sums = HalfOf(trace, graph, roots, rest);
+  AddHandedOn(trace, gradients, sums);
+  return sums;
 }
 
 void BackwardWeight(WeightHalf rest) {
-  if (rest.output.defined()) {
-    torch::autograd::backward({rest.output}, {rest.gradient});
-    return;
+  if (!rest.outputs.empty()) {
+    torch::autograd::backward(rest.outputs, rest.gradients);
   }
   for (const WeightHalf::Junction& junction : rest.junctions) {
     if (junction.inputs.empty()) continue;

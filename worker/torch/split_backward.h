@@ -1,14 +1,26 @@
-// The backward of one layer in two halves: the gradient of its input first, the
-// gradients of its parameters later.
+// The backward of one layer, whole or in two halves: the gradients of its input
+// first, the gradients of its parameters later.
 #pragma once
 
-#include <memory>
 #include <vector>
 
 #include "ATen/ATen.h"
 #include "torch/csrc/autograd/edge.h"
 
 namespace paceline {
+
+// Of each float tensor that a layer takes or gives: the activation, then what
+// goes beside it.
+using Gradients = std::vector<at::Tensor>;
+
+// One layer's part of one micro-batch.
+struct Trace {
+  std::vector<at::Tensor> inputs;   // leaves
+  std::vector<at::Tensor> outputs;  // what autograd hangs from, or an input
+
+  // Whether any gradient of the outputs leads somewhere.
+  bool needs_backward() const;
+};
 
 // What the second half of a layer's backward needs.  Holds the layer's graph.
 struct WeightHalf {
@@ -21,20 +33,26 @@ struct WeightHalf {
   };
   std::vector<Junction> junctions;
 
-  // Where the input needs no gradient there is no first half: all of it.
-  at::Tensor output;
-  at::Tensor gradient;
+  // Those that lead to no input have no first half: all of it.
+  std::vector<at::Tensor> outputs;
+  Gradients gradients;  // [outputs]
 };
 
-// The gradient of `input`, a leaf of the graph of `output`, which came from
-// `gradient` of the output's shape; undefined when the input needs none.  Lets
-// go of what only this half needed.
+// Adds the gradients of the parameters to their .grad(), and returns those of
+// the inputs, each undefined when it needs none or none came to it.  What goes
+// through a layer as it is has its gradient handed on without autograd.
+//   gradients  [outputs]; undefined only where an output needs none
+Gradients WholeBackward(const Trace& trace, const Gradients& gradients);
+
+// The first half of it: the gradients of the inputs.  Lets go of what only this
+// half needed.
 //
 // Each half computes what autograd would compute for it in a whole backward,
 // once and with the same kernels, so that the sums of both get the same bytes:
-// the gradients that reach a junction are kept, not computed again.
-at::Tensor BackwardInput(const at::Tensor& output, const at::Tensor& input,
-                         const at::Tensor& gradient, WeightHalf* rest);
+// the gradients that reach a junction are kept, not computed again.  A layer
+// that uses a parameter at several junctions would break that.
+Gradients BackwardInput(const Trace& trace, const Gradients& gradients,
+                        WeightHalf* rest);
 
 // Adds the gradients of the parameters to their .grad().
 void BackwardWeight(WeightHalf rest);

@@ -184,6 +184,12 @@ at::Tensor TorchLayer::Forward(const at::Tensor& input, bool training,
                       statistics, *products_, beside},
                      x);
   }
+  if (beside != nullptr) {
+    for (at::Tensor& tensor : *beside) {
+      if (tensor.is_floating_point()) tensor = AsFloat(tensor);
+      tensor = tensor.contiguous();
+    }
+  }
   return AsFloat(x).contiguous();
 }
 

@@ -1,0 +1,175 @@
+// Our LSTM against LibTorch's.
+#include "worker/torch/recurrence.h"
+
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "torch/torch.h"
+#include "worker/torch/split_backward.h"
+#include "worker/torch/threads.h"
+
+namespace paceline {
+namespace {
+
+constexpr int64_t kTokens = 7;
+constexpr int64_t kSamples = 3;
+constexpr int64_t kIn = 5;
+constexpr int64_t kWidth = 6;
+
+// LibTorch's, one direction, [tokens, samples, in].
+torch::nn::LSTM MakeLstm() {
+  SetComputeThreads(1);
+  torch::manual_seed(1);
+  return torch::nn::LSTM(torch::nn::LSTMOptions(kIn, kWidth));
+}
+
+struct Ours {
+  std::vector<at::Tensor> parameters;  // in LibTorch's order
+
+  explicit Ours(torch::nn::LSTM& lstm) {
+    for (const at::Tensor& each : lstm->parameters()) {
+      parameters.push_back(each.detach().clone().set_requires_grad(true));
+    }
+  }
+
+  at::Tensor Run(const at::Tensor& x, Products& products) const {
+    const at::Tensor gates =
+        AsFloat(products.Linear(x, parameters[0], parameters[2]));
+    return RunLstm(gates, parameters[1], parameters[3], products);
+  }
+};
+
+at::Tensor Leaf(at::IntArrayRef shape) {
+  return (at::rand(shape) - 0.5).set_requires_grad(true);
+}
+
+TEST(RunLstm, IsLibTorchsLstmWithItsGradients) {
+  torch::nn::LSTM lstm = MakeLstm();
+  const Ours ours(lstm);
+  Products products(Precision::kF32);
+  const at::Tensor x = Leaf({kTokens, kSamples, kIn});
+  const at::Tensor theirs_x = x.detach().clone().set_requires_grad(true);
+  const at::Tensor weights = at::rand({kTokens, kSamples, kWidth});
+
+  const at::Tensor states = ours.Run(x, products);
+  const at::Tensor theirs = std::get<0>(lstm->forward(theirs_x));
+  (states * weights).sum().backward();
+  (theirs * weights).sum().backward();
+
+  EXPECT_TRUE(at::allclose(states, theirs, 1e-5, 1e-6));
+  EXPECT_TRUE(at::allclose(x.grad(), theirs_x.grad(), 1e-4, 1e-6));
+  for (size_t i = 0; i < ours.parameters.size(); ++i) {
+    EXPECT_TRUE(at::allclose(ours.parameters[i].grad(),
+                             lstm->parameters()[i].grad(), 1e-4, 1e-6))
+        << i;
+  }
+}
+
+TEST(RunLstm, OfOneTokenToo) {
+  torch::nn::LSTM lstm = MakeLstm();
+  const Ours ours(lstm);
+  Products products(Precision::kF32);
+  const at::Tensor x = Leaf({1, kSamples, kIn});
+
+  const at::Tensor states = ours.Run(x, products);
+  states.sum().backward();
+
+  EXPECT_TRUE(
+      at::allclose(states, std::get<0>(lstm->forward(x)), 1e-5, 1e-6));
+  EXPECT_TRUE(x.grad().defined());
+  EXPECT_TRUE(ours.parameters[1].grad().eq(0).all().item<bool>())
+      << "states of 0 give the weight no gradient";
+}
+
+TEST(RunLstm, GivesTheSameStatesWithoutAGraph) {
+  torch::nn::LSTM lstm = MakeLstm();
+  const Ours ours(lstm);
+  Products products(Precision::kF32);
+  const at::Tensor x = Leaf({kTokens, kSamples, kIn});
+  const at::Tensor states = ours.Run(x, products);
+
+  const c10::InferenceMode no_graph;
+
+  EXPECT_TRUE(ours.Run(x, products).equal(states));
+}
+
+// Two micro-batches, so that a sum in another order would show.
+std::vector<at::Tensor> GradientsOfTwo(bool in_halves, Precision precision) {
+  torch::nn::LSTM lstm = MakeLstm();
+  const Ours ours(lstm);
+  Products products(precision);
+  std::vector<WeightHalf> halves;
+  std::vector<at::Tensor> gradients;
+  for (int i = 0; i < 2; ++i) {
+    const at::Tensor x = Leaf({kTokens, kSamples, kIn});
+    const at::Tensor gradient = at::rand({kTokens, kSamples, kWidth});
+    const Trace trace{{x}, {ours.Run(x, products)}};
+    gradients.push_back(
+        in_halves ? BackwardInput(trace, {gradient}, &halves.emplace_back())[0]
+                  : WholeBackward(trace, {gradient})[0]);
+  }
+  if (in_halves) {
+    EXPECT_FALSE(ours.parameters[1].grad().defined());
+  }
+  for (WeightHalf& half : halves) BackwardWeight(std::move(half));
+  for (const at::Tensor& each : ours.parameters) {
+    gradients.push_back(each.grad());
+  }
+  return gradients;
+}
+
+TEST(RunLstm, GivesTheSameBytesInTwoHalves) {
+  for (const Precision precision : {Precision::kF32, Precision::kBf16}) {
+    const auto whole = GradientsOfTwo(false, precision);
+    const auto halves = GradientsOfTwo(true, precision);
+
+    ASSERT_EQ(whole.size(), halves.size());
+    for (size_t i = 0; i < whole.size(); ++i) {
+      EXPECT_TRUE(whole[i].equal(halves[i])) << i;
+    }
+  }
+}
+
+TEST(RunLstm, InBf16IsNearFloat32AndHasFloat32Gradients) {
+  const auto fp32 = GradientsOfTwo(false, Precision::kF32);
+  const auto bf16 = GradientsOfTwo(false, Precision::kBf16);
+
+  for (size_t i = 0; i < fp32.size(); ++i) {
+    EXPECT_EQ(bf16[i].scalar_type(), at::kFloat);
+    EXPECT_FALSE(bf16[i].equal(fp32[i])) << i;
+    const double scale = fp32[i].abs().max().item<double>();
+    EXPECT_LT((bf16[i] - fp32[i]).abs().max().item<double>(), 0.05 * scale)
+        << i;
+  }
+}
+
+// A layer that hands one input on, uses it too, and has an output that no input
+// leads to.
+TEST(SplitBackward, KnowsWhatIsHandedOnAndWhatIsOnlyTheWeights) {
+  SetComputeThreads(1);
+  const at::Tensor x = at::ones({2}).set_requires_grad(true);
+  const at::Tensor beside = at::full({2}, 3.0).set_requires_grad(true);
+  const auto weight = [] { return at::full({2}, 2.0).set_requires_grad(true); };
+  const Gradients gradients = {at::full({2}, 10.0), at::full({2}, 100.0),
+                               at::full({2}, 1000.0)};
+  const at::Tensor whole_weight = weight(), half_weight = weight();
+  const auto trace = [&](const at::Tensor& w) {
+    return Trace{{x, beside}, {x * beside * w, beside, w * 5}};
+  };
+
+  WeightHalf rest;
+  const Gradients halves = BackwardInput(trace(half_weight), gradients, &rest);
+  EXPECT_FALSE(half_weight.grad().defined());
+  BackwardWeight(std::move(rest));
+  const Gradients whole = WholeBackward(trace(whole_weight), gradients);
+
+  EXPECT_TRUE(halves[0].equal(at::full({2}, 60.0))) << halves[0];
+  EXPECT_TRUE(halves[1].equal(at::full({2}, 120.0))) << halves[1];
+  EXPECT_TRUE(whole[0].equal(halves[0]) && whole[1].equal(halves[1]));
+  EXPECT_TRUE(half_weight.grad().equal(at::full({2}, 5030.0)));
+  EXPECT_TRUE(whole_weight.grad().equal(half_weight.grad()));
+}
+
+}  // namespace
+}  // namespace paceline
