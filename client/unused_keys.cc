@@ -48,7 +48,8 @@ struct DataRule {
 
 constexpr DataRule kDataRules[] = {
     {"data.path",
-     " cifar10 cifar100 fashion-mnist idx imagefolder text text-labels "},
+     " cifar10 cifar100 fashion-mnist idx imagefolder text text-labels "
+     "text-pairs "},
     {"data.train_samples", kSynthetic},
     {"data.test_samples", kSynthetic},
     {"data.crop", " cifar10 cifar100 imagefolder "},
@@ -57,9 +58,10 @@ constexpr DataRule kDataRules[] = {
     {"data.mean", " cifar10 cifar100 fashion-mnist idx imagefolder "},
     {"data.deviation", " cifar10 cifar100 fashion-mnist idx imagefolder "},
     {"data.block",
-     " synthetic-labels synthetic-pairs synthetic-tokens text text-labels "},
+     " synthetic-labels synthetic-pairs synthetic-tokens text text-labels "
+     "text-pairs "},
     {"data.tokens", " text "},
-    {"data.test_fraction", " text text-labels "},
+    {"data.test_fraction", " text text-labels text-pairs "},
     {"data.padding", " synthetic-labels text-labels "},
     {"data.vocabulary", " synthetic-labels "},
 };

@@ -179,8 +179,8 @@ TensorList FakeEngine::Join(int layer, const TensorList& beside,
   TensorList after(beside.begin(), beside.begin() + handed_on);
   const auto wanted = BoundaryTensors(options_.model.layers[layer]);
   for (size_t i = 1 + handed_on; i < wanted.size(); ++i) {
-    after.push_back(Zeros(Batched(input.shape[0], wanted[i].shape),
-                          wanted[i].dtype));
+    after.push_back(
+        Zeros(Batched(input.shape[0], wanted[i].shape), wanted[i].dtype));
     if (wanted[i].dtype == DType::kF32) AddRepeated(input, after.back());
   }
   return after;
@@ -353,11 +353,11 @@ absl::StatusOr<TensorList> FakeEngine::OutputGradients(
            gradient.shape == Batched(kept.output.shape[0], expected[i].shape);
   }
   if (good) return output_gradient;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "backward: need ", expected.size(),
-      " F32 gradients, the first of the output's shape [",
-      absl::StrJoin(kept.output.shape, ", "), "]; got ",
-      output_gradient.size()));
+  return absl::InvalidArgumentError(
+      absl::StrCat("backward: need ", expected.size(),
+                   " F32 gradients, the first of the output's shape [",
+                   absl::StrJoin(kept.output.shape, ", "), "]; got ",
+                   output_gradient.size()));
 }
 
 Tensor FakeEngine::LossGradient(const Kept& kept) const {

@@ -25,8 +25,8 @@ namespace paceline {
 // on as far as input and output of a layer agree from the first of it on; of
 // the rest of the input each float32 tensor z of k elements adds z[j mod k] to
 // y[j], and of the rest of the output each float32 one of k elements begins as
-// z[j] = x[j mod n], all else as zeros.  The loss of a label is half the squared
-// distance between its part of y and its one-hot vector.
+// z[j] = x[j mod n], all else as zeros.  The loss of a label is half the
+// squared distance between its part of y and its one-hot vector.
 //
 // Lives on the compute thread.
 class FakeEngine final : public StageEngine {

@@ -59,8 +59,9 @@ absl::Status CheckStageInput(const ModelDescription& model, int first,
         ": the activation, what goes beside it, and the labels"));
   }
   for (size_t i = 0; i < expected.size(); ++i) {
-    PACELINE_RETURN_IF_ERROR(CheckTensor(i == 0 ? "activation" : "what goes beside it",
-                                         input[i], samples, expected[i]));
+    PACELINE_RETURN_IF_ERROR(
+        CheckTensor(i == 0 ? "activation" : "what goes beside it", input[i],
+                    samples, expected[i]));
   }
   PACELINE_RETURN_IF_ERROR(CheckTensor("labels", input.back(), samples,
                                        {DType::kI64, model.label_shape}));

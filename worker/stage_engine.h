@@ -109,7 +109,8 @@ class StageEngine {
   // Adds the gradient of a micro-batch to the sum of the step.
   //   output_gradient  d(sum of losses)/d(output); empty on the last stage
   // Returns d(sum of losses)/d(input); empty on the first stage.
-  // Errors: InvalidArgument  wrong count or shape; FailedPrecondition  no forward kept
+  // Errors: InvalidArgument  wrong count or shape; FailedPrecondition  no
+  // forward kept
   virtual absl::StatusOr<TensorList> Backward(const BatchInfo& batch,
                                               int micro_batch,
                                               TensorList output_gradient) = 0;

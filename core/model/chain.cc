@@ -86,9 +86,9 @@ Chain& Chain::Add(Operation operation) {
   }
   Layer& layer = model_.layers.back();
   if (!Take(facts->taken, layer.beside)) {
-    status_ = absl::InvalidArgumentError(absl::StrCat(
-        layer.name, ": ", operation.kind,
-        " takes what does not go beside its input"));
+    status_ = absl::InvalidArgumentError(
+        absl::StrCat(layer.name, ": ", operation.kind,
+                     " takes what does not go beside its input"));
     return *this;
   }
   shape_ = std::move(facts->output);

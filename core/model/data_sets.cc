@@ -33,6 +33,7 @@ const std::vector<DataSetTraits>& DataSets() {
       {"synthetic-tokens", kTokens, false, false, {}, 256},
       {"text", kTokens, true, false, {}, 256},
       {"text-labels", kLabelledTokens, true, false, {}, 2},
+      {"text-pairs", kPairs, true, false, {}, 256},
   };
   return sets;
 }
@@ -109,15 +110,23 @@ void CheckTestFraction(const DataSpec& data, SpecProblems& problems) {
                   "in [0, 1)");
 }
 
+void CheckByteTokens(const DataSpec& data, SpecProblems& problems) {
+  if (data.classes >= kByteTokens) return;
+  problems.Add("data.classes",
+               absl::StrCat("must be at least 256, since a token is a byte, "
+                            "got ",
+                            data.classes));
+}
+
 void CheckText(const DataSpec& data, SpecProblems& problems) {
   problems.OneOf("data.tokens", "kind of tokens", data.tokens,
                  {"byte", "character", "uint16"});
-  if (data.tokens == "byte" && data.classes < 256) {
-    problems.Add("data.classes",
-                 absl::StrCat("must be at least 256, since a token is a byte, "
-                              "got ",
-                              data.classes));
-  }
+  if (data.tokens == "byte") CheckByteTokens(data, problems);
+  CheckTestFraction(data, problems);
+}
+
+void CheckTextPairs(const DataSpec& data, SpecProblems& problems) {
+  CheckByteTokens(data, problems);
   CheckTestFraction(data, problems);
 }
 
@@ -257,10 +266,11 @@ bool CheckDataSpec(const DataSpec& data, SpecProblems& problems) {
     problems.Whole("data.train_samples", data.train_samples, 1, kMostSamples);
     problems.Whole("data.test_samples", data.test_samples, 0, kMostSamples);
   }
-  const bool shape = CheckShape(set, data, problems) &&
-                     (set.kind != SampleKind::kPairs ||
-                      CheckPairs(data, problems));
+  const bool shape =
+      CheckShape(set, data, problems) &&
+      (set.kind != SampleKind::kPairs || CheckPairs(data, problems));
   if (data.name == "text") CheckText(data, problems);
+  if (data.name == "text-pairs") CheckTextPairs(data, problems);
   if (set.kind == SampleKind::kLabelledTokens) {
     CheckLabelledTokens(data, problems);
   }

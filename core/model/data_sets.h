@@ -27,8 +27,8 @@ struct SampleFormat {
 // LibTorch's default `ignore_index`, so that its losses leave it out too.
 constexpr int64_t kNoLabel = -100;
 
-// Tokens have a label each, or one a sample; of a pair of sentences those of the
-// second one have.
+// Tokens have a label each, or one a sample; of a pair of sentences those of
+// the second one have.
 enum class SampleKind : uint8_t { kImages, kTokens, kLabelledTokens, kPairs };
 
 // In a sample of kPairs [2 x block] the first block is the source: its tokens,

@@ -38,8 +38,8 @@ struct Layer {
   // it has a value of its own, and sums its gradients apart (DESIGN 5).
   std::vector<Parameter> borrowed;
   Shape output;  // of one sample, without the batch
-  // What later layers need besides `output`: masks and tokens, and float32, which
-  // has gradients as `output` has.
+  // What later layers need besides `output`: masks and tokens, and float32,
+  // which has gradients as `output` has.
   std::vector<SampleTensor> beside;
   double forward_flops = 0;     // a sample; a multiply-add counts 2
   int64_t parameter_bytes = 0;  // without the borrowed

@@ -83,8 +83,7 @@ void FillWeight(const Layer& layer, size_t operation, const Parameter& weight,
   const bool three =
       EndsWithAny(weight.name, {".qkv.weight", ".in_proj_weight"});
   const bool four = IsLstm(layer.operations[operation].kind);
-  const double fan_out =
-      FanOut(weight.shape) / (three ? 3 : four ? 4 : 1);
+  const double fan_out = FanOut(weight.shape) / (three ? 3 : four ? 4 : 1);
   FillUniform(2 / (FanIn(weight.shape) + fan_out), random, out);
 }
 

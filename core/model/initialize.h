@@ -17,12 +17,11 @@ namespace paceline {
 //
 // Weights that a relu follows: uniform, variance 2 / fan_in (He et al. 2015).
 // Other weights: uniform, variance 2 / (fan_in + fan_out) (Glorot and Bengio
-// 2010); queries, keys and values count as three matrices, the gates of an lstm as
-// four.  Tokens and
-// positions: close to normal (a sum of four uniforms), deviation 0.02, as
-// timm does, and so the tables and the [in, out] weights of language models, as
-// GPT-2 does.  Scales of a normalisation and variances: 1.  Biases and means:
-// 0.
+// 2010); queries, keys and values count as three matrices, the gates of an lstm
+// as four.  Tokens and positions: close to normal (a sum of four uniforms),
+// deviation 0.02, as timm does, and so the tables and the [in, out] weights of
+// language models, as GPT-2 does.  Scales of a normalisation and variances: 1.
+// Biases and means: 0.
 void InitializeLayer(const Layer& layer, int64_t seed, int index,
                      absl::Span<const absl::Span<float>> parameters);
 

@@ -81,12 +81,12 @@ void CheckInput(const ModelDescription& model, const DataSpec& data,
              : shape == samples ? "a label for each token"
                                 : "a label for each token of a target";
     };
-    problems.Add("data.name",
-                 absl::StrCat(data.name, " has ",
-                              labels(given.shape, given.label_shape), ", but ",
-                              model.name, " learns ",
-                              labels(model.input, model.label_shape),
-                              "; choose another data set or model"));
+    problems.Add(
+        "data.name",
+        absl::StrCat(data.name, " has ", labels(given.shape, given.label_shape),
+                     ", but ", model.name, " learns ",
+                     labels(model.input, model.label_shape),
+                     "; choose another data set or model"));
   } else if (VocabularyOf(data) > model.vocabulary) {
     problems.Add(
         "model.vocabulary",

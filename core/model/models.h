@@ -59,14 +59,14 @@ absl::StatusOr<ModelDescription> DescribeBert(const ModelSpec& spec,
                                               const Shape& input,
                                               int32_t classes);
 
-// A translator after GNMT (Wu et al. 2016), as MLPerf trained it: an encoder and
-// a decoder of `depth` LSTM layers each, the encoder's first in both directions,
-// from the third on with residuals; normalised additive attention (Bahdanau et
-// al. 2015) of the decoder's first layer to the encoder's output, whose result
-// goes into each further layer of the decoder, but not back into the first.
-// Samples are pairs of sentences [2 x block]: the source, and behind it the
-// target as the decoder takes it in, of whose tokens each has the next one as
-// its label; `classes` counts the data's tokens, which both share.
+// A translator after GNMT (Wu et al. 2016), as MLPerf trained it: an encoder
+// and a decoder of `depth` LSTM layers each, the encoder's first in both
+// directions, from the third on with residuals; normalised additive attention
+// (Bahdanau et al. 2015) of the decoder's first layer to the encoder's output,
+// whose result goes into each further layer of the decoder, but not back into
+// the first. Samples are pairs of sentences [2 x block]: the source, and behind
+// it the target as the decoder takes it in, of whose tokens each has the next
+// one as its label; `classes` counts the data's tokens, which both share.
 //
 // Parameters, as torch.nn.LSTM and torch.nn.Linear would write them (N.* of an
 // lstm: weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0):

@@ -334,7 +334,7 @@ constexpr Kind kKinds[] = {
 // Padding, an index and a token may be 0; everything else is a size.
 bool SizesArePossible(const Operation& operation) {
   constexpr const char* kLastMayBeZero[] = {
-      "conv2d",       "conv2d_no_bias",   "max_pool2d",      "take_token",
+      "conv2d",       "conv2d_no_bias",   "max_pool2d",       "take_token",
       "padding_mask", "padded_embedding", "masked_positions", "split_pair"};
   const bool last_may_be_zero =
       std::any_of(std::begin(kLastMayBeZero), std::end(kLastMayBeZero),

@@ -61,9 +61,9 @@
 // tied_linear         in, out (borrows a lower        [t, in] -> [t, out]
 //                        layer's embedding)
 //
-// And for pairs of sentences, [2 t] tokens: the source and, behind it, the target
-// as the decoder takes it in.  `taken` goes from beside the activation, `given`
-// comes there:
+// And for pairs of sentences, [2 t] tokens: the source and, behind it, the
+// target as the decoder takes it in.  `taken` goes from beside the activation,
+// `given` comes there:
 //
 // split_pair          padding (given: uint8 [t], 0    [2 t] -> [t], the source
 //                        where the source is that
@@ -96,13 +96,13 @@
 // weight is [in, out]; causal_attention owns two of them, `name`.c_attn and
 // `name`.c_proj, and masked_attention the linear maps `name`.query, .key and
 // .value.  Embeddings and positions own `name`.weight; tied_linear borrows one,
-// [out, in], and owns nothing.  An lstm owns `name`.weight_ih_l0, .weight_hh_l0,
-// .bias_ih_l0 and .bias_hh_l0 with gates in the order of torch.nn.LSTM, and
-// a bidirectional one the same again with _reverse behind; additive_attention
-// owns `name`.linear_q.weight, .linear_k.weight, .linear_att.weight,
-// .normalize_scalar and .normalize_bias.  No operation's name and a dot begin a name of
-// another in its layer.  A residual begins and ends in the same layer, and
-// residuals do not nest.
+// [out, in], and owns nothing.  An lstm owns `name`.weight_ih_l0,
+// .weight_hh_l0, .bias_ih_l0 and .bias_hh_l0 with gates in the order of
+// torch.nn.LSTM, and a bidirectional one the same again with _reverse behind;
+// additive_attention owns `name`.linear_q.weight, .linear_k.weight,
+// .linear_att.weight, .normalize_scalar and .normalize_bias.  No operation's
+// name and a dot begin a name of another in its layer.  A residual begins and
+// ends in the same layer, and residuals do not nest.
 #pragma once
 
 #include <cstdint>
@@ -121,7 +121,7 @@ struct OperationFacts {
   // The last of what goes beside the input, and not beside the output.
   std::vector<SampleTensor> taken;
   std::vector<SampleTensor> beside;  // added to what goes beside the output
-  double flops = 0;                   // a sample, forward
+  double flops = 0;                  // a sample, forward
   int64_t kept_elements = 0;  // float32 a sample, kept for backward; without
                               // the input
 };

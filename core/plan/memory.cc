@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <iterator>
 #include <limits>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
@@ -84,7 +85,14 @@ int64_t InputBytes(const ModelDescription& model, int layer) {
 int64_t KeptBytes(const ModelDescription& model, int layer,
                   Precision precision) {
   const int64_t bytes = model.layers[layer].activation_bytes;
-  if (precision == Precision::kF32) return bytes;
+  const std::vector<Operation>& operations = model.layers[layer].operations;
+  // Gates and cells are float32 in both.
+  const bool recurrent = std::any_of(
+      operations.begin(), operations.end(), [](const Operation& operation) {
+        return operation.kind == "lstm" ||
+               operation.kind == "bidirectional_lstm";
+      });
+  if (precision == Precision::kF32 || recurrent) return bytes;
   // The input as it came and as a product takes it; the rest in two bytes.
   return Add(bytes / 2, InputBytes(model, layer));
 }

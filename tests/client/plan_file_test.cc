@@ -26,6 +26,7 @@ using nlohmann::json;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 // lenet on two workers, as 'plan --model lenet --no-replicas --save' has it.
 PlanFile LenetPlan() {

@@ -161,5 +161,52 @@ TEST(Language, ARobertaLearnsLabelsOverTwoStages) {
   EXPECT_THAT(padding.errors, HasSubstr("takes token 1 for padding"));
 }
 
+// Over a wire between processes, several tensors both ways.
+TEST(Language, AGnmtEndsWithTheSameBytesOnAnyNumberOfStages) {
+  const Mesh mesh(2);
+  const std::string job = mesh.folder() + "/gnmt.yaml";
+  const std::string weights = mesh.folder() + "/gnmt.safetensors";
+  WriteWholeFile(job,
+                 "model: {name: gnmt, width: 8}\n"
+                 "data: {name: synthetic-pairs, block: 6, train_samples: 24, "
+                 "test_samples: 10}\n"
+                 "train: {steps: 3, batch: 8, micro_batch: 2}\n");
+
+  const nlohmann::json one = mesh.Json(Submit(job, "pipeline.stages=1"));
+  ASSERT_EQ(mesh.Run({"job", "export", "last", "-o", weights}).exit_code, 0);
+  const nlohmann::json four = mesh.Json(Submit(job, "pipeline.stages=4"));
+  const nlohmann::json coded =
+      mesh.Json({"job", "submit", job, "--set", "pipeline.stages=4", "--set",
+                 "pipeline.codec=bf16"});
+  const nlohmann::json infer =
+      mesh.Json({"job", "submit", job, "--set", "kind=infer", "--set",
+                 "model.weights=" + weights, "--set", "pipeline.stages=3"});
+
+  EXPECT_EQ(one["state"], "succeeded") << one.dump(2);
+  EXPECT_EQ(four["state"], "succeeded") << four.dump(2);
+  EXPECT_EQ(four["stages"], 4);
+  EXPECT_EQ(one["weights_sha256"], four["weights_sha256"]);
+  EXPECT_EQ(coded["state"], "succeeded") << coded.dump(2);
+  EXPECT_NE(one["weights_sha256"], coded["weights_sha256"]);
+  EXPECT_EQ(infer["state"], "succeeded") << infer.dump(2);
+  EXPECT_EQ(infer["test_accuracy"], one["test_accuracy"]);
+}
+
+TEST(Language, AGnmtIsProfiledAndPlanned) {
+  const Mesh mesh(2);
+  const std::vector<std::string> sizes = {"--batch", "2", "--model", "gnmt"};
+  std::vector<std::string> profile = {"profile", "--all"};
+  profile.insert(profile.end(), sizes.begin(), sizes.end());
+  std::vector<std::string> plan = {"plan", "--stages", "2", "--no-replicas"};
+  plan.insert(plan.end(), sizes.begin(), sizes.end());
+
+  const nlohmann::json measured = mesh.Json(profile);
+  const nlohmann::json planned = mesh.Json(plan);
+
+  EXPECT_EQ(measured["profiles"][0]["layers"].size(), 8u) << measured.dump(2);
+  EXPECT_EQ(planned["stages"].size(), 2u) << planned.dump(2);
+  EXPECT_THAT(planned["source"].get<std::string>(), HasSubstr("measured on"));
+}
+
 }  // namespace
 }  // namespace paceline

@@ -76,8 +76,8 @@ class PlainGnmt final : public PlainModel {
     torch::Tensor x = std::get<0>(first_->forward(target_->forward(halves[1])));
     const torch::Tensor context = attention_->Run(x, memory, real);
     for (size_t i = 0; i < decoder_->size(); ++i) {
-      const torch::Tensor y = std::get<0>(
-          decoder_[i]->as<torch::nn::LSTM>()->forward(
+      const torch::Tensor y =
+          std::get<0>(decoder_[i]->as<torch::nn::LSTM>()->forward(
               torch::cat({x, context}, -1)));
       x = i == 0 ? y : x + y;
     }
@@ -92,9 +92,9 @@ class PlainGnmt final : public PlainModel {
             .padding_idx(kPaddingToken));
   }
   static torch::nn::LSTM Lstm(int64_t in, int64_t width, bool both) {
-    return torch::nn::LSTM(torch::nn::LSTMOptions(in, width)
-                               .batch_first(true)
-                               .bidirectional(both));
+    return torch::nn::LSTM(
+        torch::nn::LSTMOptions(in, width).batch_first(true).bidirectional(
+            both));
   }
   static std::shared_ptr<torch::nn::Module> Child(torch::nn::Module& parent,
                                                   const std::string& name) {
@@ -104,9 +104,9 @@ class PlainGnmt final : public PlainModel {
   torch::Tensor Encode(const torch::Tensor& tokens,
                        const torch::Tensor& lengths) {
     namespace rnn = torch::nn::utils::rnn;
-    const auto packed = rnn::pack_padded_sequence(
-        source_->forward(tokens), lengths, /*batch_first=*/true,
-        /*enforce_sorted=*/false);
+    const auto packed = rnn::pack_padded_sequence(source_->forward(tokens),
+                                                  lengths, /*batch_first=*/true,
+                                                  /*enforce_sorted=*/false);
     const auto both = encoder_[0]->as<torch::nn::LSTM>();
     torch::Tensor x = std::get<0>(rnn::pad_packed_sequence(
         std::get<0>(both->forward_with_packed_input(packed)),

@@ -75,8 +75,7 @@ TEST(RunLstm, OfOneTokenToo) {
   const at::Tensor states = ours.Run(x, products);
   states.sum().backward();
 
-  EXPECT_TRUE(
-      at::allclose(states, std::get<0>(lstm->forward(x)), 1e-5, 1e-6));
+  EXPECT_TRUE(at::allclose(states, std::get<0>(lstm->forward(x)), 1e-5, 1e-6));
   EXPECT_TRUE(x.grad().defined());
   EXPECT_TRUE(ours.parameters[1].grad().eq(0).all().item<bool>())
       << "states of 0 give the weight no gradient";

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "core/model/catalog.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/fake_clock.h"
@@ -174,28 +175,52 @@ TEST_F(ProfilerTest, EndsWhenCancelled) {
   EXPECT_TRUE(absl::IsCancelled(Profile(SmallModel(2)).status()));
 }
 
+absl::StatusOr<std::vector<LayerMeasurement>> ProfileOnTheFakeEngine(
+    const JobSpec& spec, const ModelDescription& model, int64_t memory_bytes,
+    ProfileFacts& facts) {
+  const SystemClock clock;
+  const CancelToken cancel;
+  return ProfileLayers(spec, model, memory_bytes,
+                       {.least_runs = 2, .budget = absl::ZeroDuration()},
+                       {[](const EngineOptions& options) {
+                          return std::make_unique<FakeEngine>(options);
+                        },
+                        clock, ThreadCpuTime, cancel},
+                       &facts);
+}
+
 TEST(ProfileLayers, RunsOnTheFakeEngine) {
   JobSpec spec;
   spec.model.name = "mlp";
   spec.model.hidden = {4};
   spec.train.micro_batch = 3;
   const auto model = DescribeModel(spec.model, {1, 3, 3}, 10);
-  const SystemClock clock;
-  const CancelToken cancel;
   ProfileFacts facts;
 
-  const auto layers = ProfileLayers(
-      spec, *model, 0, {.least_runs = 2, .budget = absl::ZeroDuration()},
-      {[](const EngineOptions& options) {
-         return std::make_unique<FakeEngine>(options);
-       },
-       clock, ThreadCpuTime, cancel},
-      &facts);
+  const auto layers = ProfileOnTheFakeEngine(spec, *model, 0, facts);
 
   ASSERT_TRUE(layers.ok()) << layers.status();
   EXPECT_EQ(layers->size(), model->layers.size());
   EXPECT_EQ(facts.runs, 2);
   EXPECT_GT((*layers)[0].kept_bytes, 0);  // the description's
+}
+
+// In runs of a few layers, so that what goes beside comes in and goes out.
+TEST(ProfileLayers, GivesAGradientForEachFloatThatCrosses) {
+  JobSpec spec;
+  spec.model = DefaultModel("gnmt");
+  spec.train.micro_batch = 2;
+  const auto model = DescribeModel(spec.model, {8}, 20);
+  ASSERT_TRUE(model.ok()) << model.status();
+  ProfileFacts facts;
+
+  for (const int64_t memory : {int64_t{6} << 20, int64_t{0}}) {
+    const auto layers = ProfileOnTheFakeEngine(spec, *model, memory, facts);
+
+    ASSERT_TRUE(layers.ok()) << layers.status();
+    EXPECT_EQ(layers->size(), model->layers.size());
+    EXPECT_EQ((*layers)[1].kind, "bidirectional_lstm");
+  }
 }
 
 TEST_F(ProfilerTest, TellsWhatShareOfACpuTheThreadGot) {

@@ -19,6 +19,7 @@
 #include "worker/data/synthetic_set.h"
 #include "worker/data/synthetic_tokens.h"
 #include "worker/data/text_labels.h"
+#include "worker/data/text_pairs.h"
 #include "worker/data/text_set.h"
 #include "worker/data/walk_source.h"
 
@@ -123,6 +124,7 @@ absl::StatusOr<std::unique_ptr<const SampleSet>> OpenSamples(
   }
   if (data.name == "text") return OpenText(data);
   if (data.name == "text-labels") return TextLabels::Open(data);
+  if (data.name == "text-pairs") return TextPairs::Open(data);
   if (data.name == "imagefolder") return OpenImageFolder(data, seed);
   if (data.name == "fashion-mnist" || data.name == "idx") return OpenIdx(data);
   return OpenCifar(data, seed);

@@ -1,31 +1,14 @@
 #include "worker/data/text_labels.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
+#include "worker/data/text_lines.h"
 
 namespace paceline {
-namespace {
-
-std::vector<std::string> FilesOf(const std::string& path) {
-  struct stat status {};
-  if (stat(path.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) {
-    return {path};
-  }
-  std::vector<std::string> files = {path + "/train.txt"};
-  const std::string test = path + "/val.txt";
-  if (access(test.c_str(), F_OK) == 0) files.push_back(test);
-  return files;
-}
-
-}  // namespace
-
 // Takes the lines out of a file that comes in pieces.  Thread-compatible.
 class TextLabels::Reader {
  public:
@@ -113,7 +96,7 @@ class TextLabels::Reader {
 absl::StatusOr<std::unique_ptr<TextLabels>> TextLabels::Open(
     const DataSpec& data) {
   std::vector<std::unique_ptr<ByteFile>> files;
-  for (const std::string& path : FilesOf(data.path)) {
+  for (const std::string& path : TextFilesOf(data.path)) {
     PACELINE_ASSIGN_OR_RETURN(auto file, ByteFile::Open(path));
     files.push_back(std::move(file));
   }
@@ -129,28 +112,9 @@ absl::StatusOr<std::unique_ptr<TextLabels>> TextLabels::Open(
         }));
     PACELINE_RETURN_IF_ERROR(reader.End());
   }
-  PACELINE_RETURN_IF_ERROR(set->Divide());
+  PACELINE_RETURN_IF_ERROR(
+      DivideLines(data, set->files_.size() == 1, set->train_, set->test_));
   return set;
-}
-
-absl::Status TextLabels::Divide() {
-  const auto lines = static_cast<int64_t>(train_.size());
-  const bool one_file = files_.size() == 1;
-  if (one_file) {
-    const auto test =
-        static_cast<int64_t>(static_cast<double>(lines) * data_.test_fraction);
-    test_.assign(train_.end() - test, train_.end());
-    train_.resize(lines - test);
-  }
-  const bool wants_test = !one_file || data_.test_fraction > 0;
-  if (!train_.empty() && (!wants_test || !test_.empty())) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      data_.path, ": has ", train_.size(), " lines for training and ",
-      test_.size(),
-      " for evaluation, need at least 1 of each; data.test_fraction 0 goes "
-      "without evaluation"));
 }
 
 int64_t TextLabels::samples(BatchPhase split) const {

@@ -46,7 +46,6 @@ class TextLabels final : public SampleSet {
 
   TextLabels(const DataSpec& data, std::vector<std::unique_ptr<ByteFile>> files)
       : data_(data), format_(FormatOf(data)), files_(std::move(files)) {}
-  absl::Status Divide();
 
   const DataSpec data_;
   const SampleFormat format_;

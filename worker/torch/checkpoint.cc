@@ -86,8 +86,8 @@ at::Tensor StageLayers::ForwardSegment(at::Tensor x,
     const at::Tensor leaf = x.detach().set_requires_grad(needs_gradient);
     Detach(needs_gradient, beside);
     Trace trace{FloatsOf(leaf, *beside), {}};
-    const at::Tensor output = layers_[i].Forward(
-        leaf, /*training=*/true, &kept->statistics[i], beside);
+    const at::Tensor output = layers_[i].Forward(leaf, /*training=*/true,
+                                                 &kept->statistics[i], beside);
     trace.outputs = FloatsOf(output, *beside);
     needs_gradient = trace.needs_backward();
     x = output.detach();

@@ -17,7 +17,6 @@
 
 namespace paceline {
 
-
 // Layers [first, last) of the stage and one micro-batch.
 struct KeptSegment {
   int first = 0;
@@ -72,8 +71,8 @@ class StageLayers {
 
   // Adds the parameters' gradients to theirs.
   //   gradients  of the output, and of each float32 tensor beside it
-  // Returns those of the input and of the float32 tensors beside that, undefined
-  // where none came to one; where none are wanted they mean nothing.
+  // Returns those of the input and of the float32 tensors beside that,
+  // undefined where none came to one; where none are wanted they mean nothing.
   Gradients Backward(KeptLayers kept, Gradients gradients) const;
 
   // The first half of it; what the second needs is put behind `rest`, in the
@@ -83,8 +82,8 @@ class StageLayers {
 
  private:
   // One layer's backward; from the gradients of the output to the input's.
-  using Step = std::function<Gradients(const Trace& trace,
-                                       const Gradients& gradients)>;
+  using Step =
+      std::function<Gradients(const Trace& trace, const Gradients& gradients)>;
 
   void SeedFor(int layer, const KeptLayers& kept) const;
   at::Tensor ForwardSegment(at::Tensor x, std::vector<at::Tensor>* beside,

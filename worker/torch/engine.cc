@@ -285,9 +285,9 @@ absl::StatusOr<Kept> TorchEngine::TakeKept(const BatchInfo& batch,
                      gradients_.size()));
   }
   for (size_t i = 0; i < gradients_.size(); ++i) {
-    PACELINE_RETURN_IF_ERROR(CheckTensor(
-        "gradient", output_gradient[i], DType::kF32,
-        WithSamples(found->second.samples, gradients_[i].shape)));
+    PACELINE_RETURN_IF_ERROR(
+        CheckTensor("gradient", output_gradient[i], DType::kF32,
+                    WithSamples(found->second.samples, gradients_[i].shape)));
   }
   Kept kept = std::move(found->second);
   kept_.erase(found);
@@ -370,18 +370,17 @@ TensorList TorchEngine::InputGradients(int64_t samples,
   TensorList list;
   for (size_t i = 0; i < expected.size(); ++i) {
     const bool came = i < gradients.size() && gradients[i].defined();
-    list.push_back(FromTorch(
-        came ? gradients[i].contiguous()
-             : at::zeros(WithSamples(samples, expected[i].shape))));
+    list.push_back(
+        FromTorch(came ? gradients[i].contiguous()
+                       : at::zeros(WithSamples(samples, expected[i].shape))));
   }
   return list;
 }
 
 TensorList TorchEngine::BackwardOf(Kept kept, const TensorList& gradient) {
   Gradients of_output = OutputGradients(kept, gradient);
-  return InputGradients(
-      kept.samples,
-      chain_->Backward(std::move(kept.layers), std::move(of_output)));
+  return InputGradients(kept.samples, chain_->Backward(std::move(kept.layers),
+                                                       std::move(of_output)));
 }
 
 TensorList TorchEngine::BackwardInputOf(Kept kept, const TensorList& gradient,

@@ -25,8 +25,8 @@ at::Tensor Take(const OperationCall& call) {
 // [tokens, samples, in] -> [tokens, samples, width].
 at::Tensor Direction(const OperationCall& call, int first,
                      const at::Tensor& x) {
-  const at::Tensor gates = AsFloat(
-      call.products.Linear(x, call.parameter(first), call.parameter(first + 2)));
+  const at::Tensor gates = AsFloat(call.products.Linear(
+      x, call.parameter(first), call.parameter(first + 2)));
   return RunLstm(gates, call.parameter(first + 1), call.parameter(first + 3),
                  call.products);
 }
@@ -85,8 +85,8 @@ at::Tensor ComputeTakeTarget(const OperationCall& call, const at::Tensor& x) {
   return target;
 }
 
-// Normalised (Luong's TensorFlow tutorial and MLPerf's GNMT): a query q looks at
-// a key k by scalar * v/|v| . tanh(W q + U k + bias).
+// Normalised (Luong's TensorFlow tutorial and MLPerf's GNMT): a query q looks
+// at a key k by scalar * v/|v| . tanh(W q + U k + bias).
 at::Tensor ComputeAdditiveAttention(const OperationCall& call,
                                     const at::Tensor& x) {
   const at::Tensor memory = Take(call);
@@ -99,12 +99,11 @@ at::Tensor ComputeAdditiveAttention(const OperationCall& call,
       products.Linear(memory, call.parameter(1), at::Tensor());
   const at::Tensor sums =
       (queries.unsqueeze(2) + keys.unsqueeze(1)).tanh_();  // [n, t, s, width]
-  const at::Tensor direction =
-      call.parameter(3) * vector / vector.norm();
+  const at::Tensor direction = call.parameter(3) * vector / vector.norm();
   const at::Tensor scores =
       AsFloat(products.Matmul(sums, direction.t()).squeeze(-1));
-  const at::Tensor weights = at::softmax(
-      scores.masked_fill(mask.eq(0).unsqueeze(1), kNever), -1);
+  const at::Tensor weights =
+      at::softmax(scores.masked_fill(mask.eq(0).unsqueeze(1), kNever), -1);
   call.beside->push_back(products.Matmul(weights, memory));
   return x;
 }

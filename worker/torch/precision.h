@@ -45,8 +45,8 @@ class Products {
   at::Tensor Conv1d(const at::Tensor& x, const at::Tensor& weight,
                     const at::Tensor& bias);
 
-  // For a backward that is written by hand.  What Linear() makes of a weight, as
-  // it is now; and Matmul() with such a one on the right.
+  // For a backward that is written by hand.  What Linear() makes of a weight,
+  // as it is now; and Matmul() with such a one on the right.
   at::Tensor Cast(const at::Tensor& weight) { return Parameter(weight); }
   at::Tensor MatmulCast(const at::Tensor& left, const at::Tensor& cast);
 

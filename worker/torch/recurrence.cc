@@ -16,9 +16,9 @@ using torch::autograd::variable_list;
 
 // What all tokens leave behind.
 struct LstmTrace {
-  at::Tensor gates;   // [tokens, samples, 4 width], after their functions
-  at::Tensor states;  // [1 + tokens, samples, width], 0 first
-  at::Tensor cells;   // [1 + tokens, samples, width], 0 first
+  at::Tensor gates;    // [tokens, samples, 4 width], after their functions
+  at::Tensor states;   // [1 + tokens, samples, width], 0 first
+  at::Tensor cells;    // [1 + tokens, samples, width], 0 first
   at::Tensor bounded;  // [tokens, samples, width]: tanh of the cells
 };
 
@@ -41,8 +41,7 @@ LstmTrace Run(const at::Tensor& gates, const at::Tensor& weight,
     const at::Tensor candidate = all.narrow(1, 2 * width, width).tanh_();
     const at::Tensor output = all.narrow(1, 3 * width, width).sigmoid_();
     at::Tensor cell = trace.cells[t + 1];
-    at::mul_out(cell, input_and_forget.narrow(1, width, width),
-                trace.cells[t]);
+    at::mul_out(cell, input_and_forget.narrow(1, width, width), trace.cells[t]);
     cell.addcmul_(input_and_forget.narrow(1, 0, width), candidate);
     at::Tensor bounded = trace.bounded[t];
     at::tanh_out(bounded, cell);
@@ -67,8 +66,7 @@ void StepBack(int64_t width, const float* gates, const float* cell_before,
     of_gates[j] = cell * candidate * input * (1 - input);
     of_gates[width + j] = cell * cell_before[j] * forget * (1 - forget);
     of_gates[2 * width + j] = cell * input * (1 - candidate * candidate);
-    of_gates[3 * width + j] =
-        of_state[j] * bounded[j] * output * (1 - output);
+    of_gates[3 * width + j] = of_state[j] * bounded[j] * output * (1 - output);
     of_cell[j] = cell * forget;
   }
 }
@@ -132,7 +130,8 @@ class Junction final : public Node {
 // From the gradient of all gates to those of weight and bias.
 class OfWeights final : public Node {
  public:
-  // states: [tokens, samples, width], those that the weight was multiplied with.
+  // states: [tokens, samples, width], those that the weight was multiplied
+  // with.
   OfWeights(at::Tensor states, Products& products)
       : states_(std::move(states)), products_(products) {}
 

@@ -9,7 +9,7 @@ namespace paceline {
 // One direction of one layer, as torch.nn.LSTM has it (gates in the order
 // input, forget, cell, output), from states of 0:
 //
-//   gates  [tokens, samples, 4 width] float32: what the input adds to them, with
+//   gates  [tokens, samples, 4 width] float32: what the input gives them, with
 //          its bias
 //   weight [4 width, width], bias [4 width]: leaves of the layer
 //   -> the states [tokens, samples, width] float32

@@ -47,6 +47,13 @@ TEST(DataSets, SayWhatASampleIs) {
   EXPECT_EQ(FormatOf(labelled), (SampleFormat{DType::kI64, {128}, {}}));
   EXPECT_EQ(VocabularyOf(labelled), 30);
   EXPECT_EQ(VocabularyOf(DefaultDataSpec("text-labels")), 256);
+
+  DataSpec pairs = DefaultDataSpec("synthetic-pairs");
+  EXPECT_EQ(pairs.shape, Shape{32});
+  pairs.block = 10;
+  EXPECT_EQ(FormatOf(pairs), (SampleFormat{DType::kI64, {20}, {10}}));
+  EXPECT_EQ(VocabularyOf(pairs), 32);
+  EXPECT_EQ(VocabularyOf(DefaultDataSpec("text-pairs")), 256);
 }
 
 // A change that makes a data set's defaults bad, and what is then said.
@@ -125,6 +132,23 @@ const BadData kBadData[] = {
      [](DataSpec& d) { d.classes = 65; }},
     {"text", "data.test_fraction", "in [0, 1), got 1",
      [](DataSpec& d) { d.test_fraction = 1; }},
+    {"text-pairs", "data.path", "needs the place",
+     [](DataSpec& d) { d.path = ""; }},
+    {"text-pairs", "data.classes", "at least 256",
+     [](DataSpec& d) { d.classes = 100; }},
+    {"text-pairs", "data.test_fraction", "in [0, 1)",
+     [](DataSpec& d) { d.test_fraction = -1; }},
+    {"synthetic-pairs", "data.shape", "shape [2 x block], which is 32, got 16",
+     [](DataSpec& d) { d.shape = {16}; }},
+    {"synthetic-pairs", "data.block", "got 1",
+     [](DataSpec& d) {
+       d.block = 1;
+       d.shape = {2};
+     }},
+    {"synthetic-pairs", "data.classes", "from 5 to",
+     [](DataSpec& d) { d.classes = 4; }},
+    {"synthetic-pairs", "data.test_samples", "got -1",
+     [](DataSpec& d) { d.test_samples = -1; }},
     {"synthetic-tokens", "data.train_samples", "got 0",
      [](DataSpec& d) { d.train_samples = 0; }},
     {"synthetic-tokens", "data.classes", "got 1",

@@ -286,7 +286,7 @@ JobSpec LanguageSpec(const std::string& model) {
 
 TEST(JobSpec, LanguageModelsTakeSyntheticDataOfTheirKind) {
   for (const char* model :
-       {"gpt", "gpt_mini", "gpt2", "bert", "roberta", "roberta_base"}) {
+       {"gpt", "gpt_mini", "gpt2", "bert", "roberta", "roberta_base", "gnmt"}) {
     EXPECT_THAT(CheckJobSpec(LanguageSpec(model)), IsEmpty()) << model;
   }
 }
@@ -307,6 +307,18 @@ TEST(JobSpec, SaysWhenOneLabelIsGivenAndManyAreLearned) {
   EXPECT_THAT(WhyAt(spec, "data.name"),
               HasSubstr("synthetic-labels has one label a sample, but gpt "
                         "learns a label for each token"));
+}
+
+TEST(JobSpec, SaysWhenATranslatorIsGivenNoPairs) {
+  JobSpec spec = LanguageSpec("gnmt");
+  spec.data = DefaultDataSpec("synthetic-tokens");
+
+  EXPECT_THAT(WhyAt(spec, "data.name"),
+              HasSubstr("synthetic-tokens has a label for each token, but gnmt "
+                        "learns a label for each token of a target"));
+  spec = LanguageSpec("gpt");
+  spec.data = DefaultDataSpec("synthetic-pairs");
+  EXPECT_THAT(WhyAt(spec, "data.name"), HasSubstr("of a target, but gpt"));
 }
 
 TEST(JobSpec, SaysWhenThereAreMoreTokensThanTheModelKnows) {

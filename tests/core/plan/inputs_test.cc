@@ -90,6 +90,22 @@ TEST(PlanInputs, CountsTheBytesThatTheCodecLeaves) {
   EXPECT_LT(bytes_of("int8"), whole / 2);
 }
 
+TEST(PlanInputs, TheCodecTakesFloatsBesideToo) {
+  JobSpec spec = Job();
+  ModelDescription model = SmallModel(3);
+  model.layers[0].output = {256};
+  model.layers[0].beside = {{DType::kU8, {10}}, {DType::kF32, {64}}};
+  const auto bytes_of = [&](const std::string& codec) {
+    spec.pipeline.codec = codec;
+    return MakePlanInputs(spec, model, {{"a", "m", 0}}, {})
+        ->problem.layers[0]
+        .output_bytes;
+  };
+
+  EXPECT_DOUBLE_EQ(bytes_of("fp32"), 16.0 * (1024 + 10 + 256));
+  EXPECT_DOUBLE_EQ(bytes_of("bf16"), 16.0 * (512 + 10 + 128));
+}
+
 TEST(PlanInputs, AByteCostsWhatItDidOverTheRealLinks) {
   const JobSpec spec = Job();
   const ModelDescription model = SmallModel(3);

@@ -294,6 +294,25 @@ TEST(CheckFrame, TakesWhatGoesBesideAnActivation) {
   EXPECT_TRUE(CheckFrame(gradient, kMasked).ok()) << "nothing for a mask";
 }
 
+TEST(CheckFrame, WantsAGradientForEachFloat) {
+  const BoundaryExpectation expected{
+      {{DType::kF32, {4, 2}}, {DType::kU8, {4}}, {DType::kF32, {4, 3}}},
+      3,
+      {4}};
+  FrameHeader gradient = GoodHeader(FrameKind::kGradient);
+  gradient.tensors = {{DType::kF32, {3, 4, 2}}, {DType::kF32, {3, 4, 3}}};
+  EXPECT_TRUE(CheckFrame(gradient, expected).ok());
+
+  std::vector<FrameHeader> wrong(4, gradient);
+  wrong[0].tensors.pop_back();
+  wrong[1].tensors[1].shape[0] = 2;
+  wrong[2].tensors.push_back({DType::kF32, {3, 4, 3}});
+  std::swap(wrong[3].tensors[0], wrong[3].tensors[1]);
+  for (size_t i = 0; i < wrong.size(); ++i) {
+    EXPECT_TRUE(absl::IsInvalidArgument(CheckFrame(wrong[i], expected))) << i;
+  }
+}
+
 TEST(CheckFrame, RefusesAnotherListThanThePlans) {
   std::vector<FrameHeader> wrong(6, MaskedHeader());
   wrong[0].tensors.erase(wrong[0].tensors.begin() + 1);
