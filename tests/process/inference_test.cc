@@ -72,7 +72,7 @@ TEST(Inference, GivesTheSamePredictionsWhereReplicasShareAStage) {
       mesh, "infer.yaml",
       std::string("kind: infer\nmodel: {name: lenet}\n") + kData +
           "infer: {micro_batch: 4}\n"
-          "pipeline: {cuts: [3], workers: [worker-3, worker-1, worker-2], "
+          "pipeline: {cuts: [3], workers: [w3, w1, w2], "
           "replicas: [1, 2], shares: [1, 1, 3]}\n");
   const nlohmann::json one =
       mesh.Json({"job", "submit", infer, "--set", "pipeline.cuts=", "--set",
@@ -89,9 +89,9 @@ TEST(Inference, GivesTheSamePredictionsWhereReplicasShareAStage) {
     micro_batches[worker["name"]] = worker["flow"]["micro_batches"];
   }
   // Turns 2 1 2 2 and so on.
-  EXPECT_EQ(micro_batches["worker-3"], 13);
-  EXPECT_EQ(micro_batches["worker-1"], 3);
-  EXPECT_EQ(micro_batches["worker-2"], 10);
+  EXPECT_EQ(micro_batches["w3"], 13);
+  EXPECT_EQ(micro_batches["w1"], 3);
+  EXPECT_EQ(micro_batches["w2"], 10);
 
   const nlohmann::json tiny =
       mesh.Json({"job", "submit", infer, "--set", "infer.samples=4"});
