@@ -51,8 +51,8 @@ inline constexpr double kFreeShare = 0.9;
 
 // Runs one micro-batch of random samples forward and backward, over and over,
 // through one engine that holds the whole model, so that caches are as warm as
-// they are in training; once a step the step gate's report and the optimizer.  The
-// loss counts to the last layer.
+// they are in training; once a step the step gate's report and the optimizer.
+// The loss counts to the last layer.
 //
 // memory_bytes: of this worker (0: not known); a model that would not fit is
 // measured in several runs of layers.

@@ -18,9 +18,9 @@ namespace paceline {
 //
 // Errors: InvalidArgument  the plan is of another model than the job (names
 //         both) or of another number of layers, has stages of several workers
-//         where the job trains or they are no mesh's, the job has cuts of its own, or its spec does not allow these cuts
-//         (CheckJobSpec: under pipedream layers that share parameters must be
-//         on one stage)
+//         where the job trains or they are no mesh's, the job has cuts of its
+//         own, or its spec does not allow these cuts (CheckJobSpec: under
+//         pipedream layers that share parameters must be on one stage)
 absl::StatusOr<std::string> FollowPlan(const std::string& name,
                                        const PlanFile& plan, JobSpec& spec);
 

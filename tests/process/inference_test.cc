@@ -68,12 +68,12 @@ TEST(Inference, WritesThePredictionsOfTrainedWeights) {
 // than turns.
 TEST(Inference, GivesTheSamePredictionsWhereReplicasShareAStage) {
   const Mesh mesh(3);
-  const std::string infer = Write(
-      mesh, "infer.yaml",
-      std::string("kind: infer\nmodel: {name: lenet}\n") + kData +
-          "infer: {micro_batch: 4}\n"
-          "pipeline: {cuts: [3], workers: [w3, w1, w2], "
-          "replicas: [1, 2], shares: [1, 1, 3]}\n");
+  const std::string infer =
+      Write(mesh, "infer.yaml",
+            std::string("kind: infer\nmodel: {name: lenet}\n") + kData +
+                "infer: {micro_batch: 4}\n"
+                "pipeline: {cuts: [3], workers: [w3, w1, w2], "
+                "replicas: [1, 2], shares: [1, 1, 3]}\n");
   const nlohmann::json one =
       mesh.Json({"job", "submit", infer, "--set", "pipeline.cuts=", "--set",
                  "pipeline.workers=", "--set", "pipeline.replicas=", "--set",
