@@ -226,7 +226,6 @@ double PipedreamLevels::Guess(double least_seconds) const {
   double guess = least_seconds;
   int step_before = 1;
   for (const int states : {kFewStates, kSomeStates}) {
-    if (states == kSomeStates && GuessIsRough()) break;
     const int step = (space_.states + states - 1) / states;
     if (step == 1 || step == step_before) break;
     step_before = step;
@@ -253,10 +252,10 @@ PipedreamLevels::Plan PipedreamLevels::CloseIn(double least_seconds) {
     if (plan.has_value()) return *std::move(plan);
   }
   const double guess = Guess(least_seconds);
-  // From below where the guess may be far too high: what is too short has few
-  // stages that fit, and is soon refused, so that it costs least.
-  const bool ascends = least_seconds > 0 && GuessIsRough() && guess < most;
-  double next = ascends ? least_seconds : guess;
+  // Half of a guess that is far too high costs much less to ask.
+  const bool halves =
+      GuessIsRough() && guess < most && least_seconds < guess / 2;
+  double next = halves ? guess / 2 : guess;
   double step = 0.02;
   for (;;) {
     std::optional<Plan> plan = PlanWithin(next, Total::kFewest);
@@ -267,14 +266,18 @@ PipedreamLevels::Plan PipedreamLevels::CloseIn(double least_seconds) {
     }
     if (next >= most) return best;
     below = next;
-    next = std::min(below < guess ? guess : most, next * (1 + step));
-    step = std::min(2 * step, ascends && next < guess ? 0.3 : 1.0);
+    if (next < guess) {
+      next = guess;
+      continue;
+    }
+    next = std::min(most, next * (1 + step));
+    step = std::min(2 * step, 1.0);
   }
   // Down in steps that grow, as what is asked close to the best that is known
   // has few runs.  Where that fails, whether it is the best, which it often is;
   // if not, in between.
   constexpr double kClose = 1 + 1e-3;
-  step = 0.02;
+  step = best.seconds < guess / 2 ? 0.2 : 0.02;
   bool is_it_best = false;
   while (best.seconds > least_seconds) {
     is_it_best = is_it_best || best.seconds <= below * kClose;

@@ -5,7 +5,8 @@
 // asking PipedreamFits.  Plans that it allows are looked at run by run, exactly
 // (PipedreamRow), until one is as good as it seems or none is left; what was
 // learnt of a run on the way is kept.  The first time that is asked is what a
-// part of the states allows; then ever fewer runs are in question.
+// part of the states allows (of many devices with little memory first half of
+// it); then ever fewer runs are in question.
 #pragma once
 
 #include <cstdint>

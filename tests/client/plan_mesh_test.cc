@@ -189,6 +189,17 @@ TEST(PlanForAMesh, OfPredictedTimesSaysForWhatItIsOptimal) {
   ASSERT_EQ(known.RunMesh(LenetSpec(16), {.model = "lenet"}), kExitOk);
   JobSpec other = LenetSpec(16);
   other.train.micro_batch = 64;
+  // Measured seconds that no model of layers explains wholly.
+  for (PlanBed* bed : {&predicted, &list}) {
+    for (auto& [key, profile] : bed->measure.measurements->profiles) {
+      double factor = 1;
+      for (LayerMeasurement& layer : profile.layers) {
+        layer.forward.wall *= factor;
+        layer.backward.wall *= factor;
+        factor = factor > 2 ? 0.7 : factor * 1.7;
+      }
+    }
+  }
   ASSERT_EQ(predicted.RunMesh(other, {.job_file = "job.yaml"}), kExitOk);
   ASSERT_EQ(list.RunMesh(other, {.job_file = "job.yaml"}), kExitOk);
 
