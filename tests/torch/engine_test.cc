@@ -1,6 +1,7 @@
 // The engine through its interface alone: no LibTorch in this file.
 #include "worker/torch/engine.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -269,6 +270,46 @@ TEST(TorchEngine, RefusesGradientsThatAreNotTheOutputs) {
       absl::IsInvalidArgument(last->Backward(batch, 0, {wrong}).status()));
   EXPECT_TRUE(first->Backward(batch, 0, first.OutputGradient()).ok());
   EXPECT_TRUE(last->Backward(batch, 0, {}).ok());
+}
+
+// Between a translator's encoder and decoder two floats cross.
+TEST(TorchEngine, WantsAndGivesAGradientForEachFloatThatCrosses) {
+  const Experiment experiment = SmallExperiment("gnmt");
+  const ModelDescription model = Describe(experiment);
+  const int layers = static_cast<int>(model.layers.size());
+  constexpr int kCut = 6;  // behind the decoder's first LSTM
+  const TrainSpec& train = experiment.job.train;
+  SetComputeThreads(1);
+  auto first = MakeTorchEngine({model, {0, kCut}, train, 0, 2});
+  auto last = MakeTorchEngine({model, {kCut, layers}, train, 1, 2});
+  ASSERT_TRUE(first.ok() && last.ok()) << first.status() << last.status();
+  const BatchInfo batch = OneEngine::Batch();
+
+  const auto forward =
+      (*first)->Forward(batch, 0, experiment.set.Take({0, 1, 2}, 0, 3));
+  ASSERT_TRUE(forward.ok()) << forward.status();
+  TensorList short_input = forward->output;
+  short_input.erase(short_input.begin() + 2);
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      (*last)->Forward(batch, 0, short_input).status()));
+  ASSERT_TRUE((*last)->Forward(batch, 0, forward->output).ok());
+  auto gradients = (*last)->Backward(batch, 0, {});
+
+  ASSERT_TRUE(gradients.ok()) << gradients.status();
+  ASSERT_EQ(gradients->size(), 2u);
+  for (const Tensor& gradient : *gradients) {
+    EXPECT_EQ(gradient.shape, (Shape{3, 6, 16}));
+    const auto values = gradient.As<float>();
+    EXPECT_TRUE(std::any_of(values.begin(), values.end(),
+                            [](float value) { return value != 0; }));
+  }
+  Tensor memory = gradients->back();
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      (*first)->Backward(batch, 0, {gradients->front()}).status()));
+  memory.shape = {3, 16, 6};
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      (*first)->Backward(batch, 0, {gradients->front(), memory}).status()));
+  EXPECT_TRUE((*first)->Backward(batch, 0, *gradients).ok());
 }
 
 TEST(TorchEngine, RefusesReportAndUpdateOfAHalfSummedStep) {

@@ -1,5 +1,7 @@
 // Streams without a flush, with LibTorch's engine: whole pipelines in one
 // process.
+#include "core/model/catalog.h"
+#include "core/model/data_sets.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/torch/stream_request.h"
@@ -59,6 +61,32 @@ TEST(Stream, EndsWithTheSameBytesEveryTime) {
     ASSERT_TRUE(again.ok()) << again.status();
     EXPECT_EQ(again->weights, first->weights);
   }
+}
+
+// Recurrences go back at the version that they went forward with.
+TEST(Stream, OfATranslatorLearnsAndRepeatsItself) {
+  PipelineRequest request = StreamRequest("lenet", {0, 1, 2});
+  JobSpec& spec = request.spec;
+  spec.model = DefaultModel("gnmt");
+  spec.model.width = 8;
+  spec.data = DefaultDataSpec("synthetic-pairs");
+  spec.data.block = 6;
+  spec.data.shape = FormatOf(spec.data).shape;
+  spec.data.train_samples = 120;
+  spec.data.test_samples = 40;
+  spec.train.optimizer.name = "adamw";
+  spec.train.optimizer.momentum = 0;
+  request.model =
+      DescribeModel(spec.model, spec.data.shape, spec.data.classes).value();
+
+  const auto first = RunPipeline(request);
+  spec.train.activation_checkpointing = "stage";
+  const auto recomputed = RunPipeline(request);
+
+  ASSERT_TRUE(first.ok() && recomputed.ok())
+      << first.status() << recomputed.status();
+  EXPECT_LT(first->steps.back().loss, 0.9 * first->steps.front().loss);
+  EXPECT_EQ(first->weights, recomputed->weights);
 }
 
 }  // namespace

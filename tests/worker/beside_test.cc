@@ -99,6 +99,17 @@ TEST(Beside, AGradientTooFewIsRefused) {
               HasSubstr("need 2 F32 gradients"));
 }
 
+TEST(Beside, ATokenOutsideOfTheVocabularyIsRefused) {
+  PipelineRequest request = Gnmt("gpipe", {0});
+  request.model.vocabulary = 5;
+
+  const auto outcome = RunPipeline(request);
+
+  EXPECT_TRUE(absl::IsInvalidArgument(outcome.status()));
+  EXPECT_THAT(std::string(outcome.status().message()),
+              HasSubstr("outside of the model's vocabulary of 5"));
+}
+
 // Between encoder and decoder: a float beside the activation.
 TEST(Beside, EachFloatHasAGradientThatIsNotZero) {
   const PipelineRequest request = Gnmt("gpipe", {0});

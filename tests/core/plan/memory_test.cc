@@ -178,5 +178,13 @@ TEST(KeptBytes, InBf16AreHalfButForTheInput) {
             kept / 2 + InputBytes(model, 1));
 }
 
+TEST(KeptBytes, OfAnLstmAreFloat32InBf16Too) {
+  ModelDescription model = SmallModel(2);
+  model.layers[1].operations = {{"lstm", "a", {4, 4}, 0}};
+
+  EXPECT_EQ(KeptBytes(model, 1, Precision::kBf16),
+            KeptBytes(model, 1, Precision::kF32));
+}
+
 }  // namespace
 }  // namespace paceline
