@@ -72,9 +72,9 @@ inline constexpr int kMostInnerDevices = 64;
 // O(s n^2 c).  Inner level of n, outer level of N: up to O(s^3 N) steps of a
 // byte or two for each time that is asked (16 at once on most CPUs), and O(s
 // n^2 c) for each state that runs in question end at, as a rule a few dozen:
-// 1,000 states on 16x16 take 0.1 to 1.7 s of one core; on 16x64 with memory that
-// binds 3 to 12 s, nearly all of it in PipedreamFits at times far above the
-// least (2026-11-21).
+// 1,000 states on 16x16 take 0.1 to 1.7 s of one core; on 16x64 with memory
+// that binds 3 to 12 s, nearly all of it in PipedreamFits at times far above
+// the least (2026-11-21).
 //
 // Errors:
 //   InvalidArgument    CheckMachines'; too many devices in a level
