@@ -61,6 +61,42 @@ Tensor RandomFloats(const Shape& shape, uint64_t seed) {
   return tensor;
 }
 
+// Images [samples, channels, height, width], smooth and half empty as real ones
+// are: where max-pooling and ReLU branch, noise takes twice as long.
+Tensor RandomImages(const Shape& shape, uint64_t seed) {
+  constexpr int64_t kPatches = 4;  // a side
+  constexpr float kTexture = 0.2f;
+  Tensor tensor = Tensor::Allocate(DType::kF32, shape);
+  const int64_t height = shape[2];
+  const int64_t width = shape[3];
+  SplitMix64 random(seed);
+  const absl::Span<float> values = tensor.As<float>();
+  for (size_t plane = 0; plane < values.size(); plane += height * width) {
+    float corners[kPatches + 1][kPatches + 1];
+    for (auto& row : corners) {
+      for (float& corner : row) corner = random.Unit() - 0.5f;
+    }
+    for (int64_t y = 0; y < height; ++y) {
+      const float down = static_cast<float>(y * kPatches) / height;
+      const auto above = static_cast<int64_t>(down);
+      for (int64_t x = 0; x < width; ++x) {
+        const float along = static_cast<float>(x * kPatches) / width;
+        const auto left = static_cast<int64_t>(along);
+        const float* const upper = &corners[above][left];
+        const float* const lower = &corners[above + 1][left];
+        const float right = along - left;
+        const float top = upper[0] + right * (upper[1] - upper[0]);
+        const float bottom = lower[0] + right * (lower[1] - lower[0]);
+        const float value = top + (down - above) * (bottom - top);
+        const float texture = kTexture * (random.Unit() - 0.5f);
+        values[plane + y * width + x] =
+            value > 0 ? std::max(0.0f, value + texture) : 0.0f;
+      }
+    }
+  }
+  return tensor;
+}
+
 // Labels or tokens, below `end`.
 Tensor RandomNumbers(const Shape& shape, int64_t end, uint64_t seed) {
   Tensor tensor = Tensor::Allocate(DType::kI64, shape);
@@ -71,10 +107,13 @@ Tensor RandomNumbers(const Shape& shape, int64_t end, uint64_t seed) {
   return tensor;
 }
 
-// Floats, tokens, or a mask that hides nothing.
+// An image, floats, tokens, or a mask that hides nothing.
 Tensor RandomTensor(const SampleTensor& sample, int64_t samples,
                     int64_t vocabulary, uint64_t seed) {
   const Shape shape = Batched(samples, sample.shape);
+  if (sample.dtype == DType::kF32 && shape.size() == 4) {
+    return RandomImages(shape, seed);
+  }
   if (sample.dtype == DType::kF32) return RandomFloats(shape, seed);
   if (sample.dtype == DType::kI64) {
     return RandomNumbers(shape, vocabulary, seed);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstddef>
 #include <utility>
+#include <vector>
 
 #include "core/model/catalog.h"
 #include "gmock/gmock.h"
@@ -23,15 +24,18 @@ using ::testing::SizeIs;
 // CPU, and keeps 100 bytes a layer.
 class TimedEngine final : public WrappedEngine {
  public:
-  TimedEngine(EngineOptions options, FakeClock& clock, absl::Duration& cpu)
+  TimedEngine(EngineOptions options, FakeClock& clock, absl::Duration& cpu,
+              Tensor& input)
       : WrappedEngine(options),
         options_(std::move(options)),
         clock_(clock),
-        cpu_(cpu) {}
+        cpu_(cpu),
+        input_(input) {}
 
   absl::StatusOr<ForwardResult> Forward(const BatchInfo&, int,
                                         TensorList input) override {
     EXPECT_THAT(input, SizeIs(2));
+    input_ = input[0];
     for (int i = options_.layers.first; i < options_.layers.last; ++i) {
       Spend(absl::Milliseconds(1));
       const int done = i - options_.layers.first + 1;
@@ -76,6 +80,7 @@ class TimedEngine final : public WrappedEngine {
   const EngineOptions options_;
   FakeClock& clock_;
   absl::Duration& cpu_;
+  Tensor& input_;  // of the last forward
   int gradients_ = 0;
   int backwards_ = 0;  // since the last report
 };
@@ -87,7 +92,7 @@ class ProfilerTest : public testing::Test {
     const ProfilerParts parts{[this](const EngineOptions& options) {
                                 ranges_.push_back(options.layers);
                                 return std::make_unique<TimedEngine>(
-                                    options, clock_, cpu_);
+                                    options, clock_, cpu_, input_);
                               },
                               clock_, [this] { return cpu_; }, cancel_};
     return ProfileLayers(spec_, model, memory_bytes, options_, parts, &facts_);
@@ -101,6 +106,7 @@ class ProfilerTest : public testing::Test {
   ProfilerOptions options_{.least_runs = 4};
   FakeClock clock_;
   absl::Duration cpu_;
+  Tensor input_;
   CancelToken cancel_;
   ProfileFacts facts_;
   std::vector<LayerRange> ranges_;
@@ -116,6 +122,27 @@ TEST_F(ProfilerTest, TellsLayersAndDirectionsApart) {
   EXPECT_NEAR((*layers)[1].backward.wall, 0.002, 1e-9);
   EXPECT_NEAR((*layers)[1].forward.spread, 0, 1e-9);
   EXPECT_EQ((*layers)[1].name, "layer1");
+}
+
+// Over noise max-pooling would take twice as long as over what it will see.
+TEST_F(ProfilerTest, TakesImagesThatAreSmoothAndHalfEmpty) {
+  ModelDescription model = SmallModel(2);
+  model.input = {1, 28, 28};
+  ASSERT_TRUE(Profile(model).ok());
+
+  const absl::Span<const float> values = input_.As<float>();
+  ASSERT_THAT(values, SizeIs(2 * 28 * 28));
+  int empty = 0, steps = 0;
+  for (size_t i = 1; i < values.size(); ++i) {
+    empty += values[i] == 0;
+    if (i % 28 > 0) steps += std::abs(values[i] - values[i - 1]) > 0.3f;
+    EXPECT_LE(values[i], 1);
+  }
+  EXPECT_NEAR(empty, 784, 400);
+  EXPECT_EQ(steps, 0);
+  EXPECT_NE(std::vector<float>(values.begin(), values.begin() + 784),
+            std::vector<float>(values.begin() + 784, values.end()))
+      << "each its own image";
 }
 
 TEST_F(ProfilerTest, CountsTheLossToTheLastLayer) {
