@@ -82,9 +82,23 @@ class Tries:
         self.speed_of = {}  # model -> the box's, while it was profiled
 
     def profile(self, model):
+        """False when the box changed its speed meanwhile."""
         begin = time.monotonic()
         profile(self.bed, model)
-        self.speed_of[model] = self.box.since(begin)
+        speed = self.box.since(begin)
+        if speed.is_steady():
+            self.speed_of[model] = speed.mean
+        return speed.is_steady()
+
+    def is_valid(self, model, begin):
+        """Whether the box kept its speed in a try since `begin`."""
+        speed = self.box.since(begin)
+        drift = speed.mean / self.speed_of[model] - 1
+        if speed.is_steady() and abs(drift) <= MOST_DRIFT:
+            return True
+        print(f"box: loops take {drift:+.1%} of the profile's, spread "
+              f"{speed.spread:.1%}", file=sys.stderr)
+        return False
 
     def run(self, cell, count):
         """The one of `count` tries whose deviation is the median; None when
@@ -92,17 +106,14 @@ class Tries:
         model = cell[0]
         tries = []
         for _ in range(MOST_PROFILES):
-            if model not in self.speed_of:
-                self.profile(model)
+            if model not in self.speed_of and not self.profile(model):
+                continue
             while model in self.speed_of and len(tries) < count:
                 begin = time.monotonic()
                 step = train(self.bed, *cell, self.steps)
-                drift = self.box.since(begin) / self.speed_of[model] - 1
-                if abs(drift) <= MOST_DRIFT:
+                if self.is_valid(model, begin):
                     tries.append(step)
                 else:
-                    print(f"the box is {drift:+.1%} slower than in the profile",
-                          file=sys.stderr)
                     del self.speed_of[model]
             if len(tries) == count:
                 tries.sort(key=lambda each: each[0] / each[1])

@@ -9,17 +9,32 @@ import statistics
 import threading
 import time
 
-PERIOD_SECONDS = 0.1
-LOOP = 60_000  # about 2 ms: one or two percent of a core
+PERIOD_SECONDS = 0.05
+WARM_LOOP = 10_000
+LOOP = 40_000  # about 1 ms: two percent of a core
 
 
-def loop_seconds():
+def loop_seconds(count):
     """CPU seconds of a fixed piece of work on this thread."""
     begin = time.thread_time_ns()
     total = 0
-    for i in range(LOOP):
+    for i in range(count):
         total += i * i
     return (time.thread_time_ns() - begin) * 1e-9
+
+
+class Speed:
+    """Of the box in some stretch of time."""
+
+    def __init__(self, samples):
+        ordered = sorted(samples)
+        self.mean = statistics.mean(ordered)
+        tenth = len(ordered) // 10
+        # What nine in ten loops lie within, as a part of them.
+        self.spread = (ordered[-1 - tenth] - ordered[tenth]) / self.mean
+
+    def is_steady(self):
+        return self.spread < 0.25
 
 
 class BoxSpeed:
@@ -40,9 +55,10 @@ class BoxSpeed:
 
     def _watch(self):
         while not self._ended.wait(PERIOD_SECONDS):
-            self._samples.append((time.monotonic(), loop_seconds()))
+            loop_seconds(WARM_LOOP)
+            self._samples.append((time.monotonic(), loop_seconds(LOOP)))
 
     def since(self, begin):
-        """Median seconds of the loop since time.monotonic() was `begin`."""
-        samples = [seconds for at, seconds in self._samples if at >= begin]
-        return statistics.median(samples or [loop_seconds()])
+        """The Speed since time.monotonic() was `begin`."""
+        return Speed([seconds for at, seconds in self._samples if at >= begin]
+                     or [loop_seconds(LOOP)])

@@ -124,7 +124,7 @@ TEST_F(ProfilerTest, TellsLayersAndDirectionsApart) {
   EXPECT_EQ((*layers)[1].name, "layer1");
 }
 
-// Over noise max-pooling would take twice as long as over what it will see.
+// Over noise max-pooling would take longer than over what it will see.
 TEST_F(ProfilerTest, TakesImagesThatAreSmoothAndHalfEmpty) {
   ModelDescription model = SmallModel(2);
   model.input = {1, 28, 28};
@@ -132,14 +132,15 @@ TEST_F(ProfilerTest, TakesImagesThatAreSmoothAndHalfEmpty) {
 
   const absl::Span<const float> values = input_.As<float>();
   ASSERT_THAT(values, SizeIs(2 * 28 * 28));
-  int empty = 0, steps = 0;
+  int empty = 0;
+  double steps = 0;
   for (size_t i = 1; i < values.size(); ++i) {
     empty += values[i] == 0;
-    if (i % 28 > 0) steps += std::abs(values[i] - values[i - 1]) > 0.3f;
+    steps += std::abs(values[i] - values[i - 1]);
     EXPECT_LE(values[i], 1);
   }
   EXPECT_NEAR(empty, 784, 400);
-  EXPECT_EQ(steps, 0);
+  EXPECT_LT(steps / 1568, 0.15) << "noise: 0.33";
   EXPECT_NE(std::vector<float>(values.begin(), values.begin() + 784),
             std::vector<float>(values.begin() + 784, values.end()))
       << "each its own image";
