@@ -86,6 +86,59 @@ int64_t OwnMicroBatches(const Placement& placement, const EstimateStage& stage,
   return count;
 }
 
+// A quota stops a thread at irregular times (where the kernel looks, and where
+// the last stop was late); one of a fixed period would have the steps of a
+// simulation fall into step with it, and be off by up to a period each.
+constexpr int kQuotaPeriods = 12;
+constexpr double kShortestPeriod = 0.75;  // of the measured one
+constexpr double kLongestPeriod = 1.25;
+
+bool HasQuota(const SimulationOptions& options) {
+  return std::any_of(options.quotas.begin(), options.quotas.end(),
+                     [](const CpuQuota& quota) {
+                       return quota.period_seconds > 0 && quota.share < 1;
+                     });
+}
+
+// The mean of simulations with other periods on every device each; of the
+// result step, bubbles and the devices' compute.
+absl::StatusOr<SimulationResult> SimulateMean(
+    const PlanProblem& problem, const Placement& placement,
+    const SimulationOptions& options) {
+  if (!HasQuota(options)) return Simulate(problem, placement, options);
+  SimulationResult mean;
+  for (int i = 0; i < kQuotaPeriods; ++i) {
+    SimulationOptions other = options;
+    for (size_t d = 0; d < other.quotas.size(); ++d) {
+      // Evenly spread over the range, in another order on every device.
+      const auto turn = (static_cast<size_t>(i) * 5 + d * 7) % kQuotaPeriods;
+      other.quotas[d].period_seconds *=
+          kShortestPeriod + (kLongestPeriod - kShortestPeriod) *
+                                (static_cast<double>(turn) + 0.5) /
+                                kQuotaPeriods;
+    }
+    PACELINE_ASSIGN_OR_RETURN(SimulationResult result,
+                              Simulate(problem, placement, other));
+    if (i == 0) {
+      mean = std::move(result);
+      continue;
+    }
+    mean.step_seconds += result.step_seconds;
+    mean.bubble_share += result.bubble_share;
+    for (size_t d = 0; d < mean.devices.size(); ++d) {
+      mean.devices[d].forward_seconds += result.devices[d].forward_seconds;
+      mean.devices[d].backward_seconds += result.devices[d].backward_seconds;
+    }
+  }
+  mean.step_seconds /= kQuotaPeriods;
+  mean.bubble_share /= kQuotaPeriods;
+  for (DeviceUse& use : mean.devices) {
+    use.forward_seconds /= kQuotaPeriods;
+    use.backward_seconds /= kQuotaPeriods;
+  }
+  return mean;
+}
+
 // CPU times instead of what a quota makes of them.
 void UseCpuTimes(PlanInputs& inputs) {
   for (size_t d = 0; d < inputs.facts.size(); ++d) {
@@ -137,21 +190,22 @@ absl::StatusOr<RunEstimate> EstimateRun(
   const bool counted = inputs.problem.micro_batches > 0;
   const int64_t all = counted ? inputs.problem.micro_batches : kEndless;
   const int64_t unit = GroupOf(spec, stages);
+  const int64_t cells = HasQuota(options) ? kCells / kQuotaPeriods : kCells;
   const int64_t count = WholeGroups(
       std::clamp<int64_t>(
-          kCells / (options.steps * static_cast<int64_t>(stages.size())), 1,
+          cells / (options.steps * static_cast<int64_t>(stages.size())), 1,
           all),
       unit);
   inputs.problem.micro_batches = count;
   PACELINE_ASSIGN_OR_RETURN(const SimulationResult result,
-                            Simulate(inputs.problem, placement, options));
+                            SimulateMean(inputs.problem, placement, options));
   RunEstimate estimate;
   estimate.step_seconds = result.step_seconds;
   const int64_t fewer = WholeGroups(count / 2 + 1, unit);
   if (fewer < count && count < all) {
     inputs.problem.micro_batches = fewer;
     PACELINE_ASSIGN_OR_RETURN(const SimulationResult half,
-                              Simulate(inputs.problem, placement, options));
+                              SimulateMean(inputs.problem, placement, options));
     const double each = (result.step_seconds - half.step_seconds) /
                         static_cast<double>(count - fewer);
     estimate.step_seconds += each * static_cast<double>(all - count);

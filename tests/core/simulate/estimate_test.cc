@@ -1,5 +1,7 @@
 #include "core/simulate/estimate.h"
 
+#include <algorithm>
+
 #include "gtest/gtest.h"
 #include "tests/support/small_model.h"
 
@@ -76,6 +78,29 @@ TEST(EstimateRun, SlowsAWorkerUnderAQuota) {
       EstimateRun(spec, model, {{{0, 2}, 0}}, {{"a", "m", 0}}, measurements);
 
   EXPECT_NEAR(estimate->step_seconds, 50 * 0.006 / 0.4, 0.006);
+}
+
+// A stage's work is just about one period of its quota: with every stop at the
+// same time steps would differ by 7 % for periods that hardly differ.
+TEST(EstimateRun, DoesNotFallIntoStepWithAQuota) {
+  const JobSpec spec = Job(4);
+  const ModelDescription model = SmallModel(4);
+  Measurements measurements = Measured(spec, model, {"a", "b"});
+  double least = 1e9, most = 0;
+  for (int i = 0; i < 20; ++i) {
+    for (auto& [key, profile] : measurements.profiles) {
+      profile.cpu_share = 0.4;
+      profile.quota_period_seconds = 0.014 + 0.0002 * i;
+      profile.frame_seconds = 1e-4;
+    }
+    const auto estimate =
+        EstimateRun(spec, model, {{{0, 2}, 0}, {{2, 4}, 1}},
+                    {{"a", "m", 0}, {"b", "m", 0}}, measurements);
+    ASSERT_TRUE(estimate.ok()) << estimate.status();
+    least = std::min(least, estimate->step_seconds);
+    most = std::max(most, estimate->step_seconds);
+  }
+  EXPECT_LT(most / least, 1.05) << least << " to " << most;
 }
 
 TEST(EstimateRun, CarriesLongStepsOn) {
