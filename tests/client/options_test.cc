@@ -1,5 +1,7 @@
 #include "client/options.h"
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <fstream>
 
@@ -331,7 +333,9 @@ TEST(Completion, AnExportsDashOIsNotAFormat) {
 
 // What bash offers for the last of `words`.
 std::vector<std::string> Offered(const std::vector<std::string>& words) {
-  const std::string path = testing::TempDir() + "/completion.bash";
+  // Tests run beside each other, in processes of their own.
+  const std::string path =
+      absl::StrCat(testing::TempDir(), "/completion.", getpid(), ".bash");
   std::ofstream(path) << *RenderCompletion(DescribeCommandLine(), "bash");
   const std::string script =
       absl::StrCat(". ", path, "; COMP_WORDS=(", absl::StrJoin(words, " "),

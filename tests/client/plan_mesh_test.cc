@@ -93,7 +93,8 @@ TEST(PlanForAMesh, ComparesPoliciesWhereWorkersHoldSeveralStages) {
   ASSERT_EQ(list.RunMesh(spec, options), kExitOk);
   ASSERT_EQ(table.RunMesh(spec, options), kExitOk);
 
-  for (const json& run : list.Output()["policies"]) {
+  const json plans = list.Output();
+  for (const json& run : plans["policies"]) {
     EXPECT_TRUE(run["refused"].is_null()) << run["policy"] << run["refused"];
     EXPECT_EQ(run["stages"].size(), 4u) << run["policy"];
   }

@@ -85,7 +85,7 @@ TEST(BrainInfer, CountsWhatHasComeOutOfTheLastStage) {
   EXPECT_EQ(mesh.Job(job).record.step, 5);
   EXPECT_NEAR(mesh.Job(job).samples_per_second, 16, 0.1)
       << "16 samples in the second after the first report";
-  const JobWorker& worker = mesh.Job(job).record.workers[a_is_last ? 0 : 1];
+  const JobWorker worker = mesh.Job(job).record.workers[a_is_last ? 0 : 1];
   ASSERT_TRUE(worker.flow.has_value());
   EXPECT_EQ(worker.flow->samples, 20);
 }
