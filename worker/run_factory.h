@@ -8,7 +8,9 @@
 #include "absl/status/statusor.h"
 #include "worker/batch_source.h"
 #include "worker/cancel_token.h"
+#include "worker/round_transport.h"
 #include "worker/stage_engine.h"
+#include "worker/step_source.h"
 #include "worker/tensor_part.h"
 #include "worker/wiring.h"
 
@@ -43,6 +45,21 @@ class RunFactory {
   //   turns  the batches that this worker takes
   virtual absl::StatusOr<std::unique_ptr<BatchSource>> OpenData(
       const JobSpec& spec, const Turns& turns) = 0;
+
+  // The same data for a member of a round group.
+  // Errors: as OpenData
+  virtual absl::StatusOr<std::unique_ptr<StepSource>> OpenSteps(
+      const JobSpec&) {
+    return absl::UnimplementedError("this worker joins no round groups");
+  }
+
+  // Opens the fence of a round group; `sink` outlives what is returned.
+  // Errors: Aborted  the fence is not above all that were open before;
+  //         FailedPrecondition  another run is open
+  virtual absl::StatusOr<std::unique_ptr<RoundTransport>> ConnectGroup(
+      const Fence&, const MemberId& /*self*/, RoundSink* /*sink*/) {
+    return absl::UnimplementedError("this worker joins no round groups");
+  }
 
   // Opens the fence: from now on frames of it are accepted.
   virtual absl::StatusOr<RunConnections> Connect(const RunWiring& wiring) = 0;

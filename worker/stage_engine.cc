@@ -110,4 +110,27 @@ absl::Status OverwriteWeights(const std::vector<NamedTensor>& weights,
   return absl::OkStatus();
 }
 
+namespace {
+absl::Status NotParallel() {
+  return absl::FailedPreconditionError(
+      "this engine was made for a pipeline, not for data parallelism");
+}
+}  // namespace
+
+absl::StatusOr<absl::Span<float>> StageEngine::FlatGradient() {
+  return NotParallel();
+}
+
+absl::Status StageEngine::CopyState(absl::Span<uint8_t>) {
+  return NotParallel();
+}
+
+absl::StatusOr<uint64_t> StageEngine::StateHash() { return NotParallel(); }
+
+absl::Status StageEngine::RestoreState(absl::Span<const uint8_t>) {
+  return NotParallel();
+}
+
+absl::Status StageEngine::AbandonStep() { return NotParallel(); }
+
 }  // namespace paceline

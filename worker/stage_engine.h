@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "core/base/tensor.h"
 #include "core/model/batch.h"
 #include "core/model/description.h"
@@ -65,6 +66,8 @@ struct EngineOptions {
   // backward; for the profiler, since counting memory costs time.
   std::function<void(const LayerDone&)> on_layer = nullptr;
   Precision precision = Precision::kF32;
+  // The gradients of all parameters lie side by side: FlatGradient().
+  bool flat_gradient = false;
 };
 
 // The memory of a parameter that two layers share, as one of them has it.
@@ -161,6 +164,29 @@ class StageEngine {
   //                       shape
   //   FailedPrecondition  in the middle of a step
   virtual absl::Status SetWeights(const std::vector<NamedTensor>& weights) = 0;
+
+  // --- Data parallelism ---
+  // Of an engine made without EngineOptions::flat_gradient all of these answer
+  // FailedPrecondition, or nothing.
+
+  // The sum of the step, of all trainable parameters in layer order, as one
+  // vector.  The memory is the engine's own: it may be read (sent) until the
+  // next Forward, and written between Backward and Report, so that what members
+  // agreed on is what is reported and applied.
+  virtual absl::StatusOr<absl::Span<float>> FlatGradient();
+  // [layers of this stage + 1]: where in it each layer's parameters begin.
+  virtual std::vector<size_t> GradientOffsets() const { return {}; }
+
+  // Parameters, buffers and what the optimizer remembers, as bytes; equal on
+  // all members that are level.
+  virtual size_t StateBytes() const { return 0; }
+  virtual absl::Status CopyState(absl::Span<uint8_t> to);
+  // XXH3-64 of the same bytes, without a copy.
+  virtual absl::StatusOr<uint64_t> StateHash();
+  // Errors (nothing was written): InvalidArgument  of another size
+  virtual absl::Status RestoreState(absl::Span<const uint8_t> from);
+  // Drops what was computed of the open step: forwards kept, the sum.
+  virtual absl::Status AbandonStep();
 };
 
 // Labels that count: all but kNoLabel.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "core/base/ids.h"
 #include "core/model/job_spec.h"
 #include "core/plan/plan.h"
+#include "core/round/view.h"
 #include "core/schedule/route.h"
 
 namespace paceline {
@@ -27,6 +29,26 @@ struct StagePlacement {
                          const StagePlacement&) = default;
 };
 
+// A process that may send to a round group and hear from it.
+struct GroupWorker {
+  MemberId id;
+  std::string name;
+  std::string address;
+
+  friend bool operator==(const GroupWorker&, const GroupWorker&) = default;
+};
+
+// The round group that a worker belongs or shall belong to (DESIGN 7).
+struct GroupOrder {
+  View view;
+  // Members, and those who shall become some.  Who is not in the view listens,
+  // and asks the first member for a copy.
+  std::vector<GroupWorker> workers;  // by id
+  MemberId uploader;                 // hands the weights over at the end
+
+  friend bool operator==(const GroupOrder&, const GroupOrder&) = default;
+};
+
 // What a worker shall be doing.  Carries every stage, so that a worker finds
 // its own and its neighbours.
 struct RunOrder {
@@ -38,10 +60,11 @@ struct RunOrder {
   std::vector<RouteTable> routes;
   std::string cpu_capability;
   int32_t threads = 1;
+  std::optional<GroupOrder> group;  // data parallelism; changes within a fence
 
   // The spec and what was settled with it never change within a fence.
   friend bool operator==(const RunOrder& a, const RunOrder& b) {
-    return a.fence == b.fence && a.stages == b.stages;
+    return a.fence == b.fence && a.stages == b.stages && a.group == b.group;
   }
 };
 

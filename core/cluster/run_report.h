@@ -3,13 +3,16 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "core/base/ids.h"
 #include "core/cluster/measure_order.h"
+#include "core/round/view.h"
 
 namespace paceline {
 
@@ -117,6 +120,53 @@ struct StageTime {
   friend bool operator==(const StageTime&, const StageTime&) = default;
 };
 
+// How a member of a round group finds another one.
+struct PeerReport {
+  MemberId peer;
+  absl::Duration broken;  // the stream to it is, since so long; zero: it is not
+  bool refused = false;   // nobody listens there any more, or another process
+  absl::Duration owing;   // owes an answer, for more than a lease; zero: no
+
+  friend bool operator==(const PeerReport&, const PeerReport&) = default;
+};
+
+// What a member of a round group says of itself, and of the others.
+struct MemberReport {
+  ViewId view;       // adopted
+  int64_t next = 0;  // steps applied
+  bool has_taken_part = false;
+  // A listener has the group's state, or all but a few steps of it.
+  bool level = false;
+  int64_t state_step = 0;   // of state_hash
+  uint64_t state_hash = 0;  // parameters, optimizer, buffers; 0: not known
+  std::vector<PeerReport> peers;
+  // Found by a server: states differ after mismatch_step; empty: none do.
+  int64_t mismatch_step = 0;
+  std::map<MemberId, uint64_t> mismatch;
+};
+
+// A round as the member saw it that committed it, or another one for whom
+// something was out of the ordinary.
+struct RoundRecord {
+  int64_t step = 0;
+  ViewId view;
+  bool is_void = false;
+  double seconds = 0;  // from the first part to the commit
+  int32_t contributors = 0;
+  WorkerId server;       // who committed it
+  WorkerId lost_server;  // whose role it took over; unassigned: nobody's
+  // From when the loss was known to the commit.
+  double takeover_seconds = 0;
+  struct Skip {
+    WorkerId worker;
+    std::string reason;  // late, lost, not-finite, division, empty
+
+    friend bool operator==(const Skip&, const Skip&) = default;
+  };
+  std::vector<Skip> skipped;
+  int64_t unix_ms = 0;
+};
+
 // What a worker says of the run it was ordered to do.
 struct RunReport {
   Fence fence;
@@ -137,6 +187,7 @@ struct RunReport {
   int64_t total_samples = 0;
   // Of all tensors of the process since the run began, the most at a time.
   int64_t peak_memory_bytes = 0;
+  std::optional<MemberReport> member = {};  // of a round group
 };
 
 struct Heartbeat {
@@ -148,6 +199,7 @@ struct Heartbeat {
   std::vector<LogRecord> logs;
   std::optional<Measurement> measurement;  // finished and not withdrawn
   bool restarting = false;  // the process is about to execute itself anew
+  std::vector<RoundRecord> rounds;  // not acknowledged, oldest first
 };
 
 }  // namespace paceline

@@ -165,6 +165,37 @@ struct InferSpec {
   bool outputs = true;
 };
 
+// Data parallelism (DESIGN 7): every member holds the whole model.
+struct AggregationSpec {
+  std::string mode = "none";   // none, rolling, central, gossip
+  int32_t members = 0;         // at most; 0: whoever can, and whoever joins
+  std::string rule = "mean";   // core/round/rule_check.h: RuleNames()
+  int64_t k = 0;               // liars to withstand
+  int64_t selected = 1;        // krum
+  double alpha = 1;            // suspicion
+  double gamma = 0;            // zeno; 0: the learning rate
+  double rho = 0.0005;         // zeno
+  int64_t trusted = 64;        // zeno: samples of the trusted batch
+  int32_t shards = 1;          // servers at a time
+  int32_t min_parts = 1;       // usable ones; with fewer a round is void
+  double deadline = 30;        // seconds after a round's first part, at most
+  std::string codec = "fp32";  // of parts and results: fp32, bf16
+  std::vector<std::string> workers;  // the members, and no others
+  std::vector<double> shares;  // with workers: of a batch; empty: by speed
+};
+
+// One worker misbehaves on purpose.
+struct FaultSpec {
+  std::string worker;
+  int64_t step = 0;  // the first one; optimizer updates done before
+  // kill, hang, delay, bit-flip, sign-flip, label-flip, gaussian, nan,
+  // duplicate
+  std::string kind;
+  int64_t steps = 1;   // so many; 0: to the end
+  double seconds = 1;  // hang, delay
+  double scale = 1;    // sign-flip, gaussian
+};
+
 inline constexpr char kTrainKind[] = "train";
 inline constexpr char kInferKind[] = "infer";
 
@@ -182,7 +213,14 @@ struct JobSpec {
   // auto, default, avx2, avx512, avx512_bf16
   std::string cpu_capability = "auto";
   std::string precision = "fp32";  // fp32, bf16: core/model/precision.h
+  AggregationSpec aggregation;
+  std::vector<FaultSpec> faults;
 };
+
+// Whether several workers hold the whole model.
+inline bool IsDataParallel(const JobSpec& spec) {
+  return spec.aggregation.mode != "none";
+}
 
 inline bool IsInference(const JobSpec& spec) { return spec.kind == kInferKind; }
 

@@ -23,6 +23,7 @@ enum class RoundFlaw : uint8_t {
   kSendViewBeforeItIsDurable,
   kJoinerServesBehind,       // before it has what its view had applied
   kAddLatePartAfterClosing,  // contributors change after the close
+  kMixDivisions,             // parts of two divisions of one batch are summed
 };
 
 }  // namespace paceline

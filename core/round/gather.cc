@@ -28,10 +28,27 @@ bool Gather::Add(const MemberId& from, const PartOffer& offer, Instant now) {
   return true;
 }
 
+uint64_t Gather::division() const {
+  std::map<uint64_t, int64_t> samples;
+  for (const auto& [member, part] : parts_) {
+    if (part.samples > 0) samples[part.division] += part.samples;
+  }
+  // The first of equals: of the divisions by name.
+  const auto most = std::max_element(
+      samples.begin(), samples.end(),
+      [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most == samples.end() ? 0 : most->first;
+}
+
+bool Gather::IsUsable(const PartOffer& part, uint64_t division) {
+  return part.samples > 0 && part.division == division;
+}
+
 int Gather::usable() const {
-  return static_cast<int>(
-      std::count_if(parts_.begin(), parts_.end(),
-                    [](const auto& part) { return part.second.samples > 0; }));
+  const uint64_t chosen = division();
+  return static_cast<int>(std::count_if(
+      parts_.begin(), parts_.end(),
+      [chosen](const auto& part) { return IsUsable(part.second, chosen); }));
 }
 
 std::optional<Instant> Gather::DueAt(int min_parts,
@@ -53,13 +70,17 @@ void Gather::Close(int min_parts) {
   closed_ = true;
   void_ = usable() < min_parts;
   if (void_) {
-    result_ = ShardResult{shard_, true, 0, {}, arrivals_};
+    result_ = ShardResult{shard_, true, 0, {}, 0, arrivals_};
     return;
   }
+  const uint64_t chosen = division();
   // By id, never in order of arrival: the sum has the same bytes whoever came
   // first.
   for (const auto& [member, part] : parts_) {
-    if (part.samples > 0) contributors_.push_back({member, part.samples});
+    if (IsUsable(part, chosen) ||
+        (part.samples > 0 && flaw_ == RoundFlaw::kMixDivisions)) {
+      contributors_.push_back({member, part.samples});
+    }
   }
   if (flaw_ == RoundFlaw::kSumInOrderOfArrival) {
     std::sort(contributors_.begin(), contributors_.end(),
@@ -78,9 +99,12 @@ std::vector<MemberId> Gather::Missing() const {
   return missing;
 }
 
-void Gather::SetResult(uint64_t hash) {
+void Gather::SetResult(uint64_t hash, int64_t divisor) {
   PACELINE_CHECK(closed_ && !void_, "a sum of a round that is open or void");
-  result_ = ShardResult{shard_, false, hash, contributors_, arrivals_};
+  void_ = divisor == 0;
+  result_ = void_ ? ShardResult{shard_, true, 0, {}, 0, arrivals_}
+                  : ShardResult{shard_,        false,   hash,
+                                contributors_, divisor, arrivals_};
 }
 
 }  // namespace paceline

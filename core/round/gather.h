@@ -40,11 +40,16 @@ class Gather {
   std::vector<MemberId> Missing() const;  // have said nothing, by id
   int64_t late_parts() const { return late_parts_; }
 
-  // The sum of the contributors' parts is there.  Closed, and not void.
-  void SetResult(uint64_t hash);
+  // The sum of the contributors' parts is there, or (divisor 0) there can be
+  // none, and the round is void.  Closed, and not void.
+  void SetResult(uint64_t hash, int64_t divisor);
   const std::optional<ShardResult>& result() const { return result_; }
 
  private:
+  // The one with the most samples: parts of two would have micro-batches in
+  // common.
+  uint64_t division() const;
+  static bool IsUsable(const PartOffer& part, uint64_t division);
   int usable() const;
   void Close(int min_parts);
 

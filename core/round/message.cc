@@ -72,7 +72,7 @@ uint64_t RoundResult::hash() const {
   uint64_t hash = MixSeed({Word(step), is_void() ? 1u : 0u});
   if (is_void()) return hash;
   for (const ShardResult& shard : shards) {
-    hash = MixSeed({hash, Word(shard.shard), shard.hash});
+    hash = MixSeed({hash, Word(shard.shard), shard.hash, Word(shard.divisor)});
     for (const Contributor& each : shard.contributors) {
       hash = MixSeed({hash, Word(each.member.worker.value),
                       each.member.incarnation.value, Word(each.samples)});

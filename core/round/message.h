@@ -21,6 +21,10 @@ struct PartOffer {
   // in this step (its gradient was not finite, or it computed nothing).
   int64_t samples = 0;
   uint64_t hash = 0;  // of the bytes
+  // Names how the batch was divided among members when this one began to
+  // compute: parts of one division have no micro-batch in common, parts of two
+  // may.  See DivisionOf().
+  uint64_t division = 0;
 
   friend bool operator==(const PartOffer&, const PartOffer&) = default;
 };
@@ -38,6 +42,8 @@ struct ShardResult {
   bool is_void = false;  // nobody applies anything in this step
   uint64_t hash = 0;     // of the bytes; 0: void
   std::vector<Contributor> contributors;  // by id
+  // What the sum is to be divided by (RuleVerdict::divisor); 0: void.
+  int64_t divisor = 0;
   // When the parts came, after the first one: deadlines adapt to it.
   std::vector<absl::Duration> arrivals;
 

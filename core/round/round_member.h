@@ -104,9 +104,10 @@ class RoundMember {
   // is nothing usable.  Of another step than the next: ignored.
   void OnPart(const std::vector<PartOffer>& shards, Instant now,
               RoundActions& actions);
-  // The answer to Aggregate.
-  void OnAggregated(const Aggregate& request, uint64_t hash, Instant now,
-                    RoundActions& actions);
+  // The answer to Aggregate.  divisor: RuleVerdict's; 0: the rule could make
+  // nothing of these parts, and the round is void.
+  void OnAggregated(const Aggregate& request, uint64_t hash, int64_t divisor,
+                    Instant now, RoundActions& actions);
   // The hash of the state after `steps` steps, as soon as it is known.
   void OnState(int64_t steps, uint64_t hash);
   // Every retry period, or when DueAt() says.

@@ -66,14 +66,15 @@ void RoundMember::TryClose(int shard, Instant now, RoundActions& actions) {
 }
 
 void RoundMember::OnAggregated(const Aggregate& request, uint64_t hash,
-                               Instant now, RoundActions& actions) {
+                               int64_t divisor, Instant now,
+                               RoundActions& actions) {
   if (!view_.has_value() || request.view != view_->id ||
       request.step != next_ || phase_ != Phase::kRunning) {
     return;
   }
   const auto found = gathers_.find(request.shard);
   if (found == gathers_.end() || found->second.result().has_value()) return;
-  found->second.SetResult(hash);
+  found->second.SetResult(hash, divisor);
   SpreadResult(request.shard, now, actions);
 }
 

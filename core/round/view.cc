@@ -1,10 +1,14 @@
 #include "core/round/view.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
+#include "core/base/random.h"
+#include "core/schedule/route.h"
 
 namespace paceline {
 
@@ -45,6 +49,35 @@ std::vector<MemberId> MembersAt(const View& view, int64_t step) {
     if (member.from_step <= step) members.push_back(member.id);
   }
   return members;
+}
+
+uint64_t DivisionOf(const View& view, int64_t step) {
+  uint64_t name = 0;
+  for (const ViewMember& member : view.members) {
+    if (member.from_step > step) continue;
+    name = MixSeed({name, static_cast<uint64_t>(member.id.worker.value),
+                    member.id.incarnation.value,
+                    std::bit_cast<uint64_t>(member.share)});
+  }
+  return name;
+}
+
+std::vector<int> MicroBatchesOf(const View& view, int64_t step,
+                                const MemberId& self, int micro_batches) {
+  std::vector<double> shares;
+  std::optional<int> own;
+  for (const ViewMember& member : view.members) {
+    if (member.from_step > step) continue;
+    if (member.id == self) own = static_cast<int>(shares.size());
+    shares.push_back(member.share);
+  }
+  std::vector<int> mine;
+  if (!own.has_value()) return mine;
+  const RouteTable route = MakeRouteTable(shares);
+  for (int i = 0; i < micro_batches; ++i) {
+    if (route.ReplicaOf(i) == *own) mine.push_back(i);
+  }
+  return mine;
 }
 
 MemberId ServerOf(const View& view, ServerMode mode, int64_t step, int shard) {

@@ -33,6 +33,7 @@ struct ViewMember {
   MemberId id;
   // Steps before it run without this member: it only takes their results.
   int64_t from_step = 0;
+  double share = 1;  // of a batch's micro-batches, in any unit; positive
 
   friend bool operator==(const ViewMember&, const ViewMember&) = default;
 };
@@ -55,6 +56,15 @@ bool Contains(const View& view, const MemberId& member);
 
 // Those with from_step <= step, by id: who is counted in that step's round.
 std::vector<MemberId> MembersAt(const View& view, int64_t step);
+
+// How the batch of step `step` is divided among its members: a name for
+// (members of the step, their shares), equal where these are.
+uint64_t DivisionOf(const View& view, int64_t step);
+
+// The micro-batches of [0, micro_batches) that are `self`'s in that division,
+// ascending; empty where it is not counted in the step.
+std::vector<int> MicroBatchesOf(const View& view, int64_t step,
+                                const MemberId& self, int micro_batches);
 
 // Whether the server's role rolls.
 enum class ServerMode : uint8_t { kRolling, kCentral };

@@ -92,13 +92,41 @@ TEST(Gather, TheFirstWordOfAMemberStays) {
   EXPECT_EQ(gather.contributors().front().samples, 3);
 }
 
+// A member that began before a view came divided the batch otherwise.
+TEST(Gather, TakesPartsOfOneDivisionOnly) {
+  Gather gather = Of(3);
+  gather.Add(Member(0), {5, 0, 3, 77, 1}, At(0));
+  gather.Add(Member(1), {5, 0, 2, 77, 2}, At(0));
+  gather.Add(Member(2), {5, 0, 2, 77, 2}, At(0));
+  ASSERT_TRUE(gather.TryClose(1, kDeadline, At(0)));
+  EXPECT_THAT(gather.contributors(), ElementsAre(Contributor{Member(1), 2},
+                                                 Contributor{Member(2), 2}));
+}
+
+TEST(Gather, IsVoidWhenNoDivisionHasEnoughParts) {
+  Gather gather = Of(2);
+  gather.Add(Member(0), {5, 0, 3, 77, 1}, At(0));
+  gather.Add(Member(1), {5, 0, 3, 77, 2}, At(0));
+  ASSERT_TRUE(gather.TryClose(2, kDeadline, At(0)));
+  EXPECT_TRUE(gather.is_void());
+}
+
+TEST(Gather, IsVoidWhenTheRuleCanMakeNothingOfTheParts) {
+  Gather gather = Of(1);
+  gather.Add(Member(0), Part(3), At(0));
+  ASSERT_TRUE(gather.TryClose(1, kDeadline, At(0)));
+  gather.SetResult(0, 0);
+  EXPECT_TRUE(gather.result()->is_void);
+  EXPECT_THAT(gather.result()->contributors, IsEmpty());
+}
+
 TEST(Gather, TheResultTellsWhenThePartsCame) {
   Gather gather = Of(2);
   gather.Add(Member(1), Part(1), At(3));
   gather.Add(Member(0), Part(1), At(3.25));
   gather.TryClose(1, kDeadline, At(3.25));
   EXPECT_FALSE(gather.result().has_value());
-  gather.SetResult(42);
+  gather.SetResult(42, 7);
   EXPECT_EQ(gather.result()->hash, 42u);
   EXPECT_THAT(gather.result()->arrivals,
               ElementsAre(absl::ZeroDuration(), absl::Milliseconds(250)));

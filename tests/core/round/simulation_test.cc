@@ -91,7 +91,8 @@ INSTANTIATE_TEST_SUITE_P(
         RoundFlaw::kTornCopy, RoundFlaw::kShardsMoveWithView,
         RoundFlaw::kDivisorIsMembers, RoundFlaw::kLatePartJoinsNextRound,
         RoundFlaw::kSumInOrderOfArrival, RoundFlaw::kSendViewBeforeItIsDurable,
-        RoundFlaw::kJoinerServesBehind, RoundFlaw::kAddLatePartAfterClosing));
+        RoundFlaw::kJoinerServesBehind, RoundFlaw::kAddLatePartAfterClosing,
+        RoundFlaw::kMixDivisions));
 
 }  // namespace
 }  // namespace paceline

@@ -11,16 +11,19 @@ namespace {
 
 uint64_t Word(int64_t value) { return static_cast<uint64_t>(value); }
 
-// The gradient of a member in a step: of the parameters that it has (state),
-// and of its own samples.
-uint64_t PartHash(int64_t attempt, const MemberId& member, int64_t step,
-                  int shard, uint64_t state) {
-  return MixSeed({1, Word(attempt), Word(member.worker.value), Word(step),
-                  Word(shard), state});
+// The gradient of these micro-batches in a step, of the parameters that the
+// member has (state).
+uint64_t PartHash(int64_t attempt, const std::vector<int>& micro_batches,
+                  int64_t step, int shard, uint64_t state) {
+  uint64_t hash = MixSeed({1, Word(attempt), Word(step), Word(shard), state});
+  for (const int each : micro_batches) hash = MixSeed({hash, Word(each)});
+  return hash;
 }
 
-int64_t SamplesOf(const MemberId& member, int64_t step) {
-  return 1 + (member.worker.value * 7 + step) % 5;
+int64_t SamplesOf(const std::vector<int>& micro_batches, int64_t step) {
+  int64_t samples = 0;
+  for (const int each : micro_batches) samples += 1 + (each * 7 + step) % 5;
+  return samples;
 }
 
 }  // namespace
@@ -133,6 +136,13 @@ void World::StartComputing(Process& process) {
     return;
   }
   process.computing = true;
+  const int64_t step = process.member->next();
+  const View& view = *process.member->view();
+  // The first word of a member stays.
+  own_parts_.emplace(
+      std::tuple(process.attempt, process.id, step),
+      OwnPart{DivisionOf(view, step),
+              MicroBatchesOf(view, step, process.id, kMicroBatches)});
   Event event;
   event.what = What::kComputed;
   event.process = IndexOf(process.id);
@@ -194,7 +204,7 @@ void World::Sum(Process& process, const Aggregate& request) {
     hash = MixSeed({hash, Word(request.view.counter)});
   }
   RoundActions actions;
-  process.member->OnAggregated(request, hash, now_, actions);
+  process.member->OnAggregated(request, hash, divisor, now_, actions);
   Carry(process, std::move(actions));
 }
 
@@ -209,9 +219,11 @@ uint64_t World::Oracle(const RoundResult& result, const ShardResult& shard,
   const auto state = states_.find({attempt, result.step});
   int64_t divisor = 0;
   for (const Contributor& each : by_id) {
-    hash = MixSeed({hash, PartHash(attempt, each.member, result.step,
+    const std::vector<int>& micro_batches =
+        own_parts_.at({attempt, each.member, result.step}).micro_batches;
+    hash = MixSeed({hash, PartHash(attempt, micro_batches, result.step,
                                    shard.shard, state->second)});
-    divisor += SamplesOf(each.member, result.step);
+    divisor += SamplesOf(micro_batches, result.step);
   }
   return MixSeed({hash, Word(divisor)});
 }
@@ -235,7 +247,16 @@ void World::Do(Process& process, const Apply& apply) {
   for (const ShardResult& shard : result.shards) {
     if (result.is_void()) break;
     std::set<MemberId> seen;
+    std::set<int> counted;
     for (const Contributor& each : shard.contributors) {
+      for (const int micro_batch :
+           own_parts_.at({process.attempt, each.member, result.step})
+               .micro_batches) {
+        if (!counted.insert(micro_batch).second) {
+          Fail(absl::StrCat("step ", result.step, " counts micro-batch ",
+                            micro_batch, " twice"));
+        }
+      }
       if (!seen.insert(each.member).second) {
         Fail(absl::StrCat("step ", result.step, " counts the part of ",
                           NameOf(each.member), " twice"));
@@ -332,15 +353,16 @@ void World::OnComputed(Process& process, const Event& event) {
   if (event.attempt != process.attempt) return StartComputing(process);
   if (process.member->next() != step) {
     if (options_.flaw == RoundFlaw::kLatePartJoinsNextRound) {
-      process.late_part = PartHash(process.attempt, process.id, step, 0, 7);
+      process.late_part = PartHash(process.attempt, {}, step, 0, 7);
     }
     return StartComputing(process);
   }
   std::vector<PartOffer> part;
-  const bool usable = !Chance(0.03);
+  const OwnPart& own = own_parts_.at({process.attempt, process.id, step});
+  const bool usable = !Chance(0.03) && !own.micro_batches.empty();
   for (int shard = 0; shard < round_.shards; ++shard) {
-    uint64_t hash =
-        PartHash(process.attempt, process.id, step, shard, process.state);
+    uint64_t hash = PartHash(process.attempt, own.micro_batches, step, shard,
+                             process.state);
     if (options_.flaw == RoundFlaw::kKeepPartsOverAttempts) {
       hash = process.cached_parts
                  .emplace(static_cast<int>(step) * 16 + shard, hash)
@@ -349,8 +371,9 @@ void World::OnComputed(Process& process, const Event& event) {
     if (process.late_part.has_value()) {
       hash = MixSeed({hash, *process.late_part});
     }
-    part.push_back(
-        {step, shard, usable ? SamplesOf(process.id, step) : 0, hash});
+    part.push_back({step, shard,
+                    usable ? SamplesOf(own.micro_batches, step) : 0, hash,
+                    own.division});
     process.parts[{shard, process.id}] = {step, hash};
   }
   process.late_part.reset();

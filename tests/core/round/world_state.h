@@ -7,6 +7,7 @@
 #include <queue>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -18,7 +19,8 @@ inline constexpr absl::Duration kHeartbeat = absl::Milliseconds(40);
 inline constexpr absl::Duration kCoordinatorLease = absl::Milliseconds(300);
 inline constexpr absl::Duration kTick = absl::Milliseconds(10);
 inline constexpr absl::Duration kLongest = absl::Seconds(60);
-inline constexpr int kSpares = 40;  // processes beyond the first ones
+inline constexpr int kMicroBatches = 9;  // a batch
+inline constexpr int kSpares = 40;       // processes beyond the first ones
 
 struct Process {
   MemberId id;
@@ -169,6 +171,12 @@ class World {
   // What was applied, by anybody: (attempt, step) -> hash, and state after.
   std::map<std::pair<int64_t, int64_t>, uint64_t> applied_;
   std::map<std::pair<int64_t, int64_t>, uint64_t> states_;
+  // What a member computed for a step: (attempt, member, step).
+  struct OwnPart {
+    uint64_t division = 0;
+    std::vector<int> micro_batches;
+  };
+  std::map<std::tuple<int64_t, MemberId, int64_t>, OwnPart> own_parts_;
   int64_t voids_ = 0;
   int64_t calm_rounds_from_ = -1;
   std::string violation_;
