@@ -3,6 +3,7 @@
 
   bed_speed.py --bin build/release/bin [--part NAME]... [--tries 3]
                [--name NAME] [--model MODEL] [--micro-batches 96]
+               [--set KEY=VALUE]...
 
 Parts:
   plain      one node against a plain LibTorch loop on the same node
@@ -10,6 +11,13 @@ Parts:
   train      1f1b, zero-bubble, interleaved (8 stages) and pipedream on four nodes
   slow-node  one node half as fast: dp against equal
   codecs     20 Mbit/s: fp32, bf16 and int8 on the wire
+
+`--set cpu_capability=avx2` has all nodes, the one alone too, compute at the
+speed of a plain LibTorch loop on a CPU without AVX-512: a frame costs what it
+costs, so the faster the layers, the more of the time is the frames'.
+
+What nodes leave of the box is filled with such a loop at idle priority, so that
+a node alone computes beside as busy neighbours as one of four.
 
 Prints the tables of `paceline bench` and what must be reached beside what was;
 exits 1 when something was not, 77 when there cannot be a bed (not root).
@@ -57,8 +65,9 @@ def show(rows):
 
 
 def bench(bed, kind, arguments, *more):
+    sets = [word for each in arguments.set for word in ("--set", each)]
     rows = bed.json("bench", kind, "--model", arguments.model,
-                    "--tries", str(arguments.tries), *more)["rows"]
+                    "--tries", str(arguments.tries), *sets, *more)["rows"]
     show(rows)
     return rows
 
@@ -143,6 +152,7 @@ def main():
     parser.add_argument("--name", default="speed")
     parser.add_argument("--model", default="deit_small_patch16_224")
     parser.add_argument("--policy", default="equal,min-cut,dp")
+    parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--micro-batches", type=int, default=96)
     arguments = parser.parse_args()
     if os.geteuid() != 0:
@@ -156,7 +166,9 @@ def main():
     for more, *parts in beds:
         if not any(name in wanted for name, _ in parts):
             continue
-        with Bed(arguments.name, arguments.bin, more) as bed:
+        # As much as a box can be kept busy with: for ever, whatever the number.
+        filler = (f"{arguments.bin}/bench_plain_vit", "1000000000")
+        with Bed(arguments.name, arguments.bin, more, filler) as bed:
             for name, part in parts:
                 if name not in wanted:
                     continue
