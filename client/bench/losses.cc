@@ -76,8 +76,8 @@ double CpuShareOf(const std::vector<CpuShare>& shares,
 }
 
 // What part of a worker's waits cost it time: less than all where a quota stops
-// it, since what it saved while it waited lets it compute faster afterwards than
-// its share.
+// it, since what it saved while it waited lets it compute faster afterwards
+// than its share.
 double LostPart(const FlowTimes& flow, double share) {
   const double waits =
       flow.fill + flow.starved + flow.blocked + flow.data + flow.in_flight;
@@ -136,6 +136,11 @@ absl::StatusOr<BenchBaseline> BaselineOf(const JobView& job) {
   return BenchBaseline{window.seconds / count, flow.data / count,
                        job.estimate->stage_seconds.front(),
                        flow.compute_cpu / count};
+}
+
+BenchBaseline MeanOf(const BenchBaseline& a, const BenchBaseline& b) {
+  return {(a.seconds + b.seconds) / 2, (a.data + b.data) / 2,
+          (a.predicted + b.predicted) / 2, (a.cpu + b.cpu) / 2};
 }
 
 namespace {

@@ -8,7 +8,9 @@
 Parts:
   plain      one node against a plain LibTorch loop on the same node
   infer      1, 2, 3, 4 and 6 stages on four nodes; dp, equal, min-cut
-  train      1f1b, zero-bubble, interleaved (8 stages) and pipedream on four nodes
+  train      1f1b on four nodes
+  pipedream  the same without a flush, after its first batch
+  train-others  zero-bubble, and interleaved with 8 stages
   slow-node  one node half as fast: dp against equal
   codecs     20 Mbit/s: fp32, bf16 and int8 on the wire
 
@@ -30,7 +32,8 @@ import sys
 
 from bed import NODES, ROOT, SKIPPED, Bed
 
-PARTS = ("plain", "infer", "train", "slow-node", "codecs")
+PARTS = ("plain", "infer", "train", "pipedream", "train-others", "slow-node",
+         "codecs")
 
 
 class Report:
@@ -96,7 +99,7 @@ def plain(bed, arguments, report):
 
 
 def infer(bed, arguments, report):
-    rows = bench(bed, "infer", arguments, "--stages", "1,2,3,4,6",
+    rows = bench(bed, "infer", arguments, "--stages", "1,2,3,4,6", "--paired", "24",
                  "--policy", arguments.policy, "--micro-batch", "4",
                  "--micro-batches", str(arguments.micro_batches))
     for stages, least in ((2, 1.90), (3, 2.76), (4, 3.62), (6, 3.3)):
@@ -107,20 +110,30 @@ def infer(bed, arguments, report):
         report.at_least(f"infer, {stages} stages, speed-up", least, row["speedup"])
 
 
+TRAINING = ("--micro-batch", "2", "--micro-batches", "32", "--paired", "2")
+
+
 def train(bed, arguments, report):
-    shared = ("--micro-batch", "2", "--micro-batches", "32")
-    rows = bench(bed, "train", arguments, "--stages", "4", *shared,
-                 "--schedule", "1f1b,zero-bubble")
+    rows = bench(bed, "train", arguments, "--stages", "4", *TRAINING,
+                 "--schedule", "1f1b")
     row = row_of(rows, NODES, schedule="1f1b")
     report.at_least("train, 1f1b, of its bound", 0.95, row["speedup"] / row["bound"])
-    bench(bed, "train", arguments, "--stages", "8", *shared, "--no-profile",
-          "--schedule", "interleaved-1f1b")
+
+
+def pipedream(bed, arguments, report):
     # The first batch fills the pipeline; 128 micro-batches follow.
-    rows = bench(bed, "train", arguments, "--stages", "4", *shared,
-                 "--no-profile", "--steps", "5", "--schedule", "pipedream")
+    rows = bench(bed, "train", arguments, "--stages", "4", *TRAINING,
+                 "--steps", "5", "--schedule", "pipedream")
     row = row_of(rows, NODES)
     report.at_least("train, pipedream, of the balance bound", 0.95,
                     row["speedup"] / row["bound"])
+
+
+def train_others(bed, arguments, _):
+    bench(bed, "train", arguments, "--stages", "4", *TRAINING,
+          "--schedule", "zero-bubble")
+    bench(bed, "train", arguments, "--stages", "8", *TRAINING,
+          "--schedule", "interleaved-1f1b")
 
 
 def slow_node(bed, arguments, report):
@@ -160,7 +173,8 @@ def main():
         return SKIPPED
     wanted = arguments.part or PARTS
     report = Report()
-    beds = (((), ("plain", plain), ("infer", infer), ("train", train)),
+    beds = (((), ("plain", plain), ("infer", infer), ("train", train),
+             ("pipedream", pipedream), ("train-others", train_others)),
             (("--cpu-of", "3=0.2"), ("slow-node", slow_node)),
             (("--rate", "20mbit"), ("codecs", codecs)))
     for more, *parts in beds:
