@@ -12,8 +12,8 @@
 //     switch (turn.kind) {
 //       case kPart:   // compute the gradient of turn.step
 //         desk.BeginPart({.step = turn.step, .division = ..., .gradient = g});
-//         desk.MarkReady(0);              // or from the last layer to the first
-//         desk.FinishPart(samples);
+//         desk.MarkReady(0);              // or from the last layer to the
+//         first desk.FinishPart(samples);
 //       case kApply:  // the same on all members
 //         desk.AwaitPartReleased();
 //         WriteResult(turn, desk.shape(), g);   // to divide by turn.divisor
@@ -28,12 +28,9 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <variant>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -44,82 +41,20 @@
 #include "core/base/thread.h"
 #include "core/cluster/run_order.h"
 #include "core/cluster/run_report.h"
-#include "core/model/job_spec.h"
-#include "core/round/round_member.h"
+#include "worker/block_pool.h"
 #include "worker/round_chronicle.h"
+#include "worker/round_driver.h"
 #include "worker/round_part.h"
 #include "worker/round_shape.h"
 #include "worker/round_store.h"
 #include "worker/round_sum.h"
 #include "worker/round_transport.h"
+#include "worker/round_turn.h"
 
 namespace paceline {
 
-struct RoundDeskOptions {
-  int64_t attempt = 0;
-  MemberId self;
-  AggregationSpec aggregation;  // mode rolling or central
-  size_t values = 0;            // float32 of the gradient
-  size_t state_bytes = 0;       // of the engine's state
-  int64_t total_steps = 0;      // no part of later ones is asked for
-  // What the state has in it.
-  int64_t next = 0;
-  uint64_t state_hash = 0;  // 0: it is to be fetched from a donor
-  // zeno without gamma: the learning rate of a step.
-  std::function<double(int64_t step)> learning_rate = nullptr;
-  absl::Duration retry_period = absl::Milliseconds(100);
-  absl::Duration lease = absl::Seconds(3);
-};
-
-// What the compute thread shall do next.
-struct RoundTurn {
-  enum class Kind : uint8_t {
-    kPart,     // compute the part of `step`, of which `view` says what is whose
-    kApply,    // the result of `step` is final
-    kRestore,  // take `state` over: it has `step` steps in it
-    kCopy,     // SendState() the state as it is now
-    kLoss,     // AnswerLoss(f(x - loss_step * direction)), direction empty: f(x)
-    kDone,     // all steps are applied; told once
-    kUpload,   // and this member shall hand the weights over; told once
-  };
-  Kind kind = Kind::kPart;
-  int64_t step = 0;
-
-  View view;  // kPart
-
-  // kApply.  sums [shards]: bytes of each shard as RoundShape cuts and codes
-  // them; empty: the round is void.
-  RoundResult result;
-  std::vector<std::shared_ptr<RoundPayload>> sums;
-  int64_t divisor = 0;  // of what WriteResult() writes; 0: void
-
-  // kRestore.
-  std::shared_ptr<RoundPayload> state;
-  uint64_t state_hash = 0;
-
-  // kLoss; valid until it is answered.
-  absl::Span<const float> direction;
-  double loss_step = 0;
-};
-
-// The result of a kApply that is not void, as float32, into `gradient` [values
-// of the shape]: to be divided by turn.divisor.  Shards that are to be divided
-// by another number than the first are scaled to it.
-void WriteResult(const RoundTurn& turn, const RoundShape& shape,
-                 absl::Span<float> gradient);
-
 // XXH3-64 of a state's bytes, as StageEngine::StateHash().
 uint64_t HashState(absl::Span<const uint8_t> bytes);
-
-// Hears what the coordinator and the metrics shall know; called on the desk's
-// thread, quick.
-class RoundObserver {
- public:
-  virtual ~RoundObserver() = default;
-  virtual void OnRound(const RoundRecord& record) = 0;
-  // Report() says something else than before that should not wait.
-  virtual void OnMemberChanged() = 0;
-};
 
 // Thread-safe; the methods of the compute thread are for one thread.  Has two
 // threads of its own: "rounds" runs the state machine, "aggregate" sums.
@@ -130,8 +65,9 @@ class RoundDesk final : public RoundSink, private SumSink {
             RoundObserver& observer);
   ~RoundDesk() override;
 
-  // Before everything else.  transport: outlives Stop().
-  // Errors: InvalidArgument  the rule, the codec
+  // Before everything else.  transport: made with this as its sink; outlives
+  // Stop().
+  // Errors: InvalidArgument  the rule or its numbers
   absl::Status Start(RoundTransport& transport);
   // Ends both threads and every wait with `why`; again: nothing.
   void Stop(absl::Status why = absl::CancelledError("the run has ended"));
@@ -146,8 +82,8 @@ class RoundDesk final : public RoundSink, private SumSink {
   absl::StatusOr<RoundTurn> AwaitTurn();
   // Between two micro-batches: the part of `step` is of no use any more.
   bool IsOver(int64_t step) const;
-  // A turn that does not wait for the part: kCopy.
-  std::optional<RoundTurn> TryTurn();
+  // The next kCopy, if there is one: it need not wait for the part.
+  std::optional<RoundTurn> TryTakeCopy() { return turns_.TryTakeCopy(); }
 
   // Its own part: the gradient's memory is read until AwaitPartReleased(), and
   // must not change.
@@ -158,9 +94,8 @@ class RoundDesk final : public RoundSink, private SumSink {
   void FinishPart(int64_t samples);
   // Instead of BeginPart to FinishPart: it has nothing to hand in.
   void SkipPart(int64_t step, uint64_t division);
-  // Drops a part that was begun and not finished.
-  void DropPart();
-  // Nobody reads the gradient's memory any more.  After kApply, or DropPart().
+  // Drops the part that was begun, finished or not, and waits until nobody
+  // reads the gradient's memory any more.  After kApply, or when IsOver().
   void AwaitPartReleased();
 
   // `next` steps are applied now.
@@ -176,7 +111,7 @@ class RoundDesk final : public RoundSink, private SumSink {
   MemberReport Report() const;
   RoundStats Stats() const;
   // As it is now; nothing before the first one that has this member.
-  std::optional<View> view() const;
+  std::optional<View> view() const { return turns_.state().view; }
 
   // RoundSink.
   absl::StatusOr<std::shared_ptr<RoundPayload>> OnPayload(
@@ -184,6 +119,68 @@ class RoundDesk final : public RoundSink, private SumSink {
   void OnMessage(RoundMessage message,
                  std::shared_ptr<RoundPayload> payload) override;
   void OnLink(const MemberId& peer, bool up, bool refused) override;
+
+ private:
+  using Task = std::function<void(RoundDriver&)>;
+
+  // zeno's loss is computed on the compute thread, which waits for the result.
+  class LossDoor final : public TrustedLoss {
+   public:
+    explicit LossDoor(RoundTurns& turns) : turns_(turns) {}
+
+    absl::StatusOr<double> AtPresent() override { return Ask({}, 0); }
+    absl::StatusOr<double> After(absl::Span<const float> direction,
+                                 double step) override {
+      return Ask(direction, step);
+    }
+    void Answer(absl::StatusOr<double> loss);
+    void End();
+
+   private:
+    absl::StatusOr<double> Ask(absl::Span<const float> direction, double step);
+
+    RoundTurns& turns_;
+    absl::Mutex mutex_;
+    std::optional<absl::StatusOr<double>> answer_ ABSL_GUARDED_BY(mutex_);
+    bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  };
+
+  // SumSink, on the aggregate thread.
+  void OnPartChecked(const RoundMessage& offer, PartCheck check) override;
+  void OnDecided(const SumRequest& request,
+                 std::shared_ptr<RoundPayload> sum) override;
+  void OnSummed(const SumRequest& request, std::shared_ptr<RoundPayload> sum,
+                int64_t divisor, const std::string& why) override;
+
+  // Dropped where the queue is full: peers repeat what they said.
+  void Post(Task task);
+  void Loop();
+  void AwaitTasks(Instant due, std::deque<Task>& tasks);
+
+  absl::StatusOr<std::shared_ptr<RoundPayload>> PartMemory(
+      const MemberId& from, const PayloadKey& key, size_t bytes);
+
+  // Constant after construction, but for transport_, which Start() sets.
+  const RoundDeskOptions options_;
+  const RoundShape shape_;
+  const Clock& clock_;
+  RoundObserver& observer_;
+  RoundTransport* transport_ = nullptr;
+
+  BlockPool pool_;
+  RoundStore store_;
+  RoundTurns turns_;
+  LossDoor loss_;
+  std::unique_ptr<RoundPart> part_;  // of the compute thread
+
+  mutable absl::Mutex mutex_;
+  std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  MemberReport report_ ABSL_GUARDED_BY(mutex_);
+  RoundStats stats_ ABSL_GUARDED_BY(mutex_);
+
+  RoundSum sum_;
+  Thread rounds_;
 };
 
 }  // namespace paceline
