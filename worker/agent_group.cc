@@ -95,7 +95,8 @@ absl::Status Agent::PrepareGroup(const RunOrder& order,
                         steps = desk.total_steps](int64_t step) {
     return LearningRate(rate, step, steps);
   };
-  run.desk = std::make_shared<RoundDesk>(std::move(desk), clock_, *this);
+  RoundObserver& observer = *this;
+  run.desk = std::make_shared<RoundDesk>(std::move(desk), clock_, observer);
   PACELINE_ASSIGN_OR_RETURN(
       run.transport,
       factory_.ConnectGroup(order.fence, run.self, run.desk.get()));

@@ -82,9 +82,8 @@ void ProcessFaults::Kill() { raise(SIGKILL); }
 // A stopped process cannot wake itself.  Not fork(): the child of a process
 // with threads may do next to nothing.
 void ProcessFaults::Hang(absl::Duration time) {
-  const std::string script =
-      absl::StrCat("sleep ", absl::ToDoubleSeconds(time), "; kill -CONT ",
-                   getpid());
+  const std::string script = absl::StrCat("sleep ", absl::ToDoubleSeconds(time),
+                                          "; kill -CONT ", getpid());
   std::string shell = "sh";
   std::string option = "-c";
   std::string command = script;

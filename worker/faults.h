@@ -17,15 +17,15 @@ namespace paceline {
 
 // What one worker does wrong in one step.
 struct StepFaults {
-  bool kill = false;          // the process ends as by SIGKILL
-  absl::Duration hang;        // all of its threads stand still
-  absl::Duration delay;       // its compute thread does
-  bool label_flip = false;    // of n classes, c becomes n - 1 - c
+  bool kill = false;                // the process ends as by SIGKILL
+  absl::Duration hang;              // all of its threads stand still
+  absl::Duration delay;             // its compute thread does
+  bool label_flip = false;          // of n classes, c becomes n - 1 - c
   std::optional<double> sign_flip;  // its gradient times minus this
   std::optional<double> gaussian;   // noise of this deviation a sample instead
-  bool nan = false;           // NaN and infinity in its gradient
-  bool bit_flip = false;      // a bit of the part after its hash was taken
-  bool duplicate = false;     // every offer is made twice
+  bool nan = false;                 // NaN and infinity in its gradient
+  bool bit_flip = false;   // a bit of the part after its hash was taken
+  bool duplicate = false;  // every offer is made twice
 
   bool spoils_gradient() const {
     return sign_flip.has_value() || gaussian.has_value() || nan;

@@ -90,9 +90,13 @@ absl::Status RoundDesk::Start(RoundTransport& transport) {
   return absl::OkStatus();
 }
 
-void RoundDesk::Stop(absl::Status why) {
+void RoundDesk::Cancel(absl::Status why) {
   turns_.End(std::move(why));
   loss_.End();
+}
+
+void RoundDesk::Stop(absl::Status why) {
+  Cancel(std::move(why));
   {
     const absl::MutexLock lock(&mutex_);
     stopping_ = true;

@@ -71,6 +71,8 @@ class RoundDesk final : public RoundSink, private SumSink {
   absl::Status Start(RoundTransport& transport);
   // Ends both threads and every wait with `why`; again: nothing.
   void Stop(absl::Status why = absl::CancelledError("the run has ended"));
+  // Ends the waits alone; from any thread, at once.
+  void Cancel(absl::Status why);
 
   // The standing order's group, whole.
   void OnGroup(const GroupOrder& group);
@@ -97,6 +99,9 @@ class RoundDesk final : public RoundSink, private SumSink {
   // Drops the part that was begun, finished or not, and waits until nobody
   // reads the gradient's memory any more.  After kApply, or when IsOver().
   void AwaitPartReleased();
+
+  // This member hands the weights over at the end.
+  bool uploads() const { return turns_.state().uploads; }
 
   // `next` steps are applied now.
   void OnApplied(int64_t next, uint64_t state_hash);

@@ -1,7 +1,8 @@
 #include "worker/round_runner.h"
 
 #include <algorithm>
-#include <cstring>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -64,8 +65,8 @@ absl::Status RoundRunner::ComputePart(const RoundTurn& turn) {
   const StepFaults faults = options_.faults.At(turn.step);
   PACELINE_RETURN_IF_ERROR(Misbehave(faults));
   const BatchInfo batch = parts_.source.Training(turn.step);
-  const std::vector<int> own = MicroBatchesOf(
-      turn.view, turn.step, options_.self, batch.micro_batches);
+  const std::vector<int> own =
+      MicroBatchesOf(turn.view, turn.step, options_.self, batch.micro_batches);
   losses_ = {};
   stage_time_ = {};
   if (own.empty()) {
@@ -104,10 +105,9 @@ absl::StatusOr<bool> RoundRunner::ComputeMicroBatches(
     const bool last = micro_batch == own.back();
     // A gradient that is to be spoilt leaves when it is whole.
     const bool streams = last && !faults.spoils_gradient();
-    PACELINE_RETURN_IF_ERROR(
-        ComputeMicroBatch(batch, micro_batch, faults, [&] {
-          if (streams) began = BeginPart(turn, faults);
-        }));
+    PACELINE_RETURN_IF_ERROR(ComputeMicroBatch(batch, micro_batch, faults, [&] {
+      if (streams) began = BeginPart(turn, faults);
+    }));
     PACELINE_RETURN_IF_ERROR(began);
     if (!last || streams) continue;
     PACELINE_ASSIGN_OR_RETURN(const absl::Span<float> gradient,
@@ -136,10 +136,10 @@ absl::Status RoundRunner::BeginPart(const RoundTurn& turn,
   part.corrupts = faults.bit_flip;
   part.duplicates = faults.duplicate;
   parts_.desk.BeginPart(part);
-  parts_.hook.call = [this, offsets = parts_.engine.GradientOffsets()](
-                         const LayerDone& done) {
-    if (done.backward) parts_.desk.MarkReady(offsets[done.layer]);
-  };
+  parts_.hook.call =
+      [this, offsets = parts_.engine.GradientOffsets()](const LayerDone& done) {
+        if (done.backward) parts_.desk.MarkReady(offsets[done.layer]);
+      };
   return absl::OkStatus();
 }
 
@@ -337,15 +337,15 @@ absl::Status RoundRunner::LoadTrusted() {
   }
   std::vector<int> chosen(batch.micro_batches);
   for (int i = 0; i < batch.micro_batches; ++i) chosen[i] = i;
-  SplitMix64 random(MixSeed({static_cast<uint64_t>(options_.spec.train.seed),
-                             0x7a656e6fu}));
+  SplitMix64 random(
+      MixSeed({static_cast<uint64_t>(options_.spec.train.seed), 0x7a656e6fu}));
   for (size_t i = chosen.size() - 1; i > 0; --i) {
     std::swap(chosen[i], chosen[random.Below(i + 1)]);
   }
   const int64_t size = options_.spec.train.micro_batch;
   const int64_t wanted = options_.spec.aggregation.trusted;
-  chosen.resize(std::clamp<int64_t>((wanted + size - 1) / size, 1,
-                                    batch.micro_batches));
+  chosen.resize(
+      std::clamp<int64_t>((wanted + size - 1) / size, 1, batch.micro_batches));
   std::sort(chosen.begin(), chosen.end());
   parts_.source.Prepare(batch, chosen);
   for (const int micro_batch : chosen) {
@@ -372,12 +372,30 @@ absl::StatusOr<double> RoundRunner::MeanTrustedLoss() {
   return sums.loss / static_cast<double>(sums.samples);
 }
 
+// In the order of the gradient; the engine's own memory.
+absl::StatusOr<std::vector<absl::Span<float>>> RoundRunner::Trainable() {
+  PACELINE_ASSIGN_OR_RETURN(std::vector<NamedTensor> weights,
+                            parts_.engine.Weights());
+  std::set<std::string> trainable;
+  for (const Layer& layer : options_.model.layers) {
+    for (const Parameter& parameter : layer.parameters) {
+      if (parameter.trainable) trainable.insert(parameter.name);
+    }
+  }
+  std::vector<absl::Span<float>> parameters;
+  for (NamedTensor& weight : weights) {
+    if (trainable.count(weight.name) == 0) continue;
+    parameters.push_back(weight.tensor.As<float>());
+  }
+  return parameters;
+}
+
 // Steps along the direction and back: the very bytes that were there.
 absl::StatusOr<double> RoundRunner::TrustedLoss(const RoundTurn& turn) {
   const ScopedPart part(parts_.time, TimePart::kAggregate);
   if (turn.direction.empty()) return MeanTrustedLoss();
   PACELINE_ASSIGN_OR_RETURN(const std::vector<absl::Span<float>> parameters,
-                            parts_.engine.FlatParameters());
+                            Trainable());
   std::vector<std::vector<float>> before;
   const float* direction = turn.direction.data();
   const auto step = static_cast<float>(turn.loss_step);

@@ -14,6 +14,7 @@
 #include "absl/types/span.h"
 #include "core/base/clock.h"
 #include "core/cluster/run_report.h"
+#include "core/model/description.h"
 #include "core/model/job_spec.h"
 #include "worker/cancel_token.h"
 #include "worker/faults.h"
@@ -33,6 +34,7 @@ struct LayerHook {
 
 struct RoundRunnerOptions {
   JobSpec spec;
+  ModelDescription model;
   MemberId self;
   FaultPlan faults = {};
 };
@@ -94,6 +96,7 @@ class RoundRunner {
   absl::Status LoadTrusted();
   absl::StatusOr<double> TrustedLoss(const RoundTurn& turn);
   absl::StatusOr<double> MeanTrustedLoss();
+  absl::StatusOr<std::vector<absl::Span<float>>> Trainable();
   absl::Status Abandon();
 
   const RoundRunnerOptions options_;
