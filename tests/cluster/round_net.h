@@ -82,9 +82,7 @@ class RpcRoundNet final : public RoundNet {
   RoundTransport& transport(int member) override {
     return *transports_[member];
   }
-  std::string address(int member) override {
-    return nodes_[member]->address();
-  }
+  std::string address(int member) override { return nodes_[member]->address(); }
   RoundNode& node(int member) { return *nodes_[member]; }
 
  private:

@@ -1,10 +1,9 @@
 // What every transport of rounds promises, of the one over gRPC.
-#include "tests/support/round_transport_suite.h"
-
 #include <memory>
 #include <vector>
 
 #include "tests/cluster/round_net.h"
+#include "tests/support/round_transport_suite.h"
 
 namespace paceline {
 namespace {

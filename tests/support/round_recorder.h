@@ -68,8 +68,8 @@ inline RoundMessage CommitFrom(int member, int64_t step) {
 
 inline RoundMessage OfferFrom(int member, const PayloadKey& key,
                               const RoundPayload& payload) {
-  return MessageFrom(
-      member, PartOffer{key.step, key.shard, 8, payload.hash(), /*division=*/5});
+  return MessageFrom(member, PartOffer{key.step, key.shard, 8, payload.hash(),
+                                       /*division=*/5});
 }
 
 // Of a Commit; -1 of others.

@@ -171,10 +171,11 @@ TEST_P(RoundTransportSuite, GivesTheMessageAloneWhereItsBytesAreNotWanted) {
 TEST_P(RoundTransportSuite, KeepsPayloadsOfAllKeysAndSendersApart) {
   Start(3);
   std::vector<std::shared_ptr<RoundPayload>> parts;
-  const std::vector<PayloadKey> keys = {
-      PartKey(4, 0), PartKey(4, 1), PartKey(5, 0),
-      {PayloadKey::Kind::kResult, 4, 0, 7},
-      {PayloadKey::Kind::kResult, 4, 0, 8}};
+  const std::vector<PayloadKey> keys = {PartKey(4, 0),
+                                        PartKey(4, 1),
+                                        PartKey(5, 0),
+                                        {PayloadKey::Kind::kResult, 4, 0, 7},
+                                        {PayloadKey::Kind::kResult, 4, 0, 8}};
 
   for (int from = 1; from < 3; ++from) {
     for (const PayloadKey& key : keys) {
