@@ -44,6 +44,7 @@ struct HeartbeatContent {
   std::vector<StepRecord> steps;
   std::vector<EvaluationRecord> evaluations;
   std::vector<LogRecord> logs;
+  std::vector<RoundRecord> rounds;
   bool restarting = false;  // the process is about to execute itself anew
   std::optional<Measurement> measurement;  // finished and not withdrawn
   RecordMarks marks;

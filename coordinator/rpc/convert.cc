@@ -9,6 +9,7 @@
 #include "core/base/status_macros.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/convert.h"
+#include "core/rpc/group_convert.h"
 #include "core/rpc/measurement_convert.h"
 #include "core/rpc/report_convert.h"
 
@@ -111,6 +112,10 @@ absl::StatusOr<Heartbeat> FromProto(const v1::Heartbeat& proto) {
   }
   for (const v1::LogLine& line : proto.logs()) {
     heartbeat.logs.push_back(FromProto(line));
+  }
+  for (const v1::RoundRecord& round : proto.rounds()) {
+    PACELINE_ASSIGN_OR_RETURN(heartbeat.rounds.emplace_back(),
+                              FromProto(round));
   }
   if (proto.has_measurement()) {
     PACELINE_ASSIGN_OR_RETURN(heartbeat.measurement,
