@@ -139,6 +139,7 @@ v1::StandingOrder ToProto(const StandingOrder& order) {
   if (order.measure.has_value()) {
     *proto.mutable_measure() = ToProto(*order.measure);
   }
+  proto.set_renew(order.renew);
   return proto;
 }
 
@@ -262,6 +263,7 @@ v1::Worker ToProto(const WorkerView& view) {
   proto.set_job(view.job.assigned() ? view.job.value : 0);
   for (const int32_t stage : view.stages) proto.add_stages(stage);
   proto.set_last_heard_seconds(absl::ToDoubleSeconds(view.last_heard));
+  proto.set_drained(view.drained);
   return proto;
 }
 

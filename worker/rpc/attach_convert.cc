@@ -17,6 +17,7 @@ absl::StatusOr<WorkerOrder> FromProto(const v1::StandingOrder& proto) {
   if (proto.has_measure()) {
     PACELINE_ASSIGN_OR_RETURN(order.measure, FromProto(proto.measure()));
   }
+  order.renew = proto.renew();
   return order;
 }
 
