@@ -64,11 +64,11 @@ ExitCode DrainNodeCommand(const CommandContext& context,
   }
   context.console.Print(absl::StrCat(
       "worker ", worker->name,
-      !drain              ? " takes new work again"
-      : worker->job == 0  ? " is drained: it gets nothing new"
-                          : absl::StrCat(" is draining: it gets nothing new, "
-                                         "and ends its part in job ",
-                                         worker->job, " first"),
+      !drain             ? " takes new work again"
+      : worker->job == 0 ? " is drained: it gets nothing new"
+                         : absl::StrCat(" is draining: it gets nothing new, "
+                                        "and ends its part in job ",
+                                        worker->job, " first"),
       "\n"));
   return kExitOk;
 }

@@ -130,9 +130,9 @@ class GroupDesk {
   struct Process {
     GroupWorker worker;
     RunPhase phase = RunPhase::kNone;
-    MemberReport report;
+    MemberReport report = {};
     int64_t progress = 0;
-    Instant progress_since;
+    Instant progress_since = {};
     int64_t furthest_then = 0;  // the group's, when it last made progress
   };
 

@@ -64,9 +64,8 @@ CoordinatorMetrics::CoordinatorMetrics(MetricsRegistry& registry,
                         "listeners that shall become some.",
                         {"job", "state"});
   registry.DeclareCounter(kViews, "Views of round groups that were made.");
-  registry.DeclareCounter(kLeavers,
-                          "Processes that left a round group, by reason.",
-                          {"reason"});
+  registry.DeclareCounter(
+      kLeavers, "Processes that left a round group, by reason.", {"reason"});
   registry.GetCounter(kViews);
   for (int i = 0; i < kGroupExits; ++i) {
     registry.GetCounter(kLeavers, {std::string(GroupExitName(GroupExit(i)))});

@@ -115,9 +115,10 @@ TEST(BrainGroup, LostMemberIsLeftOutAndTheJobGoesOn) {
   EXPECT_EQ(mesh.State(), JobState::kRunning) << mesh.Why();
   EXPECT_EQ(mesh.Members("w1"), "w1 w3");
   EXPECT_EQ(mesh.ViewOf("w3").id, (ViewId{1, 2}));
-  EXPECT_THAT(mesh.Story(),
-              Contains(AllOf(HasSubstr("lost: member w2 lost (its stream broke"),
-                             HasSubstr("view 1.2 of 2 members"))));
+  EXPECT_THAT(
+      mesh.Story(),
+      Contains(AllOf(HasSubstr("lost: member w2 lost (its stream broke"),
+                     HasSubstr("view 1.2 of 2 members"))));
 }
 
 TEST(BrainGroup, TwoWitnessesMakeANewViewWithoutWaiting) {
@@ -407,8 +408,8 @@ TEST(BrainGroup, UploaderThatIsLostIsReplacedAndItsHalfUploadIsNotSaved) {
   mesh.Say("w2");
   EXPECT_EQ(mesh.mesh().weights().back().kind, Actions::Weights::Kind::kSave);
 
-  mesh.mesh().Saved(mesh.job(),
-                    absl::FailedPreconditionError("2 of 8 tensors are missing"));
+  mesh.mesh().Saved(
+      mesh.job(), absl::FailedPreconditionError("2 of 8 tensors are missing"));
   EXPECT_EQ(mesh.State(), JobState::kRunning);
   mesh.Pass(600);
   mesh.mesh().Saved(mesh.job(), kSaved);

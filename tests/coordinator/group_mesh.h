@@ -75,8 +75,8 @@ class GroupMesh {
   std::string Members(const std::string& name) {
     std::string text;
     for (const ViewMember& member : ViewOf(name).members) {
-      text += (text.empty() ? "w" : " w") +
-              std::to_string(member.id.worker.value);
+      text +=
+          (text.empty() ? "w" : " w") + std::to_string(member.id.worker.value);
     }
     return text;
   }
@@ -132,9 +132,8 @@ class GroupMesh {
   void Link(const std::string& from, const std::string& to, bool broken,
             absl::Duration owing = absl::ZeroDuration()) {
     std::vector<PeerReport>& peers = worker(from).report.peers;
-    std::erase_if(peers, [&](const PeerReport& peer) {
-      return peer.peer == Id(to);
-    });
+    std::erase_if(peers,
+                  [&](const PeerReport& peer) { return peer.peer == Id(to); });
     if (broken || owing > absl::ZeroDuration()) {
       peers.push_back({Id(to),
                        broken ? absl::Milliseconds(1) : absl::ZeroDuration(),
