@@ -45,6 +45,11 @@ PlacementVerdict DecidePlacement(const JobSpec& spec,
                                  const std::vector<Candidate>& candidates,
                                  const Measurements& measurements = {});
 
+// Errors: InvalidArgument  `faults` names a worker that is none of these: each
+// a line with the name that was probably meant
+absl::Status CheckFaultsOf(const JobSpec& spec,
+                           const std::vector<Candidate>& candidates);
+
 // Workers of the plan that have fewer cores than the job has threads, a
 // sentence each, by id.  A worker that does not say how many it has is not
 // judged.
