@@ -75,7 +75,8 @@ absl::Status Daemon::Start() {
       WritePortFile(options_.worker.port_file, grpc_address_, http_address_));
   attach_ = std::make_unique<AttachClient>(
       AttachOptions{options_.worker.coordinator, Registration(),
-                    options_.refused},
+                    options_.refused,
+                    [this] { options_.restart(options_.cpu_capability); }},
       channel, *agent_);
   ready_ = attach_.get();
   return absl::OkStatus();
