@@ -64,6 +64,11 @@ class ControlClient {
 
   // By id.
   virtual absl::StatusOr<std::vector<WorkerView>> ListWorkers() = 0;
+  // worker: a name or a number.  It gets nothing new, and leaves its round
+  // group; drain false takes it back.  As it is then.
+  // Errors: NotFound
+  virtual absl::StatusOr<WorkerView> DrainWorker(const std::string& worker,
+                                                 bool drain) = 0;
 };
 
 }  // namespace paceline

@@ -271,6 +271,10 @@ ExitCode RunWithCoordinator(const ClientOptions& options,
       return ListNodesCommand(context);
     case Command::kNodeShow:
       return ShowNodeCommand(context, options.target);
+    case Command::kNodeDrain:
+    case Command::kNodeUndrain:
+      return DrainNodeCommand(context, options.target,
+                              options.command == Command::kNodeDrain);
     default:
       return RunOnJob(context, options);
   }

@@ -54,4 +54,23 @@ ExitCode ShowNodeCommand(const CommandContext& context,
   return kExitOk;
 }
 
+ExitCode DrainNodeCommand(const CommandContext& context,
+                          const std::string& word, bool drain) {
+  const auto worker = context.client.DrainWorker(word, drain);
+  if (!worker.ok()) return ReportError(context.console, worker.status());
+  if (!context.console.table()) {
+    context.console.Print(ToDocument(*worker));
+    return kExitOk;
+  }
+  context.console.Print(absl::StrCat(
+      "worker ", worker->name,
+      !drain             ? " takes new work again"
+      : worker->job == 0 ? " is drained: it gets nothing new"
+                         : absl::StrCat(" is draining: it gets nothing new, "
+                                        "and ends its part in job ",
+                                        worker->job, " first"),
+      "\n"));
+  return kExitOk;
+}
+
 }  // namespace paceline

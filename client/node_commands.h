@@ -13,4 +13,8 @@ ExitCode ListNodesCommand(const CommandContext& context);
 ExitCode ShowNodeCommand(const CommandContext& context,
                          const std::string& word);
 
+// The worker gets nothing new, and leaves its round group; or is taken back.
+ExitCode DrainNodeCommand(const CommandContext& context,
+                          const std::string& word, bool drain);
+
 }  // namespace paceline

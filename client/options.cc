@@ -237,10 +237,17 @@ void Parser::AddJobs() {
 }
 
 void Parser::AddNodes() {
-  CLI::App* node = Add(&app_, "node", "Shows workers", std::nullopt);
+  CLI::App* node = Add(&app_, "node", "Shows and drains workers", std::nullopt);
   Add(node, "list", "Lists all workers", Command::kNodeList);
   AddTarget(Add(node, "show", "Shows one worker", Command::kNodeShow), "node",
             "NODE", "Its name or number");
+  AddTarget(Add(node, "drain",
+                "Gives it nothing new; it leaves its round group, and finishes "
+                "the pipeline that it is in",
+                Command::kNodeDrain),
+            "node", "NODE", "Its name or number");
+  AddTarget(Add(node, "undrain", "Takes it back", Command::kNodeUndrain),
+            "node", "NODE", "Its name or number");
 }
 
 void Parser::AddModels() {

@@ -30,6 +30,8 @@ enum class Command {
   kJobDelete,
   kNodeList,
   kNodeShow,
+  kNodeDrain,
+  kNodeUndrain,
   kModelList,
   kModelInspect,
   kProfile,

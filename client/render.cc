@@ -373,6 +373,7 @@ Document ToDocument(const WorkerView& worker) {
       {"name", worker.name},
       {"pid", worker.pid},
       {"state", worker.state},
+      {"drained", worker.drained},
       {"address", worker.address},
       {"http_address", TextOrNull(worker.http_address)},
       {"job", worker.job == 0 ? Document() : Document(worker.job)},

@@ -104,7 +104,9 @@ struct WorkerView {
   int64_t id = 0;
   std::string name;
   std::string machine_id;
-  std::string state;  // idle, busy, suspect, lost
+  // idle, busy, draining (drained, and has a job still), drained, suspect, lost
+  std::string state;
+  bool drained = false;  // gets nothing new
   std::string address;
   std::string http_address;
   int64_t pid = 0;

@@ -23,7 +23,10 @@ Brain::Brain(const BrainPolicy& policy, StoredState stored, Moment start)
     : policy_(policy),
       start_(start.now),
       membership_(policy.membership, start.now),
+      drained_(std::move(stored.drained)),
+      term_(stored.term + 1),
       next_job_(stored.next_job) {
+  actions_.writes.term = term_;
   for (const auto& [id, registration] : stored.workers) {
     membership_.Restore(id, registration);
   }
@@ -35,6 +38,9 @@ Brain::Brain(const BrainPolicy& policy, StoredState stored, Moment start)
     if (job.record.state != JobState::kRunning) continue;
     for (const JobWorker& worker : job.record.workers) busy_[worker.id] = id;
     OpenWeights(job, start);
+    if (IsDataParallel(job.record.spec)) {
+      RestoreGroup(job, stored.views, start);
+    }
   }
 }
 
@@ -75,7 +81,8 @@ absl::StatusOr<AttachVerdict> Brain::OnAttach(const Registration& registration,
   if (verdict.arrival == Arrival::kRestarted && busy != busy_.end()) {
     Job& job = jobs_.at(busy->second);
     job.preparing_since.erase(verdict.id);
-    if (!job.saving && Began(job.record, *FindWorker(job.record, verdict.id))) {
+    if (!job.saving && !IsDataParallel(job.record.spec) &&
+        Began(job.record, *FindWorker(job.record, verdict.id))) {
       FailJob(job,
               absl::StrCat("worker ", registration.name, " restarted ",
                            AtStep(job.record), " and what it had of ",
@@ -83,6 +90,7 @@ absl::StatusOr<AttachVerdict> Brain::OnAttach(const Registration& registration,
               SubmitAgain(), moment);
     }
   }
+  if (busy != busy_.end()) CheckGroup(jobs_.at(busy->second), moment);
   queue_changed_ = true;
   Settle(moment);
   return verdict;
@@ -90,7 +98,11 @@ absl::StatusOr<AttachVerdict> Brain::OnAttach(const Registration& registration,
 
 void Brain::OnStreamBroken(StreamId stream, Moment moment) {
   sent_.erase(stream);
-  membership_.OnStreamBroken(stream, moment.now);
+  const auto change = membership_.OnStreamBroken(stream, moment.now);
+  if (!change.has_value()) return;
+  // A second witness was there already: it need not wait for the tick.
+  TakeChanges({*change}, moment);
+  Settle(moment);
 }
 
 absl::Status Brain::OnHeartbeat(StreamId stream, Heartbeat heartbeat,
@@ -113,6 +125,9 @@ absl::Status Brain::OnHeartbeat(StreamId stream, Heartbeat heartbeat,
     TakeMeasurement(*member, *heartbeat.measurement);
     Settle(moment);
   }
+  if (!heartbeat.run.has_value() || !heartbeat.run->member.has_value()) {
+    membership_.OnLinks(member->id, {}, moment.now);  // it has no neighbours
+  }
   if (!heartbeat.run.has_value()) return absl::OkStatus();
   const RunReport report = *heartbeat.run;
   Job* const job = FindJob(report.fence.job);
@@ -123,15 +138,17 @@ absl::Status Brain::OnHeartbeat(StreamId stream, Heartbeat heartbeat,
     line.source = member->registration.name;
     line.incarnation = member->registration.incarnation;
   }
-  TakeRecords(*job, heartbeat, moment);
+  TakeRecords(*job, *member, heartbeat, moment);
   if (FindRunning(report.fence) == job) {
     TakeReport(*job, member->id, report, moment);
+    TakeMemberReport(*job, *member, heartbeat, moment);
   }
   Settle(moment);
   return absl::OkStatus();
 }
 
-void Brain::TakeRecords(Job& job, Heartbeat& heartbeat, Moment moment) {
+void Brain::TakeRecords(Job& job, const Member& member, Heartbeat& heartbeat,
+                        Moment moment) {
   if (!heartbeat.logs.empty()) {
     auto& logs = actions_.writes.records[job.record.id].logs;
     std::move(heartbeat.logs.begin(), heartbeat.logs.end(),
@@ -140,6 +157,9 @@ void Brain::TakeRecords(Job& job, Heartbeat& heartbeat, Moment moment) {
   // Steps of an earlier attempt, or that came after the end, are not the
   // job's any more.
   if (FindRunning(heartbeat.run->fence) != &job) return;
+  for (const RoundRecord& round : heartbeat.rounds) {
+    TakeRound(job, round, moment);
+  }
   if (heartbeat.steps.empty() && heartbeat.evaluations.empty()) return;
   StoreBatch::Records& records = actions_.writes.records[job.record.id];
   for (const StepRecord& step : heartbeat.steps) {
@@ -149,7 +169,11 @@ void Brain::TakeRecords(Job& job, Heartbeat& heartbeat, Moment moment) {
   }
   TrimRecent(job);
   for (const EvaluationRecord& evaluation : heartbeat.evaluations) {
-    TakeEvaluation(job, evaluation, moment);
+    if (job.group.has_value()) {
+      TakePartEvaluation(job, member.id, evaluation, moment);
+    } else {
+      TakeEvaluation(job, evaluation, moment);
+    }
   }
   Put(job);
 }
@@ -208,7 +232,11 @@ void Brain::TakeReport(Job& job, WorkerId worker, const RunReport& report,
   } else {
     job.preparing_since.erase(worker);
   }
-  if (report.phase > part.phase) OnPhase(job, part, report, moment);
+  if (job.group.has_value()) {
+    part.phase = report.phase;  // TakeMemberReport() judges it
+  } else if (report.phase > part.phase) {
+    OnPhase(job, part, report, moment);
+  }
   Put(job);
 }
 
@@ -303,12 +331,15 @@ void Brain::OnAllDone(Job& job, Moment moment) {
   AddEvent(job, "saving",
            IsInference(record.spec)
                ? "the last stage has handed its predictions over"
+           : job.group.has_value()
+               ? "a member has handed the weights over"
                : "all stages have handed their weights over",
            moment);
 }
 
-void Brain::OnTick(Moment moment) {
-  for (const MembershipChange& change : membership_.OnTick(moment.now)) {
+void Brain::TakeChanges(const std::vector<MembershipChange>& changes,
+                        Moment moment) {
+  for (const MembershipChange& change : changes) {
     const Member member = *membership_.Find(change.id);
     actions_.notices.push_back(
         {true,
@@ -317,8 +348,15 @@ void Brain::OnTick(Moment moment) {
          JobId{}, member.id});
     if (change.state == MemberState::kLost) OnWorkerLost(member, moment);
   }
+}
+
+void Brain::OnTick(Moment moment) {
+  TakeChanges(membership_.OnTick(moment.now), moment);
   for (auto& [id, job] : jobs_) {
-    if (job.record.state == JobState::kRunning) CheckWorkersOf(job, moment);
+    if (job.record.state == JobState::kRunning) {
+      job.group.has_value() ? CheckGroup(job, moment)
+                            : CheckWorkersOf(job, moment);
+    }
     RefreshWhy(job, moment);
   }
   // Suspects that were heard again and the time after a start come without
@@ -337,6 +375,9 @@ void Brain::OnWorkerLost(const Member& member, Moment moment) {
   queue_changed_ = true;
   const auto busy = busy_.find(member.id);
   if (busy == busy_.end()) return;
+  if (jobs_.at(busy->second).group.has_value()) {
+    return CheckGroup(jobs_.at(busy->second), moment);
+  }
   AddEvent(jobs_.at(busy->second), "lost",
            absl::StrCat("worker ", member.registration.name,
                         " is lost: ", member.why),
@@ -485,7 +526,7 @@ void Brain::OnWeightsSaved(const Fence& fence,
 void Brain::OnWeightsFailed(const Fence& fence, const absl::Status& error,
                             Moment moment) {
   Job* const job = FindRunning(fence);
-  if (job == nullptr) return;
+  if (job == nullptr || WaitsForUpload(*job, error, moment)) return;
   FailJob(*job,
           absl::StrCat("the ", ResultName(job->record.spec),
                        " could not be saved: ", error.message()),

@@ -2,7 +2,9 @@
 // what every worker's standing order is.
 //
 // Assumes: one worker runs one job at a time; jobs are served first come first
-// served; until recovery exists a job fails with the first worker it loses.
+// served; until recovery exists a pipeline fails with the first worker it
+// loses.  A data-parallel job goes on with who is left, and takes in whoever
+// joins while nobody waits in the queue: brain_group.cc.
 //
 // Which new incarnation is a lost worker and which is not: a worker re-executes
 // itself before a run when its CPU capability environment differs from its
@@ -24,6 +26,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "coordinator/group_chronicle.h"
+#include "coordinator/group_desk.h"
 #include "coordinator/job_store.h"
 #include "coordinator/measure_desk.h"
 #include "coordinator/placement.h"
@@ -43,6 +47,10 @@ struct BrainPolicy {
   // A worker that prepares for longer is named in the why of its job, and of
   // those that wait for it.
   absl::Duration preparing_bound = absl::Seconds(30);
+  // A process that was taken out of a round group although its worker is live
+  // is asked to start anew, the first time after so long, then twice as long.
+  absl::Duration first_pause = absl::Seconds(1);
+  absl::Duration longest_pause = absl::Minutes(1);
 };
 
 struct SubmitRequest {
@@ -64,7 +72,10 @@ struct JobView {
   double samples_per_second = 0;   // over the last two seconds of records
   std::optional<double> loss;      // of the newest step since the start
   std::optional<double> accuracy;  // of the newest evaluation since the start
-  std::string phase;  // preparing, training, saving; empty unless running
+  // preparing, training, paused, saving; empty unless running
+  std::string phase;
+  int members = 0;    // of its round group
+  int listeners = 0;  // that shall become members
 };
 
 struct WorkerView {
@@ -72,6 +83,13 @@ struct WorkerView {
   JobId job;  // unassigned: none
   std::vector<int32_t> stages;
   absl::Duration last_heard;  // ago
+  bool drained = false;       // gets nothing new; draining while it has a job
+};
+
+// Of all round groups since the start.
+struct GroupCounts {
+  int64_t views = 0;                     // decided
+  std::map<GroupExit, int64_t> leavers;  // processes that left
 };
 
 struct ProfileRequest {
@@ -151,6 +169,12 @@ class Brain {
   // Errors: NotFound; FailedPrecondition  it is queued or running.
   absl::Status OnDelete(JobId job, Moment moment);
 
+  // A worker gets nothing new, and leaves its round group; of a pipeline it
+  // finishes its job first.  Again: nothing.
+  // Errors: NotFound  no worker of that name or number; lists those there are
+  absl::StatusOr<WorkerView> OnDrain(const std::string& worker, bool drain,
+                                     Moment moment);
+
   // Has workers measure; see MeasureDesk.  The answer: the id for
   // ViewProfile(). Errors: InvalidArgument; NotFound  no live worker of that
   // name;
@@ -184,6 +208,7 @@ class Brain {
   // Newest first; limit 0: all.
   std::vector<JobView> ViewJobs(int64_t limit) const;
   std::vector<WorkerView> ViewWorkers(Instant now) const;  // by id
+  const GroupCounts& group_counts() const { return group_counts_; }
   // Errors: NotFound.
   absl::StatusOr<ProfileView> ViewProfile(int64_t id) const {
     return measures_.View(id);
@@ -209,6 +234,27 @@ class Brain {
     int skip_runs = 0;      // that have an event
     // Since when its workers are known to prepare, those that do.
     std::map<WorkerId, Instant> preparing_since;
+
+    // Of a data-parallel job that runs; else nothing.
+    std::optional<GroupDesk> group;
+    GroupChronicle chronicle;
+    bool said_running = false;
+    // Attempts in a row that ended before anything was ready, or before a step.
+    int false_starts = 0;
+    int lost_groups = 0;
+    absl::Status lost_error;  // of the last member that failed
+    std::optional<EvaluationRecord> evaluating;  // parts of it may be missing
+    Instant save_again;  // not before, after an incomplete upload
+    int incomplete_saves = 0;
+    // Processes that were taken out: when they shall start anew.
+    struct Return {
+      int times = 0;
+      Instant due;
+    };
+    std::map<WorkerId, Return> returns;
+    std::set<WorkerId> renew;  // are due
+    // Processes that cannot become members, so that they are not asked twice.
+    std::map<WorkerId, Incarnation> unfit;
   };
 
   Job* FindJob(JobId id);
@@ -226,7 +272,8 @@ class Brain {
   static void TakeFlow(Job& job, JobWorker& part, const RunReport& report,
                        Moment moment);
   static void TrimRecent(Job& job);
-  void TakeRecords(Job& job, Heartbeat& heartbeat, Moment moment);
+  void TakeRecords(Job& job, const Member& member, Heartbeat& heartbeat,
+                   Moment moment);
   void CountStep(Job& job, const StepRecord& step, Moment moment);
   void OnPhase(Job& job, JobWorker& worker, const RunReport& report,
                Moment moment);
@@ -234,6 +281,38 @@ class Brain {
   void Evaluate(Job& job, Moment moment);
   void TakeEvaluation(Job& job, const EvaluationRecord& evaluation,
                       Moment moment);
+
+  // --- round groups: brain_group.cc ---
+  void StartGroup(Job& job, Moment moment);
+  void RestoreGroup(Job& job, const std::map<JobId, KeptView>& views,
+                    Moment moment);
+  GroupOptions GroupOptionsOf(const Job& job) const;
+  static GroupWorker GroupWorkerOf(const Member& member);
+  void TakeMemberReport(Job& job, const Member& member, Heartbeat& heartbeat,
+                        Moment moment);
+  void TakePeers(const Member& member, const MemberReport& report,
+                 Moment moment);
+  void TakeRound(Job& job, const RoundRecord& record, Moment moment);
+  void TakePartEvaluation(Job& job, WorkerId worker,
+                          const EvaluationRecord& part, Moment moment);
+  void EndEvaluation(Job& job, Moment moment);
+  void CheckGroup(Job& job, Moment moment);
+  void CheckProcess(Job& job, const JobWorker& worker, Moment moment);
+  void RefreshRenewals(Job& job, Moment moment);
+  void AddWorker(Job& job, const Member& member, const ModelDescription& model);
+  void TakeGroupNews(Job& job, Moment moment);
+  void TakeLeaver(Job& job, const GroupLeaver& leaver, Moment moment);
+  void OnGroupLost(Job& job, Moment moment);
+  void RestartGroup(Job& job, const std::string& why, Moment moment);
+  bool WaitsForUpload(Job& job, const absl::Status& error, Moment moment);
+  void AdmitJoiners(Moment moment);
+  void AdmitJoinersOf(Job& job, Moment moment);
+  bool HasRoom(const Job& job) const;
+  std::string WaitsForReturn(const Job& job) const;
+  std::string PhaseOfJob(const Job& job) const;
+  StandingOrder GroupOrderOf(const Job& job, WorkerId worker) const;
+  void TakeChanges(const std::vector<MembershipChange>& changes, Moment moment);
+  WorkerView ViewWorker(const Member& member, Instant now) const;
 
   void StartJob(Job& job, const PlacementVerdict& verdict, Moment moment);
   void EndJob(Job& job, JobState state, const std::string& why, Moment moment);
@@ -272,6 +351,9 @@ class Brain {
   std::map<WorkerId, JobId> busy_;
   MeasureDesk measures_;
   StoredMeasurements measured_;
+  std::set<WorkerId> drained_;
+  int64_t term_;  // of the views that this coordinator makes
+  GroupCounts group_counts_;
   JobId next_job_;
   std::map<StreamId, StandingOrder> sent_;  // the newest on every stream
   bool queue_changed_ = true;  // something a queued job may have waited for

@@ -34,13 +34,18 @@ void Brain::StartJob(Job& job, const PlacementVerdict& verdict, Moment moment) {
   ++record.attempt;
   ++record.plan_version;
   record.cpu_capability = verdict.cpu_capability;
-  record.started_unix_ms = moment.unix_ms;
+  if (record.started_unix_ms == 0) record.started_unix_ms = moment.unix_ms;
   record.stages = verdict.plan->stages;
   record.workers.clear();
   record.recorded_step = 0;
   record.skipped_steps = 0;
   record.skipping_since = 0;
   record.total_samples = 0;
+  record.step = 0;
+  record.evaluated_step = -1;
+  record.stage_times.clear();
+  record.step_seconds = 0;
+  record.timed_steps = 0;
   job.preparing_since.clear();
   const std::vector<std::string> warnings =
       ThreadWarnings(record.spec, *verdict.plan, Candidates());
@@ -54,7 +59,10 @@ void Brain::StartJob(Job& job, const PlacementVerdict& verdict, Moment moment) {
   }
   AddEvent(
       job, "placed",
-      absl::StrCat(StageNumbers(record.stages).back() + 1, " stages on ",
+      absl::StrCat(IsDataParallel(record.spec)
+                       ? absl::StrCat(record.workers.size(), " members: ")
+                       : absl::StrCat(StageNumbers(record.stages).back() + 1,
+                                      " stages on "),
                    absl::StrJoin(record.workers, ", ",
                                  [](std::string* out, const auto& worker) {
                                    absl::StrAppend(out, worker.name);
@@ -65,6 +73,9 @@ void Brain::StartJob(Job& job, const PlacementVerdict& verdict, Moment moment) {
     AddEvent(job, "warning", warning, moment);
   }
   OpenWeights(job, moment);
+  if (IsDataParallel(record.spec) && record.state == JobState::kRunning) {
+    StartGroup(job, moment);
+  }
   Put(job);
 }
 
@@ -104,6 +115,13 @@ void Brain::EndJob(Job& job, JobState state, const std::string& why,
   record.ended_unix_ms = moment.unix_ms;
   job.saving = false;
   job.preparing_since.clear();
+  if (const std::string rounds = job.chronicle.Summary();
+      job.group.has_value() && !rounds.empty()) {
+    AddEvent(job, "rounds", rounds, moment);
+  }
+  job.group.reset();
+  job.returns.clear();
+  job.renew.clear();
   for (const JobWorker& worker : record.workers) busy_.erase(worker.id);
   if (state != JobState::kSucceeded && record.attempt > 0) {
     actions_.weights.push_back(
@@ -122,7 +140,10 @@ void Brain::EndJob(Job& job, JobState state, const std::string& why,
 // --- the queue and the standing orders --------------------------------------
 
 void Brain::Settle(Moment moment) {
-  if (queue_changed_) ServeQueue(moment);
+  if (queue_changed_) {
+    ServeQueue(moment);
+    AdmitJoiners(moment);
+  }
   measures_.Assign(MeasureWorkers(), moment.now);
   RefreshOrders();
 }
@@ -149,6 +170,11 @@ void Brain::ServeQueue(Moment moment) {
       SetWhy(job, Sentence({"waits for the workers to come back: the "
                             "coordinator has just started",
                             StoreText()}));
+      continue;
+    }
+    if (const std::string whom = WaitsForReturn(job); !whom.empty()) {
+      head = id;
+      SetWhy(job, Sentence({whom, StoreText()}));
       continue;
     }
     const absl::StatusOr<ModelDescription> model = Describe(job.record.spec);
@@ -197,7 +223,11 @@ StandingOrder Brain::OrderOf(WorkerId worker) const {
   if (busy == busy_.end()) {
     return {std::nullopt, measures_.OrderOf(NameOf(worker))};
   }
-  const JobRecord& job = jobs_.at(busy->second).record;
+  const Job& with_group = jobs_.at(busy->second);
+  if (IsDataParallel(with_group.record.spec)) {
+    return GroupOrderOf(with_group, worker);
+  }
+  const JobRecord& job = with_group.record;
   RunOrder run;
   run.fence = job.fence();
   run.spec = job.spec;
@@ -242,7 +272,8 @@ std::vector<Candidate> Brain::Candidates() const {
     if (member.state != MemberState::kLive) continue;
     const auto busy = busy_.find(id);
     candidates.push_back({&member, busy == busy_.end() ? JobId{} : busy->second,
-                          measures_.Holds(member.registration.name)});
+                          measures_.Holds(member.registration.name),
+                          drained_.contains(id)});
   }
   return candidates;
 }
@@ -279,7 +310,9 @@ void Brain::AddEvent(const Job& job, const std::string& kind,
   const JobId id = job.record.id;
   actions_.writes.records[id].events.push_back({0, moment.unix_ms, kind, text});
   const bool warn = kind == "failed" || kind == "lost" || kind == "warning" ||
-                    kind == "skipping" || kind == "store";
+                    kind == "skipping" || kind == "store" ||
+                    kind == "evicted" || kind == "takeover" || kind == "void" ||
+                    kind == "mismatch" || kind == "paused" || kind == "again";
   actions_.notices.push_back(
       {warn, absl::StrCat("job ", kind, ": ", text), id, WorkerId{}});
 }
@@ -297,6 +330,7 @@ void Brain::RefreshWhy(Job& job, Moment moment) {
   if (job.record.state != JobState::kRunning) return;
   SetWhy(job, Sentence({PreparingText(job.record, job.preparing_since,
                                       policy_.preparing_bound, moment.now),
+                        job.group.has_value() ? job.group->PausedText() : "",
                         StoreText()}));
 }
 
@@ -345,8 +379,14 @@ absl::StatusOr<JobView> Brain::ViewJob(JobId id) const {
   if (found == jobs_.end()) return NoSuchJob(id);
   const Job& job = found->second;
   return JobView{
-      job.record,   Place(job.record.stages), SamplesPerSecond(job), job.loss,
-      job.accuracy, PhaseOf(job.record)};
+      .record = job.record,
+      .stages = Place(job.record.stages),
+      .samples_per_second = SamplesPerSecond(job),
+      .loss = job.loss,
+      .accuracy = job.accuracy,
+      .phase = PhaseOfJob(job),
+      .members = job.group.has_value() ? job.group->members() : 0,
+      .listeners = job.group.has_value() ? job.group->listeners() : 0};
 }
 
 std::vector<JobView> Brain::ViewJobs(int64_t limit) const {
@@ -361,21 +401,25 @@ std::vector<JobView> Brain::ViewJobs(int64_t limit) const {
 std::vector<WorkerView> Brain::ViewWorkers(Instant now) const {
   std::vector<WorkerView> views;
   for (const auto& [id, member] : membership_.members()) {
-    WorkerView view;
-    view.member = member;
-    view.last_heard = now - member.last_heard;
-    const auto busy = busy_.find(id);
-    if (busy != busy_.end()) {
-      view.job = busy->second;
-      const JobRecord& job = jobs_.at(view.job).record;
-      const std::vector<int> numbers = StageNumbers(job.stages);
-      for (size_t i = 0; i < job.stages.size(); ++i) {
-        if (job.stages[i].worker == id) view.stages.push_back(numbers[i]);
-      }
-    }
-    views.push_back(std::move(view));
+    views.push_back(ViewWorker(member, now));
   }
   return views;
+}
+
+WorkerView Brain::ViewWorker(const Member& member, Instant now) const {
+  WorkerView view;
+  view.member = member;
+  view.last_heard = now - member.last_heard;
+  view.drained = drained_.contains(member.id);
+  const auto busy = busy_.find(member.id);
+  if (busy == busy_.end()) return view;
+  view.job = busy->second;
+  const JobRecord& job = jobs_.at(view.job).record;
+  const std::vector<int> numbers = StageNumbers(job.stages);
+  for (size_t i = 0; i < job.stages.size(); ++i) {
+    if (job.stages[i].worker == member.id) view.stages.push_back(numbers[i]);
+  }
+  return view;
 }
 
 }  // namespace paceline

@@ -86,6 +86,7 @@ void Coordinator::AfterBatch() {
   if (now - metrics_updated_ < kMetricsPeriod) return;
   metrics_updated_ = now;
   metrics_.Update(brain_.ViewWorkers(now), brain_.ViewJobs(0));
+  metrics_.CountGroups(brain_.group_counts());
 }
 
 absl::Status Coordinator::StoreBatchOfBrain() {
@@ -365,6 +366,19 @@ void Coordinator::GetLogs(JobId job, int64_t after, int64_t limit,
 void Coordinator::ListWorkers(Done<std::vector<WorkerView>> done) {
   Ask<std::vector<WorkerView>>(
       std::move(done), [this] { return brain_.ViewWorkers(clock_.Now()); });
+}
+
+void Coordinator::Drain(const std::string& worker, bool drain,
+                        Done<WorkerView> done) {
+  const bool posted = Post([this, worker, drain, done] {
+    const absl::StatusOr<WorkerView> view =
+        brain_.OnDrain(worker, drain, Now());
+    replies_.push_back([view, done](const absl::Status& stored) {
+      done(view.ok() && !stored.ok() ? absl::StatusOr<WorkerView>(stored)
+                                     : view);
+    });
+  });
+  if (!posted) done(Overloaded());
 }
 
 void Coordinator::StartProfile(ProfileRequest request,

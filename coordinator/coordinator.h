@@ -107,6 +107,8 @@ class Coordinator {
   void GetLogs(JobId job, int64_t after, int64_t limit,
                Done<std::vector<LogRecord>> done);
   void ListWorkers(Done<std::vector<WorkerView>> done);
+  // Errors: NotFound.
+  void Drain(const std::string& worker, bool drain, Done<WorkerView> done);
   void StartProfile(ProfileRequest request, Done<ProfileTicket> done);
   void GetProfile(int64_t id, Done<ProfileView> done);
   // model: empty for all.

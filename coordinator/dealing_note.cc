@@ -10,7 +10,8 @@ namespace {
 
 bool CouldTakePart(const JobSpec& spec, const Candidate& candidate) {
   const Registration& has = candidate.member->registration;
-  const bool free = !candidate.job.assigned() && !candidate.measuring;
+  const bool free =
+      !candidate.job.assigned() && !candidate.measuring && !candidate.drained;
   const bool cores =
       has.cores == 0 || spec.threads <= kMostThreadsACore * int64_t{has.cores};
   const bool capable =

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +16,7 @@
 #include "core/base/ids.h"
 #include "core/cluster/registration.h"
 #include "core/plan/inputs.h"
+#include "core/round/view.h"
 
 namespace paceline {
 
@@ -33,8 +36,17 @@ struct StoredMeasurements : Measurements {
   void Put(const LinkMeasurement& link) { links[{link.from, link.to}] = link; }
 };
 
+// The newest view of a data-parallel job.
+struct KeptView {
+  int64_t attempt = 0;
+  View view;
+};
+
 struct StoredState {
   std::map<WorkerId, Registration> workers;
+  std::set<WorkerId> drained;  // get nothing new
+  int64_t term = 0;            // of the last coordinator's views
+  std::map<JobId, KeptView> views;
   std::map<JobId, JobRecord> jobs;
   JobId next_job{1};  // never used before, also by jobs that were deleted
   StoredMeasurements measurements;
@@ -45,6 +57,9 @@ struct StoreBatch {
   // Also survives a power cut, not only a crash of the process.
   bool durable = false;
   std::map<WorkerId, Registration> workers;  // put
+  std::map<WorkerId, bool> drained;          // put; false: no more
+  std::optional<int64_t> term;               // put
+  std::map<JobId, KeptView> views;           // put; one a job
   std::map<JobId, JobRecord> jobs;           // put
   struct Records {
     std::vector<StepRecord> steps;              // put by step
@@ -59,7 +74,8 @@ struct StoreBatch {
   std::vector<JobId> deleted;  // with all their records; after everything else
 
   bool empty() const {
-    return workers.empty() && jobs.empty() && records.empty() &&
+    return workers.empty() && drained.empty() && !term.has_value() &&
+           views.empty() && jobs.empty() && records.empty() &&
            measurements.profiles.empty() && measurements.links.empty() &&
            deleted.empty();
   }

@@ -59,6 +59,17 @@ CoordinatorMetrics::CoordinatorMetrics(MetricsRegistry& registry,
       kStageMeasured,
       "Seconds of a micro-batch, forward and backward, as measured.",
       {"job", "stage"});
+  registry.DeclareGauge(kGroupMembers,
+                        "Processes in a job's round group: members, and "
+                        "listeners that shall become some.",
+                        {"job", "state"});
+  registry.DeclareCounter(kViews, "Views of round groups that were made.");
+  registry.DeclareCounter(
+      kLeavers, "Processes that left a round group, by reason.", {"reason"});
+  registry.GetCounter(kViews);
+  for (int i = 0; i < kGroupExits; ++i) {
+    registry.GetCounter(kLeavers, {std::string(GroupExitName(GroupExit(i)))});
+  }
   registry.GetGauge(kBuild, {version}).Set(1);
   registry.GetCounter(kOrders);
   registry.GetCounter(kStoreFailures);
@@ -109,7 +120,7 @@ void CoordinatorMetrics::Update(const std::vector<WorkerView>& workers,
                      running_.end())) {
     for (const char* family :
          {kJobStep, kJobSteps, kJobLoss, kJobAccuracy, kJobRate, kStepPredicted,
-          kStepMeasured, kStagePredicted, kStageMeasured}) {
+          kStepMeasured, kStagePredicted, kStageMeasured, kGroupMembers}) {
       registry_.RemoveSeries(family);
     }
   }
@@ -122,12 +133,26 @@ void CoordinatorMetrics::Update(const std::vector<WorkerView>& workers,
     registry_.GetGauge(kJobSteps, {id}).Set(job.record.steps);
     registry_.GetGauge(kJobRate, {id}).Set(job.samples_per_second);
     SetDrift(job.record);
+    if (job.members + job.listeners > 0) {
+      registry_.GetGauge(kGroupMembers, {id, "member"}).Set(job.members);
+      registry_.GetGauge(kGroupMembers, {id, "listener"}).Set(job.listeners);
+    }
     if (job.loss) registry_.GetGauge(kJobLoss, {id}).Set(*job.loss);
     if (job.accuracy) registry_.GetGauge(kJobAccuracy, {id}).Set(*job.accuracy);
   }
   for (const auto& [state, count] : jobs_by_state) {
     registry_.GetGauge(kJobs, {std::string(JobStateName(state))}).Set(count);
   }
+}
+
+void CoordinatorMetrics::CountGroups(const GroupCounts& counts) {
+  registry_.GetCounter(kViews).Add(
+      static_cast<double>(counts.views - counted_.views));
+  for (const auto& [exit, count] : counts.leavers) {
+    registry_.GetCounter(kLeavers, {std::string(GroupExitName(exit))})
+        .Add(static_cast<double>(count - counted_.leavers[exit]));
+  }
+  counted_ = counts;
 }
 
 void CoordinatorMetrics::SetDrift(const JobRecord& record) {

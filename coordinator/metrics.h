@@ -39,6 +39,11 @@ constexpr char kStagePredicted[] =
 constexpr char kStageMeasured[] =
     "paceline_coordinator_job_stage_measured_seconds";
 
+// Of round groups.
+constexpr char kGroupMembers[] = "paceline_coordinator_job_group_members";
+constexpr char kViews[] = "paceline_coordinator_group_views_total";
+constexpr char kLeavers[] = "paceline_coordinator_group_leavers_total";
+
 // What Prometheus shows for a worker: idle, busy, suspect, lost.
 std::string WorkerStateName(const WorkerView& worker);
 
@@ -57,12 +62,15 @@ class CoordinatorMetrics {
   // Sets all gauges of workers and jobs anew.
   void Update(const std::vector<WorkerView>& workers,
               const std::vector<JobView>& jobs);
+  // The loop's, too.  counts: since the start.
+  void CountGroups(const GroupCounts& counts);
 
  private:
   void SetDrift(const JobRecord& record);
 
   MetricsRegistry& registry_;
   std::set<JobId> running_;  // that have series
+  GroupCounts counted_;      // so far
 };
 
 }  // namespace paceline

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "coordinator/group_placement.h"
 #include "core/model/aggregation.h"
 
 namespace paceline {
@@ -79,11 +80,6 @@ size_t WorkersWanted(const JobSpec& spec) {
       .size();
 }
 
-bool TooFewCores(const JobSpec& spec, const Member& member) {
-  const int64_t cores = member.registration.cores;  // 0: not known
-  return cores > 0 && spec.threads > kMostThreadsACore * cores;
-}
-
 // The threads that nobody has the cores for.  Not empty: candidates.
 absl::Status TooManyThreads(const JobSpec& spec,
                             const std::vector<Candidate>& candidates) {
@@ -113,24 +109,18 @@ std::vector<const Member*> Placed(const Plan& plan,
   return placed;
 }
 
-// The lowest that all workers of the plan have: what one of them cannot run,
-// none of them runs, or the bytes would depend on who holds which stage.
-std::string Settle(const JobSpec& spec, const Plan& plan,
-                   const std::vector<Candidate>& candidates) {
-  if (spec.cpu_capability != "auto") return spec.cpu_capability;
-  std::string lowest = HighestUseful(spec.precision);
-  for (const Member* member : Placed(plan, candidates)) {
-    const std::string& has = member->registration.cpu_capability;
-    if (CapabilityRank(has) < CapabilityRank(lowest)) lowest = has;
-  }
-  return lowest;
+// Those that take new work.
+std::vector<Candidate> Undrained(std::vector<Candidate> candidates) {
+  std::erase_if(candidates, [](const Candidate& each) { return each.drained; });
+  return candidates;
 }
 
 // Where bf16 costs time instead of saving it; empty: nowhere.
 std::string SlowBf16(const JobSpec& spec, const Plan& plan,
                      const std::vector<Candidate>& candidates) {
   const std::string native = HighestUseful("bf16");
-  if (spec.precision != "bf16" || Settle(spec, plan, candidates) == native) {
+  if (spec.precision != "bf16" ||
+      SettleCapability(spec, plan, candidates) == native) {
     return "";
   }
   std::vector<std::string> without;
@@ -163,14 +153,38 @@ absl::Status CheckPossible(const JobSpec& spec, const ModelDescription& model,
 
 }  // namespace
 
+bool HasCores(const JobSpec& spec, const Member& member) {
+  const int64_t cores = member.registration.cores;  // 0: not known
+  return cores == 0 || spec.threads <= kMostThreadsACore * cores;
+}
+
+std::string SettleCapability(const JobSpec& spec, const Plan& plan,
+                             const std::vector<Candidate>& candidates) {
+  if (spec.cpu_capability != "auto") return spec.cpu_capability;
+  std::string lowest = HighestUseful(spec.precision);
+  for (const Member* member : Placed(plan, candidates)) {
+    const std::string& has = member->registration.cpu_capability;
+    if (CapabilityRank(has) < CapabilityRank(lowest)) lowest = has;
+  }
+  return lowest;
+}
+
 PlacementVerdict DecidePlacement(const JobSpec& spec,
                                  const ModelDescription& model,
-                                 const std::vector<Candidate>& candidates,
+                                 const std::vector<Candidate>& all,
                                  const Measurements& measurements) {
   PlacementVerdict verdict;
+  const std::vector<Candidate> candidates = Undrained(all);
   if (candidates.empty()) {
-    verdict.why = "waits for a worker: none is attached";
+    verdict.why = all.empty()
+                      ? "waits for a worker: none is attached"
+                      : absl::StrCat("waits for a worker: all ", all.size(),
+                                     " attached are drained; paceline node "
+                                     "undrain NAME takes one back");
     return verdict;
+  }
+  if (IsDataParallel(spec)) {
+    return DecideGroupPlacement(spec, model, candidates, measurements);
   }
   if (const std::string name = MissingName(spec, candidates); !name.empty()) {
     verdict.why = absl::StrCat("waits for worker ", name,
@@ -187,7 +201,7 @@ PlacementVerdict DecidePlacement(const JobSpec& spec,
   }
   const absl::Status too_many = TooManyThreads(spec, capable);
   std::erase_if(capable, [&spec](const Candidate& candidate) {
-    return TooFewCores(spec, *candidate.member);
+    return !HasCores(spec, *candidate.member);
   });
   verdict.impossible = capable.empty()
                            ? too_many
@@ -224,7 +238,7 @@ PlacementVerdict DecidePlacement(const JobSpec& spec,
                                plan.status().message());
     return verdict;
   }
-  verdict.cpu_capability = Settle(spec, *plan, candidates);
+  verdict.cpu_capability = SettleCapability(spec, *plan, candidates);
   verdict.plan = *std::move(plan);
   return verdict;
 }
@@ -273,7 +287,7 @@ std::vector<std::string> PlacementNotes(
         "--set model.weights=FILE takes trained ones");
   }
   for (const Candidate& candidate : candidates) {
-    if (!TooFewCores(spec, *candidate.member)) continue;
+    if (HasCores(spec, *candidate.member)) continue;
     const Registration& has = candidate.member->registration;
     notes.push_back(absl::StrCat("worker ", has.name, " gets no stage: it has ",
                                  has.cores, has.cores == 1 ? " core" : " cores",
@@ -315,7 +329,7 @@ std::vector<std::string> PlacementNotes(
                       }),
         ": the last bits of the result may depend on who holds which stage; "
         "all compute with ",
-        Settle(spec, *plan, candidates)));
+        SettleCapability(spec, *plan, candidates)));
   }
   return notes;
 }

@@ -23,6 +23,7 @@ struct Candidate {
   const Member* member;    // not null
   JobId job;               // unassigned: idle
   bool measuring = false;  // for a person; not to be disturbed
+  bool drained = false;    // gets nothing new
 };
 
 struct PlacementVerdict {
@@ -39,11 +40,21 @@ struct PlacementVerdict {
 // worker gets no such job.
 constexpr int kMostThreadsACore = 4;
 
-// candidates: sorted by id.
+// candidates: sorted by id.  A data-parallel job: DecideGroupPlacement().
 PlacementVerdict DecidePlacement(const JobSpec& spec,
                                  const ModelDescription& model,
                                  const std::vector<Candidate>& candidates,
                                  const Measurements& measurements = {});
+
+// Whether it has the cores for the job's threads; one that does not say how
+// many it has is taken to.
+bool HasCores(const JobSpec& spec, const Member& member);
+
+// cpu_capability, settled: the lowest that all workers of the plan have.  What
+// one of them cannot run, none of them runs, or the bytes would depend on who
+// holds which stage.
+std::string SettleCapability(const JobSpec& spec, const Plan& plan,
+                             const std::vector<Candidate>& candidates);
 
 // Errors: InvalidArgument  `faults` names a worker that is none of these: each
 // a line with the name that was probably meant

@@ -87,6 +87,9 @@ struct JobRecord {
 struct StandingOrder {
   std::optional<RunOrder> run;          // absent: train nothing
   std::optional<MeasureOrder> measure;  // never beside a run
+  // Its process was taken out of a round group: it shall start anew, as another
+  // one.  Never beside the others.
+  bool renew = false;
 
   friend bool operator==(const StandingOrder&, const StandingOrder&) = default;
 };

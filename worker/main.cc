@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -41,6 +42,9 @@ namespace {
 // Ports of the life before, across an exec.
 constexpr char kEarlierGrpc[] = "PACELINE_WORKER_EARLIER_GRPC";
 constexpr char kEarlierHttp[] = "PACELINE_WORKER_EARLIER_HTTP";
+
+// Before an exec: threads that have not ended by then are not waited for.
+constexpr absl::Duration kLongestStop = absl::Seconds(5);
 
 // Replaces this process by itself with the environment of `capability`.
 // Returns only when that failed.
@@ -182,6 +186,11 @@ int Run(const WorkerOptions& worker, const std::string& capability,
     setenv(kEarlierGrpc, daemon.grpc_address().c_str(), 1);
     setenv(kEarlierHttp, daemon.http_address().c_str(), 1);
     daemon.AnnounceRestart();
+    // A compute thread that hangs cannot be joined; exec ends it all the same.
+    std::thread([&wake_up, argv] {
+      absl::SleepFor(kLongestStop);
+      Fail(ExecuteAnew(wake_up.capability(), argv));
+    }).detach();
     daemon.Stop();
     return Fail(ExecuteAnew(wake_up.capability(), argv));
   }

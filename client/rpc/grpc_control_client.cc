@@ -260,6 +260,16 @@ absl::StatusOr<std::vector<WorkerView>> GrpcControlClient::ListWorkers() {
   return workers;
 }
 
+absl::StatusOr<WorkerView> GrpcControlClient::DrainWorker(
+    const std::string& worker, bool drain) {
+  v1::DrainWorkerRequest request;
+  request.set_worker(worker);
+  request.set_undrain(!drain);
+  PACELINE_ASSIGN_OR_RETURN(const v1::Worker response,
+                            Call(&v1::Control::Stub::DrainWorker, request));
+  return ViewFromProto(response);
+}
+
 absl::StatusOr<ProfileStarted> GrpcControlClient::StartProfile(
     const ProfileOrder& order) {
   v1::StartProfileRequest request;

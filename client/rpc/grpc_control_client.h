@@ -40,6 +40,8 @@ class GrpcControlClient final : public ControlClient, public MeasureClient {
   absl::Status DeleteJob(int64_t id) override;
   absl::Status ExportWeights(int64_t id, ByteSink& sink) override;
   absl::StatusOr<std::vector<WorkerView>> ListWorkers() override;
+  absl::StatusOr<WorkerView> DrainWorker(const std::string& worker,
+                                         bool drain) override;
   absl::StatusOr<ProfileStarted> StartProfile(
       const ProfileOrder& order) override;
   absl::StatusOr<ProfileProgress> GetProfile(int64_t id) override;

@@ -131,7 +131,11 @@ WorkerView ViewFromProto(const v1::Worker& proto) {
   worker.id = proto.id();
   worker.name = registration.name();
   worker.machine_id = registration.machine_id();
+  worker.drained = proto.drained();
   worker.state = StateFromProto(proto.state());
+  if (worker.drained && (worker.state == "idle" || worker.state == "busy")) {
+    worker.state = proto.job() > 0 ? "draining" : "drained";
+  }
   worker.address = registration.address();
   worker.http_address = registration.http_address();
   worker.pid = registration.pid();

@@ -200,6 +200,18 @@ ControlService::Reactor* ControlService::ListWorkers(
   return reactor;
 }
 
+ControlService::Reactor* ControlService::DrainWorker(
+    Context* context, const v1::DrainWorkerRequest* request,
+    v1::Worker* response) {
+  Reactor* const reactor = context->DefaultReactor();
+  coordinator_.Drain(request->worker(), !request->undrain(),
+                     [=, this](const absl::StatusOr<WorkerView>& worker) {
+                       if (worker.ok()) *response = ToProto(*worker);
+                       Finish("DrainWorker", reactor, worker.status());
+                     });
+  return reactor;
+}
+
 ControlService::Reactor* ControlService::StartProfile(
     Context* context, const v1::StartProfileRequest* request,
     v1::StartProfileResponse* response) {

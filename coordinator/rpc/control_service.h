@@ -35,6 +35,8 @@ class ControlService final : public v1::Control::CallbackService {
       Context* context, const v1::ExportWeightsRequest* request) override;
   Reactor* ListWorkers(Context* context, const v1::ListWorkersRequest* request,
                        v1::ListWorkersResponse* response) override;
+  Reactor* DrainWorker(Context* context, const v1::DrainWorkerRequest* request,
+                       v1::Worker* response) override;
   Reactor* StartProfile(Context* context,
                         const v1::StartProfileRequest* request,
                         v1::StartProfileResponse* response) override;

@@ -9,6 +9,7 @@
 #include "core/base/status_macros.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/convert.h"
+#include "core/rpc/group_convert.h"
 #include "core/rpc/measurement_convert.h"
 #include "core/rpc/report_convert.h"
 
@@ -112,6 +113,10 @@ absl::StatusOr<Heartbeat> FromProto(const v1::Heartbeat& proto) {
   for (const v1::LogLine& line : proto.logs()) {
     heartbeat.logs.push_back(FromProto(line));
   }
+  for (const v1::RoundRecord& round : proto.rounds()) {
+    PACELINE_ASSIGN_OR_RETURN(heartbeat.rounds.emplace_back(),
+                              FromProto(round));
+  }
   if (proto.has_measurement()) {
     PACELINE_ASSIGN_OR_RETURN(heartbeat.measurement,
                               FromProto(proto.measurement()));
@@ -134,6 +139,7 @@ v1::StandingOrder ToProto(const StandingOrder& order) {
   if (order.measure.has_value()) {
     *proto.mutable_measure() = ToProto(*order.measure);
   }
+  proto.set_renew(order.renew);
   return proto;
 }
 
@@ -257,6 +263,7 @@ v1::Worker ToProto(const WorkerView& view) {
   proto.set_job(view.job.assigned() ? view.job.value : 0);
   for (const int32_t stage : view.stages) proto.add_stages(stage);
   proto.set_last_heard_seconds(absl::ToDoubleSeconds(view.last_heard));
+  proto.set_drained(view.drained);
   return proto;
 }
 

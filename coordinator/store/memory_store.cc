@@ -10,6 +10,15 @@ absl::Status MemoryStore::Commit(const StoreBatch& batch) {
     if (!error_.ok()) return error_;
   }
   for (const auto& [id, worker] : batch.workers) state_.workers[id] = worker;
+  for (const auto& [id, drained] : batch.drained) {
+    if (drained) {
+      state_.drained.insert(id);
+    } else {
+      state_.drained.erase(id);
+    }
+  }
+  state_.term = batch.term.value_or(state_.term);
+  for (const auto& [id, view] : batch.views) state_.views[id] = view;
   for (const auto& [id, job] : batch.jobs) {
     state_.jobs[id] = job;
     state_.next_job = std::max(state_.next_job, JobId{id.value + 1});
@@ -46,6 +55,7 @@ absl::Status MemoryStore::Commit(const StoreBatch& batch) {
   }
   for (const JobId id : batch.deleted) {
     state_.jobs.erase(id);
+    state_.views.erase(id);
     records_.erase(id);
   }
   return absl::OkStatus();

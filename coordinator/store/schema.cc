@@ -174,12 +174,29 @@ ALTER TABLE flow_times ADD COLUMN correct INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE flow_times ADD COLUMN loss REAL NOT NULL DEFAULT 0;
 )sql";
 
+// Views of round groups, the newest of a job; workers that get nothing new.
+constexpr char kVersion9[] = R"sql(
+INSERT INTO meta VALUES ('term', 0);
+CREATE TABLE drained (worker INTEGER PRIMARY KEY);
+CREATE TABLE views (
+  job INTEGER PRIMARY KEY, attempt INTEGER NOT NULL, term INTEGER NOT NULL,
+  counter INTEGER NOT NULL, leveller INTEGER NOT NULL,
+  leveller_incarnation INTEGER NOT NULL
+);
+CREATE TABLE view_members (
+  job INTEGER NOT NULL, worker INTEGER NOT NULL, incarnation INTEGER NOT NULL,
+  from_step INTEGER NOT NULL, share REAL NOT NULL,
+  PRIMARY KEY (job, worker)
+) WITHOUT ROWID;
+)sql";
+
 }  // namespace
 
 const std::vector<std::string>& Migrations() {
   static const auto* const migrations =
       new std::vector<std::string>{kVersion1, kVersion2, kVersion3, kVersion4,
-                                   kVersion5, kVersion6, kVersion7, kVersion8};
+                                   kVersion5, kVersion6, kVersion7, kVersion8,
+                                   kVersion9};
   return *migrations;
 }
 

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/store/drift_tables.h"
 #include "coordinator/store/flow_table.h"
+#include "coordinator/store/group_tables.h"
 #include "coordinator/store/measurement_tables.h"
 #include "coordinator/store/schema.h"
 #include "core/base/status_macros.h"
@@ -51,6 +52,7 @@ absl::Status SqliteStore::Write(const StoreBatch& batch) {
   for (const auto& [id, job] : batch.jobs) {
     PACELINE_RETURN_IF_ERROR(PutJob(job));
   }
+  PACELINE_RETURN_IF_ERROR(PutGroups(*database_, batch));
   for (const auto& [id, records] : batch.records) {
     PACELINE_RETURN_IF_ERROR(AddRecords(id, records));
   }
@@ -252,7 +254,8 @@ absl::Status SqliteStore::Delete(JobId job) {
         "DELETE FROM job_workers WHERE job=?", "DELETE FROM steps WHERE job=?",
         "DELETE FROM evaluations WHERE job=?", "DELETE FROM events WHERE job=?",
         "DELETE FROM logs WHERE job=?", "DELETE FROM stage_times WHERE job=?",
-        "DELETE FROM flow_times WHERE job=?"}) {
+        "DELETE FROM flow_times WHERE job=?", "DELETE FROM views WHERE job=?",
+        "DELETE FROM view_members WHERE job=?"}) {
     PACELINE_RETURN_IF_ERROR(Query(*database_, sql).Bind(job.value).Run());
   }
   return absl::OkStatus();
@@ -264,6 +267,7 @@ absl::StatusOr<StoredState> SqliteStore::Load() {
   StoredState state;
   PACELINE_RETURN_IF_ERROR(LoadWorkers(state));
   PACELINE_RETURN_IF_ERROR(LoadJobs(state));
+  PACELINE_RETURN_IF_ERROR(LoadGroups(*database_, state));
   PACELINE_RETURN_IF_ERROR(LoadMeasurements(*database_, state.measurements));
   PACELINE_ASSIGN_OR_RETURN(
       state.next_job.value,

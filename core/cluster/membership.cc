@@ -75,6 +75,11 @@ absl::StatusOr<AttachVerdict> Membership::OnAttach(
     }
     verdict.replaced = member->stream;
   }
+  if (verdict.arrival != Arrival::kReattached) {
+    // Neither its own word nor that of others is about this process.
+    broken_links_.erase(verdict.id);
+    for (auto& [witness, broken] : broken_links_) broken.erase(verdict.id);
+  }
   member->registration = registration;
   member->state = MemberState::kLive;
   member->why.clear();
@@ -85,15 +90,49 @@ absl::StatusOr<AttachVerdict> Membership::OnAttach(
   return verdict;
 }
 
-void Membership::OnStreamBroken(StreamId stream, Instant now) {
+std::optional<MembershipChange> Membership::OnStreamBroken(StreamId stream,
+                                                           Instant now) {
   Member* const member = FindByStream(stream);
-  if (member == nullptr) return;
+  if (member == nullptr) return std::nullopt;
   member->stream = StreamId{};
-  if (member->state == MemberState::kLost) return;
+  if (member->state == MemberState::kLost) return std::nullopt;
   member->state = MemberState::kSuspect;
   member->why =
       member->restarting ? "it executes itself anew" : "its stream broke";
   member->gone_since = now;
+  Judge(*member, now);
+  if (member->state != MemberState::kLost) return std::nullopt;
+  return MembershipChange{member->id, member->state};
+}
+
+std::vector<MembershipChange> Membership::OnLinks(
+    WorkerId witness, std::map<WorkerId, std::string> broken, Instant now) {
+  std::vector<MembershipChange> changes;
+  broken_links_[witness] = std::move(broken);
+  for (const auto& [id, how] : broken_links_[witness]) {
+    const auto found = members_.find(id);
+    if (found == members_.end() || found->second.stream.assigned()) continue;
+    const MemberState before = found->second.state;
+    Judge(found->second, now);
+    if (found->second.state != before) {
+      changes.push_back({id, found->second.state});
+    }
+  }
+  return changes;
+}
+
+std::string Membership::Testimony(const Member& member) const {
+  for (const auto& [witness, broken] : broken_links_) {
+    const auto found = broken.find(member.id);
+    const Member* const who = Find(witness);
+    if (found == broken.end() || who == nullptr || witness == member.id ||
+        who->state != MemberState::kLive) {
+      continue;
+    }
+    return absl::StrCat(found->second, ", says worker ",
+                        who->registration.name);
+  }
+  return "";
 }
 
 const Member* Membership::OnHeard(StreamId stream, Instant now) {
@@ -124,6 +163,13 @@ void Membership::Judge(Member& member, Instant now) const {
   if (member.state == MemberState::kLost) return;
   if (!member.stream.assigned()) {
     const absl::Duration gone = now - member.gone_since;
+    const std::string testimony =
+        member.restarting ? std::string() : Testimony(member);
+    if (!testimony.empty()) {
+      member.state = MemberState::kLost;
+      member.why = absl::StrCat("its stream broke, and ", testimony);
+      return;
+    }
     if (gone < (member.restarting ? policy_.lease : policy_.grace)) return;
     member.state = MemberState::kLost;
     member.why =

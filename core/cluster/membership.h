@@ -4,13 +4,15 @@
 // time only grows.  A broken stream alone proves nothing (a switch may have
 // hiccupped), so its worker has `grace` to come back; a silent one has the
 // lease, and so has one that said that it executes itself anew.  A second
-// witness (a neighbour's broken link, a refused connection) enters as one more
-// On...() that turns kSuspect into kLost at once.
+// witness (a neighbour's broken link, a refused connection) turns a worker
+// whose stream is broken into a lost one at once; without that it proves
+// nothing either.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -85,7 +87,15 @@ class Membership {
                                          StreamId stream, Instant now);
 
   // The stream ended, whoever ended it.  A stream that was replaced is ignored.
-  void OnStreamBroken(StreamId stream, Instant now);
+  // The change, when there was a second witness already.
+  std::optional<MembershipChange> OnStreamBroken(StreamId stream, Instant now);
+
+  // To whom the links of `witness` are broken, and how it knows ("its link
+  // broke"); what it said before is forgotten.  Counts while the witness is
+  // live.  Those who are lost by that, by id.
+  std::vector<MembershipChange> OnLinks(WorkerId witness,
+                                        std::map<WorkerId, std::string> broken,
+                                        Instant now);
 
   // Something came over the stream.  The member; null when the stream is not
   // the present one of any member, and what came is to be dropped.
@@ -107,10 +117,14 @@ class Membership {
   Member* FindByName(const std::string& name);
   Member* FindByStream(StreamId stream);
   void Judge(Member& member, Instant now) const;
+  // Who says that it is gone, and how that is known; empty: nobody.
+  std::string Testimony(const Member& member) const;
 
   const MembershipPolicy policy_;
   const Instant start_;
   std::map<WorkerId, Member> members_;
+  // Of each witness.
+  std::map<WorkerId, std::map<WorkerId, std::string>> broken_links_;
   // Incarnations that a newer one has replaced, oldest first.
   std::map<WorkerId, std::deque<Incarnation>> replaced_;
 };

@@ -18,7 +18,7 @@ void ViewKeeper::Begin(std::vector<MemberId> members, int64_t next,
   for (const MemberId& member : members) {
     next_[member] = next;
     taking_part_.insert(member);
-    all.push_back({member, next});
+    all.push_back({member, next, ShareOf(member)});
   }
   Decide(std::move(all), actions);
 }
@@ -77,7 +77,7 @@ void ViewKeeper::OnListenerLevel(const MemberId& member, int64_t next,
   }
   std::vector<ViewMember> members = view_->members;
   // Beyond the step that may be open, and the one behind it.
-  members.push_back({member, furthest + 2});
+  members.push_back({member, furthest + 2, ShareOf(member)});
   std::sort(
       members.begin(), members.end(),
       [](const ViewMember& a, const ViewMember& b) { return a.id < b.id; });
@@ -96,6 +96,11 @@ MemberId ViewKeeper::PickLeveller(
     if (next_.find(member.id) == next_.end()) return member.id;
   }
   return members.front().id;
+}
+
+double ViewKeeper::ShareOf(const MemberId& member) const {
+  const auto found = shares_.find(member.worker);
+  return found == shares_.end() ? 1 : found->second;
 }
 
 bool ViewKeeper::HasMember() const {

@@ -43,6 +43,10 @@ class ViewKeeper {
   // At least one; none stored before.
   void Begin(std::vector<MemberId> members, int64_t next, ViewActions& actions);
 
+  // What part of a batch a worker shall do; 1 where nothing was said.  Of
+  // members that are added from now on, and of all in Begin().
+  void SetShare(WorkerId worker, double share) { shares_[worker] = share; }
+
   // What a member says of itself: the steps it has applied, the view that it
   // has adopted, and whether it has ever taken part in a step.  An old view is
   // answered with the present one.
@@ -70,6 +74,7 @@ class ViewKeeper {
   void Decide(std::vector<ViewMember> members, ViewActions& actions);
   bool CheckLost(ViewActions& actions);
   bool HasMember() const;
+  double ShareOf(const MemberId& member) const;
   MemberId PickLeveller(const std::vector<ViewMember>& members) const;
 
   const int64_t term_;
@@ -82,6 +87,7 @@ class ViewKeeper {
   // enough (core/round/model, `one-view-joiner`).
   std::set<MemberId> taking_part_;
   std::set<MemberId> gone_;
+  std::map<WorkerId, double> shares_;
   bool lost_ = false;
 };
 

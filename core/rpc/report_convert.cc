@@ -6,7 +6,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
 #include "core/rpc/convert.h"
+#include "core/rpc/group_convert.h"
 
 namespace paceline {
 namespace {
@@ -218,6 +220,9 @@ v1::RunState ToProto(const RunReport& report) {
   proto.set_peak_memory_bytes(report.peak_memory_bytes);
   proto.set_error_message(std::string(report.error.message()));
   *proto.mutable_seconds() = ToProto(report.seconds);
+  if (report.member.has_value()) {
+    *proto.mutable_member() = ToProto(*report.member);
+  }
   return proto;
 }
 
@@ -261,6 +266,9 @@ absl::StatusOr<RunReport> FromProto(const v1::RunState& proto) {
   if (proto.has_flow()) report.flow = FromProto(proto.flow());
   report.total_samples = proto.total_samples();
   report.peak_memory_bytes = proto.peak_memory_bytes();
+  if (proto.has_member()) {
+    PACELINE_ASSIGN_OR_RETURN(report.member, FromProto(proto.member()));
+  }
   if (report.phase == RunPhase::kFailed) {
     const auto code = static_cast<absl::StatusCode>(proto.error_code());
     report.error = absl::Status(
@@ -310,6 +318,7 @@ v1::RunOrder ToProto(const RunOrder& order) {
     v1::StageRoute& into = *proto.add_routes();
     for (const int turn : route.turns()) into.add_turns(turn);
   }
+  if (order.group.has_value()) *proto.mutable_group() = ToProto(*order.group);
   return proto;
 }
 
@@ -333,6 +342,9 @@ absl::StatusOr<RunOrder> FromProto(const v1::RunOrder& proto) {
   for (const v1::StageRoute& route : proto.routes()) {
     order.routes.emplace_back(
         std::vector<int>(route.turns().begin(), route.turns().end()));
+  }
+  if (proto.has_group()) {
+    PACELINE_ASSIGN_OR_RETURN(order.group, FromProto(proto.group()));
   }
   return order;
 }

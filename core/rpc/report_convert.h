@@ -33,14 +33,16 @@ LogRecord FromProto(const v1::LogLine& proto);
 // Of a stage without a flush.
 v1::StageVersions VersionsToProto(const StageTime& time);
 v1::RunState ToProto(const RunReport& report);
-// Errors: InvalidArgument  a phase, job, step or code that does not exist.
+// Errors: InvalidArgument  a phase, job, step or code that does not exist; what
+// group_convert.h refuses.
 absl::StatusOr<RunReport> FromProto(const v1::RunState& proto);
 
 v1::StagePlacement ToProto(const StagePlacement& stage);
 StagePlacement FromProto(const v1::StagePlacement& proto);
 
 v1::RunOrder ToProto(const RunOrder& order);
-// Errors: InvalidArgument  stages are not numbered 0, 1, 2, ...
+// Errors: InvalidArgument  stages are not numbered 0, 1, 2, ...; what
+// group_convert.h refuses.
 absl::StatusOr<RunOrder> FromProto(const v1::RunOrder& proto);
 
 }  // namespace paceline

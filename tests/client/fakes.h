@@ -77,12 +77,19 @@ class FakeControlClient final : public ControlClient {
   absl::StatusOr<std::vector<WorkerView>> ListWorkers() override {
     return workers;
   }
+  absl::StatusOr<WorkerView> DrainWorker(const std::string& worker,
+                                         bool drain) override {
+    drained.emplace_back(worker, drain);
+    return drain_answer;
+  }
 
   // Answers in order; the last one stays.
   std::deque<absl::StatusOr<Submission>> submissions;
   std::deque<absl::StatusOr<JobView>> job_answers;
   absl::StatusOr<std::vector<JobView>> jobs = std::vector<JobView>();
   absl::StatusOr<std::vector<WorkerView>> workers = std::vector<WorkerView>();
+  absl::StatusOr<WorkerView> drain_answer = WorkerView();
+  std::vector<std::pair<std::string, bool>> drained;
   std::vector<EventView> events;
   std::vector<LogLineView> logs;
   std::vector<std::string> chunks;

@@ -101,6 +101,11 @@ class Mesh {
     Collect();
     return ticket;
   }
+  absl::StatusOr<WorkerView> Drain(const std::string& worker, bool drain) {
+    auto view = brain_.OnDrain(worker, drain, Now());
+    Collect();
+    return view;
+  }
   StoredMeasurements Measured(const std::string& model) const {
     return brain_.ViewMeasurements(model);
   }
@@ -193,6 +198,15 @@ class Mesh {
     for (auto& [id, records] : actions.writes.records) {
       auto& events = events_[id];
       events.insert(events.end(), records.events.begin(), records.events.end());
+    }
+    stored_.term = actions.writes.term.value_or(stored_.term);
+    for (auto& [id, view] : actions.writes.views) stored_.views[id] = view;
+    for (auto& [id, drained] : actions.writes.drained) {
+      drained ? (void)stored_.drained.insert(id)
+              : (void)stored_.drained.erase(id);
+    }
+    if (!actions.writes.views.empty()) {
+      EXPECT_TRUE(actions.writes.durable) << "a view that a power cut takes";
     }
     for (const JobId id : actions.writes.deleted) stored_.jobs.erase(id);
     for (auto& [key, profile] : actions.writes.measurements.profiles) {

@@ -153,6 +153,10 @@ void AttachClient::OnOrder(const v1::StandingOrder& order) {
   }
   agent_.OnMeasure(std::move(parsed->measure));
   agent_.OnOrder(std::move(parsed->run));
+  if (!parsed->renew || options_.renew == nullptr) return;
+  Log(LogLevel::kWarn,
+      "taken out of the round group: starting anew to join it again");
+  options_.renew();
 }
 
 void AttachClient::OnAck(int64_t sequence) {

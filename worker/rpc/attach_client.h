@@ -28,6 +28,9 @@ struct AttachOptions {
   // name, or the versions differ.  Called once, from the attach thread; must
   // not block.
   std::function<void(absl::Status)> on_refused;
+  // The process was taken out of a round group and shall execute itself anew.
+  // Called from the attach thread; must not block.
+  std::function<void()> renew;
 };
 
 // Thread-safe.  Threads: "attach" opens the stream, reads it, and opens it

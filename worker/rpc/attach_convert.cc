@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/base/status_macros.h"
+#include "core/rpc/group_convert.h"
 #include "core/rpc/measurement_convert.h"
 #include "core/rpc/report_convert.h"
 
@@ -16,6 +17,7 @@ absl::StatusOr<WorkerOrder> FromProto(const v1::StandingOrder& proto) {
   if (proto.has_measure()) {
     PACELINE_ASSIGN_OR_RETURN(order.measure, FromProto(proto.measure()));
   }
+  order.renew = proto.renew();
   return order;
 }
 
@@ -36,6 +38,9 @@ v1::Heartbeat ToProto(const HeartbeatContent& content, int64_t sequence) {
   }
   for (const LogRecord& record : content.logs) {
     *proto.add_logs() = ToProto(record);
+  }
+  for (const RoundRecord& record : content.rounds) {
+    *proto.add_rounds() = ToProto(record);
   }
   return proto;
 }

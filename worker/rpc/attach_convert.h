@@ -14,6 +14,7 @@ namespace paceline {
 struct WorkerOrder {
   std::optional<RunOrder> run;
   std::optional<MeasureOrder> measure;
+  bool renew = false;  // be another process
 };
 
 // Errors: InvalidArgument  stages are not numbered 0, 1, 2, ...; an order to

@@ -241,5 +241,79 @@ TEST(Registration, RanksCapabilitiesAndKnowsWhatAPrecisionGains) {
   EXPECT_EQ(HighestUseful("bf16"), "avx512_bf16");
 }
 
+// Workers 1, 2 and 3 are there; worker 1's stream is stream 1, and so on.
+Membership ThreeWorkers() {
+  Membership membership = Empty();
+  for (const int64_t id : {1, 2, 3}) {
+    const std::string name = "w" + std::to_string(id);
+    membership.OnAttach(Of(name, id), StreamId{id}, At(0)).IgnoreError();
+  }
+  return membership;
+}
+
+TEST(Membership, BrokenStreamAndABrokenLinkLoseAtOnceInEitherOrder) {
+  Membership link_first = ThreeWorkers();
+  EXPECT_TRUE(
+      link_first
+          .OnLinks(WorkerId{1}, {{WorkerId{2}, "its link broke"}}, At(100))
+          .empty());
+  EXPECT_EQ(StateOf(link_first, 2), MemberState::kLive);
+  const auto broken = link_first.OnStreamBroken(StreamId{2}, At(101));
+
+  Membership stream_first = ThreeWorkers();
+  EXPECT_FALSE(stream_first.OnStreamBroken(StreamId{2}, At(100)).has_value());
+  const auto linked = stream_first.OnLinks(
+      WorkerId{1}, {{WorkerId{2}, "its link broke"}}, At(101));
+
+  ASSERT_TRUE(broken.has_value());
+  EXPECT_EQ(broken->id, WorkerId{2});
+  EXPECT_EQ(StateOf(link_first, 2), MemberState::kLost);
+  ASSERT_EQ(linked.size(), 1u);
+  EXPECT_EQ(StateOf(stream_first, 2), MemberState::kLost);
+  EXPECT_EQ(stream_first.Find(WorkerId{2})->why,
+            "its stream broke, and its link broke, says worker w1");
+}
+
+TEST(Membership, LinkThatWorksAgainIsNoWitness) {
+  Membership membership = ThreeWorkers();
+  membership.OnLinks(WorkerId{1}, {{WorkerId{2}, "its link broke"}}, At(100));
+  membership.OnLinks(WorkerId{1}, {}, At(200));
+
+  membership.OnStreamBroken(StreamId{2}, At(300));
+
+  EXPECT_EQ(StateOf(membership, 2), MemberState::kSuspect);
+}
+
+TEST(Membership, WitnessThatIsGoneItselfIsNone) {
+  Membership membership = ThreeWorkers();
+  membership.OnLinks(WorkerId{1}, {{WorkerId{2}, "its link broke"}}, At(100));
+
+  membership.OnStreamBroken(StreamId{1}, At(101));
+  membership.OnStreamBroken(StreamId{2}, At(102));
+
+  EXPECT_EQ(StateOf(membership, 1), MemberState::kSuspect);
+  EXPECT_EQ(StateOf(membership, 2), MemberState::kSuspect);
+}
+
+TEST(Membership, WordsAboutAnEarlierProcessDoNotConcernItsSuccessor) {
+  Membership membership = ThreeWorkers();
+  membership.OnLinks(WorkerId{1}, {{WorkerId{2}, "its link broke"}}, At(100));
+  membership.OnAttach(Of("w2", 22), StreamId{9}, At(101)).IgnoreError();
+
+  membership.OnStreamBroken(StreamId{9}, At(102));
+
+  EXPECT_EQ(StateOf(membership, 2), MemberState::kSuspect);
+}
+
+TEST(Membership, ProcessThatAnnouncedToRestartKeepsTheLeaseAgainstWitnesses) {
+  Membership membership = ThreeWorkers();
+  membership.OnRestarting(StreamId{2});
+  membership.OnStreamBroken(StreamId{2}, At(100));
+
+  membership.OnLinks(WorkerId{1}, {{WorkerId{2}, "refused"}}, At(101));
+
+  EXPECT_EQ(StateOf(membership, 2), MemberState::kSuspect);
+}
+
 }  // namespace
 }  // namespace paceline

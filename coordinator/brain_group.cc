@@ -1,0 +1,555 @@
+// The part of Brain that keeps the round groups of data-parallel jobs: who is a
+// member, who joins, and what becomes of a job whose group is lost.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "coordinator/advice.h"
+#include "coordinator/brain.h"
+#include "coordinator/group_placement.h"
+#include "coordinator/job_text.h"
+
+namespace paceline {
+namespace {
+
+// DESIGN 4: a compute thread may take five times as long as predicted.
+constexpr double kPatience = 5;
+// Attempts in a row that may end before their first step.
+constexpr int kMostLostGroups = 3;
+// Times that a job begins again because a process started anew before the run;
+// beyond, such a process joins the others instead.
+constexpr int kMostFalseStarts = 3;
+constexpr int kMostIncompleteSaves = 20;
+constexpr absl::Duration kSavePause = absl::Milliseconds(500);
+// A worker that failed is not asked again soon: it counts as taken out so many
+// times more.
+constexpr int kFailureTimes = 3;
+
+bool IsIdle(const Candidate& candidate) {
+  return !candidate.job.assigned() && !candidate.measuring &&
+         !candidate.drained;
+}
+
+// Its process lives: the next one comes only when it is asked for.
+bool IsPunished(GroupExit exit) {
+  return exit == GroupExit::kSilent || exit == GroupExit::kHung ||
+         exit == GroupExit::kMismatch || exit == GroupExit::kFailed;
+}
+
+}  // namespace
+
+// --- the beginning ----------------------------------------------------------
+
+GroupWorker Brain::GroupWorkerOf(const Member& member) {
+  return {{member.id, member.registration.incarnation},
+          member.registration.name,
+          member.registration.address};
+}
+
+GroupOptions Brain::GroupOptionsOf(const Job& job) const {
+  GroupOptions options;
+  options.term = term_;
+  options.min_parts =
+      std::max<int64_t>(1, job.record.spec.aggregation.min_parts);
+  options.lease = policy_.membership.lease;
+  std::vector<const Member*> workers;
+  for (const JobWorker& worker : job.record.workers) {
+    const Member* const member = membership_.Find(worker.id);
+    if (member != nullptr) workers.push_back(member);
+  }
+  const absl::StatusOr<ModelDescription> model = Describe(job.record.spec);
+  const double seconds = model.ok() ? SlowestMicroBatch(job.record.spec, *model,
+                                                        workers, measured_)
+                                    : 0;
+  options.instruction_bound =
+      std::max(options.lease, absl::Seconds(kPatience * seconds));
+  return options;
+}
+
+void Brain::StartGroup(Job& job, Moment moment) {
+  std::vector<GroupWorker> workers;
+  std::map<WorkerId, double> shares;
+  for (const StageOfPlan& stage : job.record.stages) {
+    const Member* const member = membership_.Find(stage.worker);
+    if (member == nullptr) continue;  // placed on those who are live
+    workers.push_back(GroupWorkerOf(*member));
+    shares[stage.worker] = stage.share;
+  }
+  job.chronicle.ForgetEvaluations(-1);
+  job.said_running = false;
+  job.lost_error = absl::OkStatus();
+  job.returns.clear();
+  job.renew.clear();
+  job.unfit.clear();
+  job.incomplete_saves = 0;
+  job.group.emplace(GroupOptionsOf(job), std::nullopt);
+  job.group->Begin(workers, shares, moment.now);
+  TakeGroupNews(job, moment);
+}
+
+void Brain::RestoreGroup(Job& job, const std::map<JobId, KeptView>& views,
+                         Moment moment) {
+  const auto kept = views.find(job.record.id);
+  if (kept == views.end() || kept->second.attempt != job.record.attempt) {
+    return RestartGroup(job, "no view of its members is kept", moment);
+  }
+  const View view = kept->second.view;
+  job.group.emplace(GroupOptionsOf(job), view);
+  for (const StageOfPlan& stage : job.record.stages) {
+    const Member* const member = membership_.Find(stage.worker);
+    if (member == nullptr) continue;
+    job.group->Admit(GroupWorkerOf(*member), stage.share, moment.now);
+  }
+  job.group->TakeNews();  // they are no news
+  job.said_running = job.record.step > 0;
+  job.chronicle.ForgetEvaluations(job.record.evaluated_step);
+  for (const ViewMember& member : view.members) {
+    if (job.group->Has(member.id)) continue;
+    job.group->OnGone(member.id, GroupExit::kRestarted,
+                      "it runs as another process now");
+  }
+  for (const WorkerId worker : drained_) job.group->SetDraining(worker, true);
+  TakeGroupNews(job, moment);
+}
+
+// --- what members say -------------------------------------------------------
+
+void Brain::TakeMemberReport(Job& job, const Member& member,
+                             Heartbeat& heartbeat, Moment moment) {
+  if (!job.group.has_value() || job.saving) return;
+  const RunReport& report = *heartbeat.run;
+  const MemberId id = {member.id, member.registration.incarnation};
+  if (report.phase == RunPhase::kFailed && job.group->Has(id)) {
+    job.lost_error = absl::Status(
+        report.error.code(),
+        absl::StrCat("worker ", member.registration.name, " failed ",
+                     AtStep(job.record), ": ", report.error.message()));
+    job.group->OnGone(id, GroupExit::kFailed,
+                      std::string(report.error.message()));
+  } else {
+    job.group->OnReport(id, report, heartbeat.progress, moment.now);
+  }
+  if (report.member.has_value()) TakePeers(member, *report.member, moment);
+  if (!job.group.has_value()) return;
+  job.group->OnTick(moment.now);
+  TakeGroupNews(job, moment);
+}
+
+void Brain::TakePeers(const Member& member, const MemberReport& report,
+                      Moment moment) {
+  std::map<WorkerId, std::string> broken;
+  for (const PeerReport& peer : report.peers) {
+    if (!peer.refused && peer.broken <= absl::ZeroDuration()) continue;
+    const Member* const about = membership_.Find(peer.peer.worker);
+    // Not of a process that another one has replaced.
+    if (about == nullptr ||
+        about->registration.incarnation != peer.peer.incarnation) {
+      continue;
+    }
+    broken[about->id] =
+        peer.refused ? "nobody listens at its address" : "its link broke";
+  }
+  TakeChanges(membership_.OnLinks(member.id, std::move(broken), moment.now),
+              moment);
+}
+
+void Brain::TakeRound(Job& job, const RoundRecord& record, Moment moment) {
+  const auto event = job.chronicle.OnRecord(
+      record, [this](WorkerId worker) { return NameOf(worker); });
+  if (event.has_value()) AddEvent(job, event->kind, event->text, moment);
+}
+
+void Brain::TakePartEvaluation(Job& job, WorkerId worker,
+                               const EvaluationRecord& part, Moment moment) {
+  const std::optional<EvaluationRecord> sum =
+      job.chronicle.OnEvaluation(worker, part);
+  if (!sum.has_value()) return;
+  if (job.evaluating.has_value() && job.evaluating->step < sum->step) {
+    EndEvaluation(job, moment);  // whoever is missing is gone
+  }
+  actions_.writes.records[job.record.id].evaluations.push_back(*sum);
+  if (sum->step <= job.record.evaluated_step) return;
+  job.accuracy = sum->accuracy;
+  job.evaluating = sum;
+  const std::set<WorkerId> there = job.chronicle.EvaluatedBy(sum->step);
+  for (const MemberId& member : MembersAt(*job.group->view(), sum->step)) {
+    if (there.count(member.worker) == 0) return;
+  }
+  EndEvaluation(job, moment);
+}
+
+void Brain::EndEvaluation(Job& job, Moment moment) {
+  if (!job.evaluating.has_value()) return;
+  const EvaluationRecord evaluation = *std::exchange(job.evaluating, {});
+  if (evaluation.step <= job.record.evaluated_step) return;
+  job.record.evaluated_step = evaluation.step;
+  AddEvent(job, "evaluated", EvaluationText(job.record.spec, evaluation),
+           moment);
+}
+
+// --- who is there -----------------------------------------------------------
+
+void Brain::CheckGroup(Job& job, Moment moment) {
+  if (!job.group.has_value() || job.saving) return;
+  const std::vector<JobWorker> workers = job.record.workers;
+  for (const JobWorker& worker : workers) {
+    CheckProcess(job, worker, moment);
+    if (!job.group.has_value()) return;
+  }
+  job.group->OnTick(moment.now);
+  TakeGroupNews(job, moment);
+  if (job.group.has_value()) RefreshRenewals(job, moment);
+}
+
+void Brain::CheckProcess(Job& job, const JobWorker& worker, Moment moment) {
+  const auto busy = busy_.find(worker.id);
+  if (busy == busy_.end() || busy->second != job.record.id) return;
+  GroupDesk& group = *job.group;
+  const Member* const member = membership_.Find(worker.id);
+  const MemberId* const present = group.FindProcess(worker.id);
+  if (member == nullptr || member->state == MemberState::kLost) {
+    const MembershipPolicy& policy = policy_.membership;
+    const bool seen = member != nullptr && member->seen;
+    const bool patient =
+        !seen && moment.now - start_ < policy.lease + policy.grace;
+    if (patient || present == nullptr) return;
+    const MemberId gone = *present;
+    return group.OnGone(gone, GroupExit::kLost,
+                        member != nullptr ? member->why : "it is not known");
+  }
+  const MemberId id = {member->id, member->registration.incarnation};
+  if (present != nullptr && *present != id) {
+    if (!group.begun() && job.false_starts < kMostFalseStarts) {
+      ++job.false_starts;
+      return RestartGroup(
+          job,
+          absl::StrCat("worker ", worker.name, " started anew before the run"),
+          moment);
+    }
+    const MemberId gone = *present;
+    group.OnGone(gone, GroupExit::kRestarted, "it runs as another process now");
+  }
+  if (!member->stream.assigned() || drained_.contains(worker.id)) return;
+  if (group.IsExcluded(id)) return;  // RefreshRenewals() asks for another one
+  if (!group.Has(id) && !HasRoom(job)) {
+    busy_.erase(worker.id);  // somebody else has its place
+    return;
+  }
+  double share = 1;
+  for (const StageOfPlan& stage : job.record.stages) {
+    if (stage.worker == worker.id) share = stage.share;
+  }
+  group.Admit(GroupWorkerOf(*member), share, moment.now);
+}
+
+void Brain::RefreshRenewals(Job& job, Moment moment) {
+  job.renew.clear();
+  for (const JobWorker& worker : job.record.workers) {
+    const Member* const member = membership_.Find(worker.id);
+    const auto busy = busy_.find(worker.id);
+    if (member == nullptr || !member->stream.assigned() ||
+        busy == busy_.end() || busy->second != job.record.id ||
+        drained_.contains(worker.id)) {
+      continue;
+    }
+    const MemberId id = {member->id, member->registration.incarnation};
+    if (!job.group->IsExcluded(id) || job.returns[worker.id].due > moment.now) {
+      continue;
+    }
+    job.renew.insert(worker.id);
+  }
+}
+
+bool Brain::HasRoom(const Job& job) const {
+  const int64_t most = job.record.spec.aggregation.members;
+  return most == 0 || job.group->members() + job.group->listeners() < most;
+}
+
+void Brain::AdmitJoiners(Moment moment) {
+  for (const auto& [id, job] : jobs_) {
+    if (job.record.state == JobState::kQueued) return;  // it may want them
+  }
+  for (auto& [id, job] : jobs_) {
+    if (job.record.state != JobState::kRunning || !job.group.has_value() ||
+        job.saving || PhaseOfJob(job) == "saving") {
+      continue;
+    }
+    AdmitJoinersOf(job, moment);
+  }
+}
+
+void Brain::AdmitJoinersOf(Job& job, Moment moment) {
+  for (const Candidate& candidate : Candidates()) {
+    const Member& member = *candidate.member;
+    const Incarnation process = member.registration.incarnation;
+    if (!IsIdle(candidate) || !HasRoom(job) ||
+        job.unfit[member.id] == process) {
+      continue;
+    }
+    const absl::StatusOr<ModelDescription> model = Describe(job.record.spec);
+    if (!model.ok() ||
+        !CheckJoiner(job.record.spec, *model, job.record.cpu_capability, member,
+                     measured_)
+             .ok()) {
+      job.unfit[member.id] = process;
+      continue;
+    }
+    AddWorker(job, member, *model);
+    CheckProcess(job, *FindWorker(job.record, member.id), moment);
+    TakeGroupNews(job, moment);
+    if (!job.group.has_value()) return;
+  }
+}
+
+void Brain::AddWorker(Job& job, const Member& member,
+                      const ModelDescription& model) {
+  JobRecord& record = job.record;
+  busy_[member.id] = record.id;
+  if (FindWorker(record, member.id) == nullptr) {
+    std::vector<const Member*> all;
+    bool equal = true;
+    double sum = 0;
+    for (const StageOfPlan& stage : record.stages) {
+      const Member* const other = membership_.Find(stage.worker);
+      if (other != nullptr) all.push_back(other);
+      equal = equal && stage.share == 1;
+      sum += stage.share;
+    }
+    const size_t others = record.stages.size();
+    all.push_back(&member);
+    // In the unit of the others; one that nobody has measured does as much as
+    // they do on average.
+    double share = SharesOf(record.spec, model, all, measured_).at(member.id);
+    if (equal || others == 0) {
+      share = 1;
+    } else if (share == 1) {
+      share = sum / static_cast<double>(others);
+    }
+    record.stages.push_back(
+        {{0, static_cast<int>(model.layers.size())}, member.id, share});
+    record.workers.push_back(
+        {member.id, member.registration.name, RunPhase::kNone, {}});
+    std::sort(record.workers.begin(), record.workers.end(),
+              [](const auto& a, const auto& b) { return a.id < b.id; });
+  }
+  Put(job);
+}
+
+// --- what comes of it -------------------------------------------------------
+
+void Brain::TakeGroupNews(Job& job, Moment moment) {
+  GroupDesk& group = *job.group;
+  GroupNews news = group.TakeNews();
+  if (news.view.has_value()) {
+    // Also after a power cut: a coordinator that takes an older view for the
+    // newest would count on members that have long been left behind.
+    actions_.writes.views[job.record.id] = {job.record.attempt, *news.view};
+    actions_.writes.durable = true;
+    group_counts_.views += news.views;
+  }
+  for (const GroupLeaver& leaver : news.leavers) {
+    TakeLeaver(job, leaver, moment);
+  }
+  for (const GroupEvent& event : news.events) {
+    AddEvent(job, event.kind, event.text, moment);
+  }
+  if (group.furthest() > 0) job.lost_groups = job.false_starts = 0;
+  if (group.lost() || group.torn()) return OnGroupLost(job, moment);
+  if (!job.said_running && group.begun()) {
+    job.said_running = true;
+    AddEvent(job, "running",
+             absl::StrCat("the group trains: view ", ViewText(group.view()->id),
+                          " of ", group.members(),
+                          group.members() == 1 ? " member" : " members"),
+             moment);
+  }
+  if (job.saving || moment.now < job.save_again || !group.AllDone()) return;
+  EndEvaluation(job, moment);
+  OnAllDone(job, moment);
+}
+
+void Brain::TakeLeaver(Job& job, const GroupLeaver& leaver, Moment moment) {
+  ++group_counts_.leavers[leaver.exit];
+  const WorkerId worker = leaver.id.worker;
+  if (leaver.exit == GroupExit::kDrained) {
+    busy_.erase(worker);
+    queue_changed_ = true;
+  }
+  Job::Return& back = job.returns[worker];
+  back.due = moment.now;
+  if (!IsPunished(leaver.exit)) return;
+  back.times += leaver.exit == GroupExit::kFailed ? kFailureTimes : 1;
+  absl::Duration pause = policy_.first_pause;
+  for (int i = 1; i < back.times && pause < policy_.longest_pause; ++i) {
+    pause *= 2;
+  }
+  back.due = moment.now + std::min(pause, policy_.longest_pause);
+}
+
+void Brain::OnGroupLost(Job& job, Moment moment) {
+  if (!job.lost_error.ok() && !absl::IsAborted(job.lost_error) &&
+      !absl::IsUnavailable(job.lost_error)) {
+    return FailJob(
+        job,
+        absl::StrCat(job.lost_error.message(), "; no other member is left"),
+        AdviceAfter(job.lost_error), moment);
+  }
+  if (job.group->furthest() == 0 && ++job.lost_groups >= kMostLostGroups) {
+    return FailJob(job,
+                   absl::StrCat("its group was lost ", job.lost_groups,
+                                " times before the first step"),
+                   SubmitAgain(), moment);
+  }
+  RestartGroup(job,
+               job.group->torn() ? "no state of its group is to be trusted"
+                                 : "nobody who has the group's state is left",
+               moment);
+}
+
+// The state is restored from the seed: there are no snapshots yet.
+void Brain::RestartGroup(Job& job, const std::string& why, Moment moment) {
+  JobRecord& record = job.record;
+  AddEvent(job, "again",
+           absl::StrCat(why,
+                        ": it begins again at step 0 with those who are "
+                        "there (was at step ",
+                        record.step, ")"),
+           moment);
+  actions_.weights.push_back(
+      {Actions::Weights::Kind::kForget, record.fence(), {}});
+  for (const JobWorker& worker : record.workers) busy_.erase(worker.id);
+  job.group.reset();
+  job.evaluating.reset();
+  job.recent.clear();
+  job.renew.clear();
+  job.preparing_since.clear();
+  job.saving = false;
+  record.state = JobState::kQueued;
+  record.step = 0;
+  queue_changed_ = true;
+  SetWhy(job, absl::StrCat("begins again: ", why));
+  Put(job);
+}
+
+// A process that starts anew would otherwise join a moment after the others.
+std::string Brain::WaitsForReturn(const Job& job) const {
+  if (!IsDataParallel(job.record.spec) || job.record.attempt == 0) return "";
+  std::vector<std::string> names;
+  for (const JobWorker& worker : job.record.workers) {
+    const Member* const member = membership_.Find(worker.id);
+    if (member == nullptr || member->state == MemberState::kLost) continue;
+    if (member->restarting || !member->stream.assigned()) {
+      names.push_back(worker.name);
+    }
+  }
+  if (names.empty()) return "";
+  return absl::StrCat("waits for ", absl::StrJoin(names, ", "),
+                      " to start anew");
+}
+
+bool Brain::WaitsForUpload(Job& job, const absl::Status& error, Moment moment) {
+  // Who hands the weights over may have changed at the last moment.
+  if (!job.group.has_value() || !job.saving ||
+      !absl::IsFailedPrecondition(error) ||
+      ++job.incomplete_saves > kMostIncompleteSaves) {
+    return false;
+  }
+  job.saving = false;
+  job.save_again = moment.now + kSavePause;
+  return true;
+}
+
+// --- orders and views -------------------------------------------------------
+
+StandingOrder Brain::GroupOrderOf(const Job& with_group,
+                                  WorkerId worker) const {
+  const JobRecord& job = with_group.record;
+  const Member* const member = membership_.Find(worker);
+  StandingOrder order;
+  if (member == nullptr || !with_group.group.has_value()) return order;
+  std::optional<GroupOrder> group =
+      with_group.group->OrderOf({member->id, member->registration.incarnation});
+  if (!group.has_value()) {
+    order.renew = with_group.renew.contains(worker);
+    return order;
+  }
+  RunOrder run;
+  run.fence = job.fence();
+  run.spec = job.spec;
+  // Its own place alone: what an order says of stages never changes within a
+  // fence, and members come and go.
+  for (const StageOfPlan& stage : job.stages) {
+    if (stage.worker != worker) continue;
+    run.stages = Place({{stage.layers, stage.worker, 1}});
+    run.routes = RoutesOf({{stage.layers, stage.worker, 1}});
+  }
+  run.cpu_capability = job.cpu_capability;
+  run.threads = job.threads;
+  run.group = std::move(group);
+  order.run = std::move(run);
+  return order;
+}
+
+std::string Brain::PhaseOfJob(const Job& job) const {
+  const JobRecord& record = job.record;
+  if (!job.group.has_value()) return PhaseOf(record);
+  if (job.saving || (record.steps > 0 && record.step >= record.steps)) {
+    return "saving";
+  }
+  if (job.group->paused()) return "paused";
+  return job.said_running ? "training" : "preparing";
+}
+
+absl::StatusOr<WorkerView> Brain::OnDrain(const std::string& worker, bool drain,
+                                          Moment moment) {
+  const Member* found = nullptr;
+  std::vector<std::string> names;
+  for (const auto& [id, member] : membership_.members()) {
+    names.push_back(member.registration.name);
+    if (member.registration.name == worker) found = &member;
+  }
+  for (const auto& [id, member] : membership_.members()) {
+    if (found == nullptr && absl::StrCat(id.value) == worker) found = &member;
+  }
+  if (found == nullptr) {
+    return absl::NotFoundError(absl::StrCat(
+        "no worker '", worker, "'; known are: ",
+        names.empty() ? std::string("none") : absl::StrJoin(names, ", ")));
+  }
+  const WorkerId id = found->id;
+  if (drained_.contains(id) == drain) return ViewWorker(*found, moment.now);
+  if (drain) {
+    drained_.insert(id);
+  } else {
+    drained_.erase(id);
+  }
+  actions_.writes.drained[id] = drain;
+  actions_.writes.durable = true;
+  actions_.notices.push_back(
+      {false,
+       absl::StrCat(
+           "worker ", found->registration.name,
+           drain ? " is drained: it gets nothing new" : " is taken back"),
+       JobId{}, id});
+  const auto busy = busy_.find(id);
+  for (auto& [job_id, job] : jobs_) {
+    if (!job.group.has_value() || job.saving) continue;
+    job.group->SetDraining(id, drain);
+    TakeGroupNews(job, moment);
+  }
+  if (drain && busy != busy_.end()) {
+    const Job& job = jobs_.at(busy->second);
+    if (!IsDataParallel(job.record.spec)) {
+      AddEvent(job, "draining",
+               absl::StrCat("worker ", found->registration.name,
+                            " is drained once this job has ended"),
+               moment);
+    }
+  }
+  queue_changed_ = true;
+  Settle(moment);
+  return ViewWorker(*membership_.Find(id), moment.now);
+}
+
+}  // namespace paceline

@@ -1,0 +1,136 @@
+#include "coordinator/group_chronicle.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+namespace paceline {
+namespace {
+
+constexpr int64_t kMostEvents = 100;
+// Records that may still come again; a worker keeps fewer.
+constexpr size_t kMostSeen = 4096;
+// Evaluations that are still being put together: one is, or two where a member
+// is slow.
+constexpr size_t kMostOpen = 8;
+
+std::string SkipText(const RoundRecord& record,
+                     const GroupChronicle::Names& names) {
+  // By reason, in the order of the reasons.
+  std::map<std::string, std::vector<std::string>> workers;
+  for (const RoundRecord::Skip& skip : record.skipped) {
+    workers[skip.reason].push_back(names(skip.worker));
+  }
+  return absl::StrJoin(workers, ", ", [](std::string* out, const auto& each) {
+    absl::StrAppend(out, each.second.size() == 1 ? "part of " : "parts of ",
+                    absl::StrJoin(each.second, ", "), " skipped (", each.first,
+                    ")");
+  });
+}
+
+}  // namespace
+
+std::optional<GroupChronicle::Event> GroupChronicle::OnRecord(
+    const RoundRecord& record, const Names& names) {
+  const bool takeover = record.lost_server.assigned();
+  if (!takeover && !record.is_void && record.skipped.empty()) {
+    return std::nullopt;
+  }
+  const std::string kind = takeover         ? "takeover"
+                           : record.is_void ? "void"
+                                            : "skipped";
+  std::vector<std::string> parts;
+  if (takeover) {
+    parts.push_back(absl::StrFormat(
+        "server %s lost, %s took over in %.0f ms", names(record.lost_server),
+        names(record.server), 1000 * record.takeover_seconds));
+  }
+  if (record.is_void) {
+    parts.push_back("void: too few usable parts, no update");
+  }
+  if (!record.skipped.empty()) parts.push_back(SkipText(record, names));
+  std::string text =
+      absl::StrCat("step ", record.step + 1, ": ", absl::StrJoin(parts, ", "));
+  // What several members tell of one round differs in how long it took them.
+  const std::string same = takeover ? names(record.lost_server) : text;
+  if (!seen_.insert({record.step, kind, same}).second) return std::nullopt;
+  if (seen_.size() > kMostSeen) seen_.erase(seen_.begin());
+  if (takeover) ++takeovers_;
+  if (record.is_void) ++voids_;
+  for (const RoundRecord::Skip& skip : record.skipped) ++skipped_[skip.reason];
+  return Count(kind, std::move(text));
+}
+
+std::optional<GroupChronicle::Event> GroupChronicle::Count(
+    const std::string& kind, std::string text) {
+  const int64_t count = ++told_[kind];
+  if (count > kMostEvents) return std::nullopt;
+  if (count == kMostEvents) {
+    absl::StrAppend(&text, "; later ones are only counted");
+  }
+  return Event{kind, std::move(text)};
+}
+
+std::string GroupChronicle::Summary() const {
+  std::vector<std::string> parts;
+  if (voids_ > 0) parts.push_back(absl::StrCat(voids_, " void"));
+  if (takeovers_ > 0) {
+    parts.push_back(absl::StrCat(takeovers_, takeovers_ == 1
+                                                 ? " server replaced"
+                                                 : " servers replaced"));
+  }
+  if (!skipped_.empty()) {
+    parts.push_back(absl::StrCat(
+        "parts skipped: ",
+        absl::StrJoin(skipped_, ", ", [](std::string* out, const auto& each) {
+          absl::StrAppend(out, each.second, " ", each.first);
+        })));
+  }
+  return parts.empty() ? ""
+                       : absl::StrCat("rounds: ", absl::StrJoin(parts, ", "));
+}
+
+std::optional<EvaluationRecord> GroupChronicle::OnEvaluation(
+    WorkerId member, const EvaluationRecord& part) {
+  if (part.step <= forgotten_) return std::nullopt;
+  parts_[part.step][member] = part;
+  while (parts_.size() > kMostOpen) {
+    forgotten_ = parts_.begin()->first;
+    parts_.erase(parts_.begin());
+  }
+  const auto found = parts_.find(part.step);
+  if (found == parts_.end()) return std::nullopt;
+  EvaluationRecord sum;
+  sum.step = part.step;
+  double loss = 0;
+  double correct = 0;
+  for (const auto& [worker, each] : found->second) {  // always in one order
+    const double samples = static_cast<double>(each.samples);
+    sum.samples += each.samples;
+    loss += each.loss * samples;
+    correct += each.accuracy * samples;
+  }
+  if (sum.samples == 0) return std::nullopt;
+  sum.loss = loss / static_cast<double>(sum.samples);
+  sum.accuracy = correct / static_cast<double>(sum.samples);
+  return sum;
+}
+
+std::set<WorkerId> GroupChronicle::EvaluatedBy(int64_t step) const {
+  std::set<WorkerId> workers;
+  const auto found = parts_.find(step);
+  if (found == parts_.end()) return workers;
+  for (const auto& [worker, part] : found->second) workers.insert(worker);
+  return workers;
+}
+
+void GroupChronicle::ForgetEvaluations(int64_t step) {
+  forgotten_ = step;
+  if (step < 0) parts_.clear();  // a new attempt
+  std::erase_if(parts_,
+                [this](const auto& each) { return each.first <= forgotten_; });
+}
+
+}  // namespace paceline

@@ -1,0 +1,62 @@
+// What a job's rounds have to tell a person: records of members become events,
+// and their partial evaluations whole ones.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "core/base/ids.h"
+#include "core/cluster/run_report.h"
+
+namespace paceline {
+
+// Thread-compatible; lives on the coordinator's loop.  Pure.
+class GroupChronicle {
+ public:
+  struct Event {
+    std::string kind;  // takeover, void, skipped
+    std::string text;
+  };
+  using Names = std::function<std::string(WorkerId)>;
+
+  // The event that `record` is worth; nothing where all was well, where the
+  // same was told before, and beyond the first kMostEvents of a kind, which
+  // are only counted.
+  std::optional<Event> OnRecord(const RoundRecord& record, const Names& names);
+
+  // "rounds: 3 void, 2 servers replaced, parts skipped: 4 late, 1 lost"; empty
+  // where nothing happened.
+  std::string Summary() const;
+
+  // A member's evaluation over its own samples: the sum of all so far for that
+  // step.  The same again changes nothing.  Nothing for a step so old that its
+  // other parts are forgotten.
+  std::optional<EvaluationRecord> OnEvaluation(WorkerId member,
+                                               const EvaluationRecord& part);
+  // Whose parts of `step` are in.
+  std::set<WorkerId> EvaluatedBy(int64_t step) const;
+  // Evaluations up to `step` were stored by an earlier coordinator, whole or
+  // not; -1: a new attempt, of which there are none.
+  void ForgetEvaluations(int64_t step);
+
+ private:
+  std::optional<Event> Count(const std::string& kind, std::string text);
+
+  std::map<std::string, int64_t> told_;     // events, by kind
+  std::map<std::string, int64_t> skipped_;  // parts, by reason
+  int64_t voids_ = 0;
+  int64_t takeovers_ = 0;
+  // (step, kind, text) of the newest ones: a record comes again when its
+  // acknowledgement was lost, and from several members.
+  std::set<std::tuple<int64_t, std::string, std::string>> seen_;
+  std::map<int64_t, std::map<WorkerId, EvaluationRecord>> parts_;  // by step
+  int64_t forgotten_ = -1;
+};
+
+}  // namespace paceline

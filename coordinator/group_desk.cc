@@ -1,0 +1,376 @@
+#include "coordinator/group_desk.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "core/cluster/eviction.h"
+
+namespace paceline {
+namespace {
+
+// Hashes of states, and who has which; a hash of 0 says nothing.
+std::map<uint64_t, std::vector<MemberId>> Camps(const MemberReport& report,
+                                                const View& view) {
+  std::map<uint64_t, std::vector<MemberId>> camps;
+  for (const auto& [member, hash] : report.mismatch) {
+    if (hash != 0 && Contains(view, member)) camps[hash].push_back(member);
+  }
+  return camps;
+}
+
+std::string KindOf(GroupExit exit) {
+  switch (exit) {
+    case GroupExit::kLost:
+    case GroupExit::kRestarted:
+    case GroupExit::kFailed:
+      return "lost";
+    case GroupExit::kDrained:
+      return "left";
+    case GroupExit::kSilent:
+    case GroupExit::kHung:
+    case GroupExit::kMismatch:
+      return "evicted";
+  }
+  return "lost";
+}
+
+}  // namespace
+
+absl::string_view GroupExitName(GroupExit exit) {
+  switch (exit) {
+    case GroupExit::kLost:
+      return "lost";
+    case GroupExit::kRestarted:
+      return "restarted";
+    case GroupExit::kSilent:
+      return "silent";
+    case GroupExit::kHung:
+      return "hung";
+    case GroupExit::kMismatch:
+      return "mismatch";
+    case GroupExit::kDrained:
+      return "drained";
+    case GroupExit::kFailed:
+      return "failed";
+  }
+  return "";
+}
+
+GroupDesk::GroupDesk(const GroupOptions& options, std::optional<View> stored)
+    : options_(options), keeper_(options.term, stored) {
+  // Of a coordinator before this one: some may have begun.
+  begun_ = stored.has_value();
+}
+
+// --- who is there -----------------------------------------------------------
+
+void GroupDesk::Begin(const std::vector<GroupWorker>& workers,
+                      const std::map<WorkerId, double>& shares, Instant now) {
+  std::vector<MemberId> members;
+  for (const GroupWorker& worker : workers) {
+    members.push_back(worker.id);
+    taken_part_.insert(worker.id);
+    names_[worker.id] = worker.name;
+    processes_[worker.id] = {.worker = worker, .progress_since = now};
+  }
+  for (const auto& [worker, share] : shares) keeper_.SetShare(worker, share);
+  ViewActions actions;
+  keeper_.Begin(std::move(members), 0, actions);
+  Carry(std::move(actions));
+  OnViewChanged();
+}
+
+void GroupDesk::Admit(const GroupWorker& worker, double share, Instant now) {
+  if (keeper_.IsExcluded(worker.id) || keeper_.lost()) return;
+  keeper_.SetShare(worker.id.worker, share);
+  names_[worker.id] = worker.name;
+  const auto [process, is_new] = processes_.try_emplace(worker.id);
+  process->second.worker = worker;
+  if (is_new) process->second.progress_since = now;
+  if (!begun_ || IsMember(worker.id) || !is_new) return;
+  AddEvent("joining", absl::StrCat("worker ", worker.name,
+                                   " fetches the state of the group"));
+}
+
+void GroupDesk::OnGone(const MemberId& member, GroupExit exit,
+                       const std::string& why) {
+  if (keeper_.IsExcluded(member)) return;
+  const bool was_member = IsMember(member);
+  if (!was_member && !Has(member)) return;
+  const std::string name = NameOf(member);
+  Remove(member, exit);
+  // A listener that executes itself anew first has lost nothing.
+  if (!was_member && exit == GroupExit::kRestarted) return;
+  AddEvent(KindOf(exit),
+           absl::StrCat(was_member ? "member " : "listener ", name, " ",
+                        KindOf(exit), " (", why, ")", was_member ? "; " : "",
+                        was_member ? ViewNote() : ""));
+  OnViewChanged();
+}
+
+void GroupDesk::Remove(const MemberId& member, GroupExit exit) {
+  news_.leavers.push_back({member, exit});
+  processes_.erase(member);
+  ViewActions actions;
+  keeper_.OnLost(member, actions);
+  Carry(std::move(actions));
+}
+
+void GroupDesk::Carry(ViewActions actions) {
+  for (size_t i = 0; i < actions.size(); ++i) {
+    const auto* const store = std::get_if<StoreView>(&actions[i]);
+    if (store == nullptr) continue;  // orders carry views; lost() is asked
+    news_.view = store->view;
+    ++news_.views;
+    // See the assumption: what sees it is sent after it is kept.
+    ViewActions sent;
+    keeper_.OnStored(store->view.id, sent);
+  }
+}
+
+void GroupDesk::OnViewChanged() {
+  if (lost()) return;
+  const bool few = members() < options_.min_parts;
+  if (few == paused_) return;
+  paused_ = few;
+  AddEvent(few ? "paused" : "resumed",
+           few ? PausedText()
+               : absl::StrCat("enough members are there again: ", ViewNote()));
+}
+
+std::string GroupDesk::PausedText() const {
+  if (!paused_) return "";
+  return absl::StrCat("paused: ", members(), " of the ", options_.min_parts,
+                      " members that a round needs (aggregation.min_parts) ",
+                      members() == 1 ? "is" : "are",
+                      " there; it goes on when workers return");
+}
+
+// --- what members say -------------------------------------------------------
+
+void GroupDesk::OnReport(const MemberId& member, const RunReport& report,
+                         int64_t progress, Instant now) {
+  const auto found = processes_.find(member);
+  if (found == processes_.end() || lost()) return;
+  Process& process = found->second;
+  process.phase = report.phase;
+  if (report.phase >= RunPhase::kRunning) begun_ = true;
+  const MemberReport said = report.member.value_or(process.report);
+  furthest_ = std::max(furthest_, said.next);
+  if (said.next > 0) begun_ = true;
+  if (progress != process.progress) {
+    process.progress = progress;
+    process.progress_since = now;
+    process.furthest_then = furthest_;
+  }
+  if (!report.member.has_value()) return;
+  process.report = said;
+  const bool was_member = IsMember(member);
+  if (said.has_taken_part && !was_member) {
+    // Of an earlier coordinator's view, or it missed that it was taken out.
+    return OnGone(member, GroupExit::kLost, "it is in no view any more");
+  }
+  if (said.has_taken_part) taken_part_.insert(member);
+  ViewActions actions;
+  keeper_.OnReport(member, said.next, said.view, said.has_taken_part, actions);
+  if (!was_member && said.level && draining_.count(member.worker) == 0) {
+    keeper_.OnListenerLevel(member, said.next, actions);
+  }
+  Carry(std::move(actions));
+  if (!was_member && IsMember(member)) {
+    process.progress_since = now;
+    process.furthest_then = furthest_;
+    AddEvent("joined",
+             absl::StrCat("worker ", NameOf(member), " joined; ", ViewNote()));
+    OnViewChanged();
+  }
+  TakeMismatch(said);
+}
+
+void GroupDesk::TakeMismatch(const MemberReport& report) {
+  if (report.mismatch.empty() || lost() || torn_) return;
+  if (report.view != view()->id) return;  // of a view that is over
+  const auto camps = Camps(report, *view());
+  if (camps.size() < 2) return;
+  size_t most = 0;
+  size_t with_most = 0;
+  for (const auto& [hash, members] : camps) {
+    if (members.size() > most) with_most = 0;
+    most = std::max(most, members.size());
+    if (members.size() == most) ++with_most;
+  }
+  const std::string after =
+      absl::StrCat("states differ after step ", report.mismatch_step);
+  if (with_most > 1) {
+    torn_ = true;
+    AddEvent("mismatch",
+             absl::StrCat(after, ", and no majority has the same one"));
+    return;
+  }
+  for (const auto& [hash, members] : camps) {
+    if (members.size() == most) continue;
+    for (const MemberId& member : members) {
+      OnGone(member, GroupExit::kMismatch,
+             absl::StrCat(after, ", and ", most, " others agree"));
+    }
+  }
+}
+
+// --- time -------------------------------------------------------------------
+
+void GroupDesk::OnTick(Instant now) {
+  if (lost() || torn_ || !view().has_value()) return;
+  LetDrainedGo();
+  EvictSilent();
+  EvictHung(now);
+}
+
+void GroupDesk::EvictSilent() {
+  std::map<MemberId, MemberReport> reports;
+  for (const auto& [member, process] : processes_) {
+    reports[member] = process.report;
+  }
+  const std::optional<Eviction> eviction =
+      DecideEviction(*view(), reports, options_.lease);
+  if (!eviction.has_value()) return;
+  OnGone(eviction->member, GroupExit::kSilent,
+         absl::StrCat(eviction->why, ", says ", NameOf(eviction->accuser)));
+}
+
+// Of the others' next step, or an answer.
+bool GroupDesk::OwesSomething(const MemberId& member,
+                              const Process& process) const {
+  if (furthest_ > process.furthest_then) return true;
+  return std::any_of(
+      processes_.begin(), processes_.end(), [&member](const auto& each) {
+        const auto& peers = each.second.report.peers;
+        return std::any_of(
+            peers.begin(), peers.end(), [&member](const PeerReport& peer) {
+              return peer.peer == member && peer.owing > absl::ZeroDuration();
+            });
+      });
+}
+
+void GroupDesk::EvictHung(Instant now) {
+  for (const ViewMember& member : view()->members) {
+    const auto found = processes_.find(member.id);
+    if (found == processes_.end()) continue;
+    const Process& process = found->second;
+    const absl::Duration still = now - process.progress_since;
+    if (process.phase != RunPhase::kRunning || paused_ ||
+        process.report.next < member.from_step ||
+        still < options_.instruction_bound ||
+        !OwesSomething(member.id, process)) {
+      continue;
+    }
+    OnGone(member.id, GroupExit::kHung,
+           absl::StrFormat("it answers, but has finished no instruction for "
+                           "%.1f s",
+                           absl::ToDoubleSeconds(still)));
+    return;  // one at a time: the others may have waited for it
+  }
+}
+
+// --- drain ------------------------------------------------------------------
+
+void GroupDesk::SetDraining(WorkerId worker, bool draining) {
+  if (draining) {
+    draining_.insert(worker);
+  } else {
+    draining_.erase(worker);
+  }
+  LetDrainedGo();
+}
+
+// Somebody else keeps the state.
+bool GroupDesk::HasStayer(const MemberId& leaving) const {
+  return std::any_of(view()->members.begin(), view()->members.end(),
+                     [&](const ViewMember& member) {
+                       return member.id != leaving && Has(member.id) &&
+                              taken_part_.count(member.id) > 0;
+                     });
+}
+
+void GroupDesk::LetDrainedGo() {
+  if (lost() || !view().has_value()) return;
+  for (const WorkerId worker : draining_) {
+    const MemberId* const process = FindProcess(worker);
+    if (process == nullptr) continue;
+    const MemberId leaving = *process;
+    if (IsMember(leaving) && !HasStayer(leaving)) continue;
+    OnGone(leaving, GroupExit::kDrained, "drained");
+  }
+}
+
+// --- questions --------------------------------------------------------------
+
+std::optional<GroupOrder> GroupDesk::OrderOf(const MemberId& member) const {
+  if (lost() || torn_ || !view().has_value() || !Has(member)) {
+    return std::nullopt;
+  }
+  GroupOrder order;
+  order.view = *view();
+  order.uploader = order.view.leveller;
+  for (const auto& [id, process] : processes_) {
+    order.workers.push_back(process.worker);
+  }
+  return order;
+}
+
+const MemberId* GroupDesk::FindProcess(WorkerId worker) const {
+  const auto found = processes_.lower_bound(MemberId{worker, Incarnation{0}});
+  return found != processes_.end() && found->first.worker == worker
+             ? &found->first
+             : nullptr;
+}
+
+bool GroupDesk::IsMember(const MemberId& member) const {
+  return view().has_value() && Contains(*view(), member);
+}
+
+bool GroupDesk::AllDone() const {
+  if (lost() || !view().has_value() || view()->members.empty()) return false;
+  for (const ViewMember& member : view()->members) {
+    const auto found = processes_.find(member.id);
+    if (found == processes_.end() || found->second.phase != RunPhase::kDone) {
+      return false;
+    }
+    if (member.id == view()->leveller &&
+        found->second.report.view != view()->id) {
+      return false;
+    }
+  }
+  return true;
+}
+
+int GroupDesk::members() const {
+  return view().has_value() ? static_cast<int>(view()->members.size()) : 0;
+}
+
+int GroupDesk::listeners() const {
+  return static_cast<int>(std::count_if(
+      processes_.begin(), processes_.end(),
+      [this](const auto& each) { return !IsMember(each.first); }));
+}
+
+std::string GroupDesk::NameOf(const MemberId& member) const {
+  const auto found = names_.find(member);
+  return found != names_.end() ? found->second
+                               : absl::StrCat(member.worker.value);
+}
+
+std::string GroupDesk::ViewNote() const {
+  return absl::StrCat("view ", ViewText(view()->id), " of ", members(),
+                      members() == 1 ? " member" : " members");
+}
+
+void GroupDesk::AddEvent(std::string kind, std::string text) {
+  news_.events.push_back({std::move(kind), std::move(text)});
+}
+
+GroupNews GroupDesk::TakeNews() { return std::exchange(news_, GroupNews()); }
+
+}  // namespace paceline

@@ -1,0 +1,204 @@
+#include "coordinator/group_placement.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/plan/member_memory.h"
+#include "core/simulate/estimate.h"
+
+namespace paceline {
+namespace {
+
+// The same job on one worker alone.
+JobSpec Alone(const JobSpec& spec) {
+  JobSpec alone = spec;
+  alone.pipeline = PipelineSpec();
+  alone.pipeline.stages = 1;
+  alone.pipeline.policy = "equal";
+  alone.pipeline.schedule = "gpipe";
+  return alone;
+}
+
+bool IsNamed(const JobSpec& spec, const Member& member) {
+  const std::vector<std::string>& names = spec.aggregation.workers;
+  return names.empty() ||
+         std::count(names.begin(), names.end(), member.registration.name) > 0;
+}
+
+int64_t Needed(const JobSpec& spec) {
+  return std::max<int64_t>(1, spec.aggregation.min_parts);
+}
+
+PlannerWorker ToPlanner(const Member& member) {
+  return {member.id, member.registration.name, member.registration.memory_bytes,
+          member.registration.machine_id};
+}
+
+// Of one micro-batch on that worker.
+std::optional<RunEstimate> EstimateOn(const JobSpec& spec,
+                                      const ModelDescription& model,
+                                      const Member& member,
+                                      const Measurements& measurements) {
+  const Registration& r = member.registration;
+  const LayerRange all = {0, static_cast<int>(model.layers.size())};
+  absl::StatusOr<RunEstimate> estimate =
+      EstimateRun(Alone(spec), model, {{all, 0, 1}},
+                  {{r.name, r.machine_id, r.memory_bytes}}, measurements);
+  if (!estimate.ok() || estimate->stage_seconds.empty()) return std::nullopt;
+  return *std::move(estimate);
+}
+
+std::string Jobs(const std::set<JobId>& jobs) {
+  return absl::StrCat(
+      jobs.size() == 1 ? "job " : "jobs ",
+      absl::StrJoin(jobs, ", ", [](std::string* out, const JobId& job) {
+        absl::StrAppend(out, job.value);
+      }));
+}
+
+// What the job waits for while `free` workers can run it now.
+std::string WaitText(const JobSpec& spec, size_t free,
+                     const std::set<JobId>& ahead, bool measuring,
+                     const std::vector<std::string>& unfit) {
+  const int64_t needed = Needed(spec);
+  std::string text = absl::StrCat(
+      "waits for workers: a round needs ", needed,
+      needed == 1 ? " member" : " members", ", and ", free,
+      free == 1 ? " worker that can be one is" : " workers that can be one are",
+      " free");
+  if (!ahead.empty()) {
+    absl::StrAppend(&text, "; ", Jobs(ahead),
+                    ahead.size() == 1 ? " has others" : " have others");
+  }
+  if (measuring) absl::StrAppend(&text, "; a profile is being taken on others");
+  for (const std::string& why : unfit) absl::StrAppend(&text, "; ", why);
+  return text;
+}
+
+}  // namespace
+
+absl::Status CheckJoiner(const JobSpec& spec, const ModelDescription& model,
+                         const std::string& cpu_capability,
+                         const Member& worker,
+                         const Measurements& measurements) {
+  const Registration& has = worker.registration;
+  if (!IsNamed(spec, worker)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker ", has.name, " is not among aggregation.workers"));
+  }
+  if (cpu_capability != "auto" &&
+      CapabilityRank(has.cpu_capability) < CapabilityRank(cpu_capability)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker ", has.name, " has ", has.cpu_capability,
+                     ", and the job computes with ", cpu_capability));
+  }
+  if (!HasCores(spec, worker)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "worker ", has.name, " has ", has.cores,
+        has.cores == 1 ? " core" : " cores", " for ", spec.threads,
+        " threads, and ", kMostThreadsACore, " a core is the most"));
+  }
+  return CheckPlannable(Alone(spec), model, {ToPlanner(worker)}, measurements);
+}
+
+std::map<WorkerId, double> SharesOf(const JobSpec& spec,
+                                    const ModelDescription& model,
+                                    const std::vector<const Member*>& workers,
+                                    const Measurements& measurements) {
+  const AggregationSpec& group = spec.aggregation;
+  std::map<WorkerId, double> shares;
+  for (const Member* worker : workers) {
+    double share = 0;
+    if (group.shares.empty()) {
+      const auto estimate = EstimateOn(spec, model, *worker, measurements);
+      if (estimate.has_value() && estimate->measured &&
+          estimate->stage_seconds[0] > 0) {
+        share = 1 / estimate->stage_seconds[0];
+      }
+    } else {
+      const auto named = std::find(group.workers.begin(), group.workers.end(),
+                                   worker->registration.name);
+      const size_t place = named - group.workers.begin();
+      if (place < group.shares.size()) share = group.shares[place];
+    }
+    if (share > 0) shares[worker->id] = share;
+  }
+  if (shares.size() == workers.size()) return shares;
+  for (const Member* worker : workers) shares[worker->id] = 1;
+  return shares;
+}
+
+double SlowestMicroBatch(const JobSpec& spec, const ModelDescription& model,
+                         const std::vector<const Member*>& workers,
+                         const Measurements& measurements) {
+  double slowest = 0;
+  for (const Member* worker : workers) {
+    const auto estimate = EstimateOn(spec, model, *worker, measurements);
+    if (!estimate.has_value()) return 0;
+    slowest = std::max(slowest, estimate->stage_seconds[0]);
+  }
+  return slowest;
+}
+
+PlacementVerdict DecideGroupPlacement(const JobSpec& spec,
+                                      const ModelDescription& model,
+                                      const std::vector<Candidate>& candidates,
+                                      const Measurements& measurements) {
+  PlacementVerdict verdict;
+  std::vector<const Member*> free;
+  std::vector<std::string> unfit;
+  absl::Status last_unfit;
+  size_t fit = 0;
+  std::set<JobId> ahead;
+  bool measuring = false;
+  for (const Candidate& candidate : candidates) {
+    if (!IsNamed(spec, *candidate.member)) continue;
+    const absl::Status can = CheckJoiner(spec, model, spec.cpu_capability,
+                                         *candidate.member, measurements);
+    if (!can.ok()) {
+      unfit.push_back(std::string(can.message()));
+      last_unfit = can;
+      continue;
+    }
+    ++fit;
+    if (candidate.job.assigned()) {
+      ahead.insert(candidate.job);
+    } else if (candidate.measuring) {
+      measuring = true;
+    } else {
+      free.push_back(candidate.member);
+    }
+  }
+  verdict.waits_for.assign(ahead.begin(), ahead.end());
+  if (fit == 0 && !last_unfit.ok()) {
+    verdict.impossible = last_unfit;
+    verdict.why =
+        absl::StrCat("waits for other workers: ", last_unfit.message());
+    return verdict;
+  }
+  const int64_t most = spec.aggregation.members;
+  if (most > 0 && std::ssize(free) > most) free.resize(most);
+  if (std::ssize(free) < Needed(spec)) {
+    verdict.why = WaitText(spec, free.size(), ahead, measuring, unfit);
+    return verdict;
+  }
+  const std::map<WorkerId, double> shares =
+      SharesOf(spec, model, free, measurements);
+  Plan plan;
+  const LayerRange all = {0, static_cast<int>(model.layers.size())};
+  for (const Member* member : free) {
+    plan.stages.push_back({all, member->id, shares.at(member->id)});
+    plan.memory.push_back(
+        {member->id, MemberBytes(spec, model, std::ssize(free))});
+  }
+  verdict.cpu_capability = SettleCapability(spec, plan, candidates);
+  verdict.plan = std::move(plan);
+  return verdict;
+}
+
+}  // namespace paceline

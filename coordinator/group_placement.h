@@ -1,0 +1,47 @@
+// Where a data-parallel job may run now: every member holds the whole model.
+//
+// Assumes: a member that is not there yet can join later, so that a job begins
+// with as many as are free, once they are enough for a round.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "coordinator/placement.h"
+#include "core/base/ids.h"
+#include "core/model/description.h"
+#include "core/model/job_spec.h"
+
+namespace paceline {
+
+// aggregation.workers, else all that can run it, at most aggregation.members:
+// those with the lowest ids.  The plan has one entry a member, all layers, with
+// its share of a batch: aggregation.shares, else by speed where all have a
+// profile of this model, else equal.
+//
+// candidates: sorted by id, none of them drained.
+PlacementVerdict DecideGroupPlacement(const JobSpec& spec,
+                                      const ModelDescription& model,
+                                      const std::vector<Candidate>& candidates,
+                                      const Measurements& measurements);
+
+// Why `worker` cannot become a member of a job that runs with
+// `cpu_capability`; OK: it can.
+absl::Status CheckJoiner(const JobSpec& spec, const ModelDescription& model,
+                         const std::string& cpu_capability,
+                         const Member& worker,
+                         const Measurements& measurements);
+
+// What part of a batch each of `workers` shall do, as above.
+std::map<WorkerId, double> SharesOf(const JobSpec& spec,
+                                    const ModelDescription& model,
+                                    const std::vector<const Member*>& workers,
+                                    const Measurements& measurements);
+
+// Seconds of a micro-batch, forward and backward, on the slowest of `workers`,
+// as measured or predicted; 0: it cannot be said.
+double SlowestMicroBatch(const JobSpec& spec, const ModelDescription& model,
+                         const std::vector<const Member*>& workers,
+                         const Measurements& measurements);
+
+}  // namespace paceline

@@ -1,0 +1,302 @@
+#include "core/rpc/group_convert.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+
+namespace paceline {
+namespace {
+
+// Far beyond what one stage is replicated; who says more is none of ours.
+constexpr int kMostProcesses = 4096;
+constexpr size_t kMaxReasonBytes = 32;
+
+absl::Status CheckCount(const char* what, int count) {
+  if (count <= kMostProcesses) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, ": got ", count, ", at most ", kMostProcesses));
+}
+
+// From 0 on and finite.
+absl::Status CheckNumber(const char* what, double value) {
+  if (std::isfinite(value) && value >= 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " is ", value, ", need a number of at least 0"));
+}
+
+// At least a millisecond, where there is any: 0 means none.
+int64_t ToMilliseconds(absl::Duration duration) {
+  if (duration <= absl::ZeroDuration()) return 0;
+  return std::max<int64_t>(1, absl::ToInt64Milliseconds(duration));
+}
+
+// Worker ids start at 1.
+int64_t ToNumber(WorkerId worker) {
+  return worker.assigned() ? worker.value : 0;
+}
+
+WorkerId FromNumber(int64_t number) {
+  return number > 0 ? WorkerId{number} : WorkerId{};
+}
+
+absl::Status CheckReason(const std::string& reason) {
+  const bool is_word =
+      !reason.empty() && reason.size() <= kMaxReasonBytes &&
+      std::all_of(reason.begin(), reason.end(), [](unsigned char c) {
+        return absl::ascii_islower(c) || c == '-';
+      });
+  if (is_word) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "round record: a reason of ", reason.size(),
+      " bytes, need a word in lower case of at most ", kMaxReasonBytes));
+}
+
+absl::Status CheckGroup(const GroupOrder& group) {
+  PACELINE_RETURN_IF_ERROR(CheckView(group.view));
+  for (size_t i = 0; i + 1 < group.workers.size(); ++i) {
+    if (group.workers[i].id < group.workers[i + 1].id) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("group: worker ", group.workers[i + 1].id.worker.value,
+                     " stands after worker ", group.workers[i].id.worker.value,
+                     ": they come by id, each process once"));
+  }
+  for (const ViewMember& member : group.view.members) {
+    const bool is_there = std::any_of(
+        group.workers.begin(), group.workers.end(),
+        [&member](const GroupWorker& each) { return each.id == member.id; });
+    if (is_there) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("group: worker ", member.id.worker.value, " is in view ",
+                     ViewText(group.view.id), " and has no address"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ViewMember> MemberFromProto(const v1::ViewMember& proto) {
+  ViewMember member;
+  PACELINE_ASSIGN_OR_RETURN(member.id, FromProto(proto.member()));
+  member.from_step = proto.from_step();
+  member.share = proto.share();
+  if (member.from_step >= 0 && std::isfinite(member.share) &&
+      member.share > 0) {
+    return member;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("view: worker ", member.id.worker.value, " from step ",
+                   member.from_step, " on with a share of ", member.share,
+                   ": need a step of at least 0 and a share above 0"));
+}
+
+absl::StatusOr<PeerReport> PeerFromProto(const v1::PeerState& proto) {
+  PeerReport peer;
+  PACELINE_ASSIGN_OR_RETURN(peer.peer, FromProto(proto.peer()));
+  if (proto.broken_ms() < 0 || proto.owing_ms() < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("member: worker ", peer.peer.worker.value,
+                     " is broken for ", proto.broken_ms(), " ms and owes for ",
+                     proto.owing_ms(), " ms: need neither below 0"));
+  }
+  peer.broken = absl::Milliseconds(proto.broken_ms());
+  peer.refused = proto.refused();
+  peer.owing = absl::Milliseconds(proto.owing_ms());
+  return peer;
+}
+
+absl::Status TakeMismatch(const v1::HashMismatch& proto, MemberReport& report) {
+  PACELINE_RETURN_IF_ERROR(
+      CheckCount("member: hashes that differ", proto.entries_size()));
+  if (proto.step() < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("member: states differ after step ", proto.step(),
+                     ", need at least 0"));
+  }
+  report.mismatch_step = proto.step();
+  for (const v1::HashMismatch::Entry& entry : proto.entries()) {
+    PACELINE_ASSIGN_OR_RETURN(const MemberId member, FromProto(entry.member()));
+    if (report.mismatch.emplace(member, entry.state_hash()).second) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("member: worker ", member.worker.value,
+                     " has two hashes in one mismatch"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+v1::GroupMember ToProto(const MemberId& member) {
+  v1::GroupMember proto;
+  proto.set_worker_id(member.worker.value);
+  proto.set_incarnation(member.incarnation.value);
+  return proto;
+}
+
+absl::StatusOr<MemberId> FromProto(const v1::GroupMember& proto) {
+  if (proto.worker_id() >= 1 && proto.incarnation() != 0) {
+    return MemberId{WorkerId{proto.worker_id()}, {proto.incarnation()}};
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "member of a group: worker ", proto.worker_id(), ", incarnation ",
+      proto.incarnation(), ": need a worker of at least 1 and an incarnation"));
+}
+
+v1::ViewNumber ToProto(const ViewId& view) {
+  v1::ViewNumber proto;
+  proto.set_term(view.term);
+  proto.set_counter(view.counter);
+  return proto;
+}
+
+absl::StatusOr<ViewId> FromProto(const v1::ViewNumber& proto) {
+  if (proto.term() >= 0 && proto.counter() >= 0) {
+    return ViewId{proto.term(), proto.counter()};
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "view ", proto.term(), ".", proto.counter(), ": need neither below 0"));
+}
+
+v1::GroupOrder ToProto(const GroupOrder& group) {
+  v1::GroupOrder proto;
+  *proto.mutable_view() = ToProto(group.view.id);
+  for (const ViewMember& member : group.view.members) {
+    v1::ViewMember& into = *proto.add_members();
+    *into.mutable_member() = ToProto(member.id);
+    into.set_from_step(member.from_step);
+    into.set_share(member.share);
+  }
+  *proto.mutable_leveller() = ToProto(group.view.leveller);
+  for (const GroupWorker& worker : group.workers) {
+    v1::GroupWorker& into = *proto.add_workers();
+    *into.mutable_member() = ToProto(worker.id);
+    into.set_name(worker.name);
+    into.set_address(worker.address);
+  }
+  if (group.uploader.worker.assigned()) {
+    *proto.mutable_uploader() = ToProto(group.uploader);
+  }
+  return proto;
+}
+
+absl::StatusOr<GroupOrder> FromProto(const v1::GroupOrder& proto) {
+  PACELINE_RETURN_IF_ERROR(CheckCount("group: members", proto.members_size()));
+  PACELINE_RETURN_IF_ERROR(CheckCount("group: workers", proto.workers_size()));
+  GroupOrder group;
+  PACELINE_ASSIGN_OR_RETURN(group.view.id, FromProto(proto.view()));
+  for (const v1::ViewMember& member : proto.members()) {
+    PACELINE_ASSIGN_OR_RETURN(group.view.members.emplace_back(),
+                              MemberFromProto(member));
+  }
+  PACELINE_ASSIGN_OR_RETURN(group.view.leveller, FromProto(proto.leveller()));
+  for (const v1::GroupWorker& worker : proto.workers()) {
+    GroupWorker& into = group.workers.emplace_back();
+    PACELINE_ASSIGN_OR_RETURN(into.id, FromProto(worker.member()));
+    into.name = worker.name();
+    into.address = worker.address();
+  }
+  if (proto.has_uploader()) {
+    PACELINE_ASSIGN_OR_RETURN(group.uploader, FromProto(proto.uploader()));
+  }
+  PACELINE_RETURN_IF_ERROR(CheckGroup(group));
+  return group;
+}
+
+v1::MemberState ToProto(const MemberReport& report) {
+  v1::MemberState proto;
+  *proto.mutable_view() = ToProto(report.view);
+  proto.set_next(report.next);
+  proto.set_has_taken_part(report.has_taken_part);
+  proto.set_level(report.level);
+  proto.set_state_step(report.state_step);
+  proto.set_state_hash(report.state_hash);
+  for (const PeerReport& peer : report.peers) {
+    v1::PeerState& into = *proto.add_peers();
+    *into.mutable_peer() = ToProto(peer.peer);
+    into.set_broken_ms(ToMilliseconds(peer.broken));
+    into.set_refused(peer.refused);
+    into.set_owing_ms(ToMilliseconds(peer.owing));
+  }
+  if (report.mismatch.empty()) return proto;
+  proto.mutable_mismatch()->set_step(report.mismatch_step);
+  for (const auto& [member, hash] : report.mismatch) {
+    v1::HashMismatch::Entry& entry = *proto.mutable_mismatch()->add_entries();
+    *entry.mutable_member() = ToProto(member);
+    entry.set_state_hash(hash);
+  }
+  return proto;
+}
+
+absl::StatusOr<MemberReport> FromProto(const v1::MemberState& proto) {
+  PACELINE_RETURN_IF_ERROR(CheckCount("member: peers", proto.peers_size()));
+  if (proto.next() < 0 || proto.state_step() < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("member: ", proto.next(), " steps applied, state of step ",
+                     proto.state_step(), ": need neither below 0"));
+  }
+  MemberReport report;
+  PACELINE_ASSIGN_OR_RETURN(report.view, FromProto(proto.view()));
+  report.next = proto.next();
+  report.has_taken_part = proto.has_taken_part();
+  report.level = proto.level();
+  report.state_step = proto.state_step();
+  report.state_hash = proto.state_hash();
+  for (const v1::PeerState& peer : proto.peers()) {
+    PACELINE_ASSIGN_OR_RETURN(report.peers.emplace_back(), PeerFromProto(peer));
+  }
+  if (proto.has_mismatch()) {
+    PACELINE_RETURN_IF_ERROR(TakeMismatch(proto.mismatch(), report));
+  }
+  return report;
+}
+
+v1::RoundRecord ToProto(const RoundRecord& record) {
+  v1::RoundRecord proto;
+  proto.set_step(record.step);
+  *proto.mutable_view() = ToProto(record.view);
+  proto.set_is_void(record.is_void);
+  proto.set_seconds(record.seconds);
+  proto.set_contributors(record.contributors);
+  proto.set_server(ToNumber(record.server));
+  proto.set_lost_server(ToNumber(record.lost_server));
+  proto.set_takeover_seconds(record.takeover_seconds);
+  for (const RoundRecord::Skip& skip : record.skipped) {
+    v1::RoundRecord::Skip& into = *proto.add_skipped();
+    into.set_worker_id(ToNumber(skip.worker));
+    into.set_reason(skip.reason);
+  }
+  proto.set_unix_ms(record.unix_ms);
+  return proto;
+}
+
+absl::StatusOr<RoundRecord> FromProto(const v1::RoundRecord& proto) {
+  PACELINE_RETURN_IF_ERROR(
+      CheckCount("round record: skipped", proto.skipped_size()));
+  PACELINE_RETURN_IF_ERROR(
+      CheckNumber("round record: step", static_cast<double>(proto.step())));
+  PACELINE_RETURN_IF_ERROR(
+      CheckNumber("round record: contributors", proto.contributors()));
+  PACELINE_RETURN_IF_ERROR(
+      CheckNumber("round record: seconds", proto.seconds()));
+  PACELINE_RETURN_IF_ERROR(
+      CheckNumber("round record: takeover_seconds", proto.takeover_seconds()));
+  RoundRecord record;
+  record.step = proto.step();
+  PACELINE_ASSIGN_OR_RETURN(record.view, FromProto(proto.view()));
+  record.is_void = proto.is_void();
+  record.seconds = proto.seconds();
+  record.contributors = proto.contributors();
+  record.server = FromNumber(proto.server());
+  record.lost_server = FromNumber(proto.lost_server());
+  record.takeover_seconds = proto.takeover_seconds();
+  for (const v1::RoundRecord::Skip& skip : proto.skipped()) {
+    PACELINE_RETURN_IF_ERROR(CheckReason(skip.reason()));
+    record.skipped.push_back({FromNumber(skip.worker_id()), skip.reason()});
+  }
+  record.unix_ms = proto.unix_ms();
+  return record;
+}
+
+}  // namespace paceline

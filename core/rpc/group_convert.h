@@ -1,0 +1,38 @@
+// Round groups on the control stream: protos to the structs of core/round and
+// core/cluster and back.  FromProto refuses what nobody of ours would send.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "core/cluster/run_order.h"
+#include "core/cluster/run_report.h"
+#include "core/round/view.h"
+#include "paceline/v1/coordinator.pb.h"
+
+namespace paceline {
+
+v1::GroupMember ToProto(const MemberId& member);
+// Errors: InvalidArgument  no worker, or no incarnation
+absl::StatusOr<MemberId> FromProto(const v1::GroupMember& proto);
+
+v1::ViewNumber ToProto(const ViewId& view);
+// Errors: InvalidArgument  below 0
+absl::StatusOr<ViewId> FromProto(const v1::ViewNumber& proto);
+
+// An uploader that is not assigned is left out.
+v1::GroupOrder ToProto(const GroupOrder& group);
+// Errors: InvalidArgument  as CheckView(); a share that is not positive;
+//         workers twice or not by id; a member that is none of them
+absl::StatusOr<GroupOrder> FromProto(const v1::GroupOrder& proto);
+
+// Times of peers are rounded to milliseconds, never to none.
+v1::MemberState ToProto(const MemberReport& report);
+// Errors: InvalidArgument  a step or time below 0; a process twice; more of
+//         them than a group may have
+absl::StatusOr<MemberReport> FromProto(const v1::MemberState& proto);
+
+v1::RoundRecord ToProto(const RoundRecord& record);
+// Errors: InvalidArgument  a number below 0 or not finite; a reason that is no
+//         word
+absl::StatusOr<RoundRecord> FromProto(const v1::RoundRecord& proto);
+
+}  // namespace paceline

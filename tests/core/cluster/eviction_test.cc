@@ -1,0 +1,139 @@
+#include "core/cluster/eviction.h"
+
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kLease = absl::Seconds(3);
+constexpr absl::Duration kLong = absl::Milliseconds(3200);
+
+MemberId Number(int64_t n) { return {WorkerId{n}, {uint64_t(100 + n)}}; }
+
+View ViewOf(int members) {
+  View view;
+  view.id = {1, 4};
+  for (int i = 1; i <= members; ++i) view.members.push_back({Number(i), 0});
+  view.leveller = Number(1);
+  return view;
+}
+
+struct Word {
+  int from;
+  int of;
+  bool broken = false;
+  absl::Duration owing = absl::ZeroDuration();
+};
+
+std::map<MemberId, MemberReport> Reports(const View& view,
+                                         const std::vector<Word>& words) {
+  std::map<MemberId, MemberReport> reports;
+  for (const ViewMember& member : view.members) {
+    reports[member.id].view = view.id;
+  }
+  for (const Word& word : words) {
+    reports[Number(word.from)].peers.push_back(
+        {Number(word.of),
+         word.broken ? absl::Milliseconds(10) : absl::ZeroDuration(), false,
+         word.owing});
+  }
+  return reports;
+}
+
+// 0: nobody goes.
+int64_t Gone(int members, const std::vector<Word>& words) {
+  const View view = ViewOf(members);
+  const auto eviction = DecideEviction(view, Reports(view, words), kLease);
+  return eviction.has_value() ? eviction->member.worker.value : 0;
+}
+
+TEST(DecideEviction, FollowsTheTable) {
+  const struct {
+    const char* what;
+    int members;
+    std::vector<Word> words;
+    int64_t gone;
+  } kCases[] = {
+      {"nobody says anything", 3, {}, 0},
+      {"a broken link alone removes nobody", 3, {{1, 2, true}}, 0},
+      {"owed for less than a lease", 3, {{1, 2, false, kLease * 0.9}}, 0},
+      {"owed for a lease exactly", 3, {{1, 2, false, kLease}}, 2},
+      {"one does not answer", 3, {{1, 2, false, kLong}}, 2},
+      {"the lower id does not answer", 3, {{3, 1, false, kLong}}, 1},
+      {"who waits itself is excused",
+       4,
+       {{3, 1, false, kLong}, {4, 1, false, kLong}, {1, 2, false, kLong}},
+       2},
+      {"two wait for each other over a working link: the first accused goes",
+       2,
+       {{1, 2, false, kLong}, {2, 1, false, kLong}},
+       2},
+      {"a cut link, otherwise equal: the higher id goes",
+       4,
+       {{2, 3, true, kLong}, {3, 2, true, kLong}},
+       3},
+      {"a cut link seen from one end: the higher id goes, whoever complains",
+       4,
+       {{3, 2, true, kLong}},
+       3},
+      {"a cut link: fewer working links go before higher ids",
+       4,
+       {{2, 3, true, kLong}, {2, 4, true}},
+       2},
+      {"a link that the other end reports counts as cut",
+       4,
+       {{2, 3, true, kLong}, {4, 2, true}},
+       2},
+      {"a process accuses itself", 2, {{1, 1, false, kLong}}, 0},
+      {"of somebody who is no member", 2, {{1, 7, false, kLong}}, 0},
+  };
+  for (const auto& test : kCases) {
+    EXPECT_EQ(Gone(test.members, test.words), test.gone) << test.what;
+  }
+}
+
+TEST(DecideEviction, ListensOnlyToThoseWhoHaveThePresentView) {
+  const View view = ViewOf(3);
+  auto reports = Reports(view, {{1, 2, false, kLong}});
+  reports[Number(1)].view = {1, 3};
+
+  EXPECT_FALSE(DecideEviction(view, reports, kLease).has_value());
+}
+
+TEST(DecideEviction, SplitsHalvesUntilOneIsLeft) {
+  View view = ViewOf(4);
+  const std::vector<Word> words = {
+      {1, 3, true, kLong}, {1, 4, true, kLong}, {2, 3, true}, {2, 4, true}};
+  std::vector<int64_t> gone;
+  for (;;) {
+    const auto next = DecideEviction(view, Reports(view, words), kLease);
+    if (!next.has_value()) break;
+    gone.push_back(next->member.worker.value);
+    std::erase_if(view.members, [&](const ViewMember& member) {
+      return member.id == next->member;
+    });
+  }
+
+  EXPECT_THAT(gone, testing::ElementsAre(3, 4));
+}
+
+TEST(DecideEviction, SaysWhoComplainsAndForHowLong) {
+  const View view = ViewOf(3);
+
+  const auto late =
+      DecideEviction(view, Reports(view, {{1, 2, false, kLong}}), kLease);
+  const auto cut =
+      DecideEviction(view, Reports(view, {{1, 2, true, kLong}}), kLease);
+
+  EXPECT_EQ(late->accuser, Number(1));
+  EXPECT_EQ(late->why, "owes an answer for 3.2 s");
+  EXPECT_THAT(cut->why, HasSubstr("its link is cut"));
+}
+
+}  // namespace
+}  // namespace paceline
