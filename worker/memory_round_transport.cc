@@ -55,6 +55,11 @@ void MemoryRoundNetwork::SetFaults(const MemoryRoundFaults& faults) {
   faults_ = faults;
 }
 
+void MemoryRoundNetwork::SetHook(Hook hook) {
+  const absl::MutexLock lock(&mutex_);
+  hook_ = std::move(hook);
+}
+
 bool MemoryRoundNetwork::Chance(double probability) {
   return probability > 0 && random_.Unit() < probability;
 }
@@ -143,8 +148,7 @@ void MemoryRoundNetwork::SendAhead(const LinkId& id, const PayloadKey& key,
   {
     const absl::MutexLock lock(&mutex_);
     if (!IsOpen(id)) return;
-    const auto [transfer, fresh] =
-        links_[id].transfers.try_emplace(key);
+    const auto [transfer, fresh] = links_[id].transfers.try_emplace(key);
     if (!fresh) return;
     transfer->second.payload = payload;
   }
@@ -264,6 +268,7 @@ bool MemoryRoundNetwork::CarryLetter(const LinkId& id) {
   Letter letter;
   std::shared_ptr<RoundPayload> payload;
   RoundSink* sink = nullptr;
+  Hook hook;
   {
     const absl::MutexLock lock(&mutex_);
     const auto link = links_.find(id);
@@ -280,7 +285,12 @@ bool MemoryRoundNetwork::CarryLetter(const LinkId& id) {
     letter = std::move(*found);
     letters.erase(found);
     if (letter.has_payload) payload = link->second.transfers[letter.key].into;
-    sink = BeginCall(id.second);
+    hook = hook_;
+  }
+  if (hook && !hook(id.second, letter.message)) return true;
+  {
+    const absl::MutexLock lock(&mutex_);
+    sink = IsOpen(id) ? BeginCall(id.second) : nullptr;
   }
   if (sink == nullptr) return false;
   sink->OnMessage(std::move(letter.message), std::move(payload));

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -45,6 +46,11 @@ class MemoryRoundNetwork final {
   void SetStopped(const MemberId& member, bool stopped);
 
   int64_t bytes_carried() const;
+
+  // Called on the wire's thread before a message is delivered; false: it is
+  // lost.  May call the other methods.  Set before anything is sent.
+  using Hook = std::function<bool(const MemberId& to, const RoundMessage&)>;
+  void SetHook(Hook hook);
 
  private:
   friend class MemoryRoundTransport;
@@ -110,6 +116,7 @@ class MemoryRoundNetwork final {
   mutable absl::Mutex mutex_;
   SplitMix64 random_ ABSL_GUARDED_BY(mutex_);
   MemoryRoundFaults faults_ ABSL_GUARDED_BY(mutex_);
+  Hook hook_ ABSL_GUARDED_BY(mutex_);
   std::map<MemberId, Endpoint> endpoints_ ABSL_GUARDED_BY(mutex_);
   std::map<LinkId, Link> links_ ABSL_GUARDED_BY(mutex_);
   std::deque<Notice> notices_ ABSL_GUARDED_BY(mutex_);

@@ -46,6 +46,13 @@ void CheckMode(const AggregationSpec& aggregation, SpecProblems& problems) {
   }
 }
 
+// A learning rate that is no number is named where it stands.
+RuleSpec RuleToJudge(const JobSpec& spec) {
+  RuleSpec rule = RuleOf(spec);
+  if (!std::isfinite(rule.gamma) || rule.gamma <= 0) rule.gamma = 1;
+  return rule;
+}
+
 // False where the rule cannot be judged with a number of members.
 bool CheckRuleKeys(const JobSpec& spec, SpecProblems& problems) {
   const AggregationSpec& a = spec.aggregation;
@@ -60,7 +67,7 @@ bool CheckRuleKeys(const JobSpec& spec, SpecProblems& problems) {
   good &= problems.Whole("aggregation.trusted", a.trusted, 1, kMostTrusted);
   good &= problems.Whole("aggregation.shards", a.shards, 1, kMostShards);
   if (!good) return false;
-  if (const absl::Status status = CheckRuleNumbers(RuleOf(spec));
+  if (const absl::Status status = CheckRuleNumbers(RuleToJudge(spec));
       !status.ok()) {
     problems.Add("aggregation.rule", std::string(status.message()));
     return false;
@@ -141,7 +148,7 @@ void CheckMemberCount(const JobSpec& spec, bool rule, SpecProblems& problems) {
                      MoreMicroBatches(spec.train, least)));
   }
   if (!rule || members < 1) return;
-  const auto judged = CheckRule(RuleOf(spec), members, a.shards);
+  const auto judged = CheckRule(RuleToJudge(spec), members, a.shards);
   if (!judged.ok()) {
     problems.Add("aggregation.k", std::string(judged.status().message()));
   }

@@ -102,6 +102,19 @@ class FakeControlService final : public v1::Control::Service {
     return grpc::Status::OK;
   }
 
+  grpc::Status DrainWorker(grpc::ServerContext*,
+                           const v1::DrainWorkerRequest* request,
+                           v1::Worker* response) override {
+    if (request->worker() != "w1") {
+      return grpc::Status(grpc::StatusCode::NOT_FOUND, "no worker 'w9'");
+    }
+    response->set_id(1);
+    response->mutable_registration()->set_name("w1");
+    response->set_state(v1::WORKER_STATE_IDLE);
+    response->set_drained(!request->undrain());
+    return grpc::Status::OK;
+  }
+
   grpc::Status StartProfile(grpc::ServerContext*,
                             const v1::StartProfileRequest* request,
                             v1::StartProfileResponse* response) override {
@@ -233,6 +246,17 @@ TEST_F(OverGrpc, WorkersAreListed) {
   EXPECT_EQ(worker["pid"], 4711);
   EXPECT_EQ(worker["state"], "busy");
   EXPECT_EQ(worker["address"], "127.0.0.1:9");
+}
+
+TEST_F(OverGrpc, AWorkerIsDrainedAndTakenBack) {
+  const auto drained = client_.DrainWorker("w1", true);
+  const auto back = client_.DrainWorker("w1", false);
+
+  ASSERT_TRUE(drained.ok()) << drained.status();
+  EXPECT_EQ(drained->state, "drained");
+  EXPECT_EQ(back->state, "idle");
+  EXPECT_EQ(client_.DrainWorker("w9", true).status(),
+            absl::NotFoundError("no worker 'w9'"));
 }
 
 TEST_F(OverGrpc, AProfileIsOrderedAndComesBack) {

@@ -112,6 +112,57 @@ TEST_P(JobStoreTest, GivesBackWorkersAndJobsWhole) {
   EXPECT_EQ(job.workers[0].predicted_memory_bytes, 4096);
 }
 
+// A view of two members, the second a joiner.
+View ViewOfTwo(int64_t counter) {
+  View view;
+  view.id = {3, counter};
+  view.members = {{{WorkerId{1}, {~uint64_t{0}}}, 0, 0.25},
+                  {{WorkerId{2}, {22}}, 9, 1}};
+  view.leveller = view.members[0].id;
+  return view;
+}
+
+TEST_P(JobStoreTest, KeepsTheNewestViewOfEachJobAndTheHighestTerm) {
+  StoreBatch first;
+  first.term = 3;
+  first.views[JobId{1}] = {1, ViewOfTwo(1)};
+  first.views[JobId{2}] = {1, ViewOfTwo(2)};
+  ASSERT_TRUE(store_->Commit(first).ok());
+  StoreBatch second;
+  second.durable = true;
+  View smaller = ViewOfTwo(5);
+  smaller.members.pop_back();
+  second.views[JobId{1}] = {2, smaller};
+  second.deleted.push_back(JobId{2});
+  ASSERT_TRUE(store_->Commit(second).ok());
+
+  const StoredState state = *store_->Load();
+
+  EXPECT_EQ(state.term, 3);
+  ASSERT_EQ(state.views.size(), 1u);
+  EXPECT_EQ(state.views.at(JobId{1}).attempt, 2);
+  EXPECT_EQ(state.views.at(JobId{1}).view, smaller);
+}
+
+TEST_P(JobStoreTest, GivesBackAViewWithAllOfItsMembers) {
+  StoreBatch batch;
+  batch.views[JobId{1}] = {1, ViewOfTwo(7)};
+  ASSERT_TRUE(store_->Commit(batch).ok());
+
+  EXPECT_EQ(store_->Load()->views.at(JobId{1}).view, ViewOfTwo(7));
+}
+
+TEST_P(JobStoreTest, KeepsWhoIsDrainedUntilTakenBack) {
+  StoreBatch batch;
+  batch.drained = {{WorkerId{1}, true}, {WorkerId{2}, true}};
+  ASSERT_TRUE(store_->Commit(batch).ok());
+  StoreBatch back;
+  back.drained = {{WorkerId{1}, false}, {WorkerId{3}, false}};
+  ASSERT_TRUE(store_->Commit(back).ok());
+
+  EXPECT_EQ(store_->Load()->drained, std::set<WorkerId>{WorkerId{2}});
+}
+
 TEST_P(JobStoreTest, NumberOfADeletedJobIsNotUsedAgain) {
   StoreBatch batch;
   batch.jobs[JobId{3}] = FullRecord();

@@ -321,6 +321,28 @@ TEST_F(RpcTest, EmptyHostBecomesThePeers) {
   EXPECT_EQ(response.workers(0).state(), v1::WORKER_STATE_IDLE);
 }
 
+TEST_F(RpcTest, DrainedWorkerIsListedAsSuchAndTakenBack) {
+  FakeWorker worker(*stub_, Hello("a", 1));
+  worker.Read();
+  const auto drain = [&](const std::string& name, bool undrain,
+                         v1::Worker* answer) {
+    grpc::ClientContext context;
+    v1::DrainWorkerRequest request;
+    request.set_worker(name);
+    request.set_undrain(undrain);
+    return control_->DrainWorker(&context, request, answer).error_code();
+  };
+  v1::Worker drained;
+  v1::Worker back;
+
+  EXPECT_EQ(drain("a", false, &drained), grpc::StatusCode::OK);
+  EXPECT_EQ(drain("1", true, &back), grpc::StatusCode::OK);
+  EXPECT_EQ(drain("b", false, &back), grpc::StatusCode::NOT_FOUND);
+
+  EXPECT_TRUE(drained.drained());
+  EXPECT_FALSE(back.drained());
+}
+
 TEST_F(RpcTest, WeightsOfAnotherAttemptAreAborted) {
   v1::RunOrder run;
   run.set_job(9);

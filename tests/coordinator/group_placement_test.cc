@@ -1,0 +1,141 @@
+#include "coordinator/group_placement.h"
+
+#include <list>
+#include <string>
+
+#include "coordinator/job_text.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/coordinator/group_mesh.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Workers w1, w2, ... that are idle.
+class GroupPlacement : public testing::Test {
+ protected:
+  Candidate& Add() {
+    Member& member = members_.emplace_back();
+    member.id = WorkerId{static_cast<int64_t>(members_.size())};
+    member.registration =
+        WorkerNamed("w" + std::to_string(member.id.value), member.id.value);
+    member.state = MemberState::kLive;
+    return candidates_.emplace_back(Candidate{&member, JobId{}});
+  }
+  PlacementVerdict Decide() {
+    return DecidePlacement(spec_, *Describe(spec_), candidates_, measured_);
+  }
+  // Of all layers of the job's model, `seconds` each.
+  void Measure(const std::string& worker, double seconds) {
+    DeviceProfile profile;
+    const ModelDescription model = *Describe(spec_);
+    profile.key = {ModelKey(spec_.model, spec_.data.shape, spec_.data.classes),
+                   spec_.train.micro_batch, "f32", spec_.threads, worker};
+    for (const LayerDescription& layer : model.layers) {
+      LayerMeasurement measured;
+      measured.name = layer.name;
+      measured.forward.wall = measured.forward.cpu = seconds;
+      measured.backward.wall = measured.backward.cpu = seconds;
+      profile.layers.push_back(measured);
+    }
+    profile.cpu_capability = "avx512";
+    profile.runs = 3;
+    profile.cpu_share = 1;
+    measured_.Put(profile);
+  }
+
+  JobSpec spec_ = GroupSpec();
+  std::list<Member> members_;
+  std::vector<Candidate> candidates_;
+  StoredMeasurements measured_;
+};
+
+TEST_F(GroupPlacement, GivesEachMemberTheWholeModelAndAnEqualShare) {
+  Add();
+  Add();
+
+  const PlacementVerdict verdict = Decide();
+
+  ASSERT_TRUE(verdict.plan.has_value()) << verdict.why;
+  ASSERT_EQ(verdict.plan->stages.size(), 2u);
+  EXPECT_EQ(verdict.plan->stages[0].layers, verdict.plan->stages[1].layers);
+  EXPECT_EQ(verdict.plan->stages[0].share, 1);
+  EXPECT_GT(BytesOn(*verdict.plan, WorkerId{2}), 0);
+  EXPECT_EQ(verdict.cpu_capability, "avx512");
+}
+
+TEST_F(GroupPlacement, LeavesBusyAndDrainedWorkersOut) {
+  Add().job = JobId{7};
+  Add();
+  Add().drained = true;
+
+  const PlacementVerdict verdict = Decide();
+
+  ASSERT_TRUE(verdict.plan.has_value()) << verdict.why;
+  ASSERT_EQ(verdict.plan->stages.size(), 1u);
+  EXPECT_EQ(verdict.plan->stages[0].worker, WorkerId{2});
+}
+
+TEST_F(GroupPlacement, SaysForWhomItWaits) {
+  Add().job = JobId{7};
+  Add();
+  spec_.aggregation.min_parts = 2;
+
+  const PlacementVerdict verdict = Decide();
+
+  EXPECT_FALSE(verdict.plan.has_value());
+  EXPECT_EQ(verdict.why,
+            "waits for workers: a round needs 2 members, and 1 worker that can "
+            "be one is free; job 7 has others");
+  EXPECT_EQ(verdict.waits_for, std::vector<JobId>{JobId{7}});
+}
+
+TEST_F(GroupPlacement, NamesWorkersThatCannotHoldTheModel) {
+  Add();
+  members_.back().registration.memory_bytes = 1000;
+  Add();
+  spec_.aggregation.min_parts = 2;
+
+  const PlacementVerdict verdict = Decide();
+
+  EXPECT_TRUE(verdict.impossible.ok()) << verdict.impossible;
+  EXPECT_THAT(verdict.why, HasSubstr("w1"));
+}
+
+TEST_F(GroupPlacement, SharesFollowTheSpeedWhereAllAreMeasured) {
+  Add();
+  Add();
+  Measure("w1", 0.001);
+  EXPECT_EQ(Decide().plan->stages[0].share, 1);
+  Measure("w2", 0.004);
+
+  const std::vector<StageOfPlan> stages = Decide().plan->stages;
+
+  EXPECT_NEAR(stages[0].share / stages[1].share, 4, 0.01);
+}
+
+TEST_F(GroupPlacement, JoinerNeedsTheCapabilityThatTheJobRunsAt) {
+  Add();
+  members_.back().registration.cpu_capability = "avx2";
+
+  const auto status =
+      CheckJoiner(spec_, *Describe(spec_), "avx512", members_.back(), {});
+
+  EXPECT_EQ(status.message(),
+            "worker w1 has avx2, and the job computes with avx512");
+}
+
+TEST_F(GroupPlacement, JoinerThatTheJobDoesNotNameStaysOut) {
+  Add();
+  spec_.aggregation.workers = {"w9"};
+
+  const auto status =
+      CheckJoiner(spec_, *Describe(spec_), "avx2", members_.back(), {});
+
+  EXPECT_EQ(status.message(), "worker w1 is not among aggregation.workers");
+}
+
+}  // namespace
+}  // namespace paceline
