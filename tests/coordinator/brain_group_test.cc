@@ -496,7 +496,7 @@ TEST(BrainGroup, DrainedWorkerFinishesItsPipelineAndGetsNoOtherJob) {
 
   ASSERT_TRUE(mesh.Drain("a", true).ok());
   EXPECT_EQ(mesh.Order(a).run->fence.job, job);
-  EXPECT_THAT(mesh.Story(job), Contains(HasSubstr("draining: worker a is")));
+  EXPECT_THAT(mesh.Story(job), Contains(HasSubstr("draining: worker a is let go")));
   mesh.Report(a, job, RunPhase::kDone, 60);
   mesh.Saved(job, kSaved);
 
