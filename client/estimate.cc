@@ -8,7 +8,9 @@
 #include "client/table.h"
 #include "client/text.h"
 #include "core/base/status_macros.h"
+#include "core/model/aggregation.h"
 #include "core/model/description.h"
+#include "core/plan/member_memory.h"
 #include "core/plan/plan.h"
 #include "core/schedule/schedule.h"
 
@@ -34,6 +36,15 @@ absl::StatusOr<std::vector<PlacementView>> CutLocally(const JobSpec& spec,
   return stages;
 }
 
+// Members of a data-parallel job, as far as one knows: those that the
+// coordinator chose, or the job names.
+int64_t MembersOf(const JobSpec& spec,
+                  const std::vector<PlacementView>& stages) {
+  const bool placed = !stages.empty() && stages.front().worker_id >= 0;
+  return std::max<int64_t>(
+      1, placed ? std::ssize(stages) : KnownMembers(spec.aggregation));
+}
+
 // Index of each stage's worker, counted in the order of the stages; where
 // nobody holds a stage yet, it counts as on a worker of its own.
 std::vector<int> WorkerOf(const std::vector<PlacementView>& stages) {
@@ -54,7 +65,7 @@ std::vector<int> WorkerOf(const std::vector<PlacementView>& stages) {
 
 absl::StatusOr<std::vector<StageKeeps>> KeepsOf(
     const JobSpec& spec, const std::vector<PlacementView>& stages) {
-  if (IsInference(spec)) {
+  if (IsInference(spec) || IsDataParallel(spec)) {
     return std::vector<StageKeeps>(stages.size(), kInferenceKeeps);
   }
   ScheduleRequest request;
@@ -100,7 +111,7 @@ absl::StatusOr<JobEstimate> EstimateJob(const JobSpec& spec,
   const int layers = static_cast<int>(model.layers.size());
   JobEstimate estimate;
   estimate.chosen = !stages.empty() || spec.pipeline.stages > 0 ||
-                    !spec.pipeline.cuts.empty();
+                    !spec.pipeline.cuts.empty() || IsDataParallel(spec);
   estimate.run = std::move(run);
   estimate.steps = spec.train.steps;
   if (stages.empty()) {
@@ -120,6 +131,10 @@ absl::StatusOr<JobEstimate> EstimateJob(const JobSpec& spec,
   estimate.layers = layers;
   for (size_t s = 0; s < stages.size(); ++s) {
     estimate.stages.push_back(EstimateStage(spec, model, stages[s], keeps[s]));
+    if (IsDataParallel(spec)) {
+      estimate.stages.back().memory_bytes =
+          MemberBytes(spec, model, MembersOf(spec, stages));
+    }
     if (s > 0 && stages[s].stage == stages[s - 1].stage) continue;  // a replica
     estimate.parameters += estimate.stages.back().parameters;
     estimate.parameter_bytes += estimate.stages.back().parameter_bytes;

@@ -5,6 +5,7 @@
 #include "client/job_commands.h"
 #include "client/render.h"
 #include "client/text.h"
+#include "core/model/aggregation.h"
 
 namespace paceline {
 namespace {
@@ -27,6 +28,19 @@ absl::StatusOr<Submission> SubmitPatiently(const CommandContext& context,
       return absl::CancelledError(
           "interrupted; nothing is known to be submitted");
     }
+  }
+}
+
+// What a rule assumes of the members that there will be, as far as one knows.
+void NoteAggregation(Console& console, const JobSpec& spec,
+                     const Submission& submission) {
+  if (!IsDataParallel(spec)) return;
+  const int64_t members = submission.stages.empty()
+                              ? KnownMembers(spec.aggregation)
+                              : std::ssize(submission.stages);
+  if (members < 1) return;
+  for (const std::string& note : AggregationNotes(spec, members)) {
+    console.Note(absl::StrCat("note: ", Printable(note)));
   }
 }
 
@@ -116,6 +130,7 @@ ExitCode SubmitCommand(const CommandContext& context,
   for (const std::string& note : submission->notes) {
     console.Note(absl::StrCat("note: ", Printable(note)));
   }
+  NoteAggregation(console, options.spec, *submission);
   if (options.dry_run) return PrintDryRun(context, options, *submission);
   if (options.detach) return PrintDetached(context, options, *submission);
   NoteSubmitted(console, options.spec, *submission);

@@ -23,8 +23,13 @@ std::string RateSchedule(const JobSpec& spec) {
   return spec.train.learning_rate.schedule;
 }
 
+std::string AggregationRule(const JobSpec& spec) {
+  return spec.aggregation.rule;
+}
+
 constexpr char kModelPrefix[] = "model.";
 constexpr char kOptimizer[] = "train.optimizer.name";
+constexpr char kRule[] = "aggregation.rule";
 constexpr char kSchedule[] = "train.learning_rate.schedule";
 
 constexpr Rule kRules[] = {
@@ -35,6 +40,11 @@ constexpr Rule kRules[] = {
     {"train.learning_rate.minimum", kSchedule, "cosine", RateSchedule},
     {"train.learning_rate.step_every", kSchedule, "step", RateSchedule},
     {"train.learning_rate.gamma", kSchedule, "step", RateSchedule},
+    {"aggregation.selected", kRule, "krum", AggregationRule},
+    {"aggregation.alpha", kRule, "suspicion", AggregationRule},
+    {"aggregation.gamma", kRule, "zeno", AggregationRule},
+    {"aggregation.rho", kRule, "zeno", AggregationRule},
+    {"aggregation.trusted", kRule, "zeno", AggregationRule},
 };
 
 constexpr char kSynthetic[] =
@@ -94,10 +104,23 @@ std::string WhyOtherKind(const JobSpec& spec, const std::string& key) {
   return other ? absl::StrCat("kind is ", spec.kind) : "";
 }
 
+// What belongs to a pipeline, or to data parallelism; empty: nothing of `key`.
+std::string WhyOtherShape(const JobSpec& spec, const std::string& key) {
+  if (!IsDataParallel(spec)) {
+    return absl::StartsWith(key, "aggregation.") && key != "aggregation.mode"
+               ? "aggregation.mode is none"
+               : "";
+  }
+  return absl::StartsWith(key, "pipeline.") && key != "pipeline.stages"
+             ? "every member holds the whole model"
+             : "";
+}
+
 // What makes `key` idle; empty when it has an effect.
 std::string WhyUnused(const JobSpec& spec, const GivenKey& key,
                       const std::vector<GivenKey>& given) {
   if (std::string why = WhyOtherKind(spec, key.path); !why.empty()) return why;
+  if (std::string why = WhyOtherShape(spec, key.path); !why.empty()) return why;
   for (const Rule& rule : kRules) {
     if (key.path != rule.key) continue;
     const std::string value = rule.value(spec);

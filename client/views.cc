@@ -74,6 +74,10 @@ int StageCount(const JobView& job) {
 }
 
 std::string ScheduleText(const JobSpec& spec) {
+  if (IsDataParallel(spec)) {
+    return absl::StrCat("data parallel (", spec.aggregation.mode, ", ",
+                        spec.aggregation.rule, ")");
+  }
   return IsInference(spec) ? "forward only" : spec.pipeline.schedule;
 }
 

@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly AREAS=(quickstart repeat same-bytes precision torchvision language codecs soak rounds bench
+readonly AREAS=(quickstart repeat same-bytes precision torchvision language codecs soak rounds liars bench
   bed speed torch-free tsan asan)
 
 usage() {
@@ -82,6 +82,12 @@ area_codecs() {
 area_rounds() {
   deploy/build.sh release round_simulation
   build/release/bin/round_simulation --schedules 1000000
+}
+
+# What each rule withstands: nine members of which two, then four lie.
+area_liars() {
+  deploy/build.sh release paceline paceline-coordinator paceline-worker
+  python3 tests/nightly/liars.py --bin build/release/bin
 }
 
 area_soak() {

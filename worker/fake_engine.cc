@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/check.h"
 #include "core/base/random.h"
 #include "core/base/status_macros.h"
 #include "core/model/data_sets.h"
@@ -78,6 +79,8 @@ FakeEngine::FakeEngine(EngineOptions options) : options_(std::move(options)) {
     layers_.push_back(MakeLayer(i));
     Borrow(i, layers_.back());
   }
+  PACELINE_CHECK(!options_.stashes || !options_.flat_gradient, "both");
+  if (options_.flat_gradient) LayFlat();
   if (options_.stashes) ring_.emplace(CurrentValues());
 }
 
@@ -407,7 +410,6 @@ absl::StatusOr<TensorList> FakeEngine::BackwardInput(
     gradients = Part(options_.layers.first + static_cast<int>(i),
                      std::move(gradients), kept.inputs[i], gradient, of_input);
     gradients.insert(gradients.begin(), std::move(of_input));
-    Say(static_cast<int>(i), /*backward=*/true);
   }
   if (ring_.has_value()) Load(ring_->newest_payload());
   split_.insert(std::move(node));
@@ -425,6 +427,7 @@ absl::Status FakeEngine::BackwardWeight(const BatchInfo& batch,
   const Kept& kept = node.mapped();
   for (size_t i = layers_.size(); i-- > 0;) {
     AddWeightGradient(layers_[i], kept.inputs[i], kept.output_gradients[i]);
+    Say(static_cast<int>(i), /*backward=*/true);
   }
   labels_ += CountLabels(kept.labels);
   gradient_version_ = kept.version;
@@ -434,6 +437,7 @@ absl::Status FakeEngine::BackwardWeight(const BatchInfo& batch,
 
 absl::StatusOr<TiedTensors> FakeEngine::Tied(const std::string& name,
                                              bool owner) {
+  if (options_.flat_gradient) return OwnTies();
   for (FakeLayer& layer : layers_) {
     for (FakeParameter& parameter : layer.parameters) {
       if (parameter.name == name && parameter.borrowed != owner) {
@@ -487,10 +491,9 @@ absl::Status FakeEngine::Apply(const StepVerdict& verdict) {
                       parameter.value.As<float>(), gradient.As<float>(), state);
         }
       }
-      std::memset(parameter.gradient.data.get(), 0, parameter.gradient.bytes());
     }
   }
-  labels_ = 0;
+  ClearSums();
   if (!ring_.has_value()) return absl::OkStatus();
   staleness_ = ring_->newest() - gradient_version_;
   if (beside) {

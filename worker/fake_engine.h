@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "worker/parallel_memory.h"
 #include "worker/stage_engine.h"
 #include "worker/version_ring.h"
 
@@ -49,6 +50,13 @@ class FakeEngine final : public StageEngine {
   StashReading Stash() const override;
   absl::StatusOr<std::vector<NamedTensor>> Weights() override;
   absl::Status SetWeights(const std::vector<NamedTensor>& weights) override;
+  absl::StatusOr<absl::Span<float>> FlatGradient() override;
+  std::vector<size_t> GradientOffsets() const override;
+  size_t StateBytes() const override;
+  absl::Status CopyState(absl::Span<uint8_t> to) override;
+  absl::StatusOr<uint64_t> StateHash() override;
+  absl::Status RestoreState(absl::Span<const uint8_t> from) override;
+  absl::Status AbandonStep() override;
 
  private:
   struct FakeParameter {
@@ -96,6 +104,9 @@ class FakeEngine final : public StageEngine {
   Values CurrentValues() const;
   void Load(const Values& values);
   void Say(int layer, bool backward) const;  // on_layer
+  void LayFlat();
+  ScatteredBytes State() const;
+  void ClearSums();
   LossSums Loss(const Tensor& output, const Tensor& labels) const;
   bool last() const { return options_.stage + 1 == options_.stages; }
 
@@ -107,6 +118,7 @@ class FakeEngine final : public StageEngine {
   std::optional<VersionRing<Values>> ring_;  // engines that stash
   int64_t gradient_version_ = 0;             // of the gradient that is summed
   int64_t staleness_ = 0;
+  Tensor flat_;  // the gradients of all layers, with flat_gradient
 };
 
 }  // namespace paceline

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status_macros.h"
+#include "core/plan/member_memory.h"
 #include "core/schedule/asynchronous.h"
 
 namespace paceline {
@@ -247,6 +248,10 @@ absl::StatusOr<RunWiring> MakeRunWiring(const RunOrder& order,
 absl::StatusOr<int64_t> PredictBytes(const RunOrder& order,
                                      const ModelDescription& model,
                                      WorkerId self) {
+  if (order.group.has_value()) {
+    const size_t members = std::max<size_t>(1, order.group->workers.size());
+    return MemberBytes(order.spec, model, static_cast<int64_t>(members));
+  }
   const bool training = !IsInference(order.spec);
   PACELINE_ASSIGN_OR_RETURN(const ScheduleBounds bounds,
                             BoundsOf(order, self, training));

@@ -117,6 +117,11 @@ absl::Status NotParallel() {
 }
 }  // namespace
 
+absl::Status OwnTies() {
+  return absl::FailedPreconditionError(
+      "an engine for data parallelism adds up shared parameters by itself");
+}
+
 absl::StatusOr<absl::Span<float>> StageEngine::FlatGradient() {
   return NotParallel();
 }

@@ -63,10 +63,15 @@ struct EngineOptions {
   // Batches of training never come: nothing is held for gradients.
   bool inference = false;
   // Called in training on the compute thread after each layer of a forward or
-  // backward; for the profiler, since counting memory costs time.
+  // backward, when the gradients of its parameters are in the sum.  For the
+  // profiler, since counting memory costs time; with flat_gradient nothing is
+  // counted.
   std::function<void(const LayerDone&)> on_layer = nullptr;
   Precision precision = Precision::kF32;
-  // The gradients of all parameters lie side by side: FlatGradient().
+  // The gradients of all parameters lie side by side: FlatGradient().  Not for
+  // engines that stash.  Users of a shared parameter whose owner is here too
+  // have its memory, and add their gradients to its own as they come: Tied()
+  // is not for these.
   bool flat_gradient = false;
 };
 
@@ -132,7 +137,8 @@ class StageEngine {
   // as one that borrows it.  The memory is the engine's own, with the newest
   // value; to be read and written between the last backward of a step and the
   // first forward of the next.
-  // Errors: NotFound  no layer here owns (borrows) a parameter of that name
+  // Errors: NotFound  no layer here owns (borrows) a parameter of that name;
+  // FailedPrecondition  flat_gradient
   virtual absl::StatusOr<TiedTensors> Tied(const std::string& name,
                                            bool owner) = 0;
 
@@ -172,17 +178,22 @@ class StageEngine {
   // The sum of the step, of all trainable parameters in layer order, as one
   // vector.  The memory is the engine's own: it may be read (sent) until the
   // next Forward, and written between Backward and Report, so that what members
-  // agreed on is what is reported and applied.
+  // agreed on is what is reported and applied: Report() does not ask whether
+  // the batch is whole, and its `samples` are those that this engine summed.
   virtual absl::StatusOr<absl::Span<float>> FlatGradient();
   // [layers of this stage + 1]: where in it each layer's parameters begin.
+  // In the last backward of a step, once on_layer was called for a layer, all
+  // from its offset on is final.
   virtual std::vector<size_t> GradientOffsets() const { return {}; }
 
   // Parameters, buffers and what the optimizer remembers, as bytes; equal on
   // all members that are level.
   virtual size_t StateBytes() const { return 0; }
+  // Errors: InvalidArgument  not of StateBytes()
   virtual absl::Status CopyState(absl::Span<uint8_t> to);
   // XXH3-64 of the same bytes, without a copy.
   virtual absl::StatusOr<uint64_t> StateHash();
+  // Drops the open step, as AbandonStep().
   // Errors (nothing was written): InvalidArgument  of another size
   virtual absl::Status RestoreState(absl::Span<const uint8_t> from);
   // Drops what was computed of the open step: forwards kept, the sum.
@@ -200,6 +211,9 @@ absl::Status CheckStageInput(const ModelDescription& model, int first,
 
 // Errors: InvalidArgument  a label that is neither kNoLabel nor a class
 absl::Status CheckLabels(const Tensor& labels, int64_t classes);
+
+// What Tied() answers with flat_gradient.
+absl::Status OwnTies();
 
 // For SetWeights(): copies the values of `weights` into the memory of those of
 // the same name in `own`, of which there may be several.

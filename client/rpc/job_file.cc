@@ -56,7 +56,7 @@ class SpecReader {
   void SetList(const std::string& set, const std::string& text,
                const FieldDescriptor& field, Message& message);
   std::string Where(const YAML::Node& node) const {
-    return absl::StrCat(file_, ":", node.Mark().line + 1);
+    return set_.empty() ? absl::StrCat(file_, ":", node.Mark().line + 1) : set_;
   }
   std::string WhereOf(std::string path) const;
 
@@ -67,8 +67,13 @@ class SpecReader {
                  Message& message);
   void ReadScalar(const YAML::Node& value, const std::string& path,
                   const FieldDescriptor& field, bool append, Message& message);
+  void ReadMaps(const YAML::Node& list, const std::string& path,
+                const FieldDescriptor& field, Message& message);
+  void SetMaps(const std::string& set, const std::string& text,
+               const FieldDescriptor& field, Message& message);
 
   const std::string file_;
+  std::string set_;  // "--set ...", while nodes are of one
   v1::JobSpec proto_;
   std::map<std::string, std::string> where_;  // of every value, by its path
   std::vector<std::string> problems_;
@@ -163,16 +168,18 @@ void SpecReader::ReadField(const YAML::Node& key, const YAML::Node& value,
                            const std::string& path,
                            const FieldDescriptor& field, Message& message) {
   const bool is_message = field.message_type() != nullptr;
-  const bool fits = is_message            ? value.IsMap()
-                    : field.is_repeated() ? value.IsSequence()
-                                          : value.IsScalar();
+  const bool fits = field.is_repeated() ? value.IsSequence()
+                    : is_message        ? value.IsMap()
+                                        : value.IsScalar();
   if (!fits) {
     AddProblem(Where(key), path,
                absl::StrCat("expected ", ExpectedType(field), ", got ",
                             Describe(value)));
     return;
   }
-  if (is_message) {
+  if (is_message && field.is_repeated()) {
+    ReadMaps(value, path, field, message);
+  } else if (is_message) {
     ReadMap(value, path + ".",
             *message.GetReflection()->MutableMessage(&message, &field));
   } else if (field.is_repeated()) {
@@ -181,6 +188,26 @@ void SpecReader::ReadField(const YAML::Node& key, const YAML::Node& value,
     }
   } else {
     ReadScalar(value, path, field, /*append=*/false, message);
+  }
+}
+
+// Each with a path of its own, "faults[0]".
+void SpecReader::ReadMaps(const YAML::Node& list, const std::string& path,
+                          const FieldDescriptor& field, Message& message) {
+  size_t index = 0;
+  for (const auto& element : list) {
+    const std::string here = absl::StrCat(path, "[", index++, "]");
+    if (!element.IsMap()) {
+      AddProblem(
+          Where(element), here,
+          absl::StrCat("expected keys (",
+                       absl::StrJoin(FieldNames(*field.message_type()), ", "),
+                       "), got ", Describe(element)));
+      continue;
+    }
+    where_[here] = Where(element);
+    ReadMap(element, here + ".",
+            *message.GetReflection()->AddMessage(&message, &field));
   }
 }
 
@@ -253,6 +280,34 @@ void SpecReader::SetList(const std::string& set, const std::string& text,
   if (!why.empty()) AddProblem(where, "", why);
 }
 
+// Such a list takes the place of the file's, as it would be written there.
+void SpecReader::SetMaps(const std::string& set, const std::string& text,
+                         const FieldDescriptor& field, Message& message) {
+  const std::string& path = field.name();
+  set_ = absl::StrCat("--set ", Printable(set));
+  std::erase_if(where_, [&](const auto& given) {
+    return absl::StartsWith(given.first, path + "[");
+  });
+  where_[path] = set_;
+  message.GetReflection()->ClearField(&message, &field);
+  try {
+    const YAML::Node node = YAML::Load(text);
+    if (node.IsSequence()) {
+      ReadMaps(node, path, field, message);
+    } else {
+      AddProblem(set_, "",
+                 absl::StrCat("expected ", ExpectedType(field), ", got ",
+                              Describe(node)));
+    }
+  } catch (const YAML::Exception& error) {
+    AddProblem(set_, "",
+               absl::StrCat("is not YAML at column ",
+                            set.size() - text.size() + error.mark.column + 1,
+                            ": ", error.msg));
+  }
+  set_.clear();
+}
+
 void SpecReader::ReadSet(const std::string& set) {
   const std::string where = absl::StrCat("--set ", Printable(set));
   const size_t equals = set.find('=');
@@ -275,6 +330,17 @@ void SpecReader::ReadSet(const std::string& set) {
       return;
     }
     const bool is_last = i + 1 == keys.size();
+    if (field->message_type() != nullptr && field->is_repeated()) {
+      if (!is_last) {
+        AddProblem(
+            where, "",
+            absl::StrCat(here, " is a list: set all of it, as in ", here, "=[{",
+                         field->message_type()->field(0)->name(), ": VALUE}]"));
+        return;
+      }
+      SetMaps(set, text, *field, *message);
+      return;
+    }
     if (field->message_type() != nullptr) {
       if (is_last) {
         AddProblem(
@@ -331,7 +397,7 @@ void SpecReader::CheckPaths() {
   }
 }
 
-// The one place that yaml-cpp's exceptions reach.
+// With SetMaps() the only place that yaml-cpp's exceptions reach.
 absl::Status ReadYaml(const JobFile& file, SpecReader& reader) {
   try {
     const std::vector<YAML::Node> documents = YAML::LoadAll(file.text);

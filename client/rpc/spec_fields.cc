@@ -124,8 +124,9 @@ std::string UnknownKey(const std::string& key, const Descriptor& type,
 
 std::string ExpectedType(const FieldDescriptor& field) {
   if (field.message_type() != nullptr) {
-    return absl::StrCat(
-        "keys (", absl::StrJoin(FieldNames(*field.message_type()), ", "), ")");
+    return absl::StrCat(field.is_repeated() ? "a list of keys (" : "keys (",
+                        absl::StrJoin(FieldNames(*field.message_type()), ", "),
+                        ")");
   }
   const std::string scalar = ScalarName(field);
   if (field.is_repeated()) {

@@ -66,30 +66,50 @@ BatchWalk::BatchWalk(const TrainSpec& train, int64_t train_samples,
 std::optional<WalkBatch> BatchWalk::Next() {
   if (evaluated_ >= 0) return EvaluationBatch();
   if (step_ >= total_steps_) return std::nullopt;
-  return TrainingBatch();
+  WalkBatch batch = Training(step_++);
+  batch.info.ordinal = ordinal_++;
+  if (EvaluationIsDue(step_)) evaluated_ = 0;
+  return batch;
 }
 
-bool BatchWalk::EvaluationIsDue() const {
+bool BatchWalk::EvaluationIsDue(int64_t steps) const {
   if (test_samples_ == 0) return false;
-  if (step_ == total_steps_) return true;
-  return train_.evaluate_every > 0 && step_ % steps_per_epoch_ == 0 &&
-         step_ / steps_per_epoch_ % train_.evaluate_every == 0;
+  if (steps == total_steps_) return true;
+  return steps > 0 && train_.evaluate_every > 0 &&
+         steps % steps_per_epoch_ == 0 &&
+         steps / steps_per_epoch_ % train_.evaluate_every == 0;
 }
 
-WalkBatch BatchWalk::TrainingBatch() {
+WalkBatch BatchWalk::Training(int64_t step) const {
+  PACELINE_CHECK(step >= 0 && step < total_steps_,
+                 absl::StrCat("step=", step, " of=", total_steps_));
+  const bool evaluation = EvaluationIsDue(step + 1);
   WalkBatch batch;
-  batch.epoch = step_ / steps_per_epoch_;
-  batch.first = step_ % steps_per_epoch_ * train_.batch;
+  batch.epoch = step / steps_per_epoch_;
+  batch.first = step % steps_per_epoch_ * train_.batch;
   BatchInfo& info = batch.info;
-  info.ordinal = ordinal_++;
+  info.ordinal = step;
   info.phase = BatchPhase::kTrain;
-  info.step = step_++;
+  info.step = step;
   info.samples = std::min(train_.batch, train_samples_ - batch.first);
   info.micro_batches = MicroBatches(info.samples, train_.micro_batch);
-  if (EvaluationIsDue()) evaluated_ = 0;
-  info.final_batch = step_ == total_steps_ && evaluated_ < 0;
-  info.drains = info.final_batch || evaluated_ >= 0;
+  info.final_batch = step + 1 == total_steps_ && !evaluation;
+  info.drains = info.final_batch || evaluation;
   info.total_micro_batches = total_micro_batches_;
+  return batch;
+}
+
+WalkBatch BatchWalk::Evaluation(int64_t steps) const {
+  const bool due = EvaluationIsDue(steps);
+  WalkBatch batch;
+  batch.epoch = std::max<int64_t>(0, steps - 1) / steps_per_epoch_;
+  BatchInfo& info = batch.info;
+  info.ordinal = steps;
+  info.phase = BatchPhase::kEvaluate;
+  info.step = steps;
+  info.samples = due ? test_samples_ : 0;
+  info.micro_batches = MicroBatches(info.samples, train_.micro_batch);
+  info.final_batch = steps == total_steps_;
   return batch;
 }
 

@@ -50,14 +50,20 @@ class BatchWalk {
   // The next batch; nothing after the final one.
   std::optional<WalkBatch> Next();
 
+  // For who does not walk: the training batch after `step` updates, as Next()
+  // gives it but for the ordinal, which is `step`.  0 <= step < total_steps().
+  WalkBatch Training(int64_t step) const;
+  // The test set as one batch, where one is due after `steps` updates; its
+  // ordinal is `steps`.  micro_batches 0: none is.
+  WalkBatch Evaluation(int64_t steps) const;
+
   int64_t total_steps() const { return total_steps_; }
   // Micro-batches of all training batches, or of the test set where that is all
   // there is.
   int64_t total_micro_batches() const { return total_micro_batches_; }
 
  private:
-  bool EvaluationIsDue() const;
-  WalkBatch TrainingBatch();
+  bool EvaluationIsDue(int64_t steps) const;
   WalkBatch EvaluationBatch();
 
   const TrainSpec train_;

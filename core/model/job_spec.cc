@@ -11,6 +11,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/model/aggregation.h"
 #include "core/model/checkpointing.h"
 #include "core/model/data_sets.h"
 #include "core/model/description.h"
@@ -441,6 +442,8 @@ std::vector<SpecProblem> CheckJobSpec(const JobSpec& spec) {
   problems.OneOf("cpu_capability", "CPU capability", spec.cpu_capability,
                  {"auto", "avx2", "avx512", "avx512_bf16", "default"});
   CheckPrecision(spec, problems);
+  CheckAggregation(spec, description.ok() ? &*description : nullptr, problems);
+  CheckFaults(spec, problems);
   return problems.Take();
 }
 

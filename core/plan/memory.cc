@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
-#include <limits>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -11,34 +10,22 @@
 #include "core/model/checkpointing.h"
 #include "core/optim/optimizer.h"
 #include "core/plan/plan.h"
+#include "core/plan/saturate.h"
 
 namespace paceline {
 namespace {
-
-constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-
-// A hostile spec must not wrap around into a number that fits.
-int64_t Add(int64_t a, int64_t b) {
-  int64_t sum = 0;
-  return __builtin_add_overflow(a, b, &sum) ? kMost : sum;
-}
-
-int64_t Multiply(int64_t a, int64_t b) {
-  int64_t product = 0;
-  return __builtin_mul_overflow(a, b, &product) ? kMost : product;
-}
 
 // For one sample: an activation and a gradient at each boundary of `range`.
 int64_t BoundaryBytes(const ModelDescription& model, const LayerRange& range) {
   constexpr int64_t kFramesOfABoundary = 2;
   int64_t bytes = 0;
   if (range.first > 0) {
-    bytes = Add(bytes, model.layers[range.first - 1].output_bytes);
+    bytes = AddBytes(bytes, model.layers[range.first - 1].output_bytes);
   }
   if (range.last < static_cast<int>(model.layers.size())) {
-    bytes = Add(bytes, model.layers[range.last - 1].output_bytes);
+    bytes = AddBytes(bytes, model.layers[range.last - 1].output_bytes);
   }
-  return Multiply(kFramesOfABoundary, bytes);
+  return MultiplyBytes(kFramesOfABoundary, bytes);
 }
 
 // For one sample: what `range` keeps from forward to backward.
@@ -55,24 +42,27 @@ int64_t ActivationBytes(const ModelDescription& model, const LayerRange& range,
     int64_t segment = 0;
     for (int layer = range.first + first; layer < range.first + last; ++layer) {
       const int64_t kept = KeptBytes(model, layer, precision);
-      segment = Add(segment, kept);
-      widest = std::max(widest, Add(kept, model.layers[layer].output_bytes));
-      outputs = Add(outputs, model.layers[layer].output_bytes);
+      segment = AddBytes(segment, kept);
+      widest =
+          std::max(widest, AddBytes(kept, model.layers[layer].output_bytes));
+      outputs = AddBytes(outputs, model.layers[layer].output_bytes);
     }
-    inputs = Add(inputs, InputBytes(model, range.first + first));
-    everything = Add(everything, segment);
+    inputs = AddBytes(inputs, InputBytes(model, range.first + first));
+    everything = AddBytes(everything, segment);
     largest = std::max(largest, segment);
   }
   // Forward only: one layer at a time.
   if (keeps.versions == 0) return widest;
-  const int64_t between_halves = Multiply(keeps.split, outputs);
+  const int64_t between_halves = MultiplyBytes(keeps.split, outputs);
   if (!checkpointing.recomputes) {
-    return Add(Multiply(keeps.micro_batches, everything), between_halves);
+    return AddBytes(MultiplyBytes(keeps.micro_batches, everything),
+                    between_halves);
   }
   // What was computed again stays until the second half.
-  return Add(Add(Multiply(keeps.micro_batches, inputs),
-                 keeps.micro_batches > 0 ? largest : 0),
-             Add(Multiply(keeps.split, everything), between_halves));
+  return AddBytes(
+      AddBytes(MultiplyBytes(keeps.micro_batches, inputs),
+               keeps.micro_batches > 0 ? largest : 0),
+      AddBytes(MultiplyBytes(keeps.split, everything), between_halves));
 }
 
 }  // namespace
@@ -94,7 +84,7 @@ int64_t KeptBytes(const ModelDescription& model, int layer,
       });
   if (precision == Precision::kF32 || recurrent) return bytes;
   // The input as it came and as a product takes it; the rest in two bytes.
-  return Add(bytes / 2, InputBytes(model, layer));
+  return AddBytes(bytes / 2, InputBytes(model, layer));
 }
 
 std::vector<int> StageNumbers(const std::vector<StageOfPlan>& stages) {
@@ -165,17 +155,18 @@ int64_t EstimateBytes(const ModelDescription& model, const TrainSpec& train,
     for (int layer = ranges[i].first; layer < ranges[i].last; ++layer) {
       const Layer& described = model.layers[layer];
       const int64_t bytes = described.parameter_bytes;
-      total = Add(total, Multiply(copies, bytes));
+      total = AddBytes(total, MultiplyBytes(copies, bytes));
       // A value a version, and the gradient.
-      total =
-          Add(total, Multiply(1 + keeps[i].versions, described.borrowed_bytes));
+      total = AddBytes(total, MultiplyBytes(1 + keeps[i].versions,
+                                            described.borrowed_bytes));
       if (precision != Precision::kBf16) continue;
-      total = Add(total, Multiply(std::max(1, keeps[i].versions), bytes / 2));
+      total = AddBytes(
+          total, MultiplyBytes(std::max(1, keeps[i].versions), bytes / 2));
     }
-    const int64_t sample_bytes = Add(
+    const int64_t sample_bytes = AddBytes(
         BoundaryBytes(model, ranges[i]),
         ActivationBytes(model, ranges[i], keeps[i], precision, checkpointing));
-    total = Add(total, Multiply(train.micro_batch, sample_bytes));
+    total = AddBytes(total, MultiplyBytes(train.micro_batch, sample_bytes));
   }
   return total;
 }

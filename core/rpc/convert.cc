@@ -141,6 +141,37 @@ InferSpec InferFromProto(const v1::InferSpec& proto) {
   return spec;
 }
 
+AggregationSpec AggregationFromProto(const v1::AggregationSpec& proto) {
+  AggregationSpec spec;
+  PACELINE_TAKE(proto, spec, mode);
+  PACELINE_TAKE(proto, spec, members);
+  PACELINE_TAKE(proto, spec, rule);
+  PACELINE_TAKE(proto, spec, k);
+  PACELINE_TAKE(proto, spec, selected);
+  PACELINE_TAKE(proto, spec, alpha);
+  PACELINE_TAKE(proto, spec, gamma);
+  PACELINE_TAKE(proto, spec, rho);
+  PACELINE_TAKE(proto, spec, trusted);
+  PACELINE_TAKE(proto, spec, shards);
+  PACELINE_TAKE(proto, spec, min_parts);
+  PACELINE_TAKE(proto, spec, deadline);
+  PACELINE_TAKE(proto, spec, codec);
+  TakeAll(proto.workers(), spec.workers);
+  TakeAll(proto.shares(), spec.shares);
+  return spec;
+}
+
+FaultSpec FaultFromProto(const v1::FaultSpec& proto) {
+  FaultSpec spec;
+  spec.worker = proto.worker();
+  spec.step = proto.step();
+  spec.kind = proto.kind();
+  PACELINE_TAKE(proto, spec, steps);
+  PACELINE_TAKE(proto, spec, seconds);
+  PACELINE_TAKE(proto, spec, scale);
+  return spec;
+}
+
 #undef PACELINE_TAKE
 
 void ModelToProto(const ModelSpec& spec, v1::ModelSpec& proto) {
@@ -230,6 +261,34 @@ void InferToProto(const InferSpec& spec, v1::InferSpec& proto) {
   proto.set_outputs(spec.outputs);
 }
 
+void AggregationToProto(const AggregationSpec& spec,
+                        v1::AggregationSpec& proto) {
+  proto.set_mode(spec.mode);
+  proto.set_members(spec.members);
+  proto.set_rule(spec.rule);
+  proto.set_k(spec.k);
+  proto.set_selected(spec.selected);
+  proto.set_alpha(spec.alpha);
+  proto.set_gamma(spec.gamma);
+  proto.set_rho(spec.rho);
+  proto.set_trusted(spec.trusted);
+  proto.set_shards(spec.shards);
+  proto.set_min_parts(spec.min_parts);
+  proto.set_deadline(spec.deadline);
+  proto.set_codec(spec.codec);
+  proto.mutable_workers()->Add(spec.workers.begin(), spec.workers.end());
+  proto.mutable_shares()->Add(spec.shares.begin(), spec.shares.end());
+}
+
+void FaultToProto(const FaultSpec& spec, v1::FaultSpec& proto) {
+  proto.set_worker(spec.worker);
+  proto.set_step(spec.step);
+  proto.set_kind(spec.kind);
+  proto.set_steps(spec.steps);
+  proto.set_seconds(spec.seconds);
+  proto.set_scale(spec.scale);
+}
+
 // What the gate would add up must be numbers that a gradient can have.
 absl::Status CheckNorms(const v1::StepReport& proto) {
   for (int i = 0; i < proto.squared_norms_size(); ++i) {
@@ -308,6 +367,10 @@ JobSpec FromProto(const v1::JobSpec& proto) {
   if (proto.has_threads()) spec.threads = proto.threads();
   if (proto.has_cpu_capability()) spec.cpu_capability = proto.cpu_capability();
   if (proto.has_precision()) spec.precision = proto.precision();
+  spec.aggregation = AggregationFromProto(proto.aggregation());
+  for (const v1::FaultSpec& fault : proto.faults()) {
+    spec.faults.push_back(FaultFromProto(fault));
+  }
   return spec;
 }
 
@@ -323,6 +386,10 @@ v1::JobSpec ToProto(const JobSpec& spec) {
   proto.set_threads(spec.threads);
   proto.set_cpu_capability(spec.cpu_capability);
   proto.set_precision(spec.precision);
+  AggregationToProto(spec.aggregation, *proto.mutable_aggregation());
+  for (const FaultSpec& fault : spec.faults) {
+    FaultToProto(fault, *proto.add_faults());
+  }
   return proto;
 }
 

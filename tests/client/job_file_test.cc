@@ -413,6 +413,106 @@ void ExpectSettable(const google::protobuf::Descriptor& type) {
   }
 }
 
+constexpr char kParallel[] =
+    "model: {name: lenet}\n"
+    "data: {name: fashion-mnist}\n"
+    "train: {micro_batch: 4}\n"
+    "aggregation:\n"
+    "  mode: rolling\n"
+    "  rule: trimmed-mean\n"
+    "  k: 1\n"
+    "  min_parts: 3\n"
+    "  workers: [w1, w2, w3]\n"
+    "faults:\n"
+    "  - {worker: w1, step: 5, kind: sign-flip, scale: 10}\n"
+    "  - worker: w3\n"
+    "    kind: kill\n"
+    "    step: 9\n";
+
+TEST(JobFile, AggregationAndFaultsAreReadAsTheyAreWritten) {
+  const auto spec = Parse(kParallel);
+
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->aggregation.mode, "rolling");
+  EXPECT_EQ(spec->aggregation.rule, "trimmed-mean");
+  EXPECT_EQ(spec->aggregation.k, 1);
+  EXPECT_EQ(spec->aggregation.min_parts, 3);
+  EXPECT_EQ(spec->aggregation.shards, 1);
+  EXPECT_THAT(spec->aggregation.workers,
+              testing::ElementsAre("w1", "w2", "w3"));
+  ASSERT_EQ(spec->faults.size(), 2u);
+  EXPECT_EQ(spec->faults[0].worker, "w1");
+  EXPECT_EQ(spec->faults[0].step, 5);
+  EXPECT_EQ(spec->faults[0].scale, 10);
+  EXPECT_EQ(spec->faults[0].steps, 1);
+  EXPECT_EQ(spec->faults[1].kind, "kill");
+}
+
+TEST(JobFile, ASetOverridesAggregationAndTheWholeListOfFaults) {
+  const auto spec =
+      Parse(kParallel,
+            {"aggregation.mode=central", "aggregation.workers=[w1,w2,w3,w4]",
+             "faults=[{worker: w2, kind: nan, steps: 0}]"});
+
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->aggregation.mode, "central");
+  EXPECT_EQ(spec->aggregation.workers.size(), 4u);
+  ASSERT_EQ(spec->faults.size(), 1u);
+  EXPECT_EQ(spec->faults[0].worker, "w2");
+  EXPECT_EQ(spec->faults[0].steps, 0);
+  EXPECT_TRUE(Parse(kParallel, {"faults=[]"})->faults.empty());
+}
+
+TEST(JobFile, WhatIsWrongInAFaultIsNamedWithItsOwnLine) {
+  const std::string text(kParallel);
+
+  EXPECT_EQ(Complaint(text + "    kid: nan\n"),
+            "job.yaml:15: faults[1].kid: unknown key; did you mean 'kind'?");
+  EXPECT_THAT(Complaint(text + "  - {worker: w1, kind: nan, step: -1}\n"),
+              HasSubstr("job.yaml:15: faults[2].step: must be a whole number"));
+  EXPECT_THAT(Complaint(text + "  - {worker: w9, kind: nan}\n"),
+              HasSubstr("job.yaml:15: faults[2].worker: unknown worker 'w9'"));
+  EXPECT_THAT(Complaint(text + "  - kill\n"),
+              HasSubstr("job.yaml:15: faults[2]: expected keys (worker, step, "
+                        "kind, steps, seconds, scale), got 'kill'"));
+}
+
+TEST(JobFile, WhatIsWrongInASetOfFaultsIsNamedWithTheSet) {
+  EXPECT_THAT(
+      Complaint(kParallel, {"faults=kill"}),
+      HasSubstr("--set faults=kill: expected a list of keys (worker, "));
+  EXPECT_THAT(
+      Complaint(kParallel, {"faults.kind=kill"}),
+      HasSubstr("faults is a list: set all of it, as in faults=[{worker"));
+  EXPECT_THAT(Complaint(kParallel, {"faults=[{worker: w1, kind: no}]"}),
+              HasSubstr("--set faults=[{worker: w1, kind: no}]: "
+                        "faults[0].kind: unknown kind of fault 'no'"));
+  EXPECT_THAT(Complaint(kParallel, {"faults=[{"}), HasSubstr("is not YAML at"));
+}
+
+TEST(JobFile, FaultsThatAreNoListAreRefused) {
+  EXPECT_THAT(
+      Complaint("model: {name: lenet}\nfaults: {worker: w1}\n"),
+      HasSubstr("job.yaml:2: faults: expected a list of keys (worker, step"));
+}
+
+TEST(JobFile, KeysThatTheRuleOrTheModeDoesNotReadAreWarnedOf) {
+  EXPECT_THAT(Warnings(std::string(kGood) + "aggregation: {k: 2}\n"),
+              testing::ElementsAre("job.yaml:10: aggregation.k has no effect: "
+                                   "aggregation.mode is none"));
+  EXPECT_THAT(
+      Warnings(kParallel, {"aggregation.rho=0.1", "aggregation.alpha=2"}),
+      testing::ElementsAre(
+          "--set aggregation.alpha=2: aggregation.alpha has no effect: "
+          "aggregation.rule is trimmed-mean",
+          "--set aggregation.rho=0.1: aggregation.rho has no effect: "
+          "aggregation.rule is trimmed-mean"));
+  EXPECT_THAT(Warnings(kParallel, {"pipeline.schedule=gpipe"}),
+              testing::ElementsAre(
+                  "--set pipeline.schedule=gpipe: pipeline.schedule has no "
+                  "effect: every member holds the whole model"));
+}
+
 TEST(JobFile, EveryExampleIsAGoodJobWithoutIdleKeys) {
   int examples = 0;
   for (const auto& entry : std::filesystem::directory_iterator(

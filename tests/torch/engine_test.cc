@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/parallel_engine_suite.h"
 #include "tests/support/stage_engine_suite.h"
 #include "tests/torch/in_process_pipeline.h"
 
@@ -482,6 +483,8 @@ TEST(Threads, CapabilityIsOneOfTheKnownOnes) {
 }  // namespace
 
 INSTANTIATE_TEST_SUITE_P(TorchEngine, StageEngineSuite,
+                         ::testing::Values(MakeTorchEngine));
+INSTANTIATE_TEST_SUITE_P(TorchEngine, ParallelEngineSuite,
                          ::testing::Values(MakeTorchEngine));
 
 }  // namespace paceline

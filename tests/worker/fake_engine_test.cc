@@ -1,5 +1,6 @@
 #include "worker/fake_engine.h"
 
+#include "tests/support/parallel_engine_suite.h"
 #include "tests/support/stage_engine_suite.h"
 
 namespace paceline {
@@ -13,6 +14,8 @@ absl::StatusOr<std::unique_ptr<StageEngine>> MakeFake(
 }  // namespace
 
 INSTANTIATE_TEST_SUITE_P(FakeEngine, StageEngineSuite,
+                         ::testing::Values(MakeFake));
+INSTANTIATE_TEST_SUITE_P(FakeEngine, ParallelEngineSuite,
                          ::testing::Values(MakeFake));
 
 }  // namespace paceline

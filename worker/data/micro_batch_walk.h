@@ -13,6 +13,24 @@
 
 namespace paceline {
 
+// Which samples a micro-batch of a batch takes.  Thread-compatible.
+class MicroBatchPlaces {
+ public:
+  // train_samples > 0.
+  MicroBatchPlaces(const TrainSpec& train, int64_t train_samples)
+      : train_(train), train_samples_(train_samples) {}
+
+  // O(its samples), and O(train_samples) where the epoch is not that of the
+  // call before.
+  MicroBatchPlace Of(const WalkBatch& batch, int micro_batch);
+
+ private:
+  const TrainSpec train_;
+  const int64_t train_samples_;
+  int64_t epoch_ = -1;          // whose order_ this is
+  std::vector<int32_t> order_;  // [train_samples]
+};
+
 // Thread-compatible.
 class MicroBatchWalk {
  public:
@@ -26,14 +44,11 @@ class MicroBatchWalk {
   std::optional<MicroBatchPlace> Next();
 
  private:
-  const TrainSpec train_;
-  const int64_t train_samples_;
   const Turns turns_;
   BatchWalk walk_;
+  MicroBatchPlaces places_;
   std::optional<WalkBatch> batch_;
   int next_micro_batch_ = 0;
-  int64_t epoch_ = -1;          // whose order_ this is
-  std::vector<int32_t> order_;  // [train_samples]
 };
 
 }  // namespace paceline

@@ -14,6 +14,7 @@
 #include "worker/data/image_folder_set.h"
 #include "worker/data/pixel_scale.h"
 #include "worker/data/sample_set.h"
+#include "worker/data/step_loader.h"
 #include "worker/data/synthetic_labels.h"
 #include "worker/data/synthetic_pairs.h"
 #include "worker/data/synthetic_set.h"
@@ -158,14 +159,21 @@ absl::Status CheckSize(const SampleSet& set, const DataSpec& data) {
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<BatchSource>> OpenBatchSource(
-    const JobSpec& spec, const Turns& turns) {
+absl::StatusOr<std::unique_ptr<const SampleSet>> OpenChecked(
+    const JobSpec& spec) {
   PACELINE_RETURN_IF_ERROR(CheckSpec(spec.data));
   PACELINE_ASSIGN_OR_RETURN(std::unique_ptr<const SampleSet> samples,
                             OpenSamples(spec.data, spec.train.seed));
   PACELINE_RETURN_IF_ERROR(CheckSize(*samples, spec.data));
+  return samples;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<BatchSource>> OpenBatchSource(
+    const JobSpec& spec, const Turns& turns) {
+  PACELINE_ASSIGN_OR_RETURN(std::unique_ptr<const SampleSet> samples,
+                            OpenChecked(spec));
   if (IsInference(spec)) {
     if (samples->samples(BatchPhase::kEvaluate) == 0) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -177,6 +185,18 @@ absl::StatusOr<std::unique_ptr<BatchSource>> OpenBatchSource(
   }
   return std::make_unique<WalkSource>(spec.train, std::move(samples),
                                       spec.data.workers, turns);
+}
+
+absl::StatusOr<std::unique_ptr<StepSource>> OpenStepSource(
+    const JobSpec& spec) {
+  if (IsInference(spec)) {
+    return absl::InvalidArgumentError(
+        "an inference job has no training steps to divide among members");
+  }
+  PACELINE_ASSIGN_OR_RETURN(std::unique_ptr<const SampleSet> samples,
+                            OpenChecked(spec));
+  return std::make_unique<StepLoader>(spec.train, std::move(samples),
+                                      spec.data.workers);
 }
 
 }  // namespace paceline

@@ -1,4 +1,4 @@
-// The door to the data sets: a job's spec in, its micro-batches out.
+// The doors to the data sets: a job's spec in, its micro-batches out.
 #pragma once
 
 #include <memory>
@@ -7,6 +7,7 @@
 #include "core/model/job_spec.h"
 #include "core/schedule/route.h"
 #include "worker/batch_source.h"
+#include "worker/step_source.h"
 
 namespace paceline {
 
@@ -23,5 +24,9 @@ namespace paceline {
 //                    says, or a label that is no class
 absl::StatusOr<std::unique_ptr<BatchSource>> OpenBatchSource(
     const JobSpec& spec, const Turns& turns = {});
+
+// The same data for a member of a round group; spec.kind is train.
+// Errors: as OpenBatchSource
+absl::StatusOr<std::unique_ptr<StepSource>> OpenStepSource(const JobSpec& spec);
 
 }  // namespace paceline

@@ -7,19 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "core/base/status_macros.h"
 
 namespace paceline {
-namespace {
-
-Shape Many(int64_t count, const Shape& one) {
-  Shape shape = {count};
-  shape.insert(shape.end(), one.begin(), one.end());
-  return shape;
-}
-
-}  // namespace
-
 Prefetcher::Prefetcher(const TrainSpec& train,
                        std::unique_ptr<const SampleSet> samples, int threads,
                        Turns turns)
@@ -44,7 +33,7 @@ absl::StatusOr<TensorList> Prefetcher::Next() {
   if (loaders_.empty()) {
     const std::optional<Task> task = TakeTask();
     if (!task) return past_the_end;
-    return Load(task->place);
+    return LoadMicroBatch(*samples_, task->place);
   }
   const auto decided = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return consumed_ >= end_ || ready_.contains(consumed_);
@@ -62,17 +51,6 @@ std::optional<Prefetcher::Task> Prefetcher::TakeTask() {
   return Task{tickets_++, *std::move(place)};
 }
 
-absl::StatusOr<TensorList> Prefetcher::Load(
-    const MicroBatchPlace& place) const {
-  const auto count = static_cast<int64_t>(place.indices.size());
-  const SampleFormat& format = samples_->format();
-  Tensor inputs = Tensor::Allocate(format.dtype, Many(count, format.shape));
-  Tensor labels =
-      Tensor::Allocate(DType::kI64, Many(count, format.label_shape));
-  PACELINE_RETURN_IF_ERROR(samples_->Load(place, inputs, labels));
-  return TensorList{std::move(inputs), std::move(labels)};
-}
-
 // A slot is claimed before a ticket is drawn, and tickets ascend: whoever has
 // a ticket may deliver, so the consumer's next one is always on its way.
 void Prefetcher::RunLoader() {
@@ -82,7 +60,7 @@ void Prefetcher::RunLoader() {
       OnWalkEnd();
       return;
     }
-    Deliver(task->ticket, Load(task->place));
+    Deliver(task->ticket, LoadMicroBatch(*samples_, task->place));
   }
 }
 

@@ -46,7 +46,6 @@ class Prefetcher {
   };
 
   std::optional<Task> TakeTask();
-  absl::StatusOr<TensorList> Load(const MicroBatchPlace& place) const;
   void RunLoader();
   bool ClaimSlot();
   void Deliver(int64_t ticket, absl::StatusOr<TensorList> tensors);

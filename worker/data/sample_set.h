@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "core/base/tensor.h"
 #include "core/model/batch.h"
 #include "core/model/data_sets.h"
@@ -45,5 +46,9 @@ class SampleSet {
   virtual absl::Status Load(const MicroBatchPlace& place, Tensor& inputs,
                             Tensor& labels) const = 0;
 };
+
+// In memory of its own: inputs and labels.  Errors: those of Load()
+absl::StatusOr<TensorList> LoadMicroBatch(const SampleSet& samples,
+                                          const MicroBatchPlace& place);
 
 }  // namespace paceline

@@ -78,7 +78,7 @@ at::Tensor StageLayers::ForwardSegment(at::Tensor x,
                                        std::vector<at::Tensor>* beside,
                                        KeptLayers* kept,
                                        KeptSegment* segment) const {
-  const AllocationMeter meter(options_.on_layer != nullptr);
+  const AllocationMeter meter(meters());
   bool needs_gradient = segment->needs_gradient;
   segment->traces.reserve(segment->last - segment->first);
   for (int i = segment->first; i < segment->last; ++i) {
@@ -150,7 +150,7 @@ Gradients StageLayers::Walk(KeptLayers kept, Gradients gradients,
       if (!segment.needs_gradient && !Trains(segment)) break;
       Recompute(kept, &segment);
     }
-    const AllocationMeter meter(options_.on_layer != nullptr);
+    const AllocationMeter meter(meters());
     for (; !segment.traces.empty(); segment.traces.pop_back()) {
       const Trace& trace = segment.traces.back();
       if (!trace.needs_backward()) return gradients;

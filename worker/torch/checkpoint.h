@@ -45,6 +45,7 @@ struct StageLayersOptions {
   int64_t seed = 0;
   Checkpointing checkpointing;
   std::function<void(const LayerDone&)> on_layer = nullptr;
+  bool counts_memory = true;  // for on_layer
 };
 
 // Every layer's output is contiguous and detached, whatever the segments are;
@@ -93,6 +94,9 @@ class StageLayers {
   void Recompute(const KeptLayers& kept, KeptSegment* segment) const;
   Gradients Walk(KeptLayers kept, Gradients gradients, const Step& step) const;
   bool Trains(const KeptSegment& segment) const;
+  bool meters() const {
+    return options_.counts_memory && options_.on_layer != nullptr;
+  }
   void Say(int layer, bool backward, int64_t live_bytes) const;
 
   std::vector<TorchLayer>& layers_;

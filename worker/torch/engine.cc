@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <map>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -16,16 +14,12 @@
 #include "core/optim/optimizer.h"
 #include "core/transfer/checksum.h"
 #include "torch/torch.h"
-#include "worker/torch/checkpoint.h"
 #include "worker/torch/counted_allocator.h"
 #include "worker/torch/guard.h"
 #include "worker/torch/micro_batch.h"
-#include "worker/torch/precision.h"
 #include "worker/torch/script.h"
-#include "worker/torch/split_backward.h"
 #include "worker/torch/tensor_bridge.h"
-#include "worker/torch/torch_layer.h"
-#include "worker/torch/weight_stash.h"
+#include "worker/torch/torch_engine.h"
 
 namespace paceline {
 namespace {
@@ -51,89 +45,7 @@ Shape WithSamples(int64_t samples, const Shape& shape) {
   return whole;
 }
 
-// What backward needs of one micro-batch.
-struct Kept {
-  KeptLayers layers;
-  at::Tensor logits;  // a leaf; last stage only
-  at::Tensor loss;    // last stage only
-  int64_t samples = 0;
-  int64_t labels = 0;
-  int64_t version = 0;  // of the parameters
-};
-
-// What the second half of a backward needs of one micro-batch.
-struct Split {
-  std::vector<WeightHalf> layers;  // in the order of the backward
-  int64_t samples = 0;
-  int64_t labels = 0;
-  int64_t version = 0;
-};
-
-class TorchEngine final : public StageEngine {
- public:
-  // script: whose children are the layers, if the model is one; else empty.
-  TorchEngine(const EngineOptions& options, const Script& script);
-
-  absl::StatusOr<ForwardResult> Forward(const BatchInfo& batch, int micro_batch,
-                                        TensorList input) override;
-  absl::StatusOr<TensorList> Backward(const BatchInfo& batch, int micro_batch,
-                                      TensorList output_gradient) override;
-  absl::StatusOr<TensorList> BackwardInput(const BatchInfo& batch,
-                                           int micro_batch,
-                                           TensorList output_gradient) override;
-  absl::Status BackwardWeight(const BatchInfo& batch, int micro_batch) override;
-  absl::StatusOr<TiedTensors> Tied(const std::string& name,
-                                   bool owner) override;
-  absl::StatusOr<StepReport> Report(const BatchInfo& batch) override;
-  absl::Status Apply(const StepVerdict& verdict) override;
-  absl::Status UseVersion(int64_t version) override;
-  StashReading Stash() const override;
-  absl::StatusOr<std::vector<NamedTensor>> Weights() override;
-  absl::Status SetWeights(const std::vector<NamedTensor>& weights) override;
-
- private:
-  using MicroBatch = std::pair<int64_t, int>;  // ordinal, micro-batch
-
-  bool is_first() const { return options_.layers.first == 0; }
-  bool is_last() const { return options_.layers.last == model_layers_; }
-
-  absl::Status CheckInput(const BatchInfo& batch, int micro_batch,
-                          const TensorList& input) const;
-  absl::Status CheckNotKept(const BatchInfo& batch, int micro_batch) const;
-  ForwardResult Train(const BatchInfo& batch, int micro_batch, int64_t version,
-                      const TensorList& input);
-  ForwardResult Evaluate(const TensorList& input) const;
-  absl::StatusOr<Kept> TakeKept(const BatchInfo& batch, int micro_batch,
-                                const TensorList& output_gradient);
-  Gradients OutputGradients(const Kept& kept, const TensorList& gradient) const;
-  TensorList InputGradients(int64_t samples, const Gradients& gradients) const;
-  TensorList BackwardOf(Kept kept, const TensorList& gradient);
-  TensorList BackwardInputOf(Kept kept, const TensorList& gradient,
-                             Split& rest) const;
-  void Borrow(int layer);
-  void OnSummed(int64_t samples, int64_t labels, int64_t version);
-  void ApplyToParameters(const StepVerdict& verdict);
-  void ApplyToParameter(const StepVerdict& verdict, TorchParameter& parameter);
-  void Fold();
-  void ClearSums();
-
-  const EngineOptions options_;
-  const int model_layers_;
-  std::vector<SampleTensor> gradients_;  // that come from the next stage
-  Products products_;
-  std::vector<TorchLayer> layers_;
-  std::optional<StageLayers> chain_;  // over layers_
-
-  std::map<MicroBatch, Kept> kept_;
-  std::map<MicroBatch, Split> split_;  // between the halves of their backward
-  int64_t summed_samples_ = 0;         // in the gradients
-  int64_t summed_labels_ = 0;          // of these samples
-  // Of each layer, by the micro-batches in the gradients.
-  std::map<MicroBatch, std::vector<LayerStatistics>> seen_;
-  std::optional<WeightStash> stash_;
-  int64_t gradient_version_ = 0;  // at which the last gradient was computed
-  int64_t staleness_ = 0;
-};
+}  // namespace
 
 TorchEngine::TorchEngine(const EngineOptions& options, const Script& script)
     : options_(options),
@@ -161,7 +73,9 @@ TorchEngine::TorchEngine(const EngineOptions& options, const Script& script)
                    .checkpointing = FindCheckpointing(
                                         options_.train.activation_checkpointing)
                                         .value_or(Checkpointing()),
-                   .on_layer = options_.on_layer});
+                   .on_layer = options_.on_layer,
+                   .counts_memory = !options_.flat_gradient});
+  if (options_.flat_gradient && !options_.inference) LayFlat();
   if (options_.stashes) stash_.emplace(layers_, products_);
 }
 
@@ -270,9 +184,9 @@ ForwardResult TorchEngine::Evaluate(const TensorList& input) const {
   return result;
 }
 
-absl::StatusOr<Kept> TorchEngine::TakeKept(const BatchInfo& batch,
-                                           int micro_batch,
-                                           const TensorList& output_gradient) {
+absl::StatusOr<TorchEngine::Kept> TorchEngine::TakeKept(
+    const BatchInfo& batch, int micro_batch,
+    const TensorList& output_gradient) {
   const auto found = kept_.find({batch.ordinal, micro_batch});
   if (found == kept_.end()) {
     return absl::FailedPreconditionError(
@@ -396,6 +310,7 @@ TensorList TorchEngine::BackwardInputOf(Kept kept, const TensorList& gradient,
 
 absl::StatusOr<TiedTensors> TorchEngine::Tied(const std::string& name,
                                               bool owner) {
+  if (is_parallel()) return OwnTies();
   for (TorchLayer& layer : layers_) {
     for (TorchParameter& parameter : layer.parameters()) {
       if (parameter.name == name && parameter.borrowed != owner) {
@@ -411,7 +326,8 @@ absl::StatusOr<TiedTensors> TorchEngine::Tied(const std::string& name,
 
 absl::StatusOr<StepReport> TorchEngine::Report(const BatchInfo& batch) {
   const bool waits = !stash_.has_value() && !kept_.empty();
-  if (waits || !split_.empty() || summed_samples_ != batch.samples) {
+  if (waits || !split_.empty() ||
+      (!is_parallel() && summed_samples_ != batch.samples)) {
     return absl::FailedPreconditionError(
         absl::StrCat("the gradient of step ", batch.step, " sums ",
                      summed_samples_, " samples, need ", batch.samples));
@@ -466,7 +382,11 @@ void TorchEngine::Fold() {
 void TorchEngine::ApplyToParameters(const StepVerdict& verdict) {
   for (TorchLayer& layer : layers_) {
     for (TorchParameter& parameter : layer.parameters()) {
-      if (parameter.updates()) ApplyToParameter(verdict, parameter);
+      if (parameter.updates()) {
+        ApplyToParameter(verdict, parameter);
+      } else if (parameter.borrowed && is_parallel()) {
+        products_.Refresh(parameter.variable);  // the owner's was written
+      }
     }
   }
 }
@@ -540,8 +460,6 @@ absl::Status TorchEngine::SetWeights(const std::vector<NamedTensor>& weights) {
   return OverwriteWeights(weights, own);
 }
 
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<StageEngine>> MakeTorchEngine(
     const EngineOptions& options) {
   const auto& [first, last] = options.layers;
@@ -550,6 +468,10 @@ absl::StatusOr<std::unique_ptr<StageEngine>> MakeTorchEngine(
     return absl::InvalidArgumentError(
         absl::StrCat("stage ", options.stage, " of layers [", first, ", ", last,
                      ") of a model with ", layers, " layers"));
+  }
+  if (options.flat_gradient && options.stashes) {
+    return absl::InvalidArgumentError(
+        "an engine keeps versions or is for data parallelism, not both");
   }
   Script script;
   if (!options.model.file.empty()) {

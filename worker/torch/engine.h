@@ -18,7 +18,8 @@ namespace paceline {
 // add up in the order of the Backward() calls.
 //
 // Errors:
-//   InvalidArgument    a range that is empty or outside of the model
+//   InvalidArgument    a range that is empty or outside of the model; both
+//                      `stashes` and `flat_gradient`
 //   NotFound, ...      of a script's file (script_file.h)
 //   FailedPrecondition a script's file that is not the one of the description
 //   ResourceExhausted  not enough memory

@@ -42,6 +42,17 @@ TorchParameter::TorchParameter(const Parameter& parameter, int state_slots)
   variable.mutable_grad() = ToTorch(gradient);
 }
 
+void TorchParameter::SumIn(Tensor sum) {
+  gradient = std::move(sum);
+  variable.mutable_grad() = ToTorch(gradient);
+}
+
+void TorchParameter::Share(const TorchParameter& owner) {
+  value = owner.value;
+  variable.set_data(ToTorch(value));  // steps have this object
+  SumIn(owner.gradient);
+}
+
 TorchLayer::TorchLayer(const Layer& layer, int64_t seed, int index,
                        int state_slots, Products& products)
     : products_(&products) {

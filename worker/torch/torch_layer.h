@@ -26,12 +26,18 @@ struct TorchParameter {
   // state_slots: of the optimizer; kNoGradient: neither those nor a gradient.
   TorchParameter(const Parameter& parameter, int state_slots);
 
+  // Its gradients are summed in `sum` from now on, of the same shape and zeros.
+  void SumIn(Tensor sum);
+  // A borrowed one: value and sum are the owner's memory from now on.  Before
+  // the first forward only.
+  void Share(const TorchParameter& owner);
+
   // Whether an update of this layer changes it.
   bool updates() const { return trainable && !borrowed; }
 
   std::string name;
   bool trainable;
-  bool borrowed = false;  // a lower layer's; value and gradient are a copy's
+  bool borrowed = false;  // a lower layer's: of value and gradient a copy
   Tensor value;
   Tensor gradient;
   std::vector<Tensor> state;

@@ -1,0 +1,331 @@
+#include "core/model/aggregation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/round/rule_check.h"
+
+namespace paceline {
+namespace {
+
+constexpr int64_t kMostMembers = 1024;
+constexpr int64_t kMostShards = 64;
+constexpr int64_t kMostTrusted = 1 << 20;
+constexpr double kLongestDeadline = 86'400;  // a day
+constexpr double kLongestFault = 3'600;
+constexpr double kGreatestShare = 1e9;
+constexpr int64_t kMostSteps = 1'000'000'000;
+
+int64_t MicroBatchesOfAStep(const TrainSpec& train) {
+  if (train.micro_batch < 1) return 0;
+  return (train.batch + train.micro_batch - 1) / train.micro_batch;
+}
+
+// How every one of `members` gets a micro-batch.
+std::string MoreMicroBatches(const TrainSpec& train, int64_t members) {
+  if (train.batch < members) {
+    return absl::StrCat("raise train.batch to at least ", members);
+  }
+  return absl::StrCat("lower it to at most ", train.batch / members,
+                      ", or raise train.batch");
+}
+
+void CheckMode(const AggregationSpec& aggregation, SpecProblems& problems) {
+  const bool known =
+      problems.OneOf("aggregation.mode", "mode", aggregation.mode,
+                     {"central", "gossip", "none", "rolling"});
+  if (known && aggregation.mode == "gossip") {
+    problems.Add("aggregation.mode",
+                 "gossip is not available yet: use rolling, or central for "
+                 "one server that stays");
+  }
+}
+
+// A learning rate that is no number is named where it stands.
+RuleSpec RuleToJudge(const JobSpec& spec) {
+  RuleSpec rule = RuleOf(spec);
+  if (!std::isfinite(rule.gamma) || rule.gamma <= 0) rule.gamma = 1;
+  return rule;
+}
+
+// False where the rule cannot be judged with a number of members.
+bool CheckRuleKeys(const JobSpec& spec, SpecProblems& problems) {
+  const AggregationSpec& a = spec.aggregation;
+  bool good = problems.OneOf("aggregation.rule", "rule", a.rule, RuleNames());
+  good &= problems.Whole("aggregation.k", a.k, 0, kMostMembers);
+  good &= problems.Whole("aggregation.selected", a.selected, 1, kMostMembers);
+  good &= problems.Number("aggregation.alpha", a.alpha, a.alpha > 0,
+                          "greater than 0");
+  good &= problems.Number("aggregation.gamma", a.gamma, a.gamma >= 0,
+                          "greater than 0, or 0 for the learning rate");
+  good &= problems.Number("aggregation.rho", a.rho, a.rho >= 0, "0 or more");
+  good &= problems.Whole("aggregation.trusted", a.trusted, 1, kMostTrusted);
+  good &= problems.Whole("aggregation.shards", a.shards, 1, kMostShards);
+  if (!good) return false;
+  if (const absl::Status status = CheckRuleNumbers(RuleToJudge(spec));
+      !status.ok()) {
+    problems.Add("aggregation.rule", std::string(status.message()));
+    return false;
+  }
+  if (IsWholeVectorRule(a.rule) && a.shards > 1) {
+    problems.Add("aggregation.shards",
+                 absl::StrCat("is ", a.shards, ", but rule ", a.rule,
+                              " judges whole parts: set shards to 1, or use "
+                              "mean, median or trimmed-mean"));
+    return false;
+  }
+  return true;
+}
+
+void CheckNames(const AggregationSpec& aggregation, SpecProblems& problems) {
+  const std::vector<std::string>& workers = aggregation.workers;
+  const std::set<std::string> names(workers.begin(), workers.end());
+  if (names.contains("")) {
+    problems.Add("aggregation.workers", "holds an empty name");
+  }
+  if (names.size() < workers.size()) {
+    problems.Add("aggregation.workers",
+                 "names a worker twice: each is one member");
+  }
+  if (std::ssize(workers) > kMostMembers) {
+    problems.Add("aggregation.workers",
+                 absl::StrCat("names ", workers.size(), " workers; at most ",
+                              kMostMembers, " are allowed"));
+  }
+  if (!workers.empty() && aggregation.members != 0 &&
+      aggregation.members != std::ssize(workers)) {
+    problems.Add("aggregation.members",
+                 absl::StrCat("is ", aggregation.members,
+                              ", but aggregation.workers names ",
+                              workers.size(), "; leave it out"));
+  }
+}
+
+void CheckShares(const AggregationSpec& aggregation, SpecProblems& problems) {
+  const std::vector<double>& shares = aggregation.shares;
+  if (shares.empty()) return;
+  if (aggregation.workers.empty()) {
+    problems.Add("aggregation.shares",
+                 "says how the workers of aggregation.workers share a batch, "
+                 "and so needs these");
+    return;
+  }
+  const bool positive = std::all_of(
+      shares.begin(), shares.end(),
+      [](double share) { return share > 0 && share < kGreatestShare; });
+  if (positive && shares.size() == aggregation.workers.size()) return;
+  problems.Add("aggregation.shares",
+               absl::StrCat("must be a positive number for each of the ",
+                            aggregation.workers.size(), " workers, got ",
+                            absl::StrJoin(shares, ",")));
+}
+
+// What the number of members decides; `rule`: whether it may be judged.
+void CheckMemberCount(const JobSpec& spec, bool rule, SpecProblems& problems) {
+  const AggregationSpec& a = spec.aggregation;
+  const bool parts =
+      problems.Whole("aggregation.min_parts", a.min_parts, 1, kMostMembers);
+  const int64_t micro_batches = MicroBatchesOfAStep(spec.train);
+  const int64_t members = KnownMembers(a);
+  if (parts && members > 0 && a.min_parts > members) {
+    problems.Add("aggregation.min_parts",
+                 absl::StrCat("is ", a.min_parts, ", but there are ", members,
+                              " members: no round could ever close; lower it "
+                              "to at most ",
+                              members));
+  }
+  const int64_t least = std::max<int64_t>(members, a.min_parts);
+  if (micro_batches > 0 && least > micro_batches) {
+    problems.Add(
+        "train.micro_batch",
+        absl::StrCat("cuts a batch in ", micro_batches, " micro-batches for ",
+                     least, " members, so that some have none; ",
+                     MoreMicroBatches(spec.train, least)));
+  }
+  if (!rule || members < 1) return;
+  const auto judged = CheckRule(RuleToJudge(spec), members, a.shards);
+  if (!judged.ok()) {
+    problems.Add("aggregation.k", std::string(judged.status().message()));
+  }
+}
+
+// A group's members hold one stage, the whole model.
+void CheckPipelineOfMembers(const PipelineSpec& pipeline,
+                            SpecProblems& problems) {
+  const char* const why =
+      "every member of a data-parallel job holds the whole model; leave it out";
+  if (pipeline.stages > 1) {
+    problems.Add("pipeline.stages",
+                 absl::StrCat("is ", pipeline.stages, ", but ", why));
+  }
+  if (!pipeline.cuts.empty()) problems.Add("pipeline.cuts", why);
+  if (!pipeline.workers.empty()) {
+    problems.Add("pipeline.workers",
+                 "places stages; name the members in aggregation.workers");
+  }
+  if (!pipeline.replicas.empty()) problems.Add("pipeline.replicas", why);
+  if (pipeline.schedule == "pipedream") {
+    problems.Add("pipeline.schedule",
+                 "is pipedream, which updates without waiting for a round; "
+                 "leave it out");
+  }
+}
+
+// A step that is abandoned or run by another member must leave nothing behind,
+// and members see different micro-batches.
+void CheckBuffers(const ModelDescription& model, SpecProblems& problems) {
+  for (const Layer& layer : model.layers) {
+    for (const Parameter& parameter : layer.parameters) {
+      if (parameter.trainable) continue;
+      problems.Add(
+          "aggregation.mode",
+          absl::StrCat("a model with batch normalisation or other buffers "
+                       "cannot be trained data-parallel yet: members would "
+                       "not agree on ",
+                       parameter.name, " of ", model.name,
+                       "; use a pipeline (aggregation.mode none), or a model "
+                       "without them"));
+      return;
+    }
+  }
+}
+
+void CheckFault(const FaultSpec& fault, const std::string& at,
+                const std::vector<std::string>& workers,
+                SpecProblems& problems) {
+  const std::string path = at + ".worker";
+  if (fault.worker.empty()) {
+    problems.Add(path, "is missing: a fault names the worker that has it");
+  } else if (!workers.empty() && std::find(workers.begin(), workers.end(),
+                                           fault.worker) == workers.end()) {
+    problems.OneOf(path.c_str(), "worker", fault.worker, workers);
+  }
+  problems.OneOf((at + ".kind").c_str(), "kind of fault", fault.kind,
+                 {"bit-flip", "delay", "duplicate", "gaussian", "hang", "kill",
+                  "label-flip", "nan", "sign-flip"});
+  problems.Whole((at + ".step").c_str(), fault.step, 0, kMostSteps);
+  problems.Whole((at + ".steps").c_str(), fault.steps, 0, kMostSteps);
+  problems.Number((at + ".seconds").c_str(), fault.seconds,
+                  fault.seconds > 0 && fault.seconds <= kLongestFault,
+                  "greater than 0 and at most 3600");
+  problems.Number((at + ".scale").c_str(), fault.scale,
+                  fault.scale > 0 && fault.scale <= 1e30,
+                  "greater than 0 and at most 1e30");
+}
+
+std::string FaultPath(size_t index) {
+  return absl::StrCat("faults[", index, "]");
+}
+
+}  // namespace
+
+RuleSpec RuleOf(const JobSpec& spec) {
+  const AggregationSpec& a = spec.aggregation;
+  RuleSpec rule;
+  rule.name = a.rule;
+  rule.k = a.k;
+  rule.selected = a.selected;
+  rule.alpha = a.alpha;
+  rule.gamma = a.gamma > 0 ? a.gamma : spec.train.learning_rate.base;
+  rule.rho = a.rho;
+  return rule;
+}
+
+int64_t KnownMembers(const AggregationSpec& aggregation) {
+  return aggregation.workers.empty() ? aggregation.members
+                                     : std::ssize(aggregation.workers);
+}
+
+void CheckAggregation(const JobSpec& spec, const ModelDescription* model,
+                      SpecProblems& problems) {
+  const AggregationSpec& a = spec.aggregation;
+  CheckMode(a, problems);
+  const bool rule = CheckRuleKeys(spec, problems);
+  problems.Whole("aggregation.members", a.members, 0, kMostMembers);
+  problems.Number("aggregation.deadline", a.deadline,
+                  a.deadline > 0 && a.deadline <= kLongestDeadline,
+                  "greater than 0 and at most 86400 seconds");
+  problems.OneOf("aggregation.codec", "codec", a.codec, {"bf16", "fp32"});
+  CheckNames(a, problems);
+  CheckShares(a, problems);
+  if (!IsDataParallel(spec)) return;
+  CheckMemberCount(spec, rule, problems);
+  if (spec.kind == kInferKind) {
+    problems.Add("aggregation.mode",
+                 "is for training: a job of kind infer has no gradients to "
+                 "agree on; leave it out");
+  }
+  CheckPipelineOfMembers(spec.pipeline, problems);
+  if (model != nullptr) CheckBuffers(*model, problems);
+}
+
+void CheckFaults(const JobSpec& spec, SpecProblems& problems) {
+  if (spec.faults.empty()) return;
+  if (!IsDataParallel(spec)) {
+    problems.Add("faults",
+                 "are for data-parallel jobs, whose other members go on: set "
+                 "aggregation.mode to rolling or central, or leave faults out");
+  }
+  for (size_t i = 0; i < spec.faults.size(); ++i) {
+    CheckFault(spec.faults[i], FaultPath(i), spec.aggregation.workers,
+               problems);
+  }
+}
+
+std::vector<SpecProblem> CheckFaultWorkers(
+    const JobSpec& spec, const std::vector<std::string>& attached) {
+  SpecProblems problems;
+  for (size_t i = 0; i < spec.faults.size(); ++i) {
+    const std::string& worker = spec.faults[i].worker;
+    if (std::find(attached.begin(), attached.end(), worker) != attached.end()) {
+      continue;
+    }
+    const std::string path = FaultPath(i) + ".worker";
+    if (attached.empty()) {
+      problems.Add(
+          path, absl::StrCat("there is no worker '", absl::CHexEscape(worker),
+                             "': none is attached"));
+    } else {
+      problems.OneOf(path.c_str(), "worker", worker, attached);
+    }
+  }
+  return problems.Take();
+}
+
+std::vector<std::string> AggregationNotes(const JobSpec& spec,
+                                          int64_t members) {
+  const AggregationSpec& a = spec.aggregation;
+  const RuleSpec rule = RuleOf(spec);
+  std::vector<std::string> notes;
+  const auto judge = [&](int64_t parts, const std::string& prefix) {
+    const auto judged = CheckRule(rule, parts, a.shards);
+    if (!judged.ok()) {
+      notes.push_back(absl::StrCat(prefix, judged.status().message(),
+                                   "; such rounds are void"));
+      return;
+    }
+    for (const RuleWarning& warning : *judged) {
+      notes.push_back(prefix + warning.text);
+    }
+  };
+  judge(members, "");
+  if (a.min_parts < members) {
+    judge(a.min_parts, absl::StrCat("a round may close with min_parts=",
+                                    a.min_parts, " of ", members, " parts: "));
+  }
+  const int64_t micro_batches = MicroBatchesOfAStep(spec.train);
+  if (members > micro_batches) {
+    notes.push_back(absl::StrCat("train.micro_batch cuts a batch in ",
+                                 micro_batches, " micro-batches for ", members,
+                                 " members, so that some have none; ",
+                                 MoreMicroBatches(spec.train, members)));
+  }
+  return notes;
+}
+
+}  // namespace paceline

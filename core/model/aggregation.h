@@ -1,0 +1,42 @@
+// What a job's `aggregation` and `faults` mean, and what is wrong with them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/model/description.h"
+#include "core/model/job_spec.h"
+#include "core/model/spec_problems.h"
+#include "core/round/rule.h"
+
+namespace paceline {
+
+// The rule of a job, with what other parts of it decide: zeno's gamma 0 is the
+// learning rate.
+RuleSpec RuleOf(const JobSpec& spec);
+
+// How many members the spec itself says there will be; 0: it does not.
+int64_t KnownMembers(const AggregationSpec& aggregation);
+
+// All that is wrong with `spec.aggregation` and with what else the spec says
+// beside it.  model: null where it could not be described.
+void CheckAggregation(const JobSpec& spec, const ModelDescription* model,
+                      SpecProblems& problems);
+
+// All that is wrong with `spec.faults`.  Workers are known where
+// aggregation.workers names them.
+void CheckFaults(const JobSpec& spec, SpecProblems& problems);
+
+// For who knows the workers that are there (the coordinator at submit): those
+// that the spec names and that are none of them.  A worker that is not there
+// yet may still come as a member, but nobody means a fault for nobody.
+std::vector<SpecProblem> CheckFaultWorkers(
+    const JobSpec& spec, const std::vector<std::string>& attached);
+
+// What somebody should know who submits a data-parallel job of so many members:
+// assumptions of its rule that do not hold, with all members and with as few
+// parts as a round may close with, and the numbers.  members: at least 1.
+std::vector<std::string> AggregationNotes(const JobSpec& spec, int64_t members);
+
+}  // namespace paceline

@@ -1,0 +1,36 @@
+// What a member of a round group takes in memory (DESIGN 7.2).  Pure.
+#pragma once
+
+#include <cstdint>
+
+#include "core/model/description.h"
+#include "core/model/job_spec.h"
+
+namespace paceline {
+
+// What a member has for the rounds alone, beside what it has for training.
+struct RoundBytes {
+  int64_t gradient = 0;  // all trainable parameters', as they travel
+  // Its own part: 0 where the gradient's own memory travels (fp32).
+  int64_t part = 0;
+  int64_t held = 0;    // the result that it holds until commit
+  int64_t served = 0;  // parts of all members, of the shards it serves at once
+  int64_t trial = 0;   // zeno: the weights that it tries a part's step on
+};
+
+// members: at least 1.
+RoundBytes RoundBytesOf(const JobSpec& spec, const ModelDescription& model,
+                        int64_t members);
+
+// Bytes that a member of `members` needs at most: the whole model as one stage,
+// with one micro-batch at a time, and what it has for the rounds.  The state
+// that a joiner is sent comes and goes, and is not counted.  INT64_MAX when the
+// sum does not fit.  MakePlan() counts this for a data-parallel spec, of which
+// it is asked for each member alone, with pipeline.stages 1.
+int64_t MemberBytes(const JobSpec& spec, const ModelDescription& model,
+                    int64_t members);
+
+// How many members there will be at least, as the spec says.
+int64_t LeastMembers(const AggregationSpec& aggregation);
+
+}  // namespace paceline

@@ -1,0 +1,310 @@
+// What every StageEngine promises to a member of a round group, for any
+// implementation, as stage_engine_suite.h.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "core/optim/optimizer.h"
+#include "core/transfer/checksum.h"
+#include "tests/support/stage_engine_suite.h"
+
+namespace paceline {
+
+// One member whose part is the whole batch, and what it has after each step.
+struct ParallelSteps {
+  std::vector<std::vector<uint8_t>> weights;
+  std::vector<StepReport> reports;
+};
+
+class ParallelEngineSuite : public StageEngineSuite {
+ protected:
+  EngineOptions Parallel() {
+    EngineOptions options = Options(0, 1, {0, Layers()});
+    options.flat_gradient = true;
+    return options;
+  }
+
+  // A gpt of two blocks, whose head has the memory of its embedding.
+  static EngineOptions Tied(bool flat) {
+    ModelSpec model;
+    model.name = "gpt";
+    model.depth = 2;
+    model.width = 8;
+    model.heads = 2;
+    EngineOptions options;
+    options.model = DescribeModel(model, {4}, 7).value();
+    options.layers = {0, static_cast<int>(options.model.layers.size())};
+    options.train.seed = 7;
+    options.train.batch = kSamples;
+    options.train.micro_batch = kSamples;
+    options.train.optimizer.name = "adamw";
+    options.flat_gradient = flat;
+    return options;
+  }
+  static TensorList Tokens() {
+    Tensor tokens = Tensor::Allocate(DType::kI64, {kSamples, 4});
+    Tensor labels = Tensor::Allocate(DType::kI64, {kSamples, 4});
+    for (int64_t i = 0; i < kSamples * 4; ++i) {
+      tokens.As<int64_t>()[i] = (3 * i + 1) % 7;
+      labels.As<int64_t>()[i] = (3 * i + 4) % 7;
+    }
+    return {tokens, labels};
+  }
+
+  // Two micro-batches forward and backward.
+  void Compute(StageEngine& engine, const EngineOptions& options,
+               const BatchInfo& batch) {
+    for (int i = 0; i < batch.micro_batches; ++i) {
+      const auto forward = engine.Forward(
+          batch, i, InputOf(options, i + static_cast<int>(batch.ordinal)));
+      ASSERT_TRUE(forward.ok()) << forward.status();
+      const auto backward = engine.Backward(batch, i, {});
+      ASSERT_TRUE(backward.ok()) << backward.status();
+    }
+  }
+
+  ParallelSteps Train(StageEngine& engine, const EngineOptions& options,
+                      int64_t first, int64_t last) {
+    ParallelSteps steps;
+    for (int64_t step = first; step < last; ++step) {
+      BatchInfo batch = Batch(BatchPhase::kTrain, 2);
+      batch.ordinal = step;
+      batch.step = step;
+      Compute(engine, options, batch);
+      const auto report = engine.Report(batch);
+      EXPECT_TRUE(report.ok()) << report.status();
+      steps.reports.push_back(report.value_or(StepReport()));
+      EXPECT_TRUE(engine.Apply(Go()).ok());
+    }
+    steps.weights = Bytes(engine);
+    return steps;
+  }
+
+  static bool IsZero(StageEngine& engine) {
+    const absl::Span<float> sum = engine.FlatGradient().value();
+    return std::all_of(sum.begin(), sum.end(),
+                       [](float value) { return value == 0; });
+  }
+
+  static std::vector<uint8_t> StateOf(StageEngine& engine) {
+    std::vector<uint8_t> bytes(engine.StateBytes());
+    EXPECT_TRUE(engine.CopyState(absl::MakeSpan(bytes)).ok());
+    return bytes;
+  }
+};
+
+TEST_P(ParallelEngineSuite, GivesTheSameBytesAsWithGradientsApart) {
+  const auto flat = Make(Parallel());
+  const auto apart = Whole();
+
+  const ParallelSteps with = Train(*flat, Parallel(), 0, 3);
+  const ParallelSteps without =
+      Train(*apart, Options(0, 1, {0, Layers()}), 0, 3);
+
+  EXPECT_EQ(with.weights, without.weights);
+  EXPECT_EQ(with.reports, without.reports);
+}
+
+TEST_P(ParallelEngineSuite, TheFlatGradientIsWhatIsReported) {
+  const auto engine = Make(Parallel());
+  const BatchInfo batch = Batch(BatchPhase::kTrain, 2);
+  Compute(*engine, Parallel(), batch);
+
+  const auto flat = engine->FlatGradient();
+  const std::vector<size_t> offsets = engine->GradientOffsets();
+
+  ASSERT_TRUE(flat.ok()) << flat.status();
+  ASSERT_EQ(offsets.size(), static_cast<size_t>(Layers()) + 1);
+  EXPECT_EQ(offsets.front(), 0u);
+  EXPECT_TRUE(std::is_sorted(offsets.begin(), offsets.end()));
+  EXPECT_EQ(offsets.back(), flat->size());
+  double squares = 0;
+  for (const float value : *flat) squares += double{value} * value;
+  double reported = 0;
+  const StepReport report = engine->Report(batch).value();
+  for (const double norm : report.squared_norms) {
+    reported += norm;
+  }
+  EXPECT_GT(squares, 0);
+  EXPECT_NEAR(squares, reported, 1e-9 * squares);
+}
+
+TEST_P(ParallelEngineSuite, AppliesWhatWasWrittenOverTheGradient) {
+  const auto giver = Make(Parallel());
+  const auto taker = Make(Parallel());
+  const BatchInfo batch = Batch(BatchPhase::kTrain, 2);
+  Compute(*giver, Parallel(), batch);
+  // The taker computes one micro-batch of two, and gets the sum of both.
+  ASSERT_TRUE(taker->Forward(batch, 0, InputOf(Parallel(), 5)).ok());
+  ASSERT_TRUE(taker->Backward(batch, 0, {}).ok());
+
+  const absl::Span<float> sum = giver->FlatGradient().value();
+  std::copy(sum.begin(), sum.end(), taker->FlatGradient().value().begin());
+  const auto report = taker->Report(batch);
+
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->result_hash, giver->Report(batch)->result_hash);
+  EXPECT_EQ(report->samples, kSamples) << "its own";
+  ASSERT_TRUE(taker->Apply(Go()).ok());
+  ASSERT_TRUE(giver->Apply(Go()).ok());
+  EXPECT_EQ(StateOf(*taker), StateOf(*giver));
+  EXPECT_TRUE(IsZero(*taker));
+}
+
+TEST_P(ParallelEngineSuite, TellsAfterEachLayerThatItsGradientIsFinal) {
+  std::vector<int> order;
+  std::vector<std::vector<float>> seen;
+  StageEngine* made = nullptr;
+  EngineOptions options = Parallel();
+  options.on_layer = [&](const LayerDone& done) {
+    if (!done.backward) return;
+    order.push_back(done.layer);
+    const absl::Span<float> flat = made->FlatGradient().value();
+    const size_t from = made->GradientOffsets()[done.layer];
+    seen.emplace_back(flat.begin() + from, flat.end());
+  };
+  const auto engine = Make(options);
+  made = engine.get();
+
+  Compute(*engine, options, Batch());
+
+  ASSERT_FALSE(order.empty());
+  EXPECT_TRUE(std::is_sorted(order.rbegin(), order.rend()));
+  const absl::Span<float> flat = engine->FlatGradient().value();
+  for (const std::vector<float>& tail : seen) {
+    EXPECT_TRUE(std::equal(tail.rbegin(), tail.rend(), flat.rbegin()));
+  }
+}
+
+TEST_P(ParallelEngineSuite, AFreshEngineGoesOnFromACopyOfTheState) {
+  const auto donor = Make(Parallel());
+  Train(*donor, Parallel(), 0, 2);
+  EngineOptions other = Parallel();
+  other.train.seed = 8;
+  const auto joiner = Make(other);
+  Train(*joiner, other, 0, 1);
+  const std::vector<uint8_t> state = StateOf(*donor);
+  ASSERT_NE(StateOf(*joiner), state);
+
+  const absl::Status restored = joiner->RestoreState(state);
+
+  ASSERT_TRUE(restored.ok()) << restored;
+  EXPECT_EQ(StateOf(*joiner), state);
+  EXPECT_EQ(*joiner->StateHash(), *donor->StateHash());
+  Train(*donor, Parallel(), 2, 4);
+  Train(*joiner, Parallel(), 2, 4);
+  EXPECT_EQ(StateOf(*joiner), StateOf(*donor));
+}
+
+TEST_P(ParallelEngineSuite, TheHashOfTheStateIsThatOfItsCopy) {
+  const auto engine = Make(Parallel());
+  Train(*engine, Parallel(), 0, 1);
+  const uint64_t before = *engine->StateHash();
+
+  Checksum checksum;
+  checksum.Update(StateOf(*engine));
+  EXPECT_EQ(before, checksum.Digest());
+
+  Train(*engine, Parallel(), 1, 2);
+  EXPECT_NE(*engine->StateHash(), before);
+}
+
+TEST_P(ParallelEngineSuite, AnAbandonedStepLeavesNoTrace) {
+  const auto engine = Make(Parallel());
+  const auto plain = Make(Parallel());
+  BatchInfo batch = Batch(BatchPhase::kTrain, 3);
+  batch.ordinal = 9;
+  ASSERT_TRUE(engine->Forward(batch, 0, InputOf(Parallel(), 6)).ok());
+  ASSERT_TRUE(engine->Backward(batch, 0, {}).ok());
+  ASSERT_TRUE(engine->Forward(batch, 1, InputOf(Parallel(), 7)).ok());
+  ASSERT_TRUE(engine->Forward(batch, 2, InputOf(Parallel(), 8)).ok());
+  ASSERT_TRUE(engine->BackwardInput(batch, 2, {}).ok());
+
+  ASSERT_TRUE(engine->AbandonStep().ok());
+
+  EXPECT_TRUE(IsZero(*engine));
+  EXPECT_EQ(engine->Backward(batch, 1, {}).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(engine->BackwardWeight(batch, 2).code(),
+            absl::StatusCode::kFailedPrecondition);
+  const ParallelSteps after = Train(*engine, Parallel(), 0, 2);
+  EXPECT_EQ(after.reports, Train(*plain, Parallel(), 0, 2).reports);
+  EXPECT_EQ(StateOf(*engine), StateOf(*plain));
+}
+
+TEST_P(ParallelEngineSuite, ARestoredStateDropsTheOpenStep) {
+  const auto engine = Make(Parallel());
+  const auto plain = Make(Parallel());
+  const std::vector<uint8_t> state = StateOf(*engine);
+  ASSERT_TRUE(engine->Forward(Batch(), 0, Input()).ok());
+
+  ASSERT_TRUE(engine->RestoreState(state).ok());
+
+  EXPECT_EQ(Train(*engine, Parallel(), 0, 1).reports,
+            Train(*plain, Parallel(), 0, 1).reports);
+}
+
+TEST_P(ParallelEngineSuite, RefusesAStateOfAnotherSizeAndWritesNothing) {
+  const auto engine = Make(Parallel());
+  const std::vector<uint8_t> before = StateOf(*engine);
+  ASSERT_FALSE(before.empty());
+  for (const size_t size : {size_t{0}, before.size() - 1, before.size() + 1}) {
+    std::vector<uint8_t> bytes(size, 7);
+
+    EXPECT_TRUE(absl::IsInvalidArgument(engine->RestoreState(bytes)));
+    EXPECT_TRUE(
+        absl::IsInvalidArgument(engine->CopyState(absl::MakeSpan(bytes))));
+  }
+  EXPECT_EQ(StateOf(*engine), before);
+}
+
+TEST_P(ParallelEngineSuite, AnEngineOfAPipelineIsNoMember) {
+  const auto engine = Whole();
+  std::vector<uint8_t> bytes(8);
+
+  EXPECT_EQ(engine->FlatGradient().status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(engine->GradientOffsets().empty());
+  EXPECT_EQ(engine->StateBytes(), 0u);
+  EXPECT_EQ(engine->StateHash().status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(
+      absl::IsFailedPrecondition(engine->CopyState(absl::MakeSpan(bytes))));
+  EXPECT_TRUE(absl::IsFailedPrecondition(engine->RestoreState(bytes)));
+  EXPECT_TRUE(absl::IsFailedPrecondition(engine->AbandonStep()));
+}
+
+// Without TieExchange, to rounding what a pipeline of one stage does with it.
+TEST_P(ParallelEngineSuite, SharedParametersStayEqualByThemselves) {
+  const auto flat = Make(Tied(true));
+  const auto apart = Make(Tied(false));
+  const SharedParameter shared = SharedParameters(Tied(true).model).front();
+  EXPECT_TRUE(absl::IsFailedPrecondition(
+      flat->Tied(shared.name, /*owner=*/true).status()));
+
+  for (int i = 0; i < 3; ++i) {
+    const auto one = flat->Forward(Ordinal(i), 0, Tokens());
+    const auto other = apart->Forward(Ordinal(i), 0, Tokens());
+    ASSERT_TRUE(one.ok() && other.ok()) << one.status();
+    EXPECT_NEAR(one->loss->loss, other->loss->loss, 1e-4) << i;
+    ASSERT_TRUE(flat->Backward(Ordinal(i), 0, {}).ok());
+    ASSERT_TRUE(apart->Backward(Ordinal(i), 0, {}).ok());
+    TiedTensors owner = apart->Tied(shared.name, true).value();
+    TiedTensors user = apart->Tied(shared.name, false).value();
+    AddTo(owner.gradient.As<float>(), user.gradient.As<float>());
+    const auto norms = flat->Report(Ordinal(i))->squared_norms;
+    const auto expected = apart->Report(Ordinal(i))->squared_norms;
+    ASSERT_EQ(norms.size(), expected.size());
+    for (size_t n = 0; n < norms.size(); ++n) {
+      EXPECT_NEAR(norms[n], expected[n], 1e-4 * (1 + expected[n])) << n;
+    }
+    ASSERT_TRUE(flat->Apply(Go()).ok());
+    ASSERT_TRUE(apart->Apply(Go()).ok());
+    std::copy_n(owner.value.As<float>().begin(), owner.value.As<float>().size(),
+                user.value.As<float>().begin());
+  }
+}
+
+}  // namespace paceline
