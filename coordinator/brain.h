@@ -239,6 +239,9 @@ class Brain {
     std::optional<GroupDesk> group;
     GroupChronicle chronicle;
     bool said_running = false;
+    // A group that trained was lost: what goes wrong on purpose went wrong, and
+    // would again.
+    bool faults_are_spent = false;
     // Attempts in a row that ended before anything was ready, or before a step.
     int false_starts = 0;
     int lost_groups = 0;
