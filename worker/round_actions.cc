@@ -21,10 +21,10 @@ void RoundDriver::Settle() {
       std::visit([this](const auto& each) { Do(each); }, action);
     }
   }
-  if (member_.has_value()) {
-    ExpectParts();
-    Publish();
-  }
+  if (!member_.has_value()) return;
+  ExpectParts();
+  Publish();
+  GiveEarly();
 }
 
 // The server's own Apply comes with the commits that it is to send.
