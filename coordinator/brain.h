@@ -74,7 +74,9 @@ struct JobView {
   std::optional<double> accuracy;  // of the newest evaluation since the start
   // preparing, training, paused, saving; empty unless running
   std::string phase;
-  int members = 0;    // of its round group
+  int members = 0;  // of its round group
+  // What the processes of its round group said last.
+  std::map<WorkerId, GroupSaying> sayings = {};
   int listeners = 0;  // that shall become members
 };
 

@@ -190,6 +190,16 @@ void GroupDesk::OnReport(const MemberId& member, const RunReport& report,
   TakeMismatch(said);
 }
 
+std::map<WorkerId, GroupSaying> GroupDesk::Sayings() const {
+  std::map<WorkerId, GroupSaying> sayings;
+  for (const auto& [id, process] : processes_) {
+    const MemberReport& report = process.report;
+    sayings[id.worker] = {report.view, report.next, report.state_step,
+                          report.state_hash, !IsMember(id)};
+  }
+  return sayings;
+}
+
 void GroupDesk::TakeMismatch(const MemberReport& report) {
   if (report.mismatch.empty() || lost() || torn_) return;
   if (report.view != view()->id) return;  // of a view that is over

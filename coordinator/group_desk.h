@@ -64,6 +64,15 @@ struct GroupNews {
   std::vector<GroupEvent> events;
 };
 
+// What a process said of itself last.
+struct GroupSaying {
+  ViewId view;
+  int64_t next = 0;
+  int64_t state_step = 0;
+  uint64_t state_hash = 0;
+  bool listens = false;
+};
+
 // Thread-compatible; lives on the coordinator's loop.  Pure.
 class GroupDesk {
  public:
@@ -120,6 +129,7 @@ class GroupDesk {
 
   // The last one decided; a group that has begun has one.
   const std::optional<View>& view() const { return keeper_.view(); }
+  std::map<WorkerId, GroupSaying> Sayings() const;
   int members() const;
   int listeners() const;
   int64_t furthest() const { return furthest_; }  // steps applied by somebody

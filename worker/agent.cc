@@ -17,6 +17,7 @@ namespace {
 // Some hours of steps while the coordinator is away; then the oldest go.
 constexpr size_t kMostSteps = 100'000;
 constexpr size_t kMostLogs = 1'000;
+constexpr size_t kMostRounds = 10'000;
 constexpr int kWarmUps = 2;
 
 RunReport NewReport(const Fence& fence) {
@@ -27,8 +28,9 @@ RunReport NewReport(const Fence& fence) {
 }
 
 void CancelAll(CancelToken* cancel, RunConnections* connections,
-               const absl::Status& why) {
+               const absl::Status& why, RoundDesk* desk = nullptr) {
   if (cancel != nullptr) cancel->Cancel(why);
+  if (desk != nullptr) desk->Cancel(why);
   if (connections == nullptr) return;
   connections->link->Cancel(why);
   connections->gate->Cancel(why);
@@ -44,19 +46,22 @@ Agent::Agent(AgentOptions options, RunFactory& factory, const Clock& clock)
       steps_(kMostSteps),
       evaluations_(kMostSteps),
       logs_(kMostLogs),
+      rounds_(kMostRounds),
       compute_("compute", [this] { ComputeLoop(); }) {}
 
 Agent::~Agent() {
   std::shared_ptr<CancelToken> cancel;
   std::shared_ptr<RunConnections> connections;
+  std::shared_ptr<RoundDesk> desk;
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
     cancel = cancel_;
     connections = connections_;
+    desk = desk_;
   }
   CancelAll(cancel.get(), connections.get(),
-            absl::CancelledError("the worker is stopping"));
+            absl::CancelledError("the worker is stopping"), desk.get());
   connections.reset();  // the compute thread waits for that
   compute_.Join();
 }
@@ -69,15 +74,21 @@ void Agent::OnWelcome(WorkerId self) {
 void Agent::OnOrder(std::optional<RunOrder> order) {
   std::shared_ptr<CancelToken> cancel;
   std::shared_ptr<RunConnections> connections;
+  std::shared_ptr<RoundDesk> desk;
+  std::optional<GroupOrder> group;
   absl::Status why = absl::CancelledError("the standing order has changed");
   {
     absl::MutexLock lock(&mutex_);
     const bool same_run = order.has_value() == order_.has_value() &&
                           (!order.has_value() || order->fence == order_->fence);
-    if (same_run && (!order.has_value() || order->stages == order_->stages)) {
+    if (same_run && order.has_value() && order->group.has_value()) {
+      // Members come and go; the run stays.
+      order_ = std::move(order);
+      group = *order_->group;
+    } else if (same_run &&
+               (!order.has_value() || order->stages == order_->stages)) {
       return;
-    }
-    if (same_run) {
+    } else if (same_run) {
       // A worker that executes itself anew keeps its port.  Where it could
       // not, failing loudly beats dialling an address where nobody is.
       why = absl::AbortedError(
@@ -85,11 +96,16 @@ void Agent::OnOrder(std::optional<RunOrder> order) {
     } else {
       order_is_new_ = true;
     }
-    order_ = std::move(order);
+    if (!group.has_value()) order_ = std::move(order);
     cancel = cancel_;
     connections = connections_;
+    desk = desk_;
   }
-  CancelAll(cancel.get(), connections.get(), why);
+  if (!group.has_value()) {
+    CancelAll(cancel.get(), connections.get(), why, desk.get());
+  } else if (desk != nullptr) {
+    desk->OnGroup(*group);
+  }
 }
 
 void Agent::OnMeasure(std::optional<MeasureOrder> order) {
@@ -112,25 +128,31 @@ void Agent::OnAttached() {
   steps_.Rewind();
   evaluations_.Rewind();
   logs_.Rewind();
+  rounds_.Rewind();
 }
 
 HeartbeatContent Agent::Heartbeat() {
   const TimeReading seconds = time_.Read();
   HeartbeatContent content;
   content.progress = progress_;
+  std::optional<MemberReport> member;
+  if (const auto desk = this->desk(); desk != nullptr) member = desk->Report();
   absl::MutexLock lock(&mutex_);
   changed_ = false;
   content.run = run_;
   if (content.run.has_value()) {
     content.run->seconds = ToTimeSplit(seconds);
     content.run->peak_memory_bytes = TensorBytesPeak();
+    if (desk_ != nullptr) content.run->member = std::move(member);
   }
   content.steps = steps_.TakeNew();
   content.evaluations = evaluations_.TakeNew();
   content.logs = logs_.TakeNew();
+  content.rounds = rounds_.TakeNew();
   content.restarting = restarting_;
   content.measurement = measurement_;
-  content.marks = {steps_.end(), evaluations_.end(), logs_.end()};
+  content.marks = {steps_.end(), evaluations_.end(), logs_.end(),
+                   rounds_.end()};
   return content;
 }
 
@@ -144,6 +166,7 @@ void Agent::OnAck(const RecordMarks& marks) {
   steps_.Acknowledge(marks.steps);
   evaluations_.Acknowledge(marks.evaluations);
   logs_.Acknowledge(marks.logs);
+  rounds_.Acknowledge(marks.rounds);
 }
 
 void Agent::AnnounceRestart() {
@@ -287,6 +310,7 @@ void Agent::CloseRun() {
     run_.reset();
     steps_.Clear();
     evaluations_.Clear();
+    rounds_.Clear();
   }
   connections.reset();
   if (closed != nullptr) closed->WaitForNotification();
@@ -395,12 +419,15 @@ absl::Status Agent::RunJob(const RunOrder& order) {
       const ModelDescription model,
       DescribeModel(order.spec.model, order.spec.data.shape,
                     order.spec.data.classes));
-  PACELINE_RETURN_IF_ERROR(CheckOrder(order, model, self));
+  PACELINE_RETURN_IF_ERROR(order.group.has_value()
+                               ? CheckGroupOrder(order, model, self).status()
+                               : CheckOrder(order, model, self));
   if (NeedsRestart(order.cpu_capability)) {
     return absl::CancelledError("the process is starting anew");
   }
   PACELINE_RETURN_IF_ERROR(CheckActiveCapability(order));
-  return Compute(order, model, self);
+  return order.group.has_value() ? ComputeInGroup(order, model, self)
+                                 : Compute(order, model, self);
 }
 
 absl::StatusOr<std::map<int, std::unique_ptr<StageEngine>>> Agent::MakeEngines(
@@ -538,22 +565,25 @@ absl::Status Agent::HandOver(
     const RunOrder& order,
     const std::map<int, std::unique_ptr<StageEngine>>& engines) {
   const ScopedPart part(time_, TimePart::kSnapshot);
+  for (const auto& [stage, engine] : engines) {
+    PACELINE_RETURN_IF_ERROR(HandOver(order, *engine));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Agent::HandOver(const RunOrder& order, StageEngine& engine) {
   std::shared_ptr<CancelToken> cancel;
   {
     absl::MutexLock lock(&mutex_);
     cancel = cancel_;
   }
-  for (const auto& [stage, engine] : engines) {
-    PACELINE_ASSIGN_OR_RETURN(const std::vector<NamedTensor> weights,
-                              engine->Weights());
-    std::vector<TensorPart> whole;
-    for (const NamedTensor& weight : weights) {
-      whole.push_back({weight.name, weight.tensor});
-    }
-    PACELINE_RETURN_IF_ERROR(
-        factory_.UploadWeights(order.fence, whole, *cancel));
+  PACELINE_ASSIGN_OR_RETURN(const std::vector<NamedTensor> weights,
+                            engine.Weights());
+  std::vector<TensorPart> whole;
+  for (const NamedTensor& weight : weights) {
+    whole.push_back({weight.name, weight.tensor});
   }
-  return absl::OkStatus();
+  return factory_.UploadWeights(order.fence, whole, *cancel);
 }
 
 }  // namespace paceline

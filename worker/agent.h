@@ -21,8 +21,10 @@
 #include "core/cluster/measure_order.h"
 #include "core/cluster/run_report.h"
 #include "worker/cancel_token.h"
+#include "worker/faults.h"
 #include "worker/prober.h"
 #include "worker/record_outbox.h"
+#include "worker/round_desk.h"
 #include "worker/run_factory.h"
 #include "worker/run_order.h"
 #include "worker/stage_runner.h"
@@ -35,6 +37,7 @@ struct RecordMarks {
   int64_t steps = 0;
   int64_t evaluations = 0;
   int64_t logs = 0;
+  int64_t rounds = 0;
 };
 
 // What a heartbeat carries.
@@ -64,11 +67,14 @@ struct AgentOptions {
   // Called on the compute thread when an order wants another level: the
   // process shall execute itself anew.  Must not block.
   std::function<void(const std::string& capability)> restart;
+  // What jobs' fault scripts need; outlives the agent, null: such a job is
+  // refused here.
+  FaultActions* fault_actions = nullptr;
 };
 
 // Thread-safe.  The compute thread lives from construction to destruction,
 // which cancels what is running.
-class Agent final : private RunObserver {
+class Agent final : private RunObserver, private RoundObserver {
  public:
   // `factory` and `clock` outlive this.
   Agent(AgentOptions options, RunFactory& factory, const Clock& clock);
@@ -78,7 +84,7 @@ class Agent final : private RunObserver {
   void OnWelcome(WorkerId self);
 
   // The standing order, whole; nothing: be idle.  The order of the present
-  // fence again changes nothing, another one ends the run.
+  // fence again changes nothing but the round group, another one ends the run.
   void OnOrder(std::optional<RunOrder> order);
 
   // The standing order's other half: measure this, or nothing.  The same id
@@ -112,6 +118,8 @@ class Agent final : private RunObserver {
   // Of the present run, after its last batch; empty when there is none.
   std::vector<StageTime> StageTimes() const;
   std::optional<FlowTimes> Flow() const;
+  // Of the present run's rounds; nothing when it has none.
+  std::optional<RoundStats> Rounds() const;
   // Bytes of tensors that the present run is predicted to take at most; 0: not
   // known yet.
   int64_t predicted_memory_bytes() const { return predicted_memory_bytes_; }
@@ -126,6 +134,9 @@ class Agent final : private RunObserver {
   void OnBatch(std::optional<absl::Duration> wall,
                const std::vector<StageTime>& stages) override;
   void OnProgress(const Instruction& done, const BatchInfo& batch) override;
+  // RoundObserver, on the desk's thread.
+  void OnRound(const RoundRecord& record) override;
+  void OnMemberChanged() override;
 
   void ComputeLoop();
   // The next order to work on, of one of the two kinds; neither when the
@@ -144,6 +155,18 @@ class Agent final : private RunObserver {
   // Trains or infers.
   absl::Status Compute(const RunOrder& order, const ModelDescription& model,
                        WorkerId self);
+  // As a member of a round group (agent_group.cc).
+  struct GroupRun;
+  absl::Status ComputeInGroup(const RunOrder& order,
+                              const ModelDescription& model, WorkerId self);
+  absl::Status PrepareGroup(const RunOrder& order,
+                            const ModelDescription& model, WorkerId self,
+                            GroupRun& run);
+  absl::Status RunGroup(const RunOrder& order, const ModelDescription& model,
+                        GroupRun& run);
+  absl::Status HandOver(const RunOrder& order, StageEngine& engine);
+  std::shared_ptr<RoundDesk> desk() const;
+
   absl::Status WarmUp(const RunOrder& order, const ModelDescription& model,
                       int stage, StageEngine& engine);
   absl::Status HandOver(
@@ -177,17 +200,21 @@ class Agent final : private RunObserver {
   std::optional<Measurement> measurement_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<RunReport> run_ ABSL_GUARDED_BY(mutex_);
-  // run_'s phase, measurement_, or restarting_
+  // run_'s phase, its round group, measurement_, or restarting_
   bool changed_ ABSL_GUARDED_BY(mutex_) = false;
   bool restarting_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t log_lines_ ABSL_GUARDED_BY(mutex_) = 0;  // number of the last one
   RecordOutbox<StepRecord> steps_ ABSL_GUARDED_BY(mutex_);
   RecordOutbox<EvaluationRecord> evaluations_ ABSL_GUARDED_BY(mutex_);
   RecordOutbox<LogRecord> logs_ ABSL_GUARDED_BY(mutex_);
+  RecordOutbox<RoundRecord> rounds_ ABSL_GUARDED_BY(mutex_);
   // Shared by the compute thread, which uses them, and by whoever ends the
   // run from outside: it must not lose them between lock and Cancel().
   std::shared_ptr<CancelToken> cancel_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<RunConnections> connections_ ABSL_GUARDED_BY(mutex_);
+  // Of a round group's run; shared with whoever tells it of the group, ends it
+  // or asks how it goes.
+  std::shared_ptr<RoundDesk> desk_ ABSL_GUARDED_BY(mutex_);
   // Notified when connections_ are gone; shared with their deleter.
   std::shared_ptr<absl::Notification> closed_ ABSL_GUARDED_BY(mutex_);
 

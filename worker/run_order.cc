@@ -203,6 +203,38 @@ absl::Status CheckOrder(const RunOrder& order, const ModelDescription& model,
   return CheckTies(order, model);
 }
 
+absl::StatusOr<MemberId> CheckGroupOrder(const RunOrder& order,
+                                         const ModelDescription& model,
+                                         WorkerId self) {
+  const LayerRange whole = {0, static_cast<int>(model.layers.size())};
+  for (const StagePlacement& place : order.stages) {
+    if (place.stage == 0 && place.layers == whole) continue;
+    return absl::UnimplementedError(
+        "order: a round group holds a part of the model, but this worker knows "
+        "groups of the whole model only: update paceline-worker");
+  }
+  if (!IsDataParallel(order.spec) || order.spec.aggregation.mode == "gossip") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "order: a round group for a job whose aggregation.mode is ",
+        order.spec.aggregation.mode));
+  }
+  if (order.restore_step != 0) {
+    return absl::UnimplementedError(
+        absl::StrCat("order: restore from step ", order.restore_step,
+                     ", but this worker has no snapshots"));
+  }
+  if (order.threads < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("order: threads is ", order.threads, ", need 1 or more"));
+  }
+  PACELINE_RETURN_IF_ERROR(CheckView(order.group->view));
+  for (const GroupWorker& worker : order.group->workers) {
+    if (worker.id.worker == self) return worker.id;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "order: this worker (id ", self.value, ") is not in its round group"));
+}
+
 absl::StatusOr<RunWiring> MakeRunWiring(const RunOrder& order,
                                         const ModelDescription& model,
                                         WorkerId self) {

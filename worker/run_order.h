@@ -46,6 +46,13 @@ Turns TurnsOf(const RunOrder& order, WorkerId self);
 absl::Status CheckOrder(const RunOrder& order, const ModelDescription& model,
                         WorkerId self);
 
+// The same for an order with a round group: one stage that holds the whole
+// model, and this worker among those who may take part.  Returns which of them
+// it is.
+absl::StatusOr<MemberId> CheckGroupOrder(const RunOrder& order,
+                                         const ModelDescription& model,
+                                         WorkerId self);
+
 // The data plane's part of an order that CheckOrder accepted.  Its bounds are
 // those that the checker proves for one batch, doubled for activations so that
 // a forward-only batch may start while the one before still travels.

@@ -327,6 +327,8 @@ absl::StatusOr<Layout> LayOut(const JobSpec& spec,
                               const ModelDescription& model,
                               const std::vector<PlannerWorker>& workers,
                               const Measurements& measurements) {
+  // Of the whole model on each worker nothing is left to choose.
+  if (IsDataParallel(spec)) return CheapLayout(spec, model, workers);
   if (!spec.pipeline.workers.empty()) return ByName(spec, model, workers);
   if (IsInterleaved(spec)) return Deal(spec, model, workers, &measurements);
   const PipelineSpec& pipeline = spec.pipeline;

@@ -134,6 +134,8 @@ class RoundMember {
   bool needs_part() const;
   uint64_t state_hash() const { return state_hash_; }
   int64_t state_steps() const { return state_steps_; }
+  // How long a round that it serves waits after the first part.
+  absl::Duration deadline() const { return deadline_.Get(); }
 
  private:
   // Sends, or handles at once what it sends to itself.

@@ -6,6 +6,7 @@
 #include <random>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
@@ -22,12 +23,19 @@ namespace {
 constexpr auto kServerGrace = std::chrono::seconds(1);
 constexpr absl::Duration kAnnounceTime = absl::Seconds(1);
 
+Incarnation DrawIncarnation() {
+  std::random_device random;
+  return {(static_cast<uint64_t>(random()) << 32 | random()) | 1};
+}
+
 }  // namespace
 
 Daemon::Daemon(DaemonOptions options, ComputeParts compute)
     : options_(std::move(options)),
       compute_(std::move(compute)),
-      metrics_(registry_, kVersion) {}
+      incarnation_(DrawIncarnation()),
+      metrics_(registry_, kVersion),
+      round_plane_(RoundPlaneOptions{.incarnation = incarnation_}) {}
 
 Daemon::~Daemon() { Stop(); }
 
@@ -44,7 +52,8 @@ absl::Status Daemon::Start() {
   const std::shared_ptr<grpc::Channel> channel =
       MakeChannel(options_.worker.coordinator, kMaxMessageBytes);
   stub_ = v1::Coordinator::NewStub(channel);
-  factory_ = std::make_unique<GrpcRunFactory>(compute_, data_plane_, *stub_);
+  factory_ = std::make_unique<GrpcRunFactory>(compute_, data_plane_,
+                                              round_plane_, *stub_);
   agent_ = std::make_unique<Agent>(
       AgentOptions{.name = options_.worker.name,
                    .cpu_model = CpuModelName(),
@@ -85,6 +94,7 @@ void Daemon::Stop() {
   attach_.reset();
   agent_.reset();
   data_plane_.Shutdown();
+  round_plane_.Shutdown();
   if (server_.server == nullptr) return;
   server_.server->Shutdown(std::chrono::system_clock::now() + kServerGrace);
   server_.server.reset();
@@ -99,14 +109,16 @@ absl::Status Daemon::StartGrpc() {
   ServerOptions server;
   server.insecure = options_.worker.insecure;
   server.max_receive_bytes = kMaxFrameBytes;
+  const std::vector<grpc::Service*> services = {data_plane_.service(),
+                                                round_plane_.service()};
   absl::StatusOr<BoundServer> bound = absl::UnavailableError("not tried");
   if (!options_.earlier_grpc.empty()) {
     server.listen = options_.earlier_grpc;
-    bound = StartServer(server, {data_plane_.service()});
+    bound = StartServer(server, services);
   }
   if (!bound.ok()) {
     server.listen = options_.worker.listen;
-    bound = StartServer(server, {data_plane_.service()});
+    bound = StartServer(server, services);
   }
   PACELINE_RETURN_IF_ERROR(bound.status());
   server_ = *std::move(bound);
@@ -147,13 +159,11 @@ absl::Status Daemon::StartHttp() {
 
 v1::Registration Daemon::Registration() const {
   const WorkerOptions& worker = options_.worker;
-  std::random_device random;
   v1::Registration registration;
   registration.set_protocol_version(kProtocolVersion);
   registration.set_name(worker.name);
   registration.set_machine_id(worker.machine_id);
-  registration.set_incarnation(
-      (static_cast<uint64_t>(random()) << 32 | random()) | 1);
+  registration.set_incarnation(incarnation_.value);
   registration.set_address(advertised_);
   registration.set_http_address(
       AdvertisedAddress("", http_address_).value_or(http_address_));

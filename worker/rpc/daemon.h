@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "core/base/clock.h"
+#include "core/base/ids.h"
 #include "core/obs/http_server.h"
 #include "core/obs/metrics.h"
 #include "core/rpc/channel.h"
@@ -20,6 +21,7 @@
 #include "worker/rpc/data_plane.h"
 #include "worker/rpc/grpc_prober.h"
 #include "worker/rpc/grpc_run_factory.h"
+#include "worker/rpc/round_plane.h"
 
 namespace paceline {
 
@@ -66,6 +68,7 @@ class Daemon {
   const DaemonOptions options_;
   const ComputeParts compute_;
   const SystemClock clock_;
+  const Incarnation incarnation_;  // of this process
 
   MetricsRegistry registry_;
   absl::Mutex metrics_mutex_;  // one scrape at a time
@@ -75,6 +78,7 @@ class Daemon {
   std::string grpc_address_;
   std::string http_address_;
   DataPlane data_plane_;
+  RoundPlane round_plane_;
   BoundServer server_;
   std::unique_ptr<v1::Coordinator::Stub> stub_;
   std::unique_ptr<GrpcRunFactory> factory_;

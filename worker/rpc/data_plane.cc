@@ -1,7 +1,5 @@
 #include "worker/rpc/data_plane.h"
 
-#include <malloc.h>
-
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -52,19 +50,6 @@ class ReportReactor final : public grpc::ServerUnaryReactor {
   const std::shared_ptr<WaitingReport> waiting_;
 };
 
-// gRPC reads into fresh memory and frees it on other threads.  glibc gives
-// such memory back to the kernel at once and takes it again, page fault by
-// page fault: a fifth of a receiver's CPU time (measured 2026-11, 1 MiB
-// frames).  Both values are where glibc's own adaptation ends; setting one
-// switches that off, so both are set.
-void KeepFreedMemory() {
-#ifdef __GLIBC__
-  constexpr int kBytes = 32 << 20;
-  mallopt(M_TRIM_THRESHOLD, 2 * kBytes);
-  mallopt(M_MMAP_THRESHOLD, kBytes);
-#endif
-}
-
 }  // namespace
 
 class DataPlane::Service final
@@ -102,9 +87,7 @@ class DataPlane::Service final
 
 DataPlane::DataPlane(const DataPlaneOptions& options)
     : state_(std::make_shared<PlaneState>(options)),
-      service_(std::make_unique<Service>(*state_)) {
-  KeepFreedMemory();
-}
+      service_(std::make_unique<Service>(*state_)) {}
 
 DataPlane::~DataPlane() { Shutdown(); }
 

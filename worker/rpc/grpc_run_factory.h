@@ -1,4 +1,4 @@
-// The real RunFactory: the data plane, the coordinator, and whatever engine
+// The real RunFactory: the planes, the coordinator, and whatever engine
 // and data main() has put in.
 #pragma once
 
@@ -9,6 +9,7 @@
 
 #include "paceline/v1/coordinator.grpc.pb.h"
 #include "worker/rpc/data_plane.h"
+#include "worker/rpc/round_plane.h"
 #include "worker/run_factory.h"
 
 namespace paceline {
@@ -33,11 +34,12 @@ struct ComputeParts {
 // Immutable.
 class GrpcRunFactory final : public RunFactory {
  public:
-  // `data_plane` and `coordinator` outlive this.
+  // The planes and `coordinator` outlive this.
   GrpcRunFactory(ComputeParts compute, DataPlane& data_plane,
-                 v1::Coordinator::Stub& coordinator)
+                 RoundPlane& round_plane, v1::Coordinator::Stub& coordinator)
       : compute_(std::move(compute)),
         data_plane_(data_plane),
+        round_plane_(round_plane),
         coordinator_(coordinator) {}
 
   void SetThreads(int threads) override { compute_.set_threads(threads); }
@@ -64,6 +66,10 @@ class GrpcRunFactory final : public RunFactory {
   absl::StatusOr<RunConnections> Connect(const RunWiring& wiring) override {
     return data_plane_.Open(wiring);
   }
+  absl::StatusOr<std::unique_ptr<RoundTransport>> ConnectGroup(
+      const Fence& fence, const MemberId& self, RoundSink* sink) override {
+    return round_plane_.Open(fence, self, sink);
+  }
   absl::Status OpenGate(const Fence& fence,
                         const GateOptions& options) override {
     return data_plane_.OpenGate(fence, options);
@@ -75,6 +81,7 @@ class GrpcRunFactory final : public RunFactory {
  private:
   const ComputeParts compute_;
   DataPlane& data_plane_;
+  RoundPlane& round_plane_;
   v1::Coordinator::Stub& coordinator_;
 };
 

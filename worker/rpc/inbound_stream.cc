@@ -11,8 +11,6 @@
 namespace paceline {
 namespace {
 
-// A larger message is worth a thread of its own.
-constexpr size_t kSmallBytes = 64 << 10;
 // Read while the sink works: at least one message, and at most so much.
 constexpr size_t kBurstBytes = 4 << 20;
 constexpr size_t kBurstMessages = 256;
@@ -20,8 +18,9 @@ constexpr size_t kBurstMessages = 256;
 }  // namespace
 
 InboundStream::InboundStream(FrameSink& sink,
-                             std::shared_ptr<PlaneShared> shared)
-    : sink_(sink), shared_(std::move(shared)) {}
+                             std::shared_ptr<PlaneShared> shared,
+                             size_t small_bytes)
+    : sink_(sink), shared_(std::move(shared)), small_bytes_(small_bytes) {}
 
 void InboundStream::Start() {
   absl::MutexLock lock(&mutex_);
@@ -53,6 +52,12 @@ void InboundStream::SendCredit(FrameKind kind, int32_t boundary,
   WriteLocked();
 }
 
+void InboundStream::SendReceipt() {
+  absl::MutexLock lock(&mutex_);
+  receipt_due_ = true;
+  WriteLocked();
+}
+
 void InboundStream::End(const absl::Status& status) {
   absl::MutexLock lock(&mutex_);
   EndLocked(status);
@@ -67,7 +72,7 @@ void InboundStream::OnReadDone(bool ok) {
     reading_ = false;
     if (ok) {
       const size_t bytes = read_.Length();
-      small = bytes <= kSmallBytes;
+      small = bytes <= small_bytes_;
       message_bytes_ += bytes;
       messages_.emplace_back().Swap(&read_);
     } else {
@@ -179,6 +184,7 @@ void InboundStream::ReadLocked() {
 
 void InboundStream::WriteLocked() {
   if (writing_ || ending_) return;
+  if (std::exchange(receipt_due_, false)) return WriteBytesLocked("");
   const auto next =
       std::find_if(credits_.begin(), credits_.end(),
                    [](const auto& entry) { return !entry.second.written; });
@@ -190,8 +196,10 @@ void InboundStream::WriteLocked() {
   credit.set_kind(static_cast<v1::FrameKind>(told.kind));
   credit.set_granted(told.credit.granted);
   credit.set_received(told.credit.received);
+  WriteBytesLocked(credit.SerializeAsString());
+}
 
-  const std::string bytes = credit.SerializeAsString();
+void InboundStream::WriteBytesLocked(const std::string& bytes) {
   const grpc::Slice slice(bytes);
   grpc::ByteBuffer(&slice, 1).Swap(&write_);
   writing_ = true;

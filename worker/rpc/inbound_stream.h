@@ -1,10 +1,11 @@
-// The receiving end of Stage.Exchange.
+// The receiving end of Stage.Exchange, and of Round.Exchange.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
+#include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -46,19 +47,25 @@ class FrameSink {
 // Thread-safe.  Lives until gRPC is done with it.  Large messages are worked on
 // by gRPC's thread that read them, one ahead of the next; small ones on the
 // plane's thread, as many at a time as have come, so that a frame costs no
-// thread switch of its own.
+// thread switch of its own.  What is small is up to the owner.
 class InboundStream final
     : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
       public std::enable_shared_from_this<InboundStream> {
  public:
+  // A larger message is worth a thread of its own.
+  static constexpr size_t kSmallBytes = 64 << 10;
+
   // `sink` lives as long as the service; `shared` as in plane_shared.h.
-  InboundStream(FrameSink& sink, std::shared_ptr<PlaneShared> shared);
+  InboundStream(FrameSink& sink, std::shared_ptr<PlaneShared> shared,
+                size_t small_bytes = kSmallBytes);
 
   void Start();
   // The sink may now take what it wanted to be held.
   void Resume();
   // Tells the sender.  Only the last of several for one boundary counts.
   void SendCredit(FrameKind kind, int32_t boundary, const Credit& credit);
+  // Sends an empty message, once.
+  void SendReceipt();
   // Ends the stream; the first wins.
   void End(const absl::Status& status);
 
@@ -85,12 +92,15 @@ class InboundStream final
   bool DecideReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WriteBytesLocked(const std::string& bytes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndLocked(const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Constant after construction.
   FrameSink& sink_;
   const std::shared_ptr<PlaneShared> shared_;
+  const size_t small_bytes_;
 
   // Of the one thread inside Work().
   MessageView view_;
@@ -115,6 +125,7 @@ class InboundStream final
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status end_status_ ABSL_GUARDED_BY(mutex_);
   std::map<int32_t, Told> credits_ ABSL_GUARDED_BY(mutex_);  // by boundary
+  bool receipt_due_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace paceline

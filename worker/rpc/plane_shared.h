@@ -1,8 +1,10 @@
-// What all parts of the data plane use: counters, timers, options.
+// What all parts of a plane (of data, of rounds) use: counters, timers,
+// options.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 
 #include "worker/rpc/call_channels.h"
 #include "worker/rpc/data_plane.h"
@@ -25,14 +27,16 @@ struct PlaneCounters {
 };
 
 // Thread-safe.  Shared by the DataPlane and by the streams, which gRPC may
-// keep for a moment longer; DataPlane::Shutdown() stops the timers.
+// keep for a moment longer; DataPlane::Shutdown() stops the timers.  The first
+// one tells the allocator of the process to keep freed memory.
 struct PlaneShared {
-  explicit PlaneShared(const DataPlaneOptions& o) : options(o) {}
+  explicit PlaneShared(const DataPlaneOptions& o,
+                       std::string thread_name = "data-plane");
 
   const DataPlaneOptions options;
   PlaneCounters counters;
   CallChannels channels;
-  TimerThread timers{"data-plane"};
+  TimerThread timers;
 };
 
 }  // namespace paceline

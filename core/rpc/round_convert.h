@@ -1,0 +1,24 @@
+// What the members of a round group tell each other, as protos and back.  The
+// payload beside a message, its sender and the attempt are in the frame
+// (core/transfer/round_frame.h).
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "core/round/message.h"
+#include "paceline/v1/round.pb.h"
+
+namespace paceline {
+
+// More than any group has; what is above is refused before memory is taken.
+constexpr int kMaxRoundShards = 64;
+constexpr int kMaxRoundMembers = 1024;
+
+v1::RoundMessage ToProto(const RoundMessage& message);
+
+// `attempt` and `from` of the frame.
+// Errors: InvalidArgument  no body, or one that no member would send: says
+//         which number is wrong and what it may be
+absl::StatusOr<RoundMessage> FromProto(const v1::RoundMessage& proto,
+                                       int64_t attempt, const MemberId& from);
+
+}  // namespace paceline

@@ -1,0 +1,350 @@
+#include "core/transfer/round_frame.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "core/transfer/checksum.h"
+#include "core/transfer/wire.h"
+
+namespace paceline {
+namespace {
+
+// Fields of RoundFrame, GroupMember and PayloadKey.
+enum FrameField : uint32_t {
+  kJob = 1,
+  kAttempt = 2,
+  kFrom = 3,
+  kTo = 4,
+  kMessage = 5,
+  kPayload = 6,
+  kPayloadBytes = 7,
+  kChunk = 8,
+  kChecksum = 9,
+  kData = 15,
+};
+enum ProcessField : uint32_t { kWorker = 1, kIncarnation = 2 };
+enum KeyField : uint32_t { kKind = 1, kStep = 2, kShard = 3, kVariant = 4 };
+
+constexpr uint64_t kMostKind = 3;
+constexpr int64_t kMaxPayloadBytes = int64_t{1} << 40;
+
+void AppendFixed64Field(std::string* out, int field, uint64_t value) {
+  if (value == 0) return;
+  AppendTag(out, field, WireType::kFixed64);
+  for (int shift = 0; shift < 64; shift += 8) {
+    out->push_back(static_cast<char>(value >> shift));
+  }
+}
+
+void AppendLength(std::string* out, int field, int64_t bytes) {
+  AppendTag(out, field, WireType::kBytes);
+  AppendVarint(out, static_cast<uint64_t>(bytes));
+}
+
+void AppendBytesField(std::string* out, int field, const std::string& body) {
+  AppendLength(out, field, static_cast<int64_t>(body.size()));
+  *out += body;
+}
+
+std::string ProcessBody(const RoundProcess& process) {
+  std::string body;
+  AppendIntField(&body, kWorker, process.worker);
+  AppendFixed64Field(&body, kIncarnation, process.incarnation);
+  return body;
+}
+
+std::string KeyBody(const RoundPayloadHeader& payload) {
+  std::string body;
+  AppendIntField(&body, kKind, payload.kind);
+  AppendIntField(&body, kStep, payload.step);
+  AppendIntField(&body, kShard, payload.shard);
+  AppendFixed64Field(&body, kVariant, payload.variant);
+  return body;
+}
+
+absl::Status OutOfRange(uint32_t field, uint64_t value) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("field ", field, " cannot be ", value));
+}
+
+// Reads the fields, in any order.
+class RoundFrameParser {
+ public:
+  RoundFrameParser(absl::Span<const absl::Span<const uint8_t>> slices,
+                   int64_t total_bytes)
+      : total_bytes_(total_bytes), reader_(slices, total_bytes) {}
+
+  absl::StatusOr<RoundFrameLayout> Parse() {
+    constexpr int64_t kMost =
+        kMaxRoundHeaderBytes +
+        std::max(kMaxRoundMessageBytes, kMaxRoundDataBytes);
+    if (total_bytes_ > kMost) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a frame of ", total_bytes_, " bytes, at most ", kMost, " may be"));
+    }
+    while (!reader_.done()) {
+      PACELINE_ASSIGN_OR_RETURN(const WireReader::Field field,
+                                reader_.ReadField());
+      PACELINE_RETURN_IF_ERROR(ReadAny(field));
+    }
+    PACELINE_RETURN_IF_ERROR(CheckWhole());
+    return std::move(layout_);
+  }
+
+ private:
+  using Field = WireReader::Field;
+
+  static absl::Status Want(const Field& field, WireType type) {
+    if (field.type == type) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("field ", field.number, " has wire type ",
+                     static_cast<int>(field.type)));
+  }
+
+  absl::Status ReadAny(const Field& field) {
+    switch (field.number) {
+      case kJob:
+        return ReadCount(field, &layout_.header.job);
+      case kAttempt:
+        return ReadCount(field, &layout_.header.attempt);
+      case kFrom:
+        return ReadProcess(field, &layout_.header.from);
+      case kTo:
+        return ReadProcess(field, &layout_.header.to);
+      case kPayload:
+        layout_.header.payload.emplace(payload_);
+        return ReadKey(field, &*layout_.header.payload);
+      case kPayloadBytes:
+        return ReadCount(field, &payload_.bytes);
+      case kChunk:
+        return ReadCount(field, &layout_.header.chunk);
+      case kChecksum:
+        return ReadFixed64(field, &layout_.header.checksum);
+      case kMessage:
+        return ReadBody(field, RoundFrameLayout::Kind::kMessage);
+      case kData:
+        return ReadBody(field, RoundFrameLayout::Kind::kPiece);
+      default:
+        return reader_.Skip(field.type);
+    }
+  }
+
+  // Whatever is counted is not negative.
+  template <typename T>
+  absl::Status ReadCount(const Field& field, T* out) {
+    PACELINE_RETURN_IF_ERROR(Want(field, WireType::kVarint));
+    PACELINE_ASSIGN_OR_RETURN(const uint64_t value, reader_.ReadVarint());
+    if (value > static_cast<uint64_t>(std::numeric_limits<T>::max())) {
+      return OutOfRange(field.number, value);
+    }
+    *out = static_cast<T>(value);
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadFixed64(const Field& field, uint64_t* out) {
+    PACELINE_RETURN_IF_ERROR(Want(field, WireType::kFixed64));
+    PACELINE_ASSIGN_OR_RETURN(*out, reader_.ReadFixed64());
+    return absl::OkStatus();
+  }
+
+  // Calls `read` for each field inside of `outer`.
+  absl::Status ReadInside(const Field& outer,
+                          absl::FunctionRef<absl::Status(const Field&)> read) {
+    PACELINE_RETURN_IF_ERROR(Want(outer, WireType::kBytes));
+    PACELINE_ASSIGN_OR_RETURN(const int64_t length, reader_.ReadLength());
+    const int64_t end = reader_.position() + length;
+    while (reader_.position() < end) {
+      PACELINE_ASSIGN_OR_RETURN(const Field field, reader_.ReadField());
+      PACELINE_RETURN_IF_ERROR(read(field));
+    }
+    if (reader_.position() == end) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("field ", outer.number, " runs over its end"));
+  }
+
+  absl::Status ReadProcess(const Field& outer, RoundProcess* process) {
+    return ReadInside(outer, [this, process](const Field& field) {
+      switch (field.number) {
+        case kWorker:
+          return ReadCount(field, &process->worker);
+        case kIncarnation:
+          return ReadFixed64(field, &process->incarnation);
+        default:
+          return reader_.Skip(field.type);
+      }
+    });
+  }
+
+  absl::Status ReadKey(const Field& outer, RoundPayloadHeader* payload) {
+    return ReadInside(outer, [this, payload](const Field& field) {
+      switch (field.number) {
+        case kKind:
+          return ReadCount(field, &payload->kind);
+        case kStep:
+          return ReadCount(field, &payload->step);
+        case kShard:
+          return ReadCount(field, &payload->shard);
+        case kVariant:
+          return ReadFixed64(field, &payload->variant);
+        default:
+          return reader_.Skip(field.type);
+      }
+    });
+  }
+
+  absl::Status ReadBody(const Field& field, RoundFrameLayout::Kind kind) {
+    PACELINE_RETURN_IF_ERROR(Want(field, WireType::kBytes));
+    if (layout_.kind != RoundFrameLayout::Kind::kHello) {
+      return absl::InvalidArgumentError("more than one message or piece");
+    }
+    PACELINE_ASSIGN_OR_RETURN(layout_.bytes, reader_.ReadLength());
+    layout_.kind = kind;
+    layout_.offset = reader_.position();
+    return reader_.Advance(layout_.bytes);
+  }
+
+  absl::Status CheckWhole() {
+    if (total_bytes_ - layout_.bytes > kMaxRoundHeaderBytes) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a header of more than ", kMaxRoundHeaderBytes, " bytes"));
+    }
+    if (layout_.header.job == 0) {
+      return absl::InvalidArgumentError("a frame of no job");
+    }
+    if (layout_.header.payload.has_value()) {
+      layout_.header.payload->bytes = payload_.bytes;
+      const uint8_t kind = layout_.header.payload->kind;
+      if (kind < 1 || kind > kMostKind) return OutOfRange(kPayload, kind);
+      if (payload_.bytes > kMaxPayloadBytes) {
+        return OutOfRange(kPayloadBytes, static_cast<uint64_t>(payload_.bytes));
+      }
+    }
+    switch (layout_.kind) {
+      case RoundFrameLayout::Kind::kHello:
+        return absl::OkStatus();
+      case RoundFrameLayout::Kind::kPiece:
+        return CheckPiece();
+      case RoundFrameLayout::Kind::kMessage:
+        break;
+    }
+    if (layout_.bytes <= kMaxRoundMessageBytes) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("a message of ", layout_.bytes, " bytes, at most ",
+                     kMaxRoundMessageBytes, " may be"));
+  }
+
+  absl::Status CheckPiece() const {
+    if (!layout_.header.payload.has_value()) {
+      return absl::InvalidArgumentError("a piece of no payload");
+    }
+    const int64_t begin = layout_.header.chunk * kMaxRoundDataBytes;
+    const int64_t wanted = std::min(kMaxRoundDataBytes, payload_.bytes - begin);
+    if (wanted <= 0 || layout_.bytes != wanted) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("chunk ", layout_.header.chunk, " of ", payload_.bytes,
+                       " bytes with ", layout_.bytes, " bytes, need ",
+                       std::max<int64_t>(wanted, 0)));
+    }
+    return absl::OkStatus();
+  }
+
+  const int64_t total_bytes_;
+  WireReader reader_;
+  RoundFrameLayout layout_;
+  RoundPayloadHeader payload_;  // its bytes, which may come before the key
+};
+
+// Calls `use` with the pieces of [offset, offset + bytes), in order.
+void ForEachSpan(absl::Span<const absl::Span<const uint8_t>> slices,
+                 int64_t offset, int64_t bytes,
+                 absl::FunctionRef<void(absl::Span<const uint8_t>)> use) {
+  for (const absl::Span<const uint8_t> slice : slices) {
+    const auto size = static_cast<int64_t>(slice.size());
+    if (offset >= size) {
+      offset -= size;
+      continue;
+    }
+    const int64_t here = std::min(size - offset, bytes);
+    if (here == 0) return;
+    use(slice.subspan(static_cast<size_t>(offset), static_cast<size_t>(here)));
+    offset = 0;
+    bytes -= here;
+  }
+}
+
+}  // namespace
+
+std::string EncodeRoundHello(const RoundFrameHeader& header) {
+  std::string out;
+  AppendIntField(&out, kJob, header.job);
+  AppendIntField(&out, kAttempt, header.attempt);
+  AppendBytesField(&out, kFrom, ProcessBody(header.from));
+  AppendBytesField(&out, kTo, ProcessBody(header.to));
+  if (header.payload.has_value()) {
+    AppendBytesField(&out, kPayload, KeyBody(*header.payload));
+    AppendIntField(&out, kPayloadBytes, header.payload->bytes);
+  }
+  return out;
+}
+
+std::string EncodeRoundMessagePrefix(const RoundFrameHeader& header,
+                                     int64_t bytes) {
+  std::string out = EncodeRoundHello(header);
+  AppendLength(&out, kMessage, bytes);
+  return out;
+}
+
+std::string EncodeRoundPiecePrefix(const RoundFrameHeader& header,
+                                   int64_t bytes) {
+  std::string out = EncodeRoundHello(header);
+  AppendIntField(&out, kChunk, header.chunk);
+  AppendFixed64Field(&out, kChecksum, header.checksum);
+  AppendLength(&out, kData, bytes);
+  return out;
+}
+
+absl::StatusOr<RoundFrameLayout> ParseRoundFrame(
+    absl::Span<const absl::Span<const uint8_t>> slices) {
+  int64_t total_bytes = 0;
+  for (const absl::Span<const uint8_t> slice : slices) {
+    total_bytes += static_cast<int64_t>(slice.size());
+  }
+  return RoundFrameParser(slices, total_bytes).Parse();
+}
+
+std::string CopyBytes(absl::Span<const absl::Span<const uint8_t>> slices,
+                      int64_t offset, int64_t bytes) {
+  std::string out;
+  out.reserve(static_cast<size_t>(bytes));
+  ForEachSpan(slices, offset, bytes, [&out](absl::Span<const uint8_t> span) {
+    out.append(reinterpret_cast<const char*>(span.data()), span.size());
+  });
+  return out;
+}
+
+uint64_t CopyAndHash(absl::Span<const absl::Span<const uint8_t>> slices,
+                     int64_t offset, absl::Span<uint8_t> target) {
+  // No more than stays in a small cache from the copy to the hash.
+  constexpr size_t kBlockBytes = 16 << 10;
+  Checksum checksum;
+  uint8_t* out = target.data();
+  ForEachSpan(slices, offset, static_cast<int64_t>(target.size()),
+              [&](absl::Span<const uint8_t> span) {
+                while (!span.empty()) {
+                  const size_t here = std::min(span.size(), kBlockBytes);
+                  std::memcpy(out, span.data(), here);
+                  checksum.Update({out, here});
+                  out += here;
+                  span.remove_prefix(here);
+                }
+              });
+  return checksum.Digest();
+}
+
+}  // namespace paceline

@@ -1,0 +1,96 @@
+// The bytes of paceline.v1.RoundFrame, written and read by hand so that the
+// bytes of a piece are never copied into a message object.
+//
+//   frame  := header (message | data)?
+//   header := fields 1 to 9 but 5, in the protobuf encoding; defaults are
+//             absent, unknown fields are skipped
+//   message:= field 5: a paceline.v1.RoundMessage
+//   data   := field 15: the bytes of a chunk
+//
+// So are frames written; they are read whatever the order of their fields.
+// Neither message nor data: a hello, which only says who sends.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+namespace paceline {
+
+// One chunk of kRoundChunkBytes, its header, and room for later versions.
+constexpr int64_t kMaxRoundHeaderBytes = 4 << 10;
+constexpr int64_t kMaxRoundDataBytes = 256 << 10;
+// The largest are results: 64 shards of 64 contributors take 0.1 MiB.
+constexpr int64_t kMaxRoundMessageBytes = 256 << 10;
+
+// A process, as core/round's MemberId.
+struct RoundProcess {
+  int64_t worker = 0;
+  uint64_t incarnation = 0;
+
+  friend bool operator==(const RoundProcess&, const RoundProcess&) = default;
+};
+
+// As worker/round_transport.h's PayloadKey, and how many bytes it names.
+struct RoundPayloadHeader {
+  uint8_t kind = 0;  // 1 to 3
+  int64_t step = 0;
+  int32_t shard = 0;
+  uint64_t variant = 0;
+  int64_t bytes = 0;
+
+  friend bool operator==(const RoundPayloadHeader&,
+                         const RoundPayloadHeader&) = default;
+};
+
+struct RoundFrameHeader {
+  int64_t job = 0;
+  int64_t attempt = 0;
+  RoundProcess from;
+  RoundProcess to;
+  std::optional<RoundPayloadHeader> payload;
+  int32_t chunk = 0;      // of a piece
+  uint64_t checksum = 0;  // of a piece: XXH3-64 of its data
+
+  friend bool operator==(const RoundFrameHeader&,
+                         const RoundFrameHeader&) = default;
+};
+
+// What stands before the `bytes` of a message, of a piece's data.
+std::string EncodeRoundHello(const RoundFrameHeader& header);
+std::string EncodeRoundMessagePrefix(const RoundFrameHeader& header,
+                                     int64_t bytes);
+std::string EncodeRoundPiecePrefix(const RoundFrameHeader& header,
+                                   int64_t bytes);
+
+struct RoundFrameLayout {
+  enum class Kind : uint8_t { kHello, kMessage, kPiece };
+  Kind kind = Kind::kHello;
+  RoundFrameHeader header;
+  // Of the message or the data, in the frame.
+  int64_t offset = 0;
+  int64_t bytes = 0;
+};
+
+// Reads the header of a frame scattered over `slices`; looks at none of the
+// message or the data.  Whatever the bytes: no crash, and no memory.
+//
+// Errors: InvalidArgument  not a frame, or one that no version allows: says
+//                          what is wrong and where.  A piece that passes has a
+//                          payload key with more bytes than its chunk begins
+//                          at, and exactly as much data as belongs there.
+absl::StatusOr<RoundFrameLayout> ParseRoundFrame(
+    absl::Span<const absl::Span<const uint8_t>> slices);
+
+// Copies [offset, offset + bytes) of what is scattered over `slices`.
+std::string CopyBytes(absl::Span<const absl::Span<const uint8_t>> slices,
+                      int64_t offset, int64_t bytes);
+
+// The same into `target`, hashed while it is in the cache: XXH3-64.
+uint64_t CopyAndHash(absl::Span<const absl::Span<const uint8_t>> slices,
+                     int64_t offset, absl::Span<uint8_t> target);
+
+}  // namespace paceline

@@ -1,0 +1,597 @@
+// What only rounds over gRPC have: breaks, fences, other processes, hostile
+// peers.
+#include "worker/rpc/round_plane.h"
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/random.h"
+#include "core/rpc/round_convert.h"
+#include "core/rpc/status.h"
+#include "core/transfer/checksum.h"
+#include "core/transfer/round_frame.h"
+#include "gmock/gmock.h"
+#include "grpcpp/impl/codegen/sync_stream.h"
+#include "gtest/gtest.h"
+#include "paceline/v1/round.grpc.pb.h"
+#include "tests/cluster/round_net.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr size_t kTwoChunks = kRoundChunkBytes + 100;
+
+RoundFrameHeader HeaderOf(int from, int to) {
+  const auto process = [](const MemberId& id) {
+    return RoundProcess{id.worker.value, id.incarnation.value};
+  };
+  RoundFrameHeader header;
+  header.job = kRoundFence.job.value;
+  header.attempt = kRoundFence.attempt;
+  header.from = process(TestMember(from));
+  header.to = process(TestMember(to));
+  return header;
+}
+
+RoundFrameHeader WithPayload(RoundFrameHeader header, const PayloadKey& key,
+                             int64_t bytes) {
+  header.payload = {static_cast<uint8_t>(key.kind), key.step, key.shard,
+                    key.variant, bytes};
+  return header;
+}
+
+std::string MessageBytes(const RoundFrameHeader& header,
+                         const RoundMessage& message) {
+  const std::string body = ToProto(message).SerializeAsString();
+  return EncodeRoundMessagePrefix(header, static_cast<int64_t>(body.size())) +
+         body;
+}
+
+std::string PieceBytes(RoundFrameHeader header, const RoundPayload& payload,
+                       int chunk) {
+  const absl::Span<const uint8_t> data = payload.chunk(chunk);
+  Checksum checksum;
+  checksum.Update(data);
+  header.chunk = chunk;
+  header.checksum = checksum.Digest();
+  return EncodeRoundPiecePrefix(header, static_cast<int64_t>(data.size())) +
+         std::string(reinterpret_cast<const char*>(data.data()), data.size());
+}
+
+// A sender that writes whatever bytes it is told to.
+class RawSender {
+ public:
+  explicit RawSender(const std::string& address)
+      : channel_(MakeChannel(address, kMaxMessageBytes)) {
+    context_.set_deadline(std::chrono::system_clock::now() +
+                          std::chrono::seconds(20));
+    stream_.reset(
+        grpc::internal::ClientReaderWriterFactory<grpc::ByteBuffer,
+                                                  v1::RoundReceipt>::
+            Create(channel_.get(),
+                   grpc::internal::RpcMethod(
+                       "/paceline.v1.Round/Exchange",
+                       grpc::internal::RpcMethod::BIDI_STREAMING, channel_),
+                   &context_));
+  }
+
+  bool Write(const std::string& bytes) {
+    const grpc::Slice slice(bytes);
+    return stream_->Write(grpc::ByteBuffer(&slice, 1));
+  }
+  bool AwaitReceipt() {
+    v1::RoundReceipt receipt;
+    return stream_->Read(&receipt);
+  }
+  // What the receiver ends the stream with.
+  absl::Status End() {
+    stream_->WritesDone();
+    return AwaitEnd();
+  }
+  absl::Status AwaitEnd() {
+    while (AwaitReceipt()) {
+    }
+    return FromGrpc(stream_->Finish());
+  }
+
+ private:
+  const std::shared_ptr<grpc::Channel> channel_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderWriter<grpc::ByteBuffer, v1::RoundReceipt>>
+      stream_;
+};
+
+// Member 0, whose peers are whoever the test makes up.  Nobody listens at
+// their address.
+class RoundReceiver : public ::testing::Test {
+ protected:
+  explicit RoundReceiver(const RoundPlaneOptions& options = {})
+      : node_(0, options) {}
+
+  void Open(const Fence& fence = kRoundFence) {
+    transport_ = node_.Open(&sink_, fence);
+    transport_->SetPeers(Peers());
+  }
+  std::vector<GroupWorker> Peers() const {
+    return {node_.worker(),
+            {TestMember(1), "w1", "127.0.0.1:1"},
+            {TestMember(2), "w2", "127.0.0.1:1"}};
+  }
+
+  // What a stream that begins so ends with.
+  absl::Status EndOf(const std::vector<std::string>& frames) {
+    RawSender sender(node_.address());
+    for (const std::string& frame : frames) {
+      if (!sender.Write(frame)) break;
+    }
+    return sender.End();
+  }
+  absl::Status EndOf(const std::string& frame) {
+    return EndOf(std::vector<std::string>{frame});
+  }
+
+  RoundRecorder sink_;
+  RoundNode node_;
+  std::unique_ptr<RoundTransport> transport_;
+  const RoundFrameHeader header_ = HeaderOf(1, 0);
+};
+
+TEST_F(RoundReceiver, ReadsFramesThatProtobufWrote) {
+  Open();
+  const auto part = ReadyPayload(kTwoChunks, 1);
+  const RoundFrameHeader header =
+      WithPayload(header_, PartKey(4, 2), kTwoChunks);
+  RawSender sender(node_.address());
+
+  for (const std::string& ours :
+       {EncodeRoundHello(header_), PieceBytes(header, *part, 0),
+        PieceBytes(header, *part, 1),
+        MessageBytes(header, OfferFrom(1, PartKey(4, 2), *part))}) {
+    v1::RoundFrame proto;
+    ASSERT_TRUE(proto.ParseFromString(ours));
+    EXPECT_EQ(proto.job(), 3);
+    EXPECT_EQ(proto.from().worker_id(), 2);
+    EXPECT_EQ(proto.to().incarnation(), 100u);
+    sender.Write(proto.SerializeAsString());
+  }
+
+  ASSERT_TRUE(sink_.AwaitMessages(1));
+  EXPECT_EQ(sink_.got()[0].payload->bytes(), part->bytes());
+  EXPECT_TRUE(sender.End().ok());
+}
+
+TEST_F(RoundReceiver, AnswersAHelloWithAReceipt) {
+  Open();
+  RawSender sender(node_.address());
+
+  sender.Write(EncodeRoundHello(header_));
+
+  EXPECT_TRUE(sender.AwaitReceipt());
+  EXPECT_TRUE(sender.End().ok());
+}
+
+TEST_F(RoundReceiver, HoldsANewerAttemptUntilItsOwnOrderComes) {
+  RoundFrameHeader newer = header_;
+  newer.attempt = 2;
+  Open();
+  RawSender sender(node_.address());
+  sender.Write(MessageBytes(newer, CommitFrom(1, 8)));
+
+  transport_.reset();
+  Open({kRoundFence.job, 2, 1});
+
+  EXPECT_TRUE(sender.AwaitReceipt());
+  ASSERT_TRUE(sink_.AwaitMessages(1));
+  EXPECT_EQ(sink_.got()[0].message.attempt, 2);
+}
+
+TEST_F(RoundReceiver, HoldsOneWhoIsNoPeerYet) {
+  Open();
+  transport_->SetPeers({});
+  RawSender sender(node_.address());
+  sender.Write(MessageBytes(header_, CommitFrom(1, 8)));
+
+  transport_->SetPeers(Peers());
+
+  ASSERT_TRUE(sink_.AwaitMessages(1));
+}
+
+TEST_F(RoundReceiver, EndsTheStreamOfOneWhoIsNoPeerAnyMore) {
+  Open();
+  RawSender sender(node_.address());
+  sender.Write(EncodeRoundHello(header_));
+  ASSERT_TRUE(sender.AwaitReceipt());
+
+  transport_->SetPeers({});
+
+  EXPECT_EQ(sender.AwaitEnd().code(), absl::StatusCode::kAborted);
+}
+
+TEST_F(RoundReceiver, EndsAnOlderAttempt) {
+  Open({kRoundFence.job, 2, 1});
+
+  EXPECT_EQ(EndOf(EncodeRoundHello(header_)).code(),
+            absl::StatusCode::kAborted);
+  EXPECT_EQ(node_.plane.stats().frames_dropped_old, 1);
+}
+
+TEST_F(RoundReceiver, EndsARunThatWasClosed) {
+  Open();
+  transport_.reset();
+
+  EXPECT_EQ(EndOf(EncodeRoundHello(header_)).code(),
+            absl::StatusCode::kAborted);
+}
+
+TEST_F(RoundReceiver, RefusesWhatIsForAnotherProcess) {
+  Open();
+  RoundFrameHeader other = header_;
+  other.to.incarnation += 1;
+
+  EXPECT_EQ(EndOf(EncodeRoundHello(other)).code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(RoundReceiver, OpensNoFenceTwiceAndNoTwoAtATime) {
+  Open();
+  EXPECT_EQ(node_.plane.Open({kRoundFence.job, 9, 1}, TestMember(0), &sink_)
+                .status()
+                .code(),
+            absl::StatusCode::kFailedPrecondition);
+
+  transport_.reset();
+
+  EXPECT_EQ(
+      node_.plane.Open(kRoundFence, TestMember(0), &sink_).status().code(),
+      absl::StatusCode::kAborted);
+}
+
+TEST_F(RoundReceiver, LetsALaterStreamOfASenderTakeThePlaceOfAnEarlier) {
+  Open();
+  RawSender earlier(node_.address());
+  earlier.Write(EncodeRoundHello(header_));
+  ASSERT_TRUE(earlier.AwaitReceipt());
+
+  RawSender later(node_.address());
+  later.Write(MessageBytes(header_, CommitFrom(1, 8)));
+
+  EXPECT_EQ(earlier.AwaitEnd().code(), absl::StatusCode::kAborted);
+  EXPECT_TRUE(sink_.AwaitMessages(1));
+}
+
+TEST_F(RoundReceiver, SaysDataLossOfAChunkWithAWrongChecksum) {
+  Open();
+  const auto part = ReadyPayload(kTwoChunks, 1);
+  std::string piece =
+      PieceBytes(WithPayload(header_, PartKey(4), kTwoChunks), *part, 0);
+  piece.back() ^= 1;
+
+  const absl::Status end = EndOf(piece);
+
+  EXPECT_EQ(end.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(end.message()), HasSubstr("part of step 4"));
+  EXPECT_EQ(node_.plane.stats().checksum_errors, 1);
+}
+
+TEST_F(RoundReceiver, TakesWhatIsMissingOnASecondStream) {
+  Open();
+  const auto part = ReadyPayload(kTwoChunks, 1);
+  const RoundFrameHeader header = WithPayload(header_, PartKey(4), kTwoChunks);
+  ASSERT_TRUE(EndOf(PieceBytes(header, *part, 1)).ok());
+
+  EXPECT_TRUE(EndOf({PieceBytes(header, *part, 0), PieceBytes(header, *part, 1),
+                     MessageBytes(header, OfferFrom(1, PartKey(4), *part))})
+                  .ok());
+
+  ASSERT_TRUE(sink_.AwaitMessages(1));
+  EXPECT_EQ(sink_.got()[0].payload->bytes(), part->bytes());
+  EXPECT_EQ(node_.plane.stats().frames_dropped_duplicate, 1);
+}
+
+TEST_F(RoundReceiver, AsksForNoMemoryForForgottenSteps) {
+  Open();
+  transport_->Forget(5);
+  const auto part = ReadyPayload(kTwoChunks, 1);
+  const RoundFrameHeader header = WithPayload(header_, PartKey(4), kTwoChunks);
+  // The first of a sender learns of it at its end.
+  ASSERT_TRUE(EndOf(EncodeRoundHello(header_)).ok());
+  transport_->Forget(5);
+
+  EXPECT_TRUE(EndOf({PieceBytes(header, *part, 0),
+                     MessageBytes(header, OfferFrom(1, PartKey(4), *part))})
+                  .ok());
+
+  ASSERT_TRUE(sink_.AwaitMessages(1));
+  EXPECT_EQ(sink_.got()[0].payload, nullptr);
+  EXPECT_EQ(sink_.asked(), 0);
+}
+
+TEST_F(RoundReceiver, LetsGoOfForgottenMemoryAtOnce) {
+  Open();
+  std::weak_ptr<RoundPayload> memory;
+  sink_.SetMemory([&](const MemberId&, const PayloadKey&, size_t bytes) {
+    auto payload = RoundPayload::Make(bytes);
+    memory = payload;
+    return payload;
+  });
+  RawSender sender(node_.address());
+  const auto part = ReadyPayload(kTwoChunks, 1);
+  sender.Write(
+      PieceBytes(WithPayload(header_, PartKey(4), kTwoChunks), *part, 0));
+  sender.Write(MessageBytes(header_, CommitFrom(1, 8)));
+  ASSERT_TRUE(sink_.AwaitMessages(1));
+  ASSERT_FALSE(memory.expired());
+
+  transport_->Forget(5);
+
+  // A frame that is still being taken lets go at its end.
+  sender.Write(MessageBytes(header_, CommitFrom(1, 9)));
+  ASSERT_TRUE(sink_.AwaitMessages(2));
+  EXPECT_TRUE(memory.expired());
+}
+
+struct BadFrames {
+  std::string name;
+  std::vector<std::string> frames;
+  std::string why;
+};
+void PrintTo(const BadFrames& bad, std::ostream* out) { *out << bad.name; }
+
+std::vector<BadFrames> AllBadFrames() {
+  const RoundFrameHeader header = HeaderOf(1, 0);
+  const RoundFrameHeader part = WithPayload(header, PartKey(4), kTwoChunks);
+  const auto payload = ReadyPayload(kTwoChunks, 1);
+  const RoundMessage offer = OfferFrom(1, PartKey(4), *payload);
+  RoundFrameHeader longer = part;
+  longer.payload->bytes += 1;
+  RoundFrameHeader another = HeaderOf(2, 0);
+  std::string cut = PieceBytes(part, *payload, 0);
+  cut.pop_back();
+  return {
+      {"Nothing", {""}, "of no job"},
+      {"Noise", {std::string(100, '\xff')}, "more than 64 bits"},
+      {"Truncated", {cut}, "are left"},
+      {"Huge", {std::string(2 << 20, '\x0a')}, "a frame of"},
+      {"NoMessage",
+       {EncodeRoundMessagePrefix(header, 4) + "\xff\xff\xff\xff"},
+       "is no message of a round"},
+      {"NoBody", {EncodeRoundMessagePrefix(header, 0)}, "without a body"},
+      {"MessageBeforeItsBytes",
+       {MessageBytes(part, offer)},
+       "before the bytes"},
+      {"HalfOfTheBytes",
+       {PieceBytes(part, *payload, 1), MessageBytes(part, offer)},
+       "before the bytes"},
+      {"AnotherSizeThanBefore",
+       {PieceBytes(part, *payload, 0), MessageBytes(longer, offer)},
+       "and had"},
+      {"ChunkBeyondTheEnd",
+       {EncodeRoundPiecePrefix(
+            [&] {
+              RoundFrameHeader beyond = part;
+              beyond.chunk = 2;
+              return beyond;
+            }(),
+            3) +
+        "abc"},
+       "chunk 2 of"},
+      {"AnotherSenderOnTheSameStream",
+       {EncodeRoundHello(header), EncodeRoundHello(another)},
+       "a stream of worker 2 with a frame of worker 3"},
+      {"NegativeStep",
+       {MessageBytes(header, MessageFrom(1, Commit{-1, 1}))},
+       "need at least 0"},
+      {"AbsurdShard",
+       {MessageBytes(header, MessageFrom(1, Want{1, 1'000'000}))},
+       "need 0 to 63"},
+  };
+}
+
+class RoundBadFrames : public RoundReceiver,
+                       public ::testing::WithParamInterface<BadFrames> {};
+
+INSTANTIATE_TEST_SUITE_P(All, RoundBadFrames,
+                         ::testing::ValuesIn(AllBadFrames()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(RoundBadFrames, AreRefusedAndTheSenderIsToldWhy) {
+  Open();
+
+  const absl::Status end = EndOf(GetParam().frames);
+
+  EXPECT_EQ(end.code(), absl::StatusCode::kInvalidArgument) << end;
+  EXPECT_THAT(std::string(end.message()), HasSubstr(GetParam().why));
+  EXPECT_TRUE(sink_.got().empty());
+  EXPECT_EQ(node_.plane.stats().frames_refused, 1);
+}
+
+TEST_F(RoundReceiver, SurvivesFramesWithFlippedBytes) {
+  Open();
+  const auto part = ReadyPayload(2000, 1);
+  const RoundFrameHeader header = WithPayload(header_, PartKey(4), 2000);
+  const std::vector<std::string> good = {
+      PieceBytes(header, *part, 0),
+      MessageBytes(header, OfferFrom(1, PartKey(4), *part))};
+  SplitMix64 random(23);
+  // Whatever is asked for is given.
+  sink_.SetMemory(
+      [](const MemberId&, const PayloadKey&,
+         size_t bytes) -> absl::StatusOr<std::shared_ptr<RoundPayload>> {
+        if (bytes > 1 << 20) return absl::InvalidArgumentError("too large");
+        return RoundPayload::Make(bytes);
+      });
+
+  for (int i = 0; i < 150; ++i) {
+    std::vector<std::string> bad = good;
+    std::string& frame = bad[random.Below(2)];
+    const size_t head = std::min<size_t>(frame.size(), 80);
+    frame[random.Below(head)] ^= static_cast<char>(1 + random.Below(255));
+    // A stream of another attempt or sender would be held: not waited for.
+    RawSender sender(node_.address());
+    for (const std::string& each : bad) sender.Write(each);
+  }
+
+  RawSender sender(node_.address());
+  sender.Write(MessageBytes(HeaderOf(2, 0), CommitFrom(2, 1234)));
+  while (sink_.got().empty() ||
+         CommittedStep(sink_.got().back().message) != 1234) {
+    ASSERT_TRUE(sink_.AwaitMessages(sink_.got().size() + 1));
+  }
+}
+
+class RoundShortHold : public RoundReceiver {
+ protected:
+  RoundShortHold()
+      : RoundReceiver(RoundPlaneOptions{.incarnation = Incarnation{100},
+                                        .hold = absl::Milliseconds(20)}) {}
+};
+
+TEST_F(RoundShortHold, EndsAStreamWhoseOrderNeverComes) {
+  EXPECT_EQ(EndOf(EncodeRoundHello(header_)).code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(RoundShortHold, RefusesAnotherProcessBeforeAnyOrder) {
+  RoundFrameHeader other = header_;
+  other.to.incarnation = 7;
+
+  EXPECT_EQ(EndOf(EncodeRoundHello(other)).code(), absl::StatusCode::kNotFound);
+}
+
+// Two members, of which one breaks.
+class RoundPair : public ::testing::Test {
+ protected:
+  RoundPair() {
+    for (int i = 0; i < 2; ++i) {
+      nodes_.push_back(std::make_unique<RoundNode>(i));
+      transports_.push_back(nodes_[i]->Open(&sinks_[i]));
+    }
+    for (int i = 0; i < 2; ++i) transports_[i]->SetPeers(Workers());
+    EXPECT_TRUE(sinks_[1].AwaitLink(0, /*up=*/true));
+  }
+  std::vector<GroupWorker> Workers() const {
+    return {nodes_[0]->worker(), nodes_[1]->worker()};
+  }
+  void Offer(const PayloadKey& key,
+             const std::shared_ptr<RoundPayload>& payload) {
+    transports_[1]->Send(TestMember(0), OfferFrom(1, key, *payload), key,
+                         payload);
+  }
+
+  RoundRecorder sinks_[2];
+  std::vector<std::unique_ptr<RoundNode>> nodes_;
+  std::vector<std::unique_ptr<RoundTransport>> transports_;
+};
+
+TEST_F(RoundPair, TellsAtOnceThatNobodyListensAnyMore) {
+  nodes_[0]->Stop();
+
+  EXPECT_TRUE(sinks_[1].AwaitLink(0, /*up=*/false, /*refused=*/true));
+}
+
+TEST_F(RoundPair, TellsThatAnotherProcessListensThere) {
+  const int port = nodes_[0]->port();
+  nodes_[0]->Stop();
+  ASSERT_TRUE(sinks_[1].AwaitLink(0, /*up=*/false, /*refused=*/true));
+  RoundPlane another(RoundPlaneOptions{.incarnation = Incarnation{5}});
+  ServerOptions options;
+  options.listen = absl::StrCat("127.0.0.1:", port);
+  auto server = StartServer(options, {another.service()});
+  ASSERT_TRUE(server.ok()) << server.status();
+
+  transports_[1]->SetPeers({});
+  transports_[1]->SetPeers(Workers());
+
+  EXPECT_TRUE(sinks_[1].AwaitLink(0, /*up=*/false, /*refused=*/true));
+  another.Shutdown();
+  server->server->Shutdown(std::chrono::system_clock::now());
+}
+
+TEST_F(RoundPair, ConnectsAgainAndSendsWhatWasOnItsWay) {
+  const auto part = UnreadyPayload(kTwoChunks, 2);
+  transports_[1]->SendAhead(TestMember(0), PartKey(4), part);
+  MarkReady(*part, 1);
+  ASSERT_TRUE(sinks_[0].AwaitChunks(1, PartKey(4), 1));
+
+  nodes_[0]->plane.BreakStreamsForTest();
+  MarkReady(*part, 0);
+  Offer(PartKey(4), part);
+
+  ASSERT_TRUE(sinks_[0].AwaitMessages(1));
+  EXPECT_EQ(sinks_[0].got()[0].payload->bytes(), part->bytes());
+  EXPECT_TRUE(sinks_[1].AwaitLink(0, /*up=*/true));
+  EXPECT_EQ(nodes_[1]->plane.stats().reconnects, 1);
+}
+
+TEST_F(RoundPair, SendsBytesAgainWhenTheirMessageIsSentAgainAfterABreak) {
+  const auto part = ReadyPayload(kTwoChunks, 2);
+  Offer(PartKey(4), part);
+  ASSERT_TRUE(sinks_[0].AwaitMessages(1));
+  const int changes = sinks_[1].link_changes(0);
+
+  nodes_[0]->plane.BreakStreamsForTest();
+  Offer(PartKey(4), part);
+  while (sinks_[1].link_changes(0) < changes + 2) {
+    Offer(PartKey(4), part);
+  }
+  Offer(PartKey(4), part);
+
+  ASSERT_TRUE(sinks_[0].AwaitMessages(2));
+  EXPECT_EQ(sinks_[0].got()[1].payload, sinks_[0].got()[0].payload);
+}
+
+TEST_F(RoundPair, SendsAgainWhatArrivedDamaged) {
+  const auto part = UnreadyPayload(kTwoChunks, 2);
+  // Says what the bytes will be only after they went out: so the checksum of
+  // what arrives first is wrong.
+  part->MarkReady(0, /*hash=*/1);
+  transports_[1]->SendAhead(TestMember(0), PartKey(4), part);
+
+  while (nodes_[0]->plane.stats().checksum_errors == 0) {
+    transports_[1]->Send(TestMember(0), CommitFrom(1, 1), {}, nullptr);
+  }
+  transports_[1]->Forget(5);
+  Offer(PartKey(5), ReadyPayload(kTwoChunks, 3));
+
+  while (sinks_[0].got().empty() || sinks_[0].got().back().payload == nullptr) {
+    ASSERT_TRUE(sinks_[0].AwaitMessages(sinks_[0].got().size() + 1));
+  }
+  EXPECT_TRUE(sinks_[1].AwaitLink(0, /*up=*/true));
+}
+
+TEST_F(RoundPair, CountsWhatItSendsAndReceives) {
+  Offer(PartKey(4), ReadyPayload(kTwoChunks, 2));
+  ASSERT_TRUE(sinks_[0].AwaitMessages(1));
+
+  const RoundPlaneStats sent = nodes_[1]->plane.stats();
+  const RoundPlaneStats received = nodes_[0]->plane.stats();
+
+  EXPECT_EQ(sent.frames_sent, 3);
+  EXPECT_EQ(sent.bytes_sent, static_cast<int64_t>(kTwoChunks));
+  EXPECT_EQ(received.frames_received, 3);
+  EXPECT_EQ(received.bytes_received, static_cast<int64_t>(kTwoChunks));
+}
+
+TEST_F(RoundPair, LosesItsMemoryOfAPayloadWhenTheStepIsForgotten) {
+  auto part = UnreadyPayload(kTwoChunks, 2);
+  const std::weak_ptr<RoundPayload> weak = part;
+  transports_[1]->SendAhead(TestMember(0), PartKey(4), part);
+  MarkReady(*part, 0);
+  ASSERT_TRUE(sinks_[0].AwaitChunks(1, PartKey(4), 1));
+  // What is written behind it has let go of the chunk.
+  transports_[1]->Send(TestMember(0), CommitFrom(1, 1), {}, nullptr);
+  ASSERT_TRUE(sinks_[0].AwaitMessages(1));
+
+  transports_[1]->Forget(5);
+  part.reset();
+
+  EXPECT_TRUE(weak.expired());
+}
+
+}  // namespace
+}  // namespace paceline

@@ -1,0 +1,244 @@
+#include "core/transfer/round_frame.h"
+
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/random.h"
+#include "core/transfer/checksum.h"
+#include "core/transfer/wire.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::HasSubstr;
+using Span = absl::Span<const uint8_t>;
+
+RoundFrameHeader Header() {
+  RoundFrameHeader header;
+  header.job = 7;
+  header.attempt = 2;
+  header.from = {5, 0xfedcba9876543210u};
+  header.to = {6, 9};
+  return header;
+}
+
+RoundFrameHeader PieceHeader(int64_t payload_bytes, int32_t chunk) {
+  RoundFrameHeader header = Header();
+  header.payload = {2, 300, 12, 0x8000000000000001u, payload_bytes};
+  header.chunk = chunk;
+  header.checksum = 0x123456789abcdef0u;
+  return header;
+}
+
+std::string Piece(const RoundFrameHeader& header, int64_t bytes) {
+  return EncodeRoundPiecePrefix(header, bytes) +
+         std::string(static_cast<size_t>(bytes), 'x');
+}
+
+// The bytes in pieces of `piece` each.
+std::vector<Span> Cut(const std::string& bytes, size_t piece) {
+  const Span all(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+  std::vector<Span> spans;
+  for (size_t at = 0; at < bytes.size(); at += piece) {
+    spans.push_back(all.subspan(at, piece));
+  }
+  return spans;
+}
+
+absl::StatusOr<RoundFrameLayout> Parse(const std::string& bytes,
+                                       size_t piece = 1 << 20) {
+  return ParseRoundFrame(Cut(bytes, piece));
+}
+
+void ExpectRefused(const std::string& bytes, const std::string& why) {
+  const auto layout = Parse(bytes);
+  EXPECT_EQ(layout.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(layout.status().message()), HasSubstr(why));
+}
+
+class RoundFramePieces : public ::testing::TestWithParam<size_t> {};
+
+TEST_P(RoundFramePieces, ReadsBackAPieceHoweverItIsCut) {
+  const RoundFrameHeader header = PieceHeader(kMaxRoundDataBytes + 77, 1);
+  const std::string bytes = Piece(header, 77);
+
+  const auto layout = Parse(bytes, GetParam());
+
+  ASSERT_TRUE(layout.ok()) << layout.status();
+  EXPECT_EQ(layout->kind, RoundFrameLayout::Kind::kPiece);
+  EXPECT_EQ(layout->header, header);
+  EXPECT_EQ(layout->bytes, 77);
+  EXPECT_EQ(CopyBytes(Cut(bytes, GetParam()), layout->offset, layout->bytes),
+            std::string(77, 'x'));
+}
+
+TEST_P(RoundFramePieces, ReadsBackAMessageHoweverItIsCut) {
+  RoundFrameHeader header = Header();
+  header.payload = {1, 4, 0, 0, 1000};
+  const std::string bytes = EncodeRoundMessagePrefix(header, 5) + "hello";
+
+  const auto layout = Parse(bytes, GetParam());
+
+  ASSERT_TRUE(layout.ok()) << layout.status();
+  EXPECT_EQ(layout->kind, RoundFrameLayout::Kind::kMessage);
+  EXPECT_EQ(layout->header, header);
+  EXPECT_EQ(CopyBytes(Cut(bytes, GetParam()), layout->offset, layout->bytes),
+            "hello");
+}
+
+TEST_P(RoundFramePieces, CopiesAndHashesInOnePass) {
+  std::string bytes(100'000, 0);
+  SplitMix64 random(3);
+  for (char& byte : bytes) byte = static_cast<char>(random.Next());
+  std::vector<uint8_t> target(90'000);
+
+  const uint64_t hash =
+      CopyAndHash(Cut(bytes, GetParam()), 1234, absl::MakeSpan(target));
+
+  EXPECT_EQ(std::memcmp(target.data(), bytes.data() + 1234, target.size()), 0);
+  Checksum checksum;
+  checksum.Update(target);
+  EXPECT_EQ(hash, checksum.Digest());
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, RoundFramePieces,
+                         ::testing::Values(1, 2, 7, 64, 1000, 1 << 20));
+
+TEST(RoundFrame, ReadsAHello) {
+  const auto layout = Parse(EncodeRoundHello(Header()));
+
+  ASSERT_TRUE(layout.ok()) << layout.status();
+  EXPECT_EQ(layout->kind, RoundFrameLayout::Kind::kHello);
+  EXPECT_EQ(layout->header, Header());
+}
+
+TEST(RoundFrame, SkipsFieldsOfLaterVersions) {
+  std::string bytes;
+  AppendTag(&bytes, 900, WireType::kBytes);
+  AppendVarint(&bytes, 3);
+  bytes += "abc";
+  AppendIntField(&bytes, 901, 5);
+
+  const auto layout = Parse(bytes + EncodeRoundMessagePrefix(Header(), 0));
+
+  ASSERT_TRUE(layout.ok()) << layout.status();
+  EXPECT_EQ(layout->header, Header());
+}
+
+TEST(RoundFrame, TakesThePayloadsSizeBeforeOrBehindItsKey) {
+  std::string bytes;
+  AppendIntField(&bytes, 1, 1);
+  AppendIntField(&bytes, 7, 5);
+  AppendTag(&bytes, 6, WireType::kBytes);
+  AppendVarint(&bytes, 2);
+  AppendIntField(&bytes, 1, 3);
+  AppendTag(&bytes, 15, WireType::kBytes);
+  AppendVarint(&bytes, 5);
+  bytes += "12345";
+
+  const auto layout = Parse(bytes);
+
+  ASSERT_TRUE(layout.ok()) << layout.status();
+  EXPECT_EQ(layout->header.payload->bytes, 5);
+  EXPECT_EQ(layout->header.payload->kind, 3);
+}
+
+TEST(RoundFrame, RefusesEveryTruncationOfAPiece) {
+  const std::string bytes = Piece(PieceHeader(50, 0), 50);
+
+  int whole = 0;
+  for (size_t length = 0; length < bytes.size(); ++length) {
+    const auto layout = Parse(bytes.substr(0, length));
+    // A cut between two fields leaves a hello, of which nothing comes.
+    if (layout.ok() && layout->kind != RoundFrameLayout::Kind::kHello) ++whole;
+  }
+  EXPECT_EQ(whole, 0);
+}
+
+TEST(RoundFrame, RefusesPiecesOfAnotherSizeThanTheirChunk) {
+  ExpectRefused(Piece(PieceHeader(50, 0), 49), "with 49 bytes, need 50");
+  ExpectRefused(Piece(PieceHeader(50, 0), 51), "with 51 bytes, need 50");
+  ExpectRefused(Piece(PieceHeader(50, 1), 10), "need 0");
+  ExpectRefused(Piece(PieceHeader(0, 0), 0), "need 0");
+  ExpectRefused(Piece(PieceHeader(kMaxRoundDataBytes + 1, 0), 1),
+                "need 262144");
+}
+
+TEST(RoundFrame, TakesAMessageBeforeTheOtherFieldsAsProtobufWritesIt) {
+  RoundFrameHeader header = Header();
+  header.payload = {1, 4, 0, 0, 1000};
+  std::string bytes;
+  AppendTag(&bytes, 5, WireType::kBytes);
+  AppendVarint(&bytes, 5);
+  bytes += "hello" + EncodeRoundHello(header);
+
+  const auto layout = Parse(bytes, 3);
+
+  ASSERT_TRUE(layout.ok()) << layout.status();
+  EXPECT_EQ(layout->kind, RoundFrameLayout::Kind::kMessage);
+  EXPECT_EQ(layout->header, header);
+  EXPECT_EQ(CopyBytes(Cut(bytes, 3), layout->offset, layout->bytes), "hello");
+}
+
+TEST(RoundFrame, RefusesTwoMessages) {
+  const std::string bytes = EncodeRoundMessagePrefix(Header(), 1) + "x";
+  ExpectRefused(bytes + bytes, "more than one");
+}
+
+TEST(RoundFrame, RefusesAFrameOfNoJob) { ExpectRefused("", "of no job"); }
+
+TEST(RoundFrame, RefusesAPieceOfNoPayload) {
+  ExpectRefused(EncodeRoundPiecePrefix(Header(), 1) + "x", "of no payload");
+}
+
+TEST(RoundFrame, RefusesKindsAndSizesThatCannotBe) {
+  RoundFrameHeader header = PieceHeader(50, 0);
+  header.payload->kind = 4;
+  ExpectRefused(Piece(header, 50), "field 6 cannot be 4");
+  header.payload->kind = 0;
+  ExpectRefused(Piece(header, 50), "field 6 cannot be 0");
+  ExpectRefused(Piece(PieceHeader(int64_t{1} << 41, 0), 50),
+                "field 7 cannot be");
+  header = PieceHeader(50, 0);
+  header.payload->step = -1;
+  ExpectRefused(Piece(header, 50), "field 2 cannot be");
+  header = PieceHeader(50, -1);
+  ExpectRefused(Piece(header, 50), "field 8 cannot be");
+}
+
+TEST(RoundFrame, RefusesHeadersAndMessagesThatAreTooLong) {
+  const int64_t too_long = kMaxRoundMessageBytes + 1;
+  ExpectRefused(EncodeRoundMessagePrefix(Header(), too_long) +
+                    std::string(static_cast<size_t>(too_long), 'm'),
+                "a message of 262145 bytes");
+  ExpectRefused(std::string(400'000, 'm'), "a frame of 400000 bytes");
+  std::string padded;
+  while (padded.size() < kMaxRoundHeaderBytes) AppendIntField(&padded, 900, 1);
+  ExpectRefused(padded + EncodeRoundHello(Header()), "header of more than");
+}
+
+TEST(RoundFrame, SurvivesRandomBytes) {
+  const std::string good = Piece(PieceHeader(50, 0), 50);
+  SplitMix64 random(5);
+
+  for (int i = 0; i < 20'000; ++i) {
+    std::string bytes = good;
+    for (uint64_t flips = 1 + random.Below(4); flips > 0; --flips) {
+      bytes[random.Below(bytes.size())] = static_cast<char>(random.Next());
+    }
+    const auto layout = Parse(bytes, 1 + random.Below(40));
+    if (!layout.ok()) {
+      EXPECT_EQ(layout.status().code(), absl::StatusCode::kInvalidArgument);
+    } else {
+      EXPECT_LE(layout->offset + layout->bytes,
+                static_cast<int64_t>(bytes.size()));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace paceline

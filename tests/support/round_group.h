@@ -1,0 +1,86 @@
+// Members of a round group in one process, without engines.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/clock.h"
+#include "core/round/view.h"
+#include "worker/memory_round_transport.h"
+#include "worker/round_desk.h"
+
+namespace paceline {
+
+inline MemberId MemberOf(int number, uint64_t life = 1) {
+  return {WorkerId{number}, Incarnation{100 * life + number}};
+}
+
+// Remembers what it was told.  Thread-safe.
+class RecordingObserver final : public RoundObserver {
+ public:
+  void OnRound(const RoundRecord& record) override {
+    const absl::MutexLock lock(&mutex_);
+    records_.push_back(record);
+  }
+  void OnMemberChanged() override {
+    const absl::MutexLock lock(&mutex_);
+    ++changes_;
+  }
+  std::vector<RoundRecord> records() const {
+    const absl::MutexLock lock(&mutex_);
+    return records_;
+  }
+  int changes() const {
+    const absl::MutexLock lock(&mutex_);
+    return changes_;
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  std::vector<RoundRecord> records_ ABSL_GUARDED_BY(mutex_);
+  int changes_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+inline View MakeView(int64_t counter, const std::vector<ViewMember>& members) {
+  View view;
+  view.id = {1, counter};
+  view.members = members;
+  view.leveller = members.front().id;
+  return view;
+}
+
+inline GroupOrder MakeGroup(const View& view,
+                            const std::vector<MemberId>& listeners = {}) {
+  GroupOrder group;
+  group.view = view;
+  const auto add = [&group](const MemberId& id) {
+    group.workers.push_back({id, absl::StrCat("w", id.worker.value), ""});
+  };
+  for (const ViewMember& member : view.members) add(member.id);
+  for (const MemberId& id : listeners) add(id);
+  group.uploader = view.members.front().id;
+  return group;
+}
+
+// A desk on the memory network.
+struct GroupMember {
+  GroupMember(MemoryRoundNetwork& network, const RoundDeskOptions& options,
+              const Clock& clock)
+      : self(options.self), desk(options, clock, observer) {
+    transport = network.Connect(self, &desk);
+  }
+  ~GroupMember() {
+    transport->Close();
+    desk.Stop();
+  }
+
+  const MemberId self;
+  RecordingObserver observer;
+  RoundDesk desk;
+  std::unique_ptr<RoundTransport> transport;
+};
+
+}  // namespace paceline

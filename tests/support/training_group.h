@@ -1,0 +1,303 @@
+// A round group that trains in one process: a compute thread, a desk and a
+// FakeEngine a member, and a test in the coordinator's place.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "core/model/data_sets.h"
+#include "core/optim/optimizer.h"
+#include "gtest/gtest.h"
+#include "tests/support/round_group.h"
+#include "worker/data/open.h"
+#include "worker/fake_engine.h"
+#include "worker/round_runner.h"
+
+namespace paceline {
+
+inline JobSpec TrainingJob(int64_t steps = 8) {
+  JobSpec spec;
+  spec.model.name = "mlp";
+  spec.model.hidden = {5, 4};
+  spec.data.name = "synthetic";
+  spec.data.shape = {2, 3};
+  spec.data.classes = 3;
+  spec.data.train_samples = 96;
+  spec.data.test_samples = 24;
+  spec.train.batch = 24;
+  spec.train.micro_batch = 2;
+  spec.train.steps = steps;
+  spec.train.seed = 5;
+  spec.train.optimizer.name = "adamw";
+  spec.aggregation.mode = "rolling";
+  spec.aggregation.deadline = 30;
+  return spec;
+}
+
+// One member, from its start to its end.
+class Trainer final : public RunObserver, public FaultActions {
+ public:
+  Trainer(MemoryRoundNetwork& network, const JobSpec& spec,
+          const MemberId& self, bool joins = false)
+      : network_(network), spec_(spec), self_(self), time_(clock_) {
+    const ModelDescription model =
+        DescribeModel(spec.model, spec.data.shape, spec.data.classes).value();
+    EngineOptions options;
+    options.model = model;
+    options.layers = {0, static_cast<int>(model.layers.size())};
+    options.train = spec.train;
+    options.flat_gradient = true;
+    options.on_layer = [this](const LayerDone& done) {
+      if (hook_.call) hook_.call(done);
+    };
+    engine_ = std::make_unique<FakeEngine>(options);
+    source_ = OpenStepSource(spec).value();
+    RoundDeskOptions desk;
+    desk.attempt = 1;
+    desk.self = self;
+    desk.aggregation = spec.aggregation;
+    desk.values = engine_->FlatGradient()->size();
+    desk.state_bytes = engine_->StateBytes();
+    desk.state_hash = *engine_->StateHash();
+    desk.total_steps = source_->total_steps();
+    desk.learning_rate = [spec](int64_t step) {
+      return LearningRate(spec.train.learning_rate, step, spec.train.steps);
+    };
+    desk.retry_period = absl::Milliseconds(20);
+    desk_ = std::make_unique<RoundDesk>(desk, clock_, observer);
+    transport_ = network.Connect(self, desk_.get());
+    EXPECT_TRUE(desk_->Start(*transport_).ok());
+    RoundRunnerOptions runner;
+    runner.spec = spec;
+    runner.model = model;
+    runner.self = self;
+    runner.faults =
+        FaultPlan(spec.faults, absl::StrCat("w", self.worker.value), !joins);
+    runner_ = std::make_unique<RoundRunner>(
+        runner,
+        RoundRunnerParts{*engine_, hook_, *source_, *desk_, *this, time_,
+                         clock_, *this, cancel_, [this](bool) { SetDone(); },
+                         [this] {
+                           const absl::MutexLock lock(&mutex_);
+                           ++uploads_;
+                           return absl::OkStatus();
+                         }});
+    compute_ = std::thread([this] { status_ = runner_->Run(); });
+  }
+  ~Trainer() override { Stop(); }
+
+  void Stop() {
+    cancel_.Cancel(absl::CancelledError("the test is over"));
+    desk_->Cancel(absl::CancelledError("the test is over"));
+    if (compute_.joinable()) compute_.join();
+    transport_->Close();
+    desk_->Stop();
+  }
+  // As by SIGKILL; from any thread, the compute thread ends soon.
+  void Kill() override {
+    network_.Kill(self_);
+    desk_->Cancel(absl::CancelledError("killed"));
+    cancel_.Cancel(absl::CancelledError("killed"));
+    const absl::MutexLock lock(&mutex_);
+    killed_ = true;
+  }
+  void Hang(absl::Duration) override {
+    const absl::MutexLock lock(&mutex_);
+    ++hangs_;
+  }
+
+  bool AwaitDone() {
+    const absl::MutexLock lock(&mutex_);
+    return mutex_.AwaitWithTimeout(absl::Condition(&done_), absl::Seconds(60));
+  }
+  // Waits until `steps` are applied.
+  bool AwaitStep(int64_t steps) {
+    const auto there = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+      return !steps_.empty() && steps_.rbegin()->first >= steps;
+    };
+    const absl::MutexLock lock(&mutex_);
+    return mutex_.AwaitWithTimeout(absl::Condition(&there), absl::Seconds(60));
+  }
+
+  // After AwaitDone(), or a kill and Stop().
+  std::vector<uint8_t> State() {
+    std::vector<uint8_t> bytes(engine_->StateBytes());
+    EXPECT_TRUE(engine_->CopyState(absl::MakeSpan(bytes)).ok());
+    return bytes;
+  }
+  std::vector<NamedTensor> Weights() { return *engine_->Weights(); }
+  RoundDesk& desk() { return *desk_; }
+  const MemberId& self() const { return self_; }
+  bool killed() const {
+    const absl::MutexLock lock(&mutex_);
+    return killed_;
+  }
+  int uploads() const {
+    const absl::MutexLock lock(&mutex_);
+    return uploads_;
+  }
+  int hangs() const {
+    const absl::MutexLock lock(&mutex_);
+    return hangs_;
+  }
+  // By the steps that there are then.
+  std::map<int64_t, StepVerdict> steps() const {
+    const absl::MutexLock lock(&mutex_);
+    return steps_;
+  }
+  std::vector<EvaluationRecord> evaluations() const {
+    const absl::MutexLock lock(&mutex_);
+    return evaluations_;
+  }
+  absl::Status status() const { return status_; }
+
+  RecordingObserver observer;
+
+ private:
+  void OnStep(const StepVerdict& verdict, int64_t,
+              const std::optional<StepRecord>&) override {
+    const absl::MutexLock lock(&mutex_);
+    steps_[verdict.step + 1] = verdict;
+  }
+  void OnSkippedUpdate(int64_t, const std::string&) override {}
+  void OnEvaluation(const EvaluationRecord& record) override {
+    const absl::MutexLock lock(&mutex_);
+    evaluations_.push_back(record);
+  }
+  void OnFlow(const FlowTimes&, int64_t, bool) override {}
+  void OnBatch(std::optional<absl::Duration>,
+               const std::vector<StageTime>&) override {}
+  void OnProgress(const Instruction&, const BatchInfo&) override {}
+  void SetDone() {
+    const absl::MutexLock lock(&mutex_);
+    done_ = true;
+  }
+
+  MemoryRoundNetwork& network_;
+  const JobSpec spec_;
+  const MemberId self_;
+  SystemClock clock_;
+  TimeMeter time_;
+  CancelToken cancel_;
+  LayerHook hook_;
+  std::unique_ptr<StageEngine> engine_;
+  std::unique_ptr<StepSource> source_;
+  std::unique_ptr<RoundDesk> desk_;
+  std::unique_ptr<RoundTransport> transport_;
+  std::unique_ptr<RoundRunner> runner_;
+  absl::Status status_;
+
+  mutable absl::Mutex mutex_;
+  bool done_ ABSL_GUARDED_BY(mutex_) = false;
+  bool killed_ ABSL_GUARDED_BY(mutex_) = false;
+  int uploads_ ABSL_GUARDED_BY(mutex_) = 0;
+  int hangs_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<int64_t, StepVerdict> steps_ ABSL_GUARDED_BY(mutex_);
+  std::vector<EvaluationRecord> evaluations_ ABSL_GUARDED_BY(mutex_);
+
+  std::thread compute_;
+};
+
+// Members and their views.
+class TrainingGroup {
+ public:
+  TrainingGroup(const JobSpec& spec, const std::vector<double>& shares)
+      : spec_(spec) {
+    for (size_t i = 0; i < shares.size(); ++i) {
+      members_.push_back({MemberOf(static_cast<int>(i)), 0, shares[i]});
+    }
+    for (const ViewMember& member : members_) {
+      trainers_.push_back(std::make_unique<Trainer>(network, spec_, member.id));
+    }
+  }
+
+  void Begin() { TellAll(); }
+
+  // A view without it, as the coordinator makes one when a member is lost.
+  void Remove(const MemberId& lost) {
+    const absl::MutexLock lock(&mutex_);
+    std::erase_if(members_, [&lost](const ViewMember& member) {
+      return member.id == lost;
+    });
+    ++counter_;
+    TellAllLocked();
+  }
+  // A new process, that listens.
+  Trainer& AddListener(const MemberId& id) {
+    auto trainer = std::make_unique<Trainer>(network, spec_, id, true);
+    Trainer& added = *trainer;
+    const absl::MutexLock lock(&mutex_);
+    trainers_.push_back(std::move(trainer));
+    listeners_.push_back(id);
+    TellAllLocked();
+    return added;
+  }
+  // From `step` on it takes part.
+  void Admit(const MemberId& id, int64_t step) {
+    const absl::MutexLock lock(&mutex_);
+    std::erase(listeners_, id);
+    members_.push_back({id, step});
+    std::sort(members_.begin(), members_.end(),
+              [](const auto& a, const auto& b) { return a.id < b.id; });
+    ++counter_;
+    TellAllLocked();
+  }
+
+  Trainer& trainer(size_t i) { return *trainers_[i]; }
+  size_t size() const { return trainers_.size(); }
+
+  // Waits for all that live, and expects them to have the same state.
+  void ExpectAllDoneAndEqual() {
+    std::optional<std::vector<uint8_t>> first;
+    for (auto& trainer : trainers_) {
+      if (trainer->killed()) continue;
+      ASSERT_TRUE(trainer->AwaitDone())
+          << "worker " << trainer->self().worker.value << " is at step "
+          << trainer->desk().Report().next << ": " << trainer->status();
+    }
+    for (auto& trainer : trainers_) trainer->Stop();
+    for (auto& trainer : trainers_) {
+      if (trainer->killed()) continue;
+      if (!first.has_value()) first = trainer->State();
+      EXPECT_EQ(trainer->State(), *first)
+          << "worker " << trainer->self().worker.value;
+    }
+  }
+
+  MemoryRoundNetwork network;
+
+ private:
+  void TellAll() {
+    const absl::MutexLock lock(&mutex_);
+    TellAllLocked();
+  }
+  void TellAllLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    View view = MakeView(counter_, members_);
+    for (auto& trainer : trainers_) {
+      if (trainer->killed()) continue;
+      // A joiner is no leveller.
+      for (const ViewMember& member : members_) {
+        if (member.from_step == 0) {
+          view.leveller = member.id;
+          break;
+        }
+      }
+      trainer->desk().OnGroup(MakeGroup(view, listeners_));
+    }
+  }
+
+  const JobSpec spec_;
+  absl::Mutex mutex_;
+  std::vector<ViewMember> members_ ABSL_GUARDED_BY(mutex_);
+  std::vector<MemberId> listeners_ ABSL_GUARDED_BY(mutex_);
+  int64_t counter_ ABSL_GUARDED_BY(mutex_) = 1;
+  std::vector<std::unique_ptr<Trainer>> trainers_;
+};
+
+}  // namespace paceline

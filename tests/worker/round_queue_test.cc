@@ -1,0 +1,183 @@
+#include "worker/rpc/round_queue.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/round_recorder.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr size_t kThreeChunks = 2 * kRoundChunkBytes + 1;
+
+// Everything that the queue would give, as "m:text" and "step/chunk".
+std::vector<std::string> TakeAll(RoundQueue& queue) {
+  std::vector<std::string> taken;
+  while (const auto item = queue.TakeNext()) {
+    taken.push_back(item->chunk < 0
+                        ? absl::StrCat("m:", item->message)
+                        : absl::StrCat(item->key->step, "/", item->chunk));
+  }
+  EXPECT_TRUE(queue.empty());
+  return taken;
+}
+
+RoundQueue::Ticket Add(RoundQueue& queue, const PayloadKey& key,
+                       std::shared_ptr<RoundPayload> payload) {
+  return queue.AddPayload(key, &payload);
+}
+
+std::shared_ptr<RoundPayload> AddReady(RoundQueue& queue,
+                                       const PayloadKey& key) {
+  auto payload = ReadyPayload(kThreeChunks, 1);
+  const RoundQueue::Ticket ticket = Add(queue, key, payload);
+  for (int chunk = 0; chunk < 3; ++chunk) queue.OnReady(key, ticket, chunk);
+  return payload;
+}
+
+TEST(RoundQueue, GivesMessagesInTheirOrderBeforeChunks) {
+  RoundQueue queue;
+  AddReady(queue, PartKey(1));
+  queue.AddMessage("a");
+  queue.AddMessage("b");
+
+  EXPECT_THAT(TakeAll(queue), ElementsAre("m:a", "m:b", "1/0", "1/1", "1/2"));
+}
+
+TEST(RoundQueue, GivesAMessageBehindItsBytes) {
+  RoundQueue queue;
+  AddReady(queue, PartKey(1));
+  queue.AddMessage("part", PartKey(1));
+
+  EXPECT_THAT(TakeAll(queue), ElementsAre("1/0", "1/1", "1/2", "m:part"));
+}
+
+TEST(RoundQueue, LetsPayloadsTakeTurns) {
+  RoundQueue queue;
+  AddReady(queue, PartKey(1));
+  AddReady(queue, PartKey(2));
+
+  EXPECT_THAT(TakeAll(queue),
+              ElementsAre("1/0", "2/0", "1/1", "2/1", "1/2", "2/2"));
+}
+
+TEST(RoundQueue, GivesChunksInTheOrderInWhichTheyGotReady) {
+  RoundQueue queue;
+  const auto payload = UnreadyPayload(kThreeChunks, 1);
+  const auto ticket = Add(queue, PartKey(1), payload);
+  queue.OnReady(PartKey(1), ticket, 2);
+  queue.AddMessage("part", PartKey(1));
+  EXPECT_THAT(TakeAll(queue), ElementsAre("1/2"));
+
+  queue.OnReady(PartKey(1), ticket, 0);
+  queue.OnReady(PartKey(1), ticket, 1);
+
+  EXPECT_THAT(TakeAll(queue), ElementsAre("1/0", "1/1", "m:part"));
+}
+
+TEST(RoundQueue, GivesBytesOnceAConnection) {
+  RoundQueue queue;
+  const auto payload = AddReady(queue, PartKey(1));
+  queue.AddMessage("part", PartKey(1));
+  TakeAll(queue);
+
+  EXPECT_EQ(Add(queue, PartKey(1), payload), 0u);
+  queue.AddMessage("part", PartKey(1));
+
+  EXPECT_THAT(TakeAll(queue), ElementsAre("m:part"));
+}
+
+TEST(RoundQueue, GivesBytesAgainAfterABreakWhileTheirMessageIsToCome) {
+  RoundQueue queue;
+  AddReady(queue, PartKey(1));
+  TakeAll(queue);
+
+  queue.OnBroken();
+  queue.AddMessage("part", PartKey(1));
+
+  EXPECT_THAT(TakeAll(queue), ElementsAre("1/0", "1/1", "1/2", "m:part"));
+}
+
+TEST(RoundQueue, GivesBytesAgainAfterABreakOnlyWithTheirMessage) {
+  RoundQueue queue;
+  const auto payload = AddReady(queue, PartKey(1));
+  queue.AddMessage("part", PartKey(1));
+  TakeAll(queue);
+
+  queue.OnBroken();
+  EXPECT_THAT(TakeAll(queue), ElementsAre());
+  queue.AddMessage("part", PartKey(1));
+
+  EXPECT_THAT(TakeAll(queue), ElementsAre("1/0", "1/1", "1/2", "m:part"));
+}
+
+TEST(RoundQueue, KeepsTheSameMessageOnce) {
+  RoundQueue queue;
+  AddReady(queue, PartKey(1));
+  for (int i = 0; i < 3; ++i) {
+    queue.AddMessage("want");
+    queue.AddMessage("part", PartKey(1));
+  }
+
+  EXPECT_THAT(TakeAll(queue),
+              ElementsAre("m:want", "1/0", "1/1", "1/2", "m:part"));
+}
+
+TEST(RoundQueue, DropsTheOldestOfTooManyMessages) {
+  RoundQueue queue;
+  for (size_t i = 0; i < RoundQueue::kMostMessages + 2; ++i) {
+    queue.AddMessage(absl::StrCat(i));
+  }
+
+  const std::vector<std::string> taken = TakeAll(queue);
+
+  EXPECT_EQ(taken.size(), RoundQueue::kMostMessages);
+  EXPECT_EQ(taken.front(), "m:2");
+}
+
+TEST(RoundQueue, TakesAnotherPayloadInThePlaceOfTheOneBefore) {
+  RoundQueue queue;
+  const auto before = UnreadyPayload(kThreeChunks, 1);
+  const auto ticket = Add(queue, PartKey(1), before);
+  queue.OnReady(PartKey(1), ticket, 0);
+
+  std::shared_ptr<RoundPayload> payload = ReadyPayload(kRoundChunkBytes, 2);
+  const auto second = queue.AddPayload(PartKey(1), &payload);
+  EXPECT_EQ(payload, before);
+  queue.OnReady(PartKey(1), ticket, 1);  // of the one before: too late
+  queue.OnReady(PartKey(1), second, 0);
+
+  EXPECT_THAT(TakeAll(queue), ElementsAre("1/0"));
+}
+
+TEST(RoundQueue, ForgetsPartsAndResultsOfOlderSteps) {
+  RoundQueue queue;
+  AddReady(queue, PartKey(1));
+  queue.AddMessage("part", PartKey(1));
+  AddReady(queue, PartKey(2));
+
+  EXPECT_EQ(queue.Forget(2).size(), 1u);
+
+  EXPECT_THAT(TakeAll(queue), ElementsAre("2/0", "2/1", "2/2"));
+}
+
+TEST(RoundQueue, KeepsACopyOfTheStateUntilItHasGoneOut) {
+  const PayloadKey state{PayloadKey::Kind::kState, 1, 0, 0};
+  RoundQueue queue;
+  AddReady(queue, state);
+  queue.AddMessage("copy", state);
+
+  EXPECT_TRUE(queue.Forget(9).empty());
+  EXPECT_THAT(TakeAll(queue), ElementsAre("1/0", "1/1", "1/2", "m:copy"));
+  EXPECT_EQ(queue.Forget(9).size(), 1u);
+}
+
+}  // namespace
+}  // namespace paceline

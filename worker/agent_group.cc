@@ -1,0 +1,187 @@
+// The agent's part for orders with a round group: data parallelism.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "core/obs/log.h"
+#include "core/optim/optimizer.h"
+#include "worker/agent.h"
+#include "worker/round_runner.h"
+
+namespace paceline {
+
+// In the order in which they are made; what others borrow comes first.
+struct Agent::GroupRun {
+  MemberId self;
+  LayerHook hook;
+  std::unique_ptr<StageEngine> engine;
+  std::unique_ptr<StepSource> source;
+  std::shared_ptr<CancelToken> cancel;
+  std::shared_ptr<RoundDesk> desk;
+  std::unique_ptr<RoundTransport> transport;
+  FaultPlan faults;
+
+  // The transport calls the desk, and the desk the transport.
+  ~GroupRun() {
+    if (transport != nullptr) transport->Close();
+    if (desk != nullptr) desk->Stop();
+  }
+};
+
+std::shared_ptr<RoundDesk> Agent::desk() const {
+  absl::MutexLock lock(&mutex_);
+  return desk_;
+}
+
+std::optional<RoundStats> Agent::Rounds() const {
+  const auto desk = this->desk();
+  if (desk == nullptr) return {};
+  return desk->Stats();
+}
+
+void Agent::OnRound(const RoundRecord& record) {
+  absl::MutexLock lock(&mutex_);
+  rounds_.Add(record);
+}
+
+void Agent::OnMemberChanged() {
+  absl::MutexLock lock(&mutex_);
+  changed_ = true;
+}
+
+namespace {
+
+// A process that came to the group later is never killed.
+FaultPlan FaultsOf(const RunOrder& order, const MemberId& self) {
+  std::string name;
+  for (const GroupWorker& worker : order.group->workers) {
+    if (worker.id == self) name = worker.name;
+  }
+  return {order.spec.faults, name,
+          order.fence.attempt == 1 && Contains(order.group->view, self)};
+}
+
+}  // namespace
+
+absl::Status Agent::PrepareGroup(const RunOrder& order,
+                                 const ModelDescription& model, WorkerId self,
+                                 GroupRun& run) {
+  const ScopedPart part(time_, TimePart::kOrders);
+  PACELINE_ASSIGN_OR_RETURN(run.self, CheckGroupOrder(order, model, self));
+  if (!order.spec.faults.empty() && options_.fault_actions == nullptr) {
+    return absl::FailedPreconditionError(
+        "the job has faults on purpose, which this worker cannot commit: "
+        "submit it without `faults`");
+  }
+  factory_.SetThreads(order.threads);
+  EngineOptions options;
+  options.model = model;
+  options.layers = {0, static_cast<int>(model.layers.size())};
+  options.train = order.spec.train;
+  options.precision =
+      FindPrecision(order.spec.precision).value_or(Precision::kF32);
+  options.flat_gradient = true;
+  options.on_layer = [&hook = run.hook](const LayerDone& done) {
+    if (hook.call) hook.call(done);
+  };
+  PACELINE_ASSIGN_OR_RETURN(run.engine, factory_.MakeEngine(options));
+  if (!order.spec.model.weights.empty()) {
+    PACELINE_ASSIGN_OR_RETURN(
+        const std::vector<NamedTensor> weights,
+        factory_.ReadWeights(order.spec.model, model, options.layers));
+    PACELINE_RETURN_IF_ERROR(run.engine->SetWeights(weights));
+  }
+  PACELINE_ASSIGN_OR_RETURN(run.source, factory_.OpenSteps(order.spec));
+
+  RoundDeskOptions desk;
+  desk.attempt = order.fence.attempt;
+  desk.self = run.self;
+  desk.aggregation = order.spec.aggregation;
+  PACELINE_ASSIGN_OR_RETURN(const absl::Span<float> gradient,
+                            run.engine->FlatGradient());
+  desk.values = gradient.size();
+  desk.state_bytes = run.engine->StateBytes();
+  desk.total_steps = run.source->total_steps();
+  PACELINE_ASSIGN_OR_RETURN(desk.state_hash, run.engine->StateHash());
+  desk.learning_rate = [rate = order.spec.train.learning_rate,
+                        steps = desk.total_steps](int64_t step) {
+    return LearningRate(rate, step, steps);
+  };
+  run.faults = FaultsOf(order, run.self);
+  desk.on_serving = [this, &run](int64_t step, absl::string_view phase) {
+    if (run.faults.KillsServer(step, phase)) options_.fault_actions->Kill();
+  };
+  if (order.spec.faults.empty()) desk.on_serving = nullptr;
+  RoundObserver& observer = *this;
+  run.desk = std::make_shared<RoundDesk>(std::move(desk), clock_, observer);
+  PACELINE_ASSIGN_OR_RETURN(
+      run.transport,
+      factory_.ConnectGroup(order.fence, run.self, run.desk.get()));
+  return run.desk->Start(*run.transport);
+}
+
+absl::Status Agent::ComputeInGroup(const RunOrder& order,
+                                   const ModelDescription& model,
+                                   WorkerId self) {
+  absl::Status status;
+  {
+    GroupRun run;
+    status = PrepareGroup(order, model, self, run);
+    if (status.ok()) status = RunGroup(order, model, run);
+    absl::MutexLock lock(&mutex_);
+    desk_ = nullptr;
+  }
+  // Excluded, or an earlier run of this very fence was ended here: the group
+  // never takes this process again, but it does take another one.
+  if (absl::IsAborted(status) && options_.restart != nullptr) {
+    Log(LogLevel::kWarn, "starting anew, to join the round group again",
+        {{"why", status.message()}});
+    options_.restart(order.cpu_capability);
+    return absl::CancelledError("the process is starting anew");
+  }
+  return status;
+}
+
+absl::Status Agent::RunGroup(const RunOrder& order,
+                             const ModelDescription& model, GroupRun& run) {
+  GroupOrder group;
+  {
+    absl::MutexLock lock(&mutex_);
+    run.cancel = cancel_;
+    desk_ = run.desk;
+    run_->steps = run.source->total_steps();
+    // What has come meanwhile.
+    const bool same = order_.has_value() && order_->fence == order.fence &&
+                      order_->group.has_value();
+    group = same ? *order_->group : *order.group;
+    // Under the lock: a newer one must not come before it.
+    run.desk->OnGroup(group);
+  }
+  PACELINE_RETURN_IF_ERROR(run.cancel->status());
+  SetPhase(RunPhase::kRunning);
+
+  RoundRunnerOptions options;
+  options.spec = order.spec;
+  options.model = model;
+  options.self = run.self;
+  options.faults = run.faults;
+  ProcessFaults none;
+  FaultActions& actions =
+      options_.fault_actions != nullptr ? *options_.fault_actions : none;
+  return RoundRunner(std::move(options),
+                     {*run.engine, run.hook, *run.source, *run.desk, actions,
+                      time_, clock_, *this, *run.cancel,
+                      [this](bool uploads) {
+                        if (!uploads) SetPhase(RunPhase::kDone);
+                      },
+                      [&]() -> absl::Status {
+                        PACELINE_RETURN_IF_ERROR(HandOver(order, *run.engine));
+                        SetPhase(RunPhase::kDone);
+                        return absl::OkStatus();
+                      }})
+      .Run();
+}
+
+}  // namespace paceline

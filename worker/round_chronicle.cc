@@ -1,0 +1,130 @@
+#include "worker/round_chronicle.h"
+
+#include <algorithm>
+
+namespace paceline {
+
+const char* SkipReasonName(SkipReason reason) {
+  switch (reason) {
+    case SkipReason::kLate:
+      return "late";
+    case SkipReason::kLost:
+      return "lost";
+    case SkipReason::kNotFinite:
+      return "not-finite";
+    case SkipReason::kHash:
+      return "hash";
+    case SkipReason::kDivision:
+      return "division";
+    case SkipReason::kEmpty:
+      return "empty";
+  }
+  return "unknown";
+}
+
+void RoundChronicle::OnView(const std::optional<View>& before,
+                            const View& after, int64_t next, Instant now) {
+  if (!before.has_value() || before->id == after.id) return;
+  const std::vector<MemberId> members = MembersAt(*before, next);
+  for (const MemberId& member : members) {
+    if (!Contains(after, member)) lost_.insert(member);
+  }
+  if (members.empty()) return;
+  const MemberId server = ServerOf(*before, mode_, next, 0);
+  if (Contains(after, server)) return;
+  const auto broken = broken_.find(server);
+  lost_server_ = server;
+  lost_at_ = broken == broken_.end() ? now : broken->second;
+}
+
+void RoundChronicle::OnLost(const MemberId& peer, Instant now) {
+  broken_.try_emplace(peer, now);
+}
+
+void RoundChronicle::OnOffer(const MemberId& from, const PartOffer& offer,
+                             PartCheck check, Instant now) {
+  if (!first_.has_value()) first_ = now;
+  offers_.insert_or_assign(from, std::make_pair(offer, check));
+}
+
+std::optional<SkipReason> RoundChronicle::ReasonFor(
+    const MemberId& member, const ShardResult& shard) const {
+  const bool used = std::any_of(
+      shard.contributors.begin(), shard.contributors.end(),
+      [&member](const Contributor& each) { return each.member == member; });
+  if (used) return {};
+  const auto found = offers_.find(member);
+  if (found == offers_.end()) return SkipReason::kLate;
+  const auto& [offer, check] = found->second;
+  if (check == PartCheck::kNotFinite) return SkipReason::kNotFinite;
+  if (check == PartCheck::kWrongHash) return SkipReason::kHash;
+  if (offer.samples == 0) return SkipReason::kEmpty;
+  const bool other_division = std::any_of(
+      offers_.begin(), offers_.end(), [&offer = offer](const auto& each) {
+        return each.second.first.samples > 0 &&
+               each.second.first.division != offer.division;
+      });
+  return other_division ? SkipReason::kDivision : SkipReason::kLate;
+}
+
+void RoundChronicle::AddSkips(const RoundResult& result, const View& view,
+                              RoundRecord& record) {
+  const auto add = [&](const MemberId& member, SkipReason reason) {
+    ++stats_.skipped[static_cast<size_t>(reason)];
+    record.skipped.push_back({member.worker, SkipReasonName(reason)});
+  };
+  for (const MemberId& member : MembersAt(view, result.step)) {
+    for (const ShardResult& shard : result.shards) {
+      // What it said to other shards' servers is not known here.
+      if (shard.is_void && result.shards.size() > 1) continue;
+      const auto reason = ReasonFor(member, shard);
+      if (!reason.has_value()) continue;
+      add(member, *reason);
+      break;
+    }
+  }
+  for (const MemberId& member : lost_) add(member, SkipReason::kLost);
+}
+
+std::optional<RoundRecord> RoundChronicle::OnApply(
+    const RoundResult& result, const std::optional<View>& view, bool running,
+    Instant now, int64_t unix_ms) {
+  RoundRecord record;
+  record.step = result.step;
+  record.view = result.view;
+  record.is_void = result.is_void();
+  record.seconds =
+      first_.has_value() ? absl::ToDoubleSeconds(now - *first_) : 0;
+  record.unix_ms = unix_ms;
+  if (!record.is_void) {
+    record.contributors =
+        static_cast<int32_t>(result.shards.front().contributors.size());
+  }
+  ++(record.is_void ? stats_.void_rounds : stats_.committed);
+  stats_.seconds += record.seconds;
+  stats_.last_seconds = record.seconds;
+  stats_.last_contributors = record.contributors;
+
+  bool tell = false;
+  if (view.has_value() && !MembersAt(*view, result.step).empty()) {
+    record.server = running ? ServerOf(*view, mode_, result.step, 0).worker
+                            : view->leveller.worker;
+    tell = record.server == self_.worker;
+  }
+  if (tell) {
+    AddSkips(result, *view, record);
+    if (lost_server_.worker.assigned()) {
+      ++stats_.takeovers;
+      record.lost_server = lost_server_.worker;
+      record.takeover_seconds = absl::ToDoubleSeconds(now - lost_at_);
+    }
+  }
+  first_.reset();
+  offers_.clear();
+  lost_.clear();
+  lost_server_ = {};
+  if (!tell) return {};
+  return record;
+}
+
+}  // namespace paceline

@@ -1,0 +1,92 @@
+// What is told of rounds: records for the coordinator's events, numbers for the
+// metrics.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "absl/time/time.h"
+#include "core/base/clock.h"
+#include "core/cluster/run_report.h"
+#include "core/round/message.h"
+#include "core/round/view.h"
+#include "worker/round_sum.h"
+
+namespace paceline {
+
+// Why a member's part is not in a result.
+enum class SkipReason : uint8_t {
+  kLate,       // had not come when the round closed
+  kLost,       // the member was
+  kNotFinite,  // NaN or infinity
+  kHash,       // not the bytes that its offer names
+  kDivision,   // the batch was divided otherwise when it began
+  kEmpty,      // it had nothing
+};
+constexpr int kSkipReasons = 6;
+const char* SkipReasonName(SkipReason reason);
+
+// Counts since the run began, and what is so now.
+struct RoundStats {
+  int64_t committed = 0;
+  int64_t void_rounds = 0;
+  std::array<int64_t, kSkipReasons> skipped{};  // of rounds served here
+  int64_t refused_results = 0;                  // hash and bytes differ
+  int64_t refused_messages = 0;                 // malformed, or of nobody
+  int64_t mismatches = 0;                       // of states, found here
+  int64_t takeovers = 0;  // rounds committed here for a server that was lost
+  double seconds = 0;     // of all committed, from the first part seen on
+  double last_seconds = 0;
+  int32_t last_contributors = 0;
+  bool serves = false;          // some shard of the open step
+  double deadline_seconds = 0;  // in force
+};
+
+// A function of what it is told.  Thread-compatible.
+class RoundChronicle {
+ public:
+  RoundChronicle(MemberId self, ServerMode mode) : self_(self), mode_(mode) {}
+
+  // It has adopted a view while `next` was open.
+  void OnView(const std::optional<View>& before, const View& after,
+              int64_t next, Instant now);
+  // The link to a peer broke: its loss was known since.
+  void OnLost(const MemberId& peer, Instant now);
+  void OnOffer(const MemberId& from, const PartOffer& offer, PartCheck check,
+               Instant now);
+  // The record, where this member committed it, or levelled it, or saw
+  // something lost.  level: rounds went on; else it was applied while
+  // levelling.
+  std::optional<RoundRecord> OnApply(const RoundResult& result,
+                                     const std::optional<View>& view,
+                                     bool running, Instant now,
+                                     int64_t unix_ms);
+
+  RoundStats& stats() { return stats_; }
+  const RoundStats& stats() const { return stats_; }
+
+ private:
+  std::optional<SkipReason> ReasonFor(const MemberId& member,
+                                      const ShardResult& shard) const;
+  void AddSkips(const RoundResult& result, const View& view,
+                RoundRecord& record);
+
+  const MemberId self_;
+  const ServerMode mode_;
+  RoundStats stats_;
+
+  // Of the open step.
+  std::optional<Instant> first_;  // part seen
+  std::map<MemberId, std::pair<PartOffer, PartCheck>> offers_;
+  std::set<MemberId> lost_;  // members of it that are none any more
+  MemberId lost_server_;
+  Instant lost_at_;
+
+  std::map<MemberId, Instant> broken_;  // links, since
+};
+
+}  // namespace paceline

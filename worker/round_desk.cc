@@ -1,0 +1,317 @@
+#include "worker/round_desk.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/check.h"
+#include "core/obs/log.h"
+#include "core/transfer/tensor_codec.h"
+
+namespace paceline {
+namespace {
+
+constexpr size_t kMostTasks = 1 << 14;
+// How far ahead of this member others may be with their parts: it may lack the
+// results of some steps that it does not take part in.
+constexpr int64_t kStepsAhead = 4;
+
+Codec CodecOf(const AggregationSpec& aggregation) {
+  return aggregation.codec == "bf16" ? Codec::kBf16 : Codec::kRaw;
+}
+
+RoundSumOptions SumOptionsOf(const RoundDeskOptions& options) {
+  const AggregationSpec& spec = options.aggregation;
+  RoundSumOptions sum;
+  sum.rule = {spec.rule,  spec.k,     spec.selected,
+              spec.alpha, spec.gamma, spec.rho};
+  sum.learning_rate = options.learning_rate;
+  return sum;
+}
+
+}  // namespace
+
+uint64_t HashState(absl::Span<const uint8_t> bytes) { return HashBytes(bytes); }
+
+// --- The trusted loss -------------------------------------------------------
+
+absl::StatusOr<double> RoundDesk::LossDoor::Ask(
+    absl::Span<const float> direction, double step) {
+  {
+    const absl::MutexLock lock(&mutex_);
+    answer_.reset();
+    if (ended_) return absl::CancelledError("the run has ended");
+  }
+  RoundTurn turn;
+  turn.kind = RoundTurn::Kind::kLoss;
+  turn.direction = direction;
+  turn.loss_step = step;
+  turns_.Push(std::move(turn));
+  const auto answered = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return ended_ || answer_.has_value();
+  };
+  const absl::MutexLock lock(&mutex_, absl::Condition(&answered));
+  if (!answer_.has_value()) return absl::CancelledError("the run has ended");
+  return *std::exchange(answer_, {});
+}
+
+void RoundDesk::LossDoor::Answer(absl::StatusOr<double> loss) {
+  const absl::MutexLock lock(&mutex_);
+  answer_ = std::move(loss);
+}
+
+void RoundDesk::LossDoor::End() {
+  const absl::MutexLock lock(&mutex_);
+  ended_ = true;
+}
+
+// --- Life -------------------------------------------------------------------
+
+RoundDesk::RoundDesk(RoundDeskOptions options, const Clock& clock,
+                     RoundObserver& observer)
+    : options_(std::move(options)),
+      shape_(options_.values, options_.aggregation.shards,
+             CodecOf(options_.aggregation)),
+      clock_(clock),
+      observer_(observer),
+      // Parts and results of a step, and room for a view that changes.
+      pool_(3 * options_.values * shape_.value_bytes() + kRoundChunkBytes),
+      store_(shape_, pool_),
+      turns_(options_.total_steps),
+      loss_(turns_),
+      sum_(SumOptionsOf(options_), shape_, pool_, loss_, *this) {}
+
+RoundDesk::~RoundDesk() { Stop(); }
+
+absl::Status RoundDesk::Start(RoundTransport& transport) {
+  if (const absl::Status rule = sum_.CheckRule(); !rule.ok()) return rule;
+  transport_ = &transport;
+  rounds_ = Thread("rounds", [this] { Loop(); });
+  return absl::OkStatus();
+}
+
+void RoundDesk::Cancel(absl::Status why) {
+  turns_.End(std::move(why));
+  loss_.End();
+}
+
+void RoundDesk::Stop(absl::Status why) {
+  Cancel(std::move(why));
+  {
+    const absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  sum_.Stop();
+  rounds_.Join();
+}
+
+void RoundDesk::Post(Task task) {
+  const absl::MutexLock lock(&mutex_);
+  if (stopping_ || tasks_.size() >= kMostTasks) return;
+  tasks_.push_back(std::move(task));
+}
+
+void RoundDesk::AwaitTasks(Instant due, std::deque<Task>& tasks) {
+  const auto something = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return stopping_ || !tasks_.empty();
+  };
+  const absl::MutexLock lock(&mutex_);
+  mutex_.AwaitWithTimeout(absl::Condition(&something), due - clock_.Now());
+  tasks.swap(tasks_);
+}
+
+void RoundDesk::Loop() {
+  RoundDriver driver(options_, shape_,
+                     {*transport_, store_, sum_, turns_, observer_, clock_});
+  for (;;) {
+    std::deque<Task> tasks;
+    AwaitTasks(driver.DueAt(), tasks);
+    for (const Task& task : tasks) task(driver);
+    const Instant now = clock_.Now();
+    if (now >= driver.DueAt()) driver.OnTick();
+    MemberReport report = driver.Report(now);
+    const RoundStats stats = driver.Stats();
+    const absl::MutexLock lock(&mutex_);
+    report_ = std::move(report);
+    stats_ = stats;
+    if (stopping_) return;
+  }
+}
+
+void RoundDesk::OnGroup(const GroupOrder& group) {
+  Post([group](RoundDriver& driver) { driver.OnGroup(group); });
+}
+
+MemberReport RoundDesk::Report() const {
+  const absl::MutexLock lock(&mutex_);
+  return report_;
+}
+
+RoundStats RoundDesk::Stats() const {
+  const absl::MutexLock lock(&mutex_);
+  return stats_;
+}
+
+// --- Compute thread ---------------------------------------------------------
+
+absl::StatusOr<RoundTurn> RoundDesk::AwaitTurn() { return turns_.Await(); }
+
+bool RoundDesk::IsOver(int64_t step) const { return turns_.IsOver(step); }
+
+void RoundDesk::BeginPart(const PartOptions& options) {
+  PACELINE_CHECK(part_ == nullptr, "a part at a time");
+  part_ = std::make_unique<RoundPart>(options, shape_, pool_);
+  const std::optional<View> view = turns_.state().view;
+  if (!view.has_value() || MembersAt(*view, options.step).empty()) return;
+  const ServerMode mode = options_.aggregation.mode == "central"
+                              ? ServerMode::kCentral
+                              : ServerMode::kRolling;
+  for (int shard = 0; shard < shape_.shards(); ++shard) {
+    const std::shared_ptr<RoundPayload>& payload = part_->payloads()[shard];
+    if (payload == nullptr) continue;
+    sum_.AddPart(options.step, shard, options_.self, payload);
+    const MemberId server = ServerOf(*view, mode, options.step, shard);
+    if (server == options_.self) continue;
+    transport_->SendAhead(
+        server, {PayloadKey::Kind::kPart, options.step, shard, 0}, payload);
+  }
+}
+
+void RoundDesk::MarkReady(size_t begin) { part_->MarkReady(begin); }
+
+void RoundDesk::FinishPart(int64_t samples) {
+  part_->MarkReady(0);
+  OwnPart own{part_->Offers(samples), part_->payloads(), !part_->honest(),
+              part_->options().duplicates};
+  turns_.OnPart(part_->options().step);
+  Post([own = std::move(own)](RoundDriver& driver) { driver.OnPart(own); });
+}
+
+void RoundDesk::SkipPart(int64_t step, uint64_t division) {
+  OwnPart own;
+  for (int shard = 0; shard < shape_.shards(); ++shard) {
+    own.offers.push_back({step, shard, 0, 0, division});
+  }
+  own.payloads.resize(own.offers.size());
+  turns_.OnPart(step);
+  Post([own = std::move(own)](RoundDriver& driver) { driver.OnPart(own); });
+}
+
+void RoundDesk::AwaitPartReleased() {
+  if (part_ == nullptr) return;
+  // Once more: what was sent ahead may have come to the transport only after
+  // the round's end had.
+  const int64_t next = part_->options().step + 1;
+  sum_.Forget(next);
+  transport_->Forget(next);
+  part_->Release();
+  part_->released().WaitForNotification();
+  part_.reset();
+}
+
+void RoundDesk::OnApplied(int64_t next, uint64_t state_hash) {
+  Post([next, state_hash](RoundDriver& driver) {
+    driver.OnApplied(next, state_hash);
+  });
+}
+
+void RoundDesk::SendState(int64_t next, uint64_t state_hash,
+                          std::shared_ptr<RoundPayload> state) {
+  Post([next, state_hash, state = std::move(state)](RoundDriver& driver) {
+    driver.OnStateCopied(next, state_hash, state);
+  });
+}
+
+void RoundDesk::AnswerLoss(absl::StatusOr<double> loss) {
+  loss_.Answer(std::move(loss));
+}
+
+// --- The transport's threads ------------------------------------------------
+
+absl::StatusOr<std::shared_ptr<RoundPayload>> RoundDesk::PartMemory(
+    const MemberId& from, const PayloadKey& key, size_t bytes) {
+  if (auto known = sum_.FindPart(key.step, key.shard, from); known != nullptr) {
+    return known;
+  }
+  sum_.AddPart(key.step, key.shard, from, pool_.Make(bytes));
+  return sum_.FindPart(key.step, key.shard, from);
+}
+
+absl::StatusOr<std::shared_ptr<RoundPayload>> RoundDesk::OnPayload(
+    const MemberId& from, const PayloadKey& key, size_t bytes) {
+  const bool state = key.kind == PayloadKey::Kind::kState;
+  if (key.step < 0 || key.shard < 0 ||
+      key.shard >= (state ? 1 : shape_.shards())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "worker ", from.worker.value, " sends bytes of step ", key.step,
+        ", shard ", key.shard, ": this run has ", shape_.shards(), " shards"));
+  }
+  const size_t expected =
+      state ? options_.state_bytes : shape_.bytes(key.shard);
+  if (bytes != expected || bytes == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "worker ", from.worker.value, " sends ", bytes, " bytes for shard ",
+        key.shard, " of step ", key.step, ", where ", expected,
+        " belong: it computes another model, or in another codec"));
+  }
+  const RoundTurns::State known = turns_.state();
+  // A late one, or of a step that is not this member's to know of yet.
+  if (!state && (key.step < known.next ||
+                 (known.has_state && key.step > known.next + kStepsAhead))) {
+    return nullptr;
+  }
+  if (key.kind == PayloadKey::Kind::kPart) return PartMemory(from, key, bytes);
+  if (state && known.has_state && key.step <= known.next) return nullptr;
+  if (!state &&
+      store_.FindResult(key.step, key.shard, key.variant).payload != nullptr) {
+    return nullptr;  // the same bytes are here
+  }
+  std::shared_ptr<RoundPayload> memory = store_.Incoming(from, key, bytes);
+  if (memory == nullptr || state) return memory;
+  memory->Subscribe([this, weak = std::weak_ptr<RoundPayload>(memory)](int) {
+    const auto payload = weak.lock();
+    if (payload == nullptr || !payload->complete()) return;
+    Post([](RoundDriver& driver) { driver.OnBytes(); });
+  });
+  return memory;
+}
+
+void RoundDesk::OnMessage(RoundMessage message,
+                          std::shared_ptr<RoundPayload> payload) {
+  Post([message = std::move(message), payload = std::move(payload)](
+           RoundDriver& driver) { driver.OnMessage(message, payload); });
+}
+
+void RoundDesk::OnLink(const MemberId& peer, bool up, bool refused) {
+  Post([=](RoundDriver& driver) { driver.OnLink(peer, up, refused); });
+}
+
+// --- The aggregate thread ---------------------------------------------------
+
+void RoundDesk::OnPartChecked(const RoundMessage& offer, PartCheck check) {
+  Post([offer, check](RoundDriver& driver) {
+    driver.OnPartChecked(offer, check);
+  });
+}
+
+// The round is closed: what is summed may leave, chunk by chunk.
+void RoundDesk::OnDecided(const SumRequest& request,
+                          std::shared_ptr<RoundPayload> sum) {
+  const std::optional<View> view = turns_.state().view;
+  if (!view.has_value() || view->id != request.view || sum->size() == 0) return;
+  const PayloadKey key{PayloadKey::Kind::kResult, request.step, request.shard,
+                       RoundDriver::VariantOf(request.view)};
+  for (const ViewMember& member : view->members) {
+    if (member.id != options_.self) transport_->SendAhead(member.id, key, sum);
+  }
+}
+
+void RoundDesk::OnSummed(const SumRequest& request,
+                         std::shared_ptr<RoundPayload> sum, int64_t divisor,
+                         const std::string& why) {
+  Post([request, sum = std::move(sum), divisor, why](RoundDriver& driver) {
+    driver.OnSummed(request, sum, divisor, why);
+  });
+}
+
+}  // namespace paceline

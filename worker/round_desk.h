@@ -1,0 +1,191 @@
+// Where a worker takes part in the rounds of its group (DESIGN 7): drives the
+// state machine of core/round over a transport, keeps the bytes, and tells the
+// compute thread what to do next.
+//
+// A member's compute thread:
+//
+//   RoundDesk desk(options, clock, observer);
+//   desk.Start(transport);                // made with &desk as its sink
+//   desk.OnGroup(order.group);            // now and whenever it changes
+//   for (;;) {
+//     ASSIGN(RoundTurn turn, desk.AwaitTurn());
+//     switch (turn.kind) {
+//       case kPart:   // compute the gradient of turn.step
+//         desk.BeginPart({.step = turn.step, .division = ..., .gradient = g});
+//         desk.MarkReady(0);              // or from the last layer to the
+//         first desk.FinishPart(samples);
+//       case kApply:  // the same on all members
+//         desk.AwaitPartReleased();
+//         WriteResult(turn, desk.shape(), g);   // to divide by turn.divisor
+//         desk.OnApplied(turn.step + 1, hash of the state);
+//     }
+//   }
+//   transport.Close();
+//   desk.Stop();
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+#include "core/base/clock.h"
+#include "core/base/thread.h"
+#include "core/cluster/run_order.h"
+#include "core/cluster/run_report.h"
+#include "worker/block_pool.h"
+#include "worker/round_chronicle.h"
+#include "worker/round_driver.h"
+#include "worker/round_part.h"
+#include "worker/round_shape.h"
+#include "worker/round_store.h"
+#include "worker/round_sum.h"
+#include "worker/round_transport.h"
+#include "worker/round_turn.h"
+
+namespace paceline {
+
+// XXH3-64 of a state's bytes, as StageEngine::StateHash().
+uint64_t HashState(absl::Span<const uint8_t> bytes);
+
+// Thread-safe; the methods of the compute thread are for one thread.  Has two
+// threads of its own: "rounds" runs the state machine, "aggregate" sums.
+class RoundDesk final : public RoundSink, private SumSink {
+ public:
+  // clock and observer outlive this.
+  RoundDesk(RoundDeskOptions options, const Clock& clock,
+            RoundObserver& observer);
+  ~RoundDesk() override;
+
+  // Before everything else.  transport: made with this as its sink; outlives
+  // Stop().
+  // Errors: InvalidArgument  the rule or its numbers
+  absl::Status Start(RoundTransport& transport);
+  // Ends both threads and every wait with `why`; again: nothing.
+  void Stop(absl::Status why = absl::CancelledError("the run has ended"));
+  // Ends the waits alone; from any thread, at once.
+  void Cancel(absl::Status why);
+
+  // The standing order's group, whole.
+  void OnGroup(const GroupOrder& group);
+
+  // --- Compute thread ---
+
+  // Waits for something to do.  Errors: that of Stop(); Aborted  this member
+  // was excluded: only another process of this worker can come back.
+  absl::StatusOr<RoundTurn> AwaitTurn();
+  // Between two micro-batches: the part of `step` is of no use any more.
+  bool IsOver(int64_t step) const;
+  // The next kCopy, if there is one: it need not wait for the part.
+  std::optional<RoundTurn> TryTakeCopy() { return turns_.TryTakeCopy(); }
+
+  // Its own part: the gradient's memory is read until AwaitPartReleased(), and
+  // must not change.
+  void BeginPart(const PartOptions& part);
+  // Values [begin, values) are final.  Descending.
+  void MarkReady(size_t begin);
+  // samples: labels that the sum covers; 0: there is nothing usable.
+  void FinishPart(int64_t samples);
+  // Instead of BeginPart to FinishPart: it has nothing to hand in.
+  void SkipPart(int64_t step, uint64_t division);
+  // Drops the part that was begun, finished or not, and waits until nobody
+  // reads the gradient's memory any more.  After kApply, or when IsOver().
+  void AwaitPartReleased();
+
+  // This member hands the weights over at the end.
+  bool uploads() const { return turns_.state().uploads; }
+
+  // `next` steps are applied now.
+  void OnApplied(int64_t next, uint64_t state_hash);
+  // The answer to kCopy: complete bytes of the state after `next` steps.
+  void SendState(int64_t next, uint64_t state_hash,
+                 std::shared_ptr<RoundPayload> state);
+  void AnswerLoss(absl::StatusOr<double> loss);
+
+  // --- Any thread ---
+
+  const RoundShape& shape() const { return shape_; }
+  MemberReport Report() const;
+  RoundStats Stats() const;
+  // As it is now; nothing before the first one that has this member.
+  std::optional<View> view() const { return turns_.state().view; }
+
+  // RoundSink.
+  absl::StatusOr<std::shared_ptr<RoundPayload>> OnPayload(
+      const MemberId& from, const PayloadKey& key, size_t bytes) override;
+  void OnMessage(RoundMessage message,
+                 std::shared_ptr<RoundPayload> payload) override;
+  void OnLink(const MemberId& peer, bool up, bool refused) override;
+
+ private:
+  using Task = std::function<void(RoundDriver&)>;
+
+  // zeno's loss is computed on the compute thread, which waits for the result.
+  class LossDoor final : public TrustedLoss {
+   public:
+    explicit LossDoor(RoundTurns& turns) : turns_(turns) {}
+
+    absl::StatusOr<double> AtPresent() override { return Ask({}, 0); }
+    absl::StatusOr<double> After(absl::Span<const float> direction,
+                                 double step) override {
+      return Ask(direction, step);
+    }
+    void Answer(absl::StatusOr<double> loss);
+    void End();
+
+   private:
+    absl::StatusOr<double> Ask(absl::Span<const float> direction, double step);
+
+    RoundTurns& turns_;
+    absl::Mutex mutex_;
+    std::optional<absl::StatusOr<double>> answer_ ABSL_GUARDED_BY(mutex_);
+    bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  };
+
+  // SumSink, on the aggregate thread.
+  void OnPartChecked(const RoundMessage& offer, PartCheck check) override;
+  void OnDecided(const SumRequest& request,
+                 std::shared_ptr<RoundPayload> sum) override;
+  void OnSummed(const SumRequest& request, std::shared_ptr<RoundPayload> sum,
+                int64_t divisor, const std::string& why) override;
+
+  // Dropped where the queue is full: peers repeat what they said.
+  void Post(Task task);
+  void Loop();
+  void AwaitTasks(Instant due, std::deque<Task>& tasks);
+
+  absl::StatusOr<std::shared_ptr<RoundPayload>> PartMemory(
+      const MemberId& from, const PayloadKey& key, size_t bytes);
+
+  // Constant after construction, but for transport_, which Start() sets.
+  const RoundDeskOptions options_;
+  const RoundShape shape_;
+  const Clock& clock_;
+  RoundObserver& observer_;
+  RoundTransport* transport_ = nullptr;
+
+  BlockPool pool_;
+  RoundStore store_;
+  RoundTurns turns_;
+  LossDoor loss_;
+  std::unique_ptr<RoundPart> part_;  // of the compute thread
+
+  mutable absl::Mutex mutex_;
+  std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  MemberReport report_ ABSL_GUARDED_BY(mutex_);
+  RoundStats stats_ ABSL_GUARDED_BY(mutex_);
+
+  RoundSum sum_;
+  Thread rounds_;
+};
+
+}  // namespace paceline

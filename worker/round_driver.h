@@ -1,0 +1,204 @@
+// Drives the state machine of core/round: gives it what comes, does what it
+// says, keeps bytes and messages together.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "core/base/clock.h"
+#include "core/cluster/run_order.h"
+#include "core/cluster/run_report.h"
+#include "core/model/job_spec.h"
+#include "core/round/round_member.h"
+#include "worker/round_chronicle.h"
+#include "worker/round_shape.h"
+#include "worker/round_store.h"
+#include "worker/round_sum.h"
+#include "worker/round_transport.h"
+#include "worker/round_turn.h"
+
+namespace paceline {
+
+// Committed results, for those who lack them; each is as large as the
+// gradient.
+inline constexpr int kKeptResults = 2;
+
+struct RoundDeskOptions {
+  int64_t attempt = 0;
+  MemberId self;
+  AggregationSpec aggregation;  // mode rolling or central
+  size_t values = 0;            // float32 of the gradient
+  size_t state_bytes = 0;       // of the engine's state
+  int64_t total_steps = 0;      // no part of later ones is asked for
+  // What the state has in it.
+  int64_t next = 0;
+  // Not 0.  A member that is in no view yet fetches the group's all the same.
+  uint64_t state_hash = 1;
+  // zeno without gamma: the learning rate of a step.
+  std::function<double(int64_t step)> learning_rate = nullptr;
+  // For faults on purpose: this member, as server of `step`, has another's part
+  // ("gathering"), knows that another holds its result ("spreading"), or is
+  // about to commit ("committing").  On the desk's thread; may be null.
+  std::function<void(int64_t step, absl::string_view phase)> on_serving =
+      nullptr;
+  absl::Duration retry_period = absl::Milliseconds(100);
+  absl::Duration lease = absl::Seconds(3);
+};
+
+// Hears what the coordinator and the metrics shall know; called on the desk's
+// thread, quick.
+class RoundObserver {
+ public:
+  virtual ~RoundObserver() = default;
+  virtual void OnRound(const RoundRecord& record) = 0;
+  // The report says something that should not wait for the next heartbeat.
+  virtual void OnMemberChanged() = 0;
+};
+
+// All outlive the driver.
+struct RoundDriverParts {
+  RoundTransport& transport;
+  RoundStore& store;
+  RoundSum& sum;
+  RoundTurns& turns;
+  RoundObserver& observer;
+  const Clock& clock;
+};
+
+// A member's own part, as the driver keeps it.
+struct OwnPart {
+  std::vector<PartOffer> offers;  // one a shard
+  std::vector<std::shared_ptr<RoundPayload>> payloads;
+  bool unusable = false;  // a fault on purpose: refused where served here
+  bool duplicates = false;
+};
+
+// Lives on the thread "rounds".
+class RoundDriver {
+ public:
+  RoundDriver(const RoundDeskOptions& options, const RoundShape& shape,
+              const RoundDriverParts& parts);
+
+  void OnGroup(const GroupOrder& group);
+  void OnMessage(RoundMessage message, std::shared_ptr<RoundPayload> payload);
+  void OnPartChecked(const RoundMessage& offer, PartCheck check);
+  void OnPart(OwnPart part);
+  void OnSummed(const SumRequest& request, std::shared_ptr<RoundPayload> sum,
+                int64_t divisor, const std::string& why);
+  // Bytes have come that a message may wait for.
+  void OnBytes();
+  void OnLink(const MemberId& peer, bool up, bool refused);
+  void OnApplied(int64_t next, uint64_t state_hash);
+  void OnStateCopied(int64_t next, uint64_t state_hash,
+                     std::shared_ptr<RoundPayload> state);
+  void OnTick();
+
+  // When OnTick() is due, at the latest.
+  Instant DueAt() const;
+  MemberReport Report(Instant now) const;
+  RoundStats Stats() const;
+
+  // What a sum of this member is sent under.
+  static uint64_t VariantOf(ViewId view);
+
+ private:
+  struct Link {
+    std::optional<Instant> broken;
+    bool refused = false;
+    std::optional<Instant> owing;
+  };
+  // A copy of the state on its way to a joiner.
+  struct SentCopy {
+    int64_t next = 0;
+    RoundMessage message;
+    PayloadKey key;
+    std::shared_ptr<RoundPayload> state;
+  };
+
+  void AdoptView(const View& view);
+  void FollowDonor(const View& view);
+
+  // Whether a message may go to the state machine now, with its bytes.
+  enum class Ready : uint8_t { kYes, kWaits, kRefused };
+  Ready CheckBytes(const RoundMessage& message,
+                   const std::shared_ptr<RoundPayload>& payload);
+  Ready CheckResult(const RoundMessage& message, const RoundResult& result,
+                    const std::shared_ptr<RoundPayload>& payload);
+  Ready CheckCopy(const Copy& copy,
+                  const std::shared_ptr<RoundPayload>& payload);
+  void TakeOffer(const RoundMessage& message);
+  void Park(RoundMessage message);
+  void SayServing(const RoundMessage& message);
+  void Refuse(const RoundMessage& message, absl::string_view why);
+  // To the state machine.
+  void Give(const RoundMessage& message);
+
+  // What the state machine wants done.
+  void Settle();
+  void SayCommits(const RoundActions& actions) const;
+  void Do(const SendMessage& action);
+  void Do(const SumRequest& action);
+  void Do(const Apply& action);
+  void Do(const Suspect& action);
+  void Do(const ReportMismatch& action);
+  void Do(const TakeCopy& action);
+  void Do(const SendCopy& action);
+  void SendResult(const SendMessage& action, const RoundResult& result);
+  void AskForNext(const MemberId& from);
+  void ExpectParts();
+  void Publish();
+
+  RoundMessage Message(Body body) const;
+  uint64_t HashAfter(int64_t steps) const;
+
+  const RoundDeskOptions& options_;
+  const RoundShape shape_;
+  const RoundDriverParts parts_;
+  const ServerMode mode_;
+
+  // From the first group on: whether it is a member from the beginning.
+  std::optional<RoundMember> member_;
+  RoundActions actions_;
+  RoundChronicle chronicle_;
+  GroupOrder group_;
+  MemberId donor_;
+  bool joined_ = false;     // was in a view
+  bool has_state_ = false;  // the compute thread has, up to applied_
+  int64_t applied_ = 0;     // by the compute thread
+  OwnPart part_;            // of the open step
+  std::shared_ptr<RoundPayload> state_;  // of a Copy that is being taken
+  std::deque<RoundMessage> parked_;      // wait for bytes
+  // RoundResult::hash() by the steps that there are then.
+  std::map<int64_t, uint64_t> hashes_;
+  std::map<MemberId, int64_t> heard_;  // committed_through, newest
+  std::set<MemberId> copy_wanted_;
+  std::map<MemberId, SentCopy> copies_;
+  std::map<MemberId, Link> links_;
+  std::optional<ReportMismatch> mismatch_found_;
+  Instant ticked_;
+  // What OnMemberChanged() was last called for.
+  struct Told {
+    ViewId view;
+    RoundMember::Phase phase = RoundMember::Phase::kListening;
+    bool has_taken_part = false;
+    bool level = false;
+
+    friend bool operator==(const Told&, const Told&) = default;
+  };
+  Told told_;
+  // What was asked of the sum last: (view, step).
+  std::pair<ViewId, int64_t> expected_;
+  bool report_changed_ = false;
+};
+
+}  // namespace paceline

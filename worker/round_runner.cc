@@ -1,0 +1,413 @@
+#include "worker/round_runner.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/random.h"
+#include "core/base/status_macros.h"
+#include "core/obs/log.h"
+#include "core/optim/step_gate.h"
+#include "core/schedule/instruction.h"
+
+namespace paceline {
+
+RoundRunner::RoundRunner(RoundRunnerOptions options,
+                         const RoundRunnerParts& parts)
+    : options_(std::move(options)),
+      parts_(parts),
+      total_steps_(parts.source.total_steps()) {}
+
+absl::Status RoundRunner::Run() {
+  if (options_.spec.aggregation.rule == "zeno") {
+    PACELINE_RETURN_IF_ERROR(LoadTrusted());
+  }
+  for (;;) {
+    absl::StatusOr<RoundTurn> turn;
+    {
+      const ScopedPart part(parts_.time, TimePart::kAggregate);
+      turn = parts_.desk.AwaitTurn();
+    }
+    PACELINE_RETURN_IF_ERROR(turn.status());
+    PACELINE_RETURN_IF_ERROR(Take(*turn));
+  }
+}
+
+absl::Status RoundRunner::Take(RoundTurn& turn) {
+  switch (turn.kind) {
+    case RoundTurn::Kind::kPart:
+      return ComputePart(turn);
+    case RoundTurn::Kind::kApply:
+      return Apply(turn);
+    case RoundTurn::Kind::kRestore:
+      return Restore(turn);
+    case RoundTurn::Kind::kCopy:
+      return Copy();
+    case RoundTurn::Kind::kLoss:
+      parts_.desk.AnswerLoss(TrustedLoss(turn));
+      return absl::OkStatus();
+    case RoundTurn::Kind::kDone:
+      parts_.on_done(parts_.desk.uploads());
+      return absl::OkStatus();
+    case RoundTurn::Kind::kUpload: {
+      const ScopedPart part(parts_.time, TimePart::kSnapshot);
+      return parts_.upload();
+    }
+  }
+  return absl::InternalError("no such turn");
+}
+
+// --- A part -----------------------------------------------------------------
+
+absl::Status RoundRunner::ComputePart(const RoundTurn& turn) {
+  const StepFaults faults = options_.faults.At(turn.step);
+  PACELINE_RETURN_IF_ERROR(Misbehave(faults));
+  const BatchInfo batch = parts_.source.Training(turn.step);
+  const std::vector<int> own =
+      MicroBatchesOf(turn.view, turn.step, options_.self, batch.micro_batches);
+  losses_ = {};
+  stage_time_ = {};
+  if (own.empty()) {
+    parts_.desk.SkipPart(turn.step, DivisionOf(turn.view, turn.step));
+    return absl::OkStatus();
+  }
+  parts_.source.Prepare(batch, own);
+  open_ = true;
+  PACELINE_ASSIGN_OR_RETURN(const bool whole,
+                            ComputeMicroBatches(turn, batch, own, faults));
+  if (!whole) return Abandon();
+  parts_.desk.FinishPart(losses_.samples);
+  return absl::OkStatus();
+}
+
+absl::Status RoundRunner::Misbehave(const StepFaults& faults) {
+  if (faults.kill) parts_.fault_actions.Kill();
+  if (faults.hang > absl::ZeroDuration()) {
+    parts_.fault_actions.Hang(faults.hang);
+  }
+  if (faults.delay > absl::ZeroDuration()) {
+    return parts_.cancel.Pause(faults.delay);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> RoundRunner::ComputeMicroBatches(
+    const RoundTurn& turn, const BatchInfo& batch, const std::vector<int>& own,
+    const StepFaults& faults) {
+  for (const int micro_batch : own) {
+    if (parts_.desk.IsOver(turn.step)) return false;
+    if (parts_.desk.TryTakeCopy().has_value()) {
+      PACELINE_RETURN_IF_ERROR(Copy());
+    }
+    absl::Status began;
+    const bool last = micro_batch == own.back();
+    // A gradient that is to be spoilt leaves when it is whole.
+    const bool streams = last && !faults.spoils_gradient();
+    PACELINE_RETURN_IF_ERROR(ComputeMicroBatch(batch, micro_batch, faults, [&] {
+      if (streams) began = BeginPart(turn, faults);
+    }));
+    PACELINE_RETURN_IF_ERROR(began);
+    if (!last || streams) continue;
+    PACELINE_ASSIGN_OR_RETURN(const absl::Span<float> gradient,
+                              parts_.engine.FlatGradient());
+    SpoilGradient(faults, losses_.samples,
+                  MixSeed({static_cast<uint64_t>(options_.self.worker.value),
+                           static_cast<uint64_t>(turn.step)}),
+                  gradient);
+    PACELINE_RETURN_IF_ERROR(BeginPart(turn, faults));
+  }
+  parts_.hook.call = nullptr;
+  return true;
+}
+
+// While the last backward goes from the last layer to the first, what is done
+// is on its way already.
+absl::Status RoundRunner::BeginPart(const RoundTurn& turn,
+                                    const StepFaults& faults) {
+  PACELINE_ASSIGN_OR_RETURN(const absl::Span<float> gradient,
+                            parts_.engine.FlatGradient());
+  PartOptions part;
+  part.step = turn.step;
+  part.division = DivisionOf(turn.view, turn.step);
+  part.gradient = gradient;
+  part.lies = faults.nan;
+  part.corrupts = faults.bit_flip;
+  part.duplicates = faults.duplicate;
+  parts_.desk.BeginPart(part);
+  parts_.hook.call =
+      [this, offsets = parts_.engine.GradientOffsets()](const LayerDone& done) {
+        if (done.backward) parts_.desk.MarkReady(offsets[done.layer]);
+      };
+  return absl::OkStatus();
+}
+
+absl::Status RoundRunner::ComputeMicroBatch(
+    const BatchInfo& batch, int micro_batch, const StepFaults& faults,
+    const std::function<void()>& before_backward) {
+  TensorList input;
+  {
+    const ScopedPart part(parts_.time, TimePart::kData);
+    PACELINE_ASSIGN_OR_RETURN(input, parts_.source.Next());
+  }
+  if (faults.label_flip) {
+    input.back() = FlipLabels(input.back(), options_.spec.data.classes);
+  }
+  const Instant began = parts_.clock.Now();
+  {
+    const ScopedPart part(parts_.time, TimePart::kForward);
+    PACELINE_ASSIGN_OR_RETURN(
+        const ForwardResult result,
+        parts_.engine.Forward(batch, micro_batch, std::move(input)));
+    if (result.loss.has_value()) {
+      losses_.loss += result.loss->loss;
+      losses_.correct += result.loss->correct;
+      losses_.samples += result.loss->samples;
+    }
+  }
+  parts_.observer.OnProgress({0, Op::kForward, micro_batch}, batch);
+  {
+    const ScopedPart part(parts_.time, TimePart::kBackward);
+    before_backward();
+    PACELINE_RETURN_IF_ERROR(
+        parts_.engine.Backward(batch, micro_batch, {}).status());
+  }
+  parts_.observer.OnProgress({0, Op::kBackward, micro_batch}, batch);
+  stage_time_.seconds += absl::ToDoubleSeconds(parts_.clock.Now() - began);
+  ++stage_time_.micro_batches;
+  return absl::OkStatus();
+}
+
+absl::Status RoundRunner::Abandon() {
+  parts_.hook.call = nullptr;
+  parts_.desk.AwaitPartReleased();
+  if (!std::exchange(open_, false)) return absl::OkStatus();
+  return parts_.engine.AbandonStep();
+}
+
+// --- A result ---------------------------------------------------------------
+
+absl::StatusOr<StepVerdict> RoundRunner::Update(const RoundTurn& turn,
+                                                const BatchInfo& batch) {
+  StepVerdict verdict;
+  verdict.step = turn.step;
+  verdict.skip = true;
+  verdict.why = "the round was void: too few usable parts";
+  PACELINE_RETURN_IF_ERROR(Abandon());
+  if (turn.divisor == 0) return verdict;
+  PACELINE_ASSIGN_OR_RETURN(const absl::Span<float> gradient,
+                            parts_.engine.FlatGradient());
+  WriteResult(turn, parts_.desk.shape(), gradient);
+  PACELINE_ASSIGN_OR_RETURN(StepReport report, parts_.engine.Report(batch));
+  report.step = turn.step;
+  report.samples = turn.divisor;
+  verdict = DecideStep(options_.spec.train, total_steps_, {report});
+  PACELINE_RETURN_IF_ERROR(parts_.engine.Apply(verdict));
+  return verdict;
+}
+
+absl::Status RoundRunner::Apply(const RoundTurn& turn) {
+  const BatchInfo batch = parts_.source.Training(turn.step);
+  StepVerdict verdict;
+  {
+    const ScopedPart part(parts_.time, TimePart::kOptimizer);
+    PACELINE_ASSIGN_OR_RETURN(verdict, Update(turn, batch));
+    PACELINE_ASSIGN_OR_RETURN(state_hash_, parts_.engine.StateHash());
+    applied_ = turn.step + 1;
+    parts_.desk.OnApplied(applied_, state_hash_);
+  }
+  Tell(turn, batch, verdict);
+  return Evaluate(applied_);
+}
+
+void RoundRunner::Tell(const RoundTurn& turn, const BatchInfo& batch,
+                       const StepVerdict& verdict) {
+  int64_t samples = 0;
+  if (turn.divisor > 0) {
+    for (const Contributor& each : turn.result.shards.front().contributors) {
+      samples += each.samples;
+    }
+  }
+  // Who had no part of the batch knows nothing of its loss.
+  std::optional<StepRecord> record;
+  if (losses_.samples > 0) {
+    record = StepRecord{verdict.step + 1,
+                        losses_.loss / static_cast<double>(losses_.samples),
+                        samples,
+                        verdict.learning_rate,
+                        verdict.gradient_norm,
+                        verdict.skip,
+                        absl::ToUnixMillis(parts_.clock.Today())};
+  }
+  parts_.observer.OnStep(verdict, samples, record);
+  parts_.observer.OnProgress({0, Op::kStep, 0}, batch);
+  const Instant now = parts_.clock.Now();
+  std::optional<absl::Duration> wall;
+  if (applied_at_.has_value()) wall = now - *applied_at_;
+  applied_at_ = now;
+  parts_.observer.OnBatch(wall, {stage_time_});
+  losses_ = {};
+  stage_time_ = {};
+}
+
+// --- The state --------------------------------------------------------------
+
+absl::Status RoundRunner::Restore(const RoundTurn& turn) {
+  const ScopedPart part(parts_.time, TimePart::kSnapshot);
+  PACELINE_RETURN_IF_ERROR(Abandon());
+  PACELINE_RETURN_IF_ERROR(parts_.engine.RestoreState(turn.state->bytes()));
+  PACELINE_ASSIGN_OR_RETURN(state_hash_, parts_.engine.StateHash());
+  if (state_hash_ != turn.state_hash) {
+    return absl::InternalError(absl::StrCat(
+        "the state after ", turn.step, " steps has the hash ",
+        absl::Hex(state_hash_), " here, and ", absl::Hex(turn.state_hash),
+        " at the member that sent it"));
+  }
+  applied_ = turn.step;
+  applied_at_.reset();
+  Log(LogLevel::kInfo, "took the group's state over", {{"step", applied_}});
+  parts_.desk.OnApplied(applied_, state_hash_);
+  return absl::OkStatus();
+}
+
+absl::Status RoundRunner::Copy() {
+  const ScopedPart part(parts_.time, TimePart::kSnapshot);
+  if (state_hash_ == 0) {
+    PACELINE_ASSIGN_OR_RETURN(state_hash_, parts_.engine.StateHash());
+  }
+  std::shared_ptr<RoundPayload> state =
+      RoundPayload::Make(parts_.engine.StateBytes());
+  PACELINE_RETURN_IF_ERROR(parts_.engine.CopyState(state->mutable_bytes()));
+  MarkAllReady(*state);
+  parts_.desk.SendState(applied_, state_hash_, std::move(state));
+  return absl::OkStatus();
+}
+
+// --- The test set -----------------------------------------------------------
+
+// Each member its share, as of the next step; the coordinator adds them up.
+absl::Status RoundRunner::Evaluate(int64_t steps) {
+  const BatchInfo batch = parts_.source.Evaluation(steps);
+  const std::optional<View> view = parts_.desk.view();
+  if (batch.micro_batches == 0 || !view.has_value()) return absl::OkStatus();
+  const std::vector<int> own =
+      MicroBatchesOf(*view, steps, options_.self, batch.micro_batches);
+  if (own.empty()) return absl::OkStatus();
+  parts_.source.Prepare(batch, own);
+  LossSums sums;
+  for (const int micro_batch : own) {
+    PACELINE_RETURN_IF_ERROR(parts_.cancel.status());
+    if (parts_.desk.TryTakeCopy().has_value()) {
+      PACELINE_RETURN_IF_ERROR(Copy());
+    }
+    TensorList input;
+    {
+      const ScopedPart part(parts_.time, TimePart::kData);
+      PACELINE_ASSIGN_OR_RETURN(input, parts_.source.Next());
+    }
+    const ScopedPart part(parts_.time, TimePart::kForward);
+    PACELINE_ASSIGN_OR_RETURN(
+        const ForwardResult result,
+        parts_.engine.Forward(batch, micro_batch, std::move(input)));
+    if (!result.loss.has_value()) continue;
+    sums.loss += result.loss->loss;
+    sums.correct += result.loss->correct;
+    sums.samples += result.loss->samples;
+    parts_.observer.OnProgress({0, Op::kForward, micro_batch}, batch);
+  }
+  applied_at_.reset();  // the next step did not begin at once
+  if (sums.samples == 0) return absl::OkStatus();
+  const auto samples = static_cast<double>(sums.samples);
+  parts_.observer.OnEvaluation({steps, sums.loss / samples,
+                                static_cast<double>(sums.correct) / samples,
+                                sums.samples});
+  return absl::OkStatus();
+}
+
+// --- zeno -------------------------------------------------------------------
+
+// Micro-batches of the test set, drawn from the job's seed.
+absl::Status RoundRunner::LoadTrusted() {
+  const BatchInfo batch = parts_.source.Evaluation(total_steps_);
+  if (batch.micro_batches == 0) {
+    return absl::FailedPreconditionError(
+        "rule zeno asks for the loss on a trusted batch, which is drawn from "
+        "the test set, and this data set has none: use another rule");
+  }
+  std::vector<int> chosen(batch.micro_batches);
+  for (int i = 0; i < batch.micro_batches; ++i) chosen[i] = i;
+  SplitMix64 random(
+      MixSeed({static_cast<uint64_t>(options_.spec.train.seed), 0x7a656e6fu}));
+  for (size_t i = chosen.size() - 1; i > 0; --i) {
+    std::swap(chosen[i], chosen[random.Below(i + 1)]);
+  }
+  const int64_t size = options_.spec.train.micro_batch;
+  const int64_t wanted = options_.spec.aggregation.trusted;
+  chosen.resize(
+      std::clamp<int64_t>((wanted + size - 1) / size, 1, batch.micro_batches));
+  std::sort(chosen.begin(), chosen.end());
+  parts_.source.Prepare(batch, chosen);
+  for (const int micro_batch : chosen) {
+    PACELINE_ASSIGN_OR_RETURN(TensorList input, parts_.source.Next());
+    trusted_.push_back({batch, micro_batch, std::move(input)});
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> RoundRunner::MeanTrustedLoss() {
+  LossSums sums;
+  for (const Trusted& trusted : trusted_) {
+    PACELINE_ASSIGN_OR_RETURN(
+        const ForwardResult result,
+        parts_.engine.Forward(trusted.batch, trusted.micro_batch,
+                              trusted.input));
+    if (!result.loss.has_value()) continue;
+    sums.loss += result.loss->loss;
+    sums.samples += result.loss->samples;
+  }
+  if (sums.samples == 0) {
+    return absl::FailedPreconditionError("the trusted batch has no labels");
+  }
+  return sums.loss / static_cast<double>(sums.samples);
+}
+
+// In the order of the gradient; the engine's own memory.
+absl::StatusOr<std::vector<absl::Span<float>>> RoundRunner::Trainable() {
+  PACELINE_ASSIGN_OR_RETURN(std::vector<NamedTensor> weights,
+                            parts_.engine.Weights());
+  std::set<std::string> trainable;
+  for (const Layer& layer : options_.model.layers) {
+    for (const Parameter& parameter : layer.parameters) {
+      if (parameter.trainable) trainable.insert(parameter.name);
+    }
+  }
+  std::vector<absl::Span<float>> parameters;
+  for (NamedTensor& weight : weights) {
+    if (trainable.count(weight.name) == 0) continue;
+    parameters.push_back(weight.tensor.As<float>());
+  }
+  return parameters;
+}
+
+// Steps along the direction and back: the very bytes that were there.
+absl::StatusOr<double> RoundRunner::TrustedLoss(const RoundTurn& turn) {
+  const ScopedPart part(parts_.time, TimePart::kAggregate);
+  if (turn.direction.empty()) return MeanTrustedLoss();
+  PACELINE_ASSIGN_OR_RETURN(const std::vector<absl::Span<float>> parameters,
+                            Trainable());
+  std::vector<std::vector<float>> before;
+  const float* direction = turn.direction.data();
+  const auto step = static_cast<float>(turn.loss_step);
+  for (const absl::Span<float> parameter : parameters) {
+    before.emplace_back(parameter.begin(), parameter.end());
+    for (float& value : parameter) value -= step * *direction++;
+  }
+  absl::StatusOr<double> loss = MeanTrustedLoss();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    std::copy(before[i].begin(), before[i].end(), parameters[i].begin());
+  }
+  return loss;
+}
+
+}  // namespace paceline

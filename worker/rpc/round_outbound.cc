@@ -1,0 +1,363 @@
+#include "worker/rpc/round_outbound.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/obs/log.h"
+#include "core/rpc/channel.h"
+#include "core/rpc/status.h"
+#include "core/transfer/fence.h"
+#include "grpcpp/generic/generic_stub.h"
+
+namespace paceline {
+namespace {
+
+// A process that is killed closes what it has within a few milliseconds.
+constexpr absl::Duration kFirstBackoff = absl::Milliseconds(10);
+constexpr absl::Duration kMaxBackoff = absl::Milliseconds(500);
+// A chunk takes as long on a link of 20 Mbit/s.
+constexpr absl::Duration kForgottenWrite = absl::Milliseconds(100);
+constexpr char kExchange[] = "/paceline.v1.Round/Exchange";
+
+RoundFrameHeader HeaderOf(const RoundOutboundOptions& options) {
+  const auto process = [](const MemberId& id) {
+    return RoundProcess{id.worker.value, id.incarnation.value};
+  };
+  RoundFrameHeader header;
+  header.job = options.fence.job.value;
+  header.attempt = options.fence.attempt;
+  header.from = process(options.self);
+  header.to = process(options.peer.id);
+  return header;
+}
+
+// Nobody listens there, or somebody else does: gRPC says the former in words
+// only.
+bool IsRefusal(const absl::Status& status) {
+  return absl::IsNotFound(status) ||
+         (absl::IsUnavailable(status) &&
+          absl::StrContains(status.message(), "Connection refused"));
+}
+
+void ReleasePayload(void* owner) {
+  delete static_cast<std::shared_ptr<RoundPayload>*>(owner);
+}
+
+}  // namespace
+
+// One try.  gRPC keeps it until OnDone(): one hold is for writes, which begin
+// outside of reactions, and goes when no further one can.
+class RoundOutbound::Call final
+    : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  Call(std::shared_ptr<RoundOutbound> stream,
+       const std::shared_ptr<grpc::Channel>& channel)
+      : stream_(std::move(stream)) {
+    stream_->shared_->channels.OnCallStarted();
+    grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> stub(
+        channel);
+    stub.PrepareBidiStreamingCall(&context_, kExchange, {}, this);
+  }
+
+  void Start() {
+    AddHold();
+    StartRead(&read_);
+    StartCall();
+  }
+  void Cancel() { context_.TryCancel(); }
+
+  // Not while a write is under way.
+  void Write(grpc::ByteBuffer bytes) {
+    out_.Swap(&bytes);
+    StartWrite(&out_);
+  }
+  void Release() { out_.Clear(); }
+
+ private:
+  void OnReadDone(bool ok) override {
+    if (!ok) return stream_->OnReadEnded();
+    stream_->OnReceipt();
+    StartRead(&read_);
+  }
+  void OnWriteDone(bool ok) override { stream_->OnWritten(ok); }
+  void OnDone(const grpc::Status& status) override {
+    const std::shared_ptr<PlaneShared> shared = stream_->shared_;
+    stream_->OnCallDone(status);
+    delete this;
+    shared->timers.Run([shared] { shared->channels.DropUnused(); });
+    shared->channels.OnCallEnded();
+  }
+
+  // Shared with the run and with closures that wait for their time.
+  const std::shared_ptr<RoundOutbound> stream_;
+  grpc::ClientContext context_;
+  grpc::ByteBuffer read_;
+  grpc::ByteBuffer out_;
+};
+
+RoundOutbound::RoundOutbound(RoundOutboundOptions options,
+                             std::shared_ptr<PlaneShared> shared)
+    : options_(std::move(options)),
+      shared_(std::move(shared)),
+      header_(HeaderOf(options_)),
+      backoff_(kFirstBackoff) {}
+
+RoundOutbound::~RoundOutbound() = default;
+
+void RoundOutbound::Start() { Connect(); }
+
+void RoundOutbound::SendAhead(const PayloadKey& key,
+                              std::shared_ptr<RoundPayload> payload) {
+  AddPayload(key, payload);
+}
+
+void RoundOutbound::Send(std::string message, const PayloadKey& key,
+                         std::shared_ptr<RoundPayload> payload) {
+  if (payload == nullptr) {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (closed_) return;
+      queue_.AddMessage(std::move(message));
+    }
+    // What a small frame's system call takes is less than waking a thread for
+    // it; but a chunk may be next in the queue once the message is out.
+    return Pump();
+  }
+  AddPayload(key, payload);
+  absl::MutexLock lock(&mutex_);
+  if (closed_) return;
+  queue_.AddMessage(std::move(message), key);
+  PostPumpLocked();
+}
+
+void RoundOutbound::AddPayload(const PayloadKey& key,
+                               const std::shared_ptr<RoundPayload>& payload) {
+  std::shared_ptr<RoundPayload> replaced = payload;
+  RoundQueue::Ticket ticket = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (closed_) return;
+    ticket = queue_.AddPayload(key, &replaced);
+  }
+  if (ticket == 0) return;
+  payload->Subscribe([weak = weak_from_this(), key, ticket](int chunk) {
+    if (const auto self = weak.lock()) self->OnReady(key, ticket, chunk);
+  });
+}
+
+void RoundOutbound::OnReady(const PayloadKey& key, RoundQueue::Ticket ticket,
+                            int chunk) {
+  absl::MutexLock lock(&mutex_);
+  if (closed_) return;
+  queue_.OnReady(key, ticket, chunk);
+  PostPumpLocked();
+}
+
+void RoundOutbound::Forget(int64_t step) {
+  std::vector<std::shared_ptr<RoundPayload>> dropped;  // without the lock
+  absl::MutexLock lock(&mutex_);
+  dropped = queue_.Forget(step);
+  if (!writing_ || !written_key_.has_value() || written_key_->step >= step ||
+      written_key_->kind == PayloadKey::Kind::kState) {
+    return;
+  }
+  shared_->timers.RunAt(absl::Now() + kForgottenWrite,
+                        [self = shared_from_this(), write = writes_] {
+                          self->GiveUpWrite(write);
+                        });
+}
+
+void RoundOutbound::GiveUpWrite(int64_t write) {
+  absl::MutexLock lock(&mutex_);
+  if (!writing_ || writes_ != write || call_ == nullptr) return;
+  gave_up_ = true;
+  call_->Cancel();
+}
+
+void RoundOutbound::Close() {
+  RoundQueue dropped;  // freed without the lock
+  absl::MutexLock lock(&mutex_);
+  closed_ = true;
+  std::swap(dropped, queue_);
+  if (call_ != nullptr) call_->Cancel();
+}
+
+void RoundOutbound::Connect() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (closed_ || call_ != nullptr) return;
+    if (channel_ == nullptr) {
+      channel_ =
+          shared_->channels.Make(options_.peer.address, kMaxMessageBytes);
+    }
+    call_ = new Call(shared_from_this(), channel_);
+    hello_due_ = true;
+    writing_ = write_failed_ = read_ended_ = false;
+    written_key_.reset();
+    // Under the lock, so that Close() finds a call that it can cancel.  gRPC
+    // does not react on the stack of the one who starts something.
+    call_->Start();
+  }
+  Pump();
+}
+
+void RoundOutbound::PostPumpLocked() {
+  if (pump_posted_ || call_ == nullptr || writing_) return;
+  pump_posted_ = true;
+  shared_->timers.Run([self = shared_from_this()] {
+    {
+      absl::MutexLock lock(&self->mutex_);
+      self->pump_posted_ = false;
+    }
+    self->Pump();
+  });
+}
+
+void RoundOutbound::Pump() {
+  Call* call = nullptr;
+  std::optional<RoundQueue::Item> item;
+  {
+    absl::MutexLock lock(&mutex_);
+    call = call_;
+    if (call == nullptr || writing_ || write_failed_ || read_ended_) return;
+    if (!std::exchange(hello_due_, false)) {
+      item = queue_.TakeNext();
+      if (!item.has_value()) return;
+      written_key_ = item->chunk < 0 ? std::nullopt : item->key;
+    }
+    writing_ = true;
+    ++writes_;
+  }
+  // Without the lock: it may copy a chunk into the kernel.  The call stays
+  // until OnWritten().
+  if (item.has_value()) {
+    call->Write(BufferOf(*item));
+    return;
+  }
+  const std::string hello = EncodeRoundHello(header_);
+  const grpc::Slice slice(hello);
+  call->Write(grpc::ByteBuffer(&slice, 1));
+}
+
+grpc::ByteBuffer RoundOutbound::BufferOf(const RoundQueue::Item& item) const {
+  RoundFrameHeader header = header_;
+  if (item.key.has_value()) {
+    header.payload = {static_cast<uint8_t>(item.key->kind), item.key->step,
+                      item.key->shard, item.key->variant,
+                      static_cast<int64_t>(item.payload->size())};
+  }
+  ++shared_->counters.frames_sent;
+  if (item.chunk < 0) {
+    const std::string bytes =
+        EncodeRoundMessagePrefix(header,
+                                 static_cast<int64_t>(item.message.size())) +
+        item.message;
+    const grpc::Slice slice(bytes);
+    return grpc::ByteBuffer(&slice, 1);
+  }
+  const absl::Span<uint8_t> chunk = item.payload->chunk(item.chunk);
+  header.chunk = item.chunk;
+  header.checksum = item.payload->chunk_hash(item.chunk);
+  shared_->counters.bytes_sent += static_cast<int64_t>(chunk.size());
+  const std::string prefix =
+      EncodeRoundPiecePrefix(header, static_cast<int64_t>(chunk.size()));
+  const grpc::Slice slices[] = {
+      grpc::Slice(prefix),
+      grpc::Slice(chunk.data(), chunk.size(), &ReleasePayload,
+                  new std::shared_ptr<RoundPayload>(item.payload))};
+  return grpc::ByteBuffer(slices, 2);
+}
+
+void RoundOutbound::OnReceipt() {
+  bool back_again = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (up_ || closed_) return;
+    up_ = told_ = true;
+    refused_ = false;
+    back_again = std::exchange(was_up_, true);
+    if (!data_lost_) backoff_ = kFirstBackoff;
+  }
+  if (back_again) {
+    ++shared_->counters.reconnects;
+    Log(LogLevel::kInfo, "member is connected again",
+        {{"member", options_.peer.id.worker.value},
+         {"address", options_.peer.address}});
+  }
+  options_.on_link(/*up=*/true, /*refused=*/false);
+}
+
+void RoundOutbound::OnWritten(bool ok) {
+  Call* unused = nullptr;
+  {
+    absl::MutexLock lock(&mutex_);
+    call_->Release();
+    writing_ = false;
+    written_key_.reset();
+    write_failed_ = write_failed_ || !ok;
+    if (read_ended_) unused = call_;
+  }
+  if (unused != nullptr) {
+    unused->RemoveHold();
+  } else {
+    Pump();
+  }
+}
+
+void RoundOutbound::OnReadEnded() {
+  Call* unused = nullptr;
+  {
+    absl::MutexLock lock(&mutex_);
+    read_ended_ = true;
+    if (!writing_) unused = call_;
+  }
+  if (unused != nullptr) unused->RemoveHold();
+}
+
+void RoundOutbound::OnCallDone(const grpc::Status& grpc_status) {
+  const absl::Status status = FromGrpc(grpc_status);
+  bool tell = false;
+  bool closed = false;
+  bool refused = IsRefusal(status);
+  {
+    absl::MutexLock lock(&mutex_);
+    call_ = nullptr;
+    closed = closed_;
+    data_lost_ = absl::IsDataLoss(status);
+    if (absl::IsUnavailable(status)) channel_ = nullptr;
+    queue_.OnBroken();
+    // Once it was refused it stays so until it is up.
+    const bool broke = std::exchange(up_, false) && !gave_up_;
+    tell = broke || !std::exchange(told_, true) || (refused && !refused_);
+    gave_up_ = false;
+    refused = refused_ = refused_ || refused;
+  }
+  if (closed) return;
+  if (tell) {
+    Log(LogLevel::kWarn, "member cannot be reached",
+        {{"member", options_.peer.id.worker.value},
+         {"address", options_.peer.address},
+         {"run", ToText(options_.fence)},
+         {"why", status.ToString()}});
+    options_.on_link(/*up=*/false, refused);
+  }
+  // It says that what we send can never be right.
+  if (!absl::IsInvalidArgument(status)) Retry();
+}
+
+void RoundOutbound::Retry() {
+  absl::Duration wait;
+  {
+    absl::MutexLock lock(&mutex_);
+    wait = std::exchange(backoff_, std::min(2 * backoff_, kMaxBackoff));
+  }
+  shared_->timers.RunAt(absl::Now() + wait,
+                        [self = shared_from_this()] { self->Connect(); });
+}
+
+}  // namespace paceline

@@ -1,0 +1,113 @@
+// The sending end of Round.Exchange: everything for one member.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "core/cluster/run_order.h"
+#include "core/round/view.h"
+#include "core/transfer/round_frame.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/status.h"
+#include "worker/round_payload.h"
+#include "worker/round_transport.h"
+#include "worker/rpc/plane_shared.h"
+#include "worker/rpc/round_queue.h"
+
+namespace paceline {
+
+struct RoundOutboundOptions {
+  Fence fence;
+  MemberId self;
+  GroupWorker peer;
+  // As RoundSink::OnLink, on gRPC's threads, one call after the other.
+  std::function<void(bool up, bool refused)> on_link;
+};
+
+// Thread-safe.  Keeps one call open, and opens it again with backoff until
+// Close().  One write at a time: what is under way delays a message by no more
+// than a chunk.  Chunks are written by the plane's thread or gRPC's, never by
+// the one that sends them.
+class RoundOutbound : public std::enable_shared_from_this<RoundOutbound> {
+ public:
+  RoundOutbound(RoundOutboundOptions options,
+                std::shared_ptr<PlaneShared> shared);
+  ~RoundOutbound();
+
+  void Start();
+
+  // As RoundTransport; `message` is a paceline.v1.RoundMessage.
+  void SendAhead(const PayloadKey& key, std::shared_ptr<RoundPayload> payload);
+  void Send(std::string message, const PayloadKey& key,
+            std::shared_ptr<RoundPayload> payload);
+  // What gRPC is writing just then is given a little time, since its memory may
+  // be wanted; a peer that does not read loses its call, and gets another one.
+  void Forget(int64_t step);
+
+  // Drops what waits.  on_link may still be running, but is not called anew.
+  void Close();
+
+  const GroupWorker& peer() const { return options_.peer; }
+
+ private:
+  class Call;
+
+  void AddPayload(const PayloadKey& key,
+                  const std::shared_ptr<RoundPayload>& payload);
+  void OnReady(const PayloadKey& key, RoundQueue::Ticket ticket, int chunk);
+  grpc::ByteBuffer BufferOf(const RoundQueue::Item& item) const;
+  void Connect();
+  void Pump();
+  void PostPumpLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // Reactions of the call.
+  void OnReceipt();
+  void OnWritten(bool ok);
+  void OnReadEnded();
+  void OnCallDone(const grpc::Status& status);
+  void Retry();
+  // The write that was under way then still is: gives its memory back.
+  void GiveUpWrite(int64_t write);
+
+  // Constant after construction.
+  const RoundOutboundOptions options_;
+  const std::shared_ptr<PlaneShared> shared_;
+  const RoundFrameHeader header_;  // the same in every frame
+
+  absl::Mutex mutex_;
+  RoundQueue queue_ ABSL_GUARDED_BY(mutex_);
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+
+  // A new one for every try after the peer was not there: gRPC would wait
+  // longer than we do before it asks again.
+  std::shared_ptr<grpc::Channel> channel_ ABSL_GUARDED_BY(mutex_);
+  // Deletes itself once gRPC is done with it, after OnCallDone().
+  Call* call_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  bool pump_posted_ ABSL_GUARDED_BY(mutex_) = false;
+  bool hello_due_ ABSL_GUARDED_BY(mutex_) = false;
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;  // until OnWritten()
+  int64_t writes_ ABSL_GUARDED_BY(mutex_) = 0;    // begun
+  // Whose chunk is under way, while writing_.
+  std::optional<PayloadKey> written_key_ ABSL_GUARDED_BY(mutex_);
+  bool gave_up_ ABSL_GUARDED_BY(mutex_) = false;  // this call, nobody is told
+  bool write_failed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool read_ended_ ABSL_GUARDED_BY(mutex_) = false;
+
+  absl::Duration backoff_ ABSL_GUARDED_BY(mutex_);
+  bool up_ ABSL_GUARDED_BY(mutex_) = false;
+  bool was_up_ ABSL_GUARDED_BY(mutex_) = false;
+  bool refused_ ABSL_GUARDED_BY(mutex_) = false;  // as last told
+  bool told_ ABSL_GUARDED_BY(mutex_) = false;
+  // The last call ended so: backoff grows although the peer can be reached.
+  bool data_lost_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace paceline
