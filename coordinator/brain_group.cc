@@ -242,6 +242,7 @@ void Brain::CheckProcess(Job& job, const JobWorker& worker, Moment moment) {
     if (stage.worker == worker.id) share = stage.share;
   }
   group.Admit(GroupWorkerOf(*member), share, moment.now);
+  group.OnHeard(id, member->last_heard);
 }
 
 void Brain::RefreshRenewals(Job& job, Moment moment) {

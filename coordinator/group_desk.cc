@@ -74,7 +74,8 @@ void GroupDesk::Begin(const std::vector<GroupWorker>& workers,
     members.push_back(worker.id);
     taken_part_.insert(worker.id);
     names_[worker.id] = worker.name;
-    processes_[worker.id] = {.worker = worker, .progress_since = now};
+    processes_[worker.id] = {
+        .worker = worker, .progress_since = now, .heard = now};
   }
   for (const auto& [worker, share] : shares) keeper_.SetShare(worker, share);
   ViewActions actions;
@@ -89,10 +90,16 @@ void GroupDesk::Admit(const GroupWorker& worker, double share, Instant now) {
   names_[worker.id] = worker.name;
   const auto [process, is_new] = processes_.try_emplace(worker.id);
   process->second.worker = worker;
-  if (is_new) process->second.progress_since = now;
+  if (is_new) process->second.progress_since = process->second.heard = now;
   if (!begun_ || IsMember(worker.id) || !is_new) return;
   AddEvent("joining", absl::StrCat("worker ", worker.name,
                                    " fetches the state of the group"));
+}
+
+void GroupDesk::OnHeard(const MemberId& member, Instant heard) {
+  const auto found = processes_.find(member);
+  if (found == processes_.end()) return;
+  found->second.heard = std::max(found->second.heard, heard);
 }
 
 void GroupDesk::OnGone(const MemberId& member, GroupExit exit,
@@ -157,6 +164,7 @@ void GroupDesk::OnReport(const MemberId& member, const RunReport& report,
   if (found == processes_.end() || lost()) return;
   Process& process = found->second;
   process.phase = report.phase;
+  process.heard = now;
   if (report.phase >= RunPhase::kRunning) begun_ = true;
   const MemberReport said = report.member.value_or(process.report);
   furthest_ = std::max(furthest_, said.next);
@@ -234,11 +242,11 @@ void GroupDesk::TakeMismatch(const MemberReport& report) {
 void GroupDesk::OnTick(Instant now) {
   if (lost() || torn_ || !view().has_value()) return;
   LetDrainedGo();
-  EvictSilent();
-  EvictHung(now);
+  EvictSilent(now);
+  EvictHung();
 }
 
-void GroupDesk::EvictSilent() {
+void GroupDesk::EvictSilent(Instant now) {
   std::map<MemberId, MemberReport> reports;
   for (const auto& [member, process] : processes_) {
     reports[member] = process.report;
@@ -246,6 +254,13 @@ void GroupDesk::EvictSilent() {
   const std::optional<Eviction> eviction =
       DecideEviction(*view(), reports, options_.lease);
   if (!eviction.has_value()) return;
+  const auto accused = processes_.find(eviction->member);
+  // One that says nothing at all is Membership's: it will be lost soon, or was
+  // only slow.
+  if (accused == processes_.end() ||
+      now - accused->second.heard >= options_.lease / 2) {
+    return;
+  }
   OnGone(eviction->member, GroupExit::kSilent,
          absl::StrCat(eviction->why, ", says ", NameOf(eviction->accuser)));
 }
@@ -264,12 +279,13 @@ bool GroupDesk::OwesSomething(const MemberId& member,
       });
 }
 
-void GroupDesk::EvictHung(Instant now) {
+void GroupDesk::EvictHung() {
   for (const ViewMember& member : view()->members) {
     const auto found = processes_.find(member.id);
     if (found == processes_.end()) continue;
     const Process& process = found->second;
-    const absl::Duration still = now - process.progress_since;
+    // As far as it has been heard to do nothing.
+    const absl::Duration still = process.heard - process.progress_since;
     if (process.phase != RunPhase::kRunning || paused_ ||
         process.report.next < member.from_step ||
         still < options_.instruction_bound ||

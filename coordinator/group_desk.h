@@ -90,6 +90,8 @@ class GroupDesk {
 
   void OnReport(const MemberId& member, const RunReport& report,
                 int64_t progress, Instant now);
+  // Its worker's last heartbeat, whatever was in it.
+  void OnHeard(const MemberId& member, Instant heard);
   // It leaves, whatever it is.  why: without its name, for people.
   void OnGone(const MemberId& member, GroupExit exit, const std::string& why);
   // It is let go as soon as somebody stays who has the state; takes it back
@@ -143,6 +145,7 @@ class GroupDesk {
     MemberReport report = {};
     int64_t progress = 0;
     Instant progress_since = {};
+    Instant heard = {};
     int64_t furthest_then = 0;  // the group's, when it last made progress
   };
 
@@ -152,8 +155,8 @@ class GroupDesk {
   void OnViewChanged();
   void TakeMismatch(const MemberReport& report);
   void Remove(const MemberId& member, GroupExit exit);
-  void EvictSilent();
-  void EvictHung(Instant now);
+  void EvictSilent(Instant now);
+  void EvictHung();
   bool OwesSomething(const MemberId& member, const Process& process) const;
   void LetDrainedGo();
   bool HasStayer(const MemberId& leaving) const;

@@ -171,6 +171,24 @@ TEST(BrainGroup, HungTrainerIsTakenOutThoughItAnswers) {
               Contains(HasSubstr("has finished no instruction for 3")));
 }
 
+// A stopped process looks hung and owes answers, too.
+TEST(BrainGroup, MemberThatSaysNothingAtAllIsLostRatherThanEvicted) {
+  GroupMesh mesh = Training(3);
+
+  for (int64_t step = 4; step < 74; ++step) {
+    const absl::Duration owing = absl::Milliseconds(50 * step);
+    mesh.Say("w1", step);
+    mesh.Link("w3", "w2", false, owing);
+    mesh.Say("w3", step);
+    mesh.mesh().Pass(50);
+  }
+
+  EXPECT_EQ(mesh.Members("w1"), "w1 w3");
+  EXPECT_THAT(mesh.Story(),
+              Contains(HasSubstr("lost: member w2 lost (silent")));
+  EXPECT_THAT(mesh.Story(), Each(Not(HasSubstr("evicted"))));
+}
+
 TEST(BrainGroup, WhoWaitsForOthersIsNotHung) {
   GroupMesh mesh = Training(3);
 
