@@ -30,6 +30,63 @@ constexpr char kFlowTime[] = "paceline_worker_flow_time_seconds";
 // Of inference jobs.
 constexpr char kLatency[] = "paceline_worker_micro_batch_latency_seconds";
 
+// Of round groups.
+constexpr char kRounds[] = "paceline_worker_rounds_total";
+constexpr char kRoundSeconds[] = "paceline_worker_round_seconds_total";
+constexpr char kRoundContributors[] = "paceline_worker_round_contributors";
+constexpr char kRoundSkipped[] = "paceline_worker_round_parts_skipped_total";
+constexpr char kRoundServing[] = "paceline_worker_round_serving";
+constexpr char kRoundTakeovers[] = "paceline_worker_round_takeovers_total";
+constexpr char kRoundMismatches[] =
+    "paceline_worker_round_state_mismatches_total";
+constexpr char kRoundRefused[] = "paceline_worker_round_refused_total";
+constexpr char kRoundDeadline[] = "paceline_worker_round_deadline_seconds";
+constexpr char kRoundFrames[] = "paceline_worker_round_frames_total";
+constexpr char kRoundBytes[] = "paceline_worker_round_bytes_total";
+constexpr char kRoundDropped[] = "paceline_worker_round_frames_dropped_total";
+constexpr char kRoundReconnects[] = "paceline_worker_round_reconnects_total";
+
+void DeclareRounds(MetricsRegistry& registry) {
+  registry.DeclareCounter(kRounds, "Rounds of aggregation that ended.",
+                          {"outcome"});
+  registry.DeclareCounter(
+      kRoundSeconds,
+      "Seconds of these rounds, from the first part seen to the end.");
+  registry.DeclareGauge(kRoundContributors,
+                        "Members whose parts are in the last result.");
+  registry.DeclareCounter(
+      kRoundSkipped,
+      "Parts that are not in a result which this worker committed.",
+      {"reason"});
+  registry.DeclareGauge(
+      kRoundServing,
+      "1 while this worker serves the open round or a shard of it, else 0.");
+  registry.DeclareCounter(
+      kRoundTakeovers,
+      "Rounds committed here whose first server was lost on the way.");
+  registry.DeclareCounter(
+      kRoundMismatches,
+      "Rounds stopped here because members' states differed.");
+  registry.DeclareCounter(
+      kRoundRefused,
+      "Refused by this worker: results with other bytes than their hash, "
+      "messages that cannot be.",
+      {"what"});
+  registry.DeclareGauge(
+      kRoundDeadline,
+      "How long a round waits after its first part, as learnt from earlier "
+      "ones.");
+  registry.DeclareCounter(
+      kRoundFrames, "Messages and pieces of bytes of rounds.", {"direction"});
+  registry.DeclareCounter(kRoundBytes, "Payload bytes of rounds.",
+                          {"direction"});
+  registry.DeclareCounter(kRoundDropped,
+                          "Frames of rounds that were received and not used.",
+                          {"reason"});
+  registry.DeclareCounter(kRoundReconnects,
+                          "Streams of rounds opened again after a break.");
+}
+
 }  // namespace
 
 WorkerMetrics::WorkerMetrics(MetricsRegistry& registry,
@@ -89,7 +146,54 @@ WorkerMetrics::WorkerMetrics(MetricsRegistry& registry,
       "From the first stage's taking a micro-batch in to its result, where the "
       "last stage of an inference job is.",
       {"quantile"});
+  DeclareRounds(registry_);
   registry_.GetGauge(kBuildInfo, {version}).Set(1);
+}
+
+void WorkerMetrics::RaiseOfRun(const std::string& name,
+                               const LabelValues& labels, double total) {
+  double& last = totals_of_run_[{name, labels}];
+  const double more = total < last ? total : total - last;
+  const Counter counter = registry_.GetCounter(name, labels);
+  if (more > 0) counter.Add(more);
+  last = total;
+}
+
+void WorkerMetrics::UpdateRounds(const std::optional<RoundStats>& rounds) {
+  if (!rounds.has_value()) {
+    for (const char* const name :
+         {kRoundContributors, kRoundServing, kRoundDeadline}) {
+      registry_.RemoveSeries(name);
+    }
+    totals_of_run_.clear();
+    return;
+  }
+  RaiseOfRun(kRounds, {"committed"}, rounds->committed);
+  RaiseOfRun(kRounds, {"void"}, rounds->void_rounds);
+  RaiseOfRun(kRoundSeconds, {}, rounds->seconds);
+  for (int reason = 0; reason < kSkipReasons; ++reason) {
+    RaiseOfRun(kRoundSkipped, {SkipReasonName(static_cast<SkipReason>(reason))},
+               rounds->skipped[reason]);
+  }
+  RaiseOfRun(kRoundTakeovers, {}, rounds->takeovers);
+  RaiseOfRun(kRoundMismatches, {}, rounds->mismatches);
+  RaiseOfRun(kRoundRefused, {"result"}, rounds->refused_results);
+  RaiseOfRun(kRoundRefused, {"message"}, rounds->refused_messages);
+  registry_.GetGauge(kRoundContributors).Set(rounds->last_contributors);
+  registry_.GetGauge(kRoundServing).Set(rounds->serves);
+  registry_.GetGauge(kRoundDeadline).Set(rounds->deadline_seconds);
+}
+
+void WorkerMetrics::UpdateTraffic(const RoundTraffic& traffic) {
+  Raise(kRoundFrames, {"sent"}, traffic.frames_sent);
+  Raise(kRoundFrames, {"received"}, traffic.frames_received);
+  Raise(kRoundBytes, {"sent"}, traffic.bytes_sent);
+  Raise(kRoundBytes, {"received"}, traffic.bytes_received);
+  Raise(kRoundDropped, {"old"}, traffic.frames_dropped_old);
+  Raise(kRoundDropped, {"duplicate"}, traffic.frames_dropped_duplicate);
+  Raise(kRoundDropped, {"refused"}, traffic.frames_refused);
+  Raise(kRoundDropped, {"checksum"}, traffic.checksum_errors);
+  Raise(kRoundReconnects, {}, traffic.reconnects);
 }
 
 void WorkerMetrics::UpdateFlow(const FlowTimes& flow) {
@@ -148,6 +252,8 @@ void WorkerMetrics::Update(const WorkerReading& reading) {
   Raise(kFramesDropped, {"checksum"}, reading.checksum_errors);
   Raise(kReconnects, {}, reading.reconnects);
   registry_.GetGauge(kCodecError).Set(reading.codec_error);
+  UpdateTraffic(reading.round_traffic);
+  UpdateRounds(reading.rounds);
   if (!reading.running) {
     registry_.RemoveSeries(kRunTime);
     registry_.RemoveSeries(kRunWall);

@@ -10,9 +10,23 @@
 
 #include "core/cluster/run_report.h"
 #include "core/obs/metrics.h"
+#include "worker/round_chronicle.h"
 #include "worker/time_meter.h"
 
 namespace paceline {
+
+// Bytes and messages of rounds, since the process began.
+struct RoundTraffic {
+  int64_t frames_sent = 0;
+  int64_t frames_received = 0;
+  int64_t bytes_sent = 0;
+  int64_t bytes_received = 0;
+  int64_t frames_dropped_old = 0;
+  int64_t frames_dropped_duplicate = 0;
+  int64_t frames_refused = 0;
+  int64_t checksum_errors = 0;
+  int64_t reconnects = 0;
+};
 
 // Counters of the process at one moment, as its parts keep them.
 struct WorkerReading {
@@ -35,6 +49,9 @@ struct WorkerReading {
   TimeReading time;
   std::vector<StageTime> stages;  // of the present run
   std::optional<FlowTimes> flow;  // of the present run
+  // Of the present run, where it has a round group.
+  std::optional<RoundStats> rounds;
+  RoundTraffic round_traffic;
   // Of tensors in the present run, at most; predicted 0: not known.
   int64_t peak_memory_bytes = 0;
   int64_t predicted_memory_bytes = 0;
@@ -52,10 +69,16 @@ class WorkerMetrics {
  private:
   void UpdateFlow(const FlowTimes& flow);
   void UpdateVersions(const std::vector<StageTime>& stages);
+  void UpdateRounds(const std::optional<RoundStats>& rounds);
+  void UpdateTraffic(const RoundTraffic& traffic);
   void Raise(const std::string& name, const LabelValues& labels, int64_t total);
+  // Of a count that begins anew with every run.
+  void RaiseOfRun(const std::string& name, const LabelValues& labels,
+                  double total);
 
   MetricsRegistry& registry_;
   std::map<std::pair<std::string, LabelValues>, int64_t> totals_;
+  std::map<std::pair<std::string, LabelValues>, double> totals_of_run_;
 };
 
 }  // namespace paceline

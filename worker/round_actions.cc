@@ -20,10 +20,10 @@ void RoundDriver::Settle() {
       std::visit([this](const auto& each) { Do(each); }, action);
     }
   }
-  if (member_.has_value()) {
-    ExpectParts();
-    Publish();
-  }
+  if (!member_.has_value()) return;
+  ExpectParts();
+  Publish();
+  GiveEarly();
 }
 
 void RoundDriver::Do(const SendMessage& action) {

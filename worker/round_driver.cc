@@ -1,6 +1,7 @@
 #include "worker/round_driver.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/random.h"
@@ -135,6 +136,11 @@ void RoundDriver::OnLink(const MemberId& peer, bool up, bool refused) {
 void RoundDriver::OnMessage(RoundMessage message,
                             std::shared_ptr<RoundPayload> payload) {
   if (!member_.has_value() || message.attempt != options_.attempt) return;
+  if (IsEarly(message)) {
+    early_.emplace_back(std::move(message), std::move(payload));
+    if (early_.size() > kMostParked) early_.pop_front();
+    return;
+  }
   int64_t& heard = heard_[message.from];
   heard = std::max(heard, message.committed_through);
   if (std::holds_alternative<PartOffer>(message.body)) {
@@ -152,6 +158,41 @@ void RoundDriver::OnMessage(RoundMessage message,
     }
   }
   Settle();
+}
+
+// The state machine would drop these, and the sender repeat them after a while:
+// of a view that is on its way here, or of a group that is level already.
+bool RoundDriver::IsEarly(const RoundMessage& message) const {
+  const std::optional<View>& view = member_->view();
+  if (!view.has_value()) return false;
+  const Body& body = message.body;
+  const bool of_rounds = std::holds_alternative<PartOffer>(body) ||
+                         std::holds_alternative<Spread>(body) ||
+                         std::holds_alternative<Hold>(body) ||
+                         std::holds_alternative<Commit>(body);
+  if (message.view > view->id) {
+    return of_rounds || std::holds_alternative<Answer>(body) ||
+           std::holds_alternative<Level>(body) ||
+           std::holds_alternative<LevelDone>(body) ||
+           std::holds_alternative<Fetch>(body) ||
+           std::holds_alternative<Fetched>(body);
+  }
+  // A hold is a leveller's business too.
+  return message.view == view->id && of_rounds &&
+         !std::holds_alternative<Hold>(body) &&
+         member_->phase() == RoundMember::Phase::kLevelling;
+}
+
+void RoundDriver::GiveEarly() {
+  const std::pair<ViewId, RoundMember::Phase> now = {
+      member_->view().has_value() ? member_->view()->id : ViewId{},
+      member_->phase()};
+  if (now == settled_) return;
+  settled_ = now;
+  auto early = std::exchange(early_, {});
+  for (auto& [message, payload] : early) {
+    OnMessage(std::move(message), std::move(payload));
+  }
 }
 
 void RoundDriver::Give(const RoundMessage& message) {

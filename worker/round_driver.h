@@ -134,6 +134,8 @@ class RoundDriver {
   void TakeOffer(const RoundMessage& message);
   void Park(RoundMessage message);
   void Refuse(const RoundMessage& message, absl::string_view why);
+  bool IsEarly(const RoundMessage& message) const;
+  void GiveEarly();
   // To the state machine.
   void Give(const RoundMessage& message);
 
@@ -171,6 +173,11 @@ class RoundDriver {
   OwnPart part_;            // of the open step
   std::shared_ptr<RoundPayload> state_;  // of a Copy that is being taken
   std::deque<RoundMessage> parked_;      // wait for bytes
+  // Wait for a view, or for its being level.
+  std::deque<std::pair<RoundMessage, std::shared_ptr<RoundPayload>>> early_;
+  // When they were looked at last.
+  std::pair<ViewId, RoundMember::Phase> settled_ = {
+      {}, RoundMember::Phase::kListening};
   // RoundResult::hash() by the steps that there are then.
   std::map<int64_t, uint64_t> hashes_;
   std::map<MemberId, int64_t> heard_;  // committed_through, newest

@@ -75,7 +75,8 @@ struct SendCopy {
   MemberId to;
 };
 
-using RoundAction = std::variant<SendMessage, Aggregate, Apply, Suspect,
+// `struct`: rule.h has a function of that name.
+using RoundAction = std::variant<SendMessage, struct Aggregate, Apply, Suspect,
                                  ReportMismatch, TakeCopy, SendCopy>;
 using RoundActions = std::vector<RoundAction>;
 
@@ -106,8 +107,8 @@ class RoundMember {
               RoundActions& actions);
   // The answer to Aggregate.  divisor: RuleVerdict's; 0: the rule could make
   // nothing of these parts, and the round is void.
-  void OnAggregated(const Aggregate& request, uint64_t hash, int64_t divisor,
-                    Instant now, RoundActions& actions);
+  void OnAggregated(const struct Aggregate& request, uint64_t hash,
+                    int64_t divisor, Instant now, RoundActions& actions);
   // The hash of the state after `steps` steps, as soon as it is known.
   void OnState(int64_t steps, uint64_t hash);
   // Every retry period, or when DueAt() says.

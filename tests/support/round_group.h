@@ -33,9 +33,14 @@ class RecordingObserver final : public RoundObserver {
     const absl::MutexLock lock(&mutex_);
     return records_;
   }
-  int changes() const {
+  // Waits for the next OnMemberChanged(), or a little while.
+  void AwaitChange() {
     const absl::MutexLock lock(&mutex_);
-    return changes_;
+    const int before = changes_;
+    const auto changed = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+      return changes_ != before;
+    };
+    mutex_.AwaitWithTimeout(absl::Condition(&changed), absl::Milliseconds(20));
   }
 
  private:

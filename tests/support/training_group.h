@@ -104,8 +104,17 @@ class Trainer final : public RunObserver, public FaultActions {
     network_.Kill(self_);
     desk_->Cancel(absl::CancelledError("killed"));
     cancel_.Cancel(absl::CancelledError("killed"));
+    std::function<void()> on_kill;
+    {
+      const absl::MutexLock lock(&mutex_);
+      killed_ = true;
+      on_kill = on_kill_;
+    }
+    if (on_kill) on_kill();
+  }
+  void SetOnKill(std::function<void()> on_kill) {
     const absl::MutexLock lock(&mutex_);
-    killed_ = true;
+    on_kill_ = std::move(on_kill);
   }
   void Hang(absl::Duration) override {
     const absl::MutexLock lock(&mutex_);
@@ -115,6 +124,14 @@ class Trainer final : public RunObserver, public FaultActions {
   bool AwaitDone() {
     const absl::MutexLock lock(&mutex_);
     return mutex_.AwaitWithTimeout(absl::Condition(&done_), absl::Seconds(60));
+  }
+  bool AwaitUpload() {
+    const auto uploaded = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+      return uploads_ > 0;
+    };
+    const absl::MutexLock lock(&mutex_);
+    return mutex_.AwaitWithTimeout(absl::Condition(&uploaded),
+                                   absl::Seconds(60));
   }
   // Waits until `steps` are applied.
   bool AwaitStep(int64_t steps) {
@@ -196,6 +213,7 @@ class Trainer final : public RunObserver, public FaultActions {
   mutable absl::Mutex mutex_;
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
   bool killed_ ABSL_GUARDED_BY(mutex_) = false;
+  std::function<void()> on_kill_ ABSL_GUARDED_BY(mutex_);
   int uploads_ ABSL_GUARDED_BY(mutex_) = 0;
   int hangs_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<int64_t, StepVerdict> steps_ ABSL_GUARDED_BY(mutex_);

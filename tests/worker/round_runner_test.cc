@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 
 #include "tests/support/training_group.h"
@@ -38,6 +39,199 @@ TEST(RoundRunner, MembersEndWithTheSameBytesAndNearOneProcess) {
     EXPECT_LT(Distance(group.trainer(0).Weights(), one.trainer(0).Weights()),
               1e-5);
   }
+}
+
+TEST(RoundRunner, ShardsAndTheServersModeChangeNothing) {
+  JobSpec spec = TrainingJob();
+  TrainingGroup plain(spec, {1, 1, 1});
+  plain.Begin();
+  plain.ExpectAllDoneAndEqual();
+  for (const char* const mode : {"rolling", "central"}) {
+    spec.aggregation.mode = mode;
+    spec.aggregation.shards = 3;
+    TrainingGroup group(spec, {1, 1, 1});
+    group.Begin();
+    group.ExpectAllDoneAndEqual();
+
+    EXPECT_EQ(group.trainer(0).State(), plain.trainer(0).State()) << mode;
+  }
+}
+
+TEST(RoundRunner, EveryRuleTrainsToTheSameBytesOnAllMembers) {
+  for (const char* const rule :
+       {"median", "trimmed-mean", "krum", "suspicion", "zeno"}) {
+    JobSpec spec = TrainingJob(4);
+    spec.aggregation.rule = rule;
+    spec.aggregation.k = 1;
+    TrainingGroup group(spec, {1, 1, 1, 1, 1});
+    group.Begin();
+    group.ExpectAllDoneAndEqual();
+
+    const auto steps = group.trainer(0).steps();
+    ASSERT_EQ(steps.size(), 4u) << rule;
+    for (const auto& [step, verdict] : steps) {
+      EXPECT_FALSE(verdict.skip) << rule << ": " << verdict.why;
+    }
+  }
+}
+
+TEST(RoundRunner, TheTestSetIsDividedAmongTheMembers) {
+  TrainingGroup group(TrainingJob(4), {2, 1, 1});
+  group.Begin();
+  group.ExpectAllDoneAndEqual();
+
+  int64_t samples = 0;
+  for (size_t i = 0; i < group.size(); ++i) {
+    for (const EvaluationRecord& record : group.trainer(i).evaluations()) {
+      if (record.step == 4) samples += record.samples;
+    }
+  }
+  EXPECT_EQ(samples, 24);
+}
+
+TEST(RoundRunner, TheUploaderAloneHandsTheWeightsOver) {
+  TrainingGroup group(TrainingJob(2), {1, 1, 1});
+  group.Begin();
+  group.ExpectAllDoneAndEqual();
+
+  EXPECT_EQ(group.trainer(0).uploads(), 1);
+  EXPECT_EQ(group.trainer(1).uploads(), 0);
+  EXPECT_EQ(group.trainer(2).uploads(), 0);
+}
+
+TEST(RoundRunner, SomebodyElseUploadsWhenTheUploaderIsLost) {
+  TrainingGroup group(TrainingJob(2), {1, 1, 1});
+  group.Begin();
+  for (size_t i = 0; i < 3; ++i) ASSERT_TRUE(group.trainer(i).AwaitDone());
+  group.trainer(0).Kill();
+  group.Remove(MemberOf(0));
+
+  ASSERT_TRUE(group.trainer(1).AwaitUpload());
+
+  group.ExpectAllDoneAndEqual();
+  EXPECT_EQ(group.trainer(2).uploads(), 0);
+}
+
+// Kills the server of step 3 at the first message of that kind, and makes a
+// view without it.
+template <typename Body>
+void KillServerAt(int shards) {
+  JobSpec spec = TrainingJob(8);
+  spec.aggregation.shards = shards;
+  TrainingGroup group(spec, {1, 1, 1, 1});
+  const MemberId server = MemberOf(3);  // of step 3, shard 0
+  std::atomic<bool> done = false;
+  group.network.SetHook([&](const MemberId& to, const RoundMessage& message) {
+    const auto* body = std::get_if<Body>(&message.body);
+    if (body == nullptr || body->step != 3 || done ||
+        (to != server && message.from != server)) {
+      return true;
+    }
+    done = true;
+    group.trainer(3).Kill();
+    group.Remove(server);
+    // What it had just said may still arrive.
+    return message.from == server;
+  });
+  group.Begin();
+
+  group.ExpectAllDoneAndEqual();
+
+  EXPECT_TRUE(done);
+  // In steps that the killed one applied, it applied the same as the others.
+  const auto before = group.trainer(3).steps();
+  const auto all = group.trainer(0).steps();
+  ASSERT_EQ(all.size(), 8u);
+  for (const auto& [step, verdict] : before) {
+    EXPECT_EQ(verdict, all.at(step)) << "after " << step << " steps";
+  }
+  if (shards > 1) return;
+  // One of the survivors took its role over, and says so.
+  std::vector<RoundRecord> records;
+  for (size_t i = 0; i < 3; ++i) {
+    for (const RoundRecord& each : group.trainer(i).observer.records()) {
+      if (each.lost_server == server.worker) records.push_back(each);
+    }
+  }
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_EQ(records[0].step, 3);
+}
+
+TEST(RoundRunner, TheServerIsKilledWhileItGathers) {
+  KillServerAt<PartOffer>(1);
+  KillServerAt<PartOffer>(4);
+}
+
+TEST(RoundRunner, TheServerIsKilledWhileItSpreads) {
+  KillServerAt<Spread>(1);
+  KillServerAt<Spread>(4);
+}
+
+TEST(RoundRunner, TheServerIsKilledBetweenHoldAndCommit) {
+  KillServerAt<Hold>(1);
+  KillServerAt<Hold>(4);
+}
+
+TEST(RoundRunner, TheServerIsKilledWhileItComputes) {
+  JobSpec spec = TrainingJob(8);
+  spec.faults = {{"w3", 3, "kill"}};
+  TrainingGroup group(spec, {1, 1, 1, 1});
+  group.trainer(3).SetOnKill([&] { group.Remove(MemberOf(3)); });
+  group.Begin();
+
+  group.ExpectAllDoneAndEqual();
+
+  EXPECT_TRUE(group.trainer(3).killed());
+  EXPECT_EQ(group.trainer(3).steps().size(), 3u);
+}
+
+TEST(RoundRunner, AJoinerTakesTheStateAndEndsWithTheSameBytes) {
+  JobSpec spec = TrainingJob(60);
+  // Somebody is slow now and then, so that there is something left to join.
+  for (int64_t step = 5; step < 60; step += 1) {
+    spec.faults.push_back({"w0", step, "delay", 1, 0.01});
+  }
+  TrainingGroup group(spec, {1, 1, 1});
+  group.Begin();
+  ASSERT_TRUE(group.trainer(0).AwaitStep(3));
+  Trainer& joiner = group.AddListener(MemberOf(7));
+  while (!joiner.desk().Report().level) joiner.observer.AwaitChange();
+  group.Admit(joiner.self(), group.trainer(0).desk().Report().next + 3);
+
+  group.ExpectAllDoneAndEqual();
+
+  EXPECT_FALSE(joiner.steps().empty());
+  EXPECT_TRUE(joiner.desk().Report().has_taken_part);
+}
+
+TEST(RoundRunner, FaultsOnPurposeCostTheirOwnPartAndNothingElse) {
+  for (const char* const kind : {"nan", "bit-flip", "sign-flip", "label-flip",
+                                 "gaussian", "duplicate", "hang", "delay"}) {
+    JobSpec spec = TrainingJob(5);
+    spec.faults = {{"w1", 1, kind, 2, 0.001, 10}};
+    TrainingGroup group(spec, {1, 1, 1});
+    group.Begin();
+
+    group.ExpectAllDoneAndEqual();
+
+    const auto steps = group.trainer(0).steps();
+    ASSERT_EQ(steps.size(), 5u) << kind;
+    for (const auto& [step, verdict] : steps) {
+      EXPECT_FALSE(verdict.skip) << kind << ": " << verdict.why;
+    }
+    EXPECT_EQ(group.trainer(1).hangs(), std::string(kind) == "hang" ? 2 : 0);
+  }
+}
+
+TEST(RoundRunner, MoreMembersThanMicroBatchesTrainAllTheSame) {
+  JobSpec spec = TrainingJob(4);
+  spec.train.batch = 4;  // two micro-batches
+  TrainingGroup group(spec, {1, 1, 1});
+  group.Begin();
+
+  group.ExpectAllDoneAndEqual();
+
+  EXPECT_EQ(group.trainer(2).steps().size(), 4u);
 }
 
 }  // namespace

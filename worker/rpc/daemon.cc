@@ -61,7 +61,8 @@ absl::Status Daemon::Start() {
                    .prober = &prober_,
                    .cpu_capability = options_.cpu_capability,
                    .active_capability = options_.active_capability,
-                   .restart = options_.restart},
+                   .restart = options_.restart,
+                   .fault_actions = &fault_actions_},
       *factory_, clock_);
   SetLogSink([this](LogLevel level, const std::string& text) {
     LogRecord record;
@@ -199,6 +200,14 @@ HttpAnswer Daemon::Metrics() {
   reading.time = agent_->Time();
   reading.stages = agent_->StageTimes();
   reading.flow = agent_->Flow();
+  reading.rounds = agent_->Rounds();
+  const RoundPlaneStats rounds = round_plane_.stats();
+  reading.round_traffic = {
+      rounds.frames_sent,        rounds.frames_received,
+      rounds.bytes_sent,         rounds.bytes_received,
+      rounds.frames_dropped_old, rounds.frames_dropped_duplicate,
+      rounds.frames_refused,     rounds.checksum_errors,
+      rounds.reconnects};
   reading.peak_memory_bytes = TensorBytesPeak();
   reading.predicted_memory_bytes = agent_->predicted_memory_bytes();
 

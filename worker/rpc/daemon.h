@@ -15,6 +15,7 @@
 #include "core/obs/metrics.h"
 #include "core/rpc/channel.h"
 #include "worker/agent.h"
+#include "worker/faults.h"
 #include "worker/metrics.h"
 #include "worker/options.h"
 #include "worker/rpc/attach_client.h"
@@ -79,6 +80,7 @@ class Daemon {
   std::string http_address_;
   DataPlane data_plane_;
   RoundPlane round_plane_;
+  ProcessFaults fault_actions_;
   BoundServer server_;
   std::unique_ptr<v1::Coordinator::Stub> stub_;
   std::unique_ptr<GrpcRunFactory> factory_;

@@ -1,0 +1,234 @@
+// What a desk is made of: shapes, memory, parts, the store, the queue of turns,
+// the chronicle.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <vector>
+
+#include "core/round/rule_blocks.h"
+#include "tests/support/round_group.h"
+#include "worker/block_pool.h"
+#include "worker/round_chronicle.h"
+#include "worker/round_part.h"
+#include "worker/round_shape.h"
+#include "worker/round_store.h"
+#include "worker/round_turn.h"
+
+namespace paceline {
+namespace {
+
+TEST(RoundShape, ShardsCoverTheGradientInWholeBlocks) {
+  for (const size_t values : {0u, 1u, 255u, 257u, 100'000u}) {
+    for (const int shards : {1, 3, 64}) {
+      const RoundShape shape(values, shards, Codec::kRaw);
+      EXPECT_EQ(shape.begin(0), 0u);
+      EXPECT_EQ(shape.begin(shards), values);
+      for (int i = 0; i < shards; ++i) {
+        EXPECT_LE(shape.begin(i), shape.begin(i + 1));
+        EXPECT_TRUE(shape.begin(i) % kRuleBlock == 0 ||
+                    shape.begin(i) == values);
+      }
+    }
+  }
+  EXPECT_EQ(RoundShape(1000, 1, Codec::kBf16).bytes(0), 2000u);
+}
+
+TEST(BlockPool, GivesMemoryAgainThatNobodyUses) {
+  BlockPool pool(10'000);
+  const uint8_t* first = nullptr;
+  {
+    const auto payload = pool.Make(4000);
+    first = payload->bytes().data();
+    EXPECT_EQ(pool.kept_bytes(), 0u);
+  }
+  EXPECT_EQ(pool.kept_bytes(), 4000u);
+
+  EXPECT_EQ(pool.Make(4000)->bytes().data(), first);
+  pool.Make(20'000);
+  EXPECT_EQ(pool.kept_bytes(), 4000u);
+}
+
+TEST(RoundPart, LeavesFromItsEndToItsBeginning) {
+  BlockPool pool(0);
+  const size_t chunk = kRoundChunkBytes / 4;
+  std::vector<float> gradient(2 * chunk + 10);
+  std::iota(gradient.begin(), gradient.end(), 1.0f);
+  RoundPart part(
+      {.step = 4, .division = 9, .gradient = absl::MakeSpan(gradient)},
+      RoundShape(gradient.size(), 1, Codec::kRaw), pool);
+  const auto payload = part.payloads()[0];
+
+  part.MarkReady(chunk + 1);
+
+  EXPECT_TRUE(payload->IsReady(2));
+  EXPECT_FALSE(payload->IsReady(1));  // begins below
+  part.MarkReady(0);
+  EXPECT_TRUE(payload->complete());
+  const std::vector<PartOffer> offers = part.Offers(32);
+  EXPECT_EQ(offers, (std::vector<PartOffer>{{4, 0, 32, payload->hash(), 9}}));
+}
+
+TEST(RoundPart, GivesTheGradientBackWhenTheLastUserIsGone) {
+  BlockPool pool(0);
+  std::vector<float> gradient(100);
+  RoundPart part({.gradient = absl::MakeSpan(gradient)},
+                 RoundShape(100, 2, Codec::kRaw), pool);
+  auto reader = part.payloads()[0];
+
+  part.Release();
+
+  EXPECT_FALSE(part.released().HasBeenNotified());
+  reader.reset();
+  EXPECT_TRUE(part.released().HasBeenNotified());
+}
+
+TEST(RoundStore, FindsResultsByTheirBytesWhoeverSentThem) {
+  BlockPool pool(0);
+  RoundStore store(RoundShape(1000, 1, Codec::kRaw), pool);
+  const PayloadKey key{PayloadKey::Kind::kResult, 3, 0, 17};
+  const auto payload = store.Incoming(MemberOf(1), key, 4000);
+  std::fill(payload->mutable_bytes().begin(), payload->mutable_bytes().end(),
+            5);
+
+  EXPECT_EQ(store.Incoming(MemberOf(1), key, 4000), payload);
+  EXPECT_NE(store.Incoming(MemberOf(2), key, 4000), payload);
+  MarkAllReady(*payload);
+  EXPECT_EQ(store.FindResult(3, 0, payload->hash()).payload, payload);
+  EXPECT_EQ(store.FindResult(3, 0, payload->hash() + 1).payload, nullptr);
+  EXPECT_EQ(store.FindResult(4, 0, payload->hash()).payload, nullptr);
+  store.Forget(4);
+  EXPECT_EQ(store.FindResult(3, 0, payload->hash()).payload, nullptr);
+}
+
+TEST(RoundStore, KeepsAFewResultsOfOneSenderOnly) {
+  BlockPool pool(0);
+  RoundStore store(RoundShape(1000, 1, Codec::kRaw), pool);
+  int given = 0;
+  for (uint64_t i = 0; i < 100; ++i) {
+    given += store.Incoming(MemberOf(1), {PayloadKey::Kind::kResult, 3, 0, i},
+                            4000) != nullptr;
+  }
+
+  EXPECT_EQ(given, 4);
+}
+
+TEST(WriteResult, ScalesShardsThatHaveAnotherDivisor) {
+  const RoundShape shape(512, 2, Codec::kRaw);
+  RoundTurn turn;
+  turn.divisor = 8;
+  for (int shard = 0; shard < 2; ++shard) {
+    ShardResult result;
+    result.shard = shard;
+    result.divisor = shard == 0 ? 8 : 4;
+    turn.result.shards.push_back(result);
+    auto sum = RoundPayload::Make(1024);
+    std::vector<float> ones(256, 1);
+    std::memcpy(sum->mutable_bytes().data(), ones.data(), 1024);
+    turn.sums.push_back(std::move(sum));
+  }
+  std::vector<float> gradient(512);
+
+  WriteResult(turn, shape, absl::MakeSpan(gradient));
+
+  EXPECT_EQ(gradient[255], 1);
+  EXPECT_EQ(gradient[256], 2);
+}
+
+RoundTurn Turn(RoundTurn::Kind kind, int64_t step) {
+  RoundTurn turn;
+  turn.kind = kind;
+  turn.step = step;
+  return turn;
+}
+
+TEST(RoundTurns, AskForAPartOnceAndOnlyWhenNothingElseIsToBeDone) {
+  RoundTurns turns(10);
+  RoundTurns::State state;
+  state.view = MakeView(1, {{MemberOf(0), 0}});
+  state.next = 3;
+  state.has_state = true;
+  state.needs_part = true;
+  turns.Push(Turn(RoundTurn::Kind::kApply, 2));
+  turns.Publish(state);
+
+  EXPECT_EQ(turns.Await()->kind, RoundTurn::Kind::kApply);
+  EXPECT_EQ(turns.Await()->kind, RoundTurn::Kind::kPart);
+  turns.OnPart(3);
+  turns.Push(Turn(RoundTurn::Kind::kCopy, 0));
+  EXPECT_FALSE(turns.IsOver(3));
+  EXPECT_TRUE(turns.TryTakeCopy().has_value());
+  EXPECT_FALSE(turns.TryTakeCopy().has_value());
+  turns.Push(Turn(RoundTurn::Kind::kApply, 3));
+  EXPECT_TRUE(turns.IsOver(3));
+  turns.End(absl::CancelledError("over"));
+  EXPECT_EQ(turns.Await().status(), absl::CancelledError("over"));
+}
+
+TEST(RoundTurns, TellTheEndAndTheUploadOnceEach) {
+  RoundTurns turns(3);
+  RoundTurns::State state;
+  state.next = 3;
+  state.has_state = true;
+  state.uploads = true;
+  turns.Publish(state);
+
+  EXPECT_EQ(turns.Await()->kind, RoundTurn::Kind::kDone);
+  EXPECT_EQ(turns.Await()->kind, RoundTurn::Kind::kUpload);
+  turns.Publish(state);
+  turns.Push(Turn(RoundTurn::Kind::kCopy, 0));
+  EXPECT_EQ(turns.Await()->kind, RoundTurn::Kind::kCopy);
+}
+
+Instant At(int ms) { return {absl::Milliseconds(ms)}; }
+
+TEST(RoundChronicle, SaysWhoTookOverAndWhoseParsWereSkipped) {
+  RoundChronicle chronicle(MemberOf(1), ServerMode::kRolling);
+  const View before =
+      MakeView(1, {{MemberOf(0), 0}, {MemberOf(1), 0}, {MemberOf(2), 0}});
+  const View after = MakeView(2, {{MemberOf(1), 0}, {MemberOf(2), 0}});
+  chronicle.OnOffer(MemberOf(1), {0, 0, 4, 1, 1}, PartCheck::kFine, At(10));
+  chronicle.OnLost(MemberOf(0), At(20));
+  chronicle.OnView(before, after, 0, At(30));
+  chronicle.OnOffer(MemberOf(2), {0, 0, 0, 1, 1}, PartCheck::kNotFinite,
+                    At(40));
+  ShardResult shard;
+  shard.hash = 1;
+  shard.divisor = 4;
+  shard.contributors = {{MemberOf(1), 4}};
+  RoundResult result{0, after.id, {shard}};
+
+  const auto record = chronicle.OnApply(result, after, true, At(61), 7);
+
+  ASSERT_TRUE(record.has_value());
+  EXPECT_EQ(record->server, WorkerId{1});
+  EXPECT_EQ(record->lost_server, WorkerId{0});
+  EXPECT_NEAR(record->takeover_seconds, 0.041, 1e-9);
+  EXPECT_NEAR(record->seconds, 0.051, 1e-9);
+  EXPECT_EQ(record->contributors, 1);
+  EXPECT_THAT(record->skipped,
+              testing::ElementsAre(RoundRecord::Skip{WorkerId{2}, "not-finite"},
+                                   RoundRecord::Skip{WorkerId{0}, "lost"}));
+  EXPECT_EQ(chronicle.stats().takeovers, 1);
+}
+
+TEST(RoundChronicle, LeavesTheTellingToWhoeverCommitted) {
+  RoundChronicle chronicle(MemberOf(1), ServerMode::kRolling);
+  const View view = MakeView(1, {{MemberOf(0), 0}, {MemberOf(1), 0}});
+  RoundResult result{0, view.id, {ShardResult{}}};
+  result.shards[0].hash = 1;
+  result.shards[0].divisor = 4;
+
+  EXPECT_FALSE(chronicle.OnApply(result, view, true, At(1), 1).has_value());
+  result.step = 1;
+  const auto record = chronicle.OnApply(result, view, true, At(2), 2);
+
+  ASSERT_TRUE(record.has_value());
+  EXPECT_THAT(record->skipped,
+              testing::ElementsAre(RoundRecord::Skip{WorkerId{0}, "late"},
+                                   RoundRecord::Skip{WorkerId{1}, "late"}));
+  EXPECT_EQ(chronicle.stats().committed, 2);
+}
+
+}  // namespace
+}  // namespace paceline
