@@ -86,12 +86,14 @@ TEST_P(KilledServer, CostsItsPartAndComesBackAsAMember) {
     return EventsOf(mesh).find("worker w3 joined") != std::string::npos;
   })) << EventsOf(mesh);
   int64_t joined_at = 0;
-  for (const nlohmann::json& worker : watch.Look()["workers"]) {
+  const nlohmann::json joined = watch.Look();
+  for (const nlohmann::json& worker : joined["workers"]) {
     joined_at = std::max(joined_at, worker["member"]["steps"].get<int64_t>());
   }
   EXPECT_TRUE(Eventually([&] {
     int level = 0;
-    for (const nlohmann::json& worker : watch.Look()["workers"]) {
+    const nlohmann::json job = watch.Look();
+    for (const nlohmann::json& worker : job["workers"]) {
       level += worker["member"]["steps"] > joined_at + 10;
     }
     return level == kMembers;
