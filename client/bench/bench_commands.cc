@@ -82,9 +82,7 @@ class Bench {
     // Round by round, each with a worker alone to compare with: machines that
     // others use too are now faster, now slower.
     for (int i = 0; i < options_.tries; ++i) {
-      for (size_t c = 0; c < cases.size(); ++c) {
-        PACELINE_RETURN_IF_ERROR(RunCase(cases[c], tries_[c]));
-      }
+      PACELINE_RETURN_IF_ERROR(RunRound(cases));
     }
     return absl::OkStatus();
   }
@@ -116,12 +114,28 @@ class Bench {
     return absl::OkStatus();
   }
 
-  absl::Status RunCase(const BenchCase& one, std::vector<BenchRow>& tries) {
-    PACELINE_ASSIGN_OR_RETURN(const JobView job, RunJob(one));
-    if (one.stages == 1) {
-      PACELINE_ASSIGN_OR_RETURN(baseline_, BaselineOf(job));
+  absl::Status RunRound(const std::vector<BenchCase>& cases) {
+    size_t alone = 0;  // the case of one worker that the present one is against
+    for (size_t c = 0; c < cases.size(); ++c) {
+      PACELINE_ASSIGN_OR_RETURN(const JobView job, RunJob(cases[c]));
+      if (cases[c].stages == 1) {
+        alone = c;
+        PACELINE_ASSIGN_OR_RETURN(baseline_, BaselineOf(job));
+      }
+      BenchBaseline against = baseline_;
+      if (cases[c].stages > 1 && options_.paired > 0) {
+        PACELINE_ASSIGN_OR_RETURN(const JobView after, RunJob(cases[alone]));
+        PACELINE_ASSIGN_OR_RETURN(baseline_, BaselineOf(after));
+        against = MeanOf(against, baseline_);
+      }
+      PACELINE_RETURN_IF_ERROR(TakeRow(job, against, tries_[c]));
     }
-    PACELINE_ASSIGN_OR_RETURN(BenchRow row, RowOf(job, baseline_, shares_));
+    return absl::OkStatus();
+  }
+
+  absl::Status TakeRow(const JobView& job, const BenchBaseline& against,
+                       std::vector<BenchRow>& tries) {
+    PACELINE_ASSIGN_OR_RETURN(BenchRow row, RowOf(job, against, shares_));
     context_.console.Note(
         absl::StrFormat("%d %s, %s%s%s: %.3f samples/s, %.2fx", row.stages,
                         row.stages == 1 ? "stage" : "stages", row.policy,
@@ -144,6 +158,14 @@ class Bench {
     if (!one.schedule.empty()) spec.pipeline.schedule = one.schedule;
     spec.pipeline.stages = one.stages;
     spec.pipeline.policy = one.policy;
+    if (one.stages == 1 && options_.paired > 0) {
+      spec.infer.samples = spec.infer.micro_batch * options_.paired;
+      if (options_.train) {
+        spec.train.steps = options_.paired;
+      } else {
+        spec.train = paceline::ForInference(spec.infer, spec.train.seed);
+      }
+    }
     return spec;
   }
 
@@ -180,7 +202,7 @@ class Bench {
   const JobSpec spec_;
   const BenchOptions& options_;
   std::vector<CpuShare> shares_;
-  BenchBaseline baseline_;  // of this round: one worker is its first case
+  BenchBaseline baseline_;                    // the newest
   std::vector<std::vector<BenchRow>> tries_;  // by case
 };
 

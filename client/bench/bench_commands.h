@@ -22,9 +22,12 @@ struct BenchOptions {
   int64_t steps = 3;           // training; the first is not counted
   int64_t micro_batch = 4;     // samples
   int64_t micro_batches = 96;  // training: of a batch
-  int tries = 1;               // of each; the one of median speed-up is shown
-  bool profile = true;         // measure the layers first
-  bool keep_jobs = false;      // do not delete the jobs when they have ended
+  // Above 0: one worker alone before and after every case, for so many
+  // micro-batches (training: steps), and each case against the mean of its two.
+  int64_t paired = 0;
+  int tries = 1;           // of each; the one of median speed-up is shown
+  bool profile = true;     // measure the layers first
+  bool keep_jobs = false;  // do not delete the jobs when they have ended
   std::vector<std::string> sets = {};
   std::optional<absl::Duration> timeout = {};  // of each job
 };

@@ -75,6 +75,17 @@ double CpuShareOf(const std::vector<CpuShare>& shares,
   return 1;
 }
 
+// What part of a worker's waits cost it time: less than all where a quota stops
+// it, since what it saved while it waited lets it compute faster afterwards
+// than its share.
+double LostPart(const FlowTimes& flow, double share) {
+  const double waits =
+      flow.fill + flow.starved + flow.blocked + flow.data + flow.in_flight;
+  const double regained = flow.compute_cpu / share - flow.compute;
+  if (waits <= 0) return 1;
+  return std::clamp(1 - regained / waits, 0.0, 1.0);
+}
+
 // Compute that took longer than its CPU time asks for, as far as the threads
 // that move frames can have taken the rest.
 double Stolen(const FlowTimes& flow, double share) {
@@ -127,6 +138,11 @@ absl::StatusOr<BenchBaseline> BaselineOf(const JobView& job) {
                        flow.compute_cpu / count};
 }
 
+BenchBaseline MeanOf(const BenchBaseline& a, const BenchBaseline& b) {
+  return {(a.seconds + b.seconds) / 2, (a.data + b.data) / 2,
+          (a.predicted + b.predicted) / 2, (a.cpu + b.cpu) / 2};
+}
+
 namespace {
 
 // What part of the layers' CPU seconds one worker alone would not have needed.
@@ -148,15 +164,16 @@ BenchLosses SecondsLost(const JobView& job, const Window& window,
   const double needless = NeedlessPart(job, window, one);
   for (const JobWorkerView& worker : job.workers) {
     const FlowTimes& flow = *worker.flow;
-    lost.fill += flow.fill;
+    const double share = CpuShareOf(shares, worker.name);
+    const double part = LostPart(flow, share);
+    lost.fill += part * flow.fill;
     if (IsInference(job.spec)) {
       lost.fill += static_cast<double>(flow.first_unix_us - window.first_us +
                                        window.last_us - flow.last_unix_us) /
                    1e6;
     }
-    lost.imbalance += flow.starved + flow.blocked + flow.data;
-    const double share = CpuShareOf(shares, worker.name);
-    lost.transfer += flow.in_flight + Stolen(flow, share);
+    lost.imbalance += part * (flow.starved + flow.blocked + flow.data);
+    lost.transfer += part * flow.in_flight + Stolen(flow, share);
     lost.slowdown += needless * flow.compute_cpu / share;
   }
   return lost;

@@ -54,6 +54,9 @@ struct BenchBaseline {
   double cpu = 0;        // CPU seconds of its layers; 0: not known
 };
 
+// Of what was measured before and after something.
+BenchBaseline MeanOf(const BenchBaseline& a, const BenchBaseline& b);
+
 // What a worker's compute takes of the CPU when nothing else does: below 1
 // where a quota stops it.
 struct CpuShare {

@@ -46,6 +46,12 @@ void AddShared(CLI::App* app, BenchOptions& options) {
       ->type_name("N")
       ->check(CLI::Range(1, 99))
       ->capture_default_str();
+  app->add_option("--paired", options.paired,
+                  "One worker alone before and after everything it is compared "
+                  "with, for N micro-batches (training: steps): for machines "
+                  "that are now faster, now slower")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{2}, int64_t{1} << 20));
   app->add_flag("!--no-profile", options.profile,
                 "Plans with what was measured before, if anything was");
   app->add_flag("--keep-jobs", options.keep_jobs,

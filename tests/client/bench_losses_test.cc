@@ -67,6 +67,20 @@ TEST(BenchLosses, AddUpToWhatIsMissing) {
   EXPECT_EQ(row->plan, "[0,1) a, [1,2) b");
 }
 
+// The second worker saved CPU while it waited, and computed 2.8 CPU seconds, 7 s
+// at its share, in 6.5.
+TEST(BenchLosses, WaitsThatAQuotaGivesBackAreNoLoss) {
+  JobView job = TwoStages();
+  job.workers[1].flow->compute_cpu = 2.8;
+  const absl::StatusOr<BenchRow> row =
+      RowOf(job, {.seconds = 1.5, .data = 0, .predicted = 1.5},
+            {{"a", 0.4}, {"b", 0.4}});
+
+  ASSERT_TRUE(row.ok()) << row.status();
+  EXPECT_NEAR(row->losses.imbalance, 0.8 * 1.5 / 20, 1e-9);
+  EXPECT_NEAR(row->losses.transfer, 0.8 * 1 / 20, 1e-9);
+}
+
 // Both workers' layers took 6 CPU seconds of 10 micro-batches, which the one
 // alone does in 4.8: a fifth.
 TEST(BenchLosses, SlowdownIsWhatLayersTookBeyondOneWorkersCpu) {

@@ -32,15 +32,25 @@ class AwakeBox:
     Machines of 0.4 core leave a box idle now and then, and a virtual one that
     idles may compute half as fast for half a minute afterwards (seen here with
     a fixed loop; never while something spun).
+
+    filler: a command that takes what nobody else wants of one CPU, instead of a
+    loop that does nothing.  With one that computes like the nodes do, a node
+    shares caches, memory and the other half of its core with as much work when
+    it is the only one as when all compute: real machines share nothing.
     """
 
-    def __init__(self):
+    def __init__(self, filler=None):
+        self._filler = filler
         self._spinners = []
 
     def __enter__(self):
         for cpu in os.sched_getaffinity(0):
+            command = [sys.executable, "-c", SPIN, str(cpu)]
+            if self._filler:
+                command = ["setpriv", "--pdeathsig", "KILL", "chrt", "--idle",
+                           "0", "taskset", "--cpu-list", str(cpu), *self._filler]
             self._spinners.append(
-                subprocess.Popen([sys.executable, "-c", SPIN, str(cpu)]))
+                subprocess.Popen(command, stdout=subprocess.DEVNULL))
         return self
 
     def __exit__(self, *_):
@@ -53,9 +63,9 @@ class Bed:
     """Four machines of 0.4 core each on a box that stays awake; a context
     manager."""
 
-    def __init__(self, name, bin_folder, more=()):
+    def __init__(self, name, bin_folder, more=(), filler=None):
         self.name = name
-        self._awake = AwakeBox()
+        self._awake = AwakeBox(filler)
         self.arguments = ["up", "--name", name, "--nodes", str(NODES), "--cpu", "0.4",
                           "--rate", "1gbit", "--bin", str(bin_folder), *more]
 
