@@ -74,6 +74,17 @@ Document BytesOrNull(int64_t bytes) {
   return bytes > 0 ? Document(bytes) : Document();
 }
 
+Document MemberDocument(const std::optional<JobMemberView>& member) {
+  if (!member.has_value()) return Document();
+  return Document::Map{
+      {"view", member->view},
+      {"listens", member->listens},
+      {"steps", member->next},
+      {"state_step", member->state_step},
+      // As text: a number of 64 bits is none in JavaScript.
+      {"state_hash", absl::StrFormat("%016x", member->state_hash)}};
+}
+
 Document ToDocument(const JobWorkerView& worker) {
   Document::List stages, placements;
   for (const PlacementView& stage : worker.stages) {
@@ -97,7 +108,8 @@ Document ToDocument(const JobWorkerView& worker) {
       {"flow",
        worker.flow.has_value() ? FlowDocument(*worker.flow) : Document()},
       {"peak_memory_bytes", BytesOrNull(worker.peak_memory_bytes)},
-      {"predicted_memory_bytes", BytesOrNull(worker.predicted_memory_bytes)}};
+      {"predicted_memory_bytes", BytesOrNull(worker.predicted_memory_bytes)},
+      {"member", MemberDocument(worker.member)}};
 }
 
 std::string Stages(const std::vector<PlacementView>& stages) {

@@ -23,6 +23,15 @@ struct PlacementView {
   double share = 1;  // of the stage's micro-batches, in the plan's unit
 };
 
+// What a process of a round group said last.
+struct JobMemberView {
+  std::string view;         // adopted: "1.3"
+  int64_t next = 0;         // steps applied
+  int64_t state_step = 0;   // steps that state_hash has in it
+  uint64_t state_hash = 0;  // equal on all members; 0: not known
+  bool listens = false;     // it is to become a member
+};
+
 struct JobWorkerView {
   int64_t id = 0;
   std::string name;
@@ -30,8 +39,9 @@ struct JobWorkerView {
   TimeSplit seconds;
   std::optional<FlowTimes> flow = {};
   // Bytes of tensors, the most at a time; 0: not known.
-  int64_t peak_memory_bytes = 0;       // so far
-  int64_t predicted_memory_bytes = 0;  // as planned
+  int64_t peak_memory_bytes = 0;             // so far
+  int64_t predicted_memory_bytes = 0;        // as planned
+  std::optional<JobMemberView> member = {};  // of a round group
 };
 
 struct LossPoint {

@@ -446,6 +446,7 @@ absl::StatusOr<Submission> Brain::CheckSubmit(const SubmitRequest& request,
   PACELINE_ASSIGN_OR_RETURN(const ModelDescription model,
                             Describe(request.spec));
   const std::vector<Candidate> candidates = Candidates();
+  PACELINE_RETURN_IF_ERROR(CheckFaultsOf(request.spec, candidates));
   const PlacementVerdict verdict =
       DecidePlacement(request.spec, model, candidates, measured_);
   PACELINE_RETURN_IF_ERROR(verdict.impossible);

@@ -74,7 +74,9 @@ struct JobView {
   std::optional<double> accuracy;  // of the newest evaluation since the start
   // preparing, training, paused, saving; empty unless running
   std::string phase;
-  int members = 0;    // of its round group
+  int members = 0;  // of its round group
+  // What the processes of its round group said last.
+  std::map<WorkerId, GroupSaying> sayings = {};
   int listeners = 0;  // that shall become members
 };
 
@@ -239,6 +241,9 @@ class Brain {
     std::optional<GroupDesk> group;
     GroupChronicle chronicle;
     bool said_running = false;
+    // A group that trained was lost: what goes wrong on purpose went wrong, and
+    // would again.
+    bool faults_are_spent = false;
     // Attempts in a row that ended before anything was ready, or before a step.
     int false_starts = 0;
     int lost_groups = 0;

@@ -20,7 +20,8 @@ constexpr int kMostLostGroups = 3;
 // Times that a job begins again because a process started anew before the run;
 // beyond, such a process joins the others instead.
 constexpr int kMostFalseStarts = 3;
-constexpr int kMostIncompleteSaves = 20;
+// Five minutes, for a member that begins to upload when another was lost.
+constexpr int kMostIncompleteSaves = 600;
 constexpr absl::Duration kSavePause = absl::Milliseconds(500);
 // A worker that failed is not asked again soon: it counts as taken out so many
 // times more.
@@ -241,6 +242,7 @@ void Brain::CheckProcess(Job& job, const JobWorker& worker, Moment moment) {
     if (stage.worker == worker.id) share = stage.share;
   }
   group.Admit(GroupWorkerOf(*member), share, moment.now);
+  group.OnHeard(id, member->last_heard);
 }
 
 void Brain::RefreshRenewals(Job& job, Moment moment) {
@@ -395,6 +397,7 @@ void Brain::OnGroupLost(Job& job, Moment moment) {
         absl::StrCat(job.lost_error.message(), "; no other member is left"),
         AdviceAfter(job.lost_error), moment);
   }
+  job.faults_are_spent = job.faults_are_spent || job.group->begun();
   if (job.group->furthest() == 0 && ++job.lost_groups >= kMostLostGroups) {
     return FailJob(job,
                    absl::StrCat("its group was lost ", job.lost_groups,
@@ -477,6 +480,7 @@ StandingOrder Brain::GroupOrderOf(const Job& with_group,
   RunOrder run;
   run.fence = job.fence();
   run.spec = job.spec;
+  if (with_group.faults_are_spent) run.spec.faults.clear();
   // Its own place alone: what an order says of stages never changes within a
   // fence, and members come and go.
   for (const StageOfPlan& stage : job.stages) {
@@ -532,20 +536,17 @@ absl::StatusOr<WorkerView> Brain::OnDrain(const std::string& worker, bool drain,
            "worker ", found->registration.name,
            drain ? " is drained: it gets nothing new" : " is taken back"),
        JobId{}, id});
-  const auto busy = busy_.find(id);
   for (auto& [job_id, job] : jobs_) {
     if (!job.group.has_value() || job.saving) continue;
     job.group->SetDraining(id, drain);
     TakeGroupNews(job, moment);
   }
+  const auto busy = busy_.find(id);  // who left a group has no job any more
   if (drain && busy != busy_.end()) {
-    const Job& job = jobs_.at(busy->second);
-    if (!IsDataParallel(job.record.spec)) {
-      AddEvent(job, "draining",
-               absl::StrCat("worker ", found->registration.name,
-                            " is drained once this job has ended"),
-               moment);
-    }
+    AddEvent(jobs_.at(busy->second), "draining",
+             absl::StrCat("worker ", found->registration.name,
+                          " is let go when it is no longer needed here"),
+             moment);
   }
   queue_changed_ = true;
   Settle(moment);

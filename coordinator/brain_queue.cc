@@ -386,6 +386,8 @@ absl::StatusOr<JobView> Brain::ViewJob(JobId id) const {
       .accuracy = job.accuracy,
       .phase = PhaseOfJob(job),
       .members = job.group.has_value() ? job.group->members() : 0,
+      .sayings = job.group.has_value() ? job.group->Sayings()
+                                       : std::map<WorkerId, GroupSaying>(),
       .listeners = job.group.has_value() ? job.group->listeners() : 0};
 }
 

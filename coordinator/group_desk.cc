@@ -74,7 +74,8 @@ void GroupDesk::Begin(const std::vector<GroupWorker>& workers,
     members.push_back(worker.id);
     taken_part_.insert(worker.id);
     names_[worker.id] = worker.name;
-    processes_[worker.id] = {.worker = worker, .progress_since = now};
+    processes_[worker.id] = {
+        .worker = worker, .progress_since = now, .heard = now};
   }
   for (const auto& [worker, share] : shares) keeper_.SetShare(worker, share);
   ViewActions actions;
@@ -89,10 +90,16 @@ void GroupDesk::Admit(const GroupWorker& worker, double share, Instant now) {
   names_[worker.id] = worker.name;
   const auto [process, is_new] = processes_.try_emplace(worker.id);
   process->second.worker = worker;
-  if (is_new) process->second.progress_since = now;
+  if (is_new) process->second.progress_since = process->second.heard = now;
   if (!begun_ || IsMember(worker.id) || !is_new) return;
   AddEvent("joining", absl::StrCat("worker ", worker.name,
                                    " fetches the state of the group"));
+}
+
+void GroupDesk::OnHeard(const MemberId& member, Instant heard) {
+  const auto found = processes_.find(member);
+  if (found == processes_.end()) return;
+  found->second.heard = std::max(found->second.heard, heard);
 }
 
 void GroupDesk::OnGone(const MemberId& member, GroupExit exit,
@@ -125,6 +132,11 @@ void GroupDesk::Carry(ViewActions actions) {
     if (store == nullptr) continue;  // orders carry views; lost() is asked
     news_.view = store->view;
     ++news_.views;
+    // Who is left may have waited for who went: its time begins anew.
+    for (auto& [id, process] : processes_) {
+      process.progress_since = process.heard;
+      process.furthest_then = furthest_;
+    }
     // See the assumption: what sees it is sent after it is kept.
     ViewActions sent;
     keeper_.OnStored(store->view.id, sent);
@@ -157,6 +169,7 @@ void GroupDesk::OnReport(const MemberId& member, const RunReport& report,
   if (found == processes_.end() || lost()) return;
   Process& process = found->second;
   process.phase = report.phase;
+  process.heard = now;
   if (report.phase >= RunPhase::kRunning) begun_ = true;
   const MemberReport said = report.member.value_or(process.report);
   furthest_ = std::max(furthest_, said.next);
@@ -188,6 +201,16 @@ void GroupDesk::OnReport(const MemberId& member, const RunReport& report,
     OnViewChanged();
   }
   TakeMismatch(said);
+}
+
+std::map<WorkerId, GroupSaying> GroupDesk::Sayings() const {
+  std::map<WorkerId, GroupSaying> sayings;
+  for (const auto& [id, process] : processes_) {
+    const MemberReport& report = process.report;
+    sayings[id.worker] = {report.view, report.next, report.state_step,
+                          report.state_hash, !IsMember(id)};
+  }
+  return sayings;
 }
 
 void GroupDesk::TakeMismatch(const MemberReport& report) {
@@ -224,11 +247,11 @@ void GroupDesk::TakeMismatch(const MemberReport& report) {
 void GroupDesk::OnTick(Instant now) {
   if (lost() || torn_ || !view().has_value()) return;
   LetDrainedGo();
-  EvictSilent();
-  EvictHung(now);
+  EvictSilent(now);
+  EvictHung();
 }
 
-void GroupDesk::EvictSilent() {
+void GroupDesk::EvictSilent(Instant now) {
   std::map<MemberId, MemberReport> reports;
   for (const auto& [member, process] : processes_) {
     reports[member] = process.report;
@@ -236,35 +259,29 @@ void GroupDesk::EvictSilent() {
   const std::optional<Eviction> eviction =
       DecideEviction(*view(), reports, options_.lease);
   if (!eviction.has_value()) return;
+  const auto accused = processes_.find(eviction->member);
+  // One that says nothing at all is Membership's: it will be lost soon, or was
+  // only slow.
+  if (accused == processes_.end() ||
+      now - accused->second.heard >= options_.lease / 2) {
+    return;
+  }
   OnGone(eviction->member, GroupExit::kSilent,
          absl::StrCat(eviction->why, ", says ", NameOf(eviction->accuser)));
 }
 
-// Of the others' next step, or an answer.
-bool GroupDesk::OwesSomething(const MemberId& member,
-                              const Process& process) const {
-  if (furthest_ > process.furthest_then) return true;
-  return std::any_of(
-      processes_.begin(), processes_.end(), [&member](const auto& each) {
-        const auto& peers = each.second.report.peers;
-        return std::any_of(
-            peers.begin(), peers.end(), [&member](const PeerReport& peer) {
-              return peer.peer == member && peer.owing > absl::ZeroDuration();
-            });
-      });
-}
-
-void GroupDesk::EvictHung(Instant now) {
+void GroupDesk::EvictHung() {
   for (const ViewMember& member : view()->members) {
     const auto found = processes_.find(member.id);
     if (found == processes_.end()) continue;
     const Process& process = found->second;
-    const absl::Duration still = now - process.progress_since;
+    // As far as it has been heard to do nothing.
+    const absl::Duration still = process.heard - process.progress_since;
     if (process.phase != RunPhase::kRunning || paused_ ||
         process.report.next < member.from_step ||
         still < options_.instruction_bound ||
-        !OwesSomething(member.id, process)) {
-      continue;
+        furthest_ == process.furthest_then) {
+      continue;  // as long as nobody goes on, all may wait for one another
     }
     OnGone(member.id, GroupExit::kHung,
            absl::StrFormat("it answers, but has finished no instruction for "

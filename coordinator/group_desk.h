@@ -27,8 +27,8 @@ struct GroupOptions {
   int64_t term = 1;  // greater than that of any coordinator before
   int64_t min_parts = 1;
   absl::Duration lease = absl::Seconds(3);
-  // A compute thread that owes something and finishes no instruction for as
-  // long hangs.
+  // A compute thread that finishes no instruction for as long, while others go
+  // on, hangs.
   absl::Duration instruction_bound = absl::Seconds(3);
 };
 
@@ -64,6 +64,15 @@ struct GroupNews {
   std::vector<GroupEvent> events;
 };
 
+// What a process said of itself last.
+struct GroupSaying {
+  ViewId view;
+  int64_t next = 0;
+  int64_t state_step = 0;
+  uint64_t state_hash = 0;
+  bool listens = false;
+};
+
 // Thread-compatible; lives on the coordinator's loop.  Pure.
 class GroupDesk {
  public:
@@ -81,6 +90,8 @@ class GroupDesk {
 
   void OnReport(const MemberId& member, const RunReport& report,
                 int64_t progress, Instant now);
+  // Its worker's last heartbeat, whatever was in it.
+  void OnHeard(const MemberId& member, Instant heard);
   // It leaves, whatever it is.  why: without its name, for people.
   void OnGone(const MemberId& member, GroupExit exit, const std::string& why);
   // It is let go as soon as somebody stays who has the state; takes it back
@@ -120,6 +131,7 @@ class GroupDesk {
 
   // The last one decided; a group that has begun has one.
   const std::optional<View>& view() const { return keeper_.view(); }
+  std::map<WorkerId, GroupSaying> Sayings() const;
   int members() const;
   int listeners() const;
   int64_t furthest() const { return furthest_; }  // steps applied by somebody
@@ -133,6 +145,7 @@ class GroupDesk {
     MemberReport report = {};
     int64_t progress = 0;
     Instant progress_since = {};
+    Instant heard = {};
     int64_t furthest_then = 0;  // the group's, when it last made progress
   };
 
@@ -142,9 +155,8 @@ class GroupDesk {
   void OnViewChanged();
   void TakeMismatch(const MemberReport& report);
   void Remove(const MemberId& member, GroupExit exit);
-  void EvictSilent();
-  void EvictHung(Instant now);
-  bool OwesSomething(const MemberId& member, const Process& process) const;
+  void EvictSilent(Instant now);
+  void EvictHung();
   void LetDrainedGo();
   bool HasStayer(const MemberId& leaving) const;
   void AddEvent(std::string kind, std::string text);

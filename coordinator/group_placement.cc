@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/plan/member_memory.h"
 #include "core/simulate/estimate.h"
 
 namespace paceline {
@@ -192,10 +193,8 @@ PlacementVerdict DecideGroupPlacement(const JobSpec& spec,
   const LayerRange all = {0, static_cast<int>(model.layers.size())};
   for (const Member* member : free) {
     plan.stages.push_back({all, member->id, shares.at(member->id)});
-    const absl::StatusOr<Plan> alone =
-        MakePlan(Alone(spec), model, {ToPlanner(*member)}, measurements);
-    if (!alone.ok()) continue;
-    plan.memory.push_back({member->id, BytesOn(*alone, member->id)});
+    plan.memory.push_back(
+        {member->id, MemberBytes(spec, model, std::ssize(free))});
   }
   verdict.cpu_capability = SettleCapability(spec, plan, candidates);
   verdict.plan = std::move(plan);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "coordinator/group_placement.h"
+#include "core/model/aggregation.h"
 
 namespace paceline {
 namespace {
@@ -240,6 +241,20 @@ PlacementVerdict DecidePlacement(const JobSpec& spec,
   verdict.cpu_capability = SettleCapability(spec, *plan, candidates);
   verdict.plan = *std::move(plan);
   return verdict;
+}
+
+absl::Status CheckFaultsOf(const JobSpec& spec,
+                           const std::vector<Candidate>& candidates) {
+  std::vector<std::string> names;
+  for (const Candidate& candidate : candidates) {
+    names.push_back(candidate.member->registration.name);
+  }
+  const std::vector<SpecProblem> problems = CheckFaultWorkers(spec, names);
+  if (problems.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrJoin(
+      problems, "\n", [](std::string* out, const SpecProblem& problem) {
+        absl::StrAppend(out, problem.path, ": ", problem.why);
+      }));
 }
 
 std::vector<std::string> ThreadWarnings(

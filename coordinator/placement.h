@@ -56,6 +56,11 @@ bool HasCores(const JobSpec& spec, const Member& member);
 std::string SettleCapability(const JobSpec& spec, const Plan& plan,
                              const std::vector<Candidate>& candidates);
 
+// Errors: InvalidArgument  `faults` names a worker that is none of these: each
+// a line with the name that was probably meant
+absl::Status CheckFaultsOf(const JobSpec& spec,
+                           const std::vector<Candidate>& candidates);
+
 // Workers of the plan that have fewer cores than the job has threads, a
 // sentence each, by id.  A worker that does not say how many it has is not
 // judged.

@@ -51,6 +51,20 @@ void Agent::OnMemberChanged() {
   changed_ = true;
 }
 
+namespace {
+
+// A process that came to the group later is never killed.
+FaultPlan FaultsOf(const RunOrder& order, const MemberId& self) {
+  std::string name;
+  for (const GroupWorker& worker : order.group->workers) {
+    if (worker.id == self) name = worker.name;
+  }
+  return {order.spec.faults, name,
+          order.fence.attempt == 1 && Contains(order.group->view, self)};
+}
+
+}  // namespace
+
 absl::Status Agent::PrepareGroup(const RunOrder& order,
                                  const ModelDescription& model, WorkerId self,
                                  GroupRun& run) {
@@ -95,6 +109,11 @@ absl::Status Agent::PrepareGroup(const RunOrder& order,
                         steps = desk.total_steps](int64_t step) {
     return LearningRate(rate, step, steps);
   };
+  run.faults = FaultsOf(order, run.self);
+  desk.on_serving = [this, &run](int64_t step, absl::string_view phase) {
+    if (run.faults.KillsServer(step, phase)) options_.fault_actions->Kill();
+  };
+  if (order.spec.faults.empty()) desk.on_serving = nullptr;
   RoundObserver& observer = *this;
   run.desk = std::make_shared<RoundDesk>(std::move(desk), clock_, observer);
   PACELINE_ASSIGN_OR_RETURN(
@@ -143,17 +162,11 @@ absl::Status Agent::RunGroup(const RunOrder& order,
   PACELINE_RETURN_IF_ERROR(run.cancel->status());
   SetPhase(RunPhase::kRunning);
 
-  std::string name;
-  for (const GroupWorker& worker : group.workers) {
-    if (worker.id == run.self) name = worker.name;
-  }
   RoundRunnerOptions options;
   options.spec = order.spec;
   options.model = model;
   options.self = run.self;
-  options.faults =
-      FaultPlan(order.spec.faults, name,
-                order.fence.attempt == 1 && Contains(group.view, run.self));
+  options.faults = run.faults;
   ProcessFaults none;
   FaultActions& actions =
       options_.fault_actions != nullptr ? *options_.fault_actions : none;

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -33,7 +34,7 @@ StepFaults FaultPlan::At(int64_t step) const {
         (fault.steps > 0 && step - fault.step >= fault.steps)) {
       continue;
     }
-    if (fault.kind == "kill") now.kill = true;
+    if (fault.kind == "kill" && fault.phase == "computing") now.kill = true;
     if (fault.kind == "hang") now.hang += absl::Seconds(fault.seconds);
     if (fault.kind == "delay") now.delay += absl::Seconds(fault.seconds);
     if (fault.kind == "label-flip") now.label_flip = true;
@@ -44,6 +45,14 @@ StepFaults FaultPlan::At(int64_t step) const {
     if (fault.kind == "duplicate") now.duplicate = true;
   }
   return now;
+}
+
+bool FaultPlan::KillsServer(int64_t step, absl::string_view phase) const {
+  return std::any_of(faults_.begin(), faults_.end(),
+                     [step, phase](const FaultSpec& fault) {
+                       return fault.kind == "kill" && fault.phase == phase &&
+                              step >= fault.step;
+                     });
 }
 
 void SpoilGradient(const StepFaults& faults, int64_t samples, uint64_t seed,

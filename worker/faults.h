@@ -47,6 +47,10 @@ class FaultPlan {
   // step: optimizer updates done before.
   StepFaults At(int64_t step) const;
 
+  // Whether to be killed in this phase of serving `step`: "gathering",
+  // "spreading" or "committing".
+  bool KillsServer(int64_t step, absl::string_view phase) const;
+
  private:
   std::vector<FaultSpec> faults_;
 };

@@ -12,15 +12,16 @@
 #include <filesystem>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "core/base/exit_code.h"
 #include "core/base/status_macros.h"
+#include "core/base/thread.h"
 #include "core/obs/log.h"
 #include "core/obs/notify.h"
 #include "worker/cpu.h"
@@ -187,11 +188,14 @@ int Run(const WorkerOptions& worker, const std::string& capability,
     setenv(kEarlierHttp, daemon.http_address().c_str(), 1);
     daemon.AnnounceRestart();
     // A compute thread that hangs cannot be joined; exec ends it all the same.
-    std::thread([&wake_up, argv] {
-      absl::SleepFor(kLongestStop);
+    absl::Notification stopped;
+    Thread overdue("overdue", [&] {
+      if (stopped.WaitForNotificationWithTimeout(kLongestStop)) return;
       Fail(ExecuteAnew(wake_up.capability(), argv));
-    }).detach();
+    });
     daemon.Stop();
+    stopped.Notify();
+    overdue.Join();
     return Fail(ExecuteAnew(wake_up.capability(), argv));
   }
   NotifySupervisor("STOPPING=1");

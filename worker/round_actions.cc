@@ -16,6 +16,7 @@ constexpr size_t kKnownHashes = 64;
 void RoundDriver::Settle() {
   while (!actions_.empty()) {
     const RoundActions now = std::exchange(actions_, {});
+    if (options_.on_serving != nullptr) SayCommits(now);
     for (const RoundAction& action : now) {
       std::visit([this](const auto& each) { Do(each); }, action);
     }
@@ -24,6 +25,23 @@ void RoundDriver::Settle() {
   ExpectParts();
   Publish();
   GiveEarly();
+}
+
+// The server's own Apply comes with the commits that it is to send.
+void RoundDriver::SayCommits(const RoundActions& actions) const {
+  const auto sends = [](const RoundAction& action) {
+    const auto* send = std::get_if<SendMessage>(&action);
+    return send != nullptr &&
+           std::holds_alternative<Commit>(send->message.body);
+  };
+  for (const RoundAction& action : actions) {
+    const auto* apply = std::get_if<Apply>(&action);
+    if (apply == nullptr ||
+        std::none_of(actions.begin(), actions.end(), sends)) {
+      continue;
+    }
+    options_.on_serving(apply->result.step, "committing");
+  }
 }
 
 void RoundDriver::Do(const SendMessage& action) {

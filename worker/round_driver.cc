@@ -195,7 +195,22 @@ void RoundDriver::GiveEarly() {
   }
 }
 
+void RoundDriver::SayServing(const RoundMessage& message) {
+  if (options_.on_serving == nullptr || message.from == options_.self) return;
+  const auto* part = std::get_if<PartOffer>(&message.body);
+  const auto* hold = std::get_if<Hold>(&message.body);
+  const int64_t step = part != nullptr   ? part->step
+                       : hold != nullptr ? hold->step
+                                         : -1;
+  if (step != member_->next() ||
+      member_->phase() != RoundMember::Phase::kRunning) {
+    return;
+  }
+  options_.on_serving(step, part != nullptr ? "gathering" : "spreading");
+}
+
 void RoundDriver::Give(const RoundMessage& message) {
+  SayServing(message);
   const int64_t before = member_->next();
   member_->OnMessage(message, parts_.clock.Now(), actions_);
   // Those who lack results ask for one after the other, without a pause.

@@ -46,6 +46,11 @@ struct RoundDeskOptions {
   uint64_t state_hash = 1;
   // zeno without gamma: the learning rate of a step.
   std::function<double(int64_t step)> learning_rate = nullptr;
+  // For faults on purpose: this member, as server of `step`, has another's part
+  // ("gathering"), knows that another holds its result ("spreading"), or is
+  // about to commit ("committing").  On the desk's thread; may be null.
+  std::function<void(int64_t step, absl::string_view phase)> on_serving =
+      nullptr;
   absl::Duration retry_period = absl::Milliseconds(100);
   absl::Duration lease = absl::Seconds(3);
 };
@@ -133,6 +138,7 @@ class RoundDriver {
                   const std::shared_ptr<RoundPayload>& payload);
   void TakeOffer(const RoundMessage& message);
   void Park(RoundMessage message);
+  void SayServing(const RoundMessage& message);
   void Refuse(const RoundMessage& message, absl::string_view why);
   bool IsEarly(const RoundMessage& message) const;
   void GiveEarly();
@@ -141,6 +147,7 @@ class RoundDriver {
 
   // What the state machine wants done.
   void Settle();
+  void SayCommits(const RoundActions& actions) const;
   void Do(const SendMessage& action);
   void Do(const SumRequest& action);
   void Do(const Apply& action);

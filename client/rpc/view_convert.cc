@@ -95,6 +95,12 @@ JobView ViewFromProto(const v1::Job& proto) {
     if (worker.has_flow()) view.flow = FromProto(worker.flow());
     view.peak_memory_bytes = worker.peak_memory_bytes();
     view.predicted_memory_bytes = worker.predicted_memory_bytes();
+    if (worker.has_member()) {
+      const v1::JobMember& member = worker.member();
+      view.member =
+          JobMemberView{member.view(), member.next(), member.state_step(),
+                        member.state_hash(), member.listens()};
+    }
     job.workers.push_back(std::move(view));
   }
   job.submitted_unix_ms = proto.submitted_unix_ms();

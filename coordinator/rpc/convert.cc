@@ -219,6 +219,15 @@ v1::Job ToProto(const JobView& view) {
     if (worker.flow.has_value()) *part.mutable_flow() = ToProto(*worker.flow);
     part.set_peak_memory_bytes(worker.peak_memory_bytes);
     part.set_predicted_memory_bytes(worker.predicted_memory_bytes);
+    if (const auto said = view.sayings.find(worker.id);
+        said != view.sayings.end()) {
+      v1::JobMember& member = *part.mutable_member();
+      member.set_view(ViewText(said->second.view));
+      member.set_next(said->second.next);
+      member.set_state_step(said->second.state_step);
+      member.set_state_hash(said->second.state_hash);
+      member.set_listens(said->second.listens);
+    }
     for (const StagePlacement& stage : view.stages) {
       if (stage.worker == worker.id) *part.add_stages() = ToProto(stage);
     }

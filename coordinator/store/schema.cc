@@ -193,10 +193,9 @@ CREATE TABLE view_members (
 }  // namespace
 
 const std::vector<std::string>& Migrations() {
-  static const auto* const migrations =
-      new std::vector<std::string>{kVersion1, kVersion2, kVersion3, kVersion4,
-                                   kVersion5, kVersion6, kVersion7, kVersion8,
-                                   kVersion9};
+  static const auto* const migrations = new std::vector<std::string>{
+      kVersion1, kVersion2, kVersion3, kVersion4, kVersion5,
+      kVersion6, kVersion7, kVersion8, kVersion9};
   return *migrations;
 }
 

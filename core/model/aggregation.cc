@@ -208,6 +208,12 @@ void CheckFault(const FaultSpec& fault, const std::string& at,
   problems.OneOf((at + ".kind").c_str(), "kind of fault", fault.kind,
                  {"bit-flip", "delay", "duplicate", "gaussian", "hang", "kill",
                   "label-flip", "nan", "sign-flip"});
+  problems.OneOf((at + ".phase").c_str(), "phase of a round", fault.phase,
+                 {"committing", "computing", "gathering", "spreading"});
+  if (fault.phase != "computing" && fault.kind != "kill") {
+    problems.Add(at + ".phase", absl::StrCat("is for kind kill, not for ",
+                                             fault.kind, ": leave it out"));
+  }
   problems.Whole((at + ".step").c_str(), fault.step, 0, kMostSteps);
   problems.Whole((at + ".steps").c_str(), fault.steps, 0, kMostSteps);
   problems.Number((at + ".seconds").c_str(), fault.seconds,

@@ -194,6 +194,8 @@ struct FaultSpec {
   int64_t steps = 1;   // so many; 0: to the end
   double seconds = 1;  // hang, delay
   double scale = 1;    // sign-flip, gaussian
+  // kill: computing, gathering, spreading, committing; see types.proto
+  std::string phase = "computing";
 };
 
 inline constexpr char kTrainKind[] = "train";

@@ -12,6 +12,7 @@
 #include "core/plan/cut.h"
 #include "core/plan/cut_further.h"
 #include "core/plan/interleave.h"
+#include "core/plan/member_memory.h"
 #include "core/plan/memory.h"
 #include "core/plan/plan.h"
 #include "core/plan/policy.h"
@@ -85,6 +86,21 @@ absl::Status CheckMemory(const PlannerWorker& worker, const Load& load,
       " would need ", BytesText(need_bytes), " (", need_bytes,
       " bytes): use more workers, a smaller micro-batch (train.micro_batch, "
       "infer.micro_batch), or other pipeline.cuts"));
+}
+
+// Of a data-parallel job a plan places one member, with the whole model.
+absl::Status CheckMember(const PlannerWorker& worker, int64_t members,
+                         int64_t need_bytes) {
+  if (worker.memory_bytes <= 0 || need_bytes <= worker.memory_bytes) {
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "worker ", worker.name, " has ", BytesText(worker.memory_bytes), " (",
+      worker.memory_bytes, " bytes) of memory, as one of ", members,
+      " members with the whole model it would need ", BytesText(need_bytes),
+      " (", need_bytes,
+      " bytes): use a smaller train.micro_batch, more "
+      "aggregation.shards, aggregation.codec bf16, or a pipeline"));
 }
 
 std::string LayerCountsText(const std::vector<LayerRange>& ranges) {
@@ -311,6 +327,8 @@ absl::StatusOr<Layout> LayOut(const JobSpec& spec,
                               const ModelDescription& model,
                               const std::vector<PlannerWorker>& workers,
                               const Measurements& measurements) {
+  // Of the whole model on each worker nothing is left to choose.
+  if (IsDataParallel(spec)) return CheapLayout(spec, model, workers);
   if (!spec.pipeline.workers.empty()) return ByName(spec, model, workers);
   if (IsInterleaved(spec)) return Deal(spec, model, workers, &measurements);
   const PipelineSpec& pipeline = spec.pipeline;
@@ -351,6 +369,13 @@ absl::StatusOr<Plan> Finish(const JobSpec& spec, const ModelDescription& model,
   const std::vector<Load> loads = LoadsOf(layout, keeps);
   std::vector<int64_t> need_bytes;
   for (size_t i = 0; i < loads.size(); ++i) {
+    if (IsDataParallel(spec)) {
+      const int64_t members = LeastMembers(spec.aggregation);
+      need_bytes.push_back(MemberBytes(spec, model, members));
+      PACELINE_RETURN_IF_ERROR(
+          CheckMember(layout.workers[i], members, need_bytes.back()));
+      continue;
+    }
     need_bytes.push_back(
         EstimateBytes(model, spec.train, loads[i].ranges, loads[i].keeps,
                       FindPrecision(spec.precision).value_or(Precision::kF32)));

@@ -5,6 +5,7 @@
 
 #include "core/base/check.h"
 #include "core/base/tensor.h"
+#include "core/model/aggregation.h"
 #include "core/model/precision.h"
 #include "core/plan/plan.h"
 #include "core/plan/saturate.h"
@@ -69,6 +70,11 @@ int64_t MemberBytes(const JobSpec& spec, const ModelDescription& model,
     sum = AddBytes(sum, more);
   }
   return sum;
+}
+
+int64_t LeastMembers(const AggregationSpec& aggregation) {
+  return std::max<int64_t>(
+      {1, KnownMembers(aggregation), aggregation.min_parts});
 }
 
 }  // namespace paceline

@@ -25,8 +25,12 @@ RoundBytes RoundBytesOf(const JobSpec& spec, const ModelDescription& model,
 // Bytes that a member of `members` needs at most: the whole model as one stage,
 // with one micro-batch at a time, and what it has for the rounds.  The state
 // that a joiner is sent comes and goes, and is not counted.  INT64_MAX when the
-// sum does not fit.
+// sum does not fit.  MakePlan() counts this for a data-parallel spec, of which
+// it is asked for each member alone, with pipeline.stages 1.
 int64_t MemberBytes(const JobSpec& spec, const ModelDescription& model,
                     int64_t members);
+
+// How many members there will be at least, as the spec says.
+int64_t LeastMembers(const AggregationSpec& aggregation);
 
 }  // namespace paceline

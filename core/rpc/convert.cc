@@ -169,6 +169,7 @@ FaultSpec FaultFromProto(const v1::FaultSpec& proto) {
   PACELINE_TAKE(proto, spec, steps);
   PACELINE_TAKE(proto, spec, seconds);
   PACELINE_TAKE(proto, spec, scale);
+  PACELINE_TAKE(proto, spec, phase);
   return spec;
 }
 
@@ -287,6 +288,7 @@ void FaultToProto(const FaultSpec& spec, v1::FaultSpec& proto) {
   proto.set_steps(spec.steps);
   proto.set_seconds(spec.seconds);
   proto.set_scale(spec.scale);
+  proto.set_phase(spec.phase);
 }
 
 // What the gate would add up must be numbers that a gradient can have.

@@ -73,29 +73,28 @@ absl::Status OutOfRange(uint32_t field, uint64_t value) {
       absl::StrCat("field ", field, " cannot be ", value));
 }
 
-// Reads the header's fields, in any order, up to the message or the data.
+// Reads the fields, in any order.
 class RoundFrameParser {
  public:
   RoundFrameParser(absl::Span<const absl::Span<const uint8_t>> slices,
                    int64_t total_bytes)
-      : total_bytes_(total_bytes),
-        reader_(slices, std::min(total_bytes, kMaxRoundHeaderBytes)) {}
+      : total_bytes_(total_bytes), reader_(slices, total_bytes) {}
 
   absl::StatusOr<RoundFrameLayout> Parse() {
+    constexpr int64_t kMost =
+        kMaxRoundHeaderBytes +
+        std::max(kMaxRoundMessageBytes, kMaxRoundDataBytes);
+    if (total_bytes_ > kMost) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a frame of ", total_bytes_, " bytes, at most ", kMost, " may be"));
+    }
     while (!reader_.done()) {
       PACELINE_ASSIGN_OR_RETURN(const WireReader::Field field,
                                 reader_.ReadField());
-      if (field.number == kMessage || field.number == kData) {
-        PACELINE_RETURN_IF_ERROR(ReadTail(field));
-        return Finish();
-      }
-      PACELINE_RETURN_IF_ERROR(ReadHeaderField(field));
+      PACELINE_RETURN_IF_ERROR(ReadAny(field));
     }
-    if (reader_.position() < total_bytes_) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "a header of more than ", kMaxRoundHeaderBytes, " bytes"));
-    }
-    return Finish();
+    PACELINE_RETURN_IF_ERROR(CheckWhole());
+    return std::move(layout_);
   }
 
  private:
@@ -108,7 +107,7 @@ class RoundFrameParser {
                      static_cast<int>(field.type)));
   }
 
-  absl::Status ReadHeaderField(const Field& field) {
+  absl::Status ReadAny(const Field& field) {
     switch (field.number) {
       case kJob:
         return ReadCount(field, &layout_.header.job);
@@ -127,6 +126,10 @@ class RoundFrameParser {
         return ReadCount(field, &layout_.header.chunk);
       case kChecksum:
         return ReadFixed64(field, &layout_.header.checksum);
+      case kMessage:
+        return ReadBody(field, RoundFrameLayout::Kind::kMessage);
+      case kData:
+        return ReadBody(field, RoundFrameLayout::Kind::kPiece);
       default:
         return reader_.Skip(field.type);
     }
@@ -195,23 +198,25 @@ class RoundFrameParser {
     });
   }
 
-  absl::Status ReadTail(const Field& field) {
+  absl::Status ReadBody(const Field& field, RoundFrameLayout::Kind kind) {
     PACELINE_RETURN_IF_ERROR(Want(field, WireType::kBytes));
-    // Not ReadLength(): the bytes go beyond the header's limit.
-    PACELINE_ASSIGN_OR_RETURN(const uint64_t length, reader_.ReadVarint());
-    layout_.kind = field.number == kMessage ? RoundFrameLayout::Kind::kMessage
-                                            : RoundFrameLayout::Kind::kPiece;
-    layout_.offset = reader_.position();
-    layout_.bytes = total_bytes_ - reader_.position();
-    if (length != static_cast<uint64_t>(layout_.bytes)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("field ", field.number, " of ", length, " bytes, but ",
-                       layout_.bytes, " are left"));
+    if (layout_.kind != RoundFrameLayout::Kind::kHello) {
+      return absl::InvalidArgumentError("more than one message or piece");
     }
-    return absl::OkStatus();
+    PACELINE_ASSIGN_OR_RETURN(layout_.bytes, reader_.ReadLength());
+    layout_.kind = kind;
+    layout_.offset = reader_.position();
+    return reader_.Advance(layout_.bytes);
   }
 
-  absl::StatusOr<RoundFrameLayout> Finish() {
+  absl::Status CheckWhole() {
+    if (total_bytes_ - layout_.bytes > kMaxRoundHeaderBytes) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a header of more than ", kMaxRoundHeaderBytes, " bytes"));
+    }
+    if (layout_.header.job == 0) {
+      return absl::InvalidArgumentError("a frame of no job");
+    }
     if (layout_.header.payload.has_value()) {
       layout_.header.payload->bytes = payload_.bytes;
       const uint8_t kind = layout_.header.payload->kind;
@@ -220,14 +225,18 @@ class RoundFrameParser {
         return OutOfRange(kPayloadBytes, static_cast<uint64_t>(payload_.bytes));
       }
     }
-    if (layout_.kind == RoundFrameLayout::Kind::kPiece) {
-      PACELINE_RETURN_IF_ERROR(CheckPiece());
-    } else if (layout_.bytes > kMaxRoundMessageBytes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a message of ", layout_.bytes, " bytes, at most ",
-                       kMaxRoundMessageBytes, " may be"));
+    switch (layout_.kind) {
+      case RoundFrameLayout::Kind::kHello:
+        return absl::OkStatus();
+      case RoundFrameLayout::Kind::kPiece:
+        return CheckPiece();
+      case RoundFrameLayout::Kind::kMessage:
+        break;
     }
-    return std::move(layout_);
+    if (layout_.bytes <= kMaxRoundMessageBytes) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("a message of ", layout_.bytes, " bytes, at most ",
+                     kMaxRoundMessageBytes, " may be"));
   }
 
   absl::Status CheckPiece() const {

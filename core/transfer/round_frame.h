@@ -5,8 +5,9 @@
 //   header := fields 1 to 9 but 5, in the protobuf encoding; defaults are
 //             absent, unknown fields are skipped
 //   message:= field 5: a paceline.v1.RoundMessage
-//   data   := field 15: the bytes of a chunk, and the end of the frame
+//   data   := field 15: the bytes of a chunk
 //
+// So are frames written; they are read whatever the order of their fields.
 // Neither message nor data: a hello, which only says who sends.
 #pragma once
 

@@ -45,11 +45,11 @@ class WireReader {
   // The length of a bytes field, which fits in what is left.
   absl::StatusOr<int64_t> ReadLength();
   absl::Status Skip(WireType type);
+  absl::Status Advance(int64_t bytes);
 
  private:
   // False at the end.
   bool ReadByte(uint8_t* byte);
-  absl::Status Advance(int64_t bytes);
   absl::Status Truncated() const;
 
   absl::Span<const absl::Span<const uint8_t>> slices_;

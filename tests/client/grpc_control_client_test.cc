@@ -249,13 +249,13 @@ TEST_F(OverGrpc, WorkersAreListed) {
 }
 
 TEST_F(OverGrpc, AWorkerIsDrainedAndTakenBack) {
-  const auto drained = client_.DrainWorker("w1", true);
-  const auto back = client_.DrainWorker("w1", false);
+  const auto drained = client_->DrainWorker("w1", true);
+  const auto back = client_->DrainWorker("w1", false);
 
   ASSERT_TRUE(drained.ok()) << drained.status();
   EXPECT_EQ(drained->state, "drained");
   EXPECT_EQ(back->state, "idle");
-  EXPECT_EQ(client_.DrainWorker("w9", true).status(),
+  EXPECT_EQ(client_->DrainWorker("w9", true).status(),
             absl::NotFoundError("no worker 'w9'"));
 }
 

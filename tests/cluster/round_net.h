@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/rpc/channel.h"
-#include "tests/support/round_transport_suite.h"
+#include "tests/support/round_recorder.h"
 #include "worker/rpc/round_plane.h"
 
 namespace paceline {

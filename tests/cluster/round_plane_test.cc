@@ -353,10 +353,10 @@ std::vector<BadFrames> AllBadFrames() {
   std::string cut = PieceBytes(part, *payload, 0);
   cut.pop_back();
   return {
-      {"Nothing", {""}, "an empty message"},
+      {"Nothing", {""}, "of no job"},
       {"Noise", {std::string(100, '\xff')}, "more than 64 bits"},
       {"Truncated", {cut}, "are left"},
-      {"Huge", {std::string(2 << 20, '\x0a')}, "wire type"},
+      {"Huge", {std::string(2 << 20, '\x0a')}, "a frame of"},
       {"NoMessage",
        {EncodeRoundMessagePrefix(header, 4) + "\xff\xff\xff\xff"},
        "is no message of a round"},

@@ -174,4 +174,14 @@ class GroupMesh {
   std::map<std::string, Worker> workers_;
 };
 
+// w1, w2, ... train together and have applied three steps.
+inline GroupMesh Training(int workers, const JobSpec& spec = GroupSpec()) {
+  GroupMesh mesh;
+  mesh.AttachAll(workers);
+  mesh.Submit(spec);
+  mesh.SayAll(0);
+  mesh.SayAll(3);
+  return mesh;
+}
+
 }  // namespace paceline

@@ -33,7 +33,7 @@ class GroupPlacement : public testing::Test {
     const ModelDescription model = *Describe(spec_);
     profile.key = {ModelKey(spec_.model, spec_.data.shape, spec_.data.classes),
                    spec_.train.micro_batch, "f32", spec_.threads, worker};
-    for (const LayerDescription& layer : model.layers) {
+    for (const Layer& layer : model.layers) {
       LayerMeasurement measured;
       measured.name = layer.name;
       measured.forward.wall = measured.forward.cpu = seconds;

@@ -1,4 +1,5 @@
-// A RoundSink that keeps what comes, and the bytes of a test's payloads.
+// A RoundSink that keeps what comes, the bytes of a test's payloads, and what a
+// test of members wants of their transports.
 #pragma once
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "core/base/random.h"
 #include "core/transfer/checksum.h"
@@ -183,5 +185,18 @@ class RoundRecorder final : public RoundSink {
   std::map<MemberId, Link> links_ ABSL_GUARDED_BY(mutex_);
   int asked_ ABSL_GUARDED_BY(mutex_) = 0;
 };
+
+// Members that can reach one another, each with its sink; nobody has peers.
+// Member i is TestMember(i).  Thread-compatible.
+class RoundNet {
+ public:
+  virtual ~RoundNet() = default;
+  virtual RoundTransport& transport(int member) = 0;
+  virtual std::string address(int member) = 0;
+};
+
+// sinks: outlive the net.
+using RoundNetMaker =
+    std::function<std::unique_ptr<RoundNet>(const std::vector<RoundSink*>&)>;
 
 }  // namespace paceline

@@ -17,19 +17,6 @@
 
 namespace paceline {
 
-// Members that can reach one another, each with its sink; nobody has peers.
-// Member i is TestMember(i).  Thread-compatible.
-class RoundNet {
- public:
-  virtual ~RoundNet() = default;
-  virtual RoundTransport& transport(int member) = 0;
-  virtual std::string address(int member) = 0;
-};
-
-// sinks: outlive the net.
-using RoundNetMaker =
-    std::function<std::unique_ptr<RoundNet>(const std::vector<RoundSink*>&)>;
-
 class RoundTransportSuite : public ::testing::TestWithParam<RoundNetMaker> {
  protected:
   static constexpr size_t kBytes = 3 * kRoundChunkBytes + 1000;  // 4 chunks

@@ -1,5 +1,6 @@
 #include "worker/run_order.h"
 
+#include "core/plan/member_memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -145,6 +146,28 @@ TEST(PredictBytes, AddsUpTheStagesOfTheWorker) {
   order.spec.precision = "bf16";
   EXPECT_EQ(*PredictBytes(order, model, kB),
             2 * 1000 + 500 + 3 * (100 / 2 + 28 + 2 * 28));
+}
+
+TEST(PredictBytes, OfAMemberAreTheWholeModelAndThePartsOfItsGroup) {
+  RunOrder order = ThreeStages();
+  order.stages = {{0, {0, 4}, kA, "a", "h:1"}, {0, {0, 4}, kB, "b", "h:2"}};
+  order.spec.aggregation.mode = "rolling";
+  ModelDescription model = FourLayers();
+  for (Layer& layer : model.layers) {
+    layer.parameters = {{layer.name + "weight", {10}}};
+    layer.parameter_bytes = 40;
+  }
+  order.group = GroupOrder();
+  for (const WorkerId worker : {kA, kB, kC}) {
+    order.group->workers.push_back({{worker, Incarnation{1}}, "w", "h:1"});
+  }
+
+  const auto bytes = PredictBytes(order, model, kA);
+
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  EXPECT_EQ(*bytes, MemberBytes(order.spec, model, 3));
+  // Values and gradients, a result, and the parts of two others.
+  EXPECT_EQ(*bytes, 2 * 160 + 160 + 2 * 160);
 }
 
 TEST(EngineOptionsOf, HandsOnThePrecision) {

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "core/plan/plan.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace paceline {
@@ -81,6 +82,25 @@ TEST(MemberBytes, ASharedParameterIsThereOnce) {
 
   EXPECT_EQ(MemberBytes(Spec(), model, 5),
             MemberBytes(Spec(), SmallModel(), 5));
+}
+
+TEST(MemberBytes, AreWhatAPlanOfOneMemberCountsAndRefuses) {
+  JobSpec spec = Spec();
+  spec.aggregation.members = 5;
+  spec.pipeline.stages = 1;
+  spec.pipeline.policy = "equal";
+  spec.pipeline.schedule = "gpipe";
+  const int64_t bytes = MemberBytes(spec, SmallModel(), 5);
+
+  const auto plan = MakePlan(spec, SmallModel(), {{WorkerId(1), "a", bytes}});
+  const auto small =
+      MakePlan(spec, SmallModel(), {{WorkerId(1), "a", bytes - 1}});
+
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(BytesOn(*plan, WorkerId(1)), bytes);
+  ASSERT_TRUE(absl::IsResourceExhausted(small.status())) << small.status();
+  EXPECT_THAT(std::string(small.status().message()),
+              testing::HasSubstr("as one of 5 members with the whole model"));
 }
 
 TEST(MemberBytes, DoNotWrapAround) {

@@ -131,6 +131,7 @@ TEST(RoundFrame, SkipsFieldsOfLaterVersions) {
 
 TEST(RoundFrame, TakesThePayloadsSizeBeforeOrBehindItsKey) {
   std::string bytes;
+  AppendIntField(&bytes, 1, 1);
   AppendIntField(&bytes, 7, 5);
   AppendTag(&bytes, 6, WireType::kBytes);
   AppendVarint(&bytes, 2);
@@ -167,6 +168,29 @@ TEST(RoundFrame, RefusesPiecesOfAnotherSizeThanTheirChunk) {
                 "need 262144");
 }
 
+TEST(RoundFrame, TakesAMessageBeforeTheOtherFieldsAsProtobufWritesIt) {
+  RoundFrameHeader header = Header();
+  header.payload = {1, 4, 0, 0, 1000};
+  std::string bytes;
+  AppendTag(&bytes, 5, WireType::kBytes);
+  AppendVarint(&bytes, 5);
+  bytes += "hello" + EncodeRoundHello(header);
+
+  const auto layout = Parse(bytes, 3);
+
+  ASSERT_TRUE(layout.ok()) << layout.status();
+  EXPECT_EQ(layout->kind, RoundFrameLayout::Kind::kMessage);
+  EXPECT_EQ(layout->header, header);
+  EXPECT_EQ(CopyBytes(Cut(bytes, 3), layout->offset, layout->bytes), "hello");
+}
+
+TEST(RoundFrame, RefusesTwoMessages) {
+  const std::string bytes = EncodeRoundMessagePrefix(Header(), 1) + "x";
+  ExpectRefused(bytes + bytes, "more than one");
+}
+
+TEST(RoundFrame, RefusesAFrameOfNoJob) { ExpectRefused("", "of no job"); }
+
 TEST(RoundFrame, RefusesAPieceOfNoPayload) {
   ExpectRefused(EncodeRoundPiecePrefix(Header(), 1) + "x", "of no payload");
 }
@@ -191,6 +215,7 @@ TEST(RoundFrame, RefusesHeadersAndMessagesThatAreTooLong) {
   ExpectRefused(EncodeRoundMessagePrefix(Header(), too_long) +
                     std::string(static_cast<size_t>(too_long), 'm'),
                 "a message of 262145 bytes");
+  ExpectRefused(std::string(400'000, 'm'), "a frame of 400000 bytes");
   std::string padded;
   while (padded.size() < kMaxRoundHeaderBytes) AppendIntField(&padded, 900, 1);
   ExpectRefused(padded + EncodeRoundHello(Header()), "header of more than");

@@ -1,0 +1,37 @@
+// What gRPC alone makes of everybody sending to everybody: the measure for
+// rounds.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "grpcpp/impl/codegen/service_type.h"
+
+namespace paceline {
+
+// A raw callback service that throws away what it reads, and streams to others
+// of its kind, a message of kRoundChunkBytes at a time.  Thread-compatible.
+class BareExchange {
+ public:
+  BareExchange();
+  ~BareExchange();
+
+  grpc::Service* service();
+
+  // Connects to those at `addresses`, once.
+  void Connect(const std::vector<std::string>& addresses);
+  // Sends `bytes` to each of them at the same time, and waits until all of them
+  // have read them.
+  void Send(int64_t bytes);
+
+ private:
+  class Service;
+  class Stream;
+
+  const std::unique_ptr<Service> service_;
+  std::vector<std::unique_ptr<Stream>> streams_;
+};
+
+}  // namespace paceline

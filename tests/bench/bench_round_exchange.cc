@@ -1,0 +1,165 @@
+// One member of an all-reduce by rounds, as a process of its own: for
+// tests/nightly/round_speed.py, which starts several and compares them.
+//
+//   bench_round_exchange INDEX HOST
+//
+// Prints "HOST:PORT", where it listens; then reads lines and answers each with
+// one.  NS is a time of the steady clock, the same in all processes.
+//
+//   peers ADDRESS...           all members, itself too     ok
+//   go NS                      as the last one says, then  done NS CPU_SECONDS
+//   bare BYTES                 `go` sends so many bytes to each other one and
+//                              waits until they were read; gRPC alone  ready
+//   reduce BYTES SHARDS MODE   `go` is one round            ready
+//   again                      before another go            ready
+//   end                        of the program
+#include <sys/resource.h>
+
+#include <chrono>
+#include <cstdio>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "core/base/check.h"
+#include "core/rpc/channel.h"
+#include "tests/bench/bare_exchange.h"
+#include "tests/bench/round_member.h"
+#include "worker/rpc/round_plane.h"
+
+namespace paceline {
+namespace {
+
+int64_t SteadyNow() {
+  return std::chrono::steady_clock::now().time_since_epoch() /
+         std::chrono::nanoseconds(1);
+}
+
+double CpuSeconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) +
+           1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+int64_t Number(const std::string& text) {
+  int64_t number = 0;
+  PACELINE_CHECK(absl::SimpleAtoi(text, &number), text);
+  return number;
+}
+
+void Say(const std::string& line) {
+  std::printf("%s\n", line.c_str());
+  std::fflush(stdout);
+}
+
+// Thread-compatible.
+class Program {
+ public:
+  Program(int self, const std::string& host) : self_(self) {
+    ServerOptions options;
+    options.listen = JoinHostPort(host, 0);
+    options.insecure = true;
+    options.max_receive_bytes = kMaxFrameBytes;
+    auto bound = StartServer(options, {plane_.service(), bare_.service()});
+    PACELINE_CHECK(bound.ok(), bound.status().ToString());
+    server_ = *std::move(bound);
+    Say(JoinHostPort(server_.host, server_.port));
+  }
+  ~Program() {
+    member_.reset();
+    plane_.Shutdown();
+    server_.server->Shutdown(std::chrono::system_clock::now());
+  }
+
+  // False at the end.
+  bool Do(const std::vector<std::string>& words) {
+    if (words[0] == "end") return false;
+    if (words[0] == "go") {
+      Go(Number(words.at(1)));
+    } else if (words[0] == "peers") {
+      Meet({words.begin() + 1, words.end()});
+    } else if (words[0] == "bare") {
+      bare_bytes_ = Number(words.at(1));
+      member_.reset();
+      Say("ready");
+    } else if (words[0] == "reduce") {
+      member_.reset();
+      member_ = std::make_unique<BenchMember>(
+          plane_, self_, addresses_,
+          BenchReduction{++attempts_, Number(words.at(1)),
+                         static_cast<int>(Number(words.at(2))), words.at(3)});
+      Again();
+    } else if (words[0] == "again") {
+      Again();
+    } else {
+      PACELINE_CHECK(false, absl::StrCat("no such word: ", words[0]));
+    }
+    return true;
+  }
+
+ private:
+  void Meet(std::vector<std::string> addresses) {
+    addresses_ = std::move(addresses);
+    std::vector<std::string> others = addresses_;
+    others.erase(others.begin() + self_);
+    bare_.Connect(others);
+    Say("ok");
+  }
+
+  void Again() {
+    if (member_ != nullptr) member_->Prepare();
+    Say("ready");
+  }
+
+  void Go(int64_t when) {
+    const double cpu = CpuSeconds();
+    never_.WaitForNotificationWithTimeout(
+        absl::Nanoseconds(when - SteadyNow()));
+    if (member_ != nullptr) {
+      member_->Reduce();
+    } else {
+      bare_.Send(bare_bytes_);
+    }
+    const int64_t end = SteadyNow();
+    Say(absl::StrCat("done ", end, " ", CpuSeconds() - cpu));
+  }
+
+  const int self_;
+  int64_t attempts_ = 0;
+  int64_t bare_bytes_ = 0;
+  std::vector<std::string> addresses_;
+  absl::Notification never_;
+  BareExchange bare_;
+  RoundPlane plane_;
+  BoundServer server_;
+  std::unique_ptr<BenchMember> member_;
+};
+
+int Main(int argc, char** argv) {
+  if (argc != 3) {
+    std::fprintf(stderr, "usage: bench_round_exchange INDEX HOST\n");
+    return 2;
+  }
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  Program program(static_cast<int>(Number(argv[1])), argv[2]);
+  for (std::string line; std::getline(std::cin, line);) {
+    if (!program.Do(absl::StrSplit(line, ' '))) break;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace paceline
+
+int main(int argc, char** argv) { return paceline::Main(argc, argv); }

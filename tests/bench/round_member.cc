@@ -1,0 +1,107 @@
+#include "tests/bench/round_member.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/check.h"
+
+namespace paceline {
+namespace {
+
+constexpr int64_t kSamples = 32;
+
+MemberId BenchId(int member) {
+  return {WorkerId{member}, Incarnation{static_cast<uint64_t>(member) + 1}};
+}
+
+GroupOrder GroupOf(const std::vector<std::string>& addresses) {
+  GroupOrder group;
+  group.view.id = {1, 1};
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    const MemberId id = BenchId(static_cast<int>(i));
+    group.view.members.push_back({id, 0});
+    group.workers.push_back({id, absl::StrCat("w", i), addresses[i]});
+  }
+  group.view.leveller = BenchId(0);
+  group.uploader = BenchId(0);
+  return group;
+}
+
+}  // namespace
+
+BenchMember::BenchMember(RoundPlane& plane, int self,
+                         std::vector<std::string> addresses,
+                         const BenchReduction& reduction)
+    : self_(self),
+      members_(static_cast<int>(addresses.size())),
+      gradient_(static_cast<size_t>(reduction.bytes) / sizeof(float)) {
+  RoundDeskOptions options;
+  options.attempt = reduction.attempt;
+  options.self = BenchId(self);
+  options.aggregation.mode = reduction.mode;
+  options.aggregation.shards = reduction.shards;
+  // Nobody is skipped, however slow.
+  options.aggregation.min_parts = members_;
+  options.aggregation.deadline = 600;
+  options.values = gradient_.size();
+  options.state_bytes = 16;
+  options.total_steps = std::numeric_limits<int64_t>::max();
+  options.state_hash = 1;
+  options.lease = absl::Minutes(10);
+  desk_ = std::make_unique<RoundDesk>(options, clock_, *this);
+  auto transport =
+      plane.Open({JobId{1}, reduction.attempt, 1}, options.self, desk_.get());
+  PACELINE_CHECK(transport.ok(), transport.status().ToString());
+  transport_ = *std::move(transport);
+  const absl::Status started = desk_->Start(*transport_);
+  PACELINE_CHECK(started.ok(), started.ToString());
+  desk_->OnGroup(GroupOf(addresses));
+}
+
+BenchMember::~BenchMember() {
+  transport_->Close();
+  desk_->Stop();
+}
+
+RoundTurn BenchMember::Await(RoundTurn::Kind kind) {
+  auto turn = desk_->AwaitTurn();
+  PACELINE_CHECK(turn.ok(), turn.status().ToString());
+  PACELINE_CHECK(turn->kind == kind,
+                 absl::StrCat("another turn: ", static_cast<int>(turn->kind)));
+  return *std::move(turn);
+}
+
+void BenchMember::Prepare() {
+  turn_ = Await(RoundTurn::Kind::kPart);
+  std::fill(gradient_.begin(), gradient_.end(), static_cast<float>(self_ + 1));
+}
+
+void BenchMember::Reduce() {
+  const int64_t step = turn_.step;
+  PartOptions part;
+  part.step = step;
+  part.division = DivisionOf(turn_.view, step);
+  part.gradient = absl::MakeSpan(gradient_);
+  desk_->BeginPart(part);
+  desk_->MarkReady(0);
+  desk_->FinishPart(kSamples);
+
+  turn_ = Await(RoundTurn::Kind::kApply);
+  desk_->AwaitPartReleased();
+  PACELINE_CHECK(turn_.divisor == kSamples * members_,
+                 absl::StrCat("divisor ", turn_.divisor));
+  WriteResult(turn_, desk_->shape(), absl::MakeSpan(gradient_));
+  const auto sum = static_cast<float>(members_ * (members_ + 1) / 2);
+  for (const size_t at :
+       {size_t{0}, gradient_.size() / 3, gradient_.size() - 1}) {
+    PACELINE_CHECK(
+        gradient_[at] == sum,
+        absl::StrCat("value ", at, " is ", gradient_[at], ", not ", sum));
+  }
+  turn_ = {};
+  desk_->OnApplied(step + 1, /*state_hash=*/static_cast<uint64_t>(step) + 1);
+}
+
+}  // namespace paceline

@@ -1,0 +1,52 @@
+// A member of a round group that computes nothing: hands a gradient in when it
+// is told to, and says when the result was applied.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "core/round/view.h"
+#include "worker/round_desk.h"
+#include "worker/rpc/round_plane.h"
+
+namespace paceline {
+
+struct BenchReduction {
+  int64_t attempt = 1;  // greater than that of the one before
+  int64_t bytes = 0;
+  int shards = 1;
+  std::string mode = "rolling";
+};
+
+// Thread-compatible.
+class BenchMember final : public RoundObserver {
+ public:
+  // Member `self` of as many as there are addresses, which are their planes'.
+  BenchMember(RoundPlane& plane, int self, std::vector<std::string> addresses,
+              const BenchReduction& reduction);
+  ~BenchMember() override;
+
+  // Waits until a part is wanted, and makes one.
+  void Prepare();
+  // Hands it in and applies the result; crashes when that is not the sum.
+  void Reduce();
+
+  void OnRound(const RoundRecord& /*record*/) override {}
+  void OnMemberChanged() override {}
+
+ private:
+  RoundTurn Await(RoundTurn::Kind kind);
+
+  const int self_;
+  const int members_;
+  const SystemClock clock_;
+  std::vector<float> gradient_;
+  RoundTurn turn_;
+  std::unique_ptr<RoundDesk> desk_;
+  std::unique_ptr<RoundTransport> transport_;
+};
+
+}  // namespace paceline

@@ -1,0 +1,242 @@
+#!/usr/bin/env python3
+"""How fast four members agree on a gradient: rounds against Gloo's all-reduce.
+
+  round_speed.py --bin build/release/bin [--part NAME]... [--tries 5]
+                 [--mib N,...] [--name NAME] [--no-gloo]
+
+Parts:
+  bed       four machines of 0.4 core, links of 1 Gbit/s
+  loopback  four processes on this box
+
+Every way is timed from all ready to all applied, by one clock, the ways taking
+turns; only ratios within one run are judged.  `bare` is gRPC alone: everybody
+sends everybody else as many bytes as sharded rounds do.  Prints what must be
+reached beside what was; exits 1 when something was not, 77 when there cannot be
+a bed (not root) or no Gloo (python3-torch).
+"""
+
+import argparse
+import importlib.util
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from bed import NODES, ROOT, SKIPPED, TESTBED, Bed
+from bed_speed import Report
+
+PARTS = ("bed", "loopback")
+MIB = 1 << 20
+GLOO = Path(__file__).with_name("gloo_member.py")
+# From the word to the start, so that it has reached everybody.
+LEAD_SECONDS = 0.1
+# The rounds' ways: name, shards, mode.
+ROUNDS = (("shards: 4", NODES, "rolling"), ("one server", 1, "rolling"),
+          ("central", 1, "central"))
+
+
+class Member:
+    """A process that answers each line with one."""
+
+    def __init__(self, command):
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True)
+
+    def say(self, line):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def hear(self):
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"a member ended: {self.process.args}")
+        return line.strip()
+
+    def end(self):
+        self.process.stdin.close()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+
+
+class Group:
+    """Members of one kind, asked all at once."""
+
+    def __init__(self, commands):
+        self.members = [Member(command) for command in commands]
+
+    def ask(self, line):
+        for member in self.members:
+            member.say(line)
+        return [member.hear() for member in self.members]
+
+    def time(self):
+        """Seconds of one go, until the last one is done."""
+        begin = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        begin += int(LEAD_SECONDS * 1e9)
+        ends = [int(line.split()[1]) for line in self.ask(f"go {begin}")]
+        return (max(ends) - begin) / 1e9
+
+    def end(self):
+        for member in self.members:
+            member.end()
+
+
+class Place:
+    """Where members run, and what they may be reached at."""
+
+    def __init__(self, bed=None):
+        self.bed = bed
+
+    def command(self, index, *command):
+        if self.bed is None:
+            return list(command)
+        return [str(TESTBED), "exec", "--name", self.bed.name, "--on",
+                str(index + 1), "--", *command]
+
+    def host(self, index):
+        if self.bed is None:
+            return "127.0.0.1"
+        text = self.bed.run("ip", "-o", "-4", "addr", "show", "eth0",
+                            on=index + 1).decode()
+        return re.search(r"inet ([0-9.]+)/", text).group(1)
+
+
+def rounds_group(place, program):
+    group = Group([place.command(i, program, str(i), place.host(i))
+                   for i in range(NODES)])
+    addresses = [member.hear() for member in group.members]
+    group.ask("peers " + " ".join(addresses))
+    return group
+
+
+def gloo_group(place):
+    first = place.host(0)
+    group = Group([
+        place.command(i, "env", "OMP_NUM_THREADS=1",
+                      f"GLOO_SOCKET_IFNAME={'lo' if place.bed is None else 'eth0'}",
+                      sys.executable, str(GLOO), str(i), str(NODES), first)
+        for i in range(NODES)])
+    for member in group.members:
+        member.hear()
+    return group
+
+
+def measure(rounds, gloo, count_bytes, tries):
+    """Seconds by way, [tries] each; the first go of each is not counted."""
+    times = {}
+
+    def go(name, group, word):
+        if not times.get(name):
+            times[name] = []
+        group.ask(word)
+        group.time()
+        group.ask("again")
+        times[name].append(group.time())
+
+    for _ in range(tries):
+        # To each other member what two phases of n shards send it.
+        go("bare", rounds, f"bare {2 * count_bytes // NODES}")
+        for name, shards, mode in ROUNDS:
+            go(name, rounds, f"reduce {count_bytes} {shards} {mode}")
+        if gloo is not None:
+            go("gloo", gloo, f"reduce {count_bytes}")
+    return times
+
+
+def cost(name):
+    """Steps one after the other, and bytes through the busiest member, each way,
+    in gradients; the two words of hold and commit come on top."""
+    if name in ("shards: 4", "bare", "gloo"):
+        return 2, 2 * (NODES - 1) / NODES
+    return 2, NODES - 1
+
+
+def show(times, count_bytes):
+    rate = (2 * (NODES - 1) / NODES * count_bytes
+            / statistics.median(times["bare"]))
+    print(f"  bare gRPC: {rate / 1e6:.0f} MB/s each way of every member")
+    for name, values in times.items():
+        steps, gradients = cost(name)
+        bound = gradients * count_bytes / rate
+        median = statistics.median(values)
+        print(f"  {name:12} {1e3 * median:9.1f} ms  (least "
+              f"{1e3 * min(values):.1f}, most {1e3 * max(values):.1f})  "
+              f"{steps} steps of {gradients / steps:.2f} gradients: "
+              f"{1e3 * bound:.1f} ms at that rate, {median / bound:.2f} of it",
+              flush=True)
+
+
+def ratio(times, above, below):
+    """Median over turns, of which each saw the box alike."""
+    return statistics.median(
+        a / b for a, b in zip(times[above], times[below]))
+
+
+def judge(report, part, times, mib):
+    what = f"{part}, {mib} MiB, shards: 4"
+    # On the bed a small gradient is not judged by the link: latency rules.
+    if part == "loopback" or mib >= 100:
+        report.at_most(f"{what} / bare gRPC", 1.25,
+                       ratio(times, "shards: 4", "bare"))
+    if part == "bed" and "gloo" in times:
+        report.at_most(f"{what} / Gloo", 0.6 if mib >= 100 else 0.7,
+                       ratio(times, "shards: 4", "gloo"))
+
+
+class MostReport(Report):
+    def at_most(self, what, asked, measured):
+        self.rows.append((what, f"<= {asked:g}", f"{measured:.3f}",
+                          measured <= asked))
+
+
+def run(place, part, arguments, report):
+    rounds = rounds_group(place, arguments.member)
+    gloo = None if arguments.no_gloo else gloo_group(place)
+    try:
+        for mib in arguments.mib:
+            print(f"{part}, {mib} MiB of float32, {NODES} members", flush=True)
+            times = measure(rounds, gloo, mib * MIB, arguments.tries)
+            show(times, mib * MIB)
+            judge(report, part, times, mib)
+    finally:
+        rounds.end()
+        if gloo is not None:
+            gloo.end()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bin", default=str(ROOT / "build/release/bin"))
+    parser.add_argument("--part", action="append", choices=PARTS)
+    parser.add_argument("--tries", type=int, default=5)
+    parser.add_argument("--mib", default="100,4")
+    parser.add_argument("--name", default="rounds")
+    parser.add_argument("--no-gloo", action="store_true")
+    arguments = parser.parse_args()
+    arguments.mib = [int(each) for each in arguments.mib.split(",")]
+    arguments.member = str(Path(arguments.bin).resolve()
+                           / "bench_round_exchange")
+    parts = arguments.part or PARTS
+    if not arguments.no_gloo and importlib.util.find_spec("torch") is None:
+        print("skipped: no Gloo without python3-torch", file=sys.stderr)
+        return SKIPPED
+    if "bed" in parts and os.geteuid() != 0:
+        print("skipped: a bed needs root", file=sys.stderr)
+        return SKIPPED
+
+    report = MostReport()
+    if "loopback" in parts:
+        run(Place(), "loopback", arguments, report)
+    if "bed" in parts:
+        with Bed(arguments.name, arguments.bin) as bed:
+            run(Place(bed), "bed", arguments, report)
+    return 0 if report.print() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
