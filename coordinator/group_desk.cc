@@ -132,6 +132,11 @@ void GroupDesk::Carry(ViewActions actions) {
     if (store == nullptr) continue;  // orders carry views; lost() is asked
     news_.view = store->view;
     ++news_.views;
+    // Who is left may have waited for who went: its time begins anew.
+    for (auto& [id, process] : processes_) {
+      process.progress_since = process.heard;
+      process.furthest_then = furthest_;
+    }
     // See the assumption: what sees it is sent after it is kept.
     ViewActions sent;
     keeper_.OnStored(store->view.id, sent);
@@ -265,20 +270,6 @@ void GroupDesk::EvictSilent(Instant now) {
          absl::StrCat(eviction->why, ", says ", NameOf(eviction->accuser)));
 }
 
-// Of the others' next step, or an answer.
-bool GroupDesk::OwesSomething(const MemberId& member,
-                              const Process& process) const {
-  if (furthest_ > process.furthest_then) return true;
-  return std::any_of(
-      processes_.begin(), processes_.end(), [&member](const auto& each) {
-        const auto& peers = each.second.report.peers;
-        return std::any_of(
-            peers.begin(), peers.end(), [&member](const PeerReport& peer) {
-              return peer.peer == member && peer.owing > absl::ZeroDuration();
-            });
-      });
-}
-
 void GroupDesk::EvictHung() {
   for (const ViewMember& member : view()->members) {
     const auto found = processes_.find(member.id);
@@ -289,8 +280,8 @@ void GroupDesk::EvictHung() {
     if (process.phase != RunPhase::kRunning || paused_ ||
         process.report.next < member.from_step ||
         still < options_.instruction_bound ||
-        !OwesSomething(member.id, process)) {
-      continue;
+        furthest_ == process.furthest_then) {
+      continue;  // as long as nobody goes on, all may wait for one another
     }
     OnGone(member.id, GroupExit::kHung,
            absl::StrFormat("it answers, but has finished no instruction for "

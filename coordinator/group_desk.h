@@ -27,8 +27,8 @@ struct GroupOptions {
   int64_t term = 1;  // greater than that of any coordinator before
   int64_t min_parts = 1;
   absl::Duration lease = absl::Seconds(3);
-  // A compute thread that owes something and finishes no instruction for as
-  // long hangs.
+  // A compute thread that finishes no instruction for as long, while others go
+  // on, hangs.
   absl::Duration instruction_bound = absl::Seconds(3);
 };
 
@@ -157,7 +157,6 @@ class GroupDesk {
   void Remove(const MemberId& member, GroupExit exit);
   void EvictSilent(Instant now);
   void EvictHung();
-  bool OwesSomething(const MemberId& member, const Process& process) const;
   void LetDrainedGo();
   bool HasStayer(const MemberId& leaving) const;
   void AddEvent(std::string kind, std::string text);

@@ -21,7 +21,8 @@ class MemoryRoundTransport final : public RoundTransport {
   }
   void Send(const MemberId& to, RoundMessage message, const PayloadKey& key,
             std::shared_ptr<RoundPayload> payload) override {
-    network_.Send({self_, to}, {std::move(message), key, payload != nullptr},
+    const bool has_payload = payload != nullptr;
+    network_.Send({self_, to}, {std::move(message), key, has_payload},
                   std::move(payload));
   }
   void Forget(int64_t step) override { network_.Forget(self_, step); }
@@ -74,10 +75,12 @@ void MemoryRoundNetwork::SetPeers(const MemberId& self,
   for (const GroupWorker& peer : peers) {
     now.insert(peer.id);
     const auto other = endpoints_.find(peer.id);
-    const bool gone = other != endpoints_.end() && other->second.killed;
-    if (gone && endpoint.peers.count(peer.id) == 0) {
-      notices_.push_back({self, peer.id, /*up=*/false, /*refused=*/true});
+    if (other == endpoints_.end() || peer.id == self ||
+        endpoint.peers.count(peer.id) > 0) {
+      continue;
     }
+    const bool gone = other->second.killed;
+    notices_.push_back({self, peer.id, /*up=*/!gone, /*refused=*/gone});
   }
   for (const MemberId& peer : endpoint.peers) {
     if (now.count(peer) == 0) links_.erase({self, peer});
@@ -298,6 +301,10 @@ bool MemoryRoundNetwork::CarryLetter(const LinkId& id) {
   return true;
 }
 
+bool MemoryRoundNetwork::IsEmpty(const Transfer& transfer) {
+  return transfer.payload->chunks() == 0;
+}
+
 bool MemoryRoundNetwork::CarryChunk(const LinkId& id) {
   Transfer moving;
   RoundSink* sink = nullptr;
@@ -309,11 +316,14 @@ bool MemoryRoundNetwork::CarryChunk(const LinkId& id) {
     auto& transfers = link->second.transfers;
     const auto found =
         std::find_if(transfers.begin(), transfers.end(), [](const auto& each) {
-          return !each.second.done && !each.second.ready.empty();
+          return each.second.payload != nullptr &&
+                 (!each.second.ready.empty() || IsEmpty(each.second));
         });
     if (found == transfers.end()) return false;
-    chunk = found->second.ready.front();
-    found->second.ready.pop_front();
+    if (!IsEmpty(found->second)) {
+      chunk = found->second.ready.front();
+      found->second.ready.pop_front();
+    }
     moving = found->second;
     moving.key = found->first;
     sink = BeginCall(id.second);
@@ -326,8 +336,10 @@ bool MemoryRoundNetwork::CarryChunk(const LinkId& id) {
     moving.refused = !into.ok();
     if (into.ok()) moving.into = *std::move(into);
   }
-  const absl::Span<const uint8_t> bytes = moving.payload->chunk(chunk);
-  if (moving.into != nullptr && !moving.into->IsReady(chunk)) {
+  absl::Span<const uint8_t> bytes;
+  if (!IsEmpty(moving)) bytes = moving.payload->chunk(chunk);
+  if (!bytes.empty() && moving.into != nullptr &&
+      !moving.into->IsReady(chunk)) {
     std::memcpy(moving.into->chunk(chunk).data(), bytes.data(), bytes.size());
     moving.into->MarkReady(chunk, moving.payload->chunk_hash(chunk));
   }
@@ -341,7 +353,8 @@ bool MemoryRoundNetwork::CarryChunk(const LinkId& id) {
   if (transfer == link->second.transfers.end()) return true;
   transfer->second.asked = true;
   transfer->second.into = moving.into;
-  const bool whole = ++transfer->second.sent == dropped->chunks();
+  transfer->second.sent += bytes.empty() ? 0 : 1;
+  const bool whole = transfer->second.sent == dropped->chunks();
   transfer->second.done = whole && !moving.refused;
   // Whoever lent the memory may have it back.
   if (whole) transfer->second.payload.reset();

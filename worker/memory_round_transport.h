@@ -103,6 +103,8 @@ class MemoryRoundNetwork final {
   bool MayTravel(const LinkId& id) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   bool Chance(double probability) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  static bool IsEmpty(const Transfer& transfer);
+
   // On the wire's thread.
   void Run();
   // Null: it hears nothing any more; else EndCall() comes after the call.

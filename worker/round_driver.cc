@@ -160,20 +160,6 @@ void RoundDriver::OnMessage(RoundMessage message,
   Settle();
 }
 
-void RoundDriver::SayServing(const RoundMessage& message) {
-  if (options_.on_serving == nullptr || message.from == options_.self) return;
-  const auto* part = std::get_if<PartOffer>(&message.body);
-  const auto* hold = std::get_if<Hold>(&message.body);
-  const int64_t step = part != nullptr   ? part->step
-                       : hold != nullptr ? hold->step
-                                         : -1;
-  if (step != member_->next() ||
-      member_->phase() != RoundMember::Phase::kRunning) {
-    return;
-  }
-  options_.on_serving(step, part != nullptr ? "gathering" : "spreading");
-}
-
 // The state machine would drop these, and the sender repeat them after a while:
 // of a view that is on its way here, or of a group that is level already.
 bool RoundDriver::IsEarly(const RoundMessage& message) const {
@@ -207,6 +193,20 @@ void RoundDriver::GiveEarly() {
   for (auto& [message, payload] : early) {
     OnMessage(std::move(message), std::move(payload));
   }
+}
+
+void RoundDriver::SayServing(const RoundMessage& message) {
+  if (options_.on_serving == nullptr || message.from == options_.self) return;
+  const auto* part = std::get_if<PartOffer>(&message.body);
+  const auto* hold = std::get_if<Hold>(&message.body);
+  const int64_t step = part != nullptr   ? part->step
+                       : hold != nullptr ? hold->step
+                                         : -1;
+  if (step != member_->next() ||
+      member_->phase() != RoundMember::Phase::kRunning) {
+    return;
+  }
+  options_.on_serving(step, part != nullptr ? "gathering" : "spreading");
 }
 
 void RoundDriver::Give(const RoundMessage& message) {

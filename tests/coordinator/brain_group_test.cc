@@ -171,6 +171,19 @@ TEST(BrainGroup, HungTrainerIsTakenOutThoughItAnswers) {
               Contains(HasSubstr("has finished no instruction for 3")));
 }
 
+// The others' threads have stood still just as long.
+TEST(BrainGroup, WhoWaitedForALostMemberIsNotHungAfterwards) {
+  GroupMesh mesh = Training(3);
+  mesh.worker("w3").silent = true;
+  mesh.Pass(3600, /*progress=*/false);
+  ASSERT_EQ(mesh.Members("w1"), "w1 w2");
+
+  mesh.Say("w1", 4);
+  mesh.mesh().Pass(50);
+
+  EXPECT_EQ(mesh.Members("w1"), "w1 w2");
+}
+
 // A stopped process looks hung and owes answers, too.
 TEST(BrainGroup, MemberThatSaysNothingAtAllIsLostRatherThanEvicted) {
   GroupMesh mesh = Training(3);

@@ -8,7 +8,7 @@
 #include <atomic>
 #include <cmath>
 
-#include "tests/support/training_group.h"
+#include "tests/worker/training_group.h"
 
 namespace paceline {
 namespace {
