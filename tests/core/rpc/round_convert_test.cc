@@ -134,23 +134,27 @@ void PrintTo(const Hostile& hostile, std::ostream* out) {
   *out << hostile.name;
 }
 
+using M = v1::RoundMessage;
+
+void AddContributors(M& m) {
+  for (int i = 0; i < kMaxRoundMembers; ++i) {
+    m.mutable_spread()->mutable_result()->add_contributors();
+  }
+}
+
+void AddShards(M& m) {
+  for (int i = 0; i < kMaxRoundShards; ++i) {
+    m.mutable_committed()->add_shards()->set_shard(2 + i);
+  }
+}
+
+void AddArrivals(M& m) {
+  for (int i = 0; i < kMaxRoundMembers; ++i) {
+    m.mutable_spread()->mutable_result()->add_arrivals_us(i);
+  }
+}
+
 std::vector<Hostile> AllHostile() {
-  using M = v1::RoundMessage;
-  const auto add_contributors = [](M& m) {
-    for (int i = 0; i < kMaxRoundMembers; ++i) {
-      m.mutable_spread()->mutable_result()->add_contributors();
-    }
-  };
-  const auto add_shards = [](M& m) {
-    for (int i = 0; i < kMaxRoundShards; ++i) {
-      m.mutable_committed()->add_shards()->set_shard(2 + i);
-    }
-  };
-  const auto add_arrivals = [](M& m) {
-    for (int i = 0; i < kMaxRoundMembers; ++i) {
-      m.mutable_spread()->mutable_result()->add_arrivals_us(i);
-    }
-  };
   return {
       {"NoBody", LevelDone{}, [](M& m) { m.clear_body(); }, "without a body"},
       {"NegativeTerm", LevelDone{},
@@ -174,9 +178,9 @@ std::vector<Hostile> AllHostile() {
       {"SpreadDivisor", Spread{1, Shard(0)},
        [](M& m) { m.mutable_spread()->mutable_result()->set_divisor(-1); },
        "divisor is -1"},
-      {"TooManyContributors", Spread{1, Shard(0)}, add_contributors,
+      {"TooManyContributors", Spread{1, Shard(0)}, AddContributors,
        "contributors: got 1026, need 0 to 1024"},
-      {"TooManyArrivals", Spread{1, Shard(0)}, add_arrivals,
+      {"TooManyArrivals", Spread{1, Shard(0)}, AddArrivals,
        "arrivals: got 1026"},
       {"NegativeArrival", Spread{1, Shard(0)},
        [](M& m) {
@@ -202,7 +206,7 @@ std::vector<Hostile> AllHostile() {
        "state's step is -1"},
       {"CommitStep", Commit{}, [](M& m) { m.mutable_commit()->set_step(-1); },
        "step is -1"},
-      {"TooManyShards", Committed{Result()}, add_shards,
+      {"TooManyShards", Committed{Result()}, AddShards,
        "shards: got 66, need 0 to 64"},
       {"ShardsOutOfOrder", Committed{Result()},
        [](M& m) { m.mutable_committed()->mutable_shards(0)->set_shard(1); },
