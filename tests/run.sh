@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly AREAS=(quickstart repeat same-bytes precision torchvision language codecs soak rounds liars bench
-  bed speed torch-free tsan asan)
+  bed speed round-speed torch-free tsan asan)
 
 usage() {
   cat <<USAGE
@@ -116,6 +116,14 @@ area_speed() {
   deploy/build.sh release paceline paceline-coordinator paceline-worker \
     bench_plain_vit
   python3 tests/nightly/bed_speed.py --bin build/release/bin
+}
+
+# How fast four members agree on a gradient, there and here, beside Gloo; needs
+# root, and the system's Python, which is the one that has PyTorch.
+area_round_speed() {
+  deploy/build.sh release paceline paceline-coordinator paceline-worker \
+    bench_round_exchange
+  /usr/bin/python3 tests/nightly/round_speed.py --bin build/release/bin
 }
 
 # As a newcomer runs it, without a terminal: three minutes of training at most

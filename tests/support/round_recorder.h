@@ -86,6 +86,8 @@ class RoundRecorder final : public RoundSink {
   using Memory = std::function<absl::StatusOr<std::shared_ptr<RoundPayload>>(
       const MemberId&, const PayloadKey&, size_t)>;
 
+  static constexpr absl::Duration kLong = absl::Seconds(30);
+
   struct Got {
     RoundMessage message;
     std::shared_ptr<RoundPayload> payload;
@@ -123,12 +125,23 @@ class RoundRecorder final : public RoundSink {
   }
 
   // Whether that many messages came; waits for a long time.
-  bool AwaitMessages(size_t count) {
+  bool AwaitMessages(size_t count, absl::Duration patience = kLong) {
     absl::MutexLock lock(&mutex_);
     const auto here = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
       return got_.size() >= count;
     };
-    return mutex_.AwaitWithTimeout(absl::Condition(&here), kLong);
+    return mutex_.AwaitWithTimeout(absl::Condition(&here), patience);
+  }
+  // The same, of those that brought bytes.
+  bool AwaitPayloads(int count, absl::Duration patience) {
+    absl::MutexLock lock(&mutex_);
+    const auto here = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+      return count <=
+             std::count_if(got_.begin(), got_.end(), [](const Got& got) {
+               return got.payload != nullptr;
+             });
+    };
+    return mutex_.AwaitWithTimeout(absl::Condition(&here), patience);
   }
   bool AwaitLink(int member, bool up, bool refused = false) {
     absl::MutexLock lock(&mutex_);
@@ -175,8 +188,6 @@ class RoundRecorder final : public RoundSink {
   }
 
  private:
-  static constexpr absl::Duration kLong = absl::Seconds(30);
-
   mutable absl::Mutex mutex_;
   Memory memory_ ABSL_GUARDED_BY(mutex_);
   std::map<std::pair<MemberId, PayloadKey>, std::shared_ptr<RoundPayload>>

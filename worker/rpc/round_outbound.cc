@@ -197,6 +197,7 @@ void RoundOutbound::Connect() {
     }
     call_ = new Call(shared_from_this(), channel_);
     hello_due_ = true;
+    received_ = false;
     writing_ = write_failed_ = read_ended_ = false;
     written_key_.reset();
     // Under the lock, so that Close() finds a call that it can cancel.  gRPC
@@ -275,16 +276,19 @@ grpc::ByteBuffer RoundOutbound::BufferOf(const RoundQueue::Item& item) const {
 
 void RoundOutbound::OnReceipt() {
   bool back_again = false;
+  bool tell = false;
   {
     absl::MutexLock lock(&mutex_);
-    if (up_ || closed_) return;
-    up_ = told_ = true;
+    if (closed_ || std::exchange(received_, true)) return;
+    tell = told_up_ != true;
+    told_up_ = true;
     refused_ = false;
     back_again = std::exchange(was_up_, true);
     if (!data_lost_) backoff_ = kFirstBackoff;
   }
+  if (back_again) ++shared_->counters.reconnects;
+  if (!tell) return;
   if (back_again) {
-    ++shared_->counters.reconnects;
     Log(LogLevel::kInfo, "member is connected again",
         {{"member", options_.peer.id.worker.value},
          {"address", options_.peer.address}});
@@ -331,15 +335,19 @@ void RoundOutbound::OnCallDone(const grpc::Status& grpc_status) {
     data_lost_ = absl::IsDataLoss(status);
     if (absl::IsUnavailable(status)) channel_ = nullptr;
     queue_.OnBroken();
+    // What we gave up ourselves says nothing of the peer.
+    tell = !gave_up_ && (told_up_ != false || (refused && !refused_));
+    if (tell) told_up_ = false;
     // Once it was refused it stays so until it is up.
-    const bool broke = std::exchange(up_, false) && !gave_up_;
-    tell = broke || !std::exchange(told_, true) || (refused && !refused_);
-    gave_up_ = false;
     refused = refused_ = refused_ || refused;
+    gave_up_ = false;
   }
   if (closed) return;
   if (tell) {
-    Log(LogLevel::kWarn, "member cannot be reached",
+    // Aborted is how every run ends, on those that end it last.
+    const bool over = absl::IsAborted(status);
+    Log(over ? LogLevel::kInfo : LogLevel::kWarn,
+        over ? "member does not take our stream" : "member cannot be reached",
         {{"member", options_.peer.id.worker.value},
          {"address", options_.peer.address},
          {"run", ToText(options_.fence)},

@@ -102,10 +102,11 @@ class RoundOutbound : public std::enable_shared_from_this<RoundOutbound> {
   bool read_ended_ ABSL_GUARDED_BY(mutex_) = false;
 
   absl::Duration backoff_ ABSL_GUARDED_BY(mutex_);
-  bool up_ ABSL_GUARDED_BY(mutex_) = false;
-  bool was_up_ ABSL_GUARDED_BY(mutex_) = false;
-  bool refused_ ABSL_GUARDED_BY(mutex_) = false;  // as last told
-  bool told_ ABSL_GUARDED_BY(mutex_) = false;
+  bool received_ ABSL_GUARDED_BY(mutex_) = false;  // a receipt, by this call
+  bool was_up_ ABSL_GUARDED_BY(mutex_) = false;    // by any call
+  // As last told; nothing yet.
+  std::optional<bool> told_up_ ABSL_GUARDED_BY(mutex_);
+  bool refused_ ABSL_GUARDED_BY(mutex_) = false;
   // The last call ended so: backoff grows although the peer can be reached.
   bool data_lost_ ABSL_GUARDED_BY(mutex_) = false;
 };

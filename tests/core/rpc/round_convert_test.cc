@@ -134,23 +134,27 @@ void PrintTo(const Hostile& hostile, std::ostream* out) {
   *out << hostile.name;
 }
 
-std::vector<Hostile> AllHostile() {
-  using M = v1::RoundMessage;
-  const auto add_contributors = [](M& m) {
-    for (int i = 0; i < kMaxRoundMembers; ++i) {
-      m.mutable_spread()->mutable_result()->add_contributors();
-    }
-  };
-  const auto add_shards = [](M& m) {
-    for (int i = 0; i < kMaxRoundShards; ++i) {
-      m.mutable_committed()->add_shards()->set_shard(2 + i);
-    }
-  };
-  const auto add_arrivals = [](M& m) {
-    for (int i = 0; i < kMaxRoundMembers; ++i) {
-      m.mutable_spread()->mutable_result()->add_arrivals_us(i);
-    }
-  };
+using M = v1::RoundMessage;
+
+void AddContributors(M& m) {
+  for (int i = 0; i < kMaxRoundMembers; ++i) {
+    m.mutable_spread()->mutable_result()->add_contributors();
+  }
+}
+
+void AddShards(M& m) {
+  for (int i = 0; i < kMaxRoundShards; ++i) {
+    m.mutable_committed()->add_shards()->set_shard(2 + i);
+  }
+}
+
+void AddArrivals(M& m) {
+  for (int i = 0; i < kMaxRoundMembers; ++i) {
+    m.mutable_spread()->mutable_result()->add_arrivals_us(i);
+  }
+}
+
+std::vector<Hostile> HostileHeadersAndParts() {
   return {
       {"NoBody", LevelDone{}, [](M& m) { m.clear_body(); }, "without a body"},
       {"NegativeTerm", LevelDone{},
@@ -169,14 +173,19 @@ std::vector<Hostile> AllHostile() {
        [](M& m) { m.mutable_part()->set_samples(-32); }, "samples is -32"},
       {"WantShard", Want{}, [](M& m) { m.mutable_want()->set_shard(1 << 30); },
        "need 0 to 63"},
+  };
+}
+
+std::vector<Hostile> HostileSpreads() {
+  return {
       {"SpreadStep", Spread{1, Shard(0)},
        [](M& m) { m.mutable_spread()->set_step(-9); }, "step is -9"},
       {"SpreadDivisor", Spread{1, Shard(0)},
        [](M& m) { m.mutable_spread()->mutable_result()->set_divisor(-1); },
        "divisor is -1"},
-      {"TooManyContributors", Spread{1, Shard(0)}, add_contributors,
+      {"TooManyContributors", Spread{1, Shard(0)}, AddContributors,
        "contributors: got 1026, need 0 to 1024"},
-      {"TooManyArrivals", Spread{1, Shard(0)}, add_arrivals,
+      {"TooManyArrivals", Spread{1, Shard(0)}, AddArrivals,
        "arrivals: got 1026"},
       {"NegativeArrival", Spread{1, Shard(0)},
        [](M& m) {
@@ -197,12 +206,17 @@ std::vector<Hostile> AllHostile() {
              ->set_samples(-1);
        },
        "samples of a contributor is -1"},
+  };
+}
+
+std::vector<Hostile> HostileOthers() {
+  return {
       {"HoldStateStep", Hold{},
        [](M& m) { m.mutable_hold()->set_state_step(-1); },
        "state's step is -1"},
       {"CommitStep", Commit{}, [](M& m) { m.mutable_commit()->set_step(-1); },
        "step is -1"},
-      {"TooManyShards", Committed{Result()}, add_shards,
+      {"TooManyShards", Committed{Result()}, AddShards,
        "shards: got 66, need 0 to 64"},
       {"ShardsOutOfOrder", Committed{Result()},
        [](M& m) { m.mutable_committed()->mutable_shards(0)->set_shard(1); },
@@ -222,6 +236,14 @@ std::vector<Hostile> AllHostile() {
       {"CopyNext", Copy{}, [](M& m) { m.mutable_copy()->set_next(-1); },
        "in the copy is -1"},
   };
+}
+
+std::vector<Hostile> AllHostile() {
+  std::vector<Hostile> all = HostileHeadersAndParts();
+  for (const auto& more : {HostileSpreads(), HostileOthers()}) {
+    all.insert(all.end(), more.begin(), more.end());
+  }
+  return all;
 }
 
 class RoundConvertHostile : public ::testing::TestWithParam<Hostile> {};

@@ -1,0 +1,177 @@
+// Rounds over gRPC when connections break, or a peer does not read.
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "gtest/gtest.h"
+#include "tests/cluster/round_net.h"
+
+namespace paceline {
+namespace {
+
+constexpr size_t kTwoChunks = kRoundChunkBytes + 100;
+
+// Two members, of which one breaks.
+class RoundPair : public ::testing::Test {
+ protected:
+  RoundPair() {
+    for (int i = 0; i < 2; ++i) {
+      nodes_.push_back(std::make_unique<RoundNode>(i));
+      transports_.push_back(nodes_[i]->Open(&sinks_[i]));
+    }
+    for (int i = 0; i < 2; ++i) transports_[i]->SetPeers(Workers());
+    EXPECT_TRUE(sinks_[1].AwaitLink(0, /*up=*/true));
+  }
+  std::vector<GroupWorker> Workers() const {
+    return {nodes_[0]->worker(), nodes_[1]->worker()};
+  }
+  void Offer(const PayloadKey& key,
+             const std::shared_ptr<RoundPayload>& payload) {
+    transports_[1]->Send(TestMember(0), OfferFrom(1, key, *payload), key,
+                         payload);
+  }
+
+  // As members do that wait for an answer: what was under way when a
+  // connection broke is lost.
+  bool OfferUntilItArrives(const PayloadKey& key,
+                           const std::shared_ptr<RoundPayload>& payload,
+                           int payloads = 1) {
+    for (int i = 0; i < 1000; ++i) {
+      Offer(key, payload);
+      if (sinks_[0].AwaitPayloads(payloads, absl::Milliseconds(20))) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  RoundRecorder sinks_[2];
+  std::vector<std::unique_ptr<RoundNode>> nodes_;
+  std::vector<std::unique_ptr<RoundTransport>> transports_;
+};
+
+TEST_F(RoundPair, TellsAtOnceThatNobodyListensAnyMore) {
+  nodes_[0]->Stop();
+
+  EXPECT_TRUE(sinks_[1].AwaitLink(0, /*up=*/false, /*refused=*/true));
+}
+
+TEST_F(RoundPair, TellsThatAnotherProcessListensThere) {
+  const int port = nodes_[0]->port();
+  nodes_[0]->Stop();
+  ASSERT_TRUE(sinks_[1].AwaitLink(0, /*up=*/false, /*refused=*/true));
+  RoundPlane another(RoundPlaneOptions{.incarnation = Incarnation{5}});
+  ServerOptions options;
+  options.listen = absl::StrCat("127.0.0.1:", port);
+  auto server = StartServer(options, {another.service()});
+  ASSERT_TRUE(server.ok()) << server.status();
+
+  transports_[1]->SetPeers({});
+  transports_[1]->SetPeers(Workers());
+
+  EXPECT_TRUE(sinks_[1].AwaitLink(0, /*up=*/false, /*refused=*/true));
+  another.Shutdown();
+  server->server->Shutdown(std::chrono::system_clock::now());
+}
+
+TEST_F(RoundPair, ConnectsAgainAndSendsWhatWasOnItsWay) {
+  const auto part = UnreadyPayload(kTwoChunks, 2);
+  transports_[1]->SendAhead(TestMember(0), PartKey(4), part);
+  MarkReady(*part, 1);
+  ASSERT_TRUE(sinks_[0].AwaitChunks(1, PartKey(4), 1));
+
+  nodes_[0]->plane.BreakStreamsForTest();
+  MarkReady(*part, 0);
+
+  ASSERT_TRUE(OfferUntilItArrives(PartKey(4), part));
+  EXPECT_EQ(sinks_[0].got()[0].payload->bytes(), part->bytes());
+  EXPECT_TRUE(sinks_[1].AwaitLink(0, /*up=*/true));
+  EXPECT_EQ(nodes_[1]->plane.stats().reconnects, 1);
+}
+
+TEST_F(RoundPair, SendsBytesAgainWhenTheirMessageIsSentAgainAfterABreak) {
+  const auto part = ReadyPayload(kTwoChunks, 2);
+  Offer(PartKey(4), part);
+  ASSERT_TRUE(sinks_[0].AwaitMessages(1));
+
+  nodes_[0]->plane.BreakStreamsForTest();
+
+  ASSERT_TRUE(OfferUntilItArrives(PartKey(4), part, /*payloads=*/2));
+  EXPECT_EQ(sinks_[0].got()[1].payload, sinks_[0].got()[0].payload);
+}
+
+TEST_F(RoundPair, GoesOnAfterAChunkArrivedDamaged) {
+  const auto part = UnreadyPayload(kTwoChunks, 2);
+  // Says what the bytes will be only after they went out: so the checksum of
+  // what arrives first is wrong.
+  part->MarkReady(0, /*hash=*/1);
+  transports_[1]->SendAhead(TestMember(0), PartKey(4), part);
+
+  while (nodes_[0]->plane.stats().checksum_errors == 0) {
+    transports_[1]->Send(TestMember(0), CommitFrom(1, 1), {}, nullptr);
+  }
+  transports_[1]->Forget(5);
+
+  EXPECT_TRUE(OfferUntilItArrives(PartKey(5), ReadyPayload(kTwoChunks, 3)));
+  EXPECT_TRUE(sinks_[1].AwaitLink(0, /*up=*/true));
+}
+
+TEST_F(RoundPair, CountsWhatItSendsAndReceives) {
+  Offer(PartKey(4), ReadyPayload(kTwoChunks, 2));
+  ASSERT_TRUE(sinks_[0].AwaitMessages(1));
+
+  const RoundPlaneStats sent = nodes_[1]->plane.stats();
+  const RoundPlaneStats received = nodes_[0]->plane.stats();
+
+  EXPECT_EQ(sent.frames_sent, 3);
+  EXPECT_EQ(sent.bytes_sent, static_cast<int64_t>(kTwoChunks));
+  EXPECT_EQ(received.frames_received, 3);
+  EXPECT_EQ(received.bytes_received, static_cast<int64_t>(kTwoChunks));
+}
+
+TEST_F(RoundPair, LosesItsMemoryOfAPayloadWhenTheStepIsForgotten) {
+  auto part = UnreadyPayload(kTwoChunks, 2);
+  const std::weak_ptr<RoundPayload> weak = part;
+  transports_[1]->SendAhead(TestMember(0), PartKey(4), part);
+  MarkReady(*part, 0);
+  ASSERT_TRUE(sinks_[0].AwaitChunks(1, PartKey(4), 1));
+  // What is written behind it has let go of the chunk.
+  transports_[1]->Send(TestMember(0), CommitFrom(1, 1), {}, nullptr);
+  ASSERT_TRUE(sinks_[0].AwaitMessages(1));
+
+  transports_[1]->Forget(5);
+  part.reset();
+
+  EXPECT_TRUE(weak.expired());
+}
+
+TEST(RoundPlane, GivesForgottenMemoryBackThoughThePeerDoesNotRead) {
+  // Nobody has opened a group at member 0: it holds the stream, reads a little
+  // ahead, and no more.
+  RoundNode silent(0), sender(1);
+  RoundRecorder sink;
+  const auto transport = sender.Open(&sink);
+  transport->SetPeers({silent.worker(), sender.worker()});
+  constexpr size_t kManyBytes = 64 * kRoundChunkBytes;
+  std::vector<uint8_t> memory(kManyBytes);
+  absl::Notification released;
+  auto part = RoundPayload::Over(
+      absl::MakeSpan(memory),
+      std::shared_ptr<void>(&memory, [&](void*) { released.Notify(); }));
+  for (int i = 0; i < part->chunks(); ++i) MarkReady(*part, i);
+  transport->SendAhead(TestMember(0), PartKey(4), part);
+  part.reset();
+  while (sender.plane.stats().bytes_sent == 0) std::this_thread::yield();
+
+  transport->Forget(5);
+
+  EXPECT_TRUE(released.WaitForNotificationWithTimeout(absl::Seconds(20)));
+  EXPECT_LT(sender.plane.stats().bytes_sent, static_cast<int64_t>(kManyBytes));
+  EXPECT_EQ(sink.link_changes(0), 0);
+}
+
+}  // namespace
+}  // namespace paceline
