@@ -67,8 +67,8 @@ TEST(BenchLosses, AddUpToWhatIsMissing) {
   EXPECT_EQ(row->plan, "[0,1) a, [1,2) b");
 }
 
-// The second worker saved CPU while it waited, and computed 2.8 CPU seconds, 7 s
-// at its share, in 6.5.
+// The second worker saved CPU while it waited, and computed 2.8 CPU seconds, 7
+// s at its share, in 6.5.
 TEST(BenchLosses, WaitsThatAQuotaGivesBackAreNoLoss) {
   JobView job = TwoStages();
   job.workers[1].flow->compute_cpu = 2.8;
