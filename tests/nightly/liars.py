@@ -72,14 +72,14 @@ def train(mesh, rule, steps, k, script, min_parts=MEMBERS):
 def show(table, honest):
     print(f"\nhonest, mean: {honest:.4f} after the same steps\n")
     columns = ("honest", "2 liars", "4 liars", "NaN")
-    print(f"{'rule':14}" + "".join(f"{name:>24}" for name in columns))
+    print(f"{'rule':14}" + "".join(f"{name:>27}" for name in columns))
     for rule in RULES:
         cells = []
         for name, liars in zip(columns, (0, 2, 4, 0)):
             accuracy, _ = table[rule, name]
             note = "" if withstands(rule, liars) else " violated"
             cells.append(f"{accuracy:.4f} ({accuracy - honest:+.4f}){note}")
-        print(f"{rule:14}" + "".join(f"{cell:>24}" for cell in cells))
+        print(f"{rule:14}" + "".join(f"{cell:>27}" for cell in cells))
     print("\nviolated: the rule's source promises nothing for so many liars of "
           f"{MEMBERS}")
     for (rule, name), (_, why) in table.items():
