@@ -71,15 +71,15 @@ def train(mesh, rule, steps, k, script, min_parts=MEMBERS):
 
 def show(table, honest):
     print(f"\nhonest, mean: {honest:.4f} after the same steps\n")
-    columns = ("2 liars", "4 liars", "NaN")
-    print(f"{'rule':14}" + "".join(f"{name:>24}" for name in columns))
+    columns = ("honest", "2 liars", "4 liars", "NaN")
+    print(f"{'rule':14}" + "".join(f"{name:>27}" for name in columns))
     for rule in RULES:
         cells = []
-        for name, liars in zip(columns, (2, 4, 0)):
+        for name, liars in zip(columns, (0, 2, 4, 0)):
             accuracy, _ = table[rule, name]
             note = "" if withstands(rule, liars) else " violated"
             cells.append(f"{accuracy:.4f} ({accuracy - honest:+.4f}){note}")
-        print(f"{rule:14}" + "".join(f"{cell:>24}" for cell in cells))
+        print(f"{rule:14}" + "".join(f"{cell:>27}" for cell in cells))
     print("\nviolated: the rule's source promises nothing for so many liars of "
           f"{MEMBERS}")
     for (rule, name), (_, why) in table.items():
@@ -106,7 +106,8 @@ def judge(table, honest):
     if lost("zeno", "4 liars") > MOST_LOST:
         wrong.append("zeno does not hold with 4 liars")
     for rule in RULES:
-        if lost(rule, "NaN") > MOST_LOST:
+        # Beside the rule's own honest run: what the rule costs is no harm.
+        if lost(rule, "NaN") - lost(rule, "honest") > MOST_LOST:
             wrong.append(f"a NaN sender harms {rule}")
     return wrong
 
@@ -124,7 +125,8 @@ def main():
             return 1
         print(f"honest  {honest:.4f}", flush=True)
         for rule in RULES:
-            for name, kind, count in (("2 liars", "sign-flip", 2),
+            for name, kind, count in (("honest", "sign-flip", 0),
+                                      ("2 liars", "sign-flip", 2),
                                       ("4 liars", "sign-flip", 4),
                                       ("NaN", "nan", 1)):
                 k = 0 if rule == "mean" else count
