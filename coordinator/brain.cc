@@ -90,7 +90,11 @@ absl::StatusOr<AttachVerdict> Brain::OnAttach(const Registration& registration,
               SubmitAgain(), moment);
     }
   }
-  if (busy != busy_.end()) CheckGroup(jobs_.at(busy->second), moment);
+  // Looked up again: a job that failed has let its workers go.
+  const auto still_busy = busy_.find(verdict.id);
+  if (still_busy != busy_.end()) {
+    CheckGroup(jobs_.at(still_busy->second), moment);
+  }
   queue_changed_ = true;
   Settle(moment);
   return verdict;

@@ -474,7 +474,7 @@ TEST(JobFile, WhatIsWrongInAFaultIsNamedWithItsOwnLine) {
               HasSubstr("job.yaml:15: faults[2].worker: unknown worker 'w9'"));
   EXPECT_THAT(Complaint(text + "  - kill\n"),
               HasSubstr("job.yaml:15: faults[2]: expected keys (worker, step, "
-                        "kind, steps, seconds, scale), got 'kill'"));
+                        "kind, steps, seconds, scale, phase), got 'kill'"));
 }
 
 TEST(JobFile, WhatIsWrongInASetOfFaultsIsNamedWithTheSet) {

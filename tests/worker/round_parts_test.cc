@@ -73,7 +73,7 @@ TEST(RoundPart, GivesTheGradientBackWhenTheLastUserIsGone) {
   BlockPool pool(0);
   std::vector<float> gradient(100);
   RoundPart part({.gradient = absl::MakeSpan(gradient)},
-                 RoundShape(100, 2, Codec::kRaw), pool);
+                 RoundShape(100, 1, Codec::kRaw), pool);
   auto reader = part.payloads()[0];
 
   part.Release();
