@@ -18,7 +18,7 @@ double Quantile(const std::vector<float>& sorted, double share) {
 void FlowMeter::OnInput(const FlowMoment& now, const FlowWait& wait,
                         int64_t sent_us) {
   if (!began_) {
-    if (counts_batches_) return;
+    if (counts_ == Counts::kBatches) return;
     began_ = true;
     first_ = now;
     times_.first_unix_us = times_.last_unix_us = now.unix_us;
@@ -40,8 +40,8 @@ void FlowMeter::OnInput(const FlowMoment& now, const FlowWait& wait,
 }
 
 void FlowMeter::OnBatchBegin(const FlowMoment& now) {
-  if (!counts_batches_) times_.first_unix_us = now.unix_us;
-  began_ = counts_batches_ = filling_ = true;
+  if (times_.first_unix_us == 0) times_.first_unix_us = now.unix_us;
+  began_ = filling_ = true;
   first_ = now;
 }
 

@@ -34,6 +34,11 @@ class FlowMeter {
  public:
   static constexpr size_t kLatenciesKept = 65'536;
 
+  // kInputs: inference; kBatches: training, whose first batch, before any
+  // OnBatchBegin(), does not count.
+  enum class Counts : uint8_t { kInputs, kBatches };
+  explicit FlowMeter(Counts counts) : counts_(counts) {}
+
   // An input is here after `wait`.
   //   sent_us  by the clock of the machine before: when it was handed to the
   //            sender; the wait until then was the stage before computing, and
@@ -79,10 +84,10 @@ class FlowMeter {
   // CPU seconds of the other threads since first_.
   double OtherCpu(const FlowMoment& now) const;
 
+  const Counts counts_;
   FlowTimes times_;
   FlowMoment first_;
   bool began_ = false;
-  bool counts_batches_ = false;
   bool filling_ = false;
   std::vector<float> latencies_;  // seconds; a ring of the newest
   int64_t results_ = 0;

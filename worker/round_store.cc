@@ -1,6 +1,6 @@
 #include "worker/round_store.h"
 
-#include <algorithm>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -9,6 +9,9 @@ namespace {
 
 // Of one sender, step and shard: one a view in which it served.
 constexpr int kMostVariants = 4;
+// Of one sender: those that are kept for who lacks them, the open one, and the
+// next.  Who lacks more is sent a copy.
+constexpr size_t kMostSteps = 4;
 
 }  // namespace
 
@@ -26,12 +29,15 @@ std::shared_ptr<RoundPayload> RoundStore::Incoming(const MemberId& from,
   }
   const auto found = incoming_.find({key, from});
   if (found != incoming_.end()) return found->second;
-  const int64_t variants =
-      std::count_if(incoming_.begin(), incoming_.end(), [&](const auto& each) {
-        return each.first.second == from && each.first.first.step == key.step &&
-               each.first.first.shard == key.shard;
-      });
-  if (variants >= kMostVariants) return nullptr;
+  int variants = 0;
+  std::set<int64_t> steps = {key.step};
+  for (const auto& [sender, payload] : incoming_) {
+    if (sender.second != from) continue;
+    steps.insert(sender.first.step);
+    variants +=
+        sender.first.step == key.step && sender.first.shard == key.shard;
+  }
+  if (variants >= kMostVariants || steps.size() > kMostSteps) return nullptr;
   std::shared_ptr<RoundPayload> payload = pool_.Make(bytes);
   incoming_[{key, from}] = payload;
   return payload;

@@ -26,8 +26,8 @@ class RoundStore {
       : shape_(shape), pool_(pool) {}
 
   // Memory for what `from` sends, the same one for the same key.  Of one sender
-  // a few results of a shard are kept, beyond them null; of states one in all,
-  // the newest asked for.
+  // the results of a few steps are kept, a few of each, beyond them null; of
+  // states one in all, the newest asked for.
   std::shared_ptr<RoundPayload> Incoming(const MemberId& from,
                                          const PayloadKey& key, size_t bytes);
 

@@ -161,7 +161,10 @@ void RoundSum::Retain(const std::set<MemberId>& members) {
 void RoundSum::LookAt(Part& part, int chunk) {
   if (part.looked_at[chunk]) return;
   part.looked_at[chunk] = true;
-  const absl::Span<const uint8_t> bytes = part.payload->chunk(chunk);
+  if (!IsFinite(part.payload->chunk(chunk))) part.finite = false;
+}
+
+bool RoundSum::IsFinite(absl::Span<const uint8_t> bytes) {
   absl::Span<const float> values;
   if (shape_.codec() == Codec::kRaw) {
     values = AsFloats(bytes);
@@ -173,7 +176,7 @@ void RoundSum::LookAt(Part& part, int chunk) {
     DecodeValues(shape_.codec(), bytes, decoded);
     values = decoded;
   }
-  if (FindNonFinite(values) < values.size()) part.finite = false;
+  return FindNonFinite(values) == values.size();
 }
 
 bool RoundSum::LookAt(Part& part) {
@@ -203,14 +206,13 @@ void RoundSum::DoCheck(const RoundMessage& message) {
   sink_.OnPartChecked(message, check);
 }
 
-// Also looks at the chunk: it is in the cache now.
+// A sum that is finite is of finite parts: one look instead of one a part.
 void RoundSum::SumAhead(const std::shared_ptr<Ahead>& ahead, int chunk) {
   Combination combination;
   auto rule = RuleOf(0);
   if (!rule.ok()) return;
   combination.rule = *std::move(rule);
   for (auto& [member, part] : ahead->parts) {
-    LookAt(*part, chunk);
     combination.parts.push_back(part);
     combination.samples.push_back(1);  // mean's sum does not depend on them
   }
@@ -218,6 +220,14 @@ void RoundSum::SumAhead(const std::shared_ptr<Ahead>& ahead, int chunk) {
   if (!verdict.ok()) return;
   combination.verdict = *std::move(verdict);
   SumChunk(combination, chunk, *ahead->sum);
+  const bool finite = IsFinite(ahead->sum->chunk(chunk));
+  for (const auto& part : combination.parts) {
+    if (finite) {
+      part->looked_at[chunk] = true;
+    } else {
+      LookAt(*part, chunk);
+    }
+  }
 }
 
 std::vector<RulePart> RoundSum::PartsOf(const Combination& combination) const {
@@ -240,9 +250,11 @@ absl::Status RoundSum::TakeParts(const SumRequest& request,
     std::shared_ptr<Part> part;
     {
       const absl::MutexLock lock(&mutex_);
-      auto& parts = shards_[{request.step, request.shard}].parts;
-      const auto found = parts.find(contributor.member);
-      if (found != parts.end()) part = found->second;
+      const auto shard = shards_.find({request.step, request.shard});
+      if (shard != shards_.end()) {
+        const auto found = shard->second.parts.find(contributor.member);
+        if (found != shard->second.parts.end()) part = found->second;
+      }
     }
     if (part == nullptr || !part->payload->complete()) {
       return absl::InternalError(absl::StrCat("the part of worker ",
@@ -302,6 +314,11 @@ std::shared_ptr<RoundPayload> RoundSum::FindAhead(
 }
 
 void RoundSum::DoClose(const SumRequest& request) {
+  {
+    // The step has been applied meanwhile: nobody waits for its sum.
+    const absl::MutexLock lock(&mutex_);
+    if (request.step < first_step_) return;
+  }
   auto combination = Decide(request);
   if (!combination.ok()) {
     return sink_.OnSummed(request, nullptr, 0,

@@ -143,6 +143,7 @@ class RoundSum {
   std::shared_ptr<RoundPayload> FindAhead(const SumRequest& request) const;
   bool LookAt(Part& part);
   void LookAt(Part& part, int chunk);
+  bool IsFinite(absl::Span<const uint8_t> bytes);  // values as on the wire
   void SumChunk(const Combination& combination, int chunk, RoundPayload& sum);
   void SumDecoded(const Combination& combination, size_t begin, size_t end,
                   absl::Span<uint8_t> bytes);

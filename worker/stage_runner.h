@@ -171,7 +171,8 @@ class StageRunner {
   bool batch_skipped_ = false;      // an update of the streamed batch
   LossSums evaluation_;             // of the running evaluation
 
-  FlowMeter flow_;
+  FlowMeter flow_{options_.inference ? FlowMeter::Counts::kInputs
+                                     : FlowMeter::Counts::kBatches};
   Instant asked_;     // when the wait for the newest batch's header began
   Instant answered_;  // and when it ended
   std::map<Slot, int64_t> admitted_us_;  // inference: of what is here

@@ -18,8 +18,9 @@ Parts:
 speed of a plain LibTorch loop on a CPU without AVX-512: a frame costs what it
 costs, so the faster the layers, the more of the time is the frames'.
 
-What nodes leave of the box is filled with such a loop at idle priority, so that
-a node alone computes beside as busy neighbours as one of four.
+What nodes leave of the box is filled with such a loop at idle priority, one that
+trains where nodes train, so that a node alone computes beside as busy neighbours
+as one of four.
 
 Prints the tables of `paceline bench` and what must be reached beside what was;
 exits 1 when something was not, 77 when there cannot be a bed (not root).
@@ -173,15 +174,19 @@ def main():
         return SKIPPED
     wanted = arguments.part or PARTS
     report = Report()
-    beds = (((), ("plain", plain), ("infer", infer), ("train", train),
-             ("pipedream", pipedream), ("train-others", train_others)),
-            (("--cpu-of", "3=0.2"), ("slow-node", slow_node)),
-            (("--rate", "20mbit"), ("codecs", codecs)))
-    for more, *parts in beds:
+    # What the nodes do, as they do it: samples, threads, what.
+    infers = ("4", "1", "infer")
+    trains = ("2", "1", "train")
+    beds = (((), infers, ("plain", plain), ("infer", infer)),
+            ((), trains, ("train", train), ("pipedream", pipedream),
+             ("train-others", train_others)),
+            (("--cpu-of", "3=0.2"), infers, ("slow-node", slow_node)),
+            (("--rate", "20mbit"), infers, ("codecs", codecs)))
+    for more, work, *parts in beds:
         if not any(name in wanted for name, _ in parts):
             continue
         # As much as a box can be kept busy with: for ever, whatever the number.
-        filler = (f"{arguments.bin}/bench_plain_vit", "1000000000")
+        filler = (f"{arguments.bin}/bench_plain_vit", "1000000000", *work)
         with Bed(arguments.name, arguments.bin, more, filler) as bed:
             for name, part in parts:
                 if name not in wanted:

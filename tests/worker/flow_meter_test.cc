@@ -20,7 +20,7 @@ FlowWait Wait(double begin, double end) {
 }
 
 TEST(FlowMeter, CountsNothingBeforeTheFirstInput) {
-  FlowMeter meter;
+  FlowMeter meter(FlowMeter::Counts::kInputs);
   meter.OnBlocked(absl::Seconds(3), absl::Seconds(1));
   meter.OnInput(At(5), Wait(0, 5), UnixAt(4));
 
@@ -31,7 +31,7 @@ TEST(FlowMeter, CountsNothingBeforeTheFirstInput) {
 }
 
 TEST(FlowMeter, TellsAStageThatComputesFromAFrameOnItsWay) {
-  FlowMeter meter;
+  FlowMeter meter(FlowMeter::Counts::kInputs);
   meter.OnInput(At(1), Wait(0, 1), UnixAt(1));
   meter.OnInput(At(6), Wait(2, 6), UnixAt(5));
 
@@ -40,7 +40,7 @@ TEST(FlowMeter, TellsAStageThatComputesFromAFrameOnItsWay) {
 }
 
 TEST(FlowMeter, BelievesNoClockThatIsFarOff) {
-  FlowMeter meter;
+  FlowMeter meter(FlowMeter::Counts::kInputs);
   meter.OnInput(At(1), Wait(0, 1), UnixAt(1));
   meter.OnInput(At(6), Wait(4, 6), UnixAt(-50));
   meter.OnInput(At(9), Wait(8, 9), UnixAt(50));
@@ -50,7 +50,7 @@ TEST(FlowMeter, BelievesNoClockThatIsFarOff) {
 }
 
 TEST(FlowMeter, CountsTheLoaderApart) {
-  FlowMeter meter;
+  FlowMeter meter(FlowMeter::Counts::kInputs);
   meter.OnInput(At(1), Wait(0, 1), 0);
   meter.OnInput(At(3), Wait(1, 3), 0);
 
@@ -59,7 +59,7 @@ TEST(FlowMeter, CountsTheLoaderApart) {
 }
 
 TEST(FlowMeter, SplitsAWaitForRoomByWhatTheLinkWasDoing) {
-  FlowMeter meter;
+  FlowMeter meter(FlowMeter::Counts::kInputs);
   meter.OnInput(At(1), Wait(0, 1), 0);
   meter.OnBlocked(absl::Seconds(5), absl::Seconds(2));
 
@@ -68,7 +68,7 @@ TEST(FlowMeter, SplitsAWaitForRoomByWhatTheLinkWasDoing) {
 }
 
 TEST(FlowMeter, SumsComputeAndWhatOtherThreadsUsed) {
-  FlowMeter meter;
+  FlowMeter meter(FlowMeter::Counts::kInputs);
   meter.OnInput(At(10), Wait(0, 10), 0);
   meter.OnCompute(absl::Seconds(4), absl::Seconds(3));
   meter.OnCompute(absl::Seconds(2), absl::Seconds(1));
@@ -84,7 +84,7 @@ TEST(FlowMeter, SumsComputeAndWhatOtherThreadsUsed) {
 }
 
 TEST(FlowMeter, OfTrainingCountsWholeBatches) {
-  FlowMeter meter;
+  FlowMeter meter(FlowMeter::Counts::kBatches);
   meter.OnBatchBegin(At(10));
   meter.OnInput(At(13), Wait(10, 13), UnixAt(12));
   meter.OnCompute(absl::Seconds(1), absl::Seconds(1));
@@ -106,7 +106,7 @@ TEST(FlowMeter, OfTrainingCountsWholeBatches) {
 }
 
 TEST(FlowMeter, OfTrainingLeavesOutABatchThatDoesNotCount) {
-  FlowMeter meter;
+  FlowMeter meter(FlowMeter::Counts::kBatches);
   meter.OnBatchBegin(At(10));
   meter.OnBatchDropped();
   meter.OnInput(At(13), Wait(10, 13), UnixAt(12));
@@ -120,8 +120,26 @@ TEST(FlowMeter, OfTrainingLeavesOutABatchThatDoesNotCount) {
   EXPECT_DOUBLE_EQ(meter.times().seconds, 1);
 }
 
+TEST(FlowMeter, OfTrainingLeavesOutTheFirstBatch) {
+  FlowMeter meter(FlowMeter::Counts::kBatches);
+  meter.OnInput(At(1), Wait(0, 1), UnixAt(1));
+  meter.OnCompute(absl::Seconds(3), absl::Seconds(3));
+  meter.OnInput(At(6), Wait(4, 6), UnixAt(5));
+  meter.OnBlocked(absl::Seconds(1), absl::ZeroDuration());
+  meter.OnBatchBegin(At(10));
+  meter.OnCompute(absl::Seconds(2), absl::Seconds(1));
+  meter.OnBatchEnd(At(14), 2, 4);
+
+  EXPECT_DOUBLE_EQ(meter.times().compute, 2);
+  EXPECT_DOUBLE_EQ(meter.times().compute_cpu, 1);
+  EXPECT_EQ(meter.times().fill, 0);
+  EXPECT_EQ(meter.times().starved, 0);
+  EXPECT_EQ(meter.times().blocked, 0);
+  EXPECT_EQ(meter.times().first_unix_us, UnixAt(10));
+}
+
 TEST(FlowMeter, KnowsTheQuantilesOfLatency) {
-  FlowMeter meter;
+  FlowMeter meter(FlowMeter::Counts::kInputs);
   for (int i = 100; i >= 1; --i) meter.OnResult(absl::Milliseconds(i));
   meter.Finish();
 
@@ -131,7 +149,7 @@ TEST(FlowMeter, KnowsTheQuantilesOfLatency) {
 }
 
 TEST(FlowMeter, ForgetsOldLatencies) {
-  FlowMeter meter;
+  FlowMeter meter(FlowMeter::Counts::kInputs);
   meter.OnResult(absl::Seconds(1000));
   for (size_t i = 0; i < FlowMeter::kLatenciesKept; ++i) {
     meter.OnResult(absl::Seconds(1));

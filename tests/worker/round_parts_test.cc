@@ -113,6 +113,22 @@ TEST(RoundStore, KeepsAFewResultsOfOneSenderOnly) {
   EXPECT_EQ(given, 4);
 }
 
+TEST(RoundStore, KeepsResultsOfAFewStepsOfOneSenderOnly) {
+  BlockPool pool(0);
+  RoundStore store(RoundShape(1000, 1, Codec::kRaw), pool);
+  const auto given = [&store](const MemberId& from, int64_t step) {
+    return store.Incoming(from, {PayloadKey::Kind::kResult, step, 0, 7},
+                          4000) != nullptr;
+  };
+  for (const int64_t step : {3, 4, 5, 6}) EXPECT_TRUE(given(MemberOf(1), step));
+
+  EXPECT_FALSE(given(MemberOf(1), 7));
+  EXPECT_TRUE(given(MemberOf(1), 5));
+  EXPECT_TRUE(given(MemberOf(2), 7));
+  store.Forget(4);
+  EXPECT_TRUE(given(MemberOf(1), 7));
+}
+
 TEST(WriteResult, ScalesShardsThatHaveAnotherDivisor) {
   const RoundShape shape(512, 2, Codec::kRaw);
   RoundTurn turn;

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "core/rpc/round_convert.h"
@@ -167,6 +168,10 @@ absl::StatusOr<RoundRun::Taking> RoundRun::BeginTake(
     const std::shared_ptr<InboundStream>& stream, const MemberId& from) {
   std::vector<std::shared_ptr<RoundPayload>> dropped;  // without the lock
   std::shared_ptr<InboundStream> replaced;
+  const absl::Cleanup end_replaced = [&replaced] {
+    if (replaced == nullptr) return;
+    replaced->End(absl::AbortedError("another stream of this sender came"));
+  };
   Taking taking;
   {
     absl::MutexLock lock(&mutex_);
@@ -196,7 +201,8 @@ absl::StatusOr<RoundRun::Taking> RoundRun::BeginTake(
         return absl::AbortedError("another stream of this sender came later");
       }
       if (sender->busy) {
-        sender->waiting = stream;
+        replaced = std::exchange(sender->waiting, stream);
+        if (replaced == stream) replaced = nullptr;
         return taking;
       }
       replaced = std::exchange(sender->stream, stream);
@@ -207,9 +213,6 @@ absl::StatusOr<RoundRun::Taking> RoundRun::BeginTake(
     sender->busy = true;
     ++sink_calls_;
     taking.sender = sender;
-  }
-  if (replaced != nullptr) {
-    replaced->End(absl::AbortedError("another stream of this sender came"));
   }
   return taking;
 }

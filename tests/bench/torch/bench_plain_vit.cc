@@ -1,12 +1,13 @@
-// DeiT-S as anybody would write it with LibTorch's modules, run forward in a
-// plain loop: what one node of a mesh is measured against, with as many threads
-// as a worker has.  Run it where the worker runs: deploy/testbed.sh exec --on 1
-// -- bench_plain_vit
-//   bench_plain_vit [MICRO_BATCHES [SAMPLES [THREADS]]]
+// DeiT-S as anybody would write it with LibTorch's modules, run in a plain loop:
+// forward, or with `train` forward and backward.  What one node of a mesh is
+// measured against, with as many threads as a worker has.  Run it where the
+// worker runs: deploy/testbed.sh exec --on 1 -- bench_plain_vit
+//   bench_plain_vit [MICRO_BATCHES [SAMPLES [THREADS [infer|train]]]]
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 
 #include "torch/torch.h"
 #include "worker/torch/threads.h"
@@ -94,24 +95,39 @@ int64_t Argument(int argc, char** argv, int index, int64_t otherwise) {
   return value > 0 ? value : otherwise;
 }
 
+// The sum of what came out, so that somebody looks at every result.
+double Forward(Vit& model, const at::Tensor& pictures) {
+  return model->forward(pictures).sum().item<double>();
+}
+
+// Gradients add up, as they do over a batch.
+double ForwardAndBackward(Vit& model, const at::Tensor& pictures) {
+  const at::Tensor labels =
+      torch::zeros({pictures.size(0)}, torch::dtype(torch::kInt64));
+  const at::Tensor loss =
+      torch::cross_entropy_loss(model->forward(pictures), labels);
+  loss.backward();
+  return loss.item<double>();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const int64_t micro_batches = Argument(argc, argv, 1, 24);
   const int64_t samples = Argument(argc, argv, 2, 4);
   paceline::SetComputeThreads(static_cast<int>(Argument(argc, argv, 3, 1)));
+  const bool trains = argc > 4 && std::string_view(argv[4]) == "train";
+  const auto run = trains ? ForwardAndBackward : Forward;
   torch::manual_seed(1);
-  const c10::InferenceMode guard;
+  const c10::InferenceMode guard(!trains);
   Vit model;
-  model->eval();
+  model->train(trains);
   const at::Tensor pictures = torch::rand({samples, 3, kPixels, kPixels});
-  for (int i = 0; i < 2; ++i) model->forward(pictures);
+  for (int i = 0; i < 2; ++i) run(model, pictures);
 
   const auto begin = std::chrono::steady_clock::now();
-  double sum = 0;  // somebody looks at every result
-  for (int64_t i = 0; i < micro_batches; ++i) {
-    sum += model->forward(pictures).sum().item<double>();
-  }
+  double sum = 0;
+  for (int64_t i = 0; i < micro_batches; ++i) sum += run(model, pictures);
   const std::chrono::duration<double> seconds =
       std::chrono::steady_clock::now() - begin;
   std::printf("%.4f samples/s, %lld micro-batches of %lld in %.2f s (%g)\n",
