@@ -1,11 +1,12 @@
 #include "tests/bench/bare_exchange.h"
 
-#include <algorithm>
+#include <array>
+#include <deque>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "core/base/check.h"
+#include "absl/types/span.h"
 #include "core/rpc/channel.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "paceline/v1/stage.grpc.pb.h"
@@ -38,9 +39,9 @@ class Reader final
   grpc::ByteBuffer message_;
 };
 
-grpc::ByteBuffer MessageOf(size_t bytes) {
-  const std::string memory(bytes, 'x');
-  const grpc::Slice slice(memory);
+// Over memory that stays.
+grpc::ByteBuffer MessageOf(absl::Span<uint8_t> bytes) {
+  const grpc::Slice slice(bytes.data(), bytes.size(), [](void*) {});
   return grpc::ByteBuffer(&slice, 1);
 }
 
@@ -60,9 +61,7 @@ class BareExchange::Stream final
     : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   explicit Stream(const std::string& address)
-      : channel_(MakeChannel(address, kMaxFrameBytes)),
-        chunk_(MessageOf(kRoundChunkBytes)),
-        end_(MessageOf(1)) {
+      : channel_(MakeChannel(address, kMaxFrameBytes)) {
     grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> stub(
         channel_);
     stub.PrepareBidiStreamingCall(&context_, kExchange, {}, this);
@@ -76,10 +75,11 @@ class BareExchange::Stream final
     mutex_.Await(absl::Condition(&done_));
   }
 
-  void Begin(int64_t bytes) {
+  void Begin(std::deque<absl::Span<uint8_t>> bytes) {
     {
       absl::MutexLock lock(&mutex_);
-      left_ = bytes;
+      left_ = std::move(bytes);
+      left_.push_back(absl::MakeSpan(end_));
       answered_ = false;
     }
     StartRead(&answer_);
@@ -91,14 +91,13 @@ class BareExchange::Stream final
   }
 
  private:
-  // A ByteBuffer is empty once it was written: another one over its slices.
   void Next() {
     {
       absl::MutexLock lock(&mutex_);
-      if (left_ < 0) return;
-      const auto chunk = static_cast<int64_t>(kRoundChunkBytes);
-      message_ = left_ > 0 ? chunk_ : end_;
-      left_ = left_ > 0 ? std::max<int64_t>(left_ - chunk, 0) : -1;
+      while (!left_.empty() && left_.front().empty()) left_.pop_front();
+      if (left_.empty()) return;
+      message_ = MessageOf(left_.front().subspan(0, kRoundChunkBytes));
+      left_.front().remove_prefix(message_.Length());
     }
     StartWrite(&message_);
   }
@@ -116,12 +115,12 @@ class BareExchange::Stream final
   }
 
   const std::shared_ptr<grpc::Channel> channel_;
-  const grpc::ByteBuffer chunk_, end_;
+  std::array<uint8_t, 1> end_ = {};  // a message of one byte
   grpc::ClientContext context_;
   grpc::ByteBuffer message_, answer_;
 
   absl::Mutex mutex_;
-  int64_t left_ ABSL_GUARDED_BY(mutex_) = -1;  // 0: the end; -1: nothing
+  std::deque<absl::Span<uint8_t>> left_ ABSL_GUARDED_BY(mutex_);
   bool answered_ ABSL_GUARDED_BY(mutex_) = false;
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
 };
@@ -139,7 +138,13 @@ void BareExchange::Connect(const std::vector<std::string>& addresses) {
 }
 
 void BareExchange::Send(int64_t bytes) {
-  for (const auto& stream : streams_) stream->Begin(bytes);
+  const size_t half = static_cast<size_t>(bytes) / 2;
+  memory_.resize((streams_.size() + 1) * half, 1);
+  const absl::Span<uint8_t> all = absl::MakeSpan(memory_);
+  const absl::Span<uint8_t> last = all.last(half);
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    streams_[i]->Begin({all.subspan(i * half, half), last});
+  }
   for (const auto& stream : streams_) stream->AwaitAnswer();
 }
 

@@ -23,7 +23,8 @@ class BareExchange {
   // Connects to those at `addresses`, once.
   void Connect(const std::vector<std::string>& addresses);
   // Sends `bytes` to each of them at the same time, and waits until all of them
-  // have read them.
+  // have read them: the first half out of memory of its own, as parts are, the
+  // other out of the same, as a result is.
   void Send(int64_t bytes);
 
  private:
@@ -32,6 +33,7 @@ class BareExchange {
 
   const std::unique_ptr<Service> service_;
   std::vector<std::unique_ptr<Stream>> streams_;
+  std::vector<uint8_t> memory_;
 };
 
 }  // namespace paceline

@@ -10,9 +10,9 @@ Parts:
 
 Every way is timed from all ready to all applied, by one clock, the ways taking
 turns; only ratios within one run are judged.  `bare` is gRPC alone: everybody
-sends everybody else as many bytes as sharded rounds do.  Prints what must be
-reached beside what was; exits 1 when something was not, 77 when there cannot be
-a bed (not root) or no Gloo (python3-torch).
+sends everybody else as many bytes as sharded rounds do, out of as much memory.
+Prints what must be reached beside what was; exits 1 when something was not, 77
+when there cannot be a bed (not root) or no Gloo (python3-torch).
 """
 
 import argparse
