@@ -18,7 +18,7 @@ using ::testing::IsEmpty;
 
 Instant At(double seconds) { return {absl::Seconds(seconds)}; }
 
-MemberId Id(int worker) {
+MemberId MemberOf(int worker) {
   return {WorkerId{worker}, Incarnation{100u + worker}};
 }
 
@@ -27,7 +27,7 @@ class Group {
  public:
   Group() : desk_(GroupOptions(), std::nullopt) {
     std::vector<GroupWorker> workers;
-    for (int i = 1; i <= 3; ++i) workers.push_back({Id(i), "w", "a:1"});
+    for (int i = 1; i <= 3; ++i) workers.push_back({MemberOf(i), "w", "a:1"});
     desk_.Begin(workers, {}, At(0));
     desk_.TakeNews();
   }
@@ -41,7 +41,7 @@ class Group {
     report.member->view = desk_.view()->id;
     report.member->next = next;
     report.member->has_taken_part = next > 0;
-    desk_.OnReport(Id(worker), report, progress, At(seconds));
+    desk_.OnReport(MemberOf(worker), report, progress, At(seconds));
     desk_.OnTick(At(seconds));
   }
 
@@ -63,7 +63,7 @@ TEST(GroupHang, WhoDoesNothingWhileOthersGoOnHangs) {
   group.Say(1, 3.1, 31, 31);
   group.Say(3, 3.2, 31, 0);
 
-  EXPECT_THAT(group.Leavers(), Contains(Field(&GroupLeaver::id, Id(3))));
+  EXPECT_THAT(group.Leavers(), Contains(Field(&GroupLeaver::id, MemberOf(3))));
 }
 
 // A busy machine takes long to make an engine ready.
