@@ -148,7 +148,8 @@ TEST(Rounds, AMemberStoppedForHalfALeaseMakesTheRunSlowerAndNothingElse) {
   const std::set<std::string> changes = {"lost", "evicted",  "joining",
                                          "left", "takeover", "paused",
                                          "void", "again",    "joined"};
-  for (const nlohmann::json& event : mesh.Json({"job", "events", "2"})["events"]) {
+  const nlohmann::json events = mesh.Json({"job", "events", "2"});
+  for (const nlohmann::json& event : events["events"]) {
     EXPECT_EQ(changes.count(event["kind"]), 0u) << event;
   }
   EXPECT_EQ(mesh.pid_of_worker("w2"), pid);
