@@ -90,7 +90,10 @@ void GroupDesk::Admit(const GroupWorker& worker, double share, Instant now) {
   names_[worker.id] = worker.name;
   const auto [process, is_new] = processes_.try_emplace(worker.id);
   process->second.worker = worker;
-  if (is_new) process->second.progress_since = process->second.heard = now;
+  if (is_new) {
+    process->second.heard = now;
+    Excuse(process->second, now);
+  }
   if (!begun_ || IsMember(worker.id) || !is_new) return;
   AddEvent("joining", absl::StrCat("worker ", worker.name,
                                    " fetches the state of the group"));
@@ -98,8 +101,28 @@ void GroupDesk::Admit(const GroupWorker& worker, double share, Instant now) {
 
 void GroupDesk::OnHeard(const MemberId& member, Instant heard) {
   const auto found = processes_.find(member);
-  if (found == processes_.end()) return;
-  found->second.heard = std::max(found->second.heard, heard);
+  if (found != processes_.end()) Hear(found->second, heard);
+}
+
+// After a silence nobody knows what it did meanwhile: it, this coordinator or
+// the whole machine may have been stopped.
+void GroupDesk::Hear(Process& process, Instant heard) const {
+  if (heard - process.heard > options_.lease / 2) Excuse(process, heard);
+  process.heard = std::max(process.heard, heard);
+}
+
+void GroupDesk::Excuse(Process& process, Instant now) {
+  process.progress_since = now;
+  process.left_behind.reset();
+}
+
+// Until now all may have waited for one another.
+void GroupDesk::OnFurther(int64_t next, Instant now) {
+  if (next <= furthest_) return;
+  furthest_ = next;
+  for (auto& [id, process] : processes_) {
+    if (!process.left_behind.has_value()) process.left_behind = now;
+  }
 }
 
 void GroupDesk::OnGone(const MemberId& member, GroupExit exit,
@@ -133,10 +156,7 @@ void GroupDesk::Carry(ViewActions actions) {
     news_.view = store->view;
     ++news_.views;
     // Who is left may have waited for who went: its time begins anew.
-    for (auto& [id, process] : processes_) {
-      process.progress_since = process.heard;
-      process.furthest_then = furthest_;
-    }
+    for (auto& [id, process] : processes_) Excuse(process, process.heard);
     // See the assumption: what sees it is sent after it is kept.
     ViewActions sent;
     keeper_.OnStored(store->view.id, sent);
@@ -168,17 +188,16 @@ void GroupDesk::OnReport(const MemberId& member, const RunReport& report,
   const auto found = processes_.find(member);
   if (found == processes_.end() || lost()) return;
   Process& process = found->second;
+  Hear(process, now);
+  const bool same_phase = process.phase == report.phase;
   process.phase = report.phase;
-  process.heard = now;
   if (report.phase >= RunPhase::kRunning) begun_ = true;
   const MemberReport said = report.member.value_or(process.report);
-  furthest_ = std::max(furthest_, said.next);
+  OnFurther(said.next, now);
   if (said.next > 0) begun_ = true;
-  if (progress != process.progress) {
-    process.progress = progress;
-    process.progress_since = now;
-    process.furthest_then = furthest_;
-  }
+  // Preparing takes its time, and is no instruction.
+  if (progress != process.progress || !same_phase) Excuse(process, now);
+  process.progress = progress;
   if (!report.member.has_value()) return;
   process.report = said;
   const bool was_member = IsMember(member);
@@ -194,8 +213,7 @@ void GroupDesk::OnReport(const MemberId& member, const RunReport& report,
   }
   Carry(std::move(actions));
   if (!was_member && IsMember(member)) {
-    process.progress_since = now;
-    process.furthest_then = furthest_;
+    Excuse(process, now);
     AddEvent("joined",
              absl::StrCat("worker ", NameOf(member), " joined; ", ViewNote()));
     OnViewChanged();
@@ -275,14 +293,16 @@ void GroupDesk::EvictHung() {
     const auto found = processes_.find(member.id);
     if (found == processes_.end()) continue;
     const Process& process = found->second;
-    // As far as it has been heard to do nothing.
-    const absl::Duration still = process.heard - process.progress_since;
+    // As long as nobody goes on, all may wait for one another; and who has
+    // waited as long as all needs time to hear that it is over.
     if (process.phase != RunPhase::kRunning || paused_ ||
         process.report.next < member.from_step ||
-        still < options_.instruction_bound ||
-        furthest_ == process.furthest_then) {
-      continue;  // as long as nobody goes on, all may wait for one another
+        !process.left_behind.has_value() ||
+        process.heard - *process.left_behind < options_.instruction_bound) {
+      continue;
     }
+    // As far as it has been heard to do nothing.
+    const absl::Duration still = process.heard - process.progress_since;
     OnGone(member.id, GroupExit::kHung,
            absl::StrFormat("it answers, but has finished no instruction for "
                            "%.1f s",

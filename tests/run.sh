@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly AREAS=(quickstart repeat same-bytes precision torchvision language codecs soak rounds liars bench
+readonly AREAS=(quickstart repeat same-bytes precision torchvision language codecs soak rounds kills liars bench
   bed speed round-speed torch-free tsan asan)
 
 usage() {
@@ -82,6 +82,13 @@ area_codecs() {
 area_rounds() {
   deploy/build.sh release round_simulation
   build/release/bin/round_simulation --schedules 1000000
+}
+
+# The server of a round is killed in each phase, twenty times; a quarter of an
+# hour.
+area_kills() {
+  deploy/build.sh release paceline paceline-coordinator paceline-worker
+  python3 tests/nightly/rounds_kill.py --bin build/release/bin
 }
 
 # What each rule withstands: nine members of which two, then four lie.

@@ -3,9 +3,12 @@
 
 #include <signal.h>
 
+#include <chrono>
 #include <map>
 #include <set>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -108,6 +111,49 @@ INSTANTIATE_TEST_SUITE_P(Phases, KilledServer,
                          ::testing::Values("computing", "gathering",
                                            "spreading", "committing"),
                          [](const auto& info) { return info.param; });
+
+// Half of the coordinator's default lease, `--lease`.
+constexpr std::chrono::milliseconds kHalfALease(1500);
+
+// min_parts is the whole group, so that each round waits for every part: both
+// runs sum the same parts, and end with the same bytes.
+TEST(Rounds, AMemberStoppedForHalfALeaseMakesTheRunSlowerAndNothingElse) {
+  const Mesh mesh(3);
+  const std::string file = JobFile(mesh, 200, "");
+  const std::vector<std::string> submit = {"job", "submit", file, "--set",
+                                           "aggregation.min_parts=3"};
+  const nlohmann::json undisturbed = mesh.Json(submit);
+  ASSERT_EQ(undisturbed["state"], "succeeded");
+  const pid_t pid = mesh.pid_of_worker("w2");
+  ASSERT_GT(pid, 1);
+
+  std::vector<std::string> detached = submit;
+  detached.push_back("--detach");
+  ASSERT_EQ(mesh.Run(detached).exit_code, 0);
+  ASSERT_TRUE(Eventually([&] {
+    return mesh.Json({"job", "show", "2"})["step"] > 10;
+  }));
+  ASSERT_EQ(kill(pid, SIGSTOP), 0);
+  std::this_thread::sleep_for(kHalfALease);
+  const nlohmann::json stopped = mesh.Json({"job", "show", "2"});
+  ASSERT_EQ(kill(pid, SIGCONT), 0);
+  EXPECT_EQ(mesh.Run({"job", "wait", "2"}).exit_code, 0);
+  const nlohmann::json disturbed = mesh.Json({"job", "show", "2"});
+
+  EXPECT_LT(stopped["step"], 200) << "it was stopped too late";
+  EXPECT_EQ(disturbed["state"], "succeeded");
+  EXPECT_EQ(disturbed["skipped_steps"], 0);
+  EXPECT_EQ(disturbed["weights_sha256"], undisturbed["weights_sha256"]);
+  // The first view to the end: another process would have made another one.
+  const std::set<std::string> changes = {"lost", "evicted",  "joining",
+                                         "left", "takeover", "paused",
+                                         "void", "again",    "joined"};
+  const nlohmann::json events = mesh.Json({"job", "events", "2"});
+  for (const nlohmann::json& event : events["events"]) {
+    EXPECT_EQ(changes.count(event["kind"]), 0u) << event;
+  }
+  EXPECT_EQ(mesh.pid_of_worker("w2"), pid);
+}
 
 TEST(Rounds, AStoppedMemberIsSkippedPastTheLeaseAndComesBack) {
   const Mesh mesh(3);
