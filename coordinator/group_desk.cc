@@ -75,7 +75,7 @@ void GroupDesk::Begin(const std::vector<GroupWorker>& workers,
     taken_part_.insert(worker.id);
     names_[worker.id] = worker.name;
     processes_[worker.id] = {
-        .worker = worker, .progress_since = now, .heard = now};
+        .worker = worker, .still_since = now, .heard = now};
   }
   for (const auto& [worker, share] : shares) keeper_.SetShare(worker, share);
   ViewActions actions;
@@ -90,7 +90,7 @@ void GroupDesk::Admit(const GroupWorker& worker, double share, Instant now) {
   names_[worker.id] = worker.name;
   const auto [process, is_new] = processes_.try_emplace(worker.id);
   process->second.worker = worker;
-  if (is_new) process->second.progress_since = process->second.heard = now;
+  if (is_new) process->second.still_since = process->second.heard = now;
   if (!begun_ || IsMember(worker.id) || !is_new) return;
   AddEvent("joining", absl::StrCat("worker ", worker.name,
                                    " fetches the state of the group"));
@@ -134,7 +134,7 @@ void GroupDesk::Carry(ViewActions actions) {
     ++news_.views;
     // Who is left may have waited for who went: its time begins anew.
     for (auto& [id, process] : processes_) {
-      process.progress_since = process.heard;
+      process.still_since = process.heard;
       process.furthest_then = furthest_;
     }
     // See the assumption: what sees it is sent after it is kept.
@@ -174,9 +174,9 @@ void GroupDesk::OnReport(const MemberId& member, const RunReport& report,
   const MemberReport said = report.member.value_or(process.report);
   furthest_ = std::max(furthest_, said.next);
   if (said.next > 0) begun_ = true;
-  if (progress != process.progress) {
+  if (progress != process.progress || said.turn != process.report.turn) {
     process.progress = progress;
-    process.progress_since = now;
+    process.still_since = now;
     process.furthest_then = furthest_;
   }
   if (!report.member.has_value()) return;
@@ -194,7 +194,7 @@ void GroupDesk::OnReport(const MemberId& member, const RunReport& report,
   }
   Carry(std::move(actions));
   if (!was_member && IsMember(member)) {
-    process.progress_since = now;
+    process.still_since = now;
     process.furthest_then = furthest_;
     AddEvent("joined",
              absl::StrCat("worker ", NameOf(member), " joined; ", ViewNote()));
@@ -270,23 +270,43 @@ void GroupDesk::EvictSilent(Instant now) {
          absl::StrCat(eviction->why, ", says ", NameOf(eviction->accuser)));
 }
 
-void GroupDesk::EvictHung() {
-  for (const ViewMember& member : view()->members) {
+// Its compute thread is at work for the others, and stands still.
+bool GroupDesk::IsHung(const ViewMember& member) const {
+  const auto found = processes_.find(member.id);
+  if (found == processes_.end()) return false;
+  const Process& process = found->second;
+  // As far as it has been heard to do nothing.
+  const absl::Duration still = process.heard - process.still_since;
+  return process.phase == RunPhase::kRunning && process.report.turn > 0 &&
+         process.report.next >= member.from_step &&
+         still >= options_.instruction_bound &&
+         (furthest_ != process.furthest_then || SomebodyWaits());
+}
+
+// Where a round waits for all parts nobody goes on; but who has handed its own
+// in for so long has computed all of it meanwhile.
+bool GroupDesk::SomebodyWaits() const {
+  const auto waits = [this](const ViewMember& member) {
     const auto found = processes_.find(member.id);
-    if (found == processes_.end()) continue;
+    if (found == processes_.end()) return false;
     const Process& process = found->second;
-    // As far as it has been heard to do nothing.
-    const absl::Duration still = process.heard - process.progress_since;
-    if (process.phase != RunPhase::kRunning || paused_ ||
-        process.report.next < member.from_step ||
-        still < options_.instruction_bound ||
-        furthest_ == process.furthest_then) {
-      continue;  // as long as nobody goes on, all may wait for one another
-    }
-    OnGone(member.id, GroupExit::kHung,
-           absl::StrFormat("it answers, but has finished no instruction for "
-                           "%.1f s",
-                           absl::ToDoubleSeconds(still)));
+    return process.phase == RunPhase::kRunning && process.report.turn == 0 &&
+           process.report.next >= member.from_step &&
+           process.heard - process.still_since >= options_.instruction_bound;
+  };
+  return std::any_of(view()->members.begin(), view()->members.end(), waits);
+}
+
+void GroupDesk::EvictHung() {
+  if (paused_) return;
+  for (const ViewMember& member : view()->members) {
+    if (!IsHung(member)) continue;
+    const MemberId hung = member.id;
+    const Process& process = processes_.at(hung);
+    OnGone(hung, GroupExit::kHung,
+           absl::StrFormat(
+               "it answers, but has finished no instruction for %.1f s",
+               absl::ToDoubleSeconds(process.heard - process.still_since)));
     return;  // one at a time: the others may have waited for it
   }
 }

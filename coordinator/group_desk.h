@@ -27,8 +27,8 @@ struct GroupOptions {
   int64_t term = 1;  // greater than that of any coordinator before
   int64_t min_parts = 1;
   absl::Duration lease = absl::Seconds(3);
-  // A compute thread that finishes no instruction for as long, while others go
-  // on, hangs.
+  // A compute thread that is at work and finishes no instruction for as long,
+  // while others go on or have waited for as long, hangs.
   absl::Duration instruction_bound = absl::Seconds(3);
 };
 
@@ -144,9 +144,10 @@ class GroupDesk {
     RunPhase phase = RunPhase::kNone;
     MemberReport report = {};
     int64_t progress = 0;
-    Instant progress_since = {};
+    // Since when its compute thread has stood still: at work, or waiting.
+    Instant still_since = {};
     Instant heard = {};
-    int64_t furthest_then = 0;  // the group's, when it last made progress
+    int64_t furthest_then = 0;  // the group's, at still_since
   };
 
   std::string NameOf(const MemberId& member) const;
@@ -157,6 +158,8 @@ class GroupDesk {
   void Remove(const MemberId& member, GroupExit exit);
   void EvictSilent(Instant now);
   void EvictHung();
+  bool IsHung(const ViewMember& member) const;
+  bool SomebodyWaits() const;
   void LetDrainedGo();
   bool HasStayer(const MemberId& leaving) const;
   void AddEvent(std::string kind, std::string text);

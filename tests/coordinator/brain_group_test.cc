@@ -157,6 +157,7 @@ TEST(BrainGroup, MemberThatOwesAnAnswerForALeaseIsEvictedAndAskedToStartAnew) {
 
 TEST(BrainGroup, HungTrainerIsTakenOutThoughItAnswers) {
   GroupMesh mesh = Training(3);
+  mesh.worker("w2").report.turn = 9;
 
   // w2 says the same for ever, the others go on.
   for (int64_t step = 4; step < 80; ++step) {
@@ -169,6 +170,39 @@ TEST(BrainGroup, HungTrainerIsTakenOutThoughItAnswers) {
   EXPECT_EQ(mesh.Members("w1"), "w1 w3");
   EXPECT_THAT(mesh.Story(),
               Contains(HasSubstr("has finished no instruction for 3")));
+}
+
+// No deadline closes such a round, so that nobody goes on.
+TEST(BrainGroup, HungTrainerIsTakenOutThoughARoundWaitsForAll) {
+  JobSpec spec = GroupSpec();
+  spec.aggregation.min_parts = 3;
+  GroupMesh mesh = Training(3, spec);
+  mesh.worker("w2").report.turn = 9;
+  mesh.Say("w2");
+
+  mesh.Pass(2800, /*progress=*/false);
+  EXPECT_EQ(mesh.Members("w1"), "w1 w2 w3");
+  mesh.Pass(400, /*progress=*/false);
+
+  EXPECT_EQ(mesh.Members("w1"), "w1 w3");
+  EXPECT_THAT(mesh.Story(),
+              Contains(AllOf(HasSubstr("evicted: member w2 evicted"),
+                             HasSubstr("has finished no instruction for 3"))));
+  EXPECT_EQ(mesh.Job().phase, "paused");
+  mesh.Pass(1100, /*progress=*/false);
+  EXPECT_TRUE(mesh.IsAskedToRenew("w2"));
+}
+
+// Their first micro-batch takes long on all of them.
+TEST(BrainGroup, NobodyIsHungWhileAllAreAtWork) {
+  GroupMesh mesh = Training(3);
+  for (const std::string name : {"w1", "w2", "w3"}) {
+    mesh.worker(name).report.turn = 9;
+  }
+
+  mesh.Pass(20'000, /*progress=*/false);
+
+  EXPECT_EQ(mesh.Members("w1"), "w1 w2 w3");
 }
 
 // The others' threads have stood still just as long.

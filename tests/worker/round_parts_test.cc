@@ -165,6 +165,24 @@ TEST(RoundTurns, AskForAPartOnceAndOnlyWhenNothingElseIsToBeDone) {
   EXPECT_EQ(turns.Await().status(), absl::CancelledError("over"));
 }
 
+TEST(RoundTurns, SayWhichTurnTheComputeThreadIsAt) {
+  RoundTurns turns(3);
+  turns.Push(Turn(RoundTurn::Kind::kApply, 1));
+  turns.Push(Turn(RoundTurn::Kind::kApply, 2));
+  RoundTurns::State state;
+  state.next = 3;
+  state.has_state = true;
+  turns.Publish(state);
+  EXPECT_EQ(turns.turn(), 0);
+
+  ASSERT_TRUE(turns.Await().ok());
+  EXPECT_EQ(turns.turn(), 1);
+  ASSERT_TRUE(turns.Await().ok());
+  EXPECT_EQ(turns.turn(), 2);
+  ASSERT_EQ(turns.Await()->kind, RoundTurn::Kind::kDone);
+  EXPECT_EQ(turns.turn(), 0) << "it may take as long as it likes";
+}
+
 TEST(RoundTurns, TellTheEndAndTheUploadOnceEach) {
   RoundTurns turns(3);
   RoundTurns::State state;
