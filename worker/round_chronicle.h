@@ -70,6 +70,7 @@ class RoundChronicle {
   const RoundStats& stats() const { return stats_; }
 
  private:
+  static bool IsUsed(const MemberId& member, const ShardResult& shard);
   std::optional<SkipReason> ReasonFor(const MemberId& member,
                                       const ShardResult& shard) const;
   void AddSkips(const RoundResult& result, const View& view,

@@ -162,7 +162,7 @@ struct RoundRecord {
   double takeover_seconds = 0;
   struct Skip {
     WorkerId worker;
-    std::string reason;  // late, lost, not-finite, division, empty
+    std::string reason;  // late, lost, not-finite, hash, division, empty
 
     friend bool operator==(const Skip&, const Skip&) = default;
   };

@@ -230,6 +230,46 @@ TEST(RoundChronicle, SaysWhoTookOverAndWhoseParsWereSkipped) {
   EXPECT_EQ(chronicle.stats().takeovers, 1);
 }
 
+TEST(RoundChronicle, SkipsNobodyWhosePartIsInTheSumThoughItIsLost) {
+  RoundChronicle chronicle(MemberOf(1), ServerMode::kRolling);
+  const View before = MakeView(1, {{MemberOf(0), 0}, {MemberOf(1), 0}});
+  const View after = MakeView(2, {{MemberOf(1), 0}});
+  chronicle.OnView(before, after, 0, At(30));
+  ShardResult shard;
+  shard.hash = 1;
+  shard.divisor = 8;
+  shard.contributors = {{MemberOf(0), 4}, {MemberOf(1), 4}};
+
+  const auto record = chronicle.OnApply({0, after.id, {shard}}, after,
+                                        /*running=*/false, At(60), 7);
+
+  ASSERT_TRUE(record.has_value());
+  EXPECT_THAT(record->skipped, testing::IsEmpty());
+  EXPECT_EQ(record->lost_server, WorkerId{0});
+}
+
+TEST(RoundChronicle, TellsNothingFromNaNInAPartThatItsOwnerKeptBack) {
+  RoundChronicle chronicle(MemberOf(0), ServerMode::kRolling);
+  const View view =
+      MakeView(1, {{MemberOf(0), 0}, {MemberOf(1), 0}, {MemberOf(2), 0}});
+  chronicle.OnOffer(MemberOf(0), {0, 0, 4, 1, 1}, PartCheck::kFine, At(10));
+  chronicle.OnOffer(MemberOf(1), {0, 0, 0, 0, 1, /*not_finite=*/true},
+                    PartCheck::kFine, At(11));
+  chronicle.OnOffer(MemberOf(2), {0, 0, 0, 0, 1}, PartCheck::kFine, At(12));
+  ShardResult shard;
+  shard.hash = 1;
+  shard.divisor = 4;
+  shard.contributors = {{MemberOf(0), 4}};
+
+  const auto record =
+      chronicle.OnApply({0, view.id, {shard}}, view, true, At(20), 7);
+
+  ASSERT_TRUE(record.has_value());
+  EXPECT_THAT(record->skipped,
+              testing::ElementsAre(RoundRecord::Skip{WorkerId{1}, "not-finite"},
+                                   RoundRecord::Skip{WorkerId{2}, "empty"}));
+}
+
 TEST(RoundChronicle, LeavesTheTellingToWhoeverCommitted) {
   RoundChronicle chronicle(MemberOf(1), ServerMode::kRolling);
   const View view = MakeView(1, {{MemberOf(0), 0}, {MemberOf(1), 0}});
