@@ -94,6 +94,25 @@ TEST(BrainGroup, MemoryThatNobodyHasIsRefusedAtSubmit) {
       << mesh.submit_error();
 }
 
+TEST(BrainGroup, KThatLeavesNoPartOfTheWorkersThereAreIsRefusedAtSubmit) {
+  GroupMesh mesh;
+  mesh.AttachAll(4);
+  JobSpec spec = GroupSpec();
+  spec.train.micro_batch = 4;
+  spec.aggregation.rule = "trimmed-mean";
+  spec.aggregation.k = 2;
+
+  mesh.mesh().Submit(spec);
+  EXPECT_EQ(mesh.mesh().submit_error().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(mesh.mesh().submit_error().message()),
+              HasSubstr("set aggregation.min_parts to at least 5"));
+
+  spec.aggregation.min_parts = 5;
+  mesh.Submit(spec);
+  EXPECT_THAT(mesh.Why(), HasSubstr("a round needs 5 members"));
+}
+
 TEST(BrainGroup, LostMemberIsLeftOutAndTheJobGoesOn) {
   GroupMesh mesh = Training(3);
 
