@@ -260,6 +260,8 @@ class Brain {
     std::set<WorkerId> renew;  // are due
     // Processes that cannot become members, so that they are not asked twice.
     std::map<WorkerId, Incarnation> unfit;
+    // Those for whom there was no memory in a group of so many.
+    std::map<WorkerId, std::pair<Incarnation, size_t>> cramped;
   };
 
   Job* FindJob(JobId id);
@@ -312,6 +314,8 @@ class Brain {
   bool WaitsForUpload(Job& job, const absl::Status& error, Moment moment);
   void AdmitJoiners(Moment moment);
   void AdmitJoinersOf(Job& job, Moment moment);
+  bool HasMemory(Job& job, const Member& joiner, const ModelDescription& model,
+                 Moment moment);
   bool HasRoom(const Job& job) const;
   std::string WaitsForReturn(const Job& job) const;
   std::string PhaseOfJob(const Job& job) const;

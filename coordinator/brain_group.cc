@@ -83,6 +83,7 @@ void Brain::StartGroup(Job& job, Moment moment) {
   job.returns.clear();
   job.renew.clear();
   job.unfit.clear();
+  job.cramped.clear();
   job.incomplete_saves = 0;
   job.group.emplace(GroupOptionsOf(job), std::nullopt);
   job.group->Begin(workers, shares, moment.now);
@@ -297,11 +298,34 @@ void Brain::AdmitJoinersOf(Job& job, Moment moment) {
       job.unfit[member.id] = process;
       continue;
     }
+    if (!HasMemory(job, member, *model, moment)) continue;
     AddWorker(job, member, *model);
     CheckProcess(job, *FindWorker(job.record, member.id), moment);
     TakeGroupNews(job, moment);
     if (!job.group.has_value()) return;
   }
+}
+
+// Asked again when the group is smaller.
+bool Brain::HasMemory(Job& job, const Member& joiner,
+                      const ModelDescription& model, Moment moment) {
+  std::vector<const Member*> members;
+  for (const JobWorker& worker : job.record.workers) {
+    if (job.group->FindProcess(worker.id) == nullptr) continue;
+    const Member* const member = membership_.Find(worker.id);
+    if (member != nullptr) members.push_back(member);
+  }
+  const Incarnation process = joiner.registration.incarnation;
+  auto& [refused, size] = job.cramped[joiner.id];
+  const bool known = refused == process;
+  if (known && members.size() >= size) return false;
+  const absl::Status room =
+      CheckRoom(job.record.spec, model, members, joiner);
+  if (room.ok()) return true;
+  refused = process;
+  size = members.size();
+  if (!known) AddEvent(job, "warning", std::string(room.message()), moment);
+  return false;
 }
 
 void Brain::AddWorker(Job& job, const Member& member,

@@ -1,6 +1,8 @@
 // What the brain does with the members of a data-parallel job.
 #include <string>
 
+#include "coordinator/job_text.h"
+#include "core/plan/member_memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/group_mesh.h"
@@ -295,6 +297,27 @@ TEST(BrainGroup, NewWorkerIsTakenInWhileTheJobRuns) {
   mesh.worker("w3").report.level = true;
   mesh.Say("w3", 4);
   EXPECT_EQ(mesh.Members("w1"), "w1 w2 w3");
+}
+
+TEST(BrainGroup, NewWorkerWithoutTheMemoryForTheStateStaysOut) {
+  GroupMesh mesh = Training(2);
+  Registration tiny = WorkerNamed("w3", 103);
+  tiny.memory_bytes =
+      JoinerBytes(GroupSpec(), *Describe(GroupSpec()), 3) - 1;
+
+  const StreamId stream = mesh.mesh().Attach(tiny);
+  mesh.Pass(500);
+
+  EXPECT_FALSE(mesh.mesh().Order(stream).run.has_value());
+  EXPECT_EQ(mesh.Workers("w1"), "w1 w2");
+  EXPECT_THAT(mesh.Story(),
+              Contains(AllOf(HasSubstr("warning: worker w3 has"),
+                             HasSubstr("as one of 3 members")))
+                  .Times(1));
+
+  mesh.Break("w2");  // without it there is room
+  mesh.mesh().Pass(600, {stream});
+  EXPECT_TRUE(mesh.mesh().Order(stream).run.has_value());
 }
 
 TEST(BrainGroup, NewWorkerGoesToAJobThatWaitsRatherThanToOneThatRuns) {
