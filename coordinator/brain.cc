@@ -36,11 +36,12 @@ Brain::Brain(const BrainPolicy& policy, StoredState stored, Moment start)
     Job& job = jobs_[id];
     job.record = std::move(record);
     job.restored = true;
+    job.kept = stored.views[id];
     if (job.record.state != JobState::kRunning) continue;
     for (const JobWorker& worker : job.record.workers) busy_[worker.id] = id;
     OpenWeights(job, start);
     if (IsDataParallel(job.record.spec)) {
-      RestoreGroup(job, stored.views, start);
+      RestoreGroup(job, start);
     }
   }
 }

@@ -59,10 +59,18 @@ absl::string_view GroupExitName(GroupExit exit) {
   return "";
 }
 
-GroupDesk::GroupDesk(const GroupOptions& options, std::optional<View> stored)
+GroupDesk::GroupDesk(const GroupOptions& options, std::optional<View> stored,
+                     const std::map<WorkerId, Incarnation>& excluded)
     : options_(options), keeper_(options.term, stored) {
   // Of a coordinator before this one: some may have begun.
   begun_ = stored.has_value();
+  ViewActions none;  // it has no view to be left out of
+  for (const auto& [worker, incarnation] : excluded) {
+    const MemberId gone = {worker, incarnation};
+    if (!stored.has_value() || !Contains(*stored, gone)) {
+      keeper_.OnLost(gone, none);
+    }
+  }
 }
 
 // --- who is there -----------------------------------------------------------

@@ -76,8 +76,10 @@ struct GroupSaying {
 // Thread-compatible; lives on the coordinator's loop.  Pure.
 class GroupDesk {
  public:
-  // stored: the view that an earlier coordinator kept for this attempt.
-  GroupDesk(const GroupOptions& options, std::optional<View> stored);
+  // stored: the view that an earlier coordinator kept for this attempt;
+  // excluded: processes that were taken out before, none of them in it.
+  GroupDesk(const GroupOptions& options, std::optional<View> stored,
+            const std::map<WorkerId, Incarnation>& excluded = {});
 
   // The first view of an attempt, from step 0: at least one; none was stored.
   void Begin(const std::vector<GroupWorker>& workers,
