@@ -97,6 +97,14 @@ void RoundChronicle::AddSkips(const RoundResult& result, const View& view,
   }
 }
 
+void RoundChronicle::AddDuration(double seconds) {
+  const auto bound =
+      std::lower_bound(kRoundBounds.begin(), kRoundBounds.end(), seconds);
+  ++stats_.durations[bound - kRoundBounds.begin()];
+  stats_.seconds += seconds;
+  stats_.last_seconds = seconds;
+}
+
 std::optional<RoundRecord> RoundChronicle::OnApply(
     const RoundResult& result, const std::optional<View>& view, bool running,
     Instant now, int64_t unix_ms) {
@@ -112,8 +120,7 @@ std::optional<RoundRecord> RoundChronicle::OnApply(
         static_cast<int32_t>(result.shards.front().contributors.size());
   }
   ++(record.is_void ? stats_.void_rounds : stats_.committed);
-  stats_.seconds += record.seconds;
-  stats_.last_seconds = record.seconds;
+  if (first_.has_value()) AddDuration(record.seconds);
   stats_.last_contributors = record.contributors;
 
   bool tell = false;

@@ -230,6 +230,28 @@ TEST(RoundChronicle, SaysWhoTookOverAndWhoseParsWereSkipped) {
   EXPECT_EQ(chronicle.stats().takeovers, 1);
 }
 
+TEST(RoundChronicle, CountsHowLongRoundsTookOfWhichItSawAPart) {
+  RoundChronicle chronicle(MemberOf(0), ServerMode::kRolling);
+  const View view = MakeView(1, {{MemberOf(0), 0}});
+  ShardResult shard;
+  shard.hash = 1;
+  shard.divisor = 4;
+  shard.contributors = {{MemberOf(0), 4}};
+  for (const int ms : {10, 11, 60'000}) {
+    chronicle.OnOffer(MemberOf(0), {0, 0, 4, 1, 1}, PartCheck::kFine, At(0));
+    chronicle.OnApply({0, view.id, {shard}}, view, true, At(ms), 7);
+  }
+  chronicle.OnApply({0, view.id, {shard}}, view, true, At(70'000), 7);
+
+  const RoundStats& stats = chronicle.stats();
+
+  EXPECT_EQ(stats.committed, 4);
+  EXPECT_EQ(stats.durations[3], 1) << "at most 0.01 s";
+  EXPECT_EQ(stats.durations[4], 1) << "at most 0.02 s";
+  EXPECT_EQ(stats.durations.back(), 1);
+  EXPECT_NEAR(stats.seconds, 60.021, 1e-9);
+}
+
 TEST(RoundChronicle, SkipsNobodyWhosePartIsInTheSumThoughItIsLost) {
   RoundChronicle chronicle(MemberOf(1), ServerMode::kRolling);
   const View before = MakeView(1, {{MemberOf(0), 0}, {MemberOf(1), 0}});
