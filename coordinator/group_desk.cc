@@ -83,7 +83,7 @@ void GroupDesk::Begin(const std::vector<GroupWorker>& workers,
     taken_part_.insert(worker.id);
     names_[worker.id] = worker.name;
     processes_[worker.id] = {
-        .worker = worker, .still_since = now, .heard = now};
+        .worker = worker, .progress_since = now, .heard = now};
   }
   for (const auto& [worker, share] : shares) keeper_.SetShare(worker, share);
   ViewActions actions;
@@ -98,7 +98,10 @@ void GroupDesk::Admit(const GroupWorker& worker, double share, Instant now) {
   names_[worker.id] = worker.name;
   const auto [process, is_new] = processes_.try_emplace(worker.id);
   process->second.worker = worker;
-  if (is_new) process->second.still_since = process->second.heard = now;
+  if (is_new) {
+    process->second.heard = now;
+    Excuse(process->second, now);
+  }
   if (!begun_ || IsMember(worker.id) || !is_new) return;
   AddEvent("joining", absl::StrCat("worker ", worker.name,
                                    " fetches the state of the group"));
@@ -106,8 +109,28 @@ void GroupDesk::Admit(const GroupWorker& worker, double share, Instant now) {
 
 void GroupDesk::OnHeard(const MemberId& member, Instant heard) {
   const auto found = processes_.find(member);
-  if (found == processes_.end()) return;
-  found->second.heard = std::max(found->second.heard, heard);
+  if (found != processes_.end()) Hear(found->second, heard);
+}
+
+// After a silence nobody knows what it did meanwhile: it, this coordinator or
+// the whole machine may have been stopped.
+void GroupDesk::Hear(Process& process, Instant heard) const {
+  if (heard - process.heard > options_.lease / 2) Excuse(process, heard);
+  process.heard = std::max(process.heard, heard);
+}
+
+void GroupDesk::Excuse(Process& process, Instant now) {
+  process.progress_since = now;
+  process.left_behind.reset();
+}
+
+// Until now all may have waited for one another.
+void GroupDesk::OnFurther(int64_t next, Instant now) {
+  if (next <= furthest_) return;
+  furthest_ = next;
+  for (auto& [id, process] : processes_) {
+    if (!process.left_behind.has_value()) process.left_behind = now;
+  }
 }
 
 void GroupDesk::OnGone(const MemberId& member, GroupExit exit,
@@ -141,10 +164,7 @@ void GroupDesk::Carry(ViewActions actions) {
     news_.view = store->view;
     ++news_.views;
     // Who is left may have waited for who went: its time begins anew.
-    for (auto& [id, process] : processes_) {
-      process.still_since = process.heard;
-      process.furthest_then = furthest_;
-    }
+    for (auto& [id, process] : processes_) Excuse(process, process.heard);
     // See the assumption: what sees it is sent after it is kept.
     ViewActions sent;
     keeper_.OnStored(store->view.id, sent);
@@ -176,17 +196,20 @@ void GroupDesk::OnReport(const MemberId& member, const RunReport& report,
   const auto found = processes_.find(member);
   if (found == processes_.end() || lost()) return;
   Process& process = found->second;
+  Hear(process, now);
+  const bool same_phase = process.phase == report.phase;
   process.phase = report.phase;
-  process.heard = now;
   if (report.phase >= RunPhase::kRunning) begun_ = true;
   const MemberReport said = report.member.value_or(process.report);
-  furthest_ = std::max(furthest_, said.next);
+  OnFurther(said.next, now);
   if (said.next > 0) begun_ = true;
-  if (progress != process.progress || said.turn != process.report.turn) {
-    process.progress = progress;
-    process.still_since = now;
-    process.furthest_then = furthest_;
+  // Preparing takes its time, and is no instruction; neither is another turn the
+  // one before.
+  if (progress != process.progress || !same_phase ||
+      said.turn != process.report.turn) {
+    Excuse(process, now);
   }
+  process.progress = progress;
   if (!report.member.has_value()) return;
   process.report = said;
   const bool was_member = IsMember(member);
@@ -202,8 +225,7 @@ void GroupDesk::OnReport(const MemberId& member, const RunReport& report,
   }
   Carry(std::move(actions));
   if (!was_member && IsMember(member)) {
-    process.still_since = now;
-    process.furthest_then = furthest_;
+    Excuse(process, now);
     AddEvent("joined",
              absl::StrCat("worker ", NameOf(member), " joined; ", ViewNote()));
     OnViewChanged();
@@ -278,17 +300,23 @@ void GroupDesk::EvictSilent(Instant now) {
          absl::StrCat(eviction->why, ", says ", NameOf(eviction->accuser)));
 }
 
-// Its compute thread is at work for the others, and stands still.
+// As long as nobody goes on, all may wait for one another, and who has waited
+// as long as all needs time to hear that it is over; but who is at work waits
+// for nobody.
 bool GroupDesk::IsHung(const ViewMember& member) const {
   const auto found = processes_.find(member.id);
   if (found == processes_.end()) return false;
   const Process& process = found->second;
-  // As far as it has been heard to do nothing.
-  const absl::Duration still = process.heard - process.still_since;
-  return process.phase == RunPhase::kRunning && process.report.turn > 0 &&
-         process.report.next >= member.from_step &&
-         still >= options_.instruction_bound &&
-         (furthest_ != process.furthest_then || SomebodyWaits());
+  if (process.phase != RunPhase::kRunning ||
+      process.report.next < member.from_step) {
+    return false;
+  }
+  const absl::Duration bound = options_.instruction_bound;
+  const bool left_behind = process.left_behind.has_value() &&
+                           process.heard - *process.left_behind >= bound;
+  const bool at_work = process.report.turn > 0 &&
+                       process.heard - process.progress_since >= bound;
+  return left_behind || (at_work && SomebodyWaits());
 }
 
 // Where a round waits for all parts nobody goes on; but who has handed its own
@@ -300,7 +328,7 @@ bool GroupDesk::SomebodyWaits() const {
     const Process& process = found->second;
     return process.phase == RunPhase::kRunning && process.report.turn == 0 &&
            process.report.next >= member.from_step &&
-           process.heard - process.still_since >= options_.instruction_bound;
+           process.heard - process.progress_since >= options_.instruction_bound;
   };
   return std::any_of(view()->members.begin(), view()->members.end(), waits);
 }
@@ -310,11 +338,12 @@ void GroupDesk::EvictHung() {
   for (const ViewMember& member : view()->members) {
     if (!IsHung(member)) continue;
     const MemberId hung = member.id;
+    // As far as it has been heard to do nothing.
     const Process& process = processes_.at(hung);
     OnGone(hung, GroupExit::kHung,
            absl::StrFormat(
                "it answers, but has finished no instruction for %.1f s",
-               absl::ToDoubleSeconds(process.heard - process.still_since)));
+               absl::ToDoubleSeconds(process.heard - process.progress_since)));
     return;  // one at a time: the others may have waited for it
   }
 }

@@ -146,15 +146,20 @@ class GroupDesk {
     RunPhase phase = RunPhase::kNone;
     MemberReport report = {};
     int64_t progress = 0;
-    // Since when its compute thread has stood still: at work, or waiting.
-    Instant still_since = {};
+    Instant progress_since = {};
     Instant heard = {};
-    int64_t furthest_then = 0;  // the group's, at still_since
+    // Since when the group is known to go on while it makes no progress;
+    // nothing: it does not.
+    std::optional<Instant> left_behind = {};
   };
 
   std::string NameOf(const MemberId& member) const;
   std::string ViewNote() const;  // "view 1.3 of 4 members"
   void Carry(ViewActions actions);
+  // Its time begins anew: it cannot be held against it.
+  static void Excuse(Process& process, Instant now);
+  void Hear(Process& process, Instant heard) const;
+  void OnFurther(int64_t next, Instant now);
   void OnViewChanged();
   void TakeMismatch(const MemberReport& report);
   void Remove(const MemberId& member, GroupExit exit);

@@ -112,7 +112,9 @@ absl::Status Agent::PrepareGroup(const RunOrder& order,
   };
   run.faults = FaultsOf(order, run.self);
   desk.on_serving = [this, &run](int64_t step, absl::string_view phase) {
-    if (run.faults.KillsServer(step, phase)) options_.fault_actions->Kill();
+    if (!run.faults.KillsServer(step, phase)) return;
+    Log(LogLevel::kWarn, "dies on purpose", {{"step", step}, {"phase", phase}});
+    options_.fault_actions->Kill();
   };
   if (order.spec.faults.empty()) desk.on_serving = nullptr;
   RoundObserver& observer = *this;

@@ -27,7 +27,9 @@ void RoundChronicle::OnView(const std::optional<View>& before,
   if (!before.has_value() || before->id == after.id) return;
   const std::vector<MemberId> members = MembersAt(*before, next);
   for (const MemberId& member : members) {
-    if (!Contains(after, member)) lost_.insert(member);
+    if (Contains(after, member)) continue;
+    lost_.insert(member);
+    offers_.erase(member);
   }
   if (members.empty()) return;
   const MemberId server = ServerOf(*before, mode_, next, 0);
@@ -57,7 +59,10 @@ std::optional<SkipReason> RoundChronicle::ReasonFor(
     const MemberId& member, const ShardResult& shard) const {
   if (IsUsed(member, shard)) return {};
   const auto found = offers_.find(member);
-  if (found == offers_.end()) return SkipReason::kLate;
+  // Nobody's absence makes a round void.
+  if (found == offers_.end()) {
+    return shard.is_void ? std::nullopt : std::optional(SkipReason::kLate);
+  }
   const auto& [offer, check] = found->second;
   if (check == PartCheck::kNotFinite) return SkipReason::kNotFinite;
   if (check == PartCheck::kWrongHash) return SkipReason::kHash;
@@ -69,7 +74,9 @@ std::optional<SkipReason> RoundChronicle::ReasonFor(
         return each.second.first.samples > 0 &&
                each.second.first.division != offer.division;
       });
-  return other_division ? SkipReason::kDivision : SkipReason::kLate;
+  if (other_division) return SkipReason::kDivision;
+  // Of a void round it would have been used.
+  return shard.is_void ? std::nullopt : std::optional(SkipReason::kLate);
 }
 
 void RoundChronicle::AddSkips(const RoundResult& result, const View& view,

@@ -63,7 +63,7 @@ absl::Status RoundRunner::Take(RoundTurn& turn) {
 
 absl::Status RoundRunner::ComputePart(const RoundTurn& turn) {
   const StepFaults faults = options_.faults.At(turn.step);
-  PACELINE_RETURN_IF_ERROR(Misbehave(faults));
+  PACELINE_RETURN_IF_ERROR(Misbehave(faults, turn.step));
   const BatchInfo batch = parts_.source.Training(turn.step);
   const std::vector<int> own =
       MicroBatchesOf(turn.view, turn.step, options_.self, batch.micro_batches);
@@ -82,8 +82,12 @@ absl::Status RoundRunner::ComputePart(const RoundTurn& turn) {
   return absl::OkStatus();
 }
 
-absl::Status RoundRunner::Misbehave(const StepFaults& faults) {
-  if (faults.kill) parts_.fault_actions.Kill();
+absl::Status RoundRunner::Misbehave(const StepFaults& faults, int64_t step) {
+  if (faults.kill) {
+    Log(LogLevel::kWarn, "dies on purpose",
+        {{"step", step}, {"phase", "computing"}});
+    parts_.fault_actions.Kill();
+  }
   if (faults.hang > absl::ZeroDuration()) {
     parts_.fault_actions.Hang(faults.hang);
   }
@@ -217,8 +221,24 @@ absl::Status RoundRunner::Apply(const RoundTurn& turn) {
     applied_ = turn.step + 1;
     parts_.desk.OnApplied(applied_, state_hash_);
   }
+  LogApplied(turn);
   Tell(turn, batch, verdict);
   return Evaluate(applied_);
+}
+
+// All members' lines together show whether anybody ever diverged.
+void RoundRunner::LogApplied(const RoundTurn& turn) const {
+  if (!LogEnabled(LogLevel::kDebug)) return;
+  bool used = false;
+  for (const ShardResult& shard : turn.result.shards) {
+    for (const Contributor& each : shard.contributors) {
+      used = used || each.member == options_.self;
+    }
+  }
+  Log(LogLevel::kDebug, "applied a round",
+      {{"step", applied_},
+       {"state", absl::Hex(state_hash_, absl::kZeroPad16)},
+       {"part", turn.divisor == 0 ? "void" : used ? "used" : "unused"}});
 }
 
 void RoundRunner::Tell(const RoundTurn& turn, const BatchInfo& batch,
@@ -266,7 +286,9 @@ absl::Status RoundRunner::Restore(const RoundTurn& turn) {
   }
   applied_ = turn.step;
   applied_at_.reset();
-  Log(LogLevel::kInfo, "took the group's state over", {{"step", applied_}});
+  Log(LogLevel::kInfo, "took the group's state over",
+      {{"step", applied_},
+       {"state", absl::Hex(state_hash_, absl::kZeroPad16)}});
   parts_.desk.OnApplied(applied_, state_hash_);
   return absl::OkStatus();
 }
@@ -362,6 +384,9 @@ absl::StatusOr<double> RoundRunner::MeanTrustedLoss() {
         const ForwardResult result,
         parts_.engine.Forward(trusted.batch, trusted.micro_batch,
                               trusted.input));
+    // Members wait for these losses: this thread does not hang.
+    parts_.observer.OnProgress({0, Op::kForward, trusted.micro_batch},
+                               trusted.batch);
     if (!result.loss.has_value()) continue;
     sums.loss += result.loss->loss;
     sums.samples += result.loss->samples;

@@ -84,8 +84,9 @@ class RoundRunner {
                                  const StepFaults& faults,
                                  const std::function<void()>& before_backward);
   absl::Status BeginPart(const RoundTurn& turn, const StepFaults& faults);
-  absl::Status Misbehave(const StepFaults& faults);
+  absl::Status Misbehave(const StepFaults& faults, int64_t step);
   absl::Status Apply(const RoundTurn& turn);
+  void LogApplied(const RoundTurn& turn) const;
   absl::StatusOr<StepVerdict> Update(const RoundTurn& turn,
                                      const BatchInfo& batch);
   void Tell(const RoundTurn& turn, const BatchInfo& batch,

@@ -310,5 +310,34 @@ TEST(RoundChronicle, LeavesTheTellingToWhoeverCommitted) {
   EXPECT_EQ(chronicle.stats().committed, 2);
 }
 
+// Only those that are to blame for it.
+TEST(RoundChronicle, NamesTheUnusablePartsOfAVoidRoundAndNoOthers) {
+  RoundChronicle chronicle(MemberOf(1), ServerMode::kRolling);
+  const View before =
+      MakeView(1, {{MemberOf(0), 0}, {MemberOf(1), 0}, {MemberOf(2), 0},
+                   {MemberOf(3), 0}});
+  const View after =
+      MakeView(2, {{MemberOf(0), 0}, {MemberOf(1), 0}, {MemberOf(2), 0}});
+  // The lost one divided the batch otherwise; nobody else did.
+  chronicle.OnOffer(MemberOf(3), {1, 0, 4, 1, 2}, PartCheck::kFine, At(1));
+  chronicle.OnView(before, after, 1, At(2));
+  chronicle.OnOffer(MemberOf(0), {1, 0, 4, 1, 1}, PartCheck::kFine, At(3));
+  chronicle.OnOffer(MemberOf(1), {1, 0, 4, 1, 1}, PartCheck::kFine, At(4));
+  chronicle.OnOffer(MemberOf(2), {1, 0, 0, 1, 1}, PartCheck::kNotFinite,
+                    At(5));
+  ShardResult shard;
+  shard.is_void = true;
+  // Server of step 1 of three.
+  RoundResult result{1, after.id, {shard}};
+
+  const auto record = chronicle.OnApply(result, after, true, At(6), 7);
+
+  ASSERT_TRUE(record.has_value());
+  EXPECT_TRUE(record->is_void);
+  EXPECT_THAT(record->skipped,
+              testing::ElementsAre(RoundRecord::Skip{WorkerId{2}, "not-finite"},
+                                   RoundRecord::Skip{WorkerId{3}, "lost"}));
+}
+
 }  // namespace
 }  // namespace paceline

@@ -75,6 +75,29 @@ TEST(RoundRunner, EveryRuleTrainsToTheSameBytesOnAllMembers) {
   }
 }
 
+// A coordinator takes out who finishes no instruction while others go on.
+TEST(RoundRunner, EachLossThatZenoAsksForIsProgress) {
+  JobSpec spec = TrainingJob(2);
+  const auto progress_with = [&spec](const char* rule, int k) {
+    spec.aggregation.rule = rule;
+    spec.aggregation.k = k;
+    TrainingGroup group(spec, {1, 1, 1});
+    group.Begin();
+    group.ExpectAllDoneAndEqual();
+    int progress = 0;
+    for (size_t i = 0; i < group.size(); ++i) {
+      progress += group.trainer(i).progress();
+    }
+    return progress;
+  };
+
+  const int with_mean = progress_with("mean", 0);
+  const int with_zeno = progress_with("zeno", 1);
+
+  // At present and after each of three parts, at least a micro-batch, twice.
+  EXPECT_GE(with_zeno, with_mean + 2 * 4);
+}
+
 TEST(RoundRunner, TheTestSetIsDividedAmongTheMembers) {
   TrainingGroup group(TrainingJob(4), {2, 1, 1});
   group.Begin();

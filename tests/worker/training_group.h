@@ -173,6 +173,11 @@ class Trainer final : public RunObserver, public FaultActions {
     return evaluations_;
   }
   absl::Status status() const { return status_; }
+  // Instructions that the compute thread has finished.
+  int progress() const {
+    const absl::MutexLock lock(&mutex_);
+    return progress_;
+  }
 
   RecordingObserver observer;
 
@@ -190,7 +195,10 @@ class Trainer final : public RunObserver, public FaultActions {
   void OnFlow(const FlowTimes&, int64_t, bool) override {}
   void OnBatch(std::optional<absl::Duration>,
                const std::vector<StageTime>&) override {}
-  void OnProgress(const Instruction&, const BatchInfo&) override {}
+  void OnProgress(const Instruction&, const BatchInfo&) override {
+    const absl::MutexLock lock(&mutex_);
+    ++progress_;
+  }
   void SetDone() {
     const absl::MutexLock lock(&mutex_);
     done_ = true;
@@ -216,6 +224,7 @@ class Trainer final : public RunObserver, public FaultActions {
   std::function<void()> on_kill_ ABSL_GUARDED_BY(mutex_);
   int uploads_ ABSL_GUARDED_BY(mutex_) = 0;
   int hangs_ ABSL_GUARDED_BY(mutex_) = 0;
+  int progress_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<int64_t, StepVerdict> steps_ ABSL_GUARDED_BY(mutex_);
   std::vector<EvaluationRecord> evaluations_ ABSL_GUARDED_BY(mutex_);
 

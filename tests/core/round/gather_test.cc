@@ -51,6 +51,21 @@ TEST(Gather, GoesOnGatheringWhileTooFewPartsAreThere) {
   EXPECT_TRUE(gather.TryClose(2, kDeadline, At(100)));
 }
 
+// Eight parts are needed, and one member sends NaN: the ninth's is awaited
+// though the deadline is long over.
+TEST(Gather, AMemberThatIsLateHasNotSpoken) {
+  Gather gather = Of(9);
+  gather.Add(Member(0), Part(0), At(0));
+  for (int i = 1; i < 8; ++i) gather.Add(Member(i), Part(16), At(0.1));
+  EXPECT_FALSE(gather.TryClose(8, kDeadline, At(100)));
+
+  gather.Add(Member(8), Part(16), At(200));
+
+  ASSERT_TRUE(gather.TryClose(8, kDeadline, At(200)));
+  EXPECT_FALSE(gather.is_void());
+  EXPECT_EQ(gather.contributors().size(), 8u);
+}
+
 TEST(Gather, IsVoidWhenAllHaveSpokenAndTooFewPartsAreUsable) {
   Gather gather = Of(3);
   gather.Add(Member(0), Part(1), At(0));

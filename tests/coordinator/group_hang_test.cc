@@ -1,0 +1,112 @@
+// Who hangs, and who only looks so: a member is taken out when the others go on
+// without it, not when all of them waited.
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "coordinator/group_desk.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::Contains;
+using ::testing::Field;
+using ::testing::IsEmpty;
+
+Instant At(double seconds) { return {absl::Seconds(seconds)}; }
+
+MemberId Id(int worker) {
+  return {WorkerId{worker}, Incarnation{100u + worker}};
+}
+
+// Three members; bound and lease are three seconds.
+class Group {
+ public:
+  Group() : desk_(GroupOptions(), std::nullopt) {
+    std::vector<GroupWorker> workers;
+    for (int i = 1; i <= 3; ++i) workers.push_back({Id(i), "w", "a:1"});
+    desk_.Begin(workers, {}, At(0));
+    desk_.TakeNews();
+  }
+
+  // A heartbeat, and the coordinator's look at all.
+  void Say(int worker, double seconds, int64_t next, int64_t progress,
+           RunPhase phase = RunPhase::kRunning) {
+    RunReport report;
+    report.phase = phase;
+    report.member.emplace();
+    report.member->view = desk_.view()->id;
+    report.member->next = next;
+    report.member->has_taken_part = next > 0;
+    desk_.OnReport(Id(worker), report, progress, At(seconds));
+    desk_.OnTick(At(seconds));
+  }
+
+  std::vector<GroupLeaver> Leavers() { return desk_.TakeNews().leavers; }
+
+ private:
+  GroupDesk desk_;
+};
+
+TEST(GroupHang, WhoDoesNothingWhileOthersGoOnHangs) {
+  Group group;
+  for (int i = 0; i <= 30; ++i) {
+    group.Say(1, 0.1 * i, i, i);
+    group.Say(2, 0.1 * i, i, i);
+    group.Say(3, 0.1 * i, i, 0);  // holds and applies, but computes nothing
+  }
+  EXPECT_THAT(group.Leavers(), IsEmpty());
+
+  group.Say(1, 3.1, 31, 31);
+  group.Say(3, 3.2, 31, 0);
+
+  EXPECT_THAT(group.Leavers(), Contains(Field(&GroupLeaver::id, Id(3))));
+}
+
+// A busy machine takes long to make an engine ready.
+TEST(GroupHang, PreparingIsNotHanging) {
+  Group group;
+  for (int i = 0; i <= 10; ++i) {
+    for (int w = 1; w <= 3; ++w) {
+      group.Say(w, 0.5 * i, 0, 0, RunPhase::kPreparing);
+    }
+  }
+  for (int w = 1; w <= 3; ++w) group.Say(w, 5.1, 0, 0);
+
+  // The third one's next heartbeat is not due yet.
+  group.Say(1, 5.4, 9, 27);
+
+  EXPECT_THAT(group.Leavers(), IsEmpty());
+}
+
+// The first one to speak after it is not the only one who goes on.
+TEST(GroupHang, WhoWaitedForASlowRoundLikeAllDoesNotHangWhenItEnds) {
+  Group group;
+  for (int w = 1; w <= 3; ++w) group.Say(w, 0, 3, 9);
+  for (int i = 1; i <= 10; ++i) {
+    for (int w = 1; w <= 3; ++w) group.Say(w, 0.5 * i, 3, 10);
+  }
+
+  group.Say(1, 5.1, 4, 11);
+  group.Say(2, 5.2, 3, 10);
+
+  EXPECT_THAT(group.Leavers(), IsEmpty());
+}
+
+// The worker, the coordinator or the whole machine was stopped.
+TEST(GroupHang, TimeOfWhichNobodyHeardIsNotHeldAgainstAMember) {
+  Group group;
+  for (int w = 1; w <= 3; ++w) group.Say(w, 0, 3, 9);
+  group.Say(1, 0.1, 4, 10);
+
+  group.Say(2, 24.2, 3, 9);
+  group.Say(3, 24.2, 3, 9);
+
+  EXPECT_THAT(group.Leavers(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace paceline
