@@ -158,7 +158,7 @@ class GroupAgent {
 
  private:
   const MemberId self_;
-  const SystemClock clock_;
+  const SystemClock clock_{};
   std::unique_ptr<Agent> agent_;
 };
 

@@ -86,7 +86,7 @@ std::vector<std::map<int64_t, Applied>> TrainTogether(
     const AggregationSpec& spec, int members, int64_t steps,
     const Spoil& spoil) {
   MemoryRoundNetwork network;
-  const SystemClock clock;
+  const SystemClock clock{};
   std::vector<std::unique_ptr<GroupMember>> group;
   std::vector<ViewMember> all;
   for (int i = 0; i < members; ++i) {
@@ -156,7 +156,7 @@ TEST(RoundBorder, RefusesAPartOfAnotherCodecThanTheRuns) {
     AggregationSpec spec;
     spec.codec = codec;
     RecordingObserver observer;
-    const SystemClock clock;
+    const SystemClock clock{};
     RoundDesk desk(Options(0, spec), clock, observer);
     const size_t other = codec == "fp32" ? 2 * kValues : 4 * kValues;
 
