@@ -8,6 +8,7 @@
 #include "coordinator/dealing_note.h"
 #include "coordinator/job_text.h"
 #include "core/base/status_macros.h"
+#include "core/model/aggregation.h"
 
 namespace paceline {
 namespace {
@@ -35,11 +36,12 @@ Brain::Brain(const BrainPolicy& policy, StoredState stored, Moment start)
     Job& job = jobs_[id];
     job.record = std::move(record);
     job.restored = true;
+    job.kept = stored.views[id];
     if (job.record.state != JobState::kRunning) continue;
     for (const JobWorker& worker : job.record.workers) busy_[worker.id] = id;
     OpenWeights(job, start);
     if (IsDataParallel(job.record.spec)) {
-      RestoreGroup(job, stored.views, start);
+      RestoreGroup(job, start);
     }
   }
 }
@@ -455,6 +457,10 @@ absl::StatusOr<Submission> Brain::CheckSubmit(const SubmitRequest& request,
       DecidePlacement(request.spec, model, candidates, measured_);
   PACELINE_RETURN_IF_ERROR(verdict.impossible);
   const Plan* const plan = verdict.plan ? &*verdict.plan : nullptr;
+  if (plan != nullptr) {
+    PACELINE_RETURN_IF_ERROR(
+        CheckMembersOfRule(request.spec, std::ssize(plan->stages)));
+  }
   submission.notes = PlacementNotes(request.spec, plan, candidates);
   if (plan != nullptr) {
     submission.stages = Place(plan->stages);

@@ -21,6 +21,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -241,9 +242,9 @@ class Brain {
     std::optional<GroupDesk> group;
     GroupChronicle chronicle;
     bool said_running = false;
-    // A group that trained was lost: what goes wrong on purpose went wrong, and
-    // would again.
-    bool faults_are_spent = false;
+    // As in the store.  Where a group that trained was lost, what goes wrong on
+    // purpose went wrong, and would again.
+    KeptView kept;
     // Attempts in a row that ended before anything was ready, or before a step.
     int false_starts = 0;
     int lost_groups = 0;
@@ -260,6 +261,8 @@ class Brain {
     std::set<WorkerId> renew;  // are due
     // Processes that cannot become members, so that they are not asked twice.
     std::map<WorkerId, Incarnation> unfit;
+    // Those for whom there was no memory in a group of so many.
+    std::map<WorkerId, std::pair<Incarnation, size_t>> cramped;
   };
 
   Job* FindJob(JobId id);
@@ -289,8 +292,8 @@ class Brain {
 
   // --- round groups: brain_group.cc ---
   void StartGroup(Job& job, Moment moment);
-  void RestoreGroup(Job& job, const std::map<JobId, KeptView>& views,
-                    Moment moment);
+  void RestoreGroup(Job& job, Moment moment);
+  void KeepGroup(Job& job, const GroupNews& news);
   GroupOptions GroupOptionsOf(const Job& job) const;
   static GroupWorker GroupWorkerOf(const Member& member);
   void TakeMemberReport(Job& job, const Member& member, Heartbeat& heartbeat,
@@ -312,6 +315,8 @@ class Brain {
   bool WaitsForUpload(Job& job, const absl::Status& error, Moment moment);
   void AdmitJoiners(Moment moment);
   void AdmitJoinersOf(Job& job, Moment moment);
+  bool HasMemory(Job& job, const Member& joiner, const ModelDescription& model,
+                 Moment moment);
   bool HasRoom(const Job& job) const;
   std::string WaitsForReturn(const Job& job) const;
   std::string PhaseOfJob(const Job& job) const;

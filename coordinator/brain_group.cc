@@ -83,20 +83,20 @@ void Brain::StartGroup(Job& job, Moment moment) {
   job.returns.clear();
   job.renew.clear();
   job.unfit.clear();
+  job.cramped.clear();
   job.incomplete_saves = 0;
+  job.kept = {job.record.attempt, {}, {}, job.kept.faults_are_spent};
   job.group.emplace(GroupOptionsOf(job), std::nullopt);
   job.group->Begin(workers, shares, moment.now);
   TakeGroupNews(job, moment);
 }
 
-void Brain::RestoreGroup(Job& job, const std::map<JobId, KeptView>& views,
-                         Moment moment) {
-  const auto kept = views.find(job.record.id);
-  if (kept == views.end() || kept->second.attempt != job.record.attempt) {
+void Brain::RestoreGroup(Job& job, Moment moment) {
+  const View view = job.kept.view;
+  if (view.id == ViewId() || job.kept.attempt != job.record.attempt) {
     return RestartGroup(job, "no view of its members is kept", moment);
   }
-  const View view = kept->second.view;
-  job.group.emplace(GroupOptionsOf(job), view);
+  job.group.emplace(GroupOptionsOf(job), view, job.kept.excluded);
   for (const StageOfPlan& stage : job.record.stages) {
     const Member* const member = membership_.Find(stage.worker);
     if (member == nullptr) continue;
@@ -297,11 +297,34 @@ void Brain::AdmitJoinersOf(Job& job, Moment moment) {
       job.unfit[member.id] = process;
       continue;
     }
+    if (!HasMemory(job, member, *model, moment)) continue;
     AddWorker(job, member, *model);
     CheckProcess(job, *FindWorker(job.record, member.id), moment);
     TakeGroupNews(job, moment);
     if (!job.group.has_value()) return;
   }
+}
+
+// Asked again when the group is smaller.
+bool Brain::HasMemory(Job& job, const Member& joiner,
+                      const ModelDescription& model, Moment moment) {
+  std::vector<const Member*> members;
+  for (const JobWorker& worker : job.record.workers) {
+    if (job.group->FindProcess(worker.id) == nullptr) continue;
+    const Member* const member = membership_.Find(worker.id);
+    if (member != nullptr) members.push_back(member);
+  }
+  const Incarnation process = joiner.registration.incarnation;
+  auto& [refused, size] = job.cramped[joiner.id];
+  const bool known = refused == process;
+  if (known && members.size() >= size) return false;
+  const absl::Status room =
+      CheckRoom(job.record.spec, model, members, joiner);
+  if (room.ok()) return true;
+  refused = process;
+  size = members.size();
+  if (!known) AddEvent(job, "warning", std::string(room.message()), moment);
+  return false;
 }
 
 void Brain::AddWorker(Job& job, const Member& member,
@@ -343,13 +366,8 @@ void Brain::AddWorker(Job& job, const Member& member,
 void Brain::TakeGroupNews(Job& job, Moment moment) {
   GroupDesk& group = *job.group;
   GroupNews news = group.TakeNews();
-  if (news.view.has_value()) {
-    // Also after a power cut: a coordinator that takes an older view for the
-    // newest would count on members that have long been left behind.
-    actions_.writes.views[job.record.id] = {job.record.attempt, *news.view};
-    actions_.writes.durable = true;
-    group_counts_.views += news.views;
-  }
+  KeepGroup(job, news);
+  group_counts_.views += news.views;
   for (const GroupLeaver& leaver : news.leavers) {
     TakeLeaver(job, leaver, moment);
   }
@@ -369,6 +387,18 @@ void Brain::TakeGroupNews(Job& job, Moment moment) {
   if (job.saving || moment.now < job.save_again || !group.AllDone()) return;
   EndEvaluation(job, moment);
   OnAllDone(job, moment);
+}
+
+void Brain::KeepGroup(Job& job, const GroupNews& news) {
+  if (!news.view.has_value() && news.leavers.empty()) return;
+  if (news.view.has_value()) job.kept.view = *news.view;
+  for (const GroupLeaver& leaver : news.leavers) {
+    job.kept.excluded[leaver.id.worker] = leaver.id.incarnation;
+  }
+  // Also after a power cut: a coordinator that takes an older view for the
+  // newest would count on members that have long been left behind.
+  actions_.writes.views[job.record.id] = job.kept;
+  actions_.writes.durable = true;
 }
 
 void Brain::TakeLeaver(Job& job, const GroupLeaver& leaver, Moment moment) {
@@ -397,7 +427,11 @@ void Brain::OnGroupLost(Job& job, Moment moment) {
         absl::StrCat(job.lost_error.message(), "; no other member is left"),
         AdviceAfter(job.lost_error), moment);
   }
-  job.faults_are_spent = job.faults_are_spent || job.group->begun();
+  if (job.group->begun()) {
+    job.kept.faults_are_spent = true;
+    actions_.writes.views[job.record.id] = job.kept;
+    actions_.writes.durable = true;
+  }
   if (job.group->furthest() == 0 && ++job.lost_groups >= kMostLostGroups) {
     return FailJob(job,
                    absl::StrCat("its group was lost ", job.lost_groups,
@@ -480,7 +514,7 @@ StandingOrder Brain::GroupOrderOf(const Job& with_group,
   RunOrder run;
   run.fence = job.fence();
   run.spec = job.spec;
-  if (with_group.faults_are_spent) run.spec.faults.clear();
+  if (with_group.kept.faults_are_spent) run.spec.faults.clear();
   // Its own place alone: what an order says of stages never changes within a
   // fence, and members come and go.
   for (const StageOfPlan& stage : job.stages) {

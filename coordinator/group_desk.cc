@@ -59,10 +59,18 @@ absl::string_view GroupExitName(GroupExit exit) {
   return "";
 }
 
-GroupDesk::GroupDesk(const GroupOptions& options, std::optional<View> stored)
+GroupDesk::GroupDesk(const GroupOptions& options, std::optional<View> stored,
+                     const std::map<WorkerId, Incarnation>& excluded)
     : options_(options), keeper_(options.term, stored) {
   // Of a coordinator before this one: some may have begun.
   begun_ = stored.has_value();
+  ViewActions none;  // it has no view to be left out of
+  for (const auto& [worker, incarnation] : excluded) {
+    const MemberId gone = {worker, incarnation};
+    if (!stored.has_value() || !Contains(*stored, gone)) {
+      keeper_.OnLost(gone, none);
+    }
+  }
 }
 
 // --- who is there -----------------------------------------------------------
@@ -195,8 +203,12 @@ void GroupDesk::OnReport(const MemberId& member, const RunReport& report,
   const MemberReport said = report.member.value_or(process.report);
   OnFurther(said.next, now);
   if (said.next > 0) begun_ = true;
-  // Preparing takes its time, and is no instruction.
-  if (progress != process.progress || !same_phase) Excuse(process, now);
+  // Preparing takes its time, and is no instruction; neither is another turn the
+  // one before.
+  if (progress != process.progress || !same_phase ||
+      said.turn != process.report.turn) {
+    Excuse(process, now);
+  }
   process.progress = progress;
   if (!report.member.has_value()) return;
   process.report = said;
@@ -288,25 +300,50 @@ void GroupDesk::EvictSilent(Instant now) {
          absl::StrCat(eviction->why, ", says ", NameOf(eviction->accuser)));
 }
 
-void GroupDesk::EvictHung() {
-  for (const ViewMember& member : view()->members) {
+// As long as nobody goes on, all may wait for one another, and who has waited
+// as long as all needs time to hear that it is over; but who is at work waits
+// for nobody.
+bool GroupDesk::IsHung(const ViewMember& member) const {
+  const auto found = processes_.find(member.id);
+  if (found == processes_.end()) return false;
+  const Process& process = found->second;
+  if (process.phase != RunPhase::kRunning ||
+      process.report.next < member.from_step) {
+    return false;
+  }
+  const absl::Duration bound = options_.instruction_bound;
+  const bool left_behind = process.left_behind.has_value() &&
+                           process.heard - *process.left_behind >= bound;
+  const bool at_work = process.report.turn > 0 &&
+                       process.heard - process.progress_since >= bound;
+  return left_behind || (at_work && SomebodyWaits());
+}
+
+// Where a round waits for all parts nobody goes on; but who has handed its own
+// in for so long has computed all of it meanwhile.
+bool GroupDesk::SomebodyWaits() const {
+  const auto waits = [this](const ViewMember& member) {
     const auto found = processes_.find(member.id);
-    if (found == processes_.end()) continue;
+    if (found == processes_.end()) return false;
     const Process& process = found->second;
-    // As long as nobody goes on, all may wait for one another; and who has
-    // waited as long as all needs time to hear that it is over.
-    if (process.phase != RunPhase::kRunning || paused_ ||
-        process.report.next < member.from_step ||
-        !process.left_behind.has_value() ||
-        process.heard - *process.left_behind < options_.instruction_bound) {
-      continue;
-    }
+    return process.phase == RunPhase::kRunning && process.report.turn == 0 &&
+           process.report.next >= member.from_step &&
+           process.heard - process.progress_since >= options_.instruction_bound;
+  };
+  return std::any_of(view()->members.begin(), view()->members.end(), waits);
+}
+
+void GroupDesk::EvictHung() {
+  if (paused_) return;
+  for (const ViewMember& member : view()->members) {
+    if (!IsHung(member)) continue;
+    const MemberId hung = member.id;
     // As far as it has been heard to do nothing.
-    const absl::Duration still = process.heard - process.progress_since;
-    OnGone(member.id, GroupExit::kHung,
-           absl::StrFormat("it answers, but has finished no instruction for "
-                           "%.1f s",
-                           absl::ToDoubleSeconds(still)));
+    const Process& process = processes_.at(hung);
+    OnGone(hung, GroupExit::kHung,
+           absl::StrFormat(
+               "it answers, but has finished no instruction for %.1f s",
+               absl::ToDoubleSeconds(process.heard - process.progress_since)));
     return;  // one at a time: the others may have waited for it
   }
 }

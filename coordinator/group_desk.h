@@ -27,8 +27,8 @@ struct GroupOptions {
   int64_t term = 1;  // greater than that of any coordinator before
   int64_t min_parts = 1;
   absl::Duration lease = absl::Seconds(3);
-  // A compute thread that finishes no instruction for as long, while others go
-  // on, hangs.
+  // A compute thread that is at work and finishes no instruction for as long,
+  // while others go on or have waited for as long, hangs.
   absl::Duration instruction_bound = absl::Seconds(3);
 };
 
@@ -76,8 +76,10 @@ struct GroupSaying {
 // Thread-compatible; lives on the coordinator's loop.  Pure.
 class GroupDesk {
  public:
-  // stored: the view that an earlier coordinator kept for this attempt.
-  GroupDesk(const GroupOptions& options, std::optional<View> stored);
+  // stored: the view that an earlier coordinator kept for this attempt;
+  // excluded: processes that were taken out before, none of them in it.
+  GroupDesk(const GroupOptions& options, std::optional<View> stored,
+            const std::map<WorkerId, Incarnation>& excluded = {});
 
   // The first view of an attempt, from step 0: at least one; none was stored.
   void Begin(const std::vector<GroupWorker>& workers,
@@ -163,6 +165,8 @@ class GroupDesk {
   void Remove(const MemberId& member, GroupExit exit);
   void EvictSilent(Instant now);
   void EvictHung();
+  bool IsHung(const ViewMember& member) const;
+  bool SomebodyWaits() const;
   void LetDrainedGo();
   bool HasStayer(const MemberId& leaving) const;
   void AddEvent(std::string kind, std::string text);

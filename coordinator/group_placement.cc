@@ -1,6 +1,7 @@
 #include "coordinator/group_placement.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <set>
 #include <string>
@@ -8,7 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/status_macros.h"
 #include "core/plan/member_memory.h"
+#include "core/plan/memory.h"
 #include "core/simulate/estimate.h"
 
 namespace paceline {
@@ -80,7 +83,56 @@ std::string WaitText(const JobSpec& spec, size_t free,
   return text;
 }
 
+absl::Status CheckMemory(const Member& worker, int64_t members, int64_t need,
+                         const std::string& when) {
+  const int64_t has = worker.registration.memory_bytes;  // 0: not known
+  if (has <= 0 || need <= has) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "worker ", worker.registration.name, " has ", BytesText(has), " (", has,
+      " bytes) of memory, and would need ", BytesText(need), " (", need,
+      " bytes) as one of ", members, " members", when));
+}
+
+// Leaves out whoever has too little memory for as many as there are, the one
+// with the least first: without it the others need less.
+void LeaveOutCramped(const JobSpec& spec, const ModelDescription& model,
+                     std::vector<const Member*>& free,
+                     std::vector<std::string>& unfit) {
+  while (!free.empty()) {
+    const auto least = std::min_element(
+        free.begin(), free.end(), [](const Member* a, const Member* b) {
+          const auto known = [](const Member* member) {
+            const int64_t bytes = member->registration.memory_bytes;
+            return bytes > 0 ? bytes : std::numeric_limits<int64_t>::max();
+          };
+          return known(a) < known(b);
+        });
+    const int64_t members = std::ssize(free);
+    const absl::Status room = CheckMemory(
+        **least, members, MemberBytes(spec, model, members), "");
+    if (room.ok()) return;
+    unfit.push_back(std::string(room.message()));
+    free.erase(least);
+  }
+}
+
 }  // namespace
+
+absl::Status CheckRoom(const JobSpec& spec, const ModelDescription& model,
+                       const std::vector<const Member*>& members,
+                       const Member& joiner) {
+  const int64_t all = std::ssize(members) + 1;
+  PACELINE_RETURN_IF_ERROR(CheckMemory(joiner, all,
+                                       JoinerBytes(spec, model, all),
+                                       ", the state that it fetches included"));
+  const int64_t need = MemberBytes(spec, model, all);
+  for (const Member* member : members) {
+    PACELINE_RETURN_IF_ERROR(CheckMemory(
+        *member, all, need,
+        absl::StrCat(", if ", joiner.registration.name, " joined")));
+  }
+  return absl::OkStatus();
+}
 
 absl::Status CheckJoiner(const JobSpec& spec, const ModelDescription& model,
                          const std::string& cpu_capability,
@@ -183,6 +235,7 @@ PlacementVerdict DecideGroupPlacement(const JobSpec& spec,
   }
   const int64_t most = spec.aggregation.members;
   if (most > 0 && std::ssize(free) > most) free.resize(most);
+  LeaveOutCramped(spec, model, free, unfit);
   if (std::ssize(free) < Needed(spec)) {
     verdict.why = WaitText(spec, free.size(), ahead, measuring, unfit);
     return verdict;

@@ -15,7 +15,8 @@
 namespace paceline {
 
 // aggregation.workers, else all that can run it, at most aggregation.members:
-// those with the lowest ids.  The plan has one entry a member, all layers, with
+// those with the lowest ids, but for those whose memory does not hold what a
+// member of so many needs.  The plan has one entry a member, all layers, with
 // its share of a batch: aggregation.shares, else by speed where all have a
 // profile of this model, else equal.
 //
@@ -31,6 +32,14 @@ absl::Status CheckJoiner(const JobSpec& spec, const ModelDescription& model,
                          const std::string& cpu_capability,
                          const Member& worker,
                          const Measurements& measurements);
+
+// Whether there is the memory for one more: of `joiner`, while it fetches the
+// state and then, and of the `members` that there are, each of which holds the
+// parts of all others when it serves.
+// Errors: ResourceExhausted  names who has how much and would need how much
+absl::Status CheckRoom(const JobSpec& spec, const ModelDescription& model,
+                       const std::vector<const Member*>& members,
+                       const Member& joiner);
 
 // What part of a batch each of `workers` shall do, as above.
 std::map<WorkerId, double> SharesOf(const JobSpec& spec,

@@ -36,10 +36,17 @@ struct StoredMeasurements : Measurements {
   void Put(const LinkMeasurement& link) { links[{link.from, link.to}] = link; }
 };
 
-// The newest view of a data-parallel job.
+// The newest view of a data-parallel job, and what else of its group outlives
+// the coordinator.
 struct KeptView {
   int64_t attempt = 0;
   View view;
+  // Processes that were taken out, the last one of each worker: none of them
+  // comes back.
+  std::map<WorkerId, Incarnation> excluded = {};
+  // A group that had begun was lost: later attempts are without the job's
+  // faults.
+  bool faults_are_spent = false;
 };
 
 struct StoredState {

@@ -63,6 +63,10 @@ CoordinatorMetrics::CoordinatorMetrics(MetricsRegistry& registry,
                         "Processes in a job's round group: members, and "
                         "listeners that shall become some.",
                         {"job", "state"});
+  registry.DeclareGauge(kGroupPaused,
+                        "1 while a job's round group has fewer members than a "
+                        "round needs, else 0.",
+                        {"job"});
   registry.DeclareCounter(kViews, "Views of round groups that were made.");
   registry.DeclareCounter(
       kLeavers, "Processes that left a round group, by reason.", {"reason"});
@@ -120,7 +124,8 @@ void CoordinatorMetrics::Update(const std::vector<WorkerView>& workers,
                      running_.end())) {
     for (const char* family :
          {kJobStep, kJobSteps, kJobLoss, kJobAccuracy, kJobRate, kStepPredicted,
-          kStepMeasured, kStagePredicted, kStageMeasured, kGroupMembers}) {
+          kStepMeasured, kStagePredicted, kStageMeasured, kGroupMembers,
+          kGroupPaused}) {
       registry_.RemoveSeries(family);
     }
   }
@@ -136,6 +141,7 @@ void CoordinatorMetrics::Update(const std::vector<WorkerView>& workers,
     if (job.members + job.listeners > 0) {
       registry_.GetGauge(kGroupMembers, {id, "member"}).Set(job.members);
       registry_.GetGauge(kGroupMembers, {id, "listener"}).Set(job.listeners);
+      registry_.GetGauge(kGroupPaused, {id}).Set(job.phase == "paused");
     }
     if (job.loss) registry_.GetGauge(kJobLoss, {id}).Set(*job.loss);
     if (job.accuracy) registry_.GetGauge(kJobAccuracy, {id}).Set(*job.accuracy);

@@ -41,6 +41,7 @@ constexpr char kStageMeasured[] =
 
 // Of round groups.
 constexpr char kGroupMembers[] = "paceline_coordinator_job_group_members";
+constexpr char kGroupPaused[] = "paceline_coordinator_job_group_paused";
 constexpr char kViews[] = "paceline_coordinator_group_views_total";
 constexpr char kLeavers[] = "paceline_coordinator_group_leavers_total";
 

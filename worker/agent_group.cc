@@ -53,14 +53,15 @@ void Agent::OnMemberChanged() {
 
 namespace {
 
-// A process that came to the group later is never killed.
+// A process that came to the group later is never killed.  In a later attempt
+// the coordinator gives the faults only where nothing had begun before.
 FaultPlan FaultsOf(const RunOrder& order, const MemberId& self) {
   std::string name;
   for (const GroupWorker& worker : order.group->workers) {
     if (worker.id == self) name = worker.name;
   }
   return {order.spec.faults, name,
-          order.fence.attempt == 1 && Contains(order.group->view, self)};
+          Contains(order.group->view, self)};
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ constexpr char kLatency[] = "paceline_worker_micro_batch_latency_seconds";
 
 // Of round groups.
 constexpr char kRounds[] = "paceline_worker_rounds_total";
-constexpr char kRoundSeconds[] = "paceline_worker_round_seconds_total";
+constexpr char kRoundSeconds[] = "paceline_worker_round_seconds";
 constexpr char kRoundContributors[] = "paceline_worker_round_contributors";
 constexpr char kRoundSkipped[] = "paceline_worker_round_parts_skipped_total";
 constexpr char kRoundServing[] = "paceline_worker_round_serving";
@@ -49,9 +49,11 @@ constexpr char kRoundReconnects[] = "paceline_worker_round_reconnects_total";
 void DeclareRounds(MetricsRegistry& registry) {
   registry.DeclareCounter(kRounds, "Rounds of aggregation that ended.",
                           {"outcome"});
-  registry.DeclareCounter(
+  registry.DeclareHistogram(
       kRoundSeconds,
-      "Seconds of these rounds, from the first part seen to the end.");
+      "Seconds of a round, from the first part that this worker saw to the "
+      "end.",
+      {kRoundBounds.begin(), kRoundBounds.end()});
   registry.DeclareGauge(kRoundContributors,
                         "Members whose parts are in the last result.");
   registry.DeclareCounter(
@@ -159,6 +161,23 @@ void WorkerMetrics::RaiseOfRun(const std::string& name,
   last = total;
 }
 
+// As RaiseOfRun.
+void WorkerMetrics::AddDurations(const RoundStats& rounds) {
+  const Durations now = {rounds.durations, rounds.seconds};
+  bool another_run = now.seconds < durations_.seconds;
+  for (size_t i = 0; i < now.counts.size(); ++i) {
+    another_run = another_run || now.counts[i] < durations_.counts[i];
+  }
+  if (another_run) durations_ = {};
+  std::vector<double> more;
+  for (size_t i = 0; i < now.counts.size(); ++i) {
+    more.push_back(static_cast<double>(now.counts[i] - durations_.counts[i]));
+  }
+  registry_.GetHistogram(kRoundSeconds)
+      .ObserveMany(more, now.seconds - durations_.seconds);
+  durations_ = now;
+}
+
 void WorkerMetrics::UpdateRounds(const std::optional<RoundStats>& rounds) {
   if (!rounds.has_value()) {
     for (const char* const name :
@@ -166,11 +185,12 @@ void WorkerMetrics::UpdateRounds(const std::optional<RoundStats>& rounds) {
       registry_.RemoveSeries(name);
     }
     totals_of_run_.clear();
+    durations_ = {};
     return;
   }
   RaiseOfRun(kRounds, {"committed"}, rounds->committed);
   RaiseOfRun(kRounds, {"void"}, rounds->void_rounds);
-  RaiseOfRun(kRoundSeconds, {}, rounds->seconds);
+  AddDurations(*rounds);
   for (int reason = 0; reason < kSkipReasons; ++reason) {
     RaiseOfRun(kRoundSkipped, {SkipReasonName(static_cast<SkipReason>(reason))},
                rounds->skipped[reason]);

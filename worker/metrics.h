@@ -70,15 +70,23 @@ class WorkerMetrics {
   void UpdateFlow(const FlowTimes& flow);
   void UpdateVersions(const std::vector<StageTime>& stages);
   void UpdateRounds(const std::optional<RoundStats>& rounds);
+  void AddDurations(const RoundStats& rounds);
   void UpdateTraffic(const RoundTraffic& traffic);
   void Raise(const std::string& name, const LabelValues& labels, int64_t total);
   // Of a count that begins anew with every run.
   void RaiseOfRun(const std::string& name, const LabelValues& labels,
                   double total);
 
+  // Of rounds, as they were taken last.
+  struct Durations {
+    decltype(RoundStats::durations) counts{};
+    double seconds = 0;
+  };
+
   MetricsRegistry& registry_;
   std::map<std::pair<std::string, LabelValues>, int64_t> totals_;
   std::map<std::pair<std::string, LabelValues>, double> totals_of_run_;
+  Durations durations_;
 };
 
 }  // namespace paceline

@@ -49,12 +49,15 @@ void RoundChronicle::OnOffer(const MemberId& from, const PartOffer& offer,
   offers_.insert_or_assign(from, std::make_pair(offer, check));
 }
 
-std::optional<SkipReason> RoundChronicle::ReasonFor(
-    const MemberId& member, const ShardResult& shard) const {
-  const bool used = std::any_of(
+bool RoundChronicle::IsUsed(const MemberId& member, const ShardResult& shard) {
+  return std::any_of(
       shard.contributors.begin(), shard.contributors.end(),
       [&member](const Contributor& each) { return each.member == member; });
-  if (used) return {};
+}
+
+std::optional<SkipReason> RoundChronicle::ReasonFor(
+    const MemberId& member, const ShardResult& shard) const {
+  if (IsUsed(member, shard)) return {};
   const auto found = offers_.find(member);
   // Nobody's absence makes a round void.
   if (found == offers_.end()) {
@@ -63,7 +66,9 @@ std::optional<SkipReason> RoundChronicle::ReasonFor(
   const auto& [offer, check] = found->second;
   if (check == PartCheck::kNotFinite) return SkipReason::kNotFinite;
   if (check == PartCheck::kWrongHash) return SkipReason::kHash;
-  if (offer.samples == 0) return SkipReason::kEmpty;
+  if (offer.samples == 0) {
+    return offer.not_finite ? SkipReason::kNotFinite : SkipReason::kEmpty;
+  }
   const bool other_division = std::any_of(
       offers_.begin(), offers_.end(), [&offer = offer](const auto& each) {
         return each.second.first.samples > 0 &&
@@ -90,7 +95,21 @@ void RoundChronicle::AddSkips(const RoundResult& result, const View& view,
       break;
     }
   }
-  for (const MemberId& member : lost_) add(member, SkipReason::kLost);
+  for (const MemberId& member : lost_) {
+    // It may have been lost only after the sum with its part was held.
+    const bool used = std::all_of(
+        result.shards.begin(), result.shards.end(),
+        [&member](const ShardResult& shard) { return IsUsed(member, shard); });
+    if (!used) add(member, SkipReason::kLost);
+  }
+}
+
+void RoundChronicle::AddDuration(double seconds) {
+  const auto bound =
+      std::lower_bound(kRoundBounds.begin(), kRoundBounds.end(), seconds);
+  ++stats_.durations[bound - kRoundBounds.begin()];
+  stats_.seconds += seconds;
+  stats_.last_seconds = seconds;
 }
 
 std::optional<RoundRecord> RoundChronicle::OnApply(
@@ -108,8 +127,7 @@ std::optional<RoundRecord> RoundChronicle::OnApply(
         static_cast<int32_t>(result.shards.front().contributors.size());
   }
   ++(record.is_void ? stats_.void_rounds : stats_.committed);
-  stats_.seconds += record.seconds;
-  stats_.last_seconds = record.seconds;
+  if (first_.has_value()) AddDuration(record.seconds);
   stats_.last_contributors = record.contributors;
 
   bool tell = false;

@@ -30,6 +30,10 @@ enum class SkipReason : uint8_t {
 constexpr int kSkipReasons = 6;
 const char* SkipReasonName(SkipReason reason);
 
+// Upper bounds of RoundStats::durations, in seconds.
+inline constexpr std::array<double, 13> kRoundBounds = {
+    0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 30};
+
 // Counts since the run began, and what is so now.
 struct RoundStats {
   int64_t committed = 0;
@@ -39,7 +43,10 @@ struct RoundStats {
   int64_t refused_messages = 0;                 // malformed, or of nobody
   int64_t mismatches = 0;                       // of states, found here
   int64_t takeovers = 0;  // rounds committed here for a server that was lost
-  double seconds = 0;     // of all committed, from the first part seen on
+  // Of rounds of which a part was seen, from the first one on: how many took at
+  // most kRoundBounds[i] and more than the bound before; the last one: more.
+  std::array<int64_t, kRoundBounds.size() + 1> durations{};
+  double seconds = 0;  // of all these
   double last_seconds = 0;
   int32_t last_contributors = 0;
   bool serves = false;          // some shard of the open step
@@ -70,10 +77,12 @@ class RoundChronicle {
   const RoundStats& stats() const { return stats_; }
 
  private:
+  static bool IsUsed(const MemberId& member, const ShardResult& shard);
   std::optional<SkipReason> ReasonFor(const MemberId& member,
                                       const ShardResult& shard) const;
   void AddSkips(const RoundResult& result, const View& view,
                 RoundRecord& record);
+  void AddDuration(double seconds);
 
   const MemberId self_;
   const ServerMode mode_;

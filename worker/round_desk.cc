@@ -143,8 +143,13 @@ void RoundDesk::OnGroup(const GroupOrder& group) {
 }
 
 MemberReport RoundDesk::Report() const {
-  const absl::MutexLock lock(&mutex_);
-  return report_;
+  MemberReport report;
+  {
+    const absl::MutexLock lock(&mutex_);
+    report = report_;
+  }
+  report.turn = turns_.turn();
+  return report;
 }
 
 RoundStats RoundDesk::Stats() const {

@@ -61,8 +61,9 @@ bool RoundTurns::HasTurn() const {
 }
 
 absl::StatusOr<RoundTurn> RoundTurns::Await() {
-  const absl::MutexLock lock(&mutex_,
-                             absl::Condition(this, &RoundTurns::HasTurn));
+  const absl::MutexLock lock(&mutex_);
+  at_turn_ = false;
+  mutex_.Await(absl::Condition(this, &RoundTurns::HasTurn));
   if (!end_.ok()) return end_;
   RoundTurn turn;
   turn.step = state_.next;
@@ -79,7 +80,15 @@ absl::StatusOr<RoundTurn> RoundTurns::Await() {
     turn.kind = RoundTurn::Kind::kUpload;
     told_upload_ = true;
   }
+  ++given_;
+  at_turn_ = turn.kind != RoundTurn::Kind::kDone &&
+             turn.kind != RoundTurn::Kind::kUpload;
   return turn;
+}
+
+int64_t RoundTurns::turn() const {
+  const absl::MutexLock lock(&mutex_);
+  return at_turn_ ? given_ : 0;
 }
 
 std::optional<RoundTurn> RoundTurns::TryTakeCopy() {

@@ -85,6 +85,9 @@ class RoundTurns {
   bool IsOver(int64_t step) const;
   // The part of `step` is handed in: it is not asked for again.
   void OnPart(int64_t step);
+  // Which turn the compute thread is at, from 1 on.  0: none, or one that may
+  // take as long as it likes (kDone, kUpload).
+  int64_t turn() const;
 
  private:
   bool HasTurn() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
@@ -98,6 +101,8 @@ class RoundTurns {
   State state_ ABSL_GUARDED_BY(mutex_);
   std::deque<RoundTurn> turns_ ABSL_GUARDED_BY(mutex_);
   int64_t part_step_ ABSL_GUARDED_BY(mutex_) = -1;
+  int64_t given_ ABSL_GUARDED_BY(mutex_) = 0;  // turns
+  bool at_turn_ ABSL_GUARDED_BY(mutex_) = false;
   bool told_done_ ABSL_GUARDED_BY(mutex_) = false;
   bool told_upload_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status end_ ABSL_GUARDED_BY(mutex_);

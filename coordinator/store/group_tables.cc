@@ -11,18 +11,30 @@ absl::Status PutView(Database& database, JobId job, const KeptView& kept) {
   PACELINE_RETURN_IF_ERROR(
       Query(database,
             "INSERT OR REPLACE INTO views (job, attempt, term, counter, "
-            "leveller, leveller_incarnation) VALUES (?,?,?,?,?,?)")
+            "leveller, leveller_incarnation, faults_are_spent) VALUES "
+            "(?,?,?,?,?,?,?)")
           .Bind(job.value)
           .Bind(kept.attempt)
           .Bind(view.id.term)
           .Bind(view.id.counter)
           .Bind(view.leveller.worker.value)
           .Bind(static_cast<int64_t>(view.leveller.incarnation.value))
+          .Bind(int64_t{kept.faults_are_spent})
           .Run());
-  PACELINE_RETURN_IF_ERROR(
-      Query(database, "DELETE FROM view_members WHERE job=?")
-          .Bind(job.value)
-          .Run());
+  for (const char* const clear : {"DELETE FROM view_members WHERE job=?",
+                                  "DELETE FROM view_excluded WHERE job=?"}) {
+    PACELINE_RETURN_IF_ERROR(Query(database, clear).Bind(job.value).Run());
+  }
+  for (const auto& [worker, incarnation] : kept.excluded) {
+    PACELINE_RETURN_IF_ERROR(
+        Query(database,
+              "INSERT INTO view_excluded (job, worker, incarnation) VALUES "
+              "(?,?,?)")
+            .Bind(job.value)
+            .Bind(worker.value)
+            .Bind(static_cast<int64_t>(incarnation.value))
+            .Run());
+  }
   for (const ViewMember& member : view.members) {
     PACELINE_RETURN_IF_ERROR(
         Query(database,
@@ -58,6 +70,17 @@ absl::Status LoadMembers(Database& database, JobId job, View& view) {
       "job ", job.value, " in the store is damaged: ", checked.message()));
 }
 
+absl::Status LoadExcluded(Database& database, StoredState& state) {
+  Query query(database, "SELECT job, worker, incarnation FROM view_excluded");
+  while (query.Next()) {
+    const auto kept = state.views.find(JobId{query.Integer(0)});
+    if (kept == state.views.end()) continue;
+    kept->second.excluded[WorkerId{query.Integer(1)}] =
+        Incarnation{static_cast<uint64_t>(query.Integer(2))};
+  }
+  return query.status();
+}
+
 }  // namespace
 
 absl::Status PutGroups(Database& database, const StoreBatch& batch) {
@@ -91,7 +114,7 @@ absl::Status LoadGroups(Database& database, StoredState& state) {
   PACELINE_RETURN_IF_ERROR(drained.status());
   Query query(database,
               "SELECT job, attempt, term, counter, leveller, "
-              "leveller_incarnation FROM views");
+              "leveller_incarnation, faults_are_spent FROM views");
   while (query.Next()) {
     const JobId job{query.Integer(0)};
     KeptView& kept = state.views[job];
@@ -99,9 +122,11 @@ absl::Status LoadGroups(Database& database, StoredState& state) {
     kept.view.id = {query.Integer(2), query.Integer(3)};
     kept.view.leveller = {WorkerId{query.Integer(4)},
                           {static_cast<uint64_t>(query.Integer(5))}};
+    kept.faults_are_spent = query.Integer(6) != 0;
     PACELINE_RETURN_IF_ERROR(LoadMembers(database, job, kept.view));
   }
-  return query.status();
+  PACELINE_RETURN_IF_ERROR(query.status());
+  return LoadExcluded(database, state);
 }
 
 }  // namespace paceline

@@ -1,4 +1,5 @@
-// Views of round groups, their term, and drained workers.
+// Views of round groups and who was taken out of them, their term, and drained
+// workers.
 #pragma once
 
 #include "absl/status/status.h"

@@ -190,12 +190,22 @@ CREATE TABLE view_members (
 ) WITHOUT ROWID;
 )sql";
 
+// Processes that were taken out of a round group; whether a job's faults have
+// done what they were to do.
+constexpr char kVersion10[] = R"sql(
+ALTER TABLE views ADD COLUMN faults_are_spent INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE view_excluded (
+  job INTEGER NOT NULL, worker INTEGER NOT NULL, incarnation INTEGER NOT NULL,
+  PRIMARY KEY (job, worker)
+) WITHOUT ROWID;
+)sql";
+
 }  // namespace
 
 const std::vector<std::string>& Migrations() {
   static const auto* const migrations = new std::vector<std::string>{
       kVersion1, kVersion2, kVersion3, kVersion4, kVersion5,
-      kVersion6, kVersion7, kVersion8, kVersion9};
+      kVersion6, kVersion7, kVersion8, kVersion9, kVersion10};
   return *migrations;
 }
 

@@ -255,7 +255,8 @@ absl::Status SqliteStore::Delete(JobId job) {
         "DELETE FROM evaluations WHERE job=?", "DELETE FROM events WHERE job=?",
         "DELETE FROM logs WHERE job=?", "DELETE FROM stage_times WHERE job=?",
         "DELETE FROM flow_times WHERE job=?", "DELETE FROM views WHERE job=?",
-        "DELETE FROM view_members WHERE job=?"}) {
+        "DELETE FROM view_members WHERE job=?",
+        "DELETE FROM view_excluded WHERE job=?"}) {
     PACELINE_RETURN_IF_ERROR(Query(*database_, sql).Bind(job.value).Run());
   }
   return absl::OkStatus();

@@ -224,6 +224,36 @@ void CheckFault(const FaultSpec& fault, const std::string& at,
                   "greater than 0 and at most 1e30");
 }
 
+// What is to be said of a rule with so many parts.
+std::vector<std::string> NotesOfRule(const RuleSpec& rule, int64_t parts,
+                                     int64_t shards) {
+  const auto judged = CheckRule(rule, parts, shards);
+  if (!judged.ok()) {
+    return {absl::StrCat(judged.status().message(), "; such rounds are void")};
+  }
+  std::vector<std::string> notes;
+  for (const RuleWarning& warning : *judged) notes.push_back(warning.text);
+  return notes;
+}
+
+bool Computes(const RuleSpec& rule, int64_t parts) {
+  return CheckRule(rule, parts, 1).ok();
+}
+
+bool Withstands(const RuleSpec& rule, int64_t parts) {
+  const auto judged = CheckRule(rule, parts, 1);
+  return judged.ok() && judged->empty();
+}
+
+// The least number of parts from `first` to `last` that are enough; 0: none is.
+int64_t LeastParts(const RuleSpec& rule, int64_t first, int64_t last,
+                   bool (*enough)(const RuleSpec&, int64_t)) {
+  for (int64_t parts = first; parts <= last; ++parts) {
+    if (enough(rule, parts)) return parts;
+  }
+  return 0;
+}
+
 std::string FaultPath(size_t index) {
   return absl::StrCat("faults[", index, "]");
 }
@@ -303,26 +333,45 @@ std::vector<SpecProblem> CheckFaultWorkers(
   return problems.Take();
 }
 
+absl::Status CheckMembersOfRule(const JobSpec& spec, int64_t members) {
+  if (!IsDataParallel(spec)) return absl::OkStatus();
+  const RuleSpec rule = RuleToJudge(spec);
+  const int shards = spec.aggregation.shards;
+  const absl::Status judged = CheckRule(rule, members, shards).status();
+  if (judged.ok()) return judged;
+  const int64_t needed = LeastParts(rule, members, kMostMembers, Computes);
+  return absl::InvalidArgumentError(absl::StrCat(
+      "aggregation.k: ", judged.message(),
+      needed == 0 ? ""
+                  : absl::StrCat("; or set aggregation.min_parts to at least ",
+                                 needed,
+                                 ", so that the job waits for as many "
+                                 "workers")));
+}
+
 std::vector<std::string> AggregationNotes(const JobSpec& spec,
                                           int64_t members) {
   const AggregationSpec& a = spec.aggregation;
   const RuleSpec rule = RuleOf(spec);
-  std::vector<std::string> notes;
-  const auto judge = [&](int64_t parts, const std::string& prefix) {
-    const auto judged = CheckRule(rule, parts, a.shards);
-    if (!judged.ok()) {
-      notes.push_back(absl::StrCat(prefix, judged.status().message(),
-                                   "; such rounds are void"));
-      return;
-    }
-    for (const RuleWarning& warning : *judged) {
-      notes.push_back(prefix + warning.text);
-    }
-  };
-  judge(members, "");
+  std::vector<std::string> notes = NotesOfRule(rule, members, a.shards);
   if (a.min_parts < members) {
-    judge(a.min_parts, absl::StrCat("a round may close with min_parts=",
-                                    a.min_parts, " of ", members, " parts: "));
+    // Where all members are too few, waiting for more of them helps only a rule
+    // that could not compute at all.
+    int64_t needed = 0;
+    if (notes.empty()) {
+      needed = LeastParts(rule, a.min_parts + 1, members, Withstands);
+    } else if (!Computes(rule, a.min_parts)) {
+      needed = LeastParts(rule, a.min_parts + 1, members, Computes);
+    }
+    for (const std::string& note : NotesOfRule(rule, a.min_parts, a.shards)) {
+      notes.push_back(absl::StrCat(
+          "a round may close with min_parts=", a.min_parts, " of ", members,
+          " parts: ", note,
+          needed == 0
+              ? ""
+              : absl::StrCat("; set aggregation.min_parts to at least ", needed,
+                             " to have it wait for as many parts")));
+    }
   }
   const int64_t micro_batches = MicroBatchesOfAStep(spec.train);
   if (members > micro_batches) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "core/model/description.h"
 #include "core/model/job_spec.h"
 #include "core/model/spec_problems.h"
@@ -33,6 +34,12 @@ void CheckFaults(const JobSpec& spec, SpecProblems& problems);
 // yet may still come as a member, but nobody means a fault for nobody.
 std::vector<SpecProblem> CheckFaultWorkers(
     const JobSpec& spec, const std::vector<std::string>& attached);
+
+// For who knows how many members there would be now (the coordinator at
+// submit): whether the rule can make anything of so many parts.
+// Errors: InvalidArgument  its k leaves no part of these; all rounds would be
+//         void
+absl::Status CheckMembersOfRule(const JobSpec& spec, int64_t members);
 
 // What somebody should know who submits a data-parallel job of so many members:
 // assumptions of its rule that do not hold, with all members and with as few

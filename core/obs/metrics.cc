@@ -112,6 +112,21 @@ void Histogram::Observe(double value) const {
   static_cast<prometheus::Histogram*>(impl_)->Observe(value);
 }
 
+void Histogram::ObserveMany(const std::vector<double>& counts,
+                            double sum) const {
+  PACELINE_CHECK(impl_ != nullptr, "a histogram of no registry");
+  auto* const histogram = static_cast<prometheus::Histogram*>(impl_);
+  const size_t buckets = histogram->Collect().histogram.bucket.size();
+  PACELINE_CHECK(counts.size() == buckets,
+                 absl::StrCat("a histogram of ", buckets, " buckets, got ",
+                              counts.size(), " counts"));
+  const auto good = [](double value) {
+    return std::isfinite(value) && value >= 0;
+  };
+  if (!good(sum) || !std::all_of(counts.begin(), counts.end(), good)) return;
+  histogram->ObserveMultiple(counts, sum);
+}
+
 MetricsRegistry::MetricsRegistry() : impl_(std::make_unique<Impl>()) {}
 MetricsRegistry::~MetricsRegistry() = default;
 

@@ -34,6 +34,11 @@ class Histogram {
  public:
   // NaN and infinity are ignored: they would spoil the sum for good.
   void Observe(double value) const;
+  // What was observed elsewhere.  counts: how many fell in each bucket, the one
+  // above the last bound too; another number of them is a broken invariant.
+  // sum: of all these values.  Nothing where that, or a count, is negative or
+  // no number.
+  void ObserveMany(const std::vector<double>& counts, double sum) const;
 
  private:
   friend class MetricsRegistry;

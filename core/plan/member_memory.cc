@@ -7,6 +7,7 @@
 #include "core/base/tensor.h"
 #include "core/model/aggregation.h"
 #include "core/model/precision.h"
+#include "core/optim/optimizer.h"
 #include "core/plan/plan.h"
 #include "core/plan/saturate.h"
 
@@ -70,6 +71,27 @@ int64_t MemberBytes(const JobSpec& spec, const ModelDescription& model,
     sum = AddBytes(sum, more);
   }
   return sum;
+}
+
+int64_t GroupStateBytes(const JobSpec& spec, const ModelDescription& model) {
+  int64_t bytes =
+      MultiplyBytes(4 * StateSlots(spec.train.optimizer), TrainableElements(model));
+  for (const Layer& layer : model.layers) {
+    bytes = AddBytes(bytes, layer.parameter_bytes);
+  }
+  return bytes;
+}
+
+int64_t JoinerBytes(const JobSpec& spec, const ModelDescription& model,
+                    int64_t members) {
+  JobSpec idle = spec;
+  idle.train.micro_batch = 0;  // it computes nothing meanwhile
+  const LayerRange all{0, static_cast<int>(model.layers.size())};
+  const int64_t stays =
+      EstimateBytes(model, idle.train, {all}, {{.micro_batches = 1}},
+                    FindPrecision(spec.precision).value_or(Precision::kF32));
+  return std::max(MemberBytes(spec, model, members),
+                  AddBytes(stays, GroupStateBytes(spec, model)));
 }
 
 int64_t LeastMembers(const AggregationSpec& aggregation) {

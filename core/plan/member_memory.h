@@ -24,10 +24,19 @@ RoundBytes RoundBytesOf(const JobSpec& spec, const ModelDescription& model,
 
 // Bytes that a member of `members` needs at most: the whole model as one stage,
 // with one micro-batch at a time, and what it has for the rounds.  The state
-// that a joiner is sent comes and goes, and is not counted.  INT64_MAX when the
-// sum does not fit.  MakePlan() counts this for a data-parallel spec, of which
+// that a joiner is sent comes and goes: JoinerBytes().  INT64_MAX when the sum
+// does not fit.  MakePlan() counts this for a data-parallel spec, of which
 // it is asked for each member alone, with pipeline.stages 1.
 int64_t MemberBytes(const JobSpec& spec, const ModelDescription& model,
+                    int64_t members);
+
+// Bytes of the state that a joiner is sent: parameters, buffers, and what the
+// optimizer keeps.
+int64_t GroupStateBytes(const JobSpec& spec, const ModelDescription& model);
+
+// What a joiner needs at most to become one of `members`: MemberBytes(), or,
+// while it takes the state over, all that stays and the copy beside it.
+int64_t JoinerBytes(const JobSpec& spec, const ModelDescription& model,
                     int64_t members);
 
 // How many members there will be at least, as the spec says.

@@ -25,6 +25,8 @@ struct PartOffer {
   // compute: parts of one division have no micro-batch in common, parts of two
   // may.  See DivisionOf().
   uint64_t division = 0;
+  // With samples 0, for people: there was a gradient, with NaN or infinity.
+  bool not_finite = false;
 
   friend bool operator==(const PartOffer&, const PartOffer&) = default;
 };

@@ -212,6 +212,7 @@ v1::MemberState ToProto(const MemberReport& report) {
   proto.set_level(report.level);
   proto.set_state_step(report.state_step);
   proto.set_state_hash(report.state_hash);
+  proto.set_turn(report.turn);
   for (const PeerReport& peer : report.peers) {
     v1::PeerState& into = *proto.add_peers();
     *into.mutable_peer() = ToProto(peer.peer);
@@ -231,10 +232,10 @@ v1::MemberState ToProto(const MemberReport& report) {
 
 absl::StatusOr<MemberReport> FromProto(const v1::MemberState& proto) {
   PACELINE_RETURN_IF_ERROR(CheckCount("member: peers", proto.peers_size()));
-  if (proto.next() < 0 || proto.state_step() < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("member: ", proto.next(), " steps applied, state of step ",
-                     proto.state_step(), ": need neither below 0"));
+  if (proto.next() < 0 || proto.state_step() < 0 || proto.turn() < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "member: ", proto.next(), " steps applied, state of step ",
+        proto.state_step(), ", turn ", proto.turn(), ": need none below 0"));
   }
   MemberReport report;
   PACELINE_ASSIGN_OR_RETURN(report.view, FromProto(proto.view()));
@@ -243,6 +244,7 @@ absl::StatusOr<MemberReport> FromProto(const v1::MemberState& proto) {
   report.level = proto.level();
   report.state_step = proto.state_step();
   report.state_hash = proto.state_hash();
+  report.turn = proto.turn();
   for (const v1::PeerState& peer : proto.peers()) {
     PACELINE_ASSIGN_OR_RETURN(report.peers.emplace_back(), PeerFromProto(peer));
   }

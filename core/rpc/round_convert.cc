@@ -133,6 +133,7 @@ void FillBody(const PartOffer& part, v1::RoundMessage& proto) {
   to.set_samples(part.samples);
   to.set_hash(part.hash);
   to.set_division(part.division);
+  to.set_not_finite(part.not_finite);
 }
 void FillBody(const Want& want, v1::RoundMessage& proto) {
   proto.mutable_want()->set_step(want.step);
@@ -192,8 +193,8 @@ absl::StatusOr<Body> PartOf(const v1::PartOffer& proto) {
   PACELINE_RETURN_IF_ERROR(CheckCount("the step", proto.step()));
   PACELINE_RETURN_IF_ERROR(CheckShard(proto.shard()));
   PACELINE_RETURN_IF_ERROR(CheckCount("samples", proto.samples()));
-  return PartOffer{proto.step(), proto.shard(), proto.samples(), proto.hash(),
-                   proto.division()};
+  return PartOffer{proto.step(), proto.shard(),    proto.samples(),
+                   proto.hash(), proto.division(), proto.not_finite()};
 }
 
 absl::StatusOr<Body> WantOf(const v1::Want& proto) {

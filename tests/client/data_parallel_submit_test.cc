@@ -86,6 +86,7 @@ TEST(DataParallel, AndSoAreThoseOfTheFewestPartsOfARound) {
   EXPECT_THAT(
       bed.err.str(),
       AllOf(HasSubstr("note: a round may close with min_parts=4 of 5 parts"),
+            HasSubstr("set aggregation.min_parts to at least 5"),
             Not(HasSubstr("note: rule krum"))));
 }
 

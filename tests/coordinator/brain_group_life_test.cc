@@ -209,6 +209,56 @@ TEST(BrainGroup, MembersThatDoNotComeBackToALaterCoordinatorAreLost) {
   EXPECT_EQ(mesh.ViewOf("w1").id, (ViewId{2, 1}));
 }
 
+TEST(BrainGroup, ProcessThatWasTakenOutStaysOutUnderALaterCoordinator) {
+  StoredState stored;
+  int64_t ms = 0;
+  JobId job;
+  {
+    GroupMesh mesh = Training(3);
+    mesh.Link("w1", "w2", false, absl::Milliseconds(3100));
+    ASSERT_EQ(mesh.Members("w1"), "w1 w3");
+    stored = mesh.mesh().stored();
+    ms = mesh.mesh().ms();
+    job = mesh.job();
+  }
+  GroupMesh mesh(stored, ms);
+  mesh.SetJob(job);
+  mesh.AttachAll(3);
+
+  EXPECT_EQ(mesh.Workers("w1"), "w1 w3");
+  EXPECT_FALSE(mesh.Run("w2").has_value());
+  EXPECT_TRUE(mesh.IsAskedToRenew("w2"));
+  mesh.Attach("w2", 202);
+  EXPECT_EQ(mesh.Workers("w2"), "w1 w2 w3");
+}
+
+TEST(BrainGroup, FaultsThatAreSpentStaySoUnderALaterCoordinator) {
+  StoredState stored;
+  int64_t ms = 0;
+  JobId job;
+  JobSpec spec = GroupSpec();
+  spec.faults = {{.worker = "w1", .step = 5, .kind = "nan"}};
+  {
+    GroupMesh mesh = Training(2, spec);
+    EXPECT_EQ(mesh.Run("w1")->spec.faults.size(), 1u);
+    mesh.Break("w1");
+    mesh.Break("w2");
+    mesh.Pass(600);
+    ASSERT_EQ(mesh.State(), JobState::kQueued);
+    stored = mesh.mesh().stored();
+    ms = mesh.mesh().ms();
+    job = mesh.job();
+  }
+  GroupMesh mesh(stored, ms);
+  mesh.SetJob(job);
+  mesh.Attach("w1", 201);
+  mesh.Attach("w2", 202);
+
+  ASSERT_EQ(mesh.State(), JobState::kRunning) << mesh.Why();
+  EXPECT_EQ(mesh.Run("w1")->fence.attempt, 2);
+  EXPECT_TRUE(mesh.Run("w1")->spec.faults.empty());
+}
+
 TEST(BrainGroup, PartialEvaluationsAreMergedByTheirSamples) {
   GroupMesh mesh = Training(2);
   Heartbeat one = mesh.Beat("w1");

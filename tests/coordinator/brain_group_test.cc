@@ -1,6 +1,8 @@
 // What the brain does with the members of a data-parallel job.
 #include <string>
 
+#include "coordinator/job_text.h"
+#include "core/plan/member_memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/group_mesh.h"
@@ -94,6 +96,25 @@ TEST(BrainGroup, MemoryThatNobodyHasIsRefusedAtSubmit) {
       << mesh.submit_error();
 }
 
+TEST(BrainGroup, KThatLeavesNoPartOfTheWorkersThereAreIsRefusedAtSubmit) {
+  GroupMesh mesh;
+  mesh.AttachAll(4);
+  JobSpec spec = GroupSpec();
+  spec.train.micro_batch = 4;
+  spec.aggregation.rule = "trimmed-mean";
+  spec.aggregation.k = 2;
+
+  mesh.mesh().Submit(spec);
+  EXPECT_EQ(mesh.mesh().submit_error().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(mesh.mesh().submit_error().message()),
+              HasSubstr("set aggregation.min_parts to at least 5"));
+
+  spec.aggregation.min_parts = 5;
+  mesh.Submit(spec);
+  EXPECT_THAT(mesh.Why(), HasSubstr("a round needs 5 members"));
+}
+
 TEST(BrainGroup, LostMemberIsLeftOutAndTheJobGoesOn) {
   GroupMesh mesh = Training(3);
 
@@ -157,6 +178,7 @@ TEST(BrainGroup, MemberThatOwesAnAnswerForALeaseIsEvictedAndAskedToStartAnew) {
 
 TEST(BrainGroup, HungTrainerIsTakenOutThoughItAnswers) {
   GroupMesh mesh = Training(3);
+  mesh.worker("w2").report.turn = 9;
 
   // w2 says the same for ever, the others go on.
   for (int64_t step = 4; step < 80; ++step) {
@@ -169,6 +191,39 @@ TEST(BrainGroup, HungTrainerIsTakenOutThoughItAnswers) {
   EXPECT_EQ(mesh.Members("w1"), "w1 w3");
   EXPECT_THAT(mesh.Story(),
               Contains(HasSubstr("has finished no instruction for 3")));
+}
+
+// No deadline closes such a round, so that nobody goes on.
+TEST(BrainGroup, HungTrainerIsTakenOutThoughARoundWaitsForAll) {
+  JobSpec spec = GroupSpec();
+  spec.aggregation.min_parts = 3;
+  GroupMesh mesh = Training(3, spec);
+  mesh.worker("w2").report.turn = 9;
+  mesh.Say("w2");
+
+  mesh.Pass(2800, /*progress=*/false);
+  EXPECT_EQ(mesh.Members("w1"), "w1 w2 w3");
+  mesh.Pass(400, /*progress=*/false);
+
+  EXPECT_EQ(mesh.Members("w1"), "w1 w3");
+  EXPECT_THAT(mesh.Story(),
+              Contains(AllOf(HasSubstr("evicted: member w2 evicted"),
+                             HasSubstr("has finished no instruction for 3"))));
+  EXPECT_EQ(mesh.Job().phase, "paused");
+  mesh.Pass(1100, /*progress=*/false);
+  EXPECT_TRUE(mesh.IsAskedToRenew("w2"));
+}
+
+// Their first micro-batch takes long on all of them.
+TEST(BrainGroup, NobodyIsHungWhileAllAreAtWork) {
+  GroupMesh mesh = Training(3);
+  for (const std::string name : {"w1", "w2", "w3"}) {
+    mesh.worker(name).report.turn = 9;
+  }
+
+  mesh.Pass(20'000, /*progress=*/false);
+
+  EXPECT_EQ(mesh.Members("w1"), "w1 w2 w3");
 }
 
 // The others' threads have stood still just as long.
@@ -242,6 +297,27 @@ TEST(BrainGroup, NewWorkerIsTakenInWhileTheJobRuns) {
   mesh.worker("w3").report.level = true;
   mesh.Say("w3", 4);
   EXPECT_EQ(mesh.Members("w1"), "w1 w2 w3");
+}
+
+TEST(BrainGroup, NewWorkerWithoutTheMemoryForTheStateStaysOut) {
+  GroupMesh mesh = Training(2);
+  Registration tiny = WorkerNamed("w3", 103);
+  tiny.memory_bytes =
+      JoinerBytes(GroupSpec(), *Describe(GroupSpec()), 3) - 1;
+
+  const StreamId stream = mesh.mesh().Attach(tiny);
+  mesh.Pass(500);
+
+  EXPECT_FALSE(mesh.mesh().Order(stream).run.has_value());
+  EXPECT_EQ(mesh.Workers("w1"), "w1 w2");
+  EXPECT_THAT(mesh.Story(),
+              Contains(AllOf(HasSubstr("warning: worker w3 has"),
+                             HasSubstr("as one of 3 members")))
+                  .Times(1));
+
+  mesh.Break("w2");  // without it there is room
+  mesh.mesh().Pass(600, {stream});
+  EXPECT_TRUE(mesh.mesh().Order(stream).run.has_value());
 }
 
 TEST(BrainGroup, NewWorkerGoesToAJobThatWaitsRatherThanToOneThatRuns) {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "coordinator/job_text.h"
+#include "core/plan/member_memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/group_mesh.h"
@@ -11,6 +12,7 @@
 namespace paceline {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // Workers w1, w2, ... that are idle.
@@ -102,6 +104,56 @@ TEST_F(GroupPlacement, NamesWorkersThatCannotHoldTheModel) {
 
   EXPECT_TRUE(verdict.impossible.ok()) << verdict.impossible;
   EXPECT_THAT(verdict.why, HasSubstr("w1"));
+}
+
+// Whoever serves holds a part of each: more members need more memory each.
+TEST_F(GroupPlacement, LeavesOutWhoseMemoryIsTooSmallForSoManyMembers) {
+  const int64_t alone = MemberBytes(spec_, *Describe(spec_), 1);
+  Add();
+  Add();
+  members_.back().registration.memory_bytes = alone;
+  Add();
+
+  const PlacementVerdict verdict = Decide();
+
+  ASSERT_TRUE(verdict.plan.has_value()) << verdict.why;
+  ASSERT_EQ(verdict.plan->stages.size(), 2u);
+  EXPECT_EQ(verdict.plan->stages[1].worker, WorkerId{3});
+  spec_.aggregation.min_parts = 3;
+  members_.back().registration.memory_bytes = alone;
+  EXPECT_THAT(Decide().why,
+              AllOf(HasSubstr("a round needs 3 members"), HasSubstr("w2")));
+}
+
+TEST_F(GroupPlacement, JoinerNeedsTheMemoryForTheStateItFetches) {
+  Add();
+  Add();
+  const Member& present = members_.front();
+  Member& joiner = members_.back();
+  const ModelDescription model = *Describe(spec_);
+  joiner.registration.memory_bytes = JoinerBytes(spec_, model, 2);
+  EXPECT_TRUE(CheckRoom(spec_, model, {&present}, joiner).ok());
+
+  --joiner.registration.memory_bytes;
+  const absl::Status refused = CheckRoom(spec_, model, {&present}, joiner);
+
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("worker w2 has"), HasSubstr("one of 2 members"),
+                    HasSubstr("the state that it fetches included")));
+}
+
+TEST_F(GroupPlacement, JoinerIsNotTakenInWhereAMemberCouldNotHoldItsPart) {
+  Add();
+  Add();
+  const ModelDescription model = *Describe(spec_);
+  members_.front().registration.memory_bytes = MemberBytes(spec_, model, 1);
+
+  const absl::Status refused =
+      CheckRoom(spec_, model, {&members_.front()}, members_.back());
+
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("worker w1 has"), HasSubstr("if w2 joined")));
 }
 
 TEST_F(GroupPlacement, SharesFollowTheSpeedWhereAllAreMeasured) {

@@ -152,6 +152,27 @@ TEST_P(JobStoreTest, GivesBackAViewWithAllOfItsMembers) {
   EXPECT_EQ(store_->Load()->views.at(JobId{1}).view, ViewOfTwo(7));
 }
 
+TEST_P(JobStoreTest, KeepsWhoWasTakenOutOfAGroupBesideItsView) {
+  StoreBatch batch;
+  batch.views[JobId{1}] = {
+      1, ViewOfTwo(7), {{WorkerId{3}, {~uint64_t{0}}}, {WorkerId{4}, {44}}}};
+  batch.views[JobId{2}] = {1, ViewOfTwo(1), {{WorkerId{3}, {33}}}, true};
+  ASSERT_TRUE(store_->Commit(batch).ok());
+  StoreBatch later;
+  later.views[JobId{2}] = {2, ViewOfTwo(1), {}, true};
+  ASSERT_TRUE(store_->Commit(later).ok());
+
+  const StoredState state = *store_->Load();
+
+  const KeptView& kept = state.views.at(JobId{1});
+  EXPECT_EQ(kept.excluded, (std::map<WorkerId, Incarnation>{
+                               {WorkerId{3}, {~uint64_t{0}}},
+                               {WorkerId{4}, {44}}}));
+  EXPECT_FALSE(kept.faults_are_spent);
+  EXPECT_TRUE(state.views.at(JobId{2}).excluded.empty());
+  EXPECT_TRUE(state.views.at(JobId{2}).faults_are_spent);
+}
+
 TEST_P(JobStoreTest, KeepsWhoIsDrainedUntilTakenBack) {
   StoreBatch batch;
   batch.drained = {{WorkerId{1}, true}, {WorkerId{2}, true}};

@@ -51,6 +51,22 @@ def rule_files(tree):
             and "groups" in (yaml.safe_load(tree.text(path)) or {})]
 
 
+def rule_tests(tree):
+    return [path for path in tree.with_suffix(".yml", ".yaml")
+            if path.startswith("dashboards/")
+            and "rule_files" in (load := yaml.safe_load(tree.text(path)) or {})
+            and "tests" in load]
+
+
+def alerts(tree):
+    """Yields (file, name) of every alert."""
+    for path in rule_files(tree):
+        for group in yaml.safe_load(tree.text(path))["groups"]:
+            for rule in group.get("rules", []):
+                if "alert" in rule:
+                    yield path, rule["alert"]
+
+
 def base_name(metric, names):
     for suffix in SUFFIXES:
         if metric not in names and metric.endswith(suffix):
@@ -85,7 +101,7 @@ def plain(expression):
 
 
 def check_promtool(tree):
-    """promtool accepts the configuration, the rules and each expression."""
+    """promtool accepts configuration, rules, their tests, each expression."""
     for path in tree.with_suffix("prometheus.yml"):
         complaint = run(["promtool", "check", "config", str(tree.root / path)])
         if complaint:
@@ -94,6 +110,16 @@ def check_promtool(tree):
         complaint = run(["promtool", "check", "rules", str(tree.root / path)])
         if complaint:
             yield Problem(path, 0, complaint)
+    tested = ""
+    for path in rule_tests(tree):
+        tested += tree.text(path)
+        complaint = run(["promtool", "test", "rules", str(tree.root / path)])
+        if complaint:
+            yield Problem(path, 0, complaint)
+    for path, name in alerts(tree):
+        if name not in tested:
+            yield Problem(path, 0, f"alert {name} has no test: add one to a "
+                          "file of `promtool test rules`")
     with tempfile.TemporaryDirectory() as folder:
         for path, title, expression in panels(tree):
             rules = Path(folder) / "panel.yml"

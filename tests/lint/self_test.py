@@ -331,8 +331,21 @@ class Dashboards(LintTest):
         self.assert_says(dashboards.check_promtool, "scrape_configz")
         self.write("dashboards/prometheus.yml", "scrape_configs: []\n")
         self.write("dashboards/rules.yml", "groups:\n- name: a\n  rules:\n"
-                   "  - alert: A\n    expr: a >\n")
+                   "  - record: A\n    expr: a >\n")
         self.assert_says(dashboards.check_promtool, "rules.yml")
+
+    def test_an_alert_needs_a_test_that_passes(self):
+        self.write("dashboards/rules.yml", "groups:\n- name: a\n  rules:\n"
+                   "  - alert: A\n    expr: a > 1\n")
+        self.assert_says(dashboards.check_promtool, "alert A has no test")
+        case = ("rule_files: [rules.yml]\ntests:\n- interval: 1m\n"
+                "  input_series:\n  - {series: a, values: '%d'}\n"
+                "  alert_rule_test:\n  - eval_time: 0m\n    alertname: A\n"
+                "    exp_alerts: [{exp_labels: {}}]\n")
+        self.write("dashboards/rules_test.yml", case % 2)
+        self.assert_clean(dashboards.check_promtool)
+        self.write("dashboards/rules_test.yml", case % 1)
+        self.assert_says(dashboards.check_promtool, "rules_test.yml")
 
 
 class ThreadSafety(LintTest):

@@ -298,6 +298,10 @@ TEST(RoundDesk, AMemberThatFindsNaNInItsOwnPartSaysSo) {
   EXPECT_EQ(outcomes[0].at(1).divisor, 4);
   EXPECT_EQ(outcomes[0].at(2).divisor, 6);
   EXPECT_EQ(outcomes[1], outcomes[0]);
+  // Member 1 serves step 1 itself.
+  const auto& skipped = group.desk(1).Stats().skipped;
+  EXPECT_EQ(skipped[static_cast<size_t>(SkipReason::kNotFinite)], 1);
+  EXPECT_EQ(skipped[static_cast<size_t>(SkipReason::kEmpty)], 0);
 }
 
 TEST(RoundDesk, APartWhoseBytesAreNotThoseOfItsHashIsRefused) {

@@ -181,6 +181,24 @@ TEST(RoundTurns, AskForAPartOnceAndOnlyWhenNothingElseIsToBeDone) {
   EXPECT_EQ(turns.Await().status(), absl::CancelledError("over"));
 }
 
+TEST(RoundTurns, SayWhichTurnTheComputeThreadIsAt) {
+  RoundTurns turns(3);
+  turns.Push(Turn(RoundTurn::Kind::kApply, 1));
+  turns.Push(Turn(RoundTurn::Kind::kApply, 2));
+  RoundTurns::State state;
+  state.next = 3;
+  state.has_state = true;
+  turns.Publish(state);
+  EXPECT_EQ(turns.turn(), 0);
+
+  ASSERT_TRUE(turns.Await().ok());
+  EXPECT_EQ(turns.turn(), 1);
+  ASSERT_TRUE(turns.Await().ok());
+  EXPECT_EQ(turns.turn(), 2);
+  ASSERT_EQ(turns.Await()->kind, RoundTurn::Kind::kDone);
+  EXPECT_EQ(turns.turn(), 0) << "it may take as long as it likes";
+}
+
 TEST(RoundTurns, TellTheEndAndTheUploadOnceEach) {
   RoundTurns turns(3);
   RoundTurns::State state;
@@ -226,6 +244,68 @@ TEST(RoundChronicle, SaysWhoTookOverAndWhoseParsWereSkipped) {
               testing::ElementsAre(RoundRecord::Skip{WorkerId{2}, "not-finite"},
                                    RoundRecord::Skip{WorkerId{0}, "lost"}));
   EXPECT_EQ(chronicle.stats().takeovers, 1);
+}
+
+TEST(RoundChronicle, CountsHowLongRoundsTookOfWhichItSawAPart) {
+  RoundChronicle chronicle(MemberOf(0), ServerMode::kRolling);
+  const View view = MakeView(1, {{MemberOf(0), 0}});
+  ShardResult shard;
+  shard.hash = 1;
+  shard.divisor = 4;
+  shard.contributors = {{MemberOf(0), 4}};
+  for (const int ms : {10, 11, 60'000}) {
+    chronicle.OnOffer(MemberOf(0), {0, 0, 4, 1, 1}, PartCheck::kFine, At(0));
+    chronicle.OnApply({0, view.id, {shard}}, view, true, At(ms), 7);
+  }
+  chronicle.OnApply({0, view.id, {shard}}, view, true, At(70'000), 7);
+
+  const RoundStats& stats = chronicle.stats();
+
+  EXPECT_EQ(stats.committed, 4);
+  EXPECT_EQ(stats.durations[3], 1) << "at most 0.01 s";
+  EXPECT_EQ(stats.durations[4], 1) << "at most 0.02 s";
+  EXPECT_EQ(stats.durations.back(), 1);
+  EXPECT_NEAR(stats.seconds, 60.021, 1e-9);
+}
+
+TEST(RoundChronicle, SkipsNobodyWhosePartIsInTheSumThoughItIsLost) {
+  RoundChronicle chronicle(MemberOf(1), ServerMode::kRolling);
+  const View before = MakeView(1, {{MemberOf(0), 0}, {MemberOf(1), 0}});
+  const View after = MakeView(2, {{MemberOf(1), 0}});
+  chronicle.OnView(before, after, 0, At(30));
+  ShardResult shard;
+  shard.hash = 1;
+  shard.divisor = 8;
+  shard.contributors = {{MemberOf(0), 4}, {MemberOf(1), 4}};
+
+  const auto record = chronicle.OnApply({0, after.id, {shard}}, after,
+                                        /*running=*/false, At(60), 7);
+
+  ASSERT_TRUE(record.has_value());
+  EXPECT_THAT(record->skipped, testing::IsEmpty());
+  EXPECT_EQ(record->lost_server, WorkerId{0});
+}
+
+TEST(RoundChronicle, TellsNothingFromNaNInAPartThatItsOwnerKeptBack) {
+  RoundChronicle chronicle(MemberOf(0), ServerMode::kRolling);
+  const View view =
+      MakeView(1, {{MemberOf(0), 0}, {MemberOf(1), 0}, {MemberOf(2), 0}});
+  chronicle.OnOffer(MemberOf(0), {0, 0, 4, 1, 1}, PartCheck::kFine, At(10));
+  chronicle.OnOffer(MemberOf(1), {0, 0, 0, 0, 1, /*not_finite=*/true},
+                    PartCheck::kFine, At(11));
+  chronicle.OnOffer(MemberOf(2), {0, 0, 0, 0, 1}, PartCheck::kFine, At(12));
+  ShardResult shard;
+  shard.hash = 1;
+  shard.divisor = 4;
+  shard.contributors = {{MemberOf(0), 4}};
+
+  const auto record =
+      chronicle.OnApply({0, view.id, {shard}}, view, true, At(20), 7);
+
+  ASSERT_TRUE(record.has_value());
+  EXPECT_THAT(record->skipped,
+              testing::ElementsAre(RoundRecord::Skip{WorkerId{1}, "not-finite"},
+                                   RoundRecord::Skip{WorkerId{2}, "empty"}));
 }
 
 TEST(RoundChronicle, LeavesTheTellingToWhoeverCommitted) {

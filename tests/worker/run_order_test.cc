@@ -170,6 +170,54 @@ TEST(PredictBytes, OfAMemberAreTheWholeModelAndThePartsOfItsGroup) {
   EXPECT_EQ(*bytes, 2 * 160 + 160 + 2 * 160);
 }
 
+// kA and kB hold the whole model; kC listens.
+RunOrder OrderOfAGroup() {
+  RunOrder order = ThreeStages();
+  order.spec.aggregation.mode = "rolling";
+  order.stages = {{0, {0, 4}, kA, "a", "h:1"}};
+  GroupOrder group;
+  group.view.id = {1, 1};
+  for (const WorkerId worker : {kB, kA, kC}) {
+    const MemberId id = {worker, Incarnation{7}};
+    group.workers.push_back({id, "w", "h:1"});
+    if (worker != kC) group.view.members.push_back({id, 0});
+  }
+  group.view.leveller = group.view.members[0].id;
+  order.group = group;
+  return order;
+}
+
+TEST(CheckGroupOrder, SaysWhichProcessTheWorkerIsMemberOrListener) {
+  for (const WorkerId worker : {kA, kC}) {
+    const auto self = CheckGroupOrder(OrderOfAGroup(), FourLayers(), worker);
+
+    ASSERT_TRUE(self.ok()) << self.status();
+    EXPECT_EQ(*self, (MemberId{worker, Incarnation{7}}));
+  }
+}
+
+TEST(CheckGroupOrder, RefusesWhatTheCoordinatorCouldHaveSentWrong) {
+  const auto refused = [](auto spoil) {
+    RunOrder order = OrderOfAGroup();
+    spoil(order);
+    return std::string(
+        CheckGroupOrder(order, FourLayers(), kA).status().message());
+  };
+
+  EXPECT_THAT(refused([](RunOrder& o) { o.stages[0].layers.last = 3; }),
+              HasSubstr("holds a part of the model"));
+  EXPECT_THAT(refused([](RunOrder& o) { o.spec.aggregation.mode = "none"; }),
+              HasSubstr("a job whose aggregation.mode is none"));
+  EXPECT_THAT(refused([](RunOrder& o) { o.restore_step = 5; }),
+              HasSubstr("restore from step 5"));
+  EXPECT_THAT(refused([](RunOrder& o) { o.threads = 0; }),
+              HasSubstr("threads is 0, need 1 or more"));
+  EXPECT_NE(refused([](RunOrder& o) { o.group->view.members.clear(); }), "");
+  EXPECT_THAT(refused([](RunOrder& o) { o.group->workers.erase(
+                             o.group->workers.begin() + 1); }),
+              HasSubstr("this worker (id 4) is not in its round group"));
+}
+
 TEST(EngineOptionsOf, HandsOnThePrecision) {
   RunOrder order = ThreeStages();
   EXPECT_EQ(EngineOptionsOf(order, FourLayers(), 1).precision, Precision::kF32);

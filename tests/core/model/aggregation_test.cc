@@ -14,6 +14,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 JobSpec GoodSpec() {
   JobSpec spec;
@@ -274,9 +275,60 @@ TEST(Aggregation, WhatHoldsForAllMembersMayNotHoldForAsFewAsARoundTakes) {
       AggregationNotes(spec, 5),
       ElementsAre(AllOf(
           HasSubstr("a round may close with min_parts=3 of 5 parts"),
-          HasSubstr("use k of at most 1"), HasSubstr("such rounds are void"))));
+          HasSubstr("use k of at most 1"), HasSubstr("such rounds are void"),
+          HasSubstr("set aggregation.min_parts to at least 5"))));
   spec.aggregation.min_parts = 5;
   EXPECT_THAT(AggregationNotes(spec, 5), IsEmpty());
+}
+
+// Four liars of nine are outvoted by five honest ones, and only by all five.
+TEST(Aggregation, SaysHowManyPartsARoundMustWaitForToWithstandItsLiars) {
+  JobSpec spec = GoodSpec();
+  spec.aggregation.members = 9;
+  spec.aggregation.rule = "median";
+  spec.aggregation.k = 4;
+  spec.aggregation.min_parts = 5;
+  ASSERT_THAT(CheckJobSpec(spec), IsEmpty());
+
+  EXPECT_THAT(
+      AggregationNotes(spec, 9),
+      ElementsAre(AllOf(
+          HasSubstr("a round may close with min_parts=5 of 9 parts"),
+          HasSubstr("withstands k=4 liars of at least 9 members"),
+          HasSubstr("there are 5"),
+          HasSubstr("set aggregation.min_parts to at least 9 to have it"))));
+  spec.aggregation.min_parts = 9;
+  EXPECT_THAT(AggregationNotes(spec, 9), IsEmpty());
+}
+
+TEST(Aggregation, NamesNoNumberOfPartsWhereAllMembersAreTooFew) {
+  JobSpec spec = GoodSpec();
+  spec.aggregation.rule = "median";
+  spec.aggregation.k = 4;
+  spec.aggregation.min_parts = 5;
+
+  EXPECT_THAT(AggregationNotes(spec, 7),
+              ElementsAre(HasSubstr("there are 7"),
+                          AllOf(HasSubstr("min_parts=5 of 7"),
+                                Not(HasSubstr("at least 9 to have")))));
+}
+
+TEST(Aggregation, AKThatLeavesNoPartOfTheMembersThereAreIsRefused) {
+  JobSpec spec = GoodSpec();  // whoever comes
+  spec.aggregation.rule = "trimmed-mean";
+  spec.aggregation.k = 3;
+  ASSERT_THAT(CheckJobSpec(spec), IsEmpty());
+
+  const absl::Status refused = CheckMembersOfRule(spec, 5);
+
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("aggregation.k: rule trimmed-mean with k=3"),
+                    HasSubstr("leaves no part of 5 members: use k of at most "
+                              "2; or set aggregation.min_parts to at least 7")));
+  EXPECT_TRUE(CheckMembersOfRule(spec, 7).ok());
+  spec.aggregation.mode = "none";
+  EXPECT_TRUE(CheckMembersOfRule(spec, 5).ok());
 }
 
 TEST(Aggregation, MoreMembersThanMicroBatchesAreNoted) {

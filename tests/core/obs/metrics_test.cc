@@ -41,6 +41,25 @@ TEST(Metrics, ShowNameHelpTypeAndValue) {
   EXPECT_THAT(text, HasSubstr("paceline_test_memory_bytes -1.5\n"));
 }
 
+TEST(Metrics, TakeObservationsThatWereCountedElsewhere) {
+  MetricsRegistry registry;
+  registry.DeclareHistogram("paceline_test_step_seconds", "Step time.",
+                            {0.1, 1});
+  const Histogram histogram =
+      registry.GetHistogram("paceline_test_step_seconds");
+  histogram.Observe(0.5);
+
+  histogram.ObserveMany({2, 0, 3}, 31);
+  histogram.ObserveMany({1, 1, 1}, std::nan(""));
+  histogram.ObserveMany({1, -1, 1}, 1);
+
+  const std::string text = registry.Text();
+  EXPECT_THAT(text, HasSubstr("_bucket{le=\"0.1\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("_bucket{le=\"1\"} 3\n"));
+  EXPECT_THAT(text, HasSubstr("_bucket{le=\"+Inf\"} 6\n"));
+  EXPECT_THAT(text, HasSubstr("_sum 31.5\n"));
+}
+
 TEST(Metrics, CountObservationsUpToEveryBucketsBound) {
   MetricsRegistry registry;
   registry.DeclareHistogram("paceline_test_step_seconds", "Step time.",

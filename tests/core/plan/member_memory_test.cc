@@ -103,6 +103,33 @@ TEST(MemberBytes, AreWhatAPlanOfOneMemberCountsAndRefuses) {
               testing::HasSubstr("as one of 5 members with the whole model"));
 }
 
+TEST(JoinerBytes, AreThoseOfAMemberWhereThoseAreMore) {
+  EXPECT_EQ(JoinerBytes(Spec(), SmallModel(), 100),
+            MemberBytes(Spec(), SmallModel(), 100));
+}
+
+TEST(JoinerBytes, HaveTheStateTwiceWhileItIsTakenOver) {
+  JobSpec spec = Spec();
+  spec.train.micro_batch = 1;
+  ModelDescription model = SmallModel();
+  for (Layer& layer : model.layers) {
+    layer.output_bytes = layer.activation_bytes = 0;
+  }
+  // Parameters of 600 bytes and a buffer of 28; two moments of 600.
+  EXPECT_EQ(GroupStateBytes(spec, model), 628 + 1200);
+
+  EXPECT_EQ(JoinerBytes(spec, model, 1), 4 * 628 + 628 + 1200);
+  EXPECT_LT(MemberBytes(spec, model, 1), JoinerBytes(spec, model, 1));
+}
+
+TEST(JoinerBytes, DoNotWrapAround) {
+  ModelDescription model = SmallModel();
+  model.layers[0].parameters[0].shape = {int64_t{1} << 61};
+  model.layers[0].parameter_bytes = std::numeric_limits<int64_t>::max();
+
+  EXPECT_EQ(JoinerBytes(Spec(), model, 2), std::numeric_limits<int64_t>::max());
+}
+
 TEST(MemberBytes, DoNotWrapAround) {
   ModelDescription model = SmallModel();
   model.layers[0].parameters[0].shape = {int64_t{1} << 61};

@@ -144,6 +144,7 @@ TEST(ConvertMemberReport, RefusesWhatNoMemberWouldSay) {
   EXPECT_EQ(refused([](auto&) {}), absl::StatusCode::kOk);
   EXPECT_EQ(refused([](auto& p) { p.set_next(-1); }), kBad);
   EXPECT_EQ(refused([](auto& p) { p.set_state_step(-1); }), kBad);
+  EXPECT_EQ(refused([](auto& p) { p.set_turn(-1); }), kBad);
   EXPECT_EQ(refused([](auto& p) { p.mutable_view()->set_counter(-1); }), kBad);
   EXPECT_EQ(refused([](auto& p) { p.mutable_peers(0)->clear_peer(); }), kBad);
   EXPECT_EQ(refused([](auto& p) { p.mutable_peers(0)->set_broken_ms(-1); }),

@@ -1,0 +1,65 @@
+// What is seen of round groups at the coordinator's /metrics.
+#include <string>
+
+#include "coordinator/metrics.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/coordinator/group_mesh.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class GroupMetrics : public ::testing::Test {
+ protected:
+  std::string Read(GroupMesh& mesh) {
+    Brain& brain = mesh.mesh().brain();
+    metrics_.Update(brain.ViewWorkers(mesh.mesh().Now().now),
+                    brain.ViewJobs(0));
+    metrics_.CountGroups(brain.group_counts());
+    return registry_.Text();
+  }
+
+  MetricsRegistry registry_;
+  CoordinatorMetrics metrics_{registry_, "1.2.3"};
+};
+
+TEST_F(GroupMetrics, SayWhoIsThereAndWhetherTheGroupIsPaused) {
+  JobSpec spec = GroupSpec();
+  spec.aggregation.min_parts = 2;
+  GroupMesh mesh = Training(2, spec);
+  EXPECT_THAT(
+      Read(mesh),
+      AllOf(HasSubstr("job_group_paused{job=\"1\"} 0\n"),
+            HasSubstr("job_group_members{job=\"1\",state=\"member\"} 2\n")));
+
+  mesh.Break("w2");
+  mesh.Pass(600);
+
+  EXPECT_THAT(
+      Read(mesh),
+      AllOf(HasSubstr("job_group_paused{job=\"1\"} 1\n"),
+            HasSubstr("job_group_members{job=\"1\",state=\"member\"} 1\n"),
+            HasSubstr("group_leavers_total{reason=\"lost\"} 1\n")));
+  ASSERT_TRUE(
+      mesh.mesh().brain().OnStop(mesh.job(), mesh.mesh().Now()).ok());
+  EXPECT_THAT(Read(mesh), Not(HasSubstr("job_group_paused{")));
+}
+
+TEST_F(GroupMetrics, CountWhoWasEvictedForAnotherState) {
+  GroupMesh mesh = Training(3);
+  mesh.worker("w1").report.mismatch_step = 17;
+  mesh.worker("w1").report.mismatch = {
+      {mesh.Id("w1"), 7}, {mesh.Id("w2"), 8}, {mesh.Id("w3"), 7}};
+
+  mesh.Say("w1");
+
+  EXPECT_THAT(Read(mesh),
+              HasSubstr("group_leavers_total{reason=\"mismatch\"} 1\n"));
+}
+
+}  // namespace
+}  // namespace paceline

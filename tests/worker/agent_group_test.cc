@@ -1,0 +1,296 @@
+// Orders with a round group: what an agent makes of them, of new views, and of
+// a group that it is no member of any more.
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/worker/training_group.h"
+#include "worker/agent.h"
+#include "worker/data/open.h"
+#include "worker/fake_engine.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kLongest = absl::Seconds(30);
+
+// Groups only.  Thread-safe, as the compute thread uses it and tests look.
+class GroupFactory final : public RunFactory {
+ public:
+  explicit GroupFactory(MemoryRoundNetwork& network) : network_(network) {}
+
+  void SetThreads(int) override {}
+  absl::StatusOr<std::unique_ptr<StageEngine>> MakeEngine(
+      const EngineOptions& options) override {
+    return std::make_unique<FakeEngine>(options);
+  }
+  absl::StatusOr<ScriptModel> ReadScript(const JobSpec&) override {
+    return absl::UnimplementedError("no scripts here");
+  }
+  absl::StatusOr<std::vector<NamedTensor>> ReadWeights(
+      const ModelSpec&, const ModelDescription&, const LayerRange&) override {
+    return absl::UnimplementedError("no weights here");
+  }
+  absl::StatusOr<std::unique_ptr<BatchSource>> OpenData(const JobSpec&,
+                                                        const Turns&) override {
+    return absl::UnimplementedError("no pipelines here");
+  }
+  absl::StatusOr<std::unique_ptr<StepSource>> OpenSteps(
+      const JobSpec& spec) override {
+    return OpenStepSource(spec);
+  }
+  absl::StatusOr<std::unique_ptr<RoundTransport>> ConnectGroup(
+      const Fence& fence, const MemberId& self, RoundSink* sink) override {
+    const absl::MutexLock lock(&mutex_);
+    attempts_.push_back(fence.attempt);
+    return network_.Connect(self, sink);
+  }
+  absl::StatusOr<RunConnections> Connect(const RunWiring&) override {
+    return absl::UnimplementedError("no pipelines here");
+  }
+  absl::Status OpenGate(const Fence&, const GateOptions&) override {
+    return absl::UnimplementedError("no pipelines here");
+  }
+  absl::Status UploadWeights(const Fence&, const std::vector<TensorPart>&,
+                             const CancelToken&) override {
+    const absl::MutexLock lock(&mutex_);
+    ++uploads_;
+    return absl::OkStatus();
+  }
+
+  // Of the fences that were opened.
+  std::vector<int64_t> attempts() const {
+    const absl::MutexLock lock(&mutex_);
+    return attempts_;
+  }
+  int uploads() const {
+    const absl::MutexLock lock(&mutex_);
+    return uploads_;
+  }
+
+ private:
+  MemoryRoundNetwork& network_;
+  mutable absl::Mutex mutex_;
+  std::vector<int64_t> attempts_ ABSL_GUARDED_BY(mutex_);
+  int uploads_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+// Remembers the kill, and lives on.
+class FakeFaults final : public FaultActions {
+ public:
+  void Kill() override {
+    if (!killed.HasBeenNotified()) killed.Notify();
+  }
+  void Hang(absl::Duration) override {}
+
+  absl::Notification killed;
+};
+
+// A worker that is a member of a group in this process.
+class GroupAgent {
+ public:
+  GroupAgent(MemoryRoundNetwork& network, int number, bool can_fail = true)
+      : factory(network), self_(MemberOf(number)) {
+    AgentOptions options;
+    options.name = absl::StrCat("w", number);
+    options.cpu_capability = "avx2";
+    options.fault_actions = can_fail ? &faults : nullptr;
+    options.restart = [this](const std::string&) {
+      if (!restarted.HasBeenNotified()) restarted.Notify();
+    };
+    agent_ = std::make_unique<Agent>(std::move(options), factory, clock_);
+    agent_->OnWelcome(self_.worker);
+  }
+
+  void Order(const JobSpec& spec, const GroupOrder& group,
+             int64_t attempt = 1) {
+    RunOrder order;
+    order.fence = {JobId{1}, attempt, attempt};
+    order.spec = spec;
+    const auto model =
+        DescribeModel(spec.model, spec.data.shape, spec.data.classes);
+    order.stages = {{0,
+                     {0, static_cast<int>(model->layers.size())},
+                     self_.worker,
+                     "w",
+                     "h:1"}};
+    order.cpu_capability = "avx2";
+    order.group = group;
+    agent_->OnOrder(std::move(order));
+  }
+
+  // Heartbeats until one is as wanted; the last one.
+  RunReport Await(const std::function<bool(const RunReport&)>& wanted) {
+    const absl::Time give_up = absl::Now() + kLongest;
+    RunReport report;
+    do {
+      report = agent_->Heartbeat().run.value_or(RunReport());
+      if (wanted(report)) return report;
+      agent_->AwaitChange(absl::Milliseconds(20));
+    } while (absl::Now() < give_up);
+    ADD_FAILURE() << "worker " << self_.worker.value << " is in phase "
+                  << static_cast<int>(report.phase) << " at step "
+                  << report.step << ": " << report.error;
+    return report;
+  }
+  RunReport AwaitPhase(RunPhase phase) {
+    return Await([phase](const RunReport& r) { return r.phase == phase; });
+  }
+  // Until `steps` are applied.
+  RunReport AwaitStep(int64_t steps) {
+    return Await([steps](const RunReport& r) {
+      return r.member.has_value() && r.member->next >= steps;
+    });
+  }
+
+  GroupFactory factory;
+  FakeFaults faults;
+  absl::Notification restarted;
+
+ private:
+  const MemberId self_;
+  const SystemClock clock_{};
+  std::unique_ptr<Agent> agent_;
+};
+
+constexpr int64_t kForEver = 1'000'000;
+
+class AgentGroupTest : public ::testing::Test {
+ protected:
+  // The first view: of workers 1 and 2.
+  static GroupOrder Both() {
+    return MakeGroup(MakeView(1, {{MemberOf(1), 0}, {MemberOf(2), 0}}));
+  }
+  static GroupOrder Alone() {
+    return MakeGroup(MakeView(1, {{MemberOf(1), 0}}));
+  }
+
+  MemoryRoundNetwork network_;
+};
+
+TEST_F(AgentGroupTest, MembersTrainTogetherAndOneHandsTheWeightsOver) {
+  GroupAgent first(network_, 1);
+  GroupAgent second(network_, 2);
+
+  first.Order(TrainingJob(8), Both());
+  second.Order(TrainingJob(8), Both());
+  first.AwaitPhase(RunPhase::kDone);
+  second.AwaitPhase(RunPhase::kDone);
+
+  const auto whole = [](const RunReport& report) {
+    return report.member.has_value() && report.member->state_step == 8;
+  };
+  EXPECT_EQ(first.Await(whole).member->state_hash,
+            second.Await(whole).member->state_hash);
+  EXPECT_EQ(first.factory.uploads(), 1);
+  EXPECT_EQ(second.factory.uploads(), 0);
+}
+
+TEST_F(AgentGroupTest, AViewOfTheSameFenceGoesToTheRunThatIsThere) {
+  GroupAgent first(network_, 1);
+  GroupAgent second(network_, 2);
+  first.Order(TrainingJob(kForEver), Both());
+  second.Order(TrainingJob(kForEver), Both());
+  first.AwaitStep(3);
+  network_.Kill(MemberOf(2));
+
+  GroupOrder without = Alone();
+  without.view.id.counter = 2;
+  first.Order(TrainingJob(kForEver), without);
+
+  const RunReport adopted = first.Await([&](const RunReport& report) {
+    return report.member.has_value() && report.member->view == without.view.id;
+  });
+  first.AwaitStep(adopted.member->next + 3);
+  EXPECT_THAT(first.factory.attempts(), ElementsAre(1)) << "one run, all along";
+}
+
+TEST_F(AgentGroupTest, WhoIsNoMemberAnyMoreAsksToStartAnew) {
+  GroupAgent first(network_, 1);
+  GroupAgent second(network_, 2);
+  first.Order(TrainingJob(kForEver), Both());
+  second.Order(TrainingJob(kForEver), Both());
+  second.AwaitStep(3);
+
+  GroupOrder without = MakeGroup(MakeView(2, {{MemberOf(1), 0}}), {MemberOf(2)});
+  second.Order(TrainingJob(kForEver), without);
+
+  EXPECT_TRUE(second.restarted.WaitForNotificationWithTimeout(kLongest));
+  EXPECT_NE(second.Await([](const RunReport&) { return true; }).phase,
+            RunPhase::kFailed);
+  EXPECT_FALSE(first.restarted.HasBeenNotified());
+}
+
+TEST_F(AgentGroupTest, AnotherAttemptEndsTheRunAndBeginsAtTheBeginning) {
+  GroupAgent agent(network_, 1);
+  agent.Order(TrainingJob(kForEver), Alone());
+  const int64_t before = agent.AwaitStep(20).member->next;
+
+  agent.Order(TrainingJob(8), Alone(), /*attempt=*/2);
+  const RunReport done = agent.Await([](const RunReport& report) {
+    return report.fence.attempt == 2 && report.phase == RunPhase::kDone;
+  });
+
+  EXPECT_GE(before, 20);
+  EXPECT_EQ(done.step, 8);
+  EXPECT_THAT(agent.factory.attempts(), ElementsAre(1, 2));
+  EXPECT_FALSE(agent.restarted.HasBeenNotified());
+}
+
+// The first attempt ended before anybody began: a process had to start anew.
+TEST_F(AgentGroupTest, FaultsOnPurposeWorkInALaterAttemptToo) {
+  JobSpec spec = TrainingJob(kForEver);
+  spec.faults = {{"w1", 1, "kill"}};
+  GroupAgent agent(network_, 1);
+
+  agent.Order(spec, Alone(), /*attempt=*/2);
+
+  EXPECT_TRUE(agent.faults.killed.WaitForNotificationWithTimeout(kLongest));
+}
+
+TEST_F(AgentGroupTest, AFaultScriptThatItCannotCarryOutFailsTheRun) {
+  JobSpec spec = TrainingJob(8);
+  spec.faults = {{"w1", 1, "kill"}};
+  GroupAgent agent(network_, 1, /*can_fail=*/false);
+
+  agent.Order(spec, Alone());
+  const RunReport failed = agent.AwaitPhase(RunPhase::kFailed);
+
+  EXPECT_EQ(failed.error.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(failed.error.message()),
+              HasSubstr("submit it without `faults`"));
+}
+
+// What a hung trainer is told by where a round waits for all.
+TEST_F(AgentGroupTest, SaysWhetherItsComputeThreadIsAtWork) {
+  JobSpec spec = TrainingJob(kForEver);
+  spec.aggregation.min_parts = 2;
+  spec.faults = {{"w2", 1, "delay", 1, 3600}};
+  GroupAgent first(network_, 1);
+  GroupAgent second(network_, 2);
+  first.Order(spec, Both());
+  second.Order(spec, Both());
+
+  const auto stands = [](bool at_work) {
+    return [at_work](const RunReport& report) {
+      return report.member.has_value() && report.member->next == 1 &&
+             (report.member->turn > 0) == at_work;
+    };
+  };
+  const int64_t turn = second.Await(stands(true)).member->turn;
+  first.Await(stands(false));
+
+  EXPECT_EQ(second.Await(stands(true)).member->turn, turn);
+}
+
+}  // namespace
+}  // namespace paceline

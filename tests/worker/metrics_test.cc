@@ -1,0 +1,138 @@
+// What a worker's readings become at /metrics.
+#include "worker/metrics.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+RoundStats SomeRounds() {
+  RoundStats rounds;
+  rounds.committed = 7;
+  rounds.void_rounds = 2;
+  rounds.skipped[static_cast<size_t>(SkipReason::kLost)] = 3;
+  rounds.skipped[static_cast<size_t>(SkipReason::kNotFinite)] = 1;
+  rounds.refused_results = 4;
+  rounds.mismatches = 1;
+  rounds.takeovers = 2;
+  rounds.durations[3] = 8;   // at most 0.01 s
+  rounds.durations[13] = 1;  // above all bounds
+  rounds.seconds = 61;
+  rounds.last_contributors = 5;
+  rounds.serves = true;
+  rounds.deadline_seconds = 0.25;
+  return rounds;
+}
+
+class WorkerMetricsTest : public ::testing::Test {
+ protected:
+  std::string Read(const std::optional<RoundStats>& rounds) {
+    WorkerReading reading;
+    reading.running = rounds.has_value();
+    reading.rounds = rounds;
+    reading.round_traffic = {.frames_sent = 10,
+                             .frames_received = 20,
+                             .bytes_sent = 1000,
+                             .bytes_received = 2000,
+                             .frames_dropped_old = 1,
+                             .frames_dropped_duplicate = 2,
+                             .frames_refused = 3,
+                             .checksum_errors = 4,
+                             .reconnects = 5};
+    metrics_.Update(reading);
+    return registry_.Text();
+  }
+
+  MetricsRegistry registry_;
+  WorkerMetrics metrics_{registry_, "1.2.3"};
+};
+
+TEST_F(WorkerMetricsTest, ShowWhatBecameOfRounds) {
+  const std::string text = Read(SomeRounds());
+
+  for (const char* const line : {
+           "rounds_total{outcome=\"committed\"} 7\n",
+           "rounds_total{outcome=\"void\"} 2\n",
+           "round_seconds_bucket{le=\"0.005\"} 0\n",
+           "round_seconds_bucket{le=\"0.01\"} 8\n",
+           "round_seconds_bucket{le=\"30\"} 8\n",
+           "round_seconds_bucket{le=\"+Inf\"} 9\n",
+           "round_seconds_sum 61\n",
+           "round_contributors 5\n",
+           "round_parts_skipped_total{reason=\"lost\"} 3\n",
+           "round_parts_skipped_total{reason=\"not-finite\"} 1\n",
+           "round_parts_skipped_total{reason=\"late\"} 0\n",
+           "round_parts_skipped_total{reason=\"hash\"} 0\n",
+           "round_serving 1\n",
+           "round_takeovers_total 2\n",
+           "round_state_mismatches_total 1\n",
+           "round_refused_total{what=\"result\"} 4\n",
+           "round_deadline_seconds 0.25\n",
+       }) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+}
+
+TEST_F(WorkerMetricsTest, ShowWhatTravelledForRounds) {
+  const std::string text = Read(std::nullopt);
+
+  for (const char* const line : {
+           "round_frames_total{direction=\"sent\"} 10\n",
+           "round_frames_total{direction=\"received\"} 20\n",
+           "round_bytes_total{direction=\"sent\"} 1000\n",
+           "round_bytes_total{direction=\"received\"} 2000\n",
+           "round_frames_dropped_total{reason=\"old\"} 1\n",
+           "round_frames_dropped_total{reason=\"duplicate\"} 2\n",
+           "round_frames_dropped_total{reason=\"refused\"} 3\n",
+           "round_frames_dropped_total{reason=\"checksum\"} 4\n",
+           "round_reconnects_total 5\n",
+       }) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+}
+
+TEST_F(WorkerMetricsTest, CountTheSameReadingOnce) {
+  Read(SomeRounds());
+
+  const std::string text = Read(SomeRounds());
+
+  EXPECT_THAT(text, AllOf(HasSubstr("rounds_total{outcome=\"committed\"} 7\n"),
+                          HasSubstr("round_seconds_count 9\n"),
+                          HasSubstr("round_seconds_sum 61\n")));
+}
+
+TEST_F(WorkerMetricsTest, AddTheRoundsOfTheNextRun) {
+  Read(SomeRounds());
+  RoundStats next;
+  next.committed = 1;
+  next.durations[0] = 1;
+  next.seconds = 0.5;
+
+  const std::string text = Read(next);
+
+  EXPECT_THAT(text, AllOf(HasSubstr("rounds_total{outcome=\"committed\"} 8\n"),
+                          HasSubstr("round_seconds_count 10\n"),
+                          HasSubstr("round_seconds_sum 61.5\n"),
+                          HasSubstr("round_state_mismatches_total 1\n")));
+}
+
+TEST_F(WorkerMetricsTest, SayNothingOfThePresentWhereThereIsNoGroup) {
+  Read(SomeRounds());
+
+  const std::string text = Read(std::nullopt);
+
+  EXPECT_THAT(text, AllOf(Not(HasSubstr("round_serving 1")),
+                          Not(HasSubstr("round_deadline_seconds 0")),
+                          Not(HasSubstr("round_contributors 5")),
+                          HasSubstr("rounds_total{outcome=\"committed\"} 7")));
+}
+
+}  // namespace
+}  // namespace paceline
