@@ -24,6 +24,7 @@ enum class RoundFlaw : uint8_t {
   kJoinerServesBehind,       // before it has what its view had applied
   kAddLatePartAfterClosing,  // contributors change after the close
   kMixDivisions,             // parts of two divisions of one batch are summed
+  kCommitOverUnequalStates,  // rounds go on though states differ
 };
 
 }  // namespace paceline

@@ -107,6 +107,9 @@ void RoundMember::On(const MemberId& from, const Hold& hold, Instant now,
 }
 
 bool RoundMember::HasMismatch(Instant, RoundActions& actions) {
+  if (options_.flaw_for_test == RoundFlaw::kCommitOverUnequalStates) {
+    return false;
+  }
   if (mismatch_) return true;
   std::map<MemberId, uint64_t> states;
   for (const auto& [member, hold] : holds_) {
