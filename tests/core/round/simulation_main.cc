@@ -118,7 +118,8 @@ int RunScript(const Arguments& arguments) {
   const absl::StatusOr<ParsedJob> job =
       ParseJobFile({arguments.faults, *text, {}});
   const absl::StatusOr<JobScript> script =
-      job.ok() ? ScriptOf(job->spec) : job.status();
+      job.ok() ? ScriptOf(job->spec)
+               : absl::StatusOr<JobScript>(job.status());
   if (!script.ok()) {
     std::fprintf(stderr, "%s\n",
                  std::string(script.status().message()).c_str());

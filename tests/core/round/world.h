@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "core/model/job_spec.h"
 #include "core/round/flaw.h"
 #include "tests/core/round/world_coverage.h"

@@ -68,6 +68,8 @@ void World::BeginAttempt(const std::vector<int>& processes, int64_t step,
     }
     process.owing.clear();
     process.mismatch.reset();
+    process.serving.assign(process.serving.size(), Serving());
+    process.seen_view = ViewId();
     process.told.clear();
     process.told.emplace_back(step, state);
     process.member = std::make_unique<RoundMember>(OptionsNow(), process.id,
@@ -181,9 +183,9 @@ void World::OnHeartbeat(Process& process) {
   if (keeper_->IsExcluded(process.id) ||
       (member.view().has_value() && !Contains(*view, process.id))) {
     // Some see the view that goes on without them.
-    if (!process.told_out && disk_.has_value() &&
+    if (process.told_out < 2 && disk_.has_value() &&
         !Contains(*disk_, process.id) && Chance(0.5)) {
-      process.told_out = true;
+      ++process.told_out;
       return SendViewTo(process.id, *disk_);
     }
     return Restart(process, "was taken out");

@@ -72,7 +72,7 @@ struct Process {
   MemberId id;
   int index = 0;
   bool alive = true;
-  bool told_out = false;  // sees the view that it is not in, before it restarts
+  int told_out = 0;  // how often it was shown a view that it is not in
   bool dies_committing = false;
   int64_t paused_until_us = 0;
   int64_t cut_until_us = 0;  // from the coordinator
@@ -165,14 +165,21 @@ class World {
   void Do(Process& process, const ReportMismatch& report);
   void Do(Process& process, const TakeCopy& copy);
   void Do(Process& process, const SendCopy& copy);
+  void Deliver(Process& process, const Event& event);
+  void OnViewArrives(Process& process, const View& view);
+  void Transmit(Process& from, const MemberId& to, RoundMessage message,
+                uint64_t payload, uint64_t taint);
+
+  // --- world_parts.cc ---
   void StartComputing(Process& process);
   void OnComputed(Process& process, const Event& event);
   void OfferParts(Process& process, const OwnPart& own);
   void Sum(Process& process, const struct Aggregate& request);
-  void Deliver(Process& process, const Event& event);
   void KeepPart(Process& process, RoundMessage& message, uint64_t payload);
-  void Transmit(Process& from, const MemberId& to, RoundMessage message,
-                uint64_t payload, uint64_t taint);
+  KeptPart& KeptOf(Process& process, int shard, WorkerId worker) {
+    return process
+        .kept[static_cast<size_t>(shard * kMostWorkers + worker.value)];
+  }
   uint32_t MicroBatches(const View& view, int64_t step,
                         const Process& process);
 
@@ -216,6 +223,8 @@ class World {
   bool IsCut(const Process& from, const Process& to) const {
     return now_us_ < cuts_[from.id.worker.value][to.id.worker.value].until_us;
   }
+
+  // --- world_script.cc ---
   // True: it was killed.
   bool Misbehave(Process& process, int64_t step);
   bool KilledInPhase(Process& process, const RoundMessage& message);
