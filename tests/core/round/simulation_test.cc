@@ -79,7 +79,9 @@ INSTANTIATE_TEST_SUITE_P(
         RoundFlaw::kDivisorIsMembers, RoundFlaw::kLatePartJoinsNextRound,
         RoundFlaw::kSumInOrderOfArrival, RoundFlaw::kSendViewBeforeItIsDurable,
         RoundFlaw::kJoinerServesBehind, RoundFlaw::kAddLatePartAfterClosing,
-        RoundFlaw::kMixDivisions, RoundFlaw::kCommitOverUnequalStates));
+        RoundFlaw::kMixDivisions, RoundFlaw::kCommitOverUnequalStates,
+        RoundFlaw::kIgnoreAttempt, RoundFlaw::kAdoptOlderView,
+        RoundFlaw::kProofWithoutHash, RoundFlaw::kJoinerIsMemberAtOnce));
 
 // What a cell is that no schedule reaches is said in the tables themselves.
 TEST(RoundCoverage, NamesWhatNeverCameUpAndWhatShouldNotHave) {

@@ -138,7 +138,9 @@ void World::Do(Process& process, Apply& apply) {
     return absl::StrCat(NameOf(process.id), " applies step ", result.step,
                         result.is_void() ? " (void)" : "");
   });
-  const uint64_t hash = result.hash();
+  const uint64_t hash = process.member->next() == result.step + 1
+                            ? process.member->last_hash()
+                            : result.hash();
   const auto [first, is_first] =
       applied_.emplace(std::pair(process.attempt, result.step), hash);
   if (first->second != hash) {
