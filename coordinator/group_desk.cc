@@ -7,19 +7,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "core/cluster/eviction.h"
+#include "core/cluster/mismatch.h"
 
 namespace paceline {
 namespace {
-
-// Hashes of states, and who has which; a hash of 0 says nothing.
-std::map<uint64_t, std::vector<MemberId>> Camps(const MemberReport& report,
-                                                const View& view) {
-  std::map<uint64_t, std::vector<MemberId>> camps;
-  for (const auto& [member, hash] : report.mismatch) {
-    if (hash != 0 && Contains(view, member)) camps[hash].push_back(member);
-  }
-  return camps;
-}
 
 std::string KindOf(GroupExit exit) {
   switch (exit) {
@@ -246,29 +237,18 @@ std::map<WorkerId, GroupSaying> GroupDesk::Sayings() const {
 void GroupDesk::TakeMismatch(const MemberReport& report) {
   if (report.mismatch.empty() || lost() || torn_) return;
   if (report.view != view()->id) return;  // of a view that is over
-  const auto camps = Camps(report, *view());
-  if (camps.size() < 2) return;
-  size_t most = 0;
-  size_t with_most = 0;
-  for (const auto& [hash, members] : camps) {
-    if (members.size() > most) with_most = 0;
-    most = std::max(most, members.size());
-    if (members.size() == most) ++with_most;
-  }
+  const MismatchVerdict verdict = DecideMismatch(*view(), report.mismatch);
   const std::string after =
       absl::StrCat("states differ after step ", report.mismatch_step);
-  if (with_most > 1) {
+  if (verdict.torn) {
     torn_ = true;
     AddEvent("mismatch",
              absl::StrCat(after, ", and no majority has the same one"));
     return;
   }
-  for (const auto& [hash, members] : camps) {
-    if (members.size() == most) continue;
-    for (const MemberId& member : members) {
-      OnGone(member, GroupExit::kMismatch,
-             absl::StrCat(after, ", and ", most, " others agree"));
-    }
+  for (const MemberId& member : verdict.minority) {
+    OnGone(member, GroupExit::kMismatch,
+           absl::StrCat(after, ", and ", verdict.majority, " others agree"));
   }
 }
 

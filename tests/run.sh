@@ -81,7 +81,7 @@ area_codecs() {
 # A million schedules of faults for the core of the rolling server.
 area_rounds() {
   deploy/build.sh release round_simulation
-  build/release/bin/round_simulation --schedules 1000000
+  build/release/bin/round_simulation --schedules 1000000 --coverage
 }
 
 # The server of a round is killed in each phase, twenty times; a quarter of an

@@ -18,6 +18,7 @@ absl::Duration Median(std::vector<absl::Duration> values) {
 void Deadline::Add(const std::vector<absl::Duration>& arrivals) {
   // The first part's arrival is where the count begins: it says nothing.
   for (size_t i = 1; i < arrivals.size(); ++i) {
+    computed_.reset();
     arrivals_.push_back(arrivals[i]);
     if (arrivals_.size() > static_cast<size_t>(policy_.remembered)) {
       arrivals_.pop_front();
@@ -26,6 +27,11 @@ void Deadline::Add(const std::vector<absl::Duration>& arrivals) {
 }
 
 absl::Duration Deadline::Get() const {
+  if (!computed_.has_value()) computed_ = Compute();
+  return *computed_;
+}
+
+absl::Duration Deadline::Compute() const {
   if (arrivals_.empty()) return policy_.ceiling;
   const absl::Duration median = Median({arrivals_.begin(), arrivals_.end()});
   std::vector<absl::Duration> distances;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <optional>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -29,8 +30,12 @@ class Deadline {
   absl::Duration Get() const;
 
  private:
+  absl::Duration Compute() const;
+
   const DeadlinePolicy policy_;
   std::deque<absl::Duration> arrivals_;  // oldest first
+  // Of these arrivals: a server asks with every part.
+  mutable std::optional<absl::Duration> computed_;
 };
 
 }  // namespace paceline

@@ -24,6 +24,11 @@ enum class RoundFlaw : uint8_t {
   kJoinerServesBehind,       // before it has what its view had applied
   kAddLatePartAfterClosing,  // contributors change after the close
   kMixDivisions,             // parts of two divisions of one batch are summed
+  kCommitOverUnequalStates,  // rounds go on though states differ
+  kIgnoreAttempt,            // messages of an earlier life are heard
+  kAdoptOlderView,           // the last view that comes is taken for the newest
+  kProofWithoutHash,         // a number of steps proves what is held final
+  kJoinerIsMemberAtOnce,     // before a step has counted it
 };
 
 }  // namespace paceline

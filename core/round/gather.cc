@@ -29,6 +29,16 @@ bool Gather::Add(const MemberId& from, const PartOffer& offer, Instant now) {
 }
 
 uint64_t Gather::division() const {
+  const auto usable = [](const auto& part) { return part.second.samples > 0; };
+  const auto first = std::find_if(parts_.begin(), parts_.end(), usable);
+  if (first == parts_.end()) return 0;
+  const uint64_t only = first->second.division;
+  // Nearly always there is one.
+  if (std::all_of(first, parts_.end(), [&](const auto& part) {
+        return !usable(part) || part.second.division == only;
+      })) {
+    return only;
+  }
   std::map<uint64_t, int64_t> samples;
   for (const auto& [member, part] : parts_) {
     if (part.samples > 0) samples[part.division] += part.samples;

@@ -2,6 +2,7 @@
 // result.  DESIGN 7.2 and 7.3.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -20,6 +21,9 @@ class Gather {
   // members: who is counted in this round, by id.
   Gather(int shard, std::vector<MemberId> members, RoundFlaw flaw);
 
+  bool Counts(const MemberId& member) const {
+    return std::binary_search(members_.begin(), members_.end(), member);
+  }
   // Of one of the members.  The first word of a member stays; what comes after
   // the close is late.  False: it was a repetition, or late.
   bool Add(const MemberId& from, const PartOffer& offer, Instant now);

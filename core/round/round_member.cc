@@ -67,7 +67,11 @@ void RoundMember::SendToAll(const Body& body, Instant now,
 // --- Events -----------------------------------------------------------------
 
 void RoundMember::OnView(const View& view, Instant now, RoundActions& actions) {
-  if (view_.has_value() && view.id <= view_->id) return;
+  if (view_.has_value() && view.id <= view_->id &&
+      (options_.flaw_for_test != RoundFlaw::kAdoptOlderView ||
+       view.id == view_->id)) {
+    return;
+  }
   has_taken_part_ = has_taken_part();
   view_ = view;
   gathers_.clear();
@@ -92,7 +96,10 @@ void RoundMember::OnMessage(const RoundMessage& message, Instant now,
 }
 
 bool RoundMember::MayTake(const RoundMessage& message) const {
-  if (message.attempt != options_.attempt) return false;
+  if (message.attempt != options_.attempt &&
+      options_.flaw_for_test != RoundFlaw::kIgnoreAttempt) {
+    return false;
+  }
   // Who has adopted a view believes no later one before it has adopted that.
   if (IsOfAnyView(message.body)) {
     return !std::holds_alternative<Committed>(message.body) ||
@@ -139,7 +146,9 @@ void RoundMember::Handle(const RoundMessage& message, Instant now,
 void RoundMember::TakeProof(int64_t committed_through, uint64_t committed_hash,
                             Instant now, RoundActions& actions) {
   if (committed_through == next_ + 1 && held_.has_value() &&
-      held_->step == next_ && held_->hash() == committed_hash) {
+      held_->step == next_ &&
+      (held_->hash() == committed_hash ||
+       options_.flaw_for_test == RoundFlaw::kProofWithoutHash)) {
     progress_ = now;
     ApplyResult(*std::exchange(held_, {}), actions);
   }

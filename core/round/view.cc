@@ -81,10 +81,19 @@ std::vector<int> MicroBatchesOf(const View& view, int64_t step,
 }
 
 MemberId ServerOf(const View& view, ServerMode mode, int64_t step, int shard) {
-  const std::vector<MemberId> members = MembersAt(view, step);
-  PACELINE_CHECK(!members.empty(), "a step without members has no server");
-  const int64_t turn = (mode == ServerMode::kRolling ? step : 0) + shard;
-  return members[static_cast<size_t>(turn) % members.size()];
+  const auto counted = [step](const ViewMember& member) {
+    return member.from_step <= step;
+  };
+  const auto members =
+      std::count_if(view.members.begin(), view.members.end(), counted);
+  PACELINE_CHECK(members > 0, "a step without members has no server");
+  int64_t turn = (mode == ServerMode::kRolling ? step : 0) + shard;
+  turn %= members;
+  // Without a list of them: members ask with every message.
+  for (const ViewMember& member : view.members) {
+    if (counted(member) && turn-- == 0) return member.id;
+  }
+  return view.members.front().id;
 }
 
 }  // namespace paceline

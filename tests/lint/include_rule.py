@@ -116,6 +116,9 @@ RULES = [
      [r"core/base/", OBS, r"tests/support/"]),
     (r"tests/core/simulate/", {"gtest", "json"},
      [CORE_LOGIC, r"tests/support/"]),
+    # A program; it reads job files.
+    (r"tests/core/round/simulation_main\.cc$", set(),
+     [CORE_LOGIC, r"client/rpc/job_file\.h$", r"tests/core/round/"]),
     (r"tests/core/", {"gtest"}, [CORE_LOGIC, r"tests/support/"]),
     (r"tests/torch/", {"gtest", "torch", "blas", "json", "posix"},
      [CORE_LOGIC, OBS, r"worker/", r"tests/support/"]),

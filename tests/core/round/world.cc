@@ -2,526 +2,376 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "tests/core/round/world_state.h"
 
-namespace paceline {
+namespace paceline::round_world {
 namespace {
 
-uint64_t Word(int64_t value) { return static_cast<uint64_t>(value); }
-
-// The gradient of these micro-batches in a step, of the parameters that the
-// member has (state).
-uint64_t PartHash(int64_t attempt, const std::vector<int>& micro_batches,
-                  int64_t step, int shard, uint64_t state) {
-  uint64_t hash = MixSeed({1, Word(attempt), Word(step), Word(shard), state});
-  for (const int each : micro_batches) hash = MixSeed({hash, Word(each)});
-  return hash;
+// What is asked or handed in; the rest is said in return.
+bool IsRequest(const Body& body) {
+  return std::holds_alternative<PartOffer>(body) ||
+         std::holds_alternative<Want>(body) ||
+         std::holds_alternative<Hold>(body) ||
+         std::holds_alternative<Answer>(body) ||
+         std::holds_alternative<Fetch>(body) ||
+         std::holds_alternative<CopyRequest>(body);
 }
 
-int64_t SamplesOf(const std::vector<int>& micro_batches, int64_t step) {
-  int64_t samples = 0;
-  for (const int each : micro_batches) samples += 1 + (each * 7 + step) % 5;
-  return samples;
+bool IsCommit(const RoundAction& action) {
+  const auto* const send = std::get_if<SendMessage>(&action);
+  return send != nullptr && std::holds_alternative<Commit>(send->message.body);
 }
 
 }  // namespace
 
-void World::Push(Event event, absl::Duration after) {
-  event.at = now_ + after;
-  event.number = numbers_++;
-  events_.push(std::move(event));
+std::string NameOf(const MemberId& id) {
+  return absl::StrCat("w", id.worker.value + 1, ".", id.incarnation.value);
 }
 
-void World::Fail(const std::string& what) {
-  if (violation_.empty()) violation_ = what;
-}
-
-void World::Trace(const std::string& text) {
-  if (!options_.trace) return;
-  std::printf("%9.3f ms  %s\n", absl::ToDoubleMilliseconds(now_.since_start),
+void World::Print(const std::string& text) const {
+  std::printf("%10.3f ms  %s\n", static_cast<double>(now_us_) / 1000,
               text.c_str());
 }
 
-std::string NameOf(const MemberId& id) {
-  return absl::StrCat("w", id.worker.value, ".", id.incarnation.value);
-}
-
-int World::AddProcess(WorkerId worker) {
-  Process process;
-  process.id = {worker, {++incarnations_}};
-  process.heard = now_;
-  process.attempt = attempt_;
-  RoundOptions options = round_;
-  options.attempt = attempt_;
-  process.member = std::make_unique<RoundMember>(options, process.id, 0, 0);
-  processes_.push_back(std::move(process));
-  const int index = static_cast<int>(processes_.size()) - 1;
-  Event tick;
-  tick.what = What::kTick;
-  tick.process = index;
-  Push(tick, Between(1, 10'000));
-  Event beat;
-  beat.what = What::kHeartbeat;
-  beat.process = index;
-  Push(beat, Between(1, 10'000));
-  return index;
-}
-
-void World::BeginAttempt(std::vector<int> processes, int64_t step,
-                         uint64_t state) {
-  std::vector<MemberId> members;
-  for (const int index : processes) {
-    Process& process = processes_[index];
-    RoundOptions options = round_;
-    options.attempt = attempt_;
-    process.attempt = attempt_;
-    process.state = state;
-    process.computing = false;
-    process.parts.clear();
-    process.late_part.reset();
-    if (options_.flaw != RoundFlaw::kKeepPartsOverAttempts) {
-      process.cached_parts.clear();
-    }
-    process.member =
-        std::make_unique<RoundMember>(options, process.id, step, state);
-    members.push_back(process.id);
+World::World(const WorldOptions& options, Coverage* coverage)
+    : options_(options),
+      coverage_(coverage),
+      random_(MixSeed({options.seed, 0x726f756e64})) {
+  round_.flaw_for_test = options.flaw;
+  if (options.script.has_value()) {
+    const JobScript& script = *options.script;
+    pace_ = kDaemonPace;
+    members_ = static_cast<int>(script.workers.size());
+    round_.shards = script.shards;
+    round_.mode = script.central ? ServerMode::kCentral : ServerMode::kRolling;
+    round_.min_parts = script.min_parts;
+    round_.deadline.ceiling = script.deadline;
+    round_.deadline.floor = std::min(round_.deadline.floor, script.deadline);
+  } else {
+    members_ = 3 + Below(5);
+    round_.shards = Chance(0.5) ? 1 : members_;
+    round_.mode = Chance(0.2) ? ServerMode::kCentral : ServerMode::kRolling;
+    round_.min_parts = 1 + Below(2);
+    round_.deadline.floor = absl::Milliseconds(4);
+    round_.deadline.ceiling = absl::Milliseconds(30);
+    round_.deadline.remembered = 16;
+    round_.kept_results = 1 + Below(4);
+    faults_left_ = options.faults + Below(3);
   }
-  states_[{attempt_, step}] = state;
-  keeper_ = std::make_unique<ViewKeeper>(term_, std::nullopt, options_.flaw);
-  disk_.reset();
-  ViewActions actions;
-  keeper_->Begin(members, step, actions);
-  CarryViews(std::move(actions));
+  round_.retry_period = absl::Microseconds(pace_.retry_us);
+  round_.lease = absl::Microseconds(pace_.lease_us);
 }
 
-void World::CarryViews(ViewActions actions) {
-  for (ViewAction& action : actions) {
-    if (auto* store = std::get_if<StoreView>(&action)) {
-      Event event;
-      event.what = What::kViewStored;
-      event.view = store->view;
-      event.attempt = attempt_;
-      event.term = term_;
-      Push(event, Between(100, 4000));
-    } else if (auto* send = std::get_if<SendView>(&action)) {
-      const int index = IndexOf(send->to);
-      if (index < 0 || (Chance(loss_))) continue;
-      Event event;
-      event.what = What::kViewArrives;
-      event.process = index;
-      event.view = send->view;
-      event.attempt = attempt_;
-      Push(event, Between(50, longest_delay_us_));
-    } else {
-      Restore();
-    }
+// --- What members want done -------------------------------------------------
+
+void World::Carry(Process& process, RoundActions& actions) {
+  size_t end = actions.size();
+  if (process.dies_committing && !actions.empty() &&
+      std::holds_alternative<Apply>(actions.front())) {
+    const auto commit = std::find_if(actions.begin(), actions.end(), IsCommit);
+    const auto first = static_cast<int>(commit - actions.begin());
+    const int commits = static_cast<int>(std::ssize(actions)) - first;
+    // Some hear of the commit, and some do not; of a script nobody does.
+    const int heard =
+        commits == 0 || options_.script.has_value() ? 0 : Below(commits);
+    end = static_cast<size_t>(first + heard);
   }
-}
-
-// --- Members' actions ---
-
-void World::Carry(Process& process, RoundActions actions) {
-  const MemberId id = process.id;
-  for (const RoundAction& action : actions) {
-    Process* const self = Find(id);
-    std::visit([&](const auto& each) { Do(*self, each); }, action);
+  for (size_t i = 0; i < end; ++i) {
+    std::visit([&](auto& each) { Do(process, each); }, actions[i]);
   }
-  StartComputing(*Find(id));
-}
-
-void World::StartComputing(Process& process) {
-  if (!process.alive || process.computing || !process.member->needs_part()) {
-    return;
+  if (end < actions.size()) {
+    Trace([&] { return NameOf(process.id) + " dies while it commits"; });
+    return Kill(process, false);
   }
-  process.computing = true;
-  const int64_t step = process.member->next();
-  const View& view = *process.member->view();
-  // The first word of a member stays.
-  own_parts_.emplace(
-      std::tuple(process.attempt, process.id, step),
-      OwnPart{DivisionOf(view, step),
-              MicroBatchesOf(view, step, process.id, kMicroBatches)});
-  Event event;
-  event.what = What::kComputed;
-  event.process = IndexOf(process.id);
-  event.attempt = process.attempt;
-  event.view.id.counter = process.member->next();  // the step
-  Push(event, Between(500, Chance(0.15) ? 40'000 : 6'000));
+  StartComputing(process);
 }
 
-void World::Transmit(int to, const RoundMessage& message, uint64_t payload) {
-  if (Chance(loss_)) return;
-  const int copies = Chance(duplicate_) ? 2 : 1;
-  for (int i = 0; i < copies; ++i) {
-    Event event;
-    event.what = What::kMessage;
-    event.process = to;
-    event.message = message;
-    event.payload = payload;
-    Push(event, Between(50, longest_delay_us_));
+void World::Do(Process& process, SendMessage& send) {
+  Trace([&] {
+    return absl::StrCat(NameOf(process.id), " -> ", NameOf(send.to), "  ",
+                        MessageText(send.message));
+  });
+  const auto* const offer = std::get_if<PartOffer>(&send.message.body);
+  if (offer == nullptr) {
+    return Transmit(process, send.to, std::move(send.message), 0, 0);
   }
-}
-
-void World::Do(Process& process, const SendMessage& send) {
-  const int to = IndexOf(send.to);
-  if (to < 0) return;
-  uint64_t payload = 0;
-  if (const auto* offer = std::get_if<PartOffer>(&send.message.body)) {
-    payload = offer->hash;
+  uint64_t payload = offer->hash;
+  if (process.corrupts) payload ^= 1;
+  if (process.not_finite) payload = kNotFinite;
+  if (process.repeats) {
+    Transmit(process, send.to, send.message, payload, 0);
   }
-  Trace(absl::StrCat(NameOf(process.id), " -> ", NameOf(send.to), "  ",
-                     MessageText(send.message)));
-  Transmit(to, send.message, payload);
+  Transmit(process, send.to, std::move(send.message), payload, 0);
 }
 
-void World::Do(Process& process, const Aggregate& request) {
-  Event event;
-  event.what = What::kAggregated;
-  event.process = IndexOf(process.id);
-  event.attempt = process.attempt;
-  event.sum = request;
-  Push(event, Between(10, 1500));
+void World::Transmit(Process& from, const MemberId& to, RoundMessage message,
+                     uint64_t payload, uint64_t taint) {
+  const Process* const other = Find(to);
+  if (other == nullptr || !other->alive || IsCut(from, *other)) return;
+  if (Chance(IsRequest(message.body) ? request_loss_ : reply_loss_)) return;
+  const auto index = static_cast<int16_t>(other->index);
+  const auto arrive = [&](RoundMessage each) {
+    Push(Event{.at_us = Between(delay_us_, delay_us_ + spread_us_),
+               .slot = parcels_.Put({std::move(each), payload, taint}),
+               .process = index,
+               .what = What::kMessage});
+  };
+  if (Chance(duplicate_)) arrive(message);
+  arrive(std::move(message));
 }
 
-// Sums the bytes that it was sent, in the order it was told.
-void World::Sum(Process& process, const Aggregate& request) {
-  uint64_t hash = MixSeed({2, Word(request.step)});
-  int64_t divisor = 0;
-  for (const Contributor& each : request.contributors) {
-    auto found = process.parts.find({request.shard, each.member});
-    if (found == process.parts.end() || found->second.first != request.step) {
-      if (request.step < process.member->next()) return;  // nobody wants it
-      return Fail(absl::StrCat(NameOf(process.id), " sums a part of ",
-                               NameOf(each.member), " that it does not have"));
-    }
-    hash = MixSeed({hash, found->second.second});
-    divisor += options_.flaw == RoundFlaw::kDivisorIsMembers ? 1 : each.samples;
-  }
-  hash = MixSeed({hash, Word(divisor)});
-  if (options_.flaw == RoundFlaw::kShardsMoveWithView) {
-    hash = MixSeed({hash, Word(request.view.counter)});
-  }
-  RoundActions actions;
-  process.member->OnAggregated(request, hash, divisor, now_, actions);
-  Carry(process, std::move(actions));
+void World::Do(Process& process, struct Aggregate& request) {
+  Push(Event{.at_us = Between(10, 1500),
+             .attempt = process.attempt,
+             .slot = sums_.Put(std::move(request)),
+             .process = static_cast<int16_t>(process.index),
+             .what = What::kAggregated});
 }
 
-uint64_t World::Oracle(const RoundResult& result, const ShardResult& shard,
-                       int64_t attempt) const {
-  uint64_t hash = MixSeed({2, Word(result.step)});
-  std::vector<Contributor> by_id = shard.contributors;
-  std::sort(by_id.begin(), by_id.end(),
-            [](const Contributor& a, const Contributor& b) {
-              return a.member < b.member;
-            });
-  const auto state = states_.find({attempt, result.step});
-  int64_t divisor = 0;
-  for (const Contributor& each : by_id) {
-    const std::vector<int>& micro_batches =
-        own_parts_.at({attempt, each.member, result.step}).micro_batches;
-    hash = MixSeed({hash, PartHash(attempt, micro_batches, result.step,
-                                   shard.shard, state->second)});
-    divisor += SamplesOf(micro_batches, result.step);
-  }
-  return MixSeed({hash, Word(divisor)});
-}
-
-void World::Do(Process& process, const Apply& apply) {
+void World::Do(Process& process, Apply& apply) {
   const RoundResult& result = apply.result;
-  const std::pair<int64_t, int64_t> id = {process.attempt, result.step};
-  Trace(absl::StrCat(NameOf(process.id), " applies step ", result.step,
-                     result.is_void() ? " (void)" : ""));
-  if (id <= process.last_applied) {
-    Fail(absl::StrCat(NameOf(process.id), " applies step ", result.step,
-                      " after step ", process.last_applied.second));
-  }
-  process.last_applied = id;
-  const auto [first, is_first] = applied_.emplace(id, result.hash());
-  if (first->second != result.hash()) {
+  Trace([&] {
+    return absl::StrCat(NameOf(process.id), " applies step ", result.step,
+                        result.is_void() ? " (void)" : "");
+  });
+  const uint64_t hash = process.member->next() == result.step + 1
+                            ? process.member->last_hash()
+                            : result.hash();
+  const auto [first, is_first] =
+      applied_.emplace(std::pair(process.attempt, result.step), hash);
+  if (first->second != hash) {
     Fail(absl::StrCat(NameOf(process.id), " applies another result of step ",
                       result.step, " than somebody before"));
   }
-  if (is_first && result.is_void()) ++voids_;
-  for (const ShardResult& shard : result.shards) {
-    if (result.is_void()) break;
-    std::set<MemberId> seen;
-    std::set<int> counted;
-    for (const Contributor& each : shard.contributors) {
-      for (const int micro_batch :
-           own_parts_.at({process.attempt, each.member, result.step})
-               .micro_batches) {
-        if (!counted.insert(micro_batch).second) {
-          Fail(absl::StrCat("step ", result.step, " counts micro-batch ",
-                            micro_batch, " twice"));
-        }
-      }
-      if (!seen.insert(each.member).second) {
-        Fail(absl::StrCat("step ", result.step, " counts the part of ",
-                          NameOf(each.member), " twice"));
-      }
-    }
-    if (static_cast<int>(seen.size()) < round_.min_parts) {
-      Fail(absl::StrCat("step ", result.step, " has too few parts"));
-    }
-    if (states_.count(id) > 0 &&
-        shard.hash != Oracle(result, shard, process.attempt)) {
-      Fail(absl::StrCat("the result of step ", result.step,
-                        " is not the sum of its parts"));
-    }
-  }
   if (!result.is_void()) {
-    process.state = MixSeed({3, process.state, result.hash()});
+    process.truth = MixSeed({3, process.truth, hash});
   }
-  const auto [state, is_new] = states_.emplace(
-      std::pair(process.attempt, result.step + 1), process.state);
-  if (!is_new && state->second != process.state) {
-    Fail(absl::StrCat(NameOf(process.id), " has another state after step ",
-                      result.step, " than somebody before"));
-  }
-  process.computing = false;
+  CheckApply(process, result, is_first);
+  process.computing_step = -1;
+  process.owing.clear();
+  process.corrupts = process.not_finite = process.repeats = false;
   if (options_.flaw != RoundFlaw::kKeepPartsOverAttempts) {
     process.cached_parts.clear();
   }
-  process.member->OnState(result.step + 1, process.state);
+  TellState(process, result.step + 1);
+}
+
+void World::TellState(Process& process, int64_t steps) {
+  const uint64_t hash = StateOf(process);
+  process.told.emplace_back(steps, hash);
+  process.member->OnState(steps, hash);
 }
 
 void World::Do(Process& process, const Suspect& suspect) {
-  Trace(absl::StrCat(NameOf(process.id), " suspects ", NameOf(suspect.member)));
+  Trace([&] {
+    return absl::StrCat(NameOf(process.id), " suspects ",
+                        NameOf(suspect.member));
+  });
+  process.owing.emplace_back(suspect.member, now_us_);
 }
 
 void World::Do(Process& process, const ReportMismatch& report) {
-  Fail(absl::StrCat(NameOf(process.id), " found unequal states at step ",
-                    report.step));
+  Trace([&] {
+    return absl::StrCat(NameOf(process.id), " finds unequal states after ",
+                        report.step, " steps");
+  });
+  if (!corrupted_) {
+    Fail(absl::StrCat(NameOf(process.id), " found unequal states at step ",
+                      report.step, ", which nothing had spoilt"));
+  }
+  process.mismatch = report;
 }
 
 void World::Do(Process& process, const TakeCopy& copy) {
-  Trace(absl::StrCat(NameOf(process.id), " takes a copy of ", NameOf(copy.from),
-                     " after ", copy.next, " steps"));
-  process.computing = false;
-  process.state = copy.state_hash;
+  Trace([&] {
+    return absl::StrCat(NameOf(process.id), " takes a copy of ",
+                        NameOf(copy.from), " after ", copy.next, " steps");
+  });
+  process.computing_step = -1;
+  process.told.emplace_back(copy.next, copy.state_hash);
   const auto known = states_.find({process.attempt, copy.next});
-  if (known != states_.end() && known->second != process.state) {
+  if (known != states_.end() && known->second != process.truth) {
     Fail(absl::StrCat(NameOf(process.id), " took a copy of step ", copy.next,
                       " that is not its state"));
   }
 }
 
 void World::Do(Process& process, const SendCopy& copy) {
-  Copy body{process.member->next(), process.member->last_hash(), process.state};
+  const RoundMember& member = *process.member;
+  Copy body{member.next(), member.last_hash(), StateOf(process)};
   if (options_.flaw == RoundFlaw::kTornCopy && body.next > 0 && Chance(0.5)) {
     --body.next;
   }
   RoundMessage message;
   message.attempt = process.attempt;
-  if (process.member->view().has_value()) {
-    message.view = process.member->view()->id;
-  }
+  if (member.view().has_value()) message.view = member.view()->id;
   message.from = process.id;
-  message.committed_through = process.member->next();
+  message.committed_through = member.next();
+  message.committed_hash = member.last_hash();
   message.body = body;
-  const int to = IndexOf(copy.to);
-  if (to >= 0) Transmit(to, message, body.state_hash);
+  Transmit(process, copy.to, std::move(message), process.truth, process.taint);
 }
 
-// --- The loop ---
+// --- Events -----------------------------------------------------------------
 
 void World::Deliver(Process& process, const Event& event) {
-  const RoundMessage& message = event.message;
-  if (coverage_ != nullptr) {
-    ++coverage_->message_in_phase[static_cast<int>(process.member->phase())]
-                                 [message.body.index()];
+  Parcel& parcel = parcels_.at(event.slot);
+  RoundMessage& message = parcel.message;
+  if (std::holds_alternative<PartOffer>(message.body)) {
+    KeepPart(process, message, parcel.payload);
   }
-  const auto* offer = std::get_if<PartOffer>(&message.body);
-  if (offer != nullptr && message.attempt == process.attempt &&
-      message.from != process.id) {
-    // The adapter keeps the bytes beside the offer, the first of each.
-    auto& kept = process.parts[{offer->shard, message.from}];
-    if (kept.second == 0 || kept.first < offer->step) {
-      kept = {offer->step, event.payload};
+  if (KilledInPhase(process, message)) return;
+  WatchMessage(process, message);
+  const auto* const copy = std::get_if<Copy>(&message.body);
+  const int64_t before = process.member->next();
+  const std::pair own = {process.truth, process.taint};
+  if (copy != nullptr) {
+    // What the core takes is there before it says so.
+    process.truth = parcel.payload;
+    process.taint = parcel.taint;
+  }
+  bool taken = false;
+  Give(process, &message, [&](RoundActions& actions) {
+    process.member->OnMessage(message, Now(), actions);
+    taken = std::any_of(actions.begin(), actions.end(), [](const auto& each) {
+      return std::holds_alternative<TakeCopy>(each);
+    });
+    if (copy != nullptr && !taken) {
+      std::tie(process.truth, process.taint) = own;
     }
+  });
+  // Those who lack results ask for one after the other, without a pause.
+  if (process.alive && std::holds_alternative<Committed>(message.body) &&
+      process.member->next() > before) {
+    RoundMessage want;
+    want.attempt = process.attempt;
+    if (process.member->view().has_value()) {
+      want.view = process.member->view()->id;
+    }
+    want.from = process.id;
+    want.committed_through = process.member->next();
+    want.committed_hash = process.member->last_hash();
+    want.body = Want{process.member->next(), 0};
+    Transmit(process, message.from, std::move(want), 0, 0);
   }
-  RoundActions actions;
-  process.member->OnMessage(message, now_, actions);
-  Carry(process, std::move(actions));
 }
 
-void World::OnComputed(Process& process, const Event& event) {
-  const int64_t step = event.view.id.counter;
-  process.computing = false;
-  if (event.attempt != process.attempt) return StartComputing(process);
-  if (process.member->next() != step) {
-    if (options_.flaw == RoundFlaw::kLatePartJoinsNextRound) {
-      process.late_part = PartHash(process.attempt, {}, step, 0, 7);
-    }
-    return StartComputing(process);
+void World::OnViewArrives(Process& process, const View& view) {
+  Trace([&] {
+    return absl::StrCat(NameOf(process.id), " gets view ", ViewText(view.id),
+                        " of ", view.members.size());
+  });
+  WatchView(process, view);
+  const std::optional<View>& present = process.member->view();
+  if (!present.has_value() || present->id < view.id) {
+    process.owing.clear();
+    process.mismatch.reset();
   }
-  std::vector<PartOffer> part;
-  const OwnPart& own = own_parts_.at({process.attempt, process.id, step});
-  const bool usable = !Chance(0.03) && !own.micro_batches.empty();
-  for (int shard = 0; shard < round_.shards; ++shard) {
-    uint64_t hash = PartHash(process.attempt, own.micro_batches, step, shard,
-                             process.state);
-    if (options_.flaw == RoundFlaw::kKeepPartsOverAttempts) {
-      hash = process.cached_parts
-                 .emplace(static_cast<int>(step) * 16 + shard, hash)
-                 .first->second;
-    }
-    if (process.late_part.has_value()) {
-      hash = MixSeed({hash, *process.late_part});
-    }
-    part.push_back({step, shard,
-                    usable ? SamplesOf(own.micro_batches, step) : 0, hash,
-                    own.division});
-    process.parts[{shard, process.id}] = {step, hash};
-  }
-  process.late_part.reset();
-  RoundActions actions;
-  process.member->OnPart(part, now_, actions);
-  return Carry(process, std::move(actions));
+  Give(process, nullptr, [&](RoundActions& actions) {
+    process.member->OnView(view, Now(), actions);
+  });
 }
 
-void World::Handle(Event& event) {
-  if (trouble_until_ < now_) {
-    loss_ = duplicate_ = 0;
-    longest_delay_us_ = 3000;
-  }
+void World::Handle(const Event& event) {
   switch (event.what) {
     case What::kFault:
-      return OnFault(event);
+      return OnFault();
     case What::kCoordinatorBack:
       return OnCoordinatorBack();
     case What::kViewStored:
       return OnViewStored(event);
     case What::kLease:
-      return OnLease(event);
+      return OnLease();
+    case What::kBreak:
+      if (is_led() && event.attempt == attempt_) {
+        Lose(Of(event.process).id, "its stream broke");
+      }
+      return;
     default:
-      break;
+      return HandleOf(Of(event.process), event);
   }
-  Process& process = processes_[event.process];
-  if (event.what == What::kBreak) {
-    if (coordinator_up_ && event.attempt == attempt_ && !keeper_->lost()) {
-      Lose(process.id);
-    }
-    return;
-  }
-  if (!process.alive) return;
-  if (now_ < process.paused_until) {
+}
+
+void World::HandleOf(Process& process, const Event& event) {
+  if (process.alive && now_us_ < process.paused_until_us) {
     // It happens when the process goes on.
-    return Push(event, process.paused_until - now_ + absl::Microseconds(1));
+    Event later = event;
+    later.at_us = process.paused_until_us - now_us_ + 1;
+    return Push(later);
   }
   switch (event.what) {
     case What::kMessage:
-      return Deliver(process, event);
-    case What::kTick: {
-      Push(event, kTick);
-      RoundActions actions;
-      process.member->OnTick(now_, actions);
-      return Carry(process, std::move(actions));
-    }
+      if (process.alive) Deliver(process, event);
+      return parcels_.Free(event.slot);
+    case What::kTick:
+      if (!process.alive) return;
+      Push(What::kTick, process.index, pace_.tick_us);
+      return Give(process, nullptr, [&](RoundActions& actions) {
+        process.member->OnTick(Now(), actions);
+      });
     case What::kHeartbeat:
-      Push(event, kHeartbeat);
+      if (!process.alive) return;
+      Push(What::kHeartbeat, process.index, pace_.heartbeat_us);
       return OnHeartbeat(process);
-    case What::kViewArrives: {
-      if (event.attempt != process.attempt) return;
-      Trace(absl::StrCat(NameOf(process.id), " gets view ",
-                         ViewText(event.view.id), " of ",
-                         event.view.members.size()));
-      RoundActions actions;
-      process.member->OnView(event.view, now_, actions);
-      return Carry(process, std::move(actions));
-    }
+    case What::kViewArrives:
+      if (process.alive && event.attempt == process.attempt) {
+        OnViewArrives(process, views_.at(event.slot));
+      }
+      return views_.Free(event.slot);
     case What::kAggregated:
-      if (event.attempt == process.attempt) Sum(process, event.sum);
-      return;
+      if (process.alive && event.attempt == process.attempt) {
+        Sum(process, sums_.at(event.slot));
+      }
+      return sums_.Free(event.slot);
     case What::kComputed:
-      return OnComputed(process, event);
+      if (process.alive) OnComputed(process, event);
+      return;
     default:
       return;
   }
 }
 
-bool World::IsCalmAndDone() const { return WhyNotDone().empty(); }
-
-std::string World::WhyNotDone() const {
-  if (calm_since_ == Instant()) return "faults are not over";
-  if (!coordinator_up_) return "the coordinator is down";
-  const std::optional<View>& view = keeper_->view();
-  if (!view.has_value() || keeper_->lost()) return "there is no group";
-  int64_t least = INT64_MAX, most = 0;
-  for (const Process& process : processes_) {
-    if (!process.alive) continue;
-    const RoundMember& member = *process.member;
-    if (process.attempt != attempt_ || !Contains(*view, process.id)) {
-      return absl::StrCat(NameOf(process.id), " is no member");
+void World::Begin() {
+  workers_ = members_;
+  std::vector<int> all;
+  for (int i = 0; i < members_; ++i) all.push_back(AddProcess({i}));
+  if (options_.script.has_value()) {
+    for (Process& process : processes_) {
+      process.fault_specs = options_.script->faults;
+      process.plan = FaultPlan(process.fault_specs,
+                               TallyOf(process.id).name, true);
     }
-    if (member.phase() != RoundMember::Phase::kRunning) {
-      return absl::StrCat(NameOf(process.id), " is not level");
-    }
-    least = std::min(least, member.next());
-    most = std::max(most, member.next());
+    calm_ = true;  // nothing but what the script says
+  } else {
+    Push(What::kFault, -1, Between(5'000, 40'000));
   }
-  if (least < options_.rounds || least < calm_rounds_from_ + 3) {
-    return absl::StrCat(
-        "step ", least, " of ",
-        std::max<int64_t>(options_.rounds, calm_rounds_from_ + 3));
-  }
-  return "";
+  BeginAttempt(all, 0, 1);
+  Push(What::kLease, -1, pace_.heartbeat_us);
 }
 
 WorldResult World::Run() {
-  processes_.reserve(kSpares + 16);  // who is called keeps its place
-  const int members = 3 + Below(5);
-  workers_ = members;
-  round_.shards = Chance(0.5) ? 1 : members;
-  round_.mode = Chance(0.2) ? ServerMode::kCentral : ServerMode::kRolling;
-  round_.min_parts = 1 + Below(2);
-  round_.deadline.floor = absl::Milliseconds(4);
-  round_.deadline.ceiling = absl::Milliseconds(30);
-  round_.retry_period = absl::Milliseconds(15);
-  round_.lease = absl::Milliseconds(200);
-  round_.flaw_for_test = options_.flaw;
-  faults_left_ = options_.faults;
-  std::vector<int> all;
-  for (int i = 0; i < members; ++i) all.push_back(AddProcess({i}));
-  BeginAttempt(all, 0, 1);
-  Event fault;
-  fault.what = What::kFault;
-  Push(fault, Between(5000, 60'000));
-  Event lease;
-  lease.what = What::kLease;
-  Push(lease, kHeartbeat);
-  while (!events_.empty() && violation_.empty()) {
-    Event event = events_.top();
-    events_.pop();
-    now_ = event.at;
+  Begin();
+  while (!queue_.empty() && violation_.empty()) {
+    const Event event = queue_.Pop();
+    now_us_ = event.at_us;
     ++handled_;
+    if (now_us_ >= trouble_until_us_ && trouble_until_us_ > 0) EndTrouble();
     Handle(event);
-    if (calm_since_ != Instant() && calm_rounds_from_ < 0) {
-      for (const Process& process : processes_) {
-        calm_rounds_from_ = std::max(calm_rounds_from_, process.member->next());
-      }
-    }
     if (event.what == What::kLease && IsCalmAndDone()) break;
-    if (now_ - Instant() > kLongest) {
-      Fail(absl::StrCat("no end after ", absl::FormatDuration(kLongest), ": ",
+    if (now_us_ > pace_.end_us) {
+      Fail(absl::StrCat("no end after ", pace_.end_us / 1'000'000, " s: ",
                         WhyNotDone()));
     }
   }
-  WorldResult result;
-  result.violation = violation_;
-  result.events = handled_;
-  result.members = members;
-  result.voids = voids_;
-  for (const auto& [id, hash] : applied_) {
-    result.rounds = std::max(result.rounds, id.second + 1);
-  }
-  return result;
+  return Result();
 }
 
 WorldResult RunWorld(const WorldOptions& options, Coverage* coverage) {
   return World(options, coverage).Run();
 }
 
-}  // namespace paceline
+}  // namespace paceline::round_world

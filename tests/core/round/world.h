@@ -1,81 +1,74 @@
-// Members, a coordinator and a network in one thread, driven by a seed: the
-// real core of core/round under every fault that DESIGN 7 speaks of.  What is
-// not the core (gradients, sums, states) is a number that depends on all that
-// it must depend on, so that a wrong one is seen at once.
+// Members, a coordinator, its store and a network in one thread, driven by a
+// seed: the real core of core/round and core/cluster under every fault that
+// DESIGN 7 speaks of.  What is not the core (gradients, sums, states) is a
+// number that depends on all that it must depend on, so that a wrong one is
+// seen at once.
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <memory>
 #include <optional>
-#include <queue>
-#include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "core/base/random.h"
-#include "core/round/round_member.h"
-#include "core/round/view_keeper.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/model/job_spec.h"
+#include "core/round/flaw.h"
+#include "tests/core/round/world_coverage.h"
 
-namespace paceline {
+namespace paceline::round_world {
 
-enum class Fault : uint8_t {
-  kKill,
-  kRestart,
-  kPause,
-  kPartition,  // of a member from the coordinator
-  kCoordinatorCrash,
-  kRestore,  // of an older snapshot: a new attempt
-  kLoss,     // of messages, for a while; requests and answers are all messages
-  kDuplicate,
-  kDelay,  // and with it reordering
+// The faults of a job's file, and what of the job they need.
+struct JobScript {
+  std::vector<std::string> workers;  // names; the first ones begin
+  std::vector<FaultSpec> faults;
+  int shards = 1;
+  bool central = false;
+  int min_parts = 1;
+  absl::Duration deadline = absl::Seconds(30);
+  int64_t steps = 0;  // to run: a little beyond the last fault
 };
-inline constexpr int kFaults = 9;
-const char* FaultName(Fault fault);
 
-// Where a round is, for coverage: what the member that was hit was doing.
-enum class RoundPhase : uint8_t {
-  kListening,
-  kLevelling,
-  kComputing,  // its part is not ready
-  kGathering,  // its part is out
-  kServing,    // it is the server, parts are missing
-  kSpreading,  // it is the server, the result is out
-  kHolding,
-};
-inline constexpr int kRoundPhases = 7;
-const char* RoundPhaseName(RoundPhase phase);
+// Errors: InvalidArgument  no data-parallel job, or a fault of a worker that it
+// will not have
+absl::StatusOr<JobScript> ScriptOf(const JobSpec& job);
 
 struct WorldOptions {
   uint64_t seed = 1;
   RoundFlaw flaw = RoundFlaw::kNone;
   bool trace = false;  // to stdout
-  int rounds = 6;      // at least as many are applied by all, or it has failed
-  int faults = 4;      // as many happen
+  int rounds = 5;      // that are not void, at least
+  int faults = 3;      // at least; up to two more
+  // Instead of faults that the seed draws; with the daemons' own periods.
+  std::optional<JobScript> script;
+};
+
+// What became of one worker's parts, over all its processes.
+struct WorkerTally {
+  std::string name;
+  int64_t parts = 0;  // in results
+  int64_t lies = 0;   // of them: not the gradient that was to be computed
+  int64_t refused = 0;  // at a server's border
+  int64_t last_step = -1;  // in whose result it is
+  int processes = 0;
+  bool lives = false;
 };
 
 struct WorldResult {
   std::string violation;  // empty: none
   int64_t events = 0;
-  int64_t rounds = 0;  // applied by the furthest member
+  int64_t rounds = 0;  // (attempt, step) that were applied and not void
   int64_t voids = 0;
-  int members = 0;
+  int64_t views = 0;
+  int64_t attempts = 0;
+  int faults = 0;  // that had an effect
+  int members = 0;  // to begin with
+  std::vector<WorkerTally> workers;
 };
 
-// How often each combination came up, over many worlds.
-struct Coverage {
-  int64_t fault_in_phase[kFaults][kRoundPhases] = {};
-  // [RoundMember::Phase][Body's index]: messages that arrived.
-  int64_t message_in_phase[3][14] = {};
-  void Add(const Coverage& other);
-};
-
-// The (phase of a member, message) pairs that never came up, one a line.
-std::string UnhitText(const Coverage& coverage);
-
-// Runs one schedule to its end: faults while `rounds` pass, then calm, in which
-// all that live must become level, equal, and go on.
+// Runs one schedule to its end: faults while rounds pass, then calm, in which
+// all that live must become level, equal, and go on.  coverage: may be null;
+// what happens does not depend on it.
 WorldResult RunWorld(const WorldOptions& options, Coverage* coverage);
 
-}  // namespace paceline
+}  // namespace paceline::round_world

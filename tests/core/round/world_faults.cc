@@ -1,103 +1,22 @@
-// The coordinator's part, and what goes wrong.
+// What goes wrong, and in which phase of a round.
 #include <algorithm>
-#include <utility>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "tests/core/round/world_state.h"
 
-namespace paceline {
+namespace paceline::round_world {
 
-// --- Coordinator ---
-
-void World::Lose(const MemberId& member) {
-  Trace(absl::StrCat("coordinator: ", NameOf(member), " is lost"));
-  ViewActions actions;
-  keeper_->OnLost(member, actions);
-  CarryViews(std::move(actions));
-}
-
-void World::OnHeartbeat(Process& process) {
-  if (!coordinator_up_ || now_ < process.cut_until || Chance(loss_)) return;
-  process.heard = now_;
-  if (process.attempt != attempt_) {
-    // It is told of the new attempt; its old life ends, and it joins.
-    Trace(absl::StrCat(NameOf(process.id), " was left behind, joins anew"));
-    process.alive = false;
-    if (static_cast<int>(processes_.size()) < kSpares) {
-      AddProcess(process.id.worker);
-    }
-    return;
-  }
-  const std::optional<View>& view = keeper_->view();
-  RoundMember& member = *process.member;
-  ViewActions actions;
-  if (keeper_->IsExcluded(process.id) ||
-      (member.view().has_value() && !Contains(*view, process.id))) {
-    // Evicted: it starts again as another member.
-    const WorkerId worker = process.id.worker;
-    process.alive = false;
-    Trace(absl::StrCat(NameOf(process.id), " is out, comes back as another"));
-    if (static_cast<int>(processes_.size()) < kSpares) AddProcess(worker);
-    return;
-  }
-  keeper_->OnReport(process.id, member.next(),
-                    member.view().value_or(View()).id, member.has_taken_part(),
-                    actions);
-  const int64_t attempt = attempt_;
-  CarryViews(std::move(actions));
-  if (attempt != attempt_) return;
-  if (Contains(*view, process.id)) return;
-  // A joiner: its earlier process is gone, whatever else is known.
-  const View present = *view;
-  for (const ViewMember& each : present.members) {
-    if (each.id.worker == process.id.worker) Lose(each.id);
-  }
-  if (attempt != attempt_) return;
-  if (!keeper_->view().has_value() || keeper_->lost()) return;
-  if (process.member->state_hash() == 0) {
-    const MemberId donor =
-        keeper_->view()->members[Below(keeper_->view()->members.size())].id;
-    RoundActions join;
-    process.member->Join(donor, now_, join);
-    return Carry(process, std::move(join));
-  }
-  ViewActions more;
-  keeper_->OnListenerLevel(process.id, process.member->next(), more);
-  CarryViews(std::move(more));
-}
-
-// A new attempt from a snapshot, with all that live and are reached.
-void World::Restore() {
+int World::PickAlive() {
   std::vector<int> alive;
-  for (size_t i = 0; i < processes_.size(); ++i) {
-    if (processes_[i].alive) alive.push_back(static_cast<int>(i));
+  for (const Process& process : processes_) {
+    if (process.alive) alive.push_back(process.index);
   }
-  std::vector<int> reached;
-  for (const int index : alive) {
-    const Process& process = processes_[index];
-    if (now_ >= process.paused_until && now_ >= process.cut_until) {
-      reached.push_back(index);
-    }
-  }
-  // Those who are not stay in the attempt that was.
-  if (!reached.empty()) alive = reached;
-  if (alive.empty()) return;
-  int64_t step = 0;
-  uint64_t state = 1;
-  for (const auto& [id, each] : states_) {
-    // The last multiple of three, of the attempt that was.
-    if (id.first == attempt_ && id.second % 3 == 0) {
-      step = id.second, state = each;
-    }
-  }
-  ++attempt_;
-  Trace(absl::StrCat("coordinator: attempt ", attempt_, " from step ", step));
-  BeginAttempt(alive, step, state);
+  if (alive.empty()) return -1;
+  return alive[static_cast<size_t>(Below(std::ssize(alive)))];
 }
 
-// --- Faults ---
-
-RoundPhase World::PhaseOf(const Process& process) const {
+RoundPhase World::PhaseOf(Process& process) {
   const RoundMember& member = *process.member;
   if (member.phase() == RoundMember::Phase::kListening) {
     return RoundPhase::kListening;
@@ -106,191 +25,252 @@ RoundPhase World::PhaseOf(const Process& process) const {
     return RoundPhase::kLevelling;
   }
   const View& view = *member.view();
-  const bool serves =
-      !MembersAt(view, member.next()).empty() &&
-      ServerOf(view, round_.mode, member.next(), 0) == process.id;
-  if (serves) {
-    return member.held().has_value() ? RoundPhase::kSpreading
-                                     : RoundPhase::kServing;
+  if (!MembersAt(view, member.next()).empty() &&
+      ServerOf(view, round_.mode, member.next(), 0) == process.id) {
+    const Serving& serving = ServingOf(process, 0);
+    if (serving.state != ServerState::kOpen &&
+        serving.state != ServerState::kClosed) {
+      return serving.held_elsewhere ? RoundPhase::kCommitting
+                                    : RoundPhase::kSpreading;
+    }
+    return serving.spoken == 0 && member.needs_part() ? RoundPhase::kComputing
+                                                      : RoundPhase::kGathering;
   }
   if (member.held().has_value()) return RoundPhase::kHolding;
-  return member.needs_part() ? RoundPhase::kComputing : RoundPhase::kGathering;
+  return member.needs_part() ? RoundPhase::kComputing : RoundPhase::kWaiting;
 }
 
-void World::CountFault(Fault fault, const Process& process) {
-  if (coverage_ == nullptr) return;
-  ++coverage_->fault_in_phase[static_cast<int>(fault)]
-                             [static_cast<int>(PhaseOf(process))];
-}
-
-int World::PickAlive() {
-  std::vector<int> alive;
-  for (size_t i = 0; i < processes_.size(); ++i) {
-    if (processes_[i].alive) alive.push_back(static_cast<int>(i));
+void World::Kill(Process& process, bool comes_back) {
+  process.alive = false;
+  process.dies_committing = false;
+  // A broken stream is seen at once, or not at all.
+  if (options_.script.has_value() || Chance(0.7)) {
+    Push(Event{.at_us = Between(100, pace_.lease_us / 2),
+               .attempt = attempt_,
+               .process = static_cast<int16_t>(process.index),
+               .what = What::kBreak});
   }
-  return alive.empty() ? -1 : alive[Below(static_cast<int>(alive.size()))];
+  if (comes_back) AddProcess(process.id.worker);
 }
 
-void World::Inject() {
-  const int index = PickAlive();
-  if (index < 0) return;
-  Process& process = processes_[index];
-  const auto fault = static_cast<Fault>(Below(kFaults));
-  CountFault(fault, process);
-  Trace(absl::StrCat("fault: ", FaultName(fault), " ", NameOf(process.id),
-                     " while ", RoundPhaseName(PhaseOf(process))));
-  Event event;
+bool World::StrikeProcess(Fault fault, Process& process) {
   switch (fault) {
-    case Fault::kKill:
-    case Fault::kRestart: {
-      process.alive = false;
-      const WorkerId worker = process.id.worker;
-      // A broken stream is seen at once, or not at all.
-      if (Chance(0.7)) {
-        event.what = What::kBreak;
-        event.process = index;
-        event.attempt = attempt_;
-        Push(event, Between(100, 60'000));
+    case Fault::kKill: {
+      const RoundPhase phase = PhaseOf(process);
+      if ((phase == RoundPhase::kSpreading ||
+           phase == RoundPhase::kCommitting) &&
+          Chance(0.5)) {
+        process.dies_committing = true;
+      } else {
+        Kill(process, Chance(0.5));
       }
-      if (fault == Fault::kRestart || Chance(0.5)) {
-        if (static_cast<int>(processes_.size()) < kSpares) AddProcess(worker);
-      }
+      return true;
+    }
+    case Fault::kRestart:
+      Kill(process, true);
+      return true;
+    case Fault::kJoin:
+      if (workers_ >= members_ + kMostJoined) return false;
+      AddProcess({workers_++});
+      return true;
+    case Fault::kPause:
+      process.paused_until_us = now_us_ + Between(1'000, 3 * pace_.lease_us);
+      return true;
+    case Fault::kPartition:
+      process.cut_until_us = now_us_ + Between(1'000, 3 * pace_.lease_us);
+      return true;
+    case Fault::kCutLink:
+      return CutLink(process);
+    case Fault::kCorrupt:
+      if (process.member->state_hash() == 0) return false;
+      corrupted_ = true;
+      process.taint = MixSeed({process.taint, random_.Next()});
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Both ways, or only one: then its other end sees nothing.
+bool World::CutLink(const Process& process) {
+  std::vector<int64_t> others;
+  for (const Process& other : processes_) {
+    if (other.alive && other.id.worker != process.id.worker) {
+      others.push_back(other.id.worker.value);
+    }
+  }
+  if (others.empty()) return false;
+  const int64_t self = process.id.worker.value;
+  const int64_t other = others[static_cast<size_t>(Below(std::ssize(others)))];
+  const Cut cut{now_us_, now_us_ + Between(5'000, 4 * pace_.lease_us)};
+  cuts_[self][other] = cut;
+  if (Chance(0.7)) cuts_[other][self] = cut;
+  return true;
+}
+
+bool World::StrikeCoordinator(Fault fault) {
+  if (!coordinator_up_) return false;
+  switch (fault) {
+    case Fault::kCoordinatorCrash:
+      coordinator_up_ = false;
+      Push(What::kCoordinatorBack, -1, Between(1'000, 2 * pace_.lease_us));
+      return true;
+    case Fault::kSlowStore:
+      slow_store_until_us_ = now_us_ + Between(20'000, 3 * pace_.lease_us);
+      return true;
+    case Fault::kFailingStore:
+      store_fails_until_us_ = now_us_ + Between(20'000, 2 * pace_.lease_us);
+      return true;
+    case Fault::kRestore:
+      Restore(Chance(0.3));
+      return true;
+    default:
+      return false;
+  }
+}
+
+// By a job's own means.
+bool World::StrikePart(Fault fault, Process& process) {
+  if (process.member->phase() == RoundMember::Phase::kListening) return false;
+  FaultSpec spec;
+  spec.worker = TallyOf(process.id).name;
+  spec.step = process.member->next();
+  spec.steps = 2 + Below(3);  // it may be half through the first
+  switch (fault) {
+    case Fault::kSlowPart:
+      spec.kind = "delay";
+      spec.seconds = static_cast<double>(Between(10'000, 80'000)) / 1e6;
+      break;
+    case Fault::kSpoiltPart:
+      spec.kind = Chance(0.5) ? "nan" : "bit-flip";
+      break;
+    case Fault::kLyingPart: {
+      constexpr const char* kLies[] = {"sign-flip", "label-flip", "gaussian"};
+      spec.kind = kLies[Below(3)];
       break;
     }
-    case Fault::kPause:
-      process.paused_until = now_ + Between(1000, 700'000);
+    case Fault::kRepeatedPart:
+      spec.kind = "duplicate";
       break;
-    case Fault::kPartition:
-      process.cut_until = now_ + Between(1000, 700'000);
+    default:
+      return false;
+  }
+  process.fault_specs.push_back(spec);
+  process.plan = FaultPlan(process.fault_specs, spec.worker, true);
+  return true;
+}
+
+void World::StrikeNetwork(Fault fault) {
+  switch (fault) {
+    case Fault::kLoseRequests:
+      request_loss_ = 0.05 + 0.3 * random_.Unit();
       break;
-    case Fault::kCoordinatorCrash:
-      if (!coordinator_up_) break;
-      coordinator_up_ = false;
-      event.what = What::kCoordinatorBack;
-      Push(event, Between(1000, 400'000));
-      break;
-    case Fault::kRestore:
-      if (coordinator_up_) Restore();
-      break;
-    case Fault::kLoss:
-      loss_ = 0.05 + 0.3 * random_.Unit();
-      trouble_until_ = now_ + Between(5000, 200'000);
+    case Fault::kLoseReplies:
+      reply_loss_ = 0.05 + 0.3 * random_.Unit();
       break;
     case Fault::kDuplicate:
       duplicate_ = 0.5;
-      trouble_until_ = now_ + Between(5000, 200'000);
       break;
     case Fault::kDelay:
-      longest_delay_us_ = 60'000;
-      trouble_until_ = now_ + Between(5000, 200'000);
+      delay_us_ = static_cast<int>(Between(5'000, 30'000));
       break;
+    case Fault::kReorder:
+      spread_us_ = 60'000;
+      break;
+    default:
+      return;
+  }
+  trouble_until_us_ = std::max(trouble_until_us_,
+                               now_us_ + Between(5'000, pace_.lease_us));
+}
+
+void World::EndTrouble() {
+  request_loss_ = reply_loss_ = duplicate_ = 0;
+  delay_us_ = 50;
+  spread_us_ = 2950;
+  trouble_until_us_ = 0;
+}
+
+// False: nothing came of it.
+bool World::Strike(Fault fault, Process& process) {
+  switch (fault) {
+    case Fault::kCoordinatorCrash:
+    case Fault::kSlowStore:
+    case Fault::kFailingStore:
+    case Fault::kRestore:
+      return StrikeCoordinator(fault);
+    case Fault::kSlowPart:
+    case Fault::kSpoiltPart:
+    case Fault::kLyingPart:
+    case Fault::kRepeatedPart:
+      return StrikePart(fault, process);
+    case Fault::kLoseRequests:
+    case Fault::kLoseReplies:
+    case Fault::kDuplicate:
+    case Fault::kDelay:
+    case Fault::kReorder:
+      StrikeNetwork(fault);
+      return true;
+    default:
+      return StrikeProcess(fault, process);
   }
 }
 
-void World::OnFault(const Event& event) {
-  if (faults_left_ > 0) {
-    --faults_left_;
-    Inject();
-    Push(event, Between(2000, 120'000));
-  } else {
-    // Calm: everything heals.
-    loss_ = duplicate_ = 0;
-    longest_delay_us_ = 3000;
-    for (Process& process : processes_) {
-      process.paused_until = process.cut_until = now_;
+bool World::Inject() {
+  const int index = PickAlive();
+  if (index < 0) return false;
+  Process& process = Of(index);
+  const auto fault = static_cast<Fault>(Below(kFaults));
+  const RoundPhase phase = PhaseOf(process);
+  Trace([&] {
+    return absl::StrCat("fault: ", FaultName(fault), " ", NameOf(process.id),
+                        " while ", RoundPhaseName(phase));
+  });
+  if (!Strike(fault, process)) return false;
+  Hit(Table::kFaults, fault, phase);
+  ++faults_;
+  return true;
+}
+
+void World::OnFault() {
+  if (faults_left_ == 0) return Calm();
+  const bool any = PickAlive() >= 0;
+  if (!any) {
+    for (int worker = 0; worker < members_; ++worker) AddProcess({worker});
+  }
+  if (!Inject()) return Push(What::kFault, -1, 1'000);
+  --faults_left_;
+  // Some faults come in the middle of what another one led to.
+  Push(What::kFault, -1,
+       Chance(0.4) ? Between(500, 8'000) : Between(2'000, 90'000));
+}
+
+// Everything heals, and who is gone comes back: fewer than min_parts would wait
+// for ever.
+void World::Calm() {
+  EndTrouble();
+  slow_store_until_us_ = store_fails_until_us_ = 0;
+  for (auto& row : cuts_) {
+    for (Cut& cut : row) cut.until_us = 0;
+  }
+  std::vector<bool> there(static_cast<size_t>(workers_), false);
+  for (Process& process : processes_) {
+    if (!process.alive) continue;
+    if (process.dies_committing) {  // it has not come to it
+      Kill(process, false);
+      continue;
     }
-    // Who is gone comes back: fewer than min_parts would wait for ever.
-    for (int worker = 0; worker < workers_; ++worker) {
-      const bool there = std::any_of(processes_.begin(), processes_.end(),
-                                     [worker](const Process& process) {
-                                       return process.alive &&
-                                              process.id.worker.value == worker;
-                                     });
-      if (!there) AddProcess({worker});
-    }
-    calm_since_ = now_ + absl::Microseconds(1);
+    process.paused_until_us = process.cut_until_us = now_us_;
+    process.fault_specs.clear();
+    process.plan = FaultPlan();
+    there[static_cast<size_t>(process.id.worker.value)] = true;
+    if (process.attempt != attempt_) continue;
+    calm_rounds_from_ = std::max(calm_rounds_from_, process.member->next());
   }
-}
-
-void World::OnCoordinatorBack() {
-  coordinator_up_ = true;
-  ++term_;
-  Trace("coordinator is back");
-  if (!disk_.has_value()) return Restore();
-  keeper_ = std::make_unique<ViewKeeper>(
-      options_.flaw == RoundFlaw::kSendViewBeforeItIsDurable ? term_ - 1
-                                                             : term_,
-      disk_, options_.flaw);
-  if (options_.flaw == RoundFlaw::kSendViewBeforeItIsDurable) --term_;
-  // All that attach again have the lease for it.
-  for (Process& process : processes_) process.heard = now_;
-}
-
-void World::OnViewStored(const Event& event) {
-  // A crash before the write has ended loses it.
-  if (!coordinator_up_ || event.attempt != attempt_ || event.term != term_) {
-    return;
+  for (int worker = 0; worker < workers_; ++worker) {
+    if (!there[static_cast<size_t>(worker)]) AddProcess({worker});
   }
-  disk_ = event.view;
-  ViewActions actions;
-  keeper_->OnStored(event.view.id, actions);
-  return CarryViews(std::move(actions));
+  calm_ = true;
 }
 
-void World::OnLease(const Event& event) {
-  // Nobody was there to restore it to.
-  if (coordinator_up_ && keeper_->lost()) Restore();
-  if (coordinator_up_ && keeper_->view().has_value() && !keeper_->lost()) {
-    const View view = *keeper_->view();
-    for (const ViewMember& each : view.members) {
-      const Process& process = *Find(each.id);
-      if (now_ - process.heard > kCoordinatorLease) Lose(each.id);
-    }
-  }
-  return Push(event, kHeartbeat);
-}
-
-const char* FaultName(Fault fault) {
-  constexpr const char* kNames[kFaults] = {
-      "kill",    "restart", "pause",     "partition", "coordinator crash",
-      "restore", "loss",    "duplicate", "delay"};
-  return kNames[static_cast<int>(fault)];
-}
-
-const char* RoundPhaseName(RoundPhase phase) {
-  constexpr const char* kNames[kRoundPhases] = {
-      "listening", "levelling", "computing", "gathering",
-      "serving",   "spreading", "holding"};
-  return kNames[static_cast<int>(phase)];
-}
-
-void Coverage::Add(const Coverage& other) {
-  for (int i = 0; i < kFaults; ++i) {
-    for (int j = 0; j < kRoundPhases; ++j) {
-      fault_in_phase[i][j] += other.fault_in_phase[i][j];
-    }
-  }
-  for (int i = 0; i < 3; ++i) {
-    for (int j = 0; j < 14; ++j) {
-      message_in_phase[i][j] += other.message_in_phase[i][j];
-    }
-  }
-}
-
-std::string UnhitText(const Coverage& coverage) {
-  constexpr const char* kPhases[] = {"listening", "levelling", "running"};
-  constexpr const char* kBodies[] = {
-      "part",      "want",       "result",      "hold",  "commit",
-      "committed", "too old",    "answer",      "fetch", "fetched",
-      "level",     "level done", "copy wanted", "copy"};
-  std::string unhit;
-  for (int phase = 0; phase < 3; ++phase) {
-    for (int body = 0; body < 14; ++body) {
-      if (coverage.message_in_phase[phase][body] > 0) continue;
-      absl::StrAppend(&unhit, kPhases[phase], ": ", kBodies[body], "\n");
-    }
-  }
-  return unhit;
-}
-
-}  // namespace paceline
+}  // namespace paceline::round_world

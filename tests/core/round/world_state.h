@@ -1,183 +1,348 @@
 // The insides of tests/core/round/world.h.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
-#include <queue>
-#include <set>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "core/base/random.h"
+#include "core/cluster/run_report.h"
+#include "core/model/fault_plan.h"
+#include "core/round/round_member.h"
+#include "core/round/view_keeper.h"
 #include "tests/core/round/world.h"
+#include "tests/core/round/world_queue.h"
 
-namespace paceline {
+namespace paceline::round_world {
 
-inline constexpr absl::Duration kHeartbeat = absl::Milliseconds(40);
-inline constexpr absl::Duration kCoordinatorLease = absl::Milliseconds(300);
-inline constexpr absl::Duration kTick = absl::Milliseconds(10);
-inline constexpr absl::Duration kLongest = absl::Seconds(60);
 inline constexpr int kMicroBatches = 9;  // a batch
-inline constexpr int kSpares = 40;       // processes beyond the first ones
+inline constexpr int kMostWorkers = 16;
+inline constexpr int kMostJoined = 2;  // beyond those that begin
+// Stands for bytes with NaN in them.
+inline constexpr uint64_t kNotFinite = 0x4e614e;
+
+// Time passes faster in a schedule than in the daemons, in proportion; a job's
+// script has the daemons' own periods.
+struct Pace {
+  int heartbeat_us = 20'000;
+  int lease_us = 100'000;
+  int tick_us = 10'000;
+  int retry_us = 15'000;
+  int shortest_part_us = 500;  // to compute
+  int longest_part_us = 6'000;
+  int straggler_us = 40'000;
+  int64_t end_us = 60'000'000;
+};
+inline constexpr Pace kDaemonPace = {500'000, 3'000'000, 100'000,
+                                     100'000, 30'000,    60'000,
+                                     60'000,  4'000'000'000};
+
+// What a member set out to compute for a step: the first time counts.
+struct OwnPart {
+  int64_t attempt = 0;
+  int64_t step = 0;
+  uint64_t division = 0;
+  uint32_t micro_batches = 0;  // a bit each
+  uint64_t state = 0;          // of which it is the gradient
+  uint64_t lie = 0;            // 0: none
+};
+
+// The bytes of a part that came to a server: what an adapter would keep.
+struct KeptPart {
+  MemberId from;
+  int64_t step = -1;
+  uint64_t hash = 0;
+};
+
+// One shard's gathering as it looks from outside, for coverage and for faults
+// that are to hit a phase.
+struct Serving {
+  ViewId view;
+  int64_t step = -1;
+  ServerState state = ServerState::kOpen;
+  uint32_t spoken = 0;  // workers, a bit each
+  bool held_elsewhere = false;
+};
 
 struct Process {
   MemberId id;
+  int index = 0;
   bool alive = true;
-  Instant paused_until;
-  Instant cut_until;  // from the coordinator
-  Instant heard;      // by the coordinator
+  int told_out = 0;  // how often it was shown a view that it is not in
+  bool dies_committing = false;
+  int64_t paused_until_us = 0;
+  int64_t cut_until_us = 0;  // from the coordinator
+  int64_t heard_us = 0;      // by the coordinator
   int64_t attempt = 0;
   std::unique_ptr<RoundMember> member;
-  uint64_t state = 0;
-  bool computing = false;
+  LevellerState levelling = LevellerState::kAsking;  // where it levels
+  ViewId seen_view;
+  std::vector<Serving> serving;  // [shards]
+
+  // Its state is `truth`, unless something unknown was done to it.
+  uint64_t truth = 0;
+  uint64_t taint = 0;
+  std::vector<std::pair<int64_t, uint64_t>> told;  // (steps, hash), newest last
+
+  int64_t computing_step = -1;
+  std::vector<OwnPart> own;      // oldest first
+  std::vector<KeptPart> kept;    // [shards x kMostWorkers]
   std::map<int, uint64_t> cached_parts;  // flaw kKeepPartsOverAttempts
   std::optional<uint64_t> late_part;     // flaw kLatePartJoinsNextRound
-  // The bytes of parts that came to it: what an adapter would keep.
-  std::map<std::pair<int, MemberId>, std::pair<int64_t, uint64_t>> parts;
+
+  std::vector<FaultSpec> fault_specs;
+  FaultPlan plan;
+  std::pair<int64_t, int64_t> misbehaved = {-1, -1};
+  bool corrupts = false;  // the part that it has out
+  bool not_finite = false;
+  bool repeats = false;
+
+  std::vector<std::pair<MemberId, int64_t>> owing;  // since, in us
+  std::optional<ReportMismatch> mismatch;
   std::pair<int64_t, int64_t> last_applied = {-1, -1};
 };
 
 class World {
  public:
-  World(const WorldOptions& options, Coverage* coverage)
-      : options_(options),
-        coverage_(coverage),
-        random_(MixSeed({options.seed, 0x726f756e64})) {}
+  World(const WorldOptions& options, Coverage* coverage);
 
   WorldResult Run();
 
  private:
-  enum class What : uint8_t {
-    kMessage,
-    kTick,
-    kHeartbeat,
-    kComputed,
-    kAggregated,
-    kViewArrives,
-    kViewStored,
-    kFault,
-    kCoordinatorBack,
-    kLease,
-    kBreak,  // the coordinator sees a broken stream
-  };
-  struct Event {
-    Instant at;
-    int64_t number = 0;  // order of equal times
-    What what = What::kTick;
-    int process = -1;
-    RoundMessage message = {};
-    uint64_t payload = 0;
-    View view = {};
-    Aggregate sum = {};
-    int64_t attempt = 0;
-    int64_t term = 0;
-  };
-  struct Later {
-    bool operator()(const Event& a, const Event& b) const {
-      return a.at != b.at ? a.at > b.at : a.number > b.number;
-    }
+  // A member before an event, to see what the event led to.
+  struct Before {
+    RoundMember::Phase phase;
+    int64_t next;
+    bool held;
+    LevellerState levelling;
+    bool levels;
   };
 
   // --- Drawing ---
-  int Below(int bound) { return static_cast<int>(random_.Below(bound)); }
-  bool Chance(double p) { return random_.Unit() < p; }
-  absl::Duration Between(int low_us, int high_us) {
-    return absl::Microseconds(low_us + Below(high_us - low_us + 1));
+  int Below(int bound) {
+    return static_cast<int>(random_.Below(static_cast<uint64_t>(bound)));
   }
+  bool Chance(double p) { return p > 0 && random_.Unit() < p; }
+  int64_t Between(int low_us, int high_us) {
+    return low_us + Below(high_us - low_us + 1);
+  }
+  Instant Now() const { return {absl::Microseconds(now_us_)}; }
 
-  // --- Events ---
-  void Push(Event event, absl::Duration after);
-  void Handle(Event& event);
-  void OnFault(const Event& event);
-  void OnCoordinatorBack();
-  void OnViewStored(const Event& event);
-  void OnLease(const Event& event);
-  void OnComputed(Process& process, const Event& event);
-  void Carry(Process& process, RoundActions actions);
-  void Do(Process& process, const SendMessage& send);
-  void Do(Process& process, const Aggregate& aggregate);
-  void Do(Process& process, const Apply& apply);
+  // --- world.cc: events and what members want done ---
+  void Begin();
+  void Push(What what, int process, int64_t after_us) {
+    Push(Event{.at_us = after_us,
+               .process = static_cast<int16_t>(process),
+               .what = what});
+  }
+  void Push(Event event) {  // at_us: from now on
+    event.at_us += now_us_;
+    queue_.Push(event);
+  }
+  void Handle(const Event& event);
+  void HandleOf(Process& process, const Event& event);
+  // Calls the core, sees what came of it, and does what it says.
+  // message: what it is about; may be null.
+  template <typename Call>
+  void Give(Process& process, const RoundMessage* message, const Call& call) {
+    const Before before = LookAt(process);
+    RoundActions actions = std::move(scratch_);
+    actions.clear();
+    call(actions);
+    Watch(process, before, message, actions);
+    Carry(process, actions);
+    scratch_ = std::move(actions);
+  }
+  void Carry(Process& process, RoundActions& actions);
+  void Do(Process& process, SendMessage& send);
+  void Do(Process& process, struct Aggregate& aggregate);
+  void Do(Process& process, Apply& apply);
   void Do(Process& process, const Suspect& suspect);
   void Do(Process& process, const ReportMismatch& report);
   void Do(Process& process, const TakeCopy& copy);
   void Do(Process& process, const SendCopy& copy);
-  void CarryViews(ViewActions actions);
-  void StartComputing(Process& process);
-  void Sum(Process& process, const Aggregate& request);
   void Deliver(Process& process, const Event& event);
-  void Transmit(int to, const RoundMessage& message, uint64_t payload);
+  void OnViewArrives(Process& process, const View& view);
+  void Transmit(Process& from, const MemberId& to, RoundMessage message,
+                uint64_t payload, uint64_t taint);
 
-  // --- Coordinator ---
-  void OnHeartbeat(Process& process);
-  void Lose(const MemberId& member);
-  void Restore();
-  void BeginAttempt(std::vector<int> processes, int64_t step, uint64_t state);
-  int AddProcess(WorkerId worker);
-
-  // --- Faults ---
-  void Inject();
-  void CountFault(Fault fault, const Process& process);
-  RoundPhase PhaseOf(const Process& process) const;
-  int PickAlive();
-
-  // --- Checks ---
-  void Fail(const std::string& what);
-  void Trace(const std::string& text);
-  uint64_t Oracle(const RoundResult& result, const ShardResult& shard,
-                  int64_t attempt) const;
-  bool IsCalmAndDone() const;
-  std::string WhyNotDone() const;
-
-  Process* Find(const MemberId& id) {
-    for (Process& process : processes_) {
-      if (process.id == id) return &process;
-    }
-    return nullptr;
+  // --- world_parts.cc ---
+  void StartComputing(Process& process);
+  void OnComputed(Process& process, const Event& event);
+  void OfferParts(Process& process, const OwnPart& own);
+  void Sum(Process& process, const struct Aggregate& request);
+  void KeepPart(Process& process, RoundMessage& message, uint64_t payload);
+  KeptPart& KeptOf(Process& process, int shard, WorkerId worker) {
+    return process
+        .kept[static_cast<size_t>(shard * kMostWorkers + worker.value)];
   }
-  int IndexOf(const MemberId& id) const {
-    for (size_t i = 0; i < processes_.size(); ++i) {
-      if (processes_[i].id == id) return static_cast<int>(i);
-    }
-    return -1;
+  uint32_t MicroBatches(const View& view, int64_t step,
+                        const Process& process);
+
+  // --- world_coordinator.cc ---
+  int AddProcess(WorkerId worker);
+  void BeginAttempt(const std::vector<int>& processes, int64_t step,
+                    uint64_t state);
+  void MakeKeeper(std::optional<View> stored, int64_t term);
+  void CarryViews(ViewActions actions);
+  void SendViewTo(const MemberId& to, const View& view);
+  void WriteNextView();
+  void OnViewStored(const Event& event);
+  void OnCoordinatorBack();
+  void OnHeartbeat(Process& process);
+  void OnJoiner(Process& process);
+  void TakeReport(Process& process);
+  void TakeMismatch(const MemberReport& report);
+  void EvictSilent();
+  void OnLease();
+  void Lose(const MemberId& member, const char* why);
+  void Restart(Process& process, const char* why);
+  void Restore(bool older);
+  bool is_led() const {
+    return coordinator_up_ && keeper_->view().has_value() && !keeper_->lost();
+  }
+
+  // --- world_faults.cc ---
+  void OnFault();
+  void Calm();
+  bool Inject();
+  bool Strike(Fault fault, Process& process);
+  bool StrikeProcess(Fault fault, Process& process);
+  bool StrikeCoordinator(Fault fault);
+  bool StrikePart(Fault fault, Process& process);
+  void StrikeNetwork(Fault fault);
+  bool CutLink(const Process& process);
+  void Kill(Process& process, bool comes_back);
+  void EndTrouble();
+  int PickAlive();
+  RoundPhase PhaseOf(Process& process);
+  bool IsCut(const Process& from, const Process& to) const {
+    return now_us_ < cuts_[from.id.worker.value][to.id.worker.value].until_us;
+  }
+
+  // --- world_script.cc ---
+  // True: it was killed.
+  bool Misbehave(Process& process, int64_t step);
+  bool KilledInPhase(Process& process, const RoundMessage& message);
+
+  // --- world_watch.cc: coverage ---
+  Before LookAt(const Process& process) const;
+  void Watch(Process& process, const Before& before,
+             const RoundMessage* message, const RoundActions& actions);
+  void WatchMessage(Process& process, const RoundMessage& message);
+  void WatchMember(Process& process, const Before& before,
+                   const RoundMessage* message, const RoundActions& actions);
+  void WatchServer(Process& process, const Before& before,
+                   const RoundActions& actions);
+  void WatchOffer(Process& process, const PartOffer& offer,
+                  const MemberId& from);
+  void WatchLeveller(Process& process, const Before& before,
+                     const RoundMessage* message, const RoundActions& actions);
+  void WatchView(const Process& process, const View& view);
+  Serving& ServingOf(Process& process, int shard);
+  template <typename Row, typename Column>
+  void Hit(Table table, Row row, Column column) {
+    if (coverage_ != nullptr) coverage_->Hit(table, row, column);
+  }
+
+  // --- world_checks.cc: invariants ---
+  void Fail(const std::string& what) {
+    if (violation_.empty()) violation_ = what;
+  }
+  void CheckApply(Process& process, const RoundResult& result, bool is_first);
+  void CheckShard(const Process& process, const RoundResult& result,
+                  const ShardResult& shard);
+  void CheckStates(const Process& server, int64_t step);
+  void CheckOwnWay(const Process& process, const Before& before,
+                   const RoundMessage* message, const RoundActions& actions);
+  void Count(const RoundResult& result, int64_t attempt);
+  uint64_t Oracle(const RoundResult& result, const ShardResult& shard,
+                  int64_t attempt);
+  const OwnPart* FindOwn(const MemberId& member, int64_t attempt,
+                         int64_t step);
+  bool IsCalmAndDone() const { return WhyNotDone().empty(); }
+  std::string WhyNotDone() const;
+  WorldResult Result() const;
+
+  // --- Small things ---
+  template <typename Text>
+  void Trace(const Text& text) const {
+    if (options_.trace) Print(text());
+  }
+  void Print(const std::string& text) const;
+  Process& Of(int index) { return processes_[static_cast<size_t>(index)]; }
+  // Incarnations are counted: no search.  Null: there is none yet.
+  Process* Find(const MemberId& id) {
+    const uint64_t index = id.incarnation.value - 1;
+    return index < processes_.size() ? &processes_[index] : nullptr;
+  }
+  uint64_t StateOf(const Process& process) const {
+    return process.taint == 0 ? process.truth
+                              : MixSeed({process.truth, process.taint});
+  }
+  void TellState(Process& process, int64_t steps);
+  WorkerTally& TallyOf(const MemberId& id) {
+    return tallies_[static_cast<size_t>(id.worker.value)];
+  }
+  RoundOptions OptionsNow() const {
+    RoundOptions options = round_;
+    options.attempt = attempt_;
+    return options;
   }
 
   const WorldOptions options_;
   Coverage* const coverage_;
   SplitMix64 random_;
-  Instant now_;
-  int64_t numbers_ = 0;
-  std::priority_queue<Event, std::vector<Event>, Later> events_;
+  Pace pace_;
+  int64_t now_us_ = 0;
+  EventQueue queue_;
+  Pool<Parcel> parcels_;
+  Pool<View> views_;
+  Pool<struct Aggregate> sums_;
+  RoundActions scratch_;
 
   RoundOptions round_;
-  std::vector<Process> processes_;
-  uint64_t incarnations_ = 0;
+  std::deque<Process> processes_;
   int workers_ = 0;
+  int members_ = 0;
+  std::vector<WorkerTally> tallies_;  // by worker
 
   // The coordinator, and what it has on disk.
   bool coordinator_up_ = true;
   int64_t term_ = 1;
   std::unique_ptr<ViewKeeper> keeper_;
+  std::map<MemberId, MemberReport> reports_;  // of those with news
+  std::deque<View> to_store_;                 // in order; the first is written
   std::optional<View> disk_;
   int64_t attempt_ = 1;
+  int64_t slow_store_until_us_ = 0;
+  int64_t store_fails_until_us_ = 0;
 
-  double loss_ = 0, duplicate_ = 0;
-  int longest_delay_us_ = 3000;
-  Instant trouble_until_;
+  // Trouble of the network, for a while.
+  double request_loss_ = 0, reply_loss_ = 0, duplicate_ = 0;
+  int delay_us_ = 50, spread_us_ = 2950;
+  int64_t trouble_until_us_ = 0;
+  struct Cut {
+    int64_t since_us = 0;
+    int64_t until_us = 0;
+  };
+  Cut cuts_[kMostWorkers][kMostWorkers];
   int faults_left_ = 0;
-  Instant calm_since_;
+  int faults_ = 0;
+  bool corrupted_ = false;
+  bool calm_ = false;
 
   // What was applied, by anybody: (attempt, step) -> hash, and state after.
   std::map<std::pair<int64_t, int64_t>, uint64_t> applied_;
   std::map<std::pair<int64_t, int64_t>, uint64_t> states_;
-  // What a member computed for a step: (attempt, member, step).
-  struct OwnPart {
-    uint64_t division = 0;
-    std::vector<int> micro_batches;
-  };
-  std::map<std::tuple<int64_t, MemberId, int64_t>, OwnPart> own_parts_;
+  std::map<std::pair<uint64_t, int>, uint32_t> divided_;  // MicroBatches()
+  int64_t rounds_ = 0;
   int64_t voids_ = 0;
+  int64_t seen_views_ = 0;
   int64_t calm_rounds_from_ = -1;
   std::string violation_;
   int64_t handled_ = 0;
@@ -185,4 +350,8 @@ class World {
 
 std::string NameOf(const MemberId& id);
 
-}  // namespace paceline
+// What stands for the gradient of these micro-batches in a step, of a state.
+uint64_t PartHash(const OwnPart& part, int shard);
+int64_t SamplesOf(uint32_t micro_batches, int64_t step);
+
+}  // namespace paceline::round_world

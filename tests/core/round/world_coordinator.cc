@@ -1,0 +1,334 @@
+// The coordinator's part: who is lost, who joins, what its store has.
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/cluster/eviction.h"
+#include "core/cluster/mismatch.h"
+#include "tests/core/round/world_state.h"
+
+namespace paceline::round_world {
+
+int World::AddProcess(WorkerId worker) {
+  const int index = static_cast<int>(processes_.size());
+  Process& process = processes_.emplace_back();
+  process.id = {worker, {static_cast<uint64_t>(index) + 1}};
+  process.index = index;
+  process.heard_us = now_us_;
+  process.attempt = attempt_;
+  process.serving.resize(static_cast<size_t>(round_.shards));
+  process.kept.resize(static_cast<size_t>(round_.shards * kMostWorkers));
+  process.member =
+      std::make_unique<RoundMember>(OptionsNow(), process.id, 0, 0);
+  while (std::ssize(tallies_) <= worker.value) {
+    const size_t next = tallies_.size();
+    const bool named = options_.script.has_value() &&
+                       next < options_.script->workers.size();
+    tallies_.push_back({named ? options_.script->workers[next]
+                              : absl::StrCat("w", next + 1)});
+  }
+  if (options_.script.has_value()) {
+    process.plan = FaultPlan(options_.script->faults, TallyOf(process.id).name,
+                             false);
+  }
+  Push(What::kTick, index, Between(1, pace_.tick_us));
+  Push(What::kHeartbeat, index, Between(1, pace_.heartbeat_us / 2));
+  return index;
+}
+
+void World::MakeKeeper(std::optional<View> stored, int64_t term) {
+  keeper_ =
+      std::make_unique<ViewKeeper>(term, std::move(stored), options_.flaw);
+  reports_.clear();
+  to_store_.clear();
+  for (int worker = 0; worker < kMostWorkers; ++worker) {
+    // Machines of unlike speed, in random schedules.
+    const bool equal = options_.script.has_value();
+    keeper_->SetShare({worker}, equal ? 1 : 1 + (worker * 7 + members_) % 3);
+  }
+}
+
+void World::BeginAttempt(const std::vector<int>& processes, int64_t step,
+                         uint64_t state) {
+  states_[{attempt_, step}] = state;
+  disk_.reset();
+  MakeKeeper(std::nullopt, term_);
+  std::vector<MemberId> members;
+  for (const int index : processes) {
+    Process& process = Of(index);
+    process.attempt = attempt_;
+    process.truth = state;
+    process.taint = 0;
+    process.computing_step = -1;
+    process.kept.assign(process.kept.size(), KeptPart());
+    process.late_part.reset();
+    if (options_.flaw != RoundFlaw::kKeepPartsOverAttempts) {
+      process.cached_parts.clear();
+    }
+    process.owing.clear();
+    process.mismatch.reset();
+    process.serving.assign(process.serving.size(), Serving());
+    process.seen_view = ViewId();
+    process.told.clear();
+    process.told.emplace_back(step, state);
+    process.member = std::make_unique<RoundMember>(OptionsNow(), process.id,
+                                                   step, state);
+    members.push_back(process.id);
+  }
+  ViewActions actions;
+  keeper_->Begin(members, step, actions);
+  CarryViews(std::move(actions));
+}
+
+// --- Views, and the store ---------------------------------------------------
+
+void World::CarryViews(ViewActions actions) {
+  bool lost = false;
+  for (ViewAction& action : actions) {
+    if (auto* const store = std::get_if<StoreView>(&action)) {
+      ++seen_views_;
+      to_store_.push_back(std::move(store->view));
+      if (to_store_.size() == 1) WriteNextView();
+    } else if (auto* const send = std::get_if<SendView>(&action)) {
+      SendViewTo(send->to, send->view);
+    } else {
+      lost = true;
+    }
+  }
+  if (lost) Restore(false);
+}
+
+// One write at a time, as they were decided.
+void World::WriteNextView() {
+  const bool slow = now_us_ < slow_store_until_us_;
+  Push(Event{.at_us = slow ? Between(20'000, 80'000) : Between(100, 4'000),
+             .attempt = attempt_,
+             .step = term_,
+             .what = What::kViewStored});
+}
+
+void World::OnViewStored(const Event& event) {
+  // A crash before the write has ended loses it.
+  if (!coordinator_up_ || event.attempt != attempt_ || event.step != term_ ||
+      to_store_.empty()) {
+    return;
+  }
+  if (now_us_ < store_fails_until_us_) return WriteNextView();
+  disk_ = std::move(to_store_.front());
+  to_store_.pop_front();
+  if (!to_store_.empty()) WriteNextView();
+  ViewActions actions;
+  keeper_->OnStored(disk_->id, actions);
+  CarryViews(std::move(actions));
+}
+
+void World::SendViewTo(const MemberId& to, const View& view) {
+  // The flaw's harm is to be found without this, by what comes of it.
+  if (options_.flaw != RoundFlaw::kSendViewBeforeItIsDurable &&
+      (!disk_.has_value() || disk_->id < view.id)) {
+    Fail(absl::StrCat("view ", ViewText(view.id),
+                      " is sent before it is durable"));
+  }
+  const Process* const process = Find(to);
+  if (process == nullptr || Chance(reply_loss_)) return;
+  Push(Event{.at_us = Between(delay_us_, delay_us_ + spread_us_),
+             .attempt = attempt_,
+             .slot = views_.Put(view),
+             .process = static_cast<int16_t>(process->index),
+             .what = What::kViewArrives});
+}
+
+void World::OnCoordinatorBack() {
+  coordinator_up_ = true;
+  Trace([] { return std::string("coordinator is back"); });
+  if (options_.flaw != RoundFlaw::kSendViewBeforeItIsDurable) ++term_;
+  if (!disk_.has_value()) return Restore(false);
+  MakeKeeper(disk_, term_);
+  // All that attach again have the lease for it.
+  for (Process& process : processes_) process.heard_us = now_us_;
+}
+
+// --- Members ----------------------------------------------------------------
+
+void World::Lose(const MemberId& member, const char* why) {
+  Trace([&] {
+    return absl::StrCat("coordinator: ", NameOf(member), " is out: ", why);
+  });
+  reports_.erase(member);
+  ViewActions actions;
+  keeper_->OnLost(member, actions);
+  CarryViews(std::move(actions));
+}
+
+// As another process of the same worker.
+void World::Restart(Process& process, const char* why) {
+  Trace([&] {
+    return absl::StrCat(NameOf(process.id), " ", why, ", comes back");
+  });
+  process.alive = false;
+  AddProcess(process.id.worker);
+}
+
+void World::OnHeartbeat(Process& process) {
+  if (!coordinator_up_ || now_us_ < process.cut_until_us ||
+      Chance(request_loss_)) {
+    return;
+  }
+  process.heard_us = now_us_;
+  // It is told of the new attempt; its old life ends, and it joins.
+  if (process.attempt != attempt_) return Restart(process, "was left behind");
+  RoundMember& member = *process.member;
+  const std::optional<View>& view = keeper_->view();
+  if (keeper_->IsExcluded(process.id) ||
+      (member.view().has_value() && !Contains(*view, process.id))) {
+    // Some see the view that goes on without them.
+    if (process.told_out < 2 && disk_.has_value() &&
+        !Contains(*disk_, process.id) && Chance(0.5)) {
+      ++process.told_out;
+      return SendViewTo(process.id, *disk_);
+    }
+    return Restart(process, "was taken out");
+  }
+  const int64_t attempt = attempt_;
+  ViewActions actions;
+  keeper_->OnReport(process.id, member.next(),
+                    member.view().value_or(View()).id, member.has_taken_part(),
+                    actions);
+  CarryViews(std::move(actions));
+  if (attempt != attempt_ || !is_led()) return;
+  if (!Contains(*view, process.id)) return OnJoiner(process);
+  TakeReport(process);
+}
+
+void World::OnJoiner(Process& process) {
+  // Its earlier process is gone, whatever else is known.
+  const int64_t attempt = attempt_;
+  const View present = *keeper_->view();
+  for (const ViewMember& each : present.members) {
+    if (each.id.worker == process.id.worker) {
+      Lose(each.id, "runs as another process now");
+    }
+  }
+  if (attempt != attempt_ || !is_led()) return;
+  const View& view = *keeper_->view();
+  if (process.member->state_hash() == 0) {
+    if (view.members.empty()) return;
+    const MemberId donor =
+        view.members[static_cast<size_t>(Below(std::ssize(view.members)))].id;
+    return Give(process, nullptr, [&](RoundActions& actions) {
+      process.member->Join(donor, Now(), actions);
+    });
+  }
+  ViewActions actions;
+  keeper_->OnListenerLevel(process.id, process.member->next(), actions);
+  CarryViews(std::move(actions));
+}
+
+void World::TakeReport(Process& process) {
+  MemberReport report;
+  report.view = process.member->view().value_or(View()).id;
+  report.next = process.member->next();
+  for (const ViewMember& each : keeper_->view()->members) {
+    PeerReport peer;
+    peer.peer = each.id;
+    const Cut& cut = cuts_[process.id.worker.value][each.id.worker.value];
+    if (now_us_ < cut.until_us) {
+      peer.broken = absl::Microseconds(now_us_ - cut.since_us + 1);
+    }
+    for (const auto& [member, since_us] : process.owing) {
+      if (member != each.id) continue;
+      peer.owing = absl::Microseconds(now_us_ - since_us + pace_.lease_us);
+    }
+    if (peer.broken > absl::ZeroDuration() ||
+        peer.owing > absl::ZeroDuration()) {
+      report.peers.push_back(peer);
+    }
+  }
+  if (process.mismatch.has_value()) {
+    report.mismatch_step = process.mismatch->step;
+    report.mismatch = process.mismatch->state_hashes;
+  }
+  if (report.peers.empty()) {
+    reports_.erase(process.id);
+  } else {
+    reports_[process.id] = report;
+  }
+  if (!report.mismatch.empty()) TakeMismatch(report);
+}
+
+void World::TakeMismatch(const MemberReport& report) {
+  // Of a view that is over.
+  if (report.view != keeper_->view()->id) return;
+  const MismatchVerdict verdict =
+      DecideMismatch(*keeper_->view(), report.mismatch);
+  if (verdict.torn) {
+    Trace([] { return std::string("coordinator: no state is believed"); });
+    return Restore(false);
+  }
+  const int64_t attempt = attempt_;
+  for (const MemberId& member : verdict.minority) {
+    if (attempt == attempt_) Lose(member, "its state is not the others'");
+  }
+}
+
+void World::EvictSilent() {
+  if (reports_.empty()) return;
+  const std::optional<Eviction> eviction = DecideEviction(
+      *keeper_->view(), reports_, absl::Microseconds(pace_.lease_us));
+  if (!eviction.has_value()) return;
+  // One that says nothing at all will be lost soon, or was only slow.
+  const Process& accused = *Find(eviction->member);
+  if (now_us_ - accused.heard_us >= pace_.lease_us / 2) return;
+  Lose(eviction->member, eviction->why.c_str());
+}
+
+void World::OnLease() {
+  Push(What::kLease, -1, pace_.heartbeat_us);
+  if (!coordinator_up_) return;
+  // Nobody was there to restore it to.
+  if (keeper_->lost()) Restore(false);
+  if (!is_led()) return;
+  const int64_t attempt = attempt_;
+  const View view = *keeper_->view();
+  for (const ViewMember& each : view.members) {
+    if (now_us_ - Find(each.id)->heard_us <= pace_.lease_us) continue;
+    Lose(each.id, "silent for a lease");
+    if (attempt != attempt_) return;
+  }
+  if (is_led()) EvictSilent();
+}
+
+// A new attempt from a snapshot, with all that live and are reached.
+void World::Restore(bool older) {
+  std::vector<int> alive;
+  std::vector<int> reached;
+  for (const Process& process : processes_) {
+    if (!process.alive) continue;
+    alive.push_back(process.index);
+    if (now_us_ >= process.paused_until_us &&
+        now_us_ >= process.cut_until_us) {
+      reached.push_back(process.index);
+    }
+  }
+  // Those who are not stay in the attempt that was.
+  if (!reached.empty()) alive = reached;
+  // A snapshot every three steps.
+  std::vector<std::pair<int64_t, uint64_t>> snapshots;
+  for (const auto& [id, state] : states_) {
+    if (id.first == attempt_ && id.second % 3 == 0) {
+      snapshots.emplace_back(id.second, state);
+    }
+  }
+  if (alive.empty()) return;
+  if (older && snapshots.size() > 1) snapshots.pop_back();
+  ++attempt_;
+  const auto [step, state] = snapshots.back();
+  Trace([&, step = step] {
+    return absl::StrCat("coordinator: attempt ", attempt_, " from step ",
+                        step);
+  });
+  BeginAttempt(alive, step, state);
+}
+
+}  // namespace paceline::round_world
