@@ -11,7 +11,6 @@
 #include "core/rpc/status.h"
 #include "core/transfer/fence.h"
 #include "core/transfer/frame_check.h"
-#include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "paceline/v1/stage.pb.h"
 #include "worker/rpc/frame_buffer.h"
@@ -38,65 +37,6 @@ EncodedFrame Hello(const OutboundOptions& options, int32_t boundary) {
 }
 
 }  // namespace
-
-// One try.  gRPC keeps it until OnDone(): one hold is for writes, which begin
-// outside of reactions, and goes when no further one can.
-class OutboundStream::Call final
-    : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
- public:
-  explicit Call(std::shared_ptr<OutboundStream> stream)
-      : stream_(std::move(stream)) {
-    stream_->shared_->channels.OnCallStarted();
-    grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> stub(
-        stream_->channel_);
-    stub.PrepareBidiStreamingCall(&context_, kExchange, {}, this);
-  }
-
-  void Start() {
-    AddHold();
-    StartRead(&read_);
-    StartCall();
-  }
-  void Cancel() { context_.TryCancel(); }
-
-  // What the next StartWrite() sends, and how; not while one is under way, and
-  // under the stream's lock.
-  grpc::ByteBuffer& out() { return out_; }
-  grpc::WriteOptions& options() { return options_; }
-  void Write() { StartWrite(&out_, options_); }
-  void Release() {
-    out_.Clear();
-    options_ = {};
-  }
-
- private:
-  void OnReadDone(bool ok) override {
-    if (!ok) return stream_->OnReadEnded();
-    v1::StageCredit credit;
-    if (grpc::SerializationTraits<v1::StageCredit>::Deserialize(&read_, &credit)
-            .ok()) {
-      stream_->OnCredit(credit.boundary(),
-                        {credit.granted(), credit.received()});
-    }
-    StartRead(&read_);
-  }
-  void OnWriteDone(bool ok) override { stream_->OnWritten(ok); }
-  void OnWritesDoneDone(bool ok) override { stream_->OnWritten(ok); }
-  void OnDone(const grpc::Status& status) override {
-    const std::shared_ptr<PlaneShared> shared = stream_->shared_;
-    stream_->OnCallDone(status);
-    delete this;
-    shared->timers.Run([shared] { shared->channels.DropUnused(); });
-    shared->channels.OnCallEnded();
-  }
-
-  // Shared with the run and with closures that wait for their time.
-  const std::shared_ptr<OutboundStream> stream_;
-  grpc::ClientContext context_;
-  grpc::ByteBuffer read_;
-  grpc::ByteBuffer out_;
-  grpc::WriteOptions options_;
-};
 
 OutboundStream::OutboundStream(OutboundOptions options,
                                std::shared_ptr<PlaneShared> shared)
@@ -136,7 +76,7 @@ absl::Status OutboundStream::Send(Frame frame) {
   {
     absl::MutexLock lock(&mutex_);
     windows_.at(key.boundary).Fill(sequence, std::move(encoded));
-    if (writing_) return absl::OkStatus();
+    if (turn_.writing()) return absl::OkStatus();
     if (!small) PostPumpLocked();
   }
   if (small) Pump();
@@ -205,20 +145,18 @@ void OutboundStream::GiveUp() {
 }
 
 void OutboundStream::Connect() {
-  Call* call = nullptr;
   {
     absl::MutexLock lock(&mutex_);
     const bool needed = ended_.ok() || (draining_ && !NothingKeptLocked());
     if (!needed || call_ != nullptr) return;
-    call = new Call(shared_from_this());
-    call_ = call;
+    call_ = new OutboundCall(shared_from_this(), shared_, channel_, kExchange);
     hellos_.clear();
     for (const auto& [boundary, window] : windows_) hellos_.push_back(boundary);
-    writing_ = write_failed_ = read_ended_ = false;
+    turn_.Reset();
     half_closed_ = established_ = false;
     // Under the lock, so that Close() finds a call that it can cancel.  gRPC
     // does not react on the stack of the one who starts something.
-    call->Start();
+    call_->Start();
   }
   Pump();
 }
@@ -236,30 +174,30 @@ void OutboundStream::PostPumpLocked() {
 }
 
 void OutboundStream::Pump() {
-  Call* call = nullptr;
-  Action action = Action::kNothing;
+  OutboundCall* call = nullptr;
+  Next next;
   {
     absl::MutexLock lock(&mutex_);
     call = call_;
-    if (call == nullptr || writing_ || write_failed_ || read_ended_) return;
-    action = DecideLocked(call);
-    if (action == Action::kNothing) return;
-    writing_ = true;
+    if (call == nullptr || !turn_.CanBegin()) return;
+    next = DecideLocked();
+    if (next.action == Action::kNothing) return;
+    turn_.Begin();
   }
   // Without the lock: it may copy a frame into the kernel.  The call stays
   // until OnWritten().
-  if (action == Action::kWrite) {
-    call->Write();
+  if (next.action == Action::kWrite) {
+    call->Write(std::move(next.bytes), next.options);
   } else {
     call->StartWritesDone();
   }
 }
 
-OutboundStream::Action OutboundStream::DecideLocked(Call* call) {
+OutboundStream::Next OutboundStream::DecideLocked() {
   if (!hellos_.empty()) {
-    call->out() = ToByteBuffer(Hello(options_, hellos_.back()));
+    const EncodedFrame hello = Hello(options_, hellos_.back());
     hellos_.pop_back();
-    return Action::kWrite;
+    return {Action::kWrite, ToByteBuffer(hello)};
   }
   // The boundary after the last one is the first to be asked.
   auto at = windows_.upper_bound(last_boundary_);
@@ -268,19 +206,19 @@ OutboundStream::Action OutboundStream::DecideLocked(Call* call) {
     const EncodedFrame* frame = at->second.TakeNext();
     if (frame == nullptr) continue;
     last_boundary_ = at->first;
-    call->out() = ToByteBuffer(*frame);
     ++shared_->counters.frames_sent;
     shared_->counters.bytes_sent += frame->payload_bytes;
+    Next next{Action::kWrite, ToByteBuffer(*frame)};
     if (frame->payload_bytes <= kSmallFrame && FrameReadyLocked()) {
-      call->options().set_buffer_hint();
+      next.options.set_buffer_hint();
     }
-    return Action::kWrite;
+    return next;
   }
   if (draining_ && !half_closed_ && EverythingSentLocked()) {
     half_closed_ = true;
-    return Action::kHalfClose;
+    return {Action::kHalfClose};
   }
-  return Action::kNothing;
+  return {};
 }
 
 bool OutboundStream::FrameReadyLocked() const {
@@ -300,7 +238,14 @@ bool OutboundStream::NothingKeptLocked() const {
   });
 }
 
-void OutboundStream::OnCredit(int32_t boundary, const Credit& credit) {
+void OutboundStream::OnRead(grpc::ByteBuffer& message) {
+  v1::StageCredit proto;
+  if (!grpc::SerializationTraits<v1::StageCredit>::Deserialize(&message, &proto)
+           .ok()) {
+    return;
+  }
+  const int32_t boundary = proto.boundary();
+  const Credit credit{proto.granted(), proto.received()};
   absl::Status wrong;
   bool back_again = false;
   {
@@ -331,27 +276,21 @@ void OutboundStream::OnCredit(int32_t boundary, const Credit& credit) {
 }
 
 void OutboundStream::OnWritten(bool ok) {
-  Call* unused = nullptr;
+  OutboundCall* unused = nullptr;
   {
     absl::MutexLock lock(&mutex_);
     call_->Release();
-    writing_ = false;
-    write_failed_ = write_failed_ || !ok;
-    if (read_ended_) unused = call_;
+    if (turn_.End(ok)) unused = call_;
   }
-  if (unused != nullptr) {
-    unused->RemoveHold();
-  } else {
-    Pump();
-  }
+  if (unused != nullptr) return unused->RemoveHold();
+  Pump();
 }
 
 void OutboundStream::OnReadEnded() {
-  Call* unused = nullptr;
+  OutboundCall* unused = nullptr;
   {
     absl::MutexLock lock(&mutex_);
-    read_ended_ = true;
-    if (!writing_) unused = call_;
+    if (turn_.EndReads()) unused = call_;
   }
   if (unused != nullptr) unused->RemoveHold();
 }

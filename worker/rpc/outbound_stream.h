@@ -20,6 +20,7 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/status.h"
 #include "worker/link.h"
+#include "worker/rpc/outbound_call.h"
 #include "worker/rpc/plane_shared.h"
 
 namespace paceline {
@@ -40,10 +41,12 @@ struct OutboundOptions {
 // Thread-safe.  Keeps one call open, and opens it again with backoff until
 // Close().  Writes are started on the plane's thread or on gRPC's; only the
 // first of a few small frames on the one that calls Send().
-class OutboundStream : public std::enable_shared_from_this<OutboundStream> {
+class OutboundStream final
+    : public CallOwner,
+      public std::enable_shared_from_this<OutboundStream> {
  public:
   OutboundStream(OutboundOptions options, std::shared_ptr<PlaneShared> shared);
-  ~OutboundStream();
+  ~OutboundStream() override;
 
   void Start();
 
@@ -57,25 +60,29 @@ class OutboundStream : public std::enable_shared_from_this<OutboundStream> {
   void Close(const absl::Status& why, bool linger);
 
  private:
-  class Call;
   enum class Action { kNothing, kWrite, kHalfClose };
+  struct Next {
+    Action action = Action::kNothing;
+    grpc::ByteBuffer bytes = {};
+    grpc::WriteOptions options = {};
+  };
 
   // What of `frame` is to be compared with what the codec makes of it.
   std::optional<Tensor> SampleOf(const Frame& frame, int64_t sequence) const;
   void MeasureError(const Tensor& sample, const Tensor& wire);
   void Connect();
   void Pump();
-  Action DecideLocked(Call* call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Next DecideLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool FrameReadyLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   bool EverythingSentLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   bool NothingKeptLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   void PostPumpLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // Reactions of the call.
-  void OnCredit(int32_t boundary, const Credit& credit);
-  void OnWritten(bool ok);
-  void OnReadEnded();
-  void OnCallDone(const grpc::Status& status);
+  // CallOwner.
+  void OnRead(grpc::ByteBuffer& message) override;  // a credit
+  void OnWritten(bool ok) override;
+  void OnReadEnded() override;
+  void OnCallDone(const grpc::Status& status) override;
   // Whether, after the call ended so, another one is to be made.
   bool DecideRetryLocked(const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -92,15 +99,12 @@ class OutboundStream : public std::enable_shared_from_this<OutboundStream> {
   // Ended, but what is kept is still to be sent.
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
 
-  // Deletes itself once gRPC is done with it, after OnCallDone().
-  Call* call_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  OutboundCall* call_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool pump_posted_ ABSL_GUARDED_BY(mutex_) = false;
   // Boundaries that this call has not said hello for.
   std::vector<int32_t> hellos_ ABSL_GUARDED_BY(mutex_);
   int32_t last_boundary_ ABSL_GUARDED_BY(mutex_) = -1;  // they take turns
-  bool writing_ ABSL_GUARDED_BY(mutex_) = false;        // until OnWritten()
-  bool write_failed_ ABSL_GUARDED_BY(mutex_) = false;
-  bool read_ended_ ABSL_GUARDED_BY(mutex_) = false;
+  WriteTurn turn_ ABSL_GUARDED_BY(mutex_);
   bool half_closed_ ABSL_GUARDED_BY(mutex_) = false;
   bool established_ ABSL_GUARDED_BY(mutex_) = false;  // a credit came
 

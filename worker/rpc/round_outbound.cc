@@ -12,7 +12,6 @@
 #include "core/rpc/channel.h"
 #include "core/rpc/status.h"
 #include "core/transfer/fence.h"
-#include "grpcpp/generic/generic_stub.h"
 
 namespace paceline {
 namespace {
@@ -49,56 +48,6 @@ void ReleasePayload(void* owner) {
 }
 
 }  // namespace
-
-// One try.  gRPC keeps it until OnDone(): one hold is for writes, which begin
-// outside of reactions, and goes when no further one can.
-class RoundOutbound::Call final
-    : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
- public:
-  Call(std::shared_ptr<RoundOutbound> stream,
-       const std::shared_ptr<grpc::Channel>& channel)
-      : stream_(std::move(stream)) {
-    stream_->shared_->channels.OnCallStarted();
-    grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> stub(
-        channel);
-    stub.PrepareBidiStreamingCall(&context_, kExchange, {}, this);
-  }
-
-  void Start() {
-    AddHold();
-    StartRead(&read_);
-    StartCall();
-  }
-  void Cancel() { context_.TryCancel(); }
-
-  // Not while a write is under way.
-  void Write(grpc::ByteBuffer bytes) {
-    out_.Swap(&bytes);
-    StartWrite(&out_);
-  }
-  void Release() { out_.Clear(); }
-
- private:
-  void OnReadDone(bool ok) override {
-    if (!ok) return stream_->OnReadEnded();
-    stream_->OnReceipt();
-    StartRead(&read_);
-  }
-  void OnWriteDone(bool ok) override { stream_->OnWritten(ok); }
-  void OnDone(const grpc::Status& status) override {
-    const std::shared_ptr<PlaneShared> shared = stream_->shared_;
-    stream_->OnCallDone(status);
-    delete this;
-    shared->timers.Run([shared] { shared->channels.DropUnused(); });
-    shared->channels.OnCallEnded();
-  }
-
-  // Shared with the run and with closures that wait for their time.
-  const std::shared_ptr<RoundOutbound> stream_;
-  grpc::ClientContext context_;
-  grpc::ByteBuffer read_;
-  grpc::ByteBuffer out_;
-};
 
 RoundOutbound::RoundOutbound(RoundOutboundOptions options,
                              std::shared_ptr<PlaneShared> shared)
@@ -162,7 +111,7 @@ void RoundOutbound::Forget(int64_t step) {
   std::vector<std::shared_ptr<RoundPayload>> dropped;  // without the lock
   absl::MutexLock lock(&mutex_);
   dropped = queue_.Forget(step);
-  if (!writing_ || !written_key_.has_value() || written_key_->step >= step ||
+  if (!turn_.writing() || !written_key_.has_value() || written_key_->step >= step ||
       written_key_->kind == PayloadKey::Kind::kState) {
     return;
   }
@@ -174,7 +123,7 @@ void RoundOutbound::Forget(int64_t step) {
 
 void RoundOutbound::GiveUpWrite(int64_t write) {
   absl::MutexLock lock(&mutex_);
-  if (!writing_ || writes_ != write || call_ == nullptr) return;
+  if (!turn_.writing() || writes_ != write || call_ == nullptr) return;
   gave_up_ = true;
   call_->Cancel();
 }
@@ -195,10 +144,10 @@ void RoundOutbound::Connect() {
       channel_ =
           shared_->channels.Make(options_.peer.address, kMaxMessageBytes);
     }
-    call_ = new Call(shared_from_this(), channel_);
+    call_ = new OutboundCall(shared_from_this(), shared_, channel_, kExchange);
     hello_due_ = true;
     received_ = false;
-    writing_ = write_failed_ = read_ended_ = false;
+    turn_.Reset();
     written_key_.reset();
     // Under the lock, so that Close() finds a call that it can cancel.  gRPC
     // does not react on the stack of the one who starts something.
@@ -208,7 +157,7 @@ void RoundOutbound::Connect() {
 }
 
 void RoundOutbound::PostPumpLocked() {
-  if (pump_posted_ || call_ == nullptr || writing_) return;
+  if (pump_posted_ || call_ == nullptr || turn_.writing()) return;
   pump_posted_ = true;
   shared_->timers.Run([self = shared_from_this()] {
     {
@@ -220,18 +169,18 @@ void RoundOutbound::PostPumpLocked() {
 }
 
 void RoundOutbound::Pump() {
-  Call* call = nullptr;
+  OutboundCall* call = nullptr;
   std::optional<RoundQueue::Item> item;
   {
     absl::MutexLock lock(&mutex_);
     call = call_;
-    if (call == nullptr || writing_ || write_failed_ || read_ended_) return;
+    if (call == nullptr || !turn_.CanBegin()) return;
     if (!std::exchange(hello_due_, false)) {
       item = queue_.TakeNext();
       if (!item.has_value()) return;
       written_key_ = item->chunk < 0 ? std::nullopt : item->key;
     }
-    writing_ = true;
+    turn_.Begin();
     ++writes_;
   }
   // Without the lock: it may copy a chunk into the kernel.  The call stays
@@ -274,7 +223,7 @@ grpc::ByteBuffer RoundOutbound::BufferOf(const RoundQueue::Item& item) const {
   return grpc::ByteBuffer(slices, 2);
 }
 
-void RoundOutbound::OnReceipt() {
+void RoundOutbound::OnRead(grpc::ByteBuffer& /*receipt*/) {
   bool back_again = false;
   bool tell = false;
   {
@@ -297,28 +246,22 @@ void RoundOutbound::OnReceipt() {
 }
 
 void RoundOutbound::OnWritten(bool ok) {
-  Call* unused = nullptr;
+  OutboundCall* unused = nullptr;
   {
     absl::MutexLock lock(&mutex_);
     call_->Release();
-    writing_ = false;
     written_key_.reset();
-    write_failed_ = write_failed_ || !ok;
-    if (read_ended_) unused = call_;
+    if (turn_.End(ok)) unused = call_;
   }
-  if (unused != nullptr) {
-    unused->RemoveHold();
-  } else {
-    Pump();
-  }
+  if (unused != nullptr) return unused->RemoveHold();
+  Pump();
 }
 
 void RoundOutbound::OnReadEnded() {
-  Call* unused = nullptr;
+  OutboundCall* unused = nullptr;
   {
     absl::MutexLock lock(&mutex_);
-    read_ended_ = true;
-    if (!writing_) unused = call_;
+    if (turn_.EndReads()) unused = call_;
   }
   if (unused != nullptr) unused->RemoveHold();
 }

@@ -19,6 +19,7 @@
 #include "grpcpp/support/status.h"
 #include "worker/round_payload.h"
 #include "worker/round_transport.h"
+#include "worker/rpc/outbound_call.h"
 #include "worker/rpc/plane_shared.h"
 #include "worker/rpc/round_queue.h"
 
@@ -36,11 +37,12 @@ struct RoundOutboundOptions {
 // Close().  One write at a time: what is under way delays a message by no more
 // than a chunk.  Chunks are written by the plane's thread or gRPC's, never by
 // the one that sends them.
-class RoundOutbound : public std::enable_shared_from_this<RoundOutbound> {
+class RoundOutbound final : public CallOwner,
+                            public std::enable_shared_from_this<RoundOutbound> {
  public:
   RoundOutbound(RoundOutboundOptions options,
                 std::shared_ptr<PlaneShared> shared);
-  ~RoundOutbound();
+  ~RoundOutbound() override;
 
   void Start();
 
@@ -58,8 +60,6 @@ class RoundOutbound : public std::enable_shared_from_this<RoundOutbound> {
   const GroupWorker& peer() const { return options_.peer; }
 
  private:
-  class Call;
-
   void AddPayload(const PayloadKey& key,
                   const std::shared_ptr<RoundPayload>& payload);
   void OnReady(const PayloadKey& key, RoundQueue::Ticket ticket, int chunk);
@@ -68,11 +68,11 @@ class RoundOutbound : public std::enable_shared_from_this<RoundOutbound> {
   void Pump();
   void PostPumpLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // Reactions of the call.
-  void OnReceipt();
-  void OnWritten(bool ok);
-  void OnReadEnded();
-  void OnCallDone(const grpc::Status& status);
+  // CallOwner.
+  void OnRead(grpc::ByteBuffer& receipt) override;
+  void OnWritten(bool ok) override;
+  void OnReadEnded() override;
+  void OnCallDone(const grpc::Status& status) override;
   void Retry();
   // The write that was under way then still is: gives its memory back.
   void GiveUpWrite(int64_t write);
@@ -89,17 +89,14 @@ class RoundOutbound : public std::enable_shared_from_this<RoundOutbound> {
   // A new one for every try after the peer was not there: gRPC would wait
   // longer than we do before it asks again.
   std::shared_ptr<grpc::Channel> channel_ ABSL_GUARDED_BY(mutex_);
-  // Deletes itself once gRPC is done with it, after OnCallDone().
-  Call* call_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  OutboundCall* call_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool pump_posted_ ABSL_GUARDED_BY(mutex_) = false;
   bool hello_due_ ABSL_GUARDED_BY(mutex_) = false;
-  bool writing_ ABSL_GUARDED_BY(mutex_) = false;  // until OnWritten()
-  int64_t writes_ ABSL_GUARDED_BY(mutex_) = 0;    // begun
-  // Whose chunk is under way, while writing_.
+  WriteTurn turn_ ABSL_GUARDED_BY(mutex_);
+  int64_t writes_ ABSL_GUARDED_BY(mutex_) = 0;  // begun
+  // Whose chunk is under way, while one is written.
   std::optional<PayloadKey> written_key_ ABSL_GUARDED_BY(mutex_);
   bool gave_up_ ABSL_GUARDED_BY(mutex_) = false;  // this call, nobody is told
-  bool write_failed_ ABSL_GUARDED_BY(mutex_) = false;
-  bool read_ended_ ABSL_GUARDED_BY(mutex_) = false;
 
   absl::Duration backoff_ ABSL_GUARDED_BY(mutex_);
   bool received_ ABSL_GUARDED_BY(mutex_) = false;  // a receipt, by this call
