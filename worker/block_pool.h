@@ -26,6 +26,8 @@ class BlockPool {
 
  private:
   struct Freed {
+    size_t bytes = 0;
+
     void operator()(uint8_t* block) const;
   };
   using Block = std::unique_ptr<uint8_t, Freed>;
