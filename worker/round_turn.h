@@ -48,6 +48,7 @@ struct RoundTurn {
   // kLoss; valid until it is answered.
   absl::Span<const float> direction;
   double loss_step = 0;
+  int64_t question = 0;  // LossDoor's number of it
 };
 
 // The result of a kApply that is not void, as float32, into `gradient` [values
@@ -85,6 +86,8 @@ class RoundTurns {
   bool IsOver(int64_t step) const;
   // The part of `step` is handed in: it is not asked for again.
   void OnPart(int64_t step);
+  // How many kApply wait.
+  int64_t results() const;
 
  private:
   bool HasTurn() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
