@@ -23,10 +23,13 @@ struct Agent::GroupRun {
   std::unique_ptr<RoundTransport> transport;
   FaultPlan faults;
 
-  // The transport calls the desk, and the desk the transport.
+  // The transport calls the desk, and the desk the transport.  The engine's
+  // gradient goes last: what was sent of it may still be on its way out.
   ~GroupRun() {
     if (transport != nullptr) transport->Close();
-    if (desk != nullptr) desk->Stop();
+    if (desk == nullptr) return;
+    desk->Stop();
+    desk->AwaitPartReleased();
   }
 };
 

@@ -10,8 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "worker/parallel_memory.h"
-#include "worker/stage_engine.h"
+#include "worker/parallel_engine.h"
 #include "worker/version_ring.h"
 
 namespace paceline {
@@ -30,7 +29,7 @@ namespace paceline {
 // squared distance between its part of y and its one-hot vector.
 //
 // Lives on the compute thread.
-class FakeEngine final : public StageEngine {
+class FakeEngine final : public ParallelEngine {
  public:
   explicit FakeEngine(EngineOptions options);
 
@@ -50,13 +49,6 @@ class FakeEngine final : public StageEngine {
   StashReading Stash() const override;
   absl::StatusOr<std::vector<NamedTensor>> Weights() override;
   absl::Status SetWeights(const std::vector<NamedTensor>& weights) override;
-  absl::StatusOr<absl::Span<float>> FlatGradient() override;
-  std::vector<size_t> GradientOffsets() const override;
-  size_t StateBytes() const override;
-  absl::Status CopyState(absl::Span<uint8_t> to) override;
-  absl::StatusOr<uint64_t> StateHash() override;
-  absl::Status RestoreState(absl::Span<const uint8_t> from) override;
-  absl::Status AbandonStep() override;
 
  private:
   struct FakeParameter {
@@ -105,7 +97,8 @@ class FakeEngine final : public StageEngine {
   void Load(const Values& values);
   void Say(int layer, bool backward) const;  // on_layer
   void LayFlat();
-  ScatteredBytes State() const;
+  ScatteredBytes State() const override;
+  void DropStep() override;
   void ClearSums();
   LossSums Loss(const Tensor& output, const Tensor& labels) const;
   bool last() const { return options_.stage + 1 == options_.stages; }
@@ -118,7 +111,6 @@ class FakeEngine final : public StageEngine {
   std::optional<VersionRing<Values>> ring_;  // engines that stash
   int64_t gradient_version_ = 0;             // of the gradient that is summed
   int64_t staleness_ = 0;
-  Tensor flat_;  // the gradients of all layers, with flat_gradient
 };
 
 }  // namespace paceline

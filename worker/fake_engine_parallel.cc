@@ -1,15 +1,13 @@
 // The FakeEngine as member of a round group.
 #include <cstring>
 
-#include "core/base/status_macros.h"
 #include "worker/fake_engine.h"
 
 namespace paceline {
 
 void FakeEngine::LayFlat() {
+  MakeFlat(options_);
   const std::vector<size_t> offsets = GradientOffsets();
-  const auto elements = static_cast<int64_t>(offsets.back());
-  flat_ = Tensor::Allocate(DType::kF32, {elements});
   std::map<std::string, const FakeParameter*> owners;
   for (size_t i = 0; i < layers_.size(); ++i) {
     size_t next = offsets[i];
@@ -20,7 +18,7 @@ void FakeEngine::LayFlat() {
         parameter.gradient = owner->second->gradient;
       }
       if (!parameter.trainable || parameter.borrowed) continue;
-      parameter.gradient = ViewOf(flat_, next, parameter.value.shape);
+      parameter.gradient = FlatView(next, parameter.value.shape);
       next += NumElements(parameter.value.shape);
       owners.emplace(parameter.name, &parameter);
     }
@@ -38,16 +36,6 @@ void FakeEngine::ClearSums() {
   labels_ = 0;
 }
 
-absl::StatusOr<absl::Span<float>> FakeEngine::FlatGradient() {
-  if (!options_.flat_gradient) return StageEngine::FlatGradient();
-  return flat_.As<float>();
-}
-
-std::vector<size_t> FakeEngine::GradientOffsets() const {
-  if (!options_.flat_gradient) return {};
-  return ParameterOffsets(options_.model, options_.layers);
-}
-
 ScatteredBytes FakeEngine::State() const {
   ScatteredBytes state;
   for (const FakeLayer& layer : layers_) {
@@ -61,32 +49,10 @@ ScatteredBytes FakeEngine::State() const {
   return state;
 }
 
-size_t FakeEngine::StateBytes() const {
-  return options_.flat_gradient ? State().size() : 0;
-}
-
-absl::Status FakeEngine::CopyState(absl::Span<uint8_t> to) {
-  if (!options_.flat_gradient) return StageEngine::CopyState(to);
-  return State().CopyTo(to);
-}
-
-absl::StatusOr<uint64_t> FakeEngine::StateHash() {
-  if (!options_.flat_gradient) return StageEngine::StateHash();
-  return State().Hash();
-}
-
-absl::Status FakeEngine::RestoreState(absl::Span<const uint8_t> from) {
-  if (!options_.flat_gradient) return StageEngine::RestoreState(from);
-  PACELINE_RETURN_IF_ERROR(State().CopyFrom(from));
-  return AbandonStep();
-}
-
-absl::Status FakeEngine::AbandonStep() {
-  if (!options_.flat_gradient) return StageEngine::AbandonStep();
+void FakeEngine::DropStep() {
   kept_.clear();
   split_.clear();
   ClearSums();
-  return absl::OkStatus();
 }
 
 }  // namespace paceline

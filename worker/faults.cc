@@ -52,10 +52,13 @@ Tensor FlipLabels(const Tensor& labels, int64_t classes) {
 void ProcessFaults::Kill() { raise(SIGKILL); }
 
 // A stopped process cannot wake itself.  Not fork(): the child of a process
-// with threads may do next to nothing.
+// with threads may do next to nothing.  It waits until this one stands still,
+// else the signal to go on could come first, and nobody would send another.
 void ProcessFaults::Hang(absl::Duration time) {
-  const std::string script = absl::StrCat("sleep ", absl::ToDoubleSeconds(time),
-                                          "; kill -CONT ", getpid());
+  const std::string script = absl::StrCat(
+      "while kill -0 ", getpid(), " && ! grep -q '^State:.T' /proc/", getpid(),
+      "/status; do sleep 0.01; done 2>/dev/null; sleep ",
+      absl::ToDoubleSeconds(time), "; kill -CONT ", getpid());
   std::string shell = "sh";
   std::string option = "-c";
   std::string command = script;

@@ -170,11 +170,12 @@ void RoundDriver::Do(const TakeCopy& action) {
   AskForNext(action.from);
 }
 
-// The same copy is sent again until it is known to have come, or is so old that
-// the group has gone on without it.
+// The same copy is sent again until it is known to have come, and while there
+// is no newer one: another one under its key would begin from its first byte.
 void RoundDriver::Do(const SendCopy& action) {
   const auto sent = copies_.find(action.to);
-  if (sent != copies_.end() && heard_[action.to] < sent->second.next) {
+  if (sent != copies_.end() && (heard_[action.to] < sent->second.next ||
+                                sent->second.next == member_->next())) {
     const SentCopy& copy = sent->second;
     return parts_.transport.Send(action.to, copy.message, copy.key, copy.state);
   }
@@ -225,8 +226,9 @@ void RoundDriver::ExpectParts() {
 }
 
 void RoundDriver::Publish() {
+  // Who has nothing yet has applied no steps either.
   std::erase_if(copies_, [this](const auto& each) {
-    return heard_[each.first] >= each.second.next;
+    return heard_[each.first] >= std::max<int64_t>(1, each.second.next);
   });
   const bool listens = member_->phase() == RoundMember::Phase::kListening;
   RoundTurns::State state;

@@ -11,6 +11,7 @@
 namespace paceline {
 namespace {
 
+// That wait when peers want to say more.
 constexpr size_t kMostTasks = 1 << 14;
 // How far ahead of this member others may be with their parts: it may lack the
 // results of some steps that it does not take part in.
@@ -32,38 +33,6 @@ RoundSumOptions SumOptionsOf(const RoundDeskOptions& options) {
 }  // namespace
 
 uint64_t HashState(absl::Span<const uint8_t> bytes) { return HashBytes(bytes); }
-
-// --- The trusted loss -------------------------------------------------------
-
-absl::StatusOr<double> RoundDesk::LossDoor::Ask(
-    absl::Span<const float> direction, double step) {
-  {
-    const absl::MutexLock lock(&mutex_);
-    answer_.reset();
-    if (ended_) return absl::CancelledError("the run has ended");
-  }
-  RoundTurn turn;
-  turn.kind = RoundTurn::Kind::kLoss;
-  turn.direction = direction;
-  turn.loss_step = step;
-  turns_.Push(std::move(turn));
-  const auto answered = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-    return ended_ || answer_.has_value();
-  };
-  const absl::MutexLock lock(&mutex_, absl::Condition(&answered));
-  if (!answer_.has_value()) return absl::CancelledError("the run has ended");
-  return *std::exchange(answer_, {});
-}
-
-void RoundDesk::LossDoor::Answer(absl::StatusOr<double> loss) {
-  const absl::MutexLock lock(&mutex_);
-  answer_ = std::move(loss);
-}
-
-void RoundDesk::LossDoor::End() {
-  const absl::MutexLock lock(&mutex_);
-  ended_ = true;
-}
 
 // --- Life -------------------------------------------------------------------
 
@@ -103,9 +72,17 @@ void RoundDesk::Stop(absl::Status why) {
   }
   sum_.Stop();
   rounds_.Join();
+  std::deque<Task> dropped;  // without the lock: some hold a part's memory
+  const absl::MutexLock lock(&mutex_);
+  dropped.swap(tasks_);
 }
 
 void RoundDesk::Post(Task task) {
+  const absl::MutexLock lock(&mutex_);
+  if (!stopping_) tasks_.push_back(std::move(task));
+}
+
+void RoundDesk::PostOfPeer(Task task) {
   const absl::MutexLock lock(&mutex_);
   if (stopping_ || tasks_.size() >= kMostTasks) return;
   tasks_.push_back(std::move(task));
@@ -159,7 +136,14 @@ RoundStats RoundDesk::Stats() const {
 
 // --- Compute thread ---------------------------------------------------------
 
-absl::StatusOr<RoundTurn> RoundDesk::AwaitTurn() { return turns_.Await(); }
+absl::StatusOr<RoundTurn> RoundDesk::AwaitTurn() {
+  for (;;) {
+    absl::StatusOr<RoundTurn> turn = turns_.Await();
+    const bool withdrawn =
+        turn.ok() && turn->kind == RoundTurn::Kind::kLoss && !loss_.Take(*turn);
+    if (!withdrawn) return turn;
+  }
+}
 
 bool RoundDesk::IsOver(int64_t step) const { return turns_.IsOver(step); }
 
@@ -210,7 +194,13 @@ void RoundDesk::AwaitPartReleased() {
   sum_.Forget(next);
   transport_->Forget(next);
   part_->Release();
-  part_->released().WaitForNotification();
+  if (!part_->released().HasBeenNotified()) {
+    // Who sums it for zeno may wait for a loss, which is this thread's to
+    // compute: in a view that is over.
+    loss_.SetShut(true);
+    part_->released().WaitForNotification();
+    loss_.SetShut(false);
+  }
   part_.reset();
 }
 
@@ -260,9 +250,12 @@ absl::StatusOr<std::shared_ptr<RoundPayload>> RoundDesk::OnPayload(
         " belong: it computes another model, or in another codec"));
   }
   const RoundTurns::State known = turns_.state();
-  // A late one, or of a step that is not this member's to know of yet.
+  // A late one, or of a step that is not this member's to know of yet.  Results
+  // are gathered for a state that is still on its way; parts never are.
+  const bool waits_for_state =
+      !known.has_state && key.kind != PayloadKey::Kind::kPart;
   if (!state && (key.step < known.next ||
-                 (known.has_state && key.step > known.next + kStepsAhead))) {
+                 (!waits_for_state && key.step > known.next + kStepsAhead))) {
     return nullptr;
   }
   if (key.kind == PayloadKey::Kind::kPart) return PartMemory(from, key, bytes);
@@ -283,8 +276,8 @@ absl::StatusOr<std::shared_ptr<RoundPayload>> RoundDesk::OnPayload(
 
 void RoundDesk::OnMessage(RoundMessage message,
                           std::shared_ptr<RoundPayload> payload) {
-  Post([message = std::move(message), payload = std::move(payload)](
-           RoundDriver& driver) { driver.OnMessage(message, payload); });
+  PostOfPeer([message = std::move(message), payload = std::move(payload)](
+                 RoundDriver& driver) { driver.OnMessage(message, payload); });
 }
 
 void RoundDesk::OnLink(const MemberId& peer, bool up, bool refused) {

@@ -12,8 +12,8 @@
 //     switch (turn.kind) {
 //       case kPart:   // compute the gradient of turn.step
 //         desk.BeginPart({.step = turn.step, .division = ..., .gradient = g});
-//         desk.MarkReady(0);              // or from the last layer to the
-//         first desk.FinishPart(samples);
+//         desk.MarkReady(0);  // or piece by piece, from the last layer on
+//         desk.FinishPart(samples);
 //       case kApply:  // the same on all members
 //         desk.AwaitPartReleased();
 //         WriteResult(turn, desk.shape(), g);   // to divide by turn.divisor
@@ -22,6 +22,7 @@
 //   }
 //   transport.Close();
 //   desk.Stop();
+//   desk.AwaitPartReleased();             // then the gradient may go
 #pragma once
 
 #include <cstddef>
@@ -42,6 +43,7 @@
 #include "core/cluster/run_order.h"
 #include "core/cluster/run_report.h"
 #include "worker/block_pool.h"
+#include "worker/loss_door.h"
 #include "worker/round_chronicle.h"
 #include "worker/round_driver.h"
 #include "worker/round_part.h"
@@ -69,7 +71,8 @@ class RoundDesk final : public RoundSink, private SumSink {
   // Stop().
   // Errors: InvalidArgument  the rule or its numbers
   absl::Status Start(RoundTransport& transport);
-  // Ends both threads and every wait with `why`; again: nothing.
+  // Ends both threads and every wait with `why`; again: nothing.  A part that
+  // was begun is read until AwaitPartReleased() all the same.
   void Stop(absl::Status why = absl::CancelledError("the run has ended"));
   // Ends the waits alone; from any thread, at once.
   void Cancel(absl::Status why);
@@ -97,7 +100,8 @@ class RoundDesk final : public RoundSink, private SumSink {
   // Instead of BeginPart to FinishPart: it has nothing to hand in.
   void SkipPart(int64_t step, uint64_t division);
   // Drops the part that was begun, finished or not, and waits until nobody
-  // reads the gradient's memory any more.  After kApply, or when IsOver().
+  // reads the gradient's memory any more.  After kApply, when IsOver(), and
+  // before that memory goes: the transport is closed then, and this stopped.
   void AwaitPartReleased();
 
   // This member hands the weights over at the end.
@@ -128,28 +132,6 @@ class RoundDesk final : public RoundSink, private SumSink {
  private:
   using Task = std::function<void(RoundDriver&)>;
 
-  // zeno's loss is computed on the compute thread, which waits for the result.
-  class LossDoor final : public TrustedLoss {
-   public:
-    explicit LossDoor(RoundTurns& turns) : turns_(turns) {}
-
-    absl::StatusOr<double> AtPresent() override { return Ask({}, 0); }
-    absl::StatusOr<double> After(absl::Span<const float> direction,
-                                 double step) override {
-      return Ask(direction, step);
-    }
-    void Answer(absl::StatusOr<double> loss);
-    void End();
-
-   private:
-    absl::StatusOr<double> Ask(absl::Span<const float> direction, double step);
-
-    RoundTurns& turns_;
-    absl::Mutex mutex_;
-    std::optional<absl::StatusOr<double>> answer_ ABSL_GUARDED_BY(mutex_);
-    bool ended_ ABSL_GUARDED_BY(mutex_) = false;
-  };
-
   // SumSink, on the aggregate thread.
   void OnPartChecked(const RoundMessage& offer, PartCheck check) override;
   void OnDecided(const SumRequest& request,
@@ -157,8 +139,9 @@ class RoundDesk final : public RoundSink, private SumSink {
   void OnSummed(const SumRequest& request, std::shared_ptr<RoundPayload> sum,
                 int64_t divisor, const std::string& why) override;
 
-  // Dropped where the queue is full: peers repeat what they said.
   void Post(Task task);
+  // What a peer said: dropped where too much waits, since peers repeat it.
+  void PostOfPeer(Task task);
   void Loop();
   void AwaitTasks(Instant due, std::deque<Task>& tasks);
 

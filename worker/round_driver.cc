@@ -70,17 +70,27 @@ void RoundDriver::OnGroup(const GroupOrder& group) {
                     counted ? options_.next : 0,
                     counted ? options_.state_hash : 0);
   }
-  std::erase_if(links_, [&group](const auto& each) {
-    return std::none_of(
-        group.workers.begin(), group.workers.end(),
-        [&each](const GroupWorker& peer) { return peer.id == each.first; });
-  });
+  ForgetOthersThan(group.workers);
   if (counted) {
     AdoptView(group.view);
   } else {
     FollowDonor(group.view);
   }
   Settle();
+}
+
+void RoundDriver::ForgetOthersThan(const std::vector<GroupWorker>& workers) {
+  std::set<MemberId> there;
+  for (const GroupWorker& worker : workers) there.insert(worker.id);
+  const auto is_gone = [&there](const MemberId& id) {
+    return there.count(id) == 0;
+  };
+  const auto is_of_one = [&](const auto& each) { return is_gone(each.first); };
+  std::erase_if(links_, is_of_one);
+  std::erase_if(heard_, is_of_one);
+  // A copy is as large as the model and its optimizer.
+  std::erase_if(copies_, is_of_one);
+  std::erase_if(copy_wanted_, is_gone);
 }
 
 void RoundDriver::AdoptView(const View& view) {
@@ -143,6 +153,7 @@ void RoundDriver::OnMessage(RoundMessage message,
   }
   int64_t& heard = heard_[message.from];
   heard = std::max(heard, message.committed_through);
+  if (IsTooMuch(message.body)) return;  // it comes again
   if (std::holds_alternative<PartOffer>(message.body)) {
     TakeOffer(message);
   } else {
@@ -158,6 +169,7 @@ void RoundDriver::OnMessage(RoundMessage message,
     }
   }
   Settle();
+  state_ = nullptr;  // of a copy that came once more
 }
 
 // The state machine would drop these, and the sender repeat them after a while:
@@ -181,6 +193,16 @@ bool RoundDriver::IsEarly(const RoundMessage& message) const {
   return message.view == view->id && of_rounds &&
          !std::holds_alternative<Hold>(body) &&
          member_->phase() == RoundMember::Phase::kLevelling;
+}
+
+bool RoundDriver::IsTooMuch(const Body& body) const {
+  if (!std::holds_alternative<Spread>(body) &&
+      !std::holds_alternative<Committed>(body)) {
+    return false;
+  }
+  const size_t bytes = std::max<size_t>(1, shape_.values() * sizeof(float));
+  const auto fit = static_cast<int64_t>(options_.unapplied_bytes / bytes);
+  return parts_.turns.results() >= std::max(kLeastUnapplied, fit);
 }
 
 void RoundDriver::GiveEarly() {
@@ -313,9 +335,11 @@ RoundDriver::Ready RoundDriver::CheckResult(
 RoundDriver::Ready RoundDriver::CheckCopy(
     const Copy& copy, const std::shared_ptr<RoundPayload>& payload) {
   if (payload == nullptr || copy.state_hash == 0) return Ready::kRefused;
-  if (HashBytes(payload->bytes()) != copy.state_hash) {
+  if (payload->size() != options_.state_bytes ||
+      HashBytes(payload->bytes()) != copy.state_hash) {
     ++chronicle_.stats().refused_results;
-    Log(LogLevel::kWarn, "a copy of the state was refused: another hash",
+    Log(LogLevel::kWarn,
+        "a copy of the state was refused: its bytes are others than its hash",
         {{"step", copy.next}});
     return Ready::kRefused;
   }
@@ -351,8 +375,10 @@ void RoundDriver::OnBytes() {
 
 void RoundDriver::OnPart(OwnPart part) {
   if (!member_.has_value() || part.offers.empty()) return;
+  const int64_t step = part.offers.front().step;
+  // Late: the compute thread waits until nobody keeps its memory.
+  if (step < member_->next()) return;
   part_ = std::move(part);
-  const int64_t step = part_.offers.front().step;
   std::vector<PartOffer> offers = part_.offers;
   if (part_.unusable && member_->view().has_value() &&
       !MembersAt(*member_->view(), step).empty()) {

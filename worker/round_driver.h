@@ -32,6 +32,8 @@ namespace paceline {
 // Committed results, for those who lack them; each is as large as the
 // gradient.
 inline constexpr int kKeptResults = 2;
+// Results that may wait for a slow compute thread, however large they are.
+inline constexpr int64_t kLeastUnapplied = 8;
 
 struct RoundDeskOptions {
   int64_t attempt = 0;
@@ -39,7 +41,11 @@ struct RoundDeskOptions {
   AggregationSpec aggregation;  // mode rolling or central
   size_t values = 0;            // float32 of the gradient
   size_t state_bytes = 0;       // of the engine's state
-  int64_t total_steps = 0;      // no part of later ones is asked for
+  // Of results that the compute thread has still to apply.  Beyond them, and
+  // beyond kLeastUnapplied, this member holds no more: the others wait for it,
+  // or go on without it once it owes them an answer for a lease.
+  size_t unapplied_bytes = size_t{256} << 20;
+  int64_t total_steps = 0;  // no part of later ones is asked for
   // What the state has in it.
   int64_t next = 0;
   // Not 0.  A member that is in no view yet fetches the group's all the same.
@@ -127,6 +133,8 @@ class RoundDriver {
 
   void AdoptView(const View& view);
   void FollowDonor(const View& view);
+  // What is kept of and for processes that the group has no more.
+  void ForgetOthersThan(const std::vector<GroupWorker>& workers);
 
   // Whether a message may go to the state machine now, with its bytes.
   enum class Ready : uint8_t { kYes, kWaits, kRefused };
@@ -141,6 +149,8 @@ class RoundDriver {
   void SayServing(const RoundMessage& message);
   void Refuse(const RoundMessage& message, absl::string_view why);
   bool IsEarly(const RoundMessage& message) const;
+  // It brings a result, and too many wait for the compute thread.
+  bool IsTooMuch(const Body& body) const;
   void GiveEarly();
   // To the state machine.
   void Give(const RoundMessage& message);

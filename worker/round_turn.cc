@@ -114,6 +114,13 @@ bool RoundTurns::IsOver(int64_t step) const {
                      });
 }
 
+int64_t RoundTurns::results() const {
+  const absl::MutexLock lock(&mutex_);
+  return std::count_if(turns_.begin(), turns_.end(), [](const auto& turn) {
+    return turn.kind == RoundTurn::Kind::kApply;
+  });
+}
+
 void RoundTurns::OnPart(int64_t step) {
   const absl::MutexLock lock(&mutex_);
   part_step_ = std::max(part_step_, step);

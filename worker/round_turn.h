@@ -48,6 +48,7 @@ struct RoundTurn {
   // kLoss; valid until it is answered.
   absl::Span<const float> direction;
   double loss_step = 0;
+  int64_t question = 0;  // LossDoor's number of it
 };
 
 // The result of a kApply that is not void, as float32, into `gradient` [values
@@ -88,6 +89,8 @@ class RoundTurns {
   // Which turn the compute thread is at, from 1 on.  0: none, or one that may
   // take as long as it likes (kDone, kUpload).
   int64_t turn() const;
+  // How many kApply wait.
+  int64_t results() const;
 
  private:
   bool HasTurn() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);

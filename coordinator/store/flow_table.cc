@@ -1,80 +1,74 @@
 #include "coordinator/store/flow_table.h"
 
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "core/base/status_macros.h"
+#include "core/cluster/flow_fields.h"
 
 namespace paceline {
+namespace {
+
+// ", micro_batches, samples, ...": columns are called as the fields are, but
+// for one that is a word of SQL.
+std::string Columns() {
+  std::string columns;
+  FlowTimes flow;
+  ForEachFlowField(flow, [&columns](absl::string_view name, const auto&) {
+    absl::StrAppend(&columns, ", ", name == "update" ? "update_time" : name);
+  });
+  return columns;
+}
+
+std::string Places() {
+  std::string places;
+  FlowTimes flow;
+  ForEachFlowField(flow, [&places](absl::string_view, const auto&) {
+    absl::StrAppend(&places, ",?");
+  });
+  return places;
+}
+
+}  // namespace
 
 absl::Status PutFlows(Database& database, const JobRecord& job) {
+  const std::string sql =
+      absl::StrCat("INSERT OR REPLACE INTO flow_times (job, worker", Columns(),
+                   ") VALUES (?,?", Places(), ")");
   for (const JobWorker& worker : job.workers) {
     if (!worker.flow.has_value()) continue;
-    const FlowTimes& flow = *worker.flow;
-    PACELINE_RETURN_IF_ERROR(
-        Query(database,
-              "INSERT OR REPLACE INTO flow_times (job, worker, micro_batches, "
-              "samples, first_unix_us, last_unix_us, compute, compute_cpu, "
-              "other_cpu, starved, in_flight, blocked, data, latency_p50, "
-              "latency_p99, latency_max, fill, update_time, seconds, labels, "
-              "correct, loss) "
-              "VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")
-            .Bind(job.id.value)
-            .Bind(worker.id.value)
-            .Bind(flow.micro_batches)
-            .Bind(flow.samples)
-            .Bind(flow.first_unix_us)
-            .Bind(flow.last_unix_us)
-            .Bind(flow.compute)
-            .Bind(flow.compute_cpu)
-            .Bind(flow.other_cpu)
-            .Bind(flow.starved)
-            .Bind(flow.in_flight)
-            .Bind(flow.blocked)
-            .Bind(flow.data)
-            .Bind(flow.latency_p50)
-            .Bind(flow.latency_p99)
-            .Bind(flow.latency_max)
-            .Bind(flow.fill)
-            .Bind(flow.update)
-            .Bind(flow.seconds)
-            .Bind(flow.labels)
-            .Bind(flow.correct)
-            .Bind(flow.loss)
-            .Run());
+    Query query(database, sql.c_str());
+    query.Bind(job.id.value).Bind(worker.id.value);
+    ForEachFlowField(
+        *worker.flow,
+        [&query](absl::string_view, const auto& value) { query.Bind(value); });
+    PACELINE_RETURN_IF_ERROR(query.Run());
   }
   return absl::OkStatus();
 }
 
 absl::Status LoadFlows(Database& database, JobRecord& job) {
-  Query query(
-      database,
-      "SELECT worker, micro_batches, samples, first_unix_us, "
-      "last_unix_us, compute, compute_cpu, other_cpu, starved, "
-      "in_flight, blocked, data, latency_p50, latency_p99, latency_max, "
-      "fill, update_time, seconds, labels, correct, loss FROM flow_times WHERE "
-      "job=?");
+  const std::string sql =
+      absl::StrCat("SELECT worker", Columns(), " FROM flow_times WHERE job=?");
+  Query query(database, sql.c_str());
   query.Bind(job.id.value);
   while (query.Next()) {
     for (JobWorker& worker : job.workers) {
       if (worker.id.value != query.Integer(0)) continue;
-      worker.flow = {.micro_batches = query.Integer(1),
-                     .samples = query.Integer(2),
-                     .first_unix_us = query.Integer(3),
-                     .last_unix_us = query.Integer(4),
-                     .compute = query.Real(5),
-                     .compute_cpu = query.Real(6),
-                     .other_cpu = query.Real(7),
-                     .starved = query.Real(8),
-                     .in_flight = query.Real(9),
-                     .blocked = query.Real(10),
-                     .data = query.Real(11),
-                     .latency_p50 = query.Real(12),
-                     .latency_p99 = query.Real(13),
-                     .latency_max = query.Real(14),
-                     .fill = query.Real(15),
-                     .update = query.Real(16),
-                     .seconds = query.Real(17),
-                     .labels = query.Integer(18),
-                     .correct = query.Integer(19),
-                     .loss = query.Real(20)};
+      int column = 0;
+      ForEachFlowField(worker.flow.emplace(),
+                       [&query, &column](absl::string_view, auto& value) {
+                         using Value = std::decay_t<decltype(value)>;
+                         ++column;
+                         if constexpr (std::is_same_v<Value, int64_t>) {
+                           value = query.Integer(column);
+                         } else {
+                           value = query.Real(column);
+                         }
+                       });
     }
   }
   return query.status();

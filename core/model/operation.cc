@@ -6,28 +6,12 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "core/model/operation_facts.h"
 #include "core/model/pair_operations.h"
 #include "core/model/token_operations.h"
 
 namespace paceline {
 namespace {
-
-std::string ShapeText(const Shape& shape) {
-  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
-}
-
-absl::Status DoesNotFit(const Operation& operation, const Shape& input) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(operation.kind, operation.name.empty() ? "" : " ",
-                   operation.name, "(", absl::StrJoin(operation.sizes, ", "),
-                   ") does not fit an input of shape ", ShapeText(input)));
-}
-
-std::vector<Parameter> WeightAndBias(const std::string& name, Shape weight,
-                                     int64_t bias) {
-  return {{name + ".weight", std::move(weight)}, {name + ".bias", {bias}}};
-}
 
 OperationFacts SameShape(const Shape& input, double flops_an_element,
                          int64_t kept_an_element) {
@@ -53,12 +37,8 @@ absl::StatusOr<OperationFacts> Linear(const Operation& operation,
   const int64_t in = operation.sizes[0];
   const int64_t out = operation.sizes[1];
   if (input.empty() || input.back() != in) return DoesNotFit(operation, input);
-  OperationFacts facts;
-  facts.output = input;
-  facts.output.back() = out;
+  OperationFacts facts = LinearFacts(input, out);
   facts.parameters = WeightAndBias(operation.name, {out, in}, out);
-  facts.flops = 2.0 * NumElements(input) * out;
-  facts.kept_elements = NumElements(facts.output);
   return facts;
 }
 

@@ -2,26 +2,14 @@
 
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "core/model/operation_facts.h"
 
 namespace paceline {
 namespace {
 
 // About ten operations an exponential.
 constexpr double kFlopsAnExponential = 10;
-
-absl::Status DoesNotFit(const Operation& operation, const Shape& input) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      operation.kind, " ", operation.name, "(",
-      absl::StrJoin(operation.sizes, ", "), ") does not fit an input of shape ",
-      "[", absl::StrJoin(input, ", "), "]"));
-}
-
-bool IsTokens(const Shape& input, int64_t width) {
-  return input.size() == 2 && input[1] == width;
-}
 
 // Of one direction; its output is the caller's to say.
 void AddDirection(const Operation& operation, int64_t tokens,
@@ -138,16 +126,11 @@ absl::StatusOr<OperationFacts> ExamineJoinLastContext(
 
 absl::StatusOr<OperationFacts> ExamineScoreTokens(const Operation& operation,
                                                   const Shape& input) {
+  absl::StatusOr<OperationFacts> facts = ExamineTokenScores(operation, input);
+  if (!facts.ok()) return facts;
   const int64_t in = operation.sizes[0];
   const int64_t out = operation.sizes[1];
-  if (!IsTokens(input, in)) return DoesNotFit(operation, input);
-  OperationFacts facts;
-  facts.output = {input[0], out};
-  facts.parameters = {{operation.name + ".weight", {out, in}},
-                      {operation.name + ".bias", {out}}};
-  facts.flops = 2.0 * NumElements(input) * out;
-  // The scores, and the loss's logarithms of probabilities, which are many.
-  facts.kept_elements = 2 * NumElements(facts.output);
+  facts->parameters = WeightAndBias(operation.name, {out, in}, out);
   return facts;
 }
 

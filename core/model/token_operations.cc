@@ -1,26 +1,12 @@
 #include "core/model/token_operations.h"
 
 #include <string>
-#include <utility>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "core/model/operation_facts.h"
 
 namespace paceline {
 namespace {
-
-absl::Status DoesNotFit(const Operation& operation, const Shape& input) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      operation.kind, " ", operation.name, "(",
-      absl::StrJoin(operation.sizes, ", "), ") does not fit an input of shape ",
-      "[", absl::StrJoin(input, ", "), "]"));
-}
-
-// [tokens, width], where `width` is the operation's.
-bool IsTokens(const Shape& input, int64_t width) {
-  return input.size() == 2 && input[1] == width;
-}
 
 // Adds a row of a table to every token.
 absl::StatusOr<OperationFacts> ExamineAddedRows(const Operation& operation,
@@ -114,29 +100,21 @@ absl::StatusOr<OperationFacts> ExamineFirstType(const Operation& operation,
 
 absl::StatusOr<OperationFacts> ExamineConv1d(const Operation& operation,
                                              const Shape& input) {
+  absl::StatusOr<OperationFacts> facts = ExamineTokenMap(operation, input);
+  if (!facts.ok()) return facts;
   const int64_t in = operation.sizes[0];
   const int64_t out = operation.sizes[1];
-  if (!IsTokens(input, in)) return DoesNotFit(operation, input);
-  OperationFacts facts;
-  facts.output = {input[0], out};
-  facts.parameters = {{operation.name + ".weight", {in, out}},
-                      {operation.name + ".bias", {out}}};
-  facts.flops = 2.0 * NumElements(input) * out;
-  facts.kept_elements = NumElements(facts.output);
+  facts->parameters = WeightAndBias(operation.name, {in, out}, out);
   return facts;
 }
 
 absl::StatusOr<OperationFacts> ExamineTiedLinear(const Operation& operation,
                                                  const Shape& input) {
+  absl::StatusOr<OperationFacts> facts = ExamineTokenScores(operation, input);
+  if (!facts.ok()) return facts;
   const int64_t in = operation.sizes[0];
   const int64_t out = operation.sizes[1];
-  if (!IsTokens(input, in)) return DoesNotFit(operation, input);
-  OperationFacts facts;
-  facts.output = {input[0], out};
-  facts.borrowed = {{operation.name + ".weight", {out, in}}};
-  facts.flops = 2.0 * NumElements(input) * out;
-  // The scores, and the loss's logarithms of probabilities, which are many.
-  facts.kept_elements = 2 * NumElements(facts.output);
+  facts->borrowed = {{operation.name + ".weight", {out, in}}};
   return facts;
 }
 

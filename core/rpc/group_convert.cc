@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "core/base/status_macros.h"
 
 namespace paceline {
@@ -16,10 +17,8 @@ namespace {
 constexpr int kMostProcesses = 4096;
 constexpr size_t kMaxReasonBytes = 32;
 
-absl::Status CheckCount(const char* what, int count) {
-  if (count <= kMostProcesses) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(what, ": got ", count, ", at most ", kMostProcesses));
+absl::Status CheckProcesses(absl::string_view what, int count) {
+  return CheckSize(what, count, kMostProcesses);
 }
 
 // From 0 on and finite.
@@ -80,16 +79,14 @@ absl::Status CheckGroup(const GroupOrder& group) {
 absl::StatusOr<ViewMember> MemberFromProto(const v1::ViewMember& proto) {
   ViewMember member;
   PACELINE_ASSIGN_OR_RETURN(member.id, FromProto(proto.member()));
+  PACELINE_RETURN_IF_ERROR(
+      CheckCount("view: a member's first step", proto.from_step()));
   member.from_step = proto.from_step();
   member.share = proto.share();
-  if (member.from_step >= 0 && std::isfinite(member.share) &&
-      member.share > 0) {
-    return member;
-  }
+  if (std::isfinite(member.share) && member.share > 0) return member;
   return absl::InvalidArgumentError(
-      absl::StrCat("view: worker ", member.id.worker.value, " from step ",
-                   member.from_step, " on with a share of ", member.share,
-                   ": need a step of at least 0 and a share above 0"));
+      absl::StrCat("view: worker ", member.id.worker.value, " has a share of ",
+                   member.share, ": need one above 0"));
 }
 
 absl::StatusOr<PeerReport> PeerFromProto(const v1::PeerState& proto) {
@@ -109,12 +106,9 @@ absl::StatusOr<PeerReport> PeerFromProto(const v1::PeerState& proto) {
 
 absl::Status TakeMismatch(const v1::HashMismatch& proto, MemberReport& report) {
   PACELINE_RETURN_IF_ERROR(
-      CheckCount("member: hashes that differ", proto.entries_size()));
-  if (proto.step() < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("member: states differ after step ", proto.step(),
-                     ", need at least 0"));
-  }
+      CheckProcesses("member: hashes that differ", proto.entries_size()));
+  PACELINE_RETURN_IF_ERROR(
+      CheckCount("member: the step of states that differ", proto.step()));
   report.mismatch_step = proto.step();
   for (const v1::HashMismatch::Entry& entry : proto.entries()) {
     PACELINE_ASSIGN_OR_RETURN(const MemberId member, FromProto(entry.member()));
@@ -127,37 +121,6 @@ absl::Status TakeMismatch(const v1::HashMismatch& proto, MemberReport& report) {
 }
 
 }  // namespace
-
-v1::GroupMember ToProto(const MemberId& member) {
-  v1::GroupMember proto;
-  proto.set_worker_id(member.worker.value);
-  proto.set_incarnation(member.incarnation.value);
-  return proto;
-}
-
-absl::StatusOr<MemberId> FromProto(const v1::GroupMember& proto) {
-  if (proto.worker_id() >= 1 && proto.incarnation() != 0) {
-    return MemberId{WorkerId{proto.worker_id()}, {proto.incarnation()}};
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "member of a group: worker ", proto.worker_id(), ", incarnation ",
-      proto.incarnation(), ": need a worker of at least 1 and an incarnation"));
-}
-
-v1::ViewNumber ToProto(const ViewId& view) {
-  v1::ViewNumber proto;
-  proto.set_term(view.term);
-  proto.set_counter(view.counter);
-  return proto;
-}
-
-absl::StatusOr<ViewId> FromProto(const v1::ViewNumber& proto) {
-  if (proto.term() >= 0 && proto.counter() >= 0) {
-    return ViewId{proto.term(), proto.counter()};
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "view ", proto.term(), ".", proto.counter(), ": need neither below 0"));
-}
 
 v1::GroupOrder ToProto(const GroupOrder& group) {
   v1::GroupOrder proto;
@@ -182,8 +145,10 @@ v1::GroupOrder ToProto(const GroupOrder& group) {
 }
 
 absl::StatusOr<GroupOrder> FromProto(const v1::GroupOrder& proto) {
-  PACELINE_RETURN_IF_ERROR(CheckCount("group: members", proto.members_size()));
-  PACELINE_RETURN_IF_ERROR(CheckCount("group: workers", proto.workers_size()));
+  PACELINE_RETURN_IF_ERROR(
+      CheckProcesses("group: members", proto.members_size()));
+  PACELINE_RETURN_IF_ERROR(
+      CheckProcesses("group: workers", proto.workers_size()));
   GroupOrder group;
   PACELINE_ASSIGN_OR_RETURN(group.view.id, FromProto(proto.view()));
   for (const v1::ViewMember& member : proto.members()) {
@@ -231,12 +196,11 @@ v1::MemberState ToProto(const MemberReport& report) {
 }
 
 absl::StatusOr<MemberReport> FromProto(const v1::MemberState& proto) {
-  PACELINE_RETURN_IF_ERROR(CheckCount("member: peers", proto.peers_size()));
-  if (proto.next() < 0 || proto.state_step() < 0 || proto.turn() < 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "member: ", proto.next(), " steps applied, state of step ",
-        proto.state_step(), ", turn ", proto.turn(), ": need none below 0"));
-  }
+  PACELINE_RETURN_IF_ERROR(CheckProcesses("member: peers", proto.peers_size()));
+  PACELINE_RETURN_IF_ERROR(CheckCount("member: steps applied", proto.next()));
+  PACELINE_RETURN_IF_ERROR(
+      CheckCount("member: the state's step", proto.state_step()));
+  PACELINE_RETURN_IF_ERROR(CheckCount("member: the turn", proto.turn()));
   MemberReport report;
   PACELINE_ASSIGN_OR_RETURN(report.view, FromProto(proto.view()));
   report.next = proto.next();
@@ -275,11 +239,10 @@ v1::RoundRecord ToProto(const RoundRecord& record) {
 
 absl::StatusOr<RoundRecord> FromProto(const v1::RoundRecord& proto) {
   PACELINE_RETURN_IF_ERROR(
-      CheckCount("round record: skipped", proto.skipped_size()));
+      CheckProcesses("round record: skipped", proto.skipped_size()));
+  PACELINE_RETURN_IF_ERROR(CheckCount("round record: step", proto.step()));
   PACELINE_RETURN_IF_ERROR(
-      CheckNumber("round record: step", static_cast<double>(proto.step())));
-  PACELINE_RETURN_IF_ERROR(
-      CheckNumber("round record: contributors", proto.contributors()));
+      CheckCount("round record: contributors", proto.contributors()));
   PACELINE_RETURN_IF_ERROR(
       CheckNumber("round record: seconds", proto.seconds()));
   PACELINE_RETURN_IF_ERROR(

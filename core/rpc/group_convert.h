@@ -5,18 +5,10 @@
 #include "absl/status/statusor.h"
 #include "core/cluster/run_order.h"
 #include "core/cluster/run_report.h"
-#include "core/round/view.h"
+#include "core/rpc/member_convert.h"
 #include "paceline/v1/coordinator.pb.h"
 
 namespace paceline {
-
-v1::GroupMember ToProto(const MemberId& member);
-// Errors: InvalidArgument  no worker, or no incarnation
-absl::StatusOr<MemberId> FromProto(const v1::GroupMember& proto);
-
-v1::ViewNumber ToProto(const ViewId& view);
-// Errors: InvalidArgument  below 0
-absl::StatusOr<ViewId> FromProto(const v1::ViewNumber& proto);
 
 // An uploader that is not assigned is left out.
 v1::GroupOrder ToProto(const GroupOrder& group);
@@ -26,13 +18,13 @@ absl::StatusOr<GroupOrder> FromProto(const v1::GroupOrder& proto);
 
 // Times of peers are rounded to milliseconds, never to none.
 v1::MemberState ToProto(const MemberReport& report);
-// Errors: InvalidArgument  a step or time below 0; a process twice; more of
-//         them than a group may have
+// Errors: InvalidArgument  a step or time out of range; a process with two
+//         hashes; more processes than a group may have
 absl::StatusOr<MemberReport> FromProto(const v1::MemberState& proto);
 
 v1::RoundRecord ToProto(const RoundRecord& record);
-// Errors: InvalidArgument  a number below 0 or not finite; a reason that is no
-//         word
+// Errors: InvalidArgument  a number out of range or not finite; a reason that
+//         is no word
 absl::StatusOr<RoundRecord> FromProto(const v1::RoundRecord& proto);
 
 }  // namespace paceline

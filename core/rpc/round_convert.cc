@@ -6,47 +6,15 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "core/base/status_macros.h"
+#include "core/rpc/member_convert.h"
 
 namespace paceline {
 namespace {
 
-absl::Status CheckCount(absl::string_view what, int64_t value) {
-  if (value >= 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(what, " is ", value, ", need at least 0"));
-}
-
-absl::Status CheckAtMost(absl::string_view what, int64_t count, int64_t most) {
-  if (count >= 0 && count <= most) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(what, ": got ", count, ", need 0 to ", most));
-}
-
 absl::Status CheckShard(int64_t shard) {
-  return CheckAtMost("shard", shard, kMaxRoundShards - 1);
-}
-
-void Fill(const MemberId& member, v1::GroupMember* proto) {
-  proto->set_worker_id(member.worker.value);
-  proto->set_incarnation(member.incarnation.value);
-}
-
-MemberId MemberOf(const v1::GroupMember& proto) {
-  return {WorkerId{proto.worker_id()}, Incarnation{proto.incarnation()}};
-}
-
-void Fill(ViewId view, v1::ViewNumber* proto) {
-  proto->set_term(view.term);
-  proto->set_counter(view.counter);
-}
-
-absl::StatusOr<ViewId> ViewOf(const v1::ViewNumber& proto) {
-  PACELINE_RETURN_IF_ERROR(CheckCount("the view's term", proto.term()));
-  PACELINE_RETURN_IF_ERROR(CheckCount("the view's counter", proto.counter()));
-  return ViewId{proto.term(), proto.counter()};
+  return CheckCount("the shard", shard, kMaxRoundShards - 1);
 }
 
 void Fill(const ShardResult& result, v1::ShardResult* proto) {
@@ -55,7 +23,7 @@ void Fill(const ShardResult& result, v1::ShardResult* proto) {
   proto->set_hash(result.hash);
   for (const Contributor& each : result.contributors) {
     v1::Contributor* contributor = proto->add_contributors();
-    Fill(each.member, contributor->mutable_member());
+    *contributor->mutable_member() = ToProto(each.member);
     contributor->set_samples(each.samples);
   }
   for (const absl::Duration each : result.arrivals) {
@@ -67,19 +35,24 @@ void Fill(const ShardResult& result, v1::ShardResult* proto) {
 absl::StatusOr<ShardResult> ShardOf(const v1::ShardResult& proto) {
   PACELINE_RETURN_IF_ERROR(CheckShard(proto.shard()));
   PACELINE_RETURN_IF_ERROR(
-      CheckAtMost("contributors", proto.contributors_size(), kMaxRoundMembers));
+      CheckSize("contributors", proto.contributors_size(), kMaxRoundMembers));
   PACELINE_RETURN_IF_ERROR(
-      CheckAtMost("arrivals", proto.arrivals_us_size(), kMaxRoundMembers));
+      CheckSize("arrivals", proto.arrivals_us_size(), kMaxRoundMembers));
   PACELINE_RETURN_IF_ERROR(CheckCount("the divisor", proto.divisor()));
+  if (proto.divisor() == 0 && !proto.is_void()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "shard ", proto.shard(),
+        " is to be divided by 0 and not void: need a divisor of at least 1"));
+  }
   ShardResult result;
   result.shard = proto.shard();
   result.is_void = proto.is_void();
   result.hash = proto.hash();
   result.divisor = proto.divisor();
   for (const v1::Contributor& each : proto.contributors()) {
-    PACELINE_RETURN_IF_ERROR(
-        CheckCount("samples of a contributor", each.samples()));
-    const MemberId member = MemberOf(each.member());
+    PACELINE_RETURN_IF_ERROR(CheckCount("samples of a contributor",
+                                        each.samples(), kMaxRoundSamples));
+    PACELINE_ASSIGN_OR_RETURN(const MemberId member, FromProto(each.member()));
     if (!result.contributors.empty() &&
         member <= result.contributors.back().member) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -98,7 +71,7 @@ absl::StatusOr<ShardResult> ShardOf(const v1::ShardResult& proto) {
 
 void Fill(const RoundResult& result, v1::RoundResult* proto) {
   proto->set_step(result.step);
-  Fill(result.view, proto->mutable_view());
+  *proto->mutable_view() = ToProto(result.view);
   for (const ShardResult& shard : result.shards) {
     Fill(shard, proto->add_shards());
   }
@@ -107,10 +80,10 @@ void Fill(const RoundResult& result, v1::RoundResult* proto) {
 absl::StatusOr<RoundResult> ResultOf(const v1::RoundResult& proto) {
   PACELINE_RETURN_IF_ERROR(CheckCount("the step", proto.step()));
   PACELINE_RETURN_IF_ERROR(
-      CheckAtMost("shards", proto.shards_size(), kMaxRoundShards));
+      CheckSize("shards", proto.shards_size(), kMaxRoundShards));
   RoundResult result;
   result.step = proto.step();
-  PACELINE_ASSIGN_OR_RETURN(result.view, ViewOf(proto.view()));
+  PACELINE_ASSIGN_OR_RETURN(result.view, FromProto(proto.view()));
   for (const v1::ShardResult& each : proto.shards()) {
     PACELINE_ASSIGN_OR_RETURN(ShardResult shard, ShardOf(each));
     // They are looked up by number.
@@ -192,7 +165,8 @@ void FillBody(const Copy& copy, v1::RoundMessage& proto) {
 absl::StatusOr<Body> PartOf(const v1::PartOffer& proto) {
   PACELINE_RETURN_IF_ERROR(CheckCount("the step", proto.step()));
   PACELINE_RETURN_IF_ERROR(CheckShard(proto.shard()));
-  PACELINE_RETURN_IF_ERROR(CheckCount("samples", proto.samples()));
+  PACELINE_RETURN_IF_ERROR(
+      CheckCount("samples", proto.samples(), kMaxRoundSamples));
   return PartOffer{proto.step(), proto.shard(),    proto.samples(),
                    proto.hash(), proto.division(), proto.not_finite()};
 }
@@ -287,7 +261,7 @@ absl::StatusOr<Body> BodyOf(const v1::RoundMessage& proto) {
 
 v1::RoundMessage ToProto(const RoundMessage& message) {
   v1::RoundMessage proto;
-  Fill(message.view, proto.mutable_view());
+  *proto.mutable_view() = ToProto(message.view);
   proto.set_committed_through(message.committed_through);
   proto.set_committed_hash(message.committed_hash);
   std::visit([&proto](const auto& body) { FillBody(body, proto); },
@@ -300,7 +274,7 @@ absl::StatusOr<RoundMessage> FromProto(const v1::RoundMessage& proto,
   RoundMessage message;
   message.attempt = attempt;
   message.from = from;
-  PACELINE_ASSIGN_OR_RETURN(message.view, ViewOf(proto.view()));
+  PACELINE_ASSIGN_OR_RETURN(message.view, FromProto(proto.view()));
   PACELINE_RETURN_IF_ERROR(CheckCount("the steps that the sender has applied",
                                       proto.committed_through()));
   message.committed_through = proto.committed_through();

@@ -3,6 +3,8 @@
 // (core/transfer/round_frame.h).
 #pragma once
 
+#include <cstdint>
+
 #include "absl/status/statusor.h"
 #include "core/round/message.h"
 #include "paceline/v1/round.pb.h"
@@ -12,6 +14,8 @@ namespace paceline {
 // More than any group has; what is above is refused before memory is taken.
 constexpr int kMaxRoundShards = 64;
 constexpr int kMaxRoundMembers = 1024;
+// Of one member in one step; those of all its members can be added.
+constexpr int64_t kMaxRoundSamples = int64_t{1} << 40;
 
 v1::RoundMessage ToProto(const RoundMessage& message);
 

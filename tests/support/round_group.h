@@ -83,6 +83,7 @@ struct GroupMember {
   }
 
   const MemberId self;
+  std::vector<float> gradient;  // a part's memory goes after who reads it
   RecordingObserver observer;
   RoundDesk desk;
   std::unique_ptr<RoundTransport> transport;

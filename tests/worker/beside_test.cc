@@ -7,6 +7,7 @@
 #include "core/model/catalog.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/fake_pipeline.h"
 #include "tests/support/pipeline_harness.h"
 #include "tests/support/schedule_builder.h"
 #include "tests/support/wrapped_engine.h"
@@ -19,36 +20,12 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-absl::StatusOr<std::unique_ptr<StageEngine>> MakeFake(
-    const EngineOptions& options) {
-  return std::make_unique<FakeEngine>(options);
-}
-
-// Eight layers; batches of five micro-batches, and of one.
+// Eight layers.
 PipelineRequest Gnmt(const std::string& schedule, std::vector<int> worker_of) {
-  PipelineRequest request;
-  JobSpec& spec = request.spec;
-  spec.model = DefaultModel("gnmt");
-  spec.model.depth = 2;
-  spec.model.width = 3;
-  spec.data.shape = {12};
-  spec.data.classes = 9;
-  spec.data.train_samples = 27;
-  spec.data.test_samples = 5;
-  spec.data = WithSyntheticData(spec.model, spec.data);
-  spec.train.epochs = 2;
-  spec.train.batch = 25;
-  spec.train.micro_batch = 5;
-  spec.train.optimizer.name = "adamw";
-  spec.train.learning_rate.base = 0.01;
-  spec.pipeline.stages = static_cast<int32_t>(worker_of.size());
-  spec.pipeline.schedule = schedule;
-  request.model =
-      DescribeModel(spec.model, spec.data.shape, spec.data.classes).value();
-  request.worker_of = std::move(worker_of);
-  request.make_engine = MakeFake;
-  request.open_data = OpenBatchSource;
-  return request;
+  ModelSpec model = DefaultModel("gnmt");
+  model.depth = 2;
+  model.width = 3;
+  return FakePipeline(SmallTokenJob(model, 12), schedule, std::move(worker_of));
 }
 
 TEST(Beside, EndsWithTheSameBytesAtAnyCutScheduleAndPlacement) {

@@ -13,6 +13,7 @@
 #include "absl/synchronization/notification.h"
 #include "core/base/thread.h"
 #include "gtest/gtest.h"
+#include "tests/worker/synthetic_job.h"
 #include "worker/data/open.h"
 #include "worker/data/prefetcher.h"
 #include "worker/data/synthetic_set.h"
@@ -20,20 +21,6 @@
 
 namespace paceline {
 namespace {
-
-JobSpec Synthetic(int threads) {
-  JobSpec spec;
-  spec.data.name = "synthetic";
-  spec.data.train_samples = 50;
-  spec.data.test_samples = 17;
-  spec.data.shape = {1, 3, 3};
-  spec.data.classes = 4;
-  spec.data.workers = threads;
-  spec.train.epochs = 3;
-  spec.train.batch = 16;
-  spec.train.micro_batch = 5;
-  return spec;
-}
 
 // Every byte of a walk.
 std::string Bytes(const JobSpec& spec) {
@@ -57,7 +44,7 @@ std::string Bytes(const JobSpec& spec) {
 
 // Batches in which no sample of another's turn is.
 TEST(WalkSource, OfAReplicaHasItsOwnBatchesOnly) {
-  JobSpec spec = Synthetic(2);
+  JobSpec spec = SyntheticJob(2);
   spec.kind = kInferKind;
   spec.infer.micro_batch = 5;
   spec.train = ForInference(spec.infer, 1);
@@ -143,12 +130,12 @@ TrainSpec HundredMicroBatches() {
 }
 
 TEST(WalkSource, GivesTheSameBytesWhateverTheNumberOfLoaders) {
-  const std::string alone = Bytes(Synthetic(0));
+  const std::string alone = Bytes(SyntheticJob(0));
 
   // 3 epochs of 50 + 17 samples of 9 float32 and a label.
   EXPECT_EQ(alone.size(), 3u * 67 * (9 * 4 + 8));
   for (const int threads : {1, 2, 3, 8}) {
-    EXPECT_TRUE(Bytes(Synthetic(threads)) == alone) << threads;
+    EXPECT_TRUE(Bytes(SyntheticJob(threads)) == alone) << threads;
   }
 }
 
@@ -164,7 +151,7 @@ TEST(WalkSource, VisitsEverySampleOnceAnEpoch) {
 
 TEST(WalkSource, RefusesAMicroBatchBeyondTheBatch) {
   for (const int threads : {0, 1}) {
-    const auto source = OpenBatchSource(Synthetic(threads));
+    const auto source = OpenBatchSource(SyntheticJob(threads));
     ASSERT_TRUE(source.ok());
     EXPECT_EQ((*source)->NextMicroBatch().status().code(),
               absl::StatusCode::kFailedPrecondition)
@@ -180,8 +167,8 @@ TEST(WalkSource, RefusesAMicroBatchBeyondTheBatch) {
 }
 
 TEST(WalkSource, DropsMicroBatchesThatNobodyAskedFor) {
-  const auto all = OpenBatchSource(Synthetic(0));
-  const auto some = OpenBatchSource(Synthetic(2));
+  const auto all = OpenBatchSource(SyntheticJob(0));
+  const auto some = OpenBatchSource(SyntheticJob(2));
   ASSERT_TRUE(all.ok() && some.ok());
   const int micro_batches = (*all)->NextBatch().value()->micro_batches;
   for (int i = 0; i < micro_batches; ++i) (void)(*all)->NextMicroBatch();
@@ -195,7 +182,7 @@ TEST(WalkSource, DropsMicroBatchesThatNobodyAskedFor) {
 }
 
 TEST(WalkSource, SaysTheStepsOfTheJob) {
-  EXPECT_EQ(OpenBatchSource(Synthetic(1)).value()->total_steps(), 12);
+  EXPECT_EQ(OpenBatchSource(SyntheticJob(1)).value()->total_steps(), 12);
 }
 
 TEST(Prefetcher, LoadsAheadButNotWithoutBound) {
@@ -285,8 +272,8 @@ Sample Draw(const SyntheticSet& set, BatchPhase split, int32_t index) {
 }
 
 TEST(SyntheticSet, DrawsASampleFromItsNumberAlone) {
-  const SyntheticSet set(Synthetic(0).data, 7);
-  const SyntheticSet other_seed(Synthetic(0).data, 8);
+  const SyntheticSet set(SyntheticJob(0).data, 7);
+  const SyntheticSet other_seed(SyntheticJob(0).data, 8);
   const Sample sample = Draw(set, BatchPhase::kTrain, 3);
 
   EXPECT_EQ(Draw(set, BatchPhase::kTrain, 3).values, sample.values);
@@ -296,7 +283,7 @@ TEST(SyntheticSet, DrawsASampleFromItsNumberAlone) {
 }
 
 TEST(SyntheticSet, CanBeLearned) {
-  JobSpec spec = Synthetic(0);
+  JobSpec spec = SyntheticJob(0);
   spec.data.shape = {1, 10, 10};
   const SyntheticSet set(spec.data, 7);
   constexpr int kValues = 100;

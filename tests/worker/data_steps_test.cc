@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "gtest/gtest.h"
+#include "tests/worker/synthetic_job.h"
 #include "worker/data/open.h"
 #include "worker/data/step_loader.h"
 
@@ -16,17 +17,8 @@ namespace paceline {
 namespace {
 
 JobSpec Synthetic(int threads) {
-  JobSpec spec;
-  spec.data.name = "synthetic";
-  spec.data.train_samples = 50;
-  spec.data.test_samples = 17;
-  spec.data.shape = {1, 3, 3};
-  spec.data.classes = 4;
-  spec.data.workers = threads;
-  spec.train.epochs = 3;
+  JobSpec spec = SyntheticJob(threads);
   spec.train.evaluate_every = 2;
-  spec.train.batch = 16;
-  spec.train.micro_batch = 5;
   return spec;
 }
 

@@ -12,175 +12,24 @@
 #include "absl/synchronization/notification.h"
 #include "core/base/random.h"
 #include "core/round/rule.h"
-#include "tests/support/round_group.h"
+#include "tests/worker/desk_group.h"
 
 namespace paceline {
 namespace {
-
-RoundDeskOptions Options(int number, size_t values,
-                         const AggregationSpec& aggregation) {
-  RoundDeskOptions options;
-  options.attempt = 1;
-  options.self = MemberOf(number);
-  options.aggregation = aggregation;
-  options.aggregation.mode = "rolling";
-  options.values = values;
-  options.state_bytes = 16;
-  options.total_steps = 1000;
-  options.state_hash = 7;
-  options.retry_period = absl::Milliseconds(20);
-  options.lease = absl::Milliseconds(200);
-  return options;
-}
-
-std::vector<float> Values(int member, int64_t step, size_t count) {
-  SplitMix64 random(MixSeed({uint64_t(member), uint64_t(step)}));
-  std::vector<float> values(count);
-  for (float& value : values) value = random.Unit() - 0.5f;
-  return values;
-}
-
-// What a member saw in a step.
-struct Outcome {
-  bool is_void = false;
-  int64_t divisor = 0;
-  std::vector<float> values;
-
-  friend bool operator==(const Outcome&, const Outcome&) = default;
-};
-
-// A compute thread that hands parts in until `steps` are applied.
-struct Plan {
-  int64_t steps = 3;
-  int64_t samples = 2;
-  std::function<void(int64_t, std::vector<float>&, PartOptions&)> spoil =
-      nullptr;
-  std::function<void(int64_t)> before_part = nullptr;
-};
-
-std::map<int64_t, Outcome> Compute(RoundDesk& desk, int number, size_t values,
-                                   const Plan& plan) {
-  std::map<int64_t, Outcome> outcomes;
-  std::vector<float> gradient;
-  int64_t next = 0;
-  while (next < plan.steps) {
-    auto turn = desk.AwaitTurn();
-    if (!turn.ok()) return outcomes;
-    if (turn->kind == RoundTurn::Kind::kPart) {
-      if (plan.before_part) plan.before_part(turn->step);
-      desk.AwaitPartReleased();
-      gradient = Values(number, turn->step, values);
-      PartOptions part;
-      part.step = turn->step;
-      part.division = DivisionOf(turn->view, turn->step);
-      if (plan.spoil) plan.spoil(turn->step, gradient, part);
-      part.gradient = absl::MakeSpan(gradient);
-      desk.BeginPart(part);
-      desk.MarkReady(values / 2);
-      desk.FinishPart(plan.samples);
-    } else if (turn->kind == RoundTurn::Kind::kApply) {
-      desk.AwaitPartReleased();
-      Outcome outcome{turn->result.is_void(), turn->divisor, {}};
-      if (!outcome.is_void) {
-        outcome.values.resize(values);
-        WriteResult(*turn, desk.shape(), absl::MakeSpan(outcome.values));
-      }
-      outcomes[turn->step] = outcome;
-      next = turn->step + 1;
-      desk.OnApplied(next, 1000 + next);
-    } else if (turn->kind == RoundTurn::Kind::kLoss) {
-      // f(x) = |x|^2 at x = (1, 1, ...).
-      double loss = 0;
-      for (size_t i = 0; i < values; ++i) {
-        const double direction =
-            turn->direction.empty() ? 0 : turn->direction[i];
-        loss += std::pow(1 - turn->loss_step * direction, 2);
-      }
-      desk.AnswerLoss(loss);
-    }
-  }
-  return outcomes;
-}
-
-class Group {
- public:
-  Group(int members, size_t values, AggregationSpec aggregation)
-      : values_(values) {
-    std::vector<ViewMember> all;
-    for (int i = 0; i < members; ++i) all.push_back({MemberOf(i), 0});
-    view_ = MakeView(1, all);
-    for (int i = 0; i < members; ++i) {
-      members_.push_back(std::make_unique<GroupMember>(
-          network, Options(i, values, aggregation), clock_));
-    }
-    for (auto& member : members_) {
-      EXPECT_TRUE(member->desk.Start(*member->transport).ok());
-    }
-  }
-
-  void Begin() {
-    for (auto& member : members_) member->desk.OnGroup(MakeGroup(view_));
-  }
-  // Without some.
-  void Change(const std::vector<int>& left) {
-    std::vector<ViewMember> members;
-    for (const ViewMember& member : view_.members) {
-      for (const int number : left) {
-        if (member.id == MemberOf(number)) members.push_back(member);
-      }
-    }
-    view_ = MakeView(view_.id.counter + 1, members);
-    for (const int number : left) {
-      members_[number]->desk.OnGroup(MakeGroup(view_));
-    }
-  }
-  std::vector<std::map<int64_t, Outcome>> Run(const std::vector<Plan>& plans) {
-    std::vector<std::map<int64_t, Outcome>> outcomes(members_.size());
-    std::vector<std::thread> threads;
-    for (size_t i = 0; i < members_.size(); ++i) {
-      threads.emplace_back([&, i] {
-        outcomes[i] = Compute(members_[i]->desk, static_cast<int>(i), values_,
-                              plans[std::min(i, plans.size() - 1)]);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    return outcomes;
-  }
-  RoundDesk& desk(int i) { return members_[i]->desk; }
-  GroupMember& member(int i) { return *members_[i]; }
-
-  MemoryRoundNetwork network;
-
- private:
-  const size_t values_;
-  SystemClock clock_;
-  View view_;
-  std::vector<std::unique_ptr<GroupMember>> members_;
-};
-
-std::vector<float> SumOf(int members, int64_t step, size_t values) {
-  std::vector<float> sum(values);
-  for (int i = 0; i < members; ++i) {
-    const std::vector<float> part = Values(i, step, values);
-    for (size_t j = 0; j < values; ++j)
-      sum[j] = (i == 0 ? part[j] : sum[j] + part[j]);
-  }
-  return sum;
-}
 
 TEST(RoundDesk, AllMembersGetTheSumInOrderOfId) {
   for (const int shards : {1, 3}) {
     AggregationSpec spec;
     spec.shards = shards;
-    Group group(3, 200'000, spec);
+    DeskGroup group(3, 200'000, spec);
     group.Begin();
 
-    const auto outcomes = group.Run({Plan{}});
+    const auto outcomes = group.Run({DeskPlan{}});
 
     for (int64_t step = 0; step < 3; ++step) {
       for (const auto& outcome : outcomes) {
         EXPECT_EQ(outcome.at(step).divisor, 6);
-        EXPECT_EQ(outcome.at(step).values, SumOf(3, step, 200'000))
+        EXPECT_EQ(outcome.at(step).values, PartSum(3, step, 200'000))
             << "step " << step << ", " << shards << " shards";
       }
     }
@@ -194,14 +43,14 @@ TEST(RoundDesk, AnyRuleSeesThePartsOfAllMembers) {
     spec.rule = rule;
     spec.k = 1;
     spec.gamma = 0.1;
-    Group group(5, 3000, spec);
+    DeskGroup group(5, 3000, spec);
     group.Begin();
 
-    const auto outcomes = group.Run({Plan{}});
+    const auto outcomes = group.Run({DeskPlan{}});
 
     std::vector<std::vector<float>> values;
     std::vector<RulePart> parts;
-    for (int i = 0; i < 5; ++i) values.push_back(Values(i, 1, 3000));
+    for (int i = 0; i < 5; ++i) values.push_back(PartValues(i, 1, 3000));
     for (const auto& each : values) parts.push_back({each, 2});
     for (const auto& outcome : outcomes) {
       EXPECT_EQ(outcome.at(1), outcomes[0].at(1)) << rule;
@@ -220,7 +69,7 @@ TEST(RoundDesk, AnyRuleSeesThePartsOfAllMembers) {
 }
 
 TEST(RoundDesk, LiarsAreOutvotedByRulesThatWithstandThem) {
-  Plan liar;
+  DeskPlan liar;
   liar.spoil = [](int64_t, std::vector<float>& gradient, PartOptions&) {
     for (float& value : gradient) value *= -10;
   };
@@ -229,9 +78,10 @@ TEST(RoundDesk, LiarsAreOutvotedByRulesThatWithstandThem) {
     spec.rule = rule;
     spec.k = 1;
     spec.gamma = 0.1;
-    Group group(5, 1000, spec);
+    DeskGroup group(5, 1000, spec);
     group.Begin();
-    const auto outcomes = group.Run({Plan{}, Plan{}, liar, Plan{}, Plan{}});
+    const auto outcomes =
+        group.Run({DeskPlan{}, DeskPlan{}, liar, DeskPlan{}, DeskPlan{}});
     double most = 0;
     for (int64_t step = 0; step < 3; ++step) {
       for (const float value : outcomes[0].at(step).values) {
@@ -256,16 +106,16 @@ TEST(RoundDesk, NaNIsRefusedAtTheBorderWhoeverServes) {
     AggregationSpec spec;
     spec.rule = rule;
     spec.shards = 2;
-    Group group(3, 5000, spec);
+    DeskGroup group(3, 5000, spec);
     group.Begin();
-    Plan sick;
+    DeskPlan sick;
     sick.spoil = [](int64_t, std::vector<float>& gradient, PartOptions& part) {
       gradient.front() = std::numeric_limits<float>::quiet_NaN();
       gradient.back() = std::numeric_limits<float>::infinity();
       part.lies = true;
     };
 
-    const auto outcomes = group.Run({Plan{}, sick, Plan{}});
+    const auto outcomes = group.Run({DeskPlan{}, sick, DeskPlan{}});
 
     for (int64_t step = 0; step < 3; ++step) {
       for (const auto& outcome : outcomes) {
@@ -285,14 +135,14 @@ TEST(RoundDesk, NaNIsRefusedAtTheBorderWhoeverServes) {
 }
 
 TEST(RoundDesk, AMemberThatFindsNaNInItsOwnPartSaysSo) {
-  Group group(3, 1000, {});
+  DeskGroup group(3, 1000, {});
   group.Begin();
-  Plan sick;
+  DeskPlan sick;
   sick.spoil = [](int64_t step, std::vector<float>& gradient, PartOptions&) {
     if (step == 1) gradient[500] = std::numeric_limits<float>::quiet_NaN();
   };
 
-  const auto outcomes = group.Run({Plan{}, sick, Plan{}});
+  const auto outcomes = group.Run({DeskPlan{}, sick, DeskPlan{}});
 
   EXPECT_EQ(outcomes[0].at(0).divisor, 6);
   EXPECT_EQ(outcomes[0].at(1).divisor, 4);
@@ -305,14 +155,14 @@ TEST(RoundDesk, AMemberThatFindsNaNInItsOwnPartSaysSo) {
 }
 
 TEST(RoundDesk, APartWhoseBytesAreNotThoseOfItsHashIsRefused) {
-  Group group(3, 1000, {});
+  DeskGroup group(3, 1000, {});
   group.Begin();
-  Plan sick;
+  DeskPlan sick;
   sick.spoil = [](int64_t, std::vector<float>&, PartOptions& part) {
     part.corrupts = true;
   };
 
-  const auto outcomes = group.Run({Plan{}, Plan{}, sick});
+  const auto outcomes = group.Run({DeskPlan{}, DeskPlan{}, sick});
 
   for (int64_t step = 0; step < 3; ++step) {
     EXPECT_EQ(outcomes[0].at(step).divisor, 4) << step;
@@ -323,17 +173,17 @@ TEST(RoundDesk, APartWhoseBytesAreNotThoseOfItsHashIsRefused) {
 TEST(RoundDesk, TooFewUsablePartsMakeAVoidRoundAndTheNextGoesOn) {
   AggregationSpec spec;
   spec.min_parts = 3;
-  Group group(3, 1000, spec);
+  DeskGroup group(3, 1000, spec);
   group.Begin();
-  Plan empty;
+  DeskPlan empty;
   empty.samples = 0;
-  Plan at_times;
+  DeskPlan at_times;
   at_times.spoil = [](int64_t step, std::vector<float>& gradient,
                       PartOptions&) {
     if (step == 1) gradient[0] = std::numeric_limits<float>::infinity();
   };
 
-  const auto outcomes = group.Run({Plan{}, at_times, Plan{}});
+  const auto outcomes = group.Run({DeskPlan{}, at_times, DeskPlan{}});
 
   for (const auto& outcome : outcomes) {
     EXPECT_FALSE(outcome.at(0).is_void);
@@ -347,12 +197,12 @@ TEST(RoundDesk, Bf16RoundsPartsAndTheSumForAllMembersAlike) {
     AggregationSpec spec;
     spec.codec = "bf16";
     spec.rule = rule;
-    Group group(5, 300'000, spec);
+    DeskGroup group(5, 300'000, spec);
     group.Begin();
 
-    const auto outcomes = group.Run({Plan{}});
+    const auto outcomes = group.Run({DeskPlan{}});
 
-    const std::vector<float> exact = SumOf(5, 2, 300'000);
+    const std::vector<float> exact = PartSum(5, 2, 300'000);
     for (const auto& outcome : outcomes) {
       EXPECT_EQ(outcome.at(2), outcomes[0].at(2)) << rule;
     }
@@ -366,36 +216,36 @@ TEST(RoundDesk, Bf16RoundsPartsAndTheSumForAllMembersAlike) {
 TEST(RoundDesk, UnreliableLinksChangeNothing) {
   AggregationSpec spec;
   spec.shards = 3;
-  Group group(3, 100'000, spec);
+  DeskGroup group(3, 100'000, spec);
   group.network.SetFaults({.lose = 0.1, .repeat = 0.2, .overtake = 0.2});
   group.Begin();
-  Plan plan;
+  DeskPlan plan;
   plan.steps = 6;
 
   const auto outcomes = group.Run({plan});
 
   for (const auto& outcome : outcomes) {
     EXPECT_EQ(outcome, outcomes[0]);
-    EXPECT_EQ(outcome.at(5).values, SumOf(3, 5, 100'000));
+    EXPECT_EQ(outcome.at(5).values, PartSum(3, 5, 100'000));
   }
 }
 
 TEST(RoundDesk, ALatePartIsLeftOutAndNeverAddedToAnotherRound) {
   AggregationSpec spec;
   spec.deadline = 0.05;
-  Group group(3, 1000, spec);
+  DeskGroup group(3, 1000, spec);
   group.Begin();
   absl::Notification go_on;
-  Plan slow;
+  DeskPlan slow;
   slow.before_part = [&](int64_t step) {
     if (step == 0) go_on.WaitForNotification();
   };
-  Plan quick;
+  DeskPlan quick;
   quick.before_part = [&](int64_t step) {
     if (step == 1 && !go_on.HasBeenNotified()) go_on.Notify();
   };
 
-  const auto outcomes = group.Run({quick, Plan{}, slow});
+  const auto outcomes = group.Run({quick, DeskPlan{}, slow});
 
   EXPECT_EQ(outcomes[0].at(0).divisor, 4);
   EXPECT_EQ(outcomes[0], outcomes[1]);
@@ -405,7 +255,7 @@ TEST(RoundDesk, ALatePartIsLeftOutAndNeverAddedToAnotherRound) {
 TEST(RoundDesk, RefusesBytesThatThisRunHasNot) {
   AggregationSpec spec;
   spec.shards = 2;
-  Group group(2, 1024, spec);
+  DeskGroup group(2, 1024, spec);
   group.Begin();
   RoundDesk& desk = group.desk(0);
   const MemberId peer = MemberOf(1);
@@ -434,9 +284,9 @@ TEST(RoundDesk, RefusesBytesThatThisRunHasNot) {
 }
 
 TEST(RoundDesk, DropsBytesOfStepsThatAreFarAway) {
-  Group group(2, 1024, {});
+  DeskGroup group(2, 1024, {});
   group.Begin();
-  Plan plan;
+  DeskPlan plan;
   plan.steps = 1;
   group.Run({plan});
 
@@ -450,7 +300,7 @@ TEST(RoundDesk, DropsBytesOfStepsThatAreFarAway) {
 }
 
 TEST(RoundDesk, AMessageOfAnotherAttemptChangesNothing) {
-  Group group(2, 1024, {});
+  DeskGroup group(2, 1024, {});
   group.Begin();
   RoundMessage message;
   message.attempt = 2;
@@ -461,7 +311,7 @@ TEST(RoundDesk, AMessageOfAnotherAttemptChangesNothing) {
   message.body = PartOffer{0, 7, -5, 1, 1};
   message.attempt = 1;
   group.desk(0).OnMessage(message, nullptr);
-  Plan plan;
+  DeskPlan plan;
   plan.steps = 2;
 
   const auto outcomes = group.Run({plan});
@@ -472,7 +322,7 @@ TEST(RoundDesk, AMessageOfAnotherAttemptChangesNothing) {
 }
 
 TEST(RoundDesk, AResultWhoseHashDoesNotMatchItsBytesIsRefused) {
-  Group group(2, 1024, {});
+  DeskGroup group(2, 1024, {});
   group.Begin();
   std::shared_ptr<RoundPayload> bytes = RoundPayload::Make(4096);
   std::fill(bytes->mutable_bytes().begin(), bytes->mutable_bytes().end(), 1);
@@ -486,17 +336,17 @@ TEST(RoundDesk, AResultWhoseHashDoesNotMatchItsBytesIsRefused) {
   result.divisor = 1;
   message.body = Spread{0, result};
   group.desk(1).OnMessage(message, bytes);
-  Plan plan;
+  DeskPlan plan;
   plan.steps = 1;
 
   const auto outcomes = group.Run({plan});
 
-  EXPECT_EQ(outcomes[1].at(0).values, SumOf(2, 0, 1024));
+  EXPECT_EQ(outcomes[1].at(0).values, PartSum(2, 0, 1024));
   EXPECT_EQ(group.desk(1).Stats().refused_results, 1);
 }
 
 TEST(RoundDesk, StatesThatDifferStopTheRoundsAndAreReported) {
-  Group group(2, 1024, {});
+  DeskGroup group(2, 1024, {});
   group.Begin();
   // Member 1 applies something else than member 0 after step 0.
   std::thread other([&] {
@@ -515,7 +365,8 @@ TEST(RoundDesk, StatesThatDifferStopTheRoundsAndAreReported) {
       }
     }
   });
-  std::thread first([&] { Compute(group.desk(0), 0, 1024, Plan{}); });
+  std::thread first(
+      [&] { ComputeParts(group.member(0), 0, 1024, DeskPlan{}); });
   MemberReport report;
   // Step 1 is served by member 1.
   while (report.mismatch.empty()) {
@@ -535,10 +386,10 @@ TEST(RoundDesk, StatesThatDifferStopTheRoundsAndAreReported) {
 }
 
 TEST(RoundDesk, ExcludedFromAViewItEnds) {
-  Group group(3, 1024, {});
+  DeskGroup group(3, 1024, {});
   group.Begin();
-  std::vector<std::map<int64_t, Outcome>> outcomes;
-  Plan plan;
+  std::vector<std::map<int64_t, DeskOutcome>> outcomes;
+  DeskPlan plan;
   plan.steps = 200;
   plan.before_part = [&](int64_t step) {
     if (step == 3) {
@@ -546,9 +397,12 @@ TEST(RoundDesk, ExcludedFromAViewItEnds) {
           MakeView(2, {{MemberOf(0), 0}, {MemberOf(1), 0}}), {MemberOf(2)}));
     }
   };
-  auto ends = std::thread([&] { Compute(group.desk(2), 2, 1024, plan); });
-  std::thread a([&] { Compute(group.desk(0), 0, 1024, Plan{.steps = 200}); });
-  std::thread b([&] { Compute(group.desk(1), 1, 1024, Plan{.steps = 200}); });
+  auto ends =
+      std::thread([&] { ComputeParts(group.member(2), 2, 1024, plan); });
+  std::thread a(
+      [&] { ComputeParts(group.member(0), 0, 1024, DeskPlan{.steps = 200}); });
+  std::thread b(
+      [&] { ComputeParts(group.member(1), 1, 1024, DeskPlan{.steps = 200}); });
   ends.join();
   group.desk(0).Cancel(absl::CancelledError("over"));
   group.desk(1).Cancel(absl::CancelledError("over"));

@@ -4,6 +4,7 @@
 #include "core/schedule/asynchronous.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/fake_pipeline.h"
 #include "tests/support/pipeline_harness.h"
 #include "tests/support/schedule_builder.h"
 #include "tests/support/wrapped_engine.h"
@@ -16,16 +17,10 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-absl::StatusOr<std::unique_ptr<StageEngine>> MakeFake(
-    const EngineOptions& options) {
-  return std::make_unique<FakeEngine>(options);
-}
-
 // 100 training samples in batches of 24: the fifth has 4, in one micro-batch.
 PipelineRequest FourLayerJob(const std::string& schedule,
                              std::vector<int> worker_of) {
-  PipelineRequest request;
-  JobSpec& spec = request.spec;
+  JobSpec spec;
   spec.model.name = "mlp";
   spec.model.hidden = {12, 10, 8};
   spec.data.name = "synthetic";
@@ -39,14 +34,7 @@ PipelineRequest FourLayerJob(const std::string& schedule,
   spec.train.optimizer.name = "adamw";
   spec.train.clip_norm = 1.0;
   spec.train.learning_rate.base = 0.01;
-  spec.pipeline.stages = static_cast<int32_t>(worker_of.size());
-  spec.pipeline.schedule = schedule;
-  request.model =
-      DescribeModel(spec.model, spec.data.shape, spec.data.classes).value();
-  request.worker_of = std::move(worker_of);
-  request.make_engine = MakeFake;
-  request.open_data = OpenBatchSource;
-  return request;
+  return FakePipeline(std::move(spec), schedule, std::move(worker_of));
 }
 
 TEST(StageRunner, EndsWithTheSameBytesAtAnyCutScheduleAndPlacement) {

@@ -8,6 +8,7 @@
 #include "core/model/catalog.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/fake_pipeline.h"
 #include "tests/support/pipeline_harness.h"
 #include "tests/support/schedule_builder.h"
 #include "tests/support/wrapped_engine.h"
@@ -23,36 +24,15 @@ using ::testing::HasSubstr;
 
 constexpr char kShared[] = "transformer.wte.weight";
 
-// Six layers; batches of five micro-batches, and of one.
+// Six layers.
 PipelineRequest Gpt(const std::string& schedule, std::vector<int> worker_of) {
-  PipelineRequest request;
-  JobSpec& spec = request.spec;
-  spec.model = DefaultModel("gpt");
-  spec.model.depth = 2;
-  spec.model.width = 4;
-  spec.model.heads = 2;
-  spec.data.shape = {6};
-  spec.data.classes = 9;
-  spec.data.train_samples = 27;
-  spec.data.test_samples = 5;
-  spec.data = WithSyntheticData(spec.model, spec.data);
-  spec.train.epochs = 2;
-  spec.train.batch = 25;
-  spec.train.micro_batch = 5;
-  spec.train.optimizer.name = "adamw";
+  ModelSpec model = DefaultModel("gpt");
+  model.depth = 2;
+  model.width = 4;
+  model.heads = 2;
+  JobSpec spec = SmallTokenJob(model, 6);
   spec.train.clip_norm = schedule == "pipedream" ? 0 : 1.0;
-  spec.train.learning_rate.base = 0.01;
-  spec.pipeline.stages = static_cast<int32_t>(worker_of.size());
-  spec.pipeline.schedule = schedule;
-  request.model =
-      DescribeModel(spec.model, spec.data.shape, spec.data.classes).value();
-  request.worker_of = std::move(worker_of);
-  request.make_engine = [](const EngineOptions& options)
-      -> absl::StatusOr<std::unique_ptr<StageEngine>> {
-    return std::make_unique<FakeEngine>(options);
-  };
-  request.open_data = OpenBatchSource;
-  return request;
+  return FakePipeline(std::move(spec), schedule, std::move(worker_of));
 }
 
 TEST(Ties, EndWithTheSameBytesAtAnyCutScheduleAndPlacement) {

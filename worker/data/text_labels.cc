@@ -1,38 +1,26 @@
 #include "worker/data/text_labels.h"
 
 #include <algorithm>
-#include <utility>
+#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
-#include "worker/data/text_lines.h"
 
 namespace paceline {
-// Takes the lines out of a file that comes in pieces.  Thread-compatible.
-class TextLabels::Reader {
+
+class TextLabels::Reader final : public LineReader {
  public:
   // data and lines outlive this.
   Reader(const DataSpec& data, int32_t file, const std::string& path,
          std::vector<Line>& lines)
-      : data_(data), file_(file), path_(path), lines_(lines) {}
-
-  absl::Status Take(int64_t offset, absl::Span<const uint8_t> bytes) {
-    for (size_t i = 0; i < bytes.size(); ++i) {
-      PACELINE_RETURN_IF_ERROR(
-          TakeByte(offset + static_cast<int64_t>(i), bytes[i]));
-    }
-    return absl::OkStatus();
-  }
-
-  // The last line may have no line feed.
-  absl::Status End() {
-    return in_text_ || digits_ > 0 ? EndLine() : absl::OkStatus();
-  }
+      : LineReader(path), data_(data), file_(file), lines_(lines) {}
 
  private:
-  absl::Status TakeByte(int64_t at, uint8_t byte) {
-    if (byte == '\n') return EndLine();
+  bool has_begun_line() const override { return in_text_ || digits_ > 0; }
+
+  absl::Status TakeByte(int64_t at, uint8_t byte) override {
     if (in_text_) return TakeText(byte);
     if (byte == '\t' && digits_ > 0) return BeginText(at + 1);
     if (byte < '0' || byte > '9' || ++digits_ > kMostDigits) {
@@ -65,28 +53,20 @@ class TextLabels::Reader {
     return absl::OkStatus();
   }
 
-  absl::Status EndLine() {
+  absl::Status EndLine() override {
     if (!in_text_) return Refuse("has no tabulator behind a label");
     lines_.push_back(line_);
-    ++number_;
     in_text_ = false;
     digits_ = 0;
     label_ = 0;
     return absl::OkStatus();
   }
 
-  absl::Status Refuse(const std::string& why) const {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path_, ": line ", number_, " ", why));
-  }
-
   static constexpr int kMostDigits = 9;  // fit int32
 
   const DataSpec& data_;
   const int32_t file_;
-  const std::string path_;
   std::vector<Line>& lines_;
-  int64_t number_ = 1;
   int digits_ = 0;
   int64_t label_ = 0;
   bool in_text_ = false;
@@ -95,37 +75,20 @@ class TextLabels::Reader {
 
 absl::StatusOr<std::unique_ptr<TextLabels>> TextLabels::Open(
     const DataSpec& data) {
-  std::vector<std::unique_ptr<ByteFile>> files;
-  for (const std::string& path : TextFilesOf(data.path)) {
-    PACELINE_ASSIGN_OR_RETURN(auto file, ByteFile::Open(path));
-    files.push_back(std::move(file));
-  }
-  auto set =
-      std::unique_ptr<TextLabels>(new TextLabels(data, std::move(files)));
-  for (size_t i = 0; i < set->files_.size(); ++i) {
-    const ByteFile& file = *set->files_[i];
-    Reader reader(set->data_, static_cast<int32_t>(i), file.path(),
-                  i == 0 ? set->train_ : set->test_);
-    PACELINE_RETURN_IF_ERROR(
-        file.Scan(1, [&](int64_t offset, absl::Span<const uint8_t> bytes) {
-          return reader.Take(offset, bytes);
-        }));
-    PACELINE_RETURN_IF_ERROR(reader.End());
-  }
-  PACELINE_RETURN_IF_ERROR(
-      DivideLines(data, set->files_.size() == 1, set->train_, set->test_));
-  return set;
+  PACELINE_ASSIGN_OR_RETURN(TextFiles files, OpenTextFiles(data.path));
+  SplitLines<Line> lines;
+  PACELINE_RETURN_IF_ERROR(ReadLines<Reader>(data, files, lines));
+  return std::unique_ptr<TextLabels>(
+      new TextLabels(data, std::move(files), std::move(lines)));
 }
 
 int64_t TextLabels::samples(BatchPhase split) const {
-  return static_cast<int64_t>(
-      (split == BatchPhase::kTrain ? train_ : test_).size());
+  return static_cast<int64_t>(lines_.of(split).size());
 }
 
 absl::Status TextLabels::Load(const MicroBatchPlace& place, Tensor& inputs,
                               Tensor& labels) const {
-  const std::vector<Line>& lines =
-      place.split == BatchPhase::kTrain ? train_ : test_;
+  const std::vector<Line>& lines = lines_.of(place.split);
   const int64_t block = data_.block;
   std::vector<uint8_t> bytes;
   for (size_t i = 0; i < place.indices.size(); ++i) {

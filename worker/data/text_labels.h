@@ -3,13 +3,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/status/statusor.h"
-#include "worker/data/byte_file.h"
 #include "worker/data/sample_set.h"
+#include "worker/data/text_lines.h"
 
 namespace paceline {
 
@@ -44,15 +42,16 @@ class TextLabels final : public SampleSet {
   };
   class Reader;
 
-  TextLabels(const DataSpec& data, std::vector<std::unique_ptr<ByteFile>> files)
-      : data_(data), format_(FormatOf(data)), files_(std::move(files)) {}
+  TextLabels(const DataSpec& data, TextFiles files, SplitLines<Line> lines)
+      : data_(data),
+        format_(FormatOf(data)),
+        files_(std::move(files)),
+        lines_(std::move(lines)) {}
 
   const DataSpec data_;
   const SampleFormat format_;
-  const std::vector<std::unique_ptr<ByteFile>> files_;  // 1 or 2
-  // Constant once Open() is done.
-  std::vector<Line> train_;
-  std::vector<Line> test_;
+  const TextFiles files_;
+  const SplitLines<Line> lines_;
 };
 
 }  // namespace paceline

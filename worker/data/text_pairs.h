@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "worker/data/byte_file.h"
 #include "worker/data/sample_set.h"
+#include "worker/data/text_lines.h"
 
 namespace paceline {
 
@@ -45,17 +45,18 @@ class TextPairs final : public SampleSet {
   };
   class Reader;
 
-  TextPairs(const DataSpec& data, std::vector<std::unique_ptr<ByteFile>> files)
-      : data_(data), format_(FormatOf(data)), files_(std::move(files)) {}
+  TextPairs(const DataSpec& data, TextFiles files, SplitLines<Line> lines)
+      : data_(data),
+        format_(FormatOf(data)),
+        files_(std::move(files)),
+        lines_(std::move(lines)) {}
   absl::Status Read(int32_t file, const Sentence& sentence,
                     std::vector<int64_t>& words) const;
 
   const DataSpec data_;
   const SampleFormat format_;
-  const std::vector<std::unique_ptr<ByteFile>> files_;  // 1 or 2
-  // Constant once Open() is done.
-  std::vector<Line> train_;
-  std::vector<Line> test_;
+  const TextFiles files_;
+  const SplitLines<Line> lines_;
 };
 
 }  // namespace paceline

@@ -1,36 +1,19 @@
 #include "worker/data/text_set.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
+#include "worker/data/text_lines.h"
 
 namespace paceline {
 namespace {
 
-bool IsFolder(const std::string& path) {
-  struct stat status {};
-  return stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
-}
-
-// The training file, and the test file where there is one.
-std::vector<std::string> FilesOf(const TextOptions& options) {
-  if (!IsFolder(options.path)) return {options.path};
-  const char* const ending = options.tokens == "uint16" ? ".bin" : ".txt";
-  std::vector<std::string> files = {
-      absl::StrCat(options.path, "/train", ending)};
-  const std::string test = absl::StrCat(options.path, "/val", ending);
-  if (access(test.c_str(), F_OK) == 0) files.push_back(test);
-  return files;
-}
-
 absl::StatusOr<std::vector<std::unique_ptr<TokenSource>>> OpenSources(
     const TextOptions& options) {
-  const std::vector<std::string> files = FilesOf(options);
+  const std::vector<std::string> files =
+      TextFilesOf(options.path, options.tokens == "uint16" ? ".bin" : ".txt");
   if (options.tokens == "character") {
     return OpenCharacters(files, options.classes);
   }

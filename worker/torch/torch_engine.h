@@ -12,8 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "worker/parallel_memory.h"
-#include "worker/stage_engine.h"
+#include "worker/parallel_engine.h"
 #include "worker/torch/checkpoint.h"
 #include "worker/torch/precision.h"
 #include "worker/torch/script.h"
@@ -24,7 +23,7 @@
 namespace paceline {
 
 // Lives on the compute thread.
-class TorchEngine final : public StageEngine {
+class TorchEngine final : public ParallelEngine {
  public:
   // script: whose children are the layers, if the model is one; else empty.
   TorchEngine(const EngineOptions& options, const Script& script);
@@ -45,13 +44,6 @@ class TorchEngine final : public StageEngine {
   StashReading Stash() const override;
   absl::StatusOr<std::vector<NamedTensor>> Weights() override;
   absl::Status SetWeights(const std::vector<NamedTensor>& weights) override;
-  absl::StatusOr<absl::Span<float>> FlatGradient() override;
-  std::vector<size_t> GradientOffsets() const override;
-  size_t StateBytes() const override;
-  absl::Status CopyState(absl::Span<uint8_t> to) override;
-  absl::StatusOr<uint64_t> StateHash() override;
-  absl::Status RestoreState(absl::Span<const uint8_t> from) override;
-  absl::Status AbandonStep() override;
 
  private:
   // What backward needs of one micro-batch.
@@ -92,8 +84,9 @@ class TorchEngine final : public StageEngine {
                              Split& rest) const;
   void Borrow(int layer);
   void LayFlat();
-  ScatteredBytes State() const;
-  bool is_parallel() const { return flat_.data != nullptr; }
+  ScatteredBytes State() const override;
+  void OnStateOverwritten() override { products_.ForgetAll(); }
+  void DropStep() override;
   void OnSummed(int64_t samples, int64_t labels, int64_t version);
   void ApplyToParameters(const StepVerdict& verdict);
   void ApplyToParameter(const StepVerdict& verdict, TorchParameter& parameter);
@@ -116,7 +109,6 @@ class TorchEngine final : public StageEngine {
   std::optional<WeightStash> stash_;
   int64_t gradient_version_ = 0;  // at which the last gradient was computed
   int64_t staleness_ = 0;
-  Tensor flat_;  // the gradients of all layers, with flat_gradient
 };
 
 }  // namespace paceline

@@ -143,6 +143,10 @@ TEST(ConvertMemberReport, RefusesWhatNoMemberWouldSay) {
 
   EXPECT_EQ(refused([](auto&) {}), absl::StatusCode::kOk);
   EXPECT_EQ(refused([](auto& p) { p.set_next(-1); }), kBad);
+  // Who counts on from there would run over.
+  EXPECT_EQ(
+      refused([](auto& p) { p.set_next(std::numeric_limits<int64_t>::max()); }),
+      kBad);
   EXPECT_EQ(refused([](auto& p) { p.set_state_step(-1); }), kBad);
   EXPECT_EQ(refused([](auto& p) { p.set_turn(-1); }), kBad);
   EXPECT_EQ(refused([](auto& p) { p.mutable_view()->set_counter(-1); }), kBad);
@@ -194,6 +198,10 @@ TEST(ConvertRoundRecord, RefusesWhatNoMemberWouldSay) {
   };
 
   EXPECT_EQ(refused([](auto& p) { p.set_step(-1); }).code(), kBad);
+  EXPECT_EQ(refused([](auto& p) {
+              p.set_step(std::numeric_limits<int64_t>::max());
+            }).code(),
+            kBad);
   EXPECT_EQ(refused([](auto& p) { p.set_contributors(-1); }).code(), kBad);
   EXPECT_EQ(refused([](auto& p) {
               p.set_seconds(std::numeric_limits<double>::infinity());

@@ -1,6 +1,7 @@
 #include "core/rpc/round_convert.h"
 
 #include <functional>
+#include <limits>
 #include <string>
 #include <utility>
 #include <variant>
@@ -167,11 +168,19 @@ std::vector<Hostile> HostileHeadersAndParts() {
       {"PartStep", PartOffer{}, [](M& m) { m.mutable_part()->set_step(-1); },
        "step is -1"},
       {"PartShard", PartOffer{}, [](M& m) { m.mutable_part()->set_shard(64); },
-       "got 64, need 0 to 63"},
+       "shard is 64, need 0 to 63"},
       {"PartNegativeShard", PartOffer{},
-       [](M& m) { m.mutable_part()->set_shard(-1); }, "got -1"},
+       [](M& m) { m.mutable_part()->set_shard(-1); }, "shard is -1"},
       {"PartSamples", PartOffer{},
        [](M& m) { m.mutable_part()->set_samples(-32); }, "samples is -32"},
+      {"PartSamplesBeyondSums", PartOffer{},
+       [](M& m) { m.mutable_part()->set_samples(kMaxRoundSamples + 1); },
+       "samples is 1099511627777, need 0 to 1099511627776"},
+      {"PartStepBeyondCounting", PartOffer{},
+       [](M& m) {
+         m.mutable_part()->set_step(std::numeric_limits<int64_t>::max());
+       },
+       "step is 9223372036854775807, need 0 to"},
       {"WantShard", Want{}, [](M& m) { m.mutable_want()->set_shard(1 << 30); },
        "need 0 to 63"},
   };
@@ -184,6 +193,17 @@ std::vector<Hostile> HostileSpreads() {
       {"SpreadDivisor", Spread{1, Shard(0)},
        [](M& m) { m.mutable_spread()->mutable_result()->set_divisor(-1); },
        "divisor is -1"},
+      {"SpreadDivisorOfNothing", Spread{1, Shard(3)},
+       [](M& m) { m.mutable_spread()->mutable_result()->set_divisor(0); },
+       "shard 3 is to be divided by 0"},
+      {"ContributorIsNobody", Spread{1, Shard(0)},
+       [](M& m) {
+         m.mutable_spread()
+             ->mutable_result()
+             ->mutable_contributors(0)
+             ->clear_member();
+       },
+       "need a worker of at least 1"},
       {"TooManyContributors", Spread{1, Shard(0)}, AddContributors,
        "contributors: got 1026, need 0 to 1024"},
       {"TooManyArrivals", Spread{1, Shard(0)}, AddArrivals,

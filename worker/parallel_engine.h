@@ -1,0 +1,49 @@
+// What engines do alike as members of a round group.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "core/base/tensor.h"
+#include "worker/parallel_memory.h"
+#include "worker/stage_engine.h"
+
+namespace paceline {
+
+// Lives on the compute thread.
+class ParallelEngine : public StageEngine {
+ public:
+  absl::StatusOr<absl::Span<float>> FlatGradient() final;
+  std::vector<size_t> GradientOffsets() const final { return offsets_; }
+  size_t StateBytes() const final;
+  absl::Status CopyState(absl::Span<uint8_t> to) final;
+  absl::StatusOr<uint64_t> StateHash() final;
+  absl::Status RestoreState(absl::Span<const uint8_t> from) final;
+  absl::Status AbandonStep() final;
+
+ protected:
+  // From now on it is for data parallelism: there is memory for the gradients
+  // of all trainable parameters, zeros, in which each is to have its
+  // FlatView(), in the order of the layers.
+  void MakeFlat(const EngineOptions& options);
+  Tensor FlatView(size_t offset, const Shape& shape) const {
+    return ViewOf(flat_, offset, shape);
+  }
+  bool is_parallel() const { return !offsets_.empty(); }
+
+ private:
+  // Parameters, buffers and what the optimizer remembers.
+  virtual ScatteredBytes State() const = 0;
+  virtual void OnStateOverwritten() {}
+  // Drops forwards that were kept, and the sum.
+  virtual void DropStep() = 0;
+
+  std::vector<size_t> offsets_;  // as GradientOffsets()
+  Tensor flat_;
+};
+
+}  // namespace paceline
