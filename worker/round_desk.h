@@ -26,8 +26,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,10 +36,11 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "core/base/clock.h"
-#include "core/base/thread.h"
 #include "core/cluster/run_order.h"
 #include "core/cluster/run_report.h"
 #include "worker/block_pool.h"
+#include "worker/driver_loop.h"
+#include "worker/group_door.h"
 #include "worker/round_chronicle.h"
 #include "worker/round_driver.h"
 #include "worker/round_part.h"
@@ -58,24 +57,21 @@ uint64_t HashState(absl::Span<const uint8_t> bytes);
 
 // Thread-safe; the methods of the compute thread are for one thread.  Has two
 // threads of its own: "rounds" runs the state machine, "aggregate" sums.
-class RoundDesk final : public RoundSink, private SumSink {
+class RoundDesk final : public GroupDoor, private SumSink {
  public:
   // clock and observer outlive this.
   RoundDesk(RoundDeskOptions options, const Clock& clock,
             RoundObserver& observer);
   ~RoundDesk() override;
 
-  // Before everything else.  transport: made with this as its sink; outlives
-  // Stop().
-  // Errors: InvalidArgument  the rule or its numbers
-  absl::Status Start(RoundTransport& transport);
-  // Ends both threads and every wait with `why`; again: nothing.
-  void Stop(absl::Status why = absl::CancelledError("the run has ended"));
-  // Ends the waits alone; from any thread, at once.
-  void Cancel(absl::Status why);
-
-  // The standing order's group, whole.
-  void OnGroup(const GroupOrder& group);
+  // GroupDoor.  Start's errors: InvalidArgument  the rule or its numbers
+  absl::Status Start(RoundTransport& transport) override;
+  void Stop(absl::Status why =
+                absl::CancelledError("the run has ended")) override;
+  void Cancel(absl::Status why) override;
+  void OnGroup(const GroupOrder& group) override;
+  MemberReport Report() const override { return loop_.Report(); }
+  RoundStats Stats() const override { return loop_.Stats(); }
 
   // --- Compute thread ---
 
@@ -113,8 +109,6 @@ class RoundDesk final : public RoundSink, private SumSink {
   // --- Any thread ---
 
   const RoundShape& shape() const { return shape_; }
-  MemberReport Report() const;
-  RoundStats Stats() const;
   // As it is now; nothing before the first one that has this member.
   std::optional<View> view() const { return turns_.state().view; }
 
@@ -126,8 +120,6 @@ class RoundDesk final : public RoundSink, private SumSink {
   void OnLink(const MemberId& peer, bool up, bool refused) override;
 
  private:
-  using Task = std::function<void(RoundDriver&)>;
-
   // zeno's loss is computed on the compute thread, which waits for the result.
   class LossDoor final : public TrustedLoss {
    public:
@@ -157,11 +149,6 @@ class RoundDesk final : public RoundSink, private SumSink {
   void OnSummed(const SumRequest& request, std::shared_ptr<RoundPayload> sum,
                 int64_t divisor, const std::string& why) override;
 
-  // Dropped where the queue is full: peers repeat what they said.
-  void Post(Task task);
-  void Loop();
-  void AwaitTasks(Instant due, std::deque<Task>& tasks);
-
   absl::StatusOr<std::shared_ptr<RoundPayload>> PartMemory(
       const MemberId& from, const PayloadKey& key, size_t bytes);
 
@@ -178,14 +165,8 @@ class RoundDesk final : public RoundSink, private SumSink {
   LossDoor loss_;
   std::unique_ptr<RoundPart> part_;  // of the compute thread
 
-  mutable absl::Mutex mutex_;
-  std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  MemberReport report_ ABSL_GUARDED_BY(mutex_);
-  RoundStats stats_ ABSL_GUARDED_BY(mutex_);
-
   RoundSum sum_;
-  Thread rounds_;
+  DriverLoop<RoundDriver> loop_;
 };
 
 }  // namespace paceline

@@ -50,6 +50,7 @@ RoundDriver::RoundDriver(const RoundDeskOptions& options,
       mode_(OptionsOf(options).mode),
       chronicle_(options.self, mode_),
       applied_(options.next),
+      copies_(parts.transport, parts.turns),
       ticked_(parts.clock.Now()) {}
 
 uint64_t RoundDriver::VariantOf(ViewId view) {
@@ -70,11 +71,7 @@ void RoundDriver::OnGroup(const GroupOrder& group) {
                     counted ? options_.next : 0,
                     counted ? options_.state_hash : 0);
   }
-  std::erase_if(links_, [&group](const auto& each) {
-    return std::none_of(
-        group.workers.begin(), group.workers.end(),
-        [&each](const GroupWorker& peer) { return peer.id == each.first; });
-  });
+  links_.Retain(group.workers);
   if (counted) {
     AdoptView(group.view);
   } else {
@@ -92,7 +89,7 @@ void RoundDriver::AdoptView(const View& view) {
   std::set<MemberId> members;
   for (const ViewMember& member : view.members) members.insert(member.id);
   parts_.sum.Retain(members);
-  for (auto& [peer, link] : links_) link.owing.reset();
+  links_.ClearOwing();
   mismatch_found_.reset();
   Log(LogLevel::kInfo, "adopted a view",
       {{"view", ViewText(view.id)},
@@ -104,12 +101,7 @@ void RoundDriver::AdoptView(const View& view) {
 void RoundDriver::FollowDonor(const View& view) {
   if (joined_) {
     if (view.id <= member_->view()->id) return;
-    return parts_.turns.End(absl::AbortedError(absl::StrCat(
-        "view ", ViewText(view.id),
-        " goes on without this member, which was "
-        "one until view ",
-        ViewText(member_->view()->id),
-        ": only another process of this worker can become one again")));
+    return parts_.turns.End(ExcludedError(view.id, member_->view()->id));
   }
   if (view.members.empty() || view.members.front().id == donor_) return;
   donor_ = view.members.front().id;
@@ -117,16 +109,9 @@ void RoundDriver::FollowDonor(const View& view) {
 }
 
 void RoundDriver::OnLink(const MemberId& peer, bool up, bool refused) {
-  Link& link = links_[peer];
   const Instant now = parts_.clock.Now();
-  if (up) {
-    link.broken.reset();
-    link.refused = false;
-  } else {
-    if (!link.broken.has_value()) link.broken = now;
-    link.refused = link.refused || refused;
-    chronicle_.OnLost(peer, now);
-  }
+  links_.OnLink(peer, up, refused, now);
+  if (!up) chronicle_.OnLost(peer, now);
   report_changed_ = true;
   Settle();
 }

@@ -60,13 +60,16 @@ bool RoundTurns::HasTurn() const {
          UploadIsDue();
 }
 
-absl::StatusOr<RoundTurn> RoundTurns::Await() {
-  const absl::MutexLock lock(&mutex_,
-                             absl::Condition(this, &RoundTurns::HasTurn));
+absl::StatusOr<RoundTurn> RoundTurns::Await(absl::Duration longest) {
+  const absl::MutexLock lock(&mutex_);
+  const bool has_turn = mutex_.AwaitWithTimeout(
+      absl::Condition(this, &RoundTurns::HasTurn), longest);
   if (!end_.ok()) return end_;
   RoundTurn turn;
   turn.step = state_.next;
-  if (!turns_.empty()) {
+  if (!has_turn) {
+    turn.kind = RoundTurn::Kind::kWait;
+  } else if (!turns_.empty()) {
     turn = std::move(turns_.front());
     turns_.pop_front();
   } else if (PartIsDue()) {

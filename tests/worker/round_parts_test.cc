@@ -165,6 +165,14 @@ TEST(RoundTurns, AskForAPartOnceAndOnlyWhenNothingElseIsToBeDone) {
   EXPECT_EQ(turns.Await().status(), absl::CancelledError("over"));
 }
 
+TEST(RoundTurns, AfterAWhileWithoutAnyItIsTimeToSaySo) {
+  RoundTurns turns(10);
+
+  EXPECT_EQ(turns.Await(absl::Milliseconds(1))->kind, RoundTurn::Kind::kWait);
+  turns.Push(Turn(RoundTurn::Kind::kMeet, 2));
+  EXPECT_EQ(turns.Await(absl::Milliseconds(1))->kind, RoundTurn::Kind::kMeet);
+}
+
 TEST(RoundTurns, TellTheEndAndTheUploadOnceEach) {
   RoundTurns turns(3);
   RoundTurns::State state;
