@@ -28,7 +28,7 @@ RunReport NewReport(const Fence& fence) {
 }
 
 void CancelAll(CancelToken* cancel, RunConnections* connections,
-               const absl::Status& why, RoundDesk* desk = nullptr) {
+               const absl::Status& why, GroupDoor* desk = nullptr) {
   if (cancel != nullptr) cancel->Cancel(why);
   if (desk != nullptr) desk->Cancel(why);
   if (connections == nullptr) return;
@@ -52,7 +52,7 @@ Agent::Agent(AgentOptions options, RunFactory& factory, const Clock& clock)
 Agent::~Agent() {
   std::shared_ptr<CancelToken> cancel;
   std::shared_ptr<RunConnections> connections;
-  std::shared_ptr<RoundDesk> desk;
+  std::shared_ptr<GroupDoor> desk;
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
@@ -74,7 +74,7 @@ void Agent::OnWelcome(WorkerId self) {
 void Agent::OnOrder(std::optional<RunOrder> order) {
   std::shared_ptr<CancelToken> cancel;
   std::shared_ptr<RunConnections> connections;
-  std::shared_ptr<RoundDesk> desk;
+  std::shared_ptr<GroupDoor> desk;
   std::optional<GroupOrder> group;
   absl::Status why = absl::CancelledError("the standing order has changed");
   {

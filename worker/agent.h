@@ -22,15 +22,17 @@
 #include "core/cluster/run_report.h"
 #include "worker/cancel_token.h"
 #include "worker/faults.h"
+#include "worker/group_door.h"
 #include "worker/prober.h"
 #include "worker/record_outbox.h"
-#include "worker/round_desk.h"
 #include "worker/run_factory.h"
 #include "worker/run_order.h"
 #include "worker/stage_runner.h"
 #include "worker/time_meter.h"
 
 namespace paceline {
+
+struct RoundDeskOptions;
 
 // How far a heartbeat's records reach; handed back with its acknowledgement.
 struct RecordMarks {
@@ -162,10 +164,14 @@ class Agent final : private RunObserver, private RoundObserver {
   absl::Status PrepareGroup(const RunOrder& order,
                             const ModelDescription& model, WorkerId self,
                             GroupRun& run);
+  absl::StatusOr<RoundDeskOptions> DeskOptions(const RunOrder& order,
+                                               GroupRun& run);
   absl::Status RunGroup(const RunOrder& order, const ModelDescription& model,
                         GroupRun& run);
+  absl::Status TakeTurns(const RunOrder& order, const ModelDescription& model,
+                         GroupRun& run);
   absl::Status HandOver(const RunOrder& order, StageEngine& engine);
-  std::shared_ptr<RoundDesk> desk() const;
+  std::shared_ptr<GroupDoor> desk() const;
 
   absl::Status WarmUp(const RunOrder& order, const ModelDescription& model,
                       int stage, StageEngine& engine);
@@ -214,7 +220,7 @@ class Agent final : private RunObserver, private RoundObserver {
   std::shared_ptr<RunConnections> connections_ ABSL_GUARDED_BY(mutex_);
   // Of a round group's run; shared with whoever tells it of the group, ends it
   // or asks how it goes.
-  std::shared_ptr<RoundDesk> desk_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<GroupDoor> desk_ ABSL_GUARDED_BY(mutex_);
   // Notified when connections_ are gone; shared with their deleter.
   std::shared_ptr<absl::Notification> closed_ ABSL_GUARDED_BY(mutex_);
 

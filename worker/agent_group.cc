@@ -8,6 +8,9 @@
 #include "core/obs/log.h"
 #include "core/optim/optimizer.h"
 #include "worker/agent.h"
+#include "worker/gossip_desk.h"
+#include "worker/gossip_runner.h"
+#include "worker/round_desk.h"
 #include "worker/round_runner.h"
 
 namespace paceline {
@@ -19,21 +22,27 @@ struct Agent::GroupRun {
   std::unique_ptr<StageEngine> engine;
   std::unique_ptr<StepSource> source;
   std::shared_ptr<CancelToken> cancel;
-  std::shared_ptr<RoundDesk> desk;
+  // One of the two, by the job's mode.  Shared with whoever tells the agent of
+  // the group, ends the run or asks how it goes.
+  std::shared_ptr<RoundDesk> rounds;
+  std::shared_ptr<GossipDesk> gossip;
   std::unique_ptr<RoundTransport> transport;
   FaultPlan faults;
 
+  std::shared_ptr<GroupDoor> desk() const {
+    if (gossip != nullptr) return gossip;
+    return rounds;
+  }
   // The transport calls the desk, and the desk the transport.  The engine's
   // gradient goes last: what was sent of it may still be on its way out.
   ~GroupRun() {
     if (transport != nullptr) transport->Close();
-    if (desk == nullptr) return;
-    desk->Stop();
-    desk->AwaitPartReleased();
+    if (desk() != nullptr) desk()->Stop();
+    if (rounds != nullptr) rounds->AwaitPartReleased();
   }
 };
 
-std::shared_ptr<RoundDesk> Agent::desk() const {
+std::shared_ptr<GroupDoor> Agent::desk() const {
   absl::MutexLock lock(&mutex_);
   return desk_;
 }
@@ -99,10 +108,28 @@ absl::Status Agent::PrepareGroup(const RunOrder& order,
   }
   PACELINE_ASSIGN_OR_RETURN(run.source, factory_.OpenSteps(order.spec));
 
+  run.faults = FaultsOf(order, run.self);
+  PACELINE_ASSIGN_OR_RETURN(RoundDeskOptions desk, DeskOptions(order, run));
+  RoundObserver& observer = *this;
+  if (IsGossip(order.spec)) {
+    run.gossip =
+        std::make_shared<GossipDesk>(std::move(desk), clock_, observer);
+  } else {
+    run.rounds = std::make_shared<RoundDesk>(std::move(desk), clock_, observer);
+  }
+  PACELINE_ASSIGN_OR_RETURN(
+      run.transport,
+      factory_.ConnectGroup(order.fence, run.self, run.desk().get()));
+  return run.desk()->Start(*run.transport);
+}
+
+absl::StatusOr<RoundDeskOptions> Agent::DeskOptions(const RunOrder& order,
+                                                    GroupRun& run) {
   RoundDeskOptions desk;
   desk.attempt = order.fence.attempt;
   desk.self = run.self;
   desk.aggregation = order.spec.aggregation;
+  desk.seed = static_cast<uint64_t>(order.spec.train.seed);
   PACELINE_ASSIGN_OR_RETURN(const absl::Span<float> gradient,
                             run.engine->FlatGradient());
   desk.values = gradient.size();
@@ -113,19 +140,13 @@ absl::Status Agent::PrepareGroup(const RunOrder& order,
                         steps = desk.total_steps](int64_t step) {
     return LearningRate(rate, step, steps);
   };
-  run.faults = FaultsOf(order, run.self);
+  if (order.spec.faults.empty()) return desk;
   desk.on_serving = [this, &run](int64_t step, absl::string_view phase) {
     if (!run.faults.KillsServer(step, phase)) return;
     Log(LogLevel::kWarn, "dies on purpose", {{"step", step}, {"phase", phase}});
     options_.fault_actions->Kill();
   };
-  if (order.spec.faults.empty()) desk.on_serving = nullptr;
-  RoundObserver& observer = *this;
-  run.desk = std::make_shared<RoundDesk>(std::move(desk), clock_, observer);
-  PACELINE_ASSIGN_OR_RETURN(
-      run.transport,
-      factory_.ConnectGroup(order.fence, run.self, run.desk.get()));
-  return run.desk->Start(*run.transport);
+  return desk;
 }
 
 absl::Status Agent::ComputeInGroup(const RunOrder& order,
@@ -156,18 +177,22 @@ absl::Status Agent::RunGroup(const RunOrder& order,
   {
     absl::MutexLock lock(&mutex_);
     run.cancel = cancel_;
-    desk_ = run.desk;
+    desk_ = run.desk();
     run_->steps = run.source->total_steps();
     // What has come meanwhile.
     const bool same = order_.has_value() && order_->fence == order.fence &&
                       order_->group.has_value();
     group = same ? *order_->group : *order.group;
     // Under the lock: a newer one must not come before it.
-    run.desk->OnGroup(group);
+    run.desk()->OnGroup(group);
   }
   PACELINE_RETURN_IF_ERROR(run.cancel->status());
   SetPhase(RunPhase::kRunning);
+  return TakeTurns(order, model, run);
+}
 
+absl::Status Agent::TakeTurns(const RunOrder& order,
+                              const ModelDescription& model, GroupRun& run) {
   RoundRunnerOptions options;
   options.spec = order.spec;
   options.model = model;
@@ -176,17 +201,24 @@ absl::Status Agent::RunGroup(const RunOrder& order,
   ProcessFaults none;
   FaultActions& actions =
       options_.fault_actions != nullptr ? *options_.fault_actions : none;
+  const auto on_done = [this](bool uploads) {
+    if (!uploads) SetPhase(RunPhase::kDone);
+  };
+  const auto upload = [&]() -> absl::Status {
+    PACELINE_RETURN_IF_ERROR(HandOver(order, *run.engine));
+    SetPhase(RunPhase::kDone);
+    return absl::OkStatus();
+  };
+  if (run.gossip != nullptr) {
+    return GossipRunner(std::move(options),
+                        {*run.engine, *run.source, actions, time_, clock_,
+                         *this, *run.cancel},
+                        *run.gossip, on_done, upload)
+        .Run();
+  }
   return RoundRunner(std::move(options),
-                     {*run.engine, run.hook, *run.source, *run.desk, actions,
-                      time_, clock_, *this, *run.cancel,
-                      [this](bool uploads) {
-                        if (!uploads) SetPhase(RunPhase::kDone);
-                      },
-                      [&]() -> absl::Status {
-                        PACELINE_RETURN_IF_ERROR(HandOver(order, *run.engine));
-                        SetPhase(RunPhase::kDone);
-                        return absl::OkStatus();
-                      }})
+                     {*run.engine, run.hook, *run.source, *run.rounds, actions,
+                      time_, clock_, *this, *run.cancel, on_done, upload})
       .Run();
 }
 

@@ -121,7 +121,7 @@ void RoundDriver::Do(const Apply& action) {
   const int64_t next = turn.step + 1;
   hashes_[next] = action.result.hash();
   if (hashes_.size() > kKnownHashes) hashes_.erase(hashes_.begin());
-  for (auto& [peer, link] : links_) link.owing.reset();
+  links_.ClearOwing();
   // The part's memory is the compute thread's again when it hears of this.
   part_ = {};
   parts_.sum.Forget(next);
@@ -137,7 +137,7 @@ void RoundDriver::Do(const Apply& action) {
 void RoundDriver::Do(const Suspect& action) {
   Log(LogLevel::kWarn, "a member owes an answer for a lease",
       {{"worker", action.member.worker.value}, {"step", member_->next()}});
-  links_[action.member].owing = parts_.clock.Now();
+  links_.SetOwing(action.member, parts_.clock.Now());
   report_changed_ = true;
 }
 
@@ -170,39 +170,15 @@ void RoundDriver::Do(const TakeCopy& action) {
   AskForNext(action.from);
 }
 
-// The same copy is sent again until it is known to have come, and while there
-// is no newer one: another one under its key would begin from its first byte.
 void RoundDriver::Do(const SendCopy& action) {
-  const auto sent = copies_.find(action.to);
-  if (sent != copies_.end() && (heard_[action.to] < sent->second.next ||
-                                sent->second.next == member_->next())) {
-    const SentCopy& copy = sent->second;
-    return parts_.transport.Send(action.to, copy.message, copy.key, copy.state);
-  }
-  copies_.erase(action.to);
-  const bool asked = !copy_wanted_.empty();
-  copy_wanted_.insert(action.to);
-  if (asked) return;
-  RoundTurn turn;
-  turn.kind = RoundTurn::Kind::kCopy;
-  parts_.turns.Push(std::move(turn));
+  copies_.OnWanted(action.to, heard_[action.to], member_->next());
 }
 
 void RoundDriver::OnStateCopied(int64_t next, uint64_t state_hash,
                                 std::shared_ptr<RoundPayload> state) {
   if (!member_.has_value()) return;
-  for (const MemberId& to : std::exchange(copy_wanted_, {})) {
-    SentCopy& copy = copies_[to];
-    copy.next = next;
-    copy.message = Message(Copy{next, HashAfter(next), state_hash});
-    copy.key = {PayloadKey::Kind::kState, next, 0, state_hash};
-    copy.state = state;
-    parts_.transport.Send(to, copy.message, copy.key, state);
-    Log(LogLevel::kInfo, "sends a joiner a copy of the state",
-        {{"worker", to.worker.value},
-         {"step", next},
-         {"bytes", state->size()}});
-  }
+  copies_.OnCopied(Message(Copy{next, HashAfter(next), state_hash}),
+                   std::move(state));
 }
 
 // Whose parts are to be summed here, if anything changed about that.
@@ -227,8 +203,8 @@ void RoundDriver::ExpectParts() {
 
 void RoundDriver::Publish() {
   // Who has nothing yet has applied no steps either.
-  std::erase_if(copies_, [this](const auto& each) {
-    return heard_[each.first] >= std::max<int64_t>(1, each.second.next);
+  copies_.Drop([this](const MemberId& joiner, int64_t steps) {
+    return heard_[joiner] >= std::max<int64_t>(1, steps);
   });
   const bool listens = member_->phase() == RoundMember::Phase::kListening;
   RoundTurns::State state;
@@ -259,16 +235,7 @@ MemberReport RoundDriver::Report(Instant now) const {
   report.level = told_.level;
   report.state_step = member_->state_steps();
   report.state_hash = member_->state_hash();
-  for (const auto& [peer, link] : links_) {
-    PeerReport each;
-    each.peer = peer;
-    each.refused = link.refused;
-    if (link.broken.has_value()) each.broken = now - *link.broken;
-    if (link.owing.has_value()) {
-      each.owing = now - *link.owing + options_.lease;
-    }
-    report.peers.push_back(each);
-  }
+  report.peers = links_.Report(now, options_.lease);
   if (mismatch_found_.has_value()) {
     report.mismatch_step = mismatch_found_->step;
     report.mismatch = mismatch_found_->state_hashes;

@@ -11,8 +11,6 @@
 namespace paceline {
 namespace {
 
-// That wait when peers want to say more.
-constexpr size_t kMostTasks = 1 << 14;
 // How far ahead of this member others may be with their parts: it may lack the
 // results of some steps that it does not take part in.
 constexpr int64_t kStepsAhead = 4;
@@ -48,14 +46,19 @@ RoundDesk::RoundDesk(RoundDeskOptions options, const Clock& clock,
       store_(shape_, pool_),
       turns_(options_.total_steps),
       loss_(turns_),
-      sum_(SumOptionsOf(options_), shape_, pool_, loss_, *this) {}
+      sum_(SumOptionsOf(options_), shape_, pool_, loss_, *this),
+      loop_(clock) {}
 
 RoundDesk::~RoundDesk() { Stop(); }
 
 absl::Status RoundDesk::Start(RoundTransport& transport) {
   if (const absl::Status rule = sum_.CheckRule(); !rule.ok()) return rule;
   transport_ = &transport;
-  rounds_ = Thread("rounds", [this] { Loop(); });
+  loop_.Start([this] {
+    return std::make_unique<RoundDriver>(
+        options_, shape_,
+        RoundDriverParts{*transport_, store_, sum_, turns_, observer_, clock_});
+  });
   return absl::OkStatus();
 }
 
@@ -66,72 +69,19 @@ void RoundDesk::Cancel(absl::Status why) {
 
 void RoundDesk::Stop(absl::Status why) {
   Cancel(std::move(why));
-  {
-    const absl::MutexLock lock(&mutex_);
-    stopping_ = true;
-  }
+  loop_.End();
   sum_.Stop();
-  rounds_.Join();
-  std::deque<Task> dropped;  // without the lock: some hold a part's memory
-  const absl::MutexLock lock(&mutex_);
-  dropped.swap(tasks_);
-}
-
-void RoundDesk::Post(Task task) {
-  const absl::MutexLock lock(&mutex_);
-  if (!stopping_) tasks_.push_back(std::move(task));
-}
-
-void RoundDesk::PostOfPeer(Task task) {
-  const absl::MutexLock lock(&mutex_);
-  if (stopping_ || tasks_.size() >= kMostTasks) return;
-  tasks_.push_back(std::move(task));
-}
-
-void RoundDesk::AwaitTasks(Instant due, std::deque<Task>& tasks) {
-  const auto something = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-    return stopping_ || !tasks_.empty();
-  };
-  const absl::MutexLock lock(&mutex_);
-  mutex_.AwaitWithTimeout(absl::Condition(&something), due - clock_.Now());
-  tasks.swap(tasks_);
-}
-
-void RoundDesk::Loop() {
-  RoundDriver driver(options_, shape_,
-                     {*transport_, store_, sum_, turns_, observer_, clock_});
-  for (;;) {
-    std::deque<Task> tasks;
-    AwaitTasks(driver.DueAt(), tasks);
-    for (const Task& task : tasks) task(driver);
-    const Instant now = clock_.Now();
-    if (now >= driver.DueAt()) driver.OnTick();
-    MemberReport report = driver.Report(now);
-    const RoundStats stats = driver.Stats();
-    const absl::MutexLock lock(&mutex_);
-    report_ = std::move(report);
-    stats_ = stats;
-    if (stopping_) return;
-  }
+  loop_.Join();
 }
 
 void RoundDesk::OnGroup(const GroupOrder& group) {
-  Post([group](RoundDriver& driver) { driver.OnGroup(group); });
+  loop_.Post([group](RoundDriver& driver) { driver.OnGroup(group); });
 }
 
 MemberReport RoundDesk::Report() const {
-  MemberReport report;
-  {
-    const absl::MutexLock lock(&mutex_);
-    report = report_;
-  }
+  MemberReport report = loop_.Report();
   report.turn = turns_.turn();
   return report;
-}
-
-RoundStats RoundDesk::Stats() const {
-  const absl::MutexLock lock(&mutex_);
-  return stats_;
 }
 
 // --- Compute thread ---------------------------------------------------------
@@ -173,7 +123,7 @@ void RoundDesk::FinishPart(int64_t samples) {
   OwnPart own{part_->Offers(samples), part_->payloads(), !part_->honest(),
               part_->options().duplicates};
   turns_.OnPart(part_->options().step);
-  Post([own = std::move(own)](RoundDriver& driver) { driver.OnPart(own); });
+  loop_.Post([own = std::move(own)](RoundDriver& driver) { driver.OnPart(own); });
 }
 
 void RoundDesk::SkipPart(int64_t step, uint64_t division) {
@@ -183,7 +133,7 @@ void RoundDesk::SkipPart(int64_t step, uint64_t division) {
   }
   own.payloads.resize(own.offers.size());
   turns_.OnPart(step);
-  Post([own = std::move(own)](RoundDriver& driver) { driver.OnPart(own); });
+  loop_.Post([own = std::move(own)](RoundDriver& driver) { driver.OnPart(own); });
 }
 
 void RoundDesk::AwaitPartReleased() {
@@ -205,14 +155,14 @@ void RoundDesk::AwaitPartReleased() {
 }
 
 void RoundDesk::OnApplied(int64_t next, uint64_t state_hash) {
-  Post([next, state_hash](RoundDriver& driver) {
+  loop_.Post([next, state_hash](RoundDriver& driver) {
     driver.OnApplied(next, state_hash);
   });
 }
 
 void RoundDesk::SendState(int64_t next, uint64_t state_hash,
                           std::shared_ptr<RoundPayload> state) {
-  Post([next, state_hash, state = std::move(state)](RoundDriver& driver) {
+  loop_.Post([next, state_hash, state = std::move(state)](RoundDriver& driver) {
     driver.OnStateCopied(next, state_hash, state);
   });
 }
@@ -269,25 +219,26 @@ absl::StatusOr<std::shared_ptr<RoundPayload>> RoundDesk::OnPayload(
   memory->Subscribe([this, weak = std::weak_ptr<RoundPayload>(memory)](int) {
     const auto payload = weak.lock();
     if (payload == nullptr || !payload->complete()) return;
-    Post([](RoundDriver& driver) { driver.OnBytes(); });
+    loop_.Post([](RoundDriver& driver) { driver.OnBytes(); });
   });
   return memory;
 }
 
 void RoundDesk::OnMessage(RoundMessage message,
                           std::shared_ptr<RoundPayload> payload) {
-  PostOfPeer([message = std::move(message), payload = std::move(payload)](
-                 RoundDriver& driver) { driver.OnMessage(message, payload); });
+  loop_.PostOfPeer(
+      [message = std::move(message), payload = std::move(payload)](
+          RoundDriver& driver) { driver.OnMessage(message, payload); });
 }
 
 void RoundDesk::OnLink(const MemberId& peer, bool up, bool refused) {
-  Post([=](RoundDriver& driver) { driver.OnLink(peer, up, refused); });
+  loop_.Post([=](RoundDriver& driver) { driver.OnLink(peer, up, refused); });
 }
 
 // --- The aggregate thread ---------------------------------------------------
 
 void RoundDesk::OnPartChecked(const RoundMessage& offer, PartCheck check) {
-  Post([offer, check](RoundDriver& driver) {
+  loop_.Post([offer, check](RoundDriver& driver) {
     driver.OnPartChecked(offer, check);
   });
 }
@@ -307,7 +258,7 @@ void RoundDesk::OnDecided(const SumRequest& request,
 void RoundDesk::OnSummed(const SumRequest& request,
                          std::shared_ptr<RoundPayload> sum, int64_t divisor,
                          const std::string& why) {
-  Post([request, sum = std::move(sum), divisor, why](RoundDriver& driver) {
+  loop_.Post([request, sum = std::move(sum), divisor, why](RoundDriver& driver) {
     driver.OnSummed(request, sum, divisor, why);
   });
 }

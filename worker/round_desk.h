@@ -27,8 +27,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -39,10 +37,11 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "core/base/clock.h"
-#include "core/base/thread.h"
 #include "core/cluster/run_order.h"
 #include "core/cluster/run_report.h"
 #include "worker/block_pool.h"
+#include "worker/driver_loop.h"
+#include "worker/group_door.h"
 #include "worker/loss_door.h"
 #include "worker/round_chronicle.h"
 #include "worker/round_driver.h"
@@ -60,25 +59,22 @@ uint64_t HashState(absl::Span<const uint8_t> bytes);
 
 // Thread-safe; the methods of the compute thread are for one thread.  Has two
 // threads of its own: "rounds" runs the state machine, "aggregate" sums.
-class RoundDesk final : public RoundSink, private SumSink {
+class RoundDesk final : public GroupDoor, private SumSink {
  public:
   // clock and observer outlive this.
   RoundDesk(RoundDeskOptions options, const Clock& clock,
             RoundObserver& observer);
   ~RoundDesk() override;
 
-  // Before everything else.  transport: made with this as its sink; outlives
-  // Stop().
-  // Errors: InvalidArgument  the rule or its numbers
-  absl::Status Start(RoundTransport& transport);
-  // Ends both threads and every wait with `why`; again: nothing.  A part that
-  // was begun is read until AwaitPartReleased() all the same.
-  void Stop(absl::Status why = absl::CancelledError("the run has ended"));
-  // Ends the waits alone; from any thread, at once.
-  void Cancel(absl::Status why);
-
-  // The standing order's group, whole.
-  void OnGroup(const GroupOrder& group);
+  // GroupDoor.  Start's errors: InvalidArgument  the rule or its numbers.  A
+  // part that was begun is read beyond Stop(), until AwaitPartReleased().
+  absl::Status Start(RoundTransport& transport) override;
+  void Stop(absl::Status why =
+                absl::CancelledError("the run has ended")) override;
+  void Cancel(absl::Status why) override;
+  void OnGroup(const GroupOrder& group) override;
+  MemberReport Report() const override;
+  RoundStats Stats() const override { return loop_.Stats(); }
 
   // --- Compute thread ---
 
@@ -117,8 +113,6 @@ class RoundDesk final : public RoundSink, private SumSink {
   // --- Any thread ---
 
   const RoundShape& shape() const { return shape_; }
-  MemberReport Report() const;
-  RoundStats Stats() const;
   // As it is now; nothing before the first one that has this member.
   std::optional<View> view() const { return turns_.state().view; }
 
@@ -130,7 +124,6 @@ class RoundDesk final : public RoundSink, private SumSink {
   void OnLink(const MemberId& peer, bool up, bool refused) override;
 
  private:
-  using Task = std::function<void(RoundDriver&)>;
 
   // SumSink, on the aggregate thread.
   void OnPartChecked(const RoundMessage& offer, PartCheck check) override;
@@ -138,12 +131,6 @@ class RoundDesk final : public RoundSink, private SumSink {
                  std::shared_ptr<RoundPayload> sum) override;
   void OnSummed(const SumRequest& request, std::shared_ptr<RoundPayload> sum,
                 int64_t divisor, const std::string& why) override;
-
-  void Post(Task task);
-  // What a peer said: dropped where too much waits, since peers repeat it.
-  void PostOfPeer(Task task);
-  void Loop();
-  void AwaitTasks(Instant due, std::deque<Task>& tasks);
 
   absl::StatusOr<std::shared_ptr<RoundPayload>> PartMemory(
       const MemberId& from, const PayloadKey& key, size_t bytes);
@@ -161,14 +148,8 @@ class RoundDesk final : public RoundSink, private SumSink {
   LossDoor loss_;
   std::unique_ptr<RoundPart> part_;  // of the compute thread
 
-  mutable absl::Mutex mutex_;
-  std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  MemberReport report_ ABSL_GUARDED_BY(mutex_);
-  RoundStats stats_ ABSL_GUARDED_BY(mutex_);
-
   RoundSum sum_;
-  Thread rounds_;
+  DriverLoop<RoundDriver> loop_;
 };
 
 }  // namespace paceline

@@ -50,6 +50,7 @@ RoundDriver::RoundDriver(const RoundDeskOptions& options,
       mode_(OptionsOf(options).mode),
       chronicle_(options.self, mode_),
       applied_(options.next),
+      copies_(parts.transport, parts.turns),
       ticked_(parts.clock.Now()) {}
 
 uint64_t RoundDriver::VariantOf(ViewId view) {
@@ -82,15 +83,11 @@ void RoundDriver::OnGroup(const GroupOrder& group) {
 void RoundDriver::ForgetOthersThan(const std::vector<GroupWorker>& workers) {
   std::set<MemberId> there;
   for (const GroupWorker& worker : workers) there.insert(worker.id);
-  const auto is_gone = [&there](const MemberId& id) {
-    return there.count(id) == 0;
-  };
-  const auto is_of_one = [&](const auto& each) { return is_gone(each.first); };
-  std::erase_if(links_, is_of_one);
-  std::erase_if(heard_, is_of_one);
-  // A copy is as large as the model and its optimizer.
-  std::erase_if(copies_, is_of_one);
-  std::erase_if(copy_wanted_, is_gone);
+  links_.Retain(workers);
+  copies_.Retain(there);
+  std::erase_if(heard_, [&there](const auto& each) {
+    return there.count(each.first) == 0;
+  });
 }
 
 void RoundDriver::AdoptView(const View& view) {
@@ -102,7 +99,7 @@ void RoundDriver::AdoptView(const View& view) {
   std::set<MemberId> members;
   for (const ViewMember& member : view.members) members.insert(member.id);
   parts_.sum.Retain(members);
-  for (auto& [peer, link] : links_) link.owing.reset();
+  links_.ClearOwing();
   mismatch_found_.reset();
   Log(LogLevel::kInfo, "adopted a view",
       {{"view", ViewText(view.id)},
@@ -114,12 +111,7 @@ void RoundDriver::AdoptView(const View& view) {
 void RoundDriver::FollowDonor(const View& view) {
   if (joined_) {
     if (view.id <= member_->view()->id) return;
-    return parts_.turns.End(absl::AbortedError(absl::StrCat(
-        "view ", ViewText(view.id),
-        " goes on without this member, which was "
-        "one until view ",
-        ViewText(member_->view()->id),
-        ": only another process of this worker can become one again")));
+    return parts_.turns.End(ExcludedError(view.id, member_->view()->id));
   }
   if (view.members.empty() || view.members.front().id == donor_) return;
   donor_ = view.members.front().id;
@@ -127,16 +119,9 @@ void RoundDriver::FollowDonor(const View& view) {
 }
 
 void RoundDriver::OnLink(const MemberId& peer, bool up, bool refused) {
-  Link& link = links_[peer];
   const Instant now = parts_.clock.Now();
-  if (up) {
-    link.broken.reset();
-    link.refused = false;
-  } else {
-    if (!link.broken.has_value()) link.broken = now;
-    link.refused = link.refused || refused;
-    chronicle_.OnLost(peer, now);
-  }
+  links_.OnLink(peer, up, refused, now);
+  if (!up) chronicle_.OnLost(peer, now);
   report_changed_ = true;
   Settle();
 }

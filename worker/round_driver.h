@@ -8,7 +8,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,12 +19,15 @@
 #include "core/cluster/run_report.h"
 #include "core/model/job_spec.h"
 #include "core/round/round_member.h"
+#include "worker/group_door.h"
+#include "worker/peer_links.h"
 #include "worker/round_chronicle.h"
 #include "worker/round_shape.h"
 #include "worker/round_store.h"
 #include "worker/round_sum.h"
 #include "worker/round_transport.h"
 #include "worker/round_turn.h"
+#include "worker/state_copies.h"
 
 namespace paceline {
 
@@ -38,7 +40,7 @@ inline constexpr int64_t kLeastUnapplied = 8;
 struct RoundDeskOptions {
   int64_t attempt = 0;
   MemberId self;
-  AggregationSpec aggregation;  // mode rolling or central
+  AggregationSpec aggregation;  // of the job; not mode none
   size_t values = 0;            // float32 of the gradient
   size_t state_bytes = 0;       // of the engine's state
   // Of results that the compute thread has still to apply.  Beyond them, and
@@ -50,6 +52,7 @@ struct RoundDeskOptions {
   int64_t next = 0;
   // Not 0.  A member that is in no view yet fetches the group's all the same.
   uint64_t state_hash = 1;
+  uint64_t seed = 0;  // gossip: of the pairings
   // zeno without gamma: the learning rate of a step.
   std::function<double(int64_t step)> learning_rate = nullptr;
   // For faults on purpose: this member, as server of `step`, has another's part
@@ -59,16 +62,6 @@ struct RoundDeskOptions {
       nullptr;
   absl::Duration retry_period = absl::Milliseconds(100);
   absl::Duration lease = absl::Seconds(3);
-};
-
-// Hears what the coordinator and the metrics shall know; called on the desk's
-// thread, quick.
-class RoundObserver {
- public:
-  virtual ~RoundObserver() = default;
-  virtual void OnRound(const RoundRecord& record) = 0;
-  // The report says something that should not wait for the next heartbeat.
-  virtual void OnMemberChanged() = 0;
 };
 
 // All outlive the driver.
@@ -118,19 +111,6 @@ class RoundDriver {
   static uint64_t VariantOf(ViewId view);
 
  private:
-  struct Link {
-    std::optional<Instant> broken;
-    bool refused = false;
-    std::optional<Instant> owing;
-  };
-  // A copy of the state on its way to a joiner.
-  struct SentCopy {
-    int64_t next = 0;
-    RoundMessage message;
-    PayloadKey key;
-    std::shared_ptr<RoundPayload> state;
-  };
-
   void AdoptView(const View& view);
   void FollowDonor(const View& view);
   // What is kept of and for processes that the group has no more.
@@ -198,9 +178,8 @@ class RoundDriver {
   // RoundResult::hash() by the steps that there are then.
   std::map<int64_t, uint64_t> hashes_;
   std::map<MemberId, int64_t> heard_;  // committed_through, newest
-  std::set<MemberId> copy_wanted_;
-  std::map<MemberId, SentCopy> copies_;
-  std::map<MemberId, Link> links_;
+  StateCopies copies_;
+  PeerLinks links_;
   std::optional<ReportMismatch> mismatch_found_;
   Instant ticked_;
   // What OnMemberChanged() was last called for.

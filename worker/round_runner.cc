@@ -1,8 +1,6 @@
 #include "worker/round_runner.h"
 
 #include <algorithm>
-#include <set>
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,7 +8,6 @@
 #include "core/base/status_macros.h"
 #include "core/obs/log.h"
 #include "core/optim/step_gate.h"
-#include "core/schedule/instruction.h"
 
 namespace paceline {
 
@@ -18,7 +15,10 @@ RoundRunner::RoundRunner(RoundRunnerOptions options,
                          const RoundRunnerParts& parts)
     : options_(std::move(options)),
       parts_(parts),
-      total_steps_(parts.source.total_steps()) {}
+      total_steps_(parts.source.total_steps()),
+      compute_(options_.spec, options_.model,
+               {parts.engine, parts.source, parts.fault_actions, parts.time,
+                parts.clock, parts.observer, parts.cancel}) {}
 
 absl::Status RoundRunner::Run() {
   if (options_.spec.aggregation.rule == "zeno") {
@@ -55,6 +55,9 @@ absl::Status RoundRunner::Take(RoundTurn& turn) {
       const ScopedPart part(parts_.time, TimePart::kSnapshot);
       return parts_.upload();
     }
+    case RoundTurn::Kind::kMeet:  // of other runners
+    case RoundTurn::Kind::kWait:
+      break;
   }
   return absl::InternalError("no such turn");
 }
@@ -63,12 +66,10 @@ absl::Status RoundRunner::Take(RoundTurn& turn) {
 
 absl::Status RoundRunner::ComputePart(const RoundTurn& turn) {
   const StepFaults faults = options_.faults.At(turn.step);
-  PACELINE_RETURN_IF_ERROR(Misbehave(faults, turn.step));
+  PACELINE_RETURN_IF_ERROR(compute_.BeginStep(faults, turn.step));
   const BatchInfo batch = parts_.source.Training(turn.step);
   const std::vector<int> own =
       MicroBatchesOf(turn.view, turn.step, options_.self, batch.micro_batches);
-  losses_ = {};
-  stage_time_ = {};
   if (own.empty()) {
     parts_.desk.SkipPart(turn.step, DivisionOf(turn.view, turn.step));
     return absl::OkStatus();
@@ -78,22 +79,7 @@ absl::Status RoundRunner::ComputePart(const RoundTurn& turn) {
   PACELINE_ASSIGN_OR_RETURN(const bool whole,
                             ComputeMicroBatches(turn, batch, own, faults));
   if (!whole) return Abandon();
-  parts_.desk.FinishPart(losses_.samples);
-  return absl::OkStatus();
-}
-
-absl::Status RoundRunner::Misbehave(const StepFaults& faults, int64_t step) {
-  if (faults.kill) {
-    Log(LogLevel::kWarn, "dies on purpose",
-        {{"step", step}, {"phase", "computing"}});
-    parts_.fault_actions.Kill();
-  }
-  if (faults.hang > absl::ZeroDuration()) {
-    parts_.fault_actions.Hang(faults.hang);
-  }
-  if (faults.delay > absl::ZeroDuration()) {
-    return parts_.cancel.Pause(faults.delay);
-  }
+  parts_.desk.FinishPart(compute_.losses().samples);
   return absl::OkStatus();
 }
 
@@ -109,14 +95,15 @@ absl::StatusOr<bool> RoundRunner::ComputeMicroBatches(
     const bool last = micro_batch == own.back();
     // A gradient that is to be spoilt leaves when it is whole.
     const bool streams = last && !faults.spoils_gradient();
-    PACELINE_RETURN_IF_ERROR(ComputeMicroBatch(batch, micro_batch, faults, [&] {
-      if (streams) began = BeginPart(turn, faults);
-    }));
+    PACELINE_RETURN_IF_ERROR(
+        compute_.ComputeMicroBatch(batch, micro_batch, faults, [&] {
+          if (streams) began = BeginPart(turn, faults);
+        }));
     PACELINE_RETURN_IF_ERROR(began);
     if (!last || streams) continue;
     PACELINE_ASSIGN_OR_RETURN(const absl::Span<float> gradient,
                               parts_.engine.FlatGradient());
-    SpoilGradient(faults, losses_.samples,
+    SpoilGradient(faults, compute_.losses().samples,
                   MixSeed({static_cast<uint64_t>(options_.self.worker.value),
                            static_cast<uint64_t>(turn.step)}),
                   gradient);
@@ -144,42 +131,6 @@ absl::Status RoundRunner::BeginPart(const RoundTurn& turn,
       [this, offsets = parts_.engine.GradientOffsets()](const LayerDone& done) {
         if (done.backward) parts_.desk.MarkReady(offsets[done.layer]);
       };
-  return absl::OkStatus();
-}
-
-absl::Status RoundRunner::ComputeMicroBatch(
-    const BatchInfo& batch, int micro_batch, const StepFaults& faults,
-    const std::function<void()>& before_backward) {
-  TensorList input;
-  {
-    const ScopedPart part(parts_.time, TimePart::kData);
-    PACELINE_ASSIGN_OR_RETURN(input, parts_.source.Next());
-  }
-  if (faults.label_flip) {
-    input.back() = FlipLabels(input.back(), options_.spec.data.classes);
-  }
-  const Instant began = parts_.clock.Now();
-  {
-    const ScopedPart part(parts_.time, TimePart::kForward);
-    PACELINE_ASSIGN_OR_RETURN(
-        const ForwardResult result,
-        parts_.engine.Forward(batch, micro_batch, std::move(input)));
-    if (result.loss.has_value()) {
-      losses_.loss += result.loss->loss;
-      losses_.correct += result.loss->correct;
-      losses_.samples += result.loss->samples;
-    }
-  }
-  parts_.observer.OnProgress({0, Op::kForward, micro_batch}, batch);
-  {
-    const ScopedPart part(parts_.time, TimePart::kBackward);
-    before_backward();
-    PACELINE_RETURN_IF_ERROR(
-        parts_.engine.Backward(batch, micro_batch, {}).status());
-  }
-  parts_.observer.OnProgress({0, Op::kBackward, micro_batch}, batch);
-  stage_time_.seconds += absl::ToDoubleSeconds(parts_.clock.Now() - began);
-  ++stage_time_.micro_batches;
   return absl::OkStatus();
 }
 
@@ -211,21 +162,6 @@ absl::StatusOr<StepVerdict> RoundRunner::Update(const RoundTurn& turn,
   return verdict;
 }
 
-absl::Status RoundRunner::Apply(const RoundTurn& turn) {
-  const BatchInfo batch = parts_.source.Training(turn.step);
-  StepVerdict verdict;
-  {
-    const ScopedPart part(parts_.time, TimePart::kOptimizer);
-    PACELINE_ASSIGN_OR_RETURN(verdict, Update(turn, batch));
-    PACELINE_ASSIGN_OR_RETURN(state_hash_, parts_.engine.StateHash());
-    applied_ = turn.step + 1;
-    parts_.desk.OnApplied(applied_, state_hash_);
-  }
-  LogApplied(turn);
-  Tell(turn, batch, verdict);
-  return Evaluate(applied_);
-}
-
 // All members' lines together show whether anybody ever diverged.
 void RoundRunner::LogApplied(const RoundTurn& turn) const {
   if (!LogEnabled(LogLevel::kDebug)) return;
@@ -241,34 +177,27 @@ void RoundRunner::LogApplied(const RoundTurn& turn) const {
        {"part", turn.divisor == 0 ? "void" : used ? "used" : "unused"}});
 }
 
-void RoundRunner::Tell(const RoundTurn& turn, const BatchInfo& batch,
-                       const StepVerdict& verdict) {
+absl::Status RoundRunner::Apply(const RoundTurn& turn) {
+  const BatchInfo batch = parts_.source.Training(turn.step);
+  StepVerdict verdict;
+  {
+    const ScopedPart part(parts_.time, TimePart::kOptimizer);
+    PACELINE_ASSIGN_OR_RETURN(verdict, Update(turn, batch));
+    PACELINE_ASSIGN_OR_RETURN(state_hash_, parts_.engine.StateHash());
+    applied_ = turn.step + 1;
+    parts_.desk.OnApplied(applied_, state_hash_);
+  }
+  LogApplied(turn);
   int64_t samples = 0;
   if (turn.divisor > 0) {
     for (const Contributor& each : turn.result.shards.front().contributors) {
       samples += each.samples;
     }
   }
-  // Who had no part of the batch knows nothing of its loss.
-  std::optional<StepRecord> record;
-  if (losses_.samples > 0) {
-    record = StepRecord{verdict.step + 1,
-                        losses_.loss / static_cast<double>(losses_.samples),
-                        samples,
-                        verdict.learning_rate,
-                        verdict.gradient_norm,
-                        verdict.skip,
-                        absl::ToUnixMillis(parts_.clock.Today())};
-  }
-  parts_.observer.OnStep(verdict, samples, record);
-  parts_.observer.OnProgress({0, Op::kStep, 0}, batch);
-  const Instant now = parts_.clock.Now();
-  std::optional<absl::Duration> wall;
-  if (applied_at_.has_value()) wall = now - *applied_at_;
-  applied_at_ = now;
-  parts_.observer.OnBatch(wall, {stage_time_});
-  losses_ = {};
-  stage_time_ = {};
+  compute_.Tell(verdict, batch, samples, samples);
+  return compute_.Evaluate(applied_, parts_.desk.view(), options_.self, [this] {
+    return parts_.desk.TryTakeCopy().has_value() ? Copy() : absl::OkStatus();
+  });
 }
 
 // --- The state --------------------------------------------------------------
@@ -285,7 +214,7 @@ absl::Status RoundRunner::Restore(const RoundTurn& turn) {
         " at the member that sent it"));
   }
   applied_ = turn.step;
-  applied_at_.reset();
+  compute_.ForgetTime();
   Log(LogLevel::kInfo, "took the group's state over",
       {{"step", applied_},
        {"state", absl::Hex(state_hash_, absl::kZeroPad16)}});
@@ -298,52 +227,9 @@ absl::Status RoundRunner::Copy() {
   if (state_hash_ == 0) {
     PACELINE_ASSIGN_OR_RETURN(state_hash_, parts_.engine.StateHash());
   }
-  std::shared_ptr<RoundPayload> state =
-      RoundPayload::Make(parts_.engine.StateBytes());
-  PACELINE_RETURN_IF_ERROR(parts_.engine.CopyState(state->mutable_bytes()));
-  MarkAllReady(*state);
+  PACELINE_ASSIGN_OR_RETURN(std::shared_ptr<RoundPayload> state,
+                            compute_.CopyState());
   parts_.desk.SendState(applied_, state_hash_, std::move(state));
-  return absl::OkStatus();
-}
-
-// --- The test set -----------------------------------------------------------
-
-// Each member its share, as of the next step; the coordinator adds them up.
-absl::Status RoundRunner::Evaluate(int64_t steps) {
-  const BatchInfo batch = parts_.source.Evaluation(steps);
-  const std::optional<View> view = parts_.desk.view();
-  if (batch.micro_batches == 0 || !view.has_value()) return absl::OkStatus();
-  const std::vector<int> own =
-      MicroBatchesOf(*view, steps, options_.self, batch.micro_batches);
-  if (own.empty()) return absl::OkStatus();
-  parts_.source.Prepare(batch, own);
-  LossSums sums;
-  for (const int micro_batch : own) {
-    PACELINE_RETURN_IF_ERROR(parts_.cancel.status());
-    if (parts_.desk.TryTakeCopy().has_value()) {
-      PACELINE_RETURN_IF_ERROR(Copy());
-    }
-    TensorList input;
-    {
-      const ScopedPart part(parts_.time, TimePart::kData);
-      PACELINE_ASSIGN_OR_RETURN(input, parts_.source.Next());
-    }
-    const ScopedPart part(parts_.time, TimePart::kForward);
-    PACELINE_ASSIGN_OR_RETURN(
-        const ForwardResult result,
-        parts_.engine.Forward(batch, micro_batch, std::move(input)));
-    if (!result.loss.has_value()) continue;
-    sums.loss += result.loss->loss;
-    sums.correct += result.loss->correct;
-    sums.samples += result.loss->samples;
-    parts_.observer.OnProgress({0, Op::kForward, micro_batch}, batch);
-  }
-  applied_at_.reset();  // the next step did not begin at once
-  if (sums.samples == 0) return absl::OkStatus();
-  const auto samples = static_cast<double>(sums.samples);
-  parts_.observer.OnEvaluation({steps, sums.loss / samples,
-                                static_cast<double>(sums.correct) / samples,
-                                sums.samples});
   return absl::OkStatus();
 }
 
@@ -397,40 +283,24 @@ absl::StatusOr<double> RoundRunner::MeanTrustedLoss() {
   return sums.loss / static_cast<double>(sums.samples);
 }
 
-// In the order of the gradient; the engine's own memory.
-absl::StatusOr<std::vector<absl::Span<float>>> RoundRunner::Trainable() {
-  PACELINE_ASSIGN_OR_RETURN(std::vector<NamedTensor> weights,
-                            parts_.engine.Weights());
-  std::set<std::string> trainable;
-  for (const Layer& layer : options_.model.layers) {
-    for (const Parameter& parameter : layer.parameters) {
-      if (parameter.trainable) trainable.insert(parameter.name);
-    }
-  }
-  std::vector<absl::Span<float>> parameters;
-  for (NamedTensor& weight : weights) {
-    if (trainable.count(weight.name) == 0) continue;
-    parameters.push_back(weight.tensor.As<float>());
-  }
-  return parameters;
-}
-
 // Steps along the direction and back: the very bytes that were there.
 absl::StatusOr<double> RoundRunner::TrustedLoss(const RoundTurn& turn) {
   const ScopedPart part(parts_.time, TimePart::kAggregate);
   if (turn.direction.empty()) return MeanTrustedLoss();
-  PACELINE_ASSIGN_OR_RETURN(const std::vector<absl::Span<float>> parameters,
-                            Trainable());
+  PACELINE_ASSIGN_OR_RETURN(std::vector<NamedTensor> parameters,
+                            compute_.Trainable());
   std::vector<std::vector<float>> before;
   const float* direction = turn.direction.data();
   const auto step = static_cast<float>(turn.loss_step);
-  for (const absl::Span<float> parameter : parameters) {
+  for (NamedTensor& each : parameters) {
+    const absl::Span<float> parameter = each.tensor.As<float>();
     before.emplace_back(parameter.begin(), parameter.end());
     for (float& value : parameter) value -= step * *direction++;
   }
   absl::StatusOr<double> loss = MeanTrustedLoss();
   for (size_t i = 0; i < parameters.size(); ++i) {
-    std::copy(before[i].begin(), before[i].end(), parameters[i].begin());
+    std::copy(before[i].begin(), before[i].end(),
+              parameters[i].tensor.As<float>().begin());
   }
   return loss;
 }

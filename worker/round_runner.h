@@ -18,6 +18,7 @@
 #include "core/model/job_spec.h"
 #include "worker/cancel_token.h"
 #include "worker/faults.h"
+#include "worker/member_compute.h"
 #include "worker/round_desk.h"
 #include "worker/stage_engine.h"
 #include "worker/stage_runner.h"
@@ -80,37 +81,27 @@ class RoundRunner {
                                            const BatchInfo& batch,
                                            const std::vector<int>& own,
                                            const StepFaults& faults);
-  absl::Status ComputeMicroBatch(const BatchInfo& batch, int micro_batch,
-                                 const StepFaults& faults,
-                                 const std::function<void()>& before_backward);
   absl::Status BeginPart(const RoundTurn& turn, const StepFaults& faults);
-  absl::Status Misbehave(const StepFaults& faults, int64_t step);
   absl::Status Apply(const RoundTurn& turn);
   void LogApplied(const RoundTurn& turn) const;
   absl::StatusOr<StepVerdict> Update(const RoundTurn& turn,
                                      const BatchInfo& batch);
-  void Tell(const RoundTurn& turn, const BatchInfo& batch,
-            const StepVerdict& verdict);
   absl::Status Restore(const RoundTurn& turn);
   absl::Status Copy();
-  absl::Status Evaluate(int64_t steps);
   absl::Status LoadTrusted();
   absl::StatusOr<double> TrustedLoss(const RoundTurn& turn);
   absl::StatusOr<double> MeanTrustedLoss();
-  absl::StatusOr<std::vector<absl::Span<float>>> Trainable();
   absl::Status Abandon();
 
   const RoundRunnerOptions options_;
   const RoundRunnerParts parts_;
   const int64_t total_steps_;
+  MemberCompute compute_;
 
   int64_t applied_ = 0;
   uint64_t state_hash_ = 0;
   bool open_ = false;  // the engine has something of a step
-  LossSums losses_;    // of this member's part
-  StageTime stage_time_;
   std::vector<Trusted> trusted_;
-  std::optional<Instant> applied_at_;
 };
 
 }  // namespace paceline

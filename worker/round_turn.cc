@@ -60,14 +60,17 @@ bool RoundTurns::HasTurn() const {
          UploadIsDue();
 }
 
-absl::StatusOr<RoundTurn> RoundTurns::Await() {
+absl::StatusOr<RoundTurn> RoundTurns::Await(absl::Duration longest) {
   const absl::MutexLock lock(&mutex_);
   at_turn_ = false;
-  mutex_.Await(absl::Condition(this, &RoundTurns::HasTurn));
+  const bool has_turn = mutex_.AwaitWithTimeout(
+      absl::Condition(this, &RoundTurns::HasTurn), longest);
   if (!end_.ok()) return end_;
   RoundTurn turn;
   turn.step = state_.next;
-  if (!turns_.empty()) {
+  if (!has_turn) {
+    turn.kind = RoundTurn::Kind::kWait;
+  } else if (!turns_.empty()) {
     turn = std::move(turns_.front());
     turns_.pop_front();
   } else if (PartIsDue()) {
@@ -81,7 +84,7 @@ absl::StatusOr<RoundTurn> RoundTurns::Await() {
     told_upload_ = true;
   }
   ++given_;
-  at_turn_ = turn.kind != RoundTurn::Kind::kDone &&
+  at_turn_ = has_turn && turn.kind != RoundTurn::Kind::kDone &&
              turn.kind != RoundTurn::Kind::kUpload;
   return turn;
 }

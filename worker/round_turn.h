@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "core/round/message.h"
 #include "core/round/view.h"
@@ -29,6 +30,8 @@ struct RoundTurn {
     kLoss,    // AnswerLoss(f(x - loss_step * direction)), direction empty: f(x)
     kDone,    // all steps are applied; told once
     kUpload,  // and this member shall hand the weights over; told once
+    kMeet,  // gossip: average with `theirs` after `step`; null: go on without
+    kWait,  // nothing has come for so long: say that this thread lives
   };
   Kind kind = Kind::kPart;
   int64_t step = 0;
@@ -44,6 +47,9 @@ struct RoundTurn {
   // kRestore.
   std::shared_ptr<RoundPayload> state;
   uint64_t state_hash = 0;
+
+  // kMeet: this member's own, to be written over.
+  std::shared_ptr<RoundPayload> theirs;
 
   // kLoss; valid until it is answered.
   absl::Span<const float> direction;
@@ -78,8 +84,10 @@ class RoundTurns {
   // Every wait ends with it; the first one stays.
   void End(absl::Status why);
 
+  // longest: then a kWait.
   // Errors: that of End()
-  absl::StatusOr<RoundTurn> Await();
+  absl::StatusOr<RoundTurn> Await(
+      absl::Duration longest = absl::InfiniteDuration());
   // The next kCopy, wherever it is; never waits.
   std::optional<RoundTurn> TryTakeCopy();
   // Something has come that makes the part of `step` pointless.

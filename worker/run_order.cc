@@ -213,7 +213,7 @@ absl::StatusOr<MemberId> CheckGroupOrder(const RunOrder& order,
         "order: a round group holds a part of the model, but this worker knows "
         "groups of the whole model only: update paceline-worker");
   }
-  if (!IsDataParallel(order.spec) || order.spec.aggregation.mode == "gossip") {
+  if (!IsDataParallel(order.spec)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "order: a round group for a job whose aggregation.mode is ",
         order.spec.aggregation.mode));

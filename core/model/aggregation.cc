@@ -35,14 +35,37 @@ std::string MoreMicroBatches(const TrainSpec& train, int64_t members) {
                       ", or raise train.batch");
 }
 
-void CheckMode(const AggregationSpec& aggregation, SpecProblems& problems) {
-  const bool known =
-      problems.OneOf("aggregation.mode", "mode", aggregation.mode,
-                     {"central", "gossip", "none", "rolling"});
-  if (known && aggregation.mode == "gossip") {
-    problems.Add("aggregation.mode",
-                 "gossip is not available yet: use rolling, or central for "
-                 "one server that stays");
+// Members that gossip average parameters in pairs: there are no rounds that a
+// rule, a server or a least number of parts could belong to.
+void CheckGossip(const AggregationSpec& a, SpecProblems& problems) {
+  const auto refuse = [&problems](const char* path, const std::string& is,
+                                  const char* why) {
+    problems.Add(path, absl::StrCat("is ", is, ", but mode gossip ", why));
+  };
+  if (a.rule != "mean") {
+    refuse("aggregation.rule", absl::CHexEscape(a.rule),
+           "averages two members' parameters at a time and has nobody to "
+           "judge them: leave rule out, or use mode rolling");
+  }
+  if (a.k > 0) {
+    refuse("aggregation.k", absl::StrCat(a.k),
+           "withstands no liars: leave k out, or use mode rolling with a rule "
+           "that does");
+  }
+  if (a.shards > 1) {
+    refuse("aggregation.shards", absl::StrCat(a.shards),
+           "has no servers that could share the work: leave shards out, or "
+           "use mode rolling");
+  }
+  if (a.min_parts > 1) {
+    refuse("aggregation.min_parts", absl::StrCat(a.min_parts),
+           "has no rounds that could be void, and goes on with whoever is "
+           "there: leave min_parts out, or use mode rolling");
+  }
+  if (a.codec != "fp32") {
+    refuse("aggregation.codec", absl::CHexEscape(a.codec),
+           "sends parameters, which would be rounded again in every step: "
+           "leave codec out");
   }
 }
 
@@ -280,7 +303,9 @@ int64_t KnownMembers(const AggregationSpec& aggregation) {
 void CheckAggregation(const JobSpec& spec, const ModelDescription* model,
                       SpecProblems& problems) {
   const AggregationSpec& a = spec.aggregation;
-  CheckMode(a, problems);
+  problems.OneOf("aggregation.mode", "mode", a.mode,
+                 {"central", "gossip", "none", "rolling"});
+  if (IsGossip(spec)) CheckGossip(a, problems);
   const bool rule = CheckRuleKeys(spec, problems);
   problems.Whole("aggregation.members", a.members, 0, kMostMembers);
   problems.Number("aggregation.deadline", a.deadline,
@@ -305,11 +330,17 @@ void CheckFaults(const JobSpec& spec, SpecProblems& problems) {
   if (!IsDataParallel(spec)) {
     problems.Add("faults",
                  "are for data-parallel jobs, whose other members go on: set "
-                 "aggregation.mode to rolling or central, or leave faults out");
+                 "aggregation.mode to rolling, central or gossip, or leave "
+                 "faults out");
   }
   for (size_t i = 0; i < spec.faults.size(); ++i) {
     CheckFault(spec.faults[i], FaultPath(i), spec.aggregation.workers,
                problems);
+    if (!IsGossip(spec) || spec.faults[i].phase == "computing") continue;
+    problems.Add(FaultPath(i) + ".phase",
+                 absl::StrCat("is ", absl::CHexEscape(spec.faults[i].phase),
+                              ", a phase of a server, but mode gossip has "
+                              "none: leave phase out"));
   }
 }
 

@@ -10,6 +10,24 @@ namespace {
 
 uint64_t Word(int64_t value) { return static_cast<uint64_t>(value); }
 
+const char* VerdictText(ParameterAnswer::Verdict verdict) {
+  switch (verdict) {
+    case ParameterAnswer::Verdict::kTaken:
+      return "taken";
+    case ParameterAnswer::Verdict::kNotFinite:
+      return "refused: not finite";
+    case ParameterAnswer::Verdict::kWrongBytes:
+      return "refused: other bytes than their hash says";
+    case ParameterAnswer::Verdict::kOtherPartner:
+      return "refused: another partner";
+    case ParameterAnswer::Verdict::kPast:
+      return "refused: the step is past";
+    case ParameterAnswer::Verdict::kBehind:
+      return "not kept: the step is far ahead";
+  }
+  return "answered";
+}
+
 struct Text {
   std::string operator()(const PartOffer& m) const {
     return absl::StrCat(m.samples > 0 ? "part" : "no part", " of step ", m.step,
@@ -55,6 +73,13 @@ struct Text {
   std::string operator()(const CopyRequest&) const { return "copy wanted"; }
   std::string operator()(const Copy& m) const {
     return absl::StrCat("copy after ", m.next, " steps");
+  }
+  std::string operator()(const ParameterOffer& m) const {
+    return absl::StrCat("parameters of step ", m.step);
+  }
+  std::string operator()(const ParameterAnswer& m) const {
+    return absl::StrCat("parameters of step ", m.step, " ",
+                        VerdictText(m.verdict));
   }
 };
 

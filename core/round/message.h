@@ -134,9 +134,33 @@ struct Copy {
   uint64_t state_hash = 0;
 };
 
+// Gossip (gossip_member.h): a member's parameters after its own update of
+// `step`, to be averaged with those of its partner.
+struct ParameterOffer {
+  int64_t step = 0;
+  uint64_t hash = 0;  // of the bytes
+};
+
+// The partner's word about them.
+struct ParameterAnswer {
+  // Values are those of paceline.v1.ParameterAnswer.Verdict.
+  enum class Verdict : uint8_t {
+    kTaken = 1,         // they are here, whole, and may be averaged
+    kNotFinite = 2,     // NaN or infinity in them
+    kWrongBytes = 3,    // they are not the bytes that the offer names
+    kOtherPartner = 4,  // who answers meets somebody else in that step
+    kPast = 5,          // who answers is done with that step
+    kBehind = 6,        // who answers is too far behind to keep them
+  };
+  int64_t step = 0;
+  uint64_t hash = 0;  // as offered
+  Verdict verdict = Verdict::kTaken;
+};
+
 using Body =
     std::variant<PartOffer, Want, Spread, Hold, Commit, Committed, TooOld,
-                 Answer, Fetch, Fetched, Level, LevelDone, CopyRequest, Copy>;
+                 Answer, Fetch, Fetched, Level, LevelDone, CopyRequest, Copy,
+                 ParameterOffer, ParameterAnswer>;
 
 struct RoundMessage {
   int64_t attempt = 0;

@@ -172,6 +172,9 @@ class RoundMember {
   void On(const MemberId& from, const Level& level, Instant now,
           RoundActions& actions);
   void On(const MemberId&, const LevelDone&, Instant, RoundActions&) {}
+  // Of gossip: no business of a round.
+  void On(const MemberId&, const ParameterOffer&, Instant, RoundActions&) {}
+  void On(const MemberId&, const ParameterAnswer&, Instant, RoundActions&) {}
   void On(const MemberId& from, const CopyRequest& request, Instant now,
           RoundActions& actions);
   void On(const MemberId& from, const Copy& copy, Instant now,

@@ -162,6 +162,17 @@ void FillBody(const Copy& copy, v1::RoundMessage& proto) {
   to.set_state_hash(copy.state_hash);
 }
 
+void FillBody(const ParameterOffer& offer, v1::RoundMessage& proto) {
+  proto.mutable_parameters()->set_step(offer.step);
+  proto.mutable_parameters()->set_hash(offer.hash);
+}
+void FillBody(const ParameterAnswer& answer, v1::RoundMessage& proto) {
+  v1::ParameterAnswer& to = *proto.mutable_parameter_answer();
+  to.set_step(answer.step);
+  to.set_hash(answer.hash);
+  to.set_verdict(static_cast<v1::ParameterAnswer::Verdict>(answer.verdict));
+}
+
 absl::StatusOr<Body> PartOf(const v1::PartOffer& proto) {
   PACELINE_RETURN_IF_ERROR(CheckCount("the step", proto.step()));
   PACELINE_RETURN_IF_ERROR(CheckShard(proto.shard()));
@@ -204,6 +215,19 @@ absl::StatusOr<Body> CopyOf(const v1::Copy& proto) {
   return Copy{proto.next(), proto.last_hash(), proto.state_hash()};
 }
 
+absl::StatusOr<Body> ParameterAnswerOf(const v1::ParameterAnswer& proto) {
+  PACELINE_RETURN_IF_ERROR(CheckCount("the step", proto.step()));
+  if (proto.verdict() < v1::ParameterAnswer::VERDICT_TAKEN ||
+      proto.verdict() > v1::ParameterAnswer::VERDICT_BEHIND) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("verdict ", static_cast<int>(proto.verdict()),
+                     " on parameters, need 1 to 6"));
+  }
+  return ParameterAnswer{
+      proto.step(), proto.hash(),
+      static_cast<ParameterAnswer::Verdict>(proto.verdict())};
+}
+
 // Committed, Fetched, Level: a result and nothing else.
 template <typename Message>
 absl::StatusOr<Body> WithResult(const v1::RoundResult& proto) {
@@ -211,7 +235,7 @@ absl::StatusOr<Body> WithResult(const v1::RoundResult& proto) {
   return Message{std::move(result)};
 }
 
-// Commit, TooOld, Fetch: a step that is counted, and what stands beside it.
+// Commit, TooOld, Fetch, ParameterOffer: a step that is counted, and what stands beside it.
 absl::StatusOr<Body> AtStep(int64_t step, Body body) {
   PACELINE_RETURN_IF_ERROR(CheckCount("the step", step));
   return body;
@@ -249,6 +273,12 @@ absl::StatusOr<Body> BodyOf(const v1::RoundMessage& proto) {
       return CopyRequest{};
     case v1::RoundMessage::kCopy:
       return CopyOf(proto.copy());
+    case v1::RoundMessage::kParameters:
+      return AtStep(proto.parameters().step(),
+                    ParameterOffer{proto.parameters().step(),
+                                   proto.parameters().hash()});
+    case v1::RoundMessage::kParameterAnswer:
+      return ParameterAnswerOf(proto.parameter_answer());
     case v1::RoundMessage::BODY_NOT_SET:
       break;
   }

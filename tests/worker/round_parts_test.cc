@@ -199,6 +199,14 @@ TEST(RoundTurns, SayWhichTurnTheComputeThreadIsAt) {
   EXPECT_EQ(turns.turn(), 0) << "it may take as long as it likes";
 }
 
+TEST(RoundTurns, AfterAWhileWithoutAnyItIsTimeToSaySo) {
+  RoundTurns turns(10);
+
+  EXPECT_EQ(turns.Await(absl::Milliseconds(1))->kind, RoundTurn::Kind::kWait);
+  turns.Push(Turn(RoundTurn::Kind::kMeet, 2));
+  EXPECT_EQ(turns.Await(absl::Milliseconds(1))->kind, RoundTurn::Kind::kMeet);
+}
+
 TEST(RoundTurns, TellTheEndAndTheUploadOnceEach) {
   RoundTurns turns(3);
   RoundTurns::State state;

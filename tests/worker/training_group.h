@@ -17,6 +17,7 @@
 #include "tests/support/round_group.h"
 #include "worker/data/open.h"
 #include "worker/fake_engine.h"
+#include "worker/gossip_runner.h"
 #include "worker/round_runner.h"
 
 namespace paceline {
@@ -69,8 +70,15 @@ class Trainer final : public RunObserver, public FaultActions {
     desk.learning_rate = [spec](int64_t step) {
       return LearningRate(spec.train.learning_rate, step, spec.train.steps);
     };
+    desk.seed = static_cast<uint64_t>(spec.train.seed);
     desk.retry_period = absl::Milliseconds(20);
-    desk_ = std::make_unique<RoundDesk>(desk, clock_, observer);
+    RoundDesk* rounds = nullptr;
+    GossipDesk* gossip = nullptr;
+    if (IsGossip(spec)) {
+      desk_.reset(gossip = new GossipDesk(desk, clock_, observer));
+    } else {
+      desk_.reset(rounds = new RoundDesk(desk, clock_, observer));
+    }
     transport_ = network.Connect(self, desk_.get());
     EXPECT_TRUE(desk_->Start(*transport_).ok());
     RoundRunnerOptions runner;
@@ -79,16 +87,25 @@ class Trainer final : public RunObserver, public FaultActions {
     runner.self = self;
     runner.faults =
         FaultPlan(spec.faults, absl::StrCat("w", self.worker.value), !joins);
-    runner_ = std::make_unique<RoundRunner>(
-        runner,
-        RoundRunnerParts{*engine_, hook_, *source_, *desk_, *this, time_,
-                         clock_, *this, cancel_, [this](bool) { SetDone(); },
-                         [this] {
-                           const absl::MutexLock lock(&mutex_);
-                           ++uploads_;
-                           return absl::OkStatus();
-                         }});
-    compute_ = std::thread([this] { status_ = runner_->Run(); });
+    const auto done = [this](bool) { SetDone(); };
+    const auto upload = [this] {
+      const absl::MutexLock lock(&mutex_);
+      ++uploads_;
+      return absl::OkStatus();
+    };
+    if (gossip != nullptr) {
+      const auto run = std::make_shared<GossipRunner>(
+          runner,
+          MemberParts{*engine_, *source_, *this, time_, clock_, *this, cancel_},
+          *gossip, done, upload);
+      compute_ = std::thread([this, run] { status_ = run->Run(); });
+    } else {
+      const auto run = std::make_shared<RoundRunner>(
+          runner,
+          RoundRunnerParts{*engine_, hook_, *source_, *rounds, *this, time_,
+                           clock_, *this, cancel_, done, upload});
+      compute_ = std::thread([this, run] { status_ = run->Run(); });
+    }
   }
   ~Trainer() override { Stop(); }
 
@@ -99,6 +116,8 @@ class Trainer final : public RunObserver, public FaultActions {
     transport_->Close();
     desk_->Stop();
   }
+  // Waits until its run has ended by itself.
+  void Join() { compute_.join(); }
   // As by SIGKILL; from any thread, the compute thread ends soon.
   void Kill() override {
     network_.Kill(self_);
@@ -149,7 +168,7 @@ class Trainer final : public RunObserver, public FaultActions {
     return bytes;
   }
   std::vector<NamedTensor> Weights() { return *engine_->Weights(); }
-  RoundDesk& desk() { return *desk_; }
+  GroupDoor& desk() { return *desk_; }
   const MemberId& self() const { return self_; }
   bool killed() const {
     const absl::MutexLock lock(&mutex_);
@@ -213,9 +232,8 @@ class Trainer final : public RunObserver, public FaultActions {
   LayerHook hook_;
   std::unique_ptr<StageEngine> engine_;
   std::unique_ptr<StepSource> source_;
-  std::unique_ptr<RoundDesk> desk_;
+  std::unique_ptr<GroupDoor> desk_;
   std::unique_ptr<RoundTransport> transport_;
-  std::unique_ptr<RoundRunner> runner_;
   absl::Status status_;
 
   mutable absl::Mutex mutex_;
@@ -279,9 +297,8 @@ class TrainingGroup {
   Trainer& trainer(size_t i) { return *trainers_[i]; }
   size_t size() const { return trainers_.size(); }
 
-  // Waits for all that live, and expects them to have the same state.
-  void ExpectAllDoneAndEqual() {
-    std::optional<std::vector<uint8_t>> first;
+  // Waits for all that live.
+  void ExpectAllDone() {
     for (auto& trainer : trainers_) {
       if (trainer->killed()) continue;
       ASSERT_TRUE(trainer->AwaitDone())
@@ -289,6 +306,11 @@ class TrainingGroup {
           << trainer->desk().Report().next << ": " << trainer->status();
     }
     for (auto& trainer : trainers_) trainer->Stop();
+  }
+  // And expects them to have the same state.
+  void ExpectAllDoneAndEqual() {
+    ExpectAllDone();
+    std::optional<std::vector<uint8_t>> first;
     for (auto& trainer : trainers_) {
       if (trainer->killed()) continue;
       if (!first.has_value()) first = trainer->State();

@@ -41,7 +41,7 @@ std::string WhyAt(const JobSpec& spec, const std::string& path) {
 }
 
 TEST(Aggregation, AJobWithDefaultsIsGood) {
-  for (const char* mode : {"none", "rolling", "central"}) {
+  for (const char* mode : {"none", "rolling", "central", "gossip"}) {
     JobSpec spec = GoodSpec();
     spec.aggregation.mode = mode;
 
@@ -73,8 +73,6 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 const BadAggregation kBad[] = {
     {"aggregation.mode", "did you mean 'rolling'?",
      [](JobSpec& s) { s.aggregation.mode = "roling"; }},
-    {"aggregation.mode", "gossip is not available yet",
-     [](JobSpec& s) { s.aggregation.mode = "gossip"; }},
     {"aggregation.mode", "is for training",
      [](JobSpec& s) { s.kind = kInferKind; }},
     {"aggregation.mode", "members would not agree on",
@@ -221,6 +219,48 @@ const BadAggregation kBad[] = {
     {"faults[0].scale", "greater than 0",
      [](JobSpec& s) {
        s.faults = {{.worker = "w1", .kind = "sign-flip", .scale = kNan}};
+     }},
+    {"aggregation.rule", "is median, but mode gossip averages two members'",
+     [](JobSpec& s) {
+       s.aggregation.mode = "gossip";
+       s.aggregation.rule = "median";
+     }},
+    {"aggregation.k", "is 1, but mode gossip withstands no liars: leave k out",
+     [](JobSpec& s) {
+       s.aggregation.mode = "gossip";
+       s.aggregation.k = 1;
+     }},
+    {"aggregation.shards", "is 2, but mode gossip has no servers",
+     [](JobSpec& s) {
+       s.aggregation.mode = "gossip";
+       s.aggregation.shards = 2;
+     }},
+    {"aggregation.min_parts", "is 2, but mode gossip has no rounds",
+     [](JobSpec& s) {
+       s.aggregation.mode = "gossip";
+       s.aggregation.min_parts = 2;
+     }},
+    {"aggregation.codec", "is bf16, but mode gossip sends parameters",
+     [](JobSpec& s) {
+       s.aggregation.mode = "gossip";
+       s.aggregation.codec = "bf16";
+     }},
+    {"aggregation.mode", "members would not agree on",
+     [](JobSpec& s) {
+       s.aggregation.mode = "gossip";
+       s.model.name = "resnet18";
+       s.data.name = "synthetic";
+       s.data.shape = {3, 32, 32};
+     }},
+    {"aggregation.deadline", "greater than 0",
+     [](JobSpec& s) {
+       s.aggregation.mode = "gossip";
+       s.aggregation.deadline = -1;
+     }},
+    {"faults[0].phase", "is gathering, a phase of a server, but mode gossip",
+     [](JobSpec& s) {
+       s.aggregation.mode = "gossip";
+       s.faults = {{.worker = "w1", .kind = "kill", .phase = "gathering"}};
      }},
     {"faults", "are for data-parallel jobs",
      [](JobSpec& s) {

@@ -67,7 +67,9 @@ std::vector<Body> AllBodies() {
           Level{Result()},
           LevelDone{},
           CopyRequest{},
-          Copy{42, 16, 17}};
+          Copy{42, 16, 17},
+          ParameterOffer{41, 18},
+          ParameterAnswer{41, 19, ParameterAnswer::Verdict::kPast}};
 }
 
 // Compared as text, since most bodies have no equality: the proto's.
@@ -245,6 +247,14 @@ std::vector<Hostile> HostileOthers() {
       {"ResultView", Level{Result()},
        [](M& m) { m.mutable_level()->mutable_view()->set_term(-1); },
        "term is -1"},
+      {"ParametersStep", ParameterOffer{},
+       [](M& m) { m.mutable_parameters()->set_step(-1); }, "step is -1"},
+      {"ParameterAnswerStep", ParameterAnswer{},
+       [](M& m) { m.mutable_parameter_answer()->set_step(-3); },
+       "step is -3"},
+      {"ParameterAnswerOfNoVerdict", ParameterAnswer{},
+       [](M& m) { m.mutable_parameter_answer()->clear_verdict(); },
+       "verdict 0 on parameters, need 1 to 6"},
       {"TooOldStep", TooOld{}, [](M& m) { m.mutable_too_old()->set_step(-1); },
        "step is -1"},
       {"AnswerNext", Answer{}, [](M& m) { m.mutable_answer()->set_next(-1); },

@@ -1,0 +1,278 @@
+#include "core/round/gossip_member.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/round/gossip.h"
+
+namespace paceline {
+namespace {
+
+GossipOutcome OutcomeOf(ParameterAnswer::Verdict bytes) {
+  switch (bytes) {
+    case ParameterAnswer::Verdict::kNotFinite:
+      return GossipOutcome::kNotFinite;
+    case ParameterAnswer::Verdict::kBehind:
+      return GossipOutcome::kPast;  // its partner has been told to go on
+    default:
+      return GossipOutcome::kWrongBytes;
+  }
+}
+
+}  // namespace
+
+GossipMember::GossipMember(const GossipOptions& options, MemberId self,
+                           int64_t next, bool has_state)
+    : options_(options), self_(self), has_state_(has_state), next_(next) {}
+
+// --- Sending ----------------------------------------------------------------
+
+void GossipMember::Send(const MemberId& to, Body body,
+                        GossipActions& actions) const {
+  RoundMessage message;
+  message.attempt = options_.attempt;
+  if (view_.has_value()) message.view = view_->id;
+  message.from = self_;
+  message.committed_through = next_;
+  message.body = std::move(body);
+  actions.push_back(SendMessage{to, std::move(message)});
+}
+
+void GossipMember::Reply(const MemberId& to, const ParameterOffer& offer,
+                         Verdict verdict, GossipActions& actions) const {
+  Send(to, ParameterAnswer{offer.step, offer.hash, verdict}, actions);
+}
+
+void GossipMember::Offer(Instant now, GossipActions& actions) {
+  exchange_->repeated = now;
+  Send(exchange_->partner, ParameterOffer{exchange_->step, exchange_->hash},
+       actions);
+}
+
+// --- The group --------------------------------------------------------------
+
+bool GossipMember::is_member() const {
+  return view_.has_value() && Contains(*view_, self_);
+}
+
+void GossipMember::OnView(const View& view, Instant now,
+                          GossipActions& actions) {
+  if (view_.has_value() && view.id <= view_->id) return;
+  view_ = view;
+  const auto gone = [this](const auto& each) {
+    return !Contains(*view_, each.first);
+  };
+  std::erase_if(memory_, gone);
+  std::erase_if(patience_, gone);
+  // Not early_: who is not in this view may be in the next one.
+  if (exchange_.has_value() && !Contains(view, exchange_->partner)) {
+    End(GossipOutcome::kLost, now, actions);
+  }
+  for (const ViewMember& member : view.members) {
+    if (member.id != self_ || joined_) continue;
+    joined_ = true;
+    next_ = std::max(next_, member.from_step);
+    AnswerEarly(now, actions);
+  }
+}
+
+void GossipMember::OnLink(const MemberId& peer, bool dead, Instant now,
+                          GossipActions& actions) {
+  if (!dead) {
+    dead_.erase(peer);
+    return;
+  }
+  dead_.insert(peer);
+  if (exchange_.has_value() && exchange_->partner == peer) {
+    End(GossipOutcome::kLost, now, actions);
+  }
+}
+
+void GossipMember::Join(const MemberId& donor, Instant now,
+                        GossipActions& actions) {
+  donor_ = donor;
+  asked_ = now;
+  if (!has_state_) Send(donor, CopyRequest{}, actions);
+}
+
+// --- Events -----------------------------------------------------------------
+
+void GossipMember::OnMessage(const RoundMessage& message, Verdict bytes,
+                             Instant now, GossipActions& actions) {
+  if (message.attempt != options_.attempt || message.from == self_) return;
+  const MemberId& from = message.from;
+  if (const auto* offer = std::get_if<ParameterOffer>(&message.body)) {
+    OnOffer(from, *offer, bytes, now, actions);
+  } else if (const auto* answer = std::get_if<ParameterAnswer>(&message.body)) {
+    OnAnswer(from, *answer, now, actions);
+  } else if (std::holds_alternative<CopyRequest>(message.body)) {
+    if (is_member() && has_state_) actions.push_back(SendCopy{from});
+  } else if (const auto* copy = std::get_if<Copy>(&message.body)) {
+    OnCopy(from, *copy, actions);
+  }
+}
+
+void GossipMember::OnCopy(const MemberId& from, const Copy& copy,
+                          GossipActions& actions) {
+  if (has_state_) return;
+  has_state_ = true;
+  next_ = std::max(next_, copy.next);
+  actions.push_back(TakeCopy{from, copy.next, copy.state_hash});
+}
+
+void GossipMember::OnParameters(int64_t step, uint64_t hash, Instant now,
+                                GossipActions& actions) {
+  if (step != next_ || !needs_part()) return;
+  Exchange exchange;
+  exchange.step = step;
+  exchange.hash = hash;
+  exchange.began = now;
+  const std::optional<MemberId> partner =
+      GossipPartner(MembersAt(*view_, step), options_.seed, step, self_);
+  if (partner.has_value()) exchange.partner = *partner;
+  exchange_ = exchange;
+  if (!partner.has_value() || hash == 0) {
+    End(GossipOutcome::kAlone, now, actions);
+  } else if (dead_.count(*partner) > 0) {
+    End(GossipOutcome::kLost, now, actions);
+  } else {
+    Offer(now, actions);
+    AnswerEarly(now, actions);
+  }
+}
+
+void GossipMember::AnswerEarly(Instant now, GossipActions& actions) {
+  const auto early = std::exchange(early_, {});
+  for (const auto& [from, each] : early) {
+    OnOffer(from, each.offer, each.bytes, now, actions);
+  }
+}
+
+void GossipMember::OnTick(Instant now, GossipActions& actions) {
+  if (exchange_.has_value()) {
+    if (now >= *DueAt()) return End(GossipOutcome::kLate, now, actions);
+    if (now - exchange_->repeated < options_.retry_period) return;
+    return Offer(now, actions);
+  }
+  if (has_state_ || !donor_.worker.assigned()) return;
+  if (now - asked_ >= options_.retry_period) Join(donor_, now, actions);
+}
+
+std::optional<Instant> GossipMember::DueAt() const {
+  if (!exchange_.has_value()) return std::nullopt;
+  return exchange_->began + PatienceWith(exchange_->partner);
+}
+
+// --- An exchange ------------------------------------------------------------
+
+void GossipMember::OnOffer(const MemberId& from, const ParameterOffer& offer,
+                           Verdict bytes, Instant now, GossipActions& actions) {
+  if (offer.step < next_) return OnPastOffer(from, offer, now, actions);
+  if (!exchange_.has_value() || offer.step > next_) {
+    // It need not wait to hear that.
+    if (bytes != Verdict::kTaken) Reply(from, offer, bytes, actions);
+    if (bytes != Verdict::kBehind) early_[from] = {offer, bytes};
+    return;
+  }
+  if (from != exchange_->partner) {
+    return Reply(from, offer, Verdict::kOtherPartner, actions);
+  }
+  TakeOffer(offer, bytes, now, actions);
+}
+
+void GossipMember::OnPastOffer(const MemberId& from,
+                               const ParameterOffer& offer, Instant now,
+                               GossipActions& actions) {
+  const auto found = memory_.find(from);
+  if (found == memory_.end()) {
+    return Reply(from, offer, Verdict::kPast, actions);
+  }
+  Memory& memory = found->second;
+  const bool averaged = memory.averaged.step == offer.step &&
+                        memory.averaged.hash == offer.hash;
+  // It came after all: next time it is given the time that it took.
+  if (memory.gave_up == offer.step) {
+    memory.gave_up = -1;
+    Learn(from, now - memory.began);
+  }
+  Reply(from, offer, averaged ? Verdict::kTaken : Verdict::kPast, actions);
+}
+
+void GossipMember::TakeOffer(const ParameterOffer& offer, Verdict bytes,
+                             Instant now, GossipActions& actions) {
+  const MemberId partner = exchange_->partner;
+  // One process has one set of parameters after a step.
+  if (exchange_->theirs.has_value() && *exchange_->theirs != offer.hash) return;
+  Reply(partner, offer, bytes, actions);
+  if (bytes != Verdict::kTaken) return End(OutcomeOf(bytes), now, actions);
+  exchange_->theirs = offer.hash;
+  TryAverage(now, actions);
+}
+
+void GossipMember::OnAnswer(const MemberId& from, const ParameterAnswer& answer,
+                            Instant now, GossipActions& actions) {
+  if (!exchange_.has_value() || from != exchange_->partner ||
+      answer.step != exchange_->step || answer.hash != exchange_->hash) {
+    return;
+  }
+  switch (answer.verdict) {
+    case Verdict::kTaken:
+      exchange_->taken = true;
+      return TryAverage(now, actions);
+    case Verdict::kNotFinite:
+    case Verdict::kWrongBytes:
+      return End(GossipOutcome::kRefused, now, actions);
+    case Verdict::kOtherPartner:
+      return End(GossipOutcome::kOtherPartner, now, actions);
+    case Verdict::kBehind:
+      return End(GossipOutcome::kLate, now, actions);
+    case Verdict::kPast:
+      return End(GossipOutcome::kPast, now, actions);
+  }
+}
+
+void GossipMember::TryAverage(Instant now, GossipActions& actions) {
+  if (exchange_->taken && exchange_->theirs.has_value()) {
+    End(GossipOutcome::kAveraged, now, actions);
+  }
+}
+
+void GossipMember::End(GossipOutcome outcome, Instant now,
+                       GossipActions& actions) {
+  const Exchange exchange = *std::exchange(exchange_, {});
+  EndExchange end{exchange.step, exchange.partner, outcome, 0,
+                  now - exchange.began};
+  Memory& memory = memory_[exchange.partner];
+  if (outcome == GossipOutcome::kAveraged) {
+    end.hash = *exchange.theirs;
+    memory.averaged = {exchange.step, end.hash};
+    Learn(exchange.partner, end.waited);
+  } else if (outcome == GossipOutcome::kLate) {
+    memory.gave_up = exchange.step;
+    memory.began = exchange.began;
+  }
+  next_ = exchange.step + 1;
+  actions.push_back(end);
+}
+
+absl::Duration GossipMember::PatienceWith(const MemberId& partner) const {
+  const auto known = patience_.find(partner);
+  return known == patience_.end() ? options_.patience.ceiling
+                                  : known->second.Get();
+}
+
+void GossipMember::Learn(const MemberId& partner, absl::Duration wait) {
+  patience_.try_emplace(partner, options_.patience).first->second.Add(wait);
+}
+
+absl::Duration GossipMember::longest_wait() const {
+  absl::Duration longest;
+  if (!view_.has_value()) return longest;
+  for (const ViewMember& member : view_->members) {
+    if (member.id == self_) continue;
+    longest = std::max(longest, PatienceWith(member.id));
+  }
+  return longest;
+}
+
+}  // namespace paceline

@@ -1,0 +1,176 @@
+// A member of a job that trains by gossip (DESIGN 7.11): after its own update
+// of a step it meets one partner, and both go on with the mean of their
+// parameters.  The table is in README.md.
+//
+// It promises convergence, not equality: no result is agreed on, nobody is
+// held up by more than one partner, and nobody's absence costs more than the
+// exchanges with it.  Both partners average, or neither does, unless the last
+// word of one is lost until the other's time is over (or its sender dies): of
+// two that can lose messages, no protocol can do better.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <variant>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "core/base/clock.h"
+#include "core/round/message.h"
+#include "core/round/patience.h"
+#include "core/round/round_member.h"
+#include "core/round/view.h"
+
+namespace paceline {
+
+struct GossipOptions {
+  int64_t attempt = 0;
+  uint64_t seed = 0;  // of the pairings; equal on all members
+  // Learnt of each partner by itself: who is always slower is waited for, who
+  // is slower now than it ever was is not.
+  PatiencePolicy patience;
+  // What was sent and not answered is sent again; everything is idempotent.
+  absl::Duration retry_period = absl::Milliseconds(100);
+};
+
+// What became of a member's exchange of a step.
+enum class GossipOutcome : uint8_t {
+  kAveraged,
+  kAlone,         // the step has no partner for it
+  kLate,          // the partner did not come in time
+  kLost,          // the partner is dead, or no member any more
+  kNotFinite,     // NaN or infinity in the partner's parameters
+  kWrongBytes,    // they were not those that it had named
+  kRefused,       // the partner found one of these in this member's
+  kOtherPartner,  // the partner has another view, and meets somebody else
+  kPast,          // the partner is done with that step
+};
+
+// --- What the caller has to do, in this order; some are round_member.h's -----
+
+// The exchange of `step` is over, once a step: average with the parameters of
+// `partner` that have this hash, or (any other outcome) go on without.
+struct EndExchange {
+  int64_t step = 0;
+  MemberId partner;  // unassigned: there was none
+  GossipOutcome outcome = GossipOutcome::kAlone;
+  uint64_t hash = 0;  // kAveraged: of the partner's parameters
+  absl::Duration waited;
+};
+
+// With a SendMessage of a ParameterOffer go this member's parameters.
+using GossipAction = std::variant<SendMessage, EndExchange, TakeCopy, SendCopy>;
+using GossipActions = std::vector<GossipAction>;
+
+// The machine (state, event, now) -> (state, actions).  Any message may be
+// lost, repeated, late or out of order.  Parameters are known by their hashes.
+// Thread-compatible.
+class GossipMember {
+ public:
+  // has_state: it begins with the job, after `next` steps; else it listens, and
+  // takes a donor's state (Join) before anything else.
+  GossipMember(const GossipOptions& options, MemberId self, int64_t next,
+               bool has_state);
+
+  // From the coordinator; older ones change nothing.  Its first view may take
+  // it to a later step: where the group is.
+  void OnView(const View& view, Instant now, GossipActions& actions);
+  // bytes: what was found in those that came with a ParameterOffer; kTaken:
+  // nothing wrong; kBehind: they were not kept.
+  void OnMessage(const RoundMessage& message, ParameterAnswer::Verdict bytes,
+                 Instant now, GossipActions& actions);
+  // Its own parameters after the update of `step`, the next one: now it meets
+  // its partner.  Of another step: ignored.
+  //   hash  of the parameters; 0: there are none to be had
+  void OnParameters(int64_t step, uint64_t hash, Instant now,
+                    GossipActions& actions);
+  // dead: nobody listens at the peer's address, or another process.
+  void OnLink(const MemberId& peer, bool dead, Instant now,
+              GossipActions& actions);
+  // Every retry period, or when DueAt() says.
+  void OnTick(Instant now, GossipActions& actions);
+  // Becomes a listener that asks `donor` for its state.
+  void Join(const MemberId& donor, Instant now, GossipActions& actions);
+
+  // When the exchange that is open is given up; nothing: none is.
+  std::optional<Instant> DueAt() const;
+
+  const MemberId& self() const { return self_; }
+  const std::optional<View>& view() const { return view_; }
+  int64_t next() const { return next_; }  // steps that are over
+  bool has_state() const { return has_state_; }
+  bool is_member() const;  // of the present view
+  // Its parameters of step next() are awaited.
+  bool needs_part() const {
+    return is_member() && has_state_ && !exchange_.has_value();
+  }
+  // Whether an offer of that step may still be averaged here: its bytes are
+  // worth looking at.
+  bool Wants(int64_t step) const { return step >= next_; }
+  // How long the slowest partner would be waited for.
+  absl::Duration longest_wait() const;
+
+ private:
+  using Verdict = ParameterAnswer::Verdict;
+
+  struct Exchange {
+    int64_t step = 0;
+    MemberId partner;
+    uint64_t hash = 0;  // of this member's parameters
+    Instant began;
+    Instant repeated;
+    std::optional<uint64_t> theirs;  // hash; they are here, and good
+    bool taken = false;              // the partner has this member's
+  };
+  // An offer of a step that this member has not come to.
+  struct Early {
+    ParameterOffer offer;
+    Verdict bytes = Verdict::kTaken;
+  };
+  // With one partner: the last averaging, and the last one given up.
+  struct Memory {
+    ParameterOffer averaged{-1, 0};  // the partner's
+    int64_t gave_up = -1;            // step
+    Instant began;                   // of that one
+  };
+
+  void Send(const MemberId& to, Body body, GossipActions& actions) const;
+  void Reply(const MemberId& to, const ParameterOffer& offer, Verdict verdict,
+             GossipActions& actions) const;
+  void Offer(Instant now, GossipActions& actions);
+  void OnOffer(const MemberId& from, const ParameterOffer& offer, Verdict bytes,
+               Instant now, GossipActions& actions);
+  void OnPastOffer(const MemberId& from, const ParameterOffer& offer,
+                   Instant now, GossipActions& actions);
+  // Of the partner, in the open exchange.
+  void TakeOffer(const ParameterOffer& offer, Verdict bytes, Instant now,
+                 GossipActions& actions);
+  void OnAnswer(const MemberId& from, const ParameterAnswer& answer,
+                Instant now, GossipActions& actions);
+  void OnCopy(const MemberId& from, const Copy& copy, GossipActions& actions);
+  // Those who wait for a step that this member has come to or passed.
+  void AnswerEarly(Instant now, GossipActions& actions);
+  void TryAverage(Instant now, GossipActions& actions);
+  void End(GossipOutcome outcome, Instant now, GossipActions& actions);
+  absl::Duration PatienceWith(const MemberId& partner) const;
+  void Learn(const MemberId& partner, absl::Duration wait);
+
+  const GossipOptions options_;
+  const MemberId self_;
+
+  std::optional<View> view_;
+  MemberId donor_;  // while it has no state
+  bool joined_ = false;
+  bool has_state_;
+  int64_t next_;
+  std::optional<Exchange> exchange_;  // of next_
+  std::map<MemberId, Early> early_;
+  std::map<MemberId, Memory> memory_;
+  std::map<MemberId, Patience> patience_;
+  std::set<MemberId> dead_;
+  Instant asked_;  // for a copy
+};
+
+}  // namespace paceline

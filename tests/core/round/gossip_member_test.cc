@@ -1,0 +1,466 @@
+#include "core/round/gossip_member.h"
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/core/round/gossip_world.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::IsEmpty;
+using Verdict = ParameterAnswer::Verdict;
+
+// --- Many members, from a seed ----------------------------------------------
+
+struct Tally {
+  int averaged = 0;   // pairs of which both did
+  int one_sided = 0;  // of which one did
+  int neither = 0;
+};
+
+// Over all pairs of all steps that both members ended.
+Tally Count(GossipWorld& world) {
+  Tally tally;
+  for (auto& [id, process] : world.processes()) {
+    for (const auto& [step, end] : process.ends) {
+      if (!end.partner.worker.assigned() || end.partner < id) continue;
+      const auto& others = world.processes().at(end.partner).ends;
+      const auto other = others.find(step);
+      if (other == others.end() || other->second.partner != id) continue;
+      const int did = (end.outcome == GossipOutcome::kAveraged) +
+                      (other->second.outcome == GossipOutcome::kAveraged);
+      ++(did == 2   ? tally.averaged
+         : did == 1 ? tally.one_sided
+                    : tally.neither);
+    }
+  }
+  return tally;
+}
+
+TEST(GossipMember, WithoutFaultsEveryPairOfEveryStepAverages) {
+  for (const int members : {1, 2, 5, 6}) {
+    GossipWorld world(members, 60, 7, {});
+    world.Begin();
+    world.Run();
+
+    EXPECT_THAT(world.violations(), IsEmpty());
+    const Tally tally = Count(world);
+    EXPECT_EQ(tally.averaged, 60 * (members / 2));
+    EXPECT_EQ(tally.one_sided + tally.neither, 0);
+    float sum = 0;
+    for (auto& [id, process] : world.processes()) {
+      EXPECT_EQ(process.ends.size(), 60u);
+      EXPECT_NEAR(process.value, (members - 1) / 2.0, 1e-3)
+          << "they come together";
+      sum += process.value;
+    }
+    EXPECT_NEAR(sum, members * (members - 1) / 2.0, 1e-3)
+        << "and their mean stays";
+  }
+}
+
+TEST(GossipMember, LostRepeatedAndLateMessagesCostExchangesAndNothingElse) {
+  Tally all;
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    GossipWorld world(3 + static_cast<int>(seed % 5), 20, seed,
+                      {0.2, 0.2, absl::Milliseconds(60)});
+    world.Begin();
+    world.Run();
+
+    ASSERT_THAT(world.violations(), IsEmpty()) << "seed " << seed;
+    for (auto& [id, process] : world.processes()) {
+      ASSERT_EQ(process.ends.size(), 20u) << "seed " << seed;
+      for (const auto& [step, end] : process.ends) {
+        if (end.outcome != GossipOutcome::kAveraged) continue;
+        // The other one did too, or its time was over before it heard so.
+        const EndExchange& other =
+            world.processes().at(end.partner).ends.at(step);
+        ASSERT_EQ(other.partner, id);
+        ASSERT_TRUE(other.outcome == GossipOutcome::kAveraged ||
+                    other.outcome == GossipOutcome::kLate)
+            << "seed " << seed;
+      }
+    }
+    const Tally tally = Count(world);
+    all.averaged += tally.averaged;
+    all.one_sided += tally.one_sided;
+    all.neither += tally.neither;
+  }
+  EXPECT_GT(all.averaged, 4 * (all.one_sided + all.neither));
+}
+
+TEST(GossipMember, AKilledOneCostsNobodyAWait) {
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    GossipWorld world(4, 40, seed, {});
+    world.Begin();
+    world.Run([&] { return world.furthest() == 10; });
+    const Instant killed = world.now();
+    world.Kill(2);
+    world.Run();
+
+    EXPECT_THAT(world.violations(), IsEmpty()) << "seed " << seed;
+    for (auto& [id, process] : world.processes()) {
+      if (!process.alive) continue;
+      EXPECT_EQ(process.ends.size(), 40u);
+    }
+    // 30 more steps of 10 ms, and messages of up to 2 there and back.
+    EXPECT_LT(world.now() - killed, absl::Milliseconds(1000));
+  }
+}
+
+TEST(GossipMember, AStoppedOneIsWaitedForAsLongAsItEverTookAndCatchesUp) {
+  GossipWorld world(4, 200, 3, {});
+  world.Begin();
+  world.Run([&] { return world.furthest() == 20; });
+  const Instant stopped = world.now();
+  world.SetStopped(1, true);
+  world.Run([&] { return world.furthest() == 40; });
+
+  // 20 steps of 10 ms, each with somebody who waits 200 for the stopped one, or
+  // for one that did.
+  EXPECT_LT(world.now() - stopped, absl::Milliseconds(20 * (10 + 300)));
+  EXPECT_LE(world.at(1).member.next(), 21);
+  world.SetStopped(1, false);
+  world.Run();
+
+  EXPECT_THAT(world.violations(), IsEmpty());
+  int late_ones = 0;  // at the end it is one of them again
+  for (int64_t step = 190; step < 200; ++step) {
+    late_ones +=
+        world.at(1).ends.at(step).outcome != GossipOutcome::kAveraged;
+  }
+  EXPECT_EQ(late_ones, 0);
+}
+
+TEST(GossipMember, OneThatIsAlwaysSlowerIsWaitedForAndAveragesAllTheSame) {
+  GossipWorld world(5, 40, 11, {});
+  world.at(0).compute = absl::Milliseconds(250);
+  world.Begin();
+  world.Run();
+
+  EXPECT_THAT(world.violations(), IsEmpty());
+  const Tally tally = Count(world);
+  EXPECT_EQ(tally.one_sided, 0);
+  EXPECT_LE(tally.neither, 4);
+}
+
+TEST(GossipMember, AJoinerTakesADonorsStateAndGoesOnWhereTheGroupIs) {
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    GossipWorld world(3, 80, seed, {0.1, 0.1, absl::Milliseconds(5)});
+    world.Begin();
+    world.Run([&] { return world.furthest() == 20; });
+    world.Kill(2);
+    world.ChangeView([](View& view) { view.members.pop_back(); });
+    world.Run([&] { return world.furthest() == 25; });
+    world.Join(7, 0);
+    world.Run([&] { return world.at(7).member.has_state(); });
+    ASSERT_TRUE(world.at(7).member.has_state());
+    const int64_t from = world.furthest() + 2;
+    world.ChangeView([&](View& view) {
+      view.members.push_back({Member(7), from});
+    });
+    world.Run();
+
+    EXPECT_THAT(world.violations(), IsEmpty()) << "seed " << seed;
+    const auto& ends = world.at(7).ends;
+    EXPECT_EQ(ends.begin()->first, from);
+    EXPECT_EQ(ends.rbegin()->first, 79);
+    int averaged = 0;
+    for (const auto& [step, end] : ends) {
+      averaged += end.outcome == GossipOutcome::kAveraged;
+    }
+    EXPECT_GT(averaged, 10) << "seed " << seed;
+  }
+}
+
+// --- Two or three, message by message ---------------------------------------
+
+struct Node {
+  explicit Node(int number, bool has_state = true)
+      : member(Options(), Member(number), 0, has_state) {}
+
+  static GossipOptions Options() {
+    GossipOptions options;
+    options.attempt = 1;
+    options.patience.ceiling = absl::Seconds(2);
+    return options;
+  }
+  void View(int members, double now = 0) { View(SmallView(members), now); }
+  void View(const paceline::View& view, double now) {
+    member.OnView(view, At(now), actions);
+  }
+  void Ready(int64_t step, uint64_t hash, double now) {
+    member.OnParameters(step, hash, At(now), actions);
+  }
+  void Hear(const RoundMessage& message, double now,
+            Verdict bytes = Verdict::kTaken) {
+    member.OnMessage(message, bytes, At(now), actions);
+  }
+  // What it has said since, to be delivered or lost.
+  std::vector<RoundMessage> Said() {
+    std::vector<RoundMessage> said;
+    for (const GossipAction& action : actions) {
+      if (const auto* send = std::get_if<SendMessage>(&action)) {
+        said.push_back(send->message);
+      }
+    }
+    return said;
+  }
+  std::vector<std::string> Texts() {
+    std::vector<std::string> texts;
+    for (const RoundMessage& said : Said()) texts.push_back(MessageText(said));
+    return texts;
+  }
+  std::vector<EndExchange> Ends() const {
+    std::vector<EndExchange> ends;
+    for (const GossipAction& action : actions) {
+      if (const auto* end = std::get_if<EndExchange>(&action)) {
+        ends.push_back(*end);
+      }
+    }
+    return ends;
+  }
+  GossipOutcome outcome() const {
+    return Ends().empty() ? GossipOutcome::kAlone : Ends().back().outcome;
+  }
+
+  GossipMember member;
+  GossipActions actions;
+};
+
+// Both have offered step 0; what they said is still to be heard.
+struct Pair {
+  Pair() {
+    for (Node* node : {&a, &b}) node->View(2);
+    a.Ready(0, 10, 1);
+    b.Ready(0, 20, 1);
+    offer_of_a = a.Said().back();
+    offer_of_b = b.Said().back();
+    a.actions.clear();
+    b.actions.clear();
+  }
+
+  Node a{0};
+  Node b{1};
+  RoundMessage offer_of_a, offer_of_b;
+};
+
+TEST(GossipMember, AveragesWhenItHasThePartnersAndThePartnerItsOwn) {
+  Pair pair;
+
+  pair.a.Hear(pair.offer_of_b, 1.1);
+  EXPECT_THAT(pair.a.Texts(),
+              testing::ElementsAre("parameters of step 0 taken"));
+  EXPECT_THAT(pair.a.Ends(), IsEmpty()) << "the partner may not have its own";
+  pair.b.Hear(pair.offer_of_a, 1.2);
+  pair.b.Hear(pair.a.Said().back(), 1.2);
+  pair.a.Hear(pair.b.Said().back(), 1.3);
+
+  ASSERT_EQ(pair.a.Ends().size(), 1u);
+  EXPECT_EQ(pair.a.outcome(), GossipOutcome::kAveraged);
+  EXPECT_EQ(pair.a.Ends()[0].hash, 20u);
+  EXPECT_EQ(pair.b.Ends().at(0).hash, 10u);
+  EXPECT_EQ(pair.a.member.next(), 1);
+}
+
+TEST(GossipMember, SaysAgainThatItHasThemToOneThatDidNotHear) {
+  Pair pair;
+  pair.a.Hear(pair.offer_of_b, 1.1);  // its word is lost
+  pair.b.Hear(pair.offer_of_a, 1.1);
+  pair.a.Hear(pair.b.Said().back(), 1.1);
+  ASSERT_EQ(pair.a.outcome(), GossipOutcome::kAveraged);
+  pair.a.actions.clear();
+
+  pair.b.member.OnTick(At(1.3), pair.b.actions);
+  pair.a.Hear(pair.b.Said().back(), 1.3);
+  pair.b.Hear(pair.a.Said().back(), 1.3);
+
+  EXPECT_EQ(pair.b.outcome(), GossipOutcome::kAveraged);
+}
+
+TEST(GossipMember, AnAnswerToOtherParametersChangesNothing) {
+  Pair pair;
+  pair.a.Hear(pair.offer_of_b, 1.1);
+  RoundMessage answer = pair.offer_of_b;
+  for (const ParameterAnswer& wrong :
+       {ParameterAnswer{0, 11, Verdict::kTaken},
+        ParameterAnswer{1, 10, Verdict::kTaken},
+        ParameterAnswer{0, 11, Verdict::kPast}}) {
+    answer.body = wrong;
+    pair.a.Hear(answer, 1.2);
+  }
+  answer.body = ParameterAnswer{0, 10, Verdict::kTaken};
+  answer.attempt = 2;
+  pair.a.Hear(answer, 1.2);
+  answer.attempt = 1;
+  answer.from = Member(9);
+  pair.a.Hear(answer, 1.2);
+
+  EXPECT_THAT(pair.a.Ends(), IsEmpty());
+}
+
+TEST(GossipMember, RefusesNonFiniteAndWrongBytesAndNeitherAverages) {
+  for (const Verdict bytes : {Verdict::kNotFinite, Verdict::kWrongBytes}) {
+    Pair pair;
+    pair.b.Hear(pair.offer_of_a, 1.1);
+    pair.a.Hear(pair.b.Said().back(), 1.1);
+
+    pair.a.Hear(pair.offer_of_b, 1.2, bytes);
+    pair.b.Hear(pair.a.Said().back(), 1.2);
+
+    EXPECT_EQ(pair.a.outcome(), bytes == Verdict::kNotFinite
+                                    ? GossipOutcome::kNotFinite
+                                    : GossipOutcome::kWrongBytes);
+    EXPECT_EQ(pair.b.outcome(), GossipOutcome::kRefused);
+    EXPECT_EQ(pair.a.member.next(), 1);
+    EXPECT_EQ(pair.b.member.next(), 1);
+  }
+}
+
+TEST(GossipMember, RefusesBadBytesOfALaterStepAtOnce) {
+  Node a(0);
+  a.View(2);
+  Pair pair;
+  a.Hear(pair.offer_of_b, 1, Verdict::kNotFinite);
+
+  EXPECT_THAT(a.Texts(),
+              testing::ElementsAre("parameters of step 0 refused: not finite"));
+  a.Ready(0, 10, 2);
+  EXPECT_EQ(a.outcome(), GossipOutcome::kNotFinite);
+}
+
+TEST(GossipMember, OneThatIsTooFarBehindSaysSoAndIsNotWaitedFor) {
+  Pair pair;
+
+  pair.b.Hear(pair.offer_of_a, 1.1, Verdict::kBehind);
+  pair.a.Hear(pair.b.Said().back(), 1.1);
+
+  EXPECT_EQ(pair.a.outcome(), GossipOutcome::kLate);
+  EXPECT_EQ(pair.b.outcome(), GossipOutcome::kPast);
+}
+
+TEST(GossipMember, GivesUpAtTheDeadlineAndTellsOneThatComesLater) {
+  Node a(0);
+  a.View(2);
+  a.Ready(0, 10, 1);
+  EXPECT_EQ(a.member.DueAt(), At(3));
+  a.member.OnTick(At(2.9), a.actions);
+  EXPECT_THAT(a.Ends(), IsEmpty());
+
+  a.member.OnTick(At(3), a.actions);
+  EXPECT_EQ(a.outcome(), GossipOutcome::kLate);
+  EXPECT_EQ(a.member.DueAt(), std::nullopt);
+
+  Pair pair;
+  a.Hear(pair.offer_of_b, 3.5);
+  EXPECT_EQ(a.Texts().back(), "parameters of step 0 refused: the step is past");
+  pair.b.Hear(a.Said().back(), 3.6);
+  EXPECT_EQ(pair.b.outcome(), GossipOutcome::kPast);
+}
+
+TEST(GossipMember, OneWithAnotherViewMayMeetSomebodyElse) {
+  // In the younger view of three, step 0's pairs are others.
+  View three = SmallView(3, 2);
+  int64_t step = 0;
+  while (GossipPartner(MembersAt(three, step), 0, step, Member(1)) ==
+         Member(0)) {
+    ++step;
+  }
+  Node a(0), b(1);
+  for (Node* node : {&a, &b}) {
+    node->View(2);
+    for (int64_t s = 0; s < step; ++s) {
+      node->Ready(s, 5, 1);
+      node->member.OnTick(At(100 * static_cast<double>(s + 1)), node->actions);
+    }
+  }
+  b.View(three, 900);
+  a.Ready(step, 10, 1000);
+  b.Ready(step, 20, 1000);
+
+  b.Hear(a.Said().back(), 1000);
+  ASSERT_FALSE(b.Texts().empty());
+  a.Hear(b.Said().back(), 1000);
+
+  EXPECT_TRUE(a.outcome() == GossipOutcome::kOtherPartner ||
+              a.outcome() == GossipOutcome::kPast);
+}
+
+TEST(GossipMember, APartnerThatIsDeadOrNoMemberAnyMoreIsNotWaitedFor) {
+  Node a(0);
+  a.View(2);
+  a.Ready(0, 10, 1);
+  View alone = SmallView(1, 2);
+
+  a.View(alone, 1.1);
+  EXPECT_EQ(a.outcome(), GossipOutcome::kLost);
+  a.View(SmallView(2, 3), 1.2);
+  a.member.OnLink(Member(1), /*dead=*/true, At(1.3), a.actions);
+  a.Ready(1, 11, 1.4);
+  EXPECT_EQ(a.outcome(), GossipOutcome::kLost);
+  a.member.OnLink(Member(1), /*dead=*/false, At(1.5), a.actions);
+  a.Ready(2, 12, 1.6);
+  EXPECT_EQ(a.Ends().size(), 2u) << "it is waited for again";
+  a.member.OnLink(Member(1), /*dead=*/true, At(1.7), a.actions);
+  EXPECT_EQ(a.Ends().size(), 3u);
+}
+
+TEST(GossipMember, AnOlderViewChangesNothingAndOneWithoutItEndsItsPart) {
+  Node a(0);
+  a.View(SmallView(2, 5), 0);
+  a.View(SmallView(3, 4), 0);
+  EXPECT_EQ(a.member.view()->id.counter, 5);
+  EXPECT_TRUE(a.member.needs_part());
+
+  View others = SmallView(3, 6);
+  others.members.erase(others.members.begin());
+  a.View(others, 0);
+
+  EXPECT_FALSE(a.member.is_member());
+  EXPECT_FALSE(a.member.needs_part());
+}
+
+TEST(GossipMember, AListenerAsksUntilItHasAStateAndGivesNone) {
+  Node joiner(5, /*has_state=*/false);
+  joiner.member.Join(Member(0), At(0), joiner.actions);
+  joiner.member.OnTick(At(0.05), joiner.actions);
+  joiner.member.OnTick(At(0.2), joiner.actions);
+  EXPECT_EQ(joiner.Texts(),
+            (std::vector<std::string>{"copy wanted", "copy wanted"}));
+  RoundMessage message;
+  message.attempt = 1;
+  message.from = Member(6);
+  message.body = CopyRequest{};
+  joiner.actions.clear();
+  joiner.Hear(message, 0.3);
+  EXPECT_THAT(joiner.actions, IsEmpty());
+
+  message.from = Member(0);
+  message.body = Copy{30, 0, 77};
+  joiner.Hear(message, 0.4);
+  joiner.Hear(message, 0.5);  // again
+  View view = SmallView(2, 3);
+  view.members.push_back({Member(5), 41});
+  joiner.View(view, 0.6);
+
+  ASSERT_EQ(joiner.actions.size(), 1u);
+  EXPECT_EQ(std::get<TakeCopy>(joiner.actions[0]).next, 30);
+  EXPECT_EQ(joiner.member.next(), 41);
+  EXPECT_TRUE(joiner.member.needs_part());
+}
+
+TEST(GossipMember, AMemberWithoutParametersGoesOnAlone) {
+  Node a(0);
+  a.View(2);
+
+  a.Ready(0, 0, 1);
+
+  EXPECT_EQ(a.outcome(), GossipOutcome::kAlone);
+  EXPECT_EQ(a.member.next(), 1);
+}
+
+}  // namespace
+}  // namespace paceline

@@ -1,0 +1,324 @@
+// Whole members that gossip, in one process: whatever happens to some costs the
+// exchanges with them, and all who live finish their steps.
+#include "worker/gossip_runner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+
+#include "tests/worker/training_group.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+JobSpec GossipJob(int64_t steps) {
+  JobSpec spec = TrainingJob(steps);
+  spec.aggregation.mode = "gossip";
+  return spec;
+}
+
+double Distance(Trainer& a, Trainer& b) {
+  const std::vector<NamedTensor> of_a = a.Weights();
+  const std::vector<NamedTensor> of_b = b.Weights();
+  double most = 0;
+  for (size_t i = 0; i < of_a.size(); ++i) {
+    const auto x = of_a[i].tensor.As<float>();
+    const auto y = of_b[i].tensor.As<float>();
+    for (size_t j = 0; j < x.size(); ++j) {
+      most = std::max<double>(most, std::abs(x[j] - y[j]));
+    }
+  }
+  return most;
+}
+
+bool IsFinite(Trainer& trainer) {
+  for (const NamedTensor& weight : trainer.Weights()) {
+    for (const float value : weight.tensor.As<float>()) {
+      if (!std::isfinite(value)) return false;
+    }
+  }
+  return true;
+}
+
+// Of the members' last evaluation, over all of the test set.
+double LastLoss(TrainingGroup& group, int64_t steps) {
+  double loss = 0;
+  int64_t samples = 0;
+  for (size_t i = 0; i < group.size(); ++i) {
+    for (const EvaluationRecord& record : group.trainer(i).evaluations()) {
+      if (record.step != steps) continue;
+      loss += record.loss * static_cast<double>(record.samples);
+      samples += record.samples;
+    }
+  }
+  EXPECT_EQ(samples, 24) << "the test set is divided among the members";
+  return loss / static_cast<double>(samples);
+}
+
+int64_t Averaged(TrainingGroup& group) {
+  int64_t averaged = 0;
+  for (size_t i = 0; i < group.size(); ++i) {
+    averaged += group.trainer(i).desk().Stats().committed;
+  }
+  return averaged;
+}
+
+int64_t Skipped(Trainer& trainer, SkipReason reason) {
+  return trainer.desk().Stats().skipped[static_cast<size_t>(reason)];
+}
+
+// Whom this member named, and why.
+std::vector<RoundRecord::Skip> Named(const Trainer& trainer) {
+  std::vector<RoundRecord::Skip> named;
+  for (const RoundRecord& record : trainer.observer.records()) {
+    for (const auto& skip : record.skipped) named.push_back(skip);
+  }
+  return named;
+}
+
+TEST(GossipRunner, MembersLearnTogetherAndStayNearOneAnother) {
+  TrainingGroup once(GossipJob(1), {1, 1, 1, 1});
+  once.Begin();
+  once.ExpectAllDone();
+  TrainingGroup group(GossipJob(80), {1, 1, 1, 1});
+  group.Begin();
+  group.ExpectAllDone();
+
+  EXPECT_EQ(Averaged(group), 4 * 80) << "nobody missed an exchange";
+  EXPECT_LT(LastLoss(group, 80), LastLoss(once, 1));
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(group.trainer(i).steps().size(), 80u);
+    EXPECT_LT(Distance(group.trainer(0), group.trainer(i)),
+              Distance(group.trainer(0), once.trainer(0)))
+        << "nearer to each other than to where they began";
+  }
+}
+
+TEST(GossipRunner, BothOfAPairEndWithTheSameBytes) {
+  TrainingGroup group(GossipJob(7), {2, 1});
+  group.Begin();
+  group.ExpectAllDone();
+
+  EXPECT_EQ(Averaged(group), 2 * 7);
+  EXPECT_EQ(Distance(group.trainer(0), group.trainer(1)), 0);
+}
+
+TEST(GossipRunner, TheOddOneOutKeepsItsOwn) {
+  TrainingGroup group(GossipJob(12), {1, 1, 1});
+  group.Begin();
+  group.ExpectAllDone();
+
+  EXPECT_EQ(Averaged(group), 2 * 12) << "one of three is left out in each step";
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(group.trainer(i).steps().size(), 12u);
+    EXPECT_EQ(group.trainer(i).desk().Stats().void_rounds, 0);
+  }
+}
+
+TEST(GossipRunner, OneMemberAloneTrainsAsInAnyMode) {
+  TrainingGroup gossip(GossipJob(6), {1});
+  gossip.Begin();
+  gossip.ExpectAllDone();
+  TrainingGroup rolling(TrainingJob(6), {1});
+  rolling.Begin();
+  rolling.ExpectAllDone();
+
+  EXPECT_EQ(Distance(gossip.trainer(0), rolling.trainer(0)), 0);
+}
+
+TEST(GossipRunner, TheLowestIdAloneHandsTheWeightsOver) {
+  TrainingGroup group(GossipJob(2), {1, 1, 1});
+  group.Begin();
+  ASSERT_TRUE(group.trainer(0).AwaitUpload());
+  group.ExpectAllDone();
+
+  EXPECT_EQ(group.trainer(0).uploads(), 1);
+  EXPECT_EQ(group.trainer(1).uploads(), 0);
+  EXPECT_EQ(group.trainer(2).uploads(), 0);
+}
+
+TEST(GossipRunner, LostRepeatedAndOvertakenMessagesEndNothing) {
+  for (const uint64_t seed : {1, 2, 3}) {
+    JobSpec spec = GossipJob(30);
+    spec.train.seed = static_cast<int64_t>(seed);
+    TrainingGroup group(spec, {1, 1, 1, 1, 1});
+    group.network.SetFaults({0.1, 0.2, 0.2});
+    group.Begin();
+    group.ExpectAllDone();
+
+    for (size_t i = 0; i < group.size(); ++i) {
+      EXPECT_EQ(group.trainer(i).steps().size(), 30u);
+    }
+    EXPECT_GT(Averaged(group), 3 * 30) << "of at most 4 * 30";
+  }
+}
+
+TEST(GossipRunner, AKilledMemberIsNotWaitedForAndIsNamed) {
+  JobSpec spec = GossipJob(30);
+  spec.faults = {{"w2", 5, "kill"}};
+  TrainingGroup group(spec, {1, 1, 1, 1});  // no view comes without it
+  group.Begin();
+  group.ExpectAllDone();
+
+  EXPECT_TRUE(group.trainer(2).killed());
+  int64_t lost = 0;
+  for (const size_t i : {0u, 1u, 3u}) {
+    EXPECT_EQ(group.trainer(i).steps().size(), 30u);
+    lost += Skipped(group.trainer(i), SkipReason::kLost);
+    for (const RoundRecord::Skip& skip : Named(group.trainer(i))) {
+      EXPECT_EQ(skip, (RoundRecord::Skip{WorkerId{2}, "lost"}));
+    }
+  }
+  // One partner was without it in each step, and that of the step before may
+  // not have heard its last word.
+  EXPECT_GE(lost, 30 - 5);
+  EXPECT_LE(lost, 30 - 4);
+}
+
+TEST(GossipRunner, WithoutTheKilledOneTheOthersMeetEachOther) {
+  JobSpec spec = GossipJob(30);
+  spec.faults = {{"w2", 5, "kill"}};
+  TrainingGroup group(spec, {1, 1, 1});
+  group.trainer(2).SetOnKill([&] { group.Remove(MemberOf(2)); });
+  group.Begin();
+  group.ExpectAllDone();
+
+  EXPECT_GT(Averaged(group), 2 * 20);
+  EXPECT_EQ(Distance(group.trainer(0), group.trainer(1)), 0);
+}
+
+TEST(GossipRunner, AStoppedMemberCostsItsExchangesAndFinishesAllTheSame) {
+  JobSpec spec = GossipJob(24);
+  spec.aggregation.deadline = 0.05;
+  TrainingGroup group(spec, {1, 1, 1, 1});
+  std::atomic<bool> stopped = false;
+  group.network.SetHook([&](const MemberId&, const RoundMessage& message) {
+    const auto* offer = std::get_if<ParameterOffer>(&message.body);
+    if (offer != nullptr && offer->step == 4 && !stopped) {
+      stopped = true;
+      group.network.SetStopped(MemberOf(1), true);
+    }
+    return true;
+  });
+  group.Begin();
+  for (const size_t i : {0u, 2u, 3u}) {
+    ASSERT_TRUE(group.trainer(i).AwaitDone());
+  }
+  group.network.SetStopped(MemberOf(1), false);
+  group.ExpectAllDone();
+
+  EXPECT_TRUE(stopped);
+  int64_t late = 0;
+  for (const size_t i : {0u, 2u, 3u}) {
+    late += Skipped(group.trainer(i), SkipReason::kLate);
+  }
+  EXPECT_GT(late, 10);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(group.trainer(i).steps().size(), 24u);
+  }
+}
+
+TEST(GossipRunner, AJoinerTakesAStateAndEndsNearTheOthers) {
+  JobSpec spec = GossipJob(80);
+  // Somebody is slow now and then, so that there is something left to join.
+  for (int64_t step = 5; step < 80; ++step) {
+    spec.faults.push_back({"w0", step, "delay", 1, 0.01});
+  }
+  TrainingGroup group(spec, {1, 1, 1});
+  group.Begin();
+  ASSERT_TRUE(group.trainer(0).AwaitStep(3));
+  Trainer& joiner = group.AddListener(MemberOf(7));
+  while (!joiner.desk().Report().level) joiner.observer.AwaitChange();
+  group.Admit(joiner.self(), group.trainer(0).desk().Report().next + 3);
+  group.ExpectAllDone();
+
+  EXPECT_GT(joiner.desk().Stats().committed, 0);
+  EXPECT_TRUE(joiner.desk().Report().has_taken_part);
+  EXPECT_EQ(joiner.steps().rbegin()->first, 80);
+  EXPECT_GT(joiner.steps().begin()->first, 3) << "it does not begin anew";
+  TrainingGroup once(GossipJob(1), {1, 1, 1});
+  once.Begin();
+  once.ExpectAllDone();
+  EXPECT_LT(Distance(joiner, group.trainer(0)),
+            Distance(once.trainer(0), group.trainer(0)));
+}
+
+TEST(GossipRunner, ParametersThatAreNotFiniteOrNotThoseNamedAreRefused) {
+  const std::pair<const char*, SkipReason> kinds[] = {
+      {"nan", SkipReason::kNotFinite}, {"bit-flip", SkipReason::kHash}};
+  for (const auto& [kind, reason] : kinds) {
+    JobSpec spec = GossipJob(8);
+    spec.faults = {{"w1", 2, kind, 3}};
+    TrainingGroup group(spec, {1, 1});
+    group.Begin();
+    group.ExpectAllDone();
+
+    EXPECT_EQ(Skipped(group.trainer(0), reason), 3) << kind;
+    const RoundRecord::Skip named{WorkerId{1}, SkipReasonName(reason)};
+    EXPECT_THAT(Named(group.trainer(0)), ElementsAre(named, named, named));
+    EXPECT_THAT(Named(group.trainer(1)), IsEmpty()) << "it is not to blame";
+    EXPECT_EQ(Averaged(group), 2 * (8 - 3)) << "neither averages";
+    EXPECT_TRUE(IsFinite(group.trainer(0)));
+    EXPECT_TRUE(IsFinite(group.trainer(1)));
+    EXPECT_EQ(Distance(group.trainer(0), group.trainer(1)), 0);
+  }
+}
+
+TEST(GossipRunner, OtherFaultsOnPurposeEndNothing) {
+  for (const char* const kind : {"sign-flip", "label-flip", "gaussian",
+                                 "duplicate", "hang", "delay"}) {
+    JobSpec spec = GossipJob(5);
+    spec.faults = {{"w1", 1, kind, 2, 0.001, 10}};
+    TrainingGroup group(spec, {1, 1, 1});
+    group.Begin();
+    group.ExpectAllDone();
+
+    for (size_t i = 0; i < 3; ++i) {
+      const auto steps = group.trainer(i).steps();
+      ASSERT_EQ(steps.size(), 5u) << kind;
+      for (const auto& [step, verdict] : steps) {
+        EXPECT_FALSE(verdict.skip) << kind << ": " << verdict.why;
+      }
+    }
+    EXPECT_EQ(group.trainer(1).hangs(), std::string(kind) == "hang" ? 2 : 0);
+    EXPECT_EQ(Averaged(group), 2 * 5) << kind;
+  }
+}
+
+TEST(GossipRunner, AMemberWithoutAShareOfTheBatchMeetsItsPartnersAllTheSame) {
+  JobSpec spec = GossipJob(6);
+  spec.train.batch = 4;  // two micro-batches
+  TrainingGroup group(spec, {1, 1, 1, 1});
+  group.Begin();
+  group.ExpectAllDone();
+
+  EXPECT_EQ(Averaged(group), 4 * 6);
+  for (size_t i = 0; i < 4; ++i) {
+    for (const auto& [step, verdict] : group.trainer(i).steps()) {
+      EXPECT_FALSE(verdict.skip) << verdict.why;
+    }
+  }
+}
+
+TEST(GossipRunner, AMemberThatWasTakenOutEndsItsRunAndSaysWhy) {
+  TrainingGroup group(GossipJob(100'000), {1, 1, 1});
+  group.Begin();
+  ASSERT_TRUE(group.trainer(1).AwaitStep(3));
+  View without = MakeView(9, {{MemberOf(0), 0}, {MemberOf(2), 0}});
+
+  group.trainer(1).desk().OnGroup(MakeGroup(without, {MemberOf(1)}));
+
+  group.trainer(1).Join();
+  EXPECT_TRUE(absl::IsAborted(group.trainer(1).status()));
+  EXPECT_THAT(std::string(group.trainer(1).status().message()),
+              testing::HasSubstr("view 1.9 goes on without this member"));
+}
+
+}  // namespace
+}  // namespace paceline

@@ -1,0 +1,162 @@
+#include "worker/member_compute.h"
+
+#include <set>
+#include <string>
+#include <utility>
+
+#include "core/base/status_macros.h"
+#include "core/obs/log.h"
+#include "core/schedule/instruction.h"
+#include "worker/round_part.h"
+
+namespace paceline {
+
+absl::Status MemberCompute::BeginStep(const StepFaults& faults,
+                                      int64_t step) {
+  losses_ = {};
+  stage_time_ = {};
+  if (faults.kill) {
+    Log(LogLevel::kWarn, "dies on purpose",
+        {{"step", step}, {"phase", "computing"}});
+    parts_.fault_actions.Kill();
+  }
+  if (faults.hang > absl::ZeroDuration()) {
+    parts_.fault_actions.Hang(faults.hang);
+  }
+  if (faults.delay > absl::ZeroDuration()) {
+    return parts_.cancel.Pause(faults.delay);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MemberCompute::ComputeMicroBatch(
+    const BatchInfo& batch, int micro_batch, const StepFaults& faults,
+    const std::function<void()>& before_backward) {
+  TensorList input;
+  {
+    const ScopedPart part(parts_.time, TimePart::kData);
+    PACELINE_ASSIGN_OR_RETURN(input, parts_.source.Next());
+  }
+  if (faults.label_flip) {
+    input.back() = FlipLabels(input.back(), spec_.data.classes);
+  }
+  const Instant began = parts_.clock.Now();
+  {
+    const ScopedPart part(parts_.time, TimePart::kForward);
+    PACELINE_ASSIGN_OR_RETURN(
+        const ForwardResult result,
+        parts_.engine.Forward(batch, micro_batch, std::move(input)));
+    if (result.loss.has_value()) {
+      losses_.loss += result.loss->loss;
+      losses_.correct += result.loss->correct;
+      losses_.samples += result.loss->samples;
+    }
+  }
+  parts_.observer.OnProgress({0, Op::kForward, micro_batch}, batch);
+  {
+    const ScopedPart part(parts_.time, TimePart::kBackward);
+    if (before_backward) before_backward();
+    PACELINE_RETURN_IF_ERROR(
+        parts_.engine.Backward(batch, micro_batch, {}).status());
+  }
+  parts_.observer.OnProgress({0, Op::kBackward, micro_batch}, batch);
+  stage_time_.seconds += absl::ToDoubleSeconds(parts_.clock.Now() - began);
+  ++stage_time_.micro_batches;
+  return absl::OkStatus();
+}
+
+void MemberCompute::Tell(const StepVerdict& verdict, const BatchInfo& batch,
+                         int64_t own, int64_t all) {
+  // Who had no part of the batch knows nothing of its loss.
+  std::optional<StepRecord> record;
+  if (losses_.samples > 0) {
+    record = StepRecord{verdict.step + 1,
+                        losses_.loss / static_cast<double>(losses_.samples),
+                        all,
+                        verdict.learning_rate,
+                        verdict.gradient_norm,
+                        verdict.skip,
+                        absl::ToUnixMillis(parts_.clock.Today())};
+  }
+  parts_.observer.OnStep(verdict, own, record);
+  parts_.observer.OnProgress({0, Op::kStep, 0}, batch);
+  const Instant now = parts_.clock.Now();
+  std::optional<absl::Duration> wall;
+  if (told_at_.has_value()) wall = now - *told_at_;
+  told_at_ = now;
+  parts_.observer.OnBatch(wall, {stage_time_});
+  losses_ = {};
+  stage_time_ = {};
+}
+
+// Each member its share, as of the next step; the coordinator adds them up.
+absl::Status MemberCompute::Evaluate(int64_t steps,
+                                     const std::optional<View>& view,
+                                     const MemberId& self,
+                                     const Between& between) {
+  const BatchInfo batch = parts_.source.Evaluation(steps);
+  if (batch.micro_batches == 0 || !view.has_value()) return absl::OkStatus();
+  const std::vector<int> own =
+      MicroBatchesOf(*view, steps, self, batch.micro_batches);
+  if (own.empty()) return absl::OkStatus();
+  LossSums sums;
+  PACELINE_RETURN_IF_ERROR(EvaluateShare(batch, own, between, sums));
+  ForgetTime();
+  if (sums.samples == 0) return absl::OkStatus();
+  const auto samples = static_cast<double>(sums.samples);
+  parts_.observer.OnEvaluation({steps, sums.loss / samples,
+                                static_cast<double>(sums.correct) / samples,
+                                sums.samples});
+  return absl::OkStatus();
+}
+
+absl::Status MemberCompute::EvaluateShare(const BatchInfo& batch,
+                                          const std::vector<int>& own,
+                                          const Between& between,
+                                          LossSums& sums) {
+  parts_.source.Prepare(batch, own);
+  for (const int micro_batch : own) {
+    PACELINE_RETURN_IF_ERROR(parts_.cancel.status());
+    PACELINE_RETURN_IF_ERROR(between());
+    TensorList input;
+    {
+      const ScopedPart part(parts_.time, TimePart::kData);
+      PACELINE_ASSIGN_OR_RETURN(input, parts_.source.Next());
+    }
+    const ScopedPart part(parts_.time, TimePart::kForward);
+    PACELINE_ASSIGN_OR_RETURN(
+        const ForwardResult result,
+        parts_.engine.Forward(batch, micro_batch, std::move(input)));
+    if (!result.loss.has_value()) continue;
+    sums.loss += result.loss->loss;
+    sums.correct += result.loss->correct;
+    sums.samples += result.loss->samples;
+    parts_.observer.OnProgress({0, Op::kForward, micro_batch}, batch);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<RoundPayload>> MemberCompute::CopyState() {
+  std::shared_ptr<RoundPayload> state =
+      RoundPayload::Make(parts_.engine.StateBytes());
+  PACELINE_RETURN_IF_ERROR(parts_.engine.CopyState(state->mutable_bytes()));
+  MarkAllReady(*state);
+  return state;
+}
+
+absl::StatusOr<std::vector<NamedTensor>> MemberCompute::Trainable() {
+  PACELINE_ASSIGN_OR_RETURN(std::vector<NamedTensor> weights,
+                            parts_.engine.Weights());
+  std::set<std::string> trainable;
+  for (const Layer& layer : model_.layers) {
+    for (const Parameter& parameter : layer.parameters) {
+      if (parameter.trainable) trainable.insert(parameter.name);
+    }
+  }
+  std::erase_if(weights, [&trainable](const NamedTensor& weight) {
+    return trainable.count(weight.name) == 0;
+  });
+  return weights;
+}
+
+}  // namespace paceline

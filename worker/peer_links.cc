@@ -1,0 +1,54 @@
+#include "worker/peer_links.h"
+
+#include <algorithm>
+
+namespace paceline {
+
+void PeerLinks::OnLink(const MemberId& peer, bool up, bool refused,
+                       Instant now) {
+  Link& link = links_[peer];
+  if (up) {
+    link.broken.reset();
+    link.refused = false;
+    return;
+  }
+  if (!link.broken.has_value()) link.broken = now;
+  link.refused = link.refused || refused;
+}
+
+void PeerLinks::Retain(const std::vector<GroupWorker>& peers) {
+  std::erase_if(links_, [&peers](const auto& each) {
+    return std::none_of(
+        peers.begin(), peers.end(),
+        [&each](const GroupWorker& peer) { return peer.id == each.first; });
+  });
+}
+
+void PeerLinks::SetOwing(const MemberId& peer, Instant now) {
+  links_[peer].owing = now;
+}
+
+void PeerLinks::ClearOwing() {
+  for (auto& [peer, link] : links_) link.owing.reset();
+}
+
+bool PeerLinks::IsDead(const MemberId& peer) const {
+  const auto found = links_.find(peer);
+  return found != links_.end() && found->second.refused;
+}
+
+std::vector<PeerReport> PeerLinks::Report(Instant now,
+                                          absl::Duration lease) const {
+  std::vector<PeerReport> reports;
+  for (const auto& [peer, link] : links_) {
+    PeerReport each;
+    each.peer = peer;
+    each.refused = link.refused;
+    if (link.broken.has_value()) each.broken = now - *link.broken;
+    if (link.owing.has_value()) each.owing = now - *link.owing + lease;
+    reports.push_back(each);
+  }
+  return reports;
+}
+
+}  // namespace paceline

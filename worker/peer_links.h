@@ -1,0 +1,42 @@
+// What a member knows of its links to the others.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "core/base/clock.h"
+#include "core/cluster/run_order.h"
+#include "core/cluster/run_report.h"
+#include "core/round/view.h"
+
+namespace paceline {
+
+// Thread-compatible.
+class PeerLinks {
+ public:
+  void OnLink(const MemberId& peer, bool up, bool refused, Instant now);
+  // Those of others are forgotten.
+  void Retain(const std::vector<GroupWorker>& peers);
+  // It owes an answer, for a lease already; nobody does.
+  void SetOwing(const MemberId& peer, Instant now);
+  void ClearOwing();
+
+  // Nobody listens at its address, or another process does.
+  bool IsDead(const MemberId& peer) const;
+
+  // lease: what is owed was owed that long when it was said.
+  std::vector<PeerReport> Report(Instant now, absl::Duration lease) const;
+
+ private:
+  struct Link {
+    std::optional<Instant> broken;
+    bool refused = false;
+    std::optional<Instant> owing;
+  };
+
+  std::map<MemberId, Link> links_;
+};
+
+}  // namespace paceline
