@@ -318,8 +318,7 @@ bool Brain::HasMemory(Job& job, const Member& joiner,
   auto& [refused, size] = job.cramped[joiner.id];
   const bool known = refused == process;
   if (known && members.size() >= size) return false;
-  const absl::Status room =
-      CheckRoom(job.record.spec, model, members, joiner);
+  const absl::Status room = CheckRoom(job.record.spec, model, members, joiner);
   if (room.ok()) return true;
   refused = process;
   size = members.size();

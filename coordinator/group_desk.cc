@@ -194,8 +194,8 @@ void GroupDesk::OnReport(const MemberId& member, const RunReport& report,
   const MemberReport said = report.member.value_or(process.report);
   OnFurther(said.next, now);
   if (said.next > 0) begun_ = true;
-  // Preparing takes its time, and is no instruction; neither is another turn the
-  // one before.
+  // Preparing takes its time, and is no instruction; neither is another turn
+  // the one before.
   if (progress != process.progress || !same_phase ||
       said.turn != process.report.turn) {
     Excuse(process, now);

@@ -108,8 +108,8 @@ void LeaveOutCramped(const JobSpec& spec, const ModelDescription& model,
           return known(a) < known(b);
         });
     const int64_t members = std::ssize(free);
-    const absl::Status room = CheckMemory(
-        **least, members, MemberBytes(spec, model, members), "");
+    const absl::Status room =
+        CheckMemory(**least, members, MemberBytes(spec, model, members), "");
     if (room.ok()) return;
     unfit.push_back(std::string(room.message()));
     free.erase(least);

@@ -72,8 +72,7 @@ FaultPlan FaultsOf(const RunOrder& order, const MemberId& self) {
   for (const GroupWorker& worker : order.group->workers) {
     if (worker.id == self) name = worker.name;
   }
-  return {order.spec.faults, name,
-          Contains(order.group->view, self)};
+  return {order.spec.faults, name, Contains(order.group->view, self)};
 }
 
 }  // namespace

@@ -70,8 +70,8 @@ std::vector<PartOffer> RoundPart::Offers(int64_t samples) const {
   const bool usable = samples > 0 && (finite_ || options_.lies);
   std::vector<PartOffer> offers;
   for (int shard = 0; shard < shape_.shards(); ++shard) {
-    PartOffer offer{options_.step,     shard, 0, 0,
-                    options_.division, samples > 0 && !usable};
+    PartOffer offer{options_.step,         shard, 0, 0, options_.division,
+                    samples > 0 && !usable};
     const RoundPayload* const payload = payloads_[shard].get();
     if (usable) {
       offer.samples = samples;

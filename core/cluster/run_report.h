@@ -140,8 +140,8 @@ struct MemberReport {
   int64_t state_step = 0;   // of state_hash
   uint64_t state_hash = 0;  // parameters, optimizer, buffers; 0: not known
   std::vector<PeerReport> peers;
-  // Which of its turns the compute thread is at, from 1 on; 0: at none, it waits
-  // for the others or hands the weights over.
+  // Which of its turns the compute thread is at, from 1 on; 0: at none, it
+  // waits for the others or hands the weights over.
   int64_t turn = 0;
   // Found by a server: states differ after mismatch_step; empty: none do.
   int64_t mismatch_step = 0;

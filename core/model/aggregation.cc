@@ -373,11 +373,11 @@ absl::Status CheckMembersOfRule(const JobSpec& spec, int64_t members) {
   const int64_t needed = LeastParts(rule, members, kMostMembers, Computes);
   return absl::InvalidArgumentError(absl::StrCat(
       "aggregation.k: ", judged.message(),
-      needed == 0 ? ""
-                  : absl::StrCat("; or set aggregation.min_parts to at least ",
-                                 needed,
-                                 ", so that the job waits for as many "
-                                 "workers")));
+      needed == 0
+          ? ""
+          : absl::StrCat("; or set aggregation.min_parts to at least ", needed,
+                         ", so that the job waits for as many "
+                         "workers")));
 }
 
 std::vector<std::string> AggregationNotes(const JobSpec& spec,

@@ -74,8 +74,8 @@ int64_t MemberBytes(const JobSpec& spec, const ModelDescription& model,
 }
 
 int64_t GroupStateBytes(const JobSpec& spec, const ModelDescription& model) {
-  int64_t bytes =
-      MultiplyBytes(4 * StateSlots(spec.train.optimizer), TrainableElements(model));
+  int64_t bytes = MultiplyBytes(4 * StateSlots(spec.train.optimizer),
+                                TrainableElements(model));
   for (const Layer& layer : model.layers) {
     bytes = AddBytes(bytes, layer.parameter_bytes);
   }

@@ -302,18 +302,16 @@ TEST(BrainGroup, NewWorkerIsTakenInWhileTheJobRuns) {
 TEST(BrainGroup, NewWorkerWithoutTheMemoryForTheStateStaysOut) {
   GroupMesh mesh = Training(2);
   Registration tiny = WorkerNamed("w3", 103);
-  tiny.memory_bytes =
-      JoinerBytes(GroupSpec(), *Describe(GroupSpec()), 3) - 1;
+  tiny.memory_bytes = JoinerBytes(GroupSpec(), *Describe(GroupSpec()), 3) - 1;
 
   const StreamId stream = mesh.mesh().Attach(tiny);
   mesh.Pass(500);
 
   EXPECT_FALSE(mesh.mesh().Order(stream).run.has_value());
   EXPECT_EQ(mesh.Workers("w1"), "w1 w2");
-  EXPECT_THAT(mesh.Story(),
-              Contains(AllOf(HasSubstr("warning: worker w3 has"),
-                             HasSubstr("as one of 3 members")))
-                  .Times(1));
+  EXPECT_THAT(mesh.Story(), Contains(AllOf(HasSubstr("warning: worker w3 has"),
+                                           HasSubstr("as one of 3 members")))
+                                .Times(1));
 
   mesh.Break("w2");  // without it there is room
   mesh.mesh().Pass(600, {stream});

@@ -44,8 +44,7 @@ TEST_F(GroupMetrics, SayWhoIsThereAndWhetherTheGroupIsPaused) {
       AllOf(HasSubstr("job_group_paused{job=\"1\"} 1\n"),
             HasSubstr("job_group_members{job=\"1\",state=\"member\"} 1\n"),
             HasSubstr("group_leavers_total{reason=\"lost\"} 1\n")));
-  ASSERT_TRUE(
-      mesh.mesh().brain().OnStop(mesh.job(), mesh.mesh().Now()).ok());
+  ASSERT_TRUE(mesh.mesh().brain().OnStop(mesh.job(), mesh.mesh().Now()).ok());
   EXPECT_THAT(Read(mesh), Not(HasSubstr("job_group_paused{")));
 }
 

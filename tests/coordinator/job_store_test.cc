@@ -165,9 +165,9 @@ TEST_P(JobStoreTest, KeepsWhoWasTakenOutOfAGroupBesideItsView) {
   const StoredState state = *store_->Load();
 
   const KeptView& kept = state.views.at(JobId{1});
-  EXPECT_EQ(kept.excluded, (std::map<WorkerId, Incarnation>{
-                               {WorkerId{3}, {~uint64_t{0}}},
-                               {WorkerId{4}, {44}}}));
+  EXPECT_EQ(kept.excluded,
+            (std::map<WorkerId, Incarnation>{{WorkerId{3}, {~uint64_t{0}}},
+                                             {WorkerId{4}, {44}}}));
   EXPECT_FALSE(kept.faults_are_spent);
   EXPECT_TRUE(state.views.at(JobId{2}).excluded.empty());
   EXPECT_TRUE(state.views.at(JobId{2}).faults_are_spent);

@@ -18,14 +18,14 @@ using ::testing::HasSubstr;
 std::string JobFile(const Mesh& mesh, int64_t steps, const std::string& more) {
   const std::string path = mesh.folder() + "/job.yaml";
   WriteWholeFile(
-      path, absl::StrCat("name: group\n"
-                         "model: {name: lenet}\n"
-                         "data: {name: synthetic, train_samples: 1024, "
-                         "test_samples: 64}\n"
-                         "train: {steps: ",
-                         steps,
-                         ", batch: 40, micro_batch: 4, evaluate_every: 0}\n",
-                         more));
+      path,
+      absl::StrCat("name: group\n"
+                   "model: {name: lenet}\n"
+                   "data: {name: synthetic, train_samples: 1024, "
+                   "test_samples: 64}\n"
+                   "train: {steps: ",
+                   steps, ", batch: 40, micro_batch: 4, evaluate_every: 0}\n",
+                   more));
   return path;
 }
 
@@ -102,17 +102,14 @@ TEST(GroupInput, AHungTrainerIsTakenOutAndComesBackThoughRoundsWaitForAll) {
               "faults: [{worker: w2, step: 20, kind: delay, seconds: 3600}]\n");
   const Finished submitted = mesh.Run({"job", "submit", file, "--detach"});
   ASSERT_EQ(submitted.exit_code, 0) << submitted.errors;
-  const auto events = [&] {
-    return mesh.Run({"job", "events", "1"}).output;
-  };
+  const auto events = [&] { return mesh.Run({"job", "events", "1"}).output; };
   const auto says = [&](const std::string& text) {
-    return [&events, text] {
-      return events().find(text) != std::string::npos;
-    };
+    return [&events, text] { return events().find(text) != std::string::npos; };
   };
 
-  EXPECT_TRUE(Eventually(says("member w2 evicted (it answers, but has finished "
-                              "no instruction")))
+  EXPECT_TRUE(
+      Eventually(says("member w2 evicted (it answers, but has finished "
+                      "no instruction")))
       << events();
   EXPECT_TRUE(Eventually(says("worker w2 joined"))) << events();
   const int64_t back = mesh.Json({"job", "show", "1"})["step"];

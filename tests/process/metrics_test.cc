@@ -161,8 +161,8 @@ TEST(Metrics, PrometheusSeesRoundsAndWhyAKilledMembersPartWasSkipped) {
   const std::string rounds =
       "sum(paceline_worker_rounds_total{outcome=\"committed\"})";
 
-  EXPECT_TRUE(Eventually([&] { return prometheus.Value(rounds) > 0; },
-                         kSomeScrapes))
+  EXPECT_TRUE(
+      Eventually([&] { return prometheus.Value(rounds) > 0; }, kSomeScrapes))
       << prometheus.last();
   const double before = prometheus.Value(rounds);
   EXPECT_TRUE(Eventually([&] { return prometheus.Value(rounds) > before; },
@@ -170,7 +170,8 @@ TEST(Metrics, PrometheusSeesRoundsAndWhyAKilledMembersPartWasSkipped) {
       << prometheus.last();
   // Each is asked for until a scrape has brought it.
   for (const std::string& expression : std::vector<std::string>{
-           "sum(paceline_worker_round_parts_skipped_total{reason=\"lost\"}) > 0",
+           "sum(paceline_worker_round_parts_skipped_total{reason=\"lost\"}) > "
+           "0",
            "sum(paceline_coordinator_group_leavers_total{reason=\"lost\"}) > 0",
            "histogram_quantile(0.5, sum by (le) "
            "(rate(paceline_worker_round_seconds_bucket[30s]))) > 0",

@@ -221,7 +221,8 @@ TEST_F(AgentGroupTest, WhoIsNoMemberAnyMoreAsksToStartAnew) {
   second.Order(TrainingJob(kForEver), Both());
   second.AwaitStep(3);
 
-  GroupOrder without = MakeGroup(MakeView(2, {{MemberOf(1), 0}}), {MemberOf(2)});
+  GroupOrder without =
+      MakeGroup(MakeView(2, {{MemberOf(1), 0}}), {MemberOf(2)});
   second.Order(TrainingJob(kForEver), without);
 
   EXPECT_TRUE(second.restarted.WaitForNotificationWithTimeout(kLongest));

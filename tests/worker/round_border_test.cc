@@ -102,8 +102,8 @@ std::vector<std::map<int64_t, Applied>> TrainTogether(
   std::vector<std::thread> threads;
   for (int i = 0; i < members; ++i) {
     threads.emplace_back([&, i] {
-      applied[i] = Train(group[i]->desk, 2 * (i + 1), steps,
-                         i == 1 ? spoil : Spoil());
+      applied[i] =
+          Train(group[i]->desk, 2 * (i + 1), steps, i == 1 ? spoil : Spoil());
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -213,8 +213,9 @@ TEST(CheckGroupOrder, RefusesWhatTheCoordinatorCouldHaveSentWrong) {
   EXPECT_THAT(refused([](RunOrder& o) { o.threads = 0; }),
               HasSubstr("threads is 0, need 1 or more"));
   EXPECT_NE(refused([](RunOrder& o) { o.group->view.members.clear(); }), "");
-  EXPECT_THAT(refused([](RunOrder& o) { o.group->workers.erase(
-                             o.group->workers.begin() + 1); }),
+  EXPECT_THAT(refused([](RunOrder& o) {
+                o.group->workers.erase(o.group->workers.begin() + 1);
+              }),
               HasSubstr("this worker (id 4) is not in its round group"));
 }
 

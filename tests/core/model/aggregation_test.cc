@@ -362,10 +362,11 @@ TEST(Aggregation, AKThatLeavesNoPartOfTheMembersThereAreIsRefused) {
   const absl::Status refused = CheckMembersOfRule(spec, 5);
 
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(refused.message()),
-              AllOf(HasSubstr("aggregation.k: rule trimmed-mean with k=3"),
-                    HasSubstr("leaves no part of 5 members: use k of at most "
-                              "2; or set aggregation.min_parts to at least 7")));
+  EXPECT_THAT(
+      std::string(refused.message()),
+      AllOf(HasSubstr("aggregation.k: rule trimmed-mean with k=3"),
+            HasSubstr("leaves no part of 5 members: use k of at most "
+                      "2; or set aggregation.min_parts to at least 7")));
   EXPECT_TRUE(CheckMembersOfRule(spec, 7).ok());
   spec.aggregation.mode = "none";
   EXPECT_TRUE(CheckMembersOfRule(spec, 5).ok());

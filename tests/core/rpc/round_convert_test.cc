@@ -109,7 +109,7 @@ TEST(RoundConvert, KeepsEveryNumberOfAResult) {
 }
 
 TEST(RoundConvert, KeepsEveryNumberOfAPart) {
-  const PartOffer part{41,   63, 32, 0xffffffffffffffffu, 0x9000000000000000u,
+  const PartOffer part{41,  63, 32, 0xffffffffffffffffu, 0x9000000000000000u,
                        true};
 
   const absl::StatusOr<RoundMessage> got =
