@@ -157,13 +157,7 @@ void World::Do(Process& process, Apply& apply) {
   if (options_.flaw != RoundFlaw::kKeepPartsOverAttempts) {
     process.cached_parts.clear();
   }
-  TellState(process, result.step + 1);
-}
-
-void World::TellState(Process& process, int64_t steps) {
-  const uint64_t hash = StateOf(process);
-  process.told.emplace_back(steps, hash);
-  process.member->OnState(steps, hash);
+  process.member->OnState(result.step + 1, StateOf(process));
 }
 
 void World::Do(Process& process, const Suspect& suspect) {
@@ -192,7 +186,6 @@ void World::Do(Process& process, const TakeCopy& copy) {
                         NameOf(copy.from), " after ", copy.next, " steps");
   });
   process.computing_step = -1;
-  process.told.emplace_back(copy.next, copy.state_hash);
   const auto known = states_.find({process.attempt, copy.next});
   if (known != states_.end() && known->second != process.truth) {
     Fail(absl::StrCat(NameOf(process.id), " took a copy of step ", copy.next,

@@ -109,22 +109,19 @@ void World::Count(const RoundResult& result, int64_t attempt) {
   }
 }
 
-// "The group's rounds stop": nothing is committed over states that are known to
-// differ.
+// "The group's rounds stop": nothing is committed over states of which the
+// server has been told that they differ.
 void World::CheckStates(const Process& server, int64_t step) {
-  std::optional<uint64_t> first;
+  uint64_t first = 0;
   for (const MemberId& id : MembersAt(*server.member->view(), step)) {
-    const Process& member = *Find(id);
-    const auto told = std::find_if(
-        member.told.rbegin(), member.told.rend(),
-        [step](const auto& each) { return each.first == step; });
-    if (told == member.told.rend()) continue;
-    if (first.value_or(told->second) != told->second) {
+    const HeardHold& hold = server.heard[static_cast<size_t>(id.worker.value)];
+    if (hold.from != id || hold.step != step || hold.state_hash == 0) continue;
+    if (first != 0 && first != hold.state_hash) {
       Fail(absl::StrCat(NameOf(server.id), " commits step ", step,
                         " though the state of ", NameOf(id),
                         " is not that of the others"));
     }
-    first = told->second;
+    first = hold.state_hash;
   }
 }
 

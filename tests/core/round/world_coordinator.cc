@@ -18,6 +18,7 @@ int World::AddProcess(WorkerId worker) {
   process.heard_us = now_us_;
   process.attempt = attempt_;
   process.serving.resize(static_cast<size_t>(round_.shards));
+  process.heard.resize(kMostWorkers);
   process.kept.resize(static_cast<size_t>(round_.shards * kMostWorkers));
   process.member =
       std::make_unique<RoundMember>(OptionsNow(), process.id, 0, 0);
@@ -70,8 +71,6 @@ void World::BeginAttempt(const std::vector<int>& processes, int64_t step,
     process.mismatch.reset();
     process.serving.assign(process.serving.size(), Serving());
     process.seen_view = ViewId();
-    process.told.clear();
-    process.told.emplace_back(step, state);
     process.member = std::make_unique<RoundMember>(OptionsNow(), process.id,
                                                    step, state);
     members.push_back(process.id);

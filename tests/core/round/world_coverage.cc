@@ -44,11 +44,11 @@ constexpr MemberRow kMemberRows[] = {
     {MemberEvent::kLevelApplies, false, true, false},
     {MemberEvent::kLevelHolds, false, true, false},
     {MemberEvent::kLevelDone, false, true, false},
-    {MemberEvent::kOwnPart, false, true, true},
+    {MemberEvent::kOwnPart, true, true, true},
     {MemberEvent::kHolds, false, false, true},
     {MemberEvent::kCommit, false, false, true},
     {MemberEvent::kProof, false, false, true},
-    {MemberEvent::kSendsPast, false, true, true},
+    {MemberEvent::kSendsPast, true, true, true},
     {MemberEvent::kTooOld, false, true, true},
 };
 

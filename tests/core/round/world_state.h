@@ -58,6 +58,13 @@ struct KeptPart {
   uint64_t hash = 0;
 };
 
+// The last hold of a member: what it said of its state, if it knew.
+struct HeardHold {
+  MemberId from;
+  int64_t step = -1;
+  uint64_t state_hash = 0;
+};
+
 // One shard's gathering as it looks from outside, for coverage and for faults
 // that are to hit a phase.
 struct Serving {
@@ -86,7 +93,7 @@ struct Process {
   // Its state is `truth`, unless something unknown was done to it.
   uint64_t truth = 0;
   uint64_t taint = 0;
-  std::vector<std::pair<int64_t, uint64_t>> told;  // (steps, hash), newest last
+  std::vector<HeardHold> heard;  // [kMostWorkers], as the server
 
   int64_t computing_step = -1;
   std::vector<OwnPart> own;      // oldest first
@@ -238,6 +245,7 @@ class World {
                    const RoundMessage* message, const RoundActions& actions);
   void WatchServer(Process& process, const Before& before,
                    const RoundActions& actions);
+  void WatchClosing(Process& process, const struct Aggregate& sum);
   void WatchOffer(Process& process, const PartOffer& offer,
                   const MemberId& from);
   void WatchLeveller(Process& process, const Before& before,
@@ -284,7 +292,6 @@ class World {
     return process.taint == 0 ? process.truth
                               : MixSeed({process.truth, process.taint});
   }
-  void TellState(Process& process, int64_t steps);
   WorkerTally& TallyOf(const MemberId& id) {
     return tallies_[static_cast<size_t>(id.worker.value)];
   }

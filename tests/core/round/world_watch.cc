@@ -93,6 +93,9 @@ void World::WatchMessage(Process& process, const RoundMessage& message) {
   if (hold != nullptr && hold->step == member.next() &&
       member.phase() == RoundMember::Phase::kRunning) {
     ServingOf(process, 0).held_elsewhere = true;
+    process.heard[static_cast<size_t>(message.from.worker.value)] = {
+        message.from, hold->step,
+        hold->state_step == hold->step ? hold->state_hash : 0};
   }
 }
 
@@ -106,6 +109,11 @@ void World::WatchMember(Process& process, const Before& before,
   if (before.phase == RoundMember::Phase::kLevelling &&
       member.phase() == RoundMember::Phase::kRunning) {
     hit(MemberEvent::kLevelDone);
+  }
+  if (!before.held && member.held().has_value()) {
+    const bool known = member.state_steps() == member.next();
+    process.heard[static_cast<size_t>(process.id.worker.value)] = {
+        process.id, member.next(), known ? member.state_hash() : 0};
   }
   if (before.phase == RoundMember::Phase::kRunning && !before.held &&
       (member.held().has_value() || FindSent<Hold>(actions) != nullptr)) {
@@ -157,53 +165,58 @@ void World::WatchOffer(Process& process, const PartOffer& offer,
                                              : ServerEvent::kLate);
 }
 
+// An event may end the round: then the server is a step further by now.
 void World::WatchServer(Process& process, const Before& before,
                         const RoundActions& actions) {
   const RoundMember& member = *process.member;
-  const Commit* const commit = FindSent<Commit>(actions);
-  if (commit != nullptr && commit->step == before.next &&
-      FindAction<Apply>(actions) != nullptr) {
-    // The server of shard 0 is a step further by now.
-    const Serving& serving = process.serving[0];
-    if (serving.step == before.next) {
-      Hit(Table::kServer, serving.state, ServerEvent::kAllHold);
+  if (!member.view().has_value()) return;
+  const auto serving_of = [&](int shard) -> Serving& {
+    Serving& serving = process.serving[static_cast<size_t>(shard)];
+    if (serving.view != member.view()->id || serving.step != before.next) {
+      serving = Serving{member.view()->id, before.next};
     }
-    CheckStates(process, before.next);
-  }
-  if (member.phase() != RoundMember::Phase::kRunning) return;
+    return serving;
+  };
   for (const RoundAction& action : actions) {
     if (const auto* const sum = std::get_if<struct Aggregate>(&action)) {
-      Serving& serving = ServingOf(process, sum->shard);
-      const size_t spoken =
-          static_cast<size_t>(std::popcount(serving.spoken & ~BitOf(process.id))) +
-          (member.needs_part() ? 0 : 1);
-      const size_t members = MembersAt(*member.view(), sum->step).size();
-      Hit(Table::kServer, serving.state,
-          spoken >= members ? ServerEvent::kAllSpoken : ServerEvent::kDeadline);
-      serving.state = ServerState::kClosed;
-      continue;
+      WatchClosing(process, *sum);
+    } else if (std::holds_alternative<ReportMismatch>(action)) {
+      Hit(Table::kServer, serving_of(0).state, ServerEvent::kStatesDiffer);
+    } else if (const auto* const send = std::get_if<SendMessage>(&action)) {
+      const auto* const spread = std::get_if<Spread>(&send->message.body);
+      if (spread == nullptr || spread->step != before.next) continue;
+      Serving& serving = serving_of(spread->result.shard);
+      const bool is_void = spread->result.is_void;
+      if (serving.state == ServerState::kOpen) {
+        Hit(Table::kServer, serving.state, ServerEvent::kTooFewUsable);
+      } else if (serving.state == ServerState::kClosed) {
+        Hit(Table::kServer, serving.state,
+            is_void ? ServerEvent::kNoSum : ServerEvent::kSum);
+      } else {
+        continue;  // once more
+      }
+      serving.state = is_void ? ServerState::kVoid : ServerState::kSpread;
     }
-    if (std::holds_alternative<ReportMismatch>(action)) {
-      Serving& serving = ServingOf(process, 0);
-      Hit(Table::kServer, serving.state, ServerEvent::kStatesDiffer);
-      continue;
-    }
-    const auto* const send = std::get_if<SendMessage>(&action);
-    const auto* const spread =
-        send == nullptr ? nullptr : std::get_if<Spread>(&send->message.body);
-    if (spread == nullptr || spread->step != member.next()) continue;
-    Serving& serving = ServingOf(process, spread->result.shard);
-    const bool is_void = spread->result.is_void;
-    if (serving.state == ServerState::kOpen) {
-      Hit(Table::kServer, serving.state, ServerEvent::kTooFewUsable);
-    } else if (serving.state == ServerState::kClosed) {
-      Hit(Table::kServer, serving.state,
-          is_void ? ServerEvent::kNoSum : ServerEvent::kSum);
-    } else {
-      continue;
-    }
-    serving.state = is_void ? ServerState::kVoid : ServerState::kSpread;
   }
+  const Commit* const commit = FindSent<Commit>(actions);
+  if (commit == nullptr || commit->step != before.next ||
+      FindAction<Apply>(actions) == nullptr) {
+    return;
+  }
+  Hit(Table::kServer, serving_of(0).state, ServerEvent::kAllHold);
+  CheckStates(process, before.next);
+}
+
+void World::WatchClosing(Process& process, const struct Aggregate& sum) {
+  const RoundMember& member = *process.member;
+  Serving& serving = ServingOf(process, sum.shard);
+  const int others = std::popcount(serving.spoken & ~BitOf(process.id));
+  const int spoken = others + (member.needs_part() ? 0 : 1);
+  const size_t members = MembersAt(*member.view(), sum.step).size();
+  Hit(Table::kServer, serving.state,
+      static_cast<size_t>(spoken) >= members ? ServerEvent::kAllSpoken
+                                             : ServerEvent::kDeadline);
+  serving.state = ServerState::kClosed;
 }
 
 // --- A leveller -------------------------------------------------------------
