@@ -238,7 +238,9 @@ void RoundRunner::LogApplied(const RoundTurn& turn) const {
   Log(LogLevel::kDebug, "applied a round",
       {{"step", applied_},
        {"state", absl::Hex(state_hash_, absl::kZeroPad16)},
-       {"part", turn.divisor == 0 ? "void" : used ? "used" : "unused"}});
+       {"part", turn.divisor == 0 ? "void"
+                : used            ? "used"
+                                  : "unused"}});
 }
 
 void RoundRunner::Tell(const RoundTurn& turn, const BatchInfo& batch,

@@ -233,9 +233,9 @@ TEST(RoundChronicle, LeavesTheTellingToWhoeverCommitted) {
 // Only those that are to blame for it.
 TEST(RoundChronicle, NamesTheUnusablePartsOfAVoidRoundAndNoOthers) {
   RoundChronicle chronicle(MemberOf(1), ServerMode::kRolling);
-  const View before =
-      MakeView(1, {{MemberOf(0), 0}, {MemberOf(1), 0}, {MemberOf(2), 0},
-                   {MemberOf(3), 0}});
+  const View before = MakeView(
+      1,
+      {{MemberOf(0), 0}, {MemberOf(1), 0}, {MemberOf(2), 0}, {MemberOf(3), 0}});
   const View after =
       MakeView(2, {{MemberOf(0), 0}, {MemberOf(1), 0}, {MemberOf(2), 0}});
   // The lost one divided the batch otherwise; nobody else did.
@@ -243,8 +243,7 @@ TEST(RoundChronicle, NamesTheUnusablePartsOfAVoidRoundAndNoOthers) {
   chronicle.OnView(before, after, 1, At(2));
   chronicle.OnOffer(MemberOf(0), {1, 0, 4, 1, 1}, PartCheck::kFine, At(3));
   chronicle.OnOffer(MemberOf(1), {1, 0, 4, 1, 1}, PartCheck::kFine, At(4));
-  chronicle.OnOffer(MemberOf(2), {1, 0, 0, 1, 1}, PartCheck::kNotFinite,
-                    At(5));
+  chronicle.OnOffer(MemberOf(2), {1, 0, 0, 1, 1}, PartCheck::kNotFinite, At(5));
   ShardResult shard;
   shard.is_void = true;
   // Server of step 1 of three.
