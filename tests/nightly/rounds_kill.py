@@ -323,7 +323,7 @@ class Planner:
             kills.append(Kill(self.names[at], step, phase))
             step += gap
         self.jobs += 1
-        return kills, step
+        return kills, step + gap  # the last one has time to come back, too
 
     def count(self, kills):
         for kill in kills:
