@@ -174,7 +174,9 @@ void RoundRunner::LogApplied(const RoundTurn& turn) const {
   Log(LogLevel::kDebug, "applied a round",
       {{"step", applied_},
        {"state", absl::Hex(state_hash_, absl::kZeroPad16)},
-       {"part", turn.divisor == 0 ? "void" : used ? "used" : "unused"}});
+       {"part", turn.divisor == 0 ? "void"
+                : used            ? "used"
+                                  : "unused"}});
 }
 
 absl::Status RoundRunner::Apply(const RoundTurn& turn) {

@@ -203,6 +203,9 @@ def measure_stalls(job, ends):
     hit = {kill.step + 1 for kill in job.kills}
     lengths = {step: ends[step] - ends[step - 1]
                for step in ends if step - 1 in ends}
+    if not lengths:
+        raise RuntimeError(f"job {job.number} {job.shown['state']}, and no log "
+                           f"tells of its rounds: {job.shown['why']}")
     job.normal = statistics.median(
         length for step, length in lengths.items() if step not in hit)
     job.longest = max(lengths.values())
@@ -320,7 +323,7 @@ class Planner:
             kills.append(Kill(self.names[at], step, phase))
             step += gap
         self.jobs += 1
-        return kills, step
+        return kills, step + gap  # the last one has time to come back, too
 
     def count(self, kills):
         for kill in kills:
