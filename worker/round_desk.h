@@ -66,8 +66,8 @@ class RoundDesk final : public GroupDoor, private SumSink {
 
   // GroupDoor.  Start's errors: InvalidArgument  the rule or its numbers
   absl::Status Start(RoundTransport& transport) override;
-  void Stop(absl::Status why =
-                absl::CancelledError("the run has ended")) override;
+  void Stop(
+      absl::Status why = absl::CancelledError("the run has ended")) override;
   void Cancel(absl::Status why) override;
   void OnGroup(const GroupOrder& group) override;
   MemberReport Report() const override { return loop_.Report(); }
