@@ -297,7 +297,7 @@ void GossipDriver::Count(const EndExchange& end) {
   if (member_->view().has_value()) record.view = member_->view()->id;
   record.seconds = seconds;
   record.contributors = 1;
-  record.skipped = {{end.partner.worker, SkipReasonName(*fault)}};
+  record.skipped.push_back({end.partner.worker, SkipReasonName(*fault)});
   record.unix_ms = absl::ToUnixMillis(parts_.clock.Today());
   parts_.observer.OnRound(record);
 }
