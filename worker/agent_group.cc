@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
+#include "core/model/aggregation.h"
 #include "core/obs/log.h"
 #include "core/optim/optimizer.h"
 #include "worker/agent.h"

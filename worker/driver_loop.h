@@ -33,7 +33,8 @@ class DriverLoop {
 
   // make: called on the thread.
   void Start(std::function<std::unique_ptr<Driver>()> make) {
-    thread_ = Thread("rounds", [this, make = std::move(make)] { Run(*make()); });
+    thread_ =
+        Thread("rounds", [this, make = std::move(make)] { Run(*make()); });
   }
   // Nothing is taken any more.
   void End() {

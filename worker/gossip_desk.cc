@@ -70,9 +70,9 @@ absl::Status GossipDesk::CheckPayload(const MemberId& from,
                                       size_t bytes) const {
   const bool state = key.kind == PayloadKey::Kind::kState;
   if (key.kind == PayloadKey::Kind::kResult) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("worker ", from.worker.value, " sends the result of step ",
-                     key.step, ": members of this job gossip and agree on none"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "worker ", from.worker.value, " sends the result of step ", key.step,
+        ": members of this job gossip and agree on none"));
   }
   if (key.step < 0 || key.shard != 0) {
     return absl::InvalidArgumentError(absl::StrCat(

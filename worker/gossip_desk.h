@@ -36,8 +36,8 @@ class GossipDesk final : public GroupDoor {
 
   // GroupDoor.
   absl::Status Start(RoundTransport& transport) override;
-  void Stop(absl::Status why =
-                absl::CancelledError("the run has ended")) override;
+  void Stop(
+      absl::Status why = absl::CancelledError("the run has ended")) override;
   void Cancel(absl::Status why) override;
   void OnGroup(const GroupOrder& group) override;
   MemberReport Report() const override { return loop_.Report(); }

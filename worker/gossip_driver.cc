@@ -60,11 +60,10 @@ void GossipDriver::OnGroup(const GroupOrder& group) {
   parts_.store.Retain(group.workers);
   links_.Retain(group.workers);
   std::erase_if(offered_, [&group](const auto& each) {
-    return std::none_of(
-        group.workers.begin(), group.workers.end(),
-        [&each](const GroupWorker& peer) {
-          return peer.id == each.first.first;
-        });
+    return std::none_of(group.workers.begin(), group.workers.end(),
+                        [&each](const GroupWorker& peer) {
+                          return peer.id == each.first.first;
+                        });
   });
   const bool counted = Contains(group.view, options_.self);
   if (!member_.has_value()) {
@@ -267,9 +266,8 @@ void GossipDriver::Do(const EndExchange& action) {
   }
   own_ = {};
   const int64_t next = action.step + 1;
-  std::erase_if(offered_, [next](const auto& each) {
-    return each.first.second < next;
-  });
+  std::erase_if(offered_,
+                [next](const auto& each) { return each.first.second < next; });
   parts_.transport.Forget(next);
   parts_.store.Forget(next);
   Count(action);
@@ -299,7 +297,7 @@ void GossipDriver::Count(const EndExchange& end) {
   if (member_->view().has_value()) record.view = member_->view()->id;
   record.seconds = seconds;
   record.contributors = 1;
-  record.skipped = {{end.partner.worker, SkipReasonName(*fault)}};
+  record.skipped.push_back({end.partner.worker, SkipReasonName(*fault)});
   record.unix_ms = absl::ToUnixMillis(parts_.clock.Today());
   parts_.observer.OnRound(record);
 }

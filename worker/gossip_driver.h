@@ -28,7 +28,7 @@ namespace paceline {
 // A member's parameters after its own update of a step, as it offers them.
 struct OwnParameters {
   int64_t step = 0;
-  uint64_t hash = 0;  // as it names them; 0: it has none
+  uint64_t hash = 0;                      // as it names them; 0: it has none
   std::shared_ptr<RoundPayload> payload;  // complete
   bool duplicates = false;  // a fault on purpose: everything is said twice
 };

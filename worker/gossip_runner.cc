@@ -207,10 +207,10 @@ absl::Status GossipRunner::Restore(const RoundTurn& turn) {
   PACELINE_RETURN_IF_ERROR(parts_.engine.RestoreState(turn.state->bytes()));
   PACELINE_ASSIGN_OR_RETURN(const uint64_t hash, parts_.engine.StateHash());
   if (hash != turn.state_hash) {
-    return absl::InternalError(absl::StrCat(
-        "the state after ", turn.step, " steps has the hash ", absl::Hex(hash),
-        " here, and ", absl::Hex(turn.state_hash),
-        " at the member that sent it"));
+    return absl::InternalError(
+        absl::StrCat("the state after ", turn.step, " steps has the hash ",
+                     absl::Hex(hash), " here, and ", absl::Hex(turn.state_hash),
+                     " at the member that sent it"));
   }
   trained_ = turn.step;
   compute_.ForgetTime();

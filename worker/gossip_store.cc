@@ -56,19 +56,17 @@ void GossipStore::Forget(int64_t step) {
 void GossipStore::ForgetStates() {
   Payloads dropped;
   const absl::MutexLock lock(&mutex_);
-  dropped = TakeOut(incoming_, [](const SenderKey& each) {
-    return IsState(each.second);
-  });
+  dropped = TakeOut(incoming_,
+                    [](const SenderKey& each) { return IsState(each.second); });
 }
 
 void GossipStore::Retain(const std::vector<GroupWorker>& peers) {
   Payloads dropped;
   const absl::MutexLock lock(&mutex_);
   dropped = TakeOut(incoming_, [&peers](const SenderKey& each) {
-    return std::none_of(peers.begin(), peers.end(),
-                        [&each](const GroupWorker& peer) {
-                          return peer.id == each.first;
-                        });
+    return std::none_of(
+        peers.begin(), peers.end(),
+        [&each](const GroupWorker& peer) { return peer.id == each.first; });
   });
 }
 

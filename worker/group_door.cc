@@ -5,12 +5,11 @@
 namespace paceline {
 
 absl::Status ExcludedError(ViewId view, ViewId last) {
-  return absl::AbortedError(
-      absl::StrCat("view ", ViewText(view),
-                   " goes on without this member, which was one until view ",
-                   ViewText(last),
-                   ": only another process of this worker can become one "
-                   "again"));
+  return absl::AbortedError(absl::StrCat(
+      "view ", ViewText(view),
+      " goes on without this member, which was one until view ", ViewText(last),
+      ": only another process of this worker can become one "
+      "again"));
 }
 
 }  // namespace paceline

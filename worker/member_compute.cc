@@ -11,8 +11,7 @@
 
 namespace paceline {
 
-absl::Status MemberCompute::BeginStep(const StepFaults& faults,
-                                      int64_t step) {
+absl::Status MemberCompute::BeginStep(const StepFaults& faults, int64_t step) {
   losses_ = {};
   stage_time_ = {};
   if (faults.kill) {

@@ -123,7 +123,8 @@ void RoundDesk::FinishPart(int64_t samples) {
   OwnPart own{part_->Offers(samples), part_->payloads(), !part_->honest(),
               part_->options().duplicates};
   turns_.OnPart(part_->options().step);
-  loop_.Post([own = std::move(own)](RoundDriver& driver) { driver.OnPart(own); });
+  loop_.Post(
+      [own = std::move(own)](RoundDriver& driver) { driver.OnPart(own); });
 }
 
 void RoundDesk::SkipPart(int64_t step, uint64_t division) {
@@ -133,7 +134,8 @@ void RoundDesk::SkipPart(int64_t step, uint64_t division) {
   }
   own.payloads.resize(own.offers.size());
   turns_.OnPart(step);
-  loop_.Post([own = std::move(own)](RoundDriver& driver) { driver.OnPart(own); });
+  loop_.Post(
+      [own = std::move(own)](RoundDriver& driver) { driver.OnPart(own); });
 }
 
 void RoundDesk::AwaitPartReleased() {
@@ -226,9 +228,10 @@ absl::StatusOr<std::shared_ptr<RoundPayload>> RoundDesk::OnPayload(
 
 void RoundDesk::OnMessage(RoundMessage message,
                           std::shared_ptr<RoundPayload> payload) {
-  loop_.PostOfPeer(
-      [message = std::move(message), payload = std::move(payload)](
-          RoundDriver& driver) { driver.OnMessage(message, payload); });
+  loop_.PostOfPeer([message = std::move(message),
+                    payload = std::move(payload)](RoundDriver& driver) {
+    driver.OnMessage(message, payload);
+  });
 }
 
 void RoundDesk::OnLink(const MemberId& peer, bool up, bool refused) {
@@ -258,9 +261,10 @@ void RoundDesk::OnDecided(const SumRequest& request,
 void RoundDesk::OnSummed(const SumRequest& request,
                          std::shared_ptr<RoundPayload> sum, int64_t divisor,
                          const std::string& why) {
-  loop_.Post([request, sum = std::move(sum), divisor, why](RoundDriver& driver) {
-    driver.OnSummed(request, sum, divisor, why);
-  });
+  loop_.Post(
+      [request, sum = std::move(sum), divisor, why](RoundDriver& driver) {
+        driver.OnSummed(request, sum, divisor, why);
+      });
 }
 
 }  // namespace paceline

@@ -69,8 +69,8 @@ class RoundDesk final : public GroupDoor, private SumSink {
   // GroupDoor.  Start's errors: InvalidArgument  the rule or its numbers.  A
   // part that was begun is read beyond Stop(), until AwaitPartReleased().
   absl::Status Start(RoundTransport& transport) override;
-  void Stop(absl::Status why =
-                absl::CancelledError("the run has ended")) override;
+  void Stop(
+      absl::Status why = absl::CancelledError("the run has ended")) override;
   void Cancel(absl::Status why) override;
   void OnGroup(const GroupOrder& group) override;
   MemberReport Report() const override;
@@ -124,7 +124,6 @@ class RoundDesk final : public GroupDoor, private SumSink {
   void OnLink(const MemberId& peer, bool up, bool refused) override;
 
  private:
-
   // SumSink, on the aggregate thread.
   void OnPartChecked(const RoundMessage& offer, PartCheck check) override;
   void OnDecided(const SumRequest& request,

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "core/base/random.h"
 #include "core/obs/log.h"
 #include "worker/round_part.h"

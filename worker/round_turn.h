@@ -30,8 +30,8 @@ struct RoundTurn {
     kLoss,    // AnswerLoss(f(x - loss_step * direction)), direction empty: f(x)
     kDone,    // all steps are applied; told once
     kUpload,  // and this member shall hand the weights over; told once
-    kMeet,  // gossip: average with `theirs` after `step`; null: go on without
-    kWait,  // nothing has come for so long: say that this thread lives
+    kMeet,    // gossip: average with `theirs` after `step`; null: go on without
+    kWait,    // nothing has come for so long: say that this thread lives
   };
   Kind kind = Kind::kPart;
   int64_t step = 0;

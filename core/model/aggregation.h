@@ -13,6 +13,11 @@
 
 namespace paceline {
 
+// Of data-parallel jobs one whose members average parameters in pairs.
+inline bool IsGossip(const JobSpec& spec) {
+  return spec.aggregation.mode == "gossip";
+}
+
 // The rule of a job, with what other parts of it decide: zeno's gamma 0 is the
 // learning rate.
 RuleSpec RuleOf(const JobSpec& spec);

@@ -178,8 +178,7 @@ struct AggregationSpec {
   int64_t trusted = 64;        // zeno: samples of the trusted batch
   int32_t shards = 1;          // servers at a time
   int32_t min_parts = 1;       // usable ones; with fewer a round is void
-  // Seconds after a round's first part, at most; gossip: for a partner.
-  double deadline = 30;
+  double deadline = 30;        // seconds after a round's first part, at most
   std::string codec = "fp32";  // of parts and results: fp32, bf16
   std::vector<std::string> workers;  // the members, and no others
   std::vector<double> shares;  // with workers: of a batch; empty: by speed
@@ -223,10 +222,6 @@ struct JobSpec {
 // Whether several workers hold the whole model.
 inline bool IsDataParallel(const JobSpec& spec) {
   return spec.aggregation.mode != "none";
-}
-// Of these, where members average parameters in pairs.
-inline bool IsGossip(const JobSpec& spec) {
-  return spec.aggregation.mode == "gossip";
 }
 
 inline bool IsInference(const JobSpec& spec) { return spec.kind == kInferKind; }

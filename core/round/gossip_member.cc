@@ -188,8 +188,8 @@ void GossipMember::OnPastOffer(const MemberId& from,
     return Reply(from, offer, Verdict::kPast, actions);
   }
   Memory& memory = found->second;
-  const bool averaged = memory.averaged.step == offer.step &&
-                        memory.averaged.hash == offer.hash;
+  const bool averaged =
+      memory.averaged.step == offer.step && memory.averaged.hash == offer.hash;
   // It came after all: next time it is given the time that it took.
   if (memory.gave_up == offer.step) {
     memory.gave_up = -1;

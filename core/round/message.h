@@ -157,10 +157,9 @@ struct ParameterAnswer {
   Verdict verdict = Verdict::kTaken;
 };
 
-using Body =
-    std::variant<PartOffer, Want, Spread, Hold, Commit, Committed, TooOld,
-                 Answer, Fetch, Fetched, Level, LevelDone, CopyRequest, Copy,
-                 ParameterOffer, ParameterAnswer>;
+using Body = std::variant<PartOffer, Want, Spread, Hold, Commit, Committed,
+                          TooOld, Answer, Fetch, Fetched, Level, LevelDone,
+                          CopyRequest, Copy, ParameterOffer, ParameterAnswer>;
 
 struct RoundMessage {
   int64_t attempt = 0;

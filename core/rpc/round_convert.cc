@@ -235,7 +235,8 @@ absl::StatusOr<Body> WithResult(const v1::RoundResult& proto) {
   return Message{std::move(result)};
 }
 
-// Commit, TooOld, Fetch, ParameterOffer: a step that is counted, and what stands beside it.
+// Commit, TooOld, Fetch, ParameterOffer: a step that is counted, and what
+// stands beside it.
 absl::StatusOr<Body> AtStep(int64_t step, Body body) {
   PACELINE_RETURN_IF_ERROR(CheckCount("the step", step));
   return body;
@@ -274,9 +275,9 @@ absl::StatusOr<Body> BodyOf(const v1::RoundMessage& proto) {
     case v1::RoundMessage::kCopy:
       return CopyOf(proto.copy());
     case v1::RoundMessage::kParameters:
-      return AtStep(proto.parameters().step(),
-                    ParameterOffer{proto.parameters().step(),
-                                   proto.parameters().hash()});
+      return AtStep(
+          proto.parameters().step(),
+          ParameterOffer{proto.parameters().step(), proto.parameters().hash()});
     case v1::RoundMessage::kParameterAnswer:
       return ParameterAnswerOf(proto.parameter_answer());
     case v1::RoundMessage::BODY_NOT_SET:

@@ -67,8 +67,8 @@ TEST(Gossip, MembersLearnWhileOneIsKilledAndComesBack) {
 
 TEST(Gossip, OneThatOffersNaNHarmsNobodyAndIsNamed) {
   const Mesh mesh(kMembers);
-  const std::string file = JobFile(
-      mesh, 120, "  - {worker: w2, step: 0, steps: 0, kind: nan}\n");
+  const std::string file =
+      JobFile(mesh, 120, "  - {worker: w2, step: 0, steps: 0, kind: nan}\n");
 
   const nlohmann::json done = mesh.Json({"job", "submit", file});
 

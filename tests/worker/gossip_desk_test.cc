@@ -69,8 +69,9 @@ class GossipDeskTest : public ::testing::Test {
     message.body = std::move(body);
     return message;
   }
-  absl::StatusOr<std::shared_ptr<RoundPayload>> Send(
-      PayloadKey::Kind kind, int64_t step, size_t bytes, int32_t shard = 0) {
+  absl::StatusOr<std::shared_ptr<RoundPayload>> Send(PayloadKey::Kind kind,
+                                                     int64_t step, size_t bytes,
+                                                     int32_t shard = 0) {
     return desk->OnPayload(MemberOf(1), {kind, step, shard, 0}, bytes);
   }
   // Until that many were refused.
@@ -132,9 +133,9 @@ TEST_F(GossipDeskTest, NoPeerGetsMemoryForMoreThanTwoStepsOrForPastOnes) {
   // Step 0 is over, since the partner refuses.
   Meet(0, 1);
   const uint64_t own = Parameters(1)->hash();
-  desk->OnMessage(From(1, ParameterAnswer{0, own,
-                                          ParameterAnswer::Verdict::kPast}),
-                  nullptr);
+  desk->OnMessage(
+      From(1, ParameterAnswer{0, own, ParameterAnswer::Verdict::kPast}),
+      nullptr);
   ASSERT_EQ(desk->AwaitTurn(absl::Seconds(30))->kind, RoundTurn::Kind::kMeet);
   ASSERT_EQ(desk->AwaitTurn(absl::Seconds(30))->kind, RoundTurn::Kind::kPart);
   EXPECT_EQ(*Send(PayloadKey::Kind::kPart, 0, kBytes), nullptr);

@@ -271,8 +271,8 @@ TEST(GossipRunner, ParametersThatAreNotFiniteOrNotThoseNamedAreRefused) {
 }
 
 TEST(GossipRunner, OtherFaultsOnPurposeEndNothing) {
-  for (const char* const kind : {"sign-flip", "label-flip", "gaussian",
-                                 "duplicate", "hang", "delay"}) {
+  for (const char* const kind :
+       {"sign-flip", "label-flip", "gaussian", "duplicate", "hang", "delay"}) {
     JobSpec spec = GossipJob(5);
     spec.faults = {{"w1", 1, kind, 2, 0.001, 10}};
     TrainingGroup group(spec, {1, 1, 1});

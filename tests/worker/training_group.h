@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/model/aggregation.h"
 #include "core/model/data_sets.h"
 #include "core/optim/optimizer.h"
 #include "gtest/gtest.h"

@@ -111,7 +111,8 @@ void RoundOutbound::Forget(int64_t step) {
   std::vector<std::shared_ptr<RoundPayload>> dropped;  // without the lock
   absl::MutexLock lock(&mutex_);
   dropped = queue_.Forget(step);
-  if (!turn_.writing() || !written_key_.has_value() || written_key_->step >= step ||
+  if (!turn_.writing() || !written_key_.has_value() ||
+      written_key_->step >= step ||
       written_key_->kind == PayloadKey::Kind::kState) {
     return;
   }

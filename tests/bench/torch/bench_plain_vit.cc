@@ -1,6 +1,6 @@
-// DeiT-S as anybody would write it with LibTorch's modules, run in a plain loop:
-// forward, or with `train` forward and backward.  What one node of a mesh is
-// measured against, with as many threads as a worker has.  Run it where the
+// DeiT-S as anybody would write it with LibTorch's modules, run in a plain
+// loop: forward, or with `train` forward and backward.  What one node of a mesh
+// is measured against, with as many threads as a worker has.  Run it where the
 // worker runs: deploy/testbed.sh exec --on 1 -- bench_plain_vit
 //   bench_plain_vit [MICRO_BATCHES [SAMPLES [THREADS [infer|train]]]]
 #include <chrono>

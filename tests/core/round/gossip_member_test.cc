@@ -129,8 +129,7 @@ TEST(GossipMember, AStoppedOneIsWaitedForAsLongAsItEverTookAndCatchesUp) {
   EXPECT_THAT(world.violations(), IsEmpty());
   int late_ones = 0;  // at the end it is one of them again
   for (int64_t step = 190; step < 200; ++step) {
-    late_ones +=
-        world.at(1).ends.at(step).outcome != GossipOutcome::kAveraged;
+    late_ones += world.at(1).ends.at(step).outcome != GossipOutcome::kAveraged;
   }
   EXPECT_EQ(late_ones, 0);
 }

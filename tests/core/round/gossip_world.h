@@ -38,7 +38,10 @@ class GossipWorld {
   };
 
   GossipWorld(int members, int64_t steps, uint64_t seed, GossipFaults faults)
-      : steps_(steps), random_(seed), faults_(faults), view_(SmallView(members)) {
+      : steps_(steps),
+        random_(seed),
+        faults_(faults),
+        view_(SmallView(members)) {
     options_.seed = seed;
     options_.patience.ceiling = absl::Seconds(1);
     for (int i = 0; i < members; ++i) {
@@ -159,9 +162,8 @@ class GossipWorld {
     Process& process = processes_.at(id);
     if (!process.alive) return;
     if (process.stopped) {  // goes on when it does
-      return At(absl::Milliseconds(5), [this, id, step] {
-        FinishStep(id, step);
-      });
+      return At(absl::Milliseconds(5),
+                [this, id, step] { FinishStep(id, step); });
     }
     process.computing = false;
     const uint64_t hash = random_.Next() | 1;
@@ -182,13 +184,12 @@ class GossipWorld {
     const auto to = processes_.find(send.to);
     if (to == processes_.end() || !to->second.alive) return;
     if (to->second.stopped) {  // waits in its sockets
-      return At(absl::Milliseconds(5), [this, from, send] {
-        Deliver(from, send);
-      });
+      return At(absl::Milliseconds(5),
+                [this, from, send] { Deliver(from, send); });
     }
     GossipActions actions;
-    to->second.member.OnMessage(
-        send.message, ParameterAnswer::Verdict::kTaken, now_, actions);
+    to->second.member.OnMessage(send.message, ParameterAnswer::Verdict::kTaken,
+                                now_, actions);
     Carry(send.to, actions);
   }
   void Do(const MemberId& id, const EndExchange& end) {
