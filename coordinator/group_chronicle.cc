@@ -128,7 +128,10 @@ std::set<WorkerId> GroupChronicle::EvaluatedBy(int64_t step) const {
 
 void GroupChronicle::ForgetEvaluations(int64_t step) {
   forgotten_ = step;
-  if (step < 0) parts_.clear();  // a new attempt
+  if (step < 0) {  // a new attempt, whose steps are told anew
+    parts_.clear();
+    seen_.clear();
+  }
   std::erase_if(parts_,
                 [this](const auto& each) { return each.first <= forgotten_; });
 }

@@ -61,8 +61,9 @@ class RoundChronicle {
   // It has adopted a view while `next` was open.
   void OnView(const std::optional<View>& before, const View& after,
               int64_t next, Instant now);
-  // The link to a peer broke: its loss was known since.
+  // The link to a peer broke: its loss was known since, unless it is back.
   void OnLost(const MemberId& peer, Instant now);
+  void OnBack(const MemberId& peer) { broken_.erase(peer); }
   void OnOffer(const MemberId& from, const PartOffer& offer, PartCheck check,
                Instant now);
   // The record, where this member committed it, or levelled it, or saw

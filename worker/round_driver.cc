@@ -120,7 +120,11 @@ void RoundDriver::FollowDonor(const View& view) {
 void RoundDriver::OnLink(const MemberId& peer, bool up, bool refused) {
   const Instant now = parts_.clock.Now();
   links_.OnLink(peer, up, refused, now);
-  if (!up) chronicle_.OnLost(peer, now);
+  if (up) {
+    chronicle_.OnBack(peer);
+  } else {
+    chronicle_.OnLost(peer, now);
+  }
   report_changed_ = true;
   Settle();
 }

@@ -46,6 +46,17 @@ TEST(GroupChronicle, NamesWhoWasSkippedAndWhyByReason) {
             "(not-finite)");
 }
 
+TEST(GroupChronicle, TellsTheStepsOfANewAttemptAnew) {
+  GroupChronicle chronicle;
+  const RoundRecord record = Skipped(3, 2, "late");
+  ASSERT_TRUE(chronicle.OnRecord(record, Name).has_value());
+  EXPECT_FALSE(chronicle.OnRecord(record, Name).has_value());
+
+  chronicle.ForgetEvaluations(-1);
+
+  EXPECT_TRUE(chronicle.OnRecord(record, Name).has_value());
+}
+
 TEST(GroupChronicle, TellsATakeoverOnceHoweverManyMembersReportIt) {
   GroupChronicle chronicle;
   RoundRecord record = Skipped(16, 2, "lost");

@@ -254,6 +254,26 @@ TEST(RoundChronicle, SaysWhoTookOverAndWhoseParsWereSkipped) {
   EXPECT_EQ(chronicle.stats().takeovers, 1);
 }
 
+TEST(RoundChronicle, CountsATakeoverFromTheBreakThatWasNotMended) {
+  RoundChronicle chronicle(MemberOf(1), ServerMode::kRolling);
+  const View before = MakeView(1, {{MemberOf(0), 0}, {MemberOf(1), 0}});
+  const View after = MakeView(2, {{MemberOf(1), 0}});
+  chronicle.OnLost(MemberOf(0), At(10));  // it did not listen yet
+  chronicle.OnBack(MemberOf(0));
+  chronicle.OnLost(MemberOf(0), At(60'000));
+  chronicle.OnView(before, after, 0, At(60'010));
+  ShardResult shard;
+  shard.hash = 1;
+  shard.divisor = 4;
+  shard.contributors = {{MemberOf(1), 4}};
+
+  const auto record =
+      chronicle.OnApply({0, after.id, {shard}}, after, true, At(60'040), 7);
+
+  ASSERT_TRUE(record.has_value());
+  EXPECT_NEAR(record->takeover_seconds, 0.040, 1e-9);
+}
+
 TEST(RoundChronicle, CountsHowLongRoundsTookOfWhichItSawAPart) {
   RoundChronicle chronicle(MemberOf(0), ServerMode::kRolling);
   const View view = MakeView(1, {{MemberOf(0), 0}});

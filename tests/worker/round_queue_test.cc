@@ -51,6 +51,17 @@ TEST(RoundQueue, GivesMessagesInTheirOrderBeforeChunks) {
   EXPECT_THAT(TakeAll(queue), ElementsAre("m:a", "m:b", "1/0", "1/1", "1/2"));
 }
 
+TEST(RoundQueue, DropsAMessageWhoseBytesWereForgotten) {
+  RoundQueue queue;
+  AddReady(queue, PartKey(1));
+  queue.Forget(2);
+
+  queue.AddMessage("part", PartKey(1));
+
+  EXPECT_TRUE(queue.empty());
+  EXPECT_FALSE(queue.TakeNext().has_value());
+}
+
 TEST(RoundQueue, GivesAMessageBehindItsBytes) {
   RoundQueue queue;
   AddReady(queue, PartKey(1));

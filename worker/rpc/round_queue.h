@@ -42,7 +42,7 @@ class RoundQueue {
   // A message whose very bytes wait already is not kept twice: whoever waits
   // for an answer repeats itself.  Above kMostMessages the oldest is dropped.
   void AddMessage(std::string message);
-  // To go out once the bytes of `key`, which is here, have.
+  // To go out once the bytes of `key` have; never, where these are not here.
   void AddMessage(std::string message, const PayloadKey& key);
 
   std::optional<Item> TakeNext();
