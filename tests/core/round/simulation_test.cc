@@ -80,8 +80,7 @@ INSTANTIATE_TEST_SUITE_P(
         RoundFlaw::kSumInOrderOfArrival, RoundFlaw::kSendViewBeforeItIsDurable,
         RoundFlaw::kJoinerServesBehind, RoundFlaw::kAddLatePartAfterClosing,
         RoundFlaw::kMixDivisions, RoundFlaw::kCommitOverUnequalStates,
-        RoundFlaw::kIgnoreAttempt, RoundFlaw::kAdoptOlderView,
-        RoundFlaw::kProofWithoutHash, RoundFlaw::kJoinerIsMemberAtOnce));
+        RoundFlaw::kIgnoreAttempt, RoundFlaw::kAdoptOlderView));
 
 // What a cell is that no schedule reaches is said in the tables themselves.
 TEST(RoundCoverage, NamesWhatNeverCameUpAndWhatShouldNotHave) {
