@@ -63,6 +63,7 @@ void World::BeginAttempt(const std::vector<int>& processes, int64_t step,
     process.taint = 0;
     process.computing_step = -1;
     process.kept.assign(process.kept.size(), KeptPart());
+    process.heard.assign(process.heard.size(), HeardHold());
     process.late_part.reset();
     if (options_.flaw != RoundFlaw::kKeepPartsOverAttempts) {
       process.cached_parts.clear();
