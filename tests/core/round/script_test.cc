@@ -30,10 +30,9 @@ WorldResult RunScript(const JobSpec& job, uint64_t seed = 1) {
 }
 
 TEST(RoundScript, NineMembersOfWhichTwoLieAndOneDies) {
-  const WorldResult result =
-      RunScript(Job(9, {{"w1", 0, "sign-flip", 0, 1, 10},
-                        {"w2", 0, "label-flip", 0},
-                        {"w9", 15, "kill"}}));
+  const WorldResult result = RunScript(Job(9, {{"w1", 0, "sign-flip", 0, 1, 10},
+                                               {"w2", 0, "label-flip", 0},
+                                               {"w9", 15, "kill"}}));
 
   ASSERT_EQ(result.violation, "");
   EXPECT_GE(result.rounds, 25);
@@ -88,8 +87,8 @@ TEST(RoundScript, WhoHangsForHalfTheLeaseStays) {
 }
 
 TEST(RoundScript, WhatIsSpoiltIsRefusedAndNeverCounted) {
-  const WorldResult result = RunScript(
-      Job(4, {{"w1", 0, "nan", 0}, {"w2", 0, "bit-flip", 0}}));
+  const WorldResult result =
+      RunScript(Job(4, {{"w1", 0, "nan", 0}, {"w2", 0, "bit-flip", 0}}));
 
   ASSERT_EQ(result.violation, "");
   EXPECT_EQ(result.workers[0].parts, 0);

@@ -63,13 +63,13 @@ void PrintNumbers(const RunNumbers& n, double seconds) {
 
 int RunSeeds(const Arguments& arguments) {
   const auto begin = std::chrono::steady_clock::now();
-  const Totals totals = RunSchedules(
-      arguments.world, arguments.first, arguments.schedules, arguments.threads,
-      [begin](uint64_t done) {
-        std::fprintf(stderr, "%llu schedules, %.0f s\n",
-                     static_cast<unsigned long long>(done),
-                     SecondsSince(begin));
-      });
+  const Totals totals =
+      RunSchedules(arguments.world, arguments.first, arguments.schedules,
+                   arguments.threads, [begin](uint64_t done) {
+                     std::fprintf(stderr, "%llu schedules, %.0f s\n",
+                                  static_cast<unsigned long long>(done),
+                                  SecondsSince(begin));
+                   });
   const double seconds = SecondsSince(begin);
   std::vector<std::string> problems;
   if (arguments.coverage) {
@@ -118,8 +118,7 @@ int RunScript(const Arguments& arguments) {
   const absl::StatusOr<ParsedJob> job =
       ParseJobFile({arguments.faults, *text, {}});
   const absl::StatusOr<JobScript> script =
-      job.ok() ? ScriptOf(job->spec)
-               : absl::StatusOr<JobScript>(job.status());
+      job.ok() ? ScriptOf(job->spec) : absl::StatusOr<JobScript>(job.status());
   if (!script.ok()) {
     std::fprintf(stderr, "%s\n",
                  std::string(script.status().message()).c_str());
@@ -188,8 +187,7 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "%s", kUsage);
     return 2;
   }
-  return arguments.faults.empty() ? RunSeeds(arguments)
-                                  : RunScript(arguments);
+  return arguments.faults.empty() ? RunSeeds(arguments) : RunScript(arguments);
 }
 
 }  // namespace

@@ -335,8 +335,8 @@ void World::Begin() {
   if (options_.script.has_value()) {
     for (Process& process : processes_) {
       process.fault_specs = options_.script->faults;
-      process.plan = FaultPlan(process.fault_specs,
-                               TallyOf(process.id).name, true);
+      process.plan =
+          FaultPlan(process.fault_specs, TallyOf(process.id).name, true);
     }
     calm_ = true;  // nothing but what the script says
   } else {
@@ -356,8 +356,8 @@ WorldResult World::Run() {
     Handle(event);
     if (event.what == What::kLease && IsCalmAndDone()) break;
     if (now_us_ > pace_.end_us) {
-      Fail(absl::StrCat("no end after ", pace_.end_us / 1'000'000, " s: ",
-                        WhyNotDone()));
+      Fail(absl::StrCat("no end after ", pace_.end_us / 1'000'000,
+                        " s: ", WhyNotDone()));
     }
   }
   return Result();

@@ -46,9 +46,9 @@ struct WorldOptions {
 // What became of one worker's parts, over all its processes.
 struct WorkerTally {
   std::string name;
-  int64_t parts = 0;  // in results
-  int64_t lies = 0;   // of them: not the gradient that was to be computed
-  int64_t refused = 0;  // at a server's border
+  int64_t parts = 0;       // in results
+  int64_t lies = 0;        // of them: not the gradient that was to be computed
+  int64_t refused = 0;     // at a server's border
   int64_t last_step = -1;  // in whose result it is
   int processes = 0;
   bool lives = false;
@@ -61,7 +61,7 @@ struct WorldResult {
   int64_t voids = 0;
   int64_t views = 0;
   int64_t attempts = 0;
-  int faults = 0;  // that had an effect
+  int faults = 0;   // that had an effect
   int members = 0;  // to begin with
   std::vector<WorkerTally> workers;
 };

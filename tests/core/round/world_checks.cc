@@ -60,8 +60,8 @@ void World::CheckShard(const Process& process, const RoundResult& result,
     seen.push_back(each.member);
   }
   if (static_cast<int>(seen.size()) < round_.min_parts) {
-    Fail(absl::StrCat("step ", result.step, " has too few parts: ",
-                      seen.size(), " of ", round_.min_parts));
+    Fail(absl::StrCat("step ", result.step, " has too few parts: ", seen.size(),
+                      " of ", round_.min_parts));
   }
   if (shard.hash != Oracle(result, shard, process.attempt)) {
     Fail(absl::StrCat("the result of step ", result.step,
@@ -131,8 +131,7 @@ void World::CheckOwnWay(const Process& process, const Before& before,
                         const RoundMessage* message,
                         const RoundActions& actions) {
   if (before.phase != RoundMember::Phase::kListening) return;
-  if (message != nullptr &&
-      std::holds_alternative<Committed>(message->body)) {
+  if (message != nullptr && std::holds_alternative<Committed>(message->body)) {
     return;
   }
   for (const RoundAction& action : actions) {

@@ -24,14 +24,14 @@ int World::AddProcess(WorkerId worker) {
       std::make_unique<RoundMember>(OptionsNow(), process.id, 0, 0);
   while (std::ssize(tallies_) <= worker.value) {
     const size_t next = tallies_.size();
-    const bool named = options_.script.has_value() &&
-                       next < options_.script->workers.size();
-    tallies_.push_back({named ? options_.script->workers[next]
-                              : absl::StrCat("w", next + 1)});
+    const bool named =
+        options_.script.has_value() && next < options_.script->workers.size();
+    tallies_.push_back(
+        {named ? options_.script->workers[next] : absl::StrCat("w", next + 1)});
   }
   if (options_.script.has_value()) {
-    process.plan = FaultPlan(options_.script->faults, TallyOf(process.id).name,
-                             false);
+    process.plan =
+        FaultPlan(options_.script->faults, TallyOf(process.id).name, false);
   }
   Push(What::kTick, index, Between(1, pace_.tick_us));
   Push(What::kHeartbeat, index, Between(1, pace_.heartbeat_us / 2));
@@ -72,8 +72,8 @@ void World::BeginAttempt(const std::vector<int>& processes, int64_t step,
     process.mismatch.reset();
     process.serving.assign(process.serving.size(), Serving());
     process.seen_view = ViewId();
-    process.member = std::make_unique<RoundMember>(OptionsNow(), process.id,
-                                                   step, state);
+    process.member =
+        std::make_unique<RoundMember>(OptionsNow(), process.id, step, state);
     members.push_back(process.id);
   }
   ViewActions actions;
@@ -306,8 +306,7 @@ void World::Restore(bool older) {
   for (const Process& process : processes_) {
     if (!process.alive) continue;
     alive.push_back(process.index);
-    if (now_us_ >= process.paused_until_us &&
-        now_us_ >= process.cut_until_us) {
+    if (now_us_ >= process.paused_until_us && now_us_ >= process.cut_until_us) {
       reached.push_back(process.index);
     }
   }
@@ -325,8 +324,7 @@ void World::Restore(bool older) {
   ++attempt_;
   const auto [step, state] = snapshots.back();
   Trace([&, step = step] {
-    return absl::StrCat("coordinator: attempt ", attempt_, " from step ",
-                        step);
+    return absl::StrCat("coordinator: attempt ", attempt_, " from step ", step);
   });
   BeginAttempt(alive, step, state);
 }

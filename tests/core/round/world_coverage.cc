@@ -10,11 +10,11 @@ namespace {
 
 const std::vector<const char*>& FaultNames() {
   static const std::vector<const char*> names = {
-      "kill",          "restart",       "join",          "pause",
-      "partition",     "cut link",      "coordinator",   "slow store",
-      "failing store", "restore",       "corrupt state", "slow part",
-      "spoilt part",   "lying part",    "repeated part", "lose requests",
-      "lose replies",  "duplicate",     "delay",         "reorder"};
+      "kill",          "restart",    "join",          "pause",
+      "partition",     "cut link",   "coordinator",   "slow store",
+      "failing store", "restore",    "corrupt state", "slow part",
+      "spoilt part",   "lying part", "repeated part", "lose requests",
+      "lose replies",  "duplicate",  "delay",         "reorder"};
   return names;
 }
 
@@ -216,8 +216,8 @@ std::string Coverage::Text() const {
       for (size_t column = 0; column < names.columns.size(); ++column) {
         const char* const why = WhyUnreachable(table, row, column);
         if (why == nullptr || Count(table, row, column) > 0) {
-          absl::StrAppend(
-              &text, absl::StrFormat("%12d", Count(table, row, column)));
+          absl::StrAppend(&text,
+                          absl::StrFormat("%12d", Count(table, row, column)));
           continue;
         }
         auto found = std::find(reasons.begin(), reasons.end(), why);
@@ -226,9 +226,9 @@ std::string Coverage::Text() const {
         }
         absl::StrAppend(
             &text,
-            absl::StrFormat("%12s", std::string(1, static_cast<char>(
-                                                       'a' + (found -
-                                                              reasons.begin())))));
+            absl::StrFormat(
+                "%12s", std::string(1, static_cast<char>(
+                                           'a' + (found - reasons.begin())))));
       }
       text += "\n";
     }

@@ -180,8 +180,8 @@ void World::StrikeNetwork(Fault fault) {
     default:
       return;
   }
-  trouble_until_us_ = std::max(trouble_until_us_,
-                               now_us_ + Between(5'000, pace_.lease_us));
+  trouble_until_us_ =
+      std::max(trouble_until_us_, now_us_ + Between(5'000, pace_.lease_us));
 }
 
 void World::EndTrouble() {

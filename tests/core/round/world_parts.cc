@@ -15,17 +15,16 @@ int64_t SamplesOf(uint32_t micro_batches, int64_t step) {
 }
 
 uint64_t PartHash(const OwnPart& part, int shard) {
-  return MixSeed({1, static_cast<uint64_t>(part.attempt),
-                  static_cast<uint64_t>(part.step),
-                  static_cast<uint64_t>(shard), part.state, part.lie,
-                  part.micro_batches});
+  return MixSeed(
+      {1, static_cast<uint64_t>(part.attempt), static_cast<uint64_t>(part.step),
+       static_cast<uint64_t>(shard), part.state, part.lie, part.micro_batches});
 }
 
 // One division gives every member the same share each time it is asked for.
 uint32_t World::MicroBatches(const View& view, int64_t step,
                              const Process& process) {
-  const auto [found, is_new] = divided_.try_emplace(
-      std::pair(DivisionOf(view, step), process.index), 0);
+  const auto [found, is_new] =
+      divided_.try_emplace(std::pair(DivisionOf(view, step), process.index), 0);
   if (is_new) {
     for (const int each :
          MicroBatchesOf(view, step, process.id, kMicroBatches)) {
@@ -46,8 +45,8 @@ void World::StartComputing(Process& process) {
     OwnPart own{process.attempt, step, DivisionOf(view, step),
                 MicroBatches(view, step, process), StateOf(process)};
     if (faults.spoils_gradient() || faults.label_flip) {
-      own.lie = MixSeed({4, process.id.incarnation.value,
-                         static_cast<uint64_t>(step)});
+      own.lie = MixSeed(
+          {4, process.id.incarnation.value, static_cast<uint64_t>(step)});
     }
     process.own.push_back(own);
   }

@@ -37,8 +37,8 @@ struct Pace {
   int straggler_us = 40'000;
   int64_t end_us = 60'000'000;
 };
-inline constexpr Pace kDaemonPace = {500'000, 3'000'000, 100'000,
-                                     100'000, 30'000,    60'000,
+inline constexpr Pace kDaemonPace = {500'000, 3'000'000,    100'000,
+                                     100'000, 30'000,       60'000,
                                      60'000,  4'000'000'000};
 
 // What a member set out to compute for a step: the first time counts.
@@ -96,8 +96,8 @@ struct Process {
   std::vector<HeardHold> heard;  // [kMostWorkers], as the server
 
   int64_t computing_step = -1;
-  std::vector<OwnPart> own;      // oldest first
-  std::vector<KeptPart> kept;    // [shards x kMostWorkers]
+  std::vector<OwnPart> own;              // oldest first
+  std::vector<KeptPart> kept;            // [shards x kMostWorkers]
   std::map<int, uint64_t> cached_parts;  // flaw kKeepPartsOverAttempts
   std::optional<uint64_t> late_part;     // flaw kLatePartJoinsNextRound
 
@@ -187,8 +187,7 @@ class World {
     return process
         .kept[static_cast<size_t>(shard * kMostWorkers + worker.value)];
   }
-  uint32_t MicroBatches(const View& view, int64_t step,
-                        const Process& process);
+  uint32_t MicroBatches(const View& view, int64_t step, const Process& process);
 
   // --- world_coordinator.cc ---
   int AddProcess(WorkerId worker);
@@ -270,8 +269,7 @@ class World {
   void Count(const RoundResult& result, int64_t attempt);
   uint64_t Oracle(const RoundResult& result, const ShardResult& shard,
                   int64_t attempt);
-  const OwnPart* FindOwn(const MemberId& member, int64_t attempt,
-                         int64_t step);
+  const OwnPart* FindOwn(const MemberId& member, int64_t attempt, int64_t step);
   bool IsCalmAndDone() const { return WhyNotDone().empty(); }
   std::string WhyNotDone() const;
   WorldResult Result() const;

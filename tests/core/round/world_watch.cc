@@ -160,9 +160,9 @@ void World::WatchOffer(Process& process, const PartOffer& offer,
   const bool again = (serving.spoken & BitOf(from)) != 0;
   serving.spoken |= BitOf(from);
   Hit(Table::kServer, serving.state,
-      again                                  ? ServerEvent::kOnceMore
+      again                                 ? ServerEvent::kOnceMore
       : serving.state == ServerState::kOpen ? ServerEvent::kFirstPart
-                                             : ServerEvent::kLate);
+                                            : ServerEvent::kLate);
 }
 
 // An event may end the round: then the server is a step further by now.
