@@ -274,6 +274,7 @@ void World::Calm() {
     if (!there[static_cast<size_t>(worker)]) AddProcess({worker});
   }
   calm_ = true;
+  calm_since_us_ = now_us_;
 }
 
 }  // namespace paceline::round_world
