@@ -27,8 +27,6 @@ enum class RoundFlaw : uint8_t {
   kCommitOverUnequalStates,  // rounds go on though states differ
   kIgnoreAttempt,            // messages of an earlier life are heard
   kAdoptOlderView,           // the last view that comes is taken for the newest
-  kProofWithoutHash,         // a number of steps proves what is held final
-  kJoinerIsMemberAtOnce,     // before a step has counted it
 };
 
 }  // namespace paceline

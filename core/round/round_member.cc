@@ -146,9 +146,7 @@ void RoundMember::Handle(const RoundMessage& message, Instant now,
 void RoundMember::TakeProof(int64_t committed_through, uint64_t committed_hash,
                             Instant now, RoundActions& actions) {
   if (committed_through == next_ + 1 && held_.has_value() &&
-      held_->step == next_ &&
-      (held_->hash() == committed_hash ||
-       options_.flaw_for_test == RoundFlaw::kProofWithoutHash)) {
+      held_->step == next_ && held_->hash() == committed_hash) {
     progress_ = now;
     ApplyResult(*std::exchange(held_, {}), actions);
   }

