@@ -143,7 +143,8 @@ TEST(GossipMember, OneThatIsAlwaysSlowerIsWaitedForAndAveragesAllTheSame) {
   EXPECT_THAT(world.violations(), IsEmpty());
   const Tally tally = Count(world);
   EXPECT_EQ(tally.one_sided, 0);
-  EXPECT_LE(tally.neither, 4);
+  // Whoever waits for one that waits for the slow one may lose patience.
+  EXPECT_GE(tally.averaged, 3 * tally.neither);
 }
 
 TEST(GossipMember, AJoinerTakesADonorsStateAndGoesOnWhereTheGroupIs) {

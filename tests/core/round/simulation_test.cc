@@ -69,12 +69,10 @@ TEST_P(Flawed, IsCaughtWithinTwentyThousandSchedules) {
   EXPECT_LE(totals.numbers.broken_seed, kSchedules);
 }
 
-// kLevelWithoutAll is missing: a leveller that it leaves stuck is evicted as
-// silent here, and the world goes on.  core/round/model finds it.
 INSTANTIATE_TEST_SUITE_P(
     Core, Flawed,
     ::testing::Values(
-        RoundFlaw::kAnswerWithoutAdopting,
+        RoundFlaw::kAnswerWithoutAdopting, RoundFlaw::kLevelWithoutAll,
         RoundFlaw::kCommitWithoutHolds, RoundFlaw::kCommitWithMostHolds,
         RoundFlaw::kIgnoreHeldWhenLevelling, RoundFlaw::kKeepPartsOverAttempts,
         RoundFlaw::kTornCopy, RoundFlaw::kShardsMoveWithView,

@@ -272,8 +272,11 @@ void World::TakeMismatch(const MemberReport& report) {
   }
 }
 
+// In some worlds nobody is taken out for it: what leaves members stuck for good
+// shows only there.
 void World::EvictSilent() {
-  if (reports_.empty()) return;
+  const bool patient = !options_.script.has_value() && options_.seed % 8 == 0;
+  if (patient || reports_.empty()) return;
   const std::optional<Eviction> eviction = DecideEviction(
       *keeper_->view(), reports_, absl::Microseconds(pace_.lease_us));
   if (!eviction.has_value()) return;
