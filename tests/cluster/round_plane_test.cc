@@ -384,7 +384,7 @@ std::vector<BadFrames> AllBadFrames() {
        "a stream of worker 2 with a frame of worker 3"},
       {"NegativeStep",
        {MessageBytes(header, MessageFrom(1, Commit{-1, 1}))},
-       "need at least 0"},
+       "the step is -1, need 0 to"},
       {"AbsurdShard",
        {MessageBytes(header, MessageFrom(1, Want{1, 1'000'000}))},
        "need 0 to 63"},
