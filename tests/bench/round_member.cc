@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kSamples = 32;
 
 MemberId BenchId(int member) {
-  return {WorkerId{member}, Incarnation{static_cast<uint64_t>(member) + 1}};
+  return {WorkerId{member + 1}, Incarnation{static_cast<uint64_t>(member) + 1}};
 }
 
 GroupOrder GroupOf(const std::vector<std::string>& addresses) {
