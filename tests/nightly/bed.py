@@ -40,6 +40,10 @@ class AwakeBox:
     """
 
     def __init__(self, filler=None):
+        if filler and not os.access(filler[0], os.X_OK):
+            raise FileNotFoundError(
+                f"{filler[0]} keeps the box busy and is not there: "
+                "build it with deploy/build.sh release")
         self._filler = filler
         self._spinners = []
 
