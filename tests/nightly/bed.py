@@ -12,6 +12,8 @@ SKIPPED = 77  # ctest's and automake's word for "cannot be done here"
 NODES = 4
 
 
+KERNELS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "OPENBLAS_CORETYPE")
+
 # Takes what nobody else wants of one CPU, for as long as its parent lives.  On
 # that CPU only: left to itself the kernel lets two of these share one, and the
 # other idles.
@@ -26,6 +28,22 @@ while os.getppid() == parent:
 """
 
 
+def kernels_of_workers():
+    """The variables by which a worker that runs here chose its instructions:
+    those of its libraries that hold for what computes like it."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if (process / "comm").read_text().strip() != "paceline-worker":
+                continue
+            words = (process / "environ").read_bytes().decode().split("\0")
+        except OSError:  # it ended while it was looked at
+            continue
+        values = dict(word.split("=", 1) for word in words if "=" in word)
+        if "PACELINE_CPU_CAPABILITY" in values:  # else it has yet to choose
+            return {name: values[name] for name in KERNELS if name in values}
+    return {}
+
+
 class AwakeBox:
     """Keeps the CPUs from idling; a context manager.
 
@@ -34,9 +52,10 @@ class AwakeBox:
     a fixed loop; never while something spun).
 
     filler: a command that takes what nobody else wants of one CPU, instead of a
-    loop that does nothing.  With one that computes like the nodes do, a node
-    shares caches, memory and the other half of its core with as much work when
-    it is the only one as when all compute: real machines share nothing.
+    loop that does nothing.  With one that computes like the nodes do, with the
+    same instructions too, a node shares caches, memory and the other half of
+    its core with as much work when it is the only one as when all compute: real
+    machines share nothing.
     """
 
     def __init__(self, filler=None):
@@ -48,13 +67,15 @@ class AwakeBox:
         self._spinners = []
 
     def __enter__(self):
+        environment = {**os.environ, **kernels_of_workers()}
         for cpu in os.sched_getaffinity(0):
             command = [sys.executable, "-c", SPIN, str(cpu)]
             if self._filler:
                 command = ["setpriv", "--pdeathsig", "KILL", "chrt", "--idle",
                            "0", "taskset", "--cpu-list", str(cpu), *self._filler]
             self._spinners.append(
-                subprocess.Popen(command, stdout=subprocess.DEVNULL))
+                subprocess.Popen(command, stdout=subprocess.DEVNULL,
+                                 env=environment))
         return self
 
     def __exit__(self, *_):

@@ -2,16 +2,17 @@
 """Predicted against measured step time, on emulated machines.
 
   bed_prediction.py --bin build/release/bin [--steps 40] [--cells PATTERN]
-                    [--tries 3] [--name NAME]
+                    [--tries 3] [--within SECONDS] [--name NAME]
 
 Brings a bed up (deploy/testbed.sh, needs root), and for each model with 1 to 4
 stages and both schedules profiles the model there and trains it; then all of it
 again with one slow machine.  A cell is the median of some tries, each with a
 profile of its own: that is what a prediction is off by, the profile's luck too.
 The box may be shared, and its speed changes: a try counts when a fixed loop ran
-as fast while it trained as while the profile was taken.  Prints a table; exits 1 when a prediction is off by more
-than a tenth, 77 when nothing can be said: there cannot be a bed (not root), or
-the box did not keep its speed for long enough.
+as fast while it trained as while the profile was taken.  Prints a table; exits 1
+when a prediction is off by more than a tenth, 77 when nothing can be said: there
+cannot be a bed (not root), or the box did not keep its speed for long enough,
+at most --within seconds a bed and model.
 """
 
 import argparse
@@ -76,23 +77,27 @@ class Rounds:
     """On one bed: the profile of a model, then each of its cells that has not
     enough tries yet once, and again."""
 
-    def __init__(self, bed, box, steps):
+    def __init__(self, bed, box, steps, within):
         self.bed = bed
         self.box = box
         self.steps = steps
+        self.within = within
 
     def run(self, model, cells, count):
         """cell -> its tries, (predicted, measured) seconds of a step; fewer
         than `count` where the box does not keep its speed."""
         tries = {cell: [] for cell in cells}
+        first = time.monotonic()
         for _ in range(MOST_ROUNDS):
             missing = [cell for cell in cells if len(tries[cell]) < count]
-            if not missing:
-                break
             begin = time.monotonic()
+            if not missing or begin - first > self.within:
+                break
             profile(self.bed, model)
             profiled = self.box.since(begin)
             if not profiled.is_steady():
+                print(f"box: loops spread {profiled.spread:.1%} while the "
+                      "profile was taken", file=sys.stderr)
                 continue
             for cell in missing:
                 begin = time.monotonic()
@@ -135,6 +140,8 @@ def main():
     parser.add_argument("--bin", default=str(ROOT / "build/release/bin"))
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--tries", type=int, default=3)
+    parser.add_argument("--within", type=float, default=3600,
+                        help="seconds for the tries of a model on a bed")
     parser.add_argument("--name", default="p", help="begins the beds' names")
     parser.add_argument("--cells", default="*",
                         help="as in 'even/vit/4/1f1b' or '*/lenet/*'")
@@ -153,7 +160,7 @@ def main():
             continue
         with Bed(arguments.name + bed_name, arguments.bin, more) as bed, \
                 BoxSpeed() as box:
-            rounds = Rounds(bed, box, arguments.steps)
+            rounds = Rounds(bed, box, arguments.steps, arguments.within)
             for model in MODELS:
                 of_model = [cell for cell in cells if cell[0] == model]
                 for cell, tries in rounds.run(model, of_model,
