@@ -33,7 +33,7 @@ def kernels_of_workers():
     those of its libraries that hold for what computes like it."""
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if (process / "comm").read_text().strip() != "paceline-worker":
+            if os.readlink(process / "exe").split("/")[-1] != "paceline-worker":
                 continue
             words = (process / "environ").read_bytes().decode().split("\0")
         except OSError:  # it ended while it was looked at

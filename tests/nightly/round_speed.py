@@ -121,7 +121,7 @@ def gloo_group(place):
     group = Group([
         place.command(i, "env", "OMP_NUM_THREADS=1",
                       f"GLOO_SOCKET_IFNAME={'lo' if place.bed is None else 'eth0'}",
-                      sys.executable, str(GLOO), str(i), str(NODES), first)
+                      "/usr/bin/python3", str(GLOO), str(i), str(NODES), first)
         for i in range(NODES)])
     for member in group.members:
         member.hear()
