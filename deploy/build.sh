@@ -17,10 +17,17 @@ jobs_that_fit() {
   echo $((jobs > 0 ? jobs : 1))
 }
 
-[[ $# -gt 0 ]] || {
-  echo "usage: deploy/build.sh PRESET [TARGET...]" >&2
-  exit 2
-}
+usage="usage: deploy/build.sh PRESET [TARGET...]    (presets: CMakePresets.json)"
+case ${1:-} in
+  --help | -h)
+    echo "$usage"
+    exit
+    ;;
+  '' | -*)
+    echo "$usage" >&2
+    exit 2
+    ;;
+esac
 preset=$1
 shift
 

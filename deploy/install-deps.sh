@@ -11,7 +11,7 @@ usage: deploy/install-deps.sh CLASS...
   --build    --run, and compiler, headers and the quickstart's data set
   --test     --build, and what tests/run.sh uses
   --nightly  --test, and what tests/run.sh --nightly uses
-  --data     the Fashion-MNIST files, for a first-stage worker with --run only
+  --data     the Fashion-MNIST files, for a worker with --run only that reads data
   --bed      what deploy/testbed.sh calls (--test includes it)
   --list     print the packages of the classes named, install nothing
   --help     this text

@@ -149,7 +149,7 @@ area_quickstart() {
 # overwritten every time.
 commit_name() {
   local commit
-  commit=$(git rev-parse --short=12 HEAD)
+  commit=$(git rev-parse --short=12 HEAD) || commit=no-git-dirty
   [[ -z $(git status --porcelain) ]] || commit+=-dirty
   echo "$commit"
 }

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -147,6 +148,8 @@ int Fail(const absl::Status& status) {
 
 int Run(const WorkerOptions& worker, const std::string& capability,
         char** argv) {
+  // The kernel calls it "exe" after the exec; people look for it by name.
+  prctl(PR_SET_NAME, "paceline-worker");
   // Before any thread, so that all inherit it and only main takes signals.
   sigset_t signals;
   sigemptyset(&signals);

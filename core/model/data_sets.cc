@@ -258,10 +258,9 @@ bool CheckDataSpec(const DataSpec& data, SpecProblems& problems) {
     problems.Add("data.path",
                  absl::StrCat(data.name,
                               " needs the place of its files, on "
-                              "the worker that holds the first stage"));
+                              "the workers that read them"));
   }
-  problems.AbsolutePath("data.path", data.path,
-                        "the worker that holds the first stage");
+  problems.AbsolutePath("data.path", data.path, "the workers that read it");
   if (IsSynthetic(data)) {
     problems.Whole("data.train_samples", data.train_samples, 1, kMostSamples);
     problems.Whole("data.test_samples", data.test_samples, 0, kMostSamples);

@@ -304,6 +304,8 @@ TEST_F(MeshOfFour, ExecutesItselfAnewForAnotherCpuCapability) {
   EXPECT_EQ(low["cpu_capability"], "default");
   EXPECT_EQ(low["weights_sha256"], alone["weights_sha256"]);
   EXPECT_EQ(mesh_.pid_of_worker("w2"), before);
+  EXPECT_EQ(ReadWholeFile("/proc/" + std::to_string(before) + "/comm"),
+            "paceline-worker\n");
 }
 
 TEST_F(MeshOfFour, TrainsOnAfterItsCoordinatorWasKilledAndCameBack) {
