@@ -53,15 +53,17 @@ Agent::~Agent() {
   std::shared_ptr<CancelToken> cancel;
   std::shared_ptr<RunConnections> connections;
   std::shared_ptr<GroupDoor> desk;
+  const absl::Status why = absl::CancelledError("the worker is stopping");
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
     cancel = cancel_;
     connections = connections_;
     desk = desk_;
+    // A desk that comes now finds this.
+    if (cancel != nullptr) cancel->Cancel(why);
   }
-  CancelAll(cancel.get(), connections.get(),
-            absl::CancelledError("the worker is stopping"), desk.get());
+  CancelAll(cancel.get(), connections.get(), why, desk.get());
   connections.reset();  // the compute thread waits for that
   compute_.Join();
 }
@@ -100,6 +102,8 @@ void Agent::OnOrder(std::optional<RunOrder> order) {
     cancel = cancel_;
     connections = connections_;
     desk = desk_;
+    // A desk that comes now finds this.
+    if (cancel != nullptr && !group.has_value()) cancel->Cancel(why);
   }
   if (!group.has_value()) {
     CancelAll(cancel.get(), connections.get(), why, desk.get());
@@ -135,10 +139,14 @@ HeartbeatContent Agent::Heartbeat() {
   const TimeReading seconds = time_.Read();
   HeartbeatContent content;
   content.progress = progress_;
+  {
+    // Before it is asked: what changes from here on is told once more.
+    absl::MutexLock lock(&mutex_);
+    changed_ = false;
+  }
   std::optional<MemberReport> member;
   if (const auto desk = this->desk(); desk != nullptr) member = desk->Report();
   absl::MutexLock lock(&mutex_);
-  changed_ = false;
   content.run = run_;
   if (content.run.has_value()) {
     content.run->seconds = ToTimeSplit(seconds);

@@ -12,20 +12,23 @@
 #include "core/base/clock.h"
 #include "core/base/thread.h"
 #include "core/cluster/run_report.h"
+#include "worker/group_door.h"
 #include "worker/round_chronicle.h"
 
 namespace paceline {
 
 // Runs what is posted, and ticks the driver when it is due; after each run its
-// report is there for all.  Thread-safe.  Driver: DueAt(), OnTick(),
-// Report(now), Stats().
+// report is there for all, and then the observer hears of what has changed in
+// it.  Thread-safe.  Driver: DueAt(), OnTick(), Report(now), Stats(),
+// TakeChanged().
 template <typename Driver>
 class DriverLoop {
  public:
   using Task = std::function<void(Driver&)>;
 
-  // clock outlives this.
-  explicit DriverLoop(const Clock& clock) : clock_(clock) {}
+  // Both outlive this.
+  DriverLoop(const Clock& clock, RoundObserver& observer)
+      : clock_(clock), observer_(observer) {}
   ~DriverLoop() {
     End();
     Join();
@@ -89,16 +92,22 @@ class DriverLoop {
       for (const Task& task : tasks) task(driver);
       const Instant now = clock_.Now();
       if (now >= driver.DueAt()) driver.OnTick();
-      MemberReport report = driver.Report(now);
-      const RoundStats stats = driver.Stats();
-      const absl::MutexLock lock(&mutex_);
-      report_ = std::move(report);
-      stats_ = stats;
-      if (stopping_) return;
+      if (Keep(driver.Report(now), driver.Stats())) return;
+      // Not before: who hears of it asks at once.
+      if (driver.TakeChanged()) observer_.OnMemberChanged();
     }
   }
 
+  // True: it is to end.
+  bool Keep(MemberReport report, const RoundStats& stats) {
+    const absl::MutexLock lock(&mutex_);
+    report_ = std::move(report);
+    stats_ = stats;
+    return stopping_;
+  }
+
   const Clock& clock_;
+  RoundObserver& observer_;
 
   mutable absl::Mutex mutex_;
   std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);

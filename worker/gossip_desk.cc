@@ -16,7 +16,7 @@ GossipDesk::GossipDesk(RoundDeskOptions options, const Clock& clock,
       pool_(3 * options_.values * sizeof(float)),
       store_(pool_),
       turns_(options_.total_steps),
-      loop_(clock) {}
+      loop_(clock, observer) {}
 
 GossipDesk::~GossipDesk() { Stop(); }
 

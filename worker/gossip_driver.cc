@@ -336,7 +336,7 @@ void GossipDriver::Publish() {
   if (told == told_ && !report_changed_) return;
   told_ = told;
   report_changed_ = false;
-  parts_.observer.OnMemberChanged();
+  changed_ = true;
 }
 
 MemberReport GossipDriver::Report(Instant now) const {

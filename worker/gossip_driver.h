@@ -63,6 +63,9 @@ class GossipDriver {
   Instant DueAt() const;
   MemberReport Report(Instant now) const;
   RoundStats Stats() const;
+  // Whether the report says something since the last call that should not wait
+  // for the next heartbeat.
+  bool TakeChanged() { return std::exchange(changed_, false); }
 
  private:
   using Verdict = ParameterAnswer::Verdict;
@@ -107,7 +110,7 @@ class GossipDriver {
   PeerLinks links_;
   RoundStats stats_;
   Instant ticked_;
-  // What OnMemberChanged() was last called for.
+  // What TakeChanged() was last true for.
   struct Told {
     ViewId view;
     bool is_member = false;
@@ -117,6 +120,7 @@ class GossipDriver {
   };
   Told told_;
   bool report_changed_ = false;
+  bool changed_ = false;
 };
 
 }  // namespace paceline

@@ -223,7 +223,7 @@ void RoundDriver::Publish() {
   if (told == told_ && !report_changed_) return;
   told_ = told;
   report_changed_ = false;
-  parts_.observer.OnMemberChanged();
+  changed_ = true;
 }
 
 MemberReport RoundDriver::Report(Instant now) const {

@@ -47,7 +47,7 @@ RoundDesk::RoundDesk(RoundDeskOptions options, const Clock& clock,
       turns_(options_.total_steps),
       loss_(turns_),
       sum_(SumOptionsOf(options_), shape_, pool_, loss_, *this),
-      loop_(clock) {}
+      loop_(clock, observer) {}
 
 RoundDesk::~RoundDesk() { Stop(); }
 

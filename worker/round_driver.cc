@@ -140,7 +140,9 @@ void RoundDriver::OnMessage(RoundMessage message,
     return;
   }
   int64_t& heard = heard_[message.from];
-  heard = std::max(heard, message.committed_through);
+  // Nobody can be further than one step ahead of everybody.
+  heard =
+      std::max(heard, std::min(message.committed_through, member_->next() + 1));
   if (IsTooMuch(message.body)) return;  // it comes again
   if (std::holds_alternative<PartOffer>(message.body)) {
     TakeOffer(message);

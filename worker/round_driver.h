@@ -106,6 +106,9 @@ class RoundDriver {
   Instant DueAt() const;
   MemberReport Report(Instant now) const;
   RoundStats Stats() const;
+  // Whether the report says something since the last call that should not wait
+  // for the next heartbeat.
+  bool TakeChanged() { return std::exchange(changed_, false); }
 
   // What a sum of this member is sent under.
   static uint64_t VariantOf(ViewId view);
@@ -182,7 +185,7 @@ class RoundDriver {
   PeerLinks links_;
   std::optional<ReportMismatch> mismatch_found_;
   Instant ticked_;
-  // What OnMemberChanged() was last called for.
+  // What TakeChanged() was last true for.
   struct Told {
     ViewId view;
     RoundMember::Phase phase = RoundMember::Phase::kListening;
@@ -195,6 +198,7 @@ class RoundDriver {
   // What was asked of the sum last: (view, step).
   std::pair<ViewId, int64_t> expected_;
   bool report_changed_ = false;
+  bool changed_ = false;
 };
 
 }  // namespace paceline

@@ -197,6 +197,8 @@ void RoundSum::DoCheck(const RoundMessage& message) {
     if (found == shard->second.parts.end()) return;
     part = found->second;
   }
+  // Dropped since, and come in part: it will be offered again.
+  if (!part->payload->complete()) return;
   PartCheck check = PartCheck::kFine;
   if (part->payload->hash() != offer.hash) {
     check = PartCheck::kWrongHash;
@@ -208,6 +210,7 @@ void RoundSum::DoCheck(const RoundMessage& message) {
 
 // A sum that is finite is of finite parts: one look instead of one a part.
 void RoundSum::SumAhead(const std::shared_ptr<Ahead>& ahead, int chunk) {
+  if (ahead->sum->IsReady(chunk)) return;  // the round was closed meanwhile
   Combination combination;
   auto rule = RuleOf(0);
   if (!rule.ok()) return;

@@ -1,6 +1,8 @@
 // AttachClient against a coordinator that does what the test's script says.
 #include "worker/rpc/attach_client.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -430,6 +432,25 @@ TEST(AttachClient, DoesNotWaitForACoordinatorThatIsNotThere) {
   worker.client().AwaitRestartKnown(kLongest);
 
   EXPECT_LT(absl::Now() - before, kLongest / 2);
+}
+
+double CpuSeconds() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) +
+         1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// Rounds go on meanwhile, and need the CPU.
+TEST(AttachClient, RestsWhileItCannotTellWhatHasChanged) {
+  Worker worker("127.0.0.1:1");
+  worker.agent().AnnounceRestart();
+  const double before = CpuSeconds();
+
+  absl::Notification never;
+  never.WaitForNotificationWithTimeout(absl::Milliseconds(300));
+
+  EXPECT_LT(CpuSeconds() - before, 0.1);
 }
 
 }  // namespace

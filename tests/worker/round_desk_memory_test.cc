@@ -134,6 +134,37 @@ struct StandingObserver final : public RoundObserver {
   absl::Notification go_on;
 };
 
+// Asks at once for what it hears of.
+struct AskingObserver final : public RoundObserver {
+  void OnRound(const RoundRecord&) override {}
+  void OnMemberChanged() override {
+    if (asked.HasBeenNotified()) return;
+    report = desk->Report();
+    asked.Notify();
+  }
+
+  RoundDesk* desk = nullptr;
+  MemberReport report;
+  absl::Notification asked;
+};
+
+TEST(RoundDesk, TellsOfAChangeWhenTheReportHasIt) {
+  MemoryRoundNetwork network;
+  SystemClock clock;
+  AskingObserver observer;
+  RoundDesk desk(OptionsOfDesk(0, 1000, {}), clock, observer);
+  observer.desk = &desk;
+  const auto transport = network.Connect(MemberOf(0), &desk);
+  ASSERT_TRUE(desk.Start(*transport).ok());
+
+  desk.OnGroup(MakeGroup(MakeView(1, {{MemberOf(0), 0}})));
+  observer.asked.WaitForNotification();
+
+  EXPECT_EQ(observer.report.view, (ViewId{1, 1}));
+  transport->Close();
+  desk.Stop();
+}
+
 // Peers repeat what was dropped; nobody repeats what this worker has done.
 TEST(RoundDesk, PeersNeverCrowdOutWhatThisWorkerSays) {
   MemoryRoundNetwork network;

@@ -190,5 +190,20 @@ TEST(RoundQueue, KeepsACopyOfTheStateUntilItHasGoneOut) {
   EXPECT_EQ(queue.Forget(9).size(), 1u);
 }
 
+// A joiner that asks again and again, and reads nothing.
+TEST(RoundQueue, KeepsOneCopyOfTheStateThatNobodyReads) {
+  RoundQueue queue;
+  for (int64_t step = 1; step < 5; ++step) {
+    const PayloadKey state{PayloadKey::Kind::kState, step, 0, 0};
+    const size_t dropped = queue.DropOlderStates(state).size();
+    AddReady(queue, state);
+    queue.AddMessage("copy", state);
+    EXPECT_EQ(dropped, step > 1 ? 1u : 0u);
+  }
+  EXPECT_TRUE(queue.DropOlderStates(PartKey(9)).empty());
+
+  EXPECT_THAT(TakeAll(queue), ElementsAre("4/0", "4/1", "4/2", "m:copy"));
+}
+
 }  // namespace
 }  // namespace paceline

@@ -178,7 +178,14 @@ void AttachClient::HeartbeatLoop() {
   for (;;) {
     absl::Duration period;
     {
+      // Nobody to tell it: the agent's change stays one, and no wait for it
+      // would be any.
+      const auto attached = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+        return welcomed_ || stopping_;
+      };
       absl::MutexLock lock(&mutex_);
+      mutex_.Await(absl::Condition(&attached));
+      if (stopping_) return;
       period = period_;
     }
     agent_.AwaitChange(period);

@@ -87,10 +87,12 @@ void RoundOutbound::Send(std::string message, const PayloadKey& key,
 void RoundOutbound::AddPayload(const PayloadKey& key,
                                const std::shared_ptr<RoundPayload>& payload) {
   std::shared_ptr<RoundPayload> replaced = payload;
+  std::vector<std::shared_ptr<RoundPayload>> dropped;  // without the lock
   RoundQueue::Ticket ticket = 0;
   {
     absl::MutexLock lock(&mutex_);
     if (closed_) return;
+    dropped = queue_.DropOlderStates(key);
     ticket = queue_.AddPayload(key, &replaced);
   }
   if (ticket == 0) return;

@@ -86,6 +86,20 @@ void RoundQueue::OnBroken() {
   for (auto& [key, sending] : payloads_) sending.taken = 0;
 }
 
+std::vector<std::shared_ptr<RoundPayload>> RoundQueue::DropOlderStates(
+    const PayloadKey& key) {
+  std::vector<std::shared_ptr<RoundPayload>> dropped;
+  if (key.kind != PayloadKey::Kind::kState) return dropped;
+  std::erase_if(payloads_, [&key, &dropped](auto& entry) {
+    if (entry.first.kind != key.kind || entry.first.step >= key.step) {
+      return false;
+    }
+    dropped.push_back(std::move(entry.second.payload));
+    return true;
+  });
+  return dropped;
+}
+
 std::vector<std::shared_ptr<RoundPayload>> RoundQueue::Forget(int64_t step) {
   std::vector<std::shared_ptr<RoundPayload>> dropped;
   std::erase_if(payloads_, [step, &dropped](auto& entry) {

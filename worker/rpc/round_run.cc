@@ -110,6 +110,7 @@ void RoundRun::Close() {
   std::map<MemberId, std::shared_ptr<RoundOutbound>> peers;
   std::map<MemberId, std::shared_ptr<Sender>> senders;
   std::set<std::shared_ptr<InboundStream>> held;
+  std::map<std::shared_ptr<InboundStream>, MemberId> streams;
   {
     absl::MutexLock lock(&mutex_);
     closed_ = true;
@@ -120,7 +121,7 @@ void RoundRun::Close() {
     };
     mutex_.Await(absl::Condition(&quiet));
     senders.swap(senders_);
-    streams_.clear();
+    streams.swap(streams_);
   }
   for (const auto& [id, peer] : peers) peer->Close();
   for (const auto& [id, sender] : senders) {
@@ -176,7 +177,7 @@ absl::StatusOr<RoundRun::Taking> RoundRun::BeginTake(
   {
     absl::MutexLock lock(&mutex_);
     if (closed_) return absl::AbortedError("this run is over here");
-    if (const auto known = streams_.find(stream.get());
+    if (const auto known = streams_.find(stream);
         known != streams_.end() && known->second != from) {
       return absl::InvalidArgumentError(
           absl::StrCat("a stream of worker ", known->second.worker.value,
@@ -185,7 +186,7 @@ absl::StatusOr<RoundRun::Taking> RoundRun::BeginTake(
                        "incarnation of it"));
     }
     if (peers_.find(from) == peers_.end()) {
-      if (streams_.find(stream.get()) != streams_.end()) {
+      if (streams_.find(stream) != streams_.end()) {
         return absl::AbortedError("the sender is no member of this group");
       }
       held_.insert(stream);
@@ -197,7 +198,7 @@ absl::StatusOr<RoundRun::Taking> RoundRun::BeginTake(
           std::make_shared<Sender>(RoundInbox(from, sink_, shared_->counters));
     }
     if (sender->stream != stream) {
-      if (streams_.count(stream.get()) > 0) {
+      if (streams_.count(stream) > 0) {
         return absl::AbortedError("another stream of this sender came later");
       }
       if (sender->busy) {
@@ -207,7 +208,7 @@ absl::StatusOr<RoundRun::Taking> RoundRun::BeginTake(
       }
       replaced = std::exchange(sender->stream, stream);
       dropped = sender->inbox.Clear();
-      streams_[stream.get()] = from;
+      streams_[stream] = from;
       taking.first = true;
     }
     sender->busy = true;
@@ -237,7 +238,7 @@ void RoundRun::OnStreamDone(const std::shared_ptr<InboundStream>& stream) {
   std::vector<std::shared_ptr<RoundPayload>> dropped;  // without the lock
   absl::MutexLock lock(&mutex_);
   held_.erase(stream);
-  const auto known = streams_.find(stream.get());
+  const auto known = streams_.find(stream);
   if (known == streams_.end()) return;
   const auto found = senders_.find(known->second);
   streams_.erase(known);
