@@ -165,6 +165,24 @@ TEST(ResendWindow, RefusesCreditsThatCannotBe) {
   EXPECT_EQ(window.kept(), 1u);
 }
 
+// Was let pass, and the frames to be sent next were then looked for outside of
+// those that are kept.
+TEST(ResendWindow, RefusesWhatWasNotSentAgainSinceTheBreak) {
+  ResendWindow window = WindowOf(4);
+  ASSERT_TRUE(window.OnCredit({4, 0}).ok());
+  ASSERT_EQ(TakeAll(&window).size(), 4u);
+  window.OnBroken();
+  ASSERT_TRUE(window.OnCredit({9, 1}).ok());
+
+  EXPECT_TRUE(absl::IsInvalidArgument(window.OnCredit({9, 3})));
+
+  EXPECT_EQ(window.kept(), 3u);
+  const EncodedFrame* const next = window.TakeNext();
+  ASSERT_NE(next, nullptr);
+  EXPECT_EQ(next->payload_bytes, 1);
+  EXPECT_TRUE(window.OnCredit({9, 2}).ok());
+}
+
 // Whatever breaks and whenever credits arrive, every frame gets there once and
 // in order.
 TEST(Streams, DeliverEverythingOnceUnderRandomBreaks) {
