@@ -113,7 +113,7 @@ absl::Status SqliteStore::PutJob(const JobRecord& job) {
           .Bind(job.recorded_step)
           .Bind(job.skipped_steps)
           .Bind(job.skipping_since)
-          .Bind(job.step_seconds)
+          .BindOr(job.step_seconds, 0)
           .Bind(job.timed_steps)
           .Run());
   PACELINE_RETURN_IF_ERROR(PutDrift(*database_, job));

@@ -400,6 +400,34 @@ TEST(SqliteStore, ReopenedFileHasWhatWasCommitted) {
   EXPECT_EQ(state->jobs.size(), 1u);
 }
 
+// Was refused as a NULL, with all that was in the same batch, again and again.
+TEST(SqliteStore, TakesTimesThatAreNoNumbers) {
+  const TempFolder folder;
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  StoreBatch batch;
+  JobRecord& job = batch.jobs[JobId{3}] = FullRecord();
+  job.step_seconds = nan;
+  job.stage_times = {{0, nan, 10}, {1, 2.5, 10}};
+  FlowTimes& flow = job.workers[0].flow.emplace();
+  flow.micro_batches = 7;
+  flow.compute = flow.loss = nan;
+
+  const auto store = OpenSqlite(folder.path() + "/db");
+  const absl::Status committed = store->Commit(batch);
+  ASSERT_TRUE(committed.ok()) << committed;
+
+  const auto state = store->Load();
+  ASSERT_TRUE(state.ok()) << state.status();
+  const JobRecord& loaded = state->jobs.at(JobId{3});
+  EXPECT_EQ(loaded.step_seconds, 0);
+  EXPECT_EQ(loaded.stage_times[0].seconds, 0);
+  EXPECT_EQ(loaded.stage_times[1].seconds, 2.5);
+  ASSERT_TRUE(loaded.workers[0].flow.has_value());
+  EXPECT_EQ(loaded.workers[0].flow->micro_batches, 7);
+  EXPECT_EQ(loaded.workers[0].flow->compute, 0);
+  EXPECT_TRUE(std::isinf(loaded.workers[0].flow->loss)) << "not a perfect one";
+}
+
 TEST(SqliteStore, FileThatIsNoDatabaseIsRefusedClearly) {
   const TempFolder folder;
   const std::string path = folder.path() + "/db";

@@ -1,7 +1,11 @@
 #include "core/rpc/report_convert.h"
 
+#include <cmath>
+#include <limits>
 #include <string>
+#include <type_traits>
 
+#include "core/cluster/flow_fields.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/rpc/filler.h"
@@ -46,6 +50,50 @@ TEST(ConvertRunReport, KeepsEveryFieldThatTheProtoKnows) {
   }
 
   EXPECT_EQ(LostOnTheWay(proto), "");
+}
+
+// Went on to the store, which refused the batch with it for good.
+TEST(ConvertRunReport, TakesTimesThatCannotBeAsNotKnown) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  for (const double wrong : {std::numeric_limits<double>::quiet_NaN(),
+                             kInfinity, -kInfinity, -1.0}) {
+    v1::RunState proto;
+    proto.set_job(1);
+    proto.set_phase(v1::RunState::PHASE_RUNNING);
+    v1::StageTime& time = *proto.add_stage_times();
+    time.set_seconds(wrong);
+    time.set_micro_batches(3);
+    proto.set_step_seconds(wrong);
+    proto.set_timed_steps(-1);
+    proto.mutable_seconds()->set_wall(wrong);
+    FlowTimes flow;
+    ForEachFlowField(flow, [wrong](absl::string_view, auto& value) {
+      value = std::is_same_v<decltype(value), double&> ? wrong : -1;
+    });
+    *proto.mutable_flow() = ToProto(flow);
+
+    const absl::StatusOr<RunReport> report = FromProto(proto);
+
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_EQ(report->stage_times[0].seconds, 0);
+    EXPECT_EQ(report->stage_times[0].micro_batches, 3);
+    EXPECT_EQ(report->step_seconds, 0);
+    EXPECT_EQ(report->timed_steps, 0);
+    EXPECT_EQ(report->seconds.wall, 0);
+    ASSERT_TRUE(report->flow.has_value());
+    ForEachFlowField(*report->flow,
+                     [](absl::string_view name, const auto& value) {
+                       if (name == "loss") return;
+                       EXPECT_EQ(value, 0) << name;
+                     });
+  }
+}
+
+TEST(ConvertRunReport, KeepsALossThatIsNoNumber) {
+  v1::FlowTimes proto;
+  proto.set_loss(std::numeric_limits<double>::quiet_NaN());
+
+  EXPECT_TRUE(std::isnan(FromProto(proto).loss));
 }
 
 TEST(ConvertRunReport, OfAFailureWithoutAReasonSaysSo) {
