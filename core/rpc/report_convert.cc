@@ -1,6 +1,5 @@
 #include "core/rpc/report_convert.h"
 
-#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -9,10 +8,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "core/base/status_macros.h"
+#include "core/base/utf8.h"
 #include "core/cluster/flow_fields.h"
 #include "core/rpc/convert.h"
 #include "core/rpc/group_convert.h"
 #include "core/rpc/member_convert.h"
+#include "core/rpc/status.h"
 
 namespace paceline {
 namespace {
@@ -31,15 +32,10 @@ int64_t Usable(int64_t count) {
   return count >= 0 && count <= kMaxCount ? count : 0;
 }
 
-// At most kMaxTextBytes of `text` on one line, cut between two characters: what
-// is no UTF-8 could not be sent on.
+// At most kMaxTextBytes of `text` on one line: what is no UTF-8 could not be
+// sent on.
 std::string OneLine(const std::string& text) {
-  size_t bytes = std::min(text.size(), kMaxTextBytes);
-  while (bytes > 0 && bytes < text.size() &&
-         (static_cast<unsigned char>(text[bytes]) & 0xc0) == 0x80) {
-    --bytes;
-  }
-  std::string line = text.substr(0, bytes);
+  std::string line = ToUtf8(text, kMaxTextBytes);
   for (char& c : line) {
     if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) c = ' ';
   }
@@ -139,7 +135,7 @@ v1::LogLine ToProto(const LogRecord& line) {
   proto.set_unix_ms(line.unix_ms);
   proto.set_level(line.level);
   proto.set_source(line.source);
-  proto.set_text(line.text);
+  proto.set_text(ToUtf8(line.text, kMaxTextBytes));
   proto.set_sequence(line.origin_sequence);
   return proto;
 }
@@ -241,7 +237,9 @@ v1::RunState ToProto(const RunReport& report) {
   if (report.flow.has_value()) *proto.mutable_flow() = ToProto(*report.flow);
   proto.set_total_samples(report.total_samples);
   proto.set_peak_memory_bytes(report.peak_memory_bytes);
-  proto.set_error_message(std::string(report.error.message()));
+  // With names of files, which may be any bytes.
+  proto.set_error_message(
+      ToUtf8(report.error.message(), kMaxStatusMessageBytes));
   *proto.mutable_seconds() = ToProto(report.seconds);
   if (report.member.has_value()) {
     *proto.mutable_member() = ToProto(*report.member);

@@ -96,6 +96,32 @@ TEST(ConvertRunReport, KeepsALossThatIsNoNumber) {
   EXPECT_TRUE(std::isnan(FromProto(proto).loss));
 }
 
+// What the coordinator reads of it; it could not read the heartbeat, and the
+// worker sent it again for ever.
+TEST(ConvertRunReport, CarriesAnErrorOfAnyBytesAndAnyLength) {
+  RunReport report;
+  report.fence.job = JobId{1};
+  report.phase = RunPhase::kFailed;
+  report.error = absl::NotFoundError("no file /data/caf\xE9.png");
+  v1::RunState proto;
+  ASSERT_TRUE(proto.ParseFromString(ToProto(report).SerializeAsString()));
+  EXPECT_EQ(FromProto(proto)->error.message(), "no file /data/caf\\xe9.png");
+
+  report.error = absl::NotFoundError(std::string(20 << 20, '\xE9'));
+  ASSERT_TRUE(proto.ParseFromString(ToProto(report).SerializeAsString()));
+  EXPECT_LE(proto.error_message().size(), size_t{16} << 10);
+}
+
+TEST(ConvertLogLine, OfAnyBytesCanBeRead) {
+  LogRecord line;
+  line.text = "skipped caf\xE9.png";
+  v1::LogLine proto;
+
+  ASSERT_TRUE(proto.ParseFromString(ToProto(line).SerializeAsString()));
+
+  EXPECT_EQ(proto.text(), "skipped caf\\xe9.png");
+}
+
 TEST(ConvertRunReport, OfAFailureWithoutAReasonSaysSo) {
   v1::RunState proto;
   proto.set_job(1);
