@@ -235,6 +235,11 @@ absl::StatusOr<Measurement> FromProto(const v1::Measurement& proto) {
     return absl::InvalidArgumentError(absl::StrCat(
         "measurement ", proto.id(), ": no such code ", proto.error_code()));
   }
+  if (proto.links_size() > kMaxMeasuredLinks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("measurement ", proto.id(), ": ", proto.links_size(),
+                     " links, need at most ", kMaxMeasuredLinks));
+  }
   Measurement measurement;
   measurement.id = proto.id();
   measurement.error =

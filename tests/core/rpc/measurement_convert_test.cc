@@ -32,6 +32,19 @@ TEST(ConvertMeasurement, CarriesAnErrorOfAnyBytesAndAnyLength) {
   EXPECT_LE(got->error.message().size(), size_t{16} << 10);
 }
 
+TEST(ConvertMeasurement, RefusesMoreLinksThanThereAndBack) {
+  Measurement measurement;
+  measurement.links = {{"a", "b", 1e8, 1e-3, 0}, {"b", "a", 1e8, 1e-3, 0}};
+  EXPECT_TRUE(Sent(measurement).ok());
+  measurement.links.push_back({"a", "c", 1e8, 1e-3, 0});
+
+  const absl::Status status = Sent(measurement).status();
+
+  EXPECT_TRUE(absl::IsInvalidArgument(status));
+  EXPECT_THAT(std::string(status.message()),
+              ::testing::HasSubstr("3 links, need at most 2"));
+}
+
 TEST(ConvertMeasurement, CarriesNamesOfAnyBytes) {
   Measurement measurement;
   measurement.profile.emplace();
