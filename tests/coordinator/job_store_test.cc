@@ -234,7 +234,28 @@ TEST_P(JobStoreTest, SameStepAgainReplacesAndNanSurvives) {
   ASSERT_EQ(curve->size(), 1u);
   EXPECT_TRUE(std::isnan((*curve)[0].loss));
   EXPECT_EQ((*curve)[0].unix_ms, 6);
-  EXPECT_EQ(store_->Evaluations(JobId{1})->size(), 1u);
+  EXPECT_EQ(store_->Evaluations(JobId{1}, 10)->size(), 1u);
+}
+
+TEST_P(JobStoreTest, EvaluationsAreTheNewestByStep) {
+  StoreBatch batch;
+  for (const int64_t step : {30, 10, 40, 20}) {
+    batch.records[JobId{1}].evaluations.push_back({step, 1.0, 0.5, 4});
+  }
+  batch.records[JobId{2}].evaluations = {{50, 1.0, 0.5, 4}};
+  ASSERT_TRUE(store_->Commit(batch).ok());
+  const auto steps = [this](int64_t newest) {
+    const auto evaluations = store_->Evaluations(JobId{1}, newest);
+    std::vector<int64_t> found;
+    for (const EvaluationRecord& each : *evaluations) {
+      found.push_back(each.step);
+    }
+    return found;
+  };
+
+  EXPECT_THAT(steps(1), ElementsAre(40));
+  EXPECT_THAT(steps(3), ElementsAre(20, 30, 40));
+  EXPECT_THAT(steps(9), ElementsAre(10, 20, 30, 40));
 }
 
 TEST_P(JobStoreTest, EventsAndLogsGoOnFromASequence) {
@@ -246,9 +267,10 @@ TEST_P(JobStoreTest, EventsAndLogsGoOnFromASequence) {
                                   {0, 3, "info", "a", "three"}};
   ASSERT_TRUE(store_->Commit(batch).ok());
 
-  const auto events = store_->Events(JobId{1}, 0);
+  const auto events = store_->Events(JobId{1}, 0, 10);
   ASSERT_EQ(events->size(), 2u);
-  const auto later = store_->Events(JobId{1}, (*events)[0].sequence);
+  EXPECT_EQ(store_->Events(JobId{1}, 0, 1)->back().kind, "submitted");
+  const auto later = store_->Events(JobId{1}, (*events)[0].sequence, 10);
   ASSERT_EQ(later->size(), 1u);
   EXPECT_EQ((*later)[0].kind, "placed");
 
