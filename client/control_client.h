@@ -44,7 +44,8 @@ class ControlClient {
   virtual absl::StatusOr<JobView> GetJob(int64_t id, int points,
                                          int64_t after_step) = 0;
 
-  // after: only events with a greater sequence.
+  // after: only events with a greater sequence.  One page; an empty one is the
+  // end for now.
   virtual absl::StatusOr<std::vector<EventView>> GetEvents(int64_t id,
                                                            int64_t after) = 0;
   // after: only lines with a greater sequence.  One page; an empty one is the

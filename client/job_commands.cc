@@ -137,11 +137,15 @@ ExitCode JobEventsCommand(const CommandContext& context, int64_t id,
   RecordPrinter<EventView> printer(context.console, "events", RenderEvent);
   int64_t after = 0;
   const ExitCode code = Follow(context, id, follow, [&]() -> absl::Status {
-    const auto events = context.client.GetEvents(id, after);
-    if (!events.ok()) return events.status();
-    if (!events->empty()) after = events->back().sequence;
-    printer.Print(*events);
-    return absl::OkStatus();
+    for (;;) {
+      const auto page = context.client.GetEvents(id, after);
+      if (!page.ok()) return page.status();
+      if (page->empty()) return absl::OkStatus();
+      printer.Print(*page);
+      // Those that are not stored yet have no number to go on from.
+      if (page->back().sequence <= after) return absl::OkStatus();
+      after = page->back().sequence;
+    }
   });
   if (code == kExitOk || code == kExitInterrupted) printer.Finish();
   return code;

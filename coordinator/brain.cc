@@ -1,6 +1,8 @@
 #include "coordinator/brain.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,8 +17,16 @@ namespace {
 
 // Of records, for samples_per_second.
 constexpr int64_t kRateWindowMs = 2000;
+// And at most so many, whatever a worker's clock does.
+constexpr size_t kMostRates = 4096;
 // Runs of skipped steps that get events of their own, in a job.
 constexpr int kMostSkipRuns = 100;
+
+// A count or a time of a worker, so that kMostRates of them can be added and
+// any two taken from each other.
+int64_t Bounded(int64_t number) {
+  return std::clamp<int64_t>(number, 0, int64_t{1} << 50);
+}
 
 }  // namespace
 
@@ -188,7 +198,8 @@ void Brain::CountStep(Job& job, const StepRecord& step, Moment moment) {
   JobRecord& record = job.record;
   record.recorded_step = step.step;
   record.step = std::max(record.step, step.step);
-  job.recent.push_back({step.step, step.samples, step.unix_ms});
+  job.recent.push_back(
+      {step.step, Bounded(step.samples), Bounded(step.unix_ms)});
   job.loss = step.loss;
   if (step.skipped) {
     ++record.skipped_steps;
@@ -262,13 +273,15 @@ void Brain::TakeFlow(Job& job, JobWorker& part, const RunReport& report,
   const int64_t before = job.recent.empty() ? 0 : job.flow_samples;
   job.record.step = micro_batches;
   job.flow_samples = samples;
-  job.recent.push_back({micro_batches, samples - before, moment.unix_ms});
+  job.recent.push_back(
+      {micro_batches, Bounded(samples - before), moment.unix_ms});
   TrimRecent(job);
 }
 
 void Brain::TrimRecent(Job& job) {
-  while (job.recent.size() > 2 &&
-         job.recent.back().unix_ms - job.recent[1].unix_ms >= kRateWindowMs) {
+  while (job.recent.size() > kMostRates ||
+         (job.recent.size() > 2 &&
+          job.recent.back().unix_ms - job.recent[1].unix_ms >= kRateWindowMs)) {
     job.recent.pop_front();
   }
 }

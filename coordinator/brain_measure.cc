@@ -1,5 +1,6 @@
 // The part of Brain that has workers measure and keeps what they found.
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -121,15 +122,15 @@ absl::StatusOr<ProfileTicket> Brain::OnProfile(const ProfileRequest& request,
 void Brain::TakeMeasurement(const Member& member,
                             const Measurement& measurement) {
   const std::string& name = member.registration.name;
-  if (!measures_.OnMeasurement(name, measurement)) return;
+  const std::optional<Measurement> kept =
+      measures_.OnMeasurement(name, measurement);
+  if (!kept.has_value()) return;
   // A worker speaks for itself only.
-  if (measurement.profile.has_value() &&
-      measurement.profile->key.device == name) {
-    measured_.Put(*measurement.profile);
-    actions_.writes.measurements.Put(*measurement.profile);
+  if (kept->profile.has_value() && kept->profile->key.device == name) {
+    measured_.Put(*kept->profile);
+    actions_.writes.measurements.Put(*kept->profile);
   }
-  for (const LinkMeasurement& link : measurement.links) {
-    if (link.from != name && link.to != name) continue;
+  for (const LinkMeasurement& link : kept->links) {
     measured_.Put(link);
     actions_.writes.measurements.Put(link);
   }

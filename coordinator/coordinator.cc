@@ -311,7 +311,7 @@ void Coordinator::ListJobs(int64_t limit, Done<std::vector<JobDetails>> done) {
         for (JobView& view : brain_.ViewJobs(limit)) {
           JobDetails details;
           PACELINE_ASSIGN_OR_RETURN(details.evaluations,
-                                    store_.Evaluations(view.record.id));
+                                    store_.Evaluations(view.record.id, 1));
           details.view = std::move(view);
           jobs.push_back(std::move(details));
         }
@@ -328,7 +328,8 @@ void Coordinator::GetJob(JobId job, int64_t points, int64_t after_step,
         PACELINE_ASSIGN_OR_RETURN(details.view, brain_.ViewJob(job));
         PACELINE_ASSIGN_OR_RETURN(details.curve,
                                   store_.Curve(job, after_step, points));
-        PACELINE_ASSIGN_OR_RETURN(details.evaluations, store_.Evaluations(job));
+        PACELINE_ASSIGN_OR_RETURN(details.evaluations,
+                                  store_.Evaluations(job, kMostEvaluations));
         return details;
       });
 }
@@ -340,8 +341,10 @@ void Coordinator::GetEvents(JobId job, int64_t after,
       [this, job, after]() -> absl::StatusOr<std::vector<EventRecord>> {
         PACELINE_RETURN_IF_ERROR(brain_.ViewJob(job).status());
         PACELINE_ASSIGN_OR_RETURN(std::vector<EventRecord> events,
-                                  store_.Events(job, after));
-        if (store_works_ || after > 0) return events;
+                                  store_.Events(job, after, kMostEvents));
+        if (store_works_ || after > 0 || std::ssize(events) == kMostEvents) {
+          return events;
+        }
         // They get their numbers when they are stored: who reads on from here
         // will see them again, under these.
         const int64_t last = events.empty() ? 0 : events.back().sequence;

@@ -42,10 +42,14 @@ struct WelcomeInfo {
   absl::Duration lease;
 };
 
+// In one answer, so that it fits into a message however long a job was.
+inline constexpr int64_t kMostEvaluations = 1000;
+inline constexpr int64_t kMostEvents = 1000;
+
 struct JobDetails {
   JobView view;
   std::vector<StepRecord> curve;
-  std::vector<EvaluationRecord> evaluations;
+  std::vector<EvaluationRecord> evaluations;  // the newest, by step
 };
 
 // Thread-safe; no call blocks.  One loop thread, "brain", owns the Brain and
@@ -99,10 +103,12 @@ class Coordinator {
   void Submit(SubmitRequest request, bool dry_run, Done<Submission> done);
   void Stop(JobId job, Done<JobView> done);
   void Delete(JobId job, StatusDone done);
-  // Newest first, without curves.
+  // Newest first, without curves and with the last evaluation only.
   void ListJobs(int64_t limit, Done<std::vector<JobDetails>> done);
+  // With kMostEvaluations at most.
   void GetJob(JobId job, int64_t points, int64_t after_step,
               Done<JobDetails> done);
+  // The next kMostEvents at most; none: that is all so far.
   void GetEvents(JobId job, int64_t after, Done<std::vector<EventRecord>> done);
   void GetLogs(JobId job, int64_t after, int64_t limit,
                Done<std::vector<LogRecord>> done);

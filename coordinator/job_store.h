@@ -109,12 +109,13 @@ class JobStore {
   virtual absl::StatusOr<std::vector<StepRecord>> Curve(JobId job,
                                                         int64_t after_step,
                                                         int64_t points) = 0;
-  // By step.
+  // By step; at most `newest` of them, the last ones.
   virtual absl::StatusOr<std::vector<EvaluationRecord>> Evaluations(
-      JobId job) = 0;
-  // With a sequence greater than `after`, ascending.
+      JobId job, int64_t newest) = 0;
+  // With a sequence greater than `after`, ascending; the first `limit`.
   virtual absl::StatusOr<std::vector<EventRecord>> Events(JobId job,
-                                                          int64_t after) = 0;
+                                                          int64_t after,
+                                                          int64_t limit) = 0;
   virtual absl::StatusOr<std::vector<LogRecord>> Logs(JobId job, int64_t after,
                                                       int64_t limit) = 0;
 };

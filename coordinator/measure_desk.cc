@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -84,14 +85,26 @@ void MeasureDesk::End(const Task& task, const absl::Status& error) {
       absl::StrCat(TextOf(task), ": ", error.message()));
 }
 
-bool MeasureDesk::OnMeasurement(const std::string& worker,
-                                const Measurement& measurement) {
+void MeasureDesk::KeepLinksOf(const Task& task,
+                              std::vector<LinkMeasurement>& links) {
+  std::set<std::string> from;
+  std::erase_if(links, [&](const LinkMeasurement& link) {
+    const bool there = link.from == task.worker && link.to == task.peer;
+    const bool back = link.from == task.peer && link.to == task.worker;
+    return task.peer.empty() || !(there || back) ||
+           !from.insert(link.from).second;
+  });
+}
+
+std::optional<Measurement> MeasureDesk::OnMeasurement(const std::string& worker,
+                                                      Measurement measurement) {
   const auto task =
       std::find_if(tasks_.begin(), tasks_.end(), [&](const Task& candidate) {
         return candidate.running && candidate.id == measurement.id &&
                candidate.worker == worker;
       });
-  if (task == tasks_.end()) return false;
+  if (task == tasks_.end()) return std::nullopt;
+  KeepLinksOf(*task, measurement.links);
   const auto request = requests_.find(task->request);
   if (!measurement.error.ok()) {
     End(*task, measurement.error);
@@ -112,7 +125,8 @@ bool MeasureDesk::OnMeasurement(const std::string& worker,
     }
   }
   tasks_.erase(task);
-  return measurement.error.ok();
+  if (!measurement.error.ok()) return std::nullopt;
+  return measurement;
 }
 
 absl::Status MeasureDesk::Judge(

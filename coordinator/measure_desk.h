@@ -59,9 +59,11 @@ class MeasureDesk {
   int64_t Request(const JobSpec& spec, const std::string& cpu_capability,
                   const std::vector<std::string>& workers, bool links);
 
-  // The answer to the order that `worker` has; any other is ignored.  True
-  // when it was the first answer, and the measurement is to be kept.
-  bool OnMeasurement(const std::string& worker, const Measurement& measurement);
+  // The answer to the order that `worker` has; any other is ignored.  What of
+  // it is to be kept: nothing unless it was the first answer and no error; of
+  // links those that were asked for, one each way, whatever else it names.
+  std::optional<Measurement> OnMeasurement(const std::string& worker,
+                                           Measurement measurement);
 
   // Hands out, takes back, and gives up.  workers: all that are known.
   void Assign(const std::vector<MeasureWorker>& workers, Instant now);
@@ -93,6 +95,8 @@ class MeasureDesk {
                      Instant now) const;
   void End(const Task& task, const absl::Status& error);
   static std::string TextOf(const Task& task);
+  static void KeepLinksOf(const Task& task,
+                          std::vector<LinkMeasurement>& links);
 
   const MeasurePolicy policy_;
   int64_t next_id_ = 1;

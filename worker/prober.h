@@ -24,7 +24,8 @@ class Prober {
   virtual ~Prober() = default;
 
   // Bandwidth and latency from `self` to `target` and back.
-  // Errors: Unavailable  cannot be reached; DeadlineExceeded; cancel.status()
+  // Errors: Unavailable  cannot be reached; DeadlineExceeded; cancel.status();
+  // InvalidArgument  it answers with a number that is none
   virtual absl::StatusOr<std::vector<LinkMeasurement>> ProbeLink(
       const std::string& self, const LinkTarget& target,
       const CancelToken& cancel) = 0;

@@ -7,11 +7,13 @@
 #include "absl/strings/strip.h"
 #include "coordinator/drift.h"
 #include "core/base/status_macros.h"
+#include "core/base/utf8.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/convert.h"
 #include "core/rpc/group_convert.h"
 #include "core/rpc/measurement_convert.h"
 #include "core/rpc/report_convert.h"
+#include "core/rpc/status.h"
 
 namespace paceline {
 namespace {
@@ -204,10 +206,11 @@ v1::Job ToProto(const JobView& view) {
   proto.set_id(record.id.value);
   *proto.mutable_spec() = ToProto(record.spec);
   proto.set_state(static_cast<v1::JobState>(record.state));
-  proto.set_why(record.why);
+  proto.set_why(ToUtf8(record.why, kMaxStatusMessageBytes));
   proto.set_step(record.step);
   proto.set_steps(record.steps);
-  proto.set_weights_path(record.weights_path);
+  // A path may hold any bytes.
+  proto.set_weights_path(ToUtf8(record.weights_path, kMaxStatusMessageBytes));
   proto.set_weights_sha256(record.weights_sha256);
   proto.set_threads(record.threads);
   proto.set_cpu_capability(record.cpu_capability);
@@ -260,7 +263,7 @@ v1::JobEvent ToProto(const EventRecord& event) {
   proto.set_sequence(event.sequence);
   proto.set_unix_ms(event.unix_ms);
   proto.set_kind(event.kind);
-  proto.set_text(event.text);
+  proto.set_text(ToUtf8(event.text, kMaxStatusMessageBytes));
   return proto;
 }
 

@@ -42,7 +42,7 @@ absl::Status PutDrift(Database& database, const JobRecord& job) {
             .Bind(job.id.value)
             .Bind(static_cast<int64_t>(i))
             .Bind(predicted ? job.estimate->stage_seconds[i] : NAN)
-            .Bind(time.seconds)
+            .BindOr(time.seconds, 0)
             .Bind(time.micro_batches)
             .Bind(time.updates)
             .Bind(time.skipped_updates)

@@ -1,6 +1,7 @@
 #include "coordinator/store/flow_table.h"
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <type_traits>
 
@@ -32,6 +33,16 @@ std::string Places() {
   return places;
 }
 
+void BindField(Query& query, absl::string_view /*name*/, int64_t value) {
+  query.Bind(value);
+}
+
+// A loss may be NaN, which these columns do not take: the worst that they do.
+void BindField(Query& query, absl::string_view name, double value) {
+  query.BindOr(value,
+               name == "loss" ? std::numeric_limits<double>::infinity() : 0);
+}
+
 }  // namespace
 
 absl::Status PutFlows(Database& database, const JobRecord& job) {
@@ -42,9 +53,10 @@ absl::Status PutFlows(Database& database, const JobRecord& job) {
     if (!worker.flow.has_value()) continue;
     Query query(database, sql.c_str());
     query.Bind(job.id.value).Bind(worker.id.value);
-    ForEachFlowField(
-        *worker.flow,
-        [&query](absl::string_view, const auto& value) { query.Bind(value); });
+    ForEachFlowField(*worker.flow,
+                     [&query](absl::string_view name, const auto& value) {
+                       BindField(query, name, value);
+                     });
     PACELINE_RETURN_IF_ERROR(query.Run());
   }
   return absl::OkStatus();

@@ -76,19 +76,24 @@ absl::StatusOr<std::vector<StepRecord>> MemoryStore::Curve(JobId job,
 }
 
 absl::StatusOr<std::vector<EvaluationRecord>> MemoryStore::Evaluations(
-    JobId job) {
+    JobId job, int64_t newest) {
+  const std::map<int64_t, EvaluationRecord>& all = records_[job].evaluations;
   std::vector<EvaluationRecord> evaluations;
-  for (const auto& [step, record] : records_[job].evaluations) {
-    evaluations.push_back(record);
+  int64_t older = std::ssize(all) - newest;
+  for (const auto& [step, record] : all) {
+    if (older-- <= 0) evaluations.push_back(record);
   }
   return evaluations;
 }
 
 absl::StatusOr<std::vector<EventRecord>> MemoryStore::Events(JobId job,
-                                                             int64_t after) {
+                                                             int64_t after,
+                                                             int64_t limit) {
   std::vector<EventRecord> events;
   for (const EventRecord& event : records_[job].events) {
-    if (event.sequence > after) events.push_back(event);
+    if (event.sequence <= after) continue;
+    if (std::ssize(events) == limit) break;
+    events.push_back(event);
   }
   return events;
 }

@@ -82,6 +82,10 @@ Query& Query::Bind(double value) {
   return *this;
 }
 
+Query& Query::BindOr(double value, double instead) {
+  return Bind(std::isnan(value) ? instead : value);
+}
+
 Query& Query::Bind(const std::string& text) {
   Check(sqlite3_bind_text(statement_, ++bound_, text.data(),
                           static_cast<int>(text.size()), SQLITE_TRANSIENT));

@@ -54,6 +54,8 @@ class Query {
 
   Query& Bind(int64_t value);
   Query& Bind(double value);  // NaN is stored as NULL
+  // For columns that take no NULL: NaN is stored as `instead`.
+  Query& BindOr(double value, double instead);
   Query& Bind(const std::string& text);
   Query& BindBlob(const std::string& bytes);
 

@@ -1,5 +1,7 @@
 #include "coordinator/store/sqlite_store.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "coordinator/store/drift_tables.h"
 #include "coordinator/store/flow_table.h"
@@ -113,7 +115,7 @@ absl::Status SqliteStore::PutJob(const JobRecord& job) {
           .Bind(job.recorded_step)
           .Bind(job.skipped_steps)
           .Bind(job.skipping_since)
-          .Bind(job.step_seconds)
+          .BindOr(job.step_seconds, 0)
           .Bind(job.timed_steps)
           .Run());
   PACELINE_RETURN_IF_ERROR(PutDrift(*database_, job));
@@ -425,26 +427,28 @@ absl::StatusOr<std::vector<StepRecord>> SqliteStore::Curve(JobId job,
 }
 
 absl::StatusOr<std::vector<EvaluationRecord>> SqliteStore::Evaluations(
-    JobId job) {
+    JobId job, int64_t newest) {
   Query query(*database_,
               "SELECT step, loss, accuracy, samples FROM evaluations "
-              "WHERE job=? ORDER BY step");
-  query.Bind(job.value);
+              "WHERE job=? ORDER BY step DESC LIMIT ?");
+  query.Bind(job.value).Bind(newest);
   std::vector<EvaluationRecord> evaluations;
   while (query.Next()) {
     evaluations.push_back(
         {query.Integer(0), query.Real(1), query.Real(2), query.Integer(3)});
   }
   PACELINE_RETURN_IF_ERROR(query.status());
+  std::reverse(evaluations.begin(), evaluations.end());
   return evaluations;
 }
 
 absl::StatusOr<std::vector<EventRecord>> SqliteStore::Events(JobId job,
-                                                             int64_t after) {
+                                                             int64_t after,
+                                                             int64_t limit) {
   Query query(*database_,
               "SELECT sequence, unix_ms, kind, text FROM events WHERE job=? "
-              "AND sequence>? ORDER BY sequence");
-  query.Bind(job.value).Bind(after);
+              "AND sequence>? ORDER BY sequence LIMIT ?");
+  query.Bind(job.value).Bind(after).Bind(limit);
   std::vector<EventRecord> events;
   while (query.Next()) {
     events.push_back(

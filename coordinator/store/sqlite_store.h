@@ -28,9 +28,10 @@ class SqliteStore final : public JobStore {
   absl::Status Commit(const StoreBatch& batch) override;
   absl::StatusOr<std::vector<StepRecord>> Curve(JobId job, int64_t after_step,
                                                 int64_t points) override;
-  absl::StatusOr<std::vector<EvaluationRecord>> Evaluations(JobId job) override;
-  absl::StatusOr<std::vector<EventRecord>> Events(JobId job,
-                                                  int64_t after) override;
+  absl::StatusOr<std::vector<EvaluationRecord>> Evaluations(
+      JobId job, int64_t newest) override;
+  absl::StatusOr<std::vector<EventRecord>> Events(JobId job, int64_t after,
+                                                  int64_t limit) override;
   absl::StatusOr<std::vector<LogRecord>> Logs(JobId job, int64_t after,
                                               int64_t limit) override;
 

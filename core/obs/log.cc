@@ -7,6 +7,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "core/base/utf8.h"
 #include "spdlog/logger.h"
 #include "spdlog/pattern_formatter.h"
 #include "spdlog/sinks/stdout_sinks.h"
@@ -65,32 +66,6 @@ SinkHolder& TheSink() {
   return holder;
 }
 
-// Bytes of the well-formed UTF-8 sequence that `text` starts with (RFC 3629,
-// section 4), or 0.
-size_t SequenceLength(absl::string_view text) {
-  const auto byte = [&](size_t i) {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
-  };
-  const auto follows = [&](size_t i, unsigned low = 0x80,
-                           unsigned high = 0xBF) {
-    return byte(i) >= low && byte(i) <= high;
-  };
-  const unsigned first = byte(0);
-  if (first < 0x80) return 1;
-  if (first >= 0xC2 && first <= 0xDF) return follows(1) ? 2 : 0;
-  if (first >= 0xE0 && first <= 0xEF) {
-    const unsigned low = first == 0xE0 ? 0xA0 : 0x80;   // no overlong forms
-    const unsigned high = first == 0xED ? 0x9F : 0xBF;  // no surrogates
-    return follows(1, low, high) && follows(2) ? 3 : 0;
-  }
-  if (first >= 0xF0 && first <= 0xF4) {
-    const unsigned low = first == 0xF0 ? 0x90 : 0x80;
-    const unsigned high = first == 0xF4 ? 0x8F : 0xBF;  // at most U+10FFFF
-    return follows(1, low, high) && follows(2) && follows(3) ? 4 : 0;
-  }
-  return 0;
-}
-
 // A control character: C0, DEL, or C1 (U+0080 to U+009F), which terminals obey
 // too.
 bool IsControl(absl::string_view sequence) {
@@ -108,7 +83,7 @@ class LineBuilder {
     // Each byte of text gives at least one of the line.
     text = text.substr(0, kMaxTextBytes + 4);
     while (!text.empty() && !full()) {
-      const size_t length = SequenceLength(text);
+      const size_t length = Utf8SequenceLength(text);
       const absl::string_view sequence =
           text.substr(0, length == 0 ? 1 : length);
       if (length == 0 || IsControl(sequence)) {

@@ -5,8 +5,10 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/utf8.h"
 #include "core/model/catalog.h"
 #include "core/model/data_sets.h"
+#include "core/rpc/status.h"
 
 namespace paceline {
 namespace {
@@ -340,14 +342,15 @@ v1::ScriptModel ToProto(const ScriptModel& script) {
   proto.mutable_input()->Add(script.input.begin(), script.input.end());
   for (const ScriptLayer& layer : script.layers) {
     v1::ScriptLayer& to = *proto.add_layers();
-    to.set_name(layer.name);
+    // Names come from a file that may hold any bytes.
+    to.set_name(ToUtf8(layer.name, kMaxStatusMessageBytes));
     to.mutable_output()->Add(layer.output.begin(), layer.output.end());
     to.set_forward_flops(layer.forward_flops);
     to.set_activation_bytes(layer.activation_bytes);
     to.set_writes_input(layer.writes_input);
     for (const Parameter& parameter : layer.parameters) {
       v1::Parameter& into = *to.add_parameters();
-      into.set_name(parameter.name);
+      into.set_name(ToUtf8(parameter.name, kMaxStatusMessageBytes));
       into.mutable_shape()->Add(parameter.shape.begin(), parameter.shape.end());
       into.set_trainable(parameter.trainable);
       into.set_dtype(static_cast<v1::DType>(parameter.dtype));

@@ -1,16 +1,22 @@
 #include "core/rpc/measurement_convert.h"
 
 #include <cmath>
+#include <cstddef>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
+#include "core/base/utf8.h"
 #include "core/rpc/convert.h"
+#include "core/rpc/status.h"
 
 namespace paceline {
 namespace {
+
+// Of layers, operations, processors: for people, and found in files.
+constexpr size_t kMaxNameBytes = 1024;
 
 absl::Status CheckAmount(absl::string_view what, double value) {
   if (std::isfinite(value) && value >= 0) return absl::OkStatus();
@@ -36,8 +42,8 @@ absl::StatusOr<MeasuredSeconds> FromProto(const v1::MeasuredSeconds& proto) {
 
 v1::LayerMeasurement ToProto(const LayerMeasurement& layer) {
   v1::LayerMeasurement proto;
-  proto.set_name(layer.name);
-  proto.set_kind(layer.kind);
+  proto.set_name(ToUtf8(layer.name, kMaxNameBytes));
+  proto.set_kind(ToUtf8(layer.kind, kMaxNameBytes));
   *proto.mutable_forward() = ToProto(layer.forward);
   *proto.mutable_backward() = ToProto(layer.backward);
   proto.set_update_seconds(layer.update_seconds);
@@ -104,7 +110,7 @@ v1::DeviceProfile ToProto(const DeviceProfile& profile) {
   proto.set_threads(profile.key.threads);
   proto.set_device(profile.key.device);
   proto.set_cpu_capability(profile.cpu_capability);
-  proto.set_cpu_model(profile.cpu_model);
+  proto.set_cpu_model(ToUtf8(profile.cpu_model, kMaxNameBytes));
   for (const LayerMeasurement& layer : profile.layers) {
     *proto.add_layers() = ToProto(layer);
   }
@@ -208,7 +214,8 @@ v1::Measurement ToProto(const Measurement& measurement) {
   v1::Measurement proto;
   proto.set_id(measurement.id);
   proto.set_error_code(static_cast<int32_t>(measurement.error.code()));
-  proto.set_error_message(std::string(measurement.error.message()));
+  proto.set_error_message(
+      ToUtf8(measurement.error.message(), kMaxStatusMessageBytes));
   if (measurement.profile.has_value()) {
     *proto.mutable_profile() = ToProto(*measurement.profile);
   }
@@ -228,10 +235,16 @@ absl::StatusOr<Measurement> FromProto(const v1::Measurement& proto) {
     return absl::InvalidArgumentError(absl::StrCat(
         "measurement ", proto.id(), ": no such code ", proto.error_code()));
   }
+  if (proto.links_size() > kMaxMeasuredLinks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("measurement ", proto.id(), ": ", proto.links_size(),
+                     " links, need at most ", kMaxMeasuredLinks));
+  }
   Measurement measurement;
   measurement.id = proto.id();
-  measurement.error = absl::Status(
-      static_cast<absl::StatusCode>(proto.error_code()), proto.error_message());
+  measurement.error =
+      absl::Status(static_cast<absl::StatusCode>(proto.error_code()),
+                   ToUtf8(proto.error_message(), kMaxStatusMessageBytes));
   if (proto.has_profile()) {
     PACELINE_ASSIGN_OR_RETURN(measurement.profile, FromProto(proto.profile()));
   }

@@ -15,6 +15,8 @@ v1::DeviceProfile ToProto(const DeviceProfile& profile);
 absl::StatusOr<DeviceProfile> FromProto(const v1::DeviceProfile& proto);
 
 inline constexpr int kMaxProfiledLayers = 100'000;
+// Of one measurement: there and back.
+inline constexpr int kMaxMeasuredLinks = 2;
 
 v1::LinkMeasurement ToProto(const LinkMeasurement& link);
 // Errors: InvalidArgument  a bandwidth that is not above 0, a latency below 0.
@@ -25,7 +27,8 @@ v1::MeasureOrder ToProto(const MeasureOrder& order);
 absl::StatusOr<MeasureOrder> FromProto(const v1::MeasureOrder& proto);
 
 v1::Measurement ToProto(const Measurement& measurement);
-// Errors: InvalidArgument  as above, or a code that does not exist.
+// Errors: InvalidArgument  as above, a code that does not exist, or more than
+// kMaxMeasuredLinks.
 absl::StatusOr<Measurement> FromProto(const v1::Measurement& proto);
 
 }  // namespace paceline

@@ -1,14 +1,19 @@
 #include "core/rpc/report_convert.h"
 
-#include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "core/base/status_macros.h"
+#include "core/base/utf8.h"
+#include "core/cluster/flow_fields.h"
 #include "core/rpc/convert.h"
 #include "core/rpc/group_convert.h"
+#include "core/rpc/member_convert.h"
+#include "core/rpc/status.h"
 
 namespace paceline {
 namespace {
@@ -16,15 +21,21 @@ namespace {
 // A line that is longer says nothing more to a person.
 constexpr size_t kMaxTextBytes = 8192;
 
-// At most kMaxTextBytes of `text` on one line, cut between two characters: what
-// is no UTF-8 could not be sent on.
+// Times and counts are for people: one that cannot be, which no worker of ours
+// sends, is taken as 0, "not known".  To refuse it would end the worker's
+// stream, and to keep it would bring the store numbers that it cannot.
+double Usable(double seconds) {
+  return std::isfinite(seconds) && seconds >= 0 ? seconds : 0;
+}
+
+int64_t Usable(int64_t count) {
+  return count >= 0 && count <= kMaxCount ? count : 0;
+}
+
+// At most kMaxTextBytes of `text` on one line: what is no UTF-8 could not be
+// sent on.
 std::string OneLine(const std::string& text) {
-  size_t bytes = std::min(text.size(), kMaxTextBytes);
-  while (bytes > 0 && bytes < text.size() &&
-         (static_cast<unsigned char>(text[bytes]) & 0xc0) == 0x80) {
-    --bytes;
-  }
-  std::string line = text.substr(0, bytes);
+  std::string line = ToUtf8(text, kMaxTextBytes);
   for (char& c : line) {
     if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) c = ' ';
   }
@@ -51,17 +62,19 @@ v1::TimeSplit ToProto(const TimeSplit& seconds) {
 
 TimeSplit FromProto(const v1::TimeSplit& proto) {
   TimeSplit seconds;
-  seconds.forward = proto.forward();
-  seconds.backward = proto.backward();
-  seconds.send = proto.send();
-  seconds.receive_wait = proto.receive_wait();
-  seconds.aggregate = proto.aggregate();
-  seconds.optimizer = proto.optimizer();
-  seconds.snapshot = proto.snapshot();
-  seconds.data = proto.data();
-  seconds.orders = proto.orders();
-  seconds.unexplained = proto.unexplained();
-  seconds.wall = proto.wall();
+  seconds.forward = Usable(proto.forward());
+  seconds.backward = Usable(proto.backward());
+  seconds.send = Usable(proto.send());
+  seconds.receive_wait = Usable(proto.receive_wait());
+  seconds.aggregate = Usable(proto.aggregate());
+  seconds.optimizer = Usable(proto.optimizer());
+  seconds.snapshot = Usable(proto.snapshot());
+  seconds.data = Usable(proto.data());
+  seconds.orders = Usable(proto.orders());
+  // What is left over may be a little below none.
+  seconds.unexplained =
+      std::isfinite(proto.unexplained()) ? proto.unexplained() : 0;
+  seconds.wall = Usable(proto.wall());
   return seconds;
 }
 
@@ -122,7 +135,7 @@ v1::LogLine ToProto(const LogRecord& line) {
   proto.set_unix_ms(line.unix_ms);
   proto.set_level(line.level);
   proto.set_source(line.source);
-  proto.set_text(line.text);
+  proto.set_text(ToUtf8(line.text, kMaxTextBytes));
   proto.set_sequence(line.origin_sequence);
   return proto;
 }
@@ -174,26 +187,32 @@ v1::FlowTimes ToProto(const FlowTimes& flow) {
 }
 
 FlowTimes FromProto(const v1::FlowTimes& proto) {
-  return {.micro_batches = proto.micro_batches(),
-          .samples = proto.samples(),
-          .first_unix_us = proto.first_unix_us(),
-          .last_unix_us = proto.last_unix_us(),
-          .compute = proto.compute(),
-          .compute_cpu = proto.compute_cpu(),
-          .other_cpu = proto.other_cpu(),
-          .starved = proto.starved(),
-          .in_flight = proto.in_flight(),
-          .blocked = proto.blocked(),
-          .data = proto.data(),
-          .latency_p50 = proto.latency_p50(),
-          .latency_p99 = proto.latency_p99(),
-          .latency_max = proto.latency_max(),
-          .fill = proto.fill(),
-          .update = proto.update(),
-          .seconds = proto.seconds(),
-          .labels = proto.labels(),
-          .correct = proto.correct(),
-          .loss = proto.loss()};
+  FlowTimes flow;
+  flow.micro_batches = proto.micro_batches();
+  flow.samples = proto.samples();
+  flow.first_unix_us = proto.first_unix_us();
+  flow.last_unix_us = proto.last_unix_us();
+  flow.compute = proto.compute();
+  flow.compute_cpu = proto.compute_cpu();
+  flow.other_cpu = proto.other_cpu();
+  flow.starved = proto.starved();
+  flow.in_flight = proto.in_flight();
+  flow.blocked = proto.blocked();
+  flow.data = proto.data();
+  flow.latency_p50 = proto.latency_p50();
+  flow.latency_p99 = proto.latency_p99();
+  flow.latency_max = proto.latency_max();
+  flow.fill = proto.fill();
+  flow.update = proto.update();
+  flow.seconds = proto.seconds();
+  flow.labels = proto.labels();
+  flow.correct = proto.correct();
+  flow.loss = proto.loss();
+  ForEachFlowField(flow, [](absl::string_view name, auto& value) {
+    // A model may well have a loss that is no number.
+    if (name != "loss") value = Usable(value);
+  });
+  return flow;
 }
 
 v1::RunState ToProto(const RunReport& report) {
@@ -218,7 +237,9 @@ v1::RunState ToProto(const RunReport& report) {
   if (report.flow.has_value()) *proto.mutable_flow() = ToProto(*report.flow);
   proto.set_total_samples(report.total_samples);
   proto.set_peak_memory_bytes(report.peak_memory_bytes);
-  proto.set_error_message(std::string(report.error.message()));
+  // With names of files, which may be any bytes.
+  proto.set_error_message(
+      ToUtf8(report.error.message(), kMaxStatusMessageBytes));
   *proto.mutable_seconds() = ToProto(report.seconds);
   if (report.member.has_value()) {
     *proto.mutable_member() = ToProto(*report.member);
@@ -252,17 +273,18 @@ absl::StatusOr<RunReport> FromProto(const v1::RunState& proto) {
   report.seconds = FromProto(proto.seconds());
   for (const v1::StageTime& time : proto.stage_times()) {
     const v1::StageVersions& versions = time.versions();
-    report.stage_times.push_back({.stage = time.stage(),
-                                  .seconds = time.seconds(),
-                                  .micro_batches = time.micro_batches(),
-                                  .updates = versions.updates(),
-                                  .skipped_updates = versions.skipped_updates(),
-                                  .staleness = versions.staleness(),
-                                  .versions = versions.versions(),
-                                  .version_bytes = versions.version_bytes()});
+    report.stage_times.push_back(
+        {.stage = time.stage(),
+         .seconds = Usable(time.seconds()),
+         .micro_batches = Usable(time.micro_batches()),
+         .updates = Usable(versions.updates()),
+         .skipped_updates = Usable(versions.skipped_updates()),
+         .staleness = Usable(versions.staleness()),
+         .versions = versions.versions(),
+         .version_bytes = Usable(versions.version_bytes())});
   }
-  report.step_seconds = proto.step_seconds();
-  report.timed_steps = proto.timed_steps();
+  report.step_seconds = Usable(proto.step_seconds());
+  report.timed_steps = Usable(proto.timed_steps());
   if (proto.has_flow()) report.flow = FromProto(proto.flow());
   report.total_samples = proto.total_samples();
   report.peak_memory_bytes = proto.peak_memory_bytes();

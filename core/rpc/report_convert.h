@@ -11,6 +11,8 @@
 
 namespace paceline {
 
+// Times and counts that cannot be (NaN, infinite, negative) come as 0, not as
+// an error.
 v1::TimeSplit ToProto(const TimeSplit& seconds);
 TimeSplit FromProto(const v1::TimeSplit& proto);
 v1::FlowTimes ToProto(const FlowTimes& flow);
@@ -33,6 +35,7 @@ LogRecord FromProto(const v1::LogLine& proto);
 // Of a stage without a flush.
 v1::StageVersions VersionsToProto(const StageTime& time);
 v1::RunState ToProto(const RunReport& report);
+// Times that cannot be: as above.
 // Errors: InvalidArgument  a phase, job, step or code that does not exist; what
 // group_convert.h refuses.
 absl::StatusOr<RunReport> FromProto(const v1::RunState& proto);

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/status_macros.h"
 
 namespace paceline {
 namespace {
@@ -40,6 +41,21 @@ absl::Status CheckBatch(const FrameHeader& header) {
   if (header.kind != FrameKind::kActivation &&
       batch.phase != BatchPhase::kTrain) {
     return Wrong(header, "evaluation has no gradients");
+  }
+  return absl::OkStatus();
+}
+
+// The divisor of losses and gradients, and the samples that are told of: nobody
+// may have more of them than the batch's micro-batches have room for.
+absl::Status CheckBatchSize(const FrameHeader& header, int64_t micro_batch) {
+  const BatchInfo& batch = header.batch;
+  // Without a product, which could be too large.
+  if (micro_batch > 0 &&
+      (batch.samples - 1) / micro_batch >= batch.micro_batches) {
+    return Wrong(header,
+                 absl::StrCat("the batch has ", batch.samples, " samples in ",
+                              batch.micro_batches, " micro-batches of at most ",
+                              micro_batch));
   }
   return absl::OkStatus();
 }
@@ -116,6 +132,7 @@ absl::Status CheckFrame(const FrameHeader& header,
                               ToText(Expected(header, samples, expected))));
   }
   if (header.is_tied()) return absl::OkStatus();
+  PACELINE_RETURN_IF_ERROR(CheckBatchSize(header, expected.micro_batch));
   if (samples < 1 || samples > expected.micro_batch) {
     return Wrong(header,
                  absl::StrCat("got ", samples, " samples, expected 1 to ",

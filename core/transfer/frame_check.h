@@ -26,7 +26,8 @@ struct BoundaryExpectation {
 //               [n, label_shape...]
 //   gradient    those of `tensors` that are float32
 //   tied        the one of `tensors`, as it is
-// with 1 <= n <= micro_batch, and a batch that makes sense.
+// with 1 <= n <= micro_batch, and a batch that makes sense: of no more samples
+// than its micro-batches have room for, where a frame has any.
 // Errors: InvalidArgument, the message says what came and what was expected.
 absl::Status CheckFrame(const FrameHeader& header,
                         const BoundaryExpectation& expected);

@@ -26,10 +26,13 @@ void ResendWindow::OnBroken() {
 }
 
 absl::Status ResendWindow::OnCredit(const Credit& credit) {
-  if (credit.received > sent_) {
+  // What went over an earlier stream may be there when a new one begins; from
+  // then on the receiver takes from this one only.
+  const int64_t most = connected_ ? next_ : sent_;
+  if (credit.received > most) {
     return absl::InvalidArgumentError(
         absl::StrCat("the receiver says that it has ", credit.received,
-                     " frames, but ", sent_, " were sent"));
+                     " frames, but ", most, " were sent"));
   }
   if (credit.received < first_) {
     return absl::AbortedError(

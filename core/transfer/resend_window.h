@@ -30,7 +30,8 @@ class ResendWindow {
 
   // Forgets what has been received; after OnBroken() starts over from there.
   // Errors (state unchanged):
-  //   InvalidArgument  it claims frames that were never sent
+  //   InvalidArgument  it claims frames that were never sent, or, after it has
+  //                    said what it has in a new stream, not sent again there
   //   Aborted          it wants frames again that it had acknowledged
   absl::Status OnCredit(const Credit& credit);
 

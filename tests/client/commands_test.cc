@@ -419,6 +419,17 @@ TEST(Events, AreOneDocument) {
             "    text: \"by a person\"\n");
 }
 
+TEST(Events, AreReadToTheLastPage) {
+  CommandBed bed(OutputFormat::kJson);
+  for (int64_t i = 1; i <= 5; ++i) {
+    bed.client.events.push_back({i, 5, "evaluated", "x"});
+  }
+
+  EXPECT_EQ(JobEventsCommand(bed.context, 7, /*follow=*/false), kExitOk);
+
+  EXPECT_EQ(json::parse(bed.out.str())["events"].size(), 5u);
+}
+
 TEST(Jobs, AnEmptyListIsStillADocument) {
   CommandBed bed(OutputFormat::kJson);
 

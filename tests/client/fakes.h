@@ -47,9 +47,10 @@ class FakeControlClient final : public ControlClient {
   }
   absl::StatusOr<std::vector<EventView>> GetEvents(int64_t,
                                                    int64_t after) override {
+    // Two a page, as below.
     std::vector<EventView> later;
     for (const EventView& event : events) {
-      if (event.sequence > after) later.push_back(event);
+      if (event.sequence > after && later.size() < 2) later.push_back(event);
     }
     return later;
   }

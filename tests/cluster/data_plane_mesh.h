@@ -173,8 +173,10 @@ inline Frame MakeFrame(const FrameKey& key, int64_t samples = 4,
   frame.header.kind = key.kind;
   frame.header.boundary = key.boundary;
   frame.header.micro_batch = key.micro_batch;
-  frame.header.batch = {key.batch,           BatchPhase::kTrain, key.batch,
-                        key.micro_batch + 1, 100 + key.batch,    false};
+  BatchInfo& batch = frame.header.batch;
+  batch.ordinal = batch.step = key.batch;
+  batch.micro_batches = key.micro_batch + 1;
+  batch.samples = samples * batch.micro_batches;
   Shape shape = {samples};
   shape.insert(shape.end(), sample_shape.begin(), sample_shape.end());
   frame.tensors.push_back(Tensor::Allocate(DType::kF32, shape));

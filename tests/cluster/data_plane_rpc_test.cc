@@ -128,7 +128,7 @@ TEST_F(ReceiverTest, ReadsFramesThatProtobufWrote) {
   EXPECT_EQ(proto.step(), 3);
   EXPECT_EQ(proto.micro_batch(), 1);
   EXPECT_EQ(proto.micro_batches(), 2);
-  EXPECT_EQ(proto.samples(), 103);
+  EXPECT_EQ(proto.samples(), 8);
   ASSERT_EQ(proto.tensors_size(), 2);
   EXPECT_EQ(proto.tensors(0).dtype(), v1::DTYPE_F32);
   EXPECT_EQ(proto.tensors(0).codec(), v1::CODEC_RAW);

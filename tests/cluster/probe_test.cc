@@ -1,8 +1,13 @@
 // What is measured between processes, over real sockets.
+#include <limits>
+#include <string>
+#include <utility>
+
 #include "core/rpc/channel.h"
 #include "gmock/gmock.h"
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
+#include "paceline/v1/stage.grpc.pb.h"
 #include "worker/rpc/data_plane.h"
 #include "worker/rpc/frame_meter.h"
 #include "worker/rpc/link_probe.h"
@@ -82,6 +87,54 @@ TEST_F(ProbeTest, RefusesToAnswerWithMoreThanAMebibyte) {
   EXPECT_FALSE(stream->Read(&message));
 
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+// Answers probes, and lies about its CPU.
+class LyingNeighbour final : public v1::Stage::Service {
+ public:
+  explicit LyingNeighbour(double cpu_seconds) : cpu_seconds_(cpu_seconds) {
+    auto server = StartServer({.listen = "127.0.0.1:0"}, {this});
+    EXPECT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  ~LyingNeighbour() override { server_.server->Shutdown(); }
+
+  LinkTarget target() const {
+    return {"b", "127.0.0.1:" + std::to_string(server_.port)};
+  }
+
+ private:
+  grpc::Status Probe(
+      grpc::ServerContext*,
+      grpc::ServerReaderWriter<v1::ProbeMessage, v1::ProbeMessage>* stream)
+      override {
+    for (v1::ProbeMessage request; stream->Read(&request);) {
+      v1::ProbeMessage reply;
+      reply.mutable_payload()->resize(request.reply_bytes());
+      reply.set_cpu_seconds(cpu_seconds_);
+      if (!stream->Write(reply)) break;
+    }
+    return grpc::Status::OK;
+  }
+
+  const double cpu_seconds_;
+  BoundServer server_;
+};
+
+// Was reported as it came; the coordinator refused it, and the worker that had
+// asked was gone.
+TEST(LinkProbe, BelievesNoNeighbourWhoseCpuTimeIsNoNumber) {
+  for (const double lie : {std::numeric_limits<double>::quiet_NaN(),
+                           std::numeric_limits<double>::infinity(), -1.0}) {
+    const LyingNeighbour neighbour(lie);
+    const CancelToken cancel;
+
+    const auto links = ProbeLink("a", neighbour.target(), cancel);
+
+    EXPECT_TRUE(absl::IsInvalidArgument(links.status())) << links.status();
+    EXPECT_THAT(std::string(links.status().message()),
+                HasSubstr("the link to b ("));
+  }
 }
 
 TEST(FrameMeter, FindsWhatFramesCost) {

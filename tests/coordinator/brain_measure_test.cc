@@ -85,6 +85,23 @@ TEST(BrainMeasure, TakesNoWorkersWordForAnother) {
   EXPECT_THAT(mesh.Measured("").profiles, SizeIs(0));
 }
 
+TEST(BrainMeasure, TakesNoWorkersWordForALinkThatItWasNotToMeasure) {
+  Mesh mesh;
+  mesh.Attach("a", 1);
+  const StreamId b = mesh.Attach("b", 1);
+  Heartbeat probed;
+  probed.measurement.emplace();
+  probed.measurement->id = mesh.Order(b).measure->id;
+  probed.measurement->links = {{"b", "a", 1e9, 1e-5, 0},
+                               {"b", "c", 1e9, 1e-5, 0}};
+
+  ASSERT_TRUE(mesh.Send(b, probed).ok());
+
+  const StoredMeasurements measured = mesh.Measured("");
+  ASSERT_THAT(measured.links, SizeIs(1));
+  EXPECT_EQ(measured.links.begin()->second.to, "a");
+}
+
 TEST(BrainMeasure, NamesTheWorkersThereAreWhenOneIsNot) {
   Mesh mesh;
   mesh.Attach("a", 1);

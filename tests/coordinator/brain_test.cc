@@ -1,6 +1,9 @@
 #include "coordinator/brain.h"
 
+#include <cstdint>
+#include <limits>
 #include <string>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "gmock/gmock.h"
@@ -512,6 +515,48 @@ TEST(Brain, RecordsAreWrittenAndAcknowledged) {
   const Actions again = mesh.brain().TakeActions();
   EXPECT_TRUE(again.writes.records.at(job).events.empty());
   EXPECT_DOUBLE_EQ(mesh.Job(job).samples_per_second, 128.0);
+}
+
+// What a job's samples per second are once its worker has told of `steps`.
+double RateOf(const std::vector<StepRecord>& steps) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1);
+  const JobId job = mesh.Submit(SpecOf(1));
+  Heartbeat heartbeat;
+  heartbeat.sequence = 1;
+  heartbeat.run =
+      RunReport{Fence{job, 1, 1}, RunPhase::kRunning, 2, 60, 0, {}, {}};
+  heartbeat.steps = steps;
+  EXPECT_TRUE(mesh.Send(a, heartbeat).ok());
+  return mesh.Job(job).samples_per_second;
+}
+
+// Every step was kept until the worker's clock moved.
+TEST(Brain, KeepsABoundedNumberOfStepsWhenAClockStandsStill) {
+  std::vector<StepRecord> steps;
+  for (int64_t step = 1; step <= 10'000; ++step) {
+    steps.push_back({step, 1.0, 64, 0, 0, false, 1000});
+  }
+  steps.back().unix_ms = 2000;
+
+  const double rate = RateOf(steps);
+
+  EXPECT_GT(rate, 0);
+  EXPECT_LE(rate, 64 * 4096);
+}
+
+TEST(Brain, CountsOnWithNumbersThatCannotBeAdded) {
+  constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+
+  EXPECT_GT(RateOf({{1, 1.0, 64, 0, 0, false, 0},
+                    {2, 1.0, kMost, 0, 0, false, 500},
+                    {3, 1.0, kMost, 0, 0, false, 1000}}),
+            0);
+  EXPECT_GT(RateOf({{1, 1.0, 64, 0, 0, false, kLeast},
+                    {2, 1.0, 64, 0, 0, false, kLeast},
+                    {3, 1.0, 64, 0, 0, false, kMost}}),
+            0);
 }
 
 TEST(Brain, RecordsOfAnOlderAttemptAreNotTheJobs) {

@@ -234,7 +234,28 @@ TEST_P(JobStoreTest, SameStepAgainReplacesAndNanSurvives) {
   ASSERT_EQ(curve->size(), 1u);
   EXPECT_TRUE(std::isnan((*curve)[0].loss));
   EXPECT_EQ((*curve)[0].unix_ms, 6);
-  EXPECT_EQ(store_->Evaluations(JobId{1})->size(), 1u);
+  EXPECT_EQ(store_->Evaluations(JobId{1}, 10)->size(), 1u);
+}
+
+TEST_P(JobStoreTest, EvaluationsAreTheNewestByStep) {
+  StoreBatch batch;
+  for (const int64_t step : {30, 10, 40, 20}) {
+    batch.records[JobId{1}].evaluations.push_back({step, 1.0, 0.5, 4});
+  }
+  batch.records[JobId{2}].evaluations = {{50, 1.0, 0.5, 4}};
+  ASSERT_TRUE(store_->Commit(batch).ok());
+  const auto steps = [this](int64_t newest) {
+    const auto evaluations = store_->Evaluations(JobId{1}, newest);
+    std::vector<int64_t> found;
+    for (const EvaluationRecord& each : *evaluations) {
+      found.push_back(each.step);
+    }
+    return found;
+  };
+
+  EXPECT_THAT(steps(1), ElementsAre(40));
+  EXPECT_THAT(steps(3), ElementsAre(20, 30, 40));
+  EXPECT_THAT(steps(9), ElementsAre(10, 20, 30, 40));
 }
 
 TEST_P(JobStoreTest, EventsAndLogsGoOnFromASequence) {
@@ -246,9 +267,10 @@ TEST_P(JobStoreTest, EventsAndLogsGoOnFromASequence) {
                                   {0, 3, "info", "a", "three"}};
   ASSERT_TRUE(store_->Commit(batch).ok());
 
-  const auto events = store_->Events(JobId{1}, 0);
+  const auto events = store_->Events(JobId{1}, 0, 10);
   ASSERT_EQ(events->size(), 2u);
-  const auto later = store_->Events(JobId{1}, (*events)[0].sequence);
+  EXPECT_EQ(store_->Events(JobId{1}, 0, 1)->back().kind, "submitted");
+  const auto later = store_->Events(JobId{1}, (*events)[0].sequence, 10);
   ASSERT_EQ(later->size(), 1u);
   EXPECT_EQ((*later)[0].kind, "placed");
 
@@ -398,6 +420,34 @@ TEST(SqliteStore, ReopenedFileHasWhatWasCommitted) {
   const auto state = OpenSqlite(folder.path() + "/db")->Load();
 
   EXPECT_EQ(state->jobs.size(), 1u);
+}
+
+// Was refused as a NULL, with all that was in the same batch, again and again.
+TEST(SqliteStore, TakesTimesThatAreNoNumbers) {
+  const TempFolder folder;
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  StoreBatch batch;
+  JobRecord& job = batch.jobs[JobId{3}] = FullRecord();
+  job.step_seconds = nan;
+  job.stage_times = {{0, nan, 10}, {1, 2.5, 10}};
+  FlowTimes& flow = job.workers[0].flow.emplace();
+  flow.micro_batches = 7;
+  flow.compute = flow.loss = nan;
+
+  const auto store = OpenSqlite(folder.path() + "/db");
+  const absl::Status committed = store->Commit(batch);
+  ASSERT_TRUE(committed.ok()) << committed;
+
+  const auto state = store->Load();
+  ASSERT_TRUE(state.ok()) << state.status();
+  const JobRecord& loaded = state->jobs.at(JobId{3});
+  EXPECT_EQ(loaded.step_seconds, 0);
+  EXPECT_EQ(loaded.stage_times[0].seconds, 0);
+  EXPECT_EQ(loaded.stage_times[1].seconds, 2.5);
+  ASSERT_TRUE(loaded.workers[0].flow.has_value());
+  EXPECT_EQ(loaded.workers[0].flow->micro_batches, 7);
+  EXPECT_EQ(loaded.workers[0].flow->compute, 0);
+  EXPECT_TRUE(std::isinf(loaded.workers[0].flow->loss)) << "not a perfect one";
 }
 
 TEST(SqliteStore, FileThatIsNoDatabaseIsRefusedClearly) {

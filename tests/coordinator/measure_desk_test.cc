@@ -73,6 +73,35 @@ TEST(MeasureDesk, TakesAnAnswerOnce) {
   EXPECT_FALSE(desk.OnMeasurement("b", Link(id, "b", "a")));
 }
 
+// Kept all that an answer named, of whomever.
+TEST(MeasureDesk, KeepsTheLinksThatItAskedForOneEachWay) {
+  MeasureDesk desk;
+  const int64_t request = desk.Request(Spec(), "avx2", {"a", "b"}, true);
+  const std::vector<MeasureWorker> workers = Workers({"a", "b", "c"});
+  desk.Assign(workers, At(0));
+  for (const char* name : {"a", "b"}) {
+    Measurement layers;
+    layers.id = desk.OrderOf(name)->id;
+    layers.links = {{name, "c", 3e8, 1e-3, 0}, {name, "", 3e8, 1e-3, 0}};
+    const auto kept = desk.OnMeasurement(name, layers);
+    ASSERT_TRUE(kept.has_value());
+    EXPECT_THAT(kept->links, IsEmpty()) << "layers were asked for";
+  }
+  desk.Assign(workers, At(1));
+  ASSERT_TRUE(desk.OrderOf("a").has_value());
+  Measurement answer = Link(desk.OrderOf("a")->id, "a", "b");
+  const std::vector<LinkMeasurement> asked_for = answer.links;
+  answer.links.push_back({"a", "c", 3e8, 1e-3, 0});
+  answer.links.push_back({"c", "b", 3e8, 1e-3, 0});
+  answer.links.push_back({"b", "a", 3e8, 1e-3, 0});
+
+  const auto kept = desk.OnMeasurement("a", answer);
+
+  ASSERT_TRUE(kept.has_value());
+  EXPECT_EQ(kept->links, asked_for);
+  EXPECT_EQ(desk.View(request)->links, asked_for);
+}
+
 TEST(MeasureDesk, GivesWayToAJobAndGoesOnAfterIt) {
   MeasureDesk desk;
   desk.OnArrival("b", {"a"});

@@ -396,6 +396,44 @@ TEST_F(RpcTest, DryRunStoresNothing) {
   EXPECT_EQ(jobs.jobs_size(), 0);
 }
 
+TEST_F(RpcTest, AnswersOnALongJobAreOfBoundedSize) {
+  FakeWorker worker(*stub_, Hello("a", 1));
+  const int64_t job = Submit(SpecOf(1));
+  v1::Heartbeat beat = BeatOf(worker.ReadRun(), v1::RunState::PHASE_RUNNING, 1);
+  for (int64_t step = 1; step <= 1500; ++step) {
+    v1::EvaluationRecord& evaluation = *beat.add_evaluations();
+    evaluation.set_step(step);
+    evaluation.set_samples(4);
+  }
+  worker.Beat(beat);
+  ASSERT_EQ(worker.ReadAck(), 1);
+
+  const v1::Job shown = GetJob(job);
+  ASSERT_EQ(shown.evaluations_size(), 1000);
+  EXPECT_EQ(shown.evaluations(0).step(), 501);
+  EXPECT_EQ(shown.evaluations(999).step(), 1500);
+
+  grpc::ClientContext of_list;
+  v1::ListJobsResponse jobs;
+  ASSERT_TRUE(control_->ListJobs(&of_list, {}, &jobs).ok());
+  ASSERT_EQ(jobs.jobs_size(), 1);
+  ASSERT_EQ(jobs.jobs(0).evaluations_size(), 1);
+  EXPECT_EQ(jobs.jobs(0).evaluations(0).step(), 1500);
+
+  v1::GetEventsRequest request;
+  request.set_id(job);
+  int events = 0;
+  for (int of_page = -1; of_page != 0; events += of_page) {
+    grpc::ClientContext context;
+    v1::GetEventsResponse page;
+    ASSERT_TRUE(control_->GetEvents(&context, request, &page).ok());
+    of_page = page.events_size();
+    ASSERT_LE(of_page, 1000);
+    if (of_page > 0) request.set_after(page.events(of_page - 1).sequence());
+  }
+  EXPECT_GT(events, 1500) << "one an evaluation, besides others";
+}
+
 // As RpcTest, with a store that has no room.
 TEST_F(RpcTest, SubmitToAFullDiskIsAnErrorAndNoJob) {
   ticker_.reset();

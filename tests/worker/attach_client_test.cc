@@ -198,6 +198,7 @@ class Worker {
 
   Agent& agent() { return agent_; }
   AttachClient& client() { return *client_; }
+  bool refused() const { return refused_.HasBeenNotified(); }
   // Why the coordinator will not have us; OK when it did not say so.
   absl::Status AwaitRefusal() {
     return refused_.WaitForNotificationWithTimeout(kLongest) ? refusal_
@@ -399,6 +400,32 @@ INSTANTIATE_TEST_SUITE_P(AttachClient, Refusals,
                                          grpc::StatusCode::UNIMPLEMENTED,
                                          grpc::StatusCode::INVALID_ARGUMENT,
                                          grpc::StatusCode::PERMISSION_DENIED));
+
+// Ended the daemon for good, whoever was to blame for the heartbeat.
+TEST(AttachClient, AttachesAgainWhenAHeartbeatWasRefused) {
+  absl::Notification again;
+  const Scene refuses_a_beat = [](Talk& talk) {
+    talk.Read();
+    talk.Welcome(kWorker);
+    talk.ReadBeat([](const auto& beat) { return beat.sequence() == 1; });
+    return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
+                        "measurement: latency_seconds is nan");
+  };
+  ScriptedCoordinator coordinator(
+      {refuses_a_beat, refuses_a_beat, [&](Talk& talk) {
+         talk.Read();
+         talk.Welcome(kWorker);
+         talk.ReadBeat([](const auto& beat) { return beat.sequence() == 1; });
+         again.Notify();
+         talk.Read();
+         return grpc::Status::OK;
+       }});
+  Worker worker(coordinator.address());
+
+  ASSERT_TRUE(Await(again));
+  EXPECT_EQ(coordinator.streams(), 3);
+  EXPECT_FALSE(worker.refused());
+}
 
 TEST(AttachClient, WaitsUntilTheAnnouncedRestartIsAcknowledged) {
   absl::Notification attached, acknowledged;

@@ -58,17 +58,30 @@ void AttachClient::AttachLoop() {
       options_.on_refused(status);
       return;
     }
-    absl::IsAlreadyExists(status) ? LogTaken(status) : LogBroken(status);
-    // A session that had been welcomed starts the backoff afresh.
-    pause = tried_ ? std::min(pause * 2, kLongestPause) : kFirstPause;
+    if (absl::IsAlreadyExists(status)) {
+      LogTaken(status);
+    } else if (absl::IsInvalidArgument(status)) {
+      LogUnread(status);
+    } else {
+      LogBroken(status);
+    }
+    // A session that had been welcomed starts the backoff afresh; but what the
+    // coordinator could not take is likely to be sent again at once.
+    pause = tried_ || absl::IsInvalidArgument(status)
+                ? std::min(pause * 2, kLongestPause)
+                : kFirstPause;
     tried_ = true;
     if (!stop_.Pause(pause).ok()) return;
   }
 }
 
+// An invalid argument is the registration only before the welcome.  After it, a
+// heartbeat is meant, and what was wrong in that one may have come from a
+// neighbour and be gone in the next.
 bool AttachClient::IsRefusal(const absl::Status& status) const {
   return absl::IsAborted(status) || absl::IsUnimplemented(status) ||
-         absl::IsInvalidArgument(status) || absl::IsPermissionDenied(status);
+         absl::IsPermissionDenied(status) ||
+         (absl::IsInvalidArgument(status) && !was_welcomed_);
 }
 
 // Once for each time of being without a coordinator, not once a try.
@@ -90,7 +103,16 @@ void AttachClient::LogTaken(const absl::Status& status) {
        {"why", status.message()}});
 }
 
+// Once until a heartbeat is acknowledged again, not once a try.
+void AttachClient::LogUnread(const absl::Status& status) {
+  if (std::exchange(said_unread_, true)) return;
+  Log(LogLevel::kWarn,
+      "the coordinator could not take a heartbeat: will attach again",
+      {{"coordinator", options_.coordinator}, {"status", status.ToString()}});
+}
+
 absl::Status AttachClient::RunSession() {
+  was_welcomed_ = false;
   auto session = std::make_shared<Session>();
   session->stream = stub_->Attach(&session->context);
   v1::WorkerMessage hello;
@@ -125,6 +147,7 @@ void AttachClient::OnMessage(const v1::CoordinatorMessage& message) {
       const v1::Welcome& welcome = message.welcome();
       agent_.OnWelcome(WorkerId{welcome.worker_id()});
       tried_ = said_broken_ = said_taken_ = false;
+      was_welcomed_ = true;
       Log(LogLevel::kInfo, "attached to the coordinator",
           {{"worker", welcome.worker_id()},
            {"coordinator", options_.coordinator}});
@@ -160,6 +183,7 @@ void AttachClient::OnOrder(const v1::StandingOrder& order) {
 }
 
 void AttachClient::OnAck(int64_t sequence) {
+  said_unread_ = false;
   RecordMarks marks;
   {
     absl::MutexLock lock(&mutex_);

@@ -25,8 +25,8 @@ struct AttachOptions {
   std::string coordinator;  // host:port, for messages
   v1::Registration registration;
   // The coordinator will not have us, ever: another incarnation took our
-  // name, or the versions differ.  Called once, from the attach thread; must
-  // not block.
+  // name, the versions differ, or it would not take the registration.  Called
+  // once, from the attach thread; must not block.
   std::function<void(absl::Status)> on_refused;
   // The process was taken out of a round group and shall execute itself anew.
   // Called from the attach thread; must not block.
@@ -66,6 +66,7 @@ class AttachClient {
   void OnAck(int64_t sequence);
   void LogBroken(const absl::Status& status);
   void LogTaken(const absl::Status& status);
+  void LogUnread(const absl::Status& status);
   bool IsRefusal(const absl::Status& status) const;
 
   // Constant after construction.
@@ -78,6 +79,9 @@ class AttachClient {
   bool tried_ = false;
   bool said_broken_ = false;
   bool said_taken_ = false;
+  // Attach thread only.
+  bool was_welcomed_ = false;  // in the newest session
+  bool said_unread_ = false;   // since the last acknowledgement
 
   mutable absl::Mutex mutex_;
   std::shared_ptr<Session> session_ ABSL_GUARDED_BY(mutex_);

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "core/base/tensor_memory.h"
+#include "core/base/utf8.h"
 #include "core/base/version.h"
 #include "core/obs/log.h"
 #include "core/obs/port_file.h"
@@ -21,6 +22,10 @@ namespace paceline {
 namespace {
 
 constexpr auto kServerGrace = std::chrono::seconds(1);
+// A flag that is longer is wrong, which the coordinator says; what a kernel
+// calls a processor is not, and is cut to what a coordinator takes.
+constexpr size_t kMaxFlagBytes = 4096;
+constexpr size_t kMaxModelBytes = 255;
 constexpr absl::Duration kAnnounceTime = absl::Seconds(1);
 
 Incarnation DrawIncarnation() {
@@ -163,14 +168,14 @@ v1::Registration Daemon::Registration() const {
   v1::Registration registration;
   registration.set_protocol_version(kProtocolVersion);
   registration.set_name(worker.name);
-  registration.set_machine_id(worker.machine_id);
+  registration.set_machine_id(ToUtf8(worker.machine_id, kMaxFlagBytes));
   registration.set_incarnation(incarnation_.value);
-  registration.set_address(advertised_);
+  registration.set_address(ToUtf8(advertised_, kMaxFlagBytes));
   registration.set_http_address(
       AdvertisedAddress("", http_address_).value_or(http_address_));
   registration.set_pid(getpid());
   registration.set_cpu_capability(DetectCpuCapability());
-  registration.set_cpu_model(CpuModelName());
+  registration.set_cpu_model(ToUtf8(CpuModelName(), kMaxModelBytes));
   registration.set_architecture(Architecture());
   registration.set_memory_bytes(MemoryBytes());
   registration.set_cores(static_cast<int>(std::thread::hardware_concurrency()));

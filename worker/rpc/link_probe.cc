@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -90,6 +91,9 @@ class Probe {
   absl::StatusOr<Transfer> Exchange(int64_t count, int32_t payload_bytes,
                                     int32_t reply_bytes);
   absl::Status Why();
+  // The other side may be anybody, and the coordinator would refuse a number
+  // that is none as ours.
+  absl::Status CheckReply(const Message& reply) const;
 
   const LinkTarget& target_;
   const CancelToken& cancel_;
@@ -108,6 +112,17 @@ absl::Status Probe::Why() {
                                                : status.code(),
       absl::StrCat("the link to ", target_.name, " (", target_.address,
                    ") broke while it was measured: ", status.message()));
+}
+
+absl::Status Probe::CheckReply(const Message& reply) const {
+  if (std::isfinite(reply.cpu_seconds()) && reply.cpu_seconds() >= 0) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("the link to ", target_.name, " (", target_.address,
+                   ") cannot be measured: it says that its process took ",
+                   reply.cpu_seconds(),
+                   " CPU seconds, need a finite number that is not negative"));
 }
 
 absl::StatusOr<Transfer> Probe::Exchange(int64_t count, int32_t payload_bytes,
@@ -133,6 +148,7 @@ absl::StatusOr<Transfer> Probe::Exchange(int64_t count, int32_t payload_bytes,
     if (!stream_->Read(&reply)) return Why();
     ++read;
   }
+  PACELINE_RETURN_IF_ERROR(CheckReply(reply));
   peer_cpu_seconds_ = std::max(peer_cpu_seconds, reply.cpu_seconds());
   return Transfer{absl::ToDoubleSeconds(clock.Now() - begin),
                   absl::ToDoubleSeconds(ProcessCpuTime() - cpu),

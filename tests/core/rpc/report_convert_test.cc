@@ -1,7 +1,11 @@
 #include "core/rpc/report_convert.h"
 
+#include <cmath>
+#include <limits>
 #include <string>
+#include <type_traits>
 
+#include "core/cluster/flow_fields.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/rpc/filler.h"
@@ -46,6 +50,76 @@ TEST(ConvertRunReport, KeepsEveryFieldThatTheProtoKnows) {
   }
 
   EXPECT_EQ(LostOnTheWay(proto), "");
+}
+
+// Went on to the store, which refused the batch with it for good.
+TEST(ConvertRunReport, TakesTimesThatCannotBeAsNotKnown) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  for (const double wrong : {std::numeric_limits<double>::quiet_NaN(),
+                             kInfinity, -kInfinity, -1.0}) {
+    v1::RunState proto;
+    proto.set_job(1);
+    proto.set_phase(v1::RunState::PHASE_RUNNING);
+    v1::StageTime& time = *proto.add_stage_times();
+    time.set_seconds(wrong);
+    time.set_micro_batches(3);
+    proto.set_step_seconds(wrong);
+    proto.set_timed_steps(-1);
+    proto.mutable_seconds()->set_wall(wrong);
+    FlowTimes flow;
+    ForEachFlowField(flow, [wrong](absl::string_view, auto& value) {
+      value = std::is_same_v<decltype(value), double&> ? wrong : -1;
+    });
+    *proto.mutable_flow() = ToProto(flow);
+
+    const absl::StatusOr<RunReport> report = FromProto(proto);
+
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_EQ(report->stage_times[0].seconds, 0);
+    EXPECT_EQ(report->stage_times[0].micro_batches, 3);
+    EXPECT_EQ(report->step_seconds, 0);
+    EXPECT_EQ(report->timed_steps, 0);
+    EXPECT_EQ(report->seconds.wall, 0);
+    ASSERT_TRUE(report->flow.has_value());
+    ForEachFlowField(*report->flow,
+                     [](absl::string_view name, const auto& value) {
+                       if (name == "loss") return;
+                       EXPECT_EQ(value, 0) << name;
+                     });
+  }
+}
+
+TEST(ConvertRunReport, KeepsALossThatIsNoNumber) {
+  v1::FlowTimes proto;
+  proto.set_loss(std::numeric_limits<double>::quiet_NaN());
+
+  EXPECT_TRUE(std::isnan(FromProto(proto).loss));
+}
+
+// What the coordinator reads of it; it could not read the heartbeat, and the
+// worker sent it again for ever.
+TEST(ConvertRunReport, CarriesAnErrorOfAnyBytesAndAnyLength) {
+  RunReport report;
+  report.fence.job = JobId{1};
+  report.phase = RunPhase::kFailed;
+  report.error = absl::NotFoundError("no file /data/caf\xE9.png");
+  v1::RunState proto;
+  ASSERT_TRUE(proto.ParseFromString(ToProto(report).SerializeAsString()));
+  EXPECT_EQ(FromProto(proto)->error.message(), "no file /data/caf\\xe9.png");
+
+  report.error = absl::NotFoundError(std::string(20 << 20, '\xE9'));
+  ASSERT_TRUE(proto.ParseFromString(ToProto(report).SerializeAsString()));
+  EXPECT_LE(proto.error_message().size(), size_t{16} << 10);
+}
+
+TEST(ConvertLogLine, OfAnyBytesCanBeRead) {
+  LogRecord line;
+  line.text = "skipped caf\xE9.png";
+  v1::LogLine proto;
+
+  ASSERT_TRUE(proto.ParseFromString(ToProto(line).SerializeAsString()));
+
+  EXPECT_EQ(proto.text(), "skipped caf\\xe9.png");
 }
 
 TEST(ConvertRunReport, OfAFailureWithoutAReasonSaysSo) {

@@ -1,4 +1,6 @@
 // The two ends of a stream as state machines, and what may pass between them.
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -165,6 +167,24 @@ TEST(ResendWindow, RefusesCreditsThatCannotBe) {
   EXPECT_EQ(window.kept(), 1u);
 }
 
+// Was let pass, and the frames to be sent next were then looked for outside of
+// those that are kept.
+TEST(ResendWindow, RefusesWhatWasNotSentAgainSinceTheBreak) {
+  ResendWindow window = WindowOf(4);
+  ASSERT_TRUE(window.OnCredit({4, 0}).ok());
+  ASSERT_EQ(TakeAll(&window).size(), 4u);
+  window.OnBroken();
+  ASSERT_TRUE(window.OnCredit({9, 1}).ok());
+
+  EXPECT_TRUE(absl::IsInvalidArgument(window.OnCredit({9, 3})));
+
+  EXPECT_EQ(window.kept(), 3u);
+  const EncodedFrame* const next = window.TakeNext();
+  ASSERT_NE(next, nullptr);
+  EXPECT_EQ(next->payload_bytes, 1);
+  EXPECT_TRUE(window.OnCredit({9, 2}).ok());
+}
+
 // Whatever breaks and whenever credits arrive, every frame gets there once and
 // in order.
 TEST(Streams, DeliverEverythingOnceUnderRandomBreaks) {
@@ -245,6 +265,23 @@ TEST(CheckFrame, TakesWhatThePlanSays) {
   EXPECT_TRUE(CheckFrame(GoodHeader(FrameKind::kGradient), kExpected).ok());
 }
 
+// Was let pass whatever it was, and told to the coordinator.
+TEST(CheckFrame, RefusesABatchOfMoreSamplesThanItsMicroBatchesHold) {
+  FrameHeader header = GoodHeader(FrameKind::kActivation);
+  header.batch.samples = 8;  // 2 micro-batches of at most 4
+  EXPECT_TRUE(CheckFrame(header, kExpected).ok());
+  for (const int64_t samples :
+       {int64_t{9}, std::numeric_limits<int64_t>::max()}) {
+    header.batch.samples = samples;
+
+    const absl::Status status = CheckFrame(header, kExpected);
+
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << samples;
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr(" samples in 2 micro-batches of at most 4"));
+  }
+}
+
 TEST(CheckFrame, NamesBothShapesWhenTheyDiffer) {
   FrameHeader header = GoodHeader(FrameKind::kActivation);
   header.tensors[0].shape[2] = 5;
@@ -277,7 +314,7 @@ TEST(CheckFrame, RefusesWhatThePlanDoesNotSay) {
 
 // [n, 4] of floats, a mask [n, 4] beside it, and a label for each of 4 tokens.
 const BoundaryExpectation kMasked{
-    {{DType::kF32, {4, 2}}, {DType::kU8, {4}}}, 3, {4}};
+    {{DType::kF32, {4, 2}}, {DType::kU8, {4}}}, 4, {4}};
 
 FrameHeader MaskedHeader() {
   FrameHeader header = GoodHeader(FrameKind::kActivation);
@@ -297,7 +334,7 @@ TEST(CheckFrame, TakesWhatGoesBesideAnActivation) {
 TEST(CheckFrame, WantsAGradientForEachFloat) {
   const BoundaryExpectation expected{
       {{DType::kF32, {4, 2}}, {DType::kU8, {4}}, {DType::kF32, {4, 3}}},
-      3,
+      4,
       {4}};
   FrameHeader gradient = GoodHeader(FrameKind::kGradient);
   gradient.tensors = {{DType::kF32, {3, 4, 2}}, {DType::kF32, {3, 4, 3}}};

@@ -1,0 +1,62 @@
+#include "core/base/utf8.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace paceline {
+namespace {
+
+constexpr absl::string_view kCutMark = "...";
+
+std::string EscapedByte(char byte) {
+  return absl::StrCat(
+      "\\x", absl::Hex(static_cast<unsigned char>(byte), absl::kZeroPad2));
+}
+
+}  // namespace
+
+size_t Utf8SequenceLength(absl::string_view text) {
+  if (text.empty()) return 0;
+  const auto byte = [&](size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
+  };
+  const auto follows = [&](size_t i, unsigned low = 0x80,
+                           unsigned high = 0xBF) {
+    return byte(i) >= low && byte(i) <= high;
+  };
+  const unsigned first = byte(0);
+  if (first < 0x80) return 1;
+  if (first >= 0xC2 && first <= 0xDF) return follows(1) ? 2 : 0;
+  if (first >= 0xE0 && first <= 0xEF) {
+    const unsigned low = first == 0xE0 ? 0xA0 : 0x80;   // no overlong forms
+    const unsigned high = first == 0xED ? 0x9F : 0xBF;  // no surrogates
+    return follows(1, low, high) && follows(2) ? 3 : 0;
+  }
+  if (first >= 0xF0 && first <= 0xF4) {
+    const unsigned low = first == 0xF0 ? 0x90 : 0x80;
+    const unsigned high = first == 0xF4 ? 0x8F : 0xBF;  // at most U+10FFFF
+    return follows(1, low, high) && follows(2) && follows(3) ? 4 : 0;
+  }
+  return 0;
+}
+
+std::string ToUtf8(absl::string_view text, size_t most_bytes) {
+  std::string clean;
+  size_t before_mark = 0;  // of `clean`, so that the mark fits behind it
+  while (!text.empty()) {
+    const size_t length = Utf8SequenceLength(text);
+    const std::string piece = length == 0 ? EscapedByte(text[0])
+                                          : std::string(text.substr(0, length));
+    if (clean.size() + piece.size() > most_bytes) {
+      clean.resize(before_mark);
+      return absl::StrCat(clean, kCutMark);
+    }
+    clean += piece;
+    if (clean.size() + kCutMark.size() <= most_bytes) {
+      before_mark = clean.size();
+    }
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+  return clean;
+}
+
+}  // namespace paceline
