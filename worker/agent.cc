@@ -410,6 +410,7 @@ absl::Status Agent::CheckActiveCapability(const RunOrder& order) const {
 }
 
 absl::Status Agent::RunJob(const RunOrder& order) {
+  PACELINE_RETURN_IF_ERROR(CheckSpecOfOrder(order.spec));
   WorkerId self;
   {
     absl::MutexLock lock(&mutex_);
