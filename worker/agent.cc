@@ -516,7 +516,7 @@ absl::Status Agent::Compute(const RunOrder& order,
   for (const auto& [stage, engine] : engines) {
     parts.engines[stage] = engine.get();
   }
-  Predictions predictions(order.spec.infer.outputs);
+  Predictions predictions(order.spec.infer.outputs, options_.memory_bytes);
   parts.predictions = &predictions;
   PACELINE_RETURN_IF_ERROR(
       StageRunner(RunnerOptions(order, model, self), std::move(parts)).Run());
