@@ -418,6 +418,7 @@ absl::Status Agent::CheckActiveCapability(const RunOrder& order) const {
 }
 
 absl::Status Agent::RunJob(const RunOrder& order) {
+  PACELINE_RETURN_IF_ERROR(CheckSpecOfOrder(order.spec));
   WorkerId self;
   {
     absl::MutexLock lock(&mutex_);
@@ -523,7 +524,7 @@ absl::Status Agent::Compute(const RunOrder& order,
   for (const auto& [stage, engine] : engines) {
     parts.engines[stage] = engine.get();
   }
-  Predictions predictions(order.spec.infer.outputs);
+  Predictions predictions(order.spec.infer.outputs, options_.memory_bytes);
   parts.predictions = &predictions;
   PACELINE_RETURN_IF_ERROR(
       StageRunner(RunnerOptions(order, model, self), std::move(parts)).Run());

@@ -4,9 +4,25 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/status_macros.h"
 #include "core/model/predictions.h"
 
 namespace paceline {
+
+absl::Status Predictions::CheckRoom(int64_t sample_bytes) const {
+  int64_t bytes = 0;
+  const bool can_be_counted =
+      !__builtin_mul_overflow(expected_, sample_bytes, &bytes);
+  if (most_bytes_ <= 0 || (can_be_counted && bytes <= most_bytes_)) {
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "the predictions of ", expected_, " samples take ", sample_bytes,
+      " bytes each, and this worker has ", most_bytes_,
+      " bytes of memory, in which they stay to the end: lower infer.samples",
+      keep_outputs_ ? ", or set infer.outputs: false" : ""));
+}
+
 absl::Status Predictions::Add(int64_t first, const Tensor& outputs,
                               const Tensor& labels) {
   const bool fits =
@@ -23,6 +39,12 @@ absl::Status Predictions::Add(int64_t first, const Tensor& outputs,
         samples_ > 0 ? absl::StrCat(" after samples of [",
                                     absl::StrJoin(sample_, ", "), "]")
                      : ""));
+  }
+  if (samples_ == 0) {
+    // Classes have the labels' shape and dtype.
+    const int64_t bytes =
+        2 * labels.bytes() + (keep_outputs_ ? outputs.bytes() : 0);
+    PACELINE_RETURN_IF_ERROR(CheckRoom(bytes / outputs.shape.front()));
   }
   sample_ = sample;
   samples_ += outputs.shape.front();

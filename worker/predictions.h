@@ -15,14 +15,21 @@ namespace paceline {
 // Lives on the compute thread.
 class Predictions {
  public:
-  // keep_outputs: InferSpec::outputs
-  explicit Predictions(bool keep_outputs) : keep_outputs_(keep_outputs) {}
+  //   keep_outputs  InferSpec::outputs
+  //   most_bytes    of all that is kept; 0: no limit
+  explicit Predictions(bool keep_outputs, int64_t most_bytes = 0)
+      : keep_outputs_(keep_outputs), most_bytes_(most_bytes) {}
+
+  // Says, before the first Add(), how many samples will be added in all.
+  void Expect(int64_t samples) { expected_ = samples; }
 
   // Shares the tensors' memory.
   //   first    the first of these samples in the test set
   //   outputs  [n, ..., classes] float32
   //   labels   [n, ...] int64
   // Errors: InvalidArgument  they do not fit together, or to those before
+  //         ResourceExhausted  they are the first, and all that are expected
+  //                            would take more than most_bytes
   absl::Status Add(int64_t first, const Tensor& outputs, const Tensor& labels);
 
   int64_t samples() const { return samples_; }
@@ -31,7 +38,11 @@ class Predictions {
   std::vector<TensorPart> Take() { return std::move(parts_); }
 
  private:
+  absl::Status CheckRoom(int64_t sample_bytes) const;
+
   const bool keep_outputs_;
+  const int64_t most_bytes_;
+  int64_t expected_ = 0;  // samples; 0: not known
   int64_t samples_ = 0;
   Shape sample_;  // of outputs, without n
   std::vector<TensorPart> parts_;

@@ -165,6 +165,14 @@ std::vector<int> StagesOf(const RunOrder& order, WorkerId self) {
   return stages;
 }
 
+absl::Status CheckSpecOfOrder(const JobSpec& spec) {
+  const std::vector<SpecProblem> problems = CheckJobSpec(spec);
+  if (problems.empty()) return absl::OkStatus();
+  const SpecProblem& first = problems.front();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "order: ", first.path, first.path.empty() ? "" : ": ", first.why));
+}
+
 absl::Status CheckOrder(const RunOrder& order, const ModelDescription& model,
                         WorkerId self) {
   const int layers = static_cast<int>(model.layers.size());

@@ -39,6 +39,12 @@ EngineOptions EngineOptionsOf(const RunOrder& order,
 // What of its stage is `self`'s to compute: all of it where it shares no stage.
 Turns TurnsOf(const RunOrder& order, WorkerId self);
 
+// Checks the spec of an order, to run or to measure layers.  The coordinator
+// did so when it was submitted, and all that computes trusts it.
+//
+// Errors: InvalidArgument  the first of what CheckJobSpec() found
+absl::Status CheckSpecOfOrder(const JobSpec& spec);
+
 // Checks what the coordinator could have sent wrong: stages that do not cover
 // the model's layers, none for `self`, no threads, a schedule without a flush
 // over a cut between two layers that share a parameter, replicas in training,

@@ -2,10 +2,29 @@
 // inference job needs besides: its walk over the test set comes in batches of
 // one micro-batch, so that Link::AwaitRoom() holds a fast stage back after
 // each.
+#include <algorithm>
+#include <limits>
+
 #include "worker/cpu_time.h"
 #include "worker/stage_runner.h"
 
 namespace paceline {
+namespace {
+
+// Of so many micro-batches those that are this replica's.
+int64_t OwnOf(const Turns& turns, int64_t micro_batches) {
+  const int64_t period = std::max<int64_t>(turns.route.period(), 1);
+  int64_t of_a_period = 0;
+  int64_t of_the_rest = 0;
+  for (int64_t turn = 0; turn < period; ++turn) {
+    if (!turns.Has(turn)) continue;
+    ++of_a_period;
+    if (turn < micro_batches % period) ++of_the_rest;
+  }
+  return micro_batches / period * of_a_period + of_the_rest;
+}
+
+}  // namespace
 
 FlowMoment StageRunner::MomentOfFlow() const {
   return {parts_.clock.Now().since_start,
@@ -55,6 +74,14 @@ absl::Status StageRunner::TakeResult(const Slot& slot, const BatchInfo& batch,
   const int64_t now = absl::ToUnixMicros(parts_.clock.Today());
   flow_.OnResult(absl::Microseconds(now - admitted_us_[slot]));
   admitted_us_.erase(slot);
+  if (parts_.predictions->samples() == 0) {
+    int64_t samples = 0;
+    const int64_t own = OwnOf(options_.turns, batch.total_micro_batches);
+    if (__builtin_mul_overflow(own, options_.train.batch, &samples)) {
+      samples = std::numeric_limits<int64_t>::max();
+    }
+    parts_.predictions->Expect(samples);
+  }
   return parts_.predictions->Add(batch.ordinal * options_.train.batch,
                                  result.output[0], result.output[1]);
 }

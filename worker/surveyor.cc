@@ -5,6 +5,7 @@
 #include "core/model/precision.h"
 #include "worker/cpu_time.h"
 #include "worker/profiler.h"
+#include "worker/run_order.h"
 
 namespace paceline {
 namespace {
@@ -61,6 +62,7 @@ absl::Status Fill(const MeasureOrder& order, const SurveyorParts& parts,
     for (LinkMeasurement& link : measurement.links) link.measured_unix_ms = now;
     return absl::OkStatus();
   }
+  PACELINE_RETURN_IF_ERROR(CheckSpecOfOrder(*order.layers));
   if (NeedsWorker(order.layers->model)) {
     parts.factory.SetThreads(order.layers->threads);
     PACELINE_ASSIGN_OR_RETURN(measurement.script,

@@ -1,11 +1,12 @@
 #include "client/rpc/settings_file.h"
 
+#include <sys/stat.h>
+
 #include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <sstream>
+#include <cstdint>
 
 #include "absl/strings/str_cat.h"
+#include "client/files.h"
 #include "client/text.h"
 #include "core/base/status_macros.h"
 #include "core/model/job_spec.h"
@@ -13,6 +14,9 @@
 
 namespace paceline {
 namespace {
+
+// Two keys, and whatever is said about them.
+constexpr int64_t kMostFileBytes = 1 << 16;
 
 absl::Status Wrong(const std::string& path, const YAML::Node& node,
                    const std::string& why) {
@@ -80,17 +84,20 @@ absl::StatusOr<SettingsSource> ParseSettingsFile(const std::string& path,
 
 absl::StatusOr<std::optional<SettingsSource>> ReadSettingsFile(
     const std::string& path) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;
-    return absl::InvalidArgumentError(
-        absl::StrCat("cannot read ", path, ": ", std::strerror(errno)));
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0 &&
+      (errno == ENOENT || errno == ENOTDIR)) {
+    return std::nullopt;
   }
-  std::ostringstream text;
-  text << file.rdbuf();
+  const absl::StatusOr<std::string> text = ReadWholeFile(path, kMostFileBytes);
+  if (!text.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        text.status().message(),
+        "; settings are looked for there: rename what it is, or make it a "
+        "readable file of settings"));
+  }
   PACELINE_ASSIGN_OR_RETURN(SettingsSource source,
-                            ParseSettingsFile(path, text.str()));
+                            ParseSettingsFile(path, *text));
   return source;
 }
 

@@ -15,8 +15,9 @@ namespace paceline {
 absl::StatusOr<SettingsSource> ParseSettingsFile(const std::string& path,
                                                  const std::string& text);
 
-// Nothing when there is no such file.
-// Errors: as above, and InvalidArgument when it is there but unreadable
+// Nothing when nothing is there.
+// Errors: as above, and InvalidArgument when something is there but cannot be
+//         read, is no regular file, or is far too large
 absl::StatusOr<std::optional<SettingsSource>> ReadSettingsFile(
     const std::string& path);
 

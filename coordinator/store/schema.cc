@@ -213,6 +213,12 @@ absl::Status Migrate(Database& database,
                      const std::vector<std::string>& migrations) {
   PACELINE_ASSIGN_OR_RETURN(const int64_t found,
                             database.QueryInteger("PRAGMA user_version"));
+  if (found < 0) {
+    return absl::DataLossError(absl::StrCat(
+        "the data base of the state is damaged: its schema is ", found,
+        ", and no paceline-coordinator writes less than 0; move the file away "
+        "to start without what it knew"));
+  }
   const int64_t newest = std::ssize(migrations);
   if (found > newest) {
     return absl::FailedPreconditionError(absl::StrCat(

@@ -16,7 +16,9 @@ const std::vector<std::string>& Migrations();
 // Brings `database` to the newest of `migrations`, each migration in one
 // transaction.
 //
-// Errors: FailedPrecondition  a newer program has written it; those of JobStore
+// Errors: FailedPrecondition  a newer program has written it
+//         DataLoss            its version is a number that none writes
+//         those of JobStore
 absl::Status Migrate(Database& database,
                      const std::vector<std::string>& migrations);
 

@@ -141,16 +141,21 @@ int64_t MicroBatchSamples(const BatchInfo& batch, int64_t micro_batch_size,
 }
 
 std::vector<int32_t> SampleOrder(int64_t seed, int64_t epoch, int64_t samples) {
-  PACELINE_CHECK(samples >= 0 && samples <= std::numeric_limits<int32_t>::max(),
-                 absl::StrCat("samples=", samples));
+  PACELINE_CHECK(samples >= 0, absl::StrCat("samples=", samples));
   std::vector<int32_t> order(samples);
+  FillSampleOrder(seed, epoch, absl::MakeSpan(order));
+  return order;
+}
+
+void FillSampleOrder(int64_t seed, int64_t epoch, absl::Span<int32_t> order) {
+  PACELINE_CHECK(std::ssize(order) <= std::numeric_limits<int32_t>::max(),
+                 absl::StrCat("samples=", order.size()));
   std::iota(order.begin(), order.end(), 0);
   SplitMix64 random(MixSeed({kOrderStream, static_cast<uint64_t>(seed),
                              static_cast<uint64_t>(epoch)}));
-  for (int64_t i = samples - 1; i > 0; --i) {
+  for (int64_t i = std::ssize(order) - 1; i > 0; --i) {
     std::swap(order[i], order[random.Below(i + 1)]);
   }
-  return order;
 }
 
 }  // namespace paceline

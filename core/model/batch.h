@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "core/model/job_spec.h"
 
 namespace paceline {
@@ -87,5 +88,8 @@ int64_t MicroBatchSamples(const BatchInfo& batch, int64_t micro_batch_size,
 // The epoch's order: a permutation of [0, samples) drawn from (seed, epoch) by
 // Fisher and Yates over SplitMix64.  O(samples).
 std::vector<int32_t> SampleOrder(int64_t seed, int64_t epoch, int64_t samples);
+// The same over the memory of another epoch's order: a large set's has
+// gigabytes, of which no two need be there.
+void FillSampleOrder(int64_t seed, int64_t epoch, absl::Span<int32_t> order);
 
 }  // namespace paceline

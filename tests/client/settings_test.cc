@@ -1,7 +1,13 @@
 #include "client/settings.h"
 
-#include <cstdlib>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
 #include "client/exit_code.h"
 #include "client/rpc/settings_file.h"
 #include "gmock/gmock.h"
@@ -93,6 +99,39 @@ TEST(SettingsFile, MayBeEmptyOrMissing) {
   const auto missing = ReadSettingsFile("/nowhere/paceline.yaml");
   ASSERT_TRUE(missing.ok());
   EXPECT_FALSE(missing->has_value());
+}
+
+TEST(SettingsFile, IsReadFromItsPath) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/p", getpid());
+  std::ofstream(path) << "output: json\n";
+
+  const auto source = ReadSettingsFile(path);
+  std::filesystem::remove(path);
+
+  ASSERT_TRUE(source.ok()) << source.status();
+  ASSERT_TRUE(source->has_value());
+  EXPECT_EQ((*source)->output, "json");
+  EXPECT_EQ((*source)->where, path + ":1");
+}
+
+// It was meant to be one, or it is not; both are worth a word.
+TEST(SettingsFile, WhatIsThereAndCannotBeReadIsAnError) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/p", getpid());
+  const auto complaint = [&path] {
+    const auto source = ReadSettingsFile(path);
+    EXPECT_EQ(ExitCodeFor(source.status()), kExitUsage);
+    std::filesystem::remove(path);
+    return std::string(source.status().message());
+  };
+
+  std::filesystem::create_directory(path);
+  EXPECT_THAT(complaint(), HasSubstr(path + ": it is no regular file"));
+
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  EXPECT_THAT(complaint(), HasSubstr(path + ": it is no regular file"));
+
+  std::ofstream(path) << std::string(1 << 17, '#');
+  EXPECT_THAT(complaint(), HasSubstr("are read; settings are"));
 }
 
 TEST(SettingsFile, MistakesNameTheLine) {

@@ -8,6 +8,8 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "coordinator/rpc/convert.h"
 #include "coordinator/store/memory_store.h"
 #include "coordinator/store/schema.h"
@@ -21,6 +23,7 @@
 namespace paceline {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -552,6 +555,26 @@ TEST(Migrate, NewerSchemaIsRefused) {
 
   EXPECT_EQ(store.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(store.status().message()), HasSubstr("schema 99"));
+}
+
+// A damaged header: there is no migration before the first.
+TEST(Migrate, SchemaBelowZeroIsRefused) {
+  for (const int version : {-1, -2'000'000'000}) {
+    const TempFolder folder;
+    const std::string path = folder.path() + "/db";
+    {
+      auto database = Database::Open(path);
+      const std::string damage = absl::StrCat("PRAGMA user_version=", version);
+      ASSERT_TRUE((*database)->Execute(damage).ok());
+    }
+
+    const auto store = SqliteStore::Open(path, ProtoSpecCodec());
+
+    EXPECT_TRUE(absl::IsDataLoss(store.status())) << store.status();
+    EXPECT_THAT(std::string(store.status().message()),
+                AllOf(HasSubstr(absl::StrCat("schema is ", version)),
+                      HasSubstr("move the file away")));
+  }
 }
 
 TEST(StateDir, SecondCoordinatorOnTheSameFolderIsRefused) {

@@ -85,7 +85,8 @@ absl::Status RunWorker(WorkerJob& job) {
   Collector collector(job.outcome, job.worker, job.mutex);
   const std::unique_ptr<GateClient> gate = MakeLocalGateClient(job.desk);
   std::map<int, std::unique_ptr<StageEngine>> engines;
-  Predictions predictions(job.request.spec.infer.outputs);
+  Predictions predictions(job.request.spec.infer.outputs,
+                          job.request.most_prediction_bytes);
   StageRunnerParts parts{{},           job.link, *gate, job.source.get(),
                          &predictions, meter,    clock, collector};
   for (const int stage : StagesOf(job.order, WorkerId{job.worker})) {

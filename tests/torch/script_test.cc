@@ -2,6 +2,8 @@
 // wrote the files.
 #include "torch/script.h"
 
+#include <sys/stat.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -183,7 +185,19 @@ TEST(Script, RefusesHostileFiles) {
   const std::filesystem::path path = mkdtemp(folder.data());
   const std::string file = path / "net.pt";
   EXPECT_THAT(WhyNot(file), HasSubstr("No such file"));
-  EXPECT_THAT(WhyNot(path), HasSubstr("cannot read"));
+  EXPECT_THAT(WhyNot(path), HasSubstr("not a regular file"));
+  EXPECT_THAT(WhyNot("/dev/zero"), HasSubstr("not a regular file"));
+
+  // Nobody writes to it: whoever waits for that waits for good.
+  ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
+  EXPECT_THAT(WhyNot(file), HasSubstr("not a regular file"));
+  std::filesystem::remove(file);
+
+  std::ofstream(file).flush();
+  EXPECT_THAT(WhyNot(file), HasSubstr("it is empty"));
+  // Nothing but a hole.
+  std::filesystem::resize_file(file, uintmax_t{1} << 40);
+  EXPECT_THAT(WhyNot(file), HasSubstr("this worker reads at most"));
 
   std::ofstream(file) << "no archive";
   EXPECT_THAT(WhyNot(file), HasSubstr("not a TorchScript file"));

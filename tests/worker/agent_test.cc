@@ -1,6 +1,7 @@
 #include "worker/agent.h"
 
 #include <atomic>
+#include <functional>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -404,6 +405,26 @@ TEST_F(AgentTest, RefusesAnOrderWhoseLayersDoNotFit) {
             absl::StatusCode::kInvalidArgument);
 }
 
+// The worker divides by these numbers, or breaks an invariant by that name.
+TEST_F(AgentTest, FailsTheRunOfASpecThatCannotBe) {
+  const auto refusal = [this](const std::function<void(TrainSpec&)>& spoil) {
+    MakeAgent();
+    RunOrder order = Order(1);
+    spoil(order.spec.train);
+    agent_->OnOrder(order);
+    const absl::Status error = Await(RunPhase::kFailed).error;
+    EXPECT_TRUE(absl::IsInvalidArgument(error)) << error;
+    return std::string(error.message());
+  };
+
+  EXPECT_THAT(refusal([](TrainSpec& train) { train.micro_batch = 0; }),
+              HasSubstr("order: train.micro_batch: must be from 1"));
+  EXPECT_THAT(refusal([](TrainSpec& train) { train.batch = 0; }),
+              HasSubstr("order: train.batch: must be"));
+  EXPECT_THAT(refusal([](TrainSpec& train) { train.optimizer.name = "no"; }),
+              HasSubstr("order: train.optimizer.name: unknown optimizer"));
+}
+
 TEST_F(AgentTest, StopsInTheMiddleOfARun) {
   factory_.upload_blocks_ = true;
   MakeAgent();
@@ -514,6 +535,22 @@ TEST_F(MeasuringAgentTest, LooksIntoAScriptThatNobodyHasLookedInto) {
   EXPECT_FALSE(answer.profile.has_value());
   ASSERT_TRUE(answer.script.has_value());
   EXPECT_EQ(answer.script->sha256, "hash of /net.pt");
+}
+
+TEST_F(MeasuringAgentTest, DoesNotMeasureASpecThatCannotBe) {
+  MakeAgent();
+  MeasureOrder order;
+  order.id = 1;
+  order.layers = Order(1).spec;
+  order.layers->train.micro_batch = 0;
+  order.cpu_capability = "avx2";
+
+  agent_->OnMeasure(order);
+  const Measurement answer = AwaitMeasurement();
+
+  EXPECT_TRUE(absl::IsInvalidArgument(answer.error)) << answer.error;
+  EXPECT_THAT(std::string(answer.error.message()),
+              HasSubstr("order: train.micro_batch: must be from 1"));
 }
 
 TEST_F(MeasuringAgentTest, StartsAnewForAnotherCapabilityBeforeItMeasures) {

@@ -14,6 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/data/idx_file.h"
+#include "worker/data/idx_set.h"
 #include "worker/data/open.h"
 
 namespace paceline {
@@ -293,10 +294,43 @@ TEST_F(IdxTest, RefusesSizesThatOverflow) {
               HasSubstr("impossible size"));
 }
 
-TEST_F(IdxTest, RefusesAHugePromiseWithoutAllocatingIt) {
-  // 2^56 values: an allocation of that size would end the test.
-  EXPECT_THAT(RefusalOfImages(Idx({1u << 28, 1u << 28}, Pixels(12))),
-              HasSubstr("got 12"));
+// What a file has need not be read to see that it is not the job's: a gzipped
+// one may have a thousand times its own bytes.
+TEST_F(IdxTest, RefusesByTheHeaderAlone) {
+  for (const bool zipped : {false, true}) {
+    SCOPED_TRACE(zipped);
+    const auto refusal = [&](const std::vector<uint32_t>& sizes) {
+      // Cut short, which is what somebody who reads on would say.
+      const std::string bytes = Idx(sizes, Pixels(12));
+      return RefusalOfImages(zipped ? Zipped(bytes) : bytes);
+    };
+    EXPECT_THAT(refusal({3, 1u << 28}), HasSubstr("shape [268435456]"));
+    EXPECT_THAT(refusal({1u << 28, 28, 28}), HasSubstr("shape [28, 28]"));
+    EXPECT_THAT(refusal({1u << 31, 2, 2}), HasSubstr("2147483648 samples"));
+  }
+  Write("train-images-idx3-ubyte", Idx({3, 2, 2}, Pixels(12)));
+  Write("train-labels-idx1-ubyte", Zipped(Idx({1u << 31}, {2, 0, 1})));
+
+  EXPECT_THAT(std::string(Refusal().message()),
+              HasSubstr("2147483648 labels for the 3 images"));
+}
+
+TEST_F(IdxTest, RefusesMoreImagesThanThereIsMemoryFor) {
+  IdxOptions options;
+  options.folder = folder_;
+  options.shape = spec_.data.shape;
+  options.classes = spec_.data.classes;
+  options.most_bytes = 12;
+  ASSERT_TRUE(IdxSet::Open(options).ok()) << "just enough";
+  // Cut short: nobody sees that.
+  Write("t10k-images-idx3-ubyte", Zipped(Idx({4, 2, 2}, Pixels(1))));
+
+  const absl::Status status = IdxSet::Open(options).status();
+
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr(Path("t10k-images-idx3-ubyte")),
+                    HasSubstr("16 bytes"), HasSubstr("memory for 12")));
 }
 
 TEST_F(IdxTest, RefusesImagesOfAnotherShape) {
@@ -369,6 +403,22 @@ TEST(OpenBatchSource, NamesAnUnknownDataSet) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("'imagenot'"));
 }
 
+constexpr auto kTakeAny = [](const IdxFile&) { return absl::OkStatus(); };
+
+TEST(ReadIdx, RefusesAHugePromiseWithoutAllocatingIt) {
+  const std::string path =
+      absl::StrCat(::testing::TempDir(), "/lying-idx-", getpid());
+  // 2^56 values: an allocation of that size would end the test.
+  std::ofstream(path, std::ios::binary)
+      << Idx({1u << 28, 1u << 28}, "twelve bytes");
+
+  const auto idx = ReadIdx(path, kTakeAny);
+  unlink(path.c_str());
+
+  EXPECT_TRUE(absl::IsInvalidArgument(idx.status())) << idx.status();
+  EXPECT_THAT(std::string(idx.status().message()), HasSubstr("got 12"));
+}
+
 TEST(ReadIdx, ReadsValuesThatTakeSeveralChunks) {
   const std::string path =
       absl::StrCat(::testing::TempDir(), "/big-idx-", getpid());
@@ -379,7 +429,7 @@ TEST(ReadIdx, ReadsValuesThatTakeSeveralChunks) {
   std::ofstream(path, std::ios::binary)
       << Zipped(Idx({static_cast<uint32_t>(values.size())}, values));
 
-  const auto idx = ReadIdx(path);
+  const auto idx = ReadIdx(path, kTakeAny);
   unlink(path.c_str());
 
   ASSERT_TRUE(idx.ok()) << idx.status();

@@ -78,6 +78,10 @@ TEST(WalkSource, OfAReplicaHasItsOwnBatchesOnly) {
 // A data set of which a test decides what loading does.
 class ScriptedSet final : public SampleSet {
  public:
+  // values: of a sample; only the first is ever written.
+  explicit ScriptedSet(int64_t values = 1)
+      : format_{DType::kF32, {values}, {}} {}
+
   int64_t samples(BatchPhase split) const override {
     return split == BatchPhase::kTrain ? 100 : 0;
   }
@@ -115,7 +119,7 @@ class ScriptedSet final : public SampleSet {
   void FailAt(int load) { fail_at_ = load; }
 
  private:
-  const SampleFormat format_ = {DType::kF32, {1}, {}};
+  const SampleFormat format_;
   int fail_at_ = -1;
   mutable absl::Mutex mutex_;
   mutable int loads_ = 0;
@@ -189,7 +193,7 @@ TEST(Prefetcher, LoadsAheadButNotWithoutBound) {
   auto owned = std::make_unique<ScriptedSet>();
   ScriptedSet& set = *owned;
   constexpr int kThreads = 2;
-  constexpr int kBound = kThreads * Prefetcher::kAheadPerThread;
+  constexpr int kBound = kThreads * kAheadPerThread;
   Prefetcher prefetcher(HundredMicroBatches(), std::move(owned), kThreads);
 
   set.AwaitLoads(kBound);
@@ -198,6 +202,39 @@ TEST(Prefetcher, LoadsAheadButNotWithoutBound) {
   EXPECT_TRUE(prefetcher.Next().ok());
   set.AwaitLoads(kBound + 1);
   EXPECT_EQ(set.loads(), kBound + 1);
+}
+
+// Of float32 values and a label, a sample a micro-batch.
+constexpr int64_t kValuesOf64MiB = (int64_t{64} << 20) / 4 - 2;
+
+TEST(MicroBatchesAhead, CountsBytesOfLargeOnesButLeavesOneAThread) {
+  const auto ahead = [](int64_t values, int64_t micro_batch, int threads) {
+    return MicroBatchesAhead({DType::kF32, {values}, {}}, micro_batch, threads);
+  };
+
+  EXPECT_EQ(ahead(1, 1, 0), 0);
+  EXPECT_EQ(ahead(1, 1, 3), 12);
+  EXPECT_EQ(ahead(kValuesOf64MiB, 1, 1), 4) << "as many as a thread has anyway";
+  EXPECT_EQ(ahead(kValuesOf64MiB, 1, 3), 4);
+  EXPECT_EQ(ahead(kValuesOf64MiB + 1, 1, 3), 3);
+  EXPECT_EQ(ahead(kValuesOf64MiB, 2, 1), 2);
+  EXPECT_EQ(ahead(kValuesOf64MiB, 1000, 3), 3);
+  EXPECT_EQ(ahead(int64_t{1} << 60, 1 << 20, 3), 3) << "more than an int64";
+}
+
+TEST(Prefetcher, LoadsFewerAheadWhereTheyAreLarge) {
+  auto owned = std::make_unique<ScriptedSet>(kValuesOf64MiB);
+  ScriptedSet& set = *owned;
+  constexpr int kThreads = 2;
+  constexpr int kBound = 4;
+  Prefetcher prefetcher(HundredMicroBatches(), std::move(owned), kThreads);
+
+  set.AwaitLoads(kBound);
+  for (int taken = 1; taken <= 100 - kBound; ++taken) {
+    ASSERT_TRUE(prefetcher.Next().ok());
+    set.AwaitLoads(taken + kBound);
+    ASSERT_EQ(set.loads(), taken + kBound);
+  }
 }
 
 TEST(Prefetcher, EndsWhenNobodyTakesWhatItLoaded) {

@@ -156,6 +156,10 @@ TEST(StepSource, RefusesAJobThatOnlyInfers) {
 // A data set that counts what is loaded, and may hold loaders up.
 class CountingSet final : public SampleSet {
  public:
+  // values: of a sample; none is ever written.
+  explicit CountingSet(int64_t values = 1)
+      : format_{DType::kF32, {values}, {}} {}
+
   int64_t samples(BatchPhase) const override { return 40; }
   const SampleFormat& format() const override { return format_; }
   absl::Status Load(const MicroBatchPlace& place, Tensor&,
@@ -178,7 +182,7 @@ class CountingSet final : public SampleSet {
   }
 
  private:
-  const SampleFormat format_{DType::kF32, {1}, {}};
+  const SampleFormat format_;
   mutable absl::Mutex mutex_;
   bool open_ = true;
   mutable int loads_ = 0;
@@ -206,6 +210,23 @@ TEST(StepLoader, AskedAgainForTheSameLoadsNothingTwice) {
   loader.Prepare(batch, {3});
   ASSERT_TRUE(loader.Next().ok());
   EXPECT_EQ(set.AwaitLoads(3), 3);
+}
+
+TEST(StepLoader, LoadsFewerAheadWhereTheyAreLarge) {
+  // 320 MiB a micro-batch: one a thread.
+  auto owned = std::make_unique<CountingSet>(1 << 24);
+  CountingSet& set = *owned;
+  StepLoader loader(FourMicroBatches(), std::move(owned), 1);
+
+  int loads = 0;
+  for (int64_t step = 0; step < 2; ++step) {
+    loader.Prepare(loader.Training(step), {0, 1, 2, 3});
+    for (int micro_batch = 0; micro_batch < 4; ++micro_batch) {
+      ++loads;
+      EXPECT_EQ(set.AwaitLoads(loads), loads);
+      ASSERT_TRUE(loader.Next().ok());
+    }
+  }
 }
 
 TEST(StepLoader, StopsWhileMuchIsPreparedAndNothingTaken) {

@@ -1,6 +1,7 @@
 #include "worker/predictions.h"
 
 #include <cstring>
+#include <limits>
 
 #include "core/model/predictions.h"
 #include "gmock/gmock.h"
@@ -10,8 +11,10 @@
 namespace paceline {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 template <typename T>
 Tensor Make(DType dtype, Shape shape, const std::vector<T>& values) {
@@ -79,6 +82,30 @@ TEST(Predictions, RefuseWhatDoesNotFit) {
   EXPECT_TRUE(absl::IsInvalidArgument(width));
   EXPECT_THAT(std::string(width.message()), HasSubstr("after samples of [2]"));
   EXPECT_EQ(predictions.samples(), 1);
+}
+
+// A class, a label and three outputs: 28 bytes a sample.
+TEST(Predictions, RefuseTheFirstWhereNotAllHaveRoom) {
+  const auto add = [](bool outputs, int64_t expected, int64_t most_bytes) {
+    Predictions predictions(outputs, most_bytes);
+    predictions.Expect(expected);
+    return predictions.Add(0, Floats({1, 3}, {0, 2, 1}), Labels({1}, {1}));
+  };
+  EXPECT_TRUE(add(true, 10, 280).ok());
+  EXPECT_TRUE(add(false, 10, 160).ok());
+  EXPECT_TRUE(add(true, 10, 0).ok()) << "nobody knows how much there is";
+
+  const absl::Status outputs = add(true, 10, 279);
+  EXPECT_TRUE(absl::IsResourceExhausted(outputs)) << outputs;
+  EXPECT_THAT(
+      std::string(outputs.message()),
+      AllOf(HasSubstr("10 samples"), HasSubstr("28 bytes"), HasSubstr("279"),
+            HasSubstr("infer.samples"), HasSubstr("infer.outputs: false")));
+  const absl::Status classes = add(false, 10, 159);
+  EXPECT_TRUE(absl::IsResourceExhausted(classes)) << classes;
+  EXPECT_THAT(std::string(classes.message()), Not(HasSubstr("infer.outputs")));
+  EXPECT_TRUE(absl::IsResourceExhausted(
+      add(true, std::numeric_limits<int64_t>::max(), 280)));
 }
 
 // What the worker hands over is what the coordinator has made room for.

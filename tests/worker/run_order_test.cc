@@ -90,6 +90,44 @@ TEST(CheckOrder, RefusesNoThreads) {
             absl::StatusCode::kInvalidArgument);
 }
 
+TEST(CheckSpecOfOrder, TakesEveryKindOfOrderThatACoordinatorSends) {
+  JobSpec training;
+  training.model.name = "mlp";
+  training.data.name = "synthetic";
+  JobSpec inference = training;
+  inference.kind = kInferKind;
+  inference.infer.micro_batch = 3;
+  inference.train = ForInference(inference.infer, 1);
+  JobSpec group = training;
+  group.aggregation.mode = "rolling";
+  JobSpec with_faults = group;
+  with_faults.faults = {{"w1", 1, "kill"}};
+  JobSpec unknown_script = training;  // a worker is asked what is in it
+  unknown_script.model.name = kScriptModel;
+  unknown_script.model.file = "/net.pt";
+
+  for (const JobSpec& spec :
+       {training, inference, group, with_faults, unknown_script}) {
+    const absl::Status status = CheckSpecOfOrder(spec);
+    EXPECT_TRUE(status.ok()) << status;
+  }
+}
+
+TEST(CheckSpecOfOrder, NamesTheFirstProblemAndWhereItIs) {
+  JobSpec spec;
+  spec.model.name = "mlp";
+  spec.data.name = "synthetic";
+  spec.train.micro_batch = 0;
+  spec.pipeline.schedule = "no";
+
+  const absl::Status status = CheckSpecOfOrder(spec);
+
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_EQ(std::string(status.message()),
+            "order: train.micro_batch: must be from 1 to train.batch, which is "
+            "64; got 0");
+}
+
 TEST(MakeRunWiring, TellsTheShapeAtEachBoundaryAndRoomForTwoBatches) {
   const auto wiring = MakeRunWiring(ThreeStages(), FourLayers(), kB);
 

@@ -1,5 +1,6 @@
 #include "worker/stage_runner.h"
 
+#include "absl/strings/str_cat.h"
 #include "core/model/batch.h"
 #include "core/schedule/asynchronous.h"
 #include "gmock/gmock.h"
@@ -180,6 +181,26 @@ TEST(StageRunner, InfersOnlyTheSamplesAskedFor) {
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(outcome->weights.at("classes").size(), 6 * sizeof(int64_t));
   EXPECT_EQ(outcome->weights.count("outputs"), 0u);
+}
+
+// Eight micro-batches of four samples, counted whole, of which each takes a
+// class, a label and three outputs; of two replicas each has half of them.
+TEST(StageRunner, RefusesToInferWhatMemoryIsTooSmallFor) {
+  for (const bool replicated : {false, true}) {
+    PipelineRequest request = InferenceJob({0, 1});
+    request.replicas.resize(2);
+    if (replicated) request.replicas[1].push_back(2);
+    const int64_t samples = replicated ? 16 : 32;
+    request.most_prediction_bytes = samples * (8 + 8 + 3 * 4);
+    EXPECT_TRUE(RunPipeline(request).ok()) << samples;
+
+    --request.most_prediction_bytes;
+    const absl::Status status = RunPipeline(request).status();
+
+    EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr(absl::StrCat("of ", samples, " samples")));
+  }
 }
 
 TEST(StageRunner, RefusesToInferFromNoSamples) {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "worker/data/byte_file.h"
+#include "worker/byte_file.h"
 #include "worker/data/crop.h"
 #include "worker/data/pixel_scale.h"
 #include "worker/data/sample_set.h"

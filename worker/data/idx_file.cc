@@ -117,7 +117,7 @@ absl::StatusOr<std::vector<uint8_t>> ReadValues(gzFile file,
 
 }  // namespace
 
-absl::StatusOr<IdxFile> ReadIdx(const std::string& path) {
+absl::StatusOr<IdxFile> ReadIdx(const std::string& path, IdxHeaderCheck check) {
   PACELINE_ASSIGN_OR_RETURN(const GzHandle file, Open(path));
   IdxFile idx;
   idx.path = path;
@@ -127,6 +127,7 @@ absl::StatusOr<IdxFile> ReadIdx(const std::string& path) {
     return Refuse(path, absl::StrCat("impossible size [",
                                      absl::StrJoin(idx.shape, ", "), "]"));
   }
+  PACELINE_RETURN_IF_ERROR(check(idx));
   PACELINE_ASSIGN_OR_RETURN(idx.values, ReadValues(file.get(), path, need));
   return idx;
 }

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/base/tensor.h"
 
@@ -21,13 +23,18 @@ struct IdxFile {
   std::vector<uint8_t> values;  // row-major
 };
 
-// Reads `path` whole.  Never holds more than about twice the bytes that the
-// file really contains, whatever its header says.
+// Refuses a file by its header: path and shape are known, values are not yet.
+using IdxHeaderCheck = absl::FunctionRef<absl::Status(const IdxFile&)>;
+
+// Reads `path` whole, once `check` has taken its header: a gzipped file may
+// really contain a thousand times its own bytes.  Never holds more than about
+// twice the bytes that the file really contains, whatever its header says.
 //
 // Errors (the message names the file):
 //   NotFound, PermissionDenied  as the system says
 //   InvalidArgument  not IDX, values that are no bytes, cut short, longer than
 //                    its header says, or damaged gzip
-absl::StatusOr<IdxFile> ReadIdx(const std::string& path);
+//   those of `check`
+absl::StatusOr<IdxFile> ReadIdx(const std::string& path, IdxHeaderCheck check);
 
 }  // namespace paceline

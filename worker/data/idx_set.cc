@@ -31,9 +31,10 @@ absl::StatusOr<std::string> FindFile(const IdxOptions& options,
 }
 
 absl::StatusOr<IdxFile> ReadNamed(const IdxOptions& options,
-                                  const std::string& name) {
+                                  const std::string& name,
+                                  IdxHeaderCheck check) {
   PACELINE_ASSIGN_OR_RETURN(const std::string path, FindFile(options, name));
-  return ReadIdx(path);
+  return ReadIdx(path, check);
 }
 
 // [28, 28] holds samples of shape [28, 28] and of [1, 28, 28].
@@ -43,17 +44,34 @@ bool FitsSample(absl::Span<const int64_t> found,
   return found == job;
 }
 
+// Looks at the header alone.
 absl::Status CheckImages(const IdxOptions& options, const IdxFile& images) {
   const absl::Span<const int64_t> sample =
       absl::MakeConstSpan(images.shape).subspan(1);
-  if (FitsSample(sample, options.shape)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      images.path, ": holds samples of shape [", absl::StrJoin(sample, ", "),
-      "], the job's data.shape is [", absl::StrJoin(options.shape, ", "), "]"));
+  if (!FitsSample(sample, options.shape)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        images.path, ": holds samples of shape [", absl::StrJoin(sample, ", "),
+        "], the job's data.shape is [", absl::StrJoin(options.shape, ", "),
+        "]"));
+  }
+  if (images.shape[0] > kMostSamplesOfASplit) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(images.path, ": says that it has ", images.shape[0],
+                     " samples, at most ", kMostSamplesOfASplit,
+                     " can be numbered; take less"));
+  }
+  const int64_t bytes = NumElements(images.shape);
+  if (options.most_bytes > 0 && bytes > options.most_bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        images.path, ": says that it has ", bytes,
+        " bytes of images, but this worker has memory for ", options.most_bytes,
+        ": take fewer samples, or read them where there is more memory"));
+  }
+  return absl::OkStatus();
 }
 
-absl::Status CheckLabels(const IdxOptions& options, const IdxFile& labels,
-                         const IdxFile& images) {
+// Looks at the headers alone.
+absl::Status CheckLabelCount(const IdxFile& labels, const IdxFile& images) {
   if (labels.shape.size() != 1) {
     return absl::InvalidArgumentError(absl::StrCat(
         labels.path, ": ", labels.shape.size(), " dimensions, labels need 1"));
@@ -63,6 +81,10 @@ absl::Status CheckLabels(const IdxOptions& options, const IdxFile& labels,
         absl::StrCat(labels.path, ": ", labels.shape[0], " labels for the ",
                      images.shape[0], " images of ", images.path));
   }
+  return absl::OkStatus();
+}
+
+absl::Status CheckLabels(const IdxOptions& options, const IdxFile& labels) {
   for (size_t i = 0; i < labels.values.size(); ++i) {
     if (labels.values[i] >= options.classes) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -91,12 +113,17 @@ absl::StatusOr<IdxSet::Split> IdxSet::OpenSplit(const IdxOptions& options,
                                                 const std::string& prefix) {
   PACELINE_ASSIGN_OR_RETURN(
       IdxFile images,
-      ReadNamed(options, absl::StrCat(prefix, "-images-idx3-ubyte")));
+      ReadNamed(options, absl::StrCat(prefix, "-images-idx3-ubyte"),
+                [&options](const IdxFile& header) {
+                  return CheckImages(options, header);
+                }));
   PACELINE_ASSIGN_OR_RETURN(
       IdxFile labels,
-      ReadNamed(options, absl::StrCat(prefix, "-labels-idx1-ubyte")));
-  PACELINE_RETURN_IF_ERROR(CheckImages(options, images));
-  PACELINE_RETURN_IF_ERROR(CheckLabels(options, labels, images));
+      ReadNamed(options, absl::StrCat(prefix, "-labels-idx1-ubyte"),
+                [&images](const IdxFile& header) {
+                  return CheckLabelCount(header, images);
+                }));
+  PACELINE_RETURN_IF_ERROR(CheckLabels(options, labels));
   return Split{std::move(images.values), std::move(labels.values)};
 }
 

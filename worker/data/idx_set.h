@@ -20,6 +20,8 @@ struct IdxOptions {
   Shape shape;         // of one sample, as the job says
   int32_t classes = 10;
   ChannelScale scale;  // of every pixel
+  // Of a file's images at most, as they are in memory; 0: no limit.
+  int64_t most_bytes = 0;
 };
 
 // Immutable.  Keeps the files' bytes (47 MB for 60,000 images of 28x28) and
@@ -27,7 +29,9 @@ struct IdxOptions {
 class IdxSet final : public SampleSet {
  public:
   // Errors: those of ReadIdx; InvalidArgument when the files do not fit one
-  // another or the job; NotFound names both file names that were tried.
+  // another or the job; ResourceExhausted when one promises more than
+  // most_bytes; NotFound names both file names that were tried.  Of a file
+  // whose header is refused no more than that is read.
   static absl::StatusOr<std::unique_ptr<IdxSet>> Open(
       const IdxOptions& options);
 

@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
-#include "worker/data/byte_file.h"
+#include "worker/byte_file.h"
 #include "worker/data/image_reader.h"
 #include "worker/data/resampler.h"
 

@@ -3,6 +3,8 @@
 #include <numeric>
 #include <utility>
 
+#include "absl/types/span.h"
+
 namespace paceline {
 
 MicroBatchPlace MicroBatchPlaces::Of(const WalkBatch& batch, int micro_batch) {
@@ -19,7 +21,8 @@ MicroBatchPlace MicroBatchPlaces::Of(const WalkBatch& batch, int micro_batch) {
   }
   if (epoch_ != batch.epoch) {
     epoch_ = batch.epoch;
-    order_ = SampleOrder(train_.seed, epoch_, train_samples_);
+    order_.resize(train_samples_);
+    FillSampleOrder(train_.seed, epoch_, absl::MakeSpan(order_));
   }
   place.indices.assign(order_.begin() + first,
                        order_.begin() + first + place.indices.size());

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status_macros.h"
+#include "worker/cpu.h"
 #include "worker/data/cifar_set.h"
 #include "worker/data/first_samples.h"
 #include "worker/data/idx_set.h"
@@ -71,6 +72,7 @@ absl::StatusOr<std::unique_ptr<const SampleSet>> OpenIdx(const DataSpec& data) {
   options.shape = data.shape;
   options.classes = data.classes;
   options.scale = ScalesOf(data).front();
+  options.most_bytes = MemoryBytes();
   if (data.name == "fashion-mnist" && data.path.empty()) {
     options.folder = kFashionMnistFolder;
     options.remedy = "run: apt install dataset-fashion-mnist";

@@ -13,7 +13,8 @@ Prefetcher::Prefetcher(const TrainSpec& train,
                        std::unique_ptr<const SampleSet> samples, int threads,
                        Turns turns)
     : samples_(std::move(samples)),
-      capacity_(int64_t{kAheadPerThread} * threads),
+      capacity_(
+          MicroBatchesAhead(samples_->format(), train.micro_batch, threads)),
       walk_(train, samples_->samples(BatchPhase::kTrain),
             samples_->samples(BatchPhase::kEvaluate), std::move(turns)),
       end_(std::numeric_limits<int64_t>::max()) {

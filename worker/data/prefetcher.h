@@ -20,12 +20,10 @@ namespace paceline {
 
 // Thread-safe; Next() is meant for one consumer.  Owns its loader threads
 // ("data-0", ...), which the destructor stops and joins whether or not
-// everything was consumed.  At most kAheadPerThread micro-batches a thread are
-// loaded and not yet taken; loaders wait above that.
+// everything was consumed.  No more than MicroBatchesAhead() are loaded and not
+// yet taken; loaders wait above that.
 class Prefetcher {
  public:
-  static constexpr int kAheadPerThread = 4;
-
   // threads: 0 loads in Next(), on the caller's thread.  The tensors do not
   // depend on it.
   //   turns  the batches that are loaded

@@ -47,6 +47,15 @@ class SampleSet {
                             Tensor& labels) const = 0;
 };
 
+// What loaders keep ready for the compute thread, at most.
+constexpr int kAheadPerThread = 4;
+constexpr int64_t kMostBytesAhead = int64_t{256} << 20;
+
+// How many micro-batches that is: kAheadPerThread a thread, or as many as have
+// kMostBytesAhead together where these are fewer, but one a thread.
+int64_t MicroBatchesAhead(const SampleFormat& format, int64_t micro_batch,
+                          int threads);
+
 // In memory of its own: inputs and labels.  Errors: those of Load()
 absl::StatusOr<TensorList> LoadMicroBatch(const SampleSet& samples,
                                           const MicroBatchPlace& place);

@@ -12,7 +12,8 @@ namespace paceline {
 StepLoader::StepLoader(const TrainSpec& train,
                        std::unique_ptr<const SampleSet> samples, int threads)
     : samples_(std::move(samples)),
-      capacity_(static_cast<size_t>(kAheadPerThread) * threads),
+      capacity_(static_cast<size_t>(
+          MicroBatchesAhead(samples_->format(), train.micro_batch, threads))),
       walk_(train, samples_->samples(BatchPhase::kTrain),
             samples_->samples(BatchPhase::kEvaluate)),
       places_(train, samples_->samples(BatchPhase::kTrain)) {

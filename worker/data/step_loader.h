@@ -21,12 +21,10 @@
 namespace paceline {
 
 // Owns its loader threads ("data-0", ...), which the destructor stops and
-// joins.  At most kAheadPerThread micro-batches a thread are loaded and not yet
-// taken; loaders wait above that.
+// joins.  No more than MicroBatchesAhead() are loaded and not yet taken;
+// loaders wait above that.
 class StepLoader final : public StepSource {
  public:
-  static constexpr int kAheadPerThread = 4;
-
   // samples has at least one training sample.  threads: 0 loads in Next(); the
   // tensors do not depend on it.
   StepLoader(const TrainSpec& train, std::unique_ptr<const SampleSet> samples,

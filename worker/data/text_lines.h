@@ -15,7 +15,7 @@
 #include "core/base/status_macros.h"
 #include "core/model/batch.h"
 #include "core/model/job_spec.h"
-#include "worker/data/byte_file.h"
+#include "worker/byte_file.h"
 
 namespace paceline {
 

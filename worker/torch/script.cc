@@ -1,8 +1,8 @@
 #include "worker/torch/script.h"
 
-#include <cerrno>
-#include <fstream>
+#include <algorithm>
 #include <map>
+#include <memory>
 #include <sstream>
 
 #include "absl/strings/match.h"
@@ -10,6 +10,8 @@
 #include "absl/strings/str_split.h"
 #include "core/base/status_macros.h"
 #include "core/transfer/sha256.h"
+#include "worker/byte_file.h"
+#include "worker/cpu.h"
 #include "worker/torch/guard.h"
 
 namespace paceline {
@@ -19,16 +21,32 @@ absl::Status Refuse(const std::string& path, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat(path, ": ", why));
 }
 
+// Far above any model that small machines train.
+constexpr int64_t kMostFileBytes = int64_t{16} << 30;
+
 absl::StatusOr<std::string> ReadWhole(const std::string& path) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream bytes;
-  if (file) bytes << file.rdbuf();
-  if (!file || !bytes) {
-    return absl::ErrnoToStatus(errno == 0 ? EIO : errno,
-                               absl::StrCat("cannot read ", path));
+  PACELINE_ASSIGN_OR_RETURN(const std::unique_ptr<ByteFile> file,
+                            ByteFile::Open(path));
+  if (file->size() == 0) {
+    return Refuse(path,
+                  "it is empty: write it again, with "
+                  "torch.jit.script(model).save(...)");
   }
-  return std::move(bytes).str();
+  const int64_t memory = MemoryBytes();
+  const int64_t most =
+      memory > 0 ? std::min(memory, kMostFileBytes) : kMostFileBytes;
+  if (file->size() > most) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(path, ": it has ", file->size(),
+                     " bytes, and this worker reads at most ", most,
+                     ", since a script is in memory whole: use a smaller "
+                     "model"));
+  }
+  std::string bytes(file->size(), '\0');
+  PACELINE_RETURN_IF_ERROR(file->ReadAt(
+      0,
+      absl::MakeSpan(reinterpret_cast<uint8_t*>(bytes.data()), bytes.size())));
+  return bytes;
 }
 
 absl::StatusOr<torch::jit::Module> Parse(const std::string& path,
@@ -107,7 +125,9 @@ absl::Status CheckShared(const std::string& path, const Script& script) {
 }  // namespace
 
 absl::StatusOr<Script> LoadScript(const std::string& path) {
-  PACELINE_ASSIGN_OR_RETURN(const std::string bytes, ReadWhole(path));
+  PACELINE_ASSIGN_OR_RETURN(
+      const std::string bytes,
+      Guard(path.c_str(), [&path] { return ReadWhole(path); }));
   Script script;
   Sha256 hash;
   hash.Update(bytes);

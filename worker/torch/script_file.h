@@ -13,11 +13,13 @@ namespace paceline {
 //
 // Errors (all name the file):
 //   NotFound, PermissionDenied, ...  as the system says
-//   InvalidArgument  not TorchScript; traced; its root is no Sequential, or is
-//                    empty; a child that these samples do not go through, that
-//                    gives something else than one float32 tensor, shares
-//                    parameters with another, or has some of a dtype that we
-//                    do not have
+//   ResourceExhausted  it has more bytes than this worker's memory, or no
+//                      memory is left
+//   InvalidArgument  no regular file, empty, or not TorchScript; traced; its
+//                    root is no Sequential, or is empty; a child that these
+//                    samples do not go through, that gives something else than
+//                    one float32 tensor, shares parameters with another, or has
+//                    some of a dtype that we do not have
 absl::StatusOr<ScriptModel> ReadScript(const JobSpec& spec);
 
 }  // namespace paceline

@@ -161,6 +161,16 @@ TEST(SampleOrder, DependsOnSeedAndEpochAlone) {
   EXPECT_NE(SampleOrder(1, 2, 100), SampleOrder(2, 1, 100));
 }
 
+TEST(SampleOrder, OfAnEpochTakesTheMemoryOfAnother) {
+  std::vector<int32_t> order = SampleOrder(1, 0, 1000);
+
+  for (const int64_t epoch : {3, 0, 7}) {
+    FillSampleOrder(1, epoch, absl::MakeSpan(order));
+    EXPECT_EQ(order, SampleOrder(1, epoch, 1000)) << epoch;
+  }
+  FillSampleOrder(1, 0, {});
+}
+
 TEST(SampleOrder, IsTheSameOnEveryMachine) {
   EXPECT_THAT(SampleOrder(1, 0, 8), ElementsAre(6, 5, 0, 2, 3, 7, 1, 4));
 }

@@ -1,4 +1,4 @@
-#include "worker/data/byte_file.h"
+#include "worker/byte_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
