@@ -29,9 +29,11 @@ void FlowMeter::OnInput(const FlowMoment& now, const FlowWait& wait,
     times_.data += absl::ToDoubleSeconds(waited);
     return;
   }
-  // Clocks of two machines may differ: no way is longer than the wait.
-  const absl::Duration travelled =
-      absl::Microseconds(now.unix_us - sent_us) - (now.steady - wait.end);
+  // Clocks of two machines may differ: no way is longer than the wait.  What a
+  // neighbour says may be anything, and absl::Time knows its ends.
+  const absl::Duration travelled = absl::FromUnixMicros(now.unix_us) -
+                                   absl::FromUnixMicros(sent_us) -
+                                   (now.steady - wait.end);
   const absl::Duration way =
       std::clamp(travelled, absl::ZeroDuration(), waited);
   times_.in_flight += absl::ToDoubleSeconds(way);

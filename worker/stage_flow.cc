@@ -71,8 +71,8 @@ void StageRunner::MeterBatchEnd(const BatchInfo& batch) {
 
 absl::Status StageRunner::TakeResult(const Slot& slot, const BatchInfo& batch,
                                      ForwardResult& result) {
-  const int64_t now = absl::ToUnixMicros(parts_.clock.Today());
-  flow_.OnResult(absl::Microseconds(now - admitted_us_[slot]));
+  flow_.OnResult(parts_.clock.Today() -
+                 absl::FromUnixMicros(admitted_us_[slot]));
   admitted_us_.erase(slot);
   if (parts_.predictions->samples() == 0) {
     int64_t samples = 0;

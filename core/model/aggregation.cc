@@ -23,7 +23,8 @@ constexpr int64_t kMostSteps = 1'000'000'000;
 
 int64_t MicroBatchesOfAStep(const TrainSpec& train) {
   if (train.micro_batch < 1) return 0;
-  return (train.batch + train.micro_batch - 1) / train.micro_batch;
+  return train.batch / train.micro_batch +
+         (train.batch % train.micro_batch > 0 ? 1 : 0);
 }
 
 // How every one of `members` gets a micro-batch.

@@ -1,5 +1,8 @@
 #include "worker/flow_meter.h"
 
+#include <cstdint>
+#include <limits>
+
 #include "gtest/gtest.h"
 
 namespace paceline {
@@ -47,6 +50,9 @@ TEST(FlowMeter, BelievesNoClockThatIsFarOff) {
 
   EXPECT_DOUBLE_EQ(meter.times().in_flight, 2) << "no more than the wait";
   EXPECT_DOUBLE_EQ(meter.times().starved, 1) << "sent after it came";
+
+  meter.OnInput(At(12), Wait(10, 12), std::numeric_limits<int64_t>::min());
+  EXPECT_DOUBLE_EQ(meter.times().in_flight, 4);
 }
 
 TEST(FlowMeter, CountsTheLoaderApart) {
