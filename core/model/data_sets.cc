@@ -255,10 +255,9 @@ bool CheckDataSpec(const DataSpec& data, SpecProblems& problems) {
   }
   const DataSetTraits& set = *FindDataSet(data.name);
   if (set.needs_path && data.path.empty()) {
-    problems.Add("data.path",
-                 absl::StrCat(data.name,
-                              " needs the place of its files, on "
-                              "the workers that read them"));
+    problems.Add("data.path", absl::StrCat(data.name,
+                                           " needs the place of its files, on "
+                                           "the workers that read them"));
   }
   problems.AbsolutePath("data.path", data.path, "the workers that read it");
   if (IsSynthetic(data)) {
