@@ -170,8 +170,10 @@ class Bench {
   }
 
   absl::StatusOr<JobView> RunJob(const BenchCase& one) {
+    SubmitRequest request;
+    request.spec = SpecOf(one);
     PACELINE_ASSIGN_OR_RETURN(const Submission submitted,
-                              context_.client.SubmitJob({.spec = SpecOf(one)}));
+                              context_.client.SubmitJob(request));
     PACELINE_ASSIGN_OR_RETURN(
         const WatchResult watched,
         WatchJob(context_, submitted.id, options_.timeout));
