@@ -192,6 +192,10 @@ class Brain {
   void OnWeightsFailed(const Fence& fence, const absl::Status& error,
                        Moment moment);
 
+  // Before OnTick(): nothing was done for so long, whoever was at fault.
+  void OnStandstill(absl::Duration duration) {
+    membership_.OnStandstill(duration);
+  }
   void OnTick(Moment moment);
 
   const Actions& actions() const { return actions_; }

@@ -14,6 +14,8 @@ namespace {
 constexpr absl::Duration kMetricsPeriod = absl::Milliseconds(500);
 // Heartbeats a lease: two may be lost and one late.
 constexpr int kHeartbeatsALease = 6;
+// Later than that, this process was stopped, its machine was, or the disk.
+constexpr absl::Duration kLateTick = absl::Milliseconds(500);
 
 absl::Status Overloaded() {
   return absl::UnavailableError("the coordinator is stopping or overloaded");
@@ -39,6 +41,7 @@ Coordinator::Coordinator(const BrainPolicy& policy, StoredState stored,
       clock_(clock),
       metrics_(metrics),
       brain_(policy, std::move(stored), Now()),
+      ticked_(clock.Now()),
       metrics_updated_(clock.Now()),
       loop_("brain", [this] { AfterBatch(); }) {
   Post([] {});  // dispatches what the brain decided on what was stored
@@ -161,7 +164,12 @@ void Coordinator::Tick() {
   if (tick_is_queued_.exchange(true)) return;
   const bool posted = Post([this] {
     tick_is_queued_ = false;
-    brain_.OnTick(Now());
+    const Moment moment = Now();
+    const absl::Duration idle = moment.now - std::exchange(ticked_, moment.now);
+    // What workers said meanwhile waits behind this.  Not all of it is granted,
+    // or who dies would never be missed by one that is always late.
+    if (idle > kLateTick) brain_.OnStandstill(idle - kLateTick);
+    brain_.OnTick(moment);
   });
   if (!posted) tick_is_queued_ = false;
 }

@@ -164,6 +164,7 @@ class Coordinator {
   std::map<StreamId, std::shared_ptr<WorkerStream>> streams_;
   std::vector<Reply> replies_;
   std::string store_error_;  // last one logged
+  Instant ticked_;           // when the last tick was taken
   Instant metrics_updated_;
 
   TaskLoop loop_;

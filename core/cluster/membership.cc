@@ -149,6 +149,13 @@ void Membership::OnRestarting(StreamId stream) {
   if (member != nullptr) member->restarting = true;
 }
 
+void Membership::OnStandstill(absl::Duration duration) {
+  for (auto& [id, member] : members_) {
+    member.last_heard = member.last_heard + duration;
+    member.gone_since = member.gone_since + duration;
+  }
+}
+
 std::vector<MembershipChange> Membership::OnTick(Instant now) {
   std::vector<MembershipChange> changes;
   for (auto& [id, member] : members_) {

@@ -105,6 +105,10 @@ class Membership {
   // stream that is no member's present one.
   void OnRestarting(StreamId stream);
 
+  // For so long this coordinator did nothing, so that it heard nobody: nobody
+  // was silent then.
+  void OnStandstill(absl::Duration duration);
+
   // Judges everybody.  Those whose state changed, by id; the stream of a lost
   // member is still in it, for the caller to end, and forgotten afterwards
   // with OnStreamBroken().

@@ -3,7 +3,9 @@
 
 #include <signal.h>
 
+#include <chrono>
 #include <set>
+#include <thread>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -76,6 +78,33 @@ TEST(Failure, AWorkerKilledInTheMiddleFailsTheJobByNameAndComesBack) {
   const Finished again = mesh.Run(
       {"job", "submit", JobFile(mesh, kLongJob), "--set", "train.steps=3"});
   EXPECT_EQ(again.exit_code, 0) << again.errors;
+}
+
+// As a coordinator on a laptop that was shut for a while.
+TEST(Failure, ACoordinatorStoppedBeyondTheLeaseAccusesNobody) {
+  Mesh mesh(2);
+  const Finished submitted =
+      mesh.Run({"job", "submit", JobFile(mesh, kLongJob), "--set",
+                "pipeline.stages=2", "--detach"});
+  ASSERT_EQ(submitted.exit_code, 0) << submitted.errors;
+  const auto step = [&] {
+    return mesh.Json({"job", "show", "1"})["step"].get<int64_t>();
+  };
+  ASSERT_TRUE(Eventually([&] { return step() > 0; }));
+  const pid_t coordinator = mesh.pid_of_coordinator();
+  ASSERT_GT(coordinator, 1);
+
+  ASSERT_EQ(kill(coordinator, SIGSTOP), 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(4500));  // 1.5 leases
+  ASSERT_EQ(kill(coordinator, SIGCONT), 0);
+
+  const int64_t before = step();
+  EXPECT_TRUE(Eventually([&] { return step() > before; }));
+  EXPECT_EQ(mesh.Json({"job", "show", "1"})["state"], "running");
+  for (const nlohmann::json& worker : mesh.Workers()) {
+    EXPECT_NE(worker["state"], "lost") << worker;
+  }
+  EXPECT_EQ(mesh.Run({"job", "stop", "1"}).exit_code, 0);
 }
 
 TEST(Failure, SubmitWithoutACoordinatorEndsWithFourWithinFiveSeconds) {

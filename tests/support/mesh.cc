@@ -2,6 +2,9 @@
 
 #include <signal.h>
 
+#include <filesystem>
+#include <sstream>
+#include <system_error>
 #include <utility>
 
 #include "gtest/gtest.h"
@@ -83,6 +86,20 @@ pid_t Mesh::pid_of_worker(const std::string& name) const {
     if (worker["name"] == name) return worker["pid"];
   }
   ADD_FAILURE() << "no worker " << name;
+  return -1;
+}
+
+pid_t Mesh::pid_of_coordinator() const {
+  const std::string up = std::to_string(up_->pid());
+  std::istringstream children(
+      ReadWholeFile("/proc/" + up + "/task/" + up + "/children"));
+  for (pid_t pid = 0; children >> pid;) {
+    std::error_code ignored;
+    const auto program = std::filesystem::read_symlink(
+        "/proc/" + std::to_string(pid) + "/exe", ignored);
+    if (program.filename() == "paceline-coordinator") return pid;
+  }
+  ADD_FAILURE() << "no coordinator";
   return -1;
 }
 

@@ -34,6 +34,7 @@ class Mesh {
   const std::string& http() const { return http_; }
   std::vector<nlohmann::json> Workers() const;  // of `node list`
   pid_t pid_of_worker(const std::string& name) const;
+  pid_t pid_of_coordinator() const;
   std::string folder() const { return folder_.path(); }
   std::string log(const std::string& daemon) const;
   Child& up() { return *up_; }

@@ -133,6 +133,19 @@ TEST(Membership, SilenceIsSuspectAtHalfTheLeaseAndLostAtTheLease) {
   EXPECT_EQ(membership.OnTick(At(3000))[0].state, MemberState::kLost);
 }
 
+TEST(Membership, NobodyIsSilentWhileTheCoordinatorStandsStill) {
+  Membership membership = Empty();
+  membership.OnAttach(Of("a", 1), StreamId{1}, At(0)).IgnoreError();
+  membership.OnAttach(Of("b", 2), StreamId{2}, At(0)).IgnoreError();
+  membership.OnStreamBroken(StreamId{2}, At(100));
+
+  membership.OnStandstill(absl::Seconds(10));
+
+  EXPECT_TRUE(membership.OnTick(At(10'100)).empty());
+  EXPECT_EQ(membership.OnTick(At(10'600))[0].id, WorkerId{2}) << "its grace";
+  EXPECT_EQ(membership.OnTick(At(13'000))[0].state, MemberState::kLost);
+}
+
 TEST(Membership, HeartbeatJustInTimeKeepsItAlive) {
   Membership membership = Empty();
   membership.OnAttach(Of("a", 1), StreamId{1}, At(0)).IgnoreError();
