@@ -24,8 +24,8 @@ killed=  # pids of what this run ended
 usage() {
   cat <<'USAGE'
 usage: deploy/testbed.sh up [--nodes N] [--cpu X] [--rate R] [--cpu-of N=X]...
-                            [--rate-of N=R]... [--threads T] [--state DIR]
-                            [--bin DIR] [--name NAME]
+                            [--rate-of N=R]... [--threads T] [--lease S]
+                            [--state DIR] [--bin DIR] [--name NAME]
        deploy/testbed.sh exec [--on N] [--name NAME] [--] CMD...
        deploy/testbed.sh status [--name NAME] [-o table|json]
        deploy/testbed.sh set [--name NAME] [--cpu-of N=X]... [--rate-of N=R]...
@@ -47,6 +47,8 @@ usage: deploy/testbed.sh up [--nodes N] [--cpu X] [--rate R] [--cpu-of N=X]...
   --cpu-of N=X   of one node; N may be `coordinator` (unlimited otherwise)
   --rate-of N=R  of one node, or of the coordinator
   --threads T    cores that a node may use at a time (default: all there are)
+  --lease S      seconds of silence after which a node counts as lost (default:
+                 the coordinator's); longer where this machine stalls itself
   --state DIR    what the daemons keep, logs too; stays when the bed goes
   --bin DIR      the programs (default: build/release/bin)
   --name NAME    of the bed, so that several can stand (default: testbed)
@@ -116,12 +118,14 @@ warn_of_crowding() {
 
 # Checks what can be checked as anybody, then fills the record.
 plan_bed() {
-  local nodes=$1 cpu=$2 rate=$3 threads=$4 node
+  local nodes=$1 cpu=$2 rate=$3 threads=$4 lease=$5 node
   bed=([ready]=false [network]=$(network_of_name) [cpu.coordinator]=max)
   bed[nodes]=$(parse_count --nodes "$nodes" 200)
   bed[threads]=0
   [[ -z $threads ]] ||
     bed[threads]=$(parse_count --threads "$threads" "$(nproc)")
+  bed[lease]=
+  [[ -z $lease ]] || bed[lease]=$(parse_count --lease "$lease" 3600)
   cpu=$(parse_cpu --cpu "$cpu")
   rate=$(parse_rate --rate "$rate")
   bed[rate.coordinator]=$rate
@@ -149,7 +153,7 @@ make_bed() {
 }
 
 cmd_up() {
-  local nodes=4 cpu=0.4 rate=1gbit threads='' state=''
+  local nodes=4 cpu=0.4 rate=1gbit threads='' lease='' state=''
   local bin=${HERE%/*}/build/release/bin
   while [[ $# -gt 0 ]]; do
     case $1 in
@@ -157,6 +161,7 @@ cmd_up() {
       --cpu) cpu=$(value_of "$@") ;;
       --rate) rate=$(value_of "$@") ;;
       --threads) threads=$(value_of "$@") ;;
+      --lease) lease=$(value_of "$@") ;;
       --state) state=$(realpath -m -- "$(value_of "$@")") ;;
       --bin) bin=$(realpath -m -- "$(value_of "$@")") ;;
       *) common_option "$@" ;;
@@ -164,7 +169,7 @@ cmd_up() {
     shift 2
   done
   check_name
-  plan_bed "$nodes" "$cpu" "$rate" "$threads"
+  plan_bed "$nodes" "$cpu" "$rate" "$threads" "$lease"
   need_root up
   need_tools
   need_programs "$bin"
@@ -173,7 +178,7 @@ cmd_up() {
 
   take_lock
   clear_the_place
-  plan_bed "$nodes" "$cpu" "$rate" "$threads"
+  plan_bed "$nodes" "$cpu" "$rate" "$threads" "$lease"
   bed[cgroup_version]=${found%% *} bed[cgroup]=${found#* }
   bed[bin]=$bin bed[state]=${state:-$(record_folder)}
   refuse_taken_names

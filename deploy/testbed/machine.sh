@@ -152,7 +152,8 @@ launch_daemon() {
   local common=(--config "${bed[state]}/none.toml" --state "$folder" --insecure)
   if [[ $node == coordinator ]]; then
     launch "$node" "${bed[bin]}/paceline-coordinator" "${common[@]}" \
-      --listen "$at:$GRPC_COORDINATOR" --http "$at:$HTTP_COORDINATOR"
+      --listen "$at:$GRPC_COORDINATOR" --http "$at:$HTTP_COORDINATOR" \
+      ${bed[lease]:+--lease "${bed[lease]}"}
   else
     launch "$node" "${bed[bin]}/paceline-worker" "${common[@]}" \
       --coordinator "$(address coordinator):$GRPC_COORDINATOR" \

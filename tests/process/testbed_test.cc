@@ -279,7 +279,11 @@ TEST_F(TestbedTest, ANodeComputesAtItsQuotaAndAtTheNextOne) {
 // Two that want all of one core between them: who has to wait for the other
 // gets what it missed in the next period.
 TEST_F(TestbedTest, NodesOnOneCoreDoNotSlowEachOther) {
-  ASSERT_EQ(Up({"--threads", "1", "--cpu", "0.45"}).exit_code, 0);
+  ASSERT_EQ(Up({"--threads", "1", "--cpu", "0.45", "--lease", "7"}).exit_code,
+            0);
+  EXPECT_EQ(RunCommand({"pgrep", "-f", "paceline-coordinator .*--lease 7$"})
+                .exit_code,
+            0);
   const auto on_first_core = [this](int number) {
     std::vector<std::string> arguments = OnNode(number, {kBurn});
     arguments.insert(arguments.begin(), {"taskset", "-c", "0"});
@@ -578,6 +582,7 @@ TEST(Testbed, BadArgumentsAreNamed) {
       {{"up", "--nodes", "0"}, "--nodes 0: need a whole number from 1 to 200"},
       {{"up", "--nodes", "2.5"}, "--nodes 2.5: need a whole number"},
       {{"up", "--threads", "0"}, "--threads 0: need a whole number from 1"},
+      {{"up", "--lease", "0.5"}, "--lease 0.5: need a whole number from 1"},
       {{"up", "--name", "../x"}, "--name '../x': need 1 to 32"},
       {{"up", "--nodes"}, "--nodes needs a value"},
       {{"up", "--speed", "1"}, "unknown option '--speed'"},
