@@ -458,9 +458,9 @@ absl::StatusOr<StepReport> FakeEngine::Report(const BatchInfo& batch) {
   for (const FakeLayer& layer : layers_) {
     for (const FakeParameter& parameter : layer.parameters) {
       if (!parameter.trainable || parameter.borrowed) continue;
-      const absl::Span<const float> gradient = parameter.gradient.As<float>();
-      checksum.Update({parameter.gradient.data.get(),
-                       static_cast<size_t>(parameter.gradient.bytes())});
+      const absl::Span<const float> gradient = SumOf(parameter.gradient);
+      checksum.Update({reinterpret_cast<const uint8_t*>(gradient.data()),
+                       gradient.size() * sizeof(float)});
       report.squared_norms.push_back(SquaredNorm(gradient));
       report.finite = report.finite && AllFinite(gradient);
     }
@@ -485,10 +485,10 @@ absl::Status FakeEngine::Apply(const StepVerdict& verdict) {
         std::vector<absl::Span<float>> state;
         for (Tensor& tensor : parameter.state)
           state.push_back(tensor.As<float>());
-        const Tensor& gradient = parameter.gradient;
         if (!parameter.borrowed) {
           ApplyUpdate(options_.train.optimizer, verdict,
-                      parameter.value.As<float>(), gradient.As<float>(), state);
+                      parameter.value.As<float>(), SumOf(parameter.gradient),
+                      state);
         }
       }
     }

@@ -33,6 +33,7 @@ void FakeEngine::ClearSums() {
       std::memset(parameter.gradient.data.get(), 0, parameter.gradient.bytes());
     }
   }
+  ReadOwnSum();
   labels_ = 0;
 }
 

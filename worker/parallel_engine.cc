@@ -1,7 +1,9 @@
 #include "worker/parallel_engine.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 
 namespace paceline {
@@ -44,6 +46,41 @@ absl::Status ParallelEngine::AbandonStep() {
   if (!is_parallel()) return StageEngine::AbandonStep();
   DropStep();
   return absl::OkStatus();
+}
+
+absl::Status ParallelEngine::ReadSumFrom(
+    std::vector<absl::Span<const float>> pieces) {
+  if (!is_parallel()) return StageEngine::ReadSumFrom(std::move(pieces));
+  size_t values = 0;
+  for (const absl::Span<const float> piece : pieces) values += piece.size();
+  if (values != offsets_.back()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a sum of ", values, " values for the ", offsets_.back(),
+                     " of the trainable parameters"));
+  }
+  pieces_ = std::move(pieces);
+  return absl::OkStatus();
+}
+
+absl::Span<const float> ParallelEngine::SumOf(Tensor gradient) const {
+  const absl::Span<float> own = gradient.As<float>();
+  if (pieces_.empty()) return own;
+  size_t skip =
+      static_cast<const float*>(own.data()) - flat_.As<float>().data();
+  size_t done = 0;
+  for (const absl::Span<const float> piece : pieces_) {
+    if (skip >= piece.size()) {
+      skip -= piece.size();
+      continue;
+    }
+    const absl::Span<const float> part = piece.subspan(skip, own.size() - done);
+    if (part.size() == own.size()) return part;
+    std::copy(part.begin(), part.end(), own.begin() + done);
+    done += part.size();
+    skip = 0;
+    if (done == own.size()) break;
+  }
+  return own;
 }
 
 }  // namespace paceline

@@ -24,6 +24,7 @@ class ParallelEngine : public StageEngine {
   absl::StatusOr<uint64_t> StateHash() final;
   absl::Status RestoreState(absl::Span<const uint8_t> from) final;
   absl::Status AbandonStep() final;
+  absl::Status ReadSumFrom(std::vector<absl::Span<const float>> pieces) final;
 
  protected:
   // From now on it is for data parallelism: there is memory for the gradients
@@ -35,15 +36,22 @@ class ParallelEngine : public StageEngine {
   }
   bool is_parallel() const { return !offsets_.empty(); }
 
+  // What Report() and Apply() read of a parameter whose own sum is `gradient`:
+  // that, or the group's (ReadSumFrom).  A parameter that lies across pieces is
+  // put together in its own memory.
+  absl::Span<const float> SumOf(Tensor gradient) const;
+  void ReadOwnSum() { pieces_.clear(); }
+
  private:
   // Parameters, buffers and what the optimizer remembers.
   virtual ScatteredBytes State() const = 0;
   virtual void OnStateOverwritten() {}
-  // Drops forwards that were kept, and the sum.
+  // Drops forwards that were kept, and the sum: ReadOwnSum() too.
   virtual void DropStep() = 0;
 
   std::vector<size_t> offsets_;  // as GradientOffsets()
   Tensor flat_;
+  std::vector<absl::Span<const float>> pieces_;  // empty: the sum is in flat_
 };
 
 }  // namespace paceline

@@ -16,7 +16,7 @@
 //         desk.FinishPart(samples);
 //       case kApply:  // the same on all members
 //         desk.AwaitPartReleased();
-//         WriteResult(turn, desk.shape(), g);   // to divide by turn.divisor
+//         ResultInPlace() or WriteResult();     // to divide by turn.divisor
 //         desk.OnApplied(turn.step + 1, hash of the state);
 //     }
 //   }

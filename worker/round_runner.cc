@@ -143,6 +143,16 @@ absl::Status RoundRunner::Abandon() {
 
 // --- A result ---------------------------------------------------------------
 
+// The engine reads the group's sum where it lies, if it can be read so.
+absl::Status RoundRunner::HandOver(const RoundTurn& turn) {
+  auto pieces = ResultInPlace(turn, parts_.desk.shape());
+  if (pieces.has_value()) return parts_.engine.ReadSumFrom(*std::move(pieces));
+  PACELINE_ASSIGN_OR_RETURN(const absl::Span<float> gradient,
+                            parts_.engine.FlatGradient());
+  WriteResult(turn, parts_.desk.shape(), gradient);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<StepVerdict> RoundRunner::Update(const RoundTurn& turn,
                                                 const BatchInfo& batch) {
   StepVerdict verdict;
@@ -151,9 +161,7 @@ absl::StatusOr<StepVerdict> RoundRunner::Update(const RoundTurn& turn,
   verdict.why = "the round was void: too few usable parts";
   PACELINE_RETURN_IF_ERROR(Abandon());
   if (turn.divisor == 0) return verdict;
-  PACELINE_ASSIGN_OR_RETURN(const absl::Span<float> gradient,
-                            parts_.engine.FlatGradient());
-  WriteResult(turn, parts_.desk.shape(), gradient);
+  PACELINE_RETURN_IF_ERROR(HandOver(turn));
   PACELINE_ASSIGN_OR_RETURN(StepReport report, parts_.engine.Report(batch));
   report.step = turn.step;
   report.samples = turn.divisor;

@@ -84,6 +84,7 @@ class RoundRunner {
   absl::Status BeginPart(const RoundTurn& turn, const StepFaults& faults);
   absl::Status Apply(const RoundTurn& turn);
   void LogApplied(const RoundTurn& turn) const;
+  absl::Status HandOver(const RoundTurn& turn);
   absl::StatusOr<StepVerdict> Update(const RoundTurn& turn,
                                      const BatchInfo& batch);
   absl::Status Restore(const RoundTurn& turn);

@@ -20,6 +20,20 @@ void WriteResult(const RoundTurn& turn, const RoundShape& shape,
   }
 }
 
+std::optional<std::vector<absl::Span<const float>>> ResultInPlace(
+    const RoundTurn& turn, const RoundShape& shape) {
+  if (shape.codec() != Codec::kRaw) return {};
+  std::vector<absl::Span<const float>> pieces;
+  for (int shard = 0; shard < shape.shards(); ++shard) {
+    if (shape.values(shard) == 0) continue;
+    if (turn.result.shards[shard].divisor != turn.divisor) return {};
+    const absl::Span<const uint8_t> bytes = turn.sums[shard]->bytes();
+    pieces.emplace_back(reinterpret_cast<const float*>(bytes.data()),
+                        shape.values(shard));
+  }
+  return pieces;
+}
+
 void RoundTurns::Publish(State state) {
   const absl::MutexLock lock(&mutex_);
   // An uploader that is one again after another was: it may have to repeat.

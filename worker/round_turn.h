@@ -63,6 +63,12 @@ struct RoundTurn {
 void WriteResult(const RoundTurn& turn, const RoundShape& shape,
                  absl::Span<float> gradient);
 
+// The same to be read where it is: float32, the shards side by side, in the
+// memory of turn.sums.  Nothing where values would have to be decoded or
+// scaled.
+std::optional<std::vector<absl::Span<const float>>> ResultInPlace(
+    const RoundTurn& turn, const RoundShape& shape);
+
 // Thread-safe.  Turns come in the order in which they were pushed; a part is
 // asked for when nothing else is to be done.
 class RoundTurns {

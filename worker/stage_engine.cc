@@ -122,6 +122,10 @@ absl::Status OwnTies() {
       "an engine for data parallelism adds up shared parameters by itself");
 }
 
+absl::Status StageEngine::ReadSumFrom(std::vector<absl::Span<const float>>) {
+  return NotParallel();
+}
+
 absl::StatusOr<absl::Span<float>> StageEngine::FlatGradient() {
   return NotParallel();
 }

@@ -185,6 +185,12 @@ class StageEngine {
   // In the last backward of a step, once on_layer was called for a layer, all
   // from its offset on is final.
   virtual std::vector<size_t> GradientOffsets() const { return {}; }
+  // The other way to say what members agreed on, without a copy: Report() and
+  // Apply() read it from `pieces`, which are side by side what FlatGradient()
+  // would be.  Their memory stays until Apply(), AbandonStep() or
+  // RestoreState(), after which the sum is the engine's own again.
+  // Errors: InvalidArgument  not of its size
+  virtual absl::Status ReadSumFrom(std::vector<absl::Span<const float>> pieces);
 
   // Parameters, buffers and what the optimizer remembers, as bytes; equal on
   // all members that are level.

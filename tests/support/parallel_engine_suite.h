@@ -153,6 +153,64 @@ TEST_P(ParallelEngineSuite, AppliesWhatWasWrittenOverTheGradient) {
   EXPECT_TRUE(IsZero(*taker));
 }
 
+// Cut where no layer ends, so that a parameter lies across pieces.
+TEST_P(ParallelEngineSuite, AppliesASumThatIsReadWhereItLies) {
+  const auto giver = Make(Parallel());
+  const auto taker = Make(Parallel());
+  const BatchInfo batch = Batch(BatchPhase::kTrain, 2);
+  Compute(*giver, Parallel(), batch);
+  ASSERT_TRUE(taker->Forward(batch, 0, InputOf(Parallel(), 5)).ok());
+  ASSERT_TRUE(taker->Backward(batch, 0, {}).ok());
+  const absl::Span<const float> sum = giver->FlatGradient().value();
+  std::vector<std::vector<float>> memory;
+  std::vector<absl::Span<const float>> pieces;
+  for (size_t begin = 0; begin < sum.size(); begin += 3) {
+    const absl::Span<const float> piece = sum.subspan(begin, 3);
+    memory.emplace_back(piece.begin(), piece.end());
+  }
+  pieces.assign(memory.begin(), memory.end());
+
+  ASSERT_TRUE(taker->ReadSumFrom(pieces).ok());
+
+  EXPECT_EQ(taker->Report(batch)->result_hash,
+            giver->Report(batch)->result_hash);
+  ASSERT_TRUE(taker->Apply(Go()).ok());
+  ASSERT_TRUE(giver->Apply(Go()).ok());
+  EXPECT_EQ(StateOf(*taker), StateOf(*giver));
+  EXPECT_TRUE(IsZero(*taker));
+  // The next step's sum is the engine's own.
+  memory.clear();
+  EXPECT_EQ(Train(*taker, Parallel(), 1, 2).reports,
+            Train(*giver, Parallel(), 1, 2).reports);
+}
+
+TEST_P(ParallelEngineSuite, ASumThatIsReadIsForgottenWithItsStep) {
+  const auto engine = Make(Parallel());
+  const auto plain = Make(Parallel());
+  const std::vector<uint8_t> state = StateOf(*engine);
+  const std::vector<float> ones(engine->FlatGradient()->size(), 1);
+
+  ASSERT_TRUE(engine->ReadSumFrom({ones}).ok());
+  ASSERT_TRUE(engine->AbandonStep().ok());
+  EXPECT_EQ(Train(*engine, Parallel(), 0, 1).reports,
+            Train(*plain, Parallel(), 0, 1).reports);
+
+  ASSERT_TRUE(engine->ReadSumFrom({ones}).ok());
+  ASSERT_TRUE(engine->RestoreState(state).ok());
+  const auto fresh = Make(Parallel());
+  EXPECT_EQ(Train(*engine, Parallel(), 0, 1).reports,
+            Train(*fresh, Parallel(), 0, 1).reports);
+}
+
+TEST_P(ParallelEngineSuite, RefusesASumOfAnotherSize) {
+  const auto engine = Make(Parallel());
+  const std::vector<float> ones(engine->FlatGradient()->size() + 1, 1);
+
+  EXPECT_TRUE(absl::IsInvalidArgument(engine->ReadSumFrom({ones})));
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      engine->ReadSumFrom({absl::MakeSpan(ones).first(3)})));
+}
+
 TEST_P(ParallelEngineSuite, TellsAfterEachLayerThatItsGradientIsFinal) {
   std::vector<int> order;
   std::vector<std::vector<float>> seen;
@@ -274,6 +332,7 @@ TEST_P(ParallelEngineSuite, AnEngineOfAPipelineIsNoMember) {
       absl::IsFailedPrecondition(engine->CopyState(absl::MakeSpan(bytes))));
   EXPECT_TRUE(absl::IsFailedPrecondition(engine->RestoreState(bytes)));
   EXPECT_TRUE(absl::IsFailedPrecondition(engine->AbandonStep()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(engine->ReadSumFrom({})));
 }
 
 // Without TieExchange, to rounding what a pipeline of one stage does with it.

@@ -151,6 +151,48 @@ TEST(WriteResult, ScalesShardsThatHaveAnotherDivisor) {
   EXPECT_EQ(gradient[256], 2);
 }
 
+TEST(ResultInPlace, IsTheShardsSideBySide) {
+  const RoundShape shape(1000, 3, Codec::kRaw);
+  RoundTurn turn;
+  turn.divisor = 8;
+  for (int shard = 0; shard < 3; ++shard) {
+    ShardResult result;
+    result.shard = shard;
+    result.divisor = 8;
+    turn.result.shards.push_back(result);
+    turn.sums.push_back(RoundPayload::Make(shape.bytes(shard)));
+    for (const size_t at : {size_t{0}, shape.values(shard) - 1}) {
+      const auto value = static_cast<float>(shape.begin(shard) + at);
+      std::memcpy(turn.sums.back()->mutable_bytes().data() + 4 * at, &value, 4);
+    }
+  }
+
+  const auto pieces = ResultInPlace(turn, shape);
+
+  ASSERT_TRUE(pieces.has_value());
+  size_t next = 0;
+  for (const absl::Span<const float> piece : *pieces) {
+    EXPECT_EQ(piece.front(), static_cast<float>(next));
+    next += piece.size();
+    EXPECT_EQ(piece.back(), static_cast<float>(next - 1));
+  }
+  EXPECT_EQ(next, 1000u);
+
+  turn.result.shards[1].divisor = 4;
+  EXPECT_FALSE(ResultInPlace(turn, shape).has_value()) << "to be scaled";
+}
+
+TEST(ResultInPlace, IsNothingWhereValuesAreCoded) {
+  const RoundShape shape(512, 1, Codec::kBf16);
+  RoundTurn turn;
+  turn.divisor = 8;
+  turn.result.shards.push_back({});
+  turn.result.shards.back().divisor = 8;
+  turn.sums.push_back(RoundPayload::Make(shape.bytes(0)));
+
+  EXPECT_FALSE(ResultInPlace(turn, shape).has_value());
+}
+
 RoundTurn Turn(RoundTurn::Kind kind, int64_t step) {
   RoundTurn turn;
   turn.kind = kind;

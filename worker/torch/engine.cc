@@ -340,10 +340,10 @@ absl::StatusOr<StepReport> TorchEngine::Report(const BatchInfo& batch) {
   for (const TorchLayer& layer : layers_) {
     for (const TorchParameter& parameter : layer.parameters()) {
       if (!parameter.updates()) continue;
-      const Tensor& gradient = parameter.gradient;
-      checksum.Update(
-          {gradient.data.get(), static_cast<size_t>(gradient.bytes())});
-      const double norm = SquaredNorm(gradient.As<float>());
+      const absl::Span<const float> gradient = SumOf(parameter.gradient);
+      checksum.Update({reinterpret_cast<const uint8_t*>(gradient.data()),
+                       gradient.size() * sizeof(float)});
+      const double norm = SquaredNorm(gradient);
       report.finite = report.finite && std::isfinite(norm);
       report.squared_norms.push_back(norm);
     }
@@ -417,7 +417,7 @@ void TorchEngine::ApplyToParameter(const StepVerdict& verdict,
   std::vector<absl::Span<float>> state;
   for (Tensor& slot : parameter.state) state.push_back(slot.As<float>());
   ApplyUpdate(options_.train.optimizer, verdict, parameter.value.As<float>(),
-              parameter.gradient.As<float>(), state);
+              SumOf(parameter.gradient), state);
   products_.Refresh(parameter.variable);
 }
 
@@ -429,6 +429,7 @@ void TorchEngine::ClearSums() {
       std::fill(values.begin(), values.end(), 0.0f);
     }
   }
+  ReadOwnSum();
   summed_samples_ = 0;
   summed_labels_ = 0;
   seen_.clear();
