@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-Finished Run(std::vector<std::string> arguments) {
+Finished Testbed(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(),
                    std::string(PACELINE_SOURCE_DIR) + "/deploy/testbed.sh");
   return RunCommand(arguments, std::chrono::seconds(60));
@@ -55,7 +55,7 @@ TEST(TestbedArguments, ThatAreWrongAreNamed) {
       {{"dance"}, "unknown command 'dance'"},
   };
   for (const BadArguments& bad : all) {
-    const Finished finished = Run(bad.arguments);
+    const Finished finished = Testbed(bad.arguments);
 
     EXPECT_EQ(finished.exit_code, 2) << bad.complaint;
     EXPECT_THAT(finished.errors, HasSubstr(bad.complaint));
