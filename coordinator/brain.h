@@ -193,8 +193,8 @@ class Brain {
                        Moment moment);
 
   // Before OnTick(): nothing was done for so long, whoever was at fault.
-  void OnStandstill(absl::Duration duration) {
-    membership_.OnStandstill(duration);
+  void OnStandstill(absl::Duration duration, Moment moment) {
+    membership_.OnStandstill(duration, moment.now);
   }
   void OnTick(Moment moment);
 

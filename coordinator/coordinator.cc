@@ -14,8 +14,6 @@ namespace {
 constexpr absl::Duration kMetricsPeriod = absl::Milliseconds(500);
 // Heartbeats a lease: two may be lost and one late.
 constexpr int kHeartbeatsALease = 6;
-// Later than that, this process was stopped, its machine was, or the disk.
-constexpr absl::Duration kLateTick = absl::Milliseconds(500);
 
 absl::Status Overloaded() {
   return absl::UnavailableError("the coordinator is stopping or overloaded");
@@ -166,9 +164,12 @@ void Coordinator::Tick() {
     tick_is_queued_ = false;
     const Moment moment = Now();
     const absl::Duration idle = moment.now - std::exchange(ticked_, moment.now);
-    // What workers said meanwhile waits behind this.  Not all of it is granted,
-    // or who dies would never be missed by one that is always late.
-    if (idle > kLateTick) brain_.OnStandstill(idle - kLateTick);
+    // This process was stopped, its machine was, or the disk; what workers said
+    // meanwhile may wait behind this.  Not all of it is granted, or who dies
+    // would never be missed by one that is always late.
+    const absl::Duration granted =
+        idle - policy_.membership.lease / kHeartbeatsALease;
+    if (granted > absl::ZeroDuration()) brain_.OnStandstill(granted, moment);
     brain_.OnTick(moment);
   });
   if (!posted) tick_is_queued_ = false;

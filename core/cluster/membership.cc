@@ -149,10 +149,10 @@ void Membership::OnRestarting(StreamId stream) {
   if (member != nullptr) member->restarting = true;
 }
 
-void Membership::OnStandstill(absl::Duration duration) {
+void Membership::OnStandstill(absl::Duration duration, Instant now) {
   for (auto& [id, member] : members_) {
-    member.last_heard = member.last_heard + duration;
-    member.gone_since = member.gone_since + duration;
+    member.last_heard = std::min(member.last_heard + duration, now);
+    member.gone_since = std::min(member.gone_since + duration, now);
   }
 }
 

@@ -105,9 +105,10 @@ class Membership {
   // stream that is no member's present one.
   void OnRestarting(StreamId stream);
 
-  // For so long this coordinator did nothing, so that it heard nobody: nobody
-  // was silent then.
-  void OnStandstill(absl::Duration duration);
+  // For so long until now this coordinator did nothing, so that it heard
+  // nobody: nobody was silent then.  Who was heard since has no more than its
+  // lease.
+  void OnStandstill(absl::Duration duration, Instant now);
 
   // Judges everybody.  Those whose state changed, by id; the stream of a lost
   // member is still in it, for the caller to end, and forgotten afterwards

@@ -139,11 +139,22 @@ TEST(Membership, NobodyIsSilentWhileTheCoordinatorStandsStill) {
   membership.OnAttach(Of("b", 2), StreamId{2}, At(0)).IgnoreError();
   membership.OnStreamBroken(StreamId{2}, At(100));
 
-  membership.OnStandstill(absl::Seconds(10));
+  membership.OnStandstill(absl::Seconds(10), At(10'100));
 
   EXPECT_TRUE(membership.OnTick(At(10'100)).empty());
   EXPECT_EQ(membership.OnTick(At(10'600))[0].id, WorkerId{2}) << "its grace";
   EXPECT_EQ(membership.OnTick(At(13'000))[0].state, MemberState::kLost);
+}
+
+// Its heartbeat was taken before the tick that noticed the standstill.
+TEST(Membership, AStandstillGivesNobodyMoreThanTheLease) {
+  Membership membership = Empty();
+  membership.OnAttach(Of("a", 1), StreamId{1}, At(0)).IgnoreError();
+  membership.OnHeard(StreamId{1}, At(60'000));
+
+  membership.OnStandstill(absl::Seconds(60), At(60'000));
+
+  EXPECT_EQ(membership.OnTick(At(63'000))[0].state, MemberState::kLost);
 }
 
 TEST(Membership, HeartbeatJustInTimeKeepsItAlive) {
