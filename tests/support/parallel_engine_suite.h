@@ -53,6 +53,19 @@ class ParallelEngineSuite : public StageEngineSuite {
     return {tokens, labels};
   }
 
+  // The giver has the sum of both micro-batches of `batch`, the taker that of
+  // one.
+  struct Pair {
+    std::unique_ptr<StageEngine> giver, taker;
+  };
+  Pair GiverAndTaker(const BatchInfo& batch) {
+    Pair pair{Make(Parallel()), Make(Parallel())};
+    Compute(*pair.giver, Parallel(), batch);
+    EXPECT_TRUE(pair.taker->Forward(batch, 0, InputOf(Parallel(), 5)).ok());
+    EXPECT_TRUE(pair.taker->Backward(batch, 0, {}).ok());
+    return pair;
+  }
+
   // Two micro-batches forward and backward.
   void Compute(StageEngine& engine, const EngineOptions& options,
                const BatchInfo& batch) {
@@ -132,13 +145,8 @@ TEST_P(ParallelEngineSuite, TheFlatGradientIsWhatIsReported) {
 }
 
 TEST_P(ParallelEngineSuite, AppliesWhatWasWrittenOverTheGradient) {
-  const auto giver = Make(Parallel());
-  const auto taker = Make(Parallel());
   const BatchInfo batch = Batch(BatchPhase::kTrain, 2);
-  Compute(*giver, Parallel(), batch);
-  // The taker computes one micro-batch of two, and gets the sum of both.
-  ASSERT_TRUE(taker->Forward(batch, 0, InputOf(Parallel(), 5)).ok());
-  ASSERT_TRUE(taker->Backward(batch, 0, {}).ok());
+  const auto [giver, taker] = GiverAndTaker(batch);
 
   const absl::Span<float> sum = giver->FlatGradient().value();
   std::copy(sum.begin(), sum.end(), taker->FlatGradient().value().begin());
@@ -155,12 +163,8 @@ TEST_P(ParallelEngineSuite, AppliesWhatWasWrittenOverTheGradient) {
 
 // Cut where no layer ends, so that a parameter lies across pieces.
 TEST_P(ParallelEngineSuite, AppliesASumThatIsReadWhereItLies) {
-  const auto giver = Make(Parallel());
-  const auto taker = Make(Parallel());
   const BatchInfo batch = Batch(BatchPhase::kTrain, 2);
-  Compute(*giver, Parallel(), batch);
-  ASSERT_TRUE(taker->Forward(batch, 0, InputOf(Parallel(), 5)).ok());
-  ASSERT_TRUE(taker->Backward(batch, 0, {}).ok());
+  const auto [giver, taker] = GiverAndTaker(batch);
   const absl::Span<const float> sum = giver->FlatGradient().value();
   std::vector<std::vector<float>> memory;
   std::vector<absl::Span<const float>> pieces;

@@ -129,19 +129,27 @@ TEST(RoundStore, KeepsResultsOfAFewStepsOfOneSenderOnly) {
   EXPECT_TRUE(given(MemberOf(1), 7));
 }
 
+// A kApply of these divisors, a shard each, the sums uninitialised.
+RoundTurn ApplyOf(const RoundShape& shape,
+                  const std::vector<int64_t>& divisors) {
+  RoundTurn turn;
+  turn.divisor = divisors.front();
+  for (size_t shard = 0; shard < divisors.size(); ++shard) {
+    ShardResult result;
+    result.shard = static_cast<int>(shard);
+    result.divisor = divisors[shard];
+    turn.result.shards.push_back(result);
+    turn.sums.push_back(RoundPayload::Make(shape.bytes(result.shard)));
+  }
+  return turn;
+}
+
 TEST(WriteResult, ScalesShardsThatHaveAnotherDivisor) {
   const RoundShape shape(512, 2, Codec::kRaw);
-  RoundTurn turn;
-  turn.divisor = 8;
-  for (int shard = 0; shard < 2; ++shard) {
-    ShardResult result;
-    result.shard = shard;
-    result.divisor = shard == 0 ? 8 : 4;
-    turn.result.shards.push_back(result);
-    auto sum = RoundPayload::Make(1024);
-    std::vector<float> ones(256, 1);
+  const RoundTurn turn = ApplyOf(shape, {8, 4});
+  const std::vector<float> ones(256, 1);
+  for (const auto& sum : turn.sums) {
     std::memcpy(sum->mutable_bytes().data(), ones.data(), 1024);
-    turn.sums.push_back(std::move(sum));
   }
   std::vector<float> gradient(512);
 
@@ -153,17 +161,11 @@ TEST(WriteResult, ScalesShardsThatHaveAnotherDivisor) {
 
 TEST(ResultInPlace, IsTheShardsSideBySide) {
   const RoundShape shape(1000, 3, Codec::kRaw);
-  RoundTurn turn;
-  turn.divisor = 8;
+  RoundTurn turn = ApplyOf(shape, {8, 8, 8});
   for (int shard = 0; shard < 3; ++shard) {
-    ShardResult result;
-    result.shard = shard;
-    result.divisor = 8;
-    turn.result.shards.push_back(result);
-    turn.sums.push_back(RoundPayload::Make(shape.bytes(shard)));
     for (const size_t at : {size_t{0}, shape.values(shard) - 1}) {
       const auto value = static_cast<float>(shape.begin(shard) + at);
-      std::memcpy(turn.sums.back()->mutable_bytes().data() + 4 * at, &value, 4);
+      std::memcpy(turn.sums[shard]->mutable_bytes().data() + 4 * at, &value, 4);
     }
   }
 
@@ -184,13 +186,8 @@ TEST(ResultInPlace, IsTheShardsSideBySide) {
 
 TEST(ResultInPlace, IsNothingWhereValuesAreCoded) {
   const RoundShape shape(512, 1, Codec::kBf16);
-  RoundTurn turn;
-  turn.divisor = 8;
-  turn.result.shards.push_back({});
-  turn.result.shards.back().divisor = 8;
-  turn.sums.push_back(RoundPayload::Make(shape.bytes(0)));
 
-  EXPECT_FALSE(ResultInPlace(turn, shape).has_value());
+  EXPECT_FALSE(ResultInPlace(ApplyOf(shape, {8}), shape).has_value());
 }
 
 RoundTurn Turn(RoundTurn::Kind kind, int64_t step) {
