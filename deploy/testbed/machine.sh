@@ -5,10 +5,6 @@ set -euo pipefail
 # Short, so that a micro-batch of a few milliseconds sees an even speed.
 readonly PERIOD_US=5000
 readonly LEAST_QUOTA_US=1000  # the kernel's own bound
-# What the kernel hands to a network card at once, which makes packets of it.  With
-# their headers it fits into the bucket of set_rate: a kernel that has to cut them
-# up costs what no machine with such a card pays.
-readonly CARD_BYTES=57344
 
 set_cpu() {
   local group milli=${bed[cpu.$1]} period quota
@@ -66,8 +62,7 @@ make_machine() {
     peer name eth0 netns "$space"
   ip -n "$net" link set dev "to-$node" master bridge up
   ip -n "$space" addr add "$(address "$node")/24" dev eth0
-  ip -n "$space" link set dev eth0 gso_max_size "$CARD_BYTES" up
-  ip -n "$net" link set dev "to-$node" gso_max_size "$CARD_BYTES"
+  ip -n "$space" link set dev eth0 up
   set_rate "$node"
   mkdir "$(cgroup "$node")"
   set_cpu "$node"
