@@ -147,6 +147,7 @@ TEST(Bench, ComparesStagesWithOneWorkerAndSaysWhereTheRestGoes) {
   ASSERT_EQ(bench["rows"].size(), 3u) << bench.dump(2);
   EXPECT_EQ(bench["rows"][0]["stages"], 1);
   EXPECT_EQ(bench["rows"][0]["speedup"], 1.0);
+  EXPECT_NEAR(bench["rows"][0]["bound"].get<double>(), 1, 1e-9);
   EXPECT_EQ(bench["rows"][2]["policy"], "equal");
   for (const nlohmann::json& row : bench["rows"]) {
     const nlohmann::json& losses = row["losses"];
@@ -159,7 +160,8 @@ TEST(Bench, ComparesStagesWithOneWorkerAndSaysWhereTheRestGoes) {
         1e-6)
         << row.dump(2);
     EXPECT_GT(row["throughput"].get<double>(), 0);
-    EXPECT_GE(row["bound"].get<double>(), 0.99) << row.dump(2);
+    // Below 1 where the second worker measured itself as that much slower.
+    EXPECT_GT(row["bound"].get<double>(), 0) << row.dump(2);
     EXPECT_GE(losses["fill"].get<double>(), 0);
     EXPECT_GE(losses["imbalance"].get<double>(), 0);
     EXPECT_GE(losses["transfer"].get<double>(), 0);
