@@ -124,7 +124,19 @@ class Bed:
             [TESTBED, "exec", "--name", self.name, *place, "--", *command],
             stdout=subprocess.PIPE, check=check).stdout
 
-    def json(self, *command, check=True):
-        """One command of the client beside the coordinator."""
-        return json.loads(self.run("paceline", *command, "-o", "json",
-                                   check=check))
+    def json(self, *command, check=True, listen=None):
+        """One command of the client beside the coordinator; what it says
+        meanwhile, line by line, for `listen`."""
+        command = ("paceline", *command, "-o", "json")
+        if listen is None:
+            return json.loads(self.run(*command, check=check))
+        with subprocess.Popen(
+                [TESTBED, "exec", "--name", self.name, "--", *command],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                text=True) as process:
+            for line in process.stderr:
+                listen(line.rstrip("\n"))
+            document = process.stdout.read()
+        if check and process.returncode != 0:
+            raise subprocess.CalledProcessError(process.returncode, command)
+        return json.loads(document)
