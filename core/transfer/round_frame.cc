@@ -26,9 +26,12 @@ enum FrameField : uint32_t {
   kPayloadBytes = 7,
   kChunk = 8,
   kChecksum = 9,
+  kAddress = 10,
+  kMemory = 11,
   kData = 15,
 };
 enum ProcessField : uint32_t { kWorker = 1, kIncarnation = 2 };
+enum MemoryField : uint32_t { kProcess = 1, kWordAddress = 2 };
 enum KeyField : uint32_t { kKind = 1, kStep = 2, kShard = 3, kVariant = 4 };
 
 constexpr uint64_t kMostKind = 3;
@@ -56,6 +59,13 @@ std::string ProcessBody(const RoundProcess& process) {
   std::string body;
   AppendIntField(&body, kWorker, process.worker);
   AppendFixed64Field(&body, kIncarnation, process.incarnation);
+  return body;
+}
+
+std::string MemoryBody(const RoundMemory& memory) {
+  std::string body;
+  AppendIntField(&body, kProcess, memory.process);
+  AppendFixed64Field(&body, kWordAddress, memory.word_address);
   return body;
 }
 
@@ -126,6 +136,10 @@ class RoundFrameParser {
         return ReadCount(field, &layout_.header.chunk);
       case kChecksum:
         return ReadFixed64(field, &layout_.header.checksum);
+      case kAddress:
+        return ReadFixed64(field, &layout_.header.address);
+      case kMemory:
+        return ReadMemory(field, &layout_.header.memory.emplace());
       case kMessage:
         return ReadBody(field, RoundFrameLayout::Kind::kMessage);
       case kData:
@@ -181,6 +195,19 @@ class RoundFrameParser {
     });
   }
 
+  absl::Status ReadMemory(const Field& outer, RoundMemory* memory) {
+    return ReadInside(outer, [this, memory](const Field& field) {
+      switch (field.number) {
+        case kProcess:
+          return ReadCount(field, &memory->process);
+        case kWordAddress:
+          return ReadFixed64(field, &memory->word_address);
+        default:
+          return reader_.Skip(field.type);
+      }
+    });
+  }
+
   absl::Status ReadKey(const Field& outer, RoundPayloadHeader* payload) {
     return ReadInside(outer, [this, payload](const Field& field) {
       switch (field.number) {
@@ -225,11 +252,16 @@ class RoundFrameParser {
         return OutOfRange(kPayloadBytes, static_cast<uint64_t>(payload_.bytes));
       }
     }
+    const bool lent = layout_.header.address != 0;
+    if (lent && layout_.kind != RoundFrameLayout::Kind::kHello) {
+      return absl::InvalidArgumentError("a message or data, and an address");
+    }
+    if (lent) layout_.kind = RoundFrameLayout::Kind::kPiece;
     switch (layout_.kind) {
       case RoundFrameLayout::Kind::kHello:
         return absl::OkStatus();
       case RoundFrameLayout::Kind::kPiece:
-        return CheckPiece();
+        return CheckPiece(lent);
       case RoundFrameLayout::Kind::kMessage:
         break;
     }
@@ -239,12 +271,13 @@ class RoundFrameParser {
                      kMaxRoundMessageBytes, " may be"));
   }
 
-  absl::Status CheckPiece() const {
+  absl::Status CheckPiece(bool lent) {
     if (!layout_.header.payload.has_value()) {
       return absl::InvalidArgumentError("a piece of no payload");
     }
     const int64_t begin = layout_.header.chunk * kMaxRoundDataBytes;
     const int64_t wanted = std::min(kMaxRoundDataBytes, payload_.bytes - begin);
+    if (lent) layout_.bytes = wanted;
     if (wanted <= 0 || layout_.bytes != wanted) {
       return absl::InvalidArgumentError(
           absl::StrCat("chunk ", layout_.header.chunk, " of ", payload_.bytes,
@@ -290,6 +323,9 @@ std::string EncodeRoundHello(const RoundFrameHeader& header) {
     AppendBytesField(&out, kPayload, KeyBody(*header.payload));
     AppendIntField(&out, kPayloadBytes, header.payload->bytes);
   }
+  if (header.memory.has_value()) {
+    AppendBytesField(&out, kMemory, MemoryBody(*header.memory));
+  }
   return out;
 }
 
@@ -306,6 +342,14 @@ std::string EncodeRoundPiecePrefix(const RoundFrameHeader& header,
   AppendIntField(&out, kChunk, header.chunk);
   AppendFixed64Field(&out, kChecksum, header.checksum);
   AppendLength(&out, kData, bytes);
+  return out;
+}
+
+std::string EncodeRoundLoan(const RoundFrameHeader& header) {
+  std::string out = EncodeRoundHello(header);
+  AppendIntField(&out, kChunk, header.chunk);
+  AppendFixed64Field(&out, kChecksum, header.checksum);
+  AppendFixed64Field(&out, kAddress, header.address);
   return out;
 }
 

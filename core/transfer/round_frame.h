@@ -2,13 +2,14 @@
 // bytes of a piece are never copied into a message object.
 //
 //   frame  := header (message | data)?
-//   header := fields 1 to 9 but 5, in the protobuf encoding; defaults are
+//   header := fields 1 to 11 but 5, in the protobuf encoding; defaults are
 //             absent, unknown fields are skipped
 //   message:= field 5: a paceline.v1.RoundMessage
 //   data   := field 15: the bytes of a chunk
 //
 // So are frames written; they are read whatever the order of their fields.
-// Neither message nor data: a hello, which only says who sends.
+// Neither message nor data: a piece that is lent, if it has an address; else a
+// hello, which only says who sends, and where its memory can be read.
 #pragma once
 
 #include <cstdint>
@@ -46,14 +47,24 @@ struct RoundPayloadHeader {
                          const RoundPayloadHeader&) = default;
 };
 
+// Of a sender on this machine.
+struct RoundMemory {
+  int32_t process = 0;
+  uint64_t word_address = 0;  // of the word that the receiver has told it
+
+  friend bool operator==(const RoundMemory&, const RoundMemory&) = default;
+};
+
 struct RoundFrameHeader {
   int64_t job = 0;
   int64_t attempt = 0;
   RoundProcess from;
   RoundProcess to;
   std::optional<RoundPayloadHeader> payload;
-  int32_t chunk = 0;      // of a piece
-  uint64_t checksum = 0;  // of a piece: XXH3-64 of its data
+  int32_t chunk = 0;                  // of a piece
+  uint64_t checksum = 0;              // of a piece: XXH3-64 of its data
+  uint64_t address = 0;               // of a lent piece, in the sender's memory
+  std::optional<RoundMemory> memory;  // of a hello
 
   friend bool operator==(const RoundFrameHeader&,
                          const RoundFrameHeader&) = default;
@@ -65,12 +76,15 @@ std::string EncodeRoundMessagePrefix(const RoundFrameHeader& header,
                                      int64_t bytes);
 std::string EncodeRoundPiecePrefix(const RoundFrameHeader& header,
                                    int64_t bytes);
+// All of a piece that is lent: its address is that of the header.
+std::string EncodeRoundLoan(const RoundFrameHeader& header);
 
 struct RoundFrameLayout {
   enum class Kind : uint8_t { kHello, kMessage, kPiece };
   Kind kind = Kind::kHello;
   RoundFrameHeader header;
-  // Of the message or the data, in the frame.
+  // Of the message or the data, in the frame; of a lent piece, in the sender's
+  // memory, no offset.
   int64_t offset = 0;
   int64_t bytes = 0;
 };

@@ -13,6 +13,7 @@ namespace paceline {
 namespace {
 
 constexpr size_t kTwoChunks = kRoundChunkBytes + 100;
+constexpr size_t kManyChunks = 40 * kRoundChunkBytes + 100;
 
 // Two members, of which one breaks.
 class RoundPair : public ::testing::Test {
@@ -46,6 +47,19 @@ class RoundPair : public ::testing::Test {
       }
     }
     return false;
+  }
+
+  // The receiver first has to find out that it can read what is lent.  Gives
+  // the last step, each of which was one payload; 0: never.
+  int64_t OfferUntilSomethingIsLent() {
+    for (int step = 1; step < 1000; ++step) {
+      const auto part = ReadyPayload(kManyChunks, step);
+      Offer(PartKey(step), part);
+      if (!sinks_[0].AwaitMessages(step)) return 0;
+      EXPECT_EQ(sinks_[0].got()[step - 1].payload->bytes(), part->bytes());
+      if (nodes_[0]->plane.stats().bytes_borrowed > 0) return step;
+    }
+    return 0;
   }
 
   RoundRecorder sinks_[2];
@@ -138,14 +152,65 @@ TEST_F(RoundPair, LosesItsMemoryOfAPayloadWhenTheStepIsForgotten) {
   transports_[1]->SendAhead(TestMember(0), PartKey(4), part);
   MarkReady(*part, 0);
   ASSERT_TRUE(sinks_[0].AwaitChunks(1, PartKey(4), 1));
-  // What is written behind it has let go of the chunk.
-  transports_[1]->Send(TestMember(0), CommitFrom(1, 1), {}, nullptr);
-  ASSERT_TRUE(sinks_[0].AwaitMessages(1));
 
   transports_[1]->Forget(5);
   part.reset();
 
+  // As soon as the peer has said that it needs the chunk no more.
+  const absl::Time late = absl::Now() + absl::Seconds(20);
+  while (!weak.expired() && absl::Now() < late) std::this_thread::yield();
   EXPECT_TRUE(weak.expired());
+}
+
+TEST_F(RoundPair, LendsItsChunksToAMemberOfThisMachine) {
+  const int64_t steps = OfferUntilSomethingIsLent();
+
+  ASSERT_GT(steps, 0);
+  const RoundPlaneStats stats = nodes_[0]->plane.stats();
+  EXPECT_LE(stats.bytes_borrowed, stats.bytes_received);
+  EXPECT_EQ(stats.checksum_errors, 0);
+}
+
+TEST_F(RoundPair, LendsNothingMoreToOneThatCannotUseIt) {
+  const int64_t steps = OfferUntilSomethingIsLent();
+  ASSERT_GT(steps, 0);
+  const auto part = UnreadyPayload(kTwoChunks, 2);
+  part->MarkReady(0, /*hash=*/1);  // not that of its bytes
+  transports_[1]->SendAhead(TestMember(0), PartKey(steps + 1), part);
+  while (nodes_[0]->plane.stats().checksum_errors == 0) {
+    transports_[1]->Send(TestMember(0), CommitFrom(1, 1), {}, nullptr);
+  }
+  transports_[1]->Forget(steps + 2);
+  const int64_t borrowed = nodes_[0]->plane.stats().bytes_borrowed;
+
+  ASSERT_TRUE(OfferUntilItArrives(PartKey(steps + 2),
+                                  ReadyPayload(kManyChunks, 3), steps + 1));
+
+  EXPECT_EQ(nodes_[0]->plane.stats().bytes_borrowed, borrowed);
+}
+
+TEST_F(RoundPair, GivesLentMemoryBackThoughThePeerIsStuck) {
+  const int64_t steps = OfferUntilSomethingIsLent();
+  ASSERT_GT(steps, 0);
+  absl::Notification go, released;
+  sinks_[0].SetMemory([&go](const MemberId&, const PayloadKey&, size_t bytes) {
+    go.WaitForNotification();
+    return RoundPayload::Make(bytes);
+  });
+  std::vector<uint8_t> memory(kManyChunks);
+  auto part = RoundPayload::Over(
+      absl::MakeSpan(memory),
+      std::shared_ptr<void>(&memory, [&](void*) { released.Notify(); }));
+  for (int i = 0; i < part->chunks(); ++i) MarkReady(*part, i);
+  const int64_t sent = nodes_[1]->plane.stats().bytes_sent;
+  transports_[1]->SendAhead(TestMember(0), PartKey(steps + 1), part);
+  part.reset();
+  while (nodes_[1]->plane.stats().bytes_sent == sent) std::this_thread::yield();
+
+  transports_[1]->Forget(steps + 2);
+
+  EXPECT_TRUE(released.WaitForNotificationWithTimeout(absl::Seconds(20)));
+  go.Notify();
 }
 
 TEST(RoundPlane, GivesForgottenMemoryBackThoughThePeerDoesNotRead) {

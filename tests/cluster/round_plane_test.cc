@@ -1,6 +1,9 @@
 // What only rounds over gRPC have: fences, other processes, hostile peers.
 #include "worker/rpc/round_plane.h"
 
+#include <unistd.h>
+
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -84,9 +87,12 @@ class RawSender {
     const grpc::Slice slice(bytes);
     return stream_->Write(grpc::ByteBuffer(&slice, 1));
   }
+  bool AwaitReceipt(v1::RoundReceipt* receipt) {
+    return stream_->Read(receipt);
+  }
   bool AwaitReceipt() {
     v1::RoundReceipt receipt;
-    return stream_->Read(&receipt);
+    return AwaitReceipt(&receipt);
   }
   // What the receiver ends the stream with.
   absl::Status End() {
@@ -135,6 +141,27 @@ class RoundReceiver : public ::testing::Test {
     return EndOf(std::vector<std::string>{frame});
   }
 
+  // Says hello, and that the word of the receipt is at `place`, which it is of
+  // a sender that `obeys`.
+  void Show(RawSender& sender, std::atomic<uint64_t>* place, int process,
+            bool obeys = true) {
+    sender.Write(EncodeRoundHello(header_));
+    v1::RoundReceipt receipt;
+    ASSERT_TRUE(sender.AwaitReceipt(&receipt));
+    ASSERT_NE(receipt.word(), 0u);
+    if (obeys) *place = receipt.word();
+    RoundFrameHeader hello = header_;
+    hello.memory = {process, reinterpret_cast<uint64_t>(place)};
+    sender.Write(EncodeRoundHello(hello));
+  }
+  static RoundFrameHeader LoanOf(RoundFrameHeader header,
+                                 const RoundPayload& payload, int chunk) {
+    header.chunk = chunk;
+    header.checksum = payload.chunk_hash(chunk);
+    header.address = reinterpret_cast<uint64_t>(payload.chunk(chunk).data());
+    return header;
+  }
+
   RoundRecorder sink_;
   RoundNode node_;
   std::unique_ptr<RoundTransport> transport_;
@@ -173,6 +200,72 @@ TEST_F(RoundReceiver, AnswersAHelloWithAReceipt) {
 
   EXPECT_TRUE(sender.AwaitReceipt());
   EXPECT_TRUE(sender.End().ok());
+}
+
+TEST_F(RoundReceiver, ReadsWhatASenderOfThisMachineLendsIt) {
+  Open();
+  const auto part = ReadyPayload(kTwoChunks, 1);
+  const RoundFrameHeader header = WithPayload(header_, PartKey(4), kTwoChunks);
+  RawSender sender(node_.address());
+  std::atomic<uint64_t> word{0};
+
+  Show(sender, &word, getpid());
+  v1::RoundReceipt receipt;
+  ASSERT_TRUE(sender.AwaitReceipt(&receipt));
+  EXPECT_TRUE(receipt.readable());
+  EXPECT_EQ(receipt.taken(), 0);
+  for (const int chunk : {1, 0}) {
+    sender.Write(EncodeRoundLoan(LoanOf(header, *part, chunk)));
+  }
+  while (receipt.taken() < 2) ASSERT_TRUE(sender.AwaitReceipt(&receipt));
+  sender.Write(MessageBytes(header, OfferFrom(1, PartKey(4), *part)));
+
+  ASSERT_TRUE(sink_.AwaitMessages(1));
+  EXPECT_EQ(sink_.got()[0].payload->bytes(), part->bytes());
+  EXPECT_EQ(node_.plane.stats().bytes_borrowed,
+            static_cast<int64_t>(kTwoChunks));
+}
+
+TEST_F(RoundReceiver, ReadsNothingOfASenderThatHasNotShownItsMemory) {
+  Open();
+  const auto part = ReadyPayload(kTwoChunks, 1);
+  const RoundFrameHeader header = WithPayload(header_, PartKey(4), kTwoChunks);
+
+  const absl::Status end = EndOf(EncodeRoundLoan(LoanOf(header, *part, 0)));
+
+  EXPECT_EQ(end.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(node_.plane.stats().frames_refused, 1);
+}
+
+// Somebody else's memory, or none: the word is not there.
+TEST_F(RoundReceiver, BelievesNoMemoryThatDoesNotHoldItsWord) {
+  Open();
+  const auto part = ReadyPayload(kTwoChunks, 1);
+  const RoundFrameHeader header = WithPayload(header_, PartKey(4), kTwoChunks);
+  std::atomic<uint64_t> guess{0x12345678};
+  for (const int process : {getpid(), 1, 0, 1 << 30}) {
+    RawSender sender(node_.address());
+    Show(sender, &guess, process, /*obeys=*/false);
+    sender.Write(EncodeRoundLoan(LoanOf(header, *part, 0)));
+
+    EXPECT_EQ(sender.End().code(), absl::StatusCode::kInvalidArgument)
+        << process;
+  }
+}
+
+TEST_F(RoundReceiver, SaysDataLossOfALentChunkThatIsNotThere) {
+  Open();
+  const auto part = ReadyPayload(kTwoChunks, 1);
+  const RoundFrameHeader header = WithPayload(header_, PartKey(4), kTwoChunks);
+  RawSender sender(node_.address());
+  std::atomic<uint64_t> word{0};
+  Show(sender, &word, getpid());
+  RoundFrameHeader loan = LoanOf(header, *part, 0);
+  loan.address = 16;
+
+  sender.Write(EncodeRoundLoan(loan));
+
+  EXPECT_EQ(sender.End().code(), absl::StatusCode::kDataLoss);
 }
 
 TEST_F(RoundReceiver, HoldsANewerAttemptUntilItsOwnOrderComes) {

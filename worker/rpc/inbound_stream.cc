@@ -19,8 +19,11 @@ constexpr size_t kBurstMessages = 256;
 
 InboundStream::InboundStream(FrameSink& sink,
                              std::shared_ptr<PlaneShared> shared,
-                             size_t small_bytes)
-    : sink_(sink), shared_(std::move(shared)), small_bytes_(small_bytes) {}
+                             size_t small_bytes, bool near)
+    : sink_(sink),
+      shared_(std::move(shared)),
+      small_bytes_(small_bytes),
+      near_(near) {}
 
 void InboundStream::Start() {
   absl::MutexLock lock(&mutex_);
@@ -52,9 +55,9 @@ void InboundStream::SendCredit(FrameKind kind, int32_t boundary,
   WriteLocked();
 }
 
-void InboundStream::SendReceipt() {
+void InboundStream::SendReceipt(std::string bytes) {
   absl::MutexLock lock(&mutex_);
-  receipt_due_ = true;
+  receipt_ = std::move(bytes);
   WriteLocked();
 }
 
@@ -184,7 +187,10 @@ void InboundStream::ReadLocked() {
 
 void InboundStream::WriteLocked() {
   if (writing_ || ending_) return;
-  if (std::exchange(receipt_due_, false)) return WriteBytesLocked("");
+  if (receipt_.has_value()) {
+    WriteBytesLocked(*std::exchange(receipt_, std::nullopt));
+    return;
+  }
   const auto next =
       std::find_if(credits_.begin(), credits_.end(),
                    [](const auto& entry) { return !entry.second.written; });

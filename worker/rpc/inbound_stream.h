@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
@@ -56,16 +57,19 @@ class InboundStream final
   static constexpr size_t kSmallBytes = 64 << 10;
 
   // `sink` lives as long as the service; `shared` as in plane_shared.h.
+  // near: the sender is on this machine.
   InboundStream(FrameSink& sink, std::shared_ptr<PlaneShared> shared,
-                size_t small_bytes = kSmallBytes);
+                size_t small_bytes = kSmallBytes, bool near = false);
+
+  bool near() const { return near_; }
 
   void Start();
   // The sink may now take what it wanted to be held.
   void Resume();
   // Tells the sender.  Only the last of several for one boundary counts.
   void SendCredit(FrameKind kind, int32_t boundary, const Credit& credit);
-  // Sends an empty message, once.
-  void SendReceipt();
+  // Sends these bytes.  Only the last of several counts.
+  void SendReceipt(std::string bytes);
   // Ends the stream; the first wins.
   void End(const absl::Status& status);
 
@@ -101,6 +105,7 @@ class InboundStream final
   FrameSink& sink_;
   const std::shared_ptr<PlaneShared> shared_;
   const size_t small_bytes_;
+  const bool near_;
 
   // Of the one thread inside Work().
   MessageView view_;
@@ -124,8 +129,8 @@ class InboundStream final
   int64_t holds_ ABSL_GUARDED_BY(mutex_) = 0;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status end_status_ ABSL_GUARDED_BY(mutex_);
-  std::map<int32_t, Told> credits_ ABSL_GUARDED_BY(mutex_);  // by boundary
-  bool receipt_due_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<int32_t, Told> credits_ ABSL_GUARDED_BY(mutex_);     // by boundary
+  std::optional<std::string> receipt_ ABSL_GUARDED_BY(mutex_);  // due
 };
 
 }  // namespace paceline

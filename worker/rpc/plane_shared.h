@@ -23,6 +23,7 @@ struct PlaneCounters {
   std::atomic<int64_t> frames_refused{0};
   std::atomic<int64_t> checksum_errors{0};
   std::atomic<int64_t> reconnects{0};
+  std::atomic<int64_t> bytes_borrowed{0};  // of those received
   std::atomic<double> codec_error{0};
 };
 

@@ -29,21 +29,23 @@ std::string Text(const PayloadKey& key) {
 }  // namespace
 
 absl::Status RoundInbox::Take(absl::Span<const ByteSpan> slices,
-                              const RoundFrameLayout& layout) {
+                              const RoundFrameLayout& layout,
+                              const Borrower& borrower) {
   switch (layout.kind) {
     case RoundFrameLayout::Kind::kHello:
       return absl::OkStatus();
     case RoundFrameLayout::Kind::kMessage:
       return TakeMessage(slices, layout);
     case RoundFrameLayout::Kind::kPiece:
-      return TakePiece(slices, layout, KeyOf(*layout.header.payload));
+      return TakePiece(slices, layout, KeyOf(*layout.header.payload), borrower);
   }
   return absl::InternalError("a frame of no kind");
 }
 
 absl::Status RoundInbox::TakePiece(absl::Span<const ByteSpan> slices,
                                    const RoundFrameLayout& layout,
-                                   const PayloadKey& key) {
+                                   const PayloadKey& key,
+                                   const Borrower& borrower) {
   ++counters_.frames_received;
   counters_.bytes_received += layout.bytes;
   PACELINE_ASSIGN_OR_RETURN(const std::shared_ptr<RoundPayload> payload,
@@ -54,8 +56,14 @@ absl::Status RoundInbox::TakePiece(absl::Span<const ByteSpan> slices,
                           : counters_.frames_dropped_duplicate);
     return absl::OkStatus();
   }
-  const uint64_t hash =
-      CopyAndHash(slices, layout.offset, payload->chunk(chunk));
+  uint64_t hash = 0;
+  if (layout.header.address == 0) {
+    hash = CopyAndHash(slices, layout.offset, payload->chunk(chunk));
+  } else {
+    counters_.bytes_borrowed += layout.bytes;
+    PACELINE_ASSIGN_OR_RETURN(
+        hash, borrower.Read(layout.header.address, payload->chunk(chunk)));
+  }
   if (hash != layout.header.checksum) {
     return absl::DataLossError(absl::StrCat(
         "chunk ", chunk, " of the ", Text(key),

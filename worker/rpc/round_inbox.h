@@ -15,6 +15,7 @@
 #include "core/transfer/round_frame.h"
 #include "worker/round_payload.h"
 #include "worker/round_transport.h"
+#include "worker/rpc/borrower.h"
 #include "worker/rpc/plane_shared.h"
 
 namespace paceline {
@@ -26,11 +27,12 @@ class RoundInbox {
   RoundInbox(const MemberId& from, RoundSink& sink, PlaneCounters& counters)
       : from_(from), sink_(sink), counters_(counters) {}
 
-  // Takes a piece or a message.  slices: those that `layout` was parsed from.
+  // Takes a piece or a message.  slices: those that `layout` was parsed from;
+  // borrower: of the stream that it came on.
   // Errors: InvalidArgument  no member of ours would send it
-  //         DataLoss         a piece's checksum is wrong
+  //         DataLoss         a piece's checksum is wrong, or it cannot be read
   absl::Status Take(absl::Span<const ByteSpan> slices,
-                    const RoundFrameLayout& layout);
+                    const RoundFrameLayout& layout, const Borrower& borrower);
 
   // A new stream begins: what it brings is announced anew.  As below.
   std::vector<std::shared_ptr<RoundPayload>> Clear();
@@ -50,7 +52,8 @@ class RoundInbox {
 
   bool IsForgotten(const PayloadKey& key) const;
   absl::Status TakePiece(absl::Span<const ByteSpan> slices,
-                         const RoundFrameLayout& layout, const PayloadKey& key);
+                         const RoundFrameLayout& layout, const PayloadKey& key,
+                         const Borrower& borrower);
   absl::Status TakeMessage(absl::Span<const ByteSpan> slices,
                            const RoundFrameLayout& layout);
   // Where the bytes of `key` go; null: nowhere.

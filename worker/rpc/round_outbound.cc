@@ -12,6 +12,8 @@
 #include "core/rpc/channel.h"
 #include "core/rpc/status.h"
 #include "core/transfer/fence.h"
+#include "paceline/v1/round.pb.h"
+#include "worker/rpc/frame_buffer.h"
 
 namespace paceline {
 namespace {
@@ -21,6 +23,7 @@ constexpr absl::Duration kFirstBackoff = absl::Milliseconds(10);
 constexpr absl::Duration kMaxBackoff = absl::Milliseconds(500);
 // A chunk takes as long on a link of 20 Mbit/s.
 constexpr absl::Duration kForgottenWrite = absl::Milliseconds(100);
+constexpr int64_t kMaxReceiptBytes = 1 << 10;
 constexpr char kExchange[] = "/paceline.v1.Round/Exchange";
 
 RoundFrameHeader HeaderOf(const RoundOutboundOptions& options) {
@@ -43,6 +46,32 @@ bool IsRefusal(const absl::Status& status) {
           absl::StrContains(status.message(), "Connection refused"));
 }
 
+bool IsHere(const std::string& address) {
+  const auto where = ParseHostPort(address);
+  return where.ok() && IsLoopback(where->host);
+}
+
+grpc::ByteBuffer OneSlice(const std::string& bytes) {
+  const grpc::Slice slice(bytes);
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+// Of a peer that says something else: as if it had said nothing.
+LoanReceipt ReceiptOf(const grpc::ByteBuffer& bytes) {
+  v1::RoundReceipt receipt;
+  MessageView view;
+  if (!view.Open(bytes)) return {};
+  int64_t size = 0;
+  for (const ByteSpan& span : view.spans()) {
+    size += static_cast<int64_t>(span.size());
+  }
+  if (size > kMaxReceiptBytes ||
+      !receipt.ParseFromString(CopyBytes(view.spans(), 0, size))) {
+    return {};
+  }
+  return {receipt.word(), receipt.readable(), receipt.taken()};
+}
+
 void ReleasePayload(void* owner) {
   delete static_cast<std::shared_ptr<RoundPayload>*>(owner);
 }
@@ -54,6 +83,7 @@ RoundOutbound::RoundOutbound(RoundOutboundOptions options,
     : options_(std::move(options)),
       shared_(std::move(shared)),
       header_(HeaderOf(options_)),
+      lender_(IsHere(options_.peer.address)),
       backoff_(kFirstBackoff) {}
 
 RoundOutbound::~RoundOutbound() = default;
@@ -113,20 +143,21 @@ void RoundOutbound::Forget(int64_t step) {
   std::vector<std::shared_ptr<RoundPayload>> dropped;  // without the lock
   absl::MutexLock lock(&mutex_);
   dropped = queue_.Forget(step);
-  if (!turn_.writing() || !written_key_.has_value() ||
-      written_key_->step >= step ||
-      written_key_->kind == PayloadKey::Kind::kState) {
-    return;
-  }
-  shared_->timers.RunAt(absl::Now() + kForgottenWrite,
-                        [self = shared_from_this(), write = writes_] {
-                          self->GiveUpWrite(write);
-                        });
+  const bool writes = turn_.writing() && written_key_.has_value() &&
+                      written_key_->step < step &&
+                      written_key_->kind != PayloadKey::Kind::kState;
+  if (!writes && !lender_.HasLentBefore(step)) return;
+  shared_->timers.RunAt(
+      absl::Now() + kForgottenWrite,
+      [self = shared_from_this(), call = calls_, write = writes ? writes_ : 0,
+       step] { self->GiveUp(call, write, step); });
 }
 
-void RoundOutbound::GiveUpWrite(int64_t write) {
+void RoundOutbound::GiveUp(int64_t call, int64_t write, int64_t step) {
   absl::MutexLock lock(&mutex_);
-  if (!turn_.writing() || writes_ != write || call_ == nullptr) return;
+  if (call_ == nullptr || calls_ != call) return;
+  const bool writes = turn_.writing() && writes_ == write;
+  if (!writes && !lender_.HasLentBefore(step)) return;
   gave_up_ = true;
   call_->Cancel();
 }
@@ -148,6 +179,7 @@ void RoundOutbound::Connect() {
           shared_->channels.Make(options_.peer.address, kMaxMessageBytes);
     }
     call_ = new OutboundCall(shared_from_this(), shared_, channel_, kExchange);
+    ++calls_;
     hello_due_ = true;
     received_ = false;
     turn_.Reset();
@@ -174,30 +206,38 @@ void RoundOutbound::PostPumpLocked() {
 void RoundOutbound::Pump() {
   OutboundCall* call = nullptr;
   std::optional<RoundQueue::Item> item;
+  std::optional<RoundMemory> memory;
+  bool lent = false;
   {
     absl::MutexLock lock(&mutex_);
     call = call_;
     if (call == nullptr || !turn_.CanBegin()) return;
-    if (!std::exchange(hello_due_, false)) {
-      item = queue_.TakeNext();
+    const bool hello = std::exchange(hello_due_, false);
+    if (!hello) memory = lender_.TakeIntroduction();
+    if (!hello && !memory.has_value()) {
+      item = queue_.TakeNext(/*chunks=*/lender_.has_room());
       if (!item.has_value()) return;
       written_key_ = item->chunk < 0 ? std::nullopt : item->key;
+      lent = item->chunk >= 0 && lender_.lends();
+      if (lent) lender_.Lend(*item->key, item->payload);
     }
     turn_.Begin();
     ++writes_;
   }
   // Without the lock: it may copy a chunk into the kernel.  The call stays
   // until OnWritten().
-  if (item.has_value()) {
-    call->Write(BufferOf(*item));
-    return;
-  }
-  const std::string hello = EncodeRoundHello(header_);
-  const grpc::Slice slice(hello);
-  call->Write(grpc::ByteBuffer(&slice, 1));
+  call->Write(item.has_value() ? BufferOf(*item, lent) : HelloOf(memory));
 }
 
-grpc::ByteBuffer RoundOutbound::BufferOf(const RoundQueue::Item& item) const {
+grpc::ByteBuffer RoundOutbound::HelloOf(
+    std::optional<RoundMemory> memory) const {
+  RoundFrameHeader header = header_;
+  header.memory = memory;
+  return OneSlice(EncodeRoundHello(header));
+}
+
+grpc::ByteBuffer RoundOutbound::BufferOf(const RoundQueue::Item& item,
+                                         bool lent) const {
   RoundFrameHeader header = header_;
   if (item.key.has_value()) {
     header.payload = {static_cast<uint8_t>(item.key->kind), item.key->step,
@@ -206,17 +246,18 @@ grpc::ByteBuffer RoundOutbound::BufferOf(const RoundQueue::Item& item) const {
   }
   ++shared_->counters.frames_sent;
   if (item.chunk < 0) {
-    const std::string bytes =
-        EncodeRoundMessagePrefix(header,
-                                 static_cast<int64_t>(item.message.size())) +
-        item.message;
-    const grpc::Slice slice(bytes);
-    return grpc::ByteBuffer(&slice, 1);
+    return OneSlice(EncodeRoundMessagePrefix(
+                        header, static_cast<int64_t>(item.message.size())) +
+                    item.message);
   }
   const absl::Span<uint8_t> chunk = item.payload->chunk(item.chunk);
   header.chunk = item.chunk;
   header.checksum = item.payload->chunk_hash(item.chunk);
   shared_->counters.bytes_sent += static_cast<int64_t>(chunk.size());
+  if (lent) {
+    header.address = reinterpret_cast<uint64_t>(chunk.data());
+    return OneSlice(EncodeRoundLoan(header));
+  }
   const std::string prefix =
       EncodeRoundPiecePrefix(header, static_cast<int64_t>(chunk.size()));
   const grpc::Slice slices[] = {
@@ -226,12 +267,27 @@ grpc::ByteBuffer RoundOutbound::BufferOf(const RoundQueue::Item& item) const {
   return grpc::ByteBuffer(slices, 2);
 }
 
-void RoundOutbound::OnRead(grpc::ByteBuffer& /*receipt*/) {
+void RoundOutbound::OnRead(grpc::ByteBuffer& receipt) {
+  const LoanReceipt said = ReceiptOf(receipt);
+  std::vector<std::shared_ptr<RoundPayload>> returned;  // without the lock
+  bool first = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (closed_) return;
+    returned = lender_.OnReceipt(said);
+    first = !std::exchange(received_, true);
+  }
+  returned.clear();
+  Pump();
+  if (first) OnFirstReceipt();
+}
+
+void RoundOutbound::OnFirstReceipt() {
   bool back_again = false;
   bool tell = false;
   {
     absl::MutexLock lock(&mutex_);
-    if (closed_ || std::exchange(received_, true)) return;
+    if (closed_) return;
     tell = told_up_ != true;
     told_up_ = true;
     refused_ = false;
@@ -274,11 +330,13 @@ void RoundOutbound::OnCallDone(const grpc::Status& grpc_status) {
   bool tell = false;
   bool closed = false;
   bool refused = IsRefusal(status);
+  std::vector<std::shared_ptr<RoundPayload>> returned;  // without the lock
   {
     absl::MutexLock lock(&mutex_);
     call_ = nullptr;
     closed = closed_;
     data_lost_ = absl::IsDataLoss(status);
+    returned = lender_.OnCallDone(data_lost_);
     if (absl::IsUnavailable(status)) channel_ = nullptr;
     queue_.OnBroken();
     // What we gave up ourselves says nothing of the peer.

@@ -19,6 +19,7 @@
 #include "grpcpp/support/status.h"
 #include "worker/round_payload.h"
 #include "worker/round_transport.h"
+#include "worker/rpc/lender.h"
 #include "worker/rpc/outbound_call.h"
 #include "worker/rpc/plane_shared.h"
 #include "worker/rpc/round_queue.h"
@@ -36,7 +37,7 @@ struct RoundOutboundOptions {
 // Thread-safe.  Keeps one call open, and opens it again with backoff until
 // Close().  One write at a time: what is under way delays a message by no more
 // than a chunk.  Chunks are written by the plane's thread or gRPC's, never by
-// the one that sends them.
+// the one that sends them; to a peer on this machine they are lent.
 class RoundOutbound final : public CallOwner,
                             public std::enable_shared_from_this<RoundOutbound> {
  public:
@@ -50,8 +51,9 @@ class RoundOutbound final : public CallOwner,
   void SendAhead(const PayloadKey& key, std::shared_ptr<RoundPayload> payload);
   void Send(std::string message, const PayloadKey& key,
             std::shared_ptr<RoundPayload> payload);
-  // What gRPC is writing just then is given a little time, since its memory may
-  // be wanted; a peer that does not read loses its call, and gets another one.
+  // What gRPC is writing just then, and what is lent, is given a little time,
+  // since its memory may be wanted; a peer that does not read loses its call,
+  // and gets another one.
   void Forget(int64_t step);
 
   // Drops what waits.  on_link may still be running, but is not called anew.
@@ -63,7 +65,8 @@ class RoundOutbound final : public CallOwner,
   void AddPayload(const PayloadKey& key,
                   const std::shared_ptr<RoundPayload>& payload);
   void OnReady(const PayloadKey& key, RoundQueue::Ticket ticket, int chunk);
-  grpc::ByteBuffer BufferOf(const RoundQueue::Item& item) const;
+  grpc::ByteBuffer BufferOf(const RoundQueue::Item& item, bool lent) const;
+  grpc::ByteBuffer HelloOf(std::optional<RoundMemory> memory) const;
   void Connect();
   void Pump();
   void PostPumpLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -73,9 +76,11 @@ class RoundOutbound final : public CallOwner,
   void OnWritten(bool ok) override;
   void OnReadEnded() override;
   void OnCallDone(const grpc::Status& status) override;
+  void OnFirstReceipt();  // of a call
   void Retry();
-  // The write that was under way then still is: gives its memory back.
-  void GiveUpWrite(int64_t write);
+  // The write that was under way then (0: none) still is, or chunks of steps
+  // before `step` are still lent: gives their memory back.
+  void GiveUp(int64_t call, int64_t write, int64_t step);
 
   // Constant after construction.
   const RoundOutboundOptions options_;
@@ -93,7 +98,9 @@ class RoundOutbound final : public CallOwner,
   bool pump_posted_ ABSL_GUARDED_BY(mutex_) = false;
   bool hello_due_ ABSL_GUARDED_BY(mutex_) = false;
   WriteTurn turn_ ABSL_GUARDED_BY(mutex_);
+  int64_t calls_ ABSL_GUARDED_BY(mutex_) = 0;   // begun
   int64_t writes_ ABSL_GUARDED_BY(mutex_) = 0;  // begun
+  Lender lender_ ABSL_GUARDED_BY(mutex_);
   // Whose chunk is under way, while one is written.
   std::optional<PayloadKey> written_key_ ABSL_GUARDED_BY(mutex_);
   bool gave_up_ ABSL_GUARDED_BY(mutex_) = false;  // this call, nobody is told

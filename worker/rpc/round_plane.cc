@@ -14,8 +14,8 @@ class RoundPlane::Service final
   explicit Service(RoundPlaneState& state) : state_(state) {}
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Exchange(
-      grpc::CallbackServerContext* /*context*/) override {
-    return state_.Accept();
+      grpc::CallbackServerContext* context) override {
+    return state_.Accept(context->peer());
   }
 
  private:

@@ -27,6 +27,7 @@ struct RoundPlaneStats {
   int64_t frames_refused = 0;            // no member of ours would send them
   int64_t checksum_errors = 0;           // the sender starts over
   int64_t reconnects = 0;                // streams opened again after a break
+  int64_t bytes_borrowed = 0;            // of bytes_received: borrower.h
 };
 
 struct RoundPlaneOptions {

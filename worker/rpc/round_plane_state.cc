@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "core/transfer/fence.h"
+#include "worker/rpc/near_memory.h"
 
 namespace paceline {
 
@@ -83,7 +84,7 @@ RoundPlaneStats RoundPlaneState::stats() const {
           counters.frames_received,    counters.bytes_received,
           counters.frames_dropped_old, counters.frames_dropped_duplicate,
           counters.frames_refused,     counters.checksum_errors,
-          counters.reconnects};
+          counters.reconnects,         counters.bytes_borrowed};
 }
 
 void RoundPlaneState::Shutdown() {
@@ -99,11 +100,11 @@ void RoundPlaneState::Shutdown() {
   shared_->channels.AwaitCalls();
 }
 
-InboundStream* RoundPlaneState::Accept() {
+InboundStream* RoundPlaneState::Accept(const std::string& peer) {
   // Frames are worked on by gRPC's threads, small ones too: they are few, and
   // must not wait behind another stream's.
-  const auto stream =
-      std::make_shared<InboundStream>(*this, shared_, /*small_bytes=*/0);
+  const auto stream = std::make_shared<InboundStream>(
+      *this, shared_, /*small_bytes=*/0, IsNear(peer));
   bool refused = false;
   {
     absl::MutexLock lock(&mutex_);

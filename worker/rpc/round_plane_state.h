@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -35,7 +36,8 @@ class RoundPlaneState final
   void Shutdown();
 
   // A new stream, to be returned to gRPC.
-  InboundStream* Accept();
+  // peer: as gRPC calls the other side.
+  InboundStream* Accept(const std::string& peer);
   void EndStreams(const absl::Status& why);
 
   // FrameSink.

@@ -45,7 +45,7 @@ void RoundQueue::AddMessage(std::string message, const PayloadKey& key) {
   Add(&found->second.messages, std::move(message));
 }
 
-std::optional<RoundQueue::Item> RoundQueue::TakeNext() {
+std::optional<RoundQueue::Item> RoundQueue::TakeNext(bool chunks) {
   if (!messages_.empty()) {
     Item item;
     item.message = std::move(messages_.front());
@@ -59,6 +59,7 @@ std::optional<RoundQueue::Item> RoundQueue::TakeNext() {
     sending.wanted = !sending.messages.empty();
     return item;
   }
+  if (!chunks) return std::nullopt;
   // The payload behind the last one is the first to be asked.
   auto at = payloads_.upper_bound(last_);
   for (size_t i = 0; i < payloads_.size(); ++i, ++at) {

@@ -45,7 +45,8 @@ class RoundQueue {
   // To go out once the bytes of `key` have; never, where these are not here.
   void AddMessage(std::string message, const PayloadKey& key);
 
-  std::optional<Item> TakeNext();
+  // chunks: whether one may be next.
+  std::optional<Item> TakeNext(bool chunks = true);
   bool empty() const;  // nothing that TakeNext() would give
 
   // The connection broke: bytes whose message is still to come go out again.

@@ -158,8 +158,16 @@ absl::StatusOr<FrameSink::Reading> RoundRun::OnFrame(
                             BeginTake(stream, {WorkerId{from.worker},
                                                Incarnation{from.incarnation}}));
   if (taking.sender == nullptr) return taking.reading;
-  if (taking.first) stream->SendReceipt();
-  const absl::Status taken = taking.sender->inbox.Take(slices, layout);
+  Borrower& borrower = taking.sender->borrower;
+  if (taking.first) {
+    borrower = Borrower(stream->near());
+    stream->SendReceipt(borrower.Receipt());
+  }
+  const absl::Status taken =
+      taking.sender->inbox.Take(slices, layout, borrower);
+  if (borrower.OnFrame(layout.header)) {
+    stream->SendReceipt(borrower.Receipt());
+  }
   EndTake(stream, *taking.sender);
   PACELINE_RETURN_IF_ERROR(taken);
   return FrameSink::Reading::kGoOn;

@@ -17,6 +17,7 @@
 #include "core/round/view.h"
 #include "core/transfer/round_frame.h"
 #include "worker/round_transport.h"
+#include "worker/rpc/borrower.h"
 #include "worker/rpc/inbound_stream.h"
 #include "worker/rpc/plane_shared.h"
 #include "worker/rpc/round_inbox.h"
@@ -58,7 +59,8 @@ class RoundRun : public std::enable_shared_from_this<RoundRun> {
   struct Sender {
     explicit Sender(RoundInbox i) : inbox(std::move(i)) {}
 
-    RoundInbox inbox;  // of the thread that made it busy; else of the lock
+    RoundInbox inbox;   // of the thread that made it busy; else of the lock
+    Borrower borrower;  // the same; of `stream`
     bool busy = false;
     std::shared_ptr<InboundStream> stream;   // now; null: none
     std::shared_ptr<InboundStream> waiting;  // for busy to end

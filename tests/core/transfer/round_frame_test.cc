@@ -116,6 +116,41 @@ TEST(RoundFrame, ReadsAHello) {
   EXPECT_EQ(layout->header, Header());
 }
 
+TEST(RoundFrame, ReadsAHelloThatSaysWhereItsMemoryIs) {
+  RoundFrameHeader header = Header();
+  header.memory = {4711, 0xffffffffffff0008u};
+
+  const auto layout = Parse(EncodeRoundHello(header), 3);
+
+  ASSERT_TRUE(layout.ok()) << layout.status();
+  EXPECT_EQ(layout->kind, RoundFrameLayout::Kind::kHello);
+  EXPECT_EQ(layout->header, header);
+}
+
+TEST(RoundFrame, ReadsAPieceThatIsLent) {
+  RoundFrameHeader header = PieceHeader(kMaxRoundDataBytes + 77, 1);
+  header.address = 0x7fff00000010u;
+
+  const auto layout = Parse(EncodeRoundLoan(header), 3);
+
+  ASSERT_TRUE(layout.ok()) << layout.status();
+  EXPECT_EQ(layout->kind, RoundFrameLayout::Kind::kPiece);
+  EXPECT_EQ(layout->header, header);
+  EXPECT_EQ(layout->bytes, 77);
+}
+
+TEST(RoundFrame, RefusesALoanThatNamesNoBytesOrBringsSome) {
+  RoundFrameHeader header = PieceHeader(kMaxRoundDataBytes + 77, 2);
+  header.address = 16;
+  ExpectRefused(EncodeRoundLoan(header), "chunk 2");
+  header.payload.reset();
+  ExpectRefused(EncodeRoundLoan(header), "no payload");
+  header = PieceHeader(77, 0);
+  header.address = 16;
+  ExpectRefused(EncodeRoundLoan(header) + Piece(PieceHeader(77, 0), 77),
+                "an address");
+}
+
 TEST(RoundFrame, SkipsFieldsOfLaterVersions) {
   std::string bytes;
   AppendTag(&bytes, 900, WireType::kBytes);
