@@ -21,6 +21,7 @@
 #include "gtest/gtest.h"
 #include "paceline/v1/round.grpc.pb.h"
 #include "tests/cluster/round_net.h"
+#include "worker/rpc/near_memory.h"
 
 namespace paceline {
 namespace {
@@ -149,7 +150,7 @@ class RoundReceiver : public ::testing::Test {
     v1::RoundReceipt receipt;
     ASSERT_TRUE(sender.AwaitReceipt(&receipt));
     ASSERT_NE(receipt.word(), 0u);
-    if (obeys) *place = receipt.word();
+    if (obeys) *place = MemoryProof(receipt.word(), header_.from, header_.to);
     RoundFrameHeader hello = header_;
     hello.memory = {process, reinterpret_cast<uint64_t>(place)};
     sender.Write(EncodeRoundHello(hello));
@@ -217,9 +218,10 @@ TEST_F(RoundReceiver, ReadsWhatASenderOfThisMachineLendsIt) {
   for (const int chunk : {1, 0}) {
     sender.Write(EncodeRoundLoan(LoanOf(header, *part, chunk)));
   }
-  while (receipt.taken() < 2) ASSERT_TRUE(sender.AwaitReceipt(&receipt));
   sender.Write(MessageBytes(header, OfferFrom(1, PartKey(4), *part)));
 
+  ASSERT_TRUE(sender.AwaitReceipt(&receipt));
+  EXPECT_EQ(receipt.taken(), 2);
   ASSERT_TRUE(sink_.AwaitMessages(1));
   EXPECT_EQ(sink_.got()[0].payload->bytes(), part->bytes());
   EXPECT_EQ(node_.plane.stats().bytes_borrowed,
@@ -251,6 +253,44 @@ TEST_F(RoundReceiver, BelievesNoMemoryThatDoesNotHoldItsWord) {
     EXPECT_EQ(sender.End().code(), absl::StatusCode::kInvalidArgument)
         << process;
   }
+}
+
+// Another member was told the word and has it in its memory; who passed it on
+// names that memory.
+TEST_F(RoundReceiver, BelievesNoProofThatIsOfAnotherPair) {
+  Open();
+  const auto part = ReadyPayload(kTwoChunks, 1);
+  const RoundFrameHeader header = WithPayload(header_, PartKey(4), kTwoChunks);
+  RawSender sender(node_.address());
+  std::atomic<uint64_t> place{0};
+  sender.Write(EncodeRoundHello(header_));
+  v1::RoundReceipt receipt;
+  ASSERT_TRUE(sender.AwaitReceipt(&receipt));
+  place = MemoryProof(receipt.word(), header_.to, header_.from);
+  RoundFrameHeader hello = header_;
+  hello.memory = {getpid(), reinterpret_cast<uint64_t>(&place)};
+  sender.Write(EncodeRoundHello(hello));
+  sender.Write(EncodeRoundLoan(LoanOf(header, *part, 0)));
+
+  EXPECT_EQ(sender.End().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(RoundReceiver, ReadsNothingWhereTheProofIsGone) {
+  Open();
+  const auto part = ReadyPayload(kTwoChunks, 1);
+  const RoundFrameHeader header = WithPayload(header_, PartKey(4), kTwoChunks);
+  RawSender sender(node_.address());
+  std::atomic<uint64_t> place{0};
+  Show(sender, &place, getpid());
+  v1::RoundReceipt receipt;
+  ASSERT_TRUE(sender.AwaitReceipt(&receipt));
+  ASSERT_TRUE(receipt.readable());
+  place = 0;
+
+  sender.Write(EncodeRoundLoan(LoanOf(header, *part, 0)));
+
+  EXPECT_EQ(sender.End().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(node_.plane.stats().bytes_borrowed, 0);
 }
 
 TEST_F(RoundReceiver, SaysDataLossOfALentChunkThatIsNotThere) {

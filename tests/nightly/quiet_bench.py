@@ -15,7 +15,7 @@ MOST_STOLEN = 0.02
 # Rounds at most, as a multiple of those that are asked for.
 PATIENCE = 2
 
-STARTS = re.compile(r"job (\d+)  preparing")
+STARTS = re.compile(r"job (\d+)  (?!queued)")
 NOTES = re.compile(r"(\d+) stages?, .*samples/s")
 
 
@@ -27,11 +27,12 @@ def cpu_times():
 
 
 class StolenShare:
-    """What of the box was taken since a job was first seen, from what a bench
-    says while it runs."""
+    """What of the box was taken while a case ran, and what it is compared with,
+    from what a bench says meanwhile."""
 
     def __init__(self, paired):
         self._paired = paired
+        self._begin = cpu_times()
         self._starts = {}
 
     def read(self, line):
@@ -41,10 +42,14 @@ class StolenShare:
         note = NOTES.match(line)
         if not note:
             return None
-        # Before and after what is compared there is a worker alone.
-        jobs = 3 if self._paired and int(note[1]) > 1 else 1
         starts = [self._starts[job] for job in sorted(self._starts)]
-        stolen, all_times = starts[-min(jobs, len(starts))]
+        # Of a pair there is a worker alone before and after; else one is the
+        # first of all.
+        if int(note[1]) == 1:
+            starts = starts[-1:]
+        elif self._paired:
+            starts = starts[-3:]
+        stolen, all_times = starts[0] if starts else self._begin
         stolen_now, all_now = cpu_times()
         return (stolen_now - stolen) / max(1, all_now - all_times)
 

@@ -2,8 +2,12 @@
 
 #include <unistd.h>
 
+#include <cstdint>
+#include <memory>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker/rpc/near_memory.h"
 
 namespace paceline {
 namespace {
@@ -14,12 +18,15 @@ using ::testing::SizeIs;
 constexpr LoanReceipt kFirst{/*word=*/77, /*readable=*/false, /*taken=*/0};
 constexpr LoanReceipt kShown{77, true, 0};
 
+constexpr RoundProcess kSelf{1, 100};
+constexpr RoundProcess kPeer{2, 200};
+
 PayloadKey Part(int64_t step) { return {PayloadKey::Kind::kPart, step, 0, 0}; }
 
 std::shared_ptr<RoundPayload> Payload() { return RoundPayload::Make(8); }
 
 TEST(Lender, ShowsItsMemoryOnceToAReceiverThatAsks) {
-  Lender lender(/*near=*/true);
+  Lender lender(/*near=*/true, kSelf, kPeer);
   EXPECT_FALSE(lender.TakeIntroduction().has_value());
 
   lender.OnReceipt(kFirst);
@@ -27,7 +34,8 @@ TEST(Lender, ShowsItsMemoryOnceToAReceiverThatAsks) {
   const auto memory = lender.TakeIntroduction();
   ASSERT_TRUE(memory.has_value());
   EXPECT_EQ(memory->process, getpid());
-  EXPECT_EQ(*reinterpret_cast<const uint64_t*>(memory->word_address), 77u);
+  EXPECT_EQ(*reinterpret_cast<const uint64_t*>(memory->word_address),
+            MemoryProof(77, kSelf, kPeer));
   EXPECT_FALSE(lender.TakeIntroduction().has_value());
   EXPECT_FALSE(lender.lends());
   lender.OnReceipt(kFirst);
@@ -35,7 +43,7 @@ TEST(Lender, ShowsItsMemoryOnceToAReceiverThatAsks) {
 }
 
 TEST(Lender, TellsAPeerElsewhereNothing) {
-  Lender lender(/*near=*/false);
+  Lender lender(/*near=*/false, kSelf, kPeer);
 
   lender.OnReceipt(kShown);
 
@@ -44,36 +52,63 @@ TEST(Lender, TellsAPeerElsewhereNothing) {
 }
 
 TEST(Lender, LendsSoManyAndGetsThemBackInTheirOrder) {
-  Lender lender(/*near=*/true);
+  Lender lender(/*near=*/true, kSelf, kPeer);
   lender.OnReceipt(kShown);
   const auto first = Payload();
   lender.Lend(Part(1), first);
   while (lender.has_room()) lender.Lend(Part(2), Payload());
-  EXPECT_TRUE(lender.HasLentBefore(2));
+  EXPECT_EQ(lender.LastLoanBefore(2), 1);
 
   EXPECT_THAT(lender.OnReceipt({77, true, 1}), ::testing::ElementsAre(first));
 
   EXPECT_TRUE(lender.has_room());
-  EXPECT_FALSE(lender.HasLentBefore(2));
-  EXPECT_TRUE(lender.HasLentBefore(3));
+  EXPECT_EQ(lender.LastLoanBefore(2), 0);
+  EXPECT_EQ(lender.LastLoanBefore(3), static_cast<int64_t>(Lender::kMostLent));
+  EXPECT_FALSE(lender.IsOut(1));
+  EXPECT_TRUE(lender.IsOut(2));
   EXPECT_THAT(lender.OnReceipt({77, true, 1}), IsEmpty());
   // More than there are, or less than before: a peer that cannot count.
   EXPECT_THAT(lender.OnReceipt({77, true, 1 << 20}),
               SizeIs(Lender::kMostLent - 1));
   EXPECT_THAT(lender.OnReceipt({77, true, 0}), IsEmpty());
+  lender.Lend(Part(3), Payload());
+  EXPECT_THAT(lender.OnReceipt({77, true, INT64_MIN}), IsEmpty());
+}
+
+// Loans of a step that are made after it was forgotten are others.
+TEST(Lender, TellsLoansOfOneStepApart) {
+  Lender lender(/*near=*/true, kSelf, kPeer);
+  lender.OnReceipt(kShown);
+  lender.Lend(Part(1), Payload());
+  const int64_t before = lender.LastLoanBefore(2);
+  lender.Lend(Part(1), Payload());
+
+  lender.OnReceipt({77, true, 1});
+
+  EXPECT_FALSE(lender.IsOut(before));
+  EXPECT_TRUE(lender.IsOut(lender.LastLoanBefore(2)));
+}
+
+TEST(MemoryProof, IsOfOneWordAndOneOrderedPair) {
+  const uint64_t proof = MemoryProof(77, kSelf, kPeer);
+
+  EXPECT_EQ(MemoryProof(77, kSelf, kPeer), proof);
+  EXPECT_NE(MemoryProof(78, kSelf, kPeer), proof);
+  EXPECT_NE(MemoryProof(77, kPeer, kSelf), proof);
+  EXPECT_NE(MemoryProof(77, kSelf, {2, 201}), proof);
 }
 
 TEST(Lender, KeepsCopiesOfTheStateWhateverTheirStep) {
-  Lender lender(/*near=*/true);
+  Lender lender(/*near=*/true, kSelf, kPeer);
   lender.OnReceipt(kShown);
 
   lender.Lend({PayloadKey::Kind::kState, 1, 0, 0}, Payload());
 
-  EXPECT_FALSE(lender.HasLentBefore(5));
+  EXPECT_EQ(lender.LastLoanBefore(5), 0);
 }
 
 TEST(Lender, StartsAnewWithEveryCall) {
-  Lender lender(/*near=*/true);
+  Lender lender(/*near=*/true, kSelf, kPeer);
   lender.OnReceipt(kShown);
   lender.Lend(Part(1), Payload());
 
@@ -86,7 +121,7 @@ TEST(Lender, StartsAnewWithEveryCall) {
 }
 
 TEST(Lender, LendsNothingMoreToAPeerThatCouldNotUseIt) {
-  Lender lender(/*near=*/true);
+  Lender lender(/*near=*/true, kSelf, kPeer);
   lender.OnReceipt(kShown);
   lender.Lend(Part(1), Payload());
 

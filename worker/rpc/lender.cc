@@ -2,13 +2,13 @@
 
 #include <unistd.h>
 
-#include <algorithm>
+#include "worker/rpc/near_memory.h"
 
 namespace paceline {
 
 std::optional<RoundMemory> Lender::TakeIntroduction() {
   if (!std::exchange(introduction_due_, false)) return std::nullopt;
-  return RoundMemory{getpid(), reinterpret_cast<uint64_t>(&word_)};
+  return RoundMemory{getpid(), reinterpret_cast<uint64_t>(&proof_)};
 }
 
 void Lender::Lend(const PayloadKey& key,
@@ -17,23 +17,28 @@ void Lender::Lend(const PayloadKey& key,
   ++lent_count_;
 }
 
-bool Lender::HasLentBefore(int64_t step) const {
-  return std::any_of(lent_.begin(), lent_.end(), [step](const auto& loan) {
-    return loan.first.kind != PayloadKey::Kind::kState &&
-           loan.first.step < step;
-  });
+int64_t Lender::LastLoanBefore(int64_t step) const {
+  int64_t last = 0;
+  int64_t loan = returned_count();
+  for (const auto& [key, payload] : lent_) {
+    ++loan;
+    if (key.kind != PayloadKey::Kind::kState && key.step < step) last = loan;
+  }
+  return last;
 }
+
+bool Lender::IsOut(int64_t loan) const { return loan > returned_count(); }
 
 Lender::Returned Lender::OnReceipt(const LoanReceipt& receipt) {
   if (!willing_) return {};
   if (receipt.word != 0 && receipt.word != word_) {
     word_ = receipt.word;
+    proof_ = MemoryProof(word_, from_, to_);
     introduction_due_ = true;
   }
   readable_ = readable_ || receipt.readable;
   Returned returned;
-  const int64_t waiting = lent_count_ - receipt.taken;
-  while (static_cast<int64_t>(lent_.size()) > std::max<int64_t>(waiting, 0)) {
+  while (!lent_.empty() && returned_count() < receipt.taken) {
     returned.push_back(std::move(lent_.front().second));
     lent_.pop_front();
   }

@@ -27,8 +27,9 @@ struct LoanReceipt {
 // where it is, since another process looks there.
 class Lender {
  public:
-  // near: the peer is reached over loopback.
-  explicit Lender(bool near) : willing_(near) {}
+  // near: the peer is reached over loopback.  from, to: this process, the peer.
+  Lender(bool near, const RoundProcess& from, const RoundProcess& to)
+      : from_(from), to_(to), willing_(near) {}
   Lender(const Lender&) = delete;
   Lender& operator=(const Lender&) = delete;
 
@@ -40,8 +41,11 @@ class Lender {
   bool has_room() const { return lent_.size() < kMostLent; }
   // Keeps the payload until the peer is done with one chunk of it.
   void Lend(const PayloadKey& key, std::shared_ptr<RoundPayload> payload);
-  // Of steps before `step`; copies of the state are wanted whatever their step.
-  bool HasLentBefore(int64_t step) const;
+  // The youngest loan of those of steps before `step` that are out; 0: none.
+  // Copies of the state are wanted whatever their step.
+  int64_t LastLoanBefore(int64_t step) const;
+  // Whether that one, of this call, still is.
+  bool IsOut(int64_t loan) const;
 
   // Both give back what is to be let go of without a lock.
   using Returned = std::vector<std::shared_ptr<RoundPayload>>;
@@ -54,12 +58,19 @@ class Lender {
   static constexpr size_t kMostLent = 16;
 
  private:
+  int64_t returned_count() const {
+    return lent_count_ - static_cast<int64_t>(lent_.size());
+  }
+
+  const RoundProcess from_;
+  const RoundProcess to_;
   bool willing_;
   bool introduction_due_ = false;
   bool readable_ = false;
   int64_t lent_count_ = 0;  // by this call
   std::deque<std::pair<PayloadKey, std::shared_ptr<RoundPayload>>> lent_;
-  std::atomic<uint64_t> word_{0};  // read by the peer
+  uint64_t word_ = 0;               // as told
+  std::atomic<uint64_t> proof_{0};  // read by the peer
 };
 
 }  // namespace paceline

@@ -4,9 +4,13 @@
 
 #include <cerrno>
 #include <cstring>
+#include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/check.h"
+#include "core/transfer/sha256.h"
 
 namespace paceline {
 
@@ -16,22 +20,32 @@ bool IsNear(const std::string& peer) {
          absl::StartsWith(peer, "ipv6:%5B::1%5D:");
 }
 
-absl::Status ReadNear(int process, uint64_t address,
-                      absl::Span<uint8_t> target) {
-  size_t done = 0;
-  while (done < target.size()) {
-    const iovec here = {target.data() + done, target.size() - done};
-    const iovec there = {reinterpret_cast<void*>(address + done),
-                         target.size() - done};
-    const ssize_t bytes = process_vm_readv(process, &here, 1, &there, 1, 0);
-    if (bytes <= 0) {
-      return absl::UnavailableError(absl::StrCat(
-          "cannot read ", target.size() - done, " bytes of process ", process,
-          ": ", bytes < 0 ? strerror(errno) : "nothing there"));
-    }
-    done += static_cast<size_t>(bytes);
+absl::Status ReadNear(int process, absl::Span<const NearBytes> bytes) {
+  std::vector<iovec> here, there;
+  size_t wanted = 0;
+  for (const NearBytes& each : bytes) {
+    here.push_back({each.target.data(), each.target.size()});
+    there.push_back(
+        {reinterpret_cast<void*>(each.address), each.target.size()});
+    wanted += each.target.size();
   }
-  return absl::OkStatus();
+  const ssize_t read = process_vm_readv(process, here.data(), here.size(),
+                                        there.data(), there.size(), 0);
+  if (read == static_cast<ssize_t>(wanted)) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("cannot read ", wanted, " bytes of process ", process, ": ",
+                   read < 0 ? strerror(errno) : "no memory there"));
+}
+
+uint64_t MemoryProof(uint64_t word, const RoundProcess& from,
+                     const RoundProcess& to) {
+  Sha256 hash;
+  hash.Update(absl::StrCat(word, " ", from.worker, " ", from.incarnation, " ",
+                           to.worker, " ", to.incarnation));
+  uint64_t proof = 0;
+  PACELINE_CHECK(absl::SimpleHexAtoi(hash.HexDigest().substr(0, 16), &proof),
+                 "a digest that is not hexadecimal");
+  return proof == 0 ? 1 : proof;
 }
 
 }  // namespace paceline

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "core/transfer/round_frame.h"
 
 namespace paceline {
 
@@ -15,9 +16,20 @@ namespace paceline {
 // "ipv4:127.0.0.1:40312".
 bool IsNear(const std::string& peer);
 
-// Copies as many bytes as `target` has.  process: as this process sees it.
-// Errors: Unavailable  not allowed, no such process, or no memory there: why
-absl::Status ReadNear(int process, uint64_t address,
-                      absl::Span<uint8_t> target);
+// A place there, and where to put as many bytes as this has.
+struct NearBytes {
+  uint64_t address = 0;
+  absl::Span<uint8_t> target;
+};
+
+// Copies all of them, in their order.  process: as this process sees it.
+// Errors: Unavailable  not allowed, no such process, or no memory there
+absl::Status ReadNear(int process, absl::Span<const NearBytes> bytes);
+
+// What a sender puts into its memory when it is told `word`.  It holds for one
+// pair of processes: who passes the word on to somebody else, to have that one
+// vouch for its memory, gets something of no use.  Never 0.
+uint64_t MemoryProof(uint64_t word, const RoundProcess& from,
+                     const RoundProcess& to);
 
 }  // namespace paceline

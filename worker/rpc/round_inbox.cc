@@ -60,11 +60,12 @@ absl::Status RoundInbox::TakePiece(absl::Span<const ByteSpan> slices,
   if (layout.header.address == 0) {
     hash = CopyAndHash(slices, layout.offset, payload->chunk(chunk));
   } else {
-    counters_.bytes_borrowed += layout.bytes;
     PACELINE_ASSIGN_OR_RETURN(
         hash, borrower.Read(layout.header.address, payload->chunk(chunk)));
+    counters_.bytes_borrowed += layout.bytes;
   }
   if (hash != layout.header.checksum) {
+    ++counters_.checksum_errors;
     return absl::DataLossError(absl::StrCat(
         "chunk ", chunk, " of the ", Text(key),
         " has another checksum than its sender said: send it again"));

@@ -83,7 +83,7 @@ RoundOutbound::RoundOutbound(RoundOutboundOptions options,
     : options_(std::move(options)),
       shared_(std::move(shared)),
       header_(HeaderOf(options_)),
-      lender_(IsHere(options_.peer.address)),
+      lender_(IsHere(options_.peer.address), header_.from, header_.to),
       backoff_(kFirstBackoff) {}
 
 RoundOutbound::~RoundOutbound() = default;
@@ -146,18 +146,24 @@ void RoundOutbound::Forget(int64_t step) {
   const bool writes = turn_.writing() && written_key_.has_value() &&
                       written_key_->step < step &&
                       written_key_->kind != PayloadKey::Kind::kState;
-  if (!writes && !lender_.HasLentBefore(step)) return;
+  const int64_t loan = lender_.LastLoanBefore(step);
+  if (!writes && loan == 0) return;
+  // The peer answers a frame that lends nothing with what it has taken.
+  if (loan > 0) {
+    hello_due_ = true;
+    PostPumpLocked();
+  }
   shared_->timers.RunAt(
       absl::Now() + kForgottenWrite,
       [self = shared_from_this(), call = calls_, write = writes ? writes_ : 0,
-       step] { self->GiveUp(call, write, step); });
+       loan] { self->GiveUp(call, write, loan); });
 }
 
-void RoundOutbound::GiveUp(int64_t call, int64_t write, int64_t step) {
+void RoundOutbound::GiveUp(int64_t call, int64_t write, int64_t loan) {
   absl::MutexLock lock(&mutex_);
   if (call_ == nullptr || calls_ != call) return;
   const bool writes = turn_.writing() && writes_ == write;
-  if (!writes && !lender_.HasLentBefore(step)) return;
+  if (!writes && !lender_.IsOut(loan)) return;
   gave_up_ = true;
   call_->Cancel();
 }

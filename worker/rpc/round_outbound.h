@@ -78,9 +78,9 @@ class RoundOutbound final : public CallOwner,
   void OnCallDone(const grpc::Status& status) override;
   void OnFirstReceipt();  // of a call
   void Retry();
-  // The write that was under way then (0: none) still is, or chunks of steps
-  // before `step` are still lent: gives their memory back.
-  void GiveUp(int64_t call, int64_t write, int64_t step);
+  // The write that was under way then (0: none) still is, or the loan is still
+  // out: gives their memory back.
+  void GiveUp(int64_t call, int64_t write, int64_t loan);
 
   // Constant after construction.
   const RoundOutboundOptions options_;

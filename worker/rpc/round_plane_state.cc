@@ -131,8 +131,6 @@ absl::StatusOr<FrameSink::Reading> RoundPlaneState::OnMessage(
   absl::StatusOr<Reading> taken = Take(stream, message);
   if (absl::IsInvalidArgument(taken.status())) {
     ++shared_->counters.frames_refused;
-  } else if (absl::IsDataLoss(taken.status())) {
-    ++shared_->counters.checksum_errors;
   } else if (absl::IsAborted(taken.status())) {
     ++shared_->counters.frames_dropped_old;
   }

@@ -160,7 +160,7 @@ absl::StatusOr<FrameSink::Reading> RoundRun::OnFrame(
   if (taking.sender == nullptr) return taking.reading;
   Borrower& borrower = taking.sender->borrower;
   if (taking.first) {
-    borrower = Borrower(stream->near());
+    borrower = Borrower(stream->near(), from, layout.header.to);
     stream->SendReceipt(borrower.Receipt());
   }
   const absl::Status taken =
