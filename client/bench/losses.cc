@@ -214,7 +214,8 @@ absl::StatusOr<BenchRow> RowOf(const JobView& job, const BenchBaseline& one,
   const auto count = static_cast<double>(window.micro_batches);
   row.seconds = window.seconds;
   row.throughput = static_cast<double>(window.samples) / row.seconds;
-  row.speedup = one.seconds * count / row.seconds;
+  // So that a worker alone is exactly as fast as itself.
+  row.speedup = one.seconds / (row.seconds / count);
   std::vector<double> stage_seconds;
   std::vector<int64_t> worker_of;
   for (size_t i = 0; i < stages.size(); ++i) {

@@ -161,6 +161,21 @@ TEST(BenchLosses, OfTrainingAreThoseOfItsBatches) {
       << "nothing runs empty";
 }
 
+// However long it took: some lengths once made 1.0000000000000002 of it.
+TEST(BenchLosses, AWorkerAloneIsExactlyAsFastAsItself) {
+  for (int microseconds = 1; microseconds < 2'000'000; microseconds += 997) {
+    const double seconds = microseconds / 1e6;
+    JobView job = TwoStages();
+    job.workers.clear();
+    job.workers.push_back(Worker(0, 0, {.compute = seconds}, 0, seconds));
+    job.estimate->stage_seconds = {0.3};
+    const auto alone = BaselineOf(job);
+    ASSERT_TRUE(alone.ok()) << alone.status();
+
+    EXPECT_EQ(RowOf(job, *alone, {})->speedup, 1) << seconds;
+  }
+}
+
 TEST(BenchLosses, NeedTheTimesOfEveryWorker) {
   JobView job = TwoStages();
   job.workers[1].flow.reset();
