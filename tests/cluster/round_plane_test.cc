@@ -142,27 +142,6 @@ class RoundReceiver : public ::testing::Test {
     return EndOf(std::vector<std::string>{frame});
   }
 
-  // Says hello, and that the word of the receipt is at `place`, which it is of
-  // a sender that `obeys`.
-  void Show(RawSender& sender, std::atomic<uint64_t>* place, int process,
-            bool obeys = true) {
-    sender.Write(EncodeRoundHello(header_));
-    v1::RoundReceipt receipt;
-    ASSERT_TRUE(sender.AwaitReceipt(&receipt));
-    ASSERT_NE(receipt.word(), 0u);
-    if (obeys) *place = MemoryProof(receipt.word(), header_.from, header_.to);
-    RoundFrameHeader hello = header_;
-    hello.memory = {process, reinterpret_cast<uint64_t>(place)};
-    sender.Write(EncodeRoundHello(hello));
-  }
-  static RoundFrameHeader LoanOf(RoundFrameHeader header,
-                                 const RoundPayload& payload, int chunk) {
-    header.chunk = chunk;
-    header.checksum = payload.chunk_hash(chunk);
-    header.address = reinterpret_cast<uint64_t>(payload.chunk(chunk).data());
-    return header;
-  }
-
   RoundRecorder sink_;
   RoundNode node_;
   std::unique_ptr<RoundTransport> transport_;
@@ -203,109 +182,115 @@ TEST_F(RoundReceiver, AnswersAHelloWithAReceipt) {
   EXPECT_TRUE(sender.End().ok());
 }
 
-TEST_F(RoundReceiver, ReadsWhatASenderOfThisMachineLendsIt) {
-  Open();
-  const auto part = ReadyPayload(kTwoChunks, 1);
-  const RoundFrameHeader header = WithPayload(header_, PartKey(4), kTwoChunks);
-  RawSender sender(node_.address());
-  std::atomic<uint64_t> word{0};
+// Member 0, to whom member 1 wants to lend a part of step 4.
+class RoundBorrower : public RoundReceiver {
+ protected:
+  RoundBorrower() { Open(); }
 
-  Show(sender, &word, getpid());
-  v1::RoundReceipt receipt;
-  ASSERT_TRUE(sender.AwaitReceipt(&receipt));
-  EXPECT_TRUE(receipt.readable());
-  EXPECT_EQ(receipt.taken(), 0);
-  for (const int chunk : {1, 0}) {
-    sender.Write(EncodeRoundLoan(LoanOf(header, *part, chunk)));
+  // What the receiver answers to a hello.
+  v1::RoundReceipt Greet(RawSender& sender) {
+    sender.Write(EncodeRoundHello(header_));
+    v1::RoundReceipt receipt;
+    EXPECT_TRUE(sender.AwaitReceipt(&receipt));
+    EXPECT_NE(receipt.word(), 0u);
+    return receipt;
   }
-  sender.Write(MessageBytes(header, OfferFrom(1, PartKey(4), *part)));
+  // Says that the proof is in `place_` of that process.
+  void Show(RawSender& sender, int process = getpid()) {
+    RoundFrameHeader hello = header_;
+    hello.memory = {process, reinterpret_cast<uint64_t>(&place_)};
+    sender.Write(EncodeRoundHello(hello));
+  }
+  // Up to the receiver's word that it can read this process.
+  void Introduce(RawSender& sender) {
+    place_ = MemoryProof(Greet(sender).word(), header_.from, header_.to);
+    Show(sender);
+    v1::RoundReceipt receipt;
+    ASSERT_TRUE(sender.AwaitReceipt(&receipt));
+    EXPECT_TRUE(receipt.readable());
+    EXPECT_EQ(receipt.taken(), 0);
+  }
+  RoundFrameHeader LoanOf(int chunk) const {
+    RoundFrameHeader loan = part_header_;
+    loan.chunk = chunk;
+    loan.checksum = part_->chunk_hash(chunk);
+    loan.address = reinterpret_cast<uint64_t>(part_->chunk(chunk).data());
+    return loan;
+  }
+  // What a stream ends with on which this is lent.
+  static absl::Status EndOfLoan(RawSender& sender,
+                                const RoundFrameHeader& loan) {
+    sender.Write(EncodeRoundLoan(loan));
+    return sender.End();
+  }
 
-  ASSERT_TRUE(sender.AwaitReceipt(&receipt));
+  const std::shared_ptr<RoundPayload> part_ = ReadyPayload(kTwoChunks, 1);
+  const RoundFrameHeader part_header_ =
+      WithPayload(header_, PartKey(4), kTwoChunks);
+  std::atomic<uint64_t> place_{0};
+  RawSender sender_{node_.address()};
+};
+
+TEST_F(RoundBorrower, ReadsWhatASenderOfThisMachineLendsIt) {
+  Introduce(sender_);
+  for (const int chunk : {1, 0}) {
+    sender_.Write(EncodeRoundLoan(LoanOf(chunk)));
+  }
+  sender_.Write(MessageBytes(part_header_, OfferFrom(1, PartKey(4), *part_)));
+
+  v1::RoundReceipt receipt;
+  ASSERT_TRUE(sender_.AwaitReceipt(&receipt));
   EXPECT_EQ(receipt.taken(), 2);
   ASSERT_TRUE(sink_.AwaitMessages(1));
-  EXPECT_EQ(sink_.got()[0].payload->bytes(), part->bytes());
+  EXPECT_EQ(sink_.got()[0].payload->bytes(), part_->bytes());
   EXPECT_EQ(node_.plane.stats().bytes_borrowed,
             static_cast<int64_t>(kTwoChunks));
 }
 
-TEST_F(RoundReceiver, ReadsNothingOfASenderThatHasNotShownItsMemory) {
-  Open();
-  const auto part = ReadyPayload(kTwoChunks, 1);
-  const RoundFrameHeader header = WithPayload(header_, PartKey(4), kTwoChunks);
-
-  const absl::Status end = EndOf(EncodeRoundLoan(LoanOf(header, *part, 0)));
-
-  EXPECT_EQ(end.code(), absl::StatusCode::kInvalidArgument);
+TEST_F(RoundBorrower, ReadsNothingOfASenderThatHasNotShownItsMemory) {
+  EXPECT_EQ(EndOfLoan(sender_, LoanOf(0)).code(),
+            absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(node_.plane.stats().frames_refused, 1);
 }
 
-// Somebody else's memory, or none: the word is not there.
-TEST_F(RoundReceiver, BelievesNoMemoryThatDoesNotHoldItsWord) {
-  Open();
-  const auto part = ReadyPayload(kTwoChunks, 1);
-  const RoundFrameHeader header = WithPayload(header_, PartKey(4), kTwoChunks);
-  std::atomic<uint64_t> guess{0x12345678};
+// Somebody else's memory, or none: the proof is not there.
+TEST_F(RoundBorrower, BelievesNoMemoryThatDoesNotHoldTheProof) {
+  place_ = 0x12345678;
   for (const int process : {getpid(), 1, 0, 1 << 30}) {
     RawSender sender(node_.address());
-    Show(sender, &guess, process, /*obeys=*/false);
-    sender.Write(EncodeRoundLoan(LoanOf(header, *part, 0)));
+    Greet(sender);
+    Show(sender, process);
 
-    EXPECT_EQ(sender.End().code(), absl::StatusCode::kInvalidArgument)
+    EXPECT_EQ(EndOfLoan(sender, LoanOf(0)).code(),
+              absl::StatusCode::kInvalidArgument)
         << process;
   }
 }
 
 // Another member was told the word and has it in its memory; who passed it on
 // names that memory.
-TEST_F(RoundReceiver, BelievesNoProofThatIsOfAnotherPair) {
-  Open();
-  const auto part = ReadyPayload(kTwoChunks, 1);
-  const RoundFrameHeader header = WithPayload(header_, PartKey(4), kTwoChunks);
-  RawSender sender(node_.address());
-  std::atomic<uint64_t> place{0};
-  sender.Write(EncodeRoundHello(header_));
-  v1::RoundReceipt receipt;
-  ASSERT_TRUE(sender.AwaitReceipt(&receipt));
-  place = MemoryProof(receipt.word(), header_.to, header_.from);
-  RoundFrameHeader hello = header_;
-  hello.memory = {getpid(), reinterpret_cast<uint64_t>(&place)};
-  sender.Write(EncodeRoundHello(hello));
-  sender.Write(EncodeRoundLoan(LoanOf(header, *part, 0)));
+TEST_F(RoundBorrower, BelievesNoProofThatIsOfAnotherPair) {
+  place_ = MemoryProof(Greet(sender_).word(), header_.to, header_.from);
+  Show(sender_);
 
-  EXPECT_EQ(sender.End().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(EndOfLoan(sender_, LoanOf(0)).code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(RoundReceiver, ReadsNothingWhereTheProofIsGone) {
-  Open();
-  const auto part = ReadyPayload(kTwoChunks, 1);
-  const RoundFrameHeader header = WithPayload(header_, PartKey(4), kTwoChunks);
-  RawSender sender(node_.address());
-  std::atomic<uint64_t> place{0};
-  Show(sender, &place, getpid());
-  v1::RoundReceipt receipt;
-  ASSERT_TRUE(sender.AwaitReceipt(&receipt));
-  ASSERT_TRUE(receipt.readable());
-  place = 0;
+TEST_F(RoundBorrower, ReadsNothingWhereTheProofIsGone) {
+  Introduce(sender_);
+  place_ = 0;
 
-  sender.Write(EncodeRoundLoan(LoanOf(header, *part, 0)));
-
-  EXPECT_EQ(sender.End().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(EndOfLoan(sender_, LoanOf(0)).code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(node_.plane.stats().bytes_borrowed, 0);
 }
 
-TEST_F(RoundReceiver, SaysDataLossOfALentChunkThatIsNotThere) {
-  Open();
-  const auto part = ReadyPayload(kTwoChunks, 1);
-  const RoundFrameHeader header = WithPayload(header_, PartKey(4), kTwoChunks);
-  RawSender sender(node_.address());
-  std::atomic<uint64_t> word{0};
-  Show(sender, &word, getpid());
-  RoundFrameHeader loan = LoanOf(header, *part, 0);
+TEST_F(RoundBorrower, SaysDataLossOfALentChunkThatIsNotThere) {
+  Introduce(sender_);
+  RoundFrameHeader loan = LoanOf(0);
   loan.address = 16;
 
-  sender.Write(EncodeRoundLoan(loan));
-
-  EXPECT_EQ(sender.End().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(EndOfLoan(sender_, loan).code(), absl::StatusCode::kDataLoss);
 }
 
 TEST_F(RoundReceiver, HoldsANewerAttemptUntilItsOwnOrderComes) {
