@@ -28,6 +28,7 @@ enum FrameField : uint32_t {
   kChecksum = 9,
   kAddress = 10,
   kMemory = 11,
+  kFurther = 12,
   kData = 15,
 };
 enum ProcessField : uint32_t { kWorker = 1, kIncarnation = 2 };
@@ -37,12 +38,16 @@ enum KeyField : uint32_t { kKind = 1, kStep = 2, kShard = 3, kVariant = 4 };
 constexpr uint64_t kMostKind = 3;
 constexpr int64_t kMaxPayloadBytes = int64_t{1} << 40;
 
-void AppendFixed64Field(std::string* out, int field, uint64_t value) {
-  if (value == 0) return;
-  AppendTag(out, field, WireType::kFixed64);
+void AppendFixed64(std::string* out, uint64_t value) {
   for (int shift = 0; shift < 64; shift += 8) {
     out->push_back(static_cast<char>(value >> shift));
   }
+}
+
+void AppendFixed64Field(std::string* out, int field, uint64_t value) {
+  if (value == 0) return;
+  AppendTag(out, field, WireType::kFixed64);
+  AppendFixed64(out, value);
 }
 
 void AppendLength(std::string* out, int field, int64_t bytes) {
@@ -140,6 +145,8 @@ class RoundFrameParser {
         return ReadFixed64(field, &layout_.header.address);
       case kMemory:
         return ReadMemory(field, &layout_.header.memory.emplace());
+      case kFurther:
+        return ReadFurther(field);
       case kMessage:
         return ReadBody(field, RoundFrameLayout::Kind::kMessage);
       case kData:
@@ -225,6 +232,24 @@ class RoundFrameParser {
     });
   }
 
+  // Packed, as protobuf writes them.
+  absl::Status ReadFurther(const Field& field) {
+    PACELINE_RETURN_IF_ERROR(Want(field, WireType::kBytes));
+    PACELINE_ASSIGN_OR_RETURN(const int64_t length, reader_.ReadLength());
+    std::vector<uint64_t>& further = layout_.header.further;
+    const auto bytes = static_cast<int64_t>(sizeof(uint64_t));
+    const int64_t count = length / bytes;
+    if (length % bytes != 0 ||
+        static_cast<int64_t>(further.size()) + count >= kMostLentTogether) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("field ", field.number, " of ", length, " bytes"));
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      PACELINE_ASSIGN_OR_RETURN(further.emplace_back(), reader_.ReadFixed64());
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status ReadBody(const Field& field, RoundFrameLayout::Kind kind) {
     PACELINE_RETURN_IF_ERROR(Want(field, WireType::kBytes));
     if (layout_.kind != RoundFrameLayout::Kind::kHello) {
@@ -256,6 +281,9 @@ class RoundFrameParser {
     if (lent && layout_.kind != RoundFrameLayout::Kind::kHello) {
       return absl::InvalidArgumentError("a message or data, and an address");
     }
+    if (!lent && !layout_.header.further.empty()) {
+      return absl::InvalidArgumentError("further chunks, and no address");
+    }
     if (lent) layout_.kind = RoundFrameLayout::Kind::kPiece;
     switch (layout_.kind) {
       case RoundFrameLayout::Kind::kHello:
@@ -276,9 +304,13 @@ class RoundFrameParser {
       return absl::InvalidArgumentError("a piece of no payload");
     }
     const int64_t begin = layout_.header.chunk * kMaxRoundDataBytes;
-    const int64_t wanted = std::min(kMaxRoundDataBytes, payload_.bytes - begin);
+    const int64_t before_last =
+        static_cast<int64_t>(layout_.header.further.size()) *
+        kMaxRoundDataBytes;
+    const int64_t wanted =
+        std::min(before_last + kMaxRoundDataBytes, payload_.bytes - begin);
     if (lent) layout_.bytes = wanted;
-    if (wanted <= 0 || layout_.bytes != wanted) {
+    if (wanted <= before_last || layout_.bytes != wanted) {
       return absl::InvalidArgumentError(
           absl::StrCat("chunk ", layout_.header.chunk, " of ", payload_.bytes,
                        " bytes with ", layout_.bytes, " bytes, need ",
@@ -350,6 +382,12 @@ std::string EncodeRoundLoan(const RoundFrameHeader& header) {
   AppendIntField(&out, kChunk, header.chunk);
   AppendFixed64Field(&out, kChecksum, header.checksum);
   AppendFixed64Field(&out, kAddress, header.address);
+  if (header.further.empty()) return out;
+  AppendLength(&out, kFurther,
+               static_cast<int64_t>(header.further.size() * sizeof(uint64_t)));
+  for (const uint64_t checksum : header.further) {
+    AppendFixed64(&out, checksum);
+  }
   return out;
 }
 

@@ -2,19 +2,20 @@
 // bytes of a piece are never copied into a message object.
 //
 //   frame  := header (message | data)?
-//   header := fields 1 to 11 but 5, in the protobuf encoding; defaults are
+//   header := fields 1 to 12 but 5, in the protobuf encoding; defaults are
 //             absent, unknown fields are skipped
 //   message:= field 5: a paceline.v1.RoundMessage
 //   data   := field 15: the bytes of a chunk
 //
 // So are frames written; they are read whatever the order of their fields.
-// Neither message nor data: a piece that is lent, if it has an address; else a
+// Neither message nor data: pieces that are lent, if it has an address; else a
 // hello, which only says who sends, and where its memory can be read.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -24,6 +25,8 @@ namespace paceline {
 // One chunk of kRoundChunkBytes, its header, and room for later versions.
 constexpr int64_t kMaxRoundHeaderBytes = 4 << 10;
 constexpr int64_t kMaxRoundDataBytes = 256 << 10;
+// Chunks that one frame may lend; then a receiver can go on beside its sender.
+constexpr int32_t kMostLentTogether = 4;
 // The largest are results: 64 shards of 64 contributors take 0.1 MiB.
 constexpr int64_t kMaxRoundMessageBytes = 256 << 10;
 
@@ -64,6 +67,7 @@ struct RoundFrameHeader {
   int32_t chunk = 0;                  // of a piece
   uint64_t checksum = 0;              // of a piece: XXH3-64 of its data
   uint64_t address = 0;               // of a lent piece, in the sender's memory
+  std::vector<uint64_t> further;      // checksums of chunks lent behind it
   std::optional<RoundMemory> memory;  // of a hello
 
   friend bool operator==(const RoundFrameHeader&,
@@ -76,15 +80,16 @@ std::string EncodeRoundMessagePrefix(const RoundFrameHeader& header,
                                      int64_t bytes);
 std::string EncodeRoundPiecePrefix(const RoundFrameHeader& header,
                                    int64_t bytes);
-// All of a piece that is lent: its address is that of the header.
+// All of a frame that lends a chunk, at the address of the header, and those
+// behind it whose checksums are in `further`.
 std::string EncodeRoundLoan(const RoundFrameHeader& header);
 
 struct RoundFrameLayout {
   enum class Kind : uint8_t { kHello, kMessage, kPiece };
   Kind kind = Kind::kHello;
   RoundFrameHeader header;
-  // Of the message or the data, in the frame; of a lent piece, in the sender's
-  // memory, no offset.
+  // Of the message or the data, in the frame; of lent pieces together, in the
+  // sender's memory, no offset.
   int64_t offset = 0;
   int64_t bytes = 0;
 };

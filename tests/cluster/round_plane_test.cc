@@ -247,6 +247,34 @@ TEST_F(RoundBorrower, ReadsWhatASenderOfThisMachineLendsIt) {
             static_cast<int64_t>(kTwoChunks));
 }
 
+TEST_F(RoundBorrower, ReadsChunksThatAreLentTogether) {
+  Introduce(sender_);
+  RoundFrameHeader loan = LoanOf(0);
+  loan.further = {part_->chunk_hash(1)};
+  sender_.Write(EncodeRoundLoan(loan));
+  sender_.Write(MessageBytes(part_header_, OfferFrom(1, PartKey(4), *part_)));
+
+  v1::RoundReceipt receipt;
+  ASSERT_TRUE(sender_.AwaitReceipt(&receipt));
+  EXPECT_EQ(receipt.taken(), 1);
+  ASSERT_TRUE(sink_.AwaitMessages(1));
+  EXPECT_EQ(sink_.got()[0].payload->bytes(), part_->bytes());
+  EXPECT_EQ(node_.plane.stats().bytes_borrowed,
+            static_cast<int64_t>(kTwoChunks));
+}
+
+TEST_F(RoundBorrower, FindsTheOneOfSomeChunksThatIsWrong) {
+  Introduce(sender_);
+  RoundFrameHeader loan = LoanOf(0);
+  loan.further = {part_->chunk_hash(0)};
+
+  const absl::Status end = EndOfLoan(sender_, loan);
+
+  EXPECT_EQ(end.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(end.message()), HasSubstr("chunk 1 of the part"));
+  EXPECT_EQ(node_.plane.stats().checksum_errors, 1);
+}
+
 TEST_F(RoundBorrower, ReadsNothingOfASenderThatHasNotShownItsMemory) {
   EXPECT_EQ(EndOfLoan(sender_, LoanOf(0)).code(),
             absl::StatusCode::kInvalidArgument);

@@ -51,6 +51,24 @@ TEST(RoundQueue, GivesMessagesInTheirOrderBeforeChunks) {
   EXPECT_THAT(TakeAll(queue), ElementsAre("m:a", "m:b", "1/0", "1/1", "1/2"));
 }
 
+TEST(RoundQueue, GivesChunksInARowTogether) {
+  RoundQueue queue;
+  const auto payload = ReadyPayload(5 * kRoundChunkBytes, 1);
+  const RoundQueue::Ticket ticket = Add(queue, PartKey(1), payload);
+  for (const int chunk : {1, 2, 3, 0, 4}) {
+    queue.OnReady(PartKey(1), ticket, chunk);
+  }
+
+  EXPECT_FALSE(queue.TakeNext(/*most_chunks=*/0).has_value());
+  std::vector<std::string> taken;
+  while (const auto item = queue.TakeNext(/*most_chunks=*/2)) {
+    taken.push_back(absl::StrCat(item->chunk, "+", item->chunks));
+  }
+
+  EXPECT_THAT(taken, ElementsAre("1+2", "3+1", "0+1", "4+1"));
+  EXPECT_TRUE(queue.empty());
+}
+
 TEST(RoundQueue, DropsAMessageWhoseBytesWereForgotten) {
   RoundQueue queue;
   AddReady(queue, PartKey(1));

@@ -50,27 +50,48 @@ absl::Status RoundInbox::TakePiece(absl::Span<const ByteSpan> slices,
   counters_.bytes_received += layout.bytes;
   PACELINE_ASSIGN_OR_RETURN(const std::shared_ptr<RoundPayload> payload,
                             Find(key, layout.header.payload->bytes));
-  const int chunk = layout.header.chunk;
-  if (payload == nullptr || payload->IsReady(chunk)) {
-    ++(payload == nullptr ? counters_.frames_dropped_old
-                          : counters_.frames_dropped_duplicate);
+  if (payload == nullptr) {
+    ++counters_.frames_dropped_old;
     return absl::OkStatus();
   }
-  uint64_t hash = 0;
-  if (layout.header.address == 0) {
-    hash = CopyAndHash(slices, layout.offset, payload->chunk(chunk));
-  } else {
-    PACELINE_ASSIGN_OR_RETURN(
-        hash, borrower.Read(layout.header.address, payload->chunk(chunk)));
-    counters_.bytes_borrowed += layout.bytes;
+  const RoundFrameHeader& header = layout.header;
+  if (header.address == 0) {
+    return TakeChunk(key, *payload, header.chunk, header.checksum,
+                     [&](absl::Span<uint8_t> target) {
+                       return CopyAndHash(slices, layout.offset, target);
+                     });
   }
-  if (hash != layout.header.checksum) {
+  for (size_t i = 0; i <= header.further.size(); ++i) {
+    const auto borrow =
+        [&](absl::Span<uint8_t> target) -> absl::StatusOr<uint64_t> {
+      PACELINE_ASSIGN_OR_RETURN(
+          const uint64_t hash,
+          borrower.Read(header.address + i * kRoundChunkBytes, target));
+      counters_.bytes_borrowed += static_cast<int64_t>(target.size());
+      return hash;
+    };
+    PACELINE_RETURN_IF_ERROR(
+        TakeChunk(key, *payload, header.chunk + static_cast<int>(i),
+                  i == 0 ? header.checksum : header.further[i - 1], borrow));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RoundInbox::TakeChunk(const PayloadKey& key, RoundPayload& payload,
+                                   int chunk, uint64_t checksum,
+                                   FetchChunk fetch) {
+  if (payload.IsReady(chunk)) {
+    ++counters_.frames_dropped_duplicate;
+    return absl::OkStatus();
+  }
+  PACELINE_ASSIGN_OR_RETURN(const uint64_t hash, fetch(payload.chunk(chunk)));
+  if (hash != checksum) {
     ++counters_.checksum_errors;
     return absl::DataLossError(absl::StrCat(
         "chunk ", chunk, " of the ", Text(key),
         " has another checksum than its sender said: send it again"));
   }
-  payload->MarkReady(chunk, hash);
+  payload.MarkReady(chunk, hash);
   return absl::OkStatus();
 }
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -54,6 +55,11 @@ class RoundInbox {
   absl::Status TakePiece(absl::Span<const ByteSpan> slices,
                          const RoundFrameLayout& layout, const PayloadKey& key,
                          const Borrower& borrower);
+  // Copies the bytes of a chunk there and gives their XXH3-64.
+  using FetchChunk =
+      absl::FunctionRef<absl::StatusOr<uint64_t>(absl::Span<uint8_t>)>;
+  absl::Status TakeChunk(const PayloadKey& key, RoundPayload& payload,
+                         int chunk, uint64_t checksum, FetchChunk fetch);
   absl::Status TakeMessage(absl::Span<const ByteSpan> slices,
                            const RoundFrameLayout& layout);
   // Where the bytes of `key` go; null: nowhere.

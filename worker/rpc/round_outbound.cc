@@ -221,7 +221,7 @@ void RoundOutbound::Pump() {
     const bool hello = std::exchange(hello_due_, false);
     if (!hello) memory = lender_.TakeIntroduction();
     if (!hello && !memory.has_value()) {
-      item = queue_.TakeNext(/*chunks=*/lender_.has_room());
+      item = queue_.TakeNext(MostChunksLocked());
       if (!item.has_value()) return;
       written_key_ = item->chunk < 0 ? std::nullopt : item->key;
       lent = item->chunk >= 0 && lender_.lends();
@@ -233,6 +233,11 @@ void RoundOutbound::Pump() {
   // Without the lock: it may copy a chunk into the kernel.  The call stays
   // until OnWritten().
   call->Write(item.has_value() ? BufferOf(*item, lent) : HelloOf(memory));
+}
+
+int RoundOutbound::MostChunksLocked() const {
+  if (!lender_.has_room()) return 0;
+  return lender_.lends() ? kMostLentTogether : 1;
 }
 
 grpc::ByteBuffer RoundOutbound::HelloOf(
@@ -260,6 +265,11 @@ grpc::ByteBuffer RoundOutbound::BufferOf(const RoundQueue::Item& item,
   header.chunk = item.chunk;
   header.checksum = item.payload->chunk_hash(item.chunk);
   shared_->counters.bytes_sent += static_cast<int64_t>(chunk.size());
+  for (int i = item.chunk + 1; i < item.chunk + item.chunks; ++i) {
+    header.further.push_back(item.payload->chunk_hash(i));
+    shared_->counters.bytes_sent +=
+        static_cast<int64_t>(item.payload->chunk(i).size());
+  }
   if (lent) {
     header.address = reinterpret_cast<uint64_t>(chunk.data());
     return OneSlice(EncodeRoundLoan(header));

@@ -65,6 +65,7 @@ class RoundOutbound final : public CallOwner,
   void AddPayload(const PayloadKey& key,
                   const std::shared_ptr<RoundPayload>& payload);
   void OnReady(const PayloadKey& key, RoundQueue::Ticket ticket, int chunk);
+  int MostChunksLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   grpc::ByteBuffer BufferOf(const RoundQueue::Item& item, bool lent) const;
   grpc::ByteBuffer HelloOf(std::optional<RoundMemory> memory) const;
   void Connect();

@@ -45,7 +45,7 @@ void RoundQueue::AddMessage(std::string message, const PayloadKey& key) {
   Add(&found->second.messages, std::move(message));
 }
 
-std::optional<RoundQueue::Item> RoundQueue::TakeNext(bool chunks) {
+std::optional<RoundQueue::Item> RoundQueue::TakeNext(int most_chunks) {
   if (!messages_.empty()) {
     Item item;
     item.message = std::move(messages_.front());
@@ -59,7 +59,7 @@ std::optional<RoundQueue::Item> RoundQueue::TakeNext(bool chunks) {
     sending.wanted = !sending.messages.empty();
     return item;
   }
-  if (!chunks) return std::nullopt;
+  if (most_chunks == 0) return std::nullopt;
   // The payload behind the last one is the first to be asked.
   auto at = payloads_.upper_bound(last_);
   for (size_t i = 0; i < payloads_.size(); ++i, ++at) {
@@ -67,7 +67,13 @@ std::optional<RoundQueue::Item> RoundQueue::TakeNext(bool chunks) {
     Sending& sending = at->second;
     if (!sending.wanted || sending.taken == sending.ready.size()) continue;
     last_ = at->first;
-    return Item{{}, at->first, sending.payload, sending.ready[sending.taken++]};
+    Item item{{}, at->first, sending.payload, sending.ready[sending.taken]};
+    while (item.chunks < most_chunks && sending.taken < sending.ready.size() &&
+           sending.ready[sending.taken] == item.chunk + item.chunks) {
+      ++item.chunks;
+      ++sending.taken;
+    }
+    return item;
   }
   return std::nullopt;
 }

@@ -26,7 +26,8 @@ class RoundQueue {
     std::string message;
     std::optional<PayloadKey> key;
     std::shared_ptr<RoundPayload> payload;  // of `key`
-    int chunk = -1;                         // -1: a message
+    int chunk = -1;                         // the first; -1: a message
+    int chunks = 0;                         // in a row
   };
 
   // Of a payload that is to be subscribed to: each chunk that gets ready is
@@ -45,8 +46,8 @@ class RoundQueue {
   // To go out once the bytes of `key` have; never, where these are not here.
   void AddMessage(std::string message, const PayloadKey& key);
 
-  // chunks: whether one may be next.
-  std::optional<Item> TakeNext(bool chunks = true);
+  // most_chunks: so many in a row may be next.
+  std::optional<Item> TakeNext(int most_chunks = 1);
   bool empty() const;  // nothing that TakeNext() would give
 
   // The connection broke: bytes whose message is still to come go out again.

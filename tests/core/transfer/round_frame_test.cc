@@ -139,6 +139,35 @@ TEST(RoundFrame, ReadsAPieceThatIsLent) {
   EXPECT_EQ(layout->bytes, 77);
 }
 
+TEST(RoundFrame, ReadsPiecesThatAreLentTogether) {
+  RoundFrameHeader header = PieceHeader(4 * kMaxRoundDataBytes + 77, 2);
+  header.address = 16;
+  header.further = {0, 0xfedcba9876543210u};
+
+  const auto layout = Parse(EncodeRoundLoan(header), 3);
+
+  ASSERT_TRUE(layout.ok()) << layout.status();
+  EXPECT_EQ(layout->kind, RoundFrameLayout::Kind::kPiece);
+  EXPECT_EQ(layout->header, header);
+  EXPECT_EQ(layout->bytes, 2 * kMaxRoundDataBytes + 77);
+}
+
+TEST(RoundFrame, RefusesMorePiecesTogetherThanThereAreOrMayBe) {
+  RoundFrameHeader header = PieceHeader(2 * kMaxRoundDataBytes, 0);
+  header.address = 16;
+  header.further = {1, 2};
+  ExpectRefused(EncodeRoundLoan(header), "chunk 0 of 524288 bytes");
+  header = PieceHeader(100 * kMaxRoundDataBytes, 0);
+  header.address = 16;
+  header.further.resize(kMostLentTogether);
+  ExpectRefused(EncodeRoundLoan(header), "field 12 of 32 bytes");
+  header.further = {1, 2};
+  const std::string twice = EncodeRoundLoan(header);
+  ExpectRefused(twice + twice, "field 12 of 16 bytes");
+  header.address = 0;
+  ExpectRefused(EncodeRoundLoan(header), "no address");
+}
+
 TEST(RoundFrame, RefusesALoanThatNamesNoBytesOrBringsSome) {
   RoundFrameHeader header = PieceHeader(kMaxRoundDataBytes + 77, 2);
   header.address = 16;
