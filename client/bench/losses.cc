@@ -108,10 +108,20 @@ double EstimatedSeconds(const JobView& job, const PlacementView& placement,
 
 }  // namespace
 
+double BubblePart(const std::string& schedule, int stages, int workers) {
+  // Only the forwards of the first micro-batch are waited for: the last one's
+  // weight gradients fill the other end.
+  if (schedule == "zero-bubble") return 1.0 / 3;
+  // A worker has work again after a v-th of the pass.
+  if (schedule == "interleaved-1f1b")
+    return static_cast<double>(workers) / stages;
+  return 1;
+}
+
 double PipelineBound(double one_seconds,
                      const std::vector<double>& stage_seconds,
                      const std::vector<int64_t>& worker_of,
-                     double micro_batches) {
+                     double micro_batches, double bubble_part) {
   double once = 0;
   double longest = 0;
   std::map<int64_t, double> loads;
@@ -121,7 +131,8 @@ double PipelineBound(double one_seconds,
   }
   if (longest <= 0) return 0;
   if (std::isinf(micro_batches)) return one_seconds / longest;
-  return one_seconds * micro_batches / (once + (micro_batches - 1) * longest);
+  return one_seconds * micro_batches /
+         (micro_batches * longest + bubble_part * (once - longest));
 }
 
 absl::StatusOr<BenchBaseline> BaselineOf(const JobView& job) {
@@ -139,8 +150,9 @@ absl::StatusOr<BenchBaseline> BaselineOf(const JobView& job) {
 }
 
 BenchBaseline MeanOf(const BenchBaseline& a, const BenchBaseline& b) {
-  return {(a.seconds + b.seconds) / 2, (a.data + b.data) / 2,
-          (a.predicted + b.predicted) / 2, (a.cpu + b.cpu) / 2};
+  const double seconds = (a.seconds + b.seconds) / 2;
+  return {seconds, (a.data + b.data) / 2, (a.predicted + b.predicted) / 2,
+          (a.cpu + b.cpu) / 2, std::abs(a.seconds - b.seconds) / seconds};
 }
 
 namespace {
@@ -216,6 +228,7 @@ absl::StatusOr<BenchRow> RowOf(const JobView& job, const BenchBaseline& one,
   row.throughput = static_cast<double>(window.samples) / row.seconds;
   // So that a worker alone is exactly as fast as itself.
   row.speedup = one.seconds / (row.seconds / count);
+  row.drift = one.drift;
   std::vector<double> stage_seconds;
   std::vector<int64_t> worker_of;
   for (size_t i = 0; i < stages.size(); ++i) {
@@ -225,7 +238,8 @@ absl::StatusOr<BenchRow> RowOf(const JobView& job, const BenchBaseline& one,
     worker_of.push_back(stages[i].worker_id);
   }
   row.bound = PipelineBound(one.predicted, stage_seconds, worker_of,
-                            MicroBatchesTogether(job, window));
+                            MicroBatchesTogether(job, window),
+                            BubblePart(row.schedule, row.stages, row.workers));
   BenchLosses lost = SecondsLost(job, window, one, shares);
   // One worker waits for the loader too.
   lost.imbalance = std::max(0.0, lost.imbalance - one.data * count);

@@ -40,6 +40,7 @@ struct BenchRow {
   double throughput = 0;   // samples a second
   double speedup = 0;      // against one worker
   double bound = 0;        // the most that this plan can reach
+  double drift = 0;        // of the one worker: BenchBaseline
   double latency_p50 = 0;  // inference, seconds; else 0
   double latency_p99 = 0;
   BenchLosses losses;
@@ -52,6 +53,9 @@ struct BenchBaseline {
   double data = 0;       // of these it waited for the loader
   double predicted = 0;  // from the profile
   double cpu = 0;        // CPU seconds of its layers; 0: not known
+  // By what part of itself the time changed between the two measurements that
+  // this is the mean of: how steady the CPU was meanwhile.  One: 0.
+  double drift = 0;
 };
 
 // Of what was measured before and after something.
@@ -73,14 +77,20 @@ absl::StatusOr<BenchBaseline> BaselineOf(const JobView& job);
 absl::StatusOr<BenchRow> RowOf(const JobView& job, const BenchBaseline& one,
                                const std::vector<CpuShare>& shares);
 
+// What part of a pass of one micro-batch through the stages that are not the
+// busiest worker's a schedule leaves that worker without work: the bubbles of
+// core/schedule/README.md, a backward taken for twice its forward.
+//   schedule  of JobSpec; empty: inference
+double BubblePart(const std::string& schedule, int stages, int workers);
+
 // The bound of a plan for M micro-batches: one worker's time over
-// sum(t) + (M - 1) max(load), with t a stage's seconds and load those of all
-// stages of a worker.
+// M max(load) + bubble_part (sum(t) - max(load)), with t a stage's seconds and
+// load those of all stages of a worker.
 //   stage_seconds, worker_of  [stages]
 //   micro_batches             of a batch; infinity: nothing runs empty
 double PipelineBound(double one_seconds,
                      const std::vector<double>& stage_seconds,
                      const std::vector<int64_t>& worker_of,
-                     double micro_batches);
+                     double micro_batches, double bubble_part);
 
 }  // namespace paceline

@@ -122,10 +122,41 @@ TEST(BenchLosses, BoundIsThePipelinesOwn) {
   EXPECT_NEAR(row->bound, 15 / (1.5 + 9 * 0.9), 1e-9);
 }
 
+TEST(BenchLosses, SaysHowSteadyTheOneWorkerWas) {
+  const BenchBaseline before{.seconds = 1.9, .predicted = 1.5};
+  const BenchBaseline after{.seconds = 2.1, .predicted = 1.5};
+  EXPECT_NEAR(MeanOf(before, after).seconds, 2, 1e-12);
+
+  const auto row = RowOf(TwoStages(), MeanOf(before, after), {});
+  const auto alone = RowOf(TwoStages(), before, {});
+
+  ASSERT_TRUE(row.ok()) << row.status();
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  EXPECT_NEAR(row->drift, 0.1, 1e-9);
+  EXPECT_EQ(alone->drift, 0);
+}
+
 TEST(BenchLosses, StagesOfOneWorkerAreOneLoad) {
-  EXPECT_NEAR(PipelineBound(6, {1, 2, 3}, {0, 0, 1}, 100), 600 / (6 + 99 * 3.0),
-              1e-9);
-  EXPECT_NEAR(PipelineBound(6, {1, 2, 3}, {0, 0, 0}, 100), 1, 1e-9);
+  EXPECT_NEAR(PipelineBound(6, {1, 2, 3}, {0, 0, 1}, 100, 1),
+              600 / (6 + 99 * 3.0), 1e-9);
+  EXPECT_NEAR(PipelineBound(6, {1, 2, 3}, {0, 0, 0}, 100, 1), 1, 1e-9);
+}
+
+// Four equal stages of 3 s, eight micro-batches: the bubbles of
+// core/schedule/README.md, a worker's micro-batch being 3.
+TEST(BenchLosses, BoundKnowsTheSchedulesBubble) {
+  const auto bound = [](const std::string& schedule, int stages) {
+    std::vector<double> seconds(stages, 12.0 / stages);
+    std::vector<int64_t> worker_of(stages);
+    for (int s = 0; s < stages; ++s) worker_of[s] = s % 4;
+    return PipelineBound(12, seconds, worker_of, 8,
+                         BubblePart(schedule, stages, 4));
+  };
+  for (const std::string schedule : {"", "gpipe", "1f1b"}) {
+    EXPECT_NEAR(bound(schedule, 4), 96 / (24 + 3 * 3.0), 1e-9) << schedule;
+  }
+  EXPECT_NEAR(bound("zero-bubble", 4), 96 / (24 + 3.0), 1e-9);
+  EXPECT_NEAR(bound("interleaved-1f1b", 8), 96 / (24 + 3 * 3 / 2.0), 1e-9);
 }
 
 TEST(BenchLosses, OfTrainingAreThoseOfItsBatches) {

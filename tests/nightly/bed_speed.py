@@ -23,8 +23,8 @@ What nodes leave of the box is filled with such a loop at idle priority, one tha
 trains where nodes train, so that a node alone computes beside as busy neighbours
 as one of four.
 
-A try counts where the host took little of the box (quiet_bench.py); where there
-were too few, the last column says how much it took of those that count.  Prints
+A try counts where the host took little of the box and left its speed alone
+(quiet_bench.py); the last columns say how much that was in those that count.  Prints
 the tables of `paceline bench` and what must be reached beside what was; exits 1
 when something was not, 77 when there cannot be a bed (not root).
 """
@@ -70,7 +70,8 @@ def show(rows):
               f"transfer {100 * losses['transfer']:5.1f} %  "
               f"slowdown {100 * losses['slowdown']:5.1f} %  "
               f"unexplained {100 * losses['unexplained']:5.1f} %  "
-              f"host took {100 * row['stolen']:4.1f} %", flush=True)
+              f"host took {100 * row['stolen']:4.1f} %  "
+              f"drift {100 * row['drift']:4.1f} %", flush=True)
 
 
 def bench(bed, kind, arguments, stages, *more):

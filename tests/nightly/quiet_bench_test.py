@@ -9,27 +9,30 @@ sys.dont_write_bytecode = True
 
 # pylint: disable=wrong-import-position
 import quiet_bench
-from quiet_bench import MOST_STOLEN, StolenShare, median
+from quiet_bench import MOST_DRIFT, MOST_STOLEN, StolenShare, median
 
 QUIET, NOISY = MOST_STOLEN / 2, MOST_STOLEN * 3
+STEADY, DRIFTED = MOST_DRIFT / 2, MOST_DRIFT * 2
 
 
-def row(speedup, stages=4, policy="dp"):
-    return {"stages": stages, "policy": policy, "schedule": "",
+def row(speedup, stages=4, policy="dp", drift=0):
+    return {"stages": stages, "policy": policy, "schedule": "", "drift": drift,
             "speedup": speedup, "throughput": 2 * speedup}
 
 
 class FakeBed:
     """Runs a bench whose cases take what `shares` says, a round each."""
 
-    def __init__(self, shares):
+    def __init__(self, shares, drifts=()):
         self.shares = shares
+        self.drifts = list(drifts)
         self.commands = []
 
     def json(self, *command, listen):
         self.commands.append(command)
         stages = command[command.index("--stages") + 1].split(",")
         shares = self.shares.pop(0)
+        drift = self.drifts.pop(0) if self.drifts else 0
         times = [(0, 0)]
         rows = []
         with mock.patch.object(quiet_bench, "cpu_times", lambda: times[-1]):
@@ -40,7 +43,8 @@ class FakeBed:
                 times.append((stolen + 1000 * shares[int(count)], total + 1000))
                 listen(f"{count} stage{'' if count == '1' else 's'}, dp: "
                        "2.5 samples/s, 1.00x")
-                rows.append(row(float(count), int(count)))
+                rows.append(row(float(count), int(count),
+                                drift=drift if int(count) > 1 else 0))
         return {"rows": rows}
 
 
@@ -56,6 +60,13 @@ class Median(unittest.TestCase):
                  (NOISY, row(4))]
 
         self.assertEqual(median(tries, 3), {**row(4), "stolen": NOISY})
+
+    def test_is_of_tries_in_which_the_speed_was_steady(self):
+        tries = [(0, row(1, drift=DRIFTED)), (0, row(5, drift=STEADY)),
+                 (0, row(3)), (0, row(4)), (0, row(9))]
+
+        self.assertEqual(median(tries, 3),
+                         {**row(4), "stolen": 0, "drift": STEADY})
 
 
 class Share(unittest.TestCase):
@@ -88,8 +99,8 @@ class Share(unittest.TestCase):
 
 
 class Rounds(unittest.TestCase):
-    def run_bench(self, *shares):
-        bed = FakeBed(list(shares))
+    def run_bench(self, *shares, drifts=()):
+        bed = FakeBed(list(shares), drifts)
         with mock.patch("builtins.print"):
             rows = quiet_bench.quiet_bench(bed, "infer", [1, 2, 4], 2)
         return bed, rows
@@ -107,10 +118,17 @@ class Rounds(unittest.TestCase):
         self.assertEqual(["--no-profile" in each for each in bed.commands],
                          [False, True, True])
 
-    def test_end_on_a_box_that_is_never_quiet(self):
-        bed, rows = self.run_bench(*4 * [{1: 0, 2: QUIET, 4: NOISY}])
+    def test_go_on_where_the_speed_changed(self):
+        bed, rows = self.run_bench(*3 * [{1: 0, 2: QUIET, 4: QUIET}],
+                                   drifts=[DRIFTED, STEADY, 0])
 
-        self.assertEqual(len(bed.commands), 4)
+        self.assertEqual(len(bed.commands), 3)
+        self.assertTrue(all(each["drift"] <= MOST_DRIFT for each in rows))
+
+    def test_end_on_a_box_that_is_never_quiet(self):
+        bed, rows = self.run_bench(*6 * [{1: 0, 2: QUIET, 4: NOISY}])
+
+        self.assertEqual(len(bed.commands), 6)
         self.assertGreater(rows[2]["stolen"], MOST_STOLEN)
 
 
