@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "coordinator/group_placement.h"
 #include "core/model/aggregation.h"
+#include "core/schedule/asynchronous.h"
 
 namespace paceline {
 namespace {
@@ -26,6 +27,21 @@ std::string Ahead(const std::set<JobId>& jobs, bool measuring) {
   if (jobs.empty()) return "a profile that is being taken";
   return absl::StrCat(Jobs(jobs),
                       measuring ? " and a profile that is being taken" : "");
+}
+
+// What becomes of a batch that its micro-batches do not divide; empty: they do.
+std::string UnevenBatch(const JobSpec& spec) {
+  const TrainSpec& train = spec.train;
+  const int64_t rest = train.batch % train.micro_batch;
+  if (IsInference(spec) || rest == 0) return "";
+  return absl::StrCat(
+      "the last micro-batch of a batch has ", rest, " of ", train.batch,
+      " samples, the others ", train.micro_batch,
+      IsAsynchronous(spec.pipeline.schedule)
+          ? ", and each is an update: a train.micro_batch that divides "
+            "train.batch makes all updates alike"
+          : ": a train.micro_batch that divides train.batch fills the pipeline "
+            "better; the gradient is the same");
 }
 
 PlannerWorker ToPlanner(const Member& member) {
@@ -285,6 +301,9 @@ std::vector<std::string> PlacementNotes(
     notes.push_back(
         "predictions of weights that are drawn from the seed: "
         "--set model.weights=FILE takes trained ones");
+  }
+  if (std::string uneven = UnevenBatch(spec); !uneven.empty()) {
+    notes.push_back(std::move(uneven));
   }
   for (const Candidate& candidate : candidates) {
     if (HasCores(spec, *candidate.member)) continue;

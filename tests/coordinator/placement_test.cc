@@ -120,5 +120,26 @@ TEST_F(PlacementTest, SaysWhereBf16CostsTimeInsteadOfSavingIt) {
   EXPECT_THAT(notes(), Contains(AllOf(slow, HasSubstr("is avx512"))));
 }
 
+TEST_F(PlacementTest, SaysWhatBecomesOfABatchThatItsMicroBatchesDoNotDivide) {
+  using testing::Contains;
+  using testing::Not;
+  JobSpec spec = SpecOf(2);
+  const auto notes = [&] {
+    return PlacementNotes(spec, /*plan=*/nullptr, candidates_);
+  };
+  const auto uneven = HasSubstr("last micro-batch of a batch has 2 of 50");
+  spec.train.batch = 50;
+  spec.train.micro_batch = 10;
+  EXPECT_THAT(notes(), Not(Contains(HasSubstr("last micro-batch"))));
+
+  spec.train.micro_batch = 12;
+  EXPECT_THAT(notes(),
+              Contains(AllOf(uneven, HasSubstr("gradient is the same"))));
+  spec.pipeline.schedule = "pipedream";
+  EXPECT_THAT(notes(), Contains(AllOf(uneven, HasSubstr("each is an update"))));
+  spec.kind = kInferKind;
+  EXPECT_THAT(notes(), Not(Contains(uneven)));
+}
+
 }  // namespace
 }  // namespace paceline
