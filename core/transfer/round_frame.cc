@@ -29,6 +29,7 @@ enum FrameField : uint32_t {
   kAddress = 10,
   kMemory = 11,
   kFurther = 12,
+  kPlanVersion = 13,
   kData = 15,
 };
 enum ProcessField : uint32_t { kWorker = 1, kIncarnation = 2 };
@@ -128,6 +129,8 @@ class RoundFrameParser {
         return ReadCount(field, &layout_.header.job);
       case kAttempt:
         return ReadCount(field, &layout_.header.attempt);
+      case kPlanVersion:
+        return ReadCount(field, &layout_.header.plan_version);
       case kFrom:
         return ReadProcess(field, &layout_.header.from);
       case kTo:
@@ -349,6 +352,7 @@ std::string EncodeRoundHello(const RoundFrameHeader& header) {
   std::string out;
   AppendIntField(&out, kJob, header.job);
   AppendIntField(&out, kAttempt, header.attempt);
+  AppendIntField(&out, kPlanVersion, header.plan_version);
   AppendBytesField(&out, kFrom, ProcessBody(header.from));
   AppendBytesField(&out, kTo, ProcessBody(header.to));
   if (header.payload.has_value()) {

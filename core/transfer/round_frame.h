@@ -2,7 +2,7 @@
 // bytes of a piece are never copied into a message object.
 //
 //   frame  := header (message | data)?
-//   header := fields 1 to 12 but 5, in the protobuf encoding; defaults are
+//   header := fields 1 to 13 but 5, in the protobuf encoding; defaults are
 //             absent, unknown fields are skipped
 //   message:= field 5: a paceline.v1.RoundMessage
 //   data   := field 15: the bytes of a chunk
@@ -61,6 +61,7 @@ struct RoundMemory {
 struct RoundFrameHeader {
   int64_t job = 0;
   int64_t attempt = 0;
+  int64_t plan_version = 0;
   RoundProcess from;
   RoundProcess to;
   std::optional<RoundPayloadHeader> payload;

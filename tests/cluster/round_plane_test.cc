@@ -1,10 +1,6 @@
 // What only rounds over gRPC have: fences, other processes, hostile peers.
 #include "worker/rpc/round_plane.h"
 
-#include <unistd.h>
-
-#include <atomic>
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -13,140 +9,16 @@
 
 #include "core/base/random.h"
 #include "core/rpc/round_convert.h"
-#include "core/rpc/status.h"
-#include "core/transfer/checksum.h"
 #include "core/transfer/round_frame.h"
 #include "gmock/gmock.h"
-#include "grpcpp/impl/codegen/sync_stream.h"
 #include "gtest/gtest.h"
-#include "paceline/v1/round.grpc.pb.h"
-#include "tests/cluster/round_net.h"
-#include "worker/rpc/near_memory.h"
+#include "paceline/v1/round.pb.h"
+#include "tests/cluster/round_receiver.h"
 
 namespace paceline {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr size_t kTwoChunks = kRoundChunkBytes + 100;
-
-RoundFrameHeader HeaderOf(int from, int to) {
-  const auto process = [](const MemberId& id) {
-    return RoundProcess{id.worker.value, id.incarnation.value};
-  };
-  RoundFrameHeader header;
-  header.job = kRoundFence.job.value;
-  header.attempt = kRoundFence.attempt;
-  header.from = process(TestMember(from));
-  header.to = process(TestMember(to));
-  return header;
-}
-
-RoundFrameHeader WithPayload(RoundFrameHeader header, const PayloadKey& key,
-                             int64_t bytes) {
-  header.payload = {static_cast<uint8_t>(key.kind), key.step, key.shard,
-                    key.variant, bytes};
-  return header;
-}
-
-std::string MessageBytes(const RoundFrameHeader& header,
-                         const RoundMessage& message) {
-  const std::string body = ToProto(message).SerializeAsString();
-  return EncodeRoundMessagePrefix(header, static_cast<int64_t>(body.size())) +
-         body;
-}
-
-std::string PieceBytes(RoundFrameHeader header, const RoundPayload& payload,
-                       int chunk) {
-  const absl::Span<const uint8_t> data = payload.chunk(chunk);
-  Checksum checksum;
-  checksum.Update(data);
-  header.chunk = chunk;
-  header.checksum = checksum.Digest();
-  return EncodeRoundPiecePrefix(header, static_cast<int64_t>(data.size())) +
-         std::string(reinterpret_cast<const char*>(data.data()), data.size());
-}
-
-// A sender that writes whatever bytes it is told to.
-class RawSender {
- public:
-  explicit RawSender(const std::string& address)
-      : channel_(MakeChannel(address, kMaxMessageBytes)) {
-    context_.set_deadline(std::chrono::system_clock::now() +
-                          std::chrono::seconds(20));
-    stream_.reset(
-        grpc::internal::ClientReaderWriterFactory<grpc::ByteBuffer,
-                                                  v1::RoundReceipt>::
-            Create(channel_.get(),
-                   grpc::internal::RpcMethod(
-                       "/paceline.v1.Round/Exchange",
-                       grpc::internal::RpcMethod::BIDI_STREAMING, channel_),
-                   &context_));
-  }
-
-  bool Write(const std::string& bytes) {
-    const grpc::Slice slice(bytes);
-    return stream_->Write(grpc::ByteBuffer(&slice, 1));
-  }
-  bool AwaitReceipt(v1::RoundReceipt* receipt) {
-    return stream_->Read(receipt);
-  }
-  bool AwaitReceipt() {
-    v1::RoundReceipt receipt;
-    return AwaitReceipt(&receipt);
-  }
-  // What the receiver ends the stream with.
-  absl::Status End() {
-    stream_->WritesDone();
-    return AwaitEnd();
-  }
-  absl::Status AwaitEnd() {
-    while (AwaitReceipt()) {
-    }
-    return FromGrpc(stream_->Finish());
-  }
-
- private:
-  const std::shared_ptr<grpc::Channel> channel_;
-  grpc::ClientContext context_;
-  std::unique_ptr<grpc::ClientReaderWriter<grpc::ByteBuffer, v1::RoundReceipt>>
-      stream_;
-};
-
-// Member 0, whose peers are whoever the test makes up.  Nobody listens at
-// their address.
-class RoundReceiver : public ::testing::Test {
- protected:
-  explicit RoundReceiver(const RoundPlaneOptions& options = {})
-      : node_(0, options) {}
-
-  void Open(const Fence& fence = kRoundFence) {
-    transport_ = node_.Open(&sink_, fence);
-    transport_->SetPeers(Peers());
-  }
-  std::vector<GroupWorker> Peers() const {
-    return {node_.worker(),
-            {TestMember(1), "w1", "127.0.0.1:1"},
-            {TestMember(2), "w2", "127.0.0.1:1"}};
-  }
-
-  // What a stream that begins so ends with.
-  absl::Status EndOf(const std::vector<std::string>& frames) {
-    RawSender sender(node_.address());
-    for (const std::string& frame : frames) {
-      if (!sender.Write(frame)) break;
-    }
-    return sender.End();
-  }
-  absl::Status EndOf(const std::string& frame) {
-    return EndOf(std::vector<std::string>{frame});
-  }
-
-  RoundRecorder sink_;
-  RoundNode node_;
-  std::unique_ptr<RoundTransport> transport_;
-  const RoundFrameHeader header_ = HeaderOf(1, 0);
-};
 
 TEST_F(RoundReceiver, ReadsFramesThatProtobufWrote) {
   Open();
@@ -180,145 +52,6 @@ TEST_F(RoundReceiver, AnswersAHelloWithAReceipt) {
 
   EXPECT_TRUE(sender.AwaitReceipt());
   EXPECT_TRUE(sender.End().ok());
-}
-
-// Member 0, to whom member 1 wants to lend a part of step 4.
-class RoundBorrower : public RoundReceiver {
- protected:
-  RoundBorrower() { Open(); }
-
-  // What the receiver answers to a hello.
-  v1::RoundReceipt Greet(RawSender& sender) {
-    sender.Write(EncodeRoundHello(header_));
-    v1::RoundReceipt receipt;
-    EXPECT_TRUE(sender.AwaitReceipt(&receipt));
-    EXPECT_NE(receipt.word(), 0u);
-    return receipt;
-  }
-  // Says that the proof is in `place_` of that process.
-  void Show(RawSender& sender, int process = getpid()) {
-    RoundFrameHeader hello = header_;
-    hello.memory = {process, reinterpret_cast<uint64_t>(&place_)};
-    sender.Write(EncodeRoundHello(hello));
-  }
-  // Up to the receiver's word that it can read this process.
-  void Introduce(RawSender& sender) {
-    place_ = MemoryProof(Greet(sender).word(), header_.from, header_.to);
-    Show(sender);
-    v1::RoundReceipt receipt;
-    ASSERT_TRUE(sender.AwaitReceipt(&receipt));
-    EXPECT_TRUE(receipt.readable());
-    EXPECT_EQ(receipt.taken(), 0);
-  }
-  RoundFrameHeader LoanOf(int chunk) const {
-    RoundFrameHeader loan = part_header_;
-    loan.chunk = chunk;
-    loan.checksum = part_->chunk_hash(chunk);
-    loan.address = reinterpret_cast<uint64_t>(part_->chunk(chunk).data());
-    return loan;
-  }
-  // What a stream ends with on which this is lent.
-  static absl::Status EndOfLoan(RawSender& sender,
-                                const RoundFrameHeader& loan) {
-    sender.Write(EncodeRoundLoan(loan));
-    return sender.End();
-  }
-
-  const std::shared_ptr<RoundPayload> part_ = ReadyPayload(kTwoChunks, 1);
-  const RoundFrameHeader part_header_ =
-      WithPayload(header_, PartKey(4), kTwoChunks);
-  std::atomic<uint64_t> place_{0};
-  RawSender sender_{node_.address()};
-};
-
-TEST_F(RoundBorrower, ReadsWhatASenderOfThisMachineLendsIt) {
-  Introduce(sender_);
-  for (const int chunk : {1, 0}) {
-    sender_.Write(EncodeRoundLoan(LoanOf(chunk)));
-  }
-  sender_.Write(MessageBytes(part_header_, OfferFrom(1, PartKey(4), *part_)));
-
-  v1::RoundReceipt receipt;
-  ASSERT_TRUE(sender_.AwaitReceipt(&receipt));
-  EXPECT_EQ(receipt.taken(), 2);
-  ASSERT_TRUE(sink_.AwaitMessages(1));
-  EXPECT_EQ(sink_.got()[0].payload->bytes(), part_->bytes());
-  EXPECT_EQ(node_.plane.stats().bytes_borrowed,
-            static_cast<int64_t>(kTwoChunks));
-}
-
-TEST_F(RoundBorrower, ReadsChunksThatAreLentTogether) {
-  Introduce(sender_);
-  RoundFrameHeader loan = LoanOf(0);
-  loan.further = {part_->chunk_hash(1)};
-  sender_.Write(EncodeRoundLoan(loan));
-  sender_.Write(MessageBytes(part_header_, OfferFrom(1, PartKey(4), *part_)));
-
-  v1::RoundReceipt receipt;
-  ASSERT_TRUE(sender_.AwaitReceipt(&receipt));
-  EXPECT_EQ(receipt.taken(), 1);
-  ASSERT_TRUE(sink_.AwaitMessages(1));
-  EXPECT_EQ(sink_.got()[0].payload->bytes(), part_->bytes());
-  EXPECT_EQ(node_.plane.stats().bytes_borrowed,
-            static_cast<int64_t>(kTwoChunks));
-}
-
-TEST_F(RoundBorrower, FindsTheOneOfSomeChunksThatIsWrong) {
-  Introduce(sender_);
-  RoundFrameHeader loan = LoanOf(0);
-  loan.further = {part_->chunk_hash(0)};
-
-  const absl::Status end = EndOfLoan(sender_, loan);
-
-  EXPECT_EQ(end.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(std::string(end.message()), HasSubstr("chunk 1 of the part"));
-  EXPECT_EQ(node_.plane.stats().checksum_errors, 1);
-}
-
-TEST_F(RoundBorrower, ReadsNothingOfASenderThatHasNotShownItsMemory) {
-  EXPECT_EQ(EndOfLoan(sender_, LoanOf(0)).code(),
-            absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(node_.plane.stats().frames_refused, 1);
-}
-
-// Somebody else's memory, or none: the proof is not there.
-TEST_F(RoundBorrower, BelievesNoMemoryThatDoesNotHoldTheProof) {
-  place_ = 0x12345678;
-  for (const int process : {getpid(), 1, 0, 1 << 30}) {
-    RawSender sender(node_.address());
-    Greet(sender);
-    Show(sender, process);
-
-    EXPECT_EQ(EndOfLoan(sender, LoanOf(0)).code(),
-              absl::StatusCode::kInvalidArgument)
-        << process;
-  }
-}
-
-// Another member was told the word and has it in its memory; who passed it on
-// names that memory.
-TEST_F(RoundBorrower, BelievesNoProofThatIsOfAnotherPair) {
-  place_ = MemoryProof(Greet(sender_).word(), header_.to, header_.from);
-  Show(sender_);
-
-  EXPECT_EQ(EndOfLoan(sender_, LoanOf(0)).code(),
-            absl::StatusCode::kInvalidArgument);
-}
-
-TEST_F(RoundBorrower, ReadsNothingWhereTheProofIsGone) {
-  Introduce(sender_);
-  place_ = 0;
-
-  EXPECT_EQ(EndOfLoan(sender_, LoanOf(0)).code(), absl::StatusCode::kDataLoss);
-  EXPECT_EQ(node_.plane.stats().bytes_borrowed, 0);
-}
-
-TEST_F(RoundBorrower, SaysDataLossOfALentChunkThatIsNotThere) {
-  Introduce(sender_);
-  RoundFrameHeader loan = LoanOf(0);
-  loan.address = 16;
-
-  EXPECT_EQ(EndOfLoan(sender_, loan).code(), absl::StatusCode::kDataLoss);
 }
 
 TEST_F(RoundReceiver, HoldsANewerAttemptUntilItsOwnOrderComes) {
@@ -364,6 +97,19 @@ TEST_F(RoundReceiver, EndsAnOlderAttempt) {
   EXPECT_EQ(EndOf(EncodeRoundHello(header_)).code(),
             absl::StatusCode::kAborted);
   EXPECT_EQ(node_.plane.stats().frames_dropped_old, 1);
+}
+
+TEST_F(RoundReceiver, EndsAnOlderPlanOfItsAttempt) {
+  Open({kRoundFence.job, kRoundFence.attempt, kRoundFence.plan_version + 1});
+  const auto part = ReadyPayload(kTwoChunks, 1);
+  const RoundFrameHeader header = WithPayload(header_, PartKey(4), kTwoChunks);
+
+  const absl::Status end = EndOf(PieceBytes(header, *part, 0));
+
+  EXPECT_EQ(end.code(), absl::StatusCode::kAborted);
+  EXPECT_THAT(std::string(end.message()), HasSubstr("plan=1 is over"));
+  EXPECT_EQ(node_.plane.stats().frames_dropped_old, 1);
+  EXPECT_TRUE(sink_.got().empty());
 }
 
 TEST_F(RoundReceiver, EndsARunThatWasClosed) {

@@ -33,6 +33,7 @@ RoundFrameHeader HeaderOf(const RoundOutboundOptions& options) {
   RoundFrameHeader header;
   header.job = options.fence.job.value;
   header.attempt = options.fence.attempt;
+  header.plan_version = options.fence.plan_version;
   header.from = process(options.self);
   header.to = process(options.peer.id);
   return header;

@@ -160,23 +160,19 @@ absl::StatusOr<std::shared_ptr<RoundRun>> RoundPlaneState::Decide(
   if (options_.incarnation.value != 0 && wanted != options_.incarnation) {
     return another(options_.incarnation);
   }
-  const Life theirs{JobId{header.job}, header.attempt};
+  const Fence theirs{JobId{header.job}, header.attempt, header.plan_version};
   absl::MutexLock lock(&mutex_);
-  const auto life = [](const Fence& fence) {
-    return Life{fence.job, fence.attempt};
-  };
-  if (run_ != nullptr && theirs == life(run_->fence())) {
+  if (run_ != nullptr && theirs == run_->fence()) {
     if (MemberId{WorkerId{header.to.worker}, wanted} == run_->self()) {
       return run_;
     }
     return another(run_->self().incarnation);
   }
-  const bool older = (run_ != nullptr && theirs < life(run_->fence())) ||
-                     (closed_.has_value() && theirs <= life(*closed_));
+  const bool older = (run_ != nullptr && theirs < run_->fence()) ||
+                     (closed_.has_value() && theirs <= *closed_);
   if (!older) return nullptr;
-  return absl::AbortedError(absl::StrCat("attempt ", header.attempt, " of job ",
-                                         header.job,
-                                         " is over on this worker"));
+  return absl::AbortedError(
+      absl::StrCat(ToText(theirs), " is over on this worker"));
 }
 
 void RoundPlaneState::OnStreamDone(

@@ -6,7 +6,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -50,13 +49,10 @@ class RoundPlaneState final
  private:
   class Transport;
 
-  // Job and attempt: what a round's frame is fenced by (DESIGN 4).
-  using Life = std::pair<JobId, int64_t>;
-
   absl::StatusOr<Reading> Take(const std::shared_ptr<InboundStream>& stream,
                                absl::Span<const ByteSpan> message);
   // The run that the frame is for; null: it is to be held.
-  // Errors: NotFound  for another process; Aborted  of an older life
+  // Errors: NotFound  for another process; Aborted  of an older attempt or plan
   absl::StatusOr<std::shared_ptr<RoundRun>> Decide(
       const RoundFrameHeader& header);
   void Close(const std::shared_ptr<RoundRun>& run);

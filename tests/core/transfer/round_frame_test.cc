@@ -21,6 +21,7 @@ RoundFrameHeader Header() {
   RoundFrameHeader header;
   header.job = 7;
   header.attempt = 2;
+  header.plan_version = 4;
   header.from = {5, 0xfedcba9876543210u};
   header.to = {6, 9};
   return header;
