@@ -49,6 +49,8 @@ class FakeEngine final : public ParallelEngine {
   StashReading Stash() const override;
   absl::StatusOr<std::vector<NamedTensor>> Weights() override;
   absl::Status SetWeights(const std::vector<NamedTensor>& weights) override;
+  void OnWeightsWritten() override { ++times_written_; }
+  int times_written() const { return times_written_; }
 
  private:
   struct FakeParameter {
@@ -111,6 +113,7 @@ class FakeEngine final : public ParallelEngine {
   std::optional<VersionRing<Values>> ring_;  // engines that stash
   int64_t gradient_version_ = 0;             // of the gradient that is summed
   int64_t staleness_ = 0;
+  int times_written_ = 0;
 };
 
 }  // namespace paceline

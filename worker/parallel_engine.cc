@@ -38,7 +38,7 @@ absl::StatusOr<uint64_t> ParallelEngine::StateHash() {
 absl::Status ParallelEngine::RestoreState(absl::Span<const uint8_t> from) {
   if (!is_parallel()) return StageEngine::RestoreState(from);
   PACELINE_RETURN_IF_ERROR(State().CopyFrom(from));
-  OnStateOverwritten();
+  OnWeightsWritten();
   return AbandonStep();
 }
 

@@ -45,7 +45,6 @@ class ParallelEngine : public StageEngine {
  private:
   // Parameters, buffers and what the optimizer remembers.
   virtual ScatteredBytes State() const = 0;
-  virtual void OnStateOverwritten() {}
   // Drops forwards that were kept, and the sum: ReadOwnSum() too.
   virtual void DropStep() = 0;
 

@@ -307,11 +307,13 @@ absl::StatusOr<double> RoundRunner::TrustedLoss(const RoundTurn& turn) {
     before.emplace_back(parameter.begin(), parameter.end());
     for (float& value : parameter) value -= step * *direction++;
   }
+  parts_.engine.OnWeightsWritten();
   absl::StatusOr<double> loss = MeanTrustedLoss();
   for (size_t i = 0; i < parameters.size(); ++i) {
     std::copy(before[i].begin(), before[i].end(),
               parameters[i].tensor.As<float>().begin());
   }
+  parts_.engine.OnWeightsWritten();
   return loss;
 }
 

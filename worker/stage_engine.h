@@ -161,6 +161,9 @@ class StageEngine {
   // Parameters and buffers as they are now, in layer order.  The memory is
   // the engine's own and changes with the next Apply().
   virtual absl::StatusOr<std::vector<NamedTensor>> Weights() = 0;
+  // To be told by whoever wrote into that memory, before the next forward:
+  // engines may have made something of the values that were there.
+  virtual void OnWeightsWritten() {}
 
   // Overwrites the parameters and buffers of these names, borrowed ones too;
   // others stay as they are, and so does what the optimizer remembers.  Between

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/model/precision.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/parallel_engine_suite.h"
@@ -140,7 +141,10 @@ class OneEngine {
     const auto ranges =
         CutEqually(static_cast<int>(model_.layers.size()), stages);
     layers_ = (*ranges)[stage];
-    auto engine = MakeTorchEngine({model_, layers_, train_, stage, stages});
+    EngineOptions options{model_, layers_, train_, stage, stages};
+    options.precision =
+        FindPrecision(experiment.job.precision).value_or(Precision::kF32);
+    auto engine = MakeTorchEngine(options);
     EXPECT_TRUE(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
   }
@@ -418,6 +422,35 @@ TEST(TorchEngine, EvaluationKeepsNothingAndDropsNothing) {
   EXPECT_EQ(one->loss->samples, 3);
   EXPECT_TRUE(
       absl::IsFailedPrecondition(with->Backward(batch, 0, {}).status()));
+}
+
+// What bf16 makes of the weights stays from one forward to the next.
+TEST(TorchEngine, SeesWeightsThatSomebodyElseWroteOnceItIsTold) {
+  for (const char* precision : {"fp32", "bf16"}) {
+    Experiment experiment = SmallExperiment("lenet");
+    experiment.job.precision = precision;
+    OneEngine engine(experiment);
+    BatchInfo batch = OneEngine::Batch();
+    batch.phase = BatchPhase::kEvaluate;
+    const auto loss = [&] {
+      return engine->Forward(batch, 0, engine.Input())->loss->loss;
+    };
+    const auto scale = [&](float by) {
+      auto weights = engine->Weights();
+      for (NamedTensor& each : *weights) {
+        for (float& value : each.tensor.As<float>()) value *= by;
+      }
+      engine->OnWeightsWritten();
+    };
+    const double before = loss();
+
+    scale(0.5f);
+    const double halved = loss();
+    scale(2);
+
+    EXPECT_GT(std::abs(halved - before), 1e-3 * before) << precision;
+    EXPECT_EQ(loss(), before) << precision;
+  }
 }
 
 TEST(TorchEngine, AnOutputThatWasHandedOnIsNeverWritten) {

@@ -7,6 +7,9 @@
 
 #include <atomic>
 #include <cmath>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "tests/worker/training_group.h"
 
@@ -96,6 +99,24 @@ TEST(RoundRunner, EachLossThatZenoAsksForIsProgress) {
 
   // At present and after each of three parts, at least a micro-batch, twice.
   EXPECT_GE(with_zeno, with_mean + 2 * 4);
+}
+
+// It steps along each part and back, in the engine's own memory.
+TEST(RoundRunner, TheEngineIsToldOfWeightsThatZenoWrites) {
+  JobSpec spec = TrainingJob(2);
+  spec.aggregation.rule = "zeno";
+  spec.aggregation.k = 1;
+  TrainingGroup group(spec, {1, 1, 1});
+  group.Begin();
+  group.ExpectAllDoneAndEqual();
+
+  int times = 0;
+  for (size_t i = 0; i < group.size(); ++i) {
+    times += group.trainer(i).times_written();
+  }
+  // Two rounds of three parts.
+  EXPECT_GE(times, 2 * 2 * 3);
+  EXPECT_EQ(times % 2, 0);
 }
 
 TEST(RoundRunner, TheTestSetIsDividedAmongTheMembers) {
@@ -228,6 +249,13 @@ TEST(RoundRunner, AJoinerTakesTheStateAndEndsWithTheSameBytes) {
 }
 
 TEST(RoundRunner, FaultsOnPurposeCostTheirOwnPartAndNothingElse) {
+  TrainingGroup honest(TrainingJob(5), {1, 1, 1});
+  honest.Begin();
+  honest.ExpectAllDoneAndEqual();
+  const std::vector<uint8_t> undisturbed = honest.trainer(0).State();
+  // Those that leave every part as it was.
+  const std::set<std::string> harmless = {"duplicate", "hang", "delay"};
+
   for (const char* const kind : {"nan", "bit-flip", "sign-flip", "label-flip",
                                  "gaussian", "duplicate", "hang", "delay"}) {
     JobSpec spec = TrainingJob(5);
@@ -236,6 +264,9 @@ TEST(RoundRunner, FaultsOnPurposeCostTheirOwnPartAndNothingElse) {
     group.Begin();
 
     group.ExpectAllDoneAndEqual();
+
+    EXPECT_EQ(group.trainer(0).State() == undisturbed, harmless.contains(kind))
+        << kind;
 
     const auto steps = group.trainer(0).steps();
     ASSERT_EQ(steps.size(), 5u) << kind;

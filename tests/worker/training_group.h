@@ -193,6 +193,9 @@ class Trainer final : public RunObserver, public FaultActions {
     return evaluations_;
   }
   absl::Status status() const { return status_; }
+  // How often the engine was told of weights that it did not write; after the
+  // end.
+  int times_written() const { return engine_->times_written(); }
   // Instructions that the compute thread has finished.
   int progress() const {
     const absl::MutexLock lock(&mutex_);
@@ -231,7 +234,7 @@ class Trainer final : public RunObserver, public FaultActions {
   TimeMeter time_;
   CancelToken cancel_;
   LayerHook hook_;
-  std::unique_ptr<StageEngine> engine_;
+  std::unique_ptr<FakeEngine> engine_;
   std::unique_ptr<StepSource> source_;
   std::unique_ptr<GroupDoor> desk_;
   std::unique_ptr<RoundTransport> transport_;

@@ -44,6 +44,7 @@ class TorchEngine final : public ParallelEngine {
   StashReading Stash() const override;
   absl::StatusOr<std::vector<NamedTensor>> Weights() override;
   absl::Status SetWeights(const std::vector<NamedTensor>& weights) override;
+  void OnWeightsWritten() override { products_.ForgetAll(); }
 
  private:
   // What backward needs of one micro-batch.
@@ -85,7 +86,6 @@ class TorchEngine final : public ParallelEngine {
   void Borrow(int layer);
   void LayFlat();
   ScatteredBytes State() const override;
-  void OnStateOverwritten() override { products_.ForgetAll(); }
   void DropStep() override;
   void OnSummed(int64_t samples, int64_t labels, int64_t version);
   void ApplyToParameters(const StepVerdict& verdict);
