@@ -72,6 +72,10 @@ bool Gather::TryClose(int min_parts, absl::Duration deadline, Instant now) {
   const std::optional<Instant> due = DueAt(min_parts, deadline);
   const bool all = parts_.size() == members_.size();
   if (!all && (!due.has_value() || now < *due)) return false;
+  // Late by nobody knows how much; without a word of them the deadline would
+  // follow those alone who keep it, and never let the others in again.
+  const size_t missing = members_.size() - parts_.size();
+  arrivals_.insert(arrivals_.end(), missing, 2 * (now - *first_));
   Close(min_parts);
   return true;
 }

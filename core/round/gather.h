@@ -62,7 +62,7 @@ class Gather {
   const RoundFlaw flaw_;
   std::map<MemberId, PartOffer> parts_;
   std::optional<Instant> first_;
-  std::vector<absl::Duration> arrivals_;  // in order of arrival
+  std::vector<absl::Duration> arrivals_;  // in order of arrival, then the late
   std::vector<MemberId> order_;           // of arrival
   bool closed_ = false;
   bool void_ = false;

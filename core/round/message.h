@@ -46,7 +46,8 @@ struct ShardResult {
   std::vector<Contributor> contributors;  // by id
   // What the sum is to be divided by (RuleVerdict::divisor); 0: void.
   int64_t divisor = 0;
-  // When the parts came, after the first one: deadlines adapt to it.
+  // When the parts came, after the first one: deadlines adapt to it.  Of those
+  // that were missing when it closed, twice the time until then.
   std::vector<absl::Duration> arrivals;
 
   friend bool operator==(const ShardResult&, const ShardResult&) = default;

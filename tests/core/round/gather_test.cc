@@ -1,5 +1,8 @@
 #include "core/round/gather.h"
 
+#include <vector>
+
+#include "core/round/deadline.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/round/small_group.h"
@@ -96,6 +99,43 @@ TEST(Gather, ALatePartChangesNothingAndIsCounted) {
   // Whose part is in may say so again.
   EXPECT_FALSE(gather.Add(Member(0), Part(1), At(1.2)));
   EXPECT_EQ(gather.late_parts(), 1);
+}
+
+TEST(Gather, WhoIsMissingAtTheDeadlineCountsAsTwiceAsLate) {
+  Gather gather = Of(4);
+  gather.Add(Member(0), Part(1), At(10));
+  gather.Add(Member(2), Part(1), At(10.5));
+  ASSERT_TRUE(gather.TryClose(2, kDeadline, At(11.5)));
+  gather.SetResult(7, 2);
+
+  EXPECT_THAT(gather.result()->arrivals,
+              ElementsAre(absl::ZeroDuration(), absl::Seconds(0.5),
+                          absl::Seconds(3), absl::Seconds(3)));
+}
+
+// One of two, of whom the deadline has learnt that it takes 10 ms.
+TEST(Gather, AMemberThatBecameSlowerIsWaitedForAgain) {
+  const auto slow = absl::Milliseconds(300);
+  Deadline deadline({.floor = absl::Milliseconds(50),
+                     .ceiling = absl::Seconds(30),
+                     .deviations = 6,
+                     .remembered = 16});
+  deadline.Add(std::vector<absl::Duration>(17, absl::Milliseconds(10)));
+
+  int rounds = 0;
+  for (bool taken = false; !taken && rounds < 100; ++rounds) {
+    Gather gather = Of(2);
+    gather.Add(Member(0), Part(1), At(0));
+    taken = slow <= deadline.Get();
+    if (taken) gather.Add(Member(1), Part(1), At(absl::ToDoubleSeconds(slow)));
+    ASSERT_TRUE(gather.TryClose(1, deadline.Get(),
+                                At(absl::ToDoubleSeconds(deadline.Get()))));
+    gather.SetResult(7, 1);
+    deadline.Add(gather.result()->arrivals);
+  }
+
+  EXPECT_GT(rounds, 8) << "most of what it remembers has to say so";
+  EXPECT_LT(rounds, 30);
 }
 
 TEST(Gather, TheFirstWordOfAMemberStays) {
