@@ -94,6 +94,7 @@ CatalogEntry Language(const LanguageSizes& sizes, int32_t positions,
 }
 
 // Small: learns bytes, or whatever tokens the data has.
+// `gpt_mini` is minGPT's, `gpt_char` the one nanoGPT has for characters.
 CatalogEntry SmallGpt(const LanguageSizes& sizes) {
   return Language(sizes, 0, 0, {128}, 256, DescribeGpt);
 }
@@ -151,8 +152,11 @@ std::vector<CatalogEntry> MakeCatalog() {
       Gnmt("gnmt"),
       SmallGpt({"gpt", 4, 4, 128}),
       SmallGpt({"gpt_mini", 6, 6, 192}),
+      SmallGpt({"gpt_char", 6, 6, 384}),
       Gpt2({"gpt2", 12, 12, 768}),
       Gpt2({"gpt2_medium", 24, 16, 1024}),
+      Gpt2({"gpt2_large", 36, 20, 1280}),
+      Gpt2({"gpt2_xl", 48, 25, 1600}),
       Bert({"bert", 4, 4, 128}, 256),
       Bert({"bert_base", 12, 12, 768}, 30522),
       Roberta({"roberta", 4, 4, 128}, 256),

@@ -1,5 +1,6 @@
 #include "core/model/weights_check.h"
 
+#include <algorithm>
 #include <map>
 
 #include "absl/strings/match.h"
@@ -51,6 +52,17 @@ const Parameter* FindParameter(const ModelDescription& model,
   return nullptr;
 }
 
+// Under a second name: who writes a shared tensor once may choose either.
+bool HasAliasOf(const ModelDescription& model,
+                const std::map<std::string, const TensorPlace*>& tensors,
+                const std::string& parameter) {
+  return std::any_of(model.aliases.begin(), model.aliases.end(),
+                     [&](const ModelDescription::Alias& each) {
+                       return each.name == parameter &&
+                              tensors.contains(each.alias);
+                     });
+}
+
 Differences Find(const ModelDescription& model,
                  const std::vector<TensorPlace>& tensors, bool reset_head) {
   std::map<std::string, const TensorPlace*> unclaimed;
@@ -64,7 +76,8 @@ Differences Find(const ModelDescription& model,
       const size_t before = Count(differences);
       if (!node.empty()) {
         Compare(parameter, *node.mapped(), differences);
-      } else if (!IsOptional(parameter)) {
+      } else if (!IsOptional(parameter) &&
+                 !HasAliasOf(model, unclaimed, parameter.name)) {
         differences.missing.push_back(parameter.name);
       }
       if (Count(differences) > before && !is_head) {

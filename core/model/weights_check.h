@@ -25,7 +25,8 @@ bool Converts(DType from, DType to);
 
 // Compares names, shapes and dtypes of a whole file with a whole model, in
 // any order.  A second name of a parameter (ModelDescription::aliases) may be
-// there or not; whether its values are equal is for whoever reads them.
+// there beside the first or in its place; whether their values are equal is for
+// whoever reads them.
 //   reset_head  the head's tensors are not looked at, nor missed
 // Errors:
 //   InvalidArgument  names every tensor that is missing, unknown, of another

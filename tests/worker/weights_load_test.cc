@@ -229,6 +229,29 @@ TEST_F(LoadTiedWeightsTest, TakesAnEqualSecondNameAndNoOther) {
               HasSubstr("lm_head.weight and transformer.wte.weight differ"));
 }
 
+// As safetensors' save_model() writes it: under one of its names.
+TEST_F(LoadTiedWeightsTest, TakesTheSecondNameInPlaceOfTheFirst) {
+  std::vector<NamedTensor> tensors = Twice(7);
+  std::erase_if(tensors, [](const NamedTensor& named) {
+    return named.name == "transformer.wte.weight";
+  });
+  Write(tensors);
+
+  for (const LayerRange range : {LayerRange{0, 1}, {layers_ - 1, layers_}}) {
+    const auto loaded = LoadWeights(spec_, model_, range);
+
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    int tied = 0;
+    for (const NamedTensor& named : *loaded) {
+      EXPECT_NE(named.name, "lm_head.weight");
+      if (named.name != "transformer.wte.weight") continue;
+      ++tied;
+      EXPECT_EQ(named.tensor.As<float>()[0], 7);
+    }
+    EXPECT_EQ(tied, 1);
+  }
+}
+
 TEST_F(LoadTiedWeightsTest, RefusesASecondNameOfAnotherShape) {
   std::vector<NamedTensor> tensors = Numbered();
   tensors.push_back({"lm_head.weight", Tensor::Allocate(DType::kF32, {9, 5})});

@@ -70,14 +70,15 @@ std::set<std::string> WithAliases(
   return own;
 }
 
-// Takes out what is there under a second name, once it is seen to be equal.
+// Each under its first name: takes out what is there under both, once they are
+// seen to be equal.
 absl::StatusOr<std::vector<NamedTensor>> WithoutAliases(
     const std::string& file, const std::map<std::string, std::string>& aliases,
     std::vector<NamedTensor> tensors) {
   std::map<std::string, const Tensor*> by_name;
   for (const NamedTensor& named : tensors) by_name[named.name] = &named.tensor;
   for (const auto& [alias, name] : aliases) {
-    if (!by_name.contains(alias)) continue;
+    if (!by_name.contains(alias) || !by_name.contains(name)) continue;
     const Tensor& second = *by_name[alias];
     const Tensor& first = *by_name[name];
     if (std::memcmp(second.data.get(), first.data.get(), first.bytes()) != 0) {
@@ -87,6 +88,14 @@ absl::StatusOr<std::vector<NamedTensor>> WithoutAliases(
           "that file elsewhere, or leave ",
           alias, " out"));
     }
+  }
+  std::set<std::string> there;
+  for (const NamedTensor& named : tensors) there.insert(named.name);
+  for (NamedTensor& named : tensors) {
+    const auto alias = aliases.find(named.name);
+    if (alias == aliases.end()) continue;
+    // The first of some second names.
+    if (there.insert(alias->second).second) named.name = alias->second;
   }
   std::erase_if(tensors, [&](const NamedTensor& named) {
     return aliases.contains(named.name);

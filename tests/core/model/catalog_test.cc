@@ -64,6 +64,8 @@ TEST(Catalog, ModelsHaveAsManyParametersAsTheirPapersSay) {
       // Hugging Face's, the tied tensor once.
       {"gpt2", 124'439'808},
       {"gpt2_medium", 354'823'168},
+      {"gpt2_large", 774'030'080},
+      {"gpt2_xl", 1'557'611'200},
       {"bert_base", 109'483'778},     // with two classes
       {"roberta_base", 124'647'170},  // with two classes
   };
