@@ -43,6 +43,7 @@ constexpr char kRoundRefused[] = "paceline_worker_round_refused_total";
 constexpr char kRoundDeadline[] = "paceline_worker_round_deadline_seconds";
 constexpr char kRoundFrames[] = "paceline_worker_round_frames_total";
 constexpr char kRoundBytes[] = "paceline_worker_round_bytes_total";
+constexpr char kRoundBorrowed[] = "paceline_worker_round_borrowed_bytes_total";
 constexpr char kRoundDropped[] = "paceline_worker_round_frames_dropped_total";
 constexpr char kRoundReconnects[] = "paceline_worker_round_reconnects_total";
 
@@ -82,6 +83,10 @@ void DeclareRounds(MetricsRegistry& registry) {
       kRoundFrames, "Messages and pieces of bytes of rounds.", {"direction"});
   registry.DeclareCounter(kRoundBytes, "Payload bytes of rounds.",
                           {"direction"});
+  registry.DeclareCounter(
+      kRoundBorrowed,
+      "Of the received payload bytes of rounds those that "
+      "were read in the memory of a sender on this machine.");
   registry.DeclareCounter(kRoundDropped,
                           "Frames of rounds that were received and not used.",
                           {"reason"});
@@ -209,6 +214,7 @@ void WorkerMetrics::UpdateTraffic(const RoundTraffic& traffic) {
   Raise(kRoundFrames, {"received"}, traffic.frames_received);
   Raise(kRoundBytes, {"sent"}, traffic.bytes_sent);
   Raise(kRoundBytes, {"received"}, traffic.bytes_received);
+  Raise(kRoundBorrowed, {}, traffic.bytes_borrowed);
   Raise(kRoundDropped, {"old"}, traffic.frames_dropped_old);
   Raise(kRoundDropped, {"duplicate"}, traffic.frames_dropped_duplicate);
   Raise(kRoundDropped, {"refused"}, traffic.frames_refused);

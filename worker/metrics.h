@@ -26,6 +26,7 @@ struct RoundTraffic {
   int64_t frames_refused = 0;
   int64_t checksum_errors = 0;
   int64_t reconnects = 0;
+  int64_t bytes_borrowed = 0;  // of bytes_received
 };
 
 // Counters of the process at one moment, as its parts keep them.

@@ -212,7 +212,7 @@ HttpAnswer Daemon::Metrics() {
       rounds.bytes_sent,         rounds.bytes_received,
       rounds.frames_dropped_old, rounds.frames_dropped_duplicate,
       rounds.frames_refused,     rounds.checksum_errors,
-      rounds.reconnects};
+      rounds.reconnects,         rounds.bytes_borrowed};
   reading.peak_memory_bytes = TensorBytesPeak();
   reading.predicted_memory_bytes = agent_->predicted_memory_bytes();
 
