@@ -357,6 +357,9 @@ void Brain::AddWorker(Job& job, const Member& member,
     std::sort(record.workers.begin(), record.workers.end(),
               [](const auto& a, const auto& b) { return a.id < b.id; });
   }
+  if (job.group.has_value()) {
+    job.group->SetInstructionBound(GroupOptionsOf(job).instruction_bound);
+  }
   Put(job);
 }
 

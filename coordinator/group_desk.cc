@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "core/cluster/eviction.h"
+#include "core/cluster/hang.h"
 #include "core/cluster/mismatch.h"
 
 namespace paceline {
@@ -280,52 +281,20 @@ void GroupDesk::EvictSilent(Instant now) {
          absl::StrCat(eviction->why, ", says ", NameOf(eviction->accuser)));
 }
 
-// As long as nobody goes on, all may wait for one another, and who has waited
-// as long as all needs time to hear that it is over; but who is at work waits
-// for nobody.
-bool GroupDesk::IsHung(const ViewMember& member) const {
-  const auto found = processes_.find(member.id);
-  if (found == processes_.end()) return false;
-  const Process& process = found->second;
-  if (process.phase != RunPhase::kRunning ||
-      process.report.next < member.from_step) {
-    return false;
-  }
-  const absl::Duration bound = options_.instruction_bound;
-  const bool left_behind = process.left_behind.has_value() &&
-                           process.heard - *process.left_behind >= bound;
-  const bool at_work = process.report.turn > 0 &&
-                       process.heard - process.progress_since >= bound;
-  return left_behind || (at_work && SomebodyWaits());
-}
-
-// Where a round waits for all parts nobody goes on; but who has handed its own
-// in for so long has computed all of it meanwhile.
-bool GroupDesk::SomebodyWaits() const {
-  const auto waits = [this](const ViewMember& member) {
-    const auto found = processes_.find(member.id);
-    if (found == processes_.end()) return false;
-    const Process& process = found->second;
-    return process.phase == RunPhase::kRunning && process.report.turn == 0 &&
-           process.report.next >= member.from_step &&
-           process.heard - process.progress_since >= options_.instruction_bound;
-  };
-  return std::any_of(view()->members.begin(), view()->members.end(), waits);
-}
-
 void GroupDesk::EvictHung() {
   if (paused_) return;
-  for (const ViewMember& member : view()->members) {
-    if (!IsHung(member)) continue;
-    const MemberId hung = member.id;
-    // As far as it has been heard to do nothing.
-    const Process& process = processes_.at(hung);
-    OnGone(hung, GroupExit::kHung,
-           absl::StrFormat(
-               "it answers, but has finished no instruction for %.1f s",
-               absl::ToDoubleSeconds(process.heard - process.progress_since)));
-    return;  // one at a time: the others may have waited for it
+  std::map<MemberId, MemberWork> work;
+  for (const auto& [member, process] : processes_) {
+    work[member] = {process.phase, process.report.next,    process.report.turn,
+                    process.heard, process.progress_since, process.left_behind};
   }
+  const std::optional<Hang> hang =
+      DecideHang(*view(), work, options_.instruction_bound);
+  if (!hang.has_value()) return;
+  OnGone(
+      hang->member, GroupExit::kHung,
+      absl::StrFormat("it answers, but has finished no instruction for %.1f s",
+                      absl::ToDoubleSeconds(hang->idle)));
 }
 
 // --- drain ------------------------------------------------------------------
@@ -368,6 +337,7 @@ std::optional<GroupOrder> GroupDesk::OrderOf(const MemberId& member) const {
   GroupOrder order;
   order.view = *view();
   order.uploader = order.view.leveller;
+  order.lease = options_.lease;
   for (const auto& [id, process] : processes_) {
     order.workers.push_back(process.worker);
   }

@@ -100,6 +100,11 @@ class GroupDesk {
   // with false.
   void SetDraining(WorkerId worker, bool draining);
 
+  // GroupOptions': who joins may be slower than all before.
+  void SetInstructionBound(absl::Duration bound) {
+    options_.instruction_bound = bound;
+  }
+
   // Judges those who are there.
   void OnTick(Instant now);
 
@@ -165,13 +170,11 @@ class GroupDesk {
   void Remove(const MemberId& member, GroupExit exit);
   void EvictSilent(Instant now);
   void EvictHung();
-  bool IsHung(const ViewMember& member) const;
-  bool SomebodyWaits() const;
   void LetDrainedGo();
   bool HasStayer(const MemberId& leaving) const;
   void AddEvent(std::string kind, std::string text);
 
-  const GroupOptions options_;
+  GroupOptions options_;
   ViewKeeper keeper_;
   std::map<MemberId, Process> processes_;  // members and listeners
   std::map<MemberId, std::string> names_;  // also of those who left

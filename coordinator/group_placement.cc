@@ -12,6 +12,7 @@
 #include "core/base/status_macros.h"
 #include "core/plan/member_memory.h"
 #include "core/plan/memory.h"
+#include "core/plan/saturate.h"
 #include "core/simulate/estimate.h"
 
 namespace paceline {
@@ -125,11 +126,14 @@ absl::Status CheckRoom(const JobSpec& spec, const ModelDescription& model,
   PACELINE_RETURN_IF_ERROR(CheckMemory(joiner, all,
                                        JoinerBytes(spec, model, all),
                                        ", the state that it fetches included"));
-  const int64_t need = MemberBytes(spec, model, all);
+  // Any of them may be asked for the state, of which it then has a copy.
+  const int64_t need =
+      AddBytes(MemberBytes(spec, model, all), GroupStateBytes(spec, model));
   for (const Member* member : members) {
     PACELINE_RETURN_IF_ERROR(CheckMemory(
         *member, all, need,
-        absl::StrCat(", if ", joiner.registration.name, " joined")));
+        absl::StrCat(", if ", joiner.registration.name,
+                     " joined, the copy that it fetches included")));
   }
   return absl::OkStatus();
 }

@@ -128,6 +128,7 @@ absl::StatusOr<RoundDeskOptions> Agent::DeskOptions(const RunOrder& order,
   RoundDeskOptions desk;
   desk.attempt = order.fence.attempt;
   desk.self = run.self;
+  desk.lease = order.group->lease;
   desk.aggregation = order.spec.aggregation;
   desk.seed = static_cast<uint64_t>(order.spec.train.seed);
   PACELINE_ASSIGN_OR_RETURN(const absl::Span<float> gradient,

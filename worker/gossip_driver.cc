@@ -91,9 +91,9 @@ void GossipDriver::AdoptView(const View& view) {
 
 // The first member that can be reached, as far as one knows.
 void GossipDriver::FollowDonor() {
+  if (Contains(group_.view, donor_) && !links_.IsBroken(donor_)) return;
   for (const ViewMember& member : group_.view.members) {
-    if (links_.IsDead(member.id)) continue;
-    if (member.id == donor_) return;
+    if (links_.IsBroken(member.id)) continue;
     donor_ = member.id;
     return member_->Join(donor_, parts_.clock.Now(), actions_);
   }

@@ -37,6 +37,11 @@ bool PeerLinks::IsDead(const MemberId& peer) const {
   return found != links_.end() && found->second.refused;
 }
 
+bool PeerLinks::IsBroken(const MemberId& peer) const {
+  const auto found = links_.find(peer);
+  return found != links_.end() && found->second.broken.has_value();
+}
+
 std::vector<PeerReport> PeerLinks::Report(Instant now,
                                           absl::Duration lease) const {
   std::vector<PeerReport> reports;
@@ -45,7 +50,9 @@ std::vector<PeerReport> PeerLinks::Report(Instant now,
     each.peer = peer;
     each.refused = link.refused;
     if (link.broken.has_value()) each.broken = now - *link.broken;
-    if (link.owing.has_value()) each.owing = now - *link.owing + lease;
+    if (link.owing.has_value()) {
+      each.owing = std::max(now - *link.owing, absl::ZeroDuration()) + lease;
+    }
     reports.push_back(each);
   }
   return reports;

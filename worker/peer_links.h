@@ -26,6 +26,9 @@ class PeerLinks {
   // Nobody listens at its address, or another process does.
   bool IsDead(const MemberId& peer) const;
 
+  // Nothing gets there just now, as far as one knows.
+  bool IsBroken(const MemberId& peer) const;
+
   // lease: what is owed was owed that long when it was said.
   std::vector<PeerReport> Report(Instant now, absl::Duration lease) const;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/cluster/eviction.h"
 #include "core/obs/log.h"
 #include "worker/round_driver.h"
 
@@ -236,6 +237,7 @@ MemberReport RoundDriver::Report(Instant now) const {
   report.state_step = member_->state_steps();
   report.state_hash = member_->state_hash();
   report.peers = links_.Report(now, options_.lease);
+  AddAwaited(member_->Awaited(), report.peers);
   if (mismatch_found_.has_value()) {
     report.mismatch_step = mismatch_found_->step;
     report.mismatch = mismatch_found_->state_hashes;

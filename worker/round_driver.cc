@@ -112,9 +112,13 @@ void RoundDriver::FollowDonor(const View& view) {
     if (view.id <= member_->view()->id) return;
     return parts_.turns.End(ExcludedError(view.id, member_->view()->id));
   }
-  if (view.members.empty() || view.members.front().id == donor_) return;
-  donor_ = view.members.front().id;
-  member_->Join(donor_, parts_.clock.Now(), actions_);
+  if (Contains(view, donor_) && !links_.IsBroken(donor_)) return;
+  // The first that can be reached, as far as one knows.
+  for (const ViewMember& member : view.members) {
+    if (links_.IsBroken(member.id)) continue;
+    donor_ = member.id;
+    return member_->Join(donor_, parts_.clock.Now(), actions_);
+  }
 }
 
 void RoundDriver::OnLink(const MemberId& peer, bool up, bool refused) {
@@ -125,6 +129,7 @@ void RoundDriver::OnLink(const MemberId& peer, bool up, bool refused) {
   } else {
     chronicle_.OnLost(peer, now);
   }
+  if (member_.has_value() && !joined_) FollowDonor(group_.view);
   report_changed_ = true;
   Settle();
 }

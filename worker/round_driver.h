@@ -17,6 +17,7 @@
 #include "core/base/clock.h"
 #include "core/cluster/run_order.h"
 #include "core/cluster/run_report.h"
+#include "core/model/aggregation.h"
 #include "core/model/job_spec.h"
 #include "core/round/round_member.h"
 #include "worker/group_door.h"
@@ -31,9 +32,6 @@
 
 namespace paceline {
 
-// Committed results, for those who lack them; each is as large as the
-// gradient.
-inline constexpr int kKeptResults = 2;
 // Results that may wait for a slow compute thread, however large they are.
 inline constexpr int64_t kLeastUnapplied = 8;
 

@@ -1,5 +1,7 @@
 #include "core/cluster/eviction.h"
 
+#include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -42,6 +44,44 @@ MemberId Worse(const View& view, const std::set<Pair>& cut, const Pair& link) {
   return std::max(link.first, link.second);
 }
 
+// For how long the link is broken, as `from` sees it.
+absl::Duration BrokenFor(const std::map<MemberId, MemberReport>& reports,
+                         const MemberId& from, const MemberId& to) {
+  const auto report = reports.find(from);
+  if (report == reports.end()) return absl::ZeroDuration();
+  for (const PeerReport& peer : report->second.peers) {
+    if (peer.peer == to) return peer.broken;
+  }
+  return absl::ZeroDuration();
+}
+
+// For how long `accuser` has been owed something.
+absl::Duration OwingOf(const MemberId& accuser, const PeerReport& accused,
+                       const std::map<MemberId, MemberReport>& reports) {
+  if (!accused.awaited) return accused.owing;
+  return std::max({accused.owing, accused.broken,
+                   BrokenFor(reports, accused.peer, accuser)});
+}
+
+using Accusation = std::pair<Pair, absl::Duration>;
+
+// due_later: some wait for less than a lease yet.
+std::optional<Accusation> Choose(const std::map<Pair, absl::Duration>& owing,
+                                 const std::set<MemberId>& waiting,
+                                 const std::set<Pair>& cut, bool due_later) {
+  if (owing.empty()) return std::nullopt;
+  for (const Accusation each : owing) {
+    if (waiting.count(each.first.second) == 0) return each;
+  }
+  for (const Accusation each : owing) {
+    const auto& [accuser, accused] = each.first;
+    if (cut.count(std::minmax(accuser, accused)) > 0) return each;
+  }
+  // What holds them all up may be one of those.
+  if (due_later) return std::nullopt;
+  return *owing.begin();
+}
+
 }  // namespace
 
 std::optional<Eviction> DecideEviction(
@@ -49,24 +89,22 @@ std::optional<Eviction> DecideEviction(
     absl::Duration lease) {
   std::map<Pair, absl::Duration> owing;  // (who says so, of whom)
   std::set<MemberId> waiting;
+  bool due_later = false;
   for (const auto& [member, report] : reports) {
     if (!Contains(view, member) || report.view != view.id) continue;
     for (const PeerReport& peer : report.peers) {
-      if (peer.owing < lease || peer.peer == member) continue;
+      const absl::Duration since = OwingOf(member, peer, reports);
+      if (since <= absl::ZeroDuration() || peer.peer == member) continue;
       if (!Contains(view, peer.peer)) continue;
-      owing[{member, peer.peer}] = peer.owing;
       waiting.insert(member);
+      due_later = due_later || since < lease;
+      if (since >= lease) owing[{member, peer.peer}] = since;
     }
   }
-  if (owing.empty()) return std::nullopt;
-  auto chosen = owing.begin();
-  for (auto it = owing.begin(); it != owing.end(); ++it) {
-    if (waiting.count(it->first.second) > 0) continue;
-    chosen = it;
-    break;
-  }
-  const auto& [pair, since] = *chosen;
   const std::set<Pair> cut = CutLinks(view, reports);
+  const auto chosen = Choose(owing, waiting, cut, due_later);
+  if (!chosen.has_value()) return std::nullopt;
+  const auto& [pair, since] = *chosen;
   const double seconds = absl::ToDoubleSeconds(since);
   if (cut.count(std::minmax(pair.first, pair.second)) == 0) {
     return Eviction{pair.second, pair.first,
@@ -78,6 +116,20 @@ std::optional<Eviction> DecideEviction(
       absl::StrFormat("its link is cut, and the answer that is owed over it is "
                       "%.1f s late",
                       seconds)};
+}
+
+void AddAwaited(const std::vector<MemberId>& awaited,
+                std::vector<PeerReport>& peers) {
+  for (const MemberId& member : awaited) {
+    auto found = std::find_if(
+        peers.begin(), peers.end(),
+        [&](const PeerReport& peer) { return peer.peer == member; });
+    if (found == peers.end()) {
+      peers.push_back({.peer = member});
+      found = std::prev(peers.end());
+    }
+    found->awaited = true;
+  }
 }
 
 }  // namespace paceline

@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "core/cluster/run_report.h"
@@ -27,10 +28,15 @@ struct Eviction {
 //
 // reports: of the members of `view` that have adopted it; those of others, or
 // about others, count for nothing.  Who waits for somebody itself is excused,
-// unless they all wait in a circle.  Of two whose link is cut, the one with
+// for less than a lease too; if they all wait in a circle, it is for a link
+// that is cut, where there is one.  Of two whose link is cut, the one with
 // fewer working links goes; tie: the higher id.
 std::optional<Eviction> DecideEviction(
     const View& view, const std::map<MemberId, MemberReport>& reports,
     absl::Duration lease);
+
+// To a member's report: these are PeerReport::awaited.
+void AddAwaited(const std::vector<MemberId>& awaited,
+                std::vector<PeerReport>& peers);
 
 }  // namespace paceline

@@ -45,6 +45,8 @@ struct GroupOrder {
   // and asks the first member for a copy.
   std::vector<GroupWorker> workers;  // by id
   MemberId uploader;                 // hands the weights over at the end
+  // The coordinator's: who owes an answer for as long is reported.
+  absl::Duration lease = absl::Seconds(3);
 
   friend bool operator==(const GroupOrder&, const GroupOrder&) = default;
 };

@@ -123,9 +123,14 @@ struct StageTime {
 // How a member of a round group finds another one.
 struct PeerReport {
   MemberId peer;
-  absl::Duration broken;  // the stream to it is, since so long; zero: it is not
-  bool refused = false;   // nobody listens there any more, or another process
-  absl::Duration owing;   // owes an answer, for more than a lease; zero: no
+  // The stream to it is, since so long; zero: it is not.
+  absl::Duration broken = absl::ZeroDuration();
+  bool refused = false;  // nobody listens there any more, or another process
+  // Owes an answer, for more than a lease; zero: no.
+  absl::Duration owing = absl::ZeroDuration();
+  // Something is to come from it, however long that may take: owed where the
+  // link is broken, whichever end sees that.
+  bool awaited = false;
 
   friend bool operator==(const PeerReport&, const PeerReport&) = default;
 };

@@ -18,6 +18,10 @@ inline bool IsGossip(const JobSpec& spec) {
   return spec.aggregation.mode == "gossip";
 }
 
+// Results of the last steps that a member keeps beside the one it holds, for
+// those who lack them; each is as large as the gradient.
+inline constexpr int kKeptResults = 2;
+
 // The rule of a job, with what other parts of it decide: zeno's gamma 0 is the
 // learning rate.
 RuleSpec RuleOf(const JobSpec& spec);

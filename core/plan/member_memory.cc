@@ -42,6 +42,10 @@ RoundBytes RoundBytesOf(const JobSpec& spec, const ModelDescription& model,
   bytes.gradient = MultiplyBytes(width, elements);
   bytes.part = narrow ? bytes.gradient : 0;
   bytes.held = bytes.gradient;
+  // Gossip has no results that all have in common.
+  if (!IsGossip(spec)) {
+    bytes.kept = MultiplyBytes(kKeptResults, bytes.gradient);
+  }
   // Its own part is among these: it is there already, in `part` or in place.
   bytes.served = MultiplyBytes(
       members - 1, MultiplyBytes(CeilDivide(shards, members), shard));
@@ -67,7 +71,7 @@ int64_t MemberBytes(const JobSpec& spec, const ModelDescription& model,
                     ? training - borrowed
                     : training;
   for (const int64_t more :
-       {rounds.part, rounds.held, rounds.served, rounds.trial}) {
+       {rounds.part, rounds.held, rounds.kept, rounds.served, rounds.trial}) {
     sum = AddBytes(sum, more);
   }
   return sum;

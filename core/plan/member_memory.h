@@ -14,6 +14,7 @@ struct RoundBytes {
   // Its own part: 0 where the gradient's own memory travels (fp32).
   int64_t part = 0;
   int64_t held = 0;    // the result that it holds until commit
+  int64_t kept = 0;    // kKeptResults before it
   int64_t served = 0;  // parts of all members, of the shards it serves at once
   int64_t trial = 0;   // zeno: the weights that it tries a part's step on
 };

@@ -133,6 +133,9 @@ class RoundMember {
   bool stopped_by_mismatch() const { return mismatch_; }
   // Whether its part for the next step is awaited.
   bool needs_part() const;
+  // Whose results it lacks, having done what it had to.  They may be waiting
+  // for others: no answer is owed, unless the link to them is broken.
+  std::vector<MemberId> Awaited() const;
   uint64_t state_hash() const { return state_hash_; }
   int64_t state_steps() const { return state_steps_; }
   // How long a round that it serves waits after the first part.

@@ -272,6 +272,21 @@ std::vector<MemberId> RoundMember::Owing() const {
   return owing;
 }
 
+std::vector<MemberId> RoundMember::Awaited() const {
+  std::vector<MemberId> awaited;
+  if (phase_ != Phase::kRunning || held_.has_value()) return awaited;
+  if (is_behind()) return {view_->leveller};
+  // Who computes waits for nobody; who is not counted yet has nothing to do.
+  if (needs_part() || MembersAt(*view_, next_).empty()) return awaited;
+  for (int shard = 0; shard < options_.shards; ++shard) {
+    const MemberId server = Server(shard);
+    if (server != self_ && shards_.find(shard) == shards_.end()) {
+      awaited.push_back(server);
+    }
+  }
+  return awaited;
+}
+
 void RoundMember::SuspectSilent(Instant now, RoundActions& actions) {
   if (now - progress_ < options_.lease) return;
   for (const MemberId& member : Owing()) {

@@ -101,6 +101,7 @@ absl::StatusOr<PeerReport> PeerFromProto(const v1::PeerState& proto) {
   peer.broken = absl::Milliseconds(proto.broken_ms());
   peer.refused = proto.refused();
   peer.owing = absl::Milliseconds(proto.owing_ms());
+  peer.awaited = proto.awaited();
   return peer;
 }
 
@@ -141,6 +142,7 @@ v1::GroupOrder ToProto(const GroupOrder& group) {
   if (group.uploader.worker.assigned()) {
     *proto.mutable_uploader() = ToProto(group.uploader);
   }
+  proto.set_lease_ms(absl::ToInt64Milliseconds(group.lease));
   return proto;
 }
 
@@ -165,6 +167,11 @@ absl::StatusOr<GroupOrder> FromProto(const v1::GroupOrder& proto) {
   if (proto.has_uploader()) {
     PACELINE_ASSIGN_OR_RETURN(group.uploader, FromProto(proto.uploader()));
   }
+  if (proto.lease_ms() < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("group: a lease of ", proto.lease_ms(), " ms"));
+  }
+  if (proto.lease_ms() > 0) group.lease = absl::Milliseconds(proto.lease_ms());
   PACELINE_RETURN_IF_ERROR(CheckGroup(group));
   return group;
 }
@@ -184,6 +191,7 @@ v1::MemberState ToProto(const MemberReport& report) {
     into.set_broken_ms(ToMilliseconds(peer.broken));
     into.set_refused(peer.refused);
     into.set_owing_ms(ToMilliseconds(peer.owing));
+    into.set_awaited(peer.awaited);
   }
   if (report.mismatch.empty()) return proto;
   proto.mutable_mismatch()->set_step(report.mismatch_step);

@@ -214,6 +214,53 @@ TEST(BrainGroup, HungTrainerIsTakenOutThoughARoundWaitsForAll) {
   EXPECT_TRUE(mesh.IsAskedToRenew("w2"));
 }
 
+// A micro-batch of w3 takes more than a lease, as has been measured.
+TEST(BrainGroup, ASlowJoinerIsNotHungWhileItComputes) {
+  const JobSpec spec = GroupSpec();
+  const size_t layers = Describe(spec)->layers.size();
+  StoredState stored;
+  for (const std::string name : {"w1", "w2", "w3"}) {
+    const double seconds = name == "w3" ? 2.0 : 0.01;
+    stored.measurements.Put(
+        ProfileOf(spec, name, seconds / (2 * static_cast<double>(layers))));
+  }
+  GroupMesh mesh = Training(2, spec, stored);
+  mesh.Attach("w3", 103);
+  mesh.worker("w3").report.level = true;
+  mesh.Say("w3", 3);
+  ASSERT_EQ(mesh.Members("w1"), "w1 w2 w3");
+  mesh.worker("w3").report.has_taken_part = true;
+  mesh.Say("w3", 6);
+  mesh.worker("w3").report.turn = 9;
+
+  int64_t step = 6;
+  const auto go_on = [&](int64_t ms) {
+    for (const int64_t end = step + ms / 50; step < end; ++step) {
+      mesh.Say("w1", step);
+      mesh.Say("w2", step);
+      mesh.Say("w3");
+      mesh.mesh().Pass(50);
+    }
+  };
+  go_on(9'500);
+  EXPECT_EQ(mesh.Members("w1"), "w1 w2 w3");
+  go_on(1'000);
+
+  EXPECT_EQ(mesh.Members("w1"), "w1 w2");
+  EXPECT_THAT(mesh.Story(),
+              Contains(HasSubstr("has finished no instruction for 10")));
+}
+
+TEST(BrainGroup, ARefusedConnectionIsAWitnessToo) {
+  GroupMesh mesh = Training(3);
+
+  mesh.Refuse("w1", "w2");
+  EXPECT_EQ(mesh.Members("w3"), "w1 w2 w3");
+  mesh.Break("w2");
+
+  EXPECT_EQ(mesh.Members("w3"), "w1 w3");
+}
+
 // Their first micro-batch takes long on all of them.
 TEST(BrainGroup, NobodyIsHungWhileAllAreAtWork) {
   GroupMesh mesh = Training(3);

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "coordinator/job_text.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/mesh.h"
 
@@ -142,6 +143,12 @@ class GroupMesh {
     Say(from);
   }
 
+  // Nobody listens at `to`, says `from`.
+  void Refuse(const std::string& from, const std::string& to) {
+    worker(from).report.peers.push_back({Id(to), {}, /*refused=*/true, {}});
+    Say(from);
+  }
+
   void Break(const std::string& name) {
     mesh_.Break(worker(name).stream);
     workers_.at(name).stream = StreamId{};
@@ -174,9 +181,30 @@ class GroupMesh {
   std::map<std::string, Worker> workers_;
 };
 
+// All layers of the job's model measured on that worker, `seconds` each way.
+inline DeviceProfile ProfileOf(const JobSpec& spec, const std::string& worker,
+                               double seconds) {
+  DeviceProfile profile;
+  const ModelDescription model = *Describe(spec);
+  profile.key = {ModelKey(spec.model, spec.data.shape, spec.data.classes),
+                 spec.train.micro_batch, "f32", spec.threads, worker};
+  for (const Layer& layer : model.layers) {
+    LayerMeasurement measured;
+    measured.name = layer.name;
+    measured.forward.wall = measured.forward.cpu = seconds;
+    measured.backward.wall = measured.backward.cpu = seconds;
+    profile.layers.push_back(measured);
+  }
+  profile.cpu_capability = "avx512";
+  profile.runs = 3;
+  profile.cpu_share = 1;
+  return profile;
+}
+
 // w1, w2, ... train together and have applied three steps.
-inline GroupMesh Training(int workers, const JobSpec& spec = GroupSpec()) {
-  GroupMesh mesh;
+inline GroupMesh Training(int workers, const JobSpec& spec = GroupSpec(),
+                          StoredState stored = {}) {
+  GroupMesh mesh(std::move(stored));
   mesh.AttachAll(workers);
   mesh.Submit(spec);
   mesh.SayAll(0);

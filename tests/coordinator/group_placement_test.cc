@@ -31,21 +31,7 @@ class GroupPlacement : public testing::Test {
   }
   // Of all layers of the job's model, `seconds` each.
   void Measure(const std::string& worker, double seconds) {
-    DeviceProfile profile;
-    const ModelDescription model = *Describe(spec_);
-    profile.key = {ModelKey(spec_.model, spec_.data.shape, spec_.data.classes),
-                   spec_.train.micro_batch, "f32", spec_.threads, worker};
-    for (const Layer& layer : model.layers) {
-      LayerMeasurement measured;
-      measured.name = layer.name;
-      measured.forward.wall = measured.forward.cpu = seconds;
-      measured.backward.wall = measured.backward.cpu = seconds;
-      profile.layers.push_back(measured);
-    }
-    profile.cpu_capability = "avx512";
-    profile.runs = 3;
-    profile.cpu_share = 1;
-    measured_.Put(profile);
+    measured_.Put(ProfileOf(spec_, worker, seconds));
   }
 
   JobSpec spec_ = GroupSpec();
@@ -147,10 +133,15 @@ TEST_F(GroupPlacement, JoinerIsNotTakenInWhereAMemberCouldNotHoldItsPart) {
   Add();
   Add();
   const ModelDescription model = *Describe(spec_);
-  members_.front().registration.memory_bytes = MemberBytes(spec_, model, 1);
+  const int64_t enough =
+      MemberBytes(spec_, model, 2) + GroupStateBytes(spec_, model);
+  const auto room = [&](int64_t bytes) {
+    members_.front().registration.memory_bytes = bytes;
+    return CheckRoom(spec_, model, {&members_.front()}, members_.back());
+  };
 
-  const absl::Status refused =
-      CheckRoom(spec_, model, {&members_.front()}, members_.back());
+  EXPECT_TRUE(room(enough).ok()) << room(enough);
+  const absl::Status refused = room(enough - 1);
 
   EXPECT_THAT(std::string(refused.message()),
               AllOf(HasSubstr("worker w1 has"), HasSubstr("if w2 joined")));

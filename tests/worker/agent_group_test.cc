@@ -214,6 +214,24 @@ TEST_F(AgentGroupTest, AViewOfTheSameFenceGoesToTheRunThatIsThere) {
   EXPECT_THAT(first.factory.attempts(), ElementsAre(1)) << "one run, all along";
 }
 
+// Worker 2 is a member, and nobody is there.
+TEST_F(AgentGroupTest, SaysWhoOwesAnAnswerForTheCoordinatorsLease) {
+  GroupAgent first(network_, 1);
+  GroupOrder order = Both();
+  order.lease = absl::Milliseconds(150);
+  first.Order(TrainingJob(kForEver), order);
+
+  const RunReport report = first.Await([](const RunReport& report) {
+    return report.member.has_value() && !report.member->peers.empty() &&
+           report.member->peers[0].owing > absl::ZeroDuration();
+  });
+
+  ASSERT_FALSE(report.member->peers.empty());
+  EXPECT_EQ(report.member->peers[0].peer, MemberOf(2));
+  EXPECT_GE(report.member->peers[0].owing, order.lease);
+  EXPECT_LT(report.member->peers[0].owing, RoundDeskOptions().lease);
+}
+
 TEST_F(AgentGroupTest, WhoIsNoMemberAnyMoreAsksToStartAnew) {
   GroupAgent first(network_, 1);
   GroupAgent second(network_, 2);

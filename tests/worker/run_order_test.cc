@@ -205,7 +205,7 @@ TEST(PredictBytes, OfAMemberAreTheWholeModelAndThePartsOfItsGroup) {
   ASSERT_TRUE(bytes.ok()) << bytes.status();
   EXPECT_EQ(*bytes, MemberBytes(order.spec, model, 3));
   // Values and gradients, a result, and the parts of two others.
-  EXPECT_EQ(*bytes, 2 * 160 + 160 + 2 * 160);
+  EXPECT_EQ(*bytes, 2 * 160 + 3 * 160 + 2 * 160);
 }
 
 // kA and kB hold the whole model; kC listens.

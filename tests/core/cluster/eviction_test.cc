@@ -12,6 +12,7 @@ using ::testing::HasSubstr;
 
 constexpr absl::Duration kLease = absl::Seconds(3);
 constexpr absl::Duration kLong = absl::Milliseconds(3200);
+constexpr absl::Duration kShort = absl::Milliseconds(200);
 
 MemberId Number(int64_t n) { return {WorkerId{n}, {uint64_t(100 + n)}}; }
 
@@ -89,6 +90,21 @@ TEST(DecideEviction, FollowsTheTable) {
        4,
        {{2, 3, true, kLong}, {4, 2, true}},
        2},
+      {"all wait in a circle for a link that is cut: its worse end goes",
+       4,
+       {{1, 3, false, kLong},
+        {3, 2, true, kLong},
+        {2, 1, false, kLong},
+        {2, 4, true}},
+       2},
+      {"what holds up who is accused is not due yet: not by the others",
+       4,
+       {{1, 3, false, kLong}, {3, 2, true, kShort}},
+       0},
+      {"who waits for less than a lease is excused",
+       4,
+       {{1, 3, false, kLong}, {1, 4, false, kLong}, {3, 2, true, kShort}},
+       4},
       {"a process accuses itself", 2, {{1, 1, false, kLong}}, 0},
       {"of somebody who is no member", 2, {{1, 7, false, kLong}}, 0},
   };
@@ -120,6 +136,41 @@ TEST(DecideEviction, SplitsHalvesUntilOneIsLeft) {
   }
 
   EXPECT_THAT(gone, testing::ElementsAre(3, 4));
+}
+
+// 1 waits for what 2 is to send; nobody owes anything by itself.
+TEST(DecideEviction, WhatIsAwaitedIsOwedOverALinkThatEitherEndSaysIsBroken) {
+  const View view = ViewOf(3);
+  const auto gone = [&](int broken_at, absl::Duration broken) {
+    auto reports = Reports(view, {});
+    AddAwaited({Number(2)}, reports[Number(1)].peers);
+    if (broken_at != 0) {
+      const MemberId other = Number(3 - broken_at);
+      auto& peers = reports[Number(broken_at)].peers;
+      if (peers.empty()) peers.push_back({.peer = other});
+      peers[0].broken = broken;
+    }
+    const auto eviction = DecideEviction(view, reports, kLease);
+    return eviction.has_value() ? eviction->member.worker.value : 0;
+  };
+
+  EXPECT_EQ(gone(0, {}), 0) << "it may wait itself";
+  for (const int end : {1, 2}) {
+    EXPECT_EQ(gone(end, kShort), 0) << end;
+    EXPECT_EQ(gone(end, kLong), 2) << end;
+  }
+}
+
+TEST(AddAwaited, MarksThoseThatAreThereAndAddsTheOthers) {
+  std::vector<PeerReport> peers = {{.peer = Number(2)}, {.peer = Number(3)}};
+
+  AddAwaited({Number(3), Number(4)}, peers);
+
+  ASSERT_EQ(peers.size(), 3u);
+  EXPECT_FALSE(peers[0].awaited);
+  EXPECT_TRUE(peers[1].awaited);
+  EXPECT_EQ(peers[2].peer, Number(4));
+  EXPECT_TRUE(peers[2].awaited);
 }
 
 TEST(DecideEviction, SaysWhoComplainsAndForHowLong) {

@@ -40,23 +40,25 @@ int64_t Training(const JobSpec& spec) {
 }
 
 TEST(MemberBytes, AreTheWholeModelAndThePartsOfARound) {
-  // Gradient in place, a result of 600 bytes, and the parts of four others.
+  // Gradient in place, a result of 600 bytes and two before it, and the parts
+  // of four others.
   EXPECT_EQ(MemberBytes(Spec(), SmallModel(), 5),
-            Training(Spec()) + 600 + 4 * 600);
+            Training(Spec()) + 3 * 600 + 4 * 600);
 }
 
 TEST(MemberBytes, OfOneMemberHaveNoPartsOfOthers) {
-  EXPECT_EQ(MemberBytes(Spec(), SmallModel(), 1), Training(Spec()) + 600);
+  EXPECT_EQ(MemberBytes(Spec(), SmallModel(), 1), Training(Spec()) + 3 * 600);
 }
 
 TEST(MemberBytes, ShardsDivideWhatAServerHolds) {
   JobSpec spec = Spec();
   spec.aggregation.shards = 5;
-  EXPECT_EQ(MemberBytes(spec, SmallModel(), 5), Training(spec) + 600 + 4 * 120);
+  EXPECT_EQ(MemberBytes(spec, SmallModel(), 5),
+            Training(spec) + 3 * 600 + 4 * 120);
 
   // Two of five shards at once on some of three members.
   EXPECT_EQ(MemberBytes(spec, SmallModel(), 3),
-            Training(spec) + 600 + 2 * 2 * 120);
+            Training(spec) + 3 * 600 + 2 * 2 * 120);
 }
 
 TEST(MemberBytes, ANarrowCodecNeedsAPartOfItsOwnButHalvesAllOthers) {
@@ -64,7 +66,14 @@ TEST(MemberBytes, ANarrowCodecNeedsAPartOfItsOwnButHalvesAllOthers) {
   spec.aggregation.codec = "bf16";
 
   EXPECT_EQ(MemberBytes(spec, SmallModel(), 5),
-            Training(spec) + 300 + 300 + 4 * 300);
+            Training(spec) + 300 + 3 * 300 + 4 * 300);
+}
+
+TEST(MemberBytes, GossipKeepsNoResults) {
+  JobSpec spec = Spec();
+  spec.aggregation.mode = "gossip";
+
+  EXPECT_EQ(MemberBytes(spec, SmallModel(), 1), Training(spec) + 600);
 }
 
 TEST(MemberBytes, ZenoTriesAStepOnWeightsOfItsOwn) {

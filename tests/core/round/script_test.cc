@@ -118,10 +118,13 @@ TEST(RoundScript, AFaultOfAnUnknownWorkerIsRefused) {
 
 TEST(RoundScript, AJobWithoutRoundsIsRefused) {
   JobSpec job = Job(3, {});
-  job.aggregation.mode = "none";
+  for (const char* mode : {"none", "gossip"}) {
+    job.aggregation.mode = mode;
 
-  EXPECT_THAT(std::string(ScriptOf(job).status().message()),
-              HasSubstr("set it to rolling or central"));
+    EXPECT_THAT(std::string(ScriptOf(job).status().message()),
+                HasSubstr("set it to rolling or central"))
+        << mode;
+  }
 }
 
 }  // namespace

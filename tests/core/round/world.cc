@@ -56,6 +56,8 @@ World::World(const WorldOptions& options, Coverage* coverage)
     round_.shards = Chance(0.5) ? 1 : members_;
     round_.mode = Chance(0.2) ? ServerMode::kCentral : ServerMode::kRolling;
     round_.min_parts = 1 + Below(2);
+    // All of them, now and then: then one link can hold a round up.
+    if (IsOneIn(8, /*salt=*/1)) round_.min_parts = members_;
     round_.deadline.floor = absl::Milliseconds(4);
     round_.deadline.ceiling = absl::Milliseconds(30);
     round_.deadline.remembered = 16;

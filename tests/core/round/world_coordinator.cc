@@ -156,9 +156,28 @@ void World::Lose(const MemberId& member, const char* why) {
     return absl::StrCat("coordinator: ", NameOf(member), " is out: ", why);
   });
   reports_.erase(member);
+  HealCutsOf(member.worker.value);
   ViewActions actions;
   keeper_->OnLost(member, actions);
   CarryViews(std::move(actions));
+}
+
+bool World::HasCutForGood() const {
+  for (const auto& row : cuts_) {
+    for (const Cut& cut : row) {
+      if (cut.until_us == kForGood) return true;
+    }
+  }
+  return false;
+}
+
+void World::HealCutsOf(int64_t worker) {
+  for (auto& row : cuts_) {
+    if (row[worker].until_us == kForGood) row[worker].until_us = 0;
+  }
+  for (Cut& cut : cuts_[worker]) {
+    if (cut.until_us == kForGood) cut.until_us = 0;
+  }
 }
 
 // As another process of the same worker.
@@ -245,6 +264,7 @@ void World::TakeReport(Process& process) {
       report.peers.push_back(peer);
     }
   }
+  AddAwaited(process.member->Awaited(), report.peers);
   if (process.mismatch.has_value()) {
     report.mismatch_step = process.mismatch->step;
     report.mismatch = process.mismatch->state_hashes;
@@ -272,11 +292,8 @@ void World::TakeMismatch(const MemberReport& report) {
   }
 }
 
-// In some worlds nobody is taken out for it: what leaves members stuck for good
-// shows only there.
 void World::EvictSilent() {
-  const bool patient = !options_.script.has_value() && options_.seed % 8 == 0;
-  if (patient || reports_.empty()) return;
+  if (!TakesOut() || reports_.empty()) return;
   const std::optional<Eviction> eviction = DecideEviction(
       *keeper_->view(), reports_, absl::Microseconds(pace_.lease_us));
   if (!eviction.has_value()) return;
@@ -284,7 +301,7 @@ void World::EvictSilent() {
   const Process& accused = *Find(eviction->member);
   if (now_us_ - accused.heard_us >= pace_.lease_us / 2) return;
   // Long after all has healed nobody owes anybody anything for a lease.
-  if (calm_ && !options_.script.has_value() &&
+  if (calm_ && !options_.script.has_value() && !HasCutForGood() &&
       now_us_ - calm_since_us_ > 5 * pace_.lease_us) {
     Fail(absl::StrCat(NameOf(eviction->member), " ", eviction->why,
                       ", though nothing is wrong any more"));

@@ -102,7 +102,9 @@ bool World::CutLink(const Process& process) {
   if (others.empty()) return false;
   const int64_t self = process.id.worker.value;
   const int64_t other = others[static_cast<size_t>(Below(std::ssize(others)))];
-  const Cut cut{now_us_, now_us_ + Between(5'000, 4 * pace_.lease_us)};
+  Cut cut{now_us_, now_us_ + Between(5'000, 4 * pace_.lease_us)};
+  // Those that do not heal: only who is taken out gets another cable.
+  if (TakesOut() && IsOneIn(6, /*salt=*/2)) cut.until_us = kForGood;
   cuts_[self][other] = cut;
   if (Chance(0.7)) cuts_[other][self] = cut;
   return true;
@@ -254,7 +256,9 @@ void World::Calm() {
   EndTrouble();
   slow_store_until_us_ = store_fails_until_us_ = 0;
   for (auto& row : cuts_) {
-    for (Cut& cut : row) cut.until_us = 0;
+    for (Cut& cut : row) {
+      if (cut.until_us != kForGood) cut.until_us = 0;
+    }
   }
   std::vector<bool> there(static_cast<size_t>(workers_), false);
   for (Process& process : processes_) {

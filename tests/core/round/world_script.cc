@@ -67,11 +67,11 @@ bool World::KilledInPhase(Process& process, const RoundMessage& message) {
 }
 
 absl::StatusOr<JobScript> ScriptOf(const JobSpec& job) {
-  if (!IsDataParallel(job)) {
+  if (!IsDataParallel(job) || IsGossip(job)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "aggregation.mode is '", job.aggregation.mode,
-        "': rounds are simulated of data-parallel jobs; set it to rolling or "
-        "central"));
+        "': rounds are simulated, which that mode has none of; set it to "
+        "rolling or central"));
   }
   JobScript script;
   script.workers = WorkersOf(job);

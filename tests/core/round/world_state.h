@@ -37,6 +37,7 @@ struct Pace {
   int straggler_us = 40'000;
   int64_t end_us = 60'000'000;
 };
+inline constexpr int64_t kForGood = INT64_MAX;
 inline constexpr Pace kDaemonPace = {500'000, 3'000'000,    100'000,
                                      100'000, 30'000,       60'000,
                                      60'000,  4'000'000'000};
@@ -134,6 +135,12 @@ class World {
     return static_cast<int>(random_.Below(static_cast<uint64_t>(bound)));
   }
   bool Chance(double p) { return p > 0 && random_.Unit() < p; }
+  // Of the world as a whole, by its seed: draws nothing, so that what the
+  // others draw stays what it was.
+  bool IsOneIn(uint64_t worlds, uint64_t salt) const {
+    return !options_.script.has_value() &&
+           MixSeed({options_.seed, salt}) % worlds == 0;
+  }
   int64_t Between(int low_us, int high_us) {
     return low_us + Below(high_us - low_us + 1);
   }
@@ -208,6 +215,13 @@ class World {
   void Lose(const MemberId& member, const char* why);
   void Restart(Process& process, const char* why);
   void Restore(bool older);
+  // In some worlds nobody is taken out for what it owes: what leaves members
+  // stuck for good shows only there.
+  bool TakesOut() const {
+    return options_.script.has_value() || options_.seed % 8 != 0;
+  }
+  bool HasCutForGood() const;
+  void HealCutsOf(int64_t worker);
   bool is_led() const {
     return coordinator_up_ && keeper_->view().has_value() && !keeper_->lost();
   }

@@ -41,6 +41,7 @@ v1::GroupOrder Group() {
     into.set_address("host:" + std::to_string(worker));
   }
   *group.mutable_uploader() = Process(1, 10);
+  group.set_lease_ms(1500);
   return group;
 }
 
@@ -61,6 +62,7 @@ TEST(ConvertGroupOrder, KeepsEveryFieldThatTheProtoKnows) {
   EXPECT_EQ(Difference(order.group(), ToProto(*there).group()), "");
   EXPECT_EQ(there->group->view.id, (ViewId{2, 7}));
   EXPECT_EQ(there->group->workers.size(), 3u);
+  EXPECT_EQ(there->group->lease, absl::Milliseconds(1500));
 }
 
 TEST(ConvertGroupOrder, MayHaveNoUploader) {
@@ -80,6 +82,7 @@ TEST(ConvertGroupOrder, RefusesWhatIsNoGroup) {
   EXPECT_EQ(refused([](auto&) {}), absl::StatusCode::kOk);
   EXPECT_EQ(refused([](auto& g) { g.mutable_view()->set_term(-1); }), kBad);
   EXPECT_EQ(refused([](auto& g) { g.clear_members(); }), kBad);
+  EXPECT_EQ(refused([](auto& g) { g.set_lease_ms(-1); }), kBad);
   EXPECT_EQ(refused([](auto& g) { g.clear_leveller(); }), kBad);
   EXPECT_EQ(refused([](auto& g) { g.mutable_members()->SwapElements(0, 1); }),
             kBad);
