@@ -11,6 +11,7 @@
 namespace paceline {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // Twelve steps; the fifth batch of each epoch is a short one.
@@ -99,10 +100,11 @@ TEST(Interleaved, SaysHowManyMicroBatchesItNeeds) {
       {"job", "submit", file, "--set", "pipeline.schedule=interleaved-1f1b",
        "--set", "pipeline.stages=4", "--set", "train.micro_batch=22"});
 
-  EXPECT_NE(refused.exit_code, 0);
+  EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.errors,
-              HasSubstr("multiple of 2, train.batch and train.micro_batch make "
-                        "3"));
+              AllOf(HasSubstr("multiple of 2, train.batch and "
+                              "train.micro_batch make 3"),
+                    HasSubstr("or use pipeline.schedule 1f1b")));
 }
 
 constexpr char kPipedreamJob[] = R"(
