@@ -74,8 +74,9 @@ absl::Status CheckStageInput(const ModelDescription& model, int first,
 absl::Status CheckLabels(const Tensor& labels, int64_t classes) {
   for (const int64_t label : labels.As<int64_t>()) {
     if (label == kNoLabel || (label >= 0 && label < classes)) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "label ", label, " is outside of the model's ", classes, " classes"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("label ", label, " is outside of the model's ", classes,
+                     " classes: set data.classes to as many as the data has"));
   }
   return absl::OkStatus();
 }

@@ -134,7 +134,7 @@ def measure(rounds, gloo, count_bytes, tries):
 
     def go(name, group, word):
         group.ask(word)
-        for _ in range(WARM_UP if name == "shards: 4" else 1):
+        for _ in range(WARM_UP):
             group.time()
             group.ask("again")
         times.setdefault(name, []).append(group.time())
@@ -189,12 +189,6 @@ def judge(report, part, times, mib):
                        ratio(times, "shards: 4", "gloo"))
 
 
-class MostReport(Report):
-    def at_most(self, what, asked, measured):
-        self.rows.append((what, f"<= {asked:g}", f"{measured:.3f}",
-                          measured <= asked))
-
-
 def run(place, part, arguments, report):
     rounds = rounds_group(place, arguments.member)
     gloo = None if arguments.no_gloo else gloo_group(place)
@@ -230,7 +224,7 @@ def main():
         print("skipped: a bed needs root", file=sys.stderr)
         return SKIPPED
 
-    report = MostReport()
+    report = Report()
     if "loopback" in parts:
         run(Place(), "loopback", arguments, report)
     if "bed" in parts:

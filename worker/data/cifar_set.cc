@@ -34,7 +34,9 @@ absl::Status ReadLabels(const CifarOptions& options, const ByteFile& file,
             return absl::InvalidArgumentError(
                 absl::StrCat(file.path(), ": label ", label, " of record ",
                              (offset + static_cast<int64_t>(at)) / record,
-                             " is no class, there are ", options.classes));
+                             " is no class, there are ", options.classes,
+                             ": set data.name to the one of its two data sets "
+                             "that the file is of, and data.classes to its"));
           }
           labels.push_back(label);
         }

@@ -89,7 +89,9 @@ absl::Status CheckLabels(const IdxOptions& options, const IdxFile& labels) {
     if (labels.values[i] >= options.classes) {
       return absl::InvalidArgumentError(absl::StrCat(
           labels.path, ": label ", labels.values[i], " of sample ", i,
-          " is no class, the job's data.classes is ", options.classes));
+          " is no class, the job's data.classes is ", options.classes,
+          ": set data.classes to ", labels.values[i] + 1,
+          " or more, or take the file of other labels"));
     }
   }
   return absl::OkStatus();

@@ -70,7 +70,9 @@ absl::StatusOr<ImageList> ListSplit(const std::string& folder,
     const auto found = std::lower_bound(classes.begin(), classes.end(), name);
     if (found == classes.end() || *found != name) {
       return absl::InvalidArgumentError(absl::StrCat(
-          folder, ": has a class ", name, " that the training split has not"));
+          folder, ": has a class ", name,
+          " that the training split has not: add a folder with its pictures "
+          "there, or take this one away"));
     }
     const std::string of_class = absl::StrCat(folder, "/", name);
     PACELINE_ASSIGN_OR_RETURN(const std::vector<std::string> pictures,
