@@ -191,6 +191,8 @@ TEST_F(AgentGroupTest, MembersTrainTogetherAndOneHandsTheWeightsOver) {
   };
   EXPECT_EQ(first.Await(whole).member->state_hash,
             second.Await(whole).member->state_hash);
+  // It does so once it is done.
+  first.Await([&](const RunReport&) { return first.factory.uploads() > 0; });
   EXPECT_EQ(first.factory.uploads(), 1);
   EXPECT_EQ(second.factory.uploads(), 0);
 }

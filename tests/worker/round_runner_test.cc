@@ -136,6 +136,8 @@ TEST(RoundRunner, TheTestSetIsDividedAmongTheMembers) {
 TEST(RoundRunner, TheUploaderAloneHandsTheWeightsOver) {
   TrainingGroup group(TrainingJob(2), {1, 1, 1});
   group.Begin();
+  // It does so once it is done.
+  ASSERT_TRUE(group.trainer(0).AwaitUpload());
   group.ExpectAllDoneAndEqual();
 
   EXPECT_EQ(group.trainer(0).uploads(), 1);
