@@ -8,6 +8,9 @@
 namespace paceline {
 namespace {
 
+// Offers that came too early, of all partners: nobody honest comes near it.
+constexpr size_t kMostEarly = 1024;
+
 GossipOutcome OutcomeOf(ParameterAnswer::Verdict bytes) {
   switch (bytes) {
     case ParameterAnswer::Verdict::kNotFinite:
@@ -142,9 +145,14 @@ void GossipMember::OnParameters(int64_t step, uint64_t hash, Instant now,
 }
 
 void GossipMember::AnswerEarly(Instant now, GossipActions& actions) {
-  const auto early = std::exchange(early_, {});
-  for (const auto& [from, each] : early) {
-    OnOffer(from, each.offer, each.bytes, now, actions);
+  const int64_t step = exchange_->step;
+  auto early = std::exchange(early_, {});
+  for (auto& [key, each] : early) {
+    if (key.second > step) {
+      early_.emplace(key, each);
+    } else {
+      OnOffer(key.first, each.offer, each.bytes, now, actions);
+    }
   }
 }
 
@@ -171,7 +179,9 @@ void GossipMember::OnOffer(const MemberId& from, const ParameterOffer& offer,
   if (!exchange_.has_value() || offer.step > next_) {
     // It need not wait to hear that.
     if (bytes != Verdict::kTaken) Reply(from, offer, bytes, actions);
-    if (bytes != Verdict::kBehind) early_[from] = {offer, bytes};
+    if (bytes == Verdict::kBehind) return;
+    // Who is refused goes on to its next step, which is early too.
+    if (early_.size() < kMostEarly) early_[{from, offer.step}] = {offer, bytes};
     return;
   }
   if (from != exchange_->partner) {

@@ -13,6 +13,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -166,7 +167,8 @@ class GossipMember {
   bool has_state_;
   int64_t next_;
   std::optional<Exchange> exchange_;  // of next_
-  std::map<MemberId, Early> early_;
+  // By whose it is and its step: of refused ones there may be some.
+  std::map<std::pair<MemberId, int64_t>, Early> early_;
   std::map<MemberId, Memory> memory_;
   std::map<MemberId, Patience> patience_;
   std::set<MemberId> dead_;

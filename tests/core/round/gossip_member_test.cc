@@ -281,6 +281,27 @@ TEST(GossipMember, SaysAgainThatItHasThemToOneThatDidNotHear) {
   EXPECT_EQ(pair.b.outcome(), GossipOutcome::kAveraged);
 }
 
+// Refused at once, the partner goes on, and is refused again.
+TEST(GossipMember, RemembersWhyEachOfSomeEarlyOffersWasRefused) {
+  Node a(0);
+  a.View(2);
+  RoundMessage offer;
+  offer.attempt = 1;
+  offer.from = Member(1);
+  for (const int64_t step : {0, 1}) {
+    offer.body = ParameterOffer{step, 20};
+    a.Hear(offer, 1, Verdict::kNotFinite);
+  }
+
+  a.Ready(0, 10, 1.1);
+  a.Ready(1, 11, 1.2);
+
+  ASSERT_EQ(a.Ends().size(), 2u);
+  for (const auto& end : a.Ends()) {
+    EXPECT_EQ(end.outcome, GossipOutcome::kNotFinite);
+  }
+}
+
 TEST(GossipMember, AnAnswerToOtherParametersChangesNothing) {
   Pair pair;
   pair.a.Hear(pair.offer_of_b, 1.1);
