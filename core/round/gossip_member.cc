@@ -145,7 +145,7 @@ void GossipMember::OnParameters(int64_t step, uint64_t hash, Instant now,
 }
 
 void GossipMember::AnswerEarly(Instant now, GossipActions& actions) {
-  const int64_t step = exchange_->step;
+  const int64_t step = next_;  // an exchange of it need not be open yet
   auto early = std::exchange(early_, {});
   for (auto& [key, each] : early) {
     if (key.second > step) {

@@ -473,6 +473,33 @@ TEST(GossipMember, AListenerAsksUntilItHasAStateAndGivesNone) {
   EXPECT_TRUE(joiner.member.needs_part());
 }
 
+// The members had the view before it, and the first of them is there already.
+TEST(GossipMember, AJoinerMeetsOneThatOfferedBeforeItsViewCame) {
+  Node joiner(1, /*has_state=*/false);
+  RoundMessage message;
+  message.attempt = 1;
+  message.from = Member(0);
+  message.body = Copy{3, 0, 77};
+  joiner.Hear(message, 0.1);
+  for (const int64_t step : {4, 5}) {
+    message.body = ParameterOffer{step, 20};
+    joiner.Hear(message, 0.2);
+  }
+  View view = SmallView(1, 3);
+  view.members.push_back({Member(1), 5});
+  joiner.View(view, 0.3);
+  joiner.actions.clear();
+
+  joiner.Ready(5, 10, 0.4);
+  EXPECT_THAT(joiner.Texts(),
+              testing::ElementsAre("parameters of step 5",
+                                   "parameters of step 5 taken"));
+  message.body = ParameterAnswer{5, 10, Verdict::kTaken};
+  joiner.Hear(message, 0.5);
+
+  EXPECT_EQ(joiner.outcome(), GossipOutcome::kAveraged);
+}
+
 TEST(GossipMember, AMemberWithoutParametersGoesOnAlone) {
   Node a(0);
   a.View(2);

@@ -10,7 +10,7 @@ namespace {
 using ::testing::ElementsAre;
 
 RoundResult Held(int64_t step, int64_t counter, uint64_t hash) {
-  return {step, {1, counter}, {{0, false, hash, {{Member(0), 1}}, {}}}};
+  return {step, {1, counter}, {{0, false, hash, {{Member(0), 1}}, {}, {}}}};
 }
 
 TEST(Leveller, WaitsForTheAnswerOfEveryMember) {

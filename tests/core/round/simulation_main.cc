@@ -74,7 +74,7 @@ int RunSeeds(const Arguments& arguments) {
   std::vector<std::string> problems;
   if (arguments.coverage) {
     std::printf("%s\n", totals.coverage.Text().c_str());
-    problems = totals.coverage.Problems();
+    problems = totals.coverage.Problems(totals.numbers.schedules);
     for (const std::string& problem : problems) {
       std::printf("%s\n", problem.c_str());
     }

@@ -1,5 +1,6 @@
 #include <ostream>
 
+#include "core/round/round_member.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/round/simulation_runs.h"
@@ -27,7 +28,7 @@ TEST(RoundSimulation, NoScheduleOfFaultsBreaksAnInvariantAndEveryCellComesUp) {
   EXPECT_GE(totals.numbers.fewest_faults, 3);
   EXPECT_EQ(totals.numbers.fewest_members, 3);
   EXPECT_EQ(totals.numbers.most_members, 7);
-  EXPECT_THAT(totals.coverage.Problems(), ::testing::IsEmpty());
+  EXPECT_THAT(totals.coverage.Problems(kSchedules), ::testing::IsEmpty());
 }
 
 class RoundSeeds : public ::testing::TestWithParam<uint64_t> {};
@@ -85,16 +86,30 @@ INSTANTIATE_TEST_SUITE_P(
 // What a cell is that no schedule reaches is said in the tables themselves.
 TEST(RoundCoverage, NamesWhatNeverCameUpAndWhatShouldNotHave) {
   Coverage coverage;
-  const size_t unhit = coverage.Problems().size();
+  const size_t unhit = coverage.Problems(kSchedules).size();
   EXPECT_GT(unhit, 100u);
 
   coverage.Hit(Table::kServer, ServerState::kOpen, ServerEvent::kDeadline);
-  EXPECT_EQ(coverage.Problems().size(), unhit - 1);
+  EXPECT_EQ(coverage.Problems(kSchedules).size(), unhit - 1);
   coverage.Hit(Table::kServer, ServerState::kOpen, ServerEvent::kAllHold);
-  EXPECT_EQ(coverage.Problems().size(), unhit);
-  EXPECT_THAT(coverage.Problems(),
+  EXPECT_EQ(coverage.Problems(kSchedules).size(), unhit);
+  EXPECT_THAT(coverage.Problems(kSchedules),
               ::testing::Contains(::testing::HasSubstr(
                   "open x all hold came up, which is said to be impossible")));
+}
+
+TEST(RoundCoverage, AsksForWhatIsRareOfAMillionSchedulesAlone) {
+  Coverage coverage;
+  const size_t unhit = coverage.Problems(999'999).size();
+  EXPECT_EQ(coverage.Problems(1'000'000).size(), unhit + 1);
+  EXPECT_THAT(coverage.Problems(1'000'000),
+              ::testing::Contains(::testing::HasSubstr(
+                  "says it is too old x listening never came up")));
+
+  coverage.Hit(Table::kMember, MemberEvent::kTooOld,
+               RoundMember::Phase::kListening);
+  EXPECT_EQ(coverage.Problems(1'000'000).size(), unhit);
+  EXPECT_EQ(coverage.Problems(20'000).size(), unhit);
 }
 
 }  // namespace

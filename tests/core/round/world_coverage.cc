@@ -1,9 +1,11 @@
 #include "tests/core/round/world_coverage.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/round/round_member.h"
 
 namespace paceline::round_world {
 namespace {
@@ -49,8 +51,22 @@ constexpr MemberRow kMemberRows[] = {
     {MemberEvent::kCommit, false, false, true},
     {MemberEvent::kProof, false, false, true},
     {MemberEvent::kSendsPast, true, true, true},
-    {MemberEvent::kTooOld, false, true, true},
+    {MemberEvent::kTooOld, true, true, true},
 };
+
+// Cells that come up, but in so few schedules that only a run of
+// kSchedulesOfRare is expected to reach them.
+struct RareCell {
+  Table table;
+  int row, column;
+};
+constexpr RareCell kRareCells[] = {
+    // Somebody who has not heard of the view asks a joiner, which has a copy
+    // but no part in the group yet, for more than a few steps ago.
+    {Table::kMember, static_cast<int>(MemberEvent::kTooOld),
+     static_cast<int>(RoundMember::Phase::kListening)},
+};
+constexpr int64_t kSchedulesOfRare = 1'000'000;
 
 struct ServerRow {
   ServerState state;
@@ -90,6 +106,14 @@ constexpr LevellerRow kLevellerRows[] = {
     {LevellerState::kFetching, LevellerEvent::kFurtherView},
     {LevellerState::kSpreading, LevellerEvent::kFurtherView},
 };
+
+bool IsRare(Table table, size_t row, size_t column) {
+  return std::any_of(
+      std::begin(kRareCells), std::end(kRareCells), [&](const RareCell& cell) {
+        return cell.table == table && static_cast<size_t>(cell.row) == row &&
+               static_cast<size_t>(cell.column) == column;
+      });
+}
 
 const char* WhyNoMemberRow(int row, int column) {
   for (const MemberRow& each : kMemberRows) {
@@ -179,7 +203,7 @@ void Coverage::Add(const Coverage& other) {
   }
 }
 
-std::vector<std::string> Coverage::Problems() const {
+std::vector<std::string> Coverage::Problems(int64_t schedules) const {
   std::vector<std::string> problems;
   for (int i = 0; i < kTables; ++i) {
     const auto table = static_cast<Table>(i);
@@ -189,6 +213,9 @@ std::vector<std::string> Coverage::Problems() const {
         const bool hit = Count(table, row, column) > 0;
         const char* const why = WhyUnreachable(table, row, column);
         if (hit == (why == nullptr)) continue;
+        if (schedules < kSchedulesOfRare && IsRare(table, row, column)) {
+          continue;
+        }
         problems.push_back(absl::StrCat(
             names.title, ": ", names.rows[row], " x ", names.columns[column],
             hit ? " came up, which is said to be impossible: " : " never",

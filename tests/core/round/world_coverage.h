@@ -120,7 +120,8 @@ class Coverage {
 
   // One line each: cells that never came up though they can, and cells that did
   // though WhyUnreachable() says that they cannot.
-  std::vector<std::string> Problems() const;
+  //   schedules  that were run: what seldom comes up is asked of a million
+  std::vector<std::string> Problems(int64_t schedules) const;
 
   // All tables, with the reasons of cells that are left out.
   std::string Text() const;
