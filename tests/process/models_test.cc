@@ -1,7 +1,9 @@
 // Models that are not ours: somebody's own script, somebody's weights.
 
 #include <filesystem>
+#include <ostream>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/mesh.h"
@@ -49,6 +51,29 @@ TEST(Script, TrainsWithTheSameBytesOnAnyNumberOfStages) {
   EXPECT_EQ(four["stages"], 4);
   EXPECT_EQ(one["weights_sha256"], four["weights_sha256"]);
   EXPECT_FALSE(one["test_accuracy"].is_null());
+}
+
+TEST(Script, InfersWithTheWeightsThatItWasTrainedTo) {
+  if (!kHasTorch) GTEST_SKIP() << "scripts need LibTorch";
+  const Mesh mesh(2);
+  const std::string file = ScriptJob(mesh, Script("scripted.pt"));
+  const std::string weights = mesh.folder() + "/w.safetensors";
+  const nlohmann::json trained = mesh.Json({"job", "submit", file});
+  ASSERT_EQ(mesh.Run({"job", "export", "last", "-o", weights}).exit_code, 0);
+
+  const auto infer = [&](const std::string& stages, const std::string& from) {
+    return mesh.Json({"job", "submit", file, "--set", "kind=infer", "--set",
+                      "model.weights=" + from, "--set",
+                      "pipeline.stages=" + stages});
+  };
+  const nlohmann::json one = infer("1", weights);
+  const nlohmann::json four = infer("4", weights);
+  const nlohmann::json untrained = infer("1", "");
+
+  EXPECT_EQ(one["state"], "succeeded") << one.dump(2);
+  EXPECT_EQ(one["test_accuracy"], trained["test_accuracy"]);
+  EXPECT_EQ(one["weights_sha256"], four["weights_sha256"]) << "predictions";
+  EXPECT_NE(one["weights_sha256"], untrained["weights_sha256"]);
 }
 
 TEST(Script, ThatCannotBeUsedIsAUsageErrorThatSaysWhy) {
@@ -207,6 +232,54 @@ TEST(Language, AGnmtIsProfiledAndPlanned) {
   EXPECT_EQ(planned["stages"].size(), 2u) << planned.dump(2);
   EXPECT_THAT(planned["source"].get<std::string>(), HasSubstr("measured on"));
 }
+
+// --- Any model --------------------------------------------------------------
+
+struct Small {
+  const char* name;
+  const char* model;
+  const char* data;
+};
+
+void PrintTo(const Small& small, std::ostream* out) { *out << small.name; }
+
+constexpr char kPictures[] =
+    "{name: synthetic, shape: [3, 32, 32], classes: 4, train_samples: 24, "
+    "test_samples: 4}";
+constexpr char kPhrases[] =
+    "{name: synthetic-labels, block: 12, vocabulary: 40, classes: 4, "
+    "train_samples: 24, test_samples: 4}";
+
+class Any : public ::testing::TestWithParam<Small> {};
+
+// Those above do so as well; here is who else crosses a wire.
+TEST_P(Any, ModelEndsWithTheSameBytesOnOneTwoAndFourStages) {
+  const Mesh mesh(4);
+  const std::string job = mesh.folder() + "/job.yaml";
+  WriteWholeFile(job, absl::StrCat("model: ", GetParam().model,
+                                   "\ndata: ", GetParam().data,
+                                   "\ntrain: {steps: 2, batch: 8, micro_batch: "
+                                   "2, optimizer: {name: adamw}}\n"));
+
+  const nlohmann::json one = mesh.Json(Submit(job, "pipeline.stages=1"));
+  EXPECT_EQ(one["state"], "succeeded") << one.dump(2);
+  for (const std::string stages : {"2", "4"}) {
+    const nlohmann::json more =
+        mesh.Json(Submit(job, "pipeline.stages=" + stages));
+    EXPECT_EQ(more["weights_sha256"], one["weights_sha256"]) << more.dump(2);
+    EXPECT_EQ(absl::StrCat(more["stages"].get<int>()), stages);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Model, Any,
+    ::testing::Values(
+        Small{"mlp", "{name: mlp, hidden: [16, 12, 8]}", kPictures},
+        Small{"resnet18", "{name: resnet18, width: 4}", kPictures},
+        Small{"resnet50", "{name: resnet50, width: 4}", kPictures},
+        Small{"vgg11", "{name: vgg11, width: 4}", kPictures},
+        Small{"bert", "{name: bert, depth: 2, width: 16, heads: 2}", kPhrases}),
+    [](const auto& each) { return std::string(each.param.name); });
 
 }  // namespace
 }  // namespace paceline

@@ -81,6 +81,44 @@ TEST(Bf16, EndsWithTheSameBytesInOneStageAndTwo) {
   EXPECT_EQ(two["cpu_capability"], one["cpu_capability"]);
 }
 
+// The file's float32 weights are the master weights of the run.
+TEST(Bf16, BeginsAtTheWeightsOfAFileAndInfersWithThem) {
+  const Mesh mesh(2);
+  const std::string path = mesh.folder() + "/job.yaml";
+  const std::string weights = mesh.folder() + "/w.safetensors";
+  WriteWholeFile(path, kVit);
+  const nlohmann::json trained = mesh.Json({"job", "submit", path});
+  ASSERT_EQ(mesh.Run({"job", "export", "last", "-o", weights}).exit_code, 0);
+  const auto submit = [&](std::vector<std::string> settings) {
+    std::vector<std::string> command = {"job", "submit", path};
+    for (const std::string& each : settings) {
+      command.insert(command.end(), {"--set", each});
+    }
+    return mesh.Json(command);
+  };
+  const std::string from = "model.weights=" + weights;
+  const auto first_loss = [&](const nlohmann::json& job) {
+    const std::string id = std::to_string(job["id"].get<int>());
+    return mesh.Json({"job", "show", id})["loss"][0]["value"].get<double>();
+  };
+  const auto test_loss = [](const nlohmann::json& job) {
+    return job["evaluations"].back()["loss"].get<double>();
+  };
+
+  const nlohmann::json anew = submit({"precision=bf16"});
+  const nlohmann::json on = submit({"precision=bf16", from});
+  const nlohmann::json fp32 = submit({"kind=infer", from});
+  const nlohmann::json bf16 = submit({"kind=infer", from, "precision=bf16"});
+  const nlohmann::json alone =
+      submit({"kind=infer", from, "precision=bf16", "pipeline.stages=1"});
+
+  EXPECT_LT(first_loss(on), first_loss(anew)) << "it does not begin anew";
+  EXPECT_NEAR(test_loss(fp32), test_loss(trained), 1e-5);
+  EXPECT_NEAR(test_loss(bf16), test_loss(fp32), 0.02) << bf16.dump(2);
+  EXPECT_NE(bf16["weights_sha256"], fp32["weights_sha256"]);
+  EXPECT_EQ(bf16["weights_sha256"], alone["weights_sha256"]);
+}
+
 TEST(Bf16, ProfilesAreOfTheJobsPrecision) {
   const Mesh mesh(1);
 

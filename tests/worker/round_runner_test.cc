@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "tests/worker/training_group.h"
 
 namespace paceline {
@@ -248,6 +249,43 @@ TEST(RoundRunner, AJoinerTakesTheStateAndEndsWithTheSameBytes) {
 
   EXPECT_FALSE(joiner.steps().empty());
   EXPECT_TRUE(joiner.desk().Report().has_taken_part);
+}
+
+// The donor that comes first to mind cannot be reached, and never says so.
+TEST(RoundRunner, AJoinerWhoseDonorCannotBeReachedTakesAnothers) {
+  for (const char* const mode : {"rolling", "gossip"}) {
+    JobSpec spec = TrainingJob(60);
+    spec.aggregation.mode = mode;
+    for (int64_t step = 5; step < 60; step += 1) {
+      spec.faults.push_back({"w0", step, "delay", 1, 0.01});
+    }
+    TrainingGroup group(spec, {1, 1, 1});
+    std::set<MemberId> donors;  // of whom copies came
+    absl::Notification dropped;
+    group.network.SetHook([&](const MemberId& to, const RoundMessage& message) {
+      if (to != MemberOf(7) || !std::holds_alternative<Copy>(message.body)) {
+        return true;
+      }
+      donors.insert(message.from);
+      if (message.from != MemberOf(0) || dropped.HasBeenNotified()) return true;
+      dropped.Notify();
+      return false;
+    });
+    group.Begin();
+    ASSERT_TRUE(group.trainer(0).AwaitStep(3));
+
+    Trainer& joiner = group.AddListener(MemberOf(7));
+    dropped.WaitForNotification();
+    group.network.SetLink(MemberOf(0), joiner.self(), false);
+    while (!joiner.desk().Report().level) joiner.observer.AwaitChange();
+    group.network.SetLink(MemberOf(0), joiner.self(), true);
+    group.Admit(joiner.self(), group.trainer(0).desk().Report().next + 3);
+    group.ExpectAllDone();
+
+    EXPECT_TRUE(joiner.desk().Report().has_taken_part) << mode;
+    EXPECT_EQ(donors, (std::set<MemberId>{MemberOf(0), MemberOf(1)}))
+        << mode << ": the next one, and no other";
+  }
 }
 
 TEST(RoundRunner, FaultsOnPurposeCostTheirOwnPartAndNothingElse) {
