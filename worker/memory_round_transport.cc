@@ -133,6 +133,15 @@ int64_t MemoryRoundNetwork::bytes_carried() const {
   return bytes_;
 }
 
+bool MemoryRoundNetwork::AwaitCarried(int64_t bytes,
+                                      absl::Duration longest) const {
+  const auto there = [this, bytes]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return bytes_ >= bytes;
+  };
+  const absl::MutexLock lock(&mutex_);
+  return mutex_.AwaitWithTimeout(absl::Condition(&there), longest);
+}
+
 // --- What is sent -----------------------------------------------------------
 
 bool MemoryRoundNetwork::IsOpen(const LinkId& id) const {

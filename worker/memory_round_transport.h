@@ -46,6 +46,8 @@ class MemoryRoundNetwork final {
   void SetStopped(const MemberId& member, bool stopped);
 
   int64_t bytes_carried() const;
+  // Waits for so many; false: `longest` was not enough.
+  bool AwaitCarried(int64_t bytes, absl::Duration longest) const;
 
   // Called on the wire's thread before a message is delivered; false: it is
   // lost.  May call the other methods.  Set before anything is sent.

@@ -96,6 +96,7 @@ Differences Find(const ModelDescription& model,
     if (Count(differences) > before) differences.only_head = false;
   }
   for (const auto& [name, tensor] : unclaimed) {
+    if (IsConstant(name)) continue;
     differences.unknown.push_back(name);
     differences.only_head = false;
   }
@@ -120,6 +121,15 @@ bool IsHead(const ModelDescription& model, const std::string& parameter) {
 
 bool IsOptional(const Parameter& parameter) {
   return absl::EndsWith(parameter.name, ".num_batches_tracked");
+}
+
+bool IsConstant(const std::string& name) {
+  for (const char* const each :
+       {".attn.bias", ".attn.masked_bias", ".embeddings.position_ids",
+        ".embeddings.token_type_ids"}) {
+    if (absl::EndsWith(name, each)) return true;
+  }
+  return false;
 }
 
 bool Converts(DType from, DType to) {

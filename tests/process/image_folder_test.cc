@@ -75,6 +75,29 @@ TEST(ImageFolder, ACorruptPictureIsNamedInTheLogAndTheJobGoesOn) {
   EXPECT_EQ(whole["weights_sha256"], one["weights_sha256"]);
 }
 
+TEST(ImageFolder, PicturesOfNoClassAreInferredOneOfThemCorrupt) {
+  const Mesh mesh(2);
+  const std::string pictures = MakePictures(mesh, 1);
+  const std::string weights = mesh.folder() + "/w.safetensors";
+  const std::string out = mesh.folder() + "/predictions.safetensors";
+  const std::string file = mesh.folder() + "/infer.yaml";
+  WriteWholeFile(file, kJob);
+  Train(mesh, pictures, "data.workers=1");
+  ASSERT_EQ(mesh.Run({"job", "export", "last", "-o", weights}).exit_code, 0);
+
+  const nlohmann::json job =
+      mesh.Json({"job", "submit", file, "--set", "kind=infer", "--set",
+                 "data.path=" + pictures + "/train/flat", "--set",
+                 "model.weights=" + weights, "--set", "infer.micro_batch=5"});
+  const Finished exported = mesh.Run({"job", "export", "last", "-o", out});
+
+  EXPECT_EQ(job["state"], "succeeded") << job.dump(2);
+  EXPECT_EQ(job["steps"], 3) << "micro-batches";
+  EXPECT_TRUE(job["test_accuracy"].is_null()) << "nobody knows";
+  EXPECT_EQ(exported.exit_code, 0) << exported.errors;
+  EXPECT_THAT(mesh.Run({"model", "inspect", out}).output, HasSubstr("[12, 2]"));
+}
+
 TEST(ImageFolder, TooManyCorruptPicturesFailTheJob) {
   const Mesh mesh(2);
   const std::string pictures = MakePictures(mesh, 2);

@@ -272,7 +272,7 @@ TEST_P(Any, ModelEndsWithTheSameBytesOnOneTwoAndFourStages) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Model, Any,
+    Models, Any,
     ::testing::Values(
         Small{"mlp", "{name: mlp, hidden: [16, 12, 8]}", kPictures},
         Small{"resnet18", "{name: resnet18, width: 4}", kPictures},

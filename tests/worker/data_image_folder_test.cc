@@ -136,6 +136,39 @@ TEST_F(ImageFolderTest, EvaluatesOnTheSecondSplitInItsOrder) {
       << "classes are numbered by the training split";
 }
 
+// Its pictures have one split, or no classes.
+TEST_F(ImageFolderTest, InfersWithWhatPicturesThereAre) {
+  spec_.kind = "infer";
+  spec_.train.steps = spec_.train.epochs = 0;
+  spec_.train.micro_batch = 22;
+  const auto labels = [this](const std::string& folder) {
+    spec_.data.path = folder;
+    const auto source = OpenBatchSource(spec_);
+    EXPECT_TRUE(source.ok()) << source.status();
+    std::vector<int64_t> labels;
+    if (!source.ok()) return labels;
+    for (const TensorList& tensors : WalkAll(**source)) {
+      const auto here = tensors[1].As<int64_t>();
+      labels.insert(labels.end(), here.begin(), here.end());
+    }
+    return labels;
+  };
+  std::vector<int64_t> by_class(10, 0);
+  by_class.resize(22, 1);
+  EXPECT_EQ(labels(folder_.Path("train")), by_class);
+  EXPECT_EQ(labels(folder_.Path("train/cat")),
+            std::vector<int64_t>(10, kNoLabel));
+  folder_.Write("none/notes.txt", "x");
+  spec_.data.path = folder_.Path("none");
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("none: no sub-folders, and no .jpg"),
+                               HasSubstr("point data.path to pictures")));
+  spec_ = JobSpec();
+  spec_.data = DefaultDataSpec("imagefolder");
+  spec_.data.path = folder_.Path("train/cat");
+  EXPECT_THAT(Refusal(), HasSubstr("pictures lie in one folder a class"))
+      << "nothing to learn from";
+}
+
 TEST_F(ImageFolderTest, ScalesByImageNetsStatisticsUnlessTold) {
   spec_.data.shape = {3, 8, 8};
   spec_.data.mean.clear();

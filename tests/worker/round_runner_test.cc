@@ -251,6 +251,25 @@ TEST(RoundRunner, AJoinerTakesTheStateAndEndsWithTheSameBytes) {
   EXPECT_TRUE(joiner.desk().Report().has_taken_part);
 }
 
+// The last layers' gradients arrive before the first ones' are computed.
+TEST(RoundRunner, PartsLeaveWhileTheBackwardGoesOn) {
+  JobSpec spec = TrainingJob(1);
+  spec.model.hidden = {400, 400};  // some chunks
+  spec.aggregation.shards = 2;
+  TrainingGroup group(spec, {1, 1});
+  std::atomic<int> early = 0;
+  for (size_t i = 0; i < group.size(); ++i) {
+    group.trainer(i).SetAfterLayer([&](const LayerDone& done) {
+      if (!done.backward || done.layer != 1) return;
+      early += group.network.AwaitCarried(1, absl::Seconds(20));
+    });
+  }
+  group.Begin();
+  group.ExpectAllDoneAndEqual();
+
+  EXPECT_EQ(early, 2);
+}
+
 // The donor that comes first to mind cannot be reached, and never says so.
 TEST(RoundRunner, AJoinerWhoseDonorCannotBeReachedTakesAnothers) {
   for (const char* const mode : {"rolling", "gossip"}) {

@@ -85,5 +85,80 @@ TEST(RoundSum, LooksAtNoPartThatIsNotWhollyHere) {
   EXPECT_THAT(sink.checked, testing::ElementsAre(MemberOf(0), MemberOf(0)));
 }
 
+// Hands out the sum, and says when the thread has come to a message.
+class QuickSink final : public SumSink {
+ public:
+  void OnPartChecked(const RoundMessage&, PartCheck) override {
+    checked.Notify();
+  }
+  void OnDecided(const SumRequest&,
+                 std::shared_ptr<RoundPayload> of_now) override {
+    for (int i = 0; i < of_now->chunks(); ++i) ready += of_now->IsReady(i);
+  }
+  void OnSummed(const SumRequest&, std::shared_ptr<RoundPayload> of_now,
+                int64_t, const std::string&) override {
+    sum = std::move(of_now);
+    summed.Notify();
+  }
+
+  int ready = 0;  // chunks, when the round was closed
+  std::shared_ptr<RoundPayload> sum;
+  absl::Notification checked, summed;
+};
+
+// What all have sent of their parts is summed while the rest is on its way: the
+// bytes of a chunk that change afterwards, as none ever do, are not in the sum.
+TEST(RoundSum, SumsChunksBeforeThePartsAreWhole) {
+  constexpr size_t kChunkValues = kRoundChunkBytes / sizeof(float);
+  constexpr size_t kLong = 2 * kChunkValues + 10;
+  BlockPool pool(0);
+  NoLoss loss;
+  QuickSink sink;
+  RoundSum sum({}, RoundShape(kLong, 1, Codec::kRaw), pool, loss, sink);
+  std::vector<std::shared_ptr<RoundPayload>> parts;
+  const auto fill = [&](float value) {
+    for (const auto& part : parts) {
+      auto* const values =
+          reinterpret_cast<float*>(part->mutable_bytes().data());
+      std::fill_n(values, kLong, value);
+    }
+  };
+  const auto arrive = [&](int chunk) {
+    for (const auto& part : parts) {
+      part->MarkReady(chunk, HashBytes(part->chunk(chunk)));
+    }
+  };
+  sum.Expect(0, 0, {MemberOf(0), MemberOf(1)});
+  for (const int member : {0, 1}) {
+    parts.push_back(pool.Make(kLong * sizeof(float)));
+    sum.AddPart(0, 0, MemberOf(member), parts.back());
+  }
+  fill(1);
+  arrive(0);
+  arrive(2);
+  // Behind the sums of these chunks on the thread.
+  const auto other = pool.Make(kLong * sizeof(float));
+  std::fill(other->mutable_bytes().begin(), other->mutable_bytes().end(),
+            uint8_t{0});
+  MarkAllReady(*other);
+  sum.AddPart(1, 0, MemberOf(0), other);
+  RoundMessage offer = OfferOf(0, *other);
+  std::get<PartOffer>(offer.body).step = 1;
+  sum.Check(offer);
+  sink.checked.WaitForNotification();
+
+  fill(5);
+  arrive(1);
+  sum.Close({{1, 1}, 0, 0, {{MemberOf(0), 4}, {MemberOf(1), 4}}});
+  sink.summed.WaitForNotification();
+
+  EXPECT_EQ(sink.ready, 3) << "nothing was left to do";
+  const auto* const values =
+      reinterpret_cast<const float*>(sink.sum->bytes().data());
+  EXPECT_EQ(values[0], 2);
+  EXPECT_EQ(values[kChunkValues], 10);
+  EXPECT_EQ(values[kLong - 1], 2);
+}
+
 }  // namespace
 }  // namespace paceline

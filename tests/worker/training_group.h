@@ -56,7 +56,9 @@ class Trainer final : public RunObserver, public FaultActions {
     options.train = spec.train;
     options.flat_gradient = true;
     options.on_layer = [this](const LayerDone& done) {
-      if (hook_.call) hook_.call(done);
+      if (!hook_.call) return;
+      hook_.call(done);
+      if (after_layer_) after_layer_(done);
     };
     engine_ = std::make_unique<FakeEngine>(options);
     source_ = OpenStepSource(spec).value();
@@ -139,6 +141,12 @@ class Trainer final : public RunObserver, public FaultActions {
   void Hang(absl::Duration) override {
     const absl::MutexLock lock(&mutex_);
     ++hangs_;
+  }
+
+  // Called on the compute thread after each layer of a part's last backward.
+  // Before it begins.
+  void SetAfterLayer(std::function<void(const LayerDone&)> after_layer) {
+    after_layer_ = std::move(after_layer);
   }
 
   bool AwaitDone() {
@@ -234,6 +242,7 @@ class Trainer final : public RunObserver, public FaultActions {
   TimeMeter time_;
   CancelToken cancel_;
   LayerHook hook_;
+  std::function<void(const LayerDone&)> after_layer_;
   std::unique_ptr<FakeEngine> engine_;
   std::unique_ptr<StepSource> source_;
   std::unique_ptr<GroupDoor> desk_;

@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
+#include "core/model/data_sets.h"
 
 namespace paceline {
 namespace {
@@ -86,15 +87,34 @@ absl::StatusOr<ImageList> ListSplit(const std::string& folder,
   return list;
 }
 
+absl::StatusOr<ImageList> ListWithoutLabels(const std::string& folder) {
+  ImageList list;
+  list.folder = folder;
+  PACELINE_ASSIGN_OR_RETURN(list.names, NamesIn(folder, Kind::kPictures));
+  if (list.names.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        folder,
+        ": no sub-folders, and no .jpg, .jpeg or .png; point data.path to "
+        "pictures, or to one folder of them a class"));
+  }
+  list.labels.assign(list.names.size(), static_cast<int32_t>(kNoLabel));
+  return list;
+}
+
 }  // namespace
 
 absl::StatusOr<ImageFolder> ListImageFolder(const std::string& path,
-                                            int32_t classes) {
+                                            int32_t classes, bool inference) {
   const bool split = HasClasses(path, "train");
   const std::string train = split ? absl::StrCat(path, "/train") : path;
   ImageFolder folder;
   PACELINE_ASSIGN_OR_RETURN(folder.classes, NamesIn(train, Kind::kFolders));
   const auto found = static_cast<int64_t>(folder.classes.size());
+  if (found == 0 && inference) {
+    PACELINE_ASSIGN_OR_RETURN(folder.test, ListWithoutLabels(train));
+    folder.train = folder.test;
+    return folder;
+  }
   if (found == 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         train, ": no sub-folders; pictures lie in one folder a class"));
@@ -106,7 +126,10 @@ absl::StatusOr<ImageFolder> ListImageFolder(const std::string& path,
         "; set data.classes to ", found, " or point data.path elsewhere"));
   }
   PACELINE_ASSIGN_OR_RETURN(folder.train, ListSplit(train, folder.classes));
-  if (!split) return folder;
+  if (!split) {
+    if (inference) folder.test = folder.train;
+    return folder;
+  }
   for (const char* const name : {"val", "test"}) {
     if (!HasClasses(path, name)) continue;
     PACELINE_ASSIGN_OR_RETURN(

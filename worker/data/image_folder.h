@@ -2,6 +2,7 @@
 //
 //   photos/cat/1.jpg  photos/cat/2.png  photos/dog/1.jpg         one split
 //   photos/train/cat/1.jpg ...  photos/val/cat/7.jpg ...         two
+//   photos/1.jpg  photos/2.png                                   no classes
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@ namespace paceline {
 struct ImageList {
   std::string folder;              // that names are relative to
   std::vector<std::string> names;  // "cat/1.jpg", sorted by class, then name
-  std::vector<int32_t> labels;     // of each: the number of its class
+  std::vector<int32_t> labels;     // of each: the number of its class; kNoLabel
 
   std::string PathOf(int32_t sample) const {
     return folder + "/" + names[sample];
@@ -33,6 +34,8 @@ struct ImageFolder {
 // them, and `val` or `test` the second split's, by the same names.  Pictures
 // are files that end in .jpg, .jpeg or .png, in either case; other files, and
 // whatever begins with a dot, are not looked at.  Opens no picture.
+//   inference  a split alone is the second one too; and where `path` has no
+//              folders, the pictures in it are, sorted by name, without labels
 //
 // Errors (the message names the folder):
 //   NotFound, PermissionDenied  as the system says
@@ -40,6 +43,7 @@ struct ImageFolder {
 //                    `classes` of them, or a class of the second split that
 //                    the first does not have
 absl::StatusOr<ImageFolder> ListImageFolder(const std::string& path,
-                                            int32_t classes);
+                                            int32_t classes,
+                                            bool inference = false);
 
 }  // namespace paceline

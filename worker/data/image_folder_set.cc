@@ -57,8 +57,9 @@ int64_t DefaultResize(const Shape& shape) {
 
 absl::StatusOr<std::unique_ptr<ImageFolderSet>> ImageFolderSet::Open(
     const ImageFolderOptions& options) {
-  PACELINE_ASSIGN_OR_RETURN(ImageFolder folder,
-                            ListImageFolder(options.path, options.classes));
+  PACELINE_ASSIGN_OR_RETURN(
+      ImageFolder folder,
+      ListImageFolder(options.path, options.classes, options.inference));
   return std::unique_ptr<ImageFolderSet>(
       new ImageFolderSet(options, std::move(folder)));
 }

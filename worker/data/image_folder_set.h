@@ -24,6 +24,7 @@ struct ImageFolderOptions {
   double flip = 0;            // probability; training
   std::vector<ChannelScale> channels;  // one for each
   int64_t seed = 1;                    // that augmentation draws from
+  bool inference = false;              // as ListImageFolder() says
 };
 
 // 8/7 of the longer side: 256 for a crop of 224, as is usual.

@@ -92,7 +92,7 @@ absl::StatusOr<std::unique_ptr<const SampleSet>> OpenCifar(const DataSpec& data,
 }
 
 absl::StatusOr<std::unique_ptr<const SampleSet>> OpenImageFolder(
-    const DataSpec& data, int64_t seed) {
+    const DataSpec& data, int64_t seed, bool inference) {
   ImageFolderOptions options;
   options.path = data.path;
   options.shape = data.shape;
@@ -102,6 +102,7 @@ absl::StatusOr<std::unique_ptr<const SampleSet>> OpenImageFolder(
   options.flip = data.flip;
   options.channels = ScalesOf(data);
   options.seed = seed;
+  options.inference = inference;
   return ImageFolderSet::Open(options);
 }
 
@@ -112,7 +113,7 @@ absl::StatusOr<std::unique_ptr<const SampleSet>> OpenText(
 }
 
 absl::StatusOr<std::unique_ptr<const SampleSet>> OpenSamples(
-    const DataSpec& data, int64_t seed) {
+    const DataSpec& data, int64_t seed, bool inference) {
   if (data.name == "synthetic") {
     return std::make_unique<SyntheticSet>(data, seed);
   }
@@ -128,7 +129,9 @@ absl::StatusOr<std::unique_ptr<const SampleSet>> OpenSamples(
   if (data.name == "text") return OpenText(data);
   if (data.name == "text-labels") return TextLabels::Open(data);
   if (data.name == "text-pairs") return TextPairs::Open(data);
-  if (data.name == "imagefolder") return OpenImageFolder(data, seed);
+  if (data.name == "imagefolder") {
+    return OpenImageFolder(data, seed, inference);
+  }
   if (data.name == "fashion-mnist" || data.name == "idx") return OpenIdx(data);
   return OpenCifar(data, seed);
 }
@@ -164,8 +167,9 @@ absl::Status CheckSize(const SampleSet& set, const DataSpec& data) {
 absl::StatusOr<std::unique_ptr<const SampleSet>> OpenChecked(
     const JobSpec& spec) {
   PACELINE_RETURN_IF_ERROR(CheckSpec(spec.data));
-  PACELINE_ASSIGN_OR_RETURN(std::unique_ptr<const SampleSet> samples,
-                            OpenSamples(spec.data, spec.train.seed));
+  PACELINE_ASSIGN_OR_RETURN(
+      std::unique_ptr<const SampleSet> samples,
+      OpenSamples(spec.data, spec.train.seed, IsInference(spec)));
   PACELINE_RETURN_IF_ERROR(CheckSize(*samples, spec.data));
   return samples;
 }

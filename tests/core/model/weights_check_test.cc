@@ -127,6 +127,28 @@ TEST(CheckWeights, CountsOfBatchesMayBeMissing) {
   EXPECT_EQ(WhyNot(model, tensors), "nothing");
 }
 
+// As in files that Hugging Face's libraries wrote before 2023.
+TEST(CheckWeights, OverlooksMasksAndPositionsThatOldFilesHave) {
+  const ModelDescription gpt =
+      DescribeModel(DefaultModel("gpt"), {8}, 20).value();
+  std::vector<TensorPlace> tensors = Whole(gpt);
+  for (const char* const name :
+       {"transformer.h.0.attn.bias", "transformer.h.0.attn.masked_bias"}) {
+    tensors.push_back({name, DType::kF32, {1, 1, 8, 8}});
+  }
+  EXPECT_EQ(WhyNot(gpt, tensors), "nothing");
+
+  const ModelDescription bert =
+      DescribeModel(DefaultModel("bert"), {8}, 2).value();
+  tensors = Whole(bert);
+  tensors.push_back({"bert.embeddings.position_ids", DType::kI64, {1, 8}});
+  EXPECT_EQ(WhyNot(bert, tensors), "nothing");
+
+  tensors.push_back({"transformer.h.0.attn.c_attn.more", DType::kF32, {8}});
+  EXPECT_THAT(WhyNot(bert, tensors), HasSubstr("attn.c_attn.more"))
+      << "nothing else is";
+}
+
 TEST(CheckWeights, TakesShortFloats) {
   const ModelDescription model = Model("vgg11");
   std::vector<TensorPlace> tensors = Whole(model);
