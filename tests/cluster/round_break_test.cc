@@ -140,9 +140,12 @@ TEST_F(RoundPair, CountsWhatItSendsAndReceives) {
   const RoundPlaneStats sent = nodes_[1]->plane.stats();
   const RoundPlaneStats received = nodes_[0]->plane.stats();
 
-  EXPECT_EQ(sent.frames_sent, 3);
+  // A message and two chunks, which are lent with one frame where both are
+  // ready before the first one leaves.
+  EXPECT_GE(sent.frames_sent, 2);
+  EXPECT_LE(sent.frames_sent, 3);
   EXPECT_EQ(sent.bytes_sent, static_cast<int64_t>(kTwoChunks));
-  EXPECT_EQ(received.frames_received, 3);
+  EXPECT_EQ(received.frames_received, sent.frames_sent);
   EXPECT_EQ(received.bytes_received, static_cast<int64_t>(kTwoChunks));
 }
 
