@@ -63,6 +63,18 @@ bool HasAliasOf(const ModelDescription& model,
                      });
 }
 
+// Whether a tensor that the model has no parameter for is one of those that
+// Hugging Face's models kept in their files until 2023 though nobody ever
+// changes them: causal masks, and the numbers of positions.  They are not read.
+bool IsConstant(const std::string& name) {
+  for (const char* const each :
+       {".attn.bias", ".attn.masked_bias", ".embeddings.position_ids",
+        ".embeddings.token_type_ids"}) {
+    if (absl::EndsWith(name, each)) return true;
+  }
+  return false;
+}
+
 Differences Find(const ModelDescription& model,
                  const std::vector<TensorPlace>& tensors, bool reset_head) {
   std::map<std::string, const TensorPlace*> unclaimed;
@@ -121,15 +133,6 @@ bool IsHead(const ModelDescription& model, const std::string& parameter) {
 
 bool IsOptional(const Parameter& parameter) {
   return absl::EndsWith(parameter.name, ".num_batches_tracked");
-}
-
-bool IsConstant(const std::string& name) {
-  for (const char* const each :
-       {".attn.bias", ".attn.masked_bias", ".embeddings.position_ids",
-        ".embeddings.token_type_ids"}) {
-    if (absl::EndsWith(name, each)) return true;
-  }
-  return false;
 }
 
 bool Converts(DType from, DType to) {

@@ -19,11 +19,6 @@ bool IsHead(const ModelDescription& model, const std::string& parameter);
 // that weights written by old libraries do not have.
 bool IsOptional(const Parameter& parameter);
 
-// Whether a tensor that the model has no parameter for is one of those that
-// Hugging Face's models kept in their files until 2023 though nobody ever
-// changes them: causal masks, and the numbers of positions.  They are not read.
-bool IsConstant(const std::string& name);
-
 // Whether tensors of `from` can be read as values of `to` without loss: equal
 // ones, and the shorter floats as float32.
 bool Converts(DType from, DType to);

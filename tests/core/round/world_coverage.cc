@@ -61,8 +61,8 @@ struct RareCell {
   int row, column;
 };
 constexpr RareCell kRareCells[] = {
-    // Somebody who has not heard of the view asks a joiner, which has a copy
-    // but no part in the group yet, for more than a few steps ago.
+    // A listener that has a copy keeps the last few results, and is asked for
+    // an earlier one: once in the first 100,000 seeds.
     {Table::kMember, static_cast<int>(MemberEvent::kTooOld),
      static_cast<int>(RoundMember::Phase::kListening)},
 };
