@@ -16,6 +16,7 @@
 #include "core/model/precision.h"
 #include "core/optim/optimizer.h"
 #include "core/plan/like_devices.h"
+#include "core/plan/like_layers.h"
 #include "core/plan/memory.h"
 #include "core/predict/interval.h"
 #include "core/predict/layer_predictor.h"
@@ -38,6 +39,7 @@ std::map<std::string, DeviceProfile> FindProfiles(
     if (profile != measurements.profiles.end() &&
         profile->second.layers.size() == layers) {
       found.push_back(profile->second);
+      PoolLikeLayers(found.back());
     }
   }
   std::map<std::string, DeviceProfile> profiles;

@@ -82,9 +82,9 @@ absl::StatusOr<int64_t> PlannedMicroBatches(const JobSpec& spec);
 
 // workers: at least one; devices of the problem are these, in this order.
 // Layer times of a worker come from its profile of this model, micro-batch and
-// threads, pooled with those of like machines (like_devices.h); else they are
-// predicted from other profiles (core/predict), scaled by what is known of the
-// worker; else from FLOPs.
+// threads, pooled over like layers (like_layers.h) and with those of like
+// machines (like_devices.h); else they are predicted from other profiles
+// (core/predict), scaled by what is known of the worker; else from FLOPs.
 //
 // Errors: InvalidArgument  sizes below 1, or more micro-batches than can be
 // planned.

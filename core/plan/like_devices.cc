@@ -6,6 +6,8 @@
 #include <string>
 #include <tuple>
 
+#include "core/plan/pooling.h"
+
 namespace paceline {
 namespace {
 
@@ -27,52 +29,15 @@ double Sum(DeviceProfile& profile) {
   return sum;
 }
 
-// The lower one of an even number.
-double Median(std::vector<double> values) {
-  const auto middle =
-      values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-// By how much each member is drawn to the mean of all, 0 to 1.
-std::vector<double> Pulls(const Members& members) {
+std::vector<double> PullsOf(const Members& members) {
   std::vector<double> sums;
   for (DeviceProfile* member : members) sums.push_back(Sum(*member));
-  const double median = Median(sums);
-  std::vector<double> pulls;
-  for (const double sum : sums) {
-    if (!(median > 0)) {
-      pulls.push_back(0);
-      continue;
-    }
-    const double distance = (sum / median - 1) / kRepeatability;
-    pulls.push_back(1 / (1 + distance * distance));
-  }
-  return pulls;
-}
-
-// value(member): a reference to what is pooled.  The mean counts each member
-// as much as it is pulled, so that one that is unlike does not move the others.
-template <typename Value>
-void Pool(const Members& members, const std::vector<double>& pulls,
-          Value value) {
-  double sum = 0, weight = 0;
-  for (size_t i = 0; i < members.size(); ++i) {
-    sum += pulls[i] * value(*members[i]);
-    weight += pulls[i];
-  }
-  if (!(weight > 0)) return;
-  const double mean = sum / weight;
-  for (size_t i = 0; i < members.size(); ++i) {
-    double& own = value(*members[i]);
-    own += pulls[i] * (mean - own);
-  }
+  return Pulls(sums, kRepeatability);
 }
 
 void PoolKind(const Members& members) {
   const bool cpu = HasQuota(*members.front());
-  const std::vector<double> pulls = Pulls(members);
+  const std::vector<double> pulls = PullsOf(members);
   for (size_t layer = 0; layer < members.front()->layers.size(); ++layer) {
     Pool(members, pulls, [&](DeviceProfile& profile) -> double& {
       return Time(profile.layers[layer].forward, cpu);

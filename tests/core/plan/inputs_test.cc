@@ -86,6 +86,20 @@ TEST(PlanInputs, TakesNoiseBetweenMachinesOfOneKindForNoise) {
   EXPECT_NEAR(devices[0].layer_seconds[0], devices[1].layer_seconds[0], 1e-5);
 }
 
+TEST(PlanInputs, TakesNoiseBetweenLikeLayersForNoise) {
+  const JobSpec spec = Job();
+  const ModelDescription model = SmallModel(3);
+  DeviceProfile profile = Profile(spec, model, "a");
+  profile.layers[1].forward.wall *= 1.02;
+
+  const auto inputs =
+      MakePlanInputs(spec, model, {{"a", "m", 0}}, Keep({profile}));
+
+  ASSERT_TRUE(inputs.ok()) << inputs.status();
+  const std::vector<double>& seconds = inputs->problem.devices[0].layer_seconds;
+  EXPECT_NEAR(seconds[0], seconds[1], 1e-5);
+}
+
 TEST(PlanInputs, CountsTheBytesThatTheCodecLeaves) {
   JobSpec spec = Job();
   ModelDescription model = SmallModel(3);
