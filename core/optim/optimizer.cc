@@ -18,35 +18,47 @@ namespace {
 
 constexpr int kLanes = 8;
 
+// What a parameter is before an update, and where it is afterwards.
+struct Values {
+  const float* before;  // null: in `after`
+  float* after;
+  size_t n;
+};
+
 // With weight decay and momentum known at compile time: a term that is not
-// asked for must not be added as 0 * x, which is NaN for an infinite x.
-template <bool kDecay, bool kMomentum>
-void Sgd(float rate, float scale, float decay, float momentum, size_t n,
-         float* __restrict parameter, const float* __restrict gradient,
+// asked for must not be added as 0 * x, which is NaN for an infinite x.  And
+// with kInPlace: the compiler knows that one memory is at most read, or that it
+// is read and written at i only.
+template <bool kInPlace, bool kDecay, bool kMomentum>
+void Sgd(float rate, float scale, float decay, float momentum,
+         const Values& values, const float* __restrict gradient,
          float* __restrict velocity) {
-  for (size_t i = 0; i < n; ++i) {
+  float* __restrict after = values.after;
+  const float* __restrict elsewhere = values.before;
+  for (size_t i = 0; i < values.n; ++i) {
+    const float before = kInPlace ? after[i] : elsewhere[i];
     float update = gradient[i] * scale;
-    if constexpr (kDecay) update = update + decay * parameter[i];
+    if constexpr (kDecay) update = update + decay * before;
     if constexpr (kMomentum) {
       velocity[i] = momentum * velocity[i] + update;
       update = velocity[i];
     }
-    parameter[i] = parameter[i] - rate * update;
+    after[i] = before - rate * update;
   }
 }
 
+template <bool kInPlace>
 void ApplySgd(const OptimizerSpec& optimizer, const StepVerdict& verdict,
-              absl::Span<float> parameter, absl::Span<const float> gradient,
-              float* velocity) {
+              const Values& values, const float* gradient, float* velocity) {
   const bool decays = optimizer.weight_decay != 0;
   const bool has_momentum = velocity != nullptr;
-  const auto update =
-      decays ? (has_momentum ? Sgd<true, true> : Sgd<true, false>)
-             : (has_momentum ? Sgd<false, true> : Sgd<false, false>);
+  const auto update = decays ? (has_momentum ? Sgd<kInPlace, true, true>
+                                             : Sgd<kInPlace, true, false>)
+                             : (has_momentum ? Sgd<kInPlace, false, true>
+                                             : Sgd<kInPlace, false, false>);
   update(verdict.learning_rate, verdict.gradient_scale,
          static_cast<float>(optimizer.weight_decay),
-         static_cast<float>(optimizer.momentum), parameter.size(),
-         parameter.data(), gradient.data(), velocity);
+         static_cast<float>(optimizer.momentum), values, gradient, velocity);
 }
 
 // The factors of AdamW, each computed in float64 and rounded once.
@@ -76,21 +88,49 @@ AdamWScalars ScalarsOf(const OptimizerSpec& optimizer,
           .step_size = static_cast<float>(rate / verdict.bias_correction1)};
 }
 
-void AdamW(const AdamWScalars& s, size_t n, float* __restrict parameter,
+template <bool kInPlace>
+void AdamW(const AdamWScalars& s, const Values& values,
            const float* __restrict gradient, float* __restrict first,
            float* __restrict second) {
   const AdamWScalars c = s;  // a local copy: nothing below can alias it
-  for (size_t i = 0; i < n; ++i) {
+  float* __restrict after = values.after;
+  const float* __restrict elsewhere = values.before;
+  for (size_t i = 0; i < values.n; ++i) {
     const float g = gradient[i] * c.scale;
-    const float kept = parameter[i] * c.keep;
+    const float kept = (kInPlace ? after[i] : elsewhere[i]) * c.keep;
     const float m = first[i] * c.beta1 + g * c.one_minus_beta1;
     const float v = second[i] * c.beta2 + c.one_minus_beta2 * g * g;
     const float denominator =
         std::sqrt(v) / c.bias_correction2_sqrt + c.epsilon;
     first[i] = m;
     second[i] = v;
-    parameter[i] = kept - c.step_size * m / denominator;
+    after[i] = kept - c.step_size * m / denominator;
   }
+}
+
+template <bool kInPlace>
+void Apply(const OptimizerSpec& optimizer, const StepVerdict& verdict,
+           const Values& values, absl::Span<const float> gradient,
+           absl::Span<const absl::Span<float>> state) {
+  PACELINE_CHECK(!verdict.skip, verdict.why);
+  PACELINE_CHECK(
+      gradient.size() == values.n,
+      absl::StrCat("gradient=", gradient.size(), " parameter=", values.n));
+  PACELINE_CHECK(
+      static_cast<int>(state.size()) == StateSlots(optimizer),
+      absl::StrCat("state=", state.size(), " need=", StateSlots(optimizer)));
+  for (const absl::Span<float> slot : state) {
+    PACELINE_CHECK(slot.size() == values.n,
+                   absl::StrCat("slot=", slot.size(), " parameter=", values.n));
+  }
+  if (optimizer.name == "adamw") {
+    AdamW<kInPlace>(ScalarsOf(optimizer, verdict), values, gradient.data(),
+                    state[0].data(), state[1].data());
+    return;
+  }
+  PACELINE_CHECK(optimizer.name == "sgd", optimizer.name);
+  ApplySgd<kInPlace>(optimizer, verdict, values, gradient.data(),
+                     state.empty() ? nullptr : state[0].data());
 }
 
 }  // namespace
@@ -103,27 +143,21 @@ int StateSlots(const OptimizerSpec& optimizer) {
 void ApplyUpdate(const OptimizerSpec& optimizer, const StepVerdict& verdict,
                  absl::Span<float> parameter, absl::Span<const float> gradient,
                  absl::Span<const absl::Span<float>> state) {
-  PACELINE_CHECK(!verdict.skip, verdict.why);
-  PACELINE_CHECK(gradient.size() == parameter.size(),
-                 absl::StrCat("gradient=", gradient.size(),
-                              " parameter=", parameter.size()));
-  PACELINE_CHECK(
-      static_cast<int>(state.size()) == StateSlots(optimizer),
-      absl::StrCat("state=", state.size(), " need=", StateSlots(optimizer)));
-  for (const absl::Span<float> slot : state) {
-    PACELINE_CHECK(
-        slot.size() == parameter.size(),
-        absl::StrCat("slot=", slot.size(), " parameter=", parameter.size()));
-  }
+  Apply</*kInPlace=*/true>(optimizer, verdict,
+                           {nullptr, parameter.data(), parameter.size()},
+                           gradient, state);
+}
 
-  if (optimizer.name == "adamw") {
-    AdamW(ScalarsOf(optimizer, verdict), parameter.size(), parameter.data(),
-          gradient.data(), state[0].data(), state[1].data());
-    return;
-  }
-  PACELINE_CHECK(optimizer.name == "sgd", optimizer.name);
-  ApplySgd(optimizer, verdict, parameter, gradient,
-           state.empty() ? nullptr : state[0].data());
+void ApplyUpdateTo(const OptimizerSpec& optimizer, const StepVerdict& verdict,
+                   absl::Span<const float> before, absl::Span<float> parameter,
+                   absl::Span<const float> gradient,
+                   absl::Span<const absl::Span<float>> state) {
+  PACELINE_CHECK(
+      before.size() == parameter.size(),
+      absl::StrCat("before=", before.size(), " parameter=", parameter.size()));
+  Apply</*kInPlace=*/false>(optimizer, verdict,
+                            {before.data(), parameter.data(), parameter.size()},
+                            gradient, state);
 }
 
 double LearningRate(const LearningRateSpec& spec, int64_t step,

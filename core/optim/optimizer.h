@@ -31,6 +31,16 @@ void ApplyUpdate(const OptimizerSpec& optimizer, const StepVerdict& verdict,
                  absl::Span<float> parameter, absl::Span<const float> gradient,
                  absl::Span<const absl::Span<float>> state);
 
+// The same out of place, for who keeps the values before: `parameter` becomes
+// what ApplyUpdate() would make of `before`, in one pass over both.
+//
+//   before     [n] float32, not written; no part of `parameter`
+//   parameter  [n] float32, written, never read
+void ApplyUpdateTo(const OptimizerSpec& optimizer, const StepVerdict& verdict,
+                   absl::Span<const float> before, absl::Span<float> parameter,
+                   absl::Span<const float> gradient,
+                   absl::Span<const absl::Span<float>> state);
+
 // The rate of the update that takes place after `step` updates (step >= 0).
 // Warm-up is linear: (step + 1) / warmup_steps of the base rate; cosine
 // (Loshchilov and Hutter 2017) and step drops count from its end.

@@ -358,12 +358,14 @@ absl::Status TorchEngine::Apply(const StepVerdict& verdict) {
         absl::StrCat("an update while ", kept_.size() + split_.size(),
                      " micro-batches wait for backward"));
   }
-  const auto apply = [&] { ApplyToParameters(verdict); };
+  const auto apply = [&](absl::Span<const Tensor> before) {
+    ApplyToParameters(verdict, before);
+  };
   if (stash_.has_value()) {
     staleness_ = stash_->newest() - gradient_version_;
-    stash_->Update(verdict.skip ? std::function<void()>() : apply);
+    stash_->Update(verdict.skip ? WeightStash::Write() : apply);
   } else if (!verdict.skip) {
-    apply();
+    apply({});
   }
   if (!verdict.skip) Fold();
   ClearSums();
@@ -379,11 +381,14 @@ void TorchEngine::Fold() {
   }
 }
 
-void TorchEngine::ApplyToParameters(const StepVerdict& verdict) {
+void TorchEngine::ApplyToParameters(const StepVerdict& verdict,
+                                    absl::Span<const Tensor> before) {
+  size_t next = 0;
   for (TorchLayer& layer : layers_) {
     for (TorchParameter& parameter : layer.parameters()) {
+      const Tensor* const old = before.empty() ? nullptr : &before[next++];
       if (parameter.updates()) {
-        ApplyToParameter(verdict, parameter);
+        ApplyToParameter(verdict, old, parameter);
       } else if (parameter.borrowed && is_parallel()) {
         products_.Refresh(parameter.variable);  // the owner's was written
       }
@@ -413,11 +418,18 @@ StashReading TorchEngine::Stash() const {
 }
 
 void TorchEngine::ApplyToParameter(const StepVerdict& verdict,
+                                   const Tensor* before,
                                    TorchParameter& parameter) {
   std::vector<absl::Span<float>> state;
   for (Tensor& slot : parameter.state) state.push_back(slot.As<float>());
-  ApplyUpdate(options_.train.optimizer, verdict, parameter.value.As<float>(),
-              SumOf(parameter.gradient), state);
+  const absl::Span<const float> sum = SumOf(parameter.gradient);
+  const absl::Span<float> value = parameter.value.As<float>();
+  const OptimizerSpec& optimizer = options_.train.optimizer;
+  if (before == nullptr) {
+    ApplyUpdate(optimizer, verdict, value, sum, state);
+  } else {
+    ApplyUpdateTo(optimizer, verdict, before->As<float>(), value, sum, state);
+  }
   products_.Refresh(parameter.variable);
 }
 

@@ -88,8 +88,12 @@ class TorchEngine final : public ParallelEngine {
   ScatteredBytes State() const override;
   void DropStep() override;
   void OnSummed(int64_t samples, int64_t labels, int64_t version);
-  void ApplyToParameters(const StepVerdict& verdict);
-  void ApplyToParameter(const StepVerdict& verdict, TorchParameter& parameter);
+  // before: as of WeightStash::Write
+  void ApplyToParameters(const StepVerdict& verdict,
+                         absl::Span<const Tensor> before);
+  // before: null: in place
+  void ApplyToParameter(const StepVerdict& verdict, const Tensor* before,
+                        TorchParameter& parameter);
   void Fold();
   void ClearSums();
 

@@ -10,6 +10,18 @@
 #include "worker/torch/tensor_bridge.h"
 
 namespace paceline {
+namespace {
+
+// Memory of their own, and the same gradient.
+void Separate(Tensor& value, at::Tensor& variable) {
+  value = Tensor::Allocate(value.dtype, value.shape);
+  const at::Tensor gradient = variable.grad();
+  variable = ToTorch(value);
+  variable.set_requires_grad(true);
+  variable.mutable_grad() = gradient;
+}
+
+}  // namespace
 
 WeightStash::WeightStash(std::vector<TorchLayer>& layers, Products& products)
     : layers_(layers), products_(products), ring_(Current()) {}
@@ -48,9 +60,9 @@ void WeightStash::Bind(const Version& version) {
   }
 }
 
-void WeightStash::Update(const std::function<void()>& write) {
+void WeightStash::Update(const Write& write) {
   if (ring_.MayOverwrite()) {
-    if (write != nullptr) write();
+    if (write != nullptr) write({});
     ring_.Overwrite();
     return;
   }
@@ -58,37 +70,32 @@ void WeightStash::Update(const std::function<void()>& write) {
     Recycle(ring_.Push(ring_.newest_payload()));
     return;
   }
-  Version next = Copy();
+  Version next = Next();
   Adopt(next);
-  write();
+  write(ring_.newest_payload().values);
   Recycle(ring_.Push(std::move(next)));
 }
 
-WeightStash::Version WeightStash::Copy() {
-  Version& newest = ring_.newest_payload();
-  if (!spare_.empty()) {
-    Version copy = std::move(spare_.back());
+WeightStash::Version WeightStash::Next() {
+  const Version& newest = ring_.newest_payload();
+  Version next = newest;
+  const bool reuses = !spare_.empty();
+  if (reuses) {
+    next = std::move(spare_.back());
     spare_.pop_back();
-    for (size_t i = 0; i < copy.values.size(); ++i) {
-      if (!newest.variables[i].requires_grad()) continue;
-      std::memcpy(copy.values[i].data.get(), newest.values[i].data.get(),
-                  newest.values[i].bytes());
+  }
+  size_t i = 0;
+  for (const TorchLayer& layer : layers_) {
+    for (const TorchParameter& parameter : layer.parameters()) {
+      const size_t at = i++;
+      if (!newest.variables[at].requires_grad()) continue;
+      const Tensor& old = newest.values[at];
+      if (!reuses) Separate(next.values[at], next.variables[at]);
+      if (parameter.updates()) continue;
+      std::memcpy(next.values[at].data.get(), old.data.get(), old.bytes());
     }
-    return copy;
   }
-  Version copy = newest;
-  for (size_t i = 0; i < copy.values.size(); ++i) {
-    at::Tensor& variable = copy.variables[i];
-    if (!variable.requires_grad()) continue;
-    const Tensor& old = newest.values[i];
-    copy.values[i] = Tensor::Allocate(old.dtype, old.shape);
-    std::memcpy(copy.values[i].data.get(), old.data.get(), old.bytes());
-    const at::Tensor gradient = variable.grad();
-    variable = ToTorch(copy.values[i]);
-    variable.set_requires_grad(true);
-    variable.mutable_grad() = gradient;
-  }
-  return copy;
+  return next;
 }
 
 void WeightStash::Adopt(const Version& version) {

@@ -8,6 +8,7 @@
 #include "ATen/ATen.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "core/base/tensor.h"
 #include "worker/torch/torch_layer.h"
 #include "worker/version_ring.h"
@@ -41,9 +42,13 @@ class WeightStash {
   // Once the graphs of one forward are gone.
   void Release(int64_t version);
 
-  // Makes the next version: `write` gets the layers' parameters with the newest
-  // values, to be changed in place; null: they stay as they are.
-  void Update(const std::function<void()>& write);
+  // Makes the next version; null: with the newest's values.  `write` gives the
+  // layers' parameters that an update changes their values: from `before`, one
+  // tensor a parameter in layer order, into memory with any content, or, where
+  // `before` is empty, in place.  Copying first would take as long as the
+  // update itself.  All others have the newest values already.
+  using Write = std::function<void(absl::Span<const Tensor> before)>;
+  void Update(const Write& write);
 
   int64_t newest() const { return ring_.newest(); }
   int versions() const { return ring_.size(); }
@@ -57,8 +62,9 @@ class WeightStash {
   };
 
   Version Current() const;
-  // A version with the newest values, in memory that nobody else has.
-  Version Copy();
+  // A version in memory that nobody else has; what an update changes has no
+  // values yet, the rest the newest.
+  Version Next();
   void Bind(const Version& version);
   void Adopt(const Version& version);
   void Recycle(std::vector<Version> gone);
@@ -66,7 +72,7 @@ class WeightStash {
   std::vector<TorchLayer>& layers_;
   Products& products_;
   VersionRing<Version> ring_;
-  // Let go and not freed: the next copy's memory.
+  // Let go and not freed: the next version's memory.
   std::vector<Version> spare_;
 };
 

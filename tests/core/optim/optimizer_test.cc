@@ -181,6 +181,41 @@ TEST(ApplyUpdate, AdamWEqualsPlainScalarCodeBitForBit) {
   EXPECT_EQ(ours.state, naive.state);
 }
 
+// Out of place, into memory that holds no number.
+void UpdateElsewhere(const OptimizerSpec& optimizer, const StepVerdict& verdict,
+                     absl::Span<float> parameter,
+                     absl::Span<const float> gradient,
+                     absl::Span<const absl::Span<float>> state) {
+  const std::vector<float> before(parameter.begin(), parameter.end());
+  std::vector<float> read = before;
+  std::fill(parameter.begin(), parameter.end(),
+            std::numeric_limits<float>::quiet_NaN());
+  ApplyUpdateTo(optimizer, verdict, read, parameter, gradient, state);
+  EXPECT_EQ(read, before);
+}
+
+TEST(ApplyUpdateTo, MakesTheBytesOfAnUpdateInPlace) {
+  std::vector<OptimizerSpec> optimizers = {OptimizerSpec(), Momentum(),
+                                           AdamW()};
+  for (const double momentum : {0.0, 0.9}) {
+    optimizers.emplace_back().momentum = momentum;
+    optimizers.back().weight_decay = 0.01;
+  }
+  for (const OptimizerSpec& optimizer : optimizers) {
+    EXPECT_EQ(Hash(Train(optimizer, UpdateElsewhere)),
+              Hash(Train(optimizer, ApplyUpdate)))
+        << optimizer.name << " " << optimizer.momentum;
+  }
+}
+
+TEST(ApplyUpdateToDeathTest, RefusesAnotherSizeBefore) {
+  std::vector<float> parameter = {1, 2};
+  const std::vector<float> before = {1};
+  EXPECT_DEATH(ApplyUpdateTo(OptimizerSpec(), StepVerdict(), before,
+                             absl::MakeSpan(parameter), parameter, {}),
+               "before=1 parameter=2");
+}
+
 TEST(ApplyUpdate, DoesNotDependOnWhereAParameterIsCut) {
   const OptimizerSpec optimizer = AdamW();
   const Trained whole = Train(optimizer, ApplyUpdate);
