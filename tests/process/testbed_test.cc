@@ -308,6 +308,17 @@ TEST_F(TestbedTest, ALinkIsShapedBothWaysAndAnew) {
   EXPECT_NEAR(BitsPerSecond(1, 2, 5000000), 40e6, 6e6);
 }
 
+TEST_F(TestbedTest, NodesSendAsDebianDoesWhateverTheHostDoes) {
+  const Finished up = Up();
+  ASSERT_EQ(up.exit_code, 0) << up.errors;
+
+  const Finished run = Run({"exec", "--on", "1", "--", "cat",
+                            "/proc/sys/net/ipv4/tcp_congestion_control"});
+
+  EXPECT_EQ(run.exit_code, 0) << run.errors;
+  EXPECT_EQ(run.output, "cubic\n");
+}
+
 TEST_F(TestbedTest, AKilledNodeStaysDownUntilItIsStarted) {
   ASSERT_EQ(Up().exit_code, 0);
   const pid_t before = Status()["nodes"][0]["pid"];
