@@ -112,7 +112,7 @@ def plain(bed, arguments, report):
         loop = float(re.match(r"([0-9.]+) samples/s", text).group(1))
         rows = bed.json("bench", "infer", "--model", "deit_small_patch16_224",
                         "--stages", "1", "--micro-batches", "16",
-                        "--no-profile")["rows"]
+                        "--no-profile", "--keep-jobs")["rows"]
         shares.append(own_share(bed))
         print(f"  plain loop {loop:.3f}, worker {rows[0]['throughput']:.3f} "
               f"samples/s, of its time {100 * shares[-1]:.2f} % outside the layers",
