@@ -561,6 +561,7 @@ absl::Status Agent::WarmUp(const RunOrder& order, const ModelDescription& model,
 
 absl::Status Agent::HandOver(const RunOrder& order, Predictions& predictions) {
   if (predictions.samples() == 0) return absl::OkStatus();
+  predictions.WarnOfNoClass();
   const ScopedPart part(time_, TimePart::kSnapshot);
   std::shared_ptr<CancelToken> cancel;
   {

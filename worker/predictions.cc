@@ -1,11 +1,13 @@
 #include "worker/predictions.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status_macros.h"
 #include "core/model/predictions.h"
+#include "core/obs/log.h"
 
 namespace paceline {
 
@@ -21,6 +23,14 @@ absl::Status Predictions::CheckRoom(int64_t sample_bytes) const {
       " bytes each, and this worker has ", most_bytes_,
       " bytes of memory, in which they stay to the end: lower infer.samples",
       keep_outputs_ ? ", or set infer.outputs: false" : ""));
+}
+
+void Predictions::WarnOfNoClass() const {
+  if (without_class_ == 0) return;
+  Log(LogLevel::kWarn,
+      "predictions that are no class: NaN in the outputs, of a picture that "
+      "cannot be read or of the model",
+      {{"predictions", without_class_}, {"samples", samples_}});
 }
 
 absl::Status Predictions::Add(int64_t first, const Tensor& outputs,
@@ -54,7 +64,11 @@ absl::Status Predictions::Add(int64_t first, const Tensor& outputs,
   const absl::Span<const float> values = outputs.As<float>();
   for (size_t row = 0; row < highest.size(); ++row) {
     const auto begin = values.begin() + static_cast<int64_t>(row) * width;
-    highest[row] = std::max_element(begin, begin + width) - begin;
+    const bool is_known = std::none_of(
+        begin, begin + width, [](float value) { return std::isnan(value); });
+    highest[row] =
+        is_known ? std::max_element(begin, begin + width) - begin : kNoClass;
+    without_class_ += is_known ? 0 : 1;
   }
   const auto keep = [&](const char* name, const Tensor& tensor) {
     const int64_t sample_bytes = tensor.bytes() / tensor.shape.front();

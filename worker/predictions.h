@@ -33,6 +33,10 @@ class Predictions {
   absl::Status Add(int64_t first, const Tensor& outputs, const Tensor& labels);
 
   int64_t samples() const { return samples_; }
+  // Classes that are kNoClass.
+  int64_t without_class() const { return without_class_; }
+  // In the log, where there are any.
+  void WarnOfNoClass() const;
 
   // The tensors of core/model/predictions.h in pieces, as they were added.
   std::vector<TensorPart> Take() { return std::move(parts_); }
@@ -44,6 +48,7 @@ class Predictions {
   const int64_t most_bytes_;
   int64_t expected_ = 0;  // samples; 0: not known
   int64_t samples_ = 0;
+  int64_t without_class_ = 0;
   Shape sample_;  // of outputs, without n
   std::vector<TensorPart> parts_;
 };

@@ -14,9 +14,12 @@ namespace paceline {
 // Of one sample, over what the model's last layer gives it: [classes], or
 // [tokens, classes].
 //   classes  int64 [N] or [N, tokens]: where the output is highest, the first
-//            of equals
+//            of equals; kNoClass where there is NaN in it
 //   labels   int64, the same: what the data set says; -100: it says nothing
 //   outputs  float32 [N, classes] or [N, tokens, classes]; InferSpec::outputs
+//
+// A picture that cannot be read has kNoClass and NaN.
+inline constexpr int64_t kNoClass = -1;
 inline constexpr char kPredictedClasses[] = "classes";
 inline constexpr char kPredictedLabels[] = "labels";
 inline constexpr char kPredictedOutputs[] = "outputs";

@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "absl/strings/match.h"
@@ -303,6 +304,23 @@ TEST_F(ImageFolderTest, EvaluatesACorruptPictureAsNone) {
   EXPECT_EQ(last[1].As<int64_t>()[2], kNoLabel);
   EXPECT_EQ(last[0].As<float>()[2 * 64], 0);
   EXPECT_EQ(last[1].As<int64_t>()[3], 0);
+}
+
+TEST_F(ImageFolderTest, InfersNothingFromACorruptPicture) {
+  folder_.Write("train/cat/2.png", "broken");
+  spec_.kind = "infer";
+  spec_.train.steps = spec_.train.epochs = 0;
+  spec_.train.micro_batch = 22;
+  spec_.data.path = folder_.Path("train/cat");
+  const auto source = OpenBatchSource(spec_);
+  ASSERT_TRUE(source.ok()) << source.status();
+
+  const TensorList all = WalkAll(**source).back();
+
+  int64_t unreadable = 0;
+  for (const float value : all[0].As<float>()) unreadable += std::isnan(value);
+  EXPECT_EQ(unreadable, 64) << "one picture, all of it";
+  EXPECT_TRUE(std::isnan(all[0].As<float>()[2 * 64]));
 }
 
 TEST_F(ImageFolderTest, FailsWhenMoreThanATenthIsCorrupt) {

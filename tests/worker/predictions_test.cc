@@ -55,6 +55,19 @@ TEST(Predictions, AreTheHighestOutputsFirstOfEquals) {
   EXPECT_THAT(all[5].tensor.As<float>(), ElementsAre(-3, -2, -1));
 }
 
+TEST(Predictions, OfNaNAreNoClassAndCounted) {
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  Predictions predictions(/*keep_outputs=*/true);
+  ASSERT_TRUE(predictions
+                  .Add(0, Floats({3, 2}, {1, 2, kNaN, 5, kNaN, kNaN}),
+                       Labels({3}, {1, -100, -100}))
+                  .ok());
+
+  EXPECT_EQ(predictions.without_class(), 2);
+  EXPECT_THAT(predictions.Take()[0].tensor.As<int64_t>(),
+              ElementsAre(1, kNoClass, kNoClass));
+}
+
 TEST(Predictions, OfTokensHaveAClassEach) {
   Predictions predictions(/*keep_outputs=*/false);
   ASSERT_TRUE(

@@ -1,6 +1,7 @@
 #include "worker/data/image_folder_set.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -129,7 +130,11 @@ absl::Status ImageFolderSet::LoadTest(int32_t sample, Scratch& scratch,
       const bool loaded,
       TryLoad(test_, sample, Augmentation(), scratch, values));
   label = loaded ? test_.images.labels[sample] : kNoLabel;
-  if (!loaded) std::fill(values.begin(), values.end(), 0.0f);
+  if (!loaded) {
+    // A prediction of nothing must not look like one of a picture.
+    std::fill(values.begin(), values.end(),
+              options_.inference ? std::numeric_limits<float>::quiet_NaN() : 0);
+  }
   return absl::OkStatus();
 }
 
