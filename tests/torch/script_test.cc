@@ -13,6 +13,7 @@
 #include "tests/torch/in_process_pipeline.h"
 #include "tests/torch/script_experiment.h"
 #include "torch/torch.h"
+#include "worker/torch/guard.h"
 #include "worker/torch/script_file.h"
 #include "worker/torch/tensor_bridge.h"
 
@@ -169,6 +170,26 @@ TEST(Script, NamesTheLayerThatTheSamplesDoNotFit) {
   EXPECT_TRUE(absl::IsInvalidArgument(script.status())) << script.status();
   EXPECT_THAT(std::string(script.status().message()),
               HasSubstr("layer 3 cannot take samples of shape [100]"));
+}
+
+TEST(Script, AFailureOfItsOwnCodeIsNotCalledOurs) {
+  torch::jit::Module module("picky");
+  module.define(R"(
+    def forward(self, x):
+        assert x.size(0) < 4, "only small batches"
+        return x
+  )");
+
+  const absl::Status status = Guard("forward", [&module]() -> absl::Status {
+    module.forward({torch::zeros({4, 2})});
+    return absl::OkStatus();
+  });
+
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(
+      std::string(status.message()),
+      AllOf(HasSubstr("forward: the script of model.file"),
+            HasSubstr("only small batches"), HasSubstr("correct the script")));
 }
 
 TEST(Script, RefusesAnEndThatIsNotOneScoreAClass) {

@@ -3,6 +3,7 @@
 
 #include <exception>
 #include <new>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -12,9 +13,26 @@
 
 namespace paceline {
 
+// What was thrown, as Guard() says it.
+inline absl::Status FromException(const char* what, const std::string& text) {
+  // LibTorch's allocator and interpreter throw no types of their own.
+  if (absl::StrContains(text, "can't allocate memory")) {
+    return absl::ResourceExhaustedError(absl::StrCat(what, ": ", text));
+  }
+  // Only layers of a script are interpreted.
+  if (absl::StrContains(text, "TorchScript interpreter")) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        what, ": the script of model.file cannot compute this: ", text,
+        "; correct the script, or what it is given (data.shape, the "
+        "micro-batch)"));
+  }
+  return absl::InternalError(absl::StrCat(what, ": ", text));
+}
+
 // Runs `work`, which returns absl::Status or absl::StatusOr, and turns what it
 // throws into an error that begins with `what`:
 //   ResourceExhausted  no memory
+//   InvalidArgument    code of the job's own script failed
 //   Internal           anything else: our bug, since input is checked before
 template <typename Work>
 auto Guard(const char* what, Work&& work) -> decltype(work()) {
@@ -23,14 +41,10 @@ auto Guard(const char* what, Work&& work) -> decltype(work()) {
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError(absl::StrCat(what, ": no memory left"));
   } catch (const c10::Error& error) {
-    const char* text = error.what_without_backtrace();
-    const std::string message = absl::StrCat(what, ": LibTorch: ", text);
-    // LibTorch's allocator throws no type of its own.
-    return absl::StrContains(text, "can't allocate memory")
-               ? absl::ResourceExhaustedError(message)
-               : absl::InternalError(message);
+    return FromException(
+        what, absl::StrCat("LibTorch: ", error.what_without_backtrace()));
   } catch (const std::exception& error) {
-    return absl::InternalError(absl::StrCat(what, ": ", error.what()));
+    return FromException(what, error.what());
   }
 }
 
