@@ -40,8 +40,9 @@ absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder,
     if (wanted) names.push_back(name);
   }
   if (error) {
-    return absl::ErrnoToStatus(error.value(),
-                               absl::StrCat("cannot list ", folder));
+    return absl::ErrnoToStatus(
+        error.value(),
+        absl::StrCat("data.path, on this worker: cannot list ", folder));
   }
   std::sort(names.begin(), names.end());
   return names;

@@ -126,10 +126,16 @@ absl::StatusOr<std::vector<NamedTensor>> LoadWeights(
     return absl::Status(fits.code(),
                         absl::StrCat(spec.weights, ": ", fits.message()));
   };
-  PACELINE_ASSIGN_OR_RETURN(SafetensorsFile file,
-                            ReadSomeSafetensors(spec.weights, choose));
-  for (NamedTensor& named : file.tensors) named.tensor = Widened(named.tensor);
-  return WithoutAliases(spec.weights, aliases, std::move(file.tensors));
+  auto file = ReadSomeSafetensors(spec.weights, choose);
+  if (!file.ok()) {
+    return absl::Status(file.status().code(),
+                        absl::StrCat("model.weights, on this worker: ",
+                                     file.status().message()));
+  }
+  for (NamedTensor& named : file->tensors) {
+    named.tensor = Widened(named.tensor);
+  }
+  return WithoutAliases(spec.weights, aliases, std::move(file->tensors));
 }
 
 }  // namespace paceline
