@@ -2,7 +2,9 @@
 #include <cstddef>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -206,6 +208,35 @@ bool IsInterleaved(const JobSpec& spec) {
   return spec.pipeline.schedule == "interleaved-1f1b";
 }
 
+// The `count` workers that take least time for the whole model, in the order
+// given.
+absl::StatusOr<std::vector<PlannerWorker>> Fastest(
+    const JobSpec& spec, const ModelDescription& model,
+    const std::vector<PlannerWorker>& workers, const Measurements& measurements,
+    size_t count) {
+  std::vector<InputWorker> candidates;
+  for (const PlannerWorker& worker : workers) {
+    candidates.push_back({worker.name, worker.machine_id, worker.memory_bytes});
+  }
+  PACELINE_ASSIGN_OR_RETURN(
+      const PlanInputs inputs,
+      MakePlanInputs(spec, model, candidates, measurements));
+  std::vector<std::pair<double, size_t>> order;  // seconds, which
+  for (size_t d = 0; d < workers.size(); ++d) {
+    const std::vector<double>& seconds =
+        inputs.problem.devices[d].layer_seconds;
+    order.emplace_back(std::accumulate(seconds.begin(), seconds.end(), 0.0), d);
+  }
+  std::sort(order.begin(), order.end());
+  std::vector<bool> taken(workers.size(), false);
+  for (size_t i = 0; i < count; ++i) taken[order[i].second] = true;
+  std::vector<PlannerWorker> fastest;
+  for (size_t d = 0; d < workers.size(); ++d) {
+    if (taken[d]) fastest.push_back(workers[d]);
+  }
+  return fastest;
+}
+
 // Stages dealt out in turn.  `measurements` null: cut equally.
 absl::StatusOr<Layout> Deal(const JobSpec& spec, const ModelDescription& model,
                             const std::vector<PlannerWorker>& workers,
@@ -224,6 +255,12 @@ absl::StatusOr<Layout> Deal(const JobSpec& spec, const ModelDescription& model,
                   .micro_batches = micro_batches}));
   Layout layout;
   layout.workers.assign(workers.begin(), workers.begin() + dealing.workers);
+  if (measurements != nullptr && pipeline.cuts.empty() &&
+      layout.workers.size() < workers.size()) {
+    PACELINE_ASSIGN_OR_RETURN(
+        layout.workers,
+        Fastest(spec, model, workers, *measurements, layout.workers.size()));
+  }
   for (int stage = 0; stage < dealing.stages; ++stage) {
     layout.worker_of.push_back(stage % dealing.workers);
   }

@@ -190,6 +190,21 @@ TEST(MakePlan, CutsForInferenceByForwardSecondsWhereStagesShareWorkers) {
   }
 }
 
+TEST(MakePlan, DealsStagesOutToTheFastestWorkers) {
+  JobSpec spec = Job(4);
+  spec.pipeline.schedule = "interleaved-1f1b";
+  const ModelDescription model = SmallModel(12);
+  const std::vector<PlannerWorker> workers = Workers(3);
+
+  const auto plan = MakePlan(
+      spec, model, workers, Measured(spec, model, workers, {0.03, 0.01, 0.01}));
+
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(LayersOn(*plan, 10), 0) << plan->why;
+  EXPECT_EQ(LayersOn(*plan, 11), 6) << plan->why;
+  EXPECT_EQ(LayersOn(*plan, 12), 6) << plan->why;
+}
+
 TEST(MakePlan, FitsWhereEqualStagesDoWhenWorkersAreFew) {
   const ModelDescription model = SmallModel(8);
   int by_policy = 0;
