@@ -141,6 +141,11 @@ absl::Status CheckModel(const PlaygroundFlags& flags, const JobSpec& spec) {
         "; there are: ", absl::StrJoin(names, ", ")));
   }
   constexpr int64_t kMostSamples = 1 << 20;
+  if (flags.micro_batch_samples == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--model needs --batch, the samples of a micro-batch: 1 to ",
+        kMostSamples));
+  }
   return CheckCount("--batch", flags.micro_batch_samples, kMostSamples);
 }
 

@@ -168,7 +168,8 @@ TEST(Playground, WantsTheBatchOfAModel) {
   JobSpec spec;
   spec.model.name = "lenet";
 
-  EXPECT_THAT(ErrorOf({}, &spec), HasSubstr("--batch: got 0, need 1 to"));
+  EXPECT_THAT(ErrorOf({}, &spec),
+              HasSubstr("--model needs --batch, the samples"));
 }
 
 TEST(Playground, NamesTheFlagThatIsWrong) {
