@@ -208,19 +208,23 @@ bool IsInterleaved(const JobSpec& spec) {
   return spec.pipeline.schedule == "interleaved-1f1b";
 }
 
+std::vector<InputWorker> AsInputs(const std::vector<PlannerWorker>& workers) {
+  std::vector<InputWorker> inputs;
+  for (const PlannerWorker& worker : workers) {
+    inputs.push_back({worker.name, worker.machine_id, worker.memory_bytes});
+  }
+  return inputs;
+}
+
 // The `count` workers that take least time for the whole model, in the order
 // given.
 absl::StatusOr<std::vector<PlannerWorker>> Fastest(
     const JobSpec& spec, const ModelDescription& model,
     const std::vector<PlannerWorker>& workers, const Measurements& measurements,
     size_t count) {
-  std::vector<InputWorker> candidates;
-  for (const PlannerWorker& worker : workers) {
-    candidates.push_back({worker.name, worker.machine_id, worker.memory_bytes});
-  }
   PACELINE_ASSIGN_OR_RETURN(
       const PlanInputs inputs,
-      MakePlanInputs(spec, model, candidates, measurements));
+      MakePlanInputs(spec, model, AsInputs(workers), measurements));
   std::vector<std::pair<double, size_t>> order;  // seconds, which
   for (size_t d = 0; d < workers.size(); ++d) {
     const std::vector<double>& seconds =
@@ -275,12 +279,9 @@ absl::StatusOr<Layout> Deal(const JobSpec& spec, const ModelDescription& model,
     layout.why = "equal, dealt out in turn";
     return layout;
   }
-  std::vector<InputWorker> used;
-  for (const PlannerWorker& worker : layout.workers) {
-    used.push_back({worker.name, worker.machine_id, worker.memory_bytes});
-  }
-  PACELINE_ASSIGN_OR_RETURN(const PlanInputs inputs,
-                            MakePlanInputs(spec, model, used, *measurements));
+  PACELINE_ASSIGN_OR_RETURN(
+      const PlanInputs inputs,
+      MakePlanInputs(spec, model, AsInputs(layout.workers), *measurements));
   layout.stages = CutForDealing(inputs.problem, dealing.stages);
   layout.why = absl::StrCat("shortest longest stage, dealt out in turn (",
                             inputs.source, ")");
@@ -312,12 +313,9 @@ void PlanAStream(PlanInputs& inputs) {
 absl::StatusOr<Layout> Solve(const JobSpec& spec, const ModelDescription& model,
                              const std::vector<PlannerWorker>& workers,
                              const Measurements& measurements) {
-  std::vector<InputWorker> candidates;
-  for (const PlannerWorker& worker : workers) {
-    candidates.push_back({worker.name, worker.machine_id, worker.memory_bytes});
-  }
   PACELINE_ASSIGN_OR_RETURN(
-      PlanInputs inputs, MakePlanInputs(spec, model, candidates, measurements));
+      PlanInputs inputs,
+      MakePlanInputs(spec, model, AsInputs(workers), measurements));
   if (IsAsynchronous(spec.pipeline.schedule)) PlanAStream(inputs);
   const int layers = static_cast<int>(model.layers.size());
   const int stages = spec.pipeline.stages;

@@ -51,8 +51,8 @@ set_rate() {
 
 add_namespace() {
   ip netns add "$1"
-  # What Debian's kernels do unless told otherwise, whatever this host was told:
-  # bbr paces what it sends, in smaller pieces, which costs a node's CPU.
+  # What Debian's kernels do unless told otherwise, so that figures of two beds
+  # do not differ by what their hosts were told.
   ip netns exec "$1" sh -c \
     'echo cubic >/proc/sys/net/ipv4/tcp_congestion_control' 2>/dev/null ||
     echo "testbed.sh: no cubic here: TCP does as on this host" >&2

@@ -32,9 +32,8 @@ int64_t DefaultResize(const Shape& shape);
 
 // Decodes while loading, row by row into the tensor.  In training the next
 // picture of the list takes an unreadable one's place, so that a batch keeps
-// its size; in evaluation zeros do (inference:
-// NaN), labelled kNoLabel.  Which ones are
-// unreadable depends on the files alone, and so does every byte.
+// its size; in evaluation zeros do, in inference NaN, labelled kNoLabel.  Which
+// ones are unreadable depends on the files alone, and so does every byte.
 class ImageFolderSet final : public SampleSet {
  public:
   // Errors: those of ListImageFolder
