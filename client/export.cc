@@ -212,7 +212,7 @@ absl::StatusOr<std::unique_ptr<ExportTarget>> OpenExportTarget(
   const int file =
       open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC,
            0666);
-  if (file < 0) return CannotWrite(part, errno);
+  if (file < 0) return CannotWrite(path, errno);
   return std::make_unique<FileTarget>(file, target, part);
 }
 

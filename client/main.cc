@@ -1,8 +1,10 @@
 // paceline: the client.
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <iostream>
+#include <optional>
 #include <random>
 
 #include "absl/strings/str_cat.h"
@@ -118,10 +120,18 @@ ExitCode NoPlan(Console& console, const absl::Status& why) {
 }
 
 // Ctrl-C is caught while this waits, not while the planner computes.
-absl::Status LookIntoScript(Console& console, MeasureClient& client,
-                            JobSpec* spec) {
+absl::Status LookIntoScript(Console& console, const Clock& clock,
+                            MeasureClient& client, JobSpec* spec) {
   SignalPauser pauser;
-  return FillInScript(console, pauser, client, spec);
+  return FillInScript(console, pauser, clock, /*timeout=*/std::nullopt, client,
+                      spec);
+}
+
+absl::Status LookIntoScript(const CommandContext& context,
+                            std::optional<absl::Duration> timeout,
+                            MeasureClient& client, JobSpec* spec) {
+  return FillInScript(context.console, context.pauser, context.clock, timeout,
+                      client, spec);
 }
 
 ExitCode Plan(const PlanOptions& plan, const Settings& settings,
@@ -135,7 +145,7 @@ ExitCode Plan(const PlanOptions& plan, const Settings& settings,
     auto spec = JobToPlan(plan, console);
     if (!spec.ok()) return ReportError(console, spec.status());
     GrpcControlClient client(settings.coordinator);
-    const absl::Status known = LookIntoScript(console, client, &*spec);
+    const absl::Status known = LookIntoScript(console, clock, client, &*spec);
     if (!known.ok()) return ReportError(console, known);
     question = AskForMesh(client, *spec, plan);
   } else {
@@ -166,7 +176,7 @@ ExitCode Bench(const CommandContext& context, GrpcControlClient& client,
       ModelJob(bench.model, bench.micro_batch, bench.sets, context.console);
   if (!spec.ok()) return ReportError(context.console, spec.status());
   const absl::Status known =
-      FillInScript(context.console, context.pauser, client, &*spec);
+      LookIntoScript(context, options.timeout, client, &*spec);
   if (!known.ok()) return ReportError(context.console, known);
   return BenchCommand(context, client, *std::move(spec), bench);
 }
@@ -179,7 +189,7 @@ ExitCode Profile(const CommandContext& context, GrpcControlClient& client,
       ModelJob(profile.model, profile.batch, profile.sets, context.console);
   if (!spec.ok()) return ReportError(context.console, spec.status());
   const absl::Status known =
-      FillInScript(context.console, context.pauser, client, &*spec);
+      LookIntoScript(context, options.timeout, client, &*spec);
   if (!known.ok()) return ReportError(context.console, known);
   return ProfileCommand(context, client, *spec, profile);
 }
@@ -190,7 +200,7 @@ ExitCode PredictModel(const CommandContext& context, GrpcControlClient& client,
       ModelJob(predict.model, predict.batch, predict.sets, context.console);
   if (!spec.ok()) return ReportError(context.console, spec.status());
   const absl::Status known =
-      FillInScript(context.console, context.pauser, client, &*spec);
+      LookIntoScript(context, std::nullopt, client, &*spec);
   if (!known.ok()) return ReportError(context.console, known);
   return PredictModelCommand(context, client, *spec, predict);
 }
@@ -204,9 +214,16 @@ ExitCode Submit(const CommandContext& context, GrpcControlClient& client,
                     .text = *text,
                     .sets = options.sets});
   if (!job.ok()) return ReportError(context.console, job.status());
+  const Instant begin = context.clock.Now();
   const absl::Status known =
-      FillInScript(context.console, context.pauser, client, &job->spec);
+      LookIntoScript(context, options.timeout, client, &job->spec);
   if (!known.ok()) return ReportError(context.console, known);
+  // What is left of it; with nothing left, the job is asked about once.
+  std::optional<absl::Duration> timeout = options.timeout;
+  if (timeout.has_value()) {
+    timeout = std::max(absl::ZeroDuration(),
+                       *timeout - (context.clock.Now() - begin));
+  }
   if (!options.plan_file.empty()) {
     const absl::Status followed = FollowPlanFile(options.plan_file, *job);
     if (!followed.ok()) return ReportError(context.console, followed);
@@ -216,7 +233,7 @@ ExitCode Submit(const CommandContext& context, GrpcControlClient& client,
                                  .request_id = RandomRequestId(),
                                  .detach = options.detach,
                                  .dry_run = options.dry_run,
-                                 .timeout = options.timeout});
+                                 .timeout = timeout});
 }
 
 ExitCode RunOnJob(const CommandContext& context, const ClientOptions& options) {

@@ -114,7 +114,9 @@ struct WorkerView {
   int64_t id = 0;
   std::string name;
   std::string machine_id;
-  // idle, busy, draining (drained, and has a job still), drained, suspect, lost
+  // idle, busy, measuring (for a person; a link between two workers that the
+  // mesh measures by itself does not count), draining (drained, and has a job
+  // still), drained, suspect, lost
   std::string state;
   bool drained = false;  // gets nothing new
   std::string address;

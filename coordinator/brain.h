@@ -87,6 +87,7 @@ struct WorkerView {
   std::vector<int32_t> stages;
   absl::Duration last_heard;  // ago
   bool drained = false;       // gets nothing new; draining while it has a job
+  bool measuring = false;     // what a person asked for; gets no job meanwhile
 };
 
 // Of all round groups since the start.
@@ -217,8 +218,8 @@ class Brain {
   std::vector<WorkerView> ViewWorkers(Instant now) const;  // by id
   const GroupCounts& group_counts() const { return group_counts_; }
   // Errors: NotFound.
-  absl::StatusOr<ProfileView> ViewProfile(int64_t id) const {
-    return measures_.View(id);
+  absl::StatusOr<ProfileView> ViewProfile(int64_t id, Instant now) {
+    return measures_.View(id, now);
   }
   // model: empty for all.
   StoredMeasurements ViewMeasurements(const std::string& model) const;

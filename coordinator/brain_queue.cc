@@ -413,6 +413,7 @@ WorkerView Brain::ViewWorker(const Member& member, Instant now) const {
   view.member = member;
   view.last_heard = now - member.last_heard;
   view.drained = drained_.contains(member.id);
+  view.measuring = measures_.Holds(member.registration.name);
   const auto busy = busy_.find(member.id);
   if (busy == busy_.end()) return view;
   view.job = busy->second;

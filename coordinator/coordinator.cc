@@ -402,7 +402,7 @@ void Coordinator::StartProfile(ProfileRequest request,
 
 void Coordinator::GetProfile(int64_t id, Done<ProfileView> done) {
   Ask<ProfileView>(std::move(done),
-                   [this, id] { return brain_.ViewProfile(id); });
+                   [this, id] { return brain_.ViewProfile(id, Now().now); });
 }
 
 void Coordinator::ListMeasurements(const std::string& model,

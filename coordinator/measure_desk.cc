@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/model/description.h"
 
 namespace paceline {
 namespace {
@@ -20,6 +21,10 @@ void InsertSorted(std::vector<T>& into, T value, Less less) {
 }
 
 }  // namespace
+
+bool MeasureDesk::IsScript(const Task& task) {
+  return task.order.layers.has_value() && NeedsWorker(task.order.layers->model);
+}
 
 std::string MeasureDesk::TextOf(const Task& task) {
   return task.peer.empty()
@@ -46,7 +51,9 @@ void MeasureDesk::OnArrival(const std::string& name,
   });
   // What runs on another process of this name ended with it.
   for (Task& task : tasks_) {
-    if (task.worker == name || task.peer == name) task.running = false;
+    if (task.worker != name && task.peer != name) continue;
+    if (task.running) ++task.ended_processes;
+    task.running = false;
   }
   for (const std::string& other : others) {
     if (other != name) AddLink(0, name, other);
@@ -144,11 +151,25 @@ absl::Status MeasureDesk::Judge(
     return absl::UnavailableError(absl::StrCat("worker ", name, " is gone"));
   }
   task.gone_since.reset();
-  const absl::Duration limit =
-      task.peer.empty() ? policy_.layers_limit : policy_.link_limit;
+  if (task.ended_processes > policy_.most_ended_processes) {
+    return absl::AbortedError(absl::StrCat(
+        "the worker's process ended ", task.ended_processes,
+        " times over it: its log, or the kernel's, says why; has it enough "
+        "memory?"));
+  }
+  if (IsScript(task)) {
+    if (!task.asked_for.has_value()) task.asked_for = now;
+    if (now - *task.asked_for >= policy_.unasked_limit) {
+      return absl::CancelledError("nobody waits for it any more");
+    }
+  }
+  const absl::Duration limit = IsScript(task)      ? policy_.script_limit
+                               : task.peer.empty() ? policy_.layers_limit
+                                                   : policy_.link_limit;
   if (task.running && now - *task.since >= limit) {
-    return absl::DeadlineExceededError(
-        absl::StrCat("not finished after ", absl::FormatDuration(limit)));
+    return absl::DeadlineExceededError(absl::StrCat(
+        "not finished after ", absl::FormatDuration(limit),
+        IsScript(task) ? ": does the code of the script come to an end?" : ""));
   }
   return absl::OkStatus();
 }
@@ -216,7 +237,7 @@ bool MeasureDesk::Holds(const std::string& worker) const {
   });
 }
 
-absl::StatusOr<ProfileView> MeasureDesk::View(int64_t request) const {
+absl::StatusOr<ProfileView> MeasureDesk::View(int64_t request, Instant now) {
   const auto found = requests_.find(request);
   if (found == requests_.end()) {
     return absl::NotFoundError(
@@ -225,8 +246,9 @@ absl::StatusOr<ProfileView> MeasureDesk::View(int64_t request) const {
                      "ask for it again"));
   }
   ProfileView view = found->second;
-  for (const Task& task : tasks_) {
+  for (Task& task : tasks_) {
     if (task.request != request) continue;
+    task.asked_for = now;
     view.waiting.push_back(absl::StrCat(
         TextOf(task), task.running
                           ? ": being measured"

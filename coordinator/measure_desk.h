@@ -40,9 +40,18 @@ struct ProfileView {
 struct MeasurePolicy {
   absl::Duration link_limit = absl::Seconds(60);
   absl::Duration layers_limit = absl::Minutes(30);
+  // Somebody's own code is loaded and executed once, and may never return.
+  absl::Duration script_limit = absl::Minutes(5);
+  // Of a script only who asked for it wants to know; a measurement is kept for
+  // everybody, whoever waits.
+  absl::Duration unasked_limit = absl::Seconds(30);
   // How long something waits for a worker that is gone: it may be executing
   // itself anew.
   absl::Duration return_period = absl::Seconds(20);
+  // Processes that end while they measure: one executes itself anew for another
+  // CPU capability, a second may be somebody's doing, a third is the
+  // measurement's: it takes all memory, or the script crashes.
+  int most_ended_processes = 2;
 };
 
 // Thread-compatible; lives on the coordinator's loop.  Pure.
@@ -73,7 +82,7 @@ class MeasureDesk {
   bool Holds(const std::string& worker) const;
 
   // Errors: NotFound.
-  absl::StatusOr<ProfileView> View(int64_t request) const;
+  absl::StatusOr<ProfileView> View(int64_t request, Instant now);
 
  private:
   struct Task {
@@ -85,9 +94,12 @@ class MeasureDesk {
     bool running = false;
     std::optional<Instant> since;       // running since
     std::optional<Instant> gone_since;  // a worker of it is not there since
+    std::optional<Instant> asked_for;   // last, by View()
+    int ended_processes = 0;            // of its workers, while it ran
     std::string waits_for;
   };
 
+  static bool IsScript(const Task& task);
   void AddLink(int64_t request, const std::string& from, const std::string& to);
   // Why the task must end; OK while it may go on.
   absl::Status Judge(Task& task,

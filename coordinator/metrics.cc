@@ -20,7 +20,8 @@ std::string WorkerStateName(const WorkerView& worker) {
   if (worker.member.state != MemberState::kLive) {
     return std::string(MemberStateName(worker.member.state));
   }
-  return worker.job.assigned() ? "busy" : "idle";
+  if (worker.job.assigned()) return "busy";
+  return worker.measuring ? "measuring" : "idle";
 }
 
 CoordinatorMetrics::CoordinatorMetrics(MetricsRegistry& registry,
@@ -109,7 +110,7 @@ void CoordinatorMetrics::SetQueueDepth(int64_t tasks) {
 void CoordinatorMetrics::Update(const std::vector<WorkerView>& workers,
                                 const std::vector<JobView>& jobs) {
   std::map<std::string, int> by_state = {
-      {"idle", 0}, {"busy", 0}, {"suspect", 0}, {"lost", 0}};
+      {"idle", 0}, {"busy", 0}, {"measuring", 0}, {"suspect", 0}, {"lost", 0}};
   for (const WorkerView& worker : workers) ++by_state[WorkerStateName(worker)];
   for (const auto& [state, count] : by_state) {
     registry_.GetGauge(kWorkers, {state}).Set(count);

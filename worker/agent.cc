@@ -92,6 +92,7 @@ void Agent::OnOrder(std::optional<RunOrder> order) {
           "a neighbour has moved to another address in the middle of the run");
     } else {
       order_is_new_ = true;
+      if (!ending_since_.has_value()) ending_since_ = clock_.Now();
     }
     if (!group.has_value()) order_ = std::move(order);
     cancel = cancel_;
@@ -116,7 +117,10 @@ void Agent::OnMeasure(std::optional<MeasureOrder> order) {
     measure_is_new_ = true;
     measurement_.reset();
     // A run has a token of its own, and no measuring beside it.
-    if (!run_.has_value()) cancel = cancel_;
+    if (!run_.has_value()) {
+      cancel = cancel_;
+      if (!ending_since_.has_value()) ending_since_ = clock_.Now();
+    }
   }
   CancelAll(cancel.get(), nullptr,
             absl::CancelledError("the standing order has changed"));
@@ -130,7 +134,21 @@ void Agent::OnAttached() {
   rounds_.Rewind();
 }
 
+void Agent::EndWhatIsOverdue() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (restarting_ || !ending_since_.has_value()) return;
+    if (clock_.Now() - *ending_since_ < options_.longest_end) return;
+    ending_since_.reset();
+  }
+  Log(LogLevel::kError,
+      "what was withdrawn does not end: starting anew without it",
+      {{"after", absl::FormatDuration(options_.longest_end)}});
+  options_.restart(options_.cpu_capability);
+}
+
 HeartbeatContent Agent::Heartbeat() {
+  EndWhatIsOverdue();
   const TimeReading seconds = time_.Read();
   HeartbeatContent content;
   content.progress = progress_;
@@ -284,6 +302,7 @@ Agent::Work Agent::AwaitWork() {
     if (run_is_new) CloseRun();
     absl::MutexLock lock(&mutex_);
     if (stopping_) return {};
+    ending_since_.reset();
     const bool begin =
         std::exchange(order_is_new_, false) && order_.has_value();
     const bool measure =

@@ -67,9 +67,14 @@ struct AgentOptions {
   // The level that the engine's kernels say they run at; empty: they do not
   // say.
   std::string active_capability;
-  // Called on the compute thread when an order wants another level: the
-  // process shall execute itself anew.  Must not block.
+  // Called, on any thread, when an order wants another level: the process
+  // shall execute itself anew.  Must not block.
   std::function<void(const std::string& capability)> restart;
+  // What has not ended this long after it was withdrawn never will (a user's
+  // own code may loop for ever), and nothing can end it but the process's own
+  // end: restart() is called.  Longer than the slowest machine takes for one
+  // instruction.
+  absl::Duration longest_end = absl::Minutes(1);
   // What jobs' fault scripts need; outlives the agent, null: such a job is
   // refused here.
   FaultActions* fault_actions = nullptr;
@@ -96,6 +101,7 @@ class Agent final : private RunObserver, private RoundObserver {
 
   // A new control stream: records not acknowledged are due again.
   void OnAttached();
+  // Also judges whether what was withdrawn has ended.
   HeartbeatContent Heartbeat();
   // Waits until the run's phase has changed since the last Heartbeat(), or
   // `longest`: the next one is due.
@@ -152,6 +158,7 @@ class Agent final : private RunObserver, private RoundObserver {
   void Run(const RunOrder& order);
   void Measure(const MeasureOrder& order);
   void CloseRun();
+  void EndWhatIsOverdue();
   absl::Status RunJob(const RunOrder& order);
   absl::StatusOr<std::map<int, std::unique_ptr<StageEngine>>> MakeEngines(
       const RunOrder& order, const ModelDescription& model, WorkerId self);
@@ -206,6 +213,9 @@ class Agent final : private RunObserver, private RoundObserver {
   bool measure_is_new_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<Measurement> measurement_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  // Since when the compute thread is to leave what it is at; nothing while it
+  // is not to, or has left.
+  std::optional<Instant> ending_since_ ABSL_GUARDED_BY(mutex_);
   std::optional<RunReport> run_ ABSL_GUARDED_BY(mutex_);
   // run_'s phase, its round group, measurement_, or restarting_
   bool changed_ ABSL_GUARDED_BY(mutex_) = false;

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -45,7 +46,7 @@ namespace {
 constexpr char kEarlierGrpc[] = "PACELINE_WORKER_EARLIER_GRPC";
 constexpr char kEarlierHttp[] = "PACELINE_WORKER_EARLIER_HTTP";
 
-// Before an exec: threads that have not ended by then are not waited for.
+// Threads that have not ended by then are not waited for.
 constexpr absl::Duration kLongestStop = absl::Seconds(5);
 
 // Replaces this process by itself with the environment of `capability`.
@@ -67,6 +68,18 @@ absl::Status ExecuteAnew(const std::string& capability, char** argv) {
   execv("/proc/self/exe", argv);
   return absl::InternalError(
       absl::StrCat("cannot execute myself anew: ", strerror(errno)));
+}
+
+// Stops the daemon.  A compute thread that hangs, in somebody's script say,
+// cannot be joined: then `overdue`, which ends the process, is called.
+void Stop(Daemon& daemon, const std::function<void()>& overdue) {
+  absl::Notification stopped;
+  Thread watch("overdue", [&] {
+    if (!stopped.WaitForNotificationWithTimeout(kLongestStop)) overdue();
+  });
+  daemon.Stop();
+  stopped.Notify();
+  watch.Join();
 }
 
 // The level that the engine says it computes at; the FakeEngine has none.
@@ -190,19 +203,18 @@ int Run(const WorkerOptions& worker, const std::string& capability,
     setenv(kEarlierGrpc, daemon.grpc_address().c_str(), 1);
     setenv(kEarlierHttp, daemon.http_address().c_str(), 1);
     daemon.AnnounceRestart();
-    // A compute thread that hangs cannot be joined; exec ends it all the same.
-    absl::Notification stopped;
-    Thread overdue("overdue", [&] {
-      if (stopped.WaitForNotificationWithTimeout(kLongestStop)) return;
-      Fail(ExecuteAnew(wake_up.capability(), argv));
-    });
-    daemon.Stop();
-    stopped.Notify();
-    overdue.Join();
-    return Fail(ExecuteAnew(wake_up.capability(), argv));
+    const auto anew = [&] {
+      return Fail(ExecuteAnew(wake_up.capability(), argv));
+    };
+    Stop(daemon, [&] { _exit(anew()); });
+    return anew();
   }
   NotifySupervisor("STOPPING=1");
-  daemon.Stop();
+  Stop(daemon, [&] {
+    Log(LogLevel::kWarn, "what it computes does not end: leaving it",
+        {{"name", worker.name}, {"after", absl::FormatDuration(kLongestStop)}});
+    _exit(wake_up.refused().ok() ? 0 : Fail(wake_up.refused()));
+  });
   if (!wake_up.refused().ok()) return Fail(wake_up.refused());
   Log(LogLevel::kInfo, "worker has stopped", {{"name", worker.name}});
   return 0;

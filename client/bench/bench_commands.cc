@@ -78,6 +78,7 @@ class Bench {
               .status());
     }
     PACELINE_RETURN_IF_ERROR(TakeShares());
+    PACELINE_RETURN_IF_ERROR(TryToPlace(cases));
     tries_.resize(cases.size());
     // Round by round, each with a worker alone to compare with: machines that
     // others use too are now faster, now slower.
@@ -104,6 +105,25 @@ class Bench {
   }
 
  private:
+  // What no spec alone shows, as stages that cannot be dealt out to these
+  // workers, is known before the first job runs, not when its turn comes.
+  absl::Status TryToPlace(const std::vector<BenchCase>& cases) {
+    for (const BenchCase& one : cases) {
+      SubmitRequest request;
+      request.spec = SpecOf(one);
+      request.dry_run = true;
+      const absl::Status placed = context_.client.SubmitJob(request).status();
+      if (placed.ok()) continue;
+      return absl::Status(
+          placed.code(),
+          absl::StrCat("nothing was run: ", one.stages,
+                       one.stages == 1 ? " stage, " : " stages, ", one.policy,
+                       one.schedule.empty() ? "" : ", ", one.schedule, ": ",
+                       placed.message()));
+    }
+    return absl::OkStatus();
+  }
+
   // How much CPU a quota leaves each worker, by its newest profile.
   absl::Status TakeShares() {
     PACELINE_ASSIGN_OR_RETURN(const Measurements known,

@@ -78,8 +78,8 @@ void AddPolicy(CLI::App* app, PlanOptions& options) {
                 "Asks all policies: cost, gap and time in one table");
   app->add_option("--levels", options.levels,
                   "2: stages inside each machine, then over the machines")
-      ->type_name("1|2")
-      ->check(CLI::Range(1, 2));
+      ->check(CLI::Range(1, 2))
+      ->option_text("1|2");
   app->add_option("--seed", options.seed, "Of mcmc and soft")
       ->type_name("N")
       ->check(CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max()))

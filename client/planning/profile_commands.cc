@@ -126,7 +126,8 @@ absl::StatusOr<std::vector<WorkerView>> LiveWorkers(MeasureClient& measure) {
   PACELINE_ASSIGN_OR_RETURN(std::vector<WorkerView> workers,
                             measure.ListWorkers());
   std::erase_if(workers, [](const WorkerView& worker) {
-    return worker.state != "idle" && worker.state != "busy";
+    return worker.state != "idle" && worker.state != "busy" &&
+           worker.state != "measuring";
   });
   return workers;
 }

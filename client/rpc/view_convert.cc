@@ -29,6 +29,8 @@ std::string StateFromProto(v1::WorkerState state) {
       return "idle";
     case v1::WORKER_STATE_BUSY:
       return "busy";
+    case v1::WORKER_STATE_MEASURING:
+      return "measuring";
     case v1::WORKER_STATE_SUSPECT:
       return "suspect";
     case v1::WORKER_STATE_LOST:

@@ -29,8 +29,9 @@ std::string WithHost(const std::string& address, const std::string& peer) {
 v1::WorkerState StateOf(const WorkerView& view) {
   switch (view.member.state) {
     case MemberState::kLive:
-      return view.job.assigned() ? v1::WORKER_STATE_BUSY
-                                 : v1::WORKER_STATE_IDLE;
+      if (view.job.assigned()) return v1::WORKER_STATE_BUSY;
+      return view.measuring ? v1::WORKER_STATE_MEASURING
+                            : v1::WORKER_STATE_IDLE;
     case MemberState::kSuspect:
       return v1::WORKER_STATE_SUSPECT;
     case MemberState::kLost:

@@ -34,9 +34,10 @@ ProfileProgress Found() {
 
 struct ScriptBed : CommandBed {
   absl::Status FillIn(JobSpec* spec) {
-    return FillInScript(console, pauser, measure, spec);
+    return FillInScript(console, pauser, clock, timeout, measure, spec);
   }
   FakeMeasureClient measure;
+  std::optional<absl::Duration> timeout;
 };
 
 TEST(FillInScript, AsksAWorkerAndWaitsForIt) {
@@ -78,6 +79,22 @@ TEST(FillInScript, SaysWhyTheFileWillNotDo) {
 
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("it was traced"));
+}
+
+TEST(FillInScript, WaitsNoLongerThanTheTimeout) {
+  ScriptBed bed;
+  bed.measure.progress = {Waiting()};
+  bed.timeout = absl::Seconds(2);
+  const Instant begin = bed.clock.Now();
+  JobSpec spec = Script();
+
+  const absl::Status status = bed.FillIn(&spec);
+
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("gave up after 2s (--timeout), looking into /net.pt: "
+                        "layers on w1: waits for worker w1"));
+  EXPECT_EQ(bed.clock.Now() - begin, absl::Seconds(2));
 }
 
 TEST(FillInScript, EndsWhenSomebodyInterrupts) {

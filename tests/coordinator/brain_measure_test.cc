@@ -3,6 +3,8 @@
 
 #include "coordinator/brain.h"
 #include "coordinator/drift.h"
+#include "coordinator/metrics.h"
+#include "coordinator/rpc/convert.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/mesh.h"
@@ -147,12 +149,25 @@ TEST(BrainMeasure, HasOneWorkerLookIntoAScriptThatNobodyKnows) {
   found.measurement->script->sha256 = "abc";
   ASSERT_TRUE(mesh.Send(a, found).ok());
 
-  const auto view = mesh.brain().ViewProfile(ticket->id);
+  const auto view = mesh.brain().ViewProfile(ticket->id, mesh.Now().now);
   ASSERT_TRUE(view.ok()) << view.status();
   ASSERT_TRUE(view->script.has_value());
   EXPECT_EQ(view->script->sha256, "abc");
   EXPECT_TRUE(view->waiting.empty());
   EXPECT_THAT(mesh.Measured("").profiles, SizeIs(0));
+}
+
+TEST(BrainMeasure, ShowsWhoMeasuresForAPerson) {
+  Mesh mesh;
+  mesh.Attach("a", 1);
+  ASSERT_TRUE(mesh.Profile({SpecOf(1), {"a"}, false}).ok());
+
+  const auto views = mesh.brain().ViewWorkers(mesh.Now().now);
+
+  ASSERT_THAT(views, SizeIs(1));
+  EXPECT_TRUE(views[0].measuring);
+  EXPECT_EQ(WorkerStateName(views[0]), "measuring");
+  EXPECT_EQ(ToProto(views[0]).state(), v1::WORKER_STATE_MEASURING);
 }
 
 TEST(BrainMeasure, TakesNoJobOfAScriptThatNobodyKnows) {

@@ -99,7 +99,7 @@ TEST(MeasureDesk, KeepsTheLinksThatItAskedForOneEachWay) {
 
   ASSERT_TRUE(kept.has_value());
   EXPECT_EQ(kept->links, asked_for);
-  EXPECT_EQ(desk.View(request)->links, asked_for);
+  EXPECT_EQ(desk.View(request, At(0))->links, asked_for);
 }
 
 TEST(MeasureDesk, GivesWayToAJobAndGoesOnAfterIt) {
@@ -128,7 +128,7 @@ TEST(MeasureDesk, PutsWhatAPersonAskedForFirst) {
   ASSERT_TRUE(order.has_value() && order->layers.has_value());
   EXPECT_EQ(order->cpu_capability, "avx2");
   EXPECT_TRUE(desk.Holds("b"));
-  EXPECT_THAT(desk.View(id)->waiting,
+  EXPECT_THAT(desk.View(id, At(0))->waiting,
               ElementsAre("layers on b: being measured"));
 }
 
@@ -145,7 +145,7 @@ TEST(MeasureDesk, SaysWhatIsFinishedAndWhatNot) {
   desk.OnMeasurement("a", layers);
   desk.Assign(workers, At(1));
 
-  const auto view = desk.View(id);
+  const auto view = desk.View(id, At(0));
   ASSERT_TRUE(view.ok());
   EXPECT_EQ(view->profiles.size(), 1u);
   EXPECT_THAT(view->waiting,
@@ -161,12 +161,12 @@ TEST(MeasureDesk, FailsAloudWhatAPersonAskedForOfAWorkerThatStaysAway) {
   workers[0].live = false;
 
   desk.Assign(workers, At(1));
-  EXPECT_THAT(desk.View(id)->failed, IsEmpty());
+  EXPECT_THAT(desk.View(id, At(0))->failed, IsEmpty());
   desk.Assign(workers, At(22));
 
-  EXPECT_THAT(desk.View(id)->failed,
+  EXPECT_THAT(desk.View(id, At(0))->failed,
               ElementsAre("layers on a: worker a is gone"));
-  EXPECT_THAT(desk.View(id)->waiting, IsEmpty());
+  EXPECT_THAT(desk.View(id, At(0))->waiting, IsEmpty());
 }
 
 TEST(MeasureDesk, GivesTheSameOrderToAWorkerThatCameBack) {
@@ -201,13 +201,72 @@ TEST(MeasureDesk, EndsWhatTakesTooLong) {
 
   desk.Assign(workers, At(62));
 
-  EXPECT_THAT(desk.View(id)->failed,
+  EXPECT_THAT(desk.View(id, At(0))->failed,
               ElementsAre("layers on a: no memory", "layers on b: no memory",
                           HasSubstr("link a - b: not finished after 1m")));
 }
 
+JobSpec Script() {
+  JobSpec spec;
+  spec.model.name = kScriptModel;
+  spec.model.file = "/net.pt";
+  return spec;
+}
+
+TEST(MeasureDesk, EndsTheLookIntoAScriptWhoseCodeDoesNot) {
+  MeasureDesk desk;
+  const int64_t id = desk.Request(Script(), "avx2", {"a"}, false);
+  for (int second = 0; second < 300; second += 20) {
+    desk.Assign(Workers({"a"}), At(second));
+    EXPECT_THAT(desk.View(id, At(second))->failed, IsEmpty()) << second;
+  }
+  EXPECT_TRUE(desk.Holds("a"));
+
+  desk.Assign(Workers({"a"}), At(300));
+
+  EXPECT_THAT(desk.View(id, At(300))->failed,
+              ElementsAre("layers on a: not finished after 5m: does the code "
+                          "of the script come to an end?"));
+  EXPECT_FALSE(desk.OrderOf("a").has_value());
+}
+
+TEST(MeasureDesk, LooksIntoNoScriptThatNobodyAsksForAnyMore) {
+  MeasureDesk desk;
+  const int64_t script = desk.Request(Script(), "avx2", {"a"}, false);
+  const int64_t layers = desk.Request(Spec(), "avx2", {"b"}, false);
+  desk.Assign(Workers({"a", "b"}), At(0));
+  ASSERT_TRUE(desk.View(script, At(10)).ok());
+
+  desk.Assign(Workers({"a", "b"}), At(39));
+  EXPECT_TRUE(desk.OrderOf("a").has_value());
+  desk.Assign(Workers({"a", "b"}), At(40));
+
+  EXPECT_FALSE(desk.OrderOf("a").has_value());
+  EXPECT_FALSE(desk.Holds("a"));
+  EXPECT_THAT(desk.View(script, At(41))->failed,
+              ElementsAre("layers on a: nobody waits for it any more"));
+  EXPECT_TRUE(desk.OrderOf("b").has_value()) << "is kept for everybody";
+  EXPECT_THAT(desk.View(layers, At(41))->failed, IsEmpty());
+}
+
+TEST(MeasureDesk, GivesUpWhatOneProcessAfterAnotherEndsOver) {
+  MeasureDesk desk;
+  const int64_t id = desk.Request(Spec(), "avx2", {"a"}, false);
+  for (int process = 1; process <= 3; ++process) {
+    desk.Assign(Workers({"a"}), At(process));
+    EXPECT_TRUE(desk.OrderOf("a").has_value()) << process;
+    desk.OnArrival("a", {});
+  }
+
+  desk.Assign(Workers({"a"}), At(4));
+
+  EXPECT_FALSE(desk.OrderOf("a").has_value());
+  EXPECT_THAT(desk.View(id, At(4))->failed,
+              ElementsAre(HasSubstr("the worker's process ended 3 times")));
+}
+
 TEST(MeasureDesk, KnowsNoRequestThatNobodyMade) {
-  EXPECT_TRUE(absl::IsNotFound(MeasureDesk().View(7).status()));
+  EXPECT_TRUE(absl::IsNotFound(MeasureDesk().View(7, At(0)).status()));
 }
 
 }  // namespace

@@ -187,6 +187,21 @@ TEST(Bench, OfTrainingHasARowForEverySchedule) {
   EXPECT_GT(bench["rows"][1]["losses"]["fill"].get<double>(), 0);
 }
 
+TEST(Bench, ThatCannotBeFinishedIsNotBegun) {
+  const Mesh mesh(2);
+
+  const Finished bench = mesh.Run(
+      {"bench", "train", "--model", "lenet", "--stages", "2,4", "--schedule",
+       "1f1b,interleaved-1f1b", "--micro-batch", "4", "--micro-batches", "3",
+       "--steps", "2", "--no-profile", "--keep-jobs"});
+
+  EXPECT_EQ(bench.exit_code, 2) << bench.errors;
+  EXPECT_THAT(bench.errors,
+              HasSubstr("nothing was run: 4 stages, dp, interleaved-1f1b: "));
+  EXPECT_THAT(bench.errors, HasSubstr("a multiple of 2"));
+  EXPECT_EQ(mesh.Json({"job", "list"})["jobs"].size(), 0u);
+}
+
 TEST(Bench, OfAnUnknownModelOrPolicyIsAUsageError) {
   const Mesh mesh(1);
   const Finished model = mesh.Run({"bench", "infer", "--model", "lenett"});

@@ -1,5 +1,7 @@
 // Models that are not ours: somebody's own script, somebody's weights.
 
+#include <signal.h>
+
 #include <filesystem>
 #include <ostream>
 
@@ -89,6 +91,29 @@ TEST(Script, ThatCannotBeUsedIsAUsageErrorThatSaysWhy) {
   EXPECT_THAT(traced.errors, HasSubstr("it was traced"));
   EXPECT_EQ(missing.exit_code, 2);
   EXPECT_THAT(missing.errors, HasSubstr("/nowhere/net.pt: No such file"));
+}
+
+TEST(Script, WithoutAnEndCostsNeitherTheTimeoutNorTheWorker) {
+  if (!kHasTorch) GTEST_SKIP() << "scripts need LibTorch";
+  const Mesh mesh(1);
+  const pid_t stuck = mesh.pid_of_worker("w1");
+  ASSERT_GT(stuck, 1);
+
+  const Finished submitted = mesh.Run({"job", "submit", "--timeout", "2s",
+                                       ScriptJob(mesh, Script("endless.pt"))});
+
+  EXPECT_EQ(submitted.exit_code, 124) << submitted.errors;
+  EXPECT_THAT(submitted.errors, HasSubstr("gave up after 2s (--timeout)"));
+  EXPECT_LT(submitted.seconds.count(), 20);
+  EXPECT_EQ(mesh.Workers()[0]["state"], "measuring");
+
+  // `paceline up` starts it again.
+  ASSERT_EQ(kill(stuck, SIGTERM), 0);
+  EXPECT_TRUE(Eventually([&] {
+    const pid_t now = mesh.pid_of_worker("w1");
+    return now > 1 && now != stuck;
+  })) << mesh.log("w1");
+  EXPECT_THAT(mesh.log("w1"), HasSubstr("what it computes does not end"));
 }
 
 TEST(Weights, OfOneJobAreWhereAnotherBegins) {

@@ -8,6 +8,7 @@
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/fake_clock.h"
 #include "worker/data/open.h"
 #include "worker/fake_engine.h"
 #include "worker/gate_desk.h"
@@ -84,6 +85,8 @@ class LonelyFactory final : public RunFactory {
     return std::make_unique<FakeEngine>(options);
   }
   absl::StatusOr<ScriptModel> ReadScript(const JobSpec& spec) override {
+    script_begun_.Notify();
+    if (script_ends_ != nullptr) script_ends_->WaitForNotification();
     ScriptModel script;
     script.sha256 = "hash of " + spec.model.file;
     script.layers.resize(1);
@@ -138,6 +141,8 @@ class LonelyFactory final : public RunFactory {
 
   int threads_ = 0;
   bool upload_blocks_ = false;
+  absl::Notification script_begun_;
+  absl::Notification* script_ends_ = nullptr;  // null: at once
   std::vector<std::string> uploaded_;
   Tensor first_upload_;
   TrainSpec train_;
@@ -178,7 +183,8 @@ class AgentTest : public ::testing::Test {
       restart_at_ = capability;
       restarted_.Notify();
     };
-    agent_ = std::make_unique<Agent>(std::move(options), factory_, clock_);
+    agent_ =
+        std::make_unique<Agent>(std::move(options), factory_, *clock_used_);
     agent_->OnWelcome(kSelf);
   }
 
@@ -203,6 +209,8 @@ class AgentTest : public ::testing::Test {
 
   LonelyFactory factory_;
   const SystemClock clock_{};
+  FakeClock fake_clock_;
+  const Clock* clock_used_ = &clock_;
   Prober* prober_used_ = nullptr;
   std::string active_capability_;
   std::string restart_at_;
@@ -469,6 +477,15 @@ class MeasuringAgentTest : public AgentTest {
     order.link = LinkTarget{"b", "b:1"};
     return order;
   }
+  MeasureOrder ScriptOrder() {
+    MeasureOrder order;
+    order.id = 1;
+    order.layers = Order(1).spec;
+    order.layers->model.name = kScriptModel;
+    order.layers->model.file = "/net.pt";
+    order.cpu_capability = "avx2";
+    return order;
+  }
   Measurement AwaitMeasurement() {
     const absl::Time give_up = absl::Now() + kLongest;
     while (absl::Now() < give_up) {
@@ -521,14 +538,8 @@ TEST_F(MeasuringAgentTest, MeasuresTheLayersOfASpec) {
 
 TEST_F(MeasuringAgentTest, LooksIntoAScriptThatNobodyHasLookedInto) {
   MakeAgent();
-  MeasureOrder order;
-  order.id = 1;
-  order.layers = Order(1).spec;
-  order.layers->model.name = kScriptModel;
-  order.layers->model.file = "/net.pt";
-  order.cpu_capability = "avx2";
 
-  agent_->OnMeasure(order);
+  agent_->OnMeasure(ScriptOrder());
   const Measurement answer = AwaitMeasurement();
 
   ASSERT_TRUE(answer.error.ok()) << answer.error;
@@ -564,6 +575,45 @@ TEST_F(MeasuringAgentTest, StartsAnewForAnotherCapabilityBeforeItMeasures) {
   restarted_.WaitForNotification();
 
   EXPECT_EQ(restart_at_, "default");
+}
+
+TEST_F(MeasuringAgentTest, StartsAnewWhenAScriptThatWasWithdrawnDoesNotEnd) {
+  clock_used_ = &fake_clock_;
+  absl::Notification ends;
+  factory_.script_ends_ = &ends;
+  MakeAgent();
+  agent_->OnMeasure(ScriptOrder());
+  factory_.script_begun_.WaitForNotification();
+  fake_clock_.Advance(absl::Hours(1));  // as long as it is wanted
+
+  agent_->OnMeasure(std::nullopt);
+  fake_clock_.Advance(absl::Seconds(59));
+  agent_->Heartbeat();
+  EXPECT_FALSE(restarted_.HasBeenNotified());
+  fake_clock_.Advance(absl::Seconds(1));
+  agent_->Heartbeat();
+  agent_->Heartbeat();  // says it once: Notify() twice is fatal
+
+  EXPECT_TRUE(restarted_.HasBeenNotified());
+  EXPECT_EQ(restart_at_, "avx2");
+  ends.Notify();
+  agent_.reset();
+}
+
+TEST_F(MeasuringAgentTest, LetsARunThatCameAfterAMeasurementTakeItsTime) {
+  clock_used_ = &fake_clock_;
+  prober_.blocks = true;
+  factory_.upload_blocks_ = true;
+  MakeAgent();
+  agent_->OnMeasure(LinkOrder(7));
+  agent_->OnOrder(Order(1));
+  Await(RunPhase::kRunning);
+
+  agent_->OnMeasure(std::nullopt);
+  fake_clock_.Advance(absl::Hours(1));
+  agent_->Heartbeat();
+
+  EXPECT_FALSE(restarted_.HasBeenNotified());
 }
 
 TEST_F(MeasuringAgentTest, LeavesAMeasurementForARun) {

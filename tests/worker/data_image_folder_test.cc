@@ -401,6 +401,14 @@ TEST_F(ImageFolderTest, SaysHowManyClassesThereAre) {
                     HasSubstr("set data.classes to 2")));
 }
 
+TEST_F(ImageFolderTest, SaysThatOneClassIsNone) {
+  std::filesystem::remove_all(folder_.Path("train/dog"));
+  spec_.data.classes = 10;
+
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("train: has one class folder, cat"),
+                               HasSubstr("nothing to tell apart")));
+}
+
 TEST_F(ImageFolderTest, NamesAClassThatOnlyTheSecondSplitHas) {
   folder_.Write("val/emu/0.png", Level(1));
 

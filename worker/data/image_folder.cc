@@ -120,6 +120,15 @@ absl::StatusOr<ImageFolder> ListImageFolder(const std::string& path,
     return absl::InvalidArgumentError(absl::StrCat(
         train, ": no sub-folders; pictures lie in one folder a class"));
   }
+  if (found == 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        train, ": has one class folder, ", folder.classes.front(),
+        "; there is nothing to tell apart: point data.path at the folder that "
+        "holds one folder for each class",
+        inference ? absl::StrCat(", or, for pictures without labels, at ",
+                                 train, "/", folder.classes.front())
+                  : ""));
+  }
   if (found != classes) {
     return absl::InvalidArgumentError(absl::StrCat(
         train, ": has ", found, " class folders, from ", folder.classes.front(),

@@ -1,6 +1,7 @@
 // What a backward in two halves costs against a whole one (zero-bubble), and
-// what keeping versions of the weights costs an update (pipedream): layers of
-// the size of DeiT-S, one thread.
+// what keeping versions of the weights costs an update, and micro-batches that
+// wait for their backward cost everything (pipedream): layers of the size of
+// DeiT-S, one thread.
 #include <chrono>
 #include <memory>
 #include <utility>
@@ -159,6 +160,50 @@ void TimeUpdate(benchmark::State& state, bool stashes) {
   }
 }
 
+// A stage in the steady state of a schedule without a flush: forward, the
+// backward of the oldest micro-batch, update; range(0) of them in flight, each
+// with a version of its own.
+void TimeInFlight(benchmark::State& state) {
+  EngineOptions options = Blocks();
+  options.stashes = true;
+  Stage stage(options);
+  StageEngine& engine = *stage.engine;
+  int64_t forwards = 0, updates = 0;
+  const auto use = [&] {
+    PACELINE_CHECK(engine.UseVersion(updates).ok(), "version");
+  };
+  const auto forward = [&] {
+    stage.batch.ordinal = forwards++;
+    stage.Forward();
+  };
+  use();
+  while (forwards < state.range(0) - 1) forward();
+  double forward_seconds = 0, backward_seconds = 0, update_seconds = 0;
+  for (auto _ : state) {
+    const double there = SecondsOf(forward);
+    const double back = SecondsOf([&] {
+      stage.batch.ordinal = updates;
+      PACELINE_CHECK(engine.Backward(stage.batch, 0, stage.gradient).ok(), "B");
+    });
+    const double update = SecondsOf([&] {
+      ++updates;
+      use();
+      stage.Clear();
+    });
+    state.SetIterationTime(there + back + update);
+    forward_seconds += there;
+    backward_seconds += back;
+    update_seconds += update;
+  }
+  const auto milliseconds = [](double seconds) {
+    return benchmark::Counter(1e3 * seconds,
+                              benchmark::Counter::kAvgIterations);
+  };
+  state.counters["forward_ms"] = milliseconds(forward_seconds);
+  state.counters["backward_ms"] = milliseconds(backward_seconds);
+  state.counters["update_ms"] = milliseconds(update_seconds);
+}
+
 BENCHMARK_CAPTURE(TimePart, forward, Part::kForward)
     ->UseManualTime()
     ->Unit(benchmark::kMillisecond);
@@ -181,6 +226,12 @@ BENCHMARK_CAPTURE(TimeUpdate, in_place, false)
 BENCHMARK_CAPTURE(TimeUpdate, beside, true)
     ->UseManualTime()
     ->Iterations(10)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK(TimeInFlight)
+    ->Arg(1)
+    ->Arg(2)
+    ->Arg(4)
+    ->UseManualTime()
     ->Unit(benchmark::kMillisecond);
 
 }  // namespace

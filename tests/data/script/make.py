@@ -9,6 +9,7 @@ mixed.pt      a Sequential that was scripted around one that was traced
 module.pt     a root that is no Sequential
 shared.pt     two children that share a parameter
 double.pt     parameters of float64
+endless.pt    a child whose forward never returns
 wrong_end.pt  gives [samples, 4], and is meant for three classes
 """
 
@@ -32,6 +33,15 @@ class Block(nn.Module):
 
     def forward(self, x):
         return x + self.dropout(torch.relu(self.inner(self.norm(x))))
+
+
+class Endless(nn.Module):
+    """A loop that somebody got wrong."""
+
+    def forward(self, x):
+        while bool(x.numel() > 0):
+            x = x * 1.0
+        return x
 
 
 class Root(nn.Module):
@@ -76,6 +86,9 @@ def main():
                       nn.Linear(8, 3))))
     save("double.pt", torch.jit.script(
         nn.Sequential(nn.Flatten(), nn.Linear(32, 3).double())))
+    save("endless.pt", torch.jit.script(
+        nn.Sequential(nn.Flatten(), nn.Linear(32, 8), Endless(),
+                      nn.Linear(8, 3))))
     save("wrong_end.pt", torch.jit.script(network(classes=4)))
 
 
