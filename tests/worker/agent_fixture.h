@@ -1,0 +1,221 @@
+// An agent that is alone in its plan, on a factory that needs no network.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "gtest/gtest.h"
+#include "tests/support/fake_clock.h"
+#include "worker/agent.h"
+#include "worker/data/open.h"
+#include "worker/fake_engine.h"
+#include "worker/gate_desk.h"
+#include "worker/memory_link.h"
+
+namespace paceline {
+
+inline constexpr WorkerId kSelf{5};
+inline constexpr absl::Duration kLongest = absl::Seconds(30);
+
+// How many links are open, and a moment for somebody to open a second one.
+struct OpenLinks {
+  std::atomic<int> count{0};
+  absl::Mutex mutex;
+  int connects ABSL_GUARDED_BY(mutex) = 0;
+
+  // Returns when Connect() was called again, or after a while.
+  void GiveTimeForAnotherConnect() {
+    absl::MutexLock lock(&mutex);
+    const int before = connects;
+    const auto called = [this, before]() ABSL_SHARED_LOCKS_REQUIRED(mutex) {
+      return connects > before;
+    };
+    mutex.AwaitWithTimeout(absl::Condition(&called), absl::Milliseconds(50));
+  }
+};
+
+// A link that counts its life, and whose Cancel() is slow to return.
+class CountedLink final : public Link {
+ public:
+  CountedLink(std::unique_ptr<Link> link, OpenLinks& open)
+      : link_(std::move(link)), open_(open) {
+    ++open_.count;
+  }
+  ~CountedLink() override { --open_.count; }
+
+  absl::Status Send(Frame frame) override {
+    return link_->Send(std::move(frame));
+  }
+  absl::StatusOr<Frame> Receive(const FrameKey& key) override {
+    return link_->Receive(key);
+  }
+  absl::StatusOr<BatchInfo> AwaitBatch(int32_t boundary,
+                                       int64_t ordinal) override {
+    return link_->AwaitBatch(boundary, ordinal);
+  }
+  absl::StatusOr<absl::Duration> AwaitRoom(int32_t boundary, int64_t ordinal,
+                                           int frames) override {
+    return link_->AwaitRoom(boundary, ordinal, frames);
+  }
+  void Cancel(absl::Status why) override {
+    link_->Cancel(std::move(why));
+    open_.GiveTimeForAnotherConnect();
+  }
+
+ private:
+  const std::unique_ptr<Link> link_;
+  OpenLinks& open_;
+};
+
+// A worker alone in its plan.  Keeps the names of what is uploaded.
+class LonelyFactory final : public RunFactory {
+ public:
+  void SetThreads(int threads) override { threads_ = threads; }
+
+  absl::StatusOr<std::unique_ptr<StageEngine>> MakeEngine(
+      const EngineOptions& options) override {
+    return std::make_unique<FakeEngine>(options);
+  }
+  absl::StatusOr<ScriptModel> ReadScript(const JobSpec& spec) override {
+    script_begun_.Notify();
+    if (script_ends_ != nullptr) script_ends_->WaitForNotification();
+    ScriptModel script;
+    script.sha256 = "hash of " + spec.model.file;
+    script.layers.resize(1);
+    return script;
+  }
+  // Zeros for the first parameter of the layers.
+  absl::StatusOr<std::vector<NamedTensor>> ReadWeights(
+      const ModelSpec& spec, const ModelDescription& model,
+      const LayerRange& layers) override {
+    if (spec.weights != "/good") {
+      return absl::NotFoundError(spec.weights + ": no such file");
+    }
+    const Parameter& first = model.layers[layers.first].parameters[0];
+    Tensor zeros = Tensor::Allocate(DType::kF32, first.shape);
+    for (float& value : zeros.As<float>()) value = 0;
+    return std::vector<NamedTensor>{{first.name, zeros}};
+  }
+  absl::StatusOr<std::unique_ptr<BatchSource>> OpenData(
+      const JobSpec& spec, const Turns& turns) override {
+    return OpenBatchSource(spec, turns);
+  }
+  // As the data plane: one run at a time.
+  absl::StatusOr<RunConnections> Connect(const RunWiring& wiring) override {
+    {
+      absl::MutexLock lock(&open_links_.mutex);
+      ++open_links_.connects;
+    }
+    if (open_links_.count > 0) {
+      return absl::FailedPreconditionError("another run is open");
+    }
+    auto links = MakeMemoryLinks(
+        {std::vector<std::vector<int>>(wiring.stages.size(), {0}),
+         wiring.bounds, wiring.fence});
+    if (!links.ok()) return links.status();
+    return RunConnections{
+        std::make_unique<CountedLink>(std::move((*links)[0]), open_links_),
+        MakeLocalGateClient(std::make_shared<GateDesk>(
+            train_, train_.steps, static_cast<int>(wiring.stages.size())))};
+  }
+  absl::Status OpenGate(const Fence&, const GateOptions&) override {
+    return absl::OkStatus();
+  }
+  absl::Status UploadWeights(const Fence&, const std::vector<TensorPart>& parts,
+                             const CancelToken& cancel) override {
+    if (upload_blocks_) return cancel.Pause(kLongest);
+    for (const TensorPart& part : parts) {
+      uploaded_.push_back(part.name);
+      if (uploaded_.size() == 1) first_upload_ = part.tensor;
+    }
+    return absl::OkStatus();
+  }
+
+  int threads_ = 0;
+  bool upload_blocks_ = false;
+  absl::Notification script_begun_;
+  absl::Notification* script_ends_ = nullptr;  // null: at once
+  std::vector<std::string> uploaded_;
+  Tensor first_upload_;
+  TrainSpec train_;
+  OpenLinks open_links_;
+};
+
+class AgentTest : public ::testing::Test {
+ protected:
+  RunOrder Order(int64_t job) {
+    RunOrder order;
+    order.fence = {JobId{job}, 1, 1};
+    order.spec.model.name = "mlp";
+    order.spec.model.hidden = {6};
+    order.spec.data.name = "synthetic";
+    order.spec.data.shape = {1, 3, 3};
+    order.spec.data.train_samples = 32;
+    order.spec.data.test_samples = 8;
+    order.spec.train.steps = 4;
+    order.spec.train.batch = 8;
+    order.spec.train.micro_batch = 4;
+    const auto model = DescribeModel(order.spec.model, order.spec.data.shape,
+                                     order.spec.data.classes);
+    order.stages = {
+        {0, {0, static_cast<int>(model->layers.size())}, kSelf, "w", "h:1"}};
+    order.cpu_capability = "avx2";
+    order.threads = 3;
+    factory_.train_ = order.spec.train;
+    return order;
+  }
+
+  void MakeAgent() {
+    AgentOptions options;
+    options.name = "w";
+    options.prober = prober_used_;
+    options.cpu_capability = "avx2";
+    options.active_capability = active_capability_;
+    options.restart = [this](const std::string& capability) {
+      restart_at_ = capability;
+      restarted_.Notify();
+    };
+    agent_ =
+        std::make_unique<Agent>(std::move(options), factory_, *clock_used_);
+    agent_->OnWelcome(kSelf);
+  }
+
+  // Heartbeats until the run is in `phase`; collects the records on the way.
+  RunReport Await(RunPhase phase) {
+    const absl::Time give_up = absl::Now() + kLongest;
+    for (;;) {
+      HeartbeatContent beat = agent_->Heartbeat();
+      for (const StepRecord& step : beat.steps) steps_.push_back(step);
+      for (const auto& one : beat.evaluations) evaluations_.push_back(one);
+      if (beat.run.has_value() && beat.run->phase == phase) return *beat.run;
+      if (beat.run.has_value() && beat.run->phase == RunPhase::kFailed) {
+        ADD_FAILURE() << beat.run->error;
+        return *beat.run;
+      }
+      if (absl::Now() > give_up) break;
+      agent_->AwaitChange(absl::Milliseconds(20));
+    }
+    ADD_FAILURE() << "phase " << static_cast<int>(phase) << " never came";
+    return {};
+  }
+
+  LonelyFactory factory_;
+  const SystemClock clock_{};
+  FakeClock fake_clock_;
+  const Clock* clock_used_ = &clock_;
+  Prober* prober_used_ = nullptr;
+  std::string active_capability_;
+  std::string restart_at_;
+  absl::Notification restarted_;
+  std::vector<StepRecord> steps_;
+  std::vector<EvaluationRecord> evaluations_;
+  std::unique_ptr<Agent> agent_;
+};
+
+}  // namespace paceline

@@ -1,0 +1,212 @@
+// What an agent measures, and how it leaves what it was at.
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/worker/agent_fixture.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+class FakeProber final : public Prober {
+ public:
+  absl::StatusOr<std::vector<LinkMeasurement>> ProbeLink(
+      const std::string& self, const LinkTarget& target,
+      const CancelToken& cancel) override {
+    if (blocks) {
+      const absl::Status why = cancel.Pause(kLongest);
+      cancelled.Notify();
+      return why;
+    }
+    return std::vector<LinkMeasurement>{{self, target.name, 1e8, 1e-3, 0},
+                                        {target.name, self, 2e8, 1e-3, 0}};
+  }
+  absl::StatusOr<FrameCost> MeasureFrames(const CancelToken&) override {
+    return FrameCost{1e-4, 1e-9, 2e-4};
+  }
+
+  bool blocks = false;
+  absl::Notification cancelled;
+};
+
+class MeasuringAgentTest : public AgentTest {
+ protected:
+  MeasuringAgentTest() { prober_used_ = &prober_; }
+
+  MeasureOrder LinkOrder(int64_t id) {
+    MeasureOrder order;
+    order.id = id;
+    order.link = LinkTarget{"b", "b:1"};
+    return order;
+  }
+  MeasureOrder ScriptOrder() {
+    MeasureOrder order;
+    order.id = 1;
+    order.layers = Order(1).spec;
+    order.layers->model.name = kScriptModel;
+    order.layers->model.file = "/net.pt";
+    order.cpu_capability = "avx2";
+    return order;
+  }
+  Measurement AwaitMeasurement() {
+    const absl::Time give_up = absl::Now() + kLongest;
+    while (absl::Now() < give_up) {
+      const HeartbeatContent beat = agent_->Heartbeat();
+      if (beat.measurement.has_value()) return *beat.measurement;
+      agent_->AwaitChange(absl::Milliseconds(20));
+    }
+    ADD_FAILURE() << "no measurement came";
+    return {};
+  }
+
+  FakeProber prober_;
+};
+
+TEST_F(MeasuringAgentTest, AnswersUntilTheOrderIsWithdrawn) {
+  MakeAgent();
+
+  agent_->OnMeasure(LinkOrder(7));
+  const Measurement answer = AwaitMeasurement();
+
+  EXPECT_EQ(answer.id, 7);
+  EXPECT_TRUE(answer.error.ok()) << answer.error;
+  EXPECT_THAT(answer.links, SizeIs(2));
+  EXPECT_EQ(answer.links[0].from, "w");
+  EXPECT_TRUE(agent_->Heartbeat().measurement.has_value());
+  agent_->OnMeasure(std::nullopt);
+  EXPECT_FALSE(agent_->Heartbeat().measurement.has_value());
+}
+
+TEST_F(MeasuringAgentTest, MeasuresTheLayersOfASpec) {
+  MakeAgent();
+  MeasureOrder order;
+  order.id = 1;
+  order.layers = Order(1).spec;
+  order.layers->threads = 2;
+  order.cpu_capability = "avx2";
+
+  agent_->OnMeasure(order);
+  const Measurement answer = AwaitMeasurement();
+
+  ASSERT_TRUE(answer.error.ok()) << answer.error;
+  ASSERT_TRUE(answer.profile.has_value());
+  EXPECT_EQ(answer.profile->key.device, "w");
+  EXPECT_EQ(answer.profile->key.micro_batch, 4);
+  EXPECT_EQ(answer.profile->key.threads, 2);
+  EXPECT_EQ(answer.profile->frame_seconds, 1e-4);
+  EXPECT_GT(answer.profile->runs, 0);
+  EXPECT_EQ(factory_.threads_, 2);
+}
+
+TEST_F(MeasuringAgentTest, LooksIntoAScriptThatNobodyHasLookedInto) {
+  MakeAgent();
+
+  agent_->OnMeasure(ScriptOrder());
+  const Measurement answer = AwaitMeasurement();
+
+  ASSERT_TRUE(answer.error.ok()) << answer.error;
+  EXPECT_FALSE(answer.profile.has_value());
+  ASSERT_TRUE(answer.script.has_value());
+  EXPECT_EQ(answer.script->sha256, "hash of /net.pt");
+}
+
+TEST_F(MeasuringAgentTest, DoesNotMeasureASpecThatCannotBe) {
+  MakeAgent();
+  MeasureOrder order;
+  order.id = 1;
+  order.layers = Order(1).spec;
+  order.layers->train.micro_batch = 0;
+  order.cpu_capability = "avx2";
+
+  agent_->OnMeasure(order);
+  const Measurement answer = AwaitMeasurement();
+
+  EXPECT_TRUE(absl::IsInvalidArgument(answer.error)) << answer.error;
+  EXPECT_THAT(std::string(answer.error.message()),
+              HasSubstr("order: train.micro_batch: must be from 1"));
+}
+
+TEST_F(MeasuringAgentTest, StartsAnewForAnotherCapabilityBeforeItMeasures) {
+  MakeAgent();
+  MeasureOrder order;
+  order.id = 1;
+  order.layers = Order(1).spec;
+  order.cpu_capability = "default";
+
+  agent_->OnMeasure(order);
+  restarted_.WaitForNotification();
+
+  EXPECT_EQ(restart_at_, "default");
+}
+
+TEST_F(MeasuringAgentTest, StartsAnewWhenAScriptThatWasWithdrawnDoesNotEnd) {
+  clock_used_ = &fake_clock_;
+  absl::Notification ends;
+  factory_.script_ends_ = &ends;
+  MakeAgent();
+  agent_->OnMeasure(ScriptOrder());
+  factory_.script_begun_.WaitForNotification();
+  fake_clock_.Advance(absl::Hours(1));  // as long as it is wanted
+
+  agent_->OnMeasure(std::nullopt);
+  fake_clock_.Advance(absl::Seconds(59));
+  agent_->Heartbeat();
+  EXPECT_FALSE(restarted_.HasBeenNotified());
+  fake_clock_.Advance(absl::Seconds(1));
+  agent_->Heartbeat();
+  agent_->Heartbeat();  // says it once: Notify() twice is fatal
+
+  EXPECT_TRUE(restarted_.HasBeenNotified());
+  EXPECT_EQ(restart_at_, "avx2");
+  ends.Notify();
+  agent_.reset();
+}
+
+TEST_F(MeasuringAgentTest, LetsARunThatCameAfterAMeasurementTakeItsTime) {
+  clock_used_ = &fake_clock_;
+  prober_.blocks = true;
+  factory_.upload_blocks_ = true;
+  MakeAgent();
+  agent_->OnMeasure(LinkOrder(7));
+  agent_->OnOrder(Order(1));
+  Await(RunPhase::kRunning);
+
+  agent_->OnMeasure(std::nullopt);
+  fake_clock_.Advance(absl::Hours(1));
+  agent_->Heartbeat();
+
+  EXPECT_FALSE(restarted_.HasBeenNotified());
+}
+
+TEST_F(MeasuringAgentTest, LeavesAMeasurementForARun) {
+  prober_.blocks = true;
+  MakeAgent();
+  agent_->OnMeasure(LinkOrder(7));
+
+  agent_->OnMeasure(std::nullopt);
+  agent_->OnOrder(Order(1));
+
+  Await(RunPhase::kDone);
+  EXPECT_FALSE(agent_->Heartbeat().measurement.has_value());
+}
+
+TEST_F(MeasuringAgentTest, SaysThatItCannotMeasureWithoutAProber) {
+  prober_used_ = nullptr;
+  MakeAgent();
+
+  agent_->OnMeasure(LinkOrder(7));
+
+  EXPECT_TRUE(absl::IsUnimplemented(AwaitMeasurement().error));
+}
+
+TEST_F(MeasuringAgentTest, EndsWhileItMeasures) {
+  prober_.blocks = true;
+  MakeAgent();
+  agent_->OnMeasure(LinkOrder(7));
+
+  agent_.reset();
+}
+
+}  // namespace
+}  // namespace paceline
