@@ -85,12 +85,16 @@ std::string LayersTable(const DeviceProfile& profile) {
   return table.Render();
 }
 
-std::string QuotaText(const DeviceProfile& profile) {
+// A worker sees that it is stopped, not by whom.
+std::string ShareText(const DeviceProfile& profile) {
   std::string text =
       absl::StrFormat("%.0f %% of a core", profile.cpu_share * 100);
   if (profile.quota_period_seconds > 0) {
-    absl::StrAppend(&text, ", by a quota every ",
-                    HumanSeconds(profile.quota_period_seconds));
+    absl::StrAppend(&text, ", stopped every ",
+                    HumanSeconds(profile.quota_period_seconds),
+                    ": by a quota, or by what else this machine does; plans "
+                    "take it as lasting, so without a quota measure again when "
+                    "the machine is quiet");
   }
   return text;
 }
@@ -108,7 +112,7 @@ std::string RenderProfile(const DeviceProfile& profile) {
       &text, "\n",
       RenderFacts(
           {{"cpu", profile.cpu_model},
-           {"a busy thread gets", QuotaText(profile)},
+           {"a busy thread gets", ShareText(profile)},
            {"a frame costs",
             absl::StrFormat("%.1f us and %.3f us a KiB, at each end",
                             profile.frame_seconds * 1e6,

@@ -57,6 +57,20 @@ TEST(Profile, PrintsLayersFactsAndLinks) {
   EXPECT_THAT(bed.err.str(), HasSubstr("plan --model lenet --batch 16"));
 }
 
+TEST(Profile, SaysWhatAMachineThatDoesOtherThingsToo) {
+  ProfileBed bed;
+  ProfileProgress finished = Finished();
+  finished.profiles[0].cpu_share = 0.11;
+  finished.profiles[0].quota_period_seconds = 0.008;
+  bed.measure.progress = {finished};
+
+  EXPECT_EQ(bed.Run(), kExitOk);
+
+  EXPECT_THAT(bed.out.str(), HasSubstr("11 % of a core, stopped every 8"));
+  EXPECT_THAT(bed.out.str(), HasSubstr("100 % of a core\n"));
+  EXPECT_THAT(bed.out.str(), HasSubstr("measure again when"));
+}
+
 TEST(Profile, IsOneDocumentWithTheDocumentedKeys) {
   ProfileBed bed(OutputFormat::kJson);
 

@@ -1,6 +1,9 @@
 // Real processes train on real pictures, some of which are none.
+#include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -13,6 +16,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::SizeIs;
 
 constexpr char kJob[] = R"(
 name: pictures
@@ -75,6 +79,22 @@ TEST(ImageFolder, ACorruptPictureIsNamedInTheLogAndTheJobGoesOn) {
   EXPECT_EQ(whole["weights_sha256"], one["weights_sha256"]);
 }
 
+// The tensor `classes` of a safetensors file: a length, a header in JSON, the
+// bytes.
+std::vector<int64_t> ClassesIn(const std::string& path) {
+  const std::string file = ReadWholeFile(path);
+  uint64_t length = 0;
+  std::memcpy(&length, file.data(), sizeof(length));
+  const nlohmann::json tensor =
+      nlohmann::json::parse(file.substr(8, length))["classes"];
+  EXPECT_EQ(tensor["dtype"], "I64");
+  const size_t begin = tensor["data_offsets"][0];
+  const size_t end = tensor["data_offsets"][1];
+  std::vector<int64_t> classes((end - begin) / sizeof(int64_t));
+  std::memcpy(classes.data(), file.data() + 8 + length + begin, end - begin);
+  return classes;
+}
+
 TEST(ImageFolder, PicturesOfNoClassAreInferredOneOfThemCorrupt) {
   const Mesh mesh(2);
   const std::string pictures = MakePictures(mesh, 1);
@@ -96,6 +116,10 @@ TEST(ImageFolder, PicturesOfNoClassAreInferredOneOfThemCorrupt) {
   EXPECT_TRUE(job["test_accuracy"].is_null()) << "nobody knows";
   EXPECT_EQ(exported.exit_code, 0) << exported.errors;
   EXPECT_THAT(mesh.Run({"model", "inspect", out}).output, HasSubstr("[12, 2]"));
+  const std::vector<int64_t> classes = ClassesIn(out);
+  ASSERT_THAT(classes, SizeIs(12));
+  EXPECT_EQ(classes[0], -1) << "flat/0.jpg cannot be read";
+  EXPECT_EQ(std::count(classes.begin(), classes.end(), -1), 1);
 }
 
 TEST(ImageFolder, TooManyCorruptPicturesFailTheJob) {

@@ -104,6 +104,10 @@ class LonelyFactory final : public RunFactory {
   }
   absl::StatusOr<std::unique_ptr<BatchSource>> OpenData(
       const JobSpec& spec, const Turns& turns) override {
+    if (data_ends_ != nullptr) {
+      data_begun_.Notify();
+      data_ends_->WaitForNotification();
+    }
     return OpenBatchSource(spec, turns);
   }
   // As the data plane: one run at a time.
@@ -139,6 +143,8 @@ class LonelyFactory final : public RunFactory {
 
   int threads_ = 0;
   bool upload_blocks_ = false;
+  absl::Notification data_begun_;
+  absl::Notification* data_ends_ = nullptr;  // null: at once
   absl::Notification script_begun_;
   absl::Notification* script_ends_ = nullptr;  // null: at once
   std::vector<std::string> uploaded_;

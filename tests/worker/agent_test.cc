@@ -58,6 +58,27 @@ TEST_F(AgentTest, RepeatsRecordsThatWereNotAcknowledged) {
   EXPECT_THAT(agent_->Heartbeat().steps, IsEmpty());
 }
 
+TEST_F(AgentTest, StartsAnewWhenARunThatWasWithdrawnDoesNotEnd) {
+  clock_used_ = &fake_clock_;
+  absl::Notification ends;
+  factory_.data_ends_ = &ends;
+  MakeAgent();
+  agent_->OnOrder(Order(1));
+  factory_.data_begun_.WaitForNotification();
+  fake_clock_.Advance(absl::Hours(1));  // as long as it is wanted
+  agent_->Heartbeat();
+  EXPECT_FALSE(restarted_.HasBeenNotified());
+
+  agent_->OnOrder(std::nullopt);
+  fake_clock_.Advance(absl::Seconds(60));
+  agent_->Heartbeat();
+
+  EXPECT_TRUE(restarted_.HasBeenNotified());
+  EXPECT_EQ(restart_at_, "avx2");
+  ends.Notify();
+  agent_.reset();
+}
+
 TEST_F(AgentTest, EndsARunWhenItsOrderIsWithdrawn) {
   factory_.upload_blocks_ = true;
   MakeAgent();

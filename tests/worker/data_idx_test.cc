@@ -353,10 +353,11 @@ TEST_F(IdxTest, RefusesLabelsOfTwoDimensions) {
 }
 
 TEST_F(IdxTest, NamesTheLabelThatIsNoClass) {
-  Write("train-labels-idx1-ubyte", Idx({3}, {2, 3, 1}));
+  Write("train-labels-idx1-ubyte", Idx({3}, {2, 3, 7}));
 
   EXPECT_THAT(std::string(Refusal().message()),
-              HasSubstr("label 3 of sample 1"));
+              AllOf(HasSubstr("label 3 of sample 1"),
+                    HasSubstr("set data.classes to 8 or more")));
 }
 
 TEST_F(IdxTest, RefusesAnEmptyTrainingSet) {

@@ -85,16 +85,17 @@ absl::Status CheckLabelCount(const IdxFile& labels, const IdxFile& images) {
 }
 
 absl::Status CheckLabels(const IdxOptions& options, const IdxFile& labels) {
-  for (size_t i = 0; i < labels.values.size(); ++i) {
-    if (labels.values[i] >= options.classes) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          labels.path, ": label ", labels.values[i], " of sample ", i,
-          " is no class, the job's data.classes is ", options.classes,
-          ": set data.classes to ", labels.values[i] + 1,
-          " or more, or take the file of other labels"));
-    }
-  }
-  return absl::OkStatus();
+  const auto& values = labels.values;
+  const auto bad = std::find_if(
+      values.begin(), values.end(),
+      [&options](const auto label) { return label >= options.classes; });
+  if (bad == values.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      labels.path, ": label ", *bad, " of sample ", bad - values.begin(),
+      " is no class, the job's data.classes is ", options.classes,
+      ": set data.classes to ",
+      *std::max_element(values.begin(), values.end()) + 1,
+      " or more, or take the file of other labels"));
 }
 
 }  // namespace
