@@ -13,6 +13,9 @@
 namespace paceline {
 namespace {
 
+// Shares of a CPU that differ by less are alike: a profile's are measured.
+constexpr double kAlikeShares = 0.05;
+
 // What all workers together measured.
 struct Window {
   int64_t first_us = 0;
@@ -144,15 +147,22 @@ absl::StatusOr<BenchBaseline> BaselineOf(const JobView& job) {
   }
   const auto count = static_cast<double>(window.micro_batches);
   const FlowTimes& flow = *job.workers[0].flow;
-  return BenchBaseline{window.seconds / count, flow.data / count,
+  return BenchBaseline{window.seconds / count,
+                       flow.data / count,
                        job.estimate->stage_seconds.front(),
-                       flow.compute_cpu / count};
+                       flow.compute_cpu / count,
+                       /*drift=*/0,
+                       job.workers[0].name};
 }
 
 BenchBaseline MeanOf(const BenchBaseline& a, const BenchBaseline& b) {
   const double seconds = (a.seconds + b.seconds) / 2;
-  return {seconds, (a.data + b.data) / 2, (a.predicted + b.predicted) / 2,
-          (a.cpu + b.cpu) / 2, std::abs(a.seconds - b.seconds) / seconds};
+  return {seconds,
+          (a.data + b.data) / 2,
+          (a.predicted + b.predicted) / 2,
+          (a.cpu + b.cpu) / 2,
+          std::abs(a.seconds - b.seconds) / seconds,
+          b.worker};
 }
 
 namespace {
@@ -168,6 +178,13 @@ double NeedlessPart(const JobView& job, const Window& window,
   return 1 - one.cpu * static_cast<double>(window.micro_batches) / cpu;
 }
 
+// Seconds that the one worker alone would have saved over `cpu` seconds of
+// computing at `share`.
+double LostToShare(double cpu, double share, double alone) {
+  if (std::abs(share / alone - 1) < kAlikeShares) return 0;
+  return cpu / share - cpu / alone;
+}
+
 // Adds what the workers lost, in seconds.
 BenchLosses SecondsLost(const JobView& job, const Window& window,
                         const BenchBaseline& one,
@@ -177,6 +194,8 @@ BenchLosses SecondsLost(const JobView& job, const Window& window,
   for (const JobWorkerView& worker : job.workers) {
     const FlowTimes& flow = *worker.flow;
     const double share = CpuShareOf(shares, worker.name);
+    const double alone =
+        one.worker.empty() ? share : CpuShareOf(shares, one.worker);
     const double part = LostPart(flow, share);
     lost.fill += part * flow.fill;
     if (IsInference(job.spec)) {
@@ -187,6 +206,8 @@ BenchLosses SecondsLost(const JobView& job, const Window& window,
     lost.imbalance += part * (flow.starved + flow.blocked + flow.data);
     lost.transfer += part * flow.in_flight + Stolen(flow, share);
     lost.slowdown += needless * flow.compute_cpu / share;
+    lost.slowdown +=
+        LostToShare((1 - needless) * flow.compute_cpu, share, alone);
   }
   return lost;
 }

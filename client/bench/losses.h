@@ -23,9 +23,9 @@ struct BenchLosses {
   // Waits for frames on their way, and compute that threads which move frames
   // took the CPU from.
   double transfer = 0;
-  // CPU seconds that layers took beyond those on the one worker alone: slower
-  // CPUs, shared caches and memory, neighbours on a shared box.  Below 0 where
-  // they took less.
+  // What layers took beyond what the one worker alone would have: slower CPUs,
+  // a smaller share of one, shared caches and memory, neighbours on a shared
+  // box.  Below 0 where they took less.
   double slowdown = 0;
   double unexplained = 0;  // what no part measured; may be below 0
 };
@@ -56,6 +56,7 @@ struct BenchBaseline {
   // By what part of itself the time changed between the two measurements that
   // this is the mean of: how steady the CPU was meanwhile.  One: 0.
   double drift = 0;
+  std::string worker;  // its name; empty: not known
 };
 
 // Of what was measured before and after something.

@@ -94,6 +94,33 @@ TEST(BenchLosses, SlowdownIsWhatLayersTookBeyondOneWorkersCpu) {
               1 - 0.75 - 4.75 / 20 - row->losses.slowdown, 1e-9);
 }
 
+// "a" alone computes with 0.4 of a core; "b" has half of that, so that its 2.4
+// CPU seconds last 12 s, not 6.
+TEST(BenchLosses, ASmallerShareOfACoreIsSlowdownToo) {
+  JobView job = TwoStages();
+  const BenchBaseline one{
+      .seconds = 1.5, .predicted = 1.5, .cpu = 0.6, .worker = "a"};
+  const auto alike = RowOf(job, one, {{"a", 0.4}, {"b", 0.39}});
+  const auto half = RowOf(job, one, {{"a", 0.4}, {"b", 0.2}});
+
+  ASSERT_TRUE(alike.ok()) << alike.status();
+  ASSERT_TRUE(half.ok()) << half.status();
+  EXPECT_NEAR(alike->losses.slowdown, 0, 1e-9);
+  EXPECT_NEAR(half->losses.slowdown, (12.0 - 6.0) / 20, 1e-9);
+}
+
+TEST(BenchLosses, KnowsWhoWasAlone) {
+  JobView job = TwoStages();
+  job.workers.resize(1);
+  job.estimate->stage_seconds.resize(1);
+
+  const auto one = BaselineOf(job);
+
+  ASSERT_TRUE(one.ok()) << one.status();
+  EXPECT_EQ(one->worker, "a");
+  EXPECT_EQ(MeanOf(*one, *one).worker, "a");
+}
+
 // The second stage's worker "b" has half of the micro-batches, "c" the others.
 TEST(BenchLosses, OfReplicasCountEveryMicroBatchOnce) {
   JobView job = TwoStages();

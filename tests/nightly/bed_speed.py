@@ -181,6 +181,7 @@ def slow_node(bed, arguments, report):
     rows = bench(bed, "infer", arguments, [NODES],
                  "--policy", "equal,dp", "--micro-batch", "4",
                  "--micro-batches", str(arguments.micro_batches // 2))
+    explained("half as fast a node", rows, report)
     report.at_least("half as fast a node: dp / equal", 1.5,
                     row_of(rows, NODES, "dp")["throughput"]
                     / row_of(rows, NODES, "equal")["throughput"])
@@ -193,6 +194,7 @@ def codecs(bed, arguments, report):
                      "--micro-batch", "4",
                      "--micro-batches", str(arguments.micro_batches // 2),
                      "--set", f"pipeline.codec={codec}")
+        explained(f"20 Mbit/s, {codec}", rows, report)
         speed[codec] = row_of(rows, NODES)["throughput"]
     report.at_least("20 Mbit/s: bf16 / fp32", 1.3, speed["bf16"] / speed["fp32"])
     report.at_least("20 Mbit/s: int8 / bf16", 0.97, speed["int8"] / speed["bf16"])
