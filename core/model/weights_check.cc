@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/model/published_names.h"
 
 namespace paceline {
 namespace {
@@ -83,7 +84,9 @@ Differences Find(const ModelDescription& model,
   for (const Layer& layer : model.layers) {
     for (const Parameter& parameter : layer.parameters) {
       const auto node = unclaimed.extract(parameter.name);
-      const bool is_head = IsHead(model, parameter.name);
+      const bool is_head =
+          IsHead(model, parameter.name) ||
+          (node.empty() && IsBehindEncoder(model, parameter.name));
       if (reset_head && is_head) continue;
       const size_t before = Count(differences);
       if (!node.empty()) {
@@ -109,8 +112,10 @@ Differences Find(const ModelDescription& model,
   }
   for (const auto& [name, tensor] : unclaimed) {
     if (IsConstant(name)) continue;
+    const bool of_head = IsOfAnotherHead(model, name);
+    if (of_head && reset_head) continue;
     differences.unknown.push_back(name);
-    differences.only_head = false;
+    if (!of_head) differences.only_head = false;
   }
   return differences;
 }

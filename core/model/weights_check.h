@@ -27,7 +27,9 @@ bool Converts(DType from, DType to);
 // any order.  A second name of a parameter (ModelDescription::aliases) may be
 // there beside the first or in its place; whether their values are equal is for
 // whoever reads them.
-//   reset_head  the head's tensors are not looked at, nor missed
+//   reset_head  the head's tensors are not looked at, nor missed; of a text
+//               classifier neither is what a published encoder has for another
+//               head (IsOfAnotherHead) and lacks (IsBehindEncoder)
 // Errors:
 //   InvalidArgument  names every tensor that is missing, unknown, of another
 //                    shape or of a dtype that does not convert

@@ -260,5 +260,32 @@ TEST_F(LoadTiedWeightsTest, RefusesASecondNameOfAnotherShape) {
   EXPECT_THAT(WhyNot(), HasSubstr("lm_head.weight [9, 5], need [9, 4]"));
 }
 
+// openai-community/gpt2's file has the trunk alone.
+TEST_F(LoadTiedWeightsTest, ReadsAPublishedTrunkUnderTheModelsNames) {
+  Write(Numbered());
+  const auto ours = LoadWeights(spec_, model_, {0, layers_});
+  ASSERT_TRUE(ours.ok()) << ours.status();
+  std::vector<NamedTensor> tensors = Numbered();
+  for (NamedTensor& named : tensors) {
+    ASSERT_TRUE(named.name.starts_with("transformer.")) << named.name;
+    named.name = named.name.substr(std::string("transformer.").size());
+  }
+  tensors.push_back({"h.0.attn.bias", Tensor::Allocate(DType::kU8, {1, 4})});
+  Write(tensors);
+
+  const auto theirs = LoadWeights(spec_, model_, {0, layers_});
+
+  ASSERT_TRUE(theirs.ok()) << theirs.status();
+  ASSERT_EQ(theirs->size(), ours->size());
+  for (size_t i = 0; i < ours->size(); ++i) {
+    EXPECT_EQ((*theirs)[i].name, (*ours)[i].name);
+    EXPECT_EQ((*theirs)[i].tensor.As<float>()[0],
+              (*ours)[i].tensor.As<float>()[0]);
+  }
+  const auto last = LoadWeights(spec_, model_, {layers_ - 1, layers_});
+  ASSERT_TRUE(last.ok()) << last.status();
+  EXPECT_LT(last->size(), ours->size());
+}
+
 }  // namespace
 }  // namespace paceline

@@ -295,10 +295,17 @@ TEST_F(SafetensorsTest, RefusesShapesThatDoNotFitTheirBytes) {
 }
 
 TEST_F(SafetensorsTest, RefusesDTypesThatWeDoNotHave) {
-  for (const std::string dtype : {"F64", "BOOL", "f32", "", "unspecified"}) {
+  for (const std::string dtype : {"F64", "bool", "f32", "", "unspecified"}) {
     EXPECT_THAT(Refusal(File("{" + Entry("a", dtype, "1", "0,8") + "}", 8)),
                 HasSubstr("unknown dtype '" + dtype + "'"));
   }
+}
+
+// Masks that libraries of 2023 kept in their files.
+TEST_F(SafetensorsTest, TakesBooleansAsBytes) {
+  const auto file = Read(File("{" + Entry("a", "BOOL", "4", "0,4") + "}", 4));
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->tensors.at(0).tensor.dtype, DType::kU8);
 }
 
 TEST_F(SafetensorsTest, RefusesNamesAndFieldsThatComeTwice) {

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
+#include "core/model/published_names.h"
 #include "core/model/weights_check.h"
 #include "worker/weights/safetensors.h"
 
@@ -119,12 +120,27 @@ absl::StatusOr<std::vector<NamedTensor>> LoadWeights(
     }
   }
   const std::map<std::string, std::string> aliases = AliasesOf(model, own);
-  const auto choose = [&](const std::vector<TensorPlace>& tensors)
+  std::map<std::string, std::string> ours;  // by the file's names
+  const auto choose = [&](std::vector<TensorPlace> tensors)
       -> absl::StatusOr<std::set<std::string>> {
+    ours = PublishedNames(model, tensors);
+    std::set<std::string> theirs;
+    for (TensorPlace& tensor : tensors) {
+      const auto name = ours.find(tensor.name);
+      if (name == ours.end()) continue;
+      if (own.contains(name->second) || aliases.contains(name->second)) {
+        theirs.insert(tensor.name);
+      }
+      tensor.name = name->second;
+    }
     const absl::Status fits = CheckWeights(model, tensors, spec.reset_head);
-    if (fits.ok()) return WithAliases(own, aliases, tensors);
-    return absl::Status(fits.code(),
-                        absl::StrCat(spec.weights, ": ", fits.message()));
+    if (!fits.ok()) {
+      return absl::Status(fits.code(),
+                          absl::StrCat(spec.weights, ": ", fits.message()));
+    }
+    std::set<std::string> wanted = WithAliases(own, aliases, tensors);
+    wanted.merge(theirs);
+    return wanted;
   };
   auto file = ReadSomeSafetensors(spec.weights, choose);
   if (!file.ok()) {
@@ -133,6 +149,8 @@ absl::StatusOr<std::vector<NamedTensor>> LoadWeights(
                                      file.status().message()));
   }
   for (NamedTensor& named : file->tensors) {
+    const auto name = ours.find(named.name);
+    if (name != ours.end()) named.name = name->second;
     named.tensor = Widened(named.tensor);
   }
   return WithoutAliases(spec.weights, aliases, std::move(file->tensors));

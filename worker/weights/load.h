@@ -14,8 +14,9 @@ namespace paceline {
 // Reads what the layers of a stage own or borrow out of the safetensors file
 // `spec.weights`, and nothing else of its data; the whole header is compared
 // with the whole model first, so that every worker says the same.  Short
-// floats become float32.  Left out, and so left as they were drawn: the class
-// head where spec.reset_head says so, and counts that the file does not have.
+// floats become float32; names of published files (PublishedNames) the model's.
+// Left out, and so left as they were drawn: the class head where
+// spec.reset_head says so, and counts that the file does not have.
 //
 // Errors (all name the file):
 //   NotFound, PermissionDenied  as the system says

@@ -77,7 +77,8 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
       return true;
     }
     if (at_ != At::kDType) return Unexpected("a string");
-    place_.dtype = DTypeFromName(text);
+    // Masks, a byte a value.
+    place_.dtype = text == "BOOL" ? DType::kU8 : DTypeFromName(text);
     if (!place_.dtype) {
       return Fail(absl::StrCat("tensor ", Shown(name_), ": unknown dtype ",
                                Shown(text)));

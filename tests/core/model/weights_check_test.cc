@@ -177,5 +177,56 @@ TEST(CheckWeights, AnEmbeddingIsNoHeadThoughTheLastLayerBorrowsIt) {
               HasSubstr("[30, 128], need [20, 128]"));
 }
 
+// bert-base-uncased and roberta-base, as published: an encoder, and the head
+// that guesses words.
+TEST(CheckWeights, APublishedEncoderIsTakenWithANewHead) {
+  for (const char* name : {"bert", "roberta"}) {
+    const ModelDescription model =
+        DescribeModel(DefaultModel(name), {8}, 2).value();
+    std::vector<TensorPlace> tensors = Whole(model);
+    std::erase_if(tensors, [](const TensorPlace& place) {
+      return place.name.starts_with("classifier.");
+    });
+    for (const char* const guess :
+         {"cls.predictions.bias", "lm_head.dense.weight",
+          "roberta.pooler.dense.weight"}) {
+      tensors.push_back({guess, DType::kF32, {8, 8}});
+    }
+
+    EXPECT_THAT(WhyNot(model, tensors),
+                AllOf(HasSubstr("missing: classifier."),
+                      HasSubstr("does not have: cls.predictions.bias"),
+                      HasSubstr("model.reset_head: true")))
+        << name;
+    EXPECT_EQ(WhyNot(model, tensors, /*reset_head=*/true), "nothing") << name;
+    tensors.pop_back();
+    std::erase_if(tensors, [](const TensorPlace& place) {
+      return place.name.ends_with("encoder.layer.0.output.dense.bias");
+    });
+    EXPECT_THAT(WhyNot(model, tensors, /*reset_head=*/true),
+                HasSubstr("1 missing: "))
+        << "an encoder's own is missed";
+  }
+}
+
+TEST(CheckWeights, AFineTunedRobertasDenseLayerIsComparedThoughItsHeadIsNew) {
+  const ModelDescription model =
+      DescribeModel(DefaultModel("roberta"), {8}, 2).value();
+  std::vector<TensorPlace> tensors = Whole(model);
+  Find(tensors, "classifier.dense.bias").shape = {5};
+
+  EXPECT_THAT(WhyNot(model, tensors, /*reset_head=*/true),
+              HasSubstr("classifier.dense.bias [5], need"));
+}
+
+TEST(CheckWeights, AnotherHeadIsOverlookedInTextClassifiersOnly) {
+  const ModelDescription model = Model("resnet18");
+  std::vector<TensorPlace> tensors = Whole(model);
+  tensors.push_back({"cls.predictions.bias", DType::kF32, {8}});
+
+  EXPECT_THAT(WhyNot(model, tensors, /*reset_head=*/true),
+              HasSubstr("does not have: cls.predictions.bias"));
+}
+
 }  // namespace
 }  // namespace paceline
