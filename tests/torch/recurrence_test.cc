@@ -143,32 +143,5 @@ TEST(RunLstm, InBf16IsNearFloat32AndHasFloat32Gradients) {
   }
 }
 
-// A layer that hands one input on, uses it too, and has an output that no input
-// leads to.
-TEST(SplitBackward, KnowsWhatIsHandedOnAndWhatIsOnlyTheWeights) {
-  SetComputeThreads(1);
-  const at::Tensor x = at::ones({2}).set_requires_grad(true);
-  const at::Tensor beside = at::full({2}, 3.0).set_requires_grad(true);
-  const auto weight = [] { return at::full({2}, 2.0).set_requires_grad(true); };
-  const Gradients gradients = {at::full({2}, 10.0), at::full({2}, 100.0),
-                               at::full({2}, 1000.0)};
-  const at::Tensor whole_weight = weight(), half_weight = weight();
-  const auto trace = [&](const at::Tensor& w) {
-    return Trace{{x, beside}, {x * beside * w, beside, w * 5}};
-  };
-
-  WeightHalf rest;
-  const Gradients halves = BackwardInput(trace(half_weight), gradients, &rest);
-  EXPECT_FALSE(half_weight.grad().defined());
-  BackwardWeight(std::move(rest));
-  const Gradients whole = WholeBackward(trace(whole_weight), gradients);
-
-  EXPECT_TRUE(halves[0].equal(at::full({2}, 60.0))) << halves[0];
-  EXPECT_TRUE(halves[1].equal(at::full({2}, 120.0))) << halves[1];
-  EXPECT_TRUE(whole[0].equal(halves[0]) && whole[1].equal(halves[1]));
-  EXPECT_TRUE(half_weight.grad().equal(at::full({2}, 5030.0)));
-  EXPECT_TRUE(whole_weight.grad().equal(half_weight.grad()));
-}
-
 }  // namespace
 }  // namespace paceline

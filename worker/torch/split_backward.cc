@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -53,15 +54,21 @@ class LayerGraph {
   const std::vector<Node*>& nodes() const { return nodes_; }
 
   // The accumulators of all parameters that can be reached over `node`, which
-  // does not reach the input.
-  void AddParameters(Node* node, edge_list* parameters) const {
+  // does not reach the input, on behalf of `junction`.  False when another
+  // junction reaches one of the nodes too.
+  bool AddParameters(Node* node, const Node* junction, edge_list* parameters) {
+    const auto [owner, is_new] = owners_.emplace(node, junction);
+    if (!is_new) return owner->second == junction;
     bool leaf = true;
     for (const Edge& next : node->next_edges()) {
       if (!next.is_valid()) continue;
       leaf = false;
-      AddParameters(next.function.get(), parameters);
+      if (!AddParameters(next.function.get(), junction, parameters)) {
+        return false;
+      }
     }
     if (leaf) parameters->emplace_back(node->shared_from_this(), 0);
+    return true;
   }
 
  private:
@@ -81,6 +88,7 @@ class LayerGraph {
   std::vector<std::shared_ptr<Node>> leaves_;
   std::unordered_set<const Node*> inputs_;
   std::unordered_map<const Node*, bool> reaches_;
+  std::unordered_map<const Node*, const Node*> owners_;
   std::vector<Node*> nodes_;
 };
 
@@ -90,21 +98,30 @@ struct Recording {
   std::shared_ptr<variable_list> gradients;
 };
 
-// Finds the junctions and has each of them keep what comes to it.
-std::vector<Recording> Record(const LayerGraph& graph) {
+// The junctions.  Nothing when a way to a parameter begins at two of them, or
+// at one and at an output that leads to no input (`others`).
+std::optional<std::vector<Recording>> FindJunctions(
+    LayerGraph& graph, const std::vector<at::Tensor>& others) {
+  edge_list of_others;
+  for (const at::Tensor& output : others) {
+    if (!graph.AddParameters(output.grad_fn().get(), nullptr, &of_others)) {
+      return std::nullopt;
+    }
+  }
   std::vector<Recording> recordings;
   for (Node* node : graph.nodes()) {
     if (!graph.reaches_input(node)) continue;
-    Recording recording{node, {}, std::make_shared<variable_list>()};
+    Recording recording{node, {}, nullptr};
     for (const Edge& next : node->next_edges()) {
       if (!next.is_valid() || graph.reaches_input(next.function.get())) {
         continue;
       }
-      graph.AddParameters(next.function.get(), &recording.parameters);
+      if (!graph.AddParameters(next.function.get(), node,
+                               &recording.parameters)) {
+        return std::nullopt;
+      }
     }
-    if (recording.parameters.empty()) continue;
-    node->add_pre_hook(std::make_unique<Recorder>(recording.gradients));
-    recordings.push_back(std::move(recording));
+    if (!recording.parameters.empty()) recordings.push_back(recording);
   }
   return recordings;
 }
@@ -165,8 +182,13 @@ void AddHandedOn(const Trace& trace, const Gradients& gradients,
 // The gradients of the inputs, from roots that lead to one; their junctions'
 // gradients stay in `rest`.
 Gradients HalfOf(const Trace& trace, const LayerGraph& graph,
-                 const Roots& roots, WeightHalf* rest) {
-  std::vector<Recording> recordings = Record(graph);
+                 const Roots& roots, std::vector<Recording> recordings,
+                 WeightHalf* rest) {
+  for (Recording& recording : recordings) {
+    recording.gradients = std::make_shared<variable_list>();
+    recording.node->add_pre_hook(
+        std::make_unique<Recorder>(recording.gradients));
+  }
   std::vector<at::Tensor> leaves;
   for (const at::Tensor& input : trace.inputs) {
     if (input.requires_grad()) leaves.push_back(input);
@@ -225,8 +247,15 @@ Gradients BackwardInput(const Trace& trace, const Gradients& gradients,
       rest->gradients.push_back(all.gradients[i]);
     }
   }
+  auto junctions = FindJunctions(graph, rest->outputs);
+  if (!junctions.has_value()) {
+    *rest = {};
+    return WholeBackward(trace, gradients);
+  }
   Gradients sums(trace.inputs.size());
-  if (!roots.outputs.empty()) sums = HalfOf(trace, graph, roots, rest);
+  if (!roots.outputs.empty()) {
+    sums = HalfOf(trace, graph, roots, *std::move(junctions), rest);
+  }
   AddHandedOn(trace, gradients, sums);
   return sums;
 }

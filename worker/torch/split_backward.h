@@ -49,8 +49,10 @@ Gradients WholeBackward(const Trace& trace, const Gradients& gradients);
 //
 // Each half computes what autograd would compute for it in a whole backward,
 // once and with the same kernels, so that the sums of both get the same bytes:
-// the gradients that reach a junction are kept, not computed again.  A layer
-// that uses a parameter at several junctions would break that.
+// the gradients that reach a junction are kept, not computed again.  Where a
+// layer comes to a parameter from several junctions, a whole backward adds what
+// they bring before it adds that to the sum: such a layer has all of its
+// backward here, and `rest` stays empty.
 Gradients BackwardInput(const Trace& trace, const Gradients& gradients,
                         WeightHalf* rest);
 
