@@ -41,6 +41,7 @@
 #include "client/up.h"
 #include "client/weights_file.h"
 #include "core/base/status_macros.h"
+#include "core/schedule/asynchronous.h"
 #include "worker/weights/safetensors.h"
 
 namespace paceline {
@@ -168,6 +169,11 @@ ExitCode Bench(const CommandContext& context, GrpcControlClient& client,
   bench.timeout = options.timeout;
   const absl::Status sets = CheckBenchSets(bench.sets, bench.train);
   if (!sets.ok()) return ReportError(context.console, sets);
+  // What belongs to one schedule may be set where the bench has it.
+  for (const std::string& schedule : bench.schedules) {
+    if (!IsAsynchronous(schedule)) continue;
+    bench.sets.push_back(absl::StrCat("pipeline.schedule=", schedule));
+  }
   // Of an inference every micro-batch is a batch of its own.
   bench.sets.push_back(absl::StrCat(
       "train.batch=",

@@ -174,7 +174,8 @@ Document DriftDocument(const std::vector<DriftView>& drift) {
         {"stage", stage.stage},
         {"worker_id", stage.worker_id},
         {"predicted_seconds", SecondsOrNull(stage.predicted_seconds)},
-        {"measured_seconds", SecondsOrNull(stage.measured_seconds)}});
+        {"measured_seconds", SecondsOrNull(stage.measured_seconds)},
+        {"layer_seconds", SecondsOrNull(stage.layer_seconds)}});
   }
   return list;
 }

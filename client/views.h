@@ -67,6 +67,9 @@ struct DriftView {
   double predicted_seconds = 0;  // 0: not known
   double measured_seconds = 0;   // 0: not yet
   int64_t worker_id = -1;
+  // Of its layers as they were profiled, with the update where every
+  // micro-batch has one, and nothing that a pipeline adds; 0: not known.
+  double layer_seconds = 0;
 };
 
 // What a stage without a flush did so far.

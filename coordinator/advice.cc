@@ -1,6 +1,9 @@
 #include "coordinator/advice.h"
 
+#include <vector>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/schedule/asynchronous.h"
 
 namespace paceline {
@@ -71,6 +74,19 @@ std::string SkippedText(const JobRecord& job) {
                       : skips.of == 1 ? " step was"
                                       : " steps were",
                       " skipped");
+}
+
+std::string UnreadableText(const JobRecord& job) {
+  std::vector<std::string> parts;
+  for (const JobWorker& worker : job.workers) {
+    const int64_t samples = worker.unreadable_samples;
+    if (samples == 0) continue;
+    parts.push_back(absl::StrCat(
+        worker.name, " could not read ", samples,
+        samples == 1 ? " sample, which was" : " samples, which were",
+        " left out"));
+  }
+  return absl::StrJoin(parts, "; ");
 }
 
 bool MostlySkipped(const JobRecord& job) {

@@ -33,6 +33,10 @@ Skips SkipsOf(const JobRecord& job);
 // empty when none was.
 std::string SkippedText(const JobRecord& job);
 
+// "w1 could not read 3 samples, which were left out", of every such worker;
+// empty when there is none.
+std::string UnreadableText(const JobRecord& job);
+
 // More than half of what should have changed the weights did not.
 bool MostlySkipped(const JobRecord& job);
 

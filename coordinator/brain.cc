@@ -232,6 +232,7 @@ void Brain::TakeReport(Job& job, WorkerId worker, const RunReport& report,
   part.seconds = report.seconds;
   if (report.flow.has_value()) TakeFlow(job, part, report, moment);
   part.peak_memory_bytes = report.peak_memory_bytes;
+  TakeUnreadable(job, part, report, moment);
   TakeTimes(job.record, worker, report);
   if (!IsInference(job.record.spec)) {
     job.record.step = std::max(job.record.step, report.step);
@@ -255,6 +256,19 @@ void Brain::TakeReport(Job& job, WorkerId worker, const RunReport& report,
     OnPhase(job, part, report, moment);
   }
   Put(job);
+}
+
+void Brain::TakeUnreadable(Job& job, JobWorker& part, const RunReport& report,
+                           Moment moment) {
+  if (report.unreadable_samples > 0 && part.unreadable_samples == 0) {
+    AddEvent(job, "unreadable",
+             absl::StrCat("worker ", part.name,
+                          " cannot read all samples of the data set and leaves "
+                          "them out: 'paceline job logs ",
+                          job.record.id.value, "' names them"),
+             moment);
+  }
+  part.unreadable_samples = report.unreadable_samples;
 }
 
 void Brain::TakeFlow(Job& job, JobWorker& part, const RunReport& report,
@@ -542,7 +556,9 @@ void Brain::OnWeightsSaved(const Fence& fence,
   }
   job->record.weights_path = saved->path;
   job->record.weights_sha256 = saved->sha256;
-  EndJob(*job, JobState::kSucceeded, SkippedText(job->record), moment);
+  EndJob(*job, JobState::kSucceeded,
+         Sentence({SkippedText(job->record), UnreadableText(job->record)}),
+         moment);
   Settle(moment);
 }
 

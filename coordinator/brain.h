@@ -282,6 +282,8 @@ class Brain {
                   Moment moment);
   static void TakeTimes(JobRecord& record, WorkerId worker,
                         const RunReport& report);
+  void TakeUnreadable(Job& job, JobWorker& part, const RunReport& report,
+                      Moment moment);
   static void TakeFlow(Job& job, JobWorker& part, const RunReport& report,
                        Moment moment);
   static void TrimRecent(Job& job);

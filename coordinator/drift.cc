@@ -15,6 +15,10 @@ std::vector<StageDrift> DriftOf(const JobRecord& record) {
         stage < record.estimate->stage_seconds.size()) {
       drift.predicted_seconds = record.estimate->stage_seconds[stage];
     }
+    if (record.estimate.has_value() &&
+        stage < record.estimate->layer_seconds.size()) {
+      drift.layer_seconds = record.estimate->layer_seconds[stage];
+    }
     if (stage < record.stage_times.size() &&
         record.stage_times[stage].micro_batches > 0) {
       const StageTime& time = record.stage_times[stage];

@@ -14,6 +14,7 @@ struct StageDrift {
   WorkerId worker;
   double predicted_seconds = 0;  // 0: not known
   double measured_seconds = 0;   // 0: not yet
+  double layer_seconds = 0;      // RunEstimate::layer_seconds; 0: not known
 };
 
 // One a stage of the present plan, and of replicas one each; none before it is

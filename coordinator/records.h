@@ -45,6 +45,8 @@ struct JobWorker {
   // Of tensors, the most at a time; 0: not known.
   int64_t peak_memory_bytes = 0;       // so far
   int64_t predicted_memory_bytes = 0;  // as planned
+  // Of the data set, so far; not kept in the store.
+  int64_t unreadable_samples = 0;
 };
 
 // All that is kept of a job but its records.

@@ -269,6 +269,11 @@ void Agent::OnSkippedUpdate(int64_t update, const std::string& why) {
       {{"update", update}, {"why", why}});
 }
 
+void Agent::OnUnreadable(int64_t samples) {
+  absl::MutexLock lock(&mutex_);
+  run_->unreadable_samples = samples;
+}
+
 std::vector<StageTime> Agent::StageTimes() const {
   absl::MutexLock lock(&mutex_);
   return run_.has_value() ? run_->stage_times : std::vector<StageTime>();

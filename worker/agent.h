@@ -142,6 +142,7 @@ class Agent final : private RunObserver, private RoundObserver {
   void OnFlow(const FlowTimes& flow, int64_t samples, bool last) override;
   void OnBatch(std::optional<absl::Duration> wall,
                const std::vector<StageTime>& stages) override;
+  void OnUnreadable(int64_t samples) override;
   void OnProgress(const Instruction& done, const BatchInfo& batch) override;
   // RoundObserver, on the desk's thread.
   void OnRound(const RoundRecord& record) override;

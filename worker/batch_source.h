@@ -32,6 +32,9 @@ class BatchSource {
   // Errors: FailedPrecondition  past the last one of the batch; DataLoss
   //         files changed, or too many of them cannot be read
   virtual absl::StatusOr<TensorList> NextMicroBatch() = 0;
+
+  // Samples so far that could not be read and were left out.
+  virtual int64_t unreadable() const { return 0; }
 };
 
 }  // namespace paceline

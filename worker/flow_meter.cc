@@ -99,6 +99,7 @@ void FlowMeter::OnLabels(int64_t labels, int64_t correct, double loss) {
 }
 
 void FlowMeter::OnResult(absl::Duration latency) {
+  if (counts_ == Counts::kBatches && !began_) return;
   const auto seconds =
       static_cast<float>(std::max(0.0, absl::ToDoubleSeconds(latency)));
   if (latencies_.size() < kLatenciesKept) {

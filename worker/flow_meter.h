@@ -71,7 +71,8 @@ class FlowMeter {
   //   loss  summed
   void OnLabels(int64_t labels, int64_t correct, double loss);
 
-  // And with it a micro-batch has left the pipeline.
+  // A micro-batch has left the pipeline: its result is there, or in training
+  // its backward is through.
   void OnResult(absl::Duration latency);
 
   // Quantiles are sorted out when a power of two of results is there, and at

@@ -84,8 +84,15 @@ void MemberCompute::Tell(const StepVerdict& verdict, const BatchInfo& batch,
   if (told_at_.has_value()) wall = now - *told_at_;
   told_at_ = now;
   parts_.observer.OnBatch(wall, {stage_time_});
+  SayUnreadable();
   losses_ = {};
   stage_time_ = {};
+}
+
+void MemberCompute::SayUnreadable() {
+  const int64_t unreadable = parts_.source.unreadable();
+  if (unreadable > unreadable_) parts_.observer.OnUnreadable(unreadable);
+  unreadable_ = unreadable;
 }
 
 // Each member its share, as of the next step; the coordinator adds them up.
@@ -101,6 +108,7 @@ absl::Status MemberCompute::Evaluate(int64_t steps,
   LossSums sums;
   PACELINE_RETURN_IF_ERROR(EvaluateShare(batch, own, between, sums));
   ForgetTime();
+  SayUnreadable();
   if (sums.samples == 0) return absl::OkStatus();
   const auto samples = static_cast<double>(sums.samples);
   parts_.observer.OnEvaluation({steps, sums.loss / samples,

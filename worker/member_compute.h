@@ -74,6 +74,7 @@ class MemberCompute {
   absl::StatusOr<std::vector<NamedTensor>> Trainable();
 
  private:
+  void SayUnreadable();
   absl::Status EvaluateShare(const BatchInfo& batch,
                              const std::vector<int>& own,
                              const Between& between, LossSums& sums);
@@ -85,6 +86,7 @@ class MemberCompute {
   LossSums losses_;
   StageTime stage_time_;
   std::optional<Instant> told_at_;
+  int64_t unreadable_ = 0;  // samples, as was said
 };
 
 }  // namespace paceline

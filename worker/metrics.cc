@@ -151,7 +151,8 @@ WorkerMetrics::WorkerMetrics(MetricsRegistry& registry,
   registry_.DeclareGauge(
       kLatency,
       "From the first stage's taking a micro-batch in to its result, where the "
-      "last stage of an inference job is.",
+      "last stage of an inference job is; to the end of its backward, where "
+      "the first stage of a training job is.",
       {"quantile"});
   DeclareRounds(registry_);
   registry_.GetGauge(kBuildInfo, {version}).Set(1);

@@ -32,10 +32,25 @@ FlowMoment StageRunner::MomentOfFlow() const {
           ProcessCpuTime()};
 }
 
-void StageRunner::MeterLoad(const Slot& slot, Instant began) {
+void StageRunner::MeterLoad(const Instruction& instruction,
+                            const BatchInfo& batch, Instant began) {
   const FlowMoment now = MomentOfFlow();
-  if (options_.inference) admitted_us_[slot] = now.unix_us;
+  if (options_.inference) {
+    admitted_us_[Slot(instruction.stage, instruction.micro_batch)] =
+        now.unix_us;
+  } else if (batch.phase == BatchPhase::kTrain) {
+    entered_[{batch.ordinal, instruction.micro_batch}] = Instant{now.steady};
+  }
   flow_.OnInput(now, {began.since_start, now.steady}, /*sent_us=*/0);
+}
+
+void StageRunner::MeterBackward(const Instruction& done,
+                                const BatchInfo& batch) {
+  // The other half is still to come.
+  if (done.stage != 0 || done.op == Op::kBackwardInput) return;
+  const auto entered = entered_.extract({batch.ordinal, done.micro_batch});
+  if (entered.empty()) return;
+  flow_.OnResult(parts_.clock.Now() - entered.mapped());
 }
 
 void StageRunner::MeterReceive(const Instruction& instruction, bool activation,

@@ -64,6 +64,7 @@ absl::Status StageRunner::Run() {
       PACELINE_RETURN_IF_ERROR(RunBatch(batch));
       if (training) SayBatch(batch);
     }
+    SayUnreadable();
     if (!training) {
       trained_.reset();
       if (!options_.inference) flow_.OnBatchDropped();
@@ -73,7 +74,7 @@ absl::Status StageRunner::Run() {
     if (options_.inference && ordinal >= batch.total_micro_batches) break;
   }
   FinishEvaluation();
-  if (options_.inference) FinishFlow();
+  if (options_.inference || flow_.times().micro_batches > 0) FinishFlow();
   return absl::OkStatus();
 }
 
@@ -87,6 +88,13 @@ void StageRunner::SayBatch(const BatchInfo& batch) {
   trained_ = now;
   flow_.OnBatchBegin(MomentOfFlow());
   SayStageTimes(wall);
+}
+
+void StageRunner::SayUnreadable() {
+  if (parts_.source == nullptr) return;
+  const int64_t unreadable = parts_.source->unreadable();
+  if (unreadable > unreadable_) parts_.observer.OnUnreadable(unreadable);
+  unreadable_ = unreadable;
 }
 
 void StageRunner::SayStageTimes(std::optional<absl::Duration> wall) {
@@ -203,7 +211,7 @@ absl::Status StageRunner::Execute(const Instruction& instruction,
                                   const BatchInfo& batch) {
   switch (instruction.op) {
     case Op::kLoad:
-      return Load(instruction);
+      return Load(instruction, batch);
     case Op::kRecvF:
       return Receive(FrameKind::kActivation, instruction, batch);
     case Op::kForward:
@@ -228,13 +236,14 @@ absl::Status StageRunner::Execute(const Instruction& instruction,
       absl::StrCat("no such instruction: ", ToText(instruction)));
 }
 
-absl::Status StageRunner::Load(const Instruction& instruction) {
+absl::Status StageRunner::Load(const Instruction& instruction,
+                               const BatchInfo& batch) {
   const ScopedPart part(parts_.time, TimePart::kData);
   const Instant began = parts_.clock.Now();
   PACELINE_ASSIGN_OR_RETURN(
       inputs_[Slot(instruction.stage, instruction.micro_batch)],
       parts_.source->NextMicroBatch());
-  MeterLoad(Slot(instruction.stage, instruction.micro_batch), began);
+  MeterLoad(instruction, batch, began);
   return absl::OkStatus();
 }
 
@@ -309,6 +318,7 @@ absl::Status StageRunner::Backward(const Instruction& instruction,
                                  std::move(output_gradient)));
   flow_.OnCompute(parts_.clock.Now() - begin, ThreadCpuTime() - cpu);
   flow_.OnFilled();
+  MeterBackward(instruction, batch);
   AddStageTime(instruction, begin, batch);
   if (instruction.stage > 0) gradients_[slot] = std::move(input_gradient);
   return absl::OkStatus();
@@ -323,6 +333,7 @@ absl::Status StageRunner::BackwardWeight(const Instruction& instruction,
       parts_.engines.at(instruction.stage)
           ->BackwardWeight(batch, instruction.micro_batch));
   flow_.OnCompute(parts_.clock.Now() - begin, ThreadCpuTime() - cpu);
+  MeterBackward(instruction, batch);
   AddStageTime(instruction, begin, batch);
   return absl::OkStatus();
 }

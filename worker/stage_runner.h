@@ -47,6 +47,8 @@ class RunObserver {
   // stages computed, ascending.
   virtual void OnBatch(std::optional<absl::Duration> wall,
                        const std::vector<StageTime>& stages) = 0;
+  // More of the data set than before could not be read: `samples` so far.
+  virtual void OnUnreadable(int64_t samples) = 0;
   // After every instruction: the compute thread is alive.
   virtual void OnProgress(const Instruction& done, const BatchInfo& batch) = 0;
 };
@@ -101,7 +103,7 @@ class StageRunner {
   absl::StatusOr<BatchInfo> RunStream(const BatchInfo& first);
   absl::Status Execute(const Instruction& instruction, const BatchInfo& batch);
 
-  absl::Status Load(const Instruction& instruction);
+  absl::Status Load(const Instruction& instruction, const BatchInfo& batch);
   absl::Status Receive(FrameKind kind, const Instruction& instruction,
                        const BatchInfo& batch);
   absl::Status Forward(const Instruction& instruction, const BatchInfo& batch);
@@ -116,7 +118,10 @@ class StageRunner {
 
   // What the flow meter wants to know.
   FlowMoment MomentOfFlow() const;
-  void MeterLoad(const Slot& slot, Instant began);
+  void MeterLoad(const Instruction& instruction, const BatchInfo& batch,
+                 Instant began);
+  // The first stage's backward, or its part, is done.
+  void MeterBackward(const Instruction& done, const BatchInfo& batch);
   void MeterReceive(const Instruction& instruction, bool activation,
                     Instant began, const FrameHeader& header);
   void MeterSend(const Slot& slot, bool activation, FrameHeader& header);
@@ -148,6 +153,7 @@ class StageRunner {
   // A training batch has ended.
   void SayBatch(const BatchInfo& batch);
   void SayStageTimes(std::optional<absl::Duration> wall);
+  void SayUnreadable();
 
   const StageRunnerOptions options_;
   const StageRunnerParts parts_;
@@ -176,7 +182,10 @@ class StageRunner {
   Instant asked_;     // when the wait for the newest batch's header began
   Instant answered_;  // and when it ended
   std::map<Slot, int64_t> admitted_us_;  // inference: of what is here
+  // Training, on the first stage: (batch, micro-batch) in the pipeline.
+  std::map<std::pair<int64_t, int>, Instant> entered_;
   int64_t evaluation_step_ = 0;
+  int64_t unreadable_ = 0;  // samples, as was said
 };
 
 }  // namespace paceline

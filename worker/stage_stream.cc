@@ -143,6 +143,7 @@ void StageRunner::FinishStreamedBatch(const BatchInfo& batch,
   batch_skipped_ = false;
   parts_.observer.OnStep(verdict, batch.samples, record);
   SayBatch(batch);
+  SayUnreadable();
 }
 
 }  // namespace paceline

@@ -36,6 +36,9 @@ class StepSource {
   // the loader.
   // Errors: FailedPrecondition  all were taken; DataLoss
   virtual absl::StatusOr<TensorList> Next() = 0;
+
+  // As BatchSource::unreadable.
+  virtual int64_t unreadable() const { return 0; }
 };
 
 }  // namespace paceline

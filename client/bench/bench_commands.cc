@@ -176,6 +176,12 @@ class Bench {
     spec.name = absl::StrCat("bench-", spec.model.name, "-", one.stages, "-",
                              one.policy);
     if (!one.schedule.empty()) spec.pipeline.schedule = one.schedule;
+    // Beside streams, which it is for, other schedules are run as they are.
+    const bool has_streams = std::any_of(
+        options_.schedules.begin(), options_.schedules.end(), IsAsynchronous);
+    if (has_streams && !IsAsynchronous(one.schedule)) {
+      spec.pipeline.vertical_sync = false;
+    }
     spec.pipeline.stages = one.stages;
     spec.pipeline.policy = one.policy;
     if (one.stages == 1 && options_.paired > 0) {

@@ -15,6 +15,10 @@ std::string Milliseconds(double seconds) {
   return seconds > 0 ? absl::StrFormat("%.1f", 1e3 * seconds) : "-";
 }
 
+Document SecondsOrNull(double seconds) {
+  return seconds > 0 ? Document(seconds) : Document();
+}
+
 }  // namespace
 
 std::string RenderBench(const std::vector<BenchRow>& rows) {
@@ -67,8 +71,8 @@ Document BenchDocument(const BenchOptions& options,
         {"speedup", row.speedup},
         {"bound", row.bound},
         {"drift", row.drift},
-        {"latency_p50_seconds", row.latency_p50},
-        {"latency_p99_seconds", row.latency_p99},
+        {"latency_p50_seconds", SecondsOrNull(row.latency_p50)},
+        {"latency_p99_seconds", SecondsOrNull(row.latency_p99)},
         {"losses", Document::Map{{"fill", row.losses.fill},
                                  {"imbalance", row.losses.imbalance},
                                  {"transfer", row.losses.transfer},

@@ -96,17 +96,18 @@ double Stolen(const FlowTimes& flow, double share) {
   return std::clamp(longer, 0.0, flow.other_cpu / share);
 }
 
-// Of the estimate, which has replicas in the plan's order: that of placement
-// `i` of StagesInOrder().
-double EstimatedSeconds(const JobView& job, const PlacementView& placement,
-                        size_t i) {
+// Of a stage's layers, as the profile has them.
+absl::StatusOr<double> LayerSeconds(const JobView& job,
+                                    const PlacementView& placement) {
   for (const DriftView& drift : job.drift) {
     if (drift.stage == placement.stage &&
-        drift.worker_id == placement.worker_id) {
-      return drift.predicted_seconds;
+        drift.worker_id == placement.worker_id && drift.layer_seconds > 0) {
+      return drift.layer_seconds;
     }
   }
-  return job.estimate->stage_seconds[i];
+  return absl::FailedPreconditionError(
+      absl::StrCat("job ", job.id, " does not say what the layers of stage ",
+                   placement.stage, " take on ", placement.worker_name));
 }
 
 }  // namespace
@@ -140,16 +141,18 @@ double PipelineBound(double one_seconds,
 
 absl::StatusOr<BenchBaseline> BaselineOf(const JobView& job) {
   PACELINE_ASSIGN_OR_RETURN(const Window window, WindowOf(job));
-  if (!job.estimate.has_value() || job.estimate->stage_seconds.size() != 1 ||
-      job.workers.size() != 1) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "job ", job.id, " has no estimate of one stage to compare with"));
+  const std::vector<PlacementView> stages = StagesInOrder(job);
+  if (stages.size() != 1) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", job.id, " has not one stage to compare with but ",
+                     stages.size()));
   }
+  PACELINE_ASSIGN_OR_RETURN(const double layers, LayerSeconds(job, stages[0]));
   const auto count = static_cast<double>(window.micro_batches);
   const FlowTimes& flow = *job.workers[0].flow;
   return BenchBaseline{window.seconds / count,
                        flow.data / count,
-                       job.estimate->stage_seconds.front(),
+                       layers,
                        flow.compute_cpu / count,
                        /*drift=*/0,
                        job.workers[0].name};
@@ -159,7 +162,7 @@ BenchBaseline MeanOf(const BenchBaseline& a, const BenchBaseline& b) {
   const double seconds = (a.seconds + b.seconds) / 2;
   return {seconds,
           (a.data + b.data) / 2,
-          (a.predicted + b.predicted) / 2,
+          (a.layers + b.layers) / 2,
           (a.cpu + b.cpu) / 2,
           std::abs(a.seconds - b.seconds) / seconds,
           b.worker};
@@ -212,6 +215,22 @@ BenchLosses SecondsLost(const JobView& job, const Window& window,
   return lost;
 }
 
+void SetLatency(const JobView& job, BenchRow& row) {
+  std::optional<FlowTimes> flow;
+  if (IsInference(job.spec)) {
+    flow = ResultFlow(job);
+  } else {
+    for (const JobWorkerView& worker : job.workers) {
+      for (const PlacementView& stage : worker.stages) {
+        if (stage.stage == 0) flow = worker.flow;
+      }
+    }
+  }
+  if (!flow.has_value()) return;
+  row.latency_p50 = flow->latency_p50;
+  row.latency_p99 = flow->latency_p99;
+}
+
 // Micro-batches between two times at which the pipeline is empty.
 double MicroBatchesTogether(const JobView& job, const Window& window) {
   if (IsInference(job.spec)) return static_cast<double>(window.micro_batches);
@@ -229,11 +248,6 @@ absl::StatusOr<BenchRow> RowOf(const JobView& job, const BenchBaseline& one,
                                const std::vector<CpuShare>& shares) {
   PACELINE_ASSIGN_OR_RETURN(const Window window, WindowOf(job));
   const std::vector<PlacementView> stages = StagesInOrder(job);
-  if (!job.estimate.has_value() ||
-      job.estimate->stage_seconds.size() != stages.size()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job ", job.id, " has no estimate of its stages"));
-  }
   BenchRow row;
   row.stages = StageCount(job);
   row.policy = job.spec.pipeline.policy;
@@ -253,12 +267,13 @@ absl::StatusOr<BenchRow> RowOf(const JobView& job, const BenchBaseline& one,
   std::vector<double> stage_seconds;
   std::vector<int64_t> worker_of;
   for (size_t i = 0; i < stages.size(); ++i) {
+    PACELINE_ASSIGN_OR_RETURN(const double layers,
+                              LayerSeconds(job, stages[i]));
     // Of replicas what each adds to a micro-batch on average.
-    stage_seconds.push_back(EstimatedSeconds(job, stages[i], i) *
-                            ShareOf(stages, i));
+    stage_seconds.push_back(layers * ShareOf(stages, i));
     worker_of.push_back(stages[i].worker_id);
   }
-  row.bound = PipelineBound(one.predicted, stage_seconds, worker_of,
+  row.bound = PipelineBound(one.layers, stage_seconds, worker_of,
                             MicroBatchesTogether(job, window),
                             BubblePart(row.schedule, row.stages, row.workers));
   BenchLosses lost = SecondsLost(job, window, one, shares);
@@ -272,11 +287,7 @@ absl::StatusOr<BenchRow> RowOf(const JobView& job, const BenchBaseline& one,
   row.losses.unexplained = 1 - row.speedup / row.workers - row.losses.fill -
                            row.losses.imbalance - row.losses.transfer -
                            row.losses.slowdown;
-  const std::optional<FlowTimes> flow = ResultFlow(job);
-  if (IsInference(job.spec) && flow.has_value()) {
-    row.latency_p50 = flow->latency_p50;
-    row.latency_p99 = flow->latency_p99;
-  }
+  SetLatency(job, row);
   return row;
 }
 

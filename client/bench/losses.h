@@ -35,13 +35,15 @@ struct BenchRow {
   std::string policy;
   std::string schedule;  // of training; empty: inference
   int workers = 0;
-  std::string plan;        // "[0,7) a, [7,12) b"
-  double seconds = 0;      // of the whole run, or of a step
-  double throughput = 0;   // samples a second
-  double speedup = 0;      // against one worker
-  double bound = 0;        // the most that this plan can reach
-  double drift = 0;        // of the one worker: BenchBaseline
-  double latency_p50 = 0;  // inference, seconds; else 0
+  std::string plan;       // "[0,7) a, [7,12) b"
+  double seconds = 0;     // of the whole run, or of a step
+  double throughput = 0;  // samples a second
+  double speedup = 0;     // against one worker
+  double bound = 0;       // the most that this plan can reach
+  double drift = 0;       // of the one worker: BenchBaseline
+  // Seconds, of a micro-batch: from the first stage's taking it in to its
+  // result, in training to the end of its backward there.  0: not known.
+  double latency_p50 = 0;
   double latency_p99 = 0;
   BenchLosses losses;
 };
@@ -49,10 +51,10 @@ struct BenchRow {
 // How long one worker alone takes for a micro-batch; in training with its part
 // of the update.
 struct BenchBaseline {
-  double seconds = 0;    // measured, a micro-batch
-  double data = 0;       // of these it waited for the loader
-  double predicted = 0;  // from the profile
-  double cpu = 0;        // CPU seconds of its layers; 0: not known
+  double seconds = 0;  // measured, a micro-batch
+  double data = 0;     // of these it waited for the loader
+  double layers = 0;   // as the profile has them; a micro-batch
+  double cpu = 0;      // CPU seconds of its layers; 0: not known
   // By what part of itself the time changed between the two measurements that
   // this is the mean of: how steady the CPU was meanwhile.  One: 0.
   double drift = 0;
@@ -70,11 +72,11 @@ struct CpuShare {
 };
 
 // Of one worker with the whole model; job: ended, of any kind.
-// Errors: FailedPrecondition  the job has no times, or no estimate
+// Errors: FailedPrecondition  the job has no times, or none from a profile
 absl::StatusOr<BenchBaseline> BaselineOf(const JobView& job);
 
 // job: ended, of any kind.
-// Errors: FailedPrecondition  the job has no times, or no estimate
+// Errors: FailedPrecondition  the job has no times, or none from a profile
 absl::StatusOr<BenchRow> RowOf(const JobView& job, const BenchBaseline& one,
                                const std::vector<CpuShare>& shares);
 
@@ -87,7 +89,8 @@ double BubblePart(const std::string& schedule, int stages, int workers);
 // The bound of a plan for M micro-batches: one worker's time over
 // M max(load) + bubble_part (sum(t) - max(load)), with t a stage's seconds and
 // load those of all stages of a worker.
-//   stage_seconds, worker_of  [stages]
+//   stage_seconds, worker_of  [stages]; of the layers alone: what a pipeline
+//                             adds to them is no part of a bound
 //   micro_batches             of a batch; infinity: nothing runs empty
 double PipelineBound(double one_seconds,
                      const std::vector<double>& stage_seconds,

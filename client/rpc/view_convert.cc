@@ -127,7 +127,8 @@ JobView ViewFromProto(const v1::Job& proto) {
     job.drift.push_back({.stage = drift.stage(),
                          .predicted_seconds = drift.predicted_seconds(),
                          .measured_seconds = drift.measured_seconds(),
-                         .worker_id = drift.worker_id()});
+                         .worker_id = drift.worker_id(),
+                         .layer_seconds = drift.layer_seconds()});
   }
   job.step_seconds = proto.step_seconds();
   return job;

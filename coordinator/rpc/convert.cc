@@ -179,6 +179,7 @@ void AddDrift(const JobRecord& record, v1::Job& proto) {
     into.set_worker_id(drift.worker.value);
     into.set_predicted_seconds(drift.predicted_seconds);
     into.set_measured_seconds(drift.measured_seconds);
+    into.set_layer_seconds(drift.layer_seconds);
   }
   for (const StageTime& time : record.stage_times) {
     if (time.updates > 0) *proto.add_versions() = VersionsToProto(time);

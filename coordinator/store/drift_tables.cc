@@ -32,13 +32,16 @@ absl::Status PutDrift(Database& database, const JobRecord& job) {
   for (size_t i = 0; i < job.stages.size(); ++i) {
     const bool predicted =
         job.estimate.has_value() && i < job.estimate->stage_seconds.size();
+    const bool profiled =
+        job.estimate.has_value() && i < job.estimate->layer_seconds.size();
     const StageTime time =
         i < job.stage_times.size() ? job.stage_times[i] : StageTime{};
     PACELINE_RETURN_IF_ERROR(
         Query(database,
               "INSERT OR REPLACE INTO stage_times (job, stage, predicted, "
               "seconds, micro_batches, updates, skipped_updates, staleness, "
-              "versions, version_bytes) VALUES (?,?,?,?,?,?,?,?,?,?)")
+              "versions, version_bytes, layer_seconds) "
+              "VALUES (?,?,?,?,?,?,?,?,?,?,?)")
             .Bind(job.id.value)
             .Bind(static_cast<int64_t>(i))
             .Bind(predicted ? job.estimate->stage_seconds[i] : NAN)
@@ -49,6 +52,7 @@ absl::Status PutDrift(Database& database, const JobRecord& job) {
             .Bind(time.staleness)
             .Bind(int64_t{time.versions})
             .Bind(time.version_bytes)
+            .Bind(profiled ? job.estimate->layer_seconds[i] : NAN)
             .Run());
   }
   return absl::OkStatus();
@@ -70,12 +74,16 @@ absl::Status LoadDrift(Database& database, JobRecord& job) {
   PACELINE_RETURN_IF_ERROR(row.status());
   Query times(database,
               "SELECT stage, predicted, seconds, micro_batches, updates, "
-              "skipped_updates, staleness, versions, version_bytes "
+              "skipped_updates, staleness, versions, version_bytes, "
+              "layer_seconds "
               "FROM stage_times WHERE job=? ORDER BY stage");
   times.Bind(job.id.value);
   while (times.Next()) {
     if (job.estimate.has_value() && !std::isnan(times.Real(1))) {
       job.estimate->stage_seconds.push_back(times.Real(1));
+    }
+    if (job.estimate.has_value() && !std::isnan(times.Real(9))) {
+      job.estimate->layer_seconds.push_back(times.Real(9));
     }
     job.stage_times.push_back(
         {.stage = static_cast<int32_t>(times.Integer(0)),

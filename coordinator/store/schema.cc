@@ -200,12 +200,17 @@ CREATE TABLE view_excluded (
 ) WITHOUT ROWID;
 )sql";
 
+// What a stage's layers were measured to take by themselves.
+constexpr char kVersion11[] = R"sql(
+ALTER TABLE stage_times ADD COLUMN layer_seconds REAL;
+)sql";
+
 }  // namespace
 
 const std::vector<std::string>& Migrations() {
   static const auto* const migrations = new std::vector<std::string>{
-      kVersion1, kVersion2, kVersion3, kVersion4, kVersion5,
-      kVersion6, kVersion7, kVersion8, kVersion9, kVersion10};
+      kVersion1, kVersion2, kVersion3, kVersion4,  kVersion5, kVersion6,
+      kVersion7, kVersion8, kVersion9, kVersion10, kVersion11};
   return *migrations;
 }
 

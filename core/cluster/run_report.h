@@ -56,8 +56,9 @@ struct FlowTimes {
   double in_flight = 0;       // waited for what was computed, and on its way
   double blocked = 0;         // waited for the stage behind to take what it had
   double data = 0;            // waited for the loader
-  // Where the last stage is: from the first stage's taking a micro-batch in to
-  // its result, of the newest 65,536.
+  // Of the newest 65,536 micro-batches, from the first stage's taking one in:
+  // in inference to its result, where the last stage is; in training to the end
+  // of its backward, where the first one is.
   double latency_p50 = 0;
   double latency_p99 = 0;
   double latency_max = 0;
@@ -196,6 +197,8 @@ struct RunReport {
   // Of all tensors of the process since the run began, the most at a time.
   int64_t peak_memory_bytes = 0;
   std::optional<MemberReport> member = {};  // of a round group
+  // Of the data set, so far: could not be read and were left out.
+  int64_t unreadable_samples = 0;
 };
 
 struct Heartbeat {

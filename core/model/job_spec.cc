@@ -125,13 +125,16 @@ void CheckTies(const JobSpec& spec, const ModelDescription& model,
                          return cut > shared.owner && cut <= shared.user;
                        });
     if (together) continue;
+    const bool whole = shared.owner == 0 &&
+                       shared.user + 1 == static_cast<int>(model.layers.size());
     problems.Add(
         "pipeline.schedule",
         absl::StrCat("pipedream needs layers ", shared.owner, " and ",
                      shared.user, " of ", model.name,
                      " on one stage, since both compute with ", shared.name,
-                     "; set pipeline.cuts that keep them together or "
-                     "pipeline.stages to 1, or use another schedule"));
+                     "; ",
+                     whole ? "" : "set pipeline.cuts that keep them together, ",
+                     "set pipeline.stages to 1, or use another schedule"));
   }
 }
 

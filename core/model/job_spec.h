@@ -38,6 +38,8 @@ struct ScriptModel {
   std::string sha256;  // of the file, lower hex
   Shape input;         // of the samples that it was tried with
   std::vector<ScriptLayer> layers;
+  // Of the tokens that those were, each below it; 0: float32, pictures.
+  int64_t vocabulary = 0;
 
   friend bool operator==(const ScriptModel&, const ScriptModel&) = default;
 };

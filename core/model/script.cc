@@ -64,6 +64,21 @@ absl::StatusOr<Layer> DescribeLayer(const ScriptLayer& script,
   return layer;
 }
 
+absl::Status DescribeScores(const std::string& file, ModelDescription& model) {
+  const Shape& output = model.layers.back().output;
+  const bool tokens = model.input_dtype == DType::kI64;
+  if (output.back() != model.classes || output.size() > (tokens ? 2 : 1)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        file, " ends with shape [", absl::StrJoin(output, ", "),
+        "] of a sample, need [", model.classes, "]",
+        tokens ? absl::StrCat(" or [tokens, ", model.classes, "]") : "",
+        ": one score a class, as data.classes says",
+        tokens ? ", of the sample or of each token" : ""));
+  }
+  model.label_shape.assign(output.begin(), output.end() - 1);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<ModelDescription> DescribeScript(const ModelSpec& spec,
@@ -87,6 +102,11 @@ absl::StatusOr<ModelDescription> DescribeScript(const ModelSpec& spec,
   model.name = spec.name;
   model.input = input;
   model.classes = classes;
+  if (script.vocabulary != 0) {
+    if (script.vocabulary < 0) return Impossible("its vocabulary");
+    model.input_dtype = DType::kI64;
+    model.vocabulary = script.vocabulary;
+  }
   model.file = spec.file;
   model.file_sha256 = script.sha256;
   std::set<std::string> layers, parameters;
@@ -98,13 +118,8 @@ absl::StatusOr<ModelDescription> DescribeScript(const ModelSpec& spec,
     if (!layer.ok()) return layer.status();
     model.layers.push_back(*std::move(layer));
   }
-  if (model.layers.back().output != Shape{classes}) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(spec.file, " ends with shape [",
-                     absl::StrJoin(model.layers.back().output, ", "),
-                     "] of a sample, need [", classes,
-                     "]: one score a class, as data.classes says"));
-  }
+  const absl::Status scores = DescribeScores(spec.file, model);
+  if (!scores.ok()) return scores;
   return model;
 }
 

@@ -317,6 +317,7 @@ ScriptModel FromProto(const v1::ScriptModel& proto) {
   ScriptModel script;
   script.sha256 = proto.sha256();
   TakeAll(proto.input(), script.input);
+  script.vocabulary = proto.vocabulary();
   for (const v1::ScriptLayer& from : proto.layers()) {
     ScriptLayer layer;
     layer.name = from.name();
@@ -340,6 +341,7 @@ v1::ScriptModel ToProto(const ScriptModel& script) {
   v1::ScriptModel proto;
   proto.set_sha256(script.sha256);
   proto.mutable_input()->Add(script.input.begin(), script.input.end());
+  proto.set_vocabulary(script.vocabulary);
   for (const ScriptLayer& layer : script.layers) {
     v1::ScriptLayer& to = *proto.add_layers();
     // Names come from a file that may hold any bytes.

@@ -237,6 +237,7 @@ v1::RunState ToProto(const RunReport& report) {
   if (report.flow.has_value()) *proto.mutable_flow() = ToProto(*report.flow);
   proto.set_total_samples(report.total_samples);
   proto.set_peak_memory_bytes(report.peak_memory_bytes);
+  proto.set_unreadable_samples(report.unreadable_samples);
   // With names of files, which may be any bytes.
   proto.set_error_message(
       ToUtf8(report.error.message(), kMaxStatusMessageBytes));
@@ -288,6 +289,7 @@ absl::StatusOr<RunReport> FromProto(const v1::RunState& proto) {
   if (proto.has_flow()) report.flow = FromProto(proto.flow());
   report.total_samples = proto.total_samples();
   report.peak_memory_bytes = proto.peak_memory_bytes();
+  report.unreadable_samples = Usable(proto.unreadable_samples());
   if (proto.has_member()) {
     PACELINE_ASSIGN_OR_RETURN(report.member, FromProto(proto.member()));
   }

@@ -8,6 +8,7 @@
 
 #include "core/base/status_macros.h"
 #include "core/plan/ties.h"
+#include "core/schedule/asynchronous.h"
 #include "core/schedule/route.h"
 
 namespace paceline {
@@ -151,6 +152,21 @@ void UseCpuTimes(PlanInputs& inputs) {
   }
 }
 
+// RunEstimate::layer_seconds of one stage; `inputs` as a planner sees them.
+double OwnSeconds(const JobSpec& spec, const PlanInputs& inputs,
+                  const EstimateStage& stage) {
+  double seconds = LayerSeconds(inputs.problem, stage.layers, stage.worker);
+  if (IsInference(spec) || !IsAsynchronous(spec.pipeline.schedule)) {
+    return seconds;
+  }
+  const DeviceFacts& facts = inputs.facts[stage.worker];
+  const double share = facts.quota_period_seconds > 0 ? facts.cpu_share : 1;
+  for (int layer = stage.layers.first; layer < stage.layers.last; ++layer) {
+    seconds += facts.update_seconds[layer] / share;
+  }
+  return seconds;
+}
+
 }  // namespace
 
 SimulationOptions OptionsFor(const JobSpec& spec, const Placement& placement,
@@ -182,6 +198,10 @@ absl::StatusOr<RunEstimate> EstimateRun(
     const std::vector<InputWorker>& workers, const Measurements& measurements) {
   PACELINE_ASSIGN_OR_RETURN(PlanInputs inputs,
                             MakePlanInputs(spec, model, workers, measurements));
+  RunEstimate estimate;
+  for (const EstimateStage& stage : stages) {
+    estimate.layer_seconds.push_back(OwnSeconds(spec, inputs, stage));
+  }
   const Placement placement = PlacementOf(stages);
   SimulationOptions options = OptionsFor(spec, placement, inputs);
   const bool inference = IsInference(spec);
@@ -199,7 +219,6 @@ absl::StatusOr<RunEstimate> EstimateRun(
   inputs.problem.micro_batches = count;
   PACELINE_ASSIGN_OR_RETURN(const SimulationResult result,
                             SimulateMean(inputs.problem, placement, options));
-  RunEstimate estimate;
   estimate.step_seconds = result.step_seconds;
   const int64_t fewer = WholeGroups(count / 2 + 1, unit);
   if (fewer < count && count < all) {

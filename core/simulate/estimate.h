@@ -30,6 +30,10 @@ struct RunEstimate {
   // Of the stages given: forward and backward of a micro-batch, as the clock
   // will show it.
   std::vector<double> stage_seconds;
+  // Of the stages given, a micro-batch: what was measured (or predicted) of
+  // their layers, at the worker's share of a core; with the update where every
+  // micro-batch has one.  Nothing that a pipeline adds, such as frames.
+  std::vector<double> layer_seconds;
   std::string source;     // PlanInputs::source
   bool measured = false;  // PlanInputs::measured
 };

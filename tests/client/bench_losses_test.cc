@@ -31,8 +31,8 @@ JobView TwoStages() {
   job.id = 7;
   job.spec.kind = kInferKind;
   job.spec.pipeline.policy = "dp";
-  job.estimate = EstimateView{};
-  job.estimate->stage_seconds = {0.9, 0.6};
+  job.drift = {{.stage = 0, .worker_id = 0, .layer_seconds = 0.9},
+               {.stage = 1, .worker_id = 1, .layer_seconds = 0.6}};
   job.workers.push_back(Worker(0, 0, {.compute = 9, .compute_cpu = 3.6}, 0, 9));
   job.workers.push_back(Worker(1, 1,
                                {.compute = 6.5,
@@ -48,7 +48,7 @@ JobView TwoStages() {
 
 TEST(BenchLosses, AddUpToWhatIsMissing) {
   const absl::StatusOr<BenchRow> row =
-      RowOf(TwoStages(), {.seconds = 1.5, .data = 0, .predicted = 1.5},
+      RowOf(TwoStages(), {.seconds = 1.5, .data = 0, .layers = 1.5},
             {{"a", 0.4}, {"b", 0.4}});
 
   ASSERT_TRUE(row.ok()) << row.status();
@@ -73,7 +73,7 @@ TEST(BenchLosses, WaitsThatAQuotaGivesBackAreNoLoss) {
   JobView job = TwoStages();
   job.workers[1].flow->compute_cpu = 2.8;
   const absl::StatusOr<BenchRow> row =
-      RowOf(job, {.seconds = 1.5, .data = 0, .predicted = 1.5},
+      RowOf(job, {.seconds = 1.5, .data = 0, .layers = 1.5},
             {{"a", 0.4}, {"b", 0.4}});
 
   ASSERT_TRUE(row.ok()) << row.status();
@@ -85,7 +85,7 @@ TEST(BenchLosses, WaitsThatAQuotaGivesBackAreNoLoss) {
 // alone does in 4.8: a fifth.
 TEST(BenchLosses, SlowdownIsWhatLayersTookBeyondOneWorkersCpu) {
   const absl::StatusOr<BenchRow> row = RowOf(
-      TwoStages(), {.seconds = 1.5, .data = 0, .predicted = 1.5, .cpu = 0.48},
+      TwoStages(), {.seconds = 1.5, .data = 0, .layers = 1.5, .cpu = 0.48},
       {{"a", 0.4}, {"b", 0.4}});
 
   ASSERT_TRUE(row.ok()) << row.status();
@@ -99,7 +99,7 @@ TEST(BenchLosses, SlowdownIsWhatLayersTookBeyondOneWorkersCpu) {
 TEST(BenchLosses, ASmallerShareOfACoreIsSlowdownToo) {
   JobView job = TwoStages();
   const BenchBaseline one{
-      .seconds = 1.5, .predicted = 1.5, .cpu = 0.6, .worker = "a"};
+      .seconds = 1.5, .layers = 1.5, .cpu = 0.6, .worker = "a"};
   const auto alike = RowOf(job, one, {{"a", 0.4}, {"b", 0.39}});
   const auto half = RowOf(job, one, {{"a", 0.4}, {"b", 0.2}});
 
@@ -112,12 +112,13 @@ TEST(BenchLosses, ASmallerShareOfACoreIsSlowdownToo) {
 TEST(BenchLosses, KnowsWhoWasAlone) {
   JobView job = TwoStages();
   job.workers.resize(1);
-  job.estimate->stage_seconds.resize(1);
+  job.drift.resize(1);
 
   const auto one = BaselineOf(job);
 
   ASSERT_TRUE(one.ok()) << one.status();
   EXPECT_EQ(one->worker, "a");
+  EXPECT_EQ(one->layers, 0.9);
   EXPECT_EQ(MeanOf(*one, *one).worker, "a");
 }
 
@@ -125,13 +126,16 @@ TEST(BenchLosses, KnowsWhoWasAlone) {
 TEST(BenchLosses, OfReplicasCountEveryMicroBatchOnce) {
   JobView job = TwoStages();
   job.workers.push_back(Worker(2, 1, {.compute = 6}, 1, 10));
-  job.estimate->stage_seconds = {0.9, 1.2, 1.2};
+  // As the plan may have them, not in the order of their workers.
+  job.drift = {{.stage = 1, .worker_id = 2, .layer_seconds = 1.2},
+               {.stage = 1, .worker_id = 1, .layer_seconds = 1.2},
+               {.stage = 0, .worker_id = 0, .layer_seconds = 0.9}};
   for (int w = 0; w < 3; ++w) {
     job.workers[w].flow->micro_batches = w == 0 ? 20 : 10;
     job.workers[w].flow->samples = w == 0 ? 80 : 40;
   }
   const absl::StatusOr<BenchRow> row =
-      RowOf(job, {.seconds = 2.1, .data = 0, .predicted = 2.1}, {});
+      RowOf(job, {.seconds = 2.1, .data = 0, .layers = 2.1}, {});
 
   ASSERT_TRUE(row.ok()) << row.status();
   EXPECT_EQ(row->stages, 2);
@@ -143,15 +147,26 @@ TEST(BenchLosses, OfReplicasCountEveryMicroBatchOnce) {
 
 TEST(BenchLosses, BoundIsThePipelinesOwn) {
   const absl::StatusOr<BenchRow> row =
-      RowOf(TwoStages(), {.seconds = 2, .data = 0, .predicted = 1.5}, {});
+      RowOf(TwoStages(), {.seconds = 2, .data = 0, .layers = 1.5}, {});
+
+  ASSERT_TRUE(row.ok()) << row.status();
+  EXPECT_NEAR(row->bound, 15 / (1.5 + 9 * 0.9), 1e-9);
+}
+
+// What the estimate expects a clock to show, frames included, would make the
+// bound of a busy link a low one.
+TEST(BenchLosses, BoundIsOfTheLayersNotOfWhatAPipelineAddsToThem) {
+  JobView job = TwoStages();
+  for (DriftView& drift : job.drift) drift.predicted_seconds = 1.5;
+  const auto row = RowOf(job, {.seconds = 2, .layers = 1.5}, {});
 
   ASSERT_TRUE(row.ok()) << row.status();
   EXPECT_NEAR(row->bound, 15 / (1.5 + 9 * 0.9), 1e-9);
 }
 
 TEST(BenchLosses, SaysHowSteadyTheOneWorkerWas) {
-  const BenchBaseline before{.seconds = 1.9, .predicted = 1.5};
-  const BenchBaseline after{.seconds = 2.1, .predicted = 1.5};
+  const BenchBaseline before{.seconds = 1.9, .layers = 1.5};
+  const BenchBaseline after{.seconds = 2.1, .layers = 1.5};
   EXPECT_NEAR(MeanOf(before, after).seconds, 2, 1e-12);
 
   const auto row = RowOf(TwoStages(), MeanOf(before, after), {});
@@ -199,8 +214,10 @@ TEST(BenchLosses, OfTrainingAreThoseOfItsBatches) {
     worker.flow->starved = worker.flow->in_flight = 0;
     worker.flow->compute_cpu = worker.flow->compute;
   }
+  job.workers[0].flow->latency_p50 = 0.25;
+  job.workers[0].flow->latency_p99 = 0.5;
   const absl::StatusOr<BenchRow> row =
-      RowOf(job, {.seconds = 1.2, .data = 0.05, .predicted = 1.5}, {});
+      RowOf(job, {.seconds = 1.2, .data = 0.05, .layers = 1.5}, {});
 
   ASSERT_TRUE(row.ok()) << row.status();
   EXPECT_EQ(row->schedule, "1f1b");
@@ -210,12 +227,12 @@ TEST(BenchLosses, OfTrainingAreThoseOfItsBatches) {
   EXPECT_NEAR(row->losses.fill, 2.0 / 16, 1e-9);
   EXPECT_NEAR(row->losses.imbalance, 0.5 / 16, 1e-9)
       << "but for the half second that one worker would wait too";
-  EXPECT_EQ(row->latency_p50, 0);
+  EXPECT_EQ(row->latency_p50, 0.25) << "where the first stage is";
+  EXPECT_EQ(row->latency_p99, 0.5);
 
   job.spec.pipeline.schedule = "pipedream";
-  EXPECT_NEAR(
-      RowOf(job, {.seconds = 1.2, .data = 0, .predicted = 1.5}, {})->bound,
-      1.5 / 0.9, 1e-9)
+  EXPECT_NEAR(RowOf(job, {.seconds = 1.2, .data = 0, .layers = 1.5}, {})->bound,
+              1.5 / 0.9, 1e-9)
       << "nothing runs empty";
 }
 
@@ -226,7 +243,7 @@ TEST(BenchLosses, AWorkerAloneIsExactlyAsFastAsItself) {
     JobView job = TwoStages();
     job.workers.clear();
     job.workers.push_back(Worker(0, 0, {.compute = seconds}, 0, seconds));
-    job.estimate->stage_seconds = {0.3};
+    job.drift = {{.stage = 0, .worker_id = 0, .layer_seconds = 0.3}};
     const auto alone = BaselineOf(job);
     ASSERT_TRUE(alone.ok()) << alone.status();
 
@@ -242,9 +259,13 @@ TEST(BenchLosses, NeedTheTimesOfEveryWorker) {
   EXPECT_THAT(std::string(none.message()), HasSubstr("worker b"));
 
   job = TwoStages();
-  job.estimate.reset();
+  job.drift.pop_back();
   EXPECT_THAT(std::string(RowOf(job, {1, 0, 1}, {}).status().message()),
-              HasSubstr("no estimate"));
+              HasSubstr("what the layers of stage 1 take on b"));
+  job.drift.clear();
+  job.workers.pop_back();
+  EXPECT_THAT(std::string(BaselineOf(job).status().message()),
+              HasSubstr("what the layers of stage 0 take on a"));
 }
 
 TEST(BenchCases, BeginWithOneWorkerAlone) {

@@ -73,15 +73,18 @@ TEST(RenderBench, ShowsARowsNumbersUnderTheirNames) {
   }
 }
 
-TEST(RenderBench, TrainingHasNoLatency) {
+TEST(RenderBench, ALatencyThatIsNotKnownIsNone) {
   BenchRow row = Row();
-  row.schedule = "1f1b";
   row.latency_p50 = row.latency_p99 = 0;
 
   const std::string table = RenderBench({row});
 
   EXPECT_THAT(table, HasSubstr("-"));
   EXPECT_THAT(table, Not(HasSubstr("1250.0")));
+  const auto document =
+      json::parse(BenchDocument(BenchOptions(), {row}).ToJson());
+  EXPECT_TRUE(document["rows"][0]["latency_p50_seconds"].is_null());
+  EXPECT_TRUE(document["rows"][0]["latency_p99_seconds"].is_null());
 }
 
 }  // namespace

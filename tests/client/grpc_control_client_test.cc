@@ -58,7 +58,9 @@ class FakeControlService final : public v1::Control::Service {
     job->set_weights_sha256("ab");
     *job->mutable_estimate() = Estimate();
     job->set_step_seconds(0.75);
-    job->add_drift()->set_measured_seconds(0.5);
+    v1::StageDrift* const drift = job->add_drift();
+    drift->set_measured_seconds(0.5);
+    drift->set_layer_seconds(0.25);
     v1::StageVersions& versions = *job->add_versions();
     versions.set_stage(2);
     versions.set_updates(8);
@@ -310,6 +312,7 @@ TEST_F(OverGrpc, EstimateAndDriftComeBack) {
   EXPECT_EQ(submission->estimate->stage_seconds.at(0), 0.125);
   ASSERT_TRUE(job->estimate.has_value());
   EXPECT_EQ(job->drift.at(0).measured_seconds, 0.5);
+  EXPECT_EQ(job->drift.at(0).layer_seconds, 0.25);
   EXPECT_EQ(job->workers.at(0).peak_memory_bytes, 3000);
   EXPECT_EQ(job->workers.at(0).predicted_memory_bytes, 2000);
   ASSERT_EQ(job->versions.size(), 1u);

@@ -90,7 +90,7 @@ TEST(JobDocument, HasPredictedBesideMeasured) {
                               .stage_seconds = {0.01, 0.02},
                               .source = "measured",
                               .measured = true};
-  job.drift = {{0, 0.01, 0.012, 5}, {1, 0.02, 0, 6}};
+  job.drift = {{0, 0.01, 0.012, 5, 0.008}, {1, 0.02, 0, 6}};
   job.step_seconds = 0.6;
 
   const json document = json::parse(ToDocument(job, true).ToJson());
@@ -101,7 +101,9 @@ TEST(JobDocument, HasPredictedBesideMeasured) {
   EXPECT_EQ(document["drift"][0], json({{"stage", 0},
                                         {"worker_id", 5},
                                         {"predicted_seconds", 0.01},
-                                        {"measured_seconds", 0.012}}));
+                                        {"measured_seconds", 0.012},
+                                        {"layer_seconds", 0.008}}));
+  EXPECT_TRUE(document["drift"][1]["layer_seconds"].is_null());
   EXPECT_TRUE(document["drift"][1]["measured_seconds"].is_null());
 }
 
@@ -122,7 +124,7 @@ TEST(JobTable, ShowsPredictedBesideMeasuredAndTheirRatio) {
                               .stage_seconds = {},
                               .source = "layer times measured on w1",
                               .measured = true};
-  job.drift = {{0, 0.01, 0.012, 5}, {1, 0.02, 0, 6}};
+  job.drift = {{0, 0.01, 0.012, 5, 0.008}, {1, 0.02, 0, 6}};
   job.step_seconds = 0.6;
 
   const std::string text = RenderJob(job, {});

@@ -260,6 +260,8 @@ TEST(BrainMeasure, PutsPredictedAndMeasuredSideBySide) {
   ASSERT_THAT(drift, SizeIs(1));
   EXPECT_GT(drift[0].predicted_seconds, 0.002);
   EXPECT_DOUBLE_EQ(drift[0].measured_seconds, 0.05);
+  EXPECT_GT(drift[0].layer_seconds, 0);
+  EXPECT_LE(drift[0].layer_seconds, drift[0].predicted_seconds);
   EXPECT_DOUBLE_EQ(MeasuredStepSeconds(record), 1.5);
 }
 

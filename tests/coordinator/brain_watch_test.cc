@@ -24,6 +24,32 @@ using ::testing::Not;
 
 const SavedWeights kSaved = {"/state/jobs/1/weights.safetensors", "abc", 10};
 
+// --- samples that cannot be read ---------------------------------------------
+
+TEST(UnreadableSamples, HaveOneEventAndAreInTheEndOfTheJob) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1);
+  const JobId job = mesh.Submit(SpecOf(1));
+  const auto report = [&](int64_t unreadable) {
+    Heartbeat heartbeat;
+    heartbeat.run = RunReport{
+        mesh.Job(job).record.fence(), RunPhase::kRunning, 3, 60, 0, {}, {}};
+    heartbeat.run->unreadable_samples = unreadable;
+    EXPECT_TRUE(mesh.Send(a, heartbeat).ok());
+  };
+  report(0);
+  EXPECT_THAT(mesh.Events(job), Not(Contains("unreadable")));
+  report(1);
+  report(3);
+
+  EXPECT_THAT(mesh.Story(job),
+              Contains(AllOf(HasSubstr("unreadable: worker a cannot read"),
+                             HasSubstr("'paceline job logs 1'")))
+                  .Times(1));
+  EXPECT_EQ(UnreadableText(mesh.Job(job).record),
+            "a could not read 3 samples, which were left out");
+}
+
 // --- skipped steps ----------------------------------------------------------
 
 TEST(SkippedSteps, HaveOneEventWhenTheyBeginAndOneWhenTheyEnd) {

@@ -368,7 +368,8 @@ TEST_P(JobStoreTest, KeepsTheNewestMeasurementOfEveryKey) {
 TEST_P(JobStoreTest, KeepsWhatAJobWasPredictedToTakeAndTakes) {
   JobRecord job = FullRecord();
   job.stages = {{{0, 2}, WorkerId{1}}, {{2, 5}, WorkerId{2}}};
-  job.estimate = RunEstimate{0.5, 128, 0.25, {0.01, 0.02}, "measured", true};
+  job.estimate = RunEstimate{
+      0.5, 128, 0.25, {0.01, 0.02}, {0.008, 0.016}, "measured", true};
   job.stage_times = {{0, 3.5, 100, 90, 2, 180, 3, 4096}, {1, 4.5, 100}};
   job.step_seconds = 12.5;
   job.timed_steps = 25;
@@ -387,6 +388,7 @@ TEST_P(JobStoreTest, KeepsWhatAJobWasPredictedToTakeAndTakes) {
   ASSERT_TRUE(loaded.estimate.has_value());
   EXPECT_EQ(loaded.estimate->step_seconds, 0.5);
   EXPECT_THAT(loaded.estimate->stage_seconds, ElementsAre(0.01, 0.02));
+  EXPECT_THAT(loaded.estimate->layer_seconds, ElementsAre(0.008, 0.016));
   EXPECT_EQ(loaded.estimate->source, "measured");
   EXPECT_EQ(loaded.stage_times, job.stage_times);
   EXPECT_EQ(loaded.timed_steps, 25);

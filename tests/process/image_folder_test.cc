@@ -66,6 +66,7 @@ TEST(ImageFolder, ACorruptPictureIsNamedInTheLogAndTheJobGoesOn) {
 
   const nlohmann::json one = Train(mesh, pictures, "data.workers=1");
   const Finished logs = mesh.Run({"job", "logs", "last"});
+  const Finished events = mesh.Run({"job", "events", "last"});
   const nlohmann::json three = Train(mesh, pictures, "data.workers=3");
   const nlohmann::json whole = Train(mesh, pictures, "pipeline.stages=1");
 
@@ -75,6 +76,9 @@ TEST(ImageFolder, ACorruptPictureIsNamedInTheLogAndTheJobGoesOn) {
   EXPECT_THAT(logs.output,
               AllOf(HasSubstr("image skipped"), HasSubstr("train/flat/0.jpg"),
                     HasSubstr("train/steep/0.jpg"), Not(HasSubstr("/1.jpg"))));
+  EXPECT_THAT(one["why"].get<std::string>(),
+              HasSubstr("could not read 2 samples, which were left out"));
+  EXPECT_THAT(events.output, HasSubstr("cannot read all samples"));
   EXPECT_EQ(three["weights_sha256"], one["weights_sha256"]);
   EXPECT_EQ(whole["weights_sha256"], one["weights_sha256"]);
 }
@@ -113,6 +117,8 @@ TEST(ImageFolder, PicturesOfNoClassAreInferredOneOfThemCorrupt) {
 
   EXPECT_EQ(job["state"], "succeeded") << job.dump(2);
   EXPECT_EQ(job["steps"], 3) << "micro-batches";
+  EXPECT_THAT(job["why"].get<std::string>(),
+              HasSubstr("could not read 1 sample, which was left out"));
   EXPECT_TRUE(job["test_accuracy"].is_null()) << "nobody knows";
   EXPECT_EQ(exported.exit_code, 0) << exported.errors;
   EXPECT_THAT(mesh.Run({"model", "inspect", out}).output, HasSubstr("[12, 2]"));

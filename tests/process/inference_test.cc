@@ -172,10 +172,10 @@ TEST(Bench, ComparesStagesWithOneWorkerAndSaysWhereTheRestGoes) {
 
 TEST(Bench, OfTrainingHasARowForEverySchedule) {
   const Mesh mesh(2);
-  const nlohmann::json bench =
-      mesh.Json({"bench", "train", "--model", "lenet", "--stages", "2",
-                 "--schedule", "zero-bubble,pipedream", "--micro-batch", "4",
-                 "--micro-batches", "8", "--steps", "4", "--no-profile"});
+  const nlohmann::json bench = mesh.Json(
+      {"bench", "train", "--model", "lenet", "--stages", "2", "--schedule",
+       "zero-bubble,pipedream", "--micro-batch", "4", "--micro-batches", "8",
+       "--steps", "4", "--no-profile", "--set", "pipeline.vertical_sync=true"});
 
   ASSERT_EQ(bench["rows"].size(), 4u) << bench.dump(2);
   EXPECT_EQ(bench["rows"][1]["schedule"], "zero-bubble");
@@ -183,6 +183,8 @@ TEST(Bench, OfTrainingHasARowForEverySchedule) {
   for (const nlohmann::json& row : bench["rows"]) {
     EXPECT_GT(row["speedup"].get<double>(), 0) << row.dump(2);
     EXPECT_GT(row["bound"].get<double>(), 0) << row.dump(2);
+    EXPECT_GT(row["latency_p50_seconds"].get<double>(), 0) << row.dump(2);
+    EXPECT_GE(row["latency_p99_seconds"], row["latency_p50_seconds"]);
   }
   EXPECT_GT(bench["rows"][1]["losses"]["fill"].get<double>(), 0);
 }

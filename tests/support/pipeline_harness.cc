@@ -55,6 +55,10 @@ class Collector final : public RunObserver {
       sum.version_bytes = std::max(sum.version_bytes, time.version_bytes);
     }
   }
+  void OnUnreadable(int64_t samples) override {
+    absl::MutexLock lock(&mutex_);
+    outcome_.unreadable = samples;
+  }
   void OnProgress(const Instruction& done, const BatchInfo& batch) override {
     absl::MutexLock lock(&mutex_);
     if (batch.phase != BatchPhase::kTrain) return;

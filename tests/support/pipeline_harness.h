@@ -37,13 +37,14 @@ struct PipelineRequest {
 struct PipelineOutcome {
   // By name; of inference jobs the predictions.
   std::map<std::string, std::vector<uint8_t>> weights;
-  std::map<int, FlowTimes> flows;  // of inference jobs, by worker
+  std::map<int, FlowTimes> flows;  // by worker
   std::vector<StepRecord> steps;
   std::vector<EvaluationRecord> evaluations;
   // By stage, of training.
   std::map<int, StageTime> stages;  // seconds are not summed
   std::map<int, InstructionList> instructions;
   int64_t skipped_updates = 0;
+  int64_t unreadable = 0;  // samples
 };
 
 // Trains to the end.  The first error of any worker.

@@ -15,6 +15,12 @@ inline std::string ScriptPath(const std::string& name) {
   return absl::StrCat(PACELINE_SOURCE_DIR, "/tests/data/script/", name);
 }
 
+inline void Look(Experiment& experiment) {
+  auto script = ReadScript(experiment.job);
+  EXPECT_TRUE(script.ok()) << script.status();
+  if (script.ok()) experiment.job.model.script = *std::move(script);
+}
+
 // Described as a worker would.
 inline Experiment ScriptExperiment(const std::string& name) {
   SetComputeThreads(1);
@@ -25,9 +31,20 @@ inline Experiment ScriptExperiment(const std::string& name) {
   experiment.job.model.file = ScriptPath(name);
   experiment.job.data.shape = experiment.set.shape;
   experiment.job.data.classes = experiment.set.classes;
-  auto script = ReadScript(experiment.job);
-  EXPECT_TRUE(script.ok()) << script.status();
-  if (script.ok()) experiment.job.model.script = *std::move(script);
+  Look(experiment);
+  return experiment;
+}
+
+// Of texts of 8 tokens below 24, of which each says what follows it.
+inline Experiment ScriptOfTokens(const std::string& name) {
+  SetComputeThreads(1);
+  Experiment experiment = SmallExperiment("gpt");
+  experiment.job.model = DefaultModel(kScriptModel);
+  experiment.job.model.file = ScriptPath(name);
+  experiment.job.data = DefaultDataSpec("synthetic-tokens");
+  experiment.job.data.block = static_cast<int32_t>(experiment.set.shape[0]);
+  experiment.job.data.classes = experiment.set.classes;
+  Look(experiment);
   return experiment;
 }
 

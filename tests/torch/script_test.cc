@@ -77,6 +77,57 @@ TEST(Script, EndsWithTheSameBytesOnEveryCutAndSchedule) {
   }
 }
 
+// Halves of a backward would add up in another order, or go through a graph
+// twice, where a child comes to a parameter from two places.
+TEST(Script, ThatUsesAParameterTwiceEndsWithTheSameBytesToo) {
+  Experiment experiment = ScriptExperiment("twice.pt");
+  const Outcome one = InProcessPipeline(experiment).Run();
+  ASSERT_FALSE(one.losses.empty());
+
+  experiment.stages = 3;
+  for (const char* schedule : {"1f1b", "zero-bubble"}) {
+    experiment.schedule = schedule;
+    const Outcome cut = InProcessPipeline(experiment).Run();
+
+    EXPECT_EQ(cut.losses, one.losses) << schedule;
+    EXPECT_EQ(cut.weights, one.weights) << schedule;
+  }
+}
+
+TEST(Script, OfTokensTrainsOnEveryCut) {
+  Experiment experiment = ScriptOfTokens("tokens.pt");
+  const ModelDescription model = Describe(experiment);
+  EXPECT_EQ(model.vocabulary, 24);
+  EXPECT_EQ(model.label_shape, Shape{8});
+  experiment.job.train.epochs = 6;
+  const Outcome one = InProcessPipeline(experiment).Run();
+  ASSERT_FALSE(one.losses.empty());
+  EXPECT_LT(one.losses.back(), 0.9 * one.losses.front());
+
+  for (const char* schedule : {"1f1b", "zero-bubble"}) {
+    experiment.stages = 3;
+    experiment.schedule = schedule;
+    const Outcome cut = InProcessPipeline(experiment).Run();
+    EXPECT_EQ(cut.losses, one.losses) << schedule;
+    EXPECT_EQ(cut.weights, one.weights) << schedule;
+  }
+}
+
+TEST(Script, IsTriedWithTheHighestToken) {
+  JobSpec spec;
+  spec.model.file = ScriptPath("tokens.pt");
+  spec.data = DefaultDataSpec("synthetic-tokens");
+  spec.data.block = 8;
+  spec.data.classes = 25;
+
+  const auto script = ReadScript(spec);
+
+  EXPECT_THAT(std::string(script.status().message()),
+              AllOf(HasSubstr("layer 0 cannot take samples of shape [8] of "
+                              "tokens"),
+                    HasSubstr("index out of range")));
+}
+
 TEST(Script, TrainsToTheLossesOfOneProcess) {
   Experiment experiment = ScriptExperiment("plain.pt");
   TrainSpec& train = experiment.job.train;

@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
 #include "tests/torch/in_process_pipeline.h"
+#include "tests/torch/script_experiment.h"
 
 namespace paceline {
 namespace {
@@ -92,10 +93,15 @@ class Driven {
   std::unique_ptr<StageEngine> engine_;
 };
 
+Experiment ExperimentOf(const std::string& model) {
+  return model == kScriptModel ? ScriptExperiment("scripted.pt")
+                               : RichExperiment(model);
+}
+
 class StashOfModel : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(StashOfModel, TheGradientIsThatOfTheVersionThatWentForward) {
-  const Experiment experiment = RichExperiment(GetParam());
+  const Experiment experiment = ExperimentOf(GetParam());
   Driven before(experiment, false), after(experiment, false);
   before.Forward(kLate);
   const StepReport at_first = before.Backward(kLate);
@@ -119,7 +125,8 @@ TEST_P(StashOfModel, TheGradientIsThatOfTheVersionThatWentForward) {
 
 INSTANTIATE_TEST_SUITE_P(Models, StashOfModel,
                          ::testing::Values("mlp", "lenet", "vit", "resnet18",
-                                           "vgg11", "gpt", "bert", "gnmt"),
+                                           "vgg11", "gpt", "bert", "gnmt",
+                                           kScriptModel),
                          [](const auto& param) {
                            return std::string(param.param);
                          });

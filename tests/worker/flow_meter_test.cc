@@ -154,6 +154,21 @@ TEST(FlowMeter, KnowsTheQuantilesOfLatency) {
   EXPECT_FLOAT_EQ(meter.times().latency_max, 0.100);
 }
 
+TEST(FlowMeter, OfTrainingKnowsLatenciesOfBatchesThatCount) {
+  FlowMeter meter(FlowMeter::Counts::kBatches);
+  meter.OnResult(absl::Seconds(9));
+  meter.OnBatchBegin(At(10));
+  meter.OnResult(absl::Seconds(2));
+  meter.OnBatchEnd(At(20), 1, 8);
+  meter.OnBatchBegin(At(20));
+  meter.OnBatchDropped();
+  meter.OnResult(absl::Seconds(9));
+  meter.Finish();
+
+  EXPECT_EQ(meter.times().latency_p50, 2);
+  EXPECT_EQ(meter.times().latency_max, 2);
+}
+
 TEST(FlowMeter, ForgetsOldLatencies) {
   FlowMeter meter(FlowMeter::Counts::kInputs);
   meter.OnResult(absl::Seconds(1000));

@@ -83,6 +83,24 @@ TEST(StageRunner, RecordsEveryStepAndEvaluatesAfterEveryEpoch) {
   EXPECT_EQ(outcome->evaluations[1].samples, 30);
 }
 
+TEST(StageRunner, OfTrainingTheFirstStagesWorkerKnowsTheLatency) {
+  for (const char* schedule :
+       {"gpipe", "1f1b", "interleaved-1f1b", "zero-bubble", "pipedream"}) {
+    const std::vector<int> worker_of = schedule == std::string("pipedream")
+                                           ? std::vector<int>{0, 1, 2}
+                                           : std::vector<int>{0, 1, 0, 1};
+    if (!IsMadeFor(schedule, 5, worker_of)) continue;
+    const absl::StatusOr<PipelineOutcome> outcome =
+        RunPipeline(FourLayerJob(schedule, worker_of));
+
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    EXPECT_GT(outcome->flows.at(0).latency_p50, 0) << schedule;
+    EXPECT_GE(outcome->flows.at(0).latency_max,
+              outcome->flows.at(0).latency_p99);
+    EXPECT_EQ(outcome->flows.at(1).latency_max, 0) << schedule;
+  }
+}
+
 // The test set of 30 samples in micro-batches of 4: the eighth has 2.
 PipelineRequest InferenceJob(std::vector<int> worker_of) {
   PipelineRequest request = FourLayerJob("gpipe", std::move(worker_of));

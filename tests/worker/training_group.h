@@ -226,6 +226,7 @@ class Trainer final : public RunObserver, public FaultActions {
   void OnFlow(const FlowTimes&, int64_t, bool) override {}
   void OnBatch(std::optional<absl::Duration>,
                const std::vector<StageTime>&) override {}
+  void OnUnreadable(int64_t /*samples*/) override {}
   void OnProgress(const Instruction&, const BatchInfo&) override {
     const absl::MutexLock lock(&mutex_);
     ++progress_;

@@ -26,6 +26,7 @@ class FirstSamples final : public SampleSet {
                     Tensor& labels) const override {
     return all_->Load(place, inputs, labels);
   }
+  int64_t unreadable() const override { return all_->unreadable(); }
 
  private:
   const std::unique_ptr<const SampleSet> all_;

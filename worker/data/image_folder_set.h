@@ -44,6 +44,9 @@ class ImageFolderSet final : public SampleSet {
   const SampleFormat& format() const override { return format_; }
   absl::Status Load(const MicroBatchPlace& place, Tensor& inputs,
                     Tensor& labels) const override;
+  int64_t unreadable() const override {
+    return train_.skipped.count() + test_.skipped.count();
+  }
 
  private:
   struct Split {

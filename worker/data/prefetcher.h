@@ -36,6 +36,9 @@ class Prefetcher {
   // Errors: FailedPrecondition  after the last one; those of SampleSet::Load.
   absl::StatusOr<TensorList> Next();
 
+  // Of the samples, as SampleSet has it.
+  int64_t unreadable() const { return samples_->unreadable(); }
+
  private:
   // What a loader works on: the ticket numbers micro-batches in walk order.
   struct Task {

@@ -45,6 +45,9 @@ class SampleSet {
   //         cannot be read: names them
   virtual absl::Status Load(const MicroBatchPlace& place, Tensor& inputs,
                             Tensor& labels) const = 0;
+
+  // Samples so far that could not be read and were left out.
+  virtual int64_t unreadable() const { return 0; }
 };
 
 // What loaders keep ready for the compute thread, at most.

@@ -10,6 +10,11 @@ bool SkipList::Contains(int32_t sample) const {
   return skipped_.contains(sample);
 }
 
+int64_t SkipList::count() const {
+  absl::MutexLock lock(&mutex_);
+  return static_cast<int64_t>(skipped_.size());
+}
+
 absl::Status SkipList::Add(int32_t sample, const std::string& file,
                            const absl::Status& why) {
   int64_t count = 0;

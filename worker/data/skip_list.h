@@ -19,6 +19,8 @@ class SkipList {
 
   bool Contains(int32_t sample) const;
 
+  int64_t count() const;
+
   // Notes that `file`, which is the sample, cannot be read, and logs a warning
   // with the count so far; the second time changes nothing.
   // Errors: DataLoss  more than a tenth of the split is gone

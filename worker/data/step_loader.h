@@ -40,6 +40,7 @@ class StepLoader final : public StepSource {
   void Prepare(const BatchInfo& batch,
                const std::vector<int>& micro_batches) override;
   absl::StatusOr<TensorList> Next() override;
+  int64_t unreadable() const override { return samples_->unreadable(); }
 
  private:
   // One of those prepared.

@@ -26,6 +26,7 @@ class WalkSource final : public BatchSource {
   // Micro-batches of the last batch that were not asked for are dropped.
   absl::StatusOr<std::optional<BatchInfo>> NextBatch() override;
   absl::StatusOr<TensorList> NextMicroBatch() override;
+  int64_t unreadable() const override { return prefetcher_.unreadable(); }
 
  private:
   const Turns turns_;

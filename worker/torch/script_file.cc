@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status_macros.h"
+#include "core/model/data_sets.h"
 #include "torch/torch.h"
 #include "worker/torch/allocation_meter.h"
 #include "worker/torch/guard.h"
@@ -57,6 +58,12 @@ absl::StatusOr<std::vector<Parameter>> ParametersOf(
   return parameters;
 }
 
+std::string SamplesText(const at::Tensor& x) {
+  return absl::StrCat("samples of shape [",
+                      absl::StrJoin(x.sizes().slice(1), ", "), "]",
+                      x.is_floating_point() ? "" : " of tokens, int64");
+}
+
 // Runs one child as training would, and says what came out.
 absl::StatusOr<ScriptLayer> Try(const std::string& file,
                                 const std::string& name,
@@ -65,7 +72,7 @@ absl::StatusOr<ScriptLayer> Try(const std::string& file,
   layer.name = name;
   PACELINE_ASSIGN_OR_RETURN(layer.parameters, ParametersOf(file, name, child));
   child.train(true);
-  const at::Tensor leaf = x.detach().set_requires_grad(true);
+  const at::Tensor leaf = x.detach().set_requires_grad(x.is_floating_point());
   const at::Tensor input = leaf.clone();
   const auto version = input._version();
   const AllocationMeter meter(/*enabled=*/true);
@@ -74,14 +81,12 @@ absl::StatusOr<ScriptLayer> Try(const std::string& file,
     output = RunScript(child, input);
   } catch (const c10::Error& error) {
     return DoesNot(file, name,
-                   absl::StrCat("cannot take samples of shape [",
-                                absl::StrJoin(x.sizes().slice(1), ", "),
-                                "]: ", error.what_without_backtrace()));
+                   absl::StrCat("cannot take ", SamplesText(x), ": ",
+                                error.what_without_backtrace()));
   } catch (const std::exception& error) {
-    return DoesNot(file, name,
-                   absl::StrCat("cannot take samples of shape [",
-                                absl::StrJoin(x.sizes().slice(1), ", "),
-                                "]: ", error.what()));
+    return DoesNot(
+        file, name,
+        absl::StrCat("cannot take ", SamplesText(x), ": ", error.what()));
   }
   output = output.contiguous();
   if (output.scalar_type() != at::kFloat || output.dim() < 2 ||
@@ -110,10 +115,14 @@ absl::StatusOr<ScriptModel> ReadScript(const JobSpec& spec) {
   return Guard("script", [&]() -> absl::StatusOr<ScriptModel> {
     ScriptModel model;
     model.sha256 = script.sha256;
-    model.input = spec.data.shape;
+    const SampleFormat format = FormatOf(spec.data);
+    model.input = format.shape;
+    model.vocabulary = VocabularyOf(spec.data);
     std::vector<int64_t> shape = {kSamples};
     shape.insert(shape.end(), model.input.begin(), model.input.end());
-    at::Tensor x = at::zeros(shape);
+    at::Tensor x = model.vocabulary > 0
+                       ? at::full(shape, model.vocabulary - 1, at::kLong)
+                       : at::zeros(shape);
     for (const auto& [name, child] : script.children) {
       PACELINE_ASSIGN_OR_RETURN(model.layers.emplace_back(),
                                 Try(file, name, child, x));

@@ -7,9 +7,10 @@
 
 namespace paceline {
 
-// Loads `spec.model.file` and tries each child of its root on two samples of
-// `spec.data.shape`: shapes of outputs, and the bytes kept for backward, are
-// what it saw; FLOPs are guessed from the parameters.  On the compute thread.
+// Loads `spec.model.file` and tries each child of its root on two samples as
+// `spec.data` has them, of zeros, or of the highest token: shapes of outputs,
+// and the bytes kept for backward, are what it saw; FLOPs are guessed from the
+// parameters.  On the compute thread.
 //
 // Errors (all name the file):
 //   NotFound, PermissionDenied, ...  as the system says

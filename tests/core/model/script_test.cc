@@ -66,6 +66,29 @@ TEST(Script, RefusesSamplesAndClassesThatItWasNotTriedWith) {
               HasSubstr("ends with shape [3] of a sample, need [9]"));
 }
 
+TEST(Script, OfTokensMayHaveScoresForEachOrForASample) {
+  ModelSpec spec = Spec();
+  spec.script.vocabulary = 20;
+  const auto of_a_sample = DescribeModel(spec, {4}, 3);
+  spec.script.layers[1].output = {4, 3};
+  const auto of_each = DescribeModel(spec, {4}, 3);
+
+  ASSERT_TRUE(of_a_sample.ok()) << of_a_sample.status();
+  ASSERT_TRUE(of_each.ok()) << of_each.status();
+  EXPECT_EQ(of_each->input_dtype, DType::kI64);
+  EXPECT_EQ(of_each->vocabulary, 20);
+  EXPECT_EQ(of_a_sample->label_shape, Shape{});
+  EXPECT_EQ(of_each->label_shape, Shape{4});
+  spec.script.layers[1].output = {2, 2, 3};
+  EXPECT_THAT(WhyNot(spec), HasSubstr("need [3] or [tokens, 3]"));
+  spec.script.layers[1].output = {4, 3};
+  spec.script.vocabulary = 0;
+  EXPECT_THAT(WhyNot(spec), HasSubstr("need [3]: one score a class"))
+      << "pictures have one label each";
+  spec.script.vocabulary = -1;
+  EXPECT_THAT(WhyNot(spec), HasSubstr("impossible: its vocabulary"));
+}
+
 TEST(Script, RefusesDescriptionsThatCannotBe) {
   const auto spoilt = [](void (*spoil)(ScriptModel&)) {
     ModelSpec spec = Spec();

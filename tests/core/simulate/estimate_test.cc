@@ -1,6 +1,7 @@
 #include "core/simulate/estimate.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "gtest/gtest.h"
 #include "tests/support/small_model.h"
@@ -78,6 +79,51 @@ TEST(EstimateRun, SlowsAWorkerUnderAQuota) {
       EstimateRun(spec, model, {{{0, 2}, 0}}, {{"a", "m", 0}}, measurements);
 
   EXPECT_NEAR(estimate->step_seconds, 50 * 0.006 / 0.4, 0.006);
+}
+
+// Under a quota the clock shows of a stage what its frames take of the budget,
+// and what it saves while it waits: what bounds a plan must show neither.
+TEST(EstimateRun, LayersAreAsProfiledWhateverFramesCost) {
+  const JobSpec spec = Job(50);
+  const ModelDescription model = SmallModel(2);
+  Measurements measurements = Measured(spec, model, {"a", "b"});
+  for (auto& [key, profile] : measurements.profiles) {
+    profile.cpu_share = 0.4;
+    profile.quota_period_seconds = 0.005;
+    profile.frame_seconds = 2e-4;
+  }
+
+  const auto estimate =
+      EstimateRun(spec, model, {{{0, 1}, 0}, {{1, 2}, 1}},
+                  {{"a", "m", 0}, {"b", "m", 0}}, measurements);
+
+  ASSERT_TRUE(estimate.ok()) << estimate.status();
+  ASSERT_EQ(estimate->layer_seconds.size(), 2u);
+  EXPECT_NEAR(estimate->layer_seconds[0], 0.003 / 0.4, 1e-9);
+  EXPECT_NEAR(estimate->layer_seconds[1], 0.003 / 0.4, 1e-9);
+  EXPECT_GT(std::abs(estimate->stage_seconds[0] - estimate->layer_seconds[0]),
+            1e-4);
+}
+
+TEST(EstimateRun, LayersOfAStreamHaveTheirUpdates) {
+  JobSpec spec = Job(4);
+  const ModelDescription model = SmallModel(2);
+  Measurements measurements = Measured(spec, model, {"a"});
+  for (auto& [key, profile] : measurements.profiles) {
+    profile.layers[0].update_seconds = 0.001;
+    profile.cpu_share = 0.5;
+    profile.quota_period_seconds = 0.005;
+  }
+  const auto seconds = [&] {
+    return EstimateRun(spec, model, {{{0, 1}, 0}, {{1, 2}, 0}}, {{"a", "m", 0}},
+                       measurements)
+        ->layer_seconds;
+  };
+  spec.pipeline.schedule = "gpipe";
+  EXPECT_NEAR(seconds()[0], 0.006, 1e-9);
+  spec.pipeline.schedule = "pipedream";
+  EXPECT_NEAR(seconds()[0], 0.006 + 0.002, 1e-9);
+  EXPECT_NEAR(seconds()[1], 0.006, 1e-9);
 }
 
 // A stage's work is just about one period of its quota: with every stop at the

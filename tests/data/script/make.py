@@ -9,6 +9,9 @@ mixed.pt      a Sequential that was scripted around one that was traced
 module.pt     a root that is no Sequential
 shared.pt     two children that share a parameter
 double.pt     parameters of float64
+twice.pt      a child that comes to a parameter from two places, another that
+              works something out of one first
+tokens.pt     takes tokens, and gives scores for each
 endless.pt    a child whose forward never returns
 wrong_end.pt  gives [samples, 4], and is meant for three classes
 """
@@ -33,6 +36,29 @@ class Block(nn.Module):
 
     def forward(self, x):
         return x + self.dropout(torch.relu(self.inner(self.norm(x))))
+
+
+class Twice(nn.Module):
+    """One matrix on both sides of a ReLU."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.inner = nn.Linear(width, width)
+
+    def forward(self, x):
+        return x + self.inner(torch.relu(self.inner(x)))
+
+
+class Bounded(nn.Module):
+    """One matrix, whose values stay between -1 and 1, twice."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(width, width) / width)
+
+    def forward(self, x):
+        bounded = torch.tanh(self.weight)
+        return torch.relu(x @ bounded) @ bounded
 
 
 class Endless(nn.Module):
@@ -65,10 +91,13 @@ def network(dropout=0.0, norm=False, classes=3):
 
 
 def save(name, module):
+    if sys.argv[1:] and name not in sys.argv[1:]:
+        return
     torch.jit.save(module, str(HERE / name))
 
 
 def main():
+    """Writes all of them, or those that are named."""
     torch.manual_seed(1)
     samples = torch.randn(2, 2, 4, 4)
     save("scripted.pt", torch.jit.script(network(dropout=0.2, norm=True)))
@@ -89,6 +118,12 @@ def main():
     save("endless.pt", torch.jit.script(
         nn.Sequential(nn.Flatten(), nn.Linear(32, 8), Endless(),
                       nn.Linear(8, 3))))
+    save("twice.pt", torch.jit.script(
+        nn.Sequential(nn.Flatten(), nn.Linear(32, 8), Twice(8), Bounded(8),
+                      nn.Linear(8, 3))))
+    save("tokens.pt", torch.jit.script(
+        nn.Sequential(nn.Embedding(24, 16), Block(16, 0.1),
+                      nn.Linear(16, 24))))
     save("wrong_end.pt", torch.jit.script(network(classes=4)))
 
 
