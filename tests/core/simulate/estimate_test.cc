@@ -108,16 +108,18 @@ TEST(EstimateRun, LayersAreAsProfiledWhateverFramesCost) {
 TEST(EstimateRun, LayersOfAStreamHaveTheirUpdates) {
   JobSpec spec = Job(4);
   const ModelDescription model = SmallModel(2);
-  Measurements measurements = Measured(spec, model, {"a"});
+  Measurements measurements = Measured(spec, model, {"a", "b"});
   for (auto& [key, profile] : measurements.profiles) {
     profile.layers[0].update_seconds = 0.001;
     profile.cpu_share = 0.5;
     profile.quota_period_seconds = 0.005;
   }
   const auto seconds = [&] {
-    return EstimateRun(spec, model, {{{0, 1}, 0}, {{1, 2}, 0}}, {{"a", "m", 0}},
-                       measurements)
-        ->layer_seconds;
+    const auto estimate =
+        EstimateRun(spec, model, {{{0, 1}, 0}, {{1, 2}, 1}},
+                    {{"a", "m", 0}, {"b", "m", 0}}, measurements);
+    EXPECT_TRUE(estimate.ok()) << estimate.status();
+    return estimate.ok() ? estimate->layer_seconds : std::vector<double>(2);
   };
   spec.pipeline.schedule = "gpipe";
   EXPECT_NEAR(seconds()[0], 0.006, 1e-9);
