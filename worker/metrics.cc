@@ -153,7 +153,7 @@ WorkerMetrics::WorkerMetrics(MetricsRegistry& registry,
       "From the first stage's taking a micro-batch in to its result, where the "
       "last stage of an inference job is; to the end of its backward, where "
       "the first stage of a training job is.",
-      {"quantile"});
+      {"percentile"});
   DeclareRounds(registry_);
   registry_.GetGauge(kBuildInfo, {version}).Set(1);
 }
@@ -233,8 +233,8 @@ void WorkerMetrics::UpdateFlow(const FlowTimes& flow) {
     registry_.GetGauge(kFlowTime, {part}).Set(seconds);
   }
   if (flow.latency_max <= 0) return;
-  registry_.GetGauge(kLatency, {"0.5"}).Set(flow.latency_p50);
-  registry_.GetGauge(kLatency, {"0.99"}).Set(flow.latency_p99);
+  registry_.GetGauge(kLatency, {"50"}).Set(flow.latency_p50);
+  registry_.GetGauge(kLatency, {"99"}).Set(flow.latency_p99);
 }
 
 void WorkerMetrics::Raise(const std::string& name, const LabelValues& labels,
