@@ -106,8 +106,8 @@ bool CheckTokenShape(const DataSpec& data, SpecProblems& problems) {
 
 void CheckTestFraction(const DataSpec& data, SpecProblems& problems) {
   problems.Number("data.test_fraction", data.test_fraction,
-                  data.test_fraction >= 0 && data.test_fraction < 1,
-                  "in [0, 1)");
+                  data.test_fraction >= 0 && data.test_fraction <= 1,
+                  "in [0, 1]");
 }
 
 void CheckByteTokens(const DataSpec& data, SpecProblems& problems) {

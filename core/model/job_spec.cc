@@ -429,6 +429,11 @@ std::vector<SpecProblem> CheckJobSpec(const JobSpec& spec) {
   if (problems.OneOf("kind", "kind", spec.kind, {kInferKind, kTrainKind})) {
     IsInference(spec) ? CheckInfer(spec, problems)
                       : CheckTrain(spec.train, problems);
+    if (!IsInference(spec) && spec.data.test_fraction >= 1) {
+      problems.Add("data.test_fraction",
+                   "is 1: nothing would be left to train on; that is for "
+                   "kind: infer");
+    }
   }
   if (spec.train.clip_norm > 0 && spec.pipeline.schedule == "pipedream") {
     problems.Add("train.clip_norm",

@@ -91,7 +91,8 @@ struct DataSpec {
   // Tokens.
   int32_t block = 128;          // a sample
   std::string tokens = "byte";  // text: byte, character, uint16
-  double test_fraction = 0.1;   // text: of the file's end, for evaluation
+  double test_fraction = 0.1;   // text: of the file's end, for evaluation; 1:
+                                // all of it (inference)
   int32_t padding = 0;          // the token that fills a labelled sample up
   int32_t vocabulary = 256;     // synthetic-labels: different tokens
 };

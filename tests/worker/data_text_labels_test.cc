@@ -87,6 +87,25 @@ TEST_F(TextLabelsTest, TheLastLinesAreTheTestSplitOrAFileOfTheirOwn) {
   EXPECT_EQ(splits[1].at({2, 'e', 0, 0, 0, 0}), 4);
 }
 
+// Nobody trains on them: they may have no label.
+TEST_F(TextLabelsTest, AllLinesMayBeForInference) {
+  folder_.Write("input.txt", "0\ta\n-100\tb\n");
+  EXPECT_THAT(Refusal(), HasSubstr("line 2 does not begin with a label"));
+
+  spec_.data.test_fraction = 1;
+  const auto splits = Splits();
+
+  ASSERT_EQ(splits.size(), 2u);
+  const std::map<std::vector<int64_t>, int64_t> expected = {
+      {{2, 'a', 0, 0, 0, 0}, 0}, {{2, 'b', 0, 0, 0, 0}, kNoLabel}};
+  EXPECT_EQ(splits[1], expected);
+  for (const char* label : {"-1", "--100", "-", "1-00"}) {
+    folder_.Write("input.txt", absl::StrCat(label, "\ta\n"));
+    EXPECT_THAT(Refusal(), HasSubstr("line 1 does not begin with a label"))
+        << label;
+  }
+}
+
 TEST_F(TextLabelsTest, NamesTheLineThatIsWrong) {
   const std::pair<const char*, const char*> kBad[] = {
       {"0\ta\nhello\n", "line 2 does not begin with a label"},

@@ -120,6 +120,21 @@ TEST_F(TextTest, EvaluatesOnTheEndOfTheFile) {
   for (const int64_t token : all[0][1].As<int64_t>()) EXPECT_LT(token, 75);
 }
 
+TEST_F(TextTest, MayTakeAllOfTheFileForInference) {
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += static_cast<char>(i);
+  folder_.Write("input.txt", text);
+  spec_.data.test_fraction = 1;
+  const auto source = OpenBatchSource(spec_);
+  ASSERT_TRUE(source.ok()) << source.status();
+
+  const auto all = WalkAll(**source);
+
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_THAT(all[1][0].shape, ElementsAre(24, 4)) << "of 100 tokens";
+  EXPECT_EQ(all[1][0].As<int64_t>()[0], 0);
+}
+
 TEST_F(TextTest, ShufflesBlocksAnewEveryEpoch) {
   std::string text;
   for (int i = 0; i < 200; ++i) text += static_cast<char>(i);

@@ -18,21 +18,36 @@ class TextLabels::Reader final : public LineReader {
       : LineReader(path), data_(data), file_(file), lines_(lines) {}
 
  private:
-  bool has_begun_line() const override { return in_text_ || digits_ > 0; }
+  bool has_begun_line() const override {
+    return in_text_ || negative_ || digits_ > 0;
+  }
 
   absl::Status TakeByte(int64_t at, uint8_t byte) override {
     if (in_text_) return TakeText(byte);
     if (byte == '\t' && digits_ > 0) return BeginText(at + 1);
+    if (byte == '-' && digits_ == 0 && !negative_) {
+      negative_ = true;
+      return absl::OkStatus();
+    }
     if (byte < '0' || byte > '9' || ++digits_ > kMostDigits) {
-      return Refuse(
-          "does not begin with a label and a tabulator; a line is "
-          "LABEL TAB TEXT, and the label a whole number");
+      return RefuseLabel();
     }
     label_ = 10 * label_ + (byte - '0');
     return absl::OkStatus();
   }
 
+  absl::Status RefuseLabel() const {
+    return Refuse(
+        "does not begin with a label and a tabulator; a line is LABEL TAB "
+        "TEXT, and the label a whole number");
+  }
+
   absl::Status BeginText(int64_t at) {
+    if (negative_) {
+      // Nobody is to learn from these.
+      if (label_ != -kNoLabel || data_.test_fraction < 1) return RefuseLabel();
+      label_ = kNoLabel;
+    }
     if (label_ >= data_.classes) {
       return Refuse(absl::StrCat("has label ", label_,
                                  ", the job's data.classes is ", data_.classes,
@@ -57,6 +72,7 @@ class TextLabels::Reader final : public LineReader {
     if (!in_text_) return Refuse("has no tabulator behind a label");
     lines_.push_back(line_);
     in_text_ = false;
+    negative_ = false;
     digits_ = 0;
     label_ = 0;
     return absl::OkStatus();
@@ -67,6 +83,7 @@ class TextLabels::Reader final : public LineReader {
   const DataSpec& data_;
   const int32_t file_;
   std::vector<Line>& lines_;
+  bool negative_ = false;
   int digits_ = 0;
   int64_t label_ = 0;
   bool in_text_ = false;

@@ -12,13 +12,14 @@
 namespace paceline {
 
 // A file is lines `LABEL TAB TEXT`; the label is a whole number below
-// data.classes, and the text any bytes but data.padding and line feeds.  A
-// sample is token 2 (ASCII's "start of text", whose place in the last layer a
-// classifier looks at), the text's bytes as far as the block goes, and
+// data.classes, or kNoLabel where all lines are for inference
+// (data.test_fraction 1), and the text any bytes but data.padding and line
+// feeds.  A sample is token 2 (ASCII's "start of text", whose place in the last
+// layer a classifier looks at), the text's bytes as far as the block goes, and
 // data.padding up to its end.  Immutable.
 class TextLabels final : public SampleSet {
  public:
-  // data.path: a file whose last lines (data.test_fraction) are the test split;
+  // data.path: a file whose last lines (data.test_fraction) are the test split,
   // or a folder with train.txt and perhaps val.txt.
   //
   // Errors (the message names file and line):

@@ -72,7 +72,8 @@ absl::Status CheckLines(const DataSpec& data, int64_t train, int64_t test,
 
 // All lines of `files`, by a Reader(data, number of the file, path, lines) a
 // file, which is a LineReader.  Those of evaluation have a file of their own or
-// are the last of the only one.  Errors: the reader's; as CheckLines
+// are the last of the only one, or (data.test_fraction 1) all of it, which are
+// in both splits then.  Errors: the reader's; as CheckLines
 template <typename Reader, typename Line>
 absl::Status ReadLines(const DataSpec& data, const TextFiles& files,
                        SplitLines<Line>& lines) {
@@ -90,7 +91,7 @@ absl::Status ReadLines(const DataSpec& data, const TextFiles& files,
   if (one_file) {
     const int64_t last = TestLinesOf(data, static_cast<int64_t>(train.size()));
     lines.test.assign(train.end() - last, train.end());
-    train.resize(train.size() - last);
+    if (data.test_fraction < 1) train.resize(train.size() - last);
   }
   return CheckLines(data, static_cast<int64_t>(train.size()),
                     static_cast<int64_t>(lines.test.size()),

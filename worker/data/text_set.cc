@@ -57,9 +57,12 @@ void TextSet::Divide() {
   } else {
     const auto all = static_cast<double>(train_tokens_);
     test_tokens_ = static_cast<int64_t>(all * options_.test_fraction);
-    train_tokens_ -= test_tokens_;
     test_.source = sources_.front().get();
-    test_.first = train_tokens_;
+    // Else both splits are all of it, for inference.
+    if (options_.test_fraction < 1) {
+      train_tokens_ -= test_tokens_;
+      test_.first = train_tokens_;
+    }
   }
   train_.source = sources_.front().get();
   train_.samples = SamplesIn(train_tokens_, options_.block);

@@ -470,6 +470,17 @@ JobSpec Replicated() {
   return spec;
 }
 
+TEST(CheckJobSpec, AllOfATextIsForInferenceOnly) {
+  JobSpec spec = GoodSpec();
+  spec.model = DefaultModel("gpt");
+  spec.data = DefaultDataSpec("text");
+  spec.data.path = "/data/text.txt";
+  spec.data.test_fraction = 1;
+  EXPECT_THAT(WhyAt(spec, "data.test_fraction"), HasSubstr("kind: infer"));
+  spec.kind = kInferKind;
+  EXPECT_EQ(WhyAt(spec, "data.test_fraction"), "nothing");
+}
+
 TEST(CheckJobSpec, TakesReplicasOfAnInferenceJobThatFit) {
   EXPECT_THAT(CheckJobSpec(Replicated()), IsEmpty());
 
