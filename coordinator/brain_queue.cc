@@ -10,6 +10,7 @@
 #include "coordinator/brain.h"
 #include "coordinator/job_text.h"
 #include "core/base/status_macros.h"
+#include "core/model/aggregation.h"
 #include "core/model/predictions.h"
 
 namespace paceline {
@@ -185,7 +186,18 @@ void Brain::ServeQueue(Moment moment) {
     }
     const PlacementVerdict verdict =
         DecidePlacement(job.record.spec, *model, Candidates(), measured_);
-    if (verdict.plan.has_value()) {
+    const absl::Status rule =
+        verdict.plan.has_value()
+            ? CheckMembersOfRule(job.record.spec,
+                                 std::ssize(verdict.plan->stages))
+            : absl::OkStatus();
+    if (!rule.ok()) {
+      // Every round of so few would be void.
+      head = id;
+      SetWhy(job,
+             Sentence({absl::StrCat("waits for more workers: ", rule.message()),
+                       StoreText()}));
+    } else if (verdict.plan.has_value()) {
       job.record.estimate =
           EstimateOf(job.record.spec, *model, verdict.plan->stages);
       StartJob(job, verdict, moment);

@@ -9,7 +9,10 @@
 namespace paceline {
 namespace {
 
-constexpr int64_t kMostEvents = 100;
+constexpr int64_t kMostEvents = 1000;  // of a kind
+// Of those that say the same of the same members: one that hands nothing in
+// all the time must not silence what happens to others.
+constexpr int64_t kMostAlike = 100;
 // Records that may still come again; a worker keeps fewer.
 constexpr size_t kMostSeen = 4096;
 // Evaluations that are still being put together: one is, or two where a member
@@ -60,15 +63,22 @@ std::optional<GroupChronicle::Event> GroupChronicle::OnRecord(
   if (takeover) ++takeovers_;
   if (record.is_void) ++voids_;
   for (const RoundRecord::Skip& skip : record.skipped) ++skipped_[skip.reason];
-  return Count(kind, std::move(text));
+  return Count(kind, kind == "skipped" ? SkipText(record, names) : kind,
+               std::move(text));
 }
 
 std::optional<GroupChronicle::Event> GroupChronicle::Count(
-    const std::string& kind, std::string text) {
+    const std::string& kind, const std::string& alike, std::string text) {
+  const auto known = alike_.find(alike);
+  if (told_[kind] >= kMostEvents ||
+      (known != alike_.end() && known->second >= kMostAlike)) {
+    return std::nullopt;
+  }
   const int64_t count = ++told_[kind];
-  if (count > kMostEvents) return std::nullopt;
   if (count == kMostEvents) {
     absl::StrAppend(&text, "; later ones are only counted");
+  } else if (++alike_[alike] == kMostAlike) {
+    absl::StrAppend(&text, "; later ones of this are only counted");
   }
   return Event{kind, std::move(text)};
 }

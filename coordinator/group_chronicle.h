@@ -26,8 +26,8 @@ class GroupChronicle {
   using Names = std::function<std::string(WorkerId)>;
 
   // The event that `record` is worth; nothing where all was well, where the
-  // same was told before, and beyond the first kMostEvents of a kind, which
-  // are only counted.
+  // same was told before, and beyond the first kMostAlike that say the same of
+  // other steps, or kMostEvents of a kind, which are only counted.
   std::optional<Event> OnRecord(const RoundRecord& record, const Names& names);
 
   // "rounds: 3 void, 2 servers replaced, parts skipped: 4 late, 1 lost"; empty
@@ -46,9 +46,12 @@ class GroupChronicle {
   void ForgetEvaluations(int64_t step);
 
  private:
-  std::optional<Event> Count(const std::string& kind, std::string text);
+  // alike: what the text says but for the step.
+  std::optional<Event> Count(const std::string& kind, const std::string& alike,
+                             std::string text);
 
   std::map<std::string, int64_t> told_;     // events, by kind
+  std::map<std::string, int64_t> alike_;    // of them, by what they say
   std::map<std::string, int64_t> skipped_;  // parts, by reason
   int64_t voids_ = 0;
   int64_t takeovers_ = 0;

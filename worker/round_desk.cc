@@ -81,6 +81,7 @@ void RoundDesk::OnGroup(const GroupOrder& group) {
 MemberReport RoundDesk::Report() const {
   MemberReport report = loop_.Report();
   report.turn = turns_.turn();
+  arrivals_.AddTo(report.peers, clock_.Now(), options_.lease);
   return report;
 }
 
@@ -217,12 +218,14 @@ absl::StatusOr<std::shared_ptr<RoundPayload>> RoundDesk::OnPayload(
     return nullptr;  // the same bytes are here
   }
   std::shared_ptr<RoundPayload> memory = store_.Incoming(from, key, bytes);
-  if (memory == nullptr || state) return memory;
-  memory->Subscribe([this, weak = std::weak_ptr<RoundPayload>(memory)](int) {
-    const auto payload = weak.lock();
-    if (payload == nullptr || !payload->complete()) return;
-    loop_.Post([](RoundDriver& driver) { driver.OnBytes(); });
-  });
+  if (memory == nullptr) return memory;
+  memory->Subscribe(
+      [this, from, state, weak = std::weak_ptr<RoundPayload>(memory)](int) {
+        arrivals_.OnBytes(from, clock_.Now());
+        const auto payload = weak.lock();
+        if (state || payload == nullptr || !payload->complete()) return;
+        loop_.Post([](RoundDriver& driver) { driver.OnBytes(); });
+      });
   return memory;
 }
 

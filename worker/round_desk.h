@@ -39,6 +39,7 @@
 #include "core/base/clock.h"
 #include "core/cluster/run_order.h"
 #include "core/cluster/run_report.h"
+#include "worker/arrivals.h"
 #include "worker/block_pool.h"
 #include "worker/driver_loop.h"
 #include "worker/group_door.h"
@@ -141,6 +142,7 @@ class RoundDesk final : public GroupDoor, private SumSink {
   RoundObserver& observer_;
   RoundTransport* transport_ = nullptr;
 
+  Arrivals arrivals_;
   BlockPool pool_;
   RoundStore store_;
   RoundTurns turns_;

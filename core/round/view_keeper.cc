@@ -73,7 +73,9 @@ void ViewKeeper::OnListenerLevel(const MemberId& member, int64_t next,
   }
   int64_t furthest = next;
   for (const ViewMember& each : view_->members) {
-    furthest = std::max(furthest, next_[each.id]);
+    // Whoever has not reported yet must stay unknown: CheckLost() waits for it.
+    const auto known = next_.find(each.id);
+    if (known != next_.end()) furthest = std::max(furthest, known->second);
   }
   std::vector<ViewMember> members = view_->members;
   // Beyond the step that may be open, and the one behind it.

@@ -115,6 +115,26 @@ TEST(BrainGroup, KThatLeavesNoPartOfTheWorkersThereAreIsRefusedAtSubmit) {
   EXPECT_THAT(mesh.Why(), HasSubstr("a round needs 5 members"));
 }
 
+// Nobody is there when it is submitted: it is not begun with the first of them,
+// whose rounds would all be void.
+TEST(BrainGroup, KThatLeavesNoPartOfTheWorkersThereAreWaitsInTheQueue) {
+  GroupMesh mesh;
+  JobSpec spec = GroupSpec();
+  spec.train.micro_batch = 4;
+  spec.aggregation.rule = "trimmed-mean";
+  spec.aggregation.k = 2;
+  mesh.Submit(spec);
+
+  mesh.AttachAll(4);
+  EXPECT_EQ(mesh.State(), JobState::kQueued);
+  EXPECT_THAT(mesh.Why(), AllOf(HasSubstr("waits for more workers"),
+                                HasSubstr("aggregation.k")));
+
+  mesh.Attach("w5", 105);
+  EXPECT_EQ(mesh.State(), JobState::kRunning) << mesh.Why();
+  EXPECT_EQ(mesh.Members("w1"), "w1 w2 w3 w4 w5");
+}
+
 TEST(BrainGroup, LostMemberIsLeftOutAndTheJobGoesOn) {
   GroupMesh mesh = Training(3);
 

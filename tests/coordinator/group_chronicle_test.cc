@@ -91,9 +91,30 @@ TEST(GroupChronicle, CountsWhatItNoLongerTells) {
 
   EXPECT_EQ(told, 100);
   EXPECT_THAT(last, HasSubstr("step 100: part of w2 skipped (late); later ones "
-                              "are only counted"));
+                              "of this are only counted"));
   EXPECT_TRUE(other_kind.has_value());
   EXPECT_EQ(chronicle.Summary(), "rounds: 1 void, parts skipped: 250 late");
+}
+
+TEST(GroupChronicle, OneThatHandsNothingInSilencesNobodyElse) {
+  GroupChronicle chronicle;
+  for (int64_t step = 0; step < 150; ++step) {
+    chronicle.OnRecord(Skipped(step, 2, "empty"), Name);
+  }
+
+  EXPECT_TRUE(chronicle.OnRecord(Skipped(150, 3, "empty"), Name).has_value());
+  EXPECT_TRUE(chronicle.OnRecord(Skipped(151, 2, "late"), Name).has_value());
+  EXPECT_FALSE(chronicle.OnRecord(Skipped(152, 2, "empty"), Name).has_value());
+}
+
+TEST(GroupChronicle, TellsAThousandOfAKindAtMost) {
+  GroupChronicle chronicle;
+  int told = 0;
+  for (int64_t step = 0; step < 2000; ++step) {
+    // Of another member each time.
+    told += chronicle.OnRecord(Skipped(step, step, "late"), Name).has_value();
+  }
+  EXPECT_EQ(told, 1000);
 }
 
 TEST(GroupChronicle, MergesEvaluationsByTheirSamplesWhateverTheirOrder) {

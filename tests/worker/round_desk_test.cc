@@ -12,6 +12,7 @@
 #include "absl/synchronization/notification.h"
 #include "core/base/random.h"
 #include "core/round/rule.h"
+#include "tests/support/fake_clock.h"
 #include "tests/worker/desk_group.h"
 
 namespace paceline {
@@ -284,6 +285,38 @@ TEST(RoundDesk, RefusesBytesThatThisRunHasNot) {
   EXPECT_EQ(code({Kind::kPart, 0, 0, 0}, 2048), absl::StatusCode::kOk);
   EXPECT_EQ(desk.OnPayload(peer, {Kind::kPart, 0, 0, 0}, 2048).value(),
             desk.OnPayload(peer, {Kind::kPart, 0, 0, 0}, 2048).value());
+}
+
+// Its server would take it for dead: it says nothing before all are here.
+TEST(RoundDesk, ReportsThatItWaitsWhileAResultArrives) {
+  const size_t values = 3 * kRoundChunkBytes / sizeof(float);
+  MemoryRoundNetwork network;
+  FakeClock clock;
+  RoundDeskOptions options = OptionsOfDesk(0, values, {});
+  options.lease = absl::Seconds(3);
+  GroupMember member(network, options, clock);
+  ASSERT_TRUE(member.desk.Start(*member.transport).ok());
+  // In no view yet: nobody owes it anything else.
+  const auto owing = [&] {
+    absl::Duration sum = absl::ZeroDuration();
+    for (const PeerReport& peer : member.desk.Report().peers) {
+      if (peer.peer == MemberOf(1)) sum += peer.owing;
+    }
+    return sum;
+  };
+  EXPECT_EQ(owing(), absl::ZeroDuration());
+
+  const auto payload = member.desk.OnPayload(
+      MemberOf(1), {PayloadKey::Kind::kResult, 0, 0, 1}, values * 4);
+  ASSERT_TRUE(payload.ok()) << payload.status();
+  for (int chunk = 0; chunk < 2; ++chunk) {
+    clock.Advance(absl::Seconds(2));
+    (*payload)->MarkReady(chunk, 1);
+    EXPECT_GT(owing(), absl::ZeroDuration());
+    EXPECT_LT(owing(), options.lease);
+  }
+  clock.Advance(absl::Seconds(3));
+  EXPECT_EQ(owing(), absl::ZeroDuration()) << "nothing comes any more";
 }
 
 TEST(RoundDesk, DropsBytesOfStepsThatAreFarAway) {

@@ -105,6 +105,13 @@ TEST(DecideEviction, FollowsTheTable) {
        4,
        {{1, 3, false, kLong}, {1, 4, false, kLong}, {3, 2, true, kShort}},
        4},
+      {"the result is still arriving at who is accused, and the others wait "
+       "for who sends it",
+       3,
+       {{1, 2, false, kLong},
+        {2, 1, false, absl::Milliseconds(1)},
+        {3, 1, false, kLong}},
+       0},
       {"a process accuses itself", 2, {{1, 1, false, kLong}}, 0},
       {"of somebody who is no member", 2, {{1, 7, false, kLong}}, 0},
   };

@@ -151,6 +151,22 @@ TEST(ViewKeeper, ALaterCoordinatorAddsNobodyBeforeItKnowsAMember) {
   EXPECT_EQ(keeper.view()->leveller, Member(1));
 }
 
+// A joiner comes, and the only member that has reported goes: of the others
+// nothing is known, and they may live.
+TEST(ViewKeeper, ALaterCoordinatorGivesNoGroupUpThatHasNotReported) {
+  ViewKeeper keeper(2, Begun(3).view());
+  ViewActions actions;
+  keeper.OnReport(Member(0), 5, {1, 1}, true, actions);
+  keeper.OnListenerLevel(Member(3), 5, actions);
+  keeper.OnLost(Member(0), actions);
+  keeper.OnReport(Member(3), 5, {1, 1}, false, actions);
+
+  EXPECT_FALSE(keeper.lost());
+  keeper.OnReport(Member(1), 5, {1, 1}, true, actions);
+  EXPECT_FALSE(keeper.lost());
+  EXPECT_EQ(keeper.view()->leveller, Member(1));
+}
+
 TEST(ViewKeeper, AJoinerThatWasToLevelIsReplaced) {
   ViewKeeper first = Begun(3);
   ViewActions actions;
