@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/model/aggregation.h"
@@ -429,7 +430,9 @@ std::vector<SpecProblem> CheckJobSpec(const JobSpec& spec) {
   if (problems.OneOf("kind", "kind", spec.kind, {kInferKind, kTrainKind})) {
     IsInference(spec) ? CheckInfer(spec, problems)
                       : CheckTrain(spec.train, problems);
-    if (!IsInference(spec) && spec.data.test_fraction >= 1) {
+    // Other sets do not read it.
+    if (!IsInference(spec) && absl::StartsWith(spec.data.name, "text") &&
+        spec.data.test_fraction >= 1) {
       problems.Add("data.test_fraction",
                    "is 1: nothing would be left to train on; that is for "
                    "kind: infer");

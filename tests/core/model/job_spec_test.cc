@@ -479,6 +479,11 @@ TEST(CheckJobSpec, AllOfATextIsForInferenceOnly) {
   EXPECT_THAT(WhyAt(spec, "data.test_fraction"), HasSubstr("kind: infer"));
   spec.kind = kInferKind;
   EXPECT_EQ(WhyAt(spec, "data.test_fraction"), "nothing");
+
+  JobSpec pictures = GoodSpec();
+  pictures.data.test_fraction = 1;
+  EXPECT_EQ(WhyAt(pictures, "data.test_fraction"), "nothing")
+      << "they have none";
 }
 
 TEST(CheckJobSpec, TakesReplicasOfAnInferenceJobThatFit) {
