@@ -13,8 +13,11 @@ void Arrivals::OnBytes(const MemberId& from, Instant now) {
 void Arrivals::AddTo(std::vector<PeerReport>& peers, Instant now,
                      absl::Duration lease) const {
   absl::MutexLock lock(&mutex_);
-  for (const auto& [from, newest] : newest_) {
-    const absl::Duration since = std::max(now - newest, absl::Milliseconds(1));
+  for (const auto& arriving : newest_) {
+    // A name of its own: clang 14 lets no lambda capture a structured binding.
+    const MemberId& from = arriving.first;
+    const absl::Duration since =
+        std::max(now - arriving.second, absl::Milliseconds(1));
     if (since >= lease) continue;
     auto found = std::find_if(
         peers.begin(), peers.end(),
