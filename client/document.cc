@@ -198,6 +198,10 @@ Document TextList(const std::vector<std::string>& texts) {
   return list;
 }
 
+Document SecondsOrNull(double seconds) {
+  return seconds > 0 ? Document(seconds) : Document();
+}
+
 Document TextOrNull(const std::string& text) {
   return text.empty() ? Document() : Document(text);
 }

@@ -63,6 +63,9 @@ class Document {
 
 Document TextList(const std::vector<std::string>& texts);
 
+// Null where nothing was measured: at 0 and below.
+Document SecondsOrNull(double seconds);
+
 // Null for an empty text.
 Document TextOrNull(const std::string& text);
 

@@ -163,10 +163,6 @@ std::string RenderSplit(const std::vector<JobWorkerView>& workers) {
   return table.Render();
 }
 
-Document SecondsOrNull(double seconds) {
-  return seconds > 0 ? Document(seconds) : Document();
-}
-
 Document DriftDocument(const std::vector<DriftView>& drift) {
   Document::List list;
   for (const DriftView& stage : drift) {

@@ -27,7 +27,7 @@ constexpr char kVersions[] = "paceline_worker_weight_versions";
 constexpr char kVersionBytes[] = "paceline_worker_weight_versions_bytes";
 constexpr char kUpdatesSkipped[] = "paceline_worker_updates_skipped";
 constexpr char kFlowTime[] = "paceline_worker_flow_time_seconds";
-// Of inference jobs.
+// Where a micro-batch's way ends (FlowTimes).
 constexpr char kLatency[] = "paceline_worker_micro_batch_latency_seconds";
 
 // Of round groups.

@@ -15,10 +15,6 @@ std::string Milliseconds(double seconds) {
   return seconds > 0 ? absl::StrFormat("%.1f", 1e3 * seconds) : "-";
 }
 
-Document SecondsOrNull(double seconds) {
-  return seconds > 0 ? Document(seconds) : Document();
-}
-
 }  // namespace
 
 std::string RenderBench(const std::vector<BenchRow>& rows) {

@@ -117,6 +117,25 @@ TEST(Inference, SharesAStageOutWhereThatIsFastest) {
   EXPECT_THAT(train.errors, HasSubstr("pipeline.replicate: belongs to kind"));
 }
 
+// A worker then runs several stages that do not follow each other.
+TEST(Inference, GivesTheSamePredictionsWithMoreStagesThanWorkers) {
+  const Mesh mesh(2);
+  const std::string infer =
+      Write(mesh, "infer.yaml",
+            std::string("kind: infer\nmodel: {name: lenet}\n") + kData +
+                "infer: {micro_batch: 4}\npipeline: {policy: equal}\n");
+  const nlohmann::json one =
+      mesh.Json({"job", "submit", infer, "--set", "pipeline.stages=1"});
+  const nlohmann::json five =
+      mesh.Json({"job", "submit", infer, "--set", "pipeline.stages=5"});
+
+  EXPECT_EQ(five["state"], "succeeded") << five.dump(2);
+  EXPECT_EQ(five["stages"], 5);
+  EXPECT_EQ(five["workers"].size(), 2u) << five.dump(2);
+  EXPECT_EQ(five["weights_sha256"], one["weights_sha256"]);
+  EXPECT_EQ(five["test_accuracy"], one["test_accuracy"]);
+}
+
 TEST(Inference, ThatCannotBeIsAUsageErrorThatSaysWhy) {
   const Mesh mesh(1);
   const std::string file =

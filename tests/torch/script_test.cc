@@ -4,6 +4,7 @@
 
 #include <sys/stat.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -186,6 +187,26 @@ TEST(Script, DropoutAndNormalisationKnowTrainingFromEvaluation) {
   EXPECT_NE(trained, before);
   // Its running statistics have moved, as the module was written.
   EXPECT_NE(loss(evaluation), before);
+}
+
+// The module itself says whether it is recorded.
+TEST(Script, IsNotRecordedWhereNobodyAsksForGradients) {
+  const Experiment experiment = ScriptExperiment("witness.pt");
+  const ModelDescription model = Describe(experiment);
+  auto engine = MakeTorchEngine({model, {0, 3}, experiment.job.train, 0, 1});
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  const TensorList input = experiment.set.Take({0, 1, 2}, 0, 3);
+  BatchInfo batch;
+  batch.samples = 3;
+  const auto loss = [&](BatchPhase phase) {
+    batch.phase = phase;
+    const auto result = (*engine)->Forward(batch, 0, input);
+    EXPECT_TRUE(result.ok()) << result.status();
+    return result.ok() ? result->loss->loss / 3 : 0;
+  };
+
+  EXPECT_NEAR(loss(BatchPhase::kEvaluate), std::log(3), 1e-6);
+  EXPECT_GT(std::abs(loss(BatchPhase::kTrain) - std::log(3)), 1e-3);
 }
 
 TEST(Script, RefusesWhatWasTraced) {

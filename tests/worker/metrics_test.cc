@@ -136,5 +136,72 @@ TEST_F(WorkerMetricsTest, SayNothingOfThePresentWhereThereIsNoGroup) {
                           HasSubstr("rounds_total{outcome=\"committed\"} 7")));
 }
 
+// A stage that stashes, a stage that does not, and where the time went.
+WorkerReading OfPipeDream() {
+  WorkerReading reading;
+  reading.running = true;
+  reading.stages = {{.stage = 1,
+                     .updates = 8,
+                     .skipped_updates = 1,
+                     .staleness = 12,
+                     .versions = 3,
+                     .version_bytes = 4096},
+                    {.stage = 2}};
+  reading.flow = FlowTimes{.compute = 4,
+                           .starved = 1,
+                           .blocked = 0.5,
+                           .latency_p50 = 0.25,
+                           .latency_p99 = 0.75,
+                           .latency_max = 1,
+                           .fill = 2,
+                           .update = 0.125};
+  return reading;
+}
+
+TEST_F(WorkerMetricsTest, ShowHowStaleAStageIsAndWhatItKeeps) {
+  metrics_.Update(OfPipeDream());
+
+  const std::string text = registry_.Text();
+  for (const char* const line : {
+           "gradient_staleness_updates{stage=\"1\"} 1.5\n",
+           "weight_versions{stage=\"1\"} 3\n",
+           "weight_versions_bytes{stage=\"1\"} 4096\n",
+           "updates_skipped{stage=\"1\"} 1\n",
+       }) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+  EXPECT_THAT(text, Not(HasSubstr("{stage=\"2\"}"))) << "it has no versions";
+}
+
+TEST_F(WorkerMetricsTest, ShowAMicroBatchsLatencyAndWhereTimeWent) {
+  metrics_.Update(OfPipeDream());
+
+  const std::string text = registry_.Text();
+  for (const char* const line : {
+           "micro_batch_latency_seconds{percentile=\"50\"} 0.25\n",
+           "micro_batch_latency_seconds{percentile=\"99\"} 0.75\n",
+           "flow_time_seconds{part=\"compute\"} 4\n",
+           "flow_time_seconds{part=\"starved\"} 1\n",
+           "flow_time_seconds{part=\"blocked\"} 0.5\n",
+           "flow_time_seconds{part=\"fill\"} 2\n",
+           "flow_time_seconds{part=\"update\"} 0.125\n",
+       }) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+}
+
+TEST_F(WorkerMetricsTest, KeepNothingOfARunThatHasEnded) {
+  metrics_.Update(OfPipeDream());
+
+  metrics_.Update(WorkerReading());
+
+  const std::string text = registry_.Text();
+  for (const char* const name :
+       {"staleness_updates{", "weight_versions{", "weight_versions_bytes{",
+        "updates_skipped{", "flow_time_seconds{", "latency_seconds{"}) {
+    EXPECT_THAT(text, Not(HasSubstr(name)));
+  }
+}
+
 }  // namespace
 }  // namespace paceline

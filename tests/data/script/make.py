@@ -12,6 +12,7 @@ double.pt     parameters of float64
 twice.pt      a child that comes to a parameter from two places, another that
               works something out of one first
 tokens.pt     takes tokens, and gives scores for each
+witness.pt    scores 7 for every class where no gradient is kept
 endless.pt    a child whose forward never returns
 wrong_end.pt  gives [samples, 4], and is meant for three classes
 """
@@ -59,6 +60,15 @@ class Bounded(nn.Module):
     def forward(self, x):
         bounded = torch.tanh(self.weight)
         return torch.relu(x @ bounded) @ bounded
+
+
+class Witness(nn.Module):
+    """Tells whether autograd is on."""
+
+    def forward(self, x):
+        if torch.is_grad_enabled():
+            return x * 1.0
+        return x * 0.0 + 7.0
 
 
 class Endless(nn.Module):
@@ -124,6 +134,8 @@ def main():
     save("tokens.pt", torch.jit.script(
         nn.Sequential(nn.Embedding(24, 16), Block(16, 0.1),
                       nn.Linear(16, 24))))
+    save("witness.pt", torch.jit.script(
+        nn.Sequential(nn.Flatten(), nn.Linear(32, 3), Witness())))
     save("wrong_end.pt", torch.jit.script(network(classes=4)))
 
 
