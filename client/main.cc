@@ -233,6 +233,10 @@ ExitCode Submit(const CommandContext& context, GrpcControlClient& client,
   if (!options.plan_file.empty()) {
     const absl::Status followed = FollowPlanFile(options.plan_file, *job);
     if (!followed.ok()) return ReportError(context.console, followed);
+    for (const std::string& key : KeysOfAPlan(options.sets)) {
+      job->warnings.push_back(absl::StrCat(
+          "--set ", key, " has no effect: --plan says where it is cut"));
+    }
   }
   return SubmitCommand(context, {.spec = std::move(job->spec),
                                  .warnings = std::move(job->warnings),

@@ -68,6 +68,11 @@ absl::Status ApplyFlags(const SimulateFlags& flags, SimulatedPlan* plan) {
   if (flags.schedule.has_value()) options.schedule = *flags.schedule;
   PACELINE_RETURN_IF_ERROR(CheckSchedule(options.schedule));
   CountMemoryOf(options.schedule, plan->problem);
+  if (plan->planned.has_value()) {  // for the planner's word on the same run
+    plan->planned->micro_batches = plan->problem.micro_batches;
+    if (flags.inference) GoForwardOnly(&*plan->planned);
+    CountMemoryOf(options.schedule, *plan->planned);
+  }
   options.steps = flags.steps;
   options.credit_frames = flags.credit_frames;
   options.keep_trace = !flags.trace_file.empty();

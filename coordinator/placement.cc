@@ -302,6 +302,12 @@ std::vector<std::string> PlacementNotes(
         "predictions of weights that are drawn from the seed: "
         "--set model.weights=FILE takes trained ones");
   }
+  if (IsInference(spec) && !spec.model.weights.empty() &&
+      spec.model.reset_head) {
+    notes.push_back(
+        "model.reset_head draws the head from the seed: without training, its "
+        "predictions mean nothing");
+  }
   if (std::string uneven = UnevenBatch(spec); !uneven.empty()) {
     notes.push_back(std::move(uneven));
   }

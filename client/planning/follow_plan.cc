@@ -140,6 +140,17 @@ absl::StatusOr<std::string> FollowPlan(const std::string& name,
   return ties;
 }
 
+std::vector<std::string> KeysOfAPlan(const std::vector<std::string>& sets) {
+  std::vector<std::string> decided;
+  for (const std::string& set : sets) {
+    const std::string key = set.substr(0, set.find('='));
+    if (key == "pipeline.stages" || key == "pipeline.policy") {
+      decided.push_back(key);
+    }
+  }
+  return decided;
+}
+
 SimulatedPlan SimulationOf(const PlanFile& plan) {
   SimulatedPlan simulated;
   simulated.placement = plan.placement;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "client/plan_file.h"
@@ -23,6 +24,9 @@ namespace paceline {
 //         pipedream layers that share parameters must be on one stage)
 absl::StatusOr<std::string> FollowPlan(const std::string& name,
                                        const PlanFile& plan, JobSpec& spec);
+
+// The keys among these settings (KEY=VALUE) that a plan decides.
+std::vector<std::string> KeysOfAPlan(const std::vector<std::string>& sets);
 
 // As the real run would be simulated, where the plan knows its devices.
 SimulatedPlan SimulationOf(const PlanFile& plan);

@@ -280,7 +280,7 @@ void AddSimulateOptions(CLI::App* simulate, SimulateFlags& flags,
       "  paceline simulate --devices 4 --speed 1,1,1,0.5 --micro-batches 16\n"
       "  paceline simulate --model vit --batch 8 --devices 3 --trace t.json\n"
       "  paceline simulate --plan plan.json --schedule gpipe\n"
-      "  paceline simulate --devices 4 --slow d2@1=3:5 --fail d1@2:10");
+      "  paceline simulate --devices 4 --slow d2@1=3:5 --fail d1@0.5:10");
 }
 
 }  // namespace paceline

@@ -190,6 +190,12 @@ TEST(FollowPlan, CutsTheJobAsThePlanDoes) {
   EXPECT_EQ(spec.pipeline.schedule, "1f1b");
 }
 
+TEST(FollowPlan, NamesTheSettingsThatItOverrules) {
+  EXPECT_THAT(KeysOfAPlan({"train.steps=2", "pipeline.stages=2",
+                           "pipeline.schedule=gpipe", "pipeline.policy=equal"}),
+              ElementsAre("pipeline.stages", "pipeline.policy"));
+}
+
 TEST(FollowPlan, PutsStagesOnThePlansWorkers) {
   PlanFile plan = LenetPlan();
   plan.placement[0].devices = {1};

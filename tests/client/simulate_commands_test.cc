@@ -308,6 +308,24 @@ TEST(FailFlag, SaysWhatIsWrongAndWhatIsRight) {
 
 // --- the command ------------------------------------------------------------
 
+// A plan's own problem is that of the run that is simulated.
+TEST(Simulate, TheFormulaIsOfTheSameRunAsTheSimulation) {
+  SimulateFlags flags = FourMicroBatches();
+  SimulatedPlan plan = Plan(flags.playground);
+  plan.planned = plan.problem;
+  plan.planned->micro_batches = 1;
+  CommandBed bed(OutputFormat::kJson);
+  ASSERT_EQ(SimulateCommand(bed.console, flags, plan), kExitOk);
+  const json training = json::parse(bed.out.str());
+  EXPECT_DOUBLE_EQ(training["formula_step_seconds"], 15);
+
+  flags.inference = true;
+  CommandBed forward(OutputFormat::kJson);
+  ASSERT_EQ(SimulateCommand(forward.console, flags, plan), kExitOk);
+  const json inferred = json::parse(forward.out.str());
+  EXPECT_DOUBLE_EQ(inferred["formula_step_seconds"], inferred["step_seconds"]);
+}
+
 TEST(Simulate, PrintsOneDocument) {
   const json result = Simulated(FourMicroBatches());
 

@@ -67,6 +67,20 @@ TEST(BrainInfer, LaysThePredictionsOutOnceTheFirstStageHasCounted) {
   EXPECT_EQ(layout.tensors[0].shape.front(), 40);
 }
 
+TEST(BrainInfer, SaysThatANewHeadKnowsNothing) {
+  Mesh mesh;
+  mesh.Attach("a", 1);
+  JobSpec spec = InferSpecOf(1);
+  spec.model.weights = "/w.safetensors";
+  mesh.Submit(spec);
+  EXPECT_THAT(mesh.notes(), Not(Contains(HasSubstr("model.reset_head"))));
+
+  spec.model.reset_head = true;
+  mesh.Submit(spec);
+  EXPECT_THAT(mesh.notes(),
+              Contains(HasSubstr("model.reset_head draws the head")));
+}
+
 TEST(BrainInfer, CountsWhatHasComeOutOfTheLastStage) {
   Mesh mesh;
   const StreamId a = mesh.Attach("a", 1);

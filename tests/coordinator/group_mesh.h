@@ -84,7 +84,8 @@ class GroupMesh {
   // Of everybody who may send.
   std::string Workers(const std::string& name) {
     std::string text;
-    for (const GroupWorker& each : Run(name)->group->workers) {
+    const auto run = Run(name);  // outlives the loop over a part of it
+    for (const GroupWorker& each : run->group->workers) {
       text += (text.empty() ? "" : " ") + each.name;
     }
     return text;

@@ -335,7 +335,8 @@ TEST_F(ImageFolderTest, FailsWhenMoreThanATenthIsCorrupt) {
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("3 of 22 images"), HasSubstr("train/cat/"),
-                    HasSubstr("neither a JPEG nor a PNG")));
+                    HasSubstr("neither a JPEG nor a PNG"),
+                    HasSubstr("the log names those that were met so far")));
 }
 
 TEST_F(ImageFolderTest, FailsRatherThanSearchForEverWhenAllIsCorrupt) {
@@ -364,6 +365,26 @@ TEST_F(ImageFolderTest, SkipsAPictureThatVanishedOrLies) {
 
   EXPECT_EQ(LoggedWith("image skipped"), 2);
   EXPECT_EQ(LoggedWith("No such file"), 1);
+}
+
+// A job that has trained for hours is not lost to two pictures of eight.
+TEST_F(ImageFolderTest, ASmallSplitMayLoseTwo) {
+  for (int i = 0; i < 8; ++i) {
+    folder_.Write(absl::StrCat("val/cat/", i, ".png"),
+                  i < 2 ? "broken" : Level(50));
+  }
+  EXPECT_TRUE(FirstError().ok()) << FirstError();
+
+  folder_.Write("val/cat/2.png", "broken");
+  EXPECT_THAT(std::string(FirstError().message()),
+              HasSubstr("3 of 8 images cannot be read"));
+}
+
+TEST_F(ImageFolderTest, OfTwoPicturesNotBothMayBeCorrupt) {
+  folder_.Write("val/cat/0.png", "broken");
+  folder_.Write("val/cat/1.png", "broken");
+
+  EXPECT_EQ(FirstError().code(), absl::StatusCode::kDataLoss);
 }
 
 TEST_F(ImageFolderTest, DoesNotLookAtOtherFiles) {

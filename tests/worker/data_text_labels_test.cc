@@ -90,7 +90,8 @@ TEST_F(TextLabelsTest, TheLastLinesAreTheTestSplitOrAFileOfTheirOwn) {
 // Nobody trains on them: they may have no label.
 TEST_F(TextLabelsTest, AllLinesMayBeForInference) {
   folder_.Write("input.txt", "0\ta\n-100\tb\n");
-  EXPECT_THAT(Refusal(), HasSubstr("line 2 does not begin with a label"));
+  EXPECT_THAT(Refusal(), HasSubstr("line 2 has label -100, none, from which "
+                                   "nothing can be learnt"));
 
   spec_.data.test_fraction = 1;
   const auto splits = Splits();

@@ -206,7 +206,7 @@ TEST_F(SafetensorsTest, RefusesAFileThatIsNoSafetensors) {
   EXPECT_THAT(Refusal(""), HasSubstr("only 0 bytes"));
   EXPECT_THAT(Refusal("1234567"), HasSubstr("only 7 bytes"));
   EXPECT_THAT(Refusal("PK\x03\x04 a zip, as torch.save makes it"),
-              HasSubstr("a header of"));
+              HasSubstr("a file of PyTorch's; save the tensors by"));
   EXPECT_THAT(Refusal(File("not json", 0)), HasSubstr("not JSON"));
   EXPECT_THAT(Refusal(File("", 0)), HasSubstr("not JSON"));
   EXPECT_THAT(Refusal(File("{} {}", 0)), HasSubstr("not JSON"));

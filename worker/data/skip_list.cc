@@ -4,6 +4,12 @@
 #include "core/obs/log.h"
 
 namespace paceline {
+namespace {
+
+// A tenth of a small split would be none.
+constexpr int64_t kAlways = 2;
+
+}  // namespace
 
 bool SkipList::Contains(int32_t sample) const {
   absl::MutexLock lock(&mutex_);
@@ -28,13 +34,16 @@ absl::Status SkipList::Add(int32_t sample, const std::string& file,
        {"why", why.message()},
        {"skipped", count},
        {"of", samples_}});
-  if (count * 10 <= samples_) return absl::OkStatus();
+  if (count < samples_ && (count <= kAlways || count * 10 <= samples_)) {
+    return absl::OkStatus();
+  }
   return absl::DataLossError(
       absl::StrCat(count, " of ", samples_,
                    " images cannot be read, more than a tenth; the "
                    "last is ",
                    file, ": ", why.message(),
-                   "; the log names all, replace or remove them"));
+                   "; the log names those that were met so far: replace or "
+                   "remove them"));
 }
 
 }  // namespace paceline

@@ -14,7 +14,8 @@ namespace paceline {
 // Thread-safe.
 class SkipList {
  public:
-  // samples: of the split, which may lose a tenth of them.
+  // samples: of the split, which may lose a tenth of them, and two in any case
+  // (but not all).
   explicit SkipList(int64_t samples) : samples_(samples) {}
 
   bool Contains(int32_t sample) const;
@@ -23,7 +24,7 @@ class SkipList {
 
   // Notes that `file`, which is the sample, cannot be read, and logs a warning
   // with the count so far; the second time changes nothing.
-  // Errors: DataLoss  more than a tenth of the split is gone
+  // Errors: DataLoss  more of the split is gone
   absl::Status Add(int32_t sample, const std::string& file,
                    const absl::Status& why);
 

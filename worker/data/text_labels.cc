@@ -45,7 +45,13 @@ class TextLabels::Reader final : public LineReader {
   absl::Status BeginText(int64_t at) {
     if (negative_) {
       // Nobody is to learn from these.
-      if (label_ != -kNoLabel || data_.test_fraction < 1) return RefuseLabel();
+      if (label_ != -kNoLabel) return RefuseLabel();
+      if (data_.test_fraction < 1) {
+        return Refuse(
+            "has label -100, none, from which nothing can be learnt; such "
+            "lines "
+            "are for kind: infer with data.test_fraction: 1");
+      }
       label_ = kNoLabel;
     }
     if (label_ >= data_.classes) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -118,6 +119,13 @@ absl::StatusOr<int64_t> Source::ReadHeaderBytes() const {
   }
   uint8_t encoded[kLengthBytes] = {};
   PACELINE_RETURN_IF_ERROR(ReadAt(0, encoded, kLengthBytes));
+  // TorchScript's files and torch.save's are archives.
+  if (std::memcmp(encoded, "PK\x03\x04", 4) == 0) {
+    return Refuse(path_,
+                  "it is a file of PyTorch's; save the tensors by "
+                  "safetensors.torch.save_file (a scripted module is for "
+                  "model.name: script, with model.file)");
+  }
   uint64_t length = 0;
   for (int i = kLengthBytes - 1; i >= 0; --i) {
     length = length << 8 | encoded[i];
