@@ -36,7 +36,9 @@ TEST(RoundRunner, MembersEndWithTheSameBytesAndNearOneProcess) {
   one.ExpectAllDoneAndEqual();
   for (const std::vector<double>& shares :
        {std::vector<double>{1, 1, 1}, {3, 1, 2}}) {
-    TrainingGroup group(TrainingJob(), shares);
+    JobSpec all = TrainingJob();
+    all.aggregation.min_parts = 3;  // however busy the machine is
+    TrainingGroup group(all, shares);
     group.Begin();
     group.ExpectAllDoneAndEqual();
 
@@ -47,6 +49,7 @@ TEST(RoundRunner, MembersEndWithTheSameBytesAndNearOneProcess) {
 
 TEST(RoundRunner, ShardsAndTheServersModeChangeNothing) {
   JobSpec spec = TrainingJob();
+  spec.aggregation.min_parts = 3;
   TrainingGroup plain(spec, {1, 1, 1});
   plain.Begin();
   plain.ExpectAllDoneAndEqual();
@@ -67,6 +70,7 @@ TEST(RoundRunner, EveryRuleTrainsToTheSameBytesOnAllMembers) {
     JobSpec spec = TrainingJob(4);
     spec.aggregation.rule = rule;
     spec.aggregation.k = 1;
+    spec.aggregation.min_parts = 5;  // krum needs all of them
     TrainingGroup group(spec, {1, 1, 1, 1, 1});
     group.Begin();
     group.ExpectAllDoneAndEqual();
@@ -82,6 +86,7 @@ TEST(RoundRunner, EveryRuleTrainsToTheSameBytesOnAllMembers) {
 // A coordinator takes out who finishes no instruction while others go on.
 TEST(RoundRunner, EachLossThatZenoAsksForIsProgress) {
   JobSpec spec = TrainingJob(2);
+  spec.aggregation.min_parts = 3;
   const auto progress_with = [&spec](const char* rule, int k) {
     spec.aggregation.rule = rule;
     spec.aggregation.k = k;
@@ -107,6 +112,7 @@ TEST(RoundRunner, TheEngineIsToldOfWeightsThatZenoWrites) {
   JobSpec spec = TrainingJob(2);
   spec.aggregation.rule = "zeno";
   spec.aggregation.k = 1;
+  spec.aggregation.min_parts = 3;
   TrainingGroup group(spec, {1, 1, 1});
   group.Begin();
   group.ExpectAllDoneAndEqual();
