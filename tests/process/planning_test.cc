@@ -79,6 +79,13 @@ TEST(Planning, APlanFileDecidesWhoHoldsWhichStage) {
   plan["placement"][1]["devices"] = {0};
   WriteWholeFile(plan_path, plan.dump());
 
+  const Finished overruled =
+      mesh.Run({"job", "submit", file, "--plan", plan_path, "--set",
+                "pipeline.stages=3", "--dry-run"});
+  EXPECT_EQ(overruled.exit_code, 0) << overruled.errors;
+  EXPECT_THAT(overruled.errors,
+              HasSubstr("--set pipeline.stages has no effect: --plan says"));
+
   const nlohmann::json job =
       mesh.Json({"job", "submit", file, "--plan", plan_path});
 

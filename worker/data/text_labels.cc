@@ -49,8 +49,7 @@ class TextLabels::Reader final : public LineReader {
       if (data_.test_fraction < 1) {
         return Refuse(
             "has label -100, none, from which nothing can be learnt; such "
-            "lines "
-            "are for kind: infer with data.test_fraction: 1");
+            "lines are for kind: infer with data.test_fraction: 1");
       }
       label_ = kNoLabel;
     }
