@@ -10,7 +10,7 @@ namespace paceline {
 enum class RoundFlaw : uint8_t {
   kNone,
   kAnswerWithoutAdopting,    // old views' results are still taken
-  kLevelWithoutAll,          // the leveller does not wait for every member
+  kLevelWithoutAll,          // most answers, and most holds, level a view
   kCommitWithoutHolds,       // commits when the result is spread
   kCommitWithMostHolds,      // a majority is taken for all
   kIgnoreHeldWhenLevelling,  // what was held is thrown away

@@ -6,13 +6,15 @@ namespace paceline {
 
 bool Leveller::OnAnswer(const MemberId& from, const Answer& answer) {
   if (phase_ != Phase::kAsking || !Contains(view_, from)) return false;
-  answers_.emplace(from, answer);
-  const size_t needed = flaw_ == RoundFlaw::kLevelWithoutAll
-                            ? view_.members.size() / 2 + 1
-                            : view_.members.size();
-  if (answers_.size() < needed) return false;
+  const auto [known, is_new] = answers_.emplace(from, answer);
+  if (!is_new && answer.next > known->second.next) known->second = answer;
+  if (!IsEnough(answers_.size(), view_.members.size())) return false;
   Decide();
   return true;
+}
+
+bool Leveller::IsEnough(size_t count, size_t all) const {
+  return flaw_ == RoundFlaw::kLevelWithoutAll ? count > all / 2 : count == all;
 }
 
 void Leveller::Decide() {
@@ -40,6 +42,18 @@ void Leveller::Decide() {
   phase_ = target_.has_value() ? Phase::kFetching : Phase::kDone;
 }
 
+bool Leveller::OnApplied(int64_t next, uint64_t hash) {
+  if (phase_ != Phase::kFetching || next != target_->step + 1 ||
+      hash != target_->hash()) {
+    return false;
+  }
+  applied_ = next;
+  applied_hash_ = hash;
+  target_.reset();
+  phase_ = Phase::kDone;
+  return true;
+}
+
 void Leveller::OnBytes() {
   if (phase_ == Phase::kFetching) phase_ = Phase::kSpreading;
 }
@@ -47,7 +61,8 @@ void Leveller::OnBytes() {
 bool Leveller::OnHold(const MemberId& from, uint64_t hash) {
   if (phase_ != Phase::kSpreading || hash != target_->hash()) return false;
   holds_.insert(from);
-  if (!Missing().empty()) return false;
+  const size_t all = MembersAt(view_, target_->step).size();
+  if (!IsEnough(all - Missing().size(), all)) return false;
   phase_ = Phase::kDone;
   return true;
 }

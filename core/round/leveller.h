@@ -27,8 +27,13 @@ class Leveller {
 
   Leveller(const View& view, RoundFlaw flaw) : view_(view), flaw_(flaw) {}
 
-  // The first answer of a member stays.  True when it was the last missing one.
+  // The first answer of a member stays, but for one that has applied more since
+  // (a late word of its old view).  True when it was the last missing one.
   bool OnAnswer(const MemberId& from, const Answer& answer);
+  // The leveller's own late word: it has applied `next` steps now, the last of
+  // them the target, whose bytes it need not fetch or spread any more:
+  // everybody whom that step counted holds it.  True when that is so.
+  bool OnApplied(int64_t next, uint64_t hash);
   // The target's bytes are here.
   void OnBytes();
   // True when it was the last missing one of those whom the step counts.
@@ -50,6 +55,7 @@ class Leveller {
   std::vector<MemberId> Missing() const;  // whose answer or hold is awaited
 
  private:
+  bool IsEnough(size_t count, size_t all) const;
   void Decide();
 
   const View view_;

@@ -165,6 +165,8 @@ void RoundMember::On(const MemberId& from, const Answer& answer, Instant now,
 }
 
 void RoundMember::GoOnLevelling(Instant now, RoundActions& actions) {
+  // A late word from the view before came after this member's own answer.
+  leveller_->OnApplied(next_, last_hash_);
   // Somebody applied what this member only holds.
   TakeProof(leveller_->applied(), leveller_->applied_hash(), now, actions);
   if (leveller_->phase() == Leveller::Phase::kAsking ||
@@ -219,6 +221,10 @@ void RoundMember::On(const MemberId& from, const Level& level, Instant now,
   // A joiner that is behind.
   if (level.result.step > next_)
     return Send(from, Want{next_, 0}, now, actions);
+  if (level.result.step + 1 == next_ && level.result.hash() == last_hash_) {
+    // Applied already, on a late word from the view before.
+    return Send(from, Hold{level.result.step, last_hash_, 0, 0}, now, actions);
+  }
   if (level.result.step < next_) return;
   HoldResult(level.result, view_->leveller, now, actions);
 }

@@ -68,5 +68,31 @@ TEST(Leveller, AllWhomTheStepCountsMustHoldTheTarget) {
   EXPECT_EQ(leveller.level_at(), 5);
 }
 
+TEST(Leveller, ALaterAnswerCountsIfMoreIsApplied) {
+  Leveller leveller(SmallView(2), RoundFlaw::kNone);
+  leveller.OnAnswer(Member(0), {4, 0, Held(4, 1, 10)});
+  leveller.OnAnswer(Member(0), {5, 9, {}});
+  leveller.OnAnswer(Member(0), {4, 0, Held(4, 1, 10)});
+  leveller.OnAnswer(Member(1), {4, 0, Held(4, 1, 10)});
+
+  EXPECT_EQ(leveller.applied(), 5);
+  EXPECT_EQ(leveller.applied_hash(), 9u);
+  EXPECT_FALSE(leveller.target().has_value());
+}
+
+TEST(Leveller, ATargetThatItAppliedItselfNeedsNoFetching) {
+  Leveller leveller(SmallView(2), RoundFlaw::kNone);
+  leveller.OnAnswer(Member(0), {4, 0, {}});
+  leveller.OnAnswer(Member(1), {4, 0, Held(4, 1, 10)});
+  const uint64_t hash = leveller.target()->hash();
+
+  EXPECT_FALSE(leveller.OnApplied(5, hash + 1));
+  EXPECT_FALSE(leveller.OnApplied(4, hash));
+  EXPECT_EQ(leveller.phase(), Leveller::Phase::kFetching);
+  EXPECT_TRUE(leveller.OnApplied(5, hash));
+  EXPECT_EQ(leveller.phase(), Leveller::Phase::kDone);
+  EXPECT_EQ(leveller.level_at(), 5);
+}
+
 }  // namespace
 }  // namespace paceline

@@ -53,6 +53,19 @@ void World::Kill(Process& process, bool comes_back) {
   if (comes_back) AddProcess(process.id.worker);
 }
 
+// Most of those that run go with it, in the middle of whatever they do; who is
+// paused or cut off hangs on another strip, and finds itself alone.
+void World::CutPower() {
+  const auto processes = static_cast<int>(processes_.size());
+  for (int index = 0; index < processes; ++index) {
+    Process& process = Of(index);
+    const bool elsewhere = now_us_ < process.paused_until_us ||
+                           now_us_ < process.cut_until_us || Chance(0.2);
+    if (!process.alive || process.dies_committing || elsewhere) continue;
+    Kill(process, Chance(0.5));
+  }
+}
+
 bool World::StrikeProcess(Fault fault, Process& process) {
   switch (fault) {
     case Fault::kKill: {
@@ -64,6 +77,7 @@ bool World::StrikeProcess(Fault fault, Process& process) {
       } else {
         Kill(process, Chance(0.5));
       }
+      if (SharesStrip()) CutPower();
       return true;
     }
     case Fault::kRestart:
@@ -223,9 +237,10 @@ bool World::Inject() {
   if (index < 0) return false;
   Process& process = Of(index);
   // Those that change who is a member come more often than any other.
-  const auto fault = static_cast<Fault>(
-      Chance(0.4) ? Below(static_cast<int>(Fault::kPause) + 1)
-                  : Below(kFaults));
+  const auto fault =
+      static_cast<Fault>(Chance(SharesStrip() ? 0.8 : 0.4)
+                             ? Below(static_cast<int>(Fault::kPause) + 1)
+                             : Below(kFaults));
   const RoundPhase phase = PhaseOf(process);
   Trace([&] {
     return absl::StrCat("fault: ", FaultName(fault), " ", NameOf(process.id),

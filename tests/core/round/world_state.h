@@ -220,6 +220,8 @@ class World {
   bool TakesOut() const {
     return options_.script.has_value() || options_.seed % 8 != 0;
   }
+  // In some worlds a kill is of a strip of machines, and little else happens.
+  bool SharesStrip() const { return IsOneIn(3, /*salt=*/3); }
   bool HasCutForGood() const;
   void HealCutsOf(int64_t worker);
   bool is_led() const {
@@ -237,6 +239,7 @@ class World {
   void StrikeNetwork(Fault fault);
   bool CutLink(const Process& process);
   void Kill(Process& process, bool comes_back);
+  void CutPower();
   void EndTrouble();
   int PickAlive();
   RoundPhase PhaseOf(Process& process);
