@@ -1,5 +1,6 @@
 #include "coordinator/group_chronicle.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,12 +19,15 @@ constexpr size_t kMostSeen = 4096;
 // Evaluations that are still being put together: one is, or two where a member
 // is slow.
 constexpr size_t kMostOpen = 8;
+// By the rule, which leaves somebody out in every round, or may.
+constexpr char kOutvoted[] = "outvoted";
 
 std::string SkipText(const RoundRecord& record,
                      const GroupChronicle::Names& names) {
   // By reason, in the order of the reasons.
   std::map<std::string, std::vector<std::string>> workers;
   for (const RoundRecord::Skip& skip : record.skipped) {
+    if (skip.reason == kOutvoted) continue;
     workers[skip.reason].push_back(names(skip.worker));
   }
   return absl::StrJoin(workers, ", ", [](std::string* out, const auto& each) {
@@ -38,9 +42,9 @@ std::string SkipText(const RoundRecord& record,
 std::optional<GroupChronicle::Event> GroupChronicle::OnRecord(
     const RoundRecord& record, const Names& names) {
   const bool takeover = record.lost_server.assigned();
-  if (!takeover && !record.is_void && record.skipped.empty()) {
-    return std::nullopt;
-  }
+  CountOutvoted(record, names);
+  const std::string skips = SkipText(record, names);
+  if (!takeover && !record.is_void && skips.empty()) return std::nullopt;
   const std::string kind = takeover         ? "takeover"
                            : record.is_void ? "void"
                                             : "skipped";
@@ -53,18 +57,34 @@ std::optional<GroupChronicle::Event> GroupChronicle::OnRecord(
   if (record.is_void) {
     parts.push_back("void: too few usable parts, no update");
   }
-  if (!record.skipped.empty()) parts.push_back(SkipText(record, names));
+  if (!skips.empty()) parts.push_back(skips);
   std::string text =
       absl::StrCat("step ", record.step + 1, ": ", absl::StrJoin(parts, ", "));
   // What several members tell of one round differs in how long it took them.
   const std::string same = takeover ? names(record.lost_server) : text;
-  if (!seen_.insert({record.step, kind, same}).second) return std::nullopt;
-  if (seen_.size() > kMostSeen) seen_.erase(seen_.begin());
+  if (!IsNew({record.step, kind, same})) return std::nullopt;
   if (takeover) ++takeovers_;
   if (record.is_void) ++voids_;
-  for (const RoundRecord::Skip& skip : record.skipped) ++skipped_[skip.reason];
-  return Count(kind, kind == "skipped" ? SkipText(record, names) : kind,
-               std::move(text));
+  for (const RoundRecord::Skip& skip : record.skipped) {
+    if (skip.reason != kOutvoted) ++skipped_[skip.reason];
+  }
+  return Count(kind, kind == "skipped" ? skips : kind, std::move(text));
+}
+
+void GroupChronicle::CountOutvoted(const RoundRecord& record,
+                                   const Names& names) {
+  std::vector<std::string> workers;
+  for (const RoundRecord::Skip& skip : record.skipped) {
+    if (skip.reason == kOutvoted) workers.push_back(names(skip.worker));
+  }
+  if (workers.empty() || !IsNew({record.step, kOutvoted, ""})) return;
+  for (const std::string& worker : workers) ++outvoted_[worker];
+}
+
+bool GroupChronicle::IsNew(const Told& told) {
+  if (!seen_.insert(told).second) return false;
+  if (seen_.size() > kMostSeen) seen_.erase(seen_.begin());
+  return true;
 }
 
 std::optional<GroupChronicle::Event> GroupChronicle::Count(
@@ -97,6 +117,15 @@ std::string GroupChronicle::Summary() const {
         absl::StrJoin(skipped_, ", ", [](std::string* out, const auto& each) {
           absl::StrAppend(out, each.second, " ", each.first);
         })));
+  }
+  if (!outvoted_.empty()) {
+    std::vector<std::pair<std::string, int64_t>> most(outvoted_.begin(),
+                                                      outvoted_.end());
+    std::stable_sort(
+        most.begin(), most.end(),
+        [](const auto& a, const auto& b) { return a.second > b.second; });
+    parts.push_back(absl::StrCat(
+        "outvoted: ", absl::StrJoin(most, ", ", absl::PairFormatter(" "))));
   }
   return parts.empty() ? ""
                        : absl::StrCat("rounds: ", absl::StrJoin(parts, ", "));

@@ -25,13 +25,14 @@ class GroupChronicle {
   };
   using Names = std::function<std::string(WorkerId)>;
 
-  // The event that `record` is worth; nothing where all was well, where the
+  // The event that `record` is worth; nothing where all was well (that a rule
+  // leaves parts out is its work, and is counted only), where the
   // same was told before, and beyond the first kMostAlike that say the same of
   // other steps, or kMostEvents of a kind, which are only counted.
   std::optional<Event> OnRecord(const RoundRecord& record, const Names& names);
 
-  // "rounds: 3 void, 2 servers replaced, parts skipped: 4 late, 1 lost"; empty
-  // where nothing happened.
+  // "rounds: 3 void, 2 servers replaced, parts skipped: 4 late, 1 lost,
+  // outvoted: w4 60, w1 2"; empty where nothing happened.
   std::string Summary() const;
 
   // A member's evaluation over its own samples: the sum of all so far for that
@@ -46,18 +47,23 @@ class GroupChronicle {
   void ForgetEvaluations(int64_t step);
 
  private:
+  using Told = std::tuple<int64_t, std::string, std::string>;
+
+  bool IsNew(const Told& told);
+  void CountOutvoted(const RoundRecord& record, const Names& names);
   // alike: what the text says but for the step.
   std::optional<Event> Count(const std::string& kind, const std::string& alike,
                              std::string text);
 
-  std::map<std::string, int64_t> told_;     // events, by kind
-  std::map<std::string, int64_t> alike_;    // of them, by what they say
-  std::map<std::string, int64_t> skipped_;  // parts, by reason
+  std::map<std::string, int64_t> told_;      // events, by kind
+  std::map<std::string, int64_t> alike_;     // of them, by what they say
+  std::map<std::string, int64_t> skipped_;   // parts, by reason
+  std::map<std::string, int64_t> outvoted_;  // parts, by whose they were
   int64_t voids_ = 0;
   int64_t takeovers_ = 0;
   // (step, kind, text) of the newest ones: a record comes again when its
   // acknowledgement was lost, and from several members.
-  std::set<std::tuple<int64_t, std::string, std::string>> seen_;
+  std::set<Told> seen_;
   std::map<int64_t, std::map<WorkerId, EvaluationRecord>> parts_;  // by step
   int64_t forgotten_ = -1;
 };

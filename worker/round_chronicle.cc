@@ -18,6 +18,8 @@ const char* SkipReasonName(SkipReason reason) {
       return "division";
     case SkipReason::kEmpty:
       return "empty";
+    case SkipReason::kOutvoted:
+      return "outvoted";
   }
   return "unknown";
 }
@@ -102,6 +104,8 @@ void RoundChronicle::AddSkips(const RoundResult& result, const View& view,
         [&member](const ShardResult& shard) { return IsUsed(member, shard); });
     if (!used) add(member, SkipReason::kLost);
   }
+  if (result.is_void()) return;
+  for (const MemberId& member : outvoted_) add(member, SkipReason::kOutvoted);
 }
 
 void RoundChronicle::AddDuration(double seconds) {
@@ -146,6 +150,7 @@ std::optional<RoundRecord> RoundChronicle::OnApply(
   }
   first_.reset();
   offers_.clear();
+  outvoted_.clear();
   lost_.clear();
   lost_server_ = {};
   if (!tell) return {};

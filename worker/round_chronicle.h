@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "core/base/clock.h"
@@ -26,8 +27,9 @@ enum class SkipReason : uint8_t {
   kHash,       // not the bytes that its offer names
   kDivision,   // the batch was divided otherwise when it began
   kEmpty,      // it had nothing
+  kOutvoted,   // the rule left it out
 };
-constexpr int kSkipReasons = 6;
+constexpr int kSkipReasons = 7;
 const char* SkipReasonName(SkipReason reason);
 
 // Upper bounds of RoundStats::durations, in seconds.
@@ -66,6 +68,9 @@ class RoundChronicle {
   void OnBack(const MemberId& peer) { broken_.erase(peer); }
   void OnOffer(const MemberId& from, const PartOffer& offer, PartCheck check,
                Instant now);
+  // The rule has judged the parts of a shard that this member serves; `dropped`
+  // had come, and are not in the result.
+  void OnJudged(const std::vector<MemberId>& dropped) { outvoted_ = dropped; }
   // The record, where this member committed it, or levelled it, or saw
   // something lost.  level: rounds went on; else it was applied while
   // levelling.
@@ -92,6 +97,7 @@ class RoundChronicle {
   // Of the open step.
   std::optional<Instant> first_;  // part seen
   std::map<MemberId, std::pair<PartOffer, PartCheck>> offers_;
+  std::vector<MemberId> outvoted_;
   std::set<MemberId> lost_;  // members of it that are none any more
   MemberId lost_server_;
   Instant lost_at_;

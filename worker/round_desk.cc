@@ -262,12 +262,11 @@ void RoundDesk::OnDecided(const SumRequest& request,
 }
 
 void RoundDesk::OnSummed(const SumRequest& request,
-                         std::shared_ptr<RoundPayload> sum, int64_t divisor,
-                         const std::string& why) {
-  loop_.Post(
-      [request, sum = std::move(sum), divisor, why](RoundDriver& driver) {
-        driver.OnSummed(request, sum, divisor, why);
-      });
+                         std::shared_ptr<RoundPayload> sum,
+                         const SumVerdict& verdict) {
+  loop_.Post([request, sum = std::move(sum), verdict](RoundDriver& driver) {
+    driver.OnSummed(request, sum, verdict);
+  });
 }
 
 }  // namespace paceline

@@ -130,7 +130,7 @@ class RoundDesk final : public GroupDoor, private SumSink {
   void OnDecided(const SumRequest& request,
                  std::shared_ptr<RoundPayload> sum) override;
   void OnSummed(const SumRequest& request, std::shared_ptr<RoundPayload> sum,
-                int64_t divisor, const std::string& why) override;
+                const SumVerdict& verdict) override;
 
   absl::StatusOr<std::shared_ptr<RoundPayload>> PartMemory(
       const MemberId& from, const PayloadKey& key, size_t bytes);

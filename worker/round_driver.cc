@@ -398,19 +398,23 @@ void RoundDriver::OnPart(OwnPart part) {
 }
 
 void RoundDriver::OnSummed(const SumRequest& request,
-                           std::shared_ptr<RoundPayload> sum, int64_t divisor,
-                           const std::string& why) {
+                           std::shared_ptr<RoundPayload> sum,
+                           const SumVerdict& verdict) {
   if (!member_.has_value()) return;
   uint64_t hash = 0;
-  if (divisor == 0) {
+  if (verdict.divisor == 0) {
     Log(LogLevel::kWarn, "the rule could make nothing of a round",
-        {{"step", request.step}, {"shard", request.shard}, {"why", why}});
+        {{"step", request.step},
+         {"shard", request.shard},
+         {"why", verdict.why}});
   } else {
     hash = sum->hash();
     parts_.store.AddResult(request.step, request.shard, VariantOf(request.view),
                            std::move(sum));
   }
-  member_->OnAggregated(request, hash, divisor, parts_.clock.Now(), actions_);
+  if (request.step == member_->next()) chronicle_.OnJudged(verdict.dropped);
+  member_->OnAggregated(request, hash, verdict.divisor, parts_.clock.Now(),
+                        actions_);
   Settle();
 }
 

@@ -91,7 +91,7 @@ class RoundDriver {
   void OnPartChecked(const RoundMessage& offer, PartCheck check);
   void OnPart(OwnPart part);
   void OnSummed(const SumRequest& request, std::shared_ptr<RoundPayload> sum,
-                int64_t divisor, const std::string& why);
+                const SumVerdict& verdict);
   // Bytes have come that a message may wait for.
   void OnBytes();
   void OnLink(const MemberId& peer, bool up, bool refused);

@@ -324,8 +324,8 @@ void RoundSum::DoClose(const SumRequest& request) {
   }
   auto combination = Decide(request);
   if (!combination.ok()) {
-    return sink_.OnSummed(request, nullptr, 0,
-                          std::string(combination.status().message()));
+    return sink_.OnSummed(request, nullptr,
+                          {.why = std::string(combination.status().message())});
   }
   std::shared_ptr<RoundPayload> sum = FindAhead(request);
   if (sum == nullptr) sum = pool_.Make(shape_.bytes(request.shard));
@@ -333,8 +333,15 @@ void RoundSum::DoClose(const SumRequest& request) {
   for (int chunk = 0; chunk < sum->chunks(); ++chunk) {
     if (!sum->IsReady(chunk)) SumChunk(*combination, chunk, *sum);
   }
-  sink_.OnSummed(request, sum, combination->verdict.divisor,
-                 combination->verdict.why);
+  SumVerdict verdict{.divisor = combination->verdict.divisor};
+  for (size_t i = 0; i < request.contributors.size(); ++i) {
+    if (!std::binary_search(combination->verdict.used.begin(),
+                            combination->verdict.used.end(),
+                            static_cast<int>(i))) {
+      verdict.dropped.push_back(request.contributors[i].member);
+    }
+  }
+  sink_.OnSummed(request, sum, verdict);
 }
 
 void RoundSum::SumChunk(const Combination& combination, int chunk,

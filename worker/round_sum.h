@@ -31,6 +31,13 @@ using SumRequest = struct Aggregate;
 // What became of a part at the border.
 enum class PartCheck : uint8_t { kFine, kNotFinite, kWrongHash };
 
+// What a rule made of the parts of a shard.
+struct SumVerdict {
+  int64_t divisor = 0;            // of the sum; 0: there is none
+  std::string why;                // there is none
+  std::vector<MemberId> dropped;  // whose parts were left out of it
+};
+
 // Hears of RoundSum's work, on its thread; quick.
 class SumSink {
  public:
@@ -41,11 +48,10 @@ class SumSink {
   // are already.
   virtual void OnDecided(const SumRequest& request,
                          std::shared_ptr<RoundPayload> sum) = 0;
-  // The sum is whole.  divisor 0: the rule could make nothing of these parts,
-  // `why` says why, and there is no sum.
+  // The sum is whole; none where the rule could make nothing of these parts.
   virtual void OnSummed(const SumRequest& request,
-                        std::shared_ptr<RoundPayload> sum, int64_t divisor,
-                        const std::string& why) = 0;
+                        std::shared_ptr<RoundPayload> sum,
+                        const SumVerdict& verdict) = 0;
 };
 
 struct RoundSumOptions {

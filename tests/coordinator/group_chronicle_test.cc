@@ -107,6 +107,25 @@ TEST(GroupChronicle, OneThatHandsNothingInSilencesNobodyElse) {
   EXPECT_FALSE(chronicle.OnRecord(Skipped(152, 2, "empty"), Name).has_value());
 }
 
+// A rule that leaves parts out in every round does its work.
+TEST(GroupChronicle, OnlyCountsWhomTheRuleLeftOut) {
+  GroupChronicle chronicle;
+  for (int64_t step = 0; step < 5; ++step) {
+    const RoundRecord record = Skipped(step, step < 2 ? 2 : 4, "outvoted");
+    EXPECT_FALSE(chronicle.OnRecord(record, Name).has_value());
+    EXPECT_FALSE(chronicle.OnRecord(record, Name).has_value()) << "again";
+  }
+  RoundRecord both = Skipped(5, 3, "late");
+  both.skipped.push_back({WorkerId{4}, "outvoted"});
+
+  const auto event = chronicle.OnRecord(both, Name);
+
+  ASSERT_TRUE(event.has_value());
+  EXPECT_EQ(event->text, "step 6: part of w3 skipped (late)");
+  EXPECT_EQ(chronicle.Summary(),
+            "rounds: parts skipped: 1 late, outvoted: w4 4, w2 2");
+}
+
 TEST(GroupChronicle, TellsAThousandOfAKindAtMost) {
   GroupChronicle chronicle;
   int told = 0;

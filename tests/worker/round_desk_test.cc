@@ -78,6 +78,7 @@ TEST(RoundDesk, LiarsAreOutvotedByRulesThatWithstandThem) {
   liar.spoil = [](int64_t, std::vector<float>& gradient, PartOptions&) {
     for (float& value : gradient) value *= -10;
   };
+  int64_t outvoted = 0;  // parts, in the last run
   const auto error = [&](const std::string& rule) {
     AggregationSpec spec;
     spec.rule = rule;
@@ -87,6 +88,12 @@ TEST(RoundDesk, LiarsAreOutvotedByRulesThatWithstandThem) {
     group.Begin();
     const auto outcomes =
         group.Run({DeskPlan{}, DeskPlan{}, liar, DeskPlan{}, DeskPlan{}});
+    outvoted = 0;
+    for (int i = 0; i < 5; ++i) {
+      outvoted += group.desk(i)
+                      .Stats()
+                      .skipped[static_cast<size_t>(SkipReason::kOutvoted)];
+    }
     double most = 0;
     for (int64_t step = 0; step < 3; ++step) {
       for (const float value : outcomes[0].at(step).values) {
@@ -103,6 +110,10 @@ TEST(RoundDesk, LiarsAreOutvotedByRulesThatWithstandThem) {
   for (const char* const rule :
        {"median", "trimmed-mean", "krum", "suspicion"}) {
     EXPECT_LE(error(rule), 0.2501) << rule;
+    // The others take something of every part.
+    const bool drops =
+        rule == std::string("krum") || rule == std::string("suspicion");
+    EXPECT_EQ(outvoted > 0, drops) << rule << ": " << outvoted;
   }
 }
 

@@ -375,6 +375,28 @@ TEST(RoundChronicle, TellsNothingFromNaNInAPartThatItsOwnerKeptBack) {
                                    RoundRecord::Skip{WorkerId{2}, "empty"}));
 }
 
+TEST(RoundChronicle, SaysWhomTheRuleLeftOutOfThisRoundAlone) {
+  RoundChronicle chronicle(MemberOf(0), ServerMode::kCentral);
+  const View view = MakeView(1, {{MemberOf(0), 0}, {MemberOf(1), 0}});
+  ShardResult shard;
+  shard.hash = 1;
+  shard.divisor = 1;
+  shard.contributors = {{MemberOf(0), 4}, {MemberOf(1), 4}};
+  chronicle.OnJudged({MemberOf(1)});
+
+  const auto first =
+      chronicle.OnApply({0, view.id, {shard}}, view, true, At(20), 7);
+  const auto second =
+      chronicle.OnApply({1, view.id, {shard}}, view, true, At(40), 9);
+
+  ASSERT_TRUE(first.has_value() && second.has_value());
+  EXPECT_THAT(first->skipped,
+              testing::ElementsAre(RoundRecord::Skip{WorkerId{1}, "outvoted"}));
+  EXPECT_THAT(second->skipped, testing::IsEmpty());
+  EXPECT_EQ(
+      chronicle.stats().skipped[static_cast<size_t>(SkipReason::kOutvoted)], 1);
+}
+
 TEST(RoundChronicle, LeavesTheTellingToWhoeverCommitted) {
   RoundChronicle chronicle(MemberOf(1), ServerMode::kRolling);
   const View view = MakeView(1, {{MemberOf(0), 0}, {MemberOf(1), 0}});

@@ -38,8 +38,8 @@ class StandingSink final : public SumSink {
     go_on.WaitForNotification();
   }
   void OnDecided(const SumRequest&, std::shared_ptr<RoundPayload>) override {}
-  void OnSummed(const SumRequest&, std::shared_ptr<RoundPayload>, int64_t,
-                const std::string&) override {
+  void OnSummed(const SumRequest&, std::shared_ptr<RoundPayload>,
+                const SumVerdict&) override {
     summed.Notify();
   }
 
@@ -96,13 +96,15 @@ class QuickSink final : public SumSink {
     for (int i = 0; i < of_now->chunks(); ++i) ready += of_now->IsReady(i);
   }
   void OnSummed(const SumRequest&, std::shared_ptr<RoundPayload> of_now,
-                int64_t, const std::string&) override {
+                const SumVerdict& of_rule) override {
     sum = std::move(of_now);
+    verdict = of_rule;
     summed.Notify();
   }
 
   int ready = 0;  // chunks, when the round was closed
   std::shared_ptr<RoundPayload> sum;
+  SumVerdict verdict;
   absl::Notification checked, summed;
 };
 
@@ -158,6 +160,30 @@ TEST(RoundSum, SumsChunksBeforeThePartsAreWhole) {
   EXPECT_EQ(values[0], 2);
   EXPECT_EQ(values[kChunkValues], 10);
   EXPECT_EQ(values[kLong - 1], 2);
+}
+
+TEST(RoundSum, TellsWhosePartsTheRuleLeftOut) {
+  BlockPool pool(0);
+  NoLoss loss;
+  QuickSink sink;
+  RoundSum sum({.rule = {.name = "suspicion", .k = 1}},
+               RoundShape(kValues, 1, Codec::kRaw), pool, loss, sink);
+  const float values[] = {1, -50, 2, 1.5};
+  std::vector<Contributor> contributors;
+  for (const int member : {0, 1, 2, 3}) {
+    const auto part = Zeros(pool);
+    auto* const of_part =
+        reinterpret_cast<float*>(part->mutable_bytes().data());
+    std::fill_n(of_part, kValues, values[member]);
+    sum.AddPart(0, 0, MemberOf(member), part);
+    contributors.push_back({MemberOf(member), 1});
+  }
+
+  sum.Close({{1, 1}, 0, 0, contributors});
+  sink.summed.WaitForNotification();
+
+  EXPECT_EQ(sink.verdict.divisor, 1);
+  EXPECT_THAT(sink.verdict.dropped, testing::ElementsAre(MemberOf(1)));
 }
 
 }  // namespace
