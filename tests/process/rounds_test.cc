@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <set>
@@ -25,7 +26,10 @@
 namespace paceline {
 namespace {
 
+using ::testing::FloatNear;
+using ::testing::Gt;
 using ::testing::HasSubstr;
+using ::testing::Pointwise;
 using ::testing::SizeIs;
 
 constexpr int kMembers = 5;
@@ -212,6 +216,8 @@ TEST(Rounds, AStoppedMemberIsSkippedPastTheLeaseAndComesBack) {
     watch.Look();
     return EventsOf(mesh).find("worker w2 joined") != std::string::npos;
   })) << EventsOf(mesh);
+  // Fenced: what it was before it was stopped took part in nothing more.
+  EXPECT_THAT(mesh.log("w2"), HasSubstr("starting anew"));
   const int64_t back = watch.Look()["step"];
   EXPECT_TRUE(Eventually([&] {
     watch.Look();
@@ -353,6 +359,23 @@ TEST(Rounds, LiarsAreOutvotedAndNobodyIsHarmedByNaN) {
   EXPECT_THAT(EventsOf(mesh), HasSubstr("part of w4 skipped"));
 }
 
+// The parameters that a job ended with, one after the other.
+std::vector<float> WeightsOf(const Mesh& mesh, const std::string& job) {
+  const std::string path = mesh.folder() + "/weights.safetensors";
+  const Finished exported = mesh.Run({"job", "export", job, "-o", path});
+  EXPECT_EQ(exported.exit_code, 0) << exported.errors;
+  const std::string bytes = ReadWholeFile(path);
+  uint64_t header = 0;
+  if (bytes.size() < sizeof(header)) return {};
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  const size_t begin = sizeof(header) + header;
+  if (bytes.size() < begin) return {};
+  std::vector<float> weights((bytes.size() - begin) / sizeof(float));
+  std::memcpy(weights.data(), bytes.data() + begin,
+              weights.size() * sizeof(float));
+  return weights;
+}
+
 TEST(Rounds, UnevenSharesTrainAsOneProcessWithAllSamples) {
   const Mesh mesh(3);
   const std::string file = JobFile(mesh, 12, "");
@@ -362,12 +385,16 @@ TEST(Rounds, UnevenSharesTrainAsOneProcessWithAllSamples) {
                  "--set", "pipeline.stages=1"});
   const nlohmann::json shared = mesh.Json(
       {"job", "submit", file, "--set", "aggregation.workers=[w1,w2,w3]",
-       "--set", "aggregation.shares=[5,3,2]"});
+       "--set", "aggregation.shares=[5,3,2]", "--set",
+       "aggregation.min_parts=3"});
 
   ASSERT_EQ(alone["state"], "succeeded");
   ASSERT_EQ(shared["state"], "succeeded");
   EXPECT_NEAR(shared["evaluations"].back()["loss"].get<double>(),
               alone["evaluations"].back()["loss"].get<double>(), 1e-5);
+  const std::vector<float> expected = WeightsOf(mesh, "1");
+  EXPECT_THAT(expected, SizeIs(Gt(40'000)));
+  EXPECT_THAT(WeightsOf(mesh, "2"), Pointwise(FloatNear(1e-5F), expected));
 }
 
 TEST(Rounds, ADrainedMemberLeavesWithoutALossAndComesBack) {
