@@ -188,7 +188,7 @@ std::vector<std::pair<std::string, std::string>> RunFacts(
   std::vector<std::pair<std::string, std::string>> facts = {
       {"expected step",
        run.step_seconds > 0 ? HumanSeconds(run.step_seconds) : std::string()},
-      {"samples/s", HumanCount(run.samples_per_second)},
+      {"samples/s", HumanRate(run.samples_per_second)},
       {"bubbles", absl::StrFormat("%.1f %%", 100 * run.bubble_share)},
       {"from", run.source}};
   if (steps > 0) {

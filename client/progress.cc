@@ -67,7 +67,7 @@ std::string ProgressLine(const JobView& job, std::optional<LossPoint> newest,
       unit, " ", job.step, job.steps > 0 ? absl::StrCat("/", job.steps) : ""));
   if (job.samples_per_second > 0) {
     parts.push_back(
-        absl::StrCat(HumanCount(job.samples_per_second), " samples/s"));
+        absl::StrCat(HumanRate(job.samples_per_second), " samples/s"));
   }
   if (newest.has_value()) {
     parts.push_back(newest->skipped

@@ -447,7 +447,7 @@ std::string RenderJob(const JobView& job, const PlotOptions& plot) {
       {"skipped steps",
        job.skipped_steps > 0 ? absl::StrCat(job.skipped_steps) : std::string()},
       {"samples/s", job.samples_per_second > 0
-                        ? HumanCount(job.samples_per_second)
+                        ? HumanRate(job.samples_per_second)
                         : std::string()},
       {"latency", LatencyText(job)},
       {"threads", absl::StrCat(job.threads)},

@@ -98,6 +98,11 @@ std::string HumanCount(double count) {
   return WithUnit(count, 1000, {"", " k", " M", " G", " T"});
 }
 
+std::string HumanRate(double per_second) {
+  return std::abs(per_second) < 10 ? HumanNumber(per_second, 2)
+                                   : HumanCount(per_second);
+}
+
 std::string HumanBytes(double bytes) {
   return WithUnit(bytes, 1024, {" B", " KiB", " MiB", " GiB", " TiB"});
 }

@@ -118,6 +118,14 @@ TEST(Text, CountsAndTimesAreShort) {
   EXPECT_EQ(HumanDuration(-absl::Seconds(5)), "0 s");
 }
 
+TEST(Text, RatesBelowOneAreNotRoundedToNothing) {
+  EXPECT_EQ(HumanRate(0.0834), "0.083");
+  EXPECT_EQ(HumanRate(7.96), "8");
+  EXPECT_EQ(HumanRate(9.99), "10");
+  EXPECT_EQ(HumanRate(640.4), "640");
+  EXPECT_EQ(HumanRate(0), "0");
+}
+
 TEST(Yaml, QuotesKeysThatNeedIt) {
   EXPECT_EQ(Document(Document::Map{{"a: b\n", "c"}, {"yes", 1}}).ToYaml(),
             "\"a: b\\n\": c\n\"yes\": 1\n");
