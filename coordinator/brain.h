@@ -4,7 +4,7 @@
 // Assumes: one worker runs one job at a time; jobs are served first come first
 // served; until recovery exists a pipeline fails with the first worker it
 // loses.  A data-parallel job goes on with who is left, and takes in whoever
-// joins while nobody waits in the queue: brain_group.cc.
+// joins while nobody waits in the queue: brain_group.cc, brain_members.cc.
 //
 // Which new incarnation is a lost worker and which is not: a worker re-executes
 // itself before a run when its CPU capability environment differs from its
@@ -311,23 +311,26 @@ class Brain {
   void TakePartEvaluation(Job& job, WorkerId worker,
                           const EvaluationRecord& part, Moment moment);
   void EndEvaluation(Job& job, Moment moment);
-  void CheckGroup(Job& job, Moment moment);
-  void CheckProcess(Job& job, const JobWorker& worker, Moment moment);
-  void RefreshRenewals(Job& job, Moment moment);
-  void AddWorker(Job& job, const Member& member, const ModelDescription& model);
   void TakeGroupNews(Job& job, Moment moment);
   void TakeLeaver(Job& job, const GroupLeaver& leaver, Moment moment);
   void OnGroupLost(Job& job, Moment moment);
   void RestartGroup(Job& job, const std::string& why, Moment moment);
   bool WaitsForUpload(Job& job, const absl::Status& error, Moment moment);
+  std::string WaitsForReturn(const Job& job) const;
+  std::string PhaseOfJob(const Job& job) const;
+  StandingOrder GroupOrderOf(const Job& job, WorkerId worker) const;
+
+  // --- who is in one: brain_members.cc ---
+  void CheckGroup(Job& job, Moment moment);
+  void CheckProcess(Job& job, const JobWorker& worker, Moment moment);
+  void RefreshRenewals(Job& job, Moment moment);
+  void AddWorker(Job& job, const Member& member, const ModelDescription& model);
   void AdmitJoiners(Moment moment);
   void AdmitJoinersOf(Job& job, Moment moment);
   bool HasMemory(Job& job, const Member& joiner, const ModelDescription& model,
                  Moment moment);
   bool HasRoom(const Job& job) const;
-  std::string WaitsForReturn(const Job& job) const;
-  std::string PhaseOfJob(const Job& job) const;
-  StandingOrder GroupOrderOf(const Job& job, WorkerId worker) const;
+
   void TakeChanges(const std::vector<MembershipChange>& changes, Moment moment);
   WorkerView ViewWorker(const Member& member, Instant now) const;
 

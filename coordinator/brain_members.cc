@@ -1,0 +1,245 @@
+// The part of Brain that knows who is there for a round group: whose process is
+// gone or another one, who joins, who is asked to start anew, who is let go.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "coordinator/brain.h"
+#include "coordinator/group_placement.h"
+#include "coordinator/job_text.h"
+
+namespace paceline {
+namespace {
+
+// Times that a job begins again because a process started anew before the run;
+// beyond, such a process joins the others instead.
+constexpr int kMostFalseStarts = 3;
+
+bool IsIdle(const Candidate& candidate) {
+  return !candidate.job.assigned() && !candidate.measuring &&
+         !candidate.drained;
+}
+
+}  // namespace
+
+void Brain::CheckGroup(Job& job, Moment moment) {
+  if (!job.group.has_value() || job.saving) return;
+  const std::vector<JobWorker> workers = job.record.workers;
+  for (const JobWorker& worker : workers) {
+    CheckProcess(job, worker, moment);
+    if (!job.group.has_value()) return;
+  }
+  job.group->OnTick(moment.now);
+  TakeGroupNews(job, moment);
+  if (job.group.has_value()) RefreshRenewals(job, moment);
+}
+
+void Brain::CheckProcess(Job& job, const JobWorker& worker, Moment moment) {
+  const auto busy = busy_.find(worker.id);
+  if (busy == busy_.end() || busy->second != job.record.id) return;
+  GroupDesk& group = *job.group;
+  const Member* const member = membership_.Find(worker.id);
+  const MemberId* const present = group.FindProcess(worker.id);
+  if (member == nullptr || member->state == MemberState::kLost) {
+    const MembershipPolicy& policy = policy_.membership;
+    const bool seen = member != nullptr && member->seen;
+    const bool patient =
+        !seen && moment.now - start_ < policy.lease + policy.grace;
+    if (patient || present == nullptr) return;
+    const MemberId gone = *present;
+    return group.OnGone(gone, GroupExit::kLost,
+                        member != nullptr ? member->why : "it is not known");
+  }
+  const MemberId id = {member->id, member->registration.incarnation};
+  if (present != nullptr && *present != id) {
+    if (!group.begun() && job.false_starts < kMostFalseStarts) {
+      ++job.false_starts;
+      return RestartGroup(
+          job,
+          absl::StrCat("worker ", worker.name, " started anew before the run"),
+          moment);
+    }
+    const MemberId gone = *present;
+    group.OnGone(gone, GroupExit::kRestarted, "it runs as another process now");
+  }
+  if (!member->stream.assigned() || drained_.contains(worker.id)) return;
+  if (group.IsExcluded(id)) return;  // RefreshRenewals() asks for another one
+  if (!group.Has(id) && !HasRoom(job)) {
+    busy_.erase(worker.id);  // somebody else has its place
+    return;
+  }
+  double share = 1;
+  for (const StageOfPlan& stage : job.record.stages) {
+    if (stage.worker == worker.id) share = stage.share;
+  }
+  group.Admit(GroupWorkerOf(*member), share, moment.now);
+  group.OnHeard(id, member->last_heard);
+}
+
+void Brain::RefreshRenewals(Job& job, Moment moment) {
+  job.renew.clear();
+  for (const JobWorker& worker : job.record.workers) {
+    const Member* const member = membership_.Find(worker.id);
+    const auto busy = busy_.find(worker.id);
+    if (member == nullptr || !member->stream.assigned() ||
+        busy == busy_.end() || busy->second != job.record.id ||
+        drained_.contains(worker.id)) {
+      continue;
+    }
+    const MemberId id = {member->id, member->registration.incarnation};
+    if (!job.group->IsExcluded(id) || job.returns[worker.id].due > moment.now) {
+      continue;
+    }
+    job.renew.insert(worker.id);
+  }
+}
+
+bool Brain::HasRoom(const Job& job) const {
+  const int64_t most = job.record.spec.aggregation.members;
+  return most == 0 || job.group->members() + job.group->listeners() < most;
+}
+
+void Brain::AdmitJoiners(Moment moment) {
+  for (const auto& [id, job] : jobs_) {
+    if (job.record.state == JobState::kQueued) return;  // it may want them
+  }
+  for (auto& [id, job] : jobs_) {
+    if (job.record.state != JobState::kRunning || !job.group.has_value() ||
+        job.saving || PhaseOfJob(job) == "saving") {
+      continue;
+    }
+    AdmitJoinersOf(job, moment);
+  }
+}
+
+void Brain::AdmitJoinersOf(Job& job, Moment moment) {
+  for (const Candidate& candidate : Candidates()) {
+    const Member& member = *candidate.member;
+    const Incarnation process = member.registration.incarnation;
+    if (!IsIdle(candidate) || !HasRoom(job) ||
+        job.unfit[member.id] == process) {
+      continue;
+    }
+    const absl::StatusOr<ModelDescription> model = Describe(job.record.spec);
+    if (!model.ok() ||
+        !CheckJoiner(job.record.spec, *model, job.record.cpu_capability, member,
+                     measured_)
+             .ok()) {
+      job.unfit[member.id] = process;
+      continue;
+    }
+    if (!HasMemory(job, member, *model, moment)) continue;
+    AddWorker(job, member, *model);
+    CheckProcess(job, *FindWorker(job.record, member.id), moment);
+    TakeGroupNews(job, moment);
+    if (!job.group.has_value()) return;
+  }
+}
+
+// Asked again when the group is smaller.
+bool Brain::HasMemory(Job& job, const Member& joiner,
+                      const ModelDescription& model, Moment moment) {
+  std::vector<const Member*> members;
+  for (const JobWorker& worker : job.record.workers) {
+    if (job.group->FindProcess(worker.id) == nullptr) continue;
+    const Member* const member = membership_.Find(worker.id);
+    if (member != nullptr) members.push_back(member);
+  }
+  const Incarnation process = joiner.registration.incarnation;
+  auto& [refused, size] = job.cramped[joiner.id];
+  const bool known = refused == process;
+  if (known && members.size() >= size) return false;
+  const absl::Status room = CheckRoom(job.record.spec, model, members, joiner);
+  if (room.ok()) return true;
+  refused = process;
+  size = members.size();
+  if (!known) AddEvent(job, "warning", std::string(room.message()), moment);
+  return false;
+}
+
+void Brain::AddWorker(Job& job, const Member& member,
+                      const ModelDescription& model) {
+  JobRecord& record = job.record;
+  busy_[member.id] = record.id;
+  if (FindWorker(record, member.id) == nullptr) {
+    std::vector<const Member*> all;
+    bool equal = true;
+    double sum = 0;
+    for (const StageOfPlan& stage : record.stages) {
+      const Member* const other = membership_.Find(stage.worker);
+      if (other != nullptr) all.push_back(other);
+      equal = equal && stage.share == 1;
+      sum += stage.share;
+    }
+    const size_t others = record.stages.size();
+    all.push_back(&member);
+    // In the unit of the others; one that nobody has measured does as much as
+    // they do on average.
+    double share = SharesOf(record.spec, model, all, measured_).at(member.id);
+    if (equal || others == 0) {
+      share = 1;
+    } else if (share == 1) {
+      share = sum / static_cast<double>(others);
+    }
+    record.stages.push_back(
+        {{0, static_cast<int>(model.layers.size())}, member.id, share});
+    record.workers.push_back(
+        {member.id, member.registration.name, RunPhase::kNone, {}});
+    std::sort(record.workers.begin(), record.workers.end(),
+              [](const auto& a, const auto& b) { return a.id < b.id; });
+  }
+  if (job.group.has_value()) {
+    job.group->SetInstructionBound(GroupOptionsOf(job).instruction_bound);
+  }
+  Put(job);
+}
+
+absl::StatusOr<WorkerView> Brain::OnDrain(const std::string& worker, bool drain,
+                                          Moment moment) {
+  const Member* found = nullptr;
+  std::vector<std::string> names;
+  for (const auto& [id, member] : membership_.members()) {
+    names.push_back(member.registration.name);
+    if (member.registration.name == worker) found = &member;
+  }
+  for (const auto& [id, member] : membership_.members()) {
+    if (found == nullptr && absl::StrCat(id.value) == worker) found = &member;
+  }
+  if (found == nullptr) {
+    return absl::NotFoundError(absl::StrCat(
+        "no worker '", worker, "'; known are: ",
+        names.empty() ? std::string("none") : absl::StrJoin(names, ", ")));
+  }
+  const WorkerId id = found->id;
+  if (drained_.contains(id) == drain) return ViewWorker(*found, moment.now);
+  if (drain) {
+    drained_.insert(id);
+  } else {
+    drained_.erase(id);
+  }
+  actions_.writes.drained[id] = drain;
+  actions_.writes.durable = true;
+  actions_.notices.push_back(
+      {false,
+       absl::StrCat(
+           "worker ", found->registration.name,
+           drain ? " is drained: it gets nothing new" : " is taken back"),
+       JobId{}, id});
+  for (auto& [job_id, job] : jobs_) {
+    if (!job.group.has_value() || job.saving) continue;
+    job.group->SetDraining(id, drain);
+    TakeGroupNews(job, moment);
+  }
+  const auto busy = busy_.find(id);  // who left a group has no job any more
+  if (drain && busy != busy_.end()) {
+    AddEvent(jobs_.at(busy->second), "draining",
+             absl::StrCat("worker ", found->registration.name,
+                          " is let go when it is no longer needed here"),
+             moment);
+  }
+  queue_changed_ = true;
+  Settle(moment);
+  return ViewWorker(*membership_.Find(id), moment.now);
+}
+
+}  // namespace paceline
