@@ -247,6 +247,7 @@ class Brain {
     std::optional<GroupDesk> group;
     GroupChronicle chronicle;
     bool said_running = false;
+    bool said_deadline = false;  // that it is too short
     // As in the store.  Where a group that trained was lost, what goes wrong on
     // purpose went wrong, and would again.
     KeptView kept;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "coordinator/advice.h"
 #include "coordinator/brain.h"
@@ -29,6 +30,12 @@ constexpr int kFailureTimes = 3;
 bool IsPunished(GroupExit exit) {
   return exit == GroupExit::kSilent || exit == GroupExit::kHung ||
          exit == GroupExit::kMismatch || exit == GroupExit::kFailed;
+}
+
+bool HasLatePart(const RoundRecord& record) {
+  return std::any_of(
+      record.skipped.begin(), record.skipped.end(),
+      [](const RoundRecord::Skip& skip) { return skip.reason == "late"; });
 }
 
 }  // namespace
@@ -71,7 +78,7 @@ void Brain::StartGroup(Job& job, Moment moment) {
     shares[stage.worker] = stage.share;
   }
   job.chronicle.ForgetEvaluations(-1);
-  job.said_running = false;
+  job.said_running = job.said_deadline = false;
   job.lost_error = absl::OkStatus();
   job.returns.clear();
   job.renew.clear();
@@ -152,6 +159,17 @@ void Brain::TakeRound(Job& job, const RoundRecord& record, Moment moment) {
   const auto event = job.chronicle.OnRecord(
       record, [this](WorkerId worker) { return NameOf(worker); });
   if (event.has_value()) AddEvent(job, event->kind, event->text, moment);
+  const double longest = job.record.spec.aggregation.deadline;
+  if (record.seconds < longest || !HasLatePart(record)) return;
+  if (std::exchange(job.said_deadline, true)) return;
+  AddEvent(job, "warning",
+           absl::StrFormat(
+               "a round took %.0f s, and waits at most aggregation.deadline, "
+               "%g s, for the parts of slow members or over slow links: those "
+               "that come later train nothing. Let it be longer, or send less: "
+               "aggregation.shards, codec: bf16",
+               record.seconds, longest),
+           moment);
 }
 
 void Brain::TakePartEvaluation(Job& job, WorkerId worker,

@@ -308,5 +308,29 @@ TEST(BrainGroup, RoundsThatWentWrongBecomeEvents) {
                   .Times(1));
 }
 
+TEST(BrainGroup, ADeadlineThatSlowLinksMissIsWarnedOfOnce) {
+  GroupMesh mesh = Training(3);
+  const auto tell = [&mesh](int64_t step, double seconds, const char* reason) {
+    Heartbeat heartbeat = mesh.Beat("w3");
+    RoundRecord round;
+    round.step = step;
+    round.seconds = seconds;
+    round.skipped = {{WorkerId{2}, reason}};
+    heartbeat.rounds = {round};
+    mesh.Send("w3", heartbeat);
+  };
+  const auto warning = Contains(HasSubstr(
+      "waits at most aggregation.deadline, 30 s, for the parts of slow members "
+      "or over slow links"));
+
+  tell(1, 29.9, "late");
+  tell(2, 90, "lost");
+  EXPECT_THAT(mesh.Story(), Not(warning));
+  tell(3, 64, "late");
+  tell(4, 64, "late");
+
+  EXPECT_THAT(mesh.Story(), warning.Times(1));
+}
+
 }  // namespace
 }  // namespace paceline
