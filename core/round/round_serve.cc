@@ -94,9 +94,10 @@ void RoundMember::On(const MemberId& from, const Hold& hold, Instant now,
   if (hold.step < next_) {
     for (const RoundResult& result : recent_) {
       if (result.step != hold.step) continue;
-      Send(from, Commit{hold.step, result.hash()}, now, actions);
+      return Send(from, Commit{hold.step, result.hash()}, now, actions);
     }
-    return;
+    // A joiner whom that step did not count: nobody has waited for it.
+    return Send(from, TooOld{hold.step}, now, actions);
   }
   if (phase_ != Phase::kRunning || hold.step != next_ ||
       MembersAt(*view_, next_).empty() || Server(0) != self_) {

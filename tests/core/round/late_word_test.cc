@@ -1,5 +1,6 @@
-// A result's last word that comes from the view before while a new view is
-// being levelled: who commits may be out of it, and alive.
+// A result's last word that comes late: from the view before while a new one is
+// being levelled (who commits may be out of it, and alive), or to one who holds
+// what the others have forgotten.
 #include <optional>
 #include <utility>
 #include <variant>
@@ -133,6 +134,40 @@ TEST_F(LateWord, ALevellerNeedNotFetchWhatItHasAppliedMeanwhile) {
 
   EXPECT_EQ(member_->phase(), RoundMember::Phase::kRunning);
   EXPECT_EQ(Said<LevelDone>(kOther).size(), 1u);
+}
+
+// A joiner that a step does not count may hold it late: the others have gone
+// on, and have forgotten its result.
+TEST_F(LateWord, AHoldOfAForgottenStepIsToldThatItIsTooOld) {
+  RoundOptions options;
+  options.kept_results = 1;
+  member_.emplace(options, kSelf, 0, 9);
+  member_->OnView(before_, At(0), actions_);
+  Hear(kOut, before_, LevelDone{});
+  RoundResult second = Result(before_);
+  second.step = 1;
+  Hear(kOut, before_, Committed{Result(before_)}, 1);
+  Hear(kOut, before_, Committed{second}, 2);
+  ASSERT_EQ(member_->next(), 2);
+
+  Hear(kOther, before_, Hold{0, Result(before_).hash(), 0, 0});
+  ASSERT_EQ(Said<TooOld>(kOther).size(), 1u);
+  EXPECT_EQ(Said<TooOld>(kOther)[0].step, 0);
+
+  Hear(kOther, before_, Hold{1, second.hash(), 1, 0});
+  EXPECT_TRUE(Said<TooOld>(kOther).empty());
+  ASSERT_EQ(Said<Commit>(kOther).size(), 1u);
+  EXPECT_EQ(Said<Commit>(kOther)[0].step, 1);
+}
+
+TEST_F(LateWord, WhoHoldsAStepThatIsTooOldAsksForACopy) {
+  Hear(kOther, before_, TooOld{0});
+  EXPECT_EQ(Said<CopyRequest>(kOther).size(), 1u);
+
+  Hear(kOther, before_, Copy{4, 5, 6});
+
+  EXPECT_EQ(member_->next(), 4);
+  EXPECT_FALSE(member_->held().has_value());
 }
 
 }  // namespace
