@@ -110,6 +110,11 @@ absl::Status Agent::PrepareGroup(const RunOrder& order,
 
   run.faults = FaultsOf(order, run.self);
   PACELINE_ASSIGN_OR_RETURN(RoundDeskOptions desk, DeskOptions(order, run));
+  // With those who are there now; who joins later is let in with room to spare.
+  PACELINE_ASSIGN_OR_RETURN(predicted_memory_bytes_,
+                            PredictBytes(order, model, self));
+  desk.unapplied_bytes =
+      UnappliedBytes(options_.memory_bytes, predicted_memory_bytes_);
   RoundObserver& observer = *this;
   if (IsGossip(order.spec)) {
     run.gossip =

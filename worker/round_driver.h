@@ -32,8 +32,9 @@
 
 namespace paceline {
 
-// Results that may wait for a slow compute thread, however large they are.
-inline constexpr int64_t kLeastUnapplied = 8;
+// Results that may wait for a slow compute thread, however large they are: as
+// many are kept for late members anyway, and the planner counts these.
+inline constexpr int64_t kLeastUnapplied = kKeptResults;
 
 struct RoundDeskOptions {
   int64_t attempt = 0;

@@ -15,6 +15,8 @@
 namespace paceline {
 namespace {
 
+constexpr size_t kMostUnappliedBytes = size_t{256} << 20;
+
 int MicroBatchesOf(const TrainSpec& train) {
   return static_cast<int>((train.batch + train.micro_batch - 1) /
                           train.micro_batch);
@@ -305,6 +307,12 @@ absl::StatusOr<int64_t> PredictBytes(const RunOrder& order,
   return EstimateBytes(
       model, order.spec.train, ranges, own,
       FindPrecision(order.spec.precision).value_or(Precision::kF32));
+}
+
+size_t UnappliedBytes(int64_t memory_bytes, int64_t predicted_bytes) {
+  if (memory_bytes <= 0) return kMostUnappliedBytes;
+  const int64_t left = std::max<int64_t>(0, memory_bytes - predicted_bytes);
+  return std::min(kMostUnappliedBytes, static_cast<size_t>(left / 2));
 }
 
 }  // namespace paceline

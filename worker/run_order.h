@@ -72,4 +72,9 @@ absl::StatusOr<int64_t> PredictBytes(const RunOrder& order,
                                      const ModelDescription& model,
                                      WorkerId self);
 
+// Bytes that results of rounds may take that wait for the compute thread,
+// beyond those that are predicted: half of what is left of `memory_bytes` (0:
+// not known), at most 256 MiB.
+size_t UnappliedBytes(int64_t memory_bytes, int64_t predicted_bytes);
+
 }  // namespace paceline

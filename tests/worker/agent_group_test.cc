@@ -152,6 +152,10 @@ class GroupAgent {
     });
   }
 
+  int64_t predicted_memory_bytes() const {
+    return agent_->predicted_memory_bytes();
+  }
+
   GroupFactory factory;
   FakeFaults faults;
   absl::Notification restarted;
@@ -195,6 +199,7 @@ TEST_F(AgentGroupTest, MembersTrainTogetherAndOneHandsTheWeightsOver) {
   first.Await([&](const RunReport&) { return first.factory.uploads() > 0; });
   EXPECT_EQ(first.factory.uploads(), 1);
   EXPECT_EQ(second.factory.uploads(), 0);
+  EXPECT_GT(first.predicted_memory_bytes(), 0);
 }
 
 TEST_F(AgentGroupTest, AViewOfTheSameFenceGoesToTheRunThatIsThere) {

@@ -208,6 +208,14 @@ TEST(PredictBytes, OfAMemberAreTheWholeModelAndThePartsOfItsGroup) {
   EXPECT_EQ(*bytes, 2 * 160 + 3 * 160 + 2 * 160);
 }
 
+TEST(UnappliedBytes, AreHalfOfWhatIsLeft) {
+  constexpr int64_t kMiB = 1 << 20;
+  EXPECT_EQ(UnappliedBytes(1024 * kMiB, 924 * kMiB), 50u << 20);
+  EXPECT_EQ(UnappliedBytes(1024 * kMiB, 2000 * kMiB), 0u);
+  EXPECT_EQ(UnappliedBytes(8192 * kMiB, 924 * kMiB), 256u << 20);
+  EXPECT_EQ(UnappliedBytes(0, 924 * kMiB), 256u << 20) << "not known";
+}
+
 // kA and kB hold the whole model; kC listens.
 RunOrder OrderOfAGroup() {
   RunOrder order = ThreeStages();
