@@ -359,7 +359,13 @@ std::vector<SpecProblem> CheckFaultWorkers(
           path, absl::StrCat("there is no worker '", absl::CHexEscape(worker),
                              "': none is attached"));
     } else {
-      problems.OneOf(path.c_str(), "worker", worker, attached);
+      const std::string meant = DidYouMean(worker, attached);
+      problems.Add(
+          path, absl::StrCat("unknown worker '", absl::CHexEscape(worker),
+                             "': none of that name is attached now",
+                             meant.empty() ? "" : "; did you mean '", meant,
+                             meant.empty() ? "" : "'?",
+                             "; there are: ", absl::StrJoin(attached, ", ")));
     }
   }
   return problems.Take();

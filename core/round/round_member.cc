@@ -32,6 +32,7 @@ RoundMember::RoundMember(const RoundOptions& options, MemberId self,
       next_(next),
       state_steps_(next),
       state_hash_(state_hash),
+      began_(state_hash != 0),
       deadline_(options.deadline) {}
 
 // --- Sending ----------------------------------------------------------------

@@ -228,6 +228,7 @@ class RoundMember {
   int64_t next_;
   int64_t state_steps_;
   uint64_t state_hash_;
+  const bool began_;  // the attempt, with the first state: never a joiner
   std::vector<PartOffer> part_;        // of next_, one a shard, or none
   std::map<int, ShardResult> shards_;  // of next_, in this view
   std::optional<RoundResult> held_;    // of next_

@@ -154,7 +154,10 @@ bool RoundMember::is_leveller() const {
 
 void RoundMember::On(const MemberId& from, const Answer& answer, Instant now,
                      RoundActions& actions) {
-  if (!is_leveller()) return;
+  // A joiner knows too little to level a view, even one of its own: who is gone
+  // may have applied what it has never seen.  A coordinator that has just
+  // started may name one; what members report makes it think again.
+  if (!is_leveller() || !(began_ || has_taken_part())) return;
   if (phase_ == Phase::kRunning) {
     if (from != self_) Send(from, LevelDone{}, now, actions);
     return;

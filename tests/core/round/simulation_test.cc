@@ -43,7 +43,7 @@ TEST_P(RoundSeeds, AreStillRight) {
 // the world.
 INSTANTIATE_TEST_SUITE_P(Past, RoundSeeds,
                          ::testing::Values(12, 149, 353, 867, 1156, 1256, 1869,
-                                           3909, 5416, 6657, 23248));
+                                           3909, 5416, 6657, 23248, 644749));
 
 TEST(RoundWorld, TheSameSeedIsTheSameScheduleWhoeverWatches) {
   WorldOptions options;
