@@ -81,8 +81,11 @@ Document MemberDocument(const std::optional<JobMemberView>& member) {
       {"listens", member->listens},
       {"steps", member->next},
       {"state_step", member->state_step},
-      // As text: a number of 64 bits is none in JavaScript.
-      {"state_hash", absl::StrFormat("%016x", member->state_hash)}};
+      // As text: a number of 64 bits is none in JavaScript.  Null: it has said
+      // none yet, or the states are not equal anyway (gossip).
+      {"state_hash", member->state_hash != 0 ? Document(absl::StrFormat(
+                                                   "%016x", member->state_hash))
+                                             : Document()}};
 }
 
 Document ToDocument(const JobWorkerView& worker) {

@@ -52,6 +52,15 @@ absl::StatusOr<WatchResult> WatchJob(const CommandContext& context, int64_t id,
     absl::StatusOr<JobView> job = context.client.GetJob(id, 2, after_step);
     if (job.ok()) {
       NoteIfAny(context.console, patience.OnAnswer());
+      if (job->step < result.job.step) {  // what was said before is undone
+        NoteIfAny(context.console,
+                  absl::StrCat("job ", id, " begins again at step ", job->step,
+                               " (was at ", result.job.step,
+                               "): paceline job events ", id, " says why"));
+        newest.reset();
+        job->curve.clear();
+        after_step = 0;
+      }
       if (!job->curve.empty()) {
         newest = job->curve.back();
         after_step = job->curve.back().step;

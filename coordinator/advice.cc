@@ -96,6 +96,18 @@ bool MostlySkipped(const JobRecord& job) {
 
 std::string WhyMostlySkipped(const JobRecord& job) {
   const Skips skips = SkipsOf(job);
+  if (IsDataParallel(job.spec)) {
+    return absl::StrCat(
+        skips.skipped == skips.of
+            ? "nothing was learnt, and the weights are what they were at the "
+              "beginning: no round"
+            : "more was skipped than learnt, and the weights are not worth "
+              "keeping: most rounds did not have",
+        skips.skipped == skips.of ? " had" : "",
+        " enough parts that could be used, or what the rule made of them was "
+        "not finite (NaN or infinity); 'paceline job events' says whose parts "
+        "were left out");
+  }
   return skips.skipped == skips.of
              ? "nothing was learnt, and the weights are what they were at the "
                "beginning: no gradient was finite (NaN or infinity)"
@@ -104,9 +116,13 @@ std::string WhyMostlySkipped(const JobRecord& job) {
 }
 
 std::string AdviceAfterSkips(const JobSpec& spec) {
-  std::string advice =
-      "the same job would fail the same way: lower "
-      "train.learning_rate.base";
+  std::string advice = "the same job would fail the same way: ";
+  if (IsDataParallel(spec)) {
+    absl::StrAppend(&advice,
+                    spec.faults.empty() ? "" : "leave its `faults` out, or ",
+                    "take another aggregation.rule or a smaller min_parts, ");
+  }
+  absl::StrAppend(&advice, "lower train.learning_rate.base");
   if (spec.train.clip_norm == 0 && !IsAsynchronous(spec.pipeline.schedule)) {
     absl::StrAppend(&advice, ", set train.clip_norm=1");
   }

@@ -66,15 +66,18 @@ std::string Jobs(const std::set<JobId>& jobs) {
 }
 
 // What the job waits for while `free` workers can run it now.
+// missing: as MissingMembers() says it.
 std::string WaitText(const JobSpec& spec, size_t free,
                      const std::set<JobId>& ahead, bool measuring,
-                     const std::vector<std::string>& unfit) {
+                     const std::vector<std::string>& unfit,
+                     const std::string& missing) {
   const int64_t needed = Needed(spec);
   std::string text = absl::StrCat(
       "waits for workers: a round needs ", needed,
       needed == 1 ? " member" : " members", ", and ", free,
       free == 1 ? " worker that can be one is" : " workers that can be one are",
       " free");
+  if (!missing.empty()) absl::StrAppend(&text, "; ", missing);
   if (!ahead.empty()) {
     absl::StrAppend(&text, "; ", Jobs(ahead),
                     ahead.size() == 1 ? " has others" : " have others");
@@ -201,6 +204,23 @@ double SlowestMicroBatch(const JobSpec& spec, const ModelDescription& model,
   return slowest;
 }
 
+std::string MissingMembers(const JobSpec& spec,
+                           const std::vector<Candidate>& candidates) {
+  std::vector<std::string> missing;
+  for (const std::string& name : spec.aggregation.workers) {
+    const bool here =
+        std::any_of(candidates.begin(), candidates.end(),
+                    [&name](const Candidate& candidate) {
+                      return candidate.member->registration.name == name;
+                    });
+    if (!here) missing.push_back(name);
+  }
+  if (missing.empty()) return "";
+  return absl::StrCat(
+      "aggregation.workers names ", absl::StrJoin(missing, ", "),
+      missing.size() == 1 ? ", which is" : ", which are", " not attached");
+}
+
 PlacementVerdict DecideGroupPlacement(const JobSpec& spec,
                                       const ModelDescription& model,
                                       const std::vector<Candidate>& candidates,
@@ -241,7 +261,8 @@ PlacementVerdict DecideGroupPlacement(const JobSpec& spec,
   if (most > 0 && std::ssize(free) > most) free.resize(most);
   LeaveOutCramped(spec, model, free, unfit);
   if (std::ssize(free) < Needed(spec)) {
-    verdict.why = WaitText(spec, free.size(), ahead, measuring, unfit);
+    verdict.why = WaitText(spec, free.size(), ahead, measuring, unfit,
+                           MissingMembers(spec, candidates));
     return verdict;
   }
   const std::map<WorkerId, double> shares =

@@ -53,4 +53,8 @@ double SlowestMicroBatch(const JobSpec& spec, const ModelDescription& model,
                          const std::vector<const Member*>& workers,
                          const Measurements& measurements);
 
+// "aggregation.workers names w7, which is not attached"; empty: all are.
+std::string MissingMembers(const JobSpec& spec,
+                           const std::vector<Candidate>& candidates);
+
 }  // namespace paceline

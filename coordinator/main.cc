@@ -61,9 +61,19 @@ std::string ReachableHost(const std::string& host) {
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "localhost";
 }
 
+// A database that was moved away leaves weights behind: a new job of the same
+// number would take them for its own.
+void SkipTakenNumbers(int64_t newest_folder, StoredState& stored) {
+  if (newest_folder < stored.next_job.value) return;
+  Log(LogLevel::kWarn, "numbers of jobs go on after those whose files are here",
+      {{"newest", newest_folder}, {"expected", stored.next_job.value - 1}});
+  stored.next_job = JobId{newest_folder + 1};
+}
+
 // Everything that serves, in the order in which it is to be stopped.
-absl::Status Serve(const CoordinatorOptions& options, JobStore& store,
-                   FileWeightsDesk& desk, const sigset_t& signals) {
+absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
+                   JobStore& store, FileWeightsDesk& desk,
+                   const sigset_t& signals) {
   PACELINE_ASSIGN_OR_RETURN(const HostPort http_at,
                             ParseHostPort(options.http));
   if (!IsLoopback(http_at.host) && !options.insecure) {
@@ -72,6 +82,7 @@ absl::Status Serve(const CoordinatorOptions& options, JobStore& store,
         " is off loopback: add --insecure if its network is trusted"));
   }
   PACELINE_ASSIGN_OR_RETURN(StoredState stored, store.Load());
+  SkipTakenNumbers(state.NewestJobFolder(), stored);
   const SystemClock clock;
   MetricsRegistry registry;
   CoordinatorMetrics metrics(registry, kVersion);
@@ -135,7 +146,7 @@ absl::Status Run(const CoordinatorOptions& options, const sigset_t& signals) {
       const std::unique_ptr<SqliteStore> store,
       SqliteStore::Open(state->database(), ProtoSpecCodec()));
   FileWeightsDesk desk(state->jobs());
-  return Serve(options, *store, desk, signals);
+  return Serve(options, *state, *store, desk, signals);
 }
 
 int Main(int argc, char** argv) {

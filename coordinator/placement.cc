@@ -320,6 +320,11 @@ std::vector<std::string> PlacementNotes(
                                  kMostThreadsACore, " a core is the most"));
   }
   if (plan == nullptr) return notes;
+  if (const std::string missing = MissingMembers(spec, candidates);
+      !missing.empty()) {
+    notes.push_back(
+        absl::StrCat(missing, ": the others begin, and it may join later"));
+  }
   if (std::string warning = SlowBf16(spec, *plan, candidates);
       !warning.empty()) {
     notes.push_back(std::move(warning));

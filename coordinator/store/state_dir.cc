@@ -4,9 +4,13 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "coordinator/store/file_system.h"
 #include "core/base/status_macros.h"
@@ -28,6 +32,19 @@ absl::StatusOr<std::unique_ptr<StateDir>> StateDir::Open(
                      ": stop it, or give this one another --state"));
   }
   return std::unique_ptr<StateDir>(new StateDir(path, lock));
+}
+
+int64_t StateDir::NewestJobFolder() const {
+  int64_t newest = 0;
+  std::error_code ignored;  // no such folder yet: no jobs
+  for (std::filesystem::directory_iterator at(jobs(), ignored), end;
+       !ignored && at != end; at.increment(ignored)) {
+    int64_t number = 0;
+    if (absl::SimpleAtoi(at->path().filename().string(), &number)) {
+      newest = std::max(newest, number);
+    }
+  }
+  return newest;
 }
 
 StateDir::~StateDir() { close(lock_); }

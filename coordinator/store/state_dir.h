@@ -6,6 +6,7 @@
 //   <state>/jobs/<id>/      weights.safetensors or predictions.safetensors
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -27,6 +28,9 @@ class StateDir {
 
   std::string database() const { return path_ + "/coordinator.db"; }
   std::string jobs() const { return path_ + "/jobs"; }
+  // The highest number that a folder of jobs() has; 0: there is none.
+  // Whatever the database knows, what is in them is of jobs that were.
+  int64_t NewestJobFolder() const;
 
  private:
   StateDir(std::string path, int lock) : path_(std::move(path)), lock_(lock) {}

@@ -550,6 +550,25 @@ TEST(Submit, WithoutWarningsTheListIsEmpty) {
   EXPECT_EQ(json::parse(bed.out.str())["warnings"], json::array());
 }
 
+TEST(Submit, ProgressSaysThatAJobBeginsAgainAndForgetsWhatWas) {
+  CommandBed bed;
+  bed.client.submissions = {Submission{.id = 7, .stages = {}, .notes = {}}};
+  JobView before = RunningJob(10, 20);
+  before.curve = {{10, 0.7784, false}};
+  JobView again = RunningJob(0, 20);
+  again.curve = {{10, 0.7784, false}};
+  JobView after = RunningJob(1, 20);
+  bed.client.job_answers = {before, again, after, SucceededJob()};
+
+  SubmitCommand(bed.context, Job());
+
+  const std::string text = bed.err.str();
+  const size_t begins = text.find("begins again at step 0 (was at 10)");
+  ASSERT_NE(begins, std::string::npos) << text;
+  EXPECT_THAT(text.substr(0, begins), HasSubstr("loss 0.7784"));
+  EXPECT_THAT(text.substr(begins), Not(HasSubstr("loss 0.7784")));
+}
+
 TEST(Submit, ProgressSaysThatStepsAreSkipped) {
   CommandBed bed;
   bed.client.submissions = {Submission{.id = 7, .stages = {}, .notes = {}}};

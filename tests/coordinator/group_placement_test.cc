@@ -13,6 +13,7 @@ namespace paceline {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 
 // Workers w1, w2, ... that are idle.
@@ -78,6 +79,27 @@ TEST_F(GroupPlacement, SaysForWhomItWaits) {
             "waits for workers: a round needs 2 members, and 1 worker that can "
             "be one is free; job 7 has others");
   EXPECT_EQ(verdict.waits_for, std::vector<JobId>{JobId{7}});
+}
+
+TEST_F(GroupPlacement, NamesThoseOfItsWorkersThatAreNotThere) {
+  Add();
+  spec_.aggregation.workers = {"w1", "w8", "w9"};
+  const char kMissing[] =
+      "aggregation.workers names w8, w9, which are not attached";
+
+  const PlacementVerdict begins = Decide();
+  ASSERT_TRUE(begins.plan.has_value());
+  EXPECT_THAT(
+      PlacementNotes(spec_, &*begins.plan, candidates_),
+      Contains(AllOf(HasSubstr(kMissing), HasSubstr("may join later"))));
+
+  spec_.aggregation.min_parts = 2;
+  const PlacementVerdict waits = Decide();
+  EXPECT_FALSE(waits.plan.has_value());
+  EXPECT_THAT(waits.why, HasSubstr(kMissing));
+
+  spec_.aggregation.workers = {"w1"};
+  EXPECT_EQ(MissingMembers(spec_, candidates_), "");
 }
 
 TEST_F(GroupPlacement, NamesWorkersThatCannotHoldTheModel) {

@@ -25,8 +25,8 @@ TEST(SubmitFaults, OfAWorkerThatIsNotAttachedAreRefused) {
 
   EXPECT_TRUE(absl::IsInvalidArgument(mesh.submit_error()));
   EXPECT_THAT(std::string(mesh.submit_error().message()),
-              HasSubstr("faults[0].worker: unknown worker 'pi-twp'; did you "
-                        "mean 'pi-two'?"));
+              HasSubstr("faults[0].worker: unknown worker 'pi-twp': none of "
+                        "that name is attached now; did you mean 'pi-two'?"));
 }
 
 TEST(SubmitFaults, OfAttachedWorkersAreTaken) {

@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include <chrono>
+#include <filesystem>
 #include <set>
 #include <thread>
 
@@ -46,6 +47,36 @@ int Count(const std::string& text, const std::string& word) {
     ++count;
   }
   return count;
+}
+
+// Job 1's weights stay where they were; what comes then must not be taken for
+// it, nor write over it.
+TEST(Failure, ADatabaseThatIsMovedAwayLeavesItsJobsNumbersTaken) {
+  const Mesh mesh(1);
+  const std::string file = JobFile(mesh, R"(
+name: short
+model: {name: lenet}
+data: {name: synthetic, train_samples: 64, test_samples: 32}
+train: {steps: 2, batch: 32, micro_batch: 8}
+)");
+  const nlohmann::json first = mesh.Json({"job", "submit", file});
+  ASSERT_EQ(first["state"], "succeeded");
+  const pid_t coordinator = mesh.pid_of_coordinator();
+
+  ASSERT_EQ(kill(coordinator, SIGKILL), 0);
+  for (const char* ending : {"", "-wal", "-shm"}) {
+    std::filesystem::remove(mesh.folder() +
+                            "/state/coordinator/coordinator.db" + ending);
+  }
+  ASSERT_TRUE(
+      Eventually([&] { return mesh.Run({"job", "list"}).exit_code == 0; }));
+  const nlohmann::json second =
+      mesh.Json({"job", "submit", file, "--set", "train.seed=3"});
+
+  EXPECT_EQ(second["state"], "succeeded");
+  EXPECT_EQ(second["id"], 2);
+  EXPECT_NE(second["weights_sha256"], first["weights_sha256"]);
+  EXPECT_NE(second["weights_path"], first["weights_path"]);
 }
 
 TEST(Failure, AWorkerKilledInTheMiddleFailsTheJobByNameAndComesBack) {

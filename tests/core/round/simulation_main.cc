@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "client/rpc/job_file.h"
 #include "tests/core/round/simulation_runs.h"
 
@@ -142,11 +143,19 @@ int RunScript(const Arguments& arguments) {
 // False: an argument that is none.
 bool Parse(int argc, char** argv, Arguments& arguments) {
   bool counted = false;
+  bool good = true;
   for (int i = 1; i < argc; ++i) {
     const auto is = [&](const char* name) {
       return std::strcmp(argv[i], name) == 0 && i + 1 < argc;
     };
-    const auto number = [&] { return std::strtoull(argv[++i], nullptr, 10); };
+    const auto number = [&] {
+      uint64_t value = 0;
+      if (absl::SimpleAtoi(argv[++i], &value)) return value;
+      std::fprintf(stderr, "%s wants a number, not '%s'\n", argv[i - 1],
+                   argv[i]);
+      good = false;
+      return value;
+    };
     if (std::strcmp(argv[i], "--trace") == 0) {
       arguments.world.trace = true;
     } else if (std::strcmp(argv[i], "--coverage") == 0) {
@@ -164,7 +173,13 @@ bool Parse(int argc, char** argv, Arguments& arguments) {
       arguments.threads =
           static_cast<unsigned>(std::clamp<uint64_t>(number(), 1, 256));
     } else if (is("--flaw")) {
-      arguments.world.flaw = static_cast<RoundFlaw>(number());
+      const uint64_t flaw = number();
+      if (flaw > static_cast<uint64_t>(RoundFlaw::kAdoptOlderView)) {
+        std::fprintf(stderr, "core/round/flaw.h has no flaw %llu\n",
+                     static_cast<unsigned long long>(flaw));
+        return false;
+      }
+      arguments.world.flaw = static_cast<RoundFlaw>(flaw);
     } else if (is("--faults")) {
       arguments.faults = argv[++i];
     } else {
@@ -173,8 +188,11 @@ bool Parse(int argc, char** argv, Arguments& arguments) {
     }
   }
   if (!arguments.faults.empty() && !counted) arguments.schedules = 1;
-  if (arguments.world.trace) arguments.threads = 1;
-  return true;
+  if (arguments.world.trace && arguments.schedules > 1) {
+    std::fprintf(stderr, "--trace is of one schedule: add --seed\n");
+    return false;
+  }
+  return good;
 }
 
 int Main(int argc, char** argv) {
