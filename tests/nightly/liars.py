@@ -1,12 +1,19 @@
 #!/usr/bin/env python3
 """What each rule of aggregation withstands, on real processes.
 
-Nine members train LeNet on Fashion-MNIST: all honest; two, then four of them
-sending ten times their gradient with the wrong sign; one sending NaN.  One
-table of test accuracies after the same steps, and what must hold: `mean`
-collapses; with two liars at least four rules are within 1.5 points of the
-honest run; with four zeno is, and the table says whose assumptions are
+Nine members train a multilayer perceptron on Fashion-MNIST: all honest; two,
+then four of them sending ten times their gradient with the wrong sign; one
+sending NaN.  One table of test accuracies after the same steps, and what must
+hold: `mean` collapses; with two liars at least four rules are within 1.5 points
+of the honest run; with four zeno is, and the table says whose assumptions are
 violated; a NaN sender harms nobody.
+
+Rules that judge each coordinate for itself are slowed down by the noise of
+parts: of seven honest values they lose the two that lie furthest from the
+liars.  In parts of 16 samples (deploy/jobs/bad-members.yaml as it stands, LeNet
+after 400 steps) `median` and `trimmed-mean` are four to five points behind with
+two liars, `krum` two; parts of 128 samples, of which this model takes enough a
+second, bring `trimmed-mean` and `krum` within the bound.
 """
 
 import argparse
@@ -21,6 +28,9 @@ from mesh import Mesh
 MEMBERS = 9
 RULES = ("mean", "median", "trimmed-mean", "krum", "suspicion", "zeno")
 JOB = "deploy/jobs/bad-members.yaml"
+# Instead of what the job file says.
+TRAINING = ("model.name=mlp", "train.batch=1152", "train.micro_batch=128",
+            "train.learning_rate.base=0.1")
 MOST_LOST = 0.015
 COLLAPSED = 0.2  # so far below the honest run
 GOOD_RULES = 4   # of those that withstand two liars
@@ -69,6 +79,8 @@ def train(mesh, rule, steps, k, script, min_parts=MEMBERS):
                  "--set", f"aggregation.k={k}",
                  "--set", f"aggregation.min_parts={min_parts}",
                  "--set", f"faults={script}"]
+    for setting in TRAINING:
+        arguments += ["--set", setting]
     if rule == "krum":
         arguments += ["--set", f"aggregation.selected={selected}"]
     result = mesh.run(*arguments, "-o", "json")
@@ -127,7 +139,7 @@ def judge(table, honest):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--bin", default="build/release/bin")
-    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--steps", type=int, default=600)
     arguments = parser.parse_args()
     table = {}
     with Mesh(arguments.bin, workers=MEMBERS) as mesh:
