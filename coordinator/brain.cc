@@ -19,6 +19,8 @@ namespace {
 constexpr int64_t kRateWindowMs = 2000;
 // And at most so many, whatever a worker's clock does.
 constexpr size_t kMostRates = 4096;
+// Steps that may come in another order than they were made in.
+constexpr size_t kMostCounted = 4096;
 // Runs of skipped steps that get events of their own, in a job.
 constexpr int kMostSkipRuns = 100;
 
@@ -46,6 +48,7 @@ Brain::Brain(const BrainPolicy& policy, StoredState stored, Moment start)
     Job& job = jobs_[id];
     job.record = std::move(record);
     job.restored = true;
+    job.counted_through = job.record.recorded_step;
     job.kept = stored.views[id];
     if (job.record.state != JobState::kRunning) continue;
     for (const JobWorker& worker : job.record.workers) busy_[worker.id] = id;
@@ -180,8 +183,7 @@ void Brain::TakeRecords(Job& job, const Member& member, Heartbeat& heartbeat,
   StoreBatch::Records& records = actions_.writes.records[job.record.id];
   for (const StepRecord& step : heartbeat.steps) {
     records.steps.push_back(step);
-    // One that came before, and whose acknowledgement was lost, counts once.
-    if (step.step > job.record.recorded_step) CountStep(job, step, moment);
+    if (IsNewStep(job, step.step)) CountStep(job, step, moment);
   }
   TrimRecent(job);
   for (const EvaluationRecord& evaluation : heartbeat.evaluations) {
@@ -194,15 +196,30 @@ void Brain::TakeRecords(Job& job, const Member& member, Heartbeat& heartbeat,
   Put(job);
 }
 
+// One that came before, and whose acknowledgement was lost, counts once.  Those
+// of a round group come from several members, in any order.
+bool Brain::IsNewStep(Job& job, int64_t step) {
+  if (step <= job.counted_through || !job.counted.insert(step).second) {
+    return false;
+  }
+  if (job.counted.size() > kMostCounted) {
+    job.counted_through = *job.counted.begin();
+    job.counted.erase(job.counted.begin());
+  }
+  return true;
+}
+
 void Brain::CountStep(Job& job, const StepRecord& step, Moment moment) {
   JobRecord& record = job.record;
-  record.recorded_step = step.step;
+  const bool newest = step.step > record.recorded_step;
+  record.recorded_step = std::max(record.recorded_step, step.step);
   record.step = std::max(record.step, step.step);
   job.recent.push_back(
       {step.step, Bounded(step.samples), Bounded(step.unix_ms)});
+  record.skipped_steps += step.skipped;
+  if (!newest) return;
   job.loss = step.loss;
   if (step.skipped) {
-    ++record.skipped_steps;
     if (record.skipping_since > 0) return;
     record.skipping_since = step.step;
     if (++job.skip_runs > kMostSkipRuns) return;

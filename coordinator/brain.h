@@ -240,6 +240,9 @@ class Brain {
     bool saving = false;    // all workers are done; the file is being closed
     bool restored = false;  // loaded at start
     int skip_runs = 0;      // that have an event
+    // Steps that records told of: all up to counted_through, and these.
+    int64_t counted_through = 0;
+    std::set<int64_t> counted;
     // Since when its workers are known to prepare, those that do.
     std::map<WorkerId, Instant> preparing_since;
 
@@ -290,6 +293,7 @@ class Brain {
   static void TrimRecent(Job& job);
   void TakeRecords(Job& job, const Member& member, Heartbeat& heartbeat,
                    Moment moment);
+  static bool IsNewStep(Job& job, int64_t step);
   void CountStep(Job& job, const StepRecord& step, Moment moment);
   void OnPhase(Job& job, JobWorker& worker, const RunReport& report,
                Moment moment);

@@ -38,7 +38,8 @@ void Brain::StartJob(Job& job, const PlacementVerdict& verdict, Moment moment) {
   if (record.started_unix_ms == 0) record.started_unix_ms = moment.unix_ms;
   record.stages = verdict.plan->stages;
   record.workers.clear();
-  record.recorded_step = 0;
+  record.recorded_step = job.counted_through = 0;
+  job.counted.clear();
   record.skipped_steps = 0;
   record.skipping_since = 0;
   record.total_samples = 0;

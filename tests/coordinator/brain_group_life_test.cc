@@ -288,6 +288,25 @@ TEST(BrainGroup, StepThatSeveralMembersRecordCountsOnce) {
   EXPECT_EQ(mesh.Job().record.skipped_steps, 1);
 }
 
+TEST(BrainGroup, StepsThatMembersRecordOutOfOrderCountAll) {
+  GroupMesh mesh = Training(2);
+  const auto tell = [&mesh](const char* name, int64_t step, bool skipped) {
+    Heartbeat heartbeat = mesh.Beat(name);
+    heartbeat.steps = {{step, 0.1 * static_cast<double>(step), 64, 0.1, 1,
+                        skipped, 1000 * step}};
+    mesh.Send(name, heartbeat);
+  };
+
+  tell("w1", 6, false);
+  tell("w2", 5, true);
+  tell("w2", 5, true);  // its acknowledgement was lost
+
+  EXPECT_EQ(mesh.Job().record.skipped_steps, 1);
+  EXPECT_EQ(mesh.Job().record.recorded_step, 6);
+  EXPECT_DOUBLE_EQ(*mesh.Job().loss, 0.6);
+  EXPECT_THAT(mesh.Story(), Each(Not(HasSubstr("skipping"))));
+}
+
 TEST(BrainGroup, RoundsThatWentWrongBecomeEvents) {
   GroupMesh mesh = Training(3);
   Heartbeat heartbeat = mesh.Beat("w3");
