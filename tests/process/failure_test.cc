@@ -68,8 +68,9 @@ train: {steps: 2, batch: 32, micro_batch: 8}
     std::filesystem::remove(mesh.folder() +
                             "/state/coordinator/coordinator.db" + ending);
   }
-  ASSERT_TRUE(
-      Eventually([&] { return mesh.Run({"job", "list"}).exit_code == 0; }));
+  ASSERT_TRUE(Eventually([&] {
+    return mesh.Run({"job", "list"}).exit_code == 0;
+  }));
   const nlohmann::json second =
       mesh.Json({"job", "submit", file, "--set", "train.seed=3"});
 
