@@ -26,9 +26,10 @@ void Deadline::Add(const std::vector<absl::Duration>& arrivals) {
   }
 }
 
-absl::Duration Deadline::Get() const {
+absl::Duration Deadline::Get(absl::Duration first) const {
   if (!computed_.has_value()) computed_ = Compute();
-  return *computed_;
+  return std::min(std::max({*computed_, policy_.floor, policy_.share * first}),
+                  policy_.ceiling);
 }
 
 absl::Duration Deadline::Compute() const {
@@ -38,8 +39,7 @@ absl::Duration Deadline::Compute() const {
   for (const absl::Duration arrival : arrivals_) {
     distances.push_back(absl::AbsDuration(arrival - median));
   }
-  return std::clamp(median + policy_.deviations * Median(std::move(distances)),
-                    policy_.floor, policy_.ceiling);
+  return median + policy_.deviations * Median(std::move(distances));
 }
 
 }  // namespace paceline

@@ -13,6 +13,9 @@ namespace paceline {
 // is far off, unlike means and variances.
 struct DeadlinePolicy {
   absl::Duration floor = absl::Milliseconds(50);
+  // Of the time from the last step to a round's first part, at least: whoever
+  // computes for ten seconds, or has just evaluated, varies by more than 50 ms.
+  double share = 0.25;
   // Before anything is known, and never longer.
   absl::Duration ceiling = absl::Seconds(30);
   double deviations = 6;  // k of median + k * MAD
@@ -26,11 +29,11 @@ class Deadline {
   explicit Deadline(const DeadlinePolicy& policy) : policy_(policy) {}
 
   void Add(const std::vector<absl::Duration>& arrivals);
-  // After a round's first part.
-  absl::Duration Get() const;
+  // After a round's first part, which came `first` after the last step.
+  absl::Duration Get(absl::Duration first) const;
 
  private:
-  absl::Duration Compute() const;
+  absl::Duration Compute() const;  // without the floor
 
   const DeadlinePolicy policy_;
   std::deque<absl::Duration> arrivals_;  // oldest first

@@ -7,8 +7,9 @@
 
 namespace paceline {
 
-Gather::Gather(int shard, std::vector<MemberId> members, RoundFlaw flaw)
-    : shard_(shard), members_(std::move(members)), flaw_(flaw) {}
+Gather::Gather(int shard, std::vector<MemberId> members, Instant since,
+               RoundFlaw flaw)
+    : shard_(shard), members_(std::move(members)), since_(since), flaw_(flaw) {}
 
 bool Gather::Add(const MemberId& from, const PartOffer& offer, Instant now) {
   if (closed_) {

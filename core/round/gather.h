@@ -18,8 +18,10 @@ namespace paceline {
 // never changes.  A function of what it is told: no clock.  Thread-compatible.
 class Gather {
  public:
-  // members: who is counted in this round, by id.
-  Gather(int shard, std::vector<MemberId> members, RoundFlaw flaw);
+  // members: who is counted in this round, by id.  since: when the last step
+  // was applied.
+  Gather(int shard, std::vector<MemberId> members, Instant since,
+         RoundFlaw flaw);
 
   bool Counts(const MemberId& member) const {
     return std::binary_search(members_.begin(), members_.end(), member);
@@ -35,6 +37,11 @@ class Gather {
   // When TryClose could close though nothing comes: nothing, while too few
   // parts are there.
   std::optional<Instant> DueAt(int min_parts, absl::Duration deadline) const;
+
+  // From the last step to the first part; 0: none has come.
+  absl::Duration first_after() const {
+    return first_.has_value() ? *first_ - since_ : absl::ZeroDuration();
+  }
 
   bool closed() const { return closed_; }
   // After the close: those whose parts are summed, by id; fewer than min_parts
@@ -59,6 +66,7 @@ class Gather {
 
   const int shard_;
   const std::vector<MemberId> members_;
+  const Instant since_;
   const RoundFlaw flaw_;
   std::map<MemberId, PartOffer> parts_;
   std::optional<Instant> first_;

@@ -33,7 +33,8 @@ RoundMember::RoundMember(const RoundOptions& options, MemberId self,
       state_steps_(next),
       state_hash_(state_hash),
       began_(state_hash != 0),
-      deadline_(options.deadline) {}
+      deadline_(options.deadline),
+      deadline_in_force_(options.deadline.ceiling) {}
 
 // --- Sending ----------------------------------------------------------------
 
@@ -149,7 +150,7 @@ void RoundMember::TakeProof(int64_t committed_through, uint64_t committed_hash,
   if (committed_through == next_ + 1 && held_.has_value() &&
       held_->step == next_ && held_->hash() == committed_hash) {
     progress_ = now;
-    ApplyResult(*std::exchange(held_, {}), actions);
+    ApplyResult(*std::exchange(held_, {}), now, actions);
   }
 }
 
@@ -193,7 +194,8 @@ void RoundMember::Join(const MemberId& donor, Instant now,
 std::optional<Instant> RoundMember::DueAt() const {
   std::optional<Instant> first;
   for (const auto& [shard, gather] : gathers_) {
-    const auto due = gather.DueAt(options_.min_parts, deadline_.Get());
+    const auto due =
+        gather.DueAt(options_.min_parts, deadline_.Get(gather.first_after()));
     if (due.has_value() && (!first.has_value() || *due < *first)) first = due;
   }
   return first;
@@ -261,10 +263,11 @@ void RoundMember::On(const MemberId&, const Commit& commit, Instant now,
     return;
   }
   progress_ = now;
-  ApplyResult(*std::exchange(held_, {}), actions);
+  ApplyResult(*std::exchange(held_, {}), now, actions);
 }
 
-void RoundMember::ApplyResult(RoundResult result, RoundActions& actions) {
+void RoundMember::ApplyResult(RoundResult result, Instant now,
+                              RoundActions& actions) {
   PACELINE_CHECK(result.step == next_, "steps are applied in order");
   for (const ShardResult& shard : result.shards) deadline_.Add(shard.arrivals);
   ++next_;
@@ -275,6 +278,7 @@ void RoundMember::ApplyResult(RoundResult result, RoundActions& actions) {
   gathers_.clear();
   holds_.clear();
   suspected_.clear();
+  applied_ = now;
   recent_.push_back(result);
   if (static_cast<int>(recent_.size()) > options_.kept_results) {
     recent_.pop_front();
@@ -328,7 +332,7 @@ void RoundMember::On(const MemberId&, const Committed& committed, Instant now,
   // A final result is the only one of its step, whatever the view.
   if (committed.result.step != next_ || state_hash_ == 0) return;
   progress_ = now;
-  ApplyResult(committed.result, actions);
+  ApplyResult(committed.result, now, actions);
   if (phase_ == Phase::kLevelling && is_leveller()) GoOnLevelling(now, actions);
 }
 

@@ -138,8 +138,9 @@ class RoundMember {
   std::vector<MemberId> Awaited() const;
   uint64_t state_hash() const { return state_hash_; }
   int64_t state_steps() const { return state_steps_; }
-  // How long a round that it serves waits after the first part.
-  absl::Duration deadline() const { return deadline_.Get(); }
+  // How long the last round that it served waited after the first part, at
+  // most.
+  absl::Duration deadline() const { return deadline_in_force_; }
 
  private:
   // Sends, or handles at once what it sends to itself.
@@ -195,14 +196,14 @@ class RoundMember {
   void OfferPart(Instant now, RoundActions& actions);
   void HoldResult(RoundResult result, const MemberId& ack_to, Instant now,
                   RoundActions& actions);
-  void ApplyResult(RoundResult result, RoundActions& actions);
+  void ApplyResult(RoundResult result, Instant now, RoundActions& actions);
   // What it waits for, once more.
   void Repeat(Instant now, RoundActions& actions);
   void AnswerPast(const MemberId& from, int64_t step, Instant now,
                   RoundActions& actions);
 
   // Server.
-  Gather* FindGather(int shard);  // null: not this member's turn
+  Gather* FindGather(int shard, Instant now);  // null: not this member's turn
   MemberId Server(int shard) const;
   void TryClose(int shard, Instant now, RoundActions& actions);
   void SpreadResult(int shard, Instant now, RoundActions& actions);
@@ -237,6 +238,8 @@ class RoundMember {
   std::map<int, Gather> gathers_;  // of next_, in this view
   std::map<MemberId, Hold> holds_;
   Deadline deadline_;
+  absl::Duration deadline_in_force_;
+  std::optional<Instant> applied_;  // the last step; none: not by this process
   uint64_t last_hash_ = 0;
   bool mismatch_ = false;
   bool has_taken_part_ = false;

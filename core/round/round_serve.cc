@@ -13,7 +13,7 @@ MemberId RoundMember::Server(int shard) const {
   return ServerOf(*view_, options_.mode, next_, shard);
 }
 
-Gather* RoundMember::FindGather(int shard) {
+Gather* RoundMember::FindGather(int shard, Instant now) {
   if (phase_ != Phase::kRunning || is_behind() || shard < 0 ||
       shard >= options_.shards) {
     return nullptr;
@@ -22,7 +22,9 @@ Gather* RoundMember::FindGather(int shard) {
   if (found != gathers_.end()) return &found->second;
   const std::vector<MemberId> members = MembersAt(*view_, next_);
   if (members.empty() || Server(shard) != self_) return nullptr;
-  return &gathers_.try_emplace(shard, shard, members, options_.flaw_for_test)
+  return &gathers_
+              .try_emplace(shard, shard, members, applied_.value_or(now),
+                           options_.flaw_for_test)
               .first->second;
 }
 
@@ -30,7 +32,7 @@ void RoundMember::On(const MemberId& from, const PartOffer& offer, Instant now,
                      RoundActions& actions) {
   if (offer.step < next_) return AnswerPast(from, offer.step, now, actions);
   if (offer.step > next_) return;
-  Gather* const gather = FindGather(offer.shard);
+  Gather* const gather = FindGather(offer.shard, now);
   if (gather == nullptr || !gather->Counts(from)) return;
   gather->Add(from, offer, now);
   if (gather->result().has_value()) {
@@ -45,7 +47,7 @@ void RoundMember::On(const MemberId& from, const Want& want, Instant now,
   if (want.step > next_ || !view_.has_value() || !Contains(*view_, from)) {
     return;
   }
-  const Gather* const gather = FindGather(want.shard);
+  const Gather* const gather = FindGather(want.shard, now);
   if (gather != nullptr && gather->result().has_value()) {
     Send(from, Spread{next_, *gather->result()}, now, actions);
   }
@@ -56,10 +58,12 @@ void RoundMember::TryClose(int shard, Instant now, RoundActions& actions) {
   // With fewer members than parts are needed the group is paused.  Joiners
   // count: the steps until theirs pass as void ones, else they never came.
   if (found == gathers_.end() ||
-      static_cast<int>(view_->members.size()) < options_.min_parts ||
-      !found->second.TryClose(options_.min_parts, deadline_.Get(), now)) {
+      static_cast<int>(view_->members.size()) < options_.min_parts) {
     return;
   }
+  const absl::Duration deadline = deadline_.Get(found->second.first_after());
+  if (!found->second.TryClose(options_.min_parts, deadline, now)) return;
+  deadline_in_force_ = deadline;
   if (found->second.is_void()) return SpreadResult(shard, now, actions);
   actions.push_back(
       Aggregate{view_->id, next_, shard, found->second.contributors()});
@@ -142,7 +146,7 @@ void RoundMember::TryCommit(Instant now, RoundActions& actions) {
   if (holding < needed || HasMismatch(now, actions)) return;
   const int64_t step = next_;
   progress_ = now;
-  ApplyResult(*std::exchange(held_, {}), actions);
+  ApplyResult(*std::exchange(held_, {}), now, actions);
   SendToAll(Commit{step, hash}, now, actions);
 }
 

@@ -18,14 +18,16 @@ constexpr absl::Duration kDeadline = absl::Seconds(1);
 Gather Of(int members) {
   std::vector<MemberId> ids;
   for (int i = 0; i < members; ++i) ids.push_back(Member(i));
-  return Gather(0, ids, RoundFlaw::kNone);
+  return Gather(0, ids, At(-2), RoundFlaw::kNone);
 }
 
 PartOffer Part(int64_t samples) { return {5, 0, samples, 77}; }
 
 TEST(Gather, ClosesWhenAllPartsAreIn) {
   Gather gather = Of(2);
+  EXPECT_EQ(gather.first_after(), absl::ZeroDuration());
   EXPECT_TRUE(gather.Add(Member(1), Part(3), At(0)));
+  EXPECT_EQ(gather.first_after(), absl::Seconds(2));
   EXPECT_FALSE(gather.TryClose(1, kDeadline, At(0.1)));
   EXPECT_TRUE(gather.Add(Member(0), Part(4), At(0.2)));
   EXPECT_TRUE(gather.TryClose(1, kDeadline, At(0.2)));
@@ -117,6 +119,7 @@ TEST(Gather, WhoIsMissingAtTheDeadlineCountsAsTwiceAsLate) {
 TEST(Gather, AMemberThatBecameSlowerIsWaitedForAgain) {
   const auto slow = absl::Milliseconds(300);
   Deadline deadline({.floor = absl::Milliseconds(50),
+                     .share = 0,
                      .ceiling = absl::Seconds(30),
                      .deviations = 6,
                      .remembered = 16});
@@ -126,10 +129,10 @@ TEST(Gather, AMemberThatBecameSlowerIsWaitedForAgain) {
   for (bool taken = false; !taken && rounds < 100; ++rounds) {
     Gather gather = Of(2);
     gather.Add(Member(0), Part(1), At(0));
-    taken = slow <= deadline.Get();
+    const absl::Duration wait = deadline.Get(gather.first_after());
+    taken = slow <= wait;
     if (taken) gather.Add(Member(1), Part(1), At(absl::ToDoubleSeconds(slow)));
-    ASSERT_TRUE(gather.TryClose(1, deadline.Get(),
-                                At(absl::ToDoubleSeconds(deadline.Get()))));
+    ASSERT_TRUE(gather.TryClose(1, wait, At(absl::ToDoubleSeconds(wait))));
     gather.SetResult(7, 1);
     deadline.Add(gather.result()->arrivals);
   }
