@@ -96,23 +96,23 @@ bool MostlySkipped(const JobRecord& job) {
 
 std::string WhyMostlySkipped(const JobRecord& job) {
   const Skips skips = SkipsOf(job);
-  if (IsDataParallel(job.spec)) {
-    return absl::StrCat(
-        skips.skipped == skips.of
-            ? "nothing was learnt, and the weights are what they were at the "
-              "beginning: no round"
-            : "more was skipped than learnt, and the weights are not worth "
-              "keeping: most rounds did not have",
-        skips.skipped == skips.of ? " had" : "",
+  const bool all = skips.skipped == skips.of;
+  std::string reason;
+  if (!IsDataParallel(job.spec)) {
+    reason = all ? "no gradient was finite (NaN or infinity)"
+                 : "most gradients were not finite (NaN or infinity)";
+  } else {
+    reason = absl::StrCat(
+        all ? "no round had" : "most rounds did not have",
         " enough parts that could be used, or what the rule made of them was "
         "not finite (NaN or infinity); 'paceline job events' says whose parts "
         "were left out");
   }
-  return skips.skipped == skips.of
-             ? "nothing was learnt, and the weights are what they were at the "
-               "beginning: no gradient was finite (NaN or infinity)"
-             : "more was skipped than learnt, and the weights are not worth "
-               "keeping: most gradients were not finite (NaN or infinity)";
+  return absl::StrCat(all ? "nothing was learnt, and the weights are what they "
+                            "were at the beginning: "
+                          : "more was skipped than learnt, and the weights are "
+                            "not worth keeping: ",
+                      reason);
 }
 
 std::string AdviceAfterSkips(const JobSpec& spec) {

@@ -55,7 +55,9 @@ std::optional<GroupChronicle::Event> GroupChronicle::OnRecord(
         names(record.server), 1000 * record.takeover_seconds));
   }
   if (record.is_void) {
-    parts.push_back("void: too few usable parts, no update");
+    // Else the event's kind says it.
+    parts.push_back(absl::StrCat(takeover ? "void: " : "",
+                                 "too few usable parts, no update"));
   }
   if (!skips.empty()) parts.push_back(skips);
   std::string text =

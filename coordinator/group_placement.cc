@@ -38,11 +38,6 @@ int64_t Needed(const JobSpec& spec) {
   return std::max<int64_t>(1, spec.aggregation.min_parts);
 }
 
-PlannerWorker ToPlanner(const Member& member) {
-  return {member.id, member.registration.name, member.registration.memory_bytes,
-          member.registration.machine_id};
-}
-
 // Of one micro-batch on that worker.
 std::optional<RunEstimate> EstimateOn(const JobSpec& spec,
                                       const ModelDescription& model,
@@ -55,14 +50,6 @@ std::optional<RunEstimate> EstimateOn(const JobSpec& spec,
                   {{r.name, r.machine_id, r.memory_bytes}}, measurements);
   if (!estimate.ok() || estimate->stage_seconds.empty()) return std::nullopt;
   return *std::move(estimate);
-}
-
-std::string Jobs(const std::set<JobId>& jobs) {
-  return absl::StrCat(
-      jobs.size() == 1 ? "job " : "jobs ",
-      absl::StrJoin(jobs, ", ", [](std::string* out, const JobId& job) {
-        absl::StrAppend(out, job.value);
-      }));
 }
 
 // What the job waits for while `free` workers can run it now.
@@ -79,7 +66,7 @@ std::string WaitText(const JobSpec& spec, size_t free,
       " free");
   if (!missing.empty()) absl::StrAppend(&text, "; ", missing);
   if (!ahead.empty()) {
-    absl::StrAppend(&text, "; ", Jobs(ahead),
+    absl::StrAppend(&text, "; ", JobsText(ahead),
                     ahead.size() == 1 ? " has others" : " have others");
   }
   if (measuring) absl::StrAppend(&text, "; a profile is being taken on others");
@@ -206,15 +193,8 @@ double SlowestMicroBatch(const JobSpec& spec, const ModelDescription& model,
 
 std::string MissingMembers(const JobSpec& spec,
                            const std::vector<Candidate>& candidates) {
-  std::vector<std::string> missing;
-  for (const std::string& name : spec.aggregation.workers) {
-    const bool here =
-        std::any_of(candidates.begin(), candidates.end(),
-                    [&name](const Candidate& candidate) {
-                      return candidate.member->registration.name == name;
-                    });
-    if (!here) missing.push_back(name);
-  }
+  const std::set<std::string> missing =
+      NotAttached(spec.aggregation.workers, candidates);
   if (missing.empty()) return "";
   return absl::StrCat(
       "aggregation.workers names ", absl::StrJoin(missing, ", "),

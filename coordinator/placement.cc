@@ -14,18 +14,10 @@
 namespace paceline {
 namespace {
 
-std::string Jobs(const std::set<JobId>& jobs) {
-  return absl::StrCat(
-      jobs.size() == 1 ? "job " : "jobs ",
-      absl::StrJoin(jobs, ", ", [](std::string* out, const JobId& job) {
-        absl::StrAppend(out, job.value);
-      }));
-}
-
 // What has the workers that are not idle.
 std::string Ahead(const std::set<JobId>& jobs, bool measuring) {
   if (jobs.empty()) return "a profile that is being taken";
-  return absl::StrCat(Jobs(jobs),
+  return absl::StrCat(JobsText(jobs),
                       measuring ? " and a profile that is being taken" : "");
 }
 
@@ -42,11 +34,6 @@ std::string UnevenBatch(const JobSpec& spec) {
             "train.batch makes all updates alike"
           : ": a train.micro_batch that divides train.batch fills the pipeline "
             "better; the gradient is the same");
-}
-
-PlannerWorker ToPlanner(const Member& member) {
-  return {member.id, member.registration.name, member.registration.memory_bytes,
-          member.registration.machine_id};
 }
 
 std::vector<Candidate> Capable(const JobSpec& spec,
@@ -73,20 +60,6 @@ std::vector<Candidate> Named(const JobSpec& spec,
                      candidate.member->registration.name) == names.end();
   });
   return candidates;
-}
-
-// The first worker that the job names and that is not here; empty: none.
-std::string MissingName(const JobSpec& spec,
-                        const std::vector<Candidate>& candidates) {
-  for (const std::string& name : spec.pipeline.workers) {
-    const bool here =
-        std::any_of(candidates.begin(), candidates.end(),
-                    [&name](const Candidate& candidate) {
-                      return candidate.member->registration.name == name;
-                    });
-    if (!here) return name;
-  }
-  return "";
 }
 
 size_t WorkersWanted(const JobSpec& spec) {
@@ -202,10 +175,13 @@ PlacementVerdict DecidePlacement(const JobSpec& spec,
   if (IsDataParallel(spec)) {
     return DecideGroupPlacement(spec, model, candidates, measurements);
   }
-  if (const std::string name = MissingName(spec, candidates); !name.empty()) {
-    verdict.why = absl::StrCat("waits for worker ", name,
-                               ", which pipeline.workers names: it is not "
-                               "attached");
+  if (const std::set<std::string> missing =
+          NotAttached(spec.pipeline.workers, candidates);
+      !missing.empty()) {
+    verdict.why = absl::StrCat(
+        "waits for ", missing.size() == 1 ? "worker " : "workers ",
+        absl::StrJoin(missing, ", "), ", which pipeline.workers names: ",
+        missing.size() == 1 ? "it is" : "they are", " not attached");
     return verdict;
   }
   std::vector<Candidate> capable = Capable(spec, Named(spec, candidates));
@@ -322,8 +298,8 @@ std::vector<std::string> PlacementNotes(
   if (plan == nullptr) return notes;
   if (const std::string missing = MissingMembers(spec, candidates);
       !missing.empty()) {
-    notes.push_back(
-        absl::StrCat(missing, ": the others begin, and it may join later"));
+    notes.push_back(absl::StrCat(
+        missing, ": the job begins without, and takes in who joins later"));
   }
   if (std::string warning = SlowBf16(spec, *plan, candidates);
       !warning.empty()) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "coordinator/candidate.h"
 #include "core/base/ids.h"
 #include "core/cluster/membership.h"
 #include "core/model/description.h"
@@ -17,14 +18,6 @@
 #include "core/plan/plan.h"
 
 namespace paceline {
-
-// A live worker and what it is doing.
-struct Candidate {
-  const Member* member;    // not null
-  JobId job;               // unassigned: idle
-  bool measuring = false;  // for a person; not to be disturbed
-  bool drained = false;    // gets nothing new
-};
 
 struct PlacementVerdict {
   std::optional<Plan> plan;      // set: start now

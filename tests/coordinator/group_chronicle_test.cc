@@ -74,6 +74,26 @@ TEST(GroupChronicle, TellsATakeoverOnceHoweverManyMembersReportIt) {
   EXPECT_FALSE(second.has_value());
 }
 
+// The kind is printed before it, so the text says void where the kind does not.
+TEST(GroupChronicle, SaysWhyARoundWasVoid) {
+  GroupChronicle chronicle;
+  RoundRecord record = Skipped(16, 2, "late");
+  record.is_void = true;
+  const auto only = chronicle.OnRecord(record, Name);
+  record.step = 17;
+  record.server = WorkerId{3};
+  record.lost_server = WorkerId{2};
+  const auto after_a_loss = chronicle.OnRecord(record, Name);
+
+  ASSERT_TRUE(only.has_value() && after_a_loss.has_value());
+  EXPECT_EQ(only->kind, "void");
+  EXPECT_EQ(only->text,
+            "step 17: too few usable parts, no update, part of w2 skipped "
+            "(late)");
+  EXPECT_EQ(after_a_loss->kind, "takeover");
+  EXPECT_THAT(after_a_loss->text, HasSubstr("void: too few usable parts"));
+}
+
 TEST(GroupChronicle, CountsWhatItNoLongerTells) {
   GroupChronicle chronicle;
   int told = 0;

@@ -89,9 +89,9 @@ TEST_F(GroupPlacement, NamesThoseOfItsWorkersThatAreNotThere) {
 
   const PlacementVerdict begins = Decide();
   ASSERT_TRUE(begins.plan.has_value());
-  EXPECT_THAT(
-      PlacementNotes(spec_, &*begins.plan, candidates_),
-      Contains(AllOf(HasSubstr(kMissing), HasSubstr("may join later"))));
+  EXPECT_THAT(PlacementNotes(spec_, &*begins.plan, candidates_),
+              Contains(AllOf(HasSubstr(kMissing),
+                             HasSubstr("takes in who joins later"))));
 
   spec_.aggregation.min_parts = 2;
   const PlacementVerdict waits = Decide();

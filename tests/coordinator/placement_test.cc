@@ -62,6 +62,15 @@ TEST_F(PlacementTest, WaitsForANamedWorkerThatIsNotThere) {
   EXPECT_THAT(verdict.why, HasSubstr("waits for worker c"));
 }
 
+TEST_F(PlacementTest, NamesAllOfItsWorkersThatAreNotThereAndEachOnce) {
+  JobSpec spec = OnCAndA();
+  spec.pipeline.workers = {"y", "a", "x", "y"};
+
+  EXPECT_EQ(Decide(spec).why,
+            "waits for workers x, y, which pipeline.workers names: they are "
+            "not attached");
+}
+
 TEST_F(PlacementTest, WaitsForANamedWorkerThatIsBusyThoughOthersAreFree) {
   candidates_[2].job = JobId{7};
 

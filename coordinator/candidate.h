@@ -1,0 +1,31 @@
+// Workers that may get a job, for pipelines and for groups.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/base/ids.h"
+#include "core/cluster/membership.h"
+#include "core/plan/plan.h"
+
+namespace paceline {
+
+// A live worker and what it is doing.
+struct Candidate {
+  const Member* member;    // not null
+  JobId job;               // unassigned: idle
+  bool measuring = false;  // for a person; not to be disturbed
+  bool drained = false;    // gets nothing new
+};
+
+PlannerWorker ToPlanner(const Member& member);
+
+// Those of `names` that no candidate has, each once.
+std::set<std::string> NotAttached(const std::vector<std::string>& names,
+                                  const std::vector<Candidate>& candidates);
+
+// "job 7" or "jobs 7, 9".
+std::string JobsText(const std::set<JobId>& jobs);
+
+}  // namespace paceline
