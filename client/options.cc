@@ -184,7 +184,8 @@ void Parser::AddJobs() {
                          Command::kJobSubmit);
   submit
       ->add_option("file,-f,--file", options_.target,
-                   "The job, as YAML; - reads standard input")
+                   "The job, as YAML, with or without -f; - reads standard "
+                   "input")
       ->required()
       ->type_name(kFile);
   AddSets(submit);
