@@ -173,13 +173,15 @@ void Brain::AddWorker(Job& job, const Member& member,
     }
     const size_t others = record.stages.size();
     all.push_back(&member);
-    // In the unit of the others; one that nobody has measured does as much as
-    // they do on average.
     double share = SharesOf(record.spec, model, all, measured_).at(member.id);
-    if (equal || others == 0) {
-      share = 1;
-    } else if (share == 1) {
-      share = sum / static_cast<double>(others);
+    // Unless the job says: in the unit of the others; one that nobody has
+    // measured does as much as they do on average.
+    if (record.spec.aggregation.shares.empty()) {
+      if (equal || others == 0) {
+        share = 1;
+      } else if (share == 1) {
+        share = sum / static_cast<double>(others);
+      }
     }
     record.stages.push_back(
         {{0, static_cast<int>(model.layers.size())}, member.id, share});

@@ -57,6 +57,23 @@ TEST(BrainGroup, TakesTheNamedWorkersWithTheirSharesAndNoOthers) {
   EXPECT_FALSE(mesh.Run("w4").has_value());
 }
 
+// The job says how much of a batch is whose, also of one that comes later.
+TEST(BrainGroup, AWorkerThatComesLaterGetsItsOwnShare) {
+  for (const double share : {2.0, 1.0}) {
+    JobSpec spec = GroupSpec();
+    spec.aggregation.workers = {"w1", "w2"};
+    spec.aggregation.shares = {3 - share, share};
+    GroupMesh mesh = Training(1, spec);
+    mesh.Attach("w2", 102);
+    mesh.worker("w2").report.level = true;
+    mesh.Say("w2", 3);
+
+    ASSERT_EQ(mesh.Members("w1"), "w1 w2");
+    EXPECT_EQ(mesh.ViewOf("w1").members[0].share, 3 - share);
+    EXPECT_EQ(mesh.ViewOf("w1").members[1].share, share);
+  }
+}
+
 TEST(BrainGroup, TakesAtMostAsManyMembersAsItMay) {
   JobSpec spec = GroupSpec();
   spec.aggregation.members = 2;
