@@ -59,11 +59,14 @@ void GossipDriver::OnGroup(const GroupOrder& group) {
   parts_.transport.SetPeers(group.workers);
   parts_.store.Retain(group.workers);
   links_.Retain(group.workers);
-  std::erase_if(offered_, [&group](const auto& each) {
-    return std::none_of(group.workers.begin(), group.workers.end(),
-                        [&each](const GroupWorker& peer) {
-                          return peer.id == each.first.first;
-                        });
+  std::set<MemberId> there;
+  for (const GroupWorker& worker : group.workers) there.insert(worker.id);
+  copies_.Retain(there);
+  std::erase_if(heard_, [&there](const auto& each) {
+    return there.count(each.first) == 0;
+  });
+  std::erase_if(offered_, [&there](const auto& each) {
+    return there.count(each.first.first) == 0;
   });
   const bool counted = Contains(group.view, options_.self);
   if (!member_.has_value()) {
@@ -279,7 +282,6 @@ void GossipDriver::Count(const EndExchange& end) {
   if (!end.partner.worker.assigned()) return;
   const double seconds = absl::ToDoubleSeconds(end.waited);
   stats_.seconds += seconds;
-  stats_.last_seconds = seconds;
   if (end.outcome == GossipOutcome::kAveraged) {
     ++stats_.committed;
     stats_.last_contributors = 2;

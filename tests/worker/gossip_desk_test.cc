@@ -230,5 +230,21 @@ TEST_F(GossipDeskTest, ACopyThatIsNotWhatItSaysIsNotTaken) {
   EXPECT_EQ(desk->Stats().refused_results, 1);
 }
 
+TEST_F(GossipDeskTest, LetsGoOfACopyForAJoinerThatIsGone) {
+  const View view = MakeView(1, {{MemberOf(0), 0}});
+  desk->OnGroup(MakeGroup(view, {MemberOf(1)}));
+  desk->OnMessage(From(1, CopyRequest{}), nullptr);
+  while (!desk->TryTakeCopy().has_value()) observer.AwaitChange();
+  auto state = RoundPayload::Make(kStateBytes);
+  MarkAllReady(*state);
+  const std::weak_ptr<RoundPayload> kept = state;
+  desk->SendState(0, 7, std::move(state));
+
+  desk->OnGroup(MakeGroup(view));
+
+  for (int i = 0; i < 500 && !kept.expired(); ++i) observer.AwaitChange();
+  EXPECT_TRUE(kept.expired());
+}
+
 }  // namespace
 }  // namespace paceline
