@@ -6,7 +6,6 @@
 #include "client/render.h"
 #include "client/text.h"
 #include "core/model/aggregation.h"
-#include "core/model/fault_plan.h"
 
 namespace paceline {
 namespace {
@@ -32,20 +31,17 @@ absl::StatusOr<Submission> SubmitPatiently(const CommandContext& context,
   }
 }
 
-// What a rule assumes of the members that there will be, as far as one knows,
-// and which faults will be none.
+// What a rule assumes of the members that there will be, as far as one knows.
 void NoteAggregation(Console& console, const JobSpec& spec,
                      const Submission& submission) {
   if (!IsDataParallel(spec)) return;
-  const auto note = [&console](const std::string& text) {
-    console.Note(absl::StrCat("note: ", Printable(text)));
-  };
-  for (const std::string& text : FaultNotes(spec)) note(text);
   const int64_t members = submission.stages.empty()
                               ? KnownMembers(spec.aggregation)
                               : std::ssize(submission.stages);
   if (members < 1) return;
-  for (const std::string& text : AggregationNotes(spec, members)) note(text);
+  for (const std::string& note : AggregationNotes(spec, members)) {
+    console.Note(absl::StrCat("note: ", Printable(note)));
+  }
 }
 
 ExitCode PrintDryRun(const CommandContext& context,

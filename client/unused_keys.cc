@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "core/model/catalog.h"
 
@@ -116,11 +118,37 @@ std::string WhyOtherShape(const JobSpec& spec, const std::string& key) {
              : "";
 }
 
+// Of "faults[2].scale"; empty: it has an effect, or is no key of a fault.
+std::string WhyNoFault(const JobSpec& spec, absl::string_view key) {
+  size_t index = 0;
+  const size_t dot = key.find("].");
+  if (!absl::ConsumePrefix(&key, "faults[") || dot == key.npos) return "";
+  const size_t digits = dot - std::string("faults[").size();
+  if (!absl::SimpleAtoi(key.substr(0, digits), &index) ||
+      index >= spec.faults.size()) {
+    return "";
+  }
+  const FaultSpec& fault = spec.faults[index];
+  const absl::string_view name = key.substr(digits + 2);
+  const auto is = [&fault](const char* kind) { return fault.kind == kind; };
+  if (name == "step" && spec.train.steps > 0 &&
+      fault.step >= spec.train.steps) {
+    return absl::StrCat("the last step of ", spec.train.steps, " is ",
+                        spec.train.steps - 1);
+  }
+  const bool idle =
+      (name == "seconds" && !is("hang") && !is("delay")) ||
+      (name == "scale" && !is("sign-flip") && !is("gaussian")) ||
+      (name == "steps" && is("kill") && fault.phase != "computing");
+  return idle ? absl::StrCat("the fault's kind is ", fault.kind) : "";
+}
+
 // What makes `key` idle; empty when it has an effect.
 std::string WhyUnused(const JobSpec& spec, const GivenKey& key,
                       const std::vector<GivenKey>& given) {
   if (std::string why = WhyOtherKind(spec, key.path); !why.empty()) return why;
   if (std::string why = WhyOtherShape(spec, key.path); !why.empty()) return why;
+  if (std::string why = WhyNoFault(spec, key.path); !why.empty()) return why;
   for (const Rule& rule : kRules) {
     if (key.path != rule.key) continue;
     const std::string value = rule.value(spec);

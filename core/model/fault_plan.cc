@@ -1,19 +1,8 @@
 #include "core/model/fault_plan.h"
 
 #include <algorithm>
-#include <initializer_list>
-
-#include "absl/strings/str_cat.h"
 
 namespace paceline {
-namespace {
-
-bool IsOneOf(const std::string& kind,
-             std::initializer_list<absl::string_view> kinds) {
-  return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
-}
-
-}  // namespace
 
 FaultPlan::FaultPlan(const std::vector<FaultSpec>& specs,
                      absl::string_view worker, bool began_with_the_job) {
@@ -50,37 +39,6 @@ bool FaultPlan::KillsServer(int64_t step, absl::string_view phase) const {
                        return fault.kind == "kill" && fault.phase == phase &&
                               step >= fault.step;
                      });
-}
-
-std::vector<std::string> FaultNotes(const JobSpec& spec) {
-  const FaultSpec untouched;
-  std::vector<std::string> notes;
-  for (size_t i = 0; i < spec.faults.size(); ++i) {
-    const FaultSpec& fault = spec.faults[i];
-    const auto note = [&](absl::string_view key, const std::string& why) {
-      notes.push_back(
-          absl::StrCat("faults[", i, "].", key, " changes nothing: ", why));
-    };
-    if (spec.train.steps > 0 && fault.step >= spec.train.steps) {
-      note("step",
-           absl::StrCat("step ", fault.step, " never comes, the last of ",
-                        spec.train.steps, " is ", spec.train.steps - 1));
-    }
-    if (fault.steps != untouched.steps && fault.kind == "kill") {
-      note("steps", "a worker is killed once");
-    }
-    if (fault.seconds != untouched.seconds &&
-        !IsOneOf(fault.kind, {"hang", "delay"})) {
-      note("seconds",
-           absl::StrCat("it is for hang and delay, not for ", fault.kind));
-    }
-    if (fault.scale != untouched.scale &&
-        !IsOneOf(fault.kind, {"sign-flip", "gaussian"})) {
-      note("scale", absl::StrCat("it is for sign-flip and gaussian, not for ",
-                                 fault.kind));
-    }
-  }
-  return notes;
 }
 
 }  // namespace paceline

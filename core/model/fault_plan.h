@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
@@ -52,9 +51,5 @@ class FaultPlan {
  private:
   std::vector<FaultSpec> faults_;
 };
-
-// What of `spec.faults` changes nothing: steps that never come, keys of another
-// kind.  Not an error; somebody who waits for a fault should know.
-std::vector<std::string> FaultNotes(const JobSpec& spec);
 
 }  // namespace paceline

@@ -90,19 +90,5 @@ TEST(DataParallel, AndSoAreThoseOfTheFewestPartsOfARound) {
             Not(HasSubstr("note: rule krum"))));
 }
 
-TEST(DataParallel, AFaultThatNeverComesIsNotedAtSubmit) {
-  CommandBed bed;
-  bed.client.submissions = {OnWorkers(5)};
-  SubmitOptions options = Parallel();
-  options.spec.train.steps = 100;
-  options.spec.faults = {{"w1", 100, "nan"}};
-
-  EXPECT_EQ(SubmitCommand(bed.context, options), kExitOk);
-
-  EXPECT_THAT(bed.err.str(),
-              HasSubstr("note: faults[0].step changes nothing: step 100 never "
-                        "comes, the last of 100 is 99"));
-}
-
 }  // namespace
 }  // namespace paceline

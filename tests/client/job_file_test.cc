@@ -496,6 +496,16 @@ TEST(JobFile, FaultsThatAreNoListAreRefused) {
       HasSubstr("job.yaml:2: faults: expected a list of keys (worker, step"));
 }
 
+TEST(JobFile, FaultsThatNeverComeAreWarnedOf) {
+  EXPECT_THAT(
+      Warnings(kParallel, {"train.steps=5",
+                           "faults=[{worker: w1, kind: kill, "
+                           "step: 5, scale: 2}]"}),
+      testing::ElementsAre(
+          HasSubstr("faults[0].scale has no effect: the fault's kind is kill"),
+          HasSubstr("faults[0].step has no effect: the last step of 5 is 4")));
+}
+
 TEST(JobFile, KeysThatTheRuleOrTheModeDoesNotReadAreWarnedOf) {
   EXPECT_THAT(Warnings(std::string(kGood) + "aggregation: {k: 2}\n"),
               testing::ElementsAre("job.yaml:10: aggregation.k has no effect: "

@@ -1,5 +1,6 @@
 #include "client/unused_keys.h"
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -83,6 +84,35 @@ TEST(UnusedKeys, AreThoseThatTheJobDoesNotLookAt) {
     EXPECT_EQ(Unused(each.without, {{each.key}}),
               std::vector<std::string>{each.key});
   }
+}
+
+TEST(UnusedKeys, AreThoseOfAFaultThatItsKindDoesNotReadAndAStepThatNeverComes) {
+  JobSpec spec = Spec("mlp", "synthetic");
+  spec.aggregation.mode = "rolling";
+  spec.train.steps = 10;
+  spec.faults = {{"w1", 9, "kill"},
+                 {"w1", 10, "hang"},
+                 {"w2", 0, "nan"},
+                 {"w2", 0, "kill", 3, 1, 1, "gathering"}};
+  std::vector<GivenKey> given;
+  for (const char* const fault :
+       {"faults[0].", "faults[1].", "faults[2].", "faults[3].", "faults[7]."}) {
+    for (const char* const key :
+         {"worker", "step", "kind", "steps", "seconds", "scale", "phase"}) {
+      given.push_back({absl::StrCat(fault, key)});
+    }
+  }
+
+  EXPECT_EQ(Unused(spec, given),
+            (std::vector<std::string>{
+                "faults[0].seconds", "faults[0].scale", "faults[1].step",
+                "faults[1].scale", "faults[2].seconds", "faults[2].scale",
+                "faults[3].steps", "faults[3].seconds", "faults[3].scale"}));
+  EXPECT_EQ(UnusedKeys(spec, {{"faults[1].step"}})[0].why,
+            "the last step of 10 is 9");
+
+  spec.train.steps = 0;  // epochs decide: it is not known yet
+  EXPECT_TRUE(Unused(spec, {{"faults[1].step"}}).empty());
 }
 
 TEST(UnusedKeys, OnlyWhatWasGivenIsNamed) {
