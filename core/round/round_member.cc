@@ -352,6 +352,7 @@ void RoundMember::On(const MemberId& from, const Copy& copy, Instant now,
   const bool first = state_hash_ == 0 && phase_ == Phase::kListening;
   if (!first && copy.next <= next_) return;
   next_ = state_steps_ = copy.next;
+  applied_.reset();
   state_hash_ = copy.state_hash;
   last_hash_ = copy.last_hash;
   part_.clear();

@@ -130,7 +130,8 @@ class RoundMember {
   // have been level is not enough: while steps do not count it, they commit
   // without it.
   bool has_taken_part() const { return has_taken_part_ || takes_part(); }
-  bool stopped_by_mismatch() const { return mismatch_; }
+  // Whoever is neither of the first nor has taken part since.
+  bool is_joiner() const { return !began_ && !has_taken_part(); }
   // Whether its part for the next step is awaited.
   bool needs_part() const;
   // Whose results it lacks, having done what it had to.  They may be waiting
@@ -208,7 +209,7 @@ class RoundMember {
   void TryClose(int shard, Instant now, RoundActions& actions);
   void SpreadResult(int shard, Instant now, RoundActions& actions);
   void TryCommit(Instant now, RoundActions& actions);
-  bool HasMismatch(Instant now, RoundActions& actions);
+  bool HasMismatch(RoundActions& actions);
 
   // Leveller.
   bool is_leveller() const;

@@ -111,7 +111,7 @@ void RoundMember::On(const MemberId& from, const Hold& hold, Instant now,
   TryCommit(now, actions);
 }
 
-bool RoundMember::HasMismatch(Instant, RoundActions& actions) {
+bool RoundMember::HasMismatch(RoundActions& actions) {
   if (options_.flaw_for_test == RoundFlaw::kCommitOverUnequalStates) {
     return false;
   }
@@ -143,7 +143,7 @@ void RoundMember::TryCommit(Instant now, RoundActions& actions) {
   if (options_.flaw_for_test == RoundFlaw::kCommitWithMostHolds) {
     needed = members.size() / 2 + 1;
   }
-  if (holding < needed || HasMismatch(now, actions)) return;
+  if (holding < needed || HasMismatch(actions)) return;
   const int64_t step = next_;
   progress_ = now;
   ApplyResult(*std::exchange(held_, {}), now, actions);
@@ -161,7 +161,7 @@ void RoundMember::On(const MemberId& from, const Answer& answer, Instant now,
   // A joiner knows too little to level a view, even one of its own: who is gone
   // may have applied what it has never seen.  A coordinator that has just
   // started may name one; what members report makes it think again.
-  if (!is_leveller() || !(began_ || has_taken_part())) return;
+  if (!is_leveller() || is_joiner()) return;
   if (phase_ == Phase::kRunning) {
     if (from != self_) Send(from, LevelDone{}, now, actions);
     return;

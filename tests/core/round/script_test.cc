@@ -48,6 +48,18 @@ TEST(RoundScript, NineMembersOfWhichTwoLieAndOneDies) {
   EXPECT_TRUE(workers[7].lives);
 }
 
+// How many steps epochs are is not known without the data.
+TEST(RoundScript, PlaysTheFaultsOfAJobWithEpochs) {
+  JobSpec job = Job(3, {{"w2", 40, "kill"}});
+  job.train.steps = 0;
+  const WorldResult result = RunScript(job);
+
+  ASSERT_EQ(result.violation, "");
+  EXPECT_GE(result.rounds, 50);
+  EXPECT_FALSE(result.workers[1].lives);
+  EXPECT_EQ(result.workers[1].last_step, 39);
+}
+
 class KilledServer : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(KilledServer, CostsItselfAndNothingElse) {

@@ -60,6 +60,7 @@ enum class MemberEvent : uint8_t {
   kCommitted,
   kLevelApplies,
   kLevelHolds,
+  kLevelHasIt,
   kLevelDone,
   kOwnPart,
   kHolds,
@@ -67,6 +68,10 @@ enum class MemberEvent : uint8_t {
   kProof,
   kSendsPast,
   kTooOld,
+  kAsksForCopy,
+  kSendsCopy,
+  kFetched,
+  kSuspects,
 };
 
 enum class ServerState : uint8_t { kOpen, kClosed, kVoid, kSpread };
@@ -86,8 +91,13 @@ enum class ServerEvent : uint8_t {
 enum class LevellerState : uint8_t { kAsking, kFetching, kSpreading };
 enum class LevellerEvent : uint8_t {
   kAnswer,
-  kLastAnswer,
+  kOfAJoiner,  // it is one itself
+  kMoreApplied,
+  kLastDone,
+  kLastSpreads,
+  kLastFetches,
   kBytes,
+  kAppliedMeanwhile,
   kHold,
   kLastHold,
   kFurtherView,
@@ -127,7 +137,7 @@ class Coverage {
   std::string Text() const;
 
  private:
-  static constexpr int kMostRows = 20;
+  static constexpr int kMostRows = 24;
   static constexpr int kMostColumns = 16;
 
   int64_t cells_[kTables][kMostRows][kMostColumns] = {};

@@ -95,7 +95,11 @@ absl::StatusOr<JobScript> ScriptOf(const JobSpec& job) {
   for (const FaultSpec& fault : job.faults) {
     script.steps = std::max(script.steps, fault.step + fault.steps + 10);
   }
-  script.steps = std::min(std::max<int64_t>(script.steps, 20), job.train.steps);
+  script.steps = std::max<int64_t>(script.steps, 20);
+  // With epochs it is not known how many there are.
+  if (job.train.steps > 0) {
+    script.steps = std::min(script.steps, job.train.steps);
+  }
   return script;
 }
 

@@ -89,7 +89,8 @@ struct Process {
   std::unique_ptr<RoundMember> member;
   LevellerState levelling = LevellerState::kAsking;  // where it levels
   ViewId seen_view;
-  std::vector<Serving> serving;  // [shards]
+  std::map<MemberId, int64_t> answered;  // there: steps, as each said last
+  std::vector<Serving> serving;          // [shards]
 
   // Its state is `truth`, unless something unknown was done to it.
   uint64_t truth = 0;
@@ -266,6 +267,8 @@ class World {
                   const MemberId& from);
   void WatchLeveller(Process& process, const Before& before,
                      const RoundMessage* message, const RoundActions& actions);
+  void WatchAnswer(Process& process, const Before& before, const MemberId& from,
+                   const Answer& answer);
   void WatchView(const Process& process, const View& view);
   Serving& ServingOf(Process& process, int shard);
   template <typename Row, typename Column>

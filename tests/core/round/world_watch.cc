@@ -122,13 +122,21 @@ void World::WatchMember(Process& process, const Before& before,
   if (FindAction<TakeCopy>(actions) != nullptr) hit(MemberEvent::kCopy);
   if (FindSent<Committed>(actions) != nullptr) hit(MemberEvent::kSendsPast);
   if (FindSent<TooOld>(actions) != nullptr) hit(MemberEvent::kTooOld);
+  if (FindAction<SendCopy>(actions) != nullptr) hit(MemberEvent::kSendsCopy);
+  if (FindSent<Fetched>(actions) != nullptr) hit(MemberEvent::kFetched);
+  if (FindAction<Suspect>(actions) != nullptr) hit(MemberEvent::kSuspects);
   if (message == nullptr) return;
+  if (std::holds_alternative<TooOld>(message->body) &&
+      FindSent<CopyRequest>(actions) != nullptr) {
+    hit(MemberEvent::kAsksForCopy);
+  }
   const bool applies = FindAction<Apply>(actions) != nullptr;
   if (std::holds_alternative<Level>(message->body)) {
     if (applies) {
       hit(MemberEvent::kLevelApplies);
-    } else if (FindSent<Hold>(actions) != nullptr) {
-      hit(MemberEvent::kLevelHolds);
+    } else if (const Hold* const hold = FindSent<Hold>(actions)) {
+      hit(hold->step < before.next ? MemberEvent::kLevelHasIt
+                                   : MemberEvent::kLevelHolds);
     }
     return;
   }
@@ -232,6 +240,7 @@ void World::WatchLeveller(Process& process, const Before& before,
   if (new_view) {
     process.seen_view = process.member->view()->id;
     process.levelling = LevellerState::kAsking;
+    process.answered.clear();
     if (before.levels) hit(LevellerEvent::kFurtherView);
   }
   const bool levels = IsLeveller(process);
@@ -240,23 +249,50 @@ void World::WatchLeveller(Process& process, const Before& before,
   } else if (levels && FindSent<Fetch>(actions) != nullptr) {
     process.levelling = LevellerState::kFetching;
   }
-  if (new_view || !before.levels || message == nullptr ||
-      message->attempt != process.attempt ||
+  if (new_view || !before.levels || message == nullptr) return;
+  const bool moved = !levels || process.levelling != before.levelling;
+  const auto& body = message->body;
+  if (before.levelling == LevellerState::kFetching && !levels &&
+      !std::holds_alternative<Fetched>(body)) {
+    return hit(LevellerEvent::kAppliedMeanwhile);
+  }
+  if (message->attempt != process.attempt ||
       message->view != process.member->view()->id) {
     return;
   }
-  const bool moved = !levels || process.levelling != before.levelling;
-  const auto& body = message->body;
-  if (std::holds_alternative<Answer>(body)) {
-    if (before.levelling == LevellerState::kAsking) {
-      hit(moved ? LevellerEvent::kLastAnswer : LevellerEvent::kAnswer);
-    }
+  if (const auto* const answer = std::get_if<Answer>(&body)) {
+    WatchAnswer(process, before, message->from, *answer);
   } else if (std::holds_alternative<Fetched>(body)) {
     if (moved) hit(LevellerEvent::kBytes);
   } else if (std::holds_alternative<Hold>(body) &&
              before.levelling == LevellerState::kSpreading) {
     hit(moved ? LevellerEvent::kLastHold : LevellerEvent::kHold);
   }
+}
+
+void World::WatchAnswer(Process& process, const Before& before,
+                        const MemberId& from, const Answer& answer) {
+  const auto hit = [&](LevellerEvent event) {
+    Hit(Table::kLeveller, before.levelling, event);
+  };
+  if (before.levelling != LevellerState::kAsking) {
+    if (before.levelling == LevellerState::kSpreading) {
+      hit(LevellerEvent::kAnswer);
+    }
+    return;
+  }
+  const auto [first, is_first] = process.answered.emplace(from, answer.next);
+  if (process.member->is_joiner()) return hit(LevellerEvent::kOfAJoiner);
+  if (!is_first && first->second < answer.next) {
+    first->second = answer.next;
+    hit(LevellerEvent::kMoreApplied);
+  }
+  if (!IsLeveller(process)) return hit(LevellerEvent::kLastDone);
+  hit(process.levelling == LevellerState::kSpreading
+          ? LevellerEvent::kLastSpreads
+      : process.levelling == LevellerState::kFetching
+          ? LevellerEvent::kLastFetches
+          : LevellerEvent::kAnswer);
 }
 
 }  // namespace paceline::round_world
