@@ -1,8 +1,5 @@
 #include "coordinator/candidate.h"
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-
 namespace paceline {
 
 PlannerWorker ToPlanner(const Member& member) {
@@ -17,14 +14,6 @@ std::set<std::string> NotAttached(const std::vector<std::string>& names,
     missing.erase(candidate.member->registration.name);
   }
   return missing;
-}
-
-std::string JobsText(const std::set<JobId>& jobs) {
-  return absl::StrCat(
-      jobs.size() == 1 ? "job " : "jobs ",
-      absl::StrJoin(jobs, ", ", [](std::string* out, const JobId& job) {
-        absl::StrAppend(out, job.value);
-      }));
 }
 
 }  // namespace paceline

@@ -25,7 +25,4 @@ PlannerWorker ToPlanner(const Member& member);
 std::set<std::string> NotAttached(const std::vector<std::string>& names,
                                   const std::vector<Candidate>& candidates);
 
-// "job 7" or "jobs 7, 9".
-std::string JobsText(const std::set<JobId>& jobs);
-
 }  // namespace paceline

@@ -57,7 +57,8 @@ std::optional<GroupChronicle::Event> GroupChronicle::OnRecord(
   if (record.is_void) {
     // Else the event's kind says it.
     parts.push_back(absl::StrCat(takeover ? "void: " : "",
-                                 "too few usable parts, no update"));
+                                 "no update, for too few usable parts or none "
+                                 "that the rule could use"));
   }
   if (!skips.empty()) parts.push_back(skips);
   std::string text =

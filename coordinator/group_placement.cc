@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "coordinator/job_text.h"
 #include "core/base/status_macros.h"
 #include "core/plan/member_memory.h"
 #include "core/plan/memory.h"

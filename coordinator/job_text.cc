@@ -66,6 +66,14 @@ std::string PreparingText(const JobRecord& job,
   return Sentence(parts);
 }
 
+std::string JobsText(const std::set<JobId>& jobs) {
+  return absl::StrCat(
+      jobs.size() == 1 ? "job " : "jobs ",
+      absl::StrJoin(jobs, ", ", [](std::string* out, const JobId& job) {
+        absl::StrAppend(out, job.value);
+      }));
+}
+
 std::string Sentence(const std::vector<std::string>& parts) {
   std::string sentence;
   for (const std::string& part : parts) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,9 @@ std::string SkipReason(const StepRecord& step);
 std::string PreparingText(const JobRecord& job,
                           const std::map<WorkerId, Instant>& since,
                           absl::Duration bound, Instant now);
+
+// "job 7" or "jobs 7, 9".
+std::string JobsText(const std::set<JobId>& jobs);
 
 // The parts that are not empty, with "; " between them.
 std::string Sentence(const std::vector<std::string>& parts);

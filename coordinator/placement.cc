@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "coordinator/group_placement.h"
+#include "coordinator/job_text.h"
 #include "core/model/aggregation.h"
 #include "core/schedule/asynchronous.h"
 

@@ -158,7 +158,9 @@ absl::StatusOr<StepVerdict> RoundRunner::Update(const RoundTurn& turn,
   StepVerdict verdict;
   verdict.step = turn.step;
   verdict.skip = true;
-  verdict.why = "the round was void: too few usable parts";
+  verdict.why =
+      "the round was void: too few usable parts, or none that the rule "
+      "could use";
   PACELINE_RETURN_IF_ERROR(Abandon());
   if (turn.divisor == 0) return verdict;
   PACELINE_RETURN_IF_ERROR(HandOver(turn));

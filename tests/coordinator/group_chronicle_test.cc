@@ -87,11 +87,12 @@ TEST(GroupChronicle, SaysWhyARoundWasVoid) {
 
   ASSERT_TRUE(only.has_value() && after_a_loss.has_value());
   EXPECT_EQ(only->kind, "void");
-  EXPECT_EQ(only->text,
-            "step 17: too few usable parts, no update, part of w2 skipped "
-            "(late)");
+  EXPECT_EQ(
+      only->text,
+      "step 17: no update, for too few usable parts or none that the rule "
+      "could use, part of w2 skipped (late)");
   EXPECT_EQ(after_a_loss->kind, "takeover");
-  EXPECT_THAT(after_a_loss->text, HasSubstr("void: too few usable parts"));
+  EXPECT_THAT(after_a_loss->text, HasSubstr("void: no update, for too few"));
 }
 
 TEST(GroupChronicle, CountsWhatItNoLongerTells) {
