@@ -77,8 +77,8 @@ void DeclareRounds(MetricsRegistry& registry) {
       {"what"});
   registry.DeclareGauge(
       kRoundDeadline,
-      "How long a round waits after its first part, as learnt from earlier "
-      "ones.");
+      "How long the last round that this member served waited for parts after "
+      "the first one, at most.");
   registry.DeclareCounter(
       kRoundFrames, "Messages and pieces of bytes of rounds.", {"direction"});
   registry.DeclareCounter(kRoundBytes, "Payload bytes of rounds.",

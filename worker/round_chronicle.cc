@@ -113,7 +113,6 @@ void RoundChronicle::AddDuration(double seconds) {
       std::lower_bound(kRoundBounds.begin(), kRoundBounds.end(), seconds);
   ++stats_.durations[bound - kRoundBounds.begin()];
   stats_.seconds += seconds;
-  stats_.last_seconds = seconds;
 }
 
 std::optional<RoundRecord> RoundChronicle::OnApply(

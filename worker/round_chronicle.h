@@ -49,10 +49,9 @@ struct RoundStats {
   // most kRoundBounds[i] and more than the bound before; the last one: more.
   std::array<int64_t, kRoundBounds.size() + 1> durations{};
   double seconds = 0;  // of all these
-  double last_seconds = 0;
   int32_t last_contributors = 0;
   bool serves = false;          // some shard of the open step
-  double deadline_seconds = 0;  // in force
+  double deadline_seconds = 0;  // of the last round that it served
 };
 
 // A function of what it is told.  Thread-compatible.
@@ -71,9 +70,8 @@ class RoundChronicle {
   // The rule has judged the parts of a shard that this member serves; `dropped`
   // had come, and are not in the result.
   void OnJudged(const std::vector<MemberId>& dropped) { outvoted_ = dropped; }
-  // The record, where this member committed it, or levelled it, or saw
-  // something lost.  level: rounds went on; else it was applied while
-  // levelling.
+  // The record, where this member committed it or levelled it.  running: rounds
+  // went on; else it was applied while levelling.
   std::optional<RoundRecord> OnApply(const RoundResult& result,
                                      const std::optional<View>& view,
                                      bool running, Instant now,

@@ -24,7 +24,7 @@ struct PayloadKey {
   Kind kind = Kind::kPart;
   int64_t step = 0;
   int32_t shard = 0;
-  uint64_t variant = 0;  // of a result its hash, else 0
+  uint64_t variant = 0;  // as in round.proto
 
   friend auto operator<=>(const PayloadKey&, const PayloadKey&) = default;
 };

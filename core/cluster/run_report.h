@@ -127,7 +127,7 @@ struct PeerReport {
   // The stream to it is, since so long; zero: it is not.
   absl::Duration broken = absl::ZeroDuration();
   bool refused = false;  // nobody listens there any more, or another process
-  // Owes an answer, for more than a lease; zero: no.
+  // Owes an answer, since so long; zero: no.
   absl::Duration owing = absl::ZeroDuration();
   // Something is to come from it, however long that may take: owed where the
   // link is broken, whichever end sees that.
@@ -154,8 +154,8 @@ struct MemberReport {
   std::map<MemberId, uint64_t> mismatch;
 };
 
-// A round as the member saw it that committed it, or another one for whom
-// something was out of the ordinary.
+// A round as the member saw it that committed it, as its server or as a
+// leveller.
 struct RoundRecord {
   int64_t step = 0;
   ViewId view;
@@ -168,7 +168,8 @@ struct RoundRecord {
   double takeover_seconds = 0;
   struct Skip {
     WorkerId worker;
-    std::string reason;  // late, lost, not-finite, hash, division, empty
+    // late, lost, not-finite, hash, division, empty, outvoted (by the rule)
+    std::string reason;
 
     friend bool operator==(const Skip&, const Skip&) = default;
   };

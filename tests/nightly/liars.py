@@ -10,8 +10,8 @@ violated; a NaN sender harms nobody.
 
 Rules that judge each coordinate for itself are slowed down by the noise of
 parts: of seven honest values they lose the two that lie furthest from the
-liars.  In parts of 16 samples (deploy/jobs/bad-members.yaml as it stands, LeNet
-after 400 steps) `median` and `trimmed-mean` are four to five points behind with
+liars.  In parts of 16 samples (LeNet, as in deploy/jobs/bad-members.yaml, after
+400 steps) `median` and `trimmed-mean` are four to five points behind with
 two liars, `krum` two; parts of 128 samples, of which this model takes enough a
 second, bring `trimmed-mean` and `krum` within the bound.
 """

@@ -152,6 +152,7 @@ INSTANTIATE_TEST_SUITE_P(Phases, KilledServer,
 
 // Half of the coordinator's default lease, `--lease`.
 constexpr std::chrono::milliseconds kHalfALease(1500);
+constexpr std::chrono::milliseconds kTwoLeases = 4 * kHalfALease;
 
 // min_parts is the whole group, so that each round waits for every part: both
 // runs sum the same parts, and end with the same bytes.
@@ -203,13 +204,16 @@ TEST(Rounds, AStoppedMemberIsSkippedPastTheLeaseAndComesBack) {
   const pid_t pid = mesh.pid_of_worker("w2");
   ASSERT_GT(pid, 1);
 
+  const auto stopped = std::chrono::steady_clock::now();
   ASSERT_EQ(kill(pid, SIGSTOP), 0);
   EXPECT_TRUE(Eventually([&] {
     return EventsOf(mesh).find("member w2 lost") != std::string::npos;
   })) << EventsOf(mesh);
   const int64_t step = watch.Look()["step"];
-  EXPECT_TRUE(Eventually([&] { return watch.Look()["step"] > step + 5; }))
-      << "the others go on";
+  EXPECT_TRUE(Eventually([&] {
+    return watch.Look()["step"] > step + 5 &&
+           std::chrono::steady_clock::now() - stopped > kTwoLeases;
+  })) << "the others go on";
   ASSERT_EQ(kill(pid, SIGCONT), 0);
 
   EXPECT_TRUE(Eventually([&] {
