@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -29,6 +28,8 @@ const std::vector<const char*>& PhaseNames() {
 }
 
 constexpr char kNoRow[] = "no row of README.md: nothing happens";
+constexpr char kNeedsItsHold[] =
+    "whoever committed the step had this leveller's hold: it need not fetch";
 
 // A row of README.md's table of a member, by the phases in which something
 // comes of the event.
@@ -76,13 +77,6 @@ constexpr RareCell kRareCells[] = {
     // Six in 100,000.
     {Table::kMember, static_cast<int>(MemberEvent::kLevelHasIt),
      static_cast<int>(RoundMember::Phase::kLevelling), kMillion},
-    // Who committed is out of the view, and its answer to the leveller's part
-    // comes in the instant in which that asks another one for the bytes: never
-    // in 500,000.  LateWord.ALevellerNeedNotFetchWhatItHasAppliedMeanwhile
-    // plays it.
-    {Table::kLeveller, static_cast<int>(LevellerState::kFetching),
-     static_cast<int>(LevellerEvent::kAppliedMeanwhile),
-     std::numeric_limits<int64_t>::max()},
 };
 
 struct ServerRow {
@@ -122,7 +116,6 @@ constexpr LevellerRow kLevellerRows[] = {
     {LevellerState::kAsking, LevellerEvent::kLastSpreads},
     {LevellerState::kAsking, LevellerEvent::kLastFetches},
     {LevellerState::kFetching, LevellerEvent::kBytes},
-    {LevellerState::kFetching, LevellerEvent::kAppliedMeanwhile},
     {LevellerState::kSpreading, LevellerEvent::kHold},
     {LevellerState::kSpreading, LevellerEvent::kLastHold},
     {LevellerState::kAsking, LevellerEvent::kFurtherView},
@@ -223,6 +216,10 @@ const char* WhyUnreachable(Table table, int row, int column) {
       }
       return kNoRow;
     case Table::kLeveller:
+      if (row == static_cast<int>(LevellerState::kFetching) &&
+          column == static_cast<int>(LevellerEvent::kAppliedMeanwhile)) {
+        return kNeedsItsHold;
+      }
       for (const LevellerRow& each : kLevellerRows) {
         if (static_cast<int>(each.state) == row &&
             static_cast<int>(each.event) == column) {
