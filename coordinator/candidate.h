@@ -1,7 +1,6 @@
 // Workers that may get a job, for pipelines and for groups.
 #pragma once
 
-#include <set>
 #include <string>
 #include <vector>
 
@@ -21,8 +20,11 @@ struct Candidate {
 
 PlannerWorker ToPlanner(const Member& member);
 
-// Those of `names` that no candidate has, each once.
-std::set<std::string> NotAttached(const std::vector<std::string>& names,
-                                  const std::vector<Candidate>& candidates);
+// Those of `names` that cannot be had: "pipeline.workers names w7, w8, which
+// are not attached; pipeline.workers names w9, which is drained (...)"; empty:
+// none.  key: where the names stand.
+std::string AbsentText(const std::string& key,
+                       const std::vector<std::string>& names,
+                       const std::vector<Candidate>& candidates);
 
 }  // namespace paceline

@@ -54,18 +54,18 @@ std::optional<RunEstimate> EstimateOn(const JobSpec& spec,
 }
 
 // What the job waits for while `free` workers can run it now.
-// missing: as MissingMembers() says it.
+// absent: as AbsentText() says it.
 std::string WaitText(const JobSpec& spec, size_t free,
                      const std::set<JobId>& ahead, bool measuring,
                      const std::vector<std::string>& unfit,
-                     const std::string& missing) {
+                     const std::string& absent) {
   const int64_t needed = Needed(spec);
   std::string text = absl::StrCat(
       "waits for workers: a round needs ", needed,
       needed == 1 ? " member" : " members", ", and ", free,
       free == 1 ? " worker that can be one is" : " workers that can be one are",
       " free");
-  if (!missing.empty()) absl::StrAppend(&text, "; ", missing);
+  if (!absent.empty()) absl::StrAppend(&text, "; ", absent);
   if (!ahead.empty()) {
     absl::StrAppend(&text, "; ", JobsText(ahead),
                     ahead.size() == 1 ? " has others" : " have others");
@@ -192,16 +192,6 @@ double SlowestMicroBatch(const JobSpec& spec, const ModelDescription& model,
   return slowest;
 }
 
-std::string MissingMembers(const JobSpec& spec,
-                           const std::vector<Candidate>& candidates) {
-  const std::set<std::string> missing =
-      NotAttached(spec.aggregation.workers, candidates);
-  if (missing.empty()) return "";
-  return absl::StrCat(
-      "aggregation.workers names ", absl::StrJoin(missing, ", "),
-      missing.size() == 1 ? ", which is" : ", which are", " not attached");
-}
-
 PlacementVerdict DecideGroupPlacement(const JobSpec& spec,
                                       const ModelDescription& model,
                                       const std::vector<Candidate>& candidates,
@@ -214,7 +204,7 @@ PlacementVerdict DecideGroupPlacement(const JobSpec& spec,
   std::set<JobId> ahead;
   bool measuring = false;
   for (const Candidate& candidate : candidates) {
-    if (!IsNamed(spec, *candidate.member)) continue;
+    if (candidate.drained || !IsNamed(spec, *candidate.member)) continue;
     const absl::Status can = CheckJoiner(spec, model, spec.cpu_capability,
                                          *candidate.member, measurements);
     if (!can.ok()) {
@@ -243,7 +233,8 @@ PlacementVerdict DecideGroupPlacement(const JobSpec& spec,
   LeaveOutCramped(spec, model, free, unfit);
   if (std::ssize(free) < Needed(spec)) {
     verdict.why = WaitText(spec, free.size(), ahead, measuring, unfit,
-                           MissingMembers(spec, candidates));
+                           AbsentText("aggregation.workers",
+                                      spec.aggregation.workers, candidates));
     return verdict;
   }
   const std::map<WorkerId, double> shares =

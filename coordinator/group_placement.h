@@ -20,7 +20,7 @@ namespace paceline {
 // its share of a batch: aggregation.shares, else by speed where all have a
 // profile of this model, else equal.
 //
-// candidates: sorted by id, none of them drained.
+// candidates: sorted by id; drained ones get no part.
 PlacementVerdict DecideGroupPlacement(const JobSpec& spec,
                                       const ModelDescription& model,
                                       const std::vector<Candidate>& candidates,
@@ -52,9 +52,5 @@ std::map<WorkerId, double> SharesOf(const JobSpec& spec,
 double SlowestMicroBatch(const JobSpec& spec, const ModelDescription& model,
                          const std::vector<const Member*>& workers,
                          const Measurements& measurements);
-
-// "aggregation.workers names w7, which is not attached"; empty: all are.
-std::string MissingMembers(const JobSpec& spec,
-                           const std::vector<Candidate>& candidates);
 
 }  // namespace paceline

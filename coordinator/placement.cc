@@ -174,15 +174,12 @@ PlacementVerdict DecidePlacement(const JobSpec& spec,
     return verdict;
   }
   if (IsDataParallel(spec)) {
-    return DecideGroupPlacement(spec, model, candidates, measurements);
+    return DecideGroupPlacement(spec, model, all, measurements);
   }
-  if (const std::set<std::string> missing =
-          NotAttached(spec.pipeline.workers, candidates);
-      !missing.empty()) {
-    verdict.why = absl::StrCat(
-        "waits for ", missing.size() == 1 ? "worker " : "workers ",
-        absl::StrJoin(missing, ", "), ", which pipeline.workers names: ",
-        missing.size() == 1 ? "it is" : "they are", " not attached");
+  if (const std::string absent =
+          AbsentText("pipeline.workers", spec.pipeline.workers, all);
+      !absent.empty()) {
+    verdict.why = absl::StrCat("waits for workers: ", absent);
     return verdict;
   }
   std::vector<Candidate> capable = Capable(spec, Named(spec, candidates));
@@ -297,10 +294,11 @@ std::vector<std::string> PlacementNotes(
                                  kMostThreadsACore, " a core is the most"));
   }
   if (plan == nullptr) return notes;
-  if (const std::string missing = MissingMembers(spec, candidates);
-      !missing.empty()) {
+  if (const std::string absent = AbsentText(
+          "aggregation.workers", spec.aggregation.workers, candidates);
+      !absent.empty()) {
     notes.push_back(absl::StrCat(
-        missing, ": the job begins without, and takes in who joins later"));
+        absent, ": the job begins without, and takes in who joins later"));
   }
   if (std::string warning = SlowBf16(spec, *plan, candidates);
       !warning.empty()) {

@@ -94,7 +94,7 @@ TEST_F(DurableView, IsToldToNobodyWhileTheDiskIsFull) {
   const auto goes = std::make_shared<CheckedStream>(store_);
   Attach("w1", 101, stays);
   Attach("w2", 102, goes);
-  coordinator_.Submit({GroupSpec()}, false, [](const auto& submission) {
+  coordinator_.Submit({GroupSpec(), ""}, false, [](const auto& submission) {
     EXPECT_TRUE(submission.ok()) << submission.status();
   });
   Pass(absl::Milliseconds(10));

@@ -15,6 +15,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Workers w1, w2, ... that are idle.
 class GroupPlacement : public testing::Test {
@@ -98,8 +99,21 @@ TEST_F(GroupPlacement, NamesThoseOfItsWorkersThatAreNotThere) {
   EXPECT_FALSE(waits.plan.has_value());
   EXPECT_THAT(waits.why, HasSubstr(kMissing));
 
+  spec_.aggregation.min_parts = 1;
   spec_.aggregation.workers = {"w1"};
-  EXPECT_EQ(MissingMembers(spec_, candidates_), "");
+  EXPECT_THAT(PlacementNotes(spec_, &*begins.plan, candidates_),
+              Not(Contains(HasSubstr("aggregation.workers names"))));
+}
+
+TEST_F(GroupPlacement, SaysOfItsWorkersWhichAreDrained) {
+  Add();
+  Add().drained = true;
+  spec_.aggregation.workers = {"w1", "w2", "w9"};
+  spec_.aggregation.min_parts = 2;
+
+  EXPECT_THAT(Decide().why,
+              HasSubstr("aggregation.workers names w9, which is not attached; "
+                        "aggregation.workers names w2, which is drained"));
 }
 
 TEST_F(GroupPlacement, NamesWorkersThatCannotHoldTheModel) {

@@ -59,7 +59,8 @@ TEST_F(PlacementTest, WaitsForANamedWorkerThatIsNotThere) {
 
   EXPECT_FALSE(verdict.plan.has_value());
   EXPECT_TRUE(verdict.impossible.ok()) << verdict.impossible;
-  EXPECT_THAT(verdict.why, HasSubstr("waits for worker c"));
+  EXPECT_THAT(verdict.why,
+              HasSubstr("pipeline.workers names c, which is not attached"));
 }
 
 TEST_F(PlacementTest, NamesAllOfItsWorkersThatAreNotThereAndEachOnce) {
@@ -67,8 +68,10 @@ TEST_F(PlacementTest, NamesAllOfItsWorkersThatAreNotThereAndEachOnce) {
   spec.pipeline.workers = {"y", "a", "x", "y"};
 
   EXPECT_EQ(Decide(spec).why,
-            "waits for workers x, y, which pipeline.workers names: they are "
-            "not attached");
+            "waits for workers: pipeline.workers names x, y, which are not "
+            "attached");
+  candidates_[0].drained = true;
+  EXPECT_THAT(Decide(spec).why, HasSubstr("names a, which is drained"));
 }
 
 TEST_F(PlacementTest, WaitsForANamedWorkerThatIsBusyThoughOthersAreFree) {
