@@ -49,12 +49,24 @@ set_rate() {
   tc -n "$(namespace "$1")" qdisc replace dev eth0 "${shape[@]}"
 }
 
+# A namespace may choose only what its host allows to everybody: the host allows
+# cubic for this moment, of one bed at a time.
+choose_cubic() (
+  allowed_file=/proc/sys/net/ipv4/tcp_allowed_congestion_control
+  exec {lock}<"$allowed_file"
+  flock "$lock"
+  allowed=$(<"$allowed_file")
+  trap 'echo "$allowed" >"$allowed_file"' EXIT
+  echo "$allowed cubic" >"$allowed_file"
+  ip netns exec "$1" sh -c \
+    'echo cubic >/proc/sys/net/ipv4/tcp_congestion_control'
+)
+
 add_namespace() {
   ip netns add "$1"
   # What Debian's kernels do unless told otherwise, so that figures of two beds
   # do not differ by what their hosts were told.
-  ip netns exec "$1" sh -c \
-    'echo cubic >/proc/sys/net/ipv4/tcp_congestion_control' 2>/dev/null ||
+  choose_cubic "$1" 2>/dev/null ||
     echo "testbed.sh: no cubic here: TCP does as on this host" >&2
   ip -n "$1" link set dev lo alias "$(mark)" up
 }

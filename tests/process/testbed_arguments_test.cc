@@ -14,8 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 
 Finished Testbed(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(),
-                   std::string(PACELINE_SOURCE_DIR) + "/deploy/testbed.sh");
+  arguments.insert(arguments.begin(), PACELINE_SOURCE_DIR "/deploy/testbed.sh");
   return RunCommand(arguments, std::chrono::seconds(60));
 }
 
