@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "client/patience.h"
 #include "client/progress.h"
 
@@ -19,7 +20,8 @@ class ProgressView {
 
   void Show(const JobView& job, std::optional<LossPoint> newest) {
     const ProgressStyle style = {.bar = console_.live(),
-                                 .unicode = console_.unicode()};
+                                 .unicode = console_.unicode(),
+                                 .columns = console_.columns() - 1};
     if (console_.live()) {
       console_.Redraw(ProgressLine(job, newest, style));
     } else if (!HasEnded(job.state) && plain_.OnProgress(job, clock_.Now())) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what Paceline needs from Debian 12's own archive, and nothing that
-# is there already.  No network is touched when nothing is missing.
+# Installs what Paceline needs from the own archive of Debian 12 or 13, and
+# nothing that is there already.  No network is touched when nothing is missing.
 set -euo pipefail
 
 usage() {
@@ -18,14 +18,21 @@ usage: deploy/install-deps.sh CLASS...
 USAGE
 }
 
-# What the linker found: tests/lint compares this list with the programs.
-readonly RUN=(
-  libabsl20220623 libcpp-httplib0.11 libgrpc++1.51 libgrpc29
+# What the linker found: tests/lint compares these lists with the programs.
+RUN=(
   libjpeg62-turbo
   # The reference BLAS that LibTorch would settle for is 50 times slower.
   libopenblas0-pthread
-  libpng16-16 libprometheus-cpp-core1.0 libprotobuf32 libspdlog1.10 libsqlite3-0 libssl3
-  libtorch1.13 libxxhash0 libyaml-cpp0.7 zlib1g
+  libprometheus-cpp-core1.0 libsqlite3-0 libxxhash0 zlib1g
+)
+readonly RUN_BOOKWORM=(
+  libabsl20220623 libcpp-httplib0.11 libgrpc++1.51 libgrpc29 libpng16-16
+  libprotobuf32 libspdlog1.10 libssl3 libtorch1.13 libyaml-cpp0.7
+)
+readonly RUN_TRIXIE=(
+  libabsl20240722 libcpp-httplib0.18 libgrpc++1.51t64 libgrpc29t64
+  libpng16-16t64 libprotobuf32t64 libspdlog1.15 libssl3t64 libtorch2.6
+  libyaml-cpp0.8
 )
 readonly DATA=(dataset-fashion-mnist)
 # Links and namespaces; what else testbed.sh calls is on every Debian.
@@ -47,12 +54,41 @@ readonly TEST=(
   # spin explores the model of the rounds, core/round/model, to its last state.
   spin
 )
-# Python's torch writes the weights and scripts that ours are compared with.
-readonly NIGHTLY=(jq python3-torch python3-torchvision)
+# Python's torch writes the weights and scripts that ours are compared with;
+# debootstrap makes the Debian 13 that the area trixie runs in.
+readonly NIGHTLY=(debootstrap jq python3-torch python3-torchvision)
 
 die() {
   echo "install-deps.sh: $*" >&2
   exit 1
+}
+
+os_release_value() {
+  sed -n "s/^$1=//p" "${PACELINE_OS_RELEASE:-/etc/os-release}" 2>/dev/null |
+    tr -d '"'
+}
+
+# Adds what is named otherwise in each release.
+choose_release() {
+  case $(os_release_value VERSION_CODENAME) in
+    bookworm) RUN+=("${RUN_BOOKWORM[@]}") ;;
+    trixie) RUN+=("${RUN_TRIXIE[@]}") ;;
+    *) die "this system is '$(os_release_value PRETTY_NAME)'
+  Paceline is built on the packages of Debian 12 or 13 (or Raspberry Pi OS
+  bookworm or trixie), and knows their names only: use one of those." ;;
+  esac
+}
+
+# A 64-bit kernel says nothing: Raspberry Pi OS runs 32-bit programs on one.
+check_architecture() {
+  local architecture
+  architecture=$(dpkg --print-architecture)
+  case $architecture in
+    armhf | armel | i386)
+      die "this system is 32-bit ($architecture), and LibTorch is not packaged for it
+  Install a 64-bit system: of Raspberry Pi OS the one that is called 64-bit, which
+  runs on a Raspberry Pi 3, 4, 5, 400, 500 and Zero 2 W." ;;
+  esac
 }
 
 # Prints the words of "$@" that dpkg does not call installed, one a line.
@@ -89,8 +125,8 @@ check_names_exist() {
       unknown+=("$package")
   done
   [[ ${#unknown[@]} -eq 0 ]] || die "apt does not know: ${unknown[*]}
-  The names are those of Debian 12 (bookworm), section main; this is:
-  $(sed -n 's/^PRETTY_NAME="\(.*\)"/\1/p' /etc/os-release)"
+  They are in section main of $(os_release_value PRETTY_NAME):
+  do the sources in /etc/apt name it?"
 }
 
 # A test needs promtool out of the package, not a server on port 9090.
@@ -103,6 +139,8 @@ stop_prometheus_server() {
 main() {
   local wanted=() list_only=false class
   [[ $# -gt 0 ]] || { usage >&2; exit 2; }
+  case " $* " in *" --help "* | *" -h "*) usage; exit ;; esac
+  choose_release
   for class in "$@"; do
     case $class in
       --run) wanted+=("${RUN[@]}") ;;
@@ -118,7 +156,6 @@ main() {
           "${TEST[@]}" "${NIGHTLY[@]}")
         ;;
       --list) list_only=true ;;
-      --help | -h) usage; exit 0 ;;
       *) echo "install-deps.sh: unknown option '$class'" >&2
          usage >&2
          exit 2 ;;
@@ -132,7 +169,8 @@ main() {
   fi
 
   command -v dpkg-query apt-get apt-cache >/dev/null ||
-    die "needs dpkg and apt: Paceline is built on Debian 12's packages"
+    die "needs dpkg and apt: Paceline is built on Debian's packages"
+  check_architecture
   local missing
   mapfile -t missing < <(missing_of "${wanted[@]}")
   if [[ ${#missing[@]} -eq 0 ]]; then

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# From a bare Debian 12 machine to a trained network: installs what is
+# From a bare Debian 12 or 13 machine to a trained network: installs what is
 # missing, builds, starts a mesh of four workers on this machine, trains
 # deploy/jobs/fashion-mnist.yaml over a pipeline of four stages, exports the
 # weights, stops the mesh.  Safe to run again; then it goes straight to

@@ -100,7 +100,13 @@ class AnswerThreads {
 // httplib's accepting thread only takes connections in: that is done at once.
 class OnAcceptThread final : public httplib::TaskQueue {
  public:
-  void enqueue(std::function<void()> task) override { task(); }
+  // void in httplib 0.11; later whether the queue took the task.
+  using Taken = decltype(std::declval<httplib::TaskQueue&>().enqueue(nullptr));
+
+  Taken enqueue(std::function<void()> task) override {
+    task();
+    return Taken(true);
+  }
   void shutdown() override {}
 };
 
@@ -256,15 +262,27 @@ class LimitedServer final : public httplib::Server {
   void Serve(ReadyConnection connection) {
     LimitedStream stream(std::move(connection));
     bool all_read = false;  // nothing of the request is still on its way
-    bool closed = false;
-    process_request(stream, /*close_connection=*/true, closed,
-                    [&](httplib::Request& r) {
-                      all_read = r.method == "GET" || r.method == "HEAD";
-                      // A short request may ask for the same bytes a thousand
-                      // times.
-                      r.ranges.clear();
-                    });
+    Process(stream, [&](httplib::Request& r) {
+      all_read = r.method == "GET" || r.method == "HEAD";
+      // A short request may ask for the same bytes a thousand times.
+      r.ranges.clear();
+    });
     if (!all_read) stream.Linger();
+  }
+
+  // httplib 0.11 asks the stream for the addresses, later versions want them
+  // here.  No handler reads them.
+  template <typename SetUp>
+  void Process(LimitedStream& stream, const SetUp& set_up) {
+    constexpr bool kClose = true;
+    bool closed = false;
+    if constexpr (requires {
+                    this->process_request(stream, kClose, closed, set_up);
+                  }) {
+      this->process_request(stream, kClose, closed, set_up);
+    } else {
+      this->process_request(stream, "", 0, "", 0, kClose, closed, set_up);
+    }
   }
 
   Connections connections_;

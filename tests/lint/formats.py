@@ -76,7 +76,17 @@ def check_shell(tree):
             yield Problem(path, 0, "needs `set -euo pipefail`")
 
 
+def clang_format_decides():
+    """Debian 12's version does: later ones break some lines otherwise."""
+    return " 14." in subprocess.run(["clang-format", "--version"],
+                                    capture_output=True, text=True,
+                                    check=True).stdout
+
+
 def check_clang_format(tree):
+    if not clang_format_decides():
+        print("clang_format: skipped, since only version 14 decides")
+        return
     sources = tree.sources()
     for begin in range(0, len(sources), 50):
         files = [str(tree.root / name) for name in sources[begin:begin + 50]]

@@ -269,6 +269,7 @@ class Formats(LintTest):
         self.write("run", good + "if true\n", executable=True)
         self.assertIn("bash -n", self.said(formats.check_shell)[0])
 
+    @unittest.skipUnless(formats.clang_format_decides(), "needs version 14")
     def test_clang_format_is_asked(self):
         self.write(".clang-format", "BasedOnStyle: Google\n")
         self.write("core/base/a.cc", "int a;\n")

@@ -97,8 +97,8 @@ TEST(Planning, APlanFileDecidesWhoHoldsWhichStage) {
   for (const auto& node : nodes["workers"]) names[node["id"]] = node["name"];
   for (const auto& worker : job["workers"]) {
     const int stage = worker["stages"][0];
-    EXPECT_EQ(names[worker["id"]], devices[stage == 0 ? 2 : 0]["name"])
-        << job.dump(2);
+    const std::string device = devices[stage == 0 ? 2 : 0]["name"];
+    EXPECT_EQ(names[worker["id"]], device) << job.dump(2);
   }
 }
 

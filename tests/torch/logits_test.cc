@@ -8,6 +8,7 @@
 #include <map>
 #include <sstream>
 
+#include "absl/strings/str_cat.h"
 #include "core/base/random.h"
 #include "core/model/catalog.h"
 #include "gtest/gtest.h"

@@ -22,6 +22,7 @@
 #include "tests/torch/plain_language.h"
 #include "tests/torch/plain_models.h"
 #include "torch/torch.h"
+#include "worker/torch/allocation_meter.h"
 #include "worker/torch/guard.h"
 #include "worker/torch/precision.h"
 #include "worker/torch/tensor_bridge.h"
@@ -341,20 +342,6 @@ TEST(PlainLoop, LossesAgreeWithLibTorchsAdamw) {
   }
 }
 
-// Counts what LibTorch's allocator has given out since.
-class MemoryMeter final : public c10::MemoryReportingInfoBase {
- public:
-  void reportMemoryUsage(void*, int64_t bytes, int64_t, int64_t,
-                         c10::Device) override {
-    held_ += bytes;
-  }
-  bool memoryProfilingEnabled() const override { return true; }
-  int64_t held() const { return held_; }
-
- private:
-  int64_t held_ = 0;
-};
-
 TEST(TorchEngine, KeepsAboutTheActivationBytesOfItsDescription) {
   for (const std::string& name : ModelNames()) {
     for (const double dropout : {0.0, 0.2}) {
@@ -375,11 +362,9 @@ TEST(TorchEngine, KeepsAboutTheActivationBytesOfItsDescription) {
       const std::vector<int32_t> order = SampleOrder(1, 0, batch.samples);
       const TensorList input = experiment.set.Take(order, 0, batch.samples);
 
-      const auto meter = std::make_shared<MemoryMeter>();
-      const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE,
-                                      meter);
+      const AllocationMeter meter(/*enabled=*/true);
       ASSERT_TRUE((*engine)->Forward(batch, 0, input).ok());
-      const int64_t kept = meter->held() + input[0].bytes();
+      const int64_t kept = meter.live_bytes() + input[0].bytes();
 
       EXPECT_LE(kept, 1.05 * described) << name << ", dropout " << dropout;
       EXPECT_GE(kept, 0.5 * described) << name << ", dropout " << dropout;

@@ -3,6 +3,7 @@
 #include <malloc.h>
 
 #include <cstdint>
+#include <cstring>
 
 #include "c10/core/Allocator.h"
 #include "c10/core/CPUAllocator.h"
@@ -25,19 +26,26 @@ void CountAndFree(void* memory) {
   Inner()->raw_deleter()(memory);
 }
 
-// Thread-safe.
+c10::DataPtr AllocateCounted(size_t bytes) {
+  c10::DataPtr inner = Inner()->allocate(bytes);
+  void* const memory = inner.get();
+  if (memory != nullptr) CountTensorBytes(BytesOf(memory));
+  // Its context is the memory itself: it has a raw deleter.
+  const c10::Device device = inner.device();
+  inner.release_context();
+  return {memory, memory, &CountAndFree, device};
+}
+
+// Thread-safe.  LibTorch 1.13 has allocate() const and no copy_data(): each of
+// its versions overrides some of these, so none says so.
 class CountedAllocator final : public c10::Allocator {
  public:
-  c10::DataPtr allocate(size_t bytes) const override {
-    c10::DataPtr inner = Inner()->allocate(bytes);
-    void* const memory = inner.get();
-    if (memory != nullptr) CountTensorBytes(BytesOf(memory));
-    // Its context is the memory itself: it has a raw deleter.
-    const c10::Device device = inner.device();
-    inner.release_context();
-    return {memory, memory, &CountAndFree, device};
+  c10::DataPtr allocate(size_t bytes) const { return AllocateCounted(bytes); }
+  c10::DataPtr allocate(size_t bytes) { return AllocateCounted(bytes); }
+  c10::DeleterFnPtr raw_deleter() const { return &CountAndFree; }
+  void copy_data(void* to, const void* from, size_t bytes) const {
+    std::memcpy(to, from, bytes);
   }
-  c10::DeleterFnPtr raw_deleter() const override { return &CountAndFree; }
 };
 
 }  // namespace
