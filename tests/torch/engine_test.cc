@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "core/model/precision.h"
 #include "gmock/gmock.h"
@@ -121,14 +122,21 @@ TEST(TorchEngine, EveryModelLearns) {
     if (experiment.set.shape.size() == 3 &&
         experiment.set.shape != TinySet().shape) {
       // Deep convolutions learn slowly, and normalise over a micro-batch.
-      experiment.job.train.epochs = 40;
+      experiment.job.train.epochs = 80;
       experiment.job.train.micro_batch = 8;
       least = 0.8;
     }
 
     const Outcome outcome = InProcessPipeline(experiment).Run();
 
-    EXPECT_LT(outcome.losses.back(), least * outcome.losses.front()) << name;
+    // A single loss depends on how this CPU rounds: take the last quarter's
+    // mean.
+    const auto& losses = outcome.losses;
+    const auto begin = losses.end() - losses.size() / 4;
+    const double mean =
+        std::accumulate(begin, losses.end(), 0.0) / (losses.end() - begin);
+    EXPECT_LT(mean, least * losses.front()) << name;
+    RecordProperty(name, std::to_string(mean / losses.front()));
   }
 }
 
