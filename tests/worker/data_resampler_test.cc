@@ -150,6 +150,14 @@ TEST(CenterBox, IsTheMiddleOfTheShorterSidesPicture) {
   EXPECT_NEAR(box.height, 224 * 375.0 / 256, 1e-9);
 }
 
+TEST(CenterBox, OfAnOddMarginIsTorchvisions) {
+  // int(round(31 / 2.0)) is 16, int(round(29 / 2.0)) is 14.
+  const Box box = CenterBox({256, 256}, 256, {225, 227});
+
+  EXPECT_EQ(box.left, 16);
+  EXPECT_EQ(box.top, 14);
+}
+
 bool IsInside(const Box& box, ImageSize picture) {
   constexpr double kRounding = 1e-6;
   return box.left >= 0 && box.top >= 0 && box.width > 0 && box.height > 0 &&

@@ -22,6 +22,12 @@ ImageSize Resized(ImageSize picture, int64_t resize) {
           std::max(resize, picture.height * resize / shorter)};
 }
 
+// Half of a margin: half to even, as torchvision's int(round(margin / 2.0)).
+int64_t Half(int64_t margin) {
+  const int64_t half = margin / 2;
+  return half + (margin % 2 != 0 && half % 2 != 0);
+}
+
 // `target` pixels from (x, y) on of the resized picture, in the picture's own.
 Box BoxAt(ImageSize picture, ImageSize resized, int64_t x, int64_t y,
           ImageSize target) {
@@ -55,8 +61,8 @@ SplitMix64 AugmentationOf(int64_t seed, int64_t epoch, int64_t sample) {
 
 Box CenterBox(ImageSize picture, int64_t resize, ImageSize target) {
   const ImageSize resized = Resized(picture, resize);
-  return BoxAt(picture, resized, (resized.width - target.width) / 2,
-               (resized.height - target.height) / 2, target);
+  return BoxAt(picture, resized, Half(resized.width - target.width),
+               Half(resized.height - target.height), target);
 }
 
 Box RandomBox(ImageSize picture, int64_t resize, ImageSize target,

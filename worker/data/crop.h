@@ -31,7 +31,8 @@ Crop CropOf(const std::string& name);
 SplitMix64 AugmentationOf(int64_t seed, int64_t epoch, int64_t sample);
 
 // The middle of a picture whose shorter side was made `resize` long:
-// `target` pixels of it.  target fits into resize x resize.
+// `target` pixels of it, those that torchvision's CenterCrop takes.  target
+// fits into resize x resize.
 Box CenterBox(ImageSize picture, int64_t resize, ImageSize target);
 
 // The same, anywhere.
