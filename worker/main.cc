@@ -170,6 +170,8 @@ int Run(const WorkerOptions& worker, const std::string& capability,
     sigaddset(&signals, signal);
   }
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  // Who reads the log may leave; the worker stays.
+  signal(SIGPIPE, SIG_IGN);
 
   // Debian's absl keeps a graph of all locks otherwise, at every lock.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);

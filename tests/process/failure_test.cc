@@ -153,6 +153,34 @@ TEST(Failure, SubmitWithoutACoordinatorEndsWithFourWithinFiveSeconds) {
   EXPECT_EQ(finished.output, "");
 }
 
+// `paceline-worker ... 2>&1 | head`: its next line finds no reader.
+TEST(Failure, NoDaemonDiesWithTheReaderOfItsLog) {
+  const std::string any = "127.0.0.1:0";
+  const std::vector<std::vector<std::string>> daemons = {
+      {"paceline-coordinator", "--listen", any, "--http", any},
+      {"paceline-worker", "--listen", any, "--http", any, "--coordinator",
+       "127.0.0.1:1"},
+      {"paceline", "up", "--workers", "1", "--port", "0", "--http-port", "0"}};
+  for (std::vector<std::string> command : daemons) {
+    const TemporaryFolder folder;
+    command[0] = Program(command[0]);
+    command.insert(command.end(), {"--state", folder / "state"});
+    // Every one says that it stops.
+    command.insert(command.begin(),
+                   {"bash", "-c",
+                    "mkfifo log; \"$@\" > log 2>&1 & pid=$!; "
+                    "head -n 1 log; kill -TERM $pid; wait $pid",
+                    "bash"});
+
+    const Finished ended = RunCommand(command, std::chrono::seconds(60),
+                                      {.directory = folder.path()});
+
+    EXPECT_FALSE(ended.output.empty());
+    EXPECT_NE(ended.exit_code, 128 + SIGPIPE) << command[4];
+    EXPECT_NE(ended.exit_code, -1) << command[4];
+  }
+}
+
 TEST(Failure, AMissingDataFileFailsTheJobAndNamesTheFile) {
   const Mesh mesh(2);
 
