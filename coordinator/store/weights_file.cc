@@ -106,13 +106,15 @@ absl::Status WeightsFile::Resume() {
   if (file_ < 0) file_ = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (file_ < 0) return FileError("open", path, errno);
   const std::string notes = PathOf(kProgressName);
-  progress_ = open(notes.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  progress_ = open(notes.c_str(), O_WRONLY | O_CLOEXEC);
   if (progress_ < 0) return FileError("open", notes, errno);
   std::ifstream lines(notes);
   std::string line;
   std::getline(lines, line);  // the run
+  progress_bytes_ = std::ssize(line) + 1;
   // A line without an end was cut short.
   while (std::getline(lines, line) && !lines.eof()) {
+    progress_bytes_ += std::ssize(line) + 1;
     const std::vector<std::string> parts =
         absl::StrSplit(line, absl::MaxSplits(' ', 2));
     int64_t begin = 0, end = 0;
@@ -167,9 +169,14 @@ absl::Status WeightsFile::Sync() {
     }
   }
   if (lines.empty()) return absl::OkStatus();
-  // O_APPEND: the offset does not matter.
-  PACELINE_RETURN_IF_ERROR(WriteAt(progress_, PathOf(kProgressName), 0, lines));
-  PACELINE_RETURN_IF_ERROR(SyncFile(progress_, PathOf(kProgressName)));
+  const std::string notes = PathOf(kProgressName);
+  // A line that was cut short would be the beginning of the next one.
+  if (ftruncate(progress_, progress_bytes_) != 0) {
+    return FileError("cut", notes, errno);
+  }
+  PACELINE_RETURN_IF_ERROR(WriteAt(progress_, notes, progress_bytes_, lines));
+  PACELINE_RETURN_IF_ERROR(SyncFile(progress_, notes));
+  progress_bytes_ += std::ssize(lines);
   for (auto& [name, tensor] : tensors_) tensor.noted = tensor.written;
   return absl::OkStatus();
 }

@@ -82,6 +82,7 @@ class WeightsFile {
   std::map<std::string, Tensor> tensors_;
   int file_ = -1;  // -1: the file has its name already
   int progress_ = -1;
+  int64_t progress_bytes_ = 0;  // of whole lines
 };
 
 }  // namespace paceline

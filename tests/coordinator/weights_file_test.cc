@@ -238,6 +238,12 @@ TEST(WeightsFile, ALineOfProgressThatWasCutShortCountsForNothing) {
   auto next = Open(folder.path(), kRun);
   EXPECT_THAT(std::string(next->Save().status().message()),
               HasSubstr("1 of 2 tensors did not arrive whole; the first is b"));
+
+  // And spoils no line after it.
+  ASSERT_TRUE(next->Write("b", 0, "012345678901").ok());
+  ASSERT_TRUE(next->Sync().ok());
+  next = Open(folder.path(), kRun);
+  EXPECT_TRUE(next->Save().ok());
 }
 
 }  // namespace
