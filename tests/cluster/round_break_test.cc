@@ -198,6 +198,21 @@ TEST_F(RoundPair, AsksForWhatItHasLentWhenTheStepIsForgotten) {
   EXPECT_EQ(nodes_[1]->plane.stats().reconnects, 0);
 }
 
+TEST_F(RoundPair, GoesOnAfterBytesThatThePeerRefused) {
+  sinks_[0].SetMemory(
+      [](const MemberId&, const PayloadKey& key,
+         size_t bytes) -> absl::StatusOr<std::shared_ptr<RoundPayload>> {
+        if (key == PartKey(5)) return RoundPayload::Make(bytes);
+        return absl::InvalidArgumentError("of another model");
+      });
+  Offer(PartKey(4), ReadyPayload(kTwoChunks, 1));
+  ASSERT_TRUE(sinks_[1].AwaitLink(0, /*up=*/false));
+
+  transports_[1]->Forget(5);
+
+  EXPECT_TRUE(OfferUntilItArrives(PartKey(5), ReadyPayload(kTwoChunks, 2)));
+}
+
 TEST_F(RoundPair, LendsNothingMoreToOneThatCannotUseIt) {
   const int64_t steps = OfferUntilSomethingIsLent();
   ASSERT_GT(steps, 0);

@@ -309,7 +309,7 @@ void RoundOutbound::OnFirstReceipt() {
     told_up_ = true;
     refused_ = false;
     back_again = std::exchange(was_up_, true);
-    if (!data_lost_) backoff_ = kFirstBackoff;
+    if (!bad_data_) backoff_ = kFirstBackoff;
   }
   if (back_again) ++shared_->counters.reconnects;
   if (!tell) return;
@@ -352,8 +352,10 @@ void RoundOutbound::OnCallDone(const grpc::Status& grpc_status) {
     absl::MutexLock lock(&mutex_);
     call_ = nullptr;
     closed = closed_;
-    data_lost_ = absl::IsDataLoss(status);
-    returned = lender_.OnCallDone(data_lost_);
+    // What is sent again may be right the next time: it is another part, or the
+    // peer was wrong.  It may as well be wrong for good.
+    bad_data_ = absl::IsDataLoss(status) || absl::IsInvalidArgument(status);
+    returned = lender_.OnCallDone(absl::IsDataLoss(status));
     if (absl::IsUnavailable(status)) channel_ = nullptr;
     queue_.OnBroken();
     // What we gave up ourselves says nothing of the peer.
@@ -375,8 +377,7 @@ void RoundOutbound::OnCallDone(const grpc::Status& grpc_status) {
          {"why", status.ToString()}});
     options_.on_link(/*up=*/false, refused);
   }
-  // It says that what we send can never be right.
-  if (!absl::IsInvalidArgument(status)) Retry();
+  Retry();
 }
 
 void RoundOutbound::Retry() {

@@ -113,7 +113,7 @@ class RoundOutbound final : public CallOwner,
   std::optional<bool> told_up_ ABSL_GUARDED_BY(mutex_);
   bool refused_ ABSL_GUARDED_BY(mutex_) = false;
   // The last call ended so: backoff grows although the peer can be reached.
-  bool data_lost_ ABSL_GUARDED_BY(mutex_) = false;
+  bool bad_data_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace paceline
