@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client/text.h"
 
 namespace paceline {
 namespace {
@@ -26,16 +27,6 @@ bool LocaleIsUtf8() {
            absl::StrContains(value, "utf8");
   }
   return false;
-}
-
-// The first `columns` characters of `line`.
-std::string Cut(const std::string& line, int columns) {
-  int width = 0;
-  for (size_t i = 0; i < line.size(); ++i) {
-    const bool starts = (line[i] & 0xC0) != 0x80;
-    if (starts && width++ == columns) return line.substr(0, i);
-  }
-  return line;
 }
 
 }  // namespace
@@ -87,7 +78,8 @@ void Console::Note(const std::string& line) {
 }
 
 void Console::Redraw(const std::string& line) {
-  err_ << '\r' << Cut(line, traits_.columns - 1) << "\x1b[K" << std::flush;
+  err_ << '\r' << CutToWidth(line, traits_.columns - 1) << "\x1b[K"
+       << std::flush;
   line_open_ = true;
 }
 

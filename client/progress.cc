@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -12,6 +14,7 @@ namespace paceline {
 namespace {
 
 constexpr int kBarColumns = 24;
+constexpr int kLeastBarColumns = 4;  // a shorter one says nothing
 constexpr absl::Duration kPlainPeriod = absl::Seconds(10);
 
 bool Computes(const JobView& job) {
@@ -23,10 +26,10 @@ double ShareDone(const JobView& job) {
   return std::clamp(static_cast<double>(job.step) / job.steps, 0.0, 1.0);
 }
 
-std::string Bar(double share, bool unicode) {
-  const int filled = static_cast<int>(share * kBarColumns);
+std::string Bar(double share, int columns, bool unicode) {
+  const int filled = static_cast<int>(share * columns);
   std::string bar = "[";
-  for (int i = 0; i < kBarColumns; ++i) {
+  for (int i = 0; i < columns; ++i) {
     if (i < filled) {
       bar += unicode ? "█" : "#";
     } else {
@@ -34,6 +37,24 @@ std::string Bar(double share, bool unicode) {
     }
   }
   return bar + "]";
+}
+
+// `parts` with the bar behind the first where it is wanted: what they say comes
+// first where columns are few.
+std::string Line(const JobView& job, std::vector<std::string> parts,
+                 const ProgressStyle& style) {
+  if (!style.bar || job.steps <= 0) return absl::StrJoin(parts, "  ");
+  int columns = kBarColumns;
+  if (style.columns > 0) {
+    const int taken = DisplayWidth(absl::StrJoin(parts, "  "));
+    // Brackets and two blanks.
+    columns = std::min(columns, style.columns - taken - 4);
+  }
+  if (columns >= kLeastBarColumns) {
+    parts.insert(parts.begin() + 1,
+                 Bar(ShareDone(job), columns, style.unicode));
+  }
+  return absl::StrJoin(parts, "  ");
 }
 
 }  // namespace
@@ -55,12 +76,9 @@ std::string ProgressLine(const JobView& job, std::optional<LossPoint> newest,
     if (!job.why.empty()) parts.push_back(Printable(job.why));
     return absl::StrJoin(parts, "  ");
   }
-  if (style.bar && job.steps > 0) {
-    parts.push_back(Bar(ShareDone(job), style.unicode));
-  }
   if (job.step == 0 && !Computes(job)) {
     parts.push_back(job.phase.empty() ? "starting" : Printable(job.phase));
-    return absl::StrJoin(parts, "  ");
+    return Line(job, std::move(parts), style);
   }
   const char* const unit = IsInference(job.spec) ? "micro-batch" : "step";
   parts.push_back(absl::StrCat(
@@ -79,7 +97,7 @@ std::string ProgressLine(const JobView& job, std::optional<LossPoint> newest,
   } else if (const auto left = TimeLeft(job); left.has_value()) {
     parts.push_back(absl::StrCat(HumanDuration(*left), " left"));
   }
-  return absl::StrJoin(parts, "  ");
+  return Line(job, std::move(parts), style);
 }
 
 bool PlainProgress::OnProgress(const JobView& job, Instant now) {

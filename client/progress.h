@@ -16,11 +16,13 @@ std::optional<absl::Duration> TimeLeft(const JobView& job);
 struct ProgressStyle {
   bool bar = false;      // for a line that is redrawn
   bool unicode = false;  // of the bar
+  int columns = 0;       // that the line may have; 0: any number
 };
 
 // One line: "job 3  step 120/938  3.9 k samples/s  loss 0.4321  12 s left";
 // what is not known is left out, and a step that was skipped says so instead of
-// its loss.  newest: the curve's last point.
+// its loss.  The bar is as long as there is room.  newest: the curve's last
+// point.
 std::string ProgressLine(const JobView& job, std::optional<LossPoint> newest,
                          const ProgressStyle& style);
 

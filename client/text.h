@@ -16,8 +16,16 @@ std::string ValidUtf8(absl::string_view text);
 // the cursor or change colors.  Each becomes '?'; a line break becomes a space.
 std::string Printable(absl::string_view text);
 
-// Characters (code points) of valid UTF-8; what a table counts as width.
+// Columns of a terminal that valid UTF-8 takes: two for what is East Asian or
+// an emoji, none for marks that go on the character before.
 int DisplayWidth(absl::string_view text);
+
+// The beginning of valid UTF-8 that takes at most `columns`.
+std::string CutToWidth(absl::string_view text, int columns);
+
+// `text` in which words of more than 300 bytes are cut and counted, so that
+// what somebody typed or sent does not bury the sentence about it.
+std::string ShortenWords(absl::string_view text);
 
 // "812", "13.4 k", "1.29 M": three digits and a decimal unit.
 std::string HumanCount(double count);

@@ -397,6 +397,21 @@ void SpecReader::CheckPaths() {
   }
 }
 
+// The line of the first tab that indents, which yaml-cpp calls all sorts of
+// things; 0: there is none.
+int LineOfTab(absl::string_view text) {
+  int number = 0;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    ++number;
+    const size_t first = line.find_first_not_of(" \t");
+    if (absl::StrContains(line.substr(0, first), '\t') &&
+        first != absl::string_view::npos) {
+      return number;
+    }
+  }
+  return 0;
+}
+
 // With SetMaps() the only place that yaml-cpp's exceptions reach.
 absl::Status ReadYaml(const JobFile& file, SpecReader& reader) {
   try {
@@ -415,6 +430,11 @@ absl::Status ReadYaml(const JobFile& file, SpecReader& reader) {
     reader.ReadDocument(documents[0]);
     return absl::OkStatus();
   } catch (const YAML::Exception& error) {
+    if (const int line = LineOfTab(file.text); line > 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(file.name, ":", line,
+                       ": a tab indents it; YAML takes blanks for that"));
+    }
     return absl::InvalidArgumentError(absl::StrCat(
         file.name, ":", error.mark.line + 1, ": is not YAML at column ",
         error.mark.column + 1, ": ", error.msg));

@@ -90,7 +90,7 @@ TEST(Text, ValidUtf8KeepsCharactersOfAllLengths) {
   const std::string text = "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x9A\xB2";
 
   EXPECT_EQ(ValidUtf8(text), text);
-  EXPECT_EQ(DisplayWidth(text), 4);
+  EXPECT_EQ(DisplayWidth(text), 5);
 }
 
 TEST(Text, PrintableTakesAwayTheCursor) {
@@ -137,6 +137,23 @@ TEST(Document, TakesMoreEntries) {
   document.Add("b", TextList({"c"}));
 
   EXPECT_EQ(document.ToJson(), R"({"a":1,"b":["c"]})");
+}
+
+TEST(Text, WideCharactersTakeTwoColumnsAndMarksNone) {
+  EXPECT_EQ(DisplayWidth("日本"), 4);
+  EXPECT_EQ(DisplayWidth("e\u0301"), 1);
+  EXPECT_EQ(DisplayWidth("🚲a"), 3);
+  EXPECT_EQ(CutToWidth("日本語", 5), "日本");
+}
+
+TEST(Text, AWordOfAnyLengthIsShortened) {
+  const std::string path = "/" + std::string(250, 'p');
+  const std::string text =
+      ShortenWords("no job '" + std::string(5000, 'x') + "' at " + path);
+
+  EXPECT_LT(text.size(), 450u);
+  EXPECT_NE(text.find("5002 bytes"), std::string::npos) << text;
+  EXPECT_NE(text.find(" at " + path), std::string::npos) << text;
 }
 
 }  // namespace

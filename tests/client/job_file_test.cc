@@ -540,5 +540,10 @@ TEST(JobFile, EveryFieldOfTheSpecCanBeSet) {
   ExpectSettable(*v1::JobSpec::GetDescriptor());
 }
 
+TEST(JobFile, ATabThatIndentsIsCalledATab) {
+  EXPECT_THAT(Complaint("model:\n\tname: mlp\ndata: {name: synthetic}\n"),
+              HasSubstr(":2: a tab"));
+}
+
 }  // namespace
 }  // namespace paceline

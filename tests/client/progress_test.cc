@@ -28,6 +28,21 @@ TEST(ProgressLine, DrawsABarWhereItCanBeRedrawn) {
             "2 s left");
 }
 
+TEST(ProgressLine, ShortensTheBarSoThatTheTimeLeftIsSeen) {
+  JobView job = RunningJob(120, 938);
+  job.samples_per_second = 12.5;
+  const LossPoint newest{120, 0.43215};
+  ProgressStyle style = {.bar = true, .columns = 79};
+
+  const std::string line = ProgressLine(job, newest, style);
+  EXPECT_LE(line.size(), 79u);
+  EXPECT_NE(line.find("[#"), std::string::npos) << line;
+  EXPECT_NE(line.find(" left"), std::string::npos) << line;
+
+  style.columns = 60;
+  EXPECT_EQ(ProgressLine(job, newest, style).find('['), std::string::npos);
+}
+
 TEST(ProgressLine, LeavesOutWhatIsNotKnown) {
   JobView job = RunningJob(3, 0);
   job.samples_per_second = 0;
