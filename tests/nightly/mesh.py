@@ -22,6 +22,7 @@ class Mesh:
         self.state = Path(tempfile.mkdtemp(prefix="paceline-mesh-"))
         self.process = None
         self.addresses = {}
+        self.keep = False  # state and logs, though nothing was raised
 
     def __enter__(self):
         try:
@@ -33,7 +34,7 @@ class Mesh:
 
     def __exit__(self, kind, *_):
         self._stop()
-        if kind is None:
+        if kind is None and not self.keep:
             shutil.rmtree(self.state)
         else:
             print(f"state and logs are kept in {self.state}")

@@ -450,7 +450,9 @@ def main():
     arguments = parser.parse_args()
     with RestartingMesh(arguments.bin, MEMBERS, arguments.pause) as mesh:
         jobs, wrong = run_jobs(mesh, arguments)
-    kills = [kill for job in jobs for kill in job.kills if not kill.why_not]
+        kills = [kill for job in jobs for kill in job.kills if not kill.why_not]
+        odd = judge(kills)
+        mesh.keep = bool(wrong + odd)
     show(kills)
     normal = [1e3 * job.normal for job in jobs]
     rounds = sum(job.shown["step"] for job in jobs)
@@ -458,10 +460,9 @@ def main():
           f"{max(normal):.1f} ms; the longest round of all "
           f"{1e3 * max(job.longest for job in jobs):.0f} ms; {rounds} rounds, "
           f"{len(diverged_steps(wrong))} after which states differed")
-    wrong += judge(kills)
-    for sentence in wrong:
+    for sentence in wrong + odd:
         print(f"WRONG: {sentence}")
-    return int(bool(wrong))
+    return int(bool(wrong + odd))
 
 
 def diverged_steps(wrong):
