@@ -436,7 +436,9 @@ UsageFaultKind KindOf(const CLI::ParseError& error) {
 }
 
 UsageFault Parser::FaultOf(const CLI::ParseError& error) const {
-  UsageFault fault{.kind = KindOf(error), .what = error.what()};
+  UsageFault fault;
+  fault.kind = KindOf(error);
+  fault.what = error.what();
   const CLI::App* const here = Innermost(&app_);
   for (const CLI::App* child :
        here->get_subcommands([](const CLI::App*) { return true; })) {

@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly AREAS=(quickstart repeat same-bytes precision torchvision language codecs soak rounds kills liars bench
-  bed speed round-speed torch-free tsan asan)
+  bed speed round-speed torch-free tsan asan trixie)
 
 usage() {
   cat <<USAGE
@@ -33,6 +33,7 @@ export TSAN_OPTIONS=${TSAN_OPTIONS:-$suppressions/tsan.supp:history_size=4}
 suite() {
   local preset=$1
   shift
+  cmake --preset "$preset" -DPACELINE_WERROR=ON >/dev/null
   deploy/build.sh "$preset"
   ctest --preset "$preset" -j 2 --no-tests=error "$@"
 }
@@ -144,6 +145,9 @@ area_quickstart() {
   python3 -c "import sys; sys.exit(not (float(sys.argv[1]) >= 0.89 and int(sys.argv[2]) <= 180))" \
     "$accuracy" "$seconds"
 }
+
+# Debian 13: the quickstart and the suite in a root of its own; needs root.
+area_trixie() { tests/nightly/trixie.sh; }
 
 # The commit, and whether the tree differs from it: such results are
 # overwritten every time.

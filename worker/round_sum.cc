@@ -325,7 +325,7 @@ void RoundSum::DoClose(const SumRequest& request) {
   auto combination = Decide(request);
   if (!combination.ok()) {
     return sink_.OnSummed(request, nullptr,
-                          {.why = std::string(combination.status().message())});
+                          {0, std::string(combination.status().message()), {}});
   }
   std::shared_ptr<RoundPayload> sum = FindAhead(request);
   if (sum == nullptr) sum = pool_.Make(shape_.bytes(request.shard));
@@ -333,7 +333,7 @@ void RoundSum::DoClose(const SumRequest& request) {
   for (int chunk = 0; chunk < sum->chunks(); ++chunk) {
     if (!sum->IsReady(chunk)) SumChunk(*combination, chunk, *sum);
   }
-  SumVerdict verdict{.divisor = combination->verdict.divisor};
+  SumVerdict verdict{combination->verdict.divisor, "", {}};
   for (size_t i = 0; i < request.contributors.size(); ++i) {
     if (!std::binary_search(combination->verdict.used.begin(),
                             combination->verdict.used.end(),

@@ -58,7 +58,7 @@ struct BenchBaseline {
   // By what part of itself the time changed between the two measurements that
   // this is the mean of: how steady the CPU was meanwhile.  One: 0.
   double drift = 0;
-  std::string worker;  // its name; empty: not known
+  std::string worker = "";  // its name; empty: not known
 };
 
 // Of what was measured before and after something.

@@ -9,11 +9,13 @@ int StageCount(const RunOrder& order) {
 }
 
 absl::Span<const StagePlacement> ReplicasOf(const RunOrder& order, int stage) {
-  const auto [first, last] = std::equal_range(
-      order.stages.begin(), order.stages.end(), StagePlacement{stage},
-      [](const StagePlacement& a, const StagePlacement& b) {
-        return a.stage < b.stage;
-      });
+  StagePlacement any;
+  any.stage = stage;
+  const auto [first, last] =
+      std::equal_range(order.stages.begin(), order.stages.end(), any,
+                       [](const StagePlacement& a, const StagePlacement& b) {
+                         return a.stage < b.stage;
+                       });
   return absl::MakeConstSpan(order.stages)
       .subspan(first - order.stages.begin(), last - first);
 }

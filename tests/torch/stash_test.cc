@@ -53,10 +53,14 @@ class Driven {
   // The updates of the first micro-batches, each with its gradient alone.
   void Update(int updates) {
     for (int i = 0; i < updates; ++i) {
-      if (stashes_) EXPECT_TRUE(engine_->UseVersion(i).ok());
+      if (stashes_) {
+        EXPECT_TRUE(engine_->UseVersion(i).ok());
+      }
       Forward(i);
       const StepReport report = Backward(i);
-      if (stashes_) EXPECT_TRUE(engine_->UseVersion(i + 1).ok());
+      if (stashes_) {
+        EXPECT_TRUE(engine_->UseVersion(i + 1).ok());
+      }
       EXPECT_TRUE(
           engine_->Apply(DecideStep(experiment_.job.train, 10, {report})).ok());
     }

@@ -22,8 +22,9 @@ TEST(WorkerName, TakesUpTo63PlainBytes) {
 TEST(WorkerName, RepeatsAtMost64BytesOfABadOneAndNoneThatATerminalObeys) {
   const std::string why = WhyNoWorkerName(std::string(100'000, 'w'));
 
-  EXPECT_THAT(why, AllOf(HasSubstr(std::string(64, 'w') + "...'"),
-                         HasSubstr("(100000 bytes)")));
+  std::string repeated(64, 'w');
+  repeated += "...'";
+  EXPECT_THAT(why, AllOf(HasSubstr(repeated), HasSubstr("(100000 bytes)")));
   EXPECT_LT(why.size(), 160u);
   EXPECT_THAT(WhyNoWorkerName("\x1b[2J\n"),
               AllOf(HasSubstr("\\x1b[2J\\n"), Not(HasSubstr("\x1b"))));

@@ -196,14 +196,14 @@ const BadAggregation kBad[] = {
     {"faults[0].worker", "unknown worker 'w9'",
      [](JobSpec& s) { s.faults = {{.worker = "w9", .kind = "nan"}}; }},
     {"faults[0].worker", "is missing",
-     [](JobSpec& s) { s.faults = {{.kind = "nan"}}; }},
+     [](JobSpec& s) { s.faults = {{.worker = "", .kind = "nan"}}; }},
     {"faults[1].kind", "did you mean 'sign-flip'?",
      [](JobSpec& s) {
        s.faults = {{.worker = "w1", .kind = "nan"},
                    {.worker = "w1", .kind = "signflip"}};
      }},
     {"faults[0].kind", "names no kind of fault",
-     [](JobSpec& s) { s.faults = {{.worker = "w1"}}; }},
+     [](JobSpec& s) { s.faults = {{.worker = "w1", .kind = ""}}; }},
     {"faults[0].step", "from 0 to",
      [](JobSpec& s) {
        s.faults = {{.worker = "w1", .step = -1, .kind = "kill"}};

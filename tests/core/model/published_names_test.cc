@@ -17,7 +17,7 @@ ModelDescription Model(const std::string& name) {
 
 std::vector<TensorPlace> Named(const std::vector<std::string>& names) {
   std::vector<TensorPlace> tensors;
-  for (const std::string& name : names) tensors.push_back({name});
+  for (const std::string& name : names) tensors.emplace_back().name = name;
   return tensors;
 }
 

@@ -101,9 +101,10 @@ TEST(MemberBytes, AreWhatAPlanOfOneMemberCountsAndRefuses) {
   spec.pipeline.schedule = "gpipe";
   const int64_t bytes = MemberBytes(spec, SmallModel(), 5);
 
-  const auto plan = MakePlan(spec, SmallModel(), {{WorkerId(1), "a", bytes}});
+  const auto plan =
+      MakePlan(spec, SmallModel(), {{WorkerId(1), "a", bytes, ""}});
   const auto small =
-      MakePlan(spec, SmallModel(), {{WorkerId(1), "a", bytes - 1}});
+      MakePlan(spec, SmallModel(), {{WorkerId(1), "a", bytes - 1, ""}});
 
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(BytesOn(*plan, WorkerId(1)), bytes);

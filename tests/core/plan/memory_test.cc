@@ -24,8 +24,10 @@ TrainSpec Train(const std::string& optimizer, double momentum = 0) {
 
 // Forward only: parameters, and the layer that takes most room while it runs.
 TEST(EstimateBytes, OfInferenceHasNoCopiesAndOneLayerAtATime) {
-  const ModelDescription model =
-      DescribeModel({.name = "mlp", .hidden = {64}}, {1, 8, 8}, 10).value();
+  ModelSpec mlp;
+  mlp.name = "mlp";
+  mlp.hidden = {64};
+  const ModelDescription model = DescribeModel(mlp, {1, 8, 8}, 10).value();
   TrainSpec train = ForInference({.micro_batch = 4}, 1);
   int64_t parameters = 0;
   int64_t widest = 0;

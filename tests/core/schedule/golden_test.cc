@@ -32,8 +32,9 @@ class Golden : public ::testing::TestWithParam<GoldenCase> {};
 
 TEST_P(Golden, ScheduleIsAsWritten) {
   const GoldenCase& golden = GetParam();
-  const std::string path = std::string(PACELINE_SOURCE_DIR) +
-                           "/tests/golden/schedules/" + golden.file + ".txt";
+  const std::string path =
+      std::string(PACELINE_SOURCE_DIR "/tests/golden/schedules/") +
+      golden.file + ".txt";
   const std::string made =
       ToText(MustMake(golden.schedule, golden.stages, golden.micro_batches,
                       golden.worker_of, golden.training));
