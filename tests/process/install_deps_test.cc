@@ -24,9 +24,9 @@ Finished InstallDeps(const std::vector<std::string>& arguments,
   ChildOptions options;
   options.environment["PACELINE_OS_RELEASE"] = folder / "os-release";
   options.environment["PATH"] = folder.path() + ":" + getenv("PATH");
-  std::vector<std::string> command = {std::string(PACELINE_SOURCE_DIR) +
-                                      "/deploy/install-deps.sh"};
-  command.insert(command.end(), arguments.begin(), arguments.end());
+  std::vector<std::string> command = arguments;
+  command.insert(command.begin(),
+                 PACELINE_SOURCE_DIR "/deploy/install-deps.sh");
   return RunCommand(command, std::chrono::seconds(60), options);
 }
 

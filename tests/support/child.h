@@ -11,9 +11,10 @@
 namespace paceline {
 
 struct ChildOptions {
-  std::map<std::string, std::string> environment;  // on top of our own
-  std::string output_file;  // stdout there; empty: kept, see Child::output()
-  std::string directory;    // to run in; empty: ours
+  std::map<std::string, std::string> environment = {};  // on top of our own
+  // stdout goes there; empty: it is kept, see Child::output().
+  std::string output_file = {};
+  std::string directory = {};  // to run in; empty: ours
 };
 
 // What a command left behind.
