@@ -398,6 +398,18 @@ TEST_F(ImageFolderTest, DoesNotLookAtOtherFiles) {
   EXPECT_EQ(Levels().size(), 22u);
 }
 
+// Issue 22, defect 27.
+TEST_F(ImageFolderTest, SaysThatPicturesOfOtherKindsAreLeftOut) {
+  folder_.Write("train/cat/a.webp", "x");
+  folder_.Write("train/dog/b.webp", "x");
+  CollectLog();
+
+  EXPECT_EQ(Levels().size(), 22u);
+
+  EXPECT_EQ(LoggedWith("files=2"), 1);
+  EXPECT_EQ(LoggedWith(".webp"), 1);
+}
+
 TEST_F(ImageFolderTest, NamesAnEmptyClass) {
   folder_.Write("train/emu/notes.txt", "no pictures yet");
   spec_.data.classes = 3;

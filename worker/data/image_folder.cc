@@ -24,9 +24,11 @@ bool IsPicture(const std::string& name) {
          absl::EndsWith(lower, ".png");
 }
 
-// Names of that kind right in `folder`, sorted; links are followed.
+// Names of that kind right in `folder`, sorted; links are followed.  Other
+// files are counted, unless their names begin with a dot.
 absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder,
-                                                 Kind kind) {
+                                                 Kind kind,
+                                                 OtherFiles* others = nullptr) {
   std::vector<std::string> names;
   std::error_code error;
   fs::directory_iterator entry(folder, error);
@@ -34,10 +36,15 @@ absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder,
     const std::string name = entry->path().filename().string();
     if (absl::StartsWith(name, ".")) continue;
     std::error_code broken;  // a link to nowhere is neither
-    const bool wanted = kind == Kind::kFolders
-                            ? entry->is_directory(broken)
-                            : IsPicture(name) && entry->is_regular_file(broken);
-    if (wanted) names.push_back(name);
+    if (kind == Kind::kFolders) {
+      if (entry->is_directory(broken)) names.push_back(name);
+    } else if (entry->is_regular_file(broken)) {
+      if (IsPicture(name)) {
+        names.push_back(name);
+      } else if (others != nullptr && others->count++ == 0) {
+        others->example = entry->path().string();
+      }
+    }
   }
   if (error) {
     return absl::ErrnoToStatus(
@@ -63,7 +70,8 @@ absl::Status NoPictures(const std::string& folder) {
 
 // classes: those of the first split, sorted.
 absl::StatusOr<ImageList> ListSplit(const std::string& folder,
-                                    const std::vector<std::string>& classes) {
+                                    const std::vector<std::string>& classes,
+                                    OtherFiles& others) {
   ImageList list;
   list.folder = folder;
   PACELINE_ASSIGN_OR_RETURN(const std::vector<std::string> here,
@@ -78,7 +86,7 @@ absl::StatusOr<ImageList> ListSplit(const std::string& folder,
     }
     const std::string of_class = absl::StrCat(folder, "/", name);
     PACELINE_ASSIGN_OR_RETURN(const std::vector<std::string> pictures,
-                              NamesIn(of_class, Kind::kPictures));
+                              NamesIn(of_class, Kind::kPictures, &others));
     if (pictures.empty()) return NoPictures(of_class);
     for (const std::string& picture : pictures) {
       list.names.push_back(absl::StrCat(name, "/", picture));
@@ -88,10 +96,12 @@ absl::StatusOr<ImageList> ListSplit(const std::string& folder,
   return list;
 }
 
-absl::StatusOr<ImageList> ListWithoutLabels(const std::string& folder) {
+absl::StatusOr<ImageList> ListWithoutLabels(const std::string& folder,
+                                            OtherFiles& others) {
   ImageList list;
   list.folder = folder;
-  PACELINE_ASSIGN_OR_RETURN(list.names, NamesIn(folder, Kind::kPictures));
+  PACELINE_ASSIGN_OR_RETURN(list.names,
+                            NamesIn(folder, Kind::kPictures, &others));
   if (list.names.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
         folder,
@@ -112,7 +122,8 @@ absl::StatusOr<ImageFolder> ListImageFolder(const std::string& path,
   PACELINE_ASSIGN_OR_RETURN(folder.classes, NamesIn(train, Kind::kFolders));
   const auto found = static_cast<int64_t>(folder.classes.size());
   if (found == 0 && inference) {
-    PACELINE_ASSIGN_OR_RETURN(folder.test, ListWithoutLabels(train));
+    PACELINE_ASSIGN_OR_RETURN(folder.test,
+                              ListWithoutLabels(train, folder.others));
     folder.train = folder.test;
     return folder;
   }
@@ -135,7 +146,8 @@ absl::StatusOr<ImageFolder> ListImageFolder(const std::string& path,
         " to ", folder.classes.back(), ", the job's data.classes is ", classes,
         "; set data.classes to ", found, " or point data.path elsewhere"));
   }
-  PACELINE_ASSIGN_OR_RETURN(folder.train, ListSplit(train, folder.classes));
+  PACELINE_ASSIGN_OR_RETURN(folder.train,
+                            ListSplit(train, folder.classes, folder.others));
   if (!split) {
     if (inference) folder.test = folder.train;
     return folder;
@@ -143,7 +155,8 @@ absl::StatusOr<ImageFolder> ListImageFolder(const std::string& path,
   for (const char* const name : {"val", "test"}) {
     if (!HasClasses(path, name)) continue;
     PACELINE_ASSIGN_OR_RETURN(
-        folder.test, ListSplit(absl::StrCat(path, "/", name), folder.classes));
+        folder.test, ListSplit(absl::StrCat(path, "/", name), folder.classes,
+                               folder.others));
     break;
   }
   return folder;

@@ -24,16 +24,23 @@ struct ImageList {
   }
 };
 
+// Files beside the pictures, which are left out.
+struct OtherFiles {
+  int64_t count = 0;
+  std::string example;  // path of one; empty: there is none
+};
+
 struct ImageFolder {
   std::vector<std::string> classes;  // sorted bytewise; a label is an index
   ImageList train;
   ImageList test;  // empty where there is no second split
+  OtherFiles others;
 };
 
 // Lists `path`: its sub-folders are the classes, or its sub-folder `train` has
 // them, and `val` or `test` the second split's, by the same names.  Pictures
-// are files that end in .jpg, .jpeg or .png, in either case; other files, and
-// whatever begins with a dot, are not looked at.  Opens no picture.
+// are files that end in .jpg, .jpeg or .png, in either case; other files are
+// counted, and whatever begins with a dot is not looked at.  Opens no picture.
 //   inference  a split alone is the second one too; and where `path` has no
 //              folders, the pictures in it are, sorted by name, without labels
 //

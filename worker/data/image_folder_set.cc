@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
+#include "core/obs/log.h"
 #include "worker/byte_file.h"
 #include "worker/data/image_reader.h"
 #include "worker/data/resampler.h"
@@ -61,6 +62,12 @@ absl::StatusOr<std::unique_ptr<ImageFolderSet>> ImageFolderSet::Open(
   PACELINE_ASSIGN_OR_RETURN(
       ImageFolder folder,
       ListImageFolder(options.path, options.classes, options.inference));
+  if (folder.others.count > 0) {
+    Log(LogLevel::kWarn,
+        "files are left out of the pictures: only .jpg, .jpeg and .png are "
+        "read",
+        {{"files", folder.others.count}, {"example", folder.others.example}});
+  }
   return std::unique_ptr<ImageFolderSet>(
       new ImageFolderSet(options, std::move(folder)));
 }
