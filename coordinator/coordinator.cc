@@ -15,10 +15,6 @@ constexpr absl::Duration kMetricsPeriod = absl::Milliseconds(500);
 // Heartbeats a lease: two may be lost and one late.
 constexpr int kHeartbeatsALease = 6;
 
-absl::Status Overloaded() {
-  return absl::UnavailableError("the coordinator is stopping or overloaded");
-}
-
 void LogNotice(const Notice& notice) {
   std::vector<LogField> fields;
   if (notice.job.assigned()) fields.emplace_back("job", notice.job.value);
@@ -53,23 +49,31 @@ Moment Coordinator::Now() const {
   return {clock_.Now(), absl::ToUnixMillis(clock_.Today())};
 }
 
-bool Coordinator::Post(TaskLoop::Task task) {
+TaskLoop::Task Coordinator::Counted(TaskLoop::Task task) {
   metrics_.SetQueueDepth(++queued_);
-  const bool posted = loop_.Post([this, task = std::move(task)] {
+  return [this, task = std::move(task)] {
     metrics_.SetQueueDepth(--queued_);
     task();
-  });
-  if (!posted) metrics_.SetQueueDepth(--queued_);
-  return posted;
+  };
+}
+
+void Coordinator::Post(TaskLoop::Task task) {
+  loop_.Post(Counted(std::move(task)));
+}
+
+void Coordinator::PostRequest(const StatusDone& refuse, TaskLoop::Task task) {
+  if (loop_.TryPost(Counted(std::move(task)))) return;
+  metrics_.SetQueueDepth(--queued_);
+  refuse(absl::UnavailableError(
+      "the coordinator is overloaded: try again in a moment"));
 }
 
 template <typename T>
 void Coordinator::Ask(Done<T> done, std::function<absl::StatusOr<T>()> ask) {
-  const bool posted = Post([this, done, ask = std::move(ask)] {
+  PostRequest(done, [this, done, ask = std::move(ask)] {
     replies_.push_back(
         [done, ask](const absl::Status& /*stored*/) { done(ask()); });
   });
-  if (!posted) done(Overloaded());
 }
 
 // --- the loop ---------------------------------------------------------------
@@ -160,7 +164,7 @@ void Coordinator::FailWeights(const Fence& fence, const absl::Status& error) {
 void Coordinator::Tick() {
   // One is enough: a second one in the queue would see the same time.
   if (tick_is_queued_.exchange(true)) return;
-  const bool posted = Post([this] {
+  Post([this] {
     tick_is_queued_ = false;
     const Moment moment = Now();
     const absl::Duration idle = moment.now - std::exchange(ticked_, moment.now);
@@ -172,22 +176,20 @@ void Coordinator::Tick() {
     if (granted > absl::ZeroDuration()) brain_.OnStandstill(granted, moment);
     brain_.OnTick(moment);
   });
-  if (!posted) tick_is_queued_ = false;
 }
 
 bool Coordinator::Answers(absl::Duration patience) {
   // Shared with the task, which may run after this has given up.
   const auto answered = std::make_shared<absl::Notification>();
-  return Post([answered] { answered->Notify(); }) &&
-         answered->WaitForNotificationWithTimeout(patience);
+  Post([answered] { answered->Notify(); });
+  return answered->WaitForNotificationWithTimeout(patience);
 }
 
 // --- workers' streams -------------------------------------------------------
 
 void Coordinator::Attach(StreamId id, std::shared_ptr<WorkerStream> stream,
                          Registration registration, Done<WelcomeInfo> done) {
-  const bool posted = Post([this, id, stream,
-                            registration = std::move(registration), done] {
+  Post([this, id, stream, registration = std::move(registration), done] {
     const absl::StatusOr<AttachVerdict> verdict =
         brain_.OnAttach(registration, id, Now());
     if (verdict.ok()) streams_[id] = stream;
@@ -205,17 +207,15 @@ void Coordinator::Attach(StreamId id, std::shared_ptr<WorkerStream> stream,
       }
     });
   });
-  if (!posted) done(Overloaded());
 }
 
 void Coordinator::OnHeartbeat(StreamId id, Heartbeat heartbeat,
                               StatusDone done) {
   // Shared with the task because std::function wants to be copied.
   const auto shared = std::make_shared<Heartbeat>(std::move(heartbeat));
-  const bool posted = Post([this, id, shared, done] {
+  Post([this, id, shared, done] {
     done(brain_.OnHeartbeat(id, std::move(*shared), Now()));
   });
-  if (!posted) done(Overloaded());
 }
 
 void Coordinator::OnBroken(StreamId id) {
@@ -243,7 +243,7 @@ void Coordinator::SyncWeights(const Fence& fence, StatusDone done) {
 
 void Coordinator::ReadWeights(JobId job, int64_t offset, int64_t limit,
                               Done<WeightsPart> done) {
-  const bool posted = Post([this, job, offset, limit, done] {
+  PostRequest(done, [this, job, offset, limit, done] {
     const absl::StatusOr<JobView> view = brain_.ViewJob(job);
     if (!view.ok()) {
       done(view.status());
@@ -258,14 +258,13 @@ void Coordinator::ReadWeights(JobId job, int64_t offset, int64_t limit,
       desk_.Read(job, path.substr(path.rfind('/') + 1), offset, limit, done);
     }
   });
-  if (!posted) done(Overloaded());
 }
 
 // --- clients ----------------------------------------------------------------
 
 void Coordinator::Submit(SubmitRequest request, bool dry_run,
                          Done<Submission> done) {
-  const bool posted = Post([this, request = std::move(request), dry_run, done] {
+  PostRequest(done, [this, request = std::move(request), dry_run, done] {
     absl::StatusOr<Submission> submission = brain_.CheckSubmit(request, Now());
     if (submission.ok() && !submission->repeated && !dry_run) {
       // A transaction of its own: the job is on the disk, or it is not a job.
@@ -285,11 +284,10 @@ void Coordinator::Submit(SubmitRequest request, bool dry_run,
     replies_.push_back(
         [submission, done](const absl::Status&) { done(submission); });
   });
-  if (!posted) done(Overloaded());
 }
 
 void Coordinator::Stop(JobId job, Done<JobView> done) {
-  const bool posted = Post([this, job, done] {
+  PostRequest(done, [this, job, done] {
     const absl::Status stopped = brain_.OnStop(job, Now());
     replies_.push_back([this, job, stopped, done](const absl::Status& stored) {
       if (!stopped.ok() || !stored.ok()) {
@@ -299,17 +297,15 @@ void Coordinator::Stop(JobId job, Done<JobView> done) {
       }
     });
   });
-  if (!posted) done(Overloaded());
 }
 
 void Coordinator::Delete(JobId job, StatusDone done) {
-  const bool posted = Post([this, job, done] {
+  PostRequest(done, [this, job, done] {
     const absl::Status deleted = brain_.OnDelete(job, Now());
     replies_.push_back([deleted, done](const absl::Status& stored) {
       done(deleted.ok() ? stored : deleted);
     });
   });
-  if (!posted) done(Overloaded());
 }
 
 void Coordinator::ListJobs(int64_t limit, Done<std::vector<JobDetails>> done) {
@@ -382,7 +378,7 @@ void Coordinator::ListWorkers(Done<std::vector<WorkerView>> done) {
 
 void Coordinator::Drain(const std::string& worker, bool drain,
                         Done<WorkerView> done) {
-  const bool posted = Post([this, worker, drain, done] {
+  PostRequest(done, [this, worker, drain, done] {
     const absl::StatusOr<WorkerView> view =
         brain_.OnDrain(worker, drain, Now());
     replies_.push_back([view, done](const absl::Status& stored) {
@@ -390,7 +386,6 @@ void Coordinator::Drain(const std::string& worker, bool drain,
                                      : view);
     });
   });
-  if (!posted) done(Overloaded());
 }
 
 void Coordinator::StartProfile(ProfileRequest request,

@@ -57,10 +57,11 @@ struct JobDetails {
 // transaction stores, and only then do answers, acknowledgements and orders go
 // out.  So nobody ever hears of what a crash could undo.
 //
-// Every `done` is called exactly once: from the loop, or at once with
-// Unavailable when the coordinator is stopping or overloaded.  A transaction
-// that fails is tried again with the next batch; who waited for it is told
-// the store's error.
+// Every `done` is called exactly once, from the loop; or at once with
+// Unavailable when so many requests of clients wait that a further one is
+// refused.  What workers, the desk and the ticker say is never refused: each of
+// them has one thing under way.  A transaction that fails is tried again with
+// the next batch; who waited for it is told the store's error.
 class Coordinator {
  public:
   template <typename T>
@@ -73,7 +74,8 @@ class Coordinator {
               CoordinatorMetrics& metrics);
   ~Coordinator();  // Stop()
 
-  // Ends the loop after what was posted.  After the network was shut down.
+  // Ends the loop after what was posted.  After the network was shut down: what
+  // is said afterwards is dropped.
   void Stop();
 
   // --- workers' streams ---
@@ -135,9 +137,12 @@ class Coordinator {
   // Runs after the batch's transaction, with its result.
   using Reply = std::function<void(const absl::Status& stored)>;
 
-  // False: the loop is stopping or full, `task` was dropped.
-  bool Post(TaskLoop::Task task);
-  // Posts a question that `ask` answers after the batch is stored.
+  // Posts what workers, the desk or the ticker say.
+  void Post(TaskLoop::Task task);
+  // Posts a client's request, or refuses it at once.
+  void PostRequest(const StatusDone& refuse, TaskLoop::Task task);
+  TaskLoop::Task Counted(TaskLoop::Task task);
+  // Posts a client's question that `ask` answers after the batch is stored.
   template <typename T>
   void Ask(Done<T> done, std::function<absl::StatusOr<T>()> ask);
   void AfterBatch();

@@ -31,8 +31,7 @@ struct WeightsPart {
 };
 
 // Thread-safe; never blocks.  What is asked for is done in the order asked;
-// every `done` is called exactly once, from the desk's thread, or at once when
-// the desk is stopping (Unavailable).
+// every `done` is called exactly once, from the desk's thread.
 class WeightsDesk {
  public:
   virtual ~WeightsDesk() = default;

@@ -122,7 +122,6 @@ void RoundSum::OnChunk(const std::weak_ptr<Ahead>& weak, int chunk) {
       return;
     }
   }
-  // Where it is refused the sum is completed when the round closes.
   aggregate_.Post([this, weak, chunk] {
     if (const auto still = weak.lock(); still != nullptr)
       SumAhead(still, chunk);

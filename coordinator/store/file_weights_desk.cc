@@ -13,13 +13,6 @@
 #include "core/base/status_macros.h"
 
 namespace paceline {
-namespace {
-
-absl::Status Stopping() {
-  return absl::UnavailableError("the coordinator is stopping");
-}
-
-}  // namespace
 
 FileWeightsDesk::FileWeightsDesk(std::string folder)
     : folder_(std::move(folder)), loop_("weights") {}
@@ -41,8 +34,7 @@ absl::StatusOr<WeightsFile*> FileWeightsDesk::Find(const Fence& fence) {
 
 void FileWeightsDesk::Open(const Fence& fence, SafetensorsLayout layout,
                            std::function<void(absl::Status)> done) {
-  const bool posted = loop_.Post([this, fence, layout = std::move(layout),
-                                  done] {
+  loop_.Post([this, fence, layout = std::move(layout), done] {
     expected_.erase(fence.job);
     if (layout.tensors.empty()) {
       expected_.emplace(
@@ -58,33 +50,30 @@ void FileWeightsDesk::Open(const Fence& fence, SafetensorsLayout layout,
         Expected{fence, WeightsFile::Open(FolderOf(fence.job), fence, layout)});
     done(opened.first->second.file.status());
   });
-  if (!posted) done(Stopping());
 }
 
 void FileWeightsDesk::Write(WeightsPiece piece,
                             std::function<void(absl::Status)> done) {
-  const bool posted = loop_.Post([this, piece = std::move(piece), done] {
+  loop_.Post([this, piece = std::move(piece), done] {
     const absl::StatusOr<WeightsFile*> file = Find(piece.fence);
     done(file.ok()
              ? (*file)->Write(piece.tensor, piece.offset_bytes, piece.data)
              : file.status());
   });
-  if (!posted) done(Stopping());
 }
 
 void FileWeightsDesk::Sync(const Fence& fence,
                            std::function<void(absl::Status)> done) {
-  const bool posted = loop_.Post([this, fence, done] {
+  loop_.Post([this, fence, done] {
     const absl::StatusOr<WeightsFile*> file = Find(fence);
     done(file.ok() ? (*file)->Sync() : file.status());
   });
-  if (!posted) done(Stopping());
 }
 
 void FileWeightsDesk::Save(
     const Fence& fence,
     std::function<void(absl::StatusOr<SavedWeights>)> done) {
-  const bool posted = loop_.Post([this, fence, done] {
+  loop_.Post([this, fence, done] {
     const absl::StatusOr<WeightsFile*> file = Find(fence);
     if (!file.ok()) {
       done(file.status());
@@ -94,7 +83,6 @@ void FileWeightsDesk::Save(
     if (saved.ok()) expected_.erase(fence.job);
     done(std::move(saved));
   });
-  if (!posted) done(Stopping());
 }
 
 void FileWeightsDesk::Forget(JobId job) {
@@ -109,8 +97,7 @@ void FileWeightsDesk::Read(
     JobId job, const std::string& name, int64_t offset, int64_t limit,
     std::function<void(absl::StatusOr<WeightsPart>)> done) {
   const std::string path = absl::StrCat(FolderOf(job), "/", name);
-  const bool posted = loop_.Post([=] { done(ReadPart(path, offset, limit)); });
-  if (!posted) done(Stopping());
+  loop_.Post([=] { done(ReadPart(path, offset, limit)); });
 }
 
 absl::StatusOr<WeightsPart> FileWeightsDesk::ReadPart(const std::string& path,

@@ -22,8 +22,8 @@ class FileWeightsDesk final : public WeightsDesk {
   explicit FileWeightsDesk(std::string folder);
   ~FileWeightsDesk() override { Stop(); }
 
-  // Does what was asked for and takes no more.  Whoever a `done` refers to
-  // must live until this returns.
+  // Does what was asked for; what is asked for afterwards is dropped.  Whoever
+  // a `done` refers to must live until this returns.
   void Stop() { loop_.Stop(); }
 
   void Open(const Fence& fence, SafetensorsLayout layout,

@@ -1,5 +1,6 @@
 #include "core/base/task_loop.h"
 
+#include <limits>
 #include <utility>
 
 namespace paceline {
@@ -11,9 +12,15 @@ TaskLoop::TaskLoop(std::string name, Task after_batch, size_t capacity)
 
 TaskLoop::~TaskLoop() { Stop(); }
 
-bool TaskLoop::Post(Task task) {
+void TaskLoop::Post(Task task) {
+  Add(std::move(task), std::numeric_limits<size_t>::max());
+}
+
+bool TaskLoop::TryPost(Task task) { return Add(std::move(task), capacity_); }
+
+bool TaskLoop::Add(Task task, size_t capacity) {
   absl::MutexLock lock(&mutex_);
-  if (stopping_ || tasks_.size() >= capacity_) return false;
+  if (stopping_ || tasks_.size() >= capacity) return false;
   tasks_.push_back(std::move(task));
   return true;
 }

@@ -20,20 +20,27 @@ class TaskLoop {
 
   // after_batch runs on the loop's thread whenever the queue has just been
   // emptied (one database transaction, one flush); may be null.
-  // capacity bounds the queue; Post() refuses above it.
+  // capacity bounds the queue for TryPost().
   explicit TaskLoop(std::string name, Task after_batch = nullptr,
                     size_t capacity = 1 << 16);
   ~TaskLoop();
 
-  // False when the loop is stopping or full: the task was dropped, and the
-  // caller says so to whoever waits.
-  bool Post(Task task);
+  // For what follows from work that was accepted, such as an answer: never
+  // refused, however long the queue is.  The caller bounds how many there are.
+  // After Stop() it is dropped: nobody waits for it any more.
+  void Post(Task task);
+
+  // For requests from outside, which nothing else bounds.  False when the queue
+  // is full or the loop stops: the task was dropped, and the caller says so to
+  // whoever waits.
+  [[nodiscard]] bool TryPost(Task task);
 
   // Refuses new tasks, runs what is queued, joins.  Safe to repeat.  Not from
   // a task.
   void Stop();
 
  private:
+  bool Add(Task task, size_t capacity);
   void Run();
 
   // Constant after construction.

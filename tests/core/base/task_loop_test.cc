@@ -17,7 +17,7 @@ TEST(TaskLoop, RunsTasksInTheOrderTheyWerePosted) {
   {
     TaskLoop loop("loop");
     for (int i = 0; i < 100; ++i) {
-      ASSERT_TRUE(loop.Post([&ran, i] { ran.push_back(i); }));
+      loop.Post([&ran, i] { ran.push_back(i); });
     }
   }
 
@@ -39,14 +39,15 @@ TEST(TaskLoop, RefusesTasksOnceStopped) {
   loop.Stop();
   bool ran = false;
 
-  EXPECT_FALSE(loop.Post([&ran] { ran = true; }));
+  EXPECT_FALSE(loop.TryPost([&ran] { ran = true; }));
+  loop.Post([&ran] { ran = true; });
 
   loop.Stop();
   EXPECT_FALSE(ran);
 }
 
-TEST(TaskLoop, RefusesTasksAboveItsCapacity) {
-  absl::Notification running, go_on;
+TEST(TaskLoop, RefusesRequestsAboveItsCapacityAndNothingElse) {
+  absl::Notification running, go_on, ran;
   TaskLoop loop("loop", nullptr, /*capacity=*/2);
   loop.Post([&] {
     running.Notify();
@@ -54,11 +55,13 @@ TEST(TaskLoop, RefusesTasksAboveItsCapacity) {
   });
   running.WaitForNotification();
 
-  EXPECT_TRUE(loop.Post([] {}));
-  EXPECT_TRUE(loop.Post([] {}));
-  EXPECT_FALSE(loop.Post([] {}));
+  EXPECT_TRUE(loop.TryPost([] {}));
+  EXPECT_TRUE(loop.TryPost([] {}));
+  EXPECT_FALSE(loop.TryPost([] {}));
+  loop.Post([&ran] { ran.Notify(); });
 
   go_on.Notify();
+  ran.WaitForNotification();
 }
 
 TEST(TaskLoop, EndsABatchAfterAllTasksThatWaited) {
