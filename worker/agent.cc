@@ -15,6 +15,38 @@ constexpr size_t kMostSteps = 100'000;
 constexpr size_t kMostLogs = 1'000;
 constexpr size_t kMostRounds = 10'000;
 
+// Of records in one heartbeat: two seconds of 1 Mbit/s.
+constexpr int64_t kMostRecordBytes = 256 << 10;
+
+// At most so many bytes on the wire.
+constexpr int64_t kMostFieldBytes = 100;  // all that have a fixed size
+int64_t BytesOf(const StepRecord& /*step*/) { return kMostFieldBytes; }
+int64_t BytesOf(const EvaluationRecord& /*record*/) { return kMostFieldBytes; }
+int64_t BytesOf(const LogRecord& line) {
+  return kMostFieldBytes + std::ssize(line.text);
+}
+int64_t BytesOf(const RoundRecord& round) {
+  int64_t bytes = kMostFieldBytes;
+  for (const RoundRecord::Skip& skip : round.skipped) {
+    bytes += kMostFieldBytes + std::ssize(skip.reason);
+  }
+  return bytes;
+}
+
+// What is new, while there is room; the last one may pass it.
+template <typename Record>
+void TakeNew(RecordOutbox<Record>& outbox, int64_t& room,
+             std::vector<Record>& into) {
+  while (room > 0 && outbox.has_new()) {
+    into.push_back(outbox.TakeNew());
+    room -= BytesOf(into.back());
+  }
+}
+
+bool HasEnded(const RunReport& run) {
+  return run.phase == RunPhase::kDone || run.phase == RunPhase::kFailed;
+}
+
 RunReport NewReport(const Fence& fence) {
   RunReport report;
   report.fence = fence;
@@ -166,14 +198,22 @@ HeartbeatContent Agent::Heartbeat() {
     content.run->peak_memory_bytes = TensorBytesPeak();
     if (desk_ != nullptr) content.run->member = std::move(member);
   }
-  content.steps = steps_.TakeNew();
-  content.evaluations = evaluations_.TakeNew();
-  content.logs = logs_.TakeNew();
-  content.rounds = rounds_.TakeNew();
+  int64_t room = kMostRecordBytes;
+  TakeNew(steps_, room, content.steps);
+  TakeNew(evaluations_, room, content.evaluations);
+  TakeNew(logs_, room, content.logs);
+  TakeNew(rounds_, room, content.rounds);
+  content.marks = {steps_.taken(), evaluations_.taken(), logs_.taken(),
+                   rounds_.taken()};
+  const bool more = steps_.has_new() || evaluations_.has_new() ||
+                    logs_.has_new() || rounds_.has_new();
+  changed_ = changed_ || more;
+  if (more && content.run.has_value() && HasEnded(*content.run)) {
+    content.run->phase = phase_before_end_;
+    content.run->error = absl::OkStatus();
+  }
   content.restarting = restarting_;
   content.measurement = measurement_;
-  content.marks = {steps_.end(), evaluations_.end(), logs_.end(),
-                   rounds_.end()};
   return content;
 }
 
@@ -408,6 +448,7 @@ void Agent::Measure(const MeasureOrder& order) {
 
 void Agent::SetPhase(RunPhase phase, absl::Status error) {
   absl::MutexLock lock(&mutex_);
+  if (!HasEnded(*run_)) phase_before_end_ = run_->phase;
   run_->phase = phase;
   run_->error = std::move(error);
   changed_ = true;

@@ -101,7 +101,10 @@ class Agent final : private RunObserver, private RoundObserver {
 
   // A new control stream: records not acknowledged are due again.
   void OnAttached();
-  // Also judges whether what was withdrawn has ended.
+  // Also judges whether what was withdrawn has ended.  Of a backlog of records
+  // it has so many that a slow link carries them within a lease, and the next
+  // one is due at once; a run says that it has ended with the last of them,
+  // since the coordinator may forget it then.
   HeartbeatContent Heartbeat();
   // Waits until the run's phase has changed since the last Heartbeat(), or
   // `longest`: the next one is due.
@@ -218,7 +221,10 @@ class Agent final : private RunObserver, private RoundObserver {
   // is not to, or has left.
   std::optional<Instant> ending_since_ ABSL_GUARDED_BY(mutex_);
   std::optional<RunReport> run_ ABSL_GUARDED_BY(mutex_);
-  // run_'s phase, its round group, measurement_, or restarting_
+  // Of run_, when that has ended.
+  RunPhase phase_before_end_ ABSL_GUARDED_BY(mutex_) = RunPhase::kNone;
+  // run_'s phase, its round group, measurement_, or restarting_; or records are
+  // left that the last heartbeat had no room for.
   bool changed_ ABSL_GUARDED_BY(mutex_) = false;
   bool restarting_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t log_lines_ ABSL_GUARDED_BY(mutex_) = 0;  // number of the last one

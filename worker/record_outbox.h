@@ -1,11 +1,11 @@
 // Records on their way to the coordinator: kept until acknowledged.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <utility>
-#include <vector>
 
 namespace paceline {
 
@@ -24,14 +24,17 @@ class RecordOutbox {
     ++dropped_;
   }
 
-  // Records not taken since the last Rewind(), oldest first.
-  std::vector<Record> TakeNew() {
-    next_ = next_ < first_ ? first_ : next_;
-    std::vector<Record> fresh(records_.begin() + (next_ - first_),
-                              records_.end());
-    next_ = end();
-    return fresh;
+  // Whether there is a record that was not taken since the last Rewind().
+  bool has_new() const { return std::max(next_, first_) < end(); }
+
+  // The oldest of these, which exists.
+  const Record& TakeNew() {
+    next_ = std::max(next_, first_) + 1;
+    return records_[next_ - 1 - first_];
   }
+
+  // All records below it were taken: the mark to acknowledge these with.
+  int64_t taken() const { return next_; }
 
   // A new stream: everything not acknowledged counts as new again.
   void Rewind() { next_ = first_; }
@@ -50,10 +53,11 @@ class RecordOutbox {
     records_.clear();
   }
 
-  int64_t end() const { return first_ + static_cast<int64_t>(records_.size()); }
   int64_t dropped() const { return dropped_; }
 
  private:
+  int64_t end() const { return first_ + static_cast<int64_t>(records_.size()); }
+
   const size_t capacity_;
   std::deque<Record> records_;
   int64_t first_ = 0;  // number of records_.front()

@@ -1,11 +1,15 @@
 #include "worker/agent.h"
 
 #include <functional>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/worker/agent_fixture.h"
+#include "worker/rpc/attach_convert.h"
 
 namespace paceline {
 namespace {
@@ -161,6 +165,43 @@ TEST_F(AgentTest, NumbersTheLinesOfItsLog) {
   ASSERT_EQ(again.logs.size(), 2u);
   EXPECT_EQ(again.logs[0].origin_sequence, 1);
   EXPECT_EQ(again.logs[1].origin_sequence, 2);
+}
+
+// Issue 22, defect 6: what had gathered while the coordinator was away did not
+// fit into a message, and so was never heard.
+TEST_F(AgentTest, SendsABacklogOfRecordsInHeartbeatsOfBoundedSize) {
+  constexpr int kLines = 900;
+  constexpr size_t kMostBytes = 300'000;
+  absl::Notification ends;
+  factory_.data_ends_ = &ends;
+  MakeAgent();
+  agent_->OnOrder(Order(1));
+  factory_.data_begun_.WaitForNotification();
+  for (int line = 0; line < kLines; ++line) {
+    agent_->AddLog({0, 0, "info", "", std::string(8000, 'x')});
+  }
+  ends.Notify();
+  while (agent_->running()) std::this_thread::yield();
+
+  int heartbeats = 0;
+  std::vector<LogRecord> lines;
+  RunPhase phase = RunPhase::kNone;
+  for (; phase != RunPhase::kDone; ++heartbeats) {
+    const HeartbeatContent beat = agent_->Heartbeat();
+    EXPECT_LE(ToProto(beat, 1).ByteSizeLong(), kMostBytes);
+    ASSERT_FALSE(beat.logs.empty()) << "an end without the last lines";
+    lines.insert(lines.end(), beat.logs.begin(), beat.logs.end());
+    phase = beat.run->phase;
+    agent_->OnAck(beat.marks);
+    agent_->OnAttached();  // what was not acknowledged is sent again
+    // The rest is due, however long the period is.
+    if (phase != RunPhase::kDone) agent_->AwaitChange(absl::InfiniteDuration());
+  }
+
+  EXPECT_GT(heartbeats, 1);
+  ASSERT_THAT(lines, SizeIs(kLines));
+  for (int i = 0; i < kLines; ++i) EXPECT_EQ(lines[i].origin_sequence, i + 1);
+  EXPECT_THAT(agent_->Heartbeat().logs, IsEmpty());
 }
 
 TEST_F(AgentTest, FailsTheRunWhenANeighbourHasMoved) {
