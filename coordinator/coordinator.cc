@@ -190,6 +190,11 @@ bool Coordinator::Answers(absl::Duration patience) {
 void Coordinator::Attach(StreamId id, std::shared_ptr<WorkerStream> stream,
                          Registration registration, Done<WelcomeInfo> done) {
   Post([this, id, stream, registration = std::move(registration), done] {
+    // OnBroken() may have come before this, by another thread of gRPC.
+    if (stream->ended()) {
+      done(absl::CancelledError("the worker has left"));
+      return;
+    }
     const absl::StatusOr<AttachVerdict> verdict =
         brain_.OnAttach(registration, id, Now());
     if (verdict.ok()) streams_[id] = stream;

@@ -34,6 +34,8 @@ class WorkerStream {
   virtual void SendOrder(const StandingOrder& order) = 0;
   virtual void SendAck(int64_t sequence) = 0;
   virtual void End(const absl::Status& status) = 0;
+  // Whoever ended it, and before OnBroken() is called.
+  virtual bool ended() const = 0;
 };
 
 struct WelcomeInfo {
@@ -84,7 +86,8 @@ class Coordinator {
   StreamId NextStream() { return StreamId{next_stream_.fetch_add(1)}; }
 
   // Shared by its reactor, which lives as long as gRPC says, and by this, as
-  // long as it may still send over it.
+  // long as it may still send over it.  One that has ended by the time of its
+  // turn is told Cancelled, and changes nothing.
   void Attach(StreamId id, std::shared_ptr<WorkerStream> stream,
               Registration registration, Done<WelcomeInfo> done);
   void OnHeartbeat(StreamId id, Heartbeat heartbeat, StatusDone done);

@@ -36,7 +36,6 @@ void AttachStream::ReadNext() {
 
 void AttachStream::OnReadDone(bool ok) {
   if (!ok) {
-    coordinator_.OnBroken(id_);
     End(absl::OkStatus());
   } else if (!registered_) {
     Register(incoming_);
@@ -90,7 +89,6 @@ void AttachStream::TakeHeartbeat(const v1::WorkerMessage& message) {
   if (!heartbeat.ok()) {
     metrics_.CountHeartbeat(heartbeat.status().code());
     End(heartbeat.status());
-    coordinator_.OnBroken(id_);
     return;
   }
   std::shared_ptr<AttachStream> self;
@@ -131,9 +129,17 @@ void AttachStream::SendAck(int64_t sequence) {
 void AttachStream::End(const absl::Status& status) {
   {
     absl::MutexLock lock(&mutex_);
-    if (!end_.has_value()) end_ = status;
+    if (end_.has_value()) return;
+    end_ = status;
   }
+  // First: Pump() may be the last that happens here.
+  coordinator_.OnBroken(id_);
   Pump();
+}
+
+bool AttachStream::ended() const {
+  absl::MutexLock lock(&mutex_);
+  return end_.has_value();
 }
 
 bool AttachStream::TakeNextLocked() {
@@ -173,7 +179,6 @@ void AttachStream::OnWriteDone(bool /*ok*/) {
 }
 
 void AttachStream::OnCancel() {
-  coordinator_.OnBroken(id_);
   End(absl::CancelledError("the worker closed the stream"));
 }
 

@@ -31,6 +31,7 @@ class AttachStream final
   void SendOrder(const StandingOrder& order) override;
   void SendAck(int64_t sequence) override;
   void End(const absl::Status& status) override;
+  bool ended() const override;
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
@@ -62,7 +63,7 @@ class AttachStream final
   // Touched by the one write under way.
   v1::CoordinatorMessage outgoing_;
 
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   // Shared with the coordinator's list of streams; dropped when gRPC is done
   // with us, which it says last of all.
   std::shared_ptr<AttachStream> self_ ABSL_GUARDED_BY(mutex_);

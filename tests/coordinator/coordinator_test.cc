@@ -24,6 +24,9 @@ class FakeStream final : public WorkerStream {
   void SendOrder(const StandingOrder& /*order*/) override {}
   void SendAck(int64_t /*sequence*/) override {}
   void End(const absl::Status& /*status*/) override {}
+  bool ended() const override { return ended_; }
+
+  bool ended_ = false;
 };
 
 // Takes whatever it is given; the test gives the answer to Save().
@@ -119,6 +122,17 @@ class CoordinatorTest : public testing::Test {
     return job;
   }
 
+  std::vector<WorkerView> Workers() {
+    std::vector<WorkerView> views;
+    absl::Notification done;
+    coordinator_.ListWorkers([&](const auto& workers) {
+      views = *workers;
+      done.Notify();
+    });
+    done.WaitForNotification();
+    return views;
+  }
+
   FakeClock clock_;
   MemoryStore store_;
   FakeDesk desk_;
@@ -156,6 +170,34 @@ TEST_F(CoordinatorTest, TakesTheDesksAnswerWhenClientsHaveFilledItsQueue) {
 
   answered.WaitForNotification();
   EXPECT_EQ(GetJob(job.id).state, JobState::kSucceeded);
+}
+
+// Issue 22, defect 8: it was live until its lease, since nobody would say again
+// that its stream had broken.
+TEST_F(CoordinatorTest, DoesNotAttachAStreamThatHasEnded) {
+  const StreamId id = coordinator_.NextStream();
+  const auto stream = std::make_shared<FakeStream>();
+  stream->ended_ = true;
+  coordinator_.OnBroken(id);
+
+  EXPECT_EQ(Attach(id, stream).code(), absl::StatusCode::kCancelled);
+
+  EXPECT_EQ(Workers().size(), 0u);
+}
+
+// It came by a slower thread than the worker's next stream.
+TEST_F(CoordinatorTest, DoesNotReplaceALiveStreamByOneThatHasEnded) {
+  const StreamId old_id = coordinator_.NextStream();
+  const StreamId new_id = coordinator_.NextStream();
+  const auto old_stream = std::make_shared<FakeStream>();
+  old_stream->ended_ = true;
+  coordinator_.OnBroken(old_id);
+  ASSERT_TRUE(Attach(new_id, std::make_shared<FakeStream>()).ok());
+
+  Attach(old_id, old_stream).IgnoreError();
+
+  ASSERT_EQ(Workers().size(), 1u);
+  EXPECT_EQ(Workers()[0].member.stream, new_id);
 }
 
 }  // namespace

@@ -34,6 +34,7 @@ class CheckedStream final : public WorkerStream {
   }
   void SendAck(int64_t) override {}
   void End(const absl::Status&) override {}
+  bool ended() const override { return false; }
 
   std::optional<View> newest() const {
     const absl::MutexLock lock(&mutex_);

@@ -21,6 +21,7 @@ class SilentStream final : public WorkerStream {
   void SendOrder(const StandingOrder& /*order*/) override {}
   void SendAck(int64_t /*sequence*/) override {}
   void End(const absl::Status& /*status*/) override {}
+  bool ended() const override { return false; }
 };
 
 // One worker, which says nothing after its registration.
