@@ -105,6 +105,10 @@ absl::Status GrpcControlClient::Explain(const grpc::Status& status) const {
       return Unreachable(Reason(status.error_message()));
     case grpc::StatusCode::DEADLINE_EXCEEDED:
       return Unreachable("it is connected, but does not answer in time");
+    // Nobody here cancels a call and asks how it ended; gRPC's server does,
+    // with those that come to it while it stops.
+    case grpc::StatusCode::CANCELLED:
+      return Unreachable("it is stopping");
     case grpc::StatusCode::UNIMPLEMENTED:
       // So says a worker, too: its port speaks gRPC.
       return absl::UnimplementedError(absl::StrCat(

@@ -340,6 +340,16 @@ TEST_F(OverGrpc, ACallThatTheCoordinatorDoesNotKnowNamesTheVersion) {
   EXPECT_THAT(bed_.err.str(), HasSubstr("update it or this program"));
 }
 
+// Issue 22, defect 17: it was taken for a person's Ctrl-C.
+TEST_F(OverGrpc, ACallThatAStoppingCoordinatorCancelsIsUnreachable) {
+  service_.submit_status = grpc::Status::CANCELLED;  // as gRPC does by itself
+
+  const absl::Status status = client_->SubmitJob({}).status();
+
+  EXPECT_EQ(ExitCodeFor(status), kExitUnreachable) << status;
+  EXPECT_THAT(status.message(), HasSubstr("it is stopping"));
+}
+
 // A port that nobody listens on: bound, so that nobody else gets it.
 class Port {
  public:
