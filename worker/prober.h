@@ -25,7 +25,8 @@ class Prober {
 
   // Bandwidth and latency from `self` to `target` and back.
   // Errors: Unavailable  cannot be reached; DeadlineExceeded; cancel.status();
-  // InvalidArgument  it answers with a number that is none
+  // InvalidArgument  it answers with a number that is none;
+  // FailedPrecondition  `target` has the address of this worker
   virtual absl::StatusOr<std::vector<LinkMeasurement>> ProbeLink(
       const std::string& self, const LinkTarget& target,
       const CancelToken& cancel) = 0;

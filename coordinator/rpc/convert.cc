@@ -1,5 +1,10 @@
 #include "coordinator/rpc/convert.h"
 
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -24,6 +29,45 @@ std::string WithHost(const std::string& address, const std::string& peer) {
   const std::string host = address.substr(0, colon);
   if (!host.empty() && host != "0.0.0.0" && host != "[::]") return address;
   return HostOfPeer(peer) + address.substr(colon);
+}
+
+// Whether `host` is an address of this machine.
+bool IsThisMachine(const std::string& host) {
+  ifaddrs* all = nullptr;
+  if (host.empty() || IsLoopback(host) || getifaddrs(&all) != 0) return true;
+  bool found = false;
+  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr) continue;
+    const int family = one->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    const socklen_t size =
+        family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    char text[NI_MAXHOST] = {};
+    found = found || (getnameinfo(one->ifa_addr, size, text, sizeof(text),
+                                  nullptr, 0, NI_NUMERICHOST) == 0 &&
+                      host == text);
+  }
+  freeifaddrs(all);
+  return found;
+}
+
+// A loopback address is of use on this machine only: whoever dials it from
+// another one reaches itself.
+absl::Status CheckReach(const Registration& worker, const std::string& peer) {
+  const absl::StatusOr<HostPort> at = ParseHostPort(worker.address);
+  const absl::StatusOr<HostPort> from =
+      ParseHostPort(absl::StrCat(HostOfPeer(peer), ":0"));
+  if (!at.ok() || !from.ok() || !IsLoopback(at->host) ||
+      IsThisMachine(from->host)) {
+    return absl::OkStatus();
+  }
+  const std::string reachable = JoinHostPort(from->host, at->port);
+  return absl::InvalidArgumentError(absl::StrCat(
+      "worker ", worker.name, " attaches from ", from->host,
+      " but gives its address as ", worker.address,
+      ", where no other machine reaches it: start it with --listen ", reachable,
+      ", or where others reach it at another address, with --advertise "
+      "HOST:PORT too"));
 }
 
 v1::WorkerState StateOf(const WorkerView& view) {
@@ -77,6 +121,7 @@ absl::StatusOr<Registration> FromProto(const v1::Registration& proto,
   registration.cores = proto.cores();
   registration.version = proto.version();
   PACELINE_RETURN_IF_ERROR(CheckRegistration(registration));
+  PACELINE_RETURN_IF_ERROR(CheckReach(registration, peer));
   return registration;
 }
 

@@ -20,7 +20,8 @@ namespace paceline {
 
 // peer: grpc::ServerContext::peer(); its host replaces an empty or unspecified
 // (0.0.0.0, [::]) one in the addresses.
-// Errors: Unimplemented  another protocol version; InvalidArgument
+// Errors: Unimplemented  another protocol version; InvalidArgument, also a
+// loopback address of another machine
 absl::StatusOr<Registration> FromProto(const v1::Registration& proto,
                                        const std::string& peer);
 v1::Registration ToProto(const Registration& registration);

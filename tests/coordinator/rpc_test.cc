@@ -521,6 +521,24 @@ TEST(HostOfPeer, KnowsBothFamilies) {
   EXPECT_EQ(HostOfPeer("unix:/tmp/x"), "");
 }
 
+// Issue 22, defect 18: it was accepted, and its jobs failed later.
+TEST(RegistrationFromProto, RefusesLoopbackFromAnotherMachine) {
+  v1::Registration registration = ToProto(WorkerNamed("a", 1));
+  registration.set_address("127.0.0.1:7401");
+
+  const absl::Status refused =
+      FromProto(registration, "ipv4:192.0.2.7:4242").status();
+
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("--listen 192.0.2.7:7401"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("--advertise"));
+  EXPECT_TRUE(FromProto(registration, "ipv4:127.0.0.1:4242").ok());
+  EXPECT_TRUE(FromProto(registration, "ipv6:%5B::1%5D:4242").ok());
+  registration.set_address(":7401");
+  EXPECT_TRUE(FromProto(registration, "ipv4:192.0.2.7:4242").ok());
+}
+
 TEST(ServiceDiscovery, ListsLiveWorkersAndTheCoordinator) {
   Mesh mesh;
   mesh.Attach("a", 1);

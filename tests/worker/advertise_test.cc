@@ -36,5 +36,21 @@ TEST(AdvertisedAddress, ThatIsNoneIsRefusedWithItsFlag) {
   }
 }
 
+// Issue 22, defect 18: the link to a worker that gives a loopback address was
+// measured, and was this worker's to itself.
+TEST(IsOwnAddress, IsWhereTheWorkerListensOrIsKnown) {
+  EXPECT_TRUE(IsOwnAddress("pi-1:7401", "0.0.0.0:7401", "pi-1:7401"));
+  EXPECT_TRUE(IsOwnAddress("127.0.0.1:7401", "0.0.0.0:7401", "pi-1:7401"));
+  EXPECT_TRUE(IsOwnAddress("localhost:7401", "127.0.0.1:7401", ":7401"));
+  EXPECT_TRUE(IsOwnAddress("[::1]:7401", "[::]:7401", ":7401"));
+}
+
+TEST(IsOwnAddress, IsNotThatOfAnotherWorkerOfThisMachineOrElsewhere) {
+  EXPECT_FALSE(IsOwnAddress("127.0.0.1:7402", "0.0.0.0:7401", "pi-1:7401"));
+  EXPECT_FALSE(IsOwnAddress("127.0.0.1:7401", "10.0.0.7:7401", "pi-1:7401"));
+  EXPECT_FALSE(IsOwnAddress("pi-2:7401", "0.0.0.0:7401", "pi-1:7401"));
+  EXPECT_FALSE(IsOwnAddress("no address", "0.0.0.0:7401", "pi-1:7401"));
+}
+
 }  // namespace
 }  // namespace paceline

@@ -5,6 +5,13 @@
 #include "core/rpc/channel.h"
 
 namespace paceline {
+namespace {
+
+bool IsEveryAddress(const std::string& host) {
+  return host.empty() || host == "0.0.0.0" || host == "::";
+}
+
+}  // namespace
 
 absl::StatusOr<std::string> AdvertisedAddress(const std::string& advertise,
                                               const std::string& bound) {
@@ -19,8 +26,18 @@ absl::StatusOr<std::string> AdvertisedAddress(const std::string& advertise,
     result = *wanted;
     if (result.port == 0) result.port = listens.port;
   }
-  if (result.host == "0.0.0.0" || result.host == "::") result.host.clear();
+  if (IsEveryAddress(result.host)) result.host.clear();
   return JoinHostPort(result.host, result.port);
+}
+
+bool IsOwnAddress(const std::string& address, const std::string& bound,
+                  const std::string& advertised) {
+  if (address == advertised || address == bound) return true;
+  const absl::StatusOr<HostPort> dialled = ParseHostPort(address);
+  const absl::StatusOr<HostPort> listens = ParseHostPort(bound);
+  return dialled.ok() && listens.ok() && dialled->port == listens->port &&
+         IsLoopback(dialled->host) &&
+         (IsLoopback(listens->host) || IsEveryAddress(listens->host));
 }
 
 }  // namespace paceline

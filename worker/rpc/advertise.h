@@ -15,4 +15,9 @@ namespace paceline {
 absl::StatusOr<std::string> AdvertisedAddress(const std::string& advertise,
                                               const std::string& bound);
 
+// Whether who dials `address` in this process reaches this worker itself, which
+// listens on `bound` and is known as `advertised`.
+bool IsOwnAddress(const std::string& address, const std::string& bound,
+                  const std::string& advertised);
+
 }  // namespace paceline

@@ -59,11 +59,12 @@ absl::Status Daemon::Start() {
   stub_ = v1::Coordinator::NewStub(channel);
   factory_ = std::make_unique<GrpcRunFactory>(compute_, data_plane_,
                                               round_plane_, *stub_);
+  prober_ = std::make_unique<GrpcProber>(grpc_address_, advertised_);
   agent_ = std::make_unique<Agent>(
       AgentOptions{.name = options_.worker.name,
                    .cpu_model = CpuModelName(),
                    .memory_bytes = MemoryBytes(),
-                   .prober = &prober_,
+                   .prober = prober_.get(),
                    .cpu_capability = options_.cpu_capability,
                    .active_capability = options_.active_capability,
                    .restart = options_.restart,

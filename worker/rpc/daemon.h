@@ -84,7 +84,7 @@ class Daemon {
   BoundServer server_;
   std::unique_ptr<v1::Coordinator::Stub> stub_;
   std::unique_ptr<GrpcRunFactory> factory_;
-  GrpcProber prober_;
+  std::unique_ptr<GrpcProber> prober_;
   std::unique_ptr<Agent> agent_;
   std::unique_ptr<AttachClient> attach_;
   // attach_, for HTTP's threads, which start before it and stop before it.
