@@ -223,34 +223,44 @@ absl::Status GrpcControlClient::DeleteJob(int64_t id) {
 }
 
 absl::Status GrpcControlClient::ExportWeights(int64_t id, ByteSink& sink) {
+  ExportProgress progress;
+  absl::Status status;
+  int64_t before = 0;
+  // Again after a break, and on a link that needs longer than a call may take.
+  do {
+    before = progress.bytes;
+    status = ExportOn(id, sink, progress);
+  } while (absl::IsUnavailable(status) && progress.bytes > before &&
+           progress.bytes < progress.total_bytes);
+  PACELINE_RETURN_IF_ERROR(status);
+  if (progress.bytes != progress.total_bytes || progress.bytes == 0) {
+    return absl::DataLossError(absl::StrCat(
+        "the result of job ", id, " came as ", progress.bytes,
+        " bytes instead of ", progress.total_bytes, ": export again"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GrpcControlClient::ExportOn(int64_t id, ByteSink& sink,
+                                         ExportProgress& progress) {
   PACELINE_RETURN_IF_ERROR(Connect());
   grpc::ClientContext context;
   context.set_deadline(After(deadlines_.export_weights));
   v1::ExportWeightsRequest request;
   request.set_id(id);
+  request.set_offset_bytes(progress.bytes);
   const auto reader = stub_->ExportWeights(&context, request);
   v1::WeightsChunk chunk;
-  int64_t bytes = 0;
-  int64_t total_bytes = 0;
   absl::Status written;
-  while (reader->Read(&chunk)) {
-    bytes += static_cast<int64_t>(chunk.data().size());
-    total_bytes = chunk.total_bytes();
+  while (written.ok() && reader->Read(&chunk)) {
+    progress.bytes += static_cast<int64_t>(chunk.data().size());
+    progress.total_bytes = chunk.total_bytes();
     written = sink.Write(chunk.data());
-    if (!written.ok()) {
-      context.TryCancel();
-      break;
-    }
   }
+  if (!written.ok()) context.TryCancel();
   const grpc::Status status = reader->Finish();
   if (!written.ok()) return written;
-  if (!status.ok()) return Explain(status);
-  if (bytes != total_bytes || bytes == 0) {
-    return absl::DataLossError(
-        absl::StrCat("the result of job ", id, " came as ", bytes,
-                     " bytes instead of ", total_bytes, ": export again"));
-  }
-  return absl::OkStatus();
+  return status.ok() ? absl::OkStatus() : Explain(status);
 }
 
 absl::StatusOr<std::vector<WorkerView>> GrpcControlClient::ListWorkers() {

@@ -22,8 +22,9 @@ class GrpcControlClient final : public ControlClient, public MeasureClient {
     // which submit repeats itself, less than the five that "no" may take.
     absl::Duration connect = absl::Seconds(2);
     absl::Duration call = absl::Seconds(10);
-    // Of the whole stream: a slow link, not a dead one, which keepalive finds.
-    absl::Duration export_weights = absl::Hours(1);
+    // One call of an export.  What is missing then is asked for in another
+    // call, unless this one has brought nothing.
+    absl::Duration export_weights = absl::Minutes(2);
   };
 
   explicit GrpcControlClient(std::string address);
@@ -55,6 +56,12 @@ class GrpcControlClient final : public ControlClient, public MeasureClient {
                                                 const Request&, Response*),
       const Request& request);
 
+  // One call of an export, from where the calls before have come to.
+  struct ExportProgress {
+    int64_t bytes = 0;
+    int64_t total_bytes = 0;  // as the coordinator says
+  };
+  absl::Status ExportOn(int64_t id, ByteSink& sink, ExportProgress& progress);
   // OK once the channel is ready.
   absl::Status Connect();
   // The status of a call, in words for people.

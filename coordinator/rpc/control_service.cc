@@ -1,9 +1,11 @@
 #include "coordinator/rpc/control_service.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "coordinator/rpc/convert.h"
 #include "core/rpc/convert.h"
 #include "core/rpc/status.h"
@@ -20,15 +22,18 @@ constexpr int32_t kDefaultLogLines = 1000;
 class ExportReactor final : public grpc::ServerWriteReactor<v1::WeightsChunk> {
  public:
   ExportReactor(Coordinator& coordinator, CoordinatorMetrics& metrics,
-                JobId job)
-      : coordinator_(coordinator), metrics_(metrics), job_(job) {
+                const v1::ExportWeightsRequest& request)
+      : coordinator_(coordinator),
+        metrics_(metrics),
+        job_{request.id()},
+        next_byte_(std::max<int64_t>(0, request.offset_bytes())) {
     ReadNext();
   }
 
   void OnWriteDone(bool ok) override {
     if (!ok) {
       End(absl::CancelledError("the client has left"));
-    } else if (sent_bytes_ < chunk_.total_bytes()) {
+    } else if (next_byte_ < chunk_.total_bytes()) {
       ReadNext();
     } else {
       End(absl::OkStatus());
@@ -40,7 +45,7 @@ class ExportReactor final : public grpc::ServerWriteReactor<v1::WeightsChunk> {
  private:
   void ReadNext() {
     coordinator_.ReadWeights(
-        job_, sent_bytes_, kChunkBytes,
+        job_, next_byte_, kChunkBytes,
         [this](absl::StatusOr<WeightsPart> part) { OnPart(std::move(part)); });
   }
 
@@ -48,9 +53,10 @@ class ExportReactor final : public grpc::ServerWriteReactor<v1::WeightsChunk> {
     if (!part.ok()) {
       End(part.status());
     } else if (part->data.empty()) {
-      End(absl::DataLossError("the weights file was cut short meanwhile"));
+      End(absl::DataLossError(absl::StrCat("the weights file has no byte ",
+                                           next_byte_, ": export it again")));
     } else {
-      sent_bytes_ += static_cast<int64_t>(part->data.size());
+      next_byte_ += static_cast<int64_t>(part->data.size());
       chunk_.set_total_bytes(part->total_bytes);
       *chunk_.mutable_data() = std::move(part->data);
       StartWrite(&chunk_);
@@ -66,7 +72,7 @@ class ExportReactor final : public grpc::ServerWriteReactor<v1::WeightsChunk> {
   CoordinatorMetrics& metrics_;
   const JobId job_;
   v1::WeightsChunk chunk_;
-  int64_t sent_bytes_ = 0;
+  int64_t next_byte_;  // of the file
 };
 
 }  // namespace
@@ -181,7 +187,7 @@ ControlService::Reactor* ControlService::DeleteJob(
 
 grpc::ServerWriteReactor<v1::WeightsChunk>* ControlService::ExportWeights(
     Context* /*context*/, const v1::ExportWeightsRequest* request) {
-  return new ExportReactor(coordinator_, metrics_, JobId{request->id()});
+  return new ExportReactor(coordinator_, metrics_, *request);
 }
 
 ControlService::Reactor* ControlService::ListWorkers(

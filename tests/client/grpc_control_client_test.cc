@@ -85,11 +85,16 @@ class FakeControlService final : public v1::Control::Service {
       grpc::ServerContext*, const v1::ExportWeightsRequest* request,
       grpc::ServerWriter<v1::WeightsChunk>* writer) override {
     if (request->id() != 7) return NotFound(request->id());
-    for (const char* data : {"abc", "def"}) {
+    offsets.push_back(request->offset_bytes());
+    const std::string file = "abcdef";
+    for (int64_t at = request->offset_bytes(); at < 6; at += 3) {
       v1::WeightsChunk chunk;
-      chunk.set_data(data);
+      chunk.set_data(file.substr(at, 3));
       chunk.set_total_bytes(total_bytes);
       writer->Write(chunk);
+      if (break_first_export && offsets.size() == 1) {
+        return grpc::Status(grpc::StatusCode::UNAVAILABLE, "broken");
+      }
     }
     return grpc::Status::OK;
   }
@@ -163,6 +168,8 @@ class FakeControlService final : public v1::Control::Service {
   std::string listed_model;
   grpc::Status submit_status;
   int64_t total_bytes = 6;
+  bool break_first_export = false;
+  std::vector<int64_t> offsets;  // that exports asked for
   v1::SubmitJobRequest submitted;
 
  private:
@@ -328,6 +335,28 @@ TEST_F(OverGrpc, AnExportThatIsCutShortIsAnError) {
   EXPECT_EQ(ExportJobCommand(Context(), reader_, 7, "/dev/null"), kExitFailed);
 
   EXPECT_THAT(bed_.err.str(), HasSubstr("6 bytes instead of 7"));
+}
+
+// Keeps what an export writes.
+class StringSink final : public ByteSink {
+ public:
+  absl::Status Write(absl::string_view bytes) override {
+    text.append(bytes.data(), bytes.size());
+    return absl::OkStatus();
+  }
+  std::string text;
+};
+
+// Issue 22, defect 4: on a slow link the one deadline ended the whole export.
+TEST_F(OverGrpc, AnExportGoesOnAfterACallThatBroughtSomeOfIt) {
+  service_.break_first_export = true;
+  StringSink sink;
+
+  const absl::Status exported = client_->ExportWeights(7, sink);
+
+  EXPECT_TRUE(exported.ok()) << exported;
+  EXPECT_EQ(sink.text, "abcdef");
+  EXPECT_EQ(service_.offsets, (std::vector<int64_t>{0, 3}));
 }
 
 TEST_F(OverGrpc, AnExportThatCannotBeWrittenEndsTheStream) {

@@ -236,6 +236,14 @@ TEST_F(RpcTest, WorkerIsWelcomedOrderedAcknowledgedAndItsWeightsExported) {
   EXPECT_TRUE(reader->Finish().ok());
   EXPECT_EQ(std::ssize(exported), layout.file_bytes);
   EXPECT_EQ(exported.substr(0, layout.header.size()), layout.header);
+
+  grpc::ClientContext rest;
+  request.set_offset_bytes(layout.file_bytes - 5);
+  auto last = control_->ExportWeights(&rest, request);
+  ASSERT_TRUE(last->Read(&chunk));
+  EXPECT_EQ(chunk.data(), "wwwww");
+  EXPECT_EQ(chunk.total_bytes(), layout.file_bytes);
+  EXPECT_TRUE(last->Finish().ok());
 }
 
 TEST_F(RpcTest, LinesOfAWorkerAreReadBackUnderItsName) {
