@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -126,6 +127,13 @@ absl::Status CheckPortIsFree(const ServerOptions& options,
   return CannotListen(options, where, error);
 }
 
+// Names are looked up as by every other program of the machine: gRPC's own
+// resolver (c-ares) knows neither mDNS ("pi-1.local") nor nsswitch.conf.  gRPC
+// reads this when it starts; before main() there is no thread yet that could
+// read the environment meanwhile.
+const int kSystemResolver =
+    setenv("GRPC_DNS_RESOLVER", "native", /*overwrite=*/0);
+
 // Before the first channel or server.  Starts gRPC for the life of the process:
 // when its last object went, it would join a thread that polls for up to 10 s
 // after a large write (measured 2026-11-21 with gRPC 1.51: one exit in ten).
@@ -133,6 +141,7 @@ void StartGrpc() {
   static const bool started = [] {
     // Not a question: without a use the linker would leave it out.
     (void)PiecesAreBounded();
+    (void)kSystemResolver;
     grpc_init();
     grpc::EnableDefaultHealthCheckService(true);
     return true;
