@@ -65,7 +65,7 @@ GrpcControlClient::GrpcControlClient(std::string address)
 GrpcControlClient::GrpcControlClient(std::string address, Deadlines deadlines)
     : address_(std::move(address)),
       deadlines_(deadlines),
-      channel_(MakeChannel(address_, kMaxMessageBytes)),
+      channel_(MakeChannel(address_)),
       stub_(v1::Control::NewStub(channel_)) {}
 
 absl::Status GrpcControlClient::Unreachable(const std::string& why) const {

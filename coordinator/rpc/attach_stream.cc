@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "coordinator/rpc/convert.h"
 #include "core/rpc/status.h"
 
@@ -15,14 +16,26 @@ AttachStream::AttachStream(Coordinator& coordinator,
       id_(coordinator.NextStream()) {}
 
 AttachStream* AttachStream::Start(Coordinator& coordinator,
-                                  CoordinatorMetrics& metrics,
-                                  std::string peer) {
+                                  CoordinatorMetrics& metrics, std::string peer,
+                                  StrangerLimit& strangers,
+                                  absl::Duration registration) {
+  auto place = strangers.Enter(peer);
   const std::shared_ptr<AttachStream> stream(
       new AttachStream(coordinator, metrics, std::move(peer)));
   {
     absl::MutexLock lock(&stream->mutex_);
     stream->self_ = stream;
   }
+  if (!place.ok()) {
+    stream->End(place.status());
+    return stream.get();
+  }
+  const auto expired = [registration, raw = stream.get()] {
+    raw->End(absl::DeadlineExceededError(absl::StrCat(
+        "no registration came within ", absl::FormatDuration(registration))));
+  };
+  stream->stranger_.reset(
+      new Stranger{*std::move(place), CallDeadline(registration, expired)});
   stream->ReadNext();
   return stream.get();
 }
@@ -35,6 +48,7 @@ void AttachStream::ReadNext() {
 }
 
 void AttachStream::OnReadDone(bool ok) {
+  stranger_ = nullptr;
   if (!ok) {
     End(absl::OkStatus());
   } else if (!registered_) {

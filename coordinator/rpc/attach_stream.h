@@ -9,8 +9,11 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/metrics.h"
+#include "core/rpc/call_deadline.h"
+#include "core/rpc/stranger_limit.h"
 #include "grpcpp/support/server_callback.h"
 #include "paceline/v1/coordinator.pb.h"
 
@@ -24,9 +27,13 @@ class AttachStream final
     : public grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>,
       public WorkerStream {
  public:
-  // `peer`: grpc::CallbackServerContext::peer().  Both references outlive it.
+  // `peer`: grpc::CallbackServerContext::peer().  All references outlive it.
+  // A stream without a registration takes a place among `strangers`, and is
+  // ended when none comes in time.
   static AttachStream* Start(Coordinator& coordinator,
-                             CoordinatorMetrics& metrics, std::string peer);
+                             CoordinatorMetrics& metrics, std::string peer,
+                             StrangerLimit& strangers,
+                             absl::Duration registration);
 
   void SendOrder(const StandingOrder& order) override;
   void SendAck(int64_t sequence) override;
@@ -41,6 +48,12 @@ class AttachStream final
  private:
   AttachStream(Coordinator& coordinator, CoordinatorMetrics& metrics,
                std::string peer);
+
+  // Until the registration is here.
+  struct Stranger {
+    std::unique_ptr<StrangerLimit::Place> place;
+    CallDeadline deadline;
+  };
 
   void Register(const v1::WorkerMessage& message);
   void TakeHeartbeat(const v1::WorkerMessage& message);
@@ -58,6 +71,7 @@ class AttachStream final
 
   // Touched by the one read under way, and between two reads by its handler.
   v1::WorkerMessage incoming_;
+  std::unique_ptr<Stranger> stranger_;
   bool registered_ = false;
 
   // Touched by the one write under way.

@@ -1,23 +1,37 @@
 #include "coordinator/rpc/coordinator_service.h"
 
 #include <cstdint>
+#include <memory>
 #include <utility>
 
 #include "coordinator/rpc/attach_stream.h"
 #include "coordinator/rpc/convert.h"
+#include "core/rpc/call_deadline.h"
 #include "core/rpc/status.h"
 
 namespace paceline {
 namespace {
+
+// A worker ends a call after a few seconds, and gives it up after two minutes.
+constexpr absl::Duration kLongestUpload = absl::Minutes(3);
 
 // One worker's upload: a piece is read when the one before it was written.
 // gRPC keeps it alive until Finish(), which comes after every answer of the
 // coordinator; so the answers may hold a plain pointer.
 class UploadReactor final : public grpc::ServerReadReactor<v1::WeightsPiece> {
  public:
-  UploadReactor(Coordinator& coordinator, v1::WeightsReceipt* receipt)
-      : coordinator_(coordinator), receipt_(receipt) {
-    StartRead(&piece_);
+  UploadReactor(Coordinator& coordinator, v1::WeightsReceipt* receipt,
+                grpc::CallbackServerContext& context,
+                absl::StatusOr<std::unique_ptr<StrangerLimit::Place>> place)
+      : coordinator_(coordinator),
+        receipt_(receipt),
+        place_(std::move(place)),
+        deadline_(kLongestUpload, [&context] { context.TryCancel(); }) {
+    if (place_.ok()) {
+      StartRead(&piece_);
+    } else {
+      Finish(ToGrpc(place_.status()));
+    }
   }
 
   void OnReadDone(bool ok) override {
@@ -31,6 +45,7 @@ class UploadReactor final : public grpc::ServerReadReactor<v1::WeightsPiece> {
     coordinator_.WriteWeights(std::move(piece),
                               [this](const absl::Status& status) {
                                 if (status.ok()) {
+                                  place_ = nullptr;
                                   StartRead(&piece_);
                                 } else {
                                   Finish(ToGrpc(status));
@@ -53,21 +68,26 @@ class UploadReactor final : public grpc::ServerReadReactor<v1::WeightsPiece> {
 
   Coordinator& coordinator_;
   v1::WeightsReceipt* const receipt_;
+  // Until a piece of a job that is known was written.
+  absl::StatusOr<std::unique_ptr<StrangerLimit::Place>> place_;
   v1::WeightsPiece piece_;
   Fence fence_;  // of the last piece
   int64_t bytes_ = 0;
+  CallDeadline deadline_;
 };
 
 }  // namespace
 
 grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>*
 CoordinatorService::Attach(grpc::CallbackServerContext* context) {
-  return AttachStream::Start(coordinator_, metrics_, context->peer());
+  return AttachStream::Start(coordinator_, metrics_, context->peer(),
+                             strangers_, registration_);
 }
 
 grpc::ServerReadReactor<v1::WeightsPiece>* CoordinatorService::UploadWeights(
-    grpc::CallbackServerContext* /*context*/, v1::WeightsReceipt* receipt) {
-  return new UploadReactor(coordinator_, receipt);
+    grpc::CallbackServerContext* context, v1::WeightsReceipt* receipt) {
+  return new UploadReactor(coordinator_, receipt, *context,
+                           strangers_.Enter(context->peer()));
 }
 
 }  // namespace paceline

@@ -1,18 +1,24 @@
 // paceline.v1.Coordinator: what workers call.
 #pragma once
 
+#include "absl/time/time.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/metrics.h"
+#include "core/rpc/stranger_limit.h"
 #include "paceline/v1/coordinator.grpc.pb.h"
 
 namespace paceline {
 
 // Turns calls of workers into calls on Coordinator, and back; decides nothing.
-// Thread-safe.  Outlived by both constructor arguments.
+// Thread-safe.  Outlived by both references of the constructor.
 class CoordinatorService final : public v1::Coordinator::CallbackService {
  public:
-  CoordinatorService(Coordinator& coordinator, CoordinatorMetrics& metrics)
-      : coordinator_(coordinator), metrics_(metrics) {}
+  // registration: how long an Attach may take to bring it.
+  CoordinatorService(Coordinator& coordinator, CoordinatorMetrics& metrics,
+                     absl::Duration registration = absl::Seconds(10))
+      : coordinator_(coordinator),
+        metrics_(metrics),
+        registration_(registration) {}
 
   grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* Attach(
       grpc::CallbackServerContext* context) override;
@@ -24,6 +30,8 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
  private:
   Coordinator& coordinator_;
   CoordinatorMetrics& metrics_;
+  const absl::Duration registration_;
+  StrangerLimit strangers_;
 };
 
 }  // namespace paceline

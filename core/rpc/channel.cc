@@ -20,6 +20,7 @@
 #include "grpc/grpc.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/health_check_service_interface.h"
+#include "grpcpp/resource_quota.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
@@ -38,6 +39,9 @@ constexpr int kMaxBackoffMs = 2'000;
 // two retransmissions of a lost SYN.
 constexpr int kConnectTimeoutMs = 5'000;
 constexpr int kMinResolutionIntervalMs = 2'000;
+// A server's: until HTTP/2 is spoken, and without any call.
+constexpr int kHandshakeTimeoutMs = 10'000;
+constexpr int kIdleTimeoutMs = 300'000;
 // Small frames that are written with a buffer hint leave together, up to so
 // many bytes.  Measured with bench_data_plane, 16 KiB frames: 0.83 of a bare
 // stream's throughput with gRPC's 64 KiB, 1.01 with this (2026-11).
@@ -160,13 +164,27 @@ void SetKeepalive(grpc::ServerBuilder& builder) {
       kMinPingIntervalMs);
 }
 
+// gRPC 1.51 has one message size a server, none a method, and no limit for
+// connections.  An age limit for connections would end our long streams.
+void SetLimits(grpc::ServerBuilder& builder, const ServerOptions& options) {
+  builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
+                             kMaxCallsAConnection);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+                             kHandshakeTimeoutMs);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleTimeoutMs);
+  grpc::ResourceQuota quota("server");
+  quota.Resize(options.memory_bytes);
+  builder.SetResourceQuota(quota);
+}
+
 }  // namespace
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
-                                           int max_receive_bytes) {
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
   StartGrpc();
   grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(max_receive_bytes);
+  arguments.SetMaxReceiveMessageSize(kMaxAnswerBytes);
   arguments.SetInt(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
@@ -204,8 +222,7 @@ absl::StatusOr<BoundServer> StartServer(
   grpc::ServerBuilder builder;
   SetKeepalive(builder);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
-  builder.SetMaxReceiveMessageSize(options.max_receive_bytes);
+  SetLimits(builder, options);
   for (grpc::Service* service : services) builder.RegisterService(service);
   BoundServer bound;
   bound.host = where.host;

@@ -2,6 +2,7 @@
 // credentials are the same everywhere.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,9 +17,15 @@ namespace paceline {
 // Must be equal on both sides of an Attach stream.
 constexpr int kProtocolVersion = 1;
 
-// A frame may be large; a control message may not.
-constexpr int kMaxFrameBytes = 1 << 30;
-constexpr int kMaxMessageBytes = 16 << 20;
+// Of a message to a server, which anybody may send.  Whatever is larger is cut
+// into pieces by its sender.  gRPC looks at the size when all of a message is
+// there: one that never ends is bounded by ServerOptions::memory_bytes alone.
+constexpr int kMaxRequestBytes = 4 << 20;
+// Of an answer or an order, which only a server sends that was dialled.
+constexpr int kMaxAnswerBytes = 16 << 20;
+// Of calls on one connection.  Ours have a handful: a stream for each channel
+// of a plane, and a worker's or a client's few calls.
+constexpr int kMaxCallsAConnection = 32;
 
 // All metadata of one call, with a status message of the greatest length
 // (status.h).
@@ -30,14 +37,14 @@ constexpr int kMaxMetadataBytes = 64 << 10;
 // backoff of 100 ms to 2 s.  A pulled cable is noticed in 15 s instead of 15
 // minutes (NOTES, "gRPC 1.51").  Calls are never retried behind the caller's
 // back.  Never fails: calls to a wrong address end with Unavailable.
-// max_receive_bytes: kMaxFrameBytes or kMaxMessageBytes.
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
-                                           int max_receive_bytes);
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address);
 
 struct ServerOptions {
   std::string listen;     // host:port, port 0 for any
   bool insecure = false;  // off loopback without TLS only with this
-  int max_receive_bytes = kMaxMessageBytes;
+  // Of all that has come in and was not taken yet.  Beyond it gRPC ends calls
+  // with ResourceExhausted, whosever they are: the last resort.
+  int64_t memory_bytes = int64_t{512} << 20;
   std::string flag = "--listen";  // named in error messages
 };
 
@@ -49,8 +56,10 @@ struct BoundServer {
 };
 
 // Starts a server with `services`, which outlive it, and gRPC's own health
-// service.  The port is ours alone (no SO_REUSEPORT).  Blocks while the host
-// is looked up.
+// service.  The port is ours alone (no SO_REUSEPORT).  What peers can make it
+// hold is bounded by the limits above; a connection that does not get as far as
+// HTTP/2 in 10 s is closed, and one without a call after 5 min.  Blocks while
+// the host is looked up.
 // Errors:
 //   InvalidArgument   listen is not host:port
 //   PermissionDenied  off loopback without insecure

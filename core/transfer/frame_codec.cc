@@ -100,8 +100,11 @@ void AppendHeader(std::string* out, const FrameHeader& header,
 // payload lies.
 class FrameParser {
  public:
-  FrameParser(absl::Span<const ByteSpan> slices, int64_t total_bytes)
+  // total_bytes: of the frame; not known: at most so many.
+  FrameParser(absl::Span<const ByteSpan> slices, int64_t total_bytes,
+              bool total_is_known)
       : total_bytes_(total_bytes),
+        total_is_known_(total_is_known),
         reader_(slices, std::min(total_bytes, kMaxHeaderBytes)) {
     // What proto3 says of absent fields, where our defaults differ.
     layout_.header.fence.job.value = 0;
@@ -324,6 +327,10 @@ class FrameParser {
     PACELINE_ASSIGN_OR_RETURN(const uint64_t length, reader_.ReadVarint());
     layout_.payload_offset = reader_.position();
     layout_.payload_bytes = total_bytes_ - reader_.position();
+    if (!total_is_known_ &&
+        length < static_cast<uint64_t>(layout_.payload_bytes)) {
+      layout_.payload_bytes = static_cast<int64_t>(length);
+    }
     if (length != static_cast<uint64_t>(layout_.payload_bytes)) {
       return absl::InvalidArgumentError(
           absl::StrCat("a payload of ", length, " bytes, but ",
@@ -348,6 +355,7 @@ class FrameParser {
   }
 
   const int64_t total_bytes_;
+  const bool total_is_known_;
   WireReader reader_;
   FrameLayout layout_;
   int64_t tensor_bytes_ = 0;
@@ -428,7 +436,11 @@ absl::StatusOr<FrameLayout> ParseFrame(absl::Span<const ByteSpan> slices) {
     return absl::InvalidArgumentError(
         absl::StrCat("a message of ", total_bytes, " bytes"));
   }
-  return FrameParser(slices, total_bytes).Parse();
+  return FrameParser(slices, total_bytes, /*total_is_known=*/true).Parse();
+}
+
+absl::StatusOr<FrameLayout> ParseFirstPiece(absl::Span<const ByteSpan> slices) {
+  return FrameParser(slices, kMaxTotalBytes, /*total_is_known=*/false).Parse();
 }
 
 absl::StatusOr<TensorList> ReadPayload(

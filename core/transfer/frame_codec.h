@@ -9,6 +9,10 @@
 //   payload := field 17: the tensors, each as its codec writes it, one after
 //              the other, and the end of the message; absent when there are no
 //              bytes
+//
+// A larger frame than kMaxPieceBytes travels as several messages: these bytes,
+// cut into pieces of that size and a last one.  So the receiver knows from the
+// first piece whether it wants the others.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +30,7 @@ using ByteSpan = absl::Span<const uint8_t>;
 // A header with the most tensors and dimensions is below 2 KiB; the rest is
 // room for fields of later versions.
 constexpr int64_t kMaxHeaderBytes = 64 << 10;
+constexpr int64_t kMaxPieceBytes = 4 << 20;
 constexpr size_t kMaxFrameTensors = 16;
 constexpr size_t kMaxTensorDims = 8;
 
@@ -48,6 +53,8 @@ struct FrameLayout {
   int64_t header_bytes = 0;  // before the checksum
   int64_t payload_offset = 0;
   int64_t payload_bytes = 0;
+
+  int64_t frame_bytes() const { return payload_offset + payload_bytes; }
 };
 
 // Reads the header of a message scattered over `slices`; looks at none of the
@@ -58,6 +65,9 @@ struct FrameLayout {
 //                          payload of exactly its tensors' bytes, and these
 //                          take at most four times as much memory.
 absl::StatusOr<FrameLayout> ParseFrame(absl::Span<const ByteSpan> slices);
+
+// As ParseFrame, of a frame's first piece; the others are still to come.
+absl::StatusOr<FrameLayout> ParseFirstPiece(absl::Span<const ByteSpan> slices);
 
 // Copies the payload into fresh tensors and checks it in the same pass; what a
 // codec made smaller is decoded.

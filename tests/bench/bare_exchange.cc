@@ -60,8 +60,7 @@ class BareExchange::Service final
 class BareExchange::Stream final
     : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  explicit Stream(const std::string& address)
-      : channel_(MakeChannel(address, kMaxFrameBytes)) {
+  explicit Stream(const std::string& address) : channel_(MakeChannel(address)) {
     grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> stub(
         channel_);
     stub.PrepareBidiStreamingCall(&context_, kExchange, {}, this);

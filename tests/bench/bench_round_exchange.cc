@@ -70,7 +70,6 @@ class Program {
     ServerOptions options;
     options.listen = JoinHostPort(host, 0);
     options.insecure = true;
-    options.max_receive_bytes = kMaxFrameBytes;
     auto bound = StartServer(options, {plane_.service(), bare_.service()});
     PACELINE_CHECK(bound.ok(), bound.status().ToString());
     server_ = *std::move(bound);

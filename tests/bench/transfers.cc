@@ -79,7 +79,6 @@ void TimeSender(const std::function<void()>& send) {
 BoundServer Serve(grpc::Service* service) {
   ServerOptions options;
   options.listen = "127.0.0.1:0";
-  options.max_receive_bytes = kMaxFrameBytes;
   auto server = StartServer(options, {service});
   PACELINE_CHECK(server.ok(), server.status().ToString());
   return *std::move(server);
@@ -232,7 +231,7 @@ void RunGrpc(bool send, const TransferSpec& spec) {
   BoundServer server = Serve(&service);
   const int other = TradePorts(server.port);
   if (send) {
-    const auto channel = MakeChannel(Local(other), kMaxFrameBytes);
+    const auto channel = MakeChannel(Local(other));
     PACELINE_CHECK(channel->WaitForConnected(std::chrono::system_clock::now() +
                                              std::chrono::seconds(10)),
                    "no connection");

@@ -127,8 +127,7 @@ TEST_F(GateTest, SaysWhatCannotBeRetried) {
 TEST_F(GateTest, AnswersStrangersByTheirFence) {
   ASSERT_TRUE(OpenGate().ok());
   const auto ask = [&](const Fence& fence) {
-    const auto stub =
-        v1::Stage::NewStub(MakeChannel(mesh_.node(0).address(), 1 << 20));
+    const auto stub = v1::Stage::NewStub(MakeChannel(mesh_.node(0).address()));
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() +
                          std::chrono::seconds(10));

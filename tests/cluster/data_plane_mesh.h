@@ -94,7 +94,6 @@ class PlaneNode {
   void StartServerOn(int port) {
     ServerOptions options;
     options.listen = absl::StrCat("127.0.0.1:", port);
-    options.max_receive_bytes = kMaxFrameBytes;
     auto bound = StartServer(options, {plane.service()});
     PACELINE_CHECK(bound.ok(), bound.status().ToString());
     server_ = *std::move(bound);

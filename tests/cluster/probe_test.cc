@@ -76,8 +76,7 @@ TEST_F(ProbeTest, EndsWhenCancelled) {
 }
 
 TEST_F(ProbeTest, RefusesToAnswerWithMoreThanAMebibyte) {
-  const auto stub =
-      v1::Stage::NewStub(MakeChannel(target().address, kMaxMessageBytes));
+  const auto stub = v1::Stage::NewStub(MakeChannel(target().address));
   grpc::ClientContext context;
   const auto stream = stub->Probe(&context);
   v1::ProbeMessage message;

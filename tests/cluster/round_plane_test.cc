@@ -247,7 +247,7 @@ std::vector<BadFrames> AllBadFrames() {
       {"Nothing", {""}, "of no job"},
       {"Noise", {std::string(100, '\xff')}, "more than 64 bits"},
       {"Truncated", {cut}, "are left"},
-      {"Huge", {std::string(2 << 20, '\x0a')}, "a frame of"},
+      {"Huge", {std::string(2 << 20, '\x0a')}, "before a hello"},
       {"NoMessage",
        {EncodeRoundMessagePrefix(header, 4) + "\xff\xff\xff\xff"},
        "is no message of a round"},

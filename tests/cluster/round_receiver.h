@@ -62,7 +62,7 @@ inline std::string PieceBytes(RoundFrameHeader header,
 class RawSender {
  public:
   explicit RawSender(const std::string& address)
-      : channel_(MakeChannel(address, kMaxMessageBytes)) {
+      : channel_(MakeChannel(address)) {
     context_.set_deadline(std::chrono::system_clock::now() +
                           std::chrono::seconds(20));
     stream_.reset(

@@ -32,20 +32,19 @@ using ::testing::HasSubstr;
 // A whole coordinator without main().
 class RpcTest : public testing::Test {
  protected:
-  RpcTest()
+  explicit RpcTest(absl::Duration registration = absl::Seconds(10))
       : desk_(folder_.path()),
         metrics_(registry_, "test"),
         coordinator_(BrainPolicy{}, StoredState{}, store_, desk_, clock_,
                      metrics_),
-        workers_(coordinator_, metrics_),
+        workers_(coordinator_, metrics_, registration),
         clients_(coordinator_, metrics_) {
     ServerOptions options;
     options.listen = "127.0.0.1:0";
     auto server = StartServer(options, {&workers_, &clients_});
     EXPECT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
-    channel_ = MakeChannel("127.0.0.1:" + std::to_string(server_.port),
-                           kMaxMessageBytes);
+    channel_ = MakeChannel("127.0.0.1:" + std::to_string(server_.port));
     control_ = v1::Control::NewStub(channel_);
     stub_ = v1::Coordinator::NewStub(channel_);
     ticker_ = std::make_unique<Ticker>(absl::Milliseconds(20),
@@ -288,6 +287,24 @@ TEST_F(RpcTest, RegistrationThatMakesNoSenseIsRefused) {
   FakeWorker no_hello(*stub_, v1::WorkerMessage{});
   EXPECT_FALSE(no_hello.Read().has_value());
   EXPECT_EQ(no_hello.Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+class ShortRegistrationTest : public RpcTest {
+ protected:
+  ShortRegistrationTest() : RpcTest(absl::Milliseconds(5)) {}
+};
+
+// Issue 22, defect 3: it lived for ever.
+TEST_F(ShortRegistrationTest, AttachThatNeverRegistersIsEnded) {
+  grpc::ClientContext context;
+  const auto stream = stub_->Attach(&context);
+
+  v1::CoordinatorMessage message;
+  EXPECT_FALSE(stream->Read(&message));
+
+  const grpc::Status end = stream->Finish();
+  EXPECT_EQ(end.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_THAT(end.error_message(), HasSubstr("no registration came within"));
 }
 
 TEST_F(RpcTest, HeartbeatThatMakesNoSenseEndsTheStream) {

@@ -192,8 +192,8 @@ class Worker {
       refusal_ = std::move(why);
       refused_.Notify();
     };
-    client_ = std::make_unique<AttachClient>(
-        std::move(options), MakeChannel(coordinator, kMaxMessageBytes), agent_);
+    client_ = std::make_unique<AttachClient>(std::move(options),
+                                             MakeChannel(coordinator), agent_);
   }
 
   Agent& agent() { return agent_; }

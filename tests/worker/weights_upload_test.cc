@@ -36,8 +36,8 @@ class ScriptedCoordinator final : public v1::Coordinator::Service {
     auto server = StartServer(options, {this});
     EXPECT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
-    stub_ = v1::Coordinator::NewStub(MakeChannel(
-        absl::StrCat("127.0.0.1:", server_.port), kMaxMessageBytes));
+    stub_ = v1::Coordinator::NewStub(
+        MakeChannel(absl::StrCat("127.0.0.1:", server_.port)));
   }
   ~ScriptedCoordinator() override {
     server_.server->Shutdown(std::chrono::system_clock::now());

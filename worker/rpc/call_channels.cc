@@ -6,10 +6,8 @@
 
 namespace paceline {
 
-std::shared_ptr<grpc::Channel> CallChannels::Make(const std::string& address,
-                                                  int max_receive_bytes) {
-  std::shared_ptr<grpc::Channel> channel =
-      MakeChannel(address, max_receive_bytes);
+std::shared_ptr<grpc::Channel> CallChannels::Make(const std::string& address) {
+  std::shared_ptr<grpc::Channel> channel = MakeChannel(address);
   absl::MutexLock lock(&mutex_);
   channels_.push_back(channel);
   return channel;

@@ -19,8 +19,7 @@ namespace paceline {
 class CallChannels {
  public:
   // As paceline::MakeChannel.
-  std::shared_ptr<grpc::Channel> Make(const std::string& address,
-                                      int max_receive_bytes);
+  std::shared_ptr<grpc::Channel> Make(const std::string& address);
 
   // Around every call, the end after all that the call held is gone.
   void OnCallStarted();

@@ -55,7 +55,7 @@ absl::Status Daemon::Start() {
   PACELINE_ASSIGN_OR_RETURN(
       advertised_, AdvertisedAddress(options_.worker.advertise, grpc_address_));
   const std::shared_ptr<grpc::Channel> channel =
-      MakeChannel(options_.worker.coordinator, kMaxMessageBytes);
+      MakeChannel(options_.worker.coordinator);
   stub_ = v1::Coordinator::NewStub(channel);
   factory_ = std::make_unique<GrpcRunFactory>(compute_, data_plane_,
                                               round_plane_, *stub_);
@@ -115,7 +115,9 @@ bool Daemon::attached() const {
 absl::Status Daemon::StartGrpc() {
   ServerOptions server;
   server.insecure = options_.worker.insecure;
-  server.max_receive_bytes = kMaxFrameBytes;
+  if (const int64_t memory = MemoryBytes(); memory > 0) {
+    server.memory_bytes = memory / 2;
+  }
   const std::vector<grpc::Service*> services = {data_plane_.service(),
                                                 round_plane_.service()};
   absl::StatusOr<BoundServer> bound = absl::UnavailableError("not tried");

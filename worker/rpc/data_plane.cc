@@ -61,8 +61,8 @@ class DataPlane::Service final
   explicit Service(PlaneState& state) : state_(state) {}
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Exchange(
-      grpc::CallbackServerContext* /*context*/) override {
-    return state_.Accept();
+      grpc::CallbackServerContext* context) override {
+    return state_.Accept(context->peer());
   }
 
   grpc::ServerUnaryReactor* ReportStep(grpc::CallbackServerContext* /*context*/,
@@ -77,8 +77,8 @@ class DataPlane::Service final
   }
 
   grpc::ServerBidiReactor<v1::ProbeMessage, v1::ProbeMessage>* Probe(
-      grpc::CallbackServerContext* /*context*/) override {
-    return AnswerProbe();
+      grpc::CallbackServerContext* context) override {
+    return AnswerProbe(*context, state_.strangers());
   }
 
  private:

@@ -35,6 +35,8 @@ struct DataPlaneOptions {
   absl::Duration hold = absl::Seconds(30);
   // How long a closed run goes on sending what its neighbours still need.
   absl::Duration linger = absl::Seconds(10);
+  // How long a stream may take to say hello to a run that is open or to come.
+  absl::Duration hello = absl::Seconds(10);
 };
 
 // Thread-safe; one a process, whose allocator it tells to keep freed memory.
@@ -45,7 +47,7 @@ class DataPlane {
   explicit DataPlane(const DataPlaneOptions& options = {});
   ~DataPlane();  // Shutdown()
 
-  // For StartServer (receive limit kMaxFrameBytes); valid as long as this.
+  // For StartServer(); valid as long as this.
   grpc::Service* service();
 
   // Opens the fence of a run: its frames are taken from here on, and streams

@@ -1,6 +1,7 @@
 // Frames to gRPC's buffers and back, without a copy of the payload.
 #pragma once
 
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -11,22 +12,27 @@
 
 namespace paceline {
 
-// The prefix in a slice of its own, then one slice a tensor over the tensor's
-// memory, which is kept until gRPC has let go of it.  Tiny tensors are copied.
-grpc::ByteBuffer ToByteBuffer(const EncodedFrame& frame);
+// The frame's pieces, at least one.  The prefix has a slice of its own, then
+// come slices over the tensors' memory, which is kept until gRPC has let go of
+// it.  Tiny tensors are copied.
+std::deque<grpc::ByteBuffer> ToByteBuffers(const EncodedFrame& frame);
 
-// A view of a received message.  Thread-compatible; keeps its vectors from one
-// message to the next.
+// A view of a received message, or of several that make one frame.
+// Thread-compatible; keeps its vectors from one message to the next.
 class MessageView {
  public:
   // False when there are no bytes to see.  The slices hold on to the memory
   // until the next call or Clear().
   bool Open(const grpc::ByteBuffer& buffer);
+  // Adds what comes after it; false as above.
+  bool Append(const grpc::ByteBuffer& buffer);
   void Clear();
 
-  absl::Span<const ByteSpan> spans() const { return spans_; }
+  // O(slices).
+  absl::Span<const ByteSpan> spans();
 
  private:
+  std::vector<grpc::Slice> message_;
   std::vector<grpc::Slice> slices_;
   std::vector<ByteSpan> spans_;
 };

@@ -35,10 +35,8 @@ struct Side {
     if (server.server != nullptr) server.server->Shutdown();
   }
   absl::Status Start() {
-    PACELINE_ASSIGN_OR_RETURN(server,
-                              StartServer({.listen = "127.0.0.1:0",
-                                           .max_receive_bytes = kMaxFrameBytes},
-                                          {plane.service()}));
+    PACELINE_ASSIGN_OR_RETURN(
+        server, StartServer({.listen = "127.0.0.1:0"}, {plane.service()}));
     return absl::OkStatus();
   }
   std::string address() const {

@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/base/status_macros.h"
+#include "core/rpc/channel.h"
 #include "core/rpc/status.h"
 #include "paceline/v1/stage.pb.h"
 
@@ -14,6 +16,8 @@ namespace {
 // Read while the sink works: at least one message, and at most so much.
 constexpr size_t kBurstBytes = 4 << 20;
 constexpr size_t kBurstMessages = 256;
+
+static_assert(kMaxPieceBytes <= kMaxRequestBytes);
 
 }  // namespace
 
@@ -25,10 +29,34 @@ InboundStream::InboundStream(FrameSink& sink,
       small_bytes_(small_bytes),
       near_(near) {}
 
-void InboundStream::Start() {
+void InboundStream::Start(const std::string& peer) {
+  auto place = shared_->strangers.Enter(peer);
   absl::MutexLock lock(&mutex_);
   self_ = shared_from_this();
+  if (!place.ok()) return EndLocked(place.status());
+  place_ = *std::move(place);
+  AwaitAnswerLocked();
   ReadLocked();
+}
+
+void InboundStream::AwaitAnswerLocked() {
+  const absl::Duration hello = shared_->options.hello;
+  shared_->timers.RunAt(absl::Now() + hello, [weak = weak_from_this(), hello] {
+    const std::shared_ptr<InboundStream> self = weak.lock();
+    if (self == nullptr) return;
+    absl::MutexLock lock(&self->mutex_);
+    if (self->answered_ || self->ending_) return;
+    // A hold has a time of its own.
+    if (self->held_) return self->AwaitAnswerLocked();
+    self->EndLocked(absl::DeadlineExceededError(
+        absl::StrCat("no hello to a run that is open here came within ",
+                     absl::FormatDuration(hello))));
+  });
+}
+
+void InboundStream::AnswerLocked() {
+  answered_ = true;
+  place_ = nullptr;
 }
 
 void InboundStream::Resume() {
@@ -46,6 +74,7 @@ void InboundStream::Resume() {
 void InboundStream::SendCredit(FrameKind kind, int32_t boundary,
                                const Credit& credit) {
   absl::MutexLock lock(&mutex_);
+  AnswerLocked();
   Told& told = credits_[boundary];
   told.kind = kind;
   // Two threads may bring theirs in the wrong order.
@@ -57,6 +86,7 @@ void InboundStream::SendCredit(FrameKind kind, int32_t boundary,
 
 void InboundStream::SendReceipt(std::string bytes) {
   absl::MutexLock lock(&mutex_);
+  AnswerLocked();
   receipt_ = std::move(bytes);
   WriteLocked();
 }
@@ -73,6 +103,11 @@ void InboundStream::OnReadDone(bool ok) {
   {
     absl::MutexLock lock(&mutex_);
     reading_ = false;
+    if (ok && !answered_ && read_.Length() > kMostOfAStranger) {
+      ++shared_->counters.frames_refused;
+      EndLocked(absl::InvalidArgumentError(absl::StrCat(
+          "a message of ", read_.Length(), " bytes before a hello")));
+    }
     if (ok) {
       const size_t bytes = read_.Length();
       small = bytes <= small_bytes_;
@@ -134,7 +169,7 @@ bool InboundStream::NextBurst() {
       burst_.swap(messages_);
       message_bytes_ = 0;
     }
-    ReadLocked();
+    if (answered_ || burst_.empty()) ReadLocked();
     if (!burst_.empty()) return true;
     if (read_ended_) EndLocked(absl::OkStatus());
   }
@@ -144,10 +179,8 @@ bool InboundStream::NextBurst() {
 
 bool InboundStream::Take(const std::shared_ptr<InboundStream>& self,
                          const grpc::ByteBuffer& message) {
-  absl::StatusOr<FrameSink::Reading> taken =
-      absl::InvalidArgumentError("an empty message");
-  if (view_.Open(message)) taken = sink_.OnMessage(self, view_.spans());
-  view_.Clear();
+  const absl::StatusOr<FrameSink::Reading> taken = Offer(self, message);
+  if (missing_bytes_ == 0) view_.Clear();
   if (taken.ok() && *taken == FrameSink::Reading::kGoOn) return true;
 
   absl::MutexLock lock(&mutex_);
@@ -159,8 +192,33 @@ bool InboundStream::Take(const std::shared_ptr<InboundStream>& self,
   return false;
 }
 
+absl::StatusOr<FrameSink::Reading> InboundStream::Offer(
+    const std::shared_ptr<InboundStream>& self,
+    const grpc::ByteBuffer& message) {
+  const auto bytes = static_cast<int64_t>(message.Length());
+  const bool first = missing_bytes_ == 0;
+  if (!(first ? view_.Open(message) : view_.Append(message))) {
+    return absl::InvalidArgumentError("an empty message");
+  }
+  if (first && bytes == kMaxPieceBytes) {
+    PACELINE_ASSIGN_OR_RETURN(missing_bytes_,
+                              sink_.FrameBytes(self, view_.spans()));
+  }
+  if (missing_bytes_ > 0) {
+    if (bytes == 0 || bytes > missing_bytes_) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a piece of ", bytes, " bytes of a frame of which ",
+                       missing_bytes_, " are missing"));
+    }
+    missing_bytes_ -= bytes;
+    if (missing_bytes_ > 0) return FrameSink::Reading::kGoOn;
+  }
+  return sink_.OnMessage(self, view_.spans());
+}
+
 void InboundStream::HoldLocked() {
   held_ = true;
+  place_ = nullptr;  // nothing is read meanwhile
   shared_->timers.RunAt(
       absl::Now() + shared_->options.hold,
       [weak = weak_from_this(), hold = ++holds_] {
@@ -175,8 +233,9 @@ void InboundStream::HoldLocked() {
 }
 
 bool InboundStream::DecideReadLocked() {
-  const bool room = messages_.empty() || (messages_.size() < kBurstMessages &&
-                                          message_bytes_ < kBurstBytes);
+  const bool room =
+      messages_.empty() || (answered_ && messages_.size() < kBurstMessages &&
+                            message_bytes_ < kBurstBytes);
   reading_ = reading_ || (!read_ended_ && !ending_ && room);
   return reading_;
 }
@@ -216,6 +275,7 @@ void InboundStream::EndLocked(const absl::Status& status) {
   if (ending_) return;
   ending_ = true;
   end_status_ = status;
+  place_ = nullptr;
   if (!writing_) Finish(ToGrpc(end_status_));
 }
 

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "core/rpc/stranger_limit.h"
 #include "core/transfer/credit.h"
 #include "core/transfer/frame_codec.h"
 #include "grpcpp/support/byte_buffer.h"
@@ -37,6 +38,12 @@ class FrameSink {
       const std::shared_ptr<InboundStream>& stream,
       absl::Span<const ByteSpan> message) = 0;
 
+  // Looks at a message of kMaxPieceBytes, which may be the first of several,
+  // and gives the bytes of all together.  An error ends the stream.
+  virtual absl::StatusOr<int64_t> FrameBytes(
+      const std::shared_ptr<InboundStream>& stream,
+      absl::Span<const ByteSpan> message) = 0;
+
   // No further message is here yet: what was taken since the last call may be
   // handed on, together.
   virtual void OnBurstEnd() = 0;
@@ -45,16 +52,20 @@ class FrameSink {
   virtual void OnStreamDone(const std::shared_ptr<InboundStream>& stream) = 0;
 };
 
-// Thread-safe.  Lives until gRPC is done with it.  Large messages are worked on
-// by gRPC's thread that read them, one ahead of the next; small ones on the
-// plane's thread, as many at a time as have come, so that a frame costs no
-// thread switch of its own.  What is small is up to the owner.
+// Thread-safe.  Lives until gRPC is done with it.  Its sender is a stranger
+// until the sink has answered: it is read one small message at a time, and
+// ended when no answer comes in time (PlaneShared's options).  Large messages
+// are worked on by gRPC's thread that read them, one ahead of the next; small
+// ones on the plane's thread, as many at a time as have come, so that a frame
+// costs no thread switch of its own.  What is small is up to the owner.
 class InboundStream final
     : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
       public std::enable_shared_from_this<InboundStream> {
  public:
   // A larger message is worth a thread of its own.
   static constexpr size_t kSmallBytes = 64 << 10;
+  // A stranger has nothing larger to say than a message or a chunk of a round.
+  static constexpr size_t kMostOfAStranger = 512 << 10;
 
   // `sink` lives as long as the service; `shared` as in plane_shared.h.
   // near: the sender is on this machine.
@@ -63,7 +74,8 @@ class InboundStream final
 
   bool near() const { return near_; }
 
-  void Start();
+  // peer: as gRPC calls the other side.
+  void Start(const std::string& peer);
   // The sink may now take what it wanted to be held.
   void Resume();
   // Tells the sender.  Only the last of several for one boundary counts.
@@ -91,6 +103,9 @@ class InboundStream final
   // False when the stream is to end, or to be held at this message.
   bool Take(const std::shared_ptr<InboundStream>& self,
             const grpc::ByteBuffer& message);
+  void AwaitAnswerLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The sink answers: the sender is no stranger any more.
+  void AnswerLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void HoldLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether to start a read, where none is running; then it counts as started.
   bool DecideReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -107,8 +122,14 @@ class InboundStream final
   const size_t small_bytes_;
   const bool near_;
 
+  // The sink's word on a message or, with its last piece, on a frame.
+  absl::StatusOr<FrameSink::Reading> Offer(
+      const std::shared_ptr<InboundStream>& self,
+      const grpc::ByteBuffer& message);
+
   // Of the one thread inside Work().
   MessageView view_;
+  int64_t missing_bytes_ = 0;  // of a frame whose first pieces are in view_
   std::deque<grpc::ByteBuffer> burst_;
 
   // Outside of reactions, operations are started under the lock, so that none
@@ -120,6 +141,9 @@ class InboundStream final
   grpc::ByteBuffer write_;  // gRPC's while writing_
   std::deque<grpc::ByteBuffer> messages_ ABSL_GUARDED_BY(mutex_);
   size_t message_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of messages_
+  bool answered_ ABSL_GUARDED_BY(mutex_) = false;
+  // Of a stranger whose next message may be on its way; else null.
+  std::unique_ptr<StrangerLimit::Place> place_ ABSL_GUARDED_BY(mutex_);
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;
   bool read_ended_ ABSL_GUARDED_BY(mutex_) = false;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;

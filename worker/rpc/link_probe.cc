@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "core/base/clock.h"
 #include "core/base/status_macros.h"
+#include "core/rpc/call_deadline.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/status.h"
 #include "grpcpp/client_context.h"
@@ -30,12 +31,23 @@ constexpr int kRoundTrips = 21;
 constexpr double kLongEnoughSeconds = 0.15;
 constexpr int64_t kMostBytes = int64_t{64} << 20;
 constexpr auto kDeadline = std::chrono::seconds(50);
+// As the answering side sees it.
+constexpr absl::Duration kLongestProbe = absl::Seconds(60);
 
 // One message is answered before the next is read, so a peer can make this
 // hold at most one answer.
 class ProbeReactor final : public grpc::ServerBidiReactor<Message, Message> {
  public:
-  ProbeReactor() { StartRead(&request_); }
+  ProbeReactor(grpc::CallbackServerContext& context,
+               absl::StatusOr<std::unique_ptr<StrangerLimit::Place>> place)
+      : place_(std::move(place)),
+        deadline_(kLongestProbe, [&context] { context.TryCancel(); }) {
+    if (place_.ok()) {
+      StartRead(&request_);
+    } else {
+      Finish(ToGrpc(place_.status()));
+    }
+  }
 
   void OnReadDone(bool ok) override {
     if (!ok) return Finish(grpc::Status::OK);
@@ -56,8 +68,10 @@ class ProbeReactor final : public grpc::ServerBidiReactor<Message, Message> {
   void OnDone() override { delete this; }
 
  private:
+  const absl::StatusOr<std::unique_ptr<StrangerLimit::Place>> place_;
   Message request_;
   Message reply_;
+  CallDeadline deadline_;
 };
 
 // What a transfer took.
@@ -73,8 +87,7 @@ class Probe {
   Probe(const LinkTarget& target, const CancelToken& cancel)
       : target_(target),
         cancel_(cancel),
-        stub_(
-            v1::Stage::NewStub(MakeChannel(target.address, kMaxMessageBytes))) {
+        stub_(v1::Stage::NewStub(MakeChannel(target.address))) {
     context_.set_deadline(std::chrono::system_clock::now() + kDeadline);
     stream_ = stub_->Probe(&context_);
   }
@@ -185,8 +198,9 @@ absl::StatusOr<Transfer> Probe::OfAByte(int32_t payload_bytes,
 
 }  // namespace
 
-grpc::ServerBidiReactor<v1::ProbeMessage, v1::ProbeMessage>* AnswerProbe() {
-  return new ProbeReactor;
+grpc::ServerBidiReactor<v1::ProbeMessage, v1::ProbeMessage>* AnswerProbe(
+    grpc::CallbackServerContext& context, StrangerLimit& strangers) {
+  return new ProbeReactor(context, strangers.Enter(context.peer()));
 }
 
 absl::StatusOr<std::vector<LinkMeasurement>> ProbeLink(

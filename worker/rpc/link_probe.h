@@ -6,14 +6,17 @@
 
 #include "absl/status/statusor.h"
 #include "core/cluster/measure_order.h"
+#include "core/rpc/stranger_limit.h"
 #include "grpcpp/support/server_callback.h"
 #include "paceline/v1/stage.grpc.pb.h"
 #include "worker/cancel_token.h"
 
 namespace paceline {
 
-// The answering side of one probe; owns itself.
-grpc::ServerBidiReactor<v1::ProbeMessage, v1::ProbeMessage>* AnswerProbe();
+// The answering side of one probe, which takes a place among `strangers` and is
+// ended after a minute; owns itself.
+grpc::ServerBidiReactor<v1::ProbeMessage, v1::ProbeMessage>* AnswerProbe(
+    grpc::CallbackServerContext& context, StrangerLimit& strangers);
 
 // The asking side: round trips of empty messages, then messages of 64 KiB one
 // way and the other, so many that a transfer takes long enough to be measured.

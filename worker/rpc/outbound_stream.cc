@@ -42,7 +42,7 @@ OutboundStream::OutboundStream(OutboundOptions options,
                                std::shared_ptr<PlaneShared> shared)
     : options_(std::move(options)),
       shared_(std::move(shared)),
-      channel_(shared_->channels.Make(options_.address, kMaxFrameBytes)),
+      channel_(shared_->channels.Make(options_.address)),
       backoff_(kFirstBackoff) {
   for (const auto& [boundary, bound] : options_.bounds) windows_[boundary];
 }
@@ -197,8 +197,9 @@ OutboundStream::Next OutboundStream::DecideLocked() {
   if (!hellos_.empty()) {
     const EncodedFrame hello = Hello(options_, hellos_.back());
     hellos_.pop_back();
-    return {Action::kWrite, ToByteBuffer(hello)};
+    return {Action::kWrite, std::move(ToByteBuffers(hello).front())};
   }
+  if (!pieces_.empty()) return TakePieceLocked();
   // The boundary after the last one is the first to be asked.
   auto at = windows_.upper_bound(last_boundary_);
   for (size_t i = 0; i < windows_.size(); ++i, ++at) {
@@ -208,7 +209,8 @@ OutboundStream::Next OutboundStream::DecideLocked() {
     last_boundary_ = at->first;
     ++shared_->counters.frames_sent;
     shared_->counters.bytes_sent += frame->payload_bytes;
-    Next next{Action::kWrite, ToByteBuffer(*frame)};
+    pieces_ = ToByteBuffers(*frame);
+    Next next = TakePieceLocked();
     if (frame->payload_bytes <= kSmallFrame && FrameReadyLocked()) {
       next.options.set_buffer_hint();
     }
@@ -219,6 +221,12 @@ OutboundStream::Next OutboundStream::DecideLocked() {
     return {Action::kHalfClose};
   }
   return {};
+}
+
+OutboundStream::Next OutboundStream::TakePieceLocked() {
+  Next next{Action::kWrite, std::move(pieces_.front())};
+  pieces_.pop_front();
+  return next;
 }
 
 bool OutboundStream::FrameReadyLocked() const {
@@ -308,6 +316,7 @@ void OutboundStream::OnCallDone(const grpc::Status& grpc_status) {
     retry = DecideRetryLocked(status);
     refused = ended_.ok() && absl::IsInvalidArgument(status);
     log = retry && !std::exchange(break_logged_, break_logged_ || retry);
+    pieces_.clear();
     for (auto& [boundary, window] : windows_) window.OnBroken();
     if (retry) {
       if (established_) ++shared_->counters.reconnects;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -73,6 +74,7 @@ class OutboundStream final
   void Connect();
   void Pump();
   Next DecideLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Next TakePieceLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool FrameReadyLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   bool EverythingSentLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   bool NothingKeptLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
@@ -103,6 +105,7 @@ class OutboundStream final
   bool pump_posted_ ABSL_GUARDED_BY(mutex_) = false;
   // Boundaries that this call has not said hello for.
   std::vector<int32_t> hellos_ ABSL_GUARDED_BY(mutex_);
+  std::deque<grpc::ByteBuffer> pieces_ ABSL_GUARDED_BY(mutex_);  // of a frame
   int32_t last_boundary_ ABSL_GUARDED_BY(mutex_) = -1;  // they take turns
   WriteTurn turn_ ABSL_GUARDED_BY(mutex_);
   bool half_closed_ ABSL_GUARDED_BY(mutex_) = false;

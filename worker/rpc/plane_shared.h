@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "core/rpc/stranger_limit.h"
 #include "worker/rpc/call_channels.h"
 #include "worker/rpc/data_plane.h"
 #include "worker/rpc/timer_thread.h"
@@ -36,6 +37,7 @@ struct PlaneShared {
 
   const DataPlaneOptions options;
   PlaneCounters counters;
+  StrangerLimit strangers;
   CallChannels channels;
   TimerThread timers;
 };

@@ -157,7 +157,7 @@ void PlaneState::Shutdown() {
   shared_->channels.AwaitCalls();
 }
 
-InboundStream* PlaneState::Accept() {
+InboundStream* PlaneState::Accept(const std::string& peer) {
   const auto stream = std::make_shared<InboundStream>(*this, shared_);
   bool refused = false;
   {
@@ -165,7 +165,7 @@ InboundStream* PlaneState::Accept() {
     refused = shut_down_;
     streams_.insert(stream);
   }
-  stream->Start();
+  stream->Start(peer);
   if (refused) stream->End(absl::UnavailableError("the worker is stopping"));
   return stream.get();
 }
@@ -209,6 +209,30 @@ absl::StatusOr<FrameSink::Reading> PlaneState::OnMessage(
   ++(absl::IsDataLoss(taken) ? shared_->counters.checksum_errors
                              : shared_->counters.frames_refused);
   return taken;
+}
+
+absl::StatusOr<int64_t> PlaneState::FrameBytes(
+    const std::shared_ptr<InboundStream>& stream,
+    absl::Span<const ByteSpan> message) {
+  const absl::StatusOr<FrameLayout> layout = ParseFirstPiece(message);
+  if (!layout.ok()) {
+    ++shared_->counters.frames_refused;
+    return layout.status();
+  }
+  const Fence& fence = layout->header.fence;
+  const auto [verdict, run] = Decide(fence);
+  if (verdict != FenceVerdict::kAccept) {
+    ++shared_->counters.frames_dropped_old;
+    return absl::AbortedError(
+        absl::StrCat(ToText(fence), " is not open on this worker"));
+  }
+  const absl::Status wanted =
+      run.state->CheckIncoming(stream, layout->header).status();
+  if (!wanted.ok()) {
+    ++shared_->counters.frames_refused;
+    return wanted;
+  }
+  return layout->frame_bytes();
 }
 
 void PlaneState::OnBurstEnd() {

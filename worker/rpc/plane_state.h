@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -35,11 +36,17 @@ class PlaneState final : public FrameSink,
   void Shutdown();
 
   // A new stream, to be returned to gRPC.
-  InboundStream* Accept();
+  // peer: as gRPC calls the other side.
+  InboundStream* Accept(const std::string& peer);
+  // Where streams that are no exchange of frames take their places.
+  StrangerLimit& strangers() { return shared_->strangers; }
   // A report that came in.  Errors: as Stage.ReportStep.
   void Report(const v1::StepReport& report, GateDesk::Answer answer);
   void EndStreams(const absl::Status& why);
 
+  absl::StatusOr<int64_t> FrameBytes(
+      const std::shared_ptr<InboundStream>& stream,
+      absl::Span<const ByteSpan> message) override;
   absl::StatusOr<Reading> OnMessage(
       const std::shared_ptr<InboundStream>& stream,
       absl::Span<const ByteSpan> message) override;

@@ -182,8 +182,7 @@ void RoundOutbound::Connect() {
     absl::MutexLock lock(&mutex_);
     if (closed_ || call_ != nullptr) return;
     if (channel_ == nullptr) {
-      channel_ =
-          shared_->channels.Make(options_.peer.address, kMaxMessageBytes);
+      channel_ = shared_->channels.Make(options_.peer.address);
     }
     call_ = new OutboundCall(shared_from_this(), shared_, channel_, kExchange);
     ++calls_;

@@ -37,6 +37,8 @@ struct RoundPlaneOptions {
   // How long a stream of a newer attempt, or of one who is no peer yet, waits
   // for this worker's own order.
   absl::Duration hold = absl::Seconds(30);
+  // How long a stream may take to say hello to a run that is open or to come.
+  absl::Duration hello = absl::Seconds(10);
 };
 
 // Thread-safe; one a process.  Owns one thread ("round-plane"), which starts
@@ -46,7 +48,7 @@ class RoundPlane {
   explicit RoundPlane(const RoundPlaneOptions& options = {});
   ~RoundPlane();  // Shutdown()
 
-  // For StartServer (receive limit kMaxFrameBytes); valid as long as this.
+  // For StartServer(); valid as long as this.
   grpc::Service* service();
 
   // Opens the fence of a round group; at most one is open at a time.  Nobody

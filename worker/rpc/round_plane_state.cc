@@ -38,7 +38,8 @@ class RoundPlaneState::Transport final : public RoundTransport {
 RoundPlaneState::RoundPlaneState(const RoundPlaneOptions& options)
     : options_(options),
       shared_(std::make_shared<PlaneShared>(
-          DataPlaneOptions{.hold = options.hold}, "round-plane")) {}
+          DataPlaneOptions{.hold = options.hold, .hello = options.hello},
+          "round-plane")) {}
 
 absl::StatusOr<std::unique_ptr<RoundTransport>> RoundPlaneState::Open(
     const Fence& fence, const MemberId& self, RoundSink* sink) {
@@ -111,7 +112,7 @@ InboundStream* RoundPlaneState::Accept(const std::string& peer) {
     refused = shut_down_;
     streams_.insert(stream);
   }
-  stream->Start();
+  stream->Start(peer);
   if (refused) stream->End(absl::UnavailableError("the worker is stopping"));
   return stream.get();
 }
@@ -135,6 +136,12 @@ absl::StatusOr<FrameSink::Reading> RoundPlaneState::OnMessage(
     ++shared_->counters.frames_dropped_old;
   }
   return taken;
+}
+
+absl::StatusOr<int64_t> RoundPlaneState::FrameBytes(
+    const std::shared_ptr<InboundStream>& /*stream*/,
+    absl::Span<const ByteSpan> /*message*/) {
+  return kMaxPieceBytes;  // a message of a round is never cut
 }
 
 absl::StatusOr<FrameSink::Reading> RoundPlaneState::Take(

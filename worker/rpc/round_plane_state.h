@@ -40,6 +40,9 @@ class RoundPlaneState final
   void EndStreams(const absl::Status& why);
 
   // FrameSink.
+  absl::StatusOr<int64_t> FrameBytes(
+      const std::shared_ptr<InboundStream>& stream,
+      absl::Span<const ByteSpan> message) override;
   absl::StatusOr<Reading> OnMessage(
       const std::shared_ptr<InboundStream>& stream,
       absl::Span<const ByteSpan> message) override;

@@ -33,8 +33,7 @@ class RunGate::Asking : public std::enable_shared_from_this<Asking> {
  public:
   Asking(const std::string& address, std::shared_ptr<PlaneShared> shared)
       : shared_(std::move(shared)),
-        stub_(v1::Stage::NewStub(
-            shared_->channels.Make(address, kMaxMessageBytes))) {}
+        stub_(v1::Stage::NewStub(shared_->channels.Make(address))) {}
 
   // Null `answer` while waiting; the last answer once all are here.
   absl::StatusOr<StepVerdict> Ask(const Fence& fence,

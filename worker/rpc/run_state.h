@@ -62,6 +62,9 @@ class RunState : public std::enable_shared_from_this<RunState> {
   // visible to Receive().  The error is the stream's.
   absl::Status OnFrame(const std::shared_ptr<InboundStream>& stream,
                        absl::Span<const ByteSpan> message, FrameLayout layout);
+  // Whether a frame of that header may come now, on this stream.
+  absl::StatusOr<SequenceVerdict> CheckIncoming(
+      const std::shared_ptr<InboundStream>& stream, const FrameHeader& header);
   void Flush();
   void OnStreamDone(const std::shared_ptr<InboundStream>& stream);
 
@@ -95,8 +98,6 @@ class RunState : public std::enable_shared_from_this<RunState> {
   absl::Status CheckRoute(const FrameHeader& header) const;
   absl::Status OnHello(const std::shared_ptr<InboundStream>& stream,
                        const Entrance& entrance);
-  absl::StatusOr<SequenceVerdict> CheckIncoming(
-      const std::shared_ptr<InboundStream>& stream, const FrameHeader& header);
   void OnIntact(const std::shared_ptr<InboundStream>& stream, Frame frame,
                 int64_t bytes);
   void FlushLocked(Inbound* inbound) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

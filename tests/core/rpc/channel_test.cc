@@ -85,7 +85,7 @@ std::string AddressOf(const BoundServer& server) {
 }
 
 std::shared_ptr<grpc::Channel> ChannelTo(const BoundServer& server) {
-  return MakeChannel(AddressOf(server), kMaxMessageBytes);
+  return MakeChannel(AddressOf(server));
 }
 
 struct Reply {
@@ -192,8 +192,8 @@ TEST(StartServer, ServesOnLocalhostByName) {
   FakeStage stage;
   const BoundServer server = StartOnAnyPort(&stage, "localhost");
 
-  EXPECT_TRUE(Report(MakeChannel(absl::StrCat("127.0.0.1:", server.port), 1024))
-                  .status.ok());
+  EXPECT_TRUE(
+      Report(MakeChannel(absl::StrCat("127.0.0.1:", server.port))).status.ok());
 }
 
 TEST(StartServer, AnswersHealthChecks) {
@@ -292,9 +292,8 @@ TEST(StartServer, StaysOnLoopbackUnlessToldThatTheNetworkIsTrusted) {
     EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied) << listen;
     EXPECT_THAT(std::string(refused.message()), HasSubstr("--insecure"));
     ASSERT_TRUE(allowed.ok()) << listen << ": " << allowed.status();
-    EXPECT_TRUE(
-        Report(MakeChannel(absl::StrCat("127.0.0.1:", allowed->port), 1024))
-            .status.ok())
+    EXPECT_TRUE(Report(MakeChannel(absl::StrCat("127.0.0.1:", allowed->port)))
+                    .status.ok())
         << listen;
   }
 }
@@ -316,28 +315,28 @@ TEST(StartServer, RefusesWhatIsNoAddress) {
 
 TEST(StartServer, RefusesMessagesAboveItsLimit) {
   FakeStage stage;
-  const absl::StatusOr<BoundServer> server = StartServer(
-      {.listen = "127.0.0.1:0", .max_receive_bytes = 1000}, {&stage});
-  ASSERT_TRUE(server.ok()) << server.status();
+  const BoundServer server = StartOnAnyPort(&stage);
+  constexpr int kMostNorms = kMaxRequestBytes / sizeof(double);
   v1::StepReport small;
-  small.mutable_squared_norms()->Resize(100, 1.0);
+  small.mutable_squared_norms()->Resize(kMostNorms - 100, 1.0);
   v1::StepReport large;
-  large.mutable_squared_norms()->Resize(200, 1.0);
+  large.mutable_squared_norms()->Resize(kMostNorms, 1.0);
 
-  EXPECT_TRUE(Report(ChannelTo(*server), small).status.ok());
-  EXPECT_EQ(Report(ChannelTo(*server), large).status.code(),
+  EXPECT_TRUE(Report(ChannelTo(server), small).status.ok());
+  EXPECT_EQ(Report(ChannelTo(server), large).status.code(),
             absl::StatusCode::kResourceExhausted);
 }
 
-TEST(Channel, TakesFramesThatAControlChannelRefuses) {
-  FakeStage stage([](v1::StepVerdict* verdict) {
-    verdict->set_why(std::string(kMaxMessageBytes + 1, 'x'));
+TEST(Channel, RefusesAnswersAboveItsLimit) {
+  size_t bytes = kMaxAnswerBytes - 100;
+  FakeStage stage([&bytes](v1::StepVerdict* verdict) {
+    verdict->set_why(std::string(bytes, 'x'));
     return absl::OkStatus();
   });
   const BoundServer server = StartOnAnyPort(&stage);
 
-  EXPECT_TRUE(
-      Report(MakeChannel(AddressOf(server), kMaxFrameBytes)).status.ok());
+  EXPECT_TRUE(Report(ChannelTo(server)).status.ok());
+  bytes = kMaxAnswerBytes;
   EXPECT_EQ(Report(ChannelTo(server)).status.code(),
             absl::StatusCode::kResourceExhausted);
 }
@@ -376,8 +375,7 @@ TEST(Channel, SaysThatNobodyIsThere) {
     port = gone.port();
   }
 
-  const Reply reply =
-      Report(MakeChannel(absl::StrCat("127.0.0.1:", port), kMaxMessageBytes));
+  const Reply reply = Report(MakeChannel(absl::StrCat("127.0.0.1:", port)));
 
   EXPECT_EQ(reply.status.code(), absl::StatusCode::kUnavailable)
       << reply.status;
@@ -406,8 +404,8 @@ TEST(Channel, FindsANameThatOnlyTheSystemsResolverKnows) {
   FakeStage stage;
   const BoundServer server = StartOnAnyPort(&stage);
 
-  const Reply reply = Report(
-      MakeChannel(JoinHostPort("pi-1.local", server.port), kMaxMessageBytes));
+  const Reply reply =
+      Report(MakeChannel(JoinHostPort("pi-1.local", server.port)));
 
   EXPECT_TRUE(reply.status.ok()) << reply.status;
 }

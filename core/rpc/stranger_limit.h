@@ -1,0 +1,49 @@
+// How many streams may be open at a time of which nobody knows yet whether they
+// belong here.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+
+namespace paceline {
+
+// Each of them can make a server hold a message that never ends.  Who starts
+// many streams at once is told to slow down and comes again.
+// Thread-safe.
+class StrangerLimit {
+ public:
+  static constexpr int kMostOfAHost = 64;
+  static constexpr int kMostInAll = 128;
+
+  // One stream's, until it is dropped.  The limit outlives it.
+  class Place {
+   public:
+    Place(StrangerLimit& limit, std::string host)
+        : limit_(limit), host_(std::move(host)) {}
+    ~Place() { limit_.Leave(host_); }
+    Place(const Place&) = delete;
+    Place& operator=(const Place&) = delete;
+
+   private:
+    StrangerLimit& limit_;
+    const std::string host_;
+  };
+
+  // peer: as grpc::ServerContext::peer() calls it.
+  // Errors: ResourceExhausted  too many are open, of its host or in all
+  absl::StatusOr<std::unique_ptr<Place>> Enter(const std::string& peer);
+
+ private:
+  void Leave(const std::string& host);
+
+  absl::Mutex mutex_;
+  std::map<std::string, int> of_host_ ABSL_GUARDED_BY(mutex_);
+  int in_all_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace paceline

@@ -1,0 +1,127 @@
+// What hundreds of peers that begin messages and never end them can make a
+// worker hold.
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/base/tensor_memory.h"
+#include "core/rpc/channel.h"
+#include "core/rpc/stranger_limit.h"
+#include "gtest/gtest.h"
+#include "tests/cluster/data_plane_mesh.h"
+#include "tests/cluster/stranger.h"
+
+namespace paceline {
+namespace {
+
+int64_t ResidentBytes() {
+  int64_t pages = 0;
+  FILE* file = std::fopen("/proc/self/statm", "r");
+  EXPECT_EQ(std::fscanf(file, "%*d %ld", &pages), 1);
+  std::fclose(file);
+  return pages * sysconf(_SC_PAGESIZE);
+}
+
+constexpr int kUntilQuiet = std::numeric_limits<int>::max();
+
+using Strangers = std::vector<std::unique_ptr<Stranger>>;
+
+// Moves all of them on, so many times, or until nothing moves for `quiet` or
+// all have ended.
+void Pump(const Strangers& strangers, int times, absl::Duration quiet) {
+  for (int i = 0; i < times; ++i) {
+    std::vector<pollfd> wanted;
+    for (const auto& stranger : strangers) wanted.push_back(stranger->Wanted());
+    const int ready = poll(wanted.data(), wanted.size(),
+                           static_cast<int>(absl::ToInt64Milliseconds(quiet)));
+    if (ready <= 0) return;
+    for (size_t j = 0; j < wanted.size(); ++j) {
+      if (wanted[j].revents != 0) strangers[j]->Step();
+    }
+  }
+}
+
+int Ended(const Strangers& strangers) {
+  int ended = 0;
+  for (const auto& stranger : strangers) ended += stranger->ended() ? 1 : 0;
+  return ended;
+}
+
+void PassFrames(RpcLinkMesh& mesh, int first, int last) {
+  for (int i = first; i < last; ++i) {
+    ASSERT_TRUE(mesh.link(0).AwaitRoom(0, 0, 1).ok());
+    ASSERT_TRUE(mesh.link(0).Send(MakeFrame(ActivationKey(i, 0))).ok());
+    const absl::StatusOr<Frame> got = mesh.link(1).Receive(ActivationKey(i, 0));
+    ASSERT_TRUE(got.ok()) << got.status();
+  }
+}
+
+// Issue 22, defect 3: each of them could make a worker hold 1 GiB, for ever.
+TEST(HostilePeers, CostAWorkerABoundedAmountOfMemoryAndNoFrame) {
+  constexpr int kStrangers = 300;
+  constexpr int64_t kMostBytes =
+      int64_t{StrangerLimit::kMostOfAHost} * kMaxRequestBytes + (96 << 20);
+  RpcLinkMesh mesh({}, DataPlaneOptions{.hello = absl::Seconds(5)});
+  PassFrames(mesh, 0, 10);
+  const int64_t before = ResidentBytes();
+
+  // Of an address of their own, as another machine's.
+  Strangers strangers;
+  for (int i = 0; i < kStrangers; ++i) {
+    strangers.push_back(std::make_unique<Stranger>(
+        "127.0.0.2", mesh.node(1).port(), "/paceline.v1.Stage/Exchange",
+        kMaxRequestBytes));
+    strangers.back()->Step();
+  }
+  Pump(strangers, kUntilQuiet, absl::Milliseconds(200));
+
+  EXPECT_LT(ResidentBytes() - before, kMostBytes);
+  EXPECT_GE(Ended(strangers), kStrangers - StrangerLimit::kMostOfAHost);
+  PassFrames(mesh, 10, 20);
+  // A stream that is new to the worker gets in.
+  mesh.node(1).plane.BreakStreamsForTest();
+  PassFrames(mesh, 20, 30);
+  // The rest is not waited for; the test's own time limit is the deadline.
+  while (Ended(strangers) < kStrangers) {
+    Pump(strangers, kUntilQuiet, absl::Milliseconds(200));
+  }
+}
+
+class HostileCalls : public ::testing::TestWithParam<const char*> {};
+
+// Issue 22, defect 3.  gRPC looks at the size of a message when all of it is
+// there: what is announced is bounded by the server's memory alone.
+TEST_P(HostileCalls, AnnounceMessagesOfAnySizeAndFillNoMemory) {
+  constexpr uint32_t kAnnounced = 1 << 30;
+  const int64_t kMostBytes = ServerOptions().memory_bytes + (256 << 20);
+  RpcLinkMesh mesh({});
+  PassFrames(mesh, 0, 10);
+  const int64_t before = ResidentBytes();
+
+  Strangers strangers;
+  for (int i = 0; i < 40; ++i) {
+    strangers.push_back(std::make_unique<Stranger>(
+        "127.0.0.2", mesh.node(1).port(), GetParam(), kAnnounced));
+  }
+  int64_t most = 0;
+  const absl::Time end = absl::Now() + absl::Seconds(20);
+  while (Ended(strangers) < std::ssize(strangers) && absl::Now() < end &&
+         most < 2 * kMostBytes) {
+    Pump(strangers, 1, absl::Milliseconds(200));
+    most = std::max(most, ResidentBytes() - before);
+  }
+
+  EXPECT_LT(most, kMostBytes);
+  PassFrames(mesh, 10, 20);
+}
+
+INSTANTIATE_TEST_SUITE_P(HostilePeers, HostileCalls,
+                         ::testing::Values("/paceline.v1.Stage/Exchange",
+                                           "/paceline.v1.Stage/ReportStep"));
+
+}  // namespace
+}  // namespace paceline

@@ -1,0 +1,58 @@
+#include "core/rpc/stranger_limit.h"
+
+#include <memory>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+namespace paceline {
+namespace {
+
+using Places = std::vector<std::unique_ptr<StrangerLimit::Place>>;
+
+// Takes as many places for `host` as there are, from a port each.
+Places TakeAll(StrangerLimit& limit, const std::string& host) {
+  Places places;
+  for (int port = 1;; ++port) {
+    auto place = limit.Enter(absl::StrCat(host, ":", port));
+    if (!place.ok()) return places;
+    places.push_back(*std::move(place));
+  }
+}
+
+TEST(StrangerLimit, AHostHasNoMoreThanItsPlacesAndAnotherOneHasItsOwn) {
+  StrangerLimit limit;
+
+  const Places places = TakeAll(limit, "ipv4:192.0.2.1");
+
+  EXPECT_EQ(std::ssize(places), StrangerLimit::kMostOfAHost);
+  EXPECT_TRUE(limit.Enter("ipv4:192.0.2.2:1").ok());
+  EXPECT_EQ(limit.Enter("ipv4:192.0.2.1:1").status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+TEST(StrangerLimit, AllHostsTogetherAreBounded) {
+  StrangerLimit limit;
+  std::vector<Places> places;
+  int taken = 0;
+  for (int host = 1; host <= 3; ++host) {
+    places.push_back(
+        TakeAll(limit, absl::StrCat("ipv6:%5B2001:db8::", host, "%5D")));
+    taken += static_cast<int>(std::ssize(places.back()));
+  }
+
+  EXPECT_EQ(taken, StrangerLimit::kMostInAll);
+}
+
+TEST(StrangerLimit, APlaceThatIsGivenBackIsTakenAgain) {
+  StrangerLimit limit;
+  Places places = TakeAll(limit, "ipv4:192.0.2.1");
+
+  places.pop_back();
+
+  EXPECT_TRUE(limit.Enter("ipv4:192.0.2.1:1").ok());
+}
+
+}  // namespace
+}  // namespace paceline
