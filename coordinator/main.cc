@@ -70,17 +70,24 @@ void SkipTakenNumbers(int64_t newest_folder, StoredState& stored) {
   stored.next_job = JobId{newest_folder + 1};
 }
 
+absl::StatusOr<HostPort> HttpAddress(const CoordinatorOptions& options) {
+  absl::StatusOr<HostPort> address = ParseHostPort(options.http);
+  if (address.ok() && !IsLoopback(address->host) && !options.insecure) {
+    address = absl::PermissionDeniedError(
+        absl::StrCat(options.http,
+                     " is off loopback: add --insecure (in the "
+                     "file: insecure = true) if its network is "
+                     "trusted"));
+  }
+  if (address.ok()) return address;
+  return AtOption(options.origins, "http", address.status());
+}
+
 // Everything that serves, in the order in which it is to be stopped.
 absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
                    JobStore& store, FileWeightsDesk& desk,
                    const sigset_t& signals) {
-  PACELINE_ASSIGN_OR_RETURN(const HostPort http_at,
-                            ParseHostPort(options.http));
-  if (!IsLoopback(http_at.host) && !options.insecure) {
-    return absl::PermissionDeniedError(absl::StrCat(
-        "--http ", options.http,
-        " is off loopback: add --insecure if its network is trusted"));
-  }
+  PACELINE_ASSIGN_OR_RETURN(const HostPort http_at, HttpAddress(options));
   PACELINE_ASSIGN_OR_RETURN(StoredState stored, store.Load());
   SkipTakenNumbers(state.NewestJobFolder(), stored);
   const SystemClock clock;
@@ -106,7 +113,7 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
   server_options.insecure = options.insecure;
   absl::StatusOr<BoundServer> server =
       StartServer(server_options, {&workers, &clients});
-  absl::Status started = server.status();
+  absl::Status started = AtOption(options.origins, "listen", server.status());
   if (started.ok()) {
     const absl::StatusOr<int> port = http.Start(http_at.host, http_at.port);
     started = port.status();

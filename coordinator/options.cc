@@ -4,18 +4,16 @@
 
 #include <CLI/CLI.hpp>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
-#include <memory>
 
-#include "core/base/environment_first.h"
+#include "core/base/exit_code.h"
 #include "core/base/version.h"
 
 namespace paceline {
 namespace {
 
 constexpr char kConfigFile[] = "/etc/paceline/coordinator.toml";
-constexpr char kConfigVariable[] = "PACELINE_COORDINATOR_CONFIG";
-constexpr int kUsageError = 2;
 
 std::string DefaultState() {
   if (geteuid() == 0) return "/var/lib/paceline/coordinator";
@@ -37,16 +35,16 @@ std::optional<CoordinatorOptions> ParseOptions(int argc, char** argv,
                "paceline-coordinator");
   app.set_version_flag("--version",
                        std::string("paceline-coordinator ") + kVersion);
-  // A file that is named must be there, the usual one need not.
-  const bool named = EnvironmentHas(kConfigVariable);
-  app.set_config("--config", named ? std::getenv(kConfigVariable) : kConfigFile,
-                 std::string("File of options (TOML): listen = "
-                             "\"0.0.0.0:7400\"; or $") +
-                     kConfigVariable,
-                 /*config_required=*/named);
-  app.config_formatter(
-      std::make_shared<EnvironmentFirst<CLI::ConfigTOML, CLI::App>>(app));
-  app.allow_config_extras(CLI::config_extras_mode::error);
+  app.footer(kExitCodesHelp);
+  // No configuration file of CLI11's: it puts the file above the environment,
+  // and names no line.
+  std::string config = kConfigFile;
+  CLI::Option* const named =
+      app.add_option("--config", config,
+                     "File of options (TOML): listen = \"0.0.0.0:7400\"")
+          ->envname("PACELINE_COORDINATOR_CONFIG")
+          ->configurable(false)
+          ->capture_default_str();
   app.add_option("--listen", options.listen,
                  "host:port for workers and clients; port 0: any")
       ->envname("PACELINE_COORDINATOR_LISTEN")
@@ -85,7 +83,15 @@ std::optional<CoordinatorOptions> ParseOptions(int argc, char** argv,
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    *exit_code = app.exit(error) == 0 ? 0 : kUsageError;
+    *exit_code = app.exit(error) == 0 ? 0 : kConfigurationExit;
+    return std::nullopt;
+  }
+  if (const absl::Status status = ApplyConfigFile(
+          config, /*must_exist=*/named->count() > 0, app, options.origins);
+      !status.ok()) {
+    std::fprintf(stderr, "paceline-coordinator: %s\n",
+                 std::string(status.message()).c_str());
+    *exit_code = DaemonExitCode(status);
     return std::nullopt;
   }
   options.lease = absl::Seconds(lease_seconds);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "core/base/config_file.h"
 #include "core/obs/log.h"
 
 namespace paceline {
@@ -17,6 +18,7 @@ struct CoordinatorOptions {
   bool insecure = false;
   absl::Duration lease = absl::Seconds(3);
   LogLevel log_level = LogLevel::kInfo;
+  ConfigOrigins origins;
 };
 
 // Flag before environment (PACELINE_COORDINATOR_LISTEN ...) before file.

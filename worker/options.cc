@@ -7,17 +7,15 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <memory>
 #include <random>
 
-#include "core/base/environment_first.h"
+#include "core/base/exit_code.h"
 #include "core/base/version.h"
 #include "core/cluster/worker_name.h"
 
 namespace paceline {
 namespace {
 
-constexpr char kConfigVariable[] = "PACELINE_WORKER_CONFIG";
 constexpr char kDefaultConfig[] = "/etc/paceline/worker.toml";
 
 std::string HostName() {
@@ -71,21 +69,19 @@ bool ParseWorkerOptions(int argc, char** argv, WorkerOptions* options,
       "Holds stages of a model, computes them, and streams to its neighbours.",
       "paceline-worker");
   app.set_version_flag("--version", std::string("paceline-worker ") + kVersion);
-  // A file that is named must be there, the usual one need not.
-  const bool named = EnvironmentHas(kConfigVariable);
-  app.set_config(
-      "--config", named ? std::getenv(kConfigVariable) : kDefaultConfig,
-      std::string("Configuration file (TOML); or $") + kConfigVariable,
-      /*config_required=*/named);
-  app.config_formatter(
-      std::make_shared<EnvironmentFirst<CLI::ConfigTOML, CLI::App>>(app));
-  app.allow_config_extras(CLI::config_extras_mode::error);
+  app.footer(kExitCodesHelp);
   const auto option = [&app](const char* flag, std::string& value,
                              const char* variable, const char* help) {
     return app.add_option(flag, value, help)
         ->envname(std::string("PACELINE_WORKER_") + variable)
         ->capture_default_str();
   };
+  // No configuration file of CLI11's: it puts the file above the environment,
+  // and names no line.
+  std::string config = kDefaultConfig;
+  CLI::Option* const named = option("--config", config, "CONFIG",
+                                    "File of options (TOML): name = \"pi-1\"")
+                                 ->configurable(false);
   option("--coordinator", options->coordinator, "COORDINATOR",
          "host:port of the coordinator");
   option("--name", options->name, "NAME", "Unique name of this worker")
@@ -113,7 +109,15 @@ bool ParseWorkerOptions(int argc, char** argv, WorkerOptions* options,
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    *exit_code = app.exit(error) == 0 ? 0 : 2;
+    *exit_code = app.exit(error) == 0 ? 0 : kConfigurationExit;
+    return false;
+  }
+  if (const absl::Status status = ApplyConfigFile(
+          config, /*must_exist=*/named->count() > 0, app, options->origins);
+      !status.ok()) {
+    std::fprintf(stderr, "paceline-worker: %s\n",
+                 std::string(status.message()).c_str());
+    *exit_code = DaemonExitCode(status);
     return false;
   }
   // That of the host was not checked.
@@ -122,7 +126,7 @@ bool ParseWorkerOptions(int argc, char** argv, WorkerOptions* options,
                  "paceline-worker: the host's name cannot be the worker's: %s; "
                  "give it one with --name\n",
                  why.c_str());
-    *exit_code = 2;
+    *exit_code = kConfigurationExit;
     return false;
   }
   ParseLogLevel(level, &options->log_level);

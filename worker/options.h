@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "core/base/config_file.h"
 #include "core/obs/log.h"
 
 namespace paceline {
@@ -18,11 +19,12 @@ struct WorkerOptions {
   std::string port_file;  // JSON with the ports, written when ready
   bool insecure = false;
   LogLevel log_level = LogLevel::kInfo;
+  ConfigOrigins origins;
 };
 
 // Parses argv, PACELINE_WORKER_* and the configuration file, in this order of
 // precedence.  Returns true to go on; else *exit_code is what main returns
-// (0 after --help and --version, 2 after a mistake, which was printed).
+// (0 after --help and --version, 78 after a mistake, which was printed).
 bool ParseWorkerOptions(int argc, char** argv, WorkerOptions* options,
                         int* exit_code);
 

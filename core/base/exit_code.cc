@@ -7,10 +7,9 @@ int DaemonExitCode(const absl::Status& status) {
     case absl::StatusCode::kOk:
       return 0;
     case absl::StatusCode::kInvalidArgument:
-      return 2;
     case absl::StatusCode::kPermissionDenied:
     case absl::StatusCode::kUnauthenticated:
-      return 7;
+      return kConfigurationExit;
     default:
       return 1;
   }

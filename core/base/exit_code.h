@@ -5,9 +5,18 @@
 
 namespace paceline {
 
-// The client's numbers, as far as a daemon has use for them: 0 ok, 2 wrong
-// usage (InvalidArgument), 7 not permitted (PermissionDenied, Unauthenticated),
-// 1 anything else.
+// EX_CONFIG of sysexits.h.  The systemd units do not start a daemon again that
+// ends with it: the same configuration would fail again.
+inline constexpr int kConfigurationExit = 78;
+
+// 0 ok; 78 wrong configuration, be it a flag, a variable, the file, a
+// certificate, or an address that may not be used (InvalidArgument,
+// PermissionDenied, Unauthenticated); 1 anything else.
 int DaemonExitCode(const absl::Status& status);
+
+// The same for --help.
+inline constexpr char kExitCodesHelp[] =
+    "Exit codes: 0 stopped, 78 wrong configuration (flag, variable or file),\n"
+    "1 anything else, as a port in use";
 
 }  // namespace paceline

@@ -110,18 +110,18 @@ TEST_F(CoordinatorOptionsTest, AFlagNamesAnotherFileThanTheEnvironment) {
 
 TEST_F(CoordinatorOptionsTest, AFileThatIsNamedAndMissingIsAMistake) {
   EXPECT_FALSE(ParseAsIs({"--config", "/nowhere.toml"}).has_value());
-  EXPECT_EQ(exit_code_, 2);
+  EXPECT_EQ(exit_code_, 78);
 
   SetEnvironment("CONFIG", "/nowhere.toml");
   EXPECT_FALSE(ParseAsIs({}).has_value());
-  EXPECT_EQ(exit_code_, 2);
+  EXPECT_EQ(exit_code_, 78);
 }
 
 TEST_F(CoordinatorOptionsTest, AnUnknownKeyInTheFileIsAMistake) {
   Configure("lisen = \"h:1\"\n");
 
   EXPECT_FALSE(Parse({}).has_value());
-  EXPECT_EQ(exit_code_, 2);
+  EXPECT_EQ(exit_code_, 78);
 }
 
 TEST_F(CoordinatorOptionsTest, ABadValueIsAMistakeWhereverItStands) {
@@ -132,7 +132,7 @@ TEST_F(CoordinatorOptionsTest, ABadValueIsAMistakeWhereverItStands) {
   SetEnvironment("LOG_LEVEL", "loud");
   EXPECT_FALSE(Parse({}).has_value());
 
-  EXPECT_EQ(exit_code_, 2);
+  EXPECT_EQ(exit_code_, 78);
 }
 
 }  // namespace

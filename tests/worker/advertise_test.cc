@@ -26,13 +26,13 @@ TEST(AdvertisedAddress, HasThePortThatWasBoundForPortZero) {
   EXPECT_EQ(*AdvertisedAddress("[fe80::2]:0", "[::]:5000"), "[fe80::2]:5000");
 }
 
-TEST(AdvertisedAddress, ThatIsNoneIsRefusedWithItsFlag) {
+TEST(AdvertisedAddress, ThatIsNoneIsRefused) {
   for (const char* bad : {"pi-2", "pi-2:", "pi-2:99999", "[::1:5"}) {
     const absl::Status status =
         AdvertisedAddress(bad, "127.0.0.1:5000").status();
 
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << bad;
-    EXPECT_THAT(std::string(status.message()), HasSubstr("--advertise")) << bad;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(bad)) << bad;
   }
 }
 

@@ -112,18 +112,18 @@ TEST_F(WorkerOptionsTest, AFlagNamesAnotherFileThanTheEnvironment) {
 
 TEST_F(WorkerOptionsTest, AFileThatIsNamedAndMissingIsAMistake) {
   EXPECT_FALSE(ParseAsIs({"--config", "/nowhere.toml"}).has_value());
-  EXPECT_EQ(exit_code_, 2);
+  EXPECT_EQ(exit_code_, 78);
 
   SetEnvironment("CONFIG", "/nowhere.toml");
   EXPECT_FALSE(ParseAsIs({}).has_value());
-  EXPECT_EQ(exit_code_, 2);
+  EXPECT_EQ(exit_code_, 78);
 }
 
 TEST_F(WorkerOptionsTest, AnUnknownKeyInTheFileIsAMistake) {
   Configure("lisen = \"h:1\"\n");
 
   EXPECT_FALSE(Parse({}).has_value());
-  EXPECT_EQ(exit_code_, 2);
+  EXPECT_EQ(exit_code_, 78);
 }
 
 // The check of the name once ran a regular expression over all of it.
@@ -133,7 +133,7 @@ TEST_F(WorkerOptionsTest, ANameOfAnyLengthIsRefusedWithTheRule) {
   EXPECT_FALSE(Parse({"--name", std::string(100'000, 'w')}).has_value());
 
   const std::string errors = ::testing::internal::GetCapturedStderr();
-  EXPECT_EQ(exit_code_, 2);
+  EXPECT_EQ(exit_code_, 78);
   EXPECT_NE(errors.find("1 to 63 of a-z A-Z 0-9 . _ -"), std::string::npos);
   EXPECT_LT(errors.size(), 400u);
 }
@@ -146,7 +146,7 @@ TEST_F(WorkerOptionsTest, ABadValueIsAMistakeWhereverItStands) {
   SetEnvironment("LOG_LEVEL", "loud");
   EXPECT_FALSE(Parse({}).has_value());
 
-  EXPECT_EQ(exit_code_, 2);
+  EXPECT_EQ(exit_code_, 78);
 }
 
 }  // namespace

@@ -18,12 +18,7 @@ absl::StatusOr<std::string> AdvertisedAddress(const std::string& advertise,
   PACELINE_ASSIGN_OR_RETURN(const HostPort listens, ParseHostPort(bound));
   HostPort result = listens;
   if (!advertise.empty()) {
-    const absl::StatusOr<HostPort> wanted = ParseHostPort(advertise);
-    if (!wanted.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--advertise: ", wanted.status().message()));
-    }
-    result = *wanted;
+    PACELINE_ASSIGN_OR_RETURN(result, ParseHostPort(advertise));
     if (result.port == 0) result.port = listens.port;
   }
   if (IsEveryAddress(result.host)) result.host.clear();

@@ -11,7 +11,7 @@ namespace paceline {
 // becomes the port that was bound; a host that means "every address" becomes
 // empty, which asks the coordinator to put in the one it sees.
 // bound: host:port, with a port.
-// Errors: InvalidArgument  advertise is not host:port; names the flag.
+// Errors: InvalidArgument  advertise is not host:port.
 absl::StatusOr<std::string> AdvertisedAddress(const std::string& advertise,
                                               const std::string& bound);
 

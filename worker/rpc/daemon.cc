@@ -33,6 +33,18 @@ Incarnation DrawIncarnation() {
   return {(static_cast<uint64_t>(random()) << 32 | random()) | 1};
 }
 
+absl::StatusOr<HostPort> HttpAddress(const WorkerOptions& options) {
+  absl::StatusOr<HostPort> address = ParseHostPort(options.http);
+  if (address.ok() && !IsLoopback(address->host) && !options.insecure) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(options.http,
+                     " is off loopback: add --insecure (in the "
+                     "file: insecure = true) if its network is "
+                     "trusted"));
+  }
+  return address;
+}
+
 }  // namespace
 
 Daemon::Daemon(DaemonOptions options, ComputeParts compute)
@@ -46,14 +58,15 @@ Daemon::~Daemon() { Stop(); }
 
 absl::Status Daemon::Start() {
   // A name without a port would be looked up, in vain, for ever.
-  if (absl::Status status = ParseHostPort(options_.worker.coordinator).status();
-      !status.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--coordinator: ", status.message()));
-  }
+  const ConfigOrigins& origins = options_.worker.origins;
+  PACELINE_RETURN_IF_ERROR(
+      AtOption(origins, "coordinator",
+               ParseHostPort(options_.worker.coordinator).status()));
   PACELINE_RETURN_IF_ERROR(StartGrpc());
-  PACELINE_ASSIGN_OR_RETURN(
-      advertised_, AdvertisedAddress(options_.worker.advertise, grpc_address_));
+  absl::StatusOr<std::string> advertised =
+      AdvertisedAddress(options_.worker.advertise, grpc_address_);
+  PACELINE_RETURN_IF_ERROR(AtOption(origins, "advertise", advertised.status()));
+  advertised_ = *std::move(advertised);
   const std::shared_ptr<grpc::Channel> channel =
       MakeChannel(options_.worker.coordinator);
   stub_ = v1::Coordinator::NewStub(channel);
@@ -129,7 +142,8 @@ absl::Status Daemon::StartGrpc() {
     server.listen = options_.worker.listen;
     bound = StartServer(server, services);
   }
-  PACELINE_RETURN_IF_ERROR(bound.status());
+  PACELINE_RETURN_IF_ERROR(
+      AtOption(options_.worker.origins, "listen", bound.status()));
   server_ = *std::move(bound);
   grpc_address_ = JoinHostPort(server_.host, server_.port);
   return absl::OkStatus();
@@ -148,21 +162,17 @@ absl::Status Daemon::StartHttp() {
     answer.body = attached() ? "ready\n" : "not attached to a coordinator\n";
     return answer;
   });
-  PACELINE_ASSIGN_OR_RETURN(const HostPort wanted,
-                            ParseHostPort(options_.worker.http));
-  if (!IsLoopback(wanted.host) && !options_.worker.insecure) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("--http ", options_.worker.http,
-                     " is off loopback: allow it with --insecure"));
-  }
+  const absl::StatusOr<HostPort> wanted = HttpAddress(options_.worker);
+  PACELINE_RETURN_IF_ERROR(
+      AtOption(options_.worker.origins, "http", wanted.status()));
   absl::StatusOr<int> port = absl::UnavailableError("not tried");
   if (absl::StatusOr<HostPort> earlier = ParseHostPort(options_.earlier_http);
       earlier.ok()) {
     port = http_.Start(earlier->host, earlier->port);
   }
-  if (!port.ok()) port = http_.Start(wanted.host, wanted.port);
+  if (!port.ok()) port = http_.Start(wanted->host, wanted->port);
   PACELINE_RETURN_IF_ERROR(port.status());
-  http_address_ = JoinHostPort(wanted.host, *port);
+  http_address_ = JoinHostPort(wanted->host, *port);
   return absl::OkStatus();
 }
 

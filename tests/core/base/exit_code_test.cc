@@ -7,9 +7,9 @@ namespace {
 
 TEST(DaemonExitCode, TellsWhatACallerCanDoSomethingAbout) {
   EXPECT_EQ(DaemonExitCode(absl::OkStatus()), 0);
-  EXPECT_EQ(DaemonExitCode(absl::InvalidArgumentError("")), 2);
-  EXPECT_EQ(DaemonExitCode(absl::PermissionDeniedError("")), 7);
-  EXPECT_EQ(DaemonExitCode(absl::UnauthenticatedError("")), 7);
+  EXPECT_EQ(DaemonExitCode(absl::InvalidArgumentError("")), 78);
+  EXPECT_EQ(DaemonExitCode(absl::PermissionDeniedError("")), 78);
+  EXPECT_EQ(DaemonExitCode(absl::UnauthenticatedError("")), 78);
   EXPECT_EQ(DaemonExitCode(absl::UnavailableError("")), 1);
   EXPECT_EQ(DaemonExitCode(absl::AbortedError("")), 1);
 }

@@ -1,0 +1,83 @@
+// A daemon's configuration file: lines of KEY = VALUE, a part of TOML.
+//
+//   # Where workers and clients call.
+//   listen = "0.0.0.0:7400"   # or '0.0.0.0:7400'
+//   lease = 3
+//
+// A quoted value is taken as it stands: a backslash means itself.
+#pragma once
+
+#include <exception>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "core/base/status_macros.h"
+
+namespace paceline {
+
+struct ConfigEntry {
+  std::string where;  // FILE:LINE: KEY
+  std::string key;
+  std::string value;
+};
+
+// Errors:
+//   NotFound         there is no such file
+//   InvalidArgument  it cannot be read, a line is not KEY = VALUE, a key stands
+//                    twice; the message names the file and the line
+absl::StatusOr<std::vector<ConfigEntry>> ReadConfigFile(
+    const std::string& path);
+
+// FILE:LINE: KEY of each option whose value is from the file, by key.
+using ConfigOrigins = std::map<std::string, std::string>;
+
+// `status`, whose message then begins with the place that the value of the
+// option `key` is from: "FILE:LINE: listen: ", or "--listen: " of a flag or a
+// variable.
+absl::Status AtOption(const ConfigOrigins& origins, const std::string& key,
+                      const absl::Status& status);
+
+// Gives the options of `app` that neither a flag nor a variable has set the
+// values of the file, and notes them in `origins`.  After app.parse().  A file
+// that is not there is an error only where `must_exist`.
+// App is CLI::App, which only options.cc may include.
+// Errors: InvalidArgument  as ReadConfigFile; there is no such option, or it
+//                          refuses the value: names the file, line and key
+template <typename App>
+absl::Status ApplyConfigFile(const std::string& path, bool must_exist, App& app,
+                             ConfigOrigins& origins) {
+  const absl::StatusOr<std::vector<ConfigEntry>> entries = ReadConfigFile(path);
+  if (absl::IsNotFound(entries.status())) {
+    return must_exist ? absl::InvalidArgumentError(entries.status().message())
+                      : absl::OkStatus();
+  }
+  PACELINE_RETURN_IF_ERROR(entries.status());
+  for (const ConfigEntry& entry : *entries) {
+    auto* const option = app.get_option_no_throw("--" + entry.key);
+    if (option == nullptr || !option->get_configurable()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(entry.where, ": there is no such key; ", app.get_name(),
+                       " --help lists them, as flags"));
+    }
+    if (!option->empty()) continue;
+    origins[entry.key] = entry.where;
+    try {
+      option->add_result(entry.value);
+      option->run_callback();
+    } catch (const std::exception& refused) {
+      // What CLI11 refuses begins with the flag's name.
+      return absl::InvalidArgumentError(
+          absl::StrCat(entry.where, ": ",
+                       absl::StripPrefix(refused.what(),
+                                         absl::StrCat("--", entry.key, ": "))));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace paceline

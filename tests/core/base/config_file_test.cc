@@ -1,0 +1,73 @@
+#include "core/base/config_file.h"
+
+#include <unistd.h>
+
+#include <fstream>
+
+#include "gtest/gtest.h"
+
+namespace paceline {
+namespace {
+
+class ConfigFileTest : public ::testing::Test {
+ protected:
+  ConfigFileTest()
+      : path_(::testing::TempDir() + "/config-" + std::to_string(getpid())) {}
+  ~ConfigFileTest() override { unlink(path_.c_str()); }
+
+  absl::StatusOr<std::vector<ConfigEntry>> Read(const std::string& text) {
+    std::ofstream(path_) << text;
+    return ReadConfigFile(path_);
+  }
+  // What is said of a file whose second line is `line`, without the path.
+  std::string Fault(const std::string& line) {
+    const absl::Status status = Read("# first\n" + line + "\n").status();
+    if (!absl::IsInvalidArgument(status)) return status.ToString();
+    return std::string(status.message().substr(path_.size()));
+  }
+
+  const std::string path_;
+};
+
+TEST_F(ConfigFileTest, ValuesAreQuotedOrBareAndCommentsAreLeftOut) {
+  const auto entries = Read(
+      "# all of it\n\n"
+      "a = \"x # y\"  # comment\n"
+      "b='z \"'\r\n"
+      "  c-d =7.5# comment\n"
+      "empty = \"\"");
+
+  ASSERT_TRUE(entries.ok()) << entries.status();
+  ASSERT_EQ(entries->size(), 4u);
+  EXPECT_EQ((*entries)[0].key, "a");
+  EXPECT_EQ((*entries)[0].value, "x # y");
+  EXPECT_EQ((*entries)[0].where, path_ + ":3: a");
+  EXPECT_EQ((*entries)[1].value, "z \"");
+  EXPECT_EQ((*entries)[2].key, "c-d");
+  EXPECT_EQ((*entries)[2].value, "7.5");
+  EXPECT_EQ((*entries)[3].value, "");
+}
+
+// Issue 22, defect 15.
+TEST_F(ConfigFileTest, AFaultNamesLineAndKey) {
+  EXPECT_EQ(Fault("listen"), ":2: listen: need KEY = VALUE");
+  EXPECT_EQ(Fault("[server]"), ":2: [server]: need KEY = VALUE");
+  for (const char* const line :
+       {"listen =", "listen = # none", "listen = \"open", "listen = a b",
+        "listen = \"a\" b", "listen = a\"b\""}) {
+    EXPECT_EQ(Fault(line),
+              ":2: listen: need one value after '=', as in listen = \"text\"")
+        << line;
+  }
+  EXPECT_EQ(Fault("listen = a\nlisten = b"),
+            ":3: listen: is set already, by " + path_ + ":2: listen");
+}
+
+TEST_F(ConfigFileTest, AFileThatIsNotThereIsOtherThanOneThatCannotBeRead) {
+  EXPECT_TRUE(absl::IsNotFound(ReadConfigFile(path_ + ".no").status()));
+  const absl::Status folder = ReadConfigFile("/").status();
+  EXPECT_TRUE(absl::IsInvalidArgument(folder)) << folder;
+}
+
+}  // namespace
+}  // namespace paceline
