@@ -161,8 +161,11 @@ void MemoryRoundNetwork::SendAhead(const LinkId& id, const PayloadKey& key,
     const absl::MutexLock lock(&mutex_);
     if (!IsOpen(id)) return;
     const auto [transfer, fresh] = links_[id].transfers.try_emplace(key);
-    if (!fresh) return;
-    transfer->second.payload = payload;
+    Transfer& known = transfer->second;
+    // What was not wanted goes out again, as over gRPC.
+    if (!fresh && !(known.done && known.into == nullptr)) return;
+    if (!fresh) known = Transfer();
+    known.payload = payload;
   }
   payload->Subscribe([this, id, key](int chunk) {
     const absl::MutexLock lock(&mutex_);

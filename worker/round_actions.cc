@@ -11,6 +11,9 @@ namespace paceline {
 namespace {
 
 constexpr size_t kKnownHashes = 64;
+// Where steps are shorter than a copy takes, no further copy catches up: the
+// group waits for such a joiner.
+constexpr int kMostCopies = 2;
 
 }  // namespace
 
@@ -160,6 +163,7 @@ void RoundDriver::Do(const TakeCopy& action) {
   turn.step = action.next;
   turn.state = std::exchange(state_, nullptr);
   turn.state_hash = action.state_hash;
+  ++copies_taken_;
   hashes_.clear();
   hashes_[action.next] = member_->last_hash();
   part_ = {};
@@ -220,11 +224,17 @@ void RoundDriver::Publish() {
   if (member_->view().has_value()) told.view = member_->view()->id;
   told.phase = member_->phase();
   told.has_taken_part = member_->has_taken_part();
-  told.level = listens && has_state_;
+  told.level = listens && IsLevel();
   if (told == told_ && !report_changed_) return;
   told_ = told;
   report_changed_ = false;
   changed_ = true;
+}
+
+// One that lags fetches more first: results, or another copy.
+bool RoundDriver::IsLevel() const {
+  return has_state_ && (group_next_ - member_->next() <= kStepsAhead ||
+                        copies_taken_ >= kMostCopies);
 }
 
 MemberReport RoundDriver::Report(Instant now) const {

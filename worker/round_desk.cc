@@ -11,10 +11,6 @@
 namespace paceline {
 namespace {
 
-// How far ahead of this member others may be with their parts: it may lack the
-// results of some steps that it does not take part in.
-constexpr int64_t kStepsAhead = 4;
-
 Codec CodecOf(const AggregationSpec& aggregation) {
   return aggregation.codec == "bf16" ? Codec::kBf16 : Codec::kRaw;
 }

@@ -144,6 +144,9 @@ void RoundDriver::OnMessage(RoundMessage message,
     if (early_.size() > kMostParked) early_.pop_front();
     return;
   }
+  if (!joined_) {
+    group_next_ = std::max(group_next_, message.committed_through);
+  }
   int64_t& heard = heard_[message.from];
   // Nobody can be further than one step ahead of everybody.
   heard =
@@ -253,8 +256,7 @@ void RoundDriver::TakeOffer(const RoundMessage& message) {
     return OnPartChecked(message, PartCheck::kFine);
   }
   const auto part = parts_.sum.FindPart(offer.step, offer.shard, message.from);
-  // Dropped where they came too early: the sender sends them again on another
-  // connection only, but never before this step is done here.
+  // Dropped where they came too early: they come again with a later offer.
   if (part == nullptr || !part->complete()) return;
   parts_.sum.Check(message);
 }

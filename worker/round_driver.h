@@ -36,6 +36,12 @@ namespace paceline {
 // many are kept for late members anyway, and the planner counts these.
 inline constexpr int64_t kLeastUnapplied = kKeptResults;
 
+// How far ahead of this member others may be with their parts and results: it
+// may lack some of steps that it does not take part in.  Bytes of later steps
+// are dropped, and come again when it is far enough.  A joiner that knows that
+// it lags by more is not level.
+inline constexpr int64_t kStepsAhead = 4;
+
 struct RoundDeskOptions {
   int64_t attempt = 0;
   MemberId self;
@@ -151,6 +157,7 @@ class RoundDriver {
   void AskForNext(const MemberId& from);
   void ExpectParts();
   void Publish();
+  bool IsLevel() const;
 
   RoundMessage Message(Body body) const;
   uint64_t HashAfter(int64_t steps) const;
@@ -168,8 +175,10 @@ class RoundDriver {
   MemberId donor_;
   bool joined_ = false;     // was in a view
   bool has_state_ = false;  // the compute thread has, up to applied_
-  int64_t applied_ = 0;     // by the compute thread
-  OwnPart part_;            // of the open step
+  int64_t group_next_ = 0;  // of a listener: the most steps it has heard of
+  int copies_taken_ = 0;
+  int64_t applied_ = 0;                  // by the compute thread
+  OwnPart part_;                         // of the open step
   std::shared_ptr<RoundPayload> state_;  // of a Copy that is being taken
   std::deque<RoundMessage> parked_;      // wait for bytes
   // Wait for a view, or for its being level.

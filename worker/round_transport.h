@@ -37,7 +37,9 @@ class RoundSink {
 
   // Bytes of `from` are about to come: where shall they go?  The same payload
   // again (after a broken connection) gets the same memory, and its chunks that
-  // are ready are not written again.  Null: nowhere, they are dropped.
+  // are ready are not written again.  Null: nowhere, they are dropped.  It is
+  // asked again with what follows of them; if then it wants them, they come
+  // again with the next message that they belong to.
   // Errors: InvalidArgument  of a size that this run has not, or a kind that
   //         `from` may not send; ends the stream
   virtual absl::StatusOr<std::shared_ptr<RoundPayload>> OnPayload(

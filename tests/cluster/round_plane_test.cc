@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "core/base/random.h"
 #include "core/rpc/round_convert.h"
 #include "core/transfer/round_frame.h"
@@ -182,6 +183,41 @@ TEST_F(RoundReceiver, TakesWhatIsMissingOnASecondStream) {
   ASSERT_TRUE(sink_.AwaitMessages(1));
   EXPECT_EQ(sink_.got()[0].payload->bytes(), part->bytes());
   EXPECT_EQ(node_.plane.stats().frames_dropped_duplicate, 1);
+}
+
+// Issue 22, defect 2.
+TEST_F(RoundReceiver, WantsChunksAgainThatCameTooEarly) {
+  Open();
+  absl::Notification early;
+  sink_.SetMemory(
+      [&early](const MemberId&, const PayloadKey&,
+               size_t) -> absl::StatusOr<std::shared_ptr<RoundPayload>> {
+        early.Notify();
+        return nullptr;
+      });
+  const auto part = ReadyPayload(kTwoChunks, 1);
+  const RoundFrameHeader header = WithPayload(header_, PartKey(4), kTwoChunks);
+  const std::vector<std::string> frames = {
+      EncodeRoundHello(header_), PieceBytes(header, *part, 0),
+      PieceBytes(header, *part, 1),
+      MessageBytes(header, OfferFrom(1, PartKey(4), *part))};
+  RawSender first(node_.address());
+  first.Write(frames[0]);
+  first.Write(frames[1]);
+  early.WaitForNotification();
+
+  sink_.SetMemory(nullptr);
+  first.Write(frames[2]);
+  first.Write(frames[3]);
+  const absl::Status ended = first.AwaitEnd();
+  const absl::Status again = EndOf(frames);
+
+  EXPECT_EQ(ended.code(), absl::StatusCode::kAborted);
+  EXPECT_THAT(std::string(ended.message()),
+              HasSubstr("came too early and was dropped: send it again"));
+  EXPECT_TRUE(again.ok()) << again;
+  ASSERT_TRUE(sink_.AwaitMessages(1));
+  EXPECT_EQ(sink_.got()[0].payload->bytes(), part->bytes());
 }
 
 TEST_F(RoundReceiver, AsksForNoMemoryForForgottenSteps) {

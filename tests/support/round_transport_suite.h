@@ -155,6 +155,30 @@ TEST_P(RoundTransportSuite, GivesTheMessageAloneWhereItsBytesAreNotWanted) {
   EXPECT_EQ(sink(0).got()[0].payload, nullptr);
 }
 
+// Issue 22, defect 2: of a member that was too far behind.
+TEST_P(RoundTransportSuite, SendsAgainWhatWasNotWantedWhenItCame) {
+  Start(2);
+  sink(0).SetMemory(
+      [](const MemberId&, const PayloadKey&,
+         size_t) -> absl::StatusOr<std::shared_ptr<RoundPayload>> {
+        return nullptr;
+      });
+  const auto part = ReadyPayload(kBytes, 5);
+  Offer(1, PartKey(4), part);
+  ASSERT_TRUE(sink(0).AwaitMessages(1));
+  ASSERT_EQ(sink(0).got()[0].payload, nullptr);
+
+  sink(0).SetMemory(nullptr);
+  bool came = false;
+  for (int i = 0; i < 300 && !came; ++i) {  // members repeat themselves
+    Offer(1, PartKey(4), part);
+    came = sink(0).AwaitPayloads(1, absl::Milliseconds(100));
+  }
+
+  ASSERT_TRUE(came);
+  EXPECT_EQ(sink(0).got().back().payload->bytes(), part->bytes());
+}
+
 TEST_P(RoundTransportSuite, KeepsPayloadsOfAllKeysAndSendersApart) {
   Start(3);
   std::vector<std::shared_ptr<RoundPayload>> parts;

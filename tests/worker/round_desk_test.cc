@@ -352,6 +352,57 @@ TEST(RoundDesk, DropsBytesOfStepsThatAreFarAway) {
   EXPECT_EQ(past.value(), nullptr);
 }
 
+// Issue 22, defect 2: the lag of a joiner is bounded before it counts as level,
+// unless no further copy would help.
+TEST(RoundDesk, AJoinerThatLagsIsNotLevelBeforeItsSecondCopy) {
+  MemoryRoundNetwork network;
+  SystemClock clock;
+  GroupMember joiner(network, OptionsOfDesk(0, 1000, {}), clock);
+  RoundDesk& desk = joiner.desk;
+  ASSERT_TRUE(desk.Start(*joiner.transport).ok());
+  desk.OnGroup(MakeGroup(MakeView(1, {{MemberOf(1), 0}}), {MemberOf(0)}));
+  const auto hear = [&desk](int64_t group_next, Body body,
+                            std::shared_ptr<RoundPayload> payload = nullptr) {
+    RoundMessage message;
+    message.attempt = 1;
+    message.view = {1, 1};
+    message.from = MemberOf(1);
+    message.committed_through = group_next;
+    message.body = std::move(body);
+    desk.OnMessage(std::move(message), std::move(payload));
+  };
+  const auto take_copy = [&](int64_t next) {
+    const auto state = RoundPayload::Make(16);
+    std::fill_n(state->mutable_bytes().begin(), 16, uint8_t(next));
+    state->MarkReady(0, uint64_t(next));
+    const uint64_t hash = HashState(state->bytes());
+    hear(next, Copy{next, 1, hash}, state);
+    const auto turn = desk.AwaitTurn();
+    ASSERT_TRUE(turn.ok()) << turn.status();
+    ASSERT_EQ(turn->kind, RoundTurn::Kind::kRestore);
+    desk.OnApplied(next, hash);
+  };
+  const auto becomes = [&](bool level) {
+    for (int i = 0; i < 1000 && desk.Report().level != level; ++i) {
+      joiner.observer.AwaitChange();
+    }
+    return desk.Report().level == level;
+  };
+
+  take_copy(10);
+  EXPECT_TRUE(becomes(true));
+  hear(15, TooOld{10});
+  EXPECT_TRUE(becomes(false)) << "it lags by five steps";
+  take_copy(20);
+  EXPECT_TRUE(becomes(true));
+  hear(46, TooOld{20});
+  take_copy(41);
+  EXPECT_TRUE(becomes(true)) << "it has tried to catch up";
+
+  joiner.transport->Close();
+  desk.Stop();
+}
+
 TEST(RoundDesk, AMessageOfAnotherAttemptChangesNothing) {
   DeskGroup group(2, 1024, {});
   group.Begin();

@@ -108,6 +108,7 @@ absl::Status RoundInbox::TakeMessage(absl::Span<const ByteSpan> slices,
   std::shared_ptr<RoundPayload> payload;
   if (layout.header.payload.has_value()) {
     const PayloadKey key = KeyOf(*layout.header.payload);
+    PACELINE_RETURN_IF_ERROR(CheckDropped(key));
     PACELINE_ASSIGN_OR_RETURN(payload, Find(key, layout.header.payload->bytes));
     if (payload != nullptr && !payload->complete()) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -118,17 +119,33 @@ absl::Status RoundInbox::TakeMessage(absl::Span<const ByteSpan> slices,
   return absl::OkStatus();
 }
 
+// A sender takes what the stream has carried for received.
+absl::Status RoundInbox::CheckDropped(const PayloadKey& of) {
+  for (auto& [key, incoming] : payloads_) {
+    if (key.kind != of.kind || key.step != of.step || !incoming.dropped) {
+      continue;
+    }
+    PACELINE_ASSIGN_OR_RETURN(const std::shared_ptr<RoundPayload> payload,
+                              Find(key, incoming.bytes));
+    if (payload == nullptr || payload->complete()) continue;
+    return absl::AbortedError(absl::StrCat(
+        "the ", Text(key), " came too early and was dropped: send it again"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::shared_ptr<RoundPayload>> RoundInbox::Find(
     const PayloadKey& key, int64_t bytes) {
   if (IsForgotten(key)) return nullptr;
   const auto found = payloads_.find(key);
   if (found != payloads_.end()) {
-    if (found->second.bytes == bytes) return found->second.payload;
-    return absl::InvalidArgumentError(
-        absl::StrCat("the ", Text(key), " has ", bytes, " bytes now, and had ",
-                     found->second.bytes));
-  }
-  if (payloads_.size() >= kMostPayloads) {
+    if (found->second.bytes != bytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the ", Text(key), " has ", bytes,
+                       " bytes now, and had ", found->second.bytes));
+    }
+    if (found->second.payload != nullptr) return found->second.payload;
+  } else if (payloads_.size() >= kMostPayloads) {
     return absl::InvalidArgumentError(
         absl::StrCat("more than ", kMostPayloads, " payloads at a time"));
   }
@@ -138,7 +155,10 @@ absl::StatusOr<std::shared_ptr<RoundPayload>> RoundInbox::Find(
   PACELINE_CHECK(
       payload == nullptr || static_cast<int64_t>(payload->size()) == bytes,
       absl::StrCat("memory for ", bytes, " bytes has another size"));
-  payloads_[key] = {bytes, payload};
+  Incoming& incoming = payloads_[key];
+  incoming.bytes = bytes;
+  incoming.payload = payload;
+  incoming.dropped = incoming.dropped || payload == nullptr;
   return payload;
 }
 

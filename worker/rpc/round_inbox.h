@@ -31,6 +31,9 @@ class RoundInbox {
   // Takes a piece or a message.  slices: those that `layout` was parsed from;
   // borrower: of the stream that it came on.
   // Errors: InvalidArgument  no member of ours would send it
+  //         Aborted          a message whose bytes the sink did not want when
+  //                          they came, and wants now: on the next stream its
+  //                          sender sends them again
   //         DataLoss         a piece's checksum is wrong, or it cannot be read
   absl::Status Take(absl::Span<const ByteSpan> slices,
                     const RoundFrameLayout& layout, const Borrower& borrower);
@@ -48,7 +51,8 @@ class RoundInbox {
  private:
   struct Incoming {
     int64_t bytes = 0;
-    std::shared_ptr<RoundPayload> payload;  // null: dropped
+    std::shared_ptr<RoundPayload> payload;  // null: nowhere, as yet
+    bool dropped = false;                   // some of its bytes were
   };
 
   bool IsForgotten(const PayloadKey& key) const;
@@ -62,6 +66,8 @@ class RoundInbox {
                          int chunk, uint64_t checksum, FetchChunk fetch);
   absl::Status TakeMessage(absl::Span<const ByteSpan> slices,
                            const RoundFrameLayout& layout);
+  // Aborted: bytes of that kind and step were dropped, and are wanted now.
+  absl::Status CheckDropped(const PayloadKey& of);
   // Where the bytes of `key` go; null: nowhere.
   absl::StatusOr<std::shared_ptr<RoundPayload>> Find(const PayloadKey& key,
                                                      int64_t bytes);
