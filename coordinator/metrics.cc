@@ -1,6 +1,5 @@
 #include "coordinator/metrics.h"
 
-#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -121,13 +120,13 @@ void CoordinatorMetrics::Update(const std::vector<WorkerView>& workers,
   for (const JobView& job : jobs) {
     if (job.record.state == JobState::kRunning) running.insert(job.record.id);
   }
-  if (!std::includes(running.begin(), running.end(), running_.begin(),
-                     running_.end())) {
+  for (const JobId ended : running_) {
+    if (running.contains(ended)) continue;
     for (const char* family :
          {kJobStep, kJobSteps, kJobLoss, kJobAccuracy, kJobRate, kStepPredicted,
           kStepMeasured, kStagePredicted, kStageMeasured, kGroupMembers,
           kGroupPaused}) {
-      registry_.RemoveSeries(family);
+      registry_.RemoveSeries(family, absl::StrCat(ended.value));
     }
   }
   running_ = std::move(running);

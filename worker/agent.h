@@ -130,8 +130,8 @@ class Agent final : private RunObserver, private RoundObserver {
   // Of the present run, after its last batch; empty when there is none.
   std::vector<StageTime> StageTimes() const;
   std::optional<FlowTimes> Flow() const;
-  // Of the present run's rounds; nothing when it has none.
-  std::optional<RoundStats> Rounds() const;
+  // Of all runs of this process, and what is so in the present one.
+  RoundReading Rounds() const;
   // Bytes of tensors that the present run is predicted to take at most; 0: not
   // known yet.
   int64_t predicted_memory_bytes() const { return predicted_memory_bytes_; }
@@ -239,6 +239,7 @@ class Agent final : private RunObserver, private RoundObserver {
   // Of a round group's run; shared with whoever tells it of the group, ends it
   // or asks how it goes.
   std::shared_ptr<GroupDoor> desk_ ABSL_GUARDED_BY(mutex_);
+  RoundStats ended_rounds_ ABSL_GUARDED_BY(mutex_);  // of runs before desk_
   // Notified when connections_ are gone; shared with their deleter.
   std::shared_ptr<absl::Notification> closed_ ABSL_GUARDED_BY(mutex_);
 

@@ -36,7 +36,10 @@ struct Agent::GroupRun {
   }
   // The transport calls the desk, and the desk the transport.  The engine's
   // gradient goes last: what was sent of it may still be on its way out.
-  ~GroupRun() {
+  ~GroupRun() { Close(); }
+
+  // Nothing comes any more, and what has come is counted.
+  void Close() {
     if (transport != nullptr) transport->Close();
     if (desk() != nullptr) desk()->Stop();
     if (rounds != nullptr) rounds->AwaitPartReleased();
@@ -48,10 +51,12 @@ std::shared_ptr<GroupDoor> Agent::desk() const {
   return desk_;
 }
 
-std::optional<RoundStats> Agent::Rounds() const {
-  const auto desk = this->desk();
-  if (desk == nullptr) return {};
-  return desk->Stats();
+RoundReading Agent::Rounds() const {
+  absl::MutexLock lock(&mutex_);  // a run that ends now is counted once
+  RoundReading reading{desk_ != nullptr, {}};
+  if (desk_ != nullptr) reading.stats = desk_->Stats();
+  reading.stats.AddCounts(ended_rounds_);
+  return reading;
 }
 
 void Agent::OnRound(const RoundRecord& record) {
@@ -163,7 +168,9 @@ absl::Status Agent::ComputeInGroup(const RunOrder& order,
     GroupRun run;
     status = PrepareGroup(order, model, self, run);
     if (status.ok()) status = RunGroup(order, model, run);
+    run.Close();
     absl::MutexLock lock(&mutex_);
+    if (desk_ != nullptr) ended_rounds_.AddCounts(desk_->Stats());
     desk_ = nullptr;
   }
   // Excluded, or an earlier run of this very fence was ended here: the group

@@ -158,56 +158,40 @@ WorkerMetrics::WorkerMetrics(MetricsRegistry& registry,
   registry_.GetGauge(kBuildInfo, {version}).Set(1);
 }
 
-void WorkerMetrics::RaiseOfRun(const std::string& name,
-                               const LabelValues& labels, double total) {
-  double& last = totals_of_run_[{name, labels}];
-  const double more = total < last ? total : total - last;
-  const Counter counter = registry_.GetCounter(name, labels);
-  if (more > 0) counter.Add(more);
-  last = total;
-}
-
-// As RaiseOfRun.
 void WorkerMetrics::AddDurations(const RoundStats& rounds) {
-  const Durations now = {rounds.durations, rounds.seconds};
-  bool another_run = now.seconds < durations_.seconds;
-  for (size_t i = 0; i < now.counts.size(); ++i) {
-    another_run = another_run || now.counts[i] < durations_.counts[i];
-  }
-  if (another_run) durations_ = {};
   std::vector<double> more;
-  for (size_t i = 0; i < now.counts.size(); ++i) {
-    more.push_back(static_cast<double>(now.counts[i] - durations_.counts[i]));
+  for (size_t i = 0; i < rounds.durations.size(); ++i) {
+    more.push_back(
+        static_cast<double>(rounds.durations[i] - rounds_.durations[i]));
   }
   registry_.GetHistogram(kRoundSeconds)
-      .ObserveMany(more, now.seconds - durations_.seconds);
-  durations_ = now;
+      .ObserveMany(more, rounds.seconds - rounds_.seconds);
+  rounds_ = rounds;
 }
 
-void WorkerMetrics::UpdateRounds(const std::optional<RoundStats>& rounds) {
-  if (!rounds.has_value()) {
+void WorkerMetrics::UpdateRounds(const RoundReading& reading) {
+  const RoundStats& rounds = reading.stats;
+  Raise(kRounds, {"committed"}, rounds.committed);
+  Raise(kRounds, {"void"}, rounds.void_rounds);
+  AddDurations(rounds);
+  for (int reason = 0; reason < kSkipReasons; ++reason) {
+    Raise(kRoundSkipped, {SkipReasonName(static_cast<SkipReason>(reason))},
+          rounds.skipped[reason]);
+  }
+  Raise(kRoundTakeovers, {}, rounds.takeovers);
+  Raise(kRoundMismatches, {}, rounds.mismatches);
+  Raise(kRoundRefused, {"result"}, rounds.refused_results);
+  Raise(kRoundRefused, {"message"}, rounds.refused_messages);
+  if (!reading.in_group) {
     for (const char* const name :
          {kRoundContributors, kRoundServing, kRoundDeadline}) {
       registry_.RemoveSeries(name);
     }
-    totals_of_run_.clear();
-    durations_ = {};
     return;
   }
-  RaiseOfRun(kRounds, {"committed"}, rounds->committed);
-  RaiseOfRun(kRounds, {"void"}, rounds->void_rounds);
-  AddDurations(*rounds);
-  for (int reason = 0; reason < kSkipReasons; ++reason) {
-    RaiseOfRun(kRoundSkipped, {SkipReasonName(static_cast<SkipReason>(reason))},
-               rounds->skipped[reason]);
-  }
-  RaiseOfRun(kRoundTakeovers, {}, rounds->takeovers);
-  RaiseOfRun(kRoundMismatches, {}, rounds->mismatches);
-  RaiseOfRun(kRoundRefused, {"result"}, rounds->refused_results);
-  RaiseOfRun(kRoundRefused, {"message"}, rounds->refused_messages);
-  registry_.GetGauge(kRoundContributors).Set(rounds->last_contributors);
-  registry_.GetGauge(kRoundServing).Set(rounds->serves);
-  registry_.GetGauge(kRoundDeadline).Set(rounds->deadline_seconds);
+  registry_.GetGauge(kRoundContributors).Set(rounds.last_contributors);
+  registry_.GetGauge(kRoundServing).Set(rounds.serves);
+  registry_.GetGauge(kRoundDeadline).Set(rounds.deadline_seconds);
 }
 
 void WorkerMetrics::UpdateTraffic(const RoundTraffic& traffic) {

@@ -50,8 +50,7 @@ struct WorkerReading {
   TimeReading time;
   std::vector<StageTime> stages;  // of the present run
   std::optional<FlowTimes> flow;  // of the present run
-  // Of the present run, where it has a round group.
-  std::optional<RoundStats> rounds;
+  RoundReading rounds;
   RoundTraffic round_traffic;
   // Of tensors in the present run, at most; predicted 0: not known.
   int64_t peak_memory_bytes = 0;
@@ -70,24 +69,14 @@ class WorkerMetrics {
  private:
   void UpdateFlow(const FlowTimes& flow);
   void UpdateVersions(const std::vector<StageTime>& stages);
-  void UpdateRounds(const std::optional<RoundStats>& rounds);
+  void UpdateRounds(const RoundReading& reading);
   void AddDurations(const RoundStats& rounds);
   void UpdateTraffic(const RoundTraffic& traffic);
   void Raise(const std::string& name, const LabelValues& labels, int64_t total);
-  // Of a count that begins anew with every run.
-  void RaiseOfRun(const std::string& name, const LabelValues& labels,
-                  double total);
-
-  // Of rounds, as they were taken last.
-  struct Durations {
-    decltype(RoundStats::durations) counts{};
-    double seconds = 0;
-  };
 
   MetricsRegistry& registry_;
   std::map<std::pair<std::string, LabelValues>, int64_t> totals_;
-  std::map<std::pair<std::string, LabelValues>, double> totals_of_run_;
-  Durations durations_;
+  RoundStats rounds_;  // whose durations are counted
 };
 
 }  // namespace paceline

@@ -24,6 +24,20 @@ const char* SkipReasonName(SkipReason reason) {
   return "unknown";
 }
 
+void RoundStats::AddCounts(const RoundStats& other) {
+  committed += other.committed;
+  void_rounds += other.void_rounds;
+  refused_results += other.refused_results;
+  refused_messages += other.refused_messages;
+  mismatches += other.mismatches;
+  takeovers += other.takeovers;
+  seconds += other.seconds;
+  for (size_t i = 0; i < skipped.size(); ++i) skipped[i] += other.skipped[i];
+  for (size_t i = 0; i < durations.size(); ++i) {
+    durations[i] += other.durations[i];
+  }
+}
+
 void RoundChronicle::OnView(const std::optional<View>& before,
                             const View& after, int64_t next, Instant now) {
   if (!before.has_value() || before->id == after.id) return;

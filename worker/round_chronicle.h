@@ -36,8 +36,11 @@ const char* SkipReasonName(SkipReason reason);
 inline constexpr std::array<double, 13> kRoundBounds = {
     0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 30};
 
-// Counts since the run began, and what is so now.
+// Counts, and what is so now.
 struct RoundStats {
+  // Adds the counts of another run that is over.
+  void AddCounts(const RoundStats& other);
+
   int64_t committed = 0;
   int64_t void_rounds = 0;
   std::array<int64_t, kSkipReasons> skipped{};  // of rounds served here
@@ -52,6 +55,12 @@ struct RoundStats {
   int32_t last_contributors = 0;
   bool serves = false;          // some shard of the open step
   double deadline_seconds = 0;  // of the last round that it served
+};
+
+// Of a process: the counts of all its runs.
+struct RoundReading {
+  bool in_group = false;  // else nothing is so now
+  RoundStats stats;
 };
 
 // A function of what it is told.  Thread-compatible.

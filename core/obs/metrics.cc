@@ -52,6 +52,13 @@ void RemoveAll(prometheus::Family<Metric>* family,
   }
 }
 
+void Remove(const DeclaredFamily& family,
+            const std::map<LabelValues, void*>& series) {
+  RemoveAll(family.counters, series);
+  RemoveAll(family.gauges, series);
+  RemoveAll(family.histograms, series);
+}
+
 }  // namespace
 
 struct MetricsRegistry::Impl {
@@ -191,10 +198,19 @@ Histogram MetricsRegistry::GetHistogram(const std::string& name,
 void MetricsRegistry::RemoveSeries(const std::string& name) {
   absl::MutexLock lock(&impl_->mutex);
   DeclaredFamily& family = impl_->Find(name);
-  RemoveAll(family.counters, family.series);
-  RemoveAll(family.gauges, family.series);
-  RemoveAll(family.histograms, family.series);
-  family.series.clear();
+  Remove(family, std::exchange(family.series, {}));
+}
+
+void MetricsRegistry::RemoveSeries(const std::string& name,
+                                   const std::string& first_label) {
+  absl::MutexLock lock(&impl_->mutex);
+  DeclaredFamily& family = impl_->Find(name);
+  std::map<LabelValues, void*> gone;
+  for (const auto& [values, metric] : family.series) {
+    if (!values.empty() && values[0] == first_label) gone[values] = metric;
+  }
+  for (const auto& [values, metric] : gone) family.series.erase(values);
+  Remove(family, gone);
 }
 
 std::string MetricsRegistry::Text() const {

@@ -68,9 +68,10 @@ class MetricsRegistry {
   Histogram GetHistogram(const std::string& name,
                          const LabelValues& labels = {});
 
-  // Drops every series of a family (a job has ended).  Handles of it must not
-  // be used again.
+  // Drops every series of a family.  Handles of it must not be used again.
   void RemoveSeries(const std::string& name);
+  // The same of those whose first label has this value (a job that has ended).
+  void RemoveSeries(const std::string& name, const std::string& first_label);
 
   // The text exposition format 0.0.4.
   std::string Text() const;

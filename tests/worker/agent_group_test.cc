@@ -152,6 +152,16 @@ class GroupAgent {
     });
   }
 
+  // Takes the order back, and waits until the run is over.
+  void Stop() {
+    agent_->OnOrder(std::nullopt);
+    const absl::Time give_up = absl::Now() + kLongest;
+    while (rounds().in_group && absl::Now() < give_up) {
+      agent_->AwaitChange(absl::Milliseconds(20));
+    }
+  }
+  RoundReading rounds() const { return agent_->Rounds(); }
+
   int64_t predicted_memory_bytes() const {
     return agent_->predicted_memory_bytes();
   }
@@ -200,6 +210,22 @@ TEST_F(AgentGroupTest, MembersTrainTogetherAndOneHandsTheWeightsOver) {
   EXPECT_EQ(first.factory.uploads(), 1);
   EXPECT_EQ(second.factory.uploads(), 0);
   EXPECT_GT(first.predicted_memory_bytes(), 0);
+}
+
+// Issue 22, defect 9.
+TEST_F(AgentGroupTest, CountsAllRoundsOfRunsThatAreOver) {
+  GroupAgent agent(network_, 1);
+
+  for (int64_t attempt = 1; attempt <= 2; ++attempt) {
+    agent.Order(TrainingJob(8), Alone(), attempt);
+    agent.Await([attempt](const RunReport& report) {
+      return report.fence.attempt == attempt && report.phase == RunPhase::kDone;
+    });
+    agent.Stop();
+  }
+
+  EXPECT_FALSE(agent.rounds().in_group);
+  EXPECT_EQ(agent.rounds().stats.committed, 2 * 8);
 }
 
 TEST_F(AgentGroupTest, AViewOfTheSameFenceGoesToTheRunThatIsThere) {

@@ -33,10 +33,10 @@ RoundStats SomeRounds() {
 
 class WorkerMetricsTest : public ::testing::Test {
  protected:
-  std::string Read(const std::optional<RoundStats>& rounds) {
+  std::string Read(const RoundStats& rounds, bool in_group = true) {
     WorkerReading reading;
-    reading.running = rounds.has_value();
-    reading.rounds = rounds;
+    reading.running = in_group;
+    reading.rounds = {in_group, rounds};
     reading.round_traffic = {.frames_sent = 10,
                              .frames_received = 20,
                              .bytes_sent = 1000,
@@ -82,7 +82,7 @@ TEST_F(WorkerMetricsTest, ShowWhatBecameOfRounds) {
 }
 
 TEST_F(WorkerMetricsTest, ShowWhatTravelledForRounds) {
-  const std::string text = Read(std::nullopt);
+  const std::string text = Read({}, /*in_group=*/false);
 
   for (const char* const line : {
            "round_frames_total{direction=\"sent\"} 10\n",
@@ -110,14 +110,17 @@ TEST_F(WorkerMetricsTest, CountTheSameReadingOnce) {
                           HasSubstr("round_seconds_sum 61\n")));
 }
 
-TEST_F(WorkerMetricsTest, AddTheRoundsOfTheNextRun) {
+// Issue 22, defect 9.
+TEST_F(WorkerMetricsTest, CountTheLastRoundsOfARunThatIsOver) {
   Read(SomeRounds());
-  RoundStats next;
-  next.committed = 1;
-  next.durations[0] = 1;
-  next.seconds = 0.5;
+  RoundStats over = SomeRounds();
+  RoundStats last;
+  last.committed = 1;
+  last.durations[0] = 1;
+  last.seconds = 0.5;
+  over.AddCounts(last);
 
-  const std::string text = Read(next);
+  const std::string text = Read(over, /*in_group=*/false);
 
   EXPECT_THAT(text, AllOf(HasSubstr("rounds_total{outcome=\"committed\"} 8\n"),
                           HasSubstr("round_seconds_count 10\n"),
@@ -128,7 +131,7 @@ TEST_F(WorkerMetricsTest, AddTheRoundsOfTheNextRun) {
 TEST_F(WorkerMetricsTest, SayNothingOfThePresentWhereThereIsNoGroup) {
   Read(SomeRounds());
 
-  const std::string text = Read(std::nullopt);
+  const std::string text = Read(SomeRounds(), /*in_group=*/false);
 
   EXPECT_THAT(text, AllOf(Not(HasSubstr("round_serving 1")),
                           Not(HasSubstr("round_deadline_seconds 0")),

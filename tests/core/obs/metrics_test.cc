@@ -122,6 +122,19 @@ TEST(Metrics, LoseTheirSeriesWhenAJobEndsAndStartAgainFromZero) {
   EXPECT_THAT(registry.Text(), HasSubstr("steps_total{job=\"1\"} 1\n"));
 }
 
+// Issue 22, defect 9.
+TEST(Metrics, OfOneJobGoWithoutThoseOfOthers) {
+  MetricsRegistry registry;
+  registry.DeclareGauge("seconds", "S.", {"job", "stage"});
+  registry.GetGauge("seconds", {"1", "2"}).Set(5);
+  registry.GetGauge("seconds", {"2", "1"}).Set(7);
+
+  registry.RemoveSeries("seconds", "1");
+
+  EXPECT_THAT(registry.Text(), Not(HasSubstr("job=\"1\"")));
+  EXPECT_THAT(registry.Text(), HasSubstr("seconds{job=\"2\",stage=\"1\"} 7\n"));
+}
+
 TEST(Metrics, ComeInTheOrderOfTheirLabels) {
   MetricsRegistry registry;
   registry.DeclareGauge("g", "G.", {"stage"});
