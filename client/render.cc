@@ -296,14 +296,15 @@ std::string RenderVersions(const std::vector<VersionsView>& versions) {
 // Of inference there is one, which belongs to no step.
 std::string RenderEvaluations(const JobView& job) {
   const bool steps = !IsInference(job.spec);
-  std::vector<Table::Column> columns = {{"test loss", kRight},
-                                        {"accuracy", kRight}};
+  std::vector<Table::Column> columns = {
+      {"test loss", kRight}, {"accuracy", kRight}, {"samples", kRight}};
   if (steps) columns.insert(columns.begin(), {"step", kRight});
   Table table(std::move(columns));
   for (const EvaluationRecord& evaluation : job.evaluations) {
     std::vector<std::string> row = {
         absl::StrFormat("%.4f", evaluation.loss),
-        absl::StrFormat("%.4f", evaluation.accuracy)};
+        absl::StrFormat("%.4f", evaluation.accuracy),
+        absl::StrCat(evaluation.samples)};
     if (steps) row.insert(row.begin(), absl::StrCat(evaluation.step));
     table.AddRow(std::move(row));
   }

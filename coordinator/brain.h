@@ -259,7 +259,9 @@ class Brain {
     int lost_groups = 0;
     absl::Status lost_error;  // of the last member that failed
     std::optional<EvaluationRecord> evaluating;  // parts of it may be missing
-    Instant save_again;  // not before, after an incomplete upload
+    std::set<WorkerId> evaluators;  // had a part of it when the first one came
+    int64_t most_evaluated = 0;     // samples of whole evaluations
+    Instant save_again;             // not before, after an incomplete upload
     int incomplete_saves = 0;
     // Processes that were taken out: when they shall start anew.
     struct Return {

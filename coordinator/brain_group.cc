@@ -180,15 +180,20 @@ void Brain::TakePartEvaluation(Job& job, WorkerId worker,
   if (job.evaluating.has_value() && job.evaluating->step < sum->step) {
     EndEvaluation(job, moment);  // whoever is missing is gone
   }
-  actions_.writes.records[job.record.id].evaluations.push_back(*sum);
   if (sum->step <= job.record.evaluated_step) return;
-  job.accuracy = sum->accuracy;
-  job.evaluating = sum;
-  const std::set<WorkerId> there = job.chronicle.EvaluatedBy(sum->step);
-  for (const MemberId& member : MembersAt(*job.group->view(), sum->step)) {
-    if (there.count(member.worker) == 0) return;
+  if (!job.evaluating.has_value()) {
+    job.evaluators.clear();
+    for (const MemberId& member : MembersAt(*job.group->view(), sum->step)) {
+      job.evaluators.insert(member.worker);
+    }
   }
-  EndEvaluation(job, moment);
+  job.evaluating = sum;
+  // Who was lost meanwhile is waited for until the next evaluation.
+  const std::set<WorkerId> there = job.chronicle.EvaluatedBy(sum->step);
+  if (std::includes(there.begin(), there.end(), job.evaluators.begin(),
+                    job.evaluators.end())) {
+    EndEvaluation(job, moment);
+  }
 }
 
 void Brain::EndEvaluation(Job& job, Moment moment) {
@@ -196,8 +201,26 @@ void Brain::EndEvaluation(Job& job, Moment moment) {
   const EvaluationRecord evaluation = *std::exchange(job.evaluating, {});
   if (evaluation.step <= job.record.evaluated_step) return;
   job.record.evaluated_step = evaluation.step;
-  AddEvent(job, "evaluated", EvaluationText(job.record.spec, evaluation),
-           moment);
+  std::vector<std::string> missing;
+  const std::set<WorkerId> there = job.chronicle.EvaluatedBy(evaluation.step);
+  for (const WorkerId worker : job.evaluators) {
+    if (there.count(worker) == 0) missing.push_back(NameOf(worker));
+  }
+  const std::string text = EvaluationText(job.record.spec, evaluation);
+  if (!missing.empty() || evaluation.samples < job.most_evaluated) {
+    return AddEvent(
+        job, "incomplete",
+        absl::StrCat(text, ", not the whole test set: it does not count",
+                     missing.empty()
+                         ? ""
+                         : absl::StrCat("; no part came from ",
+                                        absl::StrJoin(missing, ", "))),
+        moment);
+  }
+  job.most_evaluated = evaluation.samples;
+  job.accuracy = evaluation.accuracy;
+  actions_.writes.records[job.record.id].evaluations.push_back(evaluation);
+  AddEvent(job, "evaluated", text, moment);
 }
 
 // --- what comes of it -------------------------------------------------------

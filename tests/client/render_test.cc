@@ -193,9 +193,9 @@ TEST(JobTable, ShowsFactsCurveAccuracyAndSplit) {
             "       0.5 |##########\n"
             "            step 1  20\n"
             "\n"
-            "STEP  TEST LOSS  ACCURACY\n"
-            "  10     0.7500    0.8125\n"
-            "  20     0.3750    0.9012\n"
+            "STEP  TEST LOSS  ACCURACY  SAMPLES\n"
+            "  10     0.7500    0.8125     1000\n"
+            "  20     0.3750    0.9012     1000\n"
             "\n"
             "WORKER  STAGES  WALL S  FWD %  BWD %  SEND %  WAIT %  GATE %  "
             "OPT %  SAVE %  DATA %  ORDERS %  OTHER %\n"
@@ -217,7 +217,7 @@ TEST(JobTable, OfInferenceTellsOfMicroBatchesAndOfNoSchedule) {
   EXPECT_THAT(text, HasSubstr("pipeline:        2 stages, forward only\n"));
   EXPECT_THAT(text, HasSubstr("micro-batches:   24/25\n"));
   EXPECT_THAT(text, Not(HasSubstr("STEP")));
-  EXPECT_THAT(text, HasSubstr("0.5000    0.7500\n"));
+  EXPECT_THAT(text, HasSubstr("0.5000    0.7500        8\n"));
   EXPECT_TRUE(
       json::parse(ToDocument(job, true).ToJson())["schedule"].is_null());
   EXPECT_THAT(RenderJobs({job}), HasSubstr("24/25 micro-batches"));

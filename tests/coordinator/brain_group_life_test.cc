@@ -277,6 +277,35 @@ TEST(BrainGroup, PartialEvaluationsAreMergedByTheirSamples) {
   EXPECT_DOUBLE_EQ(*mesh.Job().accuracy, 0.8);
 }
 
+// Issue 22, defect 20.
+TEST(BrainGroup, AnEvaluationOfAPartOfTheTestSetIsToldApart) {
+  GroupMesh mesh = Training(2);
+  const auto evaluate = [&mesh](const char* name, EvaluationRecord part) {
+    Heartbeat heartbeat = mesh.Beat(name);
+    heartbeat.evaluations = {part};
+    mesh.Send(name, heartbeat);
+  };
+
+  evaluate("w1", {10, 2.0, 0.5, 5000});
+  mesh.Break("w2");
+  mesh.Pass(600);
+  ASSERT_EQ(mesh.Members("w1"), "w1");
+  EXPECT_FALSE(mesh.Job().accuracy.has_value());
+  evaluate("w1", {20, 1.0, 0.8, 10000});  // alone it has the whole set
+  evaluate("w1", {30, 1.0, 0.9, 7000});   // lost before the first part came
+  evaluate("w1", {40, 1.0, 0.7, 10000});
+
+  const std::vector<std::string> story = mesh.Story();
+  EXPECT_THAT(
+      story,
+      Contains("incomplete: accuracy 0.5000, loss 2.0000 after step 10 "
+               "over 5000 samples, not the whole test set: it does not count; "
+               "no part came from w2"));
+  EXPECT_THAT(story, Contains(HasSubstr("evaluated: accuracy 0.8000")));
+  EXPECT_THAT(story, Contains(HasSubstr("incomplete: accuracy 0.9000")));
+  EXPECT_DOUBLE_EQ(*mesh.Job().accuracy, 0.7);
+}
+
 TEST(BrainGroup, StepThatSeveralMembersRecordCountsOnce) {
   GroupMesh mesh = Training(2);
   for (const std::string name : {"w1", "w2"}) {
