@@ -37,12 +37,11 @@ absl::StatusOr<std::vector<PlacementView>> CutLocally(const JobSpec& spec,
 }
 
 // Members of a data-parallel job, as far as one knows: those that the
-// coordinator chose, or the job names.
+// coordinator chose, or the job names.  0: not known.
 int64_t MembersOf(const JobSpec& spec,
                   const std::vector<PlacementView>& stages) {
   const bool placed = !stages.empty() && stages.front().worker_id >= 0;
-  return std::max<int64_t>(
-      1, placed ? std::ssize(stages) : KnownMembers(spec.aggregation));
+  return placed ? std::ssize(stages) : KnownMembers(spec.aggregation);
 }
 
 // Index of each stage's worker, counted in the order of the stages; where
@@ -129,11 +128,15 @@ absl::StatusOr<JobEstimate> EstimateJob(const JobSpec& spec,
   PACELINE_ASSIGN_OR_RETURN(const std::vector<StageKeeps> keeps,
                             KeepsOf(spec, stages));
   estimate.layers = layers;
+  const int64_t members = MembersOf(spec, stages);
+  if (IsDataParallel(spec) && (members > 0 || spec.aggregation.shards > 0)) {
+    estimate.shards = ShardsOf(spec, model, members);
+  }
   for (size_t s = 0; s < stages.size(); ++s) {
     estimate.stages.push_back(EstimateStage(spec, model, stages[s], keeps[s]));
     if (IsDataParallel(spec)) {
       estimate.stages.back().memory_bytes =
-          MemberBytes(spec, model, MembersOf(spec, stages));
+          MemberBytes(spec, model, std::max<int64_t>(1, members));
     }
     if (s > 0 && stages[s].stage == stages[s - 1].stage) continue;  // a replica
     estimate.parameters += estimate.stages.back().parameters;
@@ -164,6 +167,7 @@ Document ToDocument(const JobEstimate& estimate) {
       {"layers", estimate.layers},
       {"parameters", estimate.parameters},
       {"parameter_bytes", estimate.parameter_bytes},
+      {"shards", estimate.shards > 0 ? Document(estimate.shards) : Document()},
       {"stages", std::move(stages)},
       {"stages_chosen", Document(estimate.chosen)},
       {"estimate",
@@ -232,7 +236,9 @@ std::string RenderEstimate(const JobEstimate& estimate) {
                         "this is one.\n",
       "\n", run, estimate.layers, " layers, ",
       HumanCount(static_cast<double>(estimate.parameters)), " parameters, ",
-      HumanBytes(static_cast<double>(estimate.parameter_bytes)), "\n");
+      HumanBytes(static_cast<double>(estimate.parameter_bytes)),
+      estimate.shards > 0 ? absl::StrCat(", shards: ", estimate.shards) : "",
+      "\n");
 }
 
 }  // namespace paceline

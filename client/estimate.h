@@ -32,6 +32,8 @@ struct JobEstimate {
                        // workers; these are as for one
   std::optional<EstimateView> run;  // nothing while there is no worker
   int64_t steps = 0;                // of the job; 0: not known here
+  // Of a data-parallel job; 0: none, or not known before there are workers.
+  int32_t shards = 0;
 };
 
 // stages: as the coordinator would place them; empty while it has no worker,

@@ -311,6 +311,12 @@ std::string RenderEvaluations(const JobView& job) {
   return table.Render();
 }
 
+// Null for a pipeline, and while the number is not settled.
+Document ShardsDocument(const JobSpec& spec) {
+  const int32_t shards = spec.aggregation.shards;
+  return IsDataParallel(spec) && shards > 0 ? Document(shards) : Document();
+}
+
 std::string Clock(int64_t unix_ms) {
   return absl::FormatTime("%H:%M:%S", absl::FromUnixMillis(unix_ms),
                           absl::LocalTimeZone());
@@ -356,6 +362,7 @@ Document ToDocument(const JobView& job, bool with_curve) {
       {"evaluations", std::move(evaluations)},
       {"weights_path", TextOrNull(job.weights_path)},
       {"weights_sha256", TextOrNull(job.weights_sha256)},
+      {"shards", ShardsDocument(job.spec)},
       {"threads", job.threads},
       {"cpu_capability", job.cpu_capability},
       {"samples_per_second", job.samples_per_second},

@@ -61,14 +61,19 @@ ExitCode PrintDryRun(const CommandContext& context,
 }
 
 // One line for a stage, "stage 1: w2, layers 4-7": where it goes; for each of
-// its replicas with what part of it.
-void NotePlan(Console& console, const Submission& submission) {
+// its replicas with what part of it.  Then in how many shards members add up.
+void NotePlan(Console& console, const JobSpec& spec,
+              const Submission& submission) {
   for (size_t i = 0; i < submission.stages.size(); ++i) {
     const PlacementView& stage = submission.stages[i];
     console.Note(Printable(
         absl::StrCat("  stage ", stage.stage, ": ", stage.worker_name,
                      ", layers ", stage.first_layer, "-", stage.last_layer - 1,
                      ShareText(submission.stages, i))));
+  }
+  const auto estimate = EstimateJob(spec, submission.stages);
+  if (estimate.ok() && estimate->shards > 0) {
+    console.Note(absl::StrCat("  shards: ", estimate->shards));
   }
 }
 
@@ -83,7 +88,7 @@ void NoteSubmitted(Console& console, const JobSpec& spec,
       "job ", submission.id, " is submitted: ", Printable(spec.model.name),
       " on ", Printable(spec.data.name), ", ", StagesText(stages), ", ",
       Printable(ScheduleText(spec))));
-  NotePlan(console, submission);
+  NotePlan(console, spec, submission);
   if (!submission.estimate.has_value()) return;
   for (const auto& [key, value] :
        RunFacts(*submission.estimate, spec.train.steps)) {
@@ -96,7 +101,7 @@ ExitCode PrintDetached(const CommandContext& context,
                        const SubmitOptions& options,
                        const Submission& submission) {
   const int64_t id = submission.id;
-  NotePlan(context.console, submission);
+  NotePlan(context.console, options.spec, submission);
   if (context.console.table()) {
     context.console.Print(absl::StrCat("job ", id, ": submitted\n"));
   } else {

@@ -75,8 +75,10 @@ int StageCount(const JobView& job) {
 
 std::string ScheduleText(const JobSpec& spec) {
   if (IsDataParallel(spec)) {
-    return absl::StrCat("data parallel (", spec.aggregation.mode, ", ",
-                        spec.aggregation.rule, ")");
+    const int32_t shards = spec.aggregation.shards;
+    return absl::StrCat(
+        "data parallel (", spec.aggregation.mode, ", ", spec.aggregation.rule,
+        shards > 1 ? absl::StrCat(", shards: ", shards) : "", ")");
   }
   return IsInference(spec) ? "forward only" : spec.pipeline.schedule;
 }

@@ -11,6 +11,7 @@
 #include "coordinator/brain.h"
 #include "coordinator/group_placement.h"
 #include "coordinator/job_text.h"
+#include "core/model/aggregation.h"
 
 namespace paceline {
 namespace {
@@ -69,6 +70,12 @@ GroupOptions Brain::GroupOptionsOf(const Job& job) const {
 }
 
 void Brain::StartGroup(Job& job, Moment moment) {
+  // Settled with the first members, for good: those who come later cut the
+  // gradient as the others do.
+  if (const auto model = Describe(job.record.spec); model.ok()) {
+    job.record.spec.aggregation.shards =
+        ShardsOf(job.record.spec, *model, std::ssize(job.record.stages));
+  }
   std::vector<GroupWorker> workers;
   std::map<WorkerId, double> shares;
   for (const StageOfPlan& stage : job.record.stages) {

@@ -228,6 +228,11 @@ absl::StatusOr<MemberId> CheckGroupOrder(const RunOrder& order,
         "order: a round group for a job whose aggregation.mode is ",
         order.spec.aggregation.mode));
   }
+  if (order.spec.aggregation.shards < 1) {
+    return absl::InvalidArgumentError(
+        "order: aggregation.shards is 0, but the coordinator settles a number "
+        "for all members: update paceline-coordinator");
+  }
   if (order.restore_step != 0) {
     return absl::UnimplementedError(
         absl::StrCat("order: restore from step ", order.restore_step,

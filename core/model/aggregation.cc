@@ -8,6 +8,8 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/tensor.h"
+#include "core/round/rule_blocks.h"
 #include "core/round/rule_check.h"
 
 namespace paceline {
@@ -77,6 +79,11 @@ RuleSpec RuleToJudge(const JobSpec& spec) {
   return rule;
 }
 
+// Where the job leaves the number open, the rule allows it.
+int64_t ShardsToJudge(const JobSpec& spec) {
+  return std::max(1, spec.aggregation.shards);
+}
+
 // False where the rule cannot be judged with a number of members.
 bool CheckRuleKeys(const JobSpec& spec, SpecProblems& problems) {
   const AggregationSpec& a = spec.aggregation;
@@ -89,7 +96,7 @@ bool CheckRuleKeys(const JobSpec& spec, SpecProblems& problems) {
                           "greater than 0, or 0 for the learning rate");
   good &= problems.Number("aggregation.rho", a.rho, a.rho >= 0, "0 or more");
   good &= problems.Whole("aggregation.trusted", a.trusted, 1, kMostTrusted);
-  good &= problems.Whole("aggregation.shards", a.shards, 1, kMostShards);
+  good &= problems.Whole("aggregation.shards", a.shards, 0, kMostShards);
   if (!good) return false;
   if (const absl::Status status = CheckRuleNumbers(RuleToJudge(spec));
       !status.ok()) {
@@ -172,7 +179,8 @@ void CheckMemberCount(const JobSpec& spec, bool rule, SpecProblems& problems) {
                      MoreMicroBatches(spec.train, least)));
   }
   if (!rule || members < 1) return;
-  const auto judged = CheckRule(RuleToJudge(spec), members, a.shards);
+  const auto judged =
+      CheckRule(RuleToJudge(spec), members, ShardsToJudge(spec));
   if (!judged.ok()) {
     problems.Add("aggregation.k", std::string(judged.status().message()));
   }
@@ -301,6 +309,24 @@ int64_t KnownMembers(const AggregationSpec& aggregation) {
                                      : std::ssize(aggregation.workers);
 }
 
+int32_t ShardsOf(const JobSpec& spec, const ModelDescription& model,
+                 int64_t members) {
+  const AggregationSpec& a = spec.aggregation;
+  if (a.shards > 0) return a.shards;
+  if (a.mode != "rolling" || IsWholeVectorRule(a.rule)) return 1;
+  constexpr auto kBlock = static_cast<int64_t>(kRuleBlock);
+  const int64_t most = std::clamp<int64_t>(members, 1, kMostShards);
+  int64_t elements = 0;
+  for (const Layer& layer : model.layers) {
+    for (const Parameter& parameter : layer.parameters) {
+      if (parameter.trainable) elements += NumElements(parameter.shape);
+      if (elements >= most * kBlock) return static_cast<int32_t>(most);
+    }
+  }
+  return static_cast<int32_t>(
+      std::clamp<int64_t>((elements + kBlock - 1) / kBlock, 1, most));
+}
+
 void CheckAggregation(const JobSpec& spec, const ModelDescription* model,
                       SpecProblems& problems) {
   const AggregationSpec& a = spec.aggregation;
@@ -374,8 +400,8 @@ std::vector<SpecProblem> CheckFaultWorkers(
 absl::Status CheckMembersOfRule(const JobSpec& spec, int64_t members) {
   if (!IsDataParallel(spec)) return absl::OkStatus();
   const RuleSpec rule = RuleToJudge(spec);
-  const int shards = spec.aggregation.shards;
-  const absl::Status judged = CheckRule(rule, members, shards).status();
+  const absl::Status judged =
+      CheckRule(rule, members, ShardsToJudge(spec)).status();
   if (judged.ok()) return judged;
   const int64_t needed = LeastParts(rule, members, kMostMembers, Computes);
   return absl::InvalidArgumentError(absl::StrCat(
@@ -391,7 +417,8 @@ std::vector<std::string> AggregationNotes(const JobSpec& spec,
                                           int64_t members) {
   const AggregationSpec& a = spec.aggregation;
   const RuleSpec rule = RuleOf(spec);
-  std::vector<std::string> notes = NotesOfRule(rule, members, a.shards);
+  const int64_t shards = ShardsToJudge(spec);
+  std::vector<std::string> notes = NotesOfRule(rule, members, shards);
   if (a.min_parts < members) {
     // Where all members are too few, waiting for more of them helps only a rule
     // that could not compute at all.
@@ -401,7 +428,7 @@ std::vector<std::string> AggregationNotes(const JobSpec& spec,
     } else if (!Computes(rule, a.min_parts)) {
       needed = LeastParts(rule, a.min_parts + 1, members, Computes);
     }
-    for (const std::string& note : NotesOfRule(rule, a.min_parts, a.shards)) {
+    for (const std::string& note : NotesOfRule(rule, a.min_parts, shards)) {
       notes.push_back(absl::StrCat(
           "a round may close with min_parts=", a.min_parts, " of ", members,
           " parts: ", note,

@@ -29,6 +29,14 @@ RuleSpec RuleOf(const JobSpec& spec);
 // How many members the spec itself says there will be; 0: it does not.
 int64_t KnownMembers(const AggregationSpec& aggregation);
 
+// Into how many parts a round cuts the gradient, each of which another server
+// adds up, where a group begins with `members` (at least 1).
+// aggregation.shards; where that is 0, as many as members, at most 64 and no
+// more than there are blocks (kRuleBlock) to share.  Whole-vector rules and the
+// modes central and gossip keep one.
+int32_t ShardsOf(const JobSpec& spec, const ModelDescription& model,
+                 int64_t members);
+
 // All that is wrong with `spec.aggregation` and with what else the spec says
 // beside it.  model: null where it could not be described.
 void CheckAggregation(const JobSpec& spec, const ModelDescription* model,

@@ -36,7 +36,7 @@ RoundBytes RoundBytesOf(const JobSpec& spec, const ModelDescription& model,
   const bool narrow = spec.aggregation.codec == "bf16";
   const int64_t width = narrow ? 2 : 4;
   const int64_t elements = TrainableElements(model);
-  const int64_t shards = std::max(1, spec.aggregation.shards);
+  const int64_t shards = ShardsOf(spec, model, members);
   const int64_t shard = MultiplyBytes(width, CeilDivide(elements, shards));
   RoundBytes bytes;
   bytes.gradient = MultiplyBytes(width, elements);

@@ -54,6 +54,28 @@ TEST(DataParallel, ADryRunShowsWhatEachMemberTakes) {
   EXPECT_EQ(stages[4]["memory_bytes"], Bytes(Parallel().spec, 5));
 }
 
+// Issue 22, defect 28.
+TEST(DataParallel, WhoSubmitsSeesTheNumberOfShards) {
+  SubmitOptions options = Parallel();
+  options.spec.aggregation.shards = 0;
+  options.spec.aggregation.rule = "mean";
+  options.spec.aggregation.k = 0;
+  CommandBed dry(OutputFormat::kJson);
+  dry.client.submissions = {OnWorkers(5)};
+  CommandBed detached;
+  detached.client.submissions = {OnWorkers(5)};
+
+  EXPECT_EQ(SubmitCommand(dry.context, options), kExitOk);
+  options.dry_run = false;
+  options.detach = true;
+  EXPECT_EQ(SubmitCommand(detached.context, options), kExitOk);
+
+  EXPECT_EQ(json::parse(dry.out.str())["shards"], 5);
+  EXPECT_THAT(detached.err.str(), HasSubstr("  shards: 5\n"));
+  // Nobody knows how many members there will be.
+  EXPECT_EQ(EstimateJob(options.spec, {})->shards, 0);
+}
+
 TEST(DataParallel, WithoutWorkersTheMembersThatTheJobNamesAreCounted) {
   JobSpec spec = Parallel().spec;
   spec.aggregation.members = 6;

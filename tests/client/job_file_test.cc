@@ -437,7 +437,7 @@ TEST(JobFile, AggregationAndFaultsAreReadAsTheyAreWritten) {
   EXPECT_EQ(spec->aggregation.rule, "trimmed-mean");
   EXPECT_EQ(spec->aggregation.k, 1);
   EXPECT_EQ(spec->aggregation.min_parts, 3);
-  EXPECT_EQ(spec->aggregation.shards, 1);
+  EXPECT_EQ(spec->aggregation.shards, 0);
   EXPECT_THAT(spec->aggregation.workers,
               testing::ElementsAre("w1", "w2", "w3"));
   ASSERT_EQ(spec->faults.size(), 2u);

@@ -383,6 +383,25 @@ TEST(BrainGroup, NewWorkerIsTakenInWhileTheJobRuns) {
   EXPECT_EQ(mesh.Members("w1"), "w1 w2 w3");
 }
 
+// Issue 22, defect 28.
+TEST(BrainGroup, ShardsAreSettledWithTheFirstMembersForAllThatCome) {
+  JobSpec spec = GroupSpec();
+  spec.model.hidden = {64, 64, 64};
+  spec.aggregation.shards = 0;
+  GroupMesh mesh = Training(2, spec);
+  ASSERT_EQ(mesh.Run("w1")->spec.aggregation.shards, 2);
+
+  mesh.Attach("w3", 103);
+  mesh.Break("w1");
+
+  EXPECT_EQ(mesh.Run("w2")->spec.aggregation.shards, 2);
+  EXPECT_EQ(mesh.Run("w3")->spec.aggregation.shards, 2);
+  EXPECT_EQ(mesh.Job().record.spec.aggregation.shards, 2);
+  const StoredState& stored = mesh.mesh().stored();
+  EXPECT_EQ(stored.jobs.at(mesh.job()).spec.aggregation.shards, 2)
+      << "as a coordinator that starts again finds it";
+}
+
 TEST(BrainGroup, NewWorkerWithoutTheMemoryForTheStateStaysOut) {
   GroupMesh mesh = Training(2);
   Registration tiny = WorkerNamed("w3", 103);

@@ -24,6 +24,7 @@ inline RoundDeskOptions OptionsOfDesk(int number, size_t values,
   options.self = MemberOf(number);
   options.aggregation = aggregation;
   options.aggregation.mode = "rolling";
+  options.aggregation.shards = std::max(1, aggregation.shards);
   options.values = values;
   options.state_bytes = 16;
   options.total_steps = 1000;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <limits>
 #include <map>
@@ -30,6 +31,7 @@ RoundDeskOptions Options(int number, const AggregationSpec& aggregation) {
   options.self = MemberOf(number);
   options.aggregation = aggregation;
   options.aggregation.mode = "rolling";
+  options.aggregation.shards = std::max(1, aggregation.shards);
   options.values = kValues;
   options.state_bytes = 16;
   options.total_steps = 1000;

@@ -220,6 +220,7 @@ TEST(UnappliedBytes, AreHalfOfWhatIsLeft) {
 RunOrder OrderOfAGroup() {
   RunOrder order = ThreeStages();
   order.spec.aggregation.mode = "rolling";
+  order.spec.aggregation.shards = 2;
   order.stages = {{0, {0, 4}, kA, "a", "h:1"}};
   GroupOrder group;
   group.view.id = {1, 1};
@@ -254,6 +255,8 @@ TEST(CheckGroupOrder, RefusesWhatTheCoordinatorCouldHaveSentWrong) {
               HasSubstr("holds a part of the model"));
   EXPECT_THAT(refused([](RunOrder& o) { o.spec.aggregation.mode = "none"; }),
               HasSubstr("a job whose aggregation.mode is none"));
+  EXPECT_THAT(refused([](RunOrder& o) { o.spec.aggregation.shards = 0; }),
+              HasSubstr("aggregation.shards is 0"));
   EXPECT_THAT(refused([](RunOrder& o) { o.restore_step = 5; }),
               HasSubstr("restore from step 5"));
   EXPECT_THAT(refused([](RunOrder& o) { o.threads = 0; }),

@@ -38,6 +38,7 @@ inline JobSpec TrainingJob(int64_t steps = 8) {
   spec.train.seed = 5;
   spec.train.optimizer.name = "adamw";
   spec.aggregation.mode = "rolling";
+  spec.aggregation.shards = 1;
   spec.aggregation.deadline = 30;
   return spec;
 }

@@ -129,9 +129,9 @@ const BadAggregation kBad[] = {
      [](JobSpec& s) { s.aggregation.rho = kNan; }},
     {"aggregation.trusted", "from 1 to",
      [](JobSpec& s) { s.aggregation.trusted = 0; }},
-    {"aggregation.shards", "from 1 to 64, got 0",
-     [](JobSpec& s) { s.aggregation.shards = 0; }},
-    {"aggregation.shards", "from 1 to 64, got 65",
+    {"aggregation.shards", "from 0 to 64, got -1",
+     [](JobSpec& s) { s.aggregation.shards = -1; }},
+    {"aggregation.shards", "from 0 to 64, got 65",
      [](JobSpec& s) { s.aggregation.shards = 65; }},
     {"aggregation.shards", "rule krum judges whole parts",
      [](JobSpec& s) {
@@ -370,6 +370,47 @@ TEST(Aggregation, AKThatLeavesNoPartOfTheMembersThereAreIsRefused) {
   EXPECT_TRUE(CheckMembersOfRule(spec, 7).ok());
   spec.aggregation.mode = "none";
   EXPECT_TRUE(CheckMembersOfRule(spec, 5).ok());
+}
+
+// Issue 22, defect 28.
+TEST(Aggregation, UnlessSaidThereAreAsManyShardsAsMembersWhereTheRuleAllowsIt) {
+  JobSpec spec = GoodSpec();
+  spec.aggregation.shards = 0;
+  const ModelDescription model =
+      DescribeModel(spec.model, spec.data.shape, spec.data.classes).value();
+  const auto shards = [&](int64_t members, auto change) {
+    JobSpec changed = spec;
+    change(changed.aggregation);
+    return ShardsOf(changed, model, members);
+  };
+  const auto nothing = [](AggregationSpec&) {};
+
+  EXPECT_EQ(shards(1, nothing), 1);
+  EXPECT_EQ(shards(4, nothing), 4);
+  EXPECT_EQ(shards(100, nothing), 64);
+  EXPECT_EQ(shards(4, [](auto& a) { a.shards = 3; }), 3);
+  for (const char* rule : {"median", "trimmed-mean"}) {
+    EXPECT_EQ(shards(4, [&](auto& a) { a.rule = rule; }), 4) << rule;
+  }
+  for (const char* rule : {"krum", "suspicion", "zeno"}) {
+    EXPECT_EQ(shards(4, [&](auto& a) { a.rule = rule; }), 1) << rule;
+  }
+  for (const char* mode : {"central", "gossip"}) {
+    EXPECT_EQ(shards(4, [&](auto& a) { a.mode = mode; }), 1) << mode;
+  }
+}
+
+TEST(Aggregation, ThereAreNoMoreShardsThanBlocksOfParameters) {
+  JobSpec spec = GoodSpec();
+  spec.aggregation.shards = 0;
+  ModelDescription model;
+  model.layers.resize(1);
+  model.layers[0].parameters = {{"weight", {2, 300}},
+                                {"buffer", {5000}, /*trainable=*/false}};
+
+  EXPECT_EQ(ShardsOf(spec, model, 5), 3) << "600 of 256 a block";
+  model.layers[0].parameters.clear();
+  EXPECT_EQ(ShardsOf(spec, model, 5), 1);
 }
 
 TEST(Aggregation, MoreMembersThanMicroBatchesAreNoted) {

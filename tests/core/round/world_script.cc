@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/model/aggregation.h"
+#include "core/model/description.h"
 #include "tests/core/round/world_state.h"
 
 namespace paceline::round_world {
@@ -88,7 +89,11 @@ absl::StatusOr<JobScript> ScriptOf(const JobSpec& job) {
         absl::StrCat(problems.front().path, ": ", problems.front().why));
   }
   script.faults = job.faults;
-  script.shards = job.aggregation.shards;
+  // What members sum here has no bytes: as of a model that is large enough.
+  ModelDescription large;
+  large.layers.resize(1);
+  large.layers[0].parameters = {{"weight", {1 << 20}}};
+  script.shards = ShardsOf(job, large, std::ssize(script.workers));
   script.central = job.aggregation.mode == "central";
   script.min_parts = job.aggregation.min_parts;
   script.deadline = absl::Seconds(job.aggregation.deadline);
