@@ -13,113 +13,14 @@
 #include "core/rpc/status.h"
 #include "core/transfer/frame_codec.h"
 #include "gmock/gmock.h"
-#include "grpcpp/impl/codegen/sync_stream.h"
 #include "gtest/gtest.h"
 #include "paceline/v1/stage.grpc.pb.h"
-#include "tests/cluster/data_plane_mesh.h"
-#include "worker/rpc/inbound_stream.h"
+#include "tests/cluster/data_plane_receiver.h"
 
 namespace paceline {
 namespace {
 
 using ::testing::HasSubstr;
-
-// Four of them make a frame of three pieces.
-const Shape kLargeSample = {600'000};
-
-std::string Flatten(const EncodedFrame& frame) {
-  std::string bytes = frame.prefix;
-  for (const Tensor& tensor : frame.tensors) {
-    bytes.append(reinterpret_cast<const char*>(tensor.data.get()),
-                 tensor.bytes());
-  }
-  return bytes;
-}
-
-Frame HelloFrame(const Fence& fence, int32_t boundary) {
-  Frame frame;
-  frame.header.fence = fence;
-  frame.header.kind = FrameKind::kHello;
-  frame.header.boundary = boundary;
-  return frame;
-}
-
-std::string DataBytes(const Fence& fence, int64_t sequence,
-                      const FrameKey& key) {
-  Frame frame = MakeFrame(key);
-  frame.header.fence = fence;
-  frame.header.sequence = sequence;
-  return Flatten(EncodeFrame(std::move(frame)));
-}
-
-// A sender that writes whatever bytes it is told to.
-class RawStream {
- public:
-  explicit RawStream(const std::string& address)
-      : channel_(MakeChannel(address)) {
-    context_.set_deadline(std::chrono::system_clock::now() +
-                          std::chrono::seconds(20));
-    stream_.reset(
-        grpc::internal::ClientReaderWriterFactory<grpc::ByteBuffer,
-                                                  v1::StageCredit>::
-            Create(channel_.get(),
-                   grpc::internal::RpcMethod(
-                       "/paceline.v1.Stage/Exchange",
-                       grpc::internal::RpcMethod::BIDI_STREAMING, channel_),
-                   &context_));
-  }
-
-  bool Write(const std::string& bytes) {
-    const grpc::Slice slice(bytes);
-    return stream_->Write(grpc::ByteBuffer(&slice, 1));
-  }
-  bool Write(Frame frame) { return Write(Flatten(EncodeFrame(frame))); }
-
-  v1::StageCredit ReadCredit() {
-    v1::StageCredit credit;
-    EXPECT_TRUE(stream_->Read(&credit)) << "no credit came";
-    return credit;
-  }
-
-  // What the receiver ends the stream with.
-  absl::Status End() {
-    stream_->WritesDone();
-    return AwaitEnd();
-  }
-  // The same of a receiver that does so by itself.
-  absl::Status AwaitEnd() {
-    v1::StageCredit credit;
-    while (stream_->Read(&credit)) {
-    }
-    return FromGrpc(stream_->Finish());
-  }
-
- private:
-  const std::shared_ptr<grpc::Channel> channel_;
-  grpc::ClientContext context_;
-  std::unique_ptr<grpc::ClientReaderWriter<grpc::ByteBuffer, v1::StageCredit>>
-      stream_;
-};
-
-// A worker of two stages' second, whose first is whoever the test makes up.
-class ReceiverTest : public ::testing::Test {
- protected:
-  explicit ReceiverTest(absl::Duration hold = absl::Seconds(30),
-                        absl::Duration hello = absl::Seconds(10))
-      : node_(DataPlaneOptions{hold, absl::Seconds(1), hello}) {}
-
-  RunConnections Open(const Fence& fence) {
-    MeshSpec spec;
-    spec.fence = fence;
-    auto run = node_.plane.Open(
-        WiringOf(spec, /*self=*/1, {"127.0.0.1:1", node_.address()}));
-    EXPECT_TRUE(run.ok()) << run.status();
-    return *std::move(run);
-  }
-
-  PlaneNode node_;
-  const Fence fence_{JobId{5}, 2, 3};
-};
 
 TEST_F(ReceiverTest, ReadsFramesThatProtobufWrote) {
   const RunConnections run = Open(fence_);
@@ -225,77 +126,6 @@ TEST_F(ShortHoldTest, HoldsNoStreamForever) {
   const absl::Status end = stream.End();
 
   EXPECT_TRUE(absl::IsFailedPrecondition(end)) << end;
-}
-
-class ShortHelloTest : public ReceiverTest {
- protected:
-  ShortHelloTest() : ReceiverTest(absl::Seconds(30), absl::Milliseconds(5)) {}
-};
-
-// Issue 22, defect 3: such a stream lived for ever.
-TEST_F(ShortHelloTest, EndsAStreamThatNeverSaysHello) {
-  const RunConnections run = Open(fence_);
-  RawStream silent(node_.address());
-  RawStream older(node_.address());
-  older.Write(HelloFrame({JobId{1}, 1, 1}, 0));
-
-  const absl::Status end = silent.AwaitEnd();
-
-  EXPECT_TRUE(absl::IsDeadlineExceeded(end)) << end;
-  EXPECT_TRUE(absl::IsDeadlineExceeded(older.AwaitEnd()));
-}
-
-// Issue 22, defect 3.
-TEST_F(ReceiverTest, ReadsNoLargeMessageBeforeAHello) {
-  const RunConnections run = Open(fence_);
-  RawStream stream(node_.address());
-  stream.Write(std::string(InboundStream::kMostOfAStranger + 1, 'x'));
-
-  const absl::Status end = stream.AwaitEnd();
-
-  EXPECT_TRUE(absl::IsInvalidArgument(end)) << end;
-  EXPECT_THAT(std::string(end.message()), HasSubstr("before a hello"));
-}
-
-// Issue 22, defect 3: the run's order says how large its frames are.
-TEST_F(ReceiverTest, RefusesATooLargeFrameByItsFirstPiece) {
-  const RunConnections run = Open(fence_);
-  Frame frame = MakeFrame(ActivationKey(0, 0), 4, kLargeSample);
-  frame.header.fence = fence_;
-  const std::string bytes = Flatten(EncodeFrame(std::move(frame)));
-  RawStream stream(node_.address());
-  stream.Write(HelloFrame(fence_, 0));
-  stream.ReadCredit();
-
-  stream.Write(bytes.substr(0, kMaxPieceBytes));
-  const absl::Status end = stream.AwaitEnd();
-
-  EXPECT_TRUE(absl::IsInvalidArgument(end)) << end;
-}
-
-TEST_F(ReceiverTest, RefusesAPieceThatIsTooLong) {
-  MeshSpec spec;
-  spec.fence = fence_;
-  spec.sample_shape = kLargeSample;
-  auto run = node_.plane.Open(
-      WiringOf(spec, /*self=*/1, {"127.0.0.1:1", node_.address()}));
-  ASSERT_TRUE(run.ok()) << run.status();
-  Frame frame = MakeFrame(ActivationKey(0, 0), 4, kLargeSample);
-  frame.header.fence = fence_;
-  const std::string bytes = Flatten(EncodeFrame(std::move(frame)));
-  RawStream stream(node_.address());
-  stream.Write(HelloFrame(fence_, 0));
-  stream.ReadCredit();
-
-  int64_t at = 0;
-  for (; at + kMaxPieceBytes < std::ssize(bytes); at += kMaxPieceBytes) {
-    stream.Write(bytes.substr(at, kMaxPieceBytes));
-  }
-  stream.Write(bytes.substr(at) + "x");
-  const absl::Status end = stream.AwaitEnd();
-
-  EXPECT_TRUE(absl::IsInvalidArgument(end)) << end;
-  EXPECT_THAT(std::string(end.message()), HasSubstr("are missing"));
 }
 
 TEST_F(ReceiverTest, LetsTheLastSenderTakeOver) {
@@ -498,31 +328,6 @@ TEST(DataPlane, SendsEverythingOnceAlthoughStreamsBreak) {
     ASSERT_EQ(Difference(*got, MakeFrame(ActivationKey(i, 0))), "");
   }
   EXPECT_GE(mesh.node(0).plane.stats().reconnects, 5);
-  EXPECT_EQ(mesh.node(1).plane.stats().frames_received, kFrames);
-}
-
-// Issue 22, defect 3: frames go out in pieces of bounded size.
-TEST(DataPlane, SendsLargeFramesOnceAlthoughStreamsBreak) {
-  constexpr int kFrames = 12;
-  MeshSpec spec;
-  spec.sample_shape = kLargeSample;
-  RpcLinkMesh mesh(spec);
-  Thread sender("sender", [&] {
-    for (int i = 0; i < kFrames; ++i) {
-      ASSERT_TRUE(mesh.link(0).AwaitRoom(0, 0, 1).ok());
-      ASSERT_TRUE(mesh.link(0)
-                      .Send(MakeFrame(ActivationKey(i, 0), 4, kLargeSample))
-                      .ok());
-    }
-  });
-
-  for (int i = 0; i < kFrames; ++i) {
-    if (i % 4 == 1) mesh.node(1).plane.BreakStreamsForTest();
-    const absl::StatusOr<Frame> got = mesh.link(1).Receive(ActivationKey(i, 0));
-    ASSERT_TRUE(got.ok()) << got.status();
-    ASSERT_EQ(Difference(*got, MakeFrame(ActivationKey(i, 0), 4, kLargeSample)),
-              "");
-  }
   EXPECT_EQ(mesh.node(1).plane.stats().frames_received, kFrames);
 }
 
