@@ -179,7 +179,7 @@ struct AggregationSpec {
   double gamma = 0;            // zeno; 0: the learning rate
   double rho = 0.0005;         // zeno
   int64_t trusted = 64;        // zeno: samples of the trusted batch
-  int32_t shards = 1;          // servers at a time
+  int32_t shards = 0;          // servers at a time; 0: ShardsOf() settles it
   int32_t min_parts = 1;       // usable ones; with fewer a round is void
   double deadline = 30;        // seconds after a round's first part, at most
   std::string codec = "fp32";  // of parts and results: fp32, bf16

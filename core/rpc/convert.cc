@@ -145,7 +145,6 @@ InferSpec InferFromProto(const v1::InferSpec& proto) {
 
 AggregationSpec AggregationFromProto(const v1::AggregationSpec& proto) {
   AggregationSpec spec;
-  spec.shards = 0;  // unless said: ShardsOf() settles it
   PACELINE_TAKE(proto, spec, mode);
   PACELINE_TAKE(proto, spec, members);
   PACELINE_TAKE(proto, spec, rule);

@@ -47,10 +47,8 @@ TEST(ConvertJobSpec, SetsEveryFieldEvenWhenItIsTheDefault) {
 }
 
 TEST(ConvertJobSpec, FillsInTheStructsDefaultsForWhatIsAbsent) {
-  JobSpec open;
-  open.aggregation.shards = 0;  // the coordinator settles a number
-
-  EXPECT_EQ(Difference(ToProto(open), ToProto(FromProto(v1::JobSpec()))), "");
+  EXPECT_EQ(Difference(ToProto(JobSpec()), ToProto(FromProto(v1::JobSpec()))),
+            "");
 }
 
 TEST(ConvertJobSpec, TakesAZeroThatSomebodyWroteForAZero) {
