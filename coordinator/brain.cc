@@ -51,7 +51,9 @@ Brain::Brain(const BrainPolicy& policy, StoredState stored, Moment start)
     job.counted_through = job.record.recorded_step;
     job.kept = stored.views[id];
     if (job.record.state != JobState::kRunning) continue;
-    for (const JobWorker& worker : job.record.workers) busy_[worker.id] = id;
+    for (const JobWorker& worker : job.record.workers) {
+      if (!worker.let_go) busy_[worker.id] = id;
+    }
     OpenWeights(job, start);
     if (IsDataParallel(job.record.spec)) {
       RestoreGroup(job, start);

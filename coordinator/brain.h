@@ -357,6 +357,7 @@ class Brain {
       const JobSpec& spec, const ModelDescription& model,
       const std::vector<StageOfPlan>& stages) const;
   void TakeMeasurement(const Member& member, const Measurement& measurement);
+  void LetGo(const Job& job, JobWorker& worker);
   std::vector<MeasureWorker> MeasureWorkers() const;
   std::string FirstIdle(const std::vector<std::string>& names) const;
   std::vector<std::string> LiveNames() const;

@@ -106,7 +106,8 @@ void Brain::RestoreGroup(Job& job, Moment moment) {
   job.group.emplace(GroupOptionsOf(job), view, job.kept.excluded);
   for (const StageOfPlan& stage : job.record.stages) {
     const Member* const member = membership_.Find(stage.worker);
-    if (member == nullptr) continue;
+    const JobWorker* const worker = FindWorker(job.record, stage.worker);
+    if (member == nullptr || worker == nullptr || worker->let_go) continue;
     job.group->Admit(GroupWorkerOf(*member), stage.share, moment.now);
   }
   job.group->TakeNews();  // they are no news
@@ -274,7 +275,8 @@ void Brain::TakeLeaver(Job& job, const GroupLeaver& leaver, Moment moment) {
   ++group_counts_.leavers[leaver.exit];
   const WorkerId worker = leaver.id.worker;
   if (leaver.exit == GroupExit::kDrained) {
-    busy_.erase(worker);
+    LetGo(job, *FindWorker(job.record, worker));
+    Put(job);
     queue_changed_ = true;
   }
   Job::Return& back = job.returns[worker];
@@ -324,7 +326,7 @@ void Brain::RestartGroup(Job& job, const std::string& why, Moment moment) {
            moment);
   actions_.weights.push_back(
       {Actions::Weights::Kind::kForget, record.fence(), {}});
-  for (const JobWorker& worker : record.workers) busy_.erase(worker.id);
+  for (JobWorker& worker : record.workers) LetGo(job, worker);
   job.group.reset();
   job.evaluating.reset();
   job.recent.clear();

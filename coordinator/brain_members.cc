@@ -65,7 +65,7 @@ void Brain::CheckProcess(Job& job, const JobWorker& worker, Moment moment) {
   if (!member->stream.assigned() || drained_.contains(worker.id)) return;
   if (group.IsExcluded(id)) return;  // RefreshRenewals() asks for another one
   if (!group.Has(id) && !HasRoom(job)) {
-    busy_.erase(worker.id);  // somebody else has its place
+    LetGo(job, *FindWorker(job.record, worker.id));  // its place is taken
     return;
   }
   double share = 1;
@@ -161,7 +161,9 @@ void Brain::AddWorker(Job& job, const Member& member,
                       const ModelDescription& model) {
   JobRecord& record = job.record;
   busy_[member.id] = record.id;
-  if (FindWorker(record, member.id) == nullptr) {
+  if (JobWorker* const known = FindWorker(record, member.id)) {
+    known->let_go = false;
+  } else {
     std::vector<const Member*> all;
     bool equal = true;
     double sum = 0;

@@ -103,6 +103,12 @@ void Brain::OpenWeights(Job& job, Moment moment) {
       {Actions::Weights::Kind::kOpen, job.record.fence(), *std::move(layout)});
 }
 
+void Brain::LetGo(const Job& job, JobWorker& worker) {
+  worker.let_go = true;
+  const auto busy = busy_.find(worker.id);
+  if (busy != busy_.end() && busy->second == job.record.id) busy_.erase(busy);
+}
+
 void Brain::FailJob(Job& job, const std::string& why, const std::string& advice,
                     Moment moment) {
   EndJob(job, JobState::kFailed,
@@ -124,7 +130,9 @@ void Brain::EndJob(Job& job, JobState state, const std::string& why,
   job.group.reset();
   job.returns.clear();
   job.renew.clear();
-  for (const JobWorker& worker : record.workers) busy_.erase(worker.id);
+  for (JobWorker& worker : record.workers) LetGo(job, worker);
+  open_.erase(record.id);
+  ++ended_[state];
   if (state != JobState::kSucceeded && record.attempt > 0) {
     actions_.weights.push_back(
         {Actions::Weights::Kind::kForget, record.fence(), {}});

@@ -47,6 +47,8 @@ struct JobWorker {
   int64_t predicted_memory_bytes = 0;  // as planned
   // Of the data set, so far; not kept in the store.
   int64_t unreadable_samples = 0;
+  // It works for this job no more, and may be another job's.
+  bool let_go = false;
 };
 
 // All that is kept of a job but its records.

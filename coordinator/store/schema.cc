@@ -205,12 +205,17 @@ constexpr char kVersion11[] = R"sql(
 ALTER TABLE stage_times ADD COLUMN layer_seconds REAL;
 )sql";
 
+// Workers that a job has had and that may be another's.
+constexpr char kVersion12[] = R"sql(
+ALTER TABLE job_workers ADD COLUMN let_go INTEGER NOT NULL DEFAULT 0;
+)sql";
+
 }  // namespace
 
 const std::vector<std::string>& Migrations() {
   static const auto* const migrations = new std::vector<std::string>{
-      kVersion1, kVersion2, kVersion3, kVersion4,  kVersion5, kVersion6,
-      kVersion7, kVersion8, kVersion9, kVersion10, kVersion11};
+      kVersion1, kVersion2, kVersion3, kVersion4,  kVersion5,  kVersion6,
+      kVersion7, kVersion8, kVersion9, kVersion10, kVersion11, kVersion12};
   return *migrations;
 }
 

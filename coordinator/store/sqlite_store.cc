@@ -160,7 +160,8 @@ absl::Status SqliteStore::PutJobWorker(JobId job, const JobWorker& worker) {
                "INSERT INTO job_workers (job, worker, name, phase, forward, "
                "backward, send, receive_wait, aggregate, optimizer, snapshot, "
                "data, orders, unexplained, wall, peak_memory, "
-               "predicted_memory) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")
+               "predicted_memory, let_go) "
+               "VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")
       .Bind(job.value)
       .Bind(worker.id.value)
       .Bind(worker.name)
@@ -184,6 +185,7 @@ absl::Status SqliteStore::PutJobWorker(JobId job, const JobWorker& worker) {
 absl::Status SqliteStore::AddRecords(JobId job,
                                      const StoreBatch::Records& records) {
   for (const StepRecord& step : records.steps) {
+      .Bind(int64_t{worker.let_go})
     PACELINE_RETURN_IF_ERROR(
         Query(*database_,
               "INSERT OR REPLACE INTO steps (job, step, loss, samples, "
@@ -369,7 +371,7 @@ absl::Status SqliteStore::LoadJobWorkers(JobRecord& job) {
   Query query(*database_,
               "SELECT worker, name, phase, forward, backward, send, "
               "receive_wait, aggregate, optimizer, snapshot, data, orders, "
-              "unexplained, wall, peak_memory, predicted_memory "
+              "unexplained, wall, peak_memory, predicted_memory, let_go "
               "FROM job_workers WHERE job=? ORDER BY worker");
   query.Bind(job.id.value);
   while (query.Next()) {
@@ -399,6 +401,7 @@ absl::Status SqliteStore::LoadJobWorkers(JobRecord& job) {
 }
 
 // --- reading records --------------------------------------------------------
+    worker.let_go = query.Integer(column++) != 0;
 
 absl::StatusOr<std::vector<StepRecord>> SqliteStore::Curve(JobId job,
                                                            int64_t after_step,

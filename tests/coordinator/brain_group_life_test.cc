@@ -146,6 +146,55 @@ TEST(BrainGroup, DrainedWorkerFinishesItsPipelineAndGetsNoOtherJob) {
   EXPECT_EQ(mesh.State(next), JobState::kRunning);
 }
 
+// Issue 22, defect 1.
+TEST(BrainGroup, EndOfAJobLeavesWorkersAloneThatAnotherJobHasByThen) {
+  GroupMesh mesh = Training(3);
+  const JobId next = mesh.mesh().Submit(SpecOf(1));
+  ASSERT_TRUE(mesh.mesh().Drain("w2", true).ok());
+  ASSERT_TRUE(mesh.mesh().Drain("w2", false).ok());
+  ASSERT_EQ(mesh.Run("w2")->fence.job, next);
+
+  ASSERT_TRUE(mesh.mesh().brain().OnStop(mesh.job(), mesh.mesh().Now()).ok());
+  mesh.Pass(100);
+
+  ASSERT_TRUE(mesh.Run("w2").has_value());
+  EXPECT_EQ(mesh.Run("w2")->fence.job, next);
+  mesh.mesh().Report(mesh.worker("w2").stream, next, RunPhase::kDone, 60);
+  mesh.mesh().Saved(next, kSaved);
+  EXPECT_EQ(mesh.mesh().State(next), JobState::kSucceeded);
+}
+
+// Issue 22, defect 1.
+TEST(BrainGroup, LaterCoordinatorKnowsWhichJobHasAWorkerThatTwoHaveHad) {
+  JobSpec pair = GroupSpec();
+  pair.aggregation.members = 2;
+  StoredState stored;
+  int64_t ms = 0;
+  JobId first;
+  {
+    GroupMesh mesh;
+    mesh.AttachAll(4);
+    first = mesh.Submit(pair);
+    const JobId second = mesh.Submit(pair);
+    mesh.SayAll(3);
+    ASSERT_EQ(mesh.Run("w4")->fence.job, second);
+    ASSERT_TRUE(mesh.mesh().Drain("w4", true).ok());
+    ASSERT_TRUE(mesh.mesh().Drain("w2", true).ok());
+    ASSERT_TRUE(mesh.mesh().Drain("w4", false).ok());
+    ASSERT_EQ(mesh.Run("w4")->fence.job, first);
+    stored = mesh.mesh().stored();
+    ms = mesh.mesh().ms();
+  }
+  GroupMesh mesh(stored, ms);
+  mesh.AttachAll(4);
+  mesh.Pass(100);
+
+  ASSERT_TRUE(mesh.Run("w4").has_value());
+  EXPECT_EQ(mesh.Run("w4")->fence.job, first);
+  EXPECT_EQ(mesh.Workers("w1"), "w1 w4");
+  EXPECT_EQ(mesh.Workers("w3"), "w3");
+}
+
 TEST(BrainGroup, DrainOfNobodyListsThoseThereAre) {
   GroupMesh mesh;
   mesh.AttachAll(2);

@@ -74,6 +74,7 @@ JobRecord FullRecord() {
   job.workers[0].seconds.wall = 2.5;
   job.workers[0].peak_memory_bytes = int64_t{5} << 40;
   job.workers[0].predicted_memory_bytes = 4096;
+  job.workers[1].let_go = true;
   return job;
 }
 
@@ -113,6 +114,8 @@ TEST_P(JobStoreTest, GivesBackWorkersAndJobsWhole) {
   EXPECT_EQ(job.workers[0].seconds.wall, 2.5);
   EXPECT_EQ(job.workers[0].peak_memory_bytes, int64_t{5} << 40);
   EXPECT_EQ(job.workers[0].predicted_memory_bytes, 4096);
+  EXPECT_FALSE(job.workers[0].let_go);
+  EXPECT_TRUE(job.workers[1].let_go);
 }
 
 // A view of two members, the second a joiner.
