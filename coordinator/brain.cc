@@ -550,19 +550,27 @@ absl::Status Brain::OnStop(JobId id, Moment moment) {
   return absl::OkStatus();
 }
 
-absl::Status Brain::OnDelete(JobId id, Moment /*moment*/) {
-  const Job* const job = FindJob(id);
-  if (job == nullptr) return NoSuchJob(id);
-  if (!HasEnded(job->record.state)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job ", id.value, " is ", JobStateName(job->record.state),
-                     "; end it first with: paceline job stop ", id.value));
-  }
+absl::Status Brain::CheckDelete(JobId id) const {
+  const auto found = jobs_.find(id);
+  if (found == jobs_.end()) return NoSuchJob(id);
+  const JobState state = found->second.record.state;
+  if (HasEnded(state)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("job ", id.value, " is ", JobStateName(state),
+                   "; end it first with: paceline job stop ", id.value));
+}
+
+void Brain::OnDeleted(JobId id) {
+  const JobRecord& record = jobs_.at(id).record;
   actions_.weights.push_back(
-      {Actions::Weights::Kind::kForget, job->record.fence(), {}});
-  actions_.writes.deleted.push_back(id);
+      {Actions::Weights::Kind::kForget, record.fence(), {}});
+  // What waits to be stored would bring it back.
+  actions_.writes.jobs.erase(id);
+  actions_.writes.restarted.erase(id);
+  actions_.writes.records.erase(id);
+  actions_.writes.views.erase(id);
+  --ended_[record.state];
   jobs_.erase(id);
-  return absl::OkStatus();
 }
 
 void Brain::OnWeightsSaved(const Fence& fence,

@@ -171,7 +171,10 @@ class Brain {
   // Errors: NotFound.
   absl::Status OnStop(JobId job, Moment moment);
   // Errors: NotFound; FailedPrecondition  it is queued or running.
-  absl::Status OnDelete(JobId job, Moment moment);
+  // Changes nothing: the caller deletes the job from the store before it says
+  // OnDeleted().
+  absl::Status CheckDelete(JobId job) const;
+  void OnDeleted(JobId job);
 
   // A worker gets nothing new, and leaves its round group; of a pipeline it
   // finishes its job first.  Again: nothing.

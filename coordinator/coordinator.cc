@@ -306,10 +306,25 @@ void Coordinator::Stop(JobId job, Done<JobView> done) {
 
 void Coordinator::Delete(JobId job, StatusDone done) {
   PostRequest(done, [this, job, done] {
-    const absl::Status deleted = brain_.OnDelete(job, Now());
-    replies_.push_back([deleted, done](const absl::Status& stored) {
-      done(deleted.ok() ? stored : deleted);
-    });
+    absl::Status deleted = brain_.CheckDelete(job);
+    if (deleted.ok()) {
+      // A transaction of its own: the job is gone from the disk, or it stays.
+      StoreBatch batch;
+      batch.deleted.push_back(job);
+      deleted = store_.Commit(batch);
+      if (deleted.ok()) {
+        brain_.OnDeleted(job);
+      } else {
+        // Not ResourceExhausted: that would say that no worker has room.
+        deleted =
+            absl::InternalError(absl::StrCat("job ", job.value,
+                                             " is still there, its deletion "
+                                             "could not be stored: ",
+                                             deleted.message()));
+      }
+    }
+    replies_.push_back(
+        [deleted, done](const absl::Status& /*stored*/) { done(deleted); });
   });
 }
 

@@ -413,11 +413,12 @@ TEST(Brain, DeleteTakesEndedJobsOnly) {
   Mesh mesh;
   mesh.Attach("a", 1);
   const JobId job = mesh.Submit(SpecOf(1));
-  EXPECT_EQ(mesh.brain().OnDelete(job, mesh.Now()).code(),
+  EXPECT_EQ(mesh.brain().CheckDelete(job).code(),
             absl::StatusCode::kFailedPrecondition);
   ASSERT_TRUE(mesh.brain().OnStop(job, mesh.Now()).ok());
 
-  EXPECT_TRUE(mesh.brain().OnDelete(job, mesh.Now()).ok());
+  EXPECT_TRUE(mesh.brain().CheckDelete(job).ok());
+  mesh.brain().OnDeleted(job);
 
   EXPECT_EQ(mesh.brain().ViewJob(job).status().code(),
             absl::StatusCode::kNotFound);

@@ -474,6 +474,36 @@ TEST_F(RpcTest, SubmitToAFullDiskIsAnErrorAndNoJob) {
   EXPECT_EQ(jobs.jobs_size(), 0);
 }
 
+// Issue 22, defect 24.
+TEST_F(RpcTest, DeleteOnAFullDiskIsAnErrorAndLeavesTheJob) {
+  const int64_t job = Submit(SpecOf(1));
+  {
+    grpc::ClientContext context;
+    v1::StopJobRequest request;
+    request.set_id(job);
+    v1::Job response;
+    ASSERT_TRUE(control_->StopJob(&context, request, &response).ok());
+  }
+  ticker_.reset();
+  ASSERT_TRUE(coordinator_.Answers(absl::Seconds(5)));  // the loop is idle
+  store_.FailWith(absl::ResourceExhaustedError("disk is full"));
+
+  grpc::ClientContext context;
+  v1::DeleteJobRequest request;
+  request.set_id(job);
+  v1::DeleteJobResponse response;
+  const grpc::Status deleted =
+      control_->DeleteJob(&context, request, &response);
+
+  EXPECT_EQ(deleted.error_code(), grpc::StatusCode::INTERNAL);
+  EXPECT_THAT(deleted.error_message(), HasSubstr("still there"));
+  EXPECT_EQ(GetJob(job).state(), v1::JOB_STATE_STOPPED);
+  store_.FailWith(absl::OkStatus());
+  coordinator_.Tick();
+  ASSERT_TRUE(coordinator_.Answers(absl::Seconds(5)));
+  EXPECT_EQ(GetJob(job).state(), v1::JOB_STATE_STOPPED);
+}
+
 TEST_F(RpcTest, FullDiskIsSaidOfTheJobAndCostsNoRecord) {
   FakeWorker worker(*stub_, Hello("a", 1));
   const int64_t job = Submit(SpecOf(1));
