@@ -330,6 +330,12 @@ void Brain::RestartGroup(Job& job, const std::string& why, Moment moment) {
   job.group.reset();
   job.evaluating.reset();
   job.recent.clear();
+  job.loss.reset();
+  job.accuracy.reset();
+  StoreBatch::Records& records = actions_.writes.records[record.id];
+  records.steps.clear();
+  records.evaluations.clear();
+  actions_.writes.restarted.insert(record.id);
   job.renew.clear();
   job.preparing_since.clear();
   job.saving = false;

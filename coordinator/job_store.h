@@ -68,6 +68,9 @@ struct StoreBatch {
   std::optional<int64_t> term;               // put
   std::map<JobId, KeptView> views;           // put; one a job
   std::map<JobId, JobRecord> jobs;           // put
+  // Begin again from step 0: steps and evaluations that are there go, before
+  // those below are put.
+  std::set<JobId> restarted;
   struct Records {
     std::vector<StepRecord> steps;              // put by step
     std::vector<EvaluationRecord> evaluations;  // put by step
@@ -82,9 +85,9 @@ struct StoreBatch {
 
   bool empty() const {
     return workers.empty() && drained.empty() && !term.has_value() &&
-           views.empty() && jobs.empty() && records.empty() &&
-           measurements.profiles.empty() && measurements.links.empty() &&
-           deleted.empty();
+           views.empty() && jobs.empty() && restarted.empty() &&
+           records.empty() && measurements.profiles.empty() &&
+           measurements.links.empty() && deleted.empty();
   }
 };
 

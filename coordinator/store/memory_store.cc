@@ -23,6 +23,10 @@ absl::Status MemoryStore::Commit(const StoreBatch& batch) {
     state_.jobs[id] = job;
     state_.next_job = std::max(state_.next_job, JobId{id.value + 1});
   }
+  for (const JobId id : batch.restarted) {
+    records_[id].steps.clear();
+    records_[id].evaluations.clear();
+  }
   for (const auto& [id, added] : batch.records) {
     Records& records = records_[id];
     for (const StepRecord& step : added.steps) records.steps[step.step] = step;

@@ -264,6 +264,28 @@ TEST_P(JobStoreTest, EvaluationsAreTheNewestByStep) {
   EXPECT_THAT(steps(9), ElementsAre(10, 20, 30, 40));
 }
 
+// Issue 22, defect 5.
+TEST_P(JobStoreTest, JobThatBeginsAgainKeepsNoStepOfBefore) {
+  StoreBatch before;
+  before.jobs[JobId{3}] = FullRecord();
+  before.records[JobId{3}].steps = {{1, 2.5, 4, 0, 0, false, 0},
+                                    {2, 2.0, 4, 0, 0, false, 0}};
+  before.records[JobId{3}].evaluations = {{2, 2.0, 0.5, 4}};
+  before.records[JobId{3}].events = {{0, 5, "kept", ""}};
+  ASSERT_TRUE(store_->Commit(before).ok());
+  StoreBatch again;
+  again.restarted = {JobId{3}};
+  again.records[JobId{3}].steps = {{1, 3.0, 4, 0, 0, false, 0}};
+
+  ASSERT_TRUE(store_->Commit(again).ok());
+
+  const auto curve = store_->Curve(JobId{3}, 0, 10);
+  ASSERT_EQ(curve->size(), 1u);
+  EXPECT_EQ(curve->front().loss, 3.0);
+  EXPECT_TRUE(store_->Evaluations(JobId{3}, 10)->empty());
+  EXPECT_EQ(store_->Events(JobId{3}, 0, 10)->size(), 1u);
+}
+
 TEST_P(JobStoreTest, EventsAndLogsGoOnFromASequence) {
   StoreBatch batch;
   batch.records[JobId{1}].events = {{0, 1, "submitted", "x"},

@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "coordinator/brain.h"
+#include "coordinator/store/memory_store.h"
 #include "gtest/gtest.h"
 
 namespace paceline {
@@ -178,6 +180,14 @@ class Mesh {
     return kinds;
   }
 
+  // What is stored of its steps and evaluations.
+  std::vector<StepRecord> Curve(JobId job) const {
+    return *store_->Curve(job, 0, 1000);
+  }
+  std::vector<EvaluationRecord> Evaluations(JobId job) const {
+    return *store_->Evaluations(job, 1000);
+  }
+
   Brain& brain() { return brain_; }
   const StoredState& stored() const { return stored_; }
   const std::vector<Actions::Weights>& weights() const { return weights_; }
@@ -191,6 +201,7 @@ class Mesh {
  private:
   void Collect() {
     Actions actions = brain_.TakeActions();
+    EXPECT_TRUE(store_->Commit(actions.writes).ok());
     for (auto& [id, worker] : actions.writes.workers) {
       stored_.workers[id] = worker;
     }
@@ -225,6 +236,7 @@ class Mesh {
 
   int64_t ms_;
   StoredState stored_;
+  std::unique_ptr<MemoryStore> store_ = std::make_unique<MemoryStore>();
   Brain brain_;
   int64_t streams_ = 0;
   int64_t sequence_ = 0;
