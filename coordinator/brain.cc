@@ -414,6 +414,11 @@ void Brain::OnTick(Moment moment) {
   // Suspects that were heard again and the time after a start come without
   // an event of their own.
   queue_changed_ = true;
+void Brain::OnStandstill(absl::Duration duration, Moment moment) {
+  membership_.OnStandstill(duration, moment.now);
+  start_ = std::min(start_ + duration, moment.now);
+}
+
   Settle(moment);
 }
 

@@ -196,10 +196,9 @@ class Brain {
   void OnWeightsFailed(const Fence& fence, const absl::Status& error,
                        Moment moment);
 
-  // Before OnTick(): nothing was done for so long, whoever was at fault.
-  void OnStandstill(absl::Duration duration, Moment moment) {
-    membership_.OnStandstill(duration, moment.now);
-  }
+  // Before anything else that came meanwhile: nothing was done for so long,
+  // whoever was at fault.
+  void OnStandstill(absl::Duration duration, Moment moment);
   void OnTick(Moment moment);
 
   const Actions& actions() const { return actions_; }
@@ -376,7 +375,7 @@ class Brain {
                 const std::string& text, Moment moment);
 
   const BrainPolicy policy_;
-  const Instant start_;
+  Instant start_;  // later by the time in which nothing was done
   Membership membership_;
   std::map<JobId, Job> jobs_;
   std::map<WorkerId, JobId> busy_;

@@ -53,6 +53,7 @@ TaskLoop::Task Coordinator::Counted(TaskLoop::Task task) {
   metrics_.SetQueueDepth(++queued_);
   return [this, task = std::move(task)] {
     metrics_.SetQueueDepth(--queued_);
+    NoticeStandstill(Now());
     task();
   };
 }
@@ -167,18 +168,26 @@ void Coordinator::Tick() {
   Post([this] {
     tick_is_queued_ = false;
     const Moment moment = Now();
-    const absl::Duration idle = moment.now - std::exchange(ticked_, moment.now);
-    // This process was stopped, its machine was, or the disk; what workers said
-    // meanwhile may wait behind this.  Not all of it is granted, or who dies
-    // would never be missed by one that is always late.
-    const absl::Duration granted =
-        idle - policy_.membership.lease / kHeartbeatsALease;
-    if (granted > absl::ZeroDuration()) brain_.OnStandstill(granted, moment);
+    NoticeStandstill(moment);
+    ticked_ = moment.now;
+    granted_ = absl::ZeroDuration();
     brain_.OnTick(moment);
   });
 }
 
 bool Coordinator::Answers(absl::Duration patience) {
+// A tick that is overdue: this process was stopped, its machine was, or the
+// disk; what workers said meanwhile may wait behind the event that comes now,
+// which may be a stream that broke for the very reason.  Not all of it is
+// granted, or who dies would never be missed by one that is always late.
+void Coordinator::NoticeStandstill(Moment moment) {
+  const absl::Duration due =
+      moment.now - ticked_ - policy_.membership.lease / kHeartbeatsALease;
+  if (due <= granted_) return;
+  brain_.OnStandstill(due - granted_, moment);
+  granted_ = due;
+}
+
   // Shared with the task, which may run after this has given up.
   const auto answered = std::make_shared<absl::Notification>();
   Post([answered] { answered->Notify(); });

@@ -148,6 +148,7 @@ class Coordinator {
   // Posts a client's question that `ask` answers after the batch is stored.
   template <typename T>
   void Ask(Done<T> done, std::function<absl::StatusOr<T>()> ask);
+  void NoticeStandstill(Moment moment);
   void AfterBatch();
   absl::Status StoreBatchOfBrain();
   void Dispatch(const Actions& actions);
@@ -173,6 +174,7 @@ class Coordinator {
   std::vector<Reply> replies_;
   std::string store_error_;  // last one logged
   Instant ticked_;           // when the last tick was taken
+  absl::Duration granted_;   // as a standstill, since then
   Instant metrics_updated_;
 
   TaskLoop loop_;

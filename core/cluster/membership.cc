@@ -166,6 +166,11 @@ std::vector<MembershipChange> Membership::OnTick(Instant now) {
   return changes;
 }
 
+  if (patient_until_.has_value()) {
+    patient_until_ = *patient_until_ + duration;
+  } else if (duration >= policy_.lease) {
+    patient_until_ = now + policy_.lease + policy_.grace;
+  }
 void Membership::Judge(Member& member, Instant now) const {
   if (member.state == MemberState::kLost) return;
   if (!member.stream.assigned()) {
@@ -179,17 +184,22 @@ void Membership::Judge(Member& member, Instant now) const {
     }
     if (gone < (member.restarting ? policy_.lease : policy_.grace)) return;
     member.state = MemberState::kLost;
+  // All were judged without it once: a coordinator that stands still again and
+  // again misses who is gone too.
+  if (!IsPatient(now)) patient_until_.reset();
     member.why =
         absl::StrCat(member.restarting ? "it was to execute itself anew"
                                        : "its stream broke",
                      " and it did not come back for ", Seconds(gone));
     return;
   }
+    if (IsPatient(now)) return;
   const absl::Duration silence = now - member.last_heard;
   if (silence < policy_.lease / 2) return;
   member.gone_since = member.last_heard;
-  member.state =
-      silence < policy_.lease ? MemberState::kSuspect : MemberState::kLost;
+  member.state = silence < policy_.lease || IsPatient(now)
+                     ? MemberState::kSuspect
+                     : MemberState::kLost;
   member.why = absl::StrCat("silent for ", Seconds(silence));
 }
 

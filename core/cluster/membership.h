@@ -107,7 +107,9 @@ class Membership {
 
   // For so long until now this coordinator did nothing, so that it heard
   // nobody: nobody was silent then.  Who was heard since has no more than its
-  // lease.
+  // lease.  After a lease or longer, streams may have broken on both sides:
+  // nobody is lost for lease + grace, as after a restart.  What follows before
+  // that is over does not begin it anew.
   void OnStandstill(absl::Duration duration, Instant now);
 
   // Judges everybody.  Those whose state changed, by id; the stream of a lost
@@ -133,5 +135,10 @@ class Membership {
   // Incarnations that a newer one has replaced, oldest first.
   std::map<WorkerId, std::deque<Incarnation>> replaced_;
 };
+  bool IsPatient(Instant now) const {
+    return patient_until_.has_value() && now < *patient_until_;
+  }
 
 }  // namespace paceline
+  // Nobody is lost before that; set after a standstill.
+  std::optional<Instant> patient_until_;

@@ -308,6 +308,20 @@ TEST(BrainGroup, FaultsThatAreSpentStaySoUnderALaterCoordinator) {
   EXPECT_TRUE(mesh.Run("w1")->spec.faults.empty());
 }
 
+// Issue 22, defect 16: all streams broke while the coordinator stood still.
+TEST(BrainGroup, GoesOnWithAllItsMembersAfterTheCoordinatorStoodStill) {
+  GroupMesh mesh = Training(3);
+  mesh.mesh().brain().OnStandstill(absl::Seconds(30), mesh.mesh().Now());
+  for (const std::string name : {"w1", "w2", "w3"}) mesh.Break(name);
+
+  mesh.Pass(3000);
+  mesh.AttachAll(3);
+  mesh.Pass(2000);
+
+  EXPECT_EQ(mesh.ViewOf("w1").id, (ViewId{1, 1}));
+  EXPECT_EQ(mesh.Members("w3"), "w1 w2 w3");
+}
+
 TEST(BrainGroup, PartialEvaluationsAreMergedByTheirSamples) {
   GroupMesh mesh = Training(2);
   Heartbeat one = mesh.Beat("w1");

@@ -32,19 +32,24 @@ class Standstill : public testing::Test {
         metrics_(registry_, "test"),
         coordinator_(BrainPolicy{}, StoredState{}, store_, desk_, clock_,
                      metrics_) {
-    absl::Notification attached;
-    coordinator_.Attach(coordinator_.NextStream(),
-                        std::make_shared<SilentStream>(), WorkerNamed("a", 1),
-                        [&](const absl::StatusOr<WelcomeInfo>& welcome) {
-                          EXPECT_TRUE(welcome.ok()) << welcome.status();
-                          attached.Notify();
-                        });
-    attached.WaitForNotification();
+    Attach();
     TickAfter(absl::Milliseconds(50));
   }
   ~Standstill() override {
     coordinator_.Stop();
     desk_.Stop();
+  }
+
+  void Attach() {
+    absl::Notification attached;
+    stream_ = coordinator_.NextStream();
+    coordinator_.Attach(stream_, std::make_shared<SilentStream>(),
+                        WorkerNamed("a", 1),
+                        [&](const absl::StatusOr<WelcomeInfo>& welcome) {
+                          EXPECT_TRUE(welcome.ok()) << welcome.status();
+                          attached.Notify();
+                        });
+    attached.WaitForNotification();
   }
 
   void TickAfter(absl::Duration time) {
@@ -73,6 +78,7 @@ class Standstill : public testing::Test {
   MetricsRegistry registry_;
   CoordinatorMetrics metrics_;
   Coordinator coordinator_;
+  StreamId stream_;
 };
 
 TEST_F(Standstill, IsNobodysSilence) {
@@ -81,11 +87,28 @@ TEST_F(Standstill, IsNobodysSilence) {
   EXPECT_EQ(State(), MemberState::kLive);
 }
 
-TEST_F(Standstill, LeavesTheLeaseAsItIs) {
+TEST_F(Standstill, GivesNoMoreThanARestartDoes) {
   TickAfter(absl::Minutes(5));
   for (int i = 0; i < 8; ++i) TickAfter(absl::Milliseconds(400));
+  EXPECT_EQ(State(), MemberState::kSuspect);
+
+  TickAfter(absl::Milliseconds(400));
 
   EXPECT_EQ(State(), MemberState::kLost);
+}
+
+// Issue 22, defect 16: the worker hung up meanwhile, and the coordinator hears
+// of that before anything else.
+TEST_F(Standstill, ThatBrokeAStreamGivesItsWorkerTheTimeToComeBack) {
+  clock_.Advance(absl::Seconds(30));
+  coordinator_.OnBroken(stream_);
+  TickAfter(absl::ZeroDuration());
+  for (int i = 0; i < 8; ++i) TickAfter(absl::Milliseconds(400));
+  EXPECT_EQ(State(), MemberState::kSuspect);
+
+  Attach();
+
+  EXPECT_EQ(State(), MemberState::kLive);
 }
 
 TEST_F(Standstill, OfEveryTickKeepsNobodyAlive) {

@@ -139,22 +139,71 @@ TEST(Membership, NobodyIsSilentWhileTheCoordinatorStandsStill) {
   membership.OnAttach(Of("b", 2), StreamId{2}, At(0)).IgnoreError();
   membership.OnStreamBroken(StreamId{2}, At(100));
 
-  membership.OnStandstill(absl::Seconds(10), At(10'100));
+  membership.OnStandstill(absl::Seconds(2), At(2'100));
 
-  EXPECT_TRUE(membership.OnTick(At(10'100)).empty());
-  EXPECT_EQ(membership.OnTick(At(10'600))[0].id, WorkerId{2}) << "its grace";
-  EXPECT_EQ(membership.OnTick(At(13'000))[0].state, MemberState::kLost);
+  EXPECT_TRUE(membership.OnTick(At(2'100)).empty());
+  EXPECT_EQ(membership.OnTick(At(2'600))[0].id, WorkerId{2}) << "its grace";
+  EXPECT_EQ(membership.OnTick(At(5'000))[0].state, MemberState::kLost);
 }
 
 // Its heartbeat was taken before the tick that noticed the standstill.
-TEST(Membership, AStandstillGivesNobodyMoreThanTheLease) {
+TEST(Membership, AShortStandstillGivesNobodyMoreThanTheLease) {
   Membership membership = Empty();
   membership.OnAttach(Of("a", 1), StreamId{1}, At(0)).IgnoreError();
-  membership.OnHeard(StreamId{1}, At(60'000));
+  membership.OnHeard(StreamId{1}, At(2'000));
 
-  membership.OnStandstill(absl::Seconds(60), At(60'000));
+  membership.OnStandstill(absl::Seconds(2), At(2'000));
 
-  EXPECT_EQ(membership.OnTick(At(63'000))[0].state, MemberState::kLost);
+  EXPECT_EQ(membership.OnTick(At(5'000))[0].state, MemberState::kLost);
+}
+
+// Issue 22, defect 16.
+TEST(Membership, NobodyIsLostForAsLongAsAfterARestartOnceItStoodStill) {
+  Membership membership = Empty();
+  membership.OnAttach(Of("a", 1), StreamId{1}, At(0)).IgnoreError();
+  membership.OnAttach(Of("b", 2), StreamId{2}, At(0)).IgnoreError();
+  membership.OnStandstill(absl::Milliseconds(29'500), At(30'000));
+  membership.OnStreamBroken(StreamId{1}, At(30'000));
+  membership.OnLinks(WorkerId{2}, {{WorkerId{1}, "its link broke"}},
+                     At(30'000));
+
+  membership.OnTick(At(33'400));
+  EXPECT_EQ(StateOf(membership, 1), MemberState::kSuspect);
+  EXPECT_EQ(StateOf(membership, 2), MemberState::kSuspect);
+
+  membership.OnTick(At(33'500));
+  EXPECT_EQ(StateOf(membership, 1), MemberState::kLost);
+}
+
+// Issue 22, defect 16.
+TEST(Membership, StandstillsWithoutEndDoNotKeepADeadMember) {
+  Membership membership = Empty();
+  membership.OnAttach(Of("a", 1), StreamId{1}, At(0)).IgnoreError();
+  membership.OnStreamBroken(StreamId{1}, At(0));
+  int64_t ms = 0;
+  for (int i = 0; i < 10; ++i) {
+    ms += 10'000;
+    membership.OnStandstill(absl::Milliseconds(9'500), At(ms));
+    membership.OnTick(At(ms));
+  }
+
+  EXPECT_EQ(StateOf(membership, 1), MemberState::kLost);
+}
+
+// Issue 22, defect 26.
+TEST(Membership, WorkerThatStopsIsStoppedUntilItAttachesAgain) {
+  Membership membership = Empty();
+  membership.OnAttach(Of("a", 1), StreamId{1}, At(0)).IgnoreError();
+
+  EXPECT_TRUE(membership.OnStopping(StreamId{1}, At(10)).has_value());
+  EXPECT_FALSE(membership.OnStopping(StreamId{1}, At(20)).has_value());
+  EXPECT_NE(membership.OnHeard(StreamId{1}, At(30)), nullptr);
+  membership.OnStreamBroken(StreamId{1}, At(40));
+  membership.OnTick(At(60'000));
+  EXPECT_EQ(StateOf(membership, 1), MemberState::kStopped);
+
+  membership.OnAttach(Of("a", 2, "m2"), StreamId{2}, At(60'000)).IgnoreError();
+  EXPECT_EQ(StateOf(membership, 1), MemberState::kLive);
 }
 
 TEST(Membership, HeartbeatJustInTimeKeepsItAlive) {
