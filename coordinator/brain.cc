@@ -147,6 +147,13 @@ absl::Status Brain::OnHeartbeat(StreamId stream, Heartbeat heartbeat,
     Settle(moment);
   }
   if (!heartbeat.run.has_value() || !heartbeat.run->member.has_value()) {
+  if (heartbeat.stopping) {
+    const auto change = membership_.OnStopping(stream, moment.now);
+    if (change.has_value()) {
+      TakeChanges({*change}, moment);
+      Settle(moment);
+    }
+  }
     membership_.OnLinks(member->id, {}, moment.now);  // it has no neighbours
   }
   if (!heartbeat.run.has_value()) return absl::OkStatus();
@@ -394,11 +401,11 @@ void Brain::TakeChanges(const std::vector<MembershipChange>& changes,
   for (const MembershipChange& change : changes) {
     const Member member = *membership_.Find(change.id);
     actions_.notices.push_back(
-        {true,
+        {change.state != MemberState::kStopped,
          absl::StrCat("worker ", member.registration.name, " is ",
                       MemberStateName(change.state), ": ", member.why),
          JobId{}, member.id});
-    if (change.state == MemberState::kLost) OnWorkerLost(member, moment);
+    if (IsGone(change.state)) OnWorkerLost(member, moment);
   }
 }
 
@@ -423,7 +430,8 @@ void Brain::OnStandstill(absl::Duration duration, Moment moment) {
 }
 
 void Brain::OnWorkerLost(const Member& member, Moment moment) {
-  if (member.stream.assigned()) {
+  const bool lost = member.state == MemberState::kLost;
+  if (lost && member.stream.assigned()) {
     actions_.ends.push_back({member.stream, absl::UnavailableError(absl::StrCat(
                                                 "counted as lost: ", member.why,
                                                 "; attach again"))});
@@ -435,9 +443,9 @@ void Brain::OnWorkerLost(const Member& member, Moment moment) {
   if (jobs_.at(busy->second).group.has_value()) {
     return CheckGroup(jobs_.at(busy->second), moment);
   }
-  AddEvent(jobs_.at(busy->second), "lost",
-           absl::StrCat("worker ", member.registration.name,
-                        " is lost: ", member.why),
+  AddEvent(jobs_.at(busy->second), lost ? "lost" : "left",
+           absl::StrCat("worker ", member.registration.name, " is ",
+                        MemberStateName(member.state), ": ", member.why),
            moment);
 }
 
@@ -445,7 +453,7 @@ void Brain::CheckWorkersOf(Job& job, Moment moment) {
   if (job.saving) return;  // the workers have given all that they had
   for (const JobWorker& worker : job.record.workers) {
     const Member* const member = membership_.Find(worker.id);
-    if (member != nullptr && member->state != MemberState::kLost) continue;
+    if (member != nullptr && !IsGone(member->state)) continue;
     const MembershipPolicy& policy = policy_.membership;
     const bool seen = member != nullptr && member->seen;
     const Instant since = member != nullptr ? member->gone_since : start_;
@@ -455,10 +463,12 @@ void Brain::CheckWorkersOf(Job& job, Moment moment) {
                                            : policy.lease + policy.grace;
     if (moment.now - since < patience) continue;
     FailJob(job,
-            absl::StrCat("worker ", worker.name, " (",
-                         StagesOf(job.record, worker.id), ") was lost ",
-                         AtStep(job.record), ": ",
-                         member != nullptr ? member->why : "it is not known"),
+            absl::StrCat(
+                "worker ", worker.name, " (", StagesOf(job.record, worker.id),
+                ") was ",
+                member != nullptr ? MemberStateName(member->state) : "lost",
+                " ", AtStep(job.record), ": ",
+                member != nullptr ? member->why : "it is not known"),
             SubmitAgain(), moment);
     return;
   }

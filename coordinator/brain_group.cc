@@ -352,7 +352,7 @@ std::string Brain::WaitsForReturn(const Job& job) const {
   std::vector<std::string> names;
   for (const JobWorker& worker : job.record.workers) {
     const Member* const member = membership_.Find(worker.id);
-    if (member == nullptr || member->state == MemberState::kLost) continue;
+    if (member == nullptr || IsGone(member->state)) continue;
     if (member->restarting || !member->stream.assigned()) {
       names.push_back(worker.name);
     }

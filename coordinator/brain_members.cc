@@ -40,14 +40,16 @@ void Brain::CheckProcess(Job& job, const JobWorker& worker, Moment moment) {
   GroupDesk& group = *job.group;
   const Member* const member = membership_.Find(worker.id);
   const MemberId* const present = group.FindProcess(worker.id);
-  if (member == nullptr || member->state == MemberState::kLost) {
+  if (member == nullptr || IsGone(member->state)) {
     const MembershipPolicy& policy = policy_.membership;
     const bool seen = member != nullptr && member->seen;
     const bool patient =
         !seen && moment.now - start_ < policy.lease + policy.grace;
     if (patient || present == nullptr) return;
     const MemberId gone = *present;
-    return group.OnGone(gone, GroupExit::kLost,
+    const bool stopped =
+        member != nullptr && member->state == MemberState::kStopped;
+    return group.OnGone(gone, stopped ? GroupExit::kStopped : GroupExit::kLost,
                         member != nullptr ? member->why : "it is not known");
   }
   const MemberId id = {member->id, member->registration.incarnation};
@@ -82,8 +84,8 @@ void Brain::RefreshRenewals(Job& job, Moment moment) {
     const Member* const member = membership_.Find(worker.id);
     const auto busy = busy_.find(worker.id);
     if (member == nullptr || !member->stream.assigned() ||
-        busy == busy_.end() || busy->second != job.record.id ||
-        drained_.contains(worker.id)) {
+        IsGone(member->state) || busy == busy_.end() ||
+        busy->second != job.record.id || drained_.contains(worker.id)) {
       continue;
     }
     const MemberId id = {member->id, member->registration.incarnation};

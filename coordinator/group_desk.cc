@@ -20,6 +20,7 @@ std::string KindOf(GroupExit exit) {
     case GroupExit::kFailed:
       return "lost";
     case GroupExit::kDrained:
+    case GroupExit::kStopped:
       return "left";
     case GroupExit::kSilent:
     case GroupExit::kHung:
@@ -47,6 +48,8 @@ absl::string_view GroupExitName(GroupExit exit) {
       return "drained";
     case GroupExit::kFailed:
       return "failed";
+    case GroupExit::kStopped:
+      return "stopped";
   }
   return "";
 }

@@ -40,9 +40,10 @@ enum class GroupExit : uint8_t {
   kHung,       // alive, but its compute thread does nothing
   kMismatch,   // its state is another one than the majority's
   kDrained,
-  kFailed,  // it said so
+  kFailed,   // it said so
+  kStopped,  // its process ended on request
 };
-constexpr int kGroupExits = 7;
+constexpr int kGroupExits = 8;
 absl::string_view GroupExitName(GroupExit exit);  // "lost", "restarted", ...
 
 // A process that left; it may come back as another one only.

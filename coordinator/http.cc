@@ -49,7 +49,7 @@ std::string ServiceDiscoveryJson(const std::vector<WorkerView>& workers,
       Target(own_http_address, "paceline-coordinator", "coordinator")};
   for (const WorkerView& worker : workers) {
     const Registration& registration = worker.member.registration;
-    if (worker.member.state == MemberState::kLost) continue;
+    if (IsGone(worker.member.state)) continue;
     if (registration.http_address.empty()) continue;
     targets.push_back(Target(registration.http_address, "paceline-worker",
                              registration.name));

@@ -107,11 +107,15 @@ void CoordinatorMetrics::SetQueueDepth(int64_t tasks) {
 }
 
 void CoordinatorMetrics::Update(const std::vector<WorkerView>& workers,
-                                const std::vector<JobView>& jobs) {
-  std::map<std::string, int> by_state = {
-      {"idle", 0}, {"busy", 0}, {"measuring", 0}, {"suspect", 0}, {"lost", 0}};
-  for (const WorkerView& worker : workers) ++by_state[WorkerStateName(worker)];
-  for (const auto& [state, count] : by_state) {
+                                const std::vector<JobView>& open,
+                                const std::map<JobState, int64_t>& by_state) {
+  std::map<std::string, int> workers_by_state = {
+      {"idle", 0},    {"busy", 0}, {"measuring", 0},
+      {"suspect", 0}, {"lost", 0}, {"stopped", 0}};
+  for (const WorkerView& worker : workers) {
+    ++workers_by_state[WorkerStateName(worker)];
+  }
+  for (const auto& [state, count] : workers_by_state) {
     registry_.GetGauge(kWorkers, {state}).Set(count);
   }
   std::map<JobState, int> jobs_by_state;

@@ -45,7 +45,8 @@ constexpr char kGroupPaused[] = "paceline_coordinator_job_group_paused";
 constexpr char kViews[] = "paceline_coordinator_group_views_total";
 constexpr char kLeavers[] = "paceline_coordinator_group_leavers_total";
 
-// What Prometheus shows for a worker: idle, busy, suspect, lost.
+// What Prometheus shows for a worker: idle, busy, measuring, suspect, lost,
+// stopped.
 std::string WorkerStateName(const WorkerView& worker);
 
 // Thread-safe, but Update(), which is the loop's.  The registry outlives it.

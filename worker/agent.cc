@@ -213,6 +213,7 @@ HeartbeatContent Agent::Heartbeat() {
     content.run->error = absl::OkStatus();
   }
   content.restarting = restarting_;
+  content.stopping = leaving_;
   content.measurement = measurement_;
   return content;
 }
@@ -233,6 +234,12 @@ void Agent::OnAck(const RecordMarks& marks) {
 void Agent::AnnounceRestart() {
   absl::MutexLock lock(&mutex_);
   restarting_ = true;
+  changed_ = true;
+}
+
+void Agent::AnnounceStop() {
+  absl::MutexLock lock(&mutex_);
+  leaving_ = true;
   changed_ = true;
 }
 

@@ -51,6 +51,7 @@ struct HeartbeatContent {
   std::vector<LogRecord> logs;
   std::vector<RoundRecord> rounds;
   bool restarting = false;  // the process is about to execute itself anew
+  bool stopping = false;    // the process ends on request
   std::optional<Measurement> measurement;  // finished and not withdrawn
   RecordMarks marks;
 };
@@ -114,6 +115,8 @@ class Agent final : private RunObserver, private RoundObserver {
   // From now on heartbeats say that the process is about to execute itself
   // anew.
   void AnnounceRestart();
+  // The same, that it ends on request.
+  void AnnounceStop();
 
   // Lines of the log, for the job that is running; dropped when none is.  They
   // are numbered here.
@@ -223,10 +226,11 @@ class Agent final : private RunObserver, private RoundObserver {
   std::optional<RunReport> run_ ABSL_GUARDED_BY(mutex_);
   // Of run_, when that has ended.
   RunPhase phase_before_end_ ABSL_GUARDED_BY(mutex_) = RunPhase::kNone;
-  // run_'s phase, its round group, measurement_, or restarting_; or records are
-  // left that the last heartbeat had no room for.
+  // run_'s phase, its round group, measurement_, or what was announced; or
+  // records are left that the last heartbeat had no room for.
   bool changed_ ABSL_GUARDED_BY(mutex_) = false;
   bool restarting_ ABSL_GUARDED_BY(mutex_) = false;
+  bool leaving_ ABSL_GUARDED_BY(mutex_) = false;   // on request
   int64_t log_lines_ ABSL_GUARDED_BY(mutex_) = 0;  // number of the last one
   RecordOutbox<StepRecord> steps_ ABSL_GUARDED_BY(mutex_);
   RecordOutbox<EvaluationRecord> evaluations_ ABSL_GUARDED_BY(mutex_);

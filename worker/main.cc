@@ -212,6 +212,7 @@ int Run(const WorkerOptions& worker, const std::string& capability,
     return anew();
   }
   NotifySupervisor("STOPPING=1");
+  daemon.AnnounceStop();
   Stop(daemon, [&] {
     Log(LogLevel::kWarn, "what it computes does not end: leaving it",
         {{"name", worker.name}, {"after", absl::FormatDuration(kLongestStop)}});

@@ -35,6 +35,8 @@ std::string StateFromProto(v1::WorkerState state) {
       return "suspect";
     case v1::WORKER_STATE_LOST:
       return "lost";
+    case v1::WORKER_STATE_STOPPED:
+      return "stopped";
     default:
       return "unknown";
   }

@@ -80,6 +80,8 @@ v1::WorkerState StateOf(const WorkerView& view) {
       return v1::WORKER_STATE_SUSPECT;
     case MemberState::kLost:
       return v1::WORKER_STATE_LOST;
+    case MemberState::kStopped:
+      return v1::WORKER_STATE_STOPPED;
   }
   return v1::WORKER_STATE_UNSPECIFIED;
 }
@@ -148,6 +150,7 @@ absl::StatusOr<Heartbeat> FromProto(const v1::Heartbeat& proto) {
   heartbeat.sequence = proto.sequence();
   heartbeat.progress = proto.progress();
   heartbeat.restarting = proto.restarting();
+  heartbeat.stopping = proto.stopping();
   if (proto.has_run()) {
     PACELINE_ASSIGN_OR_RETURN(heartbeat.run, FromProto(proto.run()));
   }

@@ -26,8 +26,14 @@ absl::string_view MemberStateName(MemberState state) {
       return "suspect";
     case MemberState::kLost:
       return "lost";
+    case MemberState::kStopped:
+      return "stopped";
   }
   return "";
+}
+
+bool IsGone(MemberState state) {
+  return state == MemberState::kLost || state == MemberState::kStopped;
 }
 
 void Membership::Restore(WorkerId id, const Registration& registration) {
@@ -55,8 +61,7 @@ absl::StatusOr<AttachVerdict> Membership::OnAttach(
     verdict.arrival = old.incarnation == registration.incarnation
                           ? Arrival::kReattached
                           : Arrival::kRestarted;
-    if (member->state != MemberState::kLost &&
-        old.machine_id != registration.machine_id) {
+    if (!IsGone(member->state) && old.machine_id != registration.machine_id) {
       return absl::AlreadyExistsError(absl::StrCat(
           "the name ", registration.name, " is held by a live worker at ",
           old.address, ", on another machine: give this one another --name"));
@@ -95,7 +100,7 @@ std::optional<MembershipChange> Membership::OnStreamBroken(StreamId stream,
   Member* const member = FindByStream(stream);
   if (member == nullptr) return std::nullopt;
   member->stream = StreamId{};
-  if (member->state == MemberState::kLost) return std::nullopt;
+  if (IsGone(member->state)) return std::nullopt;
   member->state = MemberState::kSuspect;
   member->why =
       member->restarting ? "it executes itself anew" : "its stream broke";
@@ -139,6 +144,7 @@ const Member* Membership::OnHeard(StreamId stream, Instant now) {
   Member* const member = FindByStream(stream);
   if (member == nullptr || member->state == MemberState::kLost) return nullptr;
   member->last_heard = now;
+  if (member->state == MemberState::kStopped) return member;
   member->state = MemberState::kLive;
   member->why.clear();
   return member;
@@ -147,6 +153,16 @@ const Member* Membership::OnHeard(StreamId stream, Instant now) {
 void Membership::OnRestarting(StreamId stream) {
   Member* const member = FindByStream(stream);
   if (member != nullptr) member->restarting = true;
+}
+
+std::optional<MembershipChange> Membership::OnStopping(StreamId stream,
+                                                       Instant now) {
+  Member* const member = FindByStream(stream);
+  if (member == nullptr || IsGone(member->state)) return std::nullopt;
+  member->state = MemberState::kStopped;
+  member->why = "its process was ended on request";
+  member->gone_since = now;
+  return MembershipChange{member->id, member->state};
 }
 
 void Membership::OnStandstill(absl::Duration duration, Instant now) {
@@ -172,7 +188,7 @@ std::vector<MembershipChange> Membership::OnTick(Instant now) {
     patient_until_ = now + policy_.lease + policy_.grace;
   }
 void Membership::Judge(Member& member, Instant now) const {
-  if (member.state == MemberState::kLost) return;
+  if (IsGone(member.state)) return;
   if (!member.stream.assigned()) {
     const absl::Duration gone = now - member.gone_since;
     const std::string testimony =

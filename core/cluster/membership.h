@@ -6,7 +6,7 @@
 // lease, and so has one that said that it executes itself anew.  A second
 // witness (a neighbour's broken link, a refused connection) turns a worker
 // whose stream is broken into a lost one at once; without that it proves
-// nothing either.
+// nothing either.  A worker that said that it stops is stopped at once.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,15 @@ struct MembershipPolicy {
 // One attach; grows, never used twice in a coordinator's life.
 using StreamId = Id<struct StreamTag>;
 
-enum class MemberState : uint8_t { kLive, kSuspect, kLost };
+enum class MemberState : uint8_t {
+  kLive,
+  kSuspect,
+  kLost,
+  kStopped,  // it said that it stops
+};
 absl::string_view MemberStateName(MemberState state);
+// Lost or stopped: nobody is to wait for it.
+bool IsGone(MemberState state);
 
 struct Member {
   WorkerId id;
@@ -104,6 +111,11 @@ class Membership {
   // The worker of this stream is about to execute itself anew.  Ignored on a
   // stream that is no member's present one.
   void OnRestarting(StreamId stream);
+
+  // The worker of this stream ends on request: it is stopped from now on.  The
+  // change; nothing when it was known, or the stream is no member's present
+  // one.
+  std::optional<MembershipChange> OnStopping(StreamId stream, Instant now);
 
   // For so long until now this coordinator did nothing, so that it heard
   // nobody: nobody was silent then.  Who was heard since has no more than its

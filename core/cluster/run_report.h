@@ -211,6 +211,7 @@ struct Heartbeat {
   std::vector<LogRecord> logs;
   std::optional<Measurement> measurement;  // finished and not withdrawn
   bool restarting = false;  // the process is about to execute itself anew
+  bool stopping = false;    // the process ends on request
   std::vector<RoundRecord> rounds;  // not acknowledged, oldest first
 };
 

@@ -485,6 +485,64 @@ TEST(BrainGroup, LossOfAllMembersBeginsAnewAttemptWithThoseWhoAreThere) {
                                  "left: it begins again at step 0")));
 }
 
+// Issue 22, defect 5.
+TEST(BrainGroup, NewAttemptHasACurveOfItsOwn) {
+  GroupMesh mesh = Training(2);
+  Heartbeat told = mesh.Beat("w1");
+  told.steps = {{1, 2.5, 64, 0, 0, false, 1}, {2, 2.25, 64, 0, 0, false, 2}};
+  told.evaluations = {{2, 2.25, 0.5, 100}};
+  mesh.Send("w1", told);
+  ASSERT_EQ(mesh.mesh().Curve(mesh.job()).size(), 2u);
+  mesh.Attach("w3", 103);  // listens
+
+  mesh.Break("w1");
+  mesh.Break("w2");
+  mesh.Pass(600);
+  ASSERT_EQ(mesh.Run("w3")->fence.attempt, 2);
+
+  EXPECT_TRUE(mesh.mesh().Curve(mesh.job()).empty());
+  EXPECT_TRUE(mesh.mesh().Evaluations(mesh.job()).empty());
+  EXPECT_FALSE(mesh.Job().loss.has_value());
+  EXPECT_FALSE(mesh.Job().accuracy.has_value());
+  Heartbeat again = mesh.Beat("w3");
+  again.steps = {{1, 2.75, 64, 0, 0, false, 3}};
+  mesh.Send("w3", again);
+  EXPECT_EQ(mesh.mesh().Curve(mesh.job()).size(), 1u);
+  EXPECT_EQ(mesh.Job().loss, 2.75);
+}
+
+// Issue 22, defect 26.
+TEST(BrainGroup, MemberThatIsStoppedLeavesAtOnce) {
+  GroupMesh mesh = Training(3);
+  Heartbeat last = mesh.Beat("w2");
+  last.stopping = true;
+
+  mesh.Send("w2", last);
+
+  EXPECT_EQ(mesh.Members("w1"), "w1 w3");
+  EXPECT_THAT(mesh.Story(),
+              Contains(HasSubstr("left: member w2 left (its process was ended "
+                                 "on request); view 1.2")));
+  EXPECT_EQ(mesh.mesh().brain().group_counts().leavers.at(GroupExit::kStopped),
+            1);
+  mesh.Pass(1000);
+  EXPECT_FALSE(mesh.IsAskedToRenew("w2"));
+  mesh.Attach("w2", 202);
+  EXPECT_EQ(mesh.Workers("w2"), "w1 w2 w3");
+}
+
+// Issue 22, defect 19.
+TEST(BrainGroup, NewWorkerIsTakenInThoughAJobWaitsForAnAbsentOne) {
+  GroupMesh mesh = Training(2);
+  JobSpec absent = SpecOf(1);
+  absent.pipeline.workers = {"w9"};
+  mesh.mesh().Submit(absent);
+
+  mesh.Attach("w3", 103);
+
+  EXPECT_EQ(mesh.Workers("w1"), "w1 w2 w3");
+}
+
 TEST(BrainGroup, JobWithoutAnyWorkerIsQueuedAgain) {
   GroupMesh mesh = Training(1);
 

@@ -281,6 +281,13 @@ TEST(Failure, AWorkerWithoutACoordinatorSaysSoOnceAndFindsItWhenItComes) {
   const Finished finished = worker.Wait(std::chrono::seconds(10));
   EXPECT_EQ(finished.exit_code, 0) << finished.errors;
   EXPECT_EQ(Count(finished.errors, "no coordinator"), 1) << finished.errors;
+  // Issue 22, defect 26.
+  const Finished listed =
+      RunCommand({Program("paceline"), "--coordinator", coordinator_address,
+                  "node", "list", "-o", "json"});
+  EXPECT_EQ(nlohmann::json::parse(listed.output)["workers"][0]["state"],
+            "stopped")
+      << listed.output << listed.errors;
 }
 
 TEST(Failure, ValuesThatCouldNeverWorkAreRefusedAtTheStart) {

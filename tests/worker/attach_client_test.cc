@@ -446,7 +446,31 @@ TEST(AttachClient, WaitsUntilTheAnnouncedRestartIsAcknowledged) {
   ASSERT_TRUE(Await(attached));
 
   worker.agent().AnnounceRestart();
-  worker.client().AwaitRestartKnown(kLongest);
+  worker.client().AwaitEndKnown(kLongest);
+
+  EXPECT_TRUE(acknowledged.HasBeenNotified());
+}
+
+// Issue 22, defect 26.
+TEST(AttachClient, WaitsUntilTheCoordinatorKnowsThatItStops) {
+  absl::Notification attached, acknowledged;
+  ScriptedCoordinator coordinator({[&](Talk& talk) {
+    talk.Read();
+    talk.Welcome(kWorker);
+    talk.ReadBeat([](const auto& beat) { return beat.sequence() == 1; });
+    attached.Notify();
+    const v1::Heartbeat goodbye =
+        talk.ReadBeat([](const auto& beat) { return beat.stopping(); });
+    acknowledged.Notify();
+    talk.Ack(goodbye.sequence());
+    talk.ReadBeat([](const auto&) { return false; });
+    return grpc::Status::OK;
+  }});
+  Worker worker(coordinator.address());
+  ASSERT_TRUE(Await(attached));
+
+  worker.agent().AnnounceStop();
+  worker.client().AwaitEndKnown(kLongest);
 
   EXPECT_TRUE(acknowledged.HasBeenNotified());
 }
@@ -456,7 +480,7 @@ TEST(AttachClient, DoesNotWaitForACoordinatorThatIsNotThere) {
   const absl::Time before = absl::Now();
 
   worker.agent().AnnounceRestart();
-  worker.client().AwaitRestartKnown(kLongest);
+  worker.client().AwaitEndKnown(kLongest);
 
   EXPECT_LT(absl::Now() - before, kLongest / 2);
 }

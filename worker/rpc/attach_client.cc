@@ -41,9 +41,9 @@ bool AttachClient::attached() const {
   return welcomed_;
 }
 
-void AttachClient::AwaitRestartKnown(absl::Duration longest) const {
+void AttachClient::AwaitEndKnown(absl::Duration longest) const {
   const auto known = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-    return restart_is_known_ || !welcomed_;
+    return end_is_known_ || !welcomed_;
   };
   absl::MutexLock lock(&mutex_);
   mutex_.AwaitWithTimeout(absl::Condition(&known), longest);
@@ -190,7 +190,7 @@ void AttachClient::OnAck(int64_t sequence) {
     const auto found = marks_.find(sequence);
     if (found == marks_.end()) return;
     if (announced_in_ > 0 && sequence >= announced_in_) {
-      restart_is_known_ = true;
+      end_is_known_ = true;
     }
     marks = found->second;
     marks_.erase(marks_.begin(), std::next(found));
@@ -226,7 +226,9 @@ void AttachClient::HeartbeatLoop() {
       if (session_ == nullptr) continue;
       session = session_;
       marks_[++sequence_] = content.marks;
-      if (content.restarting && announced_in_ == 0) announced_in_ = sequence_;
+      if ((content.restarting || content.stopping) && announced_in_ == 0) {
+        announced_in_ = sequence_;
+      }
       *message.mutable_heartbeat() = ToProto(content, sequence_);
     }
     // A failed write shows as the end of the reader's stream.

@@ -44,9 +44,9 @@ class AttachClient {
 
   bool attached() const;
 
-  // Returns when a heartbeat that announced a restart was acknowledged, when
-  // there is no stream to hear it from, or after `longest`.
-  void AwaitRestartKnown(absl::Duration longest) const;
+  // Returns when a heartbeat that announced a restart or a stop was
+  // acknowledged, when there is no stream to hear it from, or after `longest`.
+  void AwaitEndKnown(absl::Duration longest) const;
 
  private:
   using Stream =
@@ -90,9 +90,9 @@ class AttachClient {
   absl::Duration period_ ABSL_GUARDED_BY(mutex_) = absl::Milliseconds(250);
   int64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;  // of this stream
   std::map<int64_t, RecordMarks> marks_ ABSL_GUARDED_BY(mutex_);
-  // The first heartbeat of this stream that announced a restart; 0: none did.
+  // The first heartbeat of this stream that announced one; 0: none did.
   int64_t announced_in_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool restart_is_known_ ABSL_GUARDED_BY(mutex_) = false;
+  bool end_is_known_ ABSL_GUARDED_BY(mutex_) = false;
 
   Thread heartbeat_thread_;
   Thread attach_thread_;

@@ -26,6 +26,7 @@ v1::Heartbeat ToProto(const HeartbeatContent& content, int64_t sequence) {
   proto.set_sequence(sequence);
   proto.set_progress(content.progress);
   proto.set_restarting(content.restarting);
+  proto.set_stopping(content.stopping);
   if (content.measurement.has_value()) {
     *proto.mutable_measurement() = ToProto(*content.measurement);
   }

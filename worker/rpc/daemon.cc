@@ -104,7 +104,12 @@ absl::Status Daemon::Start() {
 
 void Daemon::AnnounceRestart() {
   agent_->AnnounceRestart();
-  attach_->AwaitRestartKnown(kAnnounceTime);
+  attach_->AwaitEndKnown(kAnnounceTime);
+}
+
+void Daemon::AnnounceStop() {
+  agent_->AnnounceStop();
+  attach_->AwaitEndKnown(kAnnounceTime);
 }
 
 void Daemon::Stop() {

@@ -52,6 +52,8 @@ class Daemon {
   // Tells the coordinator that the process is about to execute itself anew,
   // and waits until it knows, at most a second.  After Start(), before Stop().
   void AnnounceRestart();
+  // The same, that this process ends on request.
+  void AnnounceStop();
   void Stop();
 
   // host:port, as bound.
