@@ -50,6 +50,11 @@ Brain::Brain(const BrainPolicy& policy, StoredState stored, Moment start)
     job.restored = true;
     job.counted_through = job.record.recorded_step;
     job.kept = stored.views[id];
+    if (HasEnded(job.record.state)) {
+      ++ended_[job.record.state];
+      continue;
+    }
+    open_.insert(id);
     if (job.record.state != JobState::kRunning) continue;
     for (const JobWorker& worker : job.record.workers) {
       if (!worker.let_go) busy_[worker.id] = id;
@@ -142,11 +147,6 @@ absl::Status Brain::OnHeartbeat(StreamId stream, Heartbeat heartbeat,
                       " executes itself anew"),
          JobId{}, member->id});
   }
-  if (heartbeat.measurement.has_value()) {
-    TakeMeasurement(*member, *heartbeat.measurement);
-    Settle(moment);
-  }
-  if (!heartbeat.run.has_value() || !heartbeat.run->member.has_value()) {
   if (heartbeat.stopping) {
     const auto change = membership_.OnStopping(stream, moment.now);
     if (change.has_value()) {
@@ -154,6 +154,11 @@ absl::Status Brain::OnHeartbeat(StreamId stream, Heartbeat heartbeat,
       Settle(moment);
     }
   }
+  if (heartbeat.measurement.has_value()) {
+    TakeMeasurement(*member, *heartbeat.measurement);
+    Settle(moment);
+  }
+  if (!heartbeat.run.has_value() || !heartbeat.run->member.has_value()) {
     membership_.OnLinks(member->id, {}, moment.now);  // it has no neighbours
   }
   if (!heartbeat.run.has_value()) return absl::OkStatus();
@@ -409,23 +414,23 @@ void Brain::TakeChanges(const std::vector<MembershipChange>& changes,
   }
 }
 
-void Brain::OnTick(Moment moment) {
-  TakeChanges(membership_.OnTick(moment.now), moment);
-  for (auto& [id, job] : jobs_) {
-    if (job.record.state == JobState::kRunning) {
-      job.group.has_value() ? CheckGroup(job, moment)
-                            : CheckWorkersOf(job, moment);
-    }
-    RefreshWhy(job, moment);
-  }
-  // Suspects that were heard again and the time after a start come without
-  // an event of their own.
-  queue_changed_ = true;
 void Brain::OnStandstill(absl::Duration duration, Moment moment) {
   membership_.OnStandstill(duration, moment.now);
   start_ = std::min(start_ + duration, moment.now);
 }
 
+void Brain::OnTick(Moment moment) {
+  TakeChanges(membership_.OnTick(moment.now), moment);
+  for (Job* const job : OpenJobs()) {
+    if (job->record.state == JobState::kRunning) {
+      job->group.has_value() ? CheckGroup(*job, moment)
+                             : CheckWorkersOf(*job, moment);
+    }
+    RefreshWhy(*job, moment);
+  }
+  // Suspects that were heard again and the time after a start come without
+  // an event of their own.
+  queue_changed_ = true;
   Settle(moment);
 }
 
@@ -543,6 +548,7 @@ absl::StatusOr<Submission> Brain::CheckSubmit(const SubmitRequest& request,
 void Brain::OnSubmitted(JobRecord record, Moment moment) {
   next_job_ = JobId{record.id.value + 1};
   Job& job = jobs_[record.id];
+  open_.insert(record.id);
   job.record = std::move(record);
   AddEvent(job, "submitted", absl::StrCat("job ", job.record.spec.name),
            moment);

@@ -2,7 +2,8 @@
 // what every worker's standing order is.
 //
 // Assumes: one worker runs one job at a time; jobs are served first come first
-// served; until recovery exists a pipeline fails with the first worker it
+// served, but a job that waits for workers that are not there holds up no
+// other; until recovery exists a pipeline fails with the first worker it
 // loses.  A data-parallel job goes on with who is left, and takes in whoever
 // joins while nobody waits in the queue: brain_group.cc, brain_members.cc.
 //
@@ -170,9 +171,9 @@ class Brain {
 
   // Errors: NotFound.
   absl::Status OnStop(JobId job, Moment moment);
-  // Errors: NotFound; FailedPrecondition  it is queued or running.
   // Changes nothing: the caller deletes the job from the store before it says
   // OnDeleted().
+  // Errors: NotFound; FailedPrecondition  it is queued or running.
   absl::Status CheckDelete(JobId job) const;
   void OnDeleted(JobId job);
 
@@ -217,6 +218,9 @@ class Brain {
   absl::StatusOr<JobView> ViewJob(JobId job) const;
   // Newest first; limit 0: all.
   std::vector<JobView> ViewJobs(int64_t limit) const;
+  // Those that have not ended, by id.  Cost: theirs, however many have ended.
+  std::vector<JobView> ViewOpenJobs() const;
+  std::map<JobState, int64_t> CountJobs() const;
   std::vector<WorkerView> ViewWorkers(Instant now) const;  // by id
   const GroupCounts& group_counts() const { return group_counts_; }
   // Errors: NotFound.
@@ -241,7 +245,9 @@ class Brain {
     std::optional<double> accuracy;
     bool saving = false;    // all workers are done; the file is being closed
     bool restored = false;  // loaded at start
-    int skip_runs = 0;      // that have an event
+    // Queued: it waits for workers that are not there, and holds up no other.
+    bool may_be_passed = false;
+    int skip_runs = 0;  // that have an event
     // Steps that records told of: all up to counted_through, and these.
     int64_t counted_through = 0;
     std::set<int64_t> counted;
@@ -279,6 +285,8 @@ class Brain {
   };
 
   Job* FindJob(JobId id);
+  // A copy: they may end while one goes through them.
+  std::vector<Job*> OpenJobs();
   Job* FindRunning(const Fence& fence);
   std::vector<Candidate> Candidates() const;
   std::vector<StagePlacement> Place(
@@ -349,6 +357,7 @@ class Brain {
   void FailJob(Job& job, const std::string& why, const std::string& advice,
                Moment moment);
   void OpenWeights(Job& job, Moment moment);
+  void LetGo(const Job& job, JobWorker& worker);
   void OnWorkerLost(const Member& member, Moment moment);
   void CheckWorkersOf(Job& job, Moment moment);
   std::string StoreText() const;
@@ -359,13 +368,16 @@ class Brain {
       const JobSpec& spec, const ModelDescription& model,
       const std::vector<StageOfPlan>& stages) const;
   void TakeMeasurement(const Member& member, const Measurement& measurement);
-  void LetGo(const Job& job, JobWorker& worker);
   std::vector<MeasureWorker> MeasureWorkers() const;
   std::string FirstIdle(const std::vector<std::string>& names) const;
   std::vector<std::string> LiveNames() const;
 
   void Settle(Moment moment);
   void ServeQueue(Moment moment);
+  bool HoldsTheQueue(Job& job, bool settled, std::string& slow, Moment moment);
+  PlacementVerdict DecideStart(const JobSpec& spec,
+                               const ModelDescription& model,
+                               const std::vector<Candidate>& candidates) const;
   void RefreshOrders();
   StandingOrder OrderOf(WorkerId worker) const;
 
@@ -378,6 +390,8 @@ class Brain {
   Instant start_;  // later by the time in which nothing was done
   Membership membership_;
   std::map<JobId, Job> jobs_;
+  std::set<JobId> open_;               // have not ended
+  std::map<JobState, int64_t> ended_;  // how many of the others
   std::map<WorkerId, JobId> busy_;
   MeasureDesk measures_;
   StoredMeasurements measured_;

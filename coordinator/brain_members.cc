@@ -102,15 +102,17 @@ bool Brain::HasRoom(const Job& job) const {
 }
 
 void Brain::AdmitJoiners(Moment moment) {
-  for (const auto& [id, job] : jobs_) {
-    if (job.record.state == JobState::kQueued) return;  // it may want them
+  for (const Job* const job : OpenJobs()) {
+    if (job->record.state == JobState::kQueued && !job->may_be_passed) {
+      return;  // it may want them
+    }
   }
-  for (auto& [id, job] : jobs_) {
-    if (job.record.state != JobState::kRunning || !job.group.has_value() ||
-        job.saving || PhaseOfJob(job) == "saving") {
+  for (Job* const job : OpenJobs()) {
+    if (job->record.state != JobState::kRunning || !job->group.has_value() ||
+        job->saving || PhaseOfJob(*job) == "saving") {
       continue;
     }
-    AdmitJoinersOf(job, moment);
+    AdmitJoinersOf(*job, moment);
   }
 }
 
@@ -231,10 +233,10 @@ absl::StatusOr<WorkerView> Brain::OnDrain(const std::string& worker, bool drain,
            "worker ", found->registration.name,
            drain ? " is drained: it gets nothing new" : " is taken back"),
        JobId{}, id});
-  for (auto& [job_id, job] : jobs_) {
-    if (!job.group.has_value() || job.saving) continue;
-    job.group->SetDraining(id, drain);
-    TakeGroupNews(job, moment);
+  for (Job* const job : OpenJobs()) {
+    if (!job->group.has_value() || job->saving) continue;
+    job->group->SetDraining(id, drain);
+    TakeGroupNews(*job, moment);
   }
   const auto busy = busy_.find(id);  // who left a group has no job any more
   if (drain && busy != busy_.end()) {

@@ -167,63 +167,84 @@ void Brain::ServeQueue(Moment moment) {
                   [](const auto& entry) { return entry.second.seen; });
   JobId head;
   std::string slow;  // what keeps those that the head waits for
-  for (auto& [id, job] : jobs_) {
-    if (job.record.state != JobState::kQueued) continue;
+  for (Job* const job : OpenJobs()) {
+    if (job->record.state != JobState::kQueued) continue;
+    job->may_be_passed = false;
     if (head.assigned()) {
-      SetWhy(job, Sentence({absl::StrCat("waits for job ", head.value,
-                                         ", which is before it in the queue"),
-                            slow, StoreText()}));
-      continue;
-    }
-    if (job.restored && !settled) {
-      head = id;
-      SetWhy(job, Sentence({"waits for the workers to come back: the "
-                            "coordinator has just started",
-                            StoreText()}));
-      continue;
-    }
-    if (const std::string whom = WaitsForReturn(job); !whom.empty()) {
-      head = id;
-      SetWhy(job, Sentence({whom, StoreText()}));
-      continue;
-    }
-    const absl::StatusOr<ModelDescription> model = Describe(job.record.spec);
-    if (!model.ok()) {
-      FailJob(job, std::string(model.status().message()),
-              AdviceAfter(model.status()), moment);
-      continue;
-    }
-    const PlacementVerdict verdict =
-        DecidePlacement(job.record.spec, *model, Candidates(), measured_);
-    const absl::Status rule =
-        verdict.plan.has_value()
-            ? CheckMembersOfRule(job.record.spec,
-                                 std::ssize(verdict.plan->stages))
-            : absl::OkStatus();
-    if (!rule.ok()) {
-      // Every round of so few would be void.
-      head = id;
-      SetWhy(job,
-             Sentence({absl::StrCat("waits for more workers: ", rule.message()),
-                       StoreText()}));
-    } else if (verdict.plan.has_value()) {
-      job.record.estimate =
-          EstimateOf(job.record.spec, *model, verdict.plan->stages);
-      StartJob(job, verdict, moment);
+      SetWhy(*job, Sentence({absl::StrCat("waits for job ", head.value,
+                                          ", which is before it in the queue"),
+                             slow, StoreText()}));
+    } else if (HoldsTheQueue(*job, settled, slow, moment)) {
+      head = job->record.id;
     } else {
-      head = id;
-      for (const JobId ahead : verdict.waits_for) {
-        const Job& other = jobs_.at(ahead);
-        const std::string text =
-            PreparingText(other.record, other.preparing_since,
-                          policy_.preparing_bound, moment.now);
-        if (text.empty()) continue;
-        slow = Sentence({slow, absl::StrCat("job ", ahead.value, ": ", text)});
-      }
-      SetWhy(job, Sentence({verdict.why, slow, StoreText()}));
+      job->may_be_passed = job->record.state == JobState::kQueued;
     }
   }
   queue_changed_ = false;  // also what this walk itself has changed
+}
+
+// Starts the job if it can; if not, whether later ones have to wait for it.
+// settled: the workers have had the time to come back after a restart.
+// slow: what keeps those that it waits for.
+bool Brain::HoldsTheQueue(Job& job, bool settled, std::string& slow,
+                          Moment moment) {
+  const JobSpec& spec = job.record.spec;
+  if (job.restored && !settled) {
+    SetWhy(job, Sentence({"waits for the workers to come back: the "
+                          "coordinator has just started",
+                          StoreText()}));
+    return true;
+  }
+  if (const std::string whom = WaitsForReturn(job); !whom.empty()) {
+    SetWhy(job, Sentence({whom, StoreText()}));
+    return true;
+  }
+  const absl::StatusOr<ModelDescription> model = Describe(spec);
+  if (!model.ok()) {
+    FailJob(job, std::string(model.status().message()),
+            AdviceAfter(model.status()), moment);
+    return false;
+  }
+  const PlacementVerdict verdict = DecideStart(spec, *model, Candidates());
+  if (verdict.plan.has_value()) {
+    job.record.estimate = EstimateOf(spec, *model, verdict.plan->stages);
+    StartJob(job, verdict, moment);
+    return false;
+  }
+  // It holds up others only if all workers that are there, were they free,
+  // would do: else it may wait for ever.  One that is suspect is there.
+  std::vector<Candidate> there;
+  for (const auto& [id, member] : membership_.members()) {
+    if (IsGone(member.state)) continue;
+    there.push_back({&member, JobId{}, false, drained_.contains(id)});
+  }
+  const bool holds = DecideStart(spec, *model, there).plan.has_value();
+  std::string keeps;
+  for (const JobId ahead : verdict.waits_for) {
+    const Job& other = jobs_.at(ahead);
+    const std::string text = PreparingText(other.record, other.preparing_since,
+                                           policy_.preparing_bound, moment.now);
+    if (text.empty()) continue;
+    keeps = Sentence({keeps, absl::StrCat("job ", ahead.value, ": ", text)});
+  }
+  SetWhy(job, Sentence({verdict.why, keeps, StoreText()}));
+  if (holds) slow = keeps;
+  return holds;
+}
+
+// Also by its rule: every round of fewer than that wants would be void.
+PlacementVerdict Brain::DecideStart(
+    const JobSpec& spec, const ModelDescription& model,
+    const std::vector<Candidate>& candidates) const {
+  PlacementVerdict verdict =
+      DecidePlacement(spec, model, candidates, measured_);
+  if (!verdict.plan.has_value()) return verdict;
+  const absl::Status rule =
+      CheckMembersOfRule(spec, std::ssize(verdict.plan->stages));
+  if (rule.ok()) return verdict;
+  verdict.plan.reset();
+  verdict.why = absl::StrCat("waits for more workers: ", rule.message());
+  return verdict;
 }
 
 void Brain::RefreshOrders() {
@@ -285,6 +306,12 @@ Brain::Job* Brain::FindRunning(const Fence& fence) {
   Job* const job = FindJob(fence.job);
   if (job == nullptr || job->record.state != JobState::kRunning) return nullptr;
   return job->record.fence() == fence ? job : nullptr;
+}
+
+std::vector<Brain::Job*> Brain::OpenJobs() {
+  std::vector<Job*> jobs;
+  for (const JobId id : open_) jobs.push_back(&jobs_.at(id));
+  return jobs;
 }
 
 std::vector<Candidate> Brain::Candidates() const {
@@ -364,13 +391,12 @@ void Brain::OnStoreFailed(const absl::Status& error, Moment moment) {
   }
   if (store_error_ == error.message()) return;
   store_error_ = std::string(error.message());
-  for (auto& [id, job] : jobs_) {
-    if (HasEnded(job.record.state)) continue;
-    AddEvent(job, "store",
+  for (Job* const job : OpenJobs()) {
+    AddEvent(*job, "store",
              absl::StrCat(StoreText(),
                           "; what goes on is kept in memory until it can"),
              moment);
-    RefreshWhy(job, moment);
+    RefreshWhy(*job, moment);
   }
   ServeQueue(moment);
 }
@@ -378,10 +404,9 @@ void Brain::OnStoreFailed(const absl::Status& error, Moment moment) {
 void Brain::OnStoreWorks(Moment moment) {
   if (store_error_.empty()) return;
   store_error_.clear();
-  for (auto& [id, job] : jobs_) {
-    if (HasEnded(job.record.state)) continue;
-    AddEvent(job, "store", "the coordinator stores its state again", moment);
-    RefreshWhy(job, moment);
+  for (Job* const job : OpenJobs()) {
+    AddEvent(*job, "store", "the coordinator stores its state again", moment);
+    RefreshWhy(*job, moment);
   }
   queue_changed_ = true;
   Settle(moment);
@@ -419,6 +444,18 @@ std::vector<JobView> Brain::ViewJobs(int64_t limit) const {
     views.push_back(*ViewJob(it->first));
   }
   return views;
+}
+
+std::vector<JobView> Brain::ViewOpenJobs() const {
+  std::vector<JobView> views;
+  for (const JobId id : open_) views.push_back(*ViewJob(id));
+  return views;
+}
+
+std::map<JobState, int64_t> Brain::CountJobs() const {
+  std::map<JobState, int64_t> jobs = ended_;
+  for (const JobId id : open_) ++jobs[jobs_.at(id).record.state];
+  return jobs;
 }
 
 std::vector<WorkerView> Brain::ViewWorkers(Instant now) const {

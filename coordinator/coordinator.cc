@@ -91,7 +91,8 @@ void Coordinator::AfterBatch() {
   const Instant now = clock_.Now();
   if (now - metrics_updated_ < kMetricsPeriod) return;
   metrics_updated_ = now;
-  metrics_.Update(brain_.ViewWorkers(now), brain_.ViewJobs(0));
+  metrics_.Update(brain_.ViewWorkers(now), brain_.ViewOpenJobs(),
+                  brain_.CountJobs());
   metrics_.CountGroups(brain_.group_counts());
 }
 
@@ -175,7 +176,6 @@ void Coordinator::Tick() {
   });
 }
 
-bool Coordinator::Answers(absl::Duration patience) {
 // A tick that is overdue: this process was stopped, its machine was, or the
 // disk; what workers said meanwhile may wait behind the event that comes now,
 // which may be a stream that broke for the very reason.  Not all of it is
@@ -188,6 +188,7 @@ void Coordinator::NoticeStandstill(Moment moment) {
   granted_ = due;
 }
 
+bool Coordinator::Answers(absl::Duration patience) {
   // Shared with the task, which may run after this has given up.
   const auto answered = std::make_shared<absl::Notification>();
   Post([answered] { answered->Notify(); });

@@ -77,7 +77,7 @@ CoordinatorMetrics::CoordinatorMetrics(MetricsRegistry& registry,
   registry.GetGauge(kBuild, {version}).Set(1);
   registry.GetCounter(kOrders);
   registry.GetCounter(kStoreFailures);
-  Update({}, {});
+  Update({}, {}, {});
 }
 
 void CoordinatorMetrics::CountAttach(absl::StatusCode code) {
@@ -118,10 +118,8 @@ void CoordinatorMetrics::Update(const std::vector<WorkerView>& workers,
   for (const auto& [state, count] : workers_by_state) {
     registry_.GetGauge(kWorkers, {state}).Set(count);
   }
-  std::map<JobState, int> jobs_by_state;
-  for (int i = 1; i < kJobStates; ++i) jobs_by_state[JobState(i)] = 0;
   std::set<JobId> running;
-  for (const JobView& job : jobs) {
+  for (const JobView& job : open) {
     if (job.record.state == JobState::kRunning) running.insert(job.record.id);
   }
   for (const JobId ended : running_) {
@@ -134,8 +132,7 @@ void CoordinatorMetrics::Update(const std::vector<WorkerView>& workers,
     }
   }
   running_ = std::move(running);
-  for (const JobView& job : jobs) {
-    ++jobs_by_state[job.record.state];
+  for (const JobView& job : open) {
     if (job.record.state != JobState::kRunning) continue;
     const std::string id = absl::StrCat(job.record.id.value);
     registry_.GetGauge(kJobStep, {id}).Set(job.record.step);
@@ -150,8 +147,10 @@ void CoordinatorMetrics::Update(const std::vector<WorkerView>& workers,
     if (job.loss) registry_.GetGauge(kJobLoss, {id}).Set(*job.loss);
     if (job.accuracy) registry_.GetGauge(kJobAccuracy, {id}).Set(*job.accuracy);
   }
-  for (const auto& [state, count] : jobs_by_state) {
-    registry_.GetGauge(kJobs, {std::string(JobStateName(state))}).Set(count);
+  for (int i = 1; i < kJobStates; ++i) {
+    const auto count = by_state.find(JobState(i));
+    registry_.GetGauge(kJobs, {std::string(JobStateName(JobState(i)))})
+        .Set(count == by_state.end() ? 0 : static_cast<double>(count->second));
   }
 }
 

@@ -1,6 +1,8 @@
 // Every metric of the coordinator: names and help are here and nowhere else.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -62,8 +64,10 @@ class CoordinatorMetrics {
   void SetQueueDepth(int64_t tasks);
 
   // Sets all gauges of workers and jobs anew.
+  // open: jobs that have not ended.  by_state: how many there are, of all.
   void Update(const std::vector<WorkerView>& workers,
-              const std::vector<JobView>& jobs);
+              const std::vector<JobView>& open,
+              const std::map<JobState, int64_t>& by_state);
   // The loop's, too.  counts: since the start.
   void CountGroups(const GroupCounts& counts);
 

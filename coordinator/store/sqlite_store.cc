@@ -185,13 +185,13 @@ absl::Status SqliteStore::PutJobWorker(JobId job, const JobWorker& worker) {
       .Bind(seconds.wall)
       .Bind(worker.peak_memory_bytes)
       .Bind(worker.predicted_memory_bytes)
+      .Bind(int64_t{worker.let_go})
       .Run();
 }
 
 absl::Status SqliteStore::AddRecords(JobId job,
                                      const StoreBatch::Records& records) {
   for (const StepRecord& step : records.steps) {
-      .Bind(int64_t{worker.let_go})
     PACELINE_RETURN_IF_ERROR(
         Query(*database_,
               "INSERT OR REPLACE INTO steps (job, step, loss, samples, "
@@ -401,13 +401,13 @@ absl::Status SqliteStore::LoadJobWorkers(JobRecord& job) {
     }
     worker.peak_memory_bytes = query.Integer(column++);
     worker.predicted_memory_bytes = query.Integer(column++);
+    worker.let_go = query.Integer(column++) != 0;
     job.workers.push_back(std::move(worker));
   }
   return query.status();
 }
 
 // --- reading records --------------------------------------------------------
-    worker.let_go = query.Integer(column++) != 0;
 
 absl::StatusOr<std::vector<StepRecord>> SqliteStore::Curve(JobId job,
                                                            int64_t after_step,

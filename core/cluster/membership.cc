@@ -166,6 +166,11 @@ std::optional<MembershipChange> Membership::OnStopping(StreamId stream,
 }
 
 void Membership::OnStandstill(absl::Duration duration, Instant now) {
+  if (patient_until_.has_value()) {
+    patient_until_ = *patient_until_ + duration;
+  } else if (duration >= policy_.lease) {
+    patient_until_ = now + policy_.lease + policy_.grace;
+  }
   for (auto& [id, member] : members_) {
     member.last_heard = std::min(member.last_heard + duration, now);
     member.gone_since = std::min(member.gone_since + duration, now);
@@ -179,17 +184,16 @@ std::vector<MembershipChange> Membership::OnTick(Instant now) {
     Judge(member, now);
     if (member.state != before) changes.push_back({id, member.state});
   }
+  // All were judged without it once: a coordinator that stands still again and
+  // again misses who is gone too.
+  if (!IsPatient(now)) patient_until_.reset();
   return changes;
 }
 
-  if (patient_until_.has_value()) {
-    patient_until_ = *patient_until_ + duration;
-  } else if (duration >= policy_.lease) {
-    patient_until_ = now + policy_.lease + policy_.grace;
-  }
 void Membership::Judge(Member& member, Instant now) const {
   if (IsGone(member.state)) return;
   if (!member.stream.assigned()) {
+    if (IsPatient(now)) return;
     const absl::Duration gone = now - member.gone_since;
     const std::string testimony =
         member.restarting ? std::string() : Testimony(member);
@@ -200,16 +204,12 @@ void Membership::Judge(Member& member, Instant now) const {
     }
     if (gone < (member.restarting ? policy_.lease : policy_.grace)) return;
     member.state = MemberState::kLost;
-  // All were judged without it once: a coordinator that stands still again and
-  // again misses who is gone too.
-  if (!IsPatient(now)) patient_until_.reset();
     member.why =
         absl::StrCat(member.restarting ? "it was to execute itself anew"
                                        : "its stream broke",
                      " and it did not come back for ", Seconds(gone));
     return;
   }
-    if (IsPatient(now)) return;
   const absl::Duration silence = now - member.last_heard;
   if (silence < policy_.lease / 2) return;
   member.gone_since = member.last_heard;

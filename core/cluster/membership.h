@@ -135,22 +135,22 @@ class Membership {
  private:
   Member* FindByName(const std::string& name);
   Member* FindByStream(StreamId stream);
+  bool IsPatient(Instant now) const {
+    return patient_until_.has_value() && now < *patient_until_;
+  }
   void Judge(Member& member, Instant now) const;
   // Who says that it is gone, and how that is known; empty: nobody.
   std::string Testimony(const Member& member) const;
 
   const MembershipPolicy policy_;
   const Instant start_;
+  // Nobody is lost before that; set after a standstill.
+  std::optional<Instant> patient_until_;
   std::map<WorkerId, Member> members_;
   // Of each witness.
   std::map<WorkerId, std::map<WorkerId, std::string>> broken_links_;
   // Incarnations that a newer one has replaced, oldest first.
   std::map<WorkerId, std::deque<Incarnation>> replaced_;
 };
-  bool IsPatient(Instant now) const {
-    return patient_until_.has_value() && now < *patient_until_;
-  }
 
 }  // namespace paceline
-  // Nobody is lost before that; set after a standstill.
-  std::optional<Instant> patient_until_;

@@ -107,6 +107,77 @@ TEST(Brain, JobWaitsForBusyWorkersRatherThanRunsOnFewer) {
   EXPECT_THAT(mesh.Why(wide), HasSubstr("1 of the 2 workers it needs is free"));
 }
 
+// Issue 22, defect 19.
+TEST(Brain, JobThatWaitsForAnAbsentWorkerHoldsUpNoOther) {
+  Mesh mesh;
+  mesh.Attach("a", 1);
+  JobSpec absent = SpecOf(2);
+  absent.pipeline.cuts = {2};
+  absent.pipeline.workers = {"a", "b"};
+  const JobId first = mesh.Submit(absent);
+  const JobId second = mesh.Submit(SpecOf(1));
+  const JobId third = mesh.Submit(SpecOf(1));
+
+  EXPECT_EQ(mesh.State(second), JobState::kRunning) << mesh.Why(second);
+  EXPECT_THAT(mesh.Why(first), HasSubstr("names b, which is not attached"));
+  EXPECT_THAT(mesh.Why(third), HasSubstr("waits for job 2"));
+
+  // From here on it waits for busy workers only, and is the first again.
+  mesh.Attach("b", 1);
+  EXPECT_EQ(mesh.State(third), JobState::kQueued);
+  ASSERT_TRUE(mesh.brain().OnStop(second, mesh.Now()).ok());
+  EXPECT_EQ(mesh.State(first), JobState::kRunning) << mesh.Why(first);
+  EXPECT_EQ(mesh.State(third), JobState::kQueued);
+}
+
+// Issue 22, defect 19.
+TEST(Brain, JobWhoseBusyWorkerIsSuspectIsNotPassed) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1);
+  const StreamId b = mesh.Attach("b", 1);
+  JobSpec on_a = SpecOf(1);
+  on_a.pipeline.workers = {"a"};
+  const JobId running = mesh.Submit(on_a);
+  mesh.Report(a, running, RunPhase::kRunning, 1);
+  JobSpec on_both = SpecOf(2);
+  on_both.pipeline.cuts = {2};
+  on_both.pipeline.workers = {"a", "b"};
+  mesh.Submit(on_both);
+  mesh.Break(a);
+
+  const JobId later = mesh.Submit(SpecOf(1));
+  mesh.Pass(200, {b});
+
+  EXPECT_EQ(mesh.State(later), JobState::kQueued);
+}
+
+// Issue 22, defect 26.
+TEST(Brain, WorkerThatIsStoppedFailsItsPipelineAtOnceAndIsNotLost) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1);
+  const JobId job = mesh.Submit(SpecOf(1));
+  mesh.Report(a, job, RunPhase::kRunning, 5);
+  Heartbeat last;
+  last.sequence = 9;
+  last.stopping = true;
+
+  ASSERT_TRUE(mesh.Send(a, last).ok());
+  mesh.Pass(50);
+
+  EXPECT_EQ(mesh.acks().back().sequence, 9);
+  EXPECT_EQ(mesh.State(job), JobState::kFailed);
+  EXPECT_THAT(mesh.Why(job), HasSubstr("was stopped at step 5 of 60: its "
+                                       "process was ended on request"));
+  EXPECT_TRUE(mesh.Send(a, Heartbeat{}).ok());  // before it has gone
+  mesh.Break(a);
+  mesh.Pass(5000);
+  EXPECT_EQ(mesh.brain().ViewWorkers(mesh.Now().now)[0].member.state,
+            MemberState::kStopped);
+  EXPECT_TRUE(mesh.ends().empty());
+  mesh.Attach("a", 2);
+  EXPECT_EQ(mesh.State(mesh.Submit(SpecOf(1))), JobState::kRunning);
+}
+
 TEST(Brain, JobWithoutWorkersIsQueuedUntilOneAttaches) {
   Mesh mesh;
   const JobId job = mesh.Submit(SpecOf(2));

@@ -18,7 +18,7 @@ class GroupMetrics : public ::testing::Test {
   std::string Read(GroupMesh& mesh) {
     Brain& brain = mesh.mesh().brain();
     metrics_.Update(brain.ViewWorkers(mesh.mesh().Now().now),
-                    brain.ViewJobs(0));
+                    brain.ViewOpenJobs(), brain.CountJobs());
     metrics_.CountGroups(brain.group_counts());
     return registry_.Text();
   }

@@ -616,7 +616,7 @@ TEST(Metrics, SeriesOfAJobGoWithIt) {
   const JobId job = mesh.Submit(SpecOf(1));
   mesh.Report(a, job, RunPhase::kRunning, 5);
   metrics.Update(mesh.brain().ViewWorkers(mesh.Now().now),
-                 mesh.brain().ViewJobs(0));
+                 mesh.brain().ViewOpenJobs(), mesh.brain().CountJobs());
   EXPECT_THAT(registry.Text(),
               HasSubstr("paceline_coordinator_job_step{job=\"1\"} 5"));
   EXPECT_THAT(registry.Text(),
@@ -624,7 +624,7 @@ TEST(Metrics, SeriesOfAJobGoWithIt) {
 
   ASSERT_TRUE(mesh.brain().OnStop(job, mesh.Now()).ok());
   metrics.Update(mesh.brain().ViewWorkers(mesh.Now().now),
-                 mesh.brain().ViewJobs(0));
+                 mesh.brain().ViewOpenJobs(), mesh.brain().CountJobs());
 
   EXPECT_THAT(registry.Text(), testing::Not(HasSubstr("job=\"1\"")));
   EXPECT_THAT(registry.Text(),
