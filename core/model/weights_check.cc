@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -10,6 +11,8 @@
 
 namespace paceline {
 namespace {
+
+constexpr size_t kMostNamesShown = 3;
 
 std::string ShapeText(const Shape& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
@@ -123,8 +126,14 @@ Differences Find(const ModelDescription& model,
 void Add(const char* what, const std::vector<std::string>& names,
          std::vector<std::string>& parts) {
   if (names.empty()) return;
-  parts.push_back(
-      absl::StrCat(names.size(), " ", what, ": ", absl::StrJoin(names, "; ")));
+  const size_t shown = std::min(names.size(), kMostNamesShown);
+  std::string part =
+      absl::StrCat(names.size(), " ", what, ": ",
+                   absl::StrJoin(names.begin(), names.begin() + shown, "; "));
+  if (names.size() > shown) {
+    absl::StrAppend(&part, " and ", names.size() - shown, " more");
+  }
+  parts.push_back(std::move(part));
 }
 
 }  // namespace

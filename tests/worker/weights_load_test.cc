@@ -64,6 +64,21 @@ class LoadWeightsTest : public ::testing::Test {
   int layers_ = 0;
 };
 
+// Issue 22, defect 22: the learning rate was blamed for them.
+TEST_F(LoadWeightsTest, RefusesValuesThatAreNotFinite) {
+  for (const float value : {std::nanf(""), HUGE_VALF}) {
+    std::vector<NamedTensor> tensors = Numbered();
+    const auto bad = tensors.end() - 2;
+    ASSERT_EQ(bad->tensor.dtype, DType::kF32);
+    bad->tensor.As<float>().back() = value;
+    Write(tensors);
+
+    EXPECT_THAT(WhyNot(),
+                AllOf(HasSubstr(spec_.weights),
+                      HasSubstr(bad->name + " holds NaN or infinity")));
+  }
+}
+
 TEST_F(LoadWeightsTest, ReadsWhatTheLayersOwnAndNothingElse) {
   Write(Numbered());
 

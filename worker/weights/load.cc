@@ -1,5 +1,6 @@
 #include "worker/weights/load.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -48,6 +49,13 @@ Tensor Widened(const Tensor& tensor) {
     to[i] = is_bf16 ? FromBf16(from[i]) : FromF16(from[i]);
   }
   return wide;
+}
+
+bool IsFinite(const Tensor& tensor) {
+  if (tensor.dtype != DType::kF32) return true;  // a whole number
+  const absl::Span<const float> values = tensor.As<float>();
+  return std::all_of(values.begin(), values.end(),
+                     [](float value) { return std::isfinite(value); });
 }
 
 // The second names of the tensors in `own`, with the first ones.
@@ -149,9 +157,14 @@ absl::StatusOr<std::vector<NamedTensor>> LoadWeights(
                                      file.status().message()));
   }
   for (NamedTensor& named : file->tensors) {
+    named.tensor = Widened(named.tensor);
+    if (!IsFinite(named.tensor)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "model.weights, on this worker: ", spec.weights, ": ", named.name,
+          " holds NaN or infinity: take weights from before that happened"));
+    }
     const auto name = ours.find(named.name);
     if (name != ours.end()) named.name = name->second;
-    named.tensor = Widened(named.tensor);
   }
   return WithoutAliases(spec.weights, aliases, std::move(file->tensors));
 }
