@@ -101,6 +101,7 @@ Parser::Parser(ClientOptions& options)
 CLI::App* Parser::Add(CLI::App* parent, const std::string& name,
                       const std::string& help, std::optional<Command> command) {
   CLI::App* app = parent->add_subcommand(name, help);
+  app->footer("");  // CLI11 would repeat the parent's
   if (command.has_value()) {
     app->callback([this, command] { options_.command = *command; });
   } else {
@@ -209,11 +210,13 @@ void Parser::AddJobs() {
   list->add_option("--limit", options_.limit, "At most so many; 0: all")
       ->type_name("N")
       ->check(CLI::Range(0, 1'000'000'000));
+  list->footer("Example:\n  paceline job list --limit 10");
 
   const auto with_job = [&](const char* name, const char* help,
                             Command command) {
     CLI::App* app = Add(job, name, help, command);
     AddTarget(app, "job", "JOB", "Number of the job, or 'last'");
+    app->footer(absl::StrCat("Example:\n  paceline job ", name, " last"));
     return app;
   };
   with_job("show", "Shows a job: progress, loss, accuracy, time split",
@@ -239,23 +242,28 @@ void Parser::AddJobs() {
 
 void Parser::AddNodes() {
   CLI::App* node = Add(&app_, "node", "Shows and drains workers", std::nullopt);
-  Add(node, "list", "Lists all workers", Command::kNodeList);
-  AddTarget(Add(node, "show", "Shows one worker", Command::kNodeShow), "node",
-            "NODE", "Its name or number");
-  AddTarget(Add(node, "drain",
-                "Gives it nothing new; it leaves its round group, and finishes "
-                "the pipeline that it is in",
-                Command::kNodeDrain),
-            "node", "NODE", "Its name or number");
-  AddTarget(Add(node, "undrain", "Takes it back", Command::kNodeUndrain),
-            "node", "NODE", "Its name or number");
+  Add(node, "list", "Lists all workers", Command::kNodeList)
+      ->footer("Example:\n  paceline node list -o json");
+  const auto with_node = [&](const char* name, const char* help,
+                             Command command) {
+    CLI::App* app = Add(node, name, help, command);
+    AddTarget(app, "node", "NODE", "Its name or number");
+    app->footer(absl::StrCat("Example:\n  paceline node ", name, " w1"));
+  };
+  with_node("show", "Shows one worker", Command::kNodeShow);
+  with_node("drain",
+            "Gives it nothing new; it leaves its round group, and finishes the "
+            "pipeline that it is in",
+            Command::kNodeDrain);
+  with_node("undrain", "Takes it back", Command::kNodeUndrain);
 }
 
 void Parser::AddModels() {
   CLI::App* model =
       Add(&app_, "model",
           "Shows models and weights files; needs no coordinator", std::nullopt);
-  Add(model, "list", "Lists the models there are", Command::kModelList);
+  Add(model, "list", "Lists the models there are", Command::kModelList)
+      ->footer("Example:\n  paceline model list");
   CLI::App* inspect =
       Add(model, "inspect",
           "Layers and sizes of a model, or what a weights file holds",

@@ -121,6 +121,13 @@ std::string Stages(const std::vector<PlacementView>& stages) {
   });
 }
 
+// "0-3": from the first layer to the last one, as plans have it.
+std::string Layers(const std::vector<PlacementView>& stages) {
+  return absl::StrJoin(stages, ",", [](std::string* out, const auto& stage) {
+    absl::StrAppend(out, stage.first_layer, "-", stage.last_layer - 1);
+  });
+}
+
 std::string Steps(const JobView& job) {
   if (job.steps == 0) return job.step == 0 ? "-" : absl::StrCat(job.step);
   return absl::StrCat(job.step, "/", job.steps);
@@ -146,7 +153,7 @@ std::string Elapsed(const JobView& job) {
 
 std::string RenderSplit(const std::vector<JobWorkerView>& workers) {
   std::vector<Table::Column> columns = {
-      {"worker"}, {"stages"}, {"wall s", kRight}};
+      {"worker"}, {"stages"}, {"layers"}, {"wall s", kRight}};
   for (const SplitPart& part : kSplitParts) {
     columns.push_back({part.title, kRight});
   }
@@ -154,6 +161,7 @@ std::string RenderSplit(const std::vector<JobWorkerView>& workers) {
   for (const JobWorkerView& worker : workers) {
     const double wall = worker.seconds.wall;
     std::vector<std::string> row = {worker.name, Stages(worker.stages),
+                                    Layers(worker.stages),
                                     absl::StrFormat("%.1f", wall)};
     for (const SplitPart& part : kSplitParts) {
       row.push_back(wall > 0

@@ -2,8 +2,9 @@
 
 #include <cstdlib>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/host_port.h"
+#include "core/base/status_macros.h"
 
 namespace paceline {
 namespace {
@@ -14,16 +15,13 @@ std::optional<std::string> Environment(const char* name) {
   return value;
 }
 
-// host:port with a port that a coordinator can have.
-bool LooksLikeAddress(const std::string& text) {
-  const size_t colon = text.rfind(':');
-  if (colon == std::string::npos || colon == 0) return false;
-  for (const char c : text) {
-    if (static_cast<unsigned char>(c) <= ' ' || c == '/') return false;
-  }
-  int port = 0;
-  return absl::SimpleAtoi(text.substr(colon + 1), &port) && port > 0 &&
-         port <= 65535;
+// Errors: InvalidArgument  no coordinator can be there
+absl::Status CheckCoordinator(const std::string& address) {
+  PACELINE_ASSIGN_OR_RETURN(const HostPort where, ParseHostPort(address));
+  if (!where.host.empty() && where.port > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "'", address, "' names no ", where.host.empty() ? "host" : "port",
+      ": it must be HOST:PORT, as in ", kDefaultCoordinator));
 }
 
 }  // namespace
@@ -36,10 +34,10 @@ absl::StatusOr<Settings> ResolveSettings(
   for (size_t i = 0; i < sources.size(); ++i) {
     const SettingsSource& source = sources[i];
     if (source.coordinator.has_value() && !have_coordinator) {
-      if (!LooksLikeAddress(*source.coordinator)) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(source.where, ": coordinator '", *source.coordinator,
-                         "' is not HOST:PORT, as in ", kDefaultCoordinator));
+      if (const absl::Status checked = CheckCoordinator(*source.coordinator);
+          !checked.ok()) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            source.where, ": coordinator ", checked.message()));
       }
       have_coordinator = true;
       settings.coordinator = *source.coordinator;

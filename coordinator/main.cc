@@ -25,6 +25,7 @@
 #include "coordinator/store/state_dir.h"
 #include "coordinator/ticker.h"
 #include "core/base/exit_code.h"
+#include "core/base/host_port.h"
 #include "core/base/status_macros.h"
 #include "core/base/version.h"
 #include "core/obs/http_server.h"

@@ -1,5 +1,7 @@
 #include "client/planning/profile_commands.h"
 
+#include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -21,6 +23,15 @@ struct Watched {
   ExitCode end = kExitOk;  // or kExitTimedOut, kExitInterrupted
 };
 
+// Both directions of a link are one thing to measure, as in `waiting`.
+size_t CountDone(const ProfileProgress& progress) {
+  std::set<std::pair<std::string, std::string>> links;
+  for (const LinkMeasurement& link : progress.links) {
+    links.insert(std::minmax(link.from, link.to));
+  }
+  return progress.profiles.size() + links.size() + progress.failed.size();
+}
+
 // Says what is waited for: a redrawn line on a terminal, else a line whenever
 // something was finished.
 class WaitingLine {
@@ -29,10 +40,8 @@ class WaitingLine {
 
   void Show(const ProfileProgress& progress) {
     if (progress.waiting.empty()) return;
-    const size_t done = progress.profiles.size() + progress.links.size() +
-                        progress.failed.size();
     const std::string text = Printable(
-        absl::StrCat(done, " done, ", progress.waiting.size(),
+        absl::StrCat(CountDone(progress), " done, ", progress.waiting.size(),
                      " to go: ", absl::StrJoin(progress.waiting, "; ")));
     if (console_.live()) {
       console_.Redraw(text);

@@ -4,8 +4,8 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/host_port.h"
 #include "core/cluster/worker_name.h"
 
 namespace paceline {
@@ -27,19 +27,16 @@ bool IsPlainText(absl::string_view text) {
                       [](unsigned char c) { return absl::ascii_iscntrl(c); });
 }
 
-// "host:port" with a port that can be dialled and a host without blanks.
-bool IsAddress(absl::string_view text) {
-  const size_t colon = text.rfind(':');
-  if (colon == absl::string_view::npos || colon == 0) return false;
-  const absl::string_view host = text.substr(0, colon);
-  const absl::string_view digits = text.substr(colon + 1);
-  int port = 0;
-  return IsPlainText(text) && absl::SimpleAtoi(digits, &port) && port > 0 &&
-         port < 65536 &&
-         std::all_of(host.begin(), host.end(), [](unsigned char c) {
-           return absl::ascii_isalnum(c) || c == '.' || c == '-' || c == '_' ||
-                  c == ':' || c == '[' || c == ']' || c == '%';
-         });
+// "host:port" with a port that can be dialled and a host without quotes.
+bool IsAddress(const std::string& text) {
+  const absl::StatusOr<HostPort> where = ParseHostPort(text);
+  return where.ok() && !where->host.empty() && where->port > 0 &&
+         IsPlainText(text) &&
+         std::all_of(
+             where->host.begin(), where->host.end(), [](unsigned char c) {
+               return absl::ascii_isalnum(c) ||
+                      absl::string_view(".-_:%").find(c) != std::string::npos;
+             });
 }
 
 }  // namespace

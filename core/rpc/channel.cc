@@ -1,6 +1,5 @@
 #include "core/rpc/channel.h"
 
-#include <arpa/inet.h>
 #include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -11,10 +10,8 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/host_port.h"
 #include "core/base/status_macros.h"
 #include "core/rpc/segments.h"
 #include "grpc/grpc.h"
@@ -46,20 +43,6 @@ constexpr int kIdleTimeoutMs = 300'000;
 // many bytes.  Measured with bench_data_plane, 16 KiB frames: 0.83 of a bare
 // stream's throughput with gRPC's 64 KiB, 1.01 with this (2026-11).
 constexpr int kWriteBufferBytes = 512 << 10;
-
-absl::Status BadAddress(const std::string& address, absl::string_view why) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      "'", address, "' is not HOST:PORT: ", why, ", as in 127.0.0.1:7400"));
-}
-
-// Digits only: neither "+1" nor " 1" is a port.
-bool ParsePort(absl::string_view text, int* port) {
-  if (text.empty() || text.size() > 5) return false;
-  for (const char c : text) {
-    if (!absl::ascii_isdigit(c)) return false;
-  }
-  return absl::SimpleAtoi(text, port) && *port <= 65535;
-}
 
 // 0, or the errno of binding a socket like gRPC's to `address`.
 int TryBind(const addrinfo& address) {
@@ -235,57 +218,6 @@ absl::StatusOr<BoundServer> StartServer(
     return CannotListen(options, where, 0);
   }
   return bound;
-}
-
-absl::StatusOr<HostPort> ParseHostPort(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  if (colon == std::string::npos) {
-    return BadAddress(address, "it needs a colon and a port");
-  }
-  HostPort result;
-  if (!ParsePort(absl::string_view(address).substr(colon + 1), &result.port)) {
-    return BadAddress(address, "the port must be a number from 0 to 65535");
-  }
-  std::string host = address.substr(0, colon);
-  if (absl::StartsWith(host, "[")) {
-    if (host.size() < 3 || host.back() != ']') {
-      return BadAddress(address, "brackets do not match");
-    }
-    host = host.substr(1, host.size() - 2);
-    in6_addr parsed;
-    // A scope ("fe80::1%eth0") is for getaddrinfo to judge.
-    const std::string bare = host.substr(0, host.find('%'));
-    if (inet_pton(AF_INET6, bare.c_str(), &parsed) != 1) {
-      return BadAddress(address, "an IPv6 address belongs into the brackets");
-    }
-  } else if (host.find_first_of(":[]") != std::string::npos) {
-    return BadAddress(address, "an IPv6 address needs brackets");
-  }
-  for (const char c : host) {
-    if (!absl::ascii_isgraph(c) || c == '/') {
-      return BadAddress(address, "the host holds a blank, '/' or worse");
-    }
-  }
-  result.host = std::move(host);
-  return result;
-}
-
-std::string JoinHostPort(const std::string& host, int port) {
-  if (absl::StrContains(host, ':')) return absl::StrCat("[", host, "]:", port);
-  return absl::StrCat(host, ":", port);
-}
-
-bool IsLoopback(const std::string& host) {
-  if (absl::EqualsIgnoreCase(host, "localhost")) return true;
-  in_addr v4;
-  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) {
-    return ntohl(v4.s_addr) >> 24 == 127;
-  }
-  in6_addr v6;
-  if (inet_pton(AF_INET6, host.c_str(), &v6) == 1) {
-    return IN6_IS_ADDR_LOOPBACK(&v6);
-  }
-  return false;
 }
 
 }  // namespace paceline

@@ -68,17 +68,4 @@ struct BoundServer {
 absl::StatusOr<BoundServer> StartServer(
     const ServerOptions& options, const std::vector<grpc::Service*>& services);
 
-struct HostPort {
-  std::string host;  // without brackets; empty: every address of the machine
-  int port = 0;
-};
-// "host:port", "[::1]:7400", ":7400".  Errors: InvalidArgument.
-absl::StatusOr<HostPort> ParseHostPort(const std::string& address);
-
-// And back: brackets around an IPv6 address.
-std::string JoinHostPort(const std::string& host, int port);
-
-// "localhost", 127.0.0.0/8 and ::1.  Other names are not looked up.
-bool IsLoopback(const std::string& host);
-
 }  // namespace paceline

@@ -29,6 +29,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "core/base/check.h"
+#include "core/base/host_port.h"
 #include "core/rpc/channel.h"
 #include "tests/bench/bare_exchange.h"
 #include "tests/bench/round_member.h"

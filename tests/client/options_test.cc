@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <fstream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -282,6 +283,25 @@ void Walk(const CommandNode& node, const std::string& path,
   for (const CommandNode& child : node.commands) {
     Walk(child, path.empty() ? child.name : path + " " + child.name, visit);
   }
+}
+
+// Issue 22, defect 27: a command without examples had those of the program.
+TEST(Options, EachCommandsHelpHasItsOwnExamplesOnly) {
+  Walk(DescribeCommandLine(), "",
+       [](const std::string& path, const CommandNode& node) {
+         if (path.empty()) return;
+         std::vector<std::string> words = absl::StrSplit(path, ' ');
+         words.push_back("--help");
+         std::vector<const char*> arguments;
+         for (const std::string& word : words) arguments.push_back(word.data());
+         const std::string help = Stopped(arguments).out;
+         EXPECT_EQ(absl::StrContains(help, "Example"), node.commands.empty())
+             << help;
+         for (const absl::string_view line : absl::StrSplit(help, '\n')) {
+           if (!absl::StartsWith(line, "  paceline ")) continue;
+           EXPECT_THAT(std::string(line), HasSubstr("paceline " + path));
+         }
+       });
 }
 
 TEST(Completion, TheTreeHasTheWholeContract) {

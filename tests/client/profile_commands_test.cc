@@ -126,6 +126,21 @@ TEST(Profile, OrdersTheNamedWorkersElseAll) {
   EXPECT_EQ(bed.measure.ordered[0].spec.train.micro_batch, 16);
 }
 
+// Issue 22, defect 27: a link was counted once while it was waited for, and
+// twice when it was done.
+TEST(Profile, DoneAndToGoAreAlwaysAllThatIsMeasured) {
+  ProfileBed bed(OutputFormat::kTable, {.live = true, .columns = 80});
+  ProfileProgress half = Waiting({"w1 - w3: being measured"});
+  half.profiles = Finished().profiles;
+  half.links = Finished().links;  // w1 - w2
+  bed.measure.progress = {Waiting({"a", "b", "c", "d"}), half, Finished()};
+
+  EXPECT_EQ(bed.Run(), kExitOk);
+
+  EXPECT_THAT(bed.err.str(), HasSubstr("0 done, 4 to go"));
+  EXPECT_THAT(bed.err.str(), HasSubstr("3 done, 1 to go"));
+}
+
 TEST(Profile, ShowsWhatIsWaitedForAsALiveLine) {
   ProfileBed bed(OutputFormat::kTable, {.live = true, .columns = 80});
   bed.measure.progress = {Waiting({"layers on w1", "w1 -> w2"}),

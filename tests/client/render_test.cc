@@ -136,6 +136,21 @@ TEST(JobTable, ShowsPredictedBesideMeasuredAndTheirRatio) {
   EXPECT_THAT(text, HasSubstr("predicted from: layer times measured on w1"));
 }
 
+// Issue 22, defect 27: only the documents of -o json had them.
+TEST(JobTable, HasTheLayersThatEachWorkerHolds) {
+  JobView job = SucceededJob();
+  JobWorkerView worker;
+  worker.name = "w9";
+  worker.stages = {{.stage = 0, .first_layer = 0, .last_layer = 4},
+                   {.stage = 2, .first_layer = 7, .last_layer = 8}};
+  job.workers = {worker};
+
+  const std::string text = RenderJob(job, {});
+
+  EXPECT_THAT(text, HasSubstr("LAYERS"));
+  EXPECT_THAT(text, HasSubstr("0-3,7-7"));
+}
+
 TEST(JobDocument, CountsTheStagesThatWereChosen) {
   JobView job = SucceededJob();
   job.spec.pipeline.stages = 0;

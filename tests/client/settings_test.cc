@@ -62,6 +62,17 @@ TEST(Settings, MistakesNameTheirSource) {
       HasSubstr("none of table, json, jsonl, yaml"));
 }
 
+// Issue 22, defect 27: ::1:7411 was taken for host ::1, which gRPC then read
+// as an address of its own.
+TEST(Settings, AnIpv6AddressNeedsItsBrackets) {
+  EXPECT_THAT(ResolveSettings({Source("F", "::1:7411")}).status().message(),
+              HasSubstr("[::1]:7411"));
+  EXPECT_EQ(ResolveSettings({Source("F", "[::1]:7411")})->coordinator,
+            "[::1]:7411");
+  EXPECT_THAT(ResolveSettings({Source("F", "http://h:1")}).status().message(),
+              HasSubstr("no scheme"));
+}
+
 TEST(Settings, FilesAreLookedForFromNearToFar) {
   setenv("XDG_CONFIG_HOME", "/xdg", 1);
   EXPECT_EQ(SettingsFiles(), (std::vector<std::string>{

@@ -15,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "core/base/clock.h"
+#include "core/base/host_port.h"
 #include "core/obs/log.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/report_convert.h"

@@ -1,6 +1,7 @@
 #include "worker/rpc/advertise.h"
 
 #include "absl/strings/str_cat.h"
+#include "core/base/host_port.h"
 #include "core/base/status_macros.h"
 #include "core/rpc/channel.h"
 

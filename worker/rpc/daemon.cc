@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/host_port.h"
 #include "core/base/status_macros.h"
 #include "core/base/tensor_memory.h"
 #include "core/base/utf8.h"

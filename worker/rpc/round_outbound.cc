@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/base/host_port.h"
 #include "core/obs/log.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/status.h"

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "core/base/host_port.h"
 #include "core/rpc/status.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/wrappers.pb.h"
@@ -129,50 +130,6 @@ class ForeignListener {
   const int fd_;
   int port_ = 0;
 };
-
-TEST(HostPort, ReadsNamesAddressesAndTheEmptyHost) {
-  const auto parsed = [](const std::string& address) {
-    const absl::StatusOr<HostPort> result = ParseHostPort(address);
-    EXPECT_TRUE(result.ok()) << result.status();
-    return std::make_pair(result->host, result->port);
-  };
-
-  EXPECT_THAT(parsed("127.0.0.1:7400"), Pair("127.0.0.1", 7400));
-  EXPECT_THAT(parsed("pi-2.lan:0"), Pair("pi-2.lan", 0));
-  EXPECT_THAT(parsed("[::1]:7400"), Pair("::1", 7400));
-  EXPECT_THAT(parsed("[fe80::1%eth0]:1"), Pair("fe80::1%eth0", 1));
-  EXPECT_THAT(parsed(":65535"), Pair("", 65535));
-}
-
-TEST(HostPort, RefusesEverythingElseAndShowsIt) {
-  for (const std::string bad :
-       {"", "7400", "localhost", "localhost:", "localhost:65536",
-        "localhost:-1", "localhost:+1", "localhost: 1", "localhost:0x10",
-        "localhost:99999999999", "::1:7400", "[::1]", "[::1:7400", "[]:7400",
-        "[localhost]:7400", "a]:1", "http://host:80", "two words:1"}) {
-    const absl::Status status = ParseHostPort(bad).status();
-
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << bad;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(bad));
-  }
-}
-
-TEST(HostPort, IsPutTogetherAsItIsRead) {
-  EXPECT_EQ(JoinHostPort("127.0.0.1", 1), "127.0.0.1:1");
-  EXPECT_EQ(JoinHostPort("::1", 1), "[::1]:1");
-  EXPECT_EQ(JoinHostPort("", 1), ":1");
-}
-
-TEST(HostPort, KnowsLoopbackFromNamesThatLookLikeIt) {
-  for (const char* yes : {"localhost", "LOCALHOST", "127.0.0.1", "127.9.8.7",
-                          "::1", "0:0:0:0:0:0:0:1"}) {
-    EXPECT_TRUE(IsLoopback(yes)) << yes;
-  }
-  for (const char* no : {"", "0.0.0.0", "::", "128.0.0.1", "127.0.0.1.evil.net",
-                         "localhost.evil.net", "127.1", "10.0.0.1"}) {
-    EXPECT_FALSE(IsLoopback(no)) << no;
-  }
-}
 
 TEST(StartServer, ServesOnTheFreePortThatItFound) {
   FakeStage stage([](v1::StepVerdict* verdict) {
