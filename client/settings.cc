@@ -36,8 +36,8 @@ absl::StatusOr<Settings> ResolveSettings(
     if (source.coordinator.has_value() && !have_coordinator) {
       if (const absl::Status checked = CheckCoordinator(*source.coordinator);
           !checked.ok()) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            source.where, ": coordinator ", checked.message()));
+        return absl::InvalidArgumentError(
+            absl::StrCat(source.where, ": coordinator ", checked.message()));
       }
       have_coordinator = true;
       settings.coordinator = *source.coordinator;

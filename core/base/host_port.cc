@@ -17,8 +17,8 @@ namespace {
 absl::Status BadAddress(const std::string& address, absl::string_view why) {
   constexpr size_t kMostBytes = 80;  // of what is repeated
   return absl::InvalidArgumentError(
-      absl::StrCat("'", ToUtf8(address, kMostBytes), "' is not HOST:PORT: ",
-                   why, ", as in 127.0.0.1:7400"));
+      absl::StrCat("'", ToUtf8(address, kMostBytes),
+                   "' is not HOST:PORT: ", why, ", as in 127.0.0.1:7400"));
 }
 
 // Digits only: neither "+1" nor " 1" is a port.

@@ -170,11 +170,11 @@ class Shape(LintTest):
                    '#include "core/base/a.h"\n\n#include <vector>\n')
         self.assert_clean(shape.check_header)
 
-    def test_a_file_of_601_lines_is_caught(self):
-        self.write("core/base/a.h", "#pragma once\n" + "\n" * 599)
+    def test_a_file_of_1001_lines_is_caught(self):
+        self.write("core/base/a.h", "#pragma once\n" + "\n" * 999)
         self.assert_clean(shape.check_length)
-        self.write("core/base/a.h", "#pragma once\n" + "\n" * 600)
-        self.assert_says(shape.check_length, "601 lines")
+        self.write("core/base/a.h", "#pragma once\n" + "\n" * 1000)
+        self.assert_says(shape.check_length, "1001 lines")
 
     def test_a_function_of_81_lines_is_caught(self):
         for head, indent in (("int f(\n    int a) {\n", ""),

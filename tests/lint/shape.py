@@ -5,7 +5,7 @@ import re
 from include_rule import includes
 from tree import Problem
 
-MAX_FILE_LINES = 600
+MAX_FILE_LINES = 1000
 MAX_FUNCTION_LINES = 80
 
 TOP_LEVEL = {
