@@ -184,6 +184,7 @@ absl::Status Mesh::StartWorkers() {
     for (const std::string& argument :
          {std::string("--coordinator"), ports_.grpc, std::string("--name"),
           name, std::string("--machine-id"), absl::StrCat("up-", name),
+          std::string("--machine-workers"), absl::StrCat(options_.workers),
           std::string("--listen"), any_port, std::string("--http"), any_port}) {
       daemon.arguments.push_back(argument);
     }

@@ -90,6 +90,12 @@ bool ParseWorkerOptions(int argc, char** argv, WorkerOptions* options,
   option("--machine-id", options->machine_id, "MACHINE_ID",
          "Workers with the same id fall together (default: the "
          "machine's)");
+  app.add_option("--machine-workers", options->machine_workers,
+                 "How many workers run on this machine: each counts on its "
+                 "part of the memory")
+      ->envname("PACELINE_WORKER_MACHINE_WORKERS")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
   option("--listen", options->listen, "LISTEN",
          "host:port for other workers; port 0: any");
   option("--advertise", options->advertise, "ADVERTISE",

@@ -10,8 +10,9 @@ namespace paceline {
 
 struct WorkerOptions {
   std::string coordinator = "127.0.0.1:7400";
-  std::string name;        // default: the host's name
-  std::string machine_id;  // default: /etc/machine-id, else kept in state
+  std::string name;         // default: the host's name
+  std::string machine_id;   // default: /etc/machine-id, else kept in state
+  int machine_workers = 1;  // that share the machine's memory
   std::string listen = "127.0.0.1:7401";
   std::string advertise;  // default: where it listens, as others see it
   std::string http = "127.0.0.1:7481";

@@ -45,6 +45,19 @@ TEST(Planning, MeasuresEveryLayerOfEveryWorkerAndTheirLinks) {
   EXPECT_GT(profile["links"][0]["bytes_per_second"].get<double>(), 1e6);
 }
 
+// Issue 22, defect 25: each counted on all of it.
+TEST(Planning, WorkersOfOneMachineShareItsMemory) {
+  const Mesh mesh(2);
+
+  int64_t bytes = 0;
+  for (const nlohmann::json& node : mesh.Json({"node", "list"})) {
+    bytes += node["memory_bytes"].get<int64_t>();
+  }
+
+  EXPECT_GT(bytes, 0);
+  EXPECT_LE(bytes, int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE));
+}
+
 TEST(Planning, PlansAndRunsByWhatWasMeasured) {
   const Mesh mesh(2);
   const std::string file = JobFile(mesh);

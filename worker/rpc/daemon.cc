@@ -77,7 +77,7 @@ absl::Status Daemon::Start() {
   agent_ = std::make_unique<Agent>(
       AgentOptions{.name = options_.worker.name,
                    .cpu_model = CpuModelName(),
-                   .memory_bytes = MemoryBytes(),
+                   .memory_bytes = MemoryShare(),
                    .prober = prober_.get(),
                    .cpu_capability = options_.cpu_capability,
                    .active_capability = options_.active_capability,
@@ -134,7 +134,7 @@ bool Daemon::attached() const {
 absl::Status Daemon::StartGrpc() {
   ServerOptions server;
   server.insecure = options_.worker.insecure;
-  if (const int64_t memory = MemoryBytes(); memory > 0) {
+  if (const int64_t memory = MemoryShare(); memory > 0) {
     server.memory_bytes = memory / 2;
   }
   const std::vector<grpc::Service*> services = {data_plane_.service(),
@@ -182,6 +182,10 @@ absl::Status Daemon::StartHttp() {
   return absl::OkStatus();
 }
 
+int64_t Daemon::MemoryShare() const {
+  return MemoryBytes() / options_.worker.machine_workers;
+}
+
 v1::Registration Daemon::Registration() const {
   const WorkerOptions& worker = options_.worker;
   v1::Registration registration;
@@ -196,7 +200,7 @@ v1::Registration Daemon::Registration() const {
   registration.set_cpu_capability(DetectCpuCapability());
   registration.set_cpu_model(ToUtf8(CpuModelName(), kMaxModelBytes));
   registration.set_architecture(Architecture());
-  registration.set_memory_bytes(MemoryBytes());
+  registration.set_memory_bytes(MemoryShare());
   registration.set_cores(static_cast<int>(std::thread::hardware_concurrency()));
   registration.set_version(kVersion);
   return registration;

@@ -63,6 +63,8 @@ class Daemon {
  private:
   absl::Status StartGrpc();
   absl::Status StartHttp();
+  // This worker's part of the machine's memory; 0: not known.
+  int64_t MemoryShare() const;
   v1::Registration Registration() const;
   HttpAnswer Metrics();
   bool attached() const;
