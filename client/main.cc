@@ -395,6 +395,7 @@ ExitCode Run(const ClientOptions& options) {
 }
 
 int Main(int argc, char** argv) {
+  SilenceGrpcLog();
   ClientOptions options;
   int code = kExitOk;
   if (const auto stop = ParseClientOptions(argc, argv, &options);

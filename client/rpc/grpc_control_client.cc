@@ -1,5 +1,6 @@
 #include "client/rpc/grpc_control_client.h"
 
+#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -11,6 +12,7 @@
 #include "core/rpc/convert.h"
 #include "core/rpc/measurement_convert.h"
 #include "core/rpc/status.h"
+#include "grpc/support/log.h"
 #include "grpcpp/client_context.h"
 
 namespace paceline {
@@ -58,6 +60,11 @@ absl::Status TakeMeasurements(const Response& response,
 }
 
 }  // namespace
+
+void SilenceGrpcLog() {
+  if (std::getenv("GRPC_VERBOSITY") != nullptr) return;
+  gpr_set_log_function([](gpr_log_func_args*) {});
+}
 
 GrpcControlClient::GrpcControlClient(std::string address)
     : GrpcControlClient(std::move(address), Deadlines()) {}

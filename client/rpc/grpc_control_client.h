@@ -12,6 +12,10 @@
 
 namespace paceline {
 
+// Keeps gRPC's own lines off the terminal, unless GRPC_VERBOSITY is set: errors
+// of calls say what a person can use.
+void SilenceGrpcLog();
+
 // Thread-compatible.  Connects at the first call; a later call connects again
 // when the connection was lost.
 class GrpcControlClient final : public ControlClient, public MeasureClient {

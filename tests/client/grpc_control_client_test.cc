@@ -15,6 +15,7 @@
 #include "client/submit.h"
 #include "core/rpc/channel.h"
 #include "gmock/gmock.h"
+#include "grpc/support/log.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/client/fakes.h"
@@ -507,6 +508,22 @@ TEST(Submit, EndsWithinFiveSecondsWhenTheCoordinatorIsDown) {
     EXPECT_EQ(bed.out.str(), "");
     EXPECT_THAT(bed.err.str(), HasSubstr("--coordinator HOST:PORT"));
   }
+}
+
+// Issue 22, defect 27.
+TEST(GrpcLog, IsKeptOffTheTerminalUnlessAskedFor) {
+  const auto logged = [] {
+    SilenceGrpcLog();
+    testing::internal::CaptureStderr();
+    gpr_log(GPR_ERROR, "subchannel");
+    return testing::internal::GetCapturedStderr();
+  };
+  setenv("GRPC_VERBOSITY", "ERROR", 1);
+  const std::string asked_for = logged();
+  unsetenv("GRPC_VERBOSITY");
+
+  EXPECT_THAT(asked_for, HasSubstr("subchannel"));
+  EXPECT_EQ(logged(), "");
 }
 
 }  // namespace

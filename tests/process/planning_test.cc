@@ -50,7 +50,8 @@ TEST(Planning, WorkersOfOneMachineShareItsMemory) {
   const Mesh mesh(2);
 
   int64_t bytes = 0;
-  for (const nlohmann::json& node : mesh.Json({"node", "list"})) {
+  const nlohmann::json nodes = mesh.Json({"node", "list"});
+  for (const nlohmann::json& node : nodes["workers"]) {
     bytes += node["memory_bytes"].get<int64_t>();
   }
 
