@@ -70,6 +70,9 @@ class ControlClient {
   // Errors: NotFound
   virtual absl::StatusOr<WorkerView> DrainWorker(const std::string& worker,
                                                  bool drain) = 0;
+  // One that is gone.  As it was.  Errors: NotFound, FailedPrecondition
+  virtual absl::StatusOr<WorkerView> ForgetWorker(
+      const std::string& worker) = 0;
 };
 
 }  // namespace paceline

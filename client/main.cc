@@ -99,16 +99,18 @@ absl::StatusOr<JobSpec> ModelJob(const std::string& model,
                         sets);
 }
 
-absl::StatusOr<JobSpec> JobToPlan(const PlanOptions& plan, Console& console) {
-  if (!plan.model.empty()) {
-    return ModelJob(plan.model, plan.batch, plan.sets, console);
-  }
-  PACELINE_ASSIGN_OR_RETURN(const std::string text, ReadJobFile(plan.job_file));
+// That of `model`, where there is one, else that of the file.
+absl::StatusOr<JobSpec> ModelOrFileJob(const std::string& model,
+                                       std::optional<int64_t> batch,
+                                       const std::string& file,
+                                       const std::vector<std::string>& sets,
+                                       Console& console) {
+  if (!model.empty()) return ModelJob(model, batch, sets, console);
+  PACELINE_ASSIGN_OR_RETURN(const std::string text, ReadJobFile(file));
   PACELINE_ASSIGN_OR_RETURN(
-      const ParsedJob job,
-      ParseJobFile({.name = plan.job_file == "-" ? "<stdin>" : plan.job_file,
-                    .text = text,
-                    .sets = plan.sets}));
+      const ParsedJob job, ParseJobFile({.name = file == "-" ? "<stdin>" : file,
+                                         .text = text,
+                                         .sets = sets}));
   for (const std::string& warning : job.warnings) {
     console.Note(absl::StrCat("paceline: warning: ", warning));
   }
@@ -143,7 +145,8 @@ ExitCode Plan(const PlanOptions& plan, const Settings& settings,
   const SystemClock clock;
   absl::StatusOr<PlanQuestion> question;
   if (plan.profile.empty()) {
-    auto spec = JobToPlan(plan, console);
+    auto spec = ModelOrFileJob(plan.model, plan.batch, plan.job_file, plan.sets,
+                               console);
     if (!spec.ok()) return ReportError(console, spec.status());
     GrpcControlClient client(settings.coordinator);
     const absl::Status known = LookIntoScript(console, clock, client, &*spec);
@@ -191,8 +194,12 @@ ExitCode Profile(const CommandContext& context, GrpcControlClient& client,
                  const ClientOptions& options) {
   ProfileOptions profile = options.profile;
   profile.timeout = options.timeout;
-  auto spec =
-      ModelJob(profile.model, profile.batch, profile.sets, context.console);
+  if (const absl::Status checked = CheckProfileOptions(profile);
+      !checked.ok()) {
+    return ReportError(context.console, checked);
+  }
+  auto spec = ModelOrFileJob(profile.model, profile.batch, profile.job_file,
+                             profile.sets, context.console);
   if (!spec.ok()) return ReportError(context.console, spec.status());
   const absl::Status known =
       LookIntoScript(context, options.timeout, client, &*spec);
@@ -302,6 +309,8 @@ ExitCode RunWithCoordinator(const ClientOptions& options,
     case Command::kNodeUndrain:
       return DrainNodeCommand(context, options.target,
                               options.command == Command::kNodeDrain);
+    case Command::kNodeForget:
+      return ForgetNodeCommand(context, options.target);
     default:
       return RunOnJob(context, options);
   }

@@ -73,4 +73,17 @@ ExitCode DrainNodeCommand(const CommandContext& context,
   return kExitOk;
 }
 
+ExitCode ForgetNodeCommand(const CommandContext& context,
+                           const std::string& word) {
+  const auto worker = context.client.ForgetWorker(word);
+  if (!worker.ok()) return ReportError(context.console, worker.status());
+  if (context.console.table()) {
+    context.console.Print(
+        absl::StrCat("worker ", worker->name, " is forgotten\n"));
+  } else {
+    context.console.Print(ToDocument(*worker));
+  }
+  return kExitOk;
+}
+
 }  // namespace paceline

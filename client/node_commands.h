@@ -17,4 +17,8 @@ ExitCode ShowNodeCommand(const CommandContext& context,
 ExitCode DrainNodeCommand(const CommandContext& context,
                           const std::string& word, bool drain);
 
+// A worker that is gone leaves the list.
+ExitCode ForgetNodeCommand(const CommandContext& context,
+                           const std::string& word);
+
 }  // namespace paceline

@@ -256,6 +256,8 @@ void Parser::AddNodes() {
             "pipeline that it is in",
             Command::kNodeDrain);
   with_node("undrain", "Takes it back", Command::kNodeUndrain);
+  with_node("forget", "Takes one that is lost or stopped off the list",
+            Command::kNodeForget);
 }
 
 void Parser::AddModels() {

@@ -32,6 +32,7 @@ enum class Command {
   kNodeShow,
   kNodeDrain,
   kNodeUndrain,
+  kNodeForget,
   kModelList,
   kModelInspect,
   kProfile,

@@ -183,6 +183,11 @@ class Brain {
   absl::StatusOr<WorkerView> OnDrain(const std::string& worker, bool drain,
                                      Moment moment);
 
+  // Takes a worker that is gone off the list.  As it was.
+  // Errors: NotFound            as OnDrain()
+  //         FailedPrecondition  it is there, or a job waits for it
+  absl::StatusOr<WorkerView> OnForget(const std::string& worker, Moment moment);
+
   // Has workers measure; see MeasureDesk.  The answer: the id for
   // ViewProfile(). Errors: InvalidArgument; NotFound  no live worker of that
   // name;
@@ -285,6 +290,8 @@ class Brain {
   };
 
   Job* FindJob(JobId id);
+  // worker: its name, or its number.  Errors: NotFound.
+  absl::StatusOr<const Member*> FindMember(const std::string& worker) const;
   // A copy: they may end while one goes through them.
   std::vector<Job*> OpenJobs();
   Job* FindRunning(const Fence& fence);

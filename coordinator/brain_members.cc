@@ -7,6 +7,7 @@
 #include "coordinator/brain.h"
 #include "coordinator/group_placement.h"
 #include "coordinator/job_text.h"
+#include "core/base/status_macros.h"
 
 namespace paceline {
 namespace {
@@ -202,8 +203,8 @@ void Brain::AddWorker(Job& job, const Member& member,
   Put(job);
 }
 
-absl::StatusOr<WorkerView> Brain::OnDrain(const std::string& worker, bool drain,
-                                          Moment moment) {
+absl::StatusOr<const Member*> Brain::FindMember(
+    const std::string& worker) const {
   const Member* found = nullptr;
   std::vector<std::string> names;
   for (const auto& [id, member] : membership_.members()) {
@@ -218,6 +219,40 @@ absl::StatusOr<WorkerView> Brain::OnDrain(const std::string& worker, bool drain,
         "no worker '", worker, "'; known are: ",
         names.empty() ? std::string("none") : absl::StrJoin(names, ", ")));
   }
+  return found;
+}
+
+absl::StatusOr<WorkerView> Brain::OnForget(const std::string& worker,
+                                           Moment moment) {
+  PACELINE_ASSIGN_OR_RETURN(const Member* const found, FindMember(worker));
+  const WorkerId id = found->id;
+  const std::string& name = found->registration.name;
+  if (!IsGone(found->state)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "worker ", name, " is there (", MemberStateName(found->state),
+        "): end its process first"));
+  }
+  if (const auto busy = busy_.find(id); busy != busy_.end()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "job ", busy->second.value, " waits for worker ", name,
+        ": end the job first with: paceline job stop ", busy->second.value));
+  }
+  const WorkerView view = ViewWorker(*found, moment.now);
+  actions_.notices.push_back(
+      {false, absl::StrCat("worker ", name, " is forgotten"), JobId{}, id});
+  actions_.writes.workers.erase(id);
+  actions_.writes.forgotten.push_back(id);
+  actions_.writes.durable = true;
+  drained_.erase(id);
+  membership_.Forget(id);
+  queue_changed_ = true;
+  Settle(moment);
+  return view;
+}
+
+absl::StatusOr<WorkerView> Brain::OnDrain(const std::string& worker, bool drain,
+                                          Moment moment) {
+  PACELINE_ASSIGN_OR_RETURN(const Member* const found, FindMember(worker));
   const WorkerId id = found->id;
   if (drained_.contains(id) == drain) return ViewWorker(*found, moment.now);
   if (drain) {

@@ -408,9 +408,20 @@ void Coordinator::ListWorkers(Done<std::vector<WorkerView>> done) {
 
 void Coordinator::Drain(const std::string& worker, bool drain,
                         Done<WorkerView> done) {
-  PostRequest(done, [this, worker, drain, done] {
-    const absl::StatusOr<WorkerView> view =
-        brain_.OnDrain(worker, drain, Now());
+  ChangeWorker(std::move(done), [this, worker, drain] {
+    return brain_.OnDrain(worker, drain, Now());
+  });
+}
+
+void Coordinator::Forget(const std::string& worker, Done<WorkerView> done) {
+  ChangeWorker(std::move(done),
+               [this, worker] { return brain_.OnForget(worker, Now()); });
+}
+
+void Coordinator::ChangeWorker(
+    Done<WorkerView> done, std::function<absl::StatusOr<WorkerView>()> change) {
+  PostRequest(done, [this, change = std::move(change), done] {
+    const absl::StatusOr<WorkerView> view = change();
     replies_.push_back([view, done](const absl::Status& stored) {
       done(view.ok() && !stored.ok() ? absl::StatusOr<WorkerView>(stored)
                                      : view);

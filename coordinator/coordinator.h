@@ -120,6 +120,8 @@ class Coordinator {
   void ListWorkers(Done<std::vector<WorkerView>> done);
   // Errors: NotFound.
   void Drain(const std::string& worker, bool drain, Done<WorkerView> done);
+  // Errors: NotFound; FailedPrecondition  it is there, or a job waits for it.
+  void Forget(const std::string& worker, Done<WorkerView> done);
   void StartProfile(ProfileRequest request, Done<ProfileTicket> done);
   void GetProfile(int64_t id, Done<ProfileView> done);
   // model: empty for all.
@@ -148,6 +150,9 @@ class Coordinator {
   // Posts a client's question that `ask` answers after the batch is stored.
   template <typename T>
   void Ask(Done<T> done, std::function<absl::StatusOr<T>()> ask);
+  // As the worker is after `change`, once that is stored.
+  void ChangeWorker(Done<WorkerView> done,
+                    std::function<absl::StatusOr<WorkerView>()> change);
   void NoticeStandstill(Moment moment);
   void AfterBatch();
   absl::Status StoreBatchOfBrain();

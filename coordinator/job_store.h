@@ -65,9 +65,11 @@ struct StoreBatch {
   bool durable = false;
   std::map<WorkerId, Registration> workers;  // put
   std::map<WorkerId, bool> drained;          // put; false: no more
-  std::optional<int64_t> term;               // put
-  std::map<JobId, KeptView> views;           // put; one a job
-  std::map<JobId, JobRecord> jobs;           // put
+  std::vector<WorkerId>
+      forgotten;                // workers, with their drain marks; after both
+  std::optional<int64_t> term;  // put
+  std::map<JobId, KeptView> views;  // put; one a job
+  std::map<JobId, JobRecord> jobs;  // put
   // Begin again from step 0: steps and evaluations that are there go, before
   // those below are put.
   std::set<JobId> restarted;
@@ -84,10 +86,11 @@ struct StoreBatch {
   std::vector<JobId> deleted;  // with all their records; after everything else
 
   bool empty() const {
-    return workers.empty() && drained.empty() && !term.has_value() &&
-           views.empty() && jobs.empty() && restarted.empty() &&
-           records.empty() && measurements.profiles.empty() &&
-           measurements.links.empty() && deleted.empty();
+    return workers.empty() && drained.empty() && forgotten.empty() &&
+           !term.has_value() && views.empty() && jobs.empty() &&
+           restarted.empty() && records.empty() &&
+           measurements.profiles.empty() && measurements.links.empty() &&
+           deleted.empty();
   }
 };
 

@@ -177,8 +177,15 @@ void AddPlayground(CLI::App* simulate, SimulateFlags& simulated) {
 }  // namespace
 
 void AddProfileOptions(CLI::App* app, ProfileOptions& options) {
-  AddModel(app, options.model)->required();
-  AddBatch(app, options.batch)->required();
+  CLI::Option* const model = AddModel(app, options.model);
+  CLI::Option* const batch = AddBatch(app, options.batch);
+  model->needs(batch);
+  app->add_option("-f,--file", options.job_file,
+                  "Model, micro-batch and precision of a job, as YAML; - reads "
+                  "standard input")
+      ->type_name("FILE")
+      ->excludes(model)
+      ->excludes(batch);
   CLI::Option* const worker =
       app->add_option("--worker", options.workers,
                       "Measures on this one; may be given again")
@@ -197,6 +204,7 @@ void AddProfileOptions(CLI::App* app, ProfileOptions& options) {
       "  paceline profile --model lenet --batch 16\n"
       "  paceline profile --model vit --batch 8 --set model.depth=6 "
       "--worker w1 --worker w2\n"
+      "  paceline profile -f job.yaml --set train.micro_batch=8\n"
       "  paceline profile --model lenet --batch 16 -o json > lenet.json");
 }
 

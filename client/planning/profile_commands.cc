@@ -186,6 +186,15 @@ absl::StatusOr<ProfileProgress> TakeProfile(const CommandContext& context,
   return std::move(watched->progress);
 }
 
+absl::Status CheckProfileOptions(const ProfileOptions& options) {
+  if (!options.model.empty() || !options.job_file.empty()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      "what is to be profiled? Name a model (--model MODEL --batch B) or a job "
+      "(-f FILE)");
+}
+
 ExitCode ProfileCommand(const CommandContext& context, MeasureClient& measure,
                         const JobSpec& spec, const ProfileOptions& options) {
   Console& console = context.console;

@@ -15,6 +15,7 @@ namespace paceline {
 struct ProfileOptions {
   std::string model = {};
   int64_t batch = 0;                      // samples of a micro-batch
+  std::string job_file = {};              // instead of both
   std::vector<std::string> workers = {};  // empty: all live ones
   bool all = false;                       // says so
   std::optional<bool> links =
@@ -22,6 +23,9 @@ struct ProfileOptions {
   std::vector<std::string> sets = {};
   std::optional<absl::Duration> timeout = {};
 };
+
+// Errors: InvalidArgument  neither a model nor a job
+absl::Status CheckProfileOptions(const ProfileOptions& options);
 
 // Has workers measure `spec` (whose micro-batch is set already), shows what is
 // still waited for, then prints what was found; `failed` makes it kExitFailed.

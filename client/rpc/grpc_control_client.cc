@@ -291,6 +291,15 @@ absl::StatusOr<WorkerView> GrpcControlClient::DrainWorker(
   return ViewFromProto(response);
 }
 
+absl::StatusOr<WorkerView> GrpcControlClient::ForgetWorker(
+    const std::string& worker) {
+  v1::ForgetWorkerRequest request;
+  request.set_worker(worker);
+  PACELINE_ASSIGN_OR_RETURN(const v1::Worker response,
+                            Call(&v1::Control::Stub::ForgetWorker, request));
+  return ViewFromProto(response);
+}
+
 absl::StatusOr<ProfileStarted> GrpcControlClient::StartProfile(
     const ProfileOrder& order) {
   v1::StartProfileRequest request;

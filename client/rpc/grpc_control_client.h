@@ -47,6 +47,7 @@ class GrpcControlClient final : public ControlClient, public MeasureClient {
   absl::StatusOr<std::vector<WorkerView>> ListWorkers() override;
   absl::StatusOr<WorkerView> DrainWorker(const std::string& worker,
                                          bool drain) override;
+  absl::StatusOr<WorkerView> ForgetWorker(const std::string& worker) override;
   absl::StatusOr<ProfileStarted> StartProfile(
       const ProfileOrder& order) override;
   absl::StatusOr<ProfileProgress> GetProfile(int64_t id) override;

@@ -218,6 +218,18 @@ ControlService::Reactor* ControlService::DrainWorker(
   return reactor;
 }
 
+ControlService::Reactor* ControlService::ForgetWorker(
+    Context* context, const v1::ForgetWorkerRequest* request,
+    v1::Worker* response) {
+  Reactor* const reactor = context->DefaultReactor();
+  coordinator_.Forget(request->worker(),
+                      [=, this](const absl::StatusOr<WorkerView>& worker) {
+                        if (worker.ok()) *response = ToProto(*worker);
+                        Finish("ForgetWorker", reactor, worker.status());
+                      });
+  return reactor;
+}
+
 ControlService::Reactor* ControlService::StartProfile(
     Context* context, const v1::StartProfileRequest* request,
     v1::StartProfileResponse* response) {

@@ -37,6 +37,9 @@ class ControlService final : public v1::Control::CallbackService {
                        v1::ListWorkersResponse* response) override;
   Reactor* DrainWorker(Context* context, const v1::DrainWorkerRequest* request,
                        v1::Worker* response) override;
+  Reactor* ForgetWorker(Context* context,
+                        const v1::ForgetWorkerRequest* request,
+                        v1::Worker* response) override;
   Reactor* StartProfile(Context* context,
                         const v1::StartProfileRequest* request,
                         v1::StartProfileResponse* response) override;

@@ -17,6 +17,10 @@ absl::Status MemoryStore::Commit(const StoreBatch& batch) {
       state_.drained.erase(id);
     }
   }
+  for (const WorkerId id : batch.forgotten) {
+    state_.workers.erase(id);
+    state_.drained.erase(id);
+  }
   state_.term = batch.term.value_or(state_.term);
   for (const auto& [id, view] : batch.views) state_.views[id] = view;
   for (const auto& [id, job] : batch.jobs) {

@@ -55,6 +55,12 @@ absl::Status SqliteStore::Write(const StoreBatch& batch) {
     PACELINE_RETURN_IF_ERROR(PutJob(job));
   }
   PACELINE_RETURN_IF_ERROR(PutGroups(*database_, batch));
+  for (const WorkerId id : batch.forgotten) {
+    for (const char* sql : {"DELETE FROM workers WHERE id=?",
+                            "DELETE FROM drained WHERE worker=?"}) {
+      PACELINE_RETURN_IF_ERROR(Query(*database_, sql).Bind(id.value).Run());
+    }
+  }
   for (const JobId id : batch.restarted) {
     for (const char* sql : {"DELETE FROM steps WHERE job=?",
                             "DELETE FROM evaluations WHERE job=?"}) {

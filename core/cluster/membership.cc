@@ -44,6 +44,7 @@ void Membership::Restore(WorkerId id, const Registration& registration) {
   member.last_heard = start_;
   member.gone_since = start_;
   members_.emplace(id, std::move(member));
+  last_id_ = std::max(last_id_, id);
 }
 
 absl::StatusOr<AttachVerdict> Membership::OnAttach(
@@ -51,8 +52,7 @@ absl::StatusOr<AttachVerdict> Membership::OnAttach(
   AttachVerdict verdict;
   Member* member = FindByName(registration.name);
   if (member == nullptr) {
-    const int64_t last = members_.empty() ? 0 : members_.rbegin()->first.value;
-    verdict.id = WorkerId{last + 1};
+    verdict.id = last_id_ = WorkerId{last_id_.value + 1};
     member = &members_[verdict.id];
     member->id = verdict.id;
   } else {
@@ -217,6 +217,13 @@ void Membership::Judge(Member& member, Instant now) const {
                      ? MemberState::kSuspect
                      : MemberState::kLost;
   member.why = absl::StrCat("silent for ", Seconds(silence));
+}
+
+void Membership::Forget(WorkerId id) {
+  members_.erase(id);
+  broken_links_.erase(id);
+  for (auto& [witness, broken] : broken_links_) broken.erase(id);
+  replaced_.erase(id);
 }
 
 const Member* Membership::Find(WorkerId id) const {

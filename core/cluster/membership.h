@@ -129,6 +129,9 @@ class Membership {
   // with OnStreamBroken().
   std::vector<MembershipChange> OnTick(Instant now);
 
+  // Of a member that is gone: it was never here.  Its number is not used again.
+  void Forget(WorkerId id);
+
   const Member* Find(WorkerId id) const;  // null: unknown
   const std::map<WorkerId, Member>& members() const { return members_; }
 
@@ -147,6 +150,7 @@ class Membership {
   // Nobody is lost before that; set after a standstill.
   std::optional<Instant> patient_until_;
   std::map<WorkerId, Member> members_;
+  WorkerId last_id_{0};  // that was given to a member
   // Of each witness.
   std::map<WorkerId, std::map<WorkerId, std::string>> broken_links_;
   // Incarnations that a newer one has replaced, oldest first.

@@ -84,6 +84,11 @@ class FakeControlClient final : public ControlClient {
     return drain_answer;
   }
 
+  absl::StatusOr<WorkerView> ForgetWorker(const std::string& worker) override {
+    forgotten.push_back(worker);
+    return drain_answer;
+  }
+
   // Answers in order; the last one stays.
   std::deque<absl::StatusOr<Submission>> submissions;
   std::deque<absl::StatusOr<JobView>> job_answers;
@@ -91,6 +96,7 @@ class FakeControlClient final : public ControlClient {
   absl::StatusOr<std::vector<WorkerView>> workers = std::vector<WorkerView>();
   absl::StatusOr<WorkerView> drain_answer = WorkerView();
   std::vector<std::pair<std::string, bool>> drained;
+  std::vector<std::string> forgotten;
   std::vector<EventView> events;
   std::vector<LogLineView> logs;
   std::vector<std::string> chunks;

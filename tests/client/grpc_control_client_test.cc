@@ -123,6 +123,14 @@ class FakeControlService final : public v1::Control::Service {
     return grpc::Status::OK;
   }
 
+  grpc::Status ForgetWorker(grpc::ServerContext*,
+                            const v1::ForgetWorkerRequest* request,
+                            v1::Worker* response) override {
+    response->set_id(1);
+    response->mutable_registration()->set_name(request->worker());
+    return grpc::Status::OK;
+  }
+
   grpc::Status StartProfile(grpc::ServerContext*,
                             const v1::StartProfileRequest* request,
                             v1::StartProfileResponse* response) override {
@@ -267,6 +275,15 @@ TEST_F(OverGrpc, AWorkerIsDrainedAndTakenBack) {
   EXPECT_EQ(back->state, "idle");
   EXPECT_EQ(client_->DrainWorker("w9", true).status(),
             absl::NotFoundError("no worker 'w9'"));
+}
+
+TEST_F(OverGrpc, AWorkerIsForgotten) {
+  CommandBed bed;
+  const CommandContext context{*client_, bed.console, bed.clock, bed.pauser};
+
+  EXPECT_EQ(ForgetNodeCommand(context, "w1"), kExitOk);
+
+  EXPECT_EQ(bed.out.str(), "worker w1 is forgotten\n");
 }
 
 TEST_F(OverGrpc, AProfileIsOrderedAndComesBack) {

@@ -44,6 +44,12 @@ struct ProfileBed : CommandBed {
   FakeMeasureClient measure;
 };
 
+TEST(Profile, NeedsAModelOrAJob) {
+  EXPECT_THAT(CheckProfileOptions({}).message(), HasSubstr("-f FILE"));
+  EXPECT_TRUE(CheckProfileOptions({.model = "lenet"}).ok());
+  EXPECT_TRUE(CheckProfileOptions({.job_file = "job.yaml"}).ok());
+}
+
 TEST(Profile, PrintsLayersFactsAndLinks) {
   ProfileBed bed;
 

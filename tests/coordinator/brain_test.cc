@@ -151,6 +151,38 @@ TEST(Brain, JobWhoseBusyWorkerIsSuspectIsNotPassed) {
   EXPECT_EQ(mesh.State(later), JobState::kQueued);
 }
 
+// Issue 22, defect 27.
+TEST(Brain, WorkerThatIsGoneCanBeForgottenAndNoOther) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1);
+  mesh.Break(mesh.Attach("b", 1));
+  ASSERT_TRUE(mesh.Drain("b", true).ok());
+  EXPECT_THAT(mesh.Forget("b").status().message(), HasSubstr("suspect"));
+  mesh.Pass(5000, {a});
+
+  EXPECT_EQ(mesh.Forget("a").status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(mesh.Forget("c").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(mesh.Forget("b").ok());
+
+  EXPECT_EQ(mesh.brain().ViewWorkers(mesh.Now().now).size(), 1u);
+  mesh.Attach("b", 2);
+  const WorkerView back = mesh.brain().ViewWorkers(mesh.Now().now).back();
+  EXPECT_EQ(back.member.id, WorkerId{3});
+  EXPECT_FALSE(back.drained);
+}
+
+TEST(Brain, WorkerThatAJobWaitsForIsNotForgotten) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1);
+  const JobId job = mesh.Submit(SpecOf(1));
+  mesh.Break(a);
+  mesh.Pass(5000);
+  ASSERT_EQ(mesh.State(job), JobState::kRunning) << "it may come back";
+
+  EXPECT_THAT(mesh.Forget("a").status().message(), HasSubstr("job stop 1"));
+}
+
 // Issue 22, defect 26.
 TEST(Brain, WorkerThatIsStoppedFailsItsPipelineAtOnceAndIsNotLost) {
   Mesh mesh;

@@ -190,6 +190,20 @@ TEST_P(JobStoreTest, KeepsWhoIsDrainedUntilTakenBack) {
   EXPECT_EQ(store_->Load()->drained, std::set<WorkerId>{WorkerId{2}});
 }
 
+TEST_P(JobStoreTest, ForgetsAWorkerWithItsDrainMark) {
+  StoreBatch batch;
+  batch.workers[WorkerId{1}].name = "a";
+  batch.workers[WorkerId{2}].name = "b";
+  batch.drained = {{WorkerId{2}, true}};
+  ASSERT_TRUE(store_->Commit(batch).ok());
+  StoreBatch forget;
+  forget.forgotten = {WorkerId{2}};
+  ASSERT_TRUE(store_->Commit(forget).ok());
+
+  EXPECT_EQ(store_->Load()->workers.size(), 1u);
+  EXPECT_TRUE(store_->Load()->drained.empty());
+}
+
 TEST_P(JobStoreTest, NumberOfADeletedJobIsNotUsedAgain) {
   StoreBatch batch;
   batch.jobs[JobId{3}] = FullRecord();

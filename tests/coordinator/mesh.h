@@ -108,6 +108,11 @@ class Mesh {
     Collect();
     return view;
   }
+  absl::StatusOr<WorkerView> Forget(const std::string& worker) {
+    auto view = brain_.OnForget(worker, Now());
+    Collect();
+    return view;
+  }
   StoredMeasurements Measured(const std::string& model) const {
     return brain_.ViewMeasurements(model);
   }

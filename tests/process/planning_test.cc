@@ -62,7 +62,7 @@ TEST(Planning, WorkersOfOneMachineShareItsMemory) {
 TEST(Planning, PlansAndRunsByWhatWasMeasured) {
   const Mesh mesh(2);
   const std::string file = JobFile(mesh);
-  mesh.Json({"profile", "--model", "lenet", "--batch", "16", "--all"});
+  mesh.Json({"profile", "-f", file, "--all"});
 
   const nlohmann::json plan =
       mesh.Json({"plan", "-f", file, "--stages", "2", "--no-replicas"});
