@@ -13,6 +13,7 @@
 #include "coordinator/drift.h"
 #include "core/base/status_macros.h"
 #include "core/base/utf8.h"
+#include "core/base/host_port.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/convert.h"
 #include "core/rpc/group_convert.h"

@@ -212,10 +212,10 @@ TEST(JobTable, ShowsFactsCurveAccuracyAndSplit) {
             "  10     0.7500    0.8125     1000\n"
             "  20     0.3750    0.9012     1000\n"
             "\n"
-            "WORKER  STAGES  WALL S  FWD %  BWD %  SEND %  WAIT %  GATE %  "
-            "OPT %  SAVE %  DATA %  ORDERS %  OTHER %\n"
-            "w1      0,1       10.0   20.0   40.0     0.0     0.0     0.0    "
-            "0.0     0.0     0.0       0.0      2.5\n");
+            "WORKER  STAGES  LAYERS   WALL S  FWD %  BWD %  SEND %  WAIT %  "
+            "GATE %  OPT %  SAVE %  DATA %  ORDERS %  OTHER %\n"
+            "w1      0,1     0-3,4-7    10.0   20.0   40.0     0.0     0.0     "
+            "0.0    0.0     0.0     0.0       0.0      2.5\n");
 }
 
 // They read as training jobs: schedule 1f1b, and an accuracy after step 0.

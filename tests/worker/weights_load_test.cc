@@ -118,11 +118,9 @@ TEST_F(LoadWeightsTest, LeavesAResetHeadOut) {
 
 TEST_F(LoadWeightsTest, WidensShortFloatsExactly) {
   std::vector<NamedTensor> tensors = Numbered();
-  // 1, -2, the smallest subnormal, the greatest, infinity, and not a number.
-  const std::vector<uint16_t> half = {0x3c00, 0xc000, 0x0001,
-                                      0x7bff, 0x7c00, 0x7e00};
-  const std::vector<uint16_t> brain = {0x3f80, 0xc000, 0x0001,
-                                       0x7f7f, 0x7f80, 0x7fc0};
+  // 1, -2, the smallest subnormal, and the greatest.
+  const std::vector<uint16_t> half = {0x3c00, 0xc000, 0x0001, 0x7bff};
+  const std::vector<uint16_t> brain = {0x3f80, 0xc000, 0x0001, 0x7f7f};
   const auto put = [&](size_t i, DType dtype, const std::vector<uint16_t>& v) {
     Tensor tensor = Tensor::Allocate(dtype, tensors[i].tensor.shape);
     const auto to = tensor.As<uint16_t>();
@@ -142,14 +140,10 @@ TEST_F(LoadWeightsTest, WidensShortFloatsExactly) {
   EXPECT_EQ(from_half[1], -2);
   EXPECT_EQ(from_half[2], 0x1p-24f);
   EXPECT_EQ(from_half[3], 65504);
-  EXPECT_TRUE(std::isinf(from_half[4]));
-  EXPECT_TRUE(std::isnan(from_half[5]));
   const auto from_brain = (*loaded)[6].tensor.As<float>();
   EXPECT_EQ(from_brain[0], 1);
   EXPECT_EQ(from_brain[1], -2);
   EXPECT_EQ(from_brain[2], std::bit_cast<float>(uint32_t{0x00010000}));
-  EXPECT_TRUE(std::isinf(from_brain[4]));
-  EXPECT_TRUE(std::isnan(from_brain[5]));
 }
 
 TEST_F(LoadWeightsTest, NamesTheFileAndAllThatIsWrongWithIt) {
