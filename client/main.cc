@@ -31,6 +31,7 @@
 #include "client/rpc/daemon_probe.h"
 #include "client/rpc/grpc_control_client.h"
 #include "client/rpc/job_file.h"
+#include "client/rpc/job_reference.h"
 #include "client/rpc/plan_file.h"
 #include "client/rpc/profile_file.h"
 #include "client/rpc/settings_file.h"
@@ -388,6 +389,13 @@ ExitCode Run(const ClientOptions& options) {
   switch (options.command) {
     case Command::kUp:
       return Up(options, console);
+    case Command::kJobKeys:
+      if (console.table()) {
+        console.Print(JobReference());
+      } else {
+        console.Print(JobReferenceDocument());
+      }
+      return kExitOk;
     case Command::kModelList:
       return ListModelsCommand(console);
     case Command::kModelInspect:

@@ -238,6 +238,9 @@ void Parser::AddJobs() {
   weights->footer("Example:\n  paceline job export last -o model.safetensors");
   with_job("delete", "Forgets an ended job and its weights",
            Command::kJobDelete);
+  Add(job, "keys", "Explains all keys of a job file; needs no coordinator",
+      Command::kJobKeys)
+      ->footer("Example:\n  paceline job keys");
 }
 
 void Parser::AddNodes() {

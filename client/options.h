@@ -28,6 +28,7 @@ enum class Command {
   kJobStop,
   kJobExport,
   kJobDelete,
+  kJobKeys,
   kNodeList,
   kNodeShow,
   kNodeDrain,

@@ -7,79 +7,23 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "client/job_keys.h"
 #include "core/model/catalog.h"
 
 namespace paceline {
 namespace {
 
-// `key` has an effect only while `decider` has the value `needs`.
-struct Rule {
-  const char* key;
-  const char* decider;
-  const char* needs;
-  std::string (*value)(const JobSpec&);  // of the decider
-};
-
-std::string Optimizer(const JobSpec& spec) { return spec.train.optimizer.name; }
-std::string RateSchedule(const JobSpec& spec) {
-  return spec.train.learning_rate.schedule;
-}
-
-std::string AggregationRule(const JobSpec& spec) {
-  return spec.aggregation.rule;
-}
-
 constexpr char kModelPrefix[] = "model.";
-constexpr char kOptimizer[] = "train.optimizer.name";
-constexpr char kRule[] = "aggregation.rule";
-constexpr char kSchedule[] = "train.learning_rate.schedule";
 
-constexpr Rule kRules[] = {
-    {"train.optimizer.momentum", kOptimizer, "sgd", Optimizer},
-    {"train.optimizer.beta1", kOptimizer, "adamw", Optimizer},
-    {"train.optimizer.beta2", kOptimizer, "adamw", Optimizer},
-    {"train.optimizer.epsilon", kOptimizer, "adamw", Optimizer},
-    {"train.learning_rate.minimum", kSchedule, "cosine", RateSchedule},
-    {"train.learning_rate.step_every", kSchedule, "step", RateSchedule},
-    {"train.learning_rate.gamma", kSchedule, "step", RateSchedule},
-    {"aggregation.selected", kRule, "krum", AggregationRule},
-    {"aggregation.alpha", kRule, "suspicion", AggregationRule},
-    {"aggregation.gamma", kRule, "zeno", AggregationRule},
-    {"aggregation.rho", kRule, "zeno", AggregationRule},
-    {"aggregation.trusted", kRule, "zeno", AggregationRule},
-};
-
-constexpr char kSynthetic[] =
-    " synthetic synthetic-labels synthetic-pairs synthetic-tokens ";
-
-// The data sets that look at a key of theirs, between blanks.
-struct DataRule {
-  const char* key;
-  const char* sets;
-};
-
-constexpr DataRule kDataRules[] = {
-    {"data.path",
-     " cifar10 cifar100 fashion-mnist idx imagefolder text text-labels "
-     "text-pairs "},
-    {"data.train_samples", kSynthetic},
-    {"data.test_samples", kSynthetic},
-    {"data.crop", " cifar10 cifar100 imagefolder "},
-    {"data.resize", " imagefolder "},
-    {"data.flip", " cifar10 cifar100 imagefolder "},
-    {"data.mean", " cifar10 cifar100 fashion-mnist idx imagefolder "},
-    {"data.deviation", " cifar10 cifar100 fashion-mnist idx imagefolder "},
-    {"data.block",
-     " synthetic-labels synthetic-pairs synthetic-tokens text text-labels "
-     "text-pairs "},
-    {"data.tokens", " text "},
-    {"data.test_fraction", " text text-labels text-pairs "},
-    {"data.padding", " synthetic-labels text-labels "},
-    {"data.vocabulary", " synthetic-labels "},
-};
-
-bool IsAmong(const char* sets, const std::string& data_set) {
-  return absl::StrContains(sets, absl::StrCat(" ", data_set, " "));
+// Of a key that decides about others in JobKeys().
+std::string ValueOf(const JobSpec& spec, const std::string& decider) {
+  if (decider == "data.name") return spec.data.name;
+  if (decider == "train.optimizer.name") return spec.train.optimizer.name;
+  if (decider == "aggregation.rule") return spec.aggregation.rule;
+  if (decider == "train.learning_rate.schedule") {
+    return spec.train.learning_rate.schedule;
+  }
+  return "";
 }
 
 const GivenKey* Find(const std::vector<GivenKey>& given, const char* path) {
@@ -149,16 +93,14 @@ std::string WhyUnused(const JobSpec& spec, const GivenKey& key,
   if (std::string why = WhyOtherKind(spec, key.path); !why.empty()) return why;
   if (std::string why = WhyOtherShape(spec, key.path); !why.empty()) return why;
   if (std::string why = WhyNoFault(spec, key.path); !why.empty()) return why;
-  for (const Rule& rule : kRules) {
-    if (key.path != rule.key) continue;
-    const std::string value = rule.value(spec);
-    return value == rule.needs ? "" : absl::StrCat(rule.decider, " is ", value);
-  }
-  for (const DataRule& rule : kDataRules) {
-    if (key.path != rule.key) continue;
-    return IsAmong(rule.sets, spec.data.name)
-               ? ""
-               : absl::StrCat("data.name is ", spec.data.name);
+  const JobKey* const known = FindJobKey(key.path);
+  if (known != nullptr && *known->decider != '\0') {
+    const std::string value = ValueOf(spec, known->decider);
+    if (!value.empty()) {
+      return IsAmong(known->needs, value)
+                 ? ""
+                 : absl::StrCat(known->decider, " is ", value);
+    }
   }
   if (absl::StartsWith(key.path, kModelPrefix)) {
     const std::string size(absl::StripPrefix(key.path, kModelPrefix));
@@ -177,7 +119,8 @@ std::string WhyUnused(const JobSpec& spec, const GivenKey& key,
                         ", and that decides");
   }
   if (key.path == "train.evaluate_every" &&
-      IsAmong(kSynthetic, spec.data.name) && spec.data.test_samples == 0) {
+      IsAmong(FindJobKey("data.test_samples")->needs, spec.data.name) &&
+      spec.data.test_samples == 0) {
     return "data.test_samples is 0";
   }
   return "";

@@ -137,7 +137,6 @@ TEST(Options, MistakesSayWhatWouldBeRight) {
       {{"job", "show"}, "JOB is missing: Number of the job, or 'last'"},
       {{"job", "submit"}, "FILE is missing: The job, as YAML"},
       {{"job", "export", "3"}, "--output-file FILE is missing: Where to"},
-      {{"profile", "--model", "m"}, "--batch"},
       {{"profile", "--model", "m", "--batch", "4", "-f", "j"}, "excludes"},
       {{"job", "show", "1", "2"}, "not expected: 2"},
       {{"job", "submit", "f", "--timeot", "3"}, "did you mean --timeout?"},
@@ -222,8 +221,7 @@ TEST(Options, PlanFilesAreTakenBySubmitAndSimulate) {
 
 TEST(Options, PlanningMistakesAreUsageErrorsThatSayWhat) {
   const std::vector<std::pair<std::vector<const char*>, const char*>> wrong = {
-      {{"profile", "--batch", "8"}, "--model MODEL is missing"},
-      {{"profile", "--model", "m"}, "--batch B is missing"},
+      {{"profile", "--model", "m"}, "--model requires --batch"},
       {{"profile", "--model", "m", "--batch", "0"}, "--batch"},
       {{"profile", "--model", "m", "--batch", "1", "--all", "--worker", "w"},
        "excludes"},
