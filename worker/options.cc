@@ -88,8 +88,7 @@ bool ParseWorkerOptions(int argc, char** argv, WorkerOptions* options,
       ->check([](const std::string& name) { return WhyNoWorkerName(name); },
               "");
   option("--machine-id", options->machine_id, "MACHINE_ID",
-         "Workers with the same id fall together (default: the "
-         "machine's)");
+         "Workers with the same id fall together (default: the machine's)");
   app.add_option("--machine-workers", options->machine_workers,
                  "How many workers run on this machine: each counts on its "
                  "part of the memory")
@@ -103,8 +102,7 @@ bool ParseWorkerOptions(int argc, char** argv, WorkerOptions* options,
   option("--http", options->http, "HTTP",
          "host:port of /metrics, /healthz and /readyz; port 0: any");
   option("--state", options->state, "STATE",
-         "Folder for what is kept: the machine's id where it has "
-         "none");
+         "Folder for what is kept: the machine's id where it has none");
   option("--port-file", options->port_file, "PORT_FILE",
          "Write the ports there as JSON once ready");
   option("--log-level", level, "LOG_LEVEL", "debug, info, warn or error")

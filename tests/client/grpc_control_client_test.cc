@@ -531,6 +531,7 @@ TEST(Submit, EndsWithinFiveSecondsWhenTheCoordinatorIsDown) {
 TEST(GrpcLog, IsKeptOffTheTerminalUnlessAskedFor) {
   const auto logged = [] {
     SilenceGrpcLog();
+    gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
     testing::internal::CaptureStderr();
     gpr_log(GPR_ERROR, "subchannel");
     return testing::internal::GetCapturedStderr();
