@@ -31,7 +31,7 @@ bool Converts(DType from, DType to);
 //               classifier neither is what a published encoder has for another
 //               head (IsOfAnotherHead) and lacks (IsBehindEncoder)
 // Errors:
-//   InvalidArgument  names every tensor that is missing, unknown, of another
+//   InvalidArgument  counts the tensors that are missing, unknown, of another
 //                    shape or of a dtype that does not convert
 absl::Status CheckWeights(const ModelDescription& model,
                           const std::vector<TensorPlace>& tensors,

@@ -21,9 +21,8 @@ namespace paceline {
 // Errors (all name the file):
 //   NotFound, PermissionDenied  as the system says
 //   InvalidArgument  not safetensors (ReadSafetensors), or not this model's:
-//                    every tensor that is missing, unknown, of another shape
-//                    or dtype is named in one message; a tied tensor that is
-//                    there twice and differs
+//                    as CheckWeights() says it; a tied tensor that is there
+//                    twice and differs; a tensor that holds NaN or infinity
 absl::StatusOr<std::vector<NamedTensor>> LoadWeights(
     const ModelSpec& spec, const ModelDescription& model,
     const LayerRange& layers);
