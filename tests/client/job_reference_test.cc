@@ -65,10 +65,11 @@ TEST(JobReference, IsAJobFileThatChangesNothing) {
 TEST(JobReference, SaysTypeDefaultAndWhenAKeyHasAnEffect) {
   const std::string text = JobReference();
 
-  EXPECT_THAT(text, HasSubstr("    # Of earlier updates in the next one. Type: "
-                              "a number. Only with\n"
-                              "    # train.optimizer.name sgd.\n"
-                              "    momentum: 0\n"));
+  EXPECT_THAT(text,
+              HasSubstr("    # How much of the last update the next one keeps. "
+                        "Type: a number. Only with\n"
+                        "    # train.optimizer.name sgd.\n"
+                        "    momentum: 0\n"));
   EXPECT_THAT(text, HasSubstr("  # depth:\n"));
   EXPECT_THAT(text, HasSubstr("# - worker:\n"));
 }
