@@ -368,6 +368,22 @@ TEST_F(RpcTest, DrainedWorkerIsListedAsSuchAndTakenBack) {
   EXPECT_FALSE(back.drained());
 }
 
+// Issue 22, defect 27.
+TEST_F(RpcTest, WorkerThatIsThereIsNotForgotten) {
+  FakeWorker worker(*stub_, Hello("a", 1));
+  worker.Read();
+  const auto forget = [&](const std::string& name) {
+    grpc::ClientContext context;
+    v1::ForgetWorkerRequest request;
+    request.set_worker(name);
+    v1::Worker answer;
+    return control_->ForgetWorker(&context, request, &answer).error_code();
+  };
+
+  EXPECT_EQ(forget("a"), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(forget("b"), grpc::StatusCode::NOT_FOUND);
+}
+
 TEST_F(RpcTest, WeightsOfAnotherAttemptAreAborted) {
   v1::RunOrder run;
   run.set_job(9);
