@@ -4,13 +4,18 @@ import json
 import re
 import shlex
 import subprocess
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from include_rule import includes, kind_of
 from tree import Problem
 
 JOBS = 2
+# Headers that clang reads once for all files: most of its time goes there.
+PRECOMPILED = {"absl", "grpc", "generated", "gtest", "standard"}
 # LibTorch's headers take clang half a minute a file, and its folder holds no
 # lock of ours that another thread wants.
 SKIPPED = re.compile(r"(worker/torch|tests/torch)/")
@@ -36,18 +41,27 @@ def flags_of(command):
     while words:
         word = words.pop(0)
         if word in ("-isystem", "-I", "-D"):
-            kept += [word, words.pop(0)]
+            kept.append(word + words.pop(0))
         elif word.startswith(("-I", "-D", "-std=")):
             kept.append(word)
     return kept
 
 
-def complaints(entry):
+def clang(flags, *words):
+    """What clang complains of."""
     result = subprocess.run(
-        ["clang++", "-fsyntax-only", "-Wno-everything", "-Wthread-safety",
-         "-Werror=thread-safety", *flags_of(entry["command"]), entry["file"]],
-        cwd=entry["directory"], capture_output=True, text=True, check=False)
+        ["clang++", "-Wno-everything", "-Wthread-safety",
+         "-Werror=thread-safety", *flags, *words],
+        capture_output=True, text=True, check=False)
     return result.stderr if result.returncode else ""
+
+
+def library_headers(tree, names):
+    """The headers of libraries that two of the files or more include."""
+    count = Counter(header for name in names
+                    for header in {h for _, _, h in includes(tree, name)}
+                    if kind_of(header) in PRECOMPILED)
+    return sorted(header for header, files in count.items() if files > 1)
 
 
 def check(tree, build):
@@ -55,14 +69,27 @@ def check(tree, build):
     if not database.exists():
         yield Problem(str(database), 0, "is missing: configure first")
         return
-    entries = {}
+    names, flags = [], {}
     for entry in json.loads(database.read_text(encoding="utf-8")):
         file = Path(entry["file"])
         if file.is_relative_to(tree.root.resolve()):
             name = file.relative_to(tree.root.resolve()).as_posix()
             if name in tree.files and concerns(tree, name):
-                entries[name] = entry
-    with ThreadPoolExecutor(JOBS) as pool:
-        for name, said in zip(entries, pool.map(complaints, entries.values())):
+                names.append(name)
+                flags |= dict.fromkeys(flags_of(entry["command"]))
+    # All files share the flags, so that they can share the parsed headers.
+    with TemporaryDirectory() as folder, ThreadPoolExecutor(JOBS) as pool:
+        header = Path(folder) / "headers.h"
+        header.write_text("".join(f"#include <{name}>\n" for name in
+                                  library_headers(tree, names)))
+        said = clang(flags, "-x", "c++-header", str(header), "-o",
+                     f"{header}.pch")
+        if said:
+            yield Problem(str(database), 0, f"clang says:\n{said}")
+            return
+        check_one = partial(clang, flags, "-fsyntax-only", "-include-pch",
+                            f"{header}.pch")
+        paths = [str(tree.root.resolve() / name) for name in names]
+        for name, said in zip(names, pool.map(check_one, paths)):
             if said:
                 yield Problem(name, 0, f"clang says:\n{said}")
