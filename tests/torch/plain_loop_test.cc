@@ -163,7 +163,10 @@ class PlainLoop {
     return sum;
   }
 
-  // In bf16 as LibTorch itself would: with its autocast.
+  // In bf16 as LibTorch itself would: with its autocast.  LibTorch 2.6 has
+  // newer names for these calls; 1.13 has only these.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
   torch::Tensor Logits(const torch::Tensor& x, const SeedLayer& seed) {
     if (experiment_.job.precision == "fp32") return model_->Forward(x, seed);
     at::autocast::set_autocast_cpu_dtype(at::kBFloat16);
@@ -173,6 +176,7 @@ class PlainLoop {
     at::autocast::set_cpu_enabled(false);
     return logits.to(torch::kFloat);
   }
+#pragma GCC diagnostic pop
 
   StepReport Report(const BatchInfo& batch) const {
     StepReport report;
