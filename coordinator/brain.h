@@ -271,10 +271,14 @@ class Brain {
     int false_starts = 0;
     int lost_groups = 0;
     absl::Status lost_error;  // of the last member that failed
-    std::optional<EvaluationRecord> evaluating;  // parts of it may be missing
-    std::set<WorkerId> evaluators;  // had a part of it when the first one came
-    int64_t most_evaluated = 0;     // samples of whole evaluations
-    Instant save_again;             // not before, after an incomplete upload
+    // By step: evaluations of which parts may be missing.
+    struct OpenEvaluation {
+      EvaluationRecord sum;
+      std::set<WorkerId> members;  // had a part of it when the first one came
+    };
+    std::map<int64_t, OpenEvaluation> evaluating;
+    int64_t most_evaluated = 0;  // samples of whole evaluations
+    Instant save_again;          // not before, after an incomplete upload
     int incomplete_saves = 0;
     // Processes that were taken out: when they shall start anew.
     struct Return {
@@ -334,6 +338,9 @@ class Brain {
   void TakeRound(Job& job, const RoundRecord& record, Moment moment);
   void TakePartEvaluation(Job& job, WorkerId worker,
                           const EvaluationRecord& part, Moment moment);
+  // True when no further part of the oldest open evaluation can come.
+  static bool EvaluationIsOver(const Job& job);
+  // Ends the oldest open evaluation.
   void EndEvaluation(Job& job, Moment moment);
   void TakeGroupNews(Job& job, Moment moment);
   void TakeLeaver(Job& job, const GroupLeaver& leaver, Moment moment);

@@ -185,33 +185,50 @@ void Brain::TakePartEvaluation(Job& job, WorkerId worker,
   const std::optional<EvaluationRecord> sum =
       job.chronicle.OnEvaluation(worker, part);
   if (!sum.has_value()) return;
-  if (job.evaluating.has_value() && job.evaluating->step < sum->step) {
-    EndEvaluation(job, moment);  // whoever is missing is gone
-  }
   if (sum->step <= job.record.evaluated_step) return;
-  if (!job.evaluating.has_value()) {
-    job.evaluators.clear();
+  const auto [open, is_new] = job.evaluating.try_emplace(sum->step);
+  open->second.sum = *sum;
+  if (is_new) {
     for (const MemberId& member : MembersAt(*job.group->view(), sum->step)) {
-      job.evaluators.insert(member.worker);
+      open->second.members.insert(member.worker);
     }
   }
-  job.evaluating = sum;
-  // Who was lost meanwhile is waited for until the next evaluation.
-  const std::set<WorkerId> there = job.chronicle.EvaluatedBy(sum->step);
-  if (std::includes(there.begin(), there.end(), job.evaluators.begin(),
-                    job.evaluators.end())) {
+  while (!job.evaluating.empty() && EvaluationIsOver(job)) {
     EndEvaluation(job, moment);
   }
 }
 
+// A member sends its parts in the order of their steps.  A part of a member
+// that was lost is waited for until a later evaluation has begun.
+bool Brain::EvaluationIsOver(const Job& job) {
+  const auto& [step, evaluation] = *job.evaluating.begin();
+  std::set<WorkerId> sent = job.chronicle.EvaluatedBy(step);
+  if (sent.empty()) return true;  // its parts are forgotten: too many are open
+  const bool later = job.evaluating.size() > 1;
+  for (const auto& [other, unused] : job.evaluating) {
+    sent.merge(job.chronicle.EvaluatedBy(other));
+  }
+  const View& view = *job.group->view();
+  const auto is_gone = [&view](WorkerId worker) {
+    return std::none_of(view.members.begin(), view.members.end(),
+                        [worker](const ViewMember& member) {
+                          return member.id.worker == worker;
+                        });
+  };
+  return std::all_of(evaluation.members.begin(), evaluation.members.end(),
+                     [&](WorkerId member) {
+                       return sent.count(member) > 0 ||
+                              (later && is_gone(member));
+                     });
+}
+
 void Brain::EndEvaluation(Job& job, Moment moment) {
-  if (!job.evaluating.has_value()) return;
-  const EvaluationRecord evaluation = *std::exchange(job.evaluating, {});
-  if (evaluation.step <= job.record.evaluated_step) return;
+  const auto open = job.evaluating.extract(job.evaluating.begin());
+  const EvaluationRecord& evaluation = open.mapped().sum;
   job.record.evaluated_step = evaluation.step;
   std::vector<std::string> missing;
   const std::set<WorkerId> there = job.chronicle.EvaluatedBy(evaluation.step);
-  for (const WorkerId worker : job.evaluators) {
+  for (const WorkerId worker : open.mapped().members) {
     if (there.count(worker) == 0) missing.push_back(NameOf(worker));
   }
   const std::string text = EvaluationText(job.record.spec, evaluation);
@@ -255,7 +272,7 @@ void Brain::TakeGroupNews(Job& job, Moment moment) {
              moment);
   }
   if (job.saving || moment.now < job.save_again || !group.AllDone()) return;
-  EndEvaluation(job, moment);
+  while (!job.evaluating.empty()) EndEvaluation(job, moment);
   OnAllDone(job, moment);
 }
 
@@ -328,7 +345,7 @@ void Brain::RestartGroup(Job& job, const std::string& why, Moment moment) {
       {Actions::Weights::Kind::kForget, record.fence(), {}});
   for (JobWorker& worker : record.workers) LetGo(job, worker);
   job.group.reset();
-  job.evaluating.reset();
+  job.evaluating.clear();
   job.recent.clear();
   job.loss.reset();
   job.accuracy.reset();

@@ -369,6 +369,24 @@ TEST(BrainGroup, AnEvaluationOfAPartOfTheTestSetIsToldApart) {
   EXPECT_DOUBLE_EQ(*mesh.Job().accuracy, 0.7);
 }
 
+// Issue 22, defect 20: the next evaluation ended the one before it, though the
+// other members' parts were on their way.
+TEST(BrainGroup, AnEvaluationWaitsForMembersThatHaveNotSentTheNextOne) {
+  GroupMesh mesh = Training(2);
+  Heartbeat one = mesh.Beat("w1");
+  one.evaluations = {{10, 2.0, 0.5, 100}, {11, 1.0, 0.6, 100}};
+  Heartbeat two = mesh.Beat("w2");
+  two.evaluations = {{10, 2.0, 0.7, 100}, {11, 1.0, 0.8, 100}};
+
+  mesh.Send("w1", one);
+  mesh.Send("w2", two);
+
+  const std::vector<std::string> story = mesh.Story();
+  EXPECT_THAT(story, Contains(HasSubstr("evaluated: accuracy 0.6000")));
+  EXPECT_THAT(story, Contains(HasSubstr("evaluated: accuracy 0.7000")));
+  EXPECT_THAT(story, Each(Not(HasSubstr("incomplete"))));
+}
+
 TEST(BrainGroup, StepThatSeveralMembersRecordCountsOnce) {
   GroupMesh mesh = Training(2);
   for (const std::string name : {"w1", "w2"}) {
