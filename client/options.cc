@@ -493,7 +493,8 @@ std::optional<ParseStop> Parser::Parse(int argc, const char* const* argv) {
     stop.exit_code = kExitUsage;
     stop.err = absl::StrCat(
         "paceline: ",
-        unknown.has_value() ? *unknown : ExplainUsage(FaultOf(error)),
+        ShortenWords(unknown.has_value() ? *unknown
+                                         : ExplainUsage(FaultOf(error))),
         "\nsee '", FullName(Innermost(&app_)), " --help'\n");
     return stop;
   }

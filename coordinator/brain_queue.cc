@@ -348,8 +348,10 @@ void Brain::Put(const Job& job) {
 void Brain::SetWhy(Job& job, const std::string& why) {
   if (job.record.why == why) return;
   job.record.why = why;
-  actions_.notices.push_back(
-      {false, absl::StrCat("job ", why), job.record.id, WorkerId{}});
+  if (!why.empty()) {
+    actions_.notices.push_back(
+        {false, absl::StrCat("job ", why), job.record.id, WorkerId{}});
+  }
   Put(job);
 }
 

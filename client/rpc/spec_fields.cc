@@ -130,7 +130,8 @@ std::string ExpectedType(const FieldDescriptor& field) {
   }
   const std::string scalar = ScalarName(field);
   if (field.is_repeated()) {
-    return absl::StrCat("a list of ", scalar, "s, as in [1, 2]");
+    return absl::StrCat("a list of ", scalar, "s, as in ",
+                        scalar == "text" ? "[a, b]" : "[1, 2]");
   }
   return scalar == "text" ? scalar : absl::StrCat("a ", scalar);
 }

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "core/base/utf8.h"
 
 namespace paceline {
@@ -57,7 +58,8 @@ absl::StatusOr<std::vector<ConfigEntry>> ReadConfigFile(
     if (IsRest(text)) continue;
     const size_t equals = text.find('=');
     const std::string key(absl::StripAsciiWhitespace(text.substr(0, equals)));
-    const std::string shown = ToUtf8(key, kMostBytesShown);
+    const std::string shown =
+        absl::Utf8SafeCHexEscape(ToUtf8(key, kMostBytesShown));
     const std::string where = absl::StrCat(path, ":", number, ": ", shown);
     if (equals == absl::string_view::npos) {
       return absl::InvalidArgumentError(

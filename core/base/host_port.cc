@@ -87,7 +87,9 @@ bool IsLoopback(const std::string& host) {
   }
   in6_addr v6;
   if (inet_pton(AF_INET6, host.c_str(), &v6) == 1) {
-    return IN6_IS_ADDR_LOOPBACK(&v6);
+    const bool is_mapped_127 =
+        IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127;
+    return IN6_IS_ADDR_LOOPBACK(&v6) || is_mapped_127;
   }
   return false;
 }

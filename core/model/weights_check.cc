@@ -7,12 +7,14 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/utf8.h"
 #include "core/model/published_names.h"
 
 namespace paceline {
 namespace {
 
 constexpr size_t kMostNamesShown = 3;
+constexpr size_t kMostBytesShown = 200;  // of a name and what is wrong with it
 
 std::string ShapeText(const Shape& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
@@ -127,9 +129,12 @@ void Add(const char* what, const std::vector<std::string>& names,
          std::vector<std::string>& parts) {
   if (names.empty()) return;
   const size_t shown = std::min(names.size(), kMostNamesShown);
-  std::string part =
-      absl::StrCat(names.size(), " ", what, ": ",
-                   absl::StrJoin(names.begin(), names.begin() + shown, "; "));
+  std::string part = absl::StrCat(
+      names.size(), " ", what, ": ",
+      absl::StrJoin(names.begin(), names.begin() + shown, "; ",
+                    [](std::string* out, const std::string& name) {
+                      absl::StrAppend(out, ToUtf8(name, kMostBytesShown));
+                    }));
   if (names.size() > shown) {
     absl::StrAppend(&part, " and ", names.size() - shown, " more");
   }

@@ -1,6 +1,7 @@
 #include "core/rpc/channel.h"
 
 #include <netdb.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -147,6 +148,15 @@ void SetKeepalive(grpc::ServerBuilder& builder) {
       kMinPingIntervalMs);
 }
 
+// gRPC 1.51 accepts no connection ever again after one "too many open files":
+// the soft limit, often 1,024, is raised to the hard one.
+void RaiseFileLimit() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 // gRPC 1.51 has one message size a server, none a method, and no limit for
 // connections.  An age limit for connections would end our long streams.
 void SetLimits(grpc::ServerBuilder& builder, const ServerOptions& options) {
@@ -201,6 +211,7 @@ absl::StatusOr<BoundServer> StartServer(
   }
   PACELINE_RETURN_IF_ERROR(CheckPortIsFree(options, where));
 
+  RaiseFileLimit();
   StartGrpc();
   grpc::ServerBuilder builder;
   SetKeepalive(builder);

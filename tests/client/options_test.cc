@@ -258,6 +258,7 @@ TEST(Options, PredictIsOfAFileOrOfAModel) {
 TEST(Options, AMistypedCommandIsShownTheLikelyOne) {
   EXPECT_THAT(Stopped({"-o", "json", "job", "submitt", "f"}).err,
               HasSubstr("'submitt' is no command; did you mean 'submit'?"));
+  EXPECT_LT(Stopped({std::string(5000, 'x')}).err.size(), 1000u);
   EXPECT_THAT(Stopped({"qqqqqq"}).err, HasSubstr("there are: up, job, node"));
 }
 

@@ -351,6 +351,23 @@ TEST(DataPlane, FindsANeighbourAgainThatComesBackOnItsPort) {
   }
 }
 
+// Issue 22, defect 18: the job stayed at its first step for ever.
+TEST(DataPlane, EndsTheRunsWaitsWhenTheNeighbourWasNeverReached) {
+  PlaneNode node({.reach = absl::Milliseconds(100)});
+  std::string nobody;
+  {
+    PlaneNode gone;
+    nobody = gone.address();
+  }
+  auto run = node.plane.Open(WiringOf({}, 0, {node.address(), nobody}));
+  ASSERT_TRUE(run.ok()) << run.status();
+
+  const absl::Status status = run->link->Receive(GradientKey(0, 0)).status();
+
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(status.message(), HasSubstr("--advertise"));
+}
+
 TEST(DataPlane, SendsAgainWhatWasDamagedOnTheWay) {
   // A receiver that finds the first frame damaged is one that ends the stream
   // with DATA_LOSS before it has taken any.

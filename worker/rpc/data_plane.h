@@ -35,6 +35,9 @@ struct DataPlaneOptions {
   absl::Duration hold = absl::Seconds(30);
   // How long a closed run goes on sending what its neighbours still need.
   absl::Duration linger = absl::Seconds(10);
+  // How long a neighbour that was never reached may stay out of reach before
+  // the run fails.
+  absl::Duration reach = absl::Seconds(30);
   // How long a stream may take to say hello to a run that is open or to come.
   absl::Duration hello = absl::Seconds(10);
 };

@@ -310,10 +310,12 @@ void OutboundStream::OnCallDone(const grpc::Status& grpc_status) {
   bool retry = false;
   bool log = false;
   bool refused = false;
+  bool out_of_reach = false;
   {
     absl::MutexLock lock(&mutex_);
     call_ = nullptr;
-    retry = DecideRetryLocked(status);
+    out_of_reach = DecideOutOfReachLocked(status);
+    retry = !out_of_reach && DecideRetryLocked(status);
     refused = ended_.ok() && absl::IsInvalidArgument(status);
     log = retry && !std::exchange(break_logged_, break_logged_ || retry);
     pieces_.clear();
@@ -338,6 +340,21 @@ void OutboundStream::OnCallDone(const grpc::Status& grpc_status) {
         status.code(),
         absl::StrCat(where, " refuses our frames: ", status.message())));
   }
+  if (out_of_reach) {
+    options_.on_refused(absl::UnavailableError(absl::StrCat(
+        where, " could not be reached for ",
+        absl::FormatDuration(shared_->options.reach), " (", status.message(),
+        "): its --advertise must be an address that every worker can dial")));
+  }
+}
+
+bool OutboundStream::DecideOutOfReachLocked(const absl::Status& status) {
+  if (established_ || !absl::IsUnavailable(status)) {
+    out_of_reach_ = absl::InfiniteFuture();
+    return false;
+  }
+  out_of_reach_ = std::min(out_of_reach_, absl::Now());
+  return ended_.ok() && absl::Now() - out_of_reach_ >= shared_->options.reach;
 }
 
 bool OutboundStream::DecideRetryLocked(const absl::Status& status) {

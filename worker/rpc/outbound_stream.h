@@ -35,7 +35,7 @@ struct OutboundOptions {
   std::map<int32_t, int> bounds;  // by boundary
   Codec codec = Codec::kRaw;
   // Called at most once, on any thread: the neighbour said that what we send
-  // can never be right.
+  // can never be right, or it could not be reached from the run's start on.
   std::function<void(absl::Status)> on_refused;
 };
 
@@ -85,6 +85,9 @@ class OutboundStream final
   void OnWritten(bool ok) override;
   void OnReadEnded() override;
   void OnCallDone(const grpc::Status& status) override;
+  // True when the neighbour was never reached, and has not been for `reach`.
+  bool DecideOutOfReachLocked(const absl::Status& status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether, after the call ended so, another one is to be made.
   bool DecideRetryLocked(const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -112,6 +115,8 @@ class OutboundStream final
   bool established_ ABSL_GUARDED_BY(mutex_) = false;  // a credit came
 
   absl::Duration backoff_ ABSL_GUARDED_BY(mutex_);
+  // When it was first out of reach; the future once it answered.
+  absl::Time out_of_reach_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   bool break_logged_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

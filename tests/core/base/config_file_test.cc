@@ -52,6 +52,7 @@ TEST_F(ConfigFileTest, ValuesAreQuotedOrBareAndCommentsAreLeftOut) {
 TEST_F(ConfigFileTest, AFaultNamesLineAndKey) {
   EXPECT_EQ(Fault("listen"), ":2: listen: need KEY = VALUE");
   EXPECT_EQ(Fault("[server]"), ":2: [server]: need KEY = VALUE");
+  EXPECT_EQ(Fault("a\033[31m"), ":2: a\\x1b[31m: need KEY = VALUE");
   for (const char* const line :
        {"listen =", "listen = # none", "listen = \"open", "listen = a b",
         "listen = \"a\" b", "listen = a\"b\""}) {

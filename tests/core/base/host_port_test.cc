@@ -70,11 +70,12 @@ TEST(HostPort, IsPutTogetherAsItIsRead) {
 
 TEST(HostPort, KnowsLoopbackFromNamesThatLookLikeIt) {
   for (const char* yes : {"localhost", "LOCALHOST", "127.0.0.1", "127.9.8.7",
-                          "::1", "0:0:0:0:0:0:0:1"}) {
+                          "::1", "0:0:0:0:0:0:0:1", "::ffff:127.0.0.1"}) {
     EXPECT_TRUE(IsLoopback(yes)) << yes;
   }
-  for (const char* no : {"", "0.0.0.0", "::", "128.0.0.1", "127.0.0.1.evil.net",
-                         "localhost.evil.net", "127.1", "10.0.0.1"}) {
+  for (const char* no :
+       {"", "0.0.0.0", "::", "128.0.0.1", "127.0.0.1.evil.net",
+        "localhost.evil.net", "127.1", "10.0.0.1", "::ffff:10.0.0.1"}) {
     EXPECT_FALSE(IsLoopback(no)) << no;
   }
 }

@@ -96,6 +96,9 @@ TEST(CheckWeights, NamesTheFirstThreeOfAKindAndCountsTheRest) {
   EXPECT_THAT(why, HasSubstr("102 missing: conv1.weight; bn1.weight; bn1.bias "
                              "and 99 more."));
   EXPECT_LT(why.size(), 400u);
+
+  for (TensorPlace& tensor : tensors) tensor.name.insert(0, 5000, 'x');
+  EXPECT_LT(WhyNot(model, tensors).size(), 1200u);
 }
 
 TEST(CheckWeights, SaysHowToReplaceAHeadOfOtherClasses) {

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -143,6 +144,22 @@ TEST(StartServer, ServesOnTheFreePortThatItFound) {
   EXPECT_EQ(server.host, "127.0.0.1");
   EXPECT_TRUE(reply.status.ok()) << reply.status;
   EXPECT_EQ(reply.verdict.step(), 41);
+}
+
+// gRPC 1.51 accepts nothing any more after one "too many open files".
+TEST(StartServer, MayOpenAsManyFilesAsTheProcessMay) {
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit low = before;
+  low.rlim_cur = 256;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  FakeStage stage;
+
+  const BoundServer server = StartOnAnyPort(&stage);
+
+  rlimit after = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &after), 0);
+  EXPECT_EQ(after.rlim_cur, before.rlim_max);
 }
 
 TEST(StartServer, ServesOnLocalhostByName) {
