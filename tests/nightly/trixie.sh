@@ -29,6 +29,8 @@ if [[ ! -d $ROOT ]]; then
   debootstrap --variant=minbase trixie "$ROOT.part" "$(mirror)"
   mv "$ROOT.part" "$ROOT"
 fi
+# `ip netns exec` wants the root to be a mount of its own.
+mount --bind "$ROOT" "$ROOT"
 mount -t proc proc "$ROOT/proc"
 mount --rbind /sys "$ROOT/sys"
 mount --rbind /dev "$ROOT/dev"
