@@ -43,8 +43,9 @@ using ConfigOrigins = std::map<std::string, std::string>;
 absl::Status AtOption(const ConfigOrigins& origins, const std::string& key,
                       const absl::Status& status);
 
-// Gives `option` a value.  Errors: InvalidArgument  it refuses the value; the
-// message begins with `where`
+// Gives `option` a value.
+// Errors: InvalidArgument  the option refuses it; the message begins with
+//                          `where`
 template <typename Option>
 absl::Status GiveValue(Option& option, const std::string& value,
                        const std::string& where) {
@@ -66,7 +67,8 @@ absl::Status GiveValue(Option& option, const std::string& value,
 // that is not there is an error only where `must_exist`.
 // App is CLI::App, which only options.cc may include.
 // Errors: InvalidArgument  as ReadConfigFile; there is no such option, or it
-//                          refuses the value: names the file, line and key
+//                          refuses the value: names the file, line and key;
+//                          an option refuses its variable: names the variable
 template <typename App>
 absl::Status ApplyConfigFile(const std::string& path, bool must_exist, App& app,
                              ConfigOrigins& origins) {
