@@ -36,7 +36,7 @@
 #include "worker/torch/script_file.h"
 #include "worker/torch/threads.h"
 #else
-#include "worker/fake_engine.h"
+#include "tests/support/fake_engine.h"
 #endif
 
 namespace paceline {

@@ -13,7 +13,7 @@
 #include "core/base/check.h"
 #include "core/base/random.h"
 #include "core/rpc/channel.h"
-#include "worker/memory_link.h"
+#include "tests/support/memory_link.h"
 #include "worker/rpc/data_plane.h"
 
 namespace paceline {

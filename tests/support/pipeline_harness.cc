@@ -11,8 +11,8 @@
 #include "core/base/thread.h"
 #include "core/plan/plan.h"
 #include "core/schedule/schedule.h"
+#include "tests/support/memory_link.h"
 #include "worker/gate_desk.h"
-#include "worker/memory_link.h"
 #include "worker/run_order.h"
 #include "worker/stage_runner.h"
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "worker/fake_engine.h"
+#include "tests/support/fake_engine.h"
 
 namespace paceline {
 

@@ -19,7 +19,7 @@
 #include "core/plan/plan.h"
 #include "core/schedule/schedule.h"
 #include "gtest/gtest.h"
-#include "worker/memory_link.h"
+#include "tests/support/memory_link.h"
 #include "worker/run_order.h"
 #include "worker/tie_exchange.h"
 #include "worker/torch/engine.h"

@@ -12,11 +12,11 @@
 #include "absl/synchronization/notification.h"
 #include "gtest/gtest.h"
 #include "tests/support/fake_clock.h"
+#include "tests/support/fake_engine.h"
+#include "tests/support/memory_link.h"
 #include "worker/agent.h"
 #include "worker/data/open.h"
-#include "worker/fake_engine.h"
 #include "worker/gate_desk.h"
-#include "worker/memory_link.h"
 
 namespace paceline {
 

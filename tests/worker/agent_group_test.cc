@@ -11,9 +11,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/worker/training_group.h"
+#include "tests/support/fake_engine.h"
 #include "worker/agent.h"
 #include "worker/data/open.h"
-#include "worker/fake_engine.h"
 
 namespace paceline {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker/fake_engine.h"
+#include "tests/support/fake_engine.h"
 
 #include "tests/support/parallel_engine_suite.h"
 #include "tests/support/stage_engine_suite.h"

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "core/model/catalog.h"
+#include "tests/support/fake_engine.h"
 #include "tests/support/pipeline_harness.h"
 #include "worker/data/open.h"
-#include "worker/fake_engine.h"
 
 namespace paceline {
 

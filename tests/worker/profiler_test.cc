@@ -9,10 +9,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/fake_clock.h"
+#include "tests/support/fake_engine.h"
 #include "tests/support/small_model.h"
 #include "tests/support/wrapped_engine.h"
 #include "worker/cpu_time.h"
-#include "worker/fake_engine.h"
 
 namespace paceline {
 namespace {

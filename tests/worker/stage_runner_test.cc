@@ -5,12 +5,12 @@
 #include "core/schedule/asynchronous.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/fake_engine.h"
 #include "tests/support/pipeline_harness.h"
 #include "tests/support/schedule_builder.h"
 #include "tests/support/wrapped_engine.h"
 #include "tests/worker/fake_pipeline.h"
 #include "worker/data/open.h"
-#include "worker/fake_engine.h"
 
 namespace paceline {
 namespace {

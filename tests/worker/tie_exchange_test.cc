@@ -8,13 +8,13 @@
 #include "core/model/catalog.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/fake_engine.h"
+#include "tests/support/memory_link.h"
 #include "tests/support/pipeline_harness.h"
 #include "tests/support/schedule_builder.h"
 #include "tests/support/wrapped_engine.h"
 #include "tests/worker/fake_pipeline.h"
 #include "worker/data/open.h"
-#include "worker/fake_engine.h"
-#include "worker/memory_link.h"
 
 namespace paceline {
 namespace {

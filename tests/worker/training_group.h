@@ -16,8 +16,8 @@
 #include "core/optim/optimizer.h"
 #include "gtest/gtest.h"
 #include "tests/support/round_group.h"
+#include "tests/support/fake_engine.h"
 #include "worker/data/open.h"
-#include "worker/fake_engine.h"
 #include "worker/gossip_runner.h"
 #include "worker/round_runner.h"
 

@@ -1,4 +1,4 @@
-#include "worker/memory_link.h"
+#include "tests/support/memory_link.h"
 
 #include <algorithm>
 #include <map>
