@@ -21,7 +21,7 @@ struct Agent::GroupRun {
   MemberId self;
   LayerHook hook;
   std::unique_ptr<StageEngine> engine;
-  std::unique_ptr<StepSource> source;
+  std::unique_ptr<BatchSource> source;
   std::shared_ptr<CancelToken> cancel;
   // One of the two, by the job's mode.  Shared with whoever tells the agent of
   // the group, ends the run or asks how it goes.
@@ -111,7 +111,7 @@ absl::Status Agent::PrepareGroup(const RunOrder& order,
         factory_.ReadWeights(order.spec.model, model, options.layers));
     PACELINE_RETURN_IF_ERROR(run.engine->SetWeights(weights));
   }
-  PACELINE_ASSIGN_OR_RETURN(run.source, factory_.OpenSteps(order.spec));
+  PACELINE_ASSIGN_OR_RETURN(run.source, factory_.OpenData(order.spec, {}));
 
   run.faults = FaultsOf(order, run.self);
   PACELINE_ASSIGN_OR_RETURN(RoundDeskOptions desk, DeskOptions(order, run));

@@ -100,6 +100,7 @@ absl::Status Agent::Compute(const RunOrder& order,
     if (engines.contains(0)) {
       PACELINE_ASSIGN_OR_RETURN(
           source, factory_.OpenData(order.spec, TurnsOf(order, self)));
+      source->BeginAt(order.restore_step);
       // Replicas of the first stage would each have one, and nobody who asks.
       if (!IsInference(order.spec)) {
         PACELINE_RETURN_IF_ERROR(factory_.OpenGate(

@@ -1,40 +1,57 @@
-// Where the first stage's micro-batches come from.
+// The interface through which a run gets its micro-batches.
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/base/tensor.h"
 #include "core/model/batch.h"
-#include "core/model/data_sets.h"
 
 namespace paceline {
 
-// Used by the compute thread alone; loads ahead on threads of its own.
+// A pipeline walks over the job's batches with NextBatch().  A member of a
+// round group picks micro-batches of any step with Prepare().  Both then take
+// the same samples in the same order, cut the same way.  The compute thread
+// alone uses a source; loaders work ahead on threads of their own.
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
 
   // Updates in the whole job.
   virtual int64_t total_steps() const = 0;
-
   // Samples of the test set that a walk over it takes.
   virtual int64_t test_samples() const = 0;
-
-  // The next batch of the walk; nothing after the final one.
-  virtual absl::StatusOr<std::optional<BatchInfo>> NextBatch() = 0;
-
-  // The next micro-batch of the batch last returned, in ascending order: the
-  // two tensors as FormatOf() of the job's data says, with n samples each: the
-  // inputs [n, ...] float32 or tokens [n, block] int64, and the labels, [n] or
-  // [n, block], int64.  Evaluation may have labels of kNoLabel.  Waits for the
-  // loader.
-  // Errors: FailedPrecondition  past the last one of the batch; DataLoss
-  //         files changed, or too many of them cannot be read
-  virtual absl::StatusOr<TensorList> NextMicroBatch() = 0;
-
   // Samples so far that could not be read and were left out.
   virtual int64_t unreadable() const { return 0; }
+
+  // Begins the walk with what follows `step` updates (BatchWalk); a source of
+  // which nothing was asked walks from step 0.
+  virtual void BeginAt(int64_t step) = 0;
+  // The next batch of the walk; nothing after the final one.  Micro-batches of
+  // the batch before that nobody took are dropped.
+  virtual absl::StatusOr<std::optional<BatchInfo>> NextBatch() = 0;
+
+  // The training batch after `step` updates; 0 <= step < total_steps().
+  virtual BatchInfo Training(int64_t step) const = 0;
+  // The whole test set as one batch where one is due after `steps` updates;
+  // micro_batches 0: none is due.
+  virtual BatchInfo Evaluation(int64_t steps) const = 0;
+  // Begins to load these micro-batches of `batch`, ascending.  What was being
+  // loaded and not taken is dropped; but the same request again, of which
+  // nothing was taken, goes on.
+  virtual void Prepare(const BatchInfo& batch,
+                       const std::vector<int>& micro_batches) = 0;
+
+  // The next micro-batch of the batch, or of those prepared.  The two tensors
+  // are as FormatOf() of the job's data says, with n samples each: the inputs
+  // [n, ...] float32 or tokens [n, block] int64, and the labels, [n] or
+  // [n, block], int64.  Evaluation may have labels of kNoLabel.  Waits for the
+  // loader.
+  // Errors: FailedPrecondition  all were taken; DataLoss  files changed, or too
+  //         many of them cannot be read
+  virtual absl::StatusOr<TensorList> NextMicroBatch() = 0;
 };
 
 }  // namespace paceline

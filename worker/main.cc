@@ -94,7 +94,6 @@ std::string ActiveKernels() {
 ComputeParts MakeComputeParts() {
   ComputeParts parts;
   parts.open_data = OpenBatchSource;
-  parts.open_steps = OpenStepSource;
   parts.read_weights = LoadWeights;
 #ifdef PACELINE_WITH_TORCH
   parts.set_threads = SetComputeThreads;

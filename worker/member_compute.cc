@@ -34,7 +34,7 @@ absl::Status MemberCompute::ComputeMicroBatch(
   TensorList input;
   {
     const ScopedPart part(parts_.time, TimePart::kData);
-    PACELINE_ASSIGN_OR_RETURN(input, parts_.source.Next());
+    PACELINE_ASSIGN_OR_RETURN(input, parts_.source.NextMicroBatch());
   }
   if (faults.label_flip) {
     input.back() = FlipLabels(input.back(), spec_.data.classes);
@@ -128,7 +128,7 @@ absl::Status MemberCompute::EvaluateShare(const BatchInfo& batch,
     TensorList input;
     {
       const ScopedPart part(parts_.time, TimePart::kData);
-      PACELINE_ASSIGN_OR_RETURN(input, parts_.source.Next());
+      PACELINE_ASSIGN_OR_RETURN(input, parts_.source.NextMicroBatch());
     }
     const ScopedPart part(parts_.time, TimePart::kForward);
     PACELINE_ASSIGN_OR_RETURN(

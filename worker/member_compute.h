@@ -15,12 +15,12 @@
 #include "core/model/job_spec.h"
 #include "core/optim/step_gate.h"
 #include "core/round/view.h"
+#include "worker/batch_source.h"
 #include "worker/cancel_token.h"
 #include "worker/faults.h"
 #include "worker/round_payload.h"
 #include "worker/stage_engine.h"
 #include "worker/stage_runner.h"
-#include "worker/step_source.h"
 #include "worker/time_meter.h"
 
 namespace paceline {
@@ -28,7 +28,7 @@ namespace paceline {
 // All outlive the compute.
 struct MemberParts {
   StageEngine& engine;  // with flat_gradient
-  StepSource& source;
+  BatchSource& source;
   FaultActions& fault_actions;
   TimeMeter& time;
   const Clock& clock;

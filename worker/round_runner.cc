@@ -269,7 +269,7 @@ absl::Status RoundRunner::LoadTrusted() {
   std::sort(chosen.begin(), chosen.end());
   parts_.source.Prepare(batch, chosen);
   for (const int micro_batch : chosen) {
-    PACELINE_ASSIGN_OR_RETURN(TensorList input, parts_.source.Next());
+    PACELINE_ASSIGN_OR_RETURN(TensorList input, parts_.source.NextMicroBatch());
     trusted_.push_back({batch, micro_batch, std::move(input)});
   }
   return absl::OkStatus();

@@ -16,13 +16,13 @@
 #include "core/cluster/run_report.h"
 #include "core/model/description.h"
 #include "core/model/job_spec.h"
+#include "worker/batch_source.h"
 #include "worker/cancel_token.h"
 #include "worker/faults.h"
 #include "worker/member_compute.h"
 #include "worker/round_desk.h"
 #include "worker/stage_engine.h"
 #include "worker/stage_runner.h"
-#include "worker/step_source.h"
 #include "worker/time_meter.h"
 
 namespace paceline {
@@ -44,7 +44,7 @@ struct RoundRunnerOptions {
 struct RoundRunnerParts {
   StageEngine& engine;  // with flat_gradient; calls `hook` for on_layer
   LayerHook& hook;
-  StepSource& source;
+  BatchSource& source;
   RoundDesk& desk;
   FaultActions& fault_actions;
   TimeMeter& time;

@@ -10,7 +10,6 @@
 #include "worker/cancel_token.h"
 #include "worker/round_transport.h"
 #include "worker/stage_engine.h"
-#include "worker/step_source.h"
 #include "worker/tensor_part.h"
 #include "worker/wiring.h"
 
@@ -42,16 +41,9 @@ class RunFactory {
       const LayerRange& layers) = 0;
 
   // Errors: NotFound, InvalidArgument, DataLoss: name the file
-  //   turns  the batches that this worker takes
+  //   turns  the batches of the walk that this worker takes
   virtual absl::StatusOr<std::unique_ptr<BatchSource>> OpenData(
       const JobSpec& spec, const Turns& turns) = 0;
-
-  // The same data for a member of a round group.
-  // Errors: as OpenData
-  virtual absl::StatusOr<std::unique_ptr<StepSource>> OpenSteps(
-      const JobSpec&) {
-    return absl::UnimplementedError("this worker joins no round groups");
-  }
 
   // Opens the fence of a round group; `sink` outlives what is returned.
   // Errors: Aborted  the fence is not above all that were open before;

@@ -228,6 +228,11 @@ absl::StatusOr<MemberId> CheckGroupOrder(const RunOrder& order,
         "order: a round group for a job whose aggregation.mode is ",
         order.spec.aggregation.mode));
   }
+  if (IsInference(order.spec)) {
+    return absl::InvalidArgumentError(
+        "order: a round group for an inference job, which has no training "
+        "steps to divide among members");
+  }
   if (order.spec.aggregation.shards < 1) {
     return absl::InvalidArgumentError(
         "order: aggregation.shards is 0, but the coordinator settles a number "

@@ -47,7 +47,7 @@ int32_t MicroBatches(int64_t samples, int64_t micro_batch_size) {
 }  // namespace
 
 BatchWalk::BatchWalk(const TrainSpec& train, int64_t train_samples,
-                     int64_t test_samples)
+                     int64_t test_samples, int64_t first_step)
     : train_(train),
       train_samples_(train_samples),
       test_samples_(test_samples),
@@ -56,11 +56,14 @@ BatchWalk::BatchWalk(const TrainSpec& train, int64_t train_samples,
       total_micro_batches_(total_steps_ > 0
                                ? TotalUpdates(train, train_samples,
                                               steps_per_epoch_, total_steps_)
-                               : CeilDivide(test_samples, train.micro_batch)) {
+                               : CeilDivide(test_samples, train.micro_batch)),
+      step_(first_step) {
   PACELINE_CHECK(train_samples > 0 && test_samples >= 0,
                  absl::StrCat("train_samples=", train_samples,
                               " test_samples=", test_samples));
-  if (total_steps_ == 0 && test_samples_ > 0) evaluated_ = 0;
+  PACELINE_CHECK(first_step >= 0 && first_step <= total_steps_,
+                 absl::StrCat("first_step=", first_step, " of=", total_steps_));
+  if (EvaluationIsDue(first_step)) evaluated_ = 0;
 }
 
 std::optional<WalkBatch> BatchWalk::Next() {

@@ -45,14 +45,16 @@ struct WalkBatch {
 class BatchWalk {
  public:
   // train_samples > 0, test_samples >= 0 (0: no evaluation).
-  BatchWalk(const TrainSpec& train, int64_t train_samples,
-            int64_t test_samples);
+  //   first_step  the walk begins with what follows so many updates: with the
+  //               evaluation where one is due after them; <= total_steps()
+  BatchWalk(const TrainSpec& train, int64_t train_samples, int64_t test_samples,
+            int64_t first_step = 0);
 
   // The next batch; nothing after the final one.
   std::optional<WalkBatch> Next();
 
-  // For who does not walk: the training batch after `step` updates, as Next()
-  // gives it but for the ordinal, which is `step`.  0 <= step < total_steps().
+  // The training batch after `step` updates, as Next() gives it, but for the
+  // ordinal, which is `step`.  0 <= step < total_steps().
   WalkBatch Training(int64_t step) const;
   // The test set as one batch, where one is due after `steps` updates; its
   // ordinal is `steps`.  micro_batches 0: none is.
@@ -75,7 +77,7 @@ class BatchWalk {
   const int64_t total_micro_batches_;
 
   int64_t ordinal_ = 0;
-  int64_t step_ = 0;
+  int64_t step_;
   // Where the running evaluation stands; -1: none is running.
   int64_t evaluated_ = -1;
 };

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ATen/autocast_mode.h"
+#include "core/model/data_sets.h"
 #include "core/model/initialize.h"
 #include "core/optim/optimizer.h"
 #include "gtest/gtest.h"

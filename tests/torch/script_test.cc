@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 
+#include "core/model/data_sets.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/torch/in_process_pipeline.h"

@@ -10,8 +10,8 @@
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/worker/training_group.h"
 #include "tests/support/fake_engine.h"
+#include "tests/worker/training_group.h"
 #include "worker/agent.h"
 #include "worker/data/open.h"
 
@@ -40,13 +40,9 @@ class GroupFactory final : public RunFactory {
       const ModelSpec&, const ModelDescription&, const LayerRange&) override {
     return absl::UnimplementedError("no weights here");
   }
-  absl::StatusOr<std::unique_ptr<BatchSource>> OpenData(const JobSpec&,
-                                                        const Turns&) override {
-    return absl::UnimplementedError("no pipelines here");
-  }
-  absl::StatusOr<std::unique_ptr<StepSource>> OpenSteps(
-      const JobSpec& spec) override {
-    return OpenStepSource(spec);
+  absl::StatusOr<std::unique_ptr<BatchSource>> OpenData(
+      const JobSpec& spec, const Turns& turns) override {
+    return OpenBatchSource(spec, turns);
   }
   absl::StatusOr<std::unique_ptr<RoundTransport>> ConnectGroup(
       const Fence& fence, const MemberId& self, RoundSink* sink) override {

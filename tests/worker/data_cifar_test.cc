@@ -1,6 +1,7 @@
 // CIFAR files, good and bad, through the public door: OpenBatchSource.
 #include <sys/stat.h>
 
+#include "core/model/data_sets.h"
 #include "gmock/gmock.h"
 #include "tests/worker/data_files.h"
 #include "worker/data/open.h"

@@ -11,10 +11,10 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/model/data_sets.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/data/idx_file.h"
-#include "worker/data/idx_set.h"
+#include "worker/data/byte_images.h"
 #include "worker/data/open.h"
 
 namespace paceline {
@@ -316,16 +316,17 @@ TEST_F(IdxTest, RefusesByTheHeaderAlone) {
 }
 
 TEST_F(IdxTest, RefusesMoreImagesThanThereIsMemoryFor) {
-  IdxOptions options;
+  ByteImageOptions options;
   options.folder = folder_;
   options.shape = spec_.data.shape;
   options.classes = spec_.data.classes;
+  options.channels.resize(1);
   options.most_bytes = 12;
-  ASSERT_TRUE(IdxSet::Open(options).ok()) << "just enough";
+  ASSERT_TRUE(ByteImages::OpenIdx(options).ok()) << "just enough";
   // Cut short: nobody sees that.
   Write("t10k-images-idx3-ubyte", Zipped(Idx({4, 2, 2}, Pixels(1))));
 
-  const absl::Status status = IdxSet::Open(options).status();
+  const absl::Status status = ByteImages::OpenIdx(options).status();
 
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
   EXPECT_THAT(std::string(status.message()),

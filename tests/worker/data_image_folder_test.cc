@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/synchronization/mutex.h"
+#include "core/model/data_sets.h"
 #include "core/obs/log.h"
 #include "gmock/gmock.h"
 #include "tests/worker/data_files.h"

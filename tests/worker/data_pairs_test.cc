@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <set>
 
+#include "core/model/data_sets.h"
 #include "gmock/gmock.h"
 #include "tests/worker/data_files.h"
 #include "worker/data/open.h"
-#include "worker/data/synthetic_pairs.h"
+#include "worker/data/synthetic.h"
 
 namespace paceline {
 namespace {

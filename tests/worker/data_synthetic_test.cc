@@ -1,9 +1,12 @@
+#include <cstdint>
 #include <cstring>
+#include <map>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/data/synthetic_values.h"
+#include "tests/worker/synthetic_job.h"
+#include "worker/data/synthetic.h"
 
 namespace paceline {
 namespace {
@@ -42,6 +45,70 @@ TEST(SyntheticValues, StayWhatTheyAre) {
   for (float& value : values) value *= 65536;
   EXPECT_THAT(values,
               ElementsAre(69712.f, -53605.f, 37302.f, -83604.f, -2288.f));
+}
+
+// One sample of the synthetic set.
+struct Sample {
+  std::vector<float> values;
+  int64_t label = -1;
+};
+
+Sample Draw(const SyntheticImages& set, BatchPhase split, int32_t index) {
+  const SampleFormat& format = set.format();
+  Tensor input = Tensor::Allocate(DType::kF32, format.shape);
+  Tensor label = Tensor::Allocate(DType::kI64, {1});
+  EXPECT_TRUE(set.Load({split, 0, {index}}, input, label).ok());
+  const auto values = input.As<float>();
+  return {{values.begin(), values.end()}, label.As<int64_t>()[0]};
+}
+
+TEST(SyntheticImages, DrawsASampleFromItsNumberAlone) {
+  const SyntheticImages set(SyntheticJob(0).data, 7);
+  const SyntheticImages other_seed(SyntheticJob(0).data, 8);
+  const Sample sample = Draw(set, BatchPhase::kTrain, 3);
+
+  EXPECT_EQ(Draw(set, BatchPhase::kTrain, 3).values, sample.values);
+  EXPECT_NE(Draw(set, BatchPhase::kTrain, 4).values, sample.values);
+  EXPECT_NE(Draw(set, BatchPhase::kEvaluate, 3).values, sample.values);
+  EXPECT_NE(Draw(other_seed, BatchPhase::kTrain, 3).values, sample.values);
+}
+
+TEST(SyntheticImages, CanBeLearned) {
+  JobSpec spec = SyntheticJob(0);
+  spec.data.shape = {1, 10, 10};
+  const SyntheticImages set(spec.data, 7);
+  constexpr int kValues = 100;
+  // The mean of every class over the training split ...
+  std::map<int64_t, std::vector<double>> means;
+  for (int32_t i = 0; i < 50; ++i) {
+    const Sample sample = Draw(set, BatchPhase::kTrain, i);
+    ASSERT_GE(sample.label, 0);
+    ASSERT_LT(sample.label, 4);
+    std::vector<double>& mean = means[sample.label];
+    mean.resize(kValues + 1);
+    for (int j = 0; j < kValues; ++j) mean[j] += sample.values[j];
+    ++mean[kValues];
+  }
+  ASSERT_EQ(means.size(), 4u) << "every class occurs";
+
+  // ... is the nearest one to every sample of the test split.
+  for (int32_t i = 0; i < 17; ++i) {
+    const Sample sample = Draw(set, BatchPhase::kEvaluate, i);
+    int64_t nearest = -1;
+    double least = 1e300;
+    for (const auto& [of, mean] : means) {
+      double distance = 0;
+      for (int j = 0; j < kValues; ++j) {
+        const double d = sample.values[j] - mean[j] / mean[kValues];
+        distance += d * d;
+      }
+      if (distance < least) {
+        least = distance;
+        nearest = of;
+      }
+    }
+    EXPECT_EQ(nearest, sample.label) << i;
+  }
 }
 
 }  // namespace

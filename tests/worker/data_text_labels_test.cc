@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "core/model/data_sets.h"
 #include "gmock/gmock.h"
 #include "tests/worker/data_files.h"
 #include "worker/data/open.h"

@@ -1,10 +1,11 @@
 // Texts, good and bad, through the public door: OpenBatchSource.
 #include <map>
 
+#include "core/model/data_sets.h"
 #include "gmock/gmock.h"
 #include "tests/worker/data_files.h"
 #include "worker/data/open.h"
-#include "worker/data/synthetic_tokens.h"
+#include "worker/data/synthetic.h"
 
 namespace paceline {
 namespace {

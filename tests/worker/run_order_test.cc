@@ -257,6 +257,8 @@ TEST(CheckGroupOrder, RefusesWhatTheCoordinatorCouldHaveSentWrong) {
               HasSubstr("a job whose aggregation.mode is none"));
   EXPECT_THAT(refused([](RunOrder& o) { o.spec.aggregation.shards = 0; }),
               HasSubstr("aggregation.shards is 0"));
+  EXPECT_THAT(refused([](RunOrder& o) { o.spec.kind = kInferKind; }),
+              HasSubstr("no training steps to divide"));
   EXPECT_THAT(refused([](RunOrder& o) { o.restore_step = 5; }),
               HasSubstr("restore from step 5"));
   EXPECT_THAT(refused([](RunOrder& o) { o.threads = 0; }),

@@ -15,8 +15,8 @@
 #include "core/model/data_sets.h"
 #include "core/optim/optimizer.h"
 #include "gtest/gtest.h"
-#include "tests/support/round_group.h"
 #include "tests/support/fake_engine.h"
+#include "tests/support/round_group.h"
 #include "worker/data/open.h"
 #include "worker/gossip_runner.h"
 #include "worker/round_runner.h"
@@ -62,7 +62,7 @@ class Trainer final : public RunObserver, public FaultActions {
       if (after_layer_) after_layer_(done);
     };
     engine_ = std::make_unique<FakeEngine>(options);
-    source_ = OpenStepSource(spec).value();
+    source_ = OpenBatchSource(spec).value();
     RoundDeskOptions desk;
     desk.attempt = 1;
     desk.self = self;
@@ -246,7 +246,7 @@ class Trainer final : public RunObserver, public FaultActions {
   LayerHook hook_;
   std::function<void(const LayerDone&)> after_layer_;
   std::unique_ptr<FakeEngine> engine_;
-  std::unique_ptr<StepSource> source_;
+  std::unique_ptr<BatchSource> source_;
   std::unique_ptr<GroupDoor> desk_;
   std::unique_ptr<RoundTransport> transport_;
   absl::Status status_;

@@ -1,9 +1,11 @@
-// Which part of a picture a sample shows: pure rules.
+// Which part of a picture a sample shows, and in which numbers: pure rules.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include "absl/types/span.h"
 #include "core/base/random.h"
 #include "worker/data/image_reader.h"
 
@@ -44,5 +46,20 @@ Box RandomBox(ImageSize picture, int64_t resize, ImageSize target,
 // numbers are torchvision's; the ratio is uniform in [3/4, 1] or its inverse,
 // not log-uniform: logarithms differ in their last bit from libc to libc.
 Box RandomResizedBox(ImageSize picture, SplitMix64& random);
+
+// Of the values of one channel, which lie in [0, 1].  A value.
+struct ChannelScale {
+  float mean = 0;
+  float deviation = 1;
+
+  // pixel: in [0, 255].
+  float Of(float pixel) const { return (pixel / 255.0f - mean) / deviation; }
+};
+
+// One for each channel; `mean` and `deviation` hold one number, or one a
+// channel.
+std::vector<ChannelScale> MakeChannelScales(int channels,
+                                            absl::Span<const double> mean,
+                                            absl::Span<const double> deviation);
 
 }  // namespace paceline

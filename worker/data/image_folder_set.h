@@ -1,19 +1,59 @@
-// Folders of JPEG and PNG files as a data set.
+// Folders of JPEG and PNG files as a data set: the folder that a picture lies
+// in is its class.
+//
+//   photos/cat/1.jpg  photos/cat/2.png  photos/dog/1.jpg         one split
+//   photos/train/cat/1.jpg ...  photos/val/cat/7.jpg ...         two
+//   photos/1.jpg  photos/2.png                                   no classes
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "worker/data/crop.h"
-#include "worker/data/image_folder.h"
-#include "worker/data/pixel_scale.h"
 #include "worker/data/sample_set.h"
-#include "worker/data/skip_list.h"
 
 namespace paceline {
+
+// Two vectors rather than one of pairs: a million names are enough memory.
+struct ImageList {
+  std::string folder;              // that names are relative to
+  std::vector<std::string> names;  // "cat/1.jpg", sorted by class, then name
+  std::vector<int32_t> labels;     // of each: the number of its class; kNoLabel
+
+  std::string PathOf(int32_t sample) const {
+    return folder + "/" + names[sample];
+  }
+};
+
+// The samples of a split that turned out to be unreadable.  Thread-safe.
+class SkipList {
+ public:
+  // samples: of the split, which may lose a tenth of them, and two in any case
+  // (but not all).
+  explicit SkipList(int64_t samples) : samples_(samples) {}
+
+  bool Contains(int32_t sample) const;
+
+  int64_t count() const;
+
+  // Notes that `file`, which is the sample, cannot be read, and logs a warning
+  // with the count so far; the second time changes nothing.
+  // Errors: DataLoss  more of the split is gone
+  absl::Status Add(int32_t sample, const std::string& file,
+                   const absl::Status& why);
+
+ private:
+  const int64_t samples_;
+  mutable absl::Mutex mutex_;
+  std::set<int32_t> skipped_ ABSL_GUARDED_BY(mutex_);
+};
 
 struct ImageFolderOptions {
   std::string path;
@@ -24,24 +64,34 @@ struct ImageFolderOptions {
   double flip = 0;            // probability; training
   std::vector<ChannelScale> channels;  // one for each
   int64_t seed = 1;                    // that augmentation draws from
-  bool inference = false;              // as ListImageFolder() says
+  // A split alone is the second one too; and where `path` has no folders, the
+  // pictures in it are, sorted by name, without labels.
+  bool inference = false;
 };
 
 // 8/7 of the longer side: 256 for a crop of 224, as is usual.
 int64_t DefaultResize(const Shape& shape);
 
+// The sub-folders of `path` are the classes, or its sub-folder `train` has
+// them, and `val` or `test` the second split's, by the same names.  Pictures
+// are files that end in .jpg, .jpeg or .png, in either case; other files are
+// counted, and whatever begins with a dot is not looked at.
+//
 // Decodes while loading, row by row into the tensor.  In training the next
 // picture of the list takes an unreadable one's place, so that a batch keeps
 // its size; in evaluation zeros do, in inference NaN, labelled kNoLabel.  Which
 // ones are unreadable depends on the files alone, and so does every byte.
 class ImageFolderSet final : public SampleSet {
  public:
-  // Errors: those of ListImageFolder
+  // Lists the folders; opens no picture.
+  // Errors (the message names the folder):
+  //   NotFound, PermissionDenied  as the system says
+  //   InvalidArgument  no class folder; one without pictures; other classes
+  //                    than options.classes of them, or a class of the second
+  //                    split that the first does not have
   static absl::StatusOr<std::unique_ptr<ImageFolderSet>> Open(
       const ImageFolderOptions& options);
 
-  int64_t samples(BatchPhase split) const override;
-  const SampleFormat& format() const override { return format_; }
   absl::Status Load(const MicroBatchPlace& place, Tensor& inputs,
                     Tensor& labels) const override;
   int64_t unreadable() const override {
@@ -69,8 +119,8 @@ class ImageFolderSet final : public SampleSet {
     std::vector<uint8_t> row;
   };
 
-  ImageFolderSet(const ImageFolderOptions& options, ImageFolder folder);
-  const Split& split(BatchPhase phase) const;
+  ImageFolderSet(const ImageFolderOptions& options, ImageList train,
+                 ImageList test);
   Augmentation Draw(int64_t epoch, int32_t sample) const;
   absl::Status LoadTraining(int64_t epoch, int32_t sample, Scratch& scratch,
                             absl::Span<float> values, int64_t& label) const;
@@ -84,7 +134,6 @@ class ImageFolderSet final : public SampleSet {
   Box BoxOf(ImageSize picture, Augmentation& how) const;
 
   const ImageFolderOptions options_;
-  const SampleFormat format_;
   const ImageSize target_;
   const Split train_;
   const Split test_;

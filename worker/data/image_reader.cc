@@ -1,11 +1,24 @@
 #include "worker/data/image_reader.h"
 
-#include <algorithm>
-#include <iterator>
+// Each of these three needs the one before.
+// clang-format off
+#include <stdio.h>
+#include <jpeglib.h>
+#include <jerror.h>
+// clang-format on
+#include <png.h>
+#include <setjmp.h>
 
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
-#include "worker/data/jpeg_reader.h"
-#include "worker/data/png_reader.h"
+#include "absl/strings/str_format.h"
+#include "core/base/status_macros.h"
 
 namespace paceline {
 namespace {
@@ -20,8 +33,8 @@ bool BeginsWith(absl::Span<const uint8_t> bytes,
          std::equal(std::begin(magic), std::end(magic), bytes.begin());
 }
 
-}  // namespace
-
+// OK, or why a header is not believed: more than kMostPixels, or more pixels
+// than `bytes` could hold when `most_pixels_a_byte` fit into each.
 absl::Status CheckImageSize(ImageSize size, size_t bytes,
                             int64_t most_pixels_a_byte) {
   const int64_t pixels = size.width * size.height;
@@ -38,10 +51,311 @@ absl::Status CheckImageSize(ImageSize size, size_t bytes,
   return absl::OkStatus();
 }
 
+// Opens either.
+template <typename Reader>
+absl::StatusOr<std::unique_ptr<ImageReader>> OpenBy(
+    absl::Span<const uint8_t> bytes, int channels) {
+  auto reader = std::make_unique<Reader>(bytes, channels);
+  PACELINE_RETURN_IF_ERROR(reader->ReadHeader());
+  return reader;
+}
+
+// A block of 64 pixels takes a bit or more in every scan that encoders write,
+// so no byte holds more than 512; twice that is the bound.
+constexpr int64_t kMostJpegPixelsAByte = 1024;
+// What libjpeg may hold at a time: a progressive picture is in memory whole,
+// at 3 to 6 bytes a pixel.
+constexpr long kMostBytesHeld = 256L << 20;  // NOLINT: libjpeg's type
+// A file of a few kilobytes may ask to go over a large picture ever again;
+// encoders write ten scans or so.
+constexpr int kMostScans = 500;
+
+// libjpeg calls these warnings and goes on with grey.  Other warnings leave
+// the picture whole.
+bool IsDamage(int message) {
+  return message == JWRN_ARITH_BAD_CODE || message == JWRN_HIT_MARKER ||
+         message == JWRN_HUFF_BAD_CODE || message == JWRN_JPEG_EOF ||
+         message == JWRN_MUST_RESYNC;
+}
+
+// libjpeg reports errors by a call that must not return: it jumps back to the
+// last Try().  Between the two are only frames of libjpeg and of functions
+// below that own nothing.
+struct Escape {
+  jpeg_error_mgr manager;  // first: libjpeg hands out its address
+  jmp_buf back;
+  char message[JMSG_LENGTH_MAX];
+};
+
+Escape* EscapeOf(j_common_ptr codec) {
+  return reinterpret_cast<Escape*>(codec->err);
+}
+
+[[noreturn]] void OnError(j_common_ptr codec) {
+  codec->err->format_message(codec, EscapeOf(codec)->message);
+  longjmp(EscapeOf(codec)->back, 1);
+}
+
+void OnMessage(j_common_ptr codec, int level) {
+  if (level < 0 && IsDamage(codec->err->msg_code)) OnError(codec);
+}
+
+void OnOutput(j_common_ptr) {}
+
+void OnProgress(j_common_ptr codec) {
+  const auto* const decoder = reinterpret_cast<j_decompress_ptr>(codec);
+  if (decoder->input_scan_number <= kMostScans) return;
+  absl::SNPrintF(EscapeOf(codec)->message, JMSG_LENGTH_MAX,
+                 "more than %d scans", kMostScans);
+  longjmp(EscapeOf(codec)->back, 1);
+}
+
+class JpegReader final : public ImageReader {
+ public:
+  JpegReader(absl::Span<const uint8_t> bytes, int channels);
+  ~JpegReader() override { jpeg_destroy_decompress(&decoder_); }
+  JpegReader(const JpegReader&) = delete;
+  JpegReader& operator=(const JpegReader&) = delete;
+
+  absl::Status ReadHeader();
+  ImageSize size() const override {
+    return {decoder_.image_width, decoder_.image_height};
+  }
+  absl::StatusOr<ImageSize> Start(int most_shrink) override;
+  absl::Status ReadRow(absl::Span<uint8_t> row) override;
+  absl::Status Finish() override;
+
+ private:
+  absl::Status Try(absl::FunctionRef<void()> body);
+  void FromCmyk(absl::Span<uint8_t> row) const;
+
+  const absl::Span<const uint8_t> bytes_;
+  const int channels_;
+  Escape escape_ = {};
+  jpeg_progress_mgr progress_ = {};
+  jpeg_decompress_struct decoder_ = {};
+  std::vector<uint8_t> cmyk_;  // a row; empty for other colours
+};
+
+JpegReader::JpegReader(absl::Span<const uint8_t> bytes, int channels)
+    : bytes_(bytes), channels_(channels) {
+  decoder_.err = jpeg_std_error(&escape_.manager);
+  escape_.manager.error_exit = OnError;
+  escape_.manager.emit_message = OnMessage;
+  escape_.manager.output_message = OnOutput;
+  progress_.progress_monitor = OnProgress;
+}
+
+absl::Status JpegReader::Try(absl::FunctionRef<void()> body) {
+  if (setjmp(escape_.back) == 0) {
+    body();
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("is no good JPEG: ", escape_.message));
+}
+
+absl::Status JpegReader::ReadHeader() {
+  PACELINE_RETURN_IF_ERROR(Try([this] {
+    jpeg_create_decompress(&decoder_);
+    decoder_.progress = &progress_;
+    decoder_.mem->max_memory_to_use = kMostBytesHeld;
+    jpeg_mem_src(&decoder_, bytes_.data(), bytes_.size());
+    jpeg_read_header(&decoder_, TRUE);
+  }));
+  return CheckImageSize(size(), bytes_.size(), kMostJpegPixelsAByte);
+}
+
+absl::StatusOr<ImageSize> JpegReader::Start(int most_shrink) {
+  const bool cmyk = decoder_.jpeg_color_space == JCS_CMYK ||
+                    decoder_.jpeg_color_space == JCS_YCCK;
+  PACELINE_RETURN_IF_ERROR(Try([&] {
+    decoder_.out_color_space = cmyk             ? JCS_CMYK
+                               : channels_ == 1 ? JCS_GRAYSCALE
+                                                : JCS_RGB;
+    decoder_.scale_num = 8 / most_shrink;
+    decoder_.scale_denom = 8;
+    // The one method whose SIMD gives the same bytes as its C.
+    decoder_.dct_method = JDCT_ISLOW;
+    jpeg_start_decompress(&decoder_);
+  }));
+  if (cmyk) cmyk_.resize(size_t{4} * decoder_.output_width);
+  return ImageSize{decoder_.output_width, decoder_.output_height};
+}
+
+absl::Status JpegReader::ReadRow(absl::Span<uint8_t> row) {
+  JSAMPROW into = cmyk_.empty() ? row.data() : cmyk_.data();
+  PACELINE_RETURN_IF_ERROR(
+      Try([&] { jpeg_read_scanlines(&decoder_, &into, 1); }));
+  if (!cmyk_.empty()) FromCmyk(row);
+  return absl::OkStatus();
+}
+
+// Adobe's programs write ink upside down, and say that they did the writing.
+void JpegReader::FromCmyk(absl::Span<uint8_t> row) const {
+  const int flip = decoder_.saw_Adobe_marker ? 0 : 255;
+  const uint8_t* ink = cmyk_.data();
+  for (uint8_t* pixel = row.data(); pixel < row.data() + row.size();
+       pixel += channels_, ink += 4) {
+    const int light = ink[3] ^ flip;
+    int rgb[3];
+    for (int c = 0; c < 3; ++c) rgb[c] = ((ink[c] ^ flip) * light + 127) / 255;
+    if (channels_ == 3) {
+      std::copy(rgb, rgb + 3, pixel);
+    } else {
+      // The luma of JFIF (ITU-R BT.601), in thousandths.
+      *pixel = (299 * rgb[0] + 587 * rgb[1] + 114 * rgb[2] + 500) / 1000;
+    }
+  }
+}
+
+absl::Status JpegReader::Finish() {
+  return Try([this] { jpeg_finish_decompress(&decoder_); });
+}
+
+// Deflate packs at most 1032 bytes into one (RFC 1951: 258 for two bits); a
+// pixel takes a bit or more.
+constexpr int64_t kMostPngPixelsAByte = 8 * 1032;
+// An interlaced picture is in memory whole, at `channels` bytes a pixel.
+constexpr int64_t kMostInterlacedPixels = int64_t{1} << 25;
+constexpr png_uint_32 kLongestSide = 1'000'000;
+// Of one chunk, uncompressed: texts and colour profiles, which nobody reads.
+constexpr png_alloc_size_t kMostChunkBytes = 1 << 20;
+
+class PngReader final : public ImageReader {
+ public:
+  PngReader(absl::Span<const uint8_t> bytes, int channels)
+      : rest_(bytes), bytes_(bytes.size()), channels_(channels) {}
+  ~PngReader() override { png_destroy_read_struct(&png_, &info_, nullptr); }
+  PngReader(const PngReader&) = delete;
+  PngReader& operator=(const PngReader&) = delete;
+
+  absl::Status ReadHeader();
+  ImageSize size() const override { return size_; }
+  absl::StatusOr<ImageSize> Start(int most_shrink) override;
+  absl::Status ReadRow(absl::Span<uint8_t> row) override;
+  absl::Status Finish() override;
+
+ private:
+  [[noreturn]] static void OnError(png_structp png, png_const_charp message);
+  static void OnWarning(png_structp, png_const_charp) {}
+  static void OnRead(png_structp png, png_bytep into, size_t count);
+  absl::Status Try(absl::FunctionRef<void()> body);
+  void SetTransformations();
+
+  absl::Span<const uint8_t> rest_;  // what libpng has not yet asked for
+  const size_t bytes_;
+  const int channels_;
+  ImageSize size_;
+  png_structp png_ = nullptr;
+  png_infop info_ = nullptr;
+  jmp_buf back_ = {};
+  char message_[128] = "";
+  std::vector<uint8_t> interlaced_;  // the whole picture, where it must be
+  int64_t next_row_ = 0;             // of interlaced_
+};
+
+// libpng's errors jump back to the last Try(), as libjpeg's.
+void PngReader::OnError(png_structp png, png_const_charp message) {
+  auto* const self = static_cast<PngReader*>(png_get_error_ptr(png));
+  std::strncpy(self->message_, message, sizeof(self->message_) - 1);
+  longjmp(self->back_, 1);
+}
+
+void PngReader::OnRead(png_structp png, png_bytep into, size_t count) {
+  auto* const self = static_cast<PngReader*>(png_get_io_ptr(png));
+  if (count > self->rest_.size()) png_error(png, "cut short");
+  std::copy_n(self->rest_.begin(), count, into);
+  self->rest_.remove_prefix(count);
+}
+
+absl::Status PngReader::Try(absl::FunctionRef<void()> body) {
+  if (setjmp(back_) == 0) {
+    body();
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("is no good PNG: ", message_));
+}
+
+absl::Status PngReader::ReadHeader() {
+  png_ =
+      png_create_read_struct(PNG_LIBPNG_VER_STRING, this, OnError, OnWarning);
+  if (png_ != nullptr) info_ = png_create_info_struct(png_);
+  if (info_ == nullptr) {
+    return absl::ResourceExhaustedError("no memory left to read a PNG");
+  }
+  PACELINE_RETURN_IF_ERROR(Try([this] {
+    png_set_read_fn(png_, this, OnRead);
+    png_set_user_limits(png_, kLongestSide, kLongestSide);
+    png_set_chunk_malloc_max(png_, kMostChunkBytes);
+    png_read_info(png_, info_);
+  }));
+  size_ = {png_get_image_width(png_, info_), png_get_image_height(png_, info_)};
+  return CheckImageSize(size_, bytes_, kMostPngPixelsAByte);
+}
+
+void PngReader::SetTransformations() {
+  const int type = png_get_color_type(png_, info_);
+  png_set_expand(png_);  // palettes, and 1, 2 or 4 bits
+  png_set_scale_16(png_);
+  png_set_strip_alpha(png_);
+  const bool colour = (type & PNG_COLOR_MASK_COLOR) != 0;
+  if (colour && channels_ == 1) {
+    // The luma of ITU-R BT.601, as libjpeg's.
+    png_set_rgb_to_gray(png_, PNG_ERROR_ACTION_NONE, 0.299, 0.587);
+  } else if (!colour && channels_ == 3) {
+    png_set_gray_to_rgb(png_);
+  }
+}
+
+absl::StatusOr<ImageSize> PngReader::Start(int /*most_shrink*/) {
+  const bool interlaced =
+      png_get_interlace_type(png_, info_) != PNG_INTERLACE_NONE;
+  const int64_t pixels = size_.width * size_.height;
+  if (interlaced && pixels > kMostInterlacedPixels) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("has ", size_.width, " x ", size_.height,
+                     " interlaced pixels; at most ", kMostInterlacedPixels,
+                     " are read, save it without interlacing"));
+  }
+  PACELINE_RETURN_IF_ERROR(Try([this] {
+    SetTransformations();
+    png_set_interlace_handling(png_);
+    png_read_update_info(png_, info_);
+    const size_t row_bytes = channels_ * size_.width;
+    if (png_get_rowbytes(png_, info_) != row_bytes) {
+      png_error(png_, "colours that cannot be converted");
+    }
+  }));
+  if (!interlaced) return size_;
+  interlaced_.resize(pixels * channels_);
+  std::vector<png_bytep> rows;
+  for (int64_t y = 0; y < size_.height; ++y) {
+    rows.push_back(interlaced_.data() + y * size_.width * channels_);
+  }
+  PACELINE_RETURN_IF_ERROR(Try([&] { png_read_image(png_, rows.data()); }));
+  return size_;
+}
+
+absl::Status PngReader::ReadRow(absl::Span<uint8_t> row) {
+  if (interlaced_.empty()) {
+    return Try([&] { png_read_row(png_, row.data(), nullptr); });
+  }
+  std::copy_n(interlaced_.begin() + next_row_++ * row.size(), row.size(),
+              row.begin());
+  return absl::OkStatus();
+}
+
+absl::Status PngReader::Finish() {
+  return Try([this] { png_read_end(png_, nullptr); });
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<ImageReader>> OpenImage(
     absl::Span<const uint8_t> bytes, int channels) {
-  if (BeginsWith(bytes, kJpegMagic)) return OpenJpeg(bytes, channels);
-  if (BeginsWith(bytes, kPngMagic)) return OpenPng(bytes, channels);
+  if (BeginsWith(bytes, kJpegMagic)) return OpenBy<JpegReader>(bytes, channels);
+  if (BeginsWith(bytes, kPngMagic)) return OpenBy<PngReader>(bytes, channels);
   return absl::InvalidArgumentError(
       bytes.empty() ? "is empty" : "is neither a JPEG nor a PNG");
 }

@@ -42,13 +42,8 @@ class ImageReader {
   virtual absl::Status Finish() = 0;
 };
 
-// OK, or why a header is not believed: more than kMostPixels, or more pixels
-// than `bytes` could hold when `most_pixels_a_byte` fit into each.
-// Errors: InvalidArgument
-absl::Status CheckImageSize(ImageSize size, size_t bytes,
-                            int64_t most_pixels_a_byte);
-
-// Opens a JPEG or a PNG, told apart by its first bytes.  channels: 1 (grey) or
+// Opens a JPEG (libjpeg-turbo) or a PNG (libpng), told apart by its first
+// bytes.  channels: 1 (grey) or
 // 3 (red, green, blue), whatever the file has; transparency is dropped, 16 bits
 // become 8, and a camera's note on how it was held is not looked at.
 //

@@ -1,5 +1,6 @@
 #include "worker/data/open.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,21 +10,14 @@
 #include "absl/strings/str_join.h"
 #include "core/base/status_macros.h"
 #include "worker/cpu.h"
-#include "worker/data/cifar_set.h"
-#include "worker/data/first_samples.h"
-#include "worker/data/idx_set.h"
+#include "worker/data/batch_loader.h"
+#include "worker/data/byte_images.h"
+#include "worker/data/crop.h"
 #include "worker/data/image_folder_set.h"
-#include "worker/data/pixel_scale.h"
 #include "worker/data/sample_set.h"
-#include "worker/data/step_loader.h"
-#include "worker/data/synthetic_labels.h"
-#include "worker/data/synthetic_pairs.h"
-#include "worker/data/synthetic_set.h"
-#include "worker/data/synthetic_tokens.h"
-#include "worker/data/text_labels.h"
-#include "worker/data/text_pairs.h"
+#include "worker/data/synthetic.h"
+#include "worker/data/text_lines.h"
 #include "worker/data/text_set.h"
-#include "worker/data/walk_source.h"
 
 namespace paceline {
 namespace {
@@ -65,30 +59,38 @@ std::vector<ChannelScale> ScalesOf(const DataSpec& data) {
       data.deviation.empty() ? statistics.deviation : data.deviation);
 }
 
-absl::StatusOr<std::unique_ptr<const SampleSet>> OpenIdx(const DataSpec& data) {
-  IdxOptions options;
+ByteImageOptions ByteImagesOf(const DataSpec& data, int64_t seed) {
+  ByteImageOptions options;
   options.folder = data.path;
   options.remedy = "set data.path to the folder that holds it on this machine";
   options.shape = data.shape;
   options.classes = data.classes;
-  options.scale = ScalesOf(data).front();
+  options.channels = ScalesOf(data);
+  options.seed = seed;
   options.most_bytes = MemoryBytes();
+  return options;
+}
+
+absl::StatusOr<std::unique_ptr<const SampleSet>> OpenIdx(const DataSpec& data,
+                                                         int64_t seed) {
+  ByteImageOptions options = ByteImagesOf(data, seed);
+  options.channels.resize(1);  // of every pixel
   if (data.name == "fashion-mnist" && data.path.empty()) {
     options.folder = kFashionMnistFolder;
     options.remedy = "run: apt install dataset-fashion-mnist";
   }
-  return IdxSet::Open(options);
+  return ByteImages::OpenIdx(options);
 }
 
 absl::StatusOr<std::unique_ptr<const SampleSet>> OpenCifar(const DataSpec& data,
                                                            int64_t seed) {
-  CifarOptions options = CifarFiles(data.name);
-  options.folder = data.path;
+  ByteImageOptions options = ByteImagesOf(data, seed);
+  const DataSetTraits& traits = *FindDataSet(data.name);
+  options.shape = traits.shape;
+  options.classes = traits.classes;
   options.crop = CropOf(data.crop);
   options.flip = data.flip;
-  options.channels = ScalesOf(data);
-  options.seed = seed;
-  return CifarSet::Open(options);
+  return ByteImages::OpenCifar(data.name, options);
 }
 
 absl::StatusOr<std::unique_ptr<const SampleSet>> OpenImageFolder(
@@ -106,16 +108,10 @@ absl::StatusOr<std::unique_ptr<const SampleSet>> OpenImageFolder(
   return ImageFolderSet::Open(options);
 }
 
-absl::StatusOr<std::unique_ptr<const SampleSet>> OpenText(
-    const DataSpec& data) {
-  return TextSet::Open(
-      {data.path, data.tokens, data.block, data.classes, data.test_fraction});
-}
-
 absl::StatusOr<std::unique_ptr<const SampleSet>> OpenSamples(
     const DataSpec& data, int64_t seed, bool inference) {
   if (data.name == "synthetic") {
-    return std::make_unique<SyntheticSet>(data, seed);
+    return std::make_unique<SyntheticImages>(data, seed);
   }
   if (data.name == "synthetic-tokens") {
     return std::make_unique<SyntheticTokens>(data, seed);
@@ -126,15 +122,37 @@ absl::StatusOr<std::unique_ptr<const SampleSet>> OpenSamples(
   if (data.name == "synthetic-pairs") {
     return std::make_unique<SyntheticPairs>(data, seed);
   }
-  if (data.name == "text") return OpenText(data);
-  if (data.name == "text-labels") return TextLabels::Open(data);
-  if (data.name == "text-pairs") return TextPairs::Open(data);
+  if (data.name == "text") return TextSet::Open(data);
+  if (data.name == "text-labels" || data.name == "text-pairs") {
+    return TextLines::Open(data);
+  }
   if (data.name == "imagefolder") {
     return OpenImageFolder(data, seed, inference);
   }
-  if (data.name == "fashion-mnist" || data.name == "idx") return OpenIdx(data);
-  return OpenCifar(data, seed);
+  const bool cifar = data.name == "cifar10" || data.name == "cifar100";
+  return cifar ? OpenCifar(data, seed) : OpenIdx(data, seed);
 }
+
+// The first test samples of a set, as if there were no more.
+class FirstSamples final : public SampleSet {
+ public:
+  // most: of the test split; 0: all.
+  FirstSamples(std::unique_ptr<const SampleSet> all, int64_t most)
+      : SampleSet(all->format(), all->samples(BatchPhase::kTrain),
+                  most == 0
+                      ? all->samples(BatchPhase::kEvaluate)
+                      : std::min(most, all->samples(BatchPhase::kEvaluate))),
+        all_(std::move(all)) {}
+
+  absl::Status Load(const MicroBatchPlace& place, Tensor& inputs,
+                    Tensor& labels) const override {
+    return all_->Load(place, inputs, labels);
+  }
+  int64_t unreadable() const override { return all_->unreadable(); }
+
+ private:
+  const std::unique_ptr<const SampleSet> all_;
+};
 
 // What was checked at submit, for whoever calls without it.
 absl::Status CheckSpec(const DataSpec& data) {
@@ -189,20 +207,8 @@ absl::StatusOr<std::unique_ptr<BatchSource>> OpenBatchSource(
     samples =
         std::make_unique<FirstSamples>(std::move(samples), spec.infer.samples);
   }
-  return std::make_unique<WalkSource>(spec.train, std::move(samples),
-                                      spec.data.workers, turns);
-}
-
-absl::StatusOr<std::unique_ptr<StepSource>> OpenStepSource(
-    const JobSpec& spec) {
-  if (IsInference(spec)) {
-    return absl::InvalidArgumentError(
-        "an inference job has no training steps to divide among members");
-  }
-  PACELINE_ASSIGN_OR_RETURN(std::unique_ptr<const SampleSet> samples,
-                            OpenChecked(spec));
-  return std::make_unique<StepLoader>(spec.train, std::move(samples),
-                                      spec.data.workers);
+  return std::make_unique<BatchLoader>(spec.train, std::move(samples),
+                                       spec.data.workers, turns);
 }
 
 }  // namespace paceline

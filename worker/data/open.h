@@ -1,4 +1,4 @@
-// The doors to the data sets: a job's spec in, its micro-batches out.
+// Opens the data set that a job names.
 #pragma once
 
 #include <memory>
@@ -7,14 +7,12 @@
 #include "core/model/job_spec.h"
 #include "core/schedule/route.h"
 #include "worker/batch_source.h"
-#include "worker/step_source.h"
 
 namespace paceline {
 
-// Opens spec.data and walks it as spec.train says, of its batches those that
-// `turns` has.  README.md says what each
-// data set reads.  Looks at every label but at no picture, so call it off the
-// control threads.
+// Opens spec.data, to be taken in the batches of spec.train, or of its walk
+// those that `turns` has.  README.md says what each data set reads.  Looks at
+// every label but at no picture, so call it off the control threads.
 //
 // Errors (the message names the file and what to do):
 //   NotFound         a file is missing
@@ -24,9 +22,5 @@ namespace paceline {
 //                    says, or a label that is no class
 absl::StatusOr<std::unique_ptr<BatchSource>> OpenBatchSource(
     const JobSpec& spec, const Turns& turns = {});
-
-// The same data for a member of a round group; spec.kind is train.
-// Errors: as OpenBatchSource
-absl::StatusOr<std::unique_ptr<StepSource>> OpenStepSource(const JobSpec& spec);
 
 }  // namespace paceline

@@ -7,7 +7,6 @@
 #include "absl/types/span.h"
 #include "worker/data/crop.h"
 #include "worker/data/image_reader.h"
-#include "worker/data/pixel_scale.h"
 
 namespace paceline {
 

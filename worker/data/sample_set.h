@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -30,9 +31,11 @@ class SampleSet {
   virtual ~SampleSet() = default;
 
   // Samples of the training (kTrain) or test (kEvaluate) split.
-  virtual int64_t samples(BatchPhase split) const = 0;
+  int64_t samples(BatchPhase split) const {
+    return split == BatchPhase::kTrain ? train_samples_ : test_samples_;
+  }
 
-  virtual const SampleFormat& format() const = 0;
+  const SampleFormat& format() const { return format_; }
 
   // Writes the samples of `place` one after the other, into memory that is not
   // initialised:
@@ -48,6 +51,17 @@ class SampleSet {
 
   // Samples so far that could not be read and were left out.
   virtual int64_t unreadable() const { return 0; }
+
+ protected:
+  SampleSet(SampleFormat format, int64_t train_samples, int64_t test_samples)
+      : format_(std::move(format)),
+        train_samples_(train_samples),
+        test_samples_(test_samples) {}
+
+ private:
+  const SampleFormat format_;
+  const int64_t train_samples_;
+  const int64_t test_samples_;
 };
 
 // What loaders keep ready for the compute thread, at most.

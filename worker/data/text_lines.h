@@ -1,21 +1,16 @@
-// Texts of which a sample is a line: where their files are, how lines are taken
-// out of them, and which are for evaluation.
+// Texts of which a sample is a line: labelled texts, and pairs of sentences.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "core/base/status_macros.h"
-#include "core/model/batch.h"
 #include "core/model/job_spec.h"
 #include "worker/byte_file.h"
+#include "worker/data/sample_set.h"
 
 namespace paceline {
 
@@ -23,79 +18,70 @@ namespace paceline {
 std::vector<std::string> TextFilesOf(const std::string& path,
                                      const std::string& ending = ".txt");
 
-// Those, opened: 1 or 2.  Errors: as ByteFile::Open
-using TextFiles = std::vector<std::unique_ptr<ByteFile>>;
-absl::StatusOr<TextFiles> OpenTextFiles(const std::string& path);
+// Writes a pair of sentences as a sample (core/model/data_sets.h).  Words are
+// tokens that no text is about; sources have at most a block of them, targets
+// one less.
+//   input   [2 block]; written
+//   labels  [block]; written
+void WritePair(absl::Span<const int64_t> source,
+               absl::Span<const int64_t> target, absl::Span<int64_t> input,
+               absl::Span<int64_t> labels);
 
-// Takes the lines out of a file that comes in pieces.  Thread-compatible.
-class LineReader {
+// `text-labels`: a file is lines `LABEL TAB TEXT`.  The label is a whole number
+// below data.classes, or kNoLabel where all lines are for inference
+// (data.test_fraction 1), and the text any bytes but data.padding and line
+// feeds.  A sample is token 2 (ASCII's "start of text", whose place in the last
+// layer a classifier looks at), the text's bytes as far as the block goes, and
+// data.padding up to its end.
+//
+// `text-pairs`: a file is lines `SOURCE TAB TARGET`, of any bytes but line
+// feeds and those below kFirstWordToken, which mean something else to a
+// decoder; a target may have tabulators.  Of a source a sample takes as many
+// bytes as a block has, of a target one less.
+//
+// Keeps where each text lies, and reads it when it is needed.  Immutable.
+class TextLines final : public SampleSet {
  public:
-  explicit LineReader(std::string path) : path_(std::move(path)) {}
-  virtual ~LineReader() = default;
+  // data.path: a file whose last lines (data.test_fraction) are the test split;
+  // with data.test_fraction 1 all of it, which is in both splits then.  Or a
+  // folder with train.txt and perhaps val.txt.
+  //
+  // Errors (the message names file and line):
+  //   NotFound, PermissionDenied  as the system says
+  //   InvalidArgument  no tabulator, a label that is no class, nothing before a
+  //                    pair's tabulator, a byte that no text may have, or a
+  //                    split without lines
+  static absl::StatusOr<std::unique_ptr<TextLines>> Open(const DataSpec& data);
 
-  // offset: of `bytes` in the file.  Errors: InvalidArgument  names the file,
-  // the line, and what no line may have
-  absl::Status Take(int64_t offset, absl::Span<const uint8_t> bytes);
-  // The last line may have no line feed.  Errors: the same
-  absl::Status End();
-
- protected:
-  absl::Status Refuse(absl::string_view why) const;
+  absl::Status Load(const MicroBatchPlace& place, Tensor& inputs,
+                    Tensor& labels) const override;
 
  private:
-  virtual absl::Status TakeByte(int64_t at, uint8_t byte) = 0;
-  virtual absl::Status EndLine() = 0;
-  virtual bool has_begun_line() const = 0;
+  // Where a text lies.
+  struct Text {
+    int64_t first = 0;  // byte
+    int64_t bytes = 0;  // as far as a block takes them
+  };
+  struct Line {
+    int32_t file = 0;
+    int32_t label = 0;
+    Text source;  // of a pair
+    Text text;    // of a pair the target
+  };
+  class Reader;
+  struct Split {
+    std::vector<Line> train;
+    std::vector<Line> test;
+  };
+  using Files = std::vector<std::unique_ptr<ByteFile>>;  // 1 or 2
 
-  const std::string path_;
-  int64_t number_ = 1;  // of the line
+  TextLines(const DataSpec& data, Files files, Split lines);
+  absl::Status ReadText(int32_t file, const Text& text,
+                        std::vector<int64_t>& tokens) const;
+
+  const DataSpec data_;
+  const Files files_;
+  const Split lines_;
 };
-
-// Lines, whatever is kept of one, of both splits.
-template <typename Line>
-struct SplitLines {
-  const std::vector<Line>& of(BatchPhase split) const {
-    return split == BatchPhase::kTrain ? train : test;
-  }
-
-  std::vector<Line> train;
-  std::vector<Line> test;
-};
-
-// How many of `train` lines of the only file are for evaluation, the last ones.
-int64_t TestLinesOf(const DataSpec& data, int64_t train);
-
-// Errors: InvalidArgument  a split without lines
-//   has_test  evaluation is wanted
-absl::Status CheckLines(const DataSpec& data, int64_t train, int64_t test,
-                        bool has_test);
-
-// All lines of `files`, by a Reader(data, number of the file, path, lines) a
-// file, which is a LineReader.  Those of evaluation have a file of their own or
-// are the last of the only one, or (data.test_fraction 1) all of it, which are
-// in both splits then.  Errors: the reader's; as CheckLines
-template <typename Reader, typename Line>
-absl::Status ReadLines(const DataSpec& data, const TextFiles& files,
-                       SplitLines<Line>& lines) {
-  for (size_t i = 0; i < files.size(); ++i) {
-    Reader reader(data, static_cast<int32_t>(i), files[i]->path(),
-                  i == 0 ? lines.train : lines.test);
-    PACELINE_RETURN_IF_ERROR(
-        files[i]->Scan(1, [&](int64_t offset, absl::Span<const uint8_t> bytes) {
-          return reader.Take(offset, bytes);
-        }));
-    PACELINE_RETURN_IF_ERROR(reader.End());
-  }
-  const bool one_file = files.size() == 1;
-  std::vector<Line>& train = lines.train;
-  if (one_file) {
-    const int64_t last = TestLinesOf(data, static_cast<int64_t>(train.size()));
-    lines.test.assign(train.end() - last, train.end());
-    if (data.test_fraction < 1) train.resize(train.size() - last);
-  }
-  return CheckLines(data, static_cast<int64_t>(train.size()),
-                    static_cast<int64_t>(lines.test.size()),
-                    !one_file || data.test_fraction > 0);
-}
 
 }  // namespace paceline

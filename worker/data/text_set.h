@@ -3,40 +3,48 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/model/job_spec.h"
 #include "worker/data/sample_set.h"
-#include "worker/data/token_source.h"
 
 namespace paceline {
 
-struct TextOptions {
-  std::string path;    // a file, or a folder with train.* and perhaps val.*
-  std::string tokens;  // "byte", "character", "uint16"
-  int64_t block = 128;
-  int32_t classes = 256;
-  // Where there is one file: the share of its tokens, at its end, that is the
-  // test split.
-  double test_fraction = 0.1;
+// A row of tokens.  Immutable; several threads may read at the same time.
+class TokenSource {
+ public:
+  virtual ~TokenSource() = default;
+
+  virtual int64_t size() const = 0;
+
+  // Tokens [first, first + into.size()), which must exist.
+  // Errors: DataLoss  the file is shorter than when it was opened
+  virtual absl::Status Read(int64_t first, absl::Span<int64_t> into) const = 0;
 };
 
 // Sample i of a split is its tokens [i * block, (i + 1) * block), and its
 // labels are the same moved by one: what comes next, at each place.  What is
 // left at a split's end, less than a block and one, is not used.  Immutable.
+//
+// data.tokens says what a token is.  `byte` and `uint16` (little endian, as
+// nanoGPT's prepare.py writes them): nothing is kept in memory.  `character`:
+// UTF-8, numbered by rank among all different ones of the files, which are
+// sorted by code point; kept in memory at two bytes each.
 class TextSet final : public SampleSet {
  public:
-  // In a folder, the files are train.txt and val.txt, for uint16 train.bin and
-  // val.bin; without the second, the end of the first is the test split.
+  // data.path: a file, or a folder with train.txt and val.txt, for uint16
+  // train.bin and val.bin; without the second, the end of the first is the test
+  // split (data.test_fraction).  Reads each file once to see that all tokens
+  // are below data.classes, where they might not be.
   //
-  // Errors: those of OpenTokenFile and OpenCharacters; InvalidArgument when a
-  // block does not fit into a split: says both lengths
-  static absl::StatusOr<std::unique_ptr<TextSet>> Open(
-      const TextOptions& options);
+  // Errors (the message names the file):
+  //   NotFound, PermissionDenied  as the system says
+  //   InvalidArgument  half a token at the end, a token that is too great, not
+  //                    UTF-8, more different characters than data.classes or
+  //                    65536, a block that does not fit into a split
+  static absl::StatusOr<std::unique_ptr<TextSet>> Open(const DataSpec& data);
 
-  int64_t samples(BatchPhase split) const override;
-  const SampleFormat& format() const override { return format_; }
   absl::Status Load(const MicroBatchPlace& place, Tensor& inputs,
                     Tensor& labels) const override;
 
@@ -45,22 +53,16 @@ class TextSet final : public SampleSet {
   struct Split {
     const TokenSource* source = nullptr;
     int64_t first = 0;
-    int64_t samples = 0;
+    int64_t tokens = 0;
   };
+  using Sources = std::vector<std::unique_ptr<TokenSource>>;  // 1 or 2
 
-  TextSet(const TextOptions& options,
-          std::vector<std::unique_ptr<TokenSource>> sources);
-  void Divide();
-  absl::Status CheckLengths() const;
+  TextSet(const DataSpec& data, Sources sources, Split train, Split test);
 
-  const TextOptions options_;
-  const SampleFormat format_;
-  const std::vector<std::unique_ptr<TokenSource>> sources_;  // 1 or 2
-  // Constant once Divide() is done.
-  Split train_;
-  Split test_;
-  int64_t train_tokens_ = 0;
-  int64_t test_tokens_ = 0;
+  const int64_t block_;
+  const Sources sources_;
+  const Split train_;
+  const Split test_;
 };
 
 }  // namespace paceline

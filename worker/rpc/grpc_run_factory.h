@@ -23,8 +23,6 @@ struct ComputeParts {
   std::function<absl::StatusOr<std::unique_ptr<BatchSource>>(const JobSpec&,
                                                              const Turns&)>
       open_data;
-  std::function<absl::StatusOr<std::unique_ptr<StepSource>>(const JobSpec&)>
-      open_steps;
   std::function<absl::StatusOr<std::vector<NamedTensor>>(
       const ModelSpec&, const ModelDescription&, const LayerRange&)>
       read_weights;
@@ -58,10 +56,6 @@ class GrpcRunFactory final : public RunFactory {
   absl::StatusOr<std::unique_ptr<BatchSource>> OpenData(
       const JobSpec& spec, const Turns& turns) override {
     return compute_.open_data(spec, turns);
-  }
-  absl::StatusOr<std::unique_ptr<StepSource>> OpenSteps(
-      const JobSpec& spec) override {
-    return compute_.open_steps(spec);
   }
   absl::StatusOr<RunConnections> Connect(const RunWiring& wiring) override {
     return data_plane_.Open(wiring);

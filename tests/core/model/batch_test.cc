@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -111,6 +112,30 @@ TEST(BatchWalk, CountsTheBatchesOfBothPhases) {
     EXPECT_EQ(batch.info.ordinal, ordinal++);
   }
   EXPECT_EQ(ordinal, 10);
+}
+
+TEST(BatchWalk, BeginsAtAnyStepLikeTheRestOfTheWholeWalk) {
+  const TrainSpec train = Train(3, 4, 2);
+  const std::vector<std::string> whole = Text(Walk(train, 9, 5));
+  for (int64_t step = 0; step <= 9; ++step) {
+    BatchWalk walk(train, 9, 5, step);
+    std::vector<WalkBatch> rest;
+    while (const std::optional<WalkBatch> batch = walk.Next()) {
+      EXPECT_EQ(batch->info.ordinal, std::ssize(rest));
+      rest.push_back(*batch);
+    }
+    const auto evaluates = [&](const std::string& line) {
+      return absl::StartsWith(line, absl::StrCat("E", step, " "));
+    };
+    const auto trains = [&](const std::string& line) {
+      return absl::StartsWith(line, absl::StrCat("T", step, " "));
+    };
+    auto first = std::find_if(whole.begin(), whole.end(), evaluates);
+    if (first == whole.end()) {
+      first = std::find_if(whole.begin(), whole.end(), trains);
+    }
+    EXPECT_EQ(Text(rest), std::vector<std::string>(first, whole.end()));
+  }
 }
 
 TEST(BatchWalk, KnowsItsStepsBeforehand) {

@@ -1,0 +1,98 @@
+// The BatchSource of every data set: loads micro-batches ahead of the compute
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "core/base/tensor.h"
+#include "core/base/thread.h"
+#include "core/model/batch.h"
+#include "core/model/job_spec.h"
+#include "core/schedule/route.h"
+#include "worker/batch_source.h"
+#include "worker/data/sample_set.h"
+
+namespace paceline {
+
+// Owns its loader threads ("data-0", ...), which the destructor stops and
+// joins, whether or not everything was taken.  No more than MicroBatchesAhead()
+// are loaded and not yet taken; loaders wait above that.
+class BatchLoader final : public BatchSource {
+ public:
+  // samples has at least one training sample.
+  //   threads  0: the caller's thread loads.  The tensors do not depend on it
+  //   turns    the batches that the walk takes
+  BatchLoader(const TrainSpec& train, std::unique_ptr<const SampleSet> samples,
+              int threads, Turns turns = {});
+  ~BatchLoader() override;
+
+  int64_t total_steps() const override { return steps_.total_steps(); }
+  int64_t test_samples() const override {
+    return samples_->samples(BatchPhase::kEvaluate);
+  }
+  int64_t unreadable() const override { return samples_->unreadable(); }
+  void BeginAt(int64_t step) override;
+  absl::StatusOr<std::optional<BatchInfo>> NextBatch() override;
+  BatchInfo Training(int64_t step) const override;
+  BatchInfo Evaluation(int64_t steps) const override;
+  void Prepare(const BatchInfo& batch,
+               const std::vector<int>& micro_batches) override;
+  absl::StatusOr<TensorList> NextMicroBatch() override;
+
+ private:
+  struct Task {
+    WalkBatch batch;
+    int micro_batch = 0;
+  };
+
+  void BeginAtLocked(int64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool WalkOnLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DropLocked(int64_t micro_batches) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Task ClaimLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  MicroBatchPlace PlaceOf(const Task& task)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(claim_mutex_);
+  std::optional<int64_t> AwaitTask(MicroBatchPlace& place)
+      ABSL_LOCKS_EXCLUDED(claim_mutex_, mutex_);
+  void RunLoader();
+
+  // Constant after construction.
+  const TrainSpec train_;
+  const std::unique_ptr<const SampleSet> samples_;
+  const Turns turns_;
+  const int64_t capacity_;  // micro-batches; 0 without loaders
+  const BatchWalk steps_;   // never walked: answers for single steps
+
+  // Loaders take tasks one after the other, so that epochs come in order and
+  // each is shuffled once.  The shuffle does not hold up the consumer, who
+  // needs mutex_ alone; a loader takes mutex_ under claim_mutex_.
+  absl::Mutex claim_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
+  int64_t epoch_ ABSL_GUARDED_BY(claim_mutex_) = -1;  // whose order_ this is
+  std::vector<int32_t> order_ ABSL_GUARDED_BY(claim_mutex_);
+
+  absl::Mutex mutex_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool begun_ ABSL_GUARDED_BY(mutex_) = false;
+  // Where further tasks come from; nothing: there are none.
+  std::optional<BatchWalk> walk_ ABSL_GUARDED_BY(mutex_);
+  std::deque<BatchInfo> batches_ ABSL_GUARDED_BY(mutex_);  // not yet begun
+  std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);         // not yet claimed
+  // Micro-batches since construction; those dropped count as both.
+  int64_t claimed_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t taken_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t remaining_ ABSL_GUARDED_BY(mutex_) = 0;  // to take of the batch
+  BatchInfo prepared_ ABSL_GUARDED_BY(mutex_);     // by Prepare()
+  std::vector<int> prepared_list_ ABSL_GUARDED_BY(mutex_);
+  std::map<int64_t, absl::StatusOr<TensorList>> ready_ ABSL_GUARDED_BY(mutex_);
+
+  std::vector<Thread> loaders_;
+};
+
+}  // namespace paceline

@@ -1,0 +1,411 @@
+#include "worker/data/byte_images.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/base/check.h"
+#include "core/base/status_macros.h"
+
+namespace paceline {
+namespace {
+
+constexpr uint8_t kUnsignedByte = 0x08;
+constexpr int kMaxRank = 8;
+constexpr int64_t kChunkBytes = 1 << 20;
+constexpr unsigned kZlibBufferBytes = 1 << 17;
+
+struct GzCloser {
+  void operator()(gzFile file) const { gzclose(file); }
+};
+using GzHandle = std::unique_ptr<gzFile_s, GzCloser>;
+
+absl::Status Refuse(const std::string& path, absl::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      path, ": ", why, "; fetch the file again, or point data.path elsewhere"));
+}
+
+absl::StatusOr<GzHandle> Open(const std::string& path) {
+  // A pipe would block here for good, out of reach of any cancellation.
+  struct stat status {};
+  if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+    return Refuse(path, "not a regular file");
+  }
+  errno = 0;
+  GzHandle file(gzopen(path.c_str(), "rbe"));
+  if (!file) {
+    return absl::ErrnoToStatus(errno != 0 ? errno : ENOMEM,
+                               absl::StrCat("cannot open ", path));
+  }
+  gzbuffer(file.get(), kZlibBufferBytes);
+  return file;
+}
+
+// Reads up to `bytes`; fewer at the end of the file.
+absl::StatusOr<int64_t> Read(gzFile file, const std::string& path,
+                             uint8_t* target, int64_t bytes) {
+  const int got = gzread(file, target, static_cast<unsigned>(bytes));
+  int code = Z_OK;
+  const char* message = gzerror(file, &code);
+  if (code == Z_ERRNO) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path));
+  }
+  // Z_BUF_ERROR: the compressed stream ends in its middle.
+  if (got < 0 || code != Z_OK) {
+    return Refuse(path, absl::StrCat("damaged gzip (", message, ")"));
+  }
+  return got;
+}
+
+absl::StatusOr<Shape> ReadShape(gzFile file, const std::string& path) {
+  uint8_t magic[4] = {};
+  PACELINE_ASSIGN_OR_RETURN(int64_t got, Read(file, path, magic, 4));
+  if (got < 4 || magic[0] != 0 || magic[1] != 0) {
+    return Refuse(path, "not an IDX file: it does not begin with 00 00");
+  }
+  if (magic[2] != kUnsignedByte) {
+    return Refuse(path, absl::StrCat("IDX of type 0x", absl::Hex(magic[2]),
+                                     ", need 0x8 (bytes)"));
+  }
+  const int rank = magic[3];
+  if (rank < 1 || rank > kMaxRank) {
+    return Refuse(path,
+                  absl::StrCat(rank, " dimensions, need 1 to ", kMaxRank));
+  }
+  uint8_t sizes[4 * kMaxRank] = {};
+  PACELINE_ASSIGN_OR_RETURN(got, Read(file, path, sizes, 4 * rank));
+  if (got < 4 * rank) return Refuse(path, "cut short in its header");
+  Shape shape;
+  for (const uint8_t* size = sizes; size < sizes + 4 * rank; size += 4) {
+    shape.push_back(int64_t{size[0]} << 24 | size[1] << 16 | size[2] << 8 |
+                    size[3]);
+  }
+  return shape;
+}
+
+// Grows by what has really been read, so that a lying header costs nothing.
+absl::StatusOr<std::vector<uint8_t>> ReadValues(gzFile file,
+                                                const std::string& path,
+                                                int64_t need) {
+  std::vector<uint8_t> values;
+  int64_t have = 0;
+  while (have < need) {
+    const int64_t chunk = std::min(need - have, std::max(have, kChunkBytes));
+    const int64_t ask = std::min<int64_t>(chunk, 1 << 30);  // gzread: int
+    values.resize(have + ask);
+    PACELINE_ASSIGN_OR_RETURN(const int64_t got,
+                              Read(file, path, values.data() + have, ask));
+    have += got;
+    if (got < ask) {
+      return Refuse(path, absl::StrCat("cut short: got ", have,
+                                       " values, its header says ", need));
+    }
+  }
+  uint8_t beyond = 0;
+  PACELINE_ASSIGN_OR_RETURN(const int64_t more, Read(file, path, &beyond, 1));
+  if (more != 0) {
+    return Refuse(path, absl::StrCat("longer than the ", need,
+                                     " values that its header says"));
+  }
+  return values;
+}
+
+}  // namespace
+
+absl::StatusOr<IdxFile> ReadIdx(const std::string& path, IdxHeaderCheck check) {
+  PACELINE_ASSIGN_OR_RETURN(const GzHandle file, Open(path));
+  IdxFile idx;
+  idx.path = path;
+  PACELINE_ASSIGN_OR_RETURN(idx.shape, ReadShape(file.get(), path));
+  const int64_t need = NumElements(idx.shape);
+  if (need < 0) {
+    return Refuse(path, absl::StrCat("impossible size [",
+                                     absl::StrJoin(idx.shape, ", "), "]"));
+  }
+  PACELINE_RETURN_IF_ERROR(check(idx));
+  PACELINE_ASSIGN_OR_RETURN(idx.values, ReadValues(file.get(), path, need));
+  return idx;
+}
+
+namespace {
+
+// The file as it is, or gzipped; the plain one first.
+absl::StatusOr<std::string> FindFile(const ByteImageOptions& options,
+                                     const std::string& name) {
+  const std::string plain = absl::StrCat(options.folder, "/", name);
+  const std::string zipped = absl::StrCat(plain, ".gz");
+  if (access(plain.c_str(), F_OK) == 0) return plain;
+  if (access(zipped.c_str(), F_OK) == 0) return zipped;
+  if (errno == EACCES) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(options.folder, ": may not be searched by this user"));
+  }
+  return absl::NotFoundError(absl::StrCat("no data file ", plain, " nor ", name,
+                                          ".gz beside it; ", options.remedy));
+}
+
+absl::StatusOr<IdxFile> ReadNamed(const ByteImageOptions& options,
+                                  const std::string& name,
+                                  IdxHeaderCheck check) {
+  PACELINE_ASSIGN_OR_RETURN(const std::string path, FindFile(options, name));
+  return ReadIdx(path, check);
+}
+
+// [28, 28] holds samples of shape [28, 28] and of [1, 28, 28].
+bool FitsSample(absl::Span<const int64_t> found,
+                absl::Span<const int64_t> job) {
+  if (job.size() == found.size() + 1 && job[0] == 1) job.remove_prefix(1);
+  return found == job;
+}
+
+// Looks at the header alone.
+absl::Status CheckImages(const ByteImageOptions& options,
+                         const IdxFile& images) {
+  const absl::Span<const int64_t> sample =
+      absl::MakeConstSpan(images.shape).subspan(1);
+  if (!FitsSample(sample, options.shape)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        images.path, ": holds samples of shape [", absl::StrJoin(sample, ", "),
+        "], the job's data.shape is [", absl::StrJoin(options.shape, ", "),
+        "]"));
+  }
+  if (images.shape[0] > kMostSamplesOfASplit) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(images.path, ": says that it has ", images.shape[0],
+                     " samples, at most ", kMostSamplesOfASplit,
+                     " can be numbered; take less"));
+  }
+  const int64_t bytes = NumElements(images.shape);
+  if (options.most_bytes > 0 && bytes > options.most_bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        images.path, ": says that it has ", bytes,
+        " bytes of images, but this worker has memory for ", options.most_bytes,
+        ": take fewer samples, or read them where there is more memory"));
+  }
+  return absl::OkStatus();
+}
+
+// Looks at the headers alone.
+absl::Status CheckLabelCount(const IdxFile& labels, const IdxFile& images) {
+  if (labels.shape.size() != 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        labels.path, ": ", labels.shape.size(), " dimensions, labels need 1"));
+  }
+  if (labels.shape[0] != images.shape[0]) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(labels.path, ": ", labels.shape[0], " labels for the ",
+                     images.shape[0], " images of ", images.path));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckLabels(const ByteImageOptions& options,
+                         const IdxFile& labels) {
+  const auto& values = labels.values;
+  const auto bad = std::find_if(
+      values.begin(), values.end(),
+      [&options](const auto label) { return label >= options.classes; });
+  if (bad == values.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      labels.path, ": label ", *bad, " of sample ", bad - values.begin(),
+      " is no class, the job's data.classes is ", options.classes,
+      ": set data.classes to ",
+      *std::max_element(values.begin(), values.end()) + 1,
+      " or more, or take the file of other labels"));
+}
+
+// Of CIFAR's images.
+constexpr int64_t kSide = 32;
+constexpr int64_t kPixels = 3 * kSide * kSide;
+constexpr int64_t kMostShift = 4;  // He et al. 2016, section 4.2
+
+// Appends the labels of `file` to `labels`.
+absl::Status ReadLabels(const ByteImageOptions& options, int64_t label_bytes,
+                        const ByteFile& file, std::vector<uint8_t>& labels) {
+  const int64_t record = label_bytes + kPixels;
+  if (file.size() == 0 || file.size() % record != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        file.path(), ": has ", file.size(), " bytes, need whole records of ",
+        record, " bytes; fetch the file again, or point data.path elsewhere"));
+  }
+  return file.Scan(
+      record,
+      [&](int64_t offset, absl::Span<const uint8_t> bytes) -> absl::Status {
+        for (size_t at = 0; at < bytes.size(); at += record) {
+          const uint8_t label = bytes[at + label_bytes - 1];
+          if (label >= options.classes) {
+            return absl::InvalidArgumentError(
+                absl::StrCat(file.path(), ": label ", label, " of record ",
+                             (offset + static_cast<int64_t>(at)) / record,
+                             " is no class, there are ", options.classes,
+                             ": set data.name to the one of its two data sets "
+                             "that the file is of, and data.classes to its"));
+          }
+          labels.push_back(label);
+        }
+        return absl::OkStatus();
+      });
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ByteImages>> ByteImages::OpenIdx(
+    const ByteImageOptions& options) {
+  PACELINE_ASSIGN_OR_RETURN(Split train, OpenIdxSplit(options, "train"));
+  if (train.labels.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.folder, ": no training samples"));
+  }
+  PACELINE_ASSIGN_OR_RETURN(Split test, OpenIdxSplit(options, "t10k"));
+  return std::unique_ptr<ByteImages>(
+      new ByteImages(options, std::move(train), std::move(test)));
+}
+
+absl::StatusOr<ByteImages::Split> ByteImages::OpenIdxSplit(
+    const ByteImageOptions& options, const std::string& prefix) {
+  PACELINE_ASSIGN_OR_RETURN(
+      IdxFile images,
+      ReadNamed(options, absl::StrCat(prefix, "-images-idx3-ubyte"),
+                [&options](const IdxFile& header) {
+                  return CheckImages(options, header);
+                }));
+  PACELINE_ASSIGN_OR_RETURN(
+      IdxFile labels,
+      ReadNamed(options, absl::StrCat(prefix, "-labels-idx1-ubyte"),
+                [&images](const IdxFile& header) {
+                  return CheckLabelCount(header, images);
+                }));
+  PACELINE_RETURN_IF_ERROR(CheckLabels(options, labels));
+  return Split{std::move(labels.values), std::move(images.values), {}, 1};
+}
+
+absl::StatusOr<std::unique_ptr<ByteImages>> ByteImages::OpenCifar(
+    const std::string& name, const ByteImageOptions& options) {
+  const bool hundred = name == "cifar100";
+  PACELINE_CHECK(hundred || name == "cifar10", name);
+  using Names = std::vector<std::string>;
+  const Names train_files =
+      hundred
+          ? Names{"train.bin"}
+          : Names{"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
+                  "data_batch_4.bin", "data_batch_5.bin"};
+  const Names test_files = {hundred ? "test.bin" : "test_batch.bin"};
+  const int64_t label_bytes = hundred ? 2 : 1;
+  PACELINE_ASSIGN_OR_RETURN(Split train,
+                            OpenCifarSplit(options, train_files, label_bytes));
+  PACELINE_ASSIGN_OR_RETURN(Split test,
+                            OpenCifarSplit(options, test_files, label_bytes));
+  return std::unique_ptr<ByteImages>(
+      new ByteImages(options, std::move(train), std::move(test)));
+}
+
+absl::StatusOr<ByteImages::Split> ByteImages::OpenCifarSplit(
+    const ByteImageOptions& options, const std::vector<std::string>& names,
+    int64_t label_bytes) {
+  Split split;
+  split.label_bytes = label_bytes;
+  for (const std::string& name : names) {
+    File file;
+    PACELINE_ASSIGN_OR_RETURN(
+        file.bytes, ByteFile::Open(absl::StrCat(options.folder, "/", name)));
+    file.first = static_cast<int64_t>(split.labels.size());
+    PACELINE_RETURN_IF_ERROR(
+        ReadLabels(options, label_bytes, *file.bytes, split.labels));
+    split.files.push_back(std::move(file));
+  }
+  return split;
+}
+
+ByteImages::ByteImages(const ByteImageOptions& options, Split train, Split test)
+    : SampleSet({DType::kF32, options.shape, {}}, std::ssize(train.labels),
+                std::ssize(test.labels)),
+      options_(options),
+      size_(NumElements(options.shape)),
+      train_(std::move(train)),
+      test_(std::move(test)) {
+  for (const ChannelScale& channel : options.channels) {
+    std::array<float, 256>& scaled = scaled_.emplace_back();
+    for (int pixel = 0; pixel < 256; ++pixel) {
+      scaled[pixel] = channel.Of(static_cast<float>(pixel));
+    }
+  }
+}
+
+absl::Status ByteImages::Load(const MicroBatchPlace& place, Tensor& inputs,
+                              Tensor& labels) const {
+  const Split& from = place.split == BatchPhase::kTrain ? train_ : test_;
+  std::vector<uint8_t> kept;
+  for (size_t i = 0; i < place.indices.size(); ++i) {
+    const int32_t sample = place.indices[i];
+    PACELINE_ASSIGN_OR_RETURN(const absl::Span<const uint8_t> pixels,
+                              PixelsOf(from, sample, kept));
+    labels.As<int64_t>()[i] = from.labels[sample];
+    Scale(pixels, Draw(place, sample),
+          inputs.As<float>().subspan(i * size_, size_));
+  }
+  return absl::OkStatus();
+}
+
+ByteImages::Shift ByteImages::Draw(const MicroBatchPlace& place,
+                                   int32_t sample) const {
+  Shift shift;
+  if (place.split != BatchPhase::kTrain) return shift;
+  SplitMix64 random = AugmentationOf(options_.seed, place.epoch, sample);
+  shift.mirrored = random.Unit() < options_.flip;
+  if (options_.crop != Crop::kRandom) return shift;
+  const auto draw = [&random] {
+    return static_cast<int64_t>(random.Below(2 * kMostShift + 1)) - kMostShift;
+  };
+  shift.right = draw();
+  shift.down = draw();
+  return shift;
+}
+
+absl::StatusOr<absl::Span<const uint8_t>> ByteImages::PixelsOf(
+    const Split& from, int32_t sample, std::vector<uint8_t>& kept) const {
+  if (from.files.empty()) {
+    return absl::MakeConstSpan(from.images).subspan(sample * size_, size_);
+  }
+  const auto after = std::upper_bound(
+      from.files.begin(), from.files.end(), sample,
+      [](int32_t number, const File& file) { return number < file.first; });
+  const File& file = *std::prev(after);
+  kept.resize(size_);
+  PACELINE_RETURN_IF_ERROR(file.bytes->ReadAt(
+      (sample - file.first) * (from.label_bytes + size_) + from.label_bytes,
+      absl::MakeSpan(kept)));
+  return absl::MakeConstSpan(kept);
+}
+
+void ByteImages::Scale(absl::Span<const uint8_t> pixels, const Shift& shift,
+                       absl::Span<float> values) const {
+  const auto plane = size_ / static_cast<int64_t>(scaled_.size());
+  const bool moved = shift.right != 0 || shift.down != 0 || shift.mirrored;
+  float* value = values.data();
+  const uint8_t* from = pixels.data();
+  for (const std::array<float, 256>& scaled : scaled_) {
+    if (!moved) {
+      value = std::transform(from, from + plane, value,
+                             [&](uint8_t pixel) { return scaled[pixel]; });
+    }
+    for (int64_t y = 0; moved && y < kSide; ++y) {
+      const int64_t from_y = y - shift.down;
+      const bool outside = from_y < 0 || from_y >= kSide;
+      for (int64_t x = 0; x < kSide; ++x) {
+        const int64_t from_x =
+            (shift.mirrored ? kSide - 1 - x : x) - shift.right;
+        const bool black = outside || from_x < 0 || from_x >= kSide;
+        *value++ = scaled[black ? 0 : from[from_y * kSide + from_x]];
+      }
+    }
+    from += plane;
+  }
+}
+
+}  // namespace paceline
