@@ -1,6 +1,9 @@
 #include "worker/stage_runner.h"
 
 #include <algorithm>
+#include <deque>
+#include <limits>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -34,6 +37,19 @@ TensorList Take(Map& map, const typename Map::key_type& slot) {
   PACELINE_CHECK(!node.empty(), absl::StrCat("stage=", slot.first,
                                              " micro_batch=", slot.second));
   return std::move(node.mapped());
+}
+
+// Of so many micro-batches those that are this replica's.
+int64_t OwnOf(const Turns& turns, int64_t micro_batches) {
+  const int64_t period = std::max<int64_t>(turns.route.period(), 1);
+  int64_t of_a_period = 0;
+  int64_t of_the_rest = 0;
+  for (int64_t turn = 0; turn < period; ++turn) {
+    if (!turns.Has(turn)) continue;
+    ++of_a_period;
+    if (turn < micro_batches % period) ++of_the_rest;
+  }
+  return micro_batches / period * of_a_period + of_the_rest;
 }
 
 }  // namespace
@@ -424,6 +440,229 @@ void StageRunner::FinishEvaluation() {
        static_cast<double>(evaluation_.correct) / samples,
        evaluation_.samples});
   evaluation_ = {};
+}
+
+// --- Asynchronous schedules ---
+//
+// Micro-batches stream through without a flush and without a step gate.  There
+// is no list of instructions, which would be as long as the job: what comes
+// next is decided one compute at a time, and whether another batch comes is in
+// the header of the one before.
+
+absl::StatusOr<BatchInfo> StageRunner::RunStream(const BatchInfo& first) {
+  // MakeSchedule gives no worker two stages of such a schedule.
+  PACELINE_CHECK(own_stages_.size() == 1, "a stream of several stages");
+  AsynchronousOrder order(own_stages_.front(), stages_);
+  const int64_t base = updates_;
+  StageEngine& engine = *parts_.engines.at(own_stages_.front());
+  std::deque<InFlight> in_flight;
+  InFlight next{first, 0};
+  for (;;) {
+    // Nobody needs to know whether another batch comes before a forward of it
+    // is due: until then this stage must not wait for its header.
+    const bool ended = next.micro_batch == next.batch.micro_batches;
+    if (ended && !next.batch.drains && order.WantsForward()) {
+      PACELINE_ASSIGN_OR_RETURN(const std::optional<BatchInfo> batch,
+                                NextBatch(next.batch.ordinal + 1));
+      // Nobody has turns in training, so there is one.
+      next = {*batch, 0};
+      continue;
+    }
+    const bool more = !ended || !next.batch.drains;
+    switch (order.Decide(more)) {
+      case AsynchronousOrder::Next::kForward:
+        PACELINE_RETURN_IF_ERROR(engine.UseVersion(
+            base + order.VersionOfNext(options_.vertical_sync)));
+        PACELINE_RETURN_IF_ERROR(StreamForward(next));
+        in_flight.push_back(next);
+        ++next.micro_batch;
+        order.OnForward();
+        break;
+      case AsynchronousOrder::Next::kBackward: {
+        order.OnBackward();
+        // At the end of a stream nobody to come wants what there is.
+        const int64_t version =
+            more ? base + order.VersionOfNext(options_.vertical_sync)
+                 : updates_ + 1;
+        PACELINE_RETURN_IF_ERROR(StreamBackward(in_flight.front(), version));
+        in_flight.pop_front();
+        break;
+      }
+      case AsynchronousOrder::Next::kNothing:
+        return next.batch;
+    }
+  }
+}
+
+absl::Status StageRunner::Do(Op op, const InFlight& what) {
+  const Instruction instruction{own_stages_.front(), op, what.micro_batch};
+  PACELINE_RETURN_IF_ERROR(Execute(instruction, what.batch));
+  parts_.observer.OnProgress(instruction, what.batch);
+  return absl::OkStatus();
+}
+
+absl::Status StageRunner::StreamForward(const InFlight& what) {
+  const int stage = own_stages_.front();
+  // The last stage has one micro-batch in flight, so sums of two batches do not
+  // mix; others have no loss.
+  if (what.micro_batch == 0) losses_ = {};
+  PACELINE_RETURN_IF_ERROR(Do(stage == 0 ? Op::kLoad : Op::kRecvF, what));
+  PACELINE_RETURN_IF_ERROR(Do(Op::kForward, what));
+  if (stage + 1 == stages_) return absl::OkStatus();
+  return Do(Op::kSendF, what);
+}
+
+absl::Status StageRunner::StreamBackward(const InFlight& what,
+                                         int64_t next_version) {
+  const int stage = own_stages_.front();
+  if (stage + 1 < stages_) PACELINE_RETURN_IF_ERROR(Do(Op::kRecvB, what));
+  PACELINE_RETURN_IF_ERROR(Do(Op::kBackward, what));
+  if (stage > 0) PACELINE_RETURN_IF_ERROR(Do(Op::kSendB, what));
+  PACELINE_RETURN_IF_ERROR(parts_.engines.at(stage)->UseVersion(next_version));
+  return Do(Op::kUpdate, what);
+}
+
+// The rates come from the number of the update; the norm and the check for
+// numbers that are none are those of this stage alone.
+absl::Status StageRunner::Update(const InFlight& what) {
+  const int stage = own_stages_.front();
+  StageEngine& engine = *parts_.engines.at(stage);
+  const ScopedPart part(parts_.time, TimePart::kOptimizer);
+  const Instant begin = parts_.clock.Now();
+  BatchInfo alone = what.batch;
+  alone.step = updates_;
+  alone.samples = MicroBatchSamples(what.batch, options_.train.micro_batch,
+                                    what.micro_batch);
+  // All who share a parameter are on this stage.
+  PACELINE_RETURN_IF_ERROR(ties_.AddGradients(alone));
+  PACELINE_ASSIGN_OR_RETURN(StepReport report, engine.Report(alone));
+  report.stage = stage;
+  const StepVerdict verdict =
+      DecideStep(options_.train, what.batch.total_micro_batches, {report});
+  PACELINE_RETURN_IF_ERROR(engine.Apply(verdict));
+  if (!verdict.skip) PACELINE_RETURN_IF_ERROR(ties_.ShareValues(alone));
+  ++updates_;
+  flow_.OnUpdate(parts_.clock.Now() - begin);
+  const StashReading stash = engine.Stash();
+  StageTime& time = stage_times_[stage];
+  time.staleness += stash.staleness;
+  time.versions = std::max(time.versions, stash.versions);
+  time.version_bytes = std::max(time.version_bytes, stash.bytes);
+  ++time.updates;
+  time.skipped_updates += verdict.skip;
+  batch_skipped_ = batch_skipped_ || verdict.skip;
+  if (verdict.skip) parts_.observer.OnSkippedUpdate(updates_, verdict.why);
+  if (what.micro_batch + 1 == what.batch.micro_batches) {
+    FinishStreamedBatch(what.batch, verdict);
+  }
+  return absl::OkStatus();
+}
+
+void StageRunner::FinishStreamedBatch(const BatchInfo& batch,
+                                      const StepVerdict& last) {
+  StepVerdict verdict = last;
+  verdict.step = batch.step;
+  // Single updates are skipped, not a batch.
+  verdict.skip = false;
+  std::optional<StepRecord> record;
+  if (own_stages_.back() == stages_ - 1) {
+    record = StepRecord{batch.step + 1,
+                        MeanLoss(),
+                        batch.samples,
+                        last.learning_rate,
+                        last.gradient_norm,
+                        batch_skipped_,
+                        absl::ToUnixMillis(parts_.clock.Today())};
+  }
+  batch_skipped_ = false;
+  parts_.observer.OnStep(verdict, batch.samples, record);
+  SayBatch(batch);
+  SayUnreadable();
+}
+
+// --- What a worker waits for, and inference ---
+//
+// An inference job's walk over the test set comes in batches of one
+// micro-batch, so that Link::AwaitRoom() holds a fast stage back after each.
+
+FlowMoment StageRunner::MomentOfFlow() const {
+  return {parts_.clock.Now().since_start,
+          absl::ToUnixMicros(parts_.clock.Today()), ThreadCpuTime(),
+          ProcessCpuTime()};
+}
+
+void StageRunner::MeterLoad(const Instruction& instruction,
+                            const BatchInfo& batch, Instant began) {
+  const FlowMoment now = MomentOfFlow();
+  if (options_.inference) {
+    admitted_us_[Slot(instruction.stage, instruction.micro_batch)] =
+        now.unix_us;
+  } else if (batch.phase == BatchPhase::kTrain) {
+    entered_[{batch.ordinal, instruction.micro_batch}] = Instant{now.steady};
+  }
+  flow_.OnInput(now, {began.since_start, now.steady}, /*sent_us=*/0);
+}
+
+void StageRunner::MeterBackward(const Instruction& done,
+                                const BatchInfo& batch) {
+  // The other half is still to come.
+  if (done.stage != 0 || done.op == Op::kBackwardInput) return;
+  const auto entered = entered_.extract({batch.ordinal, done.micro_batch});
+  if (entered.empty()) return;
+  flow_.OnResult(parts_.clock.Now() - entered.mapped());
+}
+
+void StageRunner::MeterReceive(const Instruction& instruction, bool activation,
+                               Instant began, const FrameHeader& header) {
+  const int stage = instruction.stage;
+  const int from = activation ? stage - 1 : stage + 1;
+  if (options_.inference) {
+    admitted_us_[Slot(stage, instruction.micro_batch)] = header.admitted_us;
+  }
+  if (options_.worker_of[from] == options_.worker) return;  // it was here
+  const FlowMoment now = MomentOfFlow();
+  FlowWait wait = {began.since_start, now.steady};
+  // The wait for the frame that a batch begins with was for its header.
+  if (activation && stage == own_stages_.front() &&
+      instruction.micro_batch == 0) {
+    wait = {asked_.since_start, answered_.since_start};
+  }
+  flow_.OnInput(now, wait, header.sent_us);
+}
+
+void StageRunner::MeterSend(const Slot& slot, bool activation,
+                            FrameHeader& header) {
+  header.sent_us = absl::ToUnixMicros(parts_.clock.Today());
+  if (!options_.inference || !activation) return;
+  header.admitted_us = admitted_us_[slot];
+  admitted_us_.erase(slot);
+}
+
+void StageRunner::MeterBatchEnd(const BatchInfo& batch) {
+  flow_.OnBatchEnd(MomentOfFlow(), batch.micro_batches, batch.samples);
+  parts_.observer.OnFlow(flow_.times(), 0, own_stages_.back() == stages_ - 1);
+}
+
+absl::Status StageRunner::TakeResult(const Slot& slot, const BatchInfo& batch,
+                                     ForwardResult& result) {
+  flow_.OnResult(parts_.clock.Today() -
+                 absl::FromUnixMicros(admitted_us_[slot]));
+  admitted_us_.erase(slot);
+  if (parts_.predictions->samples() == 0) {
+    int64_t samples = 0;
+    const int64_t own = OwnOf(options_.turns, batch.total_micro_batches);
+    if (__builtin_mul_overflow(own, options_.train.batch, &samples)) {
+      samples = std::numeric_limits<int64_t>::max();
+    }
+    parts_.predictions->Expect(samples);
+  }
+  return parts_.predictions->Add(batch.ordinal * options_.train.batch,
+                                 result.output[0], result.output[1]);
+}
+
+void StageRunner::FinishFlow() {
+  flow_.Finish();
+  parts_.observer.OnFlow(flow_.times(), 0, own_stages_.back() == stages_ - 1);
 }
 
 }  // namespace paceline

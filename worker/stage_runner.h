@@ -60,7 +60,7 @@ struct StageRunnerOptions {
   // Of batches that are not the shorter last one of an epoch.
   int micro_batches = 1;
   bool vertical_sync = false;
-  bool inference = false;      // see stage_flow.cc
+  bool inference = false;      // a walk over the test set
   TrainSpec train;             // for the updates of asynchronous schedules
   std::vector<Tie> ties = {};  // of the whole run
   Turns turns = {};            // inference: the batches of this worker

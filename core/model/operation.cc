@@ -6,12 +6,56 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "core/model/operation_facts.h"
-#include "core/model/pair_operations.h"
-#include "core/model/token_operations.h"
+#include "absl/strings/str_join.h"
 
 namespace paceline {
 namespace {
+
+// InvalidArgument: names the operation, its sizes and the input.
+absl::Status DoesNotFit(const Operation& operation, const Shape& input) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      operation.kind, operation.name.empty() ? "" : " ", operation.name, "(",
+      absl::StrJoin(operation.sizes, ", "), ") does not fit an input of shape ",
+      "[", absl::StrJoin(input, ", "), "]"));
+}
+
+std::vector<Parameter> WeightAndBias(const std::string& name, Shape weight,
+                                     int64_t bias) {
+  return {{name + ".weight", std::move(weight)}, {name + ".bias", {bias}}};
+}
+
+// [tokens, width], where `width` is the operation's.
+bool IsTokens(const Shape& input, int64_t width) {
+  return input.size() == 2 && input[1] == width;
+}
+
+// Of a linear map of the last dimension, from `in` to `out`, which fits.
+OperationFacts LinearFacts(const Shape& input, int64_t out) {
+  OperationFacts facts;
+  facts.output = input;
+  facts.output.back() = out;
+  facts.flops = 2.0 * NumElements(input) * out;
+  facts.kept_elements = NumElements(facts.output);
+  return facts;
+}
+
+// A linear map of each token, [tokens, in] to [tokens, out], of an operation
+// whose first sizes these are; whose parameters it takes is the caller's to
+// say.  Errors: DoesNotFit
+absl::StatusOr<OperationFacts> ExamineTokenMap(const Operation& operation,
+                                               const Shape& input) {
+  if (!IsTokens(input, operation.sizes[0])) return DoesNotFit(operation, input);
+  return LinearFacts(input, operation.sizes[1]);
+}
+
+// The same where the output is what the loss takes in.
+absl::StatusOr<OperationFacts> ExamineTokenScores(const Operation& operation,
+                                                  const Shape& input) {
+  absl::StatusOr<OperationFacts> facts = ExamineTokenMap(operation, input);
+  // The scores, and the loss's logarithms of probabilities, which are many.
+  if (facts.ok()) facts->kept_elements *= 2;
+  return facts;
+}
 
 OperationFacts SameShape(const Shape& input, double flops_an_element,
                          int64_t kept_an_element) {
@@ -257,6 +301,275 @@ absl::StatusOr<OperationFacts> TakeToken(const Operation& operation,
   OperationFacts facts;
   facts.output = {input[1]};
   facts.kept_elements = input[1];
+  return facts;
+}
+
+// --- Language models ---
+
+// Adds a row of a table to every token.
+absl::StatusOr<OperationFacts> ExamineAddedRows(const Operation& operation,
+                                                const Shape& input,
+                                                int64_t rows_needed) {
+  const int64_t rows = operation.sizes[0];
+  const int64_t width = operation.sizes[1];
+  if (!IsTokens(input, width) || rows_needed > rows) {
+    return DoesNotFit(operation, input);
+  }
+  OperationFacts facts;
+  facts.output = input;
+  facts.parameters = {{operation.name + ".weight", {rows, width}}};
+  facts.flops = static_cast<double>(NumElements(input));
+  // The rows that are taken, and the sum.
+  facts.kept_elements = 2 * NumElements(input);
+  return facts;
+}
+
+struct AttentionSize {
+  int64_t tokens = 0;
+  int64_t width = 0;
+  int64_t heads = 0;
+};
+
+// Of four projections, of queries times keys, and of weights times values.
+OperationFacts AttentionFacts(const Operation& operation, const Shape& input,
+                              const AttentionSize& size) {
+  const auto& [tokens, width, heads] = size;
+  OperationFacts facts;
+  facts.output = input;
+  facts.flops = 8.0 * tokens * width * width + 4.0 * tokens * tokens * width;
+  // Queries, keys and values, each also in parts by heads; scores, masked
+  // scores and weights; the mixed values and the output.
+  const int64_t scores = heads * tokens * tokens;
+  facts.kept_elements = 8 * tokens * width + 3 * scores;
+  if (operation.probability > 0) facts.kept_elements += 2 * scores;
+  return facts;
+}
+
+// Width and heads are the operation's sizes.
+absl::StatusOr<AttentionSize> SizeOf(const Operation& operation,
+                                     const Shape& input) {
+  const int64_t width = operation.sizes[0];
+  const int64_t heads = operation.sizes[1];
+  if (!IsTokens(input, width) || width % heads != 0) {
+    return DoesNotFit(operation, input);
+  }
+  return AttentionSize{input[0], width, heads};
+}
+
+absl::StatusOr<OperationFacts> ExaminePaddingMask(const Operation& operation,
+                                                  const Shape& input) {
+  if (input.size() != 1) return DoesNotFit(operation, input);
+  OperationFacts facts;
+  facts.output = input;
+  facts.beside = {{DType::kU8, input}};
+  facts.kept_elements = NumElements(input);
+  return facts;
+}
+
+absl::StatusOr<OperationFacts> ExamineTokenEmbedding(const Operation& operation,
+                                                     const Shape& input) {
+  const int64_t vocabulary = operation.sizes[0];
+  const int64_t width = operation.sizes[1];
+  if (input.size() != 1) return DoesNotFit(operation, input);
+  OperationFacts facts;
+  facts.output = {input[0], width};
+  facts.parameters = {{operation.name + ".weight", {vocabulary, width}}};
+  facts.kept_elements = NumElements(facts.output);
+  return facts;
+}
+
+absl::StatusOr<OperationFacts> ExamineLearnedPositions(
+    const Operation& operation, const Shape& input) {
+  return ExamineAddedRows(operation, input, input[0]);
+}
+
+// Positions begin behind the padding token's number.
+absl::StatusOr<OperationFacts> ExamineMaskedPositions(
+    const Operation& operation, const Shape& input) {
+  return ExamineAddedRows(operation, input, input[0] + operation.sizes[2] + 1);
+}
+
+absl::StatusOr<OperationFacts> ExamineFirstType(const Operation& operation,
+                                                const Shape& input) {
+  return ExamineAddedRows(operation, input, 1);
+}
+
+absl::StatusOr<OperationFacts> ExamineConv1d(const Operation& operation,
+                                             const Shape& input) {
+  absl::StatusOr<OperationFacts> facts = ExamineTokenMap(operation, input);
+  if (!facts.ok()) return facts;
+  const int64_t in = operation.sizes[0];
+  const int64_t out = operation.sizes[1];
+  facts->parameters = WeightAndBias(operation.name, {in, out}, out);
+  return facts;
+}
+
+absl::StatusOr<OperationFacts> ExamineTiedLinear(const Operation& operation,
+                                                 const Shape& input) {
+  absl::StatusOr<OperationFacts> facts = ExamineTokenScores(operation, input);
+  if (!facts.ok()) return facts;
+  const int64_t in = operation.sizes[0];
+  const int64_t out = operation.sizes[1];
+  facts->borrowed = {{operation.name + ".weight", {out, in}}};
+  return facts;
+}
+
+absl::StatusOr<OperationFacts> ExamineCausalAttention(
+    const Operation& operation, const Shape& input) {
+  const absl::StatusOr<AttentionSize> size = SizeOf(operation, input);
+  if (!size.ok()) return size.status();
+  const int64_t width = size->width;
+  OperationFacts facts = AttentionFacts(operation, input, *size);
+  facts.parameters = {
+      {operation.name + ".c_attn.weight", {width, 3 * width}},
+      {operation.name + ".c_attn.bias", {3 * width}},
+      {operation.name + ".c_proj.weight", {width, width}},
+      {operation.name + ".c_proj.bias", {width}},
+  };
+  return facts;
+}
+
+absl::StatusOr<OperationFacts> ExamineMaskedAttention(
+    const Operation& operation, const Shape& input) {
+  const absl::StatusOr<AttentionSize> size = SizeOf(operation, input);
+  if (!size.ok()) return size.status();
+  const int64_t width = size->width;
+  OperationFacts facts = AttentionFacts(operation, input, *size);
+  // One projection less.
+  facts.flops -= 2.0 * size->tokens * width * width;
+  facts.kept_elements -= size->tokens * width;
+  for (const char* part : {".query", ".key", ".value"}) {
+    facts.parameters.push_back(
+        {absl::StrCat(operation.name, part, ".weight"), {width, width}});
+    facts.parameters.push_back(
+        {absl::StrCat(operation.name, part, ".bias"), {width}});
+  }
+  return facts;
+}
+
+// --- Models of sentence pairs ---
+
+// About ten operations an exponential.
+constexpr double kFlopsAnExponential = 10;
+
+// Of one direction; its output is the caller's to say.
+void AddDirection(const Operation& operation, int64_t tokens,
+                  const std::string& suffix, OperationFacts& facts) {
+  const int64_t in = operation.sizes[0];
+  const int64_t width = operation.sizes[1];
+  const std::string& name = operation.name;
+  const int64_t gates = 4 * width;
+  facts.parameters.push_back(
+      {absl::StrCat(name, ".weight_ih_l0", suffix), {gates, in}});
+  facts.parameters.push_back(
+      {absl::StrCat(name, ".weight_hh_l0", suffix), {gates, width}});
+  facts.parameters.push_back(
+      {absl::StrCat(name, ".bias_ih_l0", suffix), {gates}});
+  facts.parameters.push_back(
+      {absl::StrCat(name, ".bias_hh_l0", suffix), {gates}});
+  facts.flops += 2.0 * tokens * gates * (in + width) +
+                 (kFlopsAnExponential + 2) * tokens * gates;
+  // The input in the order of time, the gates, the cells and what was before
+  // them, their tanh, and the output.
+  facts.kept_elements += tokens * (in + gates + 3 * width);
+}
+
+absl::StatusOr<OperationFacts> ExamineSplitPair(const Operation& operation,
+                                                const Shape& input) {
+  if (input.size() != 1 || input[0] % 2 != 0) {
+    return DoesNotFit(operation, input);
+  }
+  OperationFacts facts;
+  facts.output = {input[0] / 2};
+  facts.beside = {{DType::kU8, facts.output}, {DType::kI64, facts.output}};
+  // Both halves, eight bytes each; and the mask.
+  facts.kept_elements = 2 * input[0] + facts.output[0];
+  return facts;
+}
+
+absl::StatusOr<OperationFacts> ExamineLstm(const Operation& operation,
+                                           const Shape& input) {
+  if (!IsTokens(input, operation.sizes[0])) return DoesNotFit(operation, input);
+  OperationFacts facts;
+  facts.output = {input[0], operation.sizes[1]};
+  AddDirection(operation, input[0], "", facts);
+  // Again, a sample after the other.
+  facts.kept_elements += NumElements(facts.output);
+  return facts;
+}
+
+absl::StatusOr<OperationFacts> ExamineBidirectionalLstm(
+    const Operation& operation, const Shape& input) {
+  if (!IsTokens(input, operation.sizes[0])) return DoesNotFit(operation, input);
+  OperationFacts facts;
+  facts.output = {input[0], 2 * operation.sizes[1]};
+  AddDirection(operation, input[0], "", facts);
+  AddDirection(operation, input[0], "_reverse", facts);
+  facts.kept_elements += NumElements(facts.output);
+  return facts;
+}
+
+absl::StatusOr<OperationFacts> ExamineTakeTarget(const Operation& operation,
+                                                 const Shape& input) {
+  if (!IsTokens(input, operation.sizes[0])) return DoesNotFit(operation, input);
+  OperationFacts facts;
+  facts.output = {input[0]};
+  facts.taken = {{DType::kI64, facts.output}};
+  facts.beside = {{DType::kF32, input}};
+  return facts;
+}
+
+absl::StatusOr<OperationFacts> ExamineAdditiveAttention(
+    const Operation& operation, const Shape& input) {
+  const int64_t width = operation.sizes[0];
+  if (!IsTokens(input, width)) return DoesNotFit(operation, input);
+  const int64_t tokens = input[0];
+  const std::string& name = operation.name;
+  OperationFacts facts;
+  facts.output = input;
+  facts.taken = {{DType::kU8, {tokens}}, {DType::kF32, input}};
+  facts.beside = {{DType::kF32, input}};
+  facts.parameters = {{name + ".linear_q.weight", {width, width}},
+                      {name + ".linear_k.weight", {width, width}},
+                      {name + ".linear_att.weight", {1, width}},
+                      {name + ".normalize_scalar", {1}},
+                      {name + ".normalize_bias", {width}}};
+  const double pairs = static_cast<double>(tokens) * tokens;
+  // Two projections; a sum, a tanh and a product for each pair; the mixture.
+  facts.flops = 4.0 * tokens * width * width +
+                (kFlopsAnExponential + 3) * pairs * width + 2 * pairs * width;
+  // The tanh; scores, masked ones and weights; projections and the mixture.
+  facts.kept_elements =
+      tokens * tokens * width + 3 * tokens * tokens + 3 * tokens * width;
+  return facts;
+}
+
+absl::StatusOr<OperationFacts> ExamineJoinLastContext(
+    const Operation& operation, const Shape& input) {
+  const int64_t width = operation.sizes[0];
+  if (!IsTokens(input, width)) return DoesNotFit(operation, input);
+  OperationFacts facts;
+  facts.output = {input[0], 2 * width};
+  facts.taken = {{DType::kF32, input}};
+  facts.kept_elements = NumElements(facts.output);
+  return facts;
+}
+
+absl::StatusOr<OperationFacts> ExamineJoinContext(const Operation& operation,
+                                                  const Shape& input) {
+  absl::StatusOr<OperationFacts> facts =
+      ExamineJoinLastContext(operation, input);
+  if (facts.ok()) facts->beside = facts->taken;
+  return facts;
+}
+
+absl::StatusOr<OperationFacts> ExamineScoreTokens(const Operation& operation,
+                                                  const Shape& input) {
+  absl::StatusOr<OperationFacts> facts = ExamineTokenScores(operation, input);
+  if (!facts.ok()) return facts;
+  const int64_t in = operation.sizes[0];
+  const int64_t out = operation.sizes[1];
+  facts->parameters = WeightAndBias(operation.name, {out, in}, out);
   return facts;
 }
 

@@ -1,6 +1,5 @@
-#include "core/model/published_names.h"
-
 #include "core/model/catalog.h"
+#include "core/model/weights_check.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

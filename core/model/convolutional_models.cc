@@ -1,0 +1,278 @@
+#include <algorithm>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/model/chain.h"
+#include "core/model/models.h"
+
+namespace paceline {
+
+namespace {
+
+constexpr size_t kMostHidden = 256;
+
+absl::Status CheckHidden(const std::vector<int32_t>& hidden) {
+  if (hidden.size() > kMostHidden) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("mlp: ", hidden.size(), " hidden layers; at most ",
+                     kMostHidden, " are allowed"));
+  }
+  for (const int32_t width : hidden) {
+    if (width < 1 || width > kLargestSize) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("mlp: a hidden layer must have from 1 to ", kLargestSize,
+                       " units, got ", width));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<ModelDescription> DescribeMlp(const ModelSpec& spec,
+                                             const Shape& input,
+                                             int32_t classes) {
+  const absl::Status hidden = CheckHidden(spec.hidden);
+  if (!hidden.ok()) return hidden;
+  Chain chain("mlp", input, classes);
+  const size_t layers = spec.hidden.size() + 1;
+  for (size_t i = 0; i < layers; ++i) {
+    const bool last = i + 1 == layers;
+    const std::string name = absl::StrCat("layers.", i);
+    chain.Begin(name);
+    if (i == 0) chain.Add("flatten");
+    const int64_t out = last ? classes : spec.hidden[i];
+    const int64_t in = chain.shape().back();
+    chain.Add({"linear", name, {in, out}});
+    if (!last) chain.Add("relu").AddDropout(spec.dropout);
+  }
+  return std::move(chain).Build();
+}
+
+namespace {
+
+constexpr int64_t kSmallestLenetEdge = 4;  // two pools halve it twice
+
+absl::Status CheckImage(const Shape& input) {
+  if (input.size() == 3 && input[1] >= kSmallestLenetEdge &&
+      input[2] >= kSmallestLenetEdge) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("lenet needs images [channels, height, width] of at least ",
+                   kSmallestLenetEdge, " x ", kSmallestLenetEdge,
+                   " pixels, got shape [", absl::StrJoin(input, ", "), "]"));
+}
+
+}  // namespace
+
+absl::StatusOr<ModelDescription> DescribeLenet(const ModelSpec& spec,
+                                               const Shape& input,
+                                               int32_t classes) {
+  const absl::Status image = CheckImage(input);
+  if (!image.ok()) return image;
+  Chain chain("lenet", input, classes);
+  chain.Begin("features.0")
+      .Add({"conv2d", "features.0", {input[0], 16, 3, 1, 1}})
+      .Add("relu");
+  chain.Begin("features.2").Add({"max_pool2d", "", {2, 2, 0}});
+  chain.Begin("features.3")
+      .Add({"conv2d", "features.3", {16, 32, 3, 1, 1}})
+      .Add("relu");
+  chain.Begin("features.5").Add({"max_pool2d", "", {2, 2, 0}});
+  chain.Begin("features.6")
+      .Add({"conv2d", "features.6", {32, 32, 3, 1, 1}})
+      .Add("relu");
+  chain.Begin("classifier.1").Add("flatten").AddDropout(spec.dropout);
+  chain.Add({"linear", "classifier.1", {chain.shape().back(), 128}})
+      .Add("relu");
+  chain.Begin("classifier.4")
+      .AddDropout(spec.dropout)
+      .Add({"linear", "classifier.4", {128, 64}})
+      .Add("relu");
+  chain.Begin("classifier.6").Add({"linear", "classifier.6", {64, classes}});
+  return std::move(chain).Build();
+}
+
+namespace {
+
+constexpr int64_t kSmallestResnetEdge = 2;
+
+// How many blocks each of the four groups has, and of which kind (He et al.
+// 2016, table 1).
+struct ResnetSizes {
+  int64_t blocks[4];
+  bool bottleneck;
+};
+
+constexpr ResnetSizes kResnet18 = {{2, 2, 2, 2}, false};
+constexpr ResnetSizes kResnet50 = {{3, 4, 6, 3}, true};
+constexpr int64_t kExpansion = 4;  // of a bottleneck
+
+absl::Status CheckResnet(const ModelSpec& spec, const Shape& input) {
+  if (spec.width < 1 || spec.width > kLargestSize / 32) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(spec.name, ": width must be from 1 to ", kLargestSize / 32,
+                     ", got ", spec.width));
+  }
+  if (input.size() != 3 || std::min(input[1], input[2]) < kSmallestResnetEdge) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        spec.name, " needs images [channels, height, width] of at least ",
+        kSmallestResnetEdge, " x ", kSmallestResnetEdge, " pixels, got shape [",
+        absl::StrJoin(input, ", "), "]"));
+  }
+  return absl::OkStatus();
+}
+
+// A convolution without bias, and the normalisation that would take it away.
+struct Convolution {
+  std::string convolution;  // names of parameters
+  std::string norm;
+  int64_t out;
+  int64_t kernel;
+  int64_t stride;
+};
+
+void AddConvolution(const Convolution& c, Chain& chain) {
+  const int64_t in = chain.shape().front();
+  chain
+      .Add({"conv2d_no_bias",
+            c.convolution,
+            {in, c.out, c.kernel, c.stride, c.kernel / 2}})
+      .Add({"batch_norm2d", c.norm, {c.out}});
+}
+
+// The stride is in the 3x3 convolution of a bottleneck, as torchvision has it
+// ("ResNet v1.5").
+void AddBlock(const std::string& name, bool bottleneck, int64_t width,
+              int64_t stride, Chain& chain) {
+  const int64_t in = chain.shape().front();
+  const int64_t out = bottleneck ? kExpansion * width : width;
+  chain.Begin(name);
+  if (stride == 1 && in == out) {
+    chain.Add("residual_begin");
+  } else {
+    chain.Add({"residual_project", name + ".downsample", {in, out, stride}});
+  }
+  const auto add = [&](int index, int64_t channels, int64_t kernel,
+                       int64_t step) {
+    AddConvolution({absl::StrCat(name, ".conv", index),
+                    absl::StrCat(name, ".bn", index), channels, kernel, step},
+                   chain);
+  };
+  if (bottleneck) {
+    add(1, width, 1, 1);
+    chain.Add("relu");
+    add(2, width, 3, stride);
+    chain.Add("relu");
+    add(3, out, 1, 1);
+  } else {
+    add(1, width, 3, stride);
+    chain.Add("relu");
+    add(2, width, 3, 1);
+  }
+  chain.Add("residual_end").Add("relu");
+}
+
+}  // namespace
+
+absl::StatusOr<ModelDescription> DescribeResnet(const ModelSpec& spec,
+                                                const Shape& input,
+                                                int32_t classes) {
+  const absl::Status request = CheckResnet(spec, input);
+  if (!request.ok()) return request;
+  const ResnetSizes& sizes = spec.name == "resnet50" ? kResnet50 : kResnet18;
+  Chain chain(spec.name, input, classes);
+  chain.Begin("stem");
+  AddConvolution({"conv1", "bn1", spec.width, 7, 2}, chain);
+  chain.Add("relu").Add({"max_pool2d", "", {3, 2, 1}});
+  for (int group = 0; group < 4; ++group) {
+    for (int64_t block = 0; block < sizes.blocks[group]; ++block) {
+      AddBlock(absl::StrCat("layer", group + 1, ".", block), sizes.bottleneck,
+               int64_t{spec.width} << group, group > 0 && block == 0 ? 2 : 1,
+               chain);
+    }
+  }
+  chain.Begin("head").Add({"adaptive_avg_pool2d", "", {1}}).Add("flatten");
+  const int64_t features = chain.shape().front();
+  chain.Add({"linear", "fc", {features, classes}});
+  return std::move(chain).Build();
+}
+
+namespace {
+
+constexpr int64_t kSmallestVggEdge = 32;  // five pools halve it
+
+// Convolutions before each pool (Simonyan and Zisserman 2015, table 1,
+// configurations A and D), and their channels in units of the width.
+constexpr int64_t kVgg11[5] = {1, 1, 2, 2, 2};
+constexpr int64_t kVgg16[5] = {2, 2, 3, 3, 3};
+constexpr int64_t kChannels[5] = {1, 2, 4, 8, 8};
+
+// Of the grid that the classifier sees, and its hidden units in units of the
+// width.
+constexpr int64_t kGrid = 7;
+constexpr int64_t kHidden = 64;
+
+absl::Status CheckVgg(const ModelSpec& spec, const Shape& input) {
+  if (spec.width < 1 || spec.width > kLargestSize / kHidden) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(spec.name, ": width must be from 1 to ",
+                     kLargestSize / kHidden, ", got ", spec.width));
+  }
+  if (input.size() != 3 || std::min(input[1], input[2]) < kSmallestVggEdge) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        spec.name, " needs images [channels, height, width] of at least ",
+        kSmallestVggEdge, " x ", kSmallestVggEdge, " pixels, got shape [",
+        absl::StrJoin(input, ", "), "]"));
+  }
+  return absl::OkStatus();
+}
+
+// A pool belongs to the convolution before it: between the two there are four
+// times as many values to send.  Numbers count torchvision's modules.
+void AddFeatures(const ModelSpec& spec, Chain& chain) {
+  const int64_t(&convolutions)[5] = spec.name == "vgg16" ? kVgg16 : kVgg11;
+  int module = 0;
+  for (int group = 0; group < 5; ++group) {
+    for (int64_t i = 0; i < convolutions[group]; ++i) {
+      const std::string name = absl::StrCat("features.", module);
+      const int64_t in = chain.shape().front();
+      const int64_t out = spec.width * kChannels[group];
+      chain.Begin(name).Add({"conv2d", name, {in, out, 3, 1, 1}}).Add("relu");
+      module += 2;
+    }
+    chain.Add({"max_pool2d", "", {2, 2, 0}});
+    module += 1;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<ModelDescription> DescribeVgg(const ModelSpec& spec,
+                                             const Shape& input,
+                                             int32_t classes) {
+  const absl::Status request = CheckVgg(spec, input);
+  if (!request.ok()) return request;
+  Chain chain(spec.name, input, classes);
+  AddFeatures(spec, chain);
+  const int64_t hidden = spec.width * kHidden;
+  chain.Begin("classifier.0")
+      .Add({"adaptive_avg_pool2d", "", {kGrid}})
+      .Add("flatten");
+  const int64_t features = chain.shape().front();
+  chain.Add({"linear", "classifier.0", {features, hidden}})
+      .Add("relu")
+      .AddDropout(spec.dropout);
+  chain.Begin("classifier.3")
+      .Add({"linear", "classifier.3", {hidden, hidden}})
+      .Add("relu")
+      .AddDropout(spec.dropout);
+  chain.Begin("classifier.6")
+      .Add({"linear", "classifier.6", {hidden, classes}});
+  return std::move(chain).Build();
+}
+
+}  // namespace paceline
