@@ -159,7 +159,7 @@ class GroupAgent {
   RoundReading rounds() const { return agent_->Rounds(); }
 
   int64_t predicted_memory_bytes() const {
-    return agent_->predicted_memory_bytes();
+    return agent_->recorder().predicted_memory_bytes();
   }
 
   GroupFactory factory;

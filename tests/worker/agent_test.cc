@@ -32,7 +32,7 @@ TEST_F(AgentTest, RunsAnOrderToItsEndAndHandsTheWeightsOver) {
   EXPECT_THAT(evaluations_, SizeIs(1));
   EXPECT_THAT(factory_.uploaded_, SizeIs(4));  // two weights, two biases
   EXPECT_GT(status.peak_memory_bytes, 0);
-  EXPECT_GT(agent_->predicted_memory_bytes(), 0);
+  EXPECT_GT(agent_->recorder().predicted_memory_bytes(), 0);
   EXPECT_EQ(factory_.threads_, 3);
 }
 
@@ -44,7 +44,7 @@ TEST_F(AgentTest, DoesNothingWhenTheSameOrderComesAgain) {
   agent_->OnOrder(Order(1));
 
   EXPECT_EQ(Await(RunPhase::kDone).step, 4);
-  EXPECT_EQ(agent_->total_steps(), 4);
+  EXPECT_EQ(agent_->recorder().total_steps(), 4);
 }
 
 TEST_F(AgentTest, RepeatsRecordsThatWereNotAcknowledged) {
@@ -115,7 +115,7 @@ TEST_F(AgentTest, AsksForARestartWhenAnotherCapabilityIsOrdered) {
 
   ASSERT_TRUE(restarted_.WaitForNotificationWithTimeout(kLongest));
   EXPECT_EQ(restart_at_, "default");
-  EXPECT_EQ(agent_->total_steps(), 0);
+  EXPECT_EQ(agent_->recorder().total_steps(), 0);
 }
 
 TEST_F(AgentTest, FailsTheRunWhenItsKernelsAreAtAnotherCapability) {
@@ -129,7 +129,7 @@ TEST_F(AgentTest, FailsTheRunWhenItsKernelsAreAtAnotherCapability) {
   EXPECT_THAT(std::string(status.error.message()),
               AllOf(HasSubstr("cpu_capability avx2"),
                     HasSubstr("kernels run at default")));
-  EXPECT_EQ(agent_->total_steps(), 0);
+  EXPECT_EQ(agent_->recorder().total_steps(), 0);
 }
 
 TEST_F(AgentTest, RunsWhenItsKernelsSayTheOrderedCapability) {
@@ -181,7 +181,7 @@ TEST_F(AgentTest, SendsABacklogOfRecordsInHeartbeatsOfBoundedSize) {
     agent_->AddLog({0, 0, "info", "", std::string(8000, 'x')});
   }
   ends.Notify();
-  while (agent_->running()) std::this_thread::yield();
+  while (agent_->recorder().running()) std::this_thread::yield();
 
   int heartbeats = 0;
   std::vector<LogRecord> lines;

@@ -210,11 +210,11 @@ HttpAnswer Daemon::Metrics() {
   const DataPlaneStats stats = data_plane_.stats();
   WorkerReading reading;
   reading.attached = attached();
-  reading.running = agent_->running();
-  reading.instructions = agent_->progress();
-  reading.steps = agent_->total_steps();
-  reading.steps_skipped = agent_->skipped_steps();
-  reading.samples = agent_->total_samples();
+  reading.running = agent_->recorder().running();
+  reading.instructions = agent_->recorder().progress();
+  reading.steps = agent_->recorder().total_steps();
+  reading.steps_skipped = agent_->recorder().skipped_steps();
+  reading.samples = agent_->recorder().total_samples();
   reading.frames_sent = stats.frames_sent;
   reading.frames_received = stats.frames_received;
   reading.bytes_sent = stats.bytes_sent;
@@ -226,8 +226,8 @@ HttpAnswer Daemon::Metrics() {
   reading.reconnects = stats.reconnects;
   reading.codec_error = stats.codec_error;
   reading.time = agent_->Time();
-  reading.stages = agent_->StageTimes();
-  reading.flow = agent_->Flow();
+  reading.stages = agent_->recorder().StageTimes();
+  reading.flow = agent_->recorder().Flow();
   reading.rounds = agent_->Rounds();
   const RoundPlaneStats rounds = round_plane_.stats();
   reading.round_traffic = {
@@ -237,7 +237,7 @@ HttpAnswer Daemon::Metrics() {
       rounds.frames_refused,     rounds.checksum_errors,
       rounds.reconnects,         rounds.bytes_borrowed};
   reading.peak_memory_bytes = TensorBytesPeak();
-  reading.predicted_memory_bytes = agent_->predicted_memory_bytes();
+  reading.predicted_memory_bytes = agent_->recorder().predicted_memory_bytes();
 
   absl::MutexLock lock(&metrics_mutex_);
   metrics_.Update(reading);

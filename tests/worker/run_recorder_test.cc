@@ -1,4 +1,4 @@
-#include "worker/record_outbox.h"
+#include "worker/run_recorder.h"
 
 #include <vector>
 

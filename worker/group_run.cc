@@ -1,0 +1,251 @@
+#include <utility>
+#include <vector>
+
+#include "core/base/status_macros.h"
+#include "core/model/precision.h"
+#include "core/obs/log.h"
+#include "core/optim/optimizer.h"
+#include "worker/gossip_desk.h"
+#include "worker/gossip_runner.h"
+#include "worker/round_desk.h"
+#include "worker/round_runner.h"
+#include "worker/run_order.h"
+#include "worker/worker_run.h"
+
+namespace paceline {
+namespace {
+
+// A process that came to the group later is never killed.  In a later attempt
+// the coordinator gives the faults only where nothing had begun before.
+FaultPlan FaultsOf(const RunOrder& order, const MemberId& self) {
+  std::string name;
+  for (const GroupWorker& worker : order.group->workers) {
+    if (worker.id == self) name = worker.name;
+  }
+  return {order.spec.faults, name, Contains(order.group->view, self)};
+}
+
+class GroupRun final : public WorkerRun {
+ public:
+  explicit GroupRun(RunContext context) : run_(std::move(context)) {}
+  ~GroupRun() override { Close(); }
+
+  absl::Status Run() override;
+  void Cancel(const absl::Status& why) override;
+  void OnGroup(const GroupOrder& group) override;
+  std::optional<MemberReport> Member() const override;
+  RoundReading Rounds() const override;
+
+ private:
+  absl::Status Prepare();
+  absl::Status MakeEngine();
+  absl::StatusOr<RoundDeskOptions> DeskOptions();
+  absl::Status TakeTurns();
+  // Nothing comes any more, and what has come is counted.
+  void Close();
+  GroupDoor& desk() const {
+    return gossip_ != nullptr ? static_cast<GroupDoor&>(*gossip_) : *rounds_;
+  }
+
+  const RunContext run_;
+  // In the order in which they are made; what others borrow comes first.
+  MemberId self_;
+  LayerHook hook_;
+  std::unique_ptr<StageEngine> engine_;
+  std::unique_ptr<BatchSource> source_;
+  FaultPlan faults_;
+  // One of the two, by the job's mode.
+  std::unique_ptr<RoundDesk> rounds_;
+  std::unique_ptr<GossipDesk> gossip_;
+  std::unique_ptr<RoundTransport> transport_;
+
+  mutable absl::Mutex mutex_;
+  enum class State { kPreparing, kOpen, kClosed };
+  State state_ ABSL_GUARDED_BY(mutex_) = State::kPreparing;  // of the desk
+  std::optional<GroupOrder> early_ ABSL_GUARDED_BY(mutex_);  // came before it
+};
+
+absl::Status GroupRun::Run() {
+  absl::Status status = Prepare();
+  if (status.ok()) status = run_.cancel.status();
+  if (status.ok()) {
+    run_.recorder.SetPhase(RunPhase::kRunning);
+    status = TakeTurns();
+  }
+  Close();
+  // Excluded, or an earlier run of this very fence was ended here: the group
+  // never takes this process again, but it does take another one.
+  if (absl::IsAborted(status) && run_.restart != nullptr) {
+    Log(LogLevel::kWarn, "starting anew, to join the round group again",
+        {{"why", status.message()}});
+    run_.restart(run_.order.cpu_capability);
+    return absl::CancelledError("the process is starting anew");
+  }
+  return status;
+}
+
+void GroupRun::Cancel(const absl::Status& why) {
+  {
+    // Run() looks at the token once the desk is open.
+    absl::MutexLock lock(&mutex_);
+    if (state_ != State::kOpen) return;
+  }
+  desk().Cancel(why);
+}
+
+void GroupRun::OnGroup(const GroupOrder& group) {
+  // Under the lock: a newer one must not come before an older one.
+  absl::MutexLock lock(&mutex_);
+  if (state_ == State::kOpen) {
+    desk().OnGroup(group);
+  } else {
+    early_ = group;
+  }
+}
+
+std::optional<MemberReport> GroupRun::Member() const {
+  absl::MutexLock lock(&mutex_);
+  if (state_ != State::kOpen) return std::nullopt;
+  return desk().Report();
+}
+
+RoundReading GroupRun::Rounds() const {
+  absl::MutexLock lock(&mutex_);
+  if (state_ == State::kOpen) return {true, desk().Stats()};
+  RoundReading reading;
+  if (state_ == State::kClosed) reading.stats.AddCounts(desk().Stats());
+  return reading;
+}
+
+// The transport calls the desk, and the desk the transport.  The engine's
+// gradient goes last: what was sent of it may still be on its way out.
+void GroupRun::Close() {
+  if (transport_ != nullptr) transport_->Close();
+  if (gossip_ != nullptr || rounds_ != nullptr) desk().Stop();
+  if (rounds_ != nullptr) rounds_->AwaitPartReleased();
+  absl::MutexLock lock(&mutex_);
+  if (state_ == State::kOpen) state_ = State::kClosed;
+}
+
+absl::Status GroupRun::Prepare() {
+  const RunOrder& order = run_.order;
+  const ScopedPart part(run_.time, TimePart::kOrders);
+  PACELINE_ASSIGN_OR_RETURN(self_,
+                            CheckGroupOrder(order, run_.model, run_.self));
+  if (!order.spec.faults.empty() && run_.fault_actions == nullptr) {
+    return absl::FailedPreconditionError(
+        "the job has faults on purpose, which this worker cannot commit: "
+        "submit it without `faults`");
+  }
+  PACELINE_RETURN_IF_ERROR(MakeEngine());
+  PACELINE_ASSIGN_OR_RETURN(source_, run_.factory.OpenData(order.spec, {}));
+  run_.recorder.SetTotals(source_->total_steps());
+  faults_ = FaultsOf(order, self_);
+  PACELINE_ASSIGN_OR_RETURN(RoundDeskOptions options, DeskOptions());
+  // With those who are there now; who joins later is let in with room to spare.
+  PACELINE_ASSIGN_OR_RETURN(const int64_t bytes,
+                            PredictBytes(order, run_.model, run_.self));
+  run_.recorder.SetPredictedMemory(bytes);
+  options.unapplied_bytes = UnappliedBytes(run_.memory_bytes, bytes);
+  RoundObserver& observer = run_.recorder;
+  if (IsGossip(order.spec)) {
+    gossip_ =
+        std::make_unique<GossipDesk>(std::move(options), run_.clock, observer);
+  } else {
+    rounds_ =
+        std::make_unique<RoundDesk>(std::move(options), run_.clock, observer);
+  }
+  PACELINE_ASSIGN_OR_RETURN(
+      transport_, run_.factory.ConnectGroup(order.fence, self_, &desk()));
+  PACELINE_RETURN_IF_ERROR(desk().Start(*transport_));
+  absl::MutexLock lock(&mutex_);
+  state_ = State::kOpen;
+  desk().OnGroup(early_.value_or(*order.group));
+  return absl::OkStatus();
+}
+
+absl::Status GroupRun::MakeEngine() {
+  const RunOrder& order = run_.order;
+  run_.factory.SetThreads(order.threads);
+  EngineOptions options;
+  options.model = run_.model;
+  options.layers = {0, static_cast<int>(run_.model.layers.size())};
+  options.train = order.spec.train;
+  options.precision =
+      FindPrecision(order.spec.precision).value_or(Precision::kF32);
+  options.flat_gradient = true;
+  options.on_layer = [this](const LayerDone& done) {
+    if (hook_.call) hook_.call(done);
+  };
+  PACELINE_ASSIGN_OR_RETURN(engine_, run_.factory.MakeEngine(options));
+  if (order.spec.model.weights.empty()) return absl::OkStatus();
+  PACELINE_ASSIGN_OR_RETURN(
+      const std::vector<NamedTensor> weights,
+      run_.factory.ReadWeights(order.spec.model, run_.model, options.layers));
+  return engine_->SetWeights(weights);
+}
+
+absl::StatusOr<RoundDeskOptions> GroupRun::DeskOptions() {
+  const JobSpec& spec = run_.order.spec;
+  RoundDeskOptions desk;
+  desk.attempt = run_.order.fence.attempt;
+  desk.self = self_;
+  desk.lease = run_.order.group->lease;
+  desk.aggregation = spec.aggregation;
+  desk.seed = static_cast<uint64_t>(spec.train.seed);
+  PACELINE_ASSIGN_OR_RETURN(const absl::Span<float> gradient,
+                            engine_->FlatGradient());
+  desk.values = gradient.size();
+  desk.state_bytes = engine_->StateBytes();
+  desk.total_steps = source_->total_steps();
+  PACELINE_ASSIGN_OR_RETURN(desk.state_hash, engine_->StateHash());
+  desk.learning_rate = [rate = spec.train.learning_rate,
+                        steps = desk.total_steps](int64_t step) {
+    return LearningRate(rate, step, steps);
+  };
+  if (spec.faults.empty()) return desk;
+  desk.on_serving = [this](int64_t step, absl::string_view phase) {
+    if (!faults_.KillsServer(step, phase)) return;
+    Log(LogLevel::kWarn, "dies on purpose", {{"step", step}, {"phase", phase}});
+    run_.fault_actions->Kill();
+  };
+  return desk;
+}
+
+absl::Status GroupRun::TakeTurns() {
+  RoundRunnerOptions options;
+  options.spec = run_.order.spec;
+  options.model = run_.model;
+  options.self = self_;
+  options.faults = faults_;
+  ProcessFaults none;
+  FaultActions& actions =
+      run_.fault_actions != nullptr ? *run_.fault_actions : none;
+  const auto on_done = [this](bool uploads) {
+    if (!uploads) run_.recorder.SetPhase(RunPhase::kDone);
+  };
+  const auto upload = [this]() -> absl::Status {
+    PACELINE_RETURN_IF_ERROR(UploadWeights(run_, *engine_));
+    run_.recorder.SetPhase(RunPhase::kDone);
+    return absl::OkStatus();
+  };
+  if (gossip_ != nullptr) {
+    return GossipRunner(std::move(options),
+                        {*engine_, *source_, actions, run_.time, run_.clock,
+                         run_.recorder, run_.cancel},
+                        *gossip_, on_done, upload)
+        .Run();
+  }
+  return RoundRunner(std::move(options),
+                     {*engine_, hook_, *source_, *rounds_, actions, run_.time,
+                      run_.clock, run_.recorder, run_.cancel, on_done, upload})
+      .Run();
+}
+
+}  // namespace
+
+std::unique_ptr<WorkerRun> MakeGroupRun(RunContext context) {
+  return std::make_unique<GroupRun>(std::move(context));
+}
+
+}  // namespace paceline
