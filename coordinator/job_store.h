@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -22,13 +21,6 @@ namespace paceline {
 
 // Lines of one job that are kept; older ones go.
 constexpr int64_t kLogLinesKept = 10000;
-
-// A job spec as the store keeps it.  The store does not know the format;
-// coordinator/rpc provides it.
-struct SpecCodec {
-  std::function<std::string(const JobSpec&)> encode;
-  std::function<absl::StatusOr<JobSpec>(const std::string&)> decode;
-};
 
 // The newest of every key.
 struct StoredMeasurements : Measurements {
@@ -94,8 +86,7 @@ struct StoreBatch {
   }
 };
 
-// Thread-compatible.  One real implementation and one in memory pass the same
-// suite.
+// Thread-compatible.
 //
 // Errors of all methods:
 //   DataLoss           what is stored is damaged

@@ -150,9 +150,8 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
 absl::Status Run(const CoordinatorOptions& options, const sigset_t& signals) {
   PACELINE_ASSIGN_OR_RETURN(const std::unique_ptr<StateDir> state,
                             StateDir::Open(options.state));
-  PACELINE_ASSIGN_OR_RETURN(
-      const std::unique_ptr<SqliteStore> store,
-      SqliteStore::Open(state->database(), ProtoSpecCodec()));
+  PACELINE_ASSIGN_OR_RETURN(const std::unique_ptr<SqliteStore> store,
+                            SqliteStore::Open(state->database()));
   FileWeightsDesk desk(state->jobs());
   return Serve(options, *state, *store, desk, signals);
 }

@@ -110,40 +110,12 @@ absl::StatusOr<Registration> FromProto(const v1::Registration& proto,
         ", this coordinator ", kProtocolVersion, "; update the ",
         older ? "worker" : "coordinator"));
   }
-  Registration registration;
-  registration.name = proto.name();
-  registration.machine_id = proto.machine_id();
-  registration.incarnation = {proto.incarnation()};
+  Registration registration = FromProto(proto);
   registration.address = WithHost(proto.address(), peer);
   registration.http_address = WithHost(proto.http_address(), peer);
-  registration.pid = proto.pid();
-  registration.cpu_capability = proto.cpu_capability();
-  registration.cpu_model = proto.cpu_model();
-  registration.architecture = proto.architecture();
-  registration.memory_bytes = proto.memory_bytes();
-  registration.cores = proto.cores();
-  registration.version = proto.version();
   PACELINE_RETURN_IF_ERROR(CheckRegistration(registration));
   PACELINE_RETURN_IF_ERROR(CheckReach(registration, peer));
   return registration;
-}
-
-v1::Registration ToProto(const Registration& registration) {
-  v1::Registration proto;
-  proto.set_protocol_version(kProtocolVersion);
-  proto.set_name(registration.name);
-  proto.set_machine_id(registration.machine_id);
-  proto.set_incarnation(registration.incarnation.value);
-  proto.set_address(registration.address);
-  proto.set_http_address(registration.http_address);
-  proto.set_pid(registration.pid);
-  proto.set_cpu_capability(registration.cpu_capability);
-  proto.set_cpu_model(registration.cpu_model);
-  proto.set_architecture(registration.architecture);
-  proto.set_memory_bytes(registration.memory_bytes);
-  proto.set_cores(registration.cores);
-  proto.set_version(registration.version);
-  return proto;
 }
 
 absl::StatusOr<Heartbeat> FromProto(const v1::Heartbeat& proto) {
@@ -206,22 +178,7 @@ WeightsPiece FromProto(v1::WeightsPiece proto) {
 
 namespace {
 
-v1::RunEstimate EstimateToProto(const RunEstimate& estimate) {
-  v1::RunEstimate proto;
-  proto.set_step_seconds(estimate.step_seconds);
-  proto.set_samples_per_second(estimate.samples_per_second);
-  proto.set_bubble_share(estimate.bubble_share);
-  proto.set_source(estimate.source);
-  proto.set_measured(estimate.measured);
-  proto.mutable_stage_seconds()->Add(estimate.stage_seconds.begin(),
-                                     estimate.stage_seconds.end());
-  return proto;
-}
-
 void AddDrift(const JobRecord& record, v1::Job& proto) {
-  if (record.estimate.has_value()) {
-    *proto.mutable_estimate() = EstimateToProto(*record.estimate);
-  }
   for (const StageDrift& drift : DriftOf(record)) {
     v1::StageDrift& into = *proto.add_drift();
     into.set_stage(drift.stage);
@@ -246,34 +203,16 @@ v1::SubmitJobResponse ToProto(const Submission& submission) {
   }
   for (const std::string& note : submission.notes) proto.add_notes(note);
   if (submission.estimate.has_value()) {
-    *proto.mutable_estimate() = EstimateToProto(*submission.estimate);
+    *proto.mutable_estimate() = ToProto(*submission.estimate);
   }
   return proto;
 }
 
 v1::Job ToProto(const JobView& view) {
-  const JobRecord& record = view.record;
-  v1::Job proto;
-  proto.set_id(record.id.value);
-  *proto.mutable_spec() = ToProto(record.spec);
-  proto.set_state(static_cast<v1::JobState>(record.state));
-  proto.set_why(ToUtf8(record.why, kMaxStatusMessageBytes));
-  proto.set_step(record.step);
-  proto.set_steps(record.steps);
-  // A path may hold any bytes.
-  proto.set_weights_path(ToUtf8(record.weights_path, kMaxStatusMessageBytes));
-  proto.set_weights_sha256(record.weights_sha256);
-  proto.set_threads(record.threads);
-  proto.set_cpu_capability(record.cpu_capability);
-  for (const JobWorker& worker : record.workers) {
-    v1::JobWorker& part = *proto.add_workers();
-    part.set_id(worker.id.value);
-    part.set_name(worker.name);
-    *part.mutable_seconds() = ToProto(worker.seconds);
-    if (worker.flow.has_value()) *part.mutable_flow() = ToProto(*worker.flow);
-    part.set_peak_memory_bytes(worker.peak_memory_bytes);
-    part.set_predicted_memory_bytes(worker.predicted_memory_bytes);
-    if (const auto said = view.sayings.find(worker.id);
+  v1::Job proto = ToProto(view.record);
+  for (v1::JobWorker& part : *proto.mutable_workers()) {
+    const WorkerId worker{part.id()};
+    if (const auto said = view.sayings.find(worker);
         said != view.sayings.end()) {
       v1::JobMember& member = *part.mutable_member();
       member.set_view(ViewText(said->second.view));
@@ -283,18 +222,12 @@ v1::Job ToProto(const JobView& view) {
       member.set_listens(said->second.listens);
     }
     for (const StagePlacement& stage : view.stages) {
-      if (stage.worker == worker.id) *part.add_stages() = ToProto(stage);
+      if (stage.worker == worker) *part.add_stages() = ToProto(stage);
     }
   }
-  proto.set_submitted_unix_ms(record.submitted_unix_ms);
-  proto.set_started_unix_ms(record.started_unix_ms);
-  proto.set_ended_unix_ms(record.ended_unix_ms);
-  proto.set_attempt(record.attempt);
-  proto.set_plan_version(record.plan_version);
   proto.set_samples_per_second(view.samples_per_second);
   proto.set_phase(view.phase);
-  AddDrift(record, proto);
-  proto.set_skipped_steps(record.skipped_steps);
+  AddDrift(view.record, proto);
   return proto;
 }
 
@@ -306,15 +239,6 @@ v1::Job ToProto(const JobDetails& details) {
   for (const EvaluationRecord& evaluation : details.evaluations) {
     *proto.add_evaluations() = ToProto(evaluation);
   }
-  return proto;
-}
-
-v1::JobEvent ToProto(const EventRecord& event) {
-  v1::JobEvent proto;
-  proto.set_sequence(event.sequence);
-  proto.set_unix_ms(event.unix_ms);
-  proto.set_kind(event.kind);
-  proto.set_text(ToUtf8(event.text, kMaxStatusMessageBytes));
   return proto;
 }
 
@@ -353,21 +277,6 @@ v1::ListMeasurementsResponse ToProto(const StoredMeasurements& measurements) {
     *proto.add_links() = ToProto(link);
   }
   return proto;
-}
-
-SpecCodec ProtoSpecCodec() {
-  SpecCodec codec;
-  codec.encode = [](const JobSpec& spec) {
-    return ToProto(spec).SerializeAsString();
-  };
-  codec.decode = [](const std::string& bytes) -> absl::StatusOr<JobSpec> {
-    v1::JobSpec proto;
-    if (!proto.ParseFromString(bytes)) {
-      return absl::DataLossError("its spec is no JobSpec message");
-    }
-    return FromProto(proto);
-  };
-  return codec;
 }
 
 }  // namespace paceline

@@ -10,6 +10,7 @@
 #include "coordinator/brain.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/job_store.h"
+#include "coordinator/record_convert.h"
 #include "coordinator/records.h"
 #include "core/cluster/registration.h"
 #include "core/rpc/report_convert.h"
@@ -24,7 +25,6 @@ namespace paceline {
 // loopback address of another machine
 absl::StatusOr<Registration> FromProto(const v1::Registration& proto,
                                        const std::string& peer);
-v1::Registration ToProto(const Registration& registration);
 
 // "ipv4:10.0.0.7:4242" gives "10.0.0.7", "ipv6:%5B::1%5D:4242" gives "[::1]";
 // anything else nothing.
@@ -41,12 +41,8 @@ WeightsPiece FromProto(v1::WeightsPiece proto);
 v1::SubmitJobResponse ToProto(const Submission& submission);
 v1::Job ToProto(const JobView& view);
 v1::Job ToProto(const JobDetails& details);
-v1::JobEvent ToProto(const EventRecord& event);
 v1::Worker ToProto(const WorkerView& view);
 v1::GetProfileResponse ToProto(const ProfileView& view);
 v1::ListMeasurementsResponse ToProto(const StoredMeasurements& measurements);
-
-// Specs as bytes of v1::JobSpec, for the store.
-SpecCodec ProtoSpecCodec();
 
 }  // namespace paceline

@@ -1,7 +1,5 @@
 #include "coordinator/store/sqlite.h"
 
-#include <cmath>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -76,16 +74,6 @@ Query& Query::Bind(int64_t value) {
   return *this;
 }
 
-Query& Query::Bind(double value) {
-  Check(std::isnan(value) ? sqlite3_bind_null(statement_, ++bound_)
-                          : sqlite3_bind_double(statement_, ++bound_, value));
-  return *this;
-}
-
-Query& Query::BindOr(double value, double instead) {
-  return Bind(std::isnan(value) ? instead : value);
-}
-
 Query& Query::Bind(const std::string& text) {
   Check(sqlite3_bind_text(statement_, ++bound_, text.data(),
                           static_cast<int>(text.size()), SQLITE_TRANSIENT));
@@ -113,12 +101,6 @@ absl::Status Query::Run() {
 
 int64_t Query::Integer(int column) const {
   return sqlite3_column_int64(statement_, column);
-}
-
-double Query::Real(int column) const {
-  return sqlite3_column_type(statement_, column) == SQLITE_NULL
-             ? std::numeric_limits<double>::quiet_NaN()
-             : sqlite3_column_double(statement_, column);
 }
 
 std::string Query::Text(int column) const {

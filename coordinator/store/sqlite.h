@@ -1,4 +1,4 @@
-// The few words of SQLite that the store speaks, with Status instead of codes.
+// The calls of SQLite that the store needs, with Status instead of codes.
 #pragma once
 
 #include <cstdint>
@@ -53,9 +53,6 @@ class Query {
   Query& operator=(const Query&) = delete;
 
   Query& Bind(int64_t value);
-  Query& Bind(double value);  // NaN is stored as NULL
-  // For columns that take no NULL: NaN is stored as `instead`.
-  Query& BindOr(double value, double instead);
   Query& Bind(const std::string& text);
   Query& BindBlob(const std::string& bytes);
 
@@ -66,7 +63,6 @@ class Query {
   const absl::Status& status() const { return status_; }
 
   int64_t Integer(int column) const;
-  double Real(int column) const;       // NULL is NaN
   std::string Text(int column) const;  // also a blob's bytes
 
  private:

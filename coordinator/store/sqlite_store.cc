@@ -1,35 +1,127 @@
 #include "coordinator/store/sqlite_store.h"
 
 #include <algorithm>
+#include <cstdint>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "coordinator/store/drift_tables.h"
-#include "coordinator/store/flow_table.h"
-#include "coordinator/store/group_tables.h"
-#include "coordinator/store/measurement_tables.h"
-#include "coordinator/store/schema.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "coordinator/record_convert.h"
 #include "core/base/status_macros.h"
+#include "core/rpc/measurement_convert.h"
+#include "core/rpc/report_convert.h"
 
 namespace paceline {
+namespace {
 
-absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(
-    const std::string& path, SpecCodec codec) {
-  PACELINE_ASSIGN_OR_RETURN(std::unique_ptr<Database> database,
-                            Database::Open(path));
-  PACELINE_RETURN_IF_ERROR(
-      database->Execute("PRAGMA journal_mode=WAL; PRAGMA foreign_keys=OFF;"
-                        "PRAGMA busy_timeout=2000;"));
-  PACELINE_RETURN_IF_ERROR(Migrate(*database, Migrations()));
-  Query check(*database, "PRAGMA quick_check(1)");
+// PRAGMA user_version.  Versions 1 to 12 were of programs before the first
+// release and had a column for every field.
+constexpr int64_t kVersion = 13;
+
+constexpr char kSchema[] = R"sql(
+BEGIN IMMEDIATE;
+CREATE TABLE jobs (id INTEGER PRIMARY KEY, job BLOB NOT NULL);
+CREATE TABLE records (
+  job INTEGER NOT NULL, kind INTEGER NOT NULL, step INTEGER NOT NULL,
+  record BLOB NOT NULL, PRIMARY KEY (job, kind, step)
+) WITHOUT ROWID;
+CREATE TABLE events (
+  sequence INTEGER PRIMARY KEY AUTOINCREMENT, job INTEGER NOT NULL,
+  event BLOB NOT NULL
+);
+CREATE INDEX events_by_job ON events (job, sequence);
+CREATE TABLE logs (
+  sequence INTEGER PRIMARY KEY AUTOINCREMENT, job INTEGER NOT NULL,
+  incarnation INTEGER NOT NULL, origin INTEGER NOT NULL, line BLOB NOT NULL
+);
+CREATE INDEX logs_by_job ON logs (job, sequence);
+CREATE UNIQUE INDEX logs_once ON logs (job, incarnation, origin)
+  WHERE origin > 0;
+CREATE TABLE kv (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+INSERT INTO kv VALUES ('next_job', 1), ('term', 0);
+PRAGMA user_version=13;
+COMMIT;
+)sql";
+
+constexpr char kMoveAway[] =
+    "; move the file away to start without what it knew";
+
+// Rows of `records`.
+constexpr int64_t kStep = 1;
+constexpr int64_t kEvaluation = 2;
+
+absl::Status Damaged(absl::string_view what, absl::string_view why) {
+  return absl::DataLossError(
+      absl::StrCat(what, " in the store is damaged: ", why, kMoveAway));
+}
+
+template <typename Message>
+absl::StatusOr<Message> Parse(const std::string& bytes,
+                              absl::string_view what) {
+  Message message;
+  if (message.ParseFromString(bytes)) return message;
+  return Damaged(what, absl::StrCat("it is no ", message.GetTypeName()));
+}
+
+// Changes nothing.  Errors: those of SqliteStore::Open()
+absl::Status CheckFile(Database& database, const std::string& path,
+                       int64_t version) {
+  if (version < 0) {
+    return absl::DataLossError(absl::StrCat(
+        "data base ", path, " is damaged: its schema is ", version,
+        ", and no paceline-coordinator writes less than 0", kMoveAway));
+  }
+  if (version > kVersion) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the state was written by a newer paceline-coordinator (schema ",
+        version, ", this one knows ", kVersion,
+        "): update this one, or give it another --state"));
+  }
+  if (version > 0 && version < kVersion) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the state was written by an older paceline-coordinator (schema ",
+        version, ", this one needs ", kVersion, "): give it another --state"));
+  }
+  PACELINE_ASSIGN_OR_RETURN(
+      const int64_t tables,
+      database.QueryInteger("SELECT count(*) FROM sqlite_master"));
+  if (version == 0 && tables > 0) {
+    return absl::DataLossError(absl::StrCat(
+        "data base ", path, " is none of paceline-coordinator's", kMoveAway));
+  }
+  Query check(database, "PRAGMA quick_check(1)");
   const bool answered = check.Next();
   PACELINE_RETURN_IF_ERROR(check.status());
-  if (!answered || check.Text(0) != "ok") {
-    return absl::DataLossError(absl::StrCat(
-        "data base ", path, " is damaged: ", answered ? check.Text(0) : "",
-        "; move the file away to start without what it knew"));
-  }
-  return std::unique_ptr<SqliteStore>(
-      new SqliteStore(std::move(database), std::move(codec)));
+  if (answered && check.Text(0) == "ok") return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat("data base ", path,
+                   " is damaged: ", answered ? check.Text(0) : "", kMoveAway));
+}
+
+// Workers' names have no '/'; the model, which may, comes last.
+std::string KeyOf(const ProfileKey& key) {
+  return absl::StrCat("profile/", key.device, "/", key.dtype, "/", key.threads,
+                      "/", key.micro_batch, "/", key.model);
+}
+
+std::string KeyOf(const LinkMeasurement& link) {
+  return absl::StrCat("link/", link.from, "/", link.to);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(
+    const std::string& path) {
+  PACELINE_ASSIGN_OR_RETURN(std::unique_ptr<Database> database,
+                            Database::Open(path));
+  PACELINE_RETURN_IF_ERROR(database->Execute("PRAGMA busy_timeout=2000"));
+  PACELINE_ASSIGN_OR_RETURN(const int64_t version,
+                            database->QueryInteger("PRAGMA user_version"));
+  PACELINE_RETURN_IF_ERROR(CheckFile(*database, path, version));
+  PACELINE_RETURN_IF_ERROR(database->Execute("PRAGMA journal_mode=WAL"));
+  if (version == 0) PACELINE_RETURN_IF_ERROR(database->Execute(kSchema));
+  return std::unique_ptr<SqliteStore>(new SqliteStore(std::move(database)));
 }
 
 // --- writing ----------------------------------------------------------------
@@ -48,24 +140,20 @@ absl::Status SqliteStore::Commit(const StoreBatch& batch) {
 }
 
 absl::Status SqliteStore::Write(const StoreBatch& batch) {
-  for (const auto& [id, worker] : batch.workers) {
-    PACELINE_RETURN_IF_ERROR(PutWorker(id, worker));
-  }
   for (const auto& [id, job] : batch.jobs) {
-    PACELINE_RETURN_IF_ERROR(PutJob(job));
+    PACELINE_RETURN_IF_ERROR(
+        Query(*database_, "INSERT OR REPLACE INTO jobs VALUES (?,?)")
+            .Bind(id.value)
+            .BindBlob(ToStored(job).SerializeAsString())
+            .Run());
+    PACELINE_RETURN_IF_ERROR(RaiseNumber("next_job", id.value + 1));
   }
-  PACELINE_RETURN_IF_ERROR(PutGroups(*database_, batch));
-  for (const WorkerId id : batch.forgotten) {
-    for (const char* sql : {"DELETE FROM workers WHERE id=?",
-                            "DELETE FROM drained WHERE worker=?"}) {
-      PACELINE_RETURN_IF_ERROR(Query(*database_, sql).Bind(id.value).Run());
-    }
-  }
+  PACELINE_RETURN_IF_ERROR(WriteValues(batch));
   for (const JobId id : batch.restarted) {
-    for (const char* sql : {"DELETE FROM steps WHERE job=?",
-                            "DELETE FROM evaluations WHERE job=?"}) {
-      PACELINE_RETURN_IF_ERROR(Query(*database_, sql).Bind(id.value).Run());
-    }
+    PACELINE_RETURN_IF_ERROR(
+        Query(*database_, "DELETE FROM records WHERE job=?")
+            .Bind(id.value)
+            .Run());
   }
   for (const auto& [id, records] : batch.records) {
     PACELINE_RETURN_IF_ERROR(AddRecords(id, records));
@@ -73,166 +161,82 @@ absl::Status SqliteStore::Write(const StoreBatch& batch) {
   for (const JobId id : batch.deleted) {
     PACELINE_RETURN_IF_ERROR(Delete(id));
   }
-  return PutMeasurements(*database_, batch.measurements);
+  return absl::OkStatus();
 }
 
-absl::Status SqliteStore::PutWorker(WorkerId id, const Registration& worker) {
-  return Query(*database_,
-               "INSERT OR REPLACE INTO workers (id, name, machine_id, "
-               "incarnation, address, http_address, pid, cpu_capability, "
-               "cpu_model, architecture, memory_bytes, cores, version) "
-               "VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)")
-      .Bind(id.value)
-      .Bind(worker.name)
-      .Bind(worker.machine_id)
-      .Bind(static_cast<int64_t>(worker.incarnation.value))
-      .Bind(worker.address)
-      .Bind(worker.http_address)
-      .Bind(worker.pid)
-      .Bind(worker.cpu_capability)
-      .Bind(worker.cpu_model)
-      .Bind(worker.architecture)
-      .Bind(worker.memory_bytes)
-      .Bind(int64_t{worker.cores})
-      .Bind(worker.version)
-      .Run();
-}
-
-absl::Status SqliteStore::PutJob(const JobRecord& job) {
-  PACELINE_RETURN_IF_ERROR(
-      Query(*database_,
-            "INSERT OR REPLACE INTO jobs (id, request_id, spec, state, why, "
-            "step, steps, evaluated_step, attempt, plan_version, threads, "
-            "cpu_capability, weights_path, weights_sha256, submitted_unix_ms, "
-            "started_unix_ms, ended_unix_ms, recorded_step, skipped_steps, "
-            "skipping_since, step_seconds, timed_steps) "
-            "VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")
-          .Bind(job.id.value)
-          .Bind(job.request_id)
-          .BindBlob(codec_.encode(job.spec))
-          .Bind(static_cast<int64_t>(job.state))
-          .Bind(job.why)
-          .Bind(job.step)
-          .Bind(job.steps)
-          .Bind(job.evaluated_step)
-          .Bind(job.attempt)
-          .Bind(job.plan_version)
-          .Bind(int64_t{job.threads})
-          .Bind(job.cpu_capability)
-          .Bind(job.weights_path)
-          .Bind(job.weights_sha256)
-          .Bind(job.submitted_unix_ms)
-          .Bind(job.started_unix_ms)
-          .Bind(job.ended_unix_ms)
-          .Bind(job.recorded_step)
-          .Bind(job.skipped_steps)
-          .Bind(job.skipping_since)
-          .BindOr(job.step_seconds, 0)
-          .Bind(job.timed_steps)
-          .Run());
-  PACELINE_RETURN_IF_ERROR(PutDrift(*database_, job));
-  PACELINE_RETURN_IF_ERROR(
-      Query(*database_,
-            "UPDATE meta SET value=max(value,?) WHERE key='next_job'")
-          .Bind(job.id.value + 1)
-          .Run());
-  PACELINE_RETURN_IF_ERROR(PutPlan(job));
-  PACELINE_RETURN_IF_ERROR(
-      Query(*database_, "DELETE FROM job_workers WHERE job=?")
-          .Bind(job.id.value)
-          .Run());
-  for (const JobWorker& worker : job.workers) {
-    PACELINE_RETURN_IF_ERROR(PutJobWorker(job.id, worker));
+absl::Status SqliteStore::WriteValues(const StoreBatch& batch) {
+  for (const auto& [id, worker] : batch.workers) {
+    PACELINE_RETURN_IF_ERROR(PutValue(absl::StrCat("worker/", id.value),
+                                      ToProto(worker).SerializeAsString()));
   }
-  return PutFlows(*database_, job);
-}
-
-absl::Status SqliteStore::PutPlan(const JobRecord& job) {
-  for (size_t i = 0; i < job.stages.size(); ++i) {
-    const StageOfPlan& stage = job.stages[i];
+  for (const auto& [id, drained] : batch.drained) {
+    const std::string key = absl::StrCat("drained/", id.value);
+    PACELINE_RETURN_IF_ERROR(drained ? PutValue(key, "") : DropValue(key));
+  }
+  for (const WorkerId id : batch.forgotten) {
+    PACELINE_RETURN_IF_ERROR(DropValue(absl::StrCat("worker/", id.value)));
+    PACELINE_RETURN_IF_ERROR(DropValue(absl::StrCat("drained/", id.value)));
+  }
+  if (batch.term.has_value()) {
+    PACELINE_RETURN_IF_ERROR(RaiseNumber("term", *batch.term));
+  }
+  for (const auto& [id, view] : batch.views) {
+    PACELINE_RETURN_IF_ERROR(PutValue(absl::StrCat("group/", id.value),
+                                      ToStored(view).SerializeAsString()));
+  }
+  for (const auto& [key, profile] : batch.measurements.profiles) {
     PACELINE_RETURN_IF_ERROR(
-        Query(*database_,
-              "INSERT OR REPLACE INTO plans (job, plan_version, stage, "
-              "first_layer, last_layer, worker, share) VALUES (?,?,?,?,?,?,?)")
-            .Bind(job.id.value)
-            .Bind(job.plan_version)
-            .Bind(static_cast<int64_t>(i))
-            .Bind(int64_t{stage.layers.first})
-            .Bind(int64_t{stage.layers.last})
-            .Bind(stage.worker.value)
-            .Bind(stage.share)
-            .Run());
+        PutValue(KeyOf(key), ToProto(profile).SerializeAsString()));
+  }
+  for (const auto& [ends, link] : batch.measurements.links) {
+    PACELINE_RETURN_IF_ERROR(
+        PutValue(KeyOf(link), ToProto(link).SerializeAsString()));
   }
   return absl::OkStatus();
 }
 
-absl::Status SqliteStore::PutJobWorker(JobId job, const JobWorker& worker) {
-  const TimeSplit& seconds = worker.seconds;
-  return Query(*database_,
-               "INSERT INTO job_workers (job, worker, name, phase, forward, "
-               "backward, send, receive_wait, aggregate, optimizer, snapshot, "
-               "data, orders, unexplained, wall, peak_memory, "
-               "predicted_memory, let_go) "
-               "VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")
-      .Bind(job.value)
-      .Bind(worker.id.value)
-      .Bind(worker.name)
-      .Bind(static_cast<int64_t>(worker.phase))
-      .Bind(seconds.forward)
-      .Bind(seconds.backward)
-      .Bind(seconds.send)
-      .Bind(seconds.receive_wait)
-      .Bind(seconds.aggregate)
-      .Bind(seconds.optimizer)
-      .Bind(seconds.snapshot)
-      .Bind(seconds.data)
-      .Bind(seconds.orders)
-      .Bind(seconds.unexplained)
-      .Bind(seconds.wall)
-      .Bind(worker.peak_memory_bytes)
-      .Bind(worker.predicted_memory_bytes)
-      .Bind(int64_t{worker.let_go})
+absl::Status SqliteStore::PutValue(const std::string& key,
+                                   const std::string& value) {
+  return Query(*database_, "INSERT OR REPLACE INTO kv VALUES (?,?)")
+      .Bind(key)
+      .BindBlob(value)
+      .Run();
+}
+
+absl::Status SqliteStore::DropValue(const std::string& key) {
+  return Query(*database_, "DELETE FROM kv WHERE key=?").Bind(key).Run();
+}
+
+absl::Status SqliteStore::RaiseNumber(const std::string& key, int64_t number) {
+  return Query(*database_, "UPDATE kv SET value=max(value,?) WHERE key=?")
+      .Bind(number)
+      .Bind(key)
       .Run();
 }
 
 absl::Status SqliteStore::AddRecords(JobId job,
                                      const StoreBatch::Records& records) {
+  const auto put = [&](int64_t kind, int64_t step, const std::string& record) {
+    return Query(*database_, "INSERT OR REPLACE INTO records VALUES (?,?,?,?)")
+        .Bind(job.value)
+        .Bind(kind)
+        .Bind(step)
+        .BindBlob(record)
+        .Run();
+  };
   for (const StepRecord& step : records.steps) {
     PACELINE_RETURN_IF_ERROR(
-        Query(*database_,
-              "INSERT OR REPLACE INTO steps (job, step, loss, samples, "
-              "learning_rate, gradient_norm, skipped, unix_ms) "
-              "VALUES (?,?,?,?,?,?,?,?)")
-            .Bind(job.value)
-            .Bind(step.step)
-            .Bind(step.loss)
-            .Bind(step.samples)
-            .Bind(step.learning_rate)
-            .Bind(step.gradient_norm)
-            .Bind(int64_t{step.skipped})
-            .Bind(step.unix_ms)
-            .Run());
+        put(kStep, step.step, ToProto(step).SerializeAsString()));
   }
   for (const EvaluationRecord& evaluation : records.evaluations) {
-    PACELINE_RETURN_IF_ERROR(
-        Query(*database_,
-              "INSERT OR REPLACE INTO evaluations (job, step, loss, accuracy, "
-              "samples) VALUES (?,?,?,?,?)")
-            .Bind(job.value)
-            .Bind(evaluation.step)
-            .Bind(evaluation.loss)
-            .Bind(evaluation.accuracy)
-            .Bind(evaluation.samples)
-            .Run());
+    PACELINE_RETURN_IF_ERROR(put(kEvaluation, evaluation.step,
+                                 ToProto(evaluation).SerializeAsString()));
   }
   for (const EventRecord& event : records.events) {
     PACELINE_RETURN_IF_ERROR(
-        Query(*database_,
-              "INSERT INTO events (job, unix_ms, kind, text) VALUES (?,?,?,?)")
+        Query(*database_, "INSERT INTO events (job, event) VALUES (?,?)")
             .Bind(job.value)
-            .Bind(event.unix_ms)
-            .Bind(event.kind)
-            .Bind(event.text)
+            .BindBlob(ToProto(event).SerializeAsString())
             .Run());
   }
   return records.logs.empty() ? absl::OkStatus() : AddLogs(job, records.logs);
@@ -243,16 +247,12 @@ absl::Status SqliteStore::AddLogs(JobId job,
   for (const LogRecord& line : logs) {
     PACELINE_RETURN_IF_ERROR(
         Query(*database_,
-              "INSERT INTO logs (job, unix_ms, level, source, text, "
-              "incarnation, origin) VALUES (?,?,?,?,?,?,?) "
-              "ON CONFLICT DO NOTHING")
+              "INSERT INTO logs (job, incarnation, origin, line) "
+              "VALUES (?,?,?,?) ON CONFLICT DO NOTHING")
             .Bind(job.value)
-            .Bind(line.unix_ms)
-            .Bind(line.level)
-            .Bind(line.source)
-            .Bind(line.text)
             .Bind(static_cast<int64_t>(line.incarnation.value))
             .Bind(line.origin_sequence)
+            .BindBlob(ToProto(line).SerializeAsString())
             .Run());
   }
   return Query(*database_,
@@ -266,149 +266,74 @@ absl::Status SqliteStore::AddLogs(JobId job,
 
 absl::Status SqliteStore::Delete(JobId job) {
   for (const char* sql :
-       {"DELETE FROM jobs WHERE id=?", "DELETE FROM plans WHERE job=?",
-        "DELETE FROM job_workers WHERE job=?", "DELETE FROM steps WHERE job=?",
-        "DELETE FROM evaluations WHERE job=?", "DELETE FROM events WHERE job=?",
-        "DELETE FROM logs WHERE job=?", "DELETE FROM stage_times WHERE job=?",
-        "DELETE FROM flow_times WHERE job=?", "DELETE FROM views WHERE job=?",
-        "DELETE FROM view_members WHERE job=?",
-        "DELETE FROM view_excluded WHERE job=?"}) {
+       {"DELETE FROM jobs WHERE id=?", "DELETE FROM records WHERE job=?",
+        "DELETE FROM events WHERE job=?", "DELETE FROM logs WHERE job=?"}) {
     PACELINE_RETURN_IF_ERROR(Query(*database_, sql).Bind(job.value).Run());
   }
-  return absl::OkStatus();
+  return DropValue(absl::StrCat("group/", job.value));
 }
 
 // --- loading at start -------------------------------------------------------
 
 absl::StatusOr<StoredState> SqliteStore::Load() {
   StoredState state;
-  PACELINE_RETURN_IF_ERROR(LoadWorkers(state));
-  PACELINE_RETURN_IF_ERROR(LoadJobs(state));
-  PACELINE_RETURN_IF_ERROR(LoadGroups(*database_, state));
-  PACELINE_RETURN_IF_ERROR(LoadMeasurements(*database_, state.measurements));
+  Query query(*database_, "SELECT id, job FROM jobs");
+  while (query.Next()) {
+    const JobId id{query.Integer(0)};
+    const std::string what = absl::StrCat("job ", id.value);
+    PACELINE_ASSIGN_OR_RETURN(const v1::Job job,
+                              Parse<v1::Job>(query.Text(1), what));
+    absl::StatusOr<JobRecord> record = FromStored(job);
+    if (!record.ok()) return Damaged(what, record.status().message());
+    state.jobs[id] = *std::move(record);
+  }
+  PACELINE_RETURN_IF_ERROR(query.status());
+  PACELINE_RETURN_IF_ERROR(LoadValues(state));
   PACELINE_ASSIGN_OR_RETURN(
       state.next_job.value,
-      database_->QueryInteger("SELECT value FROM meta WHERE key='next_job'"));
+      database_->QueryInteger("SELECT value FROM kv WHERE key='next_job'"));
+  PACELINE_ASSIGN_OR_RETURN(
+      state.term,
+      database_->QueryInteger("SELECT value FROM kv WHERE key='term'"));
   return state;
 }
 
-absl::Status SqliteStore::LoadWorkers(StoredState& state) {
-  Query query(*database_,
-              "SELECT id, name, machine_id, incarnation, address, "
-              "http_address, pid, cpu_capability, cpu_model, architecture, "
-              "memory_bytes, cores, version FROM workers");
+absl::Status SqliteStore::LoadValues(StoredState& state) {
+  Query query(*database_, "SELECT key, value FROM kv WHERE key GLOB '*/*'");
   while (query.Next()) {
-    Registration& worker = state.workers[WorkerId{query.Integer(0)}];
-    worker.name = query.Text(1);
-    worker.machine_id = query.Text(2);
-    worker.incarnation.value = static_cast<uint64_t>(query.Integer(3));
-    worker.address = query.Text(4);
-    worker.http_address = query.Text(5);
-    worker.pid = query.Integer(6);
-    worker.cpu_capability = query.Text(7);
-    worker.cpu_model = query.Text(8);
-    worker.architecture = query.Text(9);
-    worker.memory_bytes = query.Integer(10);
-    worker.cores = static_cast<int32_t>(query.Integer(11));
-    worker.version = query.Text(12);
-  }
-  return query.status();
-}
-
-absl::Status SqliteStore::LoadJobs(StoredState& state) {
-  Query query(*database_,
-              "SELECT id, request_id, spec, state, why, step, steps, "
-              "evaluated_step, attempt, plan_version, threads, "
-              "cpu_capability, weights_path, weights_sha256, "
-              "submitted_unix_ms, started_unix_ms, ended_unix_ms, "
-              "recorded_step, skipped_steps, skipping_since, step_seconds, "
-              "timed_steps FROM jobs");
-  while (query.Next()) {
-    JobRecord job;
-    job.id = JobId{query.Integer(0)};
-    job.request_id = query.Text(1);
-    absl::StatusOr<JobSpec> spec = codec_.decode(query.Text(2));
-    const int64_t number = query.Integer(3);
-    if (!spec.ok() || number < 1 || number >= kJobStates) {
-      return absl::DataLossError(
-          absl::StrCat("job ", job.id.value, " in the store is damaged: ",
-                       spec.ok() ? absl::StrCat("state ", number)
-                                 : std::string(spec.status().message())));
+    const std::string key = query.Text(0);
+    const std::string value = query.Text(1);
+    const std::pair<std::string, std::string> parts =
+        absl::StrSplit(key, absl::MaxSplits('/', 1));
+    int64_t number = 0;
+    const bool numbered = absl::SimpleAtoi(parts.second, &number);
+    if (parts.first == "worker" && numbered) {
+      PACELINE_ASSIGN_OR_RETURN(const v1::Registration worker,
+                                Parse<v1::Registration>(value, key));
+      state.workers[WorkerId{number}] = FromProto(worker);
+    } else if (parts.first == "drained" && numbered) {
+      state.drained.insert(WorkerId{number});
+    } else if (parts.first == "group" && numbered) {
+      PACELINE_ASSIGN_OR_RETURN(const v1::StoredGroup group,
+                                Parse<v1::StoredGroup>(value, key));
+      absl::StatusOr<KeptView> kept = FromStored(group);
+      if (!kept.ok()) return Damaged(key, kept.status().message());
+      state.views[JobId{number}] = *std::move(kept);
+    } else if (parts.first == "profile") {
+      PACELINE_ASSIGN_OR_RETURN(const v1::DeviceProfile proto,
+                                Parse<v1::DeviceProfile>(value, key));
+      absl::StatusOr<DeviceProfile> profile = FromProto(proto);
+      if (!profile.ok()) return Damaged(key, profile.status().message());
+      state.measurements.Put(*profile);
+    } else if (parts.first == "link") {
+      PACELINE_ASSIGN_OR_RETURN(const v1::LinkMeasurement proto,
+                                Parse<v1::LinkMeasurement>(value, key));
+      absl::StatusOr<LinkMeasurement> link = FromProto(proto);
+      if (!link.ok()) return Damaged(key, link.status().message());
+      state.measurements.Put(*link);
+    } else {
+      return Damaged(key, "no paceline-coordinator writes such a key");
     }
-    job.spec = *std::move(spec);
-    job.state = static_cast<JobState>(number);
-    job.why = query.Text(4);
-    job.step = query.Integer(5);
-    job.steps = query.Integer(6);
-    job.evaluated_step = query.Integer(7);
-    job.attempt = query.Integer(8);
-    job.plan_version = query.Integer(9);
-    job.threads = static_cast<int32_t>(query.Integer(10));
-    job.cpu_capability = query.Text(11);
-    job.weights_path = query.Text(12);
-    job.weights_sha256 = query.Text(13);
-    job.submitted_unix_ms = query.Integer(14);
-    job.started_unix_ms = query.Integer(15);
-    job.ended_unix_ms = query.Integer(16);
-    job.recorded_step = query.Integer(17);
-    job.skipped_steps = query.Integer(18);
-    job.skipping_since = query.Integer(19);
-    job.step_seconds = query.Real(20);
-    job.timed_steps = query.Integer(21);
-    PACELINE_RETURN_IF_ERROR(LoadPlan(job));
-    PACELINE_RETURN_IF_ERROR(LoadJobWorkers(job));
-    PACELINE_RETURN_IF_ERROR(LoadDrift(*database_, job));
-    PACELINE_RETURN_IF_ERROR(LoadFlows(*database_, job));
-    state.jobs[job.id] = std::move(job);
-  }
-  return query.status();
-}
-
-absl::Status SqliteStore::LoadPlan(JobRecord& job) {
-  Query query(
-      *database_,
-      "SELECT first_layer, last_layer, worker, share FROM plans WHERE job=? "
-      "AND plan_version=? ORDER BY stage");
-  query.Bind(job.id.value).Bind(job.plan_version);
-  while (query.Next()) {
-    job.stages.push_back({{static_cast<int>(query.Integer(0)),
-                           static_cast<int>(query.Integer(1))},
-                          WorkerId{query.Integer(2)},
-                          query.Real(3)});
-  }
-  return query.status();
-}
-
-absl::Status SqliteStore::LoadJobWorkers(JobRecord& job) {
-  Query query(*database_,
-              "SELECT worker, name, phase, forward, backward, send, "
-              "receive_wait, aggregate, optimizer, snapshot, data, orders, "
-              "unexplained, wall, peak_memory, predicted_memory, let_go "
-              "FROM job_workers WHERE job=? ORDER BY worker");
-  query.Bind(job.id.value);
-  while (query.Next()) {
-    JobWorker worker;
-    worker.id = WorkerId{query.Integer(0)};
-    worker.name = query.Text(1);
-    const int64_t phase = query.Integer(2);
-    if (phase < 0 || phase >= kRunPhases) {
-      return absl::DataLossError(absl::StrCat(
-          "job ", job.id.value, " in the store is damaged: phase ", phase));
-    }
-    worker.phase = static_cast<RunPhase>(phase);
-    TimeSplit& seconds = worker.seconds;
-    int column = 3;
-    for (double* part :
-         {&seconds.forward, &seconds.backward, &seconds.send,
-          &seconds.receive_wait, &seconds.aggregate, &seconds.optimizer,
-          &seconds.snapshot, &seconds.data, &seconds.orders,
-          &seconds.unexplained, &seconds.wall}) {
-      *part = query.Real(column++);
-    }
-    worker.peak_memory_bytes = query.Integer(column++);
-    worker.predicted_memory_bytes = query.Integer(column++);
-    worker.let_go = query.Integer(column++) != 0;
-    job.workers.push_back(std::move(worker));
   }
   return query.status();
 }
@@ -418,24 +343,25 @@ absl::Status SqliteStore::LoadJobWorkers(JobRecord& job) {
 absl::StatusOr<std::vector<StepRecord>> SqliteStore::Curve(JobId job,
                                                            int64_t after_step,
                                                            int64_t points) {
-  Query count(*database_, "SELECT count(*) FROM steps WHERE job=? AND step>?");
-  count.Bind(job.value).Bind(after_step);
+  Query count(*database_,
+              "SELECT count(*) FROM records WHERE job=? AND kind=? AND step>?");
+  count.Bind(job.value).Bind(kStep).Bind(after_step);
   count.Next();
   PACELINE_RETURN_IF_ERROR(count.status());
   const std::vector<int64_t> wanted = EvenlyTaken(count.Integer(0), points);
 
   Query query(*database_,
-              "SELECT step, loss, samples, learning_rate, gradient_norm, "
-              "skipped, unix_ms FROM steps WHERE job=? AND step>? "
+              "SELECT record FROM records WHERE job=? AND kind=? AND step>? "
               "ORDER BY step");
-  query.Bind(job.value).Bind(after_step);
+  query.Bind(job.value).Bind(kStep).Bind(after_step);
   std::vector<StepRecord> curve;
   int64_t position = 0;
   while (curve.size() < wanted.size() && query.Next()) {
     if (position++ != wanted[curve.size()]) continue;
-    curve.push_back({query.Integer(0), query.Real(1), query.Integer(2),
-                     query.Real(3), query.Real(4), query.Integer(5) != 0,
-                     query.Integer(6)});
+    PACELINE_ASSIGN_OR_RETURN(
+        const v1::StepRecord step,
+        Parse<v1::StepRecord>(query.Text(0), "a record of a step"));
+    PACELINE_ASSIGN_OR_RETURN(curve.emplace_back(), FromProto(step));
   }
   PACELINE_RETURN_IF_ERROR(query.status());
   return curve;
@@ -444,13 +370,16 @@ absl::StatusOr<std::vector<StepRecord>> SqliteStore::Curve(JobId job,
 absl::StatusOr<std::vector<EvaluationRecord>> SqliteStore::Evaluations(
     JobId job, int64_t newest) {
   Query query(*database_,
-              "SELECT step, loss, accuracy, samples FROM evaluations "
-              "WHERE job=? ORDER BY step DESC LIMIT ?");
-  query.Bind(job.value).Bind(newest);
+              "SELECT record FROM records WHERE job=? AND kind=? "
+              "ORDER BY step DESC LIMIT ?");
+  query.Bind(job.value).Bind(kEvaluation).Bind(newest);
   std::vector<EvaluationRecord> evaluations;
   while (query.Next()) {
-    evaluations.push_back(
-        {query.Integer(0), query.Real(1), query.Real(2), query.Integer(3)});
+    PACELINE_ASSIGN_OR_RETURN(
+        const v1::EvaluationRecord evaluation,
+        Parse<v1::EvaluationRecord>(query.Text(0), "an evaluation"));
+    PACELINE_ASSIGN_OR_RETURN(evaluations.emplace_back(),
+                              FromProto(evaluation));
   }
   PACELINE_RETURN_IF_ERROR(query.status());
   std::reverse(evaluations.begin(), evaluations.end());
@@ -461,13 +390,15 @@ absl::StatusOr<std::vector<EventRecord>> SqliteStore::Events(JobId job,
                                                              int64_t after,
                                                              int64_t limit) {
   Query query(*database_,
-              "SELECT sequence, unix_ms, kind, text FROM events WHERE job=? "
-              "AND sequence>? ORDER BY sequence LIMIT ?");
+              "SELECT sequence, event FROM events WHERE job=? AND sequence>? "
+              "ORDER BY sequence LIMIT ?");
   query.Bind(job.value).Bind(after).Bind(limit);
   std::vector<EventRecord> events;
   while (query.Next()) {
-    events.push_back(
-        {query.Integer(0), query.Integer(1), query.Text(2), query.Text(3)});
+    PACELINE_ASSIGN_OR_RETURN(const v1::JobEvent event,
+                              Parse<v1::JobEvent>(query.Text(1), "an event"));
+    events.push_back(FromProto(event));
+    events.back().sequence = query.Integer(0);
   }
   PACELINE_RETURN_IF_ERROR(query.status());
   return events;
@@ -477,13 +408,16 @@ absl::StatusOr<std::vector<LogRecord>> SqliteStore::Logs(JobId job,
                                                          int64_t after,
                                                          int64_t limit) {
   Query query(*database_,
-              "SELECT sequence, unix_ms, level, source, text FROM logs "
-              "WHERE job=? AND sequence>? ORDER BY sequence LIMIT ?");
+              "SELECT sequence, line FROM logs WHERE job=? AND sequence>? "
+              "ORDER BY sequence LIMIT ?");
   query.Bind(job.value).Bind(after).Bind(limit);
   std::vector<LogRecord> logs;
   while (query.Next()) {
-    logs.push_back({query.Integer(0), query.Integer(1), query.Text(2),
-                    query.Text(3), query.Text(4)});
+    PACELINE_ASSIGN_OR_RETURN(const v1::LogLine line,
+                              Parse<v1::LogLine>(query.Text(1), "a log line"));
+    logs.push_back(FromProto(line));
+    logs.back().sequence = query.Integer(0);
+    logs.back().origin_sequence = 0;
   }
   PACELINE_RETURN_IF_ERROR(query.status());
   return logs;

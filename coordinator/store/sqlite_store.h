@@ -16,13 +16,26 @@ namespace paceline {
 // Thread-compatible.  A durable batch is on the disk when Commit() returns
 // (synchronous=FULL); any other one survives the death of the process, and a
 // power cut takes at most the last moments (synchronous=NORMAL).
+//
+// Rows are serialized messages of paceline.v1; a column beside a message is
+// there because a query needs it.
+//
+//   jobs     Job, by id
+//   records  StepRecord (kind 1) and EvaluationRecord (kind 2), by step
+//   events   JobEvent, in the order of their sequence
+//   logs     LogLine, in the order of their sequence
+//   kv       worker/ID Registration, drained/ID, group/JOB StoredGroup,
+//            profile/... DeviceProfile, link/FROM/TO LinkMeasurement, and the
+//            numbers next_job and term
 class SqliteStore final : public JobStore {
  public:
-  // Opens or makes `path` and brings its tables up to date.
+  // Opens or makes `path`; ":memory:" is a store that ends with its object.
   //
-  // Errors: DataLoss  not a data base, or a damaged one; those of Migrate()
+  // Errors: DataLoss            it is no store of ours, or a damaged one
+  //         FailedPrecondition  another version of the program has written it;
+  //                             the file stays as it is
   static absl::StatusOr<std::unique_ptr<SqliteStore>> Open(
-      const std::string& path, SpecCodec codec);
+      const std::string& path);
 
   absl::StatusOr<StoredState> Load() override;
   absl::Status Commit(const StoreBatch& batch) override;
@@ -36,25 +49,21 @@ class SqliteStore final : public JobStore {
                                               int64_t limit) override;
 
  private:
-  SqliteStore(std::unique_ptr<Database> database, SpecCodec codec)
-      : database_(std::move(database)), codec_(std::move(codec)) {}
+  explicit SqliteStore(std::unique_ptr<Database> database)
+      : database_(std::move(database)) {}
 
   absl::Status Write(const StoreBatch& batch);
-  absl::Status PutWorker(WorkerId id, const Registration& worker);
-  absl::Status PutJob(const JobRecord& job);
-  absl::Status PutPlan(const JobRecord& job);
-  absl::Status PutJobWorker(JobId job, const JobWorker& worker);
+  absl::Status WriteValues(const StoreBatch& batch);
+  absl::Status PutValue(const std::string& key, const std::string& value);
+  absl::Status DropValue(const std::string& key);
+  // A number that only grows.
+  absl::Status RaiseNumber(const std::string& key, int64_t number);
   absl::Status AddRecords(JobId job, const StoreBatch::Records& records);
   absl::Status AddLogs(JobId job, const std::vector<LogRecord>& logs);
   absl::Status Delete(JobId job);
-
-  absl::Status LoadWorkers(StoredState& state);
-  absl::Status LoadJobs(StoredState& state);
-  absl::Status LoadPlan(JobRecord& job);
-  absl::Status LoadJobWorkers(JobRecord& job);
+  absl::Status LoadValues(StoredState& state);
 
   const std::unique_ptr<Database> database_;
-  const SpecCodec codec_;
 };
 
 }  // namespace paceline

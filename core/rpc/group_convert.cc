@@ -123,16 +123,37 @@ absl::Status TakeMismatch(const v1::HashMismatch& proto, MemberReport& report) {
 
 }  // namespace
 
-v1::GroupOrder ToProto(const GroupOrder& group) {
+v1::GroupOrder ViewToProto(const View& view) {
   v1::GroupOrder proto;
-  *proto.mutable_view() = ToProto(group.view.id);
-  for (const ViewMember& member : group.view.members) {
+  *proto.mutable_view() = ToProto(view.id);
+  for (const ViewMember& member : view.members) {
     v1::ViewMember& into = *proto.add_members();
     *into.mutable_member() = ToProto(member.id);
     into.set_from_step(member.from_step);
     into.set_share(member.share);
   }
-  *proto.mutable_leveller() = ToProto(group.view.leveller);
+  *proto.mutable_leveller() = ToProto(view.leveller);
+  return proto;
+}
+
+absl::StatusOr<View> ViewFromProto(const v1::GroupOrder& proto) {
+  PACELINE_RETURN_IF_ERROR(
+      CheckProcesses("group: members", proto.members_size()));
+  View view;
+  PACELINE_ASSIGN_OR_RETURN(view.id, FromProto(proto.view()));
+  // A group whose last member is gone has no leveller.
+  if (proto.members().empty()) return view;
+  for (const v1::ViewMember& member : proto.members()) {
+    PACELINE_ASSIGN_OR_RETURN(view.members.emplace_back(),
+                              MemberFromProto(member));
+  }
+  PACELINE_ASSIGN_OR_RETURN(view.leveller, FromProto(proto.leveller()));
+  PACELINE_RETURN_IF_ERROR(CheckView(view));
+  return view;
+}
+
+v1::GroupOrder ToProto(const GroupOrder& group) {
+  v1::GroupOrder proto = ViewToProto(group.view);
   for (const GroupWorker& worker : group.workers) {
     v1::GroupWorker& into = *proto.add_workers();
     *into.mutable_member() = ToProto(worker.id);
@@ -148,16 +169,9 @@ v1::GroupOrder ToProto(const GroupOrder& group) {
 
 absl::StatusOr<GroupOrder> FromProto(const v1::GroupOrder& proto) {
   PACELINE_RETURN_IF_ERROR(
-      CheckProcesses("group: members", proto.members_size()));
-  PACELINE_RETURN_IF_ERROR(
       CheckProcesses("group: workers", proto.workers_size()));
   GroupOrder group;
-  PACELINE_ASSIGN_OR_RETURN(group.view.id, FromProto(proto.view()));
-  for (const v1::ViewMember& member : proto.members()) {
-    PACELINE_ASSIGN_OR_RETURN(group.view.members.emplace_back(),
-                              MemberFromProto(member));
-  }
-  PACELINE_ASSIGN_OR_RETURN(group.view.leveller, FromProto(proto.leveller()));
+  PACELINE_ASSIGN_OR_RETURN(group.view, ViewFromProto(proto));
   for (const v1::GroupWorker& worker : proto.workers()) {
     GroupWorker& into = group.workers.emplace_back();
     PACELINE_ASSIGN_OR_RETURN(into.id, FromProto(worker.member()));

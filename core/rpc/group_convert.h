@@ -22,6 +22,11 @@ v1::MemberState ToProto(const MemberReport& report);
 //         hashes; more processes than a group may have
 absl::StatusOr<MemberReport> FromProto(const v1::MemberState& proto);
 
+// The view alone of a group's order.  Errors: as above; one without members has
+// no leveller that could be wrong.
+v1::GroupOrder ViewToProto(const View& view);
+absl::StatusOr<View> ViewFromProto(const v1::GroupOrder& proto);
+
 v1::RoundRecord ToProto(const RoundRecord& record);
 // Errors: InvalidArgument  a number out of range or not finite; a reason that
 //         is no word

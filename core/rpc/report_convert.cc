@@ -161,6 +161,27 @@ v1::StageVersions VersionsToProto(const StageTime& time) {
   return proto;
 }
 
+v1::StageTime ToProto(const StageTime& time) {
+  v1::StageTime proto;
+  proto.set_stage(time.stage);
+  proto.set_seconds(time.seconds);
+  proto.set_micro_batches(time.micro_batches);
+  if (time.updates > 0) *proto.mutable_versions() = VersionsToProto(time);
+  return proto;
+}
+
+StageTime FromProto(const v1::StageTime& proto) {
+  const v1::StageVersions& versions = proto.versions();
+  return {.stage = proto.stage(),
+          .seconds = Usable(proto.seconds()),
+          .micro_batches = Usable(proto.micro_batches()),
+          .updates = Usable(versions.updates()),
+          .skipped_updates = Usable(versions.skipped_updates()),
+          .staleness = Usable(versions.staleness()),
+          .versions = versions.versions(),
+          .version_bytes = Usable(versions.version_bytes())};
+}
+
 v1::FlowTimes ToProto(const FlowTimes& flow) {
   v1::FlowTimes proto;
   proto.set_micro_batches(flow.micro_batches);
@@ -226,11 +247,7 @@ v1::RunState ToProto(const RunReport& report) {
   proto.set_samples(report.samples);
   proto.set_error_code(static_cast<int>(report.error.code()));
   for (const StageTime& time : report.stage_times) {
-    v1::StageTime& into = *proto.add_stage_times();
-    into.set_stage(time.stage);
-    into.set_seconds(time.seconds);
-    into.set_micro_batches(time.micro_batches);
-    if (time.updates > 0) *into.mutable_versions() = VersionsToProto(time);
+    *proto.add_stage_times() = ToProto(time);
   }
   proto.set_step_seconds(report.step_seconds);
   proto.set_timed_steps(report.timed_steps);
@@ -273,16 +290,7 @@ absl::StatusOr<RunReport> FromProto(const v1::RunState& proto) {
   report.samples = proto.samples();
   report.seconds = FromProto(proto.seconds());
   for (const v1::StageTime& time : proto.stage_times()) {
-    const v1::StageVersions& versions = time.versions();
-    report.stage_times.push_back(
-        {.stage = time.stage(),
-         .seconds = Usable(time.seconds()),
-         .micro_batches = Usable(time.micro_batches()),
-         .updates = Usable(versions.updates()),
-         .skipped_updates = Usable(versions.skipped_updates()),
-         .staleness = Usable(versions.staleness()),
-         .versions = versions.versions(),
-         .version_bytes = Usable(versions.version_bytes())});
+    report.stage_times.push_back(FromProto(time));
   }
   report.step_seconds = Usable(proto.step_seconds());
   report.timed_steps = Usable(proto.timed_steps());

@@ -32,6 +32,9 @@ absl::StatusOr<EvaluationRecord> FromProto(const v1::EvaluationRecord& proto);
 v1::LogLine ToProto(const LogRecord& line);
 LogRecord FromProto(const v1::LogLine& proto);
 
+// Times that cannot be: as above.
+v1::StageTime ToProto(const StageTime& time);
+StageTime FromProto(const v1::StageTime& proto);
 // Of a stage without a flush.
 v1::StageVersions VersionsToProto(const StageTime& time);
 v1::RunState ToProto(const RunReport& report);

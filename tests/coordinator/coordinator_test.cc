@@ -11,8 +11,8 @@
 
 #include "absl/synchronization/notification.h"
 #include "coordinator/metrics.h"
-#include "coordinator/store/memory_store.h"
 #include "gtest/gtest.h"
+#include "tests/coordinator/memory_store.h"
 #include "tests/coordinator/mesh.h"
 #include "tests/support/fake_clock.h"
 

@@ -9,9 +9,9 @@
 #include "coordinator/coordinator.h"
 #include "coordinator/metrics.h"
 #include "coordinator/store/file_weights_desk.h"
-#include "coordinator/store/memory_store.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/group_mesh.h"
+#include "tests/coordinator/memory_store.h"
 #include "tests/coordinator/temp_folder.h"
 #include "tests/support/fake_clock.h"
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "coordinator/brain.h"
-#include "coordinator/store/memory_store.h"
 #include "gtest/gtest.h"
+#include "tests/coordinator/memory_store.h"
 
 namespace paceline {
 

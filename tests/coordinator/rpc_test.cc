@@ -11,7 +11,6 @@
 #include "coordinator/rpc/convert.h"
 #include "coordinator/rpc/coordinator_service.h"
 #include "coordinator/store/file_weights_desk.h"
-#include "coordinator/store/memory_store.h"
 #include "coordinator/ticker.h"
 #include "core/base/clock.h"
 #include "core/rpc/channel.h"
@@ -21,6 +20,7 @@
 #include "gtest/gtest.h"
 #include "paceline/v1/control.grpc.pb.h"
 #include "paceline/v1/coordinator.grpc.pb.h"
+#include "tests/coordinator/memory_store.h"
 #include "tests/coordinator/mesh.h"
 #include "tests/coordinator/temp_folder.h"
 

@@ -47,6 +47,8 @@ CORE_LOGIC = (r"core/(base|model|plan|predict|schedule|simulate|cluster|round|"
 OBS = r"core/obs/"
 RPC = r"core/rpc/"
 WIRE = {"grpc", "protobuf", "generated"}
+# Messages as structs of the logic, for whoever stores or shows them.
+CONVERT = r"core/rpc/[a-z_]*(convert|status|channel)\.h$"
 
 
 def here(folder):
@@ -78,12 +80,13 @@ RULES = [
     (r"core/obs/[^/]+\.h$", set(), [r"core/base/", OBS]),
 
     # Daemons and client: their own logic, then their adapters.
-    (r"coordinator/store/", {"sqlite", "posix"},
-     [CORE_LOGIC, OBS, here("coordinator"), r"coordinator/store/"]),
+    (r"coordinator/store/", {"sqlite", "posix", "generated"},
+     [CORE_LOGIC, OBS, CONVERT, here("coordinator"), r"coordinator/store/"]),
     (r"coordinator/rpc/", WIRE | {"posix"},
      [CORE_LOGIC, OBS, RPC, here("coordinator"), r"coordinator/rpc/"]),
-    (here("coordinator").replace(r"\.h$", r"\.(h|cc)$"), {"posix"},
-     [CORE_LOGIC, OBS, here("coordinator")]),
+    (here("coordinator").replace(r"\.h$", r"\.(h|cc)$"),
+     {"posix", "generated"},
+     [CORE_LOGIC, OBS, CONVERT, here("coordinator")]),
 
     (r"worker/torch/", {"torch", "blas", "posix"},
      [CORE_LOGIC, OBS, here("worker"), r"worker/torch/"]),
