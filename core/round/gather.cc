@@ -7,25 +7,14 @@
 
 namespace paceline {
 
-Gather::Gather(int shard, std::vector<MemberId> members, Instant since,
-               RoundFlaw flaw)
-    : shard_(shard), members_(std::move(members)), since_(since), flaw_(flaw) {}
-
 bool Gather::Add(const MemberId& from, const PartOffer& offer, Instant now) {
   if (closed_) {
-    if (parts_.find(from) == parts_.end()) {
-      ++late_parts_;
-      if (flaw_ == RoundFlaw::kAddLatePartAfterClosing && !void_ &&
-          offer.samples > 0) {
-        contributors_.push_back({from, offer.samples});
-      }
-    }
+    late_parts_ += parts_.find(from) == parts_.end();
     return false;
   }
   if (!parts_.emplace(from, offer).second) return false;
   if (!first_.has_value()) first_ = now;
   arrivals_.push_back(now - *first_);
-  order_.push_back(from);
   return true;
 }
 
@@ -92,17 +81,7 @@ void Gather::Close(int min_parts) {
   // By id, never in order of arrival: the sum has the same bytes whoever came
   // first.
   for (const auto& [member, part] : parts_) {
-    if (IsUsable(part, chosen) ||
-        (part.samples > 0 && flaw_ == RoundFlaw::kMixDivisions)) {
-      contributors_.push_back({member, part.samples});
-    }
-  }
-  if (flaw_ == RoundFlaw::kSumInOrderOfArrival) {
-    std::sort(contributors_.begin(), contributors_.end(),
-              [this](const Contributor& a, const Contributor& b) {
-                return std::find(order_.begin(), order_.end(), a.member) <
-                       std::find(order_.begin(), order_.end(), b.member);
-              });
+    if (IsUsable(part, chosen)) contributors_.push_back({member, part.samples});
   }
 }
 

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "core/base/clock.h"
-#include "core/round/flaw.h"
 #include "core/round/message.h"
 
 namespace paceline {
@@ -20,8 +19,8 @@ class Gather {
  public:
   // members: who is counted in this round, by id.  since: when the last step
   // was applied.
-  Gather(int shard, std::vector<MemberId> members, Instant since,
-         RoundFlaw flaw);
+  Gather(int shard, std::vector<MemberId> members, Instant since)
+      : shard_(shard), members_(std::move(members)), since_(since) {}
 
   bool Counts(const MemberId& member) const {
     return std::binary_search(members_.begin(), members_.end(), member);
@@ -67,11 +66,9 @@ class Gather {
   const int shard_;
   const std::vector<MemberId> members_;
   const Instant since_;
-  const RoundFlaw flaw_;
   std::map<MemberId, PartOffer> parts_;
   std::optional<Instant> first_;
   std::vector<absl::Duration> arrivals_;  // in order of arrival, then the late
-  std::vector<MemberId> order_;           // of arrival
   bool closed_ = false;
   bool void_ = false;
   int64_t late_parts_ = 0;

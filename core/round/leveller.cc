@@ -8,13 +8,9 @@ bool Leveller::OnAnswer(const MemberId& from, const Answer& answer) {
   if (phase_ != Phase::kAsking || !Contains(view_, from)) return false;
   const auto [known, is_new] = answers_.emplace(from, answer);
   if (!is_new && answer.next > known->second.next) known->second = answer;
-  if (!IsEnough(answers_.size(), view_.members.size())) return false;
+  if (answers_.size() < view_.members.size()) return false;
   Decide();
   return true;
-}
-
-bool Leveller::IsEnough(size_t count, size_t all) const {
-  return flaw_ == RoundFlaw::kLevelWithoutAll ? count > all / 2 : count == all;
 }
 
 void Leveller::Decide() {
@@ -29,10 +25,7 @@ void Leveller::Decide() {
     }
   }
   for (const auto& [member, answer] : answers_) {
-    if (!answer.held.has_value() || answer.held->step != applied_ ||
-        flaw_ == RoundFlaw::kIgnoreHeldWhenLevelling) {
-      continue;
-    }
+    if (!answer.held.has_value() || answer.held->step != applied_) continue;
     // Of the highest view.  Those of two views never differ while every member
     // is waited for and adopts before it answers; this does not rely on it.
     if (target_.has_value() && answer.held->view <= target_->view) continue;
@@ -61,8 +54,7 @@ void Leveller::OnBytes() {
 bool Leveller::OnHold(const MemberId& from, uint64_t hash) {
   if (phase_ != Phase::kSpreading || hash != target_->hash()) return false;
   holds_.insert(from);
-  const size_t all = MembersAt(view_, target_->step).size();
-  if (!IsEnough(all - Missing().size(), all)) return false;
+  if (!Missing().empty()) return false;
   phase_ = Phase::kDone;
   return true;
 }

@@ -8,7 +8,6 @@
 #include <set>
 #include <vector>
 
-#include "core/round/flaw.h"
 #include "core/round/message.h"
 
 namespace paceline {
@@ -25,7 +24,7 @@ class Leveller {
     kDone,
   };
 
-  Leveller(const View& view, RoundFlaw flaw) : view_(view), flaw_(flaw) {}
+  explicit Leveller(const View& view) : view_(view) {}
 
   // The first answer of a member stays, but for one that has applied more since
   // (a late word of its old view).  True when it was the last missing one.
@@ -55,11 +54,9 @@ class Leveller {
   std::vector<MemberId> Missing() const;  // whose answer or hold is awaited
 
  private:
-  bool IsEnough(size_t count, size_t all) const;
   void Decide();
 
   const View view_;
-  const RoundFlaw flaw_;
   Phase phase_ = Phase::kAsking;
   std::map<MemberId, Answer> answers_;
   int64_t applied_ = 0;

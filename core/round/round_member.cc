@@ -69,11 +69,7 @@ void RoundMember::SendToAll(const Body& body, Instant now,
 // --- Events -----------------------------------------------------------------
 
 void RoundMember::OnView(const View& view, Instant now, RoundActions& actions) {
-  if (view_.has_value() && view.id <= view_->id &&
-      (options_.flaw_for_test != RoundFlaw::kAdoptOlderView ||
-       view.id == view_->id)) {
-    return;
-  }
+  if (!IsNews(view)) return;
   has_taken_part_ = has_taken_part();
   view_ = view;
   gathers_.clear();
@@ -88,8 +84,8 @@ void RoundMember::OnView(const View& view, Instant now, RoundActions& actions) {
     return;
   }
   phase_ = Phase::kLevelling;
-  if (is_leveller()) leveller_.emplace(view, options_.flaw_for_test);
-  Send(view.leveller, Answer{next_, last_hash_, held_}, now, actions);
+  if (is_leveller()) leveller_.emplace(view);
+  Send(view.leveller, OwnAnswer(), now, actions);
 }
 
 void RoundMember::OnMessage(const RoundMessage& message, Instant now,
@@ -98,10 +94,7 @@ void RoundMember::OnMessage(const RoundMessage& message, Instant now,
 }
 
 bool RoundMember::MayTake(const RoundMessage& message) const {
-  if (message.attempt != options_.attempt &&
-      options_.flaw_for_test != RoundFlaw::kIgnoreAttempt) {
-    return false;
-  }
+  if (message.attempt != options_.attempt) return false;
   // Who has adopted a view believes no later one before it has adopted that.
   if (IsOfAnyView(message.body)) {
     return !std::holds_alternative<Committed>(message.body) ||
@@ -115,18 +108,6 @@ bool RoundMember::MayTake(const RoundMessage& message) const {
 
 void RoundMember::Handle(const RoundMessage& message, Instant now,
                          RoundActions& actions) {
-  if (options_.flaw_for_test == RoundFlaw::kAnswerWithoutAdopting &&
-      view_.has_value() && message.view < view_->id &&
-      message.attempt == options_.attempt) {
-    if (const auto* spread = std::get_if<Spread>(&message.body);
-        spread != nullptr && spread->step == next_ && options_.shards == 1) {
-      RoundMessage hold = Message(
-          Hold{next_, RoundResult{next_, message.view, {spread->result}}.hash(),
-               0, 0});
-      hold.view = message.view;
-      actions.push_back(SendMessage{message.from, hold});
-    }
-  }
   if (!MayTake(message)) return;
   if (phase_ == Phase::kRunning || IsOfLevelling(message.body)) {
     if (message.view == view_->id) {
@@ -297,8 +278,7 @@ void RoundMember::Repeat(Instant now, RoundActions& actions) {
       if (is_leveller() && leveller_->phase() != Leveller::Phase::kAsking) {
         return GoOnLevelling(now, actions);
       }
-      return Send(view_->leveller, Answer{next_, last_hash_, held_}, now,
-                  actions);
+      return Send(view_->leveller, OwnAnswer(), now, actions);
     case Phase::kRunning:
       break;
   }

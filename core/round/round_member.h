@@ -12,7 +12,6 @@
 
 #include "core/base/clock.h"
 #include "core/round/deadline.h"
-#include "core/round/flaw.h"
 #include "core/round/gather.h"
 #include "core/round/leveller.h"
 #include "core/round/message.h"
@@ -30,7 +29,6 @@ struct RoundOptions {
   // A member that owes an answer for as long is reported.
   absl::Duration lease = absl::Seconds(3);
   int kept_results = 4;  // committed ones, for those who lack them
-  RoundFlaw flaw_for_test = RoundFlaw::kNone;
 };
 
 // --- What the caller has to do, in this order -------------------------------
@@ -95,6 +93,7 @@ class RoundMember {
   // (Join) before anything else.
   RoundMember(const RoundOptions& options, MemberId self, int64_t next,
               uint64_t state_hash);
+  virtual ~RoundMember() = default;
 
   // Of this group, from the coordinator.  Older ones change nothing.  Adopted
   // before anything is answered.
@@ -143,6 +142,14 @@ class RoundMember {
   // most.
   absl::Duration deadline() const { return deadline_in_force_; }
 
+ protected:
+  // Virtual for the simulation's flaws: whether `view` is to be adopted, and
+  // what its leveller is told.
+  virtual bool IsNews(const View& view) const {
+    return !view_.has_value() || view.id > view_->id;
+  }
+  virtual Answer OwnAnswer() const { return {next_, last_hash_, held_}; }
+
  private:
   // Sends, or handles at once what it sends to itself.
   void Send(const MemberId& to, Body body, Instant now, RoundActions& actions);
@@ -185,10 +192,7 @@ class RoundMember {
   bool is_counted() const;  // in the next step
   // A joiner that lacks steps which the group had applied when it became level:
   // it takes their results, and neither serves nor contributes.
-  bool is_behind() const {
-    return next_ < level_at_ &&
-           options_.flaw_for_test != RoundFlaw::kJoinerServesBehind;
-  }
+  bool is_behind() const { return next_ < level_at_; }
   bool takes_part() const { return phase_ == Phase::kRunning && is_counted(); }
   bool MayTake(const RoundMessage& message) const;
   void TakeProof(int64_t committed_through, uint64_t committed_hash,

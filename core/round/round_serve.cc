@@ -22,9 +22,7 @@ Gather* RoundMember::FindGather(int shard, Instant now) {
   if (found != gathers_.end()) return &found->second;
   const std::vector<MemberId> members = MembersAt(*view_, next_);
   if (members.empty() || Server(shard) != self_) return nullptr;
-  return &gathers_
-              .try_emplace(shard, shard, members, applied_.value_or(now),
-                           options_.flaw_for_test)
+  return &gathers_.try_emplace(shard, shard, members, applied_.value_or(now))
               .first->second;
 }
 
@@ -112,9 +110,6 @@ void RoundMember::On(const MemberId& from, const Hold& hold, Instant now,
 }
 
 bool RoundMember::HasMismatch(RoundActions& actions) {
-  if (options_.flaw_for_test == RoundFlaw::kCommitOverUnequalStates) {
-    return false;
-  }
   if (mismatch_) return true;
   std::map<MemberId, uint64_t> states;
   for (const auto& [member, hold] : holds_) {
@@ -138,12 +133,7 @@ void RoundMember::TryCommit(Instant now, RoundActions& actions) {
     const auto hold = holds_.find(member);
     holding += hold != holds_.end() && hold->second.hash == hash;
   }
-  size_t needed = members.size();
-  if (options_.flaw_for_test == RoundFlaw::kCommitWithoutHolds) needed = 1;
-  if (options_.flaw_for_test == RoundFlaw::kCommitWithMostHolds) {
-    needed = members.size() / 2 + 1;
-  }
-  if (holding < needed || HasMismatch(actions)) return;
+  if (holding < members.size() || HasMismatch(actions)) return;
   const int64_t step = next_;
   progress_ = now;
   ApplyResult(*std::exchange(held_, {}), now, actions);

@@ -7,9 +7,6 @@
 
 namespace paceline {
 
-ViewKeeper::ViewKeeper(int64_t term, std::optional<View> stored, RoundFlaw flaw)
-    : term_(term), flaw_(flaw), view_(stored), durable_(std::move(stored)) {}
-
 void ViewKeeper::Begin(std::vector<MemberId> members, int64_t next,
                        ViewActions& actions) {
   PACELINE_CHECK(!view_.has_value(), "a group begins once");
@@ -122,11 +119,6 @@ void ViewKeeper::Decide(std::vector<ViewMember> members, ViewActions& actions) {
   view.members = std::move(members);
   view_ = view;
   actions.push_back(StoreView{view});
-  if (flaw_ == RoundFlaw::kSendViewBeforeItIsDurable) {
-    for (const ViewMember& member : view.members) {
-      actions.push_back(SendView{member.id, view});
-    }
-  }
 }
 
 void ViewKeeper::OnStored(ViewId id, ViewActions& actions) {

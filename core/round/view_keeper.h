@@ -9,7 +9,6 @@
 #include <variant>
 #include <vector>
 
-#include "core/round/flaw.h"
 #include "core/round/view.h"
 
 namespace paceline {
@@ -36,8 +35,8 @@ using ViewActions = std::vector<ViewAction>;
 class ViewKeeper {
  public:
   // stored: the last view that an earlier coordinator kept.
-  ViewKeeper(int64_t term, std::optional<View> stored,
-             RoundFlaw flaw = RoundFlaw::kNone);
+  ViewKeeper(int64_t term, std::optional<View> stored)
+      : term_(term), view_(stored), durable_(std::move(stored)) {}
 
   // The first view of an attempt: members that all begin at step `next`.
   // At least one; none stored before.
@@ -78,7 +77,6 @@ class ViewKeeper {
   MemberId PickLeveller(const std::vector<ViewMember>& members) const;
 
   const int64_t term_;
-  const RoundFlaw flaw_;
   std::optional<View> view_;
   std::optional<View> durable_;
   std::map<MemberId, int64_t> next_;  // as reported

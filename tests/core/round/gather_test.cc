@@ -18,7 +18,7 @@ constexpr absl::Duration kDeadline = absl::Seconds(1);
 Gather Of(int members) {
   std::vector<MemberId> ids;
   for (int i = 0; i < members; ++i) ids.push_back(Member(i));
-  return Gather(0, ids, At(-2), RoundFlaw::kNone);
+  return Gather(0, ids, At(-2));
 }
 
 PartOffer Part(int64_t samples) { return {5, 0, samples, 77}; }

@@ -14,7 +14,7 @@ RoundResult Held(int64_t step, int64_t counter, uint64_t hash) {
 }
 
 TEST(Leveller, WaitsForTheAnswerOfEveryMember) {
-  Leveller leveller(SmallView(3), RoundFlaw::kNone);
+  Leveller leveller(SmallView(3));
   EXPECT_FALSE(leveller.OnAnswer(Member(0), {4, 0, {}}));
   EXPECT_FALSE(leveller.OnAnswer(Member(2), {4, 0, {}}));
   EXPECT_EQ(leveller.phase(), Leveller::Phase::kAsking);
@@ -25,14 +25,14 @@ TEST(Leveller, WaitsForTheAnswerOfEveryMember) {
 }
 
 TEST(Leveller, AStrangersAnswerDoesNotCount) {
-  Leveller leveller(SmallView(2), RoundFlaw::kNone);
+  Leveller leveller(SmallView(2));
   leveller.OnAnswer(Member(0), {0, 0, {}});
   EXPECT_FALSE(leveller.OnAnswer(Member(1, 2), {0, 0, {}}));
   EXPECT_EQ(leveller.phase(), Leveller::Phase::kAsking);
 }
 
 TEST(Leveller, TheHeldResultOfTheHighestViewWins) {
-  Leveller leveller(SmallView(3, 4), RoundFlaw::kNone);
+  Leveller leveller(SmallView(3, 4));
   leveller.OnAnswer(Member(0), {4, 0, Held(4, 1, 10)});
   leveller.OnAnswer(Member(1), {4, 0, Held(4, 3, 30)});
   leveller.OnAnswer(Member(2), {4, 0, Held(4, 2, 20)});
@@ -43,7 +43,7 @@ TEST(Leveller, TheHeldResultOfTheHighestViewWins) {
 }
 
 TEST(Leveller, WhatSomebodyAppliedIsNoTarget) {
-  Leveller leveller(SmallView(2), RoundFlaw::kNone);
+  Leveller leveller(SmallView(2));
   leveller.OnAnswer(Member(0), {4, 0, Held(4, 1, 10)});
   leveller.OnAnswer(Member(1), {5, 0, {}});
   EXPECT_EQ(leveller.applied(), 5);
@@ -54,7 +54,7 @@ TEST(Leveller, WhatSomebodyAppliedIsNoTarget) {
 TEST(Leveller, AllWhomTheStepCountsMustHoldTheTarget) {
   View view = SmallView(3);
   view.members[2].from_step = 9;
-  Leveller leveller(view, RoundFlaw::kNone);
+  Leveller leveller(view);
   leveller.OnAnswer(Member(0), {4, 0, {}});
   leveller.OnAnswer(Member(1), {4, 0, Held(4, 1, 10)});
   leveller.OnAnswer(Member(2), {3, 0, {}});
@@ -69,7 +69,7 @@ TEST(Leveller, AllWhomTheStepCountsMustHoldTheTarget) {
 }
 
 TEST(Leveller, ALaterAnswerCountsIfMoreIsApplied) {
-  Leveller leveller(SmallView(2), RoundFlaw::kNone);
+  Leveller leveller(SmallView(2));
   leveller.OnAnswer(Member(0), {4, 0, Held(4, 1, 10)});
   leveller.OnAnswer(Member(0), {5, 9, {}});
   leveller.OnAnswer(Member(0), {4, 0, Held(4, 1, 10)});
@@ -81,7 +81,7 @@ TEST(Leveller, ALaterAnswerCountsIfMoreIsApplied) {
 }
 
 TEST(Leveller, ATargetThatItAppliedItselfNeedsNoFetching) {
-  Leveller leveller(SmallView(2), RoundFlaw::kNone);
+  Leveller leveller(SmallView(2));
   leveller.OnAnswer(Member(0), {4, 0, {}});
   leveller.OnAnswer(Member(1), {4, 0, Held(4, 1, 10)});
   const uint64_t hash = leveller.target()->hash();

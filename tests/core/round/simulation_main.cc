@@ -29,7 +29,7 @@ constexpr char kUsage[] =
   --coverage       what came up, as tables; fails where something never did
   --seed SEED      this one schedule
   --trace          what happens in it, line by line
-  --flaw NUMBER    with this mistake in the core: core/round/flaw.h
+  --flaw NUMBER    with this mistake in the core: tests/core/round/flaw.h
   --faults JOB     not what seeds draw, but the `faults:` of a job's file, with
                    its members, shards, min_parts and deadline
 )";
@@ -175,7 +175,7 @@ bool Parse(int argc, char** argv, Arguments& arguments) {
     } else if (is("--flaw")) {
       const uint64_t flaw = number();
       if (flaw > static_cast<uint64_t>(RoundFlaw::kAdoptOlderView)) {
-        std::fprintf(stderr, "core/round/flaw.h has no flaw %llu\n",
+        std::fprintf(stderr, "tests/core/round/flaw.h has no flaw %llu\n",
                      static_cast<unsigned long long>(flaw));
         return false;
       }

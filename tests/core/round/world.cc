@@ -41,7 +41,6 @@ World::World(const WorldOptions& options, Coverage* coverage)
     : options_(options),
       coverage_(coverage),
       random_(MixSeed({options.seed, 0x726f756e64})) {
-  round_.flaw_for_test = options.flaw;
   if (options.script.has_value()) {
     const JobScript& script = *options.script;
     pace_ = kDaemonPace;
@@ -201,14 +200,8 @@ void World::Do(Process& process, const SendCopy& copy) {
   if (options_.flaw == RoundFlaw::kTornCopy && body.next > 0 && Chance(0.5)) {
     --body.next;
   }
-  RoundMessage message;
-  message.attempt = process.attempt;
-  if (member.view().has_value()) message.view = member.view()->id;
-  message.from = process.id;
-  message.committed_through = member.next();
-  message.committed_hash = member.last_hash();
-  message.body = body;
-  Transmit(process, copy.to, std::move(message), process.truth, process.taint);
+  Transmit(process, copy.to, MessageOf(process, body), process.truth,
+           process.taint);
 }
 
 // --- Events -----------------------------------------------------------------
@@ -231,7 +224,7 @@ void World::Deliver(Process& process, const Event& event) {
   }
   bool taken = false;
   Give(process, &message, [&](RoundActions& actions) {
-    process.member->OnMessage(message, Now(), actions);
+    Hear(process, message, actions);
     taken = std::any_of(actions.begin(), actions.end(), [](const auto& each) {
       return std::holds_alternative<TakeCopy>(each);
     });

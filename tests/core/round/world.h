@@ -1,8 +1,8 @@
 // Members, a coordinator, its store and a network in one thread, driven by a
 // seed: the real core of core/round and core/cluster under every fault that
-// DESIGN 7 speaks of.  What is not the core (gradients, sums, states) is a
-// number that depends on all that it must depend on, so that a wrong one is
-// seen at once.
+// core/round/README.md speaks of.  What is not the core (gradients, sums,
+// states) is a number that depends on all that it must depend on, so that a
+// wrong one is seen at once.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "core/model/job_spec.h"
-#include "core/round/flaw.h"
+#include "tests/core/round/flaw.h"
 #include "tests/core/round/world_coverage.h"
 
 namespace paceline::round_world {

@@ -39,8 +39,7 @@ int World::AddProcess(WorkerId worker) {
 }
 
 void World::MakeKeeper(std::optional<View> stored, int64_t term) {
-  keeper_ =
-      std::make_unique<ViewKeeper>(term, std::move(stored), options_.flaw);
+  keeper_ = std::make_unique<ViewKeeper>(term, std::move(stored));
   reports_.clear();
   to_store_.clear();
   for (int worker = 0; worker < kMostWorkers; ++worker) {
@@ -72,8 +71,8 @@ void World::BeginAttempt(const std::vector<int>& processes, int64_t step,
     process.mismatch.reset();
     process.serving.assign(process.serving.size(), Serving());
     process.seen_view = ViewId();
-    process.member =
-        std::make_unique<RoundMember>(OptionsNow(), process.id, step, state);
+    process.forgery = {};
+    process.member = MakeMember(process, step, state);
     members.push_back(process.id);
   }
   ViewActions actions;
@@ -88,6 +87,11 @@ void World::CarryViews(ViewActions actions) {
   for (ViewAction& action : actions) {
     if (auto* const store = std::get_if<StoreView>(&action)) {
       ++seen_views_;
+      if (options_.flaw == RoundFlaw::kSendViewBeforeItIsDurable) {
+        for (const ViewMember& member : store->view.members) {
+          SendViewTo(member.id, store->view);
+        }
+      }
       to_store_.push_back(std::move(store->view));
       if (to_store_.size() == 1) WriteNextView();
     } else if (auto* const send = std::get_if<SendView>(&action)) {

@@ -102,8 +102,9 @@ void World::OfferParts(Process& process, const OwnPart& own) {
     part.push_back(
         {own.step, shard,
          usable && !refused ? SamplesOf(own.micro_batches, own.step) : 0, hash,
-         own.division});
-    KeptOf(process, shard, process.id.worker) = {process.id, own.step, hash};
+         options_.flaw == RoundFlaw::kMixDivisions ? 0 : own.division});
+    KeptOf(process, shard, process.id.worker) = {process.id, own.step, hash,
+                                                 ++parts_kept_};
   }
   process.late_part.reset();
   Hit(Table::kMember, MemberEvent::kOwnPart, process.member->phase());
@@ -116,7 +117,7 @@ void World::OfferParts(Process& process, const OwnPart& own) {
 void World::Sum(Process& process, const struct Aggregate& request) {
   uint64_t hash = MixSeed({2, static_cast<uint64_t>(request.step)});
   int64_t divisor = 0;
-  for (const Contributor& each : request.contributors) {
+  for (const Contributor& each : Summed(process, request)) {
     const KeptPart& kept = KeptOf(process, request.shard, each.member.worker);
     if (kept.from != each.member || kept.step != request.step) {
       if (request.step < process.member->next()) return;  // nobody wants it
@@ -154,7 +155,7 @@ void World::KeepPart(Process& process, RoundMessage& message,
   }
   KeptPart& kept = KeptOf(process, offer.shard, message.from.worker);
   if (kept.from != message.from || kept.step < offer.step) {
-    kept = {message.from, offer.step, payload};
+    kept = {message.from, offer.step, payload, ++parts_kept_};
   }
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -57,6 +58,15 @@ struct KeptPart {
   MemberId from;
   int64_t step = -1;
   uint64_t hash = 0;
+  uint64_t arrival = 0;  // a number that grows
+};
+
+// What a flawed server or leveller has heard in a view.
+struct Forgery {
+  ViewId view;
+  std::set<MemberId> answers;
+  uint64_t hash = 0;  // that these hold
+  std::set<MemberId> holds;
 };
 
 // The last hold of a member: what it said of its state, if it knew.
@@ -102,6 +112,7 @@ struct Process {
   std::vector<KeptPart> kept;            // [shards x kMostWorkers]
   std::map<int, uint64_t> cached_parts;  // flaw kKeepPartsOverAttempts
   std::optional<uint64_t> late_part;     // flaw kLatePartJoinsNextRound
+  Forgery forgery;
 
   std::vector<FaultSpec> fault_specs;
   FaultPlan plan;
@@ -168,6 +179,7 @@ class World {
     RoundActions actions = std::move(scratch_);
     actions.clear();
     call(actions);
+    if (options_.flaw != RoundFlaw::kNone) AddForged(process, message, actions);
     Watch(process, before, message, actions);
     Carry(process, actions);
     scratch_ = std::move(actions);
@@ -247,6 +259,18 @@ class World {
   bool IsCut(const Process& from, const Process& to) const {
     return now_us_ < cuts_[from.id.worker.value][to.id.worker.value].until_us;
   }
+
+  // --- world_flaws.cc ---
+  std::unique_ptr<RoundMember> MakeMember(const Process& process, int64_t step,
+                                          uint64_t state);
+  void Hear(Process& process, RoundMessage message, RoundActions& actions);
+  RoundMessage MessageOf(const Process& process, Body body) const;
+  void Forge(Process& process, const std::vector<MemberId>& members,
+             const Body& body, RoundActions& actions);
+  void AddForged(Process& process, const RoundMessage* message,
+                 RoundActions& actions);
+  std::vector<Contributor> Summed(Process& process,
+                                  const struct Aggregate& request);
 
   // --- world_script.cc ---
   // True: it was killed.
@@ -328,6 +352,7 @@ class World {
   Pool<Parcel> parcels_;
   Pool<View> views_;
   Pool<struct Aggregate> sums_;
+  uint64_t parts_kept_ = 0;
   RoundActions scratch_;
 
   RoundOptions round_;

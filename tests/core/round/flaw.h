@@ -1,12 +1,11 @@
-// Faults that tests put into the core on purpose, to see that they are found.
+// Mistakes that an implementation of the rounds could contain.  The simulation
+// puts one into a schedule on purpose, to see that its invariants find it.
 #pragma once
 
 #include <cstdint>
 
 namespace paceline {
 
-// Each is a mistake that an implementation of DESIGN 7 could contain; none but
-// kNone ever runs outside tests.
 enum class RoundFlaw : uint8_t {
   kNone,
   kAnswerWithoutAdopting,    // old views' results are still taken
@@ -22,7 +21,7 @@ enum class RoundFlaw : uint8_t {
   kSumInOrderOfArrival,
   kSendViewBeforeItIsDurable,
   kJoinerServesBehind,       // before it has what its view had applied
-  kAddLatePartAfterClosing,  // contributors change after the close
+  kAddLatePartAfterClosing,  // the sum has a part that came after the close
   kMixDivisions,             // parts of two divisions of one batch are summed
   kCommitOverUnequalStates,  // rounds go on though states differ
   kIgnoreAttempt,            // messages of an earlier life are heard
