@@ -8,6 +8,7 @@
 #include "core/base/status_macros.h"
 #include "core/obs/log.h"
 #include "core/optim/step_gate.h"
+#include "core/round/rule_traits.h"
 
 namespace paceline {
 
@@ -21,7 +22,7 @@ RoundRunner::RoundRunner(RoundRunnerOptions options,
                 parts.clock, parts.observer, parts.cancel}) {}
 
 absl::Status RoundRunner::Run() {
-  if (options_.spec.aggregation.rule == "zeno") {
+  if (TraitsOf(options_.spec.aggregation.rule).trusts_a_batch) {
     PACELINE_RETURN_IF_ERROR(LoadTrusted());
   }
   for (;;) {

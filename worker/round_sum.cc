@@ -289,7 +289,8 @@ absl::StatusOr<RoundSum::Combination> RoundSum::Decide(
       combination.samples.push_back(contributor.samples);
     }
   }
-  if (combination.rule->reads_whole_parts() && shape_.codec() != Codec::kRaw) {
+  if (TraitsOf(options_.rule.name).reads_whole_parts &&
+      shape_.codec() != Codec::kRaw) {
     for (const auto& part : combination.parts) {
       combination.decoded.emplace_back(shape_.values(request.shard));
       DecodeValues(shape_.codec(), part->payload->bytes(),

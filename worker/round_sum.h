@@ -19,6 +19,7 @@
 #include "core/base/task_loop.h"
 #include "core/round/round_member.h"
 #include "core/round/rule.h"
+#include "core/round/rule_traits.h"
 #include "worker/block_pool.h"
 #include "worker/round_payload.h"
 #include "worker/round_shape.h"
@@ -124,7 +125,7 @@ class RoundSum {
     std::shared_ptr<Ahead> ahead;  // closures hold it weakly
   };
 
-  bool sums_ahead() const { return options_.rule.name == "mean"; }
+  bool sums_ahead() const { return TraitsOf(options_.rule.name).sums_ahead; }
   void Join(const std::shared_ptr<Ahead>& ahead, const MemberId& member,
             std::shared_ptr<Part> part);
   void OnChunk(const std::weak_ptr<Ahead>& ahead, int chunk);

@@ -10,7 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "core/base/tensor.h"
 #include "core/round/rule_blocks.h"
-#include "core/round/rule_check.h"
+#include "core/round/rule_traits.h"
 
 namespace paceline {
 namespace {
@@ -45,7 +45,7 @@ void CheckGossip(const AggregationSpec& a, SpecProblems& problems) {
                                   const char* why) {
     problems.Add(path, absl::StrCat("is ", is, ", but mode gossip ", why));
   };
-  if (a.rule != "mean") {
+  if (a.rule != AggregationSpec().rule) {
     refuse("aggregation.rule", absl::CHexEscape(a.rule),
            "averages two members' parameters at a time and has nobody to "
            "judge them: leave rule out, or use mode rolling");
@@ -103,11 +103,11 @@ bool CheckRuleKeys(const JobSpec& spec, SpecProblems& problems) {
     problems.Add("aggregation.rule", std::string(status.message()));
     return false;
   }
-  if (IsWholeVectorRule(a.rule) && a.shards > 1) {
+  if (TraitsOf(a.rule).reads_whole_parts && a.shards > 1) {
     problems.Add("aggregation.shards",
                  absl::StrCat("is ", a.shards, ", but rule ", a.rule,
-                              " judges whole parts: set shards to 1, or use "
-                              "mean, median or trimmed-mean"));
+                              " judges whole parts: set shards to 1, or use ",
+                              ShardableRules()));
     return false;
   }
   return true;
@@ -313,7 +313,7 @@ int32_t ShardsOf(const JobSpec& spec, const ModelDescription& model,
                  int64_t members) {
   const AggregationSpec& a = spec.aggregation;
   if (a.shards > 0) return a.shards;
-  if (a.mode != "rolling" || IsWholeVectorRule(a.rule)) return 1;
+  if (a.mode != "rolling" || TraitsOf(a.rule).reads_whole_parts) return 1;
   constexpr auto kBlock = static_cast<int64_t>(kRuleBlock);
   const int64_t most = std::clamp<int64_t>(members, 1, kMostShards);
   int64_t elements = 0;

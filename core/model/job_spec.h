@@ -172,7 +172,7 @@ struct InferSpec {
 struct AggregationSpec {
   std::string mode = "none";   // none, rolling, central, gossip
   int32_t members = 0;         // at most; 0: whoever can, and whoever joins
-  std::string rule = "mean";   // core/round/rule_check.h: RuleNames()
+  std::string rule = "mean";   // core/round/rule_traits.h: RuleNames()
   int64_t k = 0;               // liars to withstand
   int64_t selected = 1;        // krum
   double alpha = 1;            // suspicion

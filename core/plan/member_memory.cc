@@ -10,6 +10,7 @@
 #include "core/optim/optimizer.h"
 #include "core/plan/plan.h"
 #include "core/plan/saturate.h"
+#include "core/round/rule_traits.h"
 
 namespace paceline {
 namespace {
@@ -49,7 +50,8 @@ RoundBytes RoundBytesOf(const JobSpec& spec, const ModelDescription& model,
   // Its own part is among these: it is there already, in `part` or in place.
   bytes.served = MultiplyBytes(
       members - 1, MultiplyBytes(CeilDivide(shards, members), shard));
-  if (spec.aggregation.rule == "zeno") {
+  const RuleTraits* const rule = FindRule(spec.aggregation.rule);
+  if (rule != nullptr && rule->trusts_a_batch) {
     bytes.trial = MultiplyBytes(4, elements);
   }
   return bytes;

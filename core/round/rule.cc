@@ -9,10 +9,21 @@
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
 #include "core/round/rule_blocks.h"
-#include "core/round/rule_check.h"
 #include "core/round/rule_kinds.h"
+#include "core/round/rule_traits.h"
 
 namespace paceline {
+namespace {
+
+// Sum of all parts over the sum of all samples.
+// Assumes that nobody lies.  Decide O(n).
+class MeanRule final : public WeightedRule {
+ public:
+  absl::StatusOr<RuleVerdict> Decide(
+      absl::Span<const RulePart> parts) const override;
+};
+
+}  // namespace
 
 absl::Status CheckParts(absl::Span<const RulePart> parts) {
   if (parts.empty()) {
@@ -113,30 +124,22 @@ absl::StatusOr<RuleVerdict> MeanRule::Decide(
   return verdict;
 }
 
+std::unique_ptr<Rule> MakeMean(const RuleSpec& /*spec*/,
+                               TrustedLoss* /*loss*/) {
+  return std::make_unique<MeanRule>();
+}
+
 absl::StatusOr<std::unique_ptr<Rule>> MakeRule(const RuleSpec& spec,
                                                TrustedLoss* loss) {
   PACELINE_RETURN_IF_ERROR(CheckRuleNumbers(spec));
-  std::unique_ptr<Rule> rule;
-  if (spec.name == "mean") {
-    rule = std::make_unique<MeanRule>();
-  } else if (spec.name == "median") {
-    rule = std::make_unique<MedianRule>();
-  } else if (spec.name == "trimmed-mean") {
-    rule = std::make_unique<TrimmedMeanRule>(spec.k);
-  } else if (spec.name == "krum") {
-    rule = std::make_unique<KrumRule>(spec.k, spec.selected);
-  } else if (spec.name == "suspicion") {
-    rule = std::make_unique<SuspicionRule>(spec.k, spec.alpha);
-  } else {
-    PACELINE_CHECK(spec.name == "zeno", spec.name);
-    if (loss == nullptr) {
-      return absl::InvalidArgumentError(
-          "rule zeno scores parts by a loss and got none: give it a trusted "
-          "batch, or use another rule");
-    }
-    rule = std::make_unique<ZenoRule>(spec.k, spec.gamma, spec.rho, *loss);
+  const RuleTraits& traits = TraitsOf(spec.name);
+  if (traits.trusts_a_batch && loss == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "rule ", spec.name,
+        " scores parts by a loss and got none: give it a trusted batch, or use "
+        "another rule"));
   }
-  return rule;
+  return traits.make(spec, loss);
 }
 
 absl::StatusOr<RuleVerdict> Aggregate(const Rule& rule,

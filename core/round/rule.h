@@ -14,7 +14,7 @@
 //   suspicion     n >= 2k + 1              weighted by nearness to the median
 //   zeno          n >= k + 1               the n - k that lower a loss most
 //
-// (rule_check.h has this table as data.)  Members are named by their place in
+// (rule_traits.h has this table as data.)  Members are named by their place in
 // id order: parts[i] everywhere.  Ties go to the lower place.
 //
 // Same bytes: the arithmetic is + - * / and sqrt in an order that the source
@@ -41,7 +41,7 @@
 
 namespace paceline {
 
-// A rule and its numbers.  CheckRule (rule_check.h) says what is wrong with
+// A rule and its numbers.  CheckRule (rule_traits.h) says what is wrong with
 // them; a field that the rule does not use must hold a legal value all the
 // same, which the defaults are.
 struct RuleSpec {
@@ -119,15 +119,12 @@ class TrustedLoss {
 //   ASSIGN(const RuleVerdict verdict, rule->Decide(parts));
 //   for (each range) rule->Combine(parts, verdict, begin, end, result_range);
 //
-// A rule with reads_whole_parts() false decides by sizes and samples alone:
-// then Decide may come before the values have arrived, and Combine as soon as
-// all parts have those of its range.
+// A rule that does not read whole parts (rule_traits.h) decides by sizes and
+// samples alone: then Decide may come before the values have arrived, and
+// Combine as soon as all parts have those of its range.
 class Rule {
  public:
   virtual ~Rule() = default;
-
-  // Whether Decide reads values; such a rule cannot be sharded.
-  virtual bool reads_whole_parts() const = 0;
 
   // Judges the members; parts in id order.  The cost stands with the rules
   // in rule_kinds.h; with at most O(parts) of memory beside blocks.

@@ -1,5 +1,5 @@
-// The six rules one by one: source, assumption, cost, where we depart.  Made
-// by MakeRule (rule.h), which has checked the numbers.
+// What the rules have in common, and how each is made.  A rule's own file says
+// its source, its assumption, its cost, and where we depart.
 //
 // Costs are for n parts of d coordinates.  "One read" is one pass over all
 // parts, which is what takes the time: see tests/bench/bench_rules.cc.
@@ -7,7 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
+#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -49,116 +49,13 @@ class WeightedRule : public Rule {
                size_t begin, size_t end, absl::Span<float> result) const final;
 };
 
-// Sum of all parts over the sum of all samples.
-// Assumes that nobody lies.  Decide O(n).
-class MeanRule : public WeightedRule {
- public:
-  bool reads_whole_parts() const override { return false; }
-  absl::StatusOr<RuleVerdict> Decide(
-      absl::Span<const RulePart> parts) const override;
-};
-
-// Coordinate-wise median and trimmed mean: Yin, Chen, Ramchandran and Bartlett
-// 2018, "Byzantine-robust distributed learning: towards optimal statistical
-// rates", definitions 1 and 2.
-// Assumes n >= 2k + 1: each coordinate then lies between honest values.
-// Departure: a count k is trimmed at each end, not a fraction.  The middle two
-// are averaged in float64, the untrimmed summed there in ascending order, so
-// that the result does not depend on who sent which value.
-// Decide O(n).  Combine: one read, O(n log^2 n) exchanges a coordinate.
-class MedianRule : public Rule {
- public:
-  bool reads_whole_parts() const override { return false; }
-  absl::StatusOr<RuleVerdict> Decide(
-      absl::Span<const RulePart> parts) const override;
-  void Combine(absl::Span<const RulePart> parts, const RuleVerdict& verdict,
-               size_t begin, size_t end,
-               absl::Span<float> result) const override;
-};
-
-class TrimmedMeanRule : public Rule {
- public:
-  explicit TrimmedMeanRule(int64_t k) : k_(k) {}
-
-  bool reads_whole_parts() const override { return false; }
-  absl::StatusOr<RuleVerdict> Decide(
-      absl::Span<const RulePart> parts) const override;
-  void Combine(absl::Span<const RulePart> parts, const RuleVerdict& verdict,
-               size_t begin, size_t end,
-               absl::Span<float> result) const override;
-
- private:
-  const int64_t k_;
-};
-
-// Blanchard, El Mhamdi, Guerraoui and Stainer 2017, "Machine learning with
-// adversaries: Byzantine tolerant gradient descent", section 4 (Krum) and 5
-// (Multi-Krum).  A part's score is the sum of the squared distances to its
-// n - k - 2 nearest others; the `selected` lowest are averaged.
-// Assumes n >= 2k + 3, honest gradients drawn from one distribution whose
-// spread is small beside its mean.  Multi-Krum is covered for selected <=
-// n - k - 2 (Damaskinos et al. 2019, "AggregaThor").
-// Decide: one read, n (n - 1) / 2 distances of O(d).
-class KrumRule : public WeightedRule {
- public:
-  KrumRule(int64_t k, int64_t selected) : k_(k), selected_(selected) {}
-
-  bool reads_whole_parts() const override { return true; }
-  absl::StatusOr<RuleVerdict> Decide(
-      absl::Span<const RulePart> parts) const override;
-
- private:
-  const int64_t k_;
-  const int64_t selected_;
-};
-
-// Weighting by suspicion, in the form that this project's issue gives: s_i is
-// the distance of part i to the coordinate-wise median over the median of
-// these distances; the k most suspect are dropped, the others weigh
-// alpha / (alpha + s_i), normalised.  In spirit the reweighting by residuals
-// of Fu, Xie, Li and Chen 2019; no proof of its own.
-// Assumes n >= 2k + 1, so that the median is between honest values, and that
-// liars are farther from it than most: one that stays close keeps a weight,
-// but moves the result no farther than its distance.
-// Where half of the members sit on the median itself, the median distance is
-// 0: s_i is then 0 for them and infinity for the others, which weigh nothing.
-// Decide: one read, a median of n and n distances a coordinate.
-class SuspicionRule : public WeightedRule {
- public:
-  SuspicionRule(int64_t k, double alpha) : k_(k), alpha_(alpha) {}
-
-  bool reads_whole_parts() const override { return true; }
-  absl::StatusOr<RuleVerdict> Decide(
-      absl::Span<const RulePart> parts) const override;
-
- private:
-  const int64_t k_;
-  const double alpha_;
-};
-
-// Xie, Koyejo and Gupta 2019, "Zeno: distributed stochastic gradient descent
-// with suspicion-based fault-tolerance", definitions 2 and 3: the score of a
-// mean gradient u is f(x) - f(x - gamma u) - rho |u|^2 on a small batch that
-// the server trusts; the n - k highest are averaged (the paper's b is k).
-// Assumes one honest member at least, k no fewer than the liars, and a trusted
-// batch that resembles the training data.
-// Departure: a member whose score is not finite (its step ruins the loss) is
-// dropped even if k others are worse placed.
-// Decide: one read for the lengths, and n + 1 evaluations of the loss.
-class ZenoRule : public WeightedRule {
- public:
-  ZenoRule(int64_t k, double gamma, double rho, TrustedLoss& loss)
-      : k_(k), gamma_(gamma), rho_(rho), loss_(loss) {}
-
-  bool reads_whole_parts() const override { return true; }
-  absl::StatusOr<RuleVerdict> Decide(
-      absl::Span<const RulePart> parts) const override;
-
- private:
-  const int64_t k_;
-  const double gamma_;
-  const double rho_;
-  TrustedLoss& loss_;  // outlives the rule
-};
+// The factories of rule_traits.cc's table, which has checked the numbers.
+// loss: null but for zeno.
+std::unique_ptr<Rule> MakeMean(const RuleSpec& spec, TrustedLoss* loss);
+std::unique_ptr<Rule> MakeMedian(const RuleSpec& spec, TrustedLoss* loss);
+std::unique_ptr<Rule> MakeTrimmedMean(const RuleSpec& spec, TrustedLoss* loss);
+std::unique_ptr<Rule> MakeKrum(const RuleSpec& spec, TrustedLoss* loss);
+std::unique_ptr<Rule> MakeSuspicion(const RuleSpec& spec, TrustedLoss* loss);
+std::unique_ptr<Rule> MakeZeno(const RuleSpec& spec, TrustedLoss* loss);
 
 }  // namespace paceline

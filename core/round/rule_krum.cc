@@ -54,6 +54,26 @@ absl::Status CheckFinite(absl::Span<const RulePart> parts,
   return finite ? absl::OkStatus() : NonFinitePart(parts);
 }
 
+// Blanchard, El Mhamdi, Guerraoui and Stainer 2017, "Machine learning with
+// adversaries: Byzantine tolerant gradient descent", section 4 (Krum) and 5
+// (Multi-Krum).  A part's score is the sum of the squared distances to its
+// n - k - 2 nearest others; the `selected` lowest are averaged.
+// Assumes n >= 2k + 3, honest gradients drawn from one distribution whose
+// spread is small beside its mean.  Multi-Krum is covered for selected <=
+// n - k - 2 (Damaskinos et al. 2019, "AggregaThor").
+// Decide: one read, n (n - 1) / 2 distances of O(d).
+class KrumRule final : public WeightedRule {
+ public:
+  KrumRule(int64_t k, int64_t selected) : k_(k), selected_(selected) {}
+
+  absl::StatusOr<RuleVerdict> Decide(
+      absl::Span<const RulePart> parts) const override;
+
+ private:
+  const int64_t k_;
+  const int64_t selected_;
+};
+
 }  // namespace
 
 absl::StatusOr<RuleVerdict> KrumRule::Decide(
@@ -87,6 +107,10 @@ absl::StatusOr<RuleVerdict> KrumRule::Decide(
                              " of ", members, " members; scores ",
                              absl::StrJoin(verdict.scores, ", "));
   return verdict;
+}
+
+std::unique_ptr<Rule> MakeKrum(const RuleSpec& spec, TrustedLoss* /*loss*/) {
+  return std::make_unique<KrumRule>(spec.k, spec.selected);
 }
 
 }  // namespace paceline

@@ -26,6 +26,30 @@ std::vector<double> SquaredLengths(absl::Span<const RulePart> parts) {
   return lengths;
 }
 
+// Xie, Koyejo and Gupta 2019, "Zeno: distributed stochastic gradient descent
+// with suspicion-based fault-tolerance", definitions 2 and 3: the score of a
+// mean gradient u is f(x) - f(x - gamma u) - rho |u|^2 on a small batch that
+// the server trusts; the n - k highest are averaged (the paper's b is k).
+// Assumes one honest member at least, k no fewer than the liars, and a trusted
+// batch that resembles the training data.
+// Departure: a member whose score is not finite (its step ruins the loss) is
+// dropped even if k others are worse placed.
+// Decide: one read for the lengths, and n + 1 evaluations of the loss.
+class ZenoRule final : public WeightedRule {
+ public:
+  ZenoRule(int64_t k, double gamma, double rho, TrustedLoss& loss)
+      : k_(k), gamma_(gamma), rho_(rho), loss_(loss) {}
+
+  absl::StatusOr<RuleVerdict> Decide(
+      absl::Span<const RulePart> parts) const override;
+
+ private:
+  const int64_t k_;
+  const double gamma_;
+  const double rho_;
+  TrustedLoss& loss_;  // outlives the rule
+};
+
 }  // namespace
 
 absl::StatusOr<RuleVerdict> ZenoRule::Decide(
@@ -78,6 +102,10 @@ absl::StatusOr<RuleVerdict> ZenoRule::Decide(
                              " of ", members, " members; scores ",
                              absl::StrJoin(verdict.scores, ", "));
   return verdict;
+}
+
+std::unique_ptr<Rule> MakeZeno(const RuleSpec& spec, TrustedLoss* loss) {
+  return std::make_unique<ZenoRule>(spec.k, spec.gamma, spec.rho, *loss);
 }
 
 }  // namespace paceline

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/round/rule.h"
-#include "core/round/rule_check.h"
+#include "core/round/rule_traits.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/round/rule_inputs.h"

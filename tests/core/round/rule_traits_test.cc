@@ -1,4 +1,4 @@
-#include "core/round/rule_check.h"
+#include "core/round/rule_traits.h"
 
 #include <cmath>
 #include <cstdint>
@@ -130,14 +130,14 @@ TEST(CheckRule, SurvivesTheLargestNumbers) {
 
 TEST(CheckRule, RefusesWholeVectorRulesOverShards) {
   for (const std::string name : {"krum", "suspicion", "zeno"}) {
-    EXPECT_TRUE(IsWholeVectorRule(name));
+    EXPECT_TRUE(TraitsOf(name).reads_whole_parts);
     ExpectRefused(SpecOf(name, 1), 9, 3,
                   "rule " + name +
                       " judges whole parts and cannot work on 3 shards: use "
                       "shards 1, or mean, median or trimmed-mean");
   }
   for (const std::string name : {"mean", "median", "trimmed-mean"}) {
-    EXPECT_FALSE(IsWholeVectorRule(name));
+    EXPECT_FALSE(TraitsOf(name).reads_whole_parts);
     EXPECT_TRUE(CheckRule(SpecOf(name, 1), 9, 3).ok());
   }
 }
@@ -208,18 +208,6 @@ TEST(CheckRule, IsSilentJustInsideAnAssumptionAndWarnsJustOutside) {
   }
   EXPECT_THAT(WarningsOf(SpecOf("zeno", 3), 4), ElementsAre());
   EXPECT_THAT(WarningsOf(SpecOf("trimmed-mean", 3), 7), ElementsAre());
-}
-
-TEST(LiarsWithstood, IsWhatTheRuleIsSetToWhileItsAssumptionHolds) {
-  EXPECT_EQ(LiarsWithstood(SpecOf("mean", 0), 9), 0);
-  EXPECT_EQ(LiarsWithstood(SpecOf("median", 0), 9), 4);
-  EXPECT_EQ(LiarsWithstood(SpecOf("median", 0), 8), 3);
-  EXPECT_EQ(LiarsWithstood(SpecOf("trimmed-mean", 2), 9), 2);
-  EXPECT_EQ(LiarsWithstood(SpecOf("krum", 3), 9), 3);
-  EXPECT_EQ(LiarsWithstood(SpecOf("krum", 4), 9), 0);
-  EXPECT_EQ(LiarsWithstood(SpecOf("suspicion", 4), 9), 4);
-  EXPECT_EQ(LiarsWithstood(SpecOf("zeno", 8), 9), 8);
-  EXPECT_EQ(LiarsWithstood(SpecOf("zeno", 9), 9), 0);
 }
 
 }  // namespace
