@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "client/table.h"
 #include "client/text.h"
-#include "core/predict/interval.h"
+#include "core/predict/curve_error.h"
 
 namespace paceline {
 namespace {

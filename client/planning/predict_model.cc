@@ -12,7 +12,7 @@
 #include "core/base/status_macros.h"
 #include "core/model/description.h"
 #include "core/model/precision.h"
-#include "core/predict/interval.h"
+#include "core/predict/curve_error.h"
 
 namespace paceline {
 namespace {

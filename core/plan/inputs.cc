@@ -18,7 +18,7 @@
 #include "core/plan/like_devices.h"
 #include "core/plan/like_layers.h"
 #include "core/plan/memory.h"
-#include "core/predict/interval.h"
+#include "core/predict/curve_error.h"
 #include "core/predict/layer_predictor.h"
 #include "core/transfer/tensor_codec.h"
 

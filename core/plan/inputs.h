@@ -12,7 +12,7 @@
 #include "core/model/job_spec.h"
 #include "core/plan/measurement.h"
 #include "core/plan/problem.h"
-#include "core/predict/layer_model.h"
+#include "core/predict/layer_predictor.h"
 
 namespace paceline {
 
@@ -44,7 +44,7 @@ struct DeviceFacts {
 
 // How well layer times are known that were not measured: factors on the sum of
 // the predicted ones between which the true sum is in about kIntervalLevel
-// (core/predict/interval.h) of cases or more, since layers are taken to err
+// (core/predict/curve_error.h) of cases or more, since layers are taken to err
 // together.  Of the device of which least is known.
 struct PredictedTimes {
   double low_factor = 1;

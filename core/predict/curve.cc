@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -14,14 +16,6 @@ namespace paceline {
 namespace {
 
 constexpr int kLeastCopiedPoints = 3;
-
-double MedianInPlace(std::vector<double>& values) {
-  const size_t half = values.size() / 2;
-  std::nth_element(values.begin(), values.begin() + half, values.end());
-  if (values.size() % 2 == 1) return values[half];
-  const double below = *std::max_element(values.begin(), values.begin() + half);
-  return (below + values[half]) / 2;
-}
 
 std::vector<std::string> UnionOfColumns(
     const std::vector<TimingTable>& tables) {
@@ -69,7 +63,7 @@ Curve MakeCurve(const CurveName& name, Measurements measurements) {
       repeats.push_back(measurements[first].second);
     }
     curve.sizes.push_back(size);
-    curve.seconds.push_back(MedianInPlace(repeats));
+    curve.seconds.push_back(Median(std::move(repeats)));
   }
   return curve;
 }
@@ -116,7 +110,75 @@ void FindNumericColumns(CurveSet& set) {
   }
 }
 
+// How far two numbers are apart, in powers of e; 1 for words.
+double Distance(bool numeric, const std::string& a, const std::string& b) {
+  double from, to;
+  if (!numeric || !absl::SimpleAtod(a, &from) || !absl::SimpleAtod(b, &to) ||
+      from <= 0 || to <= 0) {
+    return 1;
+  }
+  return std::abs(std::log(to / from));
+}
+
+struct Candidate {
+  int differences = 0;
+  double distance = 0;
+  int index = 0;
+
+  bool operator<(const Candidate& other) const {
+    return std::tie(differences, distance, index) <
+           std::tie(other.differences, other.distance, other.index);
+  }
+};
+
+Candidate Compare(const CurveSet& set, const Curve& target, int index) {
+  const Curve& curve = set.curves[index];
+  const std::vector<std::string>& features = curve.features;
+  Candidate candidate{.differences = Differences(curve, target),
+                      .index = index};
+  for (size_t c = 0; c < set.columns.size(); ++c) {
+    if (features[c] == target.features[c]) continue;
+    candidate.distance +=
+        Distance(set.numeric[c], target.features[c], features[c]);
+  }
+  return candidate;
+}
+
 }  // namespace
+
+double WeightedMedian(std::vector<Weighted> values) {
+  std::sort(
+      values.begin(), values.end(),
+      [](const Weighted& a, const Weighted& b) { return a.value < b.value; });
+  double total = 0;
+  for (const Weighted& v : values) total += v.weight;
+  double below = 0;
+  for (const Weighted& v : values) {
+    below += v.weight;
+    if (2 * below >= total) return v.value;
+  }
+  return 0;
+}
+
+double Mean(const std::vector<double>& values) {
+  if (values.empty()) return 0;
+  return std::accumulate(values.begin(), values.end(), 0.0) /
+         static_cast<double>(values.size());
+}
+
+double Median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  return Quantile(values, 0.5);
+}
+
+double Quantile(const std::vector<double>& sorted, double part) {
+  const double rank = part * static_cast<double>(sorted.size() - 1);
+  const auto low = static_cast<size_t>(std::floor(rank));
+  const size_t high = std::min(low + 1, sorted.size() - 1);
+  return sorted[low] +
+         (rank - static_cast<double>(low)) * (sorted[high] - sorted[low]);
+}
 
 std::string CanonicalValue(const std::string& value) {
   double number;
@@ -191,6 +253,58 @@ int DecadeOf(double size) {
 
 double OctavesBetween(double a, double b) {
   return std::abs(std::log2((1 + a) / (1 + b)));
+}
+
+int Differences(const Curve& a, const Curve& b) {
+  int differences = 0;
+  for (size_t c = 0; c < a.features.size(); ++c) {
+    differences += a.features[c] != b.features[c];
+  }
+  return differences;
+}
+
+std::vector<double> ScalesOf(const CurveSet& set, const Curve& target,
+                             const Curve& of) {
+  std::vector<double> scales = {1};
+  if (target.size_column != "elements") return scales;
+  for (size_t c = 0; c < set.columns.size(); ++c) {
+    if (set.columns[c] != "dtype") continue;
+    const double bytes = ElementBytesOf(target.features[c]);
+    const double bytes_of = ElementBytesOf(of.features[c]);
+    if (bytes > 0 && bytes_of > 0 && bytes != bytes_of) {
+      scales.push_back(bytes / bytes_of);
+    }
+  }
+  return scales;
+}
+
+std::vector<Sister> FindSisters(const CurveSet& set, const Curve& target,
+                                const SisterLimits& limits) {
+  std::vector<Candidate> candidates;
+  for (size_t c = 0; c < set.curves.size(); ++c) {
+    const Curve& curve = set.curves[c];
+    if (curve.family == target.family ||
+        curve.size_column != target.size_column) {
+      continue;
+    }
+    const Candidate candidate = Compare(set, target, static_cast<int>(c));
+    if (candidate.differences >= limits.least_differences &&
+        candidate.differences <= limits.differences) {
+      candidates.push_back(candidate);
+    }
+  }
+  const auto most = std::min<size_t>(candidates.size(), limits.sisters);
+  std::partial_sort(candidates.begin(), candidates.begin() + most,
+                    candidates.end());
+  std::vector<Sister> sisters;
+  for (const Candidate& candidate : candidates) {
+    const Curve& curve = set.curves[candidate.index];
+    for (const double scale : ScalesOf(set, target, curve)) {
+      if (static_cast<int>(sisters.size()) == limits.sisters) return sisters;
+      sisters.push_back({&curve, scale, candidate.differences});
+    }
+  }
+  return sisters;
 }
 
 }  // namespace paceline

@@ -1,4 +1,5 @@
-// Curves: the times of one thing over its size.
+// Curves: the times of one thing over its size, which of them are alike, and
+// the statistics that the predictors share.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,20 @@
 #include "core/predict/timing_csv.h"
 
 namespace paceline {
+
+struct Weighted {
+  double value = 0;
+  double weight = 0;  // > 0
+};
+
+// The least value with half the weight at or below it; 0 for none.
+// O(n log n).
+double WeightedMedian(std::vector<Weighted> values);
+
+double Mean(const std::vector<double>& values);  // 0 for none
+double Median(std::vector<double> values);       // 0 for none
+// Between the ranks; `part` in [0, 1], `sorted` ascending and not empty.
+double Quantile(const std::vector<double>& sorted, double part);
 
 // Times of one combination of features.  A value.
 struct Curve {
@@ -56,5 +71,34 @@ int DecadeOf(double size);
 
 // Doublings between two sizes; 1 is added to both, so that 0 is near 1.
 double OctavesBetween(double a, double b);
+
+// A curve read at `scale * size` for the target's `size`: f16 and f32 agree at
+// equal elements where latency rules and at equal bytes where bandwidth does,
+// so such a pair is listed twice.
+struct Sister {
+  const Curve* curve = nullptr;  // borrowed from the set
+  double scale = 1;
+  int differences = 0;  // features that differ from the target's
+};
+
+// Factors at which sizes of `of` may equal sizes of `target`: 1, and the ratio
+// of their element sizes where sizes count elements.
+std::vector<double> ScalesOf(const CurveSet& set, const Curve& target,
+                             const Curve& of);
+
+// How far apart two curves are: the features in which they differ.
+int Differences(const Curve& a, const Curve& b);
+
+struct SisterLimits {
+  int least_differences = 0;
+  int differences = 2;  // at most
+  int sisters = 32;     // at most
+};
+
+// The most alike first: by differences, then by how far their numbers are
+// apart, then by the set's order.  Only curves whose sizes count the same
+// thing, and none of target.family.  O(curves log curves).
+std::vector<Sister> FindSisters(const CurveSet& set, const Curve& target,
+                                const SisterLimits& limits);
 
 }  // namespace paceline

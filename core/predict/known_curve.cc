@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/predict/weighted.h"
+#include "core/predict/curve.h"
 
 namespace paceline {
 namespace {

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "core/predict/curve.h"
-#include "core/predict/sister.h"
 
 namespace paceline {
 

@@ -8,8 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "core/predict/curve.h"
-#include "core/predict/evaluate.h"
-#include "core/predict/interval.h"
+#include "core/predict/curve_error.h"
 
 namespace paceline {
 

@@ -7,7 +7,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "core/predict/weighted.h"
+#include "core/predict/curve.h"
 
 namespace paceline {
 namespace {

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "core/predict/curve.h"
-#include "core/predict/sister.h"
 
 namespace paceline {
 

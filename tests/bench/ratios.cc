@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "core/predict/weighted.h"
+#include "core/predict/curve.h"
 
 namespace paceline {
 

@@ -1,8 +1,6 @@
-#include "core/predict/evaluate.h"
-
 #include <cmath>
 
-#include "core/predict/interval.h"
+#include "core/predict/curve_error.h"
 #include "core/predict/unseen_curve.h"
 #include "gtest/gtest.h"
 #include "tests/core/predict/curves.h"

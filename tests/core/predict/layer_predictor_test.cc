@@ -144,26 +144,15 @@ TEST(LayerPredictor, HoldsAKindNeverMeasuredAnywhereInAWideInterval) {
             known.high_seconds / known.seconds);
 }
 
-TEST(LayerPredictor, ScalesAllDevicesByTheSpeedOfANewOne) {
+TEST(LayerPredictor, TakesANewDeviceForATypicalOne) {
   const LayerPredictor predictor =
       Fitted(World({"linear", "conv2d", "norm"}, {"fast", "middle", "slow"}));
   const LayerWork work = Work("linear", "new", 16, 1024);
 
-  const auto same = predictor.Predict(work);
-  const auto quarter = predictor.Predict(work, 0.25);
+  const LayerPrediction predicted = Predicted(predictor, work);
 
-  ASSERT_TRUE(same.ok() && quarter.ok());
-  EXPECT_EQ(same->level, LayerLevel::kAllDevices);
-  EXPECT_LT(RelativeError(*same, work), 0.4);
-  EXPECT_NEAR(quarter->seconds, 4 * same->seconds, 1e-9);
-}
-
-TEST(LayerPredictor, IgnoresTheSpeedOfADeviceItHasMeasured) {
-  const LayerPredictor predictor = Fitted(World({"linear"}, {"fast", "slow"}));
-  const LayerWork work = Work("linear", "fast", 16, 512);
-
-  EXPECT_EQ(predictor.Predict(work, 0.1)->seconds,
-            predictor.Predict(work)->seconds);
+  EXPECT_EQ(predicted.level, LayerLevel::kAllDevices);
+  EXPECT_LT(RelativeError(predicted, work), 0.4);
 }
 
 TEST(LayerPredictor, HoldsMostUnmeasuredBatchesInItsIntervals) {
@@ -260,12 +249,10 @@ TEST(LayerPredictor, RefusesToFitNothing) {
               HasSubstr("no layer was measured"));
 }
 
-TEST(LayerPredictor, RefusesSpeedsAndWorkThatAreNone) {
+TEST(LayerPredictor, RefusesWorkThatIsNone) {
   const LayerPredictor predictor = Fitted(World({"linear"}, {"a"}));
   LayerWork bad = Work("linear", "a", 1, 128);
 
-  EXPECT_EQ(predictor.Predict(bad, 0).status().code(),
-            absl::StatusCode::kInvalidArgument);
   bad.threads = -2;
   EXPECT_EQ(predictor.Predict(bad).status().code(),
             absl::StatusCode::kInvalidArgument);

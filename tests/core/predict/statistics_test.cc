@@ -1,5 +1,5 @@
-#include "core/predict/ridge.h"
-#include "core/predict/weighted.h"
+#include "core/predict/curve.h"
+#include "core/predict/layer_predictor.h"
 #include "gtest/gtest.h"
 
 namespace paceline {
