@@ -10,7 +10,7 @@
 #include "core/base/status_macros.h"
 #include "core/model/aggregation.h"
 #include "core/model/description.h"
-#include "core/plan/member_memory.h"
+#include "core/plan/memory.h"
 #include "core/plan/plan.h"
 #include "core/schedule/schedule.h"
 

@@ -42,7 +42,7 @@
 #include "client/up.h"
 #include "client/weights_file.h"
 #include "core/base/status_macros.h"
-#include "core/schedule/asynchronous.h"
+#include "core/schedule/traits.h"
 #include "worker/weights/safetensors.h"
 
 namespace paceline {
@@ -175,7 +175,7 @@ ExitCode Bench(const CommandContext& context, GrpcControlClient& client,
   if (!sets.ok()) return ReportError(context.console, sets);
   // What belongs to one schedule may be set where the bench has it.
   for (const std::string& schedule : bench.schedules) {
-    if (!IsAsynchronous(schedule)) continue;
+    if (!ScheduleTraitsOf(schedule).asynchronous) continue;
     bench.sets.push_back(absl::StrCat("pipeline.schedule=", schedule));
   }
   // Of an inference every micro-batch is a batch of its own.

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/schedule/asynchronous.h"
+#include "core/schedule/traits.h"
 
 namespace paceline {
 namespace {
@@ -54,7 +54,7 @@ std::string AdviceAfterSaving(const absl::Status& error) {
 }
 
 Skips SkipsOf(const JobRecord& job) {
-  if (!IsAsynchronous(job.spec.pipeline.schedule)) {
+  if (!ScheduleTraitsOf(job.spec.pipeline.schedule).asynchronous) {
     return {job.skipped_steps, job.step, false};
   }
   Skips worst{0, 0, true};
@@ -123,7 +123,8 @@ std::string AdviceAfterSkips(const JobSpec& spec) {
                     "take another aggregation.rule or a smaller min_parts, ");
   }
   absl::StrAppend(&advice, "lower train.learning_rate.base");
-  if (spec.train.clip_norm == 0 && !IsAsynchronous(spec.pipeline.schedule)) {
+  if (spec.train.clip_norm == 0 &&
+      !ScheduleTraitsOf(spec.pipeline.schedule).asynchronous) {
     absl::StrAppend(&advice, ", set train.clip_norm=1");
   }
   if (spec.precision != "fp32") {

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/schedule/traits.h"
 
 namespace paceline {
 namespace {
@@ -25,7 +26,7 @@ bool CouldTakePart(const JobSpec& spec, const Candidate& candidate) {
 std::string DealingNote(const JobSpec& spec, const Plan& plan,
                         const std::vector<Candidate>& candidates) {
   const PipelineSpec& pipeline = spec.pipeline;
-  if (pipeline.schedule != "interleaved-1f1b" || !pipeline.workers.empty()) {
+  if (!ScheduleTraitsOf(pipeline.schedule).deals || !pipeline.workers.empty()) {
     return "";
   }
   std::set<WorkerId> used;

@@ -11,9 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "coordinator/job_text.h"
 #include "core/base/status_macros.h"
-#include "core/plan/member_memory.h"
 #include "core/plan/memory.h"
-#include "core/plan/saturate.h"
 #include "core/simulate/estimate.h"
 
 namespace paceline {

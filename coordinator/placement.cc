@@ -10,7 +10,7 @@
 #include "coordinator/group_placement.h"
 #include "coordinator/job_text.h"
 #include "core/model/aggregation.h"
-#include "core/schedule/asynchronous.h"
+#include "core/schedule/traits.h"
 
 namespace paceline {
 namespace {
@@ -30,7 +30,7 @@ std::string UnevenBatch(const JobSpec& spec) {
   return absl::StrCat(
       "the last micro-batch of a batch has ", rest, " of ", train.batch,
       " samples, the others ", train.micro_batch,
-      IsAsynchronous(spec.pipeline.schedule)
+      ScheduleTraitsOf(spec.pipeline.schedule).asynchronous
           ? ", and each is an update: a train.micro_batch that divides "
             "train.batch makes all updates alike"
           : ": a train.micro_batch that divides train.batch fills the pipeline "
@@ -313,7 +313,7 @@ std::vector<std::string> PlacementNotes(
     notes.push_back(absl::StrCat(
         plan->stages.size(), " stages on ", stages.size(),
         stages.size() == 1 ? " worker" : " workers",
-        spec.pipeline.schedule == "interleaved-1f1b"
+        ScheduleTraitsOf(spec.pipeline.schedule).deals
             ? ": dealt out in turn"
             : ": neighbouring stages share a worker and compute in turn"));
   }

@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status_macros.h"
-#include "core/plan/member_memory.h"
-#include "core/schedule/asynchronous.h"
+#include "core/plan/memory.h"
+#include "core/schedule/traits.h"
 
 namespace paceline {
 namespace {
@@ -36,7 +36,8 @@ absl::StatusOr<ScheduleBounds> BoundsOf(const RunOrder& order, WorkerId self,
 }
 
 absl::Status CheckTies(const RunOrder& order, const ModelDescription& model) {
-  if (!IsAsynchronous(order.spec.pipeline.schedule)) return absl::OkStatus();
+  if (!ScheduleTraitsOf(order.spec.pipeline.schedule).asynchronous)
+    return absl::OkStatus();
   for (const Tie& tie : TiesOf(order, model)) {
     if (tie.owner_stage == tie.user_stage) continue;
     return absl::InvalidArgumentError(
@@ -152,7 +153,7 @@ EngineOptions EngineOptionsOf(const RunOrder& order,
   options.train = order.spec.train;
   options.stage = stage;
   options.stages = StageCount(order);
-  options.stashes = IsAsynchronous(order.spec.pipeline.schedule);
+  options.stashes = ScheduleTraitsOf(order.spec.pipeline.schedule).asynchronous;
   options.inference = IsInference(order.spec);
   options.precision =
       FindPrecision(order.spec.precision).value_or(Precision::kF32);

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
-#include "core/schedule/asynchronous.h"
+#include "core/schedule/traits.h"
 #include "worker/cpu_time.h"
 
 namespace paceline {
@@ -65,7 +65,7 @@ StageRunner::StageRunner(StageRunnerOptions options, StageRunnerParts parts)
 }
 
 absl::Status StageRunner::Run() {
-  const bool streams = IsAsynchronous(options_.schedule);
+  const bool streams = ScheduleTraitsOf(options_.schedule).asynchronous;
   for (int64_t ordinal = options_.turns.Next(0);;) {
     PACELINE_ASSIGN_OR_RETURN(const std::optional<BatchInfo> next,
                               NextBatch(ordinal));

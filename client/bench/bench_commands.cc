@@ -11,7 +11,7 @@
 #include "client/text.h"
 #include "client/watch.h"
 #include "core/base/status_macros.h"
-#include "core/schedule/asynchronous.h"
+#include "core/schedule/traits.h"
 
 namespace paceline {
 namespace {
@@ -177,9 +177,12 @@ class Bench {
                              one.policy);
     if (!one.schedule.empty()) spec.pipeline.schedule = one.schedule;
     // Beside streams, which it is for, other schedules are run as they are.
-    const bool has_streams = std::any_of(
-        options_.schedules.begin(), options_.schedules.end(), IsAsynchronous);
-    if (has_streams && !IsAsynchronous(one.schedule)) {
+    const bool has_streams =
+        std::any_of(options_.schedules.begin(), options_.schedules.end(),
+                    [](const std::string& name) {
+                      return ScheduleTraitsOf(name).asynchronous;
+                    });
+    if (has_streams && !ScheduleTraitsOf(one.schedule).asynchronous) {
       spec.pipeline.vertical_sync = false;
     }
     spec.pipeline.stages = one.stages;
@@ -253,18 +256,20 @@ std::vector<BenchCase> BenchCases(const BenchOptions& options, int workers) {
   if (schedules.empty()) schedules = {"1f1b"};
   // Those without a flush, where every micro-batch is an update, are compared
   // with such a worker.
-  std::stable_partition(
-      schedules.begin(), schedules.end(),
-      [](const std::string& name) { return !IsAsynchronous(name); });
+  std::stable_partition(schedules.begin(), schedules.end(),
+                        [](const std::string& name) {
+                          return !ScheduleTraitsOf(name).asynchronous;
+                        });
   std::vector<BenchCase> cases;
   for (size_t i = 0; i < schedules.size(); ++i) {
     const std::string& schedule = schedules[i];
     const bool first =
-        i == 0 || IsAsynchronous(schedule) != IsAsynchronous(schedules[i - 1]);
+        i == 0 || ScheduleTraitsOf(schedule).asynchronous !=
+                      ScheduleTraitsOf(schedules[i - 1]).asynchronous;
     // One stage has no policy but who holds it, and no bubbles.
     if (first) {
       cases.push_back({1, policies.front(),
-                       !options.train || IsAsynchronous(schedule)
+                       !options.train || ScheduleTraitsOf(schedule).asynchronous
                            ? schedule
                            : std::string("1f1b")});
     }

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status_macros.h"
-#include "core/schedule/asynchronous.h"
+#include "core/schedule/traits.h"
 
 namespace paceline {
 namespace {
@@ -115,9 +115,9 @@ absl::StatusOr<double> LayerSeconds(const JobView& job,
 double BubblePart(const std::string& schedule, int stages, int workers) {
   // Only the forwards of the first micro-batch are waited for: the last one's
   // weight gradients fill the other end.
-  if (schedule == "zero-bubble") return 1.0 / 3;
+  if (ScheduleTraitsOf(schedule).splits) return 1.0 / 3;
   // A worker has work again after a v-th of the pass.
-  if (schedule == "interleaved-1f1b")
+  if (ScheduleTraitsOf(schedule).deals)
     return static_cast<double>(workers) / stages;
   return 1;
 }
@@ -234,7 +234,7 @@ void SetLatency(const JobView& job, BenchRow& row) {
 // Micro-batches between two times at which the pipeline is empty.
 double MicroBatchesTogether(const JobView& job, const Window& window) {
   if (IsInference(job.spec)) return static_cast<double>(window.micro_batches);
-  if (IsAsynchronous(job.spec.pipeline.schedule)) {
+  if (ScheduleTraitsOf(job.spec.pipeline.schedule).asynchronous) {
     return std::numeric_limits<double>::infinity();
   }
   const TrainSpec& train = job.spec.train;

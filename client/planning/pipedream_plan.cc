@@ -13,8 +13,8 @@
 #include "client/text.h"
 #include "core/base/status_macros.h"
 #include "core/plan/machines.h"
-#include "core/plan/pipedream_model.h"
-#include "core/plan/state_space.h"
+#include "core/plan/pipedream/model.h"
+#include "core/plan/pipedream/state_space.h"
 
 namespace paceline {
 namespace {

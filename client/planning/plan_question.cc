@@ -14,8 +14,9 @@
 #include "core/model/description.h"
 #include "core/plan/machines.h"
 #include "core/plan/measurement.h"
-#include "core/plan/state_space.h"
+#include "core/plan/pipedream/state_space.h"
 #include "core/schedule/schedule.h"
+#include "core/schedule/traits.h"
 
 namespace paceline {
 namespace {
@@ -202,7 +203,7 @@ absl::Status ShareWorkers(PlanQuestion& question) {
   PlanProblem& problem = question.inputs.problem;
   const int workers = static_cast<int>(problem.devices.size());
   if (problem.stages <= workers) return absl::OkStatus();
-  if (question.schedule == "interleaved-1f1b" && problem.training) {
+  if (ScheduleTraitsOf(question.schedule).deals && problem.training) {
     return absl::InvalidArgumentError(absl::StrCat(
         "interleaved-1f1b deals its stages out in turn and asks no policy, and "
         "there are more of them, ",

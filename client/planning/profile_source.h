@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "client/plan_file.h"
-#include "core/plan/graph_profile.h"
 #include "core/plan/measurement.h"
+#include "core/plan/pipedream/graph_profile.h"
 
 namespace paceline {
 

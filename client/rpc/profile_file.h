@@ -11,7 +11,8 @@ namespace paceline {
 
 // Text that begins with '{' is JSON: a plan file when it has `problem`, else
 // what `profile -o json` prints (`profiles`, and `links` where there are any).
-// Anything else is the published graph format (core/plan/graph_profile.h).
+// Anything else is the published graph format
+// (core/plan/pipedream/graph_profile.h).
 //
 // Errors: InvalidArgument  names the file and the field or line: not the
 //         format, a number that is missing, negative or not finite, two

@@ -11,6 +11,7 @@
 #include "core/base/tensor.h"
 #include "core/round/rule_blocks.h"
 #include "core/round/rule_traits.h"
+#include "core/schedule/traits.h"
 
 namespace paceline {
 namespace {
@@ -201,7 +202,7 @@ void CheckPipelineOfMembers(const PipelineSpec& pipeline,
                  "places stages; name the members in aggregation.workers");
   }
   if (!pipeline.replicas.empty()) problems.Add("pipeline.replicas", why);
-  if (pipeline.schedule == "pipedream") {
+  if (ScheduleTraitsOf(pipeline.schedule).asynchronous) {
     problems.Add("pipeline.schedule",
                  "is pipedream, which updates without waiting for a round; "
                  "leave it out");

@@ -17,6 +17,7 @@
 #include "core/model/data_sets.h"
 #include "core/model/description.h"
 #include "core/model/spec_problems.h"
+#include "core/schedule/traits.h"
 
 namespace paceline {
 namespace {
@@ -117,7 +118,7 @@ void CheckPadding(const ModelDescription& model, const DataSpec& data,
 // gradients of it: who shares must be on one stage.
 void CheckTies(const JobSpec& spec, const ModelDescription& model,
                SpecProblems& problems) {
-  if (spec.pipeline.schedule != "pipedream") return;
+  if (!ScheduleTraitsOf(spec.pipeline.schedule).asynchronous) return;
   const std::vector<int32_t>& cuts = spec.pipeline.cuts;
   for (const SharedParameter& shared : SharedParameters(model)) {
     const bool together =
@@ -340,10 +341,10 @@ void CheckPipeline(const PipelineSpec& pipeline, int64_t layers,
                               " stages, but the model has only ", layers,
                               " layers; ask for at most ", layers));
   }
-  problems.OneOf(
-      "pipeline.schedule", "schedule", pipeline.schedule,
-      {"1f1b", "gpipe", "interleaved-1f1b", "pipedream", "zero-bubble"});
-  if (pipeline.vertical_sync && pipeline.schedule != "pipedream") {
+  problems.OneOf("pipeline.schedule", "schedule", pipeline.schedule,
+                 ScheduleNames());
+  if (pipeline.vertical_sync &&
+      !ScheduleTraitsOf(pipeline.schedule).asynchronous) {
     problems.Add("pipeline.vertical_sync",
                  absl::StrCat("belongs to the schedule pipedream; under ",
                               pipeline.schedule,
@@ -367,8 +368,7 @@ void CheckInfer(const JobSpec& spec, SpecProblems& problems) {
   problems.Whole("train.seed", spec.train.seed, 0,
                  std::numeric_limits<int64_t>::max());
   const std::string& schedule = spec.pipeline.schedule;
-  if (schedule == "interleaved-1f1b" || schedule == "pipedream" ||
-      schedule == "zero-bubble") {
+  if (ScheduleTraitsOf(schedule).only_trains) {
     problems.Add("pipeline.schedule",
                  absl::StrCat(schedule,
                               " is a way to train; leave it out, since all "
@@ -438,7 +438,8 @@ std::vector<SpecProblem> CheckJobSpec(const JobSpec& spec) {
                    "kind: infer");
     }
   }
-  if (spec.train.clip_norm > 0 && spec.pipeline.schedule == "pipedream") {
+  if (spec.train.clip_norm > 0 &&
+      ScheduleTraitsOf(spec.pipeline.schedule).asynchronous) {
     problems.Add("train.clip_norm",
                  absl::StrCat("clips by the norm over all stages, which "
                               "pipedream's updates do not wait for, got ",

@@ -21,7 +21,7 @@
 // Bottleneck: the largest t and o; without overlap the largest
 // t_s + x before it + x after it.
 // A step of M micro-batches: sum(t) + sum(x) + (M - 1) bottleneck, and what its
-// ties cost (core/plan/ties.h).  An endless
+// ties cost (TieSeconds).  An endless
 // stream is judged by the bottleneck alone.
 //
 // Memory: core/plan/stage_memory.h.
@@ -30,7 +30,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/plan/layer_range.h"
 #include "core/plan/problem.h"
 
 namespace paceline {
@@ -55,6 +54,15 @@ struct PlacementCost {
   std::vector<double> memory_bytes;  // [devices]; 0 where none is used
 };
 
+// What frames cost `device` whose stage has so many boundaries, with `bytes`
+// over them one way.
+inline double FrameSeconds(const PlanProblem& problem, int device,
+                           int boundaries, double bytes) {
+  const Device& on = problem.devices[device];
+  return (problem.training ? 2 : 1) *
+         (boundaries * on.frame_seconds + bytes * on.frame_seconds_per_byte);
+}
+
 // Seconds of [first, last) on `device`, without frames.
 double LayerSeconds(const PlanProblem& problem, LayerRange layers, int device);
 
@@ -65,6 +73,12 @@ double WorkSeconds(const PlanProblem& problem, LayerRange layers, int device);
 // zero: equal), or equal ones.
 std::vector<double> SharesFor(const PlanProblem& problem, LayerRange layers,
                               const std::vector<int>& devices);
+
+// Seconds a step, in training: for each tie whose ends are on two stages, its
+// gradient on the way to the owner and its value on the way back, over the
+// slowest pair of their devices.  Nothing hides it: the gate waits for the
+// gradient, and the next forward for the value.
+double TieSeconds(const PlanProblem& problem, const Placement& placement);
 
 enum class DeviceHolds { kOneStage, kSeveralStages };
 

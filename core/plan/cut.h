@@ -1,6 +1,6 @@
-// Cuts a chain of layers into stages without looking at machines: the job's
-// own cuts, and equal ones.  Policies that look at machines are in policy.h.
-// Pure.
+// Cuts a chain of layers into stages without looking at machines (the job's own
+// cuts, and equal ones), and what one worker computes into several neighbouring
+// stages.  Policies that look at machines are in policy.h.  Pure.
 #pragma once
 
 #include <string>
@@ -9,7 +9,9 @@
 #include "absl/status/statusor.h"
 #include "core/model/description.h"
 #include "core/model/job_spec.h"
+#include "core/plan/cost.h"
 #include "core/plan/plan.h"
+#include "core/plan/problem.h"
 
 namespace paceline {
 
@@ -23,5 +25,24 @@ struct Cut {
 // Errors: InvalidArgument  as CutAt and CutEqually.
 absl::StatusOr<Cut> ChooseCut(const PipelineSpec& pipeline,
                               const ModelDescription& model);
+
+struct SharedStages {
+  std::vector<LayerRange> stages;
+  std::vector<int> holder_of;  // [stages]: index into the placement, ascending
+};
+
+// The index of each stage's worker when they are dealt out in order: runs whose
+// lengths differ by at most one, the longer ones first.  stages, workers >= 1.
+std::vector<int> SpreadStages(int stages, int workers);
+
+// Cuts the stages of `placement`, one device each, into `stages` in all: each
+// time the one whose longest piece takes most, of equal ones the first; its
+// pieces as alike in seconds as its layers allow.  What a device computes in
+// all, and so the pace, stays what the placement says.
+// O(stages^2 x layers^2).
+//
+//   as many stages as the placement has, at least; no more than layers
+SharedStages CutFurther(const PlanProblem& problem, const Placement& placement,
+                        int stages);
 
 }  // namespace paceline

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/plan/layer_range.h"
 #include "core/plan/problem.h"
 
 namespace paceline {

@@ -12,14 +12,12 @@
 #include "absl/strings/str_join.h"
 #include "core/base/status_macros.h"
 #include "core/plan/cut.h"
-#include "core/plan/cut_further.h"
 #include "core/plan/interleave.h"
-#include "core/plan/member_memory.h"
 #include "core/plan/memory.h"
 #include "core/plan/plan.h"
 #include "core/plan/policy.h"
-#include "core/schedule/asynchronous.h"
 #include "core/schedule/schedule.h"
+#include "core/schedule/traits.h"
 
 namespace paceline {
 namespace {
@@ -205,7 +203,7 @@ absl::StatusOr<Layout> ByName(const JobSpec& spec,
 }
 
 bool IsInterleaved(const JobSpec& spec) {
-  return spec.pipeline.schedule == "interleaved-1f1b";
+  return ScheduleTraitsOf(spec.pipeline.schedule).deals;
 }
 
 std::vector<InputWorker> AsInputs(const std::vector<PlannerWorker>& workers) {
@@ -316,7 +314,8 @@ absl::StatusOr<Layout> Solve(const JobSpec& spec, const ModelDescription& model,
   PACELINE_ASSIGN_OR_RETURN(
       PlanInputs inputs,
       MakePlanInputs(spec, model, AsInputs(workers), measurements));
-  if (IsAsynchronous(spec.pipeline.schedule)) PlanAStream(inputs);
+  if (ScheduleTraitsOf(spec.pipeline.schedule).asynchronous)
+    PlanAStream(inputs);
   const int layers = static_cast<int>(model.layers.size());
   const int stages = spec.pipeline.stages;
   // With fewer workers than stages all of them are used, as when there are as
@@ -353,7 +352,7 @@ bool IsShared(const JobSpec& spec, const ModelDescription& model,
   const PipelineSpec& pipeline = spec.pipeline;
   return pipeline.workers.empty() && pipeline.cuts.empty() &&
          pipeline.policy != "equal" && !IsInterleaved(spec) &&
-         !IsAsynchronous(pipeline.schedule) &&
+         !ScheduleTraitsOf(pipeline.schedule).asynchronous &&
          pipeline.stages > static_cast<int>(workers.size()) &&
          pipeline.stages <= static_cast<int>(model.layers.size());
 }

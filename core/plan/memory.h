@@ -1,18 +1,41 @@
-// What layers keep, and byte counts for people.  Pure.
+// What layers keep, what a member of a round group needs, and byte counts for
+// people.  Pure.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 
 #include "core/model/description.h"
+#include "core/model/job_spec.h"
 #include "core/model/precision.h"
 
 namespace paceline {
+
+// Sums of bytes that a hostile spec must not wrap around into a number that
+// fits.
+//
+// INT64_MAX when the sum (product) does not fit; arguments at least 0.
+inline int64_t AddBytes(int64_t a, int64_t b) {
+  int64_t sum = 0;
+  return __builtin_add_overflow(a, b, &sum)
+             ? std::numeric_limits<int64_t>::max()
+             : sum;
+}
+
+inline int64_t MultiplyBytes(int64_t a, int64_t b) {
+  int64_t product = 0;
+  return __builtin_mul_overflow(a, b, &product)
+             ? std::numeric_limits<int64_t>::max()
+             : product;
+}
 
 // "512 B", "1.5 GiB": the largest binary unit that gives at least 1, one
 // decimal, rounded down so that a bound never reads larger than it is.
 // bytes >= 0.
 std::string BytesText(int64_t bytes);
+// The same of a sum, at most what an int64_t holds.
+std::string BytesTextOfSum(double bytes);
 
 // What comes into a layer of a model, a sample.
 int64_t InputBytes(const ModelDescription& model, int layer);
@@ -20,5 +43,40 @@ int64_t InputBytes(const ModelDescription& model, int layer);
 // What a layer keeps from forward to backward, its input included, a sample.
 int64_t KeptBytes(const ModelDescription& model, int layer,
                   Precision precision);
+
+// What a member has for the rounds alone, beside what it has for training.
+struct RoundBytes {
+  int64_t gradient = 0;  // all trainable parameters', as they travel
+  // Its own part: 0 where the gradient's own memory travels (fp32).
+  int64_t part = 0;
+  int64_t held = 0;    // the result that it holds until commit
+  int64_t kept = 0;    // kKeptResults before it
+  int64_t served = 0;  // parts of all members, of the shards it serves at once
+  int64_t trial = 0;   // zeno: the weights that it tries a part's step on
+};
+
+// members: at least 1.
+RoundBytes RoundBytesOf(const JobSpec& spec, const ModelDescription& model,
+                        int64_t members);
+
+// Bytes that a member of `members` needs at most: the whole model as one stage,
+// with one micro-batch at a time, and what it has for the rounds.  The state
+// that a joiner is sent comes and goes: JoinerBytes().  INT64_MAX when the sum
+// does not fit.  MakePlan() counts this for a data-parallel spec, of which
+// it is asked for each member alone, with pipeline.stages 1.
+int64_t MemberBytes(const JobSpec& spec, const ModelDescription& model,
+                    int64_t members);
+
+// Bytes of the state that a joiner is sent: parameters, buffers, and what the
+// optimizer keeps.
+int64_t GroupStateBytes(const JobSpec& spec, const ModelDescription& model);
+
+// What a joiner needs at most to become one of `members`: MemberBytes(), or,
+// while it takes the state over, all that stays and the copy beside it.
+int64_t JoinerBytes(const JobSpec& spec, const ModelDescription& model,
+                    int64_t members);
+
+// How many members there will be at least, as the spec says.
+int64_t LeastMembers(const AggregationSpec& aggregation);
 
 }  // namespace paceline

@@ -11,7 +11,7 @@
 #include "core/model/job_spec.h"
 #include "core/model/precision.h"
 #include "core/plan/inputs.h"
-#include "core/plan/layer_range.h"
+#include "core/plan/problem.h"
 #include "core/schedule/route.h"
 #include "core/schedule/schedule.h"
 

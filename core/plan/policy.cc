@@ -10,15 +10,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status_macros.h"
-#include "core/plan/brute.h"
-#include "core/plan/dp.h"
-#include "core/plan/dp_halves.h"
-#include "core/plan/equal.h"
-#include "core/plan/mcmc.h"
-#include "core/plan/min_cut.h"
-#include "core/plan/soft.h"
-#include "core/plan/ties.h"
-#include "core/plan/two_level.h"
+#include "core/model/job_spec.h"
+#include "core/plan/policies/brute.h"
+#include "core/plan/policies/dp.h"
+#include "core/plan/policies/in_order.h"
+#include "core/plan/policies/lower_bound.h"
+#include "core/plan/policies/mcmc.h"
+#include "core/plan/policies/soft.h"
+#include "core/plan/policies/two_level.h"
 #include "core/plan/why.h"
 
 namespace paceline {
@@ -82,34 +81,14 @@ constexpr Policy kPolicies[] = {
     {"mcmc", SolveMcmc},   {"min-cut", SolveMinCut}, {"soft", SolveSoft},
 };
 
-// Edits of one letter that turn `a` into `b` (Levenshtein 1966).
-int Distance(absl::string_view a, absl::string_view b) {
-  std::vector<int> row(b.size() + 1);
-  for (size_t j = 0; j < row.size(); ++j) row[j] = static_cast<int>(j);
-  for (size_t i = 1; i <= a.size(); ++i) {
-    int diagonal = row[0];
-    row[0] = static_cast<int>(i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const int replaced = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row.back();
-}
-
 absl::Status UnknownPolicy(absl::string_view policy) {
   constexpr size_t kMostLetters = 64;  // nobody meant a longer one
-  const absl::string_view shown = policy.substr(0, kMostLetters);
-  const Policy* nearest = kPolicies;
-  for (const Policy& known : kPolicies) {
-    if (Distance(shown, known.name) < Distance(shown, nearest->name)) {
-      nearest = &known;
-    }
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("no policy '", shown, "': did you mean '", nearest->name,
-                   "'? There are ", absl::StrJoin(PolicyNames(), ", ")));
+  const std::string shown(policy.substr(0, kMostLetters));
+  const std::string meant = DidYouMean(shown, PolicyNames());
+  return absl::InvalidArgumentError(absl::StrCat(
+      "no policy '", shown, "'",
+      meant.empty() ? "." : absl::StrCat(": did you mean '", meant, "'?"),
+      " There are ", absl::StrJoin(PolicyNames(), ", ")));
 }
 
 double GapOf(double seconds, double bound_seconds) {
@@ -138,7 +117,28 @@ absl::StatusOr<PlanAnswer> AnswerOf(const PlanProblem& problem, Solved solved,
   return answer;
 }
 
-// The search has not seen them.
+// The best placement of all layers on one device that holds them, if it takes
+// less than `seconds`.
+std::optional<Placement> OneStageBelow(const PlanProblem& problem,
+                                       double seconds) {
+  std::optional<Placement> best;
+  const int layers = static_cast<int>(problem.layers.size());
+  const int devices = static_cast<int>(problem.devices.size());
+  for (int device = 0; device < devices; ++device) {
+    const Placement placement = {{{0, layers}, {device}, {1}}};
+    const absl::StatusOr<PlacementCost> cost = CostOf(problem, placement);
+    if (!cost.ok() || cost->step_seconds >= seconds ||
+        !CheckMemory(problem, placement, *cost).ok()) {
+      continue;
+    }
+    seconds = cost->step_seconds;
+    best = placement;
+  }
+  return best;
+}
+
+// The policies do not look at ties while they search.  What they miss most is
+// that one stage pays nothing.
 absl::Status LookAtTies(const PlanProblem& problem, Solved& solved) {
   solved.exact = false;
   if (problem.stages > 1) return absl::OkStatus();

@@ -60,11 +60,4 @@ absl::StatusOr<PlanAnswer> SolvePlan(absl::string_view policy,
 absl::StatusOr<PlanAnswer> AnswerFor(const PlanProblem& problem,
                                      const Placement& placement);
 
-// A bound under the step_seconds of every placement that `problem` allows
-// (stages, replicas, memory), whatever its shares: total work over total speed,
-// the largest layer on the fastest device (or on all of them where replicas
-// are allowed), one device a stage and the fewest transfers.  O(layers x
-// devices), some hundred times.
-double LowerBoundSeconds(const PlanProblem& problem);
-
 }  // namespace paceline

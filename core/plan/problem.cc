@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
-#include "core/schedule/asynchronous.h"
+#include "core/schedule/traits.h"
 
 namespace paceline {
 namespace {
@@ -177,9 +177,10 @@ absl::Status CheckProblem(const PlanProblem& problem) {
 }
 
 void CountMemoryOf(absl::string_view schedule, PlanProblem& problem) {
-  problem.keeps_all = schedule == "gpipe";
-  problem.stashes = IsAsynchronous(schedule);
-  problem.splits = schedule == "zero-bubble";
+  const ScheduleTraits& traits = ScheduleTraitsOf(schedule);
+  problem.keeps_all = traits.keeps_all;
+  problem.stashes = traits.asynchronous;
+  problem.splits = traits.splits;
 }
 
 }  // namespace paceline

@@ -16,6 +16,14 @@
 
 namespace paceline {
 
+// Layers [first, last) of the model's chain.
+struct LayerRange {
+  int first = 0;
+  int last = 0;
+
+  friend bool operator==(const LayerRange&, const LayerRange&) = default;
+};
+
 struct LayerCost {
   std::string name;
   double forward_seconds = 0;   // on a device of speed 1

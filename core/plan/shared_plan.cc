@@ -18,11 +18,6 @@
 namespace paceline {
 namespace {
 
-std::string Bytes(double bytes) {
-  constexpr double kMostBytes = 9e18;  // fits int64_t
-  return BytesText(static_cast<int64_t>(std::min(bytes, kMostBytes)));
-}
-
 // What each holder has in all, one stage a device.
 Placement RunsOf(const SharedStages& shared) {
   Placement runs;
@@ -69,9 +64,9 @@ absl::Status PutMemory(const PlanProblem& problem, PlanAnswer& answer) {
     const Device& device = problem.devices[d];
     if (device.memory_bytes == 0 || memory[d] <= device.memory_bytes) continue;
     return absl::ResourceExhaustedError(absl::StrCat(
-        "device ", device.name, " has ", Bytes(device.memory_bytes),
-        ", its stages together need ", Bytes(memory[d]), ": ",
-        Bytes(memory[d] - device.memory_bytes),
+        "device ", device.name, " has ", BytesTextOfSum(device.memory_bytes),
+        ", its stages together need ", BytesTextOfSum(memory[d]), ": ",
+        BytesTextOfSum(memory[d] - device.memory_bytes),
         " too much; use more devices, fewer stages or a smaller micro-batch"));
   }
   return absl::OkStatus();

@@ -3,7 +3,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "core/plan/cut_further.h"
+#include "core/plan/cut.h"
 #include "core/plan/policy.h"
 #include "core/plan/problem.h"
 

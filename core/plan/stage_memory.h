@@ -22,7 +22,6 @@
 
 #include <cmath>
 
-#include "core/plan/layer_range.h"
 #include "core/plan/problem.h"
 
 namespace paceline {

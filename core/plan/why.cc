@@ -15,11 +15,6 @@
 namespace paceline {
 namespace {
 
-std::string Bytes(double bytes) {
-  constexpr double kMostBytes = 9e18;  // fits int64_t
-  return BytesText(static_cast<int64_t>(std::min(bytes, kMostBytes)));
-}
-
 std::string Seconds(double seconds) {
   return absl::StrFormat("%.4g s", seconds);
 }
@@ -189,15 +184,16 @@ absl::Status NothingFits(const PlanProblem& problem) {
   const std::string largest_device = problem.devices[who].name;
   if (hardest.excess_bytes > 0) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        "no plan fits: ", layer, " alone needs ", Bytes(hardest.bytes),
-        ", the largest device, ", largest_device, ", has ", Bytes(largest),
-        ": ", Bytes(hardest.excess_bytes),
+        "no plan fits: ", layer, " alone needs ", BytesTextOfSum(hardest.bytes),
+        ", the largest device, ", largest_device, ", has ",
+        BytesTextOfSum(largest), ": ", BytesTextOfSum(hardest.excess_bytes),
         " too much; use a smaller micro-batch or a larger device"));
   }
   return absl::ResourceExhaustedError(absl::StrCat(
-      "no plan fits: all layers need at least ", Bytes(needed),
-      " together, the devices have ", Bytes(total), "; the hardest to place, ",
-      layer, ", needs ", Bytes(hardest.bytes), " of the ", Bytes(largest),
+      "no plan fits: all layers need at least ", BytesTextOfSum(needed),
+      " together, the devices have ", BytesTextOfSum(total),
+      "; the hardest to place, ", layer, ", needs ",
+      BytesTextOfSum(hardest.bytes), " of the ", BytesTextOfSum(largest),
       " of ", largest_device,
       "; use more devices, fewer stages or a smaller micro-batch"));
 }

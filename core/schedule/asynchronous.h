@@ -1,20 +1,19 @@
-// The asynchronous schedule `pipedream` (Narayanan et al. 2019, "PipeDream",
-// section 3.2; DESIGN 5): micro-batches stream through the stages without a
-// flush, and each is an update of its own on every stage.  Pure.
+// The asynchronous schedule (ScheduleTraits::asynchronous; Narayanan et al.
+// 2019, "PipeDream", section 3.2): micro-batches stream through the stages
+// without a flush, and each is an update of its own on every stage.  Pure.
 //
-// One worker a stage; then NOAM, the micro-batches that the first stage admits
-// before the first of them is back, is the number of stages N, and the warm-up
-// of stage s is N - 1 - s.
+// Each stage has one worker.  The first stage then admits as many micro-batches
+// as there are stages, N, before the first of them is back (NOAM in the paper),
+// and the warm-up of stage s is N - 1 - s.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
-#include "absl/strings/string_view.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/check.h"
 
 namespace paceline {
-
-// Whether batches follow each other without a flush and without a step gate.
-bool IsAsynchronous(absl::string_view schedule);
 
 // Forwards by which `stage` runs ahead of its backwards.
 constexpr int WarmUp(int stage, int stages) { return stages - 1 - stage; }
@@ -31,11 +30,18 @@ class AsynchronousOrder {
   };
 
   // 0 <= stage < stages
-  AsynchronousOrder(int stage, int stages);
+  AsynchronousOrder(int stage, int stages)
+      : warm_up_(WarmUp(stage, stages)), first_warm_up_(WarmUp(0, stages)) {
+    PACELINE_CHECK(stage >= 0 && stage < stages,
+                   absl::StrCat("stage=", stage, " stages=", stages));
+  }
 
   // more: a micro-batch comes that has not gone forward here.  Asked only
   // while WantsForward(): else nobody needs to know.
-  Next Decide(bool more) const;
+  Next Decide(bool more) const {
+    if (WantsForward() && more) return Next::kForward;
+    return in_flight() > 0 ? Next::kBackward : Next::kNothing;
+  }
   // A forward comes next if there is a micro-batch for it.
   bool WantsForward() const { return in_flight() <= warm_up_; }
 
@@ -48,7 +54,12 @@ class AsynchronousOrder {
   // stream: the newest that this stage has; with vertical sync the newest that
   // the first stage had when it admitted the micro-batch, so that it is the
   // same on all stages.
-  int64_t VersionOfNext(bool vertical_sync) const;
+  int64_t VersionOfNext(bool vertical_sync) const {
+    if (!vertical_sync) return backwards_;
+    // Micro-batch g enters the first stage after the updates of all up to
+    // g - 1 - warm_up; so the version need not travel with it.
+    return std::max<int64_t>(0, forwards_ - first_warm_up_);
+  }
 
  private:
   const int warm_up_;

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/schedule/instruction.h"
+#include "core/schedule/traits.h"
 
 namespace paceline {
 
@@ -41,15 +42,12 @@ struct Schedule {
 // One line a worker, each ending in a newline.
 std::string ToText(const Schedule& schedule);
 
-// All names that MakeSchedule knows, sorted.
-std::vector<std::string> ScheduleNames();
-
 // More stages x micro-batches than this are refused, so that a job file with a
 // slip in it cannot take the planner's memory.
 inline constexpr int64_t kMaxScheduleCells = int64_t{1} << 20;
 
 // Makes the instruction lists; where a worker holds several stages, theirs
-// are merged by a dry run (merge.h), so that the result cannot deadlock.
+// are merged by a dry run, so that the result cannot deadlock.
 //
 //   gpipe  all forwards, then all backwards (Huang et al. 2019)
 //   1f1b   warm-up of min(stages - 1 - s, micro_batches) forwards, then one

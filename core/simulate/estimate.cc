@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "core/base/status_macros.h"
-#include "core/plan/ties.h"
-#include "core/schedule/asynchronous.h"
+#include "core/plan/cost.h"
 #include "core/schedule/route.h"
+#include "core/schedule/traits.h"
 
 namespace paceline {
 namespace {
@@ -42,7 +42,7 @@ double GateSeconds(const PlanInputs& inputs, const Placement& placement) {
 
 // Micro-batches come in multiples of this.
 int64_t GroupOf(const JobSpec& spec, const std::vector<EstimateStage>& stages) {
-  if (spec.pipeline.schedule != "interleaved-1f1b") return 1;
+  if (!ScheduleTraitsOf(spec.pipeline.schedule).deals) return 1;
   std::vector<int> workers;
   for (const EstimateStage& stage : stages) workers.push_back(stage.worker);
   std::sort(workers.begin(), workers.end());
@@ -156,7 +156,8 @@ void UseCpuTimes(PlanInputs& inputs) {
 double OwnSeconds(const JobSpec& spec, const PlanInputs& inputs,
                   const EstimateStage& stage) {
   double seconds = LayerSeconds(inputs.problem, stage.layers, stage.worker);
-  if (IsInference(spec) || !IsAsynchronous(spec.pipeline.schedule)) {
+  if (IsInference(spec) ||
+      !ScheduleTraitsOf(spec.pipeline.schedule).asynchronous) {
     return seconds;
   }
   const DeviceFacts& facts = inputs.facts[stage.worker];

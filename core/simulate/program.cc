@@ -2,18 +2,141 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <deque>
 #include <map>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/check.h"
 #include "core/base/status_macros.h"
-#include "core/schedule/asynchronous.h"
 #include "core/schedule/schedule.h"
-#include "core/simulate/replica_order.h"
+#include "core/schedule/traits.h"
 
 namespace paceline {
 namespace {
+
+class DryRunOfReplicas {
+ public:
+  DryRunOfReplicas(const std::vector<ReplicaWork>& workers, int stages,
+                   int micro_batches, bool training)
+      : workers_(workers),
+        stages_(stages),
+        micro_batches_(micro_batches),
+        training_(training),
+        worker_of_(static_cast<size_t>(stages) * micro_batches, 0),
+        done_(2 * worker_of_.size(), false),
+        next_(workers.size()),
+        orders_(workers.size()) {
+    for (size_t w = 0; w < workers.size(); ++w) {
+      for (const int micro_batch : workers[w].micro_batches) {
+        worker_of_[Cell(workers[w].stage, micro_batch)] = static_cast<int>(w);
+      }
+      remaining_ += workers[w].micro_batches.size() * (training ? 2 : 1);
+      awake_.push_back(w);
+    }
+  }
+
+  std::vector<InstructionList> Run() && {
+    for (;;) {
+      while (!awake_.empty()) {
+        const size_t worker = awake_.front();
+        awake_.pop_front();
+        RunWhilePossible(worker);
+      }
+      if (remaining_ == 0) return std::move(orders_);
+      GoBackwardOutOfTurn();
+    }
+  }
+
+ private:
+  // How many of a worker's micro-batches went forward and backward.
+  struct Next {
+    size_t forward = 0;
+    size_t backward = 0;
+  };
+
+  size_t Cell(int stage, int micro_batch) const {
+    return static_cast<size_t>(stage) * micro_batches_ + micro_batch;
+  }
+  bool Done(int stage, int micro_batch, bool backward) const {
+    return done_[2 * Cell(stage, micro_batch) + (backward ? 1 : 0)];
+  }
+
+  bool CanRun(const Instruction& compute) const {
+    const auto [stage, op, micro_batch] = compute;
+    if (op == Op::kForward) {
+      return stage == 0 || Done(stage - 1, micro_batch, false);
+    }
+    return stage == stages_ - 1 || Done(stage + 1, micro_batch, true);
+  }
+
+  void RunWhilePossible(size_t worker) {
+    const ReplicaWork& work = workers_[worker];
+    for (;;) {
+      const Next& next = next_[worker];
+      const size_t all = work.micro_batches.size();
+      const size_t flying = next.forward - next.backward;
+      const bool forward =
+          next.forward < all &&
+          (!training_ || flying < static_cast<size_t>(work.in_flight));
+      if (!forward && (!training_ || next.backward == all)) return;
+      const Instruction compute = {
+          work.stage, forward ? Op::kForward : Op::kBackward,
+          work.micro_batches[forward ? next.forward : next.backward]};
+      if (!CanRun(compute)) return;
+      Execute(worker, compute);
+    }
+  }
+
+  void Execute(size_t worker, const Instruction& compute) {
+    const auto [stage, op, micro_batch] = compute;
+    const bool backward = op == Op::kBackward;
+    orders_[worker].push_back(compute);
+    ++(backward ? next_[worker].backward : next_[worker].forward);
+    done_[2 * Cell(stage, micro_batch) + (backward ? 1 : 0)] = true;
+    --remaining_;
+    const int neighbour = backward ? stage - 1 : stage + 1;
+    if (neighbour >= 0 && neighbour < stages_) {
+      awake_.push_back(worker_of_[Cell(neighbour, micro_batch)]);
+    }
+  }
+
+  void GoBackwardOutOfTurn() {
+    const auto backward_of = [&](size_t worker) {
+      return Instruction{
+          workers_[worker].stage, Op::kBackward,
+          workers_[worker].micro_batches[next_[worker].backward]};
+    };
+    size_t best = workers_.size();
+    for (size_t w = 0; w < workers_.size(); ++w) {
+      if (next_[w].backward == next_[w].forward) continue;
+      if (!CanRun(backward_of(w))) continue;
+      if (best == workers_.size() ||
+          backward_of(w).micro_batch < backward_of(best).micro_batch) {
+        best = w;
+      }
+    }
+    PACELINE_CHECK(best < workers_.size(),
+                   absl::StrCat("the replicas deadlock with ", remaining_,
+                                " computes left"));
+    Execute(best, backward_of(best));
+    awake_.push_back(best);
+  }
+
+  // Constant after construction.
+  const std::vector<ReplicaWork>& workers_;  // outlives the run
+  const int stages_;
+  const int micro_batches_;
+  const bool training_;
+  std::vector<int> worker_of_;  // by Cell
+
+  std::vector<bool> done_;  // by Cell and direction
+  std::vector<Next> next_;  // [workers]
+  std::vector<InstructionList> orders_;
+  std::deque<size_t> awake_;
+  size_t remaining_ = 0;
+};
 
 // Numbers the devices in order of appearance.
 void AddWorkers(const Placement& placement, Program* program) {
@@ -50,8 +173,7 @@ absl::Status CheckForReplicas(const Program& program,
   probe.name = std::string(request.schedule);
   probe.worker_of = {0};
   PACELINE_RETURN_IF_ERROR(MakeSchedule(probe).status());
-  if (program.training && request.schedule != "gpipe" &&
-      request.schedule != "1f1b") {
+  if (program.training && ScheduleTraitsOf(request.schedule).only_trains) {
     return absl::InvalidArgumentError(
         absl::StrCat("the schedule '", request.schedule,
                      "' is not made for replicated stages: use 1f1b or gpipe, "
@@ -78,8 +200,9 @@ std::vector<ReplicaWork> WorkOfReplicas(const Program& program,
       work[program.WorkerOf(stage, m)].micro_batches.push_back(m);
     }
     for (const int worker : workers) {
-      work[worker].in_flight =
-          schedule == "gpipe" ? program.micro_batches : later / replicas + 1;
+      work[worker].in_flight = ScheduleTraitsOf(schedule).keeps_all
+                                   ? program.micro_batches
+                                   : later / replicas + 1;
     }
   }
   return work;
@@ -88,11 +211,11 @@ std::vector<ReplicaWork> WorkOfReplicas(const Program& program,
 // As core/schedule: a LOAD or RECV right before the compute that needs it, a
 // SEND right after the one that made it, STEP last.
 InstructionList Expand(const Program& program, int stage,
-                       const ComputeOrder& order) {
+                       const InstructionList& order) {
   const bool first = stage == 0;
   const bool last = stage == program.stages - 1;
   InstructionList list;
-  for (const auto& [of, micro_batch, op] : order) {
+  for (const auto& [of, op, micro_batch] : order) {
     if (op == Op::kBackward) {
       if (!last) list.push_back({stage, Op::kRecvB, micro_batch});
       list.push_back({stage, Op::kBackward, micro_batch});
@@ -110,7 +233,7 @@ InstructionList Expand(const Program& program, int stage,
 std::vector<InstructionList> ListsOfReplicas(const Program& program,
                                              absl::string_view schedule) {
   const std::vector<ReplicaWork> work = WorkOfReplicas(program, schedule);
-  const std::vector<ComputeOrder> orders = OrderReplicas(
+  const std::vector<InstructionList> orders = OrderReplicas(
       work, program.stages, program.micro_batches, program.training);
   std::vector<InstructionList> lists;
   for (size_t w = 0; w < work.size(); ++w) {
@@ -121,13 +244,19 @@ std::vector<InstructionList> ListsOfReplicas(const Program& program,
 
 }  // namespace
 
+std::vector<InstructionList> OrderReplicas(
+    const std::vector<ReplicaWork>& workers, int stages, int micro_batches,
+    bool training) {
+  return DryRunOfReplicas(workers, stages, micro_batches, training).Run();
+}
+
 absl::StatusOr<Program> MakeProgram(const Placement& placement,
                                     const ProgramRequest& request) {
   Program program;
   program.stages = static_cast<int>(placement.size());
   program.micro_batches = request.micro_batches;
   program.training = request.training;
-  if (request.training && IsAsynchronous(request.schedule)) {
+  if (request.training && ScheduleTraitsOf(request.schedule).asynchronous) {
     program.streamed_step = request.micro_batches;
     program.micro_batches *= request.steps;
   }

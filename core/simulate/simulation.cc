@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
-#include "core/schedule/asynchronous.h"
+#include "core/schedule/traits.h"
 #include "core/simulate/program.h"
 #include "core/simulate/runner.h"
 #include "core/simulate/workload.h"
@@ -81,7 +81,7 @@ absl::Status CheckDisturbances(const PlanProblem& problem,
         CheckAmount("the time until a failed device is back",
                     failure.recover_after_seconds.value_or(0)));
     if (failure.recover_after_seconds.has_value() && problem.training &&
-        IsAsynchronous(options.schedule)) {
+        ScheduleTraitsOf(options.schedule).asynchronous) {
       return absl::InvalidArgumentError(absl::StrCat(
           "a failure with recovery under ", options.schedule,
           ": its steps overlap, so there is none to run again; simulate a "

@@ -1,6 +1,6 @@
 #include "client/estimate.h"
 #include "client/submit.h"
-#include "core/plan/member_memory.h"
+#include "core/plan/memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"

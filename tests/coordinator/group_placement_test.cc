@@ -4,7 +4,7 @@
 #include <string>
 
 #include "coordinator/job_text.h"
-#include "core/plan/member_memory.h"
+#include "core/plan/memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/group_mesh.h"

@@ -32,8 +32,9 @@ inline bool IsMadeFor(const std::string& name, int micro_batches,
                       const std::vector<int>& worker_of) {
   const int stages = static_cast<int>(worker_of.size());
   const int workers = *std::max_element(worker_of.begin(), worker_of.end()) + 1;
-  if (name == "pipedream") return worker_of == OneWorkerAStage(stages);
-  if (name != "interleaved-1f1b") return true;
+  if (ScheduleTraitsOf(name).asynchronous)
+    return worker_of == OneWorkerAStage(stages);
+  if (!ScheduleTraitsOf(name).deals) return true;
   return stages % workers == 0 && worker_of == RoundRobin(stages, workers) &&
          (workers == stages || micro_batches % workers == 0);
 }
@@ -41,8 +42,8 @@ inline bool IsMadeFor(const std::string& name, int micro_batches,
 // A placement of three or four stages that the schedule is made for, together
 // with four micro-batches.
 inline std::vector<int> PlacementFor(const std::string& name) {
-  if (name == "pipedream") return {0, 1, 2};
-  if (name == "interleaved-1f1b") return {0, 1, 0, 1};
+  if (ScheduleTraitsOf(name).asynchronous) return {0, 1, 2};
+  if (ScheduleTraitsOf(name).deals) return {0, 1, 0, 1};
   return {0, 0, 1};
 }
 

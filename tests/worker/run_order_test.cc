@@ -1,6 +1,6 @@
 #include "worker/run_order.h"
 
-#include "core/plan/member_memory.h"
+#include "core/plan/memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

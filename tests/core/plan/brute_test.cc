@@ -1,4 +1,4 @@
-#include "core/plan/brute.h"
+#include "core/plan/policies/brute.h"
 
 #include <cmath>
 #include <string>

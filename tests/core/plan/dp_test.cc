@@ -1,4 +1,4 @@
-#include "core/plan/dp.h"
+#include "core/plan/policies/dp.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,9 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "core/plan/dp_classes.h"
-#include "core/plan/dp_exact.h"
-#include "core/plan/dp_search.h"
+#include "core/plan/policies/dp_exact.h"
+#include "core/plan/policies/dp_search.h"
 #include "core/plan/policy.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -268,7 +267,7 @@ TEST(SearchPlacement, IsNearTheOptimumOfSmallProblems) {
   for (const PlanProblem& problem : SolvableProblems()) {
     if (!CountsAllMemory(problem)) continue;
     ++problems;
-    const DpTable table(problem);
+    const CostTable table(problem);
     const Placement found = SearchPlacement(table, {20000});
     if (found.empty()) continue;
     const auto cost = CostOf(problem, found);
@@ -288,7 +287,7 @@ TEST(SearchPlacement, MakesAsManyStagesAsAskedWithEachDeviceOnce) {
   for (uint64_t seed = 1; seed <= 5; ++seed) {
     PlanProblem problem = LargeProblem(40, 12, seed);
     problem.stages = 5;
-    const DpTable table(problem);
+    const CostTable table(problem);
 
     const Placement found = SearchPlacement(table, {30000});
 
@@ -301,7 +300,7 @@ TEST(SolveExactly, FindsNothingBelowTheOptimum) {
   for (const PlanProblem& problem : SolvableProblems()) {
     if (!CountsAllMemory(problem)) continue;
     const double best = StepSeconds(problem);
-    const DpTable table(problem);
+    const CostTable table(problem);
 
     const DpExactAnswer answer = SolveExactly(table, {best, 1e9});
 
@@ -312,7 +311,7 @@ TEST(SolveExactly, FindsNothingBelowTheOptimum) {
 
 TEST(SolveExactly, GivesUpAfterTheStepsItIsAllowed) {
   const PlanProblem problem = LargeProblem(30, 8, 1);
-  const DpTable table(problem);
+  const CostTable table(problem);
 
   EXPECT_FALSE(SolveExactly(table, {HUGE_VAL, 1000}).finished);
 }

@@ -1,4 +1,4 @@
-#include "core/plan/graph_profile.h"
+#include "core/plan/pipedream/graph_profile.h"
 
 #include <cstdint>
 #include <fstream>
@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/random.h"
-#include "core/plan/state_space.h"
+#include "core/plan/pipedream/state_space.h"
 #include "gtest/gtest.h"
 
 namespace paceline {

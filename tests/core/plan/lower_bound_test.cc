@@ -1,9 +1,10 @@
+#include "core/plan/policies/lower_bound.h"
+
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
-#include "core/plan/dp_table.h"
-#include "core/plan/packing_bound.h"
+#include "core/plan/cost_table.h"
 #include "core/plan/policy.h"
 #include "gtest/gtest.h"
 #include "tests/core/plan/random_instances.h"
@@ -114,7 +115,7 @@ TEST(PackingBound, KnowsWhatMemoryHolds) {
   problem.replicas = false;
 
   // Two copies of ten bytes a layer: the first holds one layer.
-  EXPECT_NEAR(PackingBoundSeconds(DpTable(problem)), 3, 1e-5);
+  EXPECT_NEAR(PackingBoundSeconds(CostTable(problem)), 3, 1e-5);
 }
 
 }  // namespace

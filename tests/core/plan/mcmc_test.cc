@@ -1,19 +1,19 @@
-#include "core/plan/mcmc.h"
+#include "core/plan/policies/mcmc.h"
 
 #include <gtest/gtest.h>
 
 #include <cstdint>
 
 #include "core/base/random.h"
-#include "core/plan/mcmc_moves.h"
-#include "core/plan/walk_state.h"
+#include "core/plan/policies/walk_moves.h"
+#include "core/plan/policies/walk_state.h"
 #include "tests/core/plan/random_instances.h"
 
 namespace paceline {
 namespace {
 
 // A pipeline of `devices` stages where each has the next number.
-std::vector<WalkStage> InOrder(const PlanTables& tables, int devices) {
+std::vector<WalkStage> InOrder(const CostTable& tables, int devices) {
   std::vector<int> order;
   for (int i = 0; i < devices; ++i) order.push_back(i);
   return ProportionalStages(tables, order);
@@ -41,7 +41,7 @@ void ExpectSameAsCostOf(const PlanProblem& problem, const WalkState& state,
 TEST(WalkState, CostsAsCostOfAfterEveryMove) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     const PlanProblem problem = RandomProblem(seed);
-    const PlanTables tables(problem);
+    const CostTable tables(problem);
     SplitMix64 random(seed);
     WalkState state(tables);
     state.Reset(InOrder(tables, MostStages(problem)));
@@ -68,7 +68,7 @@ TEST(WalkState, CostsAsCostOfAfterEveryMove) {
 TEST(WalkState, AnUndoneMoveLeavesNoTrace) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     const PlanProblem problem = RandomProblem(seed);
-    const PlanTables tables(problem);
+    const CostTable tables(problem);
     SplitMix64 random(seed);
     WalkState state(tables);
     state.Reset(InOrder(tables, MostStages(problem)));
@@ -90,7 +90,7 @@ TEST(ProposeMove, KeepsTheNumberOfStagesAndTheBanOnReplicas) {
   PlanProblem problem = LargeProblem(12, 6, 1);
   problem.stages = 4;
   problem.replicas = false;
-  const PlanTables tables(problem);
+  const CostTable tables(problem);
   SplitMix64 random(1);
   WalkState state(tables);
   state.Reset(InOrder(tables, 4));
@@ -115,7 +115,7 @@ TEST(BalancedCut, GivesTheQuickerDeviceMore) {
   problem.devices.resize(2);
   problem.devices[1].speed = 3;
   problem.links.assign(2, std::vector<LinkCost>(2, {1e9, 0}));
-  const PlanTables tables(problem);
+  const CostTable tables(problem);
 
   EXPECT_EQ(BalancedCut(tables, {0, 12}, {0}, {1}), 3);
   EXPECT_EQ(BalancedCut(tables, {0, 12}, {1}, {0}), 9);

@@ -1,5 +1,3 @@
-#include "core/plan/pipedream_model.h"
-
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -14,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "core/base/random.h"
+#include "core/plan/pipedream/model.h"
 #include "gtest/gtest.h"
 #include "tests/core/plan/pipedream_oracle.h"
 

@@ -10,8 +10,8 @@
 #include <tuple>
 #include <vector>
 
-#include "core/plan/graph_profile.h"
-#include "core/plan/pipedream_model.h"
+#include "core/plan/pipedream/graph_profile.h"
+#include "core/plan/pipedream/model.h"
 
 namespace paceline {
 

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <string>
 
-#include "core/plan/mcmc.h"
+#include "core/plan/policies/mcmc.h"
+#include "core/plan/policies/soft.h"
 #include "core/plan/policy.h"
-#include "core/plan/soft.h"
 #include "tests/core/plan/random_instances.h"
 
 namespace paceline {

@@ -1,4 +1,4 @@
-#include "core/plan/soft.h"
+#include "core/plan/policies/soft.h"
 
 #include <gtest/gtest.h>
 
@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstdint>
 
-#include "core/plan/soft_math.h"
-#include "core/plan/soft_relaxation.h"
+#include "core/plan/policies/soft_cuts.h"
+#include "core/plan/policies/soft_relaxation.h"
 #include "tests/core/plan/random_instances.h"
 
 namespace paceline {
@@ -32,7 +32,7 @@ TEST(Relaxation, GradientIsThatOfFiniteDifferences) {
   constexpr double kStep = 1e-5;
   for (uint64_t seed = 0; seed < 200; ++seed) {
     const PlanProblem problem = RandomProblem(seed);
-    const PlanTables tables(problem);
+    const CostTable tables(problem);
     const int stages = StagesFor(problem, seed);
     Relaxation relaxation(tables, stages);
     Softness soft;
@@ -62,7 +62,7 @@ TEST(Relaxation, HardensToTheCostOfItsRounding) {
     PlanProblem problem = RandomProblem(seed);
     if (problem.micro_batches == 0) problem.micro_batches = 5;
     for (Device& device : problem.devices) device.memory_bytes = 0;
-    const PlanTables tables(problem);
+    const CostTable tables(problem);
     const int stages = StagesFor(problem, seed);
     Relaxation relaxation(tables, stages);
     std::vector<double> logits = RandomLogits(relaxation, stages, seed);
@@ -98,7 +98,7 @@ TEST(Relaxation, HardensToTheCostOfItsRounding) {
 TEST(Relaxation, RoundsToAPlacementAlways) {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     const PlanProblem problem = RandomProblem(seed);
-    const PlanTables tables(problem);
+    const CostTable tables(problem);
     const int stages = StagesFor(problem, seed);
     Relaxation relaxation(tables, stages);
     WalkState state(tables);
@@ -121,7 +121,7 @@ TEST(Descend, RoundsToLessThanItsStartInTheMedian) {
     PlanProblem problem = RandomProblem(seed);
     if (problem.layers.size() < 4 || problem.devices.size() < 3) continue;
     for (Device& device : problem.devices) device.memory_bytes = 0;
-    const PlanTables tables(problem);
+    const CostTable tables(problem);
     const int stages = 2 + static_cast<int>(seed % 2);
     Relaxation relaxation(tables, stages);
     std::vector<double> logits = RandomLogits(relaxation, stages, seed);
@@ -146,7 +146,7 @@ TEST(SettleCuts, BalancesTheStagesOfTheGivenDevices) {
   problem.devices.resize(2);
   problem.devices[1].speed = 4;
   problem.links.assign(2, std::vector<LinkCost>(2, {1e9, 0}));
-  const PlanTables tables(problem);
+  const CostTable tables(problem);
   Relaxation relaxation(tables, 2);
   std::vector<double> logits(relaxation.size(), 0);
   std::vector<WalkStage> placed(2);

@@ -56,7 +56,7 @@ std::vector<Live> LiveOf(const Schedule& schedule) {
 
 // Of a stream that is long beside its stages where nothing is flushed.
 Schedule Made(ScheduleRequest request) {
-  if (request.name == "pipedream" && request.training) {
+  if (ScheduleTraitsOf(request.name).asynchronous && request.training) {
     request.micro_batches += 2 * request.stages;
   }
   const auto schedule = MakeSchedule(request);

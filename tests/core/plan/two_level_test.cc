@@ -1,9 +1,8 @@
-#include "core/plan/two_level.h"
+#include "core/plan/policies/two_level.h"
 
 #include <string>
 #include <vector>
 
-#include "core/plan/coarse.h"
 #include "core/plan/policy.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -122,7 +121,7 @@ TEST(TwoLevels, IsNearTheSingleLevelWhereMachinesAreFarApart) {
 TEST(GoodCuts, AreAllWhenThereAreFewLayers) {
   const PlanProblem problem = TwoSlowTwoFast();
 
-  EXPECT_THAT(GoodCuts(DpTable(problem), {2, 6}, 5),
+  EXPECT_THAT(GoodCuts(CostTable(problem), {2, 6}, 5),
               ElementsAre(2, 3, 4, 5, 6));
 }
 
@@ -130,7 +129,8 @@ TEST(GoodCuts, TakeTheSmallestOutputNearby) {
   PlanProblem problem = TwoSlowTwoFast();
   SetOutputs(problem, {9, 9, 9, 1, 9, 9, 9, 1, 9, 9, 9});
 
-  EXPECT_THAT(GoodCuts(DpTable(problem), {0, 12}, 4), ElementsAre(0, 4, 8, 12));
+  EXPECT_THAT(GoodCuts(CostTable(problem), {0, 12}, 4),
+              ElementsAre(0, 4, 8, 12));
 }
 
 TEST(PartOf, JoinsLayersAndKeepsDevicesTheirSeconds) {

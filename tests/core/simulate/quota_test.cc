@@ -1,5 +1,4 @@
-#include "core/simulate/quota.h"
-
+#include "core/simulate/processor.h"
 #include "gtest/gtest.h"
 
 namespace paceline {

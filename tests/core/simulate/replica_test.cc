@@ -4,7 +4,6 @@
 
 #include "core/plan/stage_memory.h"
 #include "core/simulate/program.h"
-#include "core/simulate/replica_order.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/simulate/chain.h"
@@ -41,16 +40,18 @@ TEST(ReplicaOrder, AlternatesOnceInFlightIsReached) {
                      {.stage = 1, .micro_batches = {0, 1, 2}, .in_flight = 1}},
                     2, 3, true);
 
-  EXPECT_THAT(
-      orders[0],
-      ElementsAre(Compute{0, 0, Op::kForward}, Compute{0, 1, Op::kForward},
-                  Compute{0, 0, Op::kBackward}, Compute{0, 2, Op::kForward},
-                  Compute{0, 1, Op::kBackward}, Compute{0, 2, Op::kBackward}));
-  EXPECT_THAT(
-      orders[1],
-      ElementsAre(Compute{1, 0, Op::kForward}, Compute{1, 0, Op::kBackward},
-                  Compute{1, 1, Op::kForward}, Compute{1, 1, Op::kBackward},
-                  Compute{1, 2, Op::kForward}, Compute{1, 2, Op::kBackward}));
+  EXPECT_THAT(orders[0], ElementsAre(Instruction{0, Op::kForward, 0},
+                                     Instruction{0, Op::kForward, 1},
+                                     Instruction{0, Op::kBackward, 0},
+                                     Instruction{0, Op::kForward, 2},
+                                     Instruction{0, Op::kBackward, 1},
+                                     Instruction{0, Op::kBackward, 2}));
+  EXPECT_THAT(orders[1], ElementsAre(Instruction{1, Op::kForward, 0},
+                                     Instruction{1, Op::kBackward, 0},
+                                     Instruction{1, Op::kForward, 1},
+                                     Instruction{1, Op::kBackward, 1},
+                                     Instruction{1, Op::kForward, 2},
+                                     Instruction{1, Op::kBackward, 2}));
 }
 
 TEST(ReplicaOrder, GoesBackwardOutOfTurnRatherThanDeadlock) {
@@ -64,10 +65,10 @@ TEST(ReplicaOrder, GoesBackwardOutOfTurnRatherThanDeadlock) {
        {.stage = 1, .micro_batches = {4, 9}, .in_flight = 2}},
       2, 10, true);
 
-  EXPECT_THAT(
-      orders[2],
-      ElementsAre(Compute{1, 4, Op::kForward}, Compute{1, 4, Op::kBackward},
-                  Compute{1, 9, Op::kForward}, Compute{1, 9, Op::kBackward}));
+  EXPECT_THAT(orders[2], ElementsAre(Instruction{1, Op::kForward, 4},
+                                     Instruction{1, Op::kBackward, 4},
+                                     Instruction{1, Op::kForward, 9},
+                                     Instruction{1, Op::kBackward, 9}));
 }
 
 TEST(Replicas, RunWhateverTheirSharesAre) {

@@ -1,0 +1,232 @@
+#include "core/plan/cost_table.h"
+
+#include <cmath>
+#include <cstdint>
+#include <utility>
+
+namespace paceline {
+
+ObjectiveWeights WeightsOf(const PlanProblem& problem) {
+  if (problem.micro_batches == 0) return {0, 1};
+  return {1, static_cast<double>(problem.micro_batches - 1)};
+}
+
+CostTable::CostTable(const PlanProblem& problem)
+    : problem_(problem),
+      layers_(static_cast<int>(problem.layers.size())),
+      devices_(static_cast<int>(problem.devices.size())),
+      weights_(WeightsOf(problem)) {
+  std::vector<double> seconds = {0};
+  before_.push_back({});
+  for (const LayerCost& layer : problem.layers) {
+    seconds.push_back(seconds.back() + layer.forward_seconds +
+                      (problem.training ? layer.backward_seconds : 0));
+    const StageAmounts& last = before_.back();
+    before_.push_back({last.fixed + FixedBytes(problem, layer),
+                       last.parameters + layer.parameter_bytes,
+                       last.kept + layer.kept_bytes,
+                       last.outputs + layer.output_bytes, layer.output_bytes});
+  }
+  before_.back().boundary = 0;
+  seconds_.push_back(std::move(seconds));
+  for (const Device& device : problem.devices) {
+    const bool is_measured = !device.layer_seconds.empty();
+    row_.push_back(is_measured ? rows() : 0);
+    scale_.push_back(is_measured ? 1 : 1 / device.speed);
+    if (!is_measured) continue;
+    std::vector<double>& row = seconds_.emplace_back(1, 0.0);
+    for (const double layer : device.layer_seconds) {
+      row.push_back(row.back() + layer);
+    }
+  }
+  const double back_counts = problem.training ? 1 : 0;
+  for (int a = 0; a < devices_; ++a) {
+    for (int b = 0; b < devices_; ++b) {
+      WireCost& wire = wires_.emplace_back();
+      WireCost& ring = ring_wires_.emplace_back();
+      if (a == b) continue;
+      const LinkCost& there = problem.links[a][b];
+      const LinkCost& back = problem.links[b][a];
+      const double per_byte = 1 / there.bytes_per_second;
+      const double per_byte_back = 1 / back.bytes_per_second;
+      wire = {per_byte + back_counts * per_byte_back,
+              there.latency_seconds + back_counts * back.latency_seconds};
+      ring = {std::max(per_byte, per_byte_back),
+              std::max(there.latency_seconds, back.latency_seconds)};
+    }
+  }
+  if (problem.micro_batches_per_sync > 0) {
+    sync_every_ = static_cast<double>(problem.micro_batches_per_sync);
+  } else if (problem.micro_batches > 0) {
+    sync_every_ = static_cast<double>(problem.micro_batches);
+  }
+}
+
+StageAmounts CostTable::AmountsOf(LayerRange layers) const {
+  const StageAmounts& first = before_[layers.first];
+  const StageAmounts& last = before_[layers.last];
+  return {last.fixed - first.fixed, last.parameters - first.parameters,
+          last.kept - first.kept, last.outputs - first.outputs,
+          last.boundary + first.boundary};
+}
+
+double CostTable::StageBytes(LayerRange layers, int replicas,
+                             int later_devices) const {
+  const int earlier = problem_.splits && problem_.stages > 0
+                          ? std::max(0, problem_.stages - 1 - later_devices)
+                          : 0;
+  return BytesOf(problem_, AmountsOf(layers),
+                 InFlightOf(problem_, {replicas, earlier, later_devices}));
+}
+
+double CostTable::LeastBytes(LayerRange layers) const {
+  StageAmounts amounts = AmountsOf(layers);
+  amounts.boundary = 0;
+  return BytesOf(problem_, amounts, InFlightOf(problem_, {1, 0, 0}));
+}
+
+double CostTable::MemoryOf(const std::vector<int>& devices) const {
+  double least = HUGE_VAL;
+  for (const int device : devices) {
+    const double bytes = problem_.devices[device].memory_bytes;
+    if (bytes > 0) least = std::min(least, bytes);
+  }
+  return least;
+}
+
+TransferRate CostTable::RateOf(const PlacedStage& left,
+                               const PlacedStage& right) const {
+  return RateBetween(
+      left.devices.size(), right.devices.size(),
+      [&](int side, size_t i) {
+        return side == 0 ? left.shares[i] : right.shares[i];
+      },
+      [](int, size_t) { return 1; },
+      [&](size_t u, size_t v) -> const WireCost& {
+        return Wire(left.devices[u], right.devices[v]);
+      });
+}
+
+SyncCost CostTable::SyncOf(const std::vector<int>& devices) const {
+  const double replicas = static_cast<double>(devices.size());
+  if (!problem_.training || replicas < 2) return {};
+  WireCost slowest;
+  for (size_t i = 0; i < devices.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      const WireCost& wire = RingWire(devices[i], devices[j]);
+      slowest = {std::max(slowest.seconds_per_byte, wire.seconds_per_byte),
+                 std::max(slowest.latency_seconds, wire.latency_seconds)};
+    }
+  }
+  const double rounds = 2 * (replicas - 1) / sync_every_;
+  return {rounds / replicas * slowest.seconds_per_byte,
+          rounds * slowest.latency_seconds};
+}
+
+double CostTable::WithSync(LayerRange layers, double compute_seconds,
+                           const SyncCost& sync) const {
+  const double seconds =
+      ParameterBytes(layers) * sync.seconds_per_byte + sync.latency_seconds;
+  return problem_.overlap ? std::max(compute_seconds, seconds)
+                          : compute_seconds + seconds;
+}
+
+double CostTable::StageSeconds(LayerRange layers,
+                               const std::vector<int>& devices,
+                               const SyncCost& sync,
+                               std::vector<double>& shares) const {
+  const size_t replicas = devices.size();
+  if (replicas == 1) {
+    shares.assign(1, 1.0);
+    return Work(layers, devices[0]);
+  }
+  const double equal = 1.0 / static_cast<double>(replicas);
+  shares.resize(replicas);
+  double most = 0;
+  double least = HUGE_VAL;
+  double rate = 0;
+  for (size_t i = 0; i < replicas; ++i) {
+    const double work = Work(layers, devices[i]);
+    most = std::max(most, work);
+    least = std::min(least, work);
+    shares[i] = 1 / work;
+    rate += shares[i];
+  }
+  if (!problem_.uneven_shares || !(least > 0)) {
+    shares.assign(replicas, equal);
+    return WithSync(layers, most * equal, sync);
+  }
+  for (double& share : shares) share /= rate;
+  return WithSync(layers, 1 / rate, sync);
+}
+
+double CostTable::StageSeconds(const PlacedStage& stage) const {
+  double compute = 0;
+  for (size_t i = 0; i < stage.devices.size(); ++i) {
+    compute = std::max(compute,
+                       stage.shares[i] * Work(stage.layers, stage.devices[i]));
+  }
+  return WithSync(stage.layers, compute, SyncOf(stage.devices));
+}
+
+PlacementCost UntiedCostOf(const CostTable& table, const Placement& placement) {
+  const PlanProblem& problem = table.problem();
+  PlacementCost cost;
+  double sum = 0;
+  TransferCost before;
+  for (size_t s = 0; s < placement.size(); ++s) {
+    const PlacedStage& stage = placement[s];
+    TransferCost after;
+    if (s + 1 < placement.size()) {
+      after = table.TransferOf(stage.layers.last, stage, placement[s + 1]);
+      cost.transfer_seconds.push_back(after.delay);
+    }
+    const double seconds = table.StageSeconds(stage);
+    cost.stage_seconds.push_back(seconds);
+    sum += seconds + after.delay;
+    cost.bottleneck_seconds =
+        std::max(cost.bottleneck_seconds,
+                 problem.overlap ? std::max(seconds, after.occupied)
+                                 : seconds + before.delay + after.delay);
+    before = after;
+  }
+  cost.step_seconds = table.weights().sum * sum +
+                      table.weights().pace * cost.bottleneck_seconds;
+  cost.memory_bytes.assign(problem.devices.size(), 0);
+  StagePlace place;
+  for (const PlacedStage& stage : placement) {
+    place.later_devices += static_cast<int>(stage.devices.size());
+  }
+  for (const PlacedStage& stage : placement) {
+    place.replicas = static_cast<int>(stage.devices.size());
+    place.later_devices -= place.replicas;
+    const double bytes = StageBytes(problem, stage.layers, place);
+    for (const int device : stage.devices) cost.memory_bytes[device] = bytes;
+    place.earlier_devices += place.replicas;
+  }
+  return cost;
+}
+
+double ObjectiveOf(const CostTable& table, const Placement& placement) {
+  double sum = 0;
+  double pace = 0;
+  double delay_before = 0;
+  std::vector<double> scratch;
+  for (size_t s = 0; s < placement.size(); ++s) {
+    const PlacedStage& stage = placement[s];
+    const double seconds = table.StageSeconds(
+        stage.layers, stage.devices, table.SyncOf(stage.devices), scratch);
+    TransferCost after;
+    if (s + 1 < placement.size()) {
+      after = table.TransferOf(stage.layers.last, stage, placement[s + 1]);
+    }
+    sum += seconds + after.delay;
+    pace = std::max(pace, table.problem().overlap
+                              ? std::max(seconds, after.occupied)
+                              : delay_before + seconds + after.delay);
+    delay_before = after.delay;
+  }
+  return table.weights().sum * sum + table.weights().pace * pace;
+}
+
+}  // namespace paceline

@@ -1,0 +1,189 @@
+// The cost formula of cost.h on sums over the first layers, in O(1) where it
+// can be: the one evaluator of every policy.  Immutable after construction.
+//
+// Sums over a range are differences of running sums, so they may differ from
+// sums over the layers in the last digits.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "core/plan/cost.h"
+#include "core/plan/problem.h"
+#include "core/plan/stage_memory.h"
+
+namespace paceline {
+
+// objective = sum x (all stages and transfers) + pace x bottleneck
+struct ObjectiveWeights {
+  double sum = 0;
+  double pace = 1;
+};
+
+ObjectiveWeights WeightsOf(const PlanProblem& problem);
+
+// A boundary between two stages.
+struct TransferCost {
+  double occupied = 0;  // o
+  double delay = 0;     // x
+};
+
+// The same for any number of bytes.
+struct TransferRate {
+  double occupied_per_byte = 0;
+  double delay_per_byte = 0;
+  double latency_seconds = 0;
+
+  TransferCost Of(double bytes) const {
+    return {bytes * occupied_per_byte,
+            bytes * delay_per_byte + latency_seconds};
+  }
+};
+
+// Between two devices: both directions as far as they count, or of a ring of
+// replicas the worse direction.
+struct WireCost {
+  double seconds_per_byte = 0;
+  double latency_seconds = 0;
+};
+
+// A ring all-reduce between the replicas of a stage, per micro-batch.
+struct SyncCost {
+  double seconds_per_byte = 0;  // of parameters
+  double latency_seconds = 0;
+};
+
+// The rate between `left` and `right` members.  Members are devices, or kinds
+// of devices of which each side has several:
+//   share(side, i), count(side, i)  of each device of a member, and how many
+//                                   devices it has
+//   wire(u, v)                      a WireCost
+// O(left x right).
+template <typename Share, typename Count, typename Wire>
+TransferRate RateBetween(size_t left, size_t right, const Share& share,
+                         const Count& count, const Wire& wire) {
+  enum { kLeft, kRight };
+  TransferRate rate;
+  for (size_t u = 0; u < left; ++u) {
+    double port = 0;
+    double latency = 0;
+    for (size_t v = 0; v < right; ++v) {
+      const WireCost& each = wire(u, v);
+      const double part = count(kRight, v) * share(kRight, v);
+      port += part * each.seconds_per_byte;
+      latency += part * each.latency_seconds;
+    }
+    const double part = count(kLeft, u) * share(kLeft, u);
+    rate.delay_per_byte += part * port;
+    rate.latency_seconds += part * latency;
+    rate.occupied_per_byte =
+        std::max(rate.occupied_per_byte, share(kLeft, u) * port);
+  }
+  for (size_t v = 0; v < right; ++v) {
+    double port = 0;
+    for (size_t u = 0; u < left; ++u) {
+      port += count(kLeft, u) * share(kLeft, u) * wire(u, v).seconds_per_byte;
+    }
+    rate.occupied_per_byte =
+        std::max(rate.occupied_per_byte, share(kRight, v) * port);
+  }
+  return rate;
+}
+
+class CostTable {
+ public:
+  // `problem` has passed CheckProblem and outlives this.
+  // O(layers x devices measured by layer + devices^2).
+  explicit CostTable(const PlanProblem& problem);
+  explicit CostTable(PlanProblem&&) = delete;
+
+  const PlanProblem& problem() const { return problem_; }
+  int layers() const { return layers_; }
+  int devices() const { return devices_; }
+  const ObjectiveWeights& weights() const { return weights_; }
+
+  // W of layers [first, last), first < last.
+  double Work(LayerRange layers, int device) const {
+    return ComputeOnly(layers.first, layers.last, device) +
+           FrameSeconds(problem_, device,
+                        (layers.first > 0) + (layers.last < layers_),
+                        BytesBefore(layers.first) + BytesBefore(layers.last));
+  }
+  // The same without the frames: never falls when a range grows.
+  double ComputeOnly(int first, int last, int device) const {
+    const std::vector<double>& seconds = seconds_[row_[device]];
+    return (seconds[last] - seconds[first]) * scale_[device];
+  }
+  // What a device's seconds are made of: those of a row by a factor.  Devices
+  // that were not measured layer by layer share row 0.
+  int rows() const { return static_cast<int>(seconds_.size()); }
+  int RowOf(int device) const { return row_[device]; }
+  double ScaleOf(int device) const { return scale_[device]; }
+  double SecondsOfRow(int row, int layer) const { return seconds_[row][layer]; }
+
+  // Of layers [0, layer), and the bytes over the boundary before `layer`: none
+  // at both ends of the model.
+  const StageAmounts& AmountsBefore(int layer) const { return before_[layer]; }
+  double BytesBefore(int layer) const { return before_[layer].boundary; }
+  StageAmounts AmountsOf(LayerRange layers) const;
+  double ParameterBytes(LayerRange layers) const {
+    return before_[layers.last].parameters - before_[layers.first].parameters;
+  }
+  // stage_memory.h.  Devices before the stage count where backwards are in
+  // halves: with an exact number of stages these are the rest of them, else
+  // none are, which is the least that there can be.
+  double StageBytes(LayerRange layers, int replicas, int later_devices) const;
+  // The same, wherever the stage stands, and without its frames.
+  double LeastBytes(LayerRange layers) const;
+  // Of the smallest of `devices`; infinity: no bound.
+  double MemoryOf(const std::vector<int>& devices) const;
+
+  const WireCost& Wire(int from, int to) const {
+    return wires_[static_cast<size_t>(from) * devices_ + to];
+  }
+  const WireCost& RingWire(int a, int b) const {
+    return ring_wires_[static_cast<size_t>(a) * devices_ + b];
+  }
+  TransferRate RateOf(const PlacedStage& left, const PlacedStage& right) const;
+  TransferCost TransferOf(int cut, const PlacedStage& left,
+                          const PlacedStage& right) const {
+    return RateOf(left, right).Of(BytesBefore(cut));
+  }
+
+  // Micro-batches between two synchronisations.
+  double SyncEvery() const { return sync_every_; }
+  // O(devices^2).
+  SyncCost SyncOf(const std::vector<int>& devices) const;
+
+  // t of a stage and, in `shares`, those of SharesFor.  O(devices).
+  double StageSeconds(LayerRange layers, const std::vector<int>& devices,
+                      const SyncCost& sync, std::vector<double>& shares) const;
+  // t of a stage with shares of its own.  O(devices^2).
+  double StageSeconds(const PlacedStage& stage) const;
+
+ private:
+  double WithSync(LayerRange layers, double compute_seconds,
+                  const SyncCost& sync) const;
+
+  const PlanProblem& problem_;
+  const int layers_;
+  const int devices_;
+  const ObjectiveWeights weights_;
+  double sync_every_ = 1;
+  std::vector<std::vector<double>> seconds_;  // [rows][layers + 1]
+  std::vector<int> row_;                      // [devices]
+  std::vector<double> scale_;                 // [devices]
+  std::vector<StageAmounts> before_;          // [layers + 1]
+  std::vector<WireCost> wires_;               // [devices x devices]
+  std::vector<WireCost> ring_wires_;          // the same
+};
+
+// CostOf of a placement that is one of the table's problem, without its ties.
+// O(stages x devices^2 + layers).
+PlacementCost UntiedCostOf(const CostTable& table, const Placement& placement);
+
+// UntiedCostOf(...).step_seconds with the shares of SharesFor.
+double ObjectiveOf(const CostTable& table, const Placement& placement);
+
+}  // namespace paceline

@@ -1,0 +1,87 @@
+// The cost model and the two-level planning of PipeDream's released optimizer,
+// so that results can be compared with it.  Pure.
+//
+// Inside a machine stages cost what core/plan/pipedream/levels.h says.  Then a
+// run of states on M machines, each holding the same row of stages, takes
+//   (row + 4 (M - 1) / M W / B) / M
+// and, transfers counted, no less than 2 x / (B M) of the boundaries before and
+// after it; the first run's synchronisation is divided by the devices of a
+// machine and its transfers are not asked: oddities of the released formula,
+// kept.  The plan takes what its largest run takes: the bottleneck, seconds a
+// mini-batch of an endless stream.
+//
+// Mended, and never worse by it: stages lie between states of which one is
+// inside the other (the released one also subtracts unrelated states); only
+// what something outside needs crosses a boundary; the last stage is
+// memory-bound too, and versions count the devices of all machines after it;
+// devices are left out where that is faster, all are used where it is not.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/plan/machines.h"
+#include "core/plan/pipedream/graph_profile.h"
+#include "core/plan/pipedream/state_space.h"
+#include "core/plan/problem.h"
+
+namespace paceline {
+
+struct PipedreamRequest {
+  Machines machines;
+  bool replicas = true;          // false: one device a stage
+  bool count_transfers = false;  // activations and gradients at boundaries
+};
+
+struct PipedreamStage {
+  LayerRange nodes;          // of PipedreamAnswer::node_order
+  std::vector<int> devices;  // replicas, ascending; device i of machine j of
+                             // n devices each is n j + i
+  int machines = 1;          // that hold this stage
+  double one_device_seconds = 0;  // its compute, forward and backward
+  double seconds = 0;             // compute and synchronisation, a mini-batch
+  double transfer_seconds = 0;    // of its boundaries, as far as counted
+  int64_t versions = 1;           // of weights and outputs that are kept
+  double memory_bytes = 0;        // of each device
+
+  friend bool operator==(const PipedreamStage&,
+                         const PipedreamStage&) = default;
+};
+
+struct PipedreamAnswer {
+  std::vector<PipedreamStage> stages;
+  std::vector<int> node_order;    // nodes of the profile, stage by stage
+  double bottleneck_seconds = 0;  // a mini-batch
+  double one_machine_seconds = 0;
+  double speed_up = 1;               // one machine / bottleneck
+  double data_parallel_seconds = 0;  // the whole graph on every device
+  double lower_bound_seconds = 0;    // one machine / devices there are
+  int devices_used = 0;
+  std::string shape;  // replicas of each stage: "13-2-1"
+  std::string why;    // for people
+};
+
+// Of the inner level when there are two; a single level may have four times as
+// many devices.
+inline constexpr int kMostInnerDevices = 64;
+
+// Optimal under the formula above, in memory and time, but for the last digits;
+// same arguments, same answer.  Single level of n, s states in c chains:
+// O(s n^2 c).  Inner level of n, outer level of N: that for each state that a
+// run may end at and each number of devices that may come after it, for a few
+// bounds on the seconds.  Published profiles on 4x4 take up to 3 ms of one
+// core, 1,000 states in a row on 16x16 with memory that binds 1 s, in two
+// branches 8 s (2026-11-24).
+//
+// Errors:
+//   InvalidArgument    CheckMachines'; too many devices in a level
+//   ResourceExhausted  no stages fit the memory: names the node that is hardest
+//                      to place and by how many bytes it is too large, or the
+//                      whole and what there is
+absl::StatusOr<PipedreamAnswer> PlanPipedream(const GraphProfile& graph,
+                                              const StateSpace& space,
+                                              const PipedreamRequest& request);
+
+}  // namespace paceline

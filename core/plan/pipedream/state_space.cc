@@ -1,0 +1,371 @@
+#include "core/plan/pipedream/state_space.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <ranges>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+
+namespace paceline {
+namespace {
+
+constexpr int kBits = 64;
+
+using Held = std::vector<uint64_t>;  // a bit a node
+
+bool Has(const uint64_t* held, int node) {
+  return (held[node / kBits] >> (node % kBits) & 1) != 0;
+}
+
+void Add(Held& held, int node) {
+  held[node / kBits] |= uint64_t{1} << (node % kBits);
+}
+
+int Count(const Held& held) {
+  int count = 0;
+  for (const uint64_t word : held) count += std::popcount(word);
+  return count;
+}
+
+bool Within(const uint64_t* inner, const uint64_t* outer, int words) {
+  for (int w = 0; w < words; ++w) {
+    if ((inner[w] & ~outer[w]) != 0) return false;
+  }
+  return true;
+}
+
+struct Links {
+  std::vector<std::vector<int>> next;
+  std::vector<int> order;    // topological
+  std::vector<Held> needed;  // with each node: itself and all that it needs
+  std::vector<bool> is_source;
+};
+
+Links LinksOf(const GraphProfile& graph, int words) {
+  const int nodes = static_cast<int>(graph.nodes.size());
+  Links links{std::vector<std::vector<int>>(nodes),
+              {},
+              std::vector<Held>(nodes, Held(words, 0)),
+              std::vector<bool>(nodes, true)};
+  std::vector<int> missing(nodes, 0);
+  for (const auto& [from, to] : graph.edges) {
+    links.next[from].push_back(to);
+    links.is_source[to] = false;
+    ++missing[to];
+  }
+  for (int i = 0; i < nodes; ++i) {
+    if (missing[i] == 0) links.order.push_back(i);
+  }
+  for (size_t at = 0; at < links.order.size(); ++at) {
+    const int node = links.order[at];
+    Add(links.needed[node], node);
+    for (const int to : links.next[node]) {
+      for (int w = 0; w < words; ++w) {
+        links.needed[to][w] |= links.needed[node][w];
+      }
+      if (--missing[to] == 0) links.order.push_back(to);
+    }
+  }
+  return links;
+}
+
+// The source that most nodes need; of several the first.
+int FirstSource(const Links& links) {
+  const int nodes = static_cast<int>(links.next.size());
+  int best = -1;
+  int most = 0;
+  for (int source = 0; source < nodes; ++source) {
+    if (!links.is_source[source]) continue;
+    int needing = 0;
+    for (const Held& needed : links.needed)
+      needing += Has(needed.data(), source);
+    if (needing <= most) continue;
+    best = source;
+    most = needing;
+  }
+  return best;
+}
+
+absl::Status TooMany(int most_states) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the profile has more than ", most_states,
+      " states where it could be cut: branches side by side multiply; merge "
+      "nodes of a branch into one, or give the branches as one node"));
+}
+
+// Nodes outside `held` that a node in it leads to, ascending.
+std::vector<int> Frontier(const Links& links, const Held& held) {
+  std::vector<int> frontier;
+  for (size_t node = 0; node < links.next.size(); ++node) {
+    if (!Has(held.data(), static_cast<int>(node))) continue;
+    for (const int to : links.next[node]) {
+      if (!Has(held.data(), to)) frontier.push_back(to);
+    }
+  }
+  std::sort(frontier.begin(), frontier.end());
+  frontier.erase(std::unique(frontier.begin(), frontier.end()), frontier.end());
+  return frontier;
+}
+
+// All states, the empty one first, small ones before large ones.
+absl::StatusOr<std::vector<Held>> Enumerate(const Links& links, int words,
+                                            int most_states) {
+  std::vector<Held> found = {Held(words, 0), links.needed[FirstSource(links)]};
+  std::set<Held> known(found.begin(), found.end());
+  for (size_t at = 1; at < found.size(); ++at) {
+    const Held from = found[at];
+    for (const int to : Frontier(links, from)) {
+      Held state = from;
+      for (int w = 0; w < words; ++w) state[w] |= links.needed[to][w];
+      if (!known.insert(state).second) continue;
+      if (static_cast<int>(known.size()) > most_states) {
+        return TooMany(most_states);
+      }
+      found.push_back(std::move(state));
+    }
+  }
+  std::sort(found.begin(), found.end(), [](const Held& a, const Held& b) {
+    const int nodes_of_a = Count(a);
+    const int nodes_of_b = Count(b);
+    return nodes_of_a != nodes_of_b ? nodes_of_a < nodes_of_b : a < b;
+  });
+  return found;
+}
+
+// Fewest chains that cover all states: a largest matching of states with ones
+// inside them (Dilworth 1950; Fulkerson 1956), by augmenting paths.
+// O(states^2) for each chain that closest-first does not place at once.
+class ChainCover {
+ public:
+  explicit ChainCover(const std::vector<Held>& found)
+      : states_(static_cast<int>(found.size())),
+        inside_(found.size(), Held((found.size() + kBits - 1) / kBits, 0)),
+        free_(inside_[0].size(), ~uint64_t{0}),
+        next_(found.size(), -1) {
+    const int words = static_cast<int>(found[0].size());
+    for (int s = 0; s < states_; ++s) {
+      for (int k = 0; k < s; ++k) {
+        if (Within(found[k].data(), found[s].data(), words)) Add(inside_[s], k);
+      }
+    }
+    for (int s = 0; s < states_; ++s) {
+      Held visited(inside_[0].size(), 0);
+      Place(s, visited);
+    }
+  }
+
+  std::vector<std::vector<int>> Chains() const {
+    std::vector<bool> is_bottom(states_, true);
+    for (const int s : next_) {
+      if (s != -1) is_bottom[s] = false;
+    }
+    std::vector<std::vector<int>> chains;
+    for (int bottom = 0; bottom < states_; ++bottom) {
+      if (!is_bottom[bottom]) continue;
+      std::vector<int>& chain = chains.emplace_back();
+      for (int s = bottom; s != -1; s = next_[s]) chain.push_back(s);
+    }
+    return chains;
+  }
+
+ private:
+  // Puts `s` on top of a state inside it, the largest that is free, else one
+  // that another can leave.  Depth: at most one frame a state.
+  bool Place(int s, Held& visited) {
+    for (int w = static_cast<int>(visited.size()) - 1; w >= 0; --w) {
+      const uint64_t free = inside_[s][w] & free_[w];
+      if (free == 0) continue;
+      const int k = Highest(w, free);
+      free_[w] ^= uint64_t{1} << (k % kBits);
+      next_[k] = s;
+      return true;
+    }
+    for (int w = static_cast<int>(visited.size()) - 1; w >= 0; --w) {
+      while (const uint64_t left = inside_[s][w] & ~visited[w]) {
+        const int k = Highest(w, left);
+        Add(visited, k);
+        if (!Place(next_[k], visited)) continue;
+        next_[k] = s;
+        return true;
+      }
+    }
+    return false;
+  }
+
+  static int Highest(int word, uint64_t bits) {
+    return word * kBits + kBits - 1 - std::countl_zero(bits);
+  }
+
+  const int states_;
+  std::vector<Held> inside_;  // [states], a bit a state
+  Held free_;                 // states that nothing is on top of
+  std::vector<int> next_;     // [states]: what is on top of it, or -1
+};
+
+StateSpace Numbered(const std::vector<Held>& found, int words) {
+  StateSpace space;
+  space.states = static_cast<int>(found.size());
+  space.words = words;
+  std::vector<int> number(found.size());
+  for (const std::vector<int>& chain : ChainCover(found).Chains()) {
+    space.chain_begin.push_back(static_cast<int>(space.held.size()) / words);
+    for (const int s : chain) {
+      number[s] = static_cast<int>(space.held.size()) / words;
+      space.held.insert(space.held.end(), found[s].begin(), found[s].end());
+    }
+  }
+  space.chain_begin.push_back(space.states);
+  space.in_order = number;
+  space.last = number.back();
+  return space;
+}
+
+void Compare(StateSpace& space) {
+  const int chains = space.chains();
+  space.inside.reserve(static_cast<size_t>(space.states) * chains);
+  space.around.reserve(space.inside.capacity());
+  for (int s = 0; s < space.states; ++s) {
+    for (int c = 0; c < chains; ++c) {
+      const auto chain =
+          std::views::iota(space.chain_begin[c], space.chain_begin[c + 1]);
+      const auto inside = std::ranges::partition_point(
+          chain, [&](int k) { return space.IsInside(k, s); });
+      const auto around = std::ranges::partition_point(
+          chain, [&](int k) { return !space.IsInside(s, k); });
+      space.inside.push_back(*chain.begin() +
+                             static_cast<int>(inside - chain.begin()));
+      space.around.push_back(*chain.begin() +
+                             static_cast<int>(around - chain.begin()));
+    }
+  }
+}
+
+// Long sums in higher precision: the answer is compared with others' to the
+// last digits.
+void AddUp(const GraphProfile& graph, const Links& links, StateSpace& space) {
+  const int nodes = static_cast<int>(graph.nodes.size());
+  for (int s = 0; s < space.states; ++s) {
+    const uint64_t* const held = &space.held[s * space.words];
+    long double seconds = 0, parameters = 0, outputs = 0, boundary = 0;
+    for (int i = 0; i < nodes; ++i) {
+      if (!Has(held, i)) continue;
+      const ProfileNode& node = graph.nodes[i];
+      seconds += node.forward_seconds;
+      seconds += node.backward_seconds;
+      parameters += node.parameter_bytes;
+      outputs += node.output_bytes;
+      const std::vector<int>& next = links.next[i];
+      const bool leaves =
+          next.empty() || std::any_of(next.begin(), next.end(),
+                                      [&](int to) { return !Has(held, to); });
+      if (leaves) boundary += node.output_bytes;
+    }
+    space.seconds.push_back(static_cast<double>(seconds));
+    space.parameter_bytes.push_back(static_cast<double>(parameters));
+    space.output_bytes.push_back(static_cast<double>(outputs));
+    space.boundary_bytes.push_back(static_cast<double>(boundary));
+  }
+}
+
+struct Path {
+  int states = 0;
+  double boundary_bytes = 0;
+  int from = -1;
+};
+
+// The longest chain of states, the lighter of equally long ones.
+std::vector<int> LongestChain(const StateSpace& space) {
+  std::vector<Path> best(space.states);
+  for (const int s : space.in_order) {
+    for (int c = 0; c < space.chains(); ++c) {
+      for (int k = space.chain_begin[c]; k < space.InsideEnd(s, c); ++k) {
+        const Path path{best[k].states + 1,
+                        best[k].boundary_bytes + space.boundary_bytes[s], k};
+        if (path.states < best[s].states ||
+            (path.states == best[s].states &&
+             path.boundary_bytes >= best[s].boundary_bytes)) {
+          continue;
+        }
+        best[s] = path;
+      }
+    }
+  }
+  std::vector<int> chain;
+  for (int s = space.last; s != -1; s = best[s].from) chain.push_back(s);
+  std::reverse(chain.begin(), chain.end());
+  return chain;
+}
+
+std::string NameOf(const GraphProfile& graph, const std::vector<int>& nodes) {
+  constexpr size_t kMostNames = 3;
+  std::string name;
+  for (size_t i = 0; i < std::min(nodes.size(), kMostNames); ++i) {
+    absl::StrAppend(&name, i == 0 ? "" : "+", graph.nodes[nodes[i]].id);
+  }
+  if (nodes.size() > kMostNames) {
+    absl::StrAppend(&name, "+", nodes.size() - kMostNames, " more");
+  }
+  return name;
+}
+
+}  // namespace
+
+bool StateSpace::IsInside(int inner, int outer) const {
+  return inner != outer &&
+         Within(&held[inner * words], &held[outer * words], words);
+}
+
+std::vector<int> StateSpace::NodesBetween(int inner, int outer) const {
+  std::vector<int> nodes;
+  for (int w = 0; w < words; ++w) {
+    uint64_t left = held[outer * words + w] & ~held[inner * words + w];
+    for (; left != 0; left &= left - 1) {
+      nodes.push_back(w * kBits + std::countr_zero(left));
+    }
+  }
+  return nodes;
+}
+
+absl::StatusOr<StateSpace> StatesOf(const GraphProfile& graph,
+                                    int most_states) {
+  const int words = static_cast<int>(graph.nodes.size() + kBits - 1) / kBits;
+  const Links links = LinksOf(graph, words);
+  PACELINE_ASSIGN_OR_RETURN(const std::vector<Held> found,
+                            Enumerate(links, words, most_states));
+  StateSpace space = Numbered(found, words);
+  space.node_rank.resize(graph.nodes.size());
+  for (size_t i = 0; i < links.order.size(); ++i) {
+    space.node_rank[links.order[i]] = static_cast<int>(i);
+  }
+  Compare(space);
+  AddUp(graph, links, space);
+  return space;
+}
+
+std::vector<LayerCost> LayersOf(const GraphProfile& graph,
+                                const StateSpace& space) {
+  const std::vector<int> chain = LongestChain(space);
+  std::vector<LayerCost> layers;
+  for (size_t i = 1; i < chain.size(); ++i) {
+    const std::vector<int> nodes = space.NodesBetween(chain[i - 1], chain[i]);
+    LayerCost layer;
+    layer.name = NameOf(graph, nodes);
+    for (const int n : nodes) {
+      layer.forward_seconds += graph.nodes[n].forward_seconds;
+      layer.backward_seconds += graph.nodes[n].backward_seconds;
+      layer.parameter_bytes += graph.nodes[n].parameter_bytes;
+      layer.kept_bytes += graph.nodes[n].output_bytes;
+    }
+    layer.output_bytes = space.boundary_bytes[chain[i]];
+    layers.push_back(std::move(layer));
+  }
+  return layers;
+}
+
+}  // namespace paceline

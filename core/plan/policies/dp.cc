@@ -1,0 +1,116 @@
+#include "core/plan/policies/dp.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "core/base/status_macros.h"
+#include "core/plan/cost_table.h"
+#include "core/plan/policies/dp_exact.h"
+#include "core/plan/policies/dp_search.h"
+#include "core/plan/policies/lower_bound.h"
+#include "core/plan/why.h"
+
+namespace paceline {
+namespace {
+
+// Seconds of CPU (2026-11-21, -O2): giving up the exact search took up to 45 ns
+// a step, the heuristic one 45 to 140 ns a step.
+constexpr double kExactSteps = 3e7;
+constexpr double kLongSearchSteps = 4e6;
+
+// As long as the exact search of a small problem takes, at most some
+// milliseconds.
+double ShortSearchSteps(const CostTable& table) {
+  constexpr double kMost = 30000;
+  const double sets = std::exp2(std::min(table.devices(), 20));
+  return std::min(kMost, table.layers() * table.layers() * sets / 16);
+}
+
+// Infinity: it does not fit.
+double SecondsOf(const PlanProblem& problem, const Placement& placement) {
+  const absl::StatusOr<PlacementCost> cost = CostOf(problem, placement);
+  if (!cost.ok() || !CheckMemory(problem, placement, *cost).ok()) {
+    return HUGE_VAL;
+  }
+  return cost->step_seconds;
+}
+
+// 1 to `most`, the nearest to `stages` first; of two as near the larger, whose
+// stages are smaller.
+std::vector<int> StageCounts(int most, int stages) {
+  std::vector<int> counts(most);
+  std::iota(counts.rbegin(), counts.rend(), 1);
+  std::stable_sort(counts.begin(), counts.end(), [stages](int a, int b) {
+    return std::abs(a - stages) < std::abs(b - stages);
+  });
+  return counts;
+}
+
+}  // namespace
+
+absl::StatusOr<DpAnswer> SolveDp(const PlanProblem& problem) {
+  const CostTable table(problem);
+  DpAnswer answer;
+  answer.placement = SearchPlacement(table, {ShortSearchSteps(table)});
+  const auto known = [&] {
+    return answer.placement.empty() ? HUGE_VAL
+                                    : ObjectiveOf(table, answer.placement);
+  };
+  DpExactAnswer exact = SolveExactly(table, {known(), kExactSteps});
+  if (!exact.placement.empty()) answer.placement = std::move(exact.placement);
+  answer.exact = exact.finished;
+  if (!exact.finished) {
+    Placement longer = SearchPlacement(table, {kLongSearchSteps});
+    if (!longer.empty() && ObjectiveOf(table, longer) < known()) {
+      answer.placement = std::move(longer);
+    }
+  }
+  if (answer.placement.empty()) return NothingFits(problem);
+  return answer;
+}
+
+absl::StatusOr<DpAnswer> SolveHalves(const PlanProblem& problem,
+                                     DpSolver solve) {
+  if (!problem.splits || !problem.training || problem.stages > 0) {
+    return solve(problem);
+  }
+  // What does not fit even so does not fit.
+  PACELINE_ASSIGN_OR_RETURN(DpAnswer loose, solve(problem));
+  if (SecondsOf(problem, loose.placement) < HUGE_VAL) return loose;
+
+  const int most =
+      static_cast<int>(std::min(problem.layers.size(), problem.devices.size()));
+  DpAnswer best;
+  best.exact = loose.exact;
+  double best_seconds = HUGE_VAL;
+  int tried = 0;
+  for (const int stages :
+       StageCounts(most, static_cast<int>(loose.placement.size()))) {
+    PlanProblem counted = problem;
+    counted.stages = stages;
+    if (LowerBoundSeconds(counted) >= best_seconds) continue;
+    if (++tried > kMostStageCounts) {
+      best.exact = false;
+      if (!best.placement.empty()) break;
+    }
+    absl::StatusOr<DpAnswer> answer = solve(counted);
+    if (!answer.ok()) {
+      // A long search that found nothing has proved nothing.
+      best.exact = best.exact && most <= kMostStageCounts;
+      continue;
+    }
+    best.exact = best.exact && answer->exact;
+    const double seconds = SecondsOf(counted, answer->placement);
+    if (seconds >= best_seconds) continue;
+    best_seconds = seconds;
+    best.placement = std::move(answer->placement);
+  }
+  if (best.placement.empty()) return NothingFits(problem);
+  return best;
+}
+
+}  // namespace paceline

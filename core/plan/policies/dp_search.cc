@@ -1,0 +1,432 @@
+#include "core/plan/policies/dp_search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "core/base/random.h"
+#include "core/plan/policies/dp_pack.h"
+
+namespace paceline {
+namespace {
+
+double MeanBoundaryBytes(const CostTable& table) {
+  double bytes = 0;
+  for (int cut = 1; cut < table.layers(); ++cut)
+    bytes += table.BytesBefore(cut);
+  return bytes / std::max(1, table.layers() - 1);
+}
+
+double WireSeconds(const CostTable& table, int left, int right, double bytes) {
+  const WireCost& wire = table.Wire(left, right);
+  return bytes * wire.seconds_per_byte + wire.latency_seconds;
+}
+
+std::vector<int> CheapestPath(const CostTable& table, int start, double bytes) {
+  std::vector<int> path = {start};
+  std::vector<bool> taken(table.devices(), false);
+  taken[start] = true;
+  while (static_cast<int>(path.size()) < table.devices()) {
+    int nearest = -1;
+    double least = HUGE_VAL;
+    for (int device = 0; device < table.devices(); ++device) {
+      if (taken[device]) continue;
+      const double seconds = WireSeconds(table, device, path.back(), bytes);
+      if (nearest >= 0 && seconds >= least) continue;
+      nearest = device;
+      least = seconds;
+    }
+    path.push_back(nearest);
+    taken[nearest] = true;
+  }
+  return path;
+}
+
+int BestConnected(const CostTable& table, double bytes) {
+  int best = 0;
+  double least = HUGE_VAL;
+  for (int device = 0; device < table.devices(); ++device) {
+    double seconds = 0;
+    for (int other = 0; other < table.devices(); ++other) {
+      if (other == device) continue;
+      seconds += WireSeconds(table, device, other, bytes);
+    }
+    if (seconds >= least) continue;
+    best = device;
+    least = seconds;
+  }
+  return best;
+}
+
+// Devices, fastest first by their seconds for the whole model; ties by number.
+std::vector<int> BySpeed(const CostTable& table) {
+  std::vector<int> order(table.devices());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return table.ComputeOnly(0, table.layers(), a) <
+           table.ComputeOnly(0, table.layers(), b);
+  });
+  return order;
+}
+
+// Orders of all devices: as given, by speed both ways, and paths that always go
+// on over the cheapest wire for the model's mean boundary, from the fastest
+// device and from the best connected one.  Without repetitions.  O(devices^2).
+std::vector<std::vector<int>> DeviceOrders(const CostTable& table) {
+  const double bytes = MeanBoundaryBytes(table);
+  std::vector<int> as_given(table.devices());
+  std::iota(as_given.begin(), as_given.end(), 0);
+  // Packing goes from the last stage to the first.
+  std::reverse(as_given.begin(), as_given.end());
+  const std::vector<int> by_speed = BySpeed(table);
+  std::vector<std::vector<int>> orders;
+  const auto add = [&](std::vector<int> order) {
+    if (std::find(orders.begin(), orders.end(), order) == orders.end()) {
+      orders.push_back(std::move(order));
+    }
+  };
+  add(as_given);
+  add(by_speed);
+  add({by_speed.rbegin(), by_speed.rend()});
+  add(CheapestPath(table, by_speed[0], bytes));
+  add(CheapestPath(table, BestConnected(table, bytes), bytes));
+  return orders;
+}
+
+// Neighbours of an order joined to groups of `size`, the last one smaller.
+std::vector<std::vector<int>> Joined(const std::vector<int>& order, int size) {
+  std::vector<std::vector<int>> groups;
+  for (size_t i = 0; i < order.size(); ++i) {
+    if (i % size == 0) groups.emplace_back();
+    groups.back().push_back(order[i]);
+  }
+  return groups;
+}
+
+// An order, and how well it packed.
+struct Candidate {
+  GroupOrder order;
+  double pace_seconds = HUGE_VAL;  // the least at which it is complete
+  double objective = HUGE_VAL;
+};
+
+// What ObjectiveOf takes, in steps of packing.
+double JudgingSteps(const Placement& placement) {
+  double steps = 0;
+  double left = 0;
+  for (const PlacedStage& stage : placement) {
+    const double replicas = static_cast<double>(stage.devices.size());
+    // Pairs in the stage and over the boundary before it.
+    steps += 2 + (replicas * replicas + replicas * left) / 16;
+    left = replicas;
+  }
+  return steps;
+}
+
+class LocalSearch {
+ public:
+  LocalSearch(const CostTable& table, double most_steps)
+      : table_(table),
+        packer_(table),
+        most_steps_(most_steps),
+        random_(MixSeed({static_cast<uint64_t>(table.layers()),
+                         static_cast<uint64_t>(table.devices())})) {}
+
+  Placement Run() {
+    StartOrders();
+    if (by_pace_.order.empty()) FindAny();
+    if (by_pace_.order.empty()) return {};
+    if (table_.weights().pace > 0) Tighten(most_steps_ * 0.6);
+    Descend(most_steps_);
+    PolishCuts(table_, best_);
+    return std::move(best_);
+  }
+
+ private:
+  void StartOrders();
+  void Start(const std::vector<std::vector<int>>& groups);
+  double LeastPace(const GroupOrder& order);
+  void FindAny();
+  void Tighten(double most_steps);
+  void Descend(double most_steps);
+  bool Change(GroupOrder& order);
+  bool ChangeReplicas(GroupOrder& order);
+
+  // The objective of `order` packed at `pace_seconds`; infinity: incomplete.
+  double Judge(const GroupOrder& order, double pace_seconds) {
+    packer_.Pack(order, pace_seconds, packed_);
+    if (!packed_.complete()) return HUGE_VAL;
+    Placement placement = packer_.PlacementOf(packed_);
+    const double objective = ObjectiveOf(table_, placement);
+    packer_.Spend(JudgingSteps(placement));
+    if (objective < best_objective_) {
+      best_objective_ = objective;
+      best_ = std::move(placement);
+    }
+    return objective;
+  }
+
+  double Paces(const GroupOrder& order, double least_pace, double* at);
+
+  // Long walks remember longer.
+  size_t HistorySize(double most_steps) const {
+    const double moves =
+        std::max(0.0, most_steps - packer_.steps()) / table_.devices();
+    return static_cast<size_t>(std::clamp(moves / 400, 20.0, 500.0));
+  }
+
+  size_t Below(size_t bound) { return random_.Below(bound); }
+
+  const CostTable& table_;
+  DpPacker packer_;
+  const double most_steps_;
+  SplitMix64 random_;
+  Packed packed_;
+  std::vector<GroupOrder> starts_;
+  Candidate by_pace_;
+  Candidate by_objective_;
+  double objective_pace_ = HUGE_VAL;  // at which by_objective_ was packed
+  Placement best_;
+  double best_objective_ = HUGE_VAL;
+};
+
+// The least pace at which `order` packs completely; infinity: at none.
+double LocalSearch::LeastPace(const GroupOrder& order) {
+  packer_.Pack(order, HUGE_VAL, packed_);
+  if (!packed_.complete()) return HUGE_VAL;
+  double high = ObjectiveOf(table_, packer_.PlacementOf(packed_));
+  if (table_.weights().sum > 0 && table_.weights().pace > 0) {
+    high /= table_.weights().pace;
+  }
+  packer_.Pack(order, high, packed_);
+  if (!packed_.complete()) high *= 2;
+  double low = 0;
+  for (int halving = 0; halving < 30 && high - low > 1e-4 * high; ++halving) {
+    const double middle = (low + high) / 2;
+    packer_.Pack(order, middle, packed_);
+    (packed_.complete() ? high : low) = middle;
+  }
+  return high;
+}
+
+// Fewer, faster devices at a slower pace may be better when steps are short:
+// looks at slower paces too.
+double LocalSearch::Paces(const GroupOrder& order, double least_pace,
+                          double* at) {
+  double best = HUGE_VAL;
+  for (const double factor :
+       {1.0, 1.02, 1.05, 1.1, 1.2, 1.35, 1.6, 2.0, 3.0, 5.0, 9.0, 20.0}) {
+    const double objective = Judge(order, least_pace * factor);
+    if (objective < best) {
+      best = objective;
+      *at = least_pace * factor;
+    }
+    if (table_.weights().sum == 0) break;
+  }
+  return best;
+}
+
+void LocalSearch::Start(const std::vector<std::vector<int>>& groups) {
+  if (static_cast<int>(groups.size()) < table_.problem().stages) return;
+  GroupOrder order;
+  for (const std::vector<int>& devices : groups) {
+    order.push_back(packer_.AddGroup(devices));
+  }
+  starts_.push_back(order);
+  const double pace = LeastPace(order);
+  if (pace == HUGE_VAL) return;
+  double at = pace;
+  const double objective = Paces(order, pace, &at);
+  if (pace < by_pace_.pace_seconds) by_pace_ = {order, pace, objective};
+  if (objective < by_objective_.objective) {
+    by_objective_ = {order, pace, objective};
+    objective_pace_ = at;
+  }
+}
+
+void LocalSearch::StartOrders() {
+  const int devices = table_.devices();
+  for (const std::vector<int>& order : DeviceOrders(table_)) {
+    for (int size = 1; size <= devices; size *= 2) {
+      // A first start there is always.
+      if (packer_.steps() > most_steps_) break;
+      Start(Joined(order, size));
+      if (!table_.problem().replicas) break;
+    }
+  }
+  // One stage: the fastest alone, with the next one, ...
+  const std::vector<int> by_speed = BySpeed(table_);
+  for (int used = 1; used <= devices; used += std::max(1, used / 4)) {
+    std::vector<std::vector<int>> groups;
+    groups.emplace_back(by_speed.begin(), by_speed.begin() + used);
+    for (int i = used; i < devices; ++i) groups.push_back({by_speed[i]});
+    Start(groups);
+    if (!table_.problem().replicas) break;
+  }
+}
+
+// Nothing fitted: as much as possible at any pace.
+void LocalSearch::FindAny() {
+  if (starts_.empty()) return;
+  GroupOrder current;
+  double left = HUGE_VAL;
+  for (const GroupOrder& order : starts_) {
+    packer_.Pack(order, HUGE_VAL, packed_);
+    if (packed_.left < left) {
+      left = packed_.left;
+      current = order;
+    }
+  }
+  while (packer_.steps() < most_steps_) {
+    GroupOrder order = current;
+    if (!Change(order)) return;
+    packer_.Pack(order, HUGE_VAL, packed_);
+    if (packed_.left > left) continue;
+    left = packed_.left;
+    current = std::move(order);
+    if (left > 0) continue;
+    by_pace_.pace_seconds = LeastPace(current);
+    by_pace_.order = current;
+    by_objective_ = by_pace_;
+    objective_pace_ = by_pace_.pace_seconds;
+    by_objective_.objective = Paces(current, objective_pace_, &objective_pace_);
+    return;
+  }
+}
+
+// Walks at a pace just below the best one, by how much is left over, until
+// nothing is; then the pace is lowered.
+void LocalSearch::Tighten(double most_steps) {
+  constexpr double kFaster = 1 - 1e-4;
+  const size_t history_size = HistorySize(most_steps);
+  GroupOrder current = by_pace_.order;
+  double pace = by_pace_.pace_seconds * kFaster;
+  packer_.Pack(current, pace, packed_);
+  double left = packed_.left;
+  // Late acceptance (Burke and Bykov 2017): a move is taken when it is no
+  // worse than what was current some moves ago.
+  std::vector<double> history(history_size, left);
+  for (size_t move = 0; packer_.steps() < most_steps; ++move) {
+    GroupOrder order = current;
+    if (!Change(order)) return;
+    packer_.Pack(order, pace, packed_);
+    double& before = history[move % history_size];
+    if (packed_.left <= left || packed_.left <= before) {
+      left = packed_.left;
+      current = std::move(order);
+    }
+    before = left;
+    if (left > 0) continue;
+    const double found = LeastPace(current);
+    double at = found;
+    const double objective = Paces(current, found, &at);
+    by_pace_ = {current, found, objective};
+    if (objective < by_objective_.objective) {
+      by_objective_ = by_pace_;
+      objective_pace_ = at;
+    }
+    pace = found * kFaster;
+    packer_.Pack(current, pace, packed_);
+    left = packed_.left;
+    std::fill(history.begin(), history.end(), left);
+  }
+}
+
+// Walks by the objective itself, at paces around the best one's.
+void LocalSearch::Descend(double most_steps) {
+  constexpr double kPaces[] = {1.0, 0.999, 0.99, 1.01, 0.95, 1.05, 0.8, 1.3};
+  const size_t history_size = HistorySize(most_steps);
+  GroupOrder current = by_objective_.order;
+  double pace = objective_pace_;
+  double objective = by_objective_.objective;
+  std::vector<double> history(history_size, objective);
+  for (size_t move = 0; packer_.steps() < most_steps; ++move) {
+    GroupOrder order = current;
+    if (!Change(order)) return;
+    const double tried = pace * kPaces[Below(std::size(kPaces))];
+    const double found = Judge(order, tried);
+    double& before = history[move % history_size];
+    if (found <= objective || found <= before) {
+      objective = found;
+      pace = tried;
+      current = std::move(order);
+    }
+    before = objective;
+  }
+}
+
+// One random step to a neighbour; false: there is none.
+bool LocalSearch::Change(GroupOrder& order) {
+  const size_t size = order.size();
+  const bool replicas = table_.problem().replicas && table_.devices() > 1;
+  if (replicas && (size < 2 || Below(2) == 0)) return ChangeReplicas(order);
+  if (size < 2) return false;
+  const size_t from = Below(size);
+  const size_t to = Below(size);
+  switch (Below(3)) {
+    case 0:
+      std::swap(order[from], order[to]);
+      break;
+    case 1: {
+      const int group = order[from];
+      order.erase(order.begin() + from);
+      order.insert(order.begin() + to, group);
+      break;
+    }
+    default:
+      std::reverse(order.begin() + std::min(from, to),
+                   order.begin() + std::max(from, to) + 1);
+      break;
+  }
+  return true;
+}
+
+bool LocalSearch::ChangeReplicas(GroupOrder& order) {
+  const size_t a = Below(order.size());
+  std::vector<int> from = packer_.group(order[a]).devices;
+  const size_t taken = Below(from.size());
+  const int device = from[taken];
+  const size_t b = Below(order.size());
+  if (a == b || Below(4) == 0) {
+    // A device of its own, next to where it was or anywhere.
+    if (from.size() < 2) return true;
+    from.erase(from.begin() + taken);
+    order[a] = packer_.AddGroup(std::move(from));
+    const size_t at = Below(2) == 0 ? a : Below(order.size() + 1);
+    order.insert(order.begin() + at, packer_.AddGroup({device}));
+    return true;
+  }
+  std::vector<int> to = packer_.group(order[b]).devices;
+  if (Below(3) == 0) {
+    std::swap(from[taken], to[Below(to.size())]);
+    order[a] = packer_.AddGroup(std::move(from));
+    order[b] = packer_.AddGroup(std::move(to));
+    return true;
+  }
+  const bool empties = from.size() == 1;
+  if (empties && static_cast<int>(order.size()) <= table_.problem().stages) {
+    return true;  // a group less would be too few
+  }
+  to.push_back(device);
+  order[b] = packer_.AddGroup(std::move(to));
+  if (empties) {
+    order.erase(order.begin() + a);
+    return true;
+  }
+  from.erase(from.begin() + taken);
+  order[a] = packer_.AddGroup(std::move(from));
+  return true;
+}
+
+}  // namespace
+
+Placement SearchPlacement(const CostTable& table,
+                          const DpSearchOptions& options) {
+  return LocalSearch(table, options.most_steps).Run();
+}
+
+}  // namespace paceline

@@ -1,0 +1,293 @@
+#include "core/plan/policies/walk_moves.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <utility>
+
+namespace paceline {
+namespace {
+
+struct Step {
+  const CostTable& table;
+  int busiest;
+  SplitMix64& random;
+  WalkState& state;
+
+  int Below(int bound) const {
+    return static_cast<int>(random.Below(static_cast<uint64_t>(bound)));
+  }
+  bool Coin() const { return Below(2) == 0; }
+  int AnyStage() const { return Below(state.size()); }
+  int LikelyStage() const { return Coin() ? busiest : AnyStage(); }
+  int AnyOf(const std::vector<int>& values) const {
+    return values[Below(static_cast<int>(values.size()))];
+  }
+  int AnyDevice(int stage) const { return AnyOf(state.stage(stage).devices); }
+  int Replicas(int stage) const {
+    return static_cast<int>(state.stage(stage).devices.size());
+  }
+  bool MayReplicate() const { return table.problem().replicas; }
+  bool FreeCount() const { return table.problem().stages == 0; }
+};
+
+double Slowest(const CostTable& table, LayerRange layers,
+               const std::vector<int>& devices) {
+  const bool uneven = table.problem().uneven_shares;
+  double rate = 0;
+  double most = 0;
+  for (const int device : devices) {
+    const double work = table.Work(layers, device);
+    rate += 1 / work;
+    most = std::max(most, work);
+  }
+  return uneven ? 1 / rate : most / static_cast<double>(devices.size());
+}
+
+bool Balance(const Step& step, int stage) {
+  const WalkStage& left = step.state.stage(stage - 1);
+  const WalkStage& right = step.state.stage(stage);
+  int cut = BalancedCut(step.table, {left.layers.first, right.layers.last},
+                        left.devices, right.devices);
+  if (step.Coin()) --cut;
+  cut = std::max(cut, left.layers.first + 1);
+  if (cut == right.layers.first) return false;
+  step.state.MoveCut(stage, cut);
+  return true;
+}
+
+bool ShiftCut(const Step& step) {
+  if (step.state.size() < 2) return false;
+  const int near = step.LikelyStage() + step.Below(2);
+  const int stage = std::clamp(near, 1, step.state.size() - 1);
+  const int least = step.state.stage(stage - 1).layers.first + 1;
+  const int most = step.state.stage(stage).layers.last - 1;
+  const int now = step.state.stage(stage).layers.first;
+  int cut = now + (step.Coin() ? 1 : -1);
+  const int kind = step.Below(8);
+  if (kind == 0) cut = least + step.Below(most - least + 1);
+  if (kind == 1) return Balance(step, stage);
+  if (kind == 2) cut = now + (cut - now) * (2 + step.Below(6));
+  if (cut < least || cut > most || cut == now) return false;
+  step.state.MoveCut(stage, cut);
+  return true;
+}
+
+// Two stages exchange one device each.
+bool Exchange(const Step& step) {
+  const int a = step.LikelyStage();
+  const int b = step.AnyStage();
+  if (a == b) return false;
+  const int from_a = step.AnyDevice(a);
+  const int from_b = step.AnyDevice(b);
+  step.state.RemoveDevice(a, from_a);
+  step.state.RemoveDevice(b, from_b);
+  step.state.AddDevice(a, from_b);
+  step.state.AddDevice(b, from_a);
+  return true;
+}
+
+bool SwapStages(const Step& step) {
+  const int a = step.LikelyStage();
+  const int b = step.AnyStage();
+  if (a == b) return false;
+  step.state.SwapDevices(a, b);
+  return true;
+}
+
+// The devices of a run of stages in the opposite order, as 2-opt does.
+bool Reverse(const Step& step) {
+  int a = step.AnyStage();
+  int b = step.AnyStage();
+  if (a > b) std::swap(a, b);
+  if (b - a < 2) return false;
+  while (a < b) step.state.SwapDevices(a++, b--);
+  return true;
+}
+
+bool Replace(const Step& step) {
+  if (step.state.unused().empty()) return false;
+  const int stage = step.LikelyStage();
+  const int fresh = step.AnyOf(step.state.unused());
+  step.state.RemoveDevice(stage, step.AnyDevice(stage));
+  step.state.AddDevice(stage, fresh);
+  return true;
+}
+
+bool AddReplica(const Step& step) {
+  if (!step.MayReplicate() || step.state.unused().empty()) return false;
+  step.state.AddDevice(step.LikelyStage(), step.AnyOf(step.state.unused()));
+  return true;
+}
+
+bool DropReplica(const Step& step) {
+  const int stage = step.LikelyStage();
+  if (step.Replicas(stage) < 2) return false;
+  step.state.RemoveDevice(stage, step.AnyDevice(stage));
+  return true;
+}
+
+bool MoveReplica(const Step& step) {
+  const int to = step.LikelyStage();
+  const int from = step.AnyStage();
+  if (!step.MayReplicate() || from == to || step.Replicas(from) < 2) {
+    return false;
+  }
+  const int device = step.AnyDevice(from);
+  step.state.RemoveDevice(from, device);
+  step.state.AddDevice(to, device);
+  return true;
+}
+
+// Cuts `stage` for `devices`, which are unused, to hold one of the parts.
+void SplitFor(const Step& step, int stage, std::vector<int> devices) {
+  const LayerRange layers = step.state.stage(stage).layers;
+  const bool head = step.Coin();
+  int cut = layers.first + 1 + step.Below(layers.last - layers.first - 1);
+  if (step.Coin()) {
+    const std::vector<int>& own = step.state.stage(stage).devices;
+    cut = head ? BalancedCut(step.table, layers, devices, own)
+               : BalancedCut(step.table, layers, own, devices);
+  }
+  step.state.Split(stage, cut, std::move(devices));
+  if (head) step.state.SwapDevices(stage, stage + 1);
+}
+
+bool Divisible(const Step& step, int stage) {
+  const LayerRange layers = step.state.stage(stage).layers;
+  return layers.last - layers.first >= 2;
+}
+
+bool SplitStage(const Step& step) {
+  const int stage = step.LikelyStage();
+  if (!step.FreeCount() || !Divisible(step, stage)) return false;
+  std::vector<int> devices;
+  if (step.Replicas(stage) >= 2 && step.Coin()) {
+    for (const int device : step.state.stage(stage).devices) {
+      if (step.Coin()) devices.push_back(device);
+    }
+    if (static_cast<int>(devices.size()) == step.Replicas(stage)) {
+      devices.pop_back();
+    }
+    if (devices.empty()) return false;
+    for (const int device : devices) step.state.RemoveDevice(stage, device);
+  } else if (!step.state.unused().empty()) {
+    devices.push_back(step.AnyOf(step.state.unused()));
+  } else {
+    return false;
+  }
+  SplitFor(step, stage, std::move(devices));
+  return true;
+}
+
+// `stage` gives its layers to a neighbour; returns that one's new number.
+int MergeAway(const Step& step, int stage) {
+  if (stage + 1 < step.state.size() && step.Coin()) {
+    step.state.SwapDevices(stage, stage + 1);
+    step.state.Dissolve(stage + 1);
+    return stage;
+  }
+  step.state.Dissolve(stage);
+  return std::max(stage - 1, 0);
+}
+
+bool MergeStages(const Step& step) {
+  if (!step.FreeCount() || step.state.size() < 2) return false;
+  const int stage = step.LikelyStage();
+  const std::vector<int> devices = step.state.stage(stage).devices;
+  const int merged = MergeAway(step, stage);
+  if (step.MayReplicate() && step.Coin()) {
+    for (const int device : devices) step.state.AddDevice(merged, device);
+  }
+  return true;
+}
+
+// A stage leaves its place and cuts another in two.
+bool Relocate(const Step& step) {
+  if (step.state.size() < 2) return false;
+  const int stage = step.LikelyStage();
+  std::vector<int> devices = step.state.stage(stage).devices;
+  MergeAway(step, stage);
+  const int to = step.AnyStage();
+  if (!Divisible(step, to)) return false;
+  SplitFor(step, to, std::move(devices));
+  return true;
+}
+
+}  // namespace
+
+int BalancedCut(const CostTable& table, LayerRange layers,
+                const std::vector<int>& left, const std::vector<int>& right) {
+  int least = layers.first + 1;
+  int most = layers.last - 1;
+  while (least < most) {
+    const int middle = least + (most - least) / 2;
+    if (Slowest(table, {layers.first, middle}, left) <
+        Slowest(table, {middle, layers.last}, right)) {
+      least = middle + 1;
+    } else {
+      most = middle;
+    }
+  }
+  return least;
+}
+
+std::vector<int> QuickestFirst(const CostTable& table) {
+  std::vector<std::pair<double, int>> order;
+  for (int device = 0; device < table.devices(); ++device) {
+    order.push_back({table.Work({0, table.layers()}, device), device});
+  }
+  std::sort(order.begin(), order.end());
+  std::vector<int> devices;
+  for (const auto& [seconds, device] : order) devices.push_back(device);
+  return devices;
+}
+
+std::vector<WalkStage> ProportionalStages(const CostTable& table,
+                                          const std::vector<int>& devices) {
+  const int layers = table.layers();
+  const int stages = static_cast<int>(devices.size());
+  double total = 0;
+  for (const int device : devices) {
+    total += 1 / table.ComputeOnly(0, layers, device);
+  }
+  std::vector<WalkStage> placed;
+  double before = 0;
+  int first = 0;
+  for (int s = 0; s < stages; ++s) {
+    const int device = devices[s];
+    const double whole = table.ComputeOnly(0, layers, device);
+    before += 1 / whole;
+    int last = first + 1;
+    const int most = layers - (stages - s - 1);
+    // A chain that takes no time is cut anywhere.
+    while (last < most && !(table.ComputeOnly(0, last + 1, device) >
+                            whole * (before / total))) {
+      ++last;
+    }
+    if (s + 1 == stages) last = layers;
+    WalkStage stage;
+    stage.layers = {first, last};
+    stage.devices = {device};
+    placed.push_back(std::move(stage));
+    first = last;
+  }
+  return placed;
+}
+
+bool ProposeMove(const CostTable& table, int busiest, SplitMix64& random,
+                 WalkState& state) {
+  using Kind = bool (*)(const Step&);
+  // As often as listed.
+  static constexpr Kind kKinds[] = {
+      ShiftCut,    ShiftCut,   ShiftCut,    ShiftCut,    ShiftCut,
+      Exchange,    Exchange,   SwapStages,  Replace,     AddReplica,
+      Replace,     AddReplica, DropReplica, SplitStage,  SplitStage,
+      MergeStages, Relocate,   MoveReplica, MoveReplica, Reverse,
+  };
+  const Step step{table, busiest, random, state};
+  return kKinds[step.Below(static_cast<int>(std::size(kKinds)))](step);
+}
+
+}  // namespace paceline

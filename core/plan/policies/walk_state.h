@@ -1,0 +1,81 @@
+// A placement that changes by a stage or two at a time, and what it costs:
+// the numbers of CostOf and the verdict of CheckMemory, without their O(layers)
+// and without a new Placement for every try.  For policies that try many.
+#pragma once
+
+#include <vector>
+
+#include "core/plan/cost.h"
+#include "core/plan/cost_table.h"
+#include "core/plan/stage_memory.h"
+
+namespace paceline {
+
+// WalkState fills in all but the layers and the devices.
+struct WalkStage : PlacedStage {
+  double seconds = 0;  // t
+  StageAmounts amounts;
+  double least_memory_bytes = 0;  // of its devices; infinity: no bound
+};
+
+struct WalkCost {
+  double step_seconds = 0;        // PlacementCost's
+  double bottleneck_seconds = 0;  // PlacementCost's
+  double mean_busy_seconds = 0;   // of the stages
+  // Bytes too many over bytes there, summed over stages; 0: it fits.
+  double excess = 0;
+  // The stage that bounds the step: for a transfer, the one before it.
+  int busiest_stage = 0;
+};
+
+// Edits go to a draft; Evaluate() says what it costs; Keep() or Undo() end
+// it.  Thread-compatible; the tables must outlive it.
+class WalkState {
+ public:
+  explicit WalkState(const CostTable& table) : table_(table) {}
+
+  // Starts over.  `stages` need `layers` and `devices` only.
+  void Reset(std::vector<WalkStage> stages);
+
+  // The draft.
+  int size() const { return static_cast<int>(draft_.size()); }
+  const WalkStage& stage(int index) const { return draft_[index]; }
+  const std::vector<int>& unused() const { return unused_; }  // ascending
+
+  // Edits.  The caller leaves a placement: ranges that join, no empty stage.
+  void MoveCut(int stage, int first_layer);  // where `stage` begins, >= 1
+  void AddDevice(int stage, int device);     // an unused one
+  void RemoveDevice(int stage, int device);
+  // The stage's tail from `first_layer` on becomes a stage of `devices`, which
+  // are unused.
+  void Split(int stage, int first_layer, std::vector<int> devices);
+  // Layers of `stage` go to the stage before it, or to the one after stage 0;
+  // its devices become unused.
+  void Dissolve(int stage);
+  void SwapDevices(int a, int b);  // all of both
+
+  // O(stages + what changed); of a changed stage with m devices O(m^2).
+  WalkCost Evaluate();
+  void Keep();
+  void Undo();
+
+  Placement ToPlacement() const;
+
+ private:
+  void Touch(int stage);
+  void Release(int device);
+  void Take(int device);
+  void FillStage(WalkStage& stage) const;
+  double Excess(const WalkStage& stage, const StagePlace& place) const;
+
+  const CostTable& table_;
+  std::vector<WalkStage> draft_, kept_;
+  std::vector<TransferCost> after_,
+      kept_after_;              // [stages]; the last is not read
+  std::vector<char> touched_;   // [stages]
+  bool shape_changed_ = false;  // touched_ does not say what to undo
+  bool unused_changed_ = false;
+  std::vector<int> unused_, kept_unused_;
+};
+
+}  // namespace paceline
