@@ -5,10 +5,10 @@
 #include "core/model/precision.h"
 #include "core/obs/log.h"
 #include "core/optim/optimizer.h"
-#include "worker/gossip_desk.h"
-#include "worker/gossip_runner.h"
-#include "worker/round_desk.h"
-#include "worker/round_runner.h"
+#include "worker/rounds/gossip_exchange.h"
+#include "worker/rounds/gossip_runner.h"
+#include "worker/rounds/round_exchange.h"
+#include "worker/rounds/round_runner.h"
 #include "worker/run_order.h"
 #include "worker/worker_run.h"
 
@@ -39,12 +39,13 @@ class GroupRun final : public WorkerRun {
  private:
   absl::Status Prepare();
   absl::Status MakeEngine();
-  absl::StatusOr<RoundDeskOptions> DeskOptions();
+  absl::StatusOr<RoundExchangeOptions> DeskOptions();
   absl::Status TakeTurns();
   // Nothing comes any more, and what has come is counted.
   void Close();
-  GroupDoor& desk() const {
-    return gossip_ != nullptr ? static_cast<GroupDoor&>(*gossip_) : *rounds_;
+  GroupExchange& desk() const {
+    return gossip_ != nullptr ? static_cast<GroupExchange&>(*gossip_)
+                              : *rounds_;
   }
 
   const RunContext run_;
@@ -55,8 +56,8 @@ class GroupRun final : public WorkerRun {
   std::unique_ptr<BatchSource> source_;
   FaultPlan faults_;
   // One of the two, by the job's mode.
-  std::unique_ptr<RoundDesk> rounds_;
-  std::unique_ptr<GossipDesk> gossip_;
+  std::unique_ptr<RoundExchange> rounds_;
+  std::unique_ptr<GossipExchange> gossip_;
   std::unique_ptr<RoundTransport> transport_;
 
   mutable absl::Mutex mutex_;
@@ -141,7 +142,7 @@ absl::Status GroupRun::Prepare() {
   PACELINE_ASSIGN_OR_RETURN(source_, run_.factory.OpenData(order.spec, {}));
   run_.recorder.SetTotals(source_->total_steps());
   faults_ = FaultsOf(order, self_);
-  PACELINE_ASSIGN_OR_RETURN(RoundDeskOptions options, DeskOptions());
+  PACELINE_ASSIGN_OR_RETURN(RoundExchangeOptions options, DeskOptions());
   // With those who are there now; who joins later is let in with room to spare.
   PACELINE_ASSIGN_OR_RETURN(const int64_t bytes,
                             PredictBytes(order, run_.model, run_.self));
@@ -149,11 +150,11 @@ absl::Status GroupRun::Prepare() {
   options.unapplied_bytes = UnappliedBytes(run_.memory_bytes, bytes);
   RoundObserver& observer = run_.recorder;
   if (IsGossip(order.spec)) {
-    gossip_ =
-        std::make_unique<GossipDesk>(std::move(options), run_.clock, observer);
+    gossip_ = std::make_unique<GossipExchange>(std::move(options), run_.clock,
+                                               observer);
   } else {
-    rounds_ =
-        std::make_unique<RoundDesk>(std::move(options), run_.clock, observer);
+    rounds_ = std::make_unique<RoundExchange>(std::move(options), run_.clock,
+                                              observer);
   }
   PACELINE_ASSIGN_OR_RETURN(
       transport_, run_.factory.ConnectGroup(order.fence, self_, &desk()));
@@ -185,9 +186,9 @@ absl::Status GroupRun::MakeEngine() {
   return engine_->SetWeights(weights);
 }
 
-absl::StatusOr<RoundDeskOptions> GroupRun::DeskOptions() {
+absl::StatusOr<RoundExchangeOptions> GroupRun::DeskOptions() {
   const JobSpec& spec = run_.order.spec;
-  RoundDeskOptions desk;
+  RoundExchangeOptions desk;
   desk.attempt = run_.order.fence.attempt;
   desk.self = self_;
   desk.lease = run_.order.group->lease;
@@ -213,11 +214,7 @@ absl::StatusOr<RoundDeskOptions> GroupRun::DeskOptions() {
 }
 
 absl::Status GroupRun::TakeTurns() {
-  RoundRunnerOptions options;
-  options.spec = run_.order.spec;
-  options.model = run_.model;
-  options.self = self_;
-  options.faults = faults_;
+  MemberOptions options{run_.order.spec, run_.model, self_, faults_};
   ProcessFaults none;
   FaultActions& actions =
       run_.fault_actions != nullptr ? *run_.fault_actions : none;
@@ -229,17 +226,13 @@ absl::Status GroupRun::TakeTurns() {
     run_.recorder.SetPhase(RunPhase::kDone);
     return absl::OkStatus();
   };
+  const MemberParts parts{*engine_,    *source_,   actions,
+                          run_.time,   run_.clock, run_.recorder,
+                          run_.cancel, on_done,    upload};
   if (gossip_ != nullptr) {
-    return GossipRunner(std::move(options),
-                        {*engine_, *source_, actions, run_.time, run_.clock,
-                         run_.recorder, run_.cancel},
-                        *gossip_, on_done, upload)
-        .Run();
+    return GossipRunner(std::move(options), parts, *gossip_).Run();
   }
-  return RoundRunner(std::move(options),
-                     {*engine_, hook_, *source_, *rounds_, actions, run_.time,
-                      run_.clock, run_.recorder, run_.cancel, on_done, upload})
-      .Run();
+  return RoundRunner(std::move(options), parts, *rounds_, hook_).Run();
 }
 
 }  // namespace

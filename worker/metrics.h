@@ -10,7 +10,7 @@
 
 #include "core/cluster/run_report.h"
 #include "core/obs/metrics.h"
-#include "worker/round_chronicle.h"
+#include "worker/rounds/round_event_log.h"
 #include "worker/time_meter.h"
 
 namespace paceline {

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "worker/batch_source.h"
 #include "worker/cancel_token.h"
-#include "worker/round_transport.h"
+#include "worker/rounds/round_transport.h"
 #include "worker/stage_engine.h"
 #include "worker/tensor_part.h"
 #include "worker/wiring.h"

@@ -17,7 +17,7 @@
 #include "absl/time/time.h"
 #include "core/cluster/measure_order.h"
 #include "core/cluster/run_report.h"
-#include "worker/group_door.h"
+#include "worker/rounds/group_exchange.h"
 #include "worker/stage_runner.h"
 
 namespace paceline {

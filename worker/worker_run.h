@@ -14,7 +14,7 @@
 #include "core/model/description.h"
 #include "worker/cancel_token.h"
 #include "worker/faults.h"
-#include "worker/round_chronicle.h"
+#include "worker/rounds/round_event_log.h"
 #include "worker/run_factory.h"
 #include "worker/run_recorder.h"
 #include "worker/time_meter.h"

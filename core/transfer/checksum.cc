@@ -37,4 +37,10 @@ uint64_t Checksum::Digest() const {
 
 void Checksum::Reset() { XXH3_64bits_reset(StateIn(state_)); }
 
+uint64_t HashBytes(absl::Span<const uint8_t> bytes) {
+  Checksum checksum;
+  checksum.Update(bytes);
+  return checksum.Digest();
+}
+
 }  // namespace paceline

@@ -23,4 +23,7 @@ class Checksum {
   alignas(64) unsigned char state_[576];
 };
 
+// The digest of one piece of memory.
+uint64_t HashBytes(absl::Span<const uint8_t> bytes);
+
 }  // namespace paceline

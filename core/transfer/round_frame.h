@@ -38,7 +38,7 @@ struct RoundProcess {
   friend bool operator==(const RoundProcess&, const RoundProcess&) = default;
 };
 
-// As worker/round_transport.h's PayloadKey, and how many bytes it names.
+// As worker/rounds/round_transport.h's PayloadKey, and how many bytes it names.
 struct RoundPayloadHeader {
   uint8_t kind = 0;  // 1 to 3
   int64_t step = 0;

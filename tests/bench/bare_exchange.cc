@@ -10,7 +10,7 @@
 #include "core/rpc/channel.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "paceline/v1/stage.grpc.pb.h"
-#include "worker/round_payload.h"
+#include "worker/rounds/round_payload.h"
 
 namespace paceline {
 namespace {

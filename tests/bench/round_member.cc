@@ -37,7 +37,7 @@ BenchMember::BenchMember(RoundPlane& plane, int self,
     : self_(self),
       members_(static_cast<int>(addresses.size())),
       gradient_(static_cast<size_t>(reduction.bytes) / sizeof(float)) {
-  RoundDeskOptions options;
+  RoundExchangeOptions options;
   options.attempt = reduction.attempt;
   options.self = BenchId(self);
   options.aggregation.mode = reduction.mode;
@@ -50,23 +50,23 @@ BenchMember::BenchMember(RoundPlane& plane, int self,
   options.total_steps = std::numeric_limits<int64_t>::max();
   options.state_hash = 1;
   options.lease = absl::Minutes(10);
-  desk_ = std::make_unique<RoundDesk>(options, clock_, *this);
-  auto transport =
-      plane.Open({JobId{1}, reduction.attempt, 1}, options.self, desk_.get());
+  exchange_ = std::make_unique<RoundExchange>(options, clock_, *this);
+  auto transport = plane.Open({JobId{1}, reduction.attempt, 1}, options.self,
+                              exchange_.get());
   PACELINE_CHECK(transport.ok(), transport.status().ToString());
   transport_ = *std::move(transport);
-  const absl::Status started = desk_->Start(*transport_);
+  const absl::Status started = exchange_->Start(*transport_);
   PACELINE_CHECK(started.ok(), started.ToString());
-  desk_->OnGroup(GroupOf(addresses));
+  exchange_->OnGroup(GroupOf(addresses));
 }
 
 BenchMember::~BenchMember() {
   transport_->Close();
-  desk_->Stop();
+  exchange_->Stop();
 }
 
 RoundTurn BenchMember::Await(RoundTurn::Kind kind) {
-  auto turn = desk_->AwaitTurn();
+  auto turn = exchange_->AwaitTurn();
   PACELINE_CHECK(turn.ok(), turn.status().ToString());
   PACELINE_CHECK(turn->kind == kind,
                  absl::StrCat("another turn: ", static_cast<int>(turn->kind)));
@@ -84,16 +84,16 @@ void BenchMember::Reduce() {
   part.step = step;
   part.division = DivisionOf(turn_.view, step);
   part.gradient = absl::MakeSpan(gradient_);
-  desk_->BeginPart(part);
-  desk_->MarkReady(0);
-  desk_->FinishPart(kSamples);
+  exchange_->BeginPart(part);
+  exchange_->MarkReady(0);
+  exchange_->FinishPart(kSamples);
 
   turn_ = Await(RoundTurn::Kind::kApply);
-  desk_->AwaitPartReleased();
+  exchange_->AwaitPartReleased();
   PACELINE_CHECK(turn_.divisor == kSamples * members_,
                  absl::StrCat("divisor ", turn_.divisor));
   // As an engine takes it: read where it lies.
-  const auto pieces = ResultInPlace(turn_, desk_->shape());
+  const auto pieces = ResultInPlace(turn_, exchange_->shape());
   PACELINE_CHECK(pieces.has_value(), "a result that is to be copied");
   const auto sum = static_cast<float>(members_ * (members_ + 1) / 2);
   for (const absl::Span<const float> piece : *pieces) {
@@ -103,7 +103,8 @@ void BenchMember::Reduce() {
     }
   }
   turn_ = {};
-  desk_->OnApplied(step + 1, /*state_hash=*/static_cast<uint64_t>(step) + 1);
+  exchange_->OnApplied(step + 1,
+                       /*state_hash=*/static_cast<uint64_t>(step) + 1);
 }
 
 }  // namespace paceline

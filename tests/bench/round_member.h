@@ -9,7 +9,7 @@
 
 #include "core/base/clock.h"
 #include "core/round/view.h"
-#include "worker/round_desk.h"
+#include "worker/rounds/round_exchange.h"
 #include "worker/rpc/round_plane.h"
 
 namespace paceline {
@@ -45,7 +45,7 @@ class BenchMember final : public RoundObserver {
   const SystemClock clock_;
   std::vector<float> gradient_;
   RoundTurn turn_;
-  std::unique_ptr<RoundDesk> desk_;
+  std::unique_ptr<RoundExchange> exchange_;
   std::unique_ptr<RoundTransport> transport_;
 };
 

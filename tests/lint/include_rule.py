@@ -56,6 +56,9 @@ def here(folder):
     return rf"{folder}/[^/]+\.h$"
 
 
+WORKER = r"worker/(rounds/)?[^/]+\.h$"
+
+
 # (files, library kinds besides absl and the standard library, own headers).
 # "any" stands for all of them.
 RULES = [
@@ -89,13 +92,13 @@ RULES = [
      [CORE_LOGIC, OBS, CONVERT, here("coordinator")]),
 
     (r"worker/torch/", {"torch", "blas", "posix"},
-     [CORE_LOGIC, OBS, here("worker"), r"worker/torch/"]),
+     [CORE_LOGIC, OBS, WORKER, r"worker/torch/"]),
     (r"worker/rpc/", WIRE | {"posix"},
-     [CORE_LOGIC, OBS, RPC, here("worker"), r"worker/rpc/"]),
+     [CORE_LOGIC, OBS, RPC, WORKER, r"worker/rpc/"]),
     (r"worker/(data|weights)/", {"zlib", "images", "json", "posix"},
-     [CORE_LOGIC, OBS, here("worker"), r"worker/(data|weights)/"]),
-    (here("worker").replace(r"\.h$", r"\.(h|cc)$"), {"posix"},
-     [CORE_LOGIC, OBS, here("worker")]),
+     [CORE_LOGIC, OBS, WORKER, r"worker/(data|weights)/"]),
+    (WORKER.replace(r"\.h$", r"\.(h|cc)$"), {"posix"},
+     [CORE_LOGIC, OBS, WORKER]),
 
     (r"client/rpc/", WIRE | {"yaml", "json", "posix"},
      [CORE_LOGIC, RPC, here("client"), here("client/planning"),
@@ -127,24 +130,24 @@ RULES = [
      [CORE_LOGIC, OBS, r"worker/", r"tests/support/"]),
     (r"tests/support/tsan/", {"posix", "sanitizer"}, []),
     (r"tests/support/", {"gtest", "posix", "zlib", "images", "json"},
-     [CORE_LOGIC, OBS, here("worker"), here("coordinator"),
+     [CORE_LOGIC, OBS, WORKER, here("coordinator"),
       r"tests/support/"]),
     (r"tests/coordinator/", WIRE | {"gtest", "sqlite", "posix"},
      [CORE_LOGIC, OBS, RPC, r"coordinator/", r"tests/support/"]),
     (r"tests/worker/", WIRE | {"gtest", "zlib", "images", "json", "posix"},
-     [CORE_LOGIC, OBS, RPC, here("worker"), r"worker/(rpc|data|weights)/",
+     [CORE_LOGIC, OBS, RPC, WORKER, r"worker/(rpc|data|weights)/",
       r"tests/support/"]),
     (r"tests/client/", WIRE | {"gtest", "json", "yaml", "cli11", "posix"},
      [CORE_LOGIC, RPC, r"client/", r"tests/(client|support)/"]),
     (r"tests/cluster/", WIRE | {"gtest", "posix"},
-     [CORE_LOGIC, OBS, RPC, here("worker"), r"worker/rpc/", r"coordinator/",
+     [CORE_LOGIC, OBS, RPC, WORKER, r"worker/rpc/", r"coordinator/",
       r"tests/support/"]),
     (r"tests/process/", {"gtest", "json", "posix"},
      [CORE_LOGIC, r"tests/"]),
     (r"tests/bench/torch/", {"benchmark", "torch"},
-     [CORE_LOGIC, here("worker"), r"worker/torch/"]),
+     [CORE_LOGIC, WORKER, r"worker/torch/"]),
     (r"tests/bench/", WIRE | {"gtest", "benchmark", "posix"},
-     [CORE_LOGIC, OBS, RPC, here("worker"), r"worker/(rpc|data)/",
+     [CORE_LOGIC, OBS, RPC, WORKER, r"worker/(rpc|data)/",
       r"tests/(bench|support)/"]),
 ]
 

@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/clock.h"
 #include "core/round/view.h"
-#include "worker/memory_round_transport.h"
-#include "worker/round_desk.h"
+#include "tests/support/memory_round_transport.h"
+#include "worker/rounds/round_exchange.h"
 
 namespace paceline {
 
@@ -70,22 +70,22 @@ inline GroupOrder MakeGroup(const View& view,
   return group;
 }
 
-// A desk on the memory network.
+// An exchange on the memory network.
 struct GroupMember {
-  GroupMember(MemoryRoundNetwork& network, const RoundDeskOptions& options,
+  GroupMember(MemoryRoundNetwork& network, const RoundExchangeOptions& options,
               const Clock& clock)
-      : self(options.self), desk(options, clock, observer) {
-    transport = network.Connect(self, &desk);
+      : self(options.self), exchange(options, clock, observer) {
+    transport = network.Connect(self, &exchange);
   }
   ~GroupMember() {
     transport->Close();
-    desk.Stop();
+    exchange.Stop();
   }
 
   const MemberId self;
   std::vector<float> gradient;  // a part's memory goes after who reads it
   RecordingObserver observer;
-  RoundDesk desk;
+  RoundExchange exchange;
   std::unique_ptr<RoundTransport> transport;
 };
 

@@ -19,7 +19,7 @@
 #include "absl/time/time.h"
 #include "core/base/random.h"
 #include "core/transfer/checksum.h"
-#include "worker/round_transport.h"
+#include "worker/rounds/round_transport.h"
 
 namespace paceline {
 

@@ -13,7 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/round_recorder.h"
-#include "worker/round_transport.h"
+#include "worker/rounds/round_transport.h"
 
 namespace paceline {
 

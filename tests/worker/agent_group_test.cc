@@ -258,7 +258,7 @@ TEST_F(AgentGroupTest, SaysWhoOwesAnAnswerForTheCoordinatorsLease) {
   ASSERT_FALSE(report.member->peers.empty());
   EXPECT_EQ(report.member->peers[0].peer, MemberOf(2));
   EXPECT_GE(report.member->peers[0].owing, order.lease);
-  EXPECT_LT(report.member->peers[0].owing, RoundDeskOptions().lease);
+  EXPECT_LT(report.member->peers[0].owing, RoundExchangeOptions().lease);
 }
 
 TEST_F(AgentGroupTest, WhoIsNoMemberAnyMoreAsksToStartAnew) {

@@ -1,8 +1,7 @@
-#include "worker/arrivals.h"
-
 #include "core/base/clock.h"
 #include "gtest/gtest.h"
 #include "tests/support/round_group.h"
+#include "worker/rounds/peer_links.h"
 
 namespace paceline {
 namespace {

@@ -1,6 +1,6 @@
 // Whole members that gossip, in one process: whatever happens to some costs the
 // exchanges with them, and all who live finish their steps.
-#include "worker/gossip_runner.h"
+#include "worker/rounds/gossip_runner.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -64,13 +64,13 @@ double LastLoss(TrainingGroup& group, int64_t steps) {
 int64_t Averaged(TrainingGroup& group) {
   int64_t averaged = 0;
   for (size_t i = 0; i < group.size(); ++i) {
-    averaged += group.trainer(i).desk().Stats().committed;
+    averaged += group.trainer(i).exchange().Stats().committed;
   }
   return averaged;
 }
 
 int64_t Skipped(Trainer& trainer, SkipReason reason) {
-  return trainer.desk().Stats().skipped[static_cast<size_t>(reason)];
+  return trainer.exchange().Stats().skipped[static_cast<size_t>(reason)];
 }
 
 // Whom this member named, and why.
@@ -117,7 +117,7 @@ TEST(GossipRunner, TheOddOneOutKeepsItsOwn) {
   EXPECT_EQ(Averaged(group), 2 * 12) << "one of three is left out in each step";
   for (size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(group.trainer(i).steps().size(), 12u);
-    EXPECT_EQ(group.trainer(i).desk().Stats().void_rounds, 0);
+    EXPECT_EQ(group.trainer(i).exchange().Stats().void_rounds, 0);
   }
 }
 
@@ -234,12 +234,12 @@ TEST(GossipRunner, AJoinerTakesAStateAndEndsNearTheOthers) {
   group.Begin();
   ASSERT_TRUE(group.trainer(0).AwaitStep(3));
   Trainer& joiner = group.AddListener(MemberOf(7));
-  while (!joiner.desk().Report().level) joiner.observer.AwaitChange();
-  group.Admit(joiner.self(), group.trainer(0).desk().Report().next + 3);
+  while (!joiner.exchange().Report().level) joiner.observer.AwaitChange();
+  group.Admit(joiner.self(), group.trainer(0).exchange().Report().next + 3);
   group.ExpectAllDone();
 
-  EXPECT_GT(joiner.desk().Stats().committed, 0);
-  EXPECT_TRUE(joiner.desk().Report().has_taken_part);
+  EXPECT_GT(joiner.exchange().Stats().committed, 0);
+  EXPECT_TRUE(joiner.exchange().Report().has_taken_part);
   EXPECT_EQ(joiner.steps().rbegin()->first, 80);
   EXPECT_GT(joiner.steps().begin()->first, 3) << "it does not begin anew";
   TrainingGroup once(GossipJob(1), {1, 1, 1});
@@ -315,7 +315,7 @@ TEST(GossipRunner, AMemberThatWasTakenOutEndsItsRunAndSaysWhy) {
   ASSERT_TRUE(group.trainer(1).AwaitStep(3));
   View without = MakeView(9, {{MemberOf(0), 0}, {MemberOf(2), 0}});
 
-  group.trainer(1).desk().OnGroup(MakeGroup(without, {MemberOf(1)}));
+  group.trainer(1).exchange().OnGroup(MakeGroup(without, {MemberOf(1)}));
 
   group.trainer(1).Join();
   EXPECT_TRUE(absl::IsAborted(group.trainer(1).status()));

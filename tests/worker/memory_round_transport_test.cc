@@ -1,5 +1,5 @@
 // What every transport of rounds promises, of the one inside a process.
-#include "worker/memory_round_transport.h"
+#include "tests/support/memory_round_transport.h"
 
 #include "tests/support/round_transport_suite.h"
 

@@ -1,4 +1,4 @@
-// What desks make of parts that are wrong in some shard, or of another kind
+// What exchanges make of parts that are wrong in some shard, or of another kind
 // than the run's.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "tests/support/round_group.h"
-#include "worker/round_desk.h"
+#include "worker/rounds/round_exchange.h"
 
 namespace paceline {
 namespace {
@@ -25,8 +25,8 @@ using ::testing::HasSubstr;
 
 constexpr size_t kValues = 512;  // two blocks: a shard each
 
-RoundDeskOptions Options(int number, const AggregationSpec& aggregation) {
-  RoundDeskOptions options;
+RoundExchangeOptions Options(int number, const AggregationSpec& aggregation) {
+  RoundExchangeOptions options;
   options.attempt = 1;
   options.self = MemberOf(number);
   options.aggregation = aggregation;
@@ -51,14 +51,14 @@ struct Applied {
 using Spoil = std::function<void(std::vector<float>&, PartOptions&)>;
 
 // Hands in a gradient that is 1 a sample everywhere, until `steps` are applied.
-std::map<int64_t, Applied> Train(RoundDesk& desk, int64_t samples,
+std::map<int64_t, Applied> Train(RoundExchange& exchange, int64_t samples,
                                  int64_t steps, const Spoil& spoil) {
   std::map<int64_t, Applied> applied;
   std::vector<float> gradient;
   while (std::ssize(applied) < steps) {
-    auto turn = desk.AwaitTurn();
+    auto turn = exchange.AwaitTurn();
     if (!turn.ok()) break;
-    desk.AwaitPartReleased();
+    exchange.AwaitPartReleased();
     gradient.assign(kValues, static_cast<float>(samples));
     if (turn->kind == RoundTurn::Kind::kPart) {
       PartOptions part;
@@ -66,18 +66,18 @@ std::map<int64_t, Applied> Train(RoundDesk& desk, int64_t samples,
       part.division = DivisionOf(turn->view, turn->step);
       if (spoil) spoil(gradient, part);
       part.gradient = absl::MakeSpan(gradient);
-      desk.BeginPart(part);
-      desk.FinishPart(samples);
+      exchange.BeginPart(part);
+      exchange.FinishPart(samples);
     } else if (turn->kind == RoundTurn::Kind::kApply) {
       Applied& now = applied[turn->step];
       for (const ShardResult& shard : turn->result.shards) {
         now.divisors.push_back(shard.divisor);
       }
-      WriteResult(*turn, desk.shape(), absl::MakeSpan(gradient));
+      WriteResult(*turn, exchange.shape(), absl::MakeSpan(gradient));
       for (const float value : gradient) {
         now.mean.push_back(value / static_cast<float>(turn->divisor));
       }
-      desk.OnApplied(turn->step + 1, 1000 + turn->step);
+      exchange.OnApplied(turn->step + 1, 1000 + turn->step);
     }
   }
   return applied;
@@ -97,15 +97,16 @@ std::vector<std::map<int64_t, Applied>> TrainTogether(
         std::make_unique<GroupMember>(network, Options(i, spec), clock));
   }
   for (auto& member : group) {
-    EXPECT_TRUE(member->desk.Start(*member->transport).ok());
+    EXPECT_TRUE(member->exchange.Start(*member->transport).ok());
   }
-  for (auto& member : group) member->desk.OnGroup(MakeGroup(MakeView(1, all)));
+  for (auto& member : group)
+    member->exchange.OnGroup(MakeGroup(MakeView(1, all)));
   std::vector<std::map<int64_t, Applied>> applied(members);
   std::vector<std::thread> threads;
   for (int i = 0; i < members; ++i) {
     threads.emplace_back([&, i] {
-      applied[i] =
-          Train(group[i]->desk, 2 * (i + 1), steps, i == 1 ? spoil : Spoil());
+      applied[i] = Train(group[i]->exchange, 2 * (i + 1), steps,
+                         i == 1 ? spoil : Spoil());
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -159,11 +160,12 @@ TEST(RoundBorder, RefusesAPartOfAnotherCodecThanTheRuns) {
     spec.codec = codec;
     RecordingObserver observer;
     const SystemClock clock{};
-    RoundDesk desk(Options(0, spec), clock, observer);
+    RoundExchange exchange(Options(0, spec), clock, observer);
     const size_t other = codec == "fp32" ? 2 * kValues : 4 * kValues;
 
     const absl::Status refused =
-        desk.OnPayload(MemberOf(1), {PayloadKey::Kind::kPart, 0, 0, 0}, other)
+        exchange
+            .OnPayload(MemberOf(1), {PayloadKey::Kind::kPart, 0, 0, 0}, other)
             .status();
 
     EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << codec;

@@ -1,5 +1,5 @@
-// What a desk is made of: shapes, memory, parts, the store, the queue of turns,
-// the chronicle.
+// What an exchange is made of: shapes, memory, parts, the store, the queue of
+// turns, the chronicle.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,12 +8,11 @@
 
 #include "core/round/rule_blocks.h"
 #include "tests/support/round_group.h"
-#include "worker/block_pool.h"
-#include "worker/round_chronicle.h"
-#include "worker/round_part.h"
-#include "worker/round_shape.h"
-#include "worker/round_store.h"
-#include "worker/round_turn.h"
+#include "worker/rounds/round_event_log.h"
+#include "worker/rounds/round_part.h"
+#include "worker/rounds/round_payload.h"
+#include "worker/rounds/round_store.h"
+#include "worker/rounds/round_turn.h"
 
 namespace paceline {
 namespace {
@@ -263,8 +262,8 @@ TEST(RoundTurns, TellTheEndAndTheUploadOnceEach) {
 
 Instant At(int ms) { return {absl::Milliseconds(ms)}; }
 
-TEST(RoundChronicle, SaysWhoTookOverAndWhoseParsWereSkipped) {
-  RoundChronicle chronicle(MemberOf(1), ServerMode::kRolling);
+TEST(RoundEventLog, SaysWhoTookOverAndWhoseParsWereSkipped) {
+  RoundEventLog chronicle(MemberOf(1), ServerMode::kRolling);
   const View before =
       MakeView(1, {{MemberOf(0), 0}, {MemberOf(1), 0}, {MemberOf(2), 0}});
   const View after = MakeView(2, {{MemberOf(1), 0}, {MemberOf(2), 0}});
@@ -293,8 +292,8 @@ TEST(RoundChronicle, SaysWhoTookOverAndWhoseParsWereSkipped) {
   EXPECT_EQ(chronicle.stats().takeovers, 1);
 }
 
-TEST(RoundChronicle, CountsATakeoverFromTheBreakThatWasNotMended) {
-  RoundChronicle chronicle(MemberOf(1), ServerMode::kRolling);
+TEST(RoundEventLog, CountsATakeoverFromTheBreakThatWasNotMended) {
+  RoundEventLog chronicle(MemberOf(1), ServerMode::kRolling);
   const View before = MakeView(1, {{MemberOf(0), 0}, {MemberOf(1), 0}});
   const View after = MakeView(2, {{MemberOf(1), 0}});
   chronicle.OnLost(MemberOf(0), At(10));  // it did not listen yet
@@ -313,8 +312,8 @@ TEST(RoundChronicle, CountsATakeoverFromTheBreakThatWasNotMended) {
   EXPECT_NEAR(record->takeover_seconds, 0.040, 1e-9);
 }
 
-TEST(RoundChronicle, CountsHowLongRoundsTookOfWhichItSawAPart) {
-  RoundChronicle chronicle(MemberOf(0), ServerMode::kRolling);
+TEST(RoundEventLog, CountsHowLongRoundsTookOfWhichItSawAPart) {
+  RoundEventLog chronicle(MemberOf(0), ServerMode::kRolling);
   const View view = MakeView(1, {{MemberOf(0), 0}});
   ShardResult shard;
   shard.hash = 1;
@@ -335,8 +334,8 @@ TEST(RoundChronicle, CountsHowLongRoundsTookOfWhichItSawAPart) {
   EXPECT_NEAR(stats.seconds, 60.021, 1e-9);
 }
 
-TEST(RoundChronicle, SkipsNobodyWhosePartIsInTheSumThoughItIsLost) {
-  RoundChronicle chronicle(MemberOf(1), ServerMode::kRolling);
+TEST(RoundEventLog, SkipsNobodyWhosePartIsInTheSumThoughItIsLost) {
+  RoundEventLog chronicle(MemberOf(1), ServerMode::kRolling);
   const View before = MakeView(1, {{MemberOf(0), 0}, {MemberOf(1), 0}});
   const View after = MakeView(2, {{MemberOf(1), 0}});
   chronicle.OnView(before, after, 0, At(30));
@@ -353,8 +352,8 @@ TEST(RoundChronicle, SkipsNobodyWhosePartIsInTheSumThoughItIsLost) {
   EXPECT_EQ(record->lost_server, WorkerId{0});
 }
 
-TEST(RoundChronicle, TellsNothingFromNaNInAPartThatItsOwnerKeptBack) {
-  RoundChronicle chronicle(MemberOf(0), ServerMode::kRolling);
+TEST(RoundEventLog, TellsNothingFromNaNInAPartThatItsOwnerKeptBack) {
+  RoundEventLog chronicle(MemberOf(0), ServerMode::kRolling);
   const View view =
       MakeView(1, {{MemberOf(0), 0}, {MemberOf(1), 0}, {MemberOf(2), 0}});
   chronicle.OnOffer(MemberOf(0), {0, 0, 4, 1, 1}, PartCheck::kFine, At(10));
@@ -375,8 +374,8 @@ TEST(RoundChronicle, TellsNothingFromNaNInAPartThatItsOwnerKeptBack) {
                                    RoundRecord::Skip{WorkerId{2}, "empty"}));
 }
 
-TEST(RoundChronicle, SaysWhomTheRuleLeftOutOfThisRoundAlone) {
-  RoundChronicle chronicle(MemberOf(0), ServerMode::kCentral);
+TEST(RoundEventLog, SaysWhomTheRuleLeftOutOfThisRoundAlone) {
+  RoundEventLog chronicle(MemberOf(0), ServerMode::kCentral);
   const View view = MakeView(1, {{MemberOf(0), 0}, {MemberOf(1), 0}});
   ShardResult shard;
   shard.hash = 1;
@@ -397,8 +396,8 @@ TEST(RoundChronicle, SaysWhomTheRuleLeftOutOfThisRoundAlone) {
       chronicle.stats().skipped[static_cast<size_t>(SkipReason::kOutvoted)], 1);
 }
 
-TEST(RoundChronicle, LeavesTheTellingToWhoeverCommitted) {
-  RoundChronicle chronicle(MemberOf(1), ServerMode::kRolling);
+TEST(RoundEventLog, LeavesTheTellingToWhoeverCommitted) {
+  RoundEventLog chronicle(MemberOf(1), ServerMode::kRolling);
   const View view = MakeView(1, {{MemberOf(0), 0}, {MemberOf(1), 0}});
   RoundResult result{0, view.id, {ShardResult{}}};
   result.shards[0].hash = 1;
@@ -416,8 +415,8 @@ TEST(RoundChronicle, LeavesTheTellingToWhoeverCommitted) {
 }
 
 // Only those that are to blame for it.
-TEST(RoundChronicle, NamesTheUnusablePartsOfAVoidRoundAndNoOthers) {
-  RoundChronicle chronicle(MemberOf(1), ServerMode::kRolling);
+TEST(RoundEventLog, NamesTheUnusablePartsOfAVoidRoundAndNoOthers) {
+  RoundEventLog chronicle(MemberOf(1), ServerMode::kRolling);
   const View before = MakeView(
       1,
       {{MemberOf(0), 0}, {MemberOf(1), 0}, {MemberOf(2), 0}, {MemberOf(3), 0}});

@@ -1,6 +1,6 @@
 // Whole members of a round group in one process: whatever happens, all who
 // live end with the same bytes.
-#include "worker/round_runner.h"
+#include "worker/rounds/round_runner.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -248,13 +248,13 @@ TEST(RoundRunner, AJoinerTakesTheStateAndEndsWithTheSameBytes) {
   group.Begin();
   ASSERT_TRUE(group.trainer(0).AwaitStep(3));
   Trainer& joiner = group.AddListener(MemberOf(7));
-  while (!joiner.desk().Report().level) joiner.observer.AwaitChange();
-  group.Admit(joiner.self(), group.trainer(0).desk().Report().next + 3);
+  while (!joiner.exchange().Report().level) joiner.observer.AwaitChange();
+  group.Admit(joiner.self(), group.trainer(0).exchange().Report().next + 3);
 
   group.ExpectAllDoneAndEqual();
 
   EXPECT_FALSE(joiner.steps().empty());
-  EXPECT_TRUE(joiner.desk().Report().has_taken_part);
+  EXPECT_TRUE(joiner.exchange().Report().has_taken_part);
 }
 
 // The last layers' gradients arrive before the first ones' are computed.
@@ -302,12 +302,12 @@ TEST(RoundRunner, AJoinerWhoseDonorCannotBeReachedTakesAnothers) {
     Trainer& joiner = group.AddListener(MemberOf(7));
     dropped.WaitForNotification();
     group.network.SetLink(MemberOf(0), joiner.self(), false);
-    while (!joiner.desk().Report().level) joiner.observer.AwaitChange();
+    while (!joiner.exchange().Report().level) joiner.observer.AwaitChange();
     group.network.SetLink(MemberOf(0), joiner.self(), true);
-    group.Admit(joiner.self(), group.trainer(0).desk().Report().next + 3);
+    group.Admit(joiner.self(), group.trainer(0).exchange().Report().next + 3);
     group.ExpectAllDone();
 
-    EXPECT_TRUE(joiner.desk().Report().has_taken_part) << mode;
+    EXPECT_TRUE(joiner.exchange().Report().has_taken_part) << mode;
     EXPECT_EQ(donors, (std::set<MemberId>{MemberOf(0), MemberOf(1)}))
         << mode << ": the next one, and no other";
   }

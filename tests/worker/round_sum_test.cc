@@ -1,4 +1,4 @@
-#include "worker/round_sum.h"
+#include "worker/rounds/round_sum.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "tests/support/round_group.h"
-#include "worker/round_part.h"
+#include "worker/rounds/round_part.h"
 
 namespace paceline {
 namespace {

@@ -18,8 +18,8 @@
 #include "tests/support/fake_engine.h"
 #include "tests/support/round_group.h"
 #include "worker/data/open.h"
-#include "worker/gossip_runner.h"
-#include "worker/round_runner.h"
+#include "worker/rounds/gossip_runner.h"
+#include "worker/rounds/round_runner.h"
 
 namespace paceline {
 
@@ -63,69 +63,68 @@ class Trainer final : public RunObserver, public FaultActions {
     };
     engine_ = std::make_unique<FakeEngine>(options);
     source_ = OpenBatchSource(spec).value();
-    RoundDeskOptions desk;
-    desk.attempt = 1;
-    desk.self = self;
-    desk.aggregation = spec.aggregation;
-    desk.values = engine_->FlatGradient()->size();
-    desk.state_bytes = engine_->StateBytes();
-    desk.state_hash = *engine_->StateHash();
-    desk.total_steps = source_->total_steps();
-    desk.learning_rate = [spec](int64_t step) {
+    RoundExchangeOptions options_of_exchange;
+    options_of_exchange.attempt = 1;
+    options_of_exchange.self = self;
+    options_of_exchange.aggregation = spec.aggregation;
+    options_of_exchange.values = engine_->FlatGradient()->size();
+    options_of_exchange.state_bytes = engine_->StateBytes();
+    options_of_exchange.state_hash = *engine_->StateHash();
+    options_of_exchange.total_steps = source_->total_steps();
+    options_of_exchange.learning_rate = [spec](int64_t step) {
       return LearningRate(spec.train.learning_rate, step, spec.train.steps);
     };
-    desk.seed = static_cast<uint64_t>(spec.train.seed);
-    desk.retry_period = absl::Milliseconds(20);
-    RoundDesk* rounds = nullptr;
-    GossipDesk* gossip = nullptr;
+    options_of_exchange.seed = static_cast<uint64_t>(spec.train.seed);
+    options_of_exchange.retry_period = absl::Milliseconds(20);
+    RoundExchange* rounds = nullptr;
+    GossipExchange* gossip = nullptr;
     if (IsGossip(spec)) {
-      desk_.reset(gossip = new GossipDesk(desk, clock_, observer));
+      exchange_.reset(
+          gossip = new GossipExchange(options_of_exchange, clock_, observer));
     } else {
-      desk_.reset(rounds = new RoundDesk(desk, clock_, observer));
+      exchange_.reset(
+          rounds = new RoundExchange(options_of_exchange, clock_, observer));
     }
-    transport_ = network.Connect(self, desk_.get());
-    EXPECT_TRUE(desk_->Start(*transport_).ok());
-    RoundRunnerOptions runner;
-    runner.spec = spec;
-    runner.model = model;
-    runner.self = self;
-    runner.faults =
-        FaultPlan(spec.faults, absl::StrCat("w", self.worker.value), !joins);
-    const auto done = [this](bool) { SetDone(); };
-    const auto upload = [this] {
-      const absl::MutexLock lock(&mutex_);
-      ++uploads_;
-      return absl::OkStatus();
-    };
+    transport_ = network.Connect(self, exchange_.get());
+    EXPECT_TRUE(exchange_->Start(*transport_).ok());
+    const MemberOptions member{
+        spec, model, self,
+        FaultPlan(spec.faults, absl::StrCat("w", self.worker.value), !joins)};
+    const MemberParts parts{*engine_,
+                            *source_,
+                            *this,
+                            time_,
+                            clock_,
+                            *this,
+                            cancel_,
+                            [this](bool) { SetDone(); },
+                            [this] {
+                              const absl::MutexLock lock(&mutex_);
+                              ++uploads_;
+                              return absl::OkStatus();
+                            }};
     if (gossip != nullptr) {
-      const auto run = std::make_shared<GossipRunner>(
-          runner,
-          MemberParts{*engine_, *source_, *this, time_, clock_, *this, cancel_},
-          *gossip, done, upload);
-      compute_ = std::thread([this, run] { status_ = run->Run(); });
+      runner_ = std::make_unique<GossipRunner>(member, parts, *gossip);
     } else {
-      const auto run = std::make_shared<RoundRunner>(
-          runner,
-          RoundRunnerParts{*engine_, hook_, *source_, *rounds, *this, time_,
-                           clock_, *this, cancel_, done, upload});
-      compute_ = std::thread([this, run] { status_ = run->Run(); });
+      runner_ = std::make_unique<RoundRunner>(member, parts, *rounds, hook_);
     }
+    compute_ = std::thread([this] { status_ = runner_->Run(); });
   }
   ~Trainer() override { Stop(); }
 
   void Stop() {
     cancel_.Cancel(absl::CancelledError("the test is over"));
-    desk_->Cancel(absl::CancelledError("the test is over"));
+    exchange_->Cancel(absl::CancelledError("the test is over"));
     if (compute_.joinable()) compute_.join();
     transport_->Close();
-    desk_->Stop();
+    exchange_->Stop();
   }
   // Waits until its run has ended by itself.
   void Join() { compute_.join(); }
   // As by SIGKILL; from any thread, the compute thread ends soon.
   void Kill() override {
     network_.Kill(self_);
-    desk_->Cancel(absl::CancelledError("killed"));
+    exchange_->Cancel(absl::CancelledError("killed"));
     cancel_.Cancel(absl::CancelledError("killed"));
     std::function<void()> on_kill;
     {
@@ -178,7 +177,7 @@ class Trainer final : public RunObserver, public FaultActions {
     return bytes;
   }
   std::vector<NamedTensor> Weights() { return *engine_->Weights(); }
-  GroupDoor& desk() { return *desk_; }
+  GroupExchange& exchange() { return *exchange_; }
   const MemberId& self() const { return self_; }
   bool killed() const {
     const absl::MutexLock lock(&mutex_);
@@ -247,8 +246,9 @@ class Trainer final : public RunObserver, public FaultActions {
   std::function<void(const LayerDone&)> after_layer_;
   std::unique_ptr<FakeEngine> engine_;
   std::unique_ptr<BatchSource> source_;
-  std::unique_ptr<GroupDoor> desk_;
+  std::unique_ptr<GroupExchange> exchange_;
   std::unique_ptr<RoundTransport> transport_;
+  std::unique_ptr<MemberRunner> runner_;
   absl::Status status_;
 
   mutable absl::Mutex mutex_;
@@ -318,7 +318,7 @@ class TrainingGroup {
       if (trainer->killed()) continue;
       ASSERT_TRUE(trainer->AwaitDone())
           << "worker " << trainer->self().worker.value << " is at step "
-          << trainer->desk().Report().next << ": " << trainer->status();
+          << trainer->exchange().Report().next << ": " << trainer->status();
     }
     for (auto& trainer : trainers_) trainer->Stop();
   }
@@ -352,7 +352,7 @@ class TrainingGroup {
           break;
         }
       }
-      trainer->desk().OnGroup(MakeGroup(view, listeners_));
+      trainer->exchange().OnGroup(MakeGroup(view, listeners_));
     }
   }
 

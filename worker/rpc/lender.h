@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "core/transfer/round_frame.h"
-#include "worker/round_payload.h"
-#include "worker/round_transport.h"
+#include "worker/rounds/round_payload.h"
+#include "worker/rounds/round_transport.h"
 
 namespace paceline {
 

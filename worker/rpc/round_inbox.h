@@ -14,8 +14,8 @@
 #include "core/round/view.h"
 #include "core/transfer/frame_codec.h"
 #include "core/transfer/round_frame.h"
-#include "worker/round_payload.h"
-#include "worker/round_transport.h"
+#include "worker/rounds/round_payload.h"
+#include "worker/rounds/round_transport.h"
 #include "worker/rpc/borrower.h"
 #include "worker/rpc/plane_shared.h"
 

@@ -10,7 +10,7 @@
 #include "core/base/ids.h"
 #include "core/round/view.h"
 #include "grpcpp/impl/codegen/service_type.h"
-#include "worker/round_transport.h"
+#include "worker/rounds/round_transport.h"
 
 namespace paceline {
 

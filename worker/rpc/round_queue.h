@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "worker/round_payload.h"
-#include "worker/round_transport.h"
+#include "worker/rounds/round_payload.h"
+#include "worker/rounds/round_transport.h"
 
 namespace paceline {
 

@@ -16,7 +16,7 @@
 #include "core/cluster/run_order.h"
 #include "core/round/view.h"
 #include "core/transfer/round_frame.h"
-#include "worker/round_transport.h"
+#include "worker/rounds/round_transport.h"
 #include "worker/rpc/borrower.h"
 #include "worker/rpc/inbound_stream.h"
 #include "worker/rpc/plane_shared.h"

@@ -1,0 +1,523 @@
+// Exchanges of several members in one process: what all of them get is the
+// same, and what the rule makes of the parts.
+#include "worker/rounds/round_exchange.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <thread>
+
+#include "absl/synchronization/notification.h"
+#include "core/base/random.h"
+#include "core/round/rule.h"
+#include "tests/support/fake_clock.h"
+#include "tests/worker/exchange_group.h"
+
+namespace paceline {
+namespace {
+
+// min_parts is the whole group where a test wants the parts of all: however
+// busy the machine is, none is late then.
+TEST(RoundExchange, AllMembersGetTheSumInOrderOfId) {
+  for (const int shards : {1, 3}) {
+    AggregationSpec spec;
+    spec.shards = shards;
+    spec.min_parts = 3;
+    ExchangeGroup group(3, 200'000, spec);
+    group.Begin();
+
+    const auto outcomes = group.Run({PartPlan{}});
+
+    for (int64_t step = 0; step < 3; ++step) {
+      for (const auto& outcome : outcomes) {
+        EXPECT_EQ(outcome.at(step).divisor, 6);
+        EXPECT_EQ(outcome.at(step).values, PartSum(3, step, 200'000))
+            << "step " << step << ", " << shards << " shards";
+      }
+    }
+  }
+}
+
+TEST(RoundExchange, AnyRuleSeesThePartsOfAllMembers) {
+  for (const char* const rule :
+       {"mean", "median", "trimmed-mean", "krum", "suspicion", "zeno"}) {
+    AggregationSpec spec;
+    spec.rule = rule;
+    spec.k = 1;
+    spec.gamma = 0.1;
+    spec.min_parts = 5;
+    ExchangeGroup group(5, 3000, spec);
+    group.Begin();
+
+    const auto outcomes = group.Run({PartPlan{}});
+
+    std::vector<std::vector<float>> values;
+    std::vector<RulePart> parts;
+    for (int i = 0; i < 5; ++i) values.push_back(PartValues(i, 1, 3000));
+    for (const auto& each : values) parts.push_back({each, 2});
+    for (const auto& outcome : outcomes) {
+      EXPECT_EQ(outcome.at(1), outcomes[0].at(1)) << rule;
+      EXPECT_FALSE(outcome.at(1).is_void) << rule;
+    }
+    if (std::string(rule) == "zeno") continue;
+    RuleSpec plain;
+    plain.name = rule;
+    plain.k = 1;
+    std::vector<float> expected(3000);
+    const auto verdict =
+        Aggregate(**MakeRule(plain, nullptr), parts, absl::MakeSpan(expected));
+    EXPECT_EQ(outcomes[0].at(1).values, expected) << rule;
+    EXPECT_EQ(outcomes[0].at(1).divisor, verdict->divisor) << rule;
+  }
+}
+
+TEST(RoundExchange, LiarsAreOutvotedByRulesThatWithstandThem) {
+  PartPlan liar;
+  liar.spoil = [](int64_t, std::vector<float>& gradient, PartOptions&) {
+    for (float& value : gradient) value *= -10;
+  };
+  int64_t outvoted = 0;  // parts, in the last run
+  const auto error = [&](const std::string& rule) {
+    AggregationSpec spec;
+    spec.rule = rule;
+    spec.k = 1;
+    spec.gamma = 0.1;
+    ExchangeGroup group(5, 1000, spec);
+    group.Begin();
+    const auto outcomes =
+        group.Run({PartPlan{}, PartPlan{}, liar, PartPlan{}, PartPlan{}});
+    outvoted = 0;
+    for (int i = 0; i < 5; ++i) {
+      outvoted += group.exchange(i)
+                      .Stats()
+                      .skipped[static_cast<size_t>(SkipReason::kOutvoted)];
+    }
+    double most = 0;
+    for (int64_t step = 0; step < 3; ++step) {
+      for (const float value : outcomes[0].at(step).values) {
+        most = std::max<double>(most,
+                                std::abs(value) / outcomes[0].at(step).divisor);
+      }
+    }
+    return most;
+  };
+
+  // Honest values are below 0.5 a part, that is 0.25 a sample; the liar's are
+  // up to 2.5.
+  EXPECT_GT(error("mean"), 0.3);
+  for (const char* const rule :
+       {"median", "trimmed-mean", "krum", "suspicion"}) {
+    EXPECT_LE(error(rule), 0.2501) << rule;
+    // The others take something of every part.
+    const bool drops =
+        rule == std::string("krum") || rule == std::string("suspicion");
+    EXPECT_EQ(outvoted > 0, drops) << rule << ": " << outvoted;
+  }
+}
+
+TEST(RoundExchange, NaNIsRefusedAtTheBorderWhoeverServes) {
+  for (const char* const rule : {"mean", "median"}) {
+    AggregationSpec spec;
+    spec.rule = rule;
+    spec.shards = 2;
+    ExchangeGroup group(3, 5000, spec);
+    group.Begin();
+    PartPlan sick;
+    sick.spoil = [](int64_t, std::vector<float>& gradient, PartOptions& part) {
+      gradient.front() = std::numeric_limits<float>::quiet_NaN();
+      gradient.back() = std::numeric_limits<float>::infinity();
+      part.lies = true;
+    };
+
+    const auto outcomes = group.Run({PartPlan{}, sick, PartPlan{}});
+
+    for (int64_t step = 0; step < 3; ++step) {
+      for (const auto& outcome : outcomes) {
+        EXPECT_EQ(outcome.at(step), outcomes[0].at(step));
+        EXPECT_FALSE(outcome.at(step).is_void);
+        EXPECT_THAT(outcome.at(step).values, testing::Each(testing::Lt(10.0f)));
+      }
+    }
+    int64_t refused = 0, late = 0;
+    for (int i = 0; i < 3; ++i) {
+      const RoundStats stats = group.exchange(i).Stats();
+      refused += stats.skipped[static_cast<size_t>(SkipReason::kNotFinite)];
+      late += stats.skipped[static_cast<size_t>(SkipReason::kLate)];
+    }
+    // One a step, but of a step whose deadline was over before it came.
+    EXPECT_GE(refused + late, 3) << rule;
+    EXPECT_GE(refused, 1) << rule;
+    EXPECT_LE(refused, 3) << rule;
+  }
+}
+
+TEST(RoundExchange, AMemberThatFindsNaNInItsOwnPartSaysSo) {
+  ExchangeGroup group(3, 1000, {});
+  group.Begin();
+  PartPlan sick;
+  sick.spoil = [](int64_t step, std::vector<float>& gradient, PartOptions&) {
+    if (step == 1) gradient[500] = std::numeric_limits<float>::quiet_NaN();
+  };
+
+  const auto outcomes = group.Run({PartPlan{}, sick, PartPlan{}});
+
+  EXPECT_EQ(outcomes[0].at(0).divisor, 6);
+  EXPECT_EQ(outcomes[0].at(1).divisor, 4);
+  EXPECT_EQ(outcomes[0].at(2).divisor, 6);
+  EXPECT_EQ(outcomes[1], outcomes[0]);
+  // Member 1 serves step 1 itself.
+  const auto& skipped = group.exchange(1).Stats().skipped;
+  EXPECT_EQ(skipped[static_cast<size_t>(SkipReason::kNotFinite)], 1);
+  EXPECT_EQ(skipped[static_cast<size_t>(SkipReason::kEmpty)], 0);
+}
+
+TEST(RoundExchange, APartWhoseBytesAreNotThoseOfItsHashIsRefused) {
+  ExchangeGroup group(3, 1000, {});
+  group.Begin();
+  PartPlan sick;
+  sick.spoil = [](int64_t, std::vector<float>&, PartOptions& part) {
+    part.corrupts = true;
+  };
+
+  const auto outcomes = group.Run({PartPlan{}, PartPlan{}, sick});
+
+  for (int64_t step = 0; step < 3; ++step) {
+    EXPECT_EQ(outcomes[0].at(step).divisor, 4) << step;
+    EXPECT_EQ(outcomes[0].at(step), outcomes[2].at(step));
+  }
+}
+
+TEST(RoundExchange, TooFewUsablePartsMakeAVoidRoundAndTheNextGoesOn) {
+  AggregationSpec spec;
+  spec.min_parts = 3;
+  ExchangeGroup group(3, 1000, spec);
+  group.Begin();
+  PartPlan empty;
+  empty.samples = 0;
+  PartPlan at_times;
+  at_times.spoil = [](int64_t step, std::vector<float>& gradient,
+                      PartOptions&) {
+    if (step == 1) gradient[0] = std::numeric_limits<float>::infinity();
+  };
+
+  const auto outcomes = group.Run({PartPlan{}, at_times, PartPlan{}});
+
+  for (const auto& outcome : outcomes) {
+    EXPECT_FALSE(outcome.at(0).is_void);
+    EXPECT_TRUE(outcome.at(1).is_void);
+    EXPECT_FALSE(outcome.at(2).is_void);
+  }
+}
+
+TEST(RoundExchange, Bf16RoundsPartsAndTheSumForAllMembersAlike) {
+  for (const char* const rule : {"mean", "median", "krum"}) {
+    AggregationSpec spec;
+    spec.codec = "bf16";
+    spec.rule = rule;
+    spec.min_parts = 5;
+    ExchangeGroup group(5, 300'000, spec);
+    group.Begin();
+
+    const auto outcomes = group.Run({PartPlan{}});
+
+    const std::vector<float> exact = PartSum(5, 2, 300'000);
+    for (const auto& outcome : outcomes) {
+      EXPECT_EQ(outcome.at(2), outcomes[0].at(2)) << rule;
+    }
+    if (std::string(rule) != "mean") continue;
+    for (size_t i = 0; i < exact.size(); ++i) {
+      ASSERT_NEAR(outcomes[0].at(2).values[i], exact[i], 0.03) << i;
+    }
+  }
+}
+
+TEST(RoundExchange, UnreliableLinksChangeNothing) {
+  AggregationSpec spec;
+  spec.shards = 3;
+  spec.min_parts = 3;
+  ExchangeGroup group(3, 100'000, spec);
+  group.network.SetFaults({.lose = 0.1, .repeat = 0.2, .overtake = 0.2});
+  group.Begin();
+  PartPlan plan;
+  plan.steps = 6;
+
+  const auto outcomes = group.Run({plan});
+
+  for (const auto& outcome : outcomes) {
+    EXPECT_EQ(outcome, outcomes[0]);
+    EXPECT_EQ(outcome.at(5).values, PartSum(3, 5, 100'000));
+  }
+}
+
+TEST(RoundExchange, ALatePartIsLeftOutAndNeverAddedToAnotherRound) {
+  AggregationSpec spec;
+  spec.deadline = 0.05;
+  ExchangeGroup group(3, 1000, spec);
+  group.Begin();
+  absl::Notification go_on;
+  PartPlan slow;
+  slow.before_part = [&](int64_t step) {
+    if (step == 0) go_on.WaitForNotification();
+  };
+  PartPlan quick;
+  quick.before_part = [&](int64_t step) {
+    if (step == 1 && !go_on.HasBeenNotified()) go_on.Notify();
+  };
+
+  const auto outcomes = group.Run({quick, PartPlan{}, slow});
+
+  EXPECT_EQ(outcomes[0].at(0).divisor, 4);
+  EXPECT_EQ(outcomes[0], outcomes[1]);
+  EXPECT_EQ(outcomes[0].at(0), outcomes[2].at(0));
+}
+
+TEST(RoundExchange, RefusesBytesThatThisRunHasNot) {
+  AggregationSpec spec;
+  spec.shards = 2;
+  ExchangeGroup group(2, 1024, spec);
+  group.Begin();
+  RoundExchange& exchange = group.exchange(0);
+  const MemberId peer = MemberOf(1);
+  using Kind = PayloadKey::Kind;
+  const auto code = [&](const PayloadKey& key, size_t bytes) {
+    return exchange.OnPayload(peer, key, bytes).status().code();
+  };
+
+  EXPECT_EQ(code({Kind::kPart, 0, 0, 0}, 2049),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({Kind::kPart, 0, 2, 0}, 2048),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({Kind::kPart, 0, -1, 0}, 2048),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({Kind::kPart, -1, 0, 0}, 2048),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({Kind::kResult, 0, 0, 1}, 1024),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({Kind::kState, 9, 0, 1}, 15),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({Kind::kState, 9, 1, 1}, 16),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({Kind::kPart, 0, 0, 0}, 2048), absl::StatusCode::kOk);
+  EXPECT_EQ(exchange.OnPayload(peer, {Kind::kPart, 0, 0, 0}, 2048).value(),
+            exchange.OnPayload(peer, {Kind::kPart, 0, 0, 0}, 2048).value());
+}
+
+// Its server would take it for dead: it says nothing before all are here.
+TEST(RoundExchange, ReportsThatItWaitsWhileAResultArrives) {
+  const size_t values = 3 * kRoundChunkBytes / sizeof(float);
+  MemoryRoundNetwork network;
+  FakeClock clock;
+  RoundExchangeOptions options = OptionsOfExchange(0, values, {});
+  options.lease = absl::Seconds(3);
+  GroupMember member(network, options, clock);
+  ASSERT_TRUE(member.exchange.Start(*member.transport).ok());
+  // In no view yet: nobody owes it anything else.
+  const auto owing = [&] {
+    absl::Duration sum = absl::ZeroDuration();
+    for (const PeerReport& peer : member.exchange.Report().peers) {
+      if (peer.peer == MemberOf(1)) sum += peer.owing;
+    }
+    return sum;
+  };
+  EXPECT_EQ(owing(), absl::ZeroDuration());
+
+  const auto payload = member.exchange.OnPayload(
+      MemberOf(1), {PayloadKey::Kind::kResult, 0, 0, 1}, values * 4);
+  ASSERT_TRUE(payload.ok()) << payload.status();
+  for (int chunk = 0; chunk < 2; ++chunk) {
+    clock.Advance(absl::Seconds(2));
+    (*payload)->MarkReady(chunk, 1);
+    EXPECT_GT(owing(), absl::ZeroDuration());
+    EXPECT_LT(owing(), options.lease);
+  }
+  clock.Advance(absl::Seconds(3));
+  EXPECT_EQ(owing(), absl::ZeroDuration()) << "nothing comes any more";
+}
+
+TEST(RoundExchange, DropsBytesOfStepsThatAreFarAway) {
+  ExchangeGroup group(2, 1024, {});
+  group.Begin();
+  PartPlan plan;
+  plan.steps = 1;
+  group.Run({plan});
+
+  const auto far = group.exchange(0).OnPayload(
+      MemberOf(1), {PayloadKey::Kind::kPart, 1'000'000, 0, 0}, 4096);
+  const auto past = group.exchange(0).OnPayload(
+      MemberOf(1), {PayloadKey::Kind::kPart, 0, 0, 0}, 4096);
+
+  EXPECT_EQ(far.value(), nullptr);
+  EXPECT_EQ(past.value(), nullptr);
+}
+
+// Issue 22, defect 2: the lag of a joiner is bounded before it counts as level,
+// unless no further copy would help.
+TEST(RoundExchange, AJoinerThatLagsIsNotLevelBeforeItsSecondCopy) {
+  MemoryRoundNetwork network;
+  SystemClock clock;
+  GroupMember joiner(network, OptionsOfExchange(0, 1000, {}), clock);
+  RoundExchange& exchange = joiner.exchange;
+  ASSERT_TRUE(exchange.Start(*joiner.transport).ok());
+  exchange.OnGroup(MakeGroup(MakeView(1, {{MemberOf(1), 0}}), {MemberOf(0)}));
+  const auto hear = [&exchange](
+                        int64_t group_next, Body body,
+                        std::shared_ptr<RoundPayload> payload = nullptr) {
+    RoundMessage message;
+    message.attempt = 1;
+    message.view = {1, 1};
+    message.from = MemberOf(1);
+    message.committed_through = group_next;
+    message.body = std::move(body);
+    exchange.OnMessage(std::move(message), std::move(payload));
+  };
+  const auto take_copy = [&](int64_t next) {
+    const auto state = RoundPayload::Make(16);
+    std::fill_n(state->mutable_bytes().begin(), 16, uint8_t(next));
+    state->MarkReady(0, uint64_t(next));
+    const uint64_t hash = HashBytes(state->bytes());
+    hear(next, Copy{next, 1, hash}, state);
+    const auto turn = exchange.AwaitTurn();
+    ASSERT_TRUE(turn.ok()) << turn.status();
+    ASSERT_EQ(turn->kind, RoundTurn::Kind::kRestore);
+    exchange.OnApplied(next, hash);
+  };
+  const auto becomes = [&](bool level) {
+    for (int i = 0; i < 1000 && exchange.Report().level != level; ++i) {
+      joiner.observer.AwaitChange();
+    }
+    return exchange.Report().level == level;
+  };
+
+  take_copy(10);
+  EXPECT_TRUE(becomes(true));
+  hear(15, TooOld{10});
+  EXPECT_TRUE(becomes(false)) << "it lags by five steps";
+  take_copy(20);
+  EXPECT_TRUE(becomes(true));
+  hear(46, TooOld{20});
+  take_copy(41);
+  EXPECT_TRUE(becomes(true)) << "it has tried to catch up";
+
+  joiner.transport->Close();
+  exchange.Stop();
+}
+
+TEST(RoundExchange, AMessageOfAnotherAttemptChangesNothing) {
+  ExchangeGroup group(2, 1024, {});
+  group.Begin();
+  RoundMessage message;
+  message.attempt = 2;
+  message.view = {1, 1};
+  message.from = MemberOf(1);
+  message.body = PartOffer{0, 0, 1000, 1, 1};
+  group.exchange(0).OnMessage(message, nullptr);
+  message.body = PartOffer{0, 7, -5, 1, 1};
+  message.attempt = 1;
+  group.exchange(0).OnMessage(message, nullptr);
+  PartPlan plan;
+  plan.steps = 2;
+
+  const auto outcomes = group.Run({plan});
+
+  EXPECT_EQ(outcomes[0].at(0).divisor, 4);
+  EXPECT_EQ(outcomes[0], outcomes[1]);
+  EXPECT_EQ(group.exchange(0).Stats().refused_messages, 1);
+}
+
+TEST(RoundExchange, AResultWhoseHashDoesNotMatchItsBytesIsRefused) {
+  ExchangeGroup group(2, 1024, {});
+  group.Begin();
+  std::shared_ptr<RoundPayload> bytes = RoundPayload::Make(4096);
+  std::fill(bytes->mutable_bytes().begin(), bytes->mutable_bytes().end(), 1);
+  MarkAllReady(*bytes);
+  RoundMessage message;
+  message.attempt = 1;
+  message.view = {1, 1};
+  message.from = MemberOf(0);
+  ShardResult result;
+  result.hash = bytes->hash() + 1;
+  result.divisor = 1;
+  message.body = Spread{0, result};
+  group.exchange(1).OnMessage(message, bytes);
+  PartPlan plan;
+  plan.steps = 1;
+
+  const auto outcomes = group.Run({plan});
+
+  EXPECT_EQ(outcomes[1].at(0).values, PartSum(2, 0, 1024));
+  EXPECT_EQ(group.exchange(1).Stats().refused_results, 1);
+}
+
+TEST(RoundExchange, StatesThatDifferStopTheRoundsAndAreReported) {
+  ExchangeGroup group(2, 1024, {});
+  group.Begin();
+  // Member 1 applies something else than member 0 after step 0.
+  std::thread other([&] {
+    std::vector<float> gradient(1024, 1);
+    for (;;) {
+      auto turn = group.exchange(1).AwaitTurn();
+      if (!turn.ok()) return;
+      group.exchange(1).AwaitPartReleased();
+      if (turn->kind == RoundTurn::Kind::kPart) {
+        group.exchange(1).BeginPart(
+            {.step = turn->step,
+             .division = DivisionOf(turn->view, turn->step),
+             .gradient = absl::MakeSpan(gradient)});
+        group.exchange(1).FinishPart(1);
+      } else if (turn->kind == RoundTurn::Kind::kApply) {
+        group.exchange(1).OnApplied(turn->step + 1, 666);
+      }
+    }
+  });
+  std::thread first(
+      [&] { ComputeParts(group.member(0), 0, 1024, PartPlan{}); });
+  MemberReport report;
+  // Step 1 is served by member 1.
+  while (report.mismatch.empty()) {
+    group.member(1).observer.AwaitChange();
+    report = group.exchange(1).Report();
+  }
+  group.exchange(0).Cancel(absl::CancelledError("over"));
+  group.exchange(1).Cancel(absl::CancelledError("over"));
+  first.join();
+  other.join();
+
+  EXPECT_EQ(report.mismatch_step, 1);
+  EXPECT_THAT(report.mismatch,
+              testing::UnorderedElementsAre(testing::Pair(MemberOf(0), 1001),
+                                            testing::Pair(MemberOf(1), 666)));
+  EXPECT_EQ(report.next, 1);
+}
+
+TEST(RoundExchange, ExcludedFromAViewItEnds) {
+  ExchangeGroup group(3, 1024, {});
+  group.Begin();
+  std::vector<std::map<int64_t, PartOutcome>> outcomes;
+  PartPlan plan;
+  plan.steps = 200;
+  plan.before_part = [&](int64_t step) {
+    if (step == 3) {
+      group.exchange(2).OnGroup(MakeGroup(
+          MakeView(2, {{MemberOf(0), 0}, {MemberOf(1), 0}}), {MemberOf(2)}));
+    }
+  };
+  auto ends =
+      std::thread([&] { ComputeParts(group.member(2), 2, 1024, plan); });
+  std::thread a(
+      [&] { ComputeParts(group.member(0), 0, 1024, PartPlan{.steps = 200}); });
+  std::thread b(
+      [&] { ComputeParts(group.member(1), 1, 1024, PartPlan{.steps = 200}); });
+  ends.join();
+  group.exchange(0).Cancel(absl::CancelledError("over"));
+  group.exchange(1).Cancel(absl::CancelledError("over"));
+  a.join();
+  b.join();
+
+  EXPECT_EQ(group.exchange(2).AwaitTurn().status().code(),
+            absl::StatusCode::kAborted);
+}
+
+}  // namespace
+}  // namespace paceline

@@ -1,0 +1,252 @@
+#include "worker/rounds/gossip_driver.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/obs/log.h"
+#include "core/round/rule_blocks.h"
+#include "worker/rounds/round_part.h"
+
+namespace paceline {
+namespace {
+
+GossipOptions OptionsOf(const RoundExchangeOptions& options) {
+  GossipOptions gossip;
+  gossip.attempt = options.attempt;
+  gossip.seed = options.seed;
+  gossip.patience.ceiling = absl::Seconds(options.aggregation.deadline);
+  gossip.patience.floor =
+      std::min(gossip.patience.floor, gossip.patience.ceiling);
+  gossip.retry_period = options.retry_period;
+  return gossip;
+}
+
+absl::Span<const float> ValuesOf(const RoundPayload& payload) {
+  return {reinterpret_cast<const float*>(payload.bytes().data()),
+          payload.size() / sizeof(float)};
+}
+
+// What is told of a partner with which there was no averaging; nothing: it is
+// not the partner's fault, or the partner tells.
+std::optional<SkipReason> FaultOf(GossipOutcome outcome) {
+  switch (outcome) {
+    case GossipOutcome::kLate:
+      return SkipReason::kLate;
+    case GossipOutcome::kLost:
+      return SkipReason::kLost;
+    case GossipOutcome::kNotFinite:
+      return SkipReason::kNotFinite;
+    case GossipOutcome::kWrongBytes:
+      return SkipReason::kHash;
+    default:
+      return std::nullopt;
+  }
+}
+
+}  // namespace
+
+// --- The group --------------------------------------------------------------
+
+void GossipDriver::Begin(bool counted) {
+  member_.emplace(OptionsOf(options_), options_.self,
+                  counted ? options_.next : 0, /*has_state=*/counted);
+}
+
+void GossipDriver::OnWorkers(const std::set<MemberId>& there) {
+  parts_.store.Retain(group_.workers);
+  std::erase_if(offered_, [&there](const auto& each) {
+    return there.count(each.first.first) == 0;
+  });
+}
+
+void GossipDriver::OnPeer(const MemberId& peer, bool /*up*/, Instant now) {
+  if (!member_.has_value()) return;
+  member_->OnLink(peer, links_.IsDead(peer), now, actions_);
+}
+
+// --- Messages ---------------------------------------------------------------
+
+void GossipDriver::OnMessage(const RoundMessage& message,
+                             std::shared_ptr<RoundPayload> payload) {
+  if (!member_.has_value()) return;
+  if (message.attempt != options_.attempt) {
+    return Refuse(message, "it is of another attempt");
+  }
+  int64_t& heard = heard_[message.from];
+  heard = std::max(heard, message.committed_through);
+  Verdict bytes = Verdict::kTaken;
+  if (const auto* offer = std::get_if<ParameterOffer>(&message.body)) {
+    bytes = Look(message.from, *offer, payload);
+  } else if (const auto* copy = std::get_if<Copy>(&message.body)) {
+    if (member_->has_state()) return;  // once more
+    if (!IsGoodCopy(message, *copy, payload)) return;
+    state_ = std::move(payload);
+  } else if (!std::holds_alternative<ParameterAnswer>(message.body) &&
+             !std::holds_alternative<CopyRequest>(message.body)) {
+    return Refuse(message, "members of this job gossip and have no rounds");
+  }
+  member_->OnMessage(message, bytes, parts_.clock.Now(), actions_);
+  Settle();
+}
+
+// Once an offer, however often it is made.
+GossipDriver::Verdict GossipDriver::Look(
+    const MemberId& from, const ParameterOffer& offer,
+    const std::shared_ptr<RoundPayload>& payload) {
+  if (!member_->Wants(offer.step)) return Verdict::kTaken;
+  if (const auto known = offered_.find({from, offer.step});
+      known != offered_.end()) {
+    // The first word of a step counts.
+    return known->second.hash == offer.hash ? known->second.bytes
+                                            : Verdict::kWrongBytes;
+  }
+  // Not kept by the desk: this member is far behind, or its sender has sent
+  // none.
+  if (payload == nullptr) return Verdict::kBehind;
+  Offered offered{offer.hash, payload, Verdict::kTaken};
+  const char* why = nullptr;
+  if (payload->size() != options_.values * sizeof(float) ||
+      payload->hash() != offer.hash) {
+    offered.bytes = Verdict::kWrongBytes;
+    why = "the bytes are not those of their hash";
+  } else if (FindNonFinite(ValuesOf(*payload)) < options_.values) {
+    offered.bytes = Verdict::kNotFinite;
+    why = "NaN or infinity in them";
+  }
+  if (why != nullptr) {
+    Log(LogLevel::kWarn, "parameters were refused at the border",
+        {{"worker", from.worker.value}, {"step", offer.step}, {"why", why}});
+    offered.payload = nullptr;  // of no use
+  }
+  offered_[{from, offer.step}] = offered;
+  return offered.bytes;
+}
+
+void GossipDriver::OnRefusedBytes(const MemberId& from, absl::string_view why) {
+  ++stats_.refused_messages;
+  Log(LogLevel::kWarn, "bytes were refused at the border",
+      {{"worker", from.worker.value}, {"why", why}});
+}
+
+// --- From this worker -------------------------------------------------------
+
+void GossipDriver::OnParameters(OwnParameters own) {
+  if (!member_.has_value()) return;
+  own_ = std::move(own);
+  member_->OnParameters(own_.step, own_.hash, parts_.clock.Now(), actions_);
+  Settle();
+}
+
+// --- What is to be done -----------------------------------------------------
+
+void GossipDriver::Settle() {
+  while (!actions_.empty()) {
+    const GossipActions now = std::exchange(actions_, {});
+    for (const GossipAction& action : now) {
+      std::visit([this](const auto& each) { Do(each); }, action);
+    }
+  }
+  Publish();
+}
+
+void GossipDriver::Do(const SendMessage& action) {
+  const auto* offer = std::get_if<ParameterOffer>(&action.message.body);
+  if (offer == nullptr) {
+    return parts_.transport.Send(action.to, action.message, {}, nullptr);
+  }
+  if (own_.step != offer->step || own_.payload == nullptr) return;
+  const PayloadKey key{PayloadKey::Kind::kPart, offer->step, 0, 0};
+  for (int i = 0; i < (own_.duplicates ? 2 : 1); ++i) {
+    parts_.transport.Send(action.to, action.message, key, own_.payload);
+  }
+}
+
+void GossipDriver::Do(const EndExchange& action) {
+  RoundTurn turn;
+  turn.kind = RoundTurn::Kind::kMeet;
+  turn.step = action.step;
+  if (action.outcome == GossipOutcome::kAveraged) {
+    turn.theirs = std::move(offered_[{action.partner, action.step}].payload);
+    if (turn.theirs == nullptr) {
+      return parts_.turns.End(
+          absl::InternalError("parameters were taken that are not here"));
+    }
+  }
+  own_ = {};
+  const int64_t next = action.step + 1;
+  std::erase_if(offered_,
+                [next](const auto& each) { return each.first.second < next; });
+  parts_.transport.Forget(next);
+  parts_.store.Forget(next);
+  Count(action);
+  parts_.turns.Push(std::move(turn));
+}
+
+void GossipDriver::Count(const EndExchange& end) {
+  stats_.last_contributors = 1;
+  if (!end.partner.worker.assigned()) return;
+  const double seconds = absl::ToDoubleSeconds(end.waited);
+  stats_.seconds += seconds;
+  if (end.outcome == GossipOutcome::kAveraged) {
+    ++stats_.committed;
+    stats_.last_contributors = 2;
+    return;
+  }
+  ++stats_.void_rounds;
+  if (end.outcome == GossipOutcome::kOtherPartner) {
+    ++stats_.skipped[static_cast<size_t>(SkipReason::kDivision)];
+  }
+  const std::optional<SkipReason> fault = FaultOf(end.outcome);
+  if (!fault.has_value()) return;
+  ++stats_.skipped[static_cast<size_t>(*fault)];
+  RoundRecord record;
+  record.step = end.step;
+  if (member_->view().has_value()) record.view = member_->view()->id;
+  record.seconds = seconds;
+  record.contributors = 1;
+  record.skipped.push_back({end.partner.worker, SkipReasonName(*fault)});
+  record.unix_ms = absl::ToUnixMillis(parts_.clock.Today());
+  parts_.observer.OnRound(record);
+}
+
+void GossipDriver::Publish() {
+  if (!member_.has_value()) return;
+  // Who is a member has taken its copy.
+  copies_.Drop([this](const MemberId& joiner, int64_t) {
+    return member_->view().has_value() && Contains(*member_->view(), joiner);
+  });
+  GossipTold told;
+  if (member_->view().has_value()) told.view = member_->view()->id;
+  told.is_member = member_->is_member();
+  told.has_state = member_->has_state();
+  RoundTurns::State state;
+  state.view = member_->view();
+  state.next = member_->next();
+  state.has_state = told.has_state;
+  state.needs_part = member_->needs_part();
+  state.uploads = told.is_member && group_.uploader == options_.self;
+  parts_.turns.Publish(std::move(state));
+  Tell(told);
+}
+
+MemberReport GossipDriver::Report(Instant now) const {
+  MemberReport report;
+  if (!member_.has_value()) return report;
+  report.view = told_.view;
+  report.next = member_->next();
+  report.has_taken_part = told_.is_member && told_.has_state;
+  report.level = !told_.is_member && told_.has_state;
+  // No hash of the state: members' differ, and may.
+  report.peers = links_.Report(now, options_.lease);
+  return report;
+}
+
+RoundStats GossipDriver::Stats() const {
+  RoundStats stats = stats_;
+  if (member_.has_value()) {
+    stats.deadline_seconds = absl::ToDoubleSeconds(member_->longest_wait());
+  }
+  return stats;
+}
+
+}  // namespace paceline

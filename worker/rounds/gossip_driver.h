@@ -1,0 +1,90 @@
+// Drives the state machine of a gossip job (core/round/gossip_member.h): gives
+// it what comes, looks at parameters before they are averaged, does what it
+// says.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/string_view.h"
+#include "core/base/clock.h"
+#include "core/cluster/run_report.h"
+#include "core/round/gossip_member.h"
+#include "worker/rounds/group_driver.h"
+#include "worker/rounds/round_payload.h"
+
+namespace paceline {
+
+// A member's parameters after its own update of a step, as it offers them.
+struct OwnParameters {
+  int64_t step = 0;
+  uint64_t hash = 0;                      // as it names them; 0: it has none
+  std::shared_ptr<RoundPayload> payload;  // complete
+  bool duplicates = false;  // a fault on purpose: everything is said twice
+};
+
+// What of a gossip member's report should not wait for a heartbeat.
+struct GossipTold {
+  ViewId view;
+  bool is_member = false;
+  bool has_state = false;
+
+  friend bool operator==(const GossipTold&, const GossipTold&) = default;
+};
+
+// Lives on the thread "rounds".
+class GossipDriver final
+    : public GroupDriver<GossipMember, GossipActions, GossipTold> {
+ public:
+  // options outlives this.
+  GossipDriver(const RoundExchangeOptions& options,
+               const GroupDriverParts& parts)
+      : GroupDriver(options, parts) {}
+
+  void OnMessage(const RoundMessage& message,
+                 std::shared_ptr<RoundPayload> payload);
+  void OnParameters(OwnParameters own);
+  // Bytes that no member of this job would send; why: for people.
+  void OnRefusedBytes(const MemberId& from, absl::string_view why);
+
+  MemberReport Report(Instant now) const;
+  RoundStats Stats() const;
+
+ private:
+  using Verdict = ParameterAnswer::Verdict;
+
+  // Parameters that are here, and what was found in them.
+  struct Offered {
+    uint64_t hash = 0;
+    std::shared_ptr<RoundPayload> payload;
+    Verdict bytes = Verdict::kTaken;
+  };
+
+  // GroupDriver.
+  void Begin(bool counted) override;
+  void OnWorkers(const std::set<MemberId>& there) override;
+  void OnPeer(const MemberId& peer, bool up, Instant now) override;
+  void Settle() override;
+  RoundStats& stats() override { return stats_; }
+
+  Verdict Look(const MemberId& from, const ParameterOffer& offer,
+               const std::shared_ptr<RoundPayload>& payload);
+
+  // What the state machine wants done.
+  using GroupDriver::Do;
+  void Do(const SendMessage& action);
+  void Do(const EndExchange& action);
+  void Do(const TakeCopy& action) { PushRestore(action); }
+  void Count(const EndExchange& end);
+  void Publish();
+
+  OwnParameters own_;  // of the open exchange
+  std::map<std::pair<MemberId, int64_t>, Offered> offered_;  // by step
+  RoundStats stats_;
+};
+
+}  // namespace paceline

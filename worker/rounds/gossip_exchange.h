@@ -1,0 +1,55 @@
+// A member's exchange in a job that trains by gossip: partners take the place
+// of servers, and there is no result that all have in common.
+//
+// A member's compute thread answers kPart with an update of its own parameters
+// and Meet(); kMeet averages them with the partner's, or does not, and the step
+// is over.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/base/clock.h"
+#include "core/round/view.h"
+#include "worker/rounds/gossip_driver.h"
+#include "worker/rounds/group_exchange.h"
+#include "worker/rounds/round_transport.h"
+
+namespace paceline {
+
+// Thread-safe; the methods of the compute thread are for one thread.  Has a
+// thread of its own, "rounds".
+class GossipExchange final : public DriverExchange<GossipDriver> {
+ public:
+  // clock and observer outlive this.
+  GossipExchange(RoundExchangeOptions options, const Clock& clock,
+                 RoundObserver& observer);
+  ~GossipExchange() override;
+
+  // GroupExchange.
+  absl::Status Start(RoundTransport& transport) override;
+  void Stop(
+      absl::Status why = absl::CancelledError("the run has ended")) override;
+
+  // --- Compute thread ---
+
+  // Memory for OwnParameters::payload.
+  std::shared_ptr<RoundPayload> MakeBlock() {
+    return pool_.Make(shape_.bytes(0));
+  }
+  // Offers them to the partner; the kMeet of that step follows.
+  void Meet(OwnParameters own);
+
+  // RoundSink.
+  absl::StatusOr<std::shared_ptr<RoundPayload>> OnPayload(
+      const MemberId& from, const PayloadKey& key, size_t bytes) override;
+
+ private:
+  absl::Status CheckPayload(const MemberId& from, const PayloadKey& key,
+                            size_t bytes) const;
+};
+
+}  // namespace paceline

@@ -1,0 +1,167 @@
+#include "worker/rounds/gossip_runner.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/random.h"
+#include "core/base/status_macros.h"
+#include "core/obs/log.h"
+#include "core/optim/step_gate.h"
+#include "core/round/gossip.h"
+#include "core/schedule/instruction.h"
+#include "worker/rounds/round_part.h"
+
+namespace paceline {
+namespace {
+
+// A thread that waits for a partner says so often that it lives: far below any
+// lease.
+constexpr absl::Duration kSignOfLife = absl::Milliseconds(500);
+
+}  // namespace
+
+absl::Duration GossipRunner::longest_wait() const {
+  return meeting_ ? kSignOfLife : absl::InfiniteDuration();
+}
+
+absl::Status GossipRunner::Take(RoundTurn& turn) {
+  switch (turn.kind) {
+    case RoundTurn::Kind::kPart:
+      return Train(turn);
+    case RoundTurn::Kind::kMeet:
+      return Meet(turn);
+    case RoundTurn::Kind::kWait:
+      parts_.observer.OnProgress({0, Op::kStep, 0}, batch_);
+      return absl::OkStatus();
+    default:
+      return absl::InternalError("no such turn in gossip");
+  }
+}
+
+// --- Its own update ---------------------------------------------------------
+
+absl::Status GossipRunner::Train(const RoundTurn& turn) {
+  const StepFaults faults = options_.faults.At(turn.step);
+  PACELINE_RETURN_IF_ERROR(BeginStep(faults, turn.step));
+  batch_ = parts_.source.Training(turn.step);
+  const std::vector<int> own = OwnMicroBatches(turn, batch_);
+  share_ = own.size();
+  applied_ = turn.step;  // a joiner begins where the group is
+  verdict_ = {};
+  verdict_.step = turn.step;
+  if (!own.empty()) {
+    PACELINE_RETURN_IF_ERROR(ComputeShare(own, faults));
+    const ScopedPart part(parts_.time, TimePart::kOptimizer);
+    PACELINE_ASSIGN_OR_RETURN(verdict_, Update(faults));
+  }
+  applied_ = turn.step + 1;
+  const ScopedPart part(parts_.time, TimePart::kAggregate);
+  return Offer(faults);
+}
+
+absl::Status GossipRunner::ComputeShare(const std::vector<int>& own,
+                                        const StepFaults& faults) {
+  parts_.source.Prepare(batch_, own);
+  for (const int micro_batch : own) {
+    PACELINE_RETURN_IF_ERROR(parts_.cancel.status());
+    PACELINE_RETURN_IF_ERROR(CopyIfAsked());
+    PACELINE_RETURN_IF_ERROR(
+        ComputeMicroBatch(batch_, micro_batch, faults, nullptr));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepVerdict> GossipRunner::Update(const StepFaults& faults) {
+  const int64_t samples = losses_.samples;
+  PACELINE_ASSIGN_OR_RETURN(const absl::Span<float> gradient,
+                            parts_.engine.FlatGradient());
+  // NaN in its gradient would be skipped here, and nobody else see it: what it
+  // offers has it instead.
+  StepFaults spoils = faults;
+  spoils.nan = false;
+  SpoilGradient(spoils, samples,
+                MixSeed({static_cast<uint64_t>(options_.self.worker.value),
+                         static_cast<uint64_t>(batch_.step)}),
+                gradient);
+  PACELINE_ASSIGN_OR_RETURN(StepReport report, parts_.engine.Report(batch_));
+  report.step = batch_.step;
+  report.samples = samples;
+  const StepVerdict verdict =
+      DecideStep(options_.spec.train, total_steps_, {report});
+  PACELINE_RETURN_IF_ERROR(parts_.engine.Apply(verdict));
+  return verdict;
+}
+
+// A copy: the parameters go on changing while it is on its way, where the
+// exchange was given up.
+absl::Status GossipRunner::Offer(const StepFaults& faults) {
+  PACELINE_ASSIGN_OR_RETURN(const std::vector<NamedTensor> parameters,
+                            Trainable());
+  OwnParameters own;
+  own.step = batch_.step;
+  own.payload = exchange_.MakeBlock();
+  uint8_t* next = own.payload->mutable_bytes().data();
+  const uint8_t* const end = next + own.payload->size();
+  for (const NamedTensor& each : parameters) {
+    const int64_t bytes = each.tensor.bytes();
+    if (bytes > end - next) {
+      return absl::InternalError("the engine has more parameters than before");
+    }
+    std::copy_n(each.tensor.data.get(), bytes, next);
+    next += bytes;
+  }
+  if (next != end) {
+    return absl::InternalError("the engine has fewer parameters than before");
+  }
+  const absl::Span<uint8_t> bytes = own.payload->mutable_bytes();
+  StepFaults spoils;
+  spoils.nan = faults.nan;
+  SpoilGradient(spoils, 1, 0,
+                absl::MakeSpan(reinterpret_cast<float*>(bytes.data()),
+                               bytes.size() / sizeof(float)));
+  MarkAllReady(*own.payload);
+  if (!bytes.empty()) own.hash = own.payload->hash();
+  // What the bytes were before they were spoilt.
+  if (own.hash > 1 && faults.bit_flip) own.hash ^= 1;
+  own.duplicates = faults.duplicate;
+  exchange_.Meet(std::move(own));
+  meeting_ = true;
+  return absl::OkStatus();
+}
+
+// --- Its partner ------------------------------------------------------------
+
+absl::Status GossipRunner::Meet(const RoundTurn& turn) {
+  meeting_ = false;
+  if (turn.theirs != nullptr) {
+    const ScopedPart part(parts_.time, TimePart::kAggregate);
+    PACELINE_RETURN_IF_ERROR(Average(turn.theirs));
+  }
+  const int64_t own = losses_.samples;
+  // The others' shares are not known here: as many as this one's, each.
+  const int64_t all =
+      share_ == 0 ? 0
+                  : own * batch_.micro_batches / static_cast<int64_t>(share_);
+  Tell(verdict_, batch_, own, all);
+  return Evaluate(turn.step + 1);
+}
+
+// In the partner's memory, which is this member's now; the engine takes it over
+// from there.
+absl::Status GossipRunner::Average(
+    const std::shared_ptr<RoundPayload>& theirs) {
+  PACELINE_ASSIGN_OR_RETURN(std::vector<NamedTensor> parameters, Trainable());
+  uint8_t* next = theirs->mutable_bytes().data();
+  for (NamedTensor& each : parameters) {
+    const absl::Span<const float> own = std::as_const(each.tensor).As<float>();
+    AverageWith(absl::MakeSpan(reinterpret_cast<float*>(next), own.size()),
+                own);
+    // Keeps the whole of the partner's alive.
+    each.tensor.data = std::shared_ptr<uint8_t>(theirs, next);
+    next += own.size() * sizeof(float);
+  }
+  return parts_.engine.SetWeights(parameters);
+}
+
+}  // namespace paceline

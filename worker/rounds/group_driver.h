@@ -1,0 +1,284 @@
+// What a member's driver does alike in rounds and in gossip: it follows the
+// group's views, finds a donor while it listens, sends copies of its state, and
+// gives the state machine its time.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "core/base/clock.h"
+#include "core/cluster/run_order.h"
+#include "core/cluster/run_report.h"
+#include "core/model/aggregation.h"
+#include "core/model/job_spec.h"
+#include "core/obs/log.h"
+#include "core/round/message.h"
+#include "core/round/round_member.h"
+#include "core/round/view.h"
+#include "core/transfer/checksum.h"
+#include "worker/rounds/peer_links.h"
+#include "worker/rounds/round_event_log.h"
+#include "worker/rounds/round_payload.h"
+#include "worker/rounds/round_store.h"
+#include "worker/rounds/round_transport.h"
+#include "worker/rounds/round_turn.h"
+#include "worker/rounds/state_copies.h"
+
+namespace paceline {
+
+// Results that may wait for a slow compute thread, however large they are: as
+// many are kept for late members anyway, and the planner counts these.
+inline constexpr int64_t kLeastUnapplied = kKeptResults;
+
+// How many steps ahead of this member the parts and results of others may be.
+// Bytes of later steps are dropped, and come again when this member is far
+// enough.  A joiner that knows that it lags by more is not level.
+inline constexpr int64_t kStepsAhead = 4;
+
+struct RoundExchangeOptions {
+  int64_t attempt = 0;
+  MemberId self;
+  AggregationSpec aggregation;  // of the job; not mode none
+  size_t values = 0;            // float32 of the gradient
+  size_t state_bytes = 0;       // of the engine's state
+  // Of results that the compute thread has still to apply.  With more than
+  // these, and more than kLeastUnapplied, this member holds no further result:
+  // the others wait for it, or go on without it once it owes them an answer for
+  // a lease.
+  size_t unapplied_bytes = size_t{256} << 20;
+  int64_t total_steps = 0;  // no part of later ones is asked for
+  // Steps that the state has in it.
+  int64_t next = 0;
+  // Not 0.  A member that is in no view yet fetches the group's all the same.
+  uint64_t state_hash = 1;
+  uint64_t seed = 0;  // gossip: of the pairings
+  // zeno without gamma: the learning rate of a step.
+  std::function<double(int64_t step)> learning_rate = nullptr;
+  // For faults on purpose: this member, as server of `step`, has another's part
+  // ("gathering"), knows that another holds its result ("spreading"), or is
+  // about to commit ("committing").  Called on the thread "rounds"; may be
+  // null.
+  std::function<void(int64_t step, absl::string_view phase)> on_serving =
+      nullptr;
+  absl::Duration retry_period = absl::Milliseconds(100);
+  absl::Duration lease = absl::Seconds(3);
+};
+
+// Hears what the coordinator and the metrics shall know.  Called on the thread
+// "rounds"; quick.
+class RoundObserver {
+ public:
+  virtual ~RoundObserver() = default;
+  virtual void OnRound(const RoundRecord& record) = 0;
+  // The report says something that should not wait for the next heartbeat.
+  virtual void OnMemberChanged() = 0;
+};
+
+// All outlive the driver.
+struct GroupDriverParts {
+  RoundTransport& transport;
+  RoundStore& store;
+  RoundTurns& turns;
+  RoundObserver& observer;
+  const Clock& clock;
+};
+
+// Lives on the thread "rounds".  Member: the state machine, RoundMember or
+// GossipMember.  Told: what of the report should not wait for a heartbeat.
+template <typename Member, typename Actions, typename Told>
+class GroupDriver {
+ public:
+  virtual ~GroupDriver() = default;
+
+  void OnGroup(const GroupOrder& group) {
+    group_ = group;
+    parts_.transport.SetPeers(group.workers);
+    links_.Retain(group.workers);
+    std::set<MemberId> there;
+    for (const GroupWorker& worker : group.workers) there.insert(worker.id);
+    copies_.Retain(there);
+    std::erase_if(heard_, [&there](const auto& each) {
+      return there.count(each.first) == 0;
+    });
+    const bool counted = Contains(group.view, options_.self);
+    if (!member_.has_value()) Begin(counted);
+    OnWorkers(there);
+    if (counted) {
+      AdoptView(group.view);
+    } else if (!member_->view().has_value()) {
+      FollowDonor();
+    } else if (member_->view()->id < group.view.id) {
+      parts_.turns.End(absl::AbortedError(absl::StrCat(
+          "view ", ViewText(group.view.id),
+          " goes on without this member, which was one until view ",
+          ViewText(member_->view()->id),
+          ": only another process of this worker can become one again")));
+    }
+    Settle();
+  }
+
+  void OnLink(const MemberId& peer, bool up, bool refused) {
+    const Instant now = parts_.clock.Now();
+    links_.OnLink(peer, up, refused, now);
+    report_changed_ = true;
+    OnPeer(peer, up, now);
+    if (member_.has_value() && !member_->view().has_value()) FollowDonor();
+    Settle();
+  }
+
+  // A copy of the state after `next` steps is made, for those who have asked.
+  void OnStateCopied(int64_t next, uint64_t state_hash,
+                     std::shared_ptr<RoundPayload> state) {
+    if (!member_.has_value()) return;
+    copies_.OnCopied(Message(Copy{next, HashAfter(next), state_hash}),
+                     std::move(state));
+  }
+
+  void OnTick() {
+    ticked_ = parts_.clock.Now();
+    if (!member_.has_value()) return;
+    member_->OnTick(ticked_, actions_);
+    Settle();
+  }
+
+  // When OnTick() is due, at the latest.
+  Instant DueAt() const {
+    const Instant tick = ticked_ + options_.retry_period;
+    if (!member_.has_value()) return tick;
+    return std::min(member_->DueAt().value_or(tick), tick);
+  }
+
+  // Whether the report says something since the last call that should not wait
+  // for the next heartbeat.
+  bool TakeChanged() { return std::exchange(changed_, false); }
+
+ protected:
+  // options outlives this.
+  GroupDriver(const RoundExchangeOptions& options,
+              const GroupDriverParts& parts)
+      : options_(options),
+        parts_(parts),
+        copies_(parts.transport, parts.turns),
+        ticked_(parts.clock.Now()) {}
+
+  // The first group has come: makes member_.  counted: it is in the first view.
+  virtual void Begin(bool counted) = 0;
+  // The group has these processes; `view` is about to be adopted; the link to
+  // `peer` broke, or works again.
+  virtual void OnWorkers(const std::set<MemberId>& /*there*/) {}
+  virtual void OnNewView(const View& /*view*/, Instant /*now*/) {}
+  virtual void OnPeer(const MemberId& peer, bool up, Instant now) = 0;
+  // Does what the state machine wants done.
+  virtual void Settle() = 0;
+  // RoundResult::hash() of the step before; 0: there is none.
+  virtual uint64_t HashAfter(int64_t /*steps*/) const { return 0; }
+  virtual uint64_t LastHash() const { return 0; }
+  virtual RoundStats& stats() = 0;
+
+  RoundMessage Message(Body body) const {
+    RoundMessage message;
+    message.attempt = options_.attempt;
+    if (member_->view().has_value()) message.view = member_->view()->id;
+    message.from = options_.self;
+    message.committed_through = member_->next();
+    message.committed_hash = LastHash();
+    message.body = std::move(body);
+    return message;
+  }
+
+  void Refuse(const RoundMessage& message, absl::string_view why) {
+    ++stats().refused_messages;
+    Log(LogLevel::kWarn, "a message was refused",
+        {{"worker", message.from.worker.value},
+         {"message", MessageText(message)},
+         {"why", why}});
+  }
+
+  // Whether these are the bytes of a state that `copy` names.  Bytes that were
+  // dropped on their way are not refused: the sender repeats them.
+  bool IsGoodCopy(const RoundMessage& message, const Copy& copy,
+                  const std::shared_ptr<RoundPayload>& payload) {
+    if (payload == nullptr || copy.state_hash == 0) return false;
+    if (payload->size() == options_.state_bytes &&
+        HashBytes(payload->bytes()) == copy.state_hash) {
+      return true;
+    }
+    ++stats().refused_results;
+    Log(LogLevel::kWarn, "a copy of the state was refused: another hash",
+        {{"worker", message.from.worker.value}, {"step", copy.next}});
+    return false;
+  }
+
+  // Hands the copy that has come to the compute thread.
+  void PushRestore(const TakeCopy& copy) {
+    RoundTurn turn;
+    turn.kind = RoundTurn::Kind::kRestore;
+    turn.step = copy.next;
+    turn.state = std::exchange(state_, nullptr);
+    turn.state_hash = copy.state_hash;
+    parts_.store.ForgetState();
+    parts_.turns.Push(std::move(turn));
+  }
+
+  void Do(const SendCopy& action) {
+    copies_.OnWanted(action.to, heard_[action.to], member_->next());
+  }
+
+  // What the report says now.
+  void Tell(const Told& told) {
+    if (told == told_ && !report_changed_) return;
+    told_ = told;
+    report_changed_ = false;
+    changed_ = true;
+  }
+
+  const RoundExchangeOptions& options_;
+  const GroupDriverParts parts_;
+
+  std::optional<Member> member_;  // from the first group on
+  Actions actions_;
+  GroupOrder group_;
+  std::shared_ptr<RoundPayload> state_;  // of a Copy that is being taken
+  std::map<MemberId, int64_t> heard_;    // committed_through, newest
+  StateCopies copies_;
+  PeerLinks links_;
+  Told told_;
+  bool report_changed_ = false;
+
+ private:
+  void AdoptView(const View& view) {
+    if (member_->view().has_value() && view.id <= member_->view()->id) return;
+    const Instant now = parts_.clock.Now();
+    OnNewView(view, now);
+    member_->OnView(view, now, actions_);
+    Log(LogLevel::kInfo, "adopted a view",
+        {{"view", ViewText(view.id)},
+         {"members", view.members.size()},
+         {"step", member_->next()}});
+  }
+
+  // The donor is the first member that can be reached, as far as is known.
+  void FollowDonor() {
+    if (Contains(group_.view, donor_) && !links_.IsBroken(donor_)) return;
+    for (const ViewMember& member : group_.view.members) {
+      if (links_.IsBroken(member.id)) continue;
+      donor_ = member.id;
+      return member_->Join(donor_, parts_.clock.Now(), actions_);
+    }
+  }
+
+  MemberId donor_;
+  Instant ticked_;
+  bool changed_ = false;
+};
+
+}  // namespace paceline

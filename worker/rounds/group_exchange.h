@@ -1,0 +1,136 @@
+// A worker's part in a group job: the state machine of core/round behind a
+// thread-safe front.  The agent, the compute thread and the transport call it.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/base/clock.h"
+#include "core/cluster/run_order.h"
+#include "core/cluster/run_report.h"
+#include "core/round/view.h"
+#include "worker/rounds/driver_loop.h"
+#include "worker/rounds/group_driver.h"
+#include "worker/rounds/round_event_log.h"
+#include "worker/rounds/round_payload.h"
+#include "worker/rounds/round_store.h"
+#include "worker/rounds/round_transport.h"
+#include "worker/rounds/round_turn.h"
+
+namespace paceline {
+
+// What the agent and a runner need of an exchange, whatever the job's mode.
+// Thread-safe; the methods of the compute thread are for one thread.
+class GroupExchange : public RoundSink {
+ public:
+  explicit GroupExchange(int64_t total_steps) : turns_(total_steps) {}
+
+  // Comes before everything else.  transport: made with this as its sink; it
+  // outlives Stop().
+  // Errors: InvalidArgument  the job's aggregation rule or its numbers
+  virtual absl::Status Start(RoundTransport& transport) = 0;
+  // Ends all threads, and every wait with `why`.  Safe to repeat.
+  virtual void Stop(
+      absl::Status why = absl::CancelledError("the run has ended")) = 0;
+  // Ends the waits alone, at once.
+  virtual void Cancel(absl::Status why) { turns_.End(std::move(why)); }
+
+  // The group of the standing order, whole.
+  virtual void OnGroup(const GroupOrder& group) = 0;
+
+  virtual MemberReport Report() const = 0;
+  virtual RoundStats Stats() const = 0;
+
+  // --- Compute thread ---
+
+  // Waits for something to do.  After `longest` the turn is kWait.
+  // Errors: that of Stop(); Aborted  this member was excluded: only another
+  // process of this worker can come back.
+  virtual absl::StatusOr<RoundTurn> AwaitTurn(
+      absl::Duration longest = absl::InfiniteDuration()) {
+    return turns_.Await(longest);
+  }
+  // Takes the next kCopy, if there is one.  A copy need not wait for the turns
+  // before it.
+  std::optional<RoundTurn> TryTakeCopy() { return turns_.TryTakeCopy(); }
+  // The answer to kCopy: the complete bytes of the state after `next` steps.
+  virtual void SendState(int64_t next, uint64_t state_hash,
+                         std::shared_ptr<RoundPayload> state) = 0;
+
+  // --- Any thread ---
+
+  // Whether this member hands the weights over at the end.
+  bool uploads() const { return turns_.state().uploads; }
+  // The present view; nothing before the first one that has this member.
+  std::optional<View> view() const { return turns_.state().view; }
+
+ protected:
+  RoundTurns turns_;
+};
+
+// Passes events on to the Driver (of rounds or of gossip), which lives on a
+// thread of its own, "rounds".
+template <typename Driver>
+class DriverExchange : public GroupExchange {
+ public:
+  void OnGroup(const GroupOrder& group) override {
+    loop_.Post([group](Driver& driver) { driver.OnGroup(group); });
+  }
+  MemberReport Report() const override { return loop_.Report(); }
+  RoundStats Stats() const override { return loop_.Stats(); }
+  void SendState(int64_t next, uint64_t state_hash,
+                 std::shared_ptr<RoundPayload> state) override {
+    loop_.Post([next, state_hash, state = std::move(state)](Driver& driver) {
+      driver.OnStateCopied(next, state_hash, state);
+    });
+  }
+
+  // RoundSink.
+  void OnMessage(RoundMessage message,
+                 std::shared_ptr<RoundPayload> payload) override {
+    loop_.PostOfPeer([message = std::move(message),
+                      payload = std::move(payload)](Driver& driver) {
+      driver.OnMessage(message, payload);
+    });
+  }
+  void OnLink(const MemberId& peer, bool up, bool refused) override {
+    loop_.Post([=](Driver& driver) { driver.OnLink(peer, up, refused); });
+  }
+
+ protected:
+  // clock and observer outlive this.
+  DriverExchange(RoundExchangeOptions options, const RoundShape& shape,
+                 const StoreLimits& limits, const Clock& clock,
+                 RoundObserver& observer)
+      : GroupExchange(options.total_steps),
+        options_(std::move(options)),
+        shape_(shape),
+        clock_(clock),
+        observer_(observer),
+        // Three steps' bytes: see the two exchanges.
+        pool_(3 * shape.values() * shape.value_bytes() + kRoundChunkBytes),
+        store_(shape, pool_, limits),
+        loop_(clock, observer) {}
+
+  // What every driver borrows; Start() has set the transport.
+  GroupDriverParts parts() {
+    return {*transport_, store_, turns_, observer_, clock_};
+  }
+
+  // Constant after construction, but for transport_, which Start() sets.
+  const RoundExchangeOptions options_;
+  const RoundShape shape_;
+  const Clock& clock_;
+  RoundObserver& observer_;
+  RoundTransport* transport_ = nullptr;
+
+  BlockPool pool_;
+  RoundStore store_;
+  DriverLoop<Driver> loop_;
+};
+
+}  // namespace paceline

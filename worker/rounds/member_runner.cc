@@ -1,0 +1,244 @@
+#include "worker/rounds/member_runner.h"
+
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "core/obs/log.h"
+#include "core/schedule/instruction.h"
+#include "core/transfer/checksum.h"
+#include "worker/rounds/round_part.h"
+
+namespace paceline {
+
+MemberRunner::MemberRunner(MemberOptions options, const MemberParts& parts,
+                           GroupExchange& exchange)
+    : options_(std::move(options)),
+      parts_(parts),
+      total_steps_(parts.source.total_steps()),
+      exchange_(exchange) {}
+
+absl::Status MemberRunner::Run() {
+  PACELINE_RETURN_IF_ERROR(Begin());
+  for (;;) {
+    absl::StatusOr<RoundTurn> turn;
+    {
+      const ScopedPart part(parts_.time, TimePart::kAggregate);
+      turn = exchange_.AwaitTurn(longest_wait());
+    }
+    PACELINE_RETURN_IF_ERROR(turn.status());
+    PACELINE_RETURN_IF_ERROR(TakeAny(*turn));
+  }
+}
+
+absl::Status MemberRunner::TakeAny(RoundTurn& turn) {
+  switch (turn.kind) {
+    case RoundTurn::Kind::kRestore:
+      return Restore(turn);
+    case RoundTurn::Kind::kCopy:
+      return Copy();
+    case RoundTurn::Kind::kDone:
+      parts_.on_done(exchange_.uploads());
+      return absl::OkStatus();
+    case RoundTurn::Kind::kUpload: {
+      const ScopedPart part(parts_.time, TimePart::kSnapshot);
+      return parts_.upload();
+    }
+    default:
+      return Take(turn);
+  }
+}
+
+// --- A step -----------------------------------------------------------------
+
+absl::Status MemberRunner::BeginStep(const StepFaults& faults, int64_t step) {
+  losses_ = {};
+  stage_time_ = {};
+  if (faults.kill) {
+    Log(LogLevel::kWarn, "dies on purpose",
+        {{"step", step}, {"phase", "computing"}});
+    parts_.fault_actions.Kill();
+  }
+  if (faults.hang > absl::ZeroDuration()) {
+    parts_.fault_actions.Hang(faults.hang);
+  }
+  if (faults.delay > absl::ZeroDuration()) {
+    return parts_.cancel.Pause(faults.delay);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MemberRunner::ComputeMicroBatch(
+    const BatchInfo& batch, int micro_batch, const StepFaults& faults,
+    const std::function<void()>& before_backward) {
+  TensorList input;
+  {
+    const ScopedPart part(parts_.time, TimePart::kData);
+    PACELINE_ASSIGN_OR_RETURN(input, parts_.source.NextMicroBatch());
+  }
+  if (faults.label_flip) {
+    input.back() = FlipLabels(input.back(), options_.spec.data.classes);
+  }
+  const Instant began = parts_.clock.Now();
+  {
+    const ScopedPart part(parts_.time, TimePart::kForward);
+    PACELINE_ASSIGN_OR_RETURN(
+        const ForwardResult result,
+        parts_.engine.Forward(batch, micro_batch, std::move(input)));
+    if (result.loss.has_value()) {
+      losses_.loss += result.loss->loss;
+      losses_.correct += result.loss->correct;
+      losses_.samples += result.loss->samples;
+    }
+  }
+  parts_.observer.OnProgress({0, Op::kForward, micro_batch}, batch);
+  {
+    const ScopedPart part(parts_.time, TimePart::kBackward);
+    if (before_backward) before_backward();
+    PACELINE_RETURN_IF_ERROR(
+        parts_.engine.Backward(batch, micro_batch, {}).status());
+  }
+  parts_.observer.OnProgress({0, Op::kBackward, micro_batch}, batch);
+  stage_time_.seconds += absl::ToDoubleSeconds(parts_.clock.Now() - began);
+  ++stage_time_.micro_batches;
+  return absl::OkStatus();
+}
+
+void MemberRunner::Tell(const StepVerdict& verdict, const BatchInfo& batch,
+                        int64_t own, int64_t all) {
+  // Who had no part of the batch knows nothing of its loss.
+  std::optional<StepRecord> record;
+  if (losses_.samples > 0) {
+    record = StepRecord{verdict.step + 1,
+                        losses_.loss / static_cast<double>(losses_.samples),
+                        all,
+                        verdict.learning_rate,
+                        verdict.gradient_norm,
+                        verdict.skip,
+                        absl::ToUnixMillis(parts_.clock.Today())};
+  }
+  parts_.observer.OnStep(verdict, own, record);
+  parts_.observer.OnProgress({0, Op::kStep, 0}, batch);
+  const Instant now = parts_.clock.Now();
+  std::optional<absl::Duration> wall;
+  if (told_at_.has_value()) wall = now - *told_at_;
+  told_at_ = now;
+  parts_.observer.OnBatch(wall, {stage_time_});
+  SayUnreadable();
+  losses_ = {};
+  stage_time_ = {};
+}
+
+void MemberRunner::SayUnreadable() {
+  const int64_t unreadable = parts_.source.unreadable();
+  if (unreadable > unreadable_) parts_.observer.OnUnreadable(unreadable);
+  unreadable_ = unreadable;
+}
+
+std::vector<int> MemberRunner::OwnMicroBatches(const RoundTurn& turn,
+                                               const BatchInfo& batch) const {
+  return MicroBatchesOf(turn.view, turn.step, options_.self,
+                        batch.micro_batches);
+}
+
+// Each member computes its share, as of the next step; the coordinator adds
+// them up.
+absl::Status MemberRunner::Evaluate(int64_t steps) {
+  const BatchInfo batch = parts_.source.Evaluation(steps);
+  const std::optional<View> view = exchange_.view();
+  if (batch.micro_batches == 0 || !view.has_value()) return absl::OkStatus();
+  const std::vector<int> own =
+      MicroBatchesOf(*view, steps, options_.self, batch.micro_batches);
+  if (own.empty()) return absl::OkStatus();
+  LossSums sums;
+  PACELINE_RETURN_IF_ERROR(EvaluateShare(batch, own, sums));
+  told_at_.reset();
+  SayUnreadable();
+  if (sums.samples == 0) return absl::OkStatus();
+  const auto samples = static_cast<double>(sums.samples);
+  parts_.observer.OnEvaluation({steps, sums.loss / samples,
+                                static_cast<double>(sums.correct) / samples,
+                                sums.samples});
+  return absl::OkStatus();
+}
+
+absl::Status MemberRunner::EvaluateShare(const BatchInfo& batch,
+                                         const std::vector<int>& own,
+                                         LossSums& sums) {
+  parts_.source.Prepare(batch, own);
+  for (const int micro_batch : own) {
+    PACELINE_RETURN_IF_ERROR(parts_.cancel.status());
+    PACELINE_RETURN_IF_ERROR(CopyIfAsked());
+    TensorList input;
+    {
+      const ScopedPart part(parts_.time, TimePart::kData);
+      PACELINE_ASSIGN_OR_RETURN(input, parts_.source.NextMicroBatch());
+    }
+    const ScopedPart part(parts_.time, TimePart::kForward);
+    PACELINE_ASSIGN_OR_RETURN(
+        const ForwardResult result,
+        parts_.engine.Forward(batch, micro_batch, std::move(input)));
+    if (!result.loss.has_value()) continue;
+    sums.loss += result.loss->loss;
+    sums.correct += result.loss->correct;
+    sums.samples += result.loss->samples;
+    parts_.observer.OnProgress({0, Op::kForward, micro_batch}, batch);
+  }
+  return absl::OkStatus();
+}
+
+// --- The state --------------------------------------------------------------
+
+absl::Status MemberRunner::Restore(const RoundTurn& turn) {
+  const ScopedPart part(parts_.time, TimePart::kSnapshot);
+  PACELINE_RETURN_IF_ERROR(Abandon());
+  PACELINE_RETURN_IF_ERROR(parts_.engine.RestoreState(turn.state->bytes()));
+  PACELINE_ASSIGN_OR_RETURN(const uint64_t hash, parts_.engine.StateHash());
+  if (hash != turn.state_hash) {
+    return absl::InternalError(
+        absl::StrCat("the state after ", turn.step, " steps has the hash ",
+                     absl::Hex(hash), " here, and ", absl::Hex(turn.state_hash),
+                     " at the member that sent it"));
+  }
+  applied_ = turn.step;
+  told_at_.reset();
+  Log(LogLevel::kInfo, "took the group's state over",
+      {{"step", applied_}, {"state", absl::Hex(hash, absl::kZeroPad16)}});
+  OnRestored(hash);
+  return absl::OkStatus();
+}
+
+absl::Status MemberRunner::Copy() {
+  const ScopedPart part(parts_.time, TimePart::kSnapshot);
+  std::shared_ptr<RoundPayload> state =
+      RoundPayload::Make(parts_.engine.StateBytes());
+  PACELINE_RETURN_IF_ERROR(parts_.engine.CopyState(state->mutable_bytes()));
+  MarkAllReady(*state);
+  const uint64_t hash =
+      state_hash_ != 0 ? state_hash_ : HashBytes(state->bytes());
+  exchange_.SendState(applied_, hash, std::move(state));
+  return absl::OkStatus();
+}
+
+absl::Status MemberRunner::CopyIfAsked() {
+  return exchange_.TryTakeCopy().has_value() ? Copy() : absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<NamedTensor>> MemberRunner::Trainable() {
+  PACELINE_ASSIGN_OR_RETURN(std::vector<NamedTensor> weights,
+                            parts_.engine.Weights());
+  std::set<std::string> trainable;
+  for (const Layer& layer : options_.model.layers) {
+    for (const Parameter& parameter : layer.parameters) {
+      if (parameter.trainable) trainable.insert(parameter.name);
+    }
+  }
+  std::erase_if(weights, [&trainable](const NamedTensor& weight) {
+    return trainable.count(weight.name) == 0;
+  });
+  return weights;
+}
+
+}  // namespace paceline

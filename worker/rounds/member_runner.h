@@ -1,0 +1,129 @@
+// The compute thread of a group's member: it takes turns from the exchange.
+// This is what it does alike in rounds and in gossip.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/base/clock.h"
+#include "core/model/description.h"
+#include "core/model/job_spec.h"
+#include "core/optim/step_gate.h"
+#include "core/round/view.h"
+#include "worker/batch_source.h"
+#include "worker/cancel_token.h"
+#include "worker/faults.h"
+#include "worker/rounds/group_exchange.h"
+#include "worker/rounds/round_payload.h"
+#include "worker/rounds/round_turn.h"
+#include "worker/stage_engine.h"
+#include "worker/stage_runner.h"
+#include "worker/time_meter.h"
+
+namespace paceline {
+
+struct MemberOptions {
+  JobSpec spec;
+  ModelDescription model;
+  MemberId self;
+  FaultPlan faults = {};
+};
+
+// All outlive the runner.
+struct MemberParts {
+  StageEngine& engine;  // with flat_gradient
+  BatchSource& source;
+  FaultActions& fault_actions;
+  TimeMeter& time;
+  const Clock& clock;
+  RunObserver& observer;
+  const CancelToken& cancel;
+  // All steps are applied here.  uploads: this worker hands the weights over
+  // next, by `upload`.
+  std::function<void(bool uploads)> on_done;
+  std::function<absl::Status()> upload;
+};
+
+// Lives on the compute thread.
+class MemberRunner {
+ public:
+  virtual ~MemberRunner() = default;
+
+  // Takes turns until the exchange is stopped, whose error it returns, or the
+  // engine, the data or the upload has one.
+  absl::Status Run();
+
+ protected:
+  // exchange outlives this.
+  MemberRunner(MemberOptions options, const MemberParts& parts,
+               GroupExchange& exchange);
+
+  // Called once, before the first turn.
+  virtual absl::Status Begin() { return absl::OkStatus(); }
+  // Takes a turn that is of one mode alone.
+  virtual absl::Status Take(RoundTurn& turn) = 0;
+  // How long to wait for a turn.
+  virtual absl::Duration longest_wait() const {
+    return absl::InfiniteDuration();
+  }
+  // What is open of a step is of no use any more.
+  virtual absl::Status Abandon() { return absl::OkStatus(); }
+  // A state of that hash was taken over.
+  virtual void OnRestored(uint64_t /*state_hash*/) {}
+
+  // A step begins: the faults may kill, hang or delay this worker.
+  absl::Status BeginStep(const StepFaults& faults, int64_t step);
+  // Forward and backward of the next micro-batch that the source has prepared.
+  // before_backward may be null.
+  absl::Status ComputeMicroBatch(const BatchInfo& batch, int micro_batch,
+                                 const StepFaults& faults,
+                                 const std::function<void()>& before_backward);
+  // The micro-batches of a step that are this member's.
+  std::vector<int> OwnMicroBatches(const RoundTurn& turn,
+                                   const BatchInfo& batch) const;
+
+  // The step is done.  own: samples that count as this member's; all: as the
+  // step's.
+  void Tell(const StepVerdict& verdict, const BatchInfo& batch, int64_t own,
+            int64_t all);
+  // Computes this member's share of the test set, where one is due after
+  // `steps` steps.
+  absl::Status Evaluate(int64_t steps);
+
+  // Sends the state to those who have asked for it: now; where they have asked.
+  absl::Status Copy();
+  absl::Status CopyIfAsked();
+
+  // The engine's own memory, in the order of the gradient.
+  absl::StatusOr<std::vector<NamedTensor>> Trainable();
+
+  const MemberOptions options_;
+  const MemberParts parts_;
+  const int64_t total_steps_;
+
+  LossSums losses_;          // of the step so far
+  int64_t applied_ = 0;      // steps that are in the state
+  uint64_t state_hash_ = 0;  // of that state; 0: not known
+
+ private:
+  absl::Status TakeAny(RoundTurn& turn);
+  absl::Status Restore(const RoundTurn& turn);
+  void SayUnreadable();
+  absl::Status EvaluateShare(const BatchInfo& batch,
+                             const std::vector<int>& own, LossSums& sums);
+
+  GroupExchange& exchange_;
+  StageTime stage_time_;
+  // When the step before was told of; nothing: what came next did not follow at
+  // once.
+  std::optional<Instant> told_at_;
+  int64_t unreadable_ = 0;  // samples, as was said
+};
+
+}  // namespace paceline

@@ -1,0 +1,128 @@
+// Drives the state machine of core/round: gives it what comes, does what it
+// says, keeps bytes and messages together.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "core/cluster/run_report.h"
+#include "core/round/round_member.h"
+#include "worker/rounds/group_driver.h"
+#include "worker/rounds/round_event_log.h"
+#include "worker/rounds/round_part.h"
+#include "worker/rounds/round_payload.h"
+#include "worker/rounds/round_sum.h"
+
+namespace paceline {
+
+// A member's own part, as the driver keeps it.
+struct OwnPart {
+  std::vector<PartOffer> offers;  // one a shard
+  std::vector<std::shared_ptr<RoundPayload>> payloads;
+  bool unusable = false;  // a fault on purpose: refused where served here
+  bool duplicates = false;
+};
+
+// What of a member's report should not wait for a heartbeat.
+struct RoundTold {
+  ViewId view;
+  RoundMember::Phase phase = RoundMember::Phase::kListening;
+  bool has_taken_part = false;
+  bool level = false;
+
+  friend bool operator==(const RoundTold&, const RoundTold&) = default;
+};
+
+// Lives on the thread "rounds".
+class RoundDriver final
+    : public GroupDriver<RoundMember, RoundActions, RoundTold> {
+ public:
+  // options and sum outlive this.
+  RoundDriver(const RoundExchangeOptions& options, const RoundShape& shape,
+              const GroupDriverParts& parts, RoundSum& sum);
+
+  void OnMessage(RoundMessage message, std::shared_ptr<RoundPayload> payload);
+  void OnPartChecked(const RoundMessage& offer, PartCheck check);
+  void OnPart(OwnPart part);
+  void OnSummed(const SumRequest& request, std::shared_ptr<RoundPayload> sum,
+                const SumVerdict& verdict);
+  // Bytes have come that a message may wait for.
+  void OnBytes();
+  void OnApplied(int64_t next, uint64_t state_hash);
+
+  MemberReport Report(Instant now) const;
+  RoundStats Stats() const;
+
+  // The variant of the results that this member sums in `view`.
+  static uint64_t VariantOf(ViewId view);
+
+ private:
+  // GroupDriver.
+  void Begin(bool counted) override;
+  void OnNewView(const View& view, Instant now) override;
+  void OnPeer(const MemberId& peer, bool up, Instant now) override;
+  void Settle() override;
+  uint64_t HashAfter(int64_t steps) const override;
+  uint64_t LastHash() const override { return member_->last_hash(); }
+  RoundStats& stats() override { return events_.stats(); }
+
+  // Whether a message may go to the state machine now, with its bytes.
+  enum class Ready : uint8_t { kYes, kWaits, kRefused };
+  Ready CheckBytes(const RoundMessage& message,
+                   const std::shared_ptr<RoundPayload>& payload);
+  Ready CheckResult(const RoundMessage& message, const RoundResult& result,
+                    const std::shared_ptr<RoundPayload>& payload);
+  void TakeOffer(const RoundMessage& message);
+  void Park(RoundMessage message);
+  void SayServing(const RoundMessage& message);
+  bool IsEarly(const RoundMessage& message) const;
+  // Whether it brings a result, and too many wait for the compute thread.
+  bool IsTooMuch(const Body& body) const;
+  void GiveEarly();
+  // Gives it to the state machine.
+  void Give(const RoundMessage& message);
+
+  // What the state machine wants done.
+  using GroupDriver::Do;
+  void SayCommits(const RoundActions& actions) const;
+  void Do(const SendMessage& action);
+  void Do(const SumRequest& action) { sum_.Close(action); }
+  void Do(const Apply& action);
+  void Do(const Suspect& action);
+  void Do(const ReportMismatch& action);
+  void Do(const TakeCopy& action);
+  void SendResult(const SendMessage& action, const RoundResult& result);
+  void AskForNext(const MemberId& from);
+  void ExpectParts();
+  void Publish();
+  bool IsLevel() const;
+
+  const RoundShape shape_;
+  RoundSum& sum_;
+  const ServerMode mode_;
+
+  RoundEventLog events_;
+  bool has_state_ = false;  // the compute thread has the state
+  int64_t group_next_ = 0;  // of a listener: the most steps it has heard of
+  int copies_taken_ = 0;
+  OwnPart part_;                     // of the open step
+  std::deque<RoundMessage> parked_;  // wait for bytes
+  // Wait for a view, or for its being level.
+  std::deque<std::pair<RoundMessage, std::shared_ptr<RoundPayload>>> early_;
+  // When they were looked at last.
+  std::pair<ViewId, RoundMember::Phase> settled_ = {
+      {}, RoundMember::Phase::kListening};
+  // RoundResult::hash() by the steps that there are then.
+  std::map<int64_t, uint64_t> hashes_;
+  std::optional<ReportMismatch> mismatch_found_;
+  // What was asked of the sum last: (view, step).
+  std::pair<ViewId, int64_t> expected_;
+};
+
+}  // namespace paceline

@@ -1,0 +1,115 @@
+// What is told of rounds: records for the coordinator's events, numbers for the
+// metrics.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "core/base/clock.h"
+#include "core/cluster/run_report.h"
+#include "core/round/message.h"
+#include "core/round/view.h"
+#include "worker/rounds/round_sum.h"
+
+namespace paceline {
+
+// Why a member's part is not in a result.
+enum class SkipReason : uint8_t {
+  kLate,       // had not come when the round closed
+  kLost,       // the member was
+  kNotFinite,  // NaN or infinity
+  kHash,       // not the bytes that its offer names
+  kDivision,   // the batch was divided otherwise when it began
+  kEmpty,      // it had nothing
+  kOutvoted,   // the rule left it out
+};
+constexpr int kSkipReasons = 7;
+const char* SkipReasonName(SkipReason reason);
+
+// Upper bounds of RoundStats::durations, in seconds.
+inline constexpr std::array<double, 13> kRoundBounds = {
+    0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 30};
+
+// Counts, and what is so now.
+struct RoundStats {
+  // Adds the counts of another run that is over.
+  void AddCounts(const RoundStats& other);
+
+  int64_t committed = 0;
+  int64_t void_rounds = 0;
+  std::array<int64_t, kSkipReasons> skipped{};  // of rounds served here
+  int64_t refused_results = 0;                  // hash and bytes differ
+  int64_t refused_messages = 0;                 // malformed, or of nobody
+  int64_t mismatches = 0;                       // of states, found here
+  int64_t takeovers = 0;  // rounds committed here for a server that was lost
+  // Of rounds of which a part was seen, from the first one on: how many took at
+  // most kRoundBounds[i] and more than the bound before; the last one: more.
+  std::array<int64_t, kRoundBounds.size() + 1> durations{};
+  double seconds = 0;  // of all these
+  int32_t last_contributors = 0;
+  bool serves = false;          // some shard of the open step
+  double deadline_seconds = 0;  // of the last round that it served
+};
+
+// Of a process: the counts of all its runs.
+struct RoundReading {
+  bool in_group = false;  // else nothing is so now
+  RoundStats stats;
+};
+
+// A function of what it is told.  Thread-compatible.
+class RoundEventLog {
+ public:
+  RoundEventLog(MemberId self, ServerMode mode) : self_(self), mode_(mode) {}
+
+  // It has adopted a view while `next` was open.
+  void OnView(const std::optional<View>& before, const View& after,
+              int64_t next, Instant now);
+  // The link to a peer broke: its loss was known since, unless it is back.
+  void OnLost(const MemberId& peer, Instant now);
+  void OnBack(const MemberId& peer) { broken_.erase(peer); }
+  void OnOffer(const MemberId& from, const PartOffer& offer, PartCheck check,
+               Instant now);
+  // The rule has judged the parts of a shard that this member serves; `dropped`
+  // had come, and are not in the result.
+  void OnJudged(const std::vector<MemberId>& dropped) { outvoted_ = dropped; }
+  // The record, where this member committed it or levelled it.  running: rounds
+  // went on; else it was applied while levelling.
+  std::optional<RoundRecord> OnApply(const RoundResult& result,
+                                     const std::optional<View>& view,
+                                     bool running, Instant now,
+                                     int64_t unix_ms);
+
+  RoundStats& stats() { return stats_; }
+  const RoundStats& stats() const { return stats_; }
+
+ private:
+  static bool IsUsed(const MemberId& member, const ShardResult& shard);
+  std::optional<SkipReason> ReasonFor(const MemberId& member,
+                                      const ShardResult& shard) const;
+  void AddSkips(const RoundResult& result, const View& view,
+                RoundRecord& record);
+  void AddDuration(double seconds);
+
+  const MemberId self_;
+  const ServerMode mode_;
+  RoundStats stats_;
+
+  // Of the open step.
+  std::optional<Instant> first_;  // part seen
+  std::map<MemberId, std::pair<PartOffer, PartCheck>> offers_;
+  std::vector<MemberId> outvoted_;
+  std::set<MemberId> lost_;  // members of it that are none any more
+  MemberId lost_server_;
+  Instant lost_at_;
+
+  std::map<MemberId, Instant> broken_;  // links, since
+};
+
+}  // namespace paceline

@@ -1,0 +1,242 @@
+#include "worker/rounds/round_exchange.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/check.h"
+#include "core/obs/log.h"
+#include "core/transfer/tensor_codec.h"
+
+namespace paceline {
+namespace {
+
+// One sender may have the results here that others may lack, that of the open
+// step, and the next one; a member that lacks more is sent a copy.  Of a step
+// and shard it may have one for each view in which it served.
+constexpr StoreLimits kStoreLimits{.steps = 4, .variants = 4};
+
+Codec CodecOf(const AggregationSpec& aggregation) {
+  return aggregation.codec == "bf16" ? Codec::kBf16 : Codec::kRaw;
+}
+
+RoundSumOptions SumOptionsOf(const RoundExchangeOptions& options) {
+  const AggregationSpec& spec = options.aggregation;
+  RoundSumOptions sum;
+  sum.rule = {spec.rule,  spec.k,     spec.selected,
+              spec.alpha, spec.gamma, spec.rho};
+  sum.learning_rate = options.learning_rate;
+  return sum;
+}
+
+}  // namespace
+
+// --- Life -------------------------------------------------------------------
+
+RoundExchange::RoundExchange(RoundExchangeOptions options, const Clock& clock,
+                             RoundObserver& observer)
+    : DriverExchange(options,
+                     RoundShape(options.values, options.aggregation.shards,
+                                CodecOf(options.aggregation)),
+                     kStoreLimits, clock, observer),
+      loss_(turns_),
+      sum_(SumOptionsOf(options_), shape_, pool_, loss_, *this) {}
+
+RoundExchange::~RoundExchange() { Stop(); }
+
+absl::Status RoundExchange::Start(RoundTransport& transport) {
+  if (const absl::Status rule = sum_.CheckRule(); !rule.ok()) return rule;
+  transport_ = &transport;
+  loop_.Start([this] {
+    return std::make_unique<RoundDriver>(options_, shape_, parts(), sum_);
+  });
+  return absl::OkStatus();
+}
+
+void RoundExchange::Cancel(absl::Status why) {
+  turns_.End(std::move(why));
+  loss_.End();
+}
+
+void RoundExchange::Stop(absl::Status why) {
+  Cancel(std::move(why));
+  loop_.End();
+  sum_.Stop();
+  loop_.Join();
+}
+
+MemberReport RoundExchange::Report() const {
+  MemberReport report = loop_.Report();
+  report.turn = turns_.turn();
+  arrivals_.AddTo(report.peers, clock_.Now(), options_.lease);
+  return report;
+}
+
+// --- Compute thread ---------------------------------------------------------
+
+absl::StatusOr<RoundTurn> RoundExchange::AwaitTurn(absl::Duration longest) {
+  for (;;) {
+    absl::StatusOr<RoundTurn> turn = turns_.Await(longest);
+    const bool withdrawn =
+        turn.ok() && turn->kind == RoundTurn::Kind::kLoss && !loss_.Take(*turn);
+    if (!withdrawn) return turn;
+  }
+}
+
+void RoundExchange::BeginPart(const PartOptions& options) {
+  PACELINE_CHECK(part_ == nullptr, "a part at a time");
+  part_ = std::make_unique<RoundPart>(options, shape_, pool_);
+  const std::optional<View> view = turns_.state().view;
+  if (!view.has_value() || MembersAt(*view, options.step).empty()) return;
+  const ServerMode mode = options_.aggregation.mode == "central"
+                              ? ServerMode::kCentral
+                              : ServerMode::kRolling;
+  for (int shard = 0; shard < shape_.shards(); ++shard) {
+    const std::shared_ptr<RoundPayload>& payload = part_->payloads()[shard];
+    if (payload == nullptr) continue;
+    sum_.AddPart(options.step, shard, options_.self, payload);
+    const MemberId server = ServerOf(*view, mode, options.step, shard);
+    if (server == options_.self) continue;
+    transport_->SendAhead(
+        server, {PayloadKey::Kind::kPart, options.step, shard, 0}, payload);
+  }
+}
+
+void RoundExchange::MarkReady(size_t begin) { part_->MarkReady(begin); }
+
+void RoundExchange::FinishPart(int64_t samples) {
+  part_->MarkReady(0);
+  const PartOptions& part = part_->options();
+  PostPart({part_->Offers(samples), part_->payloads(), !part_->honest(),
+            part.duplicates},
+           part.step);
+}
+
+void RoundExchange::SkipPart(int64_t step, uint64_t division) {
+  OwnPart own;
+  for (int shard = 0; shard < shape_.shards(); ++shard) {
+    own.offers.push_back({step, shard, 0, 0, division});
+  }
+  own.payloads.resize(own.offers.size());
+  PostPart(std::move(own), step);
+}
+
+void RoundExchange::PostPart(OwnPart own, int64_t step) {
+  turns_.OnPart(step);
+  loop_.Post(
+      [own = std::move(own)](RoundDriver& driver) { driver.OnPart(own); });
+}
+
+void RoundExchange::AwaitPartReleased() {
+  if (part_ == nullptr) return;
+  // Once more: what was sent ahead may have come to the transport only after
+  // the round's end had.
+  const int64_t next = part_->options().step + 1;
+  sum_.Forget(next);
+  transport_->Forget(next);
+  part_->Release();
+  if (!part_->released().HasBeenNotified()) {
+    // Who sums it for zeno may wait for a loss, which is this thread's to
+    // compute: in a view that is over.
+    loss_.SetShut(true);
+    part_->released().WaitForNotification();
+    loss_.SetShut(false);
+  }
+  part_.reset();
+}
+
+void RoundExchange::OnApplied(int64_t next, uint64_t state_hash) {
+  loop_.Post([next, state_hash](RoundDriver& driver) {
+    driver.OnApplied(next, state_hash);
+  });
+}
+
+void RoundExchange::AnswerLoss(absl::StatusOr<double> loss) {
+  loss_.Answer(std::move(loss));
+}
+
+// --- The transport's threads ------------------------------------------------
+
+std::shared_ptr<RoundPayload> RoundExchange::PartMemory(const MemberId& from,
+                                                        const PayloadKey& key,
+                                                        size_t bytes) {
+  if (auto known = sum_.FindPart(key.step, key.shard, from); known != nullptr) {
+    return known;
+  }
+  sum_.AddPart(key.step, key.shard, from, pool_.Make(bytes));
+  return sum_.FindPart(key.step, key.shard, from);
+}
+
+absl::StatusOr<std::shared_ptr<RoundPayload>> RoundExchange::OnPayload(
+    const MemberId& from, const PayloadKey& key, size_t bytes) {
+  const bool state = key.kind == PayloadKey::Kind::kState;
+  if (key.step < 0 || key.shard < 0 ||
+      key.shard >= (state ? 1 : shape_.shards())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "worker ", from.worker.value, " sends bytes of step ", key.step,
+        ", shard ", key.shard, ": this run has ", shape_.shards(), " shards"));
+  }
+  const size_t expected =
+      state ? options_.state_bytes : shape_.bytes(key.shard);
+  if (bytes != expected || bytes == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "worker ", from.worker.value, " sends ", bytes, " bytes for shard ",
+        key.shard, " of step ", key.step, ", where ", expected,
+        " belong: it computes another model, or in another codec"));
+  }
+  const RoundTurns::State known = turns_.state();
+  // A late one, or of a step that is not this member's to know of yet.  Results
+  // are gathered for a state that is still on its way; parts never are.
+  const bool waits_for_state =
+      !known.has_state && key.kind != PayloadKey::Kind::kPart;
+  if (!state && (key.step < known.next ||
+                 (!waits_for_state && key.step > known.next + kStepsAhead))) {
+    return nullptr;
+  }
+  if (key.kind == PayloadKey::Kind::kPart) return PartMemory(from, key, bytes);
+  if (state && known.has_state && key.step <= known.next) return nullptr;
+  if (!state &&
+      store_.FindResult(key.step, key.shard, key.variant).payload != nullptr) {
+    return nullptr;  // the same bytes are here
+  }
+  std::shared_ptr<RoundPayload> memory = store_.Incoming(from, key, bytes);
+  if (memory == nullptr) return memory;
+  memory->Subscribe(
+      [this, from, state, weak = std::weak_ptr<RoundPayload>(memory)](int) {
+        arrivals_.OnBytes(from, clock_.Now());
+        const auto payload = weak.lock();
+        if (state || payload == nullptr || !payload->complete()) return;
+        loop_.Post([](RoundDriver& driver) { driver.OnBytes(); });
+      });
+  return memory;
+}
+
+// --- The aggregate thread ---------------------------------------------------
+
+void RoundExchange::OnPartChecked(const RoundMessage& offer, PartCheck check) {
+  loop_.Post([offer, check](RoundDriver& driver) {
+    driver.OnPartChecked(offer, check);
+  });
+}
+
+// The round is closed: what is summed may leave, chunk by chunk.
+void RoundExchange::OnDecided(const SumRequest& request,
+                              std::shared_ptr<RoundPayload> sum) {
+  const std::optional<View> view = turns_.state().view;
+  if (!view.has_value() || view->id != request.view || sum->size() == 0) return;
+  const PayloadKey key{PayloadKey::Kind::kResult, request.step, request.shard,
+                       RoundDriver::VariantOf(request.view)};
+  for (const ViewMember& member : view->members) {
+    if (member.id != options_.self) transport_->SendAhead(member.id, key, sum);
+  }
+}
+
+void RoundExchange::OnSummed(const SumRequest& request,
+                             std::shared_ptr<RoundPayload> sum,
+                             const SumVerdict& verdict) {
+  loop_.Post([request, sum = std::move(sum), verdict](RoundDriver& driver) {
+    driver.OnSummed(request, sum, verdict);
+  });
+}
+
+}  // namespace paceline

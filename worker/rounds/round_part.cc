@@ -1,0 +1,143 @@
+#include "worker/rounds/round_part.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "core/base/check.h"
+#include "core/base/tensor.h"
+#include "core/round/rule_blocks.h"
+#include "core/transfer/checksum.h"
+
+namespace paceline {
+namespace {
+
+// `values` as a tensor that owns nothing.
+Tensor Borrow(float* values, size_t count) {
+  Tensor tensor;
+  tensor.dtype = DType::kF32;
+  tensor.shape = {static_cast<int64_t>(count)};
+  tensor.data = std::shared_ptr<uint8_t>(std::shared_ptr<void>(),
+                                         reinterpret_cast<uint8_t*>(values));
+  return tensor;
+}
+
+}  // namespace
+
+size_t RoundShape::begin(int shard) const {
+  PACELINE_CHECK(shard >= 0 && shard <= shards_, "a shard of another round");
+  const size_t blocks = (values_ + kRuleBlock - 1) / kRuleBlock;
+  const size_t before =
+      blocks * static_cast<size_t>(shard) / static_cast<size_t>(shards_);
+  return std::min(values_, before * kRuleBlock);
+}
+
+void DecodeValues(Codec codec, absl::Span<const uint8_t> bytes,
+                  absl::Span<float> values) {
+  if (values.empty()) return;
+  if (codec == Codec::kRaw) {
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    return;
+  }
+  Tensor into = Borrow(values.data(), values.size());
+  Decode(codec, bytes, into);
+}
+
+void EncodeValues(Codec codec, absl::Span<const float> values,
+                  absl::Span<uint8_t> bytes) {
+  if (values.empty()) return;
+  if (codec == Codec::kRaw) {
+    std::memcpy(bytes.data(), values.data(), bytes.size());
+    return;
+  }
+  // Encode() only reads.
+  const Tensor encoded =
+      Encode(codec, Borrow(const_cast<float*>(values.data()), values.size()));
+  std::memcpy(bytes.data(), encoded.data.get(), bytes.size());
+}
+
+RoundPart::RoundPart(const PartOptions& options, const RoundShape& shape,
+                     BlockPool& pool)
+    : options_(options),
+      shape_(shape),
+      released_(std::make_shared<absl::Notification>()) {
+  PACELINE_CHECK(options.gradient.size() == shape.values(),
+                 "a gradient of another model");
+  // Dropped with the last payload that is made of it.
+  const std::shared_ptr<void> lease(
+      options_.gradient.data(),
+      [released = released_](void*) { released->Notify(); });
+  for (int shard = 0; shard < shape_.shards(); ++shard) {
+    if (shape_.values(shard) == 0) {
+      payloads_.push_back(nullptr);
+    } else if (shape_.codec() == Codec::kRaw) {
+      float* const first = options_.gradient.data() + shape_.begin(shard);
+      payloads_.push_back(
+          RoundPayload::Over(absl::MakeSpan(reinterpret_cast<uint8_t*>(first),
+                                            shape_.bytes(shard)),
+                             lease));
+    } else {
+      payloads_.push_back(pool.Make(shape_.bytes(shard)));
+    }
+    marked_from_.push_back(
+        payloads_.back() == nullptr ? 0 : payloads_.back()->chunks());
+  }
+}
+
+void RoundPart::MarkReady(size_t begin) {
+  const size_t chunk_values = kRoundChunkBytes / shape_.value_bytes();
+  for (int shard = shape_.shards() - 1; shard >= 0; --shard) {
+    int& from = marked_from_[shard];
+    while (from > 0 &&
+           shape_.begin(shard) + (from - 1) * chunk_values >= begin) {
+      MarkChunk(shard, --from);
+    }
+  }
+}
+
+void RoundPart::MarkChunk(int shard, int chunk) {
+  RoundPayload& payload = *payloads_[shard];
+  const absl::Span<uint8_t> bytes = payload.chunk(chunk);
+  const size_t chunk_values = kRoundChunkBytes / shape_.value_bytes();
+  const absl::Span<const float> values =
+      options_.gradient.subspan(shape_.begin(shard) + chunk * chunk_values,
+                                bytes.size() / shape_.value_bytes());
+  if (shape_.codec() != Codec::kRaw)
+    EncodeValues(shape_.codec(), values, bytes);
+  finite_ = finite_ && FindNonFinite(values) == values.size();
+  if (!options_.corrupts || chunk > 0 || shard > 0) {
+    return payload.MarkReady(chunk, HashBytes(bytes));
+  }
+  // The transport finds its checksum right; only the offer tells.
+  bytes[0] ^= 1;
+  payload.MarkReady(chunk, HashBytes(bytes));
+}
+
+std::vector<PartOffer> RoundPart::Offers(int64_t samples) const {
+  const bool usable = samples > 0 && (finite_ || options_.lies);
+  std::vector<PartOffer> offers;
+  for (int shard = 0; shard < shape_.shards(); ++shard) {
+    PartOffer offer{options_.step,         shard, 0, 0, options_.division,
+                    samples > 0 && !usable};
+    const RoundPayload* const payload = payloads_[shard].get();
+    if (usable) {
+      offer.samples = samples;
+      offer.hash = payload == nullptr ? 1 : payload->hash();
+      // What the bytes were before they were spoilt.
+      if (options_.corrupts && shard == 0) offer.hash ^= 1;
+    }
+    offers.push_back(offer);
+  }
+  return offers;
+}
+
+void RoundPart::Release() { payloads_.clear(); }
+
+void MarkAllReady(RoundPayload& payload) {
+  for (int chunk = 0; chunk < payload.chunks(); ++chunk) {
+    payload.MarkReady(chunk, HashBytes(payload.chunk(chunk)));
+  }
+}
+
+}  // namespace paceline

@@ -1,0 +1,108 @@
+// A member's own part of a round, while it is being computed and until the
+// round is over.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "absl/types/span.h"
+#include "core/round/message.h"
+#include "core/transfer/tensor_codec.h"
+#include "worker/rounds/round_payload.h"
+
+namespace paceline {
+
+// Equal on all members, whatever the view: a function of what the job says.
+// A value type.
+class RoundShape {
+ public:
+  // values: float32 of the gradient; shards >= 1; codec: kRaw (called fp32) or
+  // kBf16.
+  RoundShape(size_t values, int shards, Codec codec)
+      : values_(values), shards_(shards), codec_(codec) {}
+
+  size_t values() const { return values_; }
+  int shards() const { return shards_; }
+  Codec codec() const { return codec_; }
+
+  // Shard `shard` is values [begin(shard), begin(shard + 1)); whole blocks of
+  // kRuleBlock values but the last one.  Empty where there are fewer blocks
+  // than shards.
+  size_t begin(int shard) const;
+  size_t values(int shard) const { return begin(shard + 1) - begin(shard); }
+
+  size_t value_bytes() const { return codec_ == Codec::kBf16 ? 2 : 4; }
+  size_t bytes(int shard) const { return values(shard) * value_bytes(); }
+
+ private:
+  size_t values_;
+  int shards_;
+  Codec codec_;
+};
+
+// Of a shard's bytes those of [begin, begin + values.size()) as float32, and
+// back (rounded to nearest even); bytes is values.size() * value_bytes().
+void DecodeValues(Codec codec, absl::Span<const uint8_t> bytes,
+                  absl::Span<float> values);
+void EncodeValues(Codec codec, absl::Span<const float> values,
+                  absl::Span<uint8_t> bytes);
+
+struct PartOptions {
+  int64_t step = 0;
+  uint64_t division = 0;       // DivisionOf()
+  absl::Span<float> gradient;  // [values]; the caller's memory
+
+  // Faults on purpose.
+  bool lies = false;        // offers what is not finite as if it were usable
+  bool corrupts = false;    // the bytes are not those that the offer names
+  bool duplicates = false;  // says everything twice
+};
+
+// The bytes of the part, a payload a shard: those of the gradient themselves
+// (fp32), or rounded ones in memory of its own.  Lives on the compute thread;
+// the payloads do not.
+class RoundPart {
+ public:
+  // The caller keeps the gradient's memory until released() is notified.
+  RoundPart(const PartOptions& options, const RoundShape& shape,
+            BlockPool& pool);
+
+  const PartOptions& options() const { return options_; }
+  // [shards]; null where the shard is empty.
+  const std::vector<std::shared_ptr<RoundPayload>>& payloads() const {
+    return payloads_;
+  }
+  // Values [begin, all) do not change any more; begin never grows.  Encodes,
+  // checks and hashes the chunks that are whole now: one pass over them.
+  void MarkReady(size_t begin);
+  // One a shard, when all is ready.  With NaN or infinity in it samples are 0,
+  // unless it lies.
+  std::vector<PartOffer> Offers(int64_t samples) const;
+
+  // False: others will refuse what was offered as usable.
+  bool honest() const { return finite_ ? !options_.corrupts : !options_.lies; }
+
+  // Drops the payloads.  Notified when all others who had them did too.
+  void Release();
+  const absl::Notification& released() const { return *released_; }
+
+ private:
+  void MarkChunk(int shard, int chunk);
+
+  const PartOptions options_;
+  const RoundShape shape_;
+  // Notified by whoever is the last to drop the gradient's memory; shared with
+  // that.
+  const std::shared_ptr<absl::Notification> released_;
+  std::vector<std::shared_ptr<RoundPayload>> payloads_;
+  std::vector<int> marked_from_;  // [shards] chunks from here on are ready
+  bool finite_ = true;
+};
+
+// Marks all chunks ready, with their hashes.
+void MarkAllReady(RoundPayload& payload);
+
+}  // namespace paceline

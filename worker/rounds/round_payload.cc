@@ -1,0 +1,153 @@
+#include "worker/rounds/round_payload.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "core/base/check.h"
+#include "core/base/random.h"
+
+namespace paceline {
+namespace {
+
+constexpr std::align_val_t kAlignment{64};
+// Where memory is read and written from end to end, half of what small pages
+// cost is looking them up.  Less than two of these is left as it is.
+constexpr size_t kHugePage = size_t{2} << 20;
+
+std::align_val_t AlignmentOf(size_t bytes) {
+  return bytes < 2 * kHugePage ? kAlignment : std::align_val_t{kHugePage};
+}
+
+uint8_t* Allocate(size_t bytes) {
+  void* const block = ::operator new[](bytes, AlignmentOf(bytes));
+  // A kernel that has none goes on with small ones.
+  if (bytes >= 2 * kHugePage) madvise(block, bytes, MADV_HUGEPAGE);
+  return static_cast<uint8_t*>(block);
+}
+
+}  // namespace
+
+RoundPayload::RoundPayload(absl::Span<uint8_t> bytes,
+                           std::shared_ptr<void> owner)
+    : bytes_(bytes),
+      owner_(std::move(owner)),
+      hashes_count_((bytes.size() + kRoundChunkBytes - 1) / kRoundChunkBytes),
+      hashes_(hashes_count_),
+      ready_(hashes_count_, false) {}
+
+std::shared_ptr<RoundPayload> RoundPayload::Make(size_t bytes) {
+  // Not make_unique: that would write zeros over every page.
+  std::shared_ptr<uint8_t[]> memory(new uint8_t[bytes]);
+  const absl::Span<uint8_t> span(memory.get(), bytes);
+  return Over(span, std::move(memory));
+}
+
+std::shared_ptr<RoundPayload> RoundPayload::Over(absl::Span<uint8_t> bytes,
+                                                 std::shared_ptr<void> owner) {
+  return std::shared_ptr<RoundPayload>(
+      new RoundPayload(bytes, std::move(owner)));
+}
+
+absl::Span<uint8_t> RoundPayload::chunk(int index) const {
+  PACELINE_CHECK(index >= 0 && index < chunks(), "a chunk of another payload");
+  return bytes_.subspan(static_cast<size_t>(index) * kRoundChunkBytes,
+                        kRoundChunkBytes);
+}
+
+void RoundPayload::MarkReady(int chunk, uint64_t hash) {
+  std::vector<OnReady> subscribers;
+  {
+    const absl::MutexLock lock(&mutex_);
+    if (ready_.at(chunk)) return;
+    ready_[chunk] = true;
+    hashes_[chunk] = hash;
+    ++ready_count_;
+    subscribers = subscribers_;
+  }
+  for (const OnReady& each : subscribers) each(chunk);
+}
+
+bool RoundPayload::IsReady(int chunk) const {
+  const absl::MutexLock lock(&mutex_);
+  return ready_.at(chunk);
+}
+
+bool RoundPayload::complete() const {
+  const absl::MutexLock lock(&mutex_);
+  return ready_count_ == hashes_count_;
+}
+
+uint64_t RoundPayload::hash() const {
+  const absl::MutexLock lock(&mutex_);
+  PACELINE_CHECK(ready_count_ == hashes_count_, "a hash of half a payload");
+  uint64_t hash = MixSeed({bytes_.size()});
+  for (const uint64_t each : hashes_) hash = MixSeed({hash, each});
+  return std::max<uint64_t>(hash, 1);
+}
+
+uint64_t RoundPayload::chunk_hash(int chunk) const {
+  const absl::MutexLock lock(&mutex_);
+  PACELINE_CHECK(ready_.at(chunk), "a hash of a chunk that is not here");
+  return hashes_[chunk];
+}
+
+void RoundPayload::Subscribe(OnReady on_ready) {
+  std::vector<int> here;
+  {
+    const absl::MutexLock lock(&mutex_);
+    for (int i = 0; i < chunks(); ++i) {
+      if (ready_[i]) here.push_back(i);
+    }
+    subscribers_.push_back(on_ready);
+  }
+  for (const int chunk : here) on_ready(chunk);
+}
+
+// --- Pool -------------------------------------------------------------------
+
+void BlockPool::Freed::operator()(uint8_t* block) const {
+  ::operator delete[](block, AlignmentOf(bytes));
+}
+
+BlockPool::Block BlockPool::Shelf::Take(size_t bytes) {
+  {
+    absl::MutexLock lock(&mutex);
+    const auto found = blocks.find(bytes);
+    if (found != blocks.end()) {
+      Block block = std::move(found->second);
+      blocks.erase(found);
+      bytes_kept -= bytes;
+      return block;
+    }
+  }
+  return Block(Allocate(std::max<size_t>(bytes, 1)), Freed{bytes});
+}
+
+// What does not fit is freed by the caller, without the lock.
+void BlockPool::Shelf::Put(size_t bytes, Block block) {
+  absl::MutexLock lock(&mutex);
+  if (bytes_kept + bytes > most_bytes) return;
+  bytes_kept += bytes;
+  blocks.emplace(bytes, std::move(block));
+}
+
+BlockPool::BlockPool(size_t kept_bytes)
+    : shelf_(std::make_shared<Shelf>(kept_bytes)) {}
+
+std::shared_ptr<RoundPayload> BlockPool::Make(size_t bytes) {
+  uint8_t* const memory = shelf_->Take(bytes).release();
+  std::shared_ptr<void> owner(memory, [shelf = shelf_, bytes](void* block) {
+    shelf->Put(bytes, Block(static_cast<uint8_t*>(block), Freed{bytes}));
+  });
+  return RoundPayload::Over(absl::MakeSpan(memory, bytes), std::move(owner));
+}
+
+size_t BlockPool::kept_bytes() const {
+  absl::MutexLock lock(&shelf_->mutex);
+  return shelf_->bytes_kept;
+}
+
+}  // namespace paceline

@@ -1,0 +1,107 @@
+// The bytes that belong to a round's message: a part, a result, a copy of the
+// state.  Filled in any order while others already send, sum or hash them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+
+namespace paceline {
+
+// Pieces in which bytes travel, are hashed and are summed; equal for all
+// members.  A multiple of kRuleBlock floats.
+inline constexpr size_t kRoundChunkBytes = size_t{256} << 10;
+
+// Thread-safe.  A chunk is written by one thread before MarkReady(), and never
+// afterwards; until then nobody else reads it.
+class RoundPayload {
+ public:
+  // Called once a chunk, on the thread that marks it; must be quick.
+  using OnReady = std::function<void(int chunk)>;
+
+  // Memory of its own, uninitialised.
+  static std::shared_ptr<RoundPayload> Make(size_t bytes);
+  // Memory that `owner` keeps alive.
+  static std::shared_ptr<RoundPayload> Over(absl::Span<uint8_t> bytes,
+                                            std::shared_ptr<void> owner);
+
+  size_t size() const { return bytes_.size(); }
+  int chunks() const { return static_cast<int>(hashes_count_); }
+  // [begin, end) of a chunk in bytes.
+  absl::Span<uint8_t> chunk(int index) const;
+  absl::Span<const uint8_t> bytes() const { return bytes_; }
+  absl::Span<uint8_t> mutable_bytes() const { return bytes_; }
+
+  // hash: XXH3-64 of the chunk.  Again: ignored.
+  void MarkReady(int chunk, uint64_t hash);
+  bool IsReady(int chunk) const;
+  bool complete() const;
+  // Over the hashes of all chunks in order; complete.  0 is never one.
+  uint64_t hash() const;
+  uint64_t chunk_hash(int chunk) const;  // ready
+
+  // From now on; chunks that are ready already are told at once, on this
+  // thread.
+  void Subscribe(OnReady on_ready);
+
+ private:
+  RoundPayload(absl::Span<uint8_t> bytes, std::shared_ptr<void> owner);
+
+  const absl::Span<uint8_t> bytes_;
+  const std::shared_ptr<void> owner_;
+  const size_t hashes_count_;
+
+  mutable absl::Mutex mutex_;
+  std::vector<uint64_t> hashes_ ABSL_GUARDED_BY(mutex_);
+  std::vector<bool> ready_ ABSL_GUARDED_BY(mutex_);
+  size_t ready_count_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<OnReady> subscribers_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Memory for payloads, used again from step to step: fresh pages of a hundred
+// megabytes cost as much as summing them.
+//
+// Thread-safe.  What it gave may outlive it.
+class BlockPool {
+ public:
+  // kept_bytes: of blocks that nobody uses; beyond them memory is freed.
+  explicit BlockPool(size_t kept_bytes);
+
+  // Like RoundPayload::Make(): uninitialised, aligned to 64 bytes.
+  std::shared_ptr<RoundPayload> Make(size_t bytes);
+
+  size_t kept_bytes() const;  // by nobody used now
+
+ private:
+  struct Freed {
+    size_t bytes = 0;
+
+    void operator()(uint8_t* block) const;
+  };
+  using Block = std::unique_ptr<uint8_t, Freed>;
+
+  // Shared with every block that is out, which comes back when its last user
+  // drops it, on any thread.
+  struct Shelf {
+    explicit Shelf(size_t most) : most_bytes(most) {}
+
+    Block Take(size_t bytes);
+    void Put(size_t bytes, Block block);
+
+    const size_t most_bytes;
+    mutable absl::Mutex mutex;
+    std::multimap<size_t, Block> blocks ABSL_GUARDED_BY(mutex);  // by size
+    size_t bytes_kept ABSL_GUARDED_BY(mutex) = 0;
+  };
+
+  const std::shared_ptr<Shelf> shelf_;
+};
+
+}  // namespace paceline

@@ -1,0 +1,257 @@
+#include "worker/rounds/round_runner.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/random.h"
+#include "core/base/status_macros.h"
+#include "core/obs/log.h"
+#include "core/optim/step_gate.h"
+#include "core/round/rule_traits.h"
+
+namespace paceline {
+
+absl::Status RoundRunner::Begin() {
+  return TraitsOf(options_.spec.aggregation.rule).trusts_a_batch
+             ? LoadTrusted()
+             : absl::OkStatus();
+}
+
+absl::Status RoundRunner::Take(RoundTurn& turn) {
+  switch (turn.kind) {
+    case RoundTurn::Kind::kPart:
+      return ComputePart(turn);
+    case RoundTurn::Kind::kApply:
+      return Apply(turn);
+    case RoundTurn::Kind::kLoss:
+      exchange_.AnswerLoss(TrustedLoss(turn));
+      return absl::OkStatus();
+    default:
+      return absl::InternalError("no such turn in rounds");
+  }
+}
+
+// --- A part -----------------------------------------------------------------
+
+absl::Status RoundRunner::ComputePart(const RoundTurn& turn) {
+  const StepFaults faults = options_.faults.At(turn.step);
+  PACELINE_RETURN_IF_ERROR(BeginStep(faults, turn.step));
+  const BatchInfo batch = parts_.source.Training(turn.step);
+  const std::vector<int> own = OwnMicroBatches(turn, batch);
+  if (own.empty()) {
+    exchange_.SkipPart(turn.step, DivisionOf(turn.view, turn.step));
+    return absl::OkStatus();
+  }
+  parts_.source.Prepare(batch, own);
+  open_ = true;
+  PACELINE_ASSIGN_OR_RETURN(const bool whole,
+                            ComputeMicroBatches(turn, batch, own, faults));
+  if (!whole) return Abandon();
+  exchange_.FinishPart(losses_.samples);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> RoundRunner::ComputeMicroBatches(
+    const RoundTurn& turn, const BatchInfo& batch, const std::vector<int>& own,
+    const StepFaults& faults) {
+  for (const int micro_batch : own) {
+    if (exchange_.IsOver(turn.step)) return false;
+    PACELINE_RETURN_IF_ERROR(CopyIfAsked());
+    absl::Status began;
+    const bool last = micro_batch == own.back();
+    // A gradient that is to be spoilt leaves when it is whole.
+    const bool streams = last && !faults.spoils_gradient();
+    PACELINE_RETURN_IF_ERROR(ComputeMicroBatch(batch, micro_batch, faults, [&] {
+      if (streams) began = BeginPart(turn, faults);
+    }));
+    PACELINE_RETURN_IF_ERROR(began);
+    if (!last || streams) continue;
+    PACELINE_ASSIGN_OR_RETURN(const absl::Span<float> gradient,
+                              parts_.engine.FlatGradient());
+    SpoilGradient(faults, losses_.samples,
+                  MixSeed({static_cast<uint64_t>(options_.self.worker.value),
+                           static_cast<uint64_t>(turn.step)}),
+                  gradient);
+    PACELINE_RETURN_IF_ERROR(BeginPart(turn, faults));
+  }
+  hook_.call = nullptr;
+  return true;
+}
+
+// While the last backward goes from the last layer to the first, what is done
+// is on its way already.
+absl::Status RoundRunner::BeginPart(const RoundTurn& turn,
+                                    const StepFaults& faults) {
+  PACELINE_ASSIGN_OR_RETURN(const absl::Span<float> gradient,
+                            parts_.engine.FlatGradient());
+  PartOptions part;
+  part.step = turn.step;
+  part.division = DivisionOf(turn.view, turn.step);
+  part.gradient = gradient;
+  part.lies = faults.nan;
+  part.corrupts = faults.bit_flip;
+  part.duplicates = faults.duplicate;
+  exchange_.BeginPart(part);
+  hook_.call =
+      [this, offsets = parts_.engine.GradientOffsets()](const LayerDone& done) {
+        if (done.backward) exchange_.MarkReady(offsets[done.layer]);
+      };
+  return absl::OkStatus();
+}
+
+absl::Status RoundRunner::Abandon() {
+  hook_.call = nullptr;
+  exchange_.AwaitPartReleased();
+  if (!std::exchange(open_, false)) return absl::OkStatus();
+  return parts_.engine.AbandonStep();
+}
+
+// --- A result ---------------------------------------------------------------
+
+// The engine reads the group's sum where it lies, if it can be read so.
+absl::Status RoundRunner::HandOver(const RoundTurn& turn) {
+  auto pieces = ResultInPlace(turn, exchange_.shape());
+  if (pieces.has_value()) return parts_.engine.ReadSumFrom(*std::move(pieces));
+  PACELINE_ASSIGN_OR_RETURN(const absl::Span<float> gradient,
+                            parts_.engine.FlatGradient());
+  WriteResult(turn, exchange_.shape(), gradient);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepVerdict> RoundRunner::Update(const RoundTurn& turn,
+                                                const BatchInfo& batch) {
+  StepVerdict verdict;
+  verdict.step = turn.step;
+  verdict.skip = true;
+  verdict.why =
+      "the round was void: too few usable parts, or none that the rule "
+      "could use";
+  PACELINE_RETURN_IF_ERROR(Abandon());
+  if (turn.divisor == 0) return verdict;
+  PACELINE_RETURN_IF_ERROR(HandOver(turn));
+  PACELINE_ASSIGN_OR_RETURN(StepReport report, parts_.engine.Report(batch));
+  report.step = turn.step;
+  report.samples = turn.divisor;
+  verdict = DecideStep(options_.spec.train, total_steps_, {report});
+  PACELINE_RETURN_IF_ERROR(parts_.engine.Apply(verdict));
+  return verdict;
+}
+
+// All members' lines together show whether anybody ever diverged.
+void RoundRunner::LogApplied(const RoundTurn& turn) const {
+  if (!LogEnabled(LogLevel::kDebug)) return;
+  bool used = false;
+  for (const ShardResult& shard : turn.result.shards) {
+    for (const Contributor& each : shard.contributors) {
+      used = used || each.member == options_.self;
+    }
+  }
+  Log(LogLevel::kDebug, "applied a round",
+      {{"step", applied_},
+       {"state", absl::Hex(state_hash_, absl::kZeroPad16)},
+       {"part", turn.divisor == 0 ? "void"
+                : used            ? "used"
+                                  : "unused"}});
+}
+
+absl::Status RoundRunner::Apply(const RoundTurn& turn) {
+  const BatchInfo batch = parts_.source.Training(turn.step);
+  StepVerdict verdict;
+  {
+    const ScopedPart part(parts_.time, TimePart::kOptimizer);
+    PACELINE_ASSIGN_OR_RETURN(verdict, Update(turn, batch));
+    PACELINE_ASSIGN_OR_RETURN(state_hash_, parts_.engine.StateHash());
+    applied_ = turn.step + 1;
+    exchange_.OnApplied(applied_, state_hash_);
+  }
+  LogApplied(turn);
+  int64_t samples = 0;
+  if (turn.divisor > 0) {
+    for (const Contributor& each : turn.result.shards.front().contributors) {
+      samples += each.samples;
+    }
+  }
+  Tell(verdict, batch, samples, samples);
+  return Evaluate(applied_);
+}
+
+void RoundRunner::OnRestored(uint64_t state_hash) {
+  state_hash_ = state_hash;
+  exchange_.OnApplied(applied_, state_hash_);
+}
+
+// --- zeno -------------------------------------------------------------------
+
+// Micro-batches of the test set, drawn from the job's seed.
+absl::Status RoundRunner::LoadTrusted() {
+  const BatchInfo batch = parts_.source.Evaluation(total_steps_);
+  if (batch.micro_batches == 0) {
+    return absl::FailedPreconditionError(
+        "rule zeno asks for the loss on a trusted batch, which is drawn from "
+        "the test set, and this data set has none: use another rule");
+  }
+  std::vector<int> chosen(batch.micro_batches);
+  for (int i = 0; i < batch.micro_batches; ++i) chosen[i] = i;
+  SplitMix64 random(
+      MixSeed({static_cast<uint64_t>(options_.spec.train.seed), 0x7a656e6fu}));
+  for (size_t i = chosen.size() - 1; i > 0; --i) {
+    std::swap(chosen[i], chosen[random.Below(i + 1)]);
+  }
+  const int64_t size = options_.spec.train.micro_batch;
+  const int64_t wanted = options_.spec.aggregation.trusted;
+  chosen.resize(
+      std::clamp<int64_t>((wanted + size - 1) / size, 1, batch.micro_batches));
+  std::sort(chosen.begin(), chosen.end());
+  parts_.source.Prepare(batch, chosen);
+  for (const int micro_batch : chosen) {
+    PACELINE_ASSIGN_OR_RETURN(TensorList input, parts_.source.NextMicroBatch());
+    trusted_.push_back({batch, micro_batch, std::move(input)});
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> RoundRunner::MeanTrustedLoss() {
+  LossSums sums;
+  for (const Trusted& trusted : trusted_) {
+    PACELINE_ASSIGN_OR_RETURN(
+        const ForwardResult result,
+        parts_.engine.Forward(trusted.batch, trusted.micro_batch,
+                              trusted.input));
+    // Members wait for these losses: this thread does not hang.
+    parts_.observer.OnProgress({0, Op::kForward, trusted.micro_batch},
+                               trusted.batch);
+    if (!result.loss.has_value()) continue;
+    sums.loss += result.loss->loss;
+    sums.samples += result.loss->samples;
+  }
+  if (sums.samples == 0) {
+    return absl::FailedPreconditionError("the trusted batch has no labels");
+  }
+  return sums.loss / static_cast<double>(sums.samples);
+}
+
+// Steps along the direction and back: the very bytes that were there.
+absl::StatusOr<double> RoundRunner::TrustedLoss(const RoundTurn& turn) {
+  const ScopedPart part(parts_.time, TimePart::kAggregate);
+  if (turn.direction.empty()) return MeanTrustedLoss();
+  PACELINE_ASSIGN_OR_RETURN(std::vector<NamedTensor> parameters, Trainable());
+  std::vector<std::vector<float>> before;
+  const float* direction = turn.direction.data();
+  const auto step = static_cast<float>(turn.loss_step);
+  for (NamedTensor& each : parameters) {
+    const absl::Span<float> parameter = each.tensor.As<float>();
+    before.emplace_back(parameter.begin(), parameter.end());
+    for (float& value : parameter) value -= step * *direction++;
+  }
+  parts_.engine.OnWeightsWritten();
+  absl::StatusOr<double> loss = MeanTrustedLoss();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    std::copy(before[i].begin(), before[i].end(),
+              parameters[i].tensor.As<float>().begin());
+  }
+  parts_.engine.OnWeightsWritten();
+  return loss;
+}
+
+}  // namespace paceline

@@ -1,0 +1,71 @@
+// The compute thread of a member of a round group: a step's part, the group's
+// result, the next step.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/faults.h"
+#include "worker/rounds/member_runner.h"
+#include "worker/rounds/round_exchange.h"
+#include "worker/stage_engine.h"
+
+namespace paceline {
+
+// What an engine of a round group calls after each layer: it is made before
+// its runner.
+struct LayerHook {
+  std::function<void(const LayerDone&)> call = nullptr;
+};
+
+// Lives on the compute thread.
+class RoundRunner final : public MemberRunner {
+ public:
+  // The engine calls `hook` for on_layer.  Both references outlive this.
+  RoundRunner(MemberOptions options, const MemberParts& parts,
+              RoundExchange& exchange, LayerHook& hook)
+      : MemberRunner(std::move(options), parts, exchange),
+        exchange_(exchange),
+        hook_(hook) {}
+
+ private:
+  // A micro-batch of the test set that a rule may trust.
+  struct Trusted {
+    BatchInfo batch;
+    int micro_batch = 0;
+    TensorList input;
+  };
+
+  // MemberRunner.
+  absl::Status Begin() override;
+  absl::Status Take(RoundTurn& turn) override;
+  absl::Status Abandon() override;
+  void OnRestored(uint64_t state_hash) override;
+
+  absl::Status ComputePart(const RoundTurn& turn);
+  // False: the part is of no use any more.
+  absl::StatusOr<bool> ComputeMicroBatches(const RoundTurn& turn,
+                                           const BatchInfo& batch,
+                                           const std::vector<int>& own,
+                                           const StepFaults& faults);
+  absl::Status BeginPart(const RoundTurn& turn, const StepFaults& faults);
+  absl::Status Apply(const RoundTurn& turn);
+  void LogApplied(const RoundTurn& turn) const;
+  absl::Status HandOver(const RoundTurn& turn);
+  absl::StatusOr<StepVerdict> Update(const RoundTurn& turn,
+                                     const BatchInfo& batch);
+  absl::Status LoadTrusted();
+  absl::StatusOr<double> TrustedLoss(const RoundTurn& turn);
+  absl::StatusOr<double> MeanTrustedLoss();
+
+  RoundExchange& exchange_;
+  LayerHook& hook_;
+  bool open_ = false;  // the engine has something of a step
+  std::vector<Trusted> trusted_;
+};
+
+}  // namespace paceline

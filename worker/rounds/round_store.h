@@ -1,0 +1,80 @@
+// Payloads of peers that have come or are coming, and results that this member
+// made.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "core/cluster/run_order.h"
+#include "core/round/view.h"
+#include "worker/rounds/round_part.h"
+#include "worker/rounds/round_payload.h"
+#include "worker/rounds/round_transport.h"
+
+namespace paceline {
+
+// What one sender may have here at a time, its state left out.
+struct StoreLimits {
+  size_t steps = 0;
+  int variants = 0;  // of one step and shard
+};
+
+// Thread-safe.
+class RoundStore {
+ public:
+  // pool outlives this.
+  RoundStore(const RoundShape& shape, BlockPool& pool,
+             const StoreLimits& limits)
+      : shape_(shape), pool_(pool), limits_(limits) {}
+
+  // Memory for what `from` sends, the same one for the same key.  Null: the
+  // sender has reached its limits.  There is one state in all, the newest that
+  // was asked for.
+  std::shared_ptr<RoundPayload> Incoming(const MemberId& from,
+                                         const PayloadKey& key, size_t bytes);
+
+  // Adds a complete result, which is found by its hash from now on.
+  // variant: under which this member sends it.
+  void AddResult(int64_t step, int shard, uint64_t variant,
+                 std::shared_ptr<RoundPayload> payload);
+  // Complete results that came without a message of their own are found too.
+  struct Result {
+    std::shared_ptr<RoundPayload> payload;  // null: not here
+    uint64_t variant = 0;
+  };
+  Result FindResult(int64_t step, int shard, uint64_t hash);
+
+  // Drops all but the state that is of a step before `step`.
+  void Forget(int64_t step);
+  void ForgetState();
+  // Drops what senders that are not among `peers` have sent.
+  void Retain(const std::vector<GroupWorker>& peers);
+
+ private:
+  struct Incomer {
+    MemberId from;
+    PayloadKey key;
+    std::shared_ptr<RoundPayload> payload;
+  };
+  using ResultId = std::tuple<int64_t, int, uint64_t>;  // step, shard, hash
+  using SenderKey = std::pair<PayloadKey, MemberId>;
+
+  const RoundShape shape_;
+  BlockPool& pool_;
+  const StoreLimits limits_;
+
+  absl::Mutex mutex_;
+  std::map<ResultId, Result> results_ ABSL_GUARDED_BY(mutex_);
+  std::map<SenderKey, std::shared_ptr<RoundPayload>> incoming_
+      ABSL_GUARDED_BY(mutex_);
+  Incomer state_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace paceline

@@ -1,0 +1,88 @@
+// How the members of a round group reach one another: over gRPC (worker/rpc),
+// or inside a process (tests).
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/base/ids.h"
+#include "core/cluster/run_order.h"
+#include "core/cluster/run_report.h"
+#include "core/round/message.h"
+#include "worker/rounds/round_payload.h"
+
+namespace paceline {
+
+// Names the bytes beside a message.
+struct PayloadKey {
+  enum class Kind : uint8_t { kPart = 1, kResult = 2, kState = 3 };
+  Kind kind = Kind::kPart;
+  int64_t step = 0;
+  int32_t shard = 0;
+  uint64_t variant = 0;  // as in round.proto
+
+  friend auto operator<=>(const PayloadKey&, const PayloadKey&) = default;
+};
+
+// What comes in.  Called on the transport's threads, of one peer one after the
+// other; quick.
+class RoundSink {
+ public:
+  virtual ~RoundSink() = default;
+
+  // Bytes of `from` are about to come: where shall they go?  The same payload
+  // again (after a broken connection) gets the same memory, and its chunks that
+  // are ready are not written again.  Null: nowhere, they are dropped.  It is
+  // asked again with what follows of them; if then it wants them, they come
+  // again with the next message that they belong to.
+  // Errors: InvalidArgument  of a size that this run has not, or a kind that
+  //         `from` may not send; ends the stream
+  virtual absl::StatusOr<std::shared_ptr<RoundPayload>> OnPayload(
+      const MemberId& from, const PayloadKey& key, size_t bytes) = 0;
+
+  // A message, and the bytes that belong to it, whole and intact: null where it
+  // has none, or where OnPayload() dropped them.
+  virtual void OnMessage(RoundMessage message,
+                         std::shared_ptr<RoundPayload> payload) = 0;
+
+  // The stream to a peer broke, or works (again).  refused: nobody listens at
+  // its address, or a process of another incarnation.
+  virtual void OnLink(const MemberId& peer, bool up, bool refused) = 0;
+};
+
+// Thread-safe.  One a run, that is for one fence.
+class RoundTransport {
+ public:
+  virtual ~RoundTransport() = default;
+
+  // To whom messages may go, and from whom they are taken; self may be among
+  // them.  Those who are gone lose their stream and what waits for it.
+  virtual void SetPeers(const std::vector<GroupWorker>& peers) = 0;
+
+  // Begins to send bytes as they get ready; the message that they belong to
+  // comes later, by Send().  Once a connection.  To a peer that is none:
+  // nothing.
+  virtual void SendAhead(const MemberId& to, const PayloadKey& key,
+                         std::shared_ptr<RoundPayload> payload) = 0;
+
+  // Queues and returns at once.  `payload` (null: none) is complete; its bytes
+  // arrive before the message does, and travel once a connection however often
+  // they are sent.  Messages without bytes overtake those with some.  May get
+  // lost when the connection breaks.
+  virtual void Send(const MemberId& to, RoundMessage message,
+                    const PayloadKey& key,
+                    std::shared_ptr<RoundPayload> payload) = 0;
+
+  // Payloads of steps before `step` are of no use any more.
+  virtual void Forget(int64_t step) = 0;
+
+  // Ends everything; no sink is called after it returned.
+  virtual void Close() = 0;
+};
+
+}  // namespace paceline

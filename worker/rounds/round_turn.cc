@@ -1,0 +1,146 @@
+#include "worker/rounds/round_turn.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace paceline {
+
+void WriteResult(const RoundTurn& turn, const RoundShape& shape,
+                 absl::Span<float> gradient) {
+  for (int shard = 0; shard < shape.shards(); ++shard) {
+    const absl::Span<float> values =
+        gradient.subspan(shape.begin(shard), shape.values(shard));
+    if (values.empty()) continue;
+    DecodeValues(shape.codec(), turn.sums[shard]->bytes(), values);
+    const int64_t divisor = turn.result.shards[shard].divisor;
+    if (divisor == turn.divisor) continue;
+    const auto scale = static_cast<float>(static_cast<double>(turn.divisor) /
+                                          static_cast<double>(divisor));
+    for (float& value : values) value *= scale;
+  }
+}
+
+std::optional<std::vector<absl::Span<const float>>> ResultInPlace(
+    const RoundTurn& turn, const RoundShape& shape) {
+  if (shape.codec() != Codec::kRaw) return {};
+  std::vector<absl::Span<const float>> pieces;
+  for (int shard = 0; shard < shape.shards(); ++shard) {
+    if (shape.values(shard) == 0) continue;
+    if (turn.result.shards[shard].divisor != turn.divisor) return {};
+    const absl::Span<const uint8_t> bytes = turn.sums[shard]->bytes();
+    pieces.emplace_back(reinterpret_cast<const float*>(bytes.data()),
+                        shape.values(shard));
+  }
+  return pieces;
+}
+
+void RoundTurns::Publish(State state) {
+  const absl::MutexLock lock(&mutex_);
+  // An uploader that is one again after another was: it may have to repeat.
+  if (!state.uploads) told_upload_ = false;
+  state_ = std::move(state);
+}
+
+RoundTurns::State RoundTurns::state() const {
+  const absl::MutexLock lock(&mutex_);
+  return state_;
+}
+
+void RoundTurns::Push(RoundTurn turn) {
+  const absl::MutexLock lock(&mutex_);
+  turns_.push_back(std::move(turn));
+}
+
+void RoundTurns::End(absl::Status why) {
+  const absl::MutexLock lock(&mutex_);
+  if (end_.ok()) end_ = std::move(why);
+}
+
+bool RoundTurns::PartIsDue() const {
+  return state_.needs_part && state_.next < total_steps_ &&
+         part_step_ < state_.next;
+}
+
+bool RoundTurns::DoneIsDue() const {
+  return !told_done_ && state_.has_state && state_.next >= total_steps_;
+}
+
+bool RoundTurns::UploadIsDue() const {
+  return told_done_ && !told_upload_ && state_.uploads;
+}
+
+bool RoundTurns::HasTurn() const {
+  return !end_.ok() || !turns_.empty() || PartIsDue() || DoneIsDue() ||
+         UploadIsDue();
+}
+
+absl::StatusOr<RoundTurn> RoundTurns::Await(absl::Duration longest) {
+  const absl::MutexLock lock(&mutex_);
+  at_turn_ = false;
+  const bool has_turn = mutex_.AwaitWithTimeout(
+      absl::Condition(this, &RoundTurns::HasTurn), longest);
+  if (!end_.ok()) return end_;
+  RoundTurn turn;
+  turn.step = state_.next;
+  if (!has_turn) {
+    turn.kind = RoundTurn::Kind::kWait;
+  } else if (!turns_.empty()) {
+    turn = std::move(turns_.front());
+    turns_.pop_front();
+  } else if (PartIsDue()) {
+    turn.kind = RoundTurn::Kind::kPart;
+    turn.view = *state_.view;
+  } else if (DoneIsDue()) {
+    turn.kind = RoundTurn::Kind::kDone;
+    told_done_ = true;
+  } else {
+    turn.kind = RoundTurn::Kind::kUpload;
+    told_upload_ = true;
+  }
+  ++given_;
+  at_turn_ = has_turn && turn.kind != RoundTurn::Kind::kDone &&
+             turn.kind != RoundTurn::Kind::kUpload;
+  return turn;
+}
+
+int64_t RoundTurns::turn() const {
+  const absl::MutexLock lock(&mutex_);
+  return at_turn_ ? given_ : 0;
+}
+
+std::optional<RoundTurn> RoundTurns::TryTakeCopy() {
+  const absl::MutexLock lock(&mutex_);
+  const auto found =
+      std::find_if(turns_.begin(), turns_.end(), [](const RoundTurn& turn) {
+        return turn.kind == RoundTurn::Kind::kCopy;
+      });
+  if (found == turns_.end()) return {};
+  RoundTurn turn = std::move(*found);
+  turns_.erase(found);
+  return turn;
+}
+
+bool RoundTurns::IsOver(int64_t step) const {
+  const absl::MutexLock lock(&mutex_);
+  return !end_.ok() || state_.next > step ||
+         std::any_of(turns_.begin(), turns_.end(),
+                     [step](const RoundTurn& turn) {
+                       return turn.kind == RoundTurn::Kind::kRestore ||
+                              (turn.kind == RoundTurn::Kind::kApply &&
+                               turn.step >= step);
+                     });
+}
+
+int64_t RoundTurns::results() const {
+  const absl::MutexLock lock(&mutex_);
+  return std::count_if(turns_.begin(), turns_.end(), [](const auto& turn) {
+    return turn.kind == RoundTurn::Kind::kApply;
+  });
+}
+
+void RoundTurns::OnPart(int64_t step) {
+  const absl::MutexLock lock(&mutex_);
+  part_step_ = std::max(part_step_, step);
+}
+
+}  // namespace paceline

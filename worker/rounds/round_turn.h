@@ -1,0 +1,128 @@
+// What the compute thread of a member shall do next, and the queue of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "core/round/message.h"
+#include "core/round/view.h"
+#include "worker/rounds/round_part.h"
+#include "worker/rounds/round_payload.h"
+
+namespace paceline {
+
+struct RoundTurn {
+  enum class Kind : uint8_t {
+    kPart,     // compute the part of `step`, of which `view` says what is whose
+    kApply,    // the result of `step` is final
+    kRestore,  // take `state` over: it has `step` steps in it
+    kCopy,     // SendState() the state as it is now
+    kLoss,    // AnswerLoss(f(x - loss_step * direction)), direction empty: f(x)
+    kDone,    // all steps are applied; told once
+    kUpload,  // and this member shall hand the weights over; told once
+    kMeet,    // gossip: average with `theirs` after `step`; null: go on without
+    kWait,    // nothing has come for so long: say that this thread lives
+  };
+  Kind kind = Kind::kPart;
+  int64_t step = 0;
+
+  View view;  // kPart
+
+  // kApply.  sums [shards]: bytes of each shard as RoundShape cuts and codes
+  // them; empty: the round is void.
+  RoundResult result;
+  std::vector<std::shared_ptr<RoundPayload>> sums;
+  int64_t divisor = 0;  // of what WriteResult() writes; 0: void
+
+  // kRestore.
+  std::shared_ptr<RoundPayload> state;
+  uint64_t state_hash = 0;
+
+  // kMeet: this member's own, to be written over.
+  std::shared_ptr<RoundPayload> theirs;
+
+  // kLoss; valid until it is answered.
+  absl::Span<const float> direction;
+  double loss_step = 0;
+  int64_t question = 0;  // LossRequests's number of it
+};
+
+// The result of a kApply that is not void, as float32, into `gradient` [values
+// of the shape]: to be divided by turn.divisor.  Shards that are to be divided
+// by another number than the first are scaled to it.
+void WriteResult(const RoundTurn& turn, const RoundShape& shape,
+                 absl::Span<float> gradient);
+
+// The same to be read where it is: float32, the shards side by side, in the
+// memory of turn.sums.  Nothing where values would have to be decoded or
+// scaled.
+std::optional<std::vector<absl::Span<const float>>> ResultInPlace(
+    const RoundTurn& turn, const RoundShape& shape);
+
+// Thread-safe.  Turns come in the order in which they were pushed; a part is
+// asked for when nothing else is to be done.
+class RoundTurns {
+ public:
+  explicit RoundTurns(int64_t total_steps) : total_steps_(total_steps) {}
+
+  // What there is to know of the member.
+  struct State {
+    std::optional<View> view;  // adopted
+    int64_t next = 0;          // steps applied, by the state machine
+    bool has_state = false;    // no listener that waits for its first copy
+    bool needs_part = false;
+    bool uploads = false;
+  };
+  void Publish(State state);
+  State state() const;
+
+  void Push(RoundTurn turn);
+  // Every wait ends with it; the first one stays.
+  void End(absl::Status why);
+
+  // longest: then a kWait.
+  // Errors: that of End()
+  absl::StatusOr<RoundTurn> Await(
+      absl::Duration longest = absl::InfiniteDuration());
+  // The next kCopy, wherever it is; never waits.
+  std::optional<RoundTurn> TryTakeCopy();
+  // Something has come that makes the part of `step` pointless.
+  bool IsOver(int64_t step) const;
+  // The part of `step` is handed in: it is not asked for again.
+  void OnPart(int64_t step);
+  // Which turn the compute thread is at, from 1 on.  0: none, or one that may
+  // take as long as it likes (kDone, kUpload).
+  int64_t turn() const;
+  // How many kApply wait.
+  int64_t results() const;
+
+ private:
+  bool HasTurn() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  bool PartIsDue() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  bool DoneIsDue() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  bool UploadIsDue() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+
+  const int64_t total_steps_;
+
+  mutable absl::Mutex mutex_;
+  State state_ ABSL_GUARDED_BY(mutex_);
+  std::deque<RoundTurn> turns_ ABSL_GUARDED_BY(mutex_);
+  int64_t part_step_ ABSL_GUARDED_BY(mutex_) = -1;
+  int64_t given_ ABSL_GUARDED_BY(mutex_) = 0;  // turns
+  bool at_turn_ ABSL_GUARDED_BY(mutex_) = false;
+  bool told_done_ ABSL_GUARDED_BY(mutex_) = false;
+  bool told_upload_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status end_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace paceline
