@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "core/transfer/frame_check.h"
+#include "core/transfer/frame.h"
 
 namespace paceline {
 

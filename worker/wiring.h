@@ -39,7 +39,7 @@ struct RunWiring {
   WorkerId self;
   std::vector<StageWiring> stages;  // of the whole plan
   // [stages - 1]: what crosses each boundary, of one sample and without the
-  // labels (core/transfer/frame_check.h).
+  // labels (core/transfer/frame.h).
   std::vector<std::vector<SampleTensor>> boundaries;
   Shape label_shape;          // of one sample
   std::vector<Tie> ties;      // in layer order of their users

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
-#include "core/transfer/sha256.h"
+#include "core/transfer/checksum.h"
 
 namespace paceline {
 namespace {

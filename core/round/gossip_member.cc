@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/round/gossip.h"
+#include "core/base/random.h"
 
 namespace paceline {
 namespace {
+
+// Keeps these draws apart from others of (seed, small number).
+constexpr uint64_t kGossipStream = 0x676f73736970;  // "gossip"
 
 // Offers that came too early, of all partners: nobody honest comes near it.
 constexpr size_t kMostEarly = 1024;
@@ -23,6 +26,32 @@ GossipOutcome OutcomeOf(ParameterAnswer::Verdict bytes) {
 }
 
 }  // namespace
+
+std::vector<std::pair<MemberId, MemberId>> GossipPairs(
+    const std::vector<MemberId>& members, uint64_t seed, int64_t step) {
+  std::vector<MemberId> order = members;
+  SplitMix64 random(
+      MixSeed({kGossipStream, seed, static_cast<uint64_t>(step)}));
+  for (size_t i = order.size(); i > 1; --i) {
+    std::swap(order[i - 1], order[random.Below(i)]);
+  }
+  std::vector<std::pair<MemberId, MemberId>> pairs;
+  for (size_t i = 0; i + 1 < order.size(); i += 2) {
+    pairs.push_back(std::minmax(order[i], order[i + 1]));
+  }
+  std::sort(pairs.begin(), pairs.end());
+  return pairs;
+}
+
+std::optional<MemberId> GossipPartner(const std::vector<MemberId>& members,
+                                      uint64_t seed, int64_t step,
+                                      const MemberId& self) {
+  for (const auto& [first, second] : GossipPairs(members, seed, step)) {
+    if (first == self) return second;
+    if (second == self) return first;
+  }
+  return std::nullopt;
+}
 
 GossipMember::GossipMember(const GossipOptions& options, MemberId self,
                            int64_t next, bool has_state)

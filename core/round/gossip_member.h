@@ -19,12 +19,30 @@
 
 #include "absl/time/time.h"
 #include "core/base/clock.h"
+#include "core/round/deadline.h"
 #include "core/round/message.h"
-#include "core/round/patience.h"
 #include "core/round/round_member.h"
 #include "core/round/view.h"
 
 namespace paceline {
+
+// Source: randomised pairwise averaging, Boyd et al. 2006 ("Randomized gossip
+// algorithms"); with gradient steps between, as in AD-PSGD of Lian et al. 2018,
+// but the pairs of a step are disjoint, and each step's are drawn anew, so that
+// nobody waits for two partners.  An averaging keeps the sum of all members'
+// parameters, up to rounding.
+
+// Disjoint pairs of `members`, which are sorted by id, drawn from (seed, step):
+// the same on every member.  The first of a pair is the lower one; pairs are in
+// the order of their first.  With an odd number of members one is left out.
+// O(n log n).
+std::vector<std::pair<MemberId, MemberId>> GossipPairs(
+    const std::vector<MemberId>& members, uint64_t seed, int64_t step);
+
+// Whom `self` meets in that step; nothing: it is left out, or no member.
+std::optional<MemberId> GossipPartner(const std::vector<MemberId>& members,
+                                      uint64_t seed, int64_t step,
+                                      const MemberId& self);
 
 struct GossipOptions {
   int64_t attempt = 0;

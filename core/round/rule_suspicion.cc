@@ -6,7 +6,6 @@
 #include "core/base/status_macros.h"
 #include "core/round/rule_blocks.h"
 #include "core/round/rule_kinds.h"
-#include "core/round/sorting_network.h"
 
 namespace paceline {
 namespace {

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <string>
 
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
 namespace paceline {
@@ -25,5 +28,26 @@ class Checksum {
 
 // The digest of one piece of memory.
 uint64_t HashBytes(absl::Span<const uint8_t> bytes);
+
+// SHA-256 (FIPS 180-4) of bytes that come in pieces: what names a weights file.
+
+// Thread-compatible.
+class Sha256 {
+ public:
+  Sha256();
+  ~Sha256();
+  Sha256(const Sha256&) = delete;
+  Sha256& operator=(const Sha256&) = delete;
+
+  void Update(absl::string_view bytes);
+
+  // Lower hex.  Once, and nothing afterwards.
+  std::string HexDigest();
+
+ private:
+  // OpenSSL's context, whose header stays out of here.
+  struct Context;
+  std::unique_ptr<Context> context_;
+};
 
 }  // namespace paceline

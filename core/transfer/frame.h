@@ -3,14 +3,18 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "core/base/ids.h"
 #include "core/base/tensor.h"
 #include "core/model/batch.h"
+#include "core/model/description.h"
 #include "core/transfer/tensor_codec.h"
 
 namespace paceline {
@@ -60,5 +64,53 @@ struct Frame {
   FrameHeader header;
   TensorList tensors;
 };
+
+// Whether a frame is what the plan says may cross a boundary.
+
+// Of one boundary, from the plan.
+struct BoundaryExpectation {
+  // Of an activation but its labels, of one sample (BoundaryTensors); or the
+  // whole tensor that two stages share.
+  std::vector<SampleTensor> tensors;
+  int64_t micro_batch = 0;  // the most samples of one micro-batch
+  Shape label_shape;        // of one sample
+};
+
+// Checks the header of a frame:
+//   activation  a tensor [n, shape...] for each of `tensors`, and labels int64
+//               [n, label_shape...]
+//   gradient    those of `tensors` that are float32
+//   tied        the one of `tensors`, as it is
+// with 1 <= n <= micro_batch, and a batch that makes sense: of no more samples
+// than its micro-batches have room for, where a frame has any.
+// Errors: InvalidArgument, the message says what came and what was expected.
+absl::Status CheckFrame(const FrameHeader& header,
+                        const BoundaryExpectation& expected);
+
+// "activation", "gradient", "tied gradient", "tied value", "hello".
+absl::string_view FrameKindName(FrameKind kind);
+
+// "F32[16, 8, 3]", "F32[16, 8, 3] as bf16".
+std::string ToText(const TensorMeta& tensor);
+
+// Which life of a job a frame belongs to, as seen from this worker.
+
+// What this worker knows.  A worker that never ran anything knows nothing, and
+// everything is newer to it.
+struct FenceState {
+  std::optional<Fence> open;    // the run it is in
+  std::optional<Fence> closed;  // the highest it has left
+};
+
+enum class FenceVerdict : uint8_t {
+  kAccept,     // of the open run
+  kDropOlder,  // left behind by an earlier life: drop, count, keep the stream
+  kHoldNewer,  // read no further until this worker's own order arrives
+};
+
+FenceVerdict DecideFence(const FenceState& mine, const Fence& theirs);
+
+// "job=3 attempt=1 plan=7".
+std::string ToText(const Fence& fence);
 
 }  // namespace paceline

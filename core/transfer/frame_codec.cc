@@ -41,6 +41,7 @@ enum TensorField : uint32_t { kDType = 1, kShape = 2, kCodec = 3 };
 
 constexpr auto kMostKind = static_cast<uint64_t>(FrameKind::kTiedValue);
 constexpr auto kMostCodec = static_cast<uint64_t>(Codec::kInt8);
+constexpr uint64_t kAnyNumber = std::numeric_limits<uint64_t>::max();
 constexpr int64_t kMaxTotalBytes = int64_t{1} << 40;
 
 ByteSpan BytesOf(const std::string& text) {
@@ -56,16 +57,9 @@ void AppendTensor(std::string* out, const Tensor& tensor, Codec codec) {
   for (const int64_t size : tensor.shape) AppendVarint(&shape, size);
   std::string body;
   AppendIntField(&body, kDType, static_cast<int64_t>(tensor.dtype));
-  if (!shape.empty()) {
-    AppendTag(&body, kShape, WireType::kBytes);
-    AppendVarint(&body, shape.size());
-    body += shape;
-  }
+  if (!shape.empty()) AppendBytesField(&body, kShape, shape);
   AppendIntField(&body, kCodec, static_cast<int64_t>(CodecFor(tensor, codec)));
-
-  AppendTag(out, kTensors, WireType::kBytes);
-  AppendVarint(out, body.size());
-  *out += body;
+  AppendBytesField(out, kTensors, body);
 }
 
 void AppendHeader(std::string* out, const FrameHeader& header,
@@ -101,8 +95,7 @@ void AppendHeader(std::string* out, const FrameHeader& header,
 class FrameParser {
  public:
   // total_bytes: of the frame; not known: at most so many.
-  FrameParser(absl::Span<const ByteSpan> slices, int64_t total_bytes,
-              bool total_is_known)
+  FrameParser(ByteSpans slices, int64_t total_bytes, bool total_is_known)
       : total_bytes_(total_bytes),
         total_is_known_(total_is_known),
         reader_(slices, std::min(total_bytes, kMaxHeaderBytes)) {
@@ -131,94 +124,60 @@ class FrameParser {
   }
 
  private:
-  static absl::Status WrongType(const WireReader::Field& field) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("field ", field.number, " has wire type ",
-                     static_cast<int>(field.type)));
-  }
+  using Field = WireReader::Field;
 
-  absl::Status ReadHeaderField(const WireReader::Field& field) {
-    if (field.number == kPayload) {
-      return absl::InvalidArgumentError("payload without checksum before it");
-    }
-    if (field.number > kSent) return reader_.Skip(field.type);
-    if (field.number == kTensors) {
-      if (field.type != WireType::kBytes) return WrongType(field);
-      return ReadTensor();
-    }
-    if (field.type != WireType::kVarint) return WrongType(field);
-    PACELINE_ASSIGN_OR_RETURN(const uint64_t value, reader_.ReadVarint());
-    return SetInteger(field.number, value);
-  }
-
-  // Numbers of the header count things, so none is negative.
-  absl::Status SetInteger(uint32_t field, uint64_t value) {
+  absl::Status ReadHeaderField(const Field& field) {
     FrameHeader& header = layout_.header;
-    switch (field) {
+    switch (field.number) {
       case kJob:
-        return Set(field, value, &header.fence.job.value);
+        return reader_.ReadCount(field, &header.fence.job.value);
       case kAttempt:
-        return Set(field, value, &header.fence.attempt);
+        return reader_.ReadCount(field, &header.fence.attempt);
       case kPlanVersion:
-        return Set(field, value, &header.fence.plan_version);
+        return reader_.ReadCount(field, &header.fence.plan_version);
       case kKind:
-        if (value < 1 || value > kMostKind) return OutOfRange(field, value);
-        header.kind = static_cast<FrameKind>(value);
         kind_seen_ = true;
-        return absl::OkStatus();
+        return reader_.ReadInteger(field, 1, kMostKind, &header.kind);
       case kBoundary:
-        return Set(field, value, &header.boundary);
+        return reader_.ReadCount(field, &header.boundary);
       case kSequence:
-        return Set(field, value, &header.sequence);
+        return reader_.ReadCount(field, &header.sequence);
       case kBatch:
-        return Set(field, value, &header.batch.ordinal);
+        return reader_.ReadCount(field, &header.batch.ordinal);
       case kPhase:
-        if (value < 1 || value > 2) return OutOfRange(field, value);
-        header.batch.phase = static_cast<BatchPhase>(value);
         phase_seen_ = true;
-        return absl::OkStatus();
+        return reader_.ReadInteger(field, 1, 2, &header.batch.phase);
       case kStep:
-        return Set(field, value, &header.batch.step);
+        return reader_.ReadCount(field, &header.batch.step);
       case kMicroBatch:
-        return Set(field, value, &header.micro_batch);
+        return reader_.ReadCount(field, &header.micro_batch);
       case kMicroBatches:
-        return Set(field, value, &header.batch.micro_batches);
+        return reader_.ReadCount(field, &header.batch.micro_batches);
       case kSamples:
-        return Set(field, value, &header.batch.samples);
+        return reader_.ReadCount(field, &header.batch.samples);
       case kFinalBatch:
-        header.batch.final_batch = value != 0;
-        return absl::OkStatus();
+        return reader_.ReadInteger(field, 0, kAnyNumber,
+                                   &header.batch.final_batch);
+      case kRoute:
+        return reader_.ReadCount(field, &header.route);
+      case kTensors:
+        return ReadTensor(field);
+      case kPayload:
+        return absl::InvalidArgumentError("payload without checksum before it");
       case kDrains:
-        header.batch.drains = value != 0;
-        return absl::OkStatus();
+        return reader_.ReadInteger(field, 0, kAnyNumber, &header.batch.drains);
       case kTotalMicroBatches:
-        return Set(field, value, &header.batch.total_micro_batches);
+        return reader_.ReadCount(field, &header.batch.total_micro_batches);
       case kAdmitted:
-        return Set(field, value, &header.admitted_us);
+        return reader_.ReadCount(field, &header.admitted_us);
       case kSent:
-        return Set(field, value, &header.sent_us);
+        return reader_.ReadCount(field, &header.sent_us);
       default:
-        return Set(field, value, &header.route);
+        return reader_.Skip(field.type);
     }
   }
 
-  template <typename T>
-  static absl::Status Set(uint32_t field, uint64_t value, T* out) {
-    if (value > static_cast<uint64_t>(std::numeric_limits<T>::max())) {
-      return OutOfRange(field, value);
-    }
-    *out = static_cast<T>(value);
-    return absl::OkStatus();
-  }
-
-  static absl::Status OutOfRange(uint32_t field, uint64_t value) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("field ", field, " cannot be ", value));
-  }
-
-  absl::Status ReadTensor() {
-    PACELINE_ASSIGN_OR_RETURN(const int64_t length, reader_.ReadLength());
-    const int64_t end = reader_.position() + length;
+  absl::Status ReadTensor(const Field& outer) {
     if (layout_.header.tensors.size() == kMaxFrameTensors) {
       return absl::InvalidArgumentError(
           absl::StrCat("more than ", kMaxFrameTensors, " tensors"));
@@ -226,14 +185,10 @@ class FrameParser {
     TensorMeta tensor;
     tensor.shape.reserve(4);
     uint64_t codec = 0;
-    while (reader_.position() < end) {
-      PACELINE_ASSIGN_OR_RETURN(const WireReader::Field field,
-                                reader_.ReadField());
-      PACELINE_RETURN_IF_ERROR(ReadTensorField(field, &tensor, &codec));
-    }
-    if (reader_.position() != end) {
-      return absl::InvalidArgumentError("a tensor header runs over its end");
-    }
+    PACELINE_RETURN_IF_ERROR(reader_.ReadInside(outer, [&]() -> absl::Status {
+      PACELINE_ASSIGN_OR_RETURN(const Field field, reader_.ReadField());
+      return ReadTensorField(field, &tensor, &codec);
+    }));
     if (codec < 1 || codec > kMostCodec) {
       return absl::InvalidArgumentError(
           absl::StrCat("codec ", codec, " is not known"));
@@ -242,48 +197,32 @@ class FrameParser {
     return AddTensor(std::move(tensor));
   }
 
-  absl::Status ReadTensorField(const WireReader::Field& field,
-                               TensorMeta* tensor, uint64_t* codec) {
-    if (field.number > kCodec) return reader_.Skip(field.type);
-    if (field.number == kShape) return ReadShape(field, &tensor->shape);
-    if (field.type != WireType::kVarint) return WrongType(field);
-    PACELINE_ASSIGN_OR_RETURN(const uint64_t value, reader_.ReadVarint());
-    if (field.number == kCodec) {
-      *codec = value;
-    } else if (value < 1 || value >= kDTypes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("dtype ", value, " is not known"));
-    } else {
-      tensor->dtype = static_cast<DType>(value);
+  absl::Status ReadTensorField(const Field& field, TensorMeta* tensor,
+                               uint64_t* codec) {
+    switch (field.number) {
+      case kDType:
+        return reader_.ReadInteger(field, 1, kDTypes - 1, &tensor->dtype);
+      case kShape:
+        // Packed, or one by one: a protobuf parser must take both.
+        if (field.type == WireType::kVarint) return ReadDimension(tensor);
+        return reader_.ReadInside(field, [&] { return ReadDimension(tensor); });
+      case kCodec:
+        return reader_.ReadInteger(field, 0, kAnyNumber, codec);
+      default:
+        return reader_.Skip(field.type);
     }
-    return absl::OkStatus();
   }
 
-  // Packed, or one by one: a protobuf parser must take both.
-  absl::Status ReadShape(const WireReader::Field& field, Shape* shape) {
-    if (field.type == WireType::kVarint) return ReadDimension(shape);
-    if (field.type != WireType::kBytes) return WrongType(field);
-    PACELINE_ASSIGN_OR_RETURN(const int64_t length, reader_.ReadLength());
-    const int64_t end = reader_.position() + length;
-    while (reader_.position() < end) {
-      PACELINE_RETURN_IF_ERROR(ReadDimension(shape));
-    }
-    if (reader_.position() != end) {
-      return absl::InvalidArgumentError("a shape runs over its end");
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status ReadDimension(Shape* shape) {
+  absl::Status ReadDimension(TensorMeta* tensor) {
     PACELINE_ASSIGN_OR_RETURN(const uint64_t size, reader_.ReadVarint());
-    if (shape->size() == kMaxTensorDims) {
+    if (tensor->shape.size() == kMaxTensorDims) {
       return absl::InvalidArgumentError(absl::StrCat(
           "a tensor of more than ", kMaxTensorDims, " dimensions"));
     }
     if (size > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
       return absl::InvalidArgumentError("a dimension is negative");
     }
-    shape->push_back(static_cast<int64_t>(size));
+    tensor->shape.push_back(static_cast<int64_t>(size));
     return absl::OkStatus();
   }
 
@@ -312,8 +251,7 @@ class FrameParser {
   }
 
   absl::Status ReadTail(const WireReader::Field& field) {
-    if (field.type != WireType::kFixed64) return WrongType(field);
-    PACELINE_ASSIGN_OR_RETURN(layout_.checksum, reader_.ReadFixed64());
+    PACELINE_RETURN_IF_ERROR(reader_.ReadFixed64(field, &layout_.checksum));
     layout_.payload_offset = reader_.position();
     if (reader_.position() == total_bytes_) return absl::OkStatus();
 
@@ -363,44 +301,6 @@ class FrameParser {
   bool phase_seen_ = false;
 };
 
-// Walks over the bytes of a message in order.
-class SliceCursor {
- public:
-  explicit SliceCursor(absl::Span<const ByteSpan> slices) : slices_(slices) {}
-
-  // The next bytes, at least 1 and at most `limit` (> 0); empty at the end.
-  ByteSpan Next(size_t limit) {
-    while (slice_ < slices_.size() && offset_ == slices_[slice_].size()) {
-      ++slice_;
-      offset_ = 0;
-    }
-    if (slice_ == slices_.size()) return {};
-    const ByteSpan piece = slices_[slice_].subspan(offset_, limit);
-    offset_ += piece.size();
-    return piece;
-  }
-
- private:
-  absl::Span<const ByteSpan> slices_;
-  size_t slice_ = 0;
-  size_t offset_ = 0;
-};
-
-// Small enough that what was hashed is still in the first-level cache when it
-// is copied.
-constexpr size_t kChunkBytes = 16 << 10;
-
-// Calls visit(piece) for the next `bytes` bytes.
-template <typename Visit>
-void ForEachPiece(SliceCursor* cursor, int64_t bytes, Visit visit) {
-  while (bytes > 0) {
-    const ByteSpan piece = cursor->Next(std::min<size_t>(bytes, kChunkBytes));
-    if (piece.empty()) return;
-    visit(piece);
-    bytes -= static_cast<int64_t>(piece.size());
-  }
-}
-
 }  // namespace
 
 EncodedFrame EncodeFrame(Frame frame, Codec codec) {
@@ -419,19 +319,15 @@ EncodedFrame EncodeFrame(Frame frame, Codec codec) {
     checksum.Update({tensor.data.get(), static_cast<size_t>(tensor.bytes())});
   }
   AppendTag(&encoded.prefix, kChecksum, WireType::kFixed64);
-  for (uint64_t digest = checksum.Digest(), i = 0; i < 8; ++i, digest >>= 8) {
-    encoded.prefix.push_back(static_cast<char>(digest));
-  }
+  AppendFixed64(&encoded.prefix, checksum.Digest());
   if (encoded.payload_bytes > 0) {
-    AppendTag(&encoded.prefix, kPayload, WireType::kBytes);
-    AppendVarint(&encoded.prefix, encoded.payload_bytes);
+    AppendLength(&encoded.prefix, kPayload, encoded.payload_bytes);
   }
   return encoded;
 }
 
-absl::StatusOr<FrameLayout> ParseFrame(absl::Span<const ByteSpan> slices) {
-  int64_t total_bytes = 0;
-  for (const ByteSpan slice : slices) total_bytes += slice.size();
+absl::StatusOr<FrameLayout> ParseFrame(ByteSpans slices) {
+  const int64_t total_bytes = TotalBytes(slices);
   if (total_bytes > kMaxTotalBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("a message of ", total_bytes, " bytes"));
@@ -439,19 +335,17 @@ absl::StatusOr<FrameLayout> ParseFrame(absl::Span<const ByteSpan> slices) {
   return FrameParser(slices, total_bytes, /*total_is_known=*/true).Parse();
 }
 
-absl::StatusOr<FrameLayout> ParseFirstPiece(absl::Span<const ByteSpan> slices) {
+absl::StatusOr<FrameLayout> ParseFirstPiece(ByteSpans slices) {
   return FrameParser(slices, kMaxTotalBytes, /*total_is_known=*/false).Parse();
 }
 
 absl::StatusOr<TensorList> ReadPayload(
-    absl::Span<const ByteSpan> slices, const FrameLayout& layout,
+    ByteSpans slices, const FrameLayout& layout,
     absl::FunctionRef<Tensor(DType, Shape)> allocate) {
-  SliceCursor cursor(slices);
   Checksum checksum;
-  ForEachPiece(&cursor, layout.header_bytes,
+  ForEachPiece(slices, 0, layout.header_bytes,
                [&](ByteSpan piece) { checksum.Update(piece); });
-  ForEachPiece(&cursor, layout.payload_offset - layout.header_bytes,
-               [](ByteSpan) {});
+  int64_t offset = layout.payload_offset;
 
   TensorList tensors;
   tensors.reserve(layout.header.tensors.size());
@@ -461,11 +355,12 @@ absl::StatusOr<TensorList> ReadPayload(
     const bool raw = meta.codec == Codec::kRaw;
     const Tensor wire = raw ? tensor : allocate(DType::kU8, Shape{wire_bytes});
     uint8_t* out = wire.data.get();
-    ForEachPiece(&cursor, wire_bytes, [&](ByteSpan piece) {
+    ForEachPiece(slices, offset, wire_bytes, [&](ByteSpan piece) {
       checksum.Update(piece);
       std::memcpy(out, piece.data(), piece.size());
       out += piece.size();
     });
+    offset += wire_bytes;
     if (!raw) Decode(meta.codec, wire.As<uint8_t>(), tensor);
   }
   if (checksum.Digest() != layout.checksum) {

@@ -20,12 +20,10 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
 #include "core/transfer/frame.h"
+#include "core/transfer/wire.h"
 
 namespace paceline {
-
-using ByteSpan = absl::Span<const uint8_t>;
 
 // A header with the most tensors and dimensions is below 2 KiB; the rest is
 // room for fields of later versions.
@@ -64,10 +62,10 @@ struct FrameLayout {
 //                          what is wrong and where.  A frame that passes has a
 //                          payload of exactly its tensors' bytes, and these
 //                          take at most four times as much memory.
-absl::StatusOr<FrameLayout> ParseFrame(absl::Span<const ByteSpan> slices);
+absl::StatusOr<FrameLayout> ParseFrame(ByteSpans slices);
 
 // As ParseFrame, of a frame's first piece; the others are still to come.
-absl::StatusOr<FrameLayout> ParseFirstPiece(absl::Span<const ByteSpan> slices);
+absl::StatusOr<FrameLayout> ParseFirstPiece(ByteSpans slices);
 
 // Copies the payload into fresh tensors and checks it in the same pass; what a
 // codec made smaller is decoded.
@@ -75,7 +73,7 @@ absl::StatusOr<FrameLayout> ParseFirstPiece(absl::Span<const ByteSpan> slices);
 // O(bytes).
 // Errors: DataLoss  the checksum is wrong
 absl::StatusOr<TensorList> ReadPayload(
-    absl::Span<const ByteSpan> slices, const FrameLayout& layout,
+    ByteSpans slices, const FrameLayout& layout,
     absl::FunctionRef<Tensor(DType, Shape)> allocate = Tensor::Allocate);
 
 }  // namespace paceline

@@ -1,15 +1,13 @@
 #include "core/transfer/round_frame.h"
 
 #include <algorithm>
-#include <cstring>
-#include <limits>
+#include <iterator>
 #include <utility>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
-#include "core/transfer/checksum.h"
 #include "core/transfer/wire.h"
 
 namespace paceline {
@@ -39,28 +37,6 @@ enum KeyField : uint32_t { kKind = 1, kStep = 2, kShard = 3, kVariant = 4 };
 constexpr uint64_t kMostKind = 3;
 constexpr int64_t kMaxPayloadBytes = int64_t{1} << 40;
 
-void AppendFixed64(std::string* out, uint64_t value) {
-  for (int shift = 0; shift < 64; shift += 8) {
-    out->push_back(static_cast<char>(value >> shift));
-  }
-}
-
-void AppendFixed64Field(std::string* out, int field, uint64_t value) {
-  if (value == 0) return;
-  AppendTag(out, field, WireType::kFixed64);
-  AppendFixed64(out, value);
-}
-
-void AppendLength(std::string* out, int field, int64_t bytes) {
-  AppendTag(out, field, WireType::kBytes);
-  AppendVarint(out, static_cast<uint64_t>(bytes));
-}
-
-void AppendBytesField(std::string* out, int field, const std::string& body) {
-  AppendLength(out, field, static_cast<int64_t>(body.size()));
-  *out += body;
-}
-
 std::string ProcessBody(const RoundProcess& process) {
   std::string body;
   AppendIntField(&body, kWorker, process.worker);
@@ -84,17 +60,11 @@ std::string KeyBody(const RoundPayloadHeader& payload) {
   return body;
 }
 
-absl::Status OutOfRange(uint32_t field, uint64_t value) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("field ", field, " cannot be ", value));
-}
-
 // Reads the fields, in any order.
 class RoundFrameParser {
  public:
-  RoundFrameParser(absl::Span<const absl::Span<const uint8_t>> slices,
-                   int64_t total_bytes)
-      : total_bytes_(total_bytes), reader_(slices, total_bytes) {}
+  explicit RoundFrameParser(ByteSpans slices)
+      : total_bytes_(TotalBytes(slices)), reader_(slices, total_bytes_) {}
 
   absl::StatusOr<RoundFrameLayout> Parse() {
     constexpr int64_t kMost =
@@ -116,21 +86,14 @@ class RoundFrameParser {
  private:
   using Field = WireReader::Field;
 
-  static absl::Status Want(const Field& field, WireType type) {
-    if (field.type == type) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat("field ", field.number, " has wire type ",
-                     static_cast<int>(field.type)));
-  }
-
   absl::Status ReadAny(const Field& field) {
     switch (field.number) {
       case kJob:
-        return ReadCount(field, &layout_.header.job);
+        return reader_.ReadCount(field, &layout_.header.job);
       case kAttempt:
-        return ReadCount(field, &layout_.header.attempt);
+        return reader_.ReadCount(field, &layout_.header.attempt);
       case kPlanVersion:
-        return ReadCount(field, &layout_.header.plan_version);
+        return reader_.ReadCount(field, &layout_.header.plan_version);
       case kFrom:
         return ReadProcess(field, &layout_.header.from);
       case kTo:
@@ -139,13 +102,13 @@ class RoundFrameParser {
         layout_.header.payload.emplace(payload_);
         return ReadKey(field, &*layout_.header.payload);
       case kPayloadBytes:
-        return ReadCount(field, &payload_.bytes);
+        return reader_.ReadCount(field, &payload_.bytes);
       case kChunk:
-        return ReadCount(field, &layout_.header.chunk);
+        return reader_.ReadCount(field, &layout_.header.chunk);
       case kChecksum:
-        return ReadFixed64(field, &layout_.header.checksum);
+        return reader_.ReadFixed64(field, &layout_.header.checksum);
       case kAddress:
-        return ReadFixed64(field, &layout_.header.address);
+        return reader_.ReadFixed64(field, &layout_.header.address);
       case kMemory:
         return ReadMemory(field, &layout_.header.memory.emplace());
       case kFurther:
@@ -159,46 +122,22 @@ class RoundFrameParser {
     }
   }
 
-  // Whatever is counted is not negative.
-  template <typename T>
-  absl::Status ReadCount(const Field& field, T* out) {
-    PACELINE_RETURN_IF_ERROR(Want(field, WireType::kVarint));
-    PACELINE_ASSIGN_OR_RETURN(const uint64_t value, reader_.ReadVarint());
-    if (value > static_cast<uint64_t>(std::numeric_limits<T>::max())) {
-      return OutOfRange(field.number, value);
-    }
-    *out = static_cast<T>(value);
-    return absl::OkStatus();
-  }
-
-  absl::Status ReadFixed64(const Field& field, uint64_t* out) {
-    PACELINE_RETURN_IF_ERROR(Want(field, WireType::kFixed64));
-    PACELINE_ASSIGN_OR_RETURN(*out, reader_.ReadFixed64());
-    return absl::OkStatus();
-  }
-
   // Calls `read` for each field inside of `outer`.
-  absl::Status ReadInside(const Field& outer,
+  absl::Status ReadFields(const Field& outer,
                           absl::FunctionRef<absl::Status(const Field&)> read) {
-    PACELINE_RETURN_IF_ERROR(Want(outer, WireType::kBytes));
-    PACELINE_ASSIGN_OR_RETURN(const int64_t length, reader_.ReadLength());
-    const int64_t end = reader_.position() + length;
-    while (reader_.position() < end) {
+    return reader_.ReadInside(outer, [&]() -> absl::Status {
       PACELINE_ASSIGN_OR_RETURN(const Field field, reader_.ReadField());
-      PACELINE_RETURN_IF_ERROR(read(field));
-    }
-    if (reader_.position() == end) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat("field ", outer.number, " runs over its end"));
+      return read(field);
+    });
   }
 
   absl::Status ReadProcess(const Field& outer, RoundProcess* process) {
-    return ReadInside(outer, [this, process](const Field& field) {
+    return ReadFields(outer, [this, process](const Field& field) {
       switch (field.number) {
         case kWorker:
-          return ReadCount(field, &process->worker);
+          return reader_.ReadCount(field, &process->worker);
         case kIncarnation:
-          return ReadFixed64(field, &process->incarnation);
+          return reader_.ReadFixed64(field, &process->incarnation);
         default:
           return reader_.Skip(field.type);
       }
@@ -206,12 +145,12 @@ class RoundFrameParser {
   }
 
   absl::Status ReadMemory(const Field& outer, RoundMemory* memory) {
-    return ReadInside(outer, [this, memory](const Field& field) {
+    return ReadFields(outer, [this, memory](const Field& field) {
       switch (field.number) {
         case kProcess:
-          return ReadCount(field, &memory->process);
+          return reader_.ReadCount(field, &memory->process);
         case kWordAddress:
-          return ReadFixed64(field, &memory->word_address);
+          return reader_.ReadFixed64(field, &memory->word_address);
         default:
           return reader_.Skip(field.type);
       }
@@ -219,16 +158,16 @@ class RoundFrameParser {
   }
 
   absl::Status ReadKey(const Field& outer, RoundPayloadHeader* payload) {
-    return ReadInside(outer, [this, payload](const Field& field) {
+    return ReadFields(outer, [this, payload](const Field& field) {
       switch (field.number) {
         case kKind:
-          return ReadCount(field, &payload->kind);
+          return reader_.ReadCount(field, &payload->kind);
         case kStep:
-          return ReadCount(field, &payload->step);
+          return reader_.ReadCount(field, &payload->step);
         case kShard:
-          return ReadCount(field, &payload->shard);
+          return reader_.ReadCount(field, &payload->shard);
         case kVariant:
-          return ReadFixed64(field, &payload->variant);
+          return reader_.ReadFixed64(field, &payload->variant);
         default:
           return reader_.Skip(field.type);
       }
@@ -237,24 +176,19 @@ class RoundFrameParser {
 
   // Packed, as protobuf writes them.
   absl::Status ReadFurther(const Field& field) {
-    PACELINE_RETURN_IF_ERROR(Want(field, WireType::kBytes));
-    PACELINE_ASSIGN_OR_RETURN(const int64_t length, reader_.ReadLength());
     std::vector<uint64_t>& further = layout_.header.further;
-    const auto bytes = static_cast<int64_t>(sizeof(uint64_t));
-    const int64_t count = length / bytes;
-    if (length % bytes != 0 ||
-        static_cast<int64_t>(further.size()) + count >= kMostLentTogether) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("field ", field.number, " of ", length, " bytes"));
-    }
-    for (int64_t i = 0; i < count; ++i) {
+    return reader_.ReadInside(field, [&]() -> absl::Status {
+      if (std::ssize(further) + 1 >= kMostLentTogether) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "field ", field.number, " with more than ", further.size()));
+      }
       PACELINE_ASSIGN_OR_RETURN(further.emplace_back(), reader_.ReadFixed64());
-    }
-    return absl::OkStatus();
+      return absl::OkStatus();
+    });
   }
 
   absl::Status ReadBody(const Field& field, RoundFrameLayout::Kind kind) {
-    PACELINE_RETURN_IF_ERROR(Want(field, WireType::kBytes));
+    PACELINE_RETURN_IF_ERROR(WireReader::Want(field, WireType::kBytes));
     if (layout_.kind != RoundFrameLayout::Kind::kHello) {
       return absl::InvalidArgumentError("more than one message or piece");
     }
@@ -275,9 +209,12 @@ class RoundFrameParser {
     if (layout_.header.payload.has_value()) {
       layout_.header.payload->bytes = payload_.bytes;
       const uint8_t kind = layout_.header.payload->kind;
-      if (kind < 1 || kind > kMostKind) return OutOfRange(kPayload, kind);
+      if (kind < 1 || kind > kMostKind) {
+        return WireReader::OutOfRange({kPayload, WireType::kBytes}, kind);
+      }
       if (payload_.bytes > kMaxPayloadBytes) {
-        return OutOfRange(kPayloadBytes, static_cast<uint64_t>(payload_.bytes));
+        return WireReader::OutOfRange({kPayloadBytes, WireType::kVarint},
+                                      static_cast<uint64_t>(payload_.bytes));
       }
     }
     const bool lent = layout_.header.address != 0;
@@ -328,24 +265,6 @@ class RoundFrameParser {
   RoundPayloadHeader payload_;  // its bytes, which may come before the key
 };
 
-// Calls `use` with the pieces of [offset, offset + bytes), in order.
-void ForEachSpan(absl::Span<const absl::Span<const uint8_t>> slices,
-                 int64_t offset, int64_t bytes,
-                 absl::FunctionRef<void(absl::Span<const uint8_t>)> use) {
-  for (const absl::Span<const uint8_t> slice : slices) {
-    const auto size = static_cast<int64_t>(slice.size());
-    if (offset >= size) {
-      offset -= size;
-      continue;
-    }
-    const int64_t here = std::min(size - offset, bytes);
-    if (here == 0) return;
-    use(slice.subspan(static_cast<size_t>(offset), static_cast<size_t>(here)));
-    offset = 0;
-    bytes -= here;
-  }
-}
-
 }  // namespace
 
 std::string EncodeRoundHello(const RoundFrameHeader& header) {
@@ -395,42 +314,8 @@ std::string EncodeRoundLoan(const RoundFrameHeader& header) {
   return out;
 }
 
-absl::StatusOr<RoundFrameLayout> ParseRoundFrame(
-    absl::Span<const absl::Span<const uint8_t>> slices) {
-  int64_t total_bytes = 0;
-  for (const absl::Span<const uint8_t> slice : slices) {
-    total_bytes += static_cast<int64_t>(slice.size());
-  }
-  return RoundFrameParser(slices, total_bytes).Parse();
-}
-
-std::string CopyBytes(absl::Span<const absl::Span<const uint8_t>> slices,
-                      int64_t offset, int64_t bytes) {
-  std::string out;
-  out.reserve(static_cast<size_t>(bytes));
-  ForEachSpan(slices, offset, bytes, [&out](absl::Span<const uint8_t> span) {
-    out.append(reinterpret_cast<const char*>(span.data()), span.size());
-  });
-  return out;
-}
-
-uint64_t CopyAndHash(absl::Span<const absl::Span<const uint8_t>> slices,
-                     int64_t offset, absl::Span<uint8_t> target) {
-  // No more than stays in a small cache from the copy to the hash.
-  constexpr size_t kBlockBytes = 16 << 10;
-  Checksum checksum;
-  uint8_t* out = target.data();
-  ForEachSpan(slices, offset, static_cast<int64_t>(target.size()),
-              [&](absl::Span<const uint8_t> span) {
-                while (!span.empty()) {
-                  const size_t here = std::min(span.size(), kBlockBytes);
-                  std::memcpy(out, span.data(), here);
-                  checksum.Update({out, here});
-                  out += here;
-                  span.remove_prefix(here);
-                }
-              });
-  return checksum.Digest();
+absl::StatusOr<RoundFrameLayout> ParseRoundFrame(ByteSpans slices) {
+  return RoundFrameParser(slices).Parse();
 }
 
 }  // namespace paceline

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
+#include "core/transfer/wire.h"
 
 namespace paceline {
 
@@ -102,15 +102,6 @@ struct RoundFrameLayout {
 //                          what is wrong and where.  A piece that passes has a
 //                          payload key with more bytes than its chunk begins
 //                          at, and exactly as much data as belongs there.
-absl::StatusOr<RoundFrameLayout> ParseRoundFrame(
-    absl::Span<const absl::Span<const uint8_t>> slices);
-
-// Copies [offset, offset + bytes) of what is scattered over `slices`.
-std::string CopyBytes(absl::Span<const absl::Span<const uint8_t>> slices,
-                      int64_t offset, int64_t bytes);
-
-// The same into `target`, hashed while it is in the cache: XXH3-64.
-uint64_t CopyAndHash(absl::Span<const absl::Span<const uint8_t>> slices,
-                     int64_t offset, absl::Span<uint8_t> target);
+absl::StatusOr<RoundFrameLayout> ParseRoundFrame(ByteSpans slices);
 
 }  // namespace paceline

@@ -1,11 +1,63 @@
 #include "core/transfer/wire.h"
 
 #include <algorithm>
+#include <cstring>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
+#include "core/transfer/checksum.h"
 
 namespace paceline {
+
+int64_t TotalBytes(ByteSpans slices) {
+  int64_t bytes = 0;
+  for (const ByteSpan slice : slices) bytes += std::ssize(slice);
+  return bytes;
+}
+
+void ForEachPiece(ByteSpans slices, int64_t offset, int64_t bytes,
+                  absl::FunctionRef<void(ByteSpan)> use) {
+  for (ByteSpan slice : slices) {
+    if (offset >= std::ssize(slice)) {
+      offset -= std::ssize(slice);
+      continue;
+    }
+    slice.remove_prefix(static_cast<size_t>(offset));
+    offset = 0;
+    slice = slice.first(std::min(slice.size(), static_cast<size_t>(bytes)));
+    bytes -= std::ssize(slice);
+    while (!slice.empty()) {
+      const size_t here = std::min(slice.size(), kHashedBytes);
+      use(slice.first(here));
+      slice.remove_prefix(here);
+    }
+    if (bytes == 0) return;
+  }
+}
+
+std::string CopyBytes(ByteSpans slices, int64_t offset, int64_t bytes) {
+  std::string out;
+  out.reserve(static_cast<size_t>(bytes));
+  ForEachPiece(slices, offset, bytes, [&out](ByteSpan piece) {
+    out.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+  });
+  return out;
+}
+
+uint64_t CopyAndHash(ByteSpans slices, int64_t offset,
+                     absl::Span<uint8_t> target) {
+  Checksum checksum;
+  uint8_t* out = target.data();
+  ForEachPiece(slices, offset, std::ssize(target), [&](ByteSpan piece) {
+    std::memcpy(out, piece.data(), piece.size());
+    checksum.Update({out, piece.size()});
+    out += piece.size();
+  });
+  return checksum.Digest();
+}
+
+// --- Writing ----------------------------------------------------------------
 
 void AppendVarint(std::string* out, uint64_t value) {
   while (value >= 0x80) {
@@ -26,8 +78,31 @@ void AppendIntField(std::string* out, int field, int64_t value) {
   AppendVarint(out, static_cast<uint64_t>(value));
 }
 
-WireReader::WireReader(absl::Span<const absl::Span<const uint8_t>> slices,
-                       int64_t limit)
+void AppendFixed64(std::string* out, uint64_t value) {
+  for (int shift = 0; shift < 64; shift += 8) {
+    out->push_back(static_cast<char>(value >> shift));
+  }
+}
+
+void AppendFixed64Field(std::string* out, int field, uint64_t value) {
+  if (value == 0) return;
+  AppendTag(out, field, WireType::kFixed64);
+  AppendFixed64(out, value);
+}
+
+void AppendLength(std::string* out, int field, int64_t bytes) {
+  AppendTag(out, field, WireType::kBytes);
+  AppendVarint(out, static_cast<uint64_t>(bytes));
+}
+
+void AppendBytesField(std::string* out, int field, const std::string& body) {
+  AppendLength(out, field, std::ssize(body));
+  *out += body;
+}
+
+// --- Reading ----------------------------------------------------------------
+
+WireReader::WireReader(ByteSpans slices, int64_t limit)
     : slices_(slices), limit_(limit) {}
 
 absl::StatusOr<WireReader::Field> WireReader::ReadField() {
@@ -126,6 +201,42 @@ absl::Status WireReader::Advance(int64_t bytes) {
 absl::Status WireReader::Truncated() const {
   return absl::InvalidArgumentError(
       absl::StrCat("the bytes end at ", position_, ", inside a field"));
+}
+
+absl::Status WireReader::Want(const Field& field, WireType type) {
+  if (field.type == type) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "field ", field.number, " has wire type ", static_cast<int>(field.type)));
+}
+
+absl::Status WireReader::OutOfRange(const Field& field, uint64_t value) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("field ", field.number, " cannot be ", value));
+}
+
+absl::Status WireReader::ReadBetween(const Field& field, uint64_t least,
+                                     uint64_t most, uint64_t* out) {
+  PACELINE_RETURN_IF_ERROR(Want(field, WireType::kVarint));
+  PACELINE_ASSIGN_OR_RETURN(*out, ReadVarint());
+  return *out < least || *out > most ? OutOfRange(field, *out)
+                                     : absl::OkStatus();
+}
+
+absl::Status WireReader::ReadFixed64(const Field& field, uint64_t* out) {
+  PACELINE_RETURN_IF_ERROR(Want(field, WireType::kFixed64));
+  PACELINE_ASSIGN_OR_RETURN(*out, ReadFixed64());
+  return absl::OkStatus();
+}
+
+absl::Status WireReader::ReadInside(const Field& field,
+                                    absl::FunctionRef<absl::Status()> read) {
+  PACELINE_RETURN_IF_ERROR(Want(field, WireType::kBytes));
+  PACELINE_ASSIGN_OR_RETURN(const int64_t length, ReadLength());
+  const int64_t end = position_ + length;
+  while (position_ < end) PACELINE_RETURN_IF_ERROR(read());
+  if (position_ == end) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("field ", field.number, " runs over its end"));
 }
 
 }  // namespace paceline

@@ -1,14 +1,35 @@
-// The protobuf wire format, as much of it as a frame's header needs.
+// The protobuf wire format, as much of it as the headers of frames need, and
+// messages whose bytes lie in several pieces of memory.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
 namespace paceline {
+
+using ByteSpan = absl::Span<const uint8_t>;
+// A message, scattered over pieces of memory.
+using ByteSpans = absl::Span<const ByteSpan>;
+
+int64_t TotalBytes(ByteSpans slices);
+// Calls `use` with the pieces of [offset, offset + bytes), in order, each of at
+// most kHashedBytes.
+void ForEachPiece(ByteSpans slices, int64_t offset, int64_t bytes,
+                  absl::FunctionRef<void(ByteSpan)> use);
+// Small enough that what was copied is still in the first-level cache when it
+// is hashed.
+inline constexpr size_t kHashedBytes = 16 << 10;
+// Copies [offset, offset + bytes).
+std::string CopyBytes(ByteSpans slices, int64_t offset, int64_t bytes);
+// Copies [offset, offset + target.size()) and gives its XXH3-64.
+uint64_t CopyAndHash(ByteSpans slices, int64_t offset,
+                     absl::Span<uint8_t> target);
 
 enum class WireType : uint8_t {
   kVarint = 0,
@@ -21,13 +42,18 @@ void AppendVarint(std::string* out, uint64_t value);
 void AppendTag(std::string* out, int field, WireType type);
 // Nothing when the value is 0, as proto3 has it.
 void AppendIntField(std::string* out, int field, int64_t value);
+void AppendFixed64Field(std::string* out, int field, uint64_t value);
+void AppendFixed64(std::string* out, uint64_t value);
+// What stands before the `bytes` of a field.
+void AppendLength(std::string* out, int field, int64_t bytes);
+void AppendBytesField(std::string* out, int field, const std::string& body);
 
 // Reads forward through memory in pieces.  Thread-compatible; the pieces
 // outlive it.
 class WireReader {
  public:
   // No more than `limit` bytes of `slices` are ever looked at.
-  WireReader(absl::Span<const absl::Span<const uint8_t>> slices, int64_t limit);
+  WireReader(ByteSpans slices, int64_t limit);
 
   int64_t position() const { return position_; }
   bool done() const { return position_ >= limit_; }
@@ -47,12 +73,42 @@ class WireReader {
   absl::Status Skip(WireType type);
   absl::Status Advance(int64_t bytes);
 
+  // What follows is the value of `field`.  Errors: also of another wire type,
+  // and a value that its type has no room for.
+
+  // What is counted is not negative.
+  template <typename T>
+  absl::Status ReadCount(const Field& field, T* out) {
+    return ReadInteger(field, 0, std::numeric_limits<T>::max(), out);
+  }
+  // An enum's number between `least` and `most`.
+  template <typename T>
+  absl::Status ReadInteger(const Field& field, uint64_t least, uint64_t most,
+                           T* out) {
+    uint64_t value = 0;
+    if (absl::Status read = ReadBetween(field, least, most, &value);
+        !read.ok()) {
+      return read;
+    }
+    *out = static_cast<T>(value);
+    return absl::OkStatus();
+  }
+  absl::Status ReadFixed64(const Field& field, uint64_t* out);
+  // Calls `read` at each position up to the end of `field`.
+  absl::Status ReadInside(const Field& field,
+                          absl::FunctionRef<absl::Status()> read);
+
+  static absl::Status Want(const Field& field, WireType type);
+  static absl::Status OutOfRange(const Field& field, uint64_t value);
+
  private:
+  absl::Status ReadBetween(const Field& field, uint64_t least, uint64_t most,
+                           uint64_t* out);
   // False at the end.
   bool ReadByte(uint8_t* byte);
   absl::Status Truncated() const;
 
-  absl::Span<const absl::Span<const uint8_t>> slices_;
+  ByteSpans slices_;
   const int64_t limit_;
   int64_t position_ = 0;
   size_t slice_ = 0;

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "core/base/status_macros.h"
-#include "core/transfer/frame_check.h"
+#include "core/transfer/frame.h"
 #include "worker/mailbox.h"
 
 namespace paceline {

@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/random.h"
-#include "core/transfer/sha256.h"
+#include "core/transfer/checksum.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/weights/safetensors.h"

@@ -8,7 +8,7 @@
 #include "core/base/status_macros.h"
 #include "core/obs/log.h"
 #include "core/optim/step_gate.h"
-#include "core/round/gossip.h"
+#include "core/round/rule_blocks.h"
 #include "core/schedule/instruction.h"
 #include "worker/rounds/round_part.h"
 

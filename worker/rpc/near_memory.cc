@@ -10,7 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
-#include "core/transfer/sha256.h"
+#include "core/transfer/checksum.h"
 
 namespace paceline {
 

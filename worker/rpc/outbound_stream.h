@@ -16,7 +16,6 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "core/transfer/credit.h"
-#include "core/transfer/resend_window.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/status.h"

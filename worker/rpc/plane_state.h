@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "core/transfer/fence.h"
+#include "core/transfer/frame.h"
 #include "paceline/v1/stage.pb.h"
 #include "worker/rpc/data_plane.h"
 #include "worker/rpc/inbound_stream.h"

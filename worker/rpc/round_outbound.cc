@@ -12,7 +12,7 @@
 #include "core/obs/log.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/status.h"
-#include "core/transfer/fence.h"
+#include "core/transfer/frame.h"
 #include "paceline/v1/round.pb.h"
 #include "worker/rpc/frame_buffer.h"
 

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
-#include "core/transfer/fence.h"
+#include "core/transfer/frame.h"
 #include "worker/rpc/near_memory.h"
 
 namespace paceline {

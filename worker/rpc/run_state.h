@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "core/transfer/credit.h"
-#include "core/transfer/frame_check.h"
+#include "core/transfer/frame.h"
 #include "core/transfer/frame_codec.h"
 #include "worker/mailbox.h"
 #include "worker/rpc/inbound_stream.h"

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/base/status_macros.h"
-#include "core/transfer/sha256.h"
+#include "core/transfer/checksum.h"
 #include "worker/byte_file.h"
 #include "worker/cpu.h"
 #include "worker/torch/guard.h"

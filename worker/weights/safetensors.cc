@@ -16,7 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "core/base/status_macros.h"
 #include "core/model/safetensors_layout.h"
-#include "core/transfer/sha256.h"
+#include "core/transfer/checksum.h"
 #include "worker/weights/atomic_file.h"
 #include "worker/weights/safetensors_header.h"
 

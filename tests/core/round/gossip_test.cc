@@ -1,5 +1,3 @@
-#include "core/round/gossip.h"
-
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -7,6 +5,8 @@
 #include <set>
 
 #include "core/base/random.h"
+#include "core/round/gossip_member.h"
+#include "core/round/rule_blocks.h"
 #include "gtest/gtest.h"
 
 namespace paceline {

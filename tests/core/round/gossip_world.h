@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "core/base/random.h"
-#include "core/round/gossip.h"
 #include "core/round/gossip_member.h"
+#include "core/round/rule_blocks.h"
 #include "tests/core/round/small_group.h"
 
 namespace paceline {

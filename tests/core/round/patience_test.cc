@@ -1,5 +1,4 @@
-#include "core/round/patience.h"
-
+#include "core/round/deadline.h"
 #include "gtest/gtest.h"
 
 namespace paceline {

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "core/base/random.h"
-#include "core/round/sorting_network.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -237,7 +237,7 @@ TEST(FrameCodec, RefusesAPayloadThatIsNotItsTensorsBytes) {
 TEST(FrameCodec, RefusesUnknownDtypeCodecAndNegativeDimension) {
   ExpectRefused(
       WithTail(SmallHeader() + TensorField(TensorBody(7, {1}, 1)), "1234"),
-      "dtype 7");
+      "field 1 cannot be 7");
   ExpectRefused(
       WithTail(SmallHeader() + TensorField(TensorBody(1, {1}, 9)), "1234"),
       "codec 9");

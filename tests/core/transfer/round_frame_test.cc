@@ -161,10 +161,10 @@ TEST(RoundFrame, RefusesMorePiecesTogetherThanThereAreOrMayBe) {
   header = PieceHeader(100 * kMaxRoundDataBytes, 0);
   header.address = 16;
   header.further.resize(kMostLentTogether);
-  ExpectRefused(EncodeRoundLoan(header), "field 12 of 32 bytes");
+  ExpectRefused(EncodeRoundLoan(header), "field 12 with more than 3");
   header.further = {1, 2};
   const std::string twice = EncodeRoundLoan(header);
-  ExpectRefused(twice + twice, "field 12 of 16 bytes");
+  ExpectRefused(twice + twice, "field 12 with more than 3");
   header.address = 0;
   ExpectRefused(EncodeRoundLoan(header), "no address");
 }

@@ -1,7 +1,6 @@
-#include "core/transfer/sha256.h"
-
 #include <string>
 
+#include "core/transfer/checksum.h"
 #include "gtest/gtest.h"
 
 namespace paceline {

@@ -8,9 +8,7 @@
 
 #include "core/base/random.h"
 #include "core/transfer/credit.h"
-#include "core/transfer/fence.h"
-#include "core/transfer/frame_check.h"
-#include "core/transfer/resend_window.h"
+#include "core/transfer/frame.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

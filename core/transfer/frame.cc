@@ -1,4 +1,4 @@
-#include "core/transfer/frame_check.h"
+#include "core/transfer/frame.h"
 
 #include <algorithm>
 #include <utility>
@@ -163,6 +163,18 @@ std::string ToText(const TensorMeta& tensor) {
                       tensor.codec == Codec::kRaw ? "" : " as ",
                       tensor.codec == Codec::kRaw ? absl::string_view()
                                                   : CodecName(tensor.codec));
+}
+
+FenceVerdict DecideFence(const FenceState& mine, const Fence& theirs) {
+  if (mine.closed && theirs <= *mine.closed) return FenceVerdict::kDropOlder;
+  if (!mine.open || theirs > *mine.open) return FenceVerdict::kHoldNewer;
+  return theirs == *mine.open ? FenceVerdict::kAccept
+                              : FenceVerdict::kDropOlder;
+}
+
+std::string ToText(const Fence& fence) {
+  return absl::StrCat("job=", fence.job.value, " attempt=", fence.attempt,
+                      " plan=", fence.plan_version);
 }
 
 }  // namespace paceline
