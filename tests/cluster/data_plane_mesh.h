@@ -83,7 +83,7 @@ class MemoryLinkMesh final : public LinkMesh {
 // A DataPlane with its server.  Thread-compatible.
 class PlaneNode {
  public:
-  explicit PlaneNode(const DataPlaneOptions& options = {}) : plane(options) {
+  explicit PlaneNode(const PlaneOptions& options = {}) : plane(options) {
     StartServerOn(0);
   }
   ~PlaneNode() {
@@ -140,8 +140,7 @@ inline RunWiring WiringOf(const MeshSpec& spec, int self,
 
 class RpcLinkMesh final : public LinkMesh {
  public:
-  explicit RpcLinkMesh(const MeshSpec& spec,
-                       const DataPlaneOptions& options = {}) {
+  explicit RpcLinkMesh(const MeshSpec& spec, const PlaneOptions& options = {}) {
     const int workers = WorkersOf(spec);
     std::vector<std::string> addresses;
     for (int worker = 0; worker < workers; ++worker) {

@@ -96,7 +96,8 @@ class ReceiverTest : public ::testing::Test {
  protected:
   explicit ReceiverTest(absl::Duration hold = absl::Seconds(30),
                         absl::Duration hello = absl::Seconds(10))
-      : node_(DataPlaneOptions{hold, absl::Seconds(1), hello}) {}
+      : node_(PlaneOptions{
+            .hold = hold, .linger = absl::Seconds(1), .hello = hello}) {}
 
   RunConnections Open(const Fence& fence) {
     MeshSpec spec;

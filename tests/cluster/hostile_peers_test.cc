@@ -65,7 +65,7 @@ TEST(HostilePeers, CostAWorkerABoundedAmountOfMemoryAndNoFrame) {
   constexpr int kStrangers = 300;
   constexpr int64_t kMostBytes =
       int64_t{StrangerLimit::kMostOfAHost} * kMaxRequestBytes + (96 << 20);
-  RpcLinkMesh mesh({}, DataPlaneOptions{.hello = absl::Seconds(5)});
+  RpcLinkMesh mesh({}, PlaneOptions{.hello = absl::Seconds(5)});
   PassFrames(mesh, 0, 10);
   const int64_t before = ResidentBytes();
 

@@ -77,7 +77,7 @@ TEST_F(RoundPair, TellsThatAnotherProcessListensThere) {
   const int port = nodes_[0]->port();
   nodes_[0]->Stop();
   ASSERT_TRUE(sinks_[1].AwaitLink(0, /*up=*/false, /*refused=*/true));
-  RoundPlane another(RoundPlaneOptions{.incarnation = Incarnation{5}});
+  RoundPlane another(PlaneOptions{.incarnation = Incarnation{5}});
   ServerOptions options;
   options.listen = absl::StrCat("127.0.0.1:", port);
   auto server = StartServer(options, {another.service()});
@@ -137,8 +137,8 @@ TEST_F(RoundPair, CountsWhatItSendsAndReceives) {
   Offer(PartKey(4), ReadyPayload(kTwoChunks, 2));
   ASSERT_TRUE(sinks_[0].AwaitMessages(1));
 
-  const RoundPlaneStats sent = nodes_[1]->plane.stats();
-  const RoundPlaneStats received = nodes_[0]->plane.stats();
+  const PlaneStats sent = nodes_[1]->plane.stats();
+  const PlaneStats received = nodes_[0]->plane.stats();
 
   // A message and two chunks, which are lent with one frame where both are
   // ready before the first one leaves.
@@ -169,7 +169,7 @@ TEST_F(RoundPair, LendsItsChunksToAMemberOfThisMachine) {
   const int64_t steps = OfferUntilSomethingIsLent();
 
   ASSERT_GT(steps, 0);
-  const RoundPlaneStats stats = nodes_[0]->plane.stats();
+  const PlaneStats stats = nodes_[0]->plane.stats();
   EXPECT_LE(stats.bytes_borrowed, stats.bytes_received);
   EXPECT_EQ(stats.checksum_errors, 0);
 }

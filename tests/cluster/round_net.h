@@ -20,7 +20,7 @@ inline const Fence kRoundFence{JobId{3}, 1, 1};
 // Thread-compatible.
 class RoundNode {
  public:
-  explicit RoundNode(int member, const RoundPlaneOptions& options = {})
+  explicit RoundNode(int member, const PlaneOptions& options = {})
       : member_(member), plane(options) {
     StartServerOn(0);
   }

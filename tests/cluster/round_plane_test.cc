@@ -374,8 +374,8 @@ TEST_F(RoundReceiver, SurvivesFramesWithFlippedBytes) {
 class RoundShortHold : public RoundReceiver {
  protected:
   RoundShortHold()
-      : RoundReceiver(RoundPlaneOptions{.incarnation = Incarnation{100},
-                                        .hold = absl::Milliseconds(20)}) {}
+      : RoundReceiver(PlaneOptions{.incarnation = Incarnation{100},
+                                   .hold = absl::Milliseconds(20)}) {}
 };
 
 TEST_F(RoundShortHold, EndsAStreamWhoseOrderNeverComes) {

@@ -108,7 +108,7 @@ class RawSender {
 // their address.
 class RoundReceiver : public ::testing::Test {
  protected:
-  explicit RoundReceiver(const RoundPlaneOptions& options = {})
+  explicit RoundReceiver(const PlaneOptions& options = {})
       : node_(0, options) {}
 
   void Open(const Fence& fence = kRoundFence) {

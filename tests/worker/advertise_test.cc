@@ -1,9 +1,8 @@
-#include "worker/rpc/advertise.h"
-
 #include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker/rpc/daemon.h"
 
 namespace paceline {
 namespace {

@@ -9,7 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/worker/agent_fixture.h"
-#include "worker/rpc/attach_convert.h"
+#include "worker/rpc/attach_client.h"
 
 namespace paceline {
 namespace {

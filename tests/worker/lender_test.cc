@@ -1,5 +1,3 @@
-#include "worker/rpc/lender.h"
-
 #include <unistd.h>
 
 #include <cstdint>

@@ -1,8 +1,8 @@
-#include "worker/rounds/loss_requests.h"
-
 #include <gtest/gtest.h>
 
 #include <thread>
+
+#include "worker/rounds/round_turn.h"
 
 namespace paceline {
 namespace {

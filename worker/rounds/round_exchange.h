@@ -33,7 +33,6 @@
 #include "absl/time/time.h"
 #include "core/base/clock.h"
 #include "worker/rounds/group_exchange.h"
-#include "worker/rounds/loss_requests.h"
 #include "worker/rounds/peer_links.h"
 #include "worker/rounds/round_driver.h"
 #include "worker/rounds/round_part.h"

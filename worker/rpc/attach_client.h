@@ -6,18 +6,22 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "core/base/thread.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/sync_stream.h"
 #include "paceline/v1/coordinator.grpc.pb.h"
+#include "paceline/v1/coordinator.pb.h"
 #include "worker/agent.h"
 #include "worker/cancel_token.h"
+#include "worker/run_order.h"
 
 namespace paceline {
 
@@ -97,5 +101,20 @@ class AttachClient {
   Thread heartbeat_thread_;
   Thread attach_thread_;
 };
+
+// The control stream's messages to the worker's structs and back.
+
+// What a worker shall be doing; neither: be idle.
+struct WorkerOrder {
+  std::optional<RunOrder> run;
+  std::optional<MeasureOrder> measure;
+  bool renew = false;  // be another process
+};
+
+// Errors: InvalidArgument  stages are not numbered 0, 1, 2, ...; an order to
+// measure nothing
+absl::StatusOr<WorkerOrder> FromProto(const v1::StandingOrder& proto);
+
+v1::Heartbeat ToProto(const HeartbeatContent& content, int64_t sequence);
 
 }  // namespace paceline

@@ -16,8 +16,8 @@
 #include "core/base/version.h"
 #include "core/obs/log.h"
 #include "core/obs/port_file.h"
+#include "core/rpc/channel.h"
 #include "worker/cpu.h"
-#include "worker/rpc/advertise.h"
 
 namespace paceline {
 namespace {
@@ -53,7 +53,7 @@ Daemon::Daemon(DaemonOptions options, ComputeParts compute)
       compute_(std::move(compute)),
       incarnation_(DrawIncarnation()),
       metrics_(registry_, kVersion),
-      round_plane_(RoundPlaneOptions{.incarnation = incarnation_}) {}
+      round_plane_(PlaneOptions{.incarnation = incarnation_}) {}
 
 Daemon::~Daemon() { Stop(); }
 
@@ -207,7 +207,7 @@ v1::Registration Daemon::Registration() const {
 }
 
 HttpAnswer Daemon::Metrics() {
-  const DataPlaneStats stats = data_plane_.stats();
+  const PlaneStats stats = data_plane_.stats();
   WorkerReading reading;
   reading.attached = attached();
   reading.running = agent_->recorder().running();
@@ -229,7 +229,7 @@ HttpAnswer Daemon::Metrics() {
   reading.stages = agent_->recorder().StageTimes();
   reading.flow = agent_->recorder().Flow();
   reading.rounds = agent_->Rounds();
-  const RoundPlaneStats rounds = round_plane_.stats();
+  const PlaneStats rounds = round_plane_.stats();
   reading.round_traffic = {
       rounds.frames_sent,        rounds.frames_received,
       rounds.bytes_sent,         rounds.bytes_received,
@@ -245,6 +245,35 @@ HttpAnswer Daemon::Metrics() {
   answer.content_type = "text/plain; version=0.0.4; charset=utf-8";
   answer.body = registry_.Text();
   return answer;
+}
+namespace {
+
+bool IsEveryAddress(const std::string& host) {
+  return host.empty() || host == "0.0.0.0" || host == "::";
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> AdvertisedAddress(const std::string& advertise,
+                                              const std::string& bound) {
+  PACELINE_ASSIGN_OR_RETURN(const HostPort listens, ParseHostPort(bound));
+  HostPort result = listens;
+  if (!advertise.empty()) {
+    PACELINE_ASSIGN_OR_RETURN(result, ParseHostPort(advertise));
+    if (result.port == 0) result.port = listens.port;
+  }
+  if (IsEveryAddress(result.host)) result.host.clear();
+  return JoinHostPort(result.host, result.port);
+}
+
+bool IsOwnAddress(const std::string& address, const std::string& bound,
+                  const std::string& advertised) {
+  if (address == advertised || address == bound) return true;
+  const absl::StatusOr<HostPort> dialled = ParseHostPort(address);
+  const absl::StatusOr<HostPort> listens = ParseHostPort(bound);
+  return dialled.ok() && listens.ok() && dialled->port == listens->port &&
+         IsLoopback(dialled->host) &&
+         (IsLoopback(listens->host) || IsEveryAddress(listens->host));
 }
 
 }  // namespace paceline

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "core/base/clock.h"
 #include "core/base/ids.h"
@@ -95,5 +96,20 @@ class Daemon {
   std::atomic<const AttachClient*> ready_{nullptr};
   HttpServer http_;
 };
+
+// The address under which others reach this worker.
+
+// advertise: --advertise; empty: `bound`, where the worker listens.  Its port 0
+// becomes the port that was bound; a host that means "every address" becomes
+// empty, which asks the coordinator to put in the one it sees.
+// bound: host:port, with a port.
+// Errors: InvalidArgument  advertise is not host:port.
+absl::StatusOr<std::string> AdvertisedAddress(const std::string& advertise,
+                                              const std::string& bound);
+
+// Whether who dials `address` in this process reaches this worker itself, which
+// listens on `bound` and is known as `advertised`.
+bool IsOwnAddress(const std::string& address, const std::string& bound,
+                  const std::string& advertised);
 
 }  // namespace paceline

@@ -1,14 +1,21 @@
 #include "worker/rpc/data_plane.h"
 
+#include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "core/base/status_macros.h"
 #include "core/rpc/convert.h"
 #include "core/rpc/status.h"
 #include "paceline/v1/stage.grpc.pb.h"
 #include "worker/rpc/link_probe.h"
-#include "worker/rpc/plane_state.h"
+#include "worker/rpc/plane.h"
+#include "worker/rpc/run_gate.h"
+#include "worker/rpc/run_state.h"
 
 namespace paceline {
 namespace {
@@ -52,13 +59,274 @@ class ReportReactor final : public grpc::ServerUnaryReactor {
 
 }  // namespace
 
+// The data plane between runs, and the run that is open.  Thread-safe.
+class DataPlane::State final : public Plane {
+ public:
+  explicit State(const PlaneOptions& options)
+      : Plane(options, "data-plane", InboundStream::kSmallBytes) {}
+
+  // As DataPlane.
+  absl::StatusOr<RunConnections> Open(const RunWiring& wiring);
+  absl::Status OpenGate(const Fence& fence, const GateOptions& gate);
+
+  // A report that came in.  Errors: as Stage.ReportStep.
+  void Report(const v1::StepReport& report, GateDesk::Answer answer);
+
+  // FrameSink.
+  absl::StatusOr<int64_t> FrameBytes(
+      const std::shared_ptr<InboundStream>& stream,
+      absl::Span<const ByteSpan> message) override;
+  absl::StatusOr<Reading> OnMessage(
+      const std::shared_ptr<InboundStream>& stream,
+      absl::Span<const ByteSpan> message) override;
+  void OnBurstEnd() override;
+
+ private:
+  // Both null when no run is open.
+  struct Run {
+    std::shared_ptr<RunState> state;
+    std::shared_ptr<RunGate> gate;
+  };
+  class OpenRun;
+  class RpcLink;
+  class RpcGateClient;
+
+  // Plane.
+  void EndRun(const absl::Status& why) override;
+  void OnStreamGone(const std::shared_ptr<InboundStream>& stream) override;
+
+  // What to do with a message of `fence`, and the run if it is to be taken.
+  std::pair<FenceVerdict, Run> Decide(const Fence& fence);
+  std::shared_ptr<RunState> OpenState();
+  // Both ends of `run` are dropped.
+  void Close(const Run& run);
+
+  Run run_ ABSL_GUARDED_BY(mutex_);
+  // Of runs that were closed; kept by gRPC and by timers while there is need.
+  std::vector<std::weak_ptr<OutboundStream>> lingering_ ABSL_GUARDED_BY(mutex_);
+};
+
+// --- Between runs ---------------------------------------------------------
+
+// Closes the run when both of its ends are dropped, which share it.
+class DataPlane::State::OpenRun {
+ public:
+  OpenRun(std::shared_ptr<State> plane, Run run)
+      : plane_(std::move(plane)), run_(std::move(run)) {}
+  ~OpenRun() { plane_->Close(run_); }
+
+  RunState& state() const { return *run_.state; }
+  RunGate& gate() const { return *run_.gate; }
+
+ private:
+  const std::shared_ptr<State> plane_;
+  const Run run_;
+};
+
+class DataPlane::State::RpcLink final : public Link {
+ public:
+  explicit RpcLink(std::shared_ptr<OpenRun> run) : run_(std::move(run)) {}
+
+  absl::Status Send(Frame frame) override {
+    return run_->state().Send(std::move(frame));
+  }
+  absl::StatusOr<Frame> Receive(const FrameKey& key) override {
+    return run_->state().Receive(key);
+  }
+  absl::StatusOr<BatchInfo> AwaitBatch(int32_t boundary,
+                                       int64_t ordinal) override {
+    return run_->state().AwaitBatch(boundary, ordinal);
+  }
+  absl::StatusOr<absl::Duration> AwaitRoom(int32_t boundary, int64_t ordinal,
+                                           int frames) override {
+    return run_->state().AwaitRoom(boundary, ordinal, frames);
+  }
+  void Cancel(absl::Status why) override { run_->state().Cancel(why); }
+
+ private:
+  const std::shared_ptr<OpenRun> run_;
+};
+
+class DataPlane::State::RpcGateClient final : public GateClient {
+ public:
+  explicit RpcGateClient(std::shared_ptr<OpenRun> run) : run_(std::move(run)) {}
+
+  absl::StatusOr<StepVerdict> Decide(
+      const std::vector<StepReport>& reports) override {
+    return run_->gate().Decide(reports);
+  }
+  void Cancel(absl::Status why) override { run_->gate().Cancel(why); }
+
+ private:
+  const std::shared_ptr<OpenRun> run_;
+};
+
+absl::StatusOr<RunConnections> DataPlane::State::Open(const RunWiring& wiring) {
+  PACELINE_RETURN_IF_ERROR(CheckWiring(wiring));
+  Run run;
+  run.gate = std::make_shared<RunGate>(wiring, shared_);
+  run.state = std::make_shared<RunState>(
+      wiring, shared_,
+      [gate = run.gate](const absl::Status& why) { gate->Cancel(why); });
+  run.state->Wire();
+
+  {
+    absl::MutexLock lock(&mutex_);
+    PACELINE_RETURN_IF_ERROR(OpenFenceLocked(wiring.fence));
+    run_ = run;
+  }
+  run.state->Connect();
+  for (const auto& stream : streams()) stream->Resume();
+
+  const auto open = std::make_shared<OpenRun>(
+      std::static_pointer_cast<State>(shared_from_this()), run);
+  return RunConnections{std::make_unique<RpcLink>(open),
+                        std::make_unique<RpcGateClient>(open)};
+}
+
+void DataPlane::State::Close(const Run& run) {
+  std::vector<std::weak_ptr<OutboundStream>> lingering = run.state->Close();
+  run.gate->Close();
+  absl::MutexLock lock(&mutex_);
+  std::erase_if(lingering_,
+                [](const auto& stream) { return stream.expired(); });
+  lingering_.insert(lingering_.end(), lingering.begin(), lingering.end());
+  if (run_.state != run.state) return;  // Shutdown() was first
+  CloseFenceLocked();
+  run_ = {};
+}
+
+absl::Status DataPlane::State::OpenGate(const Fence& fence,
+                                        const GateOptions& gate) {
+  std::shared_ptr<RunGate> open;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (fence_.open == fence) open = run_.gate;
+  }
+  if (open == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("no run is open for ", ToText(fence)));
+  }
+  return open->Open(gate);
+}
+
+void DataPlane::State::EndRun(const absl::Status& why) {
+  Run run;
+  std::vector<std::weak_ptr<OutboundStream>> lingering;
+  {
+    absl::MutexLock lock(&mutex_);
+    lingering.swap(lingering_);
+    run = std::exchange(run_, {});
+  }
+  if (run.state != nullptr) {
+    run.state->Cancel(why);
+    run.gate->Cancel(why);
+    run.gate->Close();
+  }
+  for (const auto& weak : lingering) {
+    if (const auto stream = weak.lock()) stream->Close(why, /*linger=*/false);
+  }
+}
+
+std::pair<FenceVerdict, DataPlane::State::Run> DataPlane::State::Decide(
+    const Fence& fence) {
+  absl::MutexLock lock(&mutex_);
+  const FenceVerdict verdict = DecideFence(fence_, fence);
+  return {verdict, verdict == FenceVerdict::kAccept ? run_ : Run{}};
+}
+
+absl::StatusOr<FrameSink::Reading> DataPlane::State::OnMessage(
+    const std::shared_ptr<InboundStream>& stream,
+    absl::Span<const ByteSpan> message) {
+  absl::StatusOr<FrameLayout> layout = ParseFrame(message);
+  if (!layout.ok()) {
+    ++shared_->counters.frames_refused;
+    return layout.status();
+  }
+  const auto [verdict, run] = Decide(layout->header.fence);
+  switch (verdict) {
+    case FenceVerdict::kHoldNewer:
+      return Reading::kHold;
+    case FenceVerdict::kDropOlder:
+      ++shared_->counters.frames_dropped_old;
+      return Reading::kGoOn;
+    case FenceVerdict::kAccept:
+      break;
+  }
+  absl::Status taken = run.state->OnFrame(stream, message, *std::move(layout));
+  if (taken.ok()) return Reading::kGoOn;
+  ++(absl::IsDataLoss(taken) ? shared_->counters.checksum_errors
+                             : shared_->counters.frames_refused);
+  return taken;
+}
+
+absl::StatusOr<int64_t> DataPlane::State::FrameBytes(
+    const std::shared_ptr<InboundStream>& stream,
+    absl::Span<const ByteSpan> message) {
+  const absl::StatusOr<FrameLayout> layout = ParseFirstPiece(message);
+  if (!layout.ok()) {
+    ++shared_->counters.frames_refused;
+    return layout.status();
+  }
+  const Fence& fence = layout->header.fence;
+  const auto [verdict, run] = Decide(fence);
+  if (verdict != FenceVerdict::kAccept) {
+    ++shared_->counters.frames_dropped_old;
+    return absl::AbortedError(
+        absl::StrCat(ToText(fence), " is not open on this worker"));
+  }
+  const absl::Status wanted =
+      run.state->CheckIncoming(stream, layout->header).status();
+  if (!wanted.ok()) {
+    ++shared_->counters.frames_refused;
+    return wanted;
+  }
+  return layout->frame_bytes();
+}
+
+std::shared_ptr<RunState> DataPlane::State::OpenState() {
+  absl::MutexLock lock(&mutex_);
+  return run_.state;
+}
+
+void DataPlane::State::OnBurstEnd() {
+  if (const auto run = OpenState()) run->Flush();
+}
+
+void DataPlane::State::OnStreamGone(
+    const std::shared_ptr<InboundStream>& stream) {
+  if (const auto run = OpenState()) run->OnStreamDone(stream);
+}
+
+void DataPlane::State::Report(const v1::StepReport& report,
+                              GateDesk::Answer answer) {
+  const absl::StatusOr<StepReport> parsed = FromProto(report);
+  if (!parsed.ok()) return answer(parsed.status());
+
+  const Fence fence{JobId{report.job()}, report.attempt(),
+                    report.plan_version()};
+  const auto [verdict, run] = Decide(fence);
+  switch (verdict) {
+    case FenceVerdict::kHoldNewer:
+      return answer(absl::FailedPreconditionError(
+          absl::StrCat("no order for ", ToText(fence), " has come yet")));
+    case FenceVerdict::kDropOlder:
+      return answer(absl::AbortedError(
+          absl::StrCat(ToText(fence), " is over on this worker")));
+    case FenceVerdict::kAccept:
+      return run.gate->Report(*parsed, std::move(answer));
+  }
+}
+
+// --- The front --------------------------------------------------------------
+
 class DataPlane::Service final
     : public v1::Stage::WithRawCallbackMethod_Exchange<
           v1::Stage::WithCallbackMethod_ReportStep<
               v1::Stage::WithCallbackMethod_Probe<v1::Stage::Service>>> {
  public:
   // `state` outlives this.
-  explicit Service(PlaneState& state) : state_(state) {}
+  explicit Service(State& state) : state_(state) {}
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Exchange(
       grpc::CallbackServerContext* context) override {
@@ -82,11 +350,11 @@ class DataPlane::Service final
   }
 
  private:
-  PlaneState& state_;
+  State& state_;
 };
 
-DataPlane::DataPlane(const DataPlaneOptions& options)
-    : state_(std::make_shared<PlaneState>(options)),
+DataPlane::DataPlane(const PlaneOptions& options)
+    : state_(std::make_shared<State>(options)),
       service_(std::make_unique<Service>(*state_)) {}
 
 DataPlane::~DataPlane() { Shutdown(); }
@@ -101,7 +369,7 @@ absl::Status DataPlane::OpenGate(const Fence& fence, const GateOptions& gate) {
   return state_->OpenGate(fence, gate);
 }
 
-DataPlaneStats DataPlane::stats() const { return state_->stats(); }
+PlaneStats DataPlane::stats() const { return state_->stats(); }
 
 void DataPlane::Shutdown() { state_->Shutdown(); }
 

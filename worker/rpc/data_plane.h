@@ -9,45 +9,17 @@
 #include "absl/time/time.h"
 #include "core/base/ids.h"
 #include "grpcpp/impl/codegen/service_type.h"
+#include "worker/rpc/plane_shared.h"
 #include "worker/wiring.h"
 
 namespace paceline {
-
-class PlaneState;
-
-// Since the process started.
-struct DataPlaneStats {
-  int64_t frames_sent = 0;
-  int64_t bytes_sent = 0;  // of payload
-  int64_t frames_received = 0;
-  int64_t bytes_received = 0;
-  int64_t frames_dropped_old = 0;        // of an older fence
-  int64_t frames_dropped_duplicate = 0;  // sent again after a break
-  int64_t frames_refused = 0;            // not a frame, or not for this run
-  int64_t checksum_errors = 0;           // or sequence: the sender starts over
-  int64_t reconnects = 0;                // streams opened again after a break
-  // |x - what arrives| / |x| of the last frame that was looked at; 0: raw.
-  double codec_error = 0;
-};
-
-struct DataPlaneOptions {
-  // How long a stream of a newer fence waits for this worker's own order.
-  absl::Duration hold = absl::Seconds(30);
-  // How long a closed run goes on sending what its neighbours still need.
-  absl::Duration linger = absl::Seconds(10);
-  // How long a neighbour that was never reached may stay out of reach before
-  // the run fails.
-  absl::Duration reach = absl::Seconds(30);
-  // How long a stream may take to say hello to a run that is open or to come.
-  absl::Duration hello = absl::Seconds(10);
-};
 
 // Thread-safe; one a process, whose allocator it tells to keep freed memory.
 // Owns one thread ("data-plane"), which starts sends, takes in small frames,
 // reconnects, and ends what waited too long.
 class DataPlane {
  public:
-  explicit DataPlane(const DataPlaneOptions& options = {});
+  explicit DataPlane(const PlaneOptions& options = {});
   ~DataPlane();  // Shutdown()
 
   // For StartServer(); valid as long as this.
@@ -77,7 +49,7 @@ class DataPlane {
   //   AlreadyExists       the gate is open already; it stays as it is
   absl::Status OpenGate(const Fence& fence, const GateOptions& gate);
 
-  DataPlaneStats stats() const;
+  PlaneStats stats() const;
 
   // Ends all streams and all runs with Cancelled.  To be called before the
   // server is stopped, which waits for its streams.  Safe to repeat.
@@ -87,10 +59,11 @@ class DataPlane {
   void BreakStreamsForTest();
 
  private:
+  class State;
   class Service;
 
   // Shared with links, streams and calls, which may end later than this.
-  const std::shared_ptr<PlaneState> state_;
+  const std::shared_ptr<State> state_;
   const std::unique_ptr<Service> service_;
 };
 

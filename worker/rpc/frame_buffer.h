@@ -1,11 +1,14 @@
 // Frames to gRPC's buffers and back, without a copy of the payload.
 #pragma once
 
+#include <cstdint>
 #include <deque>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/types/span.h"
+#include "core/base/tensor.h"
 #include "core/transfer/frame_codec.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
@@ -35,6 +38,25 @@ class MessageView {
   std::vector<grpc::Slice> message_;
   std::vector<grpc::Slice> slices_;
   std::vector<ByteSpan> spans_;
+};
+
+// Memory of received tensors, used again: the frames of a run have few sizes,
+// and fresh memory costs a page fault every 4 KiB.
+
+// Thread-safe.  Tensors may outlive it.
+class TensorPool {
+ public:
+  // Keeps at most so many bytes of dropped tensors.
+  explicit TensorPool(int64_t kept_bytes);
+
+  // As Tensor::Allocate.
+  Tensor Allocate(DType dtype, Shape shape);
+
+ private:
+  class Store;
+
+  // Shared with the tensors, which give their memory back to it.
+  const std::shared_ptr<Store> store_;
 };
 
 }  // namespace paceline

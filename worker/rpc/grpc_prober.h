@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "worker/prober.h"
-#include "worker/rpc/advertise.h"
+#include "worker/rpc/daemon.h"
 #include "worker/rpc/frame_meter.h"
 #include "worker/rpc/link_probe.h"
 

@@ -4,17 +4,48 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "core/base/ids.h"
+#include "core/base/thread.h"
 #include "core/rpc/stranger_limit.h"
-#include "worker/rpc/call_channels.h"
-#include "worker/rpc/data_plane.h"
-#include "worker/rpc/timer_thread.h"
+#include "grpcpp/channel.h"
 
 namespace paceline {
 
-// Thread-safe.
+// What a plane has done since the process started.
+struct PlaneStats {
+  int64_t frames_sent = 0;
+  int64_t bytes_sent = 0;  // of payload
+  int64_t frames_received = 0;
+  int64_t bytes_received = 0;
+  int64_t frames_dropped_old = 0;        // of an older fence, or forgotten
+  int64_t frames_dropped_duplicate = 0;  // sent again after a break
+  int64_t frames_refused = 0;            // no peer of this run would send them
+  int64_t checksum_errors = 0;           // or sequence: the sender starts over
+  int64_t reconnects = 0;                // streams opened again after a break
+  int64_t bytes_borrowed = 0;            // of those received: near_memory.h
+  // |x - what arrives| / |x| of the last frame that was looked at; 0: raw.
+  double codec_error = 0;
+};
+
+// Thread-safe.  As PlaneStats.
 struct PlaneCounters {
+  PlaneStats Read() const {
+    return {frames_sent,    bytes_sent,         frames_received,
+            bytes_received, frames_dropped_old, frames_dropped_duplicate,
+            frames_refused, checksum_errors,    reconnects,
+            bytes_borrowed, codec_error};
+  }
+
   std::atomic<int64_t> frames_sent{0};
   std::atomic<int64_t> bytes_sent{0};
   std::atomic<int64_t> frames_received{0};
@@ -24,22 +55,95 @@ struct PlaneCounters {
   std::atomic<int64_t> frames_refused{0};
   std::atomic<int64_t> checksum_errors{0};
   std::atomic<int64_t> reconnects{0};
-  std::atomic<int64_t> bytes_borrowed{0};  // of those received
+  std::atomic<int64_t> bytes_borrowed{0};
   std::atomic<double> codec_error{0};
 };
 
-// Thread-safe.  Shared by the DataPlane and by the streams, which gRPC may
-// keep for a moment longer; DataPlane::Shutdown() stops the timers.  The first
-// one tells the allocator of the process to keep freed memory.
-struct PlaneShared {
-  explicit PlaneShared(const DataPlaneOptions& o,
-                       std::string thread_name = "data-plane");
+struct PlaneOptions {
+  // Rounds: of this process.  A frame for another one is refused at once, even
+  // when no run is open.  Not set: the run's.
+  Incarnation incarnation = {};
+  // How long a stream of a newer fence, or of a sender that is no peer yet,
+  // waits for this worker's own order.
+  absl::Duration hold = absl::Seconds(30);
+  // How long a closed run goes on sending what its neighbours still need.
+  absl::Duration linger = absl::Seconds(10);
+  // How long a neighbour that was never reached may stay out of reach before
+  // the run fails.
+  absl::Duration reach = absl::Seconds(30);
+  // How long a stream may take to say hello to a run that is open or to come.
+  absl::Duration hello = absl::Seconds(10);
+};
 
-  const DataPlaneOptions options;
+// Thread-safe.  Shared by a plane and by its streams, which gRPC may keep for a
+// moment longer; Plane::Shutdown() stops the timers.  The first one tells the
+// allocator of the process to keep freed memory.
+struct PlaneShared {
+  PlaneShared(const PlaneOptions& o, std::string thread_name);
+
+  const PlaneOptions options;
   PlaneCounters counters;
   StrangerLimit strangers;
   CallChannels channels;
   TimerThread timers;
+};
+
+// Channels, and who may let go of them.
+
+// Thread-safe.  The last channel of a process joins gRPC's callback threads
+// when it is destroyed (1.51, CallbackAlternativeCQ), and so must not be
+// destroyed on one: that is what would happen when the end of a call drops the
+// last reference.  So every channel is kept here as well, until another thread
+// asks for it to be dropped.
+class CallChannels {
+ public:
+  // As paceline::MakeChannel.
+  std::shared_ptr<grpc::Channel> Make(const std::string& address);
+
+  // Around every call, the end after all that the call held is gone.
+  void OnCallStarted();
+  void OnCallEnded();
+
+  // Drops the channels that nobody else uses.  Not on a thread of gRPC.
+  void DropUnused();
+
+  // Waits until all calls have ended, which must have been cancelled, and
+  // drops what is unused.  Not on a thread of gRPC.
+  void AwaitCalls();
+
+ private:
+  absl::Mutex mutex_;
+  int calls_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<std::shared_ptr<grpc::Channel>> channels_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Runs closures at a given time, on one thread of its own.
+
+// Thread-safe.  Closures must not block; they may add others.
+class TimerThread {
+ public:
+  explicit TimerThread(std::string name);
+  ~TimerThread();  // Stop()
+
+  // Dropped, unrun, after Stop().
+  void Run(std::function<void()> task) { RunAt(absl::InfinitePast(), task); }
+  void RunAt(absl::Time when, std::function<void()> task);
+
+  // Drops what has not run, and joins (not from a closure).  Safe to repeat.
+  void Stop();
+
+ private:
+  void Loop();
+
+  absl::Mutex mutex_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t next_id_ ABSL_GUARDED_BY(mutex_) = 0;
+  // By time, then in the order they came.
+  std::map<std::pair<absl::Time, uint64_t>, std::function<void()>> tasks_
+      ABSL_GUARDED_BY(mutex_);
+  absl::CondVar changed_;
+
+  Thread thread_;
 };
 
 }  // namespace paceline

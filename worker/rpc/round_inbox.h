@@ -16,7 +16,7 @@
 #include "core/transfer/round_frame.h"
 #include "worker/rounds/round_payload.h"
 #include "worker/rounds/round_transport.h"
-#include "worker/rpc/borrower.h"
+#include "worker/rpc/near_memory.h"
 #include "worker/rpc/plane_shared.h"
 
 namespace paceline {

@@ -19,7 +19,7 @@
 #include "grpcpp/support/status.h"
 #include "worker/rounds/round_payload.h"
 #include "worker/rounds/round_transport.h"
-#include "worker/rpc/lender.h"
+#include "worker/rpc/near_memory.h"
 #include "worker/rpc/outbound_call.h"
 #include "worker/rpc/plane_shared.h"
 #include "worker/rpc/round_queue.h"

@@ -17,10 +17,10 @@
 #include "core/transfer/frame.h"
 #include "core/transfer/frame_codec.h"
 #include "worker/mailbox.h"
+#include "worker/rpc/frame_buffer.h"
 #include "worker/rpc/inbound_stream.h"
 #include "worker/rpc/outbound_stream.h"
 #include "worker/rpc/plane_shared.h"
-#include "worker/rpc/tensor_pool.h"
 #include "worker/wiring.h"
 
 namespace paceline {
