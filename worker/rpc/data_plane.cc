@@ -103,7 +103,7 @@ class DataPlane::State final : public Plane {
 
   Run run_ ABSL_GUARDED_BY(mutex_);
   // Of runs that were closed; kept by gRPC and by timers while there is need.
-  std::vector<std::weak_ptr<OutboundStream>> lingering_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::weak_ptr<StageOutbound>> lingering_ ABSL_GUARDED_BY(mutex_);
 };
 
 // --- Between runs ---------------------------------------------------------
@@ -185,7 +185,7 @@ absl::StatusOr<RunConnections> DataPlane::State::Open(const RunWiring& wiring) {
 }
 
 void DataPlane::State::Close(const Run& run) {
-  std::vector<std::weak_ptr<OutboundStream>> lingering = run.state->Close();
+  std::vector<std::weak_ptr<StageOutbound>> lingering = run.state->Close();
   run.gate->Close();
   absl::MutexLock lock(&mutex_);
   std::erase_if(lingering_,
@@ -212,7 +212,7 @@ absl::Status DataPlane::State::OpenGate(const Fence& fence,
 
 void DataPlane::State::EndRun(const absl::Status& why) {
   Run run;
-  std::vector<std::weak_ptr<OutboundStream>> lingering;
+  std::vector<std::weak_ptr<StageOutbound>> lingering;
   {
     absl::MutexLock lock(&mutex_);
     lingering.swap(lingering_);

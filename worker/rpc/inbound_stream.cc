@@ -45,9 +45,9 @@ void InboundStream::AwaitAnswerLocked() {
     const std::shared_ptr<InboundStream> self = weak.lock();
     if (self == nullptr) return;
     absl::MutexLock lock(&self->mutex_);
-    if (self->answered_ || self->ending_) return;
+    if (self->sender_ != Sender::kStranger) return;
     // A hold has a time of its own.
-    if (self->held_) return self->AwaitAnswerLocked();
+    if (self->IsHeldLocked()) return self->AwaitAnswerLocked();
     self->EndLocked(absl::DeadlineExceededError(
         absl::StrCat("no hello to a run that is open here came within ",
                      absl::FormatDuration(hello))));
@@ -55,20 +55,28 @@ void InboundStream::AwaitAnswerLocked() {
 }
 
 void InboundStream::AnswerLocked() {
-  answered_ = true;
+  if (sender_ == Sender::kStranger) sender_ = Sender::kKnown;
   place_ = nullptr;
 }
 
 void InboundStream::Resume() {
   {
     absl::MutexLock lock(&mutex_);
-    resumed_ = true;
-    if (!held_) return;
-    held_ = false;
-    if (working_) return;
-    working_ = true;
+    switch (work_) {
+      case Work::kIdle:
+      case Work::kResumed:
+        return;
+      case Work::kWorking:
+        work_ = Work::kResumed;
+        return;
+      case Work::kHolding:
+        work_ = Work::kWorking;
+        return;
+      case Work::kHeld:
+        work_ = Work::kWorking;
+    }
   }
-  Work();
+  TakeBursts();
 }
 
 void InboundStream::SendCredit(FrameKind kind, int32_t boundary,
@@ -102,8 +110,9 @@ void InboundStream::OnReadDone(bool ok) {
   bool work = false;
   {
     absl::MutexLock lock(&mutex_);
-    reading_ = false;
-    if (ok && !answered_ && read_.Length() > kMostOfAStranger) {
+    reads_ = ok ? Reads::kIdle : Reads::kEnded;
+    if (ok && sender_ == Sender::kStranger &&
+        read_.Length() > kMostOfAStranger) {
       ++shared_->counters.frames_refused;
       EndLocked(absl::InvalidArgumentError(absl::StrCat(
           "a message of ", read_.Length(), " bytes before a hello")));
@@ -113,27 +122,26 @@ void InboundStream::OnReadDone(bool ok) {
       small = bytes <= small_bytes_;
       message_bytes_ += bytes;
       messages_.emplace_back().Swap(&read_);
-    } else {
-      read_ended_ = true;
     }
-    read = (small || working_) && DecideReadLocked();
-    work = !working_ && !held_;
-    working_ = working_ || work;
+    const bool working = work_ != Work::kIdle && work_ != Work::kHeld;
+    read = (small || working) && DecideReadLocked();
+    work = work_ == Work::kIdle;
+    if (work) work_ = Work::kWorking;
   }
   // Inside a reaction gRPC keeps this alive, whoever ends the stream.
   if (read) StartRead(&read_);
   if (!work) return;
   if (small) {
-    shared_->timers.Run([self = shared_from_this()] { self->Work(); });
+    shared_->timers.Run([self = shared_from_this()] { self->TakeBursts(); });
   } else {
-    Work();
+    TakeBursts();
   }
 }
 
 void InboundStream::OnWriteDone(bool ok) {
   absl::MutexLock lock(&mutex_);
   writing_ = false;
-  if (ending_) {
+  if (sender_ == Sender::kEnding) {
     Finish(ToGrpc(end_status_));
   } else if (ok) {
     WriteLocked();
@@ -153,7 +161,7 @@ void InboundStream::OnDone() {
   sink_.OnStreamDone(self);
 }
 
-void InboundStream::Work() {
+void InboundStream::TakeBursts() {
   const std::shared_ptr<InboundStream> self = shared_from_this();
   while (NextBurst()) {
     while (!burst_.empty() && Take(self, burst_.front())) burst_.pop_front();
@@ -163,17 +171,21 @@ void InboundStream::Work() {
 
 bool InboundStream::NextBurst() {
   absl::MutexLock lock(&mutex_);
-  resumed_ = false;
-  if (!held_ && !ending_) {
+  if (work_ == Work::kHolding) {
+    work_ = Work::kHeld;
+    return false;
+  }
+  work_ = Work::kWorking;
+  if (sender_ != Sender::kEnding) {
     if (burst_.empty()) {
       burst_.swap(messages_);
       message_bytes_ = 0;
     }
-    if (answered_ || burst_.empty()) ReadLocked();
+    if (sender_ == Sender::kKnown || burst_.empty()) ReadLocked();
     if (!burst_.empty()) return true;
-    if (read_ended_) EndLocked(absl::OkStatus());
+    if (reads_ == Reads::kEnded) EndLocked(absl::OkStatus());
   }
-  working_ = false;
+  work_ = Work::kIdle;
   return false;
 }
 
@@ -186,7 +198,7 @@ bool InboundStream::Take(const std::shared_ptr<InboundStream>& self,
   absl::MutexLock lock(&mutex_);
   if (!taken.ok()) {
     EndLocked(taken.status());
-  } else if (!resumed_) {
+  } else if (work_ == Work::kWorking) {
     HoldLocked();
   }
   return false;
@@ -217,7 +229,7 @@ absl::StatusOr<FrameSink::Reading> InboundStream::Offer(
 }
 
 void InboundStream::HoldLocked() {
-  held_ = true;
+  work_ = Work::kHolding;
   place_ = nullptr;  // nothing is read meanwhile
   shared_->timers.RunAt(
       absl::Now() + shared_->options.hold,
@@ -225,7 +237,7 @@ void InboundStream::HoldLocked() {
         const std::shared_ptr<InboundStream> self = weak.lock();
         if (self == nullptr) return;
         absl::MutexLock lock(&self->mutex_);
-        if (!self->held_ || self->holds_ != hold) return;
+        if (!self->IsHeldLocked() || self->holds_ != hold) return;
         self->EndLocked(absl::FailedPreconditionError(
             absl::StrCat("no order for this job and plan came within ",
                          absl::FormatDuration(self->shared_->options.hold))));
@@ -233,19 +245,21 @@ void InboundStream::HoldLocked() {
 }
 
 bool InboundStream::DecideReadLocked() {
-  const bool room =
-      messages_.empty() || (answered_ && messages_.size() < kBurstMessages &&
-                            message_bytes_ < kBurstBytes);
-  reading_ = reading_ || (!read_ended_ && !ending_ && room);
-  return reading_;
+  const bool room = messages_.empty() || (sender_ == Sender::kKnown &&
+                                          messages_.size() < kBurstMessages &&
+                                          message_bytes_ < kBurstBytes);
+  if (reads_ == Reads::kIdle && sender_ != Sender::kEnding && room) {
+    reads_ = Reads::kRunning;
+  }
+  return reads_ == Reads::kRunning;
 }
 
 void InboundStream::ReadLocked() {
-  if (!reading_ && DecideReadLocked()) StartRead(&read_);
+  if (reads_ != Reads::kRunning && DecideReadLocked()) StartRead(&read_);
 }
 
 void InboundStream::WriteLocked() {
-  if (writing_ || ending_) return;
+  if (writing_ || sender_ == Sender::kEnding) return;
   if (receipt_.has_value()) {
     WriteBytesLocked(*std::exchange(receipt_, std::nullopt));
     return;
@@ -272,8 +286,8 @@ void InboundStream::WriteBytesLocked(const std::string& bytes) {
 }
 
 void InboundStream::EndLocked(const absl::Status& status) {
-  if (ending_) return;
-  ending_ = true;
+  if (sender_ == Sender::kEnding) return;
+  sender_ = Sender::kEnding;
   end_status_ = status;
   place_ = nullptr;
   if (!writing_) Finish(ToGrpc(end_status_));

@@ -91,14 +91,36 @@ class InboundStream final
   void OnCancel() override;
   void OnDone() override;
 
+  // Who the sender is:
+  //
+  //   state      event                            next
+  //   kStranger  the sink answers                 kKnown
+  //   kStranger, kKnown  an error, or the end     kEnding
+  enum class Sender : uint8_t { kStranger, kKnown, kEnding };
+
+  // What is done with messages:
+  //
+  //   state      event                            next
+  //   kIdle      a message comes                  kWorking
+  //   kWorking   there is no message any more     kIdle
+  //   kWorking   the sink holds the stream        kHolding
+  //   kWorking   Resume()                         kResumed: no hold counts
+  //   kResumed   the next burst begins            kWorking
+  //   kHolding   Resume()                         kWorking
+  //   kHolding   the thread that worked leaves    kHeld
+  //   kHeld      Resume()                         kWorking, on that thread
+  enum class Work : uint8_t { kIdle, kWorking, kResumed, kHolding, kHeld };
+
+  enum class Reads : uint8_t { kIdle, kRunning, kEnded };
+
   struct Told {
     FrameKind kind = FrameKind::kActivation;
     Credit credit;
     bool written = false;
   };
 
-  void Work();
-  // Fills burst_ with what has come; false when Work() is to end.
+  void TakeBursts();
+  // Fills burst_ with what has come; false when TakeBursts() is to end.
   bool NextBurst();
   // False when the stream is to end, or to be held at this message.
   bool Take(const std::shared_ptr<InboundStream>& self,
@@ -107,6 +129,9 @@ class InboundStream final
   // The sink answers: the sender is no stranger any more.
   void AnswerLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void HoldLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool IsHeldLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return work_ == Work::kHolding || work_ == Work::kHeld;
+  }
   // Whether to start a read, where none is running; then it counts as started.
   bool DecideReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -127,7 +152,7 @@ class InboundStream final
       const std::shared_ptr<InboundStream>& self,
       const grpc::ByteBuffer& message);
 
-  // Of the one thread inside Work().
+  // Of the one thread inside TakeBursts().
   MessageView view_;
   int64_t missing_bytes_ = 0;  // of a frame whose first pieces are in view_
   std::deque<grpc::ByteBuffer> burst_;
@@ -137,21 +162,17 @@ class InboundStream final
   // them.
   absl::Mutex mutex_;
   std::shared_ptr<InboundStream> self_ ABSL_GUARDED_BY(mutex_);
-  grpc::ByteBuffer read_;   // gRPC's while reading_
+  grpc::ByteBuffer read_;   // gRPC's while kRunning
   grpc::ByteBuffer write_;  // gRPC's while writing_
   std::deque<grpc::ByteBuffer> messages_ ABSL_GUARDED_BY(mutex_);
   size_t message_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of messages_
-  bool answered_ ABSL_GUARDED_BY(mutex_) = false;
+  Sender sender_ ABSL_GUARDED_BY(mutex_) = Sender::kStranger;
+  Work work_ ABSL_GUARDED_BY(mutex_) = Work::kIdle;
+  Reads reads_ ABSL_GUARDED_BY(mutex_) = Reads::kIdle;
   // Of a stranger whose next message may be on its way; else null.
   std::unique_ptr<StrangerLimit::Place> place_ ABSL_GUARDED_BY(mutex_);
-  bool reading_ ABSL_GUARDED_BY(mutex_) = false;
-  bool read_ended_ ABSL_GUARDED_BY(mutex_) = false;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool working_ ABSL_GUARDED_BY(mutex_) = false;
-  bool held_ ABSL_GUARDED_BY(mutex_) = false;
-  bool resumed_ ABSL_GUARDED_BY(mutex_) = false;  // while working_
   int64_t holds_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status end_status_ ABSL_GUARDED_BY(mutex_);
   std::map<int32_t, Told> credits_ ABSL_GUARDED_BY(mutex_);     // by boundary
   std::optional<std::string> receipt_ ABSL_GUARDED_BY(mutex_);  // due

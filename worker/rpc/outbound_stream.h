@@ -1,122 +1,144 @@
-// The sending end of Stage.Exchange: all boundaries of one direction to one
-// neighbour.
+// The sending end of an Exchange, of stages or of rounds: keeps one call to a
+// peer open, and opens it again with backoff.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "core/transfer/credit.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/client_callback.h"
 #include "grpcpp/support/status.h"
-#include "worker/link.h"
-#include "worker/rpc/outbound_call.h"
 #include "worker/rpc/plane_shared.h"
 
 namespace paceline {
 
-struct OutboundOptions {
-  Fence fence;
-  FrameKind kind = FrameKind::kActivation;
-  WorkerId neighbour;
-  std::string address;
-  int32_t route = 0;              // which replica of its stage sends
-  std::map<int32_t, int> bounds;  // by boundary
-  Codec codec = Codec::kRaw;
-  // Called at most once, on any thread: the neighbour said that what we send
-  // can never be right, or it could not be reached from the run's start on.
-  std::function<void(absl::Status)> on_refused;
-};
-
-// Thread-safe.  Keeps one call open, and opens it again with backoff until
-// Close().  Writes are started on the plane's thread or on gRPC's; only the
-// first of a few small frames on the one that calls Send().
-class OutboundStream final
-    : public CallOwner,
-      public std::enable_shared_from_this<OutboundStream> {
+// Thread-safe.  One write at a time, begun on the plane's thread, on gRPC's, or
+// on one that calls Pump().  gRPC reacts on threads of its own, never on the
+// stack of a caller that starts something.
+class OutboundStream : public std::enable_shared_from_this<OutboundStream> {
  public:
-  OutboundStream(OutboundOptions options, std::shared_ptr<PlaneShared> shared);
-  ~OutboundStream() override;
+  virtual ~OutboundStream();
+  OutboundStream(const OutboundStream&) = delete;
+  OutboundStream& operator=(const OutboundStream&) = delete;
 
-  void Start();
+  void Start() { Connect(); }
 
-  // As Link::Send, for a boundary of this stream.
-  absl::Status Send(Frame frame);
-  // As Link::AwaitRoom.
-  absl::StatusOr<absl::Duration> AwaitRoom(int32_t boundary, int frames);
+ protected:
+  struct StreamOptions {
+    const char* method;  // "/service/Method", of raw bytes
+    std::string address;
+    absl::Duration first_backoff;
+    absl::Duration max_backoff;
+  };
+  OutboundStream(StreamOptions options, std::shared_ptr<PlaneShared> shared);
 
-  // Ends every present and future wait with `why`; the first wins.  linger:
-  // what was handed to Send() still goes out, for a while.
-  void Close(const absl::Status& why, bool linger);
+  // What the stream is doing:
+  //
+  //   state     event                     next
+  //   kWaiting  Connect(), if needed      kOpening
+  //   kOpening  the peer has answered     kUp
+  //   kOpening  the call ended            kWaiting
+  //   kUp       the call ended            kWaiting
+  enum class State : uint8_t { kWaiting, kOpening, kUp };
 
- private:
-  enum class Action { kNothing, kWrite, kHalfClose };
+  // What it is needed for:
+  //
+  //   need       event                    next
+  //   kOpen      CloseLocked(linger)      kDraining
+  //   kOpen      CloseLocked(no linger)   kClosed
+  //   kDraining  CloseLocked(no linger)   kClosed
+  //   kDraining  PlaneOptions::linger     kClosed
+  enum class Need : uint8_t { kOpen, kDraining, kClosed };
+
   struct Next {
-    Action action = Action::kNothing;
     grpc::ByteBuffer bytes = {};
     grpc::WriteOptions options = {};
+    bool half_close = false;  // in place of the bytes
+  };
+  // What is done about the end of a call.
+  struct Ended {
+    bool retry = false;
+    std::function<void()> tell;  // called without the lock, before the retry
   };
 
-  // What of `frame` is to be compared with what the codec makes of it.
-  std::optional<Tensor> SampleOf(const Frame& frame, int64_t sequence) const;
-  void MeasureError(const Tensor& sample, const Tensor& wire);
-  void Connect();
-  void Pump();
-  Next DecideLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Next TakePieceLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool FrameReadyLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  bool EverythingSentLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  bool NothingKeptLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  void PostPumpLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // A call is about to begin.
+  virtual void OnConnectLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
+  virtual std::optional<Next> TakeNextLocked()
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
+  // Whether something is left for a stream that drains.
+  virtual bool HasRestLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return false;
+  }
+  // The peer has said something.  Called without the lock.
+  virtual void OnMessage(grpc::ByteBuffer& message) = 0;
+  // The write that was under way is over.
+  virtual void OnWrittenLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {}
+  // The call has ended.  answered: the peer had answered it.
+  virtual Ended OnEndedLocked(const absl::Status& status, bool answered)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
 
-  // CallOwner.
-  void OnRead(grpc::ByteBuffer& message) override;  // a credit
-  void OnWritten(bool ok) override;
-  void OnReadEnded() override;
-  void OnCallDone(const grpc::Status& status) override;
-  // True when the neighbour was never reached, and has not been for `reach`.
-  bool DecideOutOfReachLocked(const absl::Status& status)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Whether, after the call ended so, another one is to be made.
-  bool DecideRetryLocked(const absl::Status& status)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void GiveUp();
+  // Begins the next write, if one may begin.
+  void Pump();
+  // The same on the plane's thread.
+  void PumpSoonLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool IsWritingLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return writes_ == Writes::kBusy || writes_ == Writes::kLast;
+  }
+  // The peer has answered.  True: for the first time in this call.
+  bool AnsweredLocked(bool reset_backoff) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // linger: what waits still goes out, for a while.
+  void CloseLocked(bool linger) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CancelCallLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The next call dials anew: gRPC would wait longer than this stream does
+  // before it dials again.
+  void DropChannelLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    channel_ = nullptr;
+  }
+  Need need() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return need_; }
 
   // Constant after construction.
-  const OutboundOptions options_;
   const std::shared_ptr<PlaneShared> shared_;
-  const std::shared_ptr<grpc::Channel> channel_;
 
-  absl::Mutex mutex_;
-  std::map<int32_t, ResendWindow> windows_ ABSL_GUARDED_BY(mutex_);
-  absl::Status ended_ ABSL_GUARDED_BY(mutex_);
-  // Ended, but what is kept is still to be sent.
-  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  mutable absl::Mutex mutex_;
 
-  OutboundCall* call_ ABSL_GUARDED_BY(mutex_) = nullptr;
+ private:
+  class Call;
+
+  // The writes of a call.  gRPC keeps a hold of the call until no further write
+  // can begin; kOver drops it.
+  //
+  //   state     begin   written  failed    reads end
+  //   kFree     kBusy                      kOver
+  //   kBusy             kFree    kFailed   kLast
+  //   kFailed                              kOver
+  //   kLast             kOver    kOver
+  enum class Writes : uint8_t { kFree, kBusy, kFailed, kLast, kOver };
+
+  void Connect();
+  void StopDraining();
+  // True: the hold is to be dropped, without the lock.
+  bool EndWriteLocked(bool ok) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void OnWritten(bool ok);
+  void OnReadEnded();
+  void OnCallDone(const absl::Status& status);
+
+  const StreamOptions stream_;
+
+  std::shared_ptr<grpc::Channel> channel_ ABSL_GUARDED_BY(mutex_);
+  Call* call_ ABSL_GUARDED_BY(mutex_) = nullptr;  // null: kWaiting
+  State state_ ABSL_GUARDED_BY(mutex_) = State::kWaiting;
+  Need need_ ABSL_GUARDED_BY(mutex_) = Need::kOpen;
+  Writes writes_ ABSL_GUARDED_BY(mutex_) = Writes::kOver;
   bool pump_posted_ ABSL_GUARDED_BY(mutex_) = false;
-  // Boundaries that this call has not said hello for.
-  std::vector<int32_t> hellos_ ABSL_GUARDED_BY(mutex_);
-  std::deque<grpc::ByteBuffer> pieces_ ABSL_GUARDED_BY(mutex_);  // of a frame
-  int32_t last_boundary_ ABSL_GUARDED_BY(mutex_) = -1;  // they take turns
-  WriteTurn turn_ ABSL_GUARDED_BY(mutex_);
-  bool half_closed_ ABSL_GUARDED_BY(mutex_) = false;
-  bool established_ ABSL_GUARDED_BY(mutex_) = false;  // a credit came
-
   absl::Duration backoff_ ABSL_GUARDED_BY(mutex_);
-  // When it was first out of reach; the future once it answered.
-  absl::Time out_of_reach_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
-  bool break_logged_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace paceline

@@ -10,8 +10,6 @@
 #include "absl/time/clock.h"
 #include "core/base/host_port.h"
 #include "core/obs/log.h"
-#include "core/rpc/channel.h"
-#include "core/rpc/status.h"
 #include "core/transfer/frame.h"
 #include "paceline/v1/round.pb.h"
 #include "worker/rpc/frame_buffer.h"
@@ -82,15 +80,12 @@ void ReleasePayload(void* owner) {
 
 RoundOutbound::RoundOutbound(RoundOutboundOptions options,
                              std::shared_ptr<PlaneShared> shared)
-    : options_(std::move(options)),
-      shared_(std::move(shared)),
+    : OutboundStream(
+          {kExchange, options.peer.address, kFirstBackoff, kMaxBackoff},
+          std::move(shared)),
+      options_(std::move(options)),
       header_(HeaderOf(options_)),
-      lender_(IsHere(options_.peer.address), header_.from, header_.to),
-      backoff_(kFirstBackoff) {}
-
-RoundOutbound::~RoundOutbound() = default;
-
-void RoundOutbound::Start() { Connect(); }
+      lender_(IsHere(options_.peer.address), header_.from, header_.to) {}
 
 void RoundOutbound::SendAhead(const PayloadKey& key,
                               std::shared_ptr<RoundPayload> payload) {
@@ -102,7 +97,7 @@ void RoundOutbound::Send(std::string message, const PayloadKey& key,
   if (payload == nullptr) {
     {
       absl::MutexLock lock(&mutex_);
-      if (closed_) return;
+      if (need() == Need::kClosed) return;
       queue_.AddMessage(std::move(message));
     }
     // What a small frame's system call takes is less than waking a thread for
@@ -111,9 +106,9 @@ void RoundOutbound::Send(std::string message, const PayloadKey& key,
   }
   AddPayload(key, payload);
   absl::MutexLock lock(&mutex_);
-  if (closed_) return;
+  if (need() == Need::kClosed) return;
   queue_.AddMessage(std::move(message), key);
-  PostPumpLocked();
+  PumpSoonLocked();
 }
 
 void RoundOutbound::AddPayload(const PayloadKey& key,
@@ -123,29 +118,29 @@ void RoundOutbound::AddPayload(const PayloadKey& key,
   RoundQueue::Ticket ticket = 0;
   {
     absl::MutexLock lock(&mutex_);
-    if (closed_) return;
+    if (need() == Need::kClosed) return;
     dropped = queue_.DropOlderStates(key);
     ticket = queue_.AddPayload(key, &replaced);
   }
   if (ticket == 0) return;
-  payload->Subscribe([weak = weak_from_this(), key, ticket](int chunk) {
-    if (const auto self = weak.lock()) self->OnReady(key, ticket, chunk);
+  payload->Subscribe([this, weak = weak_from_this(), key, ticket](int chunk) {
+    if (const auto self = weak.lock()) OnReady(key, ticket, chunk);
   });
 }
 
 void RoundOutbound::OnReady(const PayloadKey& key, RoundQueue::Ticket ticket,
                             int chunk) {
   absl::MutexLock lock(&mutex_);
-  if (closed_) return;
+  if (need() == Need::kClosed) return;
   queue_.OnReady(key, ticket, chunk);
-  PostPumpLocked();
+  PumpSoonLocked();
 }
 
 void RoundOutbound::Forget(int64_t step) {
   std::vector<std::shared_ptr<RoundPayload>> dropped;  // without the lock
   absl::MutexLock lock(&mutex_);
   dropped = queue_.Forget(step);
-  const bool writes = turn_.writing() && written_key_.has_value() &&
+  const bool writes = IsWritingLocked() && written_key_.has_value() &&
                       written_key_->step < step &&
                       written_key_->kind != PayloadKey::Kind::kState;
   const int64_t loan = lender_.LastLoanBefore(step);
@@ -153,92 +148,55 @@ void RoundOutbound::Forget(int64_t step) {
   // The peer answers a frame that lends nothing with what it has taken.
   if (loan > 0) {
     hello_due_ = true;
-    PostPumpLocked();
+    PumpSoonLocked();
   }
   shared_->timers.RunAt(
       absl::Now() + kForgottenWrite,
-      [self = shared_from_this(), call = calls_, write = writes ? writes_ : 0,
-       loan] { self->GiveUp(call, write, loan); });
+      [this, self = shared_from_this(), call = calls_,
+       write = writes ? begun_ : 0, loan] { GiveUp(call, write, loan); });
 }
 
 void RoundOutbound::GiveUp(int64_t call, int64_t write, int64_t loan) {
   absl::MutexLock lock(&mutex_);
-  if (call_ == nullptr || calls_ != call) return;
-  const bool writes = turn_.writing() && writes_ == write;
+  if (calls_ != call) return;
+  const bool writes = IsWritingLocked() && begun_ == write;
   if (!writes && !lender_.IsOut(loan)) return;
   gave_up_ = true;
-  call_->Cancel();
+  CancelCallLocked();
 }
 
 void RoundOutbound::Close() {
   RoundQueue dropped;  // freed without the lock
   absl::MutexLock lock(&mutex_);
-  closed_ = true;
   std::swap(dropped, queue_);
-  if (call_ != nullptr) call_->Cancel();
+  CloseLocked(/*linger=*/false);
 }
 
-void RoundOutbound::Connect() {
-  {
-    absl::MutexLock lock(&mutex_);
-    if (closed_ || call_ != nullptr) return;
-    if (channel_ == nullptr) {
-      channel_ = shared_->channels.Make(options_.peer.address);
-    }
-    call_ = new OutboundCall(shared_from_this(), shared_, channel_, kExchange);
-    ++calls_;
-    hello_due_ = true;
-    received_ = false;
-    turn_.Reset();
-    written_key_.reset();
-    // Under the lock, so that Close() finds a call that it can cancel.  gRPC
-    // does not react on the stack of the one who starts something.
-    call_->Start();
-  }
-  Pump();
+void RoundOutbound::OnConnectLocked() {
+  ++calls_;
+  hello_due_ = true;
+  written_key_.reset();
 }
 
-void RoundOutbound::PostPumpLocked() {
-  if (pump_posted_ || call_ == nullptr || turn_.writing()) return;
-  pump_posted_ = true;
-  shared_->timers.Run([self = shared_from_this()] {
-    {
-      absl::MutexLock lock(&self->mutex_);
-      self->pump_posted_ = false;
-    }
-    self->Pump();
-  });
-}
-
-void RoundOutbound::Pump() {
-  OutboundCall* call = nullptr;
-  std::optional<RoundQueue::Item> item;
+std::optional<OutboundStream::Next> RoundOutbound::TakeNextLocked() {
+  const bool hello = std::exchange(hello_due_, false);
   std::optional<RoundMemory> memory;
-  bool lent = false;
-  {
-    absl::MutexLock lock(&mutex_);
-    call = call_;
-    if (call == nullptr || !turn_.CanBegin()) return;
-    const bool hello = std::exchange(hello_due_, false);
-    if (!hello) memory = lender_.TakeIntroduction();
-    if (!hello && !memory.has_value()) {
-      item = queue_.TakeNext(MostChunksLocked());
-      if (!item.has_value()) return;
-      written_key_ = item->chunk < 0 ? std::nullopt : item->key;
-      lent = item->chunk >= 0 && lender_.lends();
-      if (lent) lender_.Lend(*item->key, item->payload);
-    }
-    turn_.Begin();
-    ++writes_;
+  if (!hello) memory = lender_.TakeIntroduction();
+  std::optional<RoundQueue::Item> item;
+  if (!hello && !memory.has_value()) {
+    const int most_chunks = !lender_.has_room() ? 0
+                            : lender_.lends()   ? kMostLentTogether
+                                                : 1;
+    item = queue_.TakeNext(most_chunks);
+    if (!item.has_value()) return std::nullopt;
   }
-  // Without the lock: it may copy a chunk into the kernel.  The call stays
-  // until OnWritten().
-  call->Write(item.has_value() ? BufferOf(*item, lent) : HelloOf(memory));
-}
-
-int RoundOutbound::MostChunksLocked() const {
-  if (!lender_.has_room()) return 0;
-  return lender_.lends() ? kMostLentTogether : 1;
+  ++begun_;
+  if (!item.has_value()) return Next{HelloOf(memory)};
+  const bool chunk = item->chunk >= 0;
+  if (chunk) written_key_ = item->key;
+  const bool lent = chunk && lender_.lends();
+  if (lent) lender_.Lend(*item->key, item->payload);
+  return Next{BufferOf(*item, lent)};
 }
 
 grpc::ByteBuffer RoundOutbound::HelloOf(
@@ -284,34 +242,25 @@ grpc::ByteBuffer RoundOutbound::BufferOf(const RoundQueue::Item& item,
   return grpc::ByteBuffer(slices, 2);
 }
 
-void RoundOutbound::OnRead(grpc::ByteBuffer& receipt) {
+void RoundOutbound::OnMessage(grpc::ByteBuffer& receipt) {
   const LoanReceipt said = ReceiptOf(receipt);
   std::vector<std::shared_ptr<RoundPayload>> returned;  // without the lock
   bool first = false;
+  bool tell = false;
+  bool back_again = false;
   {
     absl::MutexLock lock(&mutex_);
-    if (closed_) return;
+    if (need() == Need::kClosed) return;
     returned = lender_.OnReceipt(said);
-    first = !std::exchange(received_, true);
+    first = AnsweredLocked(/*reset_backoff=*/!bad_data_);
+    if (first) {
+      tell = std::exchange(told_, Told::kUp) != Told::kUp;
+      back_again = std::exchange(was_up_, true);
+    }
   }
   returned.clear();
   Pump();
-  if (first) OnFirstReceipt();
-}
-
-void RoundOutbound::OnFirstReceipt() {
-  bool back_again = false;
-  bool tell = false;
-  {
-    absl::MutexLock lock(&mutex_);
-    if (closed_) return;
-    tell = told_up_ != true;
-    told_up_ = true;
-    refused_ = false;
-    back_again = std::exchange(was_up_, true);
-    if (!bad_data_) backoff_ = kFirstBackoff;
-  }
-  if (back_again) ++shared_->counters.reconnects;
+  if (first && back_again) ++shared_->counters.reconnects;
   if (!tell) return;
   if (back_again) {
     Log(LogLevel::kInfo, "member is connected again",
@@ -321,73 +270,37 @@ void RoundOutbound::OnFirstReceipt() {
   options_.on_link(/*up=*/true, /*refused=*/false);
 }
 
-void RoundOutbound::OnWritten(bool ok) {
-  OutboundCall* unused = nullptr;
-  {
-    absl::MutexLock lock(&mutex_);
-    call_->Release();
-    written_key_.reset();
-    if (turn_.End(ok)) unused = call_;
-  }
-  if (unused != nullptr) return unused->RemoveHold();
-  Pump();
-}
-
-void RoundOutbound::OnReadEnded() {
-  OutboundCall* unused = nullptr;
-  {
-    absl::MutexLock lock(&mutex_);
-    if (turn_.EndReads()) unused = call_;
-  }
-  if (unused != nullptr) unused->RemoveHold();
-}
-
-void RoundOutbound::OnCallDone(const grpc::Status& grpc_status) {
-  const absl::Status status = FromGrpc(grpc_status);
-  bool tell = false;
-  bool closed = false;
-  bool refused = IsRefusal(status);
-  std::vector<std::shared_ptr<RoundPayload>> returned;  // without the lock
-  {
-    absl::MutexLock lock(&mutex_);
-    call_ = nullptr;
-    closed = closed_;
-    // What is sent again may be right the next time: it is another part, or the
-    // peer was wrong.  It may as well be wrong for good.
-    bad_data_ = absl::IsDataLoss(status) || absl::IsInvalidArgument(status);
-    returned = lender_.OnCallDone(absl::IsDataLoss(status));
-    if (absl::IsUnavailable(status)) channel_ = nullptr;
-    queue_.OnBroken();
-    // What we gave up ourselves says nothing of the peer.
-    tell = !gave_up_ && (told_up_ != false || (refused && !refused_));
-    if (tell) told_up_ = false;
-    // Once it was refused it stays so until it is up.
-    refused = refused_ = refused_ || refused;
-    gave_up_ = false;
-  }
-  if (closed) return;
-  if (tell) {
-    // Aborted is how every run ends, on those that end it last.
-    const bool over = absl::IsAborted(status);
-    Log(over ? LogLevel::kInfo : LogLevel::kWarn,
-        over ? "member does not take our stream" : "member cannot be reached",
-        {{"member", options_.peer.id.worker.value},
-         {"address", options_.peer.address},
-         {"run", ToText(options_.fence)},
-         {"why", status.ToString()}});
-    options_.on_link(/*up=*/false, refused);
-  }
-  Retry();
-}
-
-void RoundOutbound::Retry() {
-  absl::Duration wait;
-  {
-    absl::MutexLock lock(&mutex_);
-    wait = std::exchange(backoff_, std::min(2 * backoff_, kMaxBackoff));
-  }
-  shared_->timers.RunAt(absl::Now() + wait,
-                        [self = shared_from_this()] { self->Connect(); });
+OutboundStream::Ended RoundOutbound::OnEndedLocked(const absl::Status& status,
+                                                   bool /*answered*/) {
+  // What is sent again may be right the next time: it is another part, or the
+  // peer was wrong.  It may as well be wrong for good.
+  bad_data_ = absl::IsDataLoss(status) || absl::IsInvalidArgument(status);
+  auto returned = std::make_shared<Lender::Returned>(
+      lender_.OnCallDone(absl::IsDataLoss(status)));
+  if (absl::IsUnavailable(status)) DropChannelLocked();
+  queue_.OnBroken();
+  // Once it was refused it stays so until it is up.
+  const bool refused = IsRefusal(status) || told_ == Told::kRefused;
+  const Told told = refused ? Told::kRefused : Told::kDown;
+  // What we gave up ourselves says nothing of the peer.
+  const bool tell =
+      !std::exchange(gave_up_, false) && std::exchange(told_, told) != told;
+  const bool closed = need() == Need::kClosed;
+  // Lets go of what was lent without the lock.
+  return {!closed, [this, status, returned, refused, tell, closed] {
+            returned->clear();
+            if (closed || !tell) return;
+            // Aborted is how every run ends, on those that end it last.
+            const bool over = absl::IsAborted(status);
+            Log(over ? LogLevel::kInfo : LogLevel::kWarn,
+                over ? "member does not take our stream"
+                     : "member cannot be reached",
+                {{"member", options_.peer.id.worker.value},
+                 {"address", options_.peer.address},
+                 {"run", ToText(options_.fence)},
+                 {"why", status.ToString()}});
+            options_.on_link(/*up=*/false, refused);
+          }};
 }
 
 }  // namespace paceline

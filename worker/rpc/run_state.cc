@@ -114,7 +114,7 @@ void RunState::Wire() {
       if (const auto self = weak.lock()) self->OnRefused(why);
     };
     outbound_[key] =
-        std::make_shared<OutboundStream>(std::move(options), shared_);
+        std::make_shared<StageOutbound>(std::move(options), shared_);
   }
 }
 
@@ -159,7 +159,7 @@ FrameEnds RunState::Ends(FrameKind kind, int32_t boundary) const {
   return *ends;
 }
 
-OutboundStream* RunState::FindOutbound(const FrameKey& key) const {
+StageOutbound* RunState::FindOutbound(const FrameKey& key) const {
   const StageWiring& to = wiring_.stages[Ends(key.kind, key.boundary).to];
   const WorkerAddress& neighbour = to.replicas[to.route.ReplicaOf(TurnOf(key))];
   const auto stream = outbound_.find({neighbour.worker, key.kind});
@@ -192,7 +192,7 @@ absl::Status RunState::Send(Frame frame) {
   if (!Sends(header.kind, header.boundary)) {
     return NoBoundary("goes out", header.kind, header.boundary);
   }
-  OutboundStream* stream = FindOutbound(KeyOf(header));
+  StageOutbound* stream = FindOutbound(KeyOf(header));
   frame.header.route = OwnReplica(Ends(header.kind, header.boundary).from);
   if (stream != nullptr) return stream->Send(std::move(frame));
 
@@ -221,7 +221,7 @@ absl::StatusOr<absl::Duration> RunState::AwaitRoom(int32_t boundary,
   if (!Sends(FrameKind::kActivation, boundary)) {
     return NoBoundary("goes out", FrameKind::kActivation, boundary);
   }
-  OutboundStream* stream =
+  StageOutbound* stream =
       FindOutbound({FrameKind::kActivation, boundary, ordinal, 0});
   if (stream == nullptr) return absl::ZeroDuration();
   return stream->AwaitRoom(boundary, frames);
@@ -229,9 +229,9 @@ absl::StatusOr<absl::Duration> RunState::AwaitRoom(int32_t boundary,
 
 void RunState::Cancel(const absl::Status& why) { End(why, /*linger=*/false); }
 
-std::vector<std::weak_ptr<OutboundStream>> RunState::Close() {
+std::vector<std::weak_ptr<StageOutbound>> RunState::Close() {
   End(absl::CancelledError("the run was closed"), /*linger=*/true);
-  std::vector<std::weak_ptr<OutboundStream>> lingering;
+  std::vector<std::weak_ptr<StageOutbound>> lingering;
   for (const auto& [key, stream] : outbound_) lingering.push_back(stream);
   return lingering;
 }
@@ -242,7 +242,7 @@ void RunState::OnRefused(const absl::Status& why) {
 }
 
 void RunState::End(const absl::Status& why, bool linger) {
-  // What was cancelled before does not linger: OutboundStream::Close() knows.
+  // What was cancelled before does not linger: StageOutbound::Close() knows.
   mailbox_.Cancel(why);
   for (const auto& [key, stream] : outbound_) stream->Close(why, linger);
   absl::MutexLock lock(&mutex_);

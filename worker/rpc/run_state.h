@@ -19,8 +19,8 @@
 #include "worker/mailbox.h"
 #include "worker/rpc/frame_buffer.h"
 #include "worker/rpc/inbound_stream.h"
-#include "worker/rpc/outbound_stream.h"
 #include "worker/rpc/plane_shared.h"
+#include "worker/rpc/stage_outbound.h"
 #include "worker/wiring.h"
 
 namespace paceline {
@@ -56,7 +56,7 @@ class RunState : public std::enable_shared_from_this<RunState> {
   void Cancel(const absl::Status& why);
   // The link is dropped: as Cancel, but what was sent still goes out unless
   // Cancel() came before.  Returns the streams that see to it.
-  std::vector<std::weak_ptr<OutboundStream>> Close();
+  std::vector<std::weak_ptr<StageOutbound>> Close();
 
   // One frame of this run from a stream; at the latest Flush() makes it
   // visible to Receive().  The error is the stream's.
@@ -92,7 +92,7 @@ class RunState : public std::enable_shared_from_this<RunState> {
   void AddIncoming(FrameKind kind, int32_t boundary);
   bool Sends(FrameKind kind, int32_t boundary) const;
   // The stream to who gets the frame; null when that is this worker.
-  OutboundStream* FindOutbound(const FrameKey& key) const;
+  StageOutbound* FindOutbound(const FrameKey& key) const;
   // Errors: InvalidArgument  by the routes, the frame comes from somebody else
   //         or goes to somebody else
   absl::Status CheckRoute(const FrameHeader& header) const;
@@ -109,7 +109,7 @@ class RunState : public std::enable_shared_from_this<RunState> {
   const RunWiring wiring_;
   const std::shared_ptr<PlaneShared> shared_;
   const std::function<void(absl::Status)> on_refused_;
-  std::map<std::pair<WorkerId, FrameKind>, std::shared_ptr<OutboundStream>>
+  std::map<std::pair<WorkerId, FrameKind>, std::shared_ptr<StageOutbound>>
       outbound_;
 
   TensorPool pool_;
