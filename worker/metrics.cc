@@ -194,17 +194,25 @@ void WorkerMetrics::UpdateRounds(const RoundReading& reading) {
   registry_.GetGauge(kRoundDeadline).Set(rounds.deadline_seconds);
 }
 
-void WorkerMetrics::UpdateTraffic(const RoundTraffic& traffic) {
-  Raise(kRoundFrames, {"sent"}, traffic.frames_sent);
-  Raise(kRoundFrames, {"received"}, traffic.frames_received);
-  Raise(kRoundBytes, {"sent"}, traffic.bytes_sent);
-  Raise(kRoundBytes, {"received"}, traffic.bytes_received);
-  Raise(kRoundBorrowed, {}, traffic.bytes_borrowed);
-  Raise(kRoundDropped, {"old"}, traffic.frames_dropped_old);
-  Raise(kRoundDropped, {"duplicate"}, traffic.frames_dropped_duplicate);
-  Raise(kRoundDropped, {"refused"}, traffic.frames_refused);
-  Raise(kRoundDropped, {"checksum"}, traffic.checksum_errors);
-  Raise(kRoundReconnects, {}, traffic.reconnects);
+void WorkerMetrics::UpdateFrames(const PlaneStats& frames,
+                                 const PlaneStats& rounds) {
+  const auto raise = [this](const char* name, const char* bytes,
+                            const char* dropped, const char* reconnects,
+                            const PlaneStats& stats) {
+    Raise(name, {"sent"}, stats.frames_sent);
+    Raise(name, {"received"}, stats.frames_received);
+    Raise(bytes, {"sent"}, stats.bytes_sent);
+    Raise(bytes, {"received"}, stats.bytes_received);
+    Raise(dropped, {"old"}, stats.frames_dropped_old);
+    Raise(dropped, {"duplicate"}, stats.frames_dropped_duplicate);
+    Raise(dropped, {"refused"}, stats.frames_refused);
+    Raise(dropped, {"checksum"}, stats.checksum_errors);
+    Raise(reconnects, {}, stats.reconnects);
+  };
+  raise(kFrames, kFrameBytes, kFramesDropped, kReconnects, frames);
+  registry_.GetGauge(kCodecError).Set(frames.codec_error);
+  raise(kRoundFrames, kRoundBytes, kRoundDropped, kRoundReconnects, rounds);
+  Raise(kRoundBorrowed, {}, rounds.bytes_borrowed);
 }
 
 void WorkerMetrics::UpdateFlow(const FlowTimes& flow) {
@@ -253,17 +261,7 @@ void WorkerMetrics::Update(const WorkerReading& reading) {
   Raise(kSteps, {}, reading.steps);
   Raise(kStepsSkipped, {}, reading.steps_skipped);
   Raise(kSamples, {}, reading.samples);
-  Raise(kFrames, {"sent"}, reading.frames_sent);
-  Raise(kFrames, {"received"}, reading.frames_received);
-  Raise(kFrameBytes, {"sent"}, reading.bytes_sent);
-  Raise(kFrameBytes, {"received"}, reading.bytes_received);
-  Raise(kFramesDropped, {"old"}, reading.frames_dropped_old);
-  Raise(kFramesDropped, {"duplicate"}, reading.frames_dropped_duplicate);
-  Raise(kFramesDropped, {"refused"}, reading.frames_refused);
-  Raise(kFramesDropped, {"checksum"}, reading.checksum_errors);
-  Raise(kReconnects, {}, reading.reconnects);
-  registry_.GetGauge(kCodecError).Set(reading.codec_error);
-  UpdateTraffic(reading.round_traffic);
+  UpdateFrames(reading.frames, reading.round_frames);
   UpdateRounds(reading.rounds);
   if (!reading.running) {
     registry_.RemoveSeries(kRunTime);

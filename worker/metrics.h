@@ -10,24 +10,11 @@
 
 #include "core/cluster/run_report.h"
 #include "core/obs/metrics.h"
+#include "worker/plane_stats.h"
 #include "worker/rounds/round_event_log.h"
 #include "worker/time_meter.h"
 
 namespace paceline {
-
-// Bytes and messages of rounds, since the process began.
-struct RoundTraffic {
-  int64_t frames_sent = 0;
-  int64_t frames_received = 0;
-  int64_t bytes_sent = 0;
-  int64_t bytes_received = 0;
-  int64_t frames_dropped_old = 0;
-  int64_t frames_dropped_duplicate = 0;
-  int64_t frames_refused = 0;
-  int64_t checksum_errors = 0;
-  int64_t reconnects = 0;
-  int64_t bytes_borrowed = 0;  // of bytes_received
-};
 
 // Counters of the process at one moment, as its parts keep them.
 struct WorkerReading {
@@ -37,21 +24,12 @@ struct WorkerReading {
   int64_t steps = 0;
   int64_t steps_skipped = 0;
   int64_t samples = 0;
-  int64_t frames_sent = 0;
-  int64_t frames_received = 0;
-  int64_t bytes_sent = 0;
-  int64_t bytes_received = 0;
-  int64_t frames_dropped_old = 0;
-  int64_t frames_dropped_duplicate = 0;
-  int64_t frames_refused = 0;
-  int64_t checksum_errors = 0;
-  int64_t reconnects = 0;
-  double codec_error = 0;
+  PlaneStats frames;  // between stages
   TimeReading time;
   std::vector<StageTime> stages;  // of the present run
   std::optional<FlowTimes> flow;  // of the present run
   RoundReading rounds;
-  RoundTraffic round_traffic;
+  PlaneStats round_frames;
   // Of tensors in the present run, at most; predicted 0: not known.
   int64_t peak_memory_bytes = 0;
   int64_t predicted_memory_bytes = 0;
@@ -71,7 +49,7 @@ class WorkerMetrics {
   void UpdateVersions(const std::vector<StageTime>& stages);
   void UpdateRounds(const RoundReading& reading);
   void AddDurations(const RoundStats& rounds);
-  void UpdateTraffic(const RoundTraffic& traffic);
+  void UpdateFrames(const PlaneStats& frames, const PlaneStats& rounds);
   void Raise(const std::string& name, const LabelValues& labels, int64_t total);
 
   MetricsRegistry& registry_;

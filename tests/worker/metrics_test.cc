@@ -37,16 +37,16 @@ class WorkerMetricsTest : public ::testing::Test {
     WorkerReading reading;
     reading.running = in_group;
     reading.rounds = {in_group, rounds};
-    reading.round_traffic = {.frames_sent = 10,
-                             .frames_received = 20,
-                             .bytes_sent = 1000,
-                             .bytes_received = 2000,
-                             .frames_dropped_old = 1,
-                             .frames_dropped_duplicate = 2,
-                             .frames_refused = 3,
-                             .checksum_errors = 4,
-                             .reconnects = 5,
-                             .bytes_borrowed = 1500};
+    reading.round_frames = {.frames_sent = 10,
+                            .frames_received = 20,
+                            .bytes_sent = 1000,
+                            .bytes_received = 2000,
+                            .frames_dropped_old = 1,
+                            .frames_dropped_duplicate = 2,
+                            .frames_refused = 3,
+                            .checksum_errors = 4,
+                            .reconnects = 5,
+                            .bytes_borrowed = 1500};
     metrics_.Update(reading);
     return registry_.Text();
   }

@@ -207,7 +207,6 @@ v1::Registration Daemon::Registration() const {
 }
 
 HttpAnswer Daemon::Metrics() {
-  const PlaneStats stats = data_plane_.stats();
   WorkerReading reading;
   reading.attached = attached();
   reading.running = agent_->recorder().running();
@@ -215,27 +214,12 @@ HttpAnswer Daemon::Metrics() {
   reading.steps = agent_->recorder().total_steps();
   reading.steps_skipped = agent_->recorder().skipped_steps();
   reading.samples = agent_->recorder().total_samples();
-  reading.frames_sent = stats.frames_sent;
-  reading.frames_received = stats.frames_received;
-  reading.bytes_sent = stats.bytes_sent;
-  reading.bytes_received = stats.bytes_received;
-  reading.frames_dropped_old = stats.frames_dropped_old;
-  reading.frames_dropped_duplicate = stats.frames_dropped_duplicate;
-  reading.frames_refused = stats.frames_refused;
-  reading.checksum_errors = stats.checksum_errors;
-  reading.reconnects = stats.reconnects;
-  reading.codec_error = stats.codec_error;
+  reading.frames = data_plane_.stats();
   reading.time = agent_->Time();
   reading.stages = agent_->recorder().StageTimes();
   reading.flow = agent_->recorder().Flow();
   reading.rounds = agent_->Rounds();
-  const PlaneStats rounds = round_plane_.stats();
-  reading.round_traffic = {
-      rounds.frames_sent,        rounds.frames_received,
-      rounds.bytes_sent,         rounds.bytes_received,
-      rounds.frames_dropped_old, rounds.frames_dropped_duplicate,
-      rounds.frames_refused,     rounds.checksum_errors,
-      rounds.reconnects,         rounds.bytes_borrowed};
+  reading.round_frames = round_plane_.stats();
   reading.peak_memory_bytes = TensorBytesPeak();
   reading.predicted_memory_bytes = agent_->recorder().predicted_memory_bytes();
 
@@ -246,6 +230,7 @@ HttpAnswer Daemon::Metrics() {
   answer.body = registry_.Text();
   return answer;
 }
+
 namespace {
 
 bool IsEveryAddress(const std::string& host) {

@@ -1,6 +1,11 @@
-// Memory of another process of this machine, read while that one goes on with
-// its work: process_vm_readv, what MPI calls cross-memory attach.  The kernel
-// allows it between processes of one user, where it allows a debugger.
+// Chunks of rounds between members of one machine: the sender lends them, and
+// the receiver reads them out of the sender's memory (process_vm_readv, what
+// MPI calls cross-memory attach) while the sender goes on with its work.  The
+// kernel allows it between processes of one user, where it allows a debugger.
+//
+// What it carries: four members on one machine agree on 100 MiB in 0.62 s with
+// it and in 1.05 s without, where gRPC alone takes 0.9 s (round_speed.py --part
+// loopback, November 2026, on a loaded machine of two cores).
 #pragma once
 
 #include <atomic>
