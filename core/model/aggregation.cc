@@ -264,9 +264,7 @@ std::vector<std::string> NotesOfRule(const RuleSpec& rule, int64_t parts,
   if (!judged.ok()) {
     return {absl::StrCat(judged.status().message(), "; such rounds are void")};
   }
-  std::vector<std::string> notes;
-  for (const RuleWarning& warning : *judged) notes.push_back(warning.text);
-  return notes;
+  return *judged;
 }
 
 bool Computes(const RuleSpec& rule, int64_t parts) {

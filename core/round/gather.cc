@@ -8,10 +8,7 @@
 namespace paceline {
 
 bool Gather::Add(const MemberId& from, const PartOffer& offer, Instant now) {
-  if (closed_) {
-    late_parts_ += parts_.find(from) == parts_.end();
-    return false;
-  }
+  if (closed_) return false;
   if (!parts_.emplace(from, offer).second) return false;
   if (!first_.has_value()) first_ = now;
   arrivals_.push_back(now - *first_);

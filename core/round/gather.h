@@ -48,7 +48,6 @@ class Gather {
   const std::vector<Contributor>& contributors() const { return contributors_; }
   bool is_void() const { return void_; }
   std::vector<MemberId> Missing() const;  // have said nothing, by id
-  int64_t late_parts() const { return late_parts_; }
 
   // The sum of the contributors' parts is there, or (divisor 0) there can be
   // none, and the round is void.  Closed, and not void.
@@ -71,7 +70,6 @@ class Gather {
   std::vector<absl::Duration> arrivals_;  // in order of arrival, then the late
   bool closed_ = false;
   bool void_ = false;
-  int64_t late_parts_ = 0;
   std::vector<Contributor> contributors_;
   std::optional<ShardResult> result_;
 };

@@ -99,14 +99,6 @@ absl::Status CheckMembers(const RuleTraits& traits, const RuleSpec& spec,
   return absl::OkStatus();
 }
 
-RuleWarning WarningOf(const RuleSpec& spec, int64_t members, int64_t needed,
-                      std::string text) {
-  return {.members = members,
-          .k = spec.k,
-          .members_needed = needed,
-          .text = std::move(text)};
-}
-
 }  // namespace
 
 const std::vector<std::string>& RuleNames() {
@@ -162,7 +154,7 @@ absl::Status CheckRuleNumbers(const RuleSpec& spec) {
   return CheckAtLeast("rho", spec.rho, 0, false);
 }
 
-absl::StatusOr<std::vector<RuleWarning>> CheckRule(const RuleSpec& spec,
+absl::StatusOr<std::vector<std::string>> CheckRule(const RuleSpec& spec,
                                                    int64_t members,
                                                    int64_t shards) {
   PACELINE_RETURN_IF_ERROR(CheckRuleNumbers(spec));
@@ -179,39 +171,33 @@ absl::StatusOr<std::vector<RuleWarning>> CheckRule(const RuleSpec& spec,
   }
   PACELINE_RETURN_IF_ERROR(CheckMembers(traits, spec, members));
 
-  std::vector<RuleWarning> warnings;
+  std::vector<std::string> warnings;
   if (!traits.withstands_liars && spec.k > 0) {
-    warnings.push_back(WarningOf(
-        spec, members, 0,
-        absl::StrCat("rule ", spec.name, " withstands no liar, but k=", spec.k,
-                     " of ", members,
-                     " members may lie: one is enough to move the result "
-                     "anywhere; use another rule")));
+    warnings.push_back(absl::StrCat(
+        "rule ", spec.name, " withstands no liar, but k=", spec.k, " of ",
+        members,
+        " members may lie: one is enough to move the result anywhere; use "
+        "another rule"));
   } else if (!traits.withstands.Holds(members, spec.k)) {
-    const int64_t needed = MembersNeeded(traits.withstands, spec.k);
     const int64_t most = traits.withstands.MostLiars(members);
-    warnings.push_back(WarningOf(
-        spec, members, needed,
-        absl::StrCat("rule ", spec.name, " withstands k=", spec.k,
-                     " liars of at least ", needed, " members (", traits.source,
-                     "), there are ", members, ": ",
-                     most >= 0 ? absl::StrCat("use k of at most ", most)
-                               : "it withstands none",
-                     ", or more members")));
+    warnings.push_back(absl::StrCat(
+        "rule ", spec.name, " withstands k=", spec.k, " liars of at least ",
+        MembersNeeded(traits.withstands, spec.k), " members (", traits.source,
+        "), there are ", members, ": ",
+        most >= 0 ? absl::StrCat("use k of at most ", most)
+                  : "it withstands none",
+        ", or more members"));
   }
   if (traits.needs_k && spec.k == 0 && members > 1) {
-    warnings.push_back(WarningOf(
-        spec, members, 0,
-        absl::StrCat("rule ", spec.name, " with k=0 averages all ", members,
-                     " members and withstands no liar: set k")));
+    warnings.push_back(absl::StrCat("rule ", spec.name,
+                                    " with k=0 averages all ", members,
+                                    " members and withstands no liar: set k"));
   }
   if (traits.selects && spec.selected > members - spec.k - 2) {
-    warnings.push_back(WarningOf(
-        spec, members, spec.selected + spec.k + 2,
-        absl::StrCat("rule ", spec.name, " averages selected=", spec.selected,
-                     " parts; with k=", spec.k, " of ", members,
-                     " members no more than ", members - spec.k - 2,
-                     " are covered (Damaskinos et al. 2019)")));
+    warnings.push_back(absl::StrCat(
+        "rule ", spec.name, " averages selected=", spec.selected,
+        " parts; with k=", spec.k, " of ", members, " members no more than ",
+        members - spec.k - 2, " are covered (Damaskinos et al. 2019)"));
   }
   return warnings;
 }

@@ -59,18 +59,13 @@ const RuleTraits& TraitsOf(const std::string& name);
 // "mean, median or trimmed-mean": rules that may be sharded.
 std::string ShardableRules();
 
-// An assumption that does not hold: the rule computes something, but its
-// source promises nothing about it.
-struct RuleWarning {
-  int64_t members = 0;
-  int64_t k = 0;
-  int64_t members_needed = 0;  // 0: more members would not help
-  std::string text;            // a sentence with the numbers and a way out
-};
-
 // Judges a rule before it is used: at submit, with as many members and shards
 // as the job will have; call it with the job's min_parts as well, since a
 // round may close with as few.
+//
+// Returns the assumptions that do not hold, each as a sentence with the numbers
+// and a way out: the rule computes something, but its source promises nothing
+// about it.
 //
 // Errors: InvalidArgument for
 //   - an unknown rule, a negative or non-finite number, alpha or selected
@@ -79,7 +74,7 @@ struct RuleWarning {
 //     k + 2, no neighbour to compare with; suspicion, zeno: members <= k)
 //   - krum that averages more than members - k
 //   - a whole-vector rule (krum, suspicion, zeno) with shards > 1
-absl::StatusOr<std::vector<RuleWarning>> CheckRule(const RuleSpec& spec,
+absl::StatusOr<std::vector<std::string>> CheckRule(const RuleSpec& spec,
                                                    int64_t members,
                                                    int64_t shards);
 

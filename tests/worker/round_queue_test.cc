@@ -25,7 +25,7 @@ std::vector<std::string> TakeAll(RoundQueue& queue) {
                         ? absl::StrCat("m:", item->message)
                         : absl::StrCat(item->key->step, "/", item->chunk));
   }
-  EXPECT_TRUE(queue.empty());
+  EXPECT_FALSE(queue.TakeNext().has_value());
   return taken;
 }
 
@@ -66,7 +66,7 @@ TEST(RoundQueue, GivesChunksInARowTogether) {
   }
 
   EXPECT_THAT(taken, ElementsAre("1+2", "3+1", "0+1", "4+1"));
-  EXPECT_TRUE(queue.empty());
+  EXPECT_FALSE(queue.TakeNext().has_value());
 }
 
 TEST(RoundQueue, DropsAMessageWhoseBytesWereForgotten) {
@@ -76,7 +76,7 @@ TEST(RoundQueue, DropsAMessageWhoseBytesWereForgotten) {
 
   queue.AddMessage("part", PartKey(1));
 
-  EXPECT_TRUE(queue.empty());
+  EXPECT_FALSE(queue.TakeNext().has_value());
   EXPECT_FALSE(queue.TakeNext().has_value());
 }
 

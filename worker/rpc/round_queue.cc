@@ -78,17 +78,6 @@ std::optional<RoundQueue::Item> RoundQueue::TakeNext(int most_chunks) {
   return std::nullopt;
 }
 
-bool RoundQueue::empty() const {
-  return messages_.empty() &&
-         std::none_of(payloads_.begin(), payloads_.end(),
-                      [](const auto& entry) {
-                        const Sending& sending = entry.second;
-                        return sending.wanted &&
-                               (sending.taken < sending.ready.size() ||
-                                (sending.sent() && !sending.messages.empty()));
-                      });
-}
-
 void RoundQueue::OnBroken() {
   for (auto& [key, sending] : payloads_) sending.taken = 0;
 }

@@ -48,7 +48,6 @@ class RoundQueue {
 
   // most_chunks: so many in a row may be next.
   std::optional<Item> TakeNext(int most_chunks = 1);
-  bool empty() const;  // nothing that TakeNext() would give
 
   // The connection broke: bytes whose message is still to come go out again.
   // Those whose message was taken wait for it to be sent again.

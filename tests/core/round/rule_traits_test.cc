@@ -27,10 +27,7 @@ RuleSpec SpecOf(const std::string& name, int64_t k) {
 std::vector<std::string> WarningsOf(const RuleSpec& spec, int64_t members) {
   const auto warnings = CheckRule(spec, members, 1);
   EXPECT_TRUE(warnings.ok()) << warnings.status();
-  std::vector<std::string> texts;
-  if (!warnings.ok()) return texts;
-  for (const RuleWarning& warning : *warnings) texts.push_back(warning.text);
-  return texts;
+  return warnings.value_or(std::vector<std::string>());
 }
 
 void ExpectRefused(const RuleSpec& spec, int64_t members, int64_t shards,
@@ -168,12 +165,6 @@ TEST(CheckRule, WarnsOfAViolatedAssumptionWithItsNumbers) {
               ElementsAre("rule mean withstands no liar, but k=2 of 9 members "
                           "may lie: one is enough to move the result "
                           "anywhere; use another rule"));
-
-  const auto krum = CheckRule(SpecOf("krum", 4), 9, 1);
-  ASSERT_TRUE(krum.ok());
-  EXPECT_EQ((*krum)[0].members, 9);
-  EXPECT_EQ((*krum)[0].k, 4);
-  EXPECT_EQ((*krum)[0].members_needed, 11);
 }
 
 TEST(CheckRule, WarnsWhereNobodyIsLeftOut) {
