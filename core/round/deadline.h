@@ -9,8 +9,8 @@
 
 namespace paceline {
 
-// DESIGN 7.3.  Medians and absolute deviations stand one arrival in two that
-// is far off, unlike means and variances.
+// The median and the median absolute deviation stand one arrival in two that
+// is far off; means and variances do not.
 struct DeadlinePolicy {
   absl::Duration floor = absl::Milliseconds(50);
   // Of the time from the last step to a round's first part, at least: whoever

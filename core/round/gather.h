@@ -1,5 +1,5 @@
-// The server's side of one shard of one round: from the first part to the
-// result.  DESIGN 7.2 and 7.3.
+// Gather collects the parts of one shard of one round on its server, from the
+// first part to the result.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// A member of a job that trains by gossip (DESIGN 7.11): after its own update
-// of a step it meets one partner, and both go on with the mean of their
-// parameters.  The table is in README.md.
+// GossipMember is a member of a job that trains by gossip.  After its own
+// update of a step it meets one partner, and both go on with the mean of their
+// parameters.  README.md has its table.
 //
 // It promises convergence, not equality: no result is agreed on, nobody is
 // held up by more than one partner, and nobody's absence costs more than the

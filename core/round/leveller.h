@@ -1,5 +1,5 @@
-// The leveller's side of a new view: who has applied what, who holds what, and
-// which held result all must hold before rounds go on.  DESIGN 7.6.
+// Leveller finds out, for a new view, what its members have applied and hold,
+// and which result all must hold before rounds go on.
 #pragma once
 
 #include <cstdint>

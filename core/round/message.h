@@ -1,5 +1,5 @@
-// What the members of a group tell each other: DESIGN 7.  Values; payloads
-// (parts, results, copies of the state) travel beside them in the adapters.
+// Messages that the members of a group send each other.  They are values;
+// payloads (parts, results, copies of the state) travel beside them.
 #pragma once
 
 #include <cstdint>

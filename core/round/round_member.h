@@ -1,5 +1,5 @@
-// A member of a round group: hands its part in, serves shards when its turn
-// comes, holds, applies, levels.  DESIGN 7; the table is in README.md.
+// RoundMember hands its part in, serves shards when its turn comes, holds and
+// applies results, and levels views.  README.md has its table.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Aggregation rules: what becomes of the parts of one round (DESIGN 7.4).
+// Aggregation rules make one result of the parts of a round.
 //
 // A part is a SUM of gradients over a member's samples.  `mean` divides the
 // sum of all parts by all samples, as if one process had seen them all; the
@@ -87,7 +87,7 @@ struct RuleVerdict {
   // Samples of the members in `used`.
   int64_t samples = 0;
 
-  // The result is to be divided by this, once, in the optimizer (DESIGN 5):
+  // The optimizer divides the result by this, once:
   // `samples` for mean, 1 for the others, whose result is a mean already.
   int64_t divisor = 1;
 

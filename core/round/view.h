@@ -1,4 +1,4 @@
-// Who takes part in a group's rounds: DESIGN 7.  Only the coordinator makes
+// A view lists the members of a group's rounds.  Only the coordinator makes
 // views; a higher one replaces a lower one for good.
 #pragma once
 

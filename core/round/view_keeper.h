@@ -1,5 +1,5 @@
-// The coordinator's side of a group's views: who is removed, who is added, and
-// when a view may be seen.  DESIGN 7.6 and 7.8.
+// ViewKeeper makes a group's views for the coordinator: it removes and adds
+// members, and decides when a view may be seen.
 #pragma once
 
 #include <cstdint>

@@ -9,8 +9,7 @@
 #include "gtest/gtest.h"
 #include "paceline/v1/stage.grpc.pb.h"
 #include "worker/rpc/data_plane.h"
-#include "worker/rpc/frame_meter.h"
-#include "worker/rpc/link_probe.h"
+#include "worker/rpc/grpc_prober.h"
 
 namespace paceline {
 namespace {

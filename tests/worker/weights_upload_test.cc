@@ -1,6 +1,4 @@
 // UploadWeights() against a coordinator whose calls end as the test says.
-#include "worker/rpc/weights_upload.h"
-
 #include <algorithm>
 #include <chrono>
 #include <map>
@@ -15,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "core/rpc/channel.h"
 #include "gtest/gtest.h"
+#include "worker/rpc/grpc_run_factory.h"
 
 namespace paceline {
 namespace {

@@ -1,6 +1,6 @@
-// What a member's driver does alike in rounds and in gossip: it follows the
-// group's views, finds a donor while it listens, sends copies of its state, and
-// gives the state machine its time.
+// GroupDriver does what a member's driver does alike in rounds and in gossip:
+// it follows the group's views, finds a donor while it listens, sends copies of
+// its state, and gives the state machine its time.
 #pragma once
 
 #include <algorithm>

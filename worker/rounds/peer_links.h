@@ -1,4 +1,5 @@
-// What a member knows of its links to the others.
+// A member remembers the state of its links to the others, and whose results
+// are just arriving.
 #pragma once
 
 #include <map>

@@ -1,5 +1,5 @@
-// What is told of rounds: records for the coordinator's events, numbers for the
-// metrics.
+// RoundEventLog records what happens in rounds: events for the coordinator, and
+// numbers for the metrics.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// How the members of a round group reach one another: over gRPC (worker/rpc),
-// or inside a process (tests).
+// The members of a round group reach one another through a RoundTransport: over
+// gRPC (worker/rpc), or inside a process (tests).
 #pragma once
 
 #include <compare>

@@ -1,4 +1,4 @@
-// What the compute thread of a member shall do next, and the queue of it.
+// RoundTurns queues what the compute thread of a member shall do next.
 #pragma once
 
 #include <cstddef>

@@ -12,7 +12,7 @@
 #include "core/rpc/convert.h"
 #include "core/rpc/status.h"
 #include "paceline/v1/stage.grpc.pb.h"
-#include "worker/rpc/link_probe.h"
+#include "worker/rpc/grpc_prober.h"
 #include "worker/rpc/plane.h"
 #include "worker/rpc/run_gate.h"
 #include "worker/rpc/run_state.h"

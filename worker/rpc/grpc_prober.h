@@ -1,19 +1,50 @@
-// The real Prober.
+// Measures links to other workers (stage.proto, Probe, both sides), and what
+// frames cost here.
 #pragma once
 
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "core/cluster/measure_order.h"
+#include "core/rpc/stranger_limit.h"
+#include "grpcpp/support/server_callback.h"
+#include "paceline/v1/stage.grpc.pb.h"
+#include "worker/cancel_token.h"
 #include "worker/prober.h"
 #include "worker/rpc/daemon.h"
-#include "worker/rpc/frame_meter.h"
-#include "worker/rpc/link_probe.h"
 
 namespace paceline {
 
-// Immutable.
+// The answering side of one probe, which takes a place among `strangers` and is
+// ended after a minute; owns itself.
+grpc::ServerBidiReactor<v1::ProbeMessage, v1::ProbeMessage>* AnswerProbe(
+    grpc::CallbackServerContext& context, StrangerLimit& strangers);
+
+// The asking side: round trips of empty messages, then messages of 64 KiB one
+// way and the other, so many that a transfer takes long enough to be measured.
+// Blocks for about half a second on a fast link.
+//
+// The result: self to target, and back.  The latency is half of the median
+// round trip, the same both ways.  CPU seconds of a byte are those of both
+// whole processes while it went on: over a real link the kernel's part is many
+// times that of loopback.
+//
+// Errors: as Prober::ProbeLink.
+absl::StatusOr<std::vector<LinkMeasurement>> ProbeLink(
+    const std::string& self, const LinkTarget& target,
+    const CancelToken& cancel);
+
+// Measures what the data plane itself costs: two planes of this process
+// exchange frames over loopback.  One frame at a time, there and back, in two
+// sizes, as a pipeline's boundary does it; then the step gate.  CPU time of the
+// whole process: its other threads must have little to do.  Blocks for about a
+// second. Errors: those of the data plane; cancel.status()
+absl::StatusOr<FrameCost> MeasureFrameCost(const CancelToken& cancel);
+
+// The real Prober.  Immutable.
 class GrpcProber final : public Prober {
  public:
   // This worker's own: where it listens, and as others know it.

@@ -1,4 +1,4 @@
-// The receiving end of Stage.Exchange, and of Round.Exchange.
+// InboundStream is the receiving end of an Exchange, of stages or of rounds.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The sending end of an Exchange, of stages or of rounds: keeps one call to a
-// peer open, and opens it again with backoff.
+// OutboundStream is the sending end of an Exchange, of stages or of rounds: it
+// keeps one call to a peer open, and opens it again with backoff.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What the data plane and the round plane do alike: they take streams, keep
-// the fence of the run that is open, and end.
+// Plane is the common part of the data plane and the round plane: it takes
+// streams, keeps the fence of the run that is open, and ends all of them.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,4 @@
-// What all parts of a plane (of data, of rounds) use: counters, timers,
-// options.
+// Counters, timers, channels and options that all parts of a plane use.
 #pragma once
 
 #include <atomic>

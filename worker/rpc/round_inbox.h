@@ -1,4 +1,4 @@
-// What one member sends, on the stream that it sends on now.
+// RoundInbox takes what one member sends, on the stream that it sends on now.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// The sending end of Round.Exchange: everything for one member.
+// RoundOutbound sends everything that goes to one member of a round group.
 #pragma once
 
 #include <cstdint>

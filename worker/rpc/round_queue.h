@@ -1,4 +1,5 @@
-// What is to be sent to one member of a round group, and what next.
+// RoundQueue holds what is to be sent to one member of a round group, and
+// decides what goes next.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// A round group that is open: its peers, what goes to them and what comes.
+// RoundRun is the round group that is open: its peers, what goes to them and
+// what comes from them.
 #pragma once
 
 #include <cstdint>

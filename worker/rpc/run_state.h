@@ -1,4 +1,5 @@
-// One run as its worker's data plane holds it: what comes in, what goes out.
+// RunState is one run as its worker's data plane holds it: what comes in, and
+// what goes out.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The sending end of Stage.Exchange: all boundaries of one direction to one
+// StageOutbound sends the frames of all boundaries of one direction to one
 // neighbour.
 #pragma once
 

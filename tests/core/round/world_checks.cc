@@ -1,4 +1,4 @@
-// The invariants of DESIGN 7, checked after every event.
+// Invariants that are checked after every event.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
