@@ -195,11 +195,12 @@ Agent::Work Agent::AwaitWork() {
 }
 
 // The next run may open only when this one is closed, and nobody may still be
-// at this one.
+// at this one.  From the first moment on nobody hears of it.
 void Agent::CloseRun() {
   const auto unused = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return users_ == 0;
   };
+  recorder_.Clear();
   std::unique_ptr<WorkerRun> run;
   {
     absl::MutexLock lock(&mutex_);
@@ -209,7 +210,6 @@ void Agent::CloseRun() {
     cancel_.reset();
     cancel_is_runs_ = false;
   }
-  recorder_.Clear();
 }
 
 void Agent::Run(const RunOrder& order, const CancelToken& cancel) {
