@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "core/round/rule_blocks.h"
+#include "core/transfer/checksum.h"
 #include "worker/rounds/round_part.h"
 
 namespace paceline {

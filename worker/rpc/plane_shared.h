@@ -59,19 +59,6 @@ struct PlaneOptions {
   absl::Duration hello = absl::Seconds(10);
 };
 
-// Thread-safe.  Shared by a plane and by its streams, which gRPC may keep for a
-// moment longer; Plane::Shutdown() stops the timers.  The first one tells the
-// allocator of the process to keep freed memory.
-struct PlaneShared {
-  PlaneShared(const PlaneOptions& o, std::string thread_name);
-
-  const PlaneOptions options;
-  PlaneCounters counters;
-  StrangerLimit strangers;
-  CallChannels channels;
-  TimerThread timers;
-};
-
 // Channels, and who may let go of them.
 
 // Thread-safe.  The last channel of a process joins gRPC's callback threads
@@ -128,6 +115,19 @@ class TimerThread {
   absl::CondVar changed_;
 
   Thread thread_;
+};
+
+// Thread-safe.  Shared by a plane and by its streams, which gRPC may keep for a
+// moment longer; Plane::Shutdown() stops the timers.  The first one tells the
+// allocator of the process to keep freed memory.
+struct PlaneShared {
+  PlaneShared(const PlaneOptions& o, std::string thread_name);
+
+  const PlaneOptions options;
+  PlaneCounters counters;
+  StrangerLimit strangers;
+  CallChannels channels;
+  TimerThread timers;
 };
 
 }  // namespace paceline
