@@ -14,7 +14,6 @@
 #include "paceline/v1/stage.grpc.pb.h"
 #include "worker/cancel_token.h"
 #include "worker/prober.h"
-#include "worker/rpc/daemon.h"
 
 namespace paceline {
 
@@ -43,6 +42,19 @@ absl::StatusOr<std::vector<LinkMeasurement>> ProbeLink(
 // whole process: its other threads must have little to do.  Blocks for about a
 // second. Errors: those of the data plane; cancel.status()
 absl::StatusOr<FrameCost> MeasureFrameCost(const CancelToken& cancel);
+
+// advertise: --advertise; empty: `bound`, where the worker listens.  Its port 0
+// becomes the port that was bound; a host that means "every address" becomes
+// empty, which asks the coordinator to put in the one it sees.
+// bound: host:port, with a port.
+// Errors: InvalidArgument  advertise is not host:port.
+absl::StatusOr<std::string> AdvertisedAddress(const std::string& advertise,
+                                              const std::string& bound);
+
+// Whether who dials `address` in this process reaches this worker itself, which
+// listens on `bound` and is known as `advertised`.
+bool IsOwnAddress(const std::string& address, const std::string& bound,
+                  const std::string& advertised);
 
 // The real Prober.  Immutable.
 class GrpcProber final : public Prober {
