@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
+#include "core/schedule/asynchronous.h"
 #include "core/schedule/traits.h"
 #include "worker/cpu_time.h"
 
