@@ -239,7 +239,7 @@ TEST(MakeSchedule, RefusesAnUnknownName) {
   ScheduleRequest request = GoodRequest();
   request.name = "zigzag";
 
-  ExpectRefused(request, "'zigzag', there are 1f1b, gpipe, ");
+  ExpectRefused(request, "'zigzag', there are 1f1b, ");
 }
 
 TEST(MakeSchedule, RefusesSizesBelowOne) {

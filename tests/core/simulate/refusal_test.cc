@@ -44,7 +44,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"EndlessStream", [](Chain& c) { c.problem.micro_batches = 0; },
                 "needs micro-batches, got 0"},
         Refusal{"Schedule", [](Chain& c) { c.options.schedule = "zigzag"; },
-                "'zigzag', there are 1f1b, gpipe"},
+                "'zigzag', there are 1f1b"},
         Refusal{"NoSteps", [](Chain& c) { c.options.steps = 0; },
                 "at least 1 step"},
         Refusal{"TooManySteps", [](Chain& c) { c.options.steps = 2000000; },
