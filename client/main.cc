@@ -9,38 +9,32 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client/bench/bench_commands.h"
-#include "client/bench/decided_keys.h"
-#include "client/command.h"
-#include "client/completion.h"
-#include "client/console.h"
-#include "client/export.h"
-#include "client/job_commands.h"
-#include "client/model_commands.h"
-#include "client/node_commands.h"
+#include "client/bench/bench.h"
+#include "client/commands/command.h"
+#include "client/commands/completion.h"
+#include "client/commands/export.h"
+#include "client/commands/follow_plan.h"
+#include "client/commands/job_commands.h"
+#include "client/commands/job_keys.h"
+#include "client/commands/model_commands.h"
+#include "client/commands/node_commands.h"
+#include "client/commands/pause.h"
+#include "client/commands/plan.h"
+#include "client/commands/plan_question.h"
+#include "client/commands/predict_fit.h"
+#include "client/commands/predict_model.h"
+#include "client/commands/profile.h"
+#include "client/commands/simulate.h"
+#include "client/commands/submit.h"
+#include "client/commands/up.h"
+#include "client/files/job_file.h"
+#include "client/files/plan_file.h"
+#include "client/files/profile_file.h"
+#include "client/files/settings.h"
+#include "client/files/whole_file.h"
 #include "client/options.h"
-#include "client/pause.h"
-#include "client/planning/follow_plan.h"
-#include "client/planning/pipedream_plan.h"
-#include "client/planning/plan_commands.h"
-#include "client/planning/plan_question.h"
-#include "client/planning/predict_model.h"
-#include "client/planning/profile_commands.h"
-#include "client/planning/script_layers.h"
-#include "client/predict_commands.h"
-#include "client/rpc/daemon_probe.h"
+#include "client/render/console.h"
 #include "client/rpc/grpc_control_client.h"
-#include "client/rpc/job_file.h"
-#include "client/rpc/job_reference.h"
-#include "client/rpc/plan_file.h"
-#include "client/rpc/profile_file.h"
-#include "client/rpc/settings_file.h"
-#include "client/settings.h"
-#include "client/simulate_commands.h"
-#include "client/standard_streams.h"
-#include "client/submit.h"
-#include "client/up.h"
-#include "client/weights_file.h"
 #include "core/base/status_macros.h"
 #include "core/schedule/traits.h"
 #include "worker/weights/safetensors.h"
@@ -48,7 +42,7 @@
 namespace paceline {
 namespace {
 
-// Flags, environment, files (DESIGN 9).
+// Flags, environment, files.
 absl::StatusOr<Settings> GatherSettings(const ClientOptions& options) {
   std::vector<SettingsSource> sources = {{.where = "command line",
                                           .coordinator = options.coordinator,
@@ -162,9 +156,7 @@ ExitCode Plan(const PlanOptions& plan, const Settings& settings,
     question = AskForProfile(*source, plan);
   }
   if (!question.ok()) return NoPlan(console, question.status());
-  PlanFileSink sink(plan.save);
-  return PlanCommand(console, clock, *question, plan,
-                     plan.save.empty() ? nullptr : &sink);
+  return PlanCommand(console, clock, *question, plan);
 }
 
 ExitCode Bench(const CommandContext& context, GrpcControlClient& client,
@@ -329,8 +321,9 @@ ExitCode Up(const ClientOptions& options, Console& console) {
   signal(SIGPIPE, SIG_IGN);
   const SystemClock clock;
   SignalPauser pauser;
-  RealDaemonProbe probe;
-  return UpCommand(up, console, clock, pauser, probe);
+  return UpCommand(up, console, clock, pauser, [](const std::string& address) {
+    return std::make_unique<GrpcControlClient>(address);
+  });
 }
 
 ExitCode InspectModel(const ClientOptions& options, Console& console) {
@@ -351,7 +344,7 @@ ExitCode InspectModel(const ClientOptions& options, Console& console) {
   return InspectModelCommand(console, job->spec);
 }
 
-// What the flags of `simulate` describe: a plan file or a playground.
+// What the flags of `simulate` describe: a plan file, or machines and layers.
 absl::StatusOr<SimulatedPlan> GatherPlan(const std::string& plan_file,
                                          const SimulateFlags& flags,
                                          Console& console) {
@@ -359,13 +352,13 @@ absl::StatusOr<SimulatedPlan> GatherPlan(const std::string& plan_file,
     PACELINE_ASSIGN_OR_RETURN(const PlanFile plan, ReadPlanFile(plan_file));
     return SimulationOf(plan);
   }
-  if (flags.model.empty()) return MakePlayground(flags.playground, nullptr);
+  if (flags.model.empty()) return MakeSimulatedPlan(flags.machines, nullptr);
   PACELINE_ASSIGN_OR_RETURN(const ParsedJob job,
                             ParseModelSettings(flags.model, flags.sets));
   for (const std::string& warning : job.warnings) {
     console.Note(absl::StrCat("paceline: warning: ", warning));
   }
-  return MakePlayground(flags.playground, &job.spec);
+  return MakeSimulatedPlan(flags.machines, &job.spec);
 }
 
 ExitCode RunSimulation(const ClientOptions& options, Console& console) {
@@ -390,12 +383,7 @@ ExitCode Run(const ClientOptions& options) {
     case Command::kUp:
       return Up(options, console);
     case Command::kJobKeys:
-      if (console.table()) {
-        console.Print(JobReference());
-      } else {
-        console.Print(JobReferenceDocument());
-      }
-      return kExitOk;
+      return JobKeysCommand(console, options.target);
     case Command::kModelList:
       return ListModelsCommand(console);
     case Command::kModelInspect:

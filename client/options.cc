@@ -6,12 +6,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client/bench/options.h"
-#include "client/exit_code.h"
-#include "client/export.h"
-#include "client/planning/options.h"
-#include "client/text.h"
-#include "client/usage_error.h"
+#include "client/commands/command.h"
+#include "client/commands/export.h"
+#include "client/commands/options.h"
+#include "client/commands/usage_error.h"
+#include "client/render/text.h"
 #include "core/base/version.h"
 #include "core/model/job_spec.h"
 
@@ -238,9 +237,14 @@ void Parser::AddJobs() {
   weights->footer("Example:\n  paceline job export last -o model.safetensors");
   with_job("delete", "Forgets an ended job and its weights",
            Command::kJobDelete);
-  Add(job, "keys", "Explains all keys of a job file; needs no coordinator",
-      Command::kJobKeys)
-      ->footer("Example:\n  paceline job keys");
+  CLI::App* keys =
+      Add(job, "keys", "Explains the keys of a job file; needs no coordinator",
+          Command::kJobKeys);
+  keys->add_option("section", options_.target,
+                   "Only those of one section, as train or train.optimizer")
+      ->type_name("SECTION");
+  keys->footer(
+      "Examples:\n  paceline job keys\n  paceline job keys train.optimizer");
 }
 
 void Parser::AddNodes() {

@@ -6,14 +6,14 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "client/bench/bench_commands.h"
-#include "client/completion.h"
-#include "client/planning/plan_options.h"
-#include "client/planning/predict_model.h"
-#include "client/planning/profile_commands.h"
-#include "client/predict_commands.h"
-#include "client/simulate_commands.h"
-#include "client/up.h"
+#include "client/bench/bench.h"
+#include "client/commands/completion.h"
+#include "client/commands/plan_question.h"
+#include "client/commands/predict_fit.h"
+#include "client/commands/predict_model.h"
+#include "client/commands/profile.h"
+#include "client/commands/simulate.h"
+#include "client/commands/up.h"
 
 namespace paceline {
 

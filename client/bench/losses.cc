@@ -25,48 +25,50 @@ struct Window {
   double seconds = 0;
 };
 
-absl::StatusOr<Window> WindowOf(const JobView& job) {
+absl::StatusOr<Window> WindowOf(const v1::Job& job) {
   Window window;
-  for (const JobWorkerView& worker : job.workers) {
-    if (!worker.flow.has_value() || worker.flow->micro_batches == 0) {
+  for (const v1::JobWorker& worker : job.workers()) {
+    if (!worker.has_flow() || worker.flow().micro_batches() == 0) {
       return absl::FailedPreconditionError(
-          absl::StrCat("job ", job.id, ": worker ", worker.name,
+          absl::StrCat("job ", job.id(), ": worker ", worker.name(),
                        " has not said how its micro-batches passed"));
     }
-    const FlowTimes& flow = *worker.flow;
-    if (window.first_us == 0 || flow.first_unix_us < window.first_us) {
-      window.first_us = flow.first_unix_us;
+    const v1::FlowTimes& flow = worker.flow();
+    if (window.first_us == 0 || flow.first_unix_us() < window.first_us) {
+      window.first_us = flow.first_unix_us();
     }
-    window.last_us = std::max(window.last_us, flow.last_unix_us);
-    window.micro_batches = std::max(window.micro_batches, flow.micro_batches);
-    window.samples = std::max(window.samples, flow.samples);
-    window.seconds = std::max(window.seconds, flow.seconds);
+    window.last_us = std::max(window.last_us, flow.last_unix_us());
+    window.micro_batches = std::max(window.micro_batches, flow.micro_batches());
+    window.samples = std::max(window.samples, flow.samples());
+    window.seconds = std::max(window.seconds, flow.seconds());
   }
   // Batches of training need no common clock.
-  if (IsInference(job.spec)) {
-    const std::optional<FlowTimes> result = ResultFlow(job);
-    window.micro_batches = result.has_value() ? result->micro_batches : 0;
-    window.samples = result.has_value() ? result->samples : 0;
+  if (IsInference(job)) {
+    const std::optional<v1::FlowTimes> result = ResultFlow(job);
+    window.micro_batches = result.has_value() ? result->micro_batches() : 0;
+    window.samples = result.has_value() ? result->samples() : 0;
     window.seconds =
         static_cast<double>(window.last_us - window.first_us) / 1e6;
   }
   if (window.seconds <= 0) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "job ", job.id, " took no time: more micro-batches are needed"));
+        "job ", job.id(), " took no time: more micro-batches are needed"));
   }
   return window;
 }
 
 // Replicas in the order of their workers.
-std::vector<PlacementView> StagesInOrder(const JobView& job) {
-  std::vector<PlacementView> stages;
-  for (const JobWorkerView& worker : job.workers) {
-    for (const PlacementView& stage : worker.stages) stages.push_back(stage);
+Placements StagesInOrder(const v1::Job& job) {
+  Placements stages;
+  for (const v1::JobWorker& worker : job.workers()) {
+    for (const v1::StagePlacement& stage : worker.stages())
+      *stages.Add() = stage;
   }
-  std::stable_sort(stages.begin(), stages.end(),
-                   [](const PlacementView& a, const PlacementView& b) {
-                     return a.stage < b.stage;
-                   });
+  std::stable_sort(
+      stages.begin(), stages.end(),
+      [](const v1::StagePlacement& a, const v1::StagePlacement& b) {
+        return a.stage() < b.stage();
+      });
   return stages;
 }
 
@@ -81,33 +83,34 @@ double CpuShareOf(const std::vector<CpuShare>& shares,
 // What part of a worker's waits cost it time: less than all where a quota stops
 // it, since what it saved while it waited lets it compute faster afterwards
 // than its share.
-double LostPart(const FlowTimes& flow, double share) {
-  const double waits =
-      flow.fill + flow.starved + flow.blocked + flow.data + flow.in_flight;
-  const double regained = flow.compute_cpu / share - flow.compute;
+double LostPart(const v1::FlowTimes& flow, double share) {
+  const double waits = flow.fill() + flow.starved() + flow.blocked() +
+                       flow.data() + flow.in_flight();
+  const double regained = flow.compute_cpu() / share - flow.compute();
   if (waits <= 0) return 1;
   return std::clamp(1 - regained / waits, 0.0, 1.0);
 }
 
 // Compute that took longer than its CPU time asks for, as far as the threads
 // that move frames can have taken the rest.
-double Stolen(const FlowTimes& flow, double share) {
-  const double longer = flow.compute - flow.compute_cpu / share;
-  return std::clamp(longer, 0.0, flow.other_cpu / share);
+double Stolen(const v1::FlowTimes& flow, double share) {
+  const double longer = flow.compute() - flow.compute_cpu() / share;
+  return std::clamp(longer, 0.0, flow.other_cpu() / share);
 }
 
 // Of a stage's layers, as the profile has them.
-absl::StatusOr<double> LayerSeconds(const JobView& job,
-                                    const PlacementView& placement) {
-  for (const DriftView& drift : job.drift) {
-    if (drift.stage == placement.stage &&
-        drift.worker_id == placement.worker_id && drift.layer_seconds > 0) {
-      return drift.layer_seconds;
+absl::StatusOr<double> LayerSeconds(const v1::Job& job,
+                                    const v1::StagePlacement& placement) {
+  for (const v1::StageDrift& drift : job.drift()) {
+    if (drift.stage() == placement.stage() &&
+        drift.worker_id() == placement.worker_id() &&
+        drift.layer_seconds() > 0) {
+      return drift.layer_seconds();
     }
   }
   return absl::FailedPreconditionError(
-      absl::StrCat("job ", job.id, " does not say what the layers of stage ",
-                   placement.stage, " take on ", placement.worker_name));
+      absl::StrCat("job ", job.id(), " does not say what the layers of stage ",
+                   placement.stage(), " take on ", placement.worker_name()));
 }
 
 }  // namespace
@@ -139,23 +142,23 @@ double PipelineBound(double one_seconds,
          (micro_batches * longest + bubble_part * (once - longest));
 }
 
-absl::StatusOr<BenchBaseline> BaselineOf(const JobView& job) {
+absl::StatusOr<BenchBaseline> BaselineOf(const v1::Job& job) {
   PACELINE_ASSIGN_OR_RETURN(const Window window, WindowOf(job));
-  const std::vector<PlacementView> stages = StagesInOrder(job);
+  const Placements stages = StagesInOrder(job);
   if (stages.size() != 1) {
     return absl::FailedPreconditionError(
-        absl::StrCat("job ", job.id, " has not one stage to compare with but ",
-                     stages.size()));
+        absl::StrCat("job ", job.id(),
+                     " has not one stage to compare with but ", stages.size()));
   }
   PACELINE_ASSIGN_OR_RETURN(const double layers, LayerSeconds(job, stages[0]));
   const auto count = static_cast<double>(window.micro_batches);
-  const FlowTimes& flow = *job.workers[0].flow;
+  const v1::FlowTimes& flow = job.workers(0).flow();
   return BenchBaseline{window.seconds / count,
-                       flow.data / count,
+                       flow.data() / count,
                        layers,
-                       flow.compute_cpu / count,
+                       flow.compute_cpu() / count,
                        /*drift=*/0,
-                       job.workers[0].name};
+                       job.workers(0).name()};
 }
 
 BenchBaseline MeanOf(const BenchBaseline& a, const BenchBaseline& b) {
@@ -171,11 +174,11 @@ BenchBaseline MeanOf(const BenchBaseline& a, const BenchBaseline& b) {
 namespace {
 
 // What part of the layers' CPU seconds one worker alone would not have needed.
-double NeedlessPart(const JobView& job, const Window& window,
+double NeedlessPart(const v1::Job& job, const Window& window,
                     const BenchBaseline& one) {
   double cpu = 0;
-  for (const JobWorkerView& worker : job.workers) {
-    cpu += worker.flow->compute_cpu;
+  for (const v1::JobWorker& worker : job.workers()) {
+    cpu += worker.flow().compute_cpu();
   }
   if (one.cpu <= 0 || cpu <= 0) return 0;
   return 1 - one.cpu * static_cast<double>(window.micro_batches) / cpu;
@@ -189,74 +192,74 @@ double LostToShare(double cpu, double share, double alone) {
 }
 
 // Adds what the workers lost, in seconds.
-BenchLosses SecondsLost(const JobView& job, const Window& window,
+BenchLosses SecondsLost(const v1::Job& job, const Window& window,
                         const BenchBaseline& one,
                         const std::vector<CpuShare>& shares) {
   BenchLosses lost;
   const double needless = NeedlessPart(job, window, one);
-  for (const JobWorkerView& worker : job.workers) {
-    const FlowTimes& flow = *worker.flow;
-    const double share = CpuShareOf(shares, worker.name);
+  for (const v1::JobWorker& worker : job.workers()) {
+    const v1::FlowTimes& flow = worker.flow();
+    const double share = CpuShareOf(shares, worker.name());
     const double alone =
         one.worker.empty() ? share : CpuShareOf(shares, one.worker);
     const double part = LostPart(flow, share);
-    lost.fill += part * flow.fill;
-    if (IsInference(job.spec)) {
-      lost.fill += static_cast<double>(flow.first_unix_us - window.first_us +
-                                       window.last_us - flow.last_unix_us) /
+    lost.fill += part * flow.fill();
+    if (IsInference(job)) {
+      lost.fill += static_cast<double>(flow.first_unix_us() - window.first_us +
+                                       window.last_us - flow.last_unix_us()) /
                    1e6;
     }
-    lost.imbalance += part * (flow.starved + flow.blocked + flow.data);
-    lost.transfer += part * flow.in_flight + Stolen(flow, share);
-    lost.slowdown += needless * flow.compute_cpu / share;
+    lost.imbalance += part * (flow.starved() + flow.blocked() + flow.data());
+    lost.transfer += part * flow.in_flight() + Stolen(flow, share);
+    lost.slowdown += needless * flow.compute_cpu() / share;
     lost.slowdown +=
-        LostToShare((1 - needless) * flow.compute_cpu, share, alone);
+        LostToShare((1 - needless) * flow.compute_cpu(), share, alone);
   }
   return lost;
 }
 
-void SetLatency(const JobView& job, BenchRow& row) {
-  std::optional<FlowTimes> flow;
-  if (IsInference(job.spec)) {
+void SetLatency(const v1::Job& job, BenchRow& row) {
+  std::optional<v1::FlowTimes> flow;
+  if (IsInference(job)) {
     flow = ResultFlow(job);
   } else {
-    for (const JobWorkerView& worker : job.workers) {
-      for (const PlacementView& stage : worker.stages) {
-        if (stage.stage == 0) flow = worker.flow;
+    for (const v1::JobWorker& worker : job.workers()) {
+      for (const v1::StagePlacement& stage : worker.stages()) {
+        if (stage.stage() == 0) flow = worker.flow();
       }
     }
   }
   if (!flow.has_value()) return;
-  row.latency_p50 = flow->latency_p50;
-  row.latency_p99 = flow->latency_p99;
+  row.latency_p50 = flow->latency_p50();
+  row.latency_p99 = flow->latency_p99();
 }
 
 // Micro-batches between two times at which the pipeline is empty.
-double MicroBatchesTogether(const JobView& job, const Window& window) {
-  if (IsInference(job.spec)) return static_cast<double>(window.micro_batches);
-  if (ScheduleTraitsOf(job.spec.pipeline.schedule).asynchronous) {
+double MicroBatchesTogether(const v1::Job& job, const Window& window) {
+  if (IsInference(job)) return static_cast<double>(window.micro_batches);
+  if (ScheduleTraitsOf(job.spec().pipeline().schedule()).asynchronous) {
     return std::numeric_limits<double>::infinity();
   }
-  const TrainSpec& train = job.spec.train;
-  return static_cast<double>((train.batch + train.micro_batch - 1) /
-                             train.micro_batch);
+  const v1::TrainSpec& train = job.spec().train();
+  return static_cast<double>((train.batch() + train.micro_batch() - 1) /
+                             train.micro_batch());
 }
 
 }  // namespace
 
-absl::StatusOr<BenchRow> RowOf(const JobView& job, const BenchBaseline& one,
+absl::StatusOr<BenchRow> RowOf(const v1::Job& job, const BenchBaseline& one,
                                const std::vector<CpuShare>& shares) {
   PACELINE_ASSIGN_OR_RETURN(const Window window, WindowOf(job));
-  const std::vector<PlacementView> stages = StagesInOrder(job);
+  const Placements stages = StagesInOrder(job);
   BenchRow row;
   row.stages = StageCount(job);
-  row.policy = job.spec.pipeline.policy;
-  if (!IsInference(job.spec)) row.schedule = job.spec.pipeline.schedule;
-  row.workers = static_cast<int>(job.workers.size());
+  row.policy = job.spec().pipeline().policy();
+  if (!IsInference(job)) row.schedule = job.spec().pipeline().schedule();
+  row.workers = static_cast<int>(job.workers().size());
   row.plan = absl::StrJoin(
-      stages, ", ", [](std::string* out, const PlacementView& stage) {
-        absl::StrAppend(out, "[", stage.first_layer, ",", stage.last_layer,
-                        ") ", stage.worker_name);
+      stages, ", ", [](std::string* out, const v1::StagePlacement& stage) {
+        absl::StrAppend(out, "[", stage.first_layer(), ",", stage.last_layer(),
+                        ") ", stage.worker_name());
       });
   const auto count = static_cast<double>(window.micro_batches);
   row.seconds = window.seconds;
@@ -266,12 +269,12 @@ absl::StatusOr<BenchRow> RowOf(const JobView& job, const BenchBaseline& one,
   row.drift = one.drift;
   std::vector<double> stage_seconds;
   std::vector<int64_t> worker_of;
-  for (size_t i = 0; i < stages.size(); ++i) {
+  for (int i = 0; i < stages.size(); ++i) {
     PACELINE_ASSIGN_OR_RETURN(const double layers,
                               LayerSeconds(job, stages[i]));
     // Of replicas what each adds to a micro-batch on average.
     stage_seconds.push_back(layers * ShareOf(stages, i));
-    worker_of.push_back(stages[i].worker_id);
+    worker_of.push_back(stages[i].worker_id());
   }
   row.bound = PipelineBound(one.layers, stage_seconds, worker_of,
                             MicroBatchesTogether(job, window),

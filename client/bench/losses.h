@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/views.h"
+#include "client/render/report.h"
 
 namespace paceline {
 
@@ -73,11 +73,11 @@ struct CpuShare {
 
 // Of one worker with the whole model; job: ended, of any kind.
 // Errors: FailedPrecondition  the job has no times, or none from a profile
-absl::StatusOr<BenchBaseline> BaselineOf(const JobView& job);
+absl::StatusOr<BenchBaseline> BaselineOf(const v1::Job& job);
 
 // job: ended, of any kind.
 // Errors: FailedPrecondition  the job has no times, or none from a profile
-absl::StatusOr<BenchRow> RowOf(const JobView& job, const BenchBaseline& one,
+absl::StatusOr<BenchRow> RowOf(const v1::Job& job, const BenchBaseline& one,
                                const std::vector<CpuShare>& shares);
 
 // What part of a pass of one micro-batch through the stages that are not the

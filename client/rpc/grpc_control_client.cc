@@ -6,7 +6,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "client/rpc/view_convert.h"
 #include "core/base/status_macros.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/convert.h"
@@ -144,83 +143,46 @@ absl::StatusOr<Response> GrpcControlClient::Call(
   return response;
 }
 
-absl::StatusOr<Submission> GrpcControlClient::SubmitJob(
-    const SubmitRequest& request) {
-  v1::SubmitJobRequest proto;
-  *proto.mutable_spec() = ToProto(request.spec);
-  proto.set_request_id(request.request_id);
-  proto.set_dry_run(request.dry_run);
-  PACELINE_ASSIGN_OR_RETURN(const v1::SubmitJobResponse response,
-                            Call(&v1::Control::Stub::SubmitJob, proto));
-  Submission submission;
-  submission.id = response.id();
-  for (const v1::StagePlacement& stage : response.stages()) {
-    submission.stages.push_back(ViewFromProto(stage));
-  }
-  submission.notes.assign(response.notes().begin(), response.notes().end());
-  if (response.has_estimate()) {
-    submission.estimate = ViewFromProto(response.estimate());
-  }
-  return submission;
+absl::StatusOr<v1::SubmitJobResponse> GrpcControlClient::SubmitJob(
+    const v1::SubmitJobRequest& request) {
+  return Call(&v1::Control::Stub::SubmitJob, request);
 }
 
-absl::StatusOr<std::vector<JobView>> GrpcControlClient::ListJobs(int limit) {
+absl::StatusOr<v1::ListJobsResponse> GrpcControlClient::ListJobs(int limit) {
   v1::ListJobsRequest request;
   request.set_limit(limit);
-  PACELINE_ASSIGN_OR_RETURN(const v1::ListJobsResponse response,
-                            Call(&v1::Control::Stub::ListJobs, request));
-  std::vector<JobView> jobs;
-  for (const v1::Job& job : response.jobs()) {
-    jobs.push_back(ViewFromProto(job));
-  }
-  return jobs;
+  return Call(&v1::Control::Stub::ListJobs, request);
 }
 
-absl::StatusOr<JobView> GrpcControlClient::GetJob(int64_t id, int points,
+absl::StatusOr<v1::Job> GrpcControlClient::GetJob(int64_t id, int points,
                                                   int64_t after_step) {
   v1::GetJobRequest request;
   request.set_id(id);
   request.set_points(points);
   request.set_after_step(after_step);
-  PACELINE_ASSIGN_OR_RETURN(const v1::Job job,
-                            Call(&v1::Control::Stub::GetJob, request));
-  return ViewFromProto(job);
+  return Call(&v1::Control::Stub::GetJob, request);
 }
 
-absl::StatusOr<std::vector<EventView>> GrpcControlClient::GetEvents(
+absl::StatusOr<v1::GetEventsResponse> GrpcControlClient::GetEvents(
     int64_t id, int64_t after) {
   v1::GetEventsRequest request;
   request.set_id(id);
   request.set_after(after);
-  PACELINE_ASSIGN_OR_RETURN(const v1::GetEventsResponse response,
-                            Call(&v1::Control::Stub::GetEvents, request));
-  std::vector<EventView> events;
-  for (const v1::JobEvent& event : response.events()) {
-    events.push_back(ViewFromProto(event));
-  }
-  return events;
+  return Call(&v1::Control::Stub::GetEvents, request);
 }
 
-absl::StatusOr<LogPage> GrpcControlClient::GetLogs(int64_t id, int64_t after) {
+absl::StatusOr<v1::GetLogsResponse> GrpcControlClient::GetLogs(int64_t id,
+                                                               int64_t after) {
   v1::GetLogsRequest request;
   request.set_id(id);
   request.set_after(after);
-  PACELINE_ASSIGN_OR_RETURN(const v1::GetLogsResponse response,
-                            Call(&v1::Control::Stub::GetLogs, request));
-  LogPage page;
-  page.last = response.last();
-  for (const v1::LogLine& line : response.lines()) {
-    page.lines.push_back(ViewFromProto(line));
-  }
-  return page;
+  return Call(&v1::Control::Stub::GetLogs, request);
 }
 
-absl::StatusOr<JobView> GrpcControlClient::StopJob(int64_t id) {
+absl::StatusOr<v1::Job> GrpcControlClient::StopJob(int64_t id) {
   v1::StopJobRequest request;
   request.set_id(id);
-  PACELINE_ASSIGN_OR_RETURN(const v1::Job job,
-                            Call(&v1::Control::Stub::StopJob, request));
-  return ViewFromProto(job);
+  return Call(&v1::Control::Stub::StopJob, request);
 }
 
 absl::Status GrpcControlClient::DeleteJob(int64_t id) {
@@ -270,46 +232,28 @@ absl::Status GrpcControlClient::ExportOn(int64_t id, ByteSink& sink,
   return status.ok() ? absl::OkStatus() : Explain(status);
 }
 
-absl::StatusOr<std::vector<WorkerView>> GrpcControlClient::ListWorkers() {
-  PACELINE_ASSIGN_OR_RETURN(
-      const v1::ListWorkersResponse response,
-      Call(&v1::Control::Stub::ListWorkers, v1::ListWorkersRequest()));
-  std::vector<WorkerView> workers;
-  for (const v1::Worker& worker : response.workers()) {
-    workers.push_back(ViewFromProto(worker));
-  }
-  return workers;
+absl::StatusOr<v1::ListWorkersResponse> GrpcControlClient::ListWorkers() {
+  return Call(&v1::Control::Stub::ListWorkers, v1::ListWorkersRequest());
 }
 
-absl::StatusOr<WorkerView> GrpcControlClient::DrainWorker(
+absl::StatusOr<v1::Worker> GrpcControlClient::DrainWorker(
     const std::string& worker, bool drain) {
   v1::DrainWorkerRequest request;
   request.set_worker(worker);
   request.set_undrain(!drain);
-  PACELINE_ASSIGN_OR_RETURN(const v1::Worker response,
-                            Call(&v1::Control::Stub::DrainWorker, request));
-  return ViewFromProto(response);
+  return Call(&v1::Control::Stub::DrainWorker, request);
 }
 
-absl::StatusOr<WorkerView> GrpcControlClient::ForgetWorker(
+absl::StatusOr<v1::Worker> GrpcControlClient::ForgetWorker(
     const std::string& worker) {
   v1::ForgetWorkerRequest request;
   request.set_worker(worker);
-  PACELINE_ASSIGN_OR_RETURN(const v1::Worker response,
-                            Call(&v1::Control::Stub::ForgetWorker, request));
-  return ViewFromProto(response);
+  return Call(&v1::Control::Stub::ForgetWorker, request);
 }
 
-absl::StatusOr<ProfileStarted> GrpcControlClient::StartProfile(
-    const ProfileOrder& order) {
-  v1::StartProfileRequest request;
-  *request.mutable_spec() = ToProto(order.spec);
-  for (const std::string& worker : order.workers) request.add_workers(worker);
-  request.set_links(order.links);
-  PACELINE_ASSIGN_OR_RETURN(const v1::StartProfileResponse response,
-                            Call(&v1::Control::Stub::StartProfile, request));
-  return ProfileStarted{response.id(),
-                        {response.workers().begin(), response.workers().end()}};
+absl::StatusOr<v1::StartProfileResponse> GrpcControlClient::StartProfile(
+    const v1::StartProfileRequest& request) {
+  return Call(&v1::Control::Stub::StartProfile, request);
 }
 
 absl::StatusOr<ProfileProgress> GrpcControlClient::GetProfile(int64_t id) {

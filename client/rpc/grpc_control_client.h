@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "client/control_client.h"
-#include "client/measure_client.h"
+#include "client/rpc/control_client.h"
+#include "client/rpc/measure_client.h"
 #include "grpcpp/channel.h"
 #include "paceline/v1/control.grpc.pb.h"
 
@@ -34,22 +34,24 @@ class GrpcControlClient final : public ControlClient, public MeasureClient {
   explicit GrpcControlClient(std::string address);
   GrpcControlClient(std::string address, Deadlines deadlines);
 
-  absl::StatusOr<Submission> SubmitJob(const SubmitRequest& request) override;
-  absl::StatusOr<std::vector<JobView>> ListJobs(int limit) override;
-  absl::StatusOr<JobView> GetJob(int64_t id, int points,
+  absl::StatusOr<v1::SubmitJobResponse> SubmitJob(
+      const v1::SubmitJobRequest& request) override;
+  absl::StatusOr<v1::ListJobsResponse> ListJobs(int limit) override;
+  absl::StatusOr<v1::Job> GetJob(int64_t id, int points,
                                  int64_t after_step) override;
-  absl::StatusOr<std::vector<EventView>> GetEvents(int64_t id,
-                                                   int64_t after) override;
-  absl::StatusOr<LogPage> GetLogs(int64_t id, int64_t after) override;
-  absl::StatusOr<JobView> StopJob(int64_t id) override;
+  absl::StatusOr<v1::GetEventsResponse> GetEvents(int64_t id,
+                                                  int64_t after) override;
+  absl::StatusOr<v1::GetLogsResponse> GetLogs(int64_t id,
+                                              int64_t after) override;
+  absl::StatusOr<v1::Job> StopJob(int64_t id) override;
   absl::Status DeleteJob(int64_t id) override;
   absl::Status ExportWeights(int64_t id, ByteSink& sink) override;
-  absl::StatusOr<std::vector<WorkerView>> ListWorkers() override;
-  absl::StatusOr<WorkerView> DrainWorker(const std::string& worker,
+  absl::StatusOr<v1::ListWorkersResponse> ListWorkers() override;
+  absl::StatusOr<v1::Worker> DrainWorker(const std::string& worker,
                                          bool drain) override;
-  absl::StatusOr<WorkerView> ForgetWorker(const std::string& worker) override;
-  absl::StatusOr<ProfileStarted> StartProfile(
-      const ProfileOrder& order) override;
+  absl::StatusOr<v1::Worker> ForgetWorker(const std::string& worker) override;
+  absl::StatusOr<v1::StartProfileResponse> StartProfile(
+      const v1::StartProfileRequest& request) override;
   absl::StatusOr<ProfileProgress> GetProfile(int64_t id) override;
   absl::StatusOr<Measurements> ListMeasurements(
       const std::string& model) override;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/tensor.h"
+#include "core/model/job_keys.h"
 #include "core/round/rule_blocks.h"
 #include "core/round/rule_traits.h"
 #include "core/schedule/traits.h"
@@ -16,13 +17,7 @@
 namespace paceline {
 namespace {
 
-constexpr int64_t kMostMembers = 1024;
-constexpr int64_t kMostShards = 64;
-constexpr int64_t kMostTrusted = 1 << 20;
-constexpr double kLongestDeadline = 86'400;  // a day
-constexpr double kLongestFault = 3'600;
 constexpr double kGreatestShare = 1e9;
-constexpr int64_t kMostSteps = 1'000'000'000;
 
 int64_t MicroBatchesOfAStep(const TrainSpec& train) {
   if (train.micro_batch < 1) return 0;
@@ -88,16 +83,13 @@ int64_t ShardsToJudge(const JobSpec& spec) {
 // False where the rule cannot be judged with a number of members.
 bool CheckRuleKeys(const JobSpec& spec, SpecProblems& problems) {
   const AggregationSpec& a = spec.aggregation;
-  bool good = problems.OneOf("aggregation.rule", "rule", a.rule, RuleNames());
-  good &= problems.Whole("aggregation.k", a.k, 0, kMostMembers);
-  good &= problems.Whole("aggregation.selected", a.selected, 1, kMostMembers);
-  good &= problems.Number("aggregation.alpha", a.alpha, a.alpha > 0,
-                          "greater than 0");
-  good &= problems.Number("aggregation.gamma", a.gamma, a.gamma >= 0,
-                          "greater than 0, or 0 for the learning rate");
-  good &= problems.Number("aggregation.rho", a.rho, a.rho >= 0, "0 or more");
-  good &= problems.Whole("aggregation.trusted", a.trusted, 1, kMostTrusted);
-  good &= problems.Whole("aggregation.shards", a.shards, 0, kMostShards);
+  bool good = true;
+  for (const char* key :
+       {"aggregation.rule", "aggregation.k", "aggregation.selected",
+        "aggregation.alpha", "aggregation.gamma", "aggregation.rho",
+        "aggregation.trusted", "aggregation.shards"}) {
+    good &= CheckKey(key, spec, problems);
+  }
   if (!good) return false;
   if (const absl::Status status = CheckRuleNumbers(RuleToJudge(spec));
       !status.ok()) {
@@ -160,8 +152,7 @@ void CheckShares(const AggregationSpec& aggregation, SpecProblems& problems) {
 // What the number of members decides; `rule`: whether it may be judged.
 void CheckMemberCount(const JobSpec& spec, bool rule, SpecProblems& problems) {
   const AggregationSpec& a = spec.aggregation;
-  const bool parts =
-      problems.Whole("aggregation.min_parts", a.min_parts, 1, kMostMembers);
+  const bool parts = CheckKey("aggregation.min_parts", spec, problems);
   const int64_t micro_batches = MicroBatchesOfAStep(spec.train);
   const int64_t members = KnownMembers(a);
   if (parts && members > 0 && a.min_parts > members) {
@@ -228,9 +219,14 @@ void CheckBuffers(const ModelDescription& model, SpecProblems& problems) {
   }
 }
 
-void CheckFault(const FaultSpec& fault, const std::string& at,
-                const std::vector<std::string>& workers,
-                SpecProblems& problems) {
+std::string FaultPath(size_t index) {
+  return absl::StrCat("faults[", index, "]");
+}
+
+void CheckFault(const JobSpec& spec, size_t index, SpecProblems& problems) {
+  const FaultSpec& fault = spec.faults[index];
+  const std::vector<std::string>& workers = spec.aggregation.workers;
+  const std::string at = FaultPath(index);
   const std::string path = at + ".worker";
   if (fault.worker.empty()) {
     problems.Add(path, "is missing: a fault names the worker that has it");
@@ -238,23 +234,16 @@ void CheckFault(const FaultSpec& fault, const std::string& at,
                                            fault.worker) == workers.end()) {
     problems.OneOf(path.c_str(), "worker", fault.worker, workers);
   }
-  problems.OneOf((at + ".kind").c_str(), "kind of fault", fault.kind,
-                 {"bit-flip", "delay", "duplicate", "gaussian", "hang", "kill",
-                  "label-flip", "nan", "sign-flip"});
-  problems.OneOf((at + ".phase").c_str(), "phase of a round", fault.phase,
-                 {"committing", "computing", "gathering", "spreading"});
+  CheckKey("faults.kind", spec, problems, index);
+  CheckKey("faults.phase", spec, problems, index);
   if (fault.phase != "computing" && fault.kind != "kill") {
     problems.Add(at + ".phase", absl::StrCat("is for kind kill, not for ",
                                              fault.kind, ": leave it out"));
   }
-  problems.Whole((at + ".step").c_str(), fault.step, 0, kMostSteps);
-  problems.Whole((at + ".steps").c_str(), fault.steps, 0, kMostSteps);
-  problems.Number((at + ".seconds").c_str(), fault.seconds,
-                  fault.seconds > 0 && fault.seconds <= kLongestFault,
-                  "greater than 0 and at most 3600");
-  problems.Number((at + ".scale").c_str(), fault.scale,
-                  fault.scale > 0 && fault.scale <= 1e30,
-                  "greater than 0 and at most 1e30");
+  for (const char* key :
+       {"faults.step", "faults.steps", "faults.seconds", "faults.scale"}) {
+    CheckKey(key, spec, problems, index);
+  }
 }
 
 // What is to be said of a rule with so many parts.
@@ -283,10 +272,6 @@ int64_t LeastParts(const RuleSpec& rule, int64_t first, int64_t last,
     if (enough(rule, parts)) return parts;
   }
   return 0;
-}
-
-std::string FaultPath(size_t index) {
-  return absl::StrCat("faults[", index, "]");
 }
 
 }  // namespace
@@ -329,15 +314,12 @@ int32_t ShardsOf(const JobSpec& spec, const ModelDescription& model,
 void CheckAggregation(const JobSpec& spec, const ModelDescription* model,
                       SpecProblems& problems) {
   const AggregationSpec& a = spec.aggregation;
-  problems.OneOf("aggregation.mode", "mode", a.mode,
-                 {"central", "gossip", "none", "rolling"});
+  CheckKey("aggregation.mode", spec, problems);
   if (IsGossip(spec)) CheckGossip(a, problems);
   const bool rule = CheckRuleKeys(spec, problems);
-  problems.Whole("aggregation.members", a.members, 0, kMostMembers);
-  problems.Number("aggregation.deadline", a.deadline,
-                  a.deadline > 0 && a.deadline <= kLongestDeadline,
-                  "greater than 0 and at most 86400 seconds");
-  problems.OneOf("aggregation.codec", "codec", a.codec, {"bf16", "fp32"});
+  CheckKey("aggregation.members", spec, problems);
+  CheckKey("aggregation.deadline", spec, problems);
+  CheckKey("aggregation.codec", spec, problems);
   CheckNames(a, problems);
   CheckShares(a, problems);
   if (!IsDataParallel(spec)) return;
@@ -360,8 +342,7 @@ void CheckFaults(const JobSpec& spec, SpecProblems& problems) {
                  "faults out");
   }
   for (size_t i = 0; i < spec.faults.size(); ++i) {
-    CheckFault(spec.faults[i], FaultPath(i), spec.aggregation.workers,
-               problems);
+    CheckFault(spec, i, problems);
     if (!IsGossip(spec) || spec.faults[i].phase == "computing") continue;
     problems.Add(FaultPath(i) + ".phase",
                  absl::StrCat("is ", absl::CHexEscape(spec.faults[i].phase),

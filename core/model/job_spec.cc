@@ -16,20 +16,14 @@
 #include "core/model/checkpointing.h"
 #include "core/model/data_sets.h"
 #include "core/model/description.h"
+#include "core/model/job_keys.h"
 #include "core/model/spec_problems.h"
 #include "core/schedule/traits.h"
 
 namespace paceline {
 namespace {
 
-// Far above what anyone trains on small machines, and low enough that no
-// product of two of them overflows.
-constexpr int64_t kMostEpochs = 1'000'000;
-constexpr int64_t kMostSteps = 1'000'000'000;
-constexpr int64_t kMostBatch = 1 << 20;
 constexpr int64_t kMostMicroBatches = 4096;
-constexpr int64_t kMostThreads = 1024;
-constexpr int64_t kMostStages = 1024;
 constexpr size_t kLongestName = 128;
 
 void CheckName(const std::string& name, SpecProblems& problems) {
@@ -46,14 +40,13 @@ void CheckName(const std::string& name, SpecProblems& problems) {
 }
 
 // True when DescribeModel may be asked: it says what is wrong with the sizes.
-bool CheckModel(const ModelSpec& model, SpecProblems& problems) {
+bool CheckModel(const JobSpec& spec, SpecProblems& problems) {
+  const ModelSpec& model = spec.model;
   std::vector<std::string> names = ModelNames();
   names.push_back(kScriptModel);
   std::sort(names.begin(), names.end());
   const bool known = problems.OneOf("model.name", "model", model.name, names);
-  const bool dropout =
-      problems.Number("model.dropout", model.dropout,
-                      model.dropout >= 0 && model.dropout < 1, "in [0, 1)");
+  const bool dropout = CheckKey("model.dropout", spec, problems);
   problems.AbsolutePath("model.weights", model.weights, "every worker");
   problems.AbsolutePath("model.file", model.file, "every worker");
   if (model.name != kScriptModel) return known && dropout;
@@ -140,40 +133,21 @@ void CheckTies(const JobSpec& spec, const ModelDescription& model,
   }
 }
 
-void CheckOptimizer(const OptimizerSpec& optimizer, SpecProblems& problems) {
-  problems.OneOf("train.optimizer.name", "optimizer", optimizer.name,
-                 {"adamw", "sgd"});
-  const auto is_fraction = [](double value) { return value >= 0 && value < 1; };
-  problems.Number("train.optimizer.momentum", optimizer.momentum,
-                  is_fraction(optimizer.momentum), "in [0, 1)");
-  problems.Number("train.optimizer.weight_decay", optimizer.weight_decay,
-                  optimizer.weight_decay >= 0, "0 or more");
-  problems.Number("train.optimizer.beta1", optimizer.beta1,
-                  is_fraction(optimizer.beta1), "in [0, 1)");
-  problems.Number("train.optimizer.beta2", optimizer.beta2,
-                  is_fraction(optimizer.beta2), "in [0, 1)");
-  problems.Number("train.optimizer.epsilon", optimizer.epsilon,
-                  optimizer.epsilon > 0, "greater than 0");
-}
-
-void CheckLearningRate(const LearningRateSpec& rate, SpecProblems& problems) {
-  const bool base = problems.Number("train.learning_rate.base", rate.base,
-                                    rate.base > 0, "greater than 0");
-  problems.OneOf("train.learning_rate.schedule", "learning-rate schedule",
-                 rate.schedule, {"constant", "cosine", "step"});
-  problems.Whole("train.learning_rate.warmup_steps", rate.warmup_steps, 0,
-                 kMostSteps);
+void CheckLearningRate(const JobSpec& spec, SpecProblems& problems) {
+  const LearningRateSpec& rate = spec.train.learning_rate;
+  const bool base = CheckKey("train.learning_rate.base", spec, problems);
+  CheckKey("train.learning_rate.schedule", spec, problems);
+  CheckKey("train.learning_rate.warmup_steps", spec, problems);
   problems.Number("train.learning_rate.minimum", rate.minimum,
                   rate.minimum >= 0 && (!base || rate.minimum <= rate.base),
                   "from 0 to train.learning_rate.base");
-  problems.Whole("train.learning_rate.step_every", rate.step_every, 1,
-                 kMostSteps);
-  problems.Number("train.learning_rate.gamma", rate.gamma,
-                  rate.gamma > 0 && rate.gamma <= 1, "in (0, 1]");
+  CheckKey("train.learning_rate.step_every", spec, problems);
+  CheckKey("train.learning_rate.gamma", spec, problems);
 }
 
-void CheckBatch(const TrainSpec& train, SpecProblems& problems) {
-  const bool batch = problems.Whole("train.batch", train.batch, 1, kMostBatch);
+void CheckBatch(const JobSpec& spec, SpecProblems& problems) {
+  const TrainSpec& train = spec.train;
+  const bool batch = CheckKey("train.batch", spec, problems);
   if (train.micro_batch < 1 || (batch && train.micro_batch > train.batch)) {
     problems.Add("train.micro_batch",
                  absl::StrCat("must be from 1 to train.batch, which is ",
@@ -190,20 +164,21 @@ void CheckBatch(const TrainSpec& train, SpecProblems& problems) {
   }
 }
 
-void CheckTrain(const TrainSpec& train, SpecProblems& problems) {
+void CheckTrain(const JobSpec& spec, SpecProblems& problems) {
+  const TrainSpec& train = spec.train;
   // Epochs are not looked at when `steps` decides.
-  if (train.steps == 0) {
-    problems.Whole("train.epochs", train.epochs, 1, kMostEpochs);
+  if (train.steps == 0) CheckKey("train.epochs", spec, problems);
+  CheckKey("train.steps", spec, problems);
+  CheckBatch(spec, problems);
+  for (const char* key :
+       {"train.seed", "train.optimizer.name", "train.optimizer.momentum",
+        "train.optimizer.weight_decay", "train.optimizer.beta1",
+        "train.optimizer.beta2", "train.optimizer.epsilon"}) {
+    CheckKey(key, spec, problems);
   }
-  problems.Whole("train.steps", train.steps, 0, kMostSteps);
-  CheckBatch(train, problems);
-  problems.Whole("train.seed", train.seed, 0,
-                 std::numeric_limits<int64_t>::max());
-  CheckOptimizer(train.optimizer, problems);
-  CheckLearningRate(train.learning_rate, problems);
-  problems.Number("train.clip_norm", train.clip_norm, train.clip_norm >= 0,
-                  "0 (no clipping) or more");
-  problems.Whole("train.evaluate_every", train.evaluate_every, 0, kMostEpochs);
+  CheckLearningRate(spec, problems);
+  CheckKey("train.clip_norm", spec, problems);
+  CheckKey("train.evaluate_every", spec, problems);
   if (!FindCheckpointing(train.activation_checkpointing).has_value()) {
     problems.Add(
         "train.activation_checkpointing",
@@ -215,9 +190,8 @@ void CheckTrain(const TrainSpec& train, SpecProblems& problems) {
 }
 
 void CheckPrecision(const JobSpec& spec, SpecProblems& problems) {
-  if (problems.OneOf("precision", "precision", spec.precision,
-                     {"bf16", "fp32"}) &&
-      spec.precision != "fp32" && spec.model.name == kScriptModel) {
+  if (CheckKey("precision", spec, problems) && spec.precision != "fp32" &&
+      spec.model.name == kScriptModel) {
     problems.Add("precision",
                  absl::StrCat("is ", spec.precision,
                               ", but a script computes as it is written: leave "
@@ -331,18 +305,17 @@ void CheckReplicas(const PipelineSpec& pipeline, bool inference,
 }
 
 // layers: of the model; 0 when it could not be described.
-void CheckPipeline(const PipelineSpec& pipeline, int64_t layers,
+void CheckPipeline(const JobSpec& spec, int64_t layers,
                    SpecProblems& problems) {
-  const bool stages =
-      problems.Whole("pipeline.stages", pipeline.stages, 0, kMostStages);
+  const PipelineSpec& pipeline = spec.pipeline;
+  const bool stages = CheckKey("pipeline.stages", spec, problems);
   if (stages && layers > 0 && pipeline.stages > layers) {
     problems.Add("pipeline.stages",
                  absl::StrCat("asks for ", pipeline.stages,
                               " stages, but the model has only ", layers,
                               " layers; ask for at most ", layers));
   }
-  problems.OneOf("pipeline.schedule", "schedule", pipeline.schedule,
-                 ScheduleNames());
+  CheckKey("pipeline.schedule", spec, problems);
   if (pipeline.vertical_sync &&
       !ScheduleTraitsOf(pipeline.schedule).asynchronous) {
     problems.Add("pipeline.vertical_sync",
@@ -351,22 +324,17 @@ void CheckPipeline(const PipelineSpec& pipeline, int64_t layers,
                               " all stages have the same version anyway: leave "
                               "it out"));
   }
-  problems.OneOf("pipeline.policy", "policy", pipeline.policy,
-                 {"brute", "dp", "equal", "mcmc", "min-cut", "soft"});
-  problems.OneOf("pipeline.replicate", "word", pipeline.replicate,
-                 {"allowed", "auto", "never"});
-  problems.OneOf("pipeline.codec", "codec", pipeline.codec,
-                 {"bf16", "fp16", "fp32", "int8"});
+  CheckKey("pipeline.policy", spec, problems);
+  CheckKey("pipeline.replicate", spec, problems);
+  CheckKey("pipeline.codec", spec, problems);
   if (stages) CheckCuts(pipeline, layers, problems);
   CheckWorkers(pipeline, problems);
 }
 
 void CheckInfer(const JobSpec& spec, SpecProblems& problems) {
-  problems.Whole("infer.micro_batch", spec.infer.micro_batch, 1, kMostBatch);
-  problems.Whole("infer.samples", spec.infer.samples, 0,
-                 std::numeric_limits<int64_t>::max());
-  problems.Whole("train.seed", spec.train.seed, 0,
-                 std::numeric_limits<int64_t>::max());
+  CheckKey("infer.micro_batch", spec, problems);
+  CheckKey("infer.samples", spec, problems);
+  CheckKey("train.seed", spec, problems);
   const std::string& schedule = spec.pipeline.schedule;
   if (ScheduleTraitsOf(schedule).only_trains) {
     problems.Add("pipeline.schedule",
@@ -413,7 +381,7 @@ TrainSpec ForInference(const InferSpec& infer, int64_t seed) {
 std::vector<SpecProblem> CheckJobSpec(const JobSpec& spec) {
   SpecProblems problems;
   CheckName(spec.name, problems);
-  const bool model = CheckModel(spec.model, problems);
+  const bool model = CheckModel(spec, problems);
   const bool data = CheckDataSpec(spec.data, problems);
   int64_t layers = 0;
   absl::StatusOr<ModelDescription> description = absl::UnknownError("");
@@ -427,9 +395,8 @@ std::vector<SpecProblem> CheckJobSpec(const JobSpec& spec) {
       problems.Add("model", std::string(description.status().message()));
     }
   }
-  if (problems.OneOf("kind", "kind", spec.kind, {kInferKind, kTrainKind})) {
-    IsInference(spec) ? CheckInfer(spec, problems)
-                      : CheckTrain(spec.train, problems);
+  if (CheckKey("kind", spec, problems)) {
+    IsInference(spec) ? CheckInfer(spec, problems) : CheckTrain(spec, problems);
     // Other sets do not read it.
     if (!IsInference(spec) && absl::StartsWith(spec.data.name, "text") &&
         spec.data.test_fraction >= 1) {
@@ -447,12 +414,11 @@ std::vector<SpecProblem> CheckJobSpec(const JobSpec& spec) {
                               "; leave it out, or use another "
                               "pipeline.schedule"));
   }
-  CheckPipeline(spec.pipeline, layers, problems);
+  CheckPipeline(spec, layers, problems);
   CheckReplicas(spec.pipeline, IsInference(spec), problems);
   if (description.ok()) CheckTies(spec, *description, problems);
-  problems.Whole("threads", spec.threads, 1, kMostThreads);
-  problems.OneOf("cpu_capability", "CPU capability", spec.cpu_capability,
-                 {"auto", "avx2", "avx512", "avx512_bf16", "default"});
+  CheckKey("threads", spec, problems);
+  CheckKey("cpu_capability", spec, problems);
   CheckPrecision(spec, problems);
   CheckAggregation(spec, description.ok() ? &*description : nullptr, problems);
   CheckFaults(spec, problems);

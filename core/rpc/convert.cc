@@ -4,19 +4,23 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "core/base/check.h"
 #include "core/base/utf8.h"
 #include "core/model/catalog.h"
 #include "core/model/data_sets.h"
+#include "core/model/job_keys.h"
 #include "core/rpc/status.h"
+#include "google/protobuf/reflection.h"
 
 namespace paceline {
 namespace {
 
-// Assigns an optional proto field to the struct's field of the same name, and
-// leaves the struct's default where it is absent.
-#define PACELINE_TAKE(proto, out, field) \
-  if ((proto).has_##field()) (out).field = (proto).field()
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
 
 // A value that nobody knows becomes kUnspecified, which no parameter may have.
 DType DTypeFromProto(v1::DType dtype) {
@@ -29,268 +33,112 @@ void TakeAll(const Repeated& from, Vector& to) {
   if (!from.empty()) to.assign(from.begin(), from.end());
 }
 
-ModelSpec ModelFromProto(const v1::ModelSpec& proto) {
-  ModelSpec spec = DefaultModel(proto.name());
-  TakeAll(proto.hidden(), spec.hidden);
-  PACELINE_TAKE(proto, spec, depth);
-  PACELINE_TAKE(proto, spec, width);
-  PACELINE_TAKE(proto, spec, heads);
-  PACELINE_TAKE(proto, spec, patch);
-  PACELINE_TAKE(proto, spec, dropout);
-  PACELINE_TAKE(proto, spec, weights);
-  PACELINE_TAKE(proto, spec, reset_head);
-  PACELINE_TAKE(proto, spec, file);
-  spec.script = FromProto(proto.script());
-  PACELINE_TAKE(proto, spec, positions);
-  PACELINE_TAKE(proto, spec, vocabulary);
-  return spec;
-}
-
 // Data sets whose samples can have any shape have the one that the model is
 // made for.
 bool TakesTheModelsShape(const std::string& data_set) {
   return data_set.empty() || data_set == "synthetic" || data_set == "idx";
 }
 
-DataSpec DataFromProto(const v1::DataSpec& proto, const std::string& model) {
-  DataSpec spec = DefaultDataSpec(proto.name());
+// The defaults of a job with this model and these data.
+JobSpec Defaults(const std::string& model, const std::string& data) {
+  JobSpec spec;
+  spec.model = DefaultModel(model);
+  spec.data = DefaultDataSpec(data);
   const CatalogEntry* const entry = FindModel(model);
-  if (entry != nullptr && TakesTheModelsShape(spec.name)) {
-    spec.shape = entry->input;
-    spec.classes = entry->classes;
+  if (entry == nullptr) return spec;
+  if (TakesTheModelsShape(data)) {
+    spec.data.shape = entry->input;
+    spec.data.classes = entry->classes;
   }
-  if (entry != nullptr) spec.padding = entry->padding;
-  PACELINE_TAKE(proto, spec, path);
-  PACELINE_TAKE(proto, spec, train_samples);
-  PACELINE_TAKE(proto, spec, test_samples);
-  PACELINE_TAKE(proto, spec, classes);
-  PACELINE_TAKE(proto, spec, workers);
-  PACELINE_TAKE(proto, spec, crop);
-  PACELINE_TAKE(proto, spec, resize);
-  PACELINE_TAKE(proto, spec, flip);
-  TakeAll(proto.mean(), spec.mean);
-  TakeAll(proto.deviation(), spec.deviation);
-  PACELINE_TAKE(proto, spec, block);
-  PACELINE_TAKE(proto, spec, tokens);
-  PACELINE_TAKE(proto, spec, test_fraction);
-  PACELINE_TAKE(proto, spec, padding);
-  PACELINE_TAKE(proto, spec, vocabulary);
-  // Another block, another shape, unless somebody insists.
-  if (const SampleFormat format = FormatOf(spec); format.dtype == DType::kI64) {
-    spec.shape = format.shape;
+  spec.data.padding = entry->padding;
+  return spec;
+}
+
+// Where a key of JobKeys() is in a v1::JobSpec.
+struct Place {
+  Message* message;
+  const FieldDescriptor* field;
+};
+
+// fault: of a key of faults, which one; it must be there.
+Place PlaceOf(const JobKey& key, size_t fault, Message& spec) {
+  Place place = {&spec, nullptr};
+  for (const absl::string_view part : absl::StrSplit(key.path, '.')) {
+    if (place.field != nullptr) {
+      const Reflection& reflection = *place.message->GetReflection();
+      place.message =
+          place.field->is_repeated()
+              ? reflection.MutableRepeatedMessage(place.message, place.field,
+                                                  static_cast<int>(fault))
+              : reflection.MutableMessage(place.message, place.field);
+    }
+    place.field =
+        place.message->GetDescriptor()->FindFieldByName(std::string(part));
+    PACELINE_CHECK(place.field != nullptr, key.path);
   }
-  TakeAll(proto.shape(), spec.shape);
-  return spec;
+  return place;
 }
 
-OptimizerSpec OptimizerFromProto(const v1::OptimizerSpec& proto) {
-  OptimizerSpec spec;
-  PACELINE_TAKE(proto, spec, name);
-  PACELINE_TAKE(proto, spec, momentum);
-  PACELINE_TAKE(proto, spec, weight_decay);
-  PACELINE_TAKE(proto, spec, beta1);
-  PACELINE_TAKE(proto, spec, beta2);
-  PACELINE_TAKE(proto, spec, epsilon);
-  return spec;
+// Calls visit(key, fault) for every key, and for each fault's.
+template <typename Visit>
+void ForEachKey(size_t faults, const Visit& visit) {
+  for (const JobKey& key : JobKeys()) {
+    const bool of_faults = absl::StartsWith(key.path, "faults.");
+    for (size_t i = 0; i < (of_faults ? faults : 1); ++i) visit(key, i);
+  }
 }
 
-LearningRateSpec LearningRateFromProto(const v1::LearningRateSpec& proto) {
-  LearningRateSpec spec;
-  PACELINE_TAKE(proto, spec, base);
-  PACELINE_TAKE(proto, spec, schedule);
-  PACELINE_TAKE(proto, spec, warmup_steps);
-  PACELINE_TAKE(proto, spec, minimum);
-  PACELINE_TAKE(proto, spec, step_every);
-  PACELINE_TAKE(proto, spec, gamma);
-  return spec;
+// Overloads by the type of a value.
+void Get(const Place& at, int32_t& to) {
+  to = at.message->GetReflection()->GetInt32(*at.message, at.field);
+}
+void Get(const Place& at, int64_t& to) {
+  to = at.message->GetReflection()->GetInt64(*at.message, at.field);
+}
+void Get(const Place& at, double& to) {
+  to = at.message->GetReflection()->GetDouble(*at.message, at.field);
+}
+void Get(const Place& at, bool& to) {
+  to = at.message->GetReflection()->GetBool(*at.message, at.field);
+}
+void Get(const Place& at, std::string& to) {
+  to = at.message->GetReflection()->GetString(*at.message, at.field);
+}
+template <typename T>
+void Get(const Place& at, std::vector<T>& to) {
+  const auto from = at.message->GetReflection()->GetRepeatedFieldRef<T>(
+      *at.message, at.field);
+  to.assign(from.begin(), from.end());
 }
 
-TrainSpec TrainFromProto(const v1::TrainSpec& proto) {
-  TrainSpec spec;
-  PACELINE_TAKE(proto, spec, epochs);
-  PACELINE_TAKE(proto, spec, steps);
-  PACELINE_TAKE(proto, spec, batch);
-  PACELINE_TAKE(proto, spec, micro_batch);
-  PACELINE_TAKE(proto, spec, seed);
-  spec.optimizer = OptimizerFromProto(proto.optimizer());
-  spec.learning_rate = LearningRateFromProto(proto.learning_rate());
-  PACELINE_TAKE(proto, spec, clip_norm);
-  PACELINE_TAKE(proto, spec, evaluate_every);
-  PACELINE_TAKE(proto, spec, activation_checkpointing);
-  return spec;
+void Set(const Place& at, int32_t value) {
+  at.message->GetReflection()->SetInt32(at.message, at.field, value);
+}
+void Set(const Place& at, int64_t value) {
+  at.message->GetReflection()->SetInt64(at.message, at.field, value);
+}
+void Set(const Place& at, double value) {
+  at.message->GetReflection()->SetDouble(at.message, at.field, value);
+}
+void Set(const Place& at, bool value) {
+  at.message->GetReflection()->SetBool(at.message, at.field, value);
+}
+void Set(const Place& at, const std::string& value) {
+  at.message->GetReflection()->SetString(at.message, at.field, value);
+}
+template <typename T>
+void Set(const Place& at, const std::vector<T>& values) {
+  at.message->GetReflection()
+      ->GetMutableRepeatedFieldRef<T>(at.message, at.field)
+      .CopyFrom(values);
 }
 
-PipelineSpec PipelineFromProto(const v1::PipelineSpec& proto) {
-  PipelineSpec spec;
-  PACELINE_TAKE(proto, spec, stages);
-  PACELINE_TAKE(proto, spec, schedule);
-  PACELINE_TAKE(proto, spec, policy);
-  TakeAll(proto.cuts(), spec.cuts);
-  PACELINE_TAKE(proto, spec, vertical_sync);
-  PACELINE_TAKE(proto, spec, codec);
-  TakeAll(proto.workers(), spec.workers);
-  TakeAll(proto.replicas(), spec.replicas);
-  TakeAll(proto.shares(), spec.shares);
-  PACELINE_TAKE(proto, spec, replicate);
-  return spec;
-}
-
-InferSpec InferFromProto(const v1::InferSpec& proto) {
-  InferSpec spec;
-  PACELINE_TAKE(proto, spec, micro_batch);
-  PACELINE_TAKE(proto, spec, samples);
-  PACELINE_TAKE(proto, spec, outputs);
-  return spec;
-}
-
-AggregationSpec AggregationFromProto(const v1::AggregationSpec& proto) {
-  AggregationSpec spec;
-  PACELINE_TAKE(proto, spec, mode);
-  PACELINE_TAKE(proto, spec, members);
-  PACELINE_TAKE(proto, spec, rule);
-  PACELINE_TAKE(proto, spec, k);
-  PACELINE_TAKE(proto, spec, selected);
-  PACELINE_TAKE(proto, spec, alpha);
-  PACELINE_TAKE(proto, spec, gamma);
-  PACELINE_TAKE(proto, spec, rho);
-  PACELINE_TAKE(proto, spec, trusted);
-  PACELINE_TAKE(proto, spec, shards);
-  PACELINE_TAKE(proto, spec, min_parts);
-  PACELINE_TAKE(proto, spec, deadline);
-  PACELINE_TAKE(proto, spec, codec);
-  TakeAll(proto.workers(), spec.workers);
-  TakeAll(proto.shares(), spec.shares);
-  return spec;
-}
-
-FaultSpec FaultFromProto(const v1::FaultSpec& proto) {
-  FaultSpec spec;
-  spec.worker = proto.worker();
-  spec.step = proto.step();
-  spec.kind = proto.kind();
-  PACELINE_TAKE(proto, spec, steps);
-  PACELINE_TAKE(proto, spec, seconds);
-  PACELINE_TAKE(proto, spec, scale);
-  PACELINE_TAKE(proto, spec, phase);
-  return spec;
-}
-
-#undef PACELINE_TAKE
-
-void ModelToProto(const ModelSpec& spec, v1::ModelSpec& proto) {
-  proto.set_name(spec.name);
-  proto.mutable_hidden()->Add(spec.hidden.begin(), spec.hidden.end());
-  proto.set_depth(spec.depth);
-  proto.set_width(spec.width);
-  proto.set_heads(spec.heads);
-  proto.set_patch(spec.patch);
-  proto.set_dropout(spec.dropout);
-  proto.set_weights(spec.weights);
-  proto.set_reset_head(spec.reset_head);
-  proto.set_file(spec.file);
-  *proto.mutable_script() = ToProto(spec.script);
-  proto.set_positions(spec.positions);
-  proto.set_vocabulary(spec.vocabulary);
-}
-
-void DataToProto(const DataSpec& spec, v1::DataSpec& proto) {
-  proto.set_name(spec.name);
-  proto.set_path(spec.path);
-  proto.set_train_samples(spec.train_samples);
-  proto.set_test_samples(spec.test_samples);
-  proto.mutable_shape()->Add(spec.shape.begin(), spec.shape.end());
-  proto.set_classes(spec.classes);
-  proto.set_workers(spec.workers);
-  proto.set_crop(spec.crop);
-  proto.set_resize(spec.resize);
-  proto.set_flip(spec.flip);
-  proto.mutable_mean()->Add(spec.mean.begin(), spec.mean.end());
-  proto.mutable_deviation()->Add(spec.deviation.begin(), spec.deviation.end());
-  proto.set_block(spec.block);
-  proto.set_tokens(spec.tokens);
-  proto.set_test_fraction(spec.test_fraction);
-  proto.set_padding(spec.padding);
-  proto.set_vocabulary(spec.vocabulary);
-}
-
-void OptimizerToProto(const OptimizerSpec& spec, v1::OptimizerSpec& proto) {
-  proto.set_name(spec.name);
-  proto.set_momentum(spec.momentum);
-  proto.set_weight_decay(spec.weight_decay);
-  proto.set_beta1(spec.beta1);
-  proto.set_beta2(spec.beta2);
-  proto.set_epsilon(spec.epsilon);
-}
-
-void LearningRateToProto(const LearningRateSpec& spec,
-                         v1::LearningRateSpec& proto) {
-  proto.set_base(spec.base);
-  proto.set_schedule(spec.schedule);
-  proto.set_warmup_steps(spec.warmup_steps);
-  proto.set_minimum(spec.minimum);
-  proto.set_step_every(spec.step_every);
-  proto.set_gamma(spec.gamma);
-}
-
-void TrainToProto(const TrainSpec& spec, v1::TrainSpec& proto) {
-  proto.set_epochs(spec.epochs);
-  proto.set_steps(spec.steps);
-  proto.set_batch(spec.batch);
-  proto.set_micro_batch(spec.micro_batch);
-  proto.set_seed(spec.seed);
-  OptimizerToProto(spec.optimizer, *proto.mutable_optimizer());
-  LearningRateToProto(spec.learning_rate, *proto.mutable_learning_rate());
-  proto.set_clip_norm(spec.clip_norm);
-  proto.set_evaluate_every(spec.evaluate_every);
-  proto.set_activation_checkpointing(spec.activation_checkpointing);
-}
-
-void PipelineToProto(const PipelineSpec& spec, v1::PipelineSpec& proto) {
-  proto.set_stages(spec.stages);
-  proto.set_schedule(spec.schedule);
-  proto.set_policy(spec.policy);
-  proto.mutable_cuts()->Add(spec.cuts.begin(), spec.cuts.end());
-  proto.set_vertical_sync(spec.vertical_sync);
-  proto.set_codec(spec.codec);
-  proto.mutable_workers()->Add(spec.workers.begin(), spec.workers.end());
-  proto.mutable_replicas()->Add(spec.replicas.begin(), spec.replicas.end());
-  proto.mutable_shares()->Add(spec.shares.begin(), spec.shares.end());
-  proto.set_replicate(spec.replicate);
-}
-
-void InferToProto(const InferSpec& spec, v1::InferSpec& proto) {
-  proto.set_micro_batch(spec.micro_batch);
-  proto.set_samples(spec.samples);
-  proto.set_outputs(spec.outputs);
-}
-
-void AggregationToProto(const AggregationSpec& spec,
-                        v1::AggregationSpec& proto) {
-  proto.set_mode(spec.mode);
-  proto.set_members(spec.members);
-  proto.set_rule(spec.rule);
-  proto.set_k(spec.k);
-  proto.set_selected(spec.selected);
-  proto.set_alpha(spec.alpha);
-  proto.set_gamma(spec.gamma);
-  proto.set_rho(spec.rho);
-  proto.set_trusted(spec.trusted);
-  proto.set_shards(spec.shards);
-  proto.set_min_parts(spec.min_parts);
-  proto.set_deadline(spec.deadline);
-  proto.set_codec(spec.codec);
-  proto.mutable_workers()->Add(spec.workers.begin(), spec.workers.end());
-  proto.mutable_shares()->Add(spec.shares.begin(), spec.shares.end());
-}
-
-void FaultToProto(const FaultSpec& spec, v1::FaultSpec& proto) {
-  proto.set_worker(spec.worker);
-  proto.set_step(spec.step);
-  proto.set_kind(spec.kind);
-  proto.set_steps(spec.steps);
-  proto.set_seconds(spec.seconds);
-  proto.set_scale(spec.scale);
-  proto.set_phase(spec.phase);
+// Whether somebody gave the key a value.
+bool IsSet(const Place& at) {
+  const Reflection& reflection = *at.message->GetReflection();
+  return at.field->is_repeated()
+             ? reflection.FieldSize(*at.message, at.field) > 0
+             : reflection.HasField(*at.message, at.field);
 }
 
 // What the gate would add up must be numbers that a gradient can have.
@@ -362,41 +210,34 @@ v1::ScriptModel ToProto(const ScriptModel& script) {
 }
 
 JobSpec FromProto(const v1::JobSpec& proto) {
-  JobSpec spec;
-  spec.model = ModelFromProto(proto.model());
-  spec.name = proto.name().empty() ? spec.model.name : proto.name();
-  spec.data = DataFromProto(proto.data(), spec.model.name);
-  spec.train = TrainFromProto(proto.train());
-  if (proto.has_kind()) spec.kind = proto.kind();
-  spec.infer = InferFromProto(proto.infer());
-  if (IsInference(spec)) spec.train = ForInference(spec.infer, spec.train.seed);
-  spec.pipeline = PipelineFromProto(proto.pipeline());
-  if (proto.has_threads()) spec.threads = proto.threads();
-  if (proto.has_cpu_capability()) spec.cpu_capability = proto.cpu_capability();
-  if (proto.has_precision()) spec.precision = proto.precision();
-  spec.aggregation = AggregationFromProto(proto.aggregation());
-  for (const v1::FaultSpec& fault : proto.faults()) {
-    spec.faults.push_back(FaultFromProto(fault));
+  JobSpec spec = Defaults(proto.model().name(), proto.data().name());
+  spec.faults.resize(proto.faults_size());
+  v1::JobSpec from = proto;  // to look up places in it may add empty messages
+  ForEachKey(spec.faults.size(), [&](const JobKey& key, size_t fault) {
+    const Place place = PlaceOf(key, fault, from);
+    if (!IsSet(place)) return;
+    std::visit([&](auto* to) { Get(place, *to); }, key.at(spec, fault));
+  });
+  spec.model.script = FromProto(proto.model().script());
+  if (spec.name.empty()) spec.name = spec.model.name;
+  // Another block of tokens is another shape, unless somebody insists.
+  if (const SampleFormat format = FormatOf(spec.data);
+      format.dtype == DType::kI64 && proto.data().shape().empty()) {
+    spec.data.shape = format.shape;
   }
+  if (IsInference(spec)) spec.train = ForInference(spec.infer, spec.train.seed);
   return spec;
 }
 
 v1::JobSpec ToProto(const JobSpec& spec) {
+  JobSpec from = spec;  // the table's places may be written to
   v1::JobSpec proto;
-  proto.set_name(spec.name);
-  ModelToProto(spec.model, *proto.mutable_model());
-  DataToProto(spec.data, *proto.mutable_data());
-  TrainToProto(spec.train, *proto.mutable_train());
-  proto.set_kind(spec.kind);
-  InferToProto(spec.infer, *proto.mutable_infer());
-  PipelineToProto(spec.pipeline, *proto.mutable_pipeline());
-  proto.set_threads(spec.threads);
-  proto.set_cpu_capability(spec.cpu_capability);
-  proto.set_precision(spec.precision);
-  AggregationToProto(spec.aggregation, *proto.mutable_aggregation());
-  for (const FaultSpec& fault : spec.faults) {
-    FaultToProto(fault, *proto.add_faults());
-  }
+  for (size_t i = 0; i < spec.faults.size(); ++i) proto.add_faults();
+  ForEachKey(spec.faults.size(), [&](const JobKey& key, size_t fault) {
+    const Place place = PlaceOf(key, fault, proto);
+    std::visit([&](auto* value) { Set(place, *value); }, key.at(from, fault));
+  });
+  *proto.mutable_model()->mutable_script() = ToProto(spec.model.script);
   return proto;
 }
 

@@ -1,9 +1,16 @@
-#include "client/estimate.h"
-#include "client/job_commands.h"
-#include "client/model_commands.h"
-#include "client/node_commands.h"
-#include "client/patience.h"
-#include "client/submit.h"
+#include <unistd.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/commands/command.h"
+#include "client/commands/estimate.h"
+#include "client/commands/job_commands.h"
+#include "client/commands/model_commands.h"
+#include "client/commands/node_commands.h"
+#include "client/commands/submit.h"
+#include "core/plan/memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -13,6 +20,7 @@ namespace paceline {
 namespace {
 
 using nlohmann::json;
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -36,8 +44,7 @@ int Count(const std::string& text, const std::string& part) {
 
 TEST(Submit, WaitsAndEndsWithAccuracyWeightsAndWhatNext) {
   CommandBed bed;
-  bed.client.submissions = {
-      Submission{.id = 7, .stages = {}, .notes = {"1 thread"}}};
+  bed.client.submissions = {Submitted({"1 thread"})};
   bed.client.job_answers = {RunningJob(1, 20), RunningJob(10, 20),
                             SucceededJob()};
 
@@ -53,7 +60,7 @@ TEST(Submit, WaitsAndEndsWithAccuracyWeightsAndWhatNext) {
 
 TEST(Submit, PrintsNothingButOneDocumentWithJson) {
   CommandBed bed(OutputFormat::kJson);
-  bed.client.submissions = {Submission{.id = 7, .stages = {}, .notes = {"n"}}};
+  bed.client.submissions = {Submitted({"n"})};
   bed.client.job_answers = {RunningJob(1, 20), SucceededJob()};
 
   EXPECT_EQ(SubmitCommand(bed.context, Job()), kExitOk);
@@ -65,7 +72,7 @@ TEST(Submit, PrintsNothingButOneDocumentWithJson) {
 
 TEST(Submit, PrintsOneLineWithJsonLines) {
   CommandBed bed(OutputFormat::kJsonLines);
-  bed.client.submissions = {Submission{.id = 7, .stages = {}, .notes = {}}};
+  bed.client.submissions = {Submitted()};
   bed.client.job_answers = {SucceededJob()};
 
   EXPECT_EQ(SubmitCommand(bed.context, Job()), kExitOk);
@@ -76,7 +83,7 @@ TEST(Submit, PrintsOneLineWithJsonLines) {
 
 TEST(Submit, RedrawsOneLineOnATerminal) {
   CommandBed bed(OutputFormat::kTable, {.live = true, .columns = 100});
-  bed.client.submissions = {Submission{.id = 7, .stages = {}, .notes = {}}};
+  bed.client.submissions = {Submitted()};
   bed.client.job_answers = {RunningJob(1, 20), RunningJob(2, 20),
                             SucceededJob()};
 
@@ -99,16 +106,16 @@ class Endings : public testing::TestWithParam<Ending> {};
 TEST_P(Endings, GiveTheExitCode) {
   for (const auto format : {OutputFormat::kTable, OutputFormat::kJson}) {
     CommandBed bed(format);
-    JobView job = SucceededJob();
-    job.state = GetParam().state;
-    job.why = "because";
-    bed.client.submissions = {Submission{.id = 7, .stages = {}, .notes = {}}};
+    v1::Job job = SucceededJob();
+    job.set_state(static_cast<v1::JobState>(GetParam().state));
+    job.set_why("because");
+    bed.client.submissions = {Submitted()};
     bed.client.job_answers = {job};
 
     EXPECT_EQ(SubmitCommand(bed.context, Job()), GetParam().code);
 
     EXPECT_THAT(bed.out.str() + bed.err.str(), HasSubstr("because"));
-    if (job.state == JobState::kFailed) {
+    if (GetParam().state == JobState::kFailed) {
       EXPECT_THAT(bed.err.str(), HasSubstr("failed: because"));
     }
   }
@@ -160,8 +167,8 @@ TEST(Submit, RepeatsUnderOneRequestIdAndGivesUpInTime) {
   EXPECT_EQ(SubmitCommand(bed.context, Job()), kExitUnreachable);
 
   EXPECT_GT(bed.client.submitted.size(), 2u);
-  for (const SubmitRequest& request : bed.client.submitted) {
-    EXPECT_EQ(request.request_id, "r1");
+  for (const v1::SubmitJobRequest& request : bed.client.submitted) {
+    EXPECT_EQ(request.request_id(), "r1");
   }
   EXPECT_LE(bed.clock.Now() - begin, absl::Seconds(2));
 }
@@ -177,7 +184,7 @@ TEST(Submit, DoesNotRepeatARefusal) {
 
 TEST(Submit, DetachedDoesNotWait) {
   CommandBed bed;
-  bed.client.submissions = {Submission{.id = 7, .stages = {}, .notes = {}}};
+  bed.client.submissions = {Submitted()};
   SubmitOptions options = Job();
   options.detach = true;
 
@@ -190,7 +197,7 @@ TEST(Submit, DetachedDoesNotWait) {
 TEST(Submit, CtrlCDetachesAndSaysHowToComeBack) {
   CommandBed bed;
   bed.context.program = "paceline --coordinator h:1";
-  bed.client.submissions = {Submission{.id = 7, .stages = {}, .notes = {}}};
+  bed.client.submissions = {Submitted()};
   bed.client.job_answers = {RunningJob(1, 20)};
   bed.pauser.leave_at = 3;
 
@@ -247,15 +254,15 @@ TEST(Wait, OfAnUnknownJobIsNotFound) {
 
 TEST(DryRun, PrintsThePlanAndNeverAsksForAJob) {
   CommandBed bed(OutputFormat::kJson);
-  Submission placed;
-  placed.stages = {{0, 0, 4, 5, "w1"}, {1, 4, 8, 6, "w2"}};
+  v1::SubmitJobResponse placed;
+  *placed.mutable_stages() = Placed({{0, 0, 4, 5, "w1"}, {1, 4, 8, 6, "w2"}});
   bed.client.submissions = {placed};
   SubmitOptions options = Job();
   options.dry_run = true;
 
   EXPECT_EQ(SubmitCommand(bed.context, options), kExitOk);
 
-  EXPECT_TRUE(bed.client.submitted[0].dry_run);
+  EXPECT_TRUE(bed.client.submitted[0].dry_run());
   EXPECT_TRUE(bed.client.asked.empty());
   const json plan = json::parse(bed.out.str());
   EXPECT_EQ(plan["stages"][1]["worker"], "w2");
@@ -271,17 +278,15 @@ TEST(Estimate, CutsByItselfWhileThereAreNoWorkers) {
 
   ASSERT_TRUE(estimate.ok()) << estimate.status();
   ASSERT_EQ(estimate->stages.size(), 2u);
-  EXPECT_EQ(estimate->stages[1].placement.worker_id, -1);
-  EXPECT_EQ(estimate->stages[1].placement.last_layer, estimate->layers);
+  EXPECT_EQ(estimate->stages[1].placement.worker_id(), -1);
+  EXPECT_EQ(estimate->stages[1].placement.last_layer(), estimate->layers);
 }
 
-EstimateView Expected() {
-  return {.step_seconds = 0.25,
-          .samples_per_second = 256,
-          .bubble_share = 0.125,
-          .stage_seconds = {0.02, 0.03},
-          .source = "layer times measured on w1, w2",
-          .measured = true};
+v1::RunEstimate Expected() {
+  return Parse<v1::RunEstimate>(R"(
+    step_seconds: 0.25 samples_per_second: 256 bubble_share: 0.125
+    stage_seconds: [0.02, 0.03] source: "layer times measured on w1, w2"
+    measured: true)");
 }
 
 TEST(Estimate, MayLeaveTheNumberOfStagesOpen) {
@@ -310,9 +315,9 @@ TEST(Estimate, CutsWhereTheJobSays) {
 TEST(DryRun, PrintsWhatTheRunIsExpectedToTake) {
   for (const auto format : {OutputFormat::kTable, OutputFormat::kJson}) {
     CommandBed bed(format);
-    Submission placed;
-    placed.stages = {{0, 0, 4, 5, "w1"}, {1, 4, 8, 6, "w2"}};
-    placed.estimate = Expected();
+    v1::SubmitJobResponse placed;
+    *placed.mutable_stages() = Placed({{0, 0, 4, 5, "w1"}, {1, 4, 8, 6, "w2"}});
+    *placed.mutable_estimate() = Expected();
     bed.client.submissions = {placed};
     SubmitOptions options = Job();
     options.spec.train.steps = 480;
@@ -339,9 +344,9 @@ TEST(DryRun, PrintsWhatTheRunIsExpectedToTake) {
 
 TEST(Submit, SaysWhereStagesGoAndWhatAStepIsExpectedToTake) {
   CommandBed bed;
-  Submission placed{.id = 7, .stages = {}, .notes = {}};
-  placed.stages = {{0, 0, 4, 5, "w1"}, {1, 4, 8, 6, "w2"}};
-  placed.estimate = Expected();
+  v1::SubmitJobResponse placed = Submitted();
+  *placed.mutable_stages() = Placed({{0, 0, 4, 5, "w1"}, {1, 4, 8, 6, "w2"}});
+  *placed.mutable_estimate() = Expected();
   bed.client.submissions = {placed};
   bed.client.job_answers = {SucceededJob()};
   SubmitOptions options = Job();
@@ -356,7 +361,7 @@ TEST(Submit, SaysWhereStagesGoAndWhatAStepIsExpectedToTake) {
 
 TEST(Submit, SaysThatStagesAreNotChosenWhileNobodyIsThere) {
   CommandBed bed;
-  bed.client.submissions = {Submission{.id = 7, .stages = {}, .notes = {}}};
+  bed.client.submissions = {Submitted()};
   bed.client.job_answers = {SucceededJob()};
   SubmitOptions options = Job();
   options.spec.pipeline.stages = 0;
@@ -367,15 +372,24 @@ TEST(Submit, SaysThatStagesAreNotChosenWhileNobodyIsThere) {
 }
 
 TEST(Estimate, RefusesAPlacementOfAnotherModel) {
-  EXPECT_FALSE(EstimateJob(Job().spec, {{0, 0, 99, 1, "w1"}}).ok());
-  EXPECT_FALSE(EstimateJob(Job().spec, {{0, 3, 3, 1, "w1"}}).ok());
-  EXPECT_FALSE(EstimateJob(Job().spec, {{0, -1, 3, 1, "w1"}}).ok());
+  EXPECT_FALSE(EstimateJob(Job().spec, Placed({{0, 0, 99, 1, "w1"}})).ok());
+  EXPECT_FALSE(EstimateJob(Job().spec, Placed({{0, 3, 3, 1, "w1"}})).ok());
+  EXPECT_FALSE(EstimateJob(Job().spec, Placed({{0, -1, 3, 1, "w1"}})).ok());
+}
+
+v1::LogLine LogLine(int64_t unix_ms, const std::string& text) {
+  v1::LogLine line;
+  line.set_unix_ms(unix_ms);
+  line.set_level("info");
+  line.set_source("w1");
+  line.set_text(text);
+  return line;
 }
 
 TEST(Logs, ComeCompleteAcrossPages) {
   CommandBed bed(OutputFormat::kJson);
   for (int i = 0; i < 5; ++i) {
-    bed.client.logs.push_back({1000 + i, "info", "w1", std::to_string(i)});
+    *bed.client.logs.add_lines() = LogLine(1000 + i, std::to_string(i));
   }
 
   EXPECT_EQ(JobLogsCommand(bed.context, 7, /*follow=*/false), kExitOk);
@@ -385,7 +399,8 @@ TEST(Logs, ComeCompleteAcrossPages) {
 
 TEST(Logs, FollowUntilTheJobEndsWithoutRepeats) {
   CommandBed bed(OutputFormat::kJsonLines);
-  bed.client.logs = {{1, "info", "w1", "a"}, {2, "info", "w1", "b"}};
+  *bed.client.logs.add_lines() = LogLine(1, "a");
+  *bed.client.logs.add_lines() = LogLine(2, "b");
   bed.client.job_answers = {RunningJob(1, 2), RunningJob(2, 2), SucceededJob()};
 
   EXPECT_EQ(JobLogsCommand(bed.context, 7, /*follow=*/true), kExitOk);
@@ -396,7 +411,7 @@ TEST(Logs, FollowUntilTheJobEndsWithoutRepeats) {
 
 TEST(Logs, CtrlCEndsFollowingWithAWholeDocument) {
   CommandBed bed(OutputFormat::kJson);
-  bed.client.logs = {{1, "info", "w1", "a"}};
+  *bed.client.logs.add_lines() = LogLine(1, "a");
   bed.client.job_answers = {RunningJob(1, 2)};
   bed.pauser.leave_at = 2;
 
@@ -407,7 +422,9 @@ TEST(Logs, CtrlCEndsFollowingWithAWholeDocument) {
 
 TEST(Events, AreOneDocument) {
   CommandBed bed(OutputFormat::kYaml);
-  bed.client.events = {{1, 5, "submitted", "by a person"}};
+  bed.client.events = Parse<v1::GetEventsResponse>(
+      R"(events { sequence: 1 unix_ms: 5 kind: "submitted"
+                  text: "by a person" })");
 
   EXPECT_EQ(JobEventsCommand(bed.context, 7, /*follow=*/false), kExitOk);
 
@@ -422,7 +439,7 @@ TEST(Events, AreOneDocument) {
 TEST(Events, AreReadToTheLastPage) {
   CommandBed bed(OutputFormat::kJson);
   for (int64_t i = 1; i <= 5; ++i) {
-    bed.client.events.push_back({i, 5, "evaluated", "x"});
+    bed.client.events.add_events()->set_sequence(i);
   }
 
   EXPECT_EQ(JobEventsCommand(bed.context, 7, /*follow=*/false), kExitOk);
@@ -442,7 +459,7 @@ TEST(Jobs, LastMeansTheNewest) {
   FakeControlClient client;
   EXPECT_EQ(ExitCodeFor(ResolveJob(client, "last").status()), kExitNotFound);
 
-  client.jobs = std::vector<JobView>{SucceededJob()};
+  *client.jobs.add_jobs() = SucceededJob();
   EXPECT_EQ(*ResolveJob(client, "last"), 7);
   EXPECT_EQ(*ResolveJob(client, "12"), 12);
   for (const char* bad : {"x", "0", "-1", "1.5", ""}) {
@@ -461,10 +478,7 @@ TEST(Jobs, DeletingARunningOneFails) {
 
 TEST(Nodes, AreListedUnderWorkers) {
   CommandBed bed(OutputFormat::kJson);
-  WorkerView worker;
-  worker.id = 1;
-  worker.name = "w1";
-  bed.client.workers = std::vector<WorkerView>{worker};
+  *bed.client.workers.add_workers() = AWorker(1, "w1");
 
   EXPECT_EQ(ListNodesCommand(bed.context), kExitOk);
 
@@ -475,10 +489,7 @@ TEST(Nodes, AreShownByNameOrNumber) {
   for (const auto& [word, code] :
        {std::pair{"w1", kExitOk}, {"4", kExitOk}, {"w9", kExitNotFound}}) {
     CommandBed bed(OutputFormat::kJson);
-    WorkerView worker;
-    worker.id = 4;
-    worker.name = "w1";
-    bed.client.workers = std::vector<WorkerView>{worker};
+    *bed.client.workers.add_workers() = AWorker(4, "w1");
 
     EXPECT_EQ(ShowNodeCommand(bed.context, word), code) << word;
 
@@ -524,7 +535,7 @@ TEST(Submit, WarnsOnStandardErrorAndInEveryDocument) {
   for (const auto& [detach, dry_run] :
        {std::pair{false, false}, {true, false}, {false, true}}) {
     CommandBed bed(OutputFormat::kJson);
-    bed.client.submissions = {Submission{.id = 7, .stages = {}, .notes = {}}};
+    bed.client.submissions = {Submitted()};
     bed.client.job_answers = {SucceededJob()};
     SubmitOptions options = Job();
     options.detach = detach;
@@ -542,7 +553,7 @@ TEST(Submit, WarnsOnStandardErrorAndInEveryDocument) {
 
 TEST(Submit, WithoutWarningsTheListIsEmpty) {
   CommandBed bed(OutputFormat::kJson);
-  bed.client.submissions = {Submission{.id = 7, .stages = {}, .notes = {}}};
+  bed.client.submissions = {Submitted()};
   bed.client.job_answers = {SucceededJob()};
 
   EXPECT_EQ(SubmitCommand(bed.context, Job()), kExitOk);
@@ -552,12 +563,12 @@ TEST(Submit, WithoutWarningsTheListIsEmpty) {
 
 TEST(Submit, ProgressSaysThatAJobBeginsAgainAndForgetsWhatWas) {
   CommandBed bed;
-  bed.client.submissions = {Submission{.id = 7, .stages = {}, .notes = {}}};
-  JobView before = RunningJob(10, 20);
-  before.curve = {{10, 0.7784, false}};
-  JobView again = RunningJob(0, 20);
-  again.curve = {{10, 0.7784, false}};
-  JobView after = RunningJob(1, 20);
+  bed.client.submissions = {Submitted()};
+  v1::Job before = RunningJob(10, 20);
+  *before.mutable_curve() = Losses({{10, 0.7784}});
+  v1::Job again = RunningJob(0, 20);
+  *again.mutable_curve() = Losses({{10, 0.7784}});
+  const v1::Job after = RunningJob(1, 20);
   bed.client.job_answers = {before, again, after, SucceededJob()};
 
   SubmitCommand(bed.context, Job());
@@ -571,14 +582,245 @@ TEST(Submit, ProgressSaysThatAJobBeginsAgainAndForgetsWhatWas) {
 
 TEST(Submit, ProgressSaysThatStepsAreSkipped) {
   CommandBed bed;
-  bed.client.submissions = {Submission{.id = 7, .stages = {}, .notes = {}}};
-  JobView skipping = RunningJob(10, 20);
-  skipping.curve = {{10, NAN, true}};
+  bed.client.submissions = {Submitted()};
+  v1::Job skipping = RunningJob(10, 20);
+  *skipping.mutable_curve() = Losses({{10, NAN, true}});
   bed.client.job_answers = {skipping, SucceededJob()};
 
   SubmitCommand(bed.context, Job());
 
   EXPECT_THAT(bed.err.str(), HasSubstr("step 10/20  640 samples/s  skipped"));
+}
+
+SubmitOptions Parallel() {
+  SubmitOptions options;
+  options.spec.name = "first";
+  options.spec.model.name = "lenet";
+  options.spec.data.name = "fashion-mnist";
+  options.spec.train.micro_batch = 4;
+  options.spec.aggregation.mode = "rolling";
+  options.spec.aggregation.rule = "krum";
+  options.spec.aggregation.k = 1;
+  options.spec.aggregation.min_parts = 4;
+  options.dry_run = true;
+  return options;
+}
+
+// All eight layers on each of so many workers.
+v1::SubmitJobResponse OnWorkers(int count) {
+  std::vector<Stage> stages;
+  for (int i = 0; i < count; ++i) stages.push_back({0, 0, 8, 10 + i, "w"});
+  v1::SubmitJobResponse placed;
+  *placed.mutable_stages() = Placed(stages);
+  return placed;
+}
+
+int64_t Bytes(const JobSpec& spec, int members) {
+  const auto model =
+      DescribeModel(spec.model, spec.data.shape, spec.data.classes);
+  return MemberBytes(spec, model.value(), members);
+}
+
+TEST(DataParallel, ADryRunShowsWhatEachMemberTakes) {
+  CommandBed bed(OutputFormat::kJson);
+  bed.client.submissions = {OnWorkers(5)};
+
+  EXPECT_EQ(SubmitCommand(bed.context, Parallel()), kExitOk);
+
+  const json stages = json::parse(bed.out.str())["stages"];
+  ASSERT_EQ(stages.size(), 5u);
+  EXPECT_EQ(stages[4]["memory_bytes"], Bytes(Parallel().spec, 5));
+}
+
+// Issue 22, defect 28.
+TEST(DataParallel, WhoSubmitsSeesTheNumberOfShards) {
+  SubmitOptions options = Parallel();
+  options.spec.aggregation.shards = 0;
+  options.spec.aggregation.rule = "mean";
+  options.spec.aggregation.k = 0;
+  CommandBed dry(OutputFormat::kJson);
+  dry.client.submissions = {OnWorkers(5)};
+  CommandBed detached;
+  detached.client.submissions = {OnWorkers(5)};
+
+  EXPECT_EQ(SubmitCommand(dry.context, options), kExitOk);
+  options.dry_run = false;
+  options.detach = true;
+  EXPECT_EQ(SubmitCommand(detached.context, options), kExitOk);
+
+  EXPECT_EQ(json::parse(dry.out.str())["shards"], 5);
+  EXPECT_THAT(detached.err.str(), HasSubstr("  shards: 5\n"));
+  // Nobody knows how many members there will be.
+  EXPECT_EQ(EstimateJob(options.spec, {})->shards, 0);
+}
+
+TEST(DataParallel, WithoutWorkersTheMembersThatTheJobNamesAreCounted) {
+  JobSpec spec = Parallel().spec;
+  spec.aggregation.members = 6;
+
+  const auto estimate = EstimateJob(spec, {});
+
+  ASSERT_TRUE(estimate.ok()) << estimate.status();
+  EXPECT_TRUE(estimate->chosen) << "there is one stage";
+  EXPECT_EQ(estimate->stages[0].memory_bytes, Bytes(spec, 6));
+}
+
+TEST(DataParallel, ARulesViolatedAssumptionsAreNotedAtSubmit) {
+  CommandBed bed;
+  bed.client.submissions = {OnWorkers(4)};
+
+  EXPECT_EQ(SubmitCommand(bed.context, Parallel()), kExitOk);
+
+  EXPECT_THAT(bed.err.str(),
+              AllOf(HasSubstr("note: rule krum withstands k=1 liars of at "
+                              "least 5 members"),
+                    HasSubstr("there are 4")));
+}
+
+TEST(DataParallel, AndSoAreThoseOfTheFewestPartsOfARound) {
+  CommandBed bed;
+  bed.client.submissions = {OnWorkers(5)};
+
+  EXPECT_EQ(SubmitCommand(bed.context, Parallel()), kExitOk);
+
+  EXPECT_THAT(
+      bed.err.str(),
+      AllOf(HasSubstr("note: a round may close with min_parts=4 of 5 parts"),
+            HasSubstr("set aggregation.min_parts to at least 5"),
+            Not(HasSubstr("note: rule krum"))));
+}
+
+TEST(Nodes, AreDrainedAndTakenBack) {
+  CommandBed bed(OutputFormat::kJson);
+  v1::Worker worker = AWorker(1, "w1", v1::WORKER_STATE_BUSY);
+  worker.set_drained(true);
+  worker.set_job(7);
+  bed.client.drain_answer = worker;
+
+  EXPECT_EQ(DrainNodeCommand(bed.context, "w1", true), kExitOk);
+  const json shown = json::parse(bed.out.str());
+  EXPECT_EQ(DrainNodeCommand(bed.context, "4", false), kExitOk);
+
+  EXPECT_EQ(shown["state"], "draining");
+  EXPECT_EQ(shown["drained"], true);
+  EXPECT_EQ(bed.client.drained, (std::vector<std::pair<std::string, bool>>{
+                                    {"w1", true}, {"4", false}}));
+}
+
+TEST(Nodes, SayWhatDrainingThemComesTo) {
+  const struct {
+    int64_t job;
+    bool drain;
+    const char* text;
+  } kCases[] = {
+      {0, true, "worker w1 is drained: it gets nothing new\n"},
+      {7, true,
+       "worker w1 is draining: it gets nothing new, and ends its part in job 7 "
+       "first\n"},
+      {0, false, "worker w1 takes new work again\n"},
+  };
+  for (const auto& test : kCases) {
+    CommandBed bed;
+    v1::Worker worker = AWorker(1, "w1");
+    worker.set_job(test.job);
+    bed.client.drain_answer = worker;
+
+    EXPECT_EQ(DrainNodeCommand(bed.context, "w1", test.drain), kExitOk);
+
+    EXPECT_EQ(bed.out.str(), test.text);
+  }
+}
+
+TEST(Nodes, ThatDoNotExistCannotBeDrained) {
+  CommandBed bed;
+  bed.client.drain_answer =
+      absl::NotFoundError("no worker 'w9'; known are: w1, w2");
+
+  EXPECT_EQ(DrainNodeCommand(bed.context, "w9", true), kExitNotFound);
+
+  EXPECT_THAT(bed.err.str(), HasSubstr("known are: w1, w2"));
+}
+
+WeightsSummary TwoTensors() {
+  WeightsSummary weights;
+  weights.tensors = {{"fc.weight", DType::kF32, {2, 3}, 128, 24},
+                     {"step", DType::kI64, {}, 152, 8}};
+  weights.metadata = {{"format", "pt"}, {"model", "mlp"}};
+  weights.file_bytes = 160;
+  weights.sha256 = "00ff";
+  return weights;
+}
+
+TEST(InspectWeights, ListsTensorsTotalsMetadataAndHash) {
+  CommandBed bed;
+  FakeWeightsFileReader reader;
+  reader.answer = TwoTensors();
+
+  EXPECT_EQ(InspectWeightsCommand(bed.console, reader, "w.safetensors"),
+            kExitOk);
+
+  EXPECT_EQ(bed.out.str(),
+            "TENSOR     DTYPE  SHAPE   BYTES\n"
+            "fc.weight  F32    [2, 3]     24\n"
+            "step       I64    []          8\n"
+            "\n"
+            "file:             w.safetensors\n"
+            "size:             160 bytes\n"
+            "tensors:          2 of 7 values, 32 bytes\n"
+            "sha256:           00ff\n"
+            "metadata format:  pt\n"
+            "metadata model:   mlp\n");
+}
+
+TEST(InspectWeights, IsOneDocumentWithTheDocumentedKeys) {
+  CommandBed bed(OutputFormat::kJson);
+  FakeWeightsFileReader reader;
+  reader.answer = TwoTensors();
+
+  EXPECT_EQ(InspectWeightsCommand(bed.console, reader, "w"), kExitOk);
+
+  EXPECT_EQ(json::parse(bed.out.str()), json::parse(R"({
+    "path": "w", "bytes": 160, "sha256": "00ff", "values": 7,
+    "tensor_bytes": 32, "metadata": {"format": "pt", "model": "mlp"},
+    "tensors": [
+      {"name": "fc.weight", "dtype": "F32", "shape": [2, 3], "offset": 128,
+       "bytes": 24},
+      {"name": "step", "dtype": "I64", "shape": [], "offset": 152,
+       "bytes": 8}]})"));
+}
+
+TEST(InspectWeights, GivesTheReadersErrorItsExitCode) {
+  for (const auto& [error, code] :
+       {std::pair{absl::InvalidArgumentError("w: lies"), kExitUsage},
+        {absl::NotFoundError("w: nowhere"), kExitNotFound},
+        {absl::PermissionDeniedError("w: no"), kExitNotPermitted}}) {
+    CommandBed bed(OutputFormat::kJson);
+    FakeWeightsFileReader reader;
+    reader.answer = error;
+
+    EXPECT_EQ(InspectWeightsCommand(bed.console, reader, "w"), code);
+
+    EXPECT_EQ(bed.out.str(), "");
+    EXPECT_THAT(bed.err.str(), HasSubstr(std::string(error.message())));
+  }
+}
+
+TEST(InspectWeights, KeepsHostileNamesOutOfTheTerminal) {
+  CommandBed bed;
+  FakeWeightsFileReader reader;
+  reader.answer = TwoTensors();
+  reader.answer->tensors[0].name = "\x1b[2J";
+  reader.answer->metadata = {{"\x1b[2J", "\x1b[2J"}};
+
+  InspectWeightsCommand(bed.console, reader, "w");
+
+  EXPECT_THAT(bed.out.str(), Not(HasSubstr("\x1b")));
+}
+
+TEST(WeightsFiles, AreKnownByTheirEndingOrBecauseTheyAreThere) {
+  EXPECT_TRUE(LooksLikeWeightsFile("nowhere.safetensors"));
+  EXPECT_TRUE(LooksLikeWeightsFile(testing::TempDir()));
+  EXPECT_FALSE(LooksLikeWeightsFile("lenett"));
 }
 
 }  // namespace

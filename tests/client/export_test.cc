@@ -1,4 +1,4 @@
-#include "client/export.h"
+#include "client/commands/export.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -51,7 +51,7 @@ class Export : public testing::Test {
   // Of the job that SucceededJob() is.
   static WeightsSummary Weights() {
     WeightsSummary weights;
-    weights.sha256 = SucceededJob().weights_sha256;
+    weights.sha256 = SucceededJob().weights_sha256();
     weights.tensors.resize(3);
     return weights;
   }

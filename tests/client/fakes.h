@@ -8,8 +8,12 @@
 #include <utility>
 #include <vector>
 
-#include "client/command.h"
-#include "client/weights_file.h"
+#include "client/commands/command.h"
+#include "client/commands/model_commands.h"
+#include "client/render/report.h"
+#include "core/rpc/convert.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
 #include "tests/support/fake_clock.h"
 
 namespace paceline {
@@ -36,35 +40,38 @@ class FakePauser final : public Pauser {
 // Answers what the test put in.  Thread-compatible.
 class FakeControlClient final : public ControlClient {
  public:
-  absl::StatusOr<Submission> SubmitJob(const SubmitRequest& request) override {
+  absl::StatusOr<v1::SubmitJobResponse> SubmitJob(
+      const v1::SubmitJobRequest& request) override {
     submitted.push_back(request);
     return Next(submissions);
   }
-  absl::StatusOr<std::vector<JobView>> ListJobs(int) override { return jobs; }
-  absl::StatusOr<JobView> GetJob(int64_t id, int, int64_t) override {
+  absl::StatusOr<v1::ListJobsResponse> ListJobs(int) override { return jobs; }
+  absl::StatusOr<v1::Job> GetJob(int64_t id, int, int64_t) override {
     asked.push_back(id);
     return Next(job_answers);
   }
-  absl::StatusOr<std::vector<EventView>> GetEvents(int64_t,
-                                                   int64_t after) override {
+  absl::StatusOr<v1::GetEventsResponse> GetEvents(int64_t,
+                                                  int64_t after) override {
     // Two a page, as below.
-    std::vector<EventView> later;
-    for (const EventView& event : events) {
-      if (event.sequence > after && later.size() < 2) later.push_back(event);
-    }
-    return later;
-  }
-  absl::StatusOr<LogPage> GetLogs(int64_t, int64_t after) override {
-    // Two lines a page, so that paging shows.
-    LogPage page;
-    page.last = after;
-    while (page.lines.size() < 2 &&
-           page.last < static_cast<int64_t>(logs.size())) {
-      page.lines.push_back(logs[page.last++]);
+    v1::GetEventsResponse page;
+    for (const v1::JobEvent& event : events.events()) {
+      if (event.sequence() > after && page.events_size() < 2) {
+        *page.add_events() = event;
+      }
     }
     return page;
   }
-  absl::StatusOr<JobView> StopJob(int64_t) override {
+  absl::StatusOr<v1::GetLogsResponse> GetLogs(int64_t, int64_t after) override {
+    // Two lines a page, so that paging shows.
+    v1::GetLogsResponse page;
+    page.set_last(after);
+    while (page.lines_size() < 2 && page.last() < logs.lines_size()) {
+      *page.add_lines() = logs.lines(static_cast<int>(page.last()));
+      page.set_last(page.last() + 1);
+    }
+    return page;
+  }
+  absl::StatusOr<v1::Job> StopJob(int64_t) override {
     return Next(job_answers);
   }
   absl::Status DeleteJob(int64_t) override { return deleted; }
@@ -75,35 +82,34 @@ class FakeControlClient final : public ControlClient {
     }
     return exported;
   }
-  absl::StatusOr<std::vector<WorkerView>> ListWorkers() override {
+  absl::StatusOr<v1::ListWorkersResponse> ListWorkers() override {
     return workers;
   }
-  absl::StatusOr<WorkerView> DrainWorker(const std::string& worker,
+  absl::StatusOr<v1::Worker> DrainWorker(const std::string& worker,
                                          bool drain) override {
     drained.emplace_back(worker, drain);
     return drain_answer;
   }
-
-  absl::StatusOr<WorkerView> ForgetWorker(const std::string& worker) override {
+  absl::StatusOr<v1::Worker> ForgetWorker(const std::string& worker) override {
     forgotten.push_back(worker);
     return drain_answer;
   }
 
   // Answers in order; the last one stays.
-  std::deque<absl::StatusOr<Submission>> submissions;
-  std::deque<absl::StatusOr<JobView>> job_answers;
-  absl::StatusOr<std::vector<JobView>> jobs = std::vector<JobView>();
-  absl::StatusOr<std::vector<WorkerView>> workers = std::vector<WorkerView>();
-  absl::StatusOr<WorkerView> drain_answer = WorkerView();
+  std::deque<absl::StatusOr<v1::SubmitJobResponse>> submissions;
+  std::deque<absl::StatusOr<v1::Job>> job_answers;
+  v1::ListJobsResponse jobs;
+  v1::ListWorkersResponse workers;
+  absl::StatusOr<v1::Worker> drain_answer = v1::Worker();
   std::vector<std::pair<std::string, bool>> drained;
   std::vector<std::string> forgotten;
-  std::vector<EventView> events;
-  std::vector<LogLineView> logs;
+  v1::GetEventsResponse events;
+  v1::GetLogsResponse logs;
   std::vector<std::string> chunks;
   absl::Status exported;
   absl::Status deleted;
 
-  std::vector<SubmitRequest> submitted;
+  std::vector<v1::SubmitJobRequest> submitted;
   std::vector<int64_t> asked;
 
  private:
@@ -143,40 +149,102 @@ struct CommandBed {
   CommandContext context{client, console, clock, pauser};
 };
 
-inline JobView RunningJob(int64_t step, int64_t steps) {
-  JobView job;
-  job.id = 7;
-  job.spec.name = "first";
-  job.spec.model.name = "lenet";
-  job.spec.data.name = "synthetic";
-  job.spec.train.batch = 64;
-  job.state = JobState::kRunning;
-  job.phase = "training";
-  job.step = step;
-  job.steps = steps;
-  job.samples_per_second = 640;
-  job.threads = 1;
-  job.cpu_capability = "avx2";
+// A message from its text form, which may be a part of it only.
+template <typename Message>
+Message Parse(const std::string& text) {
+  Message message;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &message))
+      << text;
+  return message;
+}
+
+inline v1::SubmitJobResponse Submitted(
+    const std::vector<std::string>& notes = {}) {
+  v1::SubmitJobResponse response;
+  response.set_id(7);
+  response.mutable_notes()->Add(notes.begin(), notes.end());
+  return response;
+}
+
+struct Stage {
+  int stage, first_layer, last_layer;
+  int64_t worker_id;
+  std::string worker_name;
+  double share = 1;
+};
+
+inline Placements Placed(const std::vector<Stage>& stages) {
+  Placements placements;
+  for (const Stage& from : stages) {
+    v1::StagePlacement& to = *placements.Add();
+    to.set_stage(from.stage);
+    to.set_first_layer(from.first_layer);
+    to.set_last_layer(from.last_layer);
+    to.set_worker_id(from.worker_id);
+    to.set_worker_name(from.worker_name);
+    to.set_share(from.share);
+  }
+  return placements;
+}
+
+struct Point {
+  int64_t step;
+  double loss;
+  bool skipped = false;
+};
+
+inline v1::StepRecord Loss(const Point& point) {
+  v1::StepRecord record;
+  record.set_step(point.step);
+  record.set_loss(point.loss);
+  record.set_skipped(point.skipped);
+  return record;
+}
+
+inline LossCurve Losses(const std::vector<Point>& points) {
+  LossCurve curve;
+  for (const Point& point : points) *curve.Add() = Loss(point);
+  return curve;
+}
+
+inline v1::Worker AWorker(int64_t id, const std::string& name,
+                          v1::WorkerState state = v1::WORKER_STATE_IDLE) {
+  v1::Worker worker;
+  worker.set_id(id);
+  worker.mutable_registration()->set_name(name);
+  worker.set_state(state);
+  return worker;
+}
+
+inline v1::Job RunningJob(int64_t step, int64_t steps) {
+  v1::Job job = Parse<v1::Job>(R"(
+    id: 7
+    spec { name: "first" model { name: "lenet" } data { name: "synthetic" }
+           train { batch: 64 micro_batch: 16 } }
+    state: JOB_STATE_RUNNING phase: "training" samples_per_second: 640
+    threads: 1 cpu_capability: "avx2")");
+  // A coordinator sends every field.
+  *job.mutable_spec() = ToProto(FromProto(job.spec()));
+  job.set_step(step);
+  job.set_steps(steps);
   return job;
 }
 
-inline JobView SucceededJob() {
-  JobView job = RunningJob(20, 20);
-  job.state = JobState::kSucceeded;
-  job.phase = "";
-  job.started_unix_ms = 1'000'000;
-  job.ended_unix_ms = 1'065'000;
-  job.curve = {{1, 2.5}, {10, 1.25}, {20, 0.5}};
-  job.evaluations = {{10, 0.75, 0.8125, 1000}, {20, 0.375, 0.90125, 1000}};
-  job.weights_path = "/state/jobs/7/weights.safetensors";
-  job.weights_sha256 = "00ff";
-  JobWorkerView worker;
-  worker.id = 1;
-  worker.name = "w1";
-  worker.stages = {{0, 0, 4, 1, "w1"}, {1, 4, 8, 1, "w1"}};
-  worker.seconds = {
-      .forward = 2, .backward = 4, .unexplained = 0.25, .wall = 10};
-  job.workers = {worker};
+inline v1::Job SucceededJob() {
+  v1::Job job = RunningJob(20, 20);
+  job.MergeFrom(Parse<v1::Job>(R"(
+    state: JOB_STATE_SUCCEEDED
+    started_unix_ms: 1000000 ended_unix_ms: 1065000
+    evaluations { step: 10 loss: 0.75 accuracy: 0.8125 samples: 1000 }
+    evaluations { step: 20 loss: 0.375 accuracy: 0.90125 samples: 1000 }
+    weights_path: "/state/jobs/7/weights.safetensors" weights_sha256: "00ff"
+    workers {
+      id: 1 name: "w1"
+      seconds { forward: 2 backward: 4 unexplained: 0.25 wall: 10 } })"));
+  job.clear_phase();
+  *job.mutable_curve() = Losses({{1, 2.5}, {10, 1.25}, {20, 0.5}});
+  *job.mutable_workers(0)->mutable_stages() =
+      Placed({{0, 0, 4, 1, "w1"}, {1, 4, 8, 1, "w1"}});
   return job;
 }
 

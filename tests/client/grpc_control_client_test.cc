@@ -9,10 +9,10 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "client/export.h"
-#include "client/job_commands.h"
-#include "client/node_commands.h"
-#include "client/submit.h"
+#include "client/commands/export.h"
+#include "client/commands/job_commands.h"
+#include "client/commands/node_commands.h"
+#include "client/commands/submit.h"
 #include "core/rpc/channel.h"
 #include "gmock/gmock.h"
 #include "grpc/support/log.h"
@@ -271,8 +271,8 @@ TEST_F(OverGrpc, AWorkerIsDrainedAndTakenBack) {
   const auto back = client_->DrainWorker("w1", false);
 
   ASSERT_TRUE(drained.ok()) << drained.status();
-  EXPECT_EQ(drained->state, "drained");
-  EXPECT_EQ(back->state, "idle");
+  EXPECT_EQ(StateText(*drained), "drained");
+  EXPECT_EQ(StateText(*back), "idle");
   EXPECT_EQ(client_->DrainWorker("w9", true).status(),
             absl::NotFoundError("no worker 'w9'"));
 }
@@ -287,17 +287,13 @@ TEST_F(OverGrpc, AWorkerIsForgotten) {
 }
 
 TEST_F(OverGrpc, AProfileIsOrderedAndComesBack) {
-  ProfileOrder order;
-  order.spec.model.name = "lenet";
-  order.spec.train.micro_batch = 16;
-  order.workers = {"w1"};
-  order.links = true;
-
-  const auto started = client_->StartProfile(order);
+  const auto started = client_->StartProfile(Parse<v1::StartProfileRequest>(R"(
+        spec { model { name: "lenet" } train { micro_batch: 16 } }
+        workers: "w1" links: true)"));
   const auto progress = client_->GetProfile(3);
 
   ASSERT_TRUE(started.ok()) << started.status();
-  EXPECT_EQ(started->id, 3);
+  EXPECT_EQ(started->id(), 3);
   EXPECT_EQ(service_.profiled.spec().train().micro_batch(), 16);
   EXPECT_EQ(service_.profiled.workers(0), "w1");
   EXPECT_TRUE(service_.profiled.links());
@@ -325,26 +321,6 @@ TEST_F(OverGrpc, AMeasurementThatCannotBeOneIsRefused) {
 
   EXPECT_EQ(refused.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(refused.message(), HasSubstr("-1"));
-}
-
-TEST_F(OverGrpc, EstimateAndDriftComeBack) {
-  const auto submission = client_->SubmitJob({});
-  const auto job = client_->GetJob(7, 0, 0);
-
-  ASSERT_TRUE(submission.ok() && job.ok());
-  ASSERT_TRUE(submission->estimate.has_value());
-  EXPECT_EQ(submission->estimate->step_seconds, 0.25);
-  EXPECT_EQ(submission->estimate->stage_seconds.at(0), 0.125);
-  ASSERT_TRUE(job->estimate.has_value());
-  EXPECT_EQ(job->drift.at(0).measured_seconds, 0.5);
-  EXPECT_EQ(job->drift.at(0).layer_seconds, 0.25);
-  EXPECT_EQ(job->workers.at(0).peak_memory_bytes, 3000);
-  EXPECT_EQ(job->workers.at(0).predicted_memory_bytes, 2000);
-  ASSERT_EQ(job->versions.size(), 1u);
-  EXPECT_EQ(job->versions[0].stage, 2);
-  EXPECT_EQ(job->versions[0].staleness, 1.5) << "the mean of 8 updates";
-  EXPECT_EQ(job->versions[0].versions, 3);
-  EXPECT_EQ(job->step_seconds, 0.75);
 }
 
 TEST_F(OverGrpc, AnExportThatIsCutShortIsAnError) {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "client/measure_client.h"
+#include "client/rpc/measure_client.h"
 #include "core/model/description.h"
 #include "tests/client/fakes.h"
 
@@ -15,9 +15,9 @@ namespace paceline {
 // Answers what the test put in.  Thread-compatible.
 class FakeMeasureClient final : public MeasureClient {
  public:
-  absl::StatusOr<ProfileStarted> StartProfile(
-      const ProfileOrder& order) override {
-    ordered.push_back(order);
+  absl::StatusOr<v1::StartProfileResponse> StartProfile(
+      const v1::StartProfileRequest& request) override {
+    ordered.push_back(request);
     return started;
   }
   absl::StatusOr<ProfileProgress> GetProfile(int64_t id) override {
@@ -39,7 +39,7 @@ class FakeMeasureClient final : public MeasureClient {
     }
     return found;
   }
-  absl::StatusOr<std::vector<WorkerView>> ListWorkers() override {
+  absl::StatusOr<v1::ListWorkersResponse> ListWorkers() override {
     return workers;
   }
 
@@ -47,31 +47,28 @@ class FakeMeasureClient final : public MeasureClient {
     measurements->profiles[profile.key] = profile;
   }
 
-  absl::StatusOr<ProfileStarted> started =
-      ProfileStarted{.id = 3, .workers = {"w1", "w2"}};
+  absl::StatusOr<v1::StartProfileResponse> started =
+      Parse<v1::StartProfileResponse>(R"(id: 3 workers: "w1" workers: "w2")");
   // Answers in order; the last one stays.
   std::deque<absl::StatusOr<ProfileProgress>> progress;
   absl::StatusOr<Measurements> measurements = Measurements();
-  absl::StatusOr<std::vector<WorkerView>> workers = std::vector<WorkerView>();
+  absl::StatusOr<v1::ListWorkersResponse> workers = v1::ListWorkersResponse();
 
-  std::vector<ProfileOrder> ordered;
+  std::vector<v1::StartProfileRequest> ordered;
   std::vector<int64_t> asked;
 };
 
 // Attached workers of these names, each a machine of its own.
-inline std::vector<WorkerView> IdleWorkers(
+inline v1::ListWorkersResponse IdleWorkers(
     const std::vector<std::string>& names) {
-  std::vector<WorkerView> workers;
+  v1::ListWorkersResponse listed;
   for (const std::string& name : names) {
-    WorkerView worker;
-    worker.id = static_cast<int64_t>(workers.size()) + 1;
-    worker.name = name;
-    worker.machine_id = name;
-    worker.state = "idle";
-    worker.memory_bytes = int64_t{8} << 30;
-    workers.push_back(worker);
+    v1::Worker& worker = *listed.add_workers();
+    worker = AWorker(listed.workers_size(), name);
+    worker.mutable_registration()->set_machine_id(name);
+    worker.mutable_registration()->set_memory_bytes(int64_t{8} << 30);
   }
-  return workers;
+  return listed;
 }
 
 inline JobSpec LenetSpec(int64_t micro_batch) {

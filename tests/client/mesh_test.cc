@@ -1,4 +1,4 @@
-#include "client/mesh.h"
+#include "client/commands/mesh.h"
 
 #include <arpa/inet.h>
 #include <sys/prctl.h>
@@ -11,8 +11,7 @@
 #include <fstream>
 #include <thread>
 
-#include "client/rpc/daemon_probe.h"
-#include "client/up.h"
+#include "client/commands/up.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/fakes.h"
@@ -178,9 +177,12 @@ class UpTest : public testing::Test {
 
   const TemporaryFolder folder_;
   CommandBed bed_;
-  RealDaemonProbe probe_;
   const SystemClock clock_;
 };
+
+std::unique_ptr<ControlClient> NoCoordinator(const std::string&) {
+  return std::make_unique<FakeControlClient>();
+}
 
 // Never leaves, and lets processes have the processor.
 class YieldingPauser final : public Pauser {
@@ -196,9 +198,9 @@ TEST_F(UpTest, ADaemonThatDiesAtOnceIsNamedWithTheEndOfItsLog) {
       Script("coordinator", "echo the disk is on fire >&2\nexit 9\n");
   YieldingPauser pauser;
 
-  EXPECT_EQ(
-      UpCommand(Options(coordinator), bed_.console, clock_, pauser, probe_),
-      kExitFailed);
+  EXPECT_EQ(UpCommand(Options(coordinator), bed_.console, clock_, pauser,
+                      NoCoordinator),
+            kExitFailed);
 
   EXPECT_THAT(bed_.err.str(), HasSubstr("coordinator ended with exit code 9 "
                                         "before the mesh was ready"));
@@ -213,7 +215,7 @@ TEST_F(UpTest, CtrlCBeforeItIsReadyStopsEverything) {
   bed_.pauser.leave_at = 1;
 
   EXPECT_EQ(UpCommand(Options(coordinator), bed_.console, clock_, bed_.pauser,
-                      probe_),
+                      NoCoordinator),
             kExitOk);
 
   // Nobody is left of this process's children.
@@ -224,7 +226,7 @@ TEST_F(UpTest, CtrlCBeforeItIsReadyStopsEverything) {
 TEST_F(UpTest, AStubbornDaemonIsKilledAfterItsGrace) {
   const std::string coordinator = Script(
       "coordinator", "trap '' TERM\necho up\nwhile :; do sleep 1; done\n");
-  Mesh mesh(Options(coordinator).mesh, probe_, clock_);
+  Mesh mesh(Options(coordinator).mesh, NoCoordinator, clock_);
   ASSERT_TRUE(mesh.Start().ok());
   const Instant begin = clock_.Now();
 
@@ -236,9 +238,9 @@ TEST_F(UpTest, AStubbornDaemonIsKilledAfterItsGrace) {
 
 TEST_F(UpTest, TwoMeshesDoNotShareAState) {
   const std::string coordinator = Script("coordinator", "exec sleep 1000\n");
-  Mesh first(Options(coordinator).mesh, probe_, clock_);
+  Mesh first(Options(coordinator).mesh, NoCoordinator, clock_);
   ASSERT_TRUE(first.Start().ok());
-  Mesh second(Options(coordinator).mesh, probe_, clock_);
+  Mesh second(Options(coordinator).mesh, NoCoordinator, clock_);
 
   const absl::Status refused = second.Start();
 
@@ -250,46 +252,36 @@ TEST_F(UpTest, AnUnwritableStateIsNamed) {
   UpOptions options = Options("/bin/false");
   options.mesh.state = "/proc/nowhere";
 
-  EXPECT_EQ(UpCommand(options, bed_.console, clock_, bed_.pauser, probe_),
-            kExitFailed);
+  EXPECT_EQ(
+      UpCommand(options, bed_.console, clock_, bed_.pauser, NoCoordinator),
+      kExitFailed);
 
   EXPECT_THAT(bed_.err.str(),
               HasSubstr("cannot make the folder /proc/nowhere"));
 }
 
 // A coordinator whose list of workers is what their port files say.
-class ListingProbe final : public DaemonProbe {
- public:
-  explicit ListingProbe(std::string state) : state_(std::move(state)) {}
-
-  std::optional<DaemonPorts> ReadPortFile(const std::string& path) override {
-    return real_.ReadPortFile(path);
-  }
-  std::unique_ptr<ControlClient> Connect(const std::string&) override {
-    auto client = std::make_unique<FakeControlClient>();
-    client_ = client.get();
+struct ListingCoordinator {
+  std::unique_ptr<ControlClient> Connect() {
+    auto made = std::make_unique<FakeControlClient>();
+    client = made.get();
     Refresh();
-    return client;
+    return made;
   }
   void Refresh() {
-    std::vector<WorkerView> workers;
+    if (client == nullptr) return;
+    client->workers.Clear();
     for (const char* name : {"w1", "w2"}) {
-      WorkerView worker;
-      worker.name = name;
-      worker.state = "idle";
-      const auto ports =
-          real_.ReadPortFile(state_ + "/" + name + "/ports.json");
+      const auto ports = ReadPortFile(state + "/" + name + "/ports.json");
       if (!ports.has_value()) continue;
-      worker.pid = ports->pid;
-      workers.push_back(worker);
+      v1::Worker& worker = *client->workers.add_workers();
+      worker = AWorker(1, name);
+      worker.mutable_registration()->set_pid(ports->pid);
     }
-    if (client_ != nullptr) client_->workers = workers;
   }
 
- private:
-  const std::string state_;
-  RealDaemonProbe real_;
-  FakeControlClient* client_ = nullptr;
+  const std::string state;
+  FakeControlClient* client = nullptr;
 };
 
 constexpr char kDaemon[] =
@@ -305,18 +297,20 @@ TEST_F(UpTest, AWorkerThatDiesIsStartedAgainAfterItsPause) {
   UpOptions options = Options(Script("daemon", kDaemon));
   options.mesh.worker_program = options.mesh.coordinator_program;
   options.mesh.workers = 2;
-  ListingProbe probe(options.mesh.state);
+  ListingCoordinator coordinator{options.mesh.state};
   FakeClock clock;
-  Mesh mesh(options.mesh, probe, clock);
+  Mesh mesh(
+      options.mesh, [&](const std::string&) { return coordinator.Connect(); },
+      clock);
   std::vector<std::string> news;
   ASSERT_TRUE(mesh.Start().ok());
   while (!mesh.ready()) {
-    probe.Refresh();
+    coordinator.Refresh();
     ASSERT_TRUE(mesh.Tick(&news).ok());
   }
   ASSERT_TRUE(news.empty());
   const int generation = mesh.generation();
-  const auto before = probe.ReadPortFile(options.mesh.state + "/w2/ports.json");
+  const auto before = ReadPortFile(options.mesh.state + "/w2/ports.json");
 
   kill(static_cast<pid_t>(before->pid), SIGKILL);
   AwaitEnd(static_cast<pid_t>(before->pid));
@@ -337,21 +331,20 @@ TEST_F(UpTest, AWorkerThatDiesIsStartedAgainAfterItsPause) {
   EXPECT_THAT(news[1], HasSubstr("w2 runs again"));
 }
 
-TEST(DaemonProbe, ReadsOnlyWholePortFiles) {
+TEST(PortFile, IsReadOnlyWhole) {
   const TemporaryFolder folder;
   const std::string path = folder.path() + "/ports.json";
-  RealDaemonProbe probe;
-  EXPECT_FALSE(probe.ReadPortFile(path).has_value());
+  EXPECT_FALSE(ReadPortFile(path).has_value());
 
   for (const char* bad :
        {"", "{", "[]", "{\"grpc\": \"a:1\"}",
         "{\"grpc\": 1, \"http\": \"b:2\", \"pid\": 3}",
         "{\"grpc\": \"a:1\", \"http\": \"b:2\", \"pid\": \"x\"}"}) {
     std::ofstream(path) << bad;
-    EXPECT_FALSE(probe.ReadPortFile(path).has_value()) << bad;
+    EXPECT_FALSE(ReadPortFile(path).has_value()) << bad;
   }
   std::ofstream(path) << R"({"grpc": "a:1", "http": "b:2", "pid": 3})";
-  const auto ports = probe.ReadPortFile(path);
+  const auto ports = ReadPortFile(path);
 
   ASSERT_TRUE(ports.has_value());
   EXPECT_EQ(ports->grpc, "a:1");

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/planning/plan_commands.h"
-#include "client/rpc/profile_file.h"
+#include "client/commands/plan.h"
+#include "client/files/profile_file.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/client/measure_fakes.h"
@@ -63,7 +63,6 @@ struct PlanBed : CommandBed {
   nlohmann::json Output() { return nlohmann::json::parse(out.str()); }
 
   FakeMeasureClient measure;
-  PlanSink* sink = nullptr;
 
  private:
   ExitCode Finish(const absl::StatusOr<PlanQuestion>& question,
@@ -72,18 +71,8 @@ struct PlanBed : CommandBed {
       ReportError(console, question.status());
       return SubmitExitCodeFor(question.status());
     }
-    return PlanCommand(console, clock, *question, options, sink);
+    return PlanCommand(console, clock, *question, options);
   }
-};
-
-class KeepingSink final : public PlanSink {
- public:
-  absl::Status Save(const PlanFile& plan) override {
-    saved.push_back(plan);
-    return answer;
-  }
-  std::vector<PlanFile> saved;
-  absl::Status answer;
 };
 
 }  // namespace paceline

@@ -1,16 +1,15 @@
-#include "client/rpc/plan_file.h"
+#include "client/files/plan_file.h"
 
 #include <cmath>
 #include <fstream>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "client/planning/follow_plan.h"
-#include "client/planning/plan_question.h"
-#include "client/planning/profile_problem.h"
-#include "client/planning/profile_render.h"
-#include "client/rpc/json_fields.h"
-#include "client/rpc/profile_file.h"
+#include "client/commands/follow_plan.h"
+#include "client/commands/plan_question.h"
+#include "client/commands/profile.h"
+#include "client/files/json_fields.h"
+#include "client/files/profile_file.h"
 #include "core/model/catalog.h"
 #include "core/plan/policy.h"
 #include "core/simulate/simulation.h"
@@ -87,12 +86,12 @@ TEST(PlanFile, IsWrittenWholeOrNotAtAll) {
   const std::string path = testing::TempDir() + "/whole_plan.json";
   const PlanFile plan = LenetPlan();
 
-  ASSERT_TRUE(PlanFileSink(path).Save(plan).ok());
+  ASSERT_TRUE(SavePlanFile(path, plan).ok());
   const auto read = ReadPlanFile(path);
 
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_TRUE(*read == plan);
-  EXPECT_EQ(ExitCodeFor(PlanFileSink("/nonexistent/plan.json").Save(plan)),
+  EXPECT_EQ(ExitCodeFor(SavePlanFile("/nonexistent/plan.json", plan)),
             kExitUsage);
 }
 
@@ -406,7 +405,11 @@ ProfileProgress TwoProfiles() {
   return progress;
 }
 
-json ProfileJson() { return json::parse(ToDocument(TwoProfiles()).ToJson()); }
+json ProfileJson() {
+  const ProfileProgress progress = TwoProfiles();
+  return json::parse(
+      ToJson(ProfilesDocument(progress.profiles, progress.links)));
+}
 
 std::string ProfileError(const json& value) {
   const auto source = ParseProfileFile("l.json", value.dump());

@@ -1,11 +1,10 @@
-#include "client/predict_commands.h"
-
 #include <sys/stat.h>
 
 #include <cmath>
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "client/commands/predict_fit.h"
 #include "client/options.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

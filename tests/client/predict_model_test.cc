@@ -1,4 +1,4 @@
-#include "client/planning/predict_model.h"
+#include "client/commands/predict_model.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -1,7 +1,6 @@
-#include "client/progress.h"
-
-#include "client/patience.h"
-#include "client/restart_backoff.h"
+#include "client/commands/command.h"
+#include "client/commands/mesh.h"
+#include "client/commands/watch.h"
 #include "gtest/gtest.h"
 #include "tests/client/fakes.h"
 
@@ -11,15 +10,13 @@ namespace {
 Instant At(double seconds) { return {absl::Seconds(seconds)}; }
 
 TEST(ProgressLine, SaysStepSpeedLossAndTimeLeft) {
-  EXPECT_EQ(ProgressLine(RunningJob(10, 40), LossPoint{10, 0.43215}, {}),
+  EXPECT_EQ(ProgressLine(RunningJob(10, 40), Loss({10, 0.43215}), {}),
             "job 7  step 10/40  640 samples/s  loss 0.4321  3 s left");
 }
 
 TEST(ProgressLine, SaysThatAStepWasSkipped) {
-  EXPECT_EQ(
-      ProgressLine(RunningJob(10, 40),
-                   LossPoint{.step = 10, .loss = NAN, .skipped = true}, {}),
-      "job 7  step 10/40  640 samples/s  skipped  3 s left");
+  EXPECT_EQ(ProgressLine(RunningJob(10, 40), Loss({10, NAN, true}), {}),
+            "job 7  step 10/40  640 samples/s  skipped  3 s left");
 }
 
 TEST(ProgressLine, DrawsABarWhereItCanBeRedrawn) {
@@ -29,9 +26,9 @@ TEST(ProgressLine, DrawsABarWhereItCanBeRedrawn) {
 }
 
 TEST(ProgressLine, ShortensTheBarSoThatTheTimeLeftIsSeen) {
-  JobView job = RunningJob(120, 938);
-  job.samples_per_second = 12.5;
-  const LossPoint newest{120, 0.43215};
+  v1::Job job = RunningJob(120, 938);
+  job.set_samples_per_second(12.5);
+  const v1::StepRecord newest = Loss({120, 0.43215});
   ProgressStyle style = {.bar = true, .columns = 79};
 
   const std::string line = ProgressLine(job, newest, style);
@@ -44,37 +41,37 @@ TEST(ProgressLine, ShortensTheBarSoThatTheTimeLeftIsSeen) {
 }
 
 TEST(ProgressLine, LeavesOutWhatIsNotKnown) {
-  JobView job = RunningJob(3, 0);
-  job.samples_per_second = 0;
+  v1::Job job = RunningJob(3, 0);
+  job.set_samples_per_second(0);
 
   EXPECT_EQ(ProgressLine(job, std::nullopt, {.bar = true}), "job 7  step 3");
 }
 
 TEST(ProgressLine, SaysWhyAJobWaits) {
-  JobView job = RunningJob(0, 0);
-  job.state = JobState::kQueued;
-  job.why = "waits for job 6";
+  v1::Job job = RunningJob(0, 0);
+  job.set_state(v1::JOB_STATE_QUEUED);
+  job.set_why("waits for job 6");
 
   EXPECT_EQ(ProgressLine(job, std::nullopt, {}),
             "job 7  queued  waits for job 6");
 }
 
 TEST(ProgressLine, SaysThePhaseBeforeAndAfterTraining) {
-  JobView job = RunningJob(0, 40);
-  job.phase = "preparing";
+  v1::Job job = RunningJob(0, 40);
+  job.set_phase("preparing");
   EXPECT_EQ(ProgressLine(job, std::nullopt, {}), "job 7  preparing");
 
   job = RunningJob(40, 40);
-  job.phase = "saving";
-  EXPECT_EQ(ProgressLine(job, LossPoint{40, 0.5}, {}),
+  job.set_phase("saving");
+  EXPECT_EQ(ProgressLine(job, Loss({40, 0.5}), {}),
             "job 7  step 40/40  640 samples/s  loss 0.5000  saving");
 }
 
 TEST(TimeLeft, IsUnknownWithoutSpeedOrEnd) {
   EXPECT_FALSE(TimeLeft(RunningJob(0, 40)).has_value());
   EXPECT_FALSE(TimeLeft(RunningJob(5, 0)).has_value());
-  JobView job = RunningJob(5, 40);
-  job.samples_per_second = NAN;
+  v1::Job job = RunningJob(5, 40);
+  job.set_samples_per_second(NAN);
   EXPECT_FALSE(TimeLeft(job).has_value());
 }
 
@@ -100,13 +97,13 @@ TEST(PlainProgress, PrintsAfterTenSecondsButNotWhenNothingMoved) {
 
 TEST(PlainProgress, PrintsAChangeOfStateOrReason) {
   PlainProgress progress;
-  JobView job = RunningJob(0, 100);
-  job.state = JobState::kQueued;
-  job.why = "waits for job 6";
+  v1::Job job = RunningJob(0, 100);
+  job.set_state(v1::JOB_STATE_QUEUED);
+  job.set_why("waits for job 6");
 
   EXPECT_TRUE(progress.OnProgress(job, At(0)));
   EXPECT_FALSE(progress.OnProgress(job, At(60)));
-  job.why = "waits for workers";
+  job.set_why("waits for workers");
   EXPECT_TRUE(progress.OnProgress(job, At(61)));
   EXPECT_TRUE(progress.OnProgress(RunningJob(0, 100), At(62)));
 }

@@ -1,4 +1,4 @@
-#include "client/settings.h"
+#include "client/files/settings.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,8 +8,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
-#include "client/exit_code.h"
-#include "client/rpc/settings_file.h"
+#include "client/commands/command.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -1,11 +1,9 @@
-#include "client/simulate_commands.h"
-
 #include <cmath>
 #include <fstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/disturbance_flags.h"
+#include "client/commands/simulate.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -19,15 +17,15 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-SimulatedPlan Plan(const PlaygroundFlags& flags) {
-  auto plan = MakePlayground(flags, nullptr);
+SimulatedPlan Plan(const MachineFlags& flags) {
+  auto plan = MakeSimulatedPlan(flags, nullptr);
   EXPECT_TRUE(plan.ok()) << plan.status();
   return *std::move(plan);
 }
 
 // Two devices whose step takes (4 + 1) x 3 s.
-PlaygroundFlags TwoDevices() {
-  PlaygroundFlags flags;
+MachineFlags TwoDevices() {
+  MachineFlags flags;
   flags.devices = 2;
   flags.forward_seconds = 1;
   flags.bandwidths = {HUGE_VAL};
@@ -37,37 +35,35 @@ PlaygroundFlags TwoDevices() {
 
 json Simulated(const SimulateFlags& flags) {
   CommandBed bed(OutputFormat::kJson);
-  EXPECT_EQ(SimulateCommand(bed.console, flags, Plan(flags.playground)),
-            kExitOk);
+  EXPECT_EQ(SimulateCommand(bed.console, flags, Plan(flags.machines)), kExitOk);
   EXPECT_EQ(bed.err.str(), "");
   return json::parse(bed.out.str());
 }
 
 SimulateFlags FourMicroBatches() {
   SimulateFlags flags;
-  flags.playground = TwoDevices();
+  flags.machines = TwoDevices();
   flags.micro_batches = 4;
   return flags;
 }
 
 std::string ErrorOf(const SimulateFlags& flags) {
   CommandBed bed(OutputFormat::kJson);
-  EXPECT_EQ(SimulateCommand(bed.console, flags, Plan(flags.playground)),
+  EXPECT_EQ(SimulateCommand(bed.console, flags, Plan(flags.machines)),
             kExitUsage);
   EXPECT_EQ(bed.out.str(), "");
   return bed.err.str();
 }
 
-std::string ErrorOf(const PlaygroundFlags& flags,
-                    const JobSpec* model = nullptr) {
-  const auto plan = MakePlayground(flags, model);
+std::string ErrorOf(const MachineFlags& flags, const JobSpec* model = nullptr) {
+  const auto plan = MakeSimulatedPlan(flags, model);
   EXPECT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument);
   return std::string(plan.status().message());
 }
 
-// --- the playground ---------------------------------------------------------
+// --- simulated machines -----------------------------------------------------
 
-TEST(Playground, IsFourEqualDevicesByDefault) {
+TEST(SimulatedMachines, IsFourEqualDevicesByDefault) {
   const SimulatedPlan plan = Plan({});
 
   EXPECT_EQ(plan.problem.devices.size(), 4u);
@@ -77,8 +73,8 @@ TEST(Playground, IsFourEqualDevicesByDefault) {
   EXPECT_DOUBLE_EQ(plan.problem.layers[0].backward_seconds, 0.02);
 }
 
-TEST(Playground, HasADeviceForEachSpeed) {
-  PlaygroundFlags flags;
+TEST(SimulatedMachines, HasADeviceForEachSpeed) {
+  MachineFlags flags;
   flags.speeds = {1, 0.5, 2};
 
   const SimulatedPlan plan = Plan(flags);
@@ -87,8 +83,8 @@ TEST(Playground, HasADeviceForEachSpeed) {
   EXPECT_EQ(plan.problem.devices[1].speed, 0.5);
 }
 
-TEST(Playground, TakesOneSpeedForAll) {
-  PlaygroundFlags flags;
+TEST(SimulatedMachines, TakesOneSpeedForAll) {
+  MachineFlags flags;
   flags.devices = 3;
   flags.speeds = {2};
 
@@ -97,8 +93,8 @@ TEST(Playground, TakesOneSpeedForAll) {
   }
 }
 
-TEST(Playground, ALinkIsAsFastAsItsSlowerPort) {
-  PlaygroundFlags flags;
+TEST(SimulatedMachines, ALinkIsAsFastAsItsSlowerPort) {
+  MachineFlags flags;
   flags.bandwidths = {100, 10, 50};
 
   const PlanProblem problem = Plan(flags).problem;
@@ -107,8 +103,8 @@ TEST(Playground, ALinkIsAsFastAsItsSlowerPort) {
   EXPECT_EQ(problem.links[2][1].bytes_per_second, 10);
 }
 
-TEST(Playground, SpreadsLayersAndStages) {
-  PlaygroundFlags flags;
+TEST(SimulatedMachines, SpreadsLayersAndStages) {
+  MachineFlags flags;
   flags.devices = 2;
   flags.layers = 8;
   flags.stages = 3;
@@ -123,24 +119,24 @@ TEST(Playground, SpreadsLayersAndStages) {
   EXPECT_THAT(placement[2].devices, ElementsAre(1));
 }
 
-TEST(Playground, HasNoMoreStagesThanLayersByDefault) {
-  PlaygroundFlags flags;
+TEST(SimulatedMachines, HasNoMoreStagesThanLayersByDefault) {
+  MachineFlags flags;
   flags.devices = 5;
   flags.layers = 2;
 
   EXPECT_EQ(Plan(flags).placement.size(), 2u);
 }
 
-TEST(Playground, TakesAModelsLayersByTheirFlops) {
+TEST(SimulatedMachines, TakesAModelsLayersByTheirFlops) {
   JobSpec spec;
   spec.model.name = "lenet";
   spec.train.optimizer.name = "adamw";
-  PlaygroundFlags flags;
+  MachineFlags flags;
   flags.devices = 2;
   flags.micro_batch_samples = 8;
   flags.flops_per_second = 1e6;
 
-  const auto plan = MakePlayground(flags, &spec);
+  const auto plan = MakeSimulatedPlan(flags, &spec);
 
   ASSERT_TRUE(plan.ok()) << plan.status();
   const auto model = DescribeModel(spec.model, {1, 28, 28}, 10);
@@ -153,10 +149,10 @@ TEST(Playground, TakesAModelsLayersByTheirFlops) {
   EXPECT_EQ(plan->options.micro_batch_samples, 8);
 }
 
-TEST(Playground, RefusesAModelThatThereIsNot) {
+TEST(SimulatedMachines, RefusesAModelThatThereIsNot) {
   JobSpec spec;
   spec.model.name = "lenett";
-  PlaygroundFlags flags;
+  MachineFlags flags;
   flags.micro_batch_samples = 8;
 
   EXPECT_THAT(ErrorOf(flags, &spec),
@@ -164,7 +160,7 @@ TEST(Playground, RefusesAModelThatThereIsNot) {
                     HasSubstr("did you mean 'lenet'?")));
 }
 
-TEST(Playground, WantsTheBatchOfAModel) {
+TEST(SimulatedMachines, WantsTheBatchOfAModel) {
   JobSpec spec;
   spec.model.name = "lenet";
 
@@ -172,9 +168,9 @@ TEST(Playground, WantsTheBatchOfAModel) {
               HasSubstr("--model needs --batch, the samples"));
 }
 
-TEST(Playground, NamesTheFlagThatIsWrong) {
+TEST(SimulatedMachines, NamesTheFlagThatIsWrong) {
   const auto error = [](auto change) {
-    PlaygroundFlags flags;
+    MachineFlags flags;
     change(flags);
     return ErrorOf(flags);
   };
@@ -213,8 +209,8 @@ TEST(Playground, NamesTheFlagThatIsWrong) {
               HasSubstr("--stages: got 5, need 1 to 4, the number of layers"));
 }
 
-TEST(Playground, WantsAsManySpeedsAsDevices) {
-  PlaygroundFlags flags;
+TEST(SimulatedMachines, WantsAsManySpeedsAsDevices) {
+  MachineFlags flags;
   flags.devices = 3;
   flags.speeds = {1, 2};
 
@@ -311,7 +307,7 @@ TEST(FailFlag, SaysWhatIsWrongAndWhatIsRight) {
 // A plan's own problem is that of the run that is simulated.
 TEST(Simulate, TheFormulaIsOfTheSameRunAsTheSimulation) {
   SimulateFlags flags = FourMicroBatches();
-  SimulatedPlan plan = Plan(flags.playground);
+  SimulatedPlan plan = Plan(flags.machines);
   plan.planned = plan.problem;
   plan.planned->micro_batches = 1;
   CommandBed bed(OutputFormat::kJson);
@@ -349,10 +345,9 @@ TEST(Simulate, PrintsOneDocument) {
 TEST(Simulate, PrintsATable) {
   CommandBed bed;
   SimulateFlags flags = FourMicroBatches();
-  flags.playground.micro_batch_samples = 30;
+  flags.machines.micro_batch_samples = 30;
 
-  EXPECT_EQ(SimulateCommand(bed.console, flags, Plan(flags.playground)),
-            kExitOk);
+  EXPECT_EQ(SimulateCommand(bed.console, flags, Plan(flags.machines)), kExitOk);
 
   EXPECT_THAT(bed.out.str(), AllOf(HasSubstr("1f1b, 2 stages, 4 micro-batches"),
                                    HasSubstr("15 s"), HasSubstr("8 samples/s"),
@@ -363,11 +358,10 @@ TEST(Simulate, PrintsATable) {
 TEST(Simulate, ShowsOnlySoManyDevicesInATable) {
   CommandBed bed;
   SimulateFlags flags = FourMicroBatches();
-  flags.playground.devices = 40;
-  flags.playground.stages = 39;
+  flags.machines.devices = 40;
+  flags.machines.stages = 39;
 
-  EXPECT_EQ(SimulateCommand(bed.console, flags, Plan(flags.playground)),
-            kExitOk);
+  EXPECT_EQ(SimulateCommand(bed.console, flags, Plan(flags.machines)), kExitOk);
 
   EXPECT_THAT(bed.out.str(), AllOf(HasSubstr("and 7 more; -o json shows all"),
                                    HasSubstr("1 devices hold no stage")));
@@ -387,7 +381,7 @@ TEST(Simulate, SplitsMeasuredTimesForForwardsOnly) {
   CommandBed bed(OutputFormat::kJson);
   SimulateFlags flags = FourMicroBatches();
   flags.inference = true;
-  SimulatedPlan plan = Plan(flags.playground);
+  SimulatedPlan plan = Plan(flags.machines);
   plan.problem.devices[0].layer_seconds = {6, 6};
 
   EXPECT_EQ(SimulateCommand(bed.console, flags, std::move(plan)), kExitOk);
@@ -399,8 +393,8 @@ TEST(Simulate, SplitsMeasuredTimesForForwardsOnly) {
 
 TEST(Simulate, KeepsWhatThePlanSaysUnlessAFlagDoes) {
   SimulateFlags flags;
-  flags.playground = TwoDevices();
-  SimulatedPlan plan = Plan(flags.playground);
+  flags.machines = TwoDevices();
+  SimulatedPlan plan = Plan(flags.machines);
   plan.problem.micro_batches = 7;
   plan.options.schedule = "gpipe";
   plan.options.gate_seconds = 1;
@@ -434,8 +428,7 @@ TEST(Simulate, TellsWhoFailedForGood) {
 
   EXPECT_EQ(Simulated(flags)["failed_device"], "d1");
   EXPECT_TRUE(Simulated(flags)["step_seconds"].is_null());
-  EXPECT_EQ(SimulateCommand(bed.console, flags, Plan(flags.playground)),
-            kExitOk);
+  EXPECT_EQ(SimulateCommand(bed.console, flags, Plan(flags.machines)), kExitOk);
   EXPECT_THAT(bed.out.str(), HasSubstr("d1 failed at 7 s, after 0 steps and 1 "
                                        "micro-batches of the next"));
 }
@@ -463,7 +456,7 @@ TEST(Simulate, SaysWhyATraceCannotBeWritten) {
   SimulateFlags flags = FourMicroBatches();
   flags.trace_file = "/no/such/folder/trace.json";
 
-  EXPECT_EQ(SimulateCommand(bed.console, flags, Plan(flags.playground)),
+  EXPECT_EQ(SimulateCommand(bed.console, flags, Plan(flags.machines)),
             kExitFailed);
 
   EXPECT_EQ(bed.out.str(), "");

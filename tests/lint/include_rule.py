@@ -46,6 +46,9 @@ CORE_LOGIC = (r"core/(base|model|plan|predict|schedule|simulate|cluster|round|"
               r"optim|transfer)/")
 OBS = r"core/obs/"
 RPC = r"core/rpc/"
+# The client, but for its use of gRPC.
+CLIENT = r"client/(options|(bench|commands|files|render)/[^/]+|" \
+         r"rpc/(control|measure)_client)\.h$"
 WIRE = {"grpc", "protobuf", "generated"}
 # Messages as structs of the logic, for whoever stores or shows them.
 CONVERT = r"core/rpc/[a-z_]*(convert|status|channel)\.h$"
@@ -64,12 +67,10 @@ WORKER = r"worker/(rounds/)?[^/]+\.h$"
 RULES = [
     # Programs: main.cc ties everything together.
     (r"(coordinator|worker|client)/main\.cc$", "any", "any"),
-    (r"(coordinator|worker|client)/options\.(h|cc)$", {"cli11", "posix"},
-     [CORE_LOGIC, OBS, r"(coordinator|worker|client)/[^/]+\.h$",
-      here("client/bench"), here("client/planning")]),
-
-    (r"client/planning/options\.(h|cc)$", {"cli11"},
-     [CORE_LOGIC, here("client"), here("client/planning")]),
+    (r"(coordinator|worker)/options\.(h|cc)$", {"cli11", "posix"},
+     [CORE_LOGIC, OBS, r"(coordinator|worker)/[^/]+\.h$"]),
+    (r"client/(commands/)?options\.(h|cc)$", {"cli11", "posix"},
+     [CORE_LOGIC, CLIENT]),
 
     # Logic that everything else stands on.
     (r"core/base/", {"posix"}, [r"core/base/"]),
@@ -100,18 +101,11 @@ RULES = [
     (WORKER.replace(r"\.h$", r"\.(h|cc)$"), {"posix"},
      [CORE_LOGIC, OBS, WORKER]),
 
-    (r"client/rpc/", WIRE | {"yaml", "json", "posix"},
-     [CORE_LOGIC, RPC, here("client"), here("client/planning"),
-      r"client/rpc/"]),
-    (r"client/bench/options\.(h|cc)$", {"cli11"},
-     [CORE_LOGIC, here("client"), here("client/bench")]),
-    (r"client/bench/", set(),
-     [CORE_LOGIC, here("client"), here("client/bench"),
-      here("client/planning")]),
-    (r"client/planning/", set(),
-     [CORE_LOGIC, here("client"), here("client/planning")]),
-    (here("client").replace(r"\.h$", r"\.(h|cc)$"), {"posix"},
-     [CORE_LOGIC, here("client")]),
+    (r"client/rpc/", WIRE | {"posix"}, [CORE_LOGIC, RPC, r"client/rpc/"]),
+    (r"client/files/", {"generated", "yaml", "json", "posix"},
+     [CORE_LOGIC, CONVERT, CLIENT]),
+    (r"client/(bench|commands|render)/", {"generated", "posix"},
+     [CORE_LOGIC, CONVERT, CLIENT]),
 
     # Tests see what the folder they test sees, and GoogleTest.
     (r"tests/core/rpc/", WIRE | {"gtest", "posix"},
@@ -124,7 +118,7 @@ RULES = [
      [CORE_LOGIC, r"tests/support/"]),
     # A program; it reads job files.
     (r"tests/core/round/simulation_main\.cc$", set(),
-     [CORE_LOGIC, r"client/rpc/job_file\.h$", r"tests/core/round/"]),
+     [CORE_LOGIC, r"client/files/job_file\.h$", r"tests/core/round/"]),
     (r"tests/core/", {"gtest"}, [CORE_LOGIC, r"tests/support/"]),
     (r"tests/torch/", {"gtest", "torch", "blas", "json", "posix"},
      [CORE_LOGIC, OBS, r"worker/", r"tests/support/"]),

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
-#include "client/rpc/job_file.h"
+#include "client/files/job_file.h"
 #include "tests/core/round/simulation_runs.h"
 
 namespace paceline::round_world {

@@ -1,0 +1,38 @@
+// `paceline job ...`, but for submit and export.  Each prints to the context's
+// console and returns the exit code; errors are reported there.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "client/commands/command.h"
+
+namespace paceline {
+
+// A job's number, or "last" for the newest.
+// Errors: InvalidArgument  neither of them
+//         NotFound         "last", and there are no jobs
+//         and those of ControlClient::ListJobs
+absl::StatusOr<int64_t> ResolveJob(ControlClient& client,
+                                   const std::string& word);
+
+ExitCode ListJobsCommand(const CommandContext& context, int limit);
+ExitCode ShowJobCommand(const CommandContext& context, int64_t id);
+
+// follow: goes on until the job has ended or Ctrl-C.
+ExitCode JobEventsCommand(const CommandContext& context, int64_t id,
+                          bool follow);
+ExitCode JobLogsCommand(const CommandContext& context, int64_t id, bool follow);
+
+// Ends with the exit code of the job, or kExitTimedOut, kExitInterrupted.
+// extra: more entries for the document that -o json prints.
+ExitCode WaitJobCommand(const CommandContext& context, int64_t id,
+                        std::optional<absl::Duration> timeout,
+                        const Document& extra = Document::object());
+
+ExitCode StopJobCommand(const CommandContext& context, int64_t id);
+ExitCode DeleteJobCommand(const CommandContext& context, int64_t id);
+
+}  // namespace paceline

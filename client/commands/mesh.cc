@@ -1,0 +1,337 @@
+#include "client/commands/mesh.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "client/files/json_fields.h"
+#include "client/files/whole_file.h"
+#include "client/render/text.h"
+#include "core/base/status_macros.h"
+
+namespace paceline {
+
+namespace {
+
+constexpr char kHost[] = "127.0.0.1";
+constexpr int kTailLines = 5;
+constexpr int64_t kTailBytes = 4096;
+constexpr int64_t kMostPortFileBytes = 1 << 16;
+
+absl::Status MakeFolder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (!error) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("cannot make the folder ", path, ": ", error.message(),
+                   "; choose another with --state DIR"));
+}
+
+// An advisory lock on `folder`, held until the descriptor is closed.
+absl::StatusOr<int> LockFolder(const std::string& folder) {
+  const std::string path = folder + "/up.lock";
+  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (file < 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("cannot write ", path, ": ", std::strerror(errno),
+                     "; choose another folder with --state DIR"));
+  }
+  if (flock(file, LOCK_EX | LOCK_NB) != 0) {
+    close(file);
+    return absl::FailedPreconditionError(
+        absl::StrCat("another 'paceline up' runs with the state in ", folder,
+                     ": stop it or choose another folder with --state DIR"));
+  }
+  return file;
+}
+
+bool IsExecutable(const std::string& path) {
+  struct stat status = {};
+  return stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+         access(path.c_str(), X_OK) == 0;
+}
+
+}  // namespace
+
+std::optional<DaemonPorts> ReadPortFile(const std::string& path) {
+  const auto text = ReadWholeFile(path, kMostPortFileBytes);
+  if (!text.ok()) return std::nullopt;
+  const auto json = ParseJson(path, *text);
+  if (!json.ok()) return std::nullopt;
+  absl::Status status;
+  DaemonPorts ports;
+  JsonReader fields(*json, path, status);
+  fields.Text("grpc", ports.grpc);
+  fields.Text("http", ports.http);
+  fields.Whole("pid", 0, kMostWhole, ports.pid);
+  return status.ok() ? std::optional(ports) : std::nullopt;
+}
+
+absl::StatusOr<std::string> FindProgram(const std::string& program) {
+  std::error_code error;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+  std::vector<std::string> folders;
+  if (!error) folders.push_back(self.parent_path().string());
+  const char* path = std::getenv("PATH");
+  for (const absl::string_view folder :
+       absl::StrSplit(path == nullptr ? "" : path, ':', absl::SkipEmpty())) {
+    folders.emplace_back(folder);
+  }
+  for (const std::string& folder : folders) {
+    const std::string candidate = absl::StrCat(folder, "/", program);
+    if (IsExecutable(candidate)) return candidate;
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "cannot find the program ", program, " in ",
+      folders.empty() ? std::string("this program's folder") : folders.front(),
+      " or in $PATH: build or install it"));
+}
+
+absl::Status CheckPortFree(int port, const std::string& flag) {
+  if (port == 0) return absl::OkStatus();
+  const int probe = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (probe < 0) return absl::OkStatus();  // the daemon will find out
+  // As gRPC does: connections that are fading away are no hindrance.
+  const int yes = 1;
+  setsockopt(probe, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  inet_pton(AF_INET, kHost, &address.sin_addr);
+  const int bound =
+      bind(probe, reinterpret_cast<sockaddr*>(&address), sizeof(address));
+  const int error = errno;
+  close(probe);
+  if (bound == 0) return absl::OkStatus();
+  if (error == EADDRINUSE) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "port ", port, " of ", kHost,
+        " is in use, perhaps by another mesh: stop that, or choose another "
+        "with ",
+        flag, " P (0: any)"));
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("cannot listen on port ", port, " of ", kHost, ": ",
+                   std::strerror(error), "; choose another with ", flag, " P"));
+}
+
+Mesh::Mesh(MeshOptions options, Connect connect, const Clock& clock)
+    : options_(std::move(options)),
+      connect_(std::move(connect)),
+      clock_(clock) {}
+
+Mesh::~Mesh() {
+  if (lock_ >= 0) close(lock_);
+}
+
+Mesh::Daemon Mesh::MakeDaemon(const std::string& name,
+                              const std::string& program) const {
+  Daemon daemon;
+  daemon.name = name;
+  const std::string folder = absl::StrCat(options_.state, "/", name);
+  daemon.port_file = folder + "/ports.json";
+  daemon.log = absl::StrCat(options_.state, "/logs/", name, ".log");
+  daemon.arguments = {program,           "--state",        folder,
+                      "--port-file",     daemon.port_file, "--log-level",
+                      options_.log_level};
+  return daemon;
+}
+
+absl::Status Mesh::Start() {
+  PACELINE_RETURN_IF_ERROR(CheckPortFree(options_.port, "--port"));
+  PACELINE_RETURN_IF_ERROR(CheckPortFree(options_.http_port, "--http-port"));
+  PACELINE_RETURN_IF_ERROR(MakeFolder(options_.state + "/logs"));
+  PACELINE_ASSIGN_OR_RETURN(lock_, LockFolder(options_.state));
+  coordinator_ = MakeDaemon("coordinator", options_.coordinator_program);
+  for (const std::string& argument :
+       {std::string("--listen"), absl::StrCat(kHost, ":", options_.port),
+        std::string("--http"), absl::StrCat(kHost, ":", options_.http_port)}) {
+    coordinator_.arguments.push_back(argument);
+  }
+  return StartDaemon(coordinator_);
+}
+
+absl::Status Mesh::StartDaemon(Daemon& daemon) {
+  PACELINE_RETURN_IF_ERROR(MakeFolder(
+      std::filesystem::path(daemon.port_file).parent_path().string()));
+  // What an earlier life wrote must not pass for this one's.
+  unlink(daemon.port_file.c_str());
+  struct stat log = {};
+  daemon.log_begin = stat(daemon.log.c_str(), &log) == 0 ? log.st_size : 0;
+  PACELINE_ASSIGN_OR_RETURN(
+      daemon.process,
+      ChildProcess::Start({.arguments = daemon.arguments, .log = daemon.log}));
+  daemon.started = clock_.Now();
+  daemon.start_again.reset();
+  daemon.registered = false;
+  ++generation_;
+  return absl::OkStatus();
+}
+
+absl::Status Mesh::StartWorkers() {
+  const auto ports = ReadPortFile(coordinator_.port_file);
+  if (!ports.has_value() || ports->pid != coordinator_.process.pid()) {
+    return absl::OkStatus();  // not listening yet
+  }
+  ports_ = *ports;
+  client_ = connect_(ports_.grpc);
+  // A coordinator that is started again must be where everybody looks for it.
+  auto& arguments = coordinator_.arguments;
+  *(std::find(arguments.begin(), arguments.end(), "--listen") + 1) =
+      ports_.grpc;
+  *(std::find(arguments.begin(), arguments.end(), "--http") + 1) = ports_.http;
+  for (int i = 1; i <= options_.workers; ++i) {
+    const std::string name = absl::StrCat("w", i);
+    Daemon daemon = MakeDaemon(name, options_.worker_program);
+    const std::string any_port = absl::StrCat(kHost, ":0");
+    // Each counts as a machine of its own, so that whatever asks for other
+    // machines finds some.
+    for (const std::string& argument :
+         {std::string("--coordinator"), ports_.grpc, std::string("--name"),
+          name, std::string("--machine-id"), absl::StrCat("up-", name),
+          std::string("--machine-workers"), absl::StrCat(options_.workers),
+          std::string("--listen"), any_port, std::string("--http"), any_port}) {
+      daemon.arguments.push_back(argument);
+    }
+    workers_.push_back(std::move(daemon));
+    PACELINE_RETURN_IF_ERROR(StartDaemon(workers_.back()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Mesh::LookAfter(Daemon& daemon, std::vector<std::string>* news) {
+  const Instant now = clock_.Now();
+  const pid_t pid = daemon.process.pid();
+  if (const auto death = daemon.process.TakeDeath(); death.has_value()) {
+    if (!ready_) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(daemon.name, " ", *death, " before the mesh was ready; ",
+                       daemon.log, " ends with:\n", LogTail(daemon)));
+    }
+    const absl::Duration pause = daemon.backoff.OnDeath(now - daemon.started);
+    daemon.start_again = now + pause;
+    news->push_back(absl::StrCat(
+        daemon.name, " (pid ", pid, ") ", *death, "; starting it again in ",
+        absl::FormatDuration(pause), ", its log is ", daemon.log));
+  }
+  if (daemon.start_again.has_value() && now >= *daemon.start_again) {
+    const absl::Status started = StartDaemon(daemon);
+    if (started.ok()) {
+      news->push_back(
+          absl::StrCat(daemon.name, " runs again, pid ", daemon.process.pid()));
+    } else {
+      daemon.start_again = now + daemon.backoff.OnDeath(absl::ZeroDuration());
+      news->push_back(std::string(started.message()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Mesh::FindRegistered() {
+  const auto listed = client_->ListWorkers();
+  if (!listed.ok()) return;  // asked again at the next tick
+  for (Daemon& daemon : workers_) {
+    for (const v1::Worker& worker : listed->workers()) {
+      if (worker.registration().name() == daemon.name &&
+          worker.registration().pid() == daemon.process.pid() &&
+          worker.state() != v1::WORKER_STATE_LOST) {
+        daemon.registered = true;
+      }
+    }
+  }
+  ready_ = Missing().empty();
+}
+
+absl::Status Mesh::Tick(std::vector<std::string>* news) {
+  PACELINE_RETURN_IF_ERROR(LookAfter(coordinator_, news));
+  if (client_ == nullptr) {
+    PACELINE_RETURN_IF_ERROR(StartWorkers());
+  }
+  for (Daemon& daemon : workers_) {
+    PACELINE_RETURN_IF_ERROR(LookAfter(daemon, news));
+  }
+  if (!ready_ && client_ != nullptr) FindRegistered();
+  return absl::OkStatus();
+}
+
+std::string Mesh::Missing() const {
+  if (client_ == nullptr) return "coordinator";
+  std::vector<std::string> names;
+  for (const Daemon& daemon : workers_) {
+    if (!daemon.registered) names.push_back(daemon.name);
+  }
+  return absl::StrJoin(names, ", ");
+}
+
+void Mesh::Stop(absl::Duration grace) {
+  std::vector<ChildProcess*> running = {&coordinator_.process};
+  for (Daemon& daemon : workers_) running.push_back(&daemon.process);
+  const auto wait = [&](absl::Duration longest) {
+    const Instant begin = clock_.Now();
+    for (;;) {
+      std::erase_if(running, [](ChildProcess* process) {
+        process->TakeDeath();
+        return !process->running();
+      });
+      if (running.empty() || clock_.Now() - begin >= longest) return;
+      poll(nullptr, 0, 20);
+    }
+  };
+  for (ChildProcess* process : running) process->Signal(SIGTERM);
+  wait(grace);
+  for (ChildProcess* process : running) process->Signal(SIGKILL);
+  wait(absl::Seconds(1));
+}
+
+std::string Mesh::LogTail(const Daemon& daemon) const {
+  std::ifstream file(daemon.log, std::ios::binary | std::ios::ate);
+  const int64_t size = file.tellg();
+  file.seekg(std::max(daemon.log_begin, size - kTailBytes));
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) {
+    lines.push_back("  " + Printable(line));
+  }
+  if (lines.empty()) return "  (nothing)";
+  const size_t skip = lines.size() > kTailLines ? lines.size() - kTailLines : 0;
+  return absl::StrJoin(lines.begin() + skip, lines.end(), "\n");
+}
+
+Document Mesh::Describe() const {
+  Document workers = Document::array();
+  for (const Daemon& daemon : workers_) {
+    workers.push_back(Document{
+        {"name", daemon.name},
+        {"pid", daemon.process.running() ? Document(daemon.process.pid())
+                                         : Document()}});
+  }
+  return Document{{"coordinator", ports_.grpc},
+                  {"http", ports_.http},
+                  {"pid", getpid()},
+                  {"coordinator_pid", coordinator_.process.pid()},
+                  {"state", options_.state},
+                  {"workers", std::move(workers)}};
+}
+
+absl::Duration RestartBackoff::OnDeath(absl::Duration lived) {
+  if (lived >= kHealthy) next_ = kFirst;
+  const absl::Duration pause = next_;
+  next_ = std::min(2 * next_, kLongest);
+  return pause;
+}
+
+}  // namespace paceline

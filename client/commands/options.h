@@ -1,0 +1,28 @@
+// The part of the command line that profiles, plans, predicts and simulates.
+// With
+// ../options, the only place that sees CLI11.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "client/bench/bench.h"
+#include "client/commands/plan_question.h"
+#include "client/commands/predict_model.h"
+#include "client/commands/profile.h"
+#include "client/commands/simulate.h"
+
+namespace paceline {
+
+// Each adds its options to the subcommand `app`; `options` outlives it.
+void AddProfileOptions(CLI::App* app, ProfileOptions& options);
+void AddPlanOptions(CLI::App* app, PlanOptions& options);
+void AddPredictModelOptions(CLI::App* app, PredictModelOptions& options);
+void AddSimulateOptions(CLI::App* simulate, SimulateFlags& flags,
+                        std::string& plan_file);
+
+// The command line of `paceline bench`.
+
+void AddBenchInferOptions(CLI::App* app, BenchOptions& options);
+void AddBenchTrainOptions(CLI::App* app, BenchOptions& options);
+
+}  // namespace paceline

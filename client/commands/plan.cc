@@ -1,0 +1,589 @@
+#include "client/commands/plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "client/commands/command.h"
+#include "client/files/profile_file.h"
+#include "client/render/table.h"
+#include "client/render/text.h"
+#include "core/base/status_macros.h"
+#include "core/plan/cut.h"
+#include "core/plan/machines.h"
+#include "core/plan/pipedream/model.h"
+#include "core/plan/pipedream/state_space.h"
+#include "core/plan/plan.h"
+#include "core/plan/shared_plan.h"
+#include "core/predict/curve_error.h"
+
+namespace paceline {
+namespace {
+
+constexpr Table::Align kRight = Table::Align::kRight;
+// A terminal is for looking; -o json has them all.
+constexpr size_t kMostNames = 8;
+
+// What one policy answered, and how long it took.
+struct PolicyRun {
+  std::string policy;
+  std::optional<PlanAnswer> answer;
+  absl::Status refused;  // why there is no answer
+  double planning_seconds = 0;
+};
+
+double MemoryOf(const PlacedStage& stage, const PlacementCost& cost) {
+  double most = 0;
+  for (const int device : stage.devices) {
+    most = std::max(most, cost.memory_bytes[device]);
+  }
+  return most;
+}
+
+std::vector<std::string> WorkersOf(const PlanProblem& problem,
+                                   const PlacedStage& stage) {
+  std::vector<std::string> names;
+  for (const int device : stage.devices) {
+    names.push_back(problem.devices[device].name);
+  }
+  return names;
+}
+
+std::vector<std::string> NamesLeftOut(const PlanProblem& problem,
+                                      const Placement& placement) {
+  std::vector<bool> used(problem.devices.size());
+  for (const PlacedStage& stage : placement) {
+    for (const int device : stage.devices) used[device] = true;
+  }
+  std::vector<std::string> names;
+  for (size_t d = 0; d < used.size(); ++d) {
+    if (!used[d]) names.push_back(problem.devices[d].name);
+  }
+  return names;
+}
+
+std::string Few(const std::vector<std::string>& names) {
+  if (names.size() <= kMostNames) return absl::StrJoin(names, " ");
+  return absl::StrCat(
+      absl::StrJoin(names.begin(), names.begin() + kMostNames, " "), " and ",
+      names.size() - kMostNames, " more");
+}
+
+Document StagesDocument(const PlanProblem& problem, const PlanAnswer& answer) {
+  Document stages = Document::array();
+  for (size_t s = 0; s < answer.placement.size(); ++s) {
+    const PlacedStage& stage = answer.placement[s];
+    stages.push_back(Document{{"first_layer", stage.layers.first},
+                              {"last_layer", stage.layers.last},
+                              {"workers", WorkersOf(problem, stage)},
+                              {"shares", stage.shares},
+                              {"replicas", stage.devices.size()},
+                              {"seconds", answer.cost.stage_seconds[s]},
+                              {"memory_bytes", MemoryOf(stage, answer.cost)}});
+  }
+  return stages;
+}
+
+Document SamplesPerSecond(const PlanQuestion& question,
+                          const PlacementCost& cost) {
+  if (question.micro_batch <= 0 || !(cost.step_seconds > 0)) return {};
+  const auto micro_batches = static_cast<double>(
+      std::max<int64_t>(question.inputs.problem.micro_batches, 1));
+  return micro_batches * static_cast<double>(question.micro_batch) /
+         cost.step_seconds;
+}
+
+// null: all layer times are measured, or those of a profile.
+Document PredictedDocument(const std::optional<PredictedTimes>& times) {
+  if (!times.has_value()) return {};
+  if (times->assumed) {
+    return Document{{"interval_level", Document()},
+                    {"low_factor", Document()},
+                    {"high_factor", Document()}};
+  }
+  return Document{{"interval_level", kIntervalLevel},
+                  {"low_factor", times->low_factor},
+                  {"high_factor", times->high_factor}};
+}
+
+// ", proved optimal", and for what.
+std::string ProvedText(const PlanQuestion& question, const PlanAnswer& answer) {
+  if (!answer.exact) return "";
+  const std::optional<PredictedTimes>& times = question.inputs.predicted;
+  if (!times.has_value()) return ", proved optimal";
+  return absl::StrCat(", proved optimal for predicted layer times only (",
+                      IntervalText(*times), ")");
+}
+
+// `with_refused` adds why there is no answer.
+Document ToDocument(const PlanQuestion& question, const PolicyRun& run,
+                    bool with_refused) {
+  const PlanProblem& problem = question.inputs.problem;
+  Document document = {{"policy", run.policy}};
+  if (run.answer.has_value()) {
+    const PlanAnswer& answer = *run.answer;
+    document.update(
+        {{"bottleneck_seconds", answer.cost.bottleneck_seconds},
+         {"step_seconds", answer.cost.step_seconds},
+         {"lower_bound_seconds", answer.lower_bound_seconds},
+         {"gap", answer.gap},
+         {"exact", answer.exact},
+         {"predicted", PredictedDocument(question.inputs.predicted)},
+         {"stages", StagesDocument(problem, answer)},
+         {"transfer_seconds", answer.cost.transfer_seconds},
+         {"left_out", NamesLeftOut(problem, answer.placement)},
+         {"samples_per_second", SamplesPerSecond(question, answer.cost)},
+         {"why", answer.why}});
+  }
+  document["planning_seconds"] = run.planning_seconds;
+  if (with_refused) {
+    document["refused"] = OrNull(std::string(run.refused.message()));
+  }
+  document.update({{"source", question.inputs.source},
+                   {"measured", question.inputs.measured},
+                   {"model", OrNull(question.model)},
+                   {"schedule", question.schedule},
+                   {"micro_batches", problem.micro_batches},
+                   {"training", problem.training}});
+  return document;
+}
+
+std::string SharesText(const PlacedStage& stage) {
+  if (stage.shares.size() < 2) return "";
+  const size_t shown = std::min(stage.shares.size(), kMostNames);
+  return absl::StrJoin(stage.shares.begin(), stage.shares.begin() + shown, " ",
+                       [](std::string* out, double share) {
+                         absl::StrAppendFormat(out, "%.0f%%", 100 * share);
+                       });
+}
+
+std::string StagesTable(const PlanProblem& problem, const PlanAnswer& answer) {
+  Table table({{"stage", kRight},
+               {"layers"},
+               {"from"},
+               {"to"},
+               {"workers"},
+               {"shares"},
+               {"time", kRight},
+               {"memory", kRight}});
+  for (size_t s = 0; s < answer.placement.size(); ++s) {
+    const PlacedStage& stage = answer.placement[s];
+    table.AddRow({absl::StrCat(s),
+                  absl::StrCat(stage.layers.first, "-", stage.layers.last - 1),
+                  problem.layers[stage.layers.first].name,
+                  problem.layers[stage.layers.last - 1].name,
+                  Few(WorkersOf(problem, stage)), SharesText(stage),
+                  HumanSeconds(answer.cost.stage_seconds[s]),
+                  HumanBytes(MemoryOf(stage, answer.cost))});
+  }
+  return table.Render();
+}
+
+std::string StreamText(const PlanProblem& problem) {
+  const char* what = problem.training ? "training" : "inference";
+  if (problem.micro_batches == 0) {
+    return absl::StrCat("an endless stream, ", what);
+  }
+  return absl::StrCat(
+      problem.micro_batches,
+      problem.micro_batches == 1 ? " micro-batch, " : " micro-batches, ", what);
+}
+
+// In a column; what the times are worth is said below the table.
+std::string OptimalText(const PlanQuestion& question,
+                        const PlanAnswer& answer) {
+  if (!answer.exact) return "";
+  return question.inputs.predicted.has_value() ? "as predicted" : "yes";
+}
+
+// "3 on 2 workers: some hold several"; nothing where none does.
+std::string SharedText(const PlanQuestion& question, size_t stages) {
+  const size_t workers = question.inputs.problem.devices.size();
+  if (stages <= workers) return "";
+  return absl::StrCat(stages, " on ", workers,
+                      workers == 1 ? " worker, which holds them all"
+                                   : " workers: some hold several");
+}
+
+std::string StagesOf(const PlanAnswer& answer) {
+  return absl::StrJoin(answer.placement, "-",
+                       [](std::string* out, const PlacedStage& stage) {
+                         absl::StrAppend(out, stage.devices.size());
+                       });
+}
+
+// "3.2 %"; "-" where the bound says nothing.
+std::string GapText(double gap) {
+  if (!std::isfinite(gap)) return "-";
+  return absl::StrFormat("%.1f %%", 100 * gap);
+}
+
+std::string RenderPlan(const PlanQuestion& question, const PolicyRun& run) {
+  const PlanProblem& problem = question.inputs.problem;
+  const PlanAnswer& answer = *run.answer;
+  const bool endless = problem.micro_batches == 0;
+  return absl::StrCat(
+      StagesTable(problem, answer), "\n",
+      RenderFacts(
+          {{"policy", absl::StrCat(run.policy, ProvedText(question, answer))},
+           {"stages", SharedText(question, answer.placement.size())},
+           {endless ? "micro-batch" : "step",
+            absl::StrCat(HumanSeconds(answer.cost.step_seconds), " (",
+                         StreamText(problem), ", ", question.schedule, ")")},
+           {"bottleneck", HumanSeconds(answer.cost.bottleneck_seconds)},
+           {"lower bound",
+            absl::StrCat(HumanSeconds(answer.lower_bound_seconds), ", gap ",
+                         GapText(answer.gap))},
+           {"left out", Few(NamesLeftOut(problem, answer.placement))},
+           {"why", answer.why},
+           {"from", question.inputs.source}}));
+}
+
+// One line a policy.
+std::string RenderComparison(const PlanQuestion& question,
+                             const std::vector<PolicyRun>& runs) {
+  Table table({{"policy"},
+               {"step", kRight},
+               {"bottleneck", kRight},
+               {"gap", kRight},
+               {"optimal"},
+               {"stages", kRight},
+               {"replicas"},
+               {"planned in", kRight},
+               {"why not"}});
+  for (const PolicyRun& run : runs) {
+    const std::string took = HumanSeconds(run.planning_seconds);
+    if (!run.answer.has_value()) {
+      table.AddRow({run.policy, "-", "-", "-", "", "-", "", took,
+                    std::string(run.refused.message())});
+      continue;
+    }
+    const PlanAnswer& answer = *run.answer;
+    table.AddRow({run.policy, HumanSeconds(answer.cost.step_seconds),
+                  HumanSeconds(answer.cost.bottleneck_seconds),
+                  GapText(answer.gap), OptimalText(question, answer),
+                  absl::StrCat(answer.placement.size()), StagesOf(answer), took,
+                  ""});
+  }
+  return absl::StrCat(
+      table.Render(), "\n",
+      RenderFacts({{"step", StreamText(question.inputs.problem)},
+                   {"stages", SharedText(question, question.shared_stages)},
+                   {"from", question.inputs.source}}));
+}
+
+constexpr char kCuts[] = "cuts";  // where a policy's name stands
+
+// The job's own cuts, one device a stage in the order given.
+absl::StatusOr<PlanAnswer> AnswerOfCuts(const PlanQuestion& question) {
+  const PlanProblem& problem = question.inputs.problem;
+  PACELINE_RETURN_IF_ERROR(CheckProblem(problem));
+  PACELINE_ASSIGN_OR_RETURN(
+      const std::vector<LayerRange> ranges,
+      CutAt(static_cast<int>(problem.layers.size()), question.cuts));
+  constexpr char kWhy[] =
+      "the job's own pipeline.cuts decide; --policy dp asks a policy";
+  const int stages = static_cast<int>(ranges.size());
+  const int workers = static_cast<int>(problem.devices.size());
+  if (stages > workers) {
+    return AnswerForShared(problem, {ranges, SpreadStages(stages, workers)},
+                           kWhy);
+  }
+  Placement placement;
+  for (int s = 0; s < stages; ++s) placement.push_back({ranges[s], {s}, {1}});
+  PACELINE_ASSIGN_OR_RETURN(PlanAnswer answer, AnswerFor(problem, placement));
+  answer.why = kWhy;
+  return answer;
+}
+
+absl::StatusOr<PlanAnswer> AnswerOfPolicy(const std::string& policy,
+                                          const PlanQuestion& question,
+                                          const PlanOptions& options) {
+  const PlanInputs& inputs = question.inputs;
+  const PolicyOptions asked = {.seed = options.seed,
+                               .levels = options.levels,
+                               .predicted = inputs.predicted.has_value()};
+  return question.shared_stages > 0 ? SolveShared(policy, inputs.problem,
+                                                  question.shared_stages, asked)
+                                    : SolvePlan(policy, inputs.problem, asked);
+}
+
+PolicyRun Run(const std::string& policy, const PlanQuestion& question,
+              const PlanOptions& options, const Clock& clock) {
+  PolicyRun run;
+  run.policy = policy;
+  const Instant begin = clock.Now();
+  absl::StatusOr<PlanAnswer> answer =
+      policy == kCuts ? AnswerOfCuts(question)
+                      : AnswerOfPolicy(policy, question, options);
+  run.planning_seconds = absl::ToDoubleSeconds(clock.Now() - begin);
+  run.refused = answer.status();
+  if (answer.ok()) run.answer = *std::move(answer);
+  return run;
+}
+
+absl::Status Save(const PlanQuestion& question, const PolicyRun& run,
+                  const std::string& file) {
+  if (file.empty()) return absl::OkStatus();
+  return SavePlanFile(file, {.problem = question.inputs.problem,
+                             .placement = run.answer->placement,
+                             .schedule = question.schedule,
+                             .model = question.model,
+                             .micro_batch = question.micro_batch,
+                             .facts = question.inputs.facts,
+                             .policy = run.policy,
+                             .why = run.answer->why,
+                             .source = question.inputs.source,
+                             .predicted = question.inputs.predicted});
+}
+
+ExitCode Refused(Console& console, const absl::Status& status) {
+  ReportError(console, status);
+  return SubmitExitCodeFor(status);
+}
+
+ExitCode Compare(Console& console, const Clock& clock,
+                 const PlanQuestion& question, const PlanOptions& options) {
+  std::vector<std::string> names = PolicyNames();
+  if (!question.cuts.empty()) names.emplace_back(kCuts);
+  std::vector<PolicyRun> runs;
+  const PolicyRun* best = nullptr;
+  runs.reserve(names.size());
+  for (const std::string& policy : names) {
+    runs.push_back(Run(policy, question, options, clock));
+    const PolicyRun& run = runs.back();
+    if (run.answer.has_value() &&
+        (best == nullptr ||
+         run.answer->cost.step_seconds < best->answer->cost.step_seconds)) {
+      best = &run;
+    }
+  }
+  if (best == nullptr) {
+    // What the exact policy says of it is the truth.
+    for (const PolicyRun& run : runs) {
+      if (run.policy == "dp") return Refused(console, run.refused);
+    }
+    return Refused(console, runs.front().refused);
+  }
+  if (const absl::Status saved = Save(question, *best, options.save);
+      !saved.ok()) {
+    return ReportError(console, saved);
+  }
+  if (console.table()) {
+    console.Print(RenderComparison(question, runs));
+  } else {
+    Document policies = Document::array();
+    for (const PolicyRun& run : runs) {
+      policies.push_back(ToDocument(question, run, /*with_refused=*/true));
+    }
+    console.PrintList("policies", std::move(policies));
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+ExitCode PlanCommand(Console& console, const Clock& clock,
+                     const PlanQuestion& question, const PlanOptions& options) {
+  if (options.compare) {
+    return Compare(console, clock, question, options);
+  }
+  const PolicyRun run = Run(question.cuts.empty() ? question.policy : kCuts,
+                            question, options, clock);
+  if (!run.answer.has_value()) return Refused(console, run.refused);
+  if (const absl::Status saved = Save(question, run, options.save);
+      !saved.ok()) {
+    return ReportError(console, saved);
+  }
+  if (console.table()) {
+    console.Print(RenderPlan(question, run));
+  } else {
+    console.Print(ToDocument(question, run, /*with_refused=*/false));
+  }
+  return kExitOk;
+}
+
+// --- PipeDream's cost model -------------------------------------------------
+
+namespace {
+
+struct Solved {
+  GraphProfile graph;
+  Machines machines;
+  PipedreamAnswer answer;
+  double gap = 0;
+  double planning_seconds = 0;
+};
+
+GraphProfile GraphOf(const ProfileSource& source) {
+  if (source.graph.has_value()) return *source.graph;
+  return ChainGraph(source.plan.has_value()
+                        ? source.plan->problem.layers
+                        : LayersOf(source.profiles.front()));
+}
+
+absl::StatusOr<Solved> Solve(const ProfileSource& source,
+                             const PlanOptions& options, const Clock& clock) {
+  Solved solved;
+  solved.graph = GraphOf(source);
+  PACELINE_ASSIGN_OR_RETURN(
+      solved.machines,
+      ParseMachines(options.machines, options.bandwidth, options.memory));
+  const Instant begin = clock.Now();
+  PACELINE_ASSIGN_OR_RETURN(const StateSpace space, StatesOf(solved.graph));
+  PACELINE_ASSIGN_OR_RETURN(
+      solved.answer,
+      PlanPipedream(solved.graph, space,
+                    {.machines = solved.machines,
+                     .replicas = !options.no_replicas,
+                     .count_transfers = options.count_transfers}));
+  solved.planning_seconds = absl::ToDoubleSeconds(clock.Now() - begin);
+  const double bound = solved.answer.lower_bound_seconds;
+  solved.gap = bound > 0
+                   ? std::max(0.0, solved.answer.bottleneck_seconds / bound - 1)
+                   : HUGE_VAL;
+  return solved;
+}
+
+// As PutMachines names devices.
+std::string DeviceName(const Machines& machines, int device) {
+  if (machines.levels() == 1) return absl::StrCat(device);
+  return absl::StrCat(device / machines.sizes[0], ".",
+                      device % machines.sizes[0]);
+}
+
+Document StagesDocument(const Solved& solved) {
+  const PipedreamAnswer& answer = solved.answer;
+  Document stages = Document::array();
+  for (const PipedreamStage& stage : answer.stages) {
+    std::vector<std::string> workers, nodes;
+    for (const int device : stage.devices) {
+      workers.push_back(DeviceName(solved.machines, device));
+    }
+    for (int n = stage.nodes.first; n < stage.nodes.last; ++n) {
+      nodes.push_back(solved.graph.nodes[answer.node_order[n]].id);
+    }
+    const auto replicas = static_cast<double>(stage.devices.size());
+    stages.push_back(Document{
+        {"first_layer", stage.nodes.first},
+        {"last_layer", stage.nodes.last},
+        {"workers", std::move(workers)},
+        {"shares", std::vector<double>(stage.devices.size(), 1 / replicas)},
+        {"replicas", stage.devices.size()},
+        {"seconds", stage.seconds},
+        {"memory_bytes", stage.memory_bytes},
+        {"transfer_seconds", stage.transfer_seconds},
+        {"versions", stage.versions},
+        {"nodes", std::move(nodes)}});
+  }
+  return stages;
+}
+
+std::string SourceText(const ProfileSource& source, const Solved& solved) {
+  return absl::StrCat(source.name, ": ", solved.graph.nodes.size(), " nodes");
+}
+
+Document ToDocument(const ProfileSource& source, const PlanOptions& options,
+                    const Solved& solved) {
+  const PipedreamAnswer& answer = solved.answer;
+  return Document{{"policy", "pipedream"},
+                  {"bottleneck_seconds", answer.bottleneck_seconds},
+                  {"step_seconds", answer.bottleneck_seconds},
+                  {"lower_bound_seconds", answer.lower_bound_seconds},
+                  {"gap", solved.gap},
+                  {"exact", Document(true)},
+                  {"replication", answer.shape},
+                  {"one_machine_seconds", answer.one_machine_seconds},
+                  {"speed_up", answer.speed_up},
+                  {"data_parallel_seconds", answer.data_parallel_seconds},
+                  {"devices_used", answer.devices_used},
+                  {"transfers_counted", Document(options.count_transfers)},
+                  {"stages", StagesDocument(solved)},
+                  {"why", answer.why},
+                  {"planning_seconds", solved.planning_seconds},
+                  {"source", SourceText(source, solved)}};
+}
+
+std::string Render(const ProfileSource& source, const Solved& solved) {
+  const PipedreamAnswer& answer = solved.answer;
+  Table table({{"stage", kRight},
+               {"nodes", kRight},
+               {"from"},
+               {"to"},
+               {"replicas", kRight},
+               {"time", kRight},
+               {"transfers", kRight},
+               {"versions", kRight},
+               {"memory", kRight}});
+  for (size_t s = 0; s < answer.stages.size(); ++s) {
+    const PipedreamStage& stage = answer.stages[s];
+    const auto node = [&](int at) -> const ProfileNode& {
+      return solved.graph.nodes[answer.node_order[at]];
+    };
+    table.AddRow(
+        {absl::StrCat(s), absl::StrCat(stage.nodes.last - stage.nodes.first),
+         node(stage.nodes.first).id, node(stage.nodes.last - 1).id,
+         absl::StrCat(stage.devices.size()), HumanSeconds(stage.seconds),
+         HumanSeconds(stage.transfer_seconds), absl::StrCat(stage.versions),
+         HumanBytes(stage.memory_bytes)});
+  }
+  return absl::StrCat(
+      table.Render(), "\n",
+      RenderFacts(
+          {{"cost model",
+            "pipedream (Narayanan et al. 2019), an endless "
+            "stream"},
+           {"replicas", answer.shape},
+           {"bottleneck", absl::StrCat(HumanSeconds(answer.bottleneck_seconds),
+                                       " a mini-batch, ",
+                                       absl::StrFormat("%.2f", answer.speed_up),
+                                       " x one device")},
+           {"lower bound",
+            absl::StrCat(HumanSeconds(answer.lower_bound_seconds), ", gap ",
+                         GapText(solved.gap))},
+           {"data parallel", HumanSeconds(answer.data_parallel_seconds)},
+           {"why", answer.why},
+           {"from", SourceText(source, solved)}}));
+}
+
+}  // namespace
+
+GraphProfile ChainGraph(const std::vector<LayerCost>& layers) {
+  GraphProfile graph;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const LayerCost& layer = layers[i];
+    graph.nodes.push_back(
+        {.id = layer.name.empty() ? absl::StrCat("layer", i) : layer.name,
+         .description = "",
+         .forward_seconds = layer.forward_seconds,
+         .backward_seconds = layer.backward_seconds,
+         .output_bytes = layer.output_bytes,
+         .parameter_bytes = layer.parameter_bytes,
+         .line = 0});
+    if (i > 0) {
+      graph.edges.emplace_back(static_cast<int>(i) - 1, static_cast<int>(i));
+    }
+  }
+  return graph;
+}
+
+ExitCode PipedreamPlanCommand(Console& console, const Clock& clock,
+                              const ProfileSource& source,
+                              const PlanOptions& options) {
+  const auto solved = Solve(source, options, clock);
+  if (!solved.ok()) {
+    ReportError(console, solved.status());
+    return SubmitExitCodeFor(solved.status());
+  }
+  if (console.table()) {
+    console.Print(Render(source, *solved));
+  } else {
+    console.Print(ToDocument(source, options, *solved));
+  }
+  return kExitOk;
+}
+
+}  // namespace paceline

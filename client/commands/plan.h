@@ -1,0 +1,35 @@
+// `paceline plan`.
+#pragma once
+
+#include <vector>
+
+#include "client/commands/command.h"
+#include "client/commands/plan_question.h"
+#include "client/files/profile_file.h"
+#include "client/render/console.h"
+#include "core/base/clock.h"
+
+namespace paceline {
+
+// Asks the question's policy, or with options.compare all of them, prints, and
+// writes the plan (the best of all) to options.save, unless that is empty.
+//
+// Ends with kExitUsage for a question that is wrong, kExitUnplaceable when
+// there is no device or nothing fits; a comparison only when no policy has an
+// answer.
+ExitCode PlanCommand(Console& console, const Clock& clock,
+                     const PlanQuestion& question, const PlanOptions& options);
+
+// `paceline plan --cost-model pipedream`: what PipeDream's released optimizer
+// would answer, its faults mended.
+
+// Ends with kExitUsage for machines or a profile that are wrong,
+// kExitUnplaceable when nothing fits the memory.
+ExitCode PipedreamPlanCommand(Console& console, const Clock& clock,
+                              const ProfileSource& source,
+                              const PlanOptions& options);
+
+// A chain of layers as the graph that PipeDream plans for.
+GraphProfile ChainGraph(const std::vector<LayerCost>& layers);
+
+}  // namespace paceline

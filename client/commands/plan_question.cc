@@ -1,0 +1,382 @@
+#include "client/commands/plan_question.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "client/commands/profile.h"
+#include "client/files/profile_file.h"
+#include "client/render/text.h"
+#include "core/base/status_macros.h"
+#include "core/model/description.h"
+#include "core/plan/machines.h"
+#include "core/plan/measurement.h"
+#include "core/plan/pipedream/state_space.h"
+#include "core/schedule/schedule.h"
+#include "core/schedule/traits.h"
+
+namespace paceline {
+
+namespace {
+
+using Given = std::vector<std::pair<const char*, bool>>;
+
+// The first of `given` that is there is wrong.
+absl::Status Refuse(const Given& given, absl::string_view why) {
+  for (const auto& [name, is_given] : given) {
+    if (is_given) {
+      return absl::InvalidArgumentError(absl::StrCat(name, " ", why));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSource(const PlanOptions& options) {
+  const int sources = !options.model.empty() + !options.job_file.empty() +
+                      !options.profile.empty();
+  if (sources == 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      sources == 0 ? "nothing to plan" : "more than one thing to plan",
+      ": give one of --model MODEL, -f JOB.yaml and --profile FILE"));
+}
+
+absl::Status CheckMachineOptions(const PlanOptions& options) {
+  if (options.profile.empty()) {
+    return Refuse({{"--machines", !options.machines.empty()},
+                   {"--bandwidth", !options.bandwidth.empty()},
+                   {"--latency", !options.latency.empty()},
+                   {"--speed", !options.speed.empty()}},
+                  "goes with --profile: with --model and -f the coordinator's "
+                  "workers are planned for");
+  }
+  PACELINE_RETURN_IF_ERROR(
+      Refuse({{"--batch", options.batch.has_value()},
+              {"--set", !options.sets.empty()}},
+             "changes a job; --profile FILE has its layers from a file"));
+  if (options.machines.empty()) {
+    return Refuse({{"--bandwidth", !options.bandwidth.empty()},
+                   {"--latency", !options.latency.empty()},
+                   {"--speed", !options.speed.empty()}},
+                  "needs --machines, as in --machines 4x4");
+  }
+  if (options.bandwidth.empty()) {
+    return absl::InvalidArgumentError(
+        "--machines needs --bandwidth in bytes a second, one number a level, "
+        "the inner one first, as in --machines 4x4 --bandwidth 1e10,1.25e9");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckCostModel(const PlanOptions& options) {
+  if (options.cost_model != "pipedream") {
+    return Refuse({{"--count-transfers", options.count_transfers}},
+                  "goes with --cost-model pipedream; ours always counts them");
+  }
+  if (options.machines.empty()) {
+    return absl::InvalidArgumentError(
+        "--cost-model pipedream needs --profile FILE, --machines and "
+        "--bandwidth: it knows only devices that are all alike");
+  }
+  return Refuse(
+      {{"--policy", options.policy.has_value()},
+       {"--compare", options.compare},
+       {"--micro-batches", options.micro_batches.value_or(0) != 0},
+       {"--inference", options.inference},
+       {"--stages", options.stages.has_value()},
+       {"--replicas", options.replicas},
+       {"--even-shares", options.even_shares},
+       {"--no-overlap", options.no_overlap},
+       {"--schedule", options.schedule.has_value()},
+       {"--reserve", options.reserve_bytes != 0},
+       {"--latency", !options.latency.empty()},
+       {"--speed", !options.speed.empty()},
+       {"--save", !options.save.empty()}},
+      "goes with --cost-model paceline: that of PipeDream is a formula for "
+      "endless training on devices that are all alike");
+}
+
+}  // namespace
+
+absl::Status CheckPlanOptions(const PlanOptions& options) {
+  PACELINE_RETURN_IF_ERROR(CheckSource(options));
+  if (options.batch.has_value() && options.model.empty()) {
+    return absl::InvalidArgumentError(
+        "--batch goes with --model; a job file has train.micro_batch, as in "
+        "--set train.micro_batch=16");
+  }
+  PACELINE_RETURN_IF_ERROR(CheckMachineOptions(options));
+  PACELINE_RETURN_IF_ERROR(CheckCostModel(options));
+  if (options.replicas && options.no_replicas) {
+    return absl::InvalidArgumentError(
+        "--replicas and --no-replicas: leave one of them out");
+  }
+  if (options.compare && options.policy.has_value()) {
+    return absl::InvalidArgumentError(
+        "--compare asks all policies: leave --policy out");
+  }
+  return absl::OkStatus();
+}
+
+namespace {
+
+absl::Status CheckSchedule(const std::string& schedule) {
+  const std::string why = WhyNotAmong("schedule", schedule, ScheduleNames());
+  if (why.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--schedule: ", why));
+}
+
+absl::StatusOr<std::vector<double>> ParseNumbers(const char* option,
+                                                 const std::string& text) {
+  std::vector<double> numbers;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    double number = 0;
+    if (!absl::SimpleAtod(part, &number)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(option, " ", Printable(text), ": '", Printable(part),
+                       "' is no number"));
+    }
+    numbers.push_back(number);
+  }
+  return numbers;
+}
+
+absl::Status PutSpeeds(const std::string& text, PlanProblem& problem) {
+  PACELINE_ASSIGN_OR_RETURN(const std::vector<double> speeds,
+                            ParseNumbers("--speed", text));
+  const size_t devices = problem.devices.size();
+  if (speeds.size() != 1 && speeds.size() != devices) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--speed has ", speeds.size(), " numbers, there are ",
+                     devices, " devices: give one for each, or one for all"));
+  }
+  for (size_t d = 0; d < devices; ++d) {
+    problem.devices[d].speed = speeds[speeds.size() == 1 ? 0 : d];
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PutLatencies(const std::string& text, const Machines& machines,
+                          PlanProblem& problem) {
+  PACELINE_ASSIGN_OR_RETURN(const std::vector<double> latencies,
+                            ParseNumbers("--latency", text));
+  if (static_cast<int>(latencies.size()) != machines.levels()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--latency has ", latencies.size(), " numbers, --machines ",
+        machines.levels(), machines.levels() == 1 ? " level" : " levels",
+        ": give one for each, the inner one first"));
+  }
+  const size_t in_machine = machines.sizes[0];
+  for (size_t from = 0; from < problem.links.size(); ++from) {
+    for (size_t to = 0; to < problem.links.size(); ++to) {
+      const bool near = from / in_machine == to / in_machine;
+      problem.links[from][to].latency_seconds =
+          near ? latencies.front() : latencies.back();
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PutMemory(const std::string& text, PlanProblem& problem) {
+  PACELINE_ASSIGN_OR_RETURN(const std::vector<double> memory,
+                            ParseNumbers("--memory", text));
+  if (memory.size() != 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--memory ", Printable(text), ": need one number, bytes of a device"));
+  }
+  for (Device& device : problem.devices) device.memory_bytes = memory[0];
+  return absl::OkStatus();
+}
+
+// The part of a layer's seconds that is forward.
+double ForwardPart(const LayerCost& layer) {
+  const double both = layer.forward_seconds + layer.backward_seconds;
+  return both > 0 ? layer.forward_seconds / both : 1;
+}
+
+// Devices' own times become those of forward only, which is what is planned.
+void LeaveOutBackward(PlanInputs& inputs) {
+  if (!inputs.problem.training) return;
+  inputs.problem.training = false;
+  for (size_t d = 0; d < inputs.problem.devices.size(); ++d) {
+    std::vector<double>& seconds = inputs.problem.devices[d].layer_seconds;
+    for (size_t i = 0; i < seconds.size(); ++i) {
+      seconds[i] =
+          inputs.facts.empty()
+              ? seconds[i] * ForwardPart(inputs.problem.layers[i])
+              : inputs.facts[d].forward_seconds[i] / inputs.facts[d].cpu_share;
+    }
+  }
+}
+
+// What the options say over what the source says.
+absl::Status Apply(const PlanOptions& options, PlanQuestion& question) {
+  PlanProblem& problem = question.inputs.problem;
+  if (options.schedule.has_value()) question.schedule = *options.schedule;
+  PACELINE_RETURN_IF_ERROR(CheckSchedule(question.schedule));
+  CountMemoryOf(question.schedule, problem);
+  if (options.policy.has_value()) {
+    question.policy = *options.policy;
+    question.cuts.clear();
+  }
+  if (options.stages.has_value()) {
+    problem.stages = *options.stages;
+    question.cuts.clear();
+  }
+  if (options.micro_batches.has_value()) {
+    problem.micro_batches = *options.micro_batches;
+  }
+  if (!options.memory.empty()) {
+    PACELINE_RETURN_IF_ERROR(PutMemory(options.memory, problem));
+  }
+  if (options.inference) LeaveOutBackward(question.inputs);
+  if (options.replicas) problem.replicas = true;
+  if (options.no_replicas) problem.replicas = false;
+  if (options.even_shares) problem.uneven_shares = false;
+  if (options.no_overlap) problem.overlap = false;
+  if (options.reserve_bytes != 0)
+    problem.reserved_bytes = options.reserve_bytes;
+  return absl::OkStatus();
+}
+
+absl::Status PutOptionMachines(const PlanOptions& options,
+                               PlanQuestion& question) {
+  PlanProblem& problem = question.inputs.problem;
+  PACELINE_ASSIGN_OR_RETURN(
+      const Machines machines,
+      ParseMachines(options.machines, options.bandwidth, ""));
+  PutMachines(machines, problem);
+  question.inputs.facts.clear();
+  if (!options.latency.empty()) {
+    PACELINE_RETURN_IF_ERROR(PutLatencies(options.latency, machines, problem));
+  }
+  if (!options.speed.empty()) {
+    PACELINE_RETURN_IF_ERROR(PutSpeeds(options.speed, problem));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TakeGraph(const ProfileSource& source, PlanQuestion& question) {
+  PACELINE_ASSIGN_OR_RETURN(const StateSpace space, StatesOf(*source.graph));
+  question.inputs.problem.layers = LayersOf(*source.graph, space);
+  question.inputs.source = absl::StrCat(
+      source.name, ": ", source.graph->nodes.size(), " nodes, ", space.states,
+      " states, a chain of ", question.inputs.problem.layers.size(), " layers");
+  return absl::OkStatus();
+}
+
+absl::Status TakeProfiles(const ProfileSource& source, bool own_devices,
+                          PlanQuestion& question) {
+  const DeviceProfile& first = source.profiles.front();
+  question.model = first.key.model;
+  question.micro_batch = first.key.micro_batch;
+  if (own_devices) {
+    PACELINE_ASSIGN_OR_RETURN(question.inputs, InputsOfProfiles(source));
+    return absl::OkStatus();
+  }
+  question.inputs.problem.layers = LayersOf(first);
+  question.inputs.source = absl::StrCat(
+      source.name, ": layer times measured on ", Printable(first.key.device));
+  return absl::OkStatus();
+}
+
+void TakePlan(const ProfileSource& source, PlanQuestion& question) {
+  const PlanFile& plan = *source.plan;
+  question.inputs.problem = plan.problem;
+  question.inputs.facts = plan.facts;
+  question.inputs.source = absl::StrCat(source.name, ": ", plan.source);
+  question.inputs.predicted = plan.predicted;
+  question.schedule = plan.schedule;
+  question.model = plan.model;
+  question.micro_batch = plan.micro_batch;
+}
+
+// With more stages than workers, as 'job submit' places them.
+absl::Status ShareWorkers(PlanQuestion& question) {
+  PlanProblem& problem = question.inputs.problem;
+  const int workers = static_cast<int>(problem.devices.size());
+  if (problem.stages <= workers) return absl::OkStatus();
+  if (ScheduleTraitsOf(question.schedule).deals && problem.training) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "interleaved-1f1b deals its stages out in turn and asks no policy, and "
+        "there are more of them, ",
+        problem.stages, ", than workers, ", workers,
+        ": 'job submit --dry-run' shows who holds what; give --stages for at "
+        "most one a worker, or --schedule 1f1b"));
+  }
+  question.shared_stages = problem.stages;
+  problem.stages = 0;
+  // A replica holds one stage only.
+  problem.replicas = false;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<PlanQuestion> AskForMesh(MeasureClient& measure,
+                                        const JobSpec& spec,
+                                        const PlanOptions& options) {
+  PACELINE_ASSIGN_OR_RETURN(
+      const ModelDescription model,
+      DescribeModel(spec.model, spec.data.shape, spec.data.classes));
+  PACELINE_ASSIGN_OR_RETURN(const std::vector<v1::Worker> live,
+                            LiveWorkers(measure));
+  if (live.empty()) {
+    return absl::FailedPreconditionError(
+        "no worker is attached to plan for: start one with paceline-worker, or "
+        "plan for machines you do not have with --profile FILE --machines 4x4 "
+        "--bandwidth 1e10,1.25e9");
+  }
+  std::vector<InputWorker> workers;
+  for (const v1::Worker& worker : live) {
+    const v1::Registration& about = worker.registration();
+    workers.push_back({about.name(), about.machine_id(), about.memory_bytes()});
+  }
+  // Of all models: what this one takes may have to be predicted.
+  PACELINE_ASSIGN_OR_RETURN(const Measurements measurements,
+                            measure.ListMeasurements(""));
+  PlanQuestion question;
+  PACELINE_ASSIGN_OR_RETURN(question.inputs,
+                            MakePlanInputs(spec, model, workers, measurements));
+  question.inputs.problem.stages = spec.pipeline.stages;
+  // What a job that trains can follow has a worker a stage.
+  if (!IsInference(spec) && !options.inference) {
+    question.inputs.problem.replicas = false;
+  }
+  question.policy = spec.pipeline.policy;
+  question.schedule = spec.pipeline.schedule;
+  question.model = ModelKey(spec.model, model.input, model.classes);
+  question.micro_batch = spec.train.micro_batch;
+  question.cuts.assign(spec.pipeline.cuts.begin(), spec.pipeline.cuts.end());
+  PACELINE_RETURN_IF_ERROR(Apply(options, question));
+  PACELINE_RETURN_IF_ERROR(ShareWorkers(question));
+  return question;
+}
+
+absl::StatusOr<PlanQuestion> AskForProfile(const ProfileSource& source,
+                                           const PlanOptions& options) {
+  PlanQuestion question;
+  const bool own_devices = options.machines.empty();
+  if (source.plan.has_value()) {
+    TakePlan(source, question);
+  } else if (source.graph.has_value()) {
+    if (own_devices) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          source.name,
+          " has layers but no devices: give --machines and --bandwidth, as in "
+          "--machines 4x4 --bandwidth 1e10,1.25e9"));
+    }
+    PACELINE_RETURN_IF_ERROR(TakeGraph(source, question));
+  } else {
+    PACELINE_RETURN_IF_ERROR(TakeProfiles(source, own_devices, question));
+  }
+  if (!own_devices) {
+    PACELINE_RETURN_IF_ERROR(PutOptionMachines(options, question));
+  }
+  PACELINE_RETURN_IF_ERROR(Apply(options, question));
+  return question;
+}
+
+}  // namespace paceline

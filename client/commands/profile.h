@@ -1,0 +1,82 @@
+// `paceline profile`.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "client/commands/command.h"
+#include "client/commands/pause.h"
+#include "client/render/console.h"
+#include "client/rpc/measure_client.h"
+#include "core/base/clock.h"
+#include "core/model/job_spec.h"
+
+namespace paceline {
+
+struct ProfileOptions {
+  std::string model = {};
+  int64_t batch = 0;                      // samples of a micro-batch
+  std::string job_file = {};              // instead of both
+  std::vector<std::string> workers = {};  // empty: all live ones
+  bool all = false;                       // says so
+  std::optional<bool> links =
+      {};  // nothing: when more than one worker measures
+  std::vector<std::string> sets = {};
+  std::optional<absl::Duration> timeout = {};
+};
+
+// Errors: InvalidArgument  neither a model nor a job
+absl::Status CheckProfileOptions(const ProfileOptions& options);
+
+// Has workers measure `spec` (whose micro-batch is set already), shows what is
+// still waited for, then prints what was found; `failed` makes it kExitFailed.
+// A timeout and Ctrl-C print what there is; the workers go on, and what they
+// find is kept.
+//
+// Ends with kExitUsage for a wrong spec, kExitNotFound for an unknown worker,
+// kExitUnplaceable when there is no worker, kExitTimedOut, kExitInterrupted.
+ExitCode ProfileCommand(const CommandContext& context, MeasureClient& measure,
+                        const JobSpec& spec, const ProfileOptions& options);
+
+// The same, without printing what was found.
+// Errors: those of MeasureClient; DeadlineExceeded, Cancelled (Ctrl-C);
+//         FailedPrecondition  something could not be measured: says what
+absl::StatusOr<ProfileProgress> TakeProfile(const CommandContext& context,
+                                            MeasureClient& measure,
+                                            const JobSpec& spec,
+                                            const ProfileOptions& options);
+
+// The workers that could measure and hold stages: those that are attached, by
+// id.
+// Errors: those of MeasureClient::ListWorkers.
+absl::StatusOr<std::vector<v1::Worker>> LiveWorkers(MeasureClient& measure);
+
+// `spec` as a measurement needs it: micro-batches of `batch` samples, and a
+// data set that any worker can make.  The batch stays what --set made it, else
+// it is as many micro-batches as in a job file that does not say.
+// Errors: InvalidArgument  one line for each thing that is wrong, unknown
+// models among them
+absl::StatusOr<JobSpec> WithMicroBatch(JobSpec spec, int64_t batch,
+                                       const std::vector<std::string>& sets);
+
+// What is in a TorchScript file: this program has no LibTorch, a worker does.
+
+// When the model of `spec` is a script that no worker has looked into, has one
+// do so, and fills in what it found; otherwise does nothing.  Blocks until a
+// worker is free of jobs and has looked, though no longer than `timeout`; says
+// on `console` for what it waits.
+//
+// Errors:
+//   InvalidArgument   the worker cannot use the file; says why
+//   Cancelled         interrupted
+//   DeadlineExceeded  `timeout` is over; the coordinator gives it up too
+//   those of MeasureClient
+absl::Status FillInScript(Console& console, Pauser& pauser, const Clock& clock,
+                          std::optional<absl::Duration> timeout,
+                          MeasureClient& measure, JobSpec* spec);
+
+}  // namespace paceline

@@ -1,0 +1,215 @@
+#include "client/commands/watch.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "client/commands/command.h"
+#include "client/render/text.h"
+
+namespace paceline {
+
+namespace {
+
+constexpr int kBarColumns = 24;
+constexpr int kLeastBarColumns = 4;  // a shorter one says nothing
+constexpr absl::Duration kPlainPeriod = absl::Seconds(10);
+
+bool Computes(const v1::Job& job) {
+  return job.phase() == "training" || job.phase() == "predicting";
+}
+
+double ShareDone(const v1::Job& job) {
+  if (job.steps() <= 0) return 0;
+  return std::clamp(static_cast<double>(job.step()) / job.steps(), 0.0, 1.0);
+}
+
+std::string Bar(double share, int columns, bool unicode) {
+  const int filled = static_cast<int>(share * columns);
+  std::string bar = "[";
+  for (int i = 0; i < columns; ++i) {
+    if (i < filled) {
+      bar += unicode ? "█" : "#";
+    } else {
+      bar += unicode ? "·" : ".";
+    }
+  }
+  return bar + "]";
+}
+
+// `parts` with the bar behind the first where it is wanted: what they say comes
+// first where columns are few.
+std::string Line(const v1::Job& job, std::vector<std::string> parts,
+                 const ProgressStyle& style) {
+  if (!style.bar || job.steps() <= 0) return absl::StrJoin(parts, "  ");
+  int columns = kBarColumns;
+  if (style.columns > 0) {
+    const int taken = DisplayWidth(absl::StrJoin(parts, "  "));
+    // Brackets and two blanks.
+    columns = std::min(columns, style.columns - taken - 4);
+  }
+  if (columns >= kLeastBarColumns) {
+    parts.insert(parts.begin() + 1,
+                 Bar(ShareDone(job), columns, style.unicode));
+  }
+  return absl::StrJoin(parts, "  ");
+}
+
+}  // namespace
+
+std::optional<absl::Duration> TimeLeft(const v1::Job& job) {
+  if (job.steps() <= 0 || job.step() <= 0 || !(job.samples_per_second() > 0)) {
+    return std::nullopt;
+  }
+  const double samples = static_cast<double>(job.steps() - job.step()) *
+                         static_cast<double>(job.spec().train().batch());
+  return absl::Seconds(std::max(0.0, samples / job.samples_per_second()));
+}
+
+std::string ProgressLine(const v1::Job& job,
+                         std::optional<v1::StepRecord> newest,
+                         const ProgressStyle& style) {
+  std::vector<std::string> parts = {absl::StrCat("job ", job.id())};
+  if (StateOf(job) != JobState::kRunning) {
+    parts.emplace_back(JobStateName(StateOf(job)));
+    if (!job.why().empty()) parts.push_back(Printable(job.why()));
+    return absl::StrJoin(parts, "  ");
+  }
+  if (job.step() == 0 && !Computes(job)) {
+    parts.push_back(job.phase().empty() ? "starting" : Printable(job.phase()));
+    return Line(job, std::move(parts), style);
+  }
+  const char* const unit = IsInference(job) ? "micro-batch" : "step";
+  parts.push_back(
+      absl::StrCat(unit, " ", job.step(),
+                   job.steps() > 0 ? absl::StrCat("/", job.steps()) : ""));
+  if (job.samples_per_second() > 0) {
+    parts.push_back(
+        absl::StrCat(HumanRate(job.samples_per_second()), " samples/s"));
+  }
+  if (newest.has_value()) {
+    parts.push_back(newest->skipped()
+                        ? std::string("skipped")
+                        : absl::StrFormat("loss %.4f", newest->loss()));
+  }
+  if (!Computes(job) && !job.phase().empty()) {
+    parts.push_back(Printable(job.phase()));
+  } else if (const auto left = TimeLeft(job); left.has_value()) {
+    parts.push_back(absl::StrCat(HumanDuration(*left), " left"));
+  }
+  return Line(job, std::move(parts), style);
+}
+
+bool PlainProgress::OnProgress(const v1::Job& job, Instant now) {
+  const int64_t tenth = static_cast<int64_t>(ShareDone(job) * 10);
+  const bool changed = !printed_ || StateOf(job) != state_ ||
+                       job.phase() != phase_ ||
+                       (StateOf(job) == JobState::kQueued && job.why() != why_);
+  const bool due = tenth > tenth_ ||
+                   (job.step() > step_ && now - printed_at_ >= kPlainPeriod);
+  if (!changed && !due) return false;
+  printed_ = true;
+  printed_at_ = now;
+  state_ = StateOf(job);
+  phase_ = job.phase();
+  why_ = job.why();
+  step_ = job.step();
+  tenth_ = tenth;
+  return true;
+}
+
+namespace {
+
+// Fast enough to look alive, slow enough to cost nothing.
+constexpr absl::Duration kPollPeriod = absl::Milliseconds(500);
+
+// Shows one job's progress as answers come in.  Thread-compatible.
+class ProgressView {
+ public:
+  ProgressView(Console& console, const Clock& clock)
+      : console_(console), clock_(clock) {}
+
+  void Show(const v1::Job& job, std::optional<v1::StepRecord> newest) {
+    const ProgressStyle style = {.bar = console_.live(),
+                                 .unicode = console_.unicode(),
+                                 .columns = console_.columns() - 1};
+    if (console_.live()) {
+      console_.Redraw(ProgressLine(job, newest, style));
+    } else if (!HasEnded(StateOf(job)) &&
+               plain_.OnProgress(job, clock_.Now())) {
+      console_.Note(ProgressLine(job, newest, style));
+    }
+  }
+
+ private:
+  Console& console_;
+  const Clock& clock_;
+  PlainProgress plain_;
+};
+
+void NoteIfAny(Console& console, const std::string& line) {
+  if (!line.empty()) console.Note(line);
+}
+
+}  // namespace
+
+absl::StatusOr<WatchResult> WatchJob(const CommandContext& context, int64_t id,
+                                     std::optional<absl::Duration> timeout) {
+  const Instant begin = context.clock.Now();
+  ProgressView view(context.console, context.clock);
+  Patience patience;
+  WatchResult result;
+  result.job.set_id(id);
+  std::optional<v1::StepRecord> newest;
+  int64_t after_step = 0;
+  for (;;) {
+    absl::StatusOr<v1::Job> job = context.client.GetJob(id, 2, after_step);
+    if (job.ok()) {
+      NoteIfAny(context.console, patience.OnAnswer());
+      if (job->step() < result.job.step()) {  // what was said before is undone
+        NoteIfAny(context.console,
+                  absl::StrCat("job ", id, " begins again at step ",
+                               job->step(), " (was at ", result.job.step(),
+                               "): paceline job events ", id, " says why"));
+        newest.reset();
+        job->clear_curve();
+        after_step = 0;
+      }
+      if (!job->curve().empty()) {
+        newest = *job->curve().rbegin();
+        after_step = newest->step();
+      }
+      view.Show(*job, newest);
+      result.job = *std::move(job);
+      if (HasEnded(StateOf(result.job))) break;
+    } else {
+      const auto verdict = patience.OnError(job.status(), context.clock.Now());
+      if (!verdict.retry) {
+        context.console.EndLive();
+        return job.status();
+      }
+      NoteIfAny(context.console, verdict.say);
+    }
+    absl::Duration pause = kPollPeriod;
+    if (timeout.has_value()) {
+      const absl::Duration left = *timeout - (context.clock.Now() - begin);
+      if (left <= absl::ZeroDuration()) {
+        result.end = WatchEnd::kTimedOut;
+        break;
+      }
+      pause = std::min(pause, left);
+    }
+    if (context.pauser.Sleep(pause)) {
+      result.end = WatchEnd::kInterrupted;
+      break;
+    }
+  }
+  context.console.EndLive();
+  return result;
+}
+
+}  // namespace paceline

@@ -1,0 +1,68 @@
+// What is said about a job while one waits for it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "client/commands/command.h"
+#include "client/render/report.h"
+#include "core/base/clock.h"
+
+namespace paceline {
+
+// Time until the last step at the present speed; nothing when either is not
+// known.
+std::optional<absl::Duration> TimeLeft(const v1::Job& job);
+
+struct ProgressStyle {
+  bool bar = false;      // for a line that is redrawn
+  bool unicode = false;  // of the bar
+  int columns = 0;       // that the line may have; 0: any number
+};
+
+// One line: "job 3  step 120/938  3.9 k samples/s  loss 0.4321  12 s left";
+// what is not known is left out, and a step that was skipped says so instead of
+// its loss.  The bar is as long as there is room.  newest: the curve's last
+// point.
+std::string ProgressLine(const v1::Job& job,
+                         std::optional<v1::StepRecord> newest,
+                         const ProgressStyle& style);
+
+// When a plain line is due where none can be redrawn: at a change of state or
+// phase, at every tenth of the steps, and after 10 s with a further step.
+// Thread-compatible.
+class PlainProgress {
+ public:
+  // Says whether to print now; counts as printed when it does.
+  bool OnProgress(const v1::Job& job, Instant now);
+
+ private:
+  bool printed_ = false;
+  Instant printed_at_;
+  JobState state_ = JobState::kUnknown;
+  std::string phase_;
+  std::string why_;
+  int64_t step_ = 0;
+  int64_t tenth_ = 0;
+};
+
+// Watching a job until it ends.
+
+enum class WatchEnd { kEnded, kTimedOut, kInterrupted };
+
+struct WatchResult {
+  WatchEnd end = WatchEnd::kEnded;
+  v1::Job job;  // as last seen; without a full curve
+};
+
+// Polls job `id` and shows its progress on the console's error side: one
+// redrawn line on a terminal, else a line now and then.  A coordinator that
+// goes away is given kPatience to come back.
+//
+// Errors: those of ControlClient::GetJob.
+absl::StatusOr<WatchResult> WatchJob(const CommandContext& context, int64_t id,
+                                     std::optional<absl::Duration> timeout);
+
+}  // namespace paceline

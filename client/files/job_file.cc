@@ -1,0 +1,682 @@
+#include "client/files/job_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <map>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "client/render/text.h"
+#include "core/base/status_macros.h"
+#include "core/model/job_keys.h"
+#include "core/model/job_spec.h"
+#include "core/rpc/convert.h"
+#include "paceline/v1/types.pb.h"
+#include "yaml-cpp/yaml.h"
+
+namespace paceline {
+
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
+
+// What is in a script is for workers to say.
+bool IsKey(const FieldDescriptor& field) {
+  return field.message_type() != v1::ScriptModel::GetDescriptor();
+}
+
+// Paths of all fields named `key` below `type`.
+void FindPaths(const std::string& key, const Descriptor& type,
+               const std::string& prefix, std::vector<std::string>& paths) {
+  for (int i = 0; i < type.field_count(); ++i) {
+    const FieldDescriptor& field = *type.field(i);
+    if (!IsKey(field)) continue;
+    const std::string path = prefix + field.name();
+    if (field.name() == key) paths.push_back(path);
+    if (field.message_type() != nullptr) {
+      FindPaths(key, *field.message_type(), path + ".", paths);
+    }
+  }
+}
+
+std::string ScalarName(const FieldDescriptor& field) {
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT32:
+    case FieldDescriptor::CPPTYPE_INT64:
+      return "whole number";
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return "number";
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return "flag (true or false)";
+    default:
+      return "text";
+  }
+}
+
+std::string Got(const FieldDescriptor& field, const std::string& text) {
+  return absl::StrCat("expected a ", ScalarName(field), ", got '",
+                      Printable(text), "'");
+}
+
+template <typename Integer>
+std::string ParseInteger(const FieldDescriptor& field, const std::string& text,
+                         Integer* value) {
+  if (absl::SimpleAtoi(text, value)) return "";
+  double number = 0;
+  if (absl::SimpleAtod(text, &number) && number == std::floor(number) &&
+      text.find_first_not_of("+-0123456789") == std::string::npos) {
+    return absl::StrCat(text, " is out of range; a whole number from ",
+                        std::numeric_limits<Integer>::min(), " to ",
+                        std::numeric_limits<Integer>::max(), " fits here");
+  }
+  return Got(field, text);
+}
+
+std::string ParseReal(const FieldDescriptor& field, const std::string& text,
+                      double* value) {
+  if (!absl::SimpleAtod(text, value)) return Got(field, text);
+  const size_t exponent = text.find_first_of("eE");
+  // "inf" has no digit: that is no number that was too great.
+  if (std::isinf(*value) &&
+      text.find_first_of("0123456789") != std::string::npos) {
+    return absl::StrCat(text, " is out of range; the greatest number is ",
+                        std::numeric_limits<double>::max());
+  }
+  if (!std::isfinite(*value)) {
+    return absl::StrCat("expected a finite number, got '", text, "'");
+  }
+  // Zero often means "off": nobody who writes 1e-400 asks for that.
+  if (*value == 0 && text.substr(0, exponent).find_first_of("123456789") !=
+                         std::string::npos) {
+    return absl::StrCat(text, " is too small to tell from 0; write 0 for that");
+  }
+  return "";
+}
+
+std::vector<std::string> FieldNames(const Descriptor& type) {
+  std::vector<std::string> names;
+  for (int i = 0; i < type.field_count(); ++i) {
+    if (IsKey(*type.field(i))) names.push_back(type.field(i)->name());
+  }
+  return names;
+}
+
+const FieldDescriptor* FindKey(const Descriptor& type, const std::string& key) {
+  const FieldDescriptor* const field = type.FindFieldByName(key);
+  return field != nullptr && IsKey(*field) ? field : nullptr;
+}
+
+std::string UnknownKey(const std::string& key, const Descriptor& type,
+                       const Descriptor& root) {
+  const std::vector<std::string> known = FieldNames(type);
+  const std::string close = DidYouMean(key, known);
+  if (!close.empty()) {
+    return absl::StrCat("unknown key; did you mean '", close, "'?");
+  }
+  std::vector<std::string> paths;
+  FindPaths(key, root, "", paths);
+  if (!paths.empty()) {
+    return absl::StrCat("unknown key; did you mean '",
+                        absl::StrJoin(paths, "' or '"), "'?");
+  }
+  return absl::StrCat("unknown key; known here: ", absl::StrJoin(known, ", "));
+}
+
+std::string ExpectedType(const FieldDescriptor& field) {
+  if (field.message_type() != nullptr) {
+    return absl::StrCat(field.is_repeated() ? "a list of keys (" : "keys (",
+                        absl::StrJoin(FieldNames(*field.message_type()), ", "),
+                        ")");
+  }
+  const std::string scalar = ScalarName(field);
+  if (field.is_repeated()) {
+    return absl::StrCat("a list of ", scalar, "s, as in ",
+                        scalar == "text" ? "[a, b]" : "[1, 2]");
+  }
+  return scalar == "text" ? scalar : absl::StrCat("a ", scalar);
+}
+
+std::string SetScalar(Message& message, const FieldDescriptor& field,
+                      const std::string& text, bool append) {
+  const Reflection& reflection = *message.GetReflection();
+  std::string why;
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT32: {
+      int32_t value = 0;
+      why = ParseInteger(field, text, &value);
+      if (!why.empty()) return why;
+      append ? reflection.AddInt32(&message, &field, value)
+             : reflection.SetInt32(&message, &field, value);
+      return "";
+    }
+    case FieldDescriptor::CPPTYPE_INT64: {
+      int64_t value = 0;
+      why = ParseInteger(field, text, &value);
+      if (!why.empty()) return why;
+      append ? reflection.AddInt64(&message, &field, value)
+             : reflection.SetInt64(&message, &field, value);
+      return "";
+    }
+    case FieldDescriptor::CPPTYPE_DOUBLE: {
+      double value = 0;
+      why = ParseReal(field, text, &value);
+      if (!why.empty()) return why;
+      append ? reflection.AddDouble(&message, &field, value)
+             : reflection.SetDouble(&message, &field, value);
+      return "";
+    }
+    case FieldDescriptor::CPPTYPE_BOOL:
+      // YAML 1.2 has no other words for them; `yes` is a text there.
+      if (text != "true" && text != "false") return Got(field, text);
+      append ? reflection.AddBool(&message, &field, text == "true")
+             : reflection.SetBool(&message, &field, text == "true");
+      return "";
+    case FieldDescriptor::CPPTYPE_STRING:
+      // protobuf would refuse it only when it is sent.
+      if (ValidUtf8(text) != text) return "is not valid UTF-8";
+      append ? reflection.AddString(&message, &field, text)
+             : reflection.SetString(&message, &field, text);
+      return "";
+    default:
+      return "is of a type that job files cannot hold yet";
+  }
+}
+
+// Fills a v1::JobSpec and remembers where each value came from.
+// Thread-compatible.
+class SpecReader {
+ public:
+  explicit SpecReader(std::string file) : file_(std::move(file)) {}
+
+  void ReadDocument(const YAML::Node& root);
+  void ReadSet(const std::string& set);
+  void CheckValues();
+  void CheckPaths();
+  void AddProblem(const std::string& where, const std::string& path,
+                  const std::string& why);
+
+  absl::Status status() const {
+    if (problems_.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrJoin(problems_, "\n"));
+  }
+  v1::JobSpec& proto() { return proto_; }
+
+  // One line for each key that has no effect in `spec`.
+  std::vector<std::string> Warnings(const JobSpec& spec) const;
+
+ private:
+  void SetList(const std::string& set, const std::string& text,
+               const FieldDescriptor& field, Message& message);
+  std::string Where(const YAML::Node& node) const {
+    return set_.empty() ? absl::StrCat(file_, ":", node.Mark().line + 1) : set_;
+  }
+  std::string WhereOf(std::string path) const;
+
+  void ReadMap(const YAML::Node& node, const std::string& prefix,
+               Message& message);
+  void ReadField(const YAML::Node& key, const YAML::Node& value,
+                 const std::string& path, const FieldDescriptor& field,
+                 Message& message);
+  void ReadScalar(const YAML::Node& value, const std::string& path,
+                  const FieldDescriptor& field, bool append, Message& message);
+  void ReadMaps(const YAML::Node& list, const std::string& path,
+                const FieldDescriptor& field, Message& message);
+  void SetMaps(const std::string& set, const std::string& text,
+               const FieldDescriptor& field, Message& message);
+
+  const std::string file_;
+  std::string set_;  // "--set ...", while nodes are of one
+  v1::JobSpec proto_;
+  std::map<std::string, std::string> where_;  // of every value, by its path
+  std::vector<std::string> problems_;
+};
+
+void SpecReader::AddProblem(const std::string& where, const std::string& path,
+                            const std::string& why) {
+  problems_.push_back(path.empty()
+                          ? absl::StrCat(where, ": ", why)
+                          : absl::StrCat(where, ": ", path, ": ", why));
+}
+
+// What a relative path that workers open would mean here; empty where `path` is
+// the key of nothing of that kind.
+std::string PathHint(const JobSpec& spec, const std::string& path) {
+  const std::string* const file = path == "data.path" ? &spec.data.path
+                                  : path == "model.weights"
+                                      ? &spec.model.weights
+                                  : path == "model.file" ? &spec.model.file
+                                                         : nullptr;
+  if (file == nullptr || file->empty() || file->front() == '/') return "";
+  const char* const home = std::getenv("HOME");
+  const bool of_home = home != nullptr && absl::StartsWith(*file, "~/");
+  std::error_code error;
+  const std::filesystem::path here =
+      of_home ? std::filesystem::path(home) / file->substr(2)
+              : std::filesystem::current_path(error) / *file;
+  return absl::StrCat("; on this machine that would be ",
+                      Printable(here.lexically_normal().string()));
+}
+
+// The place of `path` or of the nearest thing above it that was given.
+std::string SpecReader::WhereOf(std::string path) const {
+  for (;;) {
+    const auto found = where_.find(path);
+    if (found != where_.end()) return found->second;
+    const size_t cut = path.find_last_of(".[");
+    if (cut == std::string::npos) return file_;
+    path.resize(cut);
+  }
+}
+
+// What stands where something else is expected.
+std::string Describe(const YAML::Node& node) {
+  if (node.IsMap()) return "keys";
+  if (node.IsSequence()) return "a list";
+  if (node.IsNull()) return "nothing";
+  return absl::StrCat("'", Printable(node.Scalar()), "'");
+}
+
+void SpecReader::ReadDocument(const YAML::Node& root) {
+  if (!root.IsMap()) {
+    AddProblem(Where(root), "",
+               absl::StrCat("expected keys such as model, data and train, got ",
+                            Describe(root)));
+    return;
+  }
+  ReadMap(root, "", proto_);
+}
+
+void SpecReader::ReadMap(const YAML::Node& node, const std::string& prefix,
+                         Message& message) {
+  const Descriptor& type = *message.GetDescriptor();
+  std::map<std::string, int> lines;
+  for (const auto& entry : node) {
+    const YAML::Node& key = entry.first;
+    if (!key.IsScalar()) {
+      AddProblem(Where(key), std::string(absl::StripSuffix(prefix, ".")),
+                 absl::StrCat("expected a key, got ", Describe(key)));
+      continue;
+    }
+    const std::string path = prefix + Printable(key.Scalar());
+    const int line = key.Mark().line + 1;
+    if (const auto [first, is_new] = lines.emplace(key.Scalar(), line);
+        !is_new) {
+      AddProblem(Where(key), path,
+                 absl::StrCat("duplicate key, first on line ", first->second));
+      continue;
+    }
+    const FieldDescriptor* field = FindKey(type, key.Scalar());
+    if (field == nullptr) {
+      AddProblem(Where(key), path,
+                 UnknownKey(key.Scalar(), type, *v1::JobSpec::GetDescriptor()));
+      continue;
+    }
+    where_[path] = Where(key);
+    ReadField(key, entry.second, path, *field, message);
+  }
+}
+
+void SpecReader::ReadField(const YAML::Node& key, const YAML::Node& value,
+                           const std::string& path,
+                           const FieldDescriptor& field, Message& message) {
+  const bool is_message = field.message_type() != nullptr;
+  const bool fits = field.is_repeated() ? value.IsSequence()
+                    : is_message        ? value.IsMap()
+                                        : value.IsScalar();
+  if (!fits) {
+    AddProblem(Where(key), path,
+               absl::StrCat("expected ", ExpectedType(field), ", got ",
+                            Describe(value)));
+    return;
+  }
+  if (is_message && field.is_repeated()) {
+    ReadMaps(value, path, field, message);
+  } else if (is_message) {
+    ReadMap(value, path + ".",
+            *message.GetReflection()->MutableMessage(&message, &field));
+  } else if (field.is_repeated()) {
+    for (const auto& element : value) {
+      ReadScalar(element, path, field, /*append=*/true, message);
+    }
+  } else {
+    ReadScalar(value, path, field, /*append=*/false, message);
+  }
+}
+
+// Each with a path of its own, "faults[0]".
+void SpecReader::ReadMaps(const YAML::Node& list, const std::string& path,
+                          const FieldDescriptor& field, Message& message) {
+  size_t index = 0;
+  for (const auto& element : list) {
+    const std::string here = absl::StrCat(path, "[", index++, "]");
+    if (!element.IsMap()) {
+      AddProblem(
+          Where(element), here,
+          absl::StrCat("expected keys (",
+                       absl::StrJoin(FieldNames(*field.message_type()), ", "),
+                       "), got ", Describe(element)));
+      continue;
+    }
+    where_[here] = Where(element);
+    ReadMap(element, here + ".",
+            *message.GetReflection()->AddMessage(&message, &field));
+  }
+}
+
+void SpecReader::ReadScalar(const YAML::Node& value, const std::string& path,
+                            const FieldDescriptor& field, bool append,
+                            Message& message) {
+  if (!value.IsScalar()) {
+    AddProblem(Where(value), path,
+               absl::StrCat("expected ", ExpectedType(field), ", got ",
+                            Describe(value), " in it"));
+    return;
+  }
+  // yaml-cpp marks a quoted scalar with the tag "!".
+  const bool quoted = value.Tag() == "!";
+  if (quoted && field.cpp_type() != FieldDescriptor::CPPTYPE_STRING) {
+    AddProblem(
+        Where(value), path,
+        absl::StrCat("expected ", ExpectedType(field), ", got the text \"",
+                     Printable(value.Scalar()), "\": remove the quotes"));
+    return;
+  }
+  const std::string why = SetScalar(message, field, value.Scalar(), append);
+  if (!why.empty()) AddProblem(Where(value), path, why);
+}
+
+// Elements of "[1, 2]" or "1,2" as views into it; none of "[]".  Says in *why
+// what is wrong and where; column: that of the text's first character.
+std::vector<absl::string_view> SplitList(absl::string_view text, size_t column,
+                                         std::string* why) {
+  const auto at = [column, begin = text.data()](const char* place) {
+    return absl::StrCat("column ", column + (place - begin), ": ");
+  };
+  text = absl::StripAsciiWhitespace(text);
+  const absl::string_view whole = text;
+  const bool opens = absl::ConsumePrefix(&text, "[");
+  const bool closes = absl::ConsumeSuffix(&text, "]");
+  if (opens != closes) {
+    *why = opens ? at(whole.data()) + "'[' without ']' at the end"
+                 : at(&whole.back()) + "']' without '[' at the beginning";
+    return {};
+  }
+  const size_t bracket = text.find_first_of("[]");
+  if (bracket != absl::string_view::npos) {
+    *why = at(&text[bracket]) + "a list cannot hold a list";
+    return {};
+  }
+  if (absl::StripAsciiWhitespace(text).empty()) return {};
+  std::vector<absl::string_view> elements;
+  for (const absl::string_view element : absl::StrSplit(text, ',')) {
+    elements.push_back(absl::StripAsciiWhitespace(element));
+    if (why->empty() && elements.back().empty()) {
+      *why = at(element.data()) + "a value is missing";
+    }
+  }
+  return elements;
+}
+
+void SpecReader::SetList(const std::string& set, const std::string& text,
+                         const FieldDescriptor& field, Message& message) {
+  const std::string where = absl::StrCat("--set ", Printable(set));
+  std::string why;
+  const std::vector<absl::string_view> elements =
+      SplitList(text, set.size() - text.size() + 1, &why);
+  message.GetReflection()->ClearField(&message, &field);
+  for (const absl::string_view element : elements) {
+    if (why.empty()) {
+      why = SetScalar(message, field, std::string(element), /*append=*/true);
+    }
+  }
+  if (!why.empty()) AddProblem(where, "", why);
+}
+
+// Such a list takes the place of the file's, as it would be written there.
+void SpecReader::SetMaps(const std::string& set, const std::string& text,
+                         const FieldDescriptor& field, Message& message) {
+  const std::string& path = field.name();
+  set_ = absl::StrCat("--set ", Printable(set));
+  std::erase_if(where_, [&](const auto& given) {
+    return absl::StartsWith(given.first, path + "[");
+  });
+  where_[path] = set_;
+  message.GetReflection()->ClearField(&message, &field);
+  try {
+    const YAML::Node node = YAML::Load(text);
+    if (node.IsSequence()) {
+      ReadMaps(node, path, field, message);
+    } else {
+      AddProblem(set_, "",
+                 absl::StrCat("expected ", ExpectedType(field), ", got ",
+                              Describe(node)));
+    }
+  } catch (const YAML::Exception& error) {
+    AddProblem(set_, "",
+               absl::StrCat("is not YAML at column ",
+                            set.size() - text.size() + error.mark.column + 1,
+                            ": ", error.msg));
+  }
+  set_.clear();
+}
+
+void SpecReader::ReadSet(const std::string& set) {
+  const std::string where = absl::StrCat("--set ", Printable(set));
+  const size_t equals = set.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    AddProblem(where, "", "expected KEY=VALUE, as in train.steps=60");
+    return;
+  }
+  const std::string path = set.substr(0, equals);
+  const std::string text = set.substr(equals + 1);
+  Message* message = &proto_;
+  const std::vector<std::string> keys = absl::StrSplit(path, '.');
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const Descriptor& type = *message->GetDescriptor();
+    const FieldDescriptor* field = FindKey(type, keys[i]);
+    const std::string here =
+        absl::StrJoin(keys.begin(), keys.begin() + i + 1, ".");
+    if (field == nullptr) {
+      AddProblem(where, Printable(here),
+                 UnknownKey(keys[i], type, *v1::JobSpec::GetDescriptor()));
+      return;
+    }
+    const bool is_last = i + 1 == keys.size();
+    if (field->message_type() != nullptr && field->is_repeated()) {
+      if (!is_last) {
+        AddProblem(
+            where, "",
+            absl::StrCat(here, " is a list: set all of it, as in ", here, "=[{",
+                         field->message_type()->field(0)->name(), ": VALUE}]"));
+        return;
+      }
+      SetMaps(set, text, *field, *message);
+      return;
+    }
+    if (field->message_type() != nullptr) {
+      if (is_last) {
+        AddProblem(
+            where, "",
+            absl::StrCat("name one value, as in ", here, ".",
+                         field->message_type()->field(0)->name(), "=VALUE"));
+        return;
+      }
+      message = message->GetReflection()->MutableMessage(message, field);
+      continue;
+    }
+    if (!is_last) {
+      AddProblem(where, "", absl::StrCat(here, " has no keys below it"));
+      return;
+    }
+    where_[path] = where;
+    if (field->is_repeated()) {
+      SetList(set, text, *field, *message);
+      return;
+    }
+    const std::string why = SetScalar(*message, *field, text, false);
+    if (!why.empty()) AddProblem(where, "", why);
+  }
+}
+
+std::vector<std::string> SpecReader::Warnings(const JobSpec& spec) const {
+  std::vector<GivenKey> given;
+  for (const auto& [path, where] : where_) {
+    given.push_back({path, absl::StartsWith(where, "--set ")});
+  }
+  std::vector<std::string> warnings;
+  for (const UnusedKey& key : UnusedKeys(spec, given)) {
+    warnings.push_back(absl::StrCat(where_.at(key.path), ": ", key.path,
+                                    " has no effect: ", key.why));
+  }
+  return warnings;
+}
+
+void SpecReader::CheckValues() {
+  const JobSpec spec = FromProto(proto_);
+  for (const SpecProblem& problem : CheckJobSpec(spec)) {
+    AddProblem(WhereOf(problem.path), problem.path,
+               absl::StrCat(problem.why, PathHint(spec, problem.path)));
+  }
+}
+
+void SpecReader::CheckPaths() {
+  const JobSpec spec = FromProto(proto_);
+  for (const SpecProblem& problem : CheckJobSpec(spec)) {
+    const std::string hint = PathHint(spec, problem.path);
+    if (hint.empty()) continue;
+    AddProblem(WhereOf(problem.path), problem.path,
+               absl::StrCat(problem.why, hint));
+  }
+}
+
+// The line of the first tab that indents, which yaml-cpp calls all sorts of
+// things; 0: there is none.
+int LineOfTab(absl::string_view text) {
+  int number = 0;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    ++number;
+    const size_t first = line.find_first_not_of(" \t");
+    if (absl::StrContains(line.substr(0, first), '\t') &&
+        first != absl::string_view::npos) {
+      return number;
+    }
+  }
+  return 0;
+}
+
+// With SetMaps() the only place that yaml-cpp's exceptions reach.
+absl::Status ReadYaml(const JobFile& file, SpecReader& reader) {
+  try {
+    const std::vector<YAML::Node> documents = YAML::LoadAll(file.text);
+    if (documents.empty() || documents[0].IsNull()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(file.name,
+                       ": is empty; a job file names at least model.name and "
+                       "data.name"));
+    }
+    if (documents.size() > 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(file.name, ":", documents[1].Mark().line + 1,
+                       ": a second document; a job file has one"));
+    }
+    reader.ReadDocument(documents[0]);
+    return absl::OkStatus();
+  } catch (const YAML::Exception& error) {
+    if (const int line = LineOfTab(file.text); line > 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(file.name, ":", line,
+                       ": a tab indents it; YAML takes blanks for that"));
+    }
+    return absl::InvalidArgumentError(absl::StrCat(
+        file.name, ":", error.mark.line + 1, ": is not YAML at column ",
+        error.mark.column + 1, ": ", error.msg));
+  } catch (const std::exception& error) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file.name, ": cannot be read as YAML: ", error.what()));
+  }
+}
+
+ParsedJob Finished(SpecReader& reader) {
+  ParsedJob job;
+  job.spec = FromProto(reader.proto());
+  if (job.spec.name.empty()) job.spec.name = job.spec.model.name;
+  job.warnings = reader.Warnings(job.spec);
+  return job;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadJobFile(const std::string& path) {
+  const bool from_stdin = path == "-";
+  const int file =
+      from_stdin ? STDIN_FILENO : open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  std::string text;
+  int error = file < 0 ? errno : 0;
+  while (error == 0 && static_cast<int64_t>(text.size()) <= kMaxJobFileBytes) {
+    char buffer[8192];
+    const ssize_t got = read(file, buffer, sizeof(buffer));
+    if (got == 0) break;
+    if (got > 0) {
+      text.append(buffer, got);
+    } else if (errno != EINTR) {
+      error = errno;
+    }
+  }
+  if (file >= 0 && !from_stdin) close(file);
+  const std::string name = from_stdin ? "standard input" : path;
+  if (from_stdin && error == EBADF) {
+    return absl::InvalidArgumentError(
+        "cannot read the job from standard input: it is closed; name a file, "
+        "or hand one over as in 'paceline job submit - < job.yaml'");
+  }
+  if (error != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "cannot read the job file ", name, ": ", std::strerror(error)));
+  }
+  if (static_cast<int64_t>(text.size()) > kMaxJobFileBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " is larger than ",
+                     HumanBytes(static_cast<double>(kMaxJobFileBytes)),
+                     ": that is no job file"));
+  }
+  return text;
+}
+
+absl::StatusOr<ParsedJob> ParseJobFile(const JobFile& file) {
+  SpecReader reader(file.name);
+  PACELINE_RETURN_IF_ERROR(ReadYaml(file, reader));
+  for (const std::string& set : file.sets) reader.ReadSet(set);
+  // Values are judged only once all of them could be read.
+  PACELINE_RETURN_IF_ERROR(reader.status());
+  reader.CheckValues();
+  PACELINE_RETURN_IF_ERROR(reader.status());
+  return Finished(reader);
+}
+
+absl::StatusOr<ParsedJob> ParseModelSettings(
+    const std::string& model_name, const std::vector<std::string>& sets) {
+  SpecReader reader("model");
+  reader.proto().mutable_model()->set_name(model_name);
+  for (const std::string& set : sets) reader.ReadSet(set);
+  PACELINE_RETURN_IF_ERROR(reader.status());
+  reader.CheckPaths();
+  PACELINE_RETURN_IF_ERROR(reader.status());
+  return Finished(reader);
+}
+
+}  // namespace paceline

@@ -1,0 +1,157 @@
+// Structs as JSON objects.  One function that visits the fields of a struct
+// serves both directions: with a JsonReader it fills the struct from an object
+// that may be hostile, with a JsonWriter it writes the object.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "client/files/document.h"
+
+namespace paceline {
+
+// JSON nested no deeper than kMostJsonDepth; `name` is the file's, for errors.
+// Errors: InvalidArgument  not JSON, or nested deeper
+inline constexpr int kMostJsonDepth = 16;
+absl::StatusOr<Document> ParseJson(const std::string& name,
+                                   const std::string& text);
+
+inline constexpr int64_t kMostWhole = std::numeric_limits<int64_t>::max();
+
+// A field that is missing or of another type makes an error that names its path
+// ("profiles[2].layers[0].forward_seconds"), kept in a status that all readers
+// of a document share: the first one stays, and what is read afterwards does
+// not count.  A missing field of the Optional methods leaves its value as it
+// is. Unknown keys are ignored.  Thread-compatible; value and status outlive
+// it.
+class JsonReader {
+ public:
+  JsonReader(const Document& value, std::string path, absl::Status& status);
+
+  // A finite number that is not negative.
+  void Amount(const char* key, double& into);
+  void OptionalAmount(const char* key, double& into) {
+    if (Has(key)) Amount(key, into);
+  }
+  // A whole number in [least, most].
+  template <typename T>
+  void Whole(const char* key, int64_t least, int64_t most, T& into) {
+    const Document* const value = Find(key);
+    if (value != nullptr) into = ReadWhole(*value, key, least, most);
+  }
+  template <typename T>
+  void OptionalWhole(const char* key, int64_t least, int64_t most, T& into) {
+    if (Has(key)) Whole(key, least, most, into);
+  }
+  void Flag(const char* key, bool& into);
+  void OptionalFlag(const char* key, bool& into) {
+    if (Has(key)) Flag(key, into);
+  }
+  void Text(const char* key, std::string& into);
+  void OptionalText(const char* key, std::string& into) {
+    if (Has(key)) Text(key, into);
+  }
+  void Amounts(const char* key, std::vector<double>& into);
+  void Wholes(const char* key, int64_t least, int64_t most,
+              std::vector<int>& into);
+
+  // visit(JsonReader&, T&) reads an element of a list of objects.
+  template <typename T, typename Visit>
+  void Each(const char* key, std::vector<T>& into, const Visit& visit) {
+    const Document* const list = List(key);
+    for (size_t i = 0; list != nullptr && i < list->size(); ++i) {
+      if (!status_.ok()) return;
+      JsonReader element((*list)[i], ElementPath(key, i), status_);
+      visit(element, into.emplace_back());
+    }
+  }
+  template <typename T, typename Visit>
+  void OptionalEach(const char* key, std::vector<T>& into, const Visit& visit) {
+    if (Has(key)) Each(key, into, visit);
+  }
+  // visit(JsonReader&) reads the object under `key`.
+  template <typename Visit>
+  void Object(const char* key, const Visit& visit) {
+    JsonReader object = Below(key);
+    visit(object);
+  }
+
+  bool Has(const char* key) const { return value_.contains(key); }
+  // The list under `key`; null when it is missing or no list.
+  const Document* List(const char* key);
+  // Notes what is wrong with `key`.
+  void Fail(absl::string_view key, absl::string_view what);
+
+ private:
+  const Document* Find(const char* key);
+  JsonReader Below(const char* key);
+  int64_t ReadWhole(const Document& value, absl::string_view key, int64_t least,
+                    int64_t most);
+  std::string PathOf(absl::string_view key) const;
+  std::string ElementPath(absl::string_view key, size_t index) const;
+
+  const Document& value_;
+  const std::string path_;
+  absl::Status& status_;
+};
+
+// Writes what JsonReader reads; arguments that say what is allowed are ignored.
+// Thread-compatible; `into` outlives it.
+class JsonWriter {
+ public:
+  explicit JsonWriter(Document& into) : into_(into) {
+    into_ = Document::object();
+  }
+
+  void Amount(const char* key, double value) { into_[key] = value; }
+  void OptionalAmount(const char* key, double value) { into_[key] = value; }
+  void Whole(const char* key, int64_t, int64_t, int64_t value) {
+    into_[key] = value;
+  }
+  void OptionalWhole(const char* key, int64_t, int64_t, int64_t value) {
+    into_[key] = value;
+  }
+  void Flag(const char* key, bool value) { into_[key] = value; }
+  void OptionalFlag(const char* key, bool value) { into_[key] = value; }
+  void Text(const char* key, const std::string& value) { into_[key] = value; }
+  void OptionalText(const char* key, const std::string& value) {
+    into_[key] = value;
+  }
+  void Amounts(const char* key, const std::vector<double>& values) {
+    into_[key] = values;
+  }
+  void Wholes(const char* key, int64_t, int64_t,
+              const std::vector<int>& values) {
+    into_[key] = values;
+  }
+  template <typename T, typename Visit>
+  void Each(const char* key, std::vector<T>& values, const Visit& visit) {
+    Document& list = into_[key] = Document::array();
+    for (T& value : values) {
+      JsonWriter element(list.emplace_back());
+      visit(element, value);
+    }
+  }
+  template <typename T, typename Visit>
+  void OptionalEach(const char* key, std::vector<T>& values,
+                    const Visit& visit) {
+    Each(key, values, visit);
+  }
+  template <typename Visit>
+  void Object(const char* key, const Visit& visit) {
+    JsonWriter object(into_[key]);
+    visit(object);
+  }
+
+  Document& document() { return into_; }
+
+ private:
+  Document& into_;
+};
+
+}  // namespace paceline

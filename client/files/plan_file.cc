@@ -1,0 +1,280 @@
+#include "client/files/plan_file.h"
+
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/files/json_fields.h"
+#include "client/files/whole_file.h"
+#include "client/render/text.h"
+#include "core/base/status_macros.h"
+#include "core/schedule/schedule.h"
+
+namespace paceline {
+
+namespace {
+
+constexpr int kFormatVersion = 1;
+constexpr char kKind[] = "paceline plan";
+constexpr int64_t kMostLayers = 100'000;
+constexpr int64_t kMostDevices = 10'000;
+
+// --- fields, for reading and for writing ------------------------------------
+
+// Rows of numbers.  Null, JSON's nearest to infinity, reads as `null_is`; NaN
+// when it may not stand there.
+using Matrix = std::vector<std::vector<double>>;
+
+Matrix ReadMatrix(JsonReader& links, const char* key, double null_is) {
+  Matrix rows;
+  const Document* const matrix = links.List(key);
+  for (size_t r = 0; matrix != nullptr && r < matrix->size(); ++r) {
+    const Document& row = (*matrix)[r];
+    std::vector<double>& into = rows.emplace_back();
+    if (!row.is_array()) {
+      links.Fail(absl::StrCat(key, "[", r, "]"), "expected a list");
+      return rows;
+    }
+    for (size_t c = 0; c < row.size(); ++c) {
+      into.push_back(row[c].is_number() ? row[c].get<double>()
+                     : row[c].is_null() ? null_is
+                                        : NAN);
+      if (std::isnan(into.back())) {
+        links.Fail(absl::StrCat(key, "[", r, "][", c, "]"),
+                   "expected a number");
+        return rows;
+      }
+    }
+  }
+  return rows;
+}
+
+void VisitLinks(JsonReader& fields, std::vector<std::vector<LinkCost>>& links) {
+  const Matrix bandwidths = ReadMatrix(fields, "bytes_per_second", HUGE_VAL);
+  const Matrix latencies = ReadMatrix(fields, "latency_seconds", NAN);
+  for (size_t r = 0; r < bandwidths.size(); ++r) {
+    std::vector<LinkCost>& row = links.emplace_back();
+    if (r >= latencies.size() || latencies[r].size() != bandwidths[r].size()) {
+      fields.Fail("latency_seconds", "has another size than bytes_per_second");
+      return;
+    }
+    for (size_t c = 0; c < bandwidths[r].size(); ++c) {
+      row.push_back({bandwidths[r][c], latencies[r][c]});
+    }
+  }
+}
+
+void VisitLinks(JsonWriter& fields, std::vector<std::vector<LinkCost>>& links) {
+  Matrix bandwidths, latencies;
+  for (const std::vector<LinkCost>& row : links) {
+    std::vector<double>& bandwidth = bandwidths.emplace_back();
+    std::vector<double>& latency = latencies.emplace_back();
+    for (const LinkCost& link : row) {
+      bandwidth.push_back(link.bytes_per_second);
+      latency.push_back(link.latency_seconds);
+    }
+  }
+  fields.document()["bytes_per_second"] = bandwidths;
+  fields.document()["latency_seconds"] = latencies;
+}
+
+template <typename Fields>
+void VisitProblem(Fields& fields, PlanProblem& problem) {
+  fields.Each("layers", problem.layers, [](auto& of, LayerCost& layer) {
+    of.OptionalText("name", layer.name);
+    of.Amount("forward_seconds", layer.forward_seconds);
+    of.Amount("backward_seconds", layer.backward_seconds);
+    of.Amount("output_bytes", layer.output_bytes);
+    of.Amount("parameter_bytes", layer.parameter_bytes);
+    of.OptionalAmount("borrowed_bytes", layer.borrowed_bytes);
+    of.Amount("kept_bytes", layer.kept_bytes);
+  });
+  fields.Each("devices", problem.devices, [](auto& of, Device& device) {
+    of.Text("name", device.name);
+    of.Amount("speed", device.speed);
+    of.Amounts("layer_seconds", device.layer_seconds);
+    of.Amount("memory_bytes", device.memory_bytes);
+    of.Whole("machine", 0, kMostDevices, device.machine);
+    of.Amount("frame_seconds", device.frame_seconds);
+    of.Amount("frame_seconds_per_byte", device.frame_seconds_per_byte);
+  });
+  fields.Object("links", [&](auto& of) { VisitLinks(of, problem.links); });
+  fields.Whole("micro_batches", 0, kMaxPlannedMicroBatches,
+               problem.micro_batches);
+  fields.Flag("training", problem.training);
+  fields.Flag("overlap", problem.overlap);
+  fields.Whole("micro_batches_per_sync", 0, kMaxPlannedMicroBatches,
+               problem.micro_batches_per_sync);
+  fields.Amount("parameter_copies", problem.parameter_copies);
+  fields.OptionalAmount("owner_copies", problem.owner_copies);
+  fields.Amount("reserved_bytes", problem.reserved_bytes);
+  fields.Flag("keeps_all", problem.keeps_all);
+  fields.Flag("stashes", problem.stashes);
+  fields.OptionalFlag("splits", problem.splits);
+  // Older files have no ties; FollowPlan says so where that matters.
+  fields.OptionalEach("ties", problem.ties, [](auto& of, TieCost& tie) {
+    of.Whole("owner", 0, kMostLayers, tie.owner);
+    of.Whole("user", 0, kMostLayers, tie.user);
+    of.Amount("bytes", tie.bytes);
+  });
+  fields.Whole("stages", 0, kMostLayers, problem.stages);
+  fields.Flag("replicas", problem.replicas);
+  fields.Flag("uneven_shares", problem.uneven_shares);
+}
+
+template <typename Fields>
+void VisitPlan(Fields& fields, PlanFile& plan) {
+  fields.OptionalText("model", plan.model);
+  fields.Whole("micro_batch", 0, kMostWhole, plan.micro_batch);
+  fields.Text("schedule", plan.schedule);
+  fields.OptionalText("policy", plan.policy);
+  fields.OptionalText("why", plan.why);
+  fields.OptionalText("source", plan.source);
+  fields.Each("placement", plan.placement, [](auto& of, PlacedStage& stage) {
+    of.Whole("first_layer", 0, kMostLayers, stage.layers.first);
+    of.Whole("last_layer", 0, kMostLayers, stage.layers.last);
+    of.Wholes("devices", 0, kMostDevices, stage.devices);
+    of.Amounts("shares", stage.shares);
+  });
+  fields.Object("problem", [&](auto& of) { VisitProblem(of, plan.problem); });
+  if (plan.predicted.has_value()) {
+    fields.Object("predicted", [&](auto& of) {
+      of.Flag("assumed", plan.predicted->assumed);
+      of.Amount("low_factor", plan.predicted->low_factor);
+      of.Amount("high_factor", plan.predicted->high_factor);
+    });
+  }
+  fields.OptionalEach("facts", plan.facts, [](auto& of, DeviceFacts& device) {
+    of.Amount("gate_seconds", device.gate_seconds);
+    of.Amount("cpu_share", device.cpu_share);
+    of.Amount("quota_period_seconds", device.quota_period_seconds);
+    of.Amounts("forward_seconds", device.forward_seconds);
+    of.Amounts("backward_seconds", device.backward_seconds);
+    of.Amounts("update_seconds", device.update_seconds);
+  });
+}
+
+// --- checks -----------------------------------------------------------------
+
+void CheckSizes(const PlanFile& plan, JsonReader& root) {
+  const PlanProblem& problem = plan.problem;
+  if (problem.layers.size() > kMostLayers) {
+    root.Fail("problem.layers", absl::StrCat("has ", problem.layers.size(),
+                                             " layers, at most ", kMostLayers));
+  }
+  if (problem.devices.size() > kMostDevices) {
+    root.Fail("problem.devices",
+              absl::StrCat("has ", problem.devices.size(), " devices, at most ",
+                           kMostDevices));
+  }
+  if (!plan.predicted.has_value()) return;
+  const PredictedTimes& times = *plan.predicted;
+  if (times.low_factor > 1 || times.high_factor < 1) {
+    root.Fail("predicted.low_factor, high_factor",
+              absl::StrCat("are ", times.low_factor, " and ", times.high_factor,
+                           ", need one below 1 and one above"));
+  }
+}
+
+void CheckFacts(const PlanFile& plan, JsonReader& root) {
+  const size_t layers = plan.problem.layers.size();
+  for (size_t d = 0; d < plan.facts.size(); ++d) {
+    const DeviceFacts& device = plan.facts[d];
+    if (!(device.cpu_share > 0 && device.cpu_share <= 1)) {
+      root.Fail(
+          absl::StrCat("facts[", d, "].cpu_share"),
+          absl::StrCat("is ", device.cpu_share, ", need above 0, at most 1"));
+    }
+    for (const auto* seconds :
+         {&device.forward_seconds, &device.backward_seconds,
+          &device.update_seconds}) {
+      if (seconds->size() == layers) continue;
+      root.Fail(
+          absl::StrCat("facts[", d,
+                       "].forward_seconds, backward_seconds, update_seconds"),
+          absl::StrCat("one has ", seconds->size(), " layers, not ", layers));
+    }
+  }
+  const size_t devices = plan.problem.devices.size();
+  if (!plan.facts.empty() && plan.facts.size() != devices) {
+    root.Fail("facts", absl::StrCat("of ", plan.facts.size(),
+                                    " devices, there are ", devices));
+  }
+}
+
+absl::Status CheckSchedule(const std::string& schedule) {
+  const std::string why = WhyNotAmong("schedule", schedule, ScheduleNames());
+  if (why.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("schedule: ", why));
+}
+
+absl::StatusOr<PlanFile> Read(const Document& value) {
+  absl::Status status;
+  PlanFile plan;
+  JsonReader root(value, "", status);
+  std::string kind;
+  int version = 0;
+  root.Text("kind", kind);
+  root.Whole("version", 1, kFormatVersion, version);
+  if (status.ok() && kind != kKind) {
+    root.Fail("kind",
+              absl::StrCat("is '", Printable(kind), "', not '", kKind, "'"));
+  }
+  if (root.Has("predicted")) plan.predicted.emplace();
+  VisitPlan(root, plan);
+  CheckSizes(plan, root);
+  PACELINE_RETURN_IF_ERROR(status);
+  PACELINE_RETURN_IF_ERROR(CheckSchedule(plan.schedule));
+  if (const absl::Status problem = CheckProblem(plan.problem); !problem.ok()) {
+    // A file without devices is wrong; a mesh without them is not ready.
+    return absl::InvalidArgumentError(
+        absl::StrCat("problem: ", problem.message()));
+  }
+  CheckFacts(plan, root);
+  PACELINE_RETURN_IF_ERROR(status);
+  const absl::Status placed =
+      CheckPlacement(plan.problem, plan.placement, DeviceHolds::kSeveralStages);
+  if (!placed.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("placement: ", placed.message()));
+  }
+  return plan;
+}
+
+}  // namespace
+
+std::string PlanFileText(PlanFile plan) {
+  Document document;
+  JsonWriter root(document);
+  root.Whole("version", 1, kFormatVersion, kFormatVersion);
+  root.Text("kind", kKind);
+  VisitPlan(root, plan);
+  // One line: indented, the links of 1,000 devices are two million lines.
+  return ToJson(document) + "\n";
+}
+
+absl::StatusOr<PlanFile> ParsePlanFile(const std::string& name,
+                                       const std::string& text) {
+  PACELINE_ASSIGN_OR_RETURN(const Document value, ParseJson(name, text));
+  absl::StatusOr<PlanFile> plan = Read(value);
+  if (!plan.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": ", plan.status().message(),
+                     "; 'paceline plan --save FILE' writes plan files"));
+  }
+  return plan;
+}
+
+absl::Status SavePlanFile(const std::string& path, PlanFile plan) {
+  return WriteWholeFile(path, PlanFileText(std::move(plan)));
+}
+
+absl::StatusOr<PlanFile> ReadPlanFile(const std::string& path) {
+  PACELINE_ASSIGN_OR_RETURN(const std::string text,
+                            ReadWholeFile(path, kMaxPlanFileBytes));
+  return ParsePlanFile(path, text);
+}
+
+}  // namespace paceline

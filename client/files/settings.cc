@@ -1,0 +1,172 @@
+#include "client/files/settings.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+
+#include "absl/strings/str_cat.h"
+#include "client/files/whole_file.h"
+#include "client/render/text.h"
+#include "core/base/host_port.h"
+#include "core/base/status_macros.h"
+#include "core/model/job_spec.h"
+#include "yaml-cpp/yaml.h"
+
+namespace paceline {
+
+namespace {
+
+std::optional<std::string> Environment(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return value;
+}
+
+// Errors: InvalidArgument  no coordinator can be there
+absl::Status CheckCoordinator(const std::string& address) {
+  PACELINE_ASSIGN_OR_RETURN(const HostPort where, ParseHostPort(address));
+  if (!where.host.empty() && where.port > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "'", address, "' names no ", where.host.empty() ? "host" : "port",
+      ": it must be HOST:PORT, as in ", kDefaultCoordinator));
+}
+
+}  // namespace
+
+absl::StatusOr<Settings> ResolveSettings(
+    const std::vector<SettingsSource>& sources) {
+  Settings settings;
+  bool have_coordinator = false;
+  bool have_output = false;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const SettingsSource& source = sources[i];
+    if (source.coordinator.has_value() && !have_coordinator) {
+      if (const absl::Status checked = CheckCoordinator(*source.coordinator);
+          !checked.ok()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(source.where, ": coordinator ", checked.message()));
+      }
+      have_coordinator = true;
+      settings.coordinator = *source.coordinator;
+      settings.coordinator_from_flag = i == 0;
+    }
+    if (source.output.has_value() && !have_output) {
+      if (!ParseOutputFormat(*source.output, &settings.output)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(source.where, ": output '", *source.output,
+                         "' is none of table, json, jsonl, yaml"));
+      }
+      have_output = true;
+    }
+  }
+  return settings;
+}
+
+SettingsSource EnvironmentSettings() {
+  return {.where = "environment",
+          .coordinator = Environment("PACELINE_COORDINATOR"),
+          .output = Environment("PACELINE_OUTPUT")};
+}
+
+std::vector<std::string> SettingsFiles() {
+  std::vector<std::string> files = {"paceline.yaml"};
+  if (const auto folder = Environment("XDG_CONFIG_HOME"); folder.has_value()) {
+    files.push_back(*folder + "/paceline/paceline.yaml");
+  } else if (const auto home = Environment("HOME"); home.has_value()) {
+    files.push_back(*home + "/.config/paceline/paceline.yaml");
+  }
+  files.push_back("/etc/paceline/paceline.yaml");
+  return files;
+}
+
+namespace {
+
+// Two keys, and whatever is said about them.
+constexpr int64_t kMostFileBytes = 1 << 16;
+
+absl::Status Wrong(const std::string& path, const YAML::Node& node,
+                   const std::string& why) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(path, ":", node.Mark().line + 1, ": ", why));
+}
+
+absl::Status ReadEntry(const std::string& path, const YAML::Node& key,
+                       const YAML::Node& value, SettingsSource& source) {
+  if (!key.IsScalar()) return Wrong(path, key, "expected a key");
+  const std::string name = Printable(key.Scalar());
+  std::optional<std::string>* target = name == "coordinator"
+                                           ? &source.coordinator
+                                       : name == "output" ? &source.output
+                                                          : nullptr;
+  if (target == nullptr) {
+    const std::string close = DidYouMean(name, {"coordinator", "output"});
+    return Wrong(path, key,
+                 absl::StrCat(name, ": unknown key; ",
+                              close.empty() ? "known here: coordinator, output"
+                                            : absl::StrCat("did you mean '",
+                                                           close, "'?")));
+  }
+  if (target->has_value()) {
+    return Wrong(path, key, absl::StrCat(name, ": duplicate key"));
+  }
+  if (!value.IsScalar()) {
+    return Wrong(path, key, absl::StrCat(name, ": expected text"));
+  }
+  *target = value.Scalar();
+  source.where = absl::StrCat(path, ":", key.Mark().line + 1);
+  return absl::OkStatus();
+}
+
+absl::Status ReadRoot(const std::string& path, const YAML::Node& root,
+                      SettingsSource& source) {
+  if (root.IsNull()) return absl::OkStatus();
+  if (!root.IsMap()) {
+    return Wrong(path, root, "expected the keys coordinator and output");
+  }
+  for (const auto& entry : root) {
+    PACELINE_RETURN_IF_ERROR(
+        ReadEntry(path, entry.first, entry.second, source));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<SettingsSource> ParseSettingsFile(const std::string& path,
+                                                 const std::string& text) {
+  SettingsSource source;
+  source.where = path;
+  try {
+    PACELINE_RETURN_IF_ERROR(ReadRoot(path, YAML::Load(text), source));
+    return source;
+  } catch (const YAML::Exception& error) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ":", error.mark.line + 1, ": is not YAML: ", error.msg));
+  } catch (const std::exception& error) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": cannot be read as YAML: ", error.what()));
+  }
+}
+
+absl::StatusOr<std::optional<SettingsSource>> ReadSettingsFile(
+    const std::string& path) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0 &&
+      (errno == ENOENT || errno == ENOTDIR)) {
+    return std::nullopt;
+  }
+  const absl::StatusOr<std::string> text = ReadWholeFile(path, kMostFileBytes);
+  if (!text.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        text.status().message(),
+        "; settings are looked for there: rename what it is, or make it a "
+        "readable file of settings"));
+  }
+  PACELINE_ASSIGN_OR_RETURN(SettingsSource source,
+                            ParseSettingsFile(path, *text));
+  return source;
+}
+
+}  // namespace paceline

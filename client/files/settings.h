@@ -1,0 +1,57 @@
+// Settings that may come from a flag, the environment or a file.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/render/console.h"
+
+namespace paceline {
+
+constexpr char kDefaultCoordinator[] = "127.0.0.1:7400";
+
+// What one source says; absent: nothing.
+struct SettingsSource {
+  std::string where;  // for error messages: "--coordinator", a file's name
+  std::optional<std::string> coordinator;
+  std::optional<std::string> output;
+};
+
+struct Settings {
+  std::string coordinator = kDefaultCoordinator;
+  bool coordinator_from_flag = false;
+  OutputFormat output = OutputFormat::kTable;
+};
+
+// sources: in falling order of rank, the flags first.  The first source that
+// has a word on a setting decides.
+// Errors: InvalidArgument  an output format that does not exist, or a
+//                          coordinator that is not host:port; names where it
+//                          is from
+absl::StatusOr<Settings> ResolveSettings(
+    const std::vector<SettingsSource>& sources);
+
+// The environment's words: PACELINE_COORDINATOR, PACELINE_OUTPUT.
+SettingsSource EnvironmentSettings();
+
+// Where files are looked for, in falling order of rank: ./paceline.yaml, the
+// user's, /etc/paceline/paceline.yaml.
+std::vector<std::string> SettingsFiles();
+
+// The client's configuration file: YAML with the keys `coordinator` and
+// `output`.
+
+// Errors: InvalidArgument  not YAML, an unknown or duplicate key, a value that
+//                          is no text; names the line
+absl::StatusOr<SettingsSource> ParseSettingsFile(const std::string& path,
+                                                 const std::string& text);
+
+// Nothing when nothing is there.
+// Errors: as above, and InvalidArgument when something is there but cannot be
+//         read, is no regular file, or is far too large
+absl::StatusOr<std::optional<SettingsSource>> ReadSettingsFile(
+    const std::string& path);
+
+}  // namespace paceline

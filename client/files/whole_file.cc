@@ -1,0 +1,97 @@
+#include "client/files/whole_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "client/render/text.h"
+
+namespace paceline {
+namespace {
+
+absl::Status CannotRead(const std::string& path, absl::string_view why) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("cannot read ", path, ": ", why));
+}
+
+// Zero, or what went wrong.
+int WriteAll(int file, absl::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(file, text.data(), text.size());
+    if (written >= 0) {
+      text.remove_prefix(written);
+    } else if (errno != EINTR) {
+      return errno;
+    }
+  }
+  return fsync(file) == 0 ? 0 : errno;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadWholeFile(const std::string& path,
+                                          int64_t most_bytes) {
+  // O_NONBLOCK: a pipe without a writer would hold us up; it is refused below.
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) return CannotRead(path, std::strerror(errno));
+  const absl::Cleanup closing = [file] { close(file); };
+  struct stat info;
+  if (fstat(file, &info) != 0) return CannotRead(path, std::strerror(errno));
+  if (!S_ISREG(info.st_mode)) return CannotRead(path, "it is no regular file");
+  if (info.st_size > most_bytes) {
+    return CannotRead(
+        path,
+        absl::StrCat("it has ", HumanBytes(static_cast<double>(info.st_size)),
+                     ", at most ", HumanBytes(static_cast<double>(most_bytes)),
+                     " are read"));
+  }
+  std::string text(info.st_size, '\0');
+  size_t filled = 0;
+  while (filled < text.size()) {
+    const ssize_t got = read(file, text.data() + filled, text.size() - filled);
+    if (got == 0) break;  // became shorter meanwhile
+    if (got > 0) {
+      filled += got;
+    } else if (errno != EINTR) {
+      return CannotRead(path, std::strerror(errno));
+    }
+  }
+  text.resize(filled);
+  return text;
+}
+
+absl::Status WriteWholeFile(const std::string& path, absl::string_view text) {
+  const std::string part = absl::StrCat(path, ".part-", getpid());
+  const int file =
+      open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (file < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot write ", path, ": ", std::strerror(errno)));
+  }
+  int error = WriteAll(file, text);
+  if (close(file) != 0 && error == 0) error = errno;
+  if (error == 0 && rename(part.c_str(), path.c_str()) != 0) error = errno;
+  if (error == 0) return absl::OkStatus();
+  unlink(part.c_str());
+  return absl::FailedPreconditionError(
+      absl::StrCat("cannot write ", path, ": ", std::strerror(error)));
+}
+
+void GuardStandardStreams() {
+  for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO;
+       ++descriptor) {
+    if (fcntl(descriptor, F_GETFD) != -1 || errno != EBADF) continue;
+    // Open for the other direction, so that using it is still EBADF.  The
+    // lowest free number is this one.
+    const int mode = descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY;
+    if (open("/dev/null", mode) != descriptor) return;
+  }
+}
+
+}  // namespace paceline

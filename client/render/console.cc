@@ -1,0 +1,104 @@
+#include "client/render/console.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <iterator>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client/render/text.h"
+
+namespace paceline {
+namespace {
+
+std::string Environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// As locale(7): the first of the three that is set decides.
+bool LocaleIsUtf8() {
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const std::string value = absl::AsciiStrToLower(Environment(name));
+    if (value.empty()) continue;
+    return absl::StrContains(value, "utf-8") ||
+           absl::StrContains(value, "utf8");
+  }
+  return false;
+}
+
+}  // namespace
+
+bool ParseOutputFormat(const std::string& word, OutputFormat* format) {
+  const auto found =
+      std::find(std::begin(kOutputFormats), std::end(kOutputFormats), word);
+  if (found == std::end(kOutputFormats)) return false;
+  *format = static_cast<OutputFormat>(found - std::begin(kOutputFormats));
+  return true;
+}
+
+void Console::Print(const std::string& text) { out_ << text; }
+
+void Console::Print(const Document& document) {
+  switch (format_) {
+    case OutputFormat::kJson:
+      out_ << ToJson(document, /*pretty=*/true) << '\n';
+      break;
+    case OutputFormat::kJsonLines:
+      out_ << ToJson(document) << '\n';
+      break;
+    case OutputFormat::kYaml:
+    case OutputFormat::kTable:
+      out_ << ToYaml(document);
+      break;
+  }
+}
+
+void Console::PrintList(const std::string& key, Document elements) {
+  if (format_ == OutputFormat::kJsonLines) {
+    for (const Document& element : elements) Print(element);
+    return;
+  }
+  Print(Document{{key, std::move(elements)}});
+}
+
+void Console::Note(const std::string& line) {
+  if (line_open_) err_ << "\r\x1b[K";
+  line_open_ = false;
+  err_ << line << '\n' << std::flush;
+}
+
+void Console::Redraw(const std::string& line) {
+  err_ << '\r' << CutToWidth(line, traits_.columns - 1) << "\x1b[K"
+       << std::flush;
+  line_open_ = true;
+}
+
+void Console::EndLive() {
+  if (line_open_) err_ << '\n' << std::flush;
+  line_open_ = false;
+}
+
+void Console::Flush() {
+  out_.flush();
+  err_.flush();
+}
+
+Console::Traits DetectTraits() {
+  Console::Traits traits;
+  // Redrawing needs the same escape codes as color.
+  traits.live = isatty(STDERR_FILENO) != 0 && Environment("NO_COLOR").empty() &&
+                Environment("TERM") != "dumb" && !Environment("TERM").empty();
+  traits.unicode = LocaleIsUtf8() && Environment("NO_COLOR").empty();
+  winsize window = {};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col >= 20) {
+    traits.columns = window.ws_col;
+  }
+  return traits;
+}
+
+}  // namespace paceline

@@ -1,0 +1,68 @@
+// Where a command writes, and what the terminal there can do.
+#pragma once
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "client/files/document.h"
+
+namespace paceline {
+
+enum class OutputFormat { kTable, kJson, kJsonLines, kYaml };
+inline constexpr const char* kOutputFormats[] = {"table", "json", "jsonl",
+                                                 "yaml"};
+
+// False for a word that names no format.
+bool ParseOutputFormat(const std::string& word, OutputFormat* format);
+
+// Data goes to `out`, all else to `err`.  Thread-compatible; the streams
+// outlive it.
+class Console {
+ public:
+  struct Traits {
+    bool live = false;     // `err` is a terminal that redraws lines
+    bool unicode = false;  // both ends may show more than ASCII
+    int columns = 80;      // of that terminal
+  };
+
+  Console(std::ostream& out, std::ostream& err, OutputFormat format,
+          Traits traits)
+      : out_(out), err_(err), format_(format), traits_(traits) {}
+
+  OutputFormat format() const { return format_; }
+  bool table() const { return format_ == OutputFormat::kTable; }
+  bool live() const { return traits_.live; }
+  bool unicode() const { return traits_.unicode; }
+  int columns() const { return traits_.columns; }
+
+  // Text of the table format.
+  void Print(const std::string& text);
+  // One document in the format asked for; not for kTable.
+  void Print(const Document& document);
+  // `elements` under `key` in one document; for jsonl each on a line of its
+  // own.  Not for kTable.
+  void PrintList(const std::string& key, Document elements);
+
+  // A line for people, on `err`.  Clears a live line before it.
+  void Note(const std::string& line);
+  // Replaces the live line; only if live().
+  void Redraw(const std::string& line);
+  // Leaves the live line on the screen and goes to the next.
+  void EndLive();
+
+  void Flush();
+
+ private:
+  std::ostream& out_;
+  std::ostream& err_;
+  OutputFormat format_;
+  Traits traits_;
+  bool line_open_ = false;
+};
+
+// The traits of standard output and standard error, from the descriptors, the
+// window and the environment (NO_COLOR, TERM, LC_ALL, LC_CTYPE, LANG).
+Console::Traits DetectTraits();
+
+}  // namespace paceline

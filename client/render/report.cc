@@ -1,0 +1,658 @@
+#include "client/render/report.h"
+
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "client/render/table.h"
+#include "client/render/text.h"
+#include "core/rpc/convert.h"
+
+namespace paceline {
+namespace {
+
+constexpr Table::Align kRight = Table::Align::kRight;
+
+// The parts of a time split, in the order of a table's columns.
+struct SplitPart {
+  const char* title;
+  double (v1::TimeSplit::*seconds)() const;
+};
+constexpr SplitPart kSplitParts[] = {
+    {"fwd %", &v1::TimeSplit::forward},
+    {"bwd %", &v1::TimeSplit::backward},
+    {"send %", &v1::TimeSplit::send},
+    {"wait %", &v1::TimeSplit::receive_wait},
+    {"gate %", &v1::TimeSplit::aggregate},
+    {"opt %", &v1::TimeSplit::optimizer},
+    {"save %", &v1::TimeSplit::snapshot},
+    {"data %", &v1::TimeSplit::data},
+    {"orders %", &v1::TimeSplit::orders},
+    {"other %", &v1::TimeSplit::unexplained},
+};
+
+template <typename Messages>
+Document MessageList(const Messages& messages) {
+  Document list = Document::array();
+  for (const auto& message : messages) {
+    list.push_back(MessageDocument(message));
+  }
+  return list;
+}
+
+// Updates between the weights of a gradient and those it changed, mean.
+double MeanStaleness(const v1::StageVersions& stage) {
+  return static_cast<double>(stage.staleness()) /
+         static_cast<double>(std::max<int64_t>(stage.updates(), 1));
+}
+
+std::optional<double> TestAccuracy(const v1::Job& job) {
+  if (job.evaluations().empty()) return std::nullopt;
+  return job.evaluations().rbegin()->accuracy();
+}
+
+// --- documents --------------------------------------------------------------
+
+Document LatencyDocument(const v1::Job& job) {
+  const std::optional<v1::FlowTimes> flow = ResultFlow(job);
+  if (!flow.has_value() || !IsInference(job)) return Document();
+  return {{"p50", flow->latency_p50()},
+          {"p99", flow->latency_p99()},
+          {"max", flow->latency_max()}};
+}
+
+Document MemberDocument(const v1::JobMember& member) {
+  return {{"view", member.view()},
+          {"listens", member.listens()},
+          {"steps", member.next()},
+          {"state_step", member.state_step()},
+          // As text: a number of 64 bits is none in JavaScript.  Null: it has
+          // said none yet, or the states are not equal anyway (gossip).
+          {"state_hash",
+           member.state_hash() != 0
+               ? Document(absl::StrFormat("%016x", member.state_hash()))
+               : Document()}};
+}
+
+Document WorkerDocument(const v1::JobWorker& worker) {
+  Document stages = Document::array(), placements = Document::array();
+  for (const v1::StagePlacement& stage : worker.stages()) {
+    stages.push_back(stage.stage());
+    placements.push_back(Document{{"stage", stage.stage()},
+                                  {"first_layer", stage.first_layer()},
+                                  {"last_layer", stage.last_layer()},
+                                  {"share", stage.share()}});
+  }
+  return {
+      {"id", worker.id()},
+      {"name", worker.name()},
+      {"stages", std::move(stages)},
+      {"placements", std::move(placements)},
+      {"seconds", MessageDocument(worker.seconds())},
+      {"flow", worker.has_flow() ? MessageDocument(worker.flow()) : Document()},
+      {"peak_memory_bytes", OrNull(worker.peak_memory_bytes())},
+      {"predicted_memory_bytes", OrNull(worker.predicted_memory_bytes())},
+      {"member",
+       worker.has_member() ? MemberDocument(worker.member()) : Document()}};
+}
+
+Document LossDocument(const v1::Job& job) {
+  Document loss = Document::array();
+  for (const v1::StepRecord& point : job.curve()) {
+    Document& entry = loss.emplace_back(
+        Document{{"step", point.step()}, {"value", point.loss()}});
+    if (point.skipped()) entry["skipped"] = true;
+  }
+  return loss;
+}
+
+Document DriftDocument(const v1::Job& job) {
+  Document list = Document::array();
+  for (const v1::StageDrift& stage : job.drift()) {
+    list.push_back(
+        Document{{"stage", stage.stage()},
+                 {"worker_id", stage.worker_id()},
+                 {"predicted_seconds", OrNull(stage.predicted_seconds())},
+                 {"measured_seconds", OrNull(stage.measured_seconds())},
+                 {"layer_seconds", OrNull(stage.layer_seconds())}});
+  }
+  return list;
+}
+
+Document VersionsDocument(const v1::Job& job) {
+  Document list = MessageList(job.versions());
+  for (int i = 0; i < job.versions_size(); ++i) {
+    list[i]["staleness"] = MeanStaleness(job.versions(i));
+  }
+  return list;
+}
+
+// --- text -------------------------------------------------------------------
+
+// Milliseconds; empty where no result is there yet.
+std::string LatencyText(const v1::Job& job) {
+  const std::optional<v1::FlowTimes> flow = ResultFlow(job);
+  if (!flow.has_value() || !IsInference(job)) return "";
+  return absl::StrFormat("p50 %.1f ms, p99 %.1f ms", 1e3 * flow->latency_p50(),
+                         1e3 * flow->latency_p99());
+}
+
+std::string Stages(const v1::JobWorker& worker) {
+  return absl::StrJoin(worker.stages(), ",",
+                       [](std::string* out, const auto& stage) {
+                         absl::StrAppend(out, stage.stage());
+                       });
+}
+
+// "0-3": from the first layer to the last one, as plans have it.
+std::string Layers(const v1::JobWorker& worker) {
+  return absl::StrJoin(
+      worker.stages(), ",", [](std::string* out, const auto& stage) {
+        absl::StrAppend(out, stage.first_layer(), "-", stage.last_layer() - 1);
+      });
+}
+
+std::string Steps(const v1::Job& job) {
+  if (job.steps() == 0) return job.step() == 0 ? "-" : absl::StrCat(job.step());
+  return absl::StrCat(job.step(), "/", job.steps());
+}
+
+// "20/20 steps", "25/25 micro-batches"; "-" before the first.
+std::string Done(const v1::Job& job) {
+  if (job.steps() == 0 && job.step() == 0) return "-";
+  return absl::StrCat(Steps(job),
+                      IsInference(job) ? " micro-batches" : " steps");
+}
+
+std::string Accuracy(const v1::Job& job) {
+  const auto accuracy = TestAccuracy(job);
+  return accuracy.has_value() ? absl::StrFormat("%.4f", *accuracy) : "";
+}
+
+std::string Elapsed(const v1::Job& job) {
+  if (job.started_unix_ms() == 0 || job.ended_unix_ms() == 0) return "";
+  return HumanDuration(
+      absl::Milliseconds(job.ended_unix_ms() - job.started_unix_ms()));
+}
+
+std::string RenderSplit(const v1::Job& job) {
+  std::vector<Table::Column> columns = {
+      {"worker"}, {"stages"}, {"layers"}, {"wall s", kRight}};
+  for (const SplitPart& part : kSplitParts) {
+    columns.push_back({part.title, kRight});
+  }
+  Table table(std::move(columns));
+  for (const v1::JobWorker& worker : job.workers()) {
+    const double wall = worker.seconds().wall();
+    std::vector<std::string> row = {worker.name(), Stages(worker),
+                                    Layers(worker),
+                                    absl::StrFormat("%.1f", wall)};
+    for (const SplitPart& part : kSplitParts) {
+      const double seconds = (worker.seconds().*part.seconds)();
+      row.push_back(wall > 0 ? absl::StrFormat("%.1f", 100 * seconds / wall)
+                             : "-");
+    }
+    table.AddRow(std::move(row));
+  }
+  return table.Render();
+}
+
+// Predicted and measured milliseconds and their ratio; "-" for what is not
+// known.
+std::vector<std::string> DriftCells(double predicted_seconds,
+                                    double measured_seconds) {
+  const auto milliseconds = [](double seconds) {
+    return seconds > 0 ? absl::StrFormat("%.3f", seconds * 1e3)
+                       : std::string("-");
+  };
+  const bool both = predicted_seconds > 0 && measured_seconds > 0;
+  return {milliseconds(predicted_seconds), milliseconds(measured_seconds),
+          both ? absl::StrFormat("%.2f", measured_seconds / predicted_seconds)
+               : "-"};
+}
+
+std::string WorkerName(const v1::Job& job, int64_t id) {
+  for (const v1::JobWorker& worker : job.workers()) {
+    if (worker.id() == id) return worker.name();
+  }
+  return absl::StrCat("worker ", id);
+}
+
+// A line a stage and one for the step; empty where nothing was predicted or
+// measured.
+std::string RenderDrift(const v1::Job& job) {
+  const double predicted_step = job.estimate().step_seconds();
+  if (job.drift().empty() && !(predicted_step > 0) &&
+      !(job.step_seconds() > 0)) {
+    return "";
+  }
+  Table table({{"time of"},
+               {"predicted ms", kRight},
+               {"measured ms", kRight},
+               {"ratio", kRight}});
+  const auto add = [&](std::string what, double predicted, double measured) {
+    std::vector<std::string> row = DriftCells(predicted, measured);
+    row.insert(row.begin(), std::move(what));
+    table.AddRow(std::move(row));
+  };
+  std::map<int, int> replicas;
+  for (const v1::StageDrift& stage : job.drift()) ++replicas[stage.stage()];
+  for (const v1::StageDrift& stage : job.drift()) {
+    add(absl::StrCat(
+            "stage ", stage.stage(),
+            replicas[stage.stage()] > 1
+                ? absl::StrCat(" on ", WorkerName(job, stage.worker_id()))
+                : "",
+            ", a micro-batch"),
+        stage.predicted_seconds(), stage.measured_seconds());
+  }
+  if (!IsInference(job)) {
+    add("a step", predicted_step, job.step_seconds());
+  }
+  std::string text = table.Render();
+  if (!job.estimate().source().empty()) {
+    absl::StrAppend(
+        &text, "predicted from: ", Printable(job.estimate().source()), "\n");
+  }
+  return text;
+}
+
+// A line a worker; empty where nothing was predicted or measured.
+std::string RenderMemory(const v1::Job& job) {
+  Table table({{"memory of"},
+               {"predicted", kRight},
+               {"peak", kRight},
+               {"ratio", kRight}});
+  const auto bytes = [](double count) {
+    return count > 0 ? HumanBytes(count) : std::string("-");
+  };
+  bool known = false;
+  for (const v1::JobWorker& worker : job.workers()) {
+    const auto predicted = static_cast<double>(worker.predicted_memory_bytes());
+    const auto peak = static_cast<double>(worker.peak_memory_bytes());
+    known = known || predicted > 0 || peak > 0;
+    table.AddRow({worker.name(), bytes(predicted), bytes(peak),
+                  predicted > 0 && peak > 0
+                      ? absl::StrFormat("%.2f", peak / predicted)
+                      : "-"});
+  }
+  return known ? table.Render() : "";
+}
+
+std::string RenderVersions(const v1::Job& job) {
+  Table table({{"stage", kRight},
+               {"updates", kRight},
+               {"skipped", kRight},
+               {"staleness", kRight},
+               {"versions", kRight},
+               {"weights", kRight}});
+  for (const v1::StageVersions& stage : job.versions()) {
+    table.AddRow({absl::StrCat(stage.stage()), absl::StrCat(stage.updates()),
+                  absl::StrCat(stage.skipped_updates()),
+                  absl::StrFormat("%.2f", MeanStaleness(stage)),
+                  absl::StrCat(stage.versions()),
+                  HumanBytes(static_cast<double>(stage.version_bytes()))});
+  }
+  return absl::StrCat(table.Render(),
+                      "staleness: updates between the weights of a gradient "
+                      "and those it changed, mean\n");
+}
+
+// Inference has one evaluation, which belongs to no step.
+std::string RenderEvaluations(const v1::Job& job) {
+  const bool steps = !IsInference(job);
+  std::vector<Table::Column> columns = {
+      {"test loss", kRight}, {"accuracy", kRight}, {"samples", kRight}};
+  if (steps) columns.insert(columns.begin(), {"step", kRight});
+  Table table(std::move(columns));
+  for (const v1::EvaluationRecord& evaluation : job.evaluations()) {
+    std::vector<std::string> row = {
+        absl::StrFormat("%.4f", evaluation.loss()),
+        absl::StrFormat("%.4f", evaluation.accuracy()),
+        absl::StrCat(evaluation.samples())};
+    if (steps) row.insert(row.begin(), absl::StrCat(evaluation.step()));
+    table.AddRow(std::move(row));
+  }
+  return table.Render();
+}
+
+// Null for a pipeline, and while the number is not settled.
+Document ShardsDocument(const JobSpec& spec) {
+  return IsDataParallel(spec) ? OrNull(spec.aggregation.shards) : Document();
+}
+
+std::string Clock(int64_t unix_ms) {
+  return absl::FormatTime("%H:%M:%S", absl::FromUnixMillis(unix_ms),
+                          absl::LocalTimeZone());
+}
+
+}  // namespace
+
+JobState StateOf(const v1::Job& job) {
+  return job.state() > 0 && job.state() < kJobStates
+             ? static_cast<JobState>(job.state())
+             : JobState::kUnknown;
+}
+
+bool IsInference(const v1::Job& job) { return job.spec().kind() == kInferKind; }
+
+std::string ResultName(const v1::Job& job) {
+  return IsInference(job) ? "predictions" : "weights";
+}
+
+std::optional<v1::FlowTimes> ResultFlow(const v1::Job& job) {
+  const int last = StageCount(job) - 1;
+  std::optional<v1::FlowTimes> sum;
+  double weighted_p50 = 0;
+  for (const v1::JobWorker& worker : job.workers()) {
+    const v1::FlowTimes& flow = worker.flow();
+    if (flow.micro_batches() == 0) continue;
+    for (const v1::StagePlacement& stage : worker.stages()) {
+      if (stage.stage() != last) continue;
+      weighted_p50 +=
+          static_cast<double>(flow.micro_batches()) * flow.latency_p50();
+      if (!sum.has_value()) {
+        sum = flow;
+        continue;
+      }
+      sum->set_micro_batches(sum->micro_batches() + flow.micro_batches());
+      sum->set_samples(sum->samples() + flow.samples());
+      sum->set_first_unix_us(
+          std::min(sum->first_unix_us(), flow.first_unix_us()));
+      sum->set_last_unix_us(std::max(sum->last_unix_us(), flow.last_unix_us()));
+      sum->set_latency_p99(std::max(sum->latency_p99(), flow.latency_p99()));
+      sum->set_latency_max(std::max(sum->latency_max(), flow.latency_max()));
+    }
+  }
+  if (sum.has_value()) {
+    sum->set_latency_p50(weighted_p50 /
+                         static_cast<double>(sum->micro_batches()));
+  }
+  return sum;
+}
+
+double ShareOf(const Placements& stages, int i) {
+  double sum = 0;
+  for (const v1::StagePlacement& stage : stages) {
+    if (stage.stage() == stages[i].stage()) sum += stage.share();
+  }
+  return sum > 0 ? stages[i].share() / sum : 1;
+}
+
+std::string ShareText(const Placements& stages, int i) {
+  const double share = ShareOf(stages, i);
+  if (share >= 1) return "";
+  return absl::StrFormat(", %.1f %% of the micro-batches", 100 * share);
+}
+
+int StageCount(const PipelineSpec& pipeline) {
+  return pipeline.cuts.empty() ? pipeline.stages
+                               : static_cast<int>(pipeline.cuts.size()) + 1;
+}
+
+int StageCount(const v1::Job& job) {
+  int stages = 0;
+  for (const v1::JobWorker& worker : job.workers()) {
+    for (const v1::StagePlacement& stage : worker.stages()) {
+      stages = std::max(stages, stage.stage() + 1);
+    }
+  }
+  return stages > 0 ? stages : StageCount(FromProto(job.spec()).pipeline);
+}
+
+std::string ScheduleText(const JobSpec& spec) {
+  if (IsDataParallel(spec)) {
+    const int32_t shards = spec.aggregation.shards;
+    return absl::StrCat(
+        "data parallel (", spec.aggregation.mode, ", ", spec.aggregation.rule,
+        shards > 1 ? absl::StrCat(", shards: ", shards) : "", ")");
+  }
+  return IsInference(spec) ? "forward only" : spec.pipeline.schedule;
+}
+
+std::string StagesText(int stages) {
+  if (stages <= 0) return "stages not chosen yet";
+  return absl::StrCat(stages, stages == 1 ? " stage" : " stages");
+}
+
+Document ToDocument(const v1::Job& job, bool with_curve) {
+  const JobSpec spec = FromProto(job.spec());
+  Document workers = Document::array();
+  for (const v1::JobWorker& worker : job.workers()) {
+    workers.push_back(WorkerDocument(worker));
+  }
+  const auto accuracy = TestAccuracy(job);
+  Document document = {
+      {"id", job.id()},
+      {"name", spec.name},
+      {"kind", spec.kind},
+      {"state", std::string(JobStateName(StateOf(job)))},
+      {"why", job.why()},
+      {"phase", OrNull(job.phase())},
+      {"model", spec.model.name},
+      {"data", spec.data.name},
+      {"stages", StageCount(job)},
+      {"schedule",
+       IsInference(spec) ? Document() : Document(spec.pipeline.schedule)},
+      {"step", job.step()},
+      {"steps", job.steps()},
+      {"skipped_steps", job.skipped_steps()}};
+  if (with_curve) document["loss"] = LossDocument(job);
+  document.update(
+      {{"test_accuracy", accuracy ? Document(*accuracy) : Document()},
+       {"evaluations", MessageList(job.evaluations())},
+       {"weights_path", OrNull(job.weights_path())},
+       {"weights_sha256", OrNull(job.weights_sha256())},
+       {"shards", ShardsDocument(spec)},
+       {"threads", job.threads()},
+       {"cpu_capability", job.cpu_capability()},
+       {"samples_per_second", job.samples_per_second()},
+       {"latency_seconds", LatencyDocument(job)},
+       {"estimate",
+        job.has_estimate() ? MessageDocument(job.estimate()) : Document()},
+       {"drift", DriftDocument(job)},
+       {"versions", VersionsDocument(job)},
+       {"predicted_step_seconds", OrNull(job.estimate().step_seconds())},
+       {"measured_step_seconds", OrNull(job.step_seconds())},
+       {"workers", std::move(workers)},
+       {"attempt", job.attempt()},
+       {"plan_version", job.plan_version()},
+       {"submitted_unix_ms", OrNull(job.submitted_unix_ms())},
+       {"started_unix_ms", OrNull(job.started_unix_ms())},
+       {"ended_unix_ms", OrNull(job.ended_unix_ms())}});
+  return document;
+}
+
+Document ToDocument(const v1::Worker& worker) {
+  const v1::Registration& about = worker.registration();
+  return {{"id", worker.id()},
+          {"name", about.name()},
+          {"pid", about.pid()},
+          {"state", StateText(worker)},
+          {"drained", worker.drained()},
+          {"address", about.address()},
+          {"http_address", OrNull(about.http_address())},
+          {"job", OrNull(worker.job())},
+          {"stages", worker.stages()},
+          {"last_heard_seconds", worker.last_heard_seconds()},
+          {"machine_id", about.machine_id()},
+          {"cpu_capability", about.cpu_capability()},
+          {"cpu_model", about.cpu_model()},
+          {"architecture", about.architecture()},
+          {"cores", about.cores()},
+          {"memory_bytes", about.memory_bytes()},
+          {"version", about.version()}};
+}
+
+std::string RenderJobs(const v1::ListJobsResponse& jobs) {
+  Table table({{"id", kRight},
+               {"name"},
+               {"kind"},
+               {"state"},
+               {"done", kRight},
+               {"accuracy", kRight},
+               {"submitted"},
+               {"why"}});
+  for (const v1::Job& job : jobs.jobs()) {
+    const JobSpec spec = FromProto(job.spec());
+    table.AddRow({absl::StrCat(job.id()), spec.name, spec.kind,
+                  std::string(JobStateName(StateOf(job))), Done(job),
+                  Accuracy(job), HumanTime(job.submitted_unix_ms()),
+                  job.why()});
+  }
+  return table.Render();
+}
+
+std::string RenderJob(const v1::Job& job, const PlotOptions& plot) {
+  const JobSpec spec = FromProto(job.spec());
+  std::string state(JobStateName(StateOf(job)));
+  if (!job.phase().empty()) absl::StrAppend(&state, " (", job.phase(), ")");
+  std::string text = RenderFacts({
+      {"job", absl::StrCat(job.id())},
+      {"name", spec.name},
+      {"kind", spec.kind},
+      {"state", state},
+      {"why", job.why()},
+      {"model", spec.model.name},
+      {"data", spec.data.name},
+      {"pipeline",
+       absl::StrCat(StagesText(StageCount(job)), ", ", ScheduleText(spec))},
+      {IsInference(job) ? "micro-batches" : "step", Steps(job)},
+      {"skipped steps", job.skipped_steps() > 0
+                            ? absl::StrCat(job.skipped_steps())
+                            : std::string()},
+      {"samples/s", job.samples_per_second() > 0
+                        ? HumanRate(job.samples_per_second())
+                        : std::string()},
+      {"latency", LatencyText(job)},
+      {"threads", absl::StrCat(job.threads())},
+      {"cpu capability", job.cpu_capability()},
+      {"submitted", HumanTime(job.submitted_unix_ms())},
+      {"took", Elapsed(job)},
+      {"test accuracy", Accuracy(job)},
+      {ResultName(job), job.weights_path()},
+      {"sha256", job.weights_sha256()},
+  });
+  if (const std::string curve = PlotLoss(job.curve(), plot); !curve.empty()) {
+    absl::StrAppend(&text, "\nloss\n", curve);
+  }
+  if (!job.evaluations().empty()) {
+    absl::StrAppend(&text, "\n", RenderEvaluations(job));
+  }
+  if (const std::string drift = RenderDrift(job); !drift.empty()) {
+    absl::StrAppend(&text, "\n", drift);
+  }
+  if (const std::string memory = RenderMemory(job); !memory.empty()) {
+    absl::StrAppend(&text, "\n", memory);
+  }
+  if (!job.versions().empty()) {
+    absl::StrAppend(&text, "\n", RenderVersions(job));
+  }
+  if (!job.workers().empty()) absl::StrAppend(&text, "\n", RenderSplit(job));
+  return text;
+}
+
+std::string StateText(const v1::Worker& worker) {
+  switch (worker.state()) {
+    case v1::WORKER_STATE_IDLE:
+    case v1::WORKER_STATE_BUSY:
+      if (worker.drained()) return worker.job() > 0 ? "draining" : "drained";
+      return worker.state() == v1::WORKER_STATE_IDLE ? "idle" : "busy";
+    case v1::WORKER_STATE_MEASURING:
+      return "measuring";
+    case v1::WORKER_STATE_SUSPECT:
+      return "suspect";
+    case v1::WORKER_STATE_LOST:
+      return "lost";
+    case v1::WORKER_STATE_STOPPED:
+      return "stopped";
+    default:
+      return "unknown";
+  }
+}
+
+std::string RenderWorkers(const v1::ListWorkersResponse& workers) {
+  Table table({{"id", kRight},
+               {"name"},
+               {"state"},
+               {"address"},
+               {"pid", kRight},
+               {"job", kRight},
+               {"stages"},
+               {"cores", kRight},
+               {"memory", kRight},
+               {"cpu"},
+               {"heard", kRight}});
+  for (const v1::Worker& worker : workers.workers()) {
+    const v1::Registration& about = worker.registration();
+    table.AddRow({absl::StrCat(worker.id()), about.name(), StateText(worker),
+                  about.address(), absl::StrCat(about.pid()),
+                  worker.job() == 0 ? "-" : absl::StrCat(worker.job()),
+                  absl::StrJoin(worker.stages(), ","),
+                  absl::StrCat(about.cores()),
+                  HumanBytes(static_cast<double>(about.memory_bytes())),
+                  about.cpu_capability(),
+                  absl::StrFormat("%.1f s ago", worker.last_heard_seconds())});
+  }
+  return table.Render();
+}
+
+std::string RenderWorker(const v1::Worker& worker) {
+  const v1::Registration& about = worker.registration();
+  return RenderFacts({
+      {"id", absl::StrCat(worker.id())},
+      {"name", about.name()},
+      {"state", StateText(worker)},
+      {"job", worker.job() == 0 ? std::string() : absl::StrCat(worker.job())},
+      {"stages", absl::StrJoin(worker.stages(), ",")},
+      {"heard", absl::StrFormat("%.1f s ago", worker.last_heard_seconds())},
+      {"address", about.address()},
+      {"http", about.http_address()},
+      {"pid", absl::StrCat(about.pid())},
+      {"machine id", about.machine_id()},
+      {"cpu", about.cpu_model()},
+      {"cpu capability", about.cpu_capability()},
+      {"architecture", about.architecture()},
+      {"cores", absl::StrCat(about.cores())},
+      {"memory", HumanBytes(static_cast<double>(about.memory_bytes()))},
+      {"version", about.version()},
+  });
+}
+
+std::string RenderEvent(const v1::JobEvent& event) {
+  return absl::StrFormat("%s  %-10s  %s\n", HumanTime(event.unix_ms()),
+                         Printable(event.kind()), Printable(event.text()));
+}
+
+std::string RenderLogLine(const v1::LogLine& line) {
+  return absl::StrFormat("%s  %-5s  %s  %s\n", Clock(line.unix_ms()),
+                         Printable(line.level()), Printable(line.source()),
+                         Printable(line.text()));
+}
+
+std::string RenderOutcome(const v1::Job& job) {
+  std::string text =
+      absl::StrCat("job ", job.id(), ": ", JobStateName(StateOf(job)));
+  if (const std::string took = Elapsed(job); !took.empty()) {
+    absl::StrAppend(&text, " after ", took);
+  }
+  // Why a job failed is an error, and goes where errors go.
+  if (!job.why().empty() && StateOf(job) != JobState::kFailed) {
+    absl::StrAppend(&text, ": ", Printable(job.why()));
+  }
+  absl::StrAppend(&text, "\n");
+  if (const std::string accuracy = Accuracy(job); !accuracy.empty()) {
+    absl::StrAppend(&text, "test accuracy: ", accuracy, "\n");
+  }
+  if (!job.weights_path().empty()) {
+    absl::StrAppend(&text, ResultName(job), ": ", Printable(job.weights_path()),
+                    "\n");
+  }
+  if (!job.weights_sha256().empty()) {
+    absl::StrAppend(&text, "sha256: ", Printable(job.weights_sha256()), "\n");
+  }
+  return text;
+}
+
+}  // namespace paceline

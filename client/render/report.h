@@ -1,0 +1,72 @@
+// The coordinator's answers (jobs, workers, events, log lines) as documents, as
+// text, and in the words that several commands use of them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/files/document.h"
+#include "client/render/plot.h"
+#include "core/cluster/job_state.h"
+#include "core/model/job_spec.h"
+#include "paceline/v1/control.pb.h"
+
+namespace paceline {
+
+// --- jobs -------------------------------------------------------------------
+
+// kUnknown for a state of a newer coordinator.
+JobState StateOf(const v1::Job& job);
+bool IsInference(const v1::Job& job);
+
+// What the job's result is called: "weights" or "predictions".
+std::string ResultName(const v1::Job& job);
+
+// How micro-batches passed through the last stage; nothing until it has
+// results.  Of replicas: counts together, the mean of their medians weighted by
+// these, and the longest of their longest latencies.
+std::optional<v1::FlowTimes> ResultFlow(const v1::Job& job);
+
+using Placements = google::protobuf::RepeatedPtrField<v1::StagePlacement>;
+
+// What part of its stage's micro-batches stages[i] computes, in (0, 1].
+double ShareOf(const Placements& stages, int i);
+// ", 25.0 % of the micro-batches"; empty for all of them.
+std::string ShareText(const Placements& stages, int i);
+
+// Stages of the job as placed, else as its spec asks; 0: not decided yet.
+int StageCount(const v1::Job& job);
+int StageCount(const PipelineSpec& pipeline);
+
+// The name of the schedule; "forward only" where there is none to choose.
+std::string ScheduleText(const JobSpec& spec);
+
+// "3 stages"; "stages not chosen yet" for 0.
+std::string StagesText(int stages);
+
+// --- documents --------------------------------------------------------------
+
+// README.md of client/ lists the keys.  What is not there yet is null;
+// with_curve adds `loss`.
+Document ToDocument(const v1::Job& job, bool with_curve);
+Document ToDocument(const v1::Worker& worker);
+
+// --- text -------------------------------------------------------------------
+
+std::string RenderJobs(const v1::ListJobsResponse& jobs);
+std::string RenderJob(const v1::Job& job, const PlotOptions& plot);
+// idle, busy, measuring (for a person; a link between two workers that the mesh
+// measures by itself does not count), draining (drained, and has a job still),
+// drained, suspect, lost, stopped; unknown of a newer coordinator.
+std::string StateText(const v1::Worker& worker);
+std::string RenderWorkers(const v1::ListWorkersResponse& workers);
+std::string RenderWorker(const v1::Worker& worker);
+std::string RenderEvent(const v1::JobEvent& event);  // one line
+std::string RenderLogLine(const v1::LogLine& line);
+
+// How an ended (or stopped watching) job stands, in lines that scripts may
+// grep: "test accuracy: 0.9012", "weights: PATH", "sha256: HEX".
+std::string RenderOutcome(const v1::Job& job);
+
+}  // namespace paceline

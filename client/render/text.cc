@@ -1,0 +1,223 @@
+#include "client/render/text.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <iterator>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "core/base/utf8.h"
+#include "core/model/job_spec.h"
+
+namespace paceline {
+namespace {
+
+struct CodePoints {
+  uint32_t first;
+  uint32_t last;
+};
+
+// Blocks of Unicode 15 that are wide (UAX 11: W and F), coarsely.
+constexpr CodePoints kWide[] = {
+    {0x1100, 0x115F},   {0x231A, 0x231B},   {0x23E9, 0x23EC},
+    {0x2614, 0x2615},   {0x2648, 0x2653},   {0x26AA, 0x26AB},
+    {0x26BD, 0x26BE},   {0x26C4, 0x26C5},   {0x2705, 0x2705},
+    {0x270A, 0x270B},   {0x2728, 0x2728},   {0x274C, 0x274C},
+    {0x2753, 0x2755},   {0x2757, 0x2757},   {0x2795, 0x2797},
+    {0x2B1B, 0x2B1C},   {0x2B50, 0x2B50},   {0x2B55, 0x2B55},
+    {0x2E80, 0x303E},   {0x3041, 0x33FF},   {0x3400, 0x4DBF},
+    {0x4E00, 0xA4CF},   {0xA960, 0xA97F},   {0xAC00, 0xD7A3},
+    {0xF900, 0xFAFF},   {0xFE30, 0xFE6F},   {0xFF00, 0xFF60},
+    {0xFFE0, 0xFFE6},   {0x16FE0, 0x18CFF}, {0x1AFF0, 0x1B2FF},
+    {0x1F18E, 0x1F18E}, {0x1F191, 0x1F19A}, {0x1F200, 0x1F320},
+    {0x1F32D, 0x1F64F}, {0x1F680, 0x1F6FF}, {0x1F7E0, 0x1F7EB},
+    {0x1F90C, 0x1F9FF}, {0x1FA70, 0x1FAFF}, {0x20000, 0x3FFFD},
+};
+// Combining marks, joiners, selectors.
+constexpr CodePoints kWithoutWidth[] = {
+    {0x0300, 0x036F}, {0x0483, 0x0489}, {0x0591, 0x05BD},   {0x064B, 0x065F},
+    {0x0E34, 0x0E3A}, {0x0E47, 0x0E4E}, {0x1AB0, 0x1AFF},   {0x1DC0, 0x1DFF},
+    {0x200B, 0x200F}, {0x2060, 0x2064}, {0x20D0, 0x20FF},   {0x302A, 0x302D},
+    {0xFE00, 0xFE0F}, {0xFE20, 0xFE2F}, {0x1F3FB, 0x1F3FF}, {0xE0000, 0xE01EF},
+};
+
+bool IsAmong(const CodePoints* begin, const CodePoints* end, uint32_t point) {
+  return std::any_of(begin, end, [point](const CodePoints& each) {
+    return point >= each.first && point <= each.last;
+  });
+}
+
+// Of one character of valid UTF-8.
+int CharacterWidth(absl::string_view character) {
+  const auto first = static_cast<unsigned char>(character[0]);
+  if (first < 0x80) return 1;
+  uint32_t point = first & (0xFF >> (character.size() + 1));
+  for (const char c : character.substr(1)) point = point << 6 | (c & 0x3F);
+  if (IsAmong(std::begin(kWithoutWidth), std::end(kWithoutWidth), point)) {
+    return 0;
+  }
+  return IsAmong(std::begin(kWide), std::end(kWide), point) ? 2 : 1;
+}
+
+std::string WithUnit(double value, double base,
+                     const std::array<const char*, 5>& units) {
+  size_t unit = 0;
+  while (std::abs(value) >= base && unit + 1 < units.size()) {
+    value /= base;
+    ++unit;
+  }
+  if (unit == 0) return absl::StrCat(std::round(value), units[0]);
+  const int decimals = std::abs(value) >= 100  ? 0
+                       : std::abs(value) >= 10 ? 1
+                                               : 2;
+  return absl::StrFormat("%.*f%s", decimals, value, units[unit]);
+}
+
+}  // namespace
+
+std::string ValidUtf8(absl::string_view text) {
+  std::string result;
+  result.reserve(text.size());
+  while (!text.empty()) {
+    const size_t length = Utf8SequenceLength(text);
+    if (length == 0) {
+      result += "\xEF\xBF\xBD";
+      text.remove_prefix(1);
+    } else {
+      result.append(text.data(), length);
+      text.remove_prefix(length);
+    }
+  }
+  return result;
+}
+
+std::string Printable(absl::string_view text) {
+  std::string result;
+  const std::string valid = ValidUtf8(text);
+  for (size_t i = 0; i < valid.size(); ++i) {
+    const auto c = static_cast<unsigned char>(valid[i]);
+    const bool c1_control = c == 0xC2 && i + 1 < valid.size() &&
+                            static_cast<unsigned char>(valid[i + 1]) < 0xA0;
+    if (c == '\n' || c == '\t') {
+      result += ' ';
+    } else if (c < 0x20 || c == 0x7F) {
+      result += '?';
+    } else if (c1_control) {
+      result += '?';
+      ++i;
+    } else {
+      result += static_cast<char>(c);
+    }
+  }
+  return result;
+}
+
+int DisplayWidth(absl::string_view text) {
+  int width = 0;
+  while (!text.empty()) {
+    const size_t length = std::max<size_t>(Utf8SequenceLength(text), 1);
+    width += CharacterWidth(text.substr(0, length));
+    text.remove_prefix(length);
+  }
+  return width;
+}
+
+std::string CutToWidth(absl::string_view text, int columns) {
+  size_t end = 0;
+  while (end < text.size()) {
+    const size_t length =
+        std::max<size_t>(Utf8SequenceLength(text.substr(end)), 1);
+    columns -= CharacterWidth(text.substr(end, length));
+    if (columns < 0) break;
+    end += length;
+  }
+  return std::string(text.substr(0, end));
+}
+
+std::string ShortenWords(absl::string_view text) {
+  constexpr size_t kLongest = 300;  // a path of a job is shorter
+  constexpr size_t kKept = 80;
+  std::string result;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find_first_of(" \n"), text.size());
+    const absl::string_view word = text.substr(0, end);
+    if (word.size() <= kLongest) {
+      absl::StrAppend(&result, word);
+    } else {
+      absl::StrAppend(&result, ToUtf8(word, kKept), " (", word.size(),
+                      " bytes)");
+    }
+    text.remove_prefix(end);
+    const size_t next = std::min(text.find_first_not_of(" \n"), text.size());
+    absl::StrAppend(&result, text.substr(0, next));
+    text.remove_prefix(next);
+  }
+  return result;
+}
+
+std::string HumanCount(double count) {
+  return WithUnit(count, 1000, {"", " k", " M", " G", " T"});
+}
+
+std::string HumanRate(double per_second) {
+  return std::abs(per_second) < 10 ? HumanNumber(per_second, 2)
+                                   : HumanCount(per_second);
+}
+
+std::string HumanBytes(double bytes) {
+  return WithUnit(bytes, 1024, {" B", " KiB", " MiB", " GiB", " TiB"});
+}
+
+std::string HumanDuration(absl::Duration duration) {
+  const int64_t seconds = std::llround(
+      absl::ToDoubleSeconds(std::max(duration, absl::ZeroDuration())));
+  if (seconds < 60) return absl::StrCat(seconds, " s");
+  if (seconds < 3600) {
+    return absl::StrCat(seconds / 60, " min ", seconds % 60, " s");
+  }
+  return absl::StrCat(seconds / 3600, " h ", seconds / 60 % 60, " min");
+}
+
+std::string HumanSeconds(double seconds) {
+  if (!(seconds < 1)) return absl::StrFormat("%.3g s", seconds);
+  if (seconds < 1e-3) return absl::StrFormat("%.3g us", seconds * 1e6);
+  return absl::StrFormat("%.3g ms", seconds * 1e3);
+}
+
+std::string HumanTime(int64_t unix_ms) {
+  if (unix_ms == 0) return "";
+  return absl::FormatTime("%Y-%m-%d %H:%M:%S", absl::FromUnixMillis(unix_ms),
+                          absl::LocalTimeZone());
+}
+
+std::string HumanNumber(double value, int digits) {
+  return absl::StrFormat("%.*g", digits, value);
+}
+
+std::string WhyNotAmong(const std::string& what, const std::string& word,
+                        const std::vector<std::string>& names) {
+  if (std::find(names.begin(), names.end(), word) != names.end()) return "";
+  const std::string meant = DidYouMean(word, names);
+  return absl::StrCat(
+      "there is no ", what, " '", Printable(word), "'",
+      meant.empty() ? "" : absl::StrCat("; did you mean '", meant, "'?"),
+      "; there are: ", absl::StrJoin(names, ", "));
+}
+
+bool ParseTimeout(const std::string& text, absl::Duration* timeout) {
+  double seconds = 0;
+  if (absl::SimpleAtod(text, &seconds)) {
+    if (!std::isfinite(seconds)) return false;
+    *timeout = absl::Seconds(seconds);
+  } else if (!absl::ParseDuration(text, timeout)) {
+    return false;
+  }
+  return *timeout >= absl::ZeroDuration() &&
+         *timeout < absl::InfiniteDuration();
+}
+
+}  // namespace paceline

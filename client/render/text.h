@@ -1,0 +1,62 @@
+// Small helpers for text that a terminal or another program reads.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace paceline {
+
+// `text` as valid UTF-8: each byte that belongs to no character is U+FFFD.
+std::string ValidUtf8(absl::string_view text);
+
+// `text` on one line without control characters: what a peer sent cannot move
+// the cursor or change colors.  Each becomes '?'; a line break becomes a space.
+std::string Printable(absl::string_view text);
+
+// Columns of a terminal that valid UTF-8 takes: two for what is East Asian or
+// an emoji, none for marks that go on the character before.
+int DisplayWidth(absl::string_view text);
+
+// The beginning of valid UTF-8 that takes at most `columns`.
+std::string CutToWidth(absl::string_view text, int columns);
+
+// `text` in which words of more than 300 bytes are cut and counted, so that
+// what somebody typed or sent does not bury the sentence about it.
+std::string ShortenWords(absl::string_view text);
+
+// "812", "13.4 k", "1.29 M": three digits and a decimal unit.
+std::string HumanCount(double count);
+
+// Of something a second: as HumanCount(), but two digits below ten: "0.083".
+std::string HumanRate(double per_second);
+
+// "812 B", "13.4 KiB", "1.29 GiB".
+std::string HumanBytes(double bytes);
+
+// "8 s", "3 min 20 s", "2 h 5 min"; "0 s" for less than half a second.
+std::string HumanDuration(absl::Duration duration);
+
+// "850 us", "12.3 ms", "1.25 s": three digits and a decimal unit.
+std::string HumanSeconds(double seconds);
+
+// Local date and time, "2024-05-01 13:37:00"; empty for 0.
+std::string HumanTime(int64_t unix_ms);
+
+// A number of at least `digits` significant digits in %g form.
+std::string HumanNumber(double value, int digits = 4);
+
+// "there is no policy 'mincut'; did you mean 'min-cut'?; there are: ..."; empty
+// when `word` is one of `names`.
+//   what  "policy"
+std::string WhyNotAmong(const std::string& what, const std::string& word,
+                        const std::vector<std::string>& names);
+
+// "90", "90s", "1.5m", "2h": a bare number is seconds.  Returns false for
+// anything else, and for negative or infinite durations.
+bool ParseTimeout(const std::string& text, absl::Duration* timeout);
+
+}  // namespace paceline

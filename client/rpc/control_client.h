@@ -1,0 +1,79 @@
+// The client's view of a coordinator.  Real: client/rpc/grpc_control_client.h;
+// in tests: FakeControlClient.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "paceline/v1/control.pb.h"
+
+namespace paceline {
+
+// Takes the bytes of an export, in order.  Thread-compatible.
+class ByteSink {
+ public:
+  virtual ~ByteSink() = default;
+  // The first error ends the export and is what the export returns.
+  virtual absl::Status Write(absl::string_view bytes) = 0;
+};
+
+// Thread-compatible.  Calls block, but never longer than their deadline.
+//
+// Errors of every call, besides its own:
+//   Unavailable       the coordinator cannot be reached or does not answer; the
+//                     message names its address and what to do
+//   Unimplemented     the coordinator is of another version
+//   NotFound          for the calls that name a job: there is no such job
+class ControlClient {
+ public:
+  virtual ~ControlClient() = default;
+
+  // Safe to repeat with the same request_id.
+  // Errors: InvalidArgument    the spec is wrong
+  //         ResourceExhausted  no worker has the memory that a stage needs
+  virtual absl::StatusOr<v1::SubmitJobResponse> SubmitJob(
+      const v1::SubmitJobRequest& request) = 0;
+
+  // Newest first, without curve.  limit 0: all.
+  virtual absl::StatusOr<v1::ListJobsResponse> ListJobs(int limit) = 0;
+
+  // points: at most so many of the curve; after_step: only later ones.
+  virtual absl::StatusOr<v1::Job> GetJob(int64_t id, int points,
+                                         int64_t after_step) = 0;
+
+  // after: only events with a greater sequence.  One page; an empty one is the
+  // end for now.
+  virtual absl::StatusOr<v1::GetEventsResponse> GetEvents(int64_t id,
+                                                          int64_t after) = 0;
+  // after: only lines with a greater sequence.  One page; an empty one is the
+  // end for now.
+  virtual absl::StatusOr<v1::GetLogsResponse> GetLogs(int64_t id,
+                                                      int64_t after) = 0;
+
+  // An ended job stays as it is.
+  virtual absl::StatusOr<v1::Job> StopJob(int64_t id) = 0;
+
+  // Errors: FailedPrecondition  it is queued or running
+  virtual absl::Status DeleteJob(int64_t id) = 0;
+
+  // Errors: FailedPrecondition  the job has no weights yet
+  //         DataLoss            fewer or more bytes came than were announced
+  //         and those of `sink`
+  virtual absl::Status ExportWeights(int64_t id, ByteSink& sink) = 0;
+
+  // By id.
+  virtual absl::StatusOr<v1::ListWorkersResponse> ListWorkers() = 0;
+  // worker: a name or a number.  It gets nothing new, and leaves its round
+  // group; drain false takes it back.  As it is then.
+  // Errors: NotFound
+  virtual absl::StatusOr<v1::Worker> DrainWorker(const std::string& worker,
+                                                 bool drain) = 0;
+  // One that is gone.  As it was.  Errors: NotFound, FailedPrecondition
+  virtual absl::StatusOr<v1::Worker> ForgetWorker(
+      const std::string& worker) = 0;
+};
+
+}  // namespace paceline

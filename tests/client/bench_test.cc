@@ -1,0 +1,445 @@
+#include "client/bench/bench.h"
+
+#include "absl/strings/str_cat.h"
+#include "client/bench/losses.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/client/fakes.h"
+
+namespace paceline {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr int64_t kBegin = 1'700'000'000'000'000;
+
+v1::JobWorker Worker(int id, int stage, const std::string& flow_text,
+                     double first_seconds, double last_seconds) {
+  v1::JobWorker worker;
+  worker.set_id(id);
+  worker.set_name(std::string(1, static_cast<char>('a' + id)));
+  *worker.mutable_stages() =
+      Placed({{stage, stage, stage + 1, id, worker.name()}});
+  v1::FlowTimes& flow = *worker.mutable_flow();
+  flow = Parse<v1::FlowTimes>(flow_text);
+  flow.set_micro_batches(10);
+  flow.set_samples(40);
+  flow.set_first_unix_us(kBegin + static_cast<int64_t>(first_seconds * 1e6));
+  flow.set_last_unix_us(kBegin + static_cast<int64_t>(last_seconds * 1e6));
+  return worker;
+}
+
+// Two workers for 10 s: the first computes from 0 to 9, the second from 1 to
+// 10 but for waits.
+v1::Job TwoStages() {
+  v1::Job job = Parse<v1::Job>(R"(
+    id: 7 spec { kind: "infer" pipeline { policy: "dp" } }
+    drift { stage: 0 worker_id: 0 layer_seconds: 0.9 }
+    drift { stage: 1 worker_id: 1 layer_seconds: 0.6 })");
+  *job.add_workers() = Worker(0, 0, "compute: 9 compute_cpu: 3.6", 0, 9);
+  *job.add_workers() =
+      Worker(1, 1,
+             "compute: 6.5 compute_cpu: 2.4 other_cpu: 0.1 starved: 1.5 "
+             "in_flight: 1 latency_p50: 2 latency_p99: 3",
+             1, 10);
+  return job;
+}
+
+TEST(BenchLosses, AddUpToWhatIsMissing) {
+  const absl::StatusOr<BenchRow> row =
+      RowOf(TwoStages(), {.seconds = 1.5, .data = 0, .layers = 1.5},
+            {{"a", 0.4}, {"b", 0.4}});
+
+  ASSERT_TRUE(row.ok()) << row.status();
+  EXPECT_EQ(row->stages, 2);
+  EXPECT_EQ(row->workers, 2);
+  EXPECT_DOUBLE_EQ(row->seconds, 10);
+  EXPECT_DOUBLE_EQ(row->throughput, 4);
+  EXPECT_DOUBLE_EQ(row->speedup, 1.5);
+  EXPECT_NEAR(row->losses.fill, 2.0 / 20, 1e-9) << "a second at each end";
+  EXPECT_NEAR(row->losses.imbalance, 1.5 / 20, 1e-9);
+  // A second on its way; and compute was half a second longer than 2.4 / 0.4,
+  // of which 0.1 / 0.4 can be other threads'.
+  EXPECT_NEAR(row->losses.transfer, 1.25 / 20, 1e-9);
+  EXPECT_NEAR(row->losses.unexplained, 1 - 0.75 - 4.75 / 20, 1e-9);
+  EXPECT_DOUBLE_EQ(row->latency_p50, 2);
+  EXPECT_EQ(row->plan, "[0,1) a, [1,2) b");
+}
+
+// The second worker saved CPU while it waited, and computed 2.8 CPU seconds, 7
+// s at its share, in 6.5.
+TEST(BenchLosses, WaitsThatAQuotaGivesBackAreNoLoss) {
+  v1::Job job = TwoStages();
+  job.mutable_workers(1)->mutable_flow()->set_compute_cpu(2.8);
+  const absl::StatusOr<BenchRow> row =
+      RowOf(job, {.seconds = 1.5, .data = 0, .layers = 1.5},
+            {{"a", 0.4}, {"b", 0.4}});
+
+  ASSERT_TRUE(row.ok()) << row.status();
+  EXPECT_NEAR(row->losses.imbalance, 0.8 * 1.5 / 20, 1e-9);
+  EXPECT_NEAR(row->losses.transfer, 0.8 * 1 / 20, 1e-9);
+}
+
+// Both workers' layers took 6 CPU seconds of 10 micro-batches, which the one
+// alone does in 4.8: a fifth.
+TEST(BenchLosses, SlowdownIsWhatLayersTookBeyondOneWorkersCpu) {
+  const absl::StatusOr<BenchRow> row = RowOf(
+      TwoStages(), {.seconds = 1.5, .data = 0, .layers = 1.5, .cpu = 0.48},
+      {{"a", 0.4}, {"b", 0.4}});
+
+  ASSERT_TRUE(row.ok()) << row.status();
+  EXPECT_NEAR(row->losses.slowdown, 0.2 * 6 / 0.4 / 20, 1e-9);
+  EXPECT_NEAR(row->losses.unexplained,
+              1 - 0.75 - 4.75 / 20 - row->losses.slowdown, 1e-9);
+}
+
+// "a" alone computes with 0.4 of a core; "b" has half of that, so that its 2.4
+// CPU seconds last 12 s, not 6.
+TEST(BenchLosses, ASmallerShareOfACoreIsSlowdownToo) {
+  v1::Job job = TwoStages();
+  const BenchBaseline one{
+      .seconds = 1.5, .layers = 1.5, .cpu = 0.6, .worker = "a"};
+  const auto alike = RowOf(job, one, {{"a", 0.4}, {"b", 0.39}});
+  const auto half = RowOf(job, one, {{"a", 0.4}, {"b", 0.2}});
+
+  ASSERT_TRUE(alike.ok()) << alike.status();
+  ASSERT_TRUE(half.ok()) << half.status();
+  EXPECT_NEAR(alike->losses.slowdown, 0, 1e-9);
+  EXPECT_NEAR(half->losses.slowdown, (12.0 - 6.0) / 20, 1e-9);
+}
+
+TEST(BenchLosses, KnowsWhoWasAlone) {
+  v1::Job job = TwoStages();
+  job.mutable_workers()->RemoveLast();
+  job.mutable_drift()->RemoveLast();
+
+  const auto one = BaselineOf(job);
+
+  ASSERT_TRUE(one.ok()) << one.status();
+  EXPECT_EQ(one->worker, "a");
+  EXPECT_EQ(one->layers, 0.9);
+  EXPECT_EQ(MeanOf(*one, *one).worker, "a");
+}
+
+// The second stage's worker "b" has half of the micro-batches, "c" the others.
+TEST(BenchLosses, OfReplicasCountEveryMicroBatchOnce) {
+  v1::Job job = TwoStages();
+  *job.add_workers() = Worker(2, 1, "compute: 6", 1, 10);
+  // As the plan may have them, not in the order of their workers.
+  *job.mutable_drift() = Parse<v1::Job>(R"(
+    drift { stage: 1 worker_id: 2 layer_seconds: 1.2 }
+    drift { stage: 1 worker_id: 1 layer_seconds: 1.2 }
+    drift { stage: 0 worker_id: 0 layer_seconds: 0.9 })")
+                             .drift();
+  for (int w = 0; w < 3; ++w) {
+    v1::FlowTimes& flow = *job.mutable_workers(w)->mutable_flow();
+    flow.set_micro_batches(w == 0 ? 20 : 10);
+    flow.set_samples(w == 0 ? 80 : 40);
+  }
+  const absl::StatusOr<BenchRow> row =
+      RowOf(job, {.seconds = 2.1, .data = 0, .layers = 2.1}, {});
+
+  ASSERT_TRUE(row.ok()) << row.status();
+  EXPECT_EQ(row->stages, 2);
+  EXPECT_EQ(row->workers, 3);
+  EXPECT_DOUBLE_EQ(row->throughput, 8);
+  EXPECT_DOUBLE_EQ(row->speedup, 4.2);
+  EXPECT_NEAR(row->bound, 2.1 * 20 / (2.1 + 19 * 0.9), 1e-9);
+}
+
+TEST(BenchLosses, BoundIsThePipelinesOwn) {
+  const absl::StatusOr<BenchRow> row =
+      RowOf(TwoStages(), {.seconds = 2, .data = 0, .layers = 1.5}, {});
+
+  ASSERT_TRUE(row.ok()) << row.status();
+  EXPECT_NEAR(row->bound, 15 / (1.5 + 9 * 0.9), 1e-9);
+}
+
+// What the estimate expects a clock to show, frames included, would make the
+// bound of a busy link a low one.
+TEST(BenchLosses, BoundIsOfTheLayersNotOfWhatAPipelineAddsToThem) {
+  v1::Job job = TwoStages();
+  for (v1::StageDrift& drift : *job.mutable_drift()) {
+    drift.set_predicted_seconds(1.5);
+  }
+  const auto row = RowOf(job, {.seconds = 2, .layers = 1.5}, {});
+
+  ASSERT_TRUE(row.ok()) << row.status();
+  EXPECT_NEAR(row->bound, 15 / (1.5 + 9 * 0.9), 1e-9);
+}
+
+TEST(BenchLosses, SaysHowSteadyTheOneWorkerWas) {
+  const BenchBaseline before{.seconds = 1.9, .layers = 1.5};
+  const BenchBaseline after{.seconds = 2.1, .layers = 1.5};
+  EXPECT_NEAR(MeanOf(before, after).seconds, 2, 1e-12);
+
+  const auto row = RowOf(TwoStages(), MeanOf(before, after), {});
+  const auto alone = RowOf(TwoStages(), before, {});
+
+  ASSERT_TRUE(row.ok()) << row.status();
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  EXPECT_NEAR(row->drift, 0.1, 1e-9);
+  EXPECT_EQ(alone->drift, 0);
+}
+
+TEST(BenchLosses, StagesOfOneWorkerAreOneLoad) {
+  EXPECT_NEAR(PipelineBound(6, {1, 2, 3}, {0, 0, 1}, 100, 1),
+              600 / (6 + 99 * 3.0), 1e-9);
+  EXPECT_NEAR(PipelineBound(6, {1, 2, 3}, {0, 0, 0}, 100, 1), 1, 1e-9);
+}
+
+// Four equal stages of 3 s, eight micro-batches: the bubbles of
+// core/schedule/README.md, a worker's micro-batch being 3.
+TEST(BenchLosses, BoundKnowsTheSchedulesBubble) {
+  const auto bound = [](const std::string& schedule, int stages) {
+    std::vector<double> seconds(stages, 12.0 / stages);
+    std::vector<int64_t> worker_of(stages);
+    for (int s = 0; s < stages; ++s) worker_of[s] = s % 4;
+    return PipelineBound(12, seconds, worker_of, 8,
+                         BubblePart(schedule, stages, 4));
+  };
+  for (const std::string schedule : {"", "gpipe", "1f1b"}) {
+    EXPECT_NEAR(bound(schedule, 4), 96 / (24 + 3 * 3.0), 1e-9) << schedule;
+  }
+  EXPECT_NEAR(bound("zero-bubble", 4), 96 / (24 + 3.0), 1e-9);
+  EXPECT_NEAR(bound("interleaved-1f1b", 8), 96 / (24 + 3 * 3 / 2.0), 1e-9);
+}
+
+TEST(BenchLosses, OfTrainingAreThoseOfItsBatches) {
+  v1::Job job = TwoStages();
+  *job.mutable_spec() = Parse<v1::JobSpec>(R"(
+    kind: "train" train { batch: 20 micro_batch: 4 }
+    pipeline { policy: "dp" schedule: "1f1b" })");
+  for (v1::JobWorker& worker : *job.mutable_workers()) {
+    v1::FlowTimes& flow = *worker.mutable_flow();
+    flow.set_seconds(8);
+    flow.set_fill(1);
+    flow.set_data(0.5);
+    flow.clear_starved();
+    flow.clear_in_flight();
+    flow.set_compute_cpu(flow.compute());
+  }
+  job.mutable_workers(0)->mutable_flow()->set_latency_p50(0.25);
+  job.mutable_workers(0)->mutable_flow()->set_latency_p99(0.5);
+  const absl::StatusOr<BenchRow> row =
+      RowOf(job, {.seconds = 1.2, .data = 0.05, .layers = 1.5}, {});
+
+  ASSERT_TRUE(row.ok()) << row.status();
+  EXPECT_EQ(row->schedule, "1f1b");
+  EXPECT_DOUBLE_EQ(row->throughput, 5);
+  EXPECT_DOUBLE_EQ(row->speedup, 1.5);
+  EXPECT_NEAR(row->bound, 1.5 * 5 / (1.5 + 4 * 0.9), 1e-9);
+  EXPECT_NEAR(row->losses.fill, 2.0 / 16, 1e-9);
+  EXPECT_NEAR(row->losses.imbalance, 0.5 / 16, 1e-9)
+      << "but for the half second that one worker would wait too";
+  EXPECT_EQ(row->latency_p50, 0.25) << "where the first stage is";
+  EXPECT_EQ(row->latency_p99, 0.5);
+
+  job.mutable_spec()->mutable_pipeline()->set_schedule("pipedream");
+  EXPECT_NEAR(RowOf(job, {.seconds = 1.2, .data = 0, .layers = 1.5}, {})->bound,
+              1.5 / 0.9, 1e-9)
+      << "nothing runs empty";
+}
+
+// However long it took: some lengths once made 1.0000000000000002 of it.
+TEST(BenchLosses, AWorkerAloneIsExactlyAsFastAsItself) {
+  for (int microseconds = 1; microseconds < 2'000'000; microseconds += 997) {
+    const double seconds = microseconds / 1e6;
+    v1::Job job = TwoStages();
+    job.mutable_workers()->RemoveLast();
+    *job.mutable_workers(0) =
+        Worker(0, 0, absl::StrCat("compute: ", seconds), 0, seconds);
+    job.mutable_drift()->RemoveLast();
+    job.mutable_drift(0)->set_layer_seconds(0.3);
+    const auto alone = BaselineOf(job);
+    ASSERT_TRUE(alone.ok()) << alone.status();
+
+    EXPECT_EQ(RowOf(job, *alone, {})->speedup, 1) << seconds;
+  }
+}
+
+TEST(BenchLosses, NeedTheTimesOfEveryWorker) {
+  v1::Job job = TwoStages();
+  job.mutable_workers(1)->clear_flow();
+  const absl::Status none = RowOf(job, {1, 0, 1}, {}).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(none));
+  EXPECT_THAT(std::string(none.message()), HasSubstr("worker b"));
+
+  job = TwoStages();
+  job.mutable_drift()->RemoveLast();
+  EXPECT_THAT(std::string(RowOf(job, {1, 0, 1}, {}).status().message()),
+              HasSubstr("what the layers of stage 1 take on b"));
+  job.clear_drift();
+  job.mutable_workers()->RemoveLast();
+  EXPECT_THAT(std::string(BaselineOf(job).status().message()),
+              HasSubstr("what the layers of stage 0 take on a"));
+}
+
+TEST(BenchCases, BeginWithOneWorkerAlone) {
+  BenchOptions options;
+  options.stages = {2, 1, 4};
+  options.policies = {"equal", "dp"};
+  const std::vector<BenchCase> cases = BenchCases(options, 4);
+
+  ASSERT_EQ(cases.size(), 5u);
+  EXPECT_EQ(cases[0].stages, 1);
+  EXPECT_EQ(cases[1].stages, 2);
+  EXPECT_EQ(cases[1].policy, "equal");
+  EXPECT_EQ(cases[4].stages, 4);
+  EXPECT_EQ(cases[4].policy, "dp");
+}
+
+TEST(BenchCases, CompareStreamsWithAStreamOfOneWorker) {
+  BenchOptions options;
+  options.train = true;
+  options.stages = {1, 4};
+  options.schedules = {"pipedream", "zero-bubble"};
+  const std::vector<BenchCase> cases = BenchCases(options, 4);
+
+  ASSERT_EQ(cases.size(), 4u);
+  EXPECT_EQ(cases[0].stages, 1);
+  EXPECT_EQ(cases[0].schedule, "1f1b");
+  EXPECT_EQ(cases[1].schedule, "zero-bubble");
+  EXPECT_EQ(cases[2].stages, 1);
+  EXPECT_EQ(cases[2].schedule, "pipedream");
+  EXPECT_EQ(cases[3].stages, 4);
+}
+
+TEST(BenchCases, UseAllWorkersByDefault) {
+  const std::vector<BenchCase> cases = BenchCases({}, 3);
+
+  ASSERT_EQ(cases.size(), 2u);
+  EXPECT_EQ(cases[1].stages, 3);
+  EXPECT_EQ(cases[1].policy, "dp");
+}
+
+// Such keys were taken without a word, and written over.
+TEST(BenchSets, ThatTheBenchDecidesAreRefusedWithTheFlagToUse) {
+  const struct {
+    const char* set;
+    const char* infer;  // null: it counts
+    const char* train;
+  } kCases[] = {
+      {"kind=train", "bench train", "bench train"},
+      {"pipeline.stages=3", "--stages", "--stages"},
+      {"pipeline.policy=equal", "--policy", "--policy"},
+      {"pipeline.cuts=[1]", "--policy", "--policy"},
+      {"pipeline.schedule=gpipe", "bench train", "--schedule"},
+      {"infer.micro_batch=8", "--micro-batch", "bench infer"},
+      {"infer.samples=8", "--micro-batches", "bench infer"},
+      {"infer.outputs=true", "not kept", "bench infer"},
+      {"train.micro_batch=8", "--micro-batch", "--micro-batch"},
+      {"train.batch=8", "--micro-batches", "--micro-batches"},
+      {"train.steps=8", "bench train", "--steps"},
+      {"train.optimizer.name=adamw", "bench train", nullptr},
+      {"train.seed=8", nullptr, nullptr},
+      {"model.depth=6", nullptr, nullptr},
+      {"model.name=vit", "--model", "--model"},
+      {"pipeline.codec=bf16", nullptr, nullptr},
+      {"pipeline.stagesx=8", nullptr, nullptr},
+  };
+  for (const auto& one : kCases) {
+    for (const bool train : {false, true}) {
+      const char* const instead = train ? one.train : one.infer;
+
+      const absl::Status status = CheckBenchSets({one.set}, train);
+
+      EXPECT_EQ(status.ok(), instead == nullptr) << one.set << train;
+      if (instead == nullptr) continue;
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+      EXPECT_THAT(status.message(),
+                  AllOf(HasSubstr(one.set), HasSubstr(instead)));
+    }
+  }
+}
+
+TEST(BenchSets, AreAllNamedInOneMessage) {
+  const absl::Status status =
+      CheckBenchSets({"kind=infer", "model.depth=2", "train.steps=4"}, true);
+
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("--set kind=infer"),
+                                      HasSubstr("\n--set train.steps=4")));
+}
+
+BenchRow Row() {
+  BenchRow row;
+  row.stages = 4;
+  row.policy = "dp";
+  row.workers = 4;
+  row.plan = "[0,7) a, [7,12) b";
+  row.seconds = 32;
+  row.throughput = 12;
+  row.speedup = 3.6;
+  row.bound = 3.75;
+  row.drift = 0.01;
+  row.latency_p50 = 1.25;
+  row.latency_p99 = 2.5;
+  row.losses = {0.03, 0.02, 0.015, 0.025, 0.01};
+  return row;
+}
+
+BenchOptions Options() {
+  BenchOptions options;
+  options.model = "deit";
+  return options;
+}
+
+TEST(BenchDocument, HasTheDocumentedKeys) {
+  const json document = json::parse(ToJson(BenchDocument(Options(), {Row()})));
+
+  EXPECT_EQ(document, json::parse(R"({
+    "model": "deit", "micro_batch": 4, "micro_batches": 96,
+    "rows": [{
+      "stages": 4, "policy": "dp", "schedule": null, "workers": 4,
+      "plan": "[0,7) a, [7,12) b", "seconds": 32.0, "throughput": 12.0,
+      "speedup": 3.6, "bound": 3.75, "drift": 0.01,
+      "latency_p50_seconds": 1.25, "latency_p99_seconds": 2.5,
+      "losses": {"fill": 0.03, "imbalance": 0.02, "transfer": 0.015,
+                 "slowdown": 0.025, "unexplained": 0.01}
+    }]
+  })"));
+}
+
+TEST(BenchDocument, NamesTheScheduleOfTraining) {
+  BenchRow row = Row();
+  row.schedule = "1f1b";
+
+  const json document = json::parse(ToJson(BenchDocument(Options(), {row})));
+
+  EXPECT_EQ(document["rows"][0]["schedule"], "1f1b");
+}
+
+TEST(RenderBench, ShowsARowsNumbersUnderTheirNames) {
+  const std::string table = RenderBench({Row()});
+
+  for (const char* heading :
+       {"SAMPLES/S", "SPEEDUP", "BOUND", "OF BOUND %", "P50 MS", "P99 MS",
+        "FILL %", "IMBALANCE %", "TRANSFER %", "SLOWDOWN %", "OTHER %"}) {
+    EXPECT_THAT(table, HasSubstr(heading));
+  }
+  for (const char* cell : {"3.60", "3.75", "96.0", "1250.0", "2500.0", "3.0",
+                           "2.0", "1.5", "2.5", "1.0", "[0,7) a"}) {
+    EXPECT_THAT(table, HasSubstr(cell));
+  }
+}
+
+TEST(RenderBench, ALatencyThatIsNotKnownIsNone) {
+  BenchRow row = Row();
+  row.latency_p50 = row.latency_p99 = 0;
+
+  const std::string table = RenderBench({row});
+
+  EXPECT_THAT(table, HasSubstr("-"));
+  EXPECT_THAT(table, Not(HasSubstr("1250.0")));
+  const auto document =
+      json::parse(ToJson(BenchDocument(BenchOptions(), {row})));
+  EXPECT_TRUE(document["rows"][0]["latency_p50_seconds"].is_null());
+  EXPECT_TRUE(document["rows"][0]["latency_p99_seconds"].is_null());
+}
+
+}  // namespace
+}  // namespace paceline

@@ -1,0 +1,99 @@
+// One table of job keys: nothing is missing, nothing is made up.
+#include "client/commands/job_keys.h"
+
+#include <set>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "client/files/job_file.h"
+#include "core/model/job_keys.h"
+#include "core/rpc/convert.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "paceline/v1/types.pb.h"
+#include "tests/client/fakes.h"
+
+namespace paceline {
+namespace {
+
+using testing::HasSubstr;
+using testing::UnorderedElementsAreArray;
+
+void AddPaths(const google::protobuf::Descriptor& type,
+              const std::string& prefix, std::set<std::string>& paths) {
+  for (int f = 0; f < type.field_count(); ++f) {
+    const auto& field = *type.field(f);
+    // What is in a script is for workers to say.
+    if (field.message_type() == v1::ScriptModel::descriptor()) continue;
+    if (field.message_type() == nullptr) {
+      paths.insert(prefix + field.name());
+    } else {
+      AddPaths(*field.message_type(), prefix + field.name() + ".", paths);
+    }
+  }
+}
+
+TEST(JobKeys, AreThoseOfTheProto) {
+  std::set<std::string> wanted;
+  AddPaths(*v1::JobSpec::descriptor(), "", wanted);
+
+  std::vector<std::string> have;
+  for (const JobKey& key : JobKeys()) {
+    have.emplace_back(key.path);
+    EXPECT_TRUE(absl::EndsWith(key.meaning, ".")) << key.path;
+    const bool decided = *key.decider != '\0';
+    EXPECT_EQ(decided, absl::StartsWith(key.needs, " ")) << key.path;
+    EXPECT_EQ(decided, FindJobKey(key.decider) != nullptr) << key.path;
+  }
+
+  EXPECT_THAT(have, UnorderedElementsAreArray(wanted));
+}
+
+TEST(JobReference, IsAJobFileThatChangesNothing) {
+  const std::vector<std::string> sets = {"model.name=lenet",
+                                         "data.name=synthetic"};
+
+  const auto all =
+      ParseJobFile({.name = "keys", .text = JobReference(), .sets = sets});
+  const auto none = ParseJobFile({.name = "none", .text = "{}", .sets = sets});
+
+  ASSERT_TRUE(all.ok()) << all.status();
+  ASSERT_TRUE(none.ok()) << none.status();
+  EXPECT_EQ(ToProto(all->spec).SerializeAsString(),
+            ToProto(none->spec).SerializeAsString());
+}
+
+TEST(JobReference, SaysTypeDefaultAndWhenAKeyHasAnEffect) {
+  const std::string text = JobReference();
+
+  EXPECT_THAT(text,
+              HasSubstr("    # How much of the last update the next one keeps. "
+                        "Type: a number, in [0, 1).\n"
+                        "    # Only with train.optimizer.name sgd.\n"
+                        "    momentum: 0\n"));
+  EXPECT_THAT(text, HasSubstr("  # depth:\n"));
+  EXPECT_THAT(text, HasSubstr("# - worker:\n"));
+}
+
+TEST(JobReference, MayShowOneSection) {
+  const std::string text = JobReference("train.optimizer");
+
+  EXPECT_THAT(text, HasSubstr("\ntrain:\n\n  optimizer:\n"));
+  EXPECT_THAT(text, testing::Not(HasSubstr("epochs:")));
+  CommandBed bed;
+  EXPECT_EQ(JobKeysCommand(bed.console, "trian"), kExitUsage);
+  EXPECT_THAT(bed.err.str(), HasSubstr("did you mean 'train'?"));
+}
+
+TEST(JobReference, IsADocumentToo) {
+  const auto keys =
+      nlohmann::json::parse(ToJson(JobReferenceDocument()))["keys"];
+
+  ASSERT_EQ(keys.size(), JobKeys().size());
+  EXPECT_EQ(keys[0]["key"], "name");
+  EXPECT_EQ(keys[0]["absent"], "the model's name");
+}
+
+}  // namespace
+}  // namespace paceline

@@ -1,0 +1,351 @@
+#include "client/render/report.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/client/fakes.h"
+
+namespace paceline {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+std::vector<std::string> Keys(const json& object) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : object.items()) keys.push_back(key);
+  return keys;
+}
+
+json JobJson(const v1::Job& job) {
+  return json::parse(ToJson(ToDocument(job, /*with_curve=*/true)));
+}
+
+TEST(JobDocument, HasTheDocumentedKeys) {
+  const json job = JobJson(SucceededJob());
+
+  EXPECT_EQ(job["id"], 7);
+  EXPECT_EQ(job["state"], "succeeded");
+  EXPECT_EQ(job["step"], 20);
+  EXPECT_EQ(job["steps"], 20);
+  EXPECT_EQ(job["loss"][1], json({{"step", 10}, {"value", 1.25}}));
+  EXPECT_EQ(job["test_accuracy"], 0.90125);
+  EXPECT_EQ(job["evaluations"].size(), 2u);
+  EXPECT_EQ(job["weights_sha256"], "00ff");
+  EXPECT_EQ(job["weights_path"], "/state/jobs/7/weights.safetensors");
+  EXPECT_EQ(job["threads"], 1);
+  EXPECT_EQ(job["cpu_capability"], "avx2");
+  EXPECT_EQ(job["samples_per_second"], 640.0);
+  const json& worker = job["workers"][0];
+  EXPECT_EQ(worker["id"], 1);
+  EXPECT_EQ(worker["name"], "w1");
+  EXPECT_EQ(worker["stages"], json({0, 1}));
+  EXPECT_EQ(
+      Keys(worker["seconds"]),
+      (std::vector<std::string>{"aggregate", "backward", "data", "forward",
+                                "optimizer", "orders", "receive_wait", "send",
+                                "snapshot", "unexplained", "wall"}));
+  EXPECT_EQ(worker["seconds"]["unexplained"], 0.25);
+}
+
+TEST(JobDocument, ALossThatIsNotFiniteIsNullAndASkippedStepSaysSo) {
+  v1::Job job = SucceededJob();
+  *job.mutable_curve() = Losses({{1, NAN, true}, {2, 0.5, false}});
+
+  const json loss = JobJson(job)["loss"];
+
+  EXPECT_EQ(loss, json::parse(R"([
+    {"step": 1, "value": null, "skipped": true}, {"step": 2, "value": 0.5}])"));
+}
+
+TEST(JobDocument, CountsSkippedStepsAndTheTableOnlySaysSoWhenThereAre) {
+  v1::Job job = SucceededJob();
+  EXPECT_EQ(JobJson(job)["skipped_steps"], 0);
+  EXPECT_THAT(RenderJob(job, {}), Not(HasSubstr("skipped")));
+
+  job.set_skipped_steps(3);
+
+  EXPECT_EQ(JobJson(job)["skipped_steps"], 3);
+  EXPECT_THAT(RenderJob(job, {}), HasSubstr("skipped steps:   3\n"));
+}
+
+TEST(JobDocument, WhatIsNotThereYetIsNull) {
+  v1::Job queued;
+  queued.set_id(1);
+  queued.set_state(v1::JOB_STATE_QUEUED);
+
+  const json job = JobJson(queued);
+
+  EXPECT_EQ(job["state"], "queued");
+  EXPECT_EQ(job["loss"], json::array());
+  for (const char* key : {"test_accuracy", "weights_sha256", "weights_path",
+                          "started_unix_ms", "phase"}) {
+    ASSERT_TRUE(job.contains(key)) << key;
+    EXPECT_TRUE(job[key].is_null()) << key;
+  }
+}
+
+v1::Job Predicted(const std::string& source) {
+  v1::Job job = Parse<v1::Job>(R"(
+    estimate { step_seconds: 0.5 samples_per_second: 128 bubble_share: 0.25
+               stage_seconds: [0.01, 0.02] measured: true }
+    drift { stage: 0 predicted_seconds: 0.01 measured_seconds: 0.012
+            worker_id: 5 layer_seconds: 0.008 }
+    drift { stage: 1 predicted_seconds: 0.02 worker_id: 6 }
+    step_seconds: 0.6)");
+  job.mutable_estimate()->set_source(source);
+  return job;
+}
+
+TEST(JobDocument, HasPredictedBesideMeasured) {
+  v1::Job job = SucceededJob();
+  job.MergeFrom(Predicted("measured"));
+
+  const json document = JobJson(job);
+
+  EXPECT_EQ(document["estimate"]["step_seconds"], 0.5);
+  EXPECT_EQ(document["predicted_step_seconds"], 0.5);
+  EXPECT_EQ(document["measured_step_seconds"], 0.6);
+  EXPECT_EQ(document["drift"][0], json({{"stage", 0},
+                                        {"worker_id", 5},
+                                        {"predicted_seconds", 0.01},
+                                        {"measured_seconds", 0.012},
+                                        {"layer_seconds", 0.008}}));
+  EXPECT_TRUE(document["drift"][1]["layer_seconds"].is_null());
+  EXPECT_TRUE(document["drift"][1]["measured_seconds"].is_null());
+}
+
+TEST(JobDocument, WithoutAPredictionItIsNull) {
+  const json document = JobJson(SucceededJob());
+
+  EXPECT_TRUE(document["estimate"].is_null());
+  EXPECT_TRUE(document["predicted_step_seconds"].is_null());
+  EXPECT_TRUE(document["measured_step_seconds"].is_null());
+  EXPECT_EQ(document["drift"], json::array());
+}
+
+TEST(JobTable, ShowsPredictedBesideMeasuredAndTheirRatio) {
+  v1::Job job = SucceededJob();
+  job.MergeFrom(Predicted("layer times measured on w1"));
+
+  const std::string text = RenderJob(job, {});
+
+  EXPECT_THAT(text, HasSubstr("stage 0, a micro-batch        10.000       "
+                              "12.000   1.20\n"));
+  EXPECT_THAT(text, HasSubstr("20.000            -      -\n"));
+  EXPECT_THAT(text, HasSubstr("500.000      600.000   1.20\n"));
+  EXPECT_THAT(text, HasSubstr("predicted from: layer times measured on w1"));
+}
+
+// Issue 22, defect 27: only the documents of -o json had them.
+TEST(JobTable, HasTheLayersThatEachWorkerHolds) {
+  v1::Job job = SucceededJob();
+  *job.mutable_workers(0)->mutable_stages() =
+      Placed({{0, 0, 4, 1, "w9"}, {2, 7, 8, 1, "w9"}});
+
+  const std::string text = RenderJob(job, {});
+
+  EXPECT_THAT(text, HasSubstr("LAYERS"));
+  EXPECT_THAT(text, HasSubstr("0-3,7-7"));
+}
+
+TEST(JobDocument, CountsTheStagesThatWereChosen) {
+  v1::Job job = SucceededJob();
+
+  EXPECT_EQ(JobJson(job)["stages"], 2);
+  job.clear_workers();
+  EXPECT_EQ(JobJson(job)["stages"], 0);
+  EXPECT_THAT(RenderJob(job, {}), HasSubstr("stages not chosen yet, 1f1b"));
+}
+
+TEST(WorkerDocument, HasTheDocumentedKeys) {
+  v1::Worker worker_message = AWorker(2, "w2", v1::WORKER_STATE_BUSY);
+  worker_message.mutable_registration()->set_pid(4711);
+  worker_message.mutable_registration()->set_address("127.0.0.1:40001");
+  worker_message.set_job(3);
+  worker_message.add_stages(1);
+
+  const json worker = json::parse(ToJson(ToDocument(worker_message)));
+
+  EXPECT_EQ(worker["id"], 2);
+  EXPECT_EQ(worker["name"], "w2");
+  EXPECT_EQ(worker["pid"], 4711);
+  EXPECT_EQ(worker["state"], "busy");
+  EXPECT_EQ(worker["address"], "127.0.0.1:40001");
+  EXPECT_EQ(worker["job"], 3);
+  EXPECT_EQ(worker["stages"], json({1}));
+}
+
+TEST(JobTable, ShowsFactsCurveAccuracyAndSplit) {
+  v1::Job job = SucceededJob();
+  job.set_submitted_unix_ms(0);
+
+  EXPECT_EQ(RenderJob(job, {.columns = 10, .rows = 2}),
+            "job:             7\n"
+            "name:            first\n"
+            "kind:            train\n"
+            "state:           succeeded\n"
+            "model:           lenet\n"
+            "data:            synthetic\n"
+            "pipeline:        2 stages, 1f1b\n"
+            "step:            20/20\n"
+            "samples/s:       640\n"
+            "threads:         1\n"
+            "cpu capability:  avx2\n"
+            "took:            1 min 5 s\n"
+            "test accuracy:   0.9012\n"
+            "weights:         /state/jobs/7/weights.safetensors\n"
+            "sha256:          00ff\n"
+            "\n"
+            "loss\n"
+            "       2.5 |####\n"
+            "       0.5 |##########\n"
+            "            step 1  20\n"
+            "\n"
+            "STEP  TEST LOSS  ACCURACY  SAMPLES\n"
+            "  10     0.7500    0.8125     1000\n"
+            "  20     0.3750    0.9012     1000\n"
+            "\n"
+            "WORKER  STAGES  LAYERS   WALL S  FWD %  BWD %  SEND %  WAIT %  "
+            "GATE %  OPT %  SAVE %  DATA %  ORDERS %  OTHER %\n"
+            "w1      0,1     0-3,4-7    10.0   20.0   40.0     0.0     0.0     "
+            "0.0    0.0     0.0     0.0       0.0      2.5\n");
+}
+
+v1::ListJobsResponse Listed(const v1::Job& job) {
+  v1::ListJobsResponse jobs;
+  *jobs.add_jobs() = job;
+  return jobs;
+}
+
+// They read as training jobs: schedule 1f1b, and an accuracy after step 0.
+TEST(JobTable, OfInferenceTellsOfMicroBatchesAndOfNoSchedule) {
+  v1::Job job = SucceededJob();
+  job.mutable_spec()->set_kind(kInferKind);
+  job.set_step(24);
+  job.set_steps(25);
+  *job.mutable_evaluations() =
+      Parse<v1::Job>("evaluations { loss: 0.5 accuracy: 0.75 samples: 8 }")
+          .evaluations();
+
+  const std::string text = RenderJob(job, {});
+
+  EXPECT_THAT(text, HasSubstr("kind:            infer\n"));
+  EXPECT_THAT(text, HasSubstr("pipeline:        2 stages, forward only\n"));
+  EXPECT_THAT(text, HasSubstr("micro-batches:   24/25\n"));
+  EXPECT_THAT(text, Not(HasSubstr("STEP")));
+  EXPECT_THAT(text, HasSubstr("0.5000    0.7500        8\n"));
+  EXPECT_TRUE(JobJson(job)["schedule"].is_null());
+  EXPECT_THAT(RenderJobs(Listed(job)), HasSubstr("24/25 micro-batches"));
+  EXPECT_THAT(RenderJobs(Listed(SucceededJob())), HasSubstr("20/20 steps"));
+}
+
+TEST(JobTable, CannotBeBrokenByWhatAWorkerSays) {
+  v1::Job job = SucceededJob();
+  job.set_why("evil\n\x1b[2Jname: x");
+
+  const std::string text = RenderJob(job, {});
+
+  EXPECT_THAT(text, Not(HasSubstr("\x1b")));
+  EXPECT_THAT(text, HasSubstr("why:             evil ?[2Jname: x\n"));
+}
+
+TEST(Outcome, IsMadeForGrep) {
+  EXPECT_EQ(RenderOutcome(SucceededJob()),
+            "job 7: succeeded after 1 min 5 s\n"
+            "test accuracy: 0.9012\n"
+            "weights: /state/jobs/7/weights.safetensors\n"
+            "sha256: 00ff\n");
+}
+
+TEST(Outcome, SaysHowManyStepsOfASuccessWereSkipped) {
+  v1::Job job = SucceededJob();
+  job.set_why("2 of 20 steps were skipped");
+
+  EXPECT_THAT(RenderOutcome(job),
+              HasSubstr("succeeded after 1 min 5 s: 2 of 20 steps were "
+                        "skipped\n"));
+  EXPECT_THAT(RenderJob(job, {}),
+              HasSubstr("why:             2 of 20 steps were skipped\n"));
+}
+
+TEST(Plot, RisesAndFallsWithTheLoss) {
+  const LossCurve curve = Losses({{1, 1}, {2, 2}, {3, 3}, {4, 4}});
+
+  EXPECT_EQ(PlotLoss(curve, {.columns = 4, .rows = 2, .unicode = true}),
+            "         4 |  ▃█\n"
+            "         1 |▁▆██\n"
+            "            step 1 4\n");
+}
+
+TEST(Plot, LeavesOutWhatIsNotFinite) {
+  const LossCurve curve = Losses({{1, 1}, {2, NAN}, {3, INFINITY}, {4, 2}});
+
+  const std::string plot = PlotLoss(curve, {.columns = 4, .rows = 2});
+
+  EXPECT_THAT(plot, HasSubstr("         2 |   #\n"));
+}
+
+TEST(Plot, SaysWhenNoLossIsFinite) {
+  EXPECT_EQ(PlotLoss(Losses({{1, NAN}, {2, INFINITY}}), {}),
+            "no finite loss\n");
+  EXPECT_EQ(PlotLoss(Losses({{1, NAN}}), {}), "no finite loss\n");
+  v1::Job job = SucceededJob();
+  *job.mutable_curve() = Losses({{1, NAN, true}, {2, NAN, true}});
+
+  EXPECT_THAT(RenderJob(job, {}), HasSubstr("\nloss\nno finite loss\n"));
+}
+
+TEST(Plot, NeedsTwoPoints) {
+  EXPECT_EQ(PlotLoss(Losses({}), {}), "");
+  EXPECT_EQ(PlotLoss(Losses({{1, 1}}), {}), "");
+  EXPECT_NE(PlotLoss(Losses({{1, 1}, {2, 1}}), {}), "");
+}
+
+TEST(Plot, SurvivesStepsInAnyOrder) {
+  EXPECT_EQ(PlotLoss(Losses({{9, 1}, {1, 2}}), {}), "");
+  EXPECT_NE(PlotLoss(Losses({{1, 1}, {99, 5}, {10, 2}}), {}), "");
+}
+
+TEST(JobTable, ShowsStalenessAndVersionsOfStagesWithoutAFlush) {
+  v1::Job job = SucceededJob();
+  job.MergeFrom(Parse<v1::Job>(R"(
+    versions { stage: 0 updates: 100 skipped_updates: 1 staleness: 250
+               versions: 3 version_bytes: 3145728 }
+    versions { stage: 1 updates: 100 versions: 1 version_bytes: 1024 })"));
+
+  EXPECT_THAT(RenderJob(job, {}),
+              HasSubstr("STAGE  UPDATES  SKIPPED  STALENESS  VERSIONS"));
+  const json document = JobJson(job);
+  EXPECT_EQ(document["versions"][0], json({{"stage", 0},
+                                           {"updates", 100},
+                                           {"skipped_updates", 1},
+                                           {"staleness", 2.5},
+                                           {"versions", 3},
+                                           {"version_bytes", 3 << 20}}));
+  job.clear_versions();
+  EXPECT_THAT(RenderJob(job, {}), Not(HasSubstr("STALENESS")));
+}
+
+TEST(JobTable, ShowsThePeakOfMemoryBesideThePlanners) {
+  v1::Job job = SucceededJob();
+  EXPECT_THAT(RenderJob(job, {}), Not(HasSubstr("MEMORY OF")));
+  job.mutable_workers(0)->set_predicted_memory_bytes(2 << 20);
+  job.mutable_workers(0)->set_peak_memory_bytes(3 << 20);
+  *job.add_workers() = v1::JobWorker(job.workers(0));
+  job.mutable_workers(1)->set_name("w2");
+  job.mutable_workers(1)->clear_peak_memory_bytes();
+
+  EXPECT_THAT(RenderJob(job, {}),
+              HasSubstr("MEMORY OF  PREDICTED      PEAK  RATIO\n"
+                        "w1          2.00 MiB  3.00 MiB   1.50\n"
+                        "w2          2.00 MiB         -      -\n"));
+  const json document = JobJson(job);
+  EXPECT_EQ(document["workers"][0]["peak_memory_bytes"], 3 << 20);
+  EXPECT_EQ(document["workers"][0]["predicted_memory_bytes"], 2 << 20);
+  EXPECT_TRUE(document["workers"][1]["peak_memory_bytes"].is_null());
+}
+
+}  // namespace
+}  // namespace paceline
