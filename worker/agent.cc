@@ -21,13 +21,18 @@ Agent::Agent(AgentOptions options, RunFactory& factory, const Clock& clock)
 
 Agent::~Agent() {
   const absl::Status why = absl::CancelledError("the worker is stopping");
+  WorkerRun* run = nullptr;
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
     // A run that comes now finds this.
     if (cancel_ != nullptr) cancel_->Cancel(why);
+    run = BorrowRun();
   }
-  WithRun([&why](WorkerRun& run) { run.Cancel(why); });
+  if (run != nullptr) {
+    run->Cancel(why);
+    ReturnRun();
+  }
   compute_.Join();
 }
 
@@ -37,6 +42,7 @@ void Agent::OnWelcome(WorkerId self) {
 }
 
 void Agent::OnOrder(std::optional<RunOrder> order) {
+  WorkerRun* run = nullptr;
   std::optional<GroupOrder> group;
   absl::Status why = absl::CancelledError("the standing order has changed");
   {
@@ -61,10 +67,13 @@ void Agent::OnOrder(std::optional<RunOrder> order) {
     order_ = std::move(order);
     // A run that comes now finds this.
     if (cancel_ != nullptr && !group.has_value()) cancel_->Cancel(why);
+    // The order before this one began it: a run of this order may begin as soon
+    // as the lock is let go.
+    run = BorrowRun();
   }
-  WithRun([&](WorkerRun& run) {
-    group.has_value() ? run.OnGroup(*group) : run.Cancel(why);
-  });
+  if (run == nullptr) return;
+  group.has_value() ? run->OnGroup(*group) : run->Cancel(why);
+  ReturnRun();
 }
 
 void Agent::OnMeasure(std::optional<MeasureOrder> order) {
@@ -100,13 +109,18 @@ HeartbeatContent Agent::Heartbeat() {
   HeartbeatContent content;
   // Before anything is asked: what changes from here on is told once more.
   recorder_.BeginHeartbeat();
-  std::optional<MemberReport> member;
-  WithRun([&member](WorkerRun& run) { member = run.Member(); });
+  WorkerRun* run = nullptr;
   {
     absl::MutexLock lock(&mutex_);
+    run = BorrowRun();
     content.restarting = restarting_;
     content.stopping = leaving_;
     content.measurement = measurement_;
+  }
+  std::optional<MemberReport> member;
+  if (run != nullptr) {
+    member = run->Member();
+    ReturnRun();
   }
   recorder_.Fill(content);
   if (content.run.has_value()) {
@@ -140,15 +154,12 @@ RoundReading Agent::Rounds() const {
   return reading;
 }
 
-void Agent::WithRun(absl::FunctionRef<void(WorkerRun&)> use) const {
-  WorkerRun* run = nullptr;
-  {
-    absl::MutexLock lock(&mutex_);
-    if (run_ == nullptr) return;
-    run = run_.get();
-    ++users_;
-  }
-  use(*run);
+WorkerRun* Agent::BorrowRun() {
+  if (run_ != nullptr) ++users_;
+  return run_.get();
+}
+
+void Agent::ReturnRun() {
   absl::MutexLock lock(&mutex_);
   --users_;
 }

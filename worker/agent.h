@@ -9,7 +9,6 @@
 #include <string>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "core/base/clock.h"
@@ -110,9 +109,10 @@ class Agent {
   absl::Status RunJob(const RunOrder& order, const CancelToken& cancel);
   void Measure(const MeasureOrder& order, const CancelToken& cancel);
   void CloseRun();
-  // Calls `use` with the present run, which is not closed meanwhile, without
-  // the lock.
-  void WithRun(absl::FunctionRef<void(WorkerRun&)> use) const;
+  // The present run, or null.  It is not closed before ReturnRun(), which
+  // follows unless it is null.
+  WorkerRun* BorrowRun() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ReturnRun();
   void EndWhatIsOverdue();
   // Says so, and has the process execute itself anew, when `capability` is not
   // what it was started for.
@@ -146,7 +146,7 @@ class Agent {
   bool cancel_is_runs_ ABSL_GUARDED_BY(mutex_) = false;
   // Until it is closed; made and destroyed by the compute thread.
   std::unique_ptr<WorkerRun> run_ ABSL_GUARDED_BY(mutex_);
-  mutable int users_ ABSL_GUARDED_BY(mutex_) = 0;     // of run_, in WithRun()
+  int users_ ABSL_GUARDED_BY(mutex_) = 0;             // who have borrowed run_
   RoundStats closed_rounds_ ABSL_GUARDED_BY(mutex_);  // of runs before run_
 
   Thread compute_;

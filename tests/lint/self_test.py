@@ -63,7 +63,7 @@ class IncludeRule(LintTest):
         ("core/obs/a.cc", "<grpcpp/grpcpp.h>"),
         ("coordinator/brain.cc", '"coordinator/store/store.h"'),
         ("coordinator/brain.cc", '"coordinator/rpc/service.h"'),
-        ("coordinator/brain.h", '"paceline/v1/types.pb.h"'),
+        ("coordinator/brain.h", "<grpcpp/grpcpp.h>"),
         ("coordinator/brain.cc", "<sqlite3.h>"),
         ("coordinator/brain.cc", '"worker/link.h"'),
         ("coordinator/store/a.cc", "<grpcpp/grpcpp.h>"),
