@@ -38,8 +38,8 @@ class WorkerMetricsTest : public ::testing::Test {
     reading.running = in_group;
     reading.rounds = {in_group, rounds};
     reading.round_frames = {.frames_sent = 10,
-                            .frames_received = 20,
                             .bytes_sent = 1000,
+                            .frames_received = 20,
                             .bytes_received = 2000,
                             .frames_dropped_old = 1,
                             .frames_dropped_duplicate = 2,

@@ -17,6 +17,8 @@
 namespace paceline {
 namespace {
 
+constexpr StoreLimits kLimits{.steps = 4, .variants = 4};
+
 TEST(RoundShape, ShardsCoverTheGradientInWholeBlocks) {
   for (const size_t values : {0u, 1u, 255u, 257u, 100'000u}) {
     for (const int shards : {1, 3, 64}) {
@@ -84,7 +86,7 @@ TEST(RoundPart, GivesTheGradientBackWhenTheLastUserIsGone) {
 
 TEST(RoundStore, FindsResultsByTheirBytesWhoeverSentThem) {
   BlockPool pool(0);
-  RoundStore store(RoundShape(1000, 1, Codec::kRaw), pool);
+  RoundStore store(RoundShape(1000, 1, Codec::kRaw), pool, kLimits);
   const PayloadKey key{PayloadKey::Kind::kResult, 3, 0, 17};
   const auto payload = store.Incoming(MemberOf(1), key, 4000);
   std::fill(payload->mutable_bytes().begin(), payload->mutable_bytes().end(),
@@ -102,7 +104,7 @@ TEST(RoundStore, FindsResultsByTheirBytesWhoeverSentThem) {
 
 TEST(RoundStore, KeepsAFewResultsOfOneSenderOnly) {
   BlockPool pool(0);
-  RoundStore store(RoundShape(1000, 1, Codec::kRaw), pool);
+  RoundStore store(RoundShape(1000, 1, Codec::kRaw), pool, kLimits);
   int given = 0;
   for (uint64_t i = 0; i < 100; ++i) {
     given += store.Incoming(MemberOf(1), {PayloadKey::Kind::kResult, 3, 0, i},
@@ -114,7 +116,7 @@ TEST(RoundStore, KeepsAFewResultsOfOneSenderOnly) {
 
 TEST(RoundStore, KeepsResultsOfAFewStepsOfOneSenderOnly) {
   BlockPool pool(0);
-  RoundStore store(RoundShape(1000, 1, Codec::kRaw), pool);
+  RoundStore store(RoundShape(1000, 1, Codec::kRaw), pool, kLimits);
   const auto given = [&store](const MemberId& from, int64_t step) {
     return store.Incoming(from, {PayloadKey::Kind::kResult, step, 0, 7},
                           4000) != nullptr;
