@@ -262,7 +262,7 @@ absl::StatusOr<PipedreamAnswer> PlanPipedream(const GraphProfile& graph,
                                               const PipedreamRequest& request) {
   PACELINE_RETURN_IF_ERROR(CheckRequest(request));
   const LevelOptions options = OptionsOf(request);
-  const LevelAnswer solved = SolveLevels(space, options);
+  const LevelAnswer solved = PipedreamLevels(space, options).Solve();
   if (solved.runs.empty()) return NothingFits(graph, space, request.machines);
   PipedreamAnswer answer = AnswerOf(space, request, options, solved);
   answer.why = WhyOf(graph, request, answer);

@@ -1,7 +1,7 @@
 // The cost model and the two-level planning of PipeDream's released optimizer,
 // so that results can be compared with it.  Pure.
 //
-// Inside a machine stages cost what core/plan/pipedream/levels.h says.  Then a
+// Inside a machine stages cost what core/plan/pipedream/row.h says.  Then a
 // run of states on M machines, each holding the same row of stages, takes
 //   (row + 4 (M - 1) / M W / B) / M
 // and, transfers counted, no less than 2 x / (B M) of the boundaries before and
@@ -69,11 +69,12 @@ inline constexpr int kMostInnerDevices = 64;
 
 // Optimal under the formula above, in memory and time, but for the last digits;
 // same arguments, same answer.  Single level of n, s states in c chains:
-// O(s n^2 c).  Inner level of n, outer level of N: that for each state that a
-// run may end at and each number of devices that may come after it, for a few
-// bounds on the seconds.  Published profiles on 4x4 take up to 3 ms of one
-// core, 1,000 states in a row on 16x16 with memory that binds 1 s, in two
-// branches 8 s (2026-11-24).
+// O(s n^2 c).  Inner level of n, outer level of N: up to O(s^3 N) steps of a
+// byte or two for each time that is asked (16 at once on most CPUs), and O(s
+// n^2 c) for each state that runs in question end at, as a rule a few dozen:
+// 1,000 states on 16x16 take 0.1 to 1.7 s of one core; on 16x64 with memory
+// that binds 3 to 12 s, nearly all of it in PipedreamFits at times far above
+// the least (2026-11-21).
 //
 // Errors:
 //   InvalidArgument    CheckMachines'; too many devices in a level

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/random.h"
+#include "core/plan/pipedream/fits.h"
 #include "core/plan/pipedream/graph_profile.h"
 #include "core/plan/pipedream/levels.h"
 #include "gtest/gtest.h"
@@ -187,7 +188,7 @@ TEST(PipedreamLevels, AreAsGoodAsPlainTables) {
     const LevelOptions options = RandomOptions(random, space);
 
     const double least = PlainLevels(space, options).Least();
-    const LevelAnswer answer = SolveLevels(space, options);
+    const LevelAnswer answer = PipedreamLevels(space, options).Solve();
 
     ASSERT_EQ(std::isfinite(answer.seconds), std::isfinite(least))
         << i << " " << Text(options);
@@ -227,8 +228,27 @@ TEST(PipedreamLevels, CountMoreDevicesThanAByteHolds) {
     const double least = PlainLevels(space, options).Least();
 
     ASSERT_TRUE(std::isfinite(least)) << memory;
-    EXPECT_NEAR(SolveLevels(space, options).seconds / least, 1, kRounding)
+    EXPECT_NEAR(PipedreamLevels(space, options).Solve().seconds / least, 1,
+                kRounding)
         << memory;
+  }
+}
+
+TEST(PipedreamFits, FindsNoPlanBelowTheLeastSecondsAndOneFromThere) {
+  SplitMix64 random(8);
+  for (int i = 0; i < 50; ++i) {
+    const GraphProfile graph = Blocks(random);
+    const StateSpace space = *StatesOf(graph);
+    LevelOptions options = RandomOptions(random, space);
+    options.bytes_per_second = HUGE_VAL;  // nothing to synchronise: exact
+    const double least = PlainLevels(space, options).Least();
+    if (!std::isfinite(least)) continue;
+    PipedreamFits fits(space, options);
+
+    EXPECT_TRUE(fits.Solve(2 * least));
+    fits.Narrow();
+    EXPECT_TRUE(fits.Solve(least * (1 + kRounding))) << Text(options);
+    EXPECT_FALSE(fits.Solve(least * (1 - kRounding))) << Text(options);
   }
 }
 
