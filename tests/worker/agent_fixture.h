@@ -12,10 +12,9 @@
 #include "absl/synchronization/notification.h"
 #include "gtest/gtest.h"
 #include "tests/support/fake_clock.h"
-#include "tests/support/fake_engine.h"
 #include "tests/support/memory_link.h"
+#include "tests/worker/fake_run_factory.h"
 #include "worker/agent.h"
-#include "worker/data/open.h"
 #include "worker/gate_desk.h"
 
 namespace paceline {
@@ -74,14 +73,10 @@ class CountedLink final : public Link {
 };
 
 // A worker alone in its plan.  Keeps the names of what is uploaded.
-class LonelyFactory final : public RunFactory {
+class LonelyFactory final : public FakeRunFactory {
  public:
   void SetThreads(int threads) override { threads_ = threads; }
 
-  absl::StatusOr<std::unique_ptr<StageEngine>> MakeEngine(
-      const EngineOptions& options) override {
-    return std::make_unique<FakeEngine>(options);
-  }
   absl::StatusOr<ScriptModel> ReadScript(const JobSpec& spec) override {
     script_begun_.Notify();
     if (script_ends_ != nullptr) script_ends_->WaitForNotification();
@@ -128,9 +123,6 @@ class LonelyFactory final : public RunFactory {
         MakeLocalGateClient(std::make_shared<GateDesk>(
             train_, train_.steps, static_cast<int>(wiring.stages.size())))};
   }
-  absl::Status OpenGate(const Fence&, const GateOptions&) override {
-    return absl::OkStatus();
-  }
   absl::Status UploadWeights(const Fence&, const std::vector<TensorPart>& parts,
                              const CancelToken& cancel) override {
     if (upload_blocks_) return cancel.Pause(kLongest);
@@ -156,22 +148,17 @@ class LonelyFactory final : public RunFactory {
 class AgentTest : public ::testing::Test {
  protected:
   RunOrder Order(int64_t job) {
-    RunOrder order;
-    order.fence = {JobId{job}, 1, 1};
-    order.spec.model.name = "mlp";
-    order.spec.model.hidden = {6};
-    order.spec.data.name = "synthetic";
-    order.spec.data.shape = {1, 3, 3};
-    order.spec.data.train_samples = 32;
-    order.spec.data.test_samples = 8;
-    order.spec.train.steps = 4;
-    order.spec.train.batch = 8;
-    order.spec.train.micro_batch = 4;
-    const auto model = DescribeModel(order.spec.model, order.spec.data.shape,
-                                     order.spec.data.classes);
-    order.stages = {
-        {0, {0, static_cast<int>(model->layers.size())}, kSelf, "w", "h:1"}};
-    order.cpu_capability = "avx2";
+    JobSpec spec;
+    spec.model.name = "mlp";
+    spec.model.hidden = {6};
+    spec.data.name = "synthetic";
+    spec.data.shape = {1, 3, 3};
+    spec.data.train_samples = 32;
+    spec.data.test_samples = 8;
+    spec.train.steps = 4;
+    spec.train.batch = 8;
+    spec.train.micro_batch = 4;
+    RunOrder order = WholeModelOrder({JobId{job}, 1, 1}, spec, kSelf);
     order.threads = 3;
     factory_.train_ = order.spec.train;
     return order;

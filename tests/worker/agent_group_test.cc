@@ -10,10 +10,9 @@
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/support/fake_engine.h"
+#include "tests/worker/fake_run_factory.h"
 #include "tests/worker/training_group.h"
 #include "worker/agent.h"
-#include "worker/data/open.h"
 
 namespace paceline {
 namespace {
@@ -24,37 +23,15 @@ using ::testing::HasSubstr;
 constexpr absl::Duration kLongest = absl::Seconds(30);
 
 // Groups only.  Thread-safe, as the compute thread uses it and tests look.
-class GroupFactory final : public RunFactory {
+class GroupFactory final : public FakeRunFactory {
  public:
   explicit GroupFactory(MemoryRoundNetwork& network) : network_(network) {}
 
-  void SetThreads(int) override {}
-  absl::StatusOr<std::unique_ptr<StageEngine>> MakeEngine(
-      const EngineOptions& options) override {
-    return std::make_unique<FakeEngine>(options);
-  }
-  absl::StatusOr<ScriptModel> ReadScript(const JobSpec&) override {
-    return absl::UnimplementedError("no scripts here");
-  }
-  absl::StatusOr<std::vector<NamedTensor>> ReadWeights(
-      const ModelSpec&, const ModelDescription&, const LayerRange&) override {
-    return absl::UnimplementedError("no weights here");
-  }
-  absl::StatusOr<std::unique_ptr<BatchSource>> OpenData(
-      const JobSpec& spec, const Turns& turns) override {
-    return OpenBatchSource(spec, turns);
-  }
   absl::StatusOr<std::unique_ptr<RoundTransport>> ConnectGroup(
       const Fence& fence, const MemberId& self, RoundSink* sink) override {
     const absl::MutexLock lock(&mutex_);
     attempts_.push_back(fence.attempt);
     return network_.Connect(self, sink);
-  }
-  absl::StatusOr<RunConnections> Connect(const RunWiring&) override {
-    return absl::UnimplementedError("no pipelines here");
-  }
-  absl::Status OpenGate(const Fence&, const GateOptions&) override {
-    return absl::UnimplementedError("no pipelines here");
   }
   absl::Status UploadWeights(const Fence&, const std::vector<TensorPart>&,
                              const CancelToken&) override {
@@ -109,17 +86,8 @@ class GroupAgent {
 
   void Order(const JobSpec& spec, const GroupOrder& group,
              int64_t attempt = 1) {
-    RunOrder order;
-    order.fence = {JobId{1}, attempt, attempt};
-    order.spec = spec;
-    const auto model =
-        DescribeModel(spec.model, spec.data.shape, spec.data.classes);
-    order.stages = {{0,
-                     {0, static_cast<int>(model->layers.size())},
-                     self_.worker,
-                     "w",
-                     "h:1"}};
-    order.cpu_capability = "avx2";
+    RunOrder order =
+        WholeModelOrder({JobId{1}, attempt, attempt}, spec, self_.worker);
     order.group = group;
     agent_->OnOrder(std::move(order));
   }

@@ -22,7 +22,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "paceline/v1/coordinator.grpc.pb.h"
-#include "worker/run_factory.h"
+#include "tests/worker/fake_run_factory.h"
 
 namespace paceline {
 namespace {
@@ -30,6 +30,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr absl::Duration kLongest = absl::Seconds(30);
+constexpr int64_t kWorker = 5;
 
 using Stream =
     grpc::ServerReaderWriter<v1::CoordinatorMessage, v1::WorkerMessage>;
@@ -78,6 +79,20 @@ class Talk {
 // What a coordinator does with one stream, and how it ends it.
 using Scene = std::function<grpc::Status(Talk&)>;
 
+// Welcomes the worker, does `then`, and stays to its end.
+Scene Served(std::function<void(Talk&)> then) {
+  return [then = std::move(then)](Talk& talk) {
+    talk.Read();
+    talk.Welcome(kWorker);
+    then(talk);
+    talk.ReadBeat([](const auto&) { return false; });
+    return grpc::Status::OK;
+  };
+}
+
+// The first heartbeat of a stream.
+bool IsFirst(const v1::Heartbeat& beat) { return beat.sequence() == 1; }
+
 // Plays one scene a stream; the last one again and again.
 class ScriptedCoordinator final : public v1::Coordinator::Service {
  public:
@@ -119,54 +134,21 @@ class ScriptedCoordinator final : public v1::Coordinator::Service {
   int streams_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// No engine, no data, no neighbours: every run fails, which a heartbeat says.
-class NothingToRunOn final : public RunFactory {
+// Every run fails, which a heartbeat says.
+class NothingToRunOn final : public FakeRunFactory {
  public:
-  void SetThreads(int) override {}
   absl::StatusOr<std::unique_ptr<StageEngine>> MakeEngine(
       const EngineOptions&) override {
     return absl::UnimplementedError("no engine here");
   }
-  absl::StatusOr<ScriptModel> ReadScript(const JobSpec&) override {
-    return absl::UnimplementedError("no scripts here");
-  }
-  absl::StatusOr<std::vector<NamedTensor>> ReadWeights(
-      const ModelSpec&, const ModelDescription&, const LayerRange&) override {
-    return absl::UnimplementedError("no files here");
-  }
-  absl::StatusOr<std::unique_ptr<BatchSource>> OpenData(const JobSpec&,
-                                                        const Turns&) override {
-    return absl::UnimplementedError("no data here");
-  }
-  absl::StatusOr<RunConnections> Connect(const RunWiring&) override {
-    return absl::UnimplementedError("no neighbours here");
-  }
-  absl::Status OpenGate(const Fence&, const GateOptions&) override {
-    return absl::UnimplementedError("no gate here");
-  }
-  absl::Status UploadWeights(const Fence&, const std::vector<TensorPart>&,
-                             const CancelToken&) override {
-    return absl::UnimplementedError("no weights here");
-  }
 };
 
-constexpr int64_t kWorker = 5;
-
 RunOrder OrderOfJob(int64_t job) {
-  RunOrder order;
-  order.fence = {JobId{job}, 1, 1};
-  order.spec.model.name = "mlp";
-  order.spec.model.hidden = {4};
-  order.spec.data.name = "synthetic";
-  const auto model = DescribeModel(order.spec.model, order.spec.data.shape,
-                                   order.spec.data.classes);
-  order.stages = {{0,
-                   {0, static_cast<int>(model->layers.size())},
-                   WorkerId{kWorker},
-                   "w",
-                   "h:1"}};
-  order.cpu_capability = "default";
-  return order;
+  JobSpec spec;
+  spec.model.name = "mlp";
+  spec.model.hidden = {4};
+  spec.data.name = "synthetic";
+  return WholeModelOrder({JobId{job}, 1, 1}, spec, WorkerId{kWorker});
 }
 
 bool HasFailed(const v1::Heartbeat& beat) {
@@ -175,7 +157,7 @@ bool HasFailed(const v1::Heartbeat& beat) {
 
 AgentOptions PlainOptions() {
   AgentOptions options;
-  options.cpu_capability = "default";
+  options.cpu_capability = "avx2";
   return options;
 }
 
@@ -246,15 +228,11 @@ TEST(AttachClient, RegistersFirstAndIsAttachedWhenWelcome) {
 TEST(AttachClient, CarriesOrdersOutAndReportsThem) {
   v1::Heartbeat failed;
   absl::Notification done;
-  ScriptedCoordinator coordinator({[&](Talk& talk) {
-    talk.Read();
-    talk.Welcome(kWorker);
+  ScriptedCoordinator coordinator({Served([&](Talk& talk) {
     talk.Order(OrderOfJob(9));
     failed = talk.ReadBeat(HasFailed);
     done.Notify();
-    talk.Read();
-    return grpc::Status::OK;
-  }});
+  })});
   Worker worker(coordinator.address());
 
   ASSERT_TRUE(Await(done));
@@ -265,18 +243,14 @@ TEST(AttachClient, CarriesOrdersOutAndReportsThem) {
 TEST(AttachClient, DropsAnOrderThatMakesNoSenseAndStays) {
   absl::Notification done;
   int64_t job = 0;
-  ScriptedCoordinator coordinator({[&](Talk& talk) {
-    talk.Read();
-    talk.Welcome(kWorker);
+  ScriptedCoordinator coordinator({Served([&](Talk& talk) {
     RunOrder wrong = OrderOfJob(8);
     wrong.stages[0].stage = 3;
     talk.Order(wrong);
     talk.Order(OrderOfJob(9));
     job = talk.ReadBeat(HasFailed).run().job();
     done.Notify();
-    talk.Read();
-    return grpc::Status::OK;
-  }});
+  })});
   Worker worker(coordinator.address());
 
   ASSERT_TRUE(Await(done));
@@ -332,14 +306,10 @@ TEST(AttachClient, TriesAgainWhenTheNameIsTaken) {
          talk.Read();
          return grpc::Status(grpc::StatusCode::ALREADY_EXISTS, "taken");
        },
-       [&](Talk& talk) {
-         talk.Read();
-         talk.Welcome(kWorker);
-         talk.ReadBeat([](const auto& beat) { return beat.sequence() == 1; });
+       Served([&](Talk& talk) {
+         talk.ReadBeat(IsFirst);
          welcomed.Notify();
-         talk.Read();
-         return grpc::Status::OK;
-       }});
+       })});
   Worker worker(coordinator.address());
 
   ASSERT_TRUE(Await(welcomed));
@@ -360,13 +330,8 @@ TEST(AttachClient, SaysOnceThatTheNameIsTakenByWhom) {
     return grpc::Status(grpc::StatusCode::ALREADY_EXISTS,
                         "the name w1 is held by a live worker at h2:7401");
   };
-  ScriptedCoordinator coordinator({taken, taken, taken, [&](Talk& talk) {
-                                     talk.Read();
-                                     talk.Welcome(kWorker);
-                                     welcomed.Notify();
-                                     talk.Read();
-                                     return grpc::Status::OK;
-                                   }});
+  ScriptedCoordinator coordinator(
+      {taken, taken, taken, Served([&](Talk&) { welcomed.Notify(); })});
   {
     Worker worker(coordinator.address());
     EXPECT_TRUE(Await(welcomed));
@@ -408,19 +373,15 @@ TEST(AttachClient, AttachesAgainWhenAHeartbeatWasRefused) {
   const Scene refuses_a_beat = [](Talk& talk) {
     talk.Read();
     talk.Welcome(kWorker);
-    talk.ReadBeat([](const auto& beat) { return beat.sequence() == 1; });
+    talk.ReadBeat(IsFirst);
     return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
                         "measurement: latency_seconds is nan");
   };
   ScriptedCoordinator coordinator(
-      {refuses_a_beat, refuses_a_beat, [&](Talk& talk) {
-         talk.Read();
-         talk.Welcome(kWorker);
-         talk.ReadBeat([](const auto& beat) { return beat.sequence() == 1; });
+      {refuses_a_beat, refuses_a_beat, Served([&](Talk& talk) {
+         talk.ReadBeat(IsFirst);
          again.Notify();
-         talk.Read();
-         return grpc::Status::OK;
-       }});
+       })});
   Worker worker(coordinator.address());
 
   ASSERT_TRUE(Await(again));
@@ -428,52 +389,28 @@ TEST(AttachClient, AttachesAgainWhenAHeartbeatWasRefused) {
   EXPECT_FALSE(worker.refused());
 }
 
-TEST(AttachClient, WaitsUntilTheAnnouncedRestartIsAcknowledged) {
-  absl::Notification attached, acknowledged;
-  ScriptedCoordinator coordinator({[&](Talk& talk) {
-    talk.Read();
-    talk.Welcome(kWorker);
-    talk.ReadBeat([](const auto& beat) { return beat.sequence() == 1; });
-    attached.Notify();
-    const v1::Heartbeat goodbye =
-        talk.ReadBeat([](const auto& beat) { return beat.restarting(); });
-    talk.ReadBeat([](const auto& beat) { return beat.restarting(); });
-    acknowledged.Notify();
-    talk.Ack(goodbye.sequence());
-    talk.ReadBeat([](const auto&) { return false; });
-    return grpc::Status::OK;
-  }});
-  Worker worker(coordinator.address());
-  ASSERT_TRUE(Await(attached));
+TEST(AttachClient, WaitsUntilTheCoordinatorKnowsThatItRestartsOrStops) {
+  for (const bool restarts : {true, false}) {
+    const auto says_so = [restarts](const v1::Heartbeat& beat) {
+      return restarts ? beat.restarting() : beat.stopping();
+    };
+    absl::Notification attached, acknowledged;
+    ScriptedCoordinator coordinator({Served([&](Talk& talk) {
+      talk.ReadBeat(IsFirst);
+      attached.Notify();
+      const v1::Heartbeat goodbye = talk.ReadBeat(says_so);
+      acknowledged.Notify();
+      talk.Ack(goodbye.sequence());
+    })});
+    Worker worker(coordinator.address());
+    ASSERT_TRUE(Await(attached));
 
-  worker.agent().AnnounceRestart();
-  worker.client().AwaitEndKnown(kLongest);
+    if (restarts) worker.agent().AnnounceRestart();
+    if (!restarts) worker.agent().AnnounceStop();
+    worker.client().AwaitEndKnown(kLongest);
 
-  EXPECT_TRUE(acknowledged.HasBeenNotified());
-}
-
-// Issue 22, defect 26.
-TEST(AttachClient, WaitsUntilTheCoordinatorKnowsThatItStops) {
-  absl::Notification attached, acknowledged;
-  ScriptedCoordinator coordinator({[&](Talk& talk) {
-    talk.Read();
-    talk.Welcome(kWorker);
-    talk.ReadBeat([](const auto& beat) { return beat.sequence() == 1; });
-    attached.Notify();
-    const v1::Heartbeat goodbye =
-        talk.ReadBeat([](const auto& beat) { return beat.stopping(); });
-    acknowledged.Notify();
-    talk.Ack(goodbye.sequence());
-    talk.ReadBeat([](const auto&) { return false; });
-    return grpc::Status::OK;
-  }});
-  Worker worker(coordinator.address());
-  ASSERT_TRUE(Await(attached));
-
-  worker.agent().AnnounceStop();
-  worker.client().AwaitEndKnown(kLongest);
-
-  EXPECT_TRUE(acknowledged.HasBeenNotified());
+    EXPECT_TRUE(acknowledged.HasBeenNotified());
+  }
 }
 
 TEST(AttachClient, DoesNotWaitForACoordinatorThatIsNotThere) {

@@ -1,10 +1,6 @@
-// CIFAR files, good and bad, through the public door: OpenBatchSource.
-#include <sys/stat.h>
-
+// CIFAR files, good and bad, through OpenBatchSource.
 #include "core/model/data_sets.h"
-#include "gmock/gmock.h"
 #include "tests/worker/data_files.h"
-#include "worker/data/open.h"
 
 namespace paceline {
 namespace {
@@ -30,7 +26,7 @@ std::string Byte(int value) { return std::string(1, static_cast<char>(value)); }
 
 // Five training files of one record, and one test file of two; record i has
 // the label i.
-class CifarTest : public ::testing::Test {
+class CifarTest : public DataTest {
  protected:
   CifarTest() {
     for (int i = 0; i < 5; ++i) {
@@ -45,22 +41,10 @@ class CifarTest : public ::testing::Test {
     spec_.train.batch = 5;
     spec_.train.micro_batch = 5;
   }
-
-  std::string Refusal() {
-    const absl::Status status = OpenBatchSource(spec_).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
-    return std::string(status.message());
-  }
-
-  TempFolder folder_;
-  JobSpec spec_;
 };
 
 TEST_F(CifarTest, ReadsPixelsAndLabelsOfEveryFile) {
-  const auto source = OpenBatchSource(spec_);
-  ASSERT_TRUE(source.ok()) << source.status();
-
-  const auto all = WalkAll(**source);
+  const auto all = WalkAll(spec_);
 
   ASSERT_EQ(all.size(), 2u);
   EXPECT_EQ(all[0][0].shape, (Shape{5, 3, 32, 32}));
@@ -81,10 +65,7 @@ TEST_F(CifarTest, TakesTheFineLabelsOfAHundredClasses) {
   folder_.Write("test.bin", Record(Byte(3) + Byte(0), 1));
   spec_.data = DefaultDataSpec("cifar100");
   spec_.data.path = folder_.path();
-  const auto source = OpenBatchSource(spec_);
-  ASSERT_TRUE(source.ok()) << source.status();
-
-  const auto all = WalkAll(**source);
+  const auto all = WalkAll(spec_);
 
   EXPECT_EQ(all[0][1].As<int64_t>()[0], 99);
   EXPECT_NEAR(all[0][0].As<float>()[0],
@@ -95,10 +76,8 @@ TEST_F(CifarTest, MovesAndMirrorsTrainingImagesOnly) {
   spec_.data.crop = "random";
   spec_.data.flip = 0.5;
   spec_.train.epochs = 40;
-  const auto source = OpenBatchSource(spec_);
-  ASSERT_TRUE(source.ok()) << source.status();
   bool moved = false, mirrored = false;
-  for (const TensorList& tensors : WalkAll(**source)) {
+  for (const TensorList& tensors : WalkAll(spec_)) {
     for (int64_t i = 0; i < tensors[0].shape[0]; ++i) {
       const auto values = tensors[0].As<float>().subspan(i * kPixels, kPixels);
       const auto record = static_cast<int>(tensors[1].As<int64_t>()[i]);
@@ -131,15 +110,6 @@ TEST_F(CifarTest, MovesAndMirrorsTrainingImagesOnly) {
   EXPECT_TRUE(moved && mirrored);
 }
 
-TEST_F(CifarTest, NamesAFileThatIsMissing) {
-  std::filesystem::remove(folder_.Path("data_batch_4.bin"));
-
-  const absl::Status status = OpenBatchSource(spec_).status();
-
-  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("data_batch_4.bin"));
-}
-
 TEST_F(CifarTest, RefusesHalfARecord) {
   folder_.Write("data_batch_2.bin", Record(Byte(1), 1).substr(1));
   EXPECT_THAT(Refusal(), AllOf(HasSubstr("data_batch_2.bin: has 3072 bytes"),
@@ -153,16 +123,6 @@ TEST_F(CifarTest, NamesALabelThatIsNoClass) {
 
   EXPECT_THAT(Refusal(), AllOf(HasSubstr("test_batch.bin"),
                                HasSubstr("label 10 of record 1")));
-}
-
-TEST_F(CifarTest, RefusesAPipeAndAFolder) {
-  const std::string path = folder_.Path("test_batch.bin");
-  std::filesystem::remove(path);
-  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
-  EXPECT_THAT(Refusal(), HasSubstr("not a regular file"));
-  std::filesystem::remove(path);
-  std::filesystem::create_directory(path);
-  EXPECT_THAT(Refusal(), HasSubstr("not a regular file"));
 }
 
 // Mapped into memory, such a file would end the worker.

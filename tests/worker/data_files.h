@@ -1,4 +1,4 @@
-// For the tests of worker/data: a folder that goes away, a source walked whole.
+// For the tests of worker/data: a job on files of a folder that goes away.
 #pragma once
 
 #include <unistd.h>
@@ -10,9 +10,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/pictures.h"
 #include "worker/batch_source.h"
+#include "worker/data/open.h"
 
 namespace paceline {
 
@@ -56,6 +58,13 @@ inline std::vector<TensorList> WalkAll(BatchSource& source) {
   }
 }
 
+// The same of a job's data; nothing, and a failure, where that does not open.
+inline std::vector<TensorList> WalkAll(const JobSpec& spec) {
+  const auto source = OpenBatchSource(spec);
+  EXPECT_TRUE(source.ok()) << source.status();
+  return source.ok() ? WalkAll(**source) : std::vector<TensorList>();
+}
+
 // Every byte of them.
 inline std::string BytesOf(const std::vector<TensorList>& all) {
   std::string bytes;
@@ -67,5 +76,18 @@ inline std::string BytesOf(const std::vector<TensorList>& all) {
   }
   return bytes;
 }
+
+class DataTest : public ::testing::Test {
+ protected:
+  // What opening says.
+  std::string Refusal() {
+    const absl::Status status = OpenBatchSource(spec_).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    return std::string(status.message());
+  }
+
+  TempFolder folder_;
+  JobSpec spec_;
+};
 
 }  // namespace paceline

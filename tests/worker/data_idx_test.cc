@@ -1,6 +1,6 @@
-// IDX files, good and bad, through the public door: OpenBatchSource.
+// IDX files, good and bad, through OpenBatchSource; and files that are not
+// there, of every data set.
 #include <sys/stat.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #include <cstdint>
@@ -10,12 +10,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "core/model/data_sets.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "tests/worker/data_files.h"
 #include "worker/data/byte_images.h"
-#include "worker/data/open.h"
 
 namespace paceline {
 namespace {
@@ -23,6 +20,11 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+
+constexpr char kImages[] = "train-images-idx3-ubyte";
+constexpr char kLabels[] = "train-labels-idx1-ubyte";
+constexpr char kTestImages[] = "t10k-images-idx3-ubyte";
+constexpr char kTestLabels[] = "t10k-labels-idx1-ubyte";
 
 // Header and values of an IDX file of bytes.
 std::string Idx(const std::vector<uint32_t>& sizes, const std::string& values) {
@@ -50,100 +52,58 @@ std::string Zipped(const std::string& bytes) {
   return zipped;
 }
 
-// Three training and two test images of 2x2, in a folder that goes away.
-class IdxTest : public ::testing::Test {
+// 0, 1, 2, ...
+std::string Pixels(int count) {
+  std::string pixels;
+  for (int i = 0; i < count; ++i) pixels += static_cast<char>(i);
+  return pixels;
+}
+
+// Three training and two test images of 2x2.
+class IdxTest : public DataTest {
  protected:
   IdxTest() {
-    std::string pattern = absl::StrCat(::testing::TempDir(), "/idxXXXXXX");
-    folder_ = mkdtemp(pattern.data());
-    Write("train-images-idx3-ubyte", Idx({3, 2, 2}, Pixels(12)));
-    Write("train-labels-idx1-ubyte", Idx({3}, {2, 0, 1}));
-    Write("t10k-images-idx3-ubyte", Idx({2, 2, 2}, Pixels(8)));
-    Write("t10k-labels-idx1-ubyte", Idx({2}, {1, 2}));
+    folder_.Write(kImages, Idx({3, 2, 2}, Pixels(12)));
+    folder_.Write(kLabels, Idx({3}, {2, 0, 1}));
+    folder_.Write(kTestImages, Idx({2, 2, 2}, Pixels(8)));
+    folder_.Write(kTestLabels, Idx({2}, {1, 2}));
     spec_.data.name = "idx";
-    spec_.data.path = folder_;
+    spec_.data.path = folder_.path();
     spec_.data.shape = {1, 2, 2};
     spec_.data.classes = 3;
     spec_.train.batch = 2;
     spec_.train.micro_batch = 2;
   }
 
-  ~IdxTest() override {
-    for (const std::string& path : written_) unlink(path.c_str());
-    rmdir(folder_.c_str());
-  }
-
-  // 0, 1, 2, ...
-  static std::string Pixels(int count) {
-    std::string pixels;
-    for (int i = 0; i < count; ++i) pixels += static_cast<char>(i);
-    return pixels;
-  }
-
-  std::string Path(const std::string& name) const {
-    return absl::StrCat(folder_, "/", name);
-  }
-
-  void Write(const std::string& name, const std::string& bytes) {
-    std::ofstream(Path(name), std::ios::binary) << bytes;
-    written_.push_back(Path(name));
-  }
-
-  void Remove(const std::string& name) { unlink(Path(name).c_str()); }
-
-  // The error of opening; fails the test when there is none.
-  absl::Status Refusal() {
-    const absl::Status status = OpenBatchSource(spec_).status();
-    EXPECT_FALSE(status.ok());
-    return status;
-  }
-
   // What opening says when the training images are `bytes`.
   std::string RefusalOfImages(const std::string& bytes) {
-    Write("train-images-idx3-ubyte", bytes);
-    const absl::Status status = Refusal();
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
-    EXPECT_THAT(std::string(status.message()),
-                HasSubstr(Path("train-images-idx3-ubyte")));
-    return std::string(status.message());
+    folder_.Write(kImages, bytes);
+    const std::string why = Refusal();
+    EXPECT_THAT(why, HasSubstr(folder_.Path(kImages)));
+    return why;
   }
 
-  std::string folder_;
-  std::vector<std::string> written_;
-  JobSpec spec_;
-};
-
-// All values and labels of a walk, in order.
-struct Walked {
-  std::vector<float> values;
-  std::vector<int64_t> labels;
-};
-
-Walked WalkThrough(BatchSource& source) {
-  Walked walked;
-  for (;;) {
-    const auto batch = source.NextBatch();
-    EXPECT_TRUE(batch.ok()) << batch.status();
-    if (!batch.ok() || !batch->has_value()) return walked;
-    for (int i = 0; i < (*batch)->micro_batches; ++i) {
-      const auto tensors = source.NextMicroBatch();
-      EXPECT_TRUE(tensors.ok()) << tensors.status();
-      if (!tensors.ok()) return walked;
-      for (const float value : (*tensors)[0].As<float>()) {
+  // All values and labels of a walk, in order.
+  struct Walked {
+    std::vector<float> values;
+    std::vector<int64_t> labels;
+  };
+  Walked Walk() {
+    Walked walked;
+    for (const TensorList& tensors : WalkAll(spec_)) {
+      for (const float value : tensors[0].As<float>()) {
         walked.values.push_back(value);
       }
-      for (const int64_t label : (*tensors)[1].As<int64_t>()) {
+      for (const int64_t label : tensors[1].As<int64_t>()) {
         walked.labels.push_back(label);
       }
     }
+    return walked;
   }
-}
+};
 
 TEST_F(IdxTest, ScalesPixelsAndKeepsLabelsWithTheirImages) {
-  const auto source = OpenBatchSource(spec_);
-  ASSERT_TRUE(source.ok()) << source.status();
-
-  const Walked walked = WalkThrough(**source);
+  const Walked walked = Walk();
 
   const std::vector<int32_t> order = SampleOrder(spec_.train.seed, 0, 3);
   const std::vector<int64_t> labels = {2, 0, 1};
@@ -159,139 +119,70 @@ TEST_F(IdxTest, ScalesPixelsAndKeepsLabelsWithTheirImages) {
 }
 
 TEST_F(IdxTest, GivesTensorsOfTheShapeThatEnginesExpect) {
-  const auto source = OpenBatchSource(spec_);
-  ASSERT_TRUE(source.ok()) << source.status();
-  ASSERT_TRUE((*source)->NextBatch().ok());
+  const TensorList tensors = WalkAll(spec_).at(0);
 
-  const auto tensors = (*source)->NextMicroBatch();
-
-  ASSERT_TRUE(tensors.ok()) << tensors.status();
-  ASSERT_EQ(tensors->size(), 2u);
-  EXPECT_EQ((*tensors)[0].dtype, DType::kF32);
-  EXPECT_THAT((*tensors)[0].shape, ElementsAre(2, 1, 2, 2));
-  EXPECT_EQ((*tensors)[1].dtype, DType::kI64);
-  EXPECT_THAT((*tensors)[1].shape, ElementsAre(2));
+  ASSERT_EQ(tensors.size(), 2u);
+  EXPECT_EQ(tensors[0].dtype, DType::kF32);
+  EXPECT_THAT(tensors[0].shape, ElementsAre(2, 1, 2, 2));
+  EXPECT_EQ(tensors[1].dtype, DType::kI64);
+  EXPECT_THAT(tensors[1].shape, ElementsAre(2));
 }
 
 TEST_F(IdxTest, ReadsZippedFilesAsIfTheyWerePlain) {
-  const auto plain = OpenBatchSource(spec_);
-  ASSERT_TRUE(plain.ok()) << plain.status();
-  for (const std::string name :
-       {"train-images-idx3-ubyte", "t10k-labels-idx1-ubyte"}) {
-    std::ifstream file(Path(name), std::ios::binary);
+  const std::vector<float> plain = Walk().values;
+  for (const std::string name : {kImages, kTestLabels}) {
+    std::ifstream file(folder_.Path(name), std::ios::binary);
     const std::string bytes((std::istreambuf_iterator<char>(file)), {});
-    Write(name + ".gz", Zipped(bytes));
-    Remove(name);
+    folder_.Write(name + ".gz", Zipped(bytes));
+    std::filesystem::remove(folder_.Path(name));
   }
 
-  const auto zipped = OpenBatchSource(spec_);
-
-  ASSERT_TRUE(zipped.ok()) << zipped.status();
-  EXPECT_EQ(WalkThrough(**zipped).values, WalkThrough(**plain).values);
+  EXPECT_EQ(Walk().values, plain);
 }
 
-TEST_F(IdxTest, ScalesByTheJobsOwnStatistics) {
+TEST_F(IdxTest, ScalesByTheJobsOrTheSetsStatistics) {
   spec_.data.mean = {0.25};
   spec_.data.deviation = {2};
-  const auto source = OpenBatchSource(spec_);
-  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_EQ(Walk().values[12], (0.0f - 0.25f) / 2.0f);
 
-  const Walked walked = WalkThrough(**source);
-
-  EXPECT_EQ(walked.values[12], (0.0f - 0.25f) / 2.0f);
-}
-
-TEST_F(IdxTest, ScalesFashionMnistByItsOwnStatistics) {
-  Write("train-images-idx3-ubyte", Idx({1, 28, 28}, std::string(784, '\0')));
-  Write("train-labels-idx1-ubyte", Idx({1}, {2}));
-  Write("t10k-images-idx3-ubyte", Idx({0, 28, 28}, ""));
-  Write("t10k-labels-idx1-ubyte", Idx({0}, ""));
+  folder_.Write(kImages, Idx({1, 28, 28}, std::string(784, '\0')));
+  folder_.Write(kLabels, Idx({1}, {2}));
+  folder_.Write(kTestImages, Idx({0, 28, 28}, ""));
+  folder_.Write(kTestLabels, Idx({0}, ""));
   spec_.data = DefaultDataSpec("fashion-mnist");
-  spec_.data.path = folder_;
-  const auto source = OpenBatchSource(spec_);
-  ASSERT_TRUE(source.ok()) << source.status();
-
-  const Walked walked = WalkThrough(**source);
-
-  EXPECT_EQ(walked.values[12], (0.0f - 0.2860f) / 0.3530f);
+  spec_.data.path = folder_.path();
+  EXPECT_EQ(Walk().values[12], (0.0f - 0.2860f) / 0.3530f);
 }
 
-TEST_F(IdxTest, NamesAMissingFileAndWhatToDo) {
-  Remove("t10k-labels-idx1-ubyte");
-
-  const absl::Status status = Refusal();
-
-  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(
-      std::string(status.message()),
-      AllOf(HasSubstr(Path("t10k-labels-idx1-ubyte")), HasSubstr("data.path")));
-}
-
-TEST_F(IdxTest, NamesTheFolderThatDoesNotExist) {
-  spec_.data.path = Path("nowhere");
-
-  const absl::Status status = Refusal();
-
-  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(std::string(status.message()), HasSubstr(Path("nowhere")));
-}
-
-// Reading a pipe nobody writes to would hang the worker for good.
-TEST_F(IdxTest, RefusesAPipe) {
-  Remove("train-images-idx3-ubyte");
-  ASSERT_EQ(mkfifo(Path("train-images-idx3-ubyte").c_str(), 0600), 0);
-
-  EXPECT_THAT(std::string(Refusal().message()),
-              HasSubstr("not a regular file"));
-}
-
-TEST_F(IdxTest, RefusesWhatIsNotIdx) {
-  EXPECT_THAT(RefusalOfImages("\x89PNG\r\n and so on"),
-              HasSubstr("not an IDX file"));
-  EXPECT_THAT(RefusalOfImages(""), HasSubstr("not an IDX file"));
-  EXPECT_THAT(RefusalOfImages(std::string(3, '\0')),
-              HasSubstr("not an IDX file"));
-}
-
-TEST_F(IdxTest, RefusesOtherTypesAndRanks) {
-  std::string floats = Idx({3, 2, 2}, Pixels(12));
-  floats[2] = 0x0d;
-  EXPECT_THAT(RefusalOfImages(floats), HasSubstr("type 0xd"));
-  EXPECT_THAT(RefusalOfImages(Idx({}, "")), HasSubstr("0 dimensions"));
-  EXPECT_THAT(RefusalOfImages(Idx(std::vector<uint32_t>(200, 1), "x")),
-              HasSubstr("200 dimensions"));
-}
-
-TEST_F(IdxTest, RefusesAFileCutShort) {
+TEST_F(IdxTest, RefusesFilesThatAreNotWhatTheySay) {
   const std::string whole = Idx({3, 2, 2}, Pixels(12));
-  EXPECT_THAT(RefusalOfImages(whole.substr(0, whole.size() - 1)),
-              AllOf(HasSubstr("got 11"), HasSubstr("says 12")));
-  EXPECT_THAT(RefusalOfImages(whole.substr(0, 9)),
-              HasSubstr("cut short in its header"));
-}
-
-TEST_F(IdxTest, RefusesAFileThatGoesOn) {
-  EXPECT_THAT(RefusalOfImages(Idx({3, 2, 2}, Pixels(13))), HasSubstr("longer"));
-}
-
-TEST_F(IdxTest, RefusesEveryTruncationOfAZippedFile) {
-  const std::string zipped = Zipped(Idx({3, 2, 2}, Pixels(12)));
+  std::string floats = whole;
+  floats[2] = 0x0d;
+  const std::string zipped = Zipped(whole);
+  std::string damaged = zipped;
+  damaged[damaged.size() - 6] ^= 1;  // its CRC
+  const std::pair<std::string, const char*> kBad[] = {
+      {"\x89PNG\r\n and so on", "not an IDX file"},
+      {"", "not an IDX file"},
+      {std::string(3, '\0'), "not an IDX file"},
+      {floats, "type 0xd"},
+      {Idx({}, ""), "0 dimensions"},
+      {Idx(std::vector<uint32_t>(200, 1), "x"), "200 dimensions"},
+      {whole.substr(0, whole.size() - 1), "got 11"},
+      {whole.substr(0, 9), "cut short in its header"},
+      {Idx({3, 2, 2}, Pixels(13)), "longer"},
+      {damaged, "damaged gzip"},
+      {Idx({~0u, ~0u, ~0u}, "x"), "impossible size"},
+      // Of sizes that nobody can allocate.
+      {Idx({1u << 28, 1u << 28, 1}, "x"), "shape [268435456, 1]"},
+  };
+  for (const auto& [bytes, why] : kBad) {
+    EXPECT_THAT(RefusalOfImages(bytes), HasSubstr(why));
+  }
   for (size_t length = 0; length < zipped.size(); ++length) {
     SCOPED_TRACE(length);
     RefusalOfImages(zipped.substr(0, length));
   }
-}
-
-TEST_F(IdxTest, RefusesAZippedFileThatIsDamaged) {
-  std::string zipped = Zipped(Idx({3, 2, 2}, Pixels(12)));
-  zipped[zipped.size() - 6] ^= 1;  // its CRC
-
-  EXPECT_THAT(RefusalOfImages(zipped), HasSubstr("damaged gzip"));
-}
-
-TEST_F(IdxTest, RefusesSizesThatOverflow) {
-  EXPECT_THAT(RefusalOfImages(Idx({~0u, ~0u, ~0u}, "x")),
-              HasSubstr("impossible size"));
 }
 
 // What a file has need not be read to see that it is not the job's: a gzipped
@@ -308,134 +199,113 @@ TEST_F(IdxTest, RefusesByTheHeaderAlone) {
     EXPECT_THAT(refusal({1u << 28, 28, 28}), HasSubstr("shape [28, 28]"));
     EXPECT_THAT(refusal({1u << 31, 2, 2}), HasSubstr("2147483648 samples"));
   }
-  Write("train-images-idx3-ubyte", Idx({3, 2, 2}, Pixels(12)));
-  Write("train-labels-idx1-ubyte", Zipped(Idx({1u << 31}, {2, 0, 1})));
+  folder_.Write(kImages, Idx({3, 2, 2}, Pixels(12)));
+  folder_.Write(kLabels, Zipped(Idx({1u << 31}, {2, 0, 1})));
 
-  EXPECT_THAT(std::string(Refusal().message()),
-              HasSubstr("2147483648 labels for the 3 images"));
+  EXPECT_THAT(Refusal(), HasSubstr("2147483648 labels for the 3 images"));
 }
 
 TEST_F(IdxTest, RefusesMoreImagesThanThereIsMemoryFor) {
   ByteImageOptions options;
-  options.folder = folder_;
+  options.folder = folder_.path();
   options.shape = spec_.data.shape;
   options.classes = spec_.data.classes;
   options.channels.resize(1);
   options.most_bytes = 12;
   ASSERT_TRUE(ByteImages::OpenIdx(options).ok()) << "just enough";
   // Cut short: nobody sees that.
-  Write("t10k-images-idx3-ubyte", Zipped(Idx({4, 2, 2}, Pixels(1))));
+  folder_.Write(kTestImages, Zipped(Idx({4, 2, 2}, Pixels(1))));
 
   const absl::Status status = ByteImages::OpenIdx(options).status();
 
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
   EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr(Path("t10k-images-idx3-ubyte")),
-                    HasSubstr("16 bytes"), HasSubstr("memory for 12")));
+              AllOf(HasSubstr(folder_.Path(kTestImages)), HasSubstr("16 bytes"),
+                    HasSubstr("memory for 12")));
 }
 
-TEST_F(IdxTest, RefusesImagesOfAnotherShape) {
+TEST_F(IdxTest, RefusesLabelsAndShapesThatDoNotFit) {
+  const std::pair<std::string, const char*> kBad[] = {
+      {Idx({4}, {2, 0, 1, 1}), "4 labels for the 3 images"},
+      {Idx({3, 1}, {2, 0, 1}), "2 dimensions"},
+      {Idx({3}, {2, 3, 7}), "label 3 of sample 1"},
+      {Idx({3}, {2, 3, 7}), "set data.classes to 8 or more"},
+  };
+  for (const auto& [labels, why] : kBad) {
+    folder_.Write(kLabels, labels);
+    EXPECT_THAT(Refusal(), HasSubstr(why));
+  }
   spec_.data.shape = {1, 4, 1};
-  EXPECT_THAT(std::string(Refusal().message()),
-              AllOf(HasSubstr("[2, 2]"), HasSubstr("[1, 4, 1]")));
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("[2, 2]"), HasSubstr("[1, 4, 1]")));
 }
 
-TEST_F(IdxTest, RefusesCountsThatDiffer) {
-  Write("train-labels-idx1-ubyte", Idx({4}, {2, 0, 1, 1}));
+TEST_F(IdxTest, NeedsTrainingSamplesAndNoOthers) {
+  folder_.Write(kTestImages, Idx({0, 2, 2}, ""));
+  folder_.Write(kTestLabels, Idx({0}, ""));
+  EXPECT_EQ(Walk().labels.size(), 3u);
 
-  EXPECT_THAT(std::string(Refusal().message()),
-              HasSubstr("4 labels for the 3 images"));
+  folder_.Write(kImages, Idx({0, 2, 2}, ""));
+  folder_.Write(kLabels, Idx({0}, ""));
+  EXPECT_THAT(Refusal(), HasSubstr("no training samples"));
 }
 
-TEST_F(IdxTest, RefusesLabelsOfTwoDimensions) {
-  Write("train-labels-idx1-ubyte", Idx({3, 1}, {2, 0, 1}));
-
-  EXPECT_THAT(std::string(Refusal().message()), HasSubstr("2 dimensions"));
-}
-
-TEST_F(IdxTest, NamesTheLabelThatIsNoClass) {
-  Write("train-labels-idx1-ubyte", Idx({3}, {2, 3, 7}));
-
-  EXPECT_THAT(std::string(Refusal().message()),
-              AllOf(HasSubstr("label 3 of sample 1"),
-                    HasSubstr("set data.classes to 8 or more")));
-}
-
-TEST_F(IdxTest, RefusesAnEmptyTrainingSet) {
-  Write("train-images-idx3-ubyte", Idx({0, 2, 2}, ""));
-  Write("train-labels-idx1-ubyte", Idx({0}, ""));
-
-  EXPECT_THAT(std::string(Refusal().message()),
-              HasSubstr("no training samples"));
-}
-
-TEST_F(IdxTest, TakesAnEmptyTestSet) {
-  Write("t10k-images-idx3-ubyte", Idx({0, 2, 2}, ""));
-  Write("t10k-labels-idx1-ubyte", Idx({0}, ""));
-
-  const auto source = OpenBatchSource(spec_);
-
-  ASSERT_TRUE(source.ok()) << source.status();
-  EXPECT_EQ(WalkThrough(**source).labels.size(), 3u);
-}
-
-TEST_F(IdxTest, RefusesAFolderInPlaceOfAFile) {
-  Remove("train-images-idx3-ubyte");
-  ASSERT_EQ(mkdir(Path("train-images-idx3-ubyte").c_str(), 0777), 0);
-
-  EXPECT_THAT(std::string(Refusal().message()),
-              HasSubstr(Path("train-images-idx3-ubyte")));
-
-  rmdir(Path("train-images-idx3-ubyte").c_str());
-}
-
-TEST_F(IdxTest, NeedsAPath) {
-  spec_.data.path = "";
-
-  EXPECT_THAT(std::string(Refusal().message()), HasSubstr("data.path"));
-}
-
-TEST(OpenBatchSource, NamesAnUnknownDataSet) {
-  JobSpec spec;
-  spec.data.name = "imagenot";
-
-  const absl::Status status = OpenBatchSource(spec).status();
-
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("'imagenot'"));
-}
-
-constexpr auto kTakeAny = [](const IdxFile&) { return absl::OkStatus(); };
-
-TEST(ReadIdx, RefusesAHugePromiseWithoutAllocatingIt) {
-  const std::string path =
-      absl::StrCat(::testing::TempDir(), "/lying-idx-", getpid());
-  // 2^56 values: an allocation of that size would end the test.
-  std::ofstream(path, std::ios::binary)
-      << Idx({1u << 28, 1u << 28}, "twelve bytes");
-
-  const auto idx = ReadIdx(path, kTakeAny);
-  unlink(path.c_str());
-
-  EXPECT_TRUE(absl::IsInvalidArgument(idx.status())) << idx.status();
-  EXPECT_THAT(std::string(idx.status().message()), HasSubstr("got 12"));
-}
-
-TEST(ReadIdx, ReadsValuesThatTakeSeveralChunks) {
-  const std::string path =
-      absl::StrCat(::testing::TempDir(), "/big-idx-", getpid());
+TEST_F(IdxTest, ReadsValuesThatTakeSeveralChunks) {
   std::string values(5'000'001, '\0');
   for (size_t i = 0; i < values.size(); ++i) {
     values[i] = static_cast<char>(i * 31 >> 3);
   }
-  std::ofstream(path, std::ios::binary)
-      << Zipped(Idx({static_cast<uint32_t>(values.size())}, values));
+  folder_.Write("big", Zipped(Idx({5'000'001}, values)));
 
-  const auto idx = ReadIdx(path, kTakeAny);
-  unlink(path.c_str());
+  const auto idx = ReadIdx(folder_.Path("big"),
+                           [](const IdxFile&) { return absl::OkStatus(); });
 
   ASSERT_TRUE(idx.ok()) << idx.status();
   EXPECT_TRUE(std::string(idx->values.begin(), idx->values.end()) == values);
+}
+
+class OpenData : public DataTest {};
+
+TEST_F(OpenData, NamesAFileThatIsMissing) {
+  const std::pair<const char*, const char*> kFirstFile[] = {
+      {"idx", kImages},
+      {"cifar10", "data_batch_1.bin"},
+      {"cifar100", "train.bin"},
+      {"imagefolder", ""},
+      {"text", ""},
+      {"text-labels", ""},
+      {"text-pairs", ""}};
+  for (const auto& [name, file] : kFirstFile) {
+    spec_.data = DefaultDataSpec(name);
+    spec_.data.path = folder_.Path("nowhere");
+
+    const absl::Status status = OpenBatchSource(spec_).status();
+
+    EXPECT_TRUE(absl::IsNotFound(status)) << name << ": " << status;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr(spec_.data.path), HasSubstr(file)));
+  }
+  spec_.data.path = "";
+  EXPECT_THAT(Refusal(), HasSubstr("data.path"));
+  spec_.data.name = "imagenot";
+  EXPECT_THAT(Refusal(), HasSubstr("'imagenot'"));
+}
+
+// Whoever reads a pipe that nobody writes to hangs for good.
+TEST_F(OpenData, RefusesAPipeAndAFolderInPlaceOfAFile) {
+  const std::pair<const char*, const char*> kFirstFile[] = {
+      {"idx", kImages},
+      {"cifar10", "data_batch_1.bin"},
+      {"text-labels", "train.txt"}};
+  for (const auto& [name, file] : kFirstFile) {
+    spec_.data = DefaultDataSpec(name);
+    spec_.data.path = folder_.path();
+    const std::string path = folder_.Path(file);
+    ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+    EXPECT_THAT(Refusal(), HasSubstr("not a regular file")) << name;
+    std::filesystem::remove(path);
+    std::filesystem::create_directory(path);
+    EXPECT_THAT(Refusal(), HasSubstr("not a regular file")) << name;
+  }
 }
 
 }  // namespace

@@ -45,6 +45,7 @@ inline std::vector<float> PartValues(int member, int64_t step, size_t count) {
 struct PartOutcome {
   bool is_void = false;
   int64_t divisor = 0;
+  std::vector<int64_t> divisors;  // [shards]
   std::vector<float> values;
 
   friend bool operator==(const PartOutcome&, const PartOutcome&) = default;
@@ -82,7 +83,10 @@ inline std::map<int64_t, PartOutcome> ComputeParts(GroupMember& member,
       exchange.FinishPart(plan.samples);
     } else if (turn->kind == RoundTurn::Kind::kApply) {
       exchange.AwaitPartReleased();
-      PartOutcome outcome{turn->result.is_void(), turn->divisor, {}};
+      PartOutcome outcome{turn->result.is_void(), turn->divisor, {}, {}};
+      for (const ShardResult& shard : turn->result.shards) {
+        outcome.divisors.push_back(shard.divisor);
+      }
       if (!outcome.is_void) {
         outcome.values.resize(values);
         WriteResult(*turn, exchange.shape(), absl::MakeSpan(outcome.values));
@@ -126,19 +130,6 @@ class ExchangeGroup {
 
   void Begin() {
     for (auto& member : members_) member->exchange.OnGroup(MakeGroup(view_));
-  }
-  // Without some.
-  void Change(const std::vector<int>& left) {
-    std::vector<ViewMember> members;
-    for (const ViewMember& member : view_.members) {
-      for (const int number : left) {
-        if (member.id == MemberOf(number)) members.push_back(member);
-      }
-    }
-    view_ = MakeView(view_.id.counter + 1, members);
-    for (const int number : left) {
-      members_[number]->exchange.OnGroup(MakeGroup(view_));
-    }
   }
   std::vector<std::map<int64_t, PartOutcome>> Run(
       const std::vector<PartPlan>& plans) {

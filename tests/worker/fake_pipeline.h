@@ -7,8 +7,11 @@
 #include <vector>
 
 #include "core/model/catalog.h"
+#include "gtest/gtest.h"
 #include "tests/support/fake_engine.h"
 #include "tests/support/pipeline_harness.h"
+#include "tests/support/schedule_builder.h"
+#include "tests/support/wrapped_engine.h"
 #include "worker/data/open.h"
 
 namespace paceline {
@@ -49,6 +52,46 @@ inline JobSpec SmallTokenJob(const ModelSpec& model, int64_t tokens) {
   spec.train.optimizer.name = "adamw";
   spec.train.learning_rate.base = 0.01;
   return spec;
+}
+
+// Every synchronous schedule ends, on each of the placements that it is made
+// for, with the bytes of one stage.  Batches of five micro-batches, the last
+// one of one.
+inline void ExpectTheSameBytesEverywhere(
+    PipelineRequest (*make)(const std::string& schedule,
+                            std::vector<int> worker_of),
+    const std::vector<std::vector<int>>& placements) {
+  const auto alone = RunPipeline(make("gpipe", {0}));
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  EXPECT_LT(alone->steps[alone->steps.size() - 2].loss,
+            alone->steps.front().loss);
+  for (const char* schedule :
+       {"gpipe", "1f1b", "interleaved-1f1b", "zero-bubble"}) {
+    for (const std::vector<int>& worker_of : placements) {
+      if (!IsMadeFor(schedule, 5, worker_of)) continue;
+      const auto outcome = RunPipeline(make(schedule, worker_of));
+
+      ASSERT_TRUE(outcome.ok()) << outcome.status();
+      EXPECT_EQ(outcome->weights, alone->weights)
+          << schedule << " on " << worker_of.size() << " stages";
+      ASSERT_EQ(outcome->steps.size(), alone->steps.size());
+      for (size_t i = 0; i < alone->steps.size(); ++i) {
+        EXPECT_EQ(outcome->steps[i].loss, alone->steps[i].loss);
+        EXPECT_EQ(outcome->steps[i].gradient_norm,
+                  alone->steps[i].gradient_norm);
+      }
+    }
+  }
+}
+
+// Makes an Engine of one stage, and FakeEngines of the others.
+template <typename Engine>
+auto OnStage(int stage) {
+  return [stage](const EngineOptions& options)
+             -> absl::StatusOr<std::unique_ptr<StageEngine>> {
+    if (options.stage != stage) return std::make_unique<FakeEngine>(options);
+    return std::make_unique<Engine>(options);
+  };
 }
 
 }  // namespace paceline

@@ -238,21 +238,5 @@ TEST_F(GossipExchangeTest, ACopyThatIsNotWhatItSaysIsNotTaken) {
   EXPECT_EQ(exchange->Stats().refused_results, 1);
 }
 
-TEST_F(GossipExchangeTest, LetsGoOfACopyForAJoinerThatIsGone) {
-  const View view = MakeView(1, {{MemberOf(0), 0}});
-  exchange->OnGroup(MakeGroup(view, {MemberOf(1)}));
-  exchange->OnMessage(From(1, CopyRequest{}), nullptr);
-  while (!exchange->TryTakeCopy().has_value()) observer.AwaitChange();
-  auto state = RoundPayload::Make(kStateBytes);
-  MarkAllReady(*state);
-  const std::weak_ptr<RoundPayload> kept = state;
-  exchange->SendState(0, 7, std::move(state));
-
-  exchange->OnGroup(MakeGroup(view));
-
-  for (int i = 0; i < 500 && !kept.expired(); ++i) observer.AwaitChange();
-  EXPECT_TRUE(kept.expired());
-}
-
 }  // namespace
 }  // namespace paceline

@@ -53,61 +53,33 @@ class WorkerOptionsTest : public ::testing::Test {
   int exit_code_ = -1;
 };
 
-TEST_F(WorkerOptionsTest, TheFileFillsWhatNothingElseSays) {
-  Configure("listen = \"h:1\"\nname = \"n1\"\ninsecure = true\n");
-
-  const auto options = Parse({});
-
-  ASSERT_TRUE(options.has_value());
-  EXPECT_EQ(options->listen, "h:1");
-  EXPECT_EQ(options->name, "n1");
-  EXPECT_TRUE(options->insecure);
-  EXPECT_EQ(options->http, WorkerOptions().http);
-}
-
-TEST_F(WorkerOptionsTest, TheEnvironmentIsAboveTheFile) {
-  Configure("listen = \"file:1\"\nname = \"n1\"\ninsecure = true\n");
+TEST_F(WorkerOptionsTest, AFlagIsAboveTheEnvironmentWhichIsAboveTheFile) {
+  Configure(
+      "listen = \"file:1\"\nname = \"n1\"\ninsecure = true\n"
+      "http = \"file:9\"\nstate = \"/file\"\n");
   SetEnvironment("LISTEN", "environment:2");
   SetEnvironment("INSECURE", "false");
+  SetEnvironment("HTTP", "environment:9");
+  SetEnvironment("STATE", "");  // says nothing
 
-  const auto options = Parse({});
+  const auto options = Parse({"--http=flag:4"});
 
   ASSERT_TRUE(options.has_value());
+  EXPECT_EQ(options->http, "flag:4");
   EXPECT_EQ(options->listen, "environment:2");
   EXPECT_FALSE(options->insecure);
   EXPECT_EQ(options->name, "n1");
+  EXPECT_EQ(options->state, "/file");
+  EXPECT_EQ(options->advertise, WorkerOptions().advertise);
 }
 
-TEST_F(WorkerOptionsTest, AFlagIsAboveBoth) {
-  Configure("listen = \"file:1\"\nhttp = \"file:9\"\n");
-  SetEnvironment("LISTEN", "environment:2");
-
-  const auto options = Parse({"--listen", "flag:3", "--http=flag:4"});
-
-  ASSERT_TRUE(options.has_value());
-  EXPECT_EQ(options->listen, "flag:3");
-  EXPECT_EQ(options->http, "flag:4");
-}
-
-TEST_F(WorkerOptionsTest, AnEmptyVariableSaysNothing) {
-  Configure("listen = \"file:1\"\n");
-  SetEnvironment("LISTEN", "");
-
-  EXPECT_EQ(Parse({})->listen, "file:1");
-}
-
-TEST_F(WorkerOptionsTest, TheEnvironmentMayNameTheFile) {
-  Configure("listen = \"file:1\"\n");
-  SetEnvironment("CONFIG", file_);
-
-  EXPECT_EQ(ParseAsIs({})->listen, "file:1");
-}
-
-TEST_F(WorkerOptionsTest, AFlagNamesAnotherFileThanTheEnvironment) {
+TEST_F(WorkerOptionsTest, TheEnvironmentOrAFlagNamesTheFile) {
   Configure("listen = \"file:1\"\n");
   SetEnvironment("CONFIG", "/nowhere.toml");
+  EXPECT_EQ(Parse({})->listen, "file:1") << "the flag";
 
-  EXPECT_EQ(Parse({})->listen, "file:1");
+  SetEnvironment("CONFIG", file_);
+  EXPECT_EQ(ParseAsIs({})->listen, "file:1");
 }
 
 TEST_F(WorkerOptionsTest, AFileThatIsNamedAndMissingIsAMistake) {

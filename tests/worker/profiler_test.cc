@@ -112,16 +112,24 @@ class ProfilerTest : public testing::Test {
   std::vector<LayerRange> ranges_;
 };
 
+// Of layers of 100, 200 and 300 bytes.
 TEST_F(ProfilerTest, TellsLayersAndDirectionsApart) {
   const auto layers = Profile(SmallModel(3));
 
   ASSERT_TRUE(layers.ok()) << layers.status();
   ASSERT_THAT(*layers, SizeIs(3));
-  EXPECT_NEAR((*layers)[1].forward.wall, 0.001, 1e-9);
-  EXPECT_NEAR((*layers)[1].forward.cpu, 0.0005, 1e-9);
-  EXPECT_NEAR((*layers)[1].backward.wall, 0.002, 1e-9);
-  EXPECT_NEAR((*layers)[1].forward.spread, 0, 1e-9);
-  EXPECT_EQ((*layers)[1].name, "layer1");
+  const LayerMeasurement& middle = (*layers)[1];
+  EXPECT_NEAR(middle.forward.wall, 0.001, 1e-9);
+  EXPECT_NEAR(middle.forward.cpu, 0.0005, 1e-9);
+  EXPECT_NEAR(middle.backward.wall, 0.002, 1e-9);
+  EXPECT_NEAR(middle.forward.spread, 0, 1e-9);
+  EXPECT_EQ(middle.name, "layer1");
+  EXPECT_EQ(middle.kept_bytes, 100) << "as allocated";
+  EXPECT_NEAR(middle.update_seconds, 0.001, 1e-9) << "by its parameters";
+  EXPECT_NEAR((*layers)[2].update_seconds, 0.0015, 1e-9);
+  EXPECT_NEAR((*layers)[2].forward.wall, 0.006, 1e-9) << "with the loss";
+  EXPECT_EQ((*layers)[0].output_bytes, 8);
+  EXPECT_NEAR(facts_.cpu_share, 0.5, 1e-6) << "of the thread";
 }
 
 // Over noise max-pooling would take longer than over what it will see.
@@ -144,27 +152,6 @@ TEST_F(ProfilerTest, TakesImagesThatAreSmoothAndHalfEmpty) {
   EXPECT_NE(std::vector<float>(values.begin(), values.begin() + 784),
             std::vector<float>(values.begin() + 784, values.end()))
       << "each its own image";
-}
-
-TEST_F(ProfilerTest, CountsTheLossToTheLastLayer) {
-  const auto layers = Profile(SmallModel(2));
-
-  EXPECT_NEAR((*layers)[1].forward.wall, 0.006, 1e-9);
-}
-
-TEST_F(ProfilerTest, SplitsTheUpdateByParameters) {
-  const auto layers = Profile(SmallModel(2));  // 100 and 200 bytes
-
-  EXPECT_NEAR((*layers)[0].update_seconds, 0.001, 1e-9);
-  EXPECT_NEAR((*layers)[1].update_seconds, 0.002, 1e-9);
-}
-
-TEST_F(ProfilerTest, ReportsWhatALayerKeepsAsAllocated) {
-  const auto layers = Profile(SmallModel(3));
-
-  EXPECT_EQ((*layers)[0].kept_bytes, 100);
-  EXPECT_EQ((*layers)[2].kept_bytes, 100);
-  EXPECT_EQ((*layers)[0].output_bytes, 8);
 }
 
 TEST_F(ProfilerTest, StopsAtItsBudgetButNotBeforeTheLeastRuns) {
@@ -251,12 +238,6 @@ TEST(ProfileLayers, GivesAGradientForEachFloatThatCrosses) {
   }
 }
 
-TEST_F(ProfilerTest, TellsWhatShareOfACpuTheThreadGot) {
-  ASSERT_TRUE(Profile(SmallModel(2)).ok());
-
-  EXPECT_NEAR(facts_.cpu_share, 0.5, 1e-6);
-}
-
 // Every reading costs 10 us; after 2 ms of them come 3 ms of pause, if at all.
 class StoppedClock final : public Clock {
  public:
@@ -277,9 +258,6 @@ class StoppedClock final : public Clock {
 
 TEST(MeasurePausePeriod, FindsHowOftenAThreadIsStopped) {
   EXPECT_NEAR(MeasurePausePeriod(StoppedClock(true)), 0.005, 2e-4);
-}
-
-TEST(MeasurePausePeriod, IsZeroForAThreadThatNothingStops) {
   EXPECT_EQ(MeasurePausePeriod(StoppedClock(false)), 0);
 }
 

@@ -5,12 +5,7 @@
 #include "core/schedule/asynchronous.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/support/fake_engine.h"
-#include "tests/support/pipeline_harness.h"
-#include "tests/support/schedule_builder.h"
-#include "tests/support/wrapped_engine.h"
 #include "tests/worker/fake_pipeline.h"
-#include "worker/data/open.h"
 
 namespace paceline {
 namespace {
@@ -39,33 +34,14 @@ PipelineRequest FourLayerJob(const std::string& schedule,
 }
 
 TEST(StageRunner, EndsWithTheSameBytesAtAnyCutScheduleAndPlacement) {
-  const absl::StatusOr<PipelineOutcome> alone =
-      RunPipeline(FourLayerJob("gpipe", {0}));
-  ASSERT_TRUE(alone.ok()) << alone.status();
-
-  for (const char* schedule :
-       {"gpipe", "1f1b", "interleaved-1f1b", "zero-bubble"}) {
-    for (const std::vector<int>& worker_of : {std::vector<int>{0},
+  ExpectTheSameBytesEverywhere(FourLayerJob, {{0},
                                               {0, 0, 0},
                                               {0, 1},
                                               {0, 1, 2},
                                               {0, 1, 2, 3},
                                               {0, 1, 0, 1},
                                               {0, 0, 1},
-                                              {0, 0, 1, 1}}) {
-      // Batches of five micro-batches, the last one of one.
-      if (!IsMadeFor(schedule, 5, worker_of)) continue;
-      const absl::StatusOr<PipelineOutcome> outcome =
-          RunPipeline(FourLayerJob(schedule, worker_of));
-      ASSERT_TRUE(outcome.ok()) << outcome.status();
-      EXPECT_EQ(outcome->weights, alone->weights)
-          << schedule << " on " << worker_of.size() << " stages";
-      ASSERT_THAT(outcome->steps, SizeIs(alone->steps.size()));
-      for (size_t i = 0; i < alone->steps.size(); ++i) {
-        EXPECT_EQ(outcome->steps[i].loss, alone->steps[i].loss);
-      }
-    }
-  }
+                                              {0, 0, 1, 1}});
 }
 
 TEST(StageRunner, RecordsEveryStepAndEvaluatesAfterEveryEpoch) {
@@ -247,11 +223,7 @@ class FailingEngine final : public WrappedEngine {
 
 TEST(StageRunner, ReturnsTheErrorOfAnEngineAsItIs) {
   PipelineRequest request = FourLayerJob("1f1b", {0, 1, 2});
-  request.make_engine = [](const EngineOptions& options)
-      -> absl::StatusOr<std::unique_ptr<StageEngine>> {
-    if (options.stage != 1) return std::make_unique<FakeEngine>(options);
-    return std::make_unique<FailingEngine>(options);
-  };
+  request.make_engine = OnStage<FailingEngine>(1);
 
   const absl::StatusOr<PipelineOutcome> outcome = RunPipeline(request);
 
@@ -275,11 +247,7 @@ class NanEngine final : public WrappedEngine {
 
 TEST(StageRunner, SkipsAStepOnAllStagesWhenOneReportsNoNumber) {
   PipelineRequest request = FourLayerJob("gpipe", {0, 1});
-  request.make_engine = [](const EngineOptions& options)
-      -> absl::StatusOr<std::unique_ptr<StageEngine>> {
-    if (options.stage != 1) return std::make_unique<FakeEngine>(options);
-    return std::make_unique<NanEngine>(options);
-  };
+  request.make_engine = OnStage<NanEngine>(1);
 
   const absl::StatusOr<PipelineOutcome> outcome = RunPipeline(request);
 
@@ -402,11 +370,7 @@ TEST(StageRunner, VerticalSyncChangesWhatIsComputed) {
 
 TEST(StageRunner, AStreamSkipsAnUpdateOnOneStageAlone) {
   PipelineRequest request = StreamedJob(2);
-  request.make_engine = [](const EngineOptions& options)
-      -> absl::StatusOr<std::unique_ptr<StageEngine>> {
-    if (options.stage != 0) return std::make_unique<FakeEngine>(options);
-    return std::make_unique<NanEngine>(options);
-  };
+  request.make_engine = OnStage<NanEngine>(0);
 
   const absl::StatusOr<PipelineOutcome> outcome = RunPipeline(request);
 
@@ -419,11 +383,7 @@ TEST(StageRunner, AStreamSkipsAnUpdateOnOneStageAlone) {
 
 TEST(StageRunner, AStreamEndsWithTheErrorOfAnEngine) {
   PipelineRequest request = StreamedJob(3);
-  request.make_engine = [](const EngineOptions& options)
-      -> absl::StatusOr<std::unique_ptr<StageEngine>> {
-    if (options.stage != 1) return std::make_unique<FakeEngine>(options);
-    return std::make_unique<FailingEngine>(options);
-  };
+  request.make_engine = OnStage<FailingEngine>(1);
 
   EXPECT_THAT(std::string(RunPipeline(request).status().message()),
               HasSubstr("this engine fails at step 1"));

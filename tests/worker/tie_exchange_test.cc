@@ -1,4 +1,5 @@
-// Parameters that two layers share, in whole pipelines without LibTorch.
+// Parameters that two layers share and floats that go beside activations, in
+// whole pipelines without LibTorch.
 #include "worker/tie_exchange.h"
 
 #include <cmath>
@@ -8,13 +9,8 @@
 #include "core/model/catalog.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/support/fake_engine.h"
 #include "tests/support/memory_link.h"
-#include "tests/support/pipeline_harness.h"
-#include "tests/support/schedule_builder.h"
-#include "tests/support/wrapped_engine.h"
 #include "tests/worker/fake_pipeline.h"
-#include "worker/data/open.h"
 
 namespace paceline {
 namespace {
@@ -36,32 +32,50 @@ PipelineRequest Gpt(const std::string& schedule, std::vector<int> worker_of) {
 }
 
 TEST(Ties, EndWithTheSameBytesAtAnyCutScheduleAndPlacement) {
-  const auto alone = RunPipeline(Gpt("gpipe", {0}));
-  ASSERT_TRUE(alone.ok()) << alone.status();
-  ASSERT_EQ(alone->weights.count(kShared), 1u);
+  ExpectTheSameBytesEverywhere(Gpt, {{0, 0},
+                                     {0, 1},
+                                     {0, 1, 2, 3},
+                                     {0, 1, 0, 1},
+                                     {0, 0, 1, 1},
+                                     {0, 1, 2, 3, 4, 5}});
+}
 
-  for (const char* schedule :
-       {"gpipe", "1f1b", "interleaved-1f1b", "zero-bubble"}) {
-    for (const std::vector<int>& worker_of : {std::vector<int>{0, 0},
-                                              {0, 1},
-                                              {0, 1, 2, 3},
-                                              {0, 1, 0, 1},
-                                              {0, 0, 1, 1},
-                                              {0, 1, 2, 3, 4, 5}}) {
-      if (!IsMadeFor(schedule, 5, worker_of)) continue;
-      const auto outcome = RunPipeline(Gpt(schedule, worker_of));
+// Eight layers, with floats that go beside activations and have gradients.
+PipelineRequest Gnmt(const std::string& schedule, std::vector<int> worker_of) {
+  ModelSpec model = DefaultModel("gnmt");
+  model.depth = 2;
+  model.width = 3;
+  return FakePipeline(SmallTokenJob(model, 12), schedule, std::move(worker_of));
+}
 
-      ASSERT_TRUE(outcome.ok()) << outcome.status();
-      EXPECT_EQ(outcome->weights, alone->weights)
-          << schedule << " on " << worker_of.size() << " stages";
-      ASSERT_EQ(outcome->steps.size(), alone->steps.size());
-      for (size_t i = 0; i < alone->steps.size(); ++i) {
-        EXPECT_EQ(outcome->steps[i].loss, alone->steps[i].loss);
-        EXPECT_EQ(outcome->steps[i].gradient_norm,
-                  alone->steps[i].gradient_norm);
-      }
-    }
+TEST(Beside, EndsWithTheSameBytesAtAnyCutScheduleAndPlacement) {
+  ExpectTheSameBytesEverywhere(
+      Gnmt,
+      {{0, 0}, {0, 1}, {0, 1, 2, 3}, {0, 1, 0, 1}, {0, 1, 2, 3, 4, 5, 6, 7}});
+}
+
+// Drops the last of what comes back over each boundary.
+class Dropping final : public WrappedEngine {
+ public:
+  using WrappedEngine::WrappedEngine;
+
+  absl::StatusOr<TensorList> Backward(const BatchInfo& batch, int micro_batch,
+                                      TensorList gradient) override {
+    if (gradient.size() > 1) gradient.pop_back();
+    return WrappedEngine::Backward(batch, micro_batch, std::move(gradient));
   }
+};
+
+// Between encoder and decoder.
+TEST(Beside, AGradientTooFewIsRefused) {
+  PipelineRequest request = Gnmt("gpipe", {0, 1, 2, 3, 4, 5, 6, 7});
+  request.make_engine = OnStage<Dropping>(4);
+
+  const auto outcome = RunPipeline(request);
+
+  EXPECT_TRUE(absl::IsInvalidArgument(outcome.status())) << outcome.status();
+  EXPECT_THAT(std::string(outcome.status().message()),
+              HasSubstr("need 2 F32 gradients"));
 }
 
 // A stream's update is one of a micro-batch.
@@ -96,11 +110,7 @@ class PoisonedEngine final : public WrappedEngine {
 
 TEST(Ties, ASkippedStepChangesNeitherCopy) {
   PipelineRequest request = Gpt("1f1b", {0, 1});
-  request.make_engine = [](const EngineOptions& options)
-      -> absl::StatusOr<std::unique_ptr<StageEngine>> {
-    if (options.stage == 0) return std::make_unique<FakeEngine>(options);
-    return std::make_unique<PoisonedEngine>(options);
-  };
+  request.make_engine = OnStage<PoisonedEngine>(1);
 
   const auto outcome = RunPipeline(request);
 
@@ -156,16 +166,6 @@ TEST_F(TwoStages, TheOwnerGetsTheSumAndTheUserTheValue) {
   EXPECT_THAT(Value(1), Each(7.0f));
   EXPECT_TRUE(ties_->Owns(0));
   EXPECT_FALSE(ties_->Owns(1));
-}
-
-TEST_F(TwoStages, BeginWithEqualValuesAndOneOwner) {
-  EXPECT_EQ(std::vector<float>(Value(0).begin(), Value(0).end()),
-            std::vector<float>(Value(1).begin(), Value(1).end()));
-  EXPECT_TRUE(absl::IsNotFound(engines_[1]->Tied(kShared, true).status()));
-  EXPECT_TRUE(absl::IsNotFound(engines_[0]->Tied(kShared, false).status()));
-  const auto weights = engines_[1]->Weights();
-  ASSERT_TRUE(weights.ok());
-  for (const NamedTensor& named : *weights) EXPECT_NE(named.name, kShared);
 }
 
 TEST_F(TwoStages, SetWeightsReachesWhoBorrows) {

@@ -1,13 +1,15 @@
-// A round group that trains in one process: a compute thread, a desk and a
+// A round group that trains in one process: a compute thread, an exchange and a
 // FakeEngine a member, and a test in the coordinator's place.
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -40,6 +42,16 @@ inline JobSpec TrainingJob(int64_t steps = 8) {
   spec.aggregation.mode = "rolling";
   spec.aggregation.shards = 1;
   spec.aggregation.deadline = 30;
+  return spec;
+}
+
+// With a member that is slow now and then, so that something is left to join.
+inline JobSpec JobToJoin(const std::string& mode, int64_t steps) {
+  JobSpec spec = TrainingJob(steps);
+  spec.aggregation.mode = mode;
+  for (int64_t step = 5; step < steps; ++step) {
+    spec.faults.push_back({"w0", step, "delay", 1, 0.01});
+  }
   return spec;
 }
 
@@ -264,6 +276,21 @@ class Trainer final : public RunObserver, public FaultActions {
   std::thread compute_;
 };
 
+// Between their weights, the largest.
+inline double Distance(Trainer& a, Trainer& b) {
+  const std::vector<NamedTensor> of_a = a.Weights();
+  const std::vector<NamedTensor> of_b = b.Weights();
+  double most = 0;
+  for (size_t i = 0; i < of_a.size(); ++i) {
+    const auto x = of_a[i].tensor.As<float>();
+    const auto y = of_b[i].tensor.As<float>();
+    for (size_t j = 0; j < x.size(); ++j) {
+      most = std::max<double>(most, std::abs(x[j] - y[j]));
+    }
+  }
+  return most;
+}
+
 // Members and their views.
 class TrainingGroup {
  public:
@@ -298,8 +325,11 @@ class TrainingGroup {
     TellAllLocked();
     return added;
   }
-  // From `step` on it takes part.
-  void Admit(const MemberId& id, int64_t step) {
+  // Once the listener has the state it takes part, from three steps on.
+  void Admit(Trainer& joiner) {
+    while (!joiner.exchange().Report().level) joiner.observer.AwaitChange();
+    const int64_t step = trainer(0).exchange().Report().next + 3;
+    const MemberId& id = joiner.self();
     const absl::MutexLock lock(&mutex_);
     std::erase(listeners_, id);
     members_.push_back({id, step});
