@@ -149,13 +149,13 @@ absl::StatusOr<std::vector<NamedTensor>> LoadWeights(
     wanted.merge(theirs);
     return wanted;
   };
-  auto file = ReadSomeSafetensors(spec.weights, choose);
-  if (!file.ok()) {
-    return absl::Status(file.status().code(),
+  auto tensors = ReadSafetensors(spec.weights, choose);
+  if (!tensors.ok()) {
+    return absl::Status(tensors.status().code(),
                         absl::StrCat("model.weights, on this worker: ",
-                                     file.status().message()));
+                                     tensors.status().message()));
   }
-  for (NamedTensor& named : file->tensors) {
+  for (NamedTensor& named : *tensors) {
     named.tensor = Widened(named.tensor);
     if (!IsFinite(named.tensor)) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -165,7 +165,7 @@ absl::StatusOr<std::vector<NamedTensor>> LoadWeights(
     const auto name = ours.find(named.name);
     if (name != ours.end()) named.name = name->second;
   }
-  return WithoutAliases(spec.weights, aliases, std::move(file->tensors));
+  return WithoutAliases(spec.weights, aliases, std::move(*tensors));
 }
 
 }  // namespace paceline
