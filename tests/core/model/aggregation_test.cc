@@ -1,10 +1,8 @@
 #include "core/model/aggregation.h"
 
-#include <cmath>
-#include <limits>
-
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/job_changes.h"
 
 namespace paceline {
 namespace {
@@ -32,14 +30,6 @@ JobSpec NamedSpec() {
   return spec;
 }
 
-// What is wrong at `path`; "nothing" when nothing is.
-std::string WhyAt(const JobSpec& spec, const std::string& path) {
-  for (const SpecProblem& problem : CheckJobSpec(spec)) {
-    if (problem.path == path) return problem.why;
-  }
-  return "nothing";
-}
-
 TEST(Aggregation, AJobWithDefaultsIsGood) {
   for (const char* mode : {"none", "rolling", "central", "gossip"}) {
     JobSpec spec = GoodSpec();
@@ -61,226 +51,98 @@ TEST(Aggregation, EveryRuleIsGoodAmongEnoughMembers) {
   }
 }
 
-// A change that makes a good spec bad, and what is then said.
-struct BadAggregation {
-  const char* path;
-  const char* why;  // part of it
-  void (*spoil)(JobSpec&);
+const BadJob kBad[] = {
+    {"aggregation.mode=roling", "did you mean 'rolling'?"},
+    {"kind=infer", "is for training", "aggregation.mode"},
+    {"model.name=resnet18; data.name=synthetic; data.shape=3,32,32",
+     "members would not agree on", "aggregation.mode"},
+    {"aggregation.rule=medain", "did you mean 'median'?"},
+    {"aggregation.rule=oracle",
+     "choose one of: mean, median, trimmed-mean, krum"},
+    {"aggregation.k=-1", "from 0 to"},
+    {"aggregation.rule=trimmed-mean; aggregation.k=3",
+     "leaves no part of 5 members: use k of at most 2"},
+    {"aggregation.rule=krum; aggregation.k=3",
+     "no part to compare with of 5 members"},
+    {"aggregation.rule=suspicion; aggregation.k=5",
+     "drops k members and leaves no part of 5 members"},
+    {"aggregation.rule=zeno; aggregation.k=5",
+     "drops k members and leaves no part of 5 members"},
+    {"aggregation.rule=krum; aggregation.selected=5; aggregation.k=1",
+     "select at most 4"},
+    {"aggregation.workers=; aggregation.members=3; "
+     "aggregation.rule=trimmed-mean; aggregation.k=2",
+     "of 3 members"},
+    {"aggregation.selected=0", "from 1 to"},
+    {"aggregation.alpha=0", "greater than 0"},
+    {"aggregation.gamma=-1", "greater than 0, or 0"},
+    {"aggregation.rho=nan", "0 or more"},
+    {"aggregation.trusted=0", "from 1 to"},
+    {"aggregation.shards=-1", "from 0 to 64, got -1"},
+    {"aggregation.shards=65", "from 0 to 64, got 65"},
+    {"aggregation.rule=krum; aggregation.shards=2",
+     "rule krum judges whole parts"},
+    {"aggregation.rule=zeno; aggregation.shards=5",
+     "rule zeno judges whole parts"},
+    {"aggregation.min_parts=0", "from 1 to"},
+    {"aggregation.min_parts=6", "is 6, but there are 5 members"},
+    {"aggregation.workers=; aggregation.members=2; aggregation.min_parts=3",
+     "is 3, but there are 2 members"},
+    {"aggregation.members=-1", "from 0 to"},
+    {"aggregation.members=4", "but aggregation.workers names 5"},
+    {"aggregation.deadline=0", "greater than 0"},
+    {"aggregation.codec=bf61", "did you mean 'bf16'?"},
+    {"aggregation.workers=w1,w1,w3,w4,w5", "names a worker twice"},
+    {"aggregation.workers=w1,,w3,w4,w5", "an empty name"},
+    {"aggregation.shares=1,2", "each of the 5 workers, got 1,2"},
+    {"aggregation.shares=1,1,1,1,0", "positive number"},
+    {"aggregation.workers=; aggregation.shares=1", "needs these"},
+    {"train.micro_batch=16", "lower it to at most 12"},
+    {"train.batch=4", "raise train.batch to at least 5", "train.micro_batch"},
+    {"pipeline.stages=2", "is 2, but every member of a data-parallel job"},
+    {"pipeline.cuts=2", "holds the whole model"},
+    {"pipeline.stages=1; pipeline.workers=w1",
+     "name the members in aggregation.workers"},
+    {"pipeline.schedule=pipedream", "updates without waiting for a round"},
+    {"faults[0].kind=nan; faults[0].worker=w9", "unknown worker 'w9'"},
+    {"faults[0].kind=nan; faults[0].worker=", "is missing"},
+    {"faults[0].kind=nan; faults[1].kind=signflip",
+     "did you mean 'sign-flip'?"},
+    {"faults[0].kind=", "names no kind of fault"},
+    {"faults[0].kind=kill; faults[0].step=-1", "from 0 to"},
+    {"faults[0].kind=kill; faults[0].steps=-2", "from 0 to"},
+    {"faults[0].kind=hang; faults[0].seconds=1e9", "at most 3600"},
+    {"faults[0].kind=sign-flip; faults[0].scale=nan", "greater than 0"},
+    {"aggregation.mode=gossip; aggregation.rule=median",
+     "is median, but mode gossip averages two members'"},
+    {"aggregation.mode=gossip; aggregation.k=1",
+     "is 1, but mode gossip withstands no liars: leave k out"},
+    {"aggregation.mode=gossip; aggregation.shards=2",
+     "is 2, but mode gossip has no servers"},
+    {"aggregation.mode=gossip; aggregation.min_parts=2",
+     "is 2, but mode gossip has no rounds"},
+    {"aggregation.mode=gossip; aggregation.codec=bf16",
+     "is bf16, but mode gossip sends parameters"},
+    {"model.name=resnet18; data.name=synthetic; data.shape=3,32,32; "
+     "aggregation.mode=gossip",
+     "members would not agree on"},
+    {"aggregation.mode=gossip; aggregation.deadline=-1", "greater than 0"},
+    {"aggregation.mode=gossip; faults[0].kind=kill; faults[0].phase=gathering",
+     "is gathering, a phase of a server, but mode gossip"},
+    {"aggregation.mode=none; faults[0].kind=kill", "are for data-parallel jobs",
+     "faults"},
 };
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+TEST(Aggregation, BadOnesAreNamedWithWhatWouldBeRight) {
+  ASSERT_THAT(CheckJobSpec(NamedSpec()), IsEmpty());
+  for (const BadJob& bad : kBad) {
+    JobSpec spec = NamedSpec();
 
-const BadAggregation kBad[] = {
-    {"aggregation.mode", "did you mean 'rolling'?",
-     [](JobSpec& s) { s.aggregation.mode = "roling"; }},
-    {"aggregation.mode", "is for training",
-     [](JobSpec& s) { s.kind = kInferKind; }},
-    {"aggregation.mode", "members would not agree on",
-     [](JobSpec& s) {
-       s.model.name = "resnet18";
-       s.data.name = "synthetic";
-       s.data.shape = {3, 32, 32};
-     }},
-    {"aggregation.rule", "did you mean 'median'?",
-     [](JobSpec& s) { s.aggregation.rule = "medain"; }},
-    {"aggregation.rule", "choose one of: mean, median, trimmed-mean, krum",
-     [](JobSpec& s) { s.aggregation.rule = "oracle"; }},
-    {"aggregation.k", "from 0 to", [](JobSpec& s) { s.aggregation.k = -1; }},
-    {"aggregation.k", "leaves no part of 5 members: use k of at most 2",
-     [](JobSpec& s) {
-       s.aggregation.rule = "trimmed-mean";
-       s.aggregation.k = 3;
-     }},
-    {"aggregation.k", "no part to compare with of 5 members",
-     [](JobSpec& s) {
-       s.aggregation.rule = "krum";
-       s.aggregation.k = 3;
-     }},
-    {"aggregation.k", "drops k members and leaves no part of 5 members",
-     [](JobSpec& s) {
-       s.aggregation.rule = "suspicion";
-       s.aggregation.k = 5;
-     }},
-    {"aggregation.k", "drops k members and leaves no part of 5 members",
-     [](JobSpec& s) {
-       s.aggregation.rule = "zeno";
-       s.aggregation.k = 5;
-     }},
-    {"aggregation.k", "select at most 4",
-     [](JobSpec& s) {
-       s.aggregation.rule = "krum";
-       s.aggregation.k = 1;
-       s.aggregation.selected = 5;
-     }},
-    {"aggregation.k", "of 3 members",
-     [](JobSpec& s) {
-       s.aggregation.workers.clear();
-       s.aggregation.members = 3;
-       s.aggregation.rule = "trimmed-mean";
-       s.aggregation.k = 2;
-     }},
-    {"aggregation.selected", "from 1 to",
-     [](JobSpec& s) { s.aggregation.selected = 0; }},
-    {"aggregation.alpha", "greater than 0",
-     [](JobSpec& s) { s.aggregation.alpha = 0; }},
-    {"aggregation.gamma", "greater than 0, or 0",
-     [](JobSpec& s) { s.aggregation.gamma = -1; }},
-    {"aggregation.rho", "0 or more",
-     [](JobSpec& s) { s.aggregation.rho = kNan; }},
-    {"aggregation.trusted", "from 1 to",
-     [](JobSpec& s) { s.aggregation.trusted = 0; }},
-    {"aggregation.shards", "from 0 to 64, got -1",
-     [](JobSpec& s) { s.aggregation.shards = -1; }},
-    {"aggregation.shards", "from 0 to 64, got 65",
-     [](JobSpec& s) { s.aggregation.shards = 65; }},
-    {"aggregation.shards", "rule krum judges whole parts",
-     [](JobSpec& s) {
-       s.aggregation.rule = "krum";
-       s.aggregation.shards = 2;
-     }},
-    {"aggregation.shards", "rule zeno judges whole parts",
-     [](JobSpec& s) {
-       s.aggregation.rule = "zeno";
-       s.aggregation.shards = 5;
-     }},
-    {"aggregation.min_parts", "from 1 to",
-     [](JobSpec& s) { s.aggregation.min_parts = 0; }},
-    {"aggregation.min_parts", "is 6, but there are 5 members",
-     [](JobSpec& s) { s.aggregation.min_parts = 6; }},
-    {"aggregation.min_parts", "is 3, but there are 2 members",
-     [](JobSpec& s) {
-       s.aggregation.workers.clear();
-       s.aggregation.members = 2;
-       s.aggregation.min_parts = 3;
-     }},
-    {"aggregation.members", "from 0 to",
-     [](JobSpec& s) { s.aggregation.members = -1; }},
-    {"aggregation.members", "but aggregation.workers names 5",
-     [](JobSpec& s) { s.aggregation.members = 4; }},
-    {"aggregation.deadline", "greater than 0",
-     [](JobSpec& s) { s.aggregation.deadline = 0; }},
-    {"aggregation.codec", "did you mean 'bf16'?",
-     [](JobSpec& s) { s.aggregation.codec = "bf61"; }},
-    {"aggregation.workers", "names a worker twice",
-     [](JobSpec& s) { s.aggregation.workers[1] = "w1"; }},
-    {"aggregation.workers", "an empty name",
-     [](JobSpec& s) { s.aggregation.workers[1] = ""; }},
-    {"aggregation.shares", "each of the 5 workers, got 1,2",
-     [](JobSpec& s) {
-       s.aggregation.shares = {1, 2};
-     }},
-    {"aggregation.shares", "positive number",
-     [](JobSpec& s) {
-       s.aggregation.shares = {1, 1, 1, 1, 0};
-     }},
-    {"aggregation.shares", "needs these",
-     [](JobSpec& s) {
-       s.aggregation.workers.clear();
-       s.aggregation.shares = {1};
-     }},
-    {"train.micro_batch", "lower it to at most 12",
-     [](JobSpec& s) { s.train.micro_batch = 16; }},
-    {"train.micro_batch", "raise train.batch to at least 5",
-     [](JobSpec& s) { s.train.batch = 4; }},
-    {"pipeline.stages", "is 2, but every member of a data-parallel job",
-     [](JobSpec& s) { s.pipeline.stages = 2; }},
-    {"pipeline.cuts", "holds the whole model",
-     [](JobSpec& s) { s.pipeline.cuts = {2}; }},
-    {"pipeline.workers", "name the members in aggregation.workers",
-     [](JobSpec& s) {
-       s.pipeline.stages = 1;
-       s.pipeline.workers = {"w1"};
-     }},
-    {"pipeline.schedule", "updates without waiting for a round",
-     [](JobSpec& s) { s.pipeline.schedule = "pipedream"; }},
-    {"faults[0].worker", "unknown worker 'w9'",
-     [](JobSpec& s) { s.faults = {{.worker = "w9", .kind = "nan"}}; }},
-    {"faults[0].worker", "is missing",
-     [](JobSpec& s) { s.faults = {{.worker = "", .kind = "nan"}}; }},
-    {"faults[1].kind", "did you mean 'sign-flip'?",
-     [](JobSpec& s) {
-       s.faults = {{.worker = "w1", .kind = "nan"},
-                   {.worker = "w1", .kind = "signflip"}};
-     }},
-    {"faults[0].kind", "names no kind of fault",
-     [](JobSpec& s) { s.faults = {{.worker = "w1", .kind = ""}}; }},
-    {"faults[0].step", "from 0 to",
-     [](JobSpec& s) {
-       s.faults = {{.worker = "w1", .step = -1, .kind = "kill"}};
-     }},
-    {"faults[0].steps", "from 0 to",
-     [](JobSpec& s) {
-       s.faults = {{.worker = "w1", .kind = "kill", .steps = -2}};
-     }},
-    {"faults[0].seconds", "at most 3600",
-     [](JobSpec& s) {
-       s.faults = {{.worker = "w1", .kind = "hang", .seconds = 1e9}};
-     }},
-    {"faults[0].scale", "greater than 0",
-     [](JobSpec& s) {
-       s.faults = {{.worker = "w1", .kind = "sign-flip", .scale = kNan}};
-     }},
-    {"aggregation.rule", "is median, but mode gossip averages two members'",
-     [](JobSpec& s) {
-       s.aggregation.mode = "gossip";
-       s.aggregation.rule = "median";
-     }},
-    {"aggregation.k", "is 1, but mode gossip withstands no liars: leave k out",
-     [](JobSpec& s) {
-       s.aggregation.mode = "gossip";
-       s.aggregation.k = 1;
-     }},
-    {"aggregation.shards", "is 2, but mode gossip has no servers",
-     [](JobSpec& s) {
-       s.aggregation.mode = "gossip";
-       s.aggregation.shards = 2;
-     }},
-    {"aggregation.min_parts", "is 2, but mode gossip has no rounds",
-     [](JobSpec& s) {
-       s.aggregation.mode = "gossip";
-       s.aggregation.min_parts = 2;
-     }},
-    {"aggregation.codec", "is bf16, but mode gossip sends parameters",
-     [](JobSpec& s) {
-       s.aggregation.mode = "gossip";
-       s.aggregation.codec = "bf16";
-     }},
-    {"aggregation.mode", "members would not agree on",
-     [](JobSpec& s) {
-       s.aggregation.mode = "gossip";
-       s.model.name = "resnet18";
-       s.data.name = "synthetic";
-       s.data.shape = {3, 32, 32};
-     }},
-    {"aggregation.deadline", "greater than 0",
-     [](JobSpec& s) {
-       s.aggregation.mode = "gossip";
-       s.aggregation.deadline = -1;
-     }},
-    {"faults[0].phase", "is gathering, a phase of a server, but mode gossip",
-     [](JobSpec& s) {
-       s.aggregation.mode = "gossip";
-       s.faults = {{.worker = "w1", .kind = "kill", .phase = "gathering"}};
-     }},
-    {"faults", "are for data-parallel jobs",
-     [](JobSpec& s) {
-       s.aggregation.mode = "none";
-       s.faults = {{.worker = "w1", .kind = "kill"}};
-     }},
-};
+    ChangeJob(spec, bad.changes);
 
-class BadAggregations : public testing::TestWithParam<BadAggregation> {};
-
-TEST_P(BadAggregations, AreNamedWithWhatWouldBeRight) {
-  JobSpec spec = NamedSpec();
-  ASSERT_THAT(CheckJobSpec(spec), IsEmpty());
-
-  GetParam().spoil(spec);
-
-  EXPECT_THAT(WhyAt(spec, GetParam().path), HasSubstr(GetParam().why));
+    EXPECT_THAT(WhyAt(spec, bad.Path()), HasSubstr(bad.why)) << bad.changes;
+  }
 }
-
-INSTANTIATE_TEST_SUITE_P(Aggregation, BadAggregations, testing::ValuesIn(kBad));
 
 TEST(Aggregation, ZenosStepIsTheLearningRateUnlessTheJobSaysAnother) {
   JobSpec spec = GoodSpec();

@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/job_changes.h"
 
 namespace paceline {
 namespace {
@@ -56,118 +57,63 @@ TEST(DataSets, SayWhatASampleIs) {
   EXPECT_EQ(VocabularyOf(DefaultDataSpec("text-pairs")), 256);
 }
 
-// A change that makes a data set's defaults bad, and what is then said.
-struct BadData {
-  const char* name;
-  const char* path;
-  const char* why;  // part of it
-  void (*spoil)(DataSpec&);
-};
-
-const BadData kBadData[] = {
-    {"cifar10", "data.path", "needs the place",
-     [](DataSpec& d) { d.path = ""; }},
-    {"imagefolder", "data.path", "needs the place",
-     [](DataSpec& d) { d.path = ""; }},
-    {"text", "data.path", "needs the place", [](DataSpec& d) { d.path = ""; }},
-    {"text-labels", "data.padding", "from 0 to 255, got 256",
-     [](DataSpec& d) { d.padding = 256; }},
-    {"text-labels", "data.test_fraction", "in [0, 1]",
-     [](DataSpec& d) { d.test_fraction = 1.5; }},
-    {"synthetic-labels", "data.padding", "from 0 to 9, got 10",
-     [](DataSpec& d) {
-       d.vocabulary = 10;
-       d.padding = 10;
-     }},
-    {"synthetic-labels", "data.vocabulary", "got 1",
-     [](DataSpec& d) { d.vocabulary = 1; }},
-    {"synthetic-labels", "data.shape", "set data.block",
-     [](DataSpec& d) { d.shape = {3}; }},
-    {"cifar10", "data.shape", "3,32,32, got 3,224,224; leave it out",
-     [](DataSpec& d) {
-       d.shape = {3, 224, 224};
-     }},
-    {"cifar100", "data.classes", "has 100 classes, got 10",
-     [](DataSpec& d) { d.classes = 10; }},
-    {"cifar10", "data.crop", "choose one of: center, random",
-     [](DataSpec& d) { d.crop = "random-resized"; }},
-    {"imagefolder", "data.crop", "did you mean 'center'?",
-     [](DataSpec& d) { d.crop = "centre"; }},
-    {"imagefolder", "data.flip", "in [0, 1], got 1.5",
-     [](DataSpec& d) { d.flip = 1.5; }},
-    {"imagefolder", "data.shape", "1 (grey) or 3 (colours) channels, got 4,8,8",
-     [](DataSpec& d) {
-       d.shape = {4, 8, 8};
-     }},
-    {"imagefolder", "data.shape", "channels,height,width",
-     [](DataSpec& d) {
-       d.shape = {224, 224};
-     }},
-    {"imagefolder", "data.classes", "got 1",
-     [](DataSpec& d) { d.classes = 1; }},
-    {"imagefolder", "data.resize", "from 224, the longer side",
-     [](DataSpec& d) { d.resize = 200; }},
-    {"imagefolder", "data.resize", "to 16384",
-     [](DataSpec& d) { d.resize = 20000; }},
-    {"imagefolder", "data.mean", "has 2 numbers",
-     [](DataSpec& d) {
-       d.mean = {0.5, 0.5};
-     }},
-    {"imagefolder", "data.deviation", "greater than 0, got 0",
-     [](DataSpec& d) {
-       d.deviation = {0.2, 0, 0.2};
-     }},
-    {"idx", "data.mean", "has 3 numbers; give one",
-     [](DataSpec& d) {
-       d.mean = {0.5, 0.5, 0.5};
-     }},
-    {"text", "data.block", "from 1 to", [](DataSpec& d) { d.block = 0; }},
-    {"text", "data.shape", "set data.block",
-     [](DataSpec& d) {
-       d.shape = {3, 8, 8};
-     }},
-    {"text", "data.tokens", "choose one of: byte, character, uint16",
-     [](DataSpec& d) { d.tokens = "words"; }},
-    {"text", "data.classes", "at least 256",
-     [](DataSpec& d) { d.classes = 65; }},
-    {"text", "data.test_fraction", "in [0, 1], got 2",
-     [](DataSpec& d) { d.test_fraction = 2; }},
-    {"text-pairs", "data.path", "needs the place",
-     [](DataSpec& d) { d.path = ""; }},
-    {"text-pairs", "data.classes", "at least 256",
-     [](DataSpec& d) { d.classes = 100; }},
-    {"text-pairs", "data.test_fraction", "in [0, 1]",
-     [](DataSpec& d) { d.test_fraction = -1; }},
-    {"synthetic-pairs", "data.shape", "shape [2 x block], which is 32, got 16",
-     [](DataSpec& d) { d.shape = {16}; }},
-    {"synthetic-pairs", "data.block", "got 1",
-     [](DataSpec& d) {
-       d.block = 1;
-       d.shape = {2};
-     }},
-    {"synthetic-pairs", "data.classes", "from 5 to",
-     [](DataSpec& d) { d.classes = 4; }},
-    {"synthetic-pairs", "data.test_samples", "got -1",
-     [](DataSpec& d) { d.test_samples = -1; }},
-    {"synthetic-tokens", "data.train_samples", "got 0",
-     [](DataSpec& d) { d.train_samples = 0; }},
-    {"synthetic-tokens", "data.classes", "got 1",
-     [](DataSpec& d) { d.classes = 1; }},
+// Changes that make a data set's defaults bad.
+const std::pair<const char*, BadJob> kBadData[] = {
+    {"cifar10", {"data.path=", "needs the place"}},
+    {"imagefolder", {"data.path=", "needs the place"}},
+    {"text", {"data.path=", "needs the place"}},
+    {"text-labels", {"data.padding=256", "from 0 to 255, got 256"}},
+    {"text-labels", {"data.test_fraction=1.5", "in [0, 1]"}},
+    {"synthetic-labels",
+     {"data.vocabulary=10; data.padding=10", "from 0 to 9, got 10"}},
+    {"synthetic-labels", {"data.vocabulary=1", "got 1"}},
+    {"synthetic-labels", {"data.shape=3", "set data.block"}},
+    {"cifar10",
+     {"data.shape=3,224,224", "3,32,32, got 3,224,224; leave it out"}},
+    {"cifar100", {"data.classes=10", "has 100 classes, got 10"}},
+    {"cifar10", {"data.crop=random-resized", "choose one of: center, random"}},
+    {"imagefolder", {"data.crop=centre", "did you mean 'center'?"}},
+    {"imagefolder", {"data.flip=1.5", "in [0, 1], got 1.5"}},
+    {"imagefolder",
+     {"data.shape=4,8,8", "1 (grey) or 3 (colours) channels, got 4,8,8"}},
+    {"imagefolder", {"data.shape=224,224", "channels,height,width"}},
+    {"imagefolder", {"data.classes=1", "got 1"}},
+    {"imagefolder", {"data.resize=200", "from 224, the longer side"}},
+    {"imagefolder", {"data.resize=20000", "to 16384"}},
+    {"imagefolder", {"data.mean=0.5,0.5", "has 2 numbers"}},
+    {"imagefolder", {"data.deviation=0.2,0,0.2", "greater than 0, got 0"}},
+    {"idx", {"data.mean=0.5,0.5,0.5", "has 3 numbers; give one"}},
+    {"text", {"data.block=0", "from 1 to"}},
+    {"text", {"data.shape=3,8,8", "set data.block"}},
+    {"text", {"data.tokens=words", "choose one of: byte, character, uint16"}},
+    {"text", {"data.classes=65", "at least 256"}},
+    {"text", {"data.test_fraction=2", "in [0, 1], got 2"}},
+    {"text-pairs", {"data.path=", "needs the place"}},
+    {"text-pairs", {"data.classes=100", "at least 256"}},
+    {"text-pairs", {"data.test_fraction=-1", "in [0, 1]"}},
+    {"synthetic-pairs",
+     {"data.shape=16", "shape [2 x block], which is 32, got 16"}},
+    {"synthetic-pairs", {"data.shape=2; data.block=1", "got 1"}},
+    {"synthetic-pairs", {"data.classes=4", "from 5 to"}},
+    {"synthetic-pairs", {"data.test_samples=-1", "got -1"}},
+    {"synthetic-tokens", {"data.train_samples=0", "got 0"}},
+    {"synthetic-tokens", {"data.classes=1", "got 1"}},
 };
 
 TEST(DataSets, NameEveryBadValueAlone) {
-  for (const BadData& bad : kBadData) {
-    DataSpec data = DefaultDataSpec(bad.name);
-    data.path = "/somewhere";
-    bad.spoil(data);
-    SpecProblems problems;
+  for (const auto& [name, bad] : kBadData) {
+    JobSpec spec;
+    spec.data = DefaultDataSpec(name);
+    spec.data.path = "/somewhere";
+    ChangeJob(spec, bad.changes);
 
-    CheckDataSpec(data, problems);
+    SpecProblems problems;
+    CheckDataSpec(spec.data, problems);
 
     const std::vector<SpecProblem> found = problems.Take();
-    ASSERT_EQ(found.size(), 1u) << bad.name << " " << bad.why;
-    EXPECT_EQ(found[0].path, bad.path) << bad.why;
-    EXPECT_THAT(found[0].why, HasSubstr(bad.why)) << bad.name;
+    ASSERT_EQ(found.size(), 1u) << name << " " << bad.changes;
+    EXPECT_EQ(found[0].path, bad.Path()) << bad.changes;
+    EXPECT_THAT(found[0].why, HasSubstr(bad.why)) << name;
   }
 }
 

@@ -1,3 +1,6 @@
+#include <utility>
+#include <vector>
+
 #include "core/model/job_spec.h"
 #include "core/optim/optimizer.h"
 #include "gtest/gtest.h"
@@ -5,68 +8,43 @@
 namespace paceline {
 namespace {
 
-LearningRateSpec Spec(const char* schedule) {
+struct Case {
   LearningRateSpec spec;
-  spec.schedule = schedule;
-  spec.base = 0.8;
-  return spec;
-}
+  int64_t total_steps;
+  std::vector<std::pair<int64_t, double>> rates;  // by step
+};
 
-TEST(LearningRate, ConstantStaysAtItsBase) {
-  const LearningRateSpec spec = Spec("constant");
-
-  EXPECT_DOUBLE_EQ(LearningRate(spec, 0, 100), 0.8);
-  EXPECT_DOUBLE_EQ(LearningRate(spec, 99, 100), 0.8);
-}
-
-TEST(LearningRate, WarmsUpLinearlyAndReachesTheBaseInItsLastStep) {
-  LearningRateSpec spec = Spec("constant");
-  spec.warmup_steps = 4;
-
-  EXPECT_DOUBLE_EQ(LearningRate(spec, 0, 100), 0.2);
-  EXPECT_DOUBLE_EQ(LearningRate(spec, 1, 100), 0.4);
-  EXPECT_DOUBLE_EQ(LearningRate(spec, 3, 100), 0.8);
-  EXPECT_DOUBLE_EQ(LearningRate(spec, 4, 100), 0.8);
-}
-
-TEST(LearningRate, CosineFallsFromBaseToMinimum) {
-  LearningRateSpec spec = Spec("cosine");
-  spec.minimum = 0.2;
-
-  EXPECT_DOUBLE_EQ(LearningRate(spec, 0, 100), 0.8);
-  EXPECT_DOUBLE_EQ(LearningRate(spec, 50, 100), 0.5);
-  EXPECT_LT(LearningRate(spec, 99, 100), 0.201);
-  EXPECT_DOUBLE_EQ(LearningRate(spec, 100, 100), 0.2);
-  EXPECT_DOUBLE_EQ(LearningRate(spec, 1000, 100), 0.2);
-}
-
-TEST(LearningRate, CosineCountsFromTheEndOfTheWarmUp) {
-  LearningRateSpec spec = Spec("cosine");
-  spec.warmup_steps = 20;
-
-  EXPECT_DOUBLE_EQ(LearningRate(spec, 19, 120), 0.8);
-  EXPECT_DOUBLE_EQ(LearningRate(spec, 20, 120), 0.8);
-  EXPECT_NEAR(LearningRate(spec, 70, 120), 0.4, 1e-12);
-}
-
-TEST(LearningRate, SurvivesAWarmUpThatIsAsLongAsTheJob) {
-  LearningRateSpec spec = Spec("cosine");
-  spec.warmup_steps = 10;
-
-  EXPECT_DOUBLE_EQ(LearningRate(spec, 9, 10), 0.8);
-  EXPECT_DOUBLE_EQ(LearningRate(spec, 10, 10), 0.8);
-}
-
-TEST(LearningRate, StepDropsByGamma) {
-  LearningRateSpec spec = Spec("step");
-  spec.step_every = 10;
-  spec.gamma = 0.5;
-  spec.warmup_steps = 2;
-
-  EXPECT_DOUBLE_EQ(LearningRate(spec, 2, 100), 0.8);
-  EXPECT_DOUBLE_EQ(LearningRate(spec, 11, 100), 0.8);
-  EXPECT_DOUBLE_EQ(LearningRate(spec, 12, 100), 0.4);
-  EXPECT_DOUBLE_EQ(LearningRate(spec, 32, 100), 0.1);
+TEST(LearningRate, IsWhatTheScheduleAndTheWarmUpSay) {
+  const Case cases[] = {
+      {{.base = 0.8, .schedule = "constant"}, 100, {{0, 0.8}, {99, 0.8}}},
+      // The last step of the warm-up has the base.
+      {{.base = 0.8, .schedule = "constant", .warmup_steps = 4},
+       100,
+       {{0, 0.2}, {1, 0.4}, {3, 0.8}, {4, 0.8}}},
+      {{.base = 0.8, .schedule = "cosine", .minimum = 0.2},
+       100,
+       {{0, 0.8}, {50, 0.5}, {100, 0.2}, {1000, 0.2}}},
+      // Counted from the end of the warm-up.
+      {{.base = 0.8, .schedule = "cosine", .warmup_steps = 20},
+       120,
+       {{19, 0.8}, {20, 0.8}, {70, 0.4}}},
+      // A warm-up that is as long as the job.
+      {{.base = 0.8, .schedule = "cosine", .warmup_steps = 10},
+       10,
+       {{9, 0.8}, {10, 0.8}}},
+      {{.base = 0.8,
+        .schedule = "step",
+        .warmup_steps = 2,
+        .step_every = 10,
+        .gamma = 0.5},
+       100,
+       {{2, 0.8}, {11, 0.8}, {12, 0.4}, {32, 0.1}}}};
+  for (const Case& each : cases) {
+    for (const auto& [step, rate] : each.rates) {
+      EXPECT_NEAR(LearningRate(each.spec, step, each.total_steps), rate, 1e-12)
+          << each.spec.schedule << " " << step;
+    }
+  }
 }
 
 }  // namespace

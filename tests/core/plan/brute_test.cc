@@ -50,15 +50,5 @@ TEST(Brute, PrefersFewerStagesAmongEquals) {
   EXPECT_EQ(placement->size(), 1u);
 }
 
-TEST(Brute, FindsSixWhereSlowDevicesMustStayShort) {
-  PlanProblem problem = TwoSlowTwoFast();
-  problem.replicas = false;
-
-  const auto placement = BrutePlacement(problem);
-
-  ASSERT_TRUE(placement.ok()) << placement.status();
-  EXPECT_DOUBLE_EQ(CostOf(problem, *placement)->bottleneck_seconds, 6);
-}
-
 }  // namespace
 }  // namespace paceline

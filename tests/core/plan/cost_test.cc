@@ -45,13 +45,6 @@ PlacementCost Cost(const PlanProblem& problem, const Placement& placement) {
   return cost.ok() ? *cost : PlacementCost();
 }
 
-TEST(CostOf, OneDeviceTakesItsLayersForEveryMicroBatch) {
-  const PlacementCost cost = Cost(Three(), {{{0, 3}, {1}, {1}}});
-
-  EXPECT_DOUBLE_EQ(cost.bottleneck_seconds, 4.5);
-  EXPECT_DOUBLE_EQ(cost.step_seconds, 4 * 4.5);
-}
-
 TEST(CostOf, APipelineFillsOnceAndThenGoesAtTheBottlenecksPace) {
   // 3 s on device 0, 1.5 s on device 2; activation and gradient 1 s each with
   // 0.5 s of latency.
@@ -62,66 +55,6 @@ TEST(CostOf, APipelineFillsOnceAndThenGoesAtTheBottlenecksPace) {
   EXPECT_THAT(cost.transfer_seconds, testing::ElementsAre(3));
   EXPECT_DOUBLE_EQ(cost.bottleneck_seconds, 3);
   EXPECT_DOUBLE_EQ(cost.step_seconds, 3 + 3 + 1.5 + 3 * 3);
-}
-
-TEST(CostOf, AnEndlessStreamIsJudgedByTheBottleneck) {
-  PlanProblem problem = Three();
-  problem.micro_batches = 0;
-
-  const PlacementCost cost =
-      Cost(problem, {{{0, 1}, {0}, {1}}, {{1, 3}, {2}, {1}}});
-
-  EXPECT_DOUBLE_EQ(cost.step_seconds, 3);
-}
-
-TEST(CostOf, ABusyPortBoundsWithoutItsLatency) {
-  PlanProblem problem = Three();
-  problem.links[0][2].bytes_per_second = 2;  // 5 s there, 1 s back
-
-  const PlacementCost cost =
-      Cost(problem, {{{0, 1}, {0}, {1}}, {{1, 3}, {2}, {1}}});
-
-  EXPECT_DOUBLE_EQ(cost.bottleneck_seconds, 6);
-  EXPECT_THAT(cost.transfer_seconds, testing::ElementsAre(7));
-}
-
-TEST(CostOf, InferenceSendsAndComputesOneWay) {
-  PlanProblem problem = Three();
-  problem.training = false;
-
-  const PlacementCost cost =
-      Cost(problem, {{{0, 1}, {0}, {1}}, {{1, 3}, {2}, {1}}});
-
-  EXPECT_THAT(cost.stage_seconds, testing::ElementsAre(1, 0.5));
-  EXPECT_THAT(cost.transfer_seconds, testing::ElementsAre(1.5));
-}
-
-TEST(CostOf, WithoutOverlapBothTransfersOfAStageStopIt) {
-  PlanProblem problem = Three();
-  problem.overlap = false;
-
-  const PlacementCost cost = Cost(
-      problem, {{{0, 1}, {0}, {1}}, {{1, 2}, {1}, {1}}, {{2, 3}, {2}, {1}}});
-
-  EXPECT_DOUBLE_EQ(cost.bottleneck_seconds, 1.5 + 3 + 3);
-}
-
-TEST(CostOf, FramesCostTheDevicesThreadAtEveryBoundaryBothWays) {
-  PlanProblem problem = Three();
-  problem.devices[1].frame_seconds = 0.25;
-  problem.devices[1].frame_seconds_per_byte = 0.1;
-
-  const PlacementCost cost = Cost(
-      problem, {{{0, 1}, {0}, {1}}, {{1, 2}, {1}, {1}}, {{2, 3}, {2}, {1}}});
-
-  EXPECT_DOUBLE_EQ(cost.stage_seconds[1], 1.5 + 4 * (0.25 + 1));
-}
-
-TEST(CostOf, MeasuredLayersCountInsteadOfSpeed) {
-  PlanProblem problem = Three();
-  problem.devices[1].layer_seconds = {7, 8, 9};
-
-  EXPECT_DOUBLE_EQ(LayerSeconds(problem, {1, 3}, 1), 17);
 }
 
 TEST(CostOf, ReplicasShareTheWorkAndSynchroniseOnceAStep) {
@@ -139,26 +72,6 @@ TEST(CostOf, ReplicasShareTheWorkAndSynchroniseOnceAStep) {
       1.8 + 0.31);
 }
 
-TEST(CostOf, ARingIsAsSlowAsItsSlowestLink) {
-  PlanProblem problem = Three();
-  problem.links[2][0] = {1, 2};
-  problem.micro_batches_per_sync = 1;
-
-  // 2 x (1/2 x 300 / 1 + 2), beside the compute and longer.
-  EXPECT_DOUBLE_EQ(
-      Cost(problem, {{{0, 3}, {0, 2}, {0.2, 0.8}}}).bottleneck_seconds, 304);
-}
-
-TEST(CostOf, ReplicasSplitThePortsByTheirShares) {
-  PlanProblem problem = Three();
-  problem.links[0][2].latency_seconds = 0.7;
-
-  const PlacementCost cost =
-      Cost(problem, {{{0, 2}, {0, 1}, {0.25, 0.75}}, {{2, 3}, {2}, {1}}});
-
-  EXPECT_DOUBLE_EQ(cost.transfer_seconds[0], 2 + 0.25 * 1.2 + 0.75 * 1);
-}
-
 TEST(CostOf, EvenSharesAreAskedForByName) {
   PlanProblem problem = Three();
   problem.uneven_shares = false;
@@ -173,17 +86,6 @@ TEST(CostOf, DevicesThatHaveNothingToDoShareEvenly) {
 
   EXPECT_THAT(SharesFor(problem, {0, 3}, {0, 2}),
               testing::ElementsAre(0.5, 0.5));
-}
-
-TEST(CostOf, MemoryGrowsWithTheStagesBehind) {
-  const PlanProblem problem = Three();
-
-  const PlacementCost cost = Cost(
-      problem, {{{0, 1}, {0}, {1}}, {{1, 2}, {1}, {1}}, {{2, 3}, {2}, {1}}});
-
-  // 2 x 100 parameters; 3, 2, 1 micro-batches of 5; 2 frames of 10 a boundary.
-  EXPECT_THAT(cost.memory_bytes,
-              testing::ElementsAre(200 + 15 + 20, 200 + 10 + 40, 200 + 5 + 20));
 }
 
 TEST(CheckMemory, NamesTheDeviceItsLayersAndTheDifference) {
@@ -271,16 +173,6 @@ TEST(Ties, CostTheirTrafficOnceAStepWhereTheyAreCut) {
   EXPECT_DOUBLE_EQ(CostOf(problem, together)->step_seconds, alone);
   problem.ties = {{0, 1, 300}};
   EXPECT_DOUBLE_EQ(CostOf(problem, cut)->step_seconds, before) << "not cut";
-}
-
-TEST(Ties, AreRefusedBetweenLayersThatAreNotThere) {
-  PlanProblem problem = ProblemOf({1, 1, 1}, {1});
-  for (const TieCost& tie :
-       {TieCost{0, 3, 1}, {-1, 1, 1}, {1, 1, 1}, {2, 1, 1}, {0, 1, -1}}) {
-    problem.ties = {tie};
-    EXPECT_TRUE(absl::IsInvalidArgument(CheckProblem(problem)))
-        << tie.owner << " " << tie.user;
-  }
 }
 
 }  // namespace

@@ -92,30 +92,6 @@ TEST(CutAt, RefusesAModelWithoutLayers) {
   EXPECT_EQ(CutAt(0, {}).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(ChooseCut, CutsDecideOverStages) {
-  PipelineSpec pipeline;
-  pipeline.stages = 2;
-  pipeline.cuts = {1, 2};
-
-  const auto cut = ChooseCut(pipeline, SmallModel(4));
-
-  ASSERT_TRUE(cut.ok()) << cut.status();
-  EXPECT_THAT(cut->stages, ElementsAre(LayerRange{0, 1}, LayerRange{1, 2},
-                                       LayerRange{2, 4}));
-  EXPECT_EQ(cut->why, "cuts");
-}
-
-TEST(ChooseCut, WithoutCutsIsEqual) {
-  PipelineSpec pipeline;
-  pipeline.stages = 2;
-
-  const auto cut = ChooseCut(pipeline, SmallModel(4));
-
-  ASSERT_TRUE(cut.ok()) << cut.status();
-  EXPECT_THAT(cut->stages, ElementsAre(LayerRange{0, 2}, LayerRange{2, 4}));
-  EXPECT_EQ(cut->why, "equal");
-}
-
 // Layers of so many seconds on one device, half of them on the next.
 PlanProblem Problem(const std::vector<double>& seconds) {
   PlanProblem problem;

@@ -45,116 +45,6 @@ std::vector<PlanProblem> SolvableProblems() {
 // keep is SolveHalves' to see to.
 bool CountsAllMemory(const PlanProblem& problem) { return !problem.splits; }
 
-// Device i of the result is device order[i] of `problem`.
-PlanProblem Reordered(const PlanProblem& problem,
-                      const std::vector<int>& order) {
-  PlanProblem reordered = problem;
-  for (size_t i = 0; i < order.size(); ++i) {
-    reordered.devices[i] = problem.devices[order[i]];
-    for (size_t j = 0; j < order.size(); ++j) {
-      reordered.links[i][j] = problem.links[order[i]][order[j]];
-    }
-  }
-  return reordered;
-}
-
-PlanProblem WithOneMoreDevice(const PlanProblem& problem) {
-  PlanProblem more = problem;
-  Device device = problem.devices[0];
-  device.name = "one more";
-  more.devices.push_back(device);
-  for (std::vector<LinkCost>& row : more.links) row.push_back({1e6, 0.01});
-  more.links.emplace_back(more.devices.size(), LinkCost{2e6, 0.02});
-  return more;
-}
-
-TEST(Dp, KeepsTheSlowDevicesShortWithoutReplicas) {
-  PlanProblem problem = TwoSlowTwoFast();
-  problem.replicas = false;
-
-  const auto answer = SolvePlan("dp", problem, {});
-
-  ASSERT_TRUE(answer.ok()) << answer.status();
-  EXPECT_DOUBLE_EQ(answer->cost.bottleneck_seconds, 6);
-  EXPECT_TRUE(answer->exact);
-}
-
-TEST(Dp, SharesUnevenlySoThatAllEndTogether) {
-  const auto answer = SolvePlan("dp", TwoSlowTwoFast(), {});
-
-  ASSERT_TRUE(answer.ok()) << answer.status();
-  EXPECT_NEAR(answer->cost.bottleneck_seconds, 12 / 2.2, 1e-9);
-  EXPECT_NEAR(answer->gap, 0, 1e-9);
-}
-
-TEST(Dp, LeavesASlowDeviceOutWhenTheStepIsShort) {
-  PlanProblem problem = ProblemOf({1, 1}, {1, 0.01});
-  problem.micro_batches = 4;
-  problem.replicas = false;
-
-  const auto answer = SolveDp(problem);
-
-  ASSERT_TRUE(answer.ok()) << answer.status();
-  ASSERT_EQ(answer->placement.size(), 1u);
-  EXPECT_THAT(answer->placement[0].devices, ElementsAre(0));
-}
-
-TEST(Dp, CutsAtTheCheapOutputWhenTransfersBound) {
-  PlanProblem problem = ProblemOf({1, 1, 1, 1}, {1, 1});
-  SetLinks(problem, {1, 0});
-  SetOutputs(problem, {0.5, 100, 100, 100});
-  problem.replicas = false;
-
-  const auto answer = SolvePlan("dp", problem, {});
-
-  ASSERT_TRUE(answer.ok()) << answer.status();
-  EXPECT_EQ(answer->placement[0].layers, (LayerRange{0, 1}));
-  EXPECT_DOUBLE_EQ(answer->cost.bottleneck_seconds, 3);
-}
-
-TEST(Dp, SendsOverTheFasterDirection) {
-  PlanProblem problem = ProblemOf({1, 1}, {1, 1});
-  problem.training = false;
-  problem.replicas = false;
-  problem.stages = 2;
-  SetOutputs(problem, {4});
-  problem.links[0][1] = {1, 0};
-  problem.links[1][0] = {4, 0};
-
-  const auto answer = SolvePlan("dp", problem, {});
-
-  ASSERT_TRUE(answer.ok()) << answer.status();
-  EXPECT_THAT(answer->placement[0].devices, ElementsAre(1));
-  EXPECT_DOUBLE_EQ(answer->cost.bottleneck_seconds, 1);
-}
-
-TEST(Dp, MakesExactlyAsManyStagesAsAsked) {
-  for (int stages = 1; stages <= 4; ++stages) {
-    PlanProblem problem = TwoSlowTwoFast();
-    problem.stages = stages;
-
-    const auto answer = SolveDp(problem);
-
-    ASSERT_TRUE(answer.ok()) << answer.status();
-    EXPECT_EQ(static_cast<int>(answer->placement.size()), stages);
-    EXPECT_TRUE(answer->exact);
-  }
-}
-
-// The first stage keeps a micro-batch for each device behind it.
-TEST(Dp, GivesTheStageThatKeepsMoreLessWhenMemoryIsTight) {
-  PlanProblem problem = ProblemOf({1, 1, 1, 1}, {1, 1});
-  for (LayerCost& layer : problem.layers) layer.kept_bytes = 100;
-  for (Device& device : problem.devices) device.memory_bytes = 300;
-  problem.replicas = false;
-
-  const auto answer = SolvePlan("dp", problem, {});
-
-  ASSERT_TRUE(answer.ok()) << answer.status();
-  EXPECT_EQ(answer->placement[0].layers, (LayerRange{0, 1}));
-  EXPECT_DOUBLE_EQ(answer->cost.bottleneck_seconds, 3);
-}
-
 TEST(Dp, NamesTheLayerThatFitsNowhereAndByHowMuch) {
   PlanProblem problem = TwoSlowTwoFast();
   problem.parameter_copies = 2;
@@ -182,52 +72,6 @@ TEST(Dp, SaysWhatTheWholeNeedsWhenEachLayerWouldFit) {
   EXPECT_EQ(answer.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(answer.status().message()),
               AllOf(HasSubstr("8.0 KiB together"), HasSubstr("have 6.0 KiB")));
-}
-
-TEST(Dp, MoreDevicesAreNeverWorse) {
-  for (PlanProblem problem : SolvableProblems()) {
-    problem.stages = 0;
-    const double before = StepSeconds(problem);
-
-    EXPECT_LE(StepSeconds(WithOneMoreDevice(problem)), before * (1 + 1e-9));
-  }
-}
-
-TEST(Dp, ScalesWithAllSeconds) {
-  for (const PlanProblem& problem : SolvableProblems()) {
-    PlanProblem slower = problem;
-    for (LayerCost& layer : slower.layers) {
-      layer.forward_seconds *= 8;
-      layer.backward_seconds *= 8;
-    }
-    for (Device& device : slower.devices) {
-      for (double& seconds : device.layer_seconds) seconds *= 8;
-      device.frame_seconds *= 8;
-      device.frame_seconds_per_byte *= 8;
-    }
-    for (std::vector<LinkCost>& row : slower.links) {
-      for (LinkCost& link : row) {
-        link.bytes_per_second /= 8;
-        link.latency_seconds *= 8;
-      }
-    }
-
-    const double seconds = StepSeconds(problem);
-    EXPECT_NEAR(StepSeconds(slower), 8 * seconds, 1e-9 * 8 * seconds);
-  }
-}
-
-TEST(Dp, CostsTheSameInWhateverOrderDevicesAreGiven) {
-  for (const PlanProblem& problem : SolvableProblems()) {
-    std::vector<int> order(problem.devices.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::rotate(order.begin(), order.begin() + order.size() / 2, order.end());
-    std::swap(order.front(), order.back());
-
-    const double seconds = StepSeconds(problem);
-    EXPECT_NEAR(StepSeconds(Reordered(problem, order)), seconds,
-                1e-9 * seconds);
-  }
 }
 
 TEST(Dp, GivesTheSameAnswerEveryTime) {
@@ -293,19 +137,6 @@ TEST(SearchPlacement, MakesAsManyStagesAsAskedWithEachDeviceOnce) {
 
     EXPECT_EQ(found.size(), 5u);
     EXPECT_TRUE(CostOf(problem, found).ok()) << CostOf(problem, found).status();
-  }
-}
-
-TEST(SolveExactly, FindsNothingBelowTheOptimum) {
-  for (const PlanProblem& problem : SolvableProblems()) {
-    if (!CountsAllMemory(problem)) continue;
-    const double best = StepSeconds(problem);
-    const CostTable table(problem);
-
-    const DpExactAnswer answer = SolveExactly(table, {best, 1e9});
-
-    EXPECT_TRUE(answer.finished);
-    EXPECT_TRUE(answer.placement.empty());
   }
 }
 

@@ -21,20 +21,14 @@ JobSpec Job() {
 // Every layer: forward 2 ms, backward 4 ms, half of it CPU.
 DeviceProfile Profile(const JobSpec& spec, const ModelDescription& model,
                       const std::string& device) {
-  DeviceProfile profile;
-  profile.key = {ModelKey(spec.model, model.input, model.classes),
-                 spec.train.micro_batch, "f32", spec.threads, device};
-  for (const Layer& layer : model.layers) {
-    LayerMeasurement measured;
-    measured.name = layer.name;
-    measured.kind = "linear";
-    measured.forward = {0.002, 0, 0.001};
-    measured.backward = {0.004, 0, 0.002};
-    measured.update_seconds = 1e-4;
-    measured.flops = 1e6;
-    measured.kept_bytes = 1000;
-    profile.layers.push_back(measured);
-  }
+  DeviceProfile profile = ProfileOf(spec, model, device,
+                                    {.name = "",
+                                     .kind = "linear",
+                                     .forward = {0.002, 0, 0.001},
+                                     .backward = {0.004, 0, 0.002},
+                                     .update_seconds = 1e-4,
+                                     .flops = 1e6,
+                                     .kept_bytes = 1000});
   profile.frame_seconds = 1e-4;
   return profile;
 }
@@ -100,30 +94,11 @@ TEST(PlanInputs, TakesNoiseBetweenLikeLayersForNoise) {
   EXPECT_NEAR(seconds[0], seconds[1], 1e-5);
 }
 
-TEST(PlanInputs, CountsTheBytesThatTheCodecLeaves) {
+TEST(PlanInputs, CountsTheBytesThatTheCodecLeavesOfAllFloats) {
   JobSpec spec = Job();
   ModelDescription model = SmallModel(3);
   model.layers[0].output = {256};
   model.layers[0].output_bytes = 1024;
-  const auto bytes_of = [&](const std::string& codec) {
-    spec.pipeline.codec = codec;
-    return MakePlanInputs(spec, model, {{"a", "m", 0}}, {})
-        ->problem.layers[0]
-        .output_bytes;
-  };
-
-  const double whole = bytes_of("fp32");
-
-  EXPECT_DOUBLE_EQ(whole,
-                   16.0 * static_cast<double>(model.layers[0].output_bytes));
-  EXPECT_DOUBLE_EQ(bytes_of("bf16"), whole / 2);
-  EXPECT_LT(bytes_of("int8"), whole / 2);
-}
-
-TEST(PlanInputs, TheCodecTakesFloatsBesideToo) {
-  JobSpec spec = Job();
-  ModelDescription model = SmallModel(3);
-  model.layers[0].output = {256};
   model.layers[0].beside = {{DType::kU8, {10}}, {DType::kF32, {64}}};
   const auto bytes_of = [&](const std::string& codec) {
     spec.pipeline.codec = codec;
@@ -134,6 +109,7 @@ TEST(PlanInputs, TheCodecTakesFloatsBesideToo) {
 
   EXPECT_DOUBLE_EQ(bytes_of("fp32"), 16.0 * (1024 + 10 + 256));
   EXPECT_DOUBLE_EQ(bytes_of("bf16"), 16.0 * (512 + 10 + 128));
+  EXPECT_LT(bytes_of("int8"), 16.0 * (512 + 10 + 128));
 }
 
 TEST(PlanInputs, AByteCostsWhatItDidOverTheRealLinks) {

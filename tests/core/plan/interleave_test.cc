@@ -5,10 +5,8 @@
 #include <vector>
 
 #include "core/plan/cost.h"
-#include "core/plan/plan.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/support/small_model.h"
 
 namespace paceline {
 namespace {
@@ -105,98 +103,6 @@ TEST(CutForDealing, IsAsGoodAsAnyCut) {
     cuts.push_back(range.last);
   }
   EXPECT_EQ(longest(cuts), best);
-}
-
-JobSpec Job(const std::string& schedule, int stages) {
-  JobSpec spec;
-  spec.model.name = "small";
-  spec.train.batch = 32;
-  spec.train.micro_batch = 8;
-  spec.pipeline.schedule = schedule;
-  spec.pipeline.stages = stages;
-  return spec;
-}
-
-std::vector<PlannerWorker> Workers(int count) {
-  std::vector<PlannerWorker> workers;
-  for (int i = 0; i < count; ++i) {
-    workers.push_back(
-        {.worker = WorkerId{i + 1},
-         .name = std::string(1, static_cast<char>('a' + i)),
-         .machine_id = std::string(1, static_cast<char>('m' + i))});
-  }
-  return workers;
-}
-
-TEST(MakePlan, DealsInterleavedStagesOutInTurn) {
-  const ModelDescription model = SmallModel(8);
-
-  const auto plan = MakePlan(Job("interleaved-1f1b", 8), model, Workers(5));
-
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  ASSERT_EQ(plan->stages.size(), 8u);
-  for (int stage = 0; stage < 8; ++stage) {
-    EXPECT_EQ(plan->stages[stage].worker, WorkerId{stage % 4 + 1});
-  }
-  EXPECT_THAT(plan->why, HasSubstr("a holds stages 0, 4 ("));
-}
-
-TEST(MakePlan, TakesTheJobsOwnCutsForInterleavedStages) {
-  JobSpec spec = Job("interleaved-1f1b", 0);
-  spec.pipeline.cuts = {1, 2, 5};
-
-  const auto plan = MakePlan(spec, SmallModel(8), Workers(2));
-
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  ASSERT_EQ(plan->stages.size(), 4u);
-  EXPECT_EQ(plan->stages[2].layers, (LayerRange{2, 5}));
-  EXPECT_EQ(plan->stages[2].worker, WorkerId{1});
-}
-
-TEST(MakePlan, SaysWhatInterleavingNeeds) {
-  JobSpec spec = Job("interleaved-1f1b", 8);
-  spec.train.batch = 24;
-
-  for (const auto& status : {MakePlan(spec, SmallModel(8), Workers(4)).status(),
-                             CheckPlannable(spec, SmallModel(8), Workers(4))}) {
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("a multiple of 4"));
-  }
-}
-
-TEST(MakePlan, WantsAWorkerForEachStageOfPipedream) {
-  const ModelDescription model = SmallModel(8);
-  EXPECT_TRUE(MakePlan(Job("pipedream", 4), model, Workers(4)).ok());
-  EXPECT_TRUE(MakePlan(Job("pipedream", 0), model, Workers(3)).ok());
-
-  const auto plan = MakePlan(Job("pipedream", 4), model, Workers(3));
-
-  EXPECT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(plan.status().message()),
-              HasSubstr("pipedream needs a worker for each stage, got 4 stages "
-                        "on 3 workers"));
-}
-
-TEST(MakePlan, CountsVersionsOfTheWeights) {
-  JobSpec spec = Job("pipedream", 2);
-  spec.pipeline.cuts = {1};
-  const ModelDescription model = SmallModel(2);
-  const auto need = [&](int stage, int micro_batches, int versions) {
-    return EstimateBytes(
-        model, spec.train, {{stage, stage + 1}},
-        {{.micro_batches = micro_batches, .versions = versions}});
-  };
-  std::vector<PlannerWorker> workers = Workers(2);
-  workers[0].memory_bytes = need(0, 2, 2);
-  workers[1].memory_bytes = need(1, 1, 1);
-  EXPECT_TRUE(MakePlan(spec, model, workers).ok());
-
-  // NOAM versions everywhere: one more on the last stage.
-  spec.pipeline.vertical_sync = true;
-  EXPECT_EQ(MakePlan(spec, model, workers).status().code(),
-            absl::StatusCode::kResourceExhausted);
-  workers[1].memory_bytes = need(1, 1, 2);
-  EXPECT_TRUE(MakePlan(spec, model, workers).ok());
 }
 
 }  // namespace

@@ -110,95 +110,6 @@ TEST(InFlightOf, IsWhatTheInstructionsOfEveryScheduleKeep) {
   EXPECT_GT(checked, 5000);
 }
 
-// Three layers of 100 bytes of parameters, 5 kept and 10 out.
-PlanProblem Three() {
-  PlanProblem problem = ProblemOf({1, 1, 1}, {1, 1, 1});
-  problem.micro_batches = 4;
-  for (LayerCost& layer : problem.layers) {
-    layer.output_bytes = 10;
-    layer.parameter_bytes = 100;
-    layer.kept_bytes = 5;
-  }
-  return problem;
-}
-
-TEST(StageBytes, CountsWhatIsKeptAndStashed) {
-  PlanProblem problem = Three();
-  problem.reserved_bytes = 7;
-
-  EXPECT_DOUBLE_EQ(StageBytes(problem, {0, 3}, {1, 0, 2}), 600 + 3 * 15 + 7);
-  EXPECT_DOUBLE_EQ(StageBytes(problem, {0, 3}, {2, 0, 3}), 600 + 2 * 15 + 7);
-  problem.keeps_all = true;
-  EXPECT_DOUBLE_EQ(StageBytes(problem, {0, 3}, {1, 0, 0}), 600 + 4 * 15 + 7);
-  EXPECT_DOUBLE_EQ(StageBytes(problem, {0, 3}, {3, 0, 0}), 600 + 2 * 15 + 7);
-  problem.keeps_all = false;
-  problem.stashes = true;
-  EXPECT_DOUBLE_EQ(StageBytes(problem, {0, 3}, {1, 0, 2}),
-                   600 + 200 * 3 + 45 + 7);
-  problem.training = false;
-  EXPECT_DOUBLE_EQ(StageBytes(problem, {0, 3}, {1, 0, 2}), 600 + 7);
-}
-
-TEST(StageBytes, OfHalvesGrowsWithTheStagesBefore) {
-  PlanProblem problem = Three();
-  problem.splits = true;
-
-  // Kept: as many as there are stages; between halves: one, and one for each
-  // stage before.
-  EXPECT_DOUBLE_EQ(StageBytes(problem, {0, 1}, {1, 0, 2}),
-                   200 + 3 * 5 + 1 * 10 + 2 * 10);
-  EXPECT_DOUBLE_EQ(StageBytes(problem, {1, 2}, {1, 1, 1}),
-                   200 + 3 * 5 + 2 * 10 + 2 * 20);
-  EXPECT_DOUBLE_EQ(StageBytes(problem, {2, 3}, {1, 2, 0}),
-                   200 + 3 * 5 + 3 * 10 + 2 * 10);
-  problem.micro_batches = 2;
-  EXPECT_DOUBLE_EQ(StageBytes(problem, {2, 3}, {1, 2, 0}),
-                   200 + 2 * 5 + 2 * 10 + 2 * 10);
-}
-
-TEST(StageBytes, OfABorrowedParameterHasNoOptimizerState) {
-  PlanProblem problem = Three();
-  problem.parameter_copies = 4;  // itself, its gradient, two of AdamW
-  problem.owner_copies = 2;
-  problem.layers[2].borrowed_bytes = 60;
-
-  EXPECT_DOUBLE_EQ(StageBytes(problem, {2, 3}, {1, 0, 0}),
-                   4 * 40 + 2 * 60 + 5 + 20);
-}
-
-// What the search does not know of earlier stages is not lost.
-TEST(SolvePlan, FitsHalvesWhereTheyFitAndProvesIt) {
-  int planned = 0;
-  int tighter = 0;
-  for (uint64_t seed = 0; seed < 600; ++seed) {
-    PlanProblem problem = RandomProblem(seed);
-    problem.training = true;
-    problem.replicas = false;
-    problem.splits = false;
-    const auto whole = SolvePlan("dp", problem, {});
-    problem.splits = true;
-    const auto brute = SolvePlan("brute", problem, {});
-    const auto dp = SolvePlan("dp", problem, {});
-
-    ASSERT_EQ(brute.ok(), dp.ok()) << seed << " " << dp.status();
-    if (!dp.ok()) {
-      tighter += whole.ok();
-      continue;
-    }
-    ++planned;
-    EXPECT_TRUE(dp->exact) << seed;
-    EXPECT_TRUE(Judge(problem, dp->placement).fits) << seed;
-    ASSERT_NEAR(dp->cost.step_seconds, brute->cost.step_seconds,
-                1e-9 * brute->cost.step_seconds)
-        << seed;
-    ASSERT_TRUE(whole.ok()) << seed;
-    tighter += dp->cost.step_seconds > whole->cost.step_seconds * (1 + 1e-9);
-  }
-  EXPECT_GT(planned, 300);
-  // Problems that could not show a difference would prove nothing.
-  EXPECT_GT(tighter, 20);
-}
-
 TEST(SolvePlan, GivesHalvesNoReplicas) {
   PlanProblem problem = ProblemOf({4}, {1, 1});
   problem.splits = true;
@@ -207,20 +118,6 @@ TEST(SolvePlan, GivesHalvesNoReplicas) {
 
   ASSERT_TRUE(answer.ok()) << answer.status();
   EXPECT_EQ(answer->placement[0].devices.size(), 1u);
-}
-
-TEST(CheckProblem, RefusesMoreBorrowedThanThereIs) {
-  PlanProblem problem = Three();
-  problem.layers[1].borrowed_bytes = 101;
-  EXPECT_EQ(CheckProblem(problem).message(),
-            "layer 1 (layer1): borrowed_bytes is 101, more than all its "
-            "parameter_bytes, 100");
-  problem.layers[1].borrowed_bytes = NAN;
-  EXPECT_FALSE(CheckProblem(problem).ok());
-  problem.layers[1].borrowed_bytes = 0;
-  problem.owner_copies = 3;
-  EXPECT_EQ(CheckProblem(problem).message(),
-            "memory: owner_copies is 3, more than all parameter_copies, 2");
 }
 
 }  // namespace

@@ -118,34 +118,5 @@ TEST(TwoLevels, IsNearTheSingleLevelWhereMachinesAreFarApart) {
   EXPECT_LE(two->cost.step_seconds, 1.25 * single->cost.step_seconds);
 }
 
-TEST(GoodCuts, AreAllWhenThereAreFewLayers) {
-  const PlanProblem problem = TwoSlowTwoFast();
-
-  EXPECT_THAT(GoodCuts(CostTable(problem), {2, 6}, 5),
-              ElementsAre(2, 3, 4, 5, 6));
-}
-
-TEST(GoodCuts, TakeTheSmallestOutputNearby) {
-  PlanProblem problem = TwoSlowTwoFast();
-  SetOutputs(problem, {9, 9, 9, 1, 9, 9, 9, 1, 9, 9, 9});
-
-  EXPECT_THAT(GoodCuts(CostTable(problem), {0, 12}, 4),
-              ElementsAre(0, 4, 8, 12));
-}
-
-TEST(PartOf, JoinsLayersAndKeepsDevicesTheirSeconds) {
-  PlanProblem problem = TwoSlowTwoFast();
-  problem.devices[2].layer_seconds = std::vector<double>(12, 0.5);
-  SetOutputs(problem, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11});
-
-  const PlanProblem part = PartOf(problem, {2, 5, 6}, {0, 2});
-
-  ASSERT_EQ(part.layers.size(), 2u);
-  EXPECT_DOUBLE_EQ(part.layers[0].forward_seconds, 3);
-  EXPECT_DOUBLE_EQ(part.layers[0].output_bytes, 5);
-  EXPECT_THAT(part.devices[1].layer_seconds, ElementsAre(1.5, 0.5));
-  EXPECT_TRUE(CheckProblem(part).ok()) << CheckProblem(part);
-}
-
 }  // namespace
 }  // namespace paceline

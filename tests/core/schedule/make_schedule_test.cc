@@ -14,21 +14,6 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-ScheduleRequest GoodRequest() {
-  return {.name = "1f1b",
-          .stages = 2,
-          .micro_batches = 4,
-          .training = true,
-          .worker_of = {0, 1}};
-}
-
-void ExpectRefused(const ScheduleRequest& request, const std::string& why) {
-  const auto schedule = MakeSchedule(request);
-
-  EXPECT_EQ(schedule.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(schedule.status().message()), HasSubstr(why));
-}
-
 InstructionList OfStage(const InstructionList& list, int stage) {
   InstructionList own;
   std::copy_if(list.begin(), list.end(), std::back_inserter(own),
@@ -118,22 +103,6 @@ TEST(MakeSchedule, RefusesWhatAScheduleIsNotMadeFor) {
   EXPECT_GT(refused, 50);
 }
 
-TEST(MakeSchedule, SaysWhyInterleavingIsNotPossible) {
-  ScheduleRequest request{.name = "interleaved-1f1b",
-                          .stages = 4,
-                          .micro_batches = 3,
-                          .training = true,
-                          .worker_of = {0, 1, 0, 1}};
-
-  ExpectRefused(request,
-                "on 2 workers needs the micro-batches of a batch to be a "
-                "multiple of 2, got 3");
-
-  request.micro_batches = 4;
-  request.worker_of = {0, 0, 1, 1};
-  ExpectRefused(request, "got 4 stages on 2 workers, [0, 0, 1, 1]");
-}
-
 TEST(MakeSchedule, AShorterBatchGivesWayTo1f1b) {
   for (const std::string& name : ScheduleNames()) {
     const bool one_each = ScheduleTraitsOf(name).asynchronous;
@@ -155,14 +124,6 @@ TEST(MakeSchedule, AShorterBatchGivesWayTo1f1b) {
                                                   micro_batches, worker_of)));
     }
   }
-}
-
-TEST(MakeSchedule, RefusesPipedreamWithSeveralStagesAWorker) {
-  ScheduleRequest request = GoodRequest();
-  request.name = "pipedream";
-  request.worker_of = {0, 0};
-
-  ExpectRefused(request, "a worker for each stage, got 2 stages on 1 worker");
 }
 
 TEST(MakeSchedule, AMergeKeepsTheOrderAndBoundOfEveryStage) {
@@ -192,143 +153,83 @@ TEST(MakeSchedule, AMergeKeepsTheOrderAndBoundOfEveryStage) {
   }
 }
 
-TEST(MakeSchedule, AMergeTakesAReadyBackwardBeforeAForward) {
-  const Schedule schedule = MustMake("1f1b", 2, 3, {0, 0});
+TEST(MakeSchedule, RefusesWithTheNumbersThatDoNotFit) {
+  const std::pair<ScheduleRequest, std::string> refused[] = {
+      {{"zigzag", 2, 4, true, {0, 1}}, "'zigzag', there are 1f1b, "},
+      {{"1f1b", 0, 4, true, {}}, "got 0 and 4"},
+      {{"1f1b", 2, -3, true, {0, 1}}, "got 2 and -3"},
+      {{"1f1b", 2, 2'000'000'000, true, {0, 1}},
+       "2 stages x 2000000000 micro-batches"},
+      {{"1f1b", 2, 4, true, {0}}, "a worker for 1 stages, need 2"},
+      {{"1f1b", 2, 4, true, {0, 2}}, "without a gap"},
+      {{"1f1b", 2, 4, true, {1, 1}}, "without a gap"},
+      {{"1f1b", 2, 4, true, {-1, 0}}, "without a gap"},
+      {{"pipedream", 2, 4, true, {0, 0}},
+       "a worker for each stage, got 2 stages on 1 worker"},
+      {{"interleaved-1f1b", 4, 3, true, {0, 1, 0, 1}},
+       "on 2 workers needs the micro-batches of a batch to be a multiple of "
+       "2, got 3"},
+      {{"interleaved-1f1b", 4, 4, true, {0, 0, 1, 1}},
+       "got 4 stages on 2 workers, [0, 0, 1, 1]"}};
+  for (const auto& [request, why] : refused) {
+    const auto schedule = MakeSchedule(request);
 
-  // After 0F1 both 0B0 and 1F1 could run.
-  EXPECT_EQ(ToText(schedule),
-            "0LOAD0 0F0 0SEND_F0 1RECV_F0 1F0 1B0 1SEND_B0 "
-            "0LOAD1 0F1 0SEND_F1 0RECV_B0 0B0 1RECV_F1 1F1 1B1 1SEND_B1 "
-            "0LOAD2 0F2 0SEND_F2 0RECV_B1 0B1 1RECV_F2 1F2 1B2 1SEND_B2 "
-            "0RECV_B2 0B2 0STEP 1STEP\n");
+    EXPECT_EQ(schedule.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(schedule.status().message()), HasSubstr(why));
+  }
 }
 
-TEST(MakeSchedule, SendsFollowAndReceivesPrecedeTheirCompute) {
-  for (const std::string& name : ScheduleNames()) {
-    const std::vector<int> worker_of = PlacementFor(name);
-    const Schedule schedule =
-        MustMake(name, static_cast<int>(worker_of.size()), 4, worker_of);
-    const Op backward =
-        ScheduleTraitsOf(name).splits ? Op::kBackwardInput : Op::kBackward;
-    for (const InstructionList& list : schedule.workers) {
-      for (size_t i = 0; i < list.size(); ++i) {
-        const auto [stage, op, micro_batch] = list[i];
-        if (op == Op::kLoad || op == Op::kRecvF) {
-          EXPECT_EQ(list[i + 1],
-                    (Instruction{stage, Op::kForward, micro_batch}));
-        } else if (op == Op::kRecvB) {
-          EXPECT_EQ(list[i + 1], (Instruction{stage, backward, micro_batch}));
-        } else if (op == Op::kSendF) {
-          EXPECT_EQ(list[i - 1],
-                    (Instruction{stage, Op::kForward, micro_batch}));
-        } else if (op == Op::kSendB) {
-          EXPECT_EQ(list[i - 1], (Instruction{stage, backward, micro_batch}));
+// Of stage `stage` of `stages`, on a worker of its own.
+struct StageBounds {
+  int kept = 0;      // micro-batches
+  int split = 0;     // micro-batches between the halves of their backward
+  int versions = 1;  // of the weights
+  int frames = 0;    // over the boundary behind it, each way
+};
+StageBounds Bounds1f1b(int stage, int stages, int micro_batches) {
+  // It sends as many activations before it needs a gradient; in the end as
+  // many gradients wait for it.
+  const int ahead = std::min(micro_batches, stages - stage);
+  return {.kept = ahead, .frames = ahead};
+}
+StageBounds BoundsGPipe(int, int, int micro_batches) {
+  return {.kept = micro_batches, .frames = micro_batches};
+}
+StageBounds BoundsZeroBubble(int stage, int stages, int micro_batches) {
+  return {.kept = std::min(stages, micro_batches),
+          .split = std::min(stage + 1, micro_batches),
+          .frames = -1};
+}
+StageBounds BoundsPipedream(int stage, int stages, int micro_batches) {
+  // Warm-up + 1; these first ones share the version they begin with.
+  const int ahead = std::min(stages - stage, micro_batches);
+  return {.kept = ahead,
+          .versions = std::clamp(micro_batches - ahead + 2, 1, ahead),
+          .frames = -1};
+}
+
+TEST(ScheduleBounds, AreWhatEachScheduleSays) {
+  const std::pair<const char*, StageBounds (*)(int, int, int)> schedules[] = {
+      {"1f1b", Bounds1f1b},
+      {"gpipe", BoundsGPipe},
+      {"zero-bubble", BoundsZeroBubble},
+      {"pipedream", BoundsPipedream}};
+  for (const auto& [name, bounds_of] : schedules) {
+    for (int stages = 1; stages <= 8; ++stages) {
+      for (int micro_batches = 1; micro_batches <= 20; ++micro_batches) {
+        const auto bounds = CheckSchedule(
+            MustMake(name, stages, micro_batches, OneWorkerAStage(stages)));
+        ASSERT_TRUE(bounds.ok()) << bounds.status();
+        ASSERT_EQ(bounds->activation_frames.size(), stages - 1);
+        for (int stage = 0; stage < stages; ++stage) {
+          const StageBounds want = bounds_of(stage, stages, micro_batches);
+          EXPECT_EQ(bounds->kept_micro_batches[stage], want.kept) << name;
+          EXPECT_EQ(bounds->split_micro_batches[stage], want.split) << name;
+          EXPECT_EQ(bounds->kept_versions[stage], want.versions) << name;
+          if (stage == stages - 1 || want.frames < 0) continue;
+          EXPECT_EQ(bounds->activation_frames[stage], want.frames) << name;
+          EXPECT_EQ(bounds->gradient_frames[stage], want.frames) << name;
         }
-      }
-    }
-  }
-}
-
-TEST(MakeSchedule, ForwardOnlyHasNoBackwardAndNoStep) {
-  EXPECT_EQ(ToText(MustMake("1f1b", 2, 2, {0, 1}, /*training=*/false)),
-            "0LOAD0 0F0 0SEND_F0 0LOAD1 0F1 0SEND_F1\n"
-            "1RECV_F0 1F0 1RECV_F1 1F1\n");
-}
-
-TEST(MakeSchedule, RefusesAnUnknownName) {
-  ScheduleRequest request = GoodRequest();
-  request.name = "zigzag";
-
-  ExpectRefused(request, "'zigzag', there are 1f1b, ");
-}
-
-TEST(MakeSchedule, RefusesSizesBelowOne) {
-  ScheduleRequest no_stages = GoodRequest();
-  no_stages.stages = 0;
-  no_stages.worker_of = {};
-  ScheduleRequest no_micro_batches = GoodRequest();
-  no_micro_batches.micro_batches = -3;
-
-  ExpectRefused(no_stages, "got 0 and 4");
-  ExpectRefused(no_micro_batches, "got 2 and -3");
-}
-
-TEST(MakeSchedule, RefusesMoreMicroBatchesThanMemoryIsFor) {
-  ScheduleRequest request = GoodRequest();
-  request.micro_batches = 2'000'000'000;
-
-  ExpectRefused(request, "2 stages x 2000000000 micro-batches");
-}
-
-TEST(MakeSchedule, RefusesWorkersForTheWrongNumberOfStages) {
-  ScheduleRequest request = GoodRequest();
-  request.worker_of = {0};
-
-  ExpectRefused(request, "a worker for 1 stages, need 2");
-}
-
-TEST(MakeSchedule, RefusesAGapAmongWorkers) {
-  for (const std::vector<int>& worker_of :
-       {std::vector<int>{0, 2}, {1, 1}, {-1, 0}}) {
-    ScheduleRequest request = GoodRequest();
-    request.worker_of = worker_of;
-
-    ExpectRefused(request, "without a gap");
-  }
-}
-
-TEST(ScheduleBounds, OneForwardOneBackwardKeepsOneAStageBehind) {
-  for (int stages = 1; stages <= 8; ++stages) {
-    for (int micro_batches = 1; micro_batches <= 16; ++micro_batches) {
-      const auto bounds = CheckSchedule(
-          MustMake("1f1b", stages, micro_batches, OneWorkerAStage(stages)));
-
-      ASSERT_TRUE(bounds.ok()) << bounds.status();
-      for (int stage = 0; stage < stages; ++stage) {
-        EXPECT_EQ(bounds->kept_micro_batches[stage],
-                  std::min(micro_batches, stages - stage));
-      }
-      // Stage b sends S - b activations before it needs a gradient; in the
-      // end as many gradients wait for it.
-      for (int boundary = 0; boundary < stages - 1; ++boundary) {
-        EXPECT_EQ(bounds->activation_frames[boundary],
-                  std::min(micro_batches, stages - boundary));
-        EXPECT_EQ(bounds->gradient_frames[boundary],
-                  std::min(micro_batches, stages - boundary));
-      }
-    }
-  }
-}
-
-TEST(ScheduleBounds, GPipeKeepsAndSendsAll) {
-  for (int stages = 1; stages <= 8; ++stages) {
-    for (int micro_batches = 1; micro_batches <= 16; ++micro_batches) {
-      const auto bounds = CheckSchedule(
-          MustMake("gpipe", stages, micro_batches, OneWorkerAStage(stages)));
-
-      ASSERT_TRUE(bounds.ok()) << bounds.status();
-      EXPECT_EQ(bounds->kept_micro_batches.size(), stages);
-      EXPECT_EQ(bounds->activation_frames.size(), stages - 1);
-      EXPECT_EQ(bounds->gradient_frames.size(), stages - 1);
-      EXPECT_THAT(bounds->kept_micro_batches, Each(micro_batches));
-      EXPECT_THAT(bounds->activation_frames, Each(micro_batches));
-      EXPECT_THAT(bounds->gradient_frames, Each(micro_batches));
-    }
-  }
-}
-
-TEST(ScheduleBounds, ZeroBubbleKeepsAsMuchOnEveryStageAs1f1bOnTheFirst) {
-  for (int stages = 1; stages <= 8; ++stages) {
-    for (int micro_batches = 1; micro_batches <= 16; ++micro_batches) {
-      const auto bounds = CheckSchedule(MustMake(
-          "zero-bubble", stages, micro_batches, OneWorkerAStage(stages)));
-
-      ASSERT_TRUE(bounds.ok()) << bounds.status();
-      EXPECT_THAT(bounds->kept_micro_batches,
-                  Each(std::min(stages, micro_batches)));
-      for (int stage = 0; stage < stages; ++stage) {
-        EXPECT_EQ(bounds->split_micro_batches[stage],
-                  std::min(stage + 1, micro_batches));
       }
     }
   }
@@ -357,25 +258,6 @@ TEST(ScheduleBounds, InterleavingKeepsWhatItsWarmUpSays) {
           EXPECT_GE(kept, std::min(warm_up + 1, micro_batches * chunks));
           EXPECT_LE(kept, micro_batches * chunks);
         }
-      }
-    }
-  }
-}
-
-TEST(ScheduleBounds, PipedreamKeepsWarmUpAndOneVersions) {
-  for (int stages = 1; stages <= 8; ++stages) {
-    for (int micro_batches = 1; micro_batches <= 20; ++micro_batches) {
-      const auto bounds = CheckSchedule(MustMake(
-          "pipedream", stages, micro_batches, OneWorkerAStage(stages)));
-
-      ASSERT_TRUE(bounds.ok()) << bounds.status();
-      for (int stage = 0; stage < stages; ++stage) {
-        // Warm-up + 1; these first ones share the version they begin with.
-        const int ahead = std::min(stages - stage, micro_batches);
-        EXPECT_EQ(bounds->kept_micro_batches[stage], ahead);
-        EXPECT_EQ(bounds->kept_versions[stage],
-                  std::clamp(micro_batches - ahead + 2, 1, ahead))
-            << stages << " stages, " << micro_batches;
       }
     }
   }

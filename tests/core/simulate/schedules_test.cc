@@ -47,26 +47,6 @@ TEST(ZeroBubble, HasAThirdOfTheBubbleOf1f1b) {
   }
 }
 
-TEST(ZeroBubble, TakesAsLongWithOneStageAndKeepsItsSums) {
-  const Chain chain = With("zero-bubble", 3, 6);
-
-  const SimulationResult result = chain.Run();
-
-  for (const DeviceUse& use : result.devices) {
-    EXPECT_NEAR(use.forward_seconds, 6, kRounding);
-    EXPECT_NEAR(use.backward_seconds, 12, kRounding);
-  }
-}
-
-TEST(ZeroBubble, KeepsOnEveryStageWhatTheFirstKeeps) {
-  Chain chain = With("zero-bubble", 4, 8);
-  chain.Bytes(/*output=*/0, /*kept=*/1000, /*parameters=*/0);
-
-  for (const DeviceUse& use : chain.Run().devices) {
-    EXPECT_DOUBLE_EQ(use.peak_bytes, 4 * 1000);
-  }
-}
-
 // `chunks` stages on each of `devices`, dealt out in turn.
 Chain Interleaved(const std::string& schedule, int devices, int chunks,
                   int64_t micro_batches) {
@@ -118,19 +98,6 @@ TEST(Pipedream, HasNoBubbleBetweenSteps) {
     }
     EXPECT_EQ(result.unfinished_micro_batches, 0);
     EXPECT_NEAR(result.devices[0].optimizer_seconds, 5 * 8 * 0.5, kRounding);
-  }
-}
-
-TEST(Pipedream, KeepsAVersionForEachForwardInFlight) {
-  Chain chain = With("pipedream", 4, 16);
-  chain.Bytes(/*output=*/0, /*kept=*/1000, /*parameters=*/77);
-  chain.problem.stashes = true;
-
-  const SimulationResult result = chain.Run();
-
-  for (int s = 0; s < 4; ++s) {
-    EXPECT_DOUBLE_EQ(result.devices[s].peak_bytes,
-                     StageBytes(chain.problem, {s, s + 1}, {1, s, 3 - s}));
   }
 }
 

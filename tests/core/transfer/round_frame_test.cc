@@ -224,15 +224,6 @@ TEST(RoundFrame, RefusesEveryTruncationOfAPiece) {
   EXPECT_EQ(whole, 0);
 }
 
-TEST(RoundFrame, RefusesPiecesOfAnotherSizeThanTheirChunk) {
-  ExpectRefused(Piece(PieceHeader(50, 0), 49), "with 49 bytes, need 50");
-  ExpectRefused(Piece(PieceHeader(50, 0), 51), "with 51 bytes, need 50");
-  ExpectRefused(Piece(PieceHeader(50, 1), 10), "need 0");
-  ExpectRefused(Piece(PieceHeader(0, 0), 0), "need 0");
-  ExpectRefused(Piece(PieceHeader(kMaxRoundDataBytes + 1, 0), 1),
-                "need 262144");
-}
-
 TEST(RoundFrame, TakesAMessageBeforeTheOtherFieldsAsProtobufWritesIt) {
   RoundFrameHeader header = Header();
   header.payload = {1, 4, 0, 0, 1000};
@@ -249,41 +240,38 @@ TEST(RoundFrame, TakesAMessageBeforeTheOtherFieldsAsProtobufWritesIt) {
   EXPECT_EQ(CopyBytes(Cut(bytes, 3), layout->offset, layout->bytes), "hello");
 }
 
-TEST(RoundFrame, RefusesTwoMessages) {
-  const std::string bytes = EncodeRoundMessagePrefix(Header(), 1) + "x";
-  ExpectRefused(bytes + bytes, "more than one");
-}
-
-TEST(RoundFrame, RefusesAFrameOfNoJob) { ExpectRefused("", "of no job"); }
-
-TEST(RoundFrame, RefusesAPieceOfNoPayload) {
-  ExpectRefused(EncodeRoundPiecePrefix(Header(), 1) + "x", "of no payload");
-}
-
-TEST(RoundFrame, RefusesKindsAndSizesThatCannotBe) {
+// A piece of 50 bytes whose payload is changed.
+std::string Changed(void (*change)(RoundPayloadHeader&)) {
   RoundFrameHeader header = PieceHeader(50, 0);
-  header.payload->kind = 4;
-  ExpectRefused(Piece(header, 50), "field 6 cannot be 4");
-  header.payload->kind = 0;
-  ExpectRefused(Piece(header, 50), "field 6 cannot be 0");
-  ExpectRefused(Piece(PieceHeader(int64_t{1} << 41, 0), 50),
-                "field 7 cannot be");
-  header = PieceHeader(50, 0);
-  header.payload->step = -1;
-  ExpectRefused(Piece(header, 50), "field 2 cannot be");
-  header = PieceHeader(50, -1);
-  ExpectRefused(Piece(header, 50), "field 8 cannot be");
+  change(*header.payload);
+  return Piece(header, 50);
 }
 
-TEST(RoundFrame, RefusesHeadersAndMessagesThatAreTooLong) {
+TEST(RoundFrame, RefusesWhatCannotBe) {
+  const std::string message = EncodeRoundMessagePrefix(Header(), 1) + "x";
   const int64_t too_long = kMaxRoundMessageBytes + 1;
-  ExpectRefused(EncodeRoundMessagePrefix(Header(), too_long) +
-                    std::string(static_cast<size_t>(too_long), 'm'),
-                "a message of 262145 bytes");
-  ExpectRefused(std::string(400'000, 'm'), "a frame of 400000 bytes");
   std::string padded;
   while (padded.size() < kMaxRoundHeaderBytes) AppendIntField(&padded, 900, 1);
-  ExpectRefused(padded + EncodeRoundHello(Header()), "header of more than");
+  const std::pair<std::string, std::string> refused[] = {
+      {"", "of no job"},
+      {message + message, "more than one"},
+      {EncodeRoundPiecePrefix(Header(), 1) + "x", "of no payload"},
+      {Piece(PieceHeader(50, 0), 49), "with 49 bytes, need 50"},
+      {Piece(PieceHeader(50, 0), 51), "with 51 bytes, need 50"},
+      {Piece(PieceHeader(50, 1), 10), "need 0"},
+      {Piece(PieceHeader(0, 0), 0), "need 0"},
+      {Piece(PieceHeader(kMaxRoundDataBytes + 1, 0), 1), "need 262144"},
+      {Changed([](auto& p) { p.kind = 4; }), "field 6 cannot be 4"},
+      {Changed([](auto& p) { p.kind = 0; }), "field 6 cannot be 0"},
+      {Changed([](auto& p) { p.step = -1; }), "field 2 cannot be"},
+      {Piece(PieceHeader(int64_t{1} << 41, 0), 50), "field 7 cannot be"},
+      {Piece(PieceHeader(50, -1), 50), "field 8 cannot be"},
+      {EncodeRoundMessagePrefix(Header(), too_long) +
+           std::string(static_cast<size_t>(too_long), 'm'),
+       "a message of 262145 bytes"},
+      {std::string(400'000, 'm'), "a frame of 400000 bytes"},
+      {padded + EncodeRoundHello(Header()), "header of more than"}};
+  for (const auto& [bytes, why] : refused) ExpectRefused(bytes, why);
 }
 
 TEST(RoundFrame, SurvivesRandomBytes) {
