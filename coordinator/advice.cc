@@ -53,21 +53,21 @@ std::string AdviceAfterSaving(const absl::Status& error) {
       kSubmit);
 }
 
-Skips SkipsOf(const JobRecord& job) {
-  if (!ScheduleTraitsOf(job.spec.pipeline.schedule).asynchronous) {
-    return {job.skipped_steps, job.step, false};
+Skips SkipsOf(const JobRecord& record) {
+  if (!ScheduleTraitsOf(record.spec.pipeline.schedule).asynchronous) {
+    return {record.job.skipped_steps(), record.job.step(), false};
   }
   Skips worst{0, 0, true};
-  for (const StageTime& stage : job.stage_times) {
-    if (stage.skipped_updates <= worst.skipped) continue;
-    worst.skipped = stage.skipped_updates;
-    worst.of = stage.updates;
+  for (const v1::StageTime& stage : record.job.stage_times()) {
+    if (stage.versions().skipped_updates() <= worst.skipped) continue;
+    worst.skipped = stage.versions().skipped_updates();
+    worst.of = stage.versions().updates();
   }
   return worst;
 }
 
-std::string SkippedText(const JobRecord& job) {
-  const Skips skips = SkipsOf(job);
+std::string SkippedText(const JobRecord& record) {
+  const Skips skips = SkipsOf(record);
   if (skips.skipped == 0) return "";
   return absl::StrCat(skips.skipped, " of ", skips.of,
                       skips.updates   ? " updates of a stage were"
@@ -76,29 +76,29 @@ std::string SkippedText(const JobRecord& job) {
                       " skipped");
 }
 
-std::string UnreadableText(const JobRecord& job) {
+std::string UnreadableText(const JobRecord& record) {
   std::vector<std::string> parts;
-  for (const JobWorker& worker : job.workers) {
-    const int64_t samples = worker.unreadable_samples;
+  for (const v1::JobWorker& worker : record.job.workers()) {
+    const int64_t samples = worker.unreadable_samples();
     if (samples == 0) continue;
     parts.push_back(absl::StrCat(
-        worker.name, " could not read ", samples,
+        worker.name(), " could not read ", samples,
         samples == 1 ? " sample, which was" : " samples, which were",
         " left out"));
   }
   return absl::StrJoin(parts, "; ");
 }
 
-bool MostlySkipped(const JobRecord& job) {
-  const Skips skips = SkipsOf(job);
+bool MostlySkipped(const JobRecord& record) {
+  const Skips skips = SkipsOf(record);
   return 2 * skips.skipped > skips.of;
 }
 
-std::string WhyMostlySkipped(const JobRecord& job) {
-  const Skips skips = SkipsOf(job);
+std::string WhyMostlySkipped(const JobRecord& record) {
+  const Skips skips = SkipsOf(record);
   const bool all = skips.skipped == skips.of;
   std::string reason;
-  if (!IsDataParallel(job.spec)) {
+  if (!IsDataParallel(record.spec)) {
     reason = all ? "no gradient was finite (NaN or infinity)"
                  : "most gradients were not finite (NaN or infinity)";
   } else {

@@ -27,21 +27,21 @@ struct Skips {
   int64_t of = 0;
   bool updates = false;  // else steps
 };
-Skips SkipsOf(const JobRecord& job);
+Skips SkipsOf(const JobRecord& record);
 
 // "3 of 60 steps were skipped"; "7 of 96 updates of a stage were skipped";
 // empty when none was.
-std::string SkippedText(const JobRecord& job);
+std::string SkippedText(const JobRecord& record);
 
 // "w1 could not read 3 samples, which were left out", of every such worker;
 // empty when there is none.
-std::string UnreadableText(const JobRecord& job);
+std::string UnreadableText(const JobRecord& record);
 
 // More than half of what should have changed the weights did not.
-bool MostlySkipped(const JobRecord& job);
+bool MostlySkipped(const JobRecord& record);
 
 // Why the weights of such a job are of no use, and what to change.
-std::string WhyMostlySkipped(const JobRecord& job);
+std::string WhyMostlySkipped(const JobRecord& record);
 std::string AdviceAfterSkips(const JobSpec& spec);
 
 }  // namespace paceline

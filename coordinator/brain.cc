@@ -7,10 +7,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/advice.h"
-#include "coordinator/dealing_note.h"
 #include "coordinator/job_text.h"
 #include "core/base/status_macros.h"
+#include "core/base/utf8.h"
+#include "core/cluster/registration.h"
 #include "core/model/aggregation.h"
+#include "core/rpc/report_convert.h"
+#include "core/rpc/status.h"
 
 namespace paceline {
 namespace {
@@ -28,6 +31,10 @@ constexpr int kMostSkipRuns = 100;
 // any two taken from each other.
 int64_t Bounded(int64_t number) {
   return std::clamp<int64_t>(number, 0, int64_t{1} << 50);
+}
+
+Fence FenceOf(const v1::RunState& run) {
+  return {JobId{run.job()}, run.attempt(), run.plan_version()};
 }
 
 }  // namespace
@@ -48,16 +55,16 @@ Brain::Brain(const BrainPolicy& policy, StoredState stored, Moment start)
     Job& job = jobs_[id];
     job.record = std::move(record);
     job.restored = true;
-    job.counted_through = job.record.recorded_step;
+    job.counted_through = job.record.job.recorded_step();
     job.kept = stored.views[id];
-    if (HasEnded(job.record.state)) {
-      ++ended_[job.record.state];
+    if (HasEnded(job.record.state())) {
+      ++ended_[job.record.state()];
       continue;
     }
     open_.insert(id);
-    if (job.record.state != JobState::kRunning) continue;
-    for (const JobWorker& worker : job.record.workers) {
-      if (!worker.let_go) busy_[worker.id] = id;
+    if (job.record.state() != JobState::kRunning) continue;
+    for (const v1::JobWorker& worker : job.record.job.workers()) {
+      if (!worker.let_go()) busy_[WorkerId{worker.id()}] = id;
     }
     OpenWeights(job, start);
     if (IsDataParallel(job.record.spec)) {
@@ -68,8 +75,8 @@ Brain::Brain(const BrainPolicy& policy, StoredState stored, Moment start)
 
 // --- workers ----------------------------------------------------------------
 
-absl::StatusOr<AttachVerdict> Brain::OnAttach(const Registration& registration,
-                                              StreamId stream, Moment moment) {
+absl::StatusOr<AttachVerdict> Brain::OnAttach(
+    const v1::Registration& registration, StreamId stream, Moment moment) {
   PACELINE_RETURN_IF_ERROR(CheckRegistration(registration));
   PACELINE_ASSIGN_OR_RETURN(
       const AttachVerdict verdict,
@@ -80,24 +87,25 @@ absl::StatusOr<AttachVerdict> Brain::OnAttach(const Registration& registration,
     actions_.ends.push_back(
         {verdict.replaced,
          absl::AbortedError(absl::StrCat(
-             "worker ", registration.name, " has attached on a newer stream",
+             "worker ", registration.name(), " has attached on a newer stream",
              verdict.arrival == Arrival::kRestarted
-                 ? absl::StrCat(", as another process (pid ", registration.pid,
-                                " at ", registration.address,
+                 ? absl::StrCat(", as another process (pid ",
+                                registration.pid(), " at ",
+                                registration.address(),
                                 "): two workers of one machine need a --name "
                                 "each")
                  : ""))});
   }
   actions_.notices.push_back(
       {false,
-       absl::StrCat("worker ", registration.name,
+       absl::StrCat("worker ", registration.name(),
                     verdict.arrival == Arrival::kReattached ? " re-attached"
                     : verdict.arrival == Arrival::kRestarted
                         ? " attached as a new process"
                         : " attached"),
        JobId{}, verdict.id});
   if (verdict.arrival != Arrival::kReattached) {
-    measures_.OnArrival(registration.name, LiveNames());
+    measures_.OnArrival(registration.name(), LiveNames());
   }
   const auto busy = busy_.find(verdict.id);
   if (verdict.arrival == Arrival::kRestarted && busy != busy_.end()) {
@@ -105,11 +113,14 @@ absl::StatusOr<AttachVerdict> Brain::OnAttach(const Registration& registration,
     job.preparing_since.erase(verdict.id);
     if (!job.saving && !IsDataParallel(job.record.spec) &&
         Began(job.record, *FindWorker(job.record, verdict.id))) {
-      FailJob(job,
-              absl::StrCat("worker ", registration.name, " restarted ",
-                           AtStep(job.record), " and what it had of ",
-                           StagesOf(job.record, verdict.id), " is gone"),
-              SubmitAgain(), moment);
+      OnPipelineBroken(
+          job,
+          {.kind = PipelineBreak::Kind::kWorkerGone,
+           .why = absl::StrCat("worker ", registration.name(), " restarted ",
+                               AtStep(job.record), " and what it had of ",
+                               StagesOf(job.record, verdict.id), " is gone"),
+           .error = {}},
+          moment);
     }
   }
   // Looked up again: a job that failed has let its workers go.
@@ -131,76 +142,71 @@ void Brain::OnStreamBroken(StreamId stream, Moment moment) {
   Settle(moment);
 }
 
-absl::Status Brain::OnHeartbeat(StreamId stream, Heartbeat heartbeat,
-                                Moment moment) {
+absl::Status Brain::OnReport(StreamId stream, WorkerReport report,
+                             Moment moment) {
+  const v1::Heartbeat& heartbeat = report.heartbeat;
   const Member* const member = membership_.OnHeard(stream, moment.now);
   if (member == nullptr) {
     return absl::AbortedError(
         "heartbeat on a stream that was replaced or lost");
   }
-  actions_.acks.push_back({stream, heartbeat.sequence});
-  if (heartbeat.restarting && !member->restarting) {
+  actions_.acks.push_back({stream, heartbeat.sequence()});
+  if (heartbeat.restarting() && !member->restarting) {
     membership_.OnRestarting(stream);
     actions_.notices.push_back(
         {false,
-         absl::StrCat("worker ", member->registration.name,
+         absl::StrCat("worker ", member->registration.name(),
                       " executes itself anew"),
          JobId{}, member->id});
   }
-  if (heartbeat.stopping) {
+  if (heartbeat.stopping()) {
     const auto change = membership_.OnStopping(stream, moment.now);
     if (change.has_value()) {
       TakeChanges({*change}, moment);
       Settle(moment);
     }
   }
-  if (heartbeat.measurement.has_value()) {
-    TakeMeasurement(*member, *heartbeat.measurement);
+  if (report.measurement.has_value()) {
+    TakeMeasurement(*member, *report.measurement);
     Settle(moment);
   }
-  if (!heartbeat.run.has_value() || !heartbeat.run->member.has_value()) {
+  if (!report.member.has_value()) {
     membership_.OnLinks(member->id, {}, moment.now);  // it has no neighbours
   }
-  if (!heartbeat.run.has_value()) return absl::OkStatus();
-  const RunReport report = *heartbeat.run;
-  Job* const job = FindJob(report.fence.job);
+  if (!heartbeat.has_run()) return absl::OkStatus();
+  Job* const job = FindJob(JobId{heartbeat.run().job()});
   if (job == nullptr || FindWorker(job->record, member->id) == nullptr) {
     return absl::OkStatus();
   }
-  for (LogRecord& line : heartbeat.logs) {
-    line.source = member->registration.name;
-    line.incarnation = member->registration.incarnation;
-  }
-  TakeRecords(*job, *member, heartbeat, moment);
-  if (FindRunning(report.fence) == job) {
-    TakeReport(*job, member->id, report, moment);
-    TakeMemberReport(*job, *member, heartbeat, moment);
+  TakeRecords(*job, *member, report, moment);
+  if (FindRunning(FenceOf(heartbeat.run())) == job) {
+    TakeRun(*job, member->id, heartbeat.run(), moment);
+    TakeMemberReport(*job, *member, report, moment);
   }
   Settle(moment);
   return absl::OkStatus();
 }
 
-void Brain::TakeRecords(Job& job, const Member& member, Heartbeat& heartbeat,
+void Brain::TakeRecords(Job& job, const Member& member, WorkerReport& report,
                         Moment moment) {
-  if (!heartbeat.logs.empty()) {
-    auto& logs = actions_.writes.records[job.record.id].logs;
-    std::move(heartbeat.logs.begin(), heartbeat.logs.end(),
-              std::back_inserter(logs));
+  v1::Heartbeat& heartbeat = report.heartbeat;
+  for (v1::LogLine& line : *heartbeat.mutable_logs()) {
+    line.set_source(member.registration.name());
+    actions_.writes.records[job.record.id()].logs.emplace_back(
+        member.incarnation(), std::move(line));
   }
   // Steps of an earlier attempt, or that came after the end, are not the
   // job's any more.
-  if (FindRunning(heartbeat.run->fence) != &job) return;
-  for (const RoundRecord& round : heartbeat.rounds) {
-    TakeRound(job, round, moment);
-  }
-  if (heartbeat.steps.empty() && heartbeat.evaluations.empty()) return;
-  StoreBatch::Records& records = actions_.writes.records[job.record.id];
-  for (const StepRecord& step : heartbeat.steps) {
+  if (FindRunning(FenceOf(heartbeat.run())) != &job) return;
+  for (const RoundRecord& round : report.rounds) TakeRound(job, round, moment);
+  if (heartbeat.steps().empty() && heartbeat.evaluations().empty()) return;
+  StoreBatch::Records& records = actions_.writes.records[job.record.id()];
+  for (const v1::StepRecord& step : heartbeat.steps()) {
     records.steps.push_back(step);
-    if (IsNewStep(job, step.step)) CountStep(job, step, moment);
+    if (IsNewStep(job, step.step())) CountStep(job, step, moment);
   }
   TrimRecent(job);
-  for (const EvaluationRecord& evaluation : heartbeat.evaluations) {
+  for (const v1::EvaluationRecord& evaluation : heartbeat.evaluations()) {
     if (job.group.has_value()) {
       TakePartEvaluation(job, member.id, evaluation, moment);
     } else {
@@ -223,100 +229,101 @@ bool Brain::IsNewStep(Job& job, int64_t step) {
   return true;
 }
 
-void Brain::CountStep(Job& job, const StepRecord& step, Moment moment) {
+void Brain::CountStep(Job& job, const v1::StepRecord& step, Moment moment) {
   JobRecord& record = job.record;
-  const bool newest = step.step > record.recorded_step;
-  record.recorded_step = std::max(record.recorded_step, step.step);
-  record.step = std::max(record.step, step.step);
+  const bool newest = step.step() > record.job.recorded_step();
+  record.job.set_recorded_step(
+      std::max(record.job.recorded_step(), step.step()));
+  record.job.set_step(std::max(record.job.step(), step.step()));
   job.recent.push_back(
-      {step.step, Bounded(step.samples), Bounded(step.unix_ms)});
-  record.skipped_steps += step.skipped;
+      {step.step(), Bounded(step.samples()), Bounded(step.unix_ms())});
+  record.job.set_skipped_steps(record.job.skipped_steps() + step.skipped());
   if (!newest) return;
-  job.loss = step.loss;
-  if (step.skipped) {
-    if (record.skipping_since > 0) return;
-    record.skipping_since = step.step;
+  job.loss = step.loss();
+  if (step.skipped()) {
+    if (record.job.skipping_since() > 0) return;
+    record.job.set_skipping_since(step.step());
     if (++job.skip_runs > kMostSkipRuns) return;
     AddEvent(job, "skipping",
-             absl::StrCat("steps are skipped from step ", step.step,
+             absl::StrCat("steps are skipped from step ", step.step(),
                           " on: ", SkipReason(step),
                           job.skip_runs == kMostSkipRuns
                               ? "; later ones are only counted"
                               : ""),
              moment);
-  } else if (record.skipping_since > 0) {
-    const int64_t skipped = step.step - record.skipping_since;
-    record.skipping_since = 0;
+  } else if (record.job.skipping_since() > 0) {
+    const int64_t skipped = step.step() - record.job.skipping_since();
+    record.job.set_skipping_since(0);
     if (job.skip_runs > kMostSkipRuns) return;
     AddEvent(
         job, "applying",
-        absl::StrCat("steps apply again from step ", step.step, " on, after ",
+        absl::StrCat("steps apply again from step ", step.step(), " on, after ",
                      skipped,
                      skipped == 1 ? " that was skipped" : " that were skipped"),
         moment);
   }
 }
 
-void Brain::TakeReport(Job& job, WorkerId worker, const RunReport& report,
-                       Moment moment) {
-  JobWorker& part = *FindWorker(job.record, worker);
-  part.seconds = report.seconds;
-  if (report.flow.has_value()) TakeFlow(job, part, report, moment);
-  part.peak_memory_bytes = report.peak_memory_bytes;
-  TakeUnreadable(job, part, report, moment);
-  TakeTimes(job.record, worker, report);
+void Brain::TakeRun(Job& job, WorkerId worker, const v1::RunState& run,
+                    Moment moment) {
+  v1::Job& record = job.record.job;
+  v1::JobWorker& part = *FindWorker(job.record, worker);
+  *part.mutable_seconds() = run.seconds();
+  if (run.has_flow()) TakeFlow(job, part, run, moment);
+  part.set_peak_memory_bytes(run.peak_memory_bytes());
+  TakeUnreadable(job, part, run, moment);
+  TakeTimes(job.record, worker, run);
   if (!IsInference(job.record.spec)) {
-    job.record.step = std::max(job.record.step, report.step);
+    record.set_step(std::max(record.step(), run.step()));
   }
-  job.record.steps = std::max(job.record.steps, report.steps);
-  if (IsInference(job.record.spec) && report.total_samples > 0 &&
-      job.record.total_samples == 0) {
-    job.record.total_samples = report.total_samples;
+  record.set_steps(std::max(record.steps(), run.steps()));
+  if (IsInference(job.record.spec) && run.total_samples() > 0 &&
+      record.total_samples() == 0) {
+    record.set_total_samples(run.total_samples());
     OpenWeights(job, moment);
     // What cannot be laid out has ended the job.
-    if (HasEnded(job.record.state)) return;
+    if (HasEnded(job.record.state())) return;
   }
-  if (report.phase == RunPhase::kPreparing) {
+  if (run.phase() == v1::RunState::PHASE_PREPARING) {
     job.preparing_since.try_emplace(worker, moment.now);
   } else {
     job.preparing_since.erase(worker);
   }
   if (job.group.has_value()) {
-    part.phase = report.phase;  // TakeMemberReport() judges it
-  } else if (report.phase > part.phase) {
-    OnPhase(job, part, report, moment);
+    part.set_phase(run.phase());  // TakeMemberReport() judges it
+  } else if (run.phase() > part.phase()) {
+    OnPhase(job, part, run, moment);
   }
   Put(job);
 }
 
-void Brain::TakeUnreadable(Job& job, JobWorker& part, const RunReport& report,
-                           Moment moment) {
-  if (report.unreadable_samples > 0 && part.unreadable_samples == 0) {
+void Brain::TakeUnreadable(Job& job, v1::JobWorker& part,
+                           const v1::RunState& run, Moment moment) {
+  if (run.unreadable_samples() > 0 && part.unreadable_samples() == 0) {
     AddEvent(job, "unreadable",
-             absl::StrCat("worker ", part.name,
+             absl::StrCat("worker ", part.name(),
                           " cannot read all samples of the data set and leaves "
                           "them out: 'paceline job logs ",
-                          job.record.id.value, "' names them"),
+                          job.record.id().value, "' names them"),
              moment);
   }
-  part.unreadable_samples = report.unreadable_samples;
+  part.set_unreadable_samples(run.unreadable_samples());
 }
 
-void Brain::TakeFlow(Job& job, JobWorker& part, const RunReport& report,
+void Brain::TakeFlow(Job& job, v1::JobWorker& part, const v1::RunState& run,
                      Moment moment) {
-  part.flow = report.flow;
+  *part.mutable_flow() = run.flow();
   if (!IsInference(job.record.spec)) return;
   // What has left the pipeline, by whichever replica of its last stage.
   int64_t micro_batches = 0;
   int64_t samples = 0;
-  for (const JobWorker* const last : LastStageOf(job.record)) {
-    if (!last->flow.has_value()) continue;
-    micro_batches += last->flow->micro_batches;
-    samples += last->flow->samples;
+  for (const v1::JobWorker* const last : LastStageOf(job.record)) {
+    micro_batches += last->flow().micro_batches();
+    samples += last->flow().samples();
   }
-  if (micro_batches <= job.record.step) return;
+  if (micro_batches <= job.record.job.step()) return;
   const int64_t before = job.recent.empty() ? 0 : job.flow_samples;
-  job.record.step = micro_batches;
+  job.record.job.set_step(micro_batches);
   job.flow_samples = samples;
   job.recent.push_back(
       {micro_batches, Bounded(samples - before), moment.unix_ms});
@@ -331,17 +338,21 @@ void Brain::TrimRecent(Job& job) {
   }
 }
 
-void Brain::OnPhase(Job& job, JobWorker& worker, const RunReport& report,
+void Brain::OnPhase(Job& job, v1::JobWorker& worker, const v1::RunState& run,
                     Moment moment) {
   const bool were_running = AllAtLeast(job.record, RunPhase::kRunning);
-  worker.phase = report.phase;
-  if (report.phase == RunPhase::kFailed) {
-    FailJob(job,
-            absl::StrCat("worker ", worker.name, " (",
-                         StagesOf(job.record, worker.id), ") failed ",
-                         AtStep(job.record), ": ", report.error.message()),
-            AdviceAfter(report.error), moment);
-    return;
+  worker.set_phase(run.phase());
+  if (run.phase() == v1::RunState::PHASE_FAILED) {
+    const absl::Status error = ErrorOf(run);
+    return OnPipelineBroken(
+        job,
+        {.kind = PipelineBreak::Kind::kWorkerFailed,
+         .why = absl::StrCat("worker ", worker.name(), " (",
+                             StagesOf(job.record, WorkerId{worker.id()}),
+                             ") failed ", AtStep(job.record), ": ",
+                             error.message()),
+         .error = error},
+        moment);
   }
   if (!were_running && AllAtLeast(job.record, RunPhase::kRunning)) {
     AddEvent(job, "running",
@@ -357,26 +368,28 @@ void Brain::OnPhase(Job& job, JobWorker& worker, const RunReport& report,
 // Of an inference job the sums of all replicas of its last stage, always added
 // in the same order.
 void Brain::Evaluate(Job& job, Moment moment) {
-  EvaluationRecord sum;
+  int64_t samples = 0;
+  double loss = 0;
   double correct = 0;
-  for (const JobWorker* const last : LastStageOf(job.record)) {
-    if (!last->flow.has_value()) continue;
-    sum.samples += last->flow->labels;
-    sum.loss += last->flow->loss;
-    correct += static_cast<double>(last->flow->correct);
+  for (const v1::JobWorker* const last : LastStageOf(job.record)) {
+    samples += last->flow().labels();
+    loss += last->flow().loss();
+    correct += static_cast<double>(last->flow().correct());
   }
-  if (sum.samples == 0) return;
-  sum.loss /= static_cast<double>(sum.samples);
-  sum.accuracy = correct / static_cast<double>(sum.samples);
+  if (samples == 0) return;
+  v1::EvaluationRecord sum;
+  sum.set_samples(samples);
+  sum.set_loss(loss / static_cast<double>(samples));
+  sum.set_accuracy(correct / static_cast<double>(samples));
   TakeEvaluation(job, sum, moment);
 }
 
-void Brain::TakeEvaluation(Job& job, const EvaluationRecord& evaluation,
+void Brain::TakeEvaluation(Job& job, const v1::EvaluationRecord& evaluation,
                            Moment moment) {
-  actions_.writes.records[job.record.id].evaluations.push_back(evaluation);
-  if (evaluation.step <= job.record.evaluated_step) return;
-  job.record.evaluated_step = evaluation.step;
-  job.accuracy = evaluation.accuracy;
+  actions_.writes.records[job.record.id()].evaluations.push_back(evaluation);
+  if (evaluation.step() <= job.record.job.evaluated_step()) return;
+  job.record.job.set_evaluated_step(evaluation.step());
+  job.accuracy = evaluation.accuracy();
   AddEvent(job, "evaluated", EvaluationText(job.record.spec, evaluation),
            moment);
 }
@@ -407,7 +420,7 @@ void Brain::TakeChanges(const std::vector<MembershipChange>& changes,
     const Member member = *membership_.Find(change.id);
     actions_.notices.push_back(
         {change.state != MemberState::kStopped,
-         absl::StrCat("worker ", member.registration.name, " is ",
+         absl::StrCat("worker ", member.registration.name(), " is ",
                       MemberStateName(change.state), ": ", member.why),
          JobId{}, member.id});
     if (IsGone(change.state)) OnWorkerLost(member, moment);
@@ -422,7 +435,7 @@ void Brain::OnStandstill(absl::Duration duration, Moment moment) {
 void Brain::OnTick(Moment moment) {
   TakeChanges(membership_.OnTick(moment.now), moment);
   for (Job* const job : OpenJobs()) {
-    if (job->record.state == JobState::kRunning) {
+    if (job->record.state() == JobState::kRunning) {
       job->group.has_value() ? CheckGroup(*job, moment)
                              : CheckWorkersOf(*job, moment);
     }
@@ -449,15 +462,16 @@ void Brain::OnWorkerLost(const Member& member, Moment moment) {
     return CheckGroup(jobs_.at(busy->second), moment);
   }
   AddEvent(jobs_.at(busy->second), lost ? "lost" : "left",
-           absl::StrCat("worker ", member.registration.name, " is ",
+           absl::StrCat("worker ", member.registration.name(), " is ",
                         MemberStateName(member.state), ": ", member.why),
            moment);
 }
 
 void Brain::CheckWorkersOf(Job& job, Moment moment) {
   if (job.saving) return;  // the workers have given all that they had
-  for (const JobWorker& worker : job.record.workers) {
-    const Member* const member = membership_.Find(worker.id);
+  for (const v1::JobWorker& worker : job.record.job.workers()) {
+    const WorkerId id{worker.id()};
+    const Member* const member = membership_.Find(id);
     if (member != nullptr && !IsGone(member->state)) continue;
     const MembershipPolicy& policy = policy_.membership;
     const bool seen = member != nullptr && member->seen;
@@ -467,37 +481,48 @@ void Brain::CheckWorkersOf(Job& job, Moment moment) {
                                     : seen ? absl::ZeroDuration()
                                            : policy.lease + policy.grace;
     if (moment.now - since < patience) continue;
-    FailJob(job,
-            absl::StrCat(
-                "worker ", worker.name, " (", StagesOf(job.record, worker.id),
-                ") was ",
-                member != nullptr ? MemberStateName(member->state) : "lost",
-                " ", AtStep(job.record), ": ",
-                member != nullptr ? member->why : "it is not known"),
-            SubmitAgain(), moment);
-    return;
+    return OnPipelineBroken(
+        job,
+        {.kind = PipelineBreak::Kind::kWorkerGone,
+         .why = absl::StrCat(
+             "worker ", worker.name(), " (", StagesOf(job.record, id), ") was ",
+             member != nullptr ? MemberStateName(member->state) : "lost", " ",
+             AtStep(job.record), ": ",
+             member != nullptr ? member->why : "it is not known"),
+         .error = {}},
+        moment);
   }
 }
 
 // A report has the whole run so far of its worker's stages.
 void Brain::TakeTimes(JobRecord& record, WorkerId worker,
-                      const RunReport& report) {
+                      const v1::RunState& run) {
   const std::vector<int> numbers = StageNumbers(record.stages);
-  for (const StageTime& time : report.stage_times) {
-    for (size_t i = 0; i < record.stages.size(); ++i) {
-      if (numbers[i] != time.stage || record.stages[i].worker != worker) {
+  const int stages = static_cast<int>(record.stages.size());
+  for (const v1::StageTime& time : run.stage_times()) {
+    for (int i = 0; i < stages; ++i) {
+      if (numbers[i] != time.stage() || record.stages[i].worker != worker) {
         continue;
       }
-      record.stage_times.resize(record.stages.size());
-      record.stage_times[i] = time;
-      if (time.stage > 0) continue;
-      record.step_seconds = report.step_seconds;
-      record.timed_steps = report.timed_steps;
+      while (record.job.stage_times_size() < stages) {
+        record.job.add_stage_times();
+      }
+      *record.job.mutable_stage_times(i) = time;
+      if (time.stage() > 0) continue;
+      record.job.set_timed_seconds(run.step_seconds());
+      record.job.set_timed_steps(run.timed_steps());
     }
   }
 }
 
 // --- jobs -------------------------------------------------------------------
+
+void Brain::AddStages(const std::vector<StageOfPlan>& stages,
+                      v1::SubmitJobResponse& answer) const {
+  for (const StagePlacement& stage : Place(stages)) {
+    *answer.add_stages() = ToProto(stage);
+  }
+}
 
 absl::StatusOr<Submission> Brain::CheckSubmit(const SubmitRequest& request,
                                               Moment moment) const {
@@ -506,12 +531,12 @@ absl::StatusOr<Submission> Brain::CheckSubmit(const SubmitRequest& request,
       request.request_id.empty()
           ? jobs_.end()
           : std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& entry) {
-              return entry.second.record.request_id == request.request_id;
+              return entry.second.record.job.request_id() == request.request_id;
             });
   if (known != jobs_.end()) {
     submission.job = known->second.record;
     submission.repeated = true;
-    submission.stages = Place(submission.job.stages);
+    AddStages(submission.job.stages, submission.answer);
     return submission;
   }
   PACELINE_RETURN_IF_ERROR(CheckSpec(request.spec));
@@ -527,28 +552,37 @@ absl::StatusOr<Submission> Brain::CheckSubmit(const SubmitRequest& request,
     PACELINE_RETURN_IF_ERROR(
         CheckMembersOfRule(request.spec, std::ssize(plan->stages)));
   }
-  submission.notes = PlacementNotes(request.spec, plan, candidates);
-  if (plan != nullptr) {
-    submission.stages = Place(plan->stages);
-    submission.estimate = EstimateOf(request.spec, model, plan->stages);
-    std::string left_out = DealingNote(request.spec, *plan, candidates);
-    if (!left_out.empty()) submission.notes.push_back(std::move(left_out));
-  } else {
-    submission.notes.push_back(absl::StrCat("queued: it ", verdict.why));
+  v1::SubmitJobResponse& answer = submission.answer;
+  for (const std::string& note :
+       PlacementNotes(request.spec, plan, candidates)) {
+    answer.add_notes(note);
   }
-  JobRecord& job = submission.job;
-  job.id = next_job_;
-  job.request_id = request.request_id;
-  job.spec = request.spec;
-  job.threads = request.spec.threads;
-  job.submitted_unix_ms = moment.unix_ms;
+  if (plan != nullptr) {
+    AddStages(plan->stages, answer);
+    if (const std::optional<RunEstimate> estimate =
+            EstimateOf(request.spec, model, plan->stages)) {
+      *answer.mutable_estimate() = ToProto(*estimate);
+    }
+    const std::string left_out = DealingNote(request.spec, *plan, candidates);
+    if (!left_out.empty()) answer.add_notes(left_out);
+  } else {
+    answer.add_notes(absl::StrCat("queued: it ", verdict.why));
+  }
+  submission.job.spec = request.spec;
+  v1::Job& job = submission.job.job;
+  job.set_id(next_job_.value);
+  job.set_state(v1::JOB_STATE_QUEUED);
+  job.set_request_id(request.request_id);
+  job.set_threads(request.spec.threads);
+  job.set_submitted_unix_ms(moment.unix_ms);
+  job.set_evaluated_step(-1);
   return submission;
 }
 
 void Brain::OnSubmitted(JobRecord record, Moment moment) {
-  next_job_ = JobId{record.id.value + 1};
-  Job& job = jobs_[record.id];
-  open_.insert(record.id);
+  next_job_ = JobId{record.id().value + 1};
+  Job& job = jobs_[record.id()];
+  open_.insert(record.id());
   job.record = std::move(record);
   AddEvent(job, "submitted", absl::StrCat("job ", job.record.spec.name),
            moment);
@@ -559,10 +593,10 @@ void Brain::OnSubmitted(JobRecord record, Moment moment) {
 absl::Status Brain::OnStop(JobId id, Moment moment) {
   Job* const job = FindJob(id);
   if (job == nullptr) return NoSuchJob(id);
-  if (HasEnded(job->record.state)) return absl::OkStatus();
+  if (HasEnded(job->record.state())) return absl::OkStatus();
   EndJob(
       *job, JobState::kStopped,
-      job->record.state == JobState::kQueued
+      job->record.state() == JobState::kQueued
           ? "stopped on request before it began"
           : Sentence({absl::StrCat("stopped on request ", AtStep(job->record)),
                       SkippedText(job->record)}),
@@ -574,7 +608,7 @@ absl::Status Brain::OnStop(JobId id, Moment moment) {
 absl::Status Brain::CheckDelete(JobId id) const {
   const auto found = jobs_.find(id);
   if (found == jobs_.end()) return NoSuchJob(id);
-  const JobState state = found->second.record.state;
+  const JobState state = found->second.record.state();
   if (HasEnded(state)) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("job ", id.value, " is ", JobStateName(state),
@@ -590,7 +624,7 @@ void Brain::OnDeleted(JobId id) {
   actions_.writes.restarted.erase(id);
   actions_.writes.records.erase(id);
   actions_.writes.views.erase(id);
-  --ended_[record.state];
+  --ended_[record.state()];
   jobs_.erase(id);
 }
 
@@ -602,8 +636,9 @@ void Brain::OnWeightsSaved(const Fence& fence,
     OnWeightsFailed(fence, saved.status(), moment);
     return;
   }
-  job->record.weights_path = saved->path;
-  job->record.weights_sha256 = saved->sha256;
+  // A path may hold any bytes.
+  job->record.job.set_weights_path(ToUtf8(saved->path, kMaxStatusMessageBytes));
+  job->record.job.set_weights_sha256(saved->sha256);
   EndJob(*job, JobState::kSucceeded,
          Sentence({SkippedText(job->record), UnreadableText(job->record)}),
          moment);
@@ -614,10 +649,13 @@ void Brain::OnWeightsFailed(const Fence& fence, const absl::Status& error,
                             Moment moment) {
   Job* const job = FindRunning(fence);
   if (job == nullptr || WaitsForUpload(*job, error, moment)) return;
-  FailJob(*job,
-          absl::StrCat("the ", ResultName(job->record.spec),
-                       " could not be saved: ", error.message()),
-          AdviceAfterSaving(error), moment);
+  OnPipelineBroken(
+      *job,
+      {.kind = PipelineBreak::Kind::kNotSaved,
+       .why = absl::StrCat("the ", ResultName(job->record.spec),
+                           " could not be saved: ", error.message()),
+       .error = error},
+      moment);
   Settle(moment);
 }
 

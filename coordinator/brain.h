@@ -28,13 +28,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "coordinator/group_chronicle.h"
-#include "coordinator/group_desk.h"
+#include "coordinator/group_event_log.h"
+#include "coordinator/job_group.h"
 #include "coordinator/job_store.h"
-#include "coordinator/measure_desk.h"
+#include "coordinator/measure_queue.h"
 #include "coordinator/placement.h"
 #include "coordinator/records.h"
-#include "coordinator/weights_desk.h"
+#include "coordinator/weights_store.h"
 #include "core/base/clock.h"
 #include "core/base/ids.h"
 #include "core/cluster/membership.h"
@@ -63,49 +63,21 @@ struct SubmitRequest {
 struct Submission {
   JobRecord job;
   bool repeated = false;  // the job is known already; nothing is to be done
-  std::vector<StagePlacement> stages;  // empty while it cannot be placed
-  std::vector<std::string> notes;
-  std::optional<RunEstimate> estimate;
+  v1::SubmitJobResponse answer;  // without the id
 };
 
-struct JobView {
-  JobRecord record;
-  std::vector<StagePlacement> stages;
-  double samples_per_second = 0;   // over the last two seconds of records
-  std::optional<double> loss;      // of the newest step since the start
-  std::optional<double> accuracy;  // of the newest evaluation since the start
-  // preparing, training, paused, saving; empty unless running
-  std::string phase;
-  int members = 0;  // of its round group
-  // What the processes of its round group said last.
-  std::map<WorkerId, GroupSaying> sayings = {};
-  int listeners = 0;  // that shall become members
-};
-
-struct WorkerView {
-  Member member;
-  JobId job;  // unassigned: none
-  std::vector<int32_t> stages;
-  absl::Duration last_heard;  // ago
-  bool drained = false;       // gets nothing new; draining while it has a job
-  bool measuring = false;     // what a person asked for; gets no job meanwhile
+// What a heartbeat says, checked.
+struct WorkerReport {
+  v1::Heartbeat heartbeat;             // of a process in a group with `member`
+  std::optional<MemberReport> member;  // heartbeat.run.member
+  std::vector<RoundRecord> rounds;     // heartbeat.rounds
+  std::optional<Measurement> measurement;  // heartbeat.measurement
 };
 
 // Of all round groups since the start.
 struct GroupCounts {
   int64_t views = 0;                     // decided
   std::map<GroupExit, int64_t> leavers;  // processes that left
-};
-
-struct ProfileRequest {
-  JobSpec spec;  // model, data's shape, micro-batch, threads
-  std::vector<std::string> workers;  // names; empty: all live ones
-  bool links = false;                // between all of them
-};
-
-struct ProfileTicket {
-  int64_t id = 0;
-  std::vector<std::string> workers;
 };
 
 // Something a person should see in the log.
@@ -153,11 +125,11 @@ class Brain {
   Brain(const BrainPolicy& policy, StoredState stored, Moment start);
 
   // Errors: those of CheckRegistration() and Membership::OnAttach().
-  absl::StatusOr<AttachVerdict> OnAttach(const Registration& registration,
+  absl::StatusOr<AttachVerdict> OnAttach(const v1::Registration& registration,
                                          StreamId stream, Moment moment);
   void OnStreamBroken(StreamId stream, Moment moment);
   // Errors: Aborted  the stream is no member's present one; nothing was taken.
-  absl::Status OnHeartbeat(StreamId stream, Heartbeat heartbeat, Moment moment);
+  absl::Status OnReport(StreamId stream, WorkerReport report, Moment moment);
 
   // Checks and places, changes nothing: the caller stores `job` before it says
   // OnSubmitted().
@@ -180,20 +152,20 @@ class Brain {
   // A worker gets nothing new, and leaves its round group; of a pipeline it
   // finishes its job first.  Again: nothing.
   // Errors: NotFound  no worker of that name or number; lists those there are
-  absl::StatusOr<WorkerView> OnDrain(const std::string& worker, bool drain,
+  absl::StatusOr<v1::Worker> OnDrain(const std::string& worker, bool drain,
                                      Moment moment);
 
   // Takes a worker that is gone off the list.  As it was.
   // Errors: NotFound            as OnDrain()
   //         FailedPrecondition  it is there, or a job waits for it
-  absl::StatusOr<WorkerView> OnForget(const std::string& worker, Moment moment);
+  absl::StatusOr<v1::Worker> OnForget(const std::string& worker, Moment moment);
 
-  // Has workers measure; see MeasureDesk.  The answer: the id for
+  // Has workers measure; see MeasureQueue.  The answer: the id for
   // ViewProfile(). Errors: InvalidArgument; NotFound  no live worker of that
   // name;
   //         FailedPrecondition  no worker at all
-  absl::StatusOr<ProfileTicket> OnProfile(const ProfileRequest& request,
-                                          Moment moment);
+  absl::StatusOr<v1::StartProfileResponse> OnProfile(
+      const v1::StartProfileRequest& request, Moment moment);
 
   // The answer to Actions::Weights::kSave.
   void OnWeightsSaved(const Fence& fence, absl::StatusOr<SavedWeights> saved,
@@ -217,23 +189,25 @@ class Brain {
   // It works again.  After TakeActions(): what this adds is not stored yet.
   void OnStoreWorks(Moment moment);
   // Events of a job that could not be stored yet, oldest first.
-  std::vector<EventRecord> PendingEvents(JobId job) const;
+  std::vector<v1::JobEvent> PendingEvents(JobId job) const;
 
   // Errors: NotFound.
-  absl::StatusOr<JobView> ViewJob(JobId job) const;
+  absl::StatusOr<const JobRecord*> FindRecord(JobId job) const;
+  // As a client is shown it, without curve and evaluations.  Errors: NotFound.
+  absl::StatusOr<v1::Job> ViewJob(JobId job) const;
   // Newest first; limit 0: all.
-  std::vector<JobView> ViewJobs(int64_t limit) const;
+  std::vector<v1::Job> ViewJobs(int64_t limit) const;
   // Those that have not ended, by id.  Cost: theirs, however many have ended.
-  std::vector<JobView> ViewOpenJobs() const;
+  std::vector<v1::Job> ViewOpenJobs() const;
   std::map<JobState, int64_t> CountJobs() const;
-  std::vector<WorkerView> ViewWorkers(Instant now) const;  // by id
+  std::vector<v1::Worker> ViewWorkers(Instant now) const;  // by id
   const GroupCounts& group_counts() const { return group_counts_; }
   // Errors: NotFound.
-  absl::StatusOr<ProfileView> ViewProfile(int64_t id, Instant now) {
+  absl::StatusOr<v1::GetProfileResponse> ViewProfile(int64_t id, Instant now) {
     return measures_.View(id, now);
   }
   // model: empty for all.
-  StoredMeasurements ViewMeasurements(const std::string& model) const;
+  v1::ListMeasurementsResponse ViewMeasurements(const std::string& model) const;
 
  private:
   // Samples and time of recent steps, for samples_per_second only.
@@ -260,8 +234,8 @@ class Brain {
     std::map<WorkerId, Instant> preparing_since;
 
     // Of a data-parallel job that runs; else nothing.
-    std::optional<GroupDesk> group;
-    GroupChronicle chronicle;
+    std::optional<JobGroup> group;
+    GroupEventLog events;
     bool said_running = false;
     bool said_deadline = false;  // that it is too short
     // As in the store.  Where a group that trained was lost, what goes wrong on
@@ -273,7 +247,7 @@ class Brain {
     absl::Status lost_error;  // of the last member that failed
     // By step: evaluations of which parts may be missing.
     struct OpenEvaluation {
-      EvaluationRecord sum;
+      v1::EvaluationRecord sum;
       std::set<WorkerId> members;  // had a part of it when the first one came
     };
     std::map<int64_t, OpenEvaluation> evaluating;
@@ -302,27 +276,29 @@ class Brain {
   std::vector<Candidate> Candidates() const;
   std::vector<StagePlacement> Place(
       const std::vector<StageOfPlan>& stages) const;
+  void AddStages(const std::vector<StageOfPlan>& stages,
+                 v1::SubmitJobResponse& answer) const;
   double SamplesPerSecond(const Job& job) const;
   std::string NameOf(WorkerId worker) const;
 
-  void TakeReport(Job& job, WorkerId worker, const RunReport& report,
-                  Moment moment);
+  void TakeRun(Job& job, WorkerId worker, const v1::RunState& run,
+               Moment moment);
   static void TakeTimes(JobRecord& record, WorkerId worker,
-                        const RunReport& report);
-  void TakeUnreadable(Job& job, JobWorker& part, const RunReport& report,
+                        const v1::RunState& run);
+  void TakeUnreadable(Job& job, v1::JobWorker& part, const v1::RunState& run,
                       Moment moment);
-  static void TakeFlow(Job& job, JobWorker& part, const RunReport& report,
+  static void TakeFlow(Job& job, v1::JobWorker& part, const v1::RunState& run,
                        Moment moment);
   static void TrimRecent(Job& job);
-  void TakeRecords(Job& job, const Member& member, Heartbeat& heartbeat,
+  void TakeRecords(Job& job, const Member& member, WorkerReport& report,
                    Moment moment);
   static bool IsNewStep(Job& job, int64_t step);
-  void CountStep(Job& job, const StepRecord& step, Moment moment);
-  void OnPhase(Job& job, JobWorker& worker, const RunReport& report,
+  void CountStep(Job& job, const v1::StepRecord& step, Moment moment);
+  void OnPhase(Job& job, v1::JobWorker& worker, const v1::RunState& run,
                Moment moment);
   void OnAllDone(Job& job, Moment moment);
   void Evaluate(Job& job, Moment moment);
-  void TakeEvaluation(Job& job, const EvaluationRecord& evaluation,
+  void TakeEvaluation(Job& job, const v1::EvaluationRecord& evaluation,
                       Moment moment);
 
   // --- round groups: brain_group.cc ---
@@ -331,13 +307,13 @@ class Brain {
   void KeepGroup(Job& job, const GroupNews& news);
   GroupOptions GroupOptionsOf(const Job& job) const;
   static GroupWorker GroupWorkerOf(const Member& member);
-  void TakeMemberReport(Job& job, const Member& member, Heartbeat& heartbeat,
-                        Moment moment);
+  void TakeMemberReport(Job& job, const Member& member,
+                        const WorkerReport& report, Moment moment);
   void TakePeers(const Member& member, const MemberReport& report,
                  Moment moment);
   void TakeRound(Job& job, const RoundRecord& record, Moment moment);
   void TakePartEvaluation(Job& job, WorkerId worker,
-                          const EvaluationRecord& part, Moment moment);
+                          const v1::EvaluationRecord& part, Moment moment);
   // True when no further part of the oldest open evaluation can come.
   static bool EvaluationIsOver(const Job& job);
   // Ends the oldest open evaluation.
@@ -353,7 +329,7 @@ class Brain {
 
   // --- who is in one: brain_members.cc ---
   void CheckGroup(Job& job, Moment moment);
-  void CheckProcess(Job& job, const JobWorker& worker, Moment moment);
+  void CheckProcess(Job& job, WorkerId worker, Moment moment);
   void RefreshRenewals(Job& job, Moment moment);
   void AddWorker(Job& job, const Member& member, const ModelDescription& model);
   void AdmitJoiners(Moment moment);
@@ -363,15 +339,33 @@ class Brain {
   bool HasRoom(const Job& job) const;
 
   void TakeChanges(const std::vector<MembershipChange>& changes, Moment moment);
-  WorkerView ViewWorker(const Member& member, Instant now) const;
+  v1::Worker ViewWorker(const Member& member, Instant now) const;
+  v1::Job ViewOf(const Job& job) const;
+
+  // Why a pipeline, or the end of any job, cannot go on as it is.
+  struct PipelineBreak {
+    enum class Kind : uint8_t {
+      kWorkerGone,    // lost, stopped, or another process now
+      kWorkerFailed,  // it said so
+      kNotSaved,      // its result cannot be received
+    };
+    Kind kind;
+    std::string why;     // for people
+    absl::Status error;  // of what failed
+  };
+  // Every event that breaks a pipeline comes here.
+  void OnPipelineBroken(Job& job, const PipelineBreak& cause, Moment moment);
 
   void StartJob(Job& job, const PlacementVerdict& verdict, Moment moment);
+  void BeginAttempt(Job& job, const PlacementVerdict& verdict, Moment moment);
+  static void ResetProgress(Job& job);
+  void PlaceOn(Job& job, const Plan& plan);
   void EndJob(Job& job, JobState state, const std::string& why, Moment moment);
   // advice: what to do next, as coordinator/advice.h has it.
   void FailJob(Job& job, const std::string& why, const std::string& advice,
                Moment moment);
   void OpenWeights(Job& job, Moment moment);
-  void LetGo(const Job& job, JobWorker& worker);
+  void LetGo(const Job& job, v1::JobWorker& worker);
   void OnWorkerLost(const Member& member, Moment moment);
   void CheckWorkersOf(Job& job, Moment moment);
   std::string StoreText() const;
@@ -407,7 +401,7 @@ class Brain {
   std::set<JobId> open_;               // have not ended
   std::map<JobState, int64_t> ended_;  // how many of the others
   std::map<WorkerId, JobId> busy_;
-  MeasureDesk measures_;
+  MeasureQueue measures_;
   StoredMeasurements measured_;
   std::set<WorkerId> drained_;
   int64_t term_;  // of the views that this coordinator makes

@@ -12,11 +12,12 @@
 #include "coordinator/group_placement.h"
 #include "coordinator/job_text.h"
 #include "core/model/aggregation.h"
+#include "core/rpc/report_convert.h"
 
 namespace paceline {
 namespace {
 
-// DESIGN 4: a compute thread may take five times as long as predicted.
+// A compute thread may take five times as long as predicted.
 constexpr double kPatience = 5;
 // Attempts in a row that may end before their first step.
 constexpr int kMostLostGroups = 3;
@@ -44,9 +45,8 @@ bool HasLatePart(const RoundRecord& record) {
 // --- the beginning ----------------------------------------------------------
 
 GroupWorker Brain::GroupWorkerOf(const Member& member) {
-  return {{member.id, member.registration.incarnation},
-          member.registration.name,
-          member.registration.address};
+  return {member.process(), member.registration.name(),
+          member.registration.address()};
 }
 
 GroupOptions Brain::GroupOptionsOf(const Job& job) const {
@@ -56,8 +56,8 @@ GroupOptions Brain::GroupOptionsOf(const Job& job) const {
       std::max<int64_t>(1, job.record.spec.aggregation.min_parts);
   options.lease = policy_.membership.lease;
   std::vector<const Member*> workers;
-  for (const JobWorker& worker : job.record.workers) {
-    const Member* const member = membership_.Find(worker.id);
+  for (const v1::JobWorker& worker : job.record.job.workers()) {
+    const Member* const member = membership_.Find(WorkerId{worker.id()});
     if (member != nullptr) workers.push_back(member);
   }
   const absl::StatusOr<ModelDescription> model = Describe(job.record.spec);
@@ -84,7 +84,7 @@ void Brain::StartGroup(Job& job, Moment moment) {
     workers.push_back(GroupWorkerOf(*member));
     shares[stage.worker] = stage.share;
   }
-  job.chronicle.ForgetEvaluations(-1);
+  job.events.ForgetEvaluations(-1);
   job.said_running = job.said_deadline = false;
   job.lost_error = absl::OkStatus();
   job.returns.clear();
@@ -92,7 +92,7 @@ void Brain::StartGroup(Job& job, Moment moment) {
   job.unfit.clear();
   job.cramped.clear();
   job.incomplete_saves = 0;
-  job.kept = {job.record.attempt, {}, {}, job.kept.faults_are_spent};
+  job.kept = {job.record.job.attempt(), {}, {}, job.kept.faults_are_spent};
   job.group.emplace(GroupOptionsOf(job), std::nullopt);
   job.group->Begin(workers, shares, moment.now);
   TakeGroupNews(job, moment);
@@ -100,19 +100,19 @@ void Brain::StartGroup(Job& job, Moment moment) {
 
 void Brain::RestoreGroup(Job& job, Moment moment) {
   const View view = job.kept.view;
-  if (view.id == ViewId() || job.kept.attempt != job.record.attempt) {
+  if (view.id == ViewId() || job.kept.attempt != job.record.job.attempt()) {
     return RestartGroup(job, "no view of its members is kept", moment);
   }
   job.group.emplace(GroupOptionsOf(job), view, job.kept.excluded);
   for (const StageOfPlan& stage : job.record.stages) {
     const Member* const member = membership_.Find(stage.worker);
-    const JobWorker* const worker = FindWorker(job.record, stage.worker);
-    if (member == nullptr || worker == nullptr || worker->let_go) continue;
+    const v1::JobWorker* const worker = FindWorker(job.record, stage.worker);
+    if (member == nullptr || worker == nullptr || worker->let_go()) continue;
     job.group->Admit(GroupWorkerOf(*member), stage.share, moment.now);
   }
   job.group->TakeNews();  // they are no news
-  job.said_running = job.record.step > 0;
-  job.chronicle.ForgetEvaluations(job.record.evaluated_step);
+  job.said_running = job.record.job.step() > 0;
+  job.events.ForgetEvaluations(job.record.job.evaluated_step());
   for (const ViewMember& member : view.members) {
     if (job.group->Has(member.id)) continue;
     job.group->OnGone(member.id, GroupExit::kRestarted,
@@ -125,19 +125,20 @@ void Brain::RestoreGroup(Job& job, Moment moment) {
 // --- what members say -------------------------------------------------------
 
 void Brain::TakeMemberReport(Job& job, const Member& member,
-                             Heartbeat& heartbeat, Moment moment) {
+                             const WorkerReport& report, Moment moment) {
   if (!job.group.has_value() || job.saving) return;
-  const RunReport& report = *heartbeat.run;
-  const MemberId id = {member.id, member.registration.incarnation};
-  if (report.phase == RunPhase::kFailed && job.group->Has(id)) {
+  const v1::RunState& run = report.heartbeat.run();
+  const MemberId id = member.process();
+  if (run.phase() == v1::RunState::PHASE_FAILED && job.group->Has(id)) {
+    const absl::Status error = ErrorOf(run);
     job.lost_error = absl::Status(
-        report.error.code(),
-        absl::StrCat("worker ", member.registration.name, " failed ",
-                     AtStep(job.record), ": ", report.error.message()));
-    job.group->OnGone(id, GroupExit::kFailed,
-                      std::string(report.error.message()));
+        error.code(),
+        absl::StrCat("worker ", member.registration.name(), " failed ",
+                     AtStep(job.record), ": ", error.message()));
+    job.group->OnGone(id, GroupExit::kFailed, std::string(error.message()));
   } else {
-    job.group->OnReport(id, report, heartbeat.progress, moment.now);
+    job.group->OnReport(id, static_cast<RunPhase>(run.phase()), report.member,
+                        report.heartbeat.progress(), moment.now);
   }
   if (report.member.has_value()) TakePeers(member, *report.member, moment);
   if (!job.group.has_value()) return;
@@ -152,8 +153,7 @@ void Brain::TakePeers(const Member& member, const MemberReport& report,
     if (!peer.refused && peer.broken <= absl::ZeroDuration()) continue;
     const Member* const about = membership_.Find(peer.peer.worker);
     // Not of a process that another one has replaced.
-    if (about == nullptr ||
-        about->registration.incarnation != peer.peer.incarnation) {
+    if (about == nullptr || about->incarnation() != peer.peer.incarnation) {
       continue;
     }
     broken[about->id] =
@@ -164,7 +164,7 @@ void Brain::TakePeers(const Member& member, const MemberReport& report,
 }
 
 void Brain::TakeRound(Job& job, const RoundRecord& record, Moment moment) {
-  const auto event = job.chronicle.OnRecord(
+  const auto event = job.events.OnRecord(
       record, [this](WorkerId worker) { return NameOf(worker); });
   if (event.has_value()) AddEvent(job, event->kind, event->text, moment);
   const double longest = job.record.spec.aggregation.deadline;
@@ -181,15 +181,16 @@ void Brain::TakeRound(Job& job, const RoundRecord& record, Moment moment) {
 }
 
 void Brain::TakePartEvaluation(Job& job, WorkerId worker,
-                               const EvaluationRecord& part, Moment moment) {
-  const std::optional<EvaluationRecord> sum =
-      job.chronicle.OnEvaluation(worker, part);
+                               const v1::EvaluationRecord& part,
+                               Moment moment) {
+  const std::optional<v1::EvaluationRecord> sum =
+      job.events.OnEvaluation(worker, part);
   if (!sum.has_value()) return;
-  if (sum->step <= job.record.evaluated_step) return;
-  const auto [open, is_new] = job.evaluating.try_emplace(sum->step);
+  if (sum->step() <= job.record.job.evaluated_step()) return;
+  const auto [open, is_new] = job.evaluating.try_emplace(sum->step());
   open->second.sum = *sum;
   if (is_new) {
-    for (const MemberId& member : MembersAt(*job.group->view(), sum->step)) {
+    for (const MemberId& member : MembersAt(*job.group->view(), sum->step())) {
       open->second.members.insert(member.worker);
     }
   }
@@ -202,11 +203,11 @@ void Brain::TakePartEvaluation(Job& job, WorkerId worker,
 // that was lost is waited for until a later evaluation has begun.
 bool Brain::EvaluationIsOver(const Job& job) {
   const auto& [step, evaluation] = *job.evaluating.begin();
-  std::set<WorkerId> sent = job.chronicle.EvaluatedBy(step);
+  std::set<WorkerId> sent = job.events.EvaluatedBy(step);
   if (sent.empty()) return true;  // its parts are forgotten: too many are open
   const bool later = job.evaluating.size() > 1;
   for (const auto& [other, unused] : job.evaluating) {
-    sent.merge(job.chronicle.EvaluatedBy(other));
+    sent.merge(job.events.EvaluatedBy(other));
   }
   const View& view = *job.group->view();
   const auto is_gone = [&view](WorkerId worker) {
@@ -224,15 +225,15 @@ bool Brain::EvaluationIsOver(const Job& job) {
 
 void Brain::EndEvaluation(Job& job, Moment moment) {
   const auto open = job.evaluating.extract(job.evaluating.begin());
-  const EvaluationRecord& evaluation = open.mapped().sum;
-  job.record.evaluated_step = evaluation.step;
+  const v1::EvaluationRecord& evaluation = open.mapped().sum;
+  job.record.job.set_evaluated_step(evaluation.step());
   std::vector<std::string> missing;
-  const std::set<WorkerId> there = job.chronicle.EvaluatedBy(evaluation.step);
+  const std::set<WorkerId> there = job.events.EvaluatedBy(evaluation.step());
   for (const WorkerId worker : open.mapped().members) {
     if (there.count(worker) == 0) missing.push_back(NameOf(worker));
   }
   const std::string text = EvaluationText(job.record.spec, evaluation);
-  if (!missing.empty() || evaluation.samples < job.most_evaluated) {
+  if (!missing.empty() || evaluation.samples() < job.most_evaluated) {
     return AddEvent(
         job, "incomplete",
         absl::StrCat(text, ", not the whole test set: it does not count",
@@ -242,16 +243,16 @@ void Brain::EndEvaluation(Job& job, Moment moment) {
                                         absl::StrJoin(missing, ", "))),
         moment);
   }
-  job.most_evaluated = evaluation.samples;
-  job.accuracy = evaluation.accuracy;
-  actions_.writes.records[job.record.id].evaluations.push_back(evaluation);
+  job.most_evaluated = evaluation.samples();
+  job.accuracy = evaluation.accuracy();
+  actions_.writes.records[job.record.id()].evaluations.push_back(evaluation);
   AddEvent(job, "evaluated", text, moment);
 }
 
 // --- what comes of it -------------------------------------------------------
 
 void Brain::TakeGroupNews(Job& job, Moment moment) {
-  GroupDesk& group = *job.group;
+  JobGroup& group = *job.group;
   GroupNews news = group.TakeNews();
   KeepGroup(job, news);
   group_counts_.views += news.views;
@@ -284,7 +285,7 @@ void Brain::KeepGroup(Job& job, const GroupNews& news) {
   }
   // Also after a power cut: a coordinator that takes an older view for the
   // newest would count on members that have long been left behind.
-  actions_.writes.views[job.record.id] = job.kept;
+  actions_.writes.views[job.record.id()] = job.kept;
   actions_.writes.durable = true;
 }
 
@@ -317,7 +318,7 @@ void Brain::OnGroupLost(Job& job, Moment moment) {
   }
   if (job.group->begun()) {
     job.kept.faults_are_spent = true;
-    actions_.writes.views[job.record.id] = job.kept;
+    actions_.writes.views[job.record.id()] = job.kept;
     actions_.writes.durable = true;
   }
   if (job.group->furthest() == 0 && ++job.lost_groups >= kMostLostGroups) {
@@ -339,25 +340,27 @@ void Brain::RestartGroup(Job& job, const std::string& why, Moment moment) {
            absl::StrCat(why,
                         ": it begins again at step 0 with those who are "
                         "there (was at step ",
-                        record.step, ")"),
+                        record.job.step(), ")"),
            moment);
   actions_.weights.push_back(
       {Actions::Weights::Kind::kForget, record.fence(), {}});
-  for (JobWorker& worker : record.workers) LetGo(job, worker);
+  for (v1::JobWorker& worker : *record.job.mutable_workers()) {
+    LetGo(job, worker);
+  }
   job.group.reset();
   job.evaluating.clear();
   job.recent.clear();
   job.loss.reset();
   job.accuracy.reset();
-  StoreBatch::Records& records = actions_.writes.records[record.id];
+  StoreBatch::Records& records = actions_.writes.records[record.id()];
   records.steps.clear();
   records.evaluations.clear();
-  actions_.writes.restarted.insert(record.id);
+  actions_.writes.restarted.insert(record.id());
   job.renew.clear();
   job.preparing_since.clear();
   job.saving = false;
-  record.state = JobState::kQueued;
-  record.step = 0;
+  record.job.set_state(v1::JOB_STATE_QUEUED);
+  record.job.set_step(0);
   queue_changed_ = true;
   SetWhy(job, absl::StrCat("begins again: ", why));
   Put(job);
@@ -365,13 +368,14 @@ void Brain::RestartGroup(Job& job, const std::string& why, Moment moment) {
 
 // A process that starts anew would otherwise join a moment after the others.
 std::string Brain::WaitsForReturn(const Job& job) const {
-  if (!IsDataParallel(job.record.spec) || job.record.attempt == 0) return "";
+  if (!IsDataParallel(job.record.spec) || job.record.job.attempt() == 0)
+    return "";
   std::vector<std::string> names;
-  for (const JobWorker& worker : job.record.workers) {
-    const Member* const member = membership_.Find(worker.id);
+  for (const v1::JobWorker& worker : job.record.job.workers()) {
+    const Member* const member = membership_.Find(WorkerId{worker.id()});
     if (member == nullptr || IsGone(member->state)) continue;
     if (member->restarting || !member->stream.assigned()) {
-      names.push_back(worker.name);
+      names.push_back(worker.name());
     }
   }
   if (names.empty()) return "";
@@ -400,7 +404,7 @@ StandingOrder Brain::GroupOrderOf(const Job& with_group,
   StandingOrder order;
   if (member == nullptr || !with_group.group.has_value()) return order;
   std::optional<GroupOrder> group =
-      with_group.group->OrderOf({member->id, member->registration.incarnation});
+      with_group.group->OrderOf(member->process());
   if (!group.has_value()) {
     order.renew = with_group.renew.contains(worker);
     return order;
@@ -416,8 +420,8 @@ StandingOrder Brain::GroupOrderOf(const Job& with_group,
     run.stages = Place({{stage.layers, stage.worker, 1}});
     run.routes = RoutesOf({{stage.layers, stage.worker, 1}});
   }
-  run.cpu_capability = job.cpu_capability;
-  run.threads = job.threads;
+  run.cpu_capability = job.job.cpu_capability();
+  run.threads = job.job.threads();
   run.group = std::move(group);
   order.run = std::move(run);
   return order;
@@ -426,7 +430,8 @@ StandingOrder Brain::GroupOrderOf(const Job& with_group,
 std::string Brain::PhaseOfJob(const Job& job) const {
   const JobRecord& record = job.record;
   if (!job.group.has_value()) return PhaseOf(record);
-  if (job.saving || (record.steps > 0 && record.step >= record.steps)) {
+  if (job.saving ||
+      (record.job.steps() > 0 && record.job.step() >= record.job.steps())) {
     return "saving";
   }
   if (job.group->paused()) return "paused";

@@ -8,6 +8,9 @@
 #include "coordinator/brain.h"
 #include "coordinator/job_text.h"
 #include "core/base/status_macros.h"
+#include "core/cluster/registration.h"
+#include "core/rpc/convert.h"
+#include "core/rpc/measurement_convert.h"
 #include "core/simulate/estimate.h"
 
 namespace paceline {
@@ -19,10 +22,10 @@ std::string LowestCapability(const std::string& precision,
                              const std::map<WorkerId, Member>& members) {
   std::string lowest = HighestUseful(precision);
   for (const auto& [id, member] : members) {
-    const Registration& r = member.registration;
-    if (std::count(workers.begin(), workers.end(), r.name) > 0 &&
-        CapabilityRank(r.cpu_capability) < CapabilityRank(lowest)) {
-      lowest = r.cpu_capability;
+    const v1::Registration& r = member.registration;
+    if (std::count(workers.begin(), workers.end(), r.name()) > 0 &&
+        CapabilityRank(r.cpu_capability()) < CapabilityRank(lowest)) {
+      lowest = r.cpu_capability();
     }
   }
   return lowest;
@@ -34,7 +37,7 @@ std::vector<std::string> Brain::LiveNames() const {
   std::vector<std::string> names;
   for (const auto& [id, member] : membership_.members()) {
     if (member.state == MemberState::kLive) {
-      names.push_back(member.registration.name);
+      names.push_back(member.registration.name());
     }
   }
   return names;
@@ -54,7 +57,8 @@ std::string Brain::FirstIdle(const std::vector<std::string>& names) const {
 std::vector<MeasureWorker> Brain::MeasureWorkers() const {
   std::vector<MeasureWorker> workers;
   for (const auto& [id, member] : membership_.members()) {
-    workers.push_back({member.registration.name, member.registration.address,
+    workers.push_back({member.registration.name(),
+                       member.registration.address(),
                        member.state == MemberState::kLive, busy_.contains(id)});
   }
   return workers;
@@ -72,9 +76,9 @@ std::optional<RunEstimate> Brain::EstimateOf(
     const auto [found, is_new] =
         index.emplace(stage.worker, static_cast<int>(workers.size()));
     if (is_new) {
-      workers.push_back({member->registration.name,
-                         member->registration.machine_id,
-                         member->registration.memory_bytes});
+      workers.push_back({member->registration.name(),
+                         member->registration.machine_id(),
+                         member->registration.memory_bytes()});
     }
     placed.push_back({stage.layers, found->second, stage.share});
   }
@@ -84,44 +88,45 @@ std::optional<RunEstimate> Brain::EstimateOf(
   return *std::move(estimate);
 }
 
-absl::StatusOr<ProfileTicket> Brain::OnProfile(const ProfileRequest& request,
-                                               Moment moment) {
-  PACELINE_RETURN_IF_ERROR(CheckSpec(request.spec));
-  const bool describe = NeedsWorker(request.spec.model);
-  if (!describe) PACELINE_RETURN_IF_ERROR(Describe(request.spec).status());
+absl::StatusOr<v1::StartProfileResponse> Brain::OnProfile(
+    const v1::StartProfileRequest& request, Moment moment) {
+  const JobSpec spec = FromProto(request.spec());
+  PACELINE_RETURN_IF_ERROR(CheckSpec(spec));
+  const bool describe = NeedsWorker(spec.model);
+  if (!describe) PACELINE_RETURN_IF_ERROR(Describe(spec).status());
   const std::vector<std::string> live = LiveNames();
   if (live.empty()) {
     return absl::FailedPreconditionError(
         "no worker is attached that could measure: start one with "
         "paceline-worker, or paceline up");
   }
-  ProfileTicket ticket;
-  ticket.workers = request.workers.empty() ? live : request.workers;
-  std::sort(ticket.workers.begin(), ticket.workers.end());
-  ticket.workers.erase(
-      std::unique(ticket.workers.begin(), ticket.workers.end()),
-      ticket.workers.end());
-  for (const std::string& worker : ticket.workers) {
+  std::vector<std::string> workers(request.workers().begin(),
+                                   request.workers().end());
+  if (workers.empty()) workers = live;
+  std::sort(workers.begin(), workers.end());
+  workers.erase(std::unique(workers.begin(), workers.end()), workers.end());
+  for (const std::string& worker : workers) {
     if (std::count(live.begin(), live.end(), worker) > 0) continue;
     return absl::NotFoundError(absl::StrCat(
         "no live worker ", worker, "; there are: ", absl::StrJoin(live, ", ")));
   }
   // All find the same file; what one says of it will do.
-  if (describe) ticket.workers = {FirstIdle(ticket.workers)};
-  const std::string& asked = request.spec.cpu_capability;
-  ticket.id = measures_.Request(
-      request.spec,
-      asked == "auto" ? LowestCapability(request.spec.precision, ticket.workers,
-                                         membership_.members())
-                      : asked,
-      ticket.workers, request.links && !describe);
+  if (describe) workers = {FirstIdle(workers)};
+  v1::StartProfileResponse ticket;
+  ticket.set_id(measures_.Request(
+      spec,
+      spec.cpu_capability == "auto"
+          ? LowestCapability(spec.precision, workers, membership_.members())
+          : spec.cpu_capability,
+      workers, request.links() && !describe));
+  ticket.mutable_workers()->Add(workers.begin(), workers.end());
   Settle(moment);
   return ticket;
 }
 
 void Brain::TakeMeasurement(const Member& member,
                             const Measurement& measurement) {
-  const std::string& name = member.registration.name;
+  const std::string& name = member.registration.name();
   const std::optional<Measurement> kept =
       measures_.OnMeasurement(name, measurement);
   if (!kept.has_value()) return;
@@ -137,12 +142,16 @@ void Brain::TakeMeasurement(const Member& member,
   queue_changed_ = true;  // a job may have waited for this worker
 }
 
-StoredMeasurements Brain::ViewMeasurements(const std::string& model) const {
-  if (model.empty()) return measured_;
-  StoredMeasurements view;
-  view.links = measured_.links;
+v1::ListMeasurementsResponse Brain::ViewMeasurements(
+    const std::string& model) const {
+  v1::ListMeasurementsResponse view;
   for (const auto& [key, profile] : measured_.profiles) {
-    if (key.model == model) view.Put(profile);
+    if (model.empty() || key.model == model) {
+      *view.add_profiles() = ToProto(profile);
+    }
+  }
+  for (const auto& [ends, link] : measured_.links) {
+    *view.add_links() = ToProto(link);
   }
   return view;
 }

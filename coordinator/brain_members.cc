@@ -25,8 +25,11 @@ bool IsIdle(const Candidate& candidate) {
 
 void Brain::CheckGroup(Job& job, Moment moment) {
   if (!job.group.has_value() || job.saving) return;
-  const std::vector<JobWorker> workers = job.record.workers;
-  for (const JobWorker& worker : workers) {
+  std::vector<WorkerId> workers;
+  for (const v1::JobWorker& worker : job.record.job.workers()) {
+    workers.emplace_back(WorkerId{worker.id()});
+  }
+  for (const WorkerId worker : workers) {
     CheckProcess(job, worker, moment);
     if (!job.group.has_value()) return;
   }
@@ -35,12 +38,12 @@ void Brain::CheckGroup(Job& job, Moment moment) {
   if (job.group.has_value()) RefreshRenewals(job, moment);
 }
 
-void Brain::CheckProcess(Job& job, const JobWorker& worker, Moment moment) {
-  const auto busy = busy_.find(worker.id);
-  if (busy == busy_.end() || busy->second != job.record.id) return;
-  GroupDesk& group = *job.group;
-  const Member* const member = membership_.Find(worker.id);
-  const MemberId* const present = group.FindProcess(worker.id);
+void Brain::CheckProcess(Job& job, WorkerId worker, Moment moment) {
+  const auto busy = busy_.find(worker);
+  if (busy == busy_.end() || busy->second != job.record.id()) return;
+  JobGroup& group = *job.group;
+  const Member* const member = membership_.Find(worker);
+  const MemberId* const present = group.FindProcess(worker);
   if (member == nullptr || IsGone(member->state)) {
     const MembershipPolicy& policy = policy_.membership;
     const bool seen = member != nullptr && member->seen;
@@ -53,27 +56,27 @@ void Brain::CheckProcess(Job& job, const JobWorker& worker, Moment moment) {
     return group.OnGone(gone, stopped ? GroupExit::kStopped : GroupExit::kLost,
                         member != nullptr ? member->why : "it is not known");
   }
-  const MemberId id = {member->id, member->registration.incarnation};
+  const MemberId id = member->process();
   if (present != nullptr && *present != id) {
     if (!group.begun() && job.false_starts < kMostFalseStarts) {
       ++job.false_starts;
-      return RestartGroup(
-          job,
-          absl::StrCat("worker ", worker.name, " started anew before the run"),
-          moment);
+      return RestartGroup(job,
+                          absl::StrCat("worker ", NameOf(worker),
+                                       " started anew before the run"),
+                          moment);
     }
     const MemberId gone = *present;
     group.OnGone(gone, GroupExit::kRestarted, "it runs as another process now");
   }
-  if (!member->stream.assigned() || drained_.contains(worker.id)) return;
+  if (!member->stream.assigned() || drained_.contains(worker)) return;
   if (group.IsExcluded(id)) return;  // RefreshRenewals() asks for another one
   if (!group.Has(id) && !HasRoom(job)) {
-    LetGo(job, *FindWorker(job.record, worker.id));  // its place is taken
+    LetGo(job, *FindWorker(job.record, worker));  // its place is taken
     return;
   }
   double share = 1;
   for (const StageOfPlan& stage : job.record.stages) {
-    if (stage.worker == worker.id) share = stage.share;
+    if (stage.worker == worker) share = stage.share;
   }
   group.Admit(GroupWorkerOf(*member), share, moment.now);
   group.OnHeard(id, member->last_heard);
@@ -81,19 +84,20 @@ void Brain::CheckProcess(Job& job, const JobWorker& worker, Moment moment) {
 
 void Brain::RefreshRenewals(Job& job, Moment moment) {
   job.renew.clear();
-  for (const JobWorker& worker : job.record.workers) {
-    const Member* const member = membership_.Find(worker.id);
-    const auto busy = busy_.find(worker.id);
+  for (const v1::JobWorker& part : job.record.job.workers()) {
+    const WorkerId worker{part.id()};
+    const Member* const member = membership_.Find(worker);
+    const auto busy = busy_.find(worker);
     if (member == nullptr || !member->stream.assigned() ||
         IsGone(member->state) || busy == busy_.end() ||
-        busy->second != job.record.id || drained_.contains(worker.id)) {
+        busy->second != job.record.id() || drained_.contains(worker)) {
       continue;
     }
-    const MemberId id = {member->id, member->registration.incarnation};
-    if (!job.group->IsExcluded(id) || job.returns[worker.id].due > moment.now) {
+    const MemberId id = member->process();
+    if (!job.group->IsExcluded(id) || job.returns[worker].due > moment.now) {
       continue;
     }
-    job.renew.insert(worker.id);
+    job.renew.insert(worker);
   }
 }
 
@@ -104,12 +108,12 @@ bool Brain::HasRoom(const Job& job) const {
 
 void Brain::AdmitJoiners(Moment moment) {
   for (const Job* const job : OpenJobs()) {
-    if (job->record.state == JobState::kQueued && !job->may_be_passed) {
+    if (job->record.state() == JobState::kQueued && !job->may_be_passed) {
       return;  // it may want them
     }
   }
   for (Job* const job : OpenJobs()) {
-    if (job->record.state != JobState::kRunning || !job->group.has_value() ||
+    if (job->record.state() != JobState::kRunning || !job->group.has_value() ||
         job->saving || PhaseOfJob(*job) == "saving") {
       continue;
     }
@@ -120,22 +124,22 @@ void Brain::AdmitJoiners(Moment moment) {
 void Brain::AdmitJoinersOf(Job& job, Moment moment) {
   for (const Candidate& candidate : Candidates()) {
     const Member& member = *candidate.member;
-    const Incarnation process = member.registration.incarnation;
+    const Incarnation process = member.incarnation();
     if (!IsIdle(candidate) || !HasRoom(job) ||
         job.unfit[member.id] == process) {
       continue;
     }
     const absl::StatusOr<ModelDescription> model = Describe(job.record.spec);
     if (!model.ok() ||
-        !CheckJoiner(job.record.spec, *model, job.record.cpu_capability, member,
-                     measured_)
+        !CheckJoiner(job.record.spec, *model, job.record.job.cpu_capability(),
+                     member, measured_)
              .ok()) {
       job.unfit[member.id] = process;
       continue;
     }
     if (!HasMemory(job, member, *model, moment)) continue;
     AddWorker(job, member, *model);
-    CheckProcess(job, *FindWorker(job.record, member.id), moment);
+    CheckProcess(job, member.id, moment);
     TakeGroupNews(job, moment);
     if (!job.group.has_value()) return;
   }
@@ -145,12 +149,13 @@ void Brain::AdmitJoinersOf(Job& job, Moment moment) {
 bool Brain::HasMemory(Job& job, const Member& joiner,
                       const ModelDescription& model, Moment moment) {
   std::vector<const Member*> members;
-  for (const JobWorker& worker : job.record.workers) {
-    if (job.group->FindProcess(worker.id) == nullptr) continue;
-    const Member* const member = membership_.Find(worker.id);
+  for (const v1::JobWorker& part : job.record.job.workers()) {
+    const WorkerId worker{part.id()};
+    if (job.group->FindProcess(worker) == nullptr) continue;
+    const Member* const member = membership_.Find(worker);
     if (member != nullptr) members.push_back(member);
   }
-  const Incarnation process = joiner.registration.incarnation;
+  const Incarnation process = joiner.incarnation();
   auto& [refused, size] = job.cramped[joiner.id];
   const bool known = refused == process;
   if (known && members.size() >= size) return false;
@@ -165,9 +170,9 @@ bool Brain::HasMemory(Job& job, const Member& joiner,
 void Brain::AddWorker(Job& job, const Member& member,
                       const ModelDescription& model) {
   JobRecord& record = job.record;
-  busy_[member.id] = record.id;
-  if (JobWorker* const known = FindWorker(record, member.id)) {
-    known->let_go = false;
+  busy_[member.id] = record.id();
+  if (v1::JobWorker* const known = FindWorker(record, member.id)) {
+    known->set_let_go(false);
   } else {
     std::vector<const Member*> all;
     bool equal = true;
@@ -192,10 +197,12 @@ void Brain::AddWorker(Job& job, const Member& member,
     }
     record.stages.push_back(
         {{0, static_cast<int>(model.layers.size())}, member.id, share});
-    record.workers.push_back(
-        {member.id, member.registration.name, RunPhase::kNone, {}});
-    std::sort(record.workers.begin(), record.workers.end(),
-              [](const auto& a, const auto& b) { return a.id < b.id; });
+    v1::JobWorker& part = *record.job.add_workers();
+    part.set_id(member.id.value);
+    part.set_name(member.registration.name());
+    std::sort(record.job.mutable_workers()->pointer_begin(),
+              record.job.mutable_workers()->pointer_end(),
+              [](const auto* a, const auto* b) { return a->id() < b->id(); });
   }
   if (job.group.has_value()) {
     job.group->SetInstructionBound(GroupOptionsOf(job).instruction_bound);
@@ -208,8 +215,8 @@ absl::StatusOr<const Member*> Brain::FindMember(
   const Member* found = nullptr;
   std::vector<std::string> names;
   for (const auto& [id, member] : membership_.members()) {
-    names.push_back(member.registration.name);
-    if (member.registration.name == worker) found = &member;
+    names.push_back(member.registration.name());
+    if (member.registration.name() == worker) found = &member;
   }
   for (const auto& [id, member] : membership_.members()) {
     if (found == nullptr && absl::StrCat(id.value) == worker) found = &member;
@@ -222,11 +229,11 @@ absl::StatusOr<const Member*> Brain::FindMember(
   return found;
 }
 
-absl::StatusOr<WorkerView> Brain::OnForget(const std::string& worker,
+absl::StatusOr<v1::Worker> Brain::OnForget(const std::string& worker,
                                            Moment moment) {
   PACELINE_ASSIGN_OR_RETURN(const Member* const found, FindMember(worker));
   const WorkerId id = found->id;
-  const std::string& name = found->registration.name;
+  const std::string& name = found->registration.name();
   if (!IsGone(found->state)) {
     return absl::FailedPreconditionError(absl::StrCat(
         "worker ", name, " is there (", MemberStateName(found->state),
@@ -237,7 +244,7 @@ absl::StatusOr<WorkerView> Brain::OnForget(const std::string& worker,
         "job ", busy->second.value, " waits for worker ", name,
         ": end the job first with: paceline job stop ", busy->second.value));
   }
-  const WorkerView view = ViewWorker(*found, moment.now);
+  v1::Worker view = ViewWorker(*found, moment.now);
   actions_.notices.push_back(
       {false, absl::StrCat("worker ", name, " is forgotten"), JobId{}, id});
   actions_.writes.workers.erase(id);
@@ -250,7 +257,7 @@ absl::StatusOr<WorkerView> Brain::OnForget(const std::string& worker,
   return view;
 }
 
-absl::StatusOr<WorkerView> Brain::OnDrain(const std::string& worker, bool drain,
+absl::StatusOr<v1::Worker> Brain::OnDrain(const std::string& worker, bool drain,
                                           Moment moment) {
   PACELINE_ASSIGN_OR_RETURN(const Member* const found, FindMember(worker));
   const WorkerId id = found->id;
@@ -265,7 +272,7 @@ absl::StatusOr<WorkerView> Brain::OnDrain(const std::string& worker, bool drain,
   actions_.notices.push_back(
       {false,
        absl::StrCat(
-           "worker ", found->registration.name,
+           "worker ", found->registration.name(),
            drain ? " is drained: it gets nothing new" : " is taken back"),
        JobId{}, id});
   for (Job* const job : OpenJobs()) {
@@ -276,7 +283,7 @@ absl::StatusOr<WorkerView> Brain::OnDrain(const std::string& worker, bool drain,
   const auto busy = busy_.find(id);  // who left a group has no job any more
   if (drain && busy != busy_.end()) {
     AddEvent(jobs_.at(busy->second), "draining",
-             absl::StrCat("worker ", found->registration.name,
+             absl::StrCat("worker ", found->registration.name(),
                           " is let go when it is no longer needed here"),
              moment);
   }

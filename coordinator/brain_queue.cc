@@ -10,8 +10,12 @@
 #include "coordinator/brain.h"
 #include "coordinator/job_text.h"
 #include "core/base/status_macros.h"
+#include "core/base/utf8.h"
 #include "core/model/aggregation.h"
 #include "core/model/predictions.h"
+#include "core/rpc/convert.h"
+#include "core/rpc/report_convert.h"
+#include "core/rpc/status.h"
 
 namespace paceline {
 namespace {
@@ -28,46 +32,67 @@ void KeepNewest(std::vector<Record>& records) {
 
 }  // namespace
 
-void Brain::StartJob(Job& job, const PlacementVerdict& verdict, Moment moment) {
-  JobRecord& record = job.record;
-  record.state = JobState::kRunning;
-  record.why.clear();
-  ++record.attempt;
-  ++record.plan_version;
-  record.cpu_capability = verdict.cpu_capability;
-  if (record.started_unix_ms == 0) record.started_unix_ms = moment.unix_ms;
-  record.stages = verdict.plan->stages;
-  record.workers.clear();
-  record.recorded_step = job.counted_through = 0;
+// The next attempt, which is durable before any worker is told of it.
+void Brain::BeginAttempt(Job& job, const PlacementVerdict& verdict,
+                         Moment moment) {
+  v1::Job& kept = job.record.job;
+  kept.set_state(v1::JOB_STATE_RUNNING);
+  kept.clear_why();
+  kept.set_attempt(kept.attempt() + 1);
+  kept.set_plan_version(kept.plan_version() + 1);
+  kept.set_cpu_capability(verdict.cpu_capability);
+  if (kept.started_unix_ms() == 0) kept.set_started_unix_ms(moment.unix_ms);
+  actions_.writes.durable = true;
+}
+
+// What the attempt before had come to.
+void Brain::ResetProgress(Job& job) {
+  v1::Job& kept = job.record.job;
+  kept.clear_recorded_step();
+  kept.clear_skipped_steps();
+  kept.clear_skipping_since();
+  kept.clear_total_samples();
+  kept.clear_step();
+  kept.set_evaluated_step(-1);
+  kept.clear_stage_times();
+  kept.clear_timed_seconds();
+  kept.clear_timed_steps();
+  job.counted_through = 0;
   job.counted.clear();
-  record.skipped_steps = 0;
-  record.skipping_since = 0;
-  record.total_samples = 0;
-  record.step = 0;
-  record.evaluated_step = -1;
-  record.stage_times.clear();
-  record.step_seconds = 0;
-  record.timed_steps = 0;
   job.preparing_since.clear();
-  const std::vector<std::string> warnings =
-      ThreadWarnings(record.spec, *verdict.plan, Candidates());
+}
+
+void Brain::PlaceOn(Job& job, const Plan& plan) {
+  JobRecord& record = job.record;
+  record.stages = plan.stages;
+  record.job.clear_workers();
   std::set<WorkerId> workers;
   for (const StageOfPlan& stage : record.stages) workers.insert(stage.worker);
   for (const WorkerId worker : workers) {
-    record.workers.push_back({worker, NameOf(worker), RunPhase::kNone, {}});
-    record.workers.back().predicted_memory_bytes =
-        BytesOn(*verdict.plan, worker);
-    busy_[worker] = record.id;
+    v1::JobWorker& part = *record.job.add_workers();
+    part.set_id(worker.value);
+    part.set_name(NameOf(worker));
+    part.set_predicted_memory_bytes(BytesOn(plan, worker));
+    busy_[worker] = record.id();
   }
+}
+
+void Brain::StartJob(Job& job, const PlacementVerdict& verdict, Moment moment) {
+  const JobRecord& record = job.record;
+  const std::vector<std::string> warnings =
+      ThreadWarnings(record.spec, *verdict.plan, Candidates());
+  BeginAttempt(job, verdict, moment);
+  ResetProgress(job);
+  PlaceOn(job, *verdict.plan);
   AddEvent(
       job, "placed",
       absl::StrCat(IsDataParallel(record.spec)
-                       ? absl::StrCat(record.workers.size(), " members: ")
+                       ? absl::StrCat(record.job.workers_size(), " members: ")
                        : absl::StrCat(StageNumbers(record.stages).back() + 1,
                                       " stages on "),
-                   absl::StrJoin(record.workers, ", ",
+                   absl::StrJoin(record.job.workers(), ", ",
                                  [](std::string* out, const auto& worker) {
-                                   absl::StrAppend(out, worker.name);
+                                   absl::StrAppend(out, worker.name());
                                  }),
                    verdict.plan->why.empty() ? "" : ": ", verdict.plan->why),
       moment);
@@ -75,7 +100,7 @@ void Brain::StartJob(Job& job, const PlacementVerdict& verdict, Moment moment) {
     AddEvent(job, "warning", warning, moment);
   }
   OpenWeights(job, moment);
-  if (IsDataParallel(record.spec) && record.state == JobState::kRunning) {
+  if (IsDataParallel(record.spec) && record.state() == JobState::kRunning) {
     StartGroup(job, moment);
   }
   Put(job);
@@ -89,8 +114,9 @@ void Brain::OpenWeights(Job& job, Moment moment) {
                               Describe(record.spec));
     if (!IsInference(record.spec)) return LayOut(model);
     // How many there are is the first stage's to say.
-    if (record.total_samples == 0) return SafetensorsLayout();
-    return LayOutPredictions(model, record.spec.infer, record.total_samples);
+    if (record.job.total_samples() == 0) return SafetensorsLayout();
+    return LayOutPredictions(model, record.spec.infer,
+                             record.job.total_samples());
   }();
   if (!layout.ok()) {
     FailJob(job,
@@ -103,10 +129,23 @@ void Brain::OpenWeights(Job& job, Moment moment) {
       {Actions::Weights::Kind::kOpen, job.record.fence(), *std::move(layout)});
 }
 
-void Brain::LetGo(const Job& job, JobWorker& worker) {
-  worker.let_go = true;
-  const auto busy = busy_.find(worker.id);
-  if (busy != busy_.end() && busy->second == job.record.id) busy_.erase(busy);
+void Brain::LetGo(const Job& job, v1::JobWorker& worker) {
+  worker.set_let_go(true);
+  const auto busy = busy_.find(WorkerId{worker.id()});
+  if (busy != busy_.end() && busy->second == job.record.id()) busy_.erase(busy);
+}
+
+// Until recovery exists, it ends the job.
+void Brain::OnPipelineBroken(Job& job, const PipelineBreak& cause,
+                             Moment moment) {
+  switch (cause.kind) {
+    case PipelineBreak::Kind::kWorkerGone:
+      return FailJob(job, cause.why, SubmitAgain(), moment);
+    case PipelineBreak::Kind::kWorkerFailed:
+      return FailJob(job, cause.why, AdviceAfter(cause.error), moment);
+    case PipelineBreak::Kind::kNotSaved:
+      return FailJob(job, cause.why, AdviceAfterSaving(cause.error), moment);
+  }
 }
 
 void Brain::FailJob(Job& job, const std::string& why, const std::string& advice,
@@ -118,31 +157,34 @@ void Brain::FailJob(Job& job, const std::string& why, const std::string& advice,
 void Brain::EndJob(Job& job, JobState state, const std::string& why,
                    Moment moment) {
   JobRecord& record = job.record;
-  record.state = state;
-  record.why = why;
-  record.ended_unix_ms = moment.unix_ms;
+  record.job.set_state(static_cast<v1::JobState>(state));
+  record.job.set_why(ToUtf8(why, kMaxStatusMessageBytes));
+  record.job.set_ended_unix_ms(moment.unix_ms);
   job.saving = false;
   job.preparing_since.clear();
-  if (const std::string rounds = job.chronicle.Summary();
+  if (const std::string rounds = job.events.Summary();
       job.group.has_value() && !rounds.empty()) {
     AddEvent(job, "rounds", rounds, moment);
   }
   job.group.reset();
   job.returns.clear();
   job.renew.clear();
-  for (JobWorker& worker : record.workers) LetGo(job, worker);
-  open_.erase(record.id);
+  for (v1::JobWorker& worker : *record.job.mutable_workers()) {
+    LetGo(job, worker);
+  }
+  open_.erase(record.id());
   ++ended_[state];
-  if (state != JobState::kSucceeded && record.attempt > 0) {
+  if (state != JobState::kSucceeded && record.job.attempt() > 0) {
     actions_.weights.push_back(
         {Actions::Weights::Kind::kForget, record.fence(), {}});
   }
-  const std::string where = state == JobState::kSucceeded
-                                ? absl::StrCat(ResultName(record.spec),
-                                               " are in ", record.weights_path)
-                                : "";
-  AddEvent(job, std::string(JobStateName(state)), Sentence({where, record.why}),
-           moment);
+  const std::string where =
+      state == JobState::kSucceeded
+          ? absl::StrCat(ResultName(record.spec), " are in ",
+                         record.job.weights_path())
+          : "";
+  AddEvent(job, std::string(JobStateName(state)),
+           Sentence({where, record.job.why()}), moment);
   Put(job);
   queue_changed_ = true;
 }
@@ -168,16 +210,16 @@ void Brain::ServeQueue(Moment moment) {
   JobId head;
   std::string slow;  // what keeps those that the head waits for
   for (Job* const job : OpenJobs()) {
-    if (job->record.state != JobState::kQueued) continue;
+    if (job->record.state() != JobState::kQueued) continue;
     job->may_be_passed = false;
     if (head.assigned()) {
       SetWhy(*job, Sentence({absl::StrCat("waits for job ", head.value,
                                           ", which is before it in the queue"),
                              slow, StoreText()}));
     } else if (HoldsTheQueue(*job, settled, slow, moment)) {
-      head = job->record.id;
+      head = job->record.id();
     } else {
-      job->may_be_passed = job->record.state == JobState::kQueued;
+      job->may_be_passed = job->record.state() == JobState::kQueued;
     }
   }
   queue_changed_ = false;  // also what this walk itself has changed
@@ -207,7 +249,11 @@ bool Brain::HoldsTheQueue(Job& job, bool settled, std::string& slow,
   }
   const PlacementVerdict verdict = DecideStart(spec, *model, Candidates());
   if (verdict.plan.has_value()) {
-    job.record.estimate = EstimateOf(spec, *model, verdict.plan->stages);
+    job.record.job.clear_estimate();
+    if (const std::optional<RunEstimate> estimate =
+            EstimateOf(spec, *model, verdict.plan->stages)) {
+      *job.record.job.mutable_estimate() = ToProto(*estimate);
+    }
     StartJob(job, verdict, moment);
     return false;
   }
@@ -275,8 +321,8 @@ StandingOrder Brain::OrderOf(WorkerId worker) const {
   run.spec = job.spec;
   run.stages = Place(job.stages);
   run.routes = RoutesOf(job.stages);
-  run.cpu_capability = job.cpu_capability;
-  run.threads = job.threads;
+  run.cpu_capability = job.job.cpu_capability();
+  run.threads = job.job.threads();
   return {std::move(run), std::nullopt};
 }
 
@@ -287,10 +333,10 @@ std::vector<StagePlacement> Brain::Place(
   for (size_t i = 0; i < stages.size(); ++i) {
     const StageOfPlan& stage = stages[i];
     const Member* const member = membership_.Find(stage.worker);
-    placements.push_back({numbers[i], stage.layers, stage.worker,
-                          member != nullptr ? member->registration.name : "",
-                          member != nullptr ? member->registration.address : "",
-                          stage.share});
+    placements.push_back(
+        {numbers[i], stage.layers, stage.worker,
+         member != nullptr ? member->registration.name() : "",
+         member != nullptr ? member->registration.address() : "", stage.share});
   }
   return placements;
 }
@@ -304,7 +350,8 @@ Brain::Job* Brain::FindJob(JobId id) {
 
 Brain::Job* Brain::FindRunning(const Fence& fence) {
   Job* const job = FindJob(fence.job);
-  if (job == nullptr || job->record.state != JobState::kRunning) return nullptr;
+  if (job == nullptr || job->record.state() != JobState::kRunning)
+    return nullptr;
   return job->record.fence() == fence ? job : nullptr;
 }
 
@@ -320,7 +367,7 @@ std::vector<Candidate> Brain::Candidates() const {
     if (member.state != MemberState::kLive) continue;
     const auto busy = busy_.find(id);
     candidates.push_back({&member, busy == busy_.end() ? JobId{} : busy->second,
-                          measures_.Holds(member.registration.name),
+                          measures_.Holds(member.registration.name()),
                           drained_.contains(id)});
   }
   return candidates;
@@ -328,7 +375,7 @@ std::vector<Candidate> Brain::Candidates() const {
 
 std::string Brain::NameOf(WorkerId worker) const {
   const Member* const member = membership_.Find(worker);
-  return member != nullptr ? member->registration.name
+  return member != nullptr ? member->registration.name()
                            : absl::StrCat(worker.value);
 }
 
@@ -342,23 +389,27 @@ double Brain::SamplesPerSecond(const Job& job) const {
 }
 
 void Brain::Put(const Job& job) {
-  actions_.writes.jobs[job.record.id] = job.record;
+  actions_.writes.jobs[job.record.id()] = job.record;
 }
 
-void Brain::SetWhy(Job& job, const std::string& why) {
-  if (job.record.why == why) return;
-  job.record.why = why;
+void Brain::SetWhy(Job& job, const std::string& text) {
+  const std::string why = ToUtf8(text, kMaxStatusMessageBytes);
+  if (job.record.job.why() == why) return;
+  job.record.job.set_why(why);
   if (!why.empty()) {
     actions_.notices.push_back(
-        {false, absl::StrCat("job ", why), job.record.id, WorkerId{}});
+        {false, absl::StrCat("job ", why), job.record.id(), WorkerId{}});
   }
   Put(job);
 }
 
 void Brain::AddEvent(const Job& job, const std::string& kind,
                      const std::string& text, Moment moment) {
-  const JobId id = job.record.id;
-  actions_.writes.records[id].events.push_back({0, moment.unix_ms, kind, text});
+  const JobId id = job.record.id();
+  v1::JobEvent& event = actions_.writes.records[id].events.emplace_back();
+  event.set_unix_ms(moment.unix_ms);
+  event.set_kind(kind);
+  event.set_text(ToUtf8(text, kMaxStatusMessageBytes));
   const bool warn = kind == "failed" || kind == "lost" || kind == "warning" ||
                     kind == "skipping" || kind == "store" ||
                     kind == "evicted" || kind == "takeover" || kind == "void" ||
@@ -377,7 +428,7 @@ std::string Brain::StoreText() const {
 }
 
 void Brain::RefreshWhy(Job& job, Moment moment) {
-  if (job.record.state != JobState::kRunning) return;
+  if (job.record.state() != JobState::kRunning) return;
   SetWhy(job, Sentence({PreparingText(job.record, job.preparing_since,
                                       policy_.preparing_bound, moment.now),
                         job.group.has_value() ? job.group->PausedText() : "",
@@ -414,7 +465,7 @@ void Brain::OnStoreWorks(Moment moment) {
   Settle(moment);
 }
 
-std::vector<EventRecord> Brain::PendingEvents(JobId job) const {
+std::vector<v1::JobEvent> Brain::PendingEvents(JobId job) const {
   const auto found = actions_.writes.records.find(job);
   if (found == actions_.writes.records.end()) return {};
   return found->second.events;
@@ -422,65 +473,108 @@ std::vector<EventRecord> Brain::PendingEvents(JobId job) const {
 
 // --- views ------------------------------------------------------------------
 
-absl::StatusOr<JobView> Brain::ViewJob(JobId id) const {
+absl::StatusOr<const JobRecord*> Brain::FindRecord(JobId id) const {
   const auto found = jobs_.find(id);
   if (found == jobs_.end()) return NoSuchJob(id);
-  const Job& job = found->second;
-  return JobView{
-      .record = job.record,
-      .stages = Place(job.record.stages),
-      .samples_per_second = SamplesPerSecond(job),
-      .loss = job.loss,
-      .accuracy = job.accuracy,
-      .phase = PhaseOfJob(job),
-      .members = job.group.has_value() ? job.group->members() : 0,
-      .sayings = job.group.has_value() ? job.group->Sayings()
-                                       : std::map<WorkerId, GroupSaying>(),
-      .listeners = job.group.has_value() ? job.group->listeners() : 0};
+  return &found->second.record;
 }
 
-std::vector<JobView> Brain::ViewJobs(int64_t limit) const {
-  std::vector<JobView> views;
+absl::StatusOr<v1::Job> Brain::ViewJob(JobId id) const {
+  const auto found = jobs_.find(id);
+  if (found == jobs_.end()) return NoSuchJob(id);
+  return ViewOf(found->second);
+}
+
+v1::Job Brain::ViewOf(const Job& job) const {
+  v1::Job view = job.record.job;
+  *view.mutable_spec() = ToProto(job.record.spec);
+  std::map<WorkerId, v1::JobMember> members;
+  if (job.group.has_value()) members = job.group->Members();
+  const std::vector<StagePlacement> stages = Place(job.record.stages);
+  for (v1::JobWorker& part : *view.mutable_workers()) {
+    const WorkerId worker{part.id()};
+    const auto member = members.find(worker);
+    if (member != members.end()) *part.mutable_member() = member->second;
+    for (const StagePlacement& stage : stages) {
+      if (stage.worker == worker) *part.add_stages() = ToProto(stage);
+    }
+  }
+  view.set_samples_per_second(SamplesPerSecond(job));
+  if (job.loss.has_value()) view.set_loss(*job.loss);
+  if (job.accuracy.has_value()) view.set_accuracy(*job.accuracy);
+  view.set_phase(PhaseOfJob(job));
+  for (const v1::StageDrift& drift : DriftOf(job.record)) {
+    *view.add_drift() = drift;
+  }
+  for (const v1::StageTime& time : job.record.job.stage_times()) {
+    if (time.versions().updates() == 0) continue;
+    v1::StageVersions& versions = *view.add_versions();
+    versions = time.versions();
+    versions.set_stage(time.stage());
+  }
+  view.set_step_seconds(MeasuredStepSeconds(job.record));
+  return view;
+}
+
+std::vector<v1::Job> Brain::ViewJobs(int64_t limit) const {
+  std::vector<v1::Job> views;
   for (auto it = jobs_.rbegin(); it != jobs_.rend(); ++it) {
     if (limit > 0 && std::ssize(views) >= limit) break;
-    views.push_back(*ViewJob(it->first));
+    views.push_back(ViewOf(it->second));
   }
   return views;
 }
 
-std::vector<JobView> Brain::ViewOpenJobs() const {
-  std::vector<JobView> views;
-  for (const JobId id : open_) views.push_back(*ViewJob(id));
+std::vector<v1::Job> Brain::ViewOpenJobs() const {
+  std::vector<v1::Job> views;
+  for (const JobId id : open_) views.push_back(ViewOf(jobs_.at(id)));
   return views;
 }
 
 std::map<JobState, int64_t> Brain::CountJobs() const {
   std::map<JobState, int64_t> jobs = ended_;
-  for (const JobId id : open_) ++jobs[jobs_.at(id).record.state];
+  for (const JobId id : open_) ++jobs[jobs_.at(id).record.state()];
   return jobs;
 }
 
-std::vector<WorkerView> Brain::ViewWorkers(Instant now) const {
-  std::vector<WorkerView> views;
+std::vector<v1::Worker> Brain::ViewWorkers(Instant now) const {
+  std::vector<v1::Worker> views;
   for (const auto& [id, member] : membership_.members()) {
     views.push_back(ViewWorker(member, now));
   }
   return views;
 }
 
-WorkerView Brain::ViewWorker(const Member& member, Instant now) const {
-  WorkerView view;
-  view.member = member;
-  view.last_heard = now - member.last_heard;
-  view.drained = drained_.contains(member.id);
-  view.measuring = measures_.Holds(member.registration.name);
+v1::Worker Brain::ViewWorker(const Member& member, Instant now) const {
+  v1::Worker view;
+  view.set_id(member.id.value);
+  *view.mutable_registration() = member.registration;
+  view.set_last_heard_seconds(absl::ToDoubleSeconds(now - member.last_heard));
+  view.set_drained(drained_.contains(member.id));
   const auto busy = busy_.find(member.id);
+  switch (member.state) {
+    case MemberState::kLive:
+      view.set_state(busy != busy_.end() ? v1::WORKER_STATE_BUSY
+                     : measures_.Holds(member.registration.name())
+                         ? v1::WORKER_STATE_MEASURING
+                         : v1::WORKER_STATE_IDLE);
+      break;
+    case MemberState::kSuspect:
+      view.set_state(v1::WORKER_STATE_SUSPECT);
+      break;
+    case MemberState::kLost:
+      view.set_state(v1::WORKER_STATE_LOST);
+      break;
+    case MemberState::kStopped:
+      view.set_state(v1::WORKER_STATE_STOPPED);
+      break;
+  }
   if (busy == busy_.end()) return view;
-  view.job = busy->second;
-  const JobRecord& job = jobs_.at(view.job).record;
+  view.set_job(busy->second.value);
+  const JobRecord& job = jobs_.at(busy->second).record;
   const std::vector<int> numbers = StageNumbers(job.stages);
   for (size_t i = 0; i < job.stages.size(); ++i) {
-    if (job.stages[i].worker == member.id) view.stages.push_back(numbers[i]);
+    if (job.stages[i].worker == member.id) view.add_stages(numbers[i]);
   }
   return view;
 }

@@ -7,6 +7,7 @@
 #include "coordinator/job_text.h"
 #include "core/base/status_macros.h"
 #include "core/obs/log.h"
+#include "core/rpc/convert.h"
 
 namespace paceline {
 namespace {
@@ -27,11 +28,11 @@ void LogNotice(const Notice& notice) {
 }  // namespace
 
 Coordinator::Coordinator(const BrainPolicy& policy, StoredState stored,
-                         JobStore& store, WeightsDesk& desk, const Clock& clock,
-                         CoordinatorMetrics& metrics)
+                         JobStore& store, WeightsStore& weights_store,
+                         const Clock& clock, CoordinatorMetrics& metrics)
     : policy_(policy),
       store_(store),
-      desk_(desk),
+      weights_store_(weights_store),
       clock_(clock),
       metrics_(metrics),
       brain_(policy, std::move(stored), Now()),
@@ -142,19 +143,21 @@ void Coordinator::DispatchWeights(const Actions::Weights& weights) {
   const Fence fence = weights.fence;
   switch (weights.kind) {
     case Actions::Weights::Kind::kOpen:
-      desk_.Open(fence, weights.layout, [this, fence](absl::Status opened) {
-        if (!opened.ok()) FailWeights(fence, opened);
-      });
+      weights_store_.Open(fence, weights.layout,
+                          [this, fence](absl::Status opened) {
+                            if (!opened.ok()) FailWeights(fence, opened);
+                          });
       break;
     case Actions::Weights::Kind::kSave:
-      desk_.Save(fence, [this, fence](absl::StatusOr<SavedWeights> saved) {
-        Post([this, fence, saved = std::move(saved)] {
-          brain_.OnWeightsSaved(fence, saved, Now());
-        });
-      });
+      weights_store_.Save(fence,
+                          [this, fence](absl::StatusOr<SavedWeights> saved) {
+                            Post([this, fence, saved = std::move(saved)] {
+                              brain_.OnWeightsSaved(fence, saved, Now());
+                            });
+                          });
       break;
     case Actions::Weights::Kind::kForget:
-      desk_.Forget(fence.job);
+      weights_store_.Forget(fence.job);
       break;
   }
 }
@@ -198,7 +201,8 @@ bool Coordinator::Answers(absl::Duration patience) {
 // --- workers' streams -------------------------------------------------------
 
 void Coordinator::Attach(StreamId id, std::shared_ptr<WorkerStream> stream,
-                         Registration registration, Done<WelcomeInfo> done) {
+                         v1::Registration registration,
+                         Done<v1::Welcome> done) {
   Post([this, id, stream, registration = std::move(registration), done] {
     // OnBroken() may have come before this, by another thread of gRPC.
     if (stream->ended()) {
@@ -218,18 +222,22 @@ void Coordinator::Attach(StreamId id, std::shared_ptr<WorkerStream> stream,
         done(absl::UnavailableError(stored.message()));
       } else {
         const absl::Duration lease = policy_.membership.lease;
-        done(WelcomeInfo{verdict->id, lease / kHeartbeatsALease, lease});
+        v1::Welcome welcome;
+        welcome.set_worker_id(verdict->id.value);
+        welcome.set_heartbeat_period_ms(
+            absl::ToInt64Milliseconds(lease / kHeartbeatsALease));
+        welcome.set_lease_ms(absl::ToInt64Milliseconds(lease));
+        done(std::move(welcome));
       }
     });
   });
 }
 
-void Coordinator::OnHeartbeat(StreamId id, Heartbeat heartbeat,
-                              StatusDone done) {
+void Coordinator::OnReport(StreamId id, WorkerReport report, StatusDone done) {
   // Shared with the task because std::function wants to be copied.
-  const auto shared = std::make_shared<Heartbeat>(std::move(heartbeat));
+  const auto shared = std::make_shared<WorkerReport>(std::move(report));
   Post([this, id, shared, done] {
-    done(brain_.OnHeartbeat(id, std::move(*shared), Now()));
+    done(brain_.OnReport(id, std::move(*shared), Now()));
   });
 }
 
@@ -244,48 +252,55 @@ void Coordinator::OnBroken(StreamId id) {
 
 void Coordinator::WriteWeights(WeightsPiece piece, StatusDone done) {
   const Fence fence = piece.fence;
-  desk_.Write(std::move(piece), [this, fence, done](absl::Status status) {
-    if (absl::IsResourceExhausted(status) || absl::IsInternal(status)) {
-      FailWeights(fence, status);
-    }
-    done(std::move(status));
-  });
+  weights_store_.Write(
+      std::move(piece), [this, fence, done](absl::Status status) {
+        if (absl::IsResourceExhausted(status) || absl::IsInternal(status)) {
+          FailWeights(fence, status);
+        }
+        done(std::move(status));
+      });
 }
 
 void Coordinator::SyncWeights(const Fence& fence, StatusDone done) {
-  desk_.Sync(fence, std::move(done));
+  weights_store_.Sync(fence, std::move(done));
 }
 
 void Coordinator::ReadWeights(JobId job, int64_t offset, int64_t limit,
                               Done<WeightsPart> done) {
   PostRequest(done, [this, job, offset, limit, done] {
-    const absl::StatusOr<JobView> view = brain_.ViewJob(job);
-    if (!view.ok()) {
-      done(view.status());
-    } else if (view->record.weights_path.empty()) {
-      done(absl::FailedPreconditionError(absl::StrCat(
-          "job ", job.value, " is ", JobStateName(view->record.state),
-          " and has no ", ResultName(view->record.spec),
-          "; only a succeeded job has")));
+    const absl::StatusOr<const JobRecord*> found = brain_.FindRecord(job);
+    if (!found.ok()) {
+      done(found.status());
+      return;
+    }
+    const JobRecord& record = **found;
+    if (record.job.weights_path().empty()) {
+      done(absl::FailedPreconditionError(
+          absl::StrCat("job ", job.value, " is ", JobStateName(record.state()),
+                       " and has no ", ResultName(record.spec),
+                       "; only a succeeded job has")));
     } else {
       // The state folder may have moved since, the file's name has not.
-      const std::string& path = view->record.weights_path;
-      desk_.Read(job, path.substr(path.rfind('/') + 1), offset, limit, done);
+      const std::string& path = record.job.weights_path();
+      weights_store_.Read(job, path.substr(path.rfind('/') + 1), offset, limit,
+                          done);
     }
   });
 }
 
 // --- clients ----------------------------------------------------------------
 
-void Coordinator::Submit(SubmitRequest request, bool dry_run,
-                         Done<Submission> done) {
-  PostRequest(done, [this, request = std::move(request), dry_run, done] {
-    absl::StatusOr<Submission> submission = brain_.CheckSubmit(request, Now());
+void Coordinator::Submit(const v1::SubmitJobRequest& request,
+                         Done<v1::SubmitJobResponse> done) {
+  const SubmitRequest submit = {FromProto(request.spec()),
+                                request.request_id()};
+  PostRequest(done, [this, submit, dry_run = request.dry_run(), done] {
+    absl::StatusOr<Submission> submission = brain_.CheckSubmit(submit, Now());
     if (submission.ok() && !submission->repeated && !dry_run) {
       // A transaction of its own: the job is on the disk, or it is not a job.
       StoreBatch batch;
       batch.durable = true;
-      batch.jobs[submission->job.id] = submission->job;
+      batch.jobs[submission->job.id()] = submission->job;
       const absl::Status stored = store_.Commit(batch);
       if (stored.ok()) {
         brain_.OnSubmitted(submission->job, Now());
@@ -295,13 +310,17 @@ void Coordinator::Submit(SubmitRequest request, bool dry_run,
             absl::StrCat("the job could not be stored: ", stored.message()));
       }
     }
-    if (submission.ok() && dry_run) submission->job.id = JobId{0};
-    replies_.push_back(
-        [submission, done](const absl::Status&) { done(submission); });
+    if (submission.ok() && !dry_run) {
+      submission->answer.set_id(submission->job.job.id());
+    }
+    replies_.push_back([submission, done](const absl::Status& /*stored*/) {
+      if (!submission.ok()) return done(submission.status());
+      done(submission->answer);
+    });
   });
 }
 
-void Coordinator::Stop(JobId job, Done<JobView> done) {
+void Coordinator::Stop(JobId job, Done<v1::Job> done) {
   PostRequest(done, [this, job, done] {
     const absl::Status stopped = brain_.OnStop(job, Now());
     replies_.push_back([this, job, stopped, done](const absl::Status& stored) {
@@ -314,7 +333,7 @@ void Coordinator::Stop(JobId job, Done<JobView> done) {
   });
 }
 
-void Coordinator::Delete(JobId job, StatusDone done) {
+void Coordinator::Delete(JobId job, Done<v1::DeleteJobResponse> done) {
   PostRequest(done, [this, job, done] {
     absl::Status deleted = brain_.CheckDelete(job);
     if (deleted.ok()) {
@@ -333,117 +352,132 @@ void Coordinator::Delete(JobId job, StatusDone done) {
                                              deleted.message()));
       }
     }
-    replies_.push_back(
-        [deleted, done](const absl::Status& /*stored*/) { done(deleted); });
+    replies_.push_back([deleted, done](const absl::Status& /*stored*/) {
+      if (!deleted.ok()) return done(deleted);
+      done(v1::DeleteJobResponse());
+    });
   });
 }
 
-void Coordinator::ListJobs(int64_t limit, Done<std::vector<JobDetails>> done) {
-  Ask<std::vector<JobDetails>>(
-      std::move(done),
-      [this, limit]() -> absl::StatusOr<std::vector<JobDetails>> {
-        std::vector<JobDetails> jobs;
-        for (JobView& view : brain_.ViewJobs(limit)) {
-          JobDetails details;
-          PACELINE_ASSIGN_OR_RETURN(details.evaluations,
-                                    store_.Evaluations(view.record.id, 1));
-          details.view = std::move(view);
-          jobs.push_back(std::move(details));
-        }
-        return jobs;
-      });
+void Coordinator::ListJobs(int64_t limit, Done<v1::ListJobsResponse> done) {
+  using Answer = v1::ListJobsResponse;
+  Ask<Answer>(std::move(done), [this, limit]() -> absl::StatusOr<Answer> {
+    Answer answer;
+    for (v1::Job& job : brain_.ViewJobs(limit)) {
+      PACELINE_ASSIGN_OR_RETURN(const auto evaluations,
+                                store_.Evaluations(JobId{job.id()}, 1));
+      job.mutable_evaluations()->Add(evaluations.begin(), evaluations.end());
+      *answer.add_jobs() = std::move(job);
+    }
+    return answer;
+  });
 }
 
-void Coordinator::GetJob(JobId job, int64_t points, int64_t after_step,
-                         Done<JobDetails> done) {
-  Ask<JobDetails>(
-      std::move(done),
-      [this, job, points, after_step]() -> absl::StatusOr<JobDetails> {
-        JobDetails details;
-        PACELINE_ASSIGN_OR_RETURN(details.view, brain_.ViewJob(job));
-        PACELINE_ASSIGN_OR_RETURN(details.curve,
-                                  store_.Curve(job, after_step, points));
-        PACELINE_ASSIGN_OR_RETURN(details.evaluations,
-                                  store_.Evaluations(job, kMostEvaluations));
-        return details;
-      });
+void Coordinator::GetJob(const v1::GetJobRequest& request, Done<v1::Job> done) {
+  Ask<v1::Job>(std::move(done), [this, request]() -> absl::StatusOr<v1::Job> {
+    const JobId id{request.id()};
+    PACELINE_ASSIGN_OR_RETURN(v1::Job job, brain_.ViewJob(id));
+    PACELINE_ASSIGN_OR_RETURN(
+        const auto curve,
+        store_.Curve(id, request.after_step(), request.points()));
+    PACELINE_ASSIGN_OR_RETURN(const auto evaluations,
+                              store_.Evaluations(id, kMostEvaluations));
+    job.mutable_curve()->Add(curve.begin(), curve.end());
+    job.mutable_evaluations()->Add(evaluations.begin(), evaluations.end());
+    return job;
+  });
 }
 
-void Coordinator::GetEvents(JobId job, int64_t after,
-                            Done<std::vector<EventRecord>> done) {
-  Ask<std::vector<EventRecord>>(
-      std::move(done),
-      [this, job, after]() -> absl::StatusOr<std::vector<EventRecord>> {
-        PACELINE_RETURN_IF_ERROR(brain_.ViewJob(job).status());
-        PACELINE_ASSIGN_OR_RETURN(std::vector<EventRecord> events,
-                                  store_.Events(job, after, kMostEvents));
-        if (store_works_ || after > 0 || std::ssize(events) == kMostEvents) {
-          return events;
-        }
-        // They get their numbers when they are stored: who reads on from here
-        // will see them again, under these.
-        const int64_t last = events.empty() ? 0 : events.back().sequence;
-        for (EventRecord& event : brain_.PendingEvents(job)) {
-          event.sequence = last;
-          events.push_back(std::move(event));
-        }
-        return events;
-      });
+void Coordinator::GetEvents(const v1::GetEventsRequest& request,
+                            Done<v1::GetEventsResponse> done) {
+  using Answer = v1::GetEventsResponse;
+  Ask<Answer>(std::move(done), [this, request]() -> absl::StatusOr<Answer> {
+    const JobId job{request.id()};
+    PACELINE_RETURN_IF_ERROR(brain_.FindRecord(job).status());
+    PACELINE_ASSIGN_OR_RETURN(std::vector<v1::JobEvent> events,
+                              store_.Events(job, request.after(), kMostEvents));
+    if (!store_works_ && request.after() <= 0 &&
+        std::ssize(events) < kMostEvents) {
+      // They get their numbers when they are stored: who reads on from here
+      // will see them again, under these.
+      const int64_t last = events.empty() ? 0 : events.back().sequence();
+      for (v1::JobEvent& event : brain_.PendingEvents(job)) {
+        event.set_sequence(last);
+        events.push_back(std::move(event));
+      }
+    }
+    Answer answer;
+    answer.mutable_events()->Add(events.begin(), events.end());
+    return answer;
+  });
 }
 
-void Coordinator::GetLogs(JobId job, int64_t after, int64_t limit,
-                          Done<std::vector<LogRecord>> done) {
-  Ask<std::vector<LogRecord>>(
-      std::move(done),
-      [this, job, after, limit]() -> absl::StatusOr<std::vector<LogRecord>> {
-        PACELINE_RETURN_IF_ERROR(brain_.ViewJob(job).status());
-        return store_.Logs(job, after, limit);
-      });
+void Coordinator::GetLogs(const v1::GetLogsRequest& request,
+                          Done<v1::GetLogsResponse> done) {
+  using Answer = v1::GetLogsResponse;
+  Ask<Answer>(std::move(done), [this, request]() -> absl::StatusOr<Answer> {
+    const JobId job{request.id()};
+    PACELINE_RETURN_IF_ERROR(brain_.FindRecord(job).status());
+    const int64_t limit =
+        request.limit() > 0 ? request.limit() : kDefaultLogLines;
+    PACELINE_ASSIGN_OR_RETURN(const std::vector<v1::LogLine> lines,
+                              store_.Logs(job, request.after(), limit));
+    Answer answer;
+    answer.mutable_lines()->Add(lines.begin(), lines.end());
+    answer.set_last(lines.empty() ? request.after() : lines.back().sequence());
+    return answer;
+  });
 }
 
-void Coordinator::ListWorkers(Done<std::vector<WorkerView>> done) {
-  Ask<std::vector<WorkerView>>(
-      std::move(done), [this] { return brain_.ViewWorkers(clock_.Now()); });
+void Coordinator::ListWorkers(Done<v1::ListWorkersResponse> done) {
+  Ask<v1::ListWorkersResponse>(std::move(done), [this] {
+    v1::ListWorkersResponse answer;
+    for (v1::Worker& worker : brain_.ViewWorkers(clock_.Now())) {
+      *answer.add_workers() = std::move(worker);
+    }
+    return answer;
+  });
 }
 
 void Coordinator::Drain(const std::string& worker, bool drain,
-                        Done<WorkerView> done) {
+                        Done<v1::Worker> done) {
   ChangeWorker(std::move(done), [this, worker, drain] {
     return brain_.OnDrain(worker, drain, Now());
   });
 }
 
-void Coordinator::Forget(const std::string& worker, Done<WorkerView> done) {
+void Coordinator::Forget(const std::string& worker, Done<v1::Worker> done) {
   ChangeWorker(std::move(done),
                [this, worker] { return brain_.OnForget(worker, Now()); });
 }
 
 void Coordinator::ChangeWorker(
-    Done<WorkerView> done, std::function<absl::StatusOr<WorkerView>()> change) {
+    Done<v1::Worker> done, std::function<absl::StatusOr<v1::Worker>()> change) {
   PostRequest(done, [this, change = std::move(change), done] {
-    const absl::StatusOr<WorkerView> view = change();
+    const absl::StatusOr<v1::Worker> view = change();
     replies_.push_back([view, done](const absl::Status& stored) {
-      done(view.ok() && !stored.ok() ? absl::StatusOr<WorkerView>(stored)
+      done(view.ok() && !stored.ok() ? absl::StatusOr<v1::Worker>(stored)
                                      : view);
     });
   });
 }
 
-void Coordinator::StartProfile(ProfileRequest request,
-                               Done<ProfileTicket> done) {
-  Ask<ProfileTicket>(std::move(done), [this, request = std::move(request)] {
+void Coordinator::StartProfile(const v1::StartProfileRequest& request,
+                               Done<v1::StartProfileResponse> done) {
+  Ask<v1::StartProfileResponse>(std::move(done), [this, request] {
     return brain_.OnProfile(request, Now());
   });
 }
 
-void Coordinator::GetProfile(int64_t id, Done<ProfileView> done) {
-  Ask<ProfileView>(std::move(done),
-                   [this, id] { return brain_.ViewProfile(id, Now().now); });
+void Coordinator::GetProfile(int64_t id, Done<v1::GetProfileResponse> done) {
+  Ask<v1::GetProfileResponse>(std::move(done), [this, id] {
+    return brain_.ViewProfile(id, Now().now);
+  });
 }
 
 void Coordinator::ListMeasurements(const std::string& model,
-                                   Done<StoredMeasurements> done) {
-  Ask<StoredMeasurements>(std::move(done), [this, model] {
+                                   Done<v1::ListMeasurementsResponse> done) {
+  Ask<v1::ListMeasurementsResponse>(std::move(done), [this, model] {
     return brain_.ViewMeasurements(model);
   });
 }

@@ -1,5 +1,5 @@
 // The coordinator without its network: carries events to the brain, and what
-// the brain decides to the store, the weights desk and the workers' streams.
+// the brain decides to the store, the weights store and the workers' streams.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@
 #include "coordinator/job_store.h"
 #include "coordinator/metrics.h"
 #include "coordinator/records.h"
-#include "coordinator/weights_desk.h"
+#include "coordinator/weights_store.h"
 #include "core/base/clock.h"
 #include "core/base/task_loop.h"
 
@@ -38,21 +38,10 @@ class WorkerStream {
   virtual bool ended() const = 0;
 };
 
-struct WelcomeInfo {
-  WorkerId worker;
-  absl::Duration heartbeat_period;
-  absl::Duration lease;
-};
-
 // In one answer, so that it fits into a message however long a job was.
 inline constexpr int64_t kMostEvaluations = 1000;
 inline constexpr int64_t kMostEvents = 1000;
-
-struct JobDetails {
-  JobView view;
-  std::vector<StepRecord> curve;
-  std::vector<EvaluationRecord> evaluations;  // the newest, by step
-};
+inline constexpr int64_t kDefaultLogLines = 1000;
 
 // Thread-safe; no call blocks.  One loop thread, "brain", owns the Brain and
 // the store.  It takes what was posted as one batch: the brain decides, one
@@ -61,9 +50,9 @@ struct JobDetails {
 //
 // Every `done` is called exactly once, from the loop; or at once with
 // Unavailable when so many requests of clients wait that a further one is
-// refused.  What workers, the desk and the ticker say is never refused: each of
-// them has one thing under way.  A transaction that fails is tried again with
-// the next batch; who waited for it is told the store's error.
+// refused.  What workers, the weights store and the ticker say is never
+// refused: each of them has one thing under way.  A transaction that fails is
+// tried again with the next batch; who waited for it is told the store's error.
 class Coordinator {
  public:
   template <typename T>
@@ -72,7 +61,7 @@ class Coordinator {
 
   // `stored` is what store.Load() gave.  All references outlive this.
   Coordinator(const BrainPolicy& policy, StoredState stored, JobStore& store,
-              WeightsDesk& desk, const Clock& clock,
+              WeightsStore& weights_store, const Clock& clock,
               CoordinatorMetrics& metrics);
   ~Coordinator();  // Stop()
 
@@ -89,13 +78,13 @@ class Coordinator {
   // long as it may still send over it.  One that has ended by the time of its
   // turn is told Cancelled, and changes nothing.
   void Attach(StreamId id, std::shared_ptr<WorkerStream> stream,
-              Registration registration, Done<WelcomeInfo> done);
-  void OnHeartbeat(StreamId id, Heartbeat heartbeat, StatusDone done);
+              v1::Registration registration, Done<v1::Welcome> done);
+  void OnReport(StreamId id, WorkerReport report, StatusDone done);
   void OnBroken(StreamId id);
 
   // --- weights ---
 
-  // As WeightsDesk; what makes the weights of a job impossible also fails it.
+  // As WeightsStore; what makes the weights of a job impossible also fails it.
   void WriteWeights(WeightsPiece piece, StatusDone done);
   void SyncWeights(const Fence& fence, StatusDone done);
 
@@ -105,28 +94,30 @@ class Coordinator {
 
   // --- clients ---
 
-  void Submit(SubmitRequest request, bool dry_run, Done<Submission> done);
-  void Stop(JobId job, Done<JobView> done);
-  void Delete(JobId job, StatusDone done);
+  void Submit(const v1::SubmitJobRequest& request,
+              Done<v1::SubmitJobResponse> done);
+  void Stop(JobId job, Done<v1::Job> done);
+  void Delete(JobId job, Done<v1::DeleteJobResponse> done);
   // Newest first, without curves and with the last evaluation only.
-  void ListJobs(int64_t limit, Done<std::vector<JobDetails>> done);
+  void ListJobs(int64_t limit, Done<v1::ListJobsResponse> done);
   // With kMostEvaluations at most.
-  void GetJob(JobId job, int64_t points, int64_t after_step,
-              Done<JobDetails> done);
+  void GetJob(const v1::GetJobRequest& request, Done<v1::Job> done);
   // The next kMostEvents at most; none: that is all so far.
-  void GetEvents(JobId job, int64_t after, Done<std::vector<EventRecord>> done);
-  void GetLogs(JobId job, int64_t after, int64_t limit,
-               Done<std::vector<LogRecord>> done);
-  void ListWorkers(Done<std::vector<WorkerView>> done);
+  void GetEvents(const v1::GetEventsRequest& request,
+                 Done<v1::GetEventsResponse> done);
+  void GetLogs(const v1::GetLogsRequest& request,
+               Done<v1::GetLogsResponse> done);
+  void ListWorkers(Done<v1::ListWorkersResponse> done);
   // Errors: NotFound.
-  void Drain(const std::string& worker, bool drain, Done<WorkerView> done);
+  void Drain(const std::string& worker, bool drain, Done<v1::Worker> done);
   // Errors: NotFound; FailedPrecondition  it is there, or a job waits for it.
-  void Forget(const std::string& worker, Done<WorkerView> done);
-  void StartProfile(ProfileRequest request, Done<ProfileTicket> done);
-  void GetProfile(int64_t id, Done<ProfileView> done);
+  void Forget(const std::string& worker, Done<v1::Worker> done);
+  void StartProfile(const v1::StartProfileRequest& request,
+                    Done<v1::StartProfileResponse> done);
+  void GetProfile(int64_t id, Done<v1::GetProfileResponse> done);
   // model: empty for all.
   void ListMeasurements(const std::string& model,
-                        Done<StoredMeasurements> done);
+                        Done<v1::ListMeasurementsResponse> done);
 
   // --- the daemon ---
 
@@ -142,7 +133,7 @@ class Coordinator {
   // Runs after the batch's transaction, with its result.
   using Reply = std::function<void(const absl::Status& stored)>;
 
-  // Posts what workers, the desk or the ticker say.
+  // Posts what workers, the weights store or the ticker say.
   void Post(TaskLoop::Task task);
   // Posts a client's request, or refuses it at once.
   void PostRequest(const StatusDone& refuse, TaskLoop::Task task);
@@ -151,8 +142,8 @@ class Coordinator {
   template <typename T>
   void Ask(Done<T> done, std::function<absl::StatusOr<T>()> ask);
   // As the worker is after `change`, once that is stored.
-  void ChangeWorker(Done<WorkerView> done,
-                    std::function<absl::StatusOr<WorkerView>()> change);
+  void ChangeWorker(Done<v1::Worker> done,
+                    std::function<absl::StatusOr<v1::Worker>()> change);
   void NoticeStandstill(Moment moment);
   void AfterBatch();
   absl::Status StoreBatchOfBrain();
@@ -164,7 +155,7 @@ class Coordinator {
   // Constant after construction.
   const BrainPolicy policy_;
   JobStore& store_;  // the loop's
-  WeightsDesk& desk_;
+  WeightsStore& weights_store_;
   const Clock& clock_;
   CoordinatorMetrics& metrics_;
 

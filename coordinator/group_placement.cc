@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "coordinator/job_text.h"
 #include "core/base/status_macros.h"
+#include "core/cluster/registration.h"
 #include "core/plan/memory.h"
 #include "core/simulate/estimate.h"
 
@@ -30,7 +31,7 @@ JobSpec Alone(const JobSpec& spec) {
 bool IsNamed(const JobSpec& spec, const Member& member) {
   const std::vector<std::string>& names = spec.aggregation.workers;
   return names.empty() ||
-         std::count(names.begin(), names.end(), member.registration.name) > 0;
+         std::count(names.begin(), names.end(), member.registration.name()) > 0;
 }
 
 int64_t Needed(const JobSpec& spec) {
@@ -42,11 +43,11 @@ std::optional<RunEstimate> EstimateOn(const JobSpec& spec,
                                       const ModelDescription& model,
                                       const Member& member,
                                       const Measurements& measurements) {
-  const Registration& r = member.registration;
+  const v1::Registration& r = member.registration;
   const LayerRange all = {0, static_cast<int>(model.layers.size())};
   absl::StatusOr<RunEstimate> estimate =
       EstimateRun(Alone(spec), model, {{all, 0, 1}},
-                  {{r.name, r.machine_id, r.memory_bytes}}, measurements);
+                  {{r.name(), r.machine_id(), r.memory_bytes()}}, measurements);
   if (!estimate.ok() || estimate->stage_seconds.empty()) return std::nullopt;
   return *std::move(estimate);
 }
@@ -75,10 +76,10 @@ std::string WaitText(const JobSpec& spec, size_t free,
 
 absl::Status CheckMemory(const Member& worker, int64_t members, int64_t need,
                          const std::string& when) {
-  const int64_t has = worker.registration.memory_bytes;  // 0: not known
+  const int64_t has = worker.registration.memory_bytes();  // 0: not known
   if (has <= 0 || need <= has) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
-      "worker ", worker.registration.name, " has ", BytesText(has), " (", has,
+      "worker ", worker.registration.name(), " has ", BytesText(has), " (", has,
       " bytes) of memory, and would need ", BytesText(need), " (", need,
       " bytes) as one of ", members, " members", when));
 }
@@ -92,7 +93,7 @@ void LeaveOutCramped(const JobSpec& spec, const ModelDescription& model,
     const auto least = std::min_element(
         free.begin(), free.end(), [](const Member* a, const Member* b) {
           const auto known = [](const Member* member) {
-            const int64_t bytes = member->registration.memory_bytes;
+            const int64_t bytes = member->registration.memory_bytes();
             return bytes > 0 ? bytes : std::numeric_limits<int64_t>::max();
           };
           return known(a) < known(b);
@@ -121,7 +122,7 @@ absl::Status CheckRoom(const JobSpec& spec, const ModelDescription& model,
   for (const Member* member : members) {
     PACELINE_RETURN_IF_ERROR(CheckMemory(
         *member, all, need,
-        absl::StrCat(", if ", joiner.registration.name,
+        absl::StrCat(", if ", joiner.registration.name(),
                      " joined, the copy that it fetches included")));
   }
   return absl::OkStatus();
@@ -131,21 +132,21 @@ absl::Status CheckJoiner(const JobSpec& spec, const ModelDescription& model,
                          const std::string& cpu_capability,
                          const Member& worker,
                          const Measurements& measurements) {
-  const Registration& has = worker.registration;
+  const v1::Registration& has = worker.registration;
   if (!IsNamed(spec, worker)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("worker ", has.name, " is not among aggregation.workers"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "worker ", has.name(), " is not among aggregation.workers"));
   }
   if (cpu_capability != "auto" &&
-      CapabilityRank(has.cpu_capability) < CapabilityRank(cpu_capability)) {
+      CapabilityRank(has.cpu_capability()) < CapabilityRank(cpu_capability)) {
     return absl::FailedPreconditionError(
-        absl::StrCat("worker ", has.name, " has ", has.cpu_capability,
+        absl::StrCat("worker ", has.name(), " has ", has.cpu_capability(),
                      ", and the job computes with ", cpu_capability));
   }
   if (!HasCores(spec, worker)) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "worker ", has.name, " has ", has.cores,
-        has.cores == 1 ? " core" : " cores", " for ", spec.threads,
+        "worker ", has.name(), " has ", has.cores(),
+        has.cores() == 1 ? " core" : " cores", " for ", spec.threads,
         " threads, and ", kMostThreadsACore, " a core is the most"));
   }
   return CheckPlannable(Alone(spec), model, {ToPlanner(worker)}, measurements);
@@ -167,7 +168,7 @@ std::map<WorkerId, double> SharesOf(const JobSpec& spec,
       }
     } else {
       const auto named = std::find(group.workers.begin(), group.workers.end(),
-                                   worker->registration.name);
+                                   worker->registration.name());
       const size_t place = named - group.workers.begin();
       if (place < group.shares.size()) share = group.shares[place];
     }

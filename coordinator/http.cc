@@ -27,10 +27,10 @@ std::string Target(const std::string& address, const std::string& job,
 }
 
 // Blocks up to kPatience; empty when the loop does not answer.
-absl::StatusOr<std::vector<WorkerView>> AskWorkers(Coordinator& coordinator) {
+absl::StatusOr<v1::ListWorkersResponse> AskWorkers(Coordinator& coordinator) {
   // Shared with the answer, which may come after this has given up.
-  const auto promise =
-      std::make_shared<std::promise<absl::StatusOr<std::vector<WorkerView>>>>();
+  using Answer = absl::StatusOr<v1::ListWorkersResponse>;
+  const auto promise = std::make_shared<std::promise<Answer>>();
   auto future = promise->get_future();
   coordinator.ListWorkers(
       [promise](auto workers) { promise->set_value(std::move(workers)); });
@@ -43,16 +43,19 @@ absl::StatusOr<std::vector<WorkerView>> AskWorkers(Coordinator& coordinator) {
 
 }  // namespace
 
-std::string ServiceDiscoveryJson(const std::vector<WorkerView>& workers,
+std::string ServiceDiscoveryJson(const std::vector<v1::Worker>& workers,
                                  const std::string& own_http_address) {
   std::vector<std::string> targets = {
       Target(own_http_address, "paceline-coordinator", "coordinator")};
-  for (const WorkerView& worker : workers) {
-    const Registration& registration = worker.member.registration;
-    if (IsGone(worker.member.state)) continue;
-    if (registration.http_address.empty()) continue;
-    targets.push_back(Target(registration.http_address, "paceline-worker",
-                             registration.name));
+  for (const v1::Worker& worker : workers) {
+    const v1::Registration& registration = worker.registration();
+    if (worker.state() == v1::WORKER_STATE_LOST ||
+        worker.state() == v1::WORKER_STATE_STOPPED) {
+      continue;
+    }
+    if (registration.http_address().empty()) continue;
+    targets.push_back(Target(registration.http_address(), "paceline-worker",
+                             registration.name()));
   }
   return absl::StrCat("[", absl::StrJoin(targets, ","), "]");
 }
@@ -79,13 +82,15 @@ void AddRoutes(HttpServer& server, Coordinator& coordinator,
                : Plain(503, "the coordinator's loop does not answer\n");
   });
   server.Get("/sd", [&coordinator, own = std::move(own_http_address)] {
-    const absl::StatusOr<std::vector<WorkerView>> workers =
+    const absl::StatusOr<v1::ListWorkersResponse> workers =
         AskWorkers(coordinator);
     if (!workers.ok()) {
       return Plain(503, std::string(workers.status().message()));
     }
-    return HttpAnswer{200, "application/json",
-                      ServiceDiscoveryJson(*workers, own())};
+    return HttpAnswer{
+        200, "application/json",
+        ServiceDiscoveryJson(
+            {workers->workers().begin(), workers->workers().end()}, own())};
   });
 }
 

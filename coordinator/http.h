@@ -16,7 +16,7 @@ namespace paceline {
 // Prometheus http_sd: a target for every worker that is not lost and has an
 // HTTP address, with its name as label `instance`; and the coordinator itself.
 // https://prometheus.io/docs/prometheus/2.42/http_sd/
-std::string ServiceDiscoveryJson(const std::vector<WorkerView>& workers,
+std::string ServiceDiscoveryJson(const std::vector<v1::Worker>& workers,
                                  const std::string& own_http_address);
 
 // What /readyz asks.

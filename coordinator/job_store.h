@@ -13,9 +13,9 @@
 #include "absl/status/statusor.h"
 #include "coordinator/records.h"
 #include "core/base/ids.h"
-#include "core/cluster/registration.h"
 #include "core/plan/inputs.h"
 #include "core/round/view.h"
+#include "paceline/v1/control.pb.h"
 
 namespace paceline {
 
@@ -42,7 +42,7 @@ struct KeptView {
 };
 
 struct StoredState {
-  std::map<WorkerId, Registration> workers;
+  std::map<WorkerId, v1::Registration> workers;
   std::set<WorkerId> drained;  // get nothing new
   int64_t term = 0;            // of the last coordinator's views
   std::map<JobId, KeptView> views;
@@ -55,8 +55,8 @@ struct StoredState {
 struct StoreBatch {
   // Also survives a power cut, not only a crash of the process.
   bool durable = false;
-  std::map<WorkerId, Registration> workers;  // put
-  std::map<WorkerId, bool> drained;          // put; false: no more
+  std::map<WorkerId, v1::Registration> workers;  // put
+  std::map<WorkerId, bool> drained;              // put; false: no more
   std::vector<WorkerId>
       forgotten;                // workers, with their drain marks; after both
   std::optional<int64_t> term;  // put
@@ -66,12 +66,13 @@ struct StoreBatch {
   // those below are put.
   std::set<JobId> restarted;
   struct Records {
-    std::vector<StepRecord> steps;              // put by step
-    std::vector<EvaluationRecord> evaluations;  // put by step
-    std::vector<EventRecord> events;            // appended
-    // Appended; but a line whose incarnation and origin_sequence (not 0) are
-    // those of one that is there already is the same line, and is dropped.
-    std::vector<LogRecord> logs;
+    std::vector<v1::StepRecord> steps;              // put by step
+    std::vector<v1::EvaluationRecord> evaluations;  // put by step
+    std::vector<v1::JobEvent> events;               // appended
+    // Appended, each beside the process it is of; but a line whose process and
+    // sequence (not 0) are those of one that is there already is the same line,
+    // and is dropped.
+    std::vector<std::pair<Incarnation, v1::LogLine>> logs;
   };
   std::map<JobId, Records> records;
   StoredMeasurements measurements;  // put by key
@@ -103,22 +104,20 @@ class JobStore {
 
   // Records of steps after `after_step`, ascending; at most `points` of them,
   // as EvenlyTaken() picks.
-  virtual absl::StatusOr<std::vector<StepRecord>> Curve(JobId job,
-                                                        int64_t after_step,
-                                                        int64_t points) = 0;
+  virtual absl::StatusOr<std::vector<v1::StepRecord>> Curve(JobId job,
+                                                            int64_t after_step,
+                                                            int64_t points) = 0;
   // By step; at most `newest` of them, the last ones.
-  virtual absl::StatusOr<std::vector<EvaluationRecord>> Evaluations(
+  virtual absl::StatusOr<std::vector<v1::EvaluationRecord>> Evaluations(
       JobId job, int64_t newest) = 0;
-  // With a sequence greater than `after`, ascending; the first `limit`.
-  virtual absl::StatusOr<std::vector<EventRecord>> Events(JobId job,
-                                                          int64_t after,
-                                                          int64_t limit) = 0;
-  virtual absl::StatusOr<std::vector<LogRecord>> Logs(JobId job, int64_t after,
-                                                      int64_t limit) = 0;
+  // Those with a number greater than `after`, ascending, the first `limit`.
+  // Their `sequence` is that number: the store counts them.
+  virtual absl::StatusOr<std::vector<v1::JobEvent>> Events(JobId job,
+                                                           int64_t after,
+                                                           int64_t limit) = 0;
+  virtual absl::StatusOr<std::vector<v1::LogLine>> Logs(JobId job,
+                                                        int64_t after,
+                                                        int64_t limit) = 0;
 };
-
-// Positions of `points` out of `count` records, ascending, evenly apart, the
-// last one always among them; all when there are no more than `points`.
-std::vector<int64_t> EvenlyTaken(int64_t count, int64_t points);
 
 }  // namespace paceline

@@ -9,51 +9,52 @@
 
 namespace paceline {
 
-std::string StagesOf(const JobRecord& job, WorkerId worker) {
-  const std::vector<int> numbers = StageNumbers(job.stages);
+std::string StagesOf(const JobRecord& record, WorkerId worker) {
+  const std::vector<int> numbers = StageNumbers(record.stages);
   std::vector<int> stages;
-  for (size_t i = 0; i < job.stages.size(); ++i) {
-    if (job.stages[i].worker == worker) stages.push_back(numbers[i]);
+  for (size_t i = 0; i < record.stages.size(); ++i) {
+    if (record.stages[i].worker == worker) stages.push_back(numbers[i]);
   }
   return absl::StrCat(stages.size() == 1 ? "stage " : "stages ",
                       absl::StrJoin(stages, ", "));
 }
 
-std::string AtStep(const JobRecord& job) {
-  const char* const unit = IsInference(job.spec) ? "micro-batch" : "step";
-  const std::string at = absl::StrCat("at ", unit, " ", job.step);
-  return job.steps == 0 ? at : absl::StrCat(at, " of ", job.steps);
+std::string AtStep(const JobRecord& record) {
+  const char* const unit = IsInference(record.spec) ? "micro-batch" : "step";
+  const std::string at = absl::StrCat("at ", unit, " ", record.job.step());
+  return record.job.steps() == 0 ? at
+                                 : absl::StrCat(at, " of ", record.job.steps());
 }
 
 std::string EvaluationText(const JobSpec& spec,
-                           const EvaluationRecord& evaluation) {
+                           const v1::EvaluationRecord& evaluation) {
   const std::string after =
       IsInference(spec) ? ""
-                        : absl::StrCat("after step ", evaluation.step, " ");
+                        : absl::StrCat("after step ", evaluation.step(), " ");
   return absl::StrFormat("accuracy %.4f, loss %.4f %sover %d samples",
-                         evaluation.accuracy, evaluation.loss, after,
-                         evaluation.samples);
+                         evaluation.accuracy(), evaluation.loss(), after,
+                         evaluation.samples());
 }
 
 std::string ResultName(const JobSpec& spec) {
   return IsInference(spec) ? "predictions" : "weights";
 }
 
-std::string SkipReason(const StepRecord& step) {
-  return step.samples == 0 ? "no samples" : "gradient not finite";
+std::string SkipReason(const v1::StepRecord& step) {
+  return step.samples() == 0 ? "no samples" : "gradient not finite";
 }
 
-std::string PreparingText(const JobRecord& job,
+std::string PreparingText(const JobRecord& record,
                           const std::map<WorkerId, Instant>& since,
                           absl::Duration bound, Instant now) {
   // By how many bounds they have been at it, the longest first.
   std::map<int64_t, std::vector<std::string>, std::greater<>> names;
-  for (const JobWorker& worker : job.workers) {
-    const auto found = since.find(worker.id);
+  for (const v1::JobWorker& worker : record.job.workers()) {
+    const auto found = since.find(WorkerId{worker.id()});
     if (found == since.end() || now - found->second < bound) continue;
     absl::Duration rest;
     names[absl::IDivDuration(now - found->second, bound, &rest)].push_back(
-        worker.name);
+        worker.name());
   }
   std::vector<std::string> parts;
   for (const auto& [bounds, workers] : names) {
@@ -84,58 +85,90 @@ std::string Sentence(const std::vector<std::string>& parts) {
 }
 
 // Whether what `worker` holds cannot be made again from the order alone.
-bool Began(const JobRecord& job, const JobWorker& worker) {
-  return worker.phase >= RunPhase::kRunning || job.step > 0;
+bool Began(const JobRecord& record, const v1::JobWorker& worker) {
+  return PhaseOf(worker) >= RunPhase::kRunning || record.job.step() > 0;
 }
 
-std::vector<const JobWorker*> LastStageOf(const JobRecord& job) {
-  std::vector<const JobWorker*> workers;
-  for (const StageOfPlan& stage : job.stages) {
-    if (stage.layers != job.stages.back().layers) continue;
-    for (const JobWorker& worker : job.workers) {
-      if (worker.id == stage.worker) workers.push_back(&worker);
+std::vector<const v1::JobWorker*> LastStageOf(const JobRecord& record) {
+  std::vector<const v1::JobWorker*> workers;
+  for (const StageOfPlan& stage : record.stages) {
+    if (stage.layers != record.stages.back().layers) continue;
+    for (const v1::JobWorker& worker : record.job.workers()) {
+      if (WorkerId{worker.id()} == stage.worker) workers.push_back(&worker);
     }
   }
   return workers;
 }
 
-bool HasTurn(const JobRecord& job, WorkerId worker) {
-  if (!IsInference(job.spec) || job.total_samples == 0) return true;
+bool HasTurn(const JobRecord& record, WorkerId worker) {
+  if (!IsInference(record.spec) || record.job.total_samples() == 0) return true;
   const int64_t micro_batches =
-      (job.total_samples + job.spec.infer.micro_batch - 1) /
-      job.spec.infer.micro_batch;
-  const std::vector<int> numbers = StageNumbers(job.stages);
-  const std::vector<RouteTable> routes = RoutesOf(job.stages);
+      (record.job.total_samples() + record.spec.infer.micro_batch - 1) /
+      record.spec.infer.micro_batch;
+  const std::vector<int> numbers = StageNumbers(record.stages);
+  const std::vector<RouteTable> routes = RoutesOf(record.stages);
   int replica = 0;
-  for (size_t i = 0; i < job.stages.size(); ++i) {
+  for (size_t i = 0; i < record.stages.size(); ++i) {
     replica = i > 0 && numbers[i] == numbers[i - 1] ? replica + 1 : 0;
-    if (job.stages[i].worker != worker) continue;
+    if (record.stages[i].worker != worker) continue;
     if (routes[numbers[i]].NextOf(replica, 0) < micro_batches) return true;
   }
   return false;
 }
 
-JobWorker* FindWorker(JobRecord& job, WorkerId id) {
-  for (JobWorker& worker : job.workers) {
-    if (worker.id == id) return &worker;
+v1::JobWorker* FindWorker(JobRecord& record, WorkerId id) {
+  for (v1::JobWorker& worker : *record.job.mutable_workers()) {
+    if (WorkerId{worker.id()} == id) return &worker;
   }
   return nullptr;
 }
 
-bool AllAtLeast(const JobRecord& job, RunPhase phase) {
-  return std::all_of(
-      job.workers.begin(), job.workers.end(), [&](const JobWorker& worker) {
-        return worker.phase >= phase ||
-               (phase == RunPhase::kDone && !HasTurn(job, worker.id));
-      });
+bool AllAtLeast(const JobRecord& record, RunPhase phase) {
+  return std::all_of(record.job.workers().begin(), record.job.workers().end(),
+                     [&](const v1::JobWorker& worker) {
+                       return PhaseOf(worker) >= phase ||
+                              (phase == RunPhase::kDone &&
+                               !HasTurn(record, WorkerId{worker.id()}));
+                     });
 }
 
-std::string PhaseOf(const JobRecord& job) {
-  if (job.state != JobState::kRunning) return "";
-  if (!AllAtLeast(job, RunPhase::kRunning)) return "preparing";
-  const bool trained = job.steps > 0 && job.step >= job.steps;
-  if (trained || AllAtLeast(job, RunPhase::kDone)) return "saving";
-  return IsInference(job.spec) ? "predicting" : "training";
+std::string PhaseOf(const JobRecord& record) {
+  if (record.state() != JobState::kRunning) return "";
+  if (!AllAtLeast(record, RunPhase::kRunning)) return "preparing";
+  const bool trained =
+      record.job.steps() > 0 && record.job.step() >= record.job.steps();
+  if (trained || AllAtLeast(record, RunPhase::kDone)) return "saving";
+  return IsInference(record.spec) ? "predicting" : "training";
+}
+
+std::vector<v1::StageDrift> DriftOf(const JobRecord& record) {
+  std::vector<v1::StageDrift> drifts;
+  const v1::RunEstimate& estimate = record.job.estimate();
+  const std::vector<int> numbers = StageNumbers(record.stages);
+  for (int i = 0; i < static_cast<int>(record.stages.size()); ++i) {
+    v1::StageDrift& drift = drifts.emplace_back();
+    drift.set_stage(numbers[i]);
+    drift.set_worker_id(record.stages[i].worker.value);
+    if (i < estimate.stage_seconds_size()) {
+      drift.set_predicted_seconds(estimate.stage_seconds(i));
+    }
+    if (i < estimate.layer_seconds_size()) {
+      drift.set_layer_seconds(estimate.layer_seconds(i));
+    }
+    if (i >= record.job.stage_times_size()) continue;
+    const v1::StageTime& time = record.job.stage_times(i);
+    if (time.micro_batches() == 0) continue;
+    drift.set_measured_seconds(time.seconds() /
+                               static_cast<double>(time.micro_batches()));
+  }
+  return drifts;
+}
+
+double MeasuredStepSeconds(const JobRecord& record) {
+  const v1::Job& job = record.job;
+  return job.timed_steps() == 0
+             ? 0
+             : job.timed_seconds() / static_cast<double>(job.timed_steps());
 }
 
 absl::Status NoSuchJob(JobId id) {

@@ -18,29 +18,29 @@
 namespace paceline {
 
 // "stage 1" or "stages 2, 3".
-std::string StagesOf(const JobRecord& job, WorkerId worker);
+std::string StagesOf(const JobRecord& record, WorkerId worker);
 
 // "at step 40 of 60".
-std::string AtStep(const JobRecord& job);
+std::string AtStep(const JobRecord& record);
 
 // preparing, training, saving; empty unless the job runs.
-std::string PhaseOf(const JobRecord& job);
+std::string PhaseOf(const JobRecord& record);
 
 // "accuracy 0.9131, loss 0.2480 after step 938 over 10000 samples".
 std::string EvaluationText(const JobSpec& spec,
-                           const EvaluationRecord& evaluation);
+                           const v1::EvaluationRecord& evaluation);
 
 // What the job's file holds: "weights" or "predictions".
 std::string ResultName(const JobSpec& spec);
 
 // Why the gate has skipped this step.
-std::string SkipReason(const StepRecord& step);
+std::string SkipReason(const v1::StepRecord& step);
 
 // "worker b has been preparing for 60 s (reading data?)" when one has for
 // `bound` or longer; empty otherwise.  The time is a multiple of `bound`, so
 // that the text, which is stored and logged, changes seldom.
 // since: when each worker that prepares was first heard to.
-std::string PreparingText(const JobRecord& job,
+std::string PreparingText(const JobRecord& record,
                           const std::map<WorkerId, Instant>& since,
                           absl::Duration bound, Instant now);
 
@@ -51,21 +51,28 @@ std::string JobsText(const std::set<JobId>& jobs);
 std::string Sentence(const std::vector<std::string>& parts);
 
 // Whether what `worker` holds cannot be made again from the order alone.
-bool Began(const JobRecord& job, const JobWorker& worker);
+bool Began(const JobRecord& record, const v1::JobWorker& worker);
 
 // Null when `id` has no part in the job.
-JobWorker* FindWorker(JobRecord& job, WorkerId id);
+v1::JobWorker* FindWorker(JobRecord& record, WorkerId id);
 
 // Who holds the last stage of a job that is placed, in the plan's order.
-std::vector<const JobWorker*> LastStageOf(const JobRecord& job);
+std::vector<const v1::JobWorker*> LastStageOf(const JobRecord& record);
 
 // Whether any micro-batch goes to that worker; true while it is not known how
 // many there are.  A replica that gets none has nothing to end with.
-bool HasTurn(const JobRecord& job, WorkerId worker);
+bool HasTurn(const JobRecord& record, WorkerId worker);
 
 // Whether every worker of the job has come to `phase`; to kDone all that have
 // anything to do.
-bool AllAtLeast(const JobRecord& job, RunPhase phase);
+bool AllAtLeast(const JobRecord& record, RunPhase phase);
+
+// What each stage of the present plan was predicted to take and takes, of
+// replicas one each; none before it is placed.
+std::vector<v1::StageDrift> DriftOf(const JobRecord& record);
+
+// Mean of the steps timed so far; 0: none yet.
+double MeasuredStepSeconds(const JobRecord& record);
 
 absl::Status NoSuchJob(JobId id);
 

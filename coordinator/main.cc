@@ -20,9 +20,9 @@
 #include "coordinator/rpc/control_service.h"
 #include "coordinator/rpc/convert.h"
 #include "coordinator/rpc/coordinator_service.h"
-#include "coordinator/store/file_weights_desk.h"
+#include "coordinator/store/file_system.h"
+#include "coordinator/store/file_weights_store.h"
 #include "coordinator/store/sqlite_store.h"
-#include "coordinator/store/state_dir.h"
 #include "coordinator/ticker.h"
 #include "core/base/exit_code.h"
 #include "core/base/host_port.h"
@@ -86,7 +86,7 @@ absl::StatusOr<HostPort> HttpAddress(const CoordinatorOptions& options) {
 
 // Everything that serves, in the order in which it is to be stopped.
 absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
-                   JobStore& store, FileWeightsDesk& desk,
+                   JobStore& store, FileWeightsStore& weights_store,
                    const sigset_t& signals) {
   PACELINE_ASSIGN_OR_RETURN(const HostPort http_at, HttpAddress(options));
   PACELINE_ASSIGN_OR_RETURN(StoredState stored, store.Load());
@@ -96,8 +96,8 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
   CoordinatorMetrics metrics(registry, kVersion);
   BrainPolicy policy;
   policy.membership.lease = options.lease;
-  Coordinator coordinator(policy, std::move(stored), store, desk, clock,
-                          metrics);
+  Coordinator coordinator(policy, std::move(stored), store, weights_store,
+                          clock, metrics);
   CoordinatorService workers(coordinator, metrics);
   ControlService clients(coordinator, metrics);
   Readiness readiness;
@@ -143,7 +143,7 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
   }
   http.Stop();
   coordinator.Stop();
-  desk.Stop();
+  weights_store.Stop();
   return started;
 }
 
@@ -152,8 +152,8 @@ absl::Status Run(const CoordinatorOptions& options, const sigset_t& signals) {
                             StateDir::Open(options.state));
   PACELINE_ASSIGN_OR_RETURN(const std::unique_ptr<SqliteStore> store,
                             SqliteStore::Open(state->database()));
-  FileWeightsDesk desk(state->jobs());
-  return Serve(options, *state, *store, desk, signals);
+  FileWeightsStore weights_store(state->jobs());
+  return Serve(options, *state, *store, weights_store, signals);
 }
 
 int Main(int argc, char** argv) {

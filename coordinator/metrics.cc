@@ -3,8 +3,9 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "coordinator/drift.h"
+#include "absl/strings/strip.h"
 
 namespace paceline {
 namespace {
@@ -15,12 +16,9 @@ std::string CodeName(absl::StatusCode code) {
 
 }  // namespace
 
-std::string WorkerStateName(const WorkerView& worker) {
-  if (worker.member.state != MemberState::kLive) {
-    return std::string(MemberStateName(worker.member.state));
-  }
-  if (worker.job.assigned()) return "busy";
-  return worker.measuring ? "measuring" : "idle";
+std::string WorkerStateName(v1::WorkerState state) {
+  return absl::AsciiStrToLower(
+      absl::StripPrefix(v1::WorkerState_Name(state), "WORKER_STATE_"));
 }
 
 CoordinatorMetrics::CoordinatorMetrics(MetricsRegistry& registry,
@@ -106,21 +104,21 @@ void CoordinatorMetrics::SetQueueDepth(int64_t tasks) {
   registry_.GetGauge(kQueueDepth).Set(static_cast<double>(tasks));
 }
 
-void CoordinatorMetrics::Update(const std::vector<WorkerView>& workers,
-                                const std::vector<JobView>& open,
+void CoordinatorMetrics::Update(const std::vector<v1::Worker>& workers,
+                                const std::vector<v1::Job>& open,
                                 const std::map<JobState, int64_t>& by_state) {
   std::map<std::string, int> workers_by_state = {
       {"idle", 0},    {"busy", 0}, {"measuring", 0},
       {"suspect", 0}, {"lost", 0}, {"stopped", 0}};
-  for (const WorkerView& worker : workers) {
-    ++workers_by_state[WorkerStateName(worker)];
+  for (const v1::Worker& worker : workers) {
+    ++workers_by_state[WorkerStateName(worker.state())];
   }
   for (const auto& [state, count] : workers_by_state) {
     registry_.GetGauge(kWorkers, {state}).Set(count);
   }
   std::set<JobId> running;
-  for (const JobView& job : open) {
-    if (job.record.state == JobState::kRunning) running.insert(job.record.id);
+  for (const v1::Job& job : open) {
+    if (job.state() == v1::JOB_STATE_RUNNING) running.insert(JobId{job.id()});
   }
   for (const JobId ended : running_) {
     if (running.contains(ended)) continue;
@@ -132,20 +130,18 @@ void CoordinatorMetrics::Update(const std::vector<WorkerView>& workers,
     }
   }
   running_ = std::move(running);
-  for (const JobView& job : open) {
-    if (job.record.state != JobState::kRunning) continue;
-    const std::string id = absl::StrCat(job.record.id.value);
-    registry_.GetGauge(kJobStep, {id}).Set(job.record.step);
-    registry_.GetGauge(kJobSteps, {id}).Set(job.record.steps);
-    registry_.GetGauge(kJobRate, {id}).Set(job.samples_per_second);
-    SetDrift(job.record);
-    if (job.members + job.listeners > 0) {
-      registry_.GetGauge(kGroupMembers, {id, "member"}).Set(job.members);
-      registry_.GetGauge(kGroupMembers, {id, "listener"}).Set(job.listeners);
-      registry_.GetGauge(kGroupPaused, {id}).Set(job.phase == "paused");
+  for (const v1::Job& job : open) {
+    if (job.state() != v1::JOB_STATE_RUNNING) continue;
+    const std::string id = absl::StrCat(job.id());
+    registry_.GetGauge(kJobStep, {id}).Set(job.step());
+    registry_.GetGauge(kJobSteps, {id}).Set(job.steps());
+    registry_.GetGauge(kJobRate, {id}).Set(job.samples_per_second());
+    SetDrift(job);
+    SetGroup(job);
+    if (job.has_loss()) registry_.GetGauge(kJobLoss, {id}).Set(job.loss());
+    if (job.has_accuracy()) {
+      registry_.GetGauge(kJobAccuracy, {id}).Set(job.accuracy());
     }
-    if (job.loss) registry_.GetGauge(kJobLoss, {id}).Set(*job.loss);
-    if (job.accuracy) registry_.GetGauge(kJobAccuracy, {id}).Set(*job.accuracy);
   }
   for (int i = 1; i < kJobStates; ++i) {
     const auto count = by_state.find(JobState(i));
@@ -164,25 +160,39 @@ void CoordinatorMetrics::CountGroups(const GroupCounts& counts) {
   counted_ = counts;
 }
 
-void CoordinatorMetrics::SetDrift(const JobRecord& record) {
-  const std::string id = absl::StrCat(record.id.value);
-  if (record.estimate.has_value()) {
-    registry_.GetGauge(kStepPredicted, {id}).Set(record.estimate->step_seconds);
+void CoordinatorMetrics::SetDrift(const v1::Job& job) {
+  const std::string id = absl::StrCat(job.id());
+  if (job.has_estimate()) {
+    registry_.GetGauge(kStepPredicted, {id}).Set(job.estimate().step_seconds());
   }
-  if (record.timed_steps > 0) {
-    registry_.GetGauge(kStepMeasured, {id}).Set(MeasuredStepSeconds(record));
+  if (job.timed_steps() > 0) {
+    registry_.GetGauge(kStepMeasured, {id}).Set(job.step_seconds());
   }
-  for (const StageDrift& drift : DriftOf(record)) {
-    const std::string stage = absl::StrCat(drift.stage);
-    if (drift.predicted_seconds > 0) {
+  for (const v1::StageDrift& drift : job.drift()) {
+    const std::string stage = absl::StrCat(drift.stage());
+    if (drift.predicted_seconds() > 0) {
       registry_.GetGauge(kStagePredicted, {id, stage})
-          .Set(drift.predicted_seconds);
+          .Set(drift.predicted_seconds());
     }
-    if (drift.measured_seconds > 0) {
+    if (drift.measured_seconds() > 0) {
       registry_.GetGauge(kStageMeasured, {id, stage})
-          .Set(drift.measured_seconds);
+          .Set(drift.measured_seconds());
     }
   }
+}
+
+void CoordinatorMetrics::SetGroup(const v1::Job& job) {
+  int members = 0;
+  int listeners = 0;
+  for (const v1::JobWorker& worker : job.workers()) {
+    if (worker.has_member())
+      ++(worker.member().listens() ? listeners : members);
+  }
+  if (members + listeners == 0) return;
+  const std::string id = absl::StrCat(job.id());
+  registry_.GetGauge(kGroupMembers, {id, "member"}).Set(members);
+  registry_.GetGauge(kGroupMembers, {id, "listener"}).Set(listeners);
+  registry_.GetGauge(kGroupPaused, {id}).Set(job.phase() == "paused");
 }
 
 }  // namespace paceline

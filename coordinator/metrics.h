@@ -49,7 +49,7 @@ constexpr char kLeavers[] = "paceline_coordinator_group_leavers_total";
 
 // What Prometheus shows for a worker: idle, busy, measuring, suspect, lost,
 // stopped.
-std::string WorkerStateName(const WorkerView& worker);
+std::string WorkerStateName(v1::WorkerState state);
 
 // Thread-safe, but Update(), which is the loop's.  The registry outlives it.
 class CoordinatorMetrics {
@@ -65,14 +65,15 @@ class CoordinatorMetrics {
 
   // Sets all gauges of workers and jobs anew.
   // open: jobs that have not ended.  by_state: how many there are, of all.
-  void Update(const std::vector<WorkerView>& workers,
-              const std::vector<JobView>& open,
+  void Update(const std::vector<v1::Worker>& workers,
+              const std::vector<v1::Job>& open,
               const std::map<JobState, int64_t>& by_state);
   // The loop's, too.  counts: since the start.
   void CountGroups(const GroupCounts& counts);
 
  private:
-  void SetDrift(const JobRecord& record);
+  void SetDrift(const v1::Job& job);
+  void SetGroup(const v1::Job& job);
 
   MetricsRegistry& registry_;
   std::set<JobId> running_;  // that have series

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "coordinator/group_placement.h"
 #include "coordinator/job_text.h"
+#include "core/cluster/registration.h"
 #include "core/model/aggregation.h"
 #include "core/schedule/traits.h"
 
@@ -43,7 +44,7 @@ std::vector<Candidate> Capable(const JobSpec& spec,
   const int needed = CapabilityRank(spec.cpu_capability);
   std::vector<Candidate> capable;
   for (const Candidate& candidate : candidates) {
-    if (CapabilityRank(candidate.member->registration.cpu_capability) >=
+    if (CapabilityRank(candidate.member->registration.cpu_capability()) >=
         needed) {
       capable.push_back(candidate);
     }
@@ -58,7 +59,7 @@ std::vector<Candidate> Named(const JobSpec& spec,
   if (names.empty()) return candidates;
   std::erase_if(candidates, [&names](const Candidate& candidate) {
     return std::find(names.begin(), names.end(),
-                     candidate.member->registration.name) == names.end();
+                     candidate.member->registration.name()) == names.end();
   });
   return candidates;
 }
@@ -73,19 +74,19 @@ size_t WorkersWanted(const JobSpec& spec) {
 // The threads that nobody has the cores for.  Not empty: candidates.
 absl::Status TooManyThreads(const JobSpec& spec,
                             const std::vector<Candidate>& candidates) {
-  const Registration* most = &candidates[0].member->registration;
+  const v1::Registration* most = &candidates[0].member->registration;
   for (const Candidate& candidate : candidates) {
-    const Registration& has = candidate.member->registration;
-    if (has.cores > most->cores) most = &has;
+    const v1::Registration& has = candidate.member->registration;
+    if (has.cores() > most->cores()) most = &has;
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat("threads is ", spec.threads, ", but worker ", most->name,
-                   " has ", most->cores, most->cores == 1 ? " core" : " cores",
-                   candidates.size() == 1 ? "" : ", more than any other",
-                   ": at most ", kMostThreadsACore,
-                   " threads a core; lower it with --set "
-                   "threads=",
-                   most->cores));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "threads is ", spec.threads, ", but worker ", most->name(), " has ",
+      most->cores(), most->cores() == 1 ? " core" : " cores",
+      candidates.size() == 1 ? "" : ", more than any other", ": at most ",
+      kMostThreadsACore,
+      " threads a core; lower it with --set "
+      "threads=",
+      most->cores()));
 }
 
 std::vector<const Member*> Placed(const Plan& plan,
@@ -115,9 +116,9 @@ std::string SlowBf16(const JobSpec& spec, const Plan& plan,
   }
   std::vector<std::string> without;
   for (const Member* member : Placed(plan, candidates)) {
-    const Registration& r = member->registration;
-    if (CapabilityRank(r.cpu_capability) < CapabilityRank(native)) {
-      without.push_back(r.name);
+    const v1::Registration& r = member->registration;
+    if (CapabilityRank(r.cpu_capability()) < CapabilityRank(native)) {
+      without.push_back(r.name());
     }
   }
   const std::string why =
@@ -144,7 +145,7 @@ absl::Status CheckPossible(const JobSpec& spec, const ModelDescription& model,
 }  // namespace
 
 bool HasCores(const JobSpec& spec, const Member& member) {
-  const int64_t cores = member.registration.cores;  // 0: not known
+  const int64_t cores = member.registration.cores();  // 0: not known
   return cores == 0 || spec.threads <= kMostThreadsACore * cores;
 }
 
@@ -153,7 +154,7 @@ std::string SettleCapability(const JobSpec& spec, const Plan& plan,
   if (spec.cpu_capability != "auto") return spec.cpu_capability;
   std::string lowest = HighestUseful(spec.precision);
   for (const Member* member : Placed(plan, candidates)) {
-    const std::string& has = member->registration.cpu_capability;
+    const std::string& has = member->registration.cpu_capability();
     if (CapabilityRank(has) < CapabilityRank(lowest)) lowest = has;
   }
   return lowest;
@@ -237,7 +238,7 @@ absl::Status CheckFaultsOf(const JobSpec& spec,
                            const std::vector<Candidate>& candidates) {
   std::vector<std::string> names;
   for (const Candidate& candidate : candidates) {
-    names.push_back(candidate.member->registration.name);
+    names.push_back(candidate.member->registration.name());
   }
   const std::vector<SpecProblem> problems = CheckFaultWorkers(spec, names);
   if (problems.empty()) return absl::OkStatus();
@@ -252,11 +253,11 @@ std::vector<std::string> ThreadWarnings(
     const std::vector<Candidate>& candidates) {
   std::vector<std::string> warnings;
   for (const Member* member : Placed(plan, candidates)) {
-    const Registration& has = member->registration;
-    if (has.cores == 0 || spec.threads <= has.cores) continue;
+    const v1::Registration& has = member->registration;
+    if (has.cores() == 0 || spec.threads <= has.cores()) continue;
     warnings.push_back(absl::StrCat(
-        spec.threads, " compute threads share the ", has.cores,
-        has.cores == 1 ? " core" : " cores", " of worker ", has.name,
+        spec.threads, " compute threads share the ", has.cores(),
+        has.cores() == 1 ? " core" : " cores", " of worker ", has.name(),
         ": they take turns, and the whole pipeline waits for it"));
   }
   return warnings;
@@ -287,11 +288,11 @@ std::vector<std::string> PlacementNotes(
   }
   for (const Candidate& candidate : candidates) {
     if (HasCores(spec, *candidate.member)) continue;
-    const Registration& has = candidate.member->registration;
-    notes.push_back(absl::StrCat("worker ", has.name, " gets no stage: it has ",
-                                 has.cores, has.cores == 1 ? " core" : " cores",
-                                 " for ", spec.threads, " threads, and ",
-                                 kMostThreadsACore, " a core is the most"));
+    const v1::Registration& has = candidate.member->registration;
+    notes.push_back(absl::StrCat(
+        "worker ", has.name(), " gets no stage: it has ", has.cores(),
+        has.cores() == 1 ? " core" : " cores", " for ", spec.threads,
+        " threads, and ", kMostThreadsACore, " a core is the most"));
   }
   if (plan == nullptr) return notes;
   if (const std::string absent = AbsentText(
@@ -320,10 +321,10 @@ std::vector<std::string> PlacementNotes(
   // Kinds of CPU, each with the first worker that has it.
   std::map<std::string, std::string> kinds;
   for (const Member* member : Placed(*plan, candidates)) {
-    const Registration& r = member->registration;
-    kinds.emplace(absl::StrCat(r.cpu_model, " (", r.architecture, ", ",
-                               r.cpu_capability, ")"),
-                  r.name);
+    const v1::Registration& r = member->registration;
+    kinds.emplace(absl::StrCat(r.cpu_model(), " (", r.architecture(), ", ",
+                               r.cpu_capability(), ")"),
+                  r.name());
   }
   if (kinds.size() > 1) {
     notes.push_back(absl::StrCat(
@@ -337,6 +338,90 @@ std::vector<std::string> PlacementNotes(
         SettleCapability(spec, *plan, candidates)));
   }
   return notes;
+}
+
+PlannerWorker ToPlanner(const Member& member) {
+  return {member.id, member.registration.name(),
+          member.registration.memory_bytes(), member.registration.machine_id()};
+}
+
+std::string AbsentText(const std::string& key,
+                       const std::vector<std::string>& names,
+                       const std::vector<Candidate>& candidates) {
+  std::set<std::string> missing(names.begin(), names.end());
+  std::set<std::string> drained;
+  for (const Candidate& candidate : candidates) {
+    const std::string& name = candidate.member->registration.name();
+    if (missing.erase(name) > 0 && candidate.drained) drained.insert(name);
+  }
+  std::vector<std::string> parts;
+  const auto add = [&](const std::set<std::string>& of, const char* what) {
+    if (of.empty()) return;
+    parts.push_back(
+        absl::StrCat(key, " names ", absl::StrJoin(of, ", "),
+                     of.size() == 1 ? ", which is " : ", which are ", what));
+  };
+  add(missing, "not attached");
+  add(drained, "drained (paceline node undrain NAME takes one back)");
+  return absl::StrJoin(parts, "; ");
+}
+
+namespace {
+
+bool CouldTakePart(const JobSpec& spec, const Candidate& candidate) {
+  const v1::Registration& has = candidate.member->registration;
+  const bool free =
+      !candidate.job.assigned() && !candidate.measuring && !candidate.drained;
+  const bool cores = has.cores() == 0 ||
+                     spec.threads <= kMostThreadsACore * int64_t{has.cores()};
+  const bool capable =
+      spec.cpu_capability == "auto" || CapabilityRank(has.cpu_capability()) >=
+                                           CapabilityRank(spec.cpu_capability);
+  return free && cores && capable;
+}
+
+}  // namespace
+
+std::string DealingNote(const JobSpec& spec, const Plan& plan,
+                        const std::vector<Candidate>& candidates) {
+  const PipelineSpec& pipeline = spec.pipeline;
+  if (!ScheduleTraitsOf(pipeline.schedule).deals || !pipeline.workers.empty()) {
+    return "";
+  }
+  std::set<WorkerId> used;
+  for (const StageOfPlan& stage : plan.stages) used.insert(stage.worker);
+  std::vector<std::string> idle;
+  for (const Candidate& candidate : candidates) {
+    if (used.contains(candidate.member->id)) continue;
+    if (!CouldTakePart(spec, candidate)) continue;
+    idle.push_back(candidate.member->registration.name());
+  }
+  if (idle.empty()) return "";
+  const size_t all = used.size() + idle.size();
+  const std::string whom = absl::StrCat(
+      idle.size() == 1 ? "worker " : "workers ", absl::StrJoin(idle, ", "),
+      idle.size() == 1 ? " gets" : " get", " no stage: ");
+  if (pipeline.stages == 0 && pipeline.cuts.empty()) {
+    return absl::StrCat(
+        whom, "interleaved-1f1b wants two layers for each worker, and the ",
+        "micro-batches of a batch (train.batch / train.micro_batch, ",
+        spec.train.batch / spec.train.micro_batch,
+        ") to be a multiple of the workers");
+  }
+  const int layers = plan.stages.back().layers.last;
+  if (2 * static_cast<int>(all) > layers) {
+    return absl::StrCat(whom,
+                        "interleaved-1f1b gives each worker at least two "
+                        "stages, and the model's ",
+                        layers, " layers are too few for that on ", all,
+                        " workers");
+  }
+  return absl::StrCat(
+      whom, "interleaved-1f1b gives each worker as many stages, at least two, ",
+      "and ", plan.stages.size(),
+      plan.stages.size() == 1 ? " stage does" : " stages do",
+      " not divide so among ", all, " workers; --set pipeline.stages=", 2 * all,
+      " or another multiple of ", all, " has all of them work");
 }
 
 }  // namespace paceline

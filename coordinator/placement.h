@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "coordinator/candidate.h"
 #include "core/base/ids.h"
 #include "core/cluster/membership.h"
 #include "core/model/description.h"
@@ -18,6 +17,23 @@
 #include "core/plan/plan.h"
 
 namespace paceline {
+
+// A live worker and what it is doing.
+struct Candidate {
+  const Member* member;    // not null
+  JobId job;               // unassigned: idle
+  bool measuring = false;  // for a person; not to be disturbed
+  bool drained = false;    // gets nothing new
+};
+
+PlannerWorker ToPlanner(const Member& member);
+
+// Those of `names` that cannot be had: "pipeline.workers names w7, w8, which
+// are not attached; pipeline.workers names w9, which is drained (...)"; empty:
+// none.  key: where the names stand.
+std::string AbsentText(const std::string& key,
+                       const std::vector<std::string>& names,
+                       const std::vector<Candidate>& candidates);
 
 struct PlacementVerdict {
   std::optional<Plan> plan;      // set: start now
@@ -65,5 +81,14 @@ std::vector<std::string> ThreadWarnings(
 std::vector<std::string> PlacementNotes(
     const JobSpec& spec, const Plan* plan,
     const std::vector<Candidate>& candidates);
+
+// "workers c, d get no stage: interleaved-1f1b gives each worker as many ..."
+// when workers stay idle because the stages could not be dealt out to all of
+// them; else empty.  Workers that the job does not name, that lack the CPU or
+// the cores, or that have something else to do are not meant.
+//
+//   plan  made of spec and candidates
+std::string DealingNote(const JobSpec& spec, const Plan& plan,
+                        const std::vector<Candidate>& candidates);
 
 }  // namespace paceline

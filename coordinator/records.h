@@ -1,24 +1,22 @@
-// What the coordinator keeps of jobs and hears from workers, as its logic sees
-// it.  Times in unix milliseconds are for people; nothing is decided by them.
+// What the coordinator keeps of jobs, and what it orders workers to do.  Times
+// in unix milliseconds are for people; nothing is decided by them.
 #pragma once
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/strings/string_view.h"
+#include "absl/status/statusor.h"
 #include "core/base/clock.h"
 #include "core/base/ids.h"
 #include "core/cluster/job_state.h"
 #include "core/cluster/measure_order.h"
-#include "core/cluster/registration.h"
 #include "core/cluster/run_order.h"
 #include "core/cluster/run_report.h"
 #include "core/model/job_spec.h"
 #include "core/plan/plan.h"
 #include "core/simulate/estimate.h"
+#include "paceline/v1/control.pb.h"
 
 namespace paceline {
 
@@ -28,65 +26,28 @@ struct Moment {
   int64_t unix_ms = 0;
 };
 
-struct EventRecord {
-  int64_t sequence = 0;  // from the store; grows within a job
-  int64_t unix_ms = 0;
-  std::string kind;
-  std::string text;
-};
-
-// One worker's part in the present attempt of a job.
-struct JobWorker {
-  WorkerId id;
-  std::string name;
-  RunPhase phase = RunPhase::kNone;
-  TimeSplit seconds;
-  std::optional<FlowTimes> flow = {};
-  // Of tensors, the most at a time; 0: not known.
-  int64_t peak_memory_bytes = 0;       // so far
-  int64_t predicted_memory_bytes = 0;  // as planned
-  // Of the data set, so far; not kept in the store.
-  int64_t unreadable_samples = 0;
-  // It works for this job no more, and may be another job's.
-  bool let_go = false;
-};
-
-// All that is kept of a job but its records.
+// All that is kept of a job but its steps, evaluations, events and logs.
 struct JobRecord {
-  JobId id;
-  std::string request_id;  // empty: none was given
-  JobSpec spec;
-  JobState state = JobState::kQueued;
-  std::string why;
-  int64_t step = 0;
-  int64_t steps = 0;
-  int64_t evaluated_step = -1;  // of the newest evaluation; -1: none
-  int64_t recorded_step = 0;    // of the newest step record; 0: none
-  int64_t skipped_steps = 0;    // of the recorded ones
-  // First step of the present run of skips; 0: there is none.
-  int64_t skipping_since = 0;
-  int64_t attempt = 0;  // 0: not placed yet
-  int64_t plan_version = 0;
-  int32_t threads = 1;
-  std::string cpu_capability;  // empty until placed
-  std::string weights_path;    // empty until all are there
-  std::string weights_sha256;
-  int64_t submitted_unix_ms = 0;
-  int64_t started_unix_ms = 0;
-  int64_t ended_unix_ms = 0;
-  std::vector<StageOfPlan> stages;      // empty until placed; see plan.h
-  std::vector<JobWorker> workers;       // by id
-  std::optional<RunEstimate> estimate;  // as made when it was placed
-  std::vector<StageTime> stage_times;   // of `stages`, as reported so far
-  // Of an inference job: that pass through, once the first stage has said so;
-  // not stored, since it says it again.
-  int64_t total_samples = 0;
-  // Whole training steps that the first stage's worker has timed.
-  double step_seconds = 0;
-  int64_t timed_steps = 0;
+  JobId id() const { return JobId{job.id()}; }
+  JobState state() const { return static_cast<JobState>(job.state()); }
+  Fence fence() const { return {id(), job.attempt(), job.plan_version()}; }
 
-  Fence fence() const { return {id, attempt, plan_version}; }
+  // Without spec and stages, which are kept in the types of core.
+  v1::Job job;
+  JobSpec spec;
+  std::vector<StageOfPlan> stages;  // empty until placed; see plan.h
 };
+
+inline RunPhase PhaseOf(const v1::JobWorker& worker) {
+  return static_cast<RunPhase>(worker.phase());
+}
+
+// The job as it is stored.
+v1::Job ToStored(const JobRecord& record);
+// Errors: InvalidArgument  a state or phase that does not exist
+absl::StatusOr<JobRecord> FromStored(v1::Job job);
+
+v1::RunEstimate ToProto(const RunEstimate& estimate);
 
 struct StandingOrder {
   std::optional<RunOrder> run;          // absent: train nothing

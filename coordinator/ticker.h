@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -15,11 +16,26 @@ class Ticker {
  public:
   // Calls `tick` every `period` from the thread "ticker", starting one period
   // from now.  A late tick is not made up for.
-  Ticker(absl::Duration period, std::function<void()> tick);
-  ~Ticker();
+  Ticker(absl::Duration period, std::function<void()> tick)
+      : period_(period),
+        tick_(std::move(tick)),
+        thread_("ticker", [this] { Run(); }) {}
+  ~Ticker() {
+    {
+      absl::MutexLock lock(&mutex_);
+      stopping_ = true;
+    }
+    thread_.Join();
+  }
 
  private:
-  void Run();
+  bool WaitOrStop() {
+    absl::MutexLock lock(&mutex_);
+    return mutex_.AwaitWithTimeout(absl::Condition(&stopping_), period_);
+  }
+  void Run() {
+    while (!WaitOrStop()) tick_();
+  }
 
   // Constant after construction.
   const absl::Duration period_;

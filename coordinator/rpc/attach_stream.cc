@@ -59,13 +59,14 @@ void AttachStream::OnReadDone(bool ok) {
 }
 
 void AttachStream::Register(const v1::WorkerMessage& message) {
-  const absl::StatusOr<Registration> registration =
+  v1::Registration registration = message.registration();
+  const absl::Status taken =
       message.has_registration()
-          ? FromProto(message.registration(), peer_)
+          ? TakeRegistration(peer_, registration)
           : absl::InvalidArgumentError(
                 "the first message of Attach is no registration");
-  if (!registration.ok()) {
-    OnWelcome(registration.status());
+  if (!taken.ok()) {
+    OnWelcome(taken);
     return;
   }
   registered_ = true;
@@ -74,13 +75,13 @@ void AttachStream::Register(const v1::WorkerMessage& message) {
     absl::MutexLock lock(&mutex_);
     self = self_;
   }
-  coordinator_.Attach(id_, self, *registration,
-                      [self](const absl::StatusOr<WelcomeInfo>& welcome) {
+  coordinator_.Attach(id_, self, std::move(registration),
+                      [self](const absl::StatusOr<v1::Welcome>& welcome) {
                         self->OnWelcome(welcome);
                       });
 }
 
-void AttachStream::OnWelcome(const absl::StatusOr<WelcomeInfo>& welcome) {
+void AttachStream::OnWelcome(const absl::StatusOr<v1::Welcome>& welcome) {
   metrics_.CountAttach(welcome.status().code());
   if (!welcome.ok()) {
     End(welcome.status());
@@ -88,21 +89,21 @@ void AttachStream::OnWelcome(const absl::StatusOr<WelcomeInfo>& welcome) {
   }
   {
     absl::MutexLock lock(&mutex_);
-    welcome_ = ToProto(*welcome);
+    welcome_ = *welcome;
   }
   Pump();
   ReadNext();
 }
 
 void AttachStream::TakeHeartbeat(const v1::WorkerMessage& message) {
-  absl::StatusOr<Heartbeat> heartbeat =
+  absl::StatusOr<WorkerReport> report =
       message.has_heartbeat()
           ? FromProto(message.heartbeat())
           : absl::InvalidArgumentError(
                 "after the registration come heartbeats only");
-  if (!heartbeat.ok()) {
-    metrics_.CountHeartbeat(heartbeat.status().code());
-    End(heartbeat.status());
+  if (!report.ok()) {
+    metrics_.CountHeartbeat(report.status().code());
+    End(report.status());
     return;
   }
   std::shared_ptr<AttachStream> self;
@@ -110,15 +111,15 @@ void AttachStream::TakeHeartbeat(const v1::WorkerMessage& message) {
     absl::MutexLock lock(&mutex_);
     self = self_;
   }
-  coordinator_.OnHeartbeat(id_, *std::move(heartbeat),
-                           [self](const absl::Status& status) {
-                             self->metrics_.CountHeartbeat(status.code());
-                             if (status.ok()) {
-                               self->ReadNext();
-                             } else {
-                               self->End(status);
-                             }
-                           });
+  coordinator_.OnReport(id_, *std::move(report),
+                        [self](const absl::Status& status) {
+                          self->metrics_.CountHeartbeat(status.code());
+                          if (status.ok()) {
+                            self->ReadNext();
+                          } else {
+                            self->End(status);
+                          }
+                        });
 }
 
 // --- down -------------------------------------------------------------------

@@ -57,7 +57,7 @@ class AttachStream final
 
   void Register(const v1::WorkerMessage& message);
   void TakeHeartbeat(const v1::WorkerMessage& message);
-  void OnWelcome(const absl::StatusOr<WelcomeInfo>& welcome);
+  void OnWelcome(const absl::StatusOr<v1::Welcome>& welcome);
   void ReadNext();
   // Starts the next write, or finishes when that is due.
   void Pump();

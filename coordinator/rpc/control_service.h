@@ -50,8 +50,9 @@ class ControlService final : public v1::Control::CallbackService {
                             v1::ListMeasurementsResponse* response) override;
 
  private:
-  // Counts and finishes the call.
-  void Finish(const char* method, Reactor* reactor, const absl::Status& status);
+  // Gives the client the answer, counts the call and finishes it.
+  template <typename Response>
+  auto Answer(const char* method, Reactor* reactor, Response* response);
 
   Coordinator& coordinator_;
   CoordinatorMetrics& metrics_;

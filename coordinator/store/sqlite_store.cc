@@ -7,10 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "coordinator/record_convert.h"
 #include "core/base/status_macros.h"
+#include "core/rpc/group_convert.h"
 #include "core/rpc/measurement_convert.h"
-#include "core/rpc/report_convert.h"
 
 namespace paceline {
 namespace {
@@ -99,6 +98,29 @@ absl::Status CheckFile(Database& database, const std::string& path,
                    " is damaged: ", answered ? check.Text(0) : "", kMoveAway));
 }
 
+v1::StoredGroup ToStored(const KeptView& kept) {
+  v1::StoredGroup group;
+  group.set_attempt(kept.attempt);
+  *group.mutable_view() = ViewToProto(kept.view);
+  for (const auto& [worker, incarnation] : kept.excluded) {
+    *group.add_excluded() = ToProto(MemberId{worker, incarnation});
+  }
+  group.set_faults_are_spent(kept.faults_are_spent);
+  return group;
+}
+
+absl::StatusOr<KeptView> FromStored(const v1::StoredGroup& group) {
+  KeptView kept;
+  kept.attempt = group.attempt();
+  PACELINE_ASSIGN_OR_RETURN(kept.view, ViewFromProto(group.view()));
+  for (const v1::GroupMember& member : group.excluded()) {
+    PACELINE_ASSIGN_OR_RETURN(const MemberId id, FromProto(member));
+    kept.excluded[id.worker] = id.incarnation;
+  }
+  kept.faults_are_spent = group.faults_are_spent();
+  return kept;
+}
+
 // Workers' names have no '/'; the model, which may, comes last.
 std::string KeyOf(const ProfileKey& key) {
   return absl::StrCat("profile/", key.device, "/", key.dtype, "/", key.threads,
@@ -167,7 +189,7 @@ absl::Status SqliteStore::Write(const StoreBatch& batch) {
 absl::Status SqliteStore::WriteValues(const StoreBatch& batch) {
   for (const auto& [id, worker] : batch.workers) {
     PACELINE_RETURN_IF_ERROR(PutValue(absl::StrCat("worker/", id.value),
-                                      ToProto(worker).SerializeAsString()));
+                                      worker.SerializeAsString()));
   }
   for (const auto& [id, drained] : batch.drained) {
     const std::string key = absl::StrCat("drained/", id.value);
@@ -224,35 +246,34 @@ absl::Status SqliteStore::AddRecords(JobId job,
         .BindBlob(record)
         .Run();
   };
-  for (const StepRecord& step : records.steps) {
+  for (const v1::StepRecord& step : records.steps) {
+    PACELINE_RETURN_IF_ERROR(put(kStep, step.step(), step.SerializeAsString()));
+  }
+  for (const v1::EvaluationRecord& evaluation : records.evaluations) {
     PACELINE_RETURN_IF_ERROR(
-        put(kStep, step.step, ToProto(step).SerializeAsString()));
+        put(kEvaluation, evaluation.step(), evaluation.SerializeAsString()));
   }
-  for (const EvaluationRecord& evaluation : records.evaluations) {
-    PACELINE_RETURN_IF_ERROR(put(kEvaluation, evaluation.step,
-                                 ToProto(evaluation).SerializeAsString()));
-  }
-  for (const EventRecord& event : records.events) {
+  for (const v1::JobEvent& event : records.events) {
     PACELINE_RETURN_IF_ERROR(
         Query(*database_, "INSERT INTO events (job, event) VALUES (?,?)")
             .Bind(job.value)
-            .BindBlob(ToProto(event).SerializeAsString())
+            .BindBlob(event.SerializeAsString())
             .Run());
   }
   return records.logs.empty() ? absl::OkStatus() : AddLogs(job, records.logs);
 }
 
-absl::Status SqliteStore::AddLogs(JobId job,
-                                  const std::vector<LogRecord>& logs) {
-  for (const LogRecord& line : logs) {
+absl::Status SqliteStore::AddLogs(
+    JobId job, const std::vector<std::pair<Incarnation, v1::LogLine>>& logs) {
+  for (const auto& [process, line] : logs) {
     PACELINE_RETURN_IF_ERROR(
         Query(*database_,
               "INSERT INTO logs (job, incarnation, origin, line) "
               "VALUES (?,?,?,?) ON CONFLICT DO NOTHING")
             .Bind(job.value)
-            .Bind(static_cast<int64_t>(line.incarnation.value))
-            .Bind(line.origin_sequence)
-            .BindBlob(ToProto(line).SerializeAsString())
+            .Bind(static_cast<int64_t>(process.value))
+            .Bind(line.sequence())
+            .BindBlob(line.SerializeAsString())
             .Run());
   }
   return Query(*database_,
@@ -281,9 +302,8 @@ absl::StatusOr<StoredState> SqliteStore::Load() {
   while (query.Next()) {
     const JobId id{query.Integer(0)};
     const std::string what = absl::StrCat("job ", id.value);
-    PACELINE_ASSIGN_OR_RETURN(const v1::Job job,
-                              Parse<v1::Job>(query.Text(1), what));
-    absl::StatusOr<JobRecord> record = FromStored(job);
+    PACELINE_ASSIGN_OR_RETURN(v1::Job job, Parse<v1::Job>(query.Text(1), what));
+    absl::StatusOr<JobRecord> record = FromStored(std::move(job));
     if (!record.ok()) return Damaged(what, record.status().message());
     state.jobs[id] = *std::move(record);
   }
@@ -308,9 +328,8 @@ absl::Status SqliteStore::LoadValues(StoredState& state) {
     int64_t number = 0;
     const bool numbered = absl::SimpleAtoi(parts.second, &number);
     if (parts.first == "worker" && numbered) {
-      PACELINE_ASSIGN_OR_RETURN(const v1::Registration worker,
+      PACELINE_ASSIGN_OR_RETURN(state.workers[WorkerId{number}],
                                 Parse<v1::Registration>(value, key));
-      state.workers[WorkerId{number}] = FromProto(worker);
     } else if (parts.first == "drained" && numbered) {
       state.drained.insert(WorkerId{number});
     } else if (parts.first == "group" && numbered) {
@@ -340,9 +359,20 @@ absl::Status SqliteStore::LoadValues(StoredState& state) {
 
 // --- reading records --------------------------------------------------------
 
-absl::StatusOr<std::vector<StepRecord>> SqliteStore::Curve(JobId job,
-                                                           int64_t after_step,
-                                                           int64_t points) {
+std::vector<int64_t> EvenlyTaken(int64_t count, int64_t points) {
+  const int64_t taken = std::max<int64_t>(0, std::min(count, points));
+  std::vector<int64_t> positions(taken);
+  // Counted from the end, so that the newest record is never left out.
+  for (int64_t i = 0; i < taken; ++i) {
+    positions[taken - 1 - i] =
+        count - 1 -
+        static_cast<int64_t>(static_cast<__int128>(i) * count / taken);
+  }
+  return positions;
+}
+
+absl::StatusOr<std::vector<v1::StepRecord>> SqliteStore::Curve(
+    JobId job, int64_t after_step, int64_t points) {
   Query count(*database_,
               "SELECT count(*) FROM records WHERE job=? AND kind=? AND step>?");
   count.Bind(job.value).Bind(kStep).Bind(after_step);
@@ -354,70 +384,64 @@ absl::StatusOr<std::vector<StepRecord>> SqliteStore::Curve(JobId job,
               "SELECT record FROM records WHERE job=? AND kind=? AND step>? "
               "ORDER BY step");
   query.Bind(job.value).Bind(kStep).Bind(after_step);
-  std::vector<StepRecord> curve;
+  std::vector<v1::StepRecord> curve;
   int64_t position = 0;
   while (curve.size() < wanted.size() && query.Next()) {
     if (position++ != wanted[curve.size()]) continue;
     PACELINE_ASSIGN_OR_RETURN(
-        const v1::StepRecord step,
+        curve.emplace_back(),
         Parse<v1::StepRecord>(query.Text(0), "a record of a step"));
-    PACELINE_ASSIGN_OR_RETURN(curve.emplace_back(), FromProto(step));
   }
   PACELINE_RETURN_IF_ERROR(query.status());
   return curve;
 }
 
-absl::StatusOr<std::vector<EvaluationRecord>> SqliteStore::Evaluations(
+absl::StatusOr<std::vector<v1::EvaluationRecord>> SqliteStore::Evaluations(
     JobId job, int64_t newest) {
   Query query(*database_,
               "SELECT record FROM records WHERE job=? AND kind=? "
               "ORDER BY step DESC LIMIT ?");
   query.Bind(job.value).Bind(kEvaluation).Bind(newest);
-  std::vector<EvaluationRecord> evaluations;
+  std::vector<v1::EvaluationRecord> evaluations;
   while (query.Next()) {
     PACELINE_ASSIGN_OR_RETURN(
-        const v1::EvaluationRecord evaluation,
+        evaluations.emplace_back(),
         Parse<v1::EvaluationRecord>(query.Text(0), "an evaluation"));
-    PACELINE_ASSIGN_OR_RETURN(evaluations.emplace_back(),
-                              FromProto(evaluation));
   }
   PACELINE_RETURN_IF_ERROR(query.status());
   std::reverse(evaluations.begin(), evaluations.end());
   return evaluations;
 }
 
-absl::StatusOr<std::vector<EventRecord>> SqliteStore::Events(JobId job,
-                                                             int64_t after,
-                                                             int64_t limit) {
+absl::StatusOr<std::vector<v1::JobEvent>> SqliteStore::Events(JobId job,
+                                                              int64_t after,
+                                                              int64_t limit) {
   Query query(*database_,
               "SELECT sequence, event FROM events WHERE job=? AND sequence>? "
               "ORDER BY sequence LIMIT ?");
   query.Bind(job.value).Bind(after).Bind(limit);
-  std::vector<EventRecord> events;
+  std::vector<v1::JobEvent> events;
   while (query.Next()) {
-    PACELINE_ASSIGN_OR_RETURN(const v1::JobEvent event,
+    PACELINE_ASSIGN_OR_RETURN(events.emplace_back(),
                               Parse<v1::JobEvent>(query.Text(1), "an event"));
-    events.push_back(FromProto(event));
-    events.back().sequence = query.Integer(0);
+    events.back().set_sequence(query.Integer(0));
   }
   PACELINE_RETURN_IF_ERROR(query.status());
   return events;
 }
 
-absl::StatusOr<std::vector<LogRecord>> SqliteStore::Logs(JobId job,
-                                                         int64_t after,
-                                                         int64_t limit) {
+absl::StatusOr<std::vector<v1::LogLine>> SqliteStore::Logs(JobId job,
+                                                           int64_t after,
+                                                           int64_t limit) {
   Query query(*database_,
               "SELECT sequence, line FROM logs WHERE job=? AND sequence>? "
               "ORDER BY sequence LIMIT ?");
   query.Bind(job.value).Bind(after).Bind(limit);
-  std::vector<LogRecord> logs;
+  std::vector<v1::LogLine> logs;
   while (query.Next()) {
-    PACELINE_ASSIGN_OR_RETURN(const v1::LogLine line,
+    PACELINE_ASSIGN_OR_RETURN(logs.emplace_back(),
                               Parse<v1::LogLine>(query.Text(1), "a log line"));
-    logs.push_back(FromProto(line));
-    logs.back().sequence = query.Integer(0);
-    logs.back().origin_sequence = 0;
+    logs.back().set_sequence(query.Integer(0));
   }
   PACELINE_RETURN_IF_ERROR(query.status());
   return logs;

@@ -21,7 +21,7 @@ namespace paceline {
 // there because a query needs it.
 //
 //   jobs     Job, by id
-//   records  StepRecord (kind 1) and EvaluationRecord (kind 2), by step
+//   records  v1::StepRecord (kind 1) and v1::EvaluationRecord (kind 2), by step
 //   events   JobEvent, in the order of their sequence
 //   logs     LogLine, in the order of their sequence
 //   kv       worker/ID Registration, drained/ID, group/JOB StoredGroup,
@@ -39,14 +39,15 @@ class SqliteStore final : public JobStore {
 
   absl::StatusOr<StoredState> Load() override;
   absl::Status Commit(const StoreBatch& batch) override;
-  absl::StatusOr<std::vector<StepRecord>> Curve(JobId job, int64_t after_step,
-                                                int64_t points) override;
-  absl::StatusOr<std::vector<EvaluationRecord>> Evaluations(
+  absl::StatusOr<std::vector<v1::StepRecord>> Curve(JobId job,
+                                                    int64_t after_step,
+                                                    int64_t points) override;
+  absl::StatusOr<std::vector<v1::EvaluationRecord>> Evaluations(
       JobId job, int64_t newest) override;
-  absl::StatusOr<std::vector<EventRecord>> Events(JobId job, int64_t after,
-                                                  int64_t limit) override;
-  absl::StatusOr<std::vector<LogRecord>> Logs(JobId job, int64_t after,
-                                              int64_t limit) override;
+  absl::StatusOr<std::vector<v1::JobEvent>> Events(JobId job, int64_t after,
+                                                   int64_t limit) override;
+  absl::StatusOr<std::vector<v1::LogLine>> Logs(JobId job, int64_t after,
+                                                int64_t limit) override;
 
  private:
   explicit SqliteStore(std::unique_ptr<Database> database)
@@ -59,11 +60,16 @@ class SqliteStore final : public JobStore {
   // A number that only grows.
   absl::Status RaiseNumber(const std::string& key, int64_t number);
   absl::Status AddRecords(JobId job, const StoreBatch::Records& records);
-  absl::Status AddLogs(JobId job, const std::vector<LogRecord>& logs);
+  absl::Status AddLogs(
+      JobId job, const std::vector<std::pair<Incarnation, v1::LogLine>>& logs);
   absl::Status Delete(JobId job);
   absl::Status LoadValues(StoredState& state);
 
   const std::unique_ptr<Database> database_;
 };
+
+// Positions of `points` out of `count` records, ascending, evenly apart, the
+// last one always among them; all when there are no more than `points`.
+std::vector<int64_t> EvenlyTaken(int64_t count, int64_t points);
 
 }  // namespace paceline

@@ -20,7 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "coordinator/weights_desk.h"
+#include "coordinator/weights_store.h"
 #include "core/base/ids.h"
 #include "core/model/safetensors_layout.h"
 

@@ -36,7 +36,7 @@ bool IsGone(MemberState state) {
   return state == MemberState::kLost || state == MemberState::kStopped;
 }
 
-void Membership::Restore(WorkerId id, const Registration& registration) {
+void Membership::Restore(WorkerId id, const v1::Registration& registration) {
   Member member;
   member.id = id;
   member.registration = registration;
@@ -48,34 +48,36 @@ void Membership::Restore(WorkerId id, const Registration& registration) {
 }
 
 absl::StatusOr<AttachVerdict> Membership::OnAttach(
-    const Registration& registration, StreamId stream, Instant now) {
+    const v1::Registration& registration, StreamId stream, Instant now) {
   AttachVerdict verdict;
-  Member* member = FindByName(registration.name);
+  Member* member = FindByName(registration.name());
   if (member == nullptr) {
     verdict.id = last_id_ = WorkerId{last_id_.value + 1};
     member = &members_[verdict.id];
     member->id = verdict.id;
   } else {
-    const Registration& old = member->registration;
+    const v1::Registration& old = member->registration;
     verdict.id = member->id;
-    verdict.arrival = old.incarnation == registration.incarnation
+    verdict.arrival = Incarnation{old.incarnation()} ==
+                              Incarnation{registration.incarnation()}
                           ? Arrival::kReattached
                           : Arrival::kRestarted;
-    if (!IsGone(member->state) && old.machine_id != registration.machine_id) {
+    if (!IsGone(member->state) &&
+        old.machine_id() != registration.machine_id()) {
       return absl::AlreadyExistsError(absl::StrCat(
-          "the name ", registration.name, " is held by a live worker at ",
-          old.address, ", on another machine: give this one another --name"));
+          "the name ", registration.name(), " is held by a live worker at ",
+          old.address(), ", on another machine: give this one another --name"));
     }
     std::deque<Incarnation>& replaced = replaced_[member->id];
-    if (std::find(replaced.begin(), replaced.end(), registration.incarnation) !=
-        replaced.end()) {
+    if (std::find(replaced.begin(), replaced.end(),
+                  Incarnation{registration.incarnation()}) != replaced.end()) {
       return absl::AbortedError(
-          absl::StrCat("a newer process of worker ", registration.name,
-                       " has attached (pid ", old.pid, " at ", old.address,
+          absl::StrCat("a newer process of worker ", registration.name(),
+                       " has attached (pid ", old.pid(), " at ", old.address(),
                        "): two workers of one machine need a --name each"));
     }
     if (verdict.arrival == Arrival::kRestarted) {
-      replaced.push_back(old.incarnation);
+      replaced.push_back(Incarnation{old.incarnation()});
       if (replaced.size() > kReplacedKept) replaced.pop_front();
     }
     verdict.replaced = member->stream;
@@ -135,7 +137,7 @@ std::string Membership::Testimony(const Member& member) const {
       continue;
     }
     return absl::StrCat(found->second, ", says worker ",
-                        who->registration.name);
+                        who->registration.name());
   }
   return "";
 }
@@ -233,7 +235,7 @@ const Member* Membership::Find(WorkerId id) const {
 
 Member* Membership::FindByName(const std::string& name) {
   for (auto& [id, member] : members_) {
-    if (member.registration.name == name) return &member;
+    if (member.registration.name() == name) return &member;
   }
   return nullptr;
 }

@@ -21,7 +21,8 @@
 #include "absl/time/time.h"
 #include "core/base/clock.h"
 #include "core/base/ids.h"
-#include "core/cluster/registration.h"
+#include "core/round/view.h"
+#include "paceline/v1/coordinator.pb.h"
 
 namespace paceline {
 
@@ -44,8 +45,11 @@ absl::string_view MemberStateName(MemberState state);
 bool IsGone(MemberState state);
 
 struct Member {
+  Incarnation incarnation() const { return {registration.incarnation()}; }
+  MemberId process() const { return {id, incarnation()}; }
+
   WorkerId id;
-  Registration registration;
+  v1::Registration registration;
   MemberState state = MemberState::kLost;
   std::string why;    // for people; empty while kLive
   StreamId stream;    // unassigned: none is open
@@ -83,14 +87,14 @@ class Membership {
 
   // Puts back a worker that an earlier coordinator knew: lost until it
   // attaches.  Before any other call.
-  void Restore(WorkerId id, const Registration& registration);
+  void Restore(WorkerId id, const v1::Registration& registration);
 
   // `registration` is checked.
   //
   // Errors:
   //   AlreadyExists  the name is held by a live worker of another machine
   //   Aborted        this incarnation was replaced by a newer one of its name
-  absl::StatusOr<AttachVerdict> OnAttach(const Registration& registration,
+  absl::StatusOr<AttachVerdict> OnAttach(const v1::Registration& registration,
                                          StreamId stream, Instant now);
 
   // The stream ended, whoever ended it.  A stream that was replaced is ignored.

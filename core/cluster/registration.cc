@@ -41,38 +41,39 @@ bool IsAddress(const std::string& text) {
 
 }  // namespace
 
-absl::Status CheckRegistration(const Registration& registration) {
-  const Registration& r = registration;
-  if (const std::string why = WhyNoWorkerName(r.name); !why.empty()) {
+absl::Status CheckRegistration(const v1::Registration& registration) {
+  const v1::Registration& r = registration;
+  if (const std::string why = WhyNoWorkerName(r.name()); !why.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("registration: ", why));
   }
-  if (r.machine_id.empty() || !IsPlainText(r.machine_id)) {
-    return Wrong("machine_id", r.machine_id, "1 to 255 printable characters");
+  if (r.machine_id().empty() || !IsPlainText(r.machine_id())) {
+    return Wrong("machine_id", r.machine_id(), "1 to 255 printable characters");
   }
-  if (r.incarnation.value == 0) {
+  if (r.incarnation() == 0) {
     return absl::InvalidArgumentError(
         "registration: incarnation is 0, need the process's random number");
   }
-  if (!IsAddress(r.address)) {
-    return Wrong("address", r.address, "host:port");
+  if (!IsAddress(r.address())) {
+    return Wrong("address", r.address(), "host:port");
   }
-  if (!r.http_address.empty() && !IsAddress(r.http_address)) {
-    return Wrong("http_address", r.http_address, "host:port or nothing");
+  if (!r.http_address().empty() && !IsAddress(r.http_address())) {
+    return Wrong("http_address", r.http_address(), "host:port or nothing");
   }
-  if (CapabilityRank(r.cpu_capability) < 0) {
-    return Wrong("cpu_capability", r.cpu_capability,
+  if (CapabilityRank(r.cpu_capability()) < 0) {
+    return Wrong("cpu_capability", r.cpu_capability(),
                  "default, avx2, avx512 or avx512_bf16");
   }
-  for (const std::string* text : {&r.cpu_model, &r.architecture, &r.version}) {
+  for (const std::string* text :
+       {&r.cpu_model(), &r.architecture(), &r.version()}) {
     if (!IsPlainText(*text)) {
       return Wrong("cpu_model, architecture or version", *text,
                    "at most 255 printable characters");
     }
   }
-  if (r.memory_bytes < 0 || r.cores < 0 || r.pid < 0) {
+  if (r.memory_bytes() < 0 || r.cores() < 0 || r.pid() < 0) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "registration: memory_bytes, cores and pid are ", r.memory_bytes, ", ",
-        r.cores, " and ", r.pid, ", need none below 0"));
+        "registration: memory_bytes, cores and pid are ", r.memory_bytes(),
+        ", ", r.cores(), " and ", r.pid(), ", need none below 0"));
   }
   return absl::OkStatus();
 }

@@ -1,8 +1,12 @@
 // What a worker may be called.
 #pragma once
 
+#include <algorithm>
 #include <string>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
 namespace paceline {
@@ -11,6 +15,22 @@ inline constexpr size_t kMaxWorkerNameBytes = 63;  // a host name's label
 
 // Why `name` is none; empty: it is.  Of a name that is none, at most 64 bytes
 // are repeated, and nothing that a terminal would obey.
-std::string WhyNoWorkerName(absl::string_view name);
+inline std::string WhyNoWorkerName(absl::string_view name) {
+  if (!name.empty() && name.size() <= kMaxWorkerNameBytes &&
+      std::all_of(name.begin(), name.end(), [](unsigned char c) {
+        return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-';
+      })) {
+    return "";
+  }
+  constexpr size_t kRepeatedBytes = 64;
+  // Escapes are up to four bytes each: cut behind them, too.
+  std::string text = absl::CHexEscape(name.substr(0, kRepeatedBytes));
+  const bool cut = name.size() > kRepeatedBytes || text.size() > kRepeatedBytes;
+  text.resize(std::min(text.size(), kRepeatedBytes));
+  return absl::StrCat("a worker's name is 1 to ", kMaxWorkerNameBytes,
+                      " of a-z A-Z 0-9 . _ -, got '", text, cut ? "..." : "",
+                      "' (", name.size(), name.size() == 1 ? " byte" : " bytes",
+                      ")");
+}
 
 }  // namespace paceline

@@ -9,11 +9,11 @@
 #include "absl/strings/string_view.h"
 #include "core/base/status_macros.h"
 #include "core/base/utf8.h"
-#include "core/cluster/flow_fields.h"
 #include "core/rpc/convert.h"
 #include "core/rpc/group_convert.h"
 #include "core/rpc/member_convert.h"
 #include "core/rpc/status.h"
+#include "google/protobuf/message.h"
 
 namespace paceline {
 namespace {
@@ -30,6 +30,25 @@ double Usable(double seconds) {
 
 int64_t Usable(int64_t count) {
   return count >= 0 && count <= kMaxCount ? count : 0;
+}
+
+// Clears each number of `message` that cannot be, but for the one called
+// `except`.
+void CleanNumbers(google::protobuf::Message& message,
+                  absl::string_view except) {
+  using Field = google::protobuf::FieldDescriptor;
+  const google::protobuf::Reflection& values = *message.GetReflection();
+  for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
+    const Field& field = *message.GetDescriptor()->field(i);
+    if (field.name() == except) continue;
+    if (field.cpp_type() == Field::CPPTYPE_DOUBLE) {
+      const double value = values.GetDouble(message, &field);
+      values.SetDouble(&message, &field, Usable(value));
+    } else if (field.cpp_type() == Field::CPPTYPE_INT64) {
+      const int64_t value = values.GetInt64(message, &field);
+      values.SetInt64(&message, &field, Usable(value));
+    }
+  }
 }
 
 // At most kMaxTextBytes of `text` on one line: what is no UTF-8 could not be
@@ -62,19 +81,17 @@ v1::TimeSplit ToProto(const TimeSplit& seconds) {
 
 TimeSplit FromProto(const v1::TimeSplit& proto) {
   TimeSplit seconds;
-  seconds.forward = Usable(proto.forward());
-  seconds.backward = Usable(proto.backward());
-  seconds.send = Usable(proto.send());
-  seconds.receive_wait = Usable(proto.receive_wait());
-  seconds.aggregate = Usable(proto.aggregate());
-  seconds.optimizer = Usable(proto.optimizer());
-  seconds.snapshot = Usable(proto.snapshot());
-  seconds.data = Usable(proto.data());
-  seconds.orders = Usable(proto.orders());
-  // What is left over may be a little below none.
-  seconds.unexplained =
-      std::isfinite(proto.unexplained()) ? proto.unexplained() : 0;
-  seconds.wall = Usable(proto.wall());
+  seconds.forward = proto.forward();
+  seconds.backward = proto.backward();
+  seconds.send = proto.send();
+  seconds.receive_wait = proto.receive_wait();
+  seconds.aggregate = proto.aggregate();
+  seconds.optimizer = proto.optimizer();
+  seconds.snapshot = proto.snapshot();
+  seconds.data = proto.data();
+  seconds.orders = proto.orders();
+  seconds.unexplained = proto.unexplained();
+  seconds.wall = proto.wall();
   return seconds;
 }
 
@@ -90,23 +107,6 @@ v1::StepRecord ToProto(const StepRecord& step) {
   return proto;
 }
 
-absl::StatusOr<StepRecord> FromProto(const v1::StepRecord& proto) {
-  if (proto.step() < 1 || proto.samples() < 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "record of step ", proto.step(), " with ", proto.samples(), " samples",
-        ": need a step of at least 1 and samples of at least 0"));
-  }
-  StepRecord step;
-  step.step = proto.step();
-  step.loss = proto.loss();
-  step.samples = proto.samples();
-  step.learning_rate = proto.learning_rate();
-  step.gradient_norm = proto.gradient_norm();
-  step.skipped = proto.skipped();
-  step.unix_ms = proto.unix_ms();
-  return step;
-}
-
 v1::EvaluationRecord ToProto(const EvaluationRecord& evaluation) {
   v1::EvaluationRecord proto;
   proto.set_step(evaluation.step);
@@ -114,20 +114,6 @@ v1::EvaluationRecord ToProto(const EvaluationRecord& evaluation) {
   proto.set_accuracy(evaluation.accuracy);
   proto.set_samples(evaluation.samples);
   return proto;
-}
-
-absl::StatusOr<EvaluationRecord> FromProto(const v1::EvaluationRecord& proto) {
-  if (proto.step() < 0 || proto.samples() < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("evaluation after step ", proto.step(), " with ",
-                     proto.samples(), " samples: need neither below 0"));
-  }
-  EvaluationRecord evaluation;
-  evaluation.step = proto.step();
-  evaluation.loss = proto.loss();
-  evaluation.accuracy = proto.accuracy();
-  evaluation.samples = proto.samples();
-  return evaluation;
 }
 
 v1::LogLine ToProto(const LogRecord& line) {
@@ -140,46 +126,20 @@ v1::LogLine ToProto(const LogRecord& line) {
   return proto;
 }
 
-LogRecord FromProto(const v1::LogLine& proto) {
-  LogRecord line;
-  line.unix_ms = proto.unix_ms();
-  line.level = OneLine(proto.level());
-  line.source = OneLine(proto.source());
-  line.text = OneLine(proto.text());
-  line.origin_sequence = proto.sequence();
-  return line;
-}
-
-v1::StageVersions VersionsToProto(const StageTime& time) {
-  v1::StageVersions proto;
-  proto.set_stage(time.stage);
-  proto.set_updates(time.updates);
-  proto.set_skipped_updates(time.skipped_updates);
-  proto.set_staleness(time.staleness);
-  proto.set_versions(time.versions);
-  proto.set_version_bytes(time.version_bytes);
-  return proto;
-}
-
 v1::StageTime ToProto(const StageTime& time) {
   v1::StageTime proto;
   proto.set_stage(time.stage);
   proto.set_seconds(time.seconds);
   proto.set_micro_batches(time.micro_batches);
-  if (time.updates > 0) *proto.mutable_versions() = VersionsToProto(time);
+  if (time.updates == 0) return proto;
+  v1::StageVersions& versions = *proto.mutable_versions();
+  versions.set_stage(time.stage);
+  versions.set_updates(time.updates);
+  versions.set_skipped_updates(time.skipped_updates);
+  versions.set_staleness(time.staleness);
+  versions.set_versions(time.versions);
+  versions.set_version_bytes(time.version_bytes);
   return proto;
-}
-
-StageTime FromProto(const v1::StageTime& proto) {
-  const v1::StageVersions& versions = proto.versions();
-  return {.stage = proto.stage(),
-          .seconds = Usable(proto.seconds()),
-          .micro_batches = Usable(proto.micro_batches()),
-          .updates = Usable(versions.updates()),
-          .skipped_updates = Usable(versions.skipped_updates()),
-          .staleness = Usable(versions.staleness()),
-          .versions = versions.versions(),
-          .version_bytes = Usable(versions.version_bytes())};
 }
 
 v1::FlowTimes ToProto(const FlowTimes& flow) {
@@ -229,10 +189,6 @@ FlowTimes FromProto(const v1::FlowTimes& proto) {
   flow.labels = proto.labels();
   flow.correct = proto.correct();
   flow.loss = proto.loss();
-  ForEachFlowField(flow, [](absl::string_view name, auto& value) {
-    // A model may well have a loss that is no number.
-    if (name != "loss") value = Usable(value);
-  });
   return flow;
 }
 
@@ -265,50 +221,85 @@ v1::RunState ToProto(const RunReport& report) {
   return proto;
 }
 
-absl::StatusOr<RunReport> FromProto(const v1::RunState& proto) {
-  if (proto.phase() <= 0 || proto.phase() >= kRunPhases) {
+namespace {
+
+absl::Status CheckRun(const v1::RunState& run) {
+  if (run.phase() <= 0 || run.phase() >= kRunPhases) {
     return absl::InvalidArgumentError(
-        absl::StrCat("run state: phase ", static_cast<int>(proto.phase()),
+        absl::StrCat("run state: phase ", static_cast<int>(run.phase()),
                      " does not exist, need 1 to ", kRunPhases - 1));
   }
-  if (proto.job() < 1 || proto.step() < 0 || proto.steps() < 0 ||
-      proto.samples() < 0 || proto.total_samples() < 0 ||
-      proto.error_code() < 0 || proto.error_code() > 16 ||
-      proto.peak_memory_bytes() < 0) {
+  if (run.job() < 1 || run.step() < 0 || run.steps() < 0 || run.samples() < 0 ||
+      run.total_samples() < 0 || run.error_code() < 0 ||
+      run.error_code() > 16 || run.peak_memory_bytes() < 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "run state: job, step, steps, samples, total_samples, error_code or "
         "peak_memory_bytes is out of range: ",
-        proto.job(), ", ", proto.step(), ", ", proto.steps(), ", ",
-        proto.samples(), ", ", proto.total_samples(), ", ", proto.error_code(),
-        ", ", proto.peak_memory_bytes()));
+        run.job(), ", ", run.step(), ", ", run.steps(), ", ", run.samples(),
+        ", ", run.total_samples(), ", ", run.error_code(), ", ",
+        run.peak_memory_bytes()));
   }
-  RunReport report;
-  report.fence = {JobId{proto.job()}, proto.attempt(), proto.plan_version()};
-  report.phase = static_cast<RunPhase>(proto.phase());
-  report.step = proto.step();
-  report.steps = proto.steps();
-  report.samples = proto.samples();
-  report.seconds = FromProto(proto.seconds());
-  for (const v1::StageTime& time : proto.stage_times()) {
-    report.stage_times.push_back(FromProto(time));
+  return absl::OkStatus();
+}
+
+absl::Status CheckRecords(const v1::Heartbeat& heartbeat) {
+  for (const v1::StepRecord& step : heartbeat.steps()) {
+    if (step.step() >= 1 && step.samples() >= 0) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "record of step ", step.step(), " with ", step.samples(), " samples",
+        ": need a step of at least 1 and samples of at least 0"));
   }
-  report.step_seconds = Usable(proto.step_seconds());
-  report.timed_steps = Usable(proto.timed_steps());
-  if (proto.has_flow()) report.flow = FromProto(proto.flow());
-  report.total_samples = proto.total_samples();
-  report.peak_memory_bytes = proto.peak_memory_bytes();
-  report.unreadable_samples = Usable(proto.unreadable_samples());
-  if (proto.has_member()) {
-    PACELINE_ASSIGN_OR_RETURN(report.member, FromProto(proto.member()));
+  for (const v1::EvaluationRecord& evaluation : heartbeat.evaluations()) {
+    if (evaluation.step() >= 0 && evaluation.samples() >= 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("evaluation after step ", evaluation.step(), " with ",
+                     evaluation.samples(), " samples: need neither below 0"));
   }
-  if (report.phase == RunPhase::kFailed) {
-    const auto code = static_cast<absl::StatusCode>(proto.error_code());
-    report.error = absl::Status(
-        code == absl::StatusCode::kOk ? absl::StatusCode::kInternal : code,
-        proto.error_message().empty() ? "no reason was given"
-                                      : OneLine(proto.error_message()));
+  return absl::OkStatus();
+}
+
+void CleanRun(v1::RunState& run) {
+  if (run.has_seconds()) {
+    CleanNumbers(*run.mutable_seconds(), "unexplained");
+    // What is left over may be a little below none.
+    if (!std::isfinite(run.seconds().unexplained())) {
+      run.mutable_seconds()->clear_unexplained();
+    }
   }
-  return report;
+  for (v1::StageTime& time : *run.mutable_stage_times()) {
+    CleanNumbers(time, "");
+    if (time.has_versions()) CleanNumbers(*time.mutable_versions(), "");
+  }
+  // A model may well have a loss that is no number.
+  if (run.has_flow()) CleanNumbers(*run.mutable_flow(), "loss");
+  run.set_step_seconds(Usable(run.step_seconds()));
+  run.set_timed_steps(Usable(run.timed_steps()));
+  run.set_unreadable_samples(Usable(run.unreadable_samples()));
+}
+
+}  // namespace
+
+absl::Status CheckHeartbeat(v1::Heartbeat& heartbeat) {
+  if (heartbeat.has_run()) {
+    PACELINE_RETURN_IF_ERROR(CheckRun(heartbeat.run()));
+    CleanRun(*heartbeat.mutable_run());
+  }
+  PACELINE_RETURN_IF_ERROR(CheckRecords(heartbeat));
+  for (v1::LogLine& line : *heartbeat.mutable_logs()) {
+    line.set_level(OneLine(line.level()));
+    line.set_source(OneLine(line.source()));
+    line.set_text(OneLine(line.text()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ErrorOf(const v1::RunState& run) {
+  if (run.phase() != v1::RunState::PHASE_FAILED) return absl::OkStatus();
+  const auto code = static_cast<absl::StatusCode>(run.error_code());
+  return absl::Status(
+      code == absl::StatusCode::kOk ? absl::StatusCode::kInternal : code,
+      run.error_message().empty() ? "no reason was given"
+                                  : OneLine(run.error_message()));
 }
 
 v1::StagePlacement ToProto(const StagePlacement& stage) {

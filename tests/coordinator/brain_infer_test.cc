@@ -1,7 +1,7 @@
 // What the coordinator does for inference jobs besides.
 #include "absl/synchronization/notification.h"
 #include "coordinator/brain.h"
-#include "coordinator/store/file_weights_desk.h"
+#include "coordinator/store/file_weights_store.h"
 #include "core/model/predictions.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -28,15 +28,10 @@ JobSpec InferSpecOf(int stages) {
 
 // `worker` reports `done` micro-batches of 4; the first stage's knows that
 // there are 40 samples.
-Heartbeat Report(const Mesh& mesh, JobId job, RunPhase phase, int64_t done,
-                 bool first_stage) {
-  Heartbeat heartbeat;
-  heartbeat.sequence = 1;
-  heartbeat.run = RunReport{.fence = mesh.Job(job).record.fence(),
-                            .phase = phase,
-                            .step = done,
-                            .steps = 10,
-                            .samples = 4 * done};
+Heartbeat Report(Mesh& mesh, RunPhase phase, int64_t done, bool first_stage) {
+  Heartbeat heartbeat = mesh.Beat(phase, done);
+  heartbeat.run->steps = 10;
+  heartbeat.run->samples = 4 * done;
   heartbeat.run->flow = FlowTimes{.micro_batches = done, .samples = 4 * done};
   if (first_stage) heartbeat.run->total_samples = 40;
   return heartbeat;
@@ -54,11 +49,9 @@ TEST(BrainInfer, LaysThePredictionsOutOnceTheFirstStageHasCounted) {
   EXPECT_THAT(mesh.weights()[0].layout.tensors, IsEmpty())
       << "nobody knows yet how many there are";
 
-  const StreamId first = mesh.Job(job).stages[0].worker_name == "a" ? a : b;
-  ASSERT_TRUE(
-      mesh.Send(first, Report(mesh, job, RunPhase::kRunning, 0, true)).ok());
-  ASSERT_TRUE(
-      mesh.Send(first, Report(mesh, job, RunPhase::kRunning, 1, true)).ok());
+  const StreamId first = mesh.StageWorker(job, 0) == "a" ? a : b;
+  ASSERT_TRUE(mesh.Send(first, Report(mesh, RunPhase::kRunning, 0, true)).ok());
+  ASSERT_TRUE(mesh.Send(first, Report(mesh, RunPhase::kRunning, 1, true)).ok());
 
   ASSERT_THAT(mesh.weights(), SizeIs(2)) << "once, however often it is said";
   const SafetensorsLayout& layout = mesh.weights()[1].layout;
@@ -86,59 +79,57 @@ TEST(BrainInfer, CountsWhatHasComeOutOfTheLastStage) {
   const StreamId a = mesh.Attach("a", 1);
   const StreamId b = mesh.Attach("b", 2);
   const JobId job = mesh.Submit(InferSpecOf(2));
-  const bool a_is_last = mesh.Job(job).stages[1].worker_name == "a";
+  const bool a_is_last = mesh.StageWorker(job, 1) == "a";
   const StreamId last = a_is_last ? a : b;
 
   for (const int64_t done : {1, 3, 5}) {
     mesh.Pass(500, {a, b});
     ASSERT_TRUE(
-        mesh.Send(last, Report(mesh, job, RunPhase::kRunning, done, false))
-            .ok());
+        mesh.Send(last, Report(mesh, RunPhase::kRunning, done, false)).ok());
   }
 
-  EXPECT_EQ(mesh.Job(job).record.step, 5);
-  EXPECT_NEAR(mesh.Job(job).samples_per_second, 16, 0.1)
+  EXPECT_EQ(mesh.Record().job.step(), 5);
+  EXPECT_NEAR(mesh.Job().samples_per_second(), 16, 0.1)
       << "16 samples in the second after the first report";
-  const JobWorker worker = mesh.Job(job).record.workers[a_is_last ? 0 : 1];
-  ASSERT_TRUE(worker.flow.has_value());
-  EXPECT_EQ(worker.flow->samples, 20);
+  const v1::JobWorker worker = mesh.Job().workers(a_is_last ? 0 : 1);
+  EXPECT_EQ(worker.flow().samples(), 20);
 }
 
 TEST(BrainInfer, TellsOfPredictionsNotOfWeights) {
   Mesh mesh;
   const StreamId a = mesh.Attach("a", 1);
-  const JobId job = mesh.Submit(InferSpecOf(1));
-  ASSERT_TRUE(
-      mesh.Send(a, Report(mesh, job, RunPhase::kRunning, 1, true)).ok());
-  EXPECT_EQ(mesh.Job(job).phase, "predicting");
-  ASSERT_TRUE(mesh.Send(a, Report(mesh, job, RunPhase::kDone, 10, true)).ok());
-  mesh.Saved(job, SavedWeights{"/state/jobs/1/weights.safetensors", "abc", 10});
+  mesh.Submit(InferSpecOf(1));
+  ASSERT_TRUE(mesh.Send(a, Report(mesh, RunPhase::kRunning, 1, true)).ok());
+  EXPECT_EQ(mesh.Job().phase(), "predicting");
+  ASSERT_TRUE(mesh.Send(a, Report(mesh, RunPhase::kDone, 10, true)).ok());
+  mesh.Saved(kSaved);
 
-  EXPECT_EQ(mesh.State(job), JobState::kSucceeded);
-  EXPECT_THAT(mesh.Story(job),
+  EXPECT_EQ(mesh.State(), JobState::kSucceeded);
+  EXPECT_THAT(mesh.Story(),
               Contains(HasSubstr("the last stage has handed its predictions")));
-  EXPECT_THAT(mesh.Story(job), Contains(HasSubstr("predictions are in")));
+  EXPECT_THAT(mesh.Story(), Contains(HasSubstr("predictions are in")));
 }
 
-TEST(FileWeightsDesk, AsksForPatienceUntilItKnowsHowMuchThereWillBe) {
+TEST(FileWeightsStore, AsksForPatienceUntilItKnowsHowMuchThereWillBe) {
   const TempFolder folder;
-  FileWeightsDesk desk(folder.path());
+  FileWeightsStore weights_store(folder.path());
   const Fence fence = {JobId{1}, 1, 1};
   const auto write = [&] {
     absl::Status written;
-    desk.Write({fence, "a", 0, "abcdefgh"},
-               [&](absl::Status status) { written = std::move(status); });
+    weights_store.Write({fence, "a", 0, "abcdefgh"}, [&](absl::Status status) {
+      written = std::move(status);
+    });
     absl::Notification synced;
-    desk.Sync(fence, [&](const absl::Status&) { synced.Notify(); });
+    weights_store.Sync(fence, [&](const absl::Status&) { synced.Notify(); });
     synced.WaitForNotification();
     return written;
   };
-  desk.Open(fence, SafetensorsLayout(), [](const absl::Status& status) {
-    EXPECT_TRUE(status.ok()) << status;
-  });
+  weights_store.Open(
+      fence, SafetensorsLayout(),
+      [](const absl::Status& status) { EXPECT_TRUE(status.ok()) << status; });
   EXPECT_TRUE(absl::IsUnavailable(write()));
 
-  desk.Open(
+  weights_store.Open(
       fence, LayOut({{.name = "a", .shape = {2}}}, {}).value(),
       [](const absl::Status& status) { EXPECT_TRUE(status.ok()) << status; });
   EXPECT_TRUE(write().ok());
@@ -159,7 +150,7 @@ class SharedStage : public ::testing::Test {
  protected:
   // `done` micro-batches of 4 samples, half of the labels right.
   void Send(StreamId stream, RunPhase phase, int64_t done, int64_t total = 0) {
-    Heartbeat heartbeat = Report(mesh_, job_, phase, done, false);
+    Heartbeat heartbeat = Report(mesh_, phase, done, false);
     heartbeat.run->total_samples = total;
     heartbeat.run->flow->labels = 4 * done;
     heartbeat.run->flow->correct = 2 * done;
@@ -176,7 +167,7 @@ class SharedStage : public ::testing::Test {
 
 TEST_F(SharedStage, IsOrderedWithItsRoute) {
   ASSERT_TRUE(mesh_.submit_error().ok()) << mesh_.submit_error();
-  const std::vector<StagePlacement> stages = mesh_.Job(job_).stages;
+  const std::vector<StagePlacement> stages = mesh_.Order(a_).run->stages;
   ASSERT_THAT(stages, SizeIs(3));
   EXPECT_EQ(stages[1].stage, 1);
   EXPECT_EQ(stages[2].stage, 1);
@@ -187,34 +178,34 @@ TEST_F(SharedStage, IsOrderedWithItsRoute) {
   ASSERT_TRUE(order.has_value());
   ASSERT_THAT(order->routes, SizeIs(2));
   EXPECT_THAT(order->routes[1].turns(), ElementsAre(1, 0, 1, 1));
-  EXPECT_THAT(mesh_.Story(job_), Contains(HasSubstr("2 stages on a, b, c")));
+  EXPECT_THAT(mesh_.Story(), Contains(HasSubstr("2 stages on a, b, c")));
 }
 
 TEST_F(SharedStage, CountsAndJudgesWhatAllItsReplicasDid) {
   Send(a_, RunPhase::kRunning, 10, 40);
   Send(b_, RunPhase::kRunning, 1);
   Send(c_, RunPhase::kRunning, 4);
-  EXPECT_EQ(mesh_.Job(job_).record.step, 5);
+  EXPECT_EQ(mesh_.Record().job.step(), 5);
 
   Send(a_, RunPhase::kDone, 10, 40);
   Send(b_, RunPhase::kDone, 3);
-  EXPECT_EQ(mesh_.State(job_), JobState::kRunning);
-  EXPECT_THAT(mesh_.Story(job_), Not(Contains(HasSubstr("saving"))));
+  EXPECT_EQ(mesh_.State(), JobState::kRunning);
+  EXPECT_THAT(mesh_.Story(), Not(Contains(HasSubstr("saving"))));
   Send(c_, RunPhase::kDone, 7);
-  EXPECT_EQ(mesh_.Job(job_).record.step, 10);
+  EXPECT_EQ(mesh_.Record().job.step(), 10);
   EXPECT_THAT(
-      mesh_.Story(job_),
+      mesh_.Story(),
       Contains(HasSubstr("accuracy 0.5000, loss 2.0000 over 40 samples")));
-  mesh_.Saved(job_, SavedWeights{"/state/p.safetensors", "abc", 10});
-  EXPECT_EQ(mesh_.State(job_), JobState::kSucceeded);
+  mesh_.Saved(kSaved);
+  EXPECT_EQ(mesh_.State(), JobState::kSucceeded);
 }
 
 TEST_F(SharedStage, EndsWithoutAReplicaThatGetsNothing) {
   Send(a_, RunPhase::kDone, 1, 4);  // one micro-batch, which is "c"'s
   Send(b_, RunPhase::kRunning, 0);
-  EXPECT_THAT(mesh_.Story(job_), Not(Contains(HasSubstr("saving"))));
+  EXPECT_THAT(mesh_.Story(), Not(Contains(HasSubstr("saving"))));
   Send(c_, RunPhase::kDone, 1);
-  EXPECT_THAT(mesh_.Story(job_), Contains(HasSubstr("saving")));
+  EXPECT_THAT(mesh_.Story(), Contains(HasSubstr("saving")));
 }
 
 }  // namespace

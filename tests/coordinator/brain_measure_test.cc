@@ -2,7 +2,7 @@
 #include <string>
 
 #include "coordinator/brain.h"
-#include "coordinator/drift.h"
+#include "coordinator/job_text.h"
 #include "coordinator/metrics.h"
 #include "coordinator/rpc/convert.h"
 #include "gmock/gmock.h"
@@ -17,51 +17,37 @@ using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 // Layer i of the spec's model takes (i + 1) ms forward and as much backward.
-DeviceProfile ProfileOf(const JobSpec& spec, const std::string& device) {
-  const auto model =
-      DescribeModel(spec.model, spec.data.shape, spec.data.classes);
-  DeviceProfile profile;
-  profile.key = {ModelKey(spec.model, spec.data.shape, spec.data.classes),
-                 spec.train.micro_batch, "f32", spec.threads, device};
-  for (const Layer& layer : model->layers) {
-    LayerMeasurement measured;
-    measured.name = layer.name;
-    const double ms = 1e-3 * static_cast<double>(profile.layers.size() + 1);
-    measured.forward = {ms, 0, ms};
-    measured.backward = {ms, 0, ms};
-    profile.layers.push_back(measured);
+DeviceProfile GrowingProfileOf(const JobSpec& spec, const std::string& device) {
+  DeviceProfile profile = ProfileOf(spec, device, 0);
+  double ms = 0;
+  for (LayerMeasurement& layer : profile.layers) {
+    ms += 1e-3;
+    layer.forward = layer.backward = {ms, 0, ms};
   }
   return profile;
 }
 
-Heartbeat Answer(int64_t id, const DeviceProfile& profile) {
+Heartbeat Answer(int64_t id) {
   Heartbeat heartbeat;
   heartbeat.measurement.emplace();
   heartbeat.measurement->id = id;
-  heartbeat.measurement->profile = profile;
   return heartbeat;
+}
+// Says that `device` has measured what that worker was last told to.
+void AnswerFor(Mesh& mesh, StreamId stream, const JobSpec& spec,
+               const std::string& device) {
+  Heartbeat heartbeat = Answer(mesh.Order(stream).measure->id);
+  heartbeat.measurement->profile = GrowingProfileOf(spec, device);
+  ASSERT_TRUE(mesh.Send(stream, heartbeat).ok());
 }
 
 // Has `worker` measure `spec` and answers for it.
 void Measure(Mesh& mesh, StreamId stream, const JobSpec& spec,
              const std::string& worker) {
-  ASSERT_TRUE(mesh.Profile({spec, {worker}, false}).ok());
+  ASSERT_TRUE(mesh.Profile(spec, {worker}, false).ok());
   const auto order = mesh.Order(stream).measure;
   ASSERT_TRUE(order.has_value() && order->layers.has_value());
-  ASSERT_TRUE(
-      mesh.Send(stream, Answer(order->id, ProfileOf(spec, worker))).ok());
-}
-
-TEST(BrainMeasure, ProbesTheLinkBetweenTwoWorkersThatJoin) {
-  Mesh mesh;
-  mesh.Attach("a", 1);
-
-  const StreamId b = mesh.Attach("b", 1);
-
-  const auto order = mesh.Order(b).measure;
-  ASSERT_TRUE(order.has_value() && order->link.has_value());
-  EXPECT_EQ(order->link->name, "a");
-  EXPECT_EQ(order->link->address, "a:7401");
+  AnswerFor(mesh, stream, spec, worker);
 }
 
 TEST(BrainMeasure, KeepsWhatWasMeasuredAcrossARestart) {
@@ -71,44 +57,25 @@ TEST(BrainMeasure, KeepsWhatWasMeasuredAcrossARestart) {
 
   Mesh after(before.stored());
 
-  EXPECT_THAT(after.Measured("").profiles, SizeIs(1));
+  EXPECT_THAT(after.Measured("").profiles(), SizeIs(1));
   EXPECT_FALSE(before.Order(a).measure.has_value());
 }
 
 TEST(BrainMeasure, TakesNoWorkersWordForAnother) {
   Mesh mesh;
   const StreamId a = mesh.Attach("a", 1);
-  ASSERT_TRUE(mesh.Profile({SpecOf(1), {"a"}, false}).ok());
+  ASSERT_TRUE(mesh.Profile(SpecOf(1), {"a"}, false).ok());
 
-  ASSERT_TRUE(
-      mesh.Send(a, Answer(mesh.Order(a).measure->id, ProfileOf(SpecOf(1), "b")))
-          .ok());
+  AnswerFor(mesh, a, SpecOf(1), "b");
 
-  EXPECT_THAT(mesh.Measured("").profiles, SizeIs(0));
-}
-
-TEST(BrainMeasure, TakesNoWorkersWordForALinkThatItWasNotToMeasure) {
-  Mesh mesh;
-  mesh.Attach("a", 1);
-  const StreamId b = mesh.Attach("b", 1);
-  Heartbeat probed;
-  probed.measurement.emplace();
-  probed.measurement->id = mesh.Order(b).measure->id;
-  probed.measurement->links = {{"b", "a", 1e9, 1e-5, 0},
-                               {"b", "c", 1e9, 1e-5, 0}};
-
-  ASSERT_TRUE(mesh.Send(b, probed).ok());
-
-  const StoredMeasurements measured = mesh.Measured("");
-  ASSERT_THAT(measured.links, SizeIs(1));
-  EXPECT_EQ(measured.links.begin()->second.to, "a");
+  EXPECT_THAT(mesh.Measured("").profiles(), SizeIs(0));
 }
 
 TEST(BrainMeasure, NamesTheWorkersThereAreWhenOneIsNot) {
   Mesh mesh;
   mesh.Attach("a", 1);
 
-  const auto ticket = mesh.Profile({SpecOf(1), {"nobody"}, false});
+  const auto ticket = mesh.Profile(SpecOf(1), {"nobody"}, false);
 
   EXPECT_TRUE(absl::IsNotFound(ticket.status()));
   EXPECT_THAT(std::string(ticket.status().message()),
@@ -127,47 +94,41 @@ TEST(BrainMeasure, HasOneWorkerLookIntoAScriptThatNobodyKnows) {
   const StreamId a = mesh.Attach("a", 1);
   const StreamId b = mesh.Attach("b", 1);
   // Their link comes first.
-  Heartbeat probed;
-  probed.measurement.emplace();
-  probed.measurement->id = mesh.Order(b).measure->id;
+  Heartbeat probed = Answer(mesh.Order(b).measure->id);
   ASSERT_TRUE(mesh.Send(b, probed).ok());
 
-  const auto ticket = mesh.Profile({ScriptSpec(), {}, /*links=*/true});
+  const auto ticket = mesh.Profile(ScriptSpec(), {}, /*links=*/true);
 
   ASSERT_TRUE(ticket.ok()) << ticket.status();
-  EXPECT_THAT(ticket->workers, ElementsAre("a"));
+  EXPECT_THAT(ticket->workers(), ElementsAre("a"));
   const auto order = mesh.Order(a).measure;
   ASSERT_TRUE(order.has_value() && order->layers.has_value());
   EXPECT_EQ(order->layers->model.file, "/net.pt");
   const auto other = mesh.Order(b).measure;
   EXPECT_FALSE(other.has_value() && other->layers.has_value());
 
-  Heartbeat found;
-  found.measurement.emplace();
-  found.measurement->id = order->id;
+  Heartbeat found = Answer(order->id);
   found.measurement->script.emplace();
   found.measurement->script->sha256 = "abc";
   ASSERT_TRUE(mesh.Send(a, found).ok());
 
-  const auto view = mesh.brain().ViewProfile(ticket->id, mesh.Now().now);
+  const auto view = mesh.brain().ViewProfile(ticket->id(), mesh.Now().now);
   ASSERT_TRUE(view.ok()) << view.status();
-  ASSERT_TRUE(view->script.has_value());
-  EXPECT_EQ(view->script->sha256, "abc");
-  EXPECT_TRUE(view->waiting.empty());
-  EXPECT_THAT(mesh.Measured("").profiles, SizeIs(0));
+  EXPECT_EQ(view->script().sha256(), "abc");
+  EXPECT_TRUE(view->waiting().empty());
+  EXPECT_THAT(mesh.Measured("").profiles(), SizeIs(0));
 }
 
 TEST(BrainMeasure, ShowsWhoMeasuresForAPerson) {
   Mesh mesh;
   mesh.Attach("a", 1);
-  ASSERT_TRUE(mesh.Profile({SpecOf(1), {"a"}, false}).ok());
+  ASSERT_TRUE(mesh.Profile(SpecOf(1), {"a"}, false).ok());
 
-  const auto views = mesh.brain().ViewWorkers(mesh.Now().now);
+  const auto views = mesh.ViewWorkers();
 
   ASSERT_THAT(views, SizeIs(1));
-  EXPECT_TRUE(views[0].measuring);
-  EXPECT_EQ(WorkerStateName(views[0]), "measuring");
-  EXPECT_EQ(ToProto(views[0]).state(), v1::WORKER_STATE_MEASURING);
+  EXPECT_EQ(views[0].state(), v1::WORKER_STATE_MEASURING);
+  EXPECT_EQ(WorkerStateName(views[0].state()), "measuring");
 }
 
 TEST(BrainMeasure, TakesNoJobOfAScriptThatNobodyKnows) {
@@ -183,23 +144,21 @@ TEST(BrainMeasure, TakesNoJobOfAScriptThatNobodyKnows) {
 TEST(BrainMeasure, NeedsAWorker) {
   Mesh mesh;
 
-  EXPECT_TRUE(absl::IsFailedPrecondition(
-      mesh.Profile({SpecOf(1), {}, false}).status()));
+  EXPECT_TRUE(
+      absl::IsFailedPrecondition(mesh.Profile(SpecOf(1), {}, false).status()));
 }
 
 TEST(BrainMeasure, LetsAJobWaitForAProfileAndSaysSo) {
   Mesh mesh;
   const StreamId a = mesh.Attach("a", 1);
-  ASSERT_TRUE(mesh.Profile({SpecOf(1), {"a"}, false}).ok());
+  ASSERT_TRUE(mesh.Profile(SpecOf(1), {"a"}, false).ok());
 
-  const JobId job = mesh.Submit(SpecOf(1));
+  mesh.Submit(SpecOf(1));
 
-  EXPECT_EQ(mesh.State(job), JobState::kQueued);
-  EXPECT_THAT(mesh.Why(job), HasSubstr("a profile that is being taken"));
-  ASSERT_TRUE(
-      mesh.Send(a, Answer(mesh.Order(a).measure->id, ProfileOf(SpecOf(1), "a")))
-          .ok());
-  EXPECT_EQ(mesh.State(job), JobState::kRunning);
+  EXPECT_EQ(mesh.State(), JobState::kQueued);
+  EXPECT_THAT(mesh.Why(), HasSubstr("a profile that is being taken"));
+  AnswerFor(mesh, a, SpecOf(1), "a");
+  EXPECT_EQ(mesh.State(), JobState::kRunning);
 }
 
 TEST(BrainMeasure, AJobDoesNotWaitForTheMeshsOwnProbes) {
@@ -208,9 +167,9 @@ TEST(BrainMeasure, AJobDoesNotWaitForTheMeshsOwnProbes) {
   const StreamId b = mesh.Attach("b", 1);
   ASSERT_TRUE(mesh.Order(b).measure.has_value());
 
-  const JobId job = mesh.Submit(SpecOf(2));
+  mesh.Submit(SpecOf(2));
 
-  EXPECT_EQ(mesh.State(job), JobState::kRunning);
+  EXPECT_EQ(mesh.State(), JobState::kRunning);
   EXPECT_FALSE(mesh.Order(b).measure.has_value());
   EXPECT_TRUE(mesh.Order(b).run.has_value());
 }
@@ -219,9 +178,7 @@ TEST(BrainMeasure, CutsByWhatWasMeasured) {
   Mesh mesh;
   const StreamId a = mesh.Attach("a", 1);
   const StreamId b = mesh.Attach("b", 1);
-  Heartbeat probed;
-  probed.measurement.emplace();
-  probed.measurement->id = mesh.Order(b).measure->id;
+  Heartbeat probed = Answer(mesh.Order(b).measure->id);
   probed.measurement->links = {{"a", "b", 1e9, 1e-5, 0},
                                {"b", "a", 1e9, 1e-5, 0}};
   ASSERT_TRUE(mesh.Send(b, probed).ok());
@@ -230,14 +187,14 @@ TEST(BrainMeasure, CutsByWhatWasMeasured) {
   Measure(mesh, a, spec, "a");
   Measure(mesh, b, spec, "b");
 
-  const JobId job = mesh.Submit(spec);
+  mesh.Submit(spec);
 
   // 1 + 2 + 3 | 4 + ..: whatever the layers, not half of them each.
-  const std::vector<StagePlacement> stages = mesh.Job(job).stages;
+  const std::vector<StageOfPlan> stages = mesh.Record().stages;
   ASSERT_THAT(stages, SizeIs(2));
   EXPECT_GT(stages[0].layers.last - stages[0].layers.first,
             stages[1].layers.last - stages[1].layers.first);
-  EXPECT_TRUE(mesh.Job(job).record.estimate.has_value());
+  EXPECT_TRUE(mesh.Record().job.has_estimate());
 }
 
 TEST(BrainMeasure, PutsPredictedAndMeasuredSideBySide) {
@@ -245,58 +202,52 @@ TEST(BrainMeasure, PutsPredictedAndMeasuredSideBySide) {
   const StreamId a = mesh.Attach("a", 1);
   const JobSpec spec = SpecOf(1);
   Measure(mesh, a, spec, "a");
-  const JobId job = mesh.Submit(spec);
-  Heartbeat heartbeat;
-  heartbeat.run = RunReport{
-      mesh.Job(job).record.fence(), RunPhase::kRunning, 3, 60, 0, {}, {}};
+  mesh.Submit(spec);
+  Heartbeat heartbeat = mesh.Beat(RunPhase::kRunning, 3);
   heartbeat.run->stage_times = {{0, 0.5, 10}};
   heartbeat.run->step_seconds = 3;
   heartbeat.run->timed_steps = 2;
 
   ASSERT_TRUE(mesh.Send(a, heartbeat).ok());
 
-  const JobRecord record = mesh.Job(job).record;
-  const std::vector<StageDrift> drift = DriftOf(record);
+  const JobRecord record = mesh.Record();
+  const std::vector<v1::StageDrift> drift = DriftOf(record);
   ASSERT_THAT(drift, SizeIs(1));
-  EXPECT_GT(drift[0].predicted_seconds, 0.002);
-  EXPECT_DOUBLE_EQ(drift[0].measured_seconds, 0.05);
-  EXPECT_GT(drift[0].layer_seconds, 0);
-  EXPECT_LE(drift[0].layer_seconds, drift[0].predicted_seconds);
+  EXPECT_GT(drift[0].predicted_seconds(), 0.002);
+  EXPECT_DOUBLE_EQ(drift[0].measured_seconds(), 0.05);
+  EXPECT_GT(drift[0].layer_seconds(), 0);
+  EXPECT_LE(drift[0].layer_seconds(), drift[0].predicted_seconds());
   EXPECT_DOUBLE_EQ(MeasuredStepSeconds(record), 1.5);
 }
 
-TEST(BrainMeasure, IgnoresTimesOfStagesThatThereAreNot) {
-  Mesh mesh;
-  const StreamId a = mesh.Attach("a", 1);
-  const JobId job = mesh.Submit(SpecOf(1));
-  Heartbeat heartbeat;
-  heartbeat.run = RunReport{
-      mesh.Job(job).record.fence(), RunPhase::kRunning, 3, 60, 0, {}, {}};
+using BrainMeasuresAJob = MeshWithAJob;
+
+TEST_F(BrainMeasuresAJob, IgnoresTimesOfStagesThatThereAreNot) {
+  Heartbeat heartbeat = Beat(RunPhase::kRunning, 3);
   heartbeat.run->stage_times = {{-1, 1, 1}, {1 << 30, 1, 1}};
 
-  ASSERT_TRUE(mesh.Send(a, heartbeat).ok());
+  ASSERT_TRUE(Send(a_, heartbeat).ok());
 
-  EXPECT_EQ(DriftOf(mesh.Job(job).record)[0].measured_seconds, 0);
+  EXPECT_EQ(DriftOf(Record())[0].measured_seconds(), 0);
 }
 
 TEST(BrainMeasure, KeepsTheMemoryOfEveryWorkerBesideWhatWasPlanned) {
   Mesh mesh;
   const StreamId a = mesh.Attach("a", 1);
   mesh.Attach("b", 2);
-  const JobId job = mesh.Submit(SpecOf(2));
-  Heartbeat heartbeat;
-  heartbeat.run = RunReport{
-      mesh.Job(job).record.fence(), RunPhase::kRunning, 3, 60, 0, {}, {}};
+  mesh.Submit(SpecOf(2));
+  Heartbeat heartbeat = mesh.Beat(RunPhase::kRunning, 3);
   heartbeat.run->peak_memory_bytes = 12345;
 
   ASSERT_TRUE(mesh.Send(a, heartbeat).ok());
 
-  const std::vector<JobWorker> workers = mesh.Job(job).record.workers;
+  const v1::Job view = mesh.Job();
+  const auto& workers = view.workers();
   ASSERT_THAT(workers, SizeIs(2));
-  EXPECT_EQ(workers[0].peak_memory_bytes, 12345);
-  EXPECT_EQ(workers[1].peak_memory_bytes, 0);
-  EXPECT_GT(workers[0].predicted_memory_bytes, 0);
-  EXPECT_GT(workers[1].predicted_memory_bytes, 0);
+  EXPECT_EQ(workers[0].peak_memory_bytes(), 12345);
+  EXPECT_EQ(workers[1].peak_memory_bytes(), 0);
+  EXPECT_GT(workers[0].predicted_memory_bytes(), 0);
+  EXPECT_GT(workers[1].predicted_memory_bytes(), 0);
 }
 
 }  // namespace

@@ -22,254 +22,214 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-const SavedWeights kSaved = {"/state/jobs/1/weights.safetensors", "abc", 10};
-
 // --- samples that cannot be read ---------------------------------------------
 
-TEST(UnreadableSamples, HaveOneEventAndAreInTheEndOfTheJob) {
-  Mesh mesh;
-  const StreamId a = mesh.Attach("a", 1);
-  const JobId job = mesh.Submit(SpecOf(1));
+using UnreadableSamples = MeshWithAJob;
+
+TEST_F(UnreadableSamples, HaveOneEventAndAreInTheEndOfTheJob) {
   const auto report = [&](int64_t unreadable) {
-    Heartbeat heartbeat;
-    heartbeat.run = RunReport{
-        mesh.Job(job).record.fence(), RunPhase::kRunning, 3, 60, 0, {}, {}};
+    Heartbeat heartbeat = Beat(RunPhase::kRunning, 3);
     heartbeat.run->unreadable_samples = unreadable;
-    EXPECT_TRUE(mesh.Send(a, heartbeat).ok());
+    EXPECT_TRUE(Send(a_, heartbeat).ok());
   };
   report(0);
-  EXPECT_THAT(mesh.Events(job), Not(Contains("unreadable")));
+  EXPECT_THAT(Events(), Not(Contains("unreadable")));
   report(1);
   report(3);
 
-  EXPECT_THAT(mesh.Story(job),
+  EXPECT_THAT(Story(),
               Contains(AllOf(HasSubstr("unreadable: worker a cannot read"),
                              HasSubstr("'paceline job logs 1'")))
                   .Times(1));
-  EXPECT_EQ(UnreadableText(mesh.Job(job).record),
+  EXPECT_EQ(UnreadableText(Record()),
             "a could not read 3 samples, which were left out");
 }
 
 // --- skipped steps ----------------------------------------------------------
 
-TEST(SkippedSteps, HaveOneEventWhenTheyBeginAndOneWhenTheyEnd) {
-  Mesh mesh;
-  const StreamId a = mesh.Attach("a", 1);
-  const JobId job = mesh.Submit(SpecOf(1));
-  mesh.ReportSteps(a, job, RunPhase::kRunning, 1, 4, false);
+using SkippedSteps = MeshWithAJob;
 
-  mesh.ReportSteps(a, job, RunPhase::kRunning, 5, 6, true);
-  mesh.ReportSteps(a, job, RunPhase::kRunning, 7, 7, true);
-  mesh.ReportSteps(a, job, RunPhase::kRunning, 8, 9, false);
+TEST_F(SkippedSteps, HaveOneEventWhenTheyBeginAndOneWhenTheyEnd) {
+  ReportSteps(RunPhase::kRunning, 1, 4, false);
+
+  ReportSteps(RunPhase::kRunning, 5, 6, true);
+  ReportSteps(RunPhase::kRunning, 6, 7, true);  // one of them comes again
+  ReportSteps(RunPhase::kRunning, 8, 9, false);
 
   EXPECT_THAT(
-      mesh.Story(job),
+      Story(),
       AllOf(Contains("skipping: steps are skipped from step 5 on: gradient not "
                      "finite")
                 .Times(1),
-            Contains(
-                "applying: steps apply again from step 8 on, after 3 that were "
-                "skipped")
+            Contains("applying: steps apply again from step 8 on, after 3 that "
+                     "were skipped")
                 .Times(1)));
-  EXPECT_EQ(mesh.Job(job).record.skipped_steps, 3);
+  EXPECT_EQ(Record().job.skipped_steps(), 3);
 }
 
-TEST(SkippedSteps, CountOnceWhenTheirRecordsComeTwice) {
-  Mesh mesh;
-  const StreamId a = mesh.Attach("a", 1);
-  const JobId job = mesh.Submit(SpecOf(1));
-  mesh.ReportSteps(a, job, RunPhase::kRunning, 1, 3, true);
+TEST_F(SkippedSteps, AreKnownToARestartedCoordinator) {
+  ReportSteps(RunPhase::kRunning, 1, 3, true);
 
-  mesh.ReportSteps(a, job, RunPhase::kRunning, 1, 4, true);
-
-  EXPECT_EQ(mesh.Job(job).record.skipped_steps, 4);
-  EXPECT_THAT(mesh.Events(job), Contains("skipping").Times(1));
-}
-
-TEST(SkippedSteps, AreKnownToARestartedCoordinator) {
-  Mesh before;
-  const StreamId old = before.Attach("a", 1);
-  const JobId job = before.Submit(SpecOf(1));
-  before.ReportSteps(old, job, RunPhase::kRunning, 1, 3, true);
-
-  Mesh after(before.stored(), 100000);
+  Mesh after(stored(), 100000);
   const StreamId a = after.Attach("a", 1);
-  after.ReportSteps(a, job, RunPhase::kRunning, 2, 5, true);
-  after.ReportSteps(a, job, RunPhase::kRunning, 6, 6, false);
+  after.ReportSteps(a, RunPhase::kRunning, 2, 5, true);
+  after.ReportSteps(a, RunPhase::kRunning, 6, 6, false);
 
-  EXPECT_EQ(after.Job(job).record.skipped_steps, 5);
-  EXPECT_THAT(after.Events(job), ElementsAre("applying"));
+  EXPECT_EQ(after.Record().job.skipped_steps(), 5);
+  EXPECT_THAT(after.Events(), ElementsAre("applying"));
 }
 
-TEST(SkippedSteps, AreInTheEndOfAJobThatSucceeded) {
-  Mesh mesh;
-  const StreamId a = mesh.Attach("a", 1);
-  const JobId job = mesh.Submit(SpecOf(1));
-  mesh.ReportSteps(a, job, RunPhase::kRunning, 1, 2, true);
-  mesh.ReportSteps(a, job, RunPhase::kDone, 3, 60, false);
+TEST_F(SkippedSteps, AreInTheEndOfAJobThatSucceeded) {
+  ReportSteps(RunPhase::kRunning, 1, 30, true);
+  ReportSteps(RunPhase::kDone, 31, 60, false);
+  ASSERT_EQ(Job().phase(), "saving") << "they are not more than half";
 
-  mesh.Saved(job, kSaved);
+  Saved(kSaved);
 
-  EXPECT_EQ(mesh.State(job), JobState::kSucceeded);
-  EXPECT_EQ(mesh.Why(job), "2 of 60 steps were skipped");
-  EXPECT_THAT(mesh.Story(job).back(),
-              AllOf(HasSubstr("succeeded: weights are in "),
-                    HasSubstr("2 of 60 steps were skipped")));
+  EXPECT_EQ(State(), JobState::kSucceeded);
+  EXPECT_EQ(Why(), "30 of 60 steps were skipped");
+  EXPECT_THAT(Story().back(), AllOf(HasSubstr("succeeded: weights are in "),
+                                    HasSubstr("30 of 60 steps were skipped")));
 }
 
-TEST(SkippedSteps, AreInTheWhyOfAJobThatWasStopped) {
-  Mesh mesh;
-  const StreamId a = mesh.Attach("a", 1);
-  const JobId job = mesh.Submit(SpecOf(1));
-  mesh.ReportSteps(a, job, RunPhase::kRunning, 1, 4, true);
+TEST_F(SkippedSteps, AreInTheWhyOfAJobThatWasStopped) {
+  ReportSteps(RunPhase::kRunning, 1, 4, true);
 
-  ASSERT_TRUE(mesh.brain().OnStop(job, mesh.Now()).ok());
+  ASSERT_TRUE(Stop().ok());
 
-  EXPECT_EQ(mesh.Why(job),
+  EXPECT_EQ(Why(),
             "stopped on request at step 4 of 60; 4 of 4 steps were skipped");
 }
 
-TEST(SkippedSteps, FailAJobWhenThereWasNoOther) {
-  Mesh mesh;
-  const StreamId a = mesh.Attach("a", 1);
-  const JobId job = mesh.Submit(SpecOf(1));
+TEST_F(SkippedSteps, FailAJobWhenThereWasNoOther) {
+  ReportSteps(RunPhase::kDone, 1, 60, true);
 
-  mesh.ReportSteps(a, job, RunPhase::kDone, 1, 60, true);
-
-  EXPECT_EQ(mesh.State(job), JobState::kFailed);
-  EXPECT_THAT(mesh.Why(job), AllOf(HasSubstr("nothing was learnt"),
-                                   HasSubstr("60 of 60 steps were skipped")));
-  EXPECT_EQ(mesh.weights().back().kind, Actions::Weights::Kind::kForget);
+  EXPECT_EQ(State(), JobState::kFailed);
+  EXPECT_THAT(Why(), AllOf(HasSubstr("nothing was learnt"),
+                           HasSubstr("60 of 60 steps were skipped")));
+  EXPECT_EQ(weights().back().kind, Actions::Weights::Kind::kForget);
 }
 
-TEST(SkippedSteps, FailAJobWhenTheyAreMoreThanHalfAndSayWhatToChange) {
+TEST(SkippedStepsOfAMesh, FailAJobWhenTheyAreMoreThanHalfAndSayWhatToChange) {
   Mesh mesh;
   const StreamId a = mesh.Attach("a", 1);
   JobSpec spec = SpecOf(1);
   spec.precision = "bf16";
-  const JobId job = mesh.Submit(spec);
-  mesh.ReportSteps(a, job, RunPhase::kRunning, 1, 31, true);
+  mesh.Submit(spec);
+  mesh.ReportSteps(a, RunPhase::kRunning, 1, 31, true);
 
-  mesh.ReportSteps(a, job, RunPhase::kDone, 32, 60, false);
+  mesh.ReportSteps(a, RunPhase::kDone, 32, 60, false);
 
-  EXPECT_EQ(mesh.State(job), JobState::kFailed);
+  EXPECT_EQ(mesh.State(), JobState::kFailed);
   EXPECT_THAT(
-      mesh.Why(job),
+      mesh.Why(),
       AllOf(HasSubstr("31 of 60 steps were skipped"), HasSubstr("not finite"),
             HasSubstr("learning_rate"), HasSubstr("train.clip_norm"),
             HasSubstr("precision=fp32"), Not(HasSubstr("submit it again"))));
 }
 
-TEST(SkippedSteps, DoNotFailAJobWhenTheyAreHalf) {
-  Mesh mesh;
-  const StreamId a = mesh.Attach("a", 1);
-  const JobId job = mesh.Submit(SpecOf(1));
-  mesh.ReportSteps(a, job, RunPhase::kRunning, 1, 30, true);
-
-  mesh.ReportSteps(a, job, RunPhase::kDone, 31, 60, false);
-
-  EXPECT_EQ(mesh.Job(job).phase, "saving");
-}
-
 // Without a step gate a stage skips updates of its own: how many batches had
 // one says little.
-TEST(SkippedSteps, AreTheUpdatesOfTheWorstStageWhereEveryMicroBatchIsOne) {
+TEST(SkippedUpdates, OfTheWorstStageCountWhereEveryMicroBatchIsOne) {
   for (const auto& [skipped, state] :
        {std::pair(47, JobState::kRunning), std::pair(49, JobState::kFailed)}) {
     Mesh mesh;
     const StreamId a = mesh.Attach("a", 1);
     JobSpec spec = SpecOf(1);
     spec.pipeline.schedule = "pipedream";
-    const JobId job = mesh.Submit(spec);
-    mesh.ReportSteps(a, job, RunPhase::kRunning, 1, 60, true);
-    Heartbeat done;
-    done.run = RunReport{.fence = mesh.Job(job).record.fence(),
-                         .phase = RunPhase::kDone,
-                         .step = 60,
-                         .steps = 60};
+    mesh.Submit(spec);
+    mesh.ReportSteps(a, RunPhase::kRunning, 1, 60, true);
+    Heartbeat done = mesh.Beat(RunPhase::kDone, 60);
     done.run->stage_times = {
         {.stage = 0, .updates = 96, .skipped_updates = skipped}};
 
     EXPECT_TRUE(mesh.Send(a, done).ok());
 
-    EXPECT_EQ(mesh.State(job), state) << skipped;
-    EXPECT_EQ(SkippedText(mesh.Job(job).record),
+    EXPECT_EQ(mesh.State(), state) << skipped;
+    EXPECT_EQ(SkippedText(mesh.Record()),
               absl::StrCat(skipped, " of 96 updates of a stage were skipped"));
   }
 }
 
-TEST(SkippedSteps, ThatComeAndGoWithoutEndFillNoDisk) {
-  Mesh mesh;
-  const StreamId a = mesh.Attach("a", 1);
-  const JobId job = mesh.Submit(SpecOf(1));
-
+TEST_F(SkippedSteps, ThatComeAndGoWithoutEndFillNoDisk) {
   for (int64_t step = 1; step <= 1000; ++step) {
-    mesh.ReportSteps(a, job, RunPhase::kRunning, step, step, step % 2 == 0);
+    ReportSteps(RunPhase::kRunning, step, step, step % 2 == 0);
   }
 
-  EXPECT_EQ(mesh.Job(job).record.skipped_steps, 500);
-  EXPECT_THAT(mesh.Events(job), Contains("skipping").Times(100));
-  EXPECT_THAT(mesh.Story(job), Contains(HasSubstr("only counted")).Times(1));
+  EXPECT_EQ(Record().job.skipped_steps(), 500);
+  EXPECT_THAT(Events(), Contains("skipping").Times(100));
+  EXPECT_THAT(Story(), Contains(HasSubstr("only counted")).Times(1));
+}
+
+TEST(Advice, OfSkippedStepsSpeaksOfWhatCanHaveSkippedThem) {
+  JobRecord job;
+  job.job.set_step(30);
+  job.job.set_skipped_steps(30);
+  EXPECT_THAT(WhyMostlySkipped(job), HasSubstr("no gradient was finite"));
+  EXPECT_THAT(AdviceAfterSkips(job.spec), Not(HasSubstr("aggregation")));
+
+  job.spec.aggregation.mode = "rolling";
+  EXPECT_THAT(WhyMostlySkipped(job),
+              AllOf(HasSubstr("no round had enough parts that could be used"),
+                    HasSubstr("what the rule made of them was not finite")));
+  EXPECT_THAT(AdviceAfterSkips(job.spec),
+              AllOf(HasSubstr("another aggregation.rule"),
+                    HasSubstr("lower train.learning_rate.base"),
+                    Not(HasSubstr("faults"))));
+
+  job.spec.faults.emplace_back();
+  job.job.set_skipped_steps(20);
+  EXPECT_THAT(WhyMostlySkipped(job),
+              HasSubstr("most rounds did not have enough parts"));
+  EXPECT_THAT(AdviceAfterSkips(job.spec),
+              HasSubstr("leave its `faults` out, or take another "));
 }
 
 // --- workers that prepare ---------------------------------------------------
 
-TEST(Preparing, ForLongIsSaidOfTheJobAndOfThoseThatWaitForIt) {
-  Mesh mesh;
-  const StreamId a = mesh.Attach("a", 1);
-  const JobId first = mesh.Submit(SpecOf(1));
-  const JobId second = mesh.Submit(SpecOf(1));
-  const JobId third = mesh.Submit(SpecOf(1));
-  mesh.Report(a, first, RunPhase::kPreparing);
+using Preparing = MeshWithAJob;
 
-  mesh.Pass(29950, {a});
-  EXPECT_EQ(mesh.Why(first), "");
-  EXPECT_THAT(mesh.Why(second), Not(HasSubstr("preparing")));
+TEST_F(Preparing, ForLongIsSaidOfTheJobAndOfThoseThatWaitForIt) {
+  const JobId second = Submit(SpecOf(1));
+  const JobId third = Submit(SpecOf(1));
+  Report(RunPhase::kPreparing);
 
-  mesh.Pass(50, {a});
-  EXPECT_EQ(mesh.Why(first),
-            "worker a has been preparing for 30 s (reading data?)");
-  EXPECT_THAT(mesh.Why(second),
+  Pass(29950, {a_});
+  EXPECT_EQ(Why(), "");
+  EXPECT_THAT(Why(second), Not(HasSubstr("preparing")));
+
+  Pass(50, {a_});
+  EXPECT_EQ(Why(), "worker a has been preparing for 30 s (reading data?)");
+  EXPECT_THAT(Why(second),
               AllOf(HasSubstr("waits for job 1"),
                     HasSubstr("job 1: worker a has been preparing for 30 s")));
-  EXPECT_THAT(mesh.Why(third), HasSubstr("preparing for 30 s"));
-  mesh.Pass(59000, {a});
-  EXPECT_THAT(mesh.Why(first), HasSubstr("preparing for 60 s"));
+  EXPECT_THAT(Why(third), HasSubstr("preparing for 30 s"));
+  Pass(59000, {a_});
+  EXPECT_THAT(Why(), HasSubstr("preparing for 60 s"));
+
+  Report(RunPhase::kRunning);
+  Pass(50, {a_});
+  EXPECT_EQ(Why(), "");
 }
 
-TEST(Preparing, IsOverWhenTheWorkerTrains) {
-  Mesh mesh;
-  const StreamId a = mesh.Attach("a", 1);
-  const JobId job = mesh.Submit(SpecOf(1));
-  mesh.Report(a, job, RunPhase::kPreparing);
-  mesh.Pass(40000, {a});
-  ASSERT_NE(mesh.Why(job), "");
+TEST_F(Preparing, BeginsAnewWithANewProcess) {
+  Report(RunPhase::kPreparing);
+  Pass(20000, {a_});
 
-  mesh.Report(a, job, RunPhase::kRunning);
-  mesh.Pass(50, {a});
+  const StreamId again = Attach("a", 2);
+  Report(again, job_, RunPhase::kPreparing);
+  Pass(29000, {again});
 
-  EXPECT_EQ(mesh.Why(job), "");
+  EXPECT_EQ(Why(), "");
 }
 
-TEST(Preparing, BeginsAnewWithANewProcess) {
-  Mesh mesh;
-  const StreamId a = mesh.Attach("a", 1);
-  const JobId job = mesh.Submit(SpecOf(1));
-  mesh.Report(a, job, RunPhase::kPreparing);
-  mesh.Pass(20000, {a});
-
-  const StreamId again = mesh.Attach("a", 2);
-  mesh.Report(again, job, RunPhase::kPreparing);
-  mesh.Pass(29000, {again});
-
-  EXPECT_EQ(mesh.Why(job), "");
-}
-
-TEST(Preparing, NamesTheLongestFirst) {
+TEST(PreparingText, NamesTheLongestFirst) {
   JobRecord job;
-  job.workers = {{WorkerId{1}, "a", RunPhase::kPreparing, {}},
-                 {WorkerId{2}, "b", RunPhase::kPreparing, {}},
-                 {WorkerId{3}, "c", RunPhase::kPreparing, {}}};
+  for (const char* const name : {"a", "b", "c"}) {
+    v1::JobWorker& worker = *job.job.add_workers();
+    worker.set_id(job.job.workers_size());
+    worker.set_name(name);
+  }
   const auto at = [](int s) { return Instant{absl::Seconds(s)}; };
 
   EXPECT_EQ(
@@ -290,204 +250,151 @@ JobSpec Threads(int threads, int stages = 1) {
   return spec;
 }
 
-TEST(ThreadsOfAJob, AboveTheCoresAreWarnedOf) {
-  Mesh mesh;
-  mesh.Attach("a", 1);  // 4 cores
+// A worker that does not say how many cores it has is not judged.
+TEST(ThreadsOfAJob, AreWarnedOfAboveTheCoresAndTakenUpToFourTimesAsMany) {
+  const struct {
+    int cores, threads;
+    bool warned;
+  } kCases[] = {{4, 4, false}, {4, 5, true}, {4, 16, true}, {0, 64, false}};
+  for (const auto& one : kCases) {
+    Mesh mesh;
+    mesh.Attach("a", 1, [&](auto& worker) { worker.set_cores(one.cores); });
 
-  const JobId job = mesh.Submit(Threads(5));
+    mesh.Submit(Threads(one.threads));
 
-  EXPECT_EQ(mesh.State(job), JobState::kRunning);
-  EXPECT_THAT(mesh.notes(),
-              Contains(HasSubstr("5 compute threads share the 4 cores of "
-                                 "worker a")));
-  EXPECT_THAT(mesh.Story(job), Contains(HasSubstr("warning: 5 compute")));
-}
-
-TEST(ThreadsOfAJob, UpToTheCoresAreNoMatter) {
-  Mesh mesh;
-  mesh.Attach("a", 1);
-
-  const JobId job = mesh.Submit(Threads(4));
-
-  EXPECT_THAT(mesh.Events(job), Not(Contains("warning")));
+    EXPECT_EQ(mesh.State(), JobState::kRunning) << one.threads;
+    EXPECT_THAT(mesh.Events(), Contains("warning").Times(one.warned ? 1 : 0));
+    const std::string text =
+        absl::StrCat(one.threads, " compute threads share the 4 cores of ");
+    EXPECT_THAT(mesh.notes(),
+                Contains(HasSubstr(text)).Times(one.warned ? 1 : 0));
+  }
 }
 
 TEST(ThreadsOfAJob, AboveFourTimesTheCoresAreRefusedWithBothNumbers) {
   Mesh mesh;
-  mesh.Attach("a", 1);
+  mesh.Attach("a", 1);  // 4 cores
 
   mesh.Submit(Threads(17));
 
-  EXPECT_EQ(mesh.submit_error().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(absl::IsFailedPrecondition(mesh.submit_error()));
   EXPECT_THAT(
       std::string(mesh.submit_error().message()),
       AllOf(HasSubstr("threads is 17"), HasSubstr("worker a has 4 cores")));
   EXPECT_TRUE(mesh.brain().ViewJobs(0).empty());
 }
 
-TEST(ThreadsOfAJob, OfFourTimesTheCoresAreTaken) {
-  Mesh mesh;
-  mesh.Attach("a", 1);
-
-  EXPECT_EQ(mesh.State(mesh.Submit(Threads(16))), JobState::kRunning);
-}
-
 TEST(ThreadsOfAJob, AreNotGivenToAWorkerWithTooFewCores) {
   Mesh mesh;
-  Registration small = WorkerNamed("a", 1);
-  small.cores = 1;
-  mesh.Attach(small);
+  mesh.Attach("a", 1, [](auto& worker) { worker.set_cores(1); });
   mesh.Attach("b", 2);
 
-  const JobId job = mesh.Submit(Threads(8, 2));
+  mesh.Submit(Threads(8, 2));
 
-  ASSERT_EQ(mesh.Job(job).record.workers.size(), 1u);
-  EXPECT_EQ(mesh.Job(job).record.workers[0].name, "b");
+  ASSERT_EQ(mesh.Job().workers_size(), 1);
+  EXPECT_EQ(mesh.Job().workers(0).name(), "b");
   EXPECT_THAT(mesh.notes(),
               Contains(HasSubstr("worker a gets no stage: it has 1 core")));
 }
 
-TEST(ThreadsOfAJob, AreNotJudgedByAWorkerThatDoesNotSayItsCores) {
-  Mesh mesh;
-  Registration quiet = WorkerNamed("a", 1);
-  quiet.cores = 0;
-  mesh.Attach(quiet);
-
-  const JobId job = mesh.Submit(Threads(64));
-
-  EXPECT_EQ(mesh.State(job), JobState::kRunning);
-  EXPECT_THAT(mesh.Events(job), Not(Contains("warning")));
-}
-
 // --- the store --------------------------------------------------------------
 
-TEST(FullDisk, IsSaidOfEveryJobThatHasNotEndedAndTakenBack) {
-  Mesh mesh;
-  const StreamId a = mesh.Attach("a", 1);
-  const JobId running = mesh.Submit(SpecOf(1));
-  const JobId queued = mesh.Submit(SpecOf(1));
+class FullDisk : public MeshWithAJob {
+ protected:
+  void FailStore() {
+    brain().OnStoreFailed(absl::ResourceExhaustedError("disk is full"), Now());
+  }
+  // A heartbeat that the store cannot take.
+  Actions ActionsAfterFailure(const Heartbeat& heartbeat) {
+    EXPECT_TRUE(brain().OnReport(a_, ReportOf(heartbeat), Now()).ok());
+    FailStore();
+    return brain().TakeActions();
+  }
+};
 
-  mesh.brain().OnStoreFailed(absl::ResourceExhaustedError("disk is full"),
-                             mesh.Now());
-  EXPECT_EQ(mesh.Why(running),
-            "the coordinator cannot store its state: disk is full");
-  EXPECT_THAT(mesh.Why(queued),
+TEST_F(FullDisk, IsSaidOfEveryJobThatHasNotEndedAndTakenBack) {
+  const JobId queued = Submit(SpecOf(1));
+
+  for (int i = 0; i < 20; ++i) FailStore();  // is one event
+  EXPECT_EQ(Why(), "the coordinator cannot store its state: disk is full");
+  EXPECT_THAT(Why(queued),
               AllOf(HasSubstr("waits for job 1"), HasSubstr("disk is full")));
-  ASSERT_EQ(mesh.brain().PendingEvents(running).size(), 1u);
-  EXPECT_EQ(mesh.brain().PendingEvents(running)[0].kind, "store");
+  ASSERT_EQ(brain().PendingEvents(job_).size(), 1u);
+  EXPECT_EQ(brain().PendingEvents(job_)[0].kind(), "store");
 
-  mesh.brain().OnStoreWorks(mesh.Now());
-  mesh.Pass(50, {a});
-  EXPECT_EQ(mesh.Why(running), "");
-  EXPECT_THAT(mesh.Why(queued), Not(HasSubstr("disk is full")));
-  EXPECT_THAT(mesh.Events(running), Contains("store").Times(2));
-}
-
-TEST(FullDisk, IsOneEventHoweverOftenItIsTriedAgain) {
-  Mesh mesh;
-  mesh.Attach("a", 1);
-  const JobId job = mesh.Submit(SpecOf(1));
-  const absl::Status full = absl::ResourceExhaustedError("disk is full");
-
-  for (int i = 0; i < 20; ++i) mesh.brain().OnStoreFailed(full, mesh.Now());
-
-  EXPECT_EQ(mesh.brain().PendingEvents(job).size(), 1u);
+  brain().OnStoreWorks(Now());
+  Pass(50, {a_});
+  EXPECT_EQ(Why(), "");
+  EXPECT_THAT(Why(queued), Not(HasSubstr("disk is full")));
+  EXPECT_THAT(Events(), Contains("store").Times(2));
 }
 
 // The worker does not send them again on the same stream: later
 // acknowledgements cover them.
-TEST(FullDisk, KeepsRecordsForTheNextTryAndTakesAcknowledgementsBack) {
-  Mesh mesh;
-  const StreamId a = mesh.Attach("a", 1);
-  const JobId job = mesh.Submit(SpecOf(1));
-  Heartbeat heartbeat;
-  heartbeat.sequence = 7;
-  heartbeat.run =
-      RunReport{Fence{job, 1, 1}, RunPhase::kRunning, 1, 60, 0, {}, {}};
+TEST_F(FullDisk, KeepsRecordsForTheNextTryAndTakesAcknowledgementsBack) {
+  Heartbeat heartbeat = Beat(RunPhase::kRunning, 1);
   heartbeat.steps = {{1, 2.0, 64, 0, 0, false, 1000}};
   heartbeat.logs = {{0, 1, "info", "", "hello"}};
-  ASSERT_TRUE(mesh.brain().OnHeartbeat(a, heartbeat, mesh.Now()).ok());
 
-  mesh.brain().OnStoreFailed(absl::InternalError("I/O error"), mesh.Now());
-  const Actions actions = mesh.brain().TakeActions();
+  const Actions actions = ActionsAfterFailure(heartbeat);
 
   EXPECT_THAT(actions.acks, IsEmpty());
-  EXPECT_EQ(actions.writes.records.at(job).steps.size(), 1u);
-  EXPECT_EQ(actions.writes.records.at(job).logs.size(), 1u);
+  EXPECT_EQ(actions.writes.records.at(job_).steps.size(), 1u);
+  EXPECT_EQ(actions.writes.records.at(job_).logs.size(), 1u);
 }
 
-TEST(FullDisk, KeepsABoundedNumberOfRecords) {
-  Mesh mesh;
-  const StreamId a = mesh.Attach("a", 1);
-  const JobId job = mesh.Submit(SpecOf(1));
-  Heartbeat heartbeat;
-  heartbeat.run =
-      RunReport{Fence{job, 1, 1}, RunPhase::kRunning, 1, 60, 0, {}, {}};
+TEST_F(FullDisk, KeepsABoundedNumberOfRecords) {
+  Heartbeat heartbeat = Beat(RunPhase::kRunning, 1);
   for (int64_t step = 1; step <= 100'500; ++step) {
     heartbeat.steps.push_back({step, 2.0, 64, 0, 0, false, 1000});
   }
-  ASSERT_TRUE(mesh.brain().OnHeartbeat(a, heartbeat, mesh.Now()).ok());
 
-  mesh.brain().OnStoreFailed(absl::InternalError("I/O error"), mesh.Now());
-  const Actions actions = mesh.brain().TakeActions();
+  const Actions actions = ActionsAfterFailure(heartbeat);
 
-  const auto& steps = actions.writes.records.at(job).steps;
+  const auto& steps = actions.writes.records.at(job_).steps;
   EXPECT_EQ(steps.size(), 100'000u);
-  EXPECT_EQ(steps.back().step, 100'500);
+  EXPECT_EQ(steps.back().step(), 100'500);
 }
 
 // --- processes that execute themselves anew ---------------------------------
 
-TEST(AnnouncedRestart, IsNoLossWithinTheLease) {
-  Mesh mesh;
-  const StreamId a = mesh.Attach("a", 1);
-  const JobId job = mesh.Submit(SpecOf(1));
-  mesh.Report(a, job, RunPhase::kPreparing);
-  Heartbeat goodbye;
-  goodbye.sequence = 9;
-  goodbye.restarting = true;
-  ASSERT_TRUE(mesh.Send(a, goodbye).ok());
-  mesh.Break(a);
+using AnnouncedRestart = MeshWithAJob;
 
-  mesh.Pass(2950);
-  const StreamId again = mesh.Attach("a", 2);
+TEST_F(AnnouncedRestart, IsNoLossWithinTheLease) {
+  Report(RunPhase::kPreparing);
+  Leave(a_, /*restarting=*/true);
+  Break(a_);
 
-  EXPECT_THAT(mesh.Events(job), Not(Contains("lost")));
-  EXPECT_EQ(mesh.Order(again).run->fence.job, job);
+  Pass(2950);
+  const StreamId again = Attach("a", 2);
+
+  EXPECT_THAT(Events(), Not(Contains("lost")));
+  EXPECT_EQ(Order(again).run->fence.job, job_);
 }
 
-TEST(AnnouncedRestart, ThatNeverComesBackIsALoss) {
-  Mesh mesh;
-  const StreamId a = mesh.Attach("a", 1);
-  const JobId job = mesh.Submit(SpecOf(1));
-  Heartbeat goodbye;
-  goodbye.restarting = true;
-  ASSERT_TRUE(mesh.Send(a, goodbye).ok());
-  mesh.Break(a);
+TEST_F(AnnouncedRestart, ThatNeverComesBackIsALoss) {
+  Leave(a_, /*restarting=*/true);
+  Break(a_);
 
-  mesh.Pass(3000);
+  Pass(3000);
 
-  EXPECT_THAT(mesh.Story(job),
-              Contains(HasSubstr("lost: worker a is lost: it was to execute "
-                                 "itself anew")));
+  EXPECT_THAT(Story(), Contains(HasSubstr("lost: worker a is lost: it was to "
+                                          "execute itself anew")));
 }
 
-TEST(LogLines, CarryTheProcessTheyAreOf) {
-  Mesh mesh;
-  const StreamId a = mesh.Attach("a", 77);
-  const JobId job = mesh.Submit(SpecOf(1));
-  Heartbeat heartbeat;
-  heartbeat.run =
-      RunReport{Fence{job, 1, 1}, RunPhase::kRunning, 1, 60, 0, {}, {}};
+using LogLines = MeshWithAJob;
+
+TEST_F(LogLines, CarryTheProcessTheyAreOf) {
+  Heartbeat heartbeat = Beat(RunPhase::kRunning, 1);
   heartbeat.logs = {{0, 1, "info", "forged", "hello", 4, {}}};
-  ASSERT_TRUE(mesh.brain().OnHeartbeat(a, heartbeat, mesh.Now()).ok());
+  ASSERT_TRUE(brain().OnReport(a_, ReportOf(heartbeat), Now()).ok());
 
-  const Actions actions = mesh.brain().TakeActions();
+  const Actions actions = brain().TakeActions();
 
-  const LogRecord& line = actions.writes.records.at(job).logs.at(0);
-  EXPECT_EQ(line.source, "a");
-  EXPECT_EQ(line.incarnation.value, 77u);
-  EXPECT_EQ(line.origin_sequence, 4);
+  const auto& [process, line] = actions.writes.records.at(job_).logs.at(0);
+  EXPECT_EQ(line.source(), "a");
+  EXPECT_EQ(process.value, 1u);
+  EXPECT_EQ(line.sequence(), 4);
 }
 
 }  // namespace

@@ -1,16 +1,20 @@
-// What the coordinator does with events whatever order they come in, and
-// however many wait.
+// What the coordinator does with events whatever order they come in, however
+// many wait, and however long it stood still.
 #include "coordinator/coordinator.h"
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "coordinator/metrics.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/memory_store.h"
 #include "tests/coordinator/mesh.h"
@@ -19,18 +23,45 @@
 namespace paceline {
 namespace {
 
+// Used on the coordinator's thread, as the store is; read from any.
 class FakeStream final : public WorkerStream {
  public:
-  void SendOrder(const StandingOrder& /*order*/) override {}
+  explicit FakeStream(MemoryStore& store) : store_(store) {}
+
+  void SendOrder(const StandingOrder& order) override {
+    if (!order.run.has_value() || !order.run->group.has_value()) return;
+    const View& view = order.run->group->view;
+    const StoredState stored = *store_.Load();
+    const auto kept = stored.views.find(order.run->fence.job);
+    const absl::MutexLock lock(&mutex_);
+    newest_ = view;
+    early_ = early_ || kept == stored.views.end() || kept->second.view != view;
+  }
   void SendAck(int64_t /*sequence*/) override {}
   void End(const absl::Status& /*status*/) override {}
   bool ended() const override { return ended_; }
 
+  std::optional<View> newest_view() const {
+    const absl::MutexLock lock(&mutex_);
+    return newest_;
+  }
+  // A view was told before it was stored.
+  bool early() const {
+    const absl::MutexLock lock(&mutex_);
+    return early_;
+  }
+
   bool ended_ = false;
+
+ private:
+  MemoryStore& store_;
+  mutable absl::Mutex mutex_;
+  std::optional<View> newest_ ABSL_GUARDED_BY(mutex_);
+  bool early_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 // Takes whatever it is given; the test gives the answer to Save().
-class FakeDesk final : public WeightsDesk {
+class FakeWeightsStore final : public WeightsStore {
  public:
   using Saved = std::function<void(absl::StatusOr<SavedWeights>)>;
 
@@ -68,22 +99,27 @@ class FakeDesk final : public WeightsDesk {
   Saved saved_;
 };
 
-class CoordinatorTest : public testing::Test {
- protected:
-  CoordinatorTest()
+// A coordinator whose clock and worker streams are the test's.
+class TestCoordinator {
+ public:
+  explicit TestCoordinator(StoredState stored = {})
       : metrics_(registry_, "test"),
-        coordinator_(BrainPolicy{}, StoredState{}, store_, desk_, clock_,
-                     metrics_) {}
+        coordinator_(BrainPolicy{}, std::move(stored), store_, weights_store_,
+                     clock_, metrics_) {}
 
-  absl::Status Attach(StreamId id, std::shared_ptr<WorkerStream> stream) {
+  std::shared_ptr<FakeStream> NewStream() {
+    return std::make_shared<FakeStream>(store_);
+  }
+  absl::Status Attach(StreamId id, std::shared_ptr<WorkerStream> stream,
+                      const std::string& name = "a") {
     absl::Status status;
-    absl::Notification done;
-    coordinator_.Attach(id, std::move(stream), WorkerNamed("a", 1),
-                        [&](const absl::StatusOr<WelcomeInfo>& welcome) {
-                          status = welcome.status();
-                          done.Notify();
-                        });
-    done.WaitForNotification();
+    Await([&](auto done) {
+      coordinator_.Attach(id, std::move(stream), WorkerNamed(name, 1),
+                          [&status, done](const auto& welcome) {
+                            status = welcome.status();
+                            done();
+                          });
+    });
     return status;
   }
 
@@ -92,75 +128,104 @@ class CoordinatorTest : public testing::Test {
     heartbeat.sequence = ++sequence_;
     heartbeat.run =
         RunReport{.fence = fence, .phase = phase, .step = 60, .steps = 60};
-    coordinator_.OnHeartbeat(
-        id, std::move(heartbeat),
+    coordinator_.OnReport(
+        id, ReportOf(heartbeat),
         [](const absl::Status& status) { EXPECT_TRUE(status.ok()) << status; });
   }
 
-  JobRecord Submit() {
-    JobRecord job;
-    absl::Notification done;
-    coordinator_.Submit({SpecOf(1), ""}, /*dry_run=*/false,
-                        [&](const absl::StatusOr<Submission>& submission) {
-                          EXPECT_TRUE(submission.ok()) << submission.status();
-                          job = submission->job;
-                          done.Notify();
-                        });
-    done.WaitForNotification();
-    return GetJob(job.id);
+  v1::Job Submit(const JobSpec& spec) {
+    int64_t job = 0;
+    Await([&](auto done) {
+      coordinator_.Submit(SubmissionOf(spec), [&job, done](const auto& taken) {
+        EXPECT_TRUE(taken.ok()) << taken.status();
+        job = taken->id();
+        done();
+      });
+    });
+    return GetJob(job);
   }
 
-  JobRecord GetJob(JobId id) {
-    JobRecord job;
-    absl::Notification done;
-    coordinator_.GetJob(id, 0, 0, [&](const absl::StatusOr<JobDetails>& view) {
-      EXPECT_TRUE(view.ok()) << view.status();
-      job = view->view.record;
-      done.Notify();
+  v1::Job GetJob(int64_t id) {
+    v1::GetJobRequest request;
+    request.set_id(id);
+    v1::Job job;
+    Await([&](auto done) {
+      coordinator_.GetJob(request, [&job, done](const auto& view) {
+        EXPECT_TRUE(view.ok()) << view.status();
+        job = *view;
+        done();
+      });
     });
-    done.WaitForNotification();
     return job;
   }
 
-  std::vector<WorkerView> Workers() {
-    std::vector<WorkerView> views;
-    absl::Notification done;
-    coordinator_.ListWorkers([&](const auto& workers) {
-      views = *workers;
-      done.Notify();
+  v1::ListWorkersResponse Workers() {
+    v1::ListWorkersResponse views;
+    Await([&](auto done) {
+      coordinator_.ListWorkers([&views, done](const auto& workers) {
+        views = *workers;
+        done();
+      });
     });
-    done.WaitForNotification();
     return views;
+  }
+
+  // Until all that the tick led to is done: the first answer may come before
+  // its batch has ended, the second cannot.
+  void TickAfter(absl::Duration time) {
+    clock_.Advance(time);
+    coordinator_.Tick();
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_TRUE(coordinator_.Answers(absl::Minutes(1)));
+    }
+  }
+
+  std::string Metrics() { return registry_.Text(); }
+  Coordinator* operator->() { return &coordinator_; }
+  FakeClock& clock() { return clock_; }
+  MemoryStore& store() { return store_; }
+  FakeWeightsStore& weights_store() { return weights_store_; }
+
+ private:
+  // Calls `ask` with what its answer has to call.
+  template <typename Ask>
+  static void Await(const Ask& ask) {
+    absl::Notification answered;
+    ask([&answered] { answered.Notify(); });
+    answered.WaitForNotification();
   }
 
   FakeClock clock_;
   MemoryStore store_;
-  FakeDesk desk_;
+  FakeWeightsStore weights_store_;
   MetricsRegistry registry_;
   CoordinatorMetrics metrics_;
   int64_t sequence_ = 0;
   Coordinator coordinator_;
 };
 
-// Issue 22, defect 7: a job whose answer was dropped stayed "saving" for ever.
-TEST_F(CoordinatorTest, TakesTheDesksAnswerWhenClientsHaveFilledItsQueue) {
-  const StreamId stream = coordinator_.NextStream();
-  ASSERT_TRUE(Attach(stream, std::make_shared<FakeStream>()).ok());
-  const JobRecord job = Submit();
-  Report(stream, job.fence(), RunPhase::kRunning);
-  Report(stream, job.fence(), RunPhase::kDone);
-  const FakeDesk::Saved& saved = desk_.AwaitSave();
+// A job whose answer was dropped stayed "saving" for ever.
+TEST(Coordinator, TakesTheWeightsStoresAnswerWhenClientsHaveFilledItsQueue) {
+  TestCoordinator coordinator;
+  const StreamId stream = coordinator->NextStream();
+  ASSERT_TRUE(coordinator.Attach(stream, coordinator.NewStream()).ok());
+  const v1::Job job = coordinator.Submit(SpecOf(1));
+  const Fence fence = {JobId{job.id()}, job.attempt(), job.plan_version()};
+  coordinator.Report(stream, fence, RunPhase::kRunning);
+  coordinator.Report(stream, fence, RunPhase::kDone);
+  const FakeWeightsStore::Saved& saved =
+      coordinator.weights_store().AwaitSave();
   absl::Notification blocked, go_on, answered;
-  coordinator_.ListWorkers([&](const auto&) {
+  coordinator->ListWorkers([&](const auto&) {
     blocked.Notify();
     go_on.WaitForNotification();
   });
   blocked.WaitForNotification();
-  coordinator_.ListWorkers([&](const auto&) { answered.Notify(); });
+  coordinator->ListWorkers([&](const auto&) { answered.Notify(); });
   // Called at once where it is refused, else when the loop goes on.
   std::atomic<bool> full = false;
   while (!full) {
-    coordinator_.ListWorkers([&full](const auto& workers) {
+    coordinator->ListWorkers([&full](const auto& workers) {
       if (absl::IsUnavailable(workers.status())) full = true;
     });
   }
@@ -169,35 +234,154 @@ TEST_F(CoordinatorTest, TakesTheDesksAnswerWhenClientsHaveFilledItsQueue) {
   go_on.Notify();
 
   answered.WaitForNotification();
-  EXPECT_EQ(GetJob(job.id).state, JobState::kSucceeded);
+  EXPECT_EQ(coordinator.GetJob(job.id()).state(), v1::JOB_STATE_SUCCEEDED);
 }
 
-// Issue 22, defect 8: it was live until its lease, since nobody would say again
-// that its stream had broken.
-TEST_F(CoordinatorTest, DoesNotAttachAStreamThatHasEnded) {
-  const StreamId id = coordinator_.NextStream();
-  const auto stream = std::make_shared<FakeStream>();
+// It was live until its lease, since nobody would say again that its stream had
+// broken.
+TEST(Coordinator, DoesNotAttachAStreamThatHasEnded) {
+  TestCoordinator coordinator;
+  const StreamId id = coordinator->NextStream();
+  const auto stream = coordinator.NewStream();
   stream->ended_ = true;
-  coordinator_.OnBroken(id);
+  coordinator->OnBroken(id);
 
-  EXPECT_EQ(Attach(id, stream).code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(absl::IsCancelled(coordinator.Attach(id, stream)));
 
-  EXPECT_EQ(Workers().size(), 0u);
+  EXPECT_EQ(coordinator.Workers().workers_size(), 0);
 }
 
 // It came by a slower thread than the worker's next stream.
-TEST_F(CoordinatorTest, DoesNotReplaceALiveStreamByOneThatHasEnded) {
-  const StreamId old_id = coordinator_.NextStream();
-  const StreamId new_id = coordinator_.NextStream();
-  const auto old_stream = std::make_shared<FakeStream>();
+TEST(Coordinator, DoesNotReplaceALiveStreamByOneThatHasEnded) {
+  TestCoordinator coordinator;
+  const StreamId old_id = coordinator->NextStream();
+  const StreamId new_id = coordinator->NextStream();
+  const auto old_stream = coordinator.NewStream();
   old_stream->ended_ = true;
-  coordinator_.OnBroken(old_id);
-  ASSERT_TRUE(Attach(new_id, std::make_shared<FakeStream>()).ok());
+  coordinator->OnBroken(old_id);
+  ASSERT_TRUE(coordinator.Attach(new_id, coordinator.NewStream()).ok());
 
-  Attach(old_id, old_stream).IgnoreError();
+  coordinator.Attach(old_id, old_stream).IgnoreError();
 
-  ASSERT_EQ(Workers().size(), 1u);
-  EXPECT_EQ(Workers()[0].member.stream, new_id);
+  coordinator->OnBroken(old_id);  // changes nothing
+  ASSERT_EQ(coordinator.Workers().workers_size(), 1);
+  EXPECT_EQ(coordinator.Workers().workers(0).state(), v1::WORKER_STATE_IDLE);
+}
+
+// A coordinator that comes later would decide another view of the same number.
+TEST(Coordinator, TellsNobodyOfAViewWhileTheDiskIsFull) {
+  TestCoordinator coordinator;
+  const auto stays = coordinator.NewStream();
+  const auto goes = coordinator.NewStream();
+  ASSERT_TRUE(coordinator.Attach(coordinator->NextStream(), stays).ok());
+  ASSERT_TRUE(coordinator.Attach(coordinator->NextStream(), goes, "b").ok());
+  coordinator.Submit(GroupSpec());
+  coordinator.TickAfter(absl::Milliseconds(10));
+  ASSERT_TRUE(stays->newest_view().has_value());
+  const View first = *stays->newest_view();
+  ASSERT_EQ(first.members.size(), 2u);
+
+  coordinator.store().FailWith(absl::ResourceExhaustedError("disk is full"));
+  coordinator->Drain("b", true, [](const auto& /*worker*/) {});
+  coordinator.TickAfter(absl::Milliseconds(50));
+  coordinator.TickAfter(absl::Milliseconds(50));
+  EXPECT_EQ(stays->newest_view(), first);
+
+  coordinator.store().FailWith(absl::OkStatus());
+  coordinator.TickAfter(absl::Milliseconds(50));
+  ASSERT_NE(stays->newest_view(), first) << "it was decided meanwhile";
+  EXPECT_EQ(stays->newest_view()->members.size(), 1u);
+  EXPECT_FALSE(stays->early() || goes->early());
+}
+
+StoredState EndedJobs(int64_t count) {
+  StoredState stored;
+  for (int64_t id = 1; id <= count; ++id) {
+    JobRecord& job = stored.jobs[JobId{id}];
+    job.job.set_id(id);
+    job.job.set_state(v1::JOB_STATE_SUCCEEDED);
+    job.spec = SpecOf(2);
+  }
+  stored.next_job = JobId{count + 1};
+  return stored;
+}
+
+// The shortest of many ticks that renew the metrics, so that whatever else the
+// machine does is in neither.  Walking over the jobs took 100 times as long.
+TEST(Coordinator, SpendsNoTimeOnJobsThatHaveEnded) {
+  TestCoordinator without;
+  TestCoordinator with(EndedJobs(20'000));
+  absl::Duration shortest_without = absl::InfiniteDuration();
+  absl::Duration shortest_with = absl::InfiniteDuration();
+  const auto time_a_tick = [](TestCoordinator& coordinator) {
+    const absl::Time begin = absl::Now();
+    coordinator.TickAfter(absl::Milliseconds(500));
+    return absl::Now() - begin;
+  };
+
+  for (int i = 0; i < 100; ++i) {
+    shortest_without = std::min(shortest_without, time_a_tick(without));
+    shortest_with = std::min(shortest_with, time_a_tick(with));
+  }
+
+  EXPECT_LT(shortest_with, 10 * shortest_without);
+  EXPECT_THAT(with.Metrics(),
+              testing::HasSubstr(
+                  "paceline_coordinator_jobs{state=\"succeeded\"} 20000"));
+}
+
+// One worker, which says nothing after its registration.  A coordinator that
+// was stopped, or whose machine or disk was, must not take its own silence for
+// that of its workers.
+class Standstill : public testing::Test {
+ protected:
+  Standstill() {
+    Attach();
+    coordinator_.TickAfter(absl::Milliseconds(50));
+  }
+
+  void Attach() {
+    stream_ = coordinator_->NextStream();
+    EXPECT_TRUE(coordinator_.Attach(stream_, coordinator_.NewStream()).ok());
+  }
+  void TickEightTimes(absl::Duration period) {
+    for (int i = 0; i < 8; ++i) coordinator_.TickAfter(period);
+  }
+  v1::WorkerState State() { return coordinator_.Workers().workers(0).state(); }
+
+  TestCoordinator coordinator_;
+  StreamId stream_;
+};
+
+TEST_F(Standstill, IsNobodysSilenceAndGivesNoMoreThanARestartDoes) {
+  coordinator_.TickAfter(absl::Minutes(5));
+  EXPECT_EQ(State(), v1::WORKER_STATE_IDLE);
+  TickEightTimes(absl::Milliseconds(400));
+  EXPECT_EQ(State(), v1::WORKER_STATE_SUSPECT);
+
+  coordinator_.TickAfter(absl::Milliseconds(400));
+
+  EXPECT_EQ(State(), v1::WORKER_STATE_LOST);
+}
+
+// The worker hung up meanwhile, and the coordinator hears of that before
+// anything else.
+TEST_F(Standstill, ThatBrokeAStreamGivesItsWorkerTheTimeToComeBack) {
+  coordinator_.clock().Advance(absl::Seconds(30));
+  coordinator_->OnBroken(stream_);
+  coordinator_.TickAfter(absl::ZeroDuration());
+  TickEightTimes(absl::Milliseconds(400));
+  EXPECT_EQ(State(), v1::WORKER_STATE_SUSPECT);
+
+  Attach();
+
+  EXPECT_EQ(State(), v1::WORKER_STATE_IDLE);
+}
+
+TEST_F(Standstill, OfEveryTickKeepsNobodyAlive) {
+  TickEightTimes(absl::Seconds(2));
+
+  EXPECT_EQ(State(), v1::WORKER_STATE_LOST);
 }
 
 }  // namespace

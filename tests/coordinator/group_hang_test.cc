@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "coordinator/group_desk.h"
+#include "coordinator/job_group.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -25,30 +25,28 @@ MemberId MemberOf(int worker) {
 // Three members; bound and lease are three seconds.
 class Group {
  public:
-  Group() : desk_(GroupOptions(), std::nullopt) {
+  Group() : group_(GroupOptions(), std::nullopt) {
     std::vector<GroupWorker> workers;
     for (int i = 1; i <= 3; ++i) workers.push_back({MemberOf(i), "w", "a:1"});
-    desk_.Begin(workers, {}, At(0));
-    desk_.TakeNews();
+    group_.Begin(workers, {}, At(0));
+    group_.TakeNews();
   }
 
   // A heartbeat, and the coordinator's look at all.
   void Say(int worker, double seconds, int64_t next, int64_t progress,
            RunPhase phase = RunPhase::kRunning) {
-    RunReport report;
-    report.phase = phase;
-    report.member.emplace();
-    report.member->view = desk_.view()->id;
-    report.member->next = next;
-    report.member->has_taken_part = next > 0;
-    desk_.OnReport(MemberOf(worker), report, progress, At(seconds));
-    desk_.OnTick(At(seconds));
+    MemberReport report;
+    report.view = group_.view()->id;
+    report.next = next;
+    report.has_taken_part = next > 0;
+    group_.OnReport(MemberOf(worker), phase, report, progress, At(seconds));
+    group_.OnTick(At(seconds));
   }
 
-  std::vector<GroupLeaver> Leavers() { return desk_.TakeNews().leavers; }
+  std::vector<GroupLeaver> Leavers() { return group_.TakeNews().leavers; }
 
  private:
-  GroupDesk desk_;
+  JobGroup group_;
 };
 
 TEST(GroupHang, WhoDoesNothingWhileOthersGoOnHangs) {

@@ -1,6 +1,7 @@
 // A mesh whose workers are members of a data-parallel job.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -8,22 +9,14 @@
 #include <utility>
 #include <vector>
 
-#include "coordinator/job_text.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/mesh.h"
 
 namespace paceline {
 
-// A small data-parallel job.
-inline JobSpec GroupSpec() {
-  JobSpec spec = SpecOf(1);
-  spec.aggregation.mode = "rolling";
-  return spec;
-}
-
 // Worker `name` has the incarnation that it attached with last; what it says of
 // itself is kept, and sent whole in every heartbeat.
-class GroupMesh {
+class GroupMesh : public Mesh {
  public:
   struct Worker {
     std::string name;
@@ -35,8 +28,7 @@ class GroupMesh {
     int64_t progress = 0;
   };
 
-  explicit GroupMesh(StoredState stored = {}, int64_t start_ms = 0)
-      : mesh_(std::move(stored), start_ms) {}
+  using Mesh::Mesh;
 
   // Attaches workers "w1", "w2", ... in this order, so that their ids are 1, 2.
   void AttachAll(int count) {
@@ -44,20 +36,14 @@ class GroupMesh {
       Attach("w" + std::to_string(i), 100 + i);
     }
   }
+  using Mesh::Attach;
   void Attach(const std::string& name, uint64_t incarnation) {
     Worker& worker = workers_[name];
     if (worker.incarnation != incarnation) worker = Worker();
     worker.name = name;
     worker.incarnation = incarnation;
-    worker.stream = mesh_.Attach(name, incarnation);
+    worker.stream = Attach(WorkerNamed(name, incarnation));
   }
-
-  JobId Submit(const JobSpec& spec) {
-    job_ = mesh_.Submit(spec);
-    EXPECT_TRUE(mesh_.submit_error().ok()) << mesh_.submit_error();
-    return job_;
-  }
-  void SetJob(JobId job) { job_ = job; }
 
   Worker& worker(const std::string& name) { return workers_.at(name); }
   MemberId Id(const std::string& name) {
@@ -66,10 +52,10 @@ class GroupMesh {
 
   // The newest order of that worker; nothing: it has no run.
   std::optional<RunOrder> Run(const std::string& name) {
-    return mesh_.Order(worker(name).stream).run;
+    return Order(worker(name).stream).run;
   }
   bool IsAskedToRenew(const std::string& name) {
-    return mesh_.Order(worker(name).stream).renew;
+    return Order(worker(name).stream).renew;
   }
   View ViewOf(const std::string& name) { return Run(name)->group->view; }
   // "w1 w2" of the view that `name` was told.
@@ -98,29 +84,33 @@ class GroupMesh {
     ++worker.progress;
     Say(name);
   }
-  void Say(const std::string& name) {
-    EXPECT_TRUE(mesh_.Send(worker(name).stream, Beat(name)).ok());
-  }
+  void Say(const std::string& name) { Send(name, Beat(name)); }
   Heartbeat Beat(const std::string& name) {
     Worker& worker = workers_.at(name);
-    Heartbeat heartbeat;
-    heartbeat.sequence = ++sequence_;
-    heartbeat.progress = worker.progress;
     const std::optional<RunOrder> run = Run(name);
-    if (!run.has_value()) return heartbeat;
+    if (!run.has_value()) {
+      Heartbeat idle;
+      idle.progress = worker.progress;
+      return idle;
+    }
     worker.report.view = run->group->view.id;
     worker.report.has_taken_part =
         worker.report.has_taken_part ||
         (worker.report.next > 0 && Contains(run->group->view, Id(name)));
-    heartbeat.run = RunReport{.fence = run->fence,
-                              .phase = worker.phase,
-                              .step = worker.report.next,
-                              .steps = 60,
-                              .member = worker.report};
+    Heartbeat heartbeat =
+        Mesh::Beat(worker.phase, worker.report.next, run->fence.job);
+    heartbeat.progress = worker.progress;
+    heartbeat.run->member = worker.report;
     return heartbeat;
   }
+  using Mesh::Send;
   void Send(const std::string& name, const Heartbeat& heartbeat) {
-    EXPECT_TRUE(mesh_.Send(worker(name).stream, heartbeat).ok());
+    EXPECT_TRUE(Send(worker(name).stream, heartbeat).ok());
+  }
+  // It has all of the state by now, and `next` steps applied.
+  void Level(const std::string& name, int64_t next) {
+    worker(name).report.level = true;
+    Say(name, next);
   }
 
   // All say that they have applied `next` steps.
@@ -150,8 +140,9 @@ class GroupMesh {
     Say(from);
   }
 
+  using Mesh::Break;
   void Break(const std::string& name) {
-    mesh_.Break(worker(name).stream);
+    Break(worker(name).stream);
     workers_.at(name).stream = StreamId{};
     workers_.at(name).silent = true;
   }
@@ -162,45 +153,15 @@ class GroupMesh {
       for (auto& [name, worker] : workers_) {
         if (worker.silent || !worker.stream.assigned()) continue;
         if (progress) ++worker.progress;
-        mesh_.Send(worker.stream, Beat(name)).IgnoreError();
+        Send(worker.stream, Beat(name)).IgnoreError();
       }
-      mesh_.Pass(50);
+      Mesh::Pass(50);
     }
   }
 
-  std::vector<std::string> Story() const { return mesh_.Story(job_); }
-  JobView Job() const { return mesh_.Job(job_); }
-  JobState State() const { return mesh_.State(job_); }
-  std::string Why() const { return mesh_.Why(job_); }
-  Mesh& mesh() { return mesh_; }
-  JobId job() const { return job_; }
-
  private:
-  Mesh mesh_;
-  JobId job_;
-  int64_t sequence_ = 0;
   std::map<std::string, Worker> workers_;
 };
-
-// All layers of the job's model measured on that worker, `seconds` each way.
-inline DeviceProfile ProfileOf(const JobSpec& spec, const std::string& worker,
-                               double seconds) {
-  DeviceProfile profile;
-  const ModelDescription model = *Describe(spec);
-  profile.key = {ModelKey(spec.model, spec.data.shape, spec.data.classes),
-                 spec.train.micro_batch, "f32", spec.threads, worker};
-  for (const Layer& layer : model.layers) {
-    LayerMeasurement measured;
-    measured.name = layer.name;
-    measured.forward.wall = measured.forward.cpu = seconds;
-    measured.backward.wall = measured.backward.cpu = seconds;
-    profile.layers.push_back(measured);
-  }
-  profile.cpu_capability = "avx512";
-  profile.runs = 3;
-  profile.cpu_share = 1;
-  return profile;
-}
 
 // w1, w2, ... train together and have applied three steps.
 inline GroupMesh Training(int workers, const JobSpec& spec = GroupSpec(),
@@ -211,6 +172,20 @@ inline GroupMesh Training(int workers, const JobSpec& spec = GroupSpec(),
   mesh.SayAll(0);
   mesh.SayAll(3);
   return mesh;
+}
+
+// Under a coordinator that comes after that of `before`.
+inline GroupMesh Later(const GroupMesh& before) {
+  return GroupMesh(before.stored(), before.ms());
+}
+
+// How many processes of its group are members, or listen.
+inline int MembersOf(const v1::Job& job, bool listen) {
+  return static_cast<int>(std::count_if(
+      job.workers().begin(), job.workers().end(),
+      [listen](const v1::JobWorker& worker) {
+        return worker.has_member() && worker.member().listens() == listen;
+      }));
 }
 
 }  // namespace paceline

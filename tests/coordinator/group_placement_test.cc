@@ -118,7 +118,7 @@ TEST_F(GroupPlacement, SaysOfItsWorkersWhichAreDrained) {
 
 TEST_F(GroupPlacement, NamesWorkersThatCannotHoldTheModel) {
   Add();
-  members_.back().registration.memory_bytes = 1000;
+  members_.back().registration.set_memory_bytes(1000);
   Add();
   spec_.aggregation.min_parts = 2;
 
@@ -133,7 +133,7 @@ TEST_F(GroupPlacement, LeavesOutWhoseMemoryIsTooSmallForSoManyMembers) {
   const int64_t alone = MemberBytes(spec_, *Describe(spec_), 1);
   Add();
   Add();
-  members_.back().registration.memory_bytes = alone;
+  members_.back().registration.set_memory_bytes(alone);
   Add();
 
   const PlacementVerdict verdict = Decide();
@@ -142,7 +142,7 @@ TEST_F(GroupPlacement, LeavesOutWhoseMemoryIsTooSmallForSoManyMembers) {
   ASSERT_EQ(verdict.plan->stages.size(), 2u);
   EXPECT_EQ(verdict.plan->stages[1].worker, WorkerId{3});
   spec_.aggregation.min_parts = 3;
-  members_.back().registration.memory_bytes = alone;
+  members_.back().registration.set_memory_bytes(alone);
   EXPECT_THAT(Decide().why,
               AllOf(HasSubstr("a round needs 3 members"), HasSubstr("w2")));
 }
@@ -153,10 +153,10 @@ TEST_F(GroupPlacement, JoinerNeedsTheMemoryForTheStateItFetches) {
   const Member& present = members_.front();
   Member& joiner = members_.back();
   const ModelDescription model = *Describe(spec_);
-  joiner.registration.memory_bytes = JoinerBytes(spec_, model, 2);
+  joiner.registration.set_memory_bytes(JoinerBytes(spec_, model, 2));
   EXPECT_TRUE(CheckRoom(spec_, model, {&present}, joiner).ok());
 
-  --joiner.registration.memory_bytes;
+  joiner.registration.set_memory_bytes(joiner.registration.memory_bytes() - 1);
   const absl::Status refused = CheckRoom(spec_, model, {&present}, joiner);
 
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
@@ -172,7 +172,7 @@ TEST_F(GroupPlacement, JoinerIsNotTakenInWhereAMemberCouldNotHoldItsPart) {
   const int64_t enough =
       MemberBytes(spec_, model, 2) + GroupStateBytes(spec_, model);
   const auto room = [&](int64_t bytes) {
-    members_.front().registration.memory_bytes = bytes;
+    members_.front().registration.set_memory_bytes(bytes);
     return CheckRoom(spec_, model, {&members_.front()}, members_.back());
   };
 
@@ -197,7 +197,7 @@ TEST_F(GroupPlacement, SharesFollowTheSpeedWhereAllAreMeasured) {
 
 TEST_F(GroupPlacement, JoinerNeedsTheCapabilityThatTheJobRunsAt) {
   Add();
-  members_.back().registration.cpu_capability = "avx2";
+  members_.back().registration.set_cpu_capability("avx2");
 
   const auto status =
       CheckJoiner(spec_, *Describe(spec_), "avx512", members_.back(), {});

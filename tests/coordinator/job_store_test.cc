@@ -1,6 +1,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <memory>
@@ -8,8 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "coordinator/store/file_system.h"
 #include "coordinator/store/sqlite_store.h"
-#include "coordinator/store/state_dir.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/mesh.h"
@@ -30,77 +31,112 @@ std::unique_ptr<SqliteStore> OpenSqlite(const std::string& path) {
 
 class JobStoreTest : public testing::Test {
  protected:
+  void Commit(const StoreBatch& batch) {
+    const absl::Status committed = store_->Commit(batch);
+    EXPECT_TRUE(committed.ok()) << committed;
+  }
+  // A batch that `fill` fills.
+  void Commit(const std::function<void(StoreBatch&)>& fill) {
+    StoreBatch batch;
+    fill(batch);
+    Commit(batch);
+  }
+  // Records of job 1.
+  void CommitRecords(const std::function<void(StoreBatch::Records&)>& fill) {
+    StoreBatch batch;
+    fill(batch.records[JobId{1}]);
+    Commit(batch);
+  }
+
   const std::unique_ptr<SqliteStore> store_ = OpenSqlite(":memory:");
 };
 
+v1::StepRecord StepOf(int64_t step, double loss, int64_t unix_ms = 5) {
+  v1::StepRecord record;
+  record.set_step(step);
+  record.set_loss(loss);
+  record.set_samples(4);
+  record.set_unix_ms(unix_ms);
+  return record;
+}
+
+v1::EvaluationRecord EvaluationOf(int64_t step) {
+  v1::EvaluationRecord record;
+  record.set_step(step);
+  return record;
+}
+
+v1::JobEvent EventOf(const std::string& kind) {
+  v1::JobEvent event;
+  event.set_kind(kind);
+  return event;
+}
+
+template <typename Records>
+std::vector<int64_t> StepsOf(const Records& records) {
+  std::vector<int64_t> steps;
+  for (const auto& record : records) steps.push_back(record.step());
+  return steps;
+}
+
+std::pair<Incarnation, v1::LogLine> LineOf(const std::string& text,
+                                           int64_t sequence = 0,
+                                           uint64_t incarnation = 0) {
+  v1::LogLine line;
+  line.set_text(text);
+  line.set_sequence(sequence);
+  return {Incarnation{incarnation}, line};
+}
+
 JobRecord FullRecord() {
-  JobRecord job;
-  job.id = JobId{3};
-  job.request_id = "r";
-  job.spec = SpecOf(2);
-  job.state = JobState::kRunning;
-  job.why = "because";
-  job.step = 4;
-  job.steps = 60;
-  job.evaluated_step = 2;
-  job.recorded_step = 4;
-  job.skipped_steps = 3;
-  job.skipping_since = 2;
-  job.attempt = 1;
-  job.plan_version = 2;
-  job.threads = 2;
-  job.cpu_capability = "avx2";
-  job.submitted_unix_ms = 10;
-  job.started_unix_ms = 11;
-  job.stages = {{{0, 2}, WorkerId{1}}, {{2, 5}, WorkerId{2}, 0.25}};
-  job.workers = {{WorkerId{1}, "a", RunPhase::kRunning, {}},
-                 {WorkerId{2}, "b", RunPhase::kNone, {}}};
-  job.workers[0].seconds.forward = 1.5;
-  job.workers[0].seconds.wall = 2.5;
-  job.workers[0].peak_memory_bytes = int64_t{5} << 40;
-  job.workers[0].predicted_memory_bytes = 4096;
-  job.workers[1].let_go = true;
-  return job;
+  JobRecord record;
+  record.spec = SpecOf(2);
+  record.stages = {{{0, 2}, WorkerId{1}}, {{2, 5}, WorkerId{2}, 0.25}};
+  v1::Job& job = record.job;
+  job.set_id(3);
+  job.set_request_id("r");
+  job.set_state(v1::JOB_STATE_RUNNING);
+  job.set_why("because");
+  job.set_evaluated_step(2);
+  job.set_attempt(1);
+  job.set_plan_version(2);
+  v1::JobWorker& worker = *job.add_workers();
+  worker.set_id(1);
+  worker.set_phase(v1::RunState::PHASE_RUNNING);
+  worker.mutable_seconds()->set_forward(1.5);
+  worker.mutable_flow()->set_loss(std::numeric_limits<double>::quiet_NaN());
+  worker.set_unreadable_samples(7);
+  job.add_stage_times()->set_seconds(3.5);
+  job.mutable_estimate()->add_layer_seconds(0.5);
+  job.set_total_samples(40);
+  return record;
 }
 
 TEST_F(JobStoreTest, GivesBackWorkersAndJobsWhole) {
-  StoreBatch batch;
-  batch.durable = true;
-  batch.workers[WorkerId{1}] = WorkerNamed("a", 0xffffffffffffffffu);
-  batch.jobs[JobId{3}] = FullRecord();
-  ASSERT_TRUE(store_->Commit(batch).ok());
+  const v1::Registration worker = WorkerNamed("a", 0xffffffffffffffffu);
+  Commit([&](auto& batch) {
+    batch.durable = true;
+    batch.workers = {{WorkerId{1}, worker}};
+    batch.jobs = {{JobId{3}, FullRecord()}};
+  });
 
   const absl::StatusOr<StoredState> state = store_->Load();
 
   ASSERT_TRUE(state.ok()) << state.status();
   EXPECT_EQ(state->next_job, JobId{4});
-  const Registration& worker = state->workers.at(WorkerId{1});
-  EXPECT_EQ(worker.name, "a");
-  EXPECT_EQ(worker.incarnation.value, 0xffffffffffffffffu);
-  EXPECT_EQ(worker.http_address, "a:7481");
-  const JobRecord& job = state->jobs.at(JobId{3});
-  EXPECT_EQ(job.request_id, "r");
-  EXPECT_EQ(job.spec.pipeline.stages, 2);
-  EXPECT_THAT(job.spec.model.hidden, ElementsAre(16, 16, 16));
-  EXPECT_EQ(job.state, JobState::kRunning);
-  EXPECT_EQ(job.why, "because");
-  EXPECT_EQ(job.evaluated_step, 2);
-  EXPECT_EQ(job.recorded_step, 4);
-  EXPECT_EQ(job.skipped_steps, 3);
-  EXPECT_EQ(job.skipping_since, 2);
-  EXPECT_EQ(job.fence(), (Fence{JobId{3}, 1, 2}));
-  ASSERT_EQ(job.stages.size(), 2u);
-  EXPECT_EQ(job.stages[1].layers, (LayerRange{2, 5}));
-  EXPECT_EQ(job.stages[1].worker, WorkerId{2});
-  EXPECT_EQ(job.stages[1].share, 0.25);
-  ASSERT_EQ(job.workers.size(), 2u);
-  EXPECT_EQ(job.workers[0].phase, RunPhase::kRunning);
-  EXPECT_EQ(job.workers[0].seconds.forward, 1.5);
-  EXPECT_EQ(job.workers[0].seconds.wall, 2.5);
-  EXPECT_EQ(job.workers[0].peak_memory_bytes, int64_t{5} << 40);
-  EXPECT_EQ(job.workers[0].predicted_memory_bytes, 4096);
-  EXPECT_FALSE(job.workers[0].let_go);
-  EXPECT_TRUE(job.workers[1].let_go);
+  EXPECT_EQ(state->workers.at(WorkerId{1}).DebugString(), worker.DebugString());
+  const JobRecord& record = state->jobs.at(JobId{3});
+  EXPECT_EQ(record.spec.pipeline.stages, 2);
+  EXPECT_THAT(record.spec.model.hidden, ElementsAre(16, 16, 16));
+  EXPECT_EQ(record.fence(), (Fence{JobId{3}, 1, 2}));
+  ASSERT_EQ(record.stages.size(), 2u);
+  EXPECT_EQ(record.stages[1].layers, (LayerRange{2, 5}));
+  EXPECT_EQ(record.stages[1].worker, WorkerId{2});
+  EXPECT_EQ(record.stages[1].share, 0.25);
+  v1::Job expected = FullRecord().job;
+  expected.clear_total_samples();  // the workers say them again
+  expected.mutable_workers(0)->clear_unreadable_samples();
+  EXPECT_EQ(record.job.DebugString(), expected.DebugString());
 }
 
 // A view of two members, the second a joiner.
@@ -114,89 +150,67 @@ View ViewOfTwo(int64_t counter) {
 }
 
 TEST_F(JobStoreTest, KeepsTheNewestViewOfEachJobAndTheHighestTerm) {
-  StoreBatch first;
-  first.term = 3;
-  first.views[JobId{1}] = {1, ViewOfTwo(1)};
-  first.views[JobId{2}] = {1, ViewOfTwo(2)};
-  ASSERT_TRUE(store_->Commit(first).ok());
-  StoreBatch second;
-  second.durable = true;
-  View smaller = ViewOfTwo(5);
-  smaller.members.pop_back();
-  second.views[JobId{1}] = {2, smaller};
-  second.deleted.push_back(JobId{2});
-  ASSERT_TRUE(store_->Commit(second).ok());
+  Commit([&](auto& batch) {
+    batch.term = 3;
+    batch.views = {{JobId{1}, {1, ViewOfTwo(1)}},
+                   {JobId{2}, {1, ViewOfTwo(2)}}};
+  });
+  Commit([&](auto& batch) {
+    batch.durable = true;
+    batch.views = {{JobId{1}, {2, ViewOfTwo(7)}}};
+    batch.deleted = {JobId{2}};
+  });
 
   const StoredState state = *store_->Load();
 
   EXPECT_EQ(state.term, 3);
   ASSERT_EQ(state.views.size(), 1u);
   EXPECT_EQ(state.views.at(JobId{1}).attempt, 2);
-  EXPECT_EQ(state.views.at(JobId{1}).view, smaller);
-}
-
-TEST_F(JobStoreTest, GivesBackAViewWithAllOfItsMembers) {
-  StoreBatch batch;
-  batch.views[JobId{1}] = {1, ViewOfTwo(7)};
-  ASSERT_TRUE(store_->Commit(batch).ok());
-
-  EXPECT_EQ(store_->Load()->views.at(JobId{1}).view, ViewOfTwo(7));
+  EXPECT_EQ(state.views.at(JobId{1}).view, ViewOfTwo(7));
 }
 
 TEST_F(JobStoreTest, KeepsWhoWasTakenOutOfAGroupBesideItsView) {
-  StoreBatch batch;
-  batch.views[JobId{1}] = {
-      1, ViewOfTwo(7), {{WorkerId{3}, {~uint64_t{0}}}, {WorkerId{4}, {44}}}};
-  batch.views[JobId{2}] = {1, ViewOfTwo(1), {{WorkerId{3}, {33}}}, true};
-  ASSERT_TRUE(store_->Commit(batch).ok());
-  StoreBatch later;
-  later.views[JobId{2}] = {2, ViewOfTwo(1), {}, true};
-  ASSERT_TRUE(store_->Commit(later).ok());
+  const std::map<WorkerId, Incarnation> excluded = {
+      {WorkerId{3}, {~uint64_t{0}}}, {WorkerId{4}, {44}}};
+  Commit([&](auto& batch) {
+    batch.views = {{JobId{1}, {1, ViewOfTwo(7), excluded}},
+                   {JobId{2}, {1, ViewOfTwo(1), excluded, true}}};
+  });
+  Commit([&](auto& batch) {
+    batch.views = {{JobId{2}, {2, ViewOfTwo(1), {}, true}}};
+  });
 
   const StoredState state = *store_->Load();
 
-  const KeptView& kept = state.views.at(JobId{1});
-  EXPECT_EQ(kept.excluded,
-            (std::map<WorkerId, Incarnation>{{WorkerId{3}, {~uint64_t{0}}},
-                                             {WorkerId{4}, {44}}}));
-  EXPECT_FALSE(kept.faults_are_spent);
+  EXPECT_EQ(state.views.at(JobId{1}).excluded, excluded);
+  EXPECT_FALSE(state.views.at(JobId{1}).faults_are_spent);
   EXPECT_TRUE(state.views.at(JobId{2}).excluded.empty());
   EXPECT_TRUE(state.views.at(JobId{2}).faults_are_spent);
 }
 
-TEST_F(JobStoreTest, KeepsWhoIsDrainedUntilTakenBack) {
-  StoreBatch batch;
-  batch.drained = {{WorkerId{1}, true}, {WorkerId{2}, true}};
-  ASSERT_TRUE(store_->Commit(batch).ok());
-  StoreBatch back;
-  back.drained = {{WorkerId{1}, false}, {WorkerId{3}, false}};
-  ASSERT_TRUE(store_->Commit(back).ok());
-
+TEST_F(JobStoreTest, KeepsWhoIsDrainedUntilTakenBackOrForgotten) {
+  Commit([&](auto& batch) {
+    batch.workers = {{WorkerId{1}, WorkerNamed("a", 1)},
+                     {WorkerId{2}, WorkerNamed("b", 2)}};
+    batch.drained = {{WorkerId{1}, true}, {WorkerId{2}, true}};
+  });
+  Commit([&](auto& batch) {
+    batch.drained = {{WorkerId{1}, false}, {WorkerId{3}, false}};
+  });
   EXPECT_EQ(store_->Load()->drained, std::set<WorkerId>{WorkerId{2}});
-}
 
-TEST_F(JobStoreTest, ForgetsAWorkerWithItsDrainMark) {
-  StoreBatch batch;
-  batch.workers[WorkerId{1}].name = "a";
-  batch.workers[WorkerId{2}].name = "b";
-  batch.drained = {{WorkerId{2}, true}};
-  ASSERT_TRUE(store_->Commit(batch).ok());
-  StoreBatch forget;
-  forget.forgotten = {WorkerId{2}};
-  ASSERT_TRUE(store_->Commit(forget).ok());
+  Commit([&](auto& batch) { batch.forgotten = {WorkerId{2}}; });
 
   EXPECT_EQ(store_->Load()->workers.size(), 1u);
   EXPECT_TRUE(store_->Load()->drained.empty());
 }
 
 TEST_F(JobStoreTest, NumberOfADeletedJobIsNotUsedAgain) {
-  StoreBatch batch;
-  batch.jobs[JobId{3}] = FullRecord();
-  batch.records[JobId{3}].steps = {{1, 1.0, 4, 0, 0, false, 5}};
-  ASSERT_TRUE(store_->Commit(batch).ok());
-  StoreBatch deletion;
-  deletion.deleted = {JobId{3}};
-  ASSERT_TRUE(store_->Commit(deletion).ok());
+  Commit([&](auto& batch) {
+    batch.jobs = {{JobId{3}, FullRecord()}};
+    batch.records[JobId{3}].steps = {StepOf(1, 1.0)};
+  });
+  Commit([&](auto& batch) { batch.deleted = {JobId{3}}; });
 
   const absl::StatusOr<StoredState> state = store_->Load();
 
@@ -206,20 +220,18 @@ TEST_F(JobStoreTest, NumberOfADeletedJobIsNotUsedAgain) {
 }
 
 TEST_F(JobStoreTest, CurveIsTakenEvenlyAndEndsWithTheNewest) {
-  StoreBatch batch;
-  for (int step = 1; step <= 100; ++step) {
-    batch.records[JobId{1}].steps.push_back(
-        {step, 1.0 / step, 4, 0.1, 0.2, step == 50, 5});
-  }
-  ASSERT_TRUE(store_->Commit(batch).ok());
+  CommitRecords([](auto& records) {
+    for (int step = 1; step <= 100; ++step) {
+      records.steps.push_back(StepOf(step, 1.0 / step));
+      records.steps.back().set_skipped(step == 50);
+    }
+  });
 
   const auto curve = store_->Curve(JobId{1}, 0, 4);
 
   ASSERT_TRUE(curve.ok()) << curve.status();
-  std::vector<int64_t> steps;
-  for (const StepRecord& record : *curve) steps.push_back(record.step);
-  EXPECT_THAT(steps, ElementsAre(25, 50, 75, 100));
-  EXPECT_TRUE((*curve)[1].skipped);
+  EXPECT_THAT(StepsOf(*curve), ElementsAre(25, 50, 75, 100));
+  EXPECT_TRUE((*curve)[1].skipped());
   EXPECT_EQ(store_->Curve(JobId{1}, 98, 10)->size(), 2u);
   EXPECT_TRUE(store_->Curve(JobId{1}, 0, 0)->empty());
   EXPECT_TRUE(store_->Curve(JobId{2}, 0, 10)->empty());
@@ -227,35 +239,33 @@ TEST_F(JobStoreTest, CurveIsTakenEvenlyAndEndsWithTheNewest) {
 
 TEST_F(JobStoreTest, SameStepAgainReplacesAndNanSurvives) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  StoreBatch batch;
-  batch.records[JobId{1}].steps = {{1, 3.0, 4, 0, 0, false, 5}};
-  batch.records[JobId{1}].evaluations = {{1, 3.0, 0.5, 4}};
-  ASSERT_TRUE(store_->Commit(batch).ok());
-  batch.records[JobId{1}].steps = {{1, nan, 4, 0, nan, true, 6}};
-  ASSERT_TRUE(store_->Commit(batch).ok());
+  CommitRecords([&](auto& records) {
+    records.steps = {StepOf(1, 3.0)};
+    records.evaluations = {EvaluationOf(1)};
+  });
+  CommitRecords([&](auto& records) {
+    records.steps = {StepOf(1, nan, 6)};
+    records.evaluations = {EvaluationOf(1)};
+  });
 
   const auto curve = store_->Curve(JobId{1}, 0, 10);
 
   ASSERT_EQ(curve->size(), 1u);
-  EXPECT_TRUE(std::isnan((*curve)[0].loss));
-  EXPECT_EQ((*curve)[0].unix_ms, 6);
+  EXPECT_TRUE(std::isnan((*curve)[0].loss()));
+  EXPECT_EQ((*curve)[0].unix_ms(), 6);
   EXPECT_EQ(store_->Evaluations(JobId{1}, 10)->size(), 1u);
 }
 
 TEST_F(JobStoreTest, EvaluationsAreTheNewestByStep) {
-  StoreBatch batch;
-  for (const int64_t step : {30, 10, 40, 20}) {
-    batch.records[JobId{1}].evaluations.push_back({step, 1.0, 0.5, 4});
-  }
-  batch.records[JobId{2}].evaluations = {{50, 1.0, 0.5, 4}};
-  ASSERT_TRUE(store_->Commit(batch).ok());
+  CommitRecords([&](auto& records) {
+    records.evaluations = {EvaluationOf(30), EvaluationOf(10), EvaluationOf(40),
+                           EvaluationOf(20)};
+  });
+  Commit([&](auto& batch) {
+    batch.records[JobId{2}].evaluations = {EvaluationOf(50)};
+  });
   const auto steps = [this](int64_t newest) {
-    const auto evaluations = store_->Evaluations(JobId{1}, newest);
-    std::vector<int64_t> found;
-    for (const EvaluationRecord& each : *evaluations) {
-      found.push_back(each.step);
-    }
-    return found;
+    return StepsOf(*store_->Evaluations(JobId{1}, newest));
   };
 
   EXPECT_THAT(steps(1), ElementsAre(40));
@@ -263,91 +273,75 @@ TEST_F(JobStoreTest, EvaluationsAreTheNewestByStep) {
   EXPECT_THAT(steps(9), ElementsAre(10, 20, 30, 40));
 }
 
-// Issue 22, defect 5.
 TEST_F(JobStoreTest, JobThatBeginsAgainKeepsNoStepOfBefore) {
-  StoreBatch before;
-  before.jobs[JobId{3}] = FullRecord();
-  before.records[JobId{3}].steps = {{1, 2.5, 4, 0, 0, false, 0},
-                                    {2, 2.0, 4, 0, 0, false, 0}};
-  before.records[JobId{3}].evaluations = {{2, 2.0, 0.5, 4}};
-  before.records[JobId{3}].events = {{0, 5, "kept", ""}};
-  ASSERT_TRUE(store_->Commit(before).ok());
-  StoreBatch again;
-  again.restarted = {JobId{3}};
-  again.records[JobId{3}].steps = {{1, 3.0, 4, 0, 0, false, 0}};
+  CommitRecords([&](auto& records) {
+    records.steps = {StepOf(1, 2.5), StepOf(2, 2.0)};
+    records.evaluations = {EvaluationOf(2)};
+    records.events = {EventOf("kept")};
+  });
 
-  ASSERT_TRUE(store_->Commit(again).ok());
+  Commit([&](auto& batch) {
+    batch.restarted = {JobId{1}};
+    batch.records[JobId{1}].steps = {StepOf(1, 3.0)};
+  });
 
-  const auto curve = store_->Curve(JobId{3}, 0, 10);
+  const auto curve = store_->Curve(JobId{1}, 0, 10);
   ASSERT_EQ(curve->size(), 1u);
-  EXPECT_EQ(curve->front().loss, 3.0);
-  EXPECT_TRUE(store_->Evaluations(JobId{3}, 10)->empty());
-  EXPECT_EQ(store_->Events(JobId{3}, 0, 10)->size(), 1u);
+  EXPECT_EQ(curve->front().loss(), 3.0);
+  EXPECT_TRUE(store_->Evaluations(JobId{1}, 10)->empty());
+  EXPECT_EQ(store_->Events(JobId{1}, 0, 10)->size(), 1u);
 }
 
 TEST_F(JobStoreTest, EventsAndLogsGoOnFromASequence) {
-  StoreBatch batch;
-  batch.records[JobId{1}].events = {{0, 1, "submitted", "x"},
-                                    {0, 2, "placed", "y"}};
-  batch.records[JobId{1}].logs = {{0, 1, "info", "a", "one"},
-                                  {0, 2, "warn", "b", "two"},
-                                  {0, 3, "info", "a", "three"}};
-  ASSERT_TRUE(store_->Commit(batch).ok());
+  CommitRecords([&](auto& records) {
+    records.events = {EventOf("submitted"), EventOf("placed")};
+    records.logs = {LineOf("one"), LineOf("two"), LineOf("three")};
+  });
 
   const auto events = store_->Events(JobId{1}, 0, 10);
   ASSERT_EQ(events->size(), 2u);
-  EXPECT_EQ(store_->Events(JobId{1}, 0, 1)->back().kind, "submitted");
-  const auto later = store_->Events(JobId{1}, (*events)[0].sequence, 10);
+  EXPECT_EQ(store_->Events(JobId{1}, 0, 1)->back().kind(), "submitted");
+  const auto later = store_->Events(JobId{1}, (*events)[0].sequence(), 10);
   ASSERT_EQ(later->size(), 1u);
-  EXPECT_EQ((*later)[0].kind, "placed");
+  EXPECT_EQ((*later)[0].kind(), "placed");
 
   const auto logs = store_->Logs(JobId{1}, 0, 2);
   ASSERT_EQ(logs->size(), 2u);
-  const auto rest = store_->Logs(JobId{1}, (*logs)[1].sequence, 10);
+  const auto rest = store_->Logs(JobId{1}, (*logs)[1].sequence(), 10);
   ASSERT_EQ(rest->size(), 1u);
-  EXPECT_EQ((*rest)[0].text, "three");
+  EXPECT_EQ((*rest)[0].text(), "three");
 }
 
 TEST_F(JobStoreTest, KeepsTheNewestLogLinesOnly) {
-  StoreBatch batch;
+  StoreBatch::Records records;
   for (int64_t i = 0; i < kLogLinesKept + 5; ++i) {
-    batch.records[JobId{1}].logs.push_back(
-        {0, i, "info", "a", std::to_string(i)});
+    records.logs.push_back(LineOf(std::to_string(i)));
   }
-  batch.records[JobId{2}].logs = {{0, 1, "info", "a", "other"}};
-  ASSERT_TRUE(store_->Commit(batch).ok());
+  Commit([&](auto& batch) {
+    batch.records[JobId{1}] = records;
+    batch.records[JobId{2}].logs = {LineOf("other")};
+  });
 
   const auto logs = store_->Logs(JobId{1}, 0, 2 * kLogLinesKept);
 
   ASSERT_EQ(std::ssize(*logs), kLogLinesKept);
-  EXPECT_EQ(logs->front().text, "5");
+  EXPECT_EQ(logs->front().text(), "5");
   EXPECT_EQ(store_->Logs(JobId{2}, 0, 10)->size(), 1u);
 }
 
-TEST_F(JobStoreTest, LogLineThatComesAgainIsStoredOnce) {
-  const LogRecord first = {0, 1, "info", "a", "one", 1, Incarnation{7}};
-  const LogRecord second = {0, 2, "info", "a", "two", 2, Incarnation{7}};
-  const LogRecord restarted = {0, 3, "info", "a", "three", 1, Incarnation{8}};
-  StoreBatch batch;
-  batch.records[JobId{1}].logs = {first, second};
-  ASSERT_TRUE(store_->Commit(batch).ok());
+TEST_F(JobStoreTest, LogLineThatComesAgainIsStoredOnceIfItHasANumber) {
+  const auto first = LineOf("one", 1, 7);
+  const auto second = LineOf("two", 2, 7);
+  const auto restarted = LineOf("three", 1, 8);
+  CommitRecords([&](auto& records) { records.logs = {first, second}; });
 
-  batch.records[JobId{1}].logs = {first, second, restarted};
-  ASSERT_TRUE(store_->Commit(batch).ok());
+  CommitRecords([&](auto& records) {
+    records.logs = {first, second, restarted, LineOf("same"), LineOf("same")};
+  });
 
   const auto logs = store_->Logs(JobId{1}, 0, 10);
-  ASSERT_EQ(logs->size(), 3u);
-  EXPECT_EQ((*logs)[2].text, "three");
-}
-
-TEST_F(JobStoreTest, LogLinesWithoutANumberAreAllKept) {
-  StoreBatch batch;
-  batch.records[JobId{1}].logs = {{0, 1, "info", "a", "same"},
-                                  {0, 1, "info", "a", "same"}};
-
-  ASSERT_TRUE(store_->Commit(batch).ok());
-
-  EXPECT_EQ(store_->Logs(JobId{1}, 0, 10)->size(), 2u);
+  ASSERT_EQ(logs->size(), 5u);
+  EXPECT_EQ((*logs)[2].text(), "three");
 }
 
 TEST_F(JobStoreTest, KeepsTheNewestMeasurementOfEveryKey) {
@@ -372,14 +366,14 @@ TEST_F(JobStoreTest, KeepsTheNewestMeasurementOfEveryKey) {
   StoreBatch batch;
   batch.measurements.Put(profile);
   batch.measurements.Put(LinkMeasurement{"a", "b", 1e8, 1e-3, 7});
-  ASSERT_TRUE(store_->Commit(batch).ok());
+  Commit(batch);
 
   profile.layers[1].forward.wall = 5e-3;
   StoreBatch newer;
   newer.measurements.Put(profile);
   const LinkMeasurement link{"a", "b", 2e8, 1e-3, 8, 4e-9, 5e-9};
   newer.measurements.Put(link);
-  ASSERT_TRUE(store_->Commit(newer).ok());
+  Commit(newer);
 
   const auto state = store_->Load();
   ASSERT_TRUE(state.ok()) << state.status();
@@ -387,36 +381,6 @@ TEST_F(JobStoreTest, KeepsTheNewestMeasurementOfEveryKey) {
   EXPECT_EQ(state->measurements.profiles.begin()->second, profile);
   ASSERT_EQ(state->measurements.links.size(), 1u);
   EXPECT_EQ(state->measurements.links.begin()->second, link);
-}
-
-TEST_F(JobStoreTest, KeepsWhatAJobWasPredictedToTakeAndTakes) {
-  JobRecord job = FullRecord();
-  job.stages = {{{0, 2}, WorkerId{1}}, {{2, 5}, WorkerId{2}}};
-  job.estimate = RunEstimate{
-      0.5, 128, 0.25, {0.01, 0.02}, {0.008, 0.016}, "measured", true};
-  job.stage_times = {{0, 3.5, 100, 90, 2, 180, 3, 4096}, {1, 4.5, 100}};
-  job.step_seconds = 12.5;
-  job.timed_steps = 25;
-  ASSERT_FALSE(job.workers.empty());
-  job.workers[0].flow =
-      FlowTimes{10, 40, 1'000, 2'000, 1.5, 0.5, 0.25, 1,  2,  3,
-                4,  5,  6,     7,     8,   9,   10,   11, 12, 13};
-  StoreBatch batch;
-  batch.jobs[job.id] = job;
-  ASSERT_TRUE(store_->Commit(batch).ok());
-
-  const auto state = store_->Load();
-
-  ASSERT_TRUE(state.ok()) << state.status();
-  const JobRecord& loaded = state->jobs.at(job.id);
-  ASSERT_TRUE(loaded.estimate.has_value());
-  EXPECT_EQ(loaded.estimate->step_seconds, 0.5);
-  EXPECT_THAT(loaded.estimate->stage_seconds, ElementsAre(0.01, 0.02));
-  EXPECT_THAT(loaded.estimate->layer_seconds, ElementsAre(0.008, 0.016));
-  EXPECT_EQ(loaded.estimate->source, "measured");
-  EXPECT_EQ(loaded.stage_times, job.stage_times);
-  EXPECT_EQ(loaded.timed_steps, 25);
-  EXPECT_EQ(loaded.workers[0].flow, job.workers[0].flow);
 }
 
 TEST(EvenlyTaken, AlwaysHasTheLast) {
@@ -444,25 +408,6 @@ TEST(SqliteStore, ReopenedFileHasWhatWasCommitted) {
   const auto state = OpenSqlite(folder.path() + "/db")->Load();
 
   EXPECT_EQ(state->jobs.size(), 1u);
-}
-
-TEST(SqliteStore, TakesTimesThatAreNoNumbers) {
-  StoreBatch batch;
-  JobRecord& job = batch.jobs[JobId{3}] = FullRecord();
-  FlowTimes& flow = job.workers[0].flow.emplace();
-  flow.micro_batches = 7;
-  flow.loss = std::numeric_limits<double>::quiet_NaN();
-  const auto store = OpenSqlite(":memory:");
-
-  const absl::Status committed = store->Commit(batch);
-
-  ASSERT_TRUE(committed.ok()) << committed;
-  const auto state = store->Load();
-  ASSERT_TRUE(state.ok()) << state.status();
-  const JobRecord& loaded = state->jobs.at(JobId{3});
-  ASSERT_TRUE(loaded.workers[0].flow.has_value());
-  EXPECT_EQ(loaded.workers[0].flow->micro_batches, 7);
-  EXPECT_TRUE(std::isnan(loaded.workers[0].flow->loss));
 }
 
 TEST(SqliteStore, RowThatIsNoMessageIsRefusedClearly) {
@@ -494,12 +439,9 @@ TEST(SqliteStore, FileThatIsNoDatabaseIsRefusedClearly) {
 TEST(SqliteStore, DamagedPagesAreAnErrorAndNoCrash) {
   const TempFolder folder;
   const std::string path = folder.path() + "/db";
-  {
-    auto store = OpenSqlite(path);
-    StoreBatch batch;
-    batch.jobs[JobId{3}] = FullRecord();
-    ASSERT_TRUE(store->Commit(batch).ok());
-  }
+  StoreBatch batch;
+  batch.jobs[JobId{3}] = FullRecord();
+  ASSERT_TRUE(OpenSqlite(path)->Commit(batch).ok());
   const auto bytes = std::filesystem::file_size(path);
   std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
   for (std::uintmax_t offset = 4096; offset < bytes; offset += 97) {
@@ -549,6 +491,19 @@ TEST(SqliteStore, RefusesWhatItHasNotWrittenAndLeavesItUntouched) {
     EXPECT_THAT(std::string(status.message()), HasSubstr(each.says));
     EXPECT_EQ(ContentOf(path), before);
   }
+}
+
+TEST(StateDir, KnowsTheNewestJobThatLeftAFolder) {
+  const TempFolder folder;
+  const auto state = StateDir::Open(folder.path());
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_EQ((*state)->NewestJobFolder(), 0) << "no jobs yet";
+
+  for (const char* name : {"7", "12", "3", "notes", "99.bak"}) {
+    std::filesystem::create_directories((*state)->jobs() + "/" + name);
+  }
+
+  EXPECT_EQ((*state)->NewestJobFolder(), 12);
 }
 
 TEST(StateDir, SecondCoordinatorOnTheSameFolderIsRefused) {

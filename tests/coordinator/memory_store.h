@@ -25,20 +25,21 @@ class MemoryStore final : public JobStore {
     }
     return store_->Commit(batch);
   }
-  absl::StatusOr<std::vector<StepRecord>> Curve(JobId job, int64_t after_step,
-                                                int64_t points) override {
+  absl::StatusOr<std::vector<v1::StepRecord>> Curve(JobId job,
+                                                    int64_t after_step,
+                                                    int64_t points) override {
     return store_->Curve(job, after_step, points);
   }
-  absl::StatusOr<std::vector<EvaluationRecord>> Evaluations(
+  absl::StatusOr<std::vector<v1::EvaluationRecord>> Evaluations(
       JobId job, int64_t newest) override {
     return store_->Evaluations(job, newest);
   }
-  absl::StatusOr<std::vector<EventRecord>> Events(JobId job, int64_t after,
-                                                  int64_t limit) override {
+  absl::StatusOr<std::vector<v1::JobEvent>> Events(JobId job, int64_t after,
+                                                   int64_t limit) override {
     return store_->Events(job, after, limit);
   }
-  absl::StatusOr<std::vector<LogRecord>> Logs(JobId job, int64_t after,
-                                              int64_t limit) override {
+  absl::StatusOr<std::vector<v1::LogLine>> Logs(JobId job, int64_t after,
+                                                int64_t limit) override {
     return store_->Logs(job, after, limit);
   }
 

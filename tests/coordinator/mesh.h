@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -9,23 +10,32 @@
 #include <vector>
 
 #include "coordinator/brain.h"
+#include "coordinator/job_text.h"
+#include "coordinator/rpc/convert.h"
+#include "core/rpc/channel.h"
+#include "core/rpc/convert.h"
+#include "core/rpc/group_convert.h"
+#include "core/rpc/measurement_convert.h"
+#include "core/rpc/report_convert.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/memory_store.h"
 
 namespace paceline {
 
-inline Registration WorkerNamed(const std::string& name, uint64_t incarnation) {
-  Registration registration;
-  registration.name = name;
-  registration.machine_id = "machine-of-" + name;
-  registration.incarnation = {incarnation};
-  registration.address = name + ":7401";
-  registration.http_address = name + ":7481";
-  registration.pid = 100;
-  registration.cpu_capability = "avx512";
-  registration.cpu_model = "cpu";
-  registration.architecture = "x86_64";
-  registration.cores = 4;
+inline v1::Registration WorkerNamed(const std::string& name,
+                                    uint64_t incarnation) {
+  v1::Registration registration;
+  registration.set_protocol_version(kProtocolVersion);
+  registration.set_name(name);
+  registration.set_machine_id("machine-of-" + name);
+  registration.set_incarnation(incarnation);
+  registration.set_address(name + ":7401");
+  registration.set_http_address(name + ":7481");
+  registration.set_pid(100);
+  registration.set_cpu_capability("avx512");
+  registration.set_cpu_model("cpu");
+  registration.set_architecture("x86_64");
+  registration.set_cores(4);
   return registration;
 }
 
@@ -42,28 +52,94 @@ inline JobSpec SpecOf(int stages) {
   return spec;
 }
 
+// A small data-parallel job.
+inline JobSpec GroupSpec() {
+  JobSpec spec = SpecOf(1);
+  spec.aggregation.mode = "rolling";
+  return spec;
+}
+
+// All layers of the job's model measured on that worker, `seconds` each way.
+inline DeviceProfile ProfileOf(const JobSpec& spec, const std::string& worker,
+                               double seconds) {
+  DeviceProfile profile;
+  const ModelDescription model = *Describe(spec);
+  profile.key = {ModelKey(spec.model, spec.data.shape, spec.data.classes),
+                 spec.train.micro_batch, "f32", spec.threads, worker};
+  for (const Layer& layer : model.layers) {
+    LayerMeasurement measured;
+    measured.name = layer.name;
+    measured.forward.wall = measured.forward.cpu = seconds;
+    measured.backward.wall = measured.backward.cpu = seconds;
+    profile.layers.push_back(measured);
+  }
+  profile.cpu_capability = "avx512";
+  profile.runs = 3;
+  profile.cpu_share = 1;
+  return profile;
+}
+
+inline v1::SubmitJobRequest SubmissionOf(const JobSpec& spec) {
+  v1::SubmitJobRequest request;
+  *request.mutable_spec() = ToProto(spec);
+  return request;
+}
+
+inline const SavedWeights kSaved = {"/state/jobs/1/weights.safetensors", "abc",
+                                    10};
+
+// What the coordinator makes of what a worker sends.
+inline WorkerReport ReportOf(const Heartbeat& heartbeat) {
+  v1::Heartbeat proto;
+  proto.set_sequence(heartbeat.sequence);
+  proto.set_progress(heartbeat.progress);
+  proto.set_restarting(heartbeat.restarting);
+  proto.set_stopping(heartbeat.stopping);
+  if (heartbeat.run.has_value()) *proto.mutable_run() = ToProto(*heartbeat.run);
+  if (heartbeat.measurement.has_value()) {
+    *proto.mutable_measurement() = ToProto(*heartbeat.measurement);
+  }
+  for (const auto& step : heartbeat.steps) *proto.add_steps() = ToProto(step);
+  for (const auto& evaluation : heartbeat.evaluations) {
+    *proto.add_evaluations() = ToProto(evaluation);
+  }
+  for (const auto& line : heartbeat.logs) *proto.add_logs() = ToProto(line);
+  for (const auto& round : heartbeat.rounds) {
+    *proto.add_rounds() = ToProto(round);
+  }
+  absl::StatusOr<WorkerReport> report = FromProto(std::move(proto));
+  EXPECT_TRUE(report.ok()) << report.status();
+  return report.ok() ? *std::move(report) : WorkerReport();
+}
+
 // Thread-compatible.  Applies the brain's writes to a StoredState, so that a
-// second brain can take over.
+// second brain can take over.  A job that a test does not name is the first one
+// that the brain took.
 class Mesh {
  public:
   explicit Mesh(StoredState stored = {}, int64_t start_ms = 0)
       : ms_(start_ms),
         stored_(stored),
         brain_(BrainPolicy{}, std::move(stored), Now()) {
+    if (!stored_.jobs.empty()) first_job_ = stored_.jobs.begin()->first;
     Collect();
   }
 
   Moment Now() const { return {{absl::Milliseconds(ms_)}, 1'000'000 + ms_}; }
 
   // The stream it got.
-  StreamId Attach(const Registration& registration) {
+  StreamId Attach(const v1::Registration& registration) {
     const StreamId stream{++streams_};
     last_attach_ = brain_.OnAttach(registration, stream, Now()).status();
     Collect();
     return stream;
   }
-  StreamId Attach(const std::string& name, uint64_t incarnation) {
-    return Attach(WorkerNamed(name, incarnation));
+  StreamId Attach(
+      const std::string& name, uint64_t incarnation,
+      const std::function<void(v1::Registration&)>& change = nullptr) {
+    v1::Registration registration = WorkerNamed(name, incarnation);
+    if (change) change(registration);
+    return Attach(registration);
   }
 
   void Break(StreamId stream) {
@@ -76,7 +152,7 @@ class Mesh {
     for (const int64_t end = ms_ + ms; ms_ < end;) {
       ms_ += 50;
       for (const StreamId stream : alive) {
-        brain_.OnHeartbeat(stream, Heartbeat{}, Now()).IgnoreError();
+        brain_.OnReport(stream, WorkerReport(), Now()).IgnoreError();
       }
       brain_.OnTick(Now());
       Collect();
@@ -88,78 +164,113 @@ class Mesh {
     auto submission = brain_.CheckSubmit({spec, request_id}, Now());
     submit_error_ = submission.status();
     if (!submission.ok()) return JobId{0};
-    notes_ = submission->notes;
+    notes_ = {submission->answer.notes().begin(),
+              submission->answer.notes().end()};
+    if (!first_job_.assigned()) first_job_ = submission->job.id();
     if (!submission->repeated) {
-      stored_.jobs[submission->job.id] = submission->job;
-      stored_.next_job = JobId{submission->job.id.value + 1};
+      stored_.jobs[submission->job.id()] = submission->job;
+      stored_.next_job = JobId{submission->job.id().value + 1};
       brain_.OnSubmitted(submission->job, Now());
     }
     Collect();
-    return submission->job.id;
+    return submission->job.id();
   }
 
-  absl::StatusOr<ProfileTicket> Profile(const ProfileRequest& request) {
+  absl::StatusOr<v1::StartProfileResponse> Profile(
+      const JobSpec& spec, const std::vector<std::string>& workers,
+      bool links) {
+    v1::StartProfileRequest request;
+    *request.mutable_spec() = ToProto(spec);
+    request.mutable_workers()->Add(workers.begin(), workers.end());
+    request.set_links(links);
     auto ticket = brain_.OnProfile(request, Now());
     Collect();
     return ticket;
   }
-  absl::StatusOr<WorkerView> Drain(const std::string& worker, bool drain) {
+  absl::StatusOr<v1::Worker> Drain(const std::string& worker, bool drain) {
     auto view = brain_.OnDrain(worker, drain, Now());
     Collect();
     return view;
   }
-  absl::StatusOr<WorkerView> Forget(const std::string& worker) {
+  absl::StatusOr<v1::Worker> Forget(const std::string& worker) {
     auto view = brain_.OnForget(worker, Now());
     Collect();
     return view;
   }
-  StoredMeasurements Measured(const std::string& model) const {
+  v1::ListMeasurementsResponse Measured(const std::string& model) const {
     return brain_.ViewMeasurements(model);
   }
 
-  void Report(StreamId stream, JobId job, RunPhase phase, int64_t step = 0,
-              const std::string& error = "") {
-    Report(stream, job, phase, step, absl::InvalidArgumentError(error));
+  absl::Status Stop(JobId job = {}) {
+    const absl::Status status = brain_.OnStop(Named(job), Now());
+    Collect();
+    return status;
   }
-  void Report(StreamId stream, JobId job, RunPhase phase, int64_t step,
-              const absl::Status& error) {
+
+  // The last that a process says before it stops, or executes itself anew.
+  void Leave(StreamId stream, bool restarting) {
+    Heartbeat last;
+    last.sequence = 9;
+    (restarting ? last.restarting : last.stopping) = true;
+    EXPECT_TRUE(Send(stream, last).ok());
+  }
+  // What a worker of the job says next.
+  Heartbeat Beat(RunPhase phase, int64_t step, JobId job = {}) {
     Heartbeat heartbeat;
     heartbeat.sequence = ++sequence_;
-    const JobRecord record = Job(job).record;
-    heartbeat.run = RunReport{
-        .fence = record.fence(), .phase = phase, .step = step, .steps = 60};
+    heartbeat.run = RunReport{.fence = Record(job).fence(),
+                              .phase = phase,
+                              .step = step,
+                              .steps = 60};
+    return heartbeat;
+  }
+  void Report(StreamId stream, JobId job, RunPhase phase, int64_t step = 0,
+              const absl::Status& error = absl::InternalError("")) {
+    Heartbeat heartbeat = Beat(phase, step, job);
     if (phase == RunPhase::kFailed) heartbeat.run->error = error;
     EXPECT_TRUE(Send(stream, heartbeat).ok());
   }
 
   absl::Status Send(StreamId stream, const Heartbeat& heartbeat) {
-    const absl::Status status = brain_.OnHeartbeat(stream, heartbeat, Now());
+    const absl::Status status =
+        brain_.OnReport(stream, ReportOf(heartbeat), Now());
     Collect();
     return status;
   }
 
-  void Saved(JobId job, absl::StatusOr<SavedWeights> saved) {
-    brain_.OnWeightsSaved(Job(job).record.fence(), std::move(saved), Now());
+  void Saved(absl::StatusOr<SavedWeights> saved, JobId job = {}) {
+    brain_.OnWeightsSaved(Record(job).fence(), std::move(saved), Now());
     Collect();
   }
 
-  JobView Job(JobId job) const { return *brain_.ViewJob(job); }
-  JobState State(JobId job) const { return Job(job).record.state; }
-  std::string Why(JobId job) const { return Job(job).record.why; }
+  JobId job() const { return first_job_; }
+  v1::Job Job(JobId job = {}) const { return *brain_.ViewJob(Named(job)); }
+  JobRecord Record(JobId job = {}) const {
+    return **brain_.FindRecord(Named(job));
+  }
+  // Who has the stage at that place of the plan.
+  std::string StageWorker(JobId job, size_t place) const {
+    const WorkerId worker = Record(job).stages.at(place).worker;
+    const v1::Job view = Job(job);
+    for (const v1::JobWorker& part : view.workers()) {
+      if (WorkerId{part.id()} == worker) return part.name();
+    }
+    return "";
+  }
+  JobState State(JobId job = {}) const { return Record(job).state(); }
+  std::string Why(JobId job = {}) const { return Record(job).job.why(); }
+  std::vector<v1::Worker> ViewWorkers() const {
+    return brain_.ViewWorkers(Now().now);
+  }
 
   // The newest order sent over `stream`, and how many there were.
   const StandingOrder& Order(StreamId stream) { return orders_[stream].back(); }
   size_t Orders(StreamId stream) { return orders_[stream].size(); }
 
   // A heartbeat of a run with records of steps `first` to `last`.
-  void ReportSteps(StreamId stream, JobId job, RunPhase phase, int64_t first,
-                   int64_t last, bool skipped) {
-    Heartbeat heartbeat;
-    heartbeat.sequence = ++sequence_;
-    heartbeat.run = RunReport{.fence = Job(job).record.fence(),
-                              .phase = phase,
-                              .step = last,
-                              .steps = 60};
+  void ReportSteps(StreamId stream, RunPhase phase, int64_t first, int64_t last,
+                   bool skipped) {
+    Heartbeat heartbeat = Beat(phase, last);
     for (int64_t step = first; step <= last; ++step) {
       heartbeat.steps.push_back({step, 1.0, 64, 0, 0, skipped, 1000 * step});
     }
@@ -167,30 +278,28 @@ class Mesh {
   }
 
   // "kind: text" of every event.
-  std::vector<std::string> Story(JobId job) const {
+  std::vector<std::string> Story(JobId job = {}) {
     std::vector<std::string> story;
-    const auto found = events_.find(job);
-    if (found == events_.end()) return story;
-    for (const EventRecord& event : found->second) {
-      story.push_back(event.kind + ": " + event.text);
+    for (const v1::JobEvent& event : events_[Named(job)]) {
+      story.push_back(event.kind() + ": " + event.text());
     }
     return story;
   }
-
-  std::vector<std::string> Events(JobId job) const {
+  // The kinds alone.
+  std::vector<std::string> Events(JobId job = {}) {
     std::vector<std::string> kinds;
-    const auto found = events_.find(job);
-    if (found == events_.end()) return kinds;
-    for (const EventRecord& event : found->second) kinds.push_back(event.kind);
+    for (const v1::JobEvent& event : events_[Named(job)]) {
+      kinds.push_back(event.kind());
+    }
     return kinds;
   }
 
   // What is stored of its steps and evaluations.
-  std::vector<StepRecord> Curve(JobId job) const {
-    return *store_->Curve(job, 0, 1000);
+  std::vector<v1::StepRecord> Curve() const {
+    return *store_->Curve(job(), 0, 1000);
   }
-  std::vector<EvaluationRecord> Evaluations(JobId job) const {
-    return *store_->Evaluations(job, 1000);
+  std::vector<v1::EvaluationRecord> Evaluations() const {
+    return *store_->Evaluations(job(), 1000);
   }
 
   Brain& brain() { return brain_; }
@@ -204,13 +313,20 @@ class Mesh {
   int64_t ms() const { return ms_; }
 
  private:
+  JobId Named(JobId job) const { return job.assigned() ? job : first_job_; }
+
   void Collect() {
     Actions actions = brain_.TakeActions();
     EXPECT_TRUE(store_->Commit(actions.writes).ok());
     for (auto& [id, worker] : actions.writes.workers) {
       stored_.workers[id] = worker;
     }
-    for (auto& [id, job] : actions.writes.jobs) stored_.jobs[id] = job;
+    for (auto& [id, job] : actions.writes.jobs) {
+      EXPECT_TRUE(actions.writes.durable ||
+                  job.job.attempt() == stored_.jobs[id].job.attempt())
+          << "an attempt that a power cut takes";
+      stored_.jobs[id] = job;
+    }
     for (auto& [id, records] : actions.writes.records) {
       auto& events = events_[id];
       events.insert(events.end(), records.events.begin(), records.events.end());
@@ -243,16 +359,33 @@ class Mesh {
   StoredState stored_;
   std::unique_ptr<MemoryStore> store_ = std::make_unique<MemoryStore>();
   Brain brain_;
+  JobId first_job_;
   int64_t streams_ = 0;
   int64_t sequence_ = 0;
   std::map<StreamId, std::vector<StandingOrder>> orders_;
-  std::map<JobId, std::vector<EventRecord>> events_;
+  std::map<JobId, std::vector<v1::JobEvent>> events_;
   std::vector<Actions::Weights> weights_;
   std::vector<Actions::End> ends_;
   std::vector<Actions::Ack> acks_;
   std::vector<std::string> notes_;
   absl::Status submit_error_;
   absl::Status last_attach_;
+};
+
+// A mesh whose one worker, "a", has the job.
+class MeshWithAJob : public testing::Test, public Mesh {
+ protected:
+  using Mesh::Report;
+  void Report(RunPhase phase, int64_t step = 0,
+              const absl::Status& error = absl::InternalError("")) {
+    Report(a_, job_, phase, step, error);
+  }
+  void ReportSteps(RunPhase phase, int64_t first, int64_t last, bool skipped) {
+    Mesh::ReportSteps(a_, phase, first, last, skipped);
+  }
+
+  const StreamId a_ = Attach("a", 1);
+  const JobId job_ = Submit(SpecOf(1));
 };
 
 }  // namespace paceline

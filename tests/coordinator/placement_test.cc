@@ -1,6 +1,6 @@
 #include "coordinator/placement.h"
 
-#include "core/model/description.h"
+#include "coordinator/job_text.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/mesh.h"
@@ -8,7 +8,10 @@
 namespace paceline {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr JobId kNobody{};
 
@@ -26,10 +29,7 @@ class PlacementTest : public testing::Test {
   }
 
   PlacementVerdict Decide(const JobSpec& spec) const {
-    const auto model =
-        DescribeModel(spec.model, spec.data.shape, spec.data.classes);
-    EXPECT_TRUE(model.ok()) << model.status();
-    return DecidePlacement(spec, *model, candidates_);
+    return DecidePlacement(spec, *Describe(spec), candidates_);
   }
 
   Member members_[3];
@@ -99,7 +99,7 @@ TEST_F(PlacementTest, OneWorkerMayHoldSeveralNamedStages) {
 
 TEST_F(PlacementTest, OnlyBf16JobsAskForBf16Instructions) {
   for (Member& member : members_) {
-    member.registration.cpu_capability = "avx512_bf16";
+    member.registration.set_cpu_capability("avx512_bf16");
   }
   JobSpec spec = SpecOf(2);
 
@@ -109,11 +109,9 @@ TEST_F(PlacementTest, OnlyBf16JobsAskForBf16Instructions) {
 }
 
 TEST_F(PlacementTest, SaysWhereBf16CostsTimeInsteadOfSavingIt) {
-  using testing::Contains;
-  using testing::Not;
-  members_[0].registration.cpu_capability = "avx512_bf16";
-  members_[1].registration.cpu_capability = "avx2";
-  members_[2].registration.cpu_capability = "avx512_bf16";
+  members_[0].registration.set_cpu_capability("avx512_bf16");
+  members_[1].registration.set_cpu_capability("avx2");
+  members_[2].registration.set_cpu_capability("avx512_bf16");
   JobSpec spec = OnCAndA();
   const auto notes = [&] {
     const PlacementVerdict verdict = Decide(spec);
@@ -133,8 +131,6 @@ TEST_F(PlacementTest, SaysWhereBf16CostsTimeInsteadOfSavingIt) {
 }
 
 TEST_F(PlacementTest, SaysWhatBecomesOfABatchThatItsMicroBatchesDoNotDivide) {
-  using testing::Contains;
-  using testing::Not;
   JobSpec spec = SpecOf(2);
   const auto notes = [&] {
     return PlacementNotes(spec, /*plan=*/nullptr, candidates_);
@@ -151,6 +147,61 @@ TEST_F(PlacementTest, SaysWhatBecomesOfABatchThatItsMicroBatchesDoNotDivide) {
   EXPECT_THAT(notes(), Contains(AllOf(uneven, HasSubstr("each is an update"))));
   spec.kind = kInferKind;
   EXPECT_THAT(notes(), Not(Contains(uneven)));
+}
+
+// A mesh of workers a, b and c.
+class DealingNoteTest : public testing::Test {
+ protected:
+  DealingNoteTest() {
+    for (const char* name : {"a", "b", "c"}) mesh_.Attach(name, name[0]);
+  }
+
+  static JobSpec Interleaved(int stages) {
+    JobSpec spec = SpecOf(stages);
+    spec.model.hidden = {16, 16, 16, 16, 16, 16, 16};  // 8 layers
+    spec.pipeline.schedule = "interleaved-1f1b";
+    spec.train.batch = 48;
+    spec.train.micro_batch = 8;
+    return spec;
+  }
+  const std::vector<std::string>& NotesOf(const JobSpec& spec) {
+    EXPECT_NE(mesh_.Submit(spec), JobId{0}) << mesh_.submit_error();
+    return mesh_.notes();
+  }
+
+  Mesh mesh_;
+};
+
+TEST_F(DealingNoteTest, SubmitSaysWhoIsLeftOutAndHowToHaveAllWork) {
+  EXPECT_THAT(NotesOf(Interleaved(4)),
+              Contains(AllOf(HasSubstr("worker c gets no stage"),
+                             HasSubstr("4 stages do not divide so among 3"),
+                             HasSubstr("pipeline.stages=6"))));
+}
+
+TEST_F(DealingNoteTest, ChosenStagesAreLeftToLayersAndMicroBatches) {
+  JobSpec spec = Interleaved(0);
+  spec.train.batch = 32;
+
+  EXPECT_THAT(NotesOf(spec),
+              Contains(AllOf(HasSubstr("worker c gets no stage"),
+                             HasSubstr("micro-batches of a batch"),
+                             HasSubstr("4) to be a multiple"))));
+}
+
+TEST_F(DealingNoteTest, AsksForNoMoreStagesThanThereAreLayers) {
+  JobSpec spec = Interleaved(4);
+  spec.model.hidden = {16, 16, 16};  // 4 layers
+
+  EXPECT_THAT(NotesOf(spec), Contains(AllOf(HasSubstr("worker c gets no stage"),
+                                            HasSubstr("4 layers are too few"),
+                                            Not(HasSubstr("--set")))));
+}
+
+TEST_F(DealingNoteTest, SaysNothingWhereAllWorkOrOfOtherSchedules) {
+  for (const JobSpec& spec : {Interleaved(6), SpecOf(2)}) {
+    EXPECT_THAT(NotesOf(spec), Not(Contains(HasSubstr("gets no stage"))));
+  }
 }
 
 }  // namespace

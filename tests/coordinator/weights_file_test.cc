@@ -38,6 +38,19 @@ std::unique_ptr<WeightsFile> Open(const std::string& folder, Fence fence) {
 
 const Fence kRun = {JobId{1}, 1, 1};
 
+// Writes all of the two tensors.
+void Fill(WeightsFile& file) {
+  EXPECT_TRUE(file.Write("a", 0, "abcdefgh").ok());
+  EXPECT_TRUE(file.Write("b", 0, "012345678901").ok());
+}
+
+// Of a process that ends after it has synced tensor a.
+void WriteAndSyncA(const std::string& folder) {
+  const auto file = Open(folder, kRun);
+  EXPECT_TRUE(file->Write("a", 0, "abcdefgh").ok());
+  EXPECT_TRUE(file->Sync().ok());
+}
+
 TEST(WeightsFile, PiecesInAnyOrderAndTwiceMakeTheWholeFile) {
   const TempFolder folder;
   auto file = Open(folder.path(), kRun);
@@ -61,8 +74,7 @@ TEST(WeightsFile, EqualWeightsOfTwoJobsHaveTheSameHash) {
   for (int job = 0; job < 2; ++job) {
     auto file = Open(folder.path() + "/" + std::to_string(job),
                      Fence{JobId{job + 1}, 1, 1});
-    ASSERT_TRUE(file->Write("a", 0, "abcdefgh").ok());
-    ASSERT_TRUE(file->Write("b", 0, "012345678901").ok());
+    Fill(*file);
     hashes[job] = file->Save()->sha256;
   }
 
@@ -89,14 +101,11 @@ TEST(WeightsFile, UnknownTensorAndWrongRangesAreRefused) {
   const TempFolder folder;
   auto file = Open(folder.path(), kRun);
 
-  EXPECT_EQ(file->Write("c", 0, "x").code(),
-            absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(file->Write("a", 1, "12345678").code(),
-            absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(file->Write("a", -1, "1").code(),
-            absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(file->Write("a", INT64_MAX, "1").code(),
-            absl::StatusCode::kInvalidArgument);
+  for (const absl::Status& status :
+       {file->Write("c", 0, "x"), file->Write("a", 1, "12345678"),
+        file->Write("a", -1, "1"), file->Write("a", INT64_MAX, "1")}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  }
 }
 
 TEST(WeightsFile, GapIsNamedAtSave) {
@@ -119,8 +128,7 @@ TEST(WeightsFile, IsCalledByWhatItHolds) {
   layout.content = "predictions";
   auto file = WeightsFile::Open(folder.path(), kRun, layout);
   ASSERT_TRUE(file.ok()) << file.status();
-  ASSERT_TRUE((*file)->Write("a", 0, "abcdefgh").ok());
-  ASSERT_TRUE((*file)->Write("b", 0, "012345678901").ok());
+  Fill(**file);
 
   const auto saved = (*file)->Save();
 
@@ -128,29 +136,9 @@ TEST(WeightsFile, IsCalledByWhatItHolds) {
   EXPECT_EQ(saved->path, folder.path() + "/predictions.safetensors");
 }
 
-TEST(WeightsFile, AnotherProcessGoesOnWithWhatWasSynced) {
-  const TempFolder folder;
-  {
-    auto file = Open(folder.path(), kRun);
-    ASSERT_TRUE(file->Write("a", 0, "abcdefgh").ok());
-    ASSERT_TRUE(file->Sync().ok());
-  }
-
-  auto file = Open(folder.path(), kRun);
-  ASSERT_TRUE(file->Write("b", 0, "012345678901").ok());
-  const auto saved = file->Save();
-
-  ASSERT_TRUE(saved.ok()) << saved.status();
-  EXPECT_THAT(Read(saved->path), HasSubstr("abcdefgh012345678901"));
-}
-
 TEST(WeightsFile, AnotherAttemptBeginsFromNothing) {
   const TempFolder folder;
-  {
-    auto file = Open(folder.path(), kRun);
-    ASSERT_TRUE(file->Write("a", 0, "abcdefgh").ok());
-    ASSERT_TRUE(file->Sync().ok());
-  }
+  WriteAndSyncA(folder.path());
 
   auto file = Open(folder.path(), Fence{JobId{1}, 2, 1});
   ASSERT_TRUE(file->Write("b", 0, "012345678901").ok());
@@ -164,8 +152,7 @@ TEST(WeightsFile, SavedFileIsTakenOverWhenNobodyWasTold) {
   std::string hash;
   {
     auto file = Open(folder.path(), kRun);
-    ASSERT_TRUE(file->Write("a", 0, "abcdefgh").ok());
-    ASSERT_TRUE(file->Write("b", 0, "012345678901").ok());
+    Fill(*file);
     hash = file->Save()->sha256;
   }
 
@@ -227,10 +214,7 @@ TEST(WeightsFile, AnotherProcessGoesOnWithTheRowsThatWereSynced) {
 
 TEST(WeightsFile, ALineOfProgressThatWasCutShortCountsForNothing) {
   const TempFolder folder;
-  auto killed = Open(folder.path(), kRun);
-  ASSERT_TRUE(killed->Write("a", 0, "abcdefgh").ok());
-  ASSERT_TRUE(killed->Sync().ok());
-  killed = nullptr;
+  WriteAndSyncA(folder.path());
   const std::string path = folder.path() + "/weights.progress";
   std::ofstream(path, std::ios::app)
       << "9 3 b\n0 99 b\nx 4 b\n0 4 c\n0 4\n0 12 b";  // no end

@@ -75,6 +75,8 @@ RULES = [
     # Logic that everything else stands on.
     (r"core/base/", {"posix"}, [r"core/base/"]),
     (r"core/transfer/[^/]+\.cc$", {"xxhash", "openssl"}, [CORE_LOGIC]),
+    # What workers say of themselves is kept as the message that says it.
+    (r"core/cluster/", {"generated"}, [CORE_LOGIC]),
     (CORE_LOGIC, set(), [CORE_LOGIC]),
 
     # Adapters of core.

@@ -1,8 +1,7 @@
-#include "core/cluster/hang.h"
-
 #include <string>
 #include <vector>
 
+#include "core/cluster/eviction.h"
 #include "gtest/gtest.h"
 
 namespace paceline {

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "core/cluster/registration.h"
 #include "gtest/gtest.h"
 
 namespace paceline {
@@ -9,14 +10,14 @@ namespace {
 
 Instant At(int64_t ms) { return {absl::Milliseconds(ms)}; }
 
-Registration Of(const std::string& name, uint64_t incarnation,
-                const std::string& machine = "m1") {
-  Registration registration;
-  registration.name = name;
-  registration.machine_id = machine;
-  registration.incarnation = {incarnation};
-  registration.address = "10.0.0.1:7401";
-  registration.cpu_capability = "avx2";
+v1::Registration Of(const std::string& name, uint64_t incarnation,
+                    const std::string& machine = "m1") {
+  v1::Registration registration;
+  registration.set_name(name);
+  registration.set_machine_id(machine);
+  registration.set_incarnation(incarnation);
+  registration.set_address("10.0.0.1:7401");
+  registration.set_cpu_capability("avx2");
   return registration;
 }
 
@@ -243,30 +244,32 @@ TEST(Membership, RestoredWorkerIsLostUntilItAttachesAndKeepsItsId) {
 
 struct Bad {
   const char* field;
-  void (*spoil)(Registration&);
+  void (*spoil)(v1::Registration&);
 };
 
 TEST(CheckRegistration, NamesTheFieldThatIsWrong) {
   const Bad all[] = {
-      {"name", [](Registration& r) { r.name = "has blank"; }},
-      {"name", [](Registration& r) { r.name = ""; }},
-      {"name", [](Registration& r) { r.name = std::string(64, 'a'); }},
-      {"name", [](Registration& r) { r.name = "a\xff\"\n"; }},
-      {"machine_id", [](Registration& r) { r.machine_id = ""; }},
-      {"incarnation", [](Registration& r) { r.incarnation = {0}; }},
-      {"address", [](Registration& r) { r.address = "nowhere"; }},
-      {"address", [](Registration& r) { r.address = ":7401"; }},
-      {"address", [](Registration& r) { r.address = "host:0"; }},
-      {"address", [](Registration& r) { r.address = "a\"b:1"; }},
-      {"http_address", [](Registration& r) { r.http_address = "x:99999"; }},
-      {"cpu_capability", [](Registration& r) { r.cpu_capability = "mmx"; }},
+      {"name", [](v1::Registration& r) { r.set_name("has blank"); }},
+      {"name", [](v1::Registration& r) { r.set_name(""); }},
+      {"name", [](v1::Registration& r) { r.set_name(std::string(64, 'a')); }},
+      {"name", [](v1::Registration& r) { r.set_name("a\xff\"\n"); }},
+      {"machine_id", [](v1::Registration& r) { r.set_machine_id(""); }},
+      {"incarnation", [](v1::Registration& r) { r.set_incarnation(0); }},
+      {"address", [](v1::Registration& r) { r.set_address("nowhere"); }},
+      {"address", [](v1::Registration& r) { r.set_address(":7401"); }},
+      {"address", [](v1::Registration& r) { r.set_address("host:0"); }},
+      {"address", [](v1::Registration& r) { r.set_address("a\"b:1"); }},
+      {"http_address",
+       [](v1::Registration& r) { r.set_http_address("x:99999"); }},
+      {"cpu_capability",
+       [](v1::Registration& r) { r.set_cpu_capability("mmx"); }},
       {"cpu_model",
-       [](Registration& r) { r.cpu_model = std::string(999, 'x'); }},
-      {"memory_bytes", [](Registration& r) { r.memory_bytes = -1; }},
+       [](v1::Registration& r) { r.set_cpu_model(std::string(999, 'x')); }},
+      {"memory_bytes", [](v1::Registration& r) { r.set_memory_bytes(-1); }},
   };
   ASSERT_TRUE(CheckRegistration(Of("pi-2.local_x", 1)).ok());
   for (const Bad& bad : all) {
-    Registration registration = Of("a", 1);
+    v1::Registration registration = Of("a", 1);
     bad.spoil(registration);
 
     const absl::Status status = CheckRegistration(registration);

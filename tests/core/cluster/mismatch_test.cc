@@ -1,5 +1,4 @@
-#include "core/cluster/mismatch.h"
-
+#include "core/cluster/eviction.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

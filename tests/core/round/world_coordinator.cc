@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/cluster/eviction.h"
-#include "core/cluster/mismatch.h"
 #include "tests/core/round/world_state.h"
 
 namespace paceline::round_world {

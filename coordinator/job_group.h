@@ -1,5 +1,5 @@
 // One data-parallel job's round group in one attempt, from the coordinator's
-// side: who is a member, who listens, who is taken out and why (DESIGN 7).
+// side: who is a member, who listens, who is taken out and why.
 //
 // Assumes: what this decides is stored before anybody outside sees it, as the
 // brain promises of all its actions (Actions::writes), so that a view counts
@@ -20,6 +20,7 @@
 #include "core/cluster/run_report.h"
 #include "core/round/view.h"
 #include "core/round/view_keeper.h"
+#include "paceline/v1/control.pb.h"
 
 namespace paceline {
 
@@ -65,22 +66,13 @@ struct GroupNews {
   std::vector<GroupEvent> events;
 };
 
-// What a process said of itself last.
-struct GroupSaying {
-  ViewId view;
-  int64_t next = 0;
-  int64_t state_step = 0;
-  uint64_t state_hash = 0;
-  bool listens = false;
-};
-
 // Thread-compatible; lives on the coordinator's loop.  Pure.
-class GroupDesk {
+class JobGroup {
  public:
   // stored: the view that an earlier coordinator kept for this attempt;
   // excluded: processes that were taken out before, none of them in it.
-  GroupDesk(const GroupOptions& options, std::optional<View> stored,
-            const std::map<WorkerId, Incarnation>& excluded = {});
+  JobGroup(const GroupOptions& options, std::optional<View> stored,
+           const std::map<WorkerId, Incarnation>& excluded = {});
 
   // The first view of an attempt, from step 0: at least one; none was stored.
   void Begin(const std::vector<GroupWorker>& workers,
@@ -91,8 +83,10 @@ class GroupDesk {
   // taken out is not let in.
   void Admit(const GroupWorker& worker, double share, Instant now);
 
-  void OnReport(const MemberId& member, const RunReport& report,
-                int64_t progress, Instant now);
+  // report: nothing where it said nothing of the group.
+  void OnReport(const MemberId& member, RunPhase phase,
+                const std::optional<MemberReport>& report, int64_t progress,
+                Instant now);
   // Its worker's last heartbeat, whatever was in it.
   void OnHeard(const MemberId& member, Instant heard);
   // It leaves, whatever it is.  why: without its name, for people.
@@ -139,7 +133,8 @@ class GroupDesk {
 
   // The last one decided; a group that has begun has one.
   const std::optional<View>& view() const { return keeper_.view(); }
-  std::map<WorkerId, GroupSaying> Sayings() const;
+  // What the processes said of themselves last.
+  std::map<WorkerId, v1::JobMember> Members() const;
   int members() const;
   int listeners() const;
   int64_t furthest() const { return furthest_; }  // steps applied by somebody

@@ -1,4 +1,4 @@
-#include "coordinator/measure_desk.h"
+#include "coordinator/measure_queue.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -8,32 +8,40 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/model/description.h"
+#include "core/rpc/convert.h"
+#include "core/rpc/measurement_convert.h"
 
 namespace paceline {
 namespace {
 
 constexpr size_t kRequestsKept = 100;
 
-template <typename T, typename Less>
-void InsertSorted(std::vector<T>& into, T value, Less less) {
-  into.insert(std::upper_bound(into.begin(), into.end(), value, less),
-              std::move(value));
+void Sort(v1::GetProfileResponse& view) {
+  std::sort(
+      view.mutable_profiles()->pointer_begin(),
+      view.mutable_profiles()->pointer_end(),
+      [](const auto* a, const auto* b) { return a->device() < b->device(); });
+  std::sort(
+      view.mutable_links()->pointer_begin(),
+      view.mutable_links()->pointer_end(), [](const auto* a, const auto* b) {
+        return std::tie(a->from(), a->to()) < std::tie(b->from(), b->to());
+      });
 }
 
 }  // namespace
 
-bool MeasureDesk::IsScript(const Task& task) {
+bool MeasureQueue::IsScript(const Task& task) {
   return task.order.layers.has_value() && NeedsWorker(task.order.layers->model);
 }
 
-std::string MeasureDesk::TextOf(const Task& task) {
+std::string MeasureQueue::TextOf(const Task& task) {
   return task.peer.empty()
              ? absl::StrCat("layers on ", task.worker)
              : absl::StrCat("link ", task.worker, " - ", task.peer);
 }
 
-void MeasureDesk::AddLink(int64_t request, const std::string& from,
-                          const std::string& to) {
+void MeasureQueue::AddLink(int64_t request, const std::string& from,
+                           const std::string& to) {
   Task task;
   task.id = next_id_++;
   task.request = request;
@@ -44,8 +52,8 @@ void MeasureDesk::AddLink(int64_t request, const std::string& from,
   tasks_.push_back(std::move(task));
 }
 
-void MeasureDesk::OnArrival(const std::string& name,
-                            const std::vector<std::string>& others) {
+void MeasureQueue::OnArrival(const std::string& name,
+                             const std::vector<std::string>& others) {
   std::erase_if(tasks_, [&](const Task& task) {
     return task.request == 0 && (task.worker == name || task.peer == name);
   });
@@ -60,10 +68,10 @@ void MeasureDesk::OnArrival(const std::string& name,
   }
 }
 
-int64_t MeasureDesk::Request(const JobSpec& spec,
-                             const std::string& cpu_capability,
-                             const std::vector<std::string>& workers,
-                             bool links) {
+int64_t MeasureQueue::Request(const JobSpec& spec,
+                              const std::string& cpu_capability,
+                              const std::vector<std::string>& workers,
+                              bool links) {
   const int64_t request = next_id_++;
   requests_[request];
   if (requests_.size() > kRequestsKept) requests_.erase(requests_.begin());
@@ -85,15 +93,14 @@ int64_t MeasureDesk::Request(const JobSpec& spec,
   return request;
 }
 
-void MeasureDesk::End(const Task& task, const absl::Status& error) {
+void MeasureQueue::End(const Task& task, const absl::Status& error) {
   const auto request = requests_.find(task.request);
   if (request == requests_.end()) return;
-  request->second.failed.push_back(
-      absl::StrCat(TextOf(task), ": ", error.message()));
+  request->second.add_failed(absl::StrCat(TextOf(task), ": ", error.message()));
 }
 
-void MeasureDesk::KeepLinksOf(const Task& task,
-                              std::vector<LinkMeasurement>& links) {
+void MeasureQueue::KeepLinksOf(const Task& task,
+                               std::vector<LinkMeasurement>& links) {
   std::set<std::string> from;
   std::erase_if(links, [&](const LinkMeasurement& link) {
     const bool there = link.from == task.worker && link.to == task.peer;
@@ -103,8 +110,8 @@ void MeasureDesk::KeepLinksOf(const Task& task,
   });
 }
 
-std::optional<Measurement> MeasureDesk::OnMeasurement(const std::string& worker,
-                                                      Measurement measurement) {
+std::optional<Measurement> MeasureQueue::OnMeasurement(
+    const std::string& worker, Measurement measurement) {
   const auto task =
       std::find_if(tasks_.begin(), tasks_.end(), [&](const Task& candidate) {
         return candidate.running && candidate.id == measurement.id &&
@@ -116,27 +123,24 @@ std::optional<Measurement> MeasureDesk::OnMeasurement(const std::string& worker,
   if (!measurement.error.ok()) {
     End(*task, measurement.error);
   } else if (request != requests_.end()) {
-    ProfileView& view = request->second;
-    if (measurement.script.has_value()) view.script = measurement.script;
+    v1::GetProfileResponse& view = request->second;
+    if (measurement.script.has_value()) {
+      *view.mutable_script() = ToProto(*measurement.script);
+    }
     if (measurement.profile.has_value()) {
-      InsertSorted(view.profiles, *measurement.profile,
-                   [](const DeviceProfile& a, const DeviceProfile& b) {
-                     return a.key.device < b.key.device;
-                   });
+      *view.add_profiles() = ToProto(*measurement.profile);
     }
     for (const LinkMeasurement& link : measurement.links) {
-      InsertSorted(view.links, link,
-                   [](const LinkMeasurement& a, const LinkMeasurement& b) {
-                     return std::tie(a.from, a.to) < std::tie(b.from, b.to);
-                   });
+      *view.add_links() = ToProto(link);
     }
+    Sort(view);
   }
   tasks_.erase(task);
   if (!measurement.error.ok()) return std::nullopt;
   return measurement;
 }
 
-absl::Status MeasureDesk::Judge(
+absl::Status MeasureQueue::Judge(
     Task& task, const std::map<std::string, MeasureWorker>& workers,
     Instant now) const {
   for (const std::string& name : {task.worker, task.peer}) {
@@ -174,8 +178,8 @@ absl::Status MeasureDesk::Judge(
   return absl::OkStatus();
 }
 
-void MeasureDesk::Assign(const std::vector<MeasureWorker>& workers,
-                         Instant now) {
+void MeasureQueue::Assign(const std::vector<MeasureWorker>& workers,
+                          Instant now) {
   std::map<std::string, MeasureWorker> by_name;
   for (const MeasureWorker& worker : workers) by_name[worker.name] = worker;
   std::erase_if(tasks_, [&](Task& task) {
@@ -222,7 +226,7 @@ void MeasureDesk::Assign(const std::vector<MeasureWorker>& workers,
   }
 }
 
-std::optional<MeasureOrder> MeasureDesk::OrderOf(
+std::optional<MeasureOrder> MeasureQueue::OrderOf(
     const std::string& worker) const {
   for (const Task& task : tasks_) {
     if (task.running && task.worker == worker) return task.order;
@@ -230,14 +234,15 @@ std::optional<MeasureOrder> MeasureDesk::OrderOf(
   return std::nullopt;
 }
 
-bool MeasureDesk::Holds(const std::string& worker) const {
+bool MeasureQueue::Holds(const std::string& worker) const {
   return std::any_of(tasks_.begin(), tasks_.end(), [&](const Task& task) {
     return task.request != 0 && task.running &&
            (task.worker == worker || task.peer == worker);
   });
 }
 
-absl::StatusOr<ProfileView> MeasureDesk::View(int64_t request, Instant now) {
+absl::StatusOr<v1::GetProfileResponse> MeasureQueue::View(int64_t request,
+                                                          Instant now) {
   const auto found = requests_.find(request);
   if (found == requests_.end()) {
     return absl::NotFoundError(
@@ -245,11 +250,11 @@ absl::StatusOr<ProfileView> MeasureDesk::View(int64_t request, Instant now) {
                      " is being taken: the coordinator may have restarted; "
                      "ask for it again"));
   }
-  ProfileView view = found->second;
+  v1::GetProfileResponse view = found->second;
   for (Task& task : tasks_) {
     if (task.request != request) continue;
     task.asked_for = now;
-    view.waiting.push_back(absl::StrCat(
+    view.add_waiting(absl::StrCat(
         TextOf(task), task.running
                           ? ": being measured"
                           : absl::StrCat(": waits for ", task.waits_for)));

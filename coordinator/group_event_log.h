@@ -13,11 +13,12 @@
 
 #include "core/base/ids.h"
 #include "core/cluster/run_report.h"
+#include "paceline/v1/types.pb.h"
 
 namespace paceline {
 
 // Thread-compatible; lives on the coordinator's loop.  Pure.
-class GroupChronicle {
+class GroupEventLog {
  public:
   struct Event {
     std::string kind;  // takeover, void, skipped
@@ -38,8 +39,8 @@ class GroupChronicle {
   // A member's evaluation over its own samples: the sum of all so far for that
   // step.  The same again changes nothing.  Nothing for a step so old that its
   // other parts are forgotten.
-  std::optional<EvaluationRecord> OnEvaluation(WorkerId member,
-                                               const EvaluationRecord& part);
+  std::optional<v1::EvaluationRecord> OnEvaluation(
+      WorkerId member, const v1::EvaluationRecord& part);
   // Whose parts of `step` are in.
   std::set<WorkerId> EvaluatedBy(int64_t step) const;
   // Evaluations up to `step` were stored by an earlier coordinator, whole or
@@ -64,7 +65,8 @@ class GroupChronicle {
   // (step, kind, text) of the newest ones: a record comes again when its
   // acknowledgement was lost, and from several members.
   std::set<Told> seen_;
-  std::map<int64_t, std::map<WorkerId, EvaluationRecord>> parts_;  // by step
+  std::map<int64_t, std::map<WorkerId, v1::EvaluationRecord>>
+      parts_;  // by step
   int64_t forgotten_ = -1;
 };
 

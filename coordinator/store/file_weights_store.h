@@ -1,4 +1,4 @@
-// The WeightsDesk over a folder: <folder>/<job>/NAME.safetensors.
+// The WeightsStore over a folder: <folder>/<job>/NAME.safetensors.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,17 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "coordinator/store/weights_file.h"
-#include "coordinator/weights_desk.h"
+#include "coordinator/weights_store.h"
 #include "core/base/task_loop.h"
 
 namespace paceline {
 
 // Thread-safe; the files belong to its thread "weights".  Its queue is bounded
 // by its callers: each has one piece or part under way.
-class FileWeightsDesk final : public WeightsDesk {
+class FileWeightsStore final : public WeightsStore {
  public:
-  explicit FileWeightsDesk(std::string folder);
-  ~FileWeightsDesk() override { Stop(); }
+  explicit FileWeightsStore(std::string folder);
+  ~FileWeightsStore() override { Stop(); }
 
   // Does what was asked for; what is asked for afterwards is dropped.  Whoever
   // a `done` refers to must live until this returns.

@@ -1,4 +1,4 @@
-#include "coordinator/group_chronicle.h"
+#include "coordinator/group_event_log.h"
 
 #include <algorithm>
 #include <utility>
@@ -23,7 +23,7 @@ constexpr size_t kMostOpen = 8;
 constexpr char kOutvoted[] = "outvoted";
 
 std::string SkipText(const RoundRecord& record,
-                     const GroupChronicle::Names& names) {
+                     const GroupEventLog::Names& names) {
   // By reason, in the order of the reasons.
   std::map<std::string, std::vector<std::string>> workers;
   for (const RoundRecord::Skip& skip : record.skipped) {
@@ -39,7 +39,7 @@ std::string SkipText(const RoundRecord& record,
 
 }  // namespace
 
-std::optional<GroupChronicle::Event> GroupChronicle::OnRecord(
+std::optional<GroupEventLog::Event> GroupEventLog::OnRecord(
     const RoundRecord& record, const Names& names) {
   const bool takeover = record.lost_server.assigned();
   CountOutvoted(record, names);
@@ -74,8 +74,8 @@ std::optional<GroupChronicle::Event> GroupChronicle::OnRecord(
   return Count(kind, kind == "skipped" ? skips : kind, std::move(text));
 }
 
-void GroupChronicle::CountOutvoted(const RoundRecord& record,
-                                   const Names& names) {
+void GroupEventLog::CountOutvoted(const RoundRecord& record,
+                                  const Names& names) {
   std::vector<std::string> workers;
   for (const RoundRecord::Skip& skip : record.skipped) {
     if (skip.reason == kOutvoted) workers.push_back(names(skip.worker));
@@ -84,13 +84,13 @@ void GroupChronicle::CountOutvoted(const RoundRecord& record,
   for (const std::string& worker : workers) ++outvoted_[worker];
 }
 
-bool GroupChronicle::IsNew(const Told& told) {
+bool GroupEventLog::IsNew(const Told& told) {
   if (!seen_.insert(told).second) return false;
   if (seen_.size() > kMostSeen) seen_.erase(seen_.begin());
   return true;
 }
 
-std::optional<GroupChronicle::Event> GroupChronicle::Count(
+std::optional<GroupEventLog::Event> GroupEventLog::Count(
     const std::string& kind, const std::string& alike, std::string text) {
   const auto known = alike_.find(alike);
   if (told_[kind] >= kMostEvents ||
@@ -106,7 +106,7 @@ std::optional<GroupChronicle::Event> GroupChronicle::Count(
   return Event{kind, std::move(text)};
 }
 
-std::string GroupChronicle::Summary() const {
+std::string GroupEventLog::Summary() const {
   std::vector<std::string> parts;
   if (voids_ > 0) parts.push_back(absl::StrCat(voids_, " void"));
   if (takeovers_ > 0) {
@@ -134,33 +134,35 @@ std::string GroupChronicle::Summary() const {
                        : absl::StrCat("rounds: ", absl::StrJoin(parts, ", "));
 }
 
-std::optional<EvaluationRecord> GroupChronicle::OnEvaluation(
-    WorkerId member, const EvaluationRecord& part) {
-  if (part.step <= forgotten_) return std::nullopt;
-  parts_[part.step][member] = part;
+std::optional<v1::EvaluationRecord> GroupEventLog::OnEvaluation(
+    WorkerId member, const v1::EvaluationRecord& part) {
+  if (part.step() <= forgotten_) return std::nullopt;
+  parts_[part.step()][member] = part;
   while (parts_.size() > kMostOpen) {
     forgotten_ = parts_.begin()->first;
     parts_.erase(parts_.begin());
   }
-  const auto found = parts_.find(part.step);
+  const auto found = parts_.find(part.step());
   if (found == parts_.end()) return std::nullopt;
-  EvaluationRecord sum;
-  sum.step = part.step;
+  v1::EvaluationRecord sum;
+  int64_t samples = 0;
   double loss = 0;
   double correct = 0;
   for (const auto& [worker, each] : found->second) {  // always in one order
-    const double samples = static_cast<double>(each.samples);
-    sum.samples += each.samples;
-    loss += each.loss * samples;
-    correct += each.accuracy * samples;
+    const double weight = static_cast<double>(each.samples());
+    samples += each.samples();
+    loss += each.loss() * weight;
+    correct += each.accuracy() * weight;
   }
-  if (sum.samples == 0) return std::nullopt;
-  sum.loss = loss / static_cast<double>(sum.samples);
-  sum.accuracy = correct / static_cast<double>(sum.samples);
+  if (samples == 0) return std::nullopt;
+  sum.set_step(part.step());
+  sum.set_samples(samples);
+  sum.set_loss(loss / static_cast<double>(samples));
+  sum.set_accuracy(correct / static_cast<double>(samples));
   return sum;
 }
 
-std::set<WorkerId> GroupChronicle::EvaluatedBy(int64_t step) const {
+std::set<WorkerId> GroupEventLog::EvaluatedBy(int64_t step) const {
   std::set<WorkerId> workers;
   const auto found = parts_.find(step);
   if (found == parts_.end()) return workers;
@@ -168,7 +170,7 @@ std::set<WorkerId> GroupChronicle::EvaluatedBy(int64_t step) const {
   return workers;
 }
 
-void GroupChronicle::ForgetEvaluations(int64_t step) {
+void GroupEventLog::ForgetEvaluations(int64_t step) {
   forgotten_ = step;
   if (step < 0) {  // a new attempt, whose steps are told anew
     parts_.clear();

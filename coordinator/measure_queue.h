@@ -18,23 +18,16 @@
 #include "absl/status/statusor.h"
 #include "core/base/clock.h"
 #include "core/cluster/measure_order.h"
+#include "paceline/v1/control.pb.h"
 
 namespace paceline {
 
-// A worker as the desk sees it.
+// A worker as the queue sees it.
 struct MeasureWorker {
   std::string name;
   std::string address;
   bool live = false;  // attached, no doubt about it
   bool busy = false;  // has a job
-};
-
-struct ProfileView {
-  std::vector<DeviceProfile> profiles;  // finished, by device
-  std::vector<LinkMeasurement> links;   // finished, by from and to
-  std::vector<std::string> waiting;     // one line a thing, for people
-  std::vector<std::string> failed;
-  std::optional<ScriptModel> script;
 };
 
 struct MeasurePolicy {
@@ -55,9 +48,9 @@ struct MeasurePolicy {
 };
 
 // Thread-compatible; lives on the coordinator's loop.  Pure.
-class MeasureDesk {
+class MeasureQueue {
  public:
-  explicit MeasureDesk(const MeasurePolicy& policy = {}) : policy_(policy) {}
+  explicit MeasureQueue(const MeasurePolicy& policy = {}) : policy_(policy) {}
 
   // A new process of this name: its links are measured anew.  `others`: the
   // live workers.
@@ -82,7 +75,7 @@ class MeasureDesk {
   bool Holds(const std::string& worker) const;
 
   // Errors: NotFound.
-  absl::StatusOr<ProfileView> View(int64_t request, Instant now);
+  absl::StatusOr<v1::GetProfileResponse> View(int64_t request, Instant now);
 
  private:
   struct Task {
@@ -114,7 +107,7 @@ class MeasureDesk {
   int64_t next_id_ = 1;
   std::deque<Task> tasks_;  // in the order they came
   // Requests whose outcome may still be asked for; the oldest go.
-  std::map<int64_t, ProfileView> requests_;
+  std::map<int64_t, v1::GetProfileResponse> requests_;
 };
 
 }  // namespace paceline

@@ -1,7 +1,8 @@
-// What is seen of round groups at the coordinator's /metrics.
+// What is seen of jobs and round groups at the coordinator's /metrics.
+#include "coordinator/metrics.h"
+
 #include <string>
 
-#include "coordinator/metrics.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/group_mesh.h"
@@ -13,12 +14,12 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class GroupMetrics : public ::testing::Test {
+class MetricsOfAMesh : public ::testing::Test {
  protected:
-  std::string Read(GroupMesh& mesh) {
-    Brain& brain = mesh.mesh().brain();
-    metrics_.Update(brain.ViewWorkers(mesh.mesh().Now().now),
-                    brain.ViewOpenJobs(), brain.CountJobs());
+  std::string Read(Mesh& mesh) {
+    const Brain& brain = mesh.brain();
+    metrics_.Update(mesh.ViewWorkers(), brain.ViewOpenJobs(),
+                    brain.CountJobs());
     metrics_.CountGroups(brain.group_counts());
     return registry_.Text();
   }
@@ -27,7 +28,24 @@ class GroupMetrics : public ::testing::Test {
   CoordinatorMetrics metrics_{registry_, "1.2.3"};
 };
 
-TEST_F(GroupMetrics, SayWhoIsThereAndWhetherTheGroupIsPaused) {
+TEST_F(MetricsOfAMesh, HaveSeriesOfAJobUntilItEnds) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1);
+  mesh.Report(a, mesh.Submit(SpecOf(1)), RunPhase::kRunning, 5);
+  EXPECT_THAT(
+      Read(mesh),
+      AllOf(HasSubstr("paceline_coordinator_job_step{job=\"1\"} 5"),
+            HasSubstr("paceline_coordinator_workers{state=\"busy\"} 1")));
+
+  ASSERT_TRUE(mesh.Stop().ok());
+
+  EXPECT_THAT(
+      Read(mesh),
+      AllOf(Not(HasSubstr("job=\"1\"")),
+            HasSubstr("paceline_coordinator_jobs{state=\"stopped\"} 1")));
+}
+
+TEST_F(MetricsOfAMesh, SayWhoIsThereAndWhetherTheGroupIsPaused) {
   JobSpec spec = GroupSpec();
   spec.aggregation.min_parts = 2;
   GroupMesh mesh = Training(2, spec);
@@ -44,11 +62,11 @@ TEST_F(GroupMetrics, SayWhoIsThereAndWhetherTheGroupIsPaused) {
       AllOf(HasSubstr("job_group_paused{job=\"1\"} 1\n"),
             HasSubstr("job_group_members{job=\"1\",state=\"member\"} 1\n"),
             HasSubstr("group_leavers_total{reason=\"lost\"} 1\n")));
-  ASSERT_TRUE(mesh.mesh().brain().OnStop(mesh.job(), mesh.mesh().Now()).ok());
+  ASSERT_TRUE(mesh.Stop().ok());
   EXPECT_THAT(Read(mesh), Not(HasSubstr("job_group_paused{")));
 }
 
-TEST_F(GroupMetrics, CountWhoWasEvictedForAnotherState) {
+TEST_F(MetricsOfAMesh, CountWhoWasEvictedForAnotherState) {
   GroupMesh mesh = Training(3);
   mesh.worker("w1").report.mismatch_step = 17;
   mesh.worker("w1").report.mismatch = {

@@ -1,4 +1,4 @@
-#include "coordinator/store/file_weights_desk.h"
+#include "coordinator/store/file_weights_store.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -14,14 +14,14 @@
 
 namespace paceline {
 
-FileWeightsDesk::FileWeightsDesk(std::string folder)
+FileWeightsStore::FileWeightsStore(std::string folder)
     : folder_(std::move(folder)), loop_("weights") {}
 
-std::string FileWeightsDesk::FolderOf(JobId job) const {
+std::string FileWeightsStore::FolderOf(JobId job) const {
   return absl::StrCat(folder_, "/", job.value);
 }
 
-absl::StatusOr<WeightsFile*> FileWeightsDesk::Find(const Fence& fence) {
+absl::StatusOr<WeightsFile*> FileWeightsStore::Find(const Fence& fence) {
   const auto found = expected_.find(fence.job);
   if (found == expected_.end() || found->second.fence != fence) {
     return absl::AbortedError(absl::StrCat(
@@ -32,8 +32,8 @@ absl::StatusOr<WeightsFile*> FileWeightsDesk::Find(const Fence& fence) {
   return found->second.file->get();
 }
 
-void FileWeightsDesk::Open(const Fence& fence, SafetensorsLayout layout,
-                           std::function<void(absl::Status)> done) {
+void FileWeightsStore::Open(const Fence& fence, SafetensorsLayout layout,
+                            std::function<void(absl::Status)> done) {
   loop_.Post([this, fence, layout = std::move(layout), done] {
     expected_.erase(fence.job);
     if (layout.tensors.empty()) {
@@ -52,8 +52,8 @@ void FileWeightsDesk::Open(const Fence& fence, SafetensorsLayout layout,
   });
 }
 
-void FileWeightsDesk::Write(WeightsPiece piece,
-                            std::function<void(absl::Status)> done) {
+void FileWeightsStore::Write(WeightsPiece piece,
+                             std::function<void(absl::Status)> done) {
   loop_.Post([this, piece = std::move(piece), done] {
     const absl::StatusOr<WeightsFile*> file = Find(piece.fence);
     done(file.ok()
@@ -62,15 +62,15 @@ void FileWeightsDesk::Write(WeightsPiece piece,
   });
 }
 
-void FileWeightsDesk::Sync(const Fence& fence,
-                           std::function<void(absl::Status)> done) {
+void FileWeightsStore::Sync(const Fence& fence,
+                            std::function<void(absl::Status)> done) {
   loop_.Post([this, fence, done] {
     const absl::StatusOr<WeightsFile*> file = Find(fence);
     done(file.ok() ? (*file)->Sync() : file.status());
   });
 }
 
-void FileWeightsDesk::Save(
+void FileWeightsStore::Save(
     const Fence& fence,
     std::function<void(absl::StatusOr<SavedWeights>)> done) {
   loop_.Post([this, fence, done] {
@@ -85,7 +85,7 @@ void FileWeightsDesk::Save(
   });
 }
 
-void FileWeightsDesk::Forget(JobId job) {
+void FileWeightsStore::Forget(JobId job) {
   loop_.Post([this, job] {
     expected_.erase(job);
     std::error_code ignored;  // what stays is overwritten or deleted by hand
@@ -93,16 +93,16 @@ void FileWeightsDesk::Forget(JobId job) {
   });
 }
 
-void FileWeightsDesk::Read(
+void FileWeightsStore::Read(
     JobId job, const std::string& name, int64_t offset, int64_t limit,
     std::function<void(absl::StatusOr<WeightsPart>)> done) {
   const std::string path = absl::StrCat(FolderOf(job), "/", name);
   loop_.Post([=] { done(ReadPart(path, offset, limit)); });
 }
 
-absl::StatusOr<WeightsPart> FileWeightsDesk::ReadPart(const std::string& path,
-                                                      int64_t offset,
-                                                      int64_t limit) {
+absl::StatusOr<WeightsPart> FileWeightsStore::ReadPart(const std::string& path,
+                                                       int64_t offset,
+                                                       int64_t limit) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) return FileError("open", path, errno);
   struct stat info = {};

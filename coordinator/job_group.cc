@@ -1,4 +1,4 @@
-#include "coordinator/group_desk.h"
+#include "coordinator/job_group.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,8 +7,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "core/cluster/eviction.h"
-#include "core/cluster/hang.h"
-#include "core/cluster/mismatch.h"
 
 namespace paceline {
 namespace {
@@ -54,8 +52,8 @@ absl::string_view GroupExitName(GroupExit exit) {
   return "";
 }
 
-GroupDesk::GroupDesk(const GroupOptions& options, std::optional<View> stored,
-                     const std::map<WorkerId, Incarnation>& excluded)
+JobGroup::JobGroup(const GroupOptions& options, std::optional<View> stored,
+                   const std::map<WorkerId, Incarnation>& excluded)
     : options_(options), keeper_(options.term, stored) {
   // Of a coordinator before this one: some may have begun.
   begun_ = stored.has_value();
@@ -70,8 +68,8 @@ GroupDesk::GroupDesk(const GroupOptions& options, std::optional<View> stored,
 
 // --- who is there -----------------------------------------------------------
 
-void GroupDesk::Begin(const std::vector<GroupWorker>& workers,
-                      const std::map<WorkerId, double>& shares, Instant now) {
+void JobGroup::Begin(const std::vector<GroupWorker>& workers,
+                     const std::map<WorkerId, double>& shares, Instant now) {
   std::vector<MemberId> members;
   for (const GroupWorker& worker : workers) {
     members.push_back(worker.id);
@@ -87,7 +85,7 @@ void GroupDesk::Begin(const std::vector<GroupWorker>& workers,
   OnViewChanged();
 }
 
-void GroupDesk::Admit(const GroupWorker& worker, double share, Instant now) {
+void JobGroup::Admit(const GroupWorker& worker, double share, Instant now) {
   if (keeper_.IsExcluded(worker.id) || keeper_.lost()) return;
   keeper_.SetShare(worker.id.worker, share);
   names_[worker.id] = worker.name;
@@ -102,25 +100,25 @@ void GroupDesk::Admit(const GroupWorker& worker, double share, Instant now) {
                                    " fetches the state of the group"));
 }
 
-void GroupDesk::OnHeard(const MemberId& member, Instant heard) {
+void JobGroup::OnHeard(const MemberId& member, Instant heard) {
   const auto found = processes_.find(member);
   if (found != processes_.end()) Hear(found->second, heard);
 }
 
 // After a silence nobody knows what it did meanwhile: it, this coordinator or
 // the whole machine may have been stopped.
-void GroupDesk::Hear(Process& process, Instant heard) const {
+void JobGroup::Hear(Process& process, Instant heard) const {
   if (heard - process.heard > options_.lease / 2) Excuse(process, heard);
   process.heard = std::max(process.heard, heard);
 }
 
-void GroupDesk::Excuse(Process& process, Instant now) {
+void JobGroup::Excuse(Process& process, Instant now) {
   process.progress_since = now;
   process.left_behind.reset();
 }
 
 // Until now all may have waited for one another.
-void GroupDesk::OnFurther(int64_t next, Instant now) {
+void JobGroup::OnFurther(int64_t next, Instant now) {
   if (next <= furthest_) return;
   furthest_ = next;
   for (auto& [id, process] : processes_) {
@@ -128,8 +126,8 @@ void GroupDesk::OnFurther(int64_t next, Instant now) {
   }
 }
 
-void GroupDesk::OnGone(const MemberId& member, GroupExit exit,
-                       const std::string& why) {
+void JobGroup::OnGone(const MemberId& member, GroupExit exit,
+                      const std::string& why) {
   if (keeper_.IsExcluded(member)) return;
   const bool was_member = IsMember(member);
   if (!was_member && !Has(member)) return;
@@ -144,7 +142,7 @@ void GroupDesk::OnGone(const MemberId& member, GroupExit exit,
   OnViewChanged();
 }
 
-void GroupDesk::Remove(const MemberId& member, GroupExit exit) {
+void JobGroup::Remove(const MemberId& member, GroupExit exit) {
   news_.leavers.push_back({member, exit});
   processes_.erase(member);
   ViewActions actions;
@@ -152,7 +150,7 @@ void GroupDesk::Remove(const MemberId& member, GroupExit exit) {
   Carry(std::move(actions));
 }
 
-void GroupDesk::Carry(ViewActions actions) {
+void JobGroup::Carry(ViewActions actions) {
   for (size_t i = 0; i < actions.size(); ++i) {
     const auto* const store = std::get_if<StoreView>(&actions[i]);
     if (store == nullptr) continue;  // orders carry views; lost() is asked
@@ -166,7 +164,7 @@ void GroupDesk::Carry(ViewActions actions) {
   }
 }
 
-void GroupDesk::OnViewChanged() {
+void JobGroup::OnViewChanged() {
   if (lost()) return;
   const bool few = members() < options_.min_parts;
   if (few == paused_) return;
@@ -176,7 +174,7 @@ void GroupDesk::OnViewChanged() {
                : absl::StrCat("enough members are there again: ", ViewNote()));
 }
 
-std::string GroupDesk::PausedText() const {
+std::string JobGroup::PausedText() const {
   if (!paused_) return "";
   return absl::StrCat("paused: ", members(), " of the ", options_.min_parts,
                       " members that a round needs (aggregation.min_parts) ",
@@ -186,16 +184,17 @@ std::string GroupDesk::PausedText() const {
 
 // --- what members say -------------------------------------------------------
 
-void GroupDesk::OnReport(const MemberId& member, const RunReport& report,
-                         int64_t progress, Instant now) {
+void JobGroup::OnReport(const MemberId& member, RunPhase phase,
+                        const std::optional<MemberReport>& report,
+                        int64_t progress, Instant now) {
   const auto found = processes_.find(member);
   if (found == processes_.end() || lost()) return;
   Process& process = found->second;
   Hear(process, now);
-  const bool same_phase = process.phase == report.phase;
-  process.phase = report.phase;
-  if (report.phase >= RunPhase::kRunning) begun_ = true;
-  const MemberReport said = report.member.value_or(process.report);
+  const bool same_phase = process.phase == phase;
+  process.phase = phase;
+  if (phase >= RunPhase::kRunning) begun_ = true;
+  const MemberReport said = report.value_or(process.report);
   OnFurther(said.next, now);
   if (said.next > 0) begun_ = true;
   // Preparing takes its time, and is no instruction; neither is another turn
@@ -205,7 +204,7 @@ void GroupDesk::OnReport(const MemberId& member, const RunReport& report,
     Excuse(process, now);
   }
   process.progress = progress;
-  if (!report.member.has_value()) return;
+  if (!report.has_value()) return;
   process.report = said;
   const bool was_member = IsMember(member);
   if (said.has_taken_part && !was_member) {
@@ -228,17 +227,21 @@ void GroupDesk::OnReport(const MemberId& member, const RunReport& report,
   TakeMismatch(said);
 }
 
-std::map<WorkerId, GroupSaying> GroupDesk::Sayings() const {
-  std::map<WorkerId, GroupSaying> sayings;
+std::map<WorkerId, v1::JobMember> JobGroup::Members() const {
+  std::map<WorkerId, v1::JobMember> members;
   for (const auto& [id, process] : processes_) {
     const MemberReport& report = process.report;
-    sayings[id.worker] = {report.view, report.next, report.state_step,
-                          report.state_hash, !IsMember(id)};
+    v1::JobMember& member = members[id.worker];
+    member.set_view(ViewText(report.view));
+    member.set_next(report.next);
+    member.set_state_step(report.state_step);
+    member.set_state_hash(report.state_hash);
+    member.set_listens(!IsMember(id));
   }
-  return sayings;
+  return members;
 }
 
-void GroupDesk::TakeMismatch(const MemberReport& report) {
+void JobGroup::TakeMismatch(const MemberReport& report) {
   if (report.mismatch.empty() || lost() || torn_) return;
   if (report.view != view()->id) return;  // of a view that is over
   const MismatchVerdict verdict = DecideMismatch(*view(), report.mismatch);
@@ -258,14 +261,14 @@ void GroupDesk::TakeMismatch(const MemberReport& report) {
 
 // --- time -------------------------------------------------------------------
 
-void GroupDesk::OnTick(Instant now) {
+void JobGroup::OnTick(Instant now) {
   if (lost() || torn_ || !view().has_value()) return;
   LetDrainedGo();
   EvictSilent(now);
   EvictHung();
 }
 
-void GroupDesk::EvictSilent(Instant now) {
+void JobGroup::EvictSilent(Instant now) {
   std::map<MemberId, MemberReport> reports;
   for (const auto& [member, process] : processes_) {
     reports[member] = process.report;
@@ -284,7 +287,7 @@ void GroupDesk::EvictSilent(Instant now) {
          absl::StrCat(eviction->why, ", says ", NameOf(eviction->accuser)));
 }
 
-void GroupDesk::EvictHung() {
+void JobGroup::EvictHung() {
   if (paused_) return;
   std::map<MemberId, MemberWork> work;
   for (const auto& [member, process] : processes_) {
@@ -302,7 +305,7 @@ void GroupDesk::EvictHung() {
 
 // --- drain ------------------------------------------------------------------
 
-void GroupDesk::SetDraining(WorkerId worker, bool draining) {
+void JobGroup::SetDraining(WorkerId worker, bool draining) {
   if (draining) {
     draining_.insert(worker);
   } else {
@@ -312,7 +315,7 @@ void GroupDesk::SetDraining(WorkerId worker, bool draining) {
 }
 
 // Somebody else keeps the state.
-bool GroupDesk::HasStayer(const MemberId& leaving) const {
+bool JobGroup::HasStayer(const MemberId& leaving) const {
   return std::any_of(view()->members.begin(), view()->members.end(),
                      [&](const ViewMember& member) {
                        return member.id != leaving && Has(member.id) &&
@@ -320,7 +323,7 @@ bool GroupDesk::HasStayer(const MemberId& leaving) const {
                      });
 }
 
-void GroupDesk::LetDrainedGo() {
+void JobGroup::LetDrainedGo() {
   if (lost() || !view().has_value()) return;
   for (const WorkerId worker : draining_) {
     const MemberId* const process = FindProcess(worker);
@@ -333,7 +336,7 @@ void GroupDesk::LetDrainedGo() {
 
 // --- questions --------------------------------------------------------------
 
-std::optional<GroupOrder> GroupDesk::OrderOf(const MemberId& member) const {
+std::optional<GroupOrder> JobGroup::OrderOf(const MemberId& member) const {
   if (lost() || torn_ || !view().has_value() || !Has(member)) {
     return std::nullopt;
   }
@@ -347,18 +350,18 @@ std::optional<GroupOrder> GroupDesk::OrderOf(const MemberId& member) const {
   return order;
 }
 
-const MemberId* GroupDesk::FindProcess(WorkerId worker) const {
+const MemberId* JobGroup::FindProcess(WorkerId worker) const {
   const auto found = processes_.lower_bound(MemberId{worker, Incarnation{0}});
   return found != processes_.end() && found->first.worker == worker
              ? &found->first
              : nullptr;
 }
 
-bool GroupDesk::IsMember(const MemberId& member) const {
+bool JobGroup::IsMember(const MemberId& member) const {
   return view().has_value() && Contains(*view(), member);
 }
 
-bool GroupDesk::AllDone() const {
+bool JobGroup::AllDone() const {
   if (lost() || !view().has_value() || view()->members.empty()) return false;
   for (const ViewMember& member : view()->members) {
     const auto found = processes_.find(member.id);
@@ -373,31 +376,31 @@ bool GroupDesk::AllDone() const {
   return true;
 }
 
-int GroupDesk::members() const {
+int JobGroup::members() const {
   return view().has_value() ? static_cast<int>(view()->members.size()) : 0;
 }
 
-int GroupDesk::listeners() const {
+int JobGroup::listeners() const {
   return static_cast<int>(std::count_if(
       processes_.begin(), processes_.end(),
       [this](const auto& each) { return !IsMember(each.first); }));
 }
 
-std::string GroupDesk::NameOf(const MemberId& member) const {
+std::string JobGroup::NameOf(const MemberId& member) const {
   const auto found = names_.find(member);
   return found != names_.end() ? found->second
                                : absl::StrCat(member.worker.value);
 }
 
-std::string GroupDesk::ViewNote() const {
+std::string JobGroup::ViewNote() const {
   return absl::StrCat("view ", ViewText(view()->id), " of ", members(),
                       members() == 1 ? " member" : " members");
 }
 
-void GroupDesk::AddEvent(std::string kind, std::string text) {
+void JobGroup::AddEvent(std::string kind, std::string text) {
   news_.events.push_back({std::move(kind), std::move(text)});
 }
 
-GroupNews GroupDesk::TakeNews() { return std::exchange(news_, GroupNews()); }
+GroupNews JobGroup::TakeNews() { return std::exchange(news_, GroupNews()); }
 
 }  // namespace paceline

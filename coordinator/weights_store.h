@@ -31,10 +31,10 @@ struct WeightsPart {
 };
 
 // Thread-safe; never blocks.  What is asked for is done in the order asked;
-// every `done` is called exactly once, from the desk's thread.
-class WeightsDesk {
+// every `done` is called exactly once, from the store's thread.
+class WeightsStore {
  public:
-  virtual ~WeightsDesk() = default;
+  virtual ~WeightsStore() = default;
 
   // Expects the weights of `fence.job` from now on, also what an earlier
   // process of the coordinator had received and synced of the same fence.

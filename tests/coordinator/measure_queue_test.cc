@@ -1,0 +1,273 @@
+#include "coordinator/measure_queue.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+Instant At(double seconds) { return Instant() + absl::Seconds(seconds); }
+
+std::vector<MeasureWorker> Workers(const std::vector<std::string>& names) {
+  std::vector<MeasureWorker> workers;
+  for (const std::string& name : names) {
+    workers.push_back({name, name + ":1", /*live=*/true, /*busy=*/false});
+  }
+  return workers;
+}
+
+JobSpec Spec() {
+  JobSpec spec;
+  spec.model.name = "lenet";
+  return spec;
+}
+
+Measurement Link(int64_t id, const std::string& from, const std::string& to) {
+  Measurement measurement;
+  measurement.id = id;
+  measurement.links = {{from, to, 1e8, 1e-3, 0}, {to, from, 2e8, 1e-3, 0}};
+  return measurement;
+}
+
+TEST(MeasureQueue, ProbesTheLinksOfAWorkerThatHasJoined) {
+  MeasureQueue queue;
+
+  queue.OnArrival("b", {"a", "b"});
+  queue.Assign(Workers({"a", "b"}), At(0));
+
+  const auto order = queue.OrderOf("b");
+  ASSERT_TRUE(order.has_value());
+  ASSERT_TRUE(order->link.has_value());
+  EXPECT_EQ(order->link->name, "a");
+  EXPECT_EQ(order->link->address, "a:1");
+  EXPECT_FALSE(queue.OrderOf("a").has_value());
+  EXPECT_FALSE(queue.Holds("b"));
+}
+
+TEST(MeasureQueue, MeasuresOneThingAWorkerAtATime) {
+  MeasureQueue queue;
+  queue.OnArrival("c", {"a", "b"});
+
+  queue.Assign(Workers({"a", "b", "c"}), At(0));
+  const int64_t first = queue.OrderOf("c")->id;
+  EXPECT_TRUE(queue.OnMeasurement("c", Link(first, "c", "a")));
+  queue.Assign(Workers({"a", "b", "c"}), At(1));
+
+  ASSERT_TRUE(queue.OrderOf("c").has_value());
+  EXPECT_EQ(queue.OrderOf("c")->link->name, "b");
+}
+
+TEST(MeasureQueue, TakesAnAnswerOnce) {
+  MeasureQueue queue;
+  queue.OnArrival("b", {"a"});
+  queue.Assign(Workers({"a", "b"}), At(0));
+  const int64_t id = queue.OrderOf("b")->id;
+
+  EXPECT_FALSE(queue.OnMeasurement("a", Link(id, "b", "a")));
+  EXPECT_FALSE(queue.OnMeasurement("b", Link(id + 1, "b", "a")));
+  EXPECT_TRUE(queue.OnMeasurement("b", Link(id, "b", "a")));
+  EXPECT_FALSE(queue.OnMeasurement("b", Link(id, "b", "a")));
+}
+
+// Kept all that an answer named, of whomever.
+TEST(MeasureQueue, KeepsTheLinksThatItAskedForOneEachWay) {
+  MeasureQueue queue;
+  const int64_t request = queue.Request(Spec(), "avx2", {"a", "b"}, true);
+  const std::vector<MeasureWorker> workers = Workers({"a", "b", "c"});
+  queue.Assign(workers, At(0));
+  for (const char* name : {"a", "b"}) {
+    Measurement layers;
+    layers.id = queue.OrderOf(name)->id;
+    layers.links = {{name, "c", 3e8, 1e-3, 0}, {name, "", 3e8, 1e-3, 0}};
+    const auto kept = queue.OnMeasurement(name, layers);
+    ASSERT_TRUE(kept.has_value());
+    EXPECT_THAT(kept->links, IsEmpty()) << "layers were asked for";
+  }
+  queue.Assign(workers, At(1));
+  ASSERT_TRUE(queue.OrderOf("a").has_value());
+  Measurement answer = Link(queue.OrderOf("a")->id, "a", "b");
+  const std::vector<LinkMeasurement> asked_for = answer.links;
+  answer.links.push_back({"a", "c", 3e8, 1e-3, 0});
+  answer.links.push_back({"c", "b", 3e8, 1e-3, 0});
+  answer.links.push_back({"b", "a", 3e8, 1e-3, 0});
+
+  const auto kept = queue.OnMeasurement("a", answer);
+
+  ASSERT_TRUE(kept.has_value());
+  EXPECT_EQ(kept->links, asked_for);
+  EXPECT_EQ(queue.View(request, At(0))->links_size(), 2);
+}
+
+TEST(MeasureQueue, GivesWayToAJobAndGoesOnAfterIt) {
+  MeasureQueue queue;
+  queue.OnArrival("b", {"a"});
+  std::vector<MeasureWorker> workers = Workers({"a", "b"});
+  queue.Assign(workers, At(0));
+
+  workers[0].busy = true;
+  queue.Assign(workers, At(1));
+  EXPECT_FALSE(queue.OrderOf("b").has_value());
+
+  workers[0].busy = false;
+  queue.Assign(workers, At(2));
+  EXPECT_TRUE(queue.OrderOf("b").has_value());
+}
+
+TEST(MeasureQueue, PutsWhatAPersonAskedForFirst) {
+  MeasureQueue queue;
+  queue.OnArrival("b", {"a"});
+
+  const int64_t id = queue.Request(Spec(), "avx2", {"b"}, false);
+  queue.Assign(Workers({"a", "b"}), At(0));
+
+  const auto order = queue.OrderOf("b");
+  ASSERT_TRUE(order.has_value() && order->layers.has_value());
+  EXPECT_EQ(order->cpu_capability, "avx2");
+  EXPECT_TRUE(queue.Holds("b"));
+  EXPECT_THAT(queue.View(id, At(0))->waiting(),
+              ElementsAre("layers on b: being measured"));
+}
+
+TEST(MeasureQueue, SaysWhatIsFinishedAndWhatNot) {
+  MeasureQueue queue;
+  const int64_t id = queue.Request(Spec(), "avx2", {"a", "b"}, true);
+  const std::vector<MeasureWorker> workers = Workers({"a", "b"});
+  queue.Assign(workers, At(0));
+  Measurement layers;
+  layers.id = queue.OrderOf("a")->id;
+  layers.profile.emplace();
+  layers.profile->key.device = "a";
+
+  queue.OnMeasurement("a", layers);
+  queue.Assign(workers, At(1));
+
+  const auto view = queue.View(id, At(0));
+  ASSERT_TRUE(view.ok());
+  EXPECT_EQ(view->profiles_size(), 1);
+  EXPECT_THAT(view->waiting(),
+              ElementsAre("layers on b: being measured",
+                          "link a - b: waits for worker b: layers on b"));
+}
+
+TEST(MeasureQueue, FailsAloudWhatAPersonAskedForOfAWorkerThatStaysAway) {
+  MeasureQueue queue;
+  const int64_t id = queue.Request(Spec(), "avx2", {"a"}, false);
+  std::vector<MeasureWorker> workers = Workers({"a"});
+  queue.Assign(workers, At(0));
+  workers[0].live = false;
+
+  queue.Assign(workers, At(1));
+  EXPECT_THAT(queue.View(id, At(0))->failed(), IsEmpty());
+  queue.Assign(workers, At(22));
+
+  EXPECT_THAT(queue.View(id, At(0))->failed(),
+              ElementsAre("layers on a: worker a is gone"));
+  EXPECT_THAT(queue.View(id, At(0))->waiting(), IsEmpty());
+}
+
+TEST(MeasureQueue, GivesTheSameOrderToAWorkerThatCameBack) {
+  MeasureQueue queue;
+  queue.Request(Spec(), "avx2", {"a"}, false);
+  std::vector<MeasureWorker> workers = Workers({"a"});
+  queue.Assign(workers, At(0));
+  const int64_t id = queue.OrderOf("a")->id;
+  workers[0].live = false;
+  queue.Assign(workers, At(1));
+
+  queue.OnArrival("a", {});
+  workers[0].live = true;
+  queue.Assign(workers, At(3));
+
+  ASSERT_TRUE(queue.OrderOf("a").has_value());
+  EXPECT_EQ(queue.OrderOf("a")->id, id);
+}
+
+TEST(MeasureQueue, EndsWhatTakesTooLong) {
+  MeasureQueue queue;
+  const int64_t id = queue.Request(Spec(), "avx2", {"a", "b"}, true);
+  const std::vector<MeasureWorker> workers = Workers({"a", "b"});
+  queue.Assign(workers, At(0));
+  Measurement failed;
+  failed.error = absl::ResourceExhaustedError("no memory");
+  for (const char* name : {"a", "b"}) {
+    failed.id = queue.OrderOf(name)->id;
+    queue.OnMeasurement(name, failed);
+  }
+  queue.Assign(workers, At(1));
+
+  queue.Assign(workers, At(62));
+
+  EXPECT_THAT(queue.View(id, At(0))->failed(),
+              ElementsAre("layers on a: no memory", "layers on b: no memory",
+                          HasSubstr("link a - b: not finished after 1m")));
+}
+
+JobSpec Script() {
+  JobSpec spec;
+  spec.model.name = kScriptModel;
+  spec.model.file = "/net.pt";
+  return spec;
+}
+
+TEST(MeasureQueue, EndsTheLookIntoAScriptWhoseCodeDoesNot) {
+  MeasureQueue queue;
+  const int64_t id = queue.Request(Script(), "avx2", {"a"}, false);
+  for (int second = 0; second < 300; second += 20) {
+    queue.Assign(Workers({"a"}), At(second));
+    EXPECT_THAT(queue.View(id, At(second))->failed(), IsEmpty()) << second;
+  }
+  EXPECT_TRUE(queue.Holds("a"));
+
+  queue.Assign(Workers({"a"}), At(300));
+
+  EXPECT_THAT(queue.View(id, At(300))->failed(),
+              ElementsAre("layers on a: not finished after 5m: does the code "
+                          "of the script come to an end?"));
+  EXPECT_FALSE(queue.OrderOf("a").has_value());
+}
+
+TEST(MeasureQueue, LooksIntoNoScriptThatNobodyAsksForAnyMore) {
+  MeasureQueue queue;
+  const int64_t script = queue.Request(Script(), "avx2", {"a"}, false);
+  const int64_t layers = queue.Request(Spec(), "avx2", {"b"}, false);
+  queue.Assign(Workers({"a", "b"}), At(0));
+  ASSERT_TRUE(queue.View(script, At(10)).ok());
+
+  queue.Assign(Workers({"a", "b"}), At(39));
+  EXPECT_TRUE(queue.OrderOf("a").has_value());
+  queue.Assign(Workers({"a", "b"}), At(40));
+
+  EXPECT_FALSE(queue.OrderOf("a").has_value());
+  EXPECT_FALSE(queue.Holds("a"));
+  EXPECT_THAT(queue.View(script, At(41))->failed(),
+              ElementsAre("layers on a: nobody waits for it any more"));
+  EXPECT_TRUE(queue.OrderOf("b").has_value()) << "is kept for everybody";
+  EXPECT_THAT(queue.View(layers, At(41))->failed(), IsEmpty());
+}
+
+TEST(MeasureQueue, GivesUpWhatOneProcessAfterAnotherEndsOver) {
+  MeasureQueue queue;
+  const int64_t id = queue.Request(Spec(), "avx2", {"a"}, false);
+  for (int process = 1; process <= 3; ++process) {
+    queue.Assign(Workers({"a"}), At(process));
+    EXPECT_TRUE(queue.OrderOf("a").has_value()) << process;
+    queue.OnArrival("a", {});
+  }
+
+  queue.Assign(Workers({"a"}), At(4));
+
+  EXPECT_FALSE(queue.OrderOf("a").has_value());
+  EXPECT_THAT(queue.View(id, At(4))->failed(),
+              ElementsAre(HasSubstr("the worker's process ended 3 times")));
+}
+
+TEST(MeasureQueue, KnowsNoRequestThatNobodyMade) {
+  EXPECT_TRUE(absl::IsNotFound(MeasureQueue().View(7, At(0)).status()));
+}
+
+}  // namespace
+}  // namespace paceline
