@@ -1,5 +1,5 @@
-// Issue 22, defect 15: systemd started a daemon with a wrong configuration
-// again for ever, and nobody said where the mistake was.
+// A daemon with a wrong configuration names the mistake, and systemd does not
+// start it again.
 
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-// What one sees of a mesh: metrics, discovery, health.
+// A mesh shows metrics, discovery and health.
 
 #include <chrono>
 #include <memory>
@@ -22,13 +22,8 @@ pipeline: {stages: 2}
 )";
 
 std::string StartJob(const Mesh& mesh) {
-  const std::string path = mesh.folder() + "/job.yaml";
-  WriteWholeFile(path, kJob);
-  const nlohmann::json job = mesh.Json({"job", "submit", path, "--detach"});
-  const std::string id = std::to_string(job["id"].get<int64_t>());
-  EXPECT_TRUE(Eventually([&] {
-    return mesh.Json({"job", "show", id})["step"].get<int64_t>() > 2;
-  }));
+  const std::string id = mesh.Detach(mesh.Write(kJob));
+  EXPECT_TRUE(mesh.StepPasses(2, id));
   return id;
 }
 
@@ -112,7 +107,8 @@ class Prometheus {
     const nlohmann::json answer = nlohmann::json::parse(last_, nullptr, false);
     return answer.is_object() ? answer["data"] : nlohmann::json();
   }
-  // Of an expression with one result; -1: it has none, or several.
+  // Returns the value of an expression with one result; -1: it has none, or
+  // several.
   double Value(const std::string& expression) {
     last_ = RunCommand({"curl", "-s", "-G", "--data-urlencode",
                         "query=" + expression,
@@ -155,9 +151,7 @@ faults: [{worker: w2, step: 30, kind: kill}]
 TEST(Metrics, PrometheusSeesRoundsAndWhyAKilledMembersPartWasSkipped) {
   const Mesh mesh(3);
   Prometheus prometheus(mesh);
-  const std::string path = mesh.folder() + "/job.yaml";
-  WriteWholeFile(path, kGroupJob);
-  ASSERT_EQ(mesh.Run({"job", "submit", path, "--detach"}).exit_code, 0);
+  mesh.Detach(mesh.Write(kGroupJob));
   const std::string rounds =
       "sum(paceline_worker_rounds_total{outcome=\"committed\"})";
 

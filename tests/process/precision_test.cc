@@ -32,9 +32,7 @@ constexpr double kFactor = 2;
 
 nlohmann::json Submitted(const Mesh& mesh, const char* text,
                          const std::string& set) {
-  const std::string path = mesh.folder() + "/job.yaml";
-  WriteWholeFile(path, text);
-  nlohmann::json job = mesh.Json({"job", "submit", path, "--set", set});
+  nlohmann::json job = mesh.Submit(mesh.Write(text), {set});
   EXPECT_EQ(job["state"], "succeeded") << job.dump(2);
   for (const nlohmann::json& worker : job["workers"]) {
     const double predicted = worker["predicted_memory_bytes"].get<double>();
@@ -66,11 +64,9 @@ TEST(Memory, PeakOfEveryWorkerIsAboutWhatThePlannerPredicted) {
 
 TEST(Bf16, EndsWithTheSameBytesInOneStageAndTwo) {
   const Mesh mesh(2);
-  const std::string path = mesh.folder() + "/job.yaml";
-  WriteWholeFile(path, kVit);
+  const std::string path = mesh.Write(kVit);
   const auto submit = [&](const std::string& stages) {
-    return mesh.Json({"job", "submit", path, "--set", "precision=bf16", "--set",
-                      "pipeline.stages=" + stages});
+    return mesh.Submit(path, {"precision=bf16", "pipeline.stages=" + stages});
   };
 
   const nlohmann::json one = submit("1");
@@ -84,22 +80,16 @@ TEST(Bf16, EndsWithTheSameBytesInOneStageAndTwo) {
 // The file's float32 weights are the master weights of the run.
 TEST(Bf16, BeginsAtTheWeightsOfAFileAndInfersWithThem) {
   const Mesh mesh(2);
-  const std::string path = mesh.folder() + "/job.yaml";
-  const std::string weights = mesh.folder() + "/w.safetensors";
-  WriteWholeFile(path, kVit);
-  const nlohmann::json trained = mesh.Json({"job", "submit", path});
-  ASSERT_EQ(mesh.Run({"job", "export", "last", "-o", weights}).exit_code, 0);
-  const auto submit = [&](std::vector<std::string> settings) {
-    std::vector<std::string> command = {"job", "submit", path};
-    for (const std::string& each : settings) {
-      command.insert(command.end(), {"--set", each});
-    }
-    return mesh.Json(command);
+  const std::string path = mesh.Write(kVit);
+  const nlohmann::json trained = mesh.Submit(path);
+  const std::string weights = mesh.Export();
+  const auto submit = [&](const std::vector<std::string>& sets) {
+    return mesh.Submit(path, sets);
   };
   const std::string from = "model.weights=" + weights;
   const auto first_loss = [&](const nlohmann::json& job) {
     const std::string id = std::to_string(job["id"].get<int>());
-    return mesh.Json({"job", "show", id})["loss"][0]["value"].get<double>();
+    return mesh.Job(id)["loss"][0]["value"].get<double>();
   };
   const auto test_loss = [](const nlohmann::json& job) {
     return job["evaluations"].back()["loss"].get<double>();

@@ -35,21 +35,19 @@ using ::testing::SizeIs;
 constexpr int kMembers = 5;
 
 std::string JobFile(const Mesh& mesh, int steps, const std::string& more) {
-  const std::string path = mesh.folder() + "/job.yaml";
-  WriteWholeFile(
-      path, absl::StrCat("name: group\n"
-                         "model: {name: lenet}\n"
-                         "data: {name: synthetic, train_samples: 1024, "
-                         "test_samples: 64}\n"
-                         "train: {steps: ",
-                         steps,
-                         ", batch: 40, micro_batch: 4, evaluate_every: 0}\n"
-                         "aggregation: {mode: rolling}\n",
-                         more));
-  return path;
+  return mesh.Write(
+      absl::StrCat("name: group\n"
+                   "model: {name: lenet}\n"
+                   "data: {name: synthetic, train_samples: 1024, "
+                   "test_samples: 64}\n"
+                   "train: {steps: ",
+                   steps,
+                   ", batch: 40, micro_batch: 4, evaluate_every: 0}\n"
+                   "aggregation: {mode: rolling}\n",
+                   more));
 }
 
-// What members say of their states while a job runs.
+// Collects what members say of their states while a job runs.
 class Watch {
  public:
   explicit Watch(const Mesh& mesh) : mesh_(mesh) {}
@@ -83,10 +81,6 @@ class Watch {
   std::map<std::string, int64_t> newest_;
 };
 
-std::string EventsOf(const Mesh& mesh) {
-  return mesh.Run({"job", "events", "1"}).output;
-}
-
 // The first step from `from` on that this worker serves, with all there: in
 // turn, by id.
 int64_t StepServedBy(const Mesh& mesh, const std::string& name, int64_t from) {
@@ -112,15 +106,14 @@ TEST_P(KilledServer, CostsItsPartAndComesBackAsAMember) {
       mesh, 100'000,
       absl::StrCat("faults: [{worker: w3, step: ", StepServedBy(mesh, "w3", 20),
                    ", kind: kill, phase: ", GetParam(), "}]\n"));
-  const Finished submitted = mesh.Run({"job", "submit", file, "--detach"});
-  ASSERT_EQ(submitted.exit_code, 0) << submitted.errors;
+  mesh.Detach(file);
   Watch watch(mesh);
 
   // Lost, and a member again, with the others' state.
   EXPECT_TRUE(Eventually([&] {
     watch.Look();
-    return EventsOf(mesh).find("worker w3 joined") != std::string::npos;
-  })) << EventsOf(mesh);
+    return mesh.Events().find("worker w3 joined") != std::string::npos;
+  })) << mesh.Events();
   int64_t joined_at = 0;
   const nlohmann::json joined = watch.Look();
   for (const nlohmann::json& worker : joined["workers"]) {
@@ -135,8 +128,8 @@ TEST_P(KilledServer, CostsItsPartAndComesBackAsAMember) {
     return level == kMembers;
   })) << mesh.Run({"job", "show", "1"}).output;
 
-  EXPECT_THAT(EventsOf(mesh), HasSubstr("member w3 lost"));
-  EXPECT_THAT(EventsOf(mesh), HasSubstr("server w3 lost"));
+  EXPECT_THAT(mesh.Events(), HasSubstr("member w3 lost"));
+  EXPECT_THAT(mesh.Events(), HasSubstr("server w3 lost"));
   watch.ExpectNobodyDiverged();
   // It never began anew, nor left a step out.
   const nlohmann::json job = watch.Look();
@@ -159,25 +152,19 @@ constexpr std::chrono::milliseconds kTwoLeases = 4 * kHalfALease;
 TEST(Rounds, AMemberStoppedForHalfALeaseMakesTheRunSlowerAndNothingElse) {
   const Mesh mesh(3);
   const std::string file = JobFile(mesh, 200, "");
-  const std::vector<std::string> submit = {"job", "submit", file, "--set",
-                                           "aggregation.min_parts=3"};
-  const nlohmann::json undisturbed = mesh.Json(submit);
-  ASSERT_EQ(undisturbed["state"], "succeeded");
+  const nlohmann::json undisturbed =
+      mesh.Submit(file, {"aggregation.min_parts=3"});
   const pid_t pid = mesh.pid_of_worker("w2");
   ASSERT_GT(pid, 1);
 
-  std::vector<std::string> detached = submit;
-  detached.push_back("--detach");
-  ASSERT_EQ(mesh.Run(detached).exit_code, 0);
-  ASSERT_TRUE(Eventually([&] {
-    return mesh.Json({"job", "show", "2"})["step"] > 10;
-  }));
+  mesh.Detach(file, {"aggregation.min_parts=3"});
+  ASSERT_TRUE(mesh.StepPasses(10, "2"));
   ASSERT_EQ(kill(pid, SIGSTOP), 0);
   std::this_thread::sleep_for(kHalfALease);
-  const nlohmann::json stopped = mesh.Json({"job", "show", "2"});
+  const nlohmann::json stopped = mesh.Job("2");
   ASSERT_EQ(kill(pid, SIGCONT), 0);
   EXPECT_EQ(mesh.Run({"job", "wait", "2"}).exit_code, 0);
-  const nlohmann::json disturbed = mesh.Json({"job", "show", "2"});
+  const nlohmann::json disturbed = mesh.Job("2");
 
   EXPECT_LT(stopped["step"], 200) << "it was stopped too late";
   EXPECT_EQ(disturbed["state"], "succeeded");
@@ -196,9 +183,7 @@ TEST(Rounds, AMemberStoppedForHalfALeaseMakesTheRunSlowerAndNothingElse) {
 
 TEST(Rounds, AStoppedMemberIsSkippedPastTheLeaseAndComesBack) {
   const Mesh mesh(3);
-  const Finished submitted =
-      mesh.Run({"job", "submit", JobFile(mesh, 100'000, ""), "--detach"});
-  ASSERT_EQ(submitted.exit_code, 0) << submitted.errors;
+  mesh.Detach(JobFile(mesh, 100'000, ""));
   Watch watch(mesh);
   ASSERT_TRUE(Eventually([&] { return watch.Look()["step"] > 5; }));
   const pid_t pid = mesh.pid_of_worker("w2");
@@ -206,9 +191,7 @@ TEST(Rounds, AStoppedMemberIsSkippedPastTheLeaseAndComesBack) {
 
   const auto stopped = std::chrono::steady_clock::now();
   ASSERT_EQ(kill(pid, SIGSTOP), 0);
-  EXPECT_TRUE(Eventually([&] {
-    return EventsOf(mesh).find("member w2 lost") != std::string::npos;
-  })) << EventsOf(mesh);
+  EXPECT_TRUE(mesh.EventComes("member w2 lost")) << mesh.Events();
   const int64_t step = watch.Look()["step"];
   EXPECT_TRUE(Eventually([&] {
     return watch.Look()["step"] > step + 5 &&
@@ -218,8 +201,8 @@ TEST(Rounds, AStoppedMemberIsSkippedPastTheLeaseAndComesBack) {
 
   EXPECT_TRUE(Eventually([&] {
     watch.Look();
-    return EventsOf(mesh).find("worker w2 joined") != std::string::npos;
-  })) << EventsOf(mesh);
+    return mesh.Events().find("worker w2 joined") != std::string::npos;
+  })) << mesh.Events();
   // Fenced: what it was before it was stopped took part in nothing more.
   EXPECT_THAT(mesh.log("w2"), HasSubstr("starting anew"));
   const int64_t back = watch.Look()["step"];
@@ -243,7 +226,7 @@ std::string WorkersMetrics(const Mesh& mesh) {
   return "";
 }
 
-// Of "paceline_worker_rounds_total{...} 12" and the like, over all labels.
+// Adds up lines as "paceline_worker_rounds_total{...} 12" over all labels.
 double SumOf(const std::string& metrics, const std::string& name) {
   double sum = 0;
   for (const absl::string_view line : absl::StrSplit(metrics, '\n')) {
@@ -266,9 +249,7 @@ bool MayReadOtherProcesses() {
 TEST(Rounds, BetweenWorkersOfOneMachineTravelThroughNoSocket) {
   if (!MayReadOtherProcesses()) GTEST_SKIP() << "yama forbids it";
   const Mesh mesh(2);
-  const Finished submitted =
-      mesh.Run({"job", "submit", JobFile(mesh, 100'000, ""), "--detach"});
-  ASSERT_EQ(submitted.exit_code, 0) << submitted.errors;
+  mesh.Detach(JobFile(mesh, 100'000, ""));
   std::string metrics;
 
   EXPECT_TRUE(Eventually([&] {
@@ -283,9 +264,7 @@ TEST(Rounds, BetweenWorkersOfOneMachineTravelThroughNoSocket) {
 
 TEST(Rounds, NeedNoCoordinatorWhileEveryMemberAnswers) {
   const Mesh mesh(3);
-  const Finished submitted =
-      mesh.Run({"job", "submit", JobFile(mesh, 100'000, ""), "--detach"});
-  ASSERT_EQ(submitted.exit_code, 0) << submitted.errors;
+  mesh.Detach(JobFile(mesh, 100'000, ""));
   Watch watch(mesh);
   ASSERT_TRUE(Eventually([&] { return watch.Look()["step"] > 5; }));
   const std::string metrics = WorkersMetrics(mesh);
@@ -313,14 +292,9 @@ TEST(Rounds, NeedNoCoordinatorWhileEveryMemberAnswers) {
 TEST(Rounds, ShardsAndModesEndWithTheSameBytesAndEveryRuleTrains) {
   const Mesh mesh(3);
   const std::string file = JobFile(mesh, 40, "");
-  const auto run = [&](const std::vector<std::string>& sets) {
-    std::vector<std::string> command = {"job", "submit", file, "--set",
-                                        "aggregation.min_parts=3"};
-    for (const std::string& set : sets) {
-      command.insert(command.end(), {"--set", set});
-    }
-    const nlohmann::json job = mesh.Json(command);
-    EXPECT_EQ(job["state"], "succeeded") << job;
+  const auto run = [&](std::vector<std::string> sets) {
+    sets.push_back("aggregation.min_parts=3");
+    const nlohmann::json job = mesh.Submit(file, sets);
     EXPECT_EQ(job["skipped_steps"], 0);
     return job;
   };
@@ -355,20 +329,15 @@ TEST(Rounds, LiarsAreOutvotedAndNobodyIsHarmedByNaN) {
       "  - {worker: w4, step: 0, steps: 0, kind: nan}\n");
 
   const nlohmann::json good =
-      mesh.Json({"job", "submit", file, "--set", "aggregation.rule=median",
-                 "--set", "aggregation.k=1"});
+      mesh.Submit(file, {"aggregation.rule=median", "aggregation.k=1"});
 
-  EXPECT_EQ(good["state"], "succeeded");
   EXPECT_GT(good["evaluations"].back()["accuracy"], 0.9);
-  EXPECT_THAT(EventsOf(mesh), HasSubstr("part of w4 skipped"));
+  EXPECT_THAT(mesh.Events(), HasSubstr("part of w4 skipped"));
 }
 
 // The parameters that a job ended with, one after the other.
 std::vector<float> WeightsOf(const Mesh& mesh, const std::string& job) {
-  const std::string path = mesh.folder() + "/weights.safetensors";
-  const Finished exported = mesh.Run({"job", "export", job, "-o", path});
-  EXPECT_EQ(exported.exit_code, 0) << exported.errors;
-  const std::string bytes = ReadWholeFile(path);
+  const std::string bytes = ReadWholeFile(mesh.Export(job));
   uint64_t header = 0;
   if (bytes.size() < sizeof(header)) return {};
   std::memcpy(&header, bytes.data(), sizeof(header));
@@ -385,15 +354,11 @@ TEST(Rounds, UnevenSharesTrainAsOneProcessWithAllSamples) {
   const std::string file = JobFile(mesh, 12, "");
 
   const nlohmann::json alone =
-      mesh.Json({"job", "submit", file, "--set", "aggregation.mode=none",
-                 "--set", "pipeline.stages=1"});
-  const nlohmann::json shared = mesh.Json(
-      {"job", "submit", file, "--set", "aggregation.workers=[w1,w2,w3]",
-       "--set", "aggregation.shares=[5,3,2]", "--set",
-       "aggregation.min_parts=3"});
+      mesh.Submit(file, {"aggregation.mode=none", "pipeline.stages=1"});
+  const nlohmann::json shared = mesh.Submit(
+      file, {"aggregation.workers=[w1,w2,w3]", "aggregation.shares=[5,3,2]",
+             "aggregation.min_parts=3"});
 
-  ASSERT_EQ(alone["state"], "succeeded");
-  ASSERT_EQ(shared["state"], "succeeded");
   EXPECT_NEAR(shared["evaluations"].back()["loss"].get<double>(),
               alone["evaluations"].back()["loss"].get<double>(), 1e-5);
   const std::vector<float> expected = WeightsOf(mesh, "1");
@@ -403,21 +368,17 @@ TEST(Rounds, UnevenSharesTrainAsOneProcessWithAllSamples) {
 
 TEST(Rounds, ADrainedMemberLeavesWithoutALossAndComesBack) {
   const Mesh mesh(3);
-  const Finished submitted =
-      mesh.Run({"job", "submit", JobFile(mesh, 100'000, ""), "--detach"});
-  ASSERT_EQ(submitted.exit_code, 0) << submitted.errors;
+  mesh.Detach(JobFile(mesh, 100'000, ""));
   Watch watch(mesh);
   ASSERT_TRUE(Eventually([&] { return watch.Look()["step"] > 5; }));
 
   EXPECT_EQ(mesh.Run({"node", "drain", "w2"}).exit_code, 0);
-  EXPECT_TRUE(Eventually([&] {
-    return EventsOf(mesh).find("w2 left") != std::string::npos;
-  })) << EventsOf(mesh);
+  EXPECT_TRUE(mesh.EventComes("w2 left")) << mesh.Events();
   EXPECT_EQ(mesh.Run({"node", "undrain", "w2"}).exit_code, 0);
   EXPECT_TRUE(Eventually([&] {
     watch.Look();
-    return EventsOf(mesh).find("worker w2 joined") != std::string::npos;
-  })) << EventsOf(mesh);
+    return mesh.Events().find("worker w2 joined") != std::string::npos;
+  })) << mesh.Events();
   watch.ExpectNobodyDiverged();
   EXPECT_EQ(mesh.Run({"job", "stop", "1"}).exit_code, 0);
 }

@@ -546,7 +546,7 @@ TEST(Testbed, WithoutCubicItSaysSoAndGoesOn) {
   EXPECT_THAT(finished.errors, HasSubstr("no cubic"));
 }
 
-// What a version 2 kernel reads; the machine at hand may have version 1.
+// A version 2 kernel reads this form; the machine at hand may have version 1.
 TEST(Testbed, QuotasOfVersionTwoHaveItsForm) {
   const TemporaryFolder root;
   for (const char* node : {"1", "2", "3"}) {

