@@ -40,13 +40,17 @@ class MeasuringAgentTest : public AgentTest {
     order.link = LinkTarget{"b", "b:1"};
     return order;
   }
-  MeasureOrder ScriptOrder() {
+  MeasureOrder LayersOrder() {
     MeasureOrder order;
     order.id = 1;
     order.layers = Order(1).spec;
+    order.cpu_capability = "avx2";
+    return order;
+  }
+  MeasureOrder ScriptOrder() {
+    MeasureOrder order = LayersOrder();
     order.layers->model.name = kScriptModel;
     order.layers->model.file = "/net.pt";
-    order.cpu_capability = "avx2";
     return order;
   }
   Measurement AwaitMeasurement() {
@@ -80,11 +84,8 @@ TEST_F(MeasuringAgentTest, AnswersUntilTheOrderIsWithdrawn) {
 
 TEST_F(MeasuringAgentTest, MeasuresTheLayersOfASpec) {
   MakeAgent();
-  MeasureOrder order;
-  order.id = 1;
-  order.layers = Order(1).spec;
+  MeasureOrder order = LayersOrder();
   order.layers->threads = 2;
-  order.cpu_capability = "avx2";
 
   agent_->OnMeasure(order);
   const Measurement answer = AwaitMeasurement();
@@ -113,11 +114,8 @@ TEST_F(MeasuringAgentTest, LooksIntoAScriptThatNobodyHasLookedInto) {
 
 TEST_F(MeasuringAgentTest, DoesNotMeasureASpecThatCannotBe) {
   MakeAgent();
-  MeasureOrder order;
-  order.id = 1;
-  order.layers = Order(1).spec;
+  MeasureOrder order = LayersOrder();
   order.layers->train.micro_batch = 0;
-  order.cpu_capability = "avx2";
 
   agent_->OnMeasure(order);
   const Measurement answer = AwaitMeasurement();
@@ -129,9 +127,7 @@ TEST_F(MeasuringAgentTest, DoesNotMeasureASpecThatCannotBe) {
 
 TEST_F(MeasuringAgentTest, StartsAnewForAnotherCapabilityBeforeItMeasures) {
   MakeAgent();
-  MeasureOrder order;
-  order.id = 1;
-  order.layers = Order(1).spec;
+  MeasureOrder order = LayersOrder();
   order.cpu_capability = "default";
 
   agent_->OnMeasure(order);

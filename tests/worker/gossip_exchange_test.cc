@@ -97,25 +97,26 @@ class GossipExchangeTest : public ::testing::Test {
 TEST_F(GossipExchangeTest, BytesOfAnotherLengthOrKindAreRefusedAndNamed) {
   Begin();
 
-  const auto longer = Send(PayloadKey::Kind::kPart, 0, kBytes + 4);
-  const auto half = Send(PayloadKey::Kind::kPart, 0, kBytes / 2);
-  const auto state = Send(PayloadKey::Kind::kState, 0, kBytes);
-  const auto result = Send(PayloadKey::Kind::kResult, 0, kBytes);
-  const auto shard = Send(PayloadKey::Kind::kPart, 0, kBytes, 1);
-  const auto past = Send(PayloadKey::Kind::kPart, -1, kBytes);
-
-  EXPECT_THAT(std::string(longer.status().message()),
-              HasSubstr("worker 1 sends 4004 bytes of parameters for step 0, "
-                        "where 4000 belong"));
-  EXPECT_THAT(std::string(half.status().message()),
-              HasSubstr("another model, or in another dtype"));
-  EXPECT_THAT(std::string(state.status().message()), HasSubstr("12000 belong"));
-  EXPECT_THAT(std::string(result.status().message()),
-              HasSubstr("members of this job gossip"));
-  EXPECT_THAT(std::string(shard.status().message()), HasSubstr("shard 1"));
-  EXPECT_THAT(std::string(past.status().message()), HasSubstr("step -1"));
-  for (const auto& refused : {longer, half, state, result, shard, past}) {
-    EXPECT_TRUE(absl::IsInvalidArgument(refused.status()));
+  using Kind = PayloadKey::Kind;
+  const struct {
+    Kind kind;
+    int64_t step;
+    size_t bytes;
+    int32_t shard;
+    const char* why;
+  } kBad[] = {
+      {Kind::kPart, 0, kBytes + 4, 0,
+       "worker 1 sends 4004 bytes of parameters for step 0, where 4000 belong"},
+      {Kind::kPart, 0, kBytes / 2, 0, "another model, or in another dtype"},
+      {Kind::kState, 0, kBytes, 0, "12000 belong"},
+      {Kind::kResult, 0, kBytes, 0, "members of this job gossip"},
+      {Kind::kPart, 0, kBytes, 1, "shard 1"},
+      {Kind::kPart, -1, kBytes, 0, "step -1"}};
+  for (const auto& bad : kBad) {
+    const absl::Status refused =
+        Send(bad.kind, bad.step, bad.bytes, bad.shard).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr(bad.why));
   }
   EXPECT_TRUE(AwaitRefused(6));
 }

@@ -70,11 +70,9 @@ std::vector<RoundRecord::Skip> Named(const Trainer& trainer) {
 
 TEST(GossipRunner, MembersLearnTogetherAndStayNearOneAnother) {
   TrainingGroup once(GossipJob(1), {1, 1, 1, 1});
-  once.Begin();
-  once.ExpectAllDone();
+  once.Train();
   TrainingGroup group(GossipJob(80), {1, 1, 1, 1});
-  group.Begin();
-  group.ExpectAllDone();
+  group.Train();
 
   EXPECT_EQ(Averaged(group), 4 * 80) << "nobody missed an exchange";
   EXPECT_LT(LastLoss(group, 80), LastLoss(once, 1));
@@ -88,8 +86,7 @@ TEST(GossipRunner, MembersLearnTogetherAndStayNearOneAnother) {
 
 TEST(GossipRunner, BothOfAPairEndWithTheSameBytes) {
   TrainingGroup group(GossipJob(7), {2, 1});
-  group.Begin();
-  group.ExpectAllDone();
+  group.Train();
 
   EXPECT_EQ(Averaged(group), 2 * 7);
   EXPECT_EQ(Distance(group.trainer(0), group.trainer(1)), 0);
@@ -97,8 +94,7 @@ TEST(GossipRunner, BothOfAPairEndWithTheSameBytes) {
 
 TEST(GossipRunner, TheOddOneOutKeepsItsOwn) {
   TrainingGroup group(GossipJob(12), {1, 1, 1});
-  group.Begin();
-  group.ExpectAllDone();
+  group.Train();
 
   EXPECT_EQ(Averaged(group), 2 * 12) << "one of three is left out in each step";
   for (size_t i = 0; i < 3; ++i) {
@@ -109,11 +105,9 @@ TEST(GossipRunner, TheOddOneOutKeepsItsOwn) {
 
 TEST(GossipRunner, OneMemberAloneTrainsAsInAnyMode) {
   TrainingGroup gossip(GossipJob(6), {1});
-  gossip.Begin();
-  gossip.ExpectAllDone();
+  gossip.Train();
   TrainingGroup rolling(TrainingJob(6), {1});
-  rolling.Begin();
-  rolling.ExpectAllDone();
+  rolling.Train();
 
   EXPECT_EQ(Distance(gossip.trainer(0), rolling.trainer(0)), 0);
 }
@@ -124,8 +118,7 @@ TEST(GossipRunner, LostRepeatedAndOvertakenMessagesEndNothing) {
     spec.train.seed = static_cast<int64_t>(seed);
     TrainingGroup group(spec, {1, 1, 1, 1, 1});
     group.network.SetFaults({0.1, 0.2, 0.2});
-    group.Begin();
-    group.ExpectAllDone();
+    group.Train();
 
     for (size_t i = 0; i < group.size(); ++i) {
       EXPECT_EQ(group.trainer(i).steps().size(), 30u);
@@ -138,8 +131,7 @@ TEST(GossipRunner, AKilledMemberIsNotWaitedForAndIsNamed) {
   JobSpec spec = GossipJob(30);
   spec.faults = {{"w2", 5, "kill"}};
   TrainingGroup group(spec, {1, 1, 1, 1});  // no view comes without it
-  group.Begin();
-  group.ExpectAllDone();
+  group.Train();
 
   EXPECT_TRUE(group.trainer(2).killed());
   int64_t lost = 0;
@@ -161,8 +153,7 @@ TEST(GossipRunner, WithoutTheKilledOneTheOthersMeetEachOther) {
   spec.faults = {{"w2", 5, "kill"}};
   TrainingGroup group(spec, {1, 1, 1});
   group.trainer(2).SetOnKill([&] { group.Remove(MemberOf(2)); });
-  group.Begin();
-  group.ExpectAllDone();
+  group.Train();
 
   EXPECT_GT(Averaged(group), 2 * 20);
   EXPECT_EQ(Distance(group.trainer(0), group.trainer(1)), 0);
@@ -212,8 +203,7 @@ TEST(GossipRunner, AJoinerTakesAStateAndEndsNearTheOthers) {
   EXPECT_EQ(joiner.steps().rbegin()->first, 80);
   EXPECT_GT(joiner.steps().begin()->first, 3) << "it does not begin anew";
   TrainingGroup once(GossipJob(1), {1, 1, 1});
-  once.Begin();
-  once.ExpectAllDone();
+  once.Train();
   EXPECT_LT(Distance(joiner, group.trainer(0)),
             Distance(once.trainer(0), group.trainer(0)));
 }
@@ -227,8 +217,7 @@ TEST(GossipRunner, ParametersThatAreNotFiniteOrNotThoseNamedAreRefused) {
     // ahead of it, until that has no room for what it offers.
     spec.faults = {{"w1", 2, kind, 1}, {"w1", 4, kind, 1}, {"w1", 6, kind, 1}};
     TrainingGroup group(spec, {1, 1});
-    group.Begin();
-    group.ExpectAllDone();
+    group.Train();
 
     EXPECT_EQ(Skipped(group.trainer(0), reason), 3) << kind;
     const RoundRecord::Skip named{WorkerId{1}, SkipReasonName(reason)};
@@ -247,8 +236,7 @@ TEST(GossipRunner, OtherFaultsOnPurposeEndNothing) {
     JobSpec spec = GossipJob(5);
     spec.faults = {{"w1", 1, kind, 2, 0.001, 10}};
     TrainingGroup group(spec, {1, 1, 1});
-    group.Begin();
-    group.ExpectAllDone();
+    group.Train();
 
     for (size_t i = 0; i < 3; ++i) {
       const auto steps = group.trainer(i).steps();
@@ -267,8 +255,7 @@ TEST(GossipRunner, AMemberWithoutAShareOfTheBatchMeetsItsPartnersAllTheSame) {
   JobSpec spec = GossipJob(6);
   spec.train.batch = 4;  // two micro-batches
   TrainingGroup group(spec, {1, 1, 1, 1});
-  group.Begin();
-  group.ExpectAllDone();
+  group.Train();
 
   EXPECT_EQ(Averaged(group), 4 * 6);
   for (size_t i = 0; i < 4; ++i) {

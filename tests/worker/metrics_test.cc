@@ -2,6 +2,7 @@
 #include "worker/metrics.h"
 
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -31,6 +32,11 @@ RoundStats SomeRounds() {
   return rounds;
 }
 
+void ExpectLines(const std::string& text,
+                 const std::vector<const char*>& lines) {
+  for (const char* line : lines) EXPECT_THAT(text, HasSubstr(line));
+}
+
 class WorkerMetricsTest : public ::testing::Test {
  protected:
   std::string Read(const RoundStats& rounds, bool in_group = true) {
@@ -58,46 +64,42 @@ class WorkerMetricsTest : public ::testing::Test {
 TEST_F(WorkerMetricsTest, ShowWhatBecameOfRounds) {
   const std::string text = Read(SomeRounds());
 
-  for (const char* const line : {
-           "rounds_total{outcome=\"committed\"} 7\n",
-           "rounds_total{outcome=\"void\"} 2\n",
-           "round_seconds_bucket{le=\"0.005\"} 0\n",
-           "round_seconds_bucket{le=\"0.01\"} 8\n",
-           "round_seconds_bucket{le=\"30\"} 8\n",
-           "round_seconds_bucket{le=\"+Inf\"} 9\n",
-           "round_seconds_sum 61\n",
-           "round_contributors 5\n",
-           "round_parts_skipped_total{reason=\"lost\"} 3\n",
-           "round_parts_skipped_total{reason=\"not-finite\"} 1\n",
-           "round_parts_skipped_total{reason=\"late\"} 0\n",
-           "round_parts_skipped_total{reason=\"hash\"} 0\n",
-           "round_serving 1\n",
-           "round_takeovers_total 2\n",
-           "round_state_mismatches_total 1\n",
-           "round_refused_total{what=\"result\"} 4\n",
-           "round_deadline_seconds 0.25\n",
-       }) {
-    EXPECT_THAT(text, HasSubstr(line));
-  }
+  ExpectLines(text, {
+                        "rounds_total{outcome=\"committed\"} 7\n",
+                        "rounds_total{outcome=\"void\"} 2\n",
+                        "round_seconds_bucket{le=\"0.005\"} 0\n",
+                        "round_seconds_bucket{le=\"0.01\"} 8\n",
+                        "round_seconds_bucket{le=\"30\"} 8\n",
+                        "round_seconds_bucket{le=\"+Inf\"} 9\n",
+                        "round_seconds_sum 61\n",
+                        "round_contributors 5\n",
+                        "round_parts_skipped_total{reason=\"lost\"} 3\n",
+                        "round_parts_skipped_total{reason=\"not-finite\"} 1\n",
+                        "round_parts_skipped_total{reason=\"late\"} 0\n",
+                        "round_parts_skipped_total{reason=\"hash\"} 0\n",
+                        "round_serving 1\n",
+                        "round_takeovers_total 2\n",
+                        "round_state_mismatches_total 1\n",
+                        "round_refused_total{what=\"result\"} 4\n",
+                        "round_deadline_seconds 0.25\n",
+                    });
 }
 
 TEST_F(WorkerMetricsTest, ShowWhatTravelledForRounds) {
   const std::string text = Read({}, /*in_group=*/false);
 
-  for (const char* const line : {
-           "round_frames_total{direction=\"sent\"} 10\n",
-           "round_frames_total{direction=\"received\"} 20\n",
-           "round_bytes_total{direction=\"sent\"} 1000\n",
-           "round_bytes_total{direction=\"received\"} 2000\n",
-           "round_borrowed_bytes_total 1500\n",
-           "round_frames_dropped_total{reason=\"old\"} 1\n",
-           "round_frames_dropped_total{reason=\"duplicate\"} 2\n",
-           "round_frames_dropped_total{reason=\"refused\"} 3\n",
-           "round_frames_dropped_total{reason=\"checksum\"} 4\n",
-           "round_reconnects_total 5\n",
-       }) {
-    EXPECT_THAT(text, HasSubstr(line));
-  }
+  ExpectLines(text, {
+                        "round_frames_total{direction=\"sent\"} 10\n",
+                        "round_frames_total{direction=\"received\"} 20\n",
+                        "round_bytes_total{direction=\"sent\"} 1000\n",
+                        "round_bytes_total{direction=\"received\"} 2000\n",
+                        "round_borrowed_bytes_total 1500\n",
+                        "round_frames_dropped_total{reason=\"old\"} 1\n",
+                        "round_frames_dropped_total{reason=\"duplicate\"} 2\n",
+                        "round_frames_dropped_total{reason=\"refused\"} 3\n",
+                        "round_frames_dropped_total{reason=\"checksum\"} 4\n",
+                        "round_reconnects_total 5\n",
+                    });
 }
 
 TEST_F(WorkerMetricsTest, CountTheSameReadingOnce) {
@@ -165,14 +167,12 @@ TEST_F(WorkerMetricsTest, ShowHowStaleAStageIsAndWhatItKeeps) {
   metrics_.Update(OfPipeDream());
 
   const std::string text = registry_.Text();
-  for (const char* const line : {
-           "gradient_staleness_updates{stage=\"1\"} 1.5\n",
-           "weight_versions{stage=\"1\"} 3\n",
-           "weight_versions_bytes{stage=\"1\"} 4096\n",
-           "updates_skipped{stage=\"1\"} 1\n",
-       }) {
-    EXPECT_THAT(text, HasSubstr(line));
-  }
+  ExpectLines(text, {
+                        "gradient_staleness_updates{stage=\"1\"} 1.5\n",
+                        "weight_versions{stage=\"1\"} 3\n",
+                        "weight_versions_bytes{stage=\"1\"} 4096\n",
+                        "updates_skipped{stage=\"1\"} 1\n",
+                    });
   EXPECT_THAT(text, Not(HasSubstr("{stage=\"2\"}"))) << "it has no versions";
 }
 
@@ -180,17 +180,15 @@ TEST_F(WorkerMetricsTest, ShowAMicroBatchsLatencyAndWhereTimeWent) {
   metrics_.Update(OfPipeDream());
 
   const std::string text = registry_.Text();
-  for (const char* const line : {
-           "micro_batch_latency_seconds{percentile=\"50\"} 0.25\n",
-           "micro_batch_latency_seconds{percentile=\"99\"} 0.75\n",
-           "flow_time_seconds{part=\"compute\"} 4\n",
-           "flow_time_seconds{part=\"starved\"} 1\n",
-           "flow_time_seconds{part=\"blocked\"} 0.5\n",
-           "flow_time_seconds{part=\"fill\"} 2\n",
-           "flow_time_seconds{part=\"update\"} 0.125\n",
-       }) {
-    EXPECT_THAT(text, HasSubstr(line));
-  }
+  ExpectLines(text, {
+                        "micro_batch_latency_seconds{percentile=\"50\"} 0.25\n",
+                        "micro_batch_latency_seconds{percentile=\"99\"} 0.75\n",
+                        "flow_time_seconds{part=\"compute\"} 4\n",
+                        "flow_time_seconds{part=\"starved\"} 1\n",
+                        "flow_time_seconds{part=\"blocked\"} 0.5\n",
+                        "flow_time_seconds{part=\"fill\"} 2\n",
+                        "flow_time_seconds{part=\"update\"} 0.125\n",
+                    });
 }
 
 TEST_F(WorkerMetricsTest, KeepNothingOfARunThatHasEnded) {

@@ -1,13 +1,15 @@
 // What an exchange is made of: shapes, memory, parts, the store, the queue of
-// turns, the chronicle.
+// turns, the log.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <thread>
 #include <vector>
 
 #include "core/round/rule_blocks.h"
 #include "tests/support/round_group.h"
+#include "worker/rounds/peer_links.h"
 #include "worker/rounds/round_event_log.h"
 #include "worker/rounds/round_part.h"
 #include "worker/rounds/round_payload.h"
@@ -191,6 +193,12 @@ TEST(ResultInPlace, IsNothingWhereValuesAreCoded) {
   EXPECT_FALSE(ResultInPlace(ApplyOf(shape, {8}), shape).has_value());
 }
 
+View ViewOf(int64_t counter, const std::vector<int>& numbers) {
+  std::vector<ViewMember> members;
+  for (const int number : numbers) members.push_back({MemberOf(number), 0});
+  return MakeView(counter, members);
+}
+
 RoundTurn Turn(RoundTurn::Kind kind, int64_t step) {
   RoundTurn turn;
   turn.kind = kind;
@@ -201,7 +209,7 @@ RoundTurn Turn(RoundTurn::Kind kind, int64_t step) {
 TEST(RoundTurns, AskForAPartOnceAndOnlyWhenNothingElseIsToBeDone) {
   RoundTurns turns(10);
   RoundTurns::State state;
-  state.view = MakeView(1, {{MemberOf(0), 0}});
+  state.view = ViewOf(1, {0});
   state.next = 3;
   state.has_state = true;
   state.needs_part = true;
@@ -264,23 +272,29 @@ TEST(RoundTurns, TellTheEndAndTheUploadOnceEach) {
 
 Instant At(int ms) { return {absl::Milliseconds(ms)}; }
 
-TEST(RoundEventLog, SaysWhoTookOverAndWhoseParsWereSkipped) {
-  RoundEventLog chronicle(MemberOf(1), ServerMode::kRolling);
-  const View before =
-      MakeView(1, {{MemberOf(0), 0}, {MemberOf(1), 0}, {MemberOf(2), 0}});
-  const View after = MakeView(2, {{MemberOf(1), 0}, {MemberOf(2), 0}});
-  chronicle.OnOffer(MemberOf(1), {0, 0, 4, 1, 1}, PartCheck::kFine, At(10));
-  chronicle.OnLost(MemberOf(0), At(20));
-  chronicle.OnView(before, after, 0, At(30));
-  chronicle.OnOffer(MemberOf(2), {0, 0, 0, 1, 1}, PartCheck::kNotFinite,
-                    At(40));
+// Of parts of four samples each.
+RoundResult ResultOf(int64_t step, const View& view,
+                     const std::vector<int>& contributors) {
   ShardResult shard;
   shard.hash = 1;
-  shard.divisor = 4;
-  shard.contributors = {{MemberOf(1), 4}};
-  RoundResult result{0, after.id, {shard}};
+  shard.divisor = 4 * std::ssize(contributors);
+  for (const int member : contributors) {
+    shard.contributors.push_back({MemberOf(member), 4});
+  }
+  return {step, view.id, {shard}};
+}
 
-  const auto record = chronicle.OnApply(result, after, true, At(61), 7);
+TEST(RoundEventLog, SaysWhoTookOverAndWhosePartsWereSkipped) {
+  RoundEventLog log(MemberOf(1), ServerMode::kRolling);
+  const View before = ViewOf(1, {0, 1, 2});
+  const View after = ViewOf(2, {1, 2});
+  log.OnOffer(MemberOf(1), {0, 0, 4, 1, 1}, PartCheck::kFine, At(10));
+  log.OnLost(MemberOf(0), At(20));
+  log.OnView(before, after, 0, At(30));
+  log.OnOffer(MemberOf(2), {0, 0, 0, 1, 1}, PartCheck::kNotFinite, At(40));
+  const RoundResult result = ResultOf(0, after, {1});
+
+  const auto record = log.OnApply(result, after, true, At(61), 7);
 
   ASSERT_TRUE(record.has_value());
   EXPECT_EQ(record->server, WorkerId{1});
@@ -291,43 +305,35 @@ TEST(RoundEventLog, SaysWhoTookOverAndWhoseParsWereSkipped) {
   EXPECT_THAT(record->skipped,
               testing::ElementsAre(RoundRecord::Skip{WorkerId{2}, "not-finite"},
                                    RoundRecord::Skip{WorkerId{0}, "lost"}));
-  EXPECT_EQ(chronicle.stats().takeovers, 1);
+  EXPECT_EQ(log.stats().takeovers, 1);
 }
 
 TEST(RoundEventLog, CountsATakeoverFromTheBreakThatWasNotMended) {
-  RoundEventLog chronicle(MemberOf(1), ServerMode::kRolling);
-  const View before = MakeView(1, {{MemberOf(0), 0}, {MemberOf(1), 0}});
-  const View after = MakeView(2, {{MemberOf(1), 0}});
-  chronicle.OnLost(MemberOf(0), At(10));  // it did not listen yet
-  chronicle.OnBack(MemberOf(0));
-  chronicle.OnLost(MemberOf(0), At(60'000));
-  chronicle.OnView(before, after, 0, At(60'010));
-  ShardResult shard;
-  shard.hash = 1;
-  shard.divisor = 4;
-  shard.contributors = {{MemberOf(1), 4}};
+  RoundEventLog log(MemberOf(1), ServerMode::kRolling);
+  const View before = ViewOf(1, {0, 1});
+  const View after = ViewOf(2, {1});
+  log.OnLost(MemberOf(0), At(10));  // it did not listen yet
+  log.OnBack(MemberOf(0));
+  log.OnLost(MemberOf(0), At(60'000));
+  log.OnView(before, after, 0, At(60'010));
 
   const auto record =
-      chronicle.OnApply({0, after.id, {shard}}, after, true, At(60'040), 7);
+      log.OnApply(ResultOf(0, after, {1}), after, true, At(60'040), 7);
 
   ASSERT_TRUE(record.has_value());
   EXPECT_NEAR(record->takeover_seconds, 0.040, 1e-9);
 }
 
 TEST(RoundEventLog, CountsHowLongRoundsTookOfWhichItSawAPart) {
-  RoundEventLog chronicle(MemberOf(0), ServerMode::kRolling);
-  const View view = MakeView(1, {{MemberOf(0), 0}});
-  ShardResult shard;
-  shard.hash = 1;
-  shard.divisor = 4;
-  shard.contributors = {{MemberOf(0), 4}};
+  RoundEventLog log(MemberOf(0), ServerMode::kRolling);
+  const View view = ViewOf(1, {0});
   for (const int ms : {10, 11, 60'000}) {
-    chronicle.OnOffer(MemberOf(0), {0, 0, 4, 1, 1}, PartCheck::kFine, At(0));
-    chronicle.OnApply({0, view.id, {shard}}, view, true, At(ms), 7);
+    log.OnOffer(MemberOf(0), {0, 0, 4, 1, 1}, PartCheck::kFine, At(0));
+    log.OnApply(ResultOf(0, view, {0}), view, true, At(ms), 7);
   }
-  chronicle.OnApply({0, view.id, {shard}}, view, true, At(70'000), 7);
+  log.OnApply(ResultOf(0, view, {0}), view, true, At(70'000), 7);
 
-  const RoundStats& stats = chronicle.stats();
+  const RoundStats& stats = log.stats();
 
   EXPECT_EQ(stats.committed, 4);
   EXPECT_EQ(stats.durations[3], 1) << "at most 0.01 s";
@@ -337,17 +343,13 @@ TEST(RoundEventLog, CountsHowLongRoundsTookOfWhichItSawAPart) {
 }
 
 TEST(RoundEventLog, SkipsNobodyWhosePartIsInTheSumThoughItIsLost) {
-  RoundEventLog chronicle(MemberOf(1), ServerMode::kRolling);
-  const View before = MakeView(1, {{MemberOf(0), 0}, {MemberOf(1), 0}});
-  const View after = MakeView(2, {{MemberOf(1), 0}});
-  chronicle.OnView(before, after, 0, At(30));
-  ShardResult shard;
-  shard.hash = 1;
-  shard.divisor = 8;
-  shard.contributors = {{MemberOf(0), 4}, {MemberOf(1), 4}};
+  RoundEventLog log(MemberOf(1), ServerMode::kRolling);
+  const View before = ViewOf(1, {0, 1});
+  const View after = ViewOf(2, {1});
+  log.OnView(before, after, 0, At(30));
 
-  const auto record = chronicle.OnApply({0, after.id, {shard}}, after,
-                                        /*running=*/false, At(60), 7);
+  const auto record = log.OnApply(ResultOf(0, after, {0, 1}), after,
+                                  /*running=*/false, At(60), 7);
 
   ASSERT_TRUE(record.has_value());
   EXPECT_THAT(record->skipped, testing::IsEmpty());
@@ -355,20 +357,15 @@ TEST(RoundEventLog, SkipsNobodyWhosePartIsInTheSumThoughItIsLost) {
 }
 
 TEST(RoundEventLog, TellsNothingFromNaNInAPartThatItsOwnerKeptBack) {
-  RoundEventLog chronicle(MemberOf(0), ServerMode::kRolling);
-  const View view =
-      MakeView(1, {{MemberOf(0), 0}, {MemberOf(1), 0}, {MemberOf(2), 0}});
-  chronicle.OnOffer(MemberOf(0), {0, 0, 4, 1, 1}, PartCheck::kFine, At(10));
-  chronicle.OnOffer(MemberOf(1), {0, 0, 0, 0, 1, /*not_finite=*/true},
-                    PartCheck::kFine, At(11));
-  chronicle.OnOffer(MemberOf(2), {0, 0, 0, 0, 1}, PartCheck::kFine, At(12));
-  ShardResult shard;
-  shard.hash = 1;
-  shard.divisor = 4;
-  shard.contributors = {{MemberOf(0), 4}};
+  RoundEventLog log(MemberOf(0), ServerMode::kRolling);
+  const View view = ViewOf(1, {0, 1, 2});
+  log.OnOffer(MemberOf(0), {0, 0, 4, 1, 1}, PartCheck::kFine, At(10));
+  log.OnOffer(MemberOf(1), {0, 0, 0, 0, 1, /*not_finite=*/true},
+              PartCheck::kFine, At(11));
+  log.OnOffer(MemberOf(2), {0, 0, 0, 0, 1}, PartCheck::kFine, At(12));
 
   const auto record =
-      chronicle.OnApply({0, view.id, {shard}}, view, true, At(20), 7);
+      log.OnApply(ResultOf(0, view, {0}), view, true, At(20), 7);
 
   ASSERT_TRUE(record.has_value());
   EXPECT_THAT(record->skipped,
@@ -377,71 +374,199 @@ TEST(RoundEventLog, TellsNothingFromNaNInAPartThatItsOwnerKeptBack) {
 }
 
 TEST(RoundEventLog, SaysWhomTheRuleLeftOutOfThisRoundAlone) {
-  RoundEventLog chronicle(MemberOf(0), ServerMode::kCentral);
-  const View view = MakeView(1, {{MemberOf(0), 0}, {MemberOf(1), 0}});
+  RoundEventLog log(MemberOf(0), ServerMode::kCentral);
+  const View view = ViewOf(1, {0, 1});
   ShardResult shard;
   shard.hash = 1;
   shard.divisor = 1;
   shard.contributors = {{MemberOf(0), 4}, {MemberOf(1), 4}};
-  chronicle.OnJudged({MemberOf(1)});
+  log.OnJudged({MemberOf(1)});
 
-  const auto first =
-      chronicle.OnApply({0, view.id, {shard}}, view, true, At(20), 7);
-  const auto second =
-      chronicle.OnApply({1, view.id, {shard}}, view, true, At(40), 9);
+  const auto first = log.OnApply({0, view.id, {shard}}, view, true, At(20), 7);
+  const auto second = log.OnApply({1, view.id, {shard}}, view, true, At(40), 9);
 
   ASSERT_TRUE(first.has_value() && second.has_value());
   EXPECT_THAT(first->skipped,
               testing::ElementsAre(RoundRecord::Skip{WorkerId{1}, "outvoted"}));
   EXPECT_THAT(second->skipped, testing::IsEmpty());
-  EXPECT_EQ(
-      chronicle.stats().skipped[static_cast<size_t>(SkipReason::kOutvoted)], 1);
+  EXPECT_EQ(log.stats().skipped[static_cast<size_t>(SkipReason::kOutvoted)], 1);
 }
 
 TEST(RoundEventLog, LeavesTheTellingToWhoeverCommitted) {
-  RoundEventLog chronicle(MemberOf(1), ServerMode::kRolling);
-  const View view = MakeView(1, {{MemberOf(0), 0}, {MemberOf(1), 0}});
+  RoundEventLog log(MemberOf(1), ServerMode::kRolling);
+  const View view = ViewOf(1, {0, 1});
   RoundResult result{0, view.id, {ShardResult{}}};
   result.shards[0].hash = 1;
   result.shards[0].divisor = 4;
 
-  EXPECT_FALSE(chronicle.OnApply(result, view, true, At(1), 1).has_value());
+  EXPECT_FALSE(log.OnApply(result, view, true, At(1), 1).has_value());
   result.step = 1;
-  const auto record = chronicle.OnApply(result, view, true, At(2), 2);
+  const auto record = log.OnApply(result, view, true, At(2), 2);
 
   ASSERT_TRUE(record.has_value());
   EXPECT_THAT(record->skipped,
               testing::ElementsAre(RoundRecord::Skip{WorkerId{0}, "late"},
                                    RoundRecord::Skip{WorkerId{1}, "late"}));
-  EXPECT_EQ(chronicle.stats().committed, 2);
+  EXPECT_EQ(log.stats().committed, 2);
 }
 
 // Only those that are to blame for it.
 TEST(RoundEventLog, NamesTheUnusablePartsOfAVoidRoundAndNoOthers) {
-  RoundEventLog chronicle(MemberOf(1), ServerMode::kRolling);
-  const View before = MakeView(
-      1,
-      {{MemberOf(0), 0}, {MemberOf(1), 0}, {MemberOf(2), 0}, {MemberOf(3), 0}});
-  const View after =
-      MakeView(2, {{MemberOf(0), 0}, {MemberOf(1), 0}, {MemberOf(2), 0}});
+  RoundEventLog log(MemberOf(1), ServerMode::kRolling);
+  const View before = ViewOf(1, {0, 1, 2, 3});
+  const View after = ViewOf(2, {0, 1, 2});
   // The lost one divided the batch otherwise; nobody else did.
-  chronicle.OnOffer(MemberOf(3), {1, 0, 4, 1, 2}, PartCheck::kFine, At(1));
-  chronicle.OnView(before, after, 1, At(2));
-  chronicle.OnOffer(MemberOf(0), {1, 0, 4, 1, 1}, PartCheck::kFine, At(3));
-  chronicle.OnOffer(MemberOf(1), {1, 0, 4, 1, 1}, PartCheck::kFine, At(4));
-  chronicle.OnOffer(MemberOf(2), {1, 0, 0, 1, 1}, PartCheck::kNotFinite, At(5));
+  log.OnOffer(MemberOf(3), {1, 0, 4, 1, 2}, PartCheck::kFine, At(1));
+  log.OnView(before, after, 1, At(2));
+  log.OnOffer(MemberOf(0), {1, 0, 4, 1, 1}, PartCheck::kFine, At(3));
+  log.OnOffer(MemberOf(1), {1, 0, 4, 1, 1}, PartCheck::kFine, At(4));
+  log.OnOffer(MemberOf(2), {1, 0, 0, 1, 1}, PartCheck::kNotFinite, At(5));
   ShardResult shard;
   shard.is_void = true;
   // Server of step 1 of three.
   RoundResult result{1, after.id, {shard}};
 
-  const auto record = chronicle.OnApply(result, after, true, At(6), 7);
+  const auto record = log.OnApply(result, after, true, At(6), 7);
 
   ASSERT_TRUE(record.has_value());
   EXPECT_TRUE(record->is_void);
   EXPECT_THAT(record->skipped,
               testing::ElementsAre(RoundRecord::Skip{WorkerId{2}, "not-finite"},
                                    RoundRecord::Skip{WorkerId{3}, "lost"}));
+}
+
+// A thread that asks once.
+class Asker {
+ public:
+  explicit Asker(LossRequests& requests)
+      : thread_([this, &requests] { loss_ = requests.AtPresent(); }) {}
+
+  absl::StatusOr<double> Loss() {
+    thread_.join();
+    return loss_;
+  }
+
+ private:
+  absl::StatusOr<double> loss_;
+  std::thread thread_;
+};
+
+TEST(LossRequests, BringsTheQuestionToTheTurnsAndTheAnswerBack) {
+  RoundTurns turns(10);
+  LossRequests requests(turns);
+  Asker asker(requests);
+
+  const RoundTurn turn = turns.Await().value();
+  EXPECT_EQ(turn.kind, RoundTurn::Kind::kLoss);
+  EXPECT_TRUE(requests.Take(turn));
+  requests.Answer(0.5);
+
+  EXPECT_EQ(asker.Loss().value(), 0.5);
+}
+
+// Else the compute thread would read memory that is no more.
+TEST(LossRequests, WaitsForAQuestionThatWasTakenAlthoughTheRunEnds) {
+  RoundTurns turns(10);
+  LossRequests requests(turns);
+  Asker asker(requests);
+  ASSERT_TRUE(requests.Take(turns.Await().value()));
+
+  requests.End();
+  requests.SetShut(true);
+  requests.Answer(2.0);
+
+  EXPECT_EQ(asker.Loss().value(), 2.0);
+}
+
+TEST(LossRequests, WithdrawsWhatNobodyTookWhenTheRunEnds) {
+  RoundTurns turns(10);
+  LossRequests requests(turns);
+  Asker asker(requests);
+  const RoundTurn turn = turns.Await().value();
+
+  requests.End();
+
+  EXPECT_EQ(asker.Loss().status().code(), absl::StatusCode::kCancelled);
+  EXPECT_FALSE(requests.Take(turn));
+  EXPECT_EQ(requests.AtPresent().status().code(), absl::StatusCode::kCancelled);
+}
+
+TEST(LossRequests, WithdrawsWhatNobodyTookWhileItIsShut) {
+  RoundTurns turns(10);
+  LossRequests requests(turns);
+  Asker asker(requests);
+  const RoundTurn turn = turns.Await().value();
+
+  requests.SetShut(true);
+
+  EXPECT_EQ(asker.Loss().status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(requests.AtPresent().status().code(), absl::StatusCode::kCancelled);
+}
+
+TEST(LossRequests, NeverTakesATurnForTheQuestionAfterIt) {
+  RoundTurns turns(10);
+  LossRequests requests(turns);
+  Asker first(requests);
+  const RoundTurn old = turns.Await().value();
+  requests.SetShut(true);
+  EXPECT_FALSE(first.Loss().ok());
+  requests.SetShut(false);
+  Asker second(requests);
+  const RoundTurn turn = turns.Await().value();
+
+  EXPECT_FALSE(requests.Take(old));
+  EXPECT_TRUE(requests.Take(turn));
+  requests.Answer(3.0);
+
+  EXPECT_EQ(second.Loss().value(), 3.0);
+}
+
+constexpr absl::Duration kLease = absl::Seconds(3);
+
+std::vector<PeerReport> Peers(const Arrivals& arrivals, int seconds,
+                              std::vector<PeerReport> peers = {}) {
+  arrivals.AddTo(peers, At(1000 * seconds), kLease);
+  return peers;
+}
+
+TEST(Arrivals, WhoseBytesComeIsWaitedForLessThanALease) {
+  Arrivals arrivals;
+  EXPECT_TRUE(Peers(arrivals, 0).empty());
+  arrivals.OnBytes(MemberOf(1), At(5'000));
+
+  const auto at_once = Peers(arrivals, 5);
+  const auto later = Peers(arrivals, 7);
+
+  ASSERT_EQ(at_once.size(), 1u);
+  EXPECT_EQ(at_once[0].peer, MemberOf(1));
+  EXPECT_GT(at_once[0].owing, absl::ZeroDuration());
+  EXPECT_LT(at_once[0].owing, kLease);
+  EXPECT_EQ(later.at(0).owing, absl::Seconds(2));
+}
+
+// What ended long ago is no complaint.
+TEST(Arrivals, AreForgottenAfterALease) {
+  Arrivals arrivals;
+  arrivals.OnBytes(MemberOf(1), At(5'000));
+
+  EXPECT_TRUE(Peers(arrivals, 8).empty());
+  arrivals.OnBytes(MemberOf(1), At(8'000));
+  EXPECT_EQ(Peers(arrivals, 9).size(), 1u);
+}
+
+TEST(Arrivals, TakeNothingFromWhatIsOwedBesides) {
+  Arrivals arrivals;
+  arrivals.OnBytes(MemberOf(1), At(5'000));
+  PeerReport known;
+  known.peer = MemberOf(1);
+  known.broken = absl::Seconds(1);
+  known.owing = absl::Seconds(4);
+
+  const auto peers = Peers(arrivals, 6, {known});
+
+  ASSERT_EQ(peers.size(), 1u);
+  EXPECT_EQ(peers[0].owing, absl::Seconds(4));
+  EXPECT_EQ(peers[0].broken, absl::Seconds(1));
 }
 
 }  // namespace

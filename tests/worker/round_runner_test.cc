@@ -19,15 +19,13 @@ namespace {
 
 TEST(RoundRunner, MembersEndWithTheSameBytesAndNearOneProcess) {
   TrainingGroup one(TrainingJob(), {1});
-  one.Begin();
-  one.ExpectAllDoneAndEqual();
+  one.TrainToEqualStates();
   for (const std::vector<double>& shares :
        {std::vector<double>{1, 1, 1}, {3, 1, 2}}) {
     JobSpec all = TrainingJob();
     all.aggregation.min_parts = 3;  // however busy the machine is
     TrainingGroup group(all, shares);
-    group.Begin();
-    group.ExpectAllDoneAndEqual();
+    group.TrainToEqualStates();
 
     EXPECT_LT(Distance(group.trainer(0), one.trainer(0)), 1e-5);
   }
@@ -37,14 +35,12 @@ TEST(RoundRunner, ShardsAndTheServersModeChangeNothing) {
   JobSpec spec = TrainingJob();
   spec.aggregation.min_parts = 3;
   TrainingGroup plain(spec, {1, 1, 1});
-  plain.Begin();
-  plain.ExpectAllDoneAndEqual();
+  plain.TrainToEqualStates();
   for (const char* const mode : {"rolling", "central"}) {
     spec.aggregation.mode = mode;
     spec.aggregation.shards = 3;
     TrainingGroup group(spec, {1, 1, 1});
-    group.Begin();
-    group.ExpectAllDoneAndEqual();
+    group.TrainToEqualStates();
 
     EXPECT_EQ(group.trainer(0).State(), plain.trainer(0).State()) << mode;
   }
@@ -58,8 +54,7 @@ TEST(RoundRunner, EachLossThatZenoAsksForIsProgress) {
     spec.aggregation.rule = rule;
     spec.aggregation.k = k;
     TrainingGroup group(spec, {1, 1, 1});
-    group.Begin();
-    group.ExpectAllDoneAndEqual();
+    group.TrainToEqualStates();
     int progress = 0;
     for (size_t i = 0; i < group.size(); ++i) {
       progress += group.trainer(i).progress();
@@ -81,8 +76,7 @@ TEST(RoundRunner, TheEngineIsToldOfWeightsThatZenoWrites) {
   spec.aggregation.k = 1;
   spec.aggregation.min_parts = 3;
   TrainingGroup group(spec, {1, 1, 1});
-  group.Begin();
-  group.ExpectAllDoneAndEqual();
+  group.TrainToEqualStates();
 
   int times = 0;
   for (size_t i = 0; i < group.size(); ++i) {
@@ -95,8 +89,7 @@ TEST(RoundRunner, TheEngineIsToldOfWeightsThatZenoWrites) {
 
 TEST(RoundRunner, TheTestSetIsDividedAmongTheMembers) {
   TrainingGroup group(TrainingJob(4), {2, 1, 1});
-  group.Begin();
-  group.ExpectAllDoneAndEqual();
+  group.TrainToEqualStates();
 
   int64_t samples = 0;
   for (size_t i = 0; i < group.size(); ++i) {
@@ -160,9 +153,7 @@ void KillServerAt(int shards) {
     // What it had just said may still arrive.
     return message.from == server;
   });
-  group.Begin();
-
-  group.ExpectAllDoneAndEqual();
+  group.TrainToEqualStates();
 
   EXPECT_TRUE(done);
   // In steps that the killed one applied, it applied the same as the others.
@@ -204,9 +195,7 @@ TEST(RoundRunner, TheServerIsKilledWhileItComputes) {
   spec.faults = {{"w3", 3, "kill"}};
   TrainingGroup group(spec, {1, 1, 1, 1});
   group.trainer(3).SetOnKill([&] { group.Remove(MemberOf(3)); });
-  group.Begin();
-
-  group.ExpectAllDoneAndEqual();
+  group.TrainToEqualStates();
 
   EXPECT_TRUE(group.trainer(3).killed());
   EXPECT_EQ(group.trainer(3).steps().size(), 3u);
@@ -238,8 +227,7 @@ TEST(RoundRunner, PartsLeaveWhileTheBackwardGoesOn) {
       early += group.network.AwaitCarried(1, absl::Seconds(20));
     });
   }
-  group.Begin();
-  group.ExpectAllDoneAndEqual();
+  group.TrainToEqualStates();
 
   EXPECT_EQ(early, 2);
 }
@@ -278,8 +266,7 @@ TEST(RoundRunner, AJoinerWhoseDonorCannotBeReachedTakesAnothers) {
 
 TEST(RoundRunner, FaultsOnPurposeCostTheirOwnPartAndNothingElse) {
   TrainingGroup honest(TrainingJob(5), {1, 1, 1});
-  honest.Begin();
-  honest.ExpectAllDoneAndEqual();
+  honest.TrainToEqualStates();
   const std::vector<uint8_t> undisturbed = honest.trainer(0).State();
   // Those that leave every part as it was.
   const std::set<std::string> harmless = {"duplicate", "hang", "delay"};
@@ -289,9 +276,7 @@ TEST(RoundRunner, FaultsOnPurposeCostTheirOwnPartAndNothingElse) {
     JobSpec spec = TrainingJob(5);
     spec.faults = {{"w1", 1, kind, 2, 0.001, 10}};
     TrainingGroup group(spec, {1, 1, 1});
-    group.Begin();
-
-    group.ExpectAllDoneAndEqual();
+    group.TrainToEqualStates();
 
     EXPECT_EQ(group.trainer(0).State() == undisturbed, harmless.contains(kind))
         << kind;

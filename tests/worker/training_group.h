@@ -342,6 +342,15 @@ class TrainingGroup {
   Trainer& trainer(size_t i) { return *trainers_[i]; }
   size_t size() const { return trainers_.size(); }
 
+  // From the beginning to the end.
+  void Train() {
+    Begin();
+    ExpectAllDone();
+  }
+  void TrainToEqualStates() {
+    Begin();
+    ExpectAllDoneAndEqual();
+  }
   // Waits for all that live.
   void ExpectAllDone() {
     for (auto& trainer : trainers_) {
