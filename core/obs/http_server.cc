@@ -9,12 +9,10 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <deque>
+#include <list>
 #include <map>
-#include <set>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -23,7 +21,6 @@
 #include "absl/synchronization/notification.h"
 #include "core/base/check.h"
 #include "core/base/thread.h"
-#include "core/obs/request_reader.h"
 #include "httplib.h"
 
 namespace paceline {
@@ -31,128 +28,117 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr int kThreads = 3;
-constexpr size_t kMaxQueuedRequests = 64;
+constexpr int kThreads = 32;  // one a connection
 constexpr int kKernelBacklog = 512;
 constexpr size_t kMaxRequestBytes = 64 << 10;
+constexpr auto kFirstByteTime = std::chrono::seconds(1);
+constexpr auto kRequestTime = std::chrono::seconds(5);
 // Time for the rest of a body that is not wanted.  Short: a thread waits.
 constexpr auto kLingerTime = std::chrono::milliseconds(50);
 // An answer fits into it, so that no thread waits for a client to read.
 constexpr int kSendBufferBytes = 512 << 10;
 
-// Answers requests on a few threads.  Thread-safe.
-class AnswerThreads {
- public:
-  using Answer = std::function<void(ReadyConnection)>;
-
-  explicit AnswerThreads(Answer answer) : answer_(std::move(answer)) {
-    for (int i = 0; i < kThreads; ++i) {
-      threads_.emplace_back(absl::StrCat("http-", i), [this] { Work(); });
-    }
-  }
-  ~AnswerThreads() { End(); }
-
-  // Waits while too many are queued: whoever reads requests reads no more then.
-  void Add(ReadyConnection connection) {
-    absl::MutexLock lock(&mutex_);
-    mutex_.Await(absl::Condition(this, &AnswerThreads::HasRoom));
-    queue_.push_back(std::move(connection));
-  }
-
-  // Finishes what is queued.  Safe to repeat.
-  void End() {
-    {
-      absl::MutexLock lock(&mutex_);
-      ended_ = true;
-    }
-    threads_.clear();
-  }
-
- private:
-  bool HasRoom() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-    return ended_ || queue_.size() < kMaxQueuedRequests;
-  }
-  bool HasWork() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-    return ended_ || !queue_.empty();
-  }
-
-  void Work() {
-    while (true) {
-      ReadyConnection connection;
-      {
-        absl::MutexLock lock(&mutex_);
-        mutex_.Await(absl::Condition(this, &AnswerThreads::HasWork));
-        if (queue_.empty()) return;
-        connection = std::move(queue_.front());
-        queue_.pop_front();
-      }
-      answer_(std::move(connection));
-    }
-  }
-
-  const Answer answer_;
-  absl::Mutex mutex_;
-  std::deque<ReadyConnection> queue_ ABSL_GUARDED_BY(mutex_);
-  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<Thread> threads_;
-};
-
-// httplib's accepting thread only takes connections in: that is done at once.
-class OnAcceptThread final : public httplib::TaskQueue {
- public:
-  // void in httplib 0.11; later whether the queue took the task.
-  using Taken = decltype(std::declval<httplib::TaskQueue&>().enqueue(nullptr));
-
-  Taken enqueue(std::function<void()> task) override {
-    task();
-    return Taken(true);
-  }
-  void shutdown() override {}
-};
-
-// The connections that are being answered, so that Stop() can cut them.
-// Thread-safe.
+// The connections that have a thread or wait for one.  Thread-safe.
 class Connections {
  public:
-  // False when all are to be cut: then `fd` is not one of them.
+  // One more waits for a thread.
+  void OnAccepted() {
+    absl::MutexLock lock(&mutex_);
+    ++waiting_;
+    MakeRoom();
+  }
+
+  // One that waited has a thread now.  False when all are to be cut: then `fd`
+  // is not one of them.
   bool Add(int fd) {
     absl::MutexLock lock(&mutex_);
+    --waiting_;
     if (ended_) return false;
-    open_.insert(fd);
+    open_.push_back({.fd = fd});
+    MakeRoom();
     return true;
+  }
+
+  // The request of `fd` has come.
+  void OnRead(int fd) {
+    absl::MutexLock lock(&mutex_);
+    Find(fd)->reading = false;
   }
 
   // Before closing `fd`, whose number may be somebody else's right after.
   void Remove(int fd) {
     absl::MutexLock lock(&mutex_);
-    open_.erase(fd);
+    open_.erase(Find(fd));
   }
 
   void ShutDownAll() {
     absl::MutexLock lock(&mutex_);
     ended_ = true;
-    for (const int fd : open_) shutdown(fd, SHUT_RDWR);
+    for (const Open& one : open_) shutdown(one.fd, SHUT_RDWR);
   }
 
  private:
+  struct Open {
+    int fd = -1;
+    bool reading = true;  // and not hung up on
+  };
+
+  // Hangs up on as many clients as wait without a thread that is free or soon
+  // will be: on the oldest that have not said yet what they want.  What they
+  // have sent is still answered.
+  void MakeRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    auto reading = std::count_if(open_.begin(), open_.end(),
+                                 [](const Open& one) { return one.reading; });
+    for (Open& one : open_) {
+      if (waiting_ + reading <= kThreads) return;
+      if (!one.reading) continue;
+      one.reading = false;
+      --reading;
+      shutdown(one.fd, SHUT_RD);
+    }
+  }
+
+  std::list<Open>::iterator Find(int fd) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return std::find_if(open_.begin(), open_.end(),
+                        [fd](const Open& one) { return one.fd == fd; });
+  }
+
   absl::Mutex mutex_;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
-  std::set<int> open_ ABSL_GUARDED_BY(mutex_);
+  int64_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::list<Open> open_ ABSL_GUARDED_BY(mutex_);  // oldest first
+};
+
+// httplib's threads; each connection is a task.
+class ConnectionThreads final : public httplib::TaskQueue {
+ public:
+  // void in httplib 0.11; later whether the queue took the task.
+  using Taken = decltype(std::declval<httplib::TaskQueue&>().enqueue(nullptr));
+
+  explicit ConnectionThreads(Connections& connections)
+      : connections_(connections) {}
+
+  Taken enqueue(std::function<void()> task) override {
+    connections_.OnAccepted();
+    return threads_.enqueue(std::move(task));
+  }
+
+  void shutdown() override { threads_.shutdown(); }
+
+ private:
+  Connections& connections_;
+  httplib::ThreadPool threads_{kThreads};
 };
 
 // A connection with one deadline and one size limit for the whole request:
 // httplib's own limits start again with every byte and every header line.
-// Begins with what was received of it.  Lives on one thread.
+// Lives on one thread.
 class LimitedStream final : public httplib::Stream {
  public:
-  explicit LimitedStream(ReadyConnection connection)
-      : fd_(connection.fd),
-        deadline_(connection.deadline),
-        buffer_(std::move(connection.received)),
-        received_(buffer_.size()) {}
+  explicit LimitedStream(int fd) : fd_(fd) {}
 
   bool is_readable() const override {
-    return next_ < buffer_.size() || Wait(POLLIN, deadline_);
+    return next_ < buffer_.size() || Wait(POLLIN, ReadDeadline());
   }
   bool is_writable() const override { return Wait(POLLOUT, deadline_); }
 
@@ -193,6 +179,10 @@ class LimitedStream final : public httplib::Stream {
   }
 
  private:
+  SteadyClock::time_point ReadDeadline() const {
+    return received_ == 0 ? first_byte_deadline_ : deadline_;
+  }
+
   bool Wait(short events, SteadyClock::time_point until) const {
     while (true) {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(
@@ -207,7 +197,7 @@ class LimitedStream final : public httplib::Stream {
 
   bool Fill() {
     char more[4096];
-    while (received_ < kMaxRequestBytes && Wait(POLLIN, deadline_)) {
+    while (received_ < kMaxRequestBytes && Wait(POLLIN, ReadDeadline())) {
       const size_t room = std::min(sizeof(more), kMaxRequestBytes - received_);
       const ssize_t got = recv(fd_, more, room, MSG_DONTWAIT);
       if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
@@ -221,10 +211,12 @@ class LimitedStream final : public httplib::Stream {
   }
 
   const int fd_;
-  const SteadyClock::time_point deadline_;
+  const SteadyClock::time_point begin_ = SteadyClock::now();
+  const SteadyClock::time_point first_byte_deadline_ = begin_ + kFirstByteTime;
+  const SteadyClock::time_point deadline_ = begin_ + kRequestTime;
   std::string buffer_;
   size_t next_ = 0;  // unread bytes: buffer_ from here on
-  size_t received_;
+  size_t received_ = 0;
 };
 
 // httplib's parser and accept loop over our own connections.
@@ -234,35 +226,26 @@ class LimitedServer final : public httplib::Server {
   // a second.
   void RaiseBacklog() { ::listen(svr_sock_, kKernelBacklog); }
 
-  // Hangs up on everybody, and waits for running handlers.  After stop().
-  void EndConnections() {
-    connections_.ShutDownAll();
-    reader_.Stop();
-    answers_.End();
-  }
+  Connections& connections() { return connections_; }
 
  private:
   bool process_and_close_socket(int fd) override {
     fcntl(fd, F_SETFD, FD_CLOEXEC);  // a worker may re-execute itself
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kSendBufferBytes,
                sizeof(kSendBufferBytes));
-    reader_.Add(fd);
-    return true;
-  }
-
-  void Answer(ReadyConnection connection) {
-    const int fd = connection.fd;
     if (connections_.Add(fd)) {
-      Serve(std::move(connection));
+      Serve(fd);
       connections_.Remove(fd);
     }
     close(fd);
+    return true;
   }
 
-  void Serve(ReadyConnection connection) {
-    LimitedStream stream(std::move(connection));
+  void Serve(int fd) {
+    LimitedStream stream(fd);
     bool all_read = false;  // nothing of the request is still on its way
     Process(stream, [&](httplib::Request& r) {
+      connections_.OnRead(fd);
       all_read = r.method == "GET" || r.method == "HEAD";
       // A short request may ask for the same bytes a thousand times.
       r.ranges.clear();
@@ -286,11 +269,6 @@ class LimitedServer final : public httplib::Server {
   }
 
   Connections connections_;
-  AnswerThreads answers_{
-      [this](ReadyConnection one) { Answer(std::move(one)); }};
-  RequestReader reader_{
-      {.request_bytes = kMaxRequestBytes},
-      [this](ReadyConnection one) { answers_.Add(std::move(one)); }};
 };
 
 void SetSocketOptions(int fd) {
@@ -387,10 +365,11 @@ absl::StatusOr<int> HttpServer::Start(const std::string& host, int port) {
   // httplib's stop() does nothing before its loop runs; the loop makes its
   // task queue first.
   absl::Notification running;
-  server.new_task_queue = [&running] {
-    auto* queue = new OnAcceptThread;  // httplib deletes it
+  server.new_task_queue = [this, &running] {
+    // httplib deletes it.
+    auto* threads = new ConnectionThreads(impl_->server.connections());
     running.Notify();
-    return queue;
+    return threads;
   };
   impl_->started = true;
   absl::MutexLock lock(&impl_->stop_mutex);
@@ -402,9 +381,9 @@ absl::StatusOr<int> HttpServer::Start(const std::string& host, int port) {
 
 void HttpServer::Stop() {
   absl::MutexLock lock(&impl_->stop_mutex);
+  impl_->server.connections().ShutDownAll();
   impl_->server.stop();
-  impl_->thread.Join();
-  impl_->server.EndConnections();
+  impl_->thread.Join();  // with all threads of connections
 }
 
 }  // namespace paceline

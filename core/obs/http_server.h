@@ -20,9 +20,9 @@ struct HttpAnswer {
 // once; what they capture outlives the server.  They must be quick.  GET and
 // HEAD only: 405 for anything else, 404 for an unknown path.  A connection
 // serves one request, and that is limited to 64 KiB and 5 seconds in all; one
-// that says nothing for a second is hung up on.  Clients that have not said
-// what they want cost no thread and delay nobody: up to 256 of them wait, then
-// the oldest is hung up on.
+// that says nothing for a second is hung up on.  32 clients are served at a
+// time; when another comes, the oldest one that has not said what it wants is
+// hung up on, so that such clients delay nobody.
 class HttpServer {
  public:
   using Handler = std::function<HttpAnswer()>;
