@@ -5,7 +5,6 @@
 #include <map>
 #include <numeric>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -17,43 +16,23 @@ namespace {
 
 constexpr int kLeastCopiedPoints = 3;
 
-std::vector<std::string> UnionOfColumns(
-    const std::vector<TimingTable>& tables) {
-  std::vector<std::string> columns;
-  for (const TimingTable& table : tables) {
-    for (const std::string& column : table.columns) {
-      if (std::find(columns.begin(), columns.end(), column) == columns.end()) {
-        columns.push_back(column);
-      }
-    }
-  }
-  return columns;
-}
-
+// (size column, features), and (size, seconds).
 using CurveName = std::pair<std::string, std::vector<std::string>>;
 using Measurements = std::vector<std::pair<double, double>>;
 
-void AddRows(const TimingTable& table, const std::vector<std::string>& columns,
-             std::map<CurveName, Measurements>& named) {
-  std::vector<Measurements*> of_key;
-  for (const std::vector<std::string>& key : table.keys) {
-    CurveName name{table.size_column, std::vector<std::string>(columns.size())};
-    for (size_t c = 0; c < key.size(); ++c) {
-      const auto at =
-          std::find(columns.begin(), columns.end(), table.columns[c]);
-      name.second[at - columns.begin()] = CanonicalValue(key[c]);
-    }
-    of_key.push_back(&named[std::move(name)]);
-  }
-  for (const TimingTable::Row& row : table.rows) {
-    of_key[row.key]->emplace_back(row.size, row.seconds);
-  }
+// The index of `column`, which is added where it is new.
+size_t IndexOf(const std::string& column, std::vector<std::string>& columns) {
+  const auto at = std::find(columns.begin(), columns.end(), column);
+  if (at != columns.end()) return at - columns.begin();
+  columns.push_back(column);
+  return columns.size() - 1;
 }
 
 Curve MakeCurve(const CurveName& name, Measurements measurements) {
-  Curve curve;
-  curve.size_column = name.first;
-  curve.features = name.second;
+  Curve curve{.size_column = name.first,
+              .features = name.second,
+              .sizes = {},
+              .seconds = {}};
   std::sort(measurements.begin(), measurements.end());
   for (size_t first = 0; first < measurements.size();) {
     std::vector<double> repeats;
@@ -68,18 +47,11 @@ Curve MakeCurve(const CurveName& name, Measurements measurements) {
   return curve;
 }
 
-struct PointHash {
-  size_t operator()(const std::pair<double, double>& point) const {
-    const std::hash<double> hash;
-    return hash(point.first) * 31 + hash(point.second);
-  }
-};
-
 // A copy has at least half its points from one curve before it, to the last
 // bit; measurements of their own never agree so.
 void FindFamilies(std::vector<Curve>& curves) {
   // By (size, seconds): the family of the first curve that has the point.
-  std::unordered_map<std::pair<double, double>, int, PointHash> owner;
+  std::map<std::pair<double, double>, int> owner;
   for (size_t c = 0; c < curves.size(); ++c) {
     Curve& curve = curves[c];
     curve.family = static_cast<int>(c);
@@ -98,18 +70,6 @@ void FindFamilies(std::vector<Curve>& curves) {
   }
 }
 
-void FindNumericColumns(CurveSet& set) {
-  for (size_t c = 0; c < set.columns.size(); ++c) {
-    bool numeric = true;
-    for (const Curve& curve : set.curves) {
-      double number;
-      const std::string& value = curve.features[c];
-      numeric = numeric && (value.empty() || absl::SimpleAtod(value, &number));
-    }
-    set.numeric.push_back(numeric);
-  }
-}
-
 // How far two numbers are apart, in powers of e; 1 for words.
 double Distance(bool numeric, const std::string& a, const std::string& b) {
   double from, to;
@@ -118,30 +78,6 @@ double Distance(bool numeric, const std::string& a, const std::string& b) {
     return 1;
   }
   return std::abs(std::log(to / from));
-}
-
-struct Candidate {
-  int differences = 0;
-  double distance = 0;
-  int index = 0;
-
-  bool operator<(const Candidate& other) const {
-    return std::tie(differences, distance, index) <
-           std::tie(other.differences, other.distance, other.index);
-  }
-};
-
-Candidate Compare(const CurveSet& set, const Curve& target, int index) {
-  const Curve& curve = set.curves[index];
-  const std::vector<std::string>& features = curve.features;
-  Candidate candidate{.differences = Differences(curve, target),
-                      .index = index};
-  for (size_t c = 0; c < set.columns.size(); ++c) {
-    if (features[c] == target.features[c]) continue;
-    candidate.distance +=
-        Distance(set.numeric[c], target.features[c], features[c]);
-  }
-  return candidate;
 }
 
 }  // namespace
@@ -197,23 +133,42 @@ absl::StatusOr<CurveSet> BuildCurves(const std::vector<TimingTable>& tables) {
     return absl::InvalidArgumentError("got no measurements to fit");
   }
   CurveSet set;
-  set.columns = UnionOfColumns(tables);
+  for (const TimingTable& table : tables) {
+    for (const std::string& column : table.columns) {
+      IndexOf(column, set.columns);
+    }
+  }
   std::map<CurveName, Measurements> named;
   for (const TimingTable& table : tables) {
-    if (table.rows.empty()) {
+    if (table.measurements.empty()) {
       return absl::InvalidArgumentError(
           absl::StrCat(table.name, ": none of its ", table.dropped_rows,
                        " times is finite and positive: nothing to fit"));
     }
-    AddRows(table, set.columns, named);
+    for (const auto& [values, measurements] : table.measurements) {
+      CurveName name{table.size_column,
+                     std::vector<std::string>(set.columns.size())};
+      for (size_t c = 0; c < values.size(); ++c) {
+        name.second[IndexOf(table.columns[c], set.columns)] =
+            CanonicalValue(values[c]);
+      }
+      Measurements& all = named[std::move(name)];
+      all.insert(all.end(), measurements.begin(), measurements.end());
+    }
     set.dropped_rows += table.dropped_rows;
   }
   for (auto& [name, measurements] : named) {
-    if (measurements.empty()) continue;
     set.curves.push_back(MakeCurve(name, std::move(measurements)));
   }
   FindFamilies(set.curves);
-  FindNumericColumns(set);
+  for (size_t c = 0; c < set.columns.size(); ++c) {
+    set.numeric.push_back(std::all_of(
+        set.curves.begin(), set.curves.end(), [c](const Curve& curve) {
+          double number;
+          return curve.features[c].empty() ||
+                 absl::SimpleAtod(curve.features[c], &number);
+        }));
+  }
   return set;
 }
 
@@ -247,10 +202,6 @@ double ElementBytesOf(const std::string& dtype) {
   return bits / 8.0;
 }
 
-int DecadeOf(double size) {
-  return size < 1 ? -1 : static_cast<int>(std::floor(std::log10(size)));
-}
-
 double OctavesBetween(double a, double b) {
   return std::abs(std::log2((1 + a) / (1 + b)));
 }
@@ -280,28 +231,32 @@ std::vector<double> ScalesOf(const CurveSet& set, const Curve& target,
 
 std::vector<Sister> FindSisters(const CurveSet& set, const Curve& target,
                                 const SisterLimits& limits) {
-  std::vector<Candidate> candidates;
-  for (size_t c = 0; c < set.curves.size(); ++c) {
-    const Curve& curve = set.curves[c];
+  // (differences, distance, the curve: they lie in the set's order)
+  std::vector<std::tuple<int, double, const Curve*>> candidates;
+  for (const Curve& curve : set.curves) {
+    const int differences = Differences(curve, target);
     if (curve.family == target.family ||
-        curve.size_column != target.size_column) {
+        curve.size_column != target.size_column ||
+        differences < limits.least_differences ||
+        differences > limits.differences) {
       continue;
     }
-    const Candidate candidate = Compare(set, target, static_cast<int>(c));
-    if (candidate.differences >= limits.least_differences &&
-        candidate.differences <= limits.differences) {
-      candidates.push_back(candidate);
+    double distance = 0;
+    for (size_t c = 0; c < set.columns.size(); ++c) {
+      if (curve.features[c] == target.features[c]) continue;
+      distance +=
+          Distance(set.numeric[c], target.features[c], curve.features[c]);
     }
+    candidates.emplace_back(differences, distance, &curve);
   }
   const auto most = std::min<size_t>(candidates.size(), limits.sisters);
   std::partial_sort(candidates.begin(), candidates.begin() + most,
                     candidates.end());
   std::vector<Sister> sisters;
-  for (const Candidate& candidate : candidates) {
-    const Curve& curve = set.curves[candidate.index];
-    for (const double scale : ScalesOf(set, target, curve)) {
+  for (const auto& [differences, distance, curve] : candidates) {
+    for (const double scale : ScalesOf(set, target, *curve)) {
       if (static_cast<int>(sisters.size()) == limits.sisters) return sisters;
-      sisters.push_back({&curve, scale, candidate.differences});
+      sisters.push_back({curve, scale, differences});
     }
   }
   return sisters;

@@ -66,11 +66,16 @@ double ElementBytesOf(const std::string& dtype);
 // One spelling of a number: "8" and "8.0" are one value.  Words stay.
 std::string CanonicalValue(const std::string& value);
 
-// floor(log10(size)); -1 for sizes below 1.
-int DecadeOf(double size);
-
 // Doublings between two sizes; 1 is added to both, so that 0 is near 1.
 double OctavesBetween(double a, double b);
+
+// Factors at which sizes of `of` may equal sizes of `target`: 1, and the ratio
+// of their element sizes where sizes count elements.
+std::vector<double> ScalesOf(const CurveSet& set, const Curve& target,
+                             const Curve& of);
+
+// How far apart two curves are: the features in which they differ.
+int Differences(const Curve& a, const Curve& b);
 
 // A curve read at `scale * size` for the target's `size`: f16 and f32 agree at
 // equal elements where latency rules and at equal bytes where bandwidth does,
@@ -80,14 +85,6 @@ struct Sister {
   double scale = 1;
   int differences = 0;  // features that differ from the target's
 };
-
-// Factors at which sizes of `of` may equal sizes of `target`: 1, and the ratio
-// of their element sizes where sizes count elements.
-std::vector<double> ScalesOf(const CurveSet& set, const Curve& target,
-                             const Curve& of);
-
-// How far apart two curves are: the features in which they differ.
-int Differences(const Curve& a, const Curve& b);
 
 struct SisterLimits {
   int least_differences = 0;

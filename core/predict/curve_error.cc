@@ -3,14 +3,25 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 #include <utility>
 
-#include "core/predict/known_curve.h"
-#include "core/predict/unseen_curve.h"
+#include "core/predict/curve_prediction.h"
 
 namespace paceline {
 namespace {
+
+constexpr int kInside = -1;  // as a distance
+constexpr int kAllDecades = std::numeric_limits<int>::max();
+constexpr size_t kLeastResiduals = 20;
+constexpr double kGuessInside = 2;
+constexpr double kGuessUnseen = 4;
+constexpr double kGuessRemoter = 1.5;  // a difference more
+constexpr double kGuessOutside = 2;    // an octave
+
+// floor(log10(size)); -1 for sizes below 1.
+int DecadeOf(double size) {
+  return size < 1 ? -1 : static_cast<int>(std::floor(std::log10(size)));
+}
 
 // `count` or fewer of [0, of), evenly taken.
 std::vector<int> EvenlyTaken(int64_t of, int64_t count) {
@@ -22,38 +33,23 @@ std::vector<int> EvenlyTaken(int64_t of, int64_t count) {
   return indices;
 }
 
-void LeaveOutInterior(const KnownCurve& known, const Curve& curve, int index,
-                      int64_t most, LeftOut& left_out) {
-  if (curve.points() < 3) return;
-  const std::vector<double> lines = LinesWithout(curve);
-  for (const int i : EvenlyTaken(curve.points() - 2, most)) {
-    const int p = i + 1;
-    left_out.interior.push_back(
-        {.curve = index,
-         .point = p,
-         .log_predicted = known.LogSeconds(curve.sizes[p], p),
-         .line_seconds = lines[p]});
-  }
-}
-
 // Both ends: what the rest says of the last and of the first point.
 void LeaveOutEnds(const KnownCurve& known, const Curve& curve, int index,
                   LeftOut& left_out) {
-  const int last = curve.points() - 1;
+  const std::vector<double>& sizes = curve.sizes;
+  const int points = curve.points();
   for (const int cut : {1, 2, 4}) {
-    if (last + 1 - cut < 2) continue;
+    if (points - cut < 2) continue;
     left_out.outside.push_back(
         {.curve = index,
-         .point = last,
-         .log_predicted =
-             known.LogSecondsFrom(curve.sizes[last], 0, last + 1 - cut),
-         .octaves =
-             OctavesBetween(curve.sizes[last], curve.sizes[last - cut])});
+         .point = points - 1,
+         .log_predicted = known.LogSecondsFrom(sizes.back(), 0, points - cut),
+         .octaves = OctavesBetween(sizes.back(), sizes[points - 1 - cut])});
     left_out.outside.push_back(
         {.curve = index,
          .point = 0,
-         .log_predicted = known.LogSecondsFrom(curve.sizes[0], cut, last + 1),
-         .octaves = OctavesBetween(curve.sizes[cut], curve.sizes[0])});
+         .log_predicted = known.LogSecondsFrom(sizes[0], cut, points),
+         .octaves = OctavesBetween(sizes[cut], sizes[0])});
   }
 }
 
@@ -72,18 +68,6 @@ bool LeaveOutWhole(const CurveSet& set, int index, int least_differences,
   return true;
 }
 
-constexpr int kAllDecades = std::numeric_limits<int>::max();
-constexpr size_t kLeastResiduals = 20;
-constexpr double kGuessInside = 2;
-constexpr double kGuessUnseen = 4;
-constexpr double kGuessRemoter = 1.5;  // a difference more
-constexpr double kGuessOutside = 2;    // an octave
-
-double LogResidual(const CurveSet& set, const LeftOutPoint& point) {
-  return std::log(set.curves[point.curve].seconds[point.point]) -
-         point.log_predicted;
-}
-
 // Errors grow with the distance about as those of a random walk do.
 double Growth(double octaves) { return std::sqrt(std::max(octaves, 1.0)); }
 
@@ -98,14 +82,15 @@ IntervalFactors FactorsOf(const std::vector<double>& sorted, double scale) {
           .high = std::exp(std::max(0.0, scale * Quantile(sorted, 1 - tail)))};
 }
 
-RelativeError Summary(const std::vector<double>& errors) {
-  if (errors.empty()) return {.mean = std::nan(""), .median = std::nan("")};
-  return {.mean = Mean(errors), .median = Median(errors)};
-}
-
+// Relative errors of predictions, and of lines.
 struct Errors {
   std::vector<double> predicted;
   std::vector<double> line;
+
+  static RelativeError Summary(const std::vector<double>& errors) {
+    if (errors.empty()) return {.mean = std::nan(""), .median = std::nan("")};
+    return {.mean = Mean(errors), .median = Median(errors)};
+  }
 };
 
 double Relative(double predicted, double measured) {
@@ -127,8 +112,8 @@ void Score(const CurveSet& set, const LeftOut& left_out, Evaluation& result) {
     }
   }
   result.points = static_cast<int64_t>(all.predicted.size());
-  result.predicted = Summary(all.predicted);
-  result.line = Summary(all.line);
+  result.predicted = Errors::Summary(all.predicted);
+  result.line = Errors::Summary(all.line);
   for (const auto& [key, errors] : by_decade) {
     const auto& [size_column, decade] = key;
     result.decades.push_back(
@@ -136,57 +121,37 @@ void Score(const CurveSet& set, const LeftOut& left_out, Evaluation& result) {
          .from = decade < 0 ? 0 : std::pow(10.0, decade),
          .to = std::pow(10.0, decade + 1),
          .points = static_cast<int64_t>(errors.predicted.size()),
-         .predicted = Summary(errors.predicted),
-         .line = Summary(errors.line)});
+         .predicted = Errors::Summary(errors.predicted),
+         .line = Errors::Summary(errors.line)});
   }
-}
-
-void ScoreUnseen(const CurveSet& set, const LeftOut& left_out,
-                 Evaluation& result) {
-  std::vector<double> errors;
+  std::vector<double> heldout;
   for (const LeftOutPoint& point : left_out.unseen) {
-    errors.push_back(Relative(std::exp(point.log_predicted),
-                              set.curves[point.curve].seconds[point.point]));
+    heldout.push_back(Relative(std::exp(point.log_predicted),
+                               set.curves[point.curve].seconds[point.point]));
   }
   result.heldout_curves = left_out.unseen_curves;
-  result.heldout_points = static_cast<int64_t>(errors.size());
-  result.heldout = Summary(errors);
+  result.heldout_points = static_cast<int64_t>(heldout.size());
+  result.heldout = Errors::Summary(heldout);
 }
 
-bool Holds(const IntervalFactors& factors, double log_predicted,
-           double seconds) {
-  const double predicted = std::exp(log_predicted);
-  return predicted * factors.low <= seconds &&
-         seconds <= predicted * factors.high;
-}
-
-void Cover(const CurveSet& set, const LeftOut& left_out, Evaluation& result) {
-  double interior = 0;
-  double unseen = 0;
-  for (const int half : {0, 1}) {
-    const auto is_other = [&](int c) {
-      return set.curves[c].family % 2 != half;
-    };
-    const IntervalTable table(set, left_out, is_other);
-    for (const LeftOutPoint& p : left_out.interior) {
-      if (is_other(p.curve)) continue;
-      const Curve& curve = set.curves[p.curve];
-      interior += Holds(table.Inside(curve.size_column, curve.sizes[p.point]),
-                        p.log_predicted, curve.seconds[p.point]);
-    }
-    for (const LeftOutPoint& p : left_out.unseen) {
-      if (is_other(p.curve)) continue;
-      const Curve& curve = set.curves[p.curve];
-      unseen += Holds(
-          table.Unseen(curve.size_column, curve.sizes[p.point], p.distance),
-          p.log_predicted, curve.seconds[p.point]);
-    }
+// The part of `points` that lie in the intervals that the other half of the
+// families makes, unseen curves or not; 0 / 0 is the NaN that is promised.
+double CoverageOf(const CurveSet& set, const LeftOut& left_out,
+                  const std::vector<LeftOutPoint>& points, bool unseen) {
+  const IntervalTable tables[] = {{set, left_out, 1}, {set, left_out, 0}};
+  double held = 0;
+  for (const LeftOutPoint& p : points) {
+    const Curve& curve = set.curves[p.curve];
+    const double size = curve.sizes[p.point];
+    const IntervalTable& table = tables[curve.family % 2];
+    const IntervalFactors factors =
+        unseen ? table.Unseen(curve.size_column, size, p.distance)
+               : table.Inside(curve.size_column, size);
+    const double predicted = std::exp(p.log_predicted);
+    held += predicted * factors.low <= curve.seconds[p.point] &&
+            curve.seconds[p.point] <= predicted * factors.high;
   }
-  // 0 / 0 is the NaN that is promised.
-  result.interior_coverage =
-      interior / static_cast<double>(left_out.interior.size());
-  result.heldout_coverage =
-      unseen / static_cast<double>(left_out.unseen.size());
+  return held / static_cast<double>(points.size());
 }
 
 }  // namespace
@@ -227,7 +192,14 @@ LeftOut PredictLeftOut(const CurveSet& set, const LeaveOutLimits& limits) {
   for (const int index : tried) {
     const Curve& curve = set.curves[index];
     const KnownCurve known(set, curve);
-    LeaveOutInterior(known, curve, index, most, left_out);
+    const std::vector<double> lines = LinesWithout(curve);
+    for (const int i : EvenlyTaken(std::max(curve.points() - 2, 0), most)) {
+      left_out.interior.push_back(
+          {.curve = index,
+           .point = i + 1,
+           .log_predicted = known.LogSeconds(curve.sizes[i + 1], i + 1),
+           .line_seconds = lines[i + 1]});
+    }
     LeaveOutEnds(known, curve, index, left_out);
     left_out.unseen_curves +=
         LeaveOutWhole(set, index, 0, most, left_out.unseen);
@@ -239,70 +211,72 @@ LeftOut PredictLeftOut(const CurveSet& set, const LeaveOutLimits& limits) {
   return left_out;
 }
 
-void IntervalTable::Add(const CurveSet& set, const LeftOutPoint& point,
-                        ByDecade& by_decade) {
-  const Curve& curve = set.curves[point.curve];
-  const double residual = LogResidual(set, point);
-  const int decade = DecadeOf(curve.sizes[point.point]);
-  by_decade[{curve.size_column, decade}].push_back(residual);
-  by_decade[{curve.size_column, kAllDecades}].push_back(residual);
-}
-
-void IntervalTable::AddOutside(const CurveSet& set, const LeftOutPoint& point) {
-  outside_.push_back(LogResidual(set, point) / Growth(point.octaves));
-}
-
-void IntervalTable::AddUnseen(const CurveSet& set, const LeftOutPoint& point) {
-  ByDecade& by_decade = unseen_[point.distance];
-  Add(set, point, by_decade);
-  if (point.distance != UnseenCurve::kNoPair) return;
-  // What nobody tells is as likely to be a change upwards as downwards.
-  LeftOutPoint mirrored = point;
-  mirrored.log_predicted += 2 * LogResidual(set, point);
-  Add(set, mirrored, by_decade);
-}
-
-void IntervalTable::Sort() {
-  std::vector<ByDecade*> tables = {&inside_};
-  for (auto& [distance, table] : unseen_) tables.push_back(&table);
-  for (ByDecade* table : tables) {
-    for (auto& [key, residuals] : *table) {
-      std::sort(residuals.begin(), residuals.end());
+IntervalTable::IntervalTable(const CurveSet& set, const LeftOut& left_out,
+                             std::optional<int> half) {
+  const auto add = [&](const std::vector<LeftOutPoint>& points,
+                       const auto& add_one) {
+    for (const LeftOutPoint& p : points) {
+      const Curve& curve = set.curves[p.curve];
+      if (half.has_value() && curve.family % 2 != *half) continue;
+      add_one(p, curve, std::log(curve.seconds[p.point]) - p.log_predicted);
     }
+  };
+  const auto add_inside = [&](int distance, const LeftOutPoint& p,
+                              const Curve& curve, double residual) {
+    for (const int decade : {DecadeOf(curve.sizes[p.point]), kAllDecades}) {
+      residuals_[{distance, curve.size_column, decade}].push_back(residual);
+    }
+  };
+  const auto add_unseen = [&](const LeftOutPoint& p, const Curve& curve,
+                              double residual) {
+    add_inside(p.distance, p, curve, residual);
+    // What nobody tells is as likely to be a change upwards as downwards.
+    if (p.distance == UnseenCurve::kNoPair) {
+      add_inside(p.distance, p, curve, -residual);
+    }
+  };
+  add(left_out.interior,
+      [&](const LeftOutPoint& p, const Curve& curve, double residual) {
+        add_inside(kInside, p, curve, residual);
+      });
+  add(left_out.unseen, add_unseen);
+  add(left_out.remote, add_unseen);
+  add(left_out.outside,
+      [&](const LeftOutPoint& p, const Curve&, double residual) {
+        outside_.push_back(residual / Growth(p.octaves));
+      });
+  for (auto& [key, residuals] : residuals_) {
+    std::sort(residuals.begin(), residuals.end());
   }
   std::sort(outside_.begin(), outside_.end());
 }
 
-std::optional<IntervalFactors> IntervalTable::Look(
-    const ByDecade& by_decade, const std::string& size_column, double size) {
-  auto at = by_decade.find({size_column, DecadeOf(size)});
-  if (at == by_decade.end() || at->second.size() < kLeastResiduals) {
-    at = by_decade.find({size_column, kAllDecades});
+std::optional<IntervalFactors> IntervalTable::Find(
+    int distance, const std::string& size_column, double size) const {
+  for (const int decade : {DecadeOf(size), kAllDecades}) {
+    const auto at = residuals_.find({distance, size_column, decade});
+    if (at != residuals_.end() && at->second.size() >= kLeastResiduals) {
+      return FactorsOf(at->second, 1);
+    }
   }
-  if (at == by_decade.end() || at->second.size() < kLeastResiduals) {
-    return std::nullopt;
-  }
-  return FactorsOf(at->second, 1);
+  return std::nullopt;
 }
 
 IntervalFactors IntervalTable::Inside(const std::string& size_column,
                                       double size) const {
-  return Look(inside_, size_column, size)
+  return Find(kInside, size_column, size)
       .value_or(IntervalFactors{.low = 1 / kGuessInside, .high = kGuessInside});
 }
 
 IntervalFactors IntervalTable::Unseen(const std::string& size_column,
                                       double size, int distance) const {
   const IntervalFactors guess = {.low = 1 / kGuessUnseen, .high = kGuessUnseen};
-  const auto found = [&](int at) -> std::optional<IntervalFactors> {
-    const auto table = unseen_.find(at);
-    if (table == unseen_.end()) return std::nullopt;
-    return Look(table->second, size_column, size);
-  };
-  if (distance == UnseenCurve::kNoPair) return found(distance).value_or(guess);
+  if (distance == UnseenCurve::kNoPair) {
+    return Find(distance, size_column, size).value_or(guess);
+  }
   std::optional<IntervalFactors> widest;
   for (int at = 1; at <= distance; ++at) {
-    const auto factors = found(at);
+    const auto factors = Find(at, size_column, size);
     if (factors.has_value()) {
       widest = widest.value_or(IntervalFactors());
       widest->low = std::min(widest->low, factors->low);
@@ -318,12 +292,11 @@ IntervalFactors IntervalTable::Unseen(const std::string& size_column,
 IntervalFactors IntervalTable::Outside(const std::string& size_column,
                                        double size, double octaves) const {
   const IntervalFactors inside = Inside(size_column, size);
-  const double growth = Growth(octaves);
   const double guess = std::pow(kGuessOutside, std::max(octaves, 1.0));
   const IntervalFactors outside =
       outside_.size() < kLeastResiduals
           ? IntervalFactors{.low = 1 / guess, .high = guess}
-          : FactorsOf(outside_, growth);
+          : FactorsOf(outside_, Growth(octaves));
   return {.low = std::min(inside.low, outside.low),
           .high = std::max(inside.high, outside.high)};
 }
@@ -338,8 +311,9 @@ Evaluation Evaluate(const CurveSet& set, const LeftOut& left_out) {
   result.measured_points = set.points();
   result.sampled = left_out.sampled;
   Score(set, left_out, result);
-  ScoreUnseen(set, left_out, result);
-  Cover(set, left_out, result);
+  result.interior_coverage =
+      CoverageOf(set, left_out, left_out.interior, false);
+  result.heldout_coverage = CoverageOf(set, left_out, left_out.unseen, true);
   return result;
 }
 

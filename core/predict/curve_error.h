@@ -6,7 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "core/predict/curve.h"
@@ -71,24 +71,9 @@ struct IntervalFactors {
 // inside, 4 for an unseen curve, 2 an octave outside.  Immutable.
 class IntervalTable {
  public:
-  // Counts only points of curves for which `counts(curve index)` holds.
-  template <typename Counts>
-  IntervalTable(const CurveSet& set, const LeftOut& left_out, Counts counts) {
-    for (const LeftOutPoint& p : left_out.interior) {
-      if (counts(p.curve)) Add(set, p, inside_);
-    }
-    for (const auto* points : {&left_out.unseen, &left_out.remote}) {
-      for (const LeftOutPoint& p : *points) {
-        if (counts(p.curve)) AddUnseen(set, p);
-      }
-    }
-    for (const LeftOutPoint& p : left_out.outside) {
-      if (counts(p.curve)) AddOutside(set, p);
-    }
-    Sort();
-  }
-  IntervalTable(const CurveSet& set, const LeftOut& left_out)
-      : IntervalTable(set, left_out, [](int) { return true; }) {}
+  // half: 0 or 1: counts every second family of curves; nothing: all of them.
+  IntervalTable(const CurveSet& set, const LeftOut& left_out,
+                std::optional<int> half = std::nullopt);
 
   IntervalFactors Inside(const std::string& size_column, double size) const;
   // Never narrower than for a smaller distance.
@@ -100,23 +85,15 @@ class IntervalTable {
                           double octaves) const;
 
  private:
-  using Residuals = std::vector<double>;  // ascending, once built
-  using ByDecade = std::map<std::pair<std::string, int>, Residuals>;
-
-  static void Add(const CurveSet& set, const LeftOutPoint& point,
-                  ByDecade& by_decade);
-  void AddUnseen(const CurveSet& set, const LeftOutPoint& point);
-  void AddOutside(const CurveSet& set, const LeftOutPoint& point);
-  void Sort();
   // Nothing when too few were left out.
-  static std::optional<IntervalFactors> Look(const ByDecade& by_decade,
-                                             const std::string& size_column,
-                                             double size);
+  std::optional<IntervalFactors> Find(int distance,
+                                      const std::string& size_column,
+                                      double size) const;
 
-  // Key decades: those of DecadeOf, and kAllDecades.
-  ByDecade inside_;
-  std::map<int, ByDecade> unseen_;  // by distance
-  Residuals outside_;               // an octave away, scaled
+  // Residuals, ascending, by UnseenCurve::distance (kInside: inside a curve),
+  // size column and decade (kAllDecades: of all).
+  std::map<std::tuple<int, std::string, int>, std::vector<double>> residuals_;
+  std::vector<double> outside_;  // an octave away, scaled
 };
 
 // Of |predicted - measured| / measured; NaN when there was no point.

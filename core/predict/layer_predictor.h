@@ -6,47 +6,13 @@
 #include <array>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 namespace paceline {
-
-// Of one layer time: constant, log FLOPs, log bytes, log threads, log bytes of
-// an element, is backward.
-constexpr int kLayerTerms = 6;
-using LayerTerms = std::array<double, kLayerTerms>;
-
-struct RidgeSample {
-  LayerTerms terms = {};
-  double value = 0;
-};
-
-// Minimises sum (value - c . t)^2 + sum penalty_i * c_i^2, where t are the
-// terms less their mean, the constant excepted: so a leftover that all samples
-// share goes to the constant, and not to slopes that run away elsewhere.
-// Immutable.
-class Ridge {
- public:
-  // Penalties > 0, so that there is always one answer; without a sample all
-  // coefficients are 0.  O(samples).
-  static Ridge Fit(const std::vector<RidgeSample>& samples,
-                   const LayerTerms& penalties);
-
-  double At(const LayerTerms& terms) const;
-  // t' (X'X + P)^-1 t: variance of At() over that of one sample.
-  // Grows with the distance from what was seen.
-  double Leverage(const LayerTerms& terms) const;
-
- private:
-  LayerTerms Centered(const LayerTerms& terms) const;
-
-  LayerTerms center_ = {};
-  LayerTerms coefficients_ = {};
-  // Cholesky factor of X'X + P, row by row below the diagonal.
-  std::array<LayerTerms, kLayerTerms> factor_ = {};
-};
 
 enum class LayerPass { kForward, kBackward };
 
@@ -74,68 +40,25 @@ enum class LayerLevel {
   kNewKind,     // other kinds on this device
   kAllDevices,  // other devices
 };
-constexpr int kLayerLevels = 5;
 
 // "key", "kind", "device", "new kind", "all".
 absl::string_view LayerLevelName(LayerLevel level);
 
-// log(seconds) = what work of this size takes on all devices, with an offset
-// a kind and an offset a device, plus what this kind adds on all devices, plus
-// what this device adds, plus what this kind on this device adds, plus what
-// this key adds.  Each level is a ridge
-// regression of what the ones above leave over: with few records it adds
-// little, so that the levels above go on deciding.  At the last, the leftover
-// of records of nearly the same size is added, since times have a floor and
-// steps that no power law has.  Immutable.
-class LayerModel {
- public:
-  explicit LayerModel(std::vector<const LayerRecord*> records);
-
-  struct Answer {
-    double log_seconds = 0;
-    LayerLevel level = LayerLevel::kAllDevices;
-    // Factor >= 1 on the spread: grows with the distance from what was seen.
-    double widening = 1;
-  };
-  Answer Predict(const LayerWork& work) const;
-
- private:
-  struct Leftover {
-    LayerTerms terms = {};
-    double value = 0;
-  };
-  struct Level {
-    Ridge ridge;
-    std::vector<Leftover> leftovers;  // kSameKey only
-  };
-
-  void FitCommon(const std::vector<const LayerRecord*>& records);
-  void FitKinds(const std::vector<const LayerRecord*>& records);
-  void FitLevel(const std::vector<const LayerRecord*>& records,
-                LayerLevel level);
-  double Common(const LayerWork& work) const;
-
-  Ridge common_;
-  std::map<std::string, double> kind_offsets_;
-  std::map<std::string, double> device_offsets_;
-  double median_device_offset_ = 0;
-  std::map<std::string, Ridge> kinds_;
-  std::map<std::string, Level> levels_;  // by NameAt
-};
-
-// What a level tells apart: the device (kSameDevice), the device and the kind
-// (kSameKind), or the whole key; empty for the others.
-std::string NameAt(const LayerWork& work, LayerLevel level);
-
 struct LayerPrediction {
   double seconds = 0;
-  // Hold the true time in about kIntervalLevel (interval.h) of cases.
+  // Hold the true time in about kIntervalLevel (curve_error.h) of cases.
   double low_seconds = 0;
   double high_seconds = 0;
   LayerLevel level = LayerLevel::kAllDevices;  // the nearest that has data
 };
 
-// Immutable.
+// log(seconds) = what work of this size takes on all devices, with an offset
+// a kind and an offset a device, plus what this kind adds on all devices, plus
+// what this device adds, plus what this kind on this device adds, plus what
+// this key adds.  Each level is a ridge regression of what the ones above leave
+// over: with few records it adds little, so that the levels above go on
+// deciding.  At the last, the leftover of records of nearly the same size is
+// added, since times have a floor and steps that no power law has.  Immutable.
 class LayerPredictor {
  public:
   // Records in any order; the order does not matter.  Besides fitting, it
@@ -151,10 +74,59 @@ class LayerPredictor {
   absl::StatusOr<LayerPrediction> Predict(const LayerWork& work) const;
 
  private:
-  LayerPredictor(LayerModel model, std::vector<double> spreads)
-      : model_(std::move(model)), spreads_(std::move(spreads)) {}
+  using Records = std::vector<const LayerRecord*>;
 
-  LayerModel model_;
+  // Of one layer time: constant, log FLOPs, log bytes, log threads, log bytes
+  // of an element, is backward.
+  static constexpr int kTerms = 6;
+  using Terms = std::array<double, kTerms>;
+  using Samples = std::vector<std::pair<Terms, double>>;  // and log seconds
+
+  // Minimises sum (value - c . t)^2 + sum penalty_i * c_i^2, where t are the
+  // terms less their mean, the constant excepted: so a leftover that all
+  // samples share goes to the constant, and not to slopes that run away
+  // elsewhere.
+  struct Ridge {
+    Ridge() = default;
+    // Penalties > 0, so that there is always one answer.
+    Ridge(const Samples& samples, const Terms& penalties);
+
+    double At(const Terms& terms) const;
+    // t' (X'X + P)^-1 t: variance of At() over that of one sample.
+    // Grows with the distance from what was seen.
+    double Leverage(const Terms& terms) const;
+
+    Terms center = {};
+    Terms coefficients = {};
+    std::array<Terms, kTerms> inverse = {};  // of X'X + P
+  };
+  struct Level {
+    Ridge ridge;
+    Samples leftovers = {};  // of each record; kSameKey only
+  };
+  struct Answer {
+    double log_seconds = 0;
+    LayerLevel level = LayerLevel::kAllDevices;
+    // Factor >= 1 on the spread: grows with the distance from what was seen.
+    double widening = 1;
+  };
+
+  explicit LayerPredictor(const Records& records);
+
+  static Terms TermsOf(const LayerWork& work);
+  static std::vector<double> SpreadsOf(const Records& records);
+  void FitCommon(const Records& records);
+  // By what is left over after the levels fitted before.
+  void FitLevel(const Records& records, std::string (*name)(const LayerWork&),
+                bool keep_leftovers);
+  double Common(const LayerWork& work, const Terms& terms) const;
+  Answer Estimate(const LayerWork& work) const;
+
+  Ridge common_;
+  std::map<std::string, double> kind_offsets_;
+  std::map<std::string, double> device_offsets_;
+  double typical_device_offset_ = 0;
+  std::map<std::string, Level> levels_;  // by the names of layer_predictor.cc
   std::vector<double> spreads_;  // by LayerLevel: |log error| in kIntervalLevel
 };
 

@@ -7,8 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status_macros.h"
-#include "core/predict/known_curve.h"
-#include "core/predict/unseen_curve.h"
+#include "core/predict/curve_prediction.h"
 
 namespace paceline {
 namespace {
@@ -48,17 +47,9 @@ TimePrediction Around(double log_seconds, const IntervalFactors& factors,
 }  // namespace
 
 absl::string_view TimeBasisName(TimeBasis basis) {
-  switch (basis) {
-    case TimeBasis::kMeasured:
-      return "measured";
-    case TimeBasis::kInside:
-      return "inside";
-    case TimeBasis::kOutside:
-      return "outside";
-    case TimeBasis::kUnseen:
-      return "unseen";
-  }
-  return "unknown";
+  constexpr absl::string_view kNames[] = {"measured", "inside", "outside",
+                                          "unseen"};
+  return kNames[static_cast<int>(basis)];
 }
 
 TimePredictor::TimePredictor(CurveSet set)

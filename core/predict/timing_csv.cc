@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
-#include <unordered_map>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
@@ -41,30 +40,15 @@ class Reader {
     return absl::InvalidArgumentError(
         absl::StrCat(table_.name, ":", line_, ": ", what));
   }
-  absl::Status CheckIsText(absl::string_view line) const;
   absl::Status ReadHeader(absl::string_view line);
   absl::Status ReadRow(absl::string_view line);
-  int KeyOf(const std::vector<absl::string_view>& cells);
 
   TimingTable table_;
   std::vector<std::string> header_;  // empty until read
   size_t size_at_ = 0;               // column of the size
   size_t seconds_at_ = 0;
   int64_t line_ = 0;  // from 1
-  std::unordered_map<std::string, int> key_of_;
 };
-
-absl::Status Reader::CheckIsText(absl::string_view line) const {
-  for (const char c : line) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 && c != '\t') {
-      return Error(absl::StrCat("is no text: byte 0x",
-                                absl::Hex(byte, absl::kZeroPad2),
-                                " in the line; need comma separated values"));
-    }
-  }
-  return absl::OkStatus();
-}
 
 absl::Status Reader::ReadHeader(absl::string_view line) {
   absl::ConsumePrefix(&line, "\xef\xbb\xbf");
@@ -103,25 +87,6 @@ absl::Status Reader::ReadHeader(absl::string_view line) {
   return absl::OkStatus();
 }
 
-int Reader::KeyOf(const std::vector<absl::string_view>& cells) {
-  std::string joined;
-  for (size_t c = 0; c < cells.size(); ++c) {
-    if (c == size_at_ || c == seconds_at_) continue;
-    absl::StrAppend(&joined, cells[c], ",");
-  }
-  const auto [at, is_new] =
-      key_of_.emplace(std::move(joined), static_cast<int>(table_.keys.size()));
-  if (is_new) {
-    std::vector<std::string> key;
-    for (size_t c = 0; c < cells.size(); ++c) {
-      if (c == size_at_ || c == seconds_at_) continue;
-      key.emplace_back(absl::StripAsciiWhitespace(cells[c]));
-    }
-    table_.keys.push_back(std::move(key));
-  }
-  return at->second;
-}
-
 absl::Status Reader::ReadRow(absl::string_view line) {
   const std::vector<absl::string_view> cells = absl::StrSplit(line, ',');
   if (cells.size() != header_.size()) {
@@ -130,25 +95,29 @@ absl::Status Reader::ReadRow(absl::string_view line) {
         absl::StrJoin(header_, ","), ")",
         cells.size() < header_.size() ? ": is the file cut off?" : ""));
   }
-  TimingTable::Row row;
-  if (!absl::SimpleAtod(cells[size_at_], &row.size)) {
+  double size, seconds;
+  if (!absl::SimpleAtod(cells[size_at_], &size)) {
     return Error(absl::StrCat(table_.size_column, " ", Shown(cells[size_at_]),
                               " is no number"));
   }
-  if (!std::isfinite(row.size) || row.size < 0) {
-    return Error(absl::StrCat(table_.size_column, " is ", row.size,
+  if (!std::isfinite(size) || size < 0) {
+    return Error(absl::StrCat(table_.size_column, " is ", size,
                               ", need a finite number from 0 up"));
   }
-  if (!absl::SimpleAtod(cells[seconds_at_], &row.seconds)) {
+  if (!absl::SimpleAtod(cells[seconds_at_], &seconds)) {
     return Error(
         absl::StrCat("seconds ", Shown(cells[seconds_at_]), " is no number"));
   }
-  if (!std::isfinite(row.seconds) || row.seconds <= 0) {
+  if (!std::isfinite(seconds) || seconds <= 0) {
     ++table_.dropped_rows;
     return absl::OkStatus();
   }
-  row.key = KeyOf(cells);
-  table_.rows.push_back(row);
+  std::vector<std::string> features;
+  for (size_t c = 0; c < cells.size(); ++c) {
+    if (c == size_at_ || c == seconds_at_) continue;
+    features.emplace_back(absl::StripAsciiWhitespace(cells[c]));
+  }
+  table_.measurements[std::move(features)].emplace_back(size, seconds);
   return absl::OkStatus();
 }
 
@@ -158,7 +127,12 @@ absl::StatusOr<TimingTable> Reader::Read(absl::string_view text) {
     const size_t end = text.find('\n');
     absl::string_view line = text.substr(0, end);
     absl::ConsumeSuffix(&line, "\r");
-    PACELINE_RETURN_IF_ERROR(CheckIsText(line));
+    for (const unsigned char byte : line) {
+      if (byte >= 0x20 || byte == '\t') continue;
+      return Error(absl::StrCat("is no text: byte 0x",
+                                absl::Hex(byte, absl::kZeroPad2),
+                                " in the line; need comma separated values"));
+    }
     if (!absl::StripAsciiWhitespace(line).empty()) {
       PACELINE_RETURN_IF_ERROR(header_.empty() ? ReadHeader(line)
                                                : ReadRow(line));
@@ -176,7 +150,7 @@ absl::StatusOr<TimingTable> Reader::Read(absl::string_view text) {
     ++line_;
     return Error("is empty; need a header line and measurements");
   }
-  if (table_.rows.empty() && table_.dropped_rows == 0) {
+  if (table_.measurements.empty() && table_.dropped_rows == 0) {
     return Error("has a header, but no measurement");
   }
   return std::move(table_);

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -17,24 +19,20 @@ namespace paceline {
 // `seconds`; all others are features, whatever their names.  Cells have no
 // quotes; \r\n, a byte order mark and empty lines are fine.
 struct TimingTable {
-  struct Row {
-    int key = 0;         // index into keys
-    double size = 0;     // >= 0
-    double seconds = 0;  // finite, > 0
-  };
-
-  std::string name;                            // the file's, for messages
-  std::string size_column;                     // one of the four
-  std::vector<std::string> columns;            // features, in the file's order
-  std::vector<std::vector<std::string>> keys;  // distinct values of columns
-  std::vector<Row> rows;
+  std::string name;                  // the file's, for messages
+  std::string size_column;           // one of the four
+  std::vector<std::string> columns;  // features, in the file's order
+  // (size, seconds) by the values of `columns`; sizes >= 0, seconds finite and
+  // > 0, in the file's order.
+  std::map<std::vector<std::string>, std::vector<std::pair<double, double>>>
+      measurements;
   int64_t dropped_rows = 0;  // time is zero, negative, infinite or NaN
 };
 
 // "elements", "bytes", "flops" or "size".
 bool IsSizeColumn(absl::string_view column);
 
-// O(bytes of text).  Messages begin with "NAME:LINE: ".
+// O(bytes of text * log).  Messages begin with "NAME:LINE: ".
 // Errors: InvalidArgument  the text is empty, is no text, is cut off (a row
 //                          with too few cells, no line break at the end), has
 //                          no or two size columns, no seconds, no row, or a

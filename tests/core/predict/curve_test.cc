@@ -55,13 +55,6 @@ TEST(Curves, OfTablesWithOtherColumnsLiveInOneSet) {
   EXPECT_THAT(set.curves[1].features, ElementsAre("", "f16", "2"));
 }
 
-TEST(Curves, TakeTwoSpellingsOfANumberForOneCurve) {
-  const CurveSet set =
-      Built({Parsed("hosts,elements,seconds\n2,1,1\n2.0,2,1\n")});
-
-  EXPECT_EQ(set.curves.size(), 1);
-}
-
 TEST(Curves, WithTheSameMeasurementsAreOneFamily) {
   const CurveSet set = MakeCurves(
       {"mesh"},
@@ -78,11 +71,6 @@ TEST(Curves, OfATableWithoutAUsableTimeAreRefused) {
   EXPECT_EQ(set.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(set.status().message()),
               HasSubstr("t.csv: none of its 2 times is finite and positive"));
-}
-
-TEST(Curves, OfNoTableAreRefused) {
-  EXPECT_EQ(BuildCurves({}).status().code(),
-            absl::StatusCode::kInvalidArgument);
 }
 
 TEST(Curves, OfManyRowsAreBuiltInTimeThatGrowsWithTheRows) {

@@ -35,11 +35,8 @@ inline TimingTable MakeTable(const std::vector<std::string>& columns,
   table.columns = columns;
   for (const CurveRecipe& recipe : recipes) {
     for (const double size : sizes) {
-      table.rows.push_back({.key = static_cast<int>(table.keys.size()),
-                            .size = size,
-                            .seconds = recipe.time(size)});
+      table.measurements[recipe.features].emplace_back(size, recipe.time(size));
     }
-    table.keys.push_back(recipe.features);
   }
   return table;
 }

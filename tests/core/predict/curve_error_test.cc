@@ -1,7 +1,8 @@
+#include "core/predict/curve_error.h"
+
 #include <cmath>
 
-#include "core/predict/curve_error.h"
-#include "core/predict/unseen_curve.h"
+#include "core/predict/curve_prediction.h"
 #include "gtest/gtest.h"
 #include "tests/core/predict/curves.h"
 
@@ -23,28 +24,6 @@ CurveSet NoisySet(int curves) {
         {{std::to_string(c % 5), std::to_string(c / 5)}, Noisy(1e-5, c)});
   }
   return MakeCurves({"op", "mesh"}, recipes);
-}
-
-TEST(LinesWithout, AreTheFitsOfTheOtherPoints) {
-  const CurveSet set = MakeCurves({"op"}, {{{"a"}, Noisy(1e-5, 3)}});
-  const Curve& curve = set.curves[0];
-
-  const std::vector<double> lines = LinesWithout(curve);
-
-  for (int left_out = 0; left_out < curve.points(); ++left_out) {
-    double n = 0, x = 0, y = 0, xx = 0, xy = 0;
-    for (int p = 0; p < curve.points(); ++p) {
-      if (p == left_out) continue;
-      n += 1;
-      x += curve.sizes[p];
-      y += curve.seconds[p];
-      xx += curve.sizes[p] * curve.sizes[p];
-      xy += curve.sizes[p] * curve.seconds[p];
-    }
-    const double slope = (n * xy - x * y) / (n * xx - x * x);
-    const double expected = (y - slope * x) / n + slope * curve.sizes[left_out];
-    EXPECT_NEAR(lines[left_out], expected, 1e-9 * std::abs(expected) + 1e-15);
-  }
 }
 
 TEST(Evaluate, CountsInteriorPointsAndAllPointsOfCurvesHeldOut) {
@@ -96,7 +75,7 @@ TEST(Evaluate, OfAPointKnowsNothingOfThatPoint) {
                 {{{"a", "1"}, Noisy(1e-5, 1)}, {{"a", "2"}, Noisy(1e-5, 2)}},
                 Doublings(20));
   const auto before = BuildCurves({table});
-  table.rows[8].seconds *= 1000;  // of the first curve
+  table.measurements[{"a", "1"}][8].second *= 1000;
   const auto after = BuildCurves({table});
   ASSERT_TRUE(before.ok() && after.ok());
 
@@ -109,13 +88,6 @@ TEST(Evaluate, OfAPointKnowsNothingOfThatPoint) {
 
   EXPECT_EQ(said(*before).log_predicted, said(*after).log_predicted);
   EXPECT_NEAR(said(*before).line_seconds, said(*after).line_seconds, 1e-12);
-}
-
-TEST(Evaluate, CountsCopiedCurves) {
-  const CurveSet set =
-      MakeCurves({"mesh"}, {{{"1"}, Affine(1, 1)}, {{"2"}, Affine(1, 1)}});
-
-  EXPECT_EQ(Evaluate(set, PredictLeftOut(set)).copied_curves, 1);
 }
 
 TEST(Evaluate, OfNothingToLeaveOutHasNoErrors) {
@@ -190,15 +162,6 @@ TEST(Intervals, HoldWhatNoPairTellsInBothDirections) {
 
   EXPECT_NEAR(factors.high, 3, 0.01);
   EXPECT_NEAR(factors.low, 1 / 3.0, 0.01);
-}
-
-TEST(LeaveOut, AlsoTriesCurvesOfWhichOnlyRemoteOnesAreKnown) {
-  const LeftOut left_out = PredictLeftOut(NoisySet(20));
-
-  ASSERT_FALSE(left_out.remote.empty());
-  for (const LeftOutPoint& point : left_out.remote) {
-    EXPECT_TRUE(point.distance == UnseenCurve::kNoPair || point.distance >= 2);
-  }
 }
 
 TEST(Intervals, AreWideGuessesWithoutLeftOutPoints) {
