@@ -1,11 +1,13 @@
 #include "client/options.h"
 
 #include <CLI/CLI.hpp>
+#include <memory>
 #include <sstream>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "client/commands/command.h"
 #include "client/commands/export.h"
 #include "client/commands/options.h"
@@ -19,6 +21,18 @@ namespace {
 
 // Marks an argument as a file's name for completion.
 constexpr char kFile[] = "FILE";
+
+// Help as CLI11 writes it, but for options that may also stand without their
+// name: one of the two forms is enough, so neither is marked as required.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_option_opts(const CLI::Option* option) const override {
+    const std::string text = CLI::Formatter::make_option_opts(option);
+    return option->get_positional() && option->nonpositional()
+               ? absl::StrReplaceAll(text, {{" REQUIRED", ""}})
+               : text;
+  }
+};
 
 // The parser and where it writes.  Thread-compatible.
 class Parser {
@@ -62,6 +76,7 @@ Parser::Parser(ClientOptions& options)
     : options_(options),
       app_("Trains neural networks over a file of small machines.",
            "paceline") {
+  app_.formatter(std::make_shared<HelpFormatter>());  // for commands too
   app_.set_version_flag("--version", absl::StrCat("paceline ", kVersion));
   app_.add_option("--coordinator", options_.coordinator,
                   "Where the coordinator is (default 127.0.0.1:7400; or "
@@ -115,20 +130,16 @@ void Parser::AddTarget(CLI::App* command, const std::string& name,
 }
 
 void Parser::AddSets(CLI::App* command, std::vector<std::string>& sets) {
-  command
-      ->add_option("--set", sets,
-                   "Overrides one value of the job: KEY=VALUE, as in "
-                   "train.steps=60; may be given again")
-      ->type_name("KEY=VALUE")
+  AddValue(command, "--set", sets, "KEY=VALUE",
+           "Overrides one value of the job: KEY=VALUE, as in "
+           "train.steps=60; may be given again")
       ->allow_extra_args(false);
 }
 
 void Parser::AddTimeout(CLI::App* command) {
-  command
-      ->add_option("--timeout", timeout_,
-                   "Waits no longer than this (seconds, or 90s, 5m, 2h); the "
-                   "job goes on")
-      ->type_name("TIME")
+  AddValue(command, "--timeout", timeout_, "TIME",
+           "Waits no longer than this (seconds, or 90s, 5m, 2h); the "
+           "job goes on")
       ->check([this](const std::string& text) -> std::string {
         absl::Duration timeout;
         if (!ParseTimeout(text, &timeout)) {
@@ -146,32 +157,27 @@ void Parser::AddUp() {
                      "Runs a coordinator and workers on this machine until "
                      "Ctrl-C",
                      Command::kUp);
-  up->add_option("--workers", mesh.workers, "How many workers")
-      ->type_name("N")
+  AddValue(up, "--workers", mesh.workers, "N", "How many workers")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
-  up->add_option("--port", mesh.port, "Of the coordinator; 0: any")
-      ->type_name("P")
+  AddValue(up, "--port", mesh.port, "P", "Of the coordinator; 0: any")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
-  up->add_option("--http-port", mesh.http_port,
-                 "Of the coordinator's /metrics; 0: any")
-      ->type_name("P")
+  AddValue(up, "--http-port", mesh.http_port, "P",
+           "Of the coordinator's /metrics; 0: any")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
-  up->add_option("--state", mesh.state, "Folder for jobs, weights and logs")
-      ->type_name("DIR")
+  AddValue(up, "--state", mesh.state, "DIR",
+           "Folder for jobs, weights and logs")
       ->check([](const std::string& text) {
         return text.empty() ? "need the name of a folder" : "";
       })
       ->capture_default_str();
-  up->add_option("--log-level", mesh.log_level, "Of the daemons")
-      ->type_name("LEVEL")
+  AddValue(up, "--log-level", mesh.log_level, "LEVEL", "Of the daemons")
       ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
       ->capture_default_str();
-  up->add_option("--ready-file,--port-file", options_.up.ready_file,
-                 "Written as JSON once all workers have registered")
-      ->type_name(kFile);
+  AddValue(up, "--ready-file,--port-file", options_.up.ready_file, kFile,
+           "Written as JSON once all workers have registered");
   up->footer(
       "Examples:\n"
       "  paceline up\n"
@@ -194,10 +200,8 @@ void Parser::AddJobs() {
       ->excludes("--timeout");
   submit->add_flag("--dry-run", options_.dry_run,
                    "Only prints the plan and what it needs");
-  submit
-      ->add_option("--plan", options_.plan_file,
-                   "Cuts as this plan file of 'plan --save' does")
-      ->type_name(kFile);
+  AddValue(submit, "--plan", options_.plan_file, kFile,
+           "Cuts as this plan file of 'plan --save' does");
   submit->footer(
       "Examples:\n"
       "  paceline job submit job.yaml\n"
@@ -206,8 +210,7 @@ void Parser::AddJobs() {
 
   CLI::App* list =
       Add(job, "list", "Lists jobs, newest first", Command::kJobList);
-  list->add_option("--limit", options_.limit, "At most so many; 0: all")
-      ->type_name("N")
+  AddValue(list, "--limit", options_.limit, "N", "At most so many; 0: all")
       ->check(CLI::Range(0, 1'000'000'000));
   list->footer("Example:\n  paceline job list --limit 10");
 
@@ -240,9 +243,8 @@ void Parser::AddJobs() {
   CLI::App* keys =
       Add(job, "keys", "Explains the keys of a job file; needs no coordinator",
           Command::kJobKeys);
-  keys->add_option("section", options_.target,
-                   "Only those of one section, as train or train.optimizer")
-      ->type_name("SECTION");
+  AddValue(keys, "section", options_.target, "SECTION",
+           "Only those of one section, as train or train.optimizer");
   keys->footer(
       "Examples:\n  paceline job keys\n  paceline job keys train.optimizer");
 }
@@ -336,19 +338,14 @@ void Parser::AddPredict() {
                           std::nullopt);
   predict->require_subcommand(0);
   CLI::Option* const fit =
-      predict
-          ->add_option(
-              "--fit", options_.predict.files,
-              "Measured times: comma separated, a header line, one size "
-              "column (elements, bytes, flops or size), one called "
-              "seconds, all others features; may be given again")
-          ->type_name(kFile)
+      AddValue(predict, "--fit", options_.predict.files, kFile,
+               "Measured times: comma separated, a header line, one size "
+               "column (elements, bytes, flops or size), one called "
+               "seconds, all others features; may be given again")
           ->allow_extra_args(false);
-  predict
-      ->add_option("--at", options_.predict.at,
-                   "Predicts one time, with an interval: the features and the "
-                   "size; may be given again")
-      ->type_name("COLUMN=VALUE,...")
+  AddValue(predict, "--at", options_.predict.at, "COLUMN=VALUE,...",
+           "Predicts one time, with an interval: the features and the "
+           "size; may be given again")
       ->allow_extra_args(false)
       ->needs(fit);
   AddPredictModelOptions(predict, options_.predict_model);

@@ -1,5 +1,6 @@
 #include "client/commands/job_keys.h"
 
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -48,7 +49,24 @@ std::string DefaultText(const JobKey& key) {
   return ValueText(key.at(spec, 0));
 }
 
-// What the comment says.
+// The keys that are written down: with a default of their own that has an
+// effect beside the other defaults.  A list has no elements unless somebody
+// writes them.
+std::set<std::string> WrittenKeys() {
+  std::vector<GivenKey> given;
+  for (const JobKey& key : JobKeys()) {
+    const bool in_list = absl::StartsWith(key.path, "faults.");
+    if (!in_list && !DefaultText(key).empty()) given.push_back({key.path});
+  }
+  std::set<std::string> written;
+  for (const GivenKey& key : given) written.insert(key.path);
+  for (const UnusedKey& key : UnusedKeys(JobSpec(), given)) {
+    written.erase(key.path);
+  }
+  return written;
+}
+
+// Returns the sentences of the key's comment.
 std::string Sentences(const JobKey& key) {
   const std::string range = RangeText(key);
   std::string text = absl::StrCat(key.meaning, " Type: ", TypeText(key),
@@ -81,8 +99,16 @@ void AppendComment(const std::string& indent, const std::string& text,
 std::string JobReference(const std::string& section) {
   std::string out =
       "# All keys of a job file with their defaults; leave out what you do not "
-      "change.\n";
+      "change.\n"
+      "# A key is commented out where its default needs no writing down, or "
+      "where it\n# has no effect beside the other defaults.\n";
+  const std::set<std::string> written = WrittenKeys();
   std::vector<std::string> open;  // the sections around the last key
+  const auto is_written = [&] {   // whether a key of the innermost one is
+    const std::string above = absl::StrCat(absl::StrJoin(open, "."), ".");
+    const auto first = written.lower_bound(above);
+    return first != written.end() && absl::StartsWith(*first, above);
+  };
   for (const JobKey& key : JobKeys()) {
     if (!IsIn(key, section)) continue;
     std::vector<std::string> sections = absl::StrSplit(key.path, '.');
@@ -95,15 +121,14 @@ std::string JobReference(const std::string& section) {
       open.resize(depth);
       open.push_back(sections[depth]);
       first = true;
-      absl::StrAppend(&out, "\n", in_list ? "# " : "",
+      absl::StrAppend(&out, "\n", is_written() ? "" : "# ",
                       std::string(2 * depth, ' '), sections[depth], ":\n");
     }
     open.resize(sections.size());
     const std::string indent(2 * sections.size(), ' ');
     AppendComment(indent, Sentences(key), out);
     const std::string value = DefaultText(key);
-    // A list has no elements unless somebody writes them.
-    absl::StrAppend(&out, indent, in_list || value.empty() ? "# " : "",
+    absl::StrAppend(&out, indent, written.contains(key.path) ? "" : "# ",
                     !in_list ? ""
                     : first  ? "- "
                              : "  ",

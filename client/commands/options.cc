@@ -18,18 +18,15 @@ constexpr int64_t kMostSamples = int64_t{1} << 40;
 constexpr char kMachinesGroup[] = "Machines and model";
 
 CLI::Option* AddBatch(CLI::App* app, int64_t& batch) {
-  return app
-      ->add_option("--batch", batch,
-                   "Samples of one micro-batch (of a step there are "
-                   "train.batch)")
-      ->type_name("B")
+  return AddValue(app, "--batch", batch, "B",
+                  "Samples of one micro-batch (of a step there are "
+                  "train.batch)")
       ->check(CLI::Range(int64_t{1}, kMostSamples));
 }
 
 CLI::Option* AddModel(CLI::App* app, std::string& model) {
-  return app
-      ->add_option("--model", model, "Name of a model, as 'model list' has it")
-      ->type_name("MODEL");
+  return AddValue(app, "--model", model, "MODEL",
+                  "Name of a model, as 'model list' has it");
 }
 
 std::string CheckPolicy(const std::string& word) {
@@ -38,36 +35,28 @@ std::string CheckPolicy(const std::string& word) {
 
 void AddSource(CLI::App* app, PlanOptions& options) {
   AddModel(app, options.model);
-  app->add_option("-f,--file", options.job_file,
-                  "A job, as YAML; - reads standard input")
-      ->type_name("FILE");
-  app->add_option("--profile", options.profile,
-                  "Layers from a file: the published graph format, what "
-                  "'profile -o json' prints, or a plan file; asks no "
-                  "coordinator")
-      ->type_name("FILE");
-  app->add_option("--batch", options.batch, "Samples of one micro-batch")
-      ->type_name("B")
+  AddValue(app, "-f,--file", options.job_file, "FILE",
+           "A job, as YAML; - reads standard input");
+  AddValue(app, "--profile", options.profile, "FILE",
+           "Layers from a file: the published graph format, what "
+           "'profile -o json' prints, or a plan file; asks no "
+           "coordinator");
+  AddValue(app, "--batch", options.batch, "B", "Samples of one micro-batch")
       ->check(CLI::Range(int64_t{1}, kMostSamples));
 }
 
 void AddMachines(CLI::App* app, PlanOptions& options) {
-  app->add_option("--machines", options.machines,
-                  "With --profile: 16 devices, or 4x4: devices of a machine, "
-                  "and machines")
-      ->type_name("NxM");
-  app->add_option("--bandwidth", options.bandwidth,
-                  "Bytes a second inside a machine and between them")
-      ->type_name("B1,B2");
-  app->add_option("--latency", options.latency,
-                  "Seconds inside a machine and between them")
-      ->type_name("L1,L2");
-  app->add_option("--speed", options.speed,
-                  "Of the devices, 1: as the profile; one number a device, or "
-                  "one for all")
-      ->type_name("S,S,...");
-  app->add_option("--memory", options.memory, "Bytes of each device")
-      ->type_name("BYTES");
+  AddValue(app, "--machines", options.machines, "NxM",
+           "With --profile: 16 devices, or 4x4: devices of a machine, "
+           "and machines");
+  AddValue(app, "--bandwidth", options.bandwidth, "B1,B2",
+           "Bytes a second inside a machine and between them");
+  AddValue(app, "--latency", options.latency, "L1,L2",
+           "Seconds inside a machine and between them");
+  AddValue(app, "--speed", options.speed, "S,S,...",
+           "Of the devices, 1: as the profile; one number a device, or "
+           "one for all");
+  AddValue(app, "--memory", options.memory, "BYTES", "Bytes of each device");
 }
 
 void AddPolicy(CLI::App* app, PlanOptions& options) {
@@ -82,8 +71,7 @@ void AddPolicy(CLI::App* app, PlanOptions& options) {
                   "2: stages inside each machine, then over the machines")
       ->check(CLI::Range(1, 2))
       ->option_text("1|2");
-  app->add_option("--seed", options.seed, "Of mcmc and soft")
-      ->type_name("N")
+  AddValue(app, "--seed", options.seed, "N", "Of mcmc and soft")
       ->check(CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max()))
       ->capture_default_str();
   app->add_option("--cost-model", options.cost_model,
@@ -95,15 +83,13 @@ void AddPolicy(CLI::App* app, PlanOptions& options) {
 }
 
 void AddGoal(CLI::App* app, PlanOptions& options) {
-  app->add_option("--micro-batches", options.micro_batches,
-                  "Of a step; 0: an endless stream, where only the bottleneck "
-                  "counts.  Default: train.batch / train.micro_batch; 0 with "
-                  "--profile")
-      ->type_name("M")
+  AddValue(app, "--micro-batches", options.micro_batches, "M",
+           "Of a step; 0: an endless stream, where only the bottleneck "
+           "counts.  Default: train.batch / train.micro_batch; 0 with "
+           "--profile")
       ->check(CLI::Range(int64_t{0}, kMaxPlannedMicroBatches));
   app->add_flag("--inference", options.inference, "Forward only");
-  app->add_option("--stages", options.stages, "Exactly so many")
-      ->type_name("S")
+  AddValue(app, "--stages", options.stages, "S", "Exactly so many")
       ->check(CLI::Range(1, 100'000));
   app->add_flag("--replicas", options.replicas,
                 "Several workers a stage, where that is faster.  The default "
@@ -113,12 +99,10 @@ void AddGoal(CLI::App* app, PlanOptions& options) {
                 "Replicas get equal shares, whatever their speed");
   app->add_flag("--no-overlap", options.no_overlap,
                 "Transfers stop compute instead of running beside it");
-  app->add_option("--schedule", options.schedule,
-                  "What is kept in memory, as pipeline.schedule")
-      ->type_name("SCHEDULE");
-  app->add_option("--reserve", options.reserve_bytes,
-                  "Bytes that every device keeps free of the model")
-      ->type_name("BYTES")
+  AddValue(app, "--schedule", options.schedule, "SCHEDULE",
+           "What is kept in memory, as pipeline.schedule");
+  AddValue(app, "--reserve", options.reserve_bytes, "BYTES",
+           "Bytes that every device keeps free of the model")
       ->check(CLI::Range(0.0, 1e18));
 }
 
@@ -126,9 +110,7 @@ void AddMachineFlags(CLI::App* simulate, SimulateFlags& simulated) {
   MachineFlags& flags = simulated.machines;
   const auto add = [&](const char* name, auto& value, const char* type,
                        const char* help) {
-    return simulate->add_option(name, value, help)
-        ->type_name(type)
-        ->group(kMachinesGroup);
+    return AddValue(simulate, name, value, type, help)->group(kMachinesGroup);
   };
   add("--devices", flags.devices, "N",
       "How many (default 4, or as many as --speed lists)");
@@ -166,11 +148,9 @@ void AddMachineFlags(CLI::App* simulate, SimulateFlags& simulated) {
   add("--flops", flags.flops_per_second, "FLOP/S",
       "Of a device of speed 1 (default 1e10)")
       ->needs(model);
-  simulate
-      ->add_option("--set", simulated.sets,
-                   "Overrides one value of the model: KEY=VALUE, as in "
-                   "model.depth=2; may be given again")
-      ->type_name("KEY=VALUE")
+  AddValue(simulate, "--set", simulated.sets, "KEY=VALUE",
+           "Overrides one value of the model: KEY=VALUE, as in "
+           "model.depth=2; may be given again")
       ->allow_extra_args(false)
       ->group(kMachinesGroup)
       ->needs(model);
@@ -182,16 +162,14 @@ void AddProfileOptions(CLI::App* app, ProfileOptions& options) {
   CLI::Option* const model = AddModel(app, options.model);
   CLI::Option* const batch = AddBatch(app, options.batch);
   model->needs(batch);
-  app->add_option("-f,--file", options.job_file,
-                  "Model, micro-batch and precision of a job, as YAML; - reads "
-                  "standard input")
-      ->type_name("FILE")
+  AddValue(app, "-f,--file", options.job_file, "FILE",
+           "Model, micro-batch and precision of a job, as YAML; - reads "
+           "standard input")
       ->excludes(model)
       ->excludes(batch);
   CLI::Option* const worker =
-      app->add_option("--worker", options.workers,
-                      "Measures on this one; may be given again")
-          ->type_name("NAME")
+      AddValue(app, "--worker", options.workers, "NAME",
+               "Measures on this one; may be given again")
           ->allow_extra_args(false);
   app->add_flag("--all", options.all,
                 "Measures on all live workers; the default")
@@ -215,10 +193,9 @@ void AddPlanOptions(CLI::App* app, PlanOptions& options) {
   AddMachines(app, options);
   AddPolicy(app, options);
   AddGoal(app, options);
-  app->add_option("--save", options.save,
-                  "Writes a plan file, for 'simulate --plan' and 'job submit "
-                  "--plan'")
-      ->type_name("FILE");
+  AddValue(app, "--save", options.save, "FILE",
+           "Writes a plan file, for 'simulate --plan' and 'job submit "
+           "--plan'");
   app->footer(
       "Layers are numbered from 0; in -o json last_layer is one past the "
       "last.\n"
@@ -233,58 +210,42 @@ void AddPlanOptions(CLI::App* app, PlanOptions& options) {
 void AddPredictModelOptions(CLI::App* app, PredictModelOptions& options) {
   AddModel(app, options.model);
   AddBatch(app, options.batch);
-  app->add_option("--device", options.device,
-                  "With --model: on this worker; default: all")
-      ->type_name("NAME");
+  AddValue(app, "--device", options.device, "NAME",
+           "With --model: on this worker; default: all");
 }
 
 void AddSimulateOptions(CLI::App* simulate, SimulateFlags& flags,
                         std::string& plan_file) {
   AddMachineFlags(simulate, flags);
   CLI::Option* const plan =
-      simulate
-          ->add_option("--plan", plan_file,
-                       "A plan file of 'plan --save': its machines and stages")
-          ->type_name("FILE");
+      AddValue(simulate, "--plan", plan_file, "FILE",
+               "A plan file of 'plan --save': its machines and stages");
   for (CLI::Option* option : simulate->get_options()) {
     if (option->get_group() == kMachinesGroup) plan->excludes(option);
   }
-  simulate
-      ->add_option("--schedule", flags.schedule,
-                   "Order of forwards and backwards (default 1f1b)")
-      ->type_name("SCHEDULE");
-  simulate
-      ->add_option("--micro-batches", flags.micro_batches,
-                   "Of a step (default 32)")
-      ->type_name("M");
-  simulate->add_option("--steps", flags.steps, "How many steps")
-      ->type_name("K")
+  AddValue(simulate, "--schedule", flags.schedule, "SCHEDULE",
+           "Order of forwards and backwards (default 1f1b)");
+  AddValue(simulate, "--micro-batches", flags.micro_batches, "M",
+           "Of a step (default 32)");
+  AddValue(simulate, "--steps", flags.steps, "K", "How many steps")
       ->check(CLI::Range(1, 100'000))
       ->capture_default_str();
   simulate->add_flag("--inference", flags.inference,
                      "Forwards only, batch after batch");
-  simulate
-      ->add_option("--credit", flags.credit_frames,
-                   "Frames on their way of one boundary and direction; 0: as "
-                   "workers grant them")
-      ->type_name("N")
+  AddValue(simulate, "--credit", flags.credit_frames, "N",
+           "Frames on their way of one boundary and direction; 0: as "
+           "workers grant them")
       ->check(CLI::Range(0, 1 << 20));
-  simulate
-      ->add_option("--slow", flags.slow,
-                   "A device takes FACTOR times as long from TIME on; may be "
-                   "given again")
-      ->type_name("DEVICE@TIME=FACTOR[:DURATION]")
+  AddValue(simulate, "--slow", flags.slow, "DEVICE@TIME=FACTOR[:DURATION]",
+           "A device takes FACTOR times as long from TIME on; may be "
+           "given again")
       ->allow_extra_args(false);
-  simulate
-      ->add_option("--fail", flags.fail,
-                   "A device is gone at TIME; BACK seconds later the step is "
-                   "run again; may be given again")
-      ->type_name("DEVICE@TIME[:BACK]")
+  AddValue(simulate, "--fail", flags.fail, "DEVICE@TIME[:BACK]",
+           "A device is gone at TIME; BACK seconds later the step is "
+           "run again; may be given again")
       ->allow_extra_args(false);
-  simulate
-      ->add_option("--trace", flags.trace_file,
-                   "Writes what happened for ui.perfetto.dev")
-      ->type_name("FILE");
+  AddValue(simulate, "--trace", flags.trace_file, "FILE",
+           "Writes what happened for ui.perfetto.dev");
   simulate->footer(
       "Examples:\n"
       "  paceline simulate --devices 4 --speed 1,1,1,0.5 --micro-batches 16\n"
@@ -300,41 +261,34 @@ std::string CheckScheduleName(const std::string& word) {
 }
 
 void AddShared(CLI::App* app, BenchOptions& options) {
-  app->add_option("--model", options.model,
-                  "Name of a model, as 'model list' has it")
-      ->type_name("MODEL")
+  AddValue(app, "--model", options.model, "MODEL",
+           "Name of a model, as 'model list' has it")
       ->required();
-  app->add_option("--stages", options.stages,
-                  "How many; default: 1 and as many as there are workers")
-      ->type_name("S,S,...")
+  AddValue(app, "--stages", options.stages, "S,S,...",
+           "How many; default: 1 and as many as there are workers")
       ->delimiter(',')
       ->check(CLI::Range(1, 1024));
-  app->add_option("--policy", options.policies, "Who cuts; default: dp")
-      ->type_name("POLICY,...")
+  AddValue(app, "--policy", options.policies, "POLICY,...",
+           "Who cuts; default: dp")
       ->delimiter(',')
       ->check(CheckPolicy, "");
-  app->add_option("--micro-batch", options.micro_batch,
-                  "Samples of one micro-batch")
-      ->type_name("B")
+  AddValue(app, "--micro-batch", options.micro_batch, "B",
+           "Samples of one micro-batch")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->capture_default_str();
-  app->add_option("--micro-batches", options.micro_batches,
-                  "How many pass through")
-      ->type_name("M")
+  AddValue(app, "--micro-batches", options.micro_batches, "M",
+           "How many pass through")
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 20))
       ->capture_default_str();
-  app->add_option(
-         "--tries", options.tries,
-         "Rounds through all of it; of each the one of median speed-up "
-         "is shown")
-      ->type_name("N")
+  AddValue(app, "--tries", options.tries, "N",
+           "Rounds through all of it; of each the one of median speed-up "
+           "is shown")
       ->check(CLI::Range(1, 99))
       ->capture_default_str();
-  app->add_option("--paired", options.paired,
-                  "One worker alone before and after everything it is compared "
-                  "with, for N micro-batches (training: steps): for machines "
-                  "that are now faster, now slower")
-      ->type_name("N")
+  AddValue(app, "--paired", options.paired, "N",
+           "One worker alone before and after everything it is compared "
+           "with, for N micro-batches (training: steps): for machines "
+           "that are now faster, now slower")
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 20));
   app->add_flag("!--no-profile", options.profile,
                 "Plans with what was measured before, if anything was");
@@ -357,14 +311,12 @@ void AddBenchInferOptions(CLI::App* app, BenchOptions& options) {
 
 void AddBenchTrainOptions(CLI::App* app, BenchOptions& options) {
   AddShared(app, options);
-  app->add_option("--schedule", options.schedules,
-                  "One of pipeline.schedule, or several; default: 1f1b")
-      ->type_name("SCHEDULE,...")
+  AddValue(app, "--schedule", options.schedules, "SCHEDULE,...",
+           "One of pipeline.schedule, or several; default: 1f1b")
       ->delimiter(',')
       ->check(CheckScheduleName, "");
-  app->add_option("--steps", options.steps,
-                  "Batches; the first one is not counted")
-      ->type_name("N")
+  AddValue(app, "--steps", options.steps, "N",
+           "Batches; the first one is not counted")
       ->check(CLI::Range(int64_t{2}, int64_t{1'000'000}))
       ->capture_default_str();
   app->footer(

@@ -1,6 +1,5 @@
 // The part of the command line that profiles, plans, predicts and simulates.
-// With
-// ../options, the only place that sees CLI11.
+// With ../options, the only place that sees CLI11.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -12,6 +11,13 @@
 #include "client/commands/simulate.h"
 
 namespace paceline {
+
+// Adds an option with a value, which the help calls `type`.
+template <typename T>
+CLI::Option* AddValue(CLI::App* app, const char* name, T& value,
+                      const char* type, const char* help) {
+  return app->add_option(name, value, help)->type_name(type);
+}
 
 // Each adds its options to the subcommand `app`; `options` outlives it.
 void AddProfileOptions(CLI::App* app, ProfileOptions& options);

@@ -24,7 +24,7 @@ void AddPaths(const google::protobuf::Descriptor& type,
               const std::string& prefix, std::set<std::string>& paths) {
   for (int f = 0; f < type.field_count(); ++f) {
     const auto& field = *type.field(f);
-    // What is in a script is for workers to say.
+    // Workers say what is in a script; no key does.
     if (field.message_type() == v1::ScriptModel::descriptor()) continue;
     if (field.message_type() == nullptr) {
       paths.insert(prefix + field.name());
@@ -62,6 +62,7 @@ TEST(JobReference, IsAJobFileThatChangesNothing) {
   ASSERT_TRUE(none.ok()) << none.status();
   EXPECT_EQ(ToProto(all->spec).SerializeAsString(),
             ToProto(none->spec).SerializeAsString());
+  EXPECT_THAT(all->warnings, testing::IsEmpty());
 }
 
 TEST(JobReference, SaysTypeDefaultAndWhenAKeyHasAnEffect) {
