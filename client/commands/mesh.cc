@@ -76,8 +76,8 @@ std::optional<DaemonPorts> ReadPortFile(const std::string& path) {
   absl::Status status;
   DaemonPorts ports;
   JsonReader fields(*json, path, status);
-  fields.Text("grpc", ports.grpc);
-  fields.Text("http", ports.http);
+  fields.Need("grpc", ports.grpc);
+  fields.Need("http", ports.http);
   fields.Whole("pid", 0, kMostWhole, ports.pid);
   return status.ok() ? std::optional(ports) : std::nullopt;
 }
@@ -169,7 +169,7 @@ absl::Status Mesh::Start() {
 absl::Status Mesh::StartDaemon(Daemon& daemon) {
   PACELINE_RETURN_IF_ERROR(MakeFolder(
       std::filesystem::path(daemon.port_file).parent_path().string()));
-  // What an earlier life wrote must not pass for this one's.
+  // A port file of an earlier life must not pass for this one's.
   unlink(daemon.port_file.c_str());
   struct stat log = {};
   daemon.log_begin = stat(daemon.log.c_str(), &log) == 0 ? log.st_size : 0;

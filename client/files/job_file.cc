@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
@@ -35,23 +36,23 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-// What is in a script is for workers to say.
+// Workers say what is in a script; no key does.
 bool IsKey(const FieldDescriptor& field) {
   return field.message_type() != v1::ScriptModel::GetDescriptor();
 }
 
-// Paths of all fields named `key` below `type`.
-void FindPaths(const std::string& key, const Descriptor& type,
-               const std::string& prefix, std::vector<std::string>& paths) {
-  for (int i = 0; i < type.field_count(); ++i) {
-    const FieldDescriptor& field = *type.field(i);
-    if (!IsKey(field)) continue;
-    const std::string path = prefix + field.name();
-    if (field.name() == key) paths.push_back(path);
-    if (field.message_type() != nullptr) {
-      FindPaths(key, *field.message_type(), path + ".", paths);
-    }
+// Returns the paths of all keys and sections that are called `name`.
+std::vector<std::string> PathsOf(const std::string& name) {
+  std::vector<std::string> paths;
+  for (const JobKey& key : JobKeys()) {
+    const std::vector<std::string> parts = absl::StrSplit(key.path, '.');
+    const auto found = std::find(parts.begin(), parts.end(), name);
+    if (found == parts.end()) continue;
+    std::string path = absl::StrJoin(parts.begin(), found + 1, ".");
+    // The keys of a section stand side by side.
+    if (paths.empty() || paths.back() != path) paths.push_back(std::move(path));
   }
+  return paths;
 }
 
 std::string ScalarName(const FieldDescriptor& field) {
@@ -121,15 +122,13 @@ const FieldDescriptor* FindKey(const Descriptor& type, const std::string& key) {
   return field != nullptr && IsKey(*field) ? field : nullptr;
 }
 
-std::string UnknownKey(const std::string& key, const Descriptor& type,
-                       const Descriptor& root) {
+std::string UnknownKey(const std::string& key, const Descriptor& type) {
   const std::vector<std::string> known = FieldNames(type);
   const std::string close = DidYouMean(key, known);
   if (!close.empty()) {
     return absl::StrCat("unknown key; did you mean '", close, "'?");
   }
-  std::vector<std::string> paths;
-  FindPaths(key, root, "", paths);
+  const std::vector<std::string> paths = PathsOf(key);
   if (!paths.empty()) {
     return absl::StrCat("unknown key; did you mean '",
                         absl::StrJoin(paths, "' or '"), "'?");
@@ -151,46 +150,50 @@ std::string ExpectedType(const FieldDescriptor& field) {
   return scalar == "text" ? scalar : absl::StrCat("a ", scalar);
 }
 
+// Gives the field a value, or one more where it is a list.
+template <typename T>
+void Put(Message& message, const FieldDescriptor& field, T value,
+         void (Reflection::*set)(Message*, const FieldDescriptor*, T) const,
+         void (Reflection::*add)(Message*, const FieldDescriptor*, T) const) {
+  const auto put = field.is_repeated() ? add : set;
+  (message.GetReflection()->*put)(&message, &field, std::move(value));
+}
+
+// Reads `text` into the field, or into one more element of a list.  Returns
+// what is wrong with it.
 std::string SetScalar(Message& message, const FieldDescriptor& field,
-                      const std::string& text, bool append) {
-  const Reflection& reflection = *message.GetReflection();
+                      const std::string& text) {
   std::string why;
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_INT32: {
       int32_t value = 0;
       why = ParseInteger(field, text, &value);
-      if (!why.empty()) return why;
-      append ? reflection.AddInt32(&message, &field, value)
-             : reflection.SetInt32(&message, &field, value);
-      return "";
+      Put(message, field, value, &Reflection::SetInt32, &Reflection::AddInt32);
+      return why;
     }
     case FieldDescriptor::CPPTYPE_INT64: {
       int64_t value = 0;
       why = ParseInteger(field, text, &value);
-      if (!why.empty()) return why;
-      append ? reflection.AddInt64(&message, &field, value)
-             : reflection.SetInt64(&message, &field, value);
-      return "";
+      Put(message, field, value, &Reflection::SetInt64, &Reflection::AddInt64);
+      return why;
     }
     case FieldDescriptor::CPPTYPE_DOUBLE: {
       double value = 0;
       why = ParseReal(field, text, &value);
-      if (!why.empty()) return why;
-      append ? reflection.AddDouble(&message, &field, value)
-             : reflection.SetDouble(&message, &field, value);
-      return "";
+      Put(message, field, value, &Reflection::SetDouble,
+          &Reflection::AddDouble);
+      return why;
     }
     case FieldDescriptor::CPPTYPE_BOOL:
       // YAML 1.2 has no other words for them; `yes` is a text there.
       if (text != "true" && text != "false") return Got(field, text);
-      append ? reflection.AddBool(&message, &field, text == "true")
-             : reflection.SetBool(&message, &field, text == "true");
+      Put(message, field, text == "true", &Reflection::SetBool,
+          &Reflection::AddBool);
       return "";
     case FieldDescriptor::CPPTYPE_STRING:
       // protobuf would refuse it only when it is sent.
       if (ValidUtf8(text) != text) return "is not valid UTF-8";
-      append ? reflection.AddString(&message, &field, text)
-             : reflection.SetString(&message, &field, text);
+      Put(message, field, text, &Reflection::SetString, &Reflection::AddString);
       return "";
     default:
       return "is of a type that job files cannot hold yet";
@@ -205,8 +208,8 @@ class SpecReader {
 
   void ReadDocument(const YAML::Node& root);
   void ReadSet(const std::string& set);
-  void CheckValues();
-  void CheckPaths();
+  // only_paths: says only which relative paths would not be found.
+  void CheckValues(bool only_paths);
   void AddProblem(const std::string& where, const std::string& path,
                   const std::string& why);
 
@@ -233,7 +236,7 @@ class SpecReader {
                  const std::string& path, const FieldDescriptor& field,
                  Message& message);
   void ReadScalar(const YAML::Node& value, const std::string& path,
-                  const FieldDescriptor& field, bool append, Message& message);
+                  const FieldDescriptor& field, Message& message);
   void ReadMaps(const YAML::Node& list, const std::string& path,
                 const FieldDescriptor& field, Message& message);
   void SetMaps(const std::string& set, const std::string& text,
@@ -253,8 +256,8 @@ void SpecReader::AddProblem(const std::string& where, const std::string& path,
                           : absl::StrCat(where, ": ", path, ": ", why));
 }
 
-// What a relative path that workers open would mean here; empty where `path` is
-// the key of nothing of that kind.
+// Returns what a relative path that workers open would mean here; empty where
+// `path` is no key of such a path.
 std::string PathHint(const JobSpec& spec, const std::string& path) {
   const std::string* const file = path == "data.path" ? &spec.data.path
                                   : path == "model.weights"
@@ -283,7 +286,7 @@ std::string SpecReader::WhereOf(std::string path) const {
   }
 }
 
-// What stands where something else is expected.
+// Names what stands where something else is expected.
 std::string Describe(const YAML::Node& node) {
   if (node.IsMap()) return "keys";
   if (node.IsSequence()) return "a list";
@@ -322,8 +325,7 @@ void SpecReader::ReadMap(const YAML::Node& node, const std::string& prefix,
     }
     const FieldDescriptor* field = FindKey(type, key.Scalar());
     if (field == nullptr) {
-      AddProblem(Where(key), path,
-                 UnknownKey(key.Scalar(), type, *v1::JobSpec::GetDescriptor()));
+      AddProblem(Where(key), path, UnknownKey(key.Scalar(), type));
       continue;
     }
     where_[path] = Where(key);
@@ -351,10 +353,10 @@ void SpecReader::ReadField(const YAML::Node& key, const YAML::Node& value,
             *message.GetReflection()->MutableMessage(&message, &field));
   } else if (field.is_repeated()) {
     for (const auto& element : value) {
-      ReadScalar(element, path, field, /*append=*/true, message);
+      ReadScalar(element, path, field, message);
     }
   } else {
-    ReadScalar(value, path, field, /*append=*/false, message);
+    ReadScalar(value, path, field, message);
   }
 }
 
@@ -379,8 +381,7 @@ void SpecReader::ReadMaps(const YAML::Node& list, const std::string& path,
 }
 
 void SpecReader::ReadScalar(const YAML::Node& value, const std::string& path,
-                            const FieldDescriptor& field, bool append,
-                            Message& message) {
+                            const FieldDescriptor& field, Message& message) {
   if (!value.IsScalar()) {
     AddProblem(Where(value), path,
                absl::StrCat("expected ", ExpectedType(field), ", got ",
@@ -396,7 +397,7 @@ void SpecReader::ReadScalar(const YAML::Node& value, const std::string& path,
                      Printable(value.Scalar()), "\": remove the quotes"));
     return;
   }
-  const std::string why = SetScalar(message, field, value.Scalar(), append);
+  const std::string why = SetScalar(message, field, value.Scalar());
   if (!why.empty()) AddProblem(Where(value), path, why);
 }
 
@@ -441,7 +442,7 @@ void SpecReader::SetList(const std::string& set, const std::string& text,
   message.GetReflection()->ClearField(&message, &field);
   for (const absl::string_view element : elements) {
     if (why.empty()) {
-      why = SetScalar(message, field, std::string(element), /*append=*/true);
+      why = SetScalar(message, field, std::string(element));
     }
   }
   if (!why.empty()) AddProblem(where, "", why);
@@ -492,8 +493,7 @@ void SpecReader::ReadSet(const std::string& set) {
     const std::string here =
         absl::StrJoin(keys.begin(), keys.begin() + i + 1, ".");
     if (field == nullptr) {
-      AddProblem(where, Printable(here),
-                 UnknownKey(keys[i], type, *v1::JobSpec::GetDescriptor()));
+      AddProblem(where, Printable(here), UnknownKey(keys[i], type));
       return;
     }
     const bool is_last = i + 1 == keys.size();
@@ -528,7 +528,7 @@ void SpecReader::ReadSet(const std::string& set) {
       SetList(set, text, *field, *message);
       return;
     }
-    const std::string why = SetScalar(*message, *field, text, false);
+    const std::string why = SetScalar(*message, *field, text);
     if (!why.empty()) AddProblem(where, "", why);
   }
 }
@@ -546,19 +546,11 @@ std::vector<std::string> SpecReader::Warnings(const JobSpec& spec) const {
   return warnings;
 }
 
-void SpecReader::CheckValues() {
-  const JobSpec spec = FromProto(proto_);
-  for (const SpecProblem& problem : CheckJobSpec(spec)) {
-    AddProblem(WhereOf(problem.path), problem.path,
-               absl::StrCat(problem.why, PathHint(spec, problem.path)));
-  }
-}
-
-void SpecReader::CheckPaths() {
+void SpecReader::CheckValues(bool only_paths) {
   const JobSpec spec = FromProto(proto_);
   for (const SpecProblem& problem : CheckJobSpec(spec)) {
     const std::string hint = PathHint(spec, problem.path);
-    if (hint.empty()) continue;
+    if (only_paths && hint.empty()) continue;
     AddProblem(WhereOf(problem.path), problem.path,
                absl::StrCat(problem.why, hint));
   }
@@ -614,7 +606,6 @@ absl::Status ReadYaml(const JobFile& file, SpecReader& reader) {
 ParsedJob Finished(SpecReader& reader) {
   ParsedJob job;
   job.spec = FromProto(reader.proto());
-  if (job.spec.name.empty()) job.spec.name = job.spec.model.name;
   job.warnings = reader.Warnings(job.spec);
   return job;
 }
@@ -663,7 +654,7 @@ absl::StatusOr<ParsedJob> ParseJobFile(const JobFile& file) {
   for (const std::string& set : file.sets) reader.ReadSet(set);
   // Values are judged only once all of them could be read.
   PACELINE_RETURN_IF_ERROR(reader.status());
-  reader.CheckValues();
+  reader.CheckValues(/*only_paths=*/false);
   PACELINE_RETURN_IF_ERROR(reader.status());
   return Finished(reader);
 }
@@ -674,7 +665,7 @@ absl::StatusOr<ParsedJob> ParseModelSettings(
   reader.proto().mutable_model()->set_name(model_name);
   for (const std::string& set : sets) reader.ReadSet(set);
   PACELINE_RETURN_IF_ERROR(reader.status());
-  reader.CheckPaths();
+  reader.CheckValues(/*only_paths=*/true);
   PACELINE_RETURN_IF_ERROR(reader.status());
   return Finished(reader);
 }

@@ -11,7 +11,7 @@ namespace {
 
 const Document kNoFields = Document::object();
 
-// What stands where something else is expected.
+// Names what stands where something else is expected.
 std::string Describe(const Document& value) {
   constexpr size_t kMostLetters = 40;
   if (value.is_object()) return "an object";
@@ -79,7 +79,7 @@ const Document* JsonReader::Find(const char* key) {
   return nullptr;
 }
 
-void JsonReader::Amount(const char* key, double& into) {
+void JsonReader::Need(const char* key, double& into) {
   const Document* const value = Find(key);
   if (value == nullptr) return;
   if (!value->is_number()) {
@@ -111,7 +111,7 @@ int64_t JsonReader::ReadWhole(const Document& value, absl::string_view key,
   return whole;
 }
 
-void JsonReader::Flag(const char* key, bool& into) {
+void JsonReader::Need(const char* key, bool& into) {
   const Document* const value = Find(key);
   if (value == nullptr) return;
   if (!value->is_boolean()) {
@@ -121,7 +121,7 @@ void JsonReader::Flag(const char* key, bool& into) {
   into = value->get<bool>();
 }
 
-void JsonReader::Text(const char* key, std::string& into) {
+void JsonReader::Need(const char* key, std::string& into) {
   const Document* const value = Find(key);
   if (value == nullptr) return;
   if (!value->is_string()) {
@@ -131,7 +131,7 @@ void JsonReader::Text(const char* key, std::string& into) {
   into = value->get<std::string>();
 }
 
-void JsonReader::Amounts(const char* key, std::vector<double>& into) {
+void JsonReader::Need(const char* key, std::vector<double>& into) {
   const Document* const list = List(key);
   if (list == nullptr) return;
   into.clear();

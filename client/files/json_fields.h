@@ -26,17 +26,21 @@ inline constexpr int64_t kMostWhole = std::numeric_limits<int64_t>::max();
 // A field that is missing or of another type makes an error that names its path
 // ("profiles[2].layers[0].forward_seconds"), kept in a status that all readers
 // of a document share: the first one stays, and what is read afterwards does
-// not count.  A missing field of the Optional methods leaves its value as it
-// is. Unknown keys are ignored.  Thread-compatible; value and status outlive
-// it.
+// not count.  A missing field of May and the Optional methods leaves its value
+// as it is. Unknown keys are ignored.  Thread-compatible; value and status
+// outlive it.
 class JsonReader {
  public:
   JsonReader(const Document& value, std::string path, absl::Status& status);
 
-  // A finite number that is not negative.
-  void Amount(const char* key, double& into);
-  void OptionalAmount(const char* key, double& into) {
-    if (Has(key)) Amount(key, into);
+  // A number must be finite and not negative, in a list too.
+  void Need(const char* key, double& into);
+  void Need(const char* key, bool& into);
+  void Need(const char* key, std::string& into);
+  void Need(const char* key, std::vector<double>& into);
+  template <typename T>
+  void May(const char* key, T& into) {
+    if (Has(key)) Need(key, into);
   }
   // A whole number in [least, most].
   template <typename T>
@@ -48,15 +52,6 @@ class JsonReader {
   void OptionalWhole(const char* key, int64_t least, int64_t most, T& into) {
     if (Has(key)) Whole(key, least, most, into);
   }
-  void Flag(const char* key, bool& into);
-  void OptionalFlag(const char* key, bool& into) {
-    if (Has(key)) Flag(key, into);
-  }
-  void Text(const char* key, std::string& into);
-  void OptionalText(const char* key, std::string& into) {
-    if (Has(key)) Text(key, into);
-  }
-  void Amounts(const char* key, std::vector<double>& into);
   void Wholes(const char* key, int64_t least, int64_t most,
               std::vector<int>& into);
 
@@ -108,22 +103,19 @@ class JsonWriter {
     into_ = Document::object();
   }
 
-  void Amount(const char* key, double value) { into_[key] = value; }
-  void OptionalAmount(const char* key, double value) { into_[key] = value; }
+  template <typename T>
+  void Need(const char* key, const T& value) {
+    into_[key] = value;
+  }
+  template <typename T>
+  void May(const char* key, const T& value) {
+    into_[key] = value;
+  }
   void Whole(const char* key, int64_t, int64_t, int64_t value) {
     into_[key] = value;
   }
   void OptionalWhole(const char* key, int64_t, int64_t, int64_t value) {
     into_[key] = value;
-  }
-  void Flag(const char* key, bool value) { into_[key] = value; }
-  void OptionalFlag(const char* key, bool value) { into_[key] = value; }
-  void Text(const char* key, const std::string& value) { into_[key] = value; }
-  void OptionalText(const char* key, const std::string& value) {
-    into_[key] = value;
-  }
-  void Amounts(const char* key, const std::vector<double>& values) {
-    into_[key] = values;
   }
   void Wholes(const char* key, int64_t, int64_t,
               const std::vector<int>& values) {

@@ -83,76 +83,76 @@ void VisitLinks(JsonWriter& fields, std::vector<std::vector<LinkCost>>& links) {
 template <typename Fields>
 void VisitProblem(Fields& fields, PlanProblem& problem) {
   fields.Each("layers", problem.layers, [](auto& of, LayerCost& layer) {
-    of.OptionalText("name", layer.name);
-    of.Amount("forward_seconds", layer.forward_seconds);
-    of.Amount("backward_seconds", layer.backward_seconds);
-    of.Amount("output_bytes", layer.output_bytes);
-    of.Amount("parameter_bytes", layer.parameter_bytes);
-    of.OptionalAmount("borrowed_bytes", layer.borrowed_bytes);
-    of.Amount("kept_bytes", layer.kept_bytes);
+    of.May("name", layer.name);
+    of.Need("forward_seconds", layer.forward_seconds);
+    of.Need("backward_seconds", layer.backward_seconds);
+    of.Need("output_bytes", layer.output_bytes);
+    of.Need("parameter_bytes", layer.parameter_bytes);
+    of.May("borrowed_bytes", layer.borrowed_bytes);
+    of.Need("kept_bytes", layer.kept_bytes);
   });
   fields.Each("devices", problem.devices, [](auto& of, Device& device) {
-    of.Text("name", device.name);
-    of.Amount("speed", device.speed);
-    of.Amounts("layer_seconds", device.layer_seconds);
-    of.Amount("memory_bytes", device.memory_bytes);
+    of.Need("name", device.name);
+    of.Need("speed", device.speed);
+    of.Need("layer_seconds", device.layer_seconds);
+    of.Need("memory_bytes", device.memory_bytes);
     of.Whole("machine", 0, kMostDevices, device.machine);
-    of.Amount("frame_seconds", device.frame_seconds);
-    of.Amount("frame_seconds_per_byte", device.frame_seconds_per_byte);
+    of.Need("frame_seconds", device.frame_seconds);
+    of.Need("frame_seconds_per_byte", device.frame_seconds_per_byte);
   });
   fields.Object("links", [&](auto& of) { VisitLinks(of, problem.links); });
   fields.Whole("micro_batches", 0, kMaxPlannedMicroBatches,
                problem.micro_batches);
-  fields.Flag("training", problem.training);
-  fields.Flag("overlap", problem.overlap);
+  fields.Need("training", problem.training);
+  fields.Need("overlap", problem.overlap);
   fields.Whole("micro_batches_per_sync", 0, kMaxPlannedMicroBatches,
                problem.micro_batches_per_sync);
-  fields.Amount("parameter_copies", problem.parameter_copies);
-  fields.OptionalAmount("owner_copies", problem.owner_copies);
-  fields.Amount("reserved_bytes", problem.reserved_bytes);
-  fields.Flag("keeps_all", problem.keeps_all);
-  fields.Flag("stashes", problem.stashes);
-  fields.OptionalFlag("splits", problem.splits);
+  fields.Need("parameter_copies", problem.parameter_copies);
+  fields.May("owner_copies", problem.owner_copies);
+  fields.Need("reserved_bytes", problem.reserved_bytes);
+  fields.Need("keeps_all", problem.keeps_all);
+  fields.Need("stashes", problem.stashes);
+  fields.May("splits", problem.splits);
   // Older files have no ties; FollowPlan says so where that matters.
   fields.OptionalEach("ties", problem.ties, [](auto& of, TieCost& tie) {
     of.Whole("owner", 0, kMostLayers, tie.owner);
     of.Whole("user", 0, kMostLayers, tie.user);
-    of.Amount("bytes", tie.bytes);
+    of.Need("bytes", tie.bytes);
   });
   fields.Whole("stages", 0, kMostLayers, problem.stages);
-  fields.Flag("replicas", problem.replicas);
-  fields.Flag("uneven_shares", problem.uneven_shares);
+  fields.Need("replicas", problem.replicas);
+  fields.Need("uneven_shares", problem.uneven_shares);
 }
 
 template <typename Fields>
 void VisitPlan(Fields& fields, PlanFile& plan) {
-  fields.OptionalText("model", plan.model);
+  fields.May("model", plan.model);
   fields.Whole("micro_batch", 0, kMostWhole, plan.micro_batch);
-  fields.Text("schedule", plan.schedule);
-  fields.OptionalText("policy", plan.policy);
-  fields.OptionalText("why", plan.why);
-  fields.OptionalText("source", plan.source);
+  fields.Need("schedule", plan.schedule);
+  fields.May("policy", plan.policy);
+  fields.May("why", plan.why);
+  fields.May("source", plan.source);
   fields.Each("placement", plan.placement, [](auto& of, PlacedStage& stage) {
     of.Whole("first_layer", 0, kMostLayers, stage.layers.first);
     of.Whole("last_layer", 0, kMostLayers, stage.layers.last);
     of.Wholes("devices", 0, kMostDevices, stage.devices);
-    of.Amounts("shares", stage.shares);
+    of.Need("shares", stage.shares);
   });
   fields.Object("problem", [&](auto& of) { VisitProblem(of, plan.problem); });
   if (plan.predicted.has_value()) {
     fields.Object("predicted", [&](auto& of) {
-      of.Flag("assumed", plan.predicted->assumed);
-      of.Amount("low_factor", plan.predicted->low_factor);
-      of.Amount("high_factor", plan.predicted->high_factor);
+      of.Need("assumed", plan.predicted->assumed);
+      of.Need("low_factor", plan.predicted->low_factor);
+      of.Need("high_factor", plan.predicted->high_factor);
     });
   }
   fields.OptionalEach("facts", plan.facts, [](auto& of, DeviceFacts& device) {
-    of.Amount("gate_seconds", device.gate_seconds);
-    of.Amount("cpu_share", device.cpu_share);
-    of.Amount("quota_period_seconds", device.quota_period_seconds);
-    of.Amounts("forward_seconds", device.forward_seconds);
-    of.Amounts("backward_seconds", device.backward_seconds);
-    of.Amounts("update_seconds", device.update_seconds);
+    of.Need("gate_seconds", device.gate_seconds);
+    of.Need("cpu_share", device.cpu_share);
+    of.Need("quota_period_seconds", device.quota_period_seconds);
+    of.Need("forward_seconds", device.forward_seconds);
+    of.Need("backward_seconds", device.backward_seconds);
+    of.Need("update_seconds", device.update_seconds);
   });
 }
 
@@ -216,7 +216,7 @@ absl::StatusOr<PlanFile> Read(const Document& value) {
   JsonReader root(value, "", status);
   std::string kind;
   int version = 0;
-  root.Text("kind", kind);
+  root.Need("kind", kind);
   root.Whole("version", 1, kFormatVersion, version);
   if (status.ok() && kind != kKind) {
     root.Fail("kind",
@@ -249,7 +249,7 @@ std::string PlanFileText(PlanFile plan) {
   Document document;
   JsonWriter root(document);
   root.Whole("version", 1, kFormatVersion, kFormatVersion);
-  root.Text("kind", kKind);
+  root.Need("kind", kKind);
   VisitPlan(root, plan);
   // One line: indented, the links of 1,000 devices are two million lines.
   return ToJson(document) + "\n";

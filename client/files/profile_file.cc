@@ -25,56 +25,53 @@ template <typename Fields>
 void VisitSeconds(Fields& fields, const std::string& direction,
                   MeasuredSeconds& seconds) {
   const auto key = [&](const char* end) { return direction + end; };
-  fields.Amount(key("_seconds").c_str(), seconds.wall);
-  fields.OptionalAmount(key("_spread_seconds").c_str(), seconds.spread);
-  // Who writes a profile by hand has one time.
+  fields.Need(key("_seconds").c_str(), seconds.wall);
+  fields.May(key("_spread_seconds").c_str(), seconds.spread);
+  // A profile that a person writes has one time.
   if constexpr (std::is_same_v<Fields, JsonReader>) seconds.cpu = seconds.wall;
-  fields.OptionalAmount(key("_cpu_seconds").c_str(), seconds.cpu);
+  fields.May(key("_cpu_seconds").c_str(), seconds.cpu);
 }
 
 template <typename Fields>
 void VisitProfile(Fields& fields, DeviceProfile& profile) {
-  fields.Text("device", profile.key.device);
-  fields.Text("model", profile.key.model);
+  fields.Need("device", profile.key.device);
+  fields.Need("model", profile.key.model);
   fields.Whole("micro_batch", 1, kMostWhole, profile.key.micro_batch);
-  fields.OptionalText("dtype", profile.key.dtype);
+  fields.May("dtype", profile.key.dtype);
   fields.OptionalWhole("threads", 1, 4096, profile.key.threads);
-  fields.OptionalText("cpu_capability", profile.cpu_capability);
-  fields.OptionalText("cpu_model", profile.cpu_model);
+  fields.May("cpu_capability", profile.cpu_capability);
+  fields.May("cpu_model", profile.cpu_model);
   fields.OptionalWhole("runs", 0, 1 << 30, profile.runs);
   fields.Each("layers", profile.layers, [](auto& of, LayerMeasurement& layer) {
-    of.OptionalText("name", layer.name);
-    of.OptionalText("kind", layer.kind);
+    of.May("name", layer.name);
+    of.May("kind", layer.kind);
     VisitSeconds(of, "forward", layer.forward);
     VisitSeconds(of, "backward", layer.backward);
-    of.OptionalAmount("update_seconds", layer.update_seconds);
-    of.OptionalAmount("flops", layer.flops);
+    of.May("update_seconds", layer.update_seconds);
+    of.May("flops", layer.flops);
     of.Whole("output_bytes", 0, kMostWhole, layer.output_bytes);
     of.Whole("parameter_bytes", 0, kMostWhole, layer.parameter_bytes);
     of.Whole("kept_bytes", 0, kMostWhole, layer.kept_bytes);
   });
-  fields.OptionalAmount("frame_seconds", profile.frame_seconds);
-  fields.OptionalAmount("frame_seconds_per_byte",
-                        profile.frame_seconds_per_byte);
-  fields.OptionalAmount("gate_seconds", profile.gate_seconds);
-  fields.OptionalAmount("cpu_share", profile.cpu_share);
-  fields.OptionalAmount("quota_period_seconds", profile.quota_period_seconds);
+  fields.May("frame_seconds", profile.frame_seconds);
+  fields.May("frame_seconds_per_byte", profile.frame_seconds_per_byte);
+  fields.May("gate_seconds", profile.gate_seconds);
+  fields.May("cpu_share", profile.cpu_share);
+  fields.May("quota_period_seconds", profile.quota_period_seconds);
   fields.OptionalWhole("measured_unix_ms", 0, kMostWhole,
                        profile.measured_unix_ms);
 }
 
 template <typename Fields>
 void VisitLink(Fields& fields, LinkMeasurement& link) {
-  fields.Text("from", link.from);
-  fields.Text("to", link.to);
-  fields.Amount("bytes_per_second", link.bytes_per_second);
-  fields.OptionalAmount("latency_seconds", link.latency_seconds);
+  fields.Need("from", link.from);
+  fields.Need("to", link.to);
+  fields.Need("bytes_per_second", link.bytes_per_second);
+  fields.May("latency_seconds", link.latency_seconds);
   fields.OptionalWhole("measured_unix_ms", 0, kMostWhole,
                        link.measured_unix_ms);
-  fields.OptionalAmount("send_cpu_seconds_per_byte",
-                        link.send_cpu_seconds_per_byte);
-  fields.OptionalAmount("receive_cpu_seconds_per_byte",
-                        link.receive_cpu_seconds_per_byte);
+  fields.May("send_cpu_seconds_per_byte", link.send_cpu_seconds_per_byte);
+  fields.May("receive_cpu_seconds_per_byte", link.receive_cpu_seconds_per_byte);
 }
 
 // --- checks -----------------------------------------------------------------
