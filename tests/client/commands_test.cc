@@ -42,129 +42,107 @@ int Count(const std::string& text, const std::string& part) {
   return count;
 }
 
-TEST(Submit, WaitsAndEndsWithAccuracyWeightsAndWhatNext) {
-  CommandBed bed;
+// A bed whose coordinator takes the job, which then succeeds.
+struct SubmitBed : CommandBed {
+  explicit SubmitBed(OutputFormat format = OutputFormat::kTable,
+                     Console::Traits traits = {})
+      : CommandBed(format, traits) {
+    client.submissions = {Submitted()};
+    client.job_answers = {SucceededJob()};
+  }
+  ExitCode Submit(const SubmitOptions& options = Job()) {
+    return SubmitCommand(context, options);
+  }
+};
+
+TEST(Submit, WaitsAndEndsWithTheOutcomeAndWhatNext) {
+  SubmitBed bed;
   bed.client.submissions = {Submitted({"1 thread"})};
   bed.client.job_answers = {RunningJob(1, 20), RunningJob(10, 20),
                             SucceededJob()};
 
-  EXPECT_EQ(SubmitCommand(bed.context, Job()), kExitOk);
+  EXPECT_EQ(bed.Submit(), kExitOk);
 
-  EXPECT_THAT(bed.out.str(), HasSubstr("test accuracy: 0.9012\n"));
-  EXPECT_THAT(bed.out.str(), HasSubstr("sha256: 00ff\n"));
+  EXPECT_EQ(bed.out.str(), RenderOutcome(SucceededJob()));
   EXPECT_THAT(bed.err.str(), HasSubstr("note: 1 thread\n"));
   EXPECT_THAT(bed.err.str(), HasSubstr("step 10/20"));
   EXPECT_THAT(bed.err.str(), HasSubstr("paceline job export 7"));
   EXPECT_THAT(bed.err.str(), Not(HasSubstr("\x1b")));
 }
 
-TEST(Submit, PrintsNothingButOneDocumentWithJson) {
-  CommandBed bed(OutputFormat::kJson);
-  bed.client.submissions = {Submitted({"n"})};
-  bed.client.job_answers = {RunningJob(1, 20), SucceededJob()};
+TEST(Submit, PrintsNothingButOneDocument) {
+  for (const auto format : {OutputFormat::kJson, OutputFormat::kJsonLines}) {
+    SubmitBed bed(format);
 
-  EXPECT_EQ(SubmitCommand(bed.context, Job()), kExitOk);
+    EXPECT_EQ(bed.Submit(), kExitOk);
 
-  const json job = json::parse(bed.out.str());
-  EXPECT_EQ(job["id"], 7);
-  EXPECT_EQ(job["loss"].size(), 3u);
-}
-
-TEST(Submit, PrintsOneLineWithJsonLines) {
-  CommandBed bed(OutputFormat::kJsonLines);
-  bed.client.submissions = {Submitted()};
-  bed.client.job_answers = {SucceededJob()};
-
-  EXPECT_EQ(SubmitCommand(bed.context, Job()), kExitOk);
-
-  EXPECT_EQ(Count(bed.out.str(), "\n"), 1);
-  EXPECT_EQ(json::parse(bed.out.str())["state"], "succeeded");
+    EXPECT_EQ(bed.Output()["loss"].size(), 3u);
+    EXPECT_EQ(bed.Output()["warnings"], json::array());
+    if (format == OutputFormat::kJsonLines) {
+      EXPECT_EQ(Count(bed.out.str(), "\n"), 1);
+    }
+  }
 }
 
 TEST(Submit, RedrawsOneLineOnATerminal) {
-  CommandBed bed(OutputFormat::kTable, {.live = true, .columns = 100});
-  bed.client.submissions = {Submitted()};
+  SubmitBed bed(OutputFormat::kTable, {.live = true, .columns = 100});
   bed.client.job_answers = {RunningJob(1, 20), RunningJob(2, 20),
                             SucceededJob()};
 
-  SubmitCommand(bed.context, Job());
+  bed.Submit();
 
   EXPECT_EQ(Count(bed.err.str(), "\x1b[K"), 3);
   EXPECT_THAT(bed.err.str(), HasSubstr("[##......................]"));
 }
 
-struct Ending {
-  JobState state;
-  ExitCode code;
-};
+TEST(Submit, EndsWithTheExitCodeOfTheJobsState) {
+  for (const auto& [state, code] : {std::pair{v1::JOB_STATE_SUCCEEDED, kExitOk},
+                                    {v1::JOB_STATE_FAILED, kExitFailed},
+                                    {v1::JOB_STATE_STOPPED, kExitStopped}}) {
+    for (const auto format : {OutputFormat::kTable, OutputFormat::kJson}) {
+      SubmitBed bed(format);
+      v1::Job job = SucceededJob();
+      job.set_state(state);
+      job.set_why("because");
+      bed.client.job_answers = {job};
 
-void PrintTo(const Ending& ending, std::ostream* out) {
-  *out << JobStateName(ending.state);
-}
-class Endings : public testing::TestWithParam<Ending> {};
+      EXPECT_EQ(bed.Submit(), code);
 
-TEST_P(Endings, GiveTheExitCode) {
-  for (const auto format : {OutputFormat::kTable, OutputFormat::kJson}) {
-    CommandBed bed(format);
-    v1::Job job = SucceededJob();
-    job.set_state(static_cast<v1::JobState>(GetParam().state));
-    job.set_why("because");
-    bed.client.submissions = {Submitted()};
-    bed.client.job_answers = {job};
-
-    EXPECT_EQ(SubmitCommand(bed.context, Job()), GetParam().code);
-
-    EXPECT_THAT(bed.out.str() + bed.err.str(), HasSubstr("because"));
-    if (GetParam().state == JobState::kFailed) {
-      EXPECT_THAT(bed.err.str(), HasSubstr("failed: because"));
+      EXPECT_THAT(bed.out.str() + bed.err.str(), HasSubstr("because"));
+      EXPECT_EQ(Count(bed.err.str(), "failed: because"),
+                state == v1::JOB_STATE_FAILED);
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Submit, Endings,
-                         testing::Values(Ending{JobState::kSucceeded, kExitOk},
-                                         Ending{JobState::kFailed, kExitFailed},
-                                         Ending{JobState::kStopped,
-                                                kExitStopped}));
+TEST(Submit, ThatIsRefusedEndsWithItsExitCodeAndNoOutput) {
+  for (const auto& [error, code] :
+       {std::pair{absl::InvalidArgumentError("the reason"), kExitUsage},
+        {absl::NotFoundError("the reason"), kExitNotFound},
+        {absl::UnavailableError("the reason"), kExitUnreachable},
+        {absl::ResourceExhaustedError("the reason"), kExitUnplaceable},
+        {absl::FailedPreconditionError("the reason"), kExitUnplaceable},
+        {absl::PermissionDeniedError("the reason"), kExitNotPermitted},
+        {absl::UnauthenticatedError("the reason"), kExitNotPermitted},
+        {absl::InternalError("the reason"), kExitFailed}}) {
+    SubmitBed bed(OutputFormat::kJson);
+    bed.client.submissions = {error};
 
-struct Refusal {
-  absl::StatusCode status;
-  ExitCode code;
-};
+    EXPECT_EQ(bed.Submit(), code) << error;
 
-void PrintTo(const Refusal& refusal, std::ostream* out) {
-  *out << refusal.status;
+    EXPECT_EQ(bed.out.str(), "");
+    EXPECT_THAT(bed.err.str(), HasSubstr("paceline: the reason\n"));
+    EXPECT_EQ(bed.client.submitted.size() > 1, absl::IsUnavailable(error))
+        << "only this is repeated";
+  }
 }
-class Refusals : public testing::TestWithParam<Refusal> {};
-
-TEST_P(Refusals, GiveTheExitCodeAndNoOutput) {
-  CommandBed bed(OutputFormat::kJson);
-  bed.client.submissions = {absl::Status(GetParam().status, "the reason")};
-
-  EXPECT_EQ(SubmitCommand(bed.context, Job()), GetParam().code);
-
-  EXPECT_EQ(bed.out.str(), "");
-  EXPECT_THAT(bed.err.str(), HasSubstr("paceline: the reason\n"));
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Submit, Refusals,
-    testing::Values(
-        Refusal{absl::StatusCode::kInvalidArgument, kExitUsage},
-        Refusal{absl::StatusCode::kNotFound, kExitNotFound},
-        Refusal{absl::StatusCode::kUnavailable, kExitUnreachable},
-        Refusal{absl::StatusCode::kResourceExhausted, kExitUnplaceable},
-        Refusal{absl::StatusCode::kFailedPrecondition, kExitUnplaceable},
-        Refusal{absl::StatusCode::kPermissionDenied, kExitNotPermitted},
-        Refusal{absl::StatusCode::kUnauthenticated, kExitNotPermitted},
-        Refusal{absl::StatusCode::kInternal, kExitFailed}));
 
 TEST(Submit, RepeatsUnderOneRequestIdAndGivesUpInTime) {
-  CommandBed bed;
+  SubmitBed bed;
   bed.client.submissions = {absl::UnavailableError("down")};
   const Instant begin = bed.clock.Now();
 
-  EXPECT_EQ(SubmitCommand(bed.context, Job()), kExitUnreachable);
+  EXPECT_EQ(bed.Submit(), kExitUnreachable);
 
   EXPECT_GT(bed.client.submitted.size(), 2u);
   for (const v1::SubmitJobRequest& request : bed.client.submitted) {
@@ -173,35 +151,24 @@ TEST(Submit, RepeatsUnderOneRequestIdAndGivesUpInTime) {
   EXPECT_LE(bed.clock.Now() - begin, absl::Seconds(2));
 }
 
-TEST(Submit, DoesNotRepeatARefusal) {
-  CommandBed bed;
-  bed.client.submissions = {absl::InvalidArgumentError("no")};
-
-  SubmitCommand(bed.context, Job());
-
-  EXPECT_EQ(bed.client.submitted.size(), 1u);
-}
-
 TEST(Submit, DetachedDoesNotWait) {
-  CommandBed bed;
-  bed.client.submissions = {Submitted()};
+  SubmitBed bed;
   SubmitOptions options = Job();
   options.detach = true;
 
-  EXPECT_EQ(SubmitCommand(bed.context, options), kExitOk);
+  EXPECT_EQ(bed.Submit(options), kExitOk);
 
   EXPECT_EQ(bed.pauser.sleeps(), 0);
   EXPECT_THAT(bed.err.str(), HasSubstr("paceline job wait 7"));
 }
 
 TEST(Submit, CtrlCDetachesAndSaysHowToComeBack) {
-  CommandBed bed;
+  SubmitBed bed;
   bed.context.program = "paceline --coordinator h:1";
-  bed.client.submissions = {Submitted()};
   bed.client.job_answers = {RunningJob(1, 20)};
   bed.pauser.leave_at = 3;
 
-  EXPECT_EQ(SubmitCommand(bed.context, Job()), kExitInterrupted);
+  EXPECT_EQ(bed.Submit(), kExitInterrupted);
 
   EXPECT_THAT(bed.err.str(),
               HasSubstr("Come back: paceline --coordinator h:1 job wait 7"));
@@ -215,7 +182,7 @@ TEST(Wait, TimesOutOnTheDot) {
   EXPECT_EQ(WaitJobCommand(bed.context, 7, absl::Seconds(3.2)), kExitTimedOut);
 
   EXPECT_EQ(bed.clock.Now() - begin, absl::Seconds(3.2));
-  EXPECT_EQ(json::parse(bed.out.str())["state"], "running");
+  EXPECT_EQ(bed.Output()["state"], "running");
 }
 
 TEST(Wait, OutlastsACoordinatorThatRestarts) {
@@ -243,45 +210,6 @@ TEST(Wait, GivesUpACoordinatorThatStaysAway) {
   EXPECT_THAT(bed.err.str(), HasSubstr("paceline job wait 7"));
 }
 
-TEST(Wait, OfAnUnknownJobIsNotFound) {
-  CommandBed bed(OutputFormat::kJson);
-  bed.client.job_answers = {absl::NotFoundError("there is no job 7")};
-
-  EXPECT_EQ(WaitJobCommand(bed.context, 7, std::nullopt), kExitNotFound);
-
-  EXPECT_EQ(bed.out.str(), "");
-}
-
-TEST(DryRun, PrintsThePlanAndNeverAsksForAJob) {
-  CommandBed bed(OutputFormat::kJson);
-  v1::SubmitJobResponse placed;
-  *placed.mutable_stages() = Placed({{0, 0, 4, 5, "w1"}, {1, 4, 8, 6, "w2"}});
-  bed.client.submissions = {placed};
-  SubmitOptions options = Job();
-  options.dry_run = true;
-
-  EXPECT_EQ(SubmitCommand(bed.context, options), kExitOk);
-
-  EXPECT_TRUE(bed.client.submitted[0].dry_run());
-  EXPECT_TRUE(bed.client.asked.empty());
-  const json plan = json::parse(bed.out.str());
-  EXPECT_EQ(plan["stages"][1]["worker"], "w2");
-  EXPECT_EQ(plan["stages"][1]["first_layer"], 4);
-  EXPECT_EQ(plan["parameter_bytes"],
-            plan["stages"][0]["parameter_bytes"].get<int64_t>() +
-                plan["stages"][1]["parameter_bytes"].get<int64_t>());
-  EXPECT_GT(plan["stages"][0]["memory_bytes"], 0);
-}
-
-TEST(Estimate, CutsByItselfWhileThereAreNoWorkers) {
-  const auto estimate = EstimateJob(Job().spec, {});
-
-  ASSERT_TRUE(estimate.ok()) << estimate.status();
-  ASSERT_EQ(estimate->stages.size(), 2u);
-  EXPECT_EQ(estimate->stages[1].placement.worker_id(), -1);
-  EXPECT_EQ(estimate->stages[1].placement.last_layer(), estimate->layers);
-}
-
 v1::RunEstimate Expected() {
   return Parse<v1::RunEstimate>(R"(
     step_seconds: 0.25 samples_per_second: 256 bubble_share: 0.125
@@ -289,86 +217,79 @@ v1::RunEstimate Expected() {
     measured: true)");
 }
 
-TEST(Estimate, MayLeaveTheNumberOfStagesOpen) {
-  JobSpec spec = Job().spec;
-  spec.pipeline.stages = 0;
-
-  const auto estimate = EstimateJob(spec, {});
-
-  ASSERT_TRUE(estimate.ok()) << estimate.status();
-  EXPECT_FALSE(estimate->chosen);
-  EXPECT_THAT(RenderEstimate(*estimate), HasSubstr("decided once there are"));
-}
-
-TEST(Estimate, CutsWhereTheJobSays) {
-  JobSpec spec = Job().spec;
-  spec.pipeline.stages = 0;
-  spec.pipeline.cuts = {1, 2};
-
-  const auto estimate = EstimateJob(spec, {});
-
-  ASSERT_TRUE(estimate.ok()) << estimate.status();
-  EXPECT_TRUE(estimate->chosen);
-  EXPECT_EQ(estimate->stages.size(), 3u);
-}
-
-TEST(DryRun, PrintsWhatTheRunIsExpectedToTake) {
-  for (const auto format : {OutputFormat::kTable, OutputFormat::kJson}) {
-    CommandBed bed(format);
-    v1::SubmitJobResponse placed;
-    *placed.mutable_stages() = Placed({{0, 0, 4, 5, "w1"}, {1, 4, 8, 6, "w2"}});
-    *placed.mutable_estimate() = Expected();
-    bed.client.submissions = {placed};
-    SubmitOptions options = Job();
-    options.spec.train.steps = 480;
-    options.dry_run = true;
-
-    EXPECT_EQ(SubmitCommand(bed.context, options), kExitOk);
-
-    if (format == OutputFormat::kTable) {
-      EXPECT_THAT(bed.out.str(), HasSubstr("250 ms"));
-      EXPECT_THAT(bed.out.str(), HasSubstr("all 480 steps"));
-      EXPECT_THAT(bed.out.str(), HasSubstr("2 min 0 s"));
-      EXPECT_THAT(bed.out.str(), HasSubstr("12.5 %"));
-      EXPECT_THAT(bed.out.str(), HasSubstr("measured on w1, w2"));
-    } else {
-      const json estimate = json::parse(bed.out.str())["estimate"];
-      EXPECT_EQ(estimate["step_seconds"], 0.25);
-      EXPECT_EQ(estimate["samples_per_second"], 256.0);
-      EXPECT_EQ(estimate["bubble_share"], 0.125);
-      EXPECT_EQ(estimate["stage_seconds"], json({0.02, 0.03}));
-      EXPECT_EQ(estimate["measured"], true);
-    }
-  }
-}
-
-TEST(Submit, SaysWhereStagesGoAndWhatAStepIsExpectedToTake) {
-  CommandBed bed;
+v1::SubmitJobResponse PlacedOnTwo() {
   v1::SubmitJobResponse placed = Submitted();
   *placed.mutable_stages() = Placed({{0, 0, 4, 5, "w1"}, {1, 4, 8, 6, "w2"}});
   *placed.mutable_estimate() = Expected();
-  bed.client.submissions = {placed};
-  bed.client.job_answers = {SucceededJob()};
-  SubmitOptions options = Job();
-  options.spec.pipeline.stages = 0;
-
-  EXPECT_EQ(SubmitCommand(bed.context, options), kExitOk);
-
-  EXPECT_THAT(bed.err.str(), HasSubstr("2 stages, 1f1b"));
-  EXPECT_THAT(bed.err.str(), HasSubstr("stage 1: w2, layers 4-7"));
-  EXPECT_THAT(bed.err.str(), HasSubstr("expected step: 250 ms"));
+  return placed;
 }
 
-TEST(Submit, SaysThatStagesAreNotChosenWhileNobodyIsThere) {
-  CommandBed bed;
-  bed.client.submissions = {Submitted()};
-  bed.client.job_answers = {SucceededJob()};
+TEST(DryRun, PrintsThePlanItsExpectationsAndNeverAsksForAJob) {
+  SubmitBed table, document(OutputFormat::kJson);
+  SubmitOptions options = Job();
+  options.spec.train.steps = 480;
+  options.dry_run = true;
+
+  for (SubmitBed* bed : {&table, &document}) {
+    bed->client.submissions = {PlacedOnTwo()};
+    EXPECT_EQ(bed->Submit(options), kExitOk);
+    EXPECT_TRUE(bed->client.submitted[0].dry_run());
+    EXPECT_TRUE(bed->client.asked.empty());
+  }
+
+  EXPECT_THAT(table.out.str(), HasSubstr("250 ms"));
+  EXPECT_THAT(table.out.str(), HasSubstr("all 480 steps"));
+  EXPECT_THAT(table.out.str(), HasSubstr("2 min 0 s"));
+  EXPECT_THAT(table.out.str(), HasSubstr("12.5 %"));
+  EXPECT_THAT(table.out.str(), HasSubstr("measured on w1, w2"));
+  const json plan = document.Output();
+  EXPECT_EQ(plan["stages"][1]["worker"], "w2");
+  EXPECT_EQ(plan["stages"][1]["first_layer"], 4);
+  EXPECT_EQ(plan["parameter_bytes"],
+            plan["stages"][0]["parameter_bytes"].get<int64_t>() +
+                plan["stages"][1]["parameter_bytes"].get<int64_t>());
+  EXPECT_GT(plan["stages"][0]["memory_bytes"], 0);
+  const json& estimate = plan["estimate"];
+  EXPECT_EQ(estimate["step_seconds"], 0.25);
+  EXPECT_EQ(estimate["samples_per_second"], 256.0);
+  EXPECT_EQ(estimate["bubble_share"], 0.125);
+  EXPECT_EQ(estimate["stage_seconds"], json({0.02, 0.03}));
+  EXPECT_EQ(estimate["measured"], true);
+}
+
+TEST(Submit, SaysWhereStagesGoOrThatTheyAreNotChosenYet) {
+  SubmitBed placed, open;
+  placed.client.submissions = {PlacedOnTwo()};
   SubmitOptions options = Job();
   options.spec.pipeline.stages = 0;
 
-  EXPECT_EQ(SubmitCommand(bed.context, options), kExitOk);
+  EXPECT_EQ(placed.Submit(options), kExitOk);
+  EXPECT_EQ(open.Submit(options), kExitOk);
 
-  EXPECT_THAT(bed.err.str(), HasSubstr("stages not chosen yet"));
+  EXPECT_THAT(placed.err.str(), HasSubstr("2 stages, 1f1b"));
+  EXPECT_THAT(placed.err.str(), HasSubstr("stage 1: w2, layers 4-7"));
+  EXPECT_THAT(placed.err.str(), HasSubstr("expected step: 250 ms"));
+  EXPECT_THAT(open.err.str(), HasSubstr("stages not chosen yet"));
+}
+
+TEST(Estimate, CutsWhereTheJobSaysElseByItselfOrLater) {
+  JobSpec spec = Job().spec;
+  const auto by_itself = EstimateJob(spec, {});
+  spec.pipeline.stages = 0;
+  const auto later = EstimateJob(spec, {});
+  spec.pipeline.cuts = {1, 2};
+  const auto as_said = EstimateJob(spec, {});
+
+  ASSERT_TRUE(by_itself.ok()) << by_itself.status();
+  ASSERT_EQ(by_itself->stages.size(), 2u);
+  EXPECT_EQ(by_itself->stages[1].placement.worker_id(), -1);
+  EXPECT_EQ(by_itself->stages[1].placement.last_layer(), by_itself->layers);
+  ASSERT_TRUE(later.ok()) << later.status();
+  EXPECT_FALSE(later->chosen);
+  EXPECT_THAT(RenderEstimate(*later), HasSubstr("decided once there are"));
+  ASSERT_TRUE(as_said.ok()) << as_said.status();
+  EXPECT_TRUE(as_said->chosen);
+  EXPECT_EQ(as_said->stages.size(), 3u);
 }
 
 TEST(Estimate, RefusesAPlacementOfAnotherModel) {
@@ -386,15 +307,18 @@ v1::LogLine LogLine(int64_t unix_ms, const std::string& text) {
   return line;
 }
 
-TEST(Logs, ComeCompleteAcrossPages) {
-  CommandBed bed(OutputFormat::kJson);
+TEST(LogsAndEvents, ComeCompleteAcrossPages) {
+  CommandBed logs(OutputFormat::kJson), events(OutputFormat::kJson);
   for (int i = 0; i < 5; ++i) {
-    *bed.client.logs.add_lines() = LogLine(1000 + i, std::to_string(i));
+    *logs.client.logs.add_lines() = LogLine(1000 + i, std::to_string(i));
+    events.client.events.add_events()->set_sequence(i + 1);
   }
 
-  EXPECT_EQ(JobLogsCommand(bed.context, 7, /*follow=*/false), kExitOk);
+  EXPECT_EQ(JobLogsCommand(logs.context, 7, /*follow=*/false), kExitOk);
+  EXPECT_EQ(JobEventsCommand(events.context, 7, /*follow=*/false), kExitOk);
 
-  EXPECT_EQ(json::parse(bed.out.str())["lines"].size(), 5u);
+  EXPECT_EQ(logs.Output()["lines"].size(), 5u);
+  EXPECT_EQ(events.Output()["events"].size(), 5u);
 }
 
 TEST(Logs, FollowUntilTheJobEndsWithoutRepeats) {
@@ -417,7 +341,7 @@ TEST(Logs, CtrlCEndsFollowingWithAWholeDocument) {
 
   EXPECT_EQ(JobLogsCommand(bed.context, 7, /*follow=*/true), kExitInterrupted);
 
-  EXPECT_EQ(json::parse(bed.out.str())["lines"].size(), 1u);
+  EXPECT_EQ(bed.Output()["lines"].size(), 1u);
 }
 
 TEST(Events, AreOneDocument) {
@@ -436,23 +360,12 @@ TEST(Events, AreOneDocument) {
             "    text: \"by a person\"\n");
 }
 
-TEST(Events, AreReadToTheLastPage) {
-  CommandBed bed(OutputFormat::kJson);
-  for (int64_t i = 1; i <= 5; ++i) {
-    bed.client.events.add_events()->set_sequence(i);
-  }
-
-  EXPECT_EQ(JobEventsCommand(bed.context, 7, /*follow=*/false), kExitOk);
-
-  EXPECT_EQ(json::parse(bed.out.str())["events"].size(), 5u);
-}
-
 TEST(Jobs, AnEmptyListIsStillADocument) {
   CommandBed bed(OutputFormat::kJson);
 
   EXPECT_EQ(ListJobsCommand(bed.context, 0), kExitOk);
 
-  EXPECT_EQ(json::parse(bed.out.str()), json({{"jobs", json::array()}}));
+  EXPECT_EQ(bed.Output(), json({{"jobs", json::array()}}));
 }
 
 TEST(Jobs, LastMeansTheNewest) {
@@ -476,15 +389,6 @@ TEST(Jobs, DeletingARunningOneFails) {
   EXPECT_EQ(bed.out.str(), "");
 }
 
-TEST(Nodes, AreListedUnderWorkers) {
-  CommandBed bed(OutputFormat::kJson);
-  *bed.client.workers.add_workers() = AWorker(1, "w1");
-
-  EXPECT_EQ(ListNodesCommand(bed.context), kExitOk);
-
-  EXPECT_EQ(json::parse(bed.out.str())["workers"][0]["name"], "w1");
-}
-
 TEST(Nodes, AreShownByNameOrNumber) {
   for (const auto& [word, code] :
        {std::pair{"w1", kExitOk}, {"4", kExitOk}, {"w9", kExitNotFound}}) {
@@ -497,73 +401,57 @@ TEST(Nodes, AreShownByNameOrNumber) {
   }
 }
 
+JobSpec OfModel(const std::string& name) {
+  JobSpec spec;
+  spec.model.name = name;
+  return spec;
+}
+
 TEST(Models, AreInspectedWithoutACoordinator) {
   CommandBed bed(OutputFormat::kJson);
-  JobSpec spec;
-  spec.model.name = "lenet";
 
-  EXPECT_EQ(InspectModelCommand(bed.console, spec), kExitOk);
+  EXPECT_EQ(InspectModelCommand(bed.console, OfModel("lenet")), kExitOk);
 
-  const json model = json::parse(bed.out.str());
+  const json model = bed.Output();
   EXPECT_EQ(model["input"], json({1, 28, 28}));
   EXPECT_GT(model["parameters"], 1000);
   EXPECT_GT(model["layers"].size(), 3u);
 }
 
-TEST(Models, AnUnknownOneIsNotFoundAndTheLikelyOneIsNamed) {
-  CommandBed bed(OutputFormat::kJson);
-  JobSpec spec;
-  spec.model.name = "lenett";
-
-  EXPECT_EQ(InspectModelCommand(bed.console, spec), kExitNotFound);
-
-  EXPECT_EQ(bed.out.str(), "");
-  EXPECT_THAT(bed.err.str(), HasSubstr("no model 'lenett'; did you mean "
-                                       "'lenet'?; there are: "));
-}
-
-TEST(Models, AKnownOneWithWrongSettingsIsAUsageError) {
-  CommandBed bed;
-  JobSpec spec;
-  spec.model.name = "vit";
+TEST(Models, AnUnknownOneIsNotFoundAndWrongSettingsAreAUsageError) {
+  CommandBed unknown(OutputFormat::kJson), wrong;
+  JobSpec spec = OfModel("vit");
   spec.model.heads = 5;
 
-  EXPECT_EQ(InspectModelCommand(bed.console, spec), kExitUsage);
+  EXPECT_EQ(InspectModelCommand(unknown.console, OfModel("lenett")),
+            kExitNotFound);
+  EXPECT_EQ(InspectModelCommand(wrong.console, spec), kExitUsage);
+
+  EXPECT_EQ(unknown.out.str(), "");
+  EXPECT_THAT(unknown.err.str(), HasSubstr("no model 'lenett'; did you mean "
+                                           "'lenet'?; there are: "));
 }
 
 TEST(Submit, WarnsOnStandardErrorAndInEveryDocument) {
   for (const auto& [detach, dry_run] :
        {std::pair{false, false}, {true, false}, {false, true}}) {
-    CommandBed bed(OutputFormat::kJson);
-    bed.client.submissions = {Submitted()};
-    bed.client.job_answers = {SucceededJob()};
+    SubmitBed bed(OutputFormat::kJson);
     SubmitOptions options = Job();
     options.detach = detach;
     options.dry_run = dry_run;
     options.warnings = {"job.yaml:4: data.path has no effect"};
 
-    EXPECT_EQ(SubmitCommand(bed.context, options), kExitOk);
+    EXPECT_EQ(bed.Submit(options), kExitOk);
 
-    EXPECT_EQ(json::parse(bed.out.str())["warnings"],
+    EXPECT_EQ(bed.Output()["warnings"],
               json({"job.yaml:4: data.path has no effect"}));
     EXPECT_THAT(bed.err.str(),
                 HasSubstr("paceline: warning: job.yaml:4: data.path has"));
   }
 }
 
-TEST(Submit, WithoutWarningsTheListIsEmpty) {
-  CommandBed bed(OutputFormat::kJson);
-  bed.client.submissions = {Submitted()};
-  bed.client.job_answers = {SucceededJob()};
-
-  EXPECT_EQ(SubmitCommand(bed.context, Job()), kExitOk);
-
-  EXPECT_EQ(json::parse(bed.out.str())["warnings"], json::array());
-}
-
 TEST(Submit, ProgressSaysThatAJobBeginsAgainAndForgetsWhatWas) {
-  CommandBed bed;
-  bed.client.submissions = {Submitted()};
+  SubmitBed bed;
   v1::Job before = RunningJob(10, 20);
   *before.mutable_curve() = Losses({{10, 0.7784}});
   v1::Job again = RunningJob(0, 20);
@@ -571,25 +459,13 @@ TEST(Submit, ProgressSaysThatAJobBeginsAgainAndForgetsWhatWas) {
   const v1::Job after = RunningJob(1, 20);
   bed.client.job_answers = {before, again, after, SucceededJob()};
 
-  SubmitCommand(bed.context, Job());
+  bed.Submit();
 
   const std::string text = bed.err.str();
   const size_t begins = text.find("begins again at step 0 (was at 10)");
   ASSERT_NE(begins, std::string::npos) << text;
   EXPECT_THAT(text.substr(0, begins), HasSubstr("loss 0.7784"));
   EXPECT_THAT(text.substr(begins), Not(HasSubstr("loss 0.7784")));
-}
-
-TEST(Submit, ProgressSaysThatStepsAreSkipped) {
-  CommandBed bed;
-  bed.client.submissions = {Submitted()};
-  v1::Job skipping = RunningJob(10, 20);
-  *skipping.mutable_curve() = Losses({{10, NAN, true}});
-  bed.client.job_answers = {skipping, SucceededJob()};
-
-  SubmitCommand(bed.context, Job());
-
-  EXPECT_THAT(bed.err.str(), HasSubstr("step 10/20  640 samples/s  skipped"));
 }
 
 SubmitOptions Parallel() {
@@ -627,12 +503,10 @@ TEST(DataParallel, ADryRunShowsWhatEachMemberTakes) {
 
   EXPECT_EQ(SubmitCommand(bed.context, Parallel()), kExitOk);
 
-  const json stages = json::parse(bed.out.str())["stages"];
+  const json stages = bed.Output()["stages"];
   ASSERT_EQ(stages.size(), 5u);
   EXPECT_EQ(stages[4]["memory_bytes"], Bytes(Parallel().spec, 5));
 }
-
-// Issue 22, defect 28.
 TEST(DataParallel, WhoSubmitsSeesTheNumberOfShards) {
   SubmitOptions options = Parallel();
   options.spec.aggregation.shards = 0;
@@ -648,7 +522,7 @@ TEST(DataParallel, WhoSubmitsSeesTheNumberOfShards) {
   options.detach = true;
   EXPECT_EQ(SubmitCommand(detached.context, options), kExitOk);
 
-  EXPECT_EQ(json::parse(dry.out.str())["shards"], 5);
+  EXPECT_EQ(dry.Output()["shards"], 5);
   EXPECT_THAT(detached.err.str(), HasSubstr("  shards: 5\n"));
   // Nobody knows how many members there will be.
   EXPECT_EQ(EstimateJob(options.spec, {})->shards, 0);
@@ -666,25 +540,19 @@ TEST(DataParallel, WithoutWorkersTheMembersThatTheJobNamesAreCounted) {
 }
 
 TEST(DataParallel, ARulesViolatedAssumptionsAreNotedAtSubmit) {
-  CommandBed bed;
-  bed.client.submissions = {OnWorkers(4)};
+  SubmitBed four, five;
+  four.client.submissions = {OnWorkers(4)};
+  five.client.submissions = {OnWorkers(5)};
 
-  EXPECT_EQ(SubmitCommand(bed.context, Parallel()), kExitOk);
+  EXPECT_EQ(four.Submit(Parallel()), kExitOk);
+  EXPECT_EQ(five.Submit(Parallel()), kExitOk);
 
-  EXPECT_THAT(bed.err.str(),
+  EXPECT_THAT(four.err.str(),
               AllOf(HasSubstr("note: rule krum withstands k=1 liars of at "
                               "least 5 members"),
                     HasSubstr("there are 4")));
-}
-
-TEST(DataParallel, AndSoAreThoseOfTheFewestPartsOfARound) {
-  CommandBed bed;
-  bed.client.submissions = {OnWorkers(5)};
-
-  EXPECT_EQ(SubmitCommand(bed.context, Parallel()), kExitOk);
-
   EXPECT_THAT(
-      bed.err.str(),
+      five.err.str(),
       AllOf(HasSubstr("note: a round may close with min_parts=4 of 5 parts"),
             HasSubstr("set aggregation.min_parts to at least 5"),
             Not(HasSubstr("note: rule krum"))));
@@ -698,7 +566,7 @@ TEST(Nodes, AreDrainedAndTakenBack) {
   bed.client.drain_answer = worker;
 
   EXPECT_EQ(DrainNodeCommand(bed.context, "w1", true), kExitOk);
-  const json shown = json::parse(bed.out.str());
+  const json shown = bed.Output();
   EXPECT_EQ(DrainNodeCommand(bed.context, "4", false), kExitOk);
 
   EXPECT_EQ(shown["state"], "draining");
@@ -731,16 +599,6 @@ TEST(Nodes, SayWhatDrainingThemComesTo) {
   }
 }
 
-TEST(Nodes, ThatDoNotExistCannotBeDrained) {
-  CommandBed bed;
-  bed.client.drain_answer =
-      absl::NotFoundError("no worker 'w9'; known are: w1, w2");
-
-  EXPECT_EQ(DrainNodeCommand(bed.context, "w9", true), kExitNotFound);
-
-  EXPECT_THAT(bed.err.str(), HasSubstr("known are: w1, w2"));
-}
-
 WeightsSummary TwoTensors() {
   WeightsSummary weights;
   weights.tensors = {{"fc.weight", DType::kF32, {2, 3}, 128, 24},
@@ -751,35 +609,34 @@ WeightsSummary TwoTensors() {
   return weights;
 }
 
-TEST(InspectWeights, ListsTensorsTotalsMetadataAndHash) {
-  CommandBed bed;
+struct InspectBed : CommandBed {
+  explicit InspectBed(OutputFormat format = OutputFormat::kTable)
+      : CommandBed(format) {
+    reader.answer = TwoTensors();
+  }
+  ExitCode Inspect() { return InspectWeightsCommand(console, reader, "w"); }
+
   FakeWeightsFileReader reader;
-  reader.answer = TwoTensors();
+};
 
-  EXPECT_EQ(InspectWeightsCommand(bed.console, reader, "w.safetensors"),
-            kExitOk);
+TEST(InspectWeights, ListsTensorsTotalsMetadataAndHash) {
+  InspectBed table, document(OutputFormat::kJson);
 
-  EXPECT_EQ(bed.out.str(),
+  EXPECT_EQ(table.Inspect(), kExitOk);
+  EXPECT_EQ(document.Inspect(), kExitOk);
+
+  EXPECT_EQ(table.out.str(),
             "TENSOR     DTYPE  SHAPE   BYTES\n"
             "fc.weight  F32    [2, 3]     24\n"
             "step       I64    []          8\n"
             "\n"
-            "file:             w.safetensors\n"
+            "file:             w\n"
             "size:             160 bytes\n"
             "tensors:          2 of 7 values, 32 bytes\n"
             "sha256:           00ff\n"
             "metadata format:  pt\n"
             "metadata model:   mlp\n");
-}
-
-TEST(InspectWeights, IsOneDocumentWithTheDocumentedKeys) {
-  CommandBed bed(OutputFormat::kJson);
-  FakeWeightsFileReader reader;
-  reader.answer = TwoTensors();
-
-  EXPECT_EQ(InspectWeightsCommand(bed.console, reader, "w"), kExitOk);
-
-  EXPECT_EQ(json::parse(bed.out.str()), json::parse(R"({
+  EXPECT_EQ(document.Output(), json::parse(R"({
     "path": "w", "bytes": 160, "sha256": "00ff", "values": 7,
     "tensor_bytes": 32, "metadata": {"format": "pt", "model": "mlp"},
     "tensors": [
@@ -794,11 +651,10 @@ TEST(InspectWeights, GivesTheReadersErrorItsExitCode) {
        {std::pair{absl::InvalidArgumentError("w: lies"), kExitUsage},
         {absl::NotFoundError("w: nowhere"), kExitNotFound},
         {absl::PermissionDeniedError("w: no"), kExitNotPermitted}}) {
-    CommandBed bed(OutputFormat::kJson);
-    FakeWeightsFileReader reader;
-    reader.answer = error;
+    InspectBed bed(OutputFormat::kJson);
+    bed.reader.answer = error;
 
-    EXPECT_EQ(InspectWeightsCommand(bed.console, reader, "w"), code);
+    EXPECT_EQ(bed.Inspect(), code);
 
     EXPECT_EQ(bed.out.str(), "");
     EXPECT_THAT(bed.err.str(), HasSubstr(std::string(error.message())));
@@ -806,13 +662,11 @@ TEST(InspectWeights, GivesTheReadersErrorItsExitCode) {
 }
 
 TEST(InspectWeights, KeepsHostileNamesOutOfTheTerminal) {
-  CommandBed bed;
-  FakeWeightsFileReader reader;
-  reader.answer = TwoTensors();
-  reader.answer->tensors[0].name = "\x1b[2J";
-  reader.answer->metadata = {{"\x1b[2J", "\x1b[2J"}};
+  InspectBed bed;
+  bed.reader.answer->tensors[0].name = "\x1b[2J";
+  bed.reader.answer->metadata = {{"\x1b[2J", "\x1b[2J"}};
 
-  InspectWeightsCommand(bed.console, reader, "w");
+  bed.Inspect();
 
   EXPECT_THAT(bed.out.str(), Not(HasSubstr("\x1b")));
 }

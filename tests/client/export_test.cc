@@ -48,7 +48,7 @@ class Export : public testing::Test {
     return names;
   }
 
-  // Of the job that SucceededJob() is.
+  // Describes the weights of the job that SucceededJob() is.
   static WeightsSummary Weights() {
     WeightsSummary weights;
     weights.sha256 = SucceededJob().weights_sha256();
@@ -158,7 +158,7 @@ TEST_F(Export, SaysWhatItDidAsJson) {
 
   EXPECT_EQ(ExportJobCommand(bed.context, reader_, 7, Path("w")), kExitOk);
 
-  const auto json = nlohmann::json::parse(bed.out.str());
+  const auto json = bed.Output();
   EXPECT_EQ(json["bytes"], 3);
   EXPECT_EQ(json["path"], Path("w"));
   EXPECT_EQ(json["sha256"], "00ff");

@@ -1,4 +1,4 @@
-// What the client's commands are tested against.
+// Fakes and builders for the tests of the client's commands.
 #pragma once
 
 #include <deque>
@@ -14,6 +14,7 @@
 #include "core/rpc/convert.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "tests/support/fake_clock.h"
 
 namespace paceline {
@@ -139,6 +140,7 @@ struct CommandBed {
   explicit CommandBed(OutputFormat format = OutputFormat::kTable,
                       Console::Traits traits = {})
       : console(out, err, format, traits) {}
+  nlohmann::json Output() const { return nlohmann::json::parse(out.str()); }
 
   FakeControlClient client;
   FakeClock clock;

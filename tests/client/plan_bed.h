@@ -8,7 +8,6 @@
 #include "client/commands/plan.h"
 #include "client/files/profile_file.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
 #include "tests/client/measure_fakes.h"
 
 namespace paceline {
@@ -60,7 +59,17 @@ struct PlanBed : CommandBed {
   ExitCode RunMesh(const JobSpec& spec, const PlanOptions& options) {
     return Finish(AskForMesh(measure, spec, options), options);
   }
-  nlohmann::json Output() { return nlohmann::json::parse(out.str()); }
+
+  // The document of a plan that there must be.
+  nlohmann::json Planned(const ProfileSource& source,
+                         const PlanOptions& options) {
+    EXPECT_EQ(RunProfile(source, options), kExitOk) << err.str();
+    return Output();
+  }
+  nlohmann::json Planned(const JobSpec& spec, const PlanOptions& options) {
+    EXPECT_EQ(RunMesh(spec, options), kExitOk) << err.str();
+    return Output();
+  }
 
   FakeMeasureClient measure;
 

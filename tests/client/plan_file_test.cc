@@ -54,6 +54,13 @@ PlanFile LenetPlan() {
           .source = "measured"};
 }
 
+// The plan as it comes back from its file.
+PlanFile Reread(const PlanFile& plan) {
+  const auto read = ParsePlanFile("p.json", PlanFileText(plan));
+  EXPECT_TRUE(read.ok()) << read.status();
+  return read.value_or(PlanFile());
+}
+
 json Parsed(const PlanFile& plan) { return json::parse(PlanFileText(plan)); }
 
 std::string ErrorOf(const json& value) {
@@ -65,10 +72,7 @@ std::string ErrorOf(const json& value) {
 TEST(PlanFile, ReadsBackAsItWas) {
   const PlanFile plan = LenetPlan();
 
-  const auto read = ParsePlanFile("p.json", PlanFileText(plan));
-
-  ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_TRUE(*read == plan);
+  EXPECT_TRUE(Reread(plan) == plan);
 }
 
 TEST(PlanFile, AFreeLinkStaysFree) {
@@ -76,10 +80,7 @@ TEST(PlanFile, AFreeLinkStaysFree) {
   plan.problem.links[0][1].bytes_per_second =
       std::numeric_limits<double>::infinity();
 
-  const auto read = ParsePlanFile("p.json", PlanFileText(plan));
-
-  ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_TRUE(std::isinf(read->problem.links[0][1].bytes_per_second));
+  EXPECT_TRUE(std::isinf(Reread(plan).problem.links[0][1].bytes_per_second));
 }
 
 TEST(PlanFile, IsWrittenWholeOrNotAtAll) {
@@ -300,14 +301,13 @@ TEST(PlanFile, KeepsWhatLayersShareAndThatTimesArePredicted) {
   plan.problem.splits = true;
   plan.problem.owner_copies = 1;
 
-  const auto read = ParsePlanFile("p.json", PlanFileText(plan));
+  const PlanFile read = Reread(plan);
 
-  ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_TRUE(*read == plan);
-  EXPECT_GT(CostOf(read->problem, read->placement)->step_seconds, [&] {
-    PlanProblem untied = read->problem;
+  EXPECT_TRUE(read == plan);
+  EXPECT_GT(CostOf(read.problem, read.placement)->step_seconds, [&] {
+    PlanProblem untied = read.problem;
     untied.ties.clear();
-    return CostOf(untied, read->placement)->step_seconds;
+    return CostOf(untied, read.placement)->step_seconds;
   }());
 }
 
@@ -364,12 +364,11 @@ TEST(FollowPlan, TakesAPlanWhoseWorkersHoldSeveralStages) {
       {{0, 1}, {0}, {1}}, {{1, 2}, {0}, {1}}, {{2, layers}, {1}, {1}}};
   JobSpec spec = LenetSpec(16);
 
-  const auto read = ParsePlanFile("p.json", PlanFileText(plan));
+  const PlanFile read = Reread(plan);
 
-  ASSERT_TRUE(read.ok()) << read.status();
-  ASSERT_TRUE(FollowPlan("p.json", *read, spec).ok());
+  ASSERT_TRUE(FollowPlan("p.json", read, spec).ok());
   EXPECT_THAT(spec.pipeline.workers, ElementsAre("w1", "w1", "w2"));
-  const SimulatedPlan simulated = SimulationOf(*read);
+  const SimulatedPlan simulated = SimulationOf(read);
   EXPECT_TRUE(
       Simulate(simulated.problem, simulated.placement, simulated.options).ok());
 }

@@ -42,6 +42,20 @@ std::string Measurements() {
   return text;
 }
 
+// A bed with the measurements in a file.
+struct PredictBed : CommandBed {
+  explicit PredictBed(OutputFormat format = OutputFormat::kJson)
+      : CommandBed(format) {}
+  ExitCode Fit(const std::vector<std::string>& at = {},
+               const std::vector<std::string>& more_files = {}) {
+    std::vector<std::string> files = {WriteFile(".csv", text)};
+    files.insert(files.end(), more_files.begin(), more_files.end());
+    return PredictFitCommand(console, {.files = files, .at = at});
+  }
+
+  std::string text = Measurements();
+};
+
 std::string ErrorOf(const std::string& path) {
   CommandBed bed(OutputFormat::kJson);
   EXPECT_EQ(PredictFitCommand(bed.console, {.files = {path}, .at = {}}),
@@ -51,14 +65,11 @@ std::string ErrorOf(const std::string& path) {
 }
 
 TEST(Predict, PrintsItsErrorAsOneDocument) {
-  CommandBed bed(OutputFormat::kJson);
+  PredictBed bed;
 
-  ASSERT_EQ(PredictFitCommand(
-                bed.console,
-                {.files = {WriteFile(".csv", Measurements())}, .at = {}}),
-            kExitOk);
+  ASSERT_EQ(bed.Fit(), kExitOk);
 
-  const json document = json::parse(bed.out.str());
+  const json document = bed.Output();
   EXPECT_EQ(document["points"], 4 * 10);
   EXPECT_LT(document["mean_relative_error"], 0.01);
   EXPECT_LT(document["median_relative_error"], 0.01);
@@ -77,12 +88,9 @@ TEST(Predict, PrintsItsErrorAsOneDocument) {
 }
 
 TEST(Predict, PrintsATableWithADecadeALine) {
-  CommandBed bed;
+  PredictBed bed(OutputFormat::kTable);
 
-  ASSERT_EQ(PredictFitCommand(
-                bed.console,
-                {.files = {WriteFile(".csv", Measurements())}, .at = {}}),
-            kExitOk);
+  ASSERT_EQ(bed.Fit(), kExitOk);
 
   EXPECT_THAT(bed.out.str(), HasSubstr("LINE'S MEDIAN"));
   EXPECT_THAT(bed.out.str(), HasSubstr("points left out:"));
@@ -90,32 +98,26 @@ TEST(Predict, PrintsATableWithADecadeALine) {
 }
 
 TEST(Predict, FitsAllFilesTogether) {
-  CommandBed bed(OutputFormat::kJson);
+  PredictBed bed;
   const std::string other =
       WriteFile("2.csv", "dtype,flops,seconds\nf16,0,1\nf16,8,2\nf16,16,3\n");
 
-  ASSERT_EQ(
-      PredictFitCommand(
-          bed.console,
-          {.files = {WriteFile(".csv", Measurements()), other}, .at = {}}),
-      kExitOk);
+  ASSERT_EQ(bed.Fit({}, {other}), kExitOk);
 
-  const json document = json::parse(bed.out.str());
+  const json document = bed.Output();
   EXPECT_EQ(document["points"], 41);
   EXPECT_EQ(document["curves"], 5);
 }
 
 TEST(Predict, AnswersWhatIsAskedWithAnInterval) {
-  CommandBed bed(OutputFormat::kJson);
+  PredictBed bed;
 
-  ASSERT_EQ(PredictFitCommand(bed.console,
-                              {.files = {WriteFile(".csv", Measurements())},
-                               .at = {"op=gather,dtype=f16,elements=100000",
-                                      "op=gather,dtype=f16,elements=1e9",
-                                      "op=scatter,dtype=f16,elements=100000"}}),
+  ASSERT_EQ(bed.Fit({"op=gather,dtype=f16,elements=100000",
+                     "op=gather,dtype=f16,elements=1e9",
+                     "op=scatter,dtype=f16,elements=100000"}),
             kExitOk);
 
-  const json predictions = json::parse(bed.out.str())["predictions"];
+  const json predictions = bed.Output()["predictions"];
   ASSERT_EQ(predictions.size(), 3);
   EXPECT_EQ(predictions[0]["basis"], "inside");
   EXPECT_NEAR(predictions[0]["seconds"], 3e-5, 1e-7);
@@ -128,36 +130,21 @@ TEST(Predict, AnswersWhatIsAskedWithAnInterval) {
 }
 
 TEST(Predict, SaysHowManyRowsItLeftAside) {
-  CommandBed bed;
+  PredictBed bed;
+  bed.text += "gather,f16,3,inf\n";
 
-  ASSERT_EQ(
-      PredictFitCommand(
-          bed.console,
-          {.files = {WriteFile(
-               ".csv", absl::StrCat(Measurements(), "gather,f16,3,inf\n"))},
-           .at = {}}),
-      kExitOk);
+  ASSERT_EQ(bed.Fit(), kExitOk);
 
   EXPECT_THAT(bed.err.str(), HasSubstr("note: 1 rows have a time that is not"));
 }
 
-TEST(Predict, EndsWithUsageNamingFileAndLineOfWhatIsWrong) {
+TEST(Predict, EndsWithUsageForAFileThatItCannotUse) {
   const std::string truncated =
       WriteFile(".csv", Measurements().substr(0, Measurements().size() - 30));
-
   EXPECT_THAT(ErrorOf(truncated), HasSubstr(absl::StrCat(truncated, ":49: ")));
-}
-
-TEST(Predict, EndsWithUsageWithoutAUsableTime) {
   EXPECT_THAT(ErrorOf(WriteFile(".csv", "op,elements,seconds\na,1,nan\n")),
               HasSubstr("none of its 1 times is finite and positive"));
-}
-
-TEST(Predict, EndsWithUsageForAnEmptyFile) {
   EXPECT_THAT(ErrorOf(WriteFile(".csv", "")), HasSubstr("is empty"));
-}
-
-TEST(Predict, EndsWithUsageForAFileThatIsNotThere) {
   EXPECT_THAT(ErrorOf("/nonexistent/t.csv"),
               HasSubstr("cannot read /nonexistent/t.csv: No such file"));
 }
@@ -173,26 +160,20 @@ TEST(Predict, DoesNotWaitForAPipeNorReadAFolder) {
 }
 
 TEST(Predict, EndsWithUsageForAQuestionItCannotRead) {
-  const std::string file = WriteFile(".csv", Measurements());
   for (const char* at : {"op=gather", "op=gather,elements=many", "elements",
                          "elements=1,bytes=2", "colour=red,elements=1",
                          "op=gather,elements=-1", "=1,elements=1"}) {
-    CommandBed bed(OutputFormat::kJson);
+    PredictBed bed;
 
-    EXPECT_EQ(PredictFitCommand(bed.console, {.files = {file}, .at = {at}}),
-              kExitUsage)
-        << at;
+    EXPECT_EQ(bed.Fit({at}), kExitUsage) << at;
     EXPECT_EQ(bed.out.str(), "") << at;
   }
 }
 
 TEST(Predict, FindsNothingForASizeThatNothingWasMeasuredOver) {
-  CommandBed bed;
+  PredictBed bed;
 
-  EXPECT_EQ(PredictFitCommand(bed.console,
-                              {.files = {WriteFile(".csv", Measurements())},
-                               .at = {"op=gather,flops=1"}}),
-            kExitNotFound);
+  EXPECT_EQ(bed.Fit({"op=gather,flops=1"}), kExitNotFound);
 }
 
 TEST(PredictOptions, FitAndAtMayBeGivenAgain) {
@@ -205,17 +186,6 @@ TEST(PredictOptions, FitAndAtMayBeGivenAgain) {
   EXPECT_EQ(options.command, Command::kPredict);
   EXPECT_THAT(options.predict.files, ElementsAre("a.csv", "b.csv"));
   EXPECT_THAT(options.predict.at, ElementsAre("op=x,bytes=1"));
-}
-
-TEST(PredictOptions, NeedAFile) {
-  const char* words[] = {"paceline", "predict"};
-  ClientOptions options;
-
-  const auto stop = ParseClientOptions(2, words, &options);
-
-  ASSERT_TRUE(stop.has_value());
-  EXPECT_EQ(stop->exit_code, kExitUsage);
-  EXPECT_THAT(stop->err, HasSubstr("--fit or --model is required"));
 }
 
 }  // namespace

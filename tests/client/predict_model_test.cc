@@ -32,7 +32,7 @@ TEST(PredictModel, PredictsWhatWasNeverMeasuredWithAnInterval) {
 
   ASSERT_EQ(bed.Run(64, "w1"), kExitOk);
 
-  const json device = json::parse(bed.out.str())["devices"][0];
+  const json device = bed.Output()["devices"][0];
   EXPECT_EQ(device["device"], "w1");
   EXPECT_TRUE(device["total_measured_seconds"].is_null());
   EXPECT_TRUE(device["independent"]);
@@ -51,7 +51,7 @@ TEST(PredictModel, StandsNextToWhatWasMeasuredWithoutHavingSeenIt) {
 
   ASSERT_EQ(bed.Run(16, "w1"), kExitOk);
 
-  const json device = json::parse(bed.out.str())["devices"][0];
+  const json device = bed.Output()["devices"][0];
   EXPECT_TRUE(device["independent"]);
   EXPECT_EQ(device["layers"][0]["forward_measured_seconds"], 1e-2);
   EXPECT_LT(device["total_seconds"],
@@ -70,7 +70,7 @@ TEST(PredictModel, SaysWhoseSecondsItPrints) {
       ASSERT_EQ(bed->Run(16, "w1"), kExitOk);
     }
 
-    const json device = json::parse(document.out.str())["devices"][0];
+    const json device = document.Output()["devices"][0];
     const bool of_cpu = share < 1;
     EXPECT_EQ(device["clock"], of_cpu ? "cpu" : "wall");
     EXPECT_EQ(device["layers"][0]["forward_measured_seconds"],
@@ -87,7 +87,7 @@ TEST(PredictModel, SaysWhenOnlyTheMeasurementItselfIsThere) {
 
   ASSERT_EQ(bed.Run(16, "w1"), kExitOk);
 
-  EXPECT_FALSE(json::parse(bed.out.str())["devices"][0]["independent"]);
+  EXPECT_FALSE(bed.Output()["devices"][0]["independent"]);
 }
 
 TEST(PredictModel, PredictsForAllThatAreAttachedOrWereMeasured) {
@@ -95,7 +95,7 @@ TEST(PredictModel, PredictsForAllThatAreAttachedOrWereMeasured) {
 
   ASSERT_EQ(bed.Run(16, ""), kExitOk);
 
-  const json devices = json::parse(bed.out.str())["devices"];
+  const json devices = bed.Output()["devices"];
   ASSERT_EQ(devices.size(), 2u);
   EXPECT_EQ(devices[0]["device"], "w1");
   EXPECT_EQ(devices[1]["device"], "w2");

@@ -81,7 +81,7 @@ TEST(Profile, IsOneDocumentWithTheDocumentedKeys) {
 
   EXPECT_EQ(bed.Run(), kExitOk);
 
-  const json document = json::parse(bed.out.str());
+  const json document = bed.Output();
   const json& profile = document["profiles"][1];
   EXPECT_EQ(profile["device"], "w2");
   EXPECT_EQ(profile["micro_batch"], 16);
@@ -131,8 +131,7 @@ TEST(Profile, OrdersTheNamedWorkersElseAll) {
   EXPECT_EQ(bed.measure.ordered[0].spec().train().micro_batch(), 16);
 }
 
-// Issue 22, defect 27: a link was counted once while it was waited for, and
-// twice when it was done.
+// A link once counted once while it was waited for, and twice when it was done.
 TEST(Profile, DoneAndToGoAreAlwaysAllThatIsMeasured) {
   ProfileBed bed(OutputFormat::kTable, {.live = true, .columns = 80});
   ProfileProgress half = Waiting({"w1 - w3: being measured"});
@@ -180,7 +179,7 @@ TEST(Profile, FailsAloudWithWhatItHas) {
 
   EXPECT_EQ(bed.Run(), kExitFailed);
 
-  const json document = json::parse(bed.out.str());
+  const json document = bed.Output();
   EXPECT_EQ(document["profiles"].size(), 2u);
   EXPECT_EQ(document["failed"][0], "w1 -> w3: connection refused");
   EXPECT_THAT(bed.err.str(), HasSubstr("w1 -> w3: connection refused"));
@@ -196,7 +195,7 @@ TEST(Profile, TimesOutWithWhatItHas) {
   EXPECT_EQ(bed.Run({.timeout = absl::Seconds(1.1)}), kExitTimedOut);
 
   EXPECT_EQ(bed.clock.Now() - begin, absl::Seconds(1.1));
-  EXPECT_EQ(json::parse(bed.out.str())["profiles"].size(), 2u);
+  EXPECT_EQ(bed.Output()["profiles"].size(), 2u);
 }
 
 TEST(Profile, CtrlCLeavesTheWorkersAtIt) {

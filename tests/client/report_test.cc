@@ -138,7 +138,7 @@ TEST(JobTable, ShowsPredictedBesideMeasuredAndTheirRatio) {
   EXPECT_THAT(text, HasSubstr("predicted from: layer times measured on w1"));
 }
 
-// Issue 22, defect 27: only the documents of -o json had them.
+// Once only the documents of -o json had them.
 TEST(JobTable, HasTheLayersThatEachWorkerHolds) {
   v1::Job job = SucceededJob();
   *job.mutable_workers(0)->mutable_stages() =

@@ -61,8 +61,8 @@ TEST(Settings, MistakesNameTheirSource) {
       HasSubstr("none of table, json, jsonl, yaml"));
 }
 
-// Issue 22, defect 27: ::1:7411 was taken for host ::1, which gRPC then read
-// as an address of its own.
+// Without them ::1:7411 was taken for host ::1, which gRPC then read as an
+// address of its own.
 TEST(Settings, AnIpv6AddressNeedsItsBrackets) {
   EXPECT_THAT(ResolveSettings({Source("F", "::1:7411")}).status().message(),
               HasSubstr("[::1]:7411"));

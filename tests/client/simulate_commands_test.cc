@@ -37,7 +37,7 @@ json Simulated(const SimulateFlags& flags) {
   CommandBed bed(OutputFormat::kJson);
   EXPECT_EQ(SimulateCommand(bed.console, flags, Plan(flags.machines)), kExitOk);
   EXPECT_EQ(bed.err.str(), "");
-  return json::parse(bed.out.str());
+  return bed.Output();
 }
 
 SimulateFlags FourMicroBatches() {
@@ -169,44 +169,41 @@ TEST(SimulatedMachines, WantsTheBatchOfAModel) {
 }
 
 TEST(SimulatedMachines, NamesTheFlagThatIsWrong) {
-  const auto error = [](auto change) {
-    MachineFlags flags;
-    change(flags);
-    return ErrorOf(flags);
+  const struct {
+    void (*change)(MachineFlags&);
+    const char* says;
+  } kCases[] = {
+      {[](MachineFlags& f) { f.devices = 0; },
+       "--devices: got 0, need 1 to 4096"},
+      {[](MachineFlags& f) { f.layers = -1; }, "--layers: got -1"},
+      {[](MachineFlags& f) {
+         f.speeds = {1, 0};
+       },
+       "--speed: got 0, need a number above 0"},
+      {[](MachineFlags& f) { f.speeds = {HUGE_VAL}; }, "--speed: got inf"},
+      {[](MachineFlags& f) { f.bandwidths = {-1}; },
+       "--bandwidth: got -1, need a number above 0, or inf"},
+      {[](MachineFlags& f) { f.latency_seconds = NAN; }, "--latency: got nan"},
+      {[](MachineFlags& f) { f.frame_seconds = -1; },
+       "--frame-seconds: got -1"},
+      {[](MachineFlags& f) { f.forward_seconds = HUGE_VAL; },
+       "--forward: got inf"},
+      {[](MachineFlags& f) { f.backward_seconds = -2; }, "--backward: got -2"},
+      {[](MachineFlags& f) { f.output_bytes = -3; }, "--output-bytes: got -3"},
+      {[](MachineFlags& f) { f.parameter_bytes = -3; },
+       "--parameter-bytes: got -3"},
+      {[](MachineFlags& f) { f.kept_bytes = -3; }, "--kept-bytes: got -3"},
+      {[](MachineFlags& f) { f.flops_per_second = 0; }, "--flops: got 0"},
+      {[](MachineFlags& f) { f.micro_batch_samples = -1; }, "--batch: got -1"},
+      {[](MachineFlags& f) { f.stages = 5; },
+       "--stages: got 5, need 1 to 4, the number of layers"},
   };
+  for (const auto& one : kCases) {
+    MachineFlags flags;
+    one.change(flags);
 
-  EXPECT_THAT(error([](auto& f) { f.devices = 0; }),
-              HasSubstr("--devices: got 0, need 1 to 4096"));
-  EXPECT_THAT(error([](auto& f) { f.layers = -1; }),
-              HasSubstr("--layers: got -1"));
-  EXPECT_THAT(error([](auto& f) {
-                f.speeds = {1, 0};
-              }),
-              HasSubstr("--speed: got 0, need a number above 0"));
-  EXPECT_THAT(error([](auto& f) { f.speeds = {HUGE_VAL}; }),
-              HasSubstr("--speed: got inf"));
-  EXPECT_THAT(error([](auto& f) { f.bandwidths = {-1}; }),
-              HasSubstr("--bandwidth: got -1, need a number above 0, or inf"));
-  EXPECT_THAT(error([](auto& f) { f.latency_seconds = NAN; }),
-              HasSubstr("--latency: got nan"));
-  EXPECT_THAT(error([](auto& f) { f.frame_seconds = -1; }),
-              HasSubstr("--frame-seconds: got -1"));
-  EXPECT_THAT(error([](auto& f) { f.forward_seconds = HUGE_VAL; }),
-              HasSubstr("--forward: got inf"));
-  EXPECT_THAT(error([](auto& f) { f.backward_seconds = -2; }),
-              HasSubstr("--backward: got -2"));
-  EXPECT_THAT(error([](auto& f) { f.output_bytes = -3; }),
-              HasSubstr("--output-bytes: got -3"));
-  EXPECT_THAT(error([](auto& f) { f.parameter_bytes = -3; }),
-              HasSubstr("--parameter-bytes: got -3"));
-  EXPECT_THAT(error([](auto& f) { f.kept_bytes = -3; }),
-              HasSubstr("--kept-bytes: got -3"));
-  EXPECT_THAT(error([](auto& f) { f.flops_per_second = 0; }),
-              HasSubstr("--flops: got 0"));
-  EXPECT_THAT(error([](auto& f) { f.micro_batch_samples = -1; }),
-              HasSubstr("--batch: got -1"));
-  EXPECT_THAT(error([](auto& f) { f.stages = 5; }),
-              HasSubstr("--stages: got 5, need 1 to 4, the number of layers"));
+    EXPECT_THAT(ErrorOf(flags), HasSubstr(one.says));
+  }
 }
 
 TEST(SimulatedMachines, WantsAsManySpeedsAsDevices) {
@@ -260,45 +257,42 @@ TEST(FailFlag, MayComeBack) {
   EXPECT_FALSE(gone->recover_after_seconds.has_value());
 }
 
-TEST(SlowFlag, SaysWhatIsWrongAndWhatIsRight) {
-  for (const auto& [text, why] :
-       std::vector<std::pair<std::string, std::string>>{
-           {"", "there is no '@'"},
-           {"d1", "there is no '@'"},
-           {"d1@5", "there is no '='"},
-           {"d7@5=2", "there is no device 'd7', there are 2, d0 (0) to d1 (1)"},
-           {"2@5=2", "there is no device '2'"},
-           {"-1@5=2", "there is no device '-1'"},
-           {"d1@x=2", "the time 'x' is no number"},
-           {"d1@-1=2", "the time '-1' is no number of at least 0"},
-           {"d1@inf=2", "the time 'inf'"},
-           {"d1@5=", "the factor '' is no number"},
-           {"d1@5=0.5", "a factor of 0.5 would be faster"},
-           {"d1@5=2:", "the duration '' is no number"},
-           {"d1@5=2:-3", "the duration '-3'"}}) {
+TEST(SlowAndFail, SayWhatIsWrongAndWhatIsRight) {
+  const struct {
+    const char* flag;
+    const char* value;
+    const char* why;
+  } kCases[] = {
+      {"slow", "", "there is no '@'"},
+      {"slow", "d1", "there is no '@'"},
+      {"slow", "d1@5", "there is no '='"},
+      {"slow", "d7@5=2",
+       "there is no device 'd7', there are 2, d0 (0) to d1 (1)"},
+      {"slow", "2@5=2", "there is no device '2'"},
+      {"slow", "-1@5=2", "there is no device '-1'"},
+      {"slow", "d1@x=2", "the time 'x' is no number"},
+      {"slow", "d1@-1=2", "the time '-1' is no number of at least 0"},
+      {"slow", "d1@inf=2", "the time 'inf'"},
+      {"slow", "d1@5=", "the factor '' is no number"},
+      {"slow", "d1@5=0.5", "a factor of 0.5 would be faster"},
+      {"slow", "d1@5=2:", "the duration '' is no number"},
+      {"slow", "d1@5=2:-3", "the duration '-3'"},
+      {"fail", "d1", "there is no '@'"},
+      {"fail", "@5", "there is no device ''"},
+      {"fail", "d1@", "the time '' is no number"},
+      {"fail", "d1@nan", "the time 'nan'"},
+      {"fail", "d1@5:soon", "the time until it is back 'soon'"},
+  };
+  for (const auto& [flag, value, why] : kCases) {
     SimulateFlags flags = FourMicroBatches();
-    flags.slow = {text};
+    const bool slow = flag == std::string("slow");
+    (slow ? flags.slow : flags.fail) = {value};
 
-    EXPECT_THAT(ErrorOf(flags),
-                AllOf(HasSubstr(absl::StrCat("--slow '", text, "': ", why)),
-                      HasSubstr("need DEVICE@TIME=FACTOR[:DURATION]")));
-  }
-}
-
-TEST(FailFlag, SaysWhatIsWrongAndWhatIsRight) {
-  for (const auto& [text, why] :
-       std::vector<std::pair<std::string, std::string>>{
-           {"d1", "there is no '@'"},
-           {"@5", "there is no device ''"},
-           {"d1@", "the time '' is no number"},
-           {"d1@nan", "the time 'nan'"},
-           {"d1@5:soon", "the time until it is back 'soon'"}}) {
-    SimulateFlags flags = FourMicroBatches();
-    flags.fail = {text};
-
-    EXPECT_THAT(ErrorOf(flags),
-                AllOf(HasSubstr(absl::StrCat("--fail '", text, "': ", why)),
-                      HasSubstr("need DEVICE@TIME[:BACK]")));
+    EXPECT_THAT(
+        ErrorOf(flags),
+        AllOf(HasSubstr(absl::StrCat("--", flag, " '", value, "': ", why)),
+              HasSubstr(slow ? "need DEVICE@TIME=FACTOR[:DURATION]"
+                             : "need DEVICE@TIME[:BACK]")));
   }
 }
 
@@ -312,13 +306,13 @@ TEST(Simulate, TheFormulaIsOfTheSameRunAsTheSimulation) {
   plan.planned->micro_batches = 1;
   CommandBed bed(OutputFormat::kJson);
   ASSERT_EQ(SimulateCommand(bed.console, flags, plan), kExitOk);
-  const json training = json::parse(bed.out.str());
+  const json training = bed.Output();
   EXPECT_DOUBLE_EQ(training["formula_step_seconds"], 15);
 
   flags.inference = true;
   CommandBed forward(OutputFormat::kJson);
   ASSERT_EQ(SimulateCommand(forward.console, flags, plan), kExitOk);
-  const json inferred = json::parse(forward.out.str());
+  const json inferred = forward.Output();
   EXPECT_DOUBLE_EQ(inferred["formula_step_seconds"], inferred["step_seconds"]);
 }
 
@@ -387,8 +381,7 @@ TEST(Simulate, SplitsMeasuredTimesForForwardsOnly) {
   EXPECT_EQ(SimulateCommand(bed.console, flags, std::move(plan)), kExitOk);
 
   // A third of it is forward.
-  EXPECT_DOUBLE_EQ(
-      json::parse(bed.out.str())["workers"][0]["seconds"]["forward"], 4 * 2);
+  EXPECT_DOUBLE_EQ(bed.Output()["workers"][0]["seconds"]["forward"], 4 * 2);
 }
 
 TEST(Simulate, KeepsWhatThePlanSaysUnlessAFlagDoes) {
@@ -402,7 +395,7 @@ TEST(Simulate, KeepsWhatThePlanSaysUnlessAFlagDoes) {
 
   EXPECT_EQ(SimulateCommand(bed.console, flags, plan), kExitOk);
 
-  const json result = json::parse(bed.out.str());
+  const json result = bed.Output();
   EXPECT_EQ(result["micro_batches"], 7);
   EXPECT_EQ(result["schedule"], "gpipe");
   EXPECT_DOUBLE_EQ(result["step_seconds"], 8 * 3 + 1);

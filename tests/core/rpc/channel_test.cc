@@ -372,8 +372,6 @@ TEST(Channel, ComesBackWhenTheServerDoes) {
   const Reply reply = Report(channel, {}, /*wait_for_ready=*/true);
   EXPECT_TRUE(reply.status.ok()) << reply.status;
 }
-
-// Issue 22, defect 14.
 TEST(Channel, FindsANameThatOnlyTheSystemsResolverKnows) {
   FakeStage stage;
   const BoundServer server = StartOnAnyPort(&stage);

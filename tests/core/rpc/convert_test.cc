@@ -157,19 +157,21 @@ TEST(ConvertStepReport, RefusesWhatNoGradientCanHave) {
   };
   const auto kBad = absl::StatusCode::kInvalidArgument;
 
-  EXPECT_EQ(refused([](auto& p) { p.set_step(-1); }).code(), kBad);
-  EXPECT_EQ(refused([](auto& p) { p.set_stage(-1); }).code(), kBad);
-  EXPECT_EQ(refused([](auto& p) { p.set_samples(-1); }).code(), kBad);
-  EXPECT_EQ(refused([](auto& p) { p.set_squared_norms(1, NAN); }).code(), kBad);
-  EXPECT_EQ(refused([](auto& p) {
-              p.set_squared_norms(2, std::numeric_limits<double>::infinity());
-            }).code(),
-            kBad);
   const absl::Status negative =
       refused([](auto& p) { p.set_squared_norms(1, -0.5); });
   EXPECT_EQ(negative.code(), kBad);
   EXPECT_EQ(negative.message(),
             "report of stage 2 step 7: squared_norms[1] is -0.5, below 0");
+  using Spoil = void (*)(v1::StepReport&);
+  for (const Spoil spoil : std::initializer_list<Spoil>{
+           [](auto& p) { p.set_step(-1); }, [](auto& p) { p.set_stage(-1); },
+           [](auto& p) { p.set_samples(-1); },
+           [](auto& p) { p.set_squared_norms(1, NAN); },
+           [](auto& p) {
+             p.set_squared_norms(2, std::numeric_limits<double>::infinity());
+           }}) {
+    EXPECT_EQ(refused(spoil).code(), kBad);
+  }
 }
 
 TEST(ConvertStepVerdict, KeepsEveryFieldThatTheProtoKnows) {

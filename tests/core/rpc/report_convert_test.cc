@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// What comes back of a message whose every field is set; FromProto may fail.
+// Returns the fields that do not come back; FromProto may fail.
 template <typename Proto>
 std::string LostOnTheWay(const Proto& proto) {
   const auto there = FromProto(proto);
@@ -90,8 +90,8 @@ TEST(CheckHeartbeat, TakesNumbersThatCannotBeAsNotKnown) {
   }
 }
 
-// What the coordinator reads of it; it could not read the heartbeat, and the
-// worker sent it again for ever.
+// The coordinator could not read such a heartbeat, and the worker sent it again
+// for ever.
 TEST(ConvertRunReport, CarriesAnErrorOfAnyBytesAndAnyLength) {
   RunReport report;
   report.fence.job = JobId{1};
@@ -131,15 +131,16 @@ TEST(CheckHeartbeat, RefusesWhatDoesNotExist) {
   const auto kBad = absl::StatusCode::kInvalidArgument;
 
   EXPECT_EQ(refused([](auto&) {}), absl::StatusCode::kOk);
-  EXPECT_EQ(refused([](auto& p) { p.clear_phase(); }), kBad);
-  EXPECT_EQ(refused([](auto& p) { p.set_phase(v1::RunState::Phase(9)); }),
-            kBad);
-  EXPECT_EQ(refused([](auto& p) { p.set_job(0); }), kBad);
-  EXPECT_EQ(refused([](auto& p) { p.set_step(-1); }), kBad);
-  EXPECT_EQ(refused([](auto& p) { p.set_steps(-1); }), kBad);
-  EXPECT_EQ(refused([](auto& p) { p.set_samples(-1); }), kBad);
-  EXPECT_EQ(refused([](auto& p) { p.set_error_code(17); }), kBad);
-  EXPECT_EQ(refused([](auto& p) { p.set_peak_memory_bytes(-1); }), kBad);
+  using Spoil = void (*)(v1::RunState&);
+  for (const Spoil spoil : std::initializer_list<Spoil>{
+           [](auto& p) { p.clear_phase(); },
+           [](auto& p) { p.set_phase(v1::RunState::Phase(9)); },
+           [](auto& p) { p.set_job(0); }, [](auto& p) { p.set_step(-1); },
+           [](auto& p) { p.set_steps(-1); }, [](auto& p) { p.set_samples(-1); },
+           [](auto& p) { p.set_error_code(17); },
+           [](auto& p) { p.set_peak_memory_bytes(-1); }}) {
+    EXPECT_EQ(refused(spoil), kBad);
+  }
 }
 
 TEST(CheckHeartbeat, RefusesStepsAndSamplesThatCannotBe) {
