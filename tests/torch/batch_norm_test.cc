@@ -24,14 +24,8 @@ class BatchNormTest : public ::testing::Test {
   BatchNormTest() { Make(Resnet()); }
 
   void Make(const Experiment& experiment) {
-    SetComputeThreads(1);
     experiment_ = experiment;
-    const ModelDescription model = Describe(experiment_);
-    const int layers = static_cast<int>(model.layers.size());
-    auto engine =
-        MakeTorchEngine({model, {0, layers}, experiment_.job.train, 0, 1});
-    ASSERT_TRUE(engine.ok()) << engine.status();
-    engine_ = *std::move(engine);
+    engine_ = MakeStage(experiment);
   }
 
   // Two micro-batches of three samples.
@@ -59,19 +53,10 @@ class BatchNormTest : public ::testing::Test {
     ASSERT_TRUE(engine_->Apply(verdict).ok());
   }
   std::map<std::string, std::vector<float>> Running(const char* what) const {
-    std::map<std::string, std::vector<float>> found;
-    const auto weights = engine_->Weights();
-    EXPECT_TRUE(weights.ok()) << weights.status();
-    for (const NamedTensor& named : *weights) {
-      if (named.name.find(what) == std::string::npos) continue;
-      std::vector<float>& values = found[named.name];
-      if (named.tensor.dtype == DType::kI64) {
-        values = {static_cast<float>(named.tensor.As<int64_t>()[0])};
-      } else {
-        const auto floats = named.tensor.As<float>();
-        values.assign(floats.begin(), floats.end());
-      }
-    }
+    auto found = WeightsOf(*engine_);
+    std::erase_if(found, [what](const auto& named) {
+      return named.first.find(what) == std::string::npos;
+    });
     return found;
   }
 

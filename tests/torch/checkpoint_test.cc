@@ -17,64 +17,31 @@ namespace {
 
 constexpr const char* kWords[] = {"stage", "every-2", "every-1"};
 
-void ExpectTheSameBytes(Experiment experiment) {
-  experiment.stages = 1;
-  experiment.schedule = "gpipe";
+Experiment ExperimentOf(const std::string& model) {
+  return model == kScriptModel ? ScriptExperiment("scripted.pt")
+                               : RichExperiment(model);
+}
+
+class Checkpoints : public ::testing::TestWithParam<const char*> {};
+
+// Dropout is drawn twice, the same way; statistics of normalisations, also
+// those of a script, are told once; masks and floats go beside activations.
+TEST_P(Checkpoints, EndWithTheSameBytes) {
+  Experiment experiment = ExperimentOf(GetParam());
   const Outcome plain = InProcessPipeline(experiment).Run();
-  ASSERT_FALSE(plain.losses.empty());
 
   for (const char* word : kWords) {
-    for (const int stages : {1, 3}) {
-      for (const char* schedule : {"gpipe", "1f1b", "zero-bubble"}) {
-        experiment.job.train.activation_checkpointing = word;
-        experiment.stages = stages;
-        experiment.schedule = schedule;
-
-        const Outcome again = InProcessPipeline(experiment).Run();
-
-        EXPECT_EQ(again.losses, plain.losses)
-            << word << ", " << stages << " stages, " << schedule;
-        EXPECT_EQ(again.weights, plain.weights)
-            << word << ", " << stages << " stages, " << schedule;
-      }
-    }
+    SCOPED_TRACE(word);
+    experiment.job.train.activation_checkpointing = word;
+    ExpectOnEveryCut(experiment, plain, {1, 3});
   }
 }
 
-// Dropout is drawn twice, the same way.
-TEST(Checkpointing, LenetWithDropoutEndsWithTheSameBytes) {
-  ExpectTheSameBytes(RichExperiment("lenet"));
-}
-
-TEST(Checkpointing, VitWithDropoutToo) {
-  ExpectTheSameBytes(RichExperiment("vit"));
-}
-
-// Statistics of BatchNorm are told once.
-TEST(Checkpointing, Resnet18Too) {
-  ExpectTheSameBytes(RichExperiment("resnet18"));
-}
-
-TEST(Checkpointing, VggWithLayersBeforeTheFirstParameterToo) {
-  ExpectTheSameBytes(RichExperiment("vgg11"));
-}
-
-TEST(Checkpointing, GptWithATieToo) {
-  ExpectTheSameBytes(RichExperiment("gpt"));
-}
-
-// A mask goes beside its activations.
-TEST(Checkpointing, RobertaToo) {
-  ExpectTheSameBytes(RichExperiment("roberta"));
-}
-
-// So do floats that have gradients.
-TEST(Checkpointing, GnmtToo) { ExpectTheSameBytes(RichExperiment("gnmt")); }
-
-// Its own BatchNorm moves its statistics in every forward, and yet once.
-TEST(Checkpointing, AScriptToo) {
-  ExpectTheSameBytes(ScriptExperiment("scripted.pt"));
-}
+INSTANTIATE_TEST_SUITE_P(Models, Checkpoints,
+                         ::testing::Values("lenet", "vit", "resnet18", "vgg11",
+                                           "gpt", "roberta", "gnmt",
+                                           kScriptModel),
+                         kNameOfModel);
 
 // A backward computes at the version that its forward had.
 TEST(Checkpointing, StreamsWithStashedVersionsToo) {

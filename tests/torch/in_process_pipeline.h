@@ -147,6 +147,43 @@ inline ModelDescription Describe(const Experiment& experiment) {
   return *std::move(model);
 }
 
+// The engine of a stage; of the whole model unless told.
+inline std::unique_ptr<StageEngine> MakeStage(const Experiment& experiment,
+                                              int stage = 0, int stages = 1,
+                                              bool stashes = false) {
+  SetComputeThreads(1);
+  const ModelDescription model = Describe(experiment);
+  const auto ranges = CutEqually(static_cast<int>(model.layers.size()), stages);
+  EXPECT_TRUE(ranges.ok()) << ranges.status();
+  EngineOptions options{model, (*ranges)[stage], experiment.job.train, stage,
+                        stages};
+  options.precision = FindPrecision(experiment.job.precision).value();
+  options.stashes = stashes;
+  auto engine = MakeTorchEngine(options);
+  EXPECT_TRUE(engine.ok()) << engine.status();
+  return *std::move(engine);
+}
+
+// Parameters and buffers by name, counts as floats.
+inline std::map<std::string, std::vector<float>> WeightsOf(
+    StageEngine& engine) {
+  std::map<std::string, std::vector<float>> all;
+  const auto weights = engine.Weights();
+  EXPECT_TRUE(weights.ok()) << weights.status();
+  for (const NamedTensor& weight : *weights) {
+    std::vector<float>& values = all[weight.name];
+    if (weight.tensor.dtype == DType::kI64) {
+      for (const int64_t value : weight.tensor.As<int64_t>()) {
+        values.push_back(static_cast<float>(value));
+      }
+    } else {
+      const auto floats = weight.tensor.As<float>();
+      values.assign(floats.begin(), floats.end());
+    }
+  }
+  return all;
+}
+
 // Walks `instructions` of all workers until all are done; a worker whose next
 // instruction must wait is passed over.
 class InProcessPipeline {
@@ -154,19 +191,12 @@ class InProcessPipeline {
   explicit InProcessPipeline(const Experiment& experiment)
       : experiment_(experiment),
         walk_(experiment.job.train, experiment.set.samples, 0) {
-    SetComputeThreads(1);
+    for (int s = 0; s < experiment.stages; ++s) {
+      engines_.push_back(MakeStage(experiment, s, experiment.stages));
+    }
     const ModelDescription model = Describe(experiment);
     const auto ranges =
         CutEqually(static_cast<int>(model.layers.size()), experiment.stages);
-    EXPECT_TRUE(ranges.ok()) << ranges.status();
-    for (int s = 0; s < experiment.stages; ++s) {
-      EngineOptions options{model, (*ranges)[s], experiment.job.train, s,
-                            experiment.stages};
-      options.precision = FindPrecision(experiment.job.precision).value();
-      auto engine = MakeTorchEngine(options);
-      EXPECT_TRUE(engine.ok()) << engine.status();
-      engines_.push_back(*std::move(engine));
-    }
     Tie(model, *ranges);
   }
 
@@ -179,19 +209,7 @@ class InProcessPipeline {
       outcome.losses.push_back(loss_ / static_cast<double>(labels_));
     }
     for (const auto& engine : engines_) {
-      const auto weights = engine->Weights();
-      EXPECT_TRUE(weights.ok()) << weights.status();
-      for (const NamedTensor& weight : *weights) {
-        std::vector<float>& values = outcome.weights[weight.name];
-        if (weight.tensor.dtype == DType::kI64) {
-          for (const int64_t value : weight.tensor.As<int64_t>()) {
-            values.push_back(static_cast<float>(value));
-          }
-        } else {
-          const auto floats = weight.tensor.As<float>();
-          values.assign(floats.begin(), floats.end());
-        }
-      }
+      outcome.weights.merge(WeightsOf(*engine));
     }
     return outcome;
   }
@@ -388,5 +406,36 @@ inline Experiment RichExperiment(const std::string& model) {
   train.clip_norm = 0.5;
   return experiment;
 }
+
+// On as many stages as in `cuts` and on one a layer, in each synchronous
+// schedule.
+inline void ExpectOnEveryCut(Experiment experiment, const Outcome& expected,
+                             std::vector<int> cuts) {
+  ASSERT_FALSE(expected.losses.empty());
+  // A stage a layer checks every layer's shape against its description.
+  cuts.push_back(static_cast<int>(Describe(experiment).layers.size()));
+  for (const int stages : cuts) {
+    for (const char* schedule : {"gpipe", "1f1b", "zero-bubble"}) {
+      experiment.stages = stages;
+      experiment.schedule = schedule;
+      const Outcome cut = InProcessPipeline(experiment).Run();
+
+      EXPECT_EQ(cut.losses, expected.losses)
+          << stages << " stages, " << schedule;
+      EXPECT_EQ(cut.weights, expected.weights)
+          << stages << " stages, " << schedule;
+    }
+  }
+}
+
+inline void ExpectSameBytesOnEveryCut(const Experiment& experiment,
+                                      const std::vector<int>& cuts) {
+  ExpectOnEveryCut(experiment, InProcessPipeline(experiment).Run(), cuts);
+}
+
+// Of a test whose parameter is a model.
+inline constexpr auto kNameOfModel = [](const auto& info) {
+  return std::string(info.param);
+};
 
 }  // namespace paceline

@@ -195,43 +195,33 @@ void ExpectLogitsOf(const std::filesystem::path& path) {
   }
 }
 
-TEST(Logits, OfSmallModelsAreTorchvisions) {
+TEST(Logits, OfSmallModelsAreTorchvisionsOrThoseOfTheFormulas) {
   const std::string folder =
       absl::StrCat(PACELINE_SOURCE_DIR, "/tests/golden/logits/");
-  for (const char* name : {"resnet18", "resnet50", "vgg11", "vit_b_16"}) {
+  for (const char* name : {"resnet18", "resnet50", "vgg11", "vit_b_16", "gpt",
+                           "bert", "roberta"}) {
     ExpectLogitsOf(folder + name + ".txt");
   }
 }
 
-TEST(Logits, OfSmallLanguageModelsAreThoseOfTheFormulas) {
-  const std::string folder =
-      absl::StrCat(PACELINE_SOURCE_DIR, "/tests/golden/logits/");
-  for (const char* name : {"gpt", "bert", "roberta"}) {
-    ExpectLogitsOf(folder + name + ".txt");
+// In the folder that `variable` names; tests/run.sh --nightly sets it.
+void ExpectLogitsOfAll(const char* variable,
+                       const std::vector<const char*>& names) {
+  const char* const folder = std::getenv(variable);
+  if (folder == nullptr) GTEST_SKIP() << variable << " names no folder";
+  for (const char* name : names) {
+    ExpectLogitsOf(std::filesystem::path(folder) / absl::StrCat(name, ".txt"));
   }
 }
 
-// Of tests/run.sh --nightly torchvision.
 TEST(Logits, OfRealSizesAreTorchvisions) {
-  const char* const folder = std::getenv("PACELINE_TORCHVISION_LOGITS");
-  if (folder == nullptr) {
-    GTEST_SKIP() << "PACELINE_TORCHVISION_LOGITS names no folder";
-  }
-  for (const char* name :
-       {"vit_b_16", "resnet18", "resnet50", "vgg11", "vgg16"}) {
-    ExpectLogitsOf(std::filesystem::path(folder) / absl::StrCat(name, ".txt"));
-  }
+  ExpectLogitsOfAll("PACELINE_TORCHVISION_LOGITS",
+                    {"vit_b_16", "resnet18", "resnet50", "vgg11", "vgg16"});
 }
 
-// Of tests/run.sh --nightly language.
 TEST(Logits, OfRealLanguageModelsAreThoseOfTheFormulas) {
-  const char* const folder = std::getenv("PACELINE_LANGUAGE_LOGITS");
-  if (folder == nullptr) {
-    GTEST_SKIP() << "PACELINE_LANGUAGE_LOGITS names no folder";
-  }
-  for (const char* name : {"gpt2", "bert_base", "roberta_base"}) {
-    ExpectLogitsOf(std::filesystem::path(folder) / absl::StrCat(name, ".txt"));
-  }
+  ExpectLogitsOfAll("PACELINE_LANGUAGE_LOGITS",
+                    {"gpt2", "bert_base", "roberta_base"});
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// ResNet and VGG with LibTorch's own modules, called as torchvision calls them.
+// ResNet with LibTorch's own modules, called as torchvision calls them.
 #pragma once
 
 #include <memory>
@@ -99,52 +99,6 @@ class PlainResnet final : public PlainModel {
   torch::nn::BatchNorm2d norm_ = nullptr;
   std::vector<torch::nn::Sequential> layers_;
   torch::nn::Linear head_ = nullptr;
-};
-
-// vgg11.
-class PlainVgg final : public PlainModel {
- public:
-  explicit PlainVgg(const Experiment& experiment) {
-    const int64_t width = experiment.job.model.width;
-    int64_t in = experiment.set.shape[0];
-    for (const int64_t channels : {1, 0, 2, 0, 4, 4, 0, 8, 8, 0, 8, 8, 0}) {
-      if (channels == 0) {
-        features_->push_back(torch::nn::MaxPool2d(2));
-        continue;
-      }
-      features_->push_back(torch::nn::Conv2d(
-          torch::nn::Conv2dOptions(in, channels * width, 3).padding(1)));
-      features_->push_back(torch::nn::ReLU());
-      in = channels * width;
-    }
-    const int64_t hidden = 64 * width;
-    const double dropout = experiment.job.model.dropout;
-    classifier_ = torch::nn::Sequential(
-        torch::nn::Linear(in * 49, hidden), torch::nn::ReLU(),
-        torch::nn::Dropout(dropout), torch::nn::Linear(hidden, hidden),
-        torch::nn::ReLU(), torch::nn::Dropout(dropout),
-        torch::nn::Linear(hidden, experiment.set.classes));
-    register_module("features", features_);
-    register_module("classifier", classifier_);
-  }
-
-  torch::Tensor Forward(torch::Tensor x, const SeedLayer& seed) override {
-    x = torch::adaptive_avg_pool2d(features_->forward(x), {7, 7}).flatten(1);
-    for (int half = 0; half < 2; ++half) {
-      const int first = 3 * half;
-      seed(kConvolutions + half);
-      x = classifier_[first]->as<torch::nn::Linear>()->forward(x);
-      x = torch::relu(x);
-      x = classifier_[first + 2]->as<torch::nn::Dropout>()->forward(x);
-    }
-    return classifier_[6]->as<torch::nn::Linear>()->forward(x);
-  }
-
- private:
-  static constexpr int kConvolutions = 8;
-
-  torch::nn::Sequential features_;
-  torch::nn::Sequential classifier_ = nullptr;
 };
 
 }  // namespace paceline

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 
 #include "tests/torch/in_process_pipeline.h"
 #include "torch/torch.h"
+#include "worker/torch/torch_layer.h"
 
 namespace paceline {
 
@@ -20,6 +22,53 @@ using SeedLayer = std::function<void(int layer)>;
 class PlainModel : public torch::nn::Module {
  public:
   virtual torch::Tensor Forward(torch::Tensor x, const SeedLayer& seed) = 0;
+  // What is trained, by the names of the description.
+  virtual std::map<std::string, torch::Tensor> Parameters() {
+    std::map<std::string, torch::Tensor> all;
+    for (const auto& named : named_parameters()) {
+      all[named.key()] = named.value();
+    }
+    return all;
+  }
+};
+
+// Our own layers, whose outputs logits_test.cc proves, in one graph over the
+// whole model.  Where a layer borrows a parameter, it is the owner's.
+class PlainChain final : public PlainModel {
+ public:
+  explicit PlainChain(const Experiment& experiment)
+      : model_(Describe(experiment)) {
+    layers_.reserve(model_.layers.size());
+    for (const Layer& layer : model_.layers) {
+      TorchLayer& added = layers_.emplace_back(
+          layer, 1, static_cast<int>(layers_.size()), 0, products_);
+      std::vector<at::Tensor> variables;
+      for (const TorchParameter& each : added.parameters()) {
+        variables.push_back(each.borrowed ? parameters_.at(each.name)
+                                          : each.variable);
+        if (each.trainable) parameters_[each.name] = variables.back();
+      }
+      added.Bind(variables);
+    }
+  }
+
+  torch::Tensor Forward(torch::Tensor x, const SeedLayer& seed) override {
+    std::vector<at::Tensor> beside;
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      if (layers_[i].draws()) seed(static_cast<int>(i));
+      x = layers_[i].Forward(x, /*training=*/true, nullptr, &beside);
+    }
+    return x;
+  }
+  std::map<std::string, torch::Tensor> Parameters() override {
+    return parameters_;
+  }
+
+ private:
+  const ModelDescription model_;
+  Products products_{Precision::kF32};
+  std::vector<TorchLayer> layers_;
+  std::map<std::string, torch::Tensor> parameters_;
 };
 
 class PlainMlp final : public PlainModel {

@@ -2,14 +2,12 @@
 #include "worker/torch/precision.h"
 
 #include <cmath>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/torch/in_process_pipeline.h"
-#include "tests/torch/stream_request.h"
 #include "torch/torch.h"
 
 namespace paceline {
@@ -20,42 +18,17 @@ Experiment InBf16(Experiment experiment) {
   return experiment;
 }
 
-void ExpectSameBytesOnEveryCut(Experiment experiment) {
-  experiment.stages = 1;
-  const Outcome one = InProcessPipeline(experiment).Run();
-  ASSERT_FALSE(one.losses.empty());
+class Bf16SameBytes : public ::testing::TestWithParam<const char*> {};
 
-  const int layers = static_cast<int>(Describe(experiment).layers.size());
-  for (const int stages : {2, 4, layers}) {
-    for (const char* schedule : {"gpipe", "1f1b", "zero-bubble"}) {
-      experiment.stages = stages;
-      experiment.schedule = schedule;
-      const Outcome cut = InProcessPipeline(experiment).Run();
-
-      EXPECT_EQ(cut.losses, one.losses) << stages << " stages, " << schedule;
-      EXPECT_EQ(cut.weights, one.weights) << stages << " stages, " << schedule;
-    }
-  }
+// gpt's output has the embedding's weights: cast anew when they have come.
+TEST_P(Bf16SameBytes, OnEveryCutAndSchedule) {
+  ExpectSameBytesOnEveryCut(InBf16(RichExperiment(GetParam())), {2, 4});
 }
 
-TEST(Bf16, LenetEndsWithTheSameBytesOnEveryCutAndSchedule) {
-  ExpectSameBytesOnEveryCut(InBf16(RichExperiment("lenet")));
-}
-
-TEST(Bf16, VitToo) { ExpectSameBytesOnEveryCut(InBf16(RichExperiment("vit"))); }
-
-TEST(Bf16, Resnet18Too) {
-  ExpectSameBytesOnEveryCut(InBf16(RichExperiment("resnet18")));
-}
-
-// Its output's weights are the embedding's: cast anew when they have come.
-TEST(Bf16, GptWithATieToo) {
-  ExpectSameBytesOnEveryCut(InBf16(RichExperiment("gpt")));
-}
-
-TEST(Bf16, GnmtToo) {
-  ExpectSameBytesOnEveryCut(InBf16(RichExperiment("gnmt")));
-}
+INSTANTIATE_TEST_SUITE_P(Models, Bf16SameBytes,
+                         ::testing::Values("lenet", "vit", "resnet18", "gpt",
+                                           "gnmt"),
+                         kNameOfModel);
 
 TEST(Bf16, EveryModelComputesOtherwiseThanInFp32AndNearIt) {
   for (const std::string& name : ModelNames()) {
@@ -85,34 +58,6 @@ TEST(Bf16, EveryModelLearns) {
 
     EXPECT_LT(outcome.losses.back(), 0.7 * outcome.losses.front()) << name;
   }
-}
-
-TEST(Bf16, StreamsWithStashedVersionsLearnAndRepeatThemselves) {
-  PipelineRequest request = StreamRequest("lenet", {0, 1, 2});
-  request.spec.precision = "bf16";
-
-  const auto first = RunPipeline(request);
-  const auto again = RunPipeline(request);
-
-  ASSERT_TRUE(first.ok() && again.ok()) << first.status() << again.status();
-  EXPECT_EQ(first->weights, again->weights);
-  EXPECT_LT(first->steps.back().loss, first->steps.front().loss);
-}
-
-// One stage streams as one stage trains: a cast that outlived its version
-// would show here.
-TEST(Bf16, AStreamOfOneStageIsTrainingWithSmallBatches) {
-  PipelineRequest streamed = StreamRequest("resnet18", {0});
-  streamed.spec.precision = "bf16";
-  PipelineRequest small = streamed;
-  small.spec.pipeline.schedule = "gpipe";
-  small.spec.train.batch = small.spec.train.micro_batch;
-
-  const auto stream = RunPipeline(streamed);
-  const auto plain = RunPipeline(small);
-
-  ASSERT_TRUE(stream.ok() && plain.ok()) << stream.status() << plain.status();
-  EXPECT_EQ(stream->weights, plain->weights);
 }
 
 at::Tensor Random(at::IntArrayRef shape, double scale = 1) {

@@ -65,37 +65,11 @@ TEST(Script, ChildrenOfTheRootAreTheLayers) {
   }
 }
 
-TEST(Script, EndsWithTheSameBytesOnEveryCutAndSchedule) {
-  Experiment experiment = ScriptExperiment("scripted.pt");
-  const Outcome one = InProcessPipeline(experiment).Run();
-  ASSERT_FALSE(one.losses.empty());
-
-  for (const int stages : {2, 4, 8}) {
-    for (const char* schedule : {"gpipe", "1f1b", "zero-bubble"}) {
-      experiment.stages = stages;
-      experiment.schedule = schedule;
-      const Outcome cut = InProcessPipeline(experiment).Run();
-
-      EXPECT_EQ(cut.losses, one.losses) << stages << " stages, " << schedule;
-      EXPECT_EQ(cut.weights, one.weights) << stages << " stages, " << schedule;
-    }
-  }
-}
-
 // Halves of a backward would add up in another order, or go through a graph
-// twice, where a child comes to a parameter from two places.
-TEST(Script, ThatUsesAParameterTwiceEndsWithTheSameBytesToo) {
-  Experiment experiment = ScriptExperiment("twice.pt");
-  const Outcome one = InProcessPipeline(experiment).Run();
-  ASSERT_FALSE(one.losses.empty());
-
-  experiment.stages = 3;
-  for (const char* schedule : {"1f1b", "zero-bubble"}) {
-    experiment.schedule = schedule;
-    const Outcome cut = InProcessPipeline(experiment).Run();
-
-    EXPECT_EQ(cut.losses, one.losses) << schedule;
-    EXPECT_EQ(cut.weights, one.weights) << schedule;
+// twice, where a child of twice.pt comes to a parameter from two places.
+TEST(Script, EndsWithTheSameBytesOnEveryCutAndSchedule) {
+  for (const char* file : {"scripted.pt", "twice.pt"}) {
+    ExpectSameBytesOnEveryCut(ScriptExperiment(file), {2, 3, 4});
   }
 }
 
@@ -106,16 +80,9 @@ TEST(Script, OfTokensTrainsOnEveryCut) {
   EXPECT_EQ(model.label_shape, Shape{8});
   experiment.job.train.epochs = 6;
   const Outcome one = InProcessPipeline(experiment).Run();
-  ASSERT_FALSE(one.losses.empty());
   EXPECT_LT(one.losses.back(), 0.9 * one.losses.front());
 
-  for (const char* schedule : {"1f1b", "zero-bubble"}) {
-    experiment.stages = 3;
-    experiment.schedule = schedule;
-    const Outcome cut = InProcessPipeline(experiment).Run();
-    EXPECT_EQ(cut.losses, one.losses) << schedule;
-    EXPECT_EQ(cut.weights, one.weights) << schedule;
-  }
+  ExpectOnEveryCut(experiment, one, {3});
 }
 
 TEST(Script, IsTriedWithTheHighestToken) {
@@ -172,21 +139,13 @@ TEST(Script, TrainsToTheLossesOfOneProcess) {
 class WholeScript {
  public:
   explicit WholeScript(const std::string& file)
-      : experiment_(ScriptExperiment(file)) {
-    const ModelDescription model = Describe(experiment_);
-    const auto layers = static_cast<int>(model.layers.size());
-    auto engine =
-        MakeTorchEngine({model, {0, layers}, experiment_.job.train, 0, 1});
-    EXPECT_TRUE(engine.ok()) << engine.status();
-    if (engine.ok()) engine_ = *std::move(engine);
-  }
+      : experiment_(ScriptExperiment(file)), engine_(MakeStage(experiment_)) {}
 
   // The sum over the samples; NaN where it failed.
   double Loss(BatchPhase phase) {
     BatchInfo batch;
     batch.samples = 3;
     batch.phase = phase;
-    if (engine_ == nullptr) return std::nan("");
     const auto result =
         engine_->Forward(batch, 0, experiment_.set.Take({0, 1, 2}, 0, 3));
     EXPECT_TRUE(result.ok()) << result.status();
@@ -218,27 +177,18 @@ TEST(Script, IsNotRecordedWhereNobodyAsksForGradients) {
   EXPECT_GT(std::abs(script.Loss(BatchPhase::kTrain) / 3 - std::log(3)), 1e-3);
 }
 
-TEST(Script, RefusesWhatWasTraced) {
-  EXPECT_THAT(WhyNot(ScriptPath("traced.pt")),
-              AllOf(HasSubstr("traced.pt: it was traced"),
-                    HasSubstr("torch.jit.script(model)")));
-  EXPECT_THAT(WhyNot(ScriptPath("mixed.pt")), HasSubstr("it was traced"));
-}
-
-TEST(Script, RefusesARootThatIsNoSequential) {
-  EXPECT_THAT(WhyNot(ScriptPath("module.pt")),
-              AllOf(HasSubstr("its root is a Root"),
-                    HasSubstr("need a torch.nn.Sequential")));
-}
-
-TEST(Script, RefusesLayersThatShareATensor) {
-  EXPECT_THAT(WhyNot(ScriptPath("shared.pt")),
-              HasSubstr("2.weight and 3.weight are one tensor"));
-}
-
-TEST(Script, RefusesParametersThatAreNotFloat32) {
-  EXPECT_THAT(WhyNot(ScriptPath("double.pt")),
-              HasSubstr("layer 1 has weight of dtype Double"));
+TEST(Script, RefusesFilesThatItCannotTrain) {
+  const std::pair<const char*, std::vector<const char*>> kBad[] = {
+      {"traced.pt", {"traced.pt: it was traced", "torch.jit.script(model)"}},
+      {"mixed.pt", {"it was traced"}},
+      {"module.pt", {"its root is a Root", "need a torch.nn.Sequential"}},
+      {"shared.pt", {"2.weight and 3.weight are one tensor"}},
+      {"double.pt", {"layer 1 has weight of dtype Double"}}};
+  for (const auto& [file, parts] : kBad) {
+    for (const char* part : parts) {
+      EXPECT_THAT(WhyNot(ScriptPath(file)), HasSubstr(part));
+    }
+  }
 }
 
 TEST(Script, NamesTheLayerThatTheSamplesDoNotFit) {

@@ -1,5 +1,5 @@
-// Weight stashing on every class of models: DESIGN 5 asks that a micro-batch's
-// gradient is that of one process at the version that it went forward with.
+// Weight stashing on every class of models: a micro-batch's gradient is that
+// of one process at the version that it went forward with.
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -22,16 +22,9 @@ constexpr int kLate = 5;  // the micro-batch that waits for its backward
 class Driven {
  public:
   Driven(const Experiment& experiment, bool stashes)
-      : experiment_(experiment), stashes_(stashes) {
-    SetComputeThreads(1);
-    const ModelDescription model = Describe(experiment);
-    const int layers = static_cast<int>(model.layers.size());
-    EngineOptions options{model, {0, layers}, experiment.job.train, 0, 1};
-    options.stashes = stashes;
-    auto engine = MakeTorchEngine(options);
-    EXPECT_TRUE(engine.ok()) << engine.status();
-    engine_ = *std::move(engine);
-  }
+      : experiment_(experiment),
+        stashes_(stashes),
+        engine_(MakeStage(experiment, 0, 1, stashes)) {}
 
   void Forward(int micro_batch) {
     const int64_t samples = experiment_.job.train.micro_batch;
@@ -68,17 +61,11 @@ class Driven {
 
   // What updates change; running statistics are of all micro-batches seen.
   std::map<std::string, std::vector<float>> Weights() const {
-    std::map<std::string, std::vector<float>> weights;
-    const auto named = engine_->Weights();
-    EXPECT_TRUE(named.ok()) << named.status();
-    for (const NamedTensor& weight : *named) {
-      if (weight.tensor.dtype != DType::kF32 ||
-          absl::StrContains(weight.name, "running_")) {
-        continue;
-      }
-      const auto values = weight.tensor.As<float>();
-      weights[weight.name].assign(values.begin(), values.end());
-    }
+    auto weights = WeightsOf(*engine_);
+    std::erase_if(weights, [](const auto& named) {
+      return absl::StrContains(named.first, "running_") ||
+             absl::StrContains(named.first, "num_batches_tracked");
+    });
     return weights;
   }
 
@@ -131,9 +118,7 @@ INSTANTIATE_TEST_SUITE_P(Models, StashOfModel,
                          ::testing::Values("mlp", "lenet", "vit", "resnet18",
                                            "vgg11", "gpt", "bert", "gnmt",
                                            kScriptModel),
-                         [](const auto& param) {
-                           return std::string(param.param);
-                         });
+                         kNameOfModel);
 
 }  // namespace
 }  // namespace paceline

@@ -11,18 +11,23 @@ namespace paceline {
 namespace {
 
 // One stage has nothing to be late with, and its updates are those of a job
-// whose batches are its micro-batches.
+// whose batches are its micro-batches.  A cast to bf16 that outlived its
+// version would show.
 TEST(Stream, OfOneStageIsTrainingWithSmallBatches) {
-  for (const char* model : {"lenet", "resnet18"}) {
-    PipelineRequest small = StreamRequest(model, {0});
+  for (const auto& [model, precision] :
+       {std::pair("lenet", "fp32"), std::pair("resnet18", "fp32"),
+        std::pair("resnet18", "bf16")}) {
+    PipelineRequest stream = StreamRequest(model, {0});
+    stream.spec.precision = precision;
+    PipelineRequest small = stream;
     small.spec.pipeline.schedule = "gpipe";
     small.spec.train.batch = small.spec.train.micro_batch;
 
-    const auto streamed = RunPipeline(StreamRequest(model, {0}));
+    const auto streamed = RunPipeline(stream);
     const auto plain = RunPipeline(small);
 
     ASSERT_TRUE(streamed.ok() && plain.ok()) << streamed.status();
-    EXPECT_EQ(streamed->weights, plain->weights) << model;
+    EXPECT_EQ(streamed->weights, plain->weights) << model << " " << precision;
   }
 }
 
@@ -53,14 +58,19 @@ TEST(Stream, LearnsWithStaleGradientsAndFreesTheirVersions) {
 // Threads of one process may run ahead of each other as they like: what is
 // computed does not depend on it.
 TEST(Stream, EndsWithTheSameBytesEveryTime) {
-  const auto first = RunPipeline(StreamRequest("lenet", {0, 1, 2}));
-  ASSERT_TRUE(first.ok()) << first.status();
+  for (const char* precision : {"fp32", "bf16"}) {
+    PipelineRequest request = StreamRequest("lenet", {0, 1, 2});
+    request.spec.precision = precision;
+    const auto first = RunPipeline(request);
+    ASSERT_TRUE(first.ok()) << first.status();
+    EXPECT_LT(first->steps.back().loss, first->steps.front().loss);
 
-  for (int i = 0; i < 3; ++i) {
-    const auto again = RunPipeline(StreamRequest("lenet", {0, 1, 2}));
+    for (int i = 0; i < 3; ++i) {
+      const auto again = RunPipeline(request);
 
-    ASSERT_TRUE(again.ok()) << again.status();
-    EXPECT_EQ(again->weights, first->weights);
+      ASSERT_TRUE(again.ok()) << again.status();
+      EXPECT_EQ(again->weights, first->weights) << precision;
+    }
   }
 }
 
@@ -112,6 +122,35 @@ TEST(Stream, OfATranslatorLearnsAndRepeatsItself) {
       << first.status() << recomputed.status();
   EXPECT_LT(first->steps.back().loss, 0.9 * first->steps.front().loss);
   EXPECT_EQ(first->weights, recomputed->weights);
+}
+
+// Several stages a worker: with bf16 and activations computed once more, the
+// same bytes as one stage.
+TEST(Interleaved, Bf16AndCheckpointsEndWithTheBytesOfOneStage) {
+  for (const char* model : {"lenet", "resnet18"}) {
+    for (const char* precision : {"fp32", "bf16"}) {
+      PipelineRequest one = StreamRequest(model, {0});
+      one.spec.pipeline.schedule = "gpipe";
+      one.spec.precision = precision;
+      one.spec.train.micro_batch = 6;  // four of them: a multiple of workers
+      one.spec.train.epochs = 1;
+      PipelineRequest cut = one;
+      cut.worker_of = {0, 1, 0, 1};
+      cut.spec.pipeline.stages = 4;
+      cut.spec.pipeline.schedule = "interleaved-1f1b";
+      const auto expected = RunPipeline(one);
+      ASSERT_TRUE(expected.ok()) << expected.status();
+      for (const char* word : {"none", "stage", "every-2"}) {
+        cut.spec.train.activation_checkpointing = word;
+
+        const auto actual = RunPipeline(cut);
+
+        ASSERT_TRUE(actual.ok()) << actual.status();
+        EXPECT_EQ(actual->weights, expected->weights)
+            << model << " " << precision << " " << word;
+      }
+    }
+  }
 }
 
 }  // namespace
