@@ -1,7 +1,5 @@
 #include "core/rpc/round_convert.h"
 
-#include <functional>
-#include <limits>
 #include <string>
 #include <utility>
 #include <variant>
@@ -9,6 +7,7 @@
 
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 
 namespace paceline {
@@ -127,170 +126,97 @@ TEST(RoundConvert, TellsAnAnswerThatHoldsNothingFromOneThatHolds) {
   EXPECT_FALSE(std::get<Answer>(got->body).held.has_value());
 }
 
-// A message that would be right, made wrong.
+void ExpectRefused(const v1::RoundMessage& proto, const std::string& why) {
+  const absl::Status status = FromProto(proto, 3, Member(5)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << why;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(why));
+}
+
+// A body that would be right, and the fields that make it wrong.
 struct Hostile {
-  std::string name;
   Body body;
-  std::function<void(v1::RoundMessage&)> spoil;
-  std::string why;
+  const char* fields;  // merged into the message
+  const char* why;
 };
-void PrintTo(const Hostile& hostile, std::ostream* out) {
-  *out << hostile.name;
-}
 
-using M = v1::RoundMessage;
-
-void AddContributors(M& m) {
-  for (int i = 0; i < kMaxRoundMembers; ++i) {
-    m.mutable_spread()->mutable_result()->add_contributors();
-  }
-}
-
-void AddShards(M& m) {
-  for (int i = 0; i < kMaxRoundShards; ++i) {
-    m.mutable_committed()->add_shards()->set_shard(2 + i);
-  }
-}
-
-void AddArrivals(M& m) {
-  for (int i = 0; i < kMaxRoundMembers; ++i) {
-    m.mutable_spread()->mutable_result()->add_arrivals_us(i);
-  }
-}
-
-std::vector<Hostile> HostileHeadersAndParts() {
-  return {
-      {"NoBody", LevelDone{}, [](M& m) { m.clear_body(); }, "without a body"},
-      {"NegativeTerm", LevelDone{},
-       [](M& m) { m.mutable_view()->set_term(-1); }, "term is -1"},
-      {"NegativeCounter", LevelDone{},
-       [](M& m) { m.mutable_view()->set_counter(-5); }, "counter is -5"},
-      {"NegativeCommitted", LevelDone{},
-       [](M& m) { m.set_committed_through(-2); }, "applied is -2"},
-      {"PartStep", PartOffer{}, [](M& m) { m.mutable_part()->set_step(-1); },
-       "step is -1"},
-      {"PartShard", PartOffer{}, [](M& m) { m.mutable_part()->set_shard(64); },
-       "shard is 64, need 0 to 63"},
-      {"PartNegativeShard", PartOffer{},
-       [](M& m) { m.mutable_part()->set_shard(-1); }, "shard is -1"},
-      {"PartSamples", PartOffer{},
-       [](M& m) { m.mutable_part()->set_samples(-32); }, "samples is -32"},
-      {"PartSamplesBeyondSums", PartOffer{},
-       [](M& m) { m.mutable_part()->set_samples(kMaxRoundSamples + 1); },
-       "samples is 1099511627777, need 0 to 1099511627776"},
-      {"PartStepBeyondCounting", PartOffer{},
-       [](M& m) {
-         m.mutable_part()->set_step(std::numeric_limits<int64_t>::max());
-       },
+TEST(RoundConvert, RefusesWhatNoMemberWouldSendAndNamesTheNumber) {
+  const Hostile kCases[] = {
+      {LevelDone{}, "view { term: -1 }", "term is -1"},
+      {LevelDone{}, "view { counter: -5 }", "counter is -5"},
+      {LevelDone{}, "committed_through: -2", "applied is -2"},
+      {PartOffer{}, "part { step: -1 }", "step is -1"},
+      {PartOffer{}, "part { step: 9223372036854775807 }",
        "step is 9223372036854775807, need 0 to"},
-      {"WantShard", Want{}, [](M& m) { m.mutable_want()->set_shard(1 << 30); },
-       "need 0 to 63"},
-  };
-}
-
-std::vector<Hostile> HostileSpreads() {
-  return {
-      {"SpreadStep", Spread{1, Shard(0)},
-       [](M& m) { m.mutable_spread()->set_step(-9); }, "step is -9"},
-      {"SpreadDivisor", Spread{1, Shard(0)},
-       [](M& m) { m.mutable_spread()->mutable_result()->set_divisor(-1); },
+      {PartOffer{}, "part { shard: 64 }", "shard is 64, need 0 to 63"},
+      {PartOffer{}, "part { shard: -1 }", "shard is -1"},
+      {PartOffer{}, "part { samples: -32 }", "samples is -32"},
+      {PartOffer{}, "part { samples: 1099511627777 }",
+       "samples is 1099511627777, need 0 to 1099511627776"},
+      {Want{}, "want { shard: 1073741824 }", "need 0 to 63"},
+      {Spread{1, Shard(0)}, "spread { step: -9 }", "step is -9"},
+      {Spread{1, Shard(0)}, "spread { result { divisor: -1 } }",
        "divisor is -1"},
-      {"SpreadDivisorOfNothing", Spread{1, Shard(3)},
-       [](M& m) { m.mutable_spread()->mutable_result()->set_divisor(0); },
-       "shard 3 is to be divided by 0"},
-      {"ContributorIsNobody", Spread{1, Shard(0)},
-       [](M& m) {
-         m.mutable_spread()
-             ->mutable_result()
-             ->mutable_contributors(0)
-             ->clear_member();
-       },
+      {Spread{1, Shard(0)}, "spread { result { contributors {} } }",
        "need a worker of at least 1"},
-      {"TooManyContributors", Spread{1, Shard(0)}, AddContributors,
-       "contributors: got 1026, need 0 to 1024"},
-      {"TooManyArrivals", Spread{1, Shard(0)}, AddArrivals,
-       "arrivals: got 1026"},
-      {"NegativeArrival", Spread{1, Shard(0)},
-       [](M& m) {
-         m.mutable_spread()->mutable_result()->set_arrivals_us(0, -1);
-       },
+      {Spread{1, Shard(0)}, "spread { result { arrivals_us: -1 } }",
        "arrival in microseconds is -1"},
-      {"ContributorTwice", Spread{1, Shard(0)},
-       [](M& m) {
-         auto& result = *m.mutable_spread()->mutable_result();
-         *result.mutable_contributors(1) = result.contributors(0);
-       },
-       "not in ascending order"},
-      {"ContributorSamples", Spread{1, Shard(0)},
-       [](M& m) {
-         m.mutable_spread()
-             ->mutable_result()
-             ->mutable_contributors(0)
-             ->set_samples(-1);
-       },
+      {Spread{1, Shard(0)},
+       "spread { result { contributors { samples: -1 } } }",
        "samples of a contributor is -1"},
+      {Spread{1, Shard(0)},
+       "spread { result { contributors { "
+       "member { worker_id: 1 incarnation: 9 } } } }",
+       "not in ascending order"},
+      {Hold{}, "hold { state_step: -1 }", "state's step is -1"},
+      {Commit{}, "commit { step: -1 }", "step is -1"},
+      {Committed{Result()}, "committed { shards { shard: 1 divisor: 1 } }",
+       "shard 1 in place 2"},
+      {Level{Result()}, "level { view { term: -1 } }", "term is -1"},
+      {ParameterOffer{}, "parameters { step: -1 }", "step is -1"},
+      {ParameterAnswer{}, "parameter_answer { step: -3 }", "step is -3"},
+      {TooOld{}, "too_old { step: -1 }", "step is -1"},
+      {Answer{}, "answer { next: -1 }", "applied is -1"},
+      {Answer{1, 2, Result()}, "answer { held { step: -1 } }", "step is -1"},
+      {Fetch{}, "fetch { step: -1 }", "step is -1"},
+      {Copy{}, "copy { next: -1 }", "in the copy is -1"},
   };
-}
+  for (const Hostile& hostile : kCases) {
+    v1::RoundMessage proto = ToProto(With(hostile.body));
+    ASSERT_TRUE(FromProto(proto, 3, Member(5)).ok()) << hostile.fields;
+    v1::RoundMessage fields;
+    ASSERT_TRUE(
+        google::protobuf::TextFormat::ParseFromString(hostile.fields, &fields));
 
-std::vector<Hostile> HostileOthers() {
-  return {
-      {"HoldStateStep", Hold{},
-       [](M& m) { m.mutable_hold()->set_state_step(-1); },
-       "state's step is -1"},
-      {"CommitStep", Commit{}, [](M& m) { m.mutable_commit()->set_step(-1); },
-       "step is -1"},
-      {"TooManyShards", Committed{Result()}, AddShards,
-       "shards: got 66, need 0 to 64"},
-      {"ShardsOutOfOrder", Committed{Result()},
-       [](M& m) { m.mutable_committed()->mutable_shards(0)->set_shard(1); },
-       "shard 1 in place 0"},
-      {"ResultView", Level{Result()},
-       [](M& m) { m.mutable_level()->mutable_view()->set_term(-1); },
-       "term is -1"},
-      {"ParametersStep", ParameterOffer{},
-       [](M& m) { m.mutable_parameters()->set_step(-1); }, "step is -1"},
-      {"ParameterAnswerStep", ParameterAnswer{},
-       [](M& m) { m.mutable_parameter_answer()->set_step(-3); }, "step is -3"},
-      {"ParameterAnswerOfNoVerdict", ParameterAnswer{},
-       [](M& m) { m.mutable_parameter_answer()->clear_verdict(); },
-       "verdict 0 on parameters, need 1 to 6"},
-      {"TooOldStep", TooOld{}, [](M& m) { m.mutable_too_old()->set_step(-1); },
-       "step is -1"},
-      {"AnswerNext", Answer{}, [](M& m) { m.mutable_answer()->set_next(-1); },
-       "applied is -1"},
-      {"AnswerHeld", Answer{1, 2, Result()},
-       [](M& m) { m.mutable_answer()->mutable_held()->set_step(-1); },
-       "step is -1"},
-      {"FetchStep", Fetch{}, [](M& m) { m.mutable_fetch()->set_step(-1); },
-       "step is -1"},
-      {"CopyNext", Copy{}, [](M& m) { m.mutable_copy()->set_next(-1); },
-       "in the copy is -1"},
-  };
-}
+    proto.MergeFrom(fields);
 
-std::vector<Hostile> AllHostile() {
-  std::vector<Hostile> all = HostileHeadersAndParts();
-  for (const auto& more : {HostileSpreads(), HostileOthers()}) {
-    all.insert(all.end(), more.begin(), more.end());
+    ExpectRefused(proto, hostile.why);
   }
-  return all;
 }
 
-class RoundConvertHostile : public ::testing::TestWithParam<Hostile> {};
+TEST(RoundConvert, RefusesAMessageWithoutWhatItNeeds) {
+  v1::RoundMessage spread = ToProto(With(Spread{1, Shard(3)}));
+  spread.mutable_spread()->mutable_result()->clear_divisor();
+  v1::RoundMessage answer = ToProto(With(ParameterAnswer{}));
+  answer.mutable_parameter_answer()->clear_verdict();
 
-INSTANTIATE_TEST_SUITE_P(All, RoundConvertHostile,
-                         ::testing::ValuesIn(AllHostile()),
-                         [](const auto& info) { return info.param.name; });
+  ExpectRefused({}, "without a body");
+  ExpectRefused(spread, "shard 3 is to be divided by 0");
+  ExpectRefused(answer, "verdict 0 on parameters, need 1 to 6");
+}
 
-TEST_P(RoundConvertHostile, IsRefusedWithTheNumberThatIsWrong) {
-  v1::RoundMessage proto = ToProto(With(GetParam().body));
-  ASSERT_TRUE(FromProto(proto, 3, Member(5)).ok());
+TEST(RoundConvert, RefusesMoreThanAnyGroupHas) {
+  v1::RoundMessage contributors = ToProto(With(Spread{1, Shard(0)}));
+  v1::RoundMessage arrivals = contributors;
+  v1::RoundMessage shards = ToProto(With(Committed{Result()}));
+  for (int i = 0; i < kMaxRoundMembers; ++i) {
+    contributors.mutable_spread()->mutable_result()->add_contributors();
+    arrivals.mutable_spread()->mutable_result()->add_arrivals_us(i);
+    shards.mutable_committed()->add_shards()->set_shard(2 + i);
+  }
 
-  GetParam().spoil(proto);
-  const absl::StatusOr<RoundMessage> got = FromProto(proto, 3, Member(5));
-
-  EXPECT_EQ(got.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(got.status().message()), HasSubstr(GetParam().why));
+  ExpectRefused(contributors, "contributors: got 1026, need 0 to 1024");
+  ExpectRefused(arrivals, "arrivals: got 1026");
+  ExpectRefused(shards, "shards: got 1026, need 0 to 64");
 }
 
 TEST(RoundConvert, TakesMembersThatNobodyKnows) {
