@@ -79,6 +79,14 @@ absl::Status FollowPlanFile(const std::string& path, ParsedJob& job) {
   return absl::OkStatus();
 }
 
+// Returns the job; its warnings go to `console`.
+JobSpec WithWarnings(const ParsedJob& job, Console& console) {
+  for (const std::string& warning : job.warnings) {
+    console.Note(absl::StrCat("paceline: warning: ", warning));
+  }
+  return job.spec;
+}
+
 // The job of one of our models that `--model`, `--batch` and `--set` name;
 // warnings go to `console`.
 absl::StatusOr<JobSpec> ModelJob(const std::string& model,
@@ -87,11 +95,8 @@ absl::StatusOr<JobSpec> ModelJob(const std::string& model,
                                  Console& console) {
   PACELINE_ASSIGN_OR_RETURN(const ParsedJob job,
                             ParseModelSettings(model, sets));
-  for (const std::string& warning : job.warnings) {
-    console.Note(absl::StrCat("paceline: warning: ", warning));
-  }
-  return WithMicroBatch(job.spec, batch.value_or(job.spec.train.micro_batch),
-                        sets);
+  return WithMicroBatch(WithWarnings(job, console),
+                        batch.value_or(job.spec.train.micro_batch), sets);
 }
 
 // That of `model`, where there is one, else that of the file.
@@ -106,10 +111,7 @@ absl::StatusOr<JobSpec> ModelOrFileJob(const std::string& model,
       const ParsedJob job, ParseJobFile({.name = file == "-" ? "<stdin>" : file,
                                          .text = text,
                                          .sets = sets}));
-  for (const std::string& warning : job.warnings) {
-    console.Note(absl::StrCat("paceline: warning: ", warning));
-  }
-  return job.spec;
+  return WithWarnings(job, console);
 }
 
 ExitCode NoPlan(Console& console, const absl::Status& why) {
@@ -117,19 +119,15 @@ ExitCode NoPlan(Console& console, const absl::Status& why) {
   return SubmitExitCodeFor(why);
 }
 
-// Ctrl-C is caught while this waits, not while the planner computes.
-absl::Status LookIntoScript(Console& console, const Clock& clock,
-                            MeasureClient& client, JobSpec* spec) {
-  SignalPauser pauser;
-  return FillInScript(console, pauser, clock, /*timeout=*/std::nullopt, client,
-                      spec);
-}
-
-absl::Status LookIntoScript(const CommandContext& context,
-                            std::optional<absl::Duration> timeout,
-                            MeasureClient& client, JobSpec* spec) {
-  return FillInScript(context.console, context.pauser, context.clock, timeout,
-                      client, spec);
+// The job with what a worker says of its script, where it is of one.
+absl::StatusOr<JobSpec> WithScript(const CommandContext& context,
+                                   MeasureClient& client,
+                                   std::optional<absl::Duration> timeout,
+                                   absl::StatusOr<JobSpec> spec) {
+  if (!spec.ok()) return spec;
+  PACELINE_RETURN_IF_ERROR(FillInScript(
+      context.console, context.pauser, context.clock, timeout, client, &*spec));
+  return spec;
 }
 
 ExitCode Plan(const PlanOptions& plan, const Settings& settings,
@@ -144,8 +142,13 @@ ExitCode Plan(const PlanOptions& plan, const Settings& settings,
                                console);
     if (!spec.ok()) return ReportError(console, spec.status());
     GrpcControlClient client(settings.coordinator);
-    const absl::Status known = LookIntoScript(console, clock, client, &*spec);
-    if (!known.ok()) return ReportError(console, known);
+    {
+      // Ctrl-C is caught while this waits, not while the planner computes.
+      SignalPauser pauser;
+      const absl::Status known =
+          FillInScript(console, pauser, clock, std::nullopt, client, &*spec);
+      if (!known.ok()) return ReportError(console, known);
+    }
     question = AskForMesh(client, *spec, plan);
   } else {
     const auto source = ReadProfileFile(plan.profile);
@@ -165,21 +168,19 @@ ExitCode Bench(const CommandContext& context, GrpcControlClient& client,
   bench.timeout = options.timeout;
   const absl::Status sets = CheckBenchSets(bench.sets, bench.train);
   if (!sets.ok()) return ReportError(context.console, sets);
-  // What belongs to one schedule may be set where the bench has it.
+  // A key of one schedule may be set where the bench has that schedule.
   for (const std::string& schedule : bench.schedules) {
     if (!ScheduleTraitsOf(schedule).asynchronous) continue;
     bench.sets.push_back(absl::StrCat("pipeline.schedule=", schedule));
   }
-  // Of an inference every micro-batch is a batch of its own.
+  // In an inference every micro-batch is a batch of its own.
   bench.sets.push_back(absl::StrCat(
       "train.batch=",
       bench.micro_batch * (bench.train ? bench.micro_batches : 1)));
-  auto spec =
-      ModelJob(bench.model, bench.micro_batch, bench.sets, context.console);
+  auto spec = WithScript(
+      context, client, options.timeout,
+      ModelJob(bench.model, bench.micro_batch, bench.sets, context.console));
   if (!spec.ok()) return ReportError(context.console, spec.status());
-  const absl::Status known =
-      LookIntoScript(context, options.timeout, client, &*spec);
-  if (!known.ok()) return ReportError(context.console, known);
   return BenchCommand(context, client, *std::move(spec), bench);
 }
 
@@ -191,23 +192,20 @@ ExitCode Profile(const CommandContext& context, GrpcControlClient& client,
       !checked.ok()) {
     return ReportError(context.console, checked);
   }
-  auto spec = ModelOrFileJob(profile.model, profile.batch, profile.job_file,
-                             profile.sets, context.console);
+  const auto spec =
+      WithScript(context, client, options.timeout,
+                 ModelOrFileJob(profile.model, profile.batch, profile.job_file,
+                                profile.sets, context.console));
   if (!spec.ok()) return ReportError(context.console, spec.status());
-  const absl::Status known =
-      LookIntoScript(context, options.timeout, client, &*spec);
-  if (!known.ok()) return ReportError(context.console, known);
   return ProfileCommand(context, client, *spec, profile);
 }
 
 ExitCode PredictModel(const CommandContext& context, GrpcControlClient& client,
                       const PredictModelOptions& predict) {
-  auto spec =
-      ModelJob(predict.model, predict.batch, predict.sets, context.console);
+  const auto spec = WithScript(
+      context, client, std::nullopt,
+      ModelJob(predict.model, predict.batch, predict.sets, context.console));
   if (!spec.ok()) return ReportError(context.console, spec.status());
-  const absl::Status known =
-      LookIntoScript(context, std::nullopt, client, &*spec);
-  if (!known.ok()) return ReportError(context.console, known);
   return PredictModelCommand(context, client, *spec, predict);
 }
 
@@ -222,9 +220,11 @@ ExitCode Submit(const CommandContext& context, GrpcControlClient& client,
   if (!job.ok()) return ReportError(context.console, job.status());
   const Instant begin = context.clock.Now();
   const absl::Status known =
-      LookIntoScript(context, options.timeout, client, &job->spec);
+      FillInScript(context.console, context.pauser, context.clock,
+                   options.timeout, client, &job->spec);
   if (!known.ok()) return ReportError(context.console, known);
-  // What is left of it; with nothing left, the job is asked about once.
+  // The job gets the rest of the time; with nothing left, it is asked about
+  // once.
   std::optional<absl::Duration> timeout = options.timeout;
   if (timeout.has_value()) {
     timeout = std::max(absl::ZeroDuration(),
@@ -317,7 +317,7 @@ ExitCode Up(const ClientOptions& options, Console& console) {
   if (!worker.ok()) return ReportError(console, worker.status());
   up.mesh.coordinator_program = *coordinator;
   up.mesh.worker_program = *worker;
-  // Who reads our output may leave; the mesh stays.
+  // The reader of our output may leave; the mesh stays.
   signal(SIGPIPE, SIG_IGN);
   const SystemClock clock;
   SignalPauser pauser;
@@ -338,13 +338,11 @@ ExitCode InspectModel(const ClientOptions& options, Console& console) {
   }
   const auto job = ParseModelSettings(options.target, options.sets);
   if (!job.ok()) return ReportError(console, job.status());
-  for (const std::string& warning : job->warnings) {
-    console.Note(absl::StrCat("paceline: warning: ", warning));
-  }
-  return InspectModelCommand(console, job->spec);
+  return InspectModelCommand(console, WithWarnings(*job, console));
 }
 
-// What the flags of `simulate` describe: a plan file, or machines and layers.
+// Makes what the flags of `simulate` describe: a plan file, or machines and
+// layers.
 absl::StatusOr<SimulatedPlan> GatherPlan(const std::string& plan_file,
                                          const SimulateFlags& flags,
                                          Console& console) {
@@ -355,10 +353,8 @@ absl::StatusOr<SimulatedPlan> GatherPlan(const std::string& plan_file,
   if (flags.model.empty()) return MakeSimulatedPlan(flags.machines, nullptr);
   PACELINE_ASSIGN_OR_RETURN(const ParsedJob job,
                             ParseModelSettings(flags.model, flags.sets));
-  for (const std::string& warning : job.warnings) {
-    console.Note(absl::StrCat("paceline: warning: ", warning));
-  }
-  return MakeSimulatedPlan(flags.machines, &job.spec);
+  const JobSpec spec = WithWarnings(job, console);
+  return MakeSimulatedPlan(flags.machines, &spec);
 }
 
 ExitCode RunSimulation(const ClientOptions& options, Console& console) {

@@ -4,8 +4,8 @@
 #include <cerrno>
 #include <cmath>
 #include <cstddef>
-#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -19,6 +19,7 @@
 #include "core/base/status_macros.h"
 #include "core/model/description.h"
 #include "core/optim/optimizer.h"
+#include "core/plan/cut.h"
 #include "core/schedule/schedule.h"
 #include "core/simulate/simulation.h"
 #include "core/simulate/trace_text.h"
@@ -182,16 +183,6 @@ absl::Status AddModelLayers(const MachineFlags& flags, const JobSpec& spec,
   return absl::OkStatus();
 }
 
-// Runs of `parts` whose lengths differ by at most one, longer ones first:
-// begins of each, and the end.
-std::vector<int> SplitEvenly(int count, int parts) {
-  std::vector<int> begins = {0};
-  for (int i = 0; i < parts; ++i) {
-    begins.push_back(begins.back() + count / parts + (i < count % parts));
-  }
-  return begins;
-}
-
 absl::StatusOr<Placement> Place(const MachineFlags& flags, int layers,
                                 int devices) {
   const int stages = flags.stages.value_or(std::min(layers, devices));
@@ -199,13 +190,12 @@ absl::StatusOr<Placement> Place(const MachineFlags& flags, int layers,
     return Wrong("--stages", absl::StrCat(stages),
                  absl::StrCat("1 to ", layers, ", the number of layers"));
   }
-  const std::vector<int> cuts = SplitEvenly(layers, stages);
-  const std::vector<int> runs = SplitEvenly(stages, std::min(stages, devices));
+  PACELINE_ASSIGN_OR_RETURN(const std::vector<LayerRange> ranges,
+                            CutEqually(layers, stages));
+  const std::vector<int> holders = SpreadStages(stages, devices);
   Placement placement;
-  int device = 0;
   for (int s = 0; s < stages; ++s) {
-    if (s == runs[device + 1]) ++device;
-    placement.push_back({{cuts[s], cuts[s + 1]}, {device}, {1}});
+    placement.push_back({ranges[s], {holders[s]}, {1}});
   }
   return placement;
 }
@@ -281,8 +271,8 @@ absl::StatusOr<int> FindDevice(const Flag& flag, absl::string_view word,
 
 // The text up to `mark`, and what follows; false without it.  `last`: a name
 // may hold marks, so the last one counts.
-bool Cut(absl::string_view* rest, char mark, bool last,
-         absl::string_view* before) {
+bool SplitAt(absl::string_view* rest, char mark, bool last,
+             absl::string_view* before) {
   const size_t at = last ? rest->rfind(mark) : rest->find(mark);
   if (at == absl::string_view::npos) return false;
   *before = rest->substr(0, at);
@@ -297,10 +287,10 @@ absl::StatusOr<SimulatedSlowDown> ParseSlowDown(const std::string& text,
   const Flag flag = {"--slow", text, kSlowForm};
   absl::string_view rest = text;
   absl::string_view device, at, factor;
-  if (!Cut(&rest, '@', true, &device)) return flag.Wrong("there is no '@'");
-  if (!Cut(&rest, '=', false, &at)) return flag.Wrong("there is no '='");
+  if (!SplitAt(&rest, '@', true, &device)) return flag.Wrong("there is no '@'");
+  if (!SplitAt(&rest, '=', false, &at)) return flag.Wrong("there is no '='");
   SimulatedSlowDown slow;
-  const bool ends = Cut(&rest, ':', false, &factor);
+  const bool ends = SplitAt(&rest, ':', false, &factor);
   if (!ends) factor = rest;
   PACELINE_ASSIGN_OR_RETURN(slow.device, FindDevice(flag, device, problem));
   PACELINE_ASSIGN_OR_RETURN(slow.at_seconds, Seconds(flag, "time", at));
@@ -321,9 +311,9 @@ absl::StatusOr<SimulatedFailure> ParseFailure(const std::string& text,
   const Flag flag = {"--fail", text, kFailForm};
   absl::string_view rest = text;
   absl::string_view device, at;
-  if (!Cut(&rest, '@', true, &device)) return flag.Wrong("there is no '@'");
+  if (!SplitAt(&rest, '@', true, &device)) return flag.Wrong("there is no '@'");
   SimulatedFailure failure;
-  const bool recovers = Cut(&rest, ':', false, &at);
+  const bool recovers = SplitAt(&rest, ':', false, &at);
   if (!recovers) at = rest;
   PACELINE_ASSIGN_OR_RETURN(failure.device, FindDevice(flag, device, problem));
   PACELINE_ASSIGN_OR_RETURN(failure.at_seconds, Seconds(flag, "time", at));
@@ -397,23 +387,16 @@ absl::Status ApplyFlags(const SimulateFlags& flags, SimulatedPlan* plan) {
 }
 
 absl::Status WriteTrace(const std::string& path, const std::string& text) {
-  const auto failed = [&] {
-    return absl::FailedPreconditionError(
-        absl::StrCat("--trace: cannot write ", Printable(path), ": ",
-                     std::strerror(errno), "; choose another file"));
-  };
-  std::FILE* file = std::fopen(path.c_str(), "wbe");
-  if (file == nullptr) return failed();
-  const bool written =
-      std::fwrite(text.data(), 1, text.size(), file) == text.size() &&
-      std::fflush(file) == 0;
-  const int error = errno;
-  const bool closed = std::fclose(file) == 0;
-  if (!written) errno = error;
-  return written && closed ? absl::OkStatus() : failed();
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (file) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("--trace: cannot write ", Printable(path), ": ",
+                   std::strerror(errno), "; choose another file"));
 }
 
-// What the planner would have said; 0 where it has no formula.
+// Returns the planner's formula for the step; 0 where it has none.
 double FormulaSeconds(const SimulatedPlan& plan) {
   const auto cost = CostOf(plan.planned.value_or(plan.problem), plan.placement);
   return cost.ok() ? cost->step_seconds : 0;
