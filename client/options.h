@@ -67,7 +67,7 @@ struct ClientOptions {
   SimulateFlags simulate;
 };
 
-// What main does without a command.
+// The output and exit code of a command line that runs no command.
 struct ParseStop {
   int exit_code = 0;
   std::string out;  // for standard output: help, version

@@ -109,8 +109,9 @@ class Bench {
   }
 
  private:
-  // What no spec alone shows, as stages that cannot be dealt out to these
-  // workers, is known before the first job runs, not when its turn comes.
+  // The coordinator tries every case before the first job runs. It refuses here
+  // what no spec alone shows, such as stages that cannot be dealt out to these
+  // workers.
   absl::Status TryToPlace(const std::vector<BenchCase>& cases) {
     for (const BenchCase& one : cases) {
       v1::SubmitJobRequest request;
@@ -219,7 +220,7 @@ class Bench {
       return late ? absl::DeadlineExceededError(what)
                   : absl::CancelledError(what);
     }
-    // What it left in its last heartbeats is there when it has ended.
+    // The job's last heartbeats are recorded when it has ended.
     PACELINE_ASSIGN_OR_RETURN(v1::Job job,
                               context_.client.GetJob(submitted.id(), 0, 0));
     if (StateOf(job) != JobState::kSucceeded) {

@@ -16,7 +16,7 @@ namespace {
 // Shares of a CPU that differ by less are alike: a profile's are measured.
 constexpr double kAlikeShares = 0.05;
 
-// What all workers together measured.
+// The measurements of all workers together.
 struct Window {
   int64_t first_us = 0;
   int64_t last_us = 0;
@@ -80,9 +80,9 @@ double CpuShareOf(const std::vector<CpuShare>& shares,
   return 1;
 }
 
-// What part of a worker's waits cost it time: less than all where a quota stops
-// it, since what it saved while it waited lets it compute faster afterwards
-// than its share.
+// Returns the part of a worker's waits that cost it time. It is below 1 where a
+// quota stops the worker: the CPU time that it saved while it waited lets it
+// compute faster than its share afterwards.
 double LostPart(const v1::FlowTimes& flow, double share) {
   const double waits = flow.fill() + flow.starved() + flow.blocked() +
                        flow.data() + flow.in_flight();
@@ -98,7 +98,7 @@ double Stolen(const v1::FlowTimes& flow, double share) {
   return std::clamp(longer, 0.0, flow.other_cpu() / share);
 }
 
-// Of a stage's layers, as the profile has them.
+// Returns the seconds of a stage's layers, as the profile has them.
 absl::StatusOr<double> LayerSeconds(const v1::Job& job,
                                     const v1::StagePlacement& placement) {
   for (const v1::StageDrift& drift : job.drift()) {
@@ -173,7 +173,8 @@ BenchBaseline MeanOf(const BenchBaseline& a, const BenchBaseline& b) {
 
 namespace {
 
-// What part of the layers' CPU seconds one worker alone would not have needed.
+// Returns the part of the layers' CPU seconds that one worker alone would not
+// have needed.
 double NeedlessPart(const v1::Job& job, const Window& window,
                     const BenchBaseline& one) {
   double cpu = 0;
@@ -272,7 +273,7 @@ absl::StatusOr<BenchRow> RowOf(const v1::Job& job, const BenchBaseline& one,
   for (int i = 0; i < stages.size(); ++i) {
     PACELINE_ASSIGN_OR_RETURN(const double layers,
                               LayerSeconds(job, stages[i]));
-    // Of replicas what each adds to a micro-batch on average.
+    // Each replica adds its share of a micro-batch on average.
     stage_seconds.push_back(layers * ShareOf(stages, i));
     worker_of.push_back(stages[i].worker_id());
   }

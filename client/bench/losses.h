@@ -10,9 +10,9 @@
 
 namespace paceline {
 
-// What kept a pipeline of n workers from n times the speed of one: shares of
-// the workers' time, each measured.  1 = speedup / n + fill + imbalance +
-// transfer + slowdown + unexplained.
+// The losses that kept a pipeline of n workers from n times the speed of one:
+// shares of the workers' time, each measured. 1 = speedup / n + fill +
+// imbalance + transfer + slowdown + unexplained.
 struct BenchLosses {
   // Before a worker's first micro-batch was there, and after its last one.
   // Training: waits before its first backward of a batch, and for the step
@@ -23,9 +23,9 @@ struct BenchLosses {
   // Waits for frames on their way, and compute that threads which move frames
   // took the CPU from.
   double transfer = 0;
-  // What layers took beyond what the one worker alone would have: slower CPUs,
+  // The layers took this much longer than on the one worker alone: slower CPUs,
   // a smaller share of one, shared caches and memory, neighbours on a shared
-  // box.  Below 0 where they took less.
+  // box. Below 0 where they took less.
   double slowdown = 0;
   double unexplained = 0;  // what no part measured; may be below 0
 };
@@ -61,17 +61,18 @@ struct BenchBaseline {
   std::string worker = "";  // its name; empty: not known
 };
 
-// Of what was measured before and after something.
+// Returns the mean of a measurement before and one after something.
 BenchBaseline MeanOf(const BenchBaseline& a, const BenchBaseline& b);
 
-// What a worker's compute takes of the CPU when nothing else does: below 1
-// where a quota stops it.
+// The share of a CPU that a worker's compute thread gets when nothing else
+// runs: below 1 where a quota stops it.
 struct CpuShare {
   std::string worker;
   double share = 1;
 };
 
-// Of one worker with the whole model; job: ended, of any kind.
+// Reads the times of a job that one worker ran with the whole model; job:
+// ended, of any kind.
 // Errors: FailedPrecondition  the job has no times, or none from a profile
 absl::StatusOr<BenchBaseline> BaselineOf(const v1::Job& job);
 
@@ -80,9 +81,9 @@ absl::StatusOr<BenchBaseline> BaselineOf(const v1::Job& job);
 absl::StatusOr<BenchRow> RowOf(const v1::Job& job, const BenchBaseline& one,
                                const std::vector<CpuShare>& shares);
 
-// What part of a pass of one micro-batch through the stages that are not the
-// busiest worker's a schedule leaves that worker without work: the bubbles of
-// core/schedule/README.md, a backward taken for twice its forward.
+// Returns how much of a micro-batch's pass a schedule leaves the busiest worker
+// without work: the bubbles of core/schedule/README.md. The pass is through the
+// stages that are not this worker's; a backward counts twice its forward.
 //   schedule  of JobSpec; empty: inference
 double BubblePart(const std::string& schedule, int stages, int workers);
 

@@ -1,4 +1,4 @@
-// What all commands share.
+// The exit codes, the context and the patience that all commands share.
 #pragma once
 
 #include <optional>
@@ -56,7 +56,8 @@ class Patience {
   // first of an unbroken row of errors.
   Verdict OnError(const absl::Status& error, Instant now);
 
-  // What to say about an answer: nothing, or that it is the first again.
+  // Returns the text to print after an answer: empty unless it is the first one
+  // again.
   std::string OnAnswer();
 
  private:

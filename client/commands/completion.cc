@@ -75,14 +75,14 @@ std::string BashValues(const Place& place) {
     if (option->takes_file) {
       absl::StrAppend(&text, "COMPREPLY=($(compgen -f -- \"$current\"))");
     } else if (option->is_list && !option->values.empty()) {
-      // What stands before the last comma stays.
+      // The text before the last comma stays.
       absl::StrAppend(
           &text, kNoBlank,
           "COMPREPLY=($(compgen -P \"${current%\"${current##*,}\"}\" "
           "-W \"",
           absl::StrJoin(option->values, " "), "\" -- \"${current##*,}\"))");
     } else {
-      // What ends with '=' is to be gone on with.
+      // A word that ends with '=' gets no blank: the person goes on typing.
       absl::StrAppend(&text, TakesMore(*option) ? kNoBlank : "",
                       "COMPREPLY=($(compgen -W \"",
                       absl::StrJoin(option->values, " "),
@@ -153,7 +153,7 @@ std::string ZshEntry(const std::string& name, const std::string& help) {
       absl::StrCat(absl::StrReplaceAll(name, {{":", "\\:"}}), ":", help));
 }
 
-// What completes the value of `option`.
+// Returns zsh's completion of the value of `option`.
 std::string ZshValues(const CommandOption& option) {
   if (option.takes_file) return "_files";
   return absl::StrCat(option.is_list      ? "compset -P '*,'; compadd -qS , -- "
@@ -307,7 +307,7 @@ bool IsListType(const std::string& type) {
 }
 
 std::vector<std::string> WordsOfType(const std::string& type) {
-  // What IsMember appended to a type: "FORMAT:{table,json}" gives both words.
+  // IsMember appends its words to a type: "FORMAT:{table,json}" gives both.
   const size_t open = type.find('{');
   const size_t close = type.find('}');
   if (open != std::string::npos && close != std::string::npos) {

@@ -1,4 +1,4 @@
-// What a job will need, before it runs: for `job submit --dry-run`.
+// Estimates what a job will need before it runs: for `job submit --dry-run`.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,8 @@ struct JobEstimate {
                        // workers; these are as for one
   std::optional<v1::RunEstimate> run;  // nothing while there is no worker
   int64_t steps = 0;                   // of the job; 0: not known here
-  // Of a data-parallel job; 0: none, or not known before there are workers.
+  // Only a data-parallel job has shards; 0: none, or not known before there are
+  // workers.
   int32_t shards = 0;
 };
 

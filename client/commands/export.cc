@@ -142,7 +142,7 @@ absl::Status CameBroken(int64_t id, absl::string_view why) {
                                           "; nothing was kept, export again"));
 }
 
-// What is in `staged`, once it is sure to be the result of job `id`.
+// Reads `staged` back and makes sure that it is the result of job `id`.
 absl::StatusOr<WeightsSummary> Verify(const CommandContext& context,
                                       WeightsFileReader& reader, int64_t id,
                                       const std::string& staged) {

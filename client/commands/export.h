@@ -34,8 +34,8 @@ std::string WhyNoExportFile(const std::string& path);
 absl::StatusOr<std::unique_ptr<ExportTarget>> OpenExportTarget(
     const std::string& path);
 
-// What came is read back and compared with the job's hash before it gets its
-// name; a file that is neither whole nor the job's is not left behind.
+// Reads the file back and compares it with the job's hash before it gets its
+// name. Leaves no file behind that is cut short or another job's.
 ExitCode ExportJobCommand(const CommandContext& context,
                           WeightsFileReader& reader, int64_t id,
                           const std::string& path);

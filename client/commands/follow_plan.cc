@@ -55,8 +55,8 @@ absl::Status CheckCuts(const std::string& name,
   return absl::OkStatus();
 }
 
-// What layers share, as a fresh plan of the job would count it, and the plan
-// does not; or nothing.
+// Says which shared layers a fresh plan of the job would count and this plan
+// does not; empty where there are none.
 absl::StatusOr<std::string> UncountedTies(const std::string& name,
                                           const PlanFile& plan,
                                           const JobSpec& spec) {

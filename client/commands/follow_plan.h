@@ -1,5 +1,4 @@
-// What is done with a plan file: a job that follows it, a simulation of it.
-// Pure.
+// Uses a plan file: a job follows it, or it is simulated. Pure.
 #pragma once
 
 #include <string>

@@ -49,7 +49,7 @@ class RestartBackoff {
   // back before the mesh has given it up.
   static constexpr absl::Duration kFirst = absl::Milliseconds(500);
   static constexpr absl::Duration kLongest = absl::Seconds(30);
-  // Who lived that long starts again from the first.
+  // A daemon that lived this long starts again after kFirst.
   static constexpr absl::Duration kHealthy = absl::Seconds(60);
 
   // The pause before the next start.  lived: of the process that died.

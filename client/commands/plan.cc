@@ -27,7 +27,7 @@ constexpr Table::Align kRight = Table::Align::kRight;
 // A terminal is for looking; -o json has them all.
 constexpr size_t kMostNames = 8;
 
-// What one policy answered, and how long it took.
+// The answer of one policy, and how long it took.
 struct PolicyRun {
   std::string policy;
   std::optional<PlanAnswer> answer;
@@ -362,7 +362,7 @@ ExitCode Compare(Console& console, const Clock& clock,
     }
   }
   if (best == nullptr) {
-    // What the exact policy says of it is the truth.
+    // The exact policy's answer is the truth.
     for (const PolicyRun& run : runs) {
       if (run.policy == "dp") return Refused(console, run.refused);
     }

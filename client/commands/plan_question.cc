@@ -211,7 +211,7 @@ void LeaveOutBackward(PlanInputs& inputs) {
   }
 }
 
-// What the options say over what the source says.
+// Puts what the options say in place of what the source says.
 absl::Status Apply(const PlanOptions& options, PlanQuestion& question) {
   PlanProblem& problem = question.inputs.problem;
   if (options.schedule.has_value()) question.schedule = *options.schedule;
@@ -334,14 +334,15 @@ absl::StatusOr<PlanQuestion> AskForMesh(MeasureClient& measure,
     const v1::Registration& about = worker.registration();
     workers.push_back({about.name(), about.machine_id(), about.memory_bytes()});
   }
-  // Of all models: what this one takes may have to be predicted.
+  // It asks for the measurements of all models: the times of this one may have
+  // to be predicted from them.
   PACELINE_ASSIGN_OR_RETURN(const Measurements measurements,
                             measure.ListMeasurements(""));
   PlanQuestion question;
   PACELINE_ASSIGN_OR_RETURN(question.inputs,
                             MakePlanInputs(spec, model, workers, measurements));
   question.inputs.problem.stages = spec.pipeline.stages;
-  // What a job that trains can follow has a worker a stage.
+  // A job that trains needs a worker a stage.
   if (!IsInference(spec) && !options.inference) {
     question.inputs.problem.replicas = false;
   }

@@ -1,4 +1,4 @@
-// What `paceline plan` was asked.  Values and a check.
+// The question that `paceline plan` is asked. Values and a check.
 #pragma once
 
 #include <cstdint>

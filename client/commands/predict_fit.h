@@ -17,7 +17,7 @@ constexpr int64_t kMaxTimingFileBytes = int64_t{1} << 30;
 
 struct PredictFitOptions {
   std::vector<std::string> files;  // comma separated, at least one
-  // What to predict besides: "op=all_reduce,dtype=f16,elements=4096" each.
+  // Each is one more time to predict: "op=all_reduce,dtype=f16,elements=4096".
   std::vector<std::string> at;
 };
 

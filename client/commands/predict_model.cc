@@ -62,7 +62,8 @@ Totals TotalsOf(const PredictedDevice& device) {
   return totals;
 }
 
-// What each profile was measured of, for a person who asked for something else.
+// Lists what each profile was measured of, for a person who asked for something
+// else.
 std::vector<std::string> KnownDevices(const std::vector<v1::Worker>& live,
                                       const Measurements& measurements) {
   std::set<std::string> names;

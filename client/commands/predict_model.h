@@ -39,8 +39,8 @@ struct PredictedDevice {
   // The prediction comes from other measurements than the one beside it; false
   // where there is no other.
   bool independent = true;
-  // What a quota leaves a busy thread here, as a profile of this device says;
-  // below 1 all seconds are the CPU's, else those of the wall clock.
+  // A quota leaves a busy thread this share, as a profile of this device says.
+  // Below 1 all seconds are the CPU's, else those of the wall clock.
   double cpu_share = 1;
   std::vector<PredictedLayer> layers = {};
 };

@@ -63,7 +63,7 @@ absl::StatusOr<std::vector<v1::Worker>> LiveWorkers(MeasureClient& measure);
 absl::StatusOr<JobSpec> WithMicroBatch(JobSpec spec, int64_t batch,
                                        const std::vector<std::string>& sets);
 
-// What is in a TorchScript file: this program has no LibTorch, a worker does.
+// This program has no LibTorch: a worker looks into a TorchScript file for it.
 
 // When the model of `spec` is a script that no worker has looked into, has one
 // do so, and fills in what it found; otherwise does nothing.  Blocks until a

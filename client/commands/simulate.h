@@ -41,7 +41,7 @@ struct MachineFlags {
   std::optional<int> stages;  // else one a device, as layers allow
 };
 
-// What `paceline simulate` runs, before what its flags say of the run.
+// The input of `paceline simulate`, before its flags change the run.
 struct SimulatedPlan {
   PlanProblem problem;
   // As the planner saw it, where the simulator sees it otherwise: a quota is in
@@ -79,7 +79,7 @@ absl::StatusOr<SimulatedFailure> ParseFailure(const std::string& text,
 // asks no coordinator.
 
 struct SimulateFlags {
-  // What is simulated unless it is a plan file.
+  // These machines are simulated unless a plan file is given.
   MachineFlags machines;
   std::string model;              // --model; empty: equal layers
   std::vector<std::string> sets;  // of the model

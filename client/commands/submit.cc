@@ -33,7 +33,7 @@ absl::StatusOr<v1::SubmitJobResponse> SubmitPatiently(
   }
 }
 
-// What a rule assumes of the members that there will be, as far as one knows.
+// Notes where the members that are known do not meet an assumption of the rule.
 void NoteAggregation(Console& console, const JobSpec& spec,
                      const v1::SubmitJobResponse& submission) {
   if (!IsDataParallel(spec)) return;

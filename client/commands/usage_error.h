@@ -1,4 +1,4 @@
-// What is said of a command line that the parser refuses.  Pure.
+// Explains a command line that the parser refuses. Pure.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What is said about a job while one waits for it.
+// Prints the progress of a job while somebody waits for it.
 #pragma once
 
 #include <cstdint>

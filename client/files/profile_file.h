@@ -1,5 +1,5 @@
-// What `plan --profile FILE` may hold: a published layer graph, what `profile
-// -o json` printed, or a plan file.  Values.
+// Reads the file of `plan --profile FILE`: a published layer graph, the output
+// of `profile -o json`, or a plan file. Values.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,7 @@ namespace paceline {
 
 constexpr char kDefaultCoordinator[] = "127.0.0.1:7400";
 
-// What one source says; absent: nothing.
+// The settings of one source; an absent one says nothing.
 struct SettingsSource {
   std::string where;  // for error messages: "--coordinator", a file's name
   std::optional<std::string> coordinator;

@@ -20,7 +20,7 @@ namespace paceline {
 JobState StateOf(const v1::Job& job);
 bool IsInference(const v1::Job& job);
 
-// What the job's result is called: "weights" or "predictions".
+// Returns the name of the job's result: "weights" or "predictions".
 std::string ResultName(const v1::Job& job);
 
 // How micro-batches passed through the last stage; nothing until it has
@@ -30,7 +30,8 @@ std::optional<v1::FlowTimes> ResultFlow(const v1::Job& job);
 
 using Placements = google::protobuf::RepeatedPtrField<v1::StagePlacement>;
 
-// What part of its stage's micro-batches stages[i] computes, in (0, 1].
+// Returns the part of its stage's micro-batches that stages[i] computes, in (0,
+// 1].
 double ShareOf(const Placements& stages, int i);
 // ", 25.0 % of the micro-batches"; empty for all of them.
 std::string ShareText(const Placements& stages, int i);

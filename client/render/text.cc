@@ -51,7 +51,7 @@ bool IsAmong(const CodePoints* begin, const CodePoints* end, uint32_t point) {
   });
 }
 
-// Of one character of valid UTF-8.
+// Returns the columns of one character of valid UTF-8.
 int CharacterWidth(absl::string_view character) {
   const auto first = static_cast<unsigned char>(character[0]);
   if (first < 0x80) return 1;

@@ -31,7 +31,8 @@ std::string ShortenWords(absl::string_view text);
 // "812", "13.4 k", "1.29 M": three digits and a decimal unit.
 std::string HumanCount(double count);
 
-// Of something a second: as HumanCount(), but two digits below ten: "0.083".
+// Writes a rate a second as HumanCount() does, but with two digits below ten:
+// "0.083".
 std::string HumanRate(double per_second);
 
 // "812 B", "13.4 KiB", "1.29 GiB".

@@ -23,7 +23,7 @@ std::chrono::system_clock::time_point After(absl::Duration duration) {
 
 // gRPC's words for a refused connection without the way they took.
 std::string Reason(const std::string& message) {
-  // Of a name that cannot be looked up, behind details of the resolver.
+  // The resolver's details stand before the reason that a name has no address.
   if (absl::StrContains(message, "DNS resolution failed")) {
     return absl::StrCat("its name cannot be looked up:",
                         message.substr(message.rfind(": ") + 1));

@@ -31,8 +31,8 @@ class MeasureClient {
  public:
   virtual ~MeasureClient() = default;
 
-  // Of a script that no worker has looked into: one of them does, and nothing
-  // is measured.
+  // For a script that no worker has looked into, a worker looks into it and
+  // measures nothing.
   // Errors: InvalidArgument     the spec is wrong
   //         NotFound            no live worker of that name
   //         FailedPrecondition  no worker is attached

@@ -17,14 +17,14 @@ namespace paceline {
 // Must be equal on both sides of an Attach stream.
 constexpr int kProtocolVersion = 1;
 
-// Of a message to a server, which anybody may send.  Whatever is larger is cut
-// into pieces by its sender.  gRPC looks at the size when all of a message is
-// there: one that never ends is bounded by ServerOptions::memory_bytes alone.
+// Bounds a message to a server, which anybody may send. A sender cuts a larger
+// one into pieces. gRPC looks at the size when all of a message is there: only
+// ServerOptions::memory_bytes bounds a message that never ends.
 constexpr int kMaxRequestBytes = 4 << 20;
-// Of an answer or an order, which only a server sends that was dialled.
+// Bounds an answer or an order, which only a server sends that was dialled.
 constexpr int kMaxAnswerBytes = 16 << 20;
-// Of calls on one connection.  Ours have a handful: a stream for each channel
-// of a plane, and a worker's or a client's few calls.
+// Bounds the calls on one connection. Ours have a handful: a stream for each
+// channel of a plane, and a worker's or a client's few calls.
 constexpr int kMaxCallsAConnection = 32;
 
 // All metadata of one call, with a status message of the greatest length
@@ -42,8 +42,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address);
 struct ServerOptions {
   std::string listen;     // host:port, port 0 for any
   bool insecure = false;  // off loopback without TLS only with this
-  // Of all that has come in and was not taken yet.  Beyond it gRPC ends calls
-  // with ResourceExhausted, whosever they are: the last resort.
+  // Bounds all that has come in and was not taken yet. Beyond it gRPC ends
+  // calls with ResourceExhausted, whosever they are: the last resort.
   int64_t memory_bytes = int64_t{512} << 20;
   std::string flag = "--listen";  // named in error messages
 };

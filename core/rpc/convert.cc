@@ -141,7 +141,7 @@ bool IsSet(const Place& at) {
              : reflection.HasField(*at.message, at.field);
 }
 
-// What the gate would add up must be numbers that a gradient can have.
+// The step gate adds these up: they must be numbers that a gradient can have.
 absl::Status CheckNorms(const v1::StepReport& proto) {
   for (int i = 0; i < proto.squared_norms_size(); ++i) {
     const double norm = proto.squared_norms(i);

@@ -14,7 +14,7 @@ namespace paceline {
 JobSpec FromProto(const v1::JobSpec& proto);
 v1::JobSpec ToProto(const JobSpec& spec);  // every field set
 
-// What a worker says of a script.  DescribeModel() judges it.
+// Carries a worker's account of a script. DescribeModel() judges it.
 ScriptModel FromProto(const v1::ScriptModel& proto);
 v1::ScriptModel ToProto(const ScriptModel& script);
 

@@ -15,7 +15,8 @@
 namespace paceline {
 namespace {
 
-// Of layers, operations, processors: for people, and found in files.
+// Bounds the names of layers, operations and processors, which are for people
+// and come out of files.
 constexpr size_t kMaxNameBytes = 1024;
 
 absl::Status CheckAmount(absl::string_view what, double value) {

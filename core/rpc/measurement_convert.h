@@ -15,7 +15,7 @@ v1::DeviceProfile ToProto(const DeviceProfile& profile);
 absl::StatusOr<DeviceProfile> FromProto(const v1::DeviceProfile& proto);
 
 inline constexpr int kMaxProfiledLayers = 100'000;
-// Of one measurement: there and back.
+// One measurement has a link there and one back.
 inline constexpr int kMaxMeasuredLinks = 2;
 
 v1::LinkMeasurement ToProto(const LinkMeasurement& link);

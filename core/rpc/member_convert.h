@@ -13,8 +13,8 @@
 
 namespace paceline {
 
-// Of steps, and of whatever else is only ever counted up: no job comes near it,
-// and two of them can be added.
+// Bounds steps and everything else that is only counted up: no job comes near
+// it, and two of them can be added.
 inline constexpr int64_t kMaxCount = int64_t{1} << 53;
 
 // Errors: InvalidArgument  below 0, or above `most`: "<what> is -1, need 0 to

@@ -1,5 +1,5 @@
-// What the members of a round group tell each other, as protos and back.  The
-// payload beside a message, its sender and the attempt are in the frame
+// Carries the messages of a round group's members, as protos and back. The
+// frame holds the payload, the sender and the attempt
 // (core/transfer/round_frame.h).
 #pragma once
 
@@ -14,7 +14,8 @@ namespace paceline {
 // More than any group has; what is above is refused before memory is taken.
 constexpr int kMaxRoundShards = 64;
 constexpr int kMaxRoundMembers = 1024;
-// Of one member in one step; those of all its members can be added.
+// Bounds the samples of one member in one step; those of all its members can be
+// added.
 constexpr int64_t kMaxRoundSamples = int64_t{1} << 40;
 
 v1::RoundMessage ToProto(const RoundMessage& message);

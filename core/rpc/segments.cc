@@ -18,7 +18,7 @@ namespace {
 
 // Below it a write may share a packet with the next one.
 constexpr size_t kLeastBytes = 16 << 10;
-// What a piece may be scattered over; more ends it early.
+// A piece may be scattered over this many parts; more end it early.
 constexpr size_t kMostParts = 64;
 
 size_t SizeOf(const msghdr& message) {
@@ -115,7 +115,7 @@ namespace paceline {
 
 bool PiecesAreBounded() {
 #ifdef PACELINE_BOUNDS_PIECES
-  // What a library finds under that name when it is loaded.
+  // A library finds this address under that name when it is loaded.
   return dlsym(RTLD_DEFAULT, "sendmsg") == reinterpret_cast<void*>(&sendmsg);
 #else
   return false;

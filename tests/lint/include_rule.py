@@ -1,4 +1,4 @@
-"""DESIGN 3: which file may include what.  The rule is data; read the tables.
+"""Which file may include what.  The rule is data; read the tables.
 
 A header is of one kind: a library's (LIBRARIES), the project's own (a path
 from the top of the tree), or the standard library's.  A file is judged by the
@@ -190,7 +190,7 @@ def judge(tree, path, mark, header):
         return None
     if kind != "own":
         if libraries != "any" and kind not in libraries:
-            return f"may not include {kind} ({header}), see DESIGN 3"
+            return f"may not include {kind} ({header}): the include rule"
         return None
     if mark == "<":
         return f"{header} is ours: include it with quotes"
@@ -199,7 +199,7 @@ def judge(tree, path, mark, header):
     if path.startswith("tests/") and parent(path) == parent(header):
         return None
     if own != "any" and not any(re.match(p, header) for p in own):
-        return f"may not include {header}, see DESIGN 3"
+        return f"may not include {header}: the include rule"
     return None
 
 

@@ -14,6 +14,7 @@ import include_rule
 import packages
 import shape
 import thread_safety
+import words
 from tree import Tree
 
 CHECKS = {
@@ -29,6 +30,8 @@ CHECKS = {
     "systemd": formats.check_systemd,
     "metrics": dashboards.check_metrics,
     "promtool": dashboards.check_promtool,
+    "openers": words.check_openers,
+    "references": words.check_references,
 }
 BUILD_CHECKS = {
     "packages": packages.check,

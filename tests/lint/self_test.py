@@ -15,6 +15,7 @@ import formats
 import include_rule
 import shape
 import thread_safety
+import words
 from tree import Tree
 
 
@@ -46,7 +47,7 @@ class LintTest(unittest.TestCase):
 
 
 class IncludeRule(LintTest):
-    # (file, header that it may not include): one line a rule of DESIGN 3.
+    # (file, header that it may not include): one line a rule.
     REFUSED = [
         ("core/base/a.cc", "<spdlog/spdlog.h>"),
         ("core/base/a.cc", '"core/model/a.h"'),
@@ -125,7 +126,7 @@ class IncludeRule(LintTest):
             with self.subTest(path=path, header=header):
                 self.include(path, header)
                 self.assert_says(include_rule.check, f"{path}:2:",
-                                 header[1:-1], "DESIGN 3")
+                                 header[1:-1], "include rule")
                 self.write(path, "")
 
     def test_each_allowed_include_passes(self):
@@ -220,7 +221,7 @@ class Shape(LintTest):
     def test_the_top_level_is_fixed(self):
         self.write("scripts/a.py", "")
         said = self.said(shape.check_layout)
-        self.assertIn("scripts: is not in the layout of DESIGN 3", said)
+        self.assertIn("scripts: is not in the fixed top level (TOP_LEVEL)", said)
 
     def test_refused_folder_and_document_names_are_caught(self):
         self.write("core/README.md", "")
@@ -238,6 +239,31 @@ class Shape(LintTest):
         self.assert_clean(shape.check_layout)
         self.write("core/base/c.cc", "")
         self.assert_says(shape.check_layout, "core/base: has no README.md")
+
+
+class Words(LintTest):
+    def test_a_comment_that_begins_without_a_verb_is_caught(self):
+        for opener in ("Of a stage.", "Who waits.", "What it says."):
+            with self.subTest(opener=opener):
+                self.write("client/a.h", f"int a;\n  // {opener}\nint b;\n")
+                self.assert_says(words.check_openers, "client/a.h:2:",
+                                 "client has 1, at most 0")
+
+    def test_other_comments_pass(self):
+        self.write("client/a.h", "// The times\n// Of a stage.\n"
+                   "int a;  // Of a stage\n// Often.\n")
+        self.assert_clean(words.check_openers)
+
+    def test_a_reference_to_a_page_outside_the_tree_is_caught(self):
+        for name in ("DESIGN" " 5", "Issue" " 22", "issue" " 7"):
+            with self.subTest(name=name):
+                self.write("client/README.md", f"See {name}.\n")
+                self.assert_says(words.check_references, "client/README.md:1:")
+
+    def test_a_folder_may_keep_what_its_table_allows(self):
+        found = {"a/b": [("a/b/c.h", 1), ("a/b/c.h", 9)]}
+        self.assertEqual(list(words.over(found, {"a/b": 2}, "why")), [])
+        self.assertEqual(len(list(words.over(found, {"a/b": 1}, "why"))), 1)
 
 
 class Formats(LintTest):

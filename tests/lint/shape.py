@@ -106,7 +106,7 @@ def check_layout(tree):
     tops = {name.split("/")[0] for name in tree.files}
     for top in sorted(tops - TOP_LEVEL):
         if not top.startswith("."):
-            yield Problem(top, 0, "is not in the layout of DESIGN 3")
+            yield Problem(top, 0, "is not in the fixed top level (TOP_LEVEL)")
     counts = {}
     for path in tree.files:
         folder, _, name = path.rpartition("/")
