@@ -1,4 +1,4 @@
-// Parameters that two layers share (DESIGN 5): their gradients are added at the
+// Parameters that two layers share: their gradients are added at the
 // owner, and the value after an update goes to all who use it.
 #pragma once
 

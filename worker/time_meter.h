@@ -1,4 +1,4 @@
-// Where the seconds of the compute thread go (DESIGN 10).
+// Where the seconds of the compute thread go.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// Which versions of its weights a stage keeps (DESIGN 5, "Asynchronous"), and
+// Which versions of its weights a stage keeps, and
 // which it may let go.  The values themselves are the engine's `Payload`.
 #pragma once
 

@@ -38,7 +38,7 @@ struct GroupWorker {
   friend bool operator==(const GroupWorker&, const GroupWorker&) = default;
 };
 
-// The round group that a worker belongs or shall belong to (DESIGN 7).
+// The round group that a worker belongs or shall belong to.
 struct GroupOrder {
   View view;
   // Members, and those who shall become some.  Who is not in the view listens,

@@ -35,7 +35,7 @@ struct Layer {
   std::vector<Operation> operations;
   std::vector<Parameter> parameters;  // in the order of the step gate's norms
   // Those of a lower layer, which owns them, that this one computes with too:
-  // it has a value of its own, and sums its gradients apart (DESIGN 5).
+  // it has a value of its own, and sums its gradients apart.
   std::vector<Parameter> borrowed;
   Shape output;  // of one sample, without the batch
   // What later layers need besides `output`: masks and tokens, and float32,

@@ -168,7 +168,7 @@ struct InferSpec {
   bool outputs = true;
 };
 
-// Data parallelism (DESIGN 7): every member holds the whole model.
+// Data parallelism: every member holds the whole model.
 struct AggregationSpec {
   std::string mode = "none";   // none, rolling, central, gossip
   int32_t members = 0;         // at most; 0: whoever can, and whoever joins

@@ -1,4 +1,4 @@
-// The step gate (DESIGN 5): a step is applied on all stages or on none.  Every
+// The step gate: a step is applied on all stages or on none.  Every
 // stage reports; with all reports in, the verdict is a pure function of them.
 #pragma once
 

@@ -50,7 +50,7 @@ struct Turns {
 // The longest period of a table for so many replicas.
 int MostTurns(int replicas);
 
-// Weighted round robin (DESIGN 5): every micro-batch goes to the replica that
+// Weighted round robin: every micro-batch goes to the replica that
 // is furthest behind its share, the lowest of several.  The period is the
 // shortest with which every share is met to 1 %, or else the one up to
 // MostTurns() that comes closest; every replica has a turn at least.  After any

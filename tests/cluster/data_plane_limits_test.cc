@@ -22,7 +22,7 @@ class ShortHelloTest : public ReceiverTest {
   ShortHelloTest() : ReceiverTest(absl::Seconds(30), absl::Milliseconds(5)) {}
 };
 
-// Issue 22, defect 3: such a stream lived for ever.
+// Such a stream lived for ever.
 TEST_F(ShortHelloTest, EndsAStreamThatNeverSaysHello) {
   const RunConnections run = Open(fence_);
   RawStream silent(node_.address());
@@ -35,7 +35,6 @@ TEST_F(ShortHelloTest, EndsAStreamThatNeverSaysHello) {
   EXPECT_TRUE(absl::IsDeadlineExceeded(older.AwaitEnd()));
 }
 
-// Issue 22, defect 3.
 TEST_F(ReceiverTest, ReadsNoLargeMessageBeforeAHello) {
   const RunConnections run = Open(fence_);
   RawStream stream(node_.address());
@@ -47,7 +46,7 @@ TEST_F(ReceiverTest, ReadsNoLargeMessageBeforeAHello) {
   EXPECT_THAT(std::string(end.message()), HasSubstr("before a hello"));
 }
 
-// Issue 22, defect 3: the run's order says how large its frames are.
+// The run's order says how large its frames are.
 TEST_F(ReceiverTest, RefusesATooLargeFrameByItsFirstPiece) {
   const RunConnections run = Open(fence_);
   Frame frame = MakeFrame(ActivationKey(0, 0), 4, kLargeSample);
@@ -88,7 +87,7 @@ TEST_F(ReceiverTest, RefusesAPieceThatIsTooLong) {
   EXPECT_THAT(std::string(end.message()), HasSubstr("are missing"));
 }
 
-// Issue 22, defect 3: frames go out in pieces of bounded size.
+// Frames go out in pieces of bounded size.
 TEST(DataPlane, SendsLargeFramesOnceAlthoughStreamsBreak) {
   constexpr int kFrames = 12;
   MeshSpec spec;

@@ -351,7 +351,7 @@ TEST(DataPlane, FindsANeighbourAgainThatComesBackOnItsPort) {
   }
 }
 
-// Issue 22, defect 18: the job stayed at its first step for ever.
+// The job stayed at its first step for ever.
 TEST(DataPlane, EndsTheRunsWaitsWhenTheNeighbourWasNeverReached) {
   PlaneNode node({.reach = absl::Milliseconds(100)});
   std::string nobody;

@@ -185,7 +185,6 @@ TEST_F(RoundReceiver, TakesWhatIsMissingOnASecondStream) {
   EXPECT_EQ(node_.plane.stats().frames_dropped_duplicate, 1);
 }
 
-// Issue 22, defect 2.
 TEST_F(RoundReceiver, WantsChunksAgainThatCameTooEarly) {
   Open();
   absl::Notification early;

@@ -21,7 +21,7 @@ MAY_SLEEP = ("tests/cluster/", "tests/process/", "tests/bench/",
              # Serve the tests of real processes.
              "tests/support/child.", "tests/support/mesh.")
 
-# Logic takes (state, policy, now): STYLE 9.  core/base holds the clock, the
+# Logic takes (state, policy, now).  core/base holds the clock, the
 # threads and the locks that the rest is given.
 PURE = ("core/model/", "core/plan/", "core/predict/", "core/schedule/",
         "core/simulate/", "core/cluster/", "core/round/", "core/optim/")

@@ -31,19 +31,6 @@ VERBLESS_ALLOWED = {
     "worker": 172,
 }
 
-# How many lines of a folder may still name a part of the design page or an
-# issue.  A number only ever falls.
-REFERENCES_ALLOWED = {
-    "coordinator": 2,
-    "core/cluster": 4,
-    "core/model": 2,
-    "core/optim": 1,
-    "core/round": 3,
-    "core/schedule": 1,
-    "tests": 52,
-    "worker": 7,
-}
-
 
 def folder_of(path):
     """The part of the tree that is counted as one: `core/plan`, `worker`."""
@@ -77,11 +64,9 @@ def check_openers(tree):
 
 def check_references(tree):
     """The tree explains itself: nothing names a page that is not in it."""
-    found = defaultdict(list)
     for path in tree.with_suffix(*READ_FOR_REFERENCES):
         for number, line in enumerate(tree.lines(path), 1):
             if REFERENCE.search(line):
-                found[folder_of(path)].append((path, number))
-    yield from over(found, REFERENCES_ALLOWED,
-                    "names a part of the design or an issue: say the rule "
-                    "here, or in the folder's README.md")
+                yield Problem(path, number,
+                              "names a part of the design or an issue: say the "
+                              "rule here, or in the folder's README.md")

@@ -2,8 +2,7 @@
 """Number of stages and schedule do not change a bit of the weights.
 
 Over real processes, for 60 steps, both models: {1, 2, 3, 4} stages x every
-synchronous schedule end with one hash and one loss curve (DESIGN 5, "Same
-bytes").
+synchronous schedule end with one hash and one loss curve.
 """
 
 import argparse

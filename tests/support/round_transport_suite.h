@@ -155,7 +155,7 @@ TEST_P(RoundTransportSuite, GivesTheMessageAloneWhereItsBytesAreNotWanted) {
   EXPECT_EQ(sink(0).got()[0].payload, nullptr);
 }
 
-// Issue 22, defect 2: of a member that was too far behind.
+// The member was too far behind.
 TEST_P(RoundTransportSuite, SendsAgainWhatWasNotWantedWhenItCame) {
   Start(2);
   sink(0).SetMemory(

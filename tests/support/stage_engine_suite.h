@@ -468,7 +468,7 @@ class Stashing {
   int64_t updates_ = 0;
 };
 
-// DESIGN 5: forward and backward of a micro-batch use the same version, so its
+// Forward and backward of a micro-batch use the same version, so its
 // gradient is that of one process at this version, to the last bit.
 TEST_P(StageEngineSuite, TheGradientIsThatOfTheVersionThatWentForward) {
   constexpr int kUpdates = 3;

@@ -35,7 +35,7 @@ TEST(AdvertisedAddress, ThatIsNoneIsRefused) {
   }
 }
 
-// Issue 22, defect 18: the link to a worker that gives a loopback address was
+// The link to a worker that gives a loopback address was
 // measured, and was this worker's to itself.
 TEST(IsOwnAddress, IsWhereTheWorkerListensOrIsKnown) {
   EXPECT_TRUE(IsOwnAddress("pi-1:7401", "0.0.0.0:7401", "pi-1:7401"));

@@ -176,7 +176,6 @@ TEST_F(AgentGroupTest, MembersTrainTogetherAndOneHandsTheWeightsOver) {
   EXPECT_GT(first.predicted_memory_bytes(), 0);
 }
 
-// Issue 22, defect 9.
 TEST_F(AgentGroupTest, CountsAllRoundsOfRunsThatAreOver) {
   GroupAgent agent(network_, 1);
 

@@ -167,7 +167,7 @@ TEST_F(AgentTest, NumbersTheLinesOfItsLog) {
   EXPECT_EQ(again.logs[1].origin_sequence, 2);
 }
 
-// Issue 22, defect 6: what had gathered while the coordinator was away did not
+// What had gathered while the coordinator was away did not
 // fit into a message, and so was never heard.
 TEST_F(AgentTest, SendsABacklogOfRecordsInHeartbeatsOfBoundedSize) {
   constexpr int kLines = 900;

@@ -356,7 +356,6 @@ TEST_F(ImageFolderTest, DoesNotLookAtOtherFiles) {
   EXPECT_EQ(Levels().size(), 22u);
 }
 
-// Issue 22, defect 27.
 TEST_F(ImageFolderTest, SaysThatPicturesOfOtherKindsAreLeftOut) {
   folder_.Write("train/cat/a.webp", "x");
   folder_.Write("train/dog/b.webp", "x");

@@ -112,7 +112,6 @@ TEST_F(WorkerMetricsTest, CountTheSameReadingOnce) {
                           HasSubstr("round_seconds_sum 61\n")));
 }
 
-// Issue 22, defect 9.
 TEST_F(WorkerMetricsTest, CountTheLastRoundsOfARunThatIsOver) {
   Read(SomeRounds());
   RoundStats over = SomeRounds();

@@ -372,7 +372,7 @@ TEST(RoundExchange, DropsBytesOfStepsThatAreFarAway) {
   EXPECT_EQ(past.value(), nullptr);
 }
 
-// Issue 22, defect 2: the lag of a joiner is bounded before it counts as level,
+// The lag of a joiner is bounded before it counts as level,
 // unless no further copy would help.
 TEST(RoundExchange, AJoinerThatLagsIsNotLevelBeforeItsSecondCopy) {
   MemoryRoundNetwork network;

@@ -63,7 +63,7 @@ class LoadWeightsTest : public ::testing::Test {
   int layers_ = 0;
 };
 
-// Issue 22, defect 22: the learning rate was blamed for them.
+// The learning rate was blamed for them.
 TEST_F(LoadWeightsTest, RefusesValuesThatAreNotFinite) {
   for (const float value : {std::nanf(""), HUGE_VALF}) {
     std::vector<NamedTensor> tensors = Numbered();

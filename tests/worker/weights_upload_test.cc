@@ -114,7 +114,7 @@ const Fence kFence = {JobId{1}, 1, 1};
 // A call for each piece.
 constexpr UploadPace kOnePieceACall = {.call = absl::ZeroDuration()};
 
-// Issue 22, defect 4: on a slow link, one deadline ended the whole upload,
+// On a slow link, one deadline ended the whole upload,
 // which then began again from the first tensor.
 TEST(WeightsUpload, GoesOnAfterABreakFromTheLastReceipt) {
   const std::vector<TensorPart> parts = {Filled("a", 1000),
@@ -138,7 +138,7 @@ TEST(WeightsUpload, GoesOnAfterABreakFromTheLastReceipt) {
   EXPECT_EQ(coordinator.tensors().at("b"), BytesOf(parts[1]));
 }
 
-// Issue 22, defect 4: nothing ended a call that stood still but the deadline
+// Nothing ended a call that stood still but the deadline
 // for the whole.
 TEST(WeightsUpload, ACallThatStandsStillIsGivenUpForAnother) {
   const std::vector<TensorPart> parts = {Filled("a", 1000)};

@@ -49,7 +49,7 @@ at::Tensor Conv2d(const OperationCall& call, const at::Tensor& x) {
 //
 // In training LibTorch is given fresh running statistics and a momentum of 1,
 // so that what it leaves there is the micro-batch's own.  They are folded into
-// the model's when the step is committed (DESIGN 5), not here.
+// the model's when the step is committed, not here.
 at::Tensor Normalize(const OperationCall& call, int first,
                      const at::Tensor& input) {
   const at::Tensor x = AsFloat(input);

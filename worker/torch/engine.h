@@ -12,7 +12,7 @@ namespace paceline {
 // options.train.seed.  Call it on the compute thread, after
 // SetComputeThreads().
 //
-// Layer by layer (DESIGN 5, "Same bytes"): every layer's output is contiguous
+// Layer by layer: every layer's output is contiguous
 // and detached, so that a cut changes nothing; the default generator is seeded
 // from (seed, step, micro-batch, layer) before a layer that draws; gradients
 // add up in the order of the Backward() calls.

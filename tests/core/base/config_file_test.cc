@@ -48,7 +48,6 @@ TEST_F(ConfigFileTest, ValuesAreQuotedOrBareAndCommentsAreLeftOut) {
   EXPECT_EQ((*entries)[3].value, "");
 }
 
-// Issue 22, defect 15.
 TEST_F(ConfigFileTest, AFaultNamesLineAndKey) {
   EXPECT_EQ(Fault("listen"), ":2: listen: need KEY = VALUE");
   EXPECT_EQ(Fault("[server]"), ":2: [server]: need KEY = VALUE");

@@ -40,7 +40,7 @@ TEST(HostPort, RefusesEverythingElseAndShowsIt) {
   }
 }
 
-// Issue 22, defect 27: the former was called an IPv6 address without brackets,
+// The former was called an IPv6 address without brackets,
 // and nobody said how the latter is written.
 TEST(HostPort, SaysOfASchemeAndOfIpv6WhatIsRight) {
   const auto why = [](const std::string& address) {

@@ -158,7 +158,6 @@ TEST(Membership, AShortStandstillGivesNobodyMoreThanTheLease) {
   EXPECT_EQ(membership.OnTick(At(5'000))[0].state, MemberState::kLost);
 }
 
-// Issue 22, defect 16.
 TEST(Membership, NobodyIsLostForAsLongAsAfterARestartOnceItStoodStill) {
   Membership membership = Empty();
   membership.OnAttach(Of("a", 1), StreamId{1}, At(0)).IgnoreError();
@@ -176,7 +175,6 @@ TEST(Membership, NobodyIsLostForAsLongAsAfterARestartOnceItStoodStill) {
   EXPECT_EQ(StateOf(membership, 1), MemberState::kLost);
 }
 
-// Issue 22, defect 16.
 TEST(Membership, StandstillsWithoutEndDoNotKeepADeadMember) {
   Membership membership = Empty();
   membership.OnAttach(Of("a", 1), StreamId{1}, At(0)).IgnoreError();
@@ -191,7 +189,6 @@ TEST(Membership, StandstillsWithoutEndDoNotKeepADeadMember) {
   EXPECT_EQ(StateOf(membership, 1), MemberState::kLost);
 }
 
-// Issue 22, defect 26.
 TEST(Membership, WorkerThatStopsIsStoppedUntilItAttachesAgain) {
   Membership membership = Empty();
   membership.OnAttach(Of("a", 1), StreamId{1}, At(0)).IgnoreError();

@@ -234,7 +234,6 @@ TEST(Aggregation, AKThatLeavesNoPartOfTheMembersThereAreIsRefused) {
   EXPECT_TRUE(CheckMembersOfRule(spec, 5).ok());
 }
 
-// Issue 22, defect 28.
 TEST(Aggregation, UnlessSaidThereAreAsManyShardsAsMembersWhereTheRuleAllowsIt) {
   JobSpec spec = GoodSpec();
   spec.aggregation.shards = 0;

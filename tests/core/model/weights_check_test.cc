@@ -85,7 +85,7 @@ TEST(CheckWeights, NamesEveryKindOfFaultInOneMessage) {
             Not(HasSubstr("reset_head"))));
 }
 
-// Issue 22, defect 22: all 134 names of another model's tensors were said.
+// All 134 names of another model's tensors were said.
 TEST(CheckWeights, NamesTheFirstThreeOfAKindAndCountsTheRest) {
   const ModelDescription model = Model("resnet18");
   std::vector<TensorPlace> tensors = Whole(model);

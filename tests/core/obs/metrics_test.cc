@@ -122,7 +122,6 @@ TEST(Metrics, LoseTheirSeriesWhenAJobEndsAndStartAgainFromZero) {
   EXPECT_THAT(registry.Text(), HasSubstr("steps_total{job=\"1\"} 1\n"));
 }
 
-// Issue 22, defect 9.
 TEST(Metrics, OfOneJobGoWithoutThoseOfOthers) {
   MetricsRegistry registry;
   registry.DeclareGauge("seconds", "S.", {"job", "stage"});
