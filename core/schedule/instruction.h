@@ -9,9 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
-
 namespace paceline {
 
 enum class Op : uint8_t {
@@ -44,13 +41,5 @@ using InstructionList = std::vector<Instruction>;
 std::string ToText(const Instruction& instruction);
 // One line, separated by blanks.
 std::string ToText(const InstructionList& instructions);
-
-// The exact inverse of ToText: what it would not write is refused ("00F1",
-// "0STEP0", numbers beyond int).  A list may be split by any white space, and
-// may be empty.
-//
-// Errors: InvalidArgument  names the word that is no instruction.
-absl::StatusOr<Instruction> InstructionFromText(absl::string_view text);
-absl::StatusOr<InstructionList> InstructionsFromText(absl::string_view text);
 
 }  // namespace paceline

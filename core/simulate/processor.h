@@ -97,7 +97,6 @@ class Processor {
 
   // Takes a frame in and returns when it is done, if nothing changes.
   double PushFrame(int frame, CpuPart part, double seconds, double now);
-  bool has_frames() const { return !frames_.empty(); }
   // The oldest one, which has reached its due time.
   FrameJob PopFrame();
   const std::deque<FrameJob>& frames() const { return frames_; }

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "core/base/check.h"
 #include "core/schedule/schedule.h"
 
@@ -60,6 +61,25 @@ inline Schedule MustMake(const std::string& name, int stages, int micro_batches,
   return *std::move(schedule);
 }
 
+// What ToText() writes as `word`.
+inline Instruction InstructionOf(const std::string& word) {
+  constexpr char kDigits[] = "0123456789";
+  const size_t op = word.find_first_not_of(kDigits);
+  PACELINE_CHECK(op != std::string::npos && op > 0, word);
+  const size_t number = word.find_first_of(kDigits, op);
+  Instruction read;
+  read.stage = std::stoi(word);
+  if (number != std::string::npos) {
+    read.micro_batch = std::stoi(word.substr(number));
+  }
+  for (int each = 0; each <= static_cast<int>(Op::kUpdate); ++each) {
+    read.op = static_cast<Op>(each);
+    if (ToText(read) == word) break;
+  }
+  PACELINE_CHECK(ToText(read) == word, word);
+  return read;
+}
+
 // A schedule written down by hand, a line a worker.
 inline Schedule FromText(int stages, int micro_batches,
                          std::vector<int> worker_of,
@@ -72,9 +92,10 @@ inline Schedule FromText(int stages, int micro_batches,
                     .worker_of = std::move(worker_of),
                     .workers = {}};
   for (const std::string& line : lines) {
-    absl::StatusOr<InstructionList> list = InstructionsFromText(line);
-    PACELINE_CHECK(list.ok(), list.status().ToString());
-    schedule.workers.push_back(*std::move(list));
+    InstructionList& list = schedule.workers.emplace_back();
+    for (const auto word : absl::StrSplit(line, ' ', absl::SkipEmpty())) {
+      list.push_back(InstructionOf(std::string(word)));
+    }
   }
   return schedule;
 }
