@@ -29,13 +29,20 @@ bool IsTokens(const Shape& input, int64_t width) {
   return input.size() == 2 && input[1] == width;
 }
 
+// What keeps its output, and nothing else.
+OperationFacts Keeping(Shape output) {
+  OperationFacts facts;
+  facts.kept_elements = NumElements(output);
+  facts.output = std::move(output);
+  return facts;
+}
+
 // Of a linear map of the last dimension, from `in` to `out`, which fits.
 OperationFacts LinearFacts(const Shape& input, int64_t out) {
-  OperationFacts facts;
-  facts.output = input;
-  facts.output.back() = out;
+  Shape output = input;
+  output.back() = out;
+  OperationFacts facts = Keeping(std::move(output));
   facts.flops = 2.0 * NumElements(input) * out;
-  facts.kept_elements = NumElements(facts.output);
   return facts;
 }
 
@@ -117,13 +124,11 @@ absl::StatusOr<OperationFacts> Conv2dNoBias(const Operation& operation,
   const int64_t stride = operation.sizes[3];
   const int64_t padding = operation.sizes[4];
   if (input.size() != 3 || input[0] != in) return DoesNotFit(operation, input);
-  OperationFacts facts;
-  facts.output = {out, Slide(input[1], kernel, stride, padding),
-                  Slide(input[2], kernel, stride, padding)};
-  if (NumElements(facts.output) < 1) return DoesNotFit(operation, input);
+  OperationFacts facts = Keeping({out, Slide(input[1], kernel, stride, padding),
+                                  Slide(input[2], kernel, stride, padding)});
+  if (facts.kept_elements < 1) return DoesNotFit(operation, input);
   facts.parameters = {{operation.name + ".weight", {out, in, kernel, kernel}}};
-  facts.flops = 2.0 * in * kernel * kernel * NumElements(facts.output);
-  facts.kept_elements = NumElements(facts.output);
+  facts.flops = 2.0 * in * kernel * kernel * facts.kept_elements;
   return facts;
 }
 
@@ -180,9 +185,7 @@ absl::StatusOr<OperationFacts> AdaptiveAvgPool2d(const Operation& operation,
                                                  const Shape& input) {
   const int64_t edge = operation.sizes[0];
   if (input.size() != 3) return DoesNotFit(operation, input);
-  OperationFacts facts;
-  facts.output = {input[0], edge, edge};
-  facts.kept_elements = NumElements(facts.output);
+  OperationFacts facts = Keeping({input[0], edge, edge});
   facts.flops = std::max(NumElements(input), facts.kept_elements);
   return facts;
 }
@@ -207,25 +210,20 @@ absl::StatusOr<OperationFacts> PatchEmbedding(const Operation& operation,
       input[2] % patch != 0) {
     return DoesNotFit(operation, input);
   }
-  OperationFacts facts;
-  facts.output = {(input[1] / patch) * (input[2] / patch), width};
+  OperationFacts facts =
+      Keeping({(input[1] / patch) * (input[2] / patch), width});
   facts.parameters =
       WeightAndBias(operation.name, {width, channels, patch, patch}, width);
   facts.flops = 2.0 * NumElements(input) * width;
-  facts.kept_elements = NumElements(facts.output);
   return facts;
 }
 
 absl::StatusOr<OperationFacts> ClassToken(const Operation& operation,
                                           const Shape& input) {
   const int64_t width = operation.sizes[0];
-  if (input.size() != 2 || input[1] != width) {
-    return DoesNotFit(operation, input);
-  }
-  OperationFacts facts;
-  facts.output = {input[0] + 1, width};
+  if (!IsTokens(input, width)) return DoesNotFit(operation, input);
+  OperationFacts facts = Keeping({input[0] + 1, width});
   facts.parameters = {{operation.name, {1, 1, width}}};
-  facts.kept_elements = NumElements(facts.output);
   return facts;
 }
 
@@ -236,91 +234,6 @@ absl::StatusOr<OperationFacts> PositionEmbedding(const Operation& operation,
   if (input != Shape{tokens, width}) return DoesNotFit(operation, input);
   OperationFacts facts = SameShape(input, 1, 1);
   facts.parameters = {{operation.name, {1, tokens, width}}};
-  return facts;
-}
-
-absl::StatusOr<OperationFacts> Attention(const Operation& operation,
-                                         const Shape& input) {
-  const int64_t width = operation.sizes[0];
-  const int64_t heads = operation.sizes[1];
-  if (input.size() != 2 || input[1] != width || width % heads != 0) {
-    return DoesNotFit(operation, input);
-  }
-  const int64_t tokens = input[0];
-  OperationFacts facts;
-  facts.output = input;
-  const bool torch_names = operation.kind == "multihead_attention";
-  const std::string in = torch_names ? ".in_proj_" : ".qkv.";
-  const std::string out = torch_names ? ".out_proj." : ".proj.";
-  facts.parameters = {
-      {operation.name + in + "weight", {3 * width, width}},
-      {operation.name + in + "bias", {3 * width}},
-      {operation.name + out + "weight", {width, width}},
-      {operation.name + out + "bias", {width}},
-  };
-  // Four projections, then queries times keys and weights times values.
-  facts.flops = 8.0 * tokens * width * width + 4.0 * tokens * tokens * width;
-  // qkv and its three contiguous parts, scores before and after the softmax,
-  // the mixed values and the output.
-  facts.kept_elements = 8 * tokens * width + 2 * heads * tokens * tokens;
-  return facts;
-}
-
-absl::StatusOr<OperationFacts> ResidualBegin(const Operation&,
-                                             const Shape& input) {
-  return SameShape(input, 0, 0);
-}
-
-absl::StatusOr<OperationFacts> ResidualProject(const Operation& operation,
-                                               const Shape& input) {
-  const int64_t out = operation.sizes[1];
-  const absl::StatusOr<OperationFacts> convolution =
-      Conv2dNoBias({"",
-                    operation.name + ".0",
-                    {operation.sizes[0], out, 1, operation.sizes[2], 0}},
-                   input);
-  if (!convolution.ok()) return DoesNotFit(operation, input);
-  const absl::StatusOr<OperationFacts> norm =
-      BatchNorm2d({"", operation.name + ".1", {out}}, convolution->output);
-  if (!norm.ok()) return DoesNotFit(operation, input);
-  OperationFacts facts;
-  facts.output = input;
-  facts.parameters = convolution->parameters;
-  facts.parameters.insert(facts.parameters.end(), norm->parameters.begin(),
-                          norm->parameters.end());
-  facts.flops = convolution->flops + norm->flops;
-  facts.kept_elements = convolution->kept_elements + norm->kept_elements;
-  return facts;
-}
-
-absl::StatusOr<OperationFacts> TakeToken(const Operation& operation,
-                                         const Shape& input) {
-  if (input.size() != 2 || operation.sizes[0] >= input[0]) {
-    return DoesNotFit(operation, input);
-  }
-  OperationFacts facts;
-  facts.output = {input[1]};
-  facts.kept_elements = input[1];
-  return facts;
-}
-
-// --- Language models ---
-
-// Adds a row of a table to every token.
-absl::StatusOr<OperationFacts> ExamineAddedRows(const Operation& operation,
-                                                const Shape& input,
-                                                int64_t rows_needed) {
-  const int64_t rows = operation.sizes[0];
-  const int64_t width = operation.sizes[1];
-  if (!IsTokens(input, width) || rows_needed > rows) {
-    return DoesNotFit(operation, input);
-  }
-  OperationFacts facts;
-  facts.output = input;
-  facts.parameters = {{operation.name + ".weight", {rows, width}}};
-  facts.flops = static_cast<double>(NumElements(input));
-  // The rows that are taken, and the sum.
-  facts.kept_elements = 2 * NumElements(input);
   return facts;
 }
 
@@ -356,13 +269,93 @@ absl::StatusOr<AttentionSize> SizeOf(const Operation& operation,
   return AttentionSize{input[0], width, heads};
 }
 
+// The parts "weight" and "bias" of the projections `in` and `out`; queries,
+// keys and values are one projection, whose weight has the shape `fused`.
+void AddFusedProjections(const Operation& operation, const char* in,
+                         const char* out, Shape fused, OperationFacts& facts) {
+  const int64_t width = operation.sizes[0];
+  facts.parameters = {
+      {absl::StrCat(operation.name, in, "weight"), std::move(fused)},
+      {absl::StrCat(operation.name, in, "bias"), {3 * width}},
+      {absl::StrCat(operation.name, out, "weight"), {width, width}},
+      {absl::StrCat(operation.name, out, "bias"), {width}},
+  };
+}
+
+absl::StatusOr<OperationFacts> Attention(const Operation& operation,
+                                         const Shape& input) {
+  const absl::StatusOr<AttentionSize> size = SizeOf(operation, input);
+  if (!size.ok()) return size.status();
+  OperationFacts facts = AttentionFacts(operation, input, *size);
+  // Nothing is masked.
+  facts.kept_elements -= size->heads * size->tokens * size->tokens;
+  const bool torch_names = operation.kind == "multihead_attention";
+  AddFusedProjections(operation, torch_names ? ".in_proj_" : ".qkv.",
+                      torch_names ? ".out_proj." : ".proj.",
+                      {3 * size->width, size->width}, facts);
+  return facts;
+}
+
+absl::StatusOr<OperationFacts> ResidualBegin(const Operation&,
+                                             const Shape& input) {
+  return SameShape(input, 0, 0);
+}
+
+absl::StatusOr<OperationFacts> ResidualProject(const Operation& operation,
+                                               const Shape& input) {
+  const int64_t out = operation.sizes[1];
+  const absl::StatusOr<OperationFacts> convolution =
+      Conv2dNoBias({"",
+                    operation.name + ".0",
+                    {operation.sizes[0], out, 1, operation.sizes[2], 0}},
+                   input);
+  if (!convolution.ok()) return DoesNotFit(operation, input);
+  const absl::StatusOr<OperationFacts> norm =
+      BatchNorm2d({"", operation.name + ".1", {out}}, convolution->output);
+  if (!norm.ok()) return DoesNotFit(operation, input);
+  OperationFacts facts;
+  facts.output = input;
+  facts.parameters = convolution->parameters;
+  facts.parameters.insert(facts.parameters.end(), norm->parameters.begin(),
+                          norm->parameters.end());
+  facts.flops = convolution->flops + norm->flops;
+  facts.kept_elements = convolution->kept_elements + norm->kept_elements;
+  return facts;
+}
+
+absl::StatusOr<OperationFacts> TakeToken(const Operation& operation,
+                                         const Shape& input) {
+  if (input.size() != 2 || operation.sizes[0] >= input[0]) {
+    return DoesNotFit(operation, input);
+  }
+  return Keeping({input[1]});
+}
+
+// --- Language models ---
+
+// Adds a row of a table to every token.
+absl::StatusOr<OperationFacts> ExamineAddedRows(const Operation& operation,
+                                                const Shape& input,
+                                                int64_t rows_needed) {
+  const int64_t rows = operation.sizes[0];
+  const int64_t width = operation.sizes[1];
+  if (!IsTokens(input, width) || rows_needed > rows) {
+    return DoesNotFit(operation, input);
+  }
+  OperationFacts facts;
+  facts.output = input;
+  facts.parameters = {{operation.name + ".weight", {rows, width}}};
+  facts.flops = static_cast<double>(NumElements(input));
+  // The rows that are taken, and the sum.
+  facts.kept_elements = 2 * NumElements(input);
+  return facts;
+}
+
 absl::StatusOr<OperationFacts> ExaminePaddingMask(const Operation& operation,
                                                   const Shape& input) {
   if (input.size() != 1) return DoesNotFit(operation, input);
-  OperationFacts facts;
-  facts.output = input;
+  OperationFacts facts = Keeping(input);
   facts.beside = {{DType::kU8, input}};
-  facts.kept_elements = NumElements(input);
   return facts;
 }
 
@@ -371,10 +364,8 @@ absl::StatusOr<OperationFacts> ExamineTokenEmbedding(const Operation& operation,
   const int64_t vocabulary = operation.sizes[0];
   const int64_t width = operation.sizes[1];
   if (input.size() != 1) return DoesNotFit(operation, input);
-  OperationFacts facts;
-  facts.output = {input[0], width};
+  OperationFacts facts = Keeping({input[0], width});
   facts.parameters = {{operation.name + ".weight", {vocabulary, width}}};
-  facts.kept_elements = NumElements(facts.output);
   return facts;
 }
 
@@ -418,14 +409,9 @@ absl::StatusOr<OperationFacts> ExamineCausalAttention(
     const Operation& operation, const Shape& input) {
   const absl::StatusOr<AttentionSize> size = SizeOf(operation, input);
   if (!size.ok()) return size.status();
-  const int64_t width = size->width;
   OperationFacts facts = AttentionFacts(operation, input, *size);
-  facts.parameters = {
-      {operation.name + ".c_attn.weight", {width, 3 * width}},
-      {operation.name + ".c_attn.bias", {3 * width}},
-      {operation.name + ".c_proj.weight", {width, width}},
-      {operation.name + ".c_proj.bias", {width}},
-  };
+  AddFusedProjections(operation, ".c_attn.", ".c_proj.",
+                      {size->width, 3 * size->width}, facts);
   return facts;
 }
 
@@ -490,22 +476,18 @@ absl::StatusOr<OperationFacts> ExamineSplitPair(const Operation& operation,
 absl::StatusOr<OperationFacts> ExamineLstm(const Operation& operation,
                                            const Shape& input) {
   if (!IsTokens(input, operation.sizes[0])) return DoesNotFit(operation, input);
-  OperationFacts facts;
-  facts.output = {input[0], operation.sizes[1]};
-  AddDirection(operation, input[0], "", facts);
   // Again, a sample after the other.
-  facts.kept_elements += NumElements(facts.output);
+  OperationFacts facts = Keeping({input[0], operation.sizes[1]});
+  AddDirection(operation, input[0], "", facts);
   return facts;
 }
 
 absl::StatusOr<OperationFacts> ExamineBidirectionalLstm(
     const Operation& operation, const Shape& input) {
   if (!IsTokens(input, operation.sizes[0])) return DoesNotFit(operation, input);
-  OperationFacts facts;
-  facts.output = {input[0], 2 * operation.sizes[1]};
+  OperationFacts facts = Keeping({input[0], 2 * operation.sizes[1]});
   AddDirection(operation, input[0], "", facts);
   AddDirection(operation, input[0], "_reverse", facts);
-  facts.kept_elements += NumElements(facts.output);
   return facts;
 }
 
@@ -548,10 +530,8 @@ absl::StatusOr<OperationFacts> ExamineJoinLastContext(
     const Operation& operation, const Shape& input) {
   const int64_t width = operation.sizes[0];
   if (!IsTokens(input, width)) return DoesNotFit(operation, input);
-  OperationFacts facts;
-  facts.output = {input[0], 2 * width};
+  OperationFacts facts = Keeping({input[0], 2 * width});
   facts.taken = {{DType::kF32, input}};
-  facts.kept_elements = NumElements(facts.output);
   return facts;
 }
 

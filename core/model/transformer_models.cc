@@ -43,22 +43,35 @@ ModelSpec WithSizesOfData(ModelSpec spec, const Shape& input, int64_t tokens) {
   return spec;
 }
 
+// Depth, width and heads in range, and heads that divide the width.
+absl::Status CheckBlockSizes(const ModelSpec& spec) {
+  absl::Status status = CheckRange(spec, "depth", spec.depth, kMostDepth);
+  status.Update(CheckRange(spec, "width", spec.width, kLargestSize));
+  status.Update(CheckRange(spec, "heads", spec.heads, kLargestSize));
+  if (!status.ok() || spec.width % spec.heads == 0) return status;
+  return absl::InvalidArgumentError(
+      absl::StrCat(spec.name, ": heads must divide width, got heads ",
+                   spec.heads, " and width ", spec.width));
+}
+
+// The scores are over the vocabulary, so that every token of the data must be
+// in it.
+absl::Status CheckVocabulary(const ModelSpec& spec, int32_t tokens) {
+  if (tokens <= spec.vocabulary) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      spec.name, " knows ", spec.vocabulary, " tokens, the data set has ",
+      tokens, " (data.classes): raise model.vocabulary"));
+}
+
 // Depth, width, heads, positions and vocabulary in range, and a sample of
 // tokens [block] for which there are positions.
 //   before  positions that no token has, before the first one's
 absl::Status CheckLanguageSizes(const ModelSpec& spec, const Shape& input,
                                 int64_t before) {
-  absl::Status status = CheckRange(spec, "depth", spec.depth, kMostDepth);
-  status.Update(CheckRange(spec, "width", spec.width, kLargestSize));
-  status.Update(CheckRange(spec, "heads", spec.heads, kLargestSize));
+  absl::Status status = CheckBlockSizes(spec);
   status.Update(CheckRange(spec, "positions", spec.positions, kMostTokens));
   status.Update(CheckRange(spec, "vocabulary", spec.vocabulary, kMostTokens));
   if (!status.ok()) return status;
-  if (spec.width % spec.heads != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(spec.name, ": heads must divide width, got heads ",
-                     spec.heads, " and width ", spec.width));
-  }
   if (input.size() != 1) {
     return absl::InvalidArgumentError(
         absl::StrCat(spec.name, " needs tokens [block], got samples of shape [",
@@ -117,16 +130,9 @@ const VitNames& NamesOf(const ModelSpec& spec) {
 }
 
 absl::Status CheckVitSizes(const ModelSpec& spec, const Shape& input) {
-  absl::Status status = CheckRange(spec, "depth", spec.depth, kMostDepth);
-  status.Update(CheckRange(spec, "width", spec.width, kLargestSize));
-  status.Update(CheckRange(spec, "heads", spec.heads, kLargestSize));
+  absl::Status status = CheckBlockSizes(spec);
   status.Update(CheckRange(spec, "patch", spec.patch, kLargestSize));
   if (!status.ok()) return status;
-  if (spec.width % spec.heads != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(spec.name, ": heads must divide width, got heads ",
-                     spec.heads, " and width ", spec.width));
-  }
   if (input.size() != 3) {
     return absl::InvalidArgumentError(absl::StrCat(
         spec.name, " needs images [channels, height, width], got shape [",
@@ -314,15 +320,6 @@ namespace {
 
 constexpr char kEmbedding[] = "transformer.wte";
 
-// The scores are over the vocabulary, so that every token of the data must be
-// in it.
-absl::Status CheckVocabulary(const ModelSpec& spec, int32_t tokens) {
-  if (tokens <= spec.vocabulary) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      spec.name, " knows ", spec.vocabulary, " tokens, the data set has ",
-      tokens, " (data.classes): raise model.vocabulary"));
-}
-
 // Two layers a block: its attention half and its MLP half.
 void AddBlock(const ModelSpec& spec, int index, Chain& chain) {
   const std::string layer = absl::StrCat("h.", index);
@@ -382,16 +379,11 @@ absl::Status CheckGnmtSizes(const ModelSpec& spec, const Shape& input,
                             int32_t tokens) {
   // The first layer of the encoder is twice as wide, and the first of the
   // decoder has no context yet: each has a second one.
-  absl::Status sizes = CheckModelSize(spec, "depth", spec.depth, 2, 512);
-  sizes.Update(CheckModelSize(spec, "width", spec.width, 1, kLargestSize));
-  sizes.Update(
-      CheckModelSize(spec, "vocabulary", spec.vocabulary, 1, kMostTokens));
+  absl::Status sizes = CheckModelSize(spec, "depth", spec.depth, 2, kMostDepth);
+  sizes.Update(CheckRange(spec, "width", spec.width, kLargestSize));
+  sizes.Update(CheckRange(spec, "vocabulary", spec.vocabulary, kMostTokens));
+  sizes.Update(CheckVocabulary(spec, tokens));
   if (!sizes.ok()) return sizes;
-  if (tokens > spec.vocabulary) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        spec.name, " knows ", spec.vocabulary, " tokens, the data set has ",
-        tokens, " (data.classes): raise model.vocabulary"));
-  }
   if (input.size() != 1 || input[0] % 2 != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         spec.name,

@@ -187,8 +187,7 @@ constexpr int kRounds = 12;
 struct Prefix {
   double sum = HUGE_VAL;
   double pace = HUGE_VAL;
-  double busy = 0;  // without overlap: of the last stage, so far
-  int from = -1;    // which cut the last stage starts at
+  int from = -1;  // which cut the last stage starts at
 };
 
 class CutPolisher {
@@ -249,7 +248,7 @@ class CutPolisher {
 Placement CutPolisher::Best(double cap) {
   const bool overlap = table_.problem().overlap;
   std::vector<std::vector<Prefix>> best(cuts_.size());
-  best[0] = {{0, 0, 0, -1}};
+  best[0] = {{0, 0, -1}};
   std::vector<double> scratch;
   std::vector<TransferCost> before = {{}};
   for (size_t s = 0; s < placement_.size(); ++s) {
@@ -275,7 +274,7 @@ Placement CutPolisher::Best(double cap) {
         const bool better = cap == HUGE_VAL ? std::pair(pace, sum) <
                                                   std::pair(here.pace, here.sum)
                                             : sum < here.sum;
-        if (better) here = {sum, pace, 0, static_cast<int>(i)};
+        if (better) here = {sum, pace, static_cast<int>(i)};
       }
     }
     before = std::move(afters);

@@ -10,6 +10,7 @@
 
 #include "core/base/random.h"
 #include "core/plan/policies/dp_pack.h"
+#include "core/plan/policies/walk_moves.h"
 
 namespace paceline {
 namespace {
@@ -62,17 +63,6 @@ int BestConnected(const CostTable& table, double bytes) {
   return best;
 }
 
-// Devices, fastest first by their seconds for the whole model; ties by number.
-std::vector<int> BySpeed(const CostTable& table) {
-  std::vector<int> order(table.devices());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-    return table.ComputeOnly(0, table.layers(), a) <
-           table.ComputeOnly(0, table.layers(), b);
-  });
-  return order;
-}
-
 // Orders of all devices: as given, by speed both ways, and paths that always go
 // on over the cheapest wire for the model's mean boundary, from the fastest
 // device and from the best connected one.  Without repetitions.  O(devices^2).
@@ -82,7 +72,7 @@ std::vector<std::vector<int>> DeviceOrders(const CostTable& table) {
   std::iota(as_given.begin(), as_given.end(), 0);
   // Packing goes from the last stage to the first.
   std::reverse(as_given.begin(), as_given.end());
-  const std::vector<int> by_speed = BySpeed(table);
+  const std::vector<int> by_speed = QuickestFirst(table);
   std::vector<std::vector<int>> orders;
   const auto add = [&](std::vector<int> order) {
     if (std::find(orders.begin(), orders.end(), order) == orders.end()) {
@@ -259,7 +249,7 @@ void LocalSearch::StartOrders() {
     }
   }
   // One stage: the fastest alone, with the next one, ...
-  const std::vector<int> by_speed = BySpeed(table_);
+  const std::vector<int> by_speed = QuickestFirst(table_);
   for (int used = 1; used <= devices; used += std::max(1, used / 4)) {
     std::vector<std::vector<int>> groups;
     groups.emplace_back(by_speed.begin(), by_speed.begin() + used);

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <numeric>
 #include <utility>
 
 namespace paceline {
@@ -234,13 +235,12 @@ int BalancedCut(const CostTable& table, LayerRange layers,
 }
 
 std::vector<int> QuickestFirst(const CostTable& table) {
-  std::vector<std::pair<double, int>> order;
-  for (int device = 0; device < table.devices(); ++device) {
-    order.push_back({table.Work({0, table.layers()}, device), device});
-  }
-  std::sort(order.begin(), order.end());
-  std::vector<int> devices;
-  for (const auto& [seconds, device] : order) devices.push_back(device);
+  std::vector<int> devices(table.devices());
+  std::iota(devices.begin(), devices.end(), 0);
+  std::stable_sort(devices.begin(), devices.end(), [&](int a, int b) {
+    return table.ComputeOnly(0, table.layers(), a) <
+           table.ComputeOnly(0, table.layers(), b);
+  });
   return devices;
 }
 
