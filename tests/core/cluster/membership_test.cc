@@ -21,26 +21,23 @@ v1::Registration Of(const std::string& name, uint64_t incarnation,
   return registration;
 }
 
-Membership Empty() { return Membership(MembershipPolicy{}, At(0)); }
+// The first of them is worker 1 on stream 1, and so on.
+Membership Workers(std::initializer_list<const char*> names) {
+  Membership membership(MembershipPolicy{}, At(0));
+  int64_t id = 0;
+  for (const char* name : names) {
+    ++id;
+    membership.OnAttach(Of(name, id), StreamId{id}, At(0)).IgnoreError();
+  }
+  return membership;
+}
 
 MemberState StateOf(const Membership& membership, int64_t id) {
   return membership.Find(WorkerId{id})->state;
 }
 
-TEST(Membership, NumbersNewNamesFromOne) {
-  Membership membership = Empty();
-
-  const auto first = membership.OnAttach(Of("a", 1), StreamId{1}, At(0));
-  const auto second = membership.OnAttach(Of("b", 2), StreamId{2}, At(0));
-
-  EXPECT_EQ(first->id, WorkerId{1});
-  EXPECT_EQ(first->arrival, Arrival::kNew);
-  EXPECT_EQ(second->id, WorkerId{2});
-}
-
 TEST(Membership, ReattachKeepsTheIdAndReplacesTheStream) {
-  Membership membership = Empty();
-  membership.OnAttach(Of("a", 1), StreamId{1}, At(0)).IgnoreError();
+  Membership membership = Workers({"a"});
 
   const auto again = membership.OnAttach(Of("a", 1), StreamId{2}, At(10));
 
@@ -50,34 +47,18 @@ TEST(Membership, ReattachKeepsTheIdAndReplacesTheStream) {
   EXPECT_EQ(again->replaced, StreamId{1});
   EXPECT_EQ(membership.OnHeard(StreamId{1}, At(11)), nullptr);
   EXPECT_NE(membership.OnHeard(StreamId{2}, At(11)), nullptr);
-}
-
-TEST(Membership, BreakOfAReplacedStreamIsIgnored) {
-  Membership membership = Empty();
-  membership.OnAttach(Of("a", 1), StreamId{1}, At(0)).IgnoreError();
-  membership.OnAttach(Of("a", 1), StreamId{2}, At(10)).IgnoreError();
-
   membership.OnStreamBroken(StreamId{1}, At(11));
-
   EXPECT_EQ(StateOf(membership, 1), MemberState::kLive);
 }
 
-TEST(Membership, RestartOnTheSameMachineTakesTheNameOverAtOnce) {
-  Membership membership = Empty();
-  membership.OnAttach(Of("a", 1), StreamId{1}, At(0)).IgnoreError();
+TEST(Membership, RestartOnTheSameMachineTakesTheNameOverForGood) {
+  Membership membership = Workers({"a"});
 
   const auto restarted = membership.OnAttach(Of("a", 2), StreamId{2}, At(10));
 
   ASSERT_TRUE(restarted.ok()) << restarted.status();
   EXPECT_EQ(restarted->arrival, Arrival::kRestarted);
   EXPECT_EQ(restarted->id, WorkerId{1});
-}
-
-TEST(Membership, ReplacedIncarnationIsAborted) {
-  Membership membership = Empty();
-  membership.OnAttach(Of("a", 1), StreamId{1}, At(0)).IgnoreError();
-  membership.OnAttach(Of("a", 2), StreamId{2}, At(10)).IgnoreError();
-
   const auto stale = membership.OnAttach(Of("a", 1), StreamId{3}, At(20));
 
   EXPECT_EQ(stale.status().code(), absl::StatusCode::kAborted)
@@ -85,8 +66,7 @@ TEST(Membership, ReplacedIncarnationIsAborted) {
 }
 
 TEST(Membership, NameOfALiveWorkerIsRefusedToAnotherMachine) {
-  Membership membership = Empty();
-  membership.OnAttach(Of("a", 1, "m1"), StreamId{1}, At(0)).IgnoreError();
+  Membership membership = Workers({"a"});
 
   const auto refused =
       membership.OnAttach(Of("a", 2, "m2"), StreamId{2}, At(10));
@@ -96,8 +76,7 @@ TEST(Membership, NameOfALiveWorkerIsRefusedToAnotherMachine) {
 }
 
 TEST(Membership, NameOfALostWorkerMayMoveToAnotherMachine) {
-  Membership membership = Empty();
-  membership.OnAttach(Of("a", 1, "m1"), StreamId{1}, At(0)).IgnoreError();
+  Membership membership = Workers({"a"});
   membership.OnStreamBroken(StreamId{1}, At(0));
   membership.OnTick(At(500));
 
@@ -109,8 +88,7 @@ TEST(Membership, NameOfALostWorkerMayMoveToAnotherMachine) {
 }
 
 TEST(Membership, BrokenStreamIsLostAfterTheGraceAndNotBefore) {
-  Membership membership = Empty();
-  membership.OnAttach(Of("a", 1), StreamId{1}, At(0)).IgnoreError();
+  Membership membership = Workers({"a"});
   membership.OnStreamBroken(StreamId{1}, At(100));
   EXPECT_EQ(StateOf(membership, 1), MemberState::kSuspect);
 
@@ -125,8 +103,7 @@ TEST(Membership, BrokenStreamIsLostAfterTheGraceAndNotBefore) {
 }
 
 TEST(Membership, SilenceIsSuspectAtHalfTheLeaseAndLostAtTheLease) {
-  Membership membership = Empty();
-  membership.OnAttach(Of("a", 1), StreamId{1}, At(0)).IgnoreError();
+  Membership membership = Workers({"a"});
 
   EXPECT_TRUE(membership.OnTick(At(1499)).empty());
   EXPECT_EQ(membership.OnTick(At(1500))[0].state, MemberState::kSuspect);
@@ -135,9 +112,7 @@ TEST(Membership, SilenceIsSuspectAtHalfTheLeaseAndLostAtTheLease) {
 }
 
 TEST(Membership, NobodyIsSilentWhileTheCoordinatorStandsStill) {
-  Membership membership = Empty();
-  membership.OnAttach(Of("a", 1), StreamId{1}, At(0)).IgnoreError();
-  membership.OnAttach(Of("b", 2), StreamId{2}, At(0)).IgnoreError();
+  Membership membership = Workers({"a", "b"});
   membership.OnStreamBroken(StreamId{2}, At(100));
 
   membership.OnStandstill(absl::Seconds(2), At(2'100));
@@ -149,8 +124,7 @@ TEST(Membership, NobodyIsSilentWhileTheCoordinatorStandsStill) {
 
 // Its heartbeat was taken before the tick that noticed the standstill.
 TEST(Membership, AShortStandstillGivesNobodyMoreThanTheLease) {
-  Membership membership = Empty();
-  membership.OnAttach(Of("a", 1), StreamId{1}, At(0)).IgnoreError();
+  Membership membership = Workers({"a"});
   membership.OnHeard(StreamId{1}, At(2'000));
 
   membership.OnStandstill(absl::Seconds(2), At(2'000));
@@ -159,9 +133,7 @@ TEST(Membership, AShortStandstillGivesNobodyMoreThanTheLease) {
 }
 
 TEST(Membership, NobodyIsLostForAsLongAsAfterARestartOnceItStoodStill) {
-  Membership membership = Empty();
-  membership.OnAttach(Of("a", 1), StreamId{1}, At(0)).IgnoreError();
-  membership.OnAttach(Of("b", 2), StreamId{2}, At(0)).IgnoreError();
+  Membership membership = Workers({"a", "b"});
   membership.OnStandstill(absl::Milliseconds(29'500), At(30'000));
   membership.OnStreamBroken(StreamId{1}, At(30'000));
   membership.OnLinks(WorkerId{2}, {{WorkerId{1}, "its link broke"}},
@@ -176,8 +148,7 @@ TEST(Membership, NobodyIsLostForAsLongAsAfterARestartOnceItStoodStill) {
 }
 
 TEST(Membership, StandstillsWithoutEndDoNotKeepADeadMember) {
-  Membership membership = Empty();
-  membership.OnAttach(Of("a", 1), StreamId{1}, At(0)).IgnoreError();
+  Membership membership = Workers({"a"});
   membership.OnStreamBroken(StreamId{1}, At(0));
   int64_t ms = 0;
   for (int i = 0; i < 10; ++i) {
@@ -190,8 +161,7 @@ TEST(Membership, StandstillsWithoutEndDoNotKeepADeadMember) {
 }
 
 TEST(Membership, WorkerThatStopsIsStoppedUntilItAttachesAgain) {
-  Membership membership = Empty();
-  membership.OnAttach(Of("a", 1), StreamId{1}, At(0)).IgnoreError();
+  Membership membership = Workers({"a"});
 
   EXPECT_TRUE(membership.OnStopping(StreamId{1}, At(10)).has_value());
   EXPECT_FALSE(membership.OnStopping(StreamId{1}, At(20)).has_value());
@@ -205,8 +175,7 @@ TEST(Membership, WorkerThatStopsIsStoppedUntilItAttachesAgain) {
 }
 
 TEST(Membership, HeartbeatJustInTimeKeepsItAlive) {
-  Membership membership = Empty();
-  membership.OnAttach(Of("a", 1), StreamId{1}, At(0)).IgnoreError();
+  Membership membership = Workers({"a"});
   membership.OnTick(At(2999));
 
   membership.OnHeard(StreamId{1}, At(2999));
@@ -216,8 +185,7 @@ TEST(Membership, HeartbeatJustInTimeKeepsItAlive) {
 }
 
 TEST(Membership, LostMemberIsNotHeardUntilItAttachesAgain) {
-  Membership membership = Empty();
-  membership.OnAttach(Of("a", 1), StreamId{1}, At(0)).IgnoreError();
+  Membership membership = Workers({"a"});
   membership.OnTick(At(3000));
 
   EXPECT_EQ(membership.OnHeard(StreamId{1}, At(3001)), nullptr);
@@ -226,7 +194,7 @@ TEST(Membership, LostMemberIsNotHeardUntilItAttachesAgain) {
 }
 
 TEST(Membership, RestoredWorkerIsLostUntilItAttachesAndKeepsItsId) {
-  Membership membership = Empty();
+  Membership membership = Workers({});
   membership.Restore(WorkerId{7}, Of("a", 1));
   EXPECT_EQ(StateOf(membership, 7), MemberState::kLost);
   EXPECT_FALSE(membership.Find(WorkerId{7})->seen);
@@ -278,8 +246,7 @@ TEST(CheckRegistration, NamesTheFieldThatIsWrong) {
 }
 
 TEST(Membership, AnnouncedRestartHasTheLeaseToComeBack) {
-  Membership membership = Empty();
-  membership.OnAttach(Of("a", 1), StreamId{1}, At(0)).IgnoreError();
+  Membership membership = Workers({"a"});
   membership.OnRestarting(StreamId{1});
   membership.OnStreamBroken(StreamId{1}, At(100));
 
@@ -293,8 +260,7 @@ TEST(Membership, AnnouncedRestartHasTheLeaseToComeBack) {
 }
 
 TEST(Membership, AnnouncementIsOverWhenTheNewProcessAttaches) {
-  Membership membership = Empty();
-  membership.OnAttach(Of("a", 1), StreamId{1}, At(0)).IgnoreError();
+  Membership membership = Workers({"a"});
   membership.OnRestarting(StreamId{1});
   membership.OnAttach(Of("a", 2), StreamId{2}, At(1000)).IgnoreError();
   membership.OnStreamBroken(StreamId{2}, At(2000));
@@ -314,18 +280,8 @@ TEST(Registration, RanksCapabilitiesAndKnowsWhatAPrecisionGains) {
   EXPECT_EQ(HighestUseful("bf16"), "avx512_bf16");
 }
 
-// Workers 1, 2 and 3 are there; worker 1's stream is stream 1, and so on.
-Membership ThreeWorkers() {
-  Membership membership = Empty();
-  for (const int64_t id : {1, 2, 3}) {
-    const std::string name = "w" + std::to_string(id);
-    membership.OnAttach(Of(name, id), StreamId{id}, At(0)).IgnoreError();
-  }
-  return membership;
-}
-
 TEST(Membership, BrokenStreamAndABrokenLinkLoseAtOnceInEitherOrder) {
-  Membership link_first = ThreeWorkers();
+  Membership link_first = Workers({"w1", "w2", "w3"});
   EXPECT_TRUE(
       link_first
           .OnLinks(WorkerId{1}, {{WorkerId{2}, "its link broke"}}, At(100))
@@ -333,7 +289,7 @@ TEST(Membership, BrokenStreamAndABrokenLinkLoseAtOnceInEitherOrder) {
   EXPECT_EQ(StateOf(link_first, 2), MemberState::kLive);
   const auto broken = link_first.OnStreamBroken(StreamId{2}, At(101));
 
-  Membership stream_first = ThreeWorkers();
+  Membership stream_first = Workers({"w1", "w2", "w3"});
   EXPECT_FALSE(stream_first.OnStreamBroken(StreamId{2}, At(100)).has_value());
   const auto linked = stream_first.OnLinks(
       WorkerId{1}, {{WorkerId{2}, "its link broke"}}, At(101));
@@ -348,7 +304,7 @@ TEST(Membership, BrokenStreamAndABrokenLinkLoseAtOnceInEitherOrder) {
 }
 
 TEST(Membership, LinkThatWorksAgainIsNoWitness) {
-  Membership membership = ThreeWorkers();
+  Membership membership = Workers({"w1", "w2", "w3"});
   membership.OnLinks(WorkerId{1}, {{WorkerId{2}, "its link broke"}}, At(100));
   membership.OnLinks(WorkerId{1}, {}, At(200));
 
@@ -358,7 +314,7 @@ TEST(Membership, LinkThatWorksAgainIsNoWitness) {
 }
 
 TEST(Membership, WitnessThatIsGoneItselfIsNone) {
-  Membership membership = ThreeWorkers();
+  Membership membership = Workers({"w1", "w2", "w3"});
   membership.OnLinks(WorkerId{1}, {{WorkerId{2}, "its link broke"}}, At(100));
 
   membership.OnStreamBroken(StreamId{1}, At(101));
@@ -369,7 +325,7 @@ TEST(Membership, WitnessThatIsGoneItselfIsNone) {
 }
 
 TEST(Membership, WordsAboutAnEarlierProcessDoNotConcernItsSuccessor) {
-  Membership membership = ThreeWorkers();
+  Membership membership = Workers({"w1", "w2", "w3"});
   membership.OnLinks(WorkerId{1}, {{WorkerId{2}, "its link broke"}}, At(100));
   membership.OnAttach(Of("w2", 22), StreamId{9}, At(101)).IgnoreError();
 
@@ -379,7 +335,7 @@ TEST(Membership, WordsAboutAnEarlierProcessDoNotConcernItsSuccessor) {
 }
 
 TEST(Membership, ProcessThatAnnouncedToRestartKeepsTheLeaseAgainstWitnesses) {
-  Membership membership = ThreeWorkers();
+  Membership membership = Workers({"w1", "w2", "w3"});
   membership.OnRestarting(StreamId{2});
   membership.OnStreamBroken(StreamId{2}, At(100));
 

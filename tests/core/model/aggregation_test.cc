@@ -235,29 +235,29 @@ TEST(Aggregation, AKThatLeavesNoPartOfTheMembersThereAreIsRefused) {
 }
 
 TEST(Aggregation, UnlessSaidThereAreAsManyShardsAsMembersWhereTheRuleAllowsIt) {
-  JobSpec spec = GoodSpec();
-  spec.aggregation.shards = 0;
-  const ModelDescription model =
-      DescribeModel(spec.model, spec.data.shape, spec.data.classes).value();
-  const auto shards = [&](int64_t members, auto change) {
-    JobSpec changed = spec;
-    change(changed.aggregation);
-    return ShardsOf(changed, model, members);
+  struct Case {
+    int64_t members;
+    const char* changes;
+    int32_t shards;
   };
-  const auto nothing = [](AggregationSpec&) {};
+  for (const auto& [members, changes, shards] :
+       {Case{1, "", 1}, Case{4, "", 4}, Case{100, "", 64},
+        Case{4, "aggregation.shards=3", 3},
+        Case{4, "aggregation.rule=median", 4},
+        Case{4, "aggregation.rule=trimmed-mean", 4},
+        Case{4, "aggregation.rule=krum", 1},
+        Case{4, "aggregation.rule=suspicion", 1},
+        Case{4, "aggregation.rule=zeno", 1},
+        Case{4, "aggregation.mode=central", 1},
+        Case{4, "aggregation.mode=gossip", 1}}) {
+    JobSpec spec = GoodSpec();
+    spec.aggregation.shards = 0;
+    const ModelDescription model =
+        DescribeModel(spec.model, spec.data.shape, spec.data.classes).value();
+    ChangeJob(spec, changes);
 
-  EXPECT_EQ(shards(1, nothing), 1);
-  EXPECT_EQ(shards(4, nothing), 4);
-  EXPECT_EQ(shards(100, nothing), 64);
-  EXPECT_EQ(shards(4, [](auto& a) { a.shards = 3; }), 3);
-  for (const char* rule : {"median", "trimmed-mean"}) {
-    EXPECT_EQ(shards(4, [&](auto& a) { a.rule = rule; }), 4) << rule;
-  }
-  for (const char* rule : {"krum", "suspicion", "zeno"}) {
-    EXPECT_EQ(shards(4, [&](auto& a) { a.rule = rule; }), 1) << rule;
-  }
-  for (const char* mode : {"central", "gossip"}) {
-    EXPECT_EQ(shards(4, [&](auto& a) { a.mode = mode; }), 1) << mode;
+    EXPECT_EQ(ShardsOf(spec, model, members), shards)
+        << members << " members, " << changes;
   }
 }
 

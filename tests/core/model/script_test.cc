@@ -90,48 +90,31 @@ TEST(Script, OfTokensMayHaveScoresForEachOrForASample) {
 }
 
 TEST(Script, RefusesDescriptionsThatCannotBe) {
-  const auto spoilt = [](void (*spoil)(ScriptModel&)) {
-    ModelSpec spec = Spec();
-    spoil(spec.script);
-    return WhyNot(spec);
+  using S = ScriptModel;
+  void (*const spoilt[])(S&) = {
+      [](S& s) { s.layers[1].name = "0"; },
+      [](S& s) { s.layers[0].output = {}; },
+      [](S& s) { s.layers[0].output = {-8}; },
+      [](S& s) {
+        s.layers[0].output = {int64_t{1} << 40, int64_t{1} << 40};
+      },
+      [](S& s) { s.layers[0].activation_bytes = -1; },
+      [](S& s) { s.layers[0].forward_flops = NAN; },
+      [](S& s) { s.layers[1].parameters[0].name = "0.weight"; },
+      [](S& s) { s.layers[0].parameters[0].dtype = DType::kUnspecified; },
+      [](S& s) { s.layers[0].parameters[1].trainable = true; },
+      [](S& s) {
+        s.layers[0].parameters[0].shape = {int64_t{1} << 62, 16};
+      },
+      [](S& s) { s.layers.resize(5000, s.layers[0]); },
   };
-  const auto impossible = HasSubstr("impossible: ");
-
   EXPECT_EQ(WhyNot(Spec()), "nothing");
-  EXPECT_THAT(spoilt([](ScriptModel& s) { s.layers[1].name = "0"; }),
-              impossible);
-  EXPECT_THAT(spoilt([](ScriptModel& s) { s.layers[0].output = {}; }),
-              impossible);
-  EXPECT_THAT(spoilt([](ScriptModel& s) { s.layers[0].output = {-8}; }),
-              impossible);
-  EXPECT_THAT(spoilt([](ScriptModel& s) {
-                s.layers[0].output = {int64_t{1} << 40, int64_t{1} << 40};
-              }),
-              impossible);
-  EXPECT_THAT(spoilt([](ScriptModel& s) { s.layers[0].activation_bytes = -1; }),
-              impossible);
-  EXPECT_THAT(spoilt([](ScriptModel& s) { s.layers[0].forward_flops = NAN; }),
-              impossible);
-  EXPECT_THAT(spoilt([](ScriptModel& s) {
-                s.layers[1].parameters[0].name = "0.weight";
-              }),
-              impossible);
-  EXPECT_THAT(spoilt([](ScriptModel& s) {
-                s.layers[0].parameters[0].dtype = DType::kUnspecified;
-              }),
-              impossible);
-  EXPECT_THAT(spoilt([](ScriptModel& s) {
-                s.layers[0].parameters[1].trainable = true;
-              }),
-              impossible);
-  EXPECT_THAT(spoilt([](ScriptModel& s) {
-                s.layers[0].parameters[0].shape = {int64_t{1} << 62, 16};
-              }),
-              impossible);
-  EXPECT_THAT(spoilt([](ScriptModel& s) {
-                while (s.layers.size() < 5000) s.layers.push_back(s.layers[0]);
-              }),
-              impossible);
+  for (size_t i = 0; i < std::size(spoilt); ++i) {
+    ModelSpec spec = Spec();
+    spoilt[i](spec.script);
+
+    EXPECT_THAT(WhyNot(spec), HasSubstr("impossible: ")) << i;
+  }
 }
 
 }  // namespace

@@ -70,19 +70,12 @@ TEST(DecideStep, LeavesANormBelowTheBoundAlone) {
   TrainSpec train = Train();
   train.clip_norm = 0.6;
 
-  const StepVerdict verdict = Decide(train, {Report(0, 0, {25})});
+  for (const double squared_norm : {25, 0}) {
+    const StepVerdict verdict = Decide(train, {Report(0, 0, {squared_norm})});
 
-  EXPECT_EQ(verdict.gradient_scale, 0.1f) << verdict.why;
-}
-
-TEST(DecideStep, ClippingSurvivesAGradientOfZeros) {
-  TrainSpec train = Train();
-  train.clip_norm = 1;
-
-  const StepVerdict verdict = Decide(train, {Report(0, 0, {0, 0})});
-
-  EXPECT_FALSE(verdict.skip) << verdict.why;
-  EXPECT_EQ(verdict.gradient_scale, 0.1f);
+    EXPECT_FALSE(verdict.skip) << verdict.why;
+    EXPECT_EQ(verdict.gradient_scale, 0.1f) << verdict.why;
+  }
 }
 
 TEST(DecideStep, DoesNotDependOnHowLayersAreCutIntoStages) {
@@ -113,7 +106,7 @@ TEST(DecideStep, SkipsAndNamesTheStagesThatAreNotFinite) {
   EXPECT_EQ(verdict, verdict) << "a skip holds no NaN";
 }
 
-TEST(DecideStep, SkipsWhenOnlyTheSumOverflows) {
+TEST(DecideStep, SkipsASumThatOverflowsAndABatchWithoutSamples) {
   const double huge = std::numeric_limits<double>::max();
 
   const StepVerdict verdict =
@@ -121,16 +114,13 @@ TEST(DecideStep, SkipsWhenOnlyTheSumOverflows) {
 
   EXPECT_TRUE(verdict.skip);
   EXPECT_THAT(verdict.why, HasSubstr("overflows"));
-}
-
-TEST(DecideStep, SkipsABatchWithoutSamples) {
   StepReport report = Report(0, 0);
   report.samples = 0;
 
   EXPECT_TRUE(Decide(Train(), {report}).skip);
 }
 
-TEST(DecideStep, CorrectsAdamWsBiasByTheStepNumber) {
+TEST(DecideStep, TakesBiasAndRateOfItsOwnStep) {
   TrainSpec train = Train();
   train.optimizer.name = "adamw";
 
@@ -140,12 +130,8 @@ TEST(DecideStep, CorrectsAdamWsBiasByTheStepNumber) {
   EXPECT_FLOAT_EQ(first.bias_correction1, 0.1f);
   EXPECT_FLOAT_EQ(first.bias_correction2_sqrt, std::sqrt(0.001f));
   EXPECT_FLOAT_EQ(third.bias_correction1, 1 - 0.9f * 0.9f * 0.9f);
-}
 
-TEST(DecideStep, TakesTheRateOfItsOwnStep) {
-  TrainSpec train = Train();
   train.learning_rate.schedule = "cosine";
-
   EXPECT_EQ(Decide(train, {Report(50, 0)}).learning_rate, 0.05f);
 }
 
@@ -158,8 +144,11 @@ class StepGateTest : public ::testing::Test {
     return verdict.ok() ? *verdict : std::nullopt;
   }
 
-  void Pass(int64_t step) {
-    for (int stage = 0; stage < 3; ++stage) Add(Report(step, stage));
+  // The verdict on a step that all stages have reported.
+  std::optional<StepVerdict> Pass(int64_t step) {
+    Add(Report(step, 0));
+    Add(Report(step, 1));
+    return Add(Report(step, 2));
   }
 
   StepGate gate_{Train(), kTotalSteps, /*stages=*/3};
@@ -179,9 +168,7 @@ TEST_F(StepGateTest, DecidesWithTheLastReportInAnyOrder) {
 }
 
 TEST_F(StepGateTest, AnswersAgainUntilTheNextStepIsDecided) {
-  Add(Report(0, 0));
-  Add(Report(0, 1));
-  const std::optional<StepVerdict> verdict = Add(Report(0, 2));
+  const std::optional<StepVerdict> verdict = Pass(0);
 
   EXPECT_EQ(Add(Report(0, 1)), verdict);
   Add(Report(1, 0));
@@ -189,14 +176,16 @@ TEST_F(StepGateTest, AnswersAgainUntilTheNextStepIsDecided) {
   EXPECT_EQ(Add(Report(0, 1)), verdict) << "step 1 is still open";
 }
 
-TEST_F(StepGateTest, RefusesAStepLongDecided) {
+TEST_F(StepGateTest, RefusesAStepLongDecidedAndAStageThatDoesNotExist) {
   Pass(0);
   Pass(1);
 
-  EXPECT_EQ(gate_.Add(Report(0, 1)).status().code(),
-            absl::StatusCode::kAborted);
-  EXPECT_EQ(gate_.Add(Report(-1, 1)).status().code(),
-            absl::StatusCode::kAborted);
+  for (const int step : {0, -1}) {
+    EXPECT_TRUE(absl::IsAborted(gate_.Add(Report(step, 1)).status()));
+  }
+  for (const int stage : {-1, 3}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(gate_.Add(Report(2, stage)).status()));
+  }
 }
 
 TEST_F(StepGateTest, RefusesAStepBeyondTheOpenOne) {
@@ -208,25 +197,16 @@ TEST_F(StepGateTest, RefusesAStepBeyondTheOpenOne) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("stages 0, 2"));
 }
 
-TEST_F(StepGateTest, RefusesAStageThatDoesNotExist) {
-  for (const int stage : {-1, 3}) {
-    EXPECT_EQ(gate_.Add(Report(0, stage)).status().code(),
-              absl::StatusCode::kInvalidArgument);
-  }
-}
-
 TEST_F(StepGateTest, RefusesASecondAndDifferentReport) {
   Add(Report(0, 0));
   StepReport other = Report(0, 0);
   other.result_hash = 7;
 
-  EXPECT_EQ(gate_.Add(other).status().code(),
-            absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(absl::IsInvalidArgument(gate_.Add(other).status()));
 
   Add(Report(0, 1));
   EXPECT_TRUE(Add(Report(0, 2)).has_value()) << "the first one still counts";
-  EXPECT_EQ(gate_.Add(other).status().code(),
-            absl::StatusCode::kInvalidArgument)
+  EXPECT_TRUE(absl::IsInvalidArgument(gate_.Add(other).status()))
       << "also of the step before";
 }
 
@@ -242,7 +222,7 @@ TEST_F(StepGateTest, RefusesSamplesThatDifferBetweenStages) {
   EXPECT_THAT(gate_.Missing(), ElementsAre(1, 2));
 }
 
-TEST_F(StepGateTest, TakesARepeatedReportWhoseNormIsNaN) {
+TEST_F(StepGateTest, TakesARepeatedReportWhoseNormIsNaNAndGoesOn) {
   StepReport bad = Report(0, 0, {kNaN});
   bad.finite = false;
   Add(bad);
@@ -254,27 +234,7 @@ TEST_F(StepGateTest, TakesARepeatedReportWhoseNormIsNaN) {
   ASSERT_TRUE(verdict.has_value());
   EXPECT_TRUE(verdict->skip);
   EXPECT_EQ(Add(bad), verdict);
-}
-
-TEST_F(StepGateTest, GoesOnAfterASkip) {
-  StepReport bad = Report(0, 0);
-  bad.finite = false;
-  Add(bad);
-  Add(Report(0, 1));
-  EXPECT_TRUE(Add(Report(0, 2))->skip);
-
-  Add(Report(1, 0));
-  Add(Report(1, 1));
-  EXPECT_FALSE(Add(Report(1, 2))->skip);
-}
-
-TEST(StepGate, DecidesAtOnceWithOneStage) {
-  StepGate gate(Train(), kTotalSteps, /*stages=*/1);
-
-  const auto verdict = gate.Add(Report(0, 0));
-
-  ASSERT_TRUE(verdict.ok());
-  EXPECT_TRUE(verdict->has_value());
+  EXPECT_FALSE(Pass(1)->skip) << "it goes on";
 }
 
 }  // namespace

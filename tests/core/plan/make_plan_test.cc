@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -8,6 +7,7 @@
 #include "core/schedule/schedule.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/job_changes.h"
 #include "tests/support/small_model.h"
 
 namespace paceline {
@@ -244,47 +244,28 @@ TEST(MakePlan, PutsStagesOnTheWorkersThatTheJobNames) {
 
 struct Refusal {
   std::string says;
-  std::function<void(JobSpec&)> spoil;
+  std::string changes;
   absl::StatusCode code = absl::StatusCode::kInvalidArgument;
   int workers = 2;
 };
 
 TEST(MakePlan, RefusesWhatCannotBePlannedAndSaysWhy) {
+  constexpr auto kPrecondition = absl::StatusCode::kFailedPrecondition;
   const Refusal refusals[] = {
-      {"5 stages, but only 4 layers",
-       [](JobSpec& s) { s.pipeline.stages = 5; }},
-      {"4 layers", [](JobSpec& s) { s.pipeline.stages = 5; },
-       absl::StatusCode::kInvalidArgument, 0},
-      {"worker z",
-       [](JobSpec& s) {
-         s.pipeline.cuts = {2};
-         s.pipeline.workers = {"a", "z"};
-       },
-       absl::StatusCode::kFailedPrecondition},
-      {"1 workers for 2 stages",
-       [](JobSpec& s) {
-         s.pipeline.cuts = {2};
-         s.pipeline.workers = {"a"};
-       }},
-      {"cut at layer 9", [](JobSpec& s) { s.pipeline.cuts = {9}; }},
-      {"'zigzag'", [](JobSpec& s) { s.pipeline.schedule = "zigzag"; }},
-      {"batch", [](JobSpec& s) { s.train.batch = 0; }},
-      {"batch", [](JobSpec& s) { s.train.micro_batch = 0; }},
-      {"batch",
-       [](JobSpec& s) {
-         s.train.batch = int64_t{1} << 62;
-         s.train.micro_batch = 1;
-       }},
-      {"batch",
-       [](JobSpec& s) {
-         s.train.batch = 1 << 30;
-         s.train.micro_batch = 1;
-       }},
-      {"no workers", [](JobSpec&) {}, absl::StatusCode::kFailedPrecondition,
-       0}};
+      {"5 stages, but only 4 layers", "pipeline.stages=5"},
+      {"4 layers", "pipeline.stages=5", absl::StatusCode::kInvalidArgument, 0},
+      {"worker z", "pipeline.cuts=2; pipeline.workers=a,z", kPrecondition},
+      {"1 workers for 2 stages", "pipeline.cuts=2; pipeline.workers=a"},
+      {"cut at layer 9", "pipeline.cuts=9"},
+      {"'zigzag'", "pipeline.schedule=zigzag"},
+      {"batch", "train.batch=0"},
+      {"batch", "train.micro_batch=0"},
+      {"batch", "train.batch=4611686018427387904; train.micro_batch=1"},
+      {"batch", "train.batch=1073741824; train.micro_batch=1"},
+      {"no workers", "", kPrecondition, 0}};
   for (const Refusal& refusal : refusals) {
     JobSpec spec = Job(2);
-    refusal.spoil(spec);
+    ChangeJob(spec, refusal.changes);
 
     ExpectRefused(MakePlan(spec, SmallModel(4), Workers(refusal.workers)),
                   refusal.code, HasSubstr(refusal.says));

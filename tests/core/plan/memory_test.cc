@@ -7,6 +7,7 @@
 #include "core/plan/plan.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/job_changes.h"
 #include "tests/support/small_model.h"
 
 namespace paceline {
@@ -79,6 +80,7 @@ TEST(EstimateBytes, AddsUpTheRangesOfAWorker) {
   EXPECT_EQ(EstimateBytes(model, train, {{0, 1}, {1, 3}}, {{4}, {2}}),
             EstimateBytes(model, train, {{0, 1}}, {{4}}) +
                 EstimateBytes(model, train, {{1, 3}}, {{2}}));
+  EXPECT_EQ(EstimateBytes(model, train, {}, {}), 0);
 }
 
 TEST(EstimateBytes, CountsOlderVersionsOfTheParametersAlone) {
@@ -98,10 +100,6 @@ TEST(EstimateBytes, CountsGradientsBetweenTheHalvesOfABackward) {
   // 2 split x 8 samples x 4 bytes a layer.
   EXPECT_EQ(EstimateBytes(model, train, {{0, 2}}, {split}),
             EstimateBytes(model, train, {{0, 2}}, {{3}}) + 2 * 8 * 8);
-}
-
-TEST(EstimateBytes, OfNothingIsNothing) {
-  EXPECT_EQ(EstimateBytes(SmallModel(3), Train("sgd"), {}, {}), 0);
 }
 
 TEST(EstimateBytes, NeverWrapsAround) {
@@ -152,16 +150,10 @@ TEST(EstimateBytes, OfARecomputingStageCountsInputsAndOneSegment) {
   for (const Layer& layer : model.layers) outputs += layer.output_bytes;
   EXPECT_EQ(EstimateBytes(model, train, {{0, 4}}, {split}),
             parameters + 8 * (3 * input + kept + kept + outputs));
-}
 
-TEST(EstimateBytes, OfAForwardAloneRecomputesNothing) {
-  const ModelDescription model = SmallModel(4);
-  TrainSpec train = Train("sgd");
-  const int64_t plain = EstimateBytes(model, train, {{0, 4}}, {{0}});
-
-  train.activation_checkpointing = "stage";
-
-  EXPECT_EQ(EstimateBytes(model, train, {{0, 4}}, {{0}}), plain);
+  // A forward alone recomputes nothing.
+  EXPECT_EQ(EstimateBytes(model, train, {{0, 4}}, {{0}}),
+            EstimateBytes(model, Train("sgd"), {{0, 4}}, {{0}}));
 }
 
 TEST(EstimateBytes, InBf16CountsCastsOfEveryVersion) {
@@ -220,48 +212,34 @@ int64_t Training(const JobSpec& spec) {
 }
 
 TEST(MemberBytes, AreTheWholeModelAndThePartsOfARound) {
-  // Gradient in place, a result of 600 bytes and two before it, and the parts
-  // of four others.
-  EXPECT_EQ(MemberBytes(Spec(), MemberModel(), 5),
-            Training(Spec()) + 3 * 600 + 4 * 600);
-}
+  struct Case {
+    const char* changes;
+    int members;
+    int64_t besides;  // what training takes
+  };
+  const Case cases[] = {
+      // Gradient in place, a result of 600 bytes and two before it, and the
+      // parts of four others.
+      {"", 5, 3 * 600 + 4 * 600},
+      {"", 1, 3 * 600},
+      // Shards divide what a server holds: one, or two of five at once on some
+      // of three members.
+      {"aggregation.shards=5", 5, 3 * 600 + 4 * 120},
+      {"aggregation.shards=5", 3, 3 * 600 + 2 * 2 * 120},
+      // A narrow codec needs a part of its own but halves all others.
+      {"aggregation.codec=bf16", 5, 300 + 3 * 300 + 4 * 300},
+      // Gossip keeps no results, zeno tries a step on weights of its own.
+      {"aggregation.mode=gossip", 1, 600},
+      {"aggregation.rule=zeno", 5, 3 * 600 + 4 * 600 + 600},
+  };
+  for (const auto& [changes, members, besides] : cases) {
+    JobSpec spec = Spec();
+    ChangeJob(spec, changes);
 
-TEST(MemberBytes, OfOneMemberHaveNoPartsOfOthers) {
-  EXPECT_EQ(MemberBytes(Spec(), MemberModel(), 1), Training(Spec()) + 3 * 600);
-}
-
-TEST(MemberBytes, ShardsDivideWhatAServerHolds) {
-  JobSpec spec = Spec();
-  spec.aggregation.shards = 5;
-  EXPECT_EQ(MemberBytes(spec, MemberModel(), 5),
-            Training(spec) + 3 * 600 + 4 * 120);
-
-  // Two of five shards at once on some of three members.
-  EXPECT_EQ(MemberBytes(spec, MemberModel(), 3),
-            Training(spec) + 3 * 600 + 2 * 2 * 120);
-}
-
-TEST(MemberBytes, ANarrowCodecNeedsAPartOfItsOwnButHalvesAllOthers) {
-  JobSpec spec = Spec();
-  spec.aggregation.codec = "bf16";
-
-  EXPECT_EQ(MemberBytes(spec, MemberModel(), 5),
-            Training(spec) + 300 + 3 * 300 + 4 * 300);
-}
-
-TEST(MemberBytes, GossipKeepsNoResults) {
-  JobSpec spec = Spec();
-  spec.aggregation.mode = "gossip";
-
-  EXPECT_EQ(MemberBytes(spec, MemberModel(), 1), Training(spec) + 600);
-}
-
-TEST(MemberBytes, ZenoTriesAStepOnWeightsOfItsOwn) {
-  JobSpec spec = Spec();
-  spec.aggregation.rule = "zeno";
-
-  EXPECT_EQ(MemberBytes(spec, MemberModel(), 5),
-            MemberBytes(Spec(), MemberModel(), 5) + 600);
+    EXPECT_EQ(MemberBytes(spec, MemberModel(), members),
+              Training(spec) + besides)
+        << changes << ", " << members << " members";
+  }
 }
 
 TEST(MemberBytes, ASharedParameterIsThereOnce) {
@@ -312,21 +290,13 @@ TEST(JoinerBytes, HaveTheStateTwiceWhileItIsTakenOver) {
   EXPECT_LT(MemberBytes(spec, model, 1), JoinerBytes(spec, model, 1));
 }
 
-TEST(JoinerBytes, DoNotWrapAround) {
+TEST(JoinerBytes, DoNotWrapAroundNorDoMemberBytes) {
   ModelDescription model = MemberModel();
   model.layers[0].parameters[0].shape = {int64_t{1} << 61};
-  model.layers[0].parameter_bytes = std::numeric_limits<int64_t>::max();
+  model.layers[0].parameter_bytes = kMost;
 
-  EXPECT_EQ(JoinerBytes(Spec(), model, 2), std::numeric_limits<int64_t>::max());
-}
-
-TEST(MemberBytes, DoNotWrapAround) {
-  ModelDescription model = MemberModel();
-  model.layers[0].parameters[0].shape = {int64_t{1} << 61};
-  model.layers[0].parameter_bytes = std::numeric_limits<int64_t>::max();
-
-  EXPECT_EQ(MemberBytes(Spec(), model, 1000),
-            std::numeric_limits<int64_t>::max());
+  EXPECT_EQ(JoinerBytes(Spec(), model, 2), kMost);
+  EXPECT_EQ(MemberBytes(Spec(), model, 1000), kMost);
 }
 
 }  // namespace

@@ -46,22 +46,17 @@ TEST(SolvePlan, AsksWhetherANearPolicyWasMeant) {
 TEST(SolvePlan, ShowsOnlyTheStartOfALongPolicyName) {
   const auto answer = SolvePlan(std::string(100000, 'x'), TwoSlowTwoFast(), {});
 
-  EXPECT_EQ(answer.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(absl::IsInvalidArgument(answer.status()));
   EXPECT_LT(answer.status().message().size(), 300u);
 }
 
-TEST(SolvePlan, RefusesWhatCheckProblemRefuses) {
+TEST(SolvePlan, RefusesWhatCheckProblemRefusesAndThatThereAreNoDevices) {
   PlanProblem problem = TwoSlowTwoFast();
   problem.layers[3].forward_seconds = -1;
   for (const std::string& policy : PolicyNames()) {
-    EXPECT_EQ(SolvePlan(policy, problem, {}).status().code(),
-              absl::StatusCode::kInvalidArgument)
+    EXPECT_TRUE(
+        absl::IsInvalidArgument(SolvePlan(policy, problem, {}).status()))
         << policy;
-  }
-}
-
-TEST(SolvePlan, SaysThatThereAreNoDevices) {
-  for (const std::string& policy : PolicyNames()) {
     EXPECT_EQ(SolvePlan(policy, ProblemOf({1}, {}), {}).status().code(),
               absl::StatusCode::kFailedPrecondition)
         << policy;
@@ -94,13 +89,9 @@ TEST(SolvePlan, ReportsTheGapToTheLowerBound) {
   EXPECT_NEAR(answer->lower_bound_seconds, 12 / 2.2, 1e-6);
   EXPECT_NEAR(answer->gap, 30 / (12 / 2.2) - 1, 1e-6);
   EXPECT_FALSE(answer->exact);
-}
-
-TEST(SolvePlan, GapOfAModelThatTakesNoTimeIsZero) {
-  const auto answer = SolvePlan("dp", ProblemOf({0, 0}, {1, 1}), {});
-
-  ASSERT_TRUE(answer.ok()) << answer.status();
-  EXPECT_EQ(answer->gap, 0);
+  EXPECT_THAT(answer->why, HasSubstr("at most 450 % above"));
+  EXPECT_EQ(SolvePlan("dp", ProblemOf({0, 0}, {1, 1}), {})->gap, 0)
+      << "a model that takes no time";
 }
 
 TEST(Why, NamesWhatSetsThePaceAndThatItIsProved) {
@@ -138,13 +129,6 @@ TEST(Why, NamesTheTransferThatSetsThePace) {
   EXPECT_THAT(answer->why,
               AllOf(HasSubstr("a transfer sets the pace: 10 s"),
                     HasSubstr("device0 to device1 after layer 0")));
-}
-
-TEST(Why, TellsHowFarAnUnprovedPlanMayBeOff) {
-  const auto answer = SolvePlan("equal", TwoSlowTwoFast(), {});
-
-  ASSERT_TRUE(answer.ok()) << answer.status();
-  EXPECT_THAT(answer->why, HasSubstr("at most 450 % above"));
 }
 
 TEST(Equal, GivesTheFirstDevicesAsManyLayersEach) {

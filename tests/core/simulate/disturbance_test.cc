@@ -9,41 +9,29 @@ namespace {
 using testing::ElementsAre;
 
 TEST(SlowDown, StretchesOnlyWhatFallsIntoIt) {
-  Chain chain = Chain::Equal(1, 4, false);
-  chain.options.slow_downs = {
-      {.at_seconds = 1.5, .device = 0, .factor = 2, .for_seconds = 1}};
+  struct Case {
+    int stages;
+    int micro_batches;
+    std::vector<SimulatedSlowDown> slow_downs;
+    double seconds;
+  };
+  const Case cases[] = {
+      // 1.5 s of work until 1.5, 0.5 s until 2.5, then 2 s more.
+      {1, 4, {{1.5, 0, 2, 1}}, 4.5},
+      // Without an end it lasts until the end.
+      {1, 4, {{.at_seconds = 2, .device = 0, .factor = 3}}, 2 + 2 * 3},
+      // Several multiply and end one by one: 1 s of work until 2, 0.25 until
+      // 4, 1.5 until 10, then 0.25.
+      {1, 3, {{0, 0, 2, 4}, {2, 0, 4, 8}}, 10.25},
+      // The second stage: 1-2, 2-5, 5-6; so the third ends at 7.
+      {3, 3, {{2, 1, 3, 3}}, 7},
+  };
+  for (const Case& each : cases) {
+    Chain chain = Chain::Equal(each.stages, each.micro_batches, false);
+    chain.options.slow_downs = each.slow_downs;
 
-  const SimulationResult result = chain.Run();
-
-  // 1.5 s of work until 1.5, 0.5 s until 2.5, then 2 s more.
-  EXPECT_DOUBLE_EQ(result.step_seconds, 4.5);
-  EXPECT_DOUBLE_EQ(result.devices[0].forward_seconds, 4.5);
-}
-
-TEST(SlowDown, WithoutAnEndLastsUntilTheEnd) {
-  Chain chain = Chain::Equal(1, 4, false);
-  chain.options.slow_downs = {{.at_seconds = 2, .device = 0, .factor = 3}};
-
-  EXPECT_DOUBLE_EQ(chain.Run().step_seconds, 2 + 2 * 3);
-}
-
-TEST(SlowDown, SeveralMultiplyAndEndOneByOne) {
-  Chain chain = Chain::Equal(1, 3, false);
-  chain.options.slow_downs = {
-      {.at_seconds = 0, .device = 0, .factor = 2, .for_seconds = 4},
-      {.at_seconds = 2, .device = 0, .factor = 4, .for_seconds = 8}};
-
-  // 1 s of work until 2, 0.25 until 4, 1.5 until 10, then 0.25.
-  EXPECT_DOUBLE_EQ(chain.Run().step_seconds, 10.25);
-}
-
-TEST(SlowDown, OfTheSecondStageDelaysWhatComesAfter) {
-  Chain chain = Chain::Equal(3, 3, false);
-  chain.options.slow_downs = {
-      {.at_seconds = 2, .device = 1, .factor = 3, .for_seconds = 3}};
-
-  // The second stage: 1-2, 2-5, 5-6; so the third ends at 7.
-  EXPECT_DOUBLE_EQ(chain.Run().step_seconds, 7);
+    EXPECT_DOUBLE_EQ(chain.Run().step_seconds, each.seconds);
+  }
 }
 
 TEST(SlowDown, StretchesFramesOnTheCpuToo) {

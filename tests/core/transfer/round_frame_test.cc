@@ -109,48 +109,34 @@ TEST_P(RoundFramePieces, CopiesAndHashesInOnePass) {
 INSTANTIATE_TEST_SUITE_P(Sizes, RoundFramePieces,
                          ::testing::Values(1, 2, 7, 64, 1000, 1 << 20));
 
-TEST(RoundFrame, ReadsAHello) {
-  const auto layout = Parse(EncodeRoundHello(Header()));
+TEST(RoundFrame, ReadsHellosAndPiecesThatAreLent) {
+  using Kind = RoundFrameLayout::Kind;
+  RoundFrameHeader with_memory = Header();
+  with_memory.memory = {4711, 0xffffffffffff0008u};
+  RoundFrameHeader lent = PieceHeader(kMaxRoundDataBytes + 77, 1);
+  lent.address = 0x7fff00000010u;
+  RoundFrameHeader together = PieceHeader(4 * kMaxRoundDataBytes + 77, 2);
+  together.address = 16;
+  together.further = {0, 0xfedcba9876543210u};
+  struct Case {
+    std::string bytes;
+    Kind kind;
+    RoundFrameHeader header;
+    int64_t payload = 0;
+  };
+  for (const Case& each :
+       {Case{EncodeRoundHello(Header()), Kind::kHello, Header()},
+        {EncodeRoundHello(with_memory), Kind::kHello, with_memory},
+        {EncodeRoundLoan(lent), Kind::kPiece, lent, 77},
+        {EncodeRoundLoan(together), Kind::kPiece, together,
+         2 * kMaxRoundDataBytes + 77}}) {
+    const auto layout = Parse(each.bytes, 3);
 
-  ASSERT_TRUE(layout.ok()) << layout.status();
-  EXPECT_EQ(layout->kind, RoundFrameLayout::Kind::kHello);
-  EXPECT_EQ(layout->header, Header());
-}
-
-TEST(RoundFrame, ReadsAHelloThatSaysWhereItsMemoryIs) {
-  RoundFrameHeader header = Header();
-  header.memory = {4711, 0xffffffffffff0008u};
-
-  const auto layout = Parse(EncodeRoundHello(header), 3);
-
-  ASSERT_TRUE(layout.ok()) << layout.status();
-  EXPECT_EQ(layout->kind, RoundFrameLayout::Kind::kHello);
-  EXPECT_EQ(layout->header, header);
-}
-
-TEST(RoundFrame, ReadsAPieceThatIsLent) {
-  RoundFrameHeader header = PieceHeader(kMaxRoundDataBytes + 77, 1);
-  header.address = 0x7fff00000010u;
-
-  const auto layout = Parse(EncodeRoundLoan(header), 3);
-
-  ASSERT_TRUE(layout.ok()) << layout.status();
-  EXPECT_EQ(layout->kind, RoundFrameLayout::Kind::kPiece);
-  EXPECT_EQ(layout->header, header);
-  EXPECT_EQ(layout->bytes, 77);
-}
-
-TEST(RoundFrame, ReadsPiecesThatAreLentTogether) {
-  RoundFrameHeader header = PieceHeader(4 * kMaxRoundDataBytes + 77, 2);
-  header.address = 16;
-  header.further = {0, 0xfedcba9876543210u};
-
-  const auto layout = Parse(EncodeRoundLoan(header), 3);
-
-  ASSERT_TRUE(layout.ok()) << layout.status();
-  EXPECT_EQ(layout->kind, RoundFrameLayout::Kind::kPiece);
-  EXPECT_EQ(layout->header, header);
-  EXPECT_EQ(layout->bytes, 2 * kMaxRoundDataBytes + 77);
+    ASSERT_TRUE(layout.ok()) << layout.status();
+    EXPECT_EQ(layout->kind, each.kind);
+    EXPECT_EQ(layout->header, each.header);
+    EXPECT_EQ(layout->bytes, each.payload);
+  }
 }
 
 TEST(RoundFrame, RefusesMorePiecesTogetherThanThereAreOrMayBe) {

@@ -35,11 +35,8 @@ TEST(DecideFence, TakesOnlyWhatIsOfTheOpenRun) {
   }
 }
 
-TEST(DecideFence, HoldsEverythingBeforeTheFirstRun) {
+TEST(DecideFence, DropsAClosedRunAndAllBelowAndHoldsWhatIsNewer) {
   EXPECT_EQ(DecideFence({}, FenceOf(0, 0, 0)), FenceVerdict::kHoldNewer);
-}
-
-TEST(DecideFence, DropsAClosedRunAndAllBelow) {
   const FenceState mine{std::nullopt, FenceOf(2, 3, 4)};
 
   EXPECT_EQ(DecideFence(mine, FenceOf(2, 3, 4)), FenceVerdict::kDropOlder);
@@ -109,16 +106,11 @@ ResendWindow WindowOf(int frames) {
   return window;
 }
 
-TEST(ResendWindow, SendsNothingBeforeTheReceiverHasSpoken) {
-  ResendWindow window = WindowOf(3);
-
-  EXPECT_EQ(window.TakeNext(), nullptr);
-  EXPECT_FALSE(window.HasCredit(0));
-  EXPECT_FALSE(window.all_sent());
-}
-
 TEST(ResendWindow, SendsAsFarAsGranted) {
   ResendWindow window = WindowOf(5);
+  EXPECT_EQ(window.TakeNext(), nullptr) << "before the receiver has spoken";
+  EXPECT_FALSE(window.HasCredit(0));
+  EXPECT_FALSE(window.all_sent());
 
   ASSERT_TRUE(window.OnCredit({3, 0}).ok());
   EXPECT_EQ(TakeAll(&window), (std::vector<int64_t>{0, 1, 2}));
@@ -256,6 +248,13 @@ FrameHeader GoodHeader(FrameKind kind) {
   return header;
 }
 
+void ExpectRefused(const std::vector<FrameHeader>& wrong,
+                   const BoundaryExpectation& expected) {
+  for (size_t i = 0; i < wrong.size(); ++i) {
+    EXPECT_TRUE(absl::IsInvalidArgument(CheckFrame(wrong[i], expected))) << i;
+  }
+}
+
 const BoundaryExpectation kExpected{{{DType::kF32, {8, 2}}}, 4, {}};
 
 TEST(CheckFrame, TakesWhatThePlanSays) {
@@ -305,9 +304,7 @@ TEST(CheckFrame, RefusesWhatThePlanDoesNotSay) {
   wrong.push_back(GoodHeader(FrameKind::kGradient));
   wrong.back().batch.phase = BatchPhase::kEvaluate;
 
-  for (size_t i = 0; i < wrong.size(); ++i) {
-    EXPECT_TRUE(absl::IsInvalidArgument(CheckFrame(wrong[i], kExpected))) << i;
-  }
+  ExpectRefused(wrong, kExpected);
 }
 
 // [n, 4] of floats, a mask [n, 4] beside it, and a label for each of 4 tokens.
@@ -343,9 +340,7 @@ TEST(CheckFrame, WantsAGradientForEachFloat) {
   wrong[1].tensors[1].shape[0] = 2;
   wrong[2].tensors.push_back({DType::kF32, {3, 4, 3}});
   std::swap(wrong[3].tensors[0], wrong[3].tensors[1]);
-  for (size_t i = 0; i < wrong.size(); ++i) {
-    EXPECT_TRUE(absl::IsInvalidArgument(CheckFrame(wrong[i], expected))) << i;
-  }
+  ExpectRefused(wrong, expected);
 }
 
 TEST(CheckFrame, RefusesAnotherListThanThePlans) {
@@ -357,9 +352,7 @@ TEST(CheckFrame, RefusesAnotherListThanThePlans) {
   wrong[4].tensors.push_back({DType::kI64, {3, 4}});
   wrong[5].kind = FrameKind::kGradient;
 
-  for (size_t i = 0; i < wrong.size(); ++i) {
-    EXPECT_TRUE(absl::IsInvalidArgument(CheckFrame(wrong[i], kMasked))) << i;
-  }
+  ExpectRefused(wrong, kMasked);
 }
 
 TEST(CheckFrame, TakesATiedParameterWholeAndNothingElse) {
@@ -376,9 +369,7 @@ TEST(CheckFrame, TakesATiedParameterWholeAndNothingElse) {
     wrong[1].tensors.clear();
     wrong[2].tensors.push_back({DType::kI64, {5}});
     wrong[3].batch.phase = BatchPhase::kEvaluate;
-    for (size_t i = 0; i < wrong.size(); ++i) {
-      EXPECT_TRUE(absl::IsInvalidArgument(CheckFrame(wrong[i], expected))) << i;
-    }
+    ExpectRefused(wrong, expected);
   }
 }
 
