@@ -1,4 +1,5 @@
-// What a person is told to do about a job that did not go well.  Pure.
+// The sentences that tell a person what to do about a job that did not go well.
+// Pure.
 #pragma once
 
 #include <string>

@@ -12,6 +12,7 @@
 #include "core/base/utf8.h"
 #include "core/cluster/registration.h"
 #include "core/model/aggregation.h"
+#include "core/rpc/convert.h"
 #include "core/rpc/report_convert.h"
 #include "core/rpc/status.h"
 
@@ -31,10 +32,6 @@ constexpr int kMostSkipRuns = 100;
 // any two taken from each other.
 int64_t Bounded(int64_t number) {
   return std::clamp<int64_t>(number, 0, int64_t{1} << 50);
-}
-
-Fence FenceOf(const v1::RunState& run) {
-  return {JobId{run.job()}, run.attempt(), run.plan_version()};
 }
 
 }  // namespace
@@ -96,38 +93,32 @@ absl::StatusOr<AttachVerdict> Brain::OnAttach(
                                 "each")
                  : ""))});
   }
-  actions_.notices.push_back(
-      {false,
-       absl::StrCat("worker ", registration.name(),
-                    verdict.arrival == Arrival::kReattached ? " re-attached"
-                    : verdict.arrival == Arrival::kRestarted
-                        ? " attached as a new process"
-                        : " attached"),
-       JobId{}, verdict.id});
+  AddNotice(verdict.id, absl::StrCat("worker ", registration.name(),
+                                     verdict.arrival == Arrival::kReattached
+                                         ? " re-attached"
+                                     : verdict.arrival == Arrival::kRestarted
+                                         ? " attached as a new process"
+                                         : " attached"));
   if (verdict.arrival != Arrival::kReattached) {
     measures_.OnArrival(registration.name(), LiveNames());
   }
-  const auto busy = busy_.find(verdict.id);
-  if (verdict.arrival == Arrival::kRestarted && busy != busy_.end()) {
-    Job& job = jobs_.at(busy->second);
-    job.preparing_since.erase(verdict.id);
-    if (!job.saving && !IsDataParallel(job.record.spec) &&
-        Began(job.record, *FindWorker(job.record, verdict.id))) {
+  Job* const job = JobOf(verdict.id);
+  if (verdict.arrival == Arrival::kRestarted && job != nullptr) {
+    job->preparing_since.erase(verdict.id);
+    if (!job->saving && !IsDataParallel(job->record.spec) &&
+        Began(job->record, *FindWorker(job->record, verdict.id))) {
       OnPipelineBroken(
-          job,
+          *job,
           {.kind = PipelineBreak::Kind::kWorkerGone,
            .why = absl::StrCat("worker ", registration.name(), " restarted ",
-                               AtStep(job.record), " and what it had of ",
-                               StagesOf(job.record, verdict.id), " is gone"),
+                               AtStep(job->record), " and what it had of ",
+                               StagesOf(job->record, verdict.id), " is gone"),
            .error = {}},
           moment);
     }
   }
   // Looked up again: a job that failed has let its workers go.
-  const auto still_busy = busy_.find(verdict.id);
-  if (still_busy != busy_.end()) {
-    CheckGroup(jobs_.at(still_busy->second), moment);
-  }
+  if (Job* const still = JobOf(verdict.id)) CheckGroup(*still, moment);
   queue_changed_ = true;
   Settle(moment);
   return verdict;
@@ -153,11 +144,8 @@ absl::Status Brain::OnReport(StreamId stream, WorkerReport report,
   actions_.acks.push_back({stream, heartbeat.sequence()});
   if (heartbeat.restarting() && !member->restarting) {
     membership_.OnRestarting(stream);
-    actions_.notices.push_back(
-        {false,
-         absl::StrCat("worker ", member->registration.name(),
-                      " executes itself anew"),
-         JobId{}, member->id});
+    AddNotice(member->id, absl::StrCat("worker ", member->registration.name(),
+                                       " executes itself anew"));
   }
   if (heartbeat.stopping()) {
     const auto change = membership_.OnStopping(stream, moment.now);
@@ -376,12 +364,8 @@ void Brain::Evaluate(Job& job, Moment moment) {
     loss += last->flow().loss();
     correct += static_cast<double>(last->flow().correct());
   }
-  if (samples == 0) return;
-  v1::EvaluationRecord sum;
-  sum.set_samples(samples);
-  sum.set_loss(loss / static_cast<double>(samples));
-  sum.set_accuracy(correct / static_cast<double>(samples));
-  TakeEvaluation(job, sum, moment);
+  const auto sum = EvaluationOf(/*step=*/0, samples, loss, correct);
+  if (sum.has_value()) TakeEvaluation(job, *sum, moment);
 }
 
 void Brain::TakeEvaluation(Job& job, const v1::EvaluationRecord& evaluation,
@@ -418,11 +402,10 @@ void Brain::TakeChanges(const std::vector<MembershipChange>& changes,
                         Moment moment) {
   for (const MembershipChange& change : changes) {
     const Member member = *membership_.Find(change.id);
-    actions_.notices.push_back(
-        {change.state != MemberState::kStopped,
-         absl::StrCat("worker ", member.registration.name(), " is ",
-                      MemberStateName(change.state), ": ", member.why),
-         JobId{}, member.id});
+    AddNotice(member.id,
+              absl::StrCat("worker ", member.registration.name(), " is ",
+                           MemberStateName(change.state), ": ", member.why),
+              change.state != MemberState::kStopped);
     if (IsGone(change.state)) OnWorkerLost(member, moment);
   }
 }
@@ -456,12 +439,10 @@ void Brain::OnWorkerLost(const Member& member, Moment moment) {
     OnStreamBroken(member.stream, moment);
   }
   queue_changed_ = true;
-  const auto busy = busy_.find(member.id);
-  if (busy == busy_.end()) return;
-  if (jobs_.at(busy->second).group.has_value()) {
-    return CheckGroup(jobs_.at(busy->second), moment);
-  }
-  AddEvent(jobs_.at(busy->second), lost ? "lost" : "left",
+  Job* const job = JobOf(member.id);
+  if (job == nullptr) return;
+  if (job->group.has_value()) return CheckGroup(*job, moment);
+  AddEvent(*job, lost ? "lost" : "left",
            absl::StrCat("worker ", member.registration.name(), " is ",
                         MemberStateName(member.state), ": ", member.why),
            moment);
@@ -524,14 +505,15 @@ void Brain::AddStages(const std::vector<StageOfPlan>& stages,
   }
 }
 
-absl::StatusOr<Submission> Brain::CheckSubmit(const SubmitRequest& request,
-                                              Moment moment) const {
+absl::StatusOr<Submission> Brain::CheckSubmit(
+    const v1::SubmitJobRequest& request, Moment moment) const {
   Submission submission;
   const auto known =
-      request.request_id.empty()
+      request.request_id().empty()
           ? jobs_.end()
           : std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& entry) {
-              return entry.second.record.job.request_id() == request.request_id;
+              return entry.second.record.job.request_id() ==
+                     request.request_id();
             });
   if (known != jobs_.end()) {
     submission.job = known->second.record;
@@ -539,41 +521,40 @@ absl::StatusOr<Submission> Brain::CheckSubmit(const SubmitRequest& request,
     AddStages(submission.job.stages, submission.answer);
     return submission;
   }
-  PACELINE_RETURN_IF_ERROR(CheckSpec(request.spec));
-  PACELINE_ASSIGN_OR_RETURN(const ModelDescription model,
-                            Describe(request.spec));
+  const JobSpec spec = FromProto(request.spec());
+  PACELINE_RETURN_IF_ERROR(CheckSpec(spec));
+  PACELINE_ASSIGN_OR_RETURN(const ModelDescription model, Describe(spec));
   const std::vector<Candidate> candidates = Candidates();
-  PACELINE_RETURN_IF_ERROR(CheckFaultsOf(request.spec, candidates));
+  PACELINE_RETURN_IF_ERROR(CheckFaultsOf(spec, candidates));
   const PlacementVerdict verdict =
-      DecidePlacement(request.spec, model, candidates, measured_);
+      DecidePlacement(spec, model, candidates, measured_);
   PACELINE_RETURN_IF_ERROR(verdict.impossible);
   const Plan* const plan = verdict.plan ? &*verdict.plan : nullptr;
   if (plan != nullptr) {
     PACELINE_RETURN_IF_ERROR(
-        CheckMembersOfRule(request.spec, std::ssize(plan->stages)));
+        CheckMembersOfRule(spec, std::ssize(plan->stages)));
   }
   v1::SubmitJobResponse& answer = submission.answer;
-  for (const std::string& note :
-       PlacementNotes(request.spec, plan, candidates)) {
+  for (const std::string& note : PlacementNotes(spec, plan, candidates)) {
     answer.add_notes(note);
   }
   if (plan != nullptr) {
     AddStages(plan->stages, answer);
-    if (const std::optional<RunEstimate> estimate =
-            EstimateOf(request.spec, model, plan->stages)) {
-      *answer.mutable_estimate() = ToProto(*estimate);
+    if (const std::optional<v1::RunEstimate> estimate =
+            EstimateOf(spec, model, plan->stages)) {
+      *answer.mutable_estimate() = *estimate;
     }
-    const std::string left_out = DealingNote(request.spec, *plan, candidates);
+    const std::string left_out = DealingNote(spec, *plan, candidates);
     if (!left_out.empty()) answer.add_notes(left_out);
   } else {
     answer.add_notes(absl::StrCat("queued: it ", verdict.why));
   }
-  submission.job.spec = request.spec;
+  submission.job.spec = spec;
   v1::Job& job = submission.job.job;
   job.set_id(next_job_.value);
   job.set_state(v1::JOB_STATE_QUEUED);
-  job.set_request_id(request.request_id);
-  job.set_threads(request.spec.threads);
+  job.set_request_id(request.request_id());
+  job.set_threads(spec.threads);
   job.set_submitted_unix_ms(moment.unix_ms);
   job.set_evaluated_step(-1);
   return submission;

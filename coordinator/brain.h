@@ -55,11 +55,6 @@ struct BrainPolicy {
   absl::Duration longest_pause = absl::Minutes(1);
 };
 
-struct SubmitRequest {
-  JobSpec spec;
-  std::string request_id;  // random a submission; empty: never the same
-};
-
 struct Submission {
   JobRecord job;
   bool repeated = false;  // the job is known already; nothing is to be done
@@ -137,7 +132,7 @@ class Brain {
   //   InvalidArgument    what is wrong with the spec, all of it
   //   ResourceExhausted  no worker has the memory that a stage needs
   //   FailedPrecondition no attached worker has the cores for its threads
-  absl::StatusOr<Submission> CheckSubmit(const SubmitRequest& request,
+  absl::StatusOr<Submission> CheckSubmit(const v1::SubmitJobRequest& request,
                                          Moment moment) const;
   void OnSubmitted(JobRecord job, Moment moment);
 
@@ -268,6 +263,9 @@ class Brain {
   };
 
   Job* FindJob(JobId id);
+  // The job that has the worker; null: none.
+  Job* JobOf(WorkerId worker);
+  const Job* JobOf(WorkerId worker) const;
   // worker: its name, or its number.  Errors: NotFound.
   absl::StatusOr<const Member*> FindMember(const std::string& worker) const;
   // A copy: they may end while one goes through them.
@@ -372,7 +370,7 @@ class Brain {
   void RefreshWhy(Job& job, Moment moment);
 
   // Nothing when it cannot be said.
-  std::optional<RunEstimate> EstimateOf(
+  std::optional<v1::RunEstimate> EstimateOf(
       const JobSpec& spec, const ModelDescription& model,
       const std::vector<StageOfPlan>& stages) const;
   void TakeMeasurement(const Member& member, const Measurement& measurement);
@@ -393,6 +391,7 @@ class Brain {
   void SetWhy(Job& job, const std::string& why);
   void AddEvent(const Job& job, const std::string& kind,
                 const std::string& text, Moment moment);
+  void AddNotice(WorkerId worker, const std::string& text, bool warn = false);
 
   const BrainPolicy policy_;
   Instant start_;  // later by the time in which nothing was done

@@ -31,6 +31,20 @@ std::string LowestCapability(const std::string& precision,
   return lowest;
 }
 
+v1::RunEstimate ToProto(const RunEstimate& estimate) {
+  v1::RunEstimate proto;
+  proto.set_step_seconds(estimate.step_seconds);
+  proto.set_samples_per_second(estimate.samples_per_second);
+  proto.set_bubble_share(estimate.bubble_share);
+  proto.set_source(estimate.source);
+  proto.set_measured(estimate.measured);
+  proto.mutable_stage_seconds()->Add(estimate.stage_seconds.begin(),
+                                     estimate.stage_seconds.end());
+  proto.mutable_layer_seconds()->Add(estimate.layer_seconds.begin(),
+                                     estimate.layer_seconds.end());
+  return proto;
+}
+
 }  // namespace
 
 std::vector<std::string> Brain::LiveNames() const {
@@ -64,7 +78,7 @@ std::vector<MeasureWorker> Brain::MeasureWorkers() const {
   return workers;
 }
 
-std::optional<RunEstimate> Brain::EstimateOf(
+std::optional<v1::RunEstimate> Brain::EstimateOf(
     const JobSpec& spec, const ModelDescription& model,
     const std::vector<StageOfPlan>& stages) const {
   std::vector<InputWorker> workers;
@@ -82,10 +96,10 @@ std::optional<RunEstimate> Brain::EstimateOf(
     }
     placed.push_back({stage.layers, found->second, stage.share});
   }
-  absl::StatusOr<RunEstimate> estimate =
+  const absl::StatusOr<RunEstimate> estimate =
       EstimateRun(spec, model, placed, workers, measured_);
   if (!estimate.ok()) return std::nullopt;
-  return *std::move(estimate);
+  return ToProto(*estimate);
 }
 
 absl::StatusOr<v1::StartProfileResponse> Brain::OnProfile(

@@ -16,11 +16,6 @@ namespace {
 // beyond, such a process joins the others instead.
 constexpr int kMostFalseStarts = 3;
 
-bool IsIdle(const Candidate& candidate) {
-  return !candidate.job.assigned() && !candidate.measuring &&
-         !candidate.drained;
-}
-
 }  // namespace
 
 void Brain::CheckGroup(Job& job, Moment moment) {
@@ -39,8 +34,7 @@ void Brain::CheckGroup(Job& job, Moment moment) {
 }
 
 void Brain::CheckProcess(Job& job, WorkerId worker, Moment moment) {
-  const auto busy = busy_.find(worker);
-  if (busy == busy_.end() || busy->second != job.record.id()) return;
+  if (JobOf(worker) != &job) return;
   JobGroup& group = *job.group;
   const Member* const member = membership_.Find(worker);
   const MemberId* const present = group.FindProcess(worker);
@@ -87,17 +81,15 @@ void Brain::RefreshRenewals(Job& job, Moment moment) {
   for (const v1::JobWorker& part : job.record.job.workers()) {
     const WorkerId worker{part.id()};
     const Member* const member = membership_.Find(worker);
-    const auto busy = busy_.find(worker);
     if (member == nullptr || !member->stream.assigned() ||
-        IsGone(member->state) || busy == busy_.end() ||
-        busy->second != job.record.id() || drained_.contains(worker)) {
+        IsGone(member->state) || JobOf(worker) != &job ||
+        drained_.contains(worker)) {
       continue;
     }
-    const MemberId id = member->process();
-    if (!job.group->IsExcluded(id) || job.returns[worker].due > moment.now) {
-      continue;
+    if (job.group->IsExcluded(member->process()) &&
+        job.returns[worker].due <= moment.now) {
+      job.renew.insert(worker);
     }
-    job.renew.insert(worker);
   }
 }
 
@@ -239,14 +231,14 @@ absl::StatusOr<v1::Worker> Brain::OnForget(const std::string& worker,
         "worker ", name, " is there (", MemberStateName(found->state),
         "): end its process first"));
   }
-  if (const auto busy = busy_.find(id); busy != busy_.end()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "job ", busy->second.value, " waits for worker ", name,
-        ": end the job first with: paceline job stop ", busy->second.value));
+  if (const Job* const job = JobOf(id)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", job->record.id().value, " waits for worker ", name,
+                     ": end the job first with: paceline job stop ",
+                     job->record.id().value));
   }
   v1::Worker view = ViewWorker(*found, moment.now);
-  actions_.notices.push_back(
-      {false, absl::StrCat("worker ", name, " is forgotten"), JobId{}, id});
+  AddNotice(id, absl::StrCat("worker ", name, " is forgotten"));
   actions_.writes.workers.erase(id);
   actions_.writes.forgotten.push_back(id);
   actions_.writes.durable = true;
@@ -269,20 +261,17 @@ absl::StatusOr<v1::Worker> Brain::OnDrain(const std::string& worker, bool drain,
   }
   actions_.writes.drained[id] = drain;
   actions_.writes.durable = true;
-  actions_.notices.push_back(
-      {false,
-       absl::StrCat(
-           "worker ", found->registration.name(),
-           drain ? " is drained: it gets nothing new" : " is taken back"),
-       JobId{}, id});
+  AddNotice(id, absl::StrCat("worker ", found->registration.name(),
+                             drain ? " is drained: it gets nothing new"
+                                   : " is taken back"));
   for (Job* const job : OpenJobs()) {
     if (!job->group.has_value() || job->saving) continue;
     job->group->SetDraining(id, drain);
     TakeGroupNews(*job, moment);
   }
-  const auto busy = busy_.find(id);  // who left a group has no job any more
-  if (drain && busy != busy_.end()) {
-    AddEvent(jobs_.at(busy->second), "draining",
+  const Job* const job = JobOf(id);  // one that left a group has none any more
+  if (drain && job != nullptr) {
+    AddEvent(*job, "draining",
              absl::StrCat("worker ", found->registration.name(),
                           " is let go when it is no longer needed here"),
              moment);

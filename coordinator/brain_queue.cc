@@ -131,8 +131,8 @@ void Brain::OpenWeights(Job& job, Moment moment) {
 
 void Brain::LetGo(const Job& job, v1::JobWorker& worker) {
   worker.set_let_go(true);
-  const auto busy = busy_.find(WorkerId{worker.id()});
-  if (busy != busy_.end() && busy->second == job.record.id()) busy_.erase(busy);
+  const WorkerId id{worker.id()};
+  if (JobOf(id) == &job) busy_.erase(id);
 }
 
 // Until recovery exists, it ends the job.
@@ -250,9 +250,8 @@ bool Brain::HoldsTheQueue(Job& job, bool settled, std::string& slow,
   const PlacementVerdict verdict = DecideStart(spec, *model, Candidates());
   if (verdict.plan.has_value()) {
     job.record.job.clear_estimate();
-    if (const std::optional<RunEstimate> estimate =
-            EstimateOf(spec, *model, verdict.plan->stages)) {
-      *job.record.job.mutable_estimate() = ToProto(*estimate);
+    if (const auto estimate = EstimateOf(spec, *model, verdict.plan->stages)) {
+      *job.record.job.mutable_estimate() = *estimate;
     }
     StartJob(job, verdict, moment);
     return false;
@@ -307,15 +306,12 @@ void Brain::RefreshOrders() {
 }
 
 StandingOrder Brain::OrderOf(WorkerId worker) const {
-  const auto busy = busy_.find(worker);
-  if (busy == busy_.end()) {
+  const Job* const of_worker = JobOf(worker);
+  if (of_worker == nullptr) {
     return {std::nullopt, measures_.OrderOf(NameOf(worker))};
   }
-  const Job& with_group = jobs_.at(busy->second);
-  if (IsDataParallel(with_group.record.spec)) {
-    return GroupOrderOf(with_group, worker);
-  }
-  const JobRecord& job = with_group.record;
+  const JobRecord& job = of_worker->record;
+  if (IsDataParallel(job.spec)) return GroupOrderOf(*of_worker, worker);
   RunOrder run;
   run.fence = job.fence();
   run.spec = job.spec;
@@ -348,6 +344,16 @@ Brain::Job* Brain::FindJob(JobId id) {
   return found == jobs_.end() ? nullptr : &found->second;
 }
 
+Brain::Job* Brain::JobOf(WorkerId worker) {
+  const auto busy = busy_.find(worker);
+  return busy == busy_.end() ? nullptr : &jobs_.at(busy->second);
+}
+
+const Brain::Job* Brain::JobOf(WorkerId worker) const {
+  const auto busy = busy_.find(worker);
+  return busy == busy_.end() ? nullptr : &jobs_.at(busy->second);
+}
+
 Brain::Job* Brain::FindRunning(const Fence& fence) {
   Job* const job = FindJob(fence.job);
   if (job == nullptr || job->record.state() != JobState::kRunning)
@@ -365,8 +371,8 @@ std::vector<Candidate> Brain::Candidates() const {
   std::vector<Candidate> candidates;
   for (const auto& [id, member] : membership_.members()) {
     if (member.state != MemberState::kLive) continue;
-    const auto busy = busy_.find(id);
-    candidates.push_back({&member, busy == busy_.end() ? JobId{} : busy->second,
+    const Job* const job = JobOf(id);
+    candidates.push_back({&member, job == nullptr ? JobId{} : job->record.id(),
                           measures_.Holds(member.registration.name()),
                           drained_.contains(id)});
   }
@@ -416,6 +422,10 @@ void Brain::AddEvent(const Job& job, const std::string& kind,
                     kind == "mismatch" || kind == "paused" || kind == "again";
   actions_.notices.push_back(
       {warn, absl::StrCat("job ", kind, ": ", text), id, WorkerId{}});
+}
+
+void Brain::AddNotice(WorkerId worker, const std::string& text, bool warn) {
+  actions_.notices.push_back({warn, text, JobId{}, worker});
 }
 
 Actions Brain::TakeActions() { return std::exchange(actions_, Actions{}); }
@@ -551,30 +561,24 @@ v1::Worker Brain::ViewWorker(const Member& member, Instant now) const {
   *view.mutable_registration() = member.registration;
   view.set_last_heard_seconds(absl::ToDoubleSeconds(now - member.last_heard));
   view.set_drained(drained_.contains(member.id));
-  const auto busy = busy_.find(member.id);
-  switch (member.state) {
-    case MemberState::kLive:
-      view.set_state(busy != busy_.end() ? v1::WORKER_STATE_BUSY
-                     : measures_.Holds(member.registration.name())
-                         ? v1::WORKER_STATE_MEASURING
-                         : v1::WORKER_STATE_IDLE);
-      break;
-    case MemberState::kSuspect:
-      view.set_state(v1::WORKER_STATE_SUSPECT);
-      break;
-    case MemberState::kLost:
-      view.set_state(v1::WORKER_STATE_LOST);
-      break;
-    case MemberState::kStopped:
-      view.set_state(v1::WORKER_STATE_STOPPED);
-      break;
+  const Job* const job = JobOf(member.id);
+  // By MemberState, of workers that do nothing.
+  constexpr v1::WorkerState kStates[] = {
+      v1::WORKER_STATE_IDLE, v1::WORKER_STATE_SUSPECT, v1::WORKER_STATE_LOST,
+      v1::WORKER_STATE_STOPPED};
+  view.set_state(kStates[static_cast<int>(member.state)]);
+  if (member.state == MemberState::kLive && job != nullptr) {
+    view.set_state(v1::WORKER_STATE_BUSY);
+  } else if (member.state == MemberState::kLive &&
+             measures_.Holds(member.registration.name())) {
+    view.set_state(v1::WORKER_STATE_MEASURING);
   }
-  if (busy == busy_.end()) return view;
-  view.set_job(busy->second.value);
-  const JobRecord& job = jobs_.at(busy->second).record;
-  const std::vector<int> numbers = StageNumbers(job.stages);
-  for (size_t i = 0; i < job.stages.size(); ++i) {
-    if (job.stages[i].worker == member.id) view.add_stages(numbers[i]);
+  if (job == nullptr) return view;
+  view.set_job(job->record.id().value);
+  const std::vector<StageOfPlan>& stages = job->record.stages;
+  const std::vector<int> numbers = StageNumbers(stages);
+  for (size_t i = 0; i < stages.size(); ++i) {
+    if (stages[i].worker == member.id) view.add_stages(numbers[i]);
   }
   return view;
 }

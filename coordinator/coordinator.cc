@@ -7,7 +7,6 @@
 #include "coordinator/job_text.h"
 #include "core/base/status_macros.h"
 #include "core/obs/log.h"
-#include "core/rpc/convert.h"
 
 namespace paceline {
 namespace {
@@ -78,6 +77,17 @@ void Coordinator::Ask(Done<T> done, std::function<absl::StatusOr<T>()> ask) {
   });
 }
 
+template <typename T>
+void Coordinator::Change(Done<T> done,
+                         std::function<absl::StatusOr<T>()> change) {
+  PostRequest(done, [this, done, change = std::move(change)] {
+    const absl::StatusOr<T> changed = change();
+    replies_.push_back([changed, done](const absl::Status& stored) {
+      done(changed.ok() && !stored.ok() ? absl::StatusOr<T>(stored) : changed);
+    });
+  });
+}
+
 // --- the loop ---------------------------------------------------------------
 
 void Coordinator::AfterBatch() {
@@ -122,20 +132,20 @@ void Coordinator::Dispatch(const Actions& actions) {
   for (const Actions::Weights& weights : actions.weights) {
     DispatchWeights(weights);
   }
+  const auto find = [this](StreamId id) {
+    const auto stream = streams_.find(id);
+    return stream == streams_.end() ? nullptr : stream->second;
+  };
   for (const Actions::Ack& ack : actions.acks) {
-    const auto stream = streams_.find(ack.stream);
-    if (stream != streams_.end()) stream->second->SendAck(ack.sequence);
+    if (const auto stream = find(ack.stream)) stream->SendAck(ack.sequence);
   }
   for (const Actions::Order& order : actions.orders) {
-    const auto stream = streams_.find(order.stream);
-    if (stream != streams_.end()) stream->second->SendOrder(order.order);
+    if (const auto stream = find(order.stream)) stream->SendOrder(order.order);
   }
   metrics_.CountOrders(actions.orders.size());
   for (const Actions::End& end : actions.ends) {
-    const auto stream = streams_.find(end.stream);
-    if (stream == streams_.end()) continue;
-    stream->second->End(end.status);
-    streams_.erase(stream);
+    if (const auto stream = find(end.stream)) stream->End(end.status);
+    streams_.erase(end.stream);
   }
 }
 
@@ -250,8 +260,8 @@ void Coordinator::OnBroken(StreamId id) {
 
 // --- weights ----------------------------------------------------------------
 
-void Coordinator::WriteWeights(WeightsPiece piece, StatusDone done) {
-  const Fence fence = piece.fence;
+void Coordinator::WriteWeights(v1::WeightsPiece piece, StatusDone done) {
+  const Fence fence = FenceOf(piece);
   weights_store_.Write(
       std::move(piece), [this, fence, done](absl::Status status) {
         if (absl::IsResourceExhausted(status) || absl::IsInternal(status)) {
@@ -266,7 +276,7 @@ void Coordinator::SyncWeights(const Fence& fence, StatusDone done) {
 }
 
 void Coordinator::ReadWeights(JobId job, int64_t offset, int64_t limit,
-                              Done<WeightsPart> done) {
+                              Done<v1::WeightsChunk> done) {
   PostRequest(done, [this, job, offset, limit, done] {
     const absl::StatusOr<const JobRecord*> found = brain_.FindRecord(job);
     if (!found.ok()) {
@@ -292,10 +302,9 @@ void Coordinator::ReadWeights(JobId job, int64_t offset, int64_t limit,
 
 void Coordinator::Submit(const v1::SubmitJobRequest& request,
                          Done<v1::SubmitJobResponse> done) {
-  const SubmitRequest submit = {FromProto(request.spec()),
-                                request.request_id()};
-  PostRequest(done, [this, submit, dry_run = request.dry_run(), done] {
-    absl::StatusOr<Submission> submission = brain_.CheckSubmit(submit, Now());
+  PostRequest(done, [this, request, done] {
+    const bool dry_run = request.dry_run();
+    absl::StatusOr<Submission> submission = brain_.CheckSubmit(request, Now());
     if (submission.ok() && !submission->repeated && !dry_run) {
       // A transaction of its own: the job is on the disk, or it is not a job.
       StoreBatch batch;
@@ -321,15 +330,9 @@ void Coordinator::Submit(const v1::SubmitJobRequest& request,
 }
 
 void Coordinator::Stop(JobId job, Done<v1::Job> done) {
-  PostRequest(done, [this, job, done] {
-    const absl::Status stopped = brain_.OnStop(job, Now());
-    replies_.push_back([this, job, stopped, done](const absl::Status& stored) {
-      if (!stopped.ok() || !stored.ok()) {
-        done(stopped.ok() ? stored : stopped);
-      } else {
-        done(brain_.ViewJob(job));
-      }
-    });
+  Change<v1::Job>(std::move(done), [this, job]() -> absl::StatusOr<v1::Job> {
+    PACELINE_RETURN_IF_ERROR(brain_.OnStop(job, Now()));
+    return brain_.ViewJob(job);
   });
 }
 
@@ -441,25 +444,14 @@ void Coordinator::ListWorkers(Done<v1::ListWorkersResponse> done) {
 
 void Coordinator::Drain(const std::string& worker, bool drain,
                         Done<v1::Worker> done) {
-  ChangeWorker(std::move(done), [this, worker, drain] {
+  Change<v1::Worker>(std::move(done), [this, worker, drain] {
     return brain_.OnDrain(worker, drain, Now());
   });
 }
 
 void Coordinator::Forget(const std::string& worker, Done<v1::Worker> done) {
-  ChangeWorker(std::move(done),
-               [this, worker] { return brain_.OnForget(worker, Now()); });
-}
-
-void Coordinator::ChangeWorker(
-    Done<v1::Worker> done, std::function<absl::StatusOr<v1::Worker>()> change) {
-  PostRequest(done, [this, change = std::move(change), done] {
-    const absl::StatusOr<v1::Worker> view = change();
-    replies_.push_back([view, done](const absl::Status& stored) {
-      done(view.ok() && !stored.ok() ? absl::StatusOr<v1::Worker>(stored)
-                                     : view);
-    });
-  });
+  Change<v1::Worker>(std::move(done),
+                     [this, worker] { return brain_.OnForget(worker, Now()); });
 }
 
 void Coordinator::StartProfile(const v1::StartProfileRequest& request,

@@ -85,12 +85,12 @@ class Coordinator {
   // --- weights ---
 
   // As WeightsStore; what makes the weights of a job impossible also fails it.
-  void WriteWeights(WeightsPiece piece, StatusDone done);
+  void WriteWeights(v1::WeightsPiece piece, StatusDone done);
   void SyncWeights(const Fence& fence, StatusDone done);
 
   // Errors: NotFound; FailedPrecondition  the job has no weights yet.
   void ReadWeights(JobId job, int64_t offset, int64_t limit,
-                   Done<WeightsPart> done);
+                   Done<v1::WeightsChunk> done);
 
   // --- clients ---
 
@@ -141,9 +141,10 @@ class Coordinator {
   // Posts a client's question that `ask` answers after the batch is stored.
   template <typename T>
   void Ask(Done<T> done, std::function<absl::StatusOr<T>()> ask);
-  // As the worker is after `change`, once that is stored.
-  void ChangeWorker(Done<v1::Worker> done,
-                    std::function<absl::StatusOr<v1::Worker>()> change);
+  // Posts what a client wants changed.  The answer is that of `change`, once
+  // it is stored.
+  template <typename T>
+  void Change(Done<T> done, std::function<absl::StatusOr<T>()> change);
   void NoticeStandstill(Moment moment);
   void AfterBatch();
   absl::Status StoreBatchOfBrain();

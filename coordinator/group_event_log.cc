@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "coordinator/job_text.h"
 
 namespace paceline {
 namespace {
@@ -144,7 +145,6 @@ std::optional<v1::EvaluationRecord> GroupEventLog::OnEvaluation(
   }
   const auto found = parts_.find(part.step());
   if (found == parts_.end()) return std::nullopt;
-  v1::EvaluationRecord sum;
   int64_t samples = 0;
   double loss = 0;
   double correct = 0;
@@ -154,12 +154,7 @@ std::optional<v1::EvaluationRecord> GroupEventLog::OnEvaluation(
     loss += each.loss() * weight;
     correct += each.accuracy() * weight;
   }
-  if (samples == 0) return std::nullopt;
-  sum.set_step(part.step());
-  sum.set_samples(samples);
-  sum.set_loss(loss / static_cast<double>(samples));
-  sum.set_accuracy(correct / static_cast<double>(samples));
-  return sum;
+  return EvaluationOf(part.step(), samples, loss, correct);
 }
 
 std::set<WorkerId> GroupEventLog::EvaluatedBy(int64_t step) const {

@@ -1,5 +1,5 @@
-// What a job's rounds have to tell a person: records of members become events,
-// and their partial evaluations whole ones.
+// GroupEventLog turns the round records of a job's members into events for
+// people, and puts the members' partial evaluations together.
 #pragma once
 
 #include <cstdint>

@@ -137,17 +137,14 @@ absl::Status CheckJoiner(const JobSpec& spec, const ModelDescription& model,
     return absl::FailedPreconditionError(absl::StrCat(
         "worker ", has.name(), " is not among aggregation.workers"));
   }
-  if (cpu_capability != "auto" &&
-      CapabilityRank(has.cpu_capability()) < CapabilityRank(cpu_capability)) {
+  if (!HasCapability(cpu_capability, worker)) {
     return absl::FailedPreconditionError(
         absl::StrCat("worker ", has.name(), " has ", has.cpu_capability(),
                      ", and the job computes with ", cpu_capability));
   }
   if (!HasCores(spec, worker)) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "worker ", has.name(), " has ", has.cores(),
-        has.cores() == 1 ? " core" : " cores", " for ", spec.threads,
-        " threads, and ", kMostThreadsACore, " a core is the most"));
+        "worker ", has.name(), " has ", FewCoresText(spec, worker)));
   }
   return CheckPlannable(Alone(spec), model, {ToPlanner(worker)}, measurements);
 }
@@ -212,13 +209,9 @@ PlacementVerdict DecideGroupPlacement(const JobSpec& spec,
       continue;
     }
     ++fit;
-    if (candidate.job.assigned()) {
-      ahead.insert(candidate.job);
-    } else if (candidate.measuring) {
-      measuring = true;
-    } else {
-      free.push_back(candidate.member);
-    }
+    if (candidate.job.assigned()) ahead.insert(candidate.job);
+    measuring = measuring || candidate.measuring;
+    if (IsIdle(candidate)) free.push_back(candidate.member);
   }
   verdict.waits_for.assign(ahead.begin(), ahead.end());
   if (fit == 0 && !last_unfit.ok()) {

@@ -1,4 +1,5 @@
-// Where a data-parallel job may run now: every member holds the whole model.
+// Decides where a data-parallel job may run now: every member holds the whole
+// model.
 //
 // Assumes: a member that is not there yet can join later, so that a job begins
 // with as many as are free, once they are enough for a round.

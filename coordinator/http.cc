@@ -67,19 +67,18 @@ void AddRoutes(HttpServer& server, Coordinator& coordinator,
     return HttpAnswer{200, "text/plain; version=0.0.4; charset=utf-8",
                       registry.Text()};
   });
-  server.Get("/healthz", [&coordinator] {
+  const auto if_it_answers = [&coordinator](std::string text) {
     return coordinator.Answers(kPatience)
-               ? Plain(200, "ok\n")
+               ? Plain(200, std::move(text))
                : Plain(503, "the coordinator's loop does not answer\n");
-  });
-  server.Get("/readyz", [&coordinator, &readiness] {
+  };
+  server.Get("/healthz", [if_it_answers] { return if_it_answers("ok\n"); });
+  server.Get("/readyz", [&coordinator, &readiness, if_it_answers] {
     if (!readiness.serving) return Plain(503, "not serving gRPC yet\n");
     if (!coordinator.StoreWorks()) {
       return Plain(503, "the store refuses writes\n");
     }
-    return coordinator.Answers(kPatience)
-               ? Plain(200, "ready\n")
-               : Plain(503, "the coordinator's loop does not answer\n");
+    return if_it_answers("ready\n");
   });
   server.Get("/sd", [&coordinator, own = std::move(own_http_address)] {
     const absl::StatusOr<v1::ListWorkersResponse> workers =

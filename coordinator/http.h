@@ -1,4 +1,4 @@
-// What the coordinator's HTTP port serves.
+// The coordinator's HTTP port serves these paths.
 #pragma once
 
 #include <atomic>

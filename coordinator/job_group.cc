@@ -1,6 +1,8 @@
 #include "coordinator/job_group.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,45 +13,26 @@
 namespace paceline {
 namespace {
 
+// In the order of GroupExit.
+struct ExitTraits {
+  const char* name;
+  const char* event;  // the kind of event that tells of it
+};
+constexpr ExitTraits kExits[] = {
+    {"lost", "lost"},    {"restarted", "lost"},   {"silent", "evicted"},
+    {"hung", "evicted"}, {"mismatch", "evicted"}, {"drained", "left"},
+    {"failed", "lost"},  {"stopped", "left"},
+};
+static_assert(std::size(kExits) == kGroupExits);
+
 std::string KindOf(GroupExit exit) {
-  switch (exit) {
-    case GroupExit::kLost:
-    case GroupExit::kRestarted:
-    case GroupExit::kFailed:
-      return "lost";
-    case GroupExit::kDrained:
-    case GroupExit::kStopped:
-      return "left";
-    case GroupExit::kSilent:
-    case GroupExit::kHung:
-    case GroupExit::kMismatch:
-      return "evicted";
-  }
-  return "lost";
+  return kExits[static_cast<size_t>(exit)].event;
 }
 
 }  // namespace
 
 absl::string_view GroupExitName(GroupExit exit) {
-  switch (exit) {
-    case GroupExit::kLost:
-      return "lost";
-    case GroupExit::kRestarted:
-      return "restarted";
-    case GroupExit::kSilent:
-      return "silent";
-    case GroupExit::kHung:
-      return "hung";
-    case GroupExit::kMismatch:
-      return "mismatch";
-    case GroupExit::kDrained:
-      return "drained";
-    case GroupExit::kFailed:
-      return "failed";
-    case GroupExit::kStopped:
-      return "stopped";
-  }
-  return "";
+  return kExits[static_cast<size_t>(exit)].name;
 }
 
 JobGroup::JobGroup(const GroupOptions& options, std::optional<View> stored,

@@ -1,5 +1,5 @@
-// One data-parallel job's round group in one attempt, from the coordinator's
-// side: who is a member, who listens, who is taken out and why.
+// JobGroup keeps the round group of one data-parallel job in one attempt: its
+// members, its listeners, and which process is taken out and why.
 //
 // Assumes: what this decides is stored before anybody outside sees it, as the
 // brain promises of all its actions (Actions::writes), so that a view counts

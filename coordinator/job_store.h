@@ -1,4 +1,5 @@
-// What outlives the coordinator's process: workers, jobs, and their records.
+// A JobStore keeps what outlives the coordinator's process: workers, jobs, and
+// their records.
 #pragma once
 
 #include <cstdint>

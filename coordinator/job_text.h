@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -25,6 +26,11 @@ std::string AtStep(const JobRecord& record);
 
 // preparing, training, saving; empty unless the job runs.
 std::string PhaseOf(const JobRecord& record);
+
+// The evaluation of `samples` with the sums of their losses and right answers.
+// Nothing: there are no samples.
+std::optional<v1::EvaluationRecord> EvaluationOf(int64_t step, int64_t samples,
+                                                 double loss, double correct);
 
 // "accuracy 0.9131, loss 0.2480 after step 938 over 10000 samples".
 std::string EvaluationText(const JobSpec& spec,

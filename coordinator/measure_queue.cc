@@ -42,14 +42,18 @@ std::string MeasureQueue::TextOf(const Task& task) {
 
 void MeasureQueue::AddLink(int64_t request, const std::string& from,
                            const std::string& to) {
-  Task task;
-  task.id = next_id_++;
-  task.request = request;
-  task.order.id = task.id;
+  Task& task = AddTask(request, from);
   task.order.link = LinkTarget{to, ""};
-  task.worker = from;
   task.peer = to;
-  tasks_.push_back(std::move(task));
+}
+
+MeasureQueue::Task& MeasureQueue::AddTask(int64_t request,
+                                          const std::string& worker) {
+  Task& task = tasks_.emplace_back();
+  task.order.id = next_id_++;
+  task.request = request;
+  task.worker = worker;
+  return task;
 }
 
 void MeasureQueue::OnArrival(const std::string& name,
@@ -76,14 +80,9 @@ int64_t MeasureQueue::Request(const JobSpec& spec,
   requests_[request];
   if (requests_.size() > kRequestsKept) requests_.erase(requests_.begin());
   for (const std::string& worker : workers) {
-    Task task;
-    task.id = next_id_++;
-    task.request = request;
-    task.order.id = task.id;
+    Task& task = AddTask(request, worker);
     task.order.layers = spec;
     task.order.cpu_capability = cpu_capability;
-    task.worker = worker;
-    tasks_.push_back(std::move(task));
   }
   for (size_t i = 0; links && i < workers.size(); ++i) {
     for (size_t j = i + 1; j < workers.size(); ++j) {
@@ -114,7 +113,7 @@ std::optional<Measurement> MeasureQueue::OnMeasurement(
     const std::string& worker, Measurement measurement) {
   const auto task =
       std::find_if(tasks_.begin(), tasks_.end(), [&](const Task& candidate) {
-        return candidate.running && candidate.id == measurement.id &&
+        return candidate.running && candidate.order.id == measurement.id &&
                candidate.worker == worker;
       });
   if (task == tasks_.end()) return std::nullopt;

@@ -1,4 +1,4 @@
-// Which worker measures what, and when.
+// MeasureQueue decides which worker measures what, and when.
 //
 // Assumes: a worker measures one thing at a time and nothing while it has a
 // job; two links that share no worker do not disturb each other.  What a
@@ -79,7 +79,6 @@ class MeasureQueue {
 
  private:
   struct Task {
-    int64_t id = 0;
     int64_t request = 0;  // 0: the mesh's own
     MeasureOrder order;   // link's address is filled in when it begins
     std::string worker;
@@ -93,6 +92,7 @@ class MeasureQueue {
   };
 
   static bool IsScript(const Task& task);
+  Task& AddTask(int64_t request, const std::string& worker);
   void AddLink(int64_t request, const std::string& from, const std::string& to);
   // Why the task must end; OK while it may go on.
   absl::Status Judge(Task& task,

@@ -38,20 +38,6 @@ std::string UnevenBatch(const JobSpec& spec) {
             "better; the gradient is the same");
 }
 
-std::vector<Candidate> Capable(const JobSpec& spec,
-                               const std::vector<Candidate>& candidates) {
-  if (spec.cpu_capability == "auto") return candidates;
-  const int needed = CapabilityRank(spec.cpu_capability);
-  std::vector<Candidate> capable;
-  for (const Candidate& candidate : candidates) {
-    if (CapabilityRank(candidate.member->registration.cpu_capability()) >=
-        needed) {
-      capable.push_back(candidate);
-    }
-  }
-  return capable;
-}
-
 // Those that the job names; all when it names none.
 std::vector<Candidate> Named(const JobSpec& spec,
                              std::vector<Candidate> candidates) {
@@ -149,6 +135,19 @@ bool HasCores(const JobSpec& spec, const Member& member) {
   return cores == 0 || spec.threads <= kMostThreadsACore * cores;
 }
 
+std::string FewCoresText(const JobSpec& spec, const Member& member) {
+  const int64_t cores = member.registration.cores();
+  return absl::StrCat(cores, cores == 1 ? " core" : " cores", " for ",
+                      spec.threads, " threads, and ", kMostThreadsACore,
+                      " a core is the most");
+}
+
+bool HasCapability(const std::string& capability, const Member& member) {
+  return capability == "auto" ||
+         CapabilityRank(member.registration.cpu_capability()) >=
+             CapabilityRank(capability);
+}
+
 std::string SettleCapability(const JobSpec& spec, const Plan& plan,
                              const std::vector<Candidate>& candidates) {
   if (spec.cpu_capability != "auto") return spec.cpu_capability;
@@ -183,7 +182,10 @@ PlacementVerdict DecidePlacement(const JobSpec& spec,
     verdict.why = absl::StrCat("waits for workers: ", absent);
     return verdict;
   }
-  std::vector<Candidate> capable = Capable(spec, Named(spec, candidates));
+  std::vector<Candidate> capable = Named(spec, candidates);
+  std::erase_if(capable, [&spec](const Candidate& candidate) {
+    return !HasCapability(spec.cpu_capability, *candidate.member);
+  });
   if (capable.empty()) {
     verdict.why =
         absl::StrCat("waits for a worker with ", spec.cpu_capability,
@@ -206,13 +208,9 @@ PlacementVerdict DecidePlacement(const JobSpec& spec,
   std::set<JobId> ahead;
   bool measuring = false;
   for (const Candidate& candidate : capable) {
-    if (candidate.job.assigned()) {
-      ahead.insert(candidate.job);
-    } else if (candidate.measuring) {
-      measuring = true;
-    } else {
-      idle.push_back(ToPlanner(*candidate.member));
-    }
+    if (candidate.job.assigned()) ahead.insert(candidate.job);
+    measuring = measuring || candidate.measuring;
+    if (IsIdle(candidate)) idle.push_back(ToPlanner(*candidate.member));
   }
   verdict.waits_for.assign(ahead.begin(), ahead.end());
   const size_t wanted = std::min(WorkersWanted(spec), capable.size());
@@ -267,7 +265,10 @@ std::vector<std::string> PlacementNotes(
     const JobSpec& spec, const Plan* plan,
     const std::vector<Candidate>& candidates) {
   std::vector<std::string> notes;
-  notes.push_back(absl::StrCat(
+  const auto add = [&notes](std::string note) {
+    if (!note.empty()) notes.push_back(std::move(note));
+  };
+  add(absl::StrCat(
       spec.threads, spec.threads == 1 ? " compute thread" : " compute threads",
       " a worker; --set threads=N changes it, and with it the last bits of "
       "the result"));
@@ -283,16 +284,12 @@ std::vector<std::string> PlacementNotes(
         "model.reset_head draws the head from the seed: without training, its "
         "predictions mean nothing");
   }
-  if (std::string uneven = UnevenBatch(spec); !uneven.empty()) {
-    notes.push_back(std::move(uneven));
-  }
+  add(UnevenBatch(spec));
   for (const Candidate& candidate : candidates) {
     if (HasCores(spec, *candidate.member)) continue;
-    const v1::Registration& has = candidate.member->registration;
     notes.push_back(absl::StrCat(
-        "worker ", has.name(), " gets no stage: it has ", has.cores(),
-        has.cores() == 1 ? " core" : " cores", " for ", spec.threads,
-        " threads, and ", kMostThreadsACore, " a core is the most"));
+        "worker ", candidate.member->registration.name(),
+        " gets no stage: it has ", FewCoresText(spec, *candidate.member)));
   }
   if (plan == nullptr) return notes;
   if (const std::string absent = AbsentText(
@@ -301,12 +298,9 @@ std::vector<std::string> PlacementNotes(
     notes.push_back(absl::StrCat(
         absent, ": the job begins without, and takes in who joins later"));
   }
-  if (std::string warning = SlowBf16(spec, *plan, candidates);
-      !warning.empty()) {
-    notes.push_back(std::move(warning));
-  }
+  add(SlowBf16(spec, *plan, candidates));
   for (std::string& warning : ThreadWarnings(spec, *plan, candidates)) {
-    notes.push_back(std::move(warning));
+    add(std::move(warning));
   }
   std::map<WorkerId, int> stages;
   for (const StageOfPlan& stage : plan->stages) ++stages[stage.worker];
@@ -366,22 +360,6 @@ std::string AbsentText(const std::string& key,
   return absl::StrJoin(parts, "; ");
 }
 
-namespace {
-
-bool CouldTakePart(const JobSpec& spec, const Candidate& candidate) {
-  const v1::Registration& has = candidate.member->registration;
-  const bool free =
-      !candidate.job.assigned() && !candidate.measuring && !candidate.drained;
-  const bool cores = has.cores() == 0 ||
-                     spec.threads <= kMostThreadsACore * int64_t{has.cores()};
-  const bool capable =
-      spec.cpu_capability == "auto" || CapabilityRank(has.cpu_capability()) >=
-                                           CapabilityRank(spec.cpu_capability);
-  return free && cores && capable;
-}
-
-}  // namespace
-
 std::string DealingNote(const JobSpec& spec, const Plan& plan,
                         const std::vector<Candidate>& candidates) {
   const PipelineSpec& pipeline = spec.pipeline;
@@ -392,8 +370,11 @@ std::string DealingNote(const JobSpec& spec, const Plan& plan,
   for (const StageOfPlan& stage : plan.stages) used.insert(stage.worker);
   std::vector<std::string> idle;
   for (const Candidate& candidate : candidates) {
-    if (used.contains(candidate.member->id)) continue;
-    if (!CouldTakePart(spec, candidate)) continue;
+    if (used.contains(candidate.member->id) || !IsIdle(candidate) ||
+        !HasCores(spec, *candidate.member) ||
+        !HasCapability(spec.cpu_capability, *candidate.member)) {
+      continue;
+    }
     idle.push_back(candidate.member->registration.name());
   }
   if (idle.empty()) return "";

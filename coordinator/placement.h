@@ -1,4 +1,4 @@
-// Where a job may run now.
+// Decides where a job may run now.
 //
 // Assumes: a worker runs one job at a time; a job wants one worker a stage, or
 // all that can run it when there are fewer; it rather waits for a worker that
@@ -25,6 +25,11 @@ struct Candidate {
   bool measuring = false;  // for a person; not to be disturbed
   bool drained = false;    // gets nothing new
 };
+
+inline bool IsIdle(const Candidate& candidate) {
+  return !candidate.job.assigned() && !candidate.measuring &&
+         !candidate.drained;
+}
 
 PlannerWorker ToPlanner(const Member& member);
 
@@ -58,6 +63,10 @@ PlacementVerdict DecidePlacement(const JobSpec& spec,
 // Whether it has the cores for the job's threads; one that does not say how
 // many it has is taken to.
 bool HasCores(const JobSpec& spec, const Member& member);
+// "2 cores for 9 threads, and 4 a core is the most".
+std::string FewCoresText(const JobSpec& spec, const Member& member);
+// Whether its CPU can compute with `capability`; all can with "auto".
+bool HasCapability(const std::string& capability, const Member& member);
 
 // cpu_capability, settled: the lowest that all workers of the plan have.  What
 // one of them cannot run, none of them runs, or the bytes would depend on who

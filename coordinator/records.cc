@@ -7,20 +7,6 @@
 
 namespace paceline {
 
-v1::RunEstimate ToProto(const RunEstimate& estimate) {
-  v1::RunEstimate proto;
-  proto.set_step_seconds(estimate.step_seconds);
-  proto.set_samples_per_second(estimate.samples_per_second);
-  proto.set_bubble_share(estimate.bubble_share);
-  proto.set_source(estimate.source);
-  proto.set_measured(estimate.measured);
-  proto.mutable_stage_seconds()->Add(estimate.stage_seconds.begin(),
-                                     estimate.stage_seconds.end());
-  proto.mutable_layer_seconds()->Add(estimate.layer_seconds.begin(),
-                                     estimate.layer_seconds.end());
-  return proto;
-}
-
 v1::Job ToStored(const JobRecord& record) {
   v1::Job job = record.job;
   *job.mutable_spec() = ToProto(record.spec);

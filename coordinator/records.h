@@ -1,4 +1,4 @@
-// What the coordinator keeps of jobs, and what it orders workers to do.  Times
+// The records that the coordinator keeps of jobs, and its orders.  Times
 // in unix milliseconds are for people; nothing is decided by them.
 #pragma once
 
@@ -15,7 +15,6 @@
 #include "core/cluster/run_report.h"
 #include "core/model/job_spec.h"
 #include "core/plan/plan.h"
-#include "core/simulate/estimate.h"
 #include "paceline/v1/control.pb.h"
 
 namespace paceline {
@@ -38,6 +37,12 @@ struct JobRecord {
   std::vector<StageOfPlan> stages;  // empty until placed; see plan.h
 };
 
+// Of a message that says of which run it is.
+template <typename Message>
+Fence FenceOf(const Message& message) {
+  return {JobId{message.job()}, message.attempt(), message.plan_version()};
+}
+
 inline RunPhase PhaseOf(const v1::JobWorker& worker) {
   return static_cast<RunPhase>(worker.phase());
 }
@@ -46,8 +51,6 @@ inline RunPhase PhaseOf(const v1::JobWorker& worker) {
 v1::Job ToStored(const JobRecord& record);
 // Errors: InvalidArgument  a state or phase that does not exist
 absl::StatusOr<JobRecord> FromStored(v1::Job job);
-
-v1::RunEstimate ToProto(const RunEstimate& estimate);
 
 struct StandingOrder {
   std::optional<RunOrder> run;          // absent: train nothing

@@ -1,4 +1,4 @@
-// Where the weights of finished jobs come together, piece by piece.
+// A WeightsStore puts the weights of finished jobs together, piece by piece.
 #pragma once
 
 #include <cstdint>
@@ -9,25 +9,15 @@
 #include "absl/status/statusor.h"
 #include "core/base/ids.h"
 #include "core/model/safetensors_layout.h"
+#include "paceline/v1/control.pb.h"
+#include "paceline/v1/coordinator.pb.h"
 
 namespace paceline {
-
-struct WeightsPiece {
-  Fence fence;
-  std::string tensor;
-  int64_t offset_bytes = 0;  // of `data` in the tensor
-  std::string data;
-};
 
 struct SavedWeights {
   std::string path;
   std::string sha256;  // of the whole file, lower hex
   int64_t bytes = 0;
-};
-
-struct WeightsPart {
-  std::string data;
-  int64_t total_bytes = 0;  // of the file
 };
 
 // Thread-safe; never blocks.  What is asked for is done in the order asked;
@@ -49,7 +39,7 @@ class WeightsStore {
   //   Aborted            no weights are expected under this fence
   //   InvalidArgument    unknown tensor, or a range outside of it
   //   ResourceExhausted  the disk is full; names the path
-  virtual void Write(WeightsPiece piece,
+  virtual void Write(v1::WeightsPiece piece,
                      std::function<void(absl::Status)> done) = 0;
 
   // What was written under `fence` is on the disk when `done` is called.
@@ -68,9 +58,9 @@ class WeightsStore {
 
   // At most `limit` bytes of the saved file `name` from `offset` on.
   // Errors: NotFound  there is no such file.
-  virtual void Read(JobId job, const std::string& name, int64_t offset,
-                    int64_t limit,
-                    std::function<void(absl::StatusOr<WeightsPart>)> done) = 0;
+  virtual void Read(
+      JobId job, const std::string& name, int64_t offset, int64_t limit,
+      std::function<void(absl::StatusOr<v1::WeightsChunk>)> done) = 0;
 };
 
 }  // namespace paceline

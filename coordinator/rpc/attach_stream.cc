@@ -47,6 +47,11 @@ void AttachStream::ReadNext() {
   if (!finished_) StartRead(&incoming_);
 }
 
+std::shared_ptr<AttachStream> AttachStream::Self() {
+  absl::MutexLock lock(&mutex_);
+  return self_;
+}
+
 void AttachStream::OnReadDone(bool ok) {
   stranger_ = nullptr;
   if (!ok) {
@@ -70,11 +75,7 @@ void AttachStream::Register(const v1::WorkerMessage& message) {
     return;
   }
   registered_ = true;
-  std::shared_ptr<AttachStream> self;
-  {
-    absl::MutexLock lock(&mutex_);
-    self = self_;
-  }
+  const std::shared_ptr<AttachStream> self = Self();
   coordinator_.Attach(id_, self, std::move(registration),
                       [self](const absl::StatusOr<v1::Welcome>& welcome) {
                         self->OnWelcome(welcome);
@@ -106,11 +107,7 @@ void AttachStream::TakeHeartbeat(const v1::WorkerMessage& message) {
     End(report.status());
     return;
   }
-  std::shared_ptr<AttachStream> self;
-  {
-    absl::MutexLock lock(&mutex_);
-    self = self_;
-  }
+  const std::shared_ptr<AttachStream> self = Self();
   coordinator_.OnReport(id_, *std::move(report),
                         [self](const absl::Status& status) {
                           self->metrics_.CountHeartbeat(status.code());

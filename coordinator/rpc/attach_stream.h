@@ -58,6 +58,7 @@ class AttachStream final
   void Register(const v1::WorkerMessage& message);
   void TakeHeartbeat(const v1::WorkerMessage& message);
   void OnWelcome(const absl::StatusOr<v1::Welcome>& welcome);
+  std::shared_ptr<AttachStream> Self();
   void ReadNext();
   // Starts the next write, or finishes when that is due.
   void Pump();

@@ -40,21 +40,21 @@ class ExportReactor final : public grpc::ServerWriteReactor<v1::WeightsChunk> {
 
  private:
   void ReadNext() {
-    coordinator_.ReadWeights(
-        job_, next_byte_, kChunkBytes,
-        [this](absl::StatusOr<WeightsPart> part) { OnPart(std::move(part)); });
+    coordinator_.ReadWeights(job_, next_byte_, kChunkBytes,
+                             [this](absl::StatusOr<v1::WeightsChunk> part) {
+                               OnPart(std::move(part));
+                             });
   }
 
-  void OnPart(absl::StatusOr<WeightsPart> part) {
+  void OnPart(absl::StatusOr<v1::WeightsChunk> part) {
     if (!part.ok()) {
       End(part.status());
-    } else if (part->data.empty()) {
+    } else if (part->data().empty()) {
       End(absl::DataLossError(absl::StrCat("the weights file has no byte ",
                                            next_byte_, ": export it again")));
     } else {
-      next_byte_ += static_cast<int64_t>(part->data.size());
-      chunk_.set_total_bytes(part->total_bytes);
-      *chunk_.mutable_data() = std::move(part->data);
+      next_byte_ += static_cast<int64_t>(part->data().size());
+      chunk_ = *std::move(part);
       StartWrite(&chunk_);
     }
   }
@@ -72,125 +72,6 @@ class ExportReactor final : public grpc::ServerWriteReactor<v1::WeightsChunk> {
 };
 
 }  // namespace
-
-template <typename Response>
-auto ControlService::Answer(const char* method, Reactor* reactor,
-                            Response* response) {
-  return [=, this](absl::StatusOr<Response> answer) {
-    metrics_.CountControl(method, answer.status().code());
-    if (answer.ok()) *response = *std::move(answer);
-    reactor->Finish(ToGrpc(answer.status()));
-  };
-}
-
-ControlService::Reactor* ControlService::SubmitJob(
-    Context* context, const v1::SubmitJobRequest* request,
-    v1::SubmitJobResponse* response) {
-  Reactor* const reactor = context->DefaultReactor();
-  coordinator_.Submit(*request, Answer("SubmitJob", reactor, response));
-  return reactor;
-}
-
-ControlService::Reactor* ControlService::ListJobs(
-    Context* context, const v1::ListJobsRequest* request,
-    v1::ListJobsResponse* response) {
-  Reactor* const reactor = context->DefaultReactor();
-  coordinator_.ListJobs(request->limit(),
-                        Answer("ListJobs", reactor, response));
-  return reactor;
-}
-
-ControlService::Reactor* ControlService::GetJob(
-    Context* context, const v1::GetJobRequest* request, v1::Job* response) {
-  Reactor* const reactor = context->DefaultReactor();
-  coordinator_.GetJob(*request, Answer("GetJob", reactor, response));
-  return reactor;
-}
-
-ControlService::Reactor* ControlService::GetEvents(
-    Context* context, const v1::GetEventsRequest* request,
-    v1::GetEventsResponse* response) {
-  Reactor* const reactor = context->DefaultReactor();
-  coordinator_.GetEvents(*request, Answer("GetEvents", reactor, response));
-  return reactor;
-}
-
-ControlService::Reactor* ControlService::GetLogs(
-    Context* context, const v1::GetLogsRequest* request,
-    v1::GetLogsResponse* response) {
-  Reactor* const reactor = context->DefaultReactor();
-  coordinator_.GetLogs(*request, Answer("GetLogs", reactor, response));
-  return reactor;
-}
-
-ControlService::Reactor* ControlService::StopJob(
-    Context* context, const v1::StopJobRequest* request, v1::Job* response) {
-  Reactor* const reactor = context->DefaultReactor();
-  coordinator_.Stop(JobId{request->id()}, Answer("StopJob", reactor, response));
-  return reactor;
-}
-
-ControlService::Reactor* ControlService::DeleteJob(
-    Context* context, const v1::DeleteJobRequest* request,
-    v1::DeleteJobResponse* response) {
-  Reactor* const reactor = context->DefaultReactor();
-  coordinator_.Delete(JobId{request->id()},
-                      Answer("DeleteJob", reactor, response));
-  return reactor;
-}
-
-ControlService::Reactor* ControlService::ListWorkers(
-    Context* context, const v1::ListWorkersRequest* /*request*/,
-    v1::ListWorkersResponse* response) {
-  Reactor* const reactor = context->DefaultReactor();
-  coordinator_.ListWorkers(Answer("ListWorkers", reactor, response));
-  return reactor;
-}
-
-ControlService::Reactor* ControlService::DrainWorker(
-    Context* context, const v1::DrainWorkerRequest* request,
-    v1::Worker* response) {
-  Reactor* const reactor = context->DefaultReactor();
-  coordinator_.Drain(request->worker(), !request->undrain(),
-                     Answer("DrainWorker", reactor, response));
-  return reactor;
-}
-
-ControlService::Reactor* ControlService::ForgetWorker(
-    Context* context, const v1::ForgetWorkerRequest* request,
-    v1::Worker* response) {
-  Reactor* const reactor = context->DefaultReactor();
-  coordinator_.Forget(request->worker(),
-                      Answer("ForgetWorker", reactor, response));
-  return reactor;
-}
-
-ControlService::Reactor* ControlService::StartProfile(
-    Context* context, const v1::StartProfileRequest* request,
-    v1::StartProfileResponse* response) {
-  Reactor* const reactor = context->DefaultReactor();
-  coordinator_.StartProfile(*request,
-                            Answer("StartProfile", reactor, response));
-  return reactor;
-}
-
-ControlService::Reactor* ControlService::GetProfile(
-    Context* context, const v1::GetProfileRequest* request,
-    v1::GetProfileResponse* response) {
-  Reactor* const reactor = context->DefaultReactor();
-  coordinator_.GetProfile(request->id(),
-                          Answer("GetProfile", reactor, response));
-  return reactor;
-}
-
-ControlService::Reactor* ControlService::ListMeasurements(
-    Context* context, const v1::ListMeasurementsRequest* request,
-    v1::ListMeasurementsResponse* response) {
-  Reactor* const reactor = context->DefaultReactor();
-  coordinator_.ListMeasurements(request->model(),
-                                Answer("ListMeasurements", reactor, response));
-  return reactor;
-}
 
 grpc::ServerWriteReactor<v1::WeightsChunk>* ControlService::ExportWeights(
     Context* /*context*/, const v1::ExportWeightsRequest* request) {

@@ -126,13 +126,4 @@ v1::StandingOrder ToProto(const StandingOrder& order) {
   return proto;
 }
 
-WeightsPiece FromProto(v1::WeightsPiece proto) {
-  WeightsPiece piece;
-  piece.fence = {JobId{proto.job()}, proto.attempt(), proto.plan_version()};
-  piece.tensor = std::move(*proto.mutable_tensor());
-  piece.offset_bytes = proto.offset_bytes();
-  piece.data = std::move(*proto.mutable_data());
-  return piece;
-}
-
 }  // namespace paceline

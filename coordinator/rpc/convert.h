@@ -1,6 +1,6 @@
-// What workers say, checked, in the types of the coordinator's logic, and its
-// orders as protos.  What has a wrong form is refused here; what it means is
-// checked by the logic.
+// Checks the messages of workers and turns them into the types of the
+// coordinator's logic; turns its orders into messages.  A message of a wrong
+// form is refused here; the logic checks what it means.
 #pragma once
 
 #include <string>
@@ -8,7 +8,6 @@
 #include "absl/status/statusor.h"
 #include "coordinator/brain.h"
 #include "coordinator/records.h"
-#include "coordinator/weights_store.h"
 #include "paceline/v1/coordinator.pb.h"
 
 namespace paceline {
@@ -30,7 +29,5 @@ std::string HostOfPeer(const std::string& peer);
 absl::StatusOr<WorkerReport> FromProto(v1::Heartbeat heartbeat);
 
 v1::StandingOrder ToProto(const StandingOrder& order);
-
-WeightsPiece FromProto(v1::WeightsPiece proto);
 
 }  // namespace paceline

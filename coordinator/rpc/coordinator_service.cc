@@ -39,10 +39,9 @@ class UploadReactor final : public grpc::ServerReadReactor<v1::WeightsPiece> {
       Close();
       return;
     }
-    WeightsPiece piece = FromProto(std::move(piece_));
-    fence_ = piece.fence;
-    bytes_ += static_cast<int64_t>(piece.data.size());
-    coordinator_.WriteWeights(std::move(piece),
+    fence_ = FenceOf(piece_);
+    bytes_ += static_cast<int64_t>(piece_.data().size());
+    coordinator_.WriteWeights(std::move(piece_),
                               [this](const absl::Status& status) {
                                 if (status.ok()) {
                                   place_ = nullptr;

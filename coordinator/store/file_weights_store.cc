@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/records.h"
 #include "coordinator/store/file_system.h"
 #include "core/base/status_macros.h"
 
@@ -52,13 +53,13 @@ void FileWeightsStore::Open(const Fence& fence, SafetensorsLayout layout,
   });
 }
 
-void FileWeightsStore::Write(WeightsPiece piece,
+void FileWeightsStore::Write(v1::WeightsPiece piece,
                              std::function<void(absl::Status)> done) {
   loop_.Post([this, piece = std::move(piece), done] {
-    const absl::StatusOr<WeightsFile*> file = Find(piece.fence);
-    done(file.ok()
-             ? (*file)->Write(piece.tensor, piece.offset_bytes, piece.data)
-             : file.status());
+    const absl::StatusOr<WeightsFile*> file = Find(FenceOf(piece));
+    done(file.ok() ? (*file)->Write(piece.tensor(), piece.offset_bytes(),
+                                    piece.data())
+                   : file.status());
   });
 }
 
@@ -95,14 +96,13 @@ void FileWeightsStore::Forget(JobId job) {
 
 void FileWeightsStore::Read(
     JobId job, const std::string& name, int64_t offset, int64_t limit,
-    std::function<void(absl::StatusOr<WeightsPart>)> done) {
+    std::function<void(absl::StatusOr<v1::WeightsChunk>)> done) {
   const std::string path = absl::StrCat(FolderOf(job), "/", name);
   loop_.Post([=] { done(ReadPart(path, offset, limit)); });
 }
 
-absl::StatusOr<WeightsPart> FileWeightsStore::ReadPart(const std::string& path,
-                                                       int64_t offset,
-                                                       int64_t limit) {
+absl::StatusOr<v1::WeightsChunk> FileWeightsStore::ReadPart(
+    const std::string& path, int64_t offset, int64_t limit) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) return FileError("open", path, errno);
   struct stat info = {};
@@ -111,7 +111,10 @@ absl::StatusOr<WeightsPart> FileWeightsStore::ReadPart(const std::string& path,
                                          : FileError("look at", path, errno);
   close(file);
   PACELINE_RETURN_IF_ERROR(data.status());
-  return WeightsPart{*std::move(data), int64_t{info.st_size}};
+  v1::WeightsChunk chunk;
+  chunk.set_data(*std::move(data));
+  chunk.set_total_bytes(info.st_size);
+  return chunk;
 }
 
 }  // namespace paceline

@@ -28,15 +28,16 @@ class FileWeightsStore final : public WeightsStore {
 
   void Open(const Fence& fence, SafetensorsLayout layout,
             std::function<void(absl::Status)> done) override;
-  void Write(WeightsPiece piece,
+  void Write(v1::WeightsPiece piece,
              std::function<void(absl::Status)> done) override;
   void Sync(const Fence& fence,
             std::function<void(absl::Status)> done) override;
   void Save(const Fence& fence,
             std::function<void(absl::StatusOr<SavedWeights>)> done) override;
   void Forget(JobId job) override;
-  void Read(JobId job, const std::string& name, int64_t offset, int64_t limit,
-            std::function<void(absl::StatusOr<WeightsPart>)> done) override;
+  void Read(
+      JobId job, const std::string& name, int64_t offset, int64_t limit,
+      std::function<void(absl::StatusOr<v1::WeightsChunk>)> done) override;
 
  private:
   struct Expected {
@@ -47,8 +48,9 @@ class FileWeightsStore final : public WeightsStore {
 
   std::string FolderOf(JobId job) const;
   absl::StatusOr<WeightsFile*> Find(const Fence& fence);
-  static absl::StatusOr<WeightsPart> ReadPart(const std::string& path,
-                                              int64_t offset, int64_t limit);
+  static absl::StatusOr<v1::WeightsChunk> ReadPart(const std::string& path,
+                                                   int64_t offset,
+                                                   int64_t limit);
 
   const std::string folder_;
   std::map<JobId, Expected> expected_;  // the loop's

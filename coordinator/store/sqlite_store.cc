@@ -63,6 +63,23 @@ absl::StatusOr<Message> Parse(const std::string& bytes,
   return Damaged(what, absl::StrCat("it is no ", message.GetTypeName()));
 }
 
+// The messages in rows of (number, bytes); a number from the store is set in
+// each.
+template <typename Message>
+absl::StatusOr<std::vector<Message>> ReadAll(Query& query,
+                                             absl::string_view what) {
+  std::vector<Message> messages;
+  while (query.Next()) {
+    PACELINE_ASSIGN_OR_RETURN(messages.emplace_back(),
+                              Parse<Message>(query.Text(1), what));
+    if constexpr (requires { messages.back().set_sequence(0); }) {
+      messages.back().set_sequence(query.Integer(0));
+    }
+  }
+  PACELINE_RETURN_IF_ERROR(query.status());
+  return messages;
+}
+
 // Changes nothing.  Errors: those of SqliteStore::Open()
 absl::Status CheckFile(Database& database, const std::string& path,
                        int64_t version) {
@@ -109,7 +126,10 @@ v1::StoredGroup ToStored(const KeptView& kept) {
   return group;
 }
 
-absl::StatusOr<KeptView> FromStored(const v1::StoredGroup& group) {
+// Besides those of core/rpc.
+using paceline::FromProto;
+
+absl::StatusOr<KeptView> FromProto(const v1::StoredGroup& group) {
   KeptView kept;
   kept.attempt = group.attempt();
   PACELINE_ASSIGN_OR_RETURN(kept.view, ViewFromProto(group.view()));
@@ -119,6 +139,20 @@ absl::StatusOr<KeptView> FromStored(const v1::StoredGroup& group) {
   }
   kept.faults_are_spent = group.faults_are_spent();
   return kept;
+}
+
+absl::StatusOr<JobRecord> FromProto(const v1::Job& job) {
+  return FromStored(job);
+}
+
+// What a row that holds a Message means.
+template <typename Message, typename Value>
+absl::StatusOr<Value> ParseInto(const std::string& bytes,
+                                absl::string_view what) {
+  PACELINE_ASSIGN_OR_RETURN(const Message message, Parse<Message>(bytes, what));
+  absl::StatusOr<Value> value = FromProto(message);
+  if (!value.ok()) return Damaged(what, value.status().message());
+  return value;
 }
 
 // Workers' names have no '/'; the model, which may, comes last.
@@ -301,11 +335,9 @@ absl::StatusOr<StoredState> SqliteStore::Load() {
   Query query(*database_, "SELECT id, job FROM jobs");
   while (query.Next()) {
     const JobId id{query.Integer(0)};
-    const std::string what = absl::StrCat("job ", id.value);
-    PACELINE_ASSIGN_OR_RETURN(v1::Job job, Parse<v1::Job>(query.Text(1), what));
-    absl::StatusOr<JobRecord> record = FromStored(std::move(job));
-    if (!record.ok()) return Damaged(what, record.status().message());
-    state.jobs[id] = *std::move(record);
+    PACELINE_ASSIGN_OR_RETURN(
+        state.jobs[id], (ParseInto<v1::Job, JobRecord>(
+                            query.Text(1), absl::StrCat("job ", id.value))));
   }
   PACELINE_RETURN_IF_ERROR(query.status());
   PACELINE_RETURN_IF_ERROR(LoadValues(state));
@@ -333,23 +365,19 @@ absl::Status SqliteStore::LoadValues(StoredState& state) {
     } else if (parts.first == "drained" && numbered) {
       state.drained.insert(WorkerId{number});
     } else if (parts.first == "group" && numbered) {
-      PACELINE_ASSIGN_OR_RETURN(const v1::StoredGroup group,
-                                Parse<v1::StoredGroup>(value, key));
-      absl::StatusOr<KeptView> kept = FromStored(group);
-      if (!kept.ok()) return Damaged(key, kept.status().message());
-      state.views[JobId{number}] = *std::move(kept);
+      PACELINE_ASSIGN_OR_RETURN(
+          state.views[JobId{number}],
+          (ParseInto<v1::StoredGroup, KeptView>(value, key)));
     } else if (parts.first == "profile") {
-      PACELINE_ASSIGN_OR_RETURN(const v1::DeviceProfile proto,
-                                Parse<v1::DeviceProfile>(value, key));
-      absl::StatusOr<DeviceProfile> profile = FromProto(proto);
-      if (!profile.ok()) return Damaged(key, profile.status().message());
-      state.measurements.Put(*profile);
+      PACELINE_ASSIGN_OR_RETURN(
+          const auto profile,
+          (ParseInto<v1::DeviceProfile, DeviceProfile>(value, key)));
+      state.measurements.Put(profile);
     } else if (parts.first == "link") {
-      PACELINE_ASSIGN_OR_RETURN(const v1::LinkMeasurement proto,
-                                Parse<v1::LinkMeasurement>(value, key));
-      absl::StatusOr<LinkMeasurement> link = FromProto(proto);
-      if (!link.ok()) return Damaged(key, link.status().message());
-      state.measurements.Put(*link);
+      PACELINE_ASSIGN_OR_RETURN(
+          const auto link,
+          (ParseInto<v1::LinkMeasurement, LinkMeasurement>(value, key)));
+      state.measurements.Put(link);
     } else {
       return Damaged(key, "no paceline-coordinator writes such a key");
     }
@@ -399,17 +427,11 @@ absl::StatusOr<std::vector<v1::StepRecord>> SqliteStore::Curve(
 absl::StatusOr<std::vector<v1::EvaluationRecord>> SqliteStore::Evaluations(
     JobId job, int64_t newest) {
   Query query(*database_,
-              "SELECT record FROM records WHERE job=? AND kind=? "
+              "SELECT step, record FROM records WHERE job=? AND kind=? "
               "ORDER BY step DESC LIMIT ?");
   query.Bind(job.value).Bind(kEvaluation).Bind(newest);
-  std::vector<v1::EvaluationRecord> evaluations;
-  while (query.Next()) {
-    PACELINE_ASSIGN_OR_RETURN(
-        evaluations.emplace_back(),
-        Parse<v1::EvaluationRecord>(query.Text(0), "an evaluation"));
-  }
-  PACELINE_RETURN_IF_ERROR(query.status());
-  std::reverse(evaluations.begin(), evaluations.end());
+  auto evaluations = ReadAll<v1::EvaluationRecord>(query, "an evaluation");
+  if (evaluations.ok()) std::reverse(evaluations->begin(), evaluations->end());
   return evaluations;
 }
 
@@ -420,14 +442,7 @@ absl::StatusOr<std::vector<v1::JobEvent>> SqliteStore::Events(JobId job,
               "SELECT sequence, event FROM events WHERE job=? AND sequence>? "
               "ORDER BY sequence LIMIT ?");
   query.Bind(job.value).Bind(after).Bind(limit);
-  std::vector<v1::JobEvent> events;
-  while (query.Next()) {
-    PACELINE_ASSIGN_OR_RETURN(events.emplace_back(),
-                              Parse<v1::JobEvent>(query.Text(1), "an event"));
-    events.back().set_sequence(query.Integer(0));
-  }
-  PACELINE_RETURN_IF_ERROR(query.status());
-  return events;
+  return ReadAll<v1::JobEvent>(query, "an event");
 }
 
 absl::StatusOr<std::vector<v1::LogLine>> SqliteStore::Logs(JobId job,
@@ -437,14 +452,7 @@ absl::StatusOr<std::vector<v1::LogLine>> SqliteStore::Logs(JobId job,
               "SELECT sequence, line FROM logs WHERE job=? AND sequence>? "
               "ORDER BY sequence LIMIT ?");
   query.Bind(job.value).Bind(after).Bind(limit);
-  std::vector<v1::LogLine> logs;
-  while (query.Next()) {
-    PACELINE_ASSIGN_OR_RETURN(logs.emplace_back(),
-                              Parse<v1::LogLine>(query.Text(1), "a log line"));
-    logs.back().set_sequence(query.Integer(0));
-  }
-  PACELINE_RETURN_IF_ERROR(query.status());
-  return logs;
+  return ReadAll<v1::LogLine>(query, "a log line");
 }
 
 }  // namespace paceline

@@ -3,21 +3,10 @@
 namespace paceline {
 
 absl::string_view JobStateName(JobState state) {
-  switch (state) {
-    case JobState::kQueued:
-      return "queued";
-    case JobState::kRunning:
-      return "running";
-    case JobState::kSucceeded:
-      return "succeeded";
-    case JobState::kFailed:
-      return "failed";
-    case JobState::kStopped:
-      return "stopped";
-    case JobState::kUnknown:
-      break;
-  }
-  return "unknown";
+  constexpr absl::string_view kNames[kJobStates] = {
+      "unknown", "queued", "running", "succeeded", "failed", "stopped"};
+  const auto number = static_cast<int>(state);
+  return kNames[number < kJobStates ? number : 0];
 }
 
 bool HasEnded(JobState state) {

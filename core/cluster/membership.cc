@@ -19,17 +19,8 @@ std::string Seconds(absl::Duration duration) {
 }  // namespace
 
 absl::string_view MemberStateName(MemberState state) {
-  switch (state) {
-    case MemberState::kLive:
-      return "live";
-    case MemberState::kSuspect:
-      return "suspect";
-    case MemberState::kLost:
-      return "lost";
-    case MemberState::kStopped:
-      return "stopped";
-  }
-  return "";
+  constexpr absl::string_view kNames[] = {"live", "suspect", "lost", "stopped"};
+  return kNames[static_cast<int>(state)];
 }
 
 bool IsGone(MemberState state) {
@@ -58,8 +49,7 @@ absl::StatusOr<AttachVerdict> Membership::OnAttach(
   } else {
     const v1::Registration& old = member->registration;
     verdict.id = member->id;
-    verdict.arrival = Incarnation{old.incarnation()} ==
-                              Incarnation{registration.incarnation()}
+    verdict.arrival = old.incarnation() == registration.incarnation()
                           ? Arrival::kReattached
                           : Arrival::kRestarted;
     if (!IsGone(member->state) &&

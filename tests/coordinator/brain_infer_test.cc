@@ -116,9 +116,14 @@ TEST(FileWeightsStore, AsksForPatienceUntilItKnowsHowMuchThereWillBe) {
   const Fence fence = {JobId{1}, 1, 1};
   const auto write = [&] {
     absl::Status written;
-    weights_store.Write({fence, "a", 0, "abcdefgh"}, [&](absl::Status status) {
-      written = std::move(status);
-    });
+    v1::WeightsPiece piece;
+    piece.set_job(fence.job.value);
+    piece.set_attempt(fence.attempt);
+    piece.set_plan_version(fence.plan_version);
+    piece.set_tensor("a");
+    piece.set_data("abcdefgh");
+    weights_store.Write(
+        piece, [&](absl::Status status) { written = std::move(status); });
     absl::Notification synced;
     weights_store.Sync(fence, [&](const absl::Status&) { synced.Notify(); });
     synced.WaitForNotification();

@@ -71,8 +71,10 @@ TEST(BrainMeasure, TakesNoWorkersWordForAnother) {
   EXPECT_THAT(mesh.Measured("").profiles(), SizeIs(0));
 }
 
-TEST(BrainMeasure, NamesTheWorkersThereAreWhenOneIsNot) {
+TEST(BrainMeasure, NamesTheWorkersThereAreWhenOneIsNotAndNeedsOne) {
   Mesh mesh;
+  EXPECT_TRUE(
+      absl::IsFailedPrecondition(mesh.Profile(SpecOf(1), {}, false).status()));
   mesh.Attach("a", 1);
 
   const auto ticket = mesh.Profile(SpecOf(1), {"nobody"}, false);
@@ -139,13 +141,6 @@ TEST(BrainMeasure, TakesNoJobOfAScriptThatNobodyKnows) {
 
   EXPECT_THAT(std::string(mesh.submit_error().message()),
               HasSubstr("no worker has looked into /net.pt"));
-}
-
-TEST(BrainMeasure, NeedsAWorker) {
-  Mesh mesh;
-
-  EXPECT_TRUE(
-      absl::IsFailedPrecondition(mesh.Profile(SpecOf(1), {}, false).status()));
 }
 
 TEST(BrainMeasure, LetsAJobWaitForAProfileAndSaysSo) {

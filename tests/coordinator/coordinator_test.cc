@@ -69,7 +69,7 @@ class FakeWeightsStore final : public WeightsStore {
             std::function<void(absl::Status)> done) override {
     done(absl::OkStatus());
   }
-  void Write(WeightsPiece /*piece*/,
+  void Write(v1::WeightsPiece /*piece*/,
              std::function<void(absl::Status)> done) override {
     done(absl::OkStatus());
   }
@@ -82,9 +82,10 @@ class FakeWeightsStore final : public WeightsStore {
     asked_.Notify();
   }
   void Forget(JobId /*job*/) override {}
-  void Read(JobId /*job*/, const std::string& /*name*/, int64_t /*offset*/,
-            int64_t /*limit*/,
-            std::function<void(absl::StatusOr<WeightsPart>)> done) override {
+  void Read(
+      JobId /*job*/, const std::string& /*name*/, int64_t /*offset*/,
+      int64_t /*limit*/,
+      std::function<void(absl::StatusOr<v1::WeightsChunk>)> done) override {
     done(absl::NotFoundError("nothing is kept here"));
   }
 

@@ -12,8 +12,6 @@
 namespace paceline {
 namespace {
 
-using ::testing::Contains;
-using ::testing::Field;
 using ::testing::IsEmpty;
 
 Instant At(double seconds) { return {absl::Seconds(seconds)}; }
@@ -48,21 +46,6 @@ class Group {
  private:
   JobGroup group_;
 };
-
-TEST(GroupHang, WhoDoesNothingWhileOthersGoOnHangs) {
-  Group group;
-  for (int i = 0; i <= 30; ++i) {
-    group.Say(1, 0.1 * i, i, i);
-    group.Say(2, 0.1 * i, i, i);
-    group.Say(3, 0.1 * i, i, 0);  // holds and applies, but computes nothing
-  }
-  EXPECT_THAT(group.Leavers(), IsEmpty());
-
-  group.Say(1, 3.1, 31, 31);
-  group.Say(3, 3.2, 31, 0);
-
-  EXPECT_THAT(group.Leavers(), Contains(Field(&GroupLeaver::id, MemberOf(3))));
-}
 
 // A busy machine takes long to make an engine ready.
 TEST(GroupHang, PreparingIsNotHanging) {

@@ -118,10 +118,7 @@ inline WorkerReport ReportOf(const Heartbeat& heartbeat) {
 class Mesh {
  public:
   explicit Mesh(StoredState stored = {}, int64_t start_ms = 0)
-      : ms_(start_ms),
-        stored_(stored),
-        brain_(BrainPolicy{}, std::move(stored), Now()) {
-    if (!stored_.jobs.empty()) first_job_ = stored_.jobs.begin()->first;
+      : ms_(start_ms), brain_(BrainPolicy{}, Kept(stored), Now()) {
     Collect();
   }
 
@@ -161,15 +158,18 @@ class Mesh {
 
   // The id, or 0 with the error in submit_error().
   JobId Submit(const JobSpec& spec, const std::string& request_id = "") {
-    auto submission = brain_.CheckSubmit({spec, request_id}, Now());
+    v1::SubmitJobRequest request = SubmissionOf(spec);
+    request.set_request_id(request_id);
+    auto submission = brain_.CheckSubmit(request, Now());
     submit_error_ = submission.status();
     if (!submission.ok()) return JobId{0};
     notes_ = {submission->answer.notes().begin(),
               submission->answer.notes().end()};
     if (!first_job_.assigned()) first_job_ = submission->job.id();
     if (!submission->repeated) {
-      stored_.jobs[submission->job.id()] = submission->job;
-      stored_.next_job = JobId{submission->job.id().value + 1};
+      StoreBatch batch;
+      batch.jobs[submission->job.id()] = submission->job;
+      EXPECT_TRUE(store_->Commit(batch).ok());
       brain_.OnSubmitted(submission->job, Now());
     }
     Collect();
@@ -278,17 +278,17 @@ class Mesh {
   }
 
   // "kind: text" of every event.
-  std::vector<std::string> Story(JobId job = {}) {
+  std::vector<std::string> Story(JobId job = {}) const {
     std::vector<std::string> story;
-    for (const v1::JobEvent& event : events_[Named(job)]) {
+    for (const v1::JobEvent& event : EventsOf(job)) {
       story.push_back(event.kind() + ": " + event.text());
     }
     return story;
   }
   // The kinds alone.
-  std::vector<std::string> Events(JobId job = {}) {
+  std::vector<std::string> Events(JobId job = {}) const {
     std::vector<std::string> kinds;
-    for (const v1::JobEvent& event : events_[Named(job)]) {
+    for (const v1::JobEvent& event : EventsOf(job)) {
       kinds.push_back(event.kind());
     }
     return kinds;
@@ -303,7 +303,7 @@ class Mesh {
   }
 
   Brain& brain() { return brain_; }
-  const StoredState& stored() const { return stored_; }
+  StoredState stored() const { return *store_->Load(); }
   const std::vector<Actions::Weights>& weights() const { return weights_; }
   const std::vector<Actions::End>& ends() const { return ends_; }
   const std::vector<Actions::Ack>& acks() const { return acks_; }
@@ -315,38 +315,38 @@ class Mesh {
  private:
   JobId Named(JobId job) const { return job.assigned() ? job : first_job_; }
 
+  std::vector<v1::JobEvent> EventsOf(JobId job) const {
+    return *store_->Events(Named(job), 0, 1'000'000);
+  }
+
+  // `stored`, which is in the store from now on.
+  const StoredState& Kept(const StoredState& stored) {
+    StoreBatch batch;
+    batch.workers = stored.workers;
+    for (const WorkerId id : stored.drained) batch.drained[id] = true;
+    batch.term = stored.term;
+    batch.views = stored.views;
+    batch.jobs = stored.jobs;
+    batch.measurements = stored.measurements;
+    EXPECT_TRUE(store_->Commit(batch).ok());
+    for (const auto& [id, job] : stored.jobs) {
+      if (!first_job_.assigned()) first_job_ = id;
+      attempts_[id] = job.job.attempt();
+    }
+    return stored;
+  }
+
   void Collect() {
     Actions actions = brain_.TakeActions();
-    EXPECT_TRUE(store_->Commit(actions.writes).ok());
-    for (auto& [id, worker] : actions.writes.workers) {
-      stored_.workers[id] = worker;
-    }
-    for (auto& [id, job] : actions.writes.jobs) {
-      EXPECT_TRUE(actions.writes.durable ||
-                  job.job.attempt() == stored_.jobs[id].job.attempt())
+    for (const auto& [id, job] : actions.writes.jobs) {
+      int64_t& attempt = attempts_[id];
+      EXPECT_TRUE(actions.writes.durable || job.job.attempt() == attempt)
           << "an attempt that a power cut takes";
-      stored_.jobs[id] = job;
+      attempt = job.job.attempt();
     }
-    for (auto& [id, records] : actions.writes.records) {
-      auto& events = events_[id];
-      events.insert(events.end(), records.events.begin(), records.events.end());
-    }
-    stored_.term = actions.writes.term.value_or(stored_.term);
-    for (auto& [id, view] : actions.writes.views) stored_.views[id] = view;
-    for (auto& [id, drained] : actions.writes.drained) {
-      drained ? (void)stored_.drained.insert(id)
-              : (void)stored_.drained.erase(id);
-    }
-    if (!actions.writes.views.empty()) {
-      EXPECT_TRUE(actions.writes.durable) << "a view that a power cut takes";
-    }
-    for (const JobId id : actions.writes.deleted) stored_.jobs.erase(id);
-    for (auto& [key, profile] : actions.writes.measurements.profiles) {
-      stored_.measurements.Put(profile);
-    }
-    for (auto& [ends, link] : actions.writes.measurements.links) {
-      stored_.measurements.Put(link);
-    }
+    EXPECT_TRUE(actions.writes.durable || actions.writes.views.empty())
+        << "a view that a power cut takes";
+    EXPECT_TRUE(store_->Commit(actions.writes).ok());
     for (auto& order : actions.orders) {
       orders_[order.stream].push_back(order.order);
     }
@@ -356,14 +356,13 @@ class Mesh {
   }
 
   int64_t ms_;
-  StoredState stored_;
   std::unique_ptr<MemoryStore> store_ = std::make_unique<MemoryStore>();
-  Brain brain_;
   JobId first_job_;
+  std::map<JobId, int64_t> attempts_;  // the newest that is stored
+  Brain brain_;
   int64_t streams_ = 0;
   int64_t sequence_ = 0;
   std::map<StreamId, std::vector<StandingOrder>> orders_;
-  std::map<JobId, std::vector<v1::JobEvent>> events_;
   std::vector<Actions::Weights> weights_;
   std::vector<Actions::End> ends_;
   std::vector<Actions::Ack> acks_;
