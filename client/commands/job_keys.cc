@@ -101,7 +101,8 @@ std::string JobReference(const std::string& section) {
       "# All keys of a job file with their defaults; leave out what you do not "
       "change.\n"
       "# A key is commented out where its default needs no writing down, or "
-      "where it\n# has no effect beside the other defaults.\n";
+      "where it\n# has no effect beside the other defaults; a section, where "
+      "all its keys are.\n";
   const std::set<std::string> written = WrittenKeys();
   std::vector<std::string> open;  // the sections around the last key
   const auto is_written = [&] {   // whether a key of the innermost one is
