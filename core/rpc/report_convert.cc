@@ -261,7 +261,7 @@ absl::Status CheckRecords(const v1::Heartbeat& heartbeat) {
 void CleanRun(v1::RunState& run) {
   if (run.has_seconds()) {
     CleanNumbers(*run.mutable_seconds(), "unexplained");
-    // What is left over may be a little below none.
+    // The unexplained rest may be a little below none.
     if (!std::isfinite(run.seconds().unexplained())) {
       run.mutable_seconds()->clear_unexplained();
     }
