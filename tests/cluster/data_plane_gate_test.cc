@@ -1,6 +1,7 @@
 // The step gate between workers.
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,16 @@ class GateTest : public ::testing::Test {
     return {ReportOf(1, step), ReportOf(2, step)};
   }
 
+  // Threads that call `work` with their worker.
+  static std::vector<Thread> OnEachWorker(
+      const std::function<void(int)>& work) {
+    std::vector<Thread> threads;
+    for (int worker = 0; worker < 3; ++worker) {
+      threads.emplace_back("worker", [work, worker] { work(worker); });
+    }
+    return threads;
+  }
+
   RpcLinkMesh mesh_;
 };
 
@@ -44,17 +55,13 @@ TEST_F(GateTest, GivesAllWorkersTheSameVerdictStepByStep) {
   ASSERT_TRUE(OpenGate().ok());
   std::vector<std::vector<StepVerdict>> verdicts(3);
   {
-    std::vector<Thread> threads(3);
-    for (int worker = 0; worker < 3; ++worker) {
-      threads[worker] = Thread("worker", [&, worker] {
-        for (int step = 0; step < 10; ++step) {
-          const auto verdict =
-              mesh_.gate(worker).Decide(ReportsOf(worker, step));
-          ASSERT_TRUE(verdict.ok()) << verdict.status();
-          verdicts[worker].push_back(*verdict);
-        }
-      });
-    }
+    const auto workers = OnEachWorker([&](int worker) {
+      for (int step = 0; step < 10; ++step) {
+        const auto verdict = mesh_.gate(worker).Decide(ReportsOf(worker, step));
+        ASSERT_TRUE(verdict.ok()) << verdict.status();
+        verdicts[worker].push_back(*verdict);
+      }
+    });
   }
 
   ASSERT_EQ(verdicts[0].size(), 10u);
@@ -66,14 +73,11 @@ TEST_F(GateTest, GivesAllWorkersTheSameVerdictStepByStep) {
 TEST_F(GateTest, ReportsWaitForTheGateToOpen) {
   std::atomic<int> decided{0};
   {
-    std::vector<Thread> threads(3);
-    for (int worker = 0; worker < 3; ++worker) {
-      threads[worker] = Thread("worker", [&, worker] {
-        const auto verdict = mesh_.gate(worker).Decide(ReportsOf(worker));
-        EXPECT_TRUE(verdict.ok()) << verdict.status();
-        ++decided;
-      });
-    }
+    const auto workers = OnEachWorker([&](int worker) {
+      const auto verdict = mesh_.gate(worker).Decide(ReportsOf(worker));
+      EXPECT_TRUE(verdict.ok()) << verdict.status();
+      ++decided;
+    });
     EXPECT_EQ(decided, 0);
     ASSERT_TRUE(OpenGate().ok());
   }

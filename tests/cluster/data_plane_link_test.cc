@@ -32,6 +32,16 @@ class LinkTest : public ::testing::TestWithParam<Variant> {
     return GetParam().make(spec);
   }
 
+  static void Send(Link& link, const FrameKey& key, int64_t samples = 4,
+                   const Shape& shape = {4}) {
+    const absl::Status sent = link.Send(MakeFrame(key, samples, shape));
+    ASSERT_TRUE(sent.ok()) << sent;
+  }
+  // As soon as there is room for it.
+  static void SendWhenRoom(Link& link, const FrameKey& key) {
+    ASSERT_TRUE(link.AwaitRoom(key.boundary, key.batch, 1).ok());
+    Send(link, key);
+  }
   static void ExpectReceived(Link& link, const FrameKey& key,
                              int64_t samples = 4, const Shape& shape = {4}) {
     const absl::StatusOr<Frame> got = link.Receive(key);
@@ -55,8 +65,8 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_P(LinkTest, CarriesFramesBothWays) {
   const auto mesh = Make();
 
-  ASSERT_TRUE(mesh->link(0).Send(MakeFrame(ActivationKey(0, 0))).ok());
-  ASSERT_TRUE(mesh->link(1).Send(MakeFrame(GradientKey(0, 0))).ok());
+  Send(mesh->link(0), ActivationKey(0, 0));
+  Send(mesh->link(1), GradientKey(0, 0));
 
   ExpectReceived(mesh->link(1), ActivationKey(0, 0));
   ExpectReceived(mesh->link(0), GradientKey(0, 0));
@@ -66,7 +76,7 @@ TEST_P(LinkTest, FillsInFenceAndTensors) {
   MeshSpec spec;
   spec.fence = {JobId{9}, 8, 7};
   const auto mesh = Make(spec);
-  ASSERT_TRUE(mesh->link(0).Send(MakeFrame(ActivationKey(0, 0))).ok());
+  Send(mesh->link(0), ActivationKey(0, 0));
 
   const absl::StatusOr<Frame> got = mesh->link(1).Receive(ActivationKey(0, 0));
 
@@ -81,7 +91,7 @@ TEST_P(LinkTest, ReceivesInAnyOrder) {
   spec.bound = 4;
   const auto mesh = Make(spec);
   for (int i = 0; i < 4; ++i) {
-    ASSERT_TRUE(mesh->link(0).Send(MakeFrame(ActivationKey(0, i))).ok());
+    Send(mesh->link(0), ActivationKey(0, i));
   }
 
   for (const int i : {3, 0, 2, 1}) {
@@ -94,12 +104,12 @@ TEST_P(LinkTest, ReceiveWaitsForAFrameThatIsSentLater) {
   Thread receiver("receiver",
                   [&] { ExpectReceived(mesh->link(1), ActivationKey(0, 0)); });
 
-  ASSERT_TRUE(mesh->link(0).Send(MakeFrame(ActivationKey(0, 0))).ok());
+  Send(mesh->link(0), ActivationKey(0, 0));
 }
 
 TEST_P(LinkTest, AwaitBatchTellsOfTheBatchAndLeavesTheFrame) {
   const auto mesh = Make();
-  ASSERT_TRUE(mesh->link(0).Send(MakeFrame(ActivationKey(5, 1))).ok());
+  Send(mesh->link(0), ActivationKey(5, 1));
 
   const absl::StatusOr<BatchInfo> batch = mesh->link(1).AwaitBatch(0, 5);
 
@@ -114,18 +124,15 @@ TEST_P(LinkTest, CarriesLargeAndTinyTensors) {
   spec.sample_shape = {1 << 15};
   const auto mesh = Make(spec);
 
-  ASSERT_TRUE(
-      mesh->link(0).Send(MakeFrame(ActivationKey(0, 0), 64, {1 << 15})).ok());
-  ASSERT_TRUE(
-      mesh->link(0).Send(MakeFrame(ActivationKey(0, 1), 1, {1 << 15})).ok());
+  Send(mesh->link(0), ActivationKey(0, 0), 64, {1 << 15});
+  Send(mesh->link(0), ActivationKey(0, 1), 1, {1 << 15});
   ExpectReceived(mesh->link(1), ActivationKey(0, 0), 64, {1 << 15});
   ExpectReceived(mesh->link(1), ActivationKey(0, 1), 1, {1 << 15});
 
   MeshSpec tiny;
   tiny.sample_shape = {1};
   const auto tiny_mesh = Make(tiny);
-  ASSERT_TRUE(
-      tiny_mesh->link(0).Send(MakeFrame(ActivationKey(0, 0), 1, {1})).ok());
+  Send(tiny_mesh->link(0), ActivationKey(0, 0), 1, {1});
   ExpectReceived(tiny_mesh->link(1), ActivationKey(0, 0), 1, {1});
 }
 
@@ -142,14 +149,13 @@ TEST_P(LinkTest, CarriesFourStagesOverLocalAndRemoteBoundaries) {
         if (spec.worker_of[stage] != worker) continue;
         if (stage > 0) ExpectReceived(link, ActivationKey(batch, 0, stage - 1));
         if (stage == 3) break;
-        ASSERT_TRUE(link.Send(MakeFrame(ActivationKey(batch, 0, stage))).ok());
+        Send(link, ActivationKey(batch, 0, stage));
       }
       for (int stage = 3; stage >= 0; --stage) {
         if (spec.worker_of[stage] != worker) continue;
         if (stage < 3) ExpectReceived(link, GradientKey(batch, 0, stage));
         if (stage == 0) break;
-        ASSERT_TRUE(
-            link.Send(MakeFrame(GradientKey(batch, 0, stage - 1))).ok());
+        Send(link, GradientKey(batch, 0, stage - 1));
       }
     }
   };
@@ -165,8 +171,7 @@ TEST_P(LinkTest, CarriesManyFramesUnderASmallBound) {
   const auto mesh = Make(spec);
   Thread sender("sender", [&] {
     for (int i = 0; i < kFrames; ++i) {
-      ASSERT_TRUE(mesh->link(0).AwaitRoom(0, 0, 1).ok());
-      ASSERT_TRUE(mesh->link(0).Send(MakeFrame(ActivationKey(i, 0))).ok());
+      SendWhenRoom(mesh->link(0), ActivationKey(i, 0));
     }
   });
 
@@ -180,8 +185,7 @@ TEST_P(LinkTest, AwaitRoomHoldsASenderBackThatIsFarAhead) {
   spec.bound = 2;
   const auto mesh = Make(spec);
   for (int i = 0; i < 4; ++i) {
-    ASSERT_TRUE(mesh->link(0).AwaitRoom(0, 0, 1).ok());
-    ASSERT_TRUE(mesh->link(0).Send(MakeFrame(ActivationKey(i, 0))).ok());
+    SendWhenRoom(mesh->link(0), ActivationKey(i, 0));
   }
   absl::Notification room;
   Thread sender("sender", [&] {
@@ -226,18 +230,17 @@ TEST_P(LinkTest, SaysNotFoundForBoundariesOfOthers) {
   spec.worker_of = {0, 1, 2};
   const auto mesh = Make(spec);
 
-  EXPECT_TRUE(
-      absl::IsNotFound(mesh->link(0).Send(MakeFrame(ActivationKey(0, 0, 1)))));
-  EXPECT_TRUE(
-      absl::IsNotFound(mesh->link(0).Send(MakeFrame(ActivationKey(0, 0, 7)))));
-  EXPECT_TRUE(
-      absl::IsNotFound(mesh->link(0).Send(MakeFrame(GradientKey(0, 0, 0)))));
-  EXPECT_TRUE(
-      absl::IsNotFound(mesh->link(0).Receive(ActivationKey(0, 0, 0)).status()));
-  EXPECT_TRUE(absl::IsNotFound(
-      mesh->link(1).Receive(ActivationKey(0, 0, -1)).status()));
-  EXPECT_TRUE(absl::IsNotFound(mesh->link(2).AwaitBatch(0, 0).status()));
-  EXPECT_TRUE(absl::IsNotFound(mesh->link(0).AwaitRoom(1, 0, 1).status()));
+  for (const FrameKey& key :
+       {ActivationKey(0, 0, 1), ActivationKey(0, 0, 7), GradientKey(0, 0, 0)}) {
+    EXPECT_TRUE(absl::IsNotFound(mesh->link(0).Send(MakeFrame(key))));
+  }
+  for (const absl::Status& status :
+       {mesh->link(0).Receive(ActivationKey(0, 0, 0)).status(),
+        mesh->link(1).Receive(ActivationKey(0, 0, -1)).status(),
+        mesh->link(2).AwaitBatch(0, 0).status(),
+        mesh->link(0).AwaitRoom(1, 0, 1).status()}) {
+    EXPECT_TRUE(absl::IsNotFound(status)) << status;
+  }
 }
 
 TEST_P(LinkTest, CancelWakesEveryWaiterWithTheFirstReason) {
@@ -266,8 +269,7 @@ TEST_P(LinkTest, CancelWakesASenderThatWaitsForRoom) {
   spec.bound = 1;
   const auto mesh = Make(spec);
   for (int i = 0; i < 2; ++i) {
-    ASSERT_TRUE(mesh->link(0).AwaitRoom(0, 0, 1).ok());
-    ASSERT_TRUE(mesh->link(0).Send(MakeFrame(ActivationKey(i, 0))).ok());
+    SendWhenRoom(mesh->link(0), ActivationKey(i, 0));
   }
   absl::Status room;
   {
@@ -284,7 +286,7 @@ TEST_P(LinkTest, WhatWasSentArrivesAlthoughTheSenderCloses) {
   spec.bound = 4;
   const auto mesh = Make(spec);
   for (int i = 0; i < 12; ++i) {
-    ASSERT_TRUE(mesh->link(0).Send(MakeFrame(ActivationKey(0, i))).ok());
+    Send(mesh->link(0), ActivationKey(0, i));
   }
 
   mesh->Drop(0);
@@ -337,16 +339,16 @@ TEST_P(LinkTest, CarriesTiedParametersBetweenTheirStagesToTheLastBit) {
 
 TEST_P(LinkTest, RefusesTiedParametersWhereThereAreNone) {
   const auto mesh = Make(TiedSpec());
+  const auto refused = [&](int worker, FrameKind kind, int32_t boundary) {
+    return absl::IsNotFound(
+        mesh->link(worker).Send(TiedFrame(kind, boundary, 1)));
+  };
 
   // Not the user's stage, not the owner's, a cut, and no boundary at all.
-  EXPECT_TRUE(absl::IsNotFound(
-      mesh->link(0).Send(TiedFrame(FrameKind::kTiedGradient, 3, 1))));
-  EXPECT_TRUE(absl::IsNotFound(
-      mesh->link(2).Send(TiedFrame(FrameKind::kTiedValue, 3, 1))));
-  EXPECT_TRUE(absl::IsNotFound(
-      mesh->link(2).Send(TiedFrame(FrameKind::kTiedGradient, 1, 1))));
-  EXPECT_TRUE(absl::IsNotFound(
-      mesh->link(2).Send(TiedFrame(FrameKind::kTiedGradient, 4, 1))));
+  EXPECT_TRUE(refused(0, FrameKind::kTiedGradient, 3));
+  EXPECT_TRUE(refused(2, FrameKind::kTiedValue, 3));
+  EXPECT_TRUE(refused(2, FrameKind::kTiedGradient, 1));
+  EXPECT_TRUE(refused(2, FrameKind::kTiedGradient, 4));
 }
 
 // Stage 0 on workers 0 and 1, stage 1 on 2, 3 and 4, with turns of their own;
@@ -375,8 +377,7 @@ TEST_P(LinkTest, CarriesEachFrameToTheReplicaWhoseTurnItIs) {
             ASSERT_TRUE(link.AwaitBatch(0, b).ok());
             ExpectReceived(link, ActivationKey(b, 0, 0));
           }
-          ASSERT_TRUE(link.AwaitRoom(stage, b, 1).ok());
-          ASSERT_TRUE(link.Send(MakeFrame(ActivationKey(b, 0, stage))).ok());
+          SendWhenRoom(link, ActivationKey(b, 0, stage));
         }
       });
     }
@@ -393,8 +394,7 @@ TEST_P(LinkTest, AwaitRoomLooksAtTheReplicaThatTheBatchGoesTo) {
   const auto mesh = Make(spec);
   Link& link = mesh->link(0);
   for (const int64_t batch : {0, 4, 8, 12}) {
-    ASSERT_TRUE(link.AwaitRoom(0, batch, 1).ok());
-    ASSERT_TRUE(link.Send(MakeFrame(ActivationKey(batch, 0, 0))).ok());
+    SendWhenRoom(link, ActivationKey(batch, 0, 0));
   }
 
   EXPECT_TRUE(link.AwaitRoom(0, 1, 1).ok());

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -12,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/random.h"
-#include "core/rpc/channel.h"
+#include "tests/cluster/plane_server.h"
 #include "tests/support/memory_link.h"
 #include "worker/rpc/data_plane.h"
 
@@ -80,41 +79,7 @@ class MemoryLinkMesh final : public LinkMesh {
   std::vector<std::unique_ptr<Link>> links_;
 };
 
-// A DataPlane with its server.  Thread-compatible.
-class PlaneNode {
- public:
-  explicit PlaneNode(const PlaneOptions& options = {}) : plane(options) {
-    StartServerOn(0);
-  }
-  ~PlaneNode() {
-    plane.Shutdown();
-    StopServer();
-  }
-
-  void StartServerOn(int port) {
-    ServerOptions options;
-    options.listen = absl::StrCat("127.0.0.1:", port);
-    auto bound = StartServer(options, {plane.service()});
-    PACELINE_CHECK(bound.ok(), bound.status().ToString());
-    server_ = *std::move(bound);
-  }
-  // Breaks all connections, as the end of the process does.
-  void StopServer() {
-    if (server_.server == nullptr) return;
-    server_.server->Shutdown(std::chrono::system_clock::now());
-    server_.server = nullptr;
-  }
-
-  int port() const { return server_.port; }
-  std::string address() const {
-    return absl::StrCat("127.0.0.1:", server_.port);
-  }
-
-  DataPlane plane;
-
- private:
-  BoundServer server_;
-};
+using PlaneNode = PlaneServer<DataPlane, PlaneOptions>;
 
 inline RunWiring WiringOf(const MeshSpec& spec, int self,
                           const std::vector<std::string>& addresses) {

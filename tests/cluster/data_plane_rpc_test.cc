@@ -16,11 +16,15 @@
 #include "gtest/gtest.h"
 #include "paceline/v1/stage.grpc.pb.h"
 #include "tests/cluster/data_plane_receiver.h"
+#include "worker/rpc/inbound_stream.h"
 
 namespace paceline {
 namespace {
 
 using ::testing::HasSubstr;
+
+// Four of them make a frame of three pieces.
+const Shape kLargeSample = {600'000};
 
 TEST_F(ReceiverTest, ReadsFramesThatProtobufWrote) {
   const RunConnections run = Open(fence_);
@@ -46,8 +50,7 @@ TEST_F(ReceiverTest, ReadsFramesThatProtobufWrote) {
   EXPECT_EQ(proto.payload().size(), 4u * 4 * 4 + 4 * 8);
   EXPECT_EQ(proto.SerializeAsString(), ours);
 
-  RawStream stream(node_.address());
-  stream.Write(HelloFrame(fence_, 0));
+  StageSender stream(node_.address(), fence_);
   stream.Write(proto.SerializeAsString());
 
   const absl::StatusOr<Frame> got = run.link->Receive(ActivationKey(3, 1));
@@ -58,16 +61,14 @@ TEST_F(ReceiverTest, ReadsFramesThatProtobufWrote) {
 TEST_F(ReceiverTest, AnswersAHelloWithWhatItHas) {
   const RunConnections run = Open(fence_);
   {
-    RawStream stream(node_.address());
-    stream.Write(HelloFrame(fence_, 0));
+    StageSender stream(node_.address(), fence_);
     EXPECT_EQ(stream.ReadCredit().granted(), 4);  // twice the bound
     stream.Write(DataBytes(fence_, 0, ActivationKey(0, 0)));
     ASSERT_TRUE(run.link->Receive(ActivationKey(0, 0)).ok());
     EXPECT_TRUE(stream.End().ok());
   }
 
-  RawStream stream(node_.address());
-  stream.Write(HelloFrame(fence_, 0));
+  StageSender stream(node_.address(), fence_);
   const v1::StageCredit credit = stream.ReadCredit();
 
   EXPECT_EQ(credit.granted(), 5);
@@ -78,8 +79,7 @@ TEST_F(ReceiverTest, AnswersAHelloWithWhatItHas) {
 TEST_F(ReceiverTest, DropsFramesOfAnOlderPlanAndKeepsTheStream) {
   const Fence older{JobId{5}, 2, 2};
   const RunConnections run = Open(fence_);
-  RawStream stream(node_.address());
-  stream.Write(HelloFrame(older, 0));
+  StageSender stream(node_.address(), older);
   stream.Write(DataBytes(older, 0, ActivationKey(0, 0)));
 
   stream.Write(HelloFrame(fence_, 0));
@@ -92,8 +92,7 @@ TEST_F(ReceiverTest, DropsFramesOfAnOlderPlanAndKeepsTheStream) {
 
 TEST_F(ReceiverTest, DropsFramesOfARunThatWasClosed) {
   { const RunConnections run = Open(fence_); }
-  RawStream stream(node_.address());
-  stream.Write(HelloFrame(fence_, 0));
+  StageSender stream(node_.address(), fence_);
 
   EXPECT_TRUE(stream.End().ok());
   EXPECT_EQ(node_.plane.stats().frames_dropped_old, 1);
@@ -102,8 +101,7 @@ TEST_F(ReceiverTest, DropsFramesOfARunThatWasClosed) {
 TEST_F(ReceiverTest, HoldsFramesOfANewerPlanUntilItsOwnOrderComes) {
   const Fence newer{JobId{5}, 2, 4};
   RunConnections run = Open(fence_);
-  RawStream stream(node_.address());
-  stream.Write(HelloFrame(newer, 0));
+  StageSender stream(node_.address(), newer);
   stream.Write(DataBytes(newer, 0, ActivationKey(7, 0)));
 
   run = {};
@@ -120,8 +118,7 @@ class ShortHoldTest : public ReceiverTest {
 };
 
 TEST_F(ShortHoldTest, HoldsNoStreamForever) {
-  RawStream stream(node_.address());
-  stream.Write(HelloFrame(fence_, 0));
+  StageSender stream(node_.address(), fence_);
 
   const absl::Status end = stream.End();
 
@@ -130,12 +127,10 @@ TEST_F(ShortHoldTest, HoldsNoStreamForever) {
 
 TEST_F(ReceiverTest, LetsTheLastSenderTakeOver) {
   const RunConnections run = Open(fence_);
-  RawStream first(node_.address());
-  first.Write(HelloFrame(fence_, 0));
+  StageSender first(node_.address(), fence_);
   (void)first.ReadCredit();
 
-  RawStream second(node_.address());
-  second.Write(HelloFrame(fence_, 0));
+  StageSender second(node_.address(), fence_);
   (void)second.ReadCredit();
 
   EXPECT_TRUE(absl::IsAborted(first.End()));
@@ -145,8 +140,7 @@ TEST_F(ReceiverTest, LetsTheLastSenderTakeOver) {
 
 TEST_F(ReceiverTest, TakesAFrameThatIsSentTwiceOnce) {
   const RunConnections run = Open(fence_);
-  RawStream stream(node_.address());
-  stream.Write(HelloFrame(fence_, 0));
+  StageSender stream(node_.address(), fence_);
   for (const int sequence : {0, 0, 1}) {
     stream.Write(DataBytes(fence_, sequence, ActivationKey(0, sequence)));
   }
@@ -159,8 +153,7 @@ TEST_F(ReceiverTest, TakesAFrameThatIsSentTwiceOnce) {
 struct Hostile {
   std::string name;
   absl::StatusCode code;
-  // After a right hello; the fence is that of the open run.
-  std::function<std::string(const Fence&)> bytes;
+  std::string bytes;  // after a right hello
 };
 
 void PrintTo(const Hostile& hostile, std::ostream* out) {
@@ -170,117 +163,85 @@ void PrintTo(const Hostile& hostile, std::ostream* out) {
 class HostileTest : public ReceiverTest,
                     public ::testing::WithParamInterface<Hostile> {};
 
-std::string Edited(const Fence& fence,
-                   const std::function<void(Frame&)>& edit) {
-  Frame frame = MakeFrame(ActivationKey(0, 0));
-  frame.header.fence = fence;
+std::string Edited(const std::function<void(Frame&)>& edit,
+                   const FrameKey& key = ActivationKey(0, 0)) {
+  Frame frame = MakeFrame(key);
+  frame.header.fence = kReceiverFence;
   edit(frame);
   return Flatten(EncodeFrame(std::move(frame)));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, HostileTest,
-    ::testing::Values(
-        Hostile{"EmptyMessage", absl::StatusCode::kInvalidArgument,
-                [](const Fence&) { return std::string(); }},
-        Hostile{"RandomBytes", absl::StatusCode::kInvalidArgument,
-                [](const Fence&) {
-                  SplitMix64 random(3);
-                  std::string bytes(4000, 0);
-                  for (char& byte : bytes) {
-                    byte = static_cast<char>(random.Next());
-                  }
-                  return bytes;
-                }},
-        Hostile{"OversizedLength", absl::StatusCode::kInvalidArgument,
-                [](const Fence& fence) {
-                  // Tensors of 2^62 elements, in a message of 9 bytes' header.
-                  v1::StageFrame frame;
-                  frame.set_job(fence.job.value);
-                  frame.set_attempt(fence.attempt);
-                  frame.set_plan_version(fence.plan_version);
-                  frame.set_kind(v1::FRAME_KIND_ACTIVATION);
-                  frame.set_phase(v1::BATCH_PHASE_TRAIN);
-                  auto* tensor = frame.add_tensors();
-                  tensor->set_dtype(v1::DTYPE_F32);
-                  tensor->add_shape(int64_t{1} << 62);
-                  tensor->set_codec(v1::CODEC_RAW);
-                  frame.set_checksum(1);
-                  frame.set_payload("x");
-                  return frame.SerializeAsString();
-                }},
-        Hostile{"WrongChecksum", absl::StatusCode::kDataLoss,
-                [](const Fence& fence) {
-                  std::string bytes = DataBytes(fence, 0, ActivationKey(0, 0));
-                  bytes.back() ^= 1;
-                  return bytes;
-                }},
-        Hostile{"SequenceGap", absl::StatusCode::kDataLoss,
-                [](const Fence& fence) {
-                  return DataBytes(fence, 1, ActivationKey(0, 0));
-                }},
-        Hostile{"WrongDtype", absl::StatusCode::kInvalidArgument,
-                [](const Fence& fence) {
-                  return Edited(fence, [](Frame& frame) {
-                    frame.tensors[0].dtype = DType::kI32;
-                  });
-                }},
-        Hostile{"WrongShape", absl::StatusCode::kInvalidArgument,
-                [](const Fence& fence) {
-                  return Edited(fence, [](Frame& frame) {
-                    frame.tensors[0].shape = {4, 2, 2};
-                  });
-                }},
-        Hostile{"TooManySamples", absl::StatusCode::kInvalidArgument,
-                [](const Fence& fence) {
-                  return Edited(fence, [](Frame& frame) {
-                    frame.tensors = MakeFrame(ActivationKey(0, 0), 5).tensors;
-                  });
-                }},
-        Hostile{"BoundaryOfNobody", absl::StatusCode::kInvalidArgument,
-                [](const Fence& fence) {
-                  return Edited(fence, [](Frame& frame) {
-                    frame.header.boundary = 1 << 30;
-                  });
-                }},
-        Hostile{"HelloForNobody", absl::StatusCode::kInvalidArgument,
-                [](const Fence& fence) {
-                  return Flatten(EncodeFrame(HelloFrame(fence, 9)));
-                }},
-        Hostile{"GradientToTheWrongSide", absl::StatusCode::kInvalidArgument,
-                [](const Fence& fence) {
-                  Frame frame = MakeFrame(GradientKey(0, 0));
-                  frame.header.fence = fence;
-                  return Flatten(EncodeFrame(std::move(frame)));
-                }}),
-    [](const auto& info) { return info.param.name; });
+std::vector<Hostile> AllHostile() {
+  SplitMix64 random(3);
+  std::string noise(4000, 0);
+  for (char& byte : noise) byte = static_cast<char>(random.Next());
+  // A tensor of 2^62 elements, in a message of a few bytes.
+  v1::StageFrame oversized;
+  oversized.set_job(kReceiverFence.job.value);
+  oversized.set_attempt(kReceiverFence.attempt);
+  oversized.set_plan_version(kReceiverFence.plan_version);
+  oversized.set_kind(v1::FRAME_KIND_ACTIVATION);
+  oversized.set_phase(v1::BATCH_PHASE_TRAIN);
+  auto* const tensor = oversized.add_tensors();
+  tensor->set_dtype(v1::DTYPE_F32);
+  tensor->add_shape(int64_t{1} << 62);
+  tensor->set_codec(v1::CODEC_RAW);
+  oversized.set_checksum(1);
+  oversized.set_payload("x");
+  std::string damaged = DataBytes(kReceiverFence, 0, ActivationKey(0, 0));
+  damaged.back() ^= 1;
+  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+  constexpr auto kDataLoss = absl::StatusCode::kDataLoss;
+  return {
+      {"EmptyMessage", kInvalid, ""},
+      {"RandomBytes", kInvalid, noise},
+      {"OversizedLength", kInvalid, oversized.SerializeAsString()},
+      {"WrongChecksum", kDataLoss, damaged},
+      {"SequenceGap", kDataLoss,
+       DataBytes(kReceiverFence, 1, ActivationKey(0, 0))},
+      {"WrongDtype", kInvalid,
+       Edited([](Frame& frame) { frame.tensors[0].dtype = DType::kI32; })},
+      {"WrongShape", kInvalid, Edited([](Frame& frame) {
+         frame.tensors[0].shape = {4, 2, 2};
+       })},
+      {"TooManySamples", kInvalid, Edited([](Frame& frame) {
+         frame.tensors = MakeFrame(ActivationKey(0, 0), 5).tensors;
+       })},
+      {"BoundaryOfNobody", kInvalid,
+       Edited([](Frame& frame) { frame.header.boundary = 1 << 30; })},
+      {"HelloForNobody", kInvalid,
+       Flatten(EncodeFrame(HelloFrame(kReceiverFence, 9)))},
+      {"GradientToTheWrongSide", kInvalid,
+       Edited([](Frame&) {}, GradientKey(0, 0))},
+  };
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HostileTest, ::testing::ValuesIn(AllHostile()),
+                         [](const auto& info) { return info.param.name; });
 
 TEST_P(HostileTest, EndsTheStreamWithAReasonAndNothingElse) {
   const RunConnections run = Open(fence_);
-  RawStream stream(node_.address());
-  stream.Write(HelloFrame(fence_, 0));
+  StageSender stream(node_.address(), fence_);
   (void)stream.ReadCredit();
-  stream.Write(GetParam().bytes(fence_));
+  stream.Write(GetParam().bytes);
 
   const absl::Status end = stream.End();
 
   EXPECT_EQ(end.code(), GetParam().code) << end;
   EXPECT_FALSE(end.message().empty());
   // The run goes on.
-  RawStream good(node_.address());
-  good.Write(HelloFrame(fence_, 0));
+  StageSender good(node_.address(), fence_);
   good.Write(DataBytes(fence_, 0, ActivationKey(0, 0)));
   EXPECT_TRUE(run.link->Receive(ActivationKey(0, 0)).ok());
 }
 
 TEST_F(ReceiverTest, RefusesFramesWithoutAHelloAndAboveTheCredit) {
   const RunConnections run = Open(fence_);
-  RawStream silent(node_.address());
+  StageSender silent(node_.address());
   silent.Write(DataBytes(fence_, 0, ActivationKey(0, 0)));
   EXPECT_TRUE(absl::IsInvalidArgument(silent.End()));
 
-  RawStream greedy(node_.address());
-  greedy.Write(HelloFrame(fence_, 0));
+  StageSender greedy(node_.address(), fence_);
   for (int i = 0; i < 5; ++i) {
     greedy.Write(DataBytes(fence_, i, ActivationKey(0, i)));
   }
@@ -289,13 +250,77 @@ TEST_F(ReceiverTest, RefusesFramesWithoutAHelloAndAboveTheCredit) {
   EXPECT_THAT(std::string(end.message()), HasSubstr("above its credit"));
 }
 
+std::string LargeFrame() {
+  Frame frame = MakeFrame(ActivationKey(0, 0), 4, kLargeSample);
+  frame.header.fence = kReceiverFence;
+  return Flatten(EncodeFrame(std::move(frame)));
+}
+
+class ShortHelloTest : public ReceiverTest {
+ protected:
+  ShortHelloTest() : ReceiverTest(absl::Seconds(30), absl::Milliseconds(5)) {}
+};
+
+// Such a stream lived for ever.
+TEST_F(ShortHelloTest, EndsAStreamThatNeverSaysHello) {
+  const RunConnections run = Open(fence_);
+  StageSender silent(node_.address());
+  StageSender older(node_.address());
+  older.Write(HelloFrame({JobId{1}, 1, 1}, 0));
+
+  const absl::Status end = silent.AwaitEnd();
+
+  EXPECT_TRUE(absl::IsDeadlineExceeded(end)) << end;
+  EXPECT_TRUE(absl::IsDeadlineExceeded(older.AwaitEnd()));
+}
+
+TEST_F(ReceiverTest, ReadsNoLargeMessageBeforeAHello) {
+  const RunConnections run = Open(fence_);
+  StageSender stream(node_.address());
+  stream.Write(std::string(InboundStream::kMostOfAStranger + 1, 'x'));
+
+  const absl::Status end = stream.AwaitEnd();
+
+  EXPECT_TRUE(absl::IsInvalidArgument(end)) << end;
+  EXPECT_THAT(std::string(end.message()), HasSubstr("before a hello"));
+}
+
+// The run's order says how large its frames are.
+TEST_F(ReceiverTest, RefusesATooLargeFrameByItsFirstPiece) {
+  const RunConnections run = Open(fence_);
+  const std::string bytes = LargeFrame();
+  StageSender stream(node_.address(), fence_);
+  stream.ReadCredit();
+
+  stream.Write(bytes.substr(0, kMaxPieceBytes));
+  const absl::Status end = stream.AwaitEnd();
+
+  EXPECT_TRUE(absl::IsInvalidArgument(end)) << end;
+}
+
+TEST_F(ReceiverTest, RefusesAPieceThatIsTooLong) {
+  const RunConnections run = Open(fence_, kLargeSample);
+  const std::string bytes = LargeFrame();
+  StageSender stream(node_.address(), fence_);
+  stream.ReadCredit();
+
+  int64_t at = 0;
+  for (; at + kMaxPieceBytes < std::ssize(bytes); at += kMaxPieceBytes) {
+    stream.Write(bytes.substr(at, kMaxPieceBytes));
+  }
+  stream.Write(bytes.substr(at) + "x");
+  const absl::Status end = stream.AwaitEnd();
+
+  EXPECT_TRUE(absl::IsInvalidArgument(end)) << end;
+  EXPECT_THAT(std::string(end.message()), HasSubstr("are missing"));
+}
+
 TEST_F(ReceiverTest, SurvivesThousandsOfDamagedMessages) {
   const RunConnections run = Open(fence_);
   const std::string good = DataBytes(fence_, 0, ActivationKey(0, 0));
   for (uint64_t seed = 0; seed < 200; ++seed) {
     SplitMix64 random(seed);
-    RawStream stream(node_.address());
-    stream.Write(HelloFrame(fence_, 0));
+    StageSender stream(node_.address(), fence_);
     for (int i = 0; i < 20; ++i) {
       std::string bytes = good;
       // Past the fence's fields: a newer one would be held.
@@ -309,26 +334,36 @@ TEST_F(ReceiverTest, SurvivesThousandsOfDamagedMessages) {
   }
 }
 
+// Large frames go out in pieces of bounded size.
 TEST(DataPlane, SendsEverythingOnceAlthoughStreamsBreak) {
-  constexpr int kFrames = 400;
-  MeshSpec spec;
-  spec.bound = 3;
-  RpcLinkMesh mesh(spec);
-  Thread sender("sender", [&] {
-    for (int i = 0; i < kFrames; ++i) {
-      ASSERT_TRUE(mesh.link(0).AwaitRoom(0, 0, 1).ok());
-      ASSERT_TRUE(mesh.link(0).Send(MakeFrame(ActivationKey(i, 0))).ok());
-    }
-  });
+  const struct {
+    int frames, breaks_every, bound, reconnects;
+    Shape shape;
+  } kCases[] = {{400, 40, 3, 5, {4}}, {12, 4, 2, 1, kLargeSample}};
+  for (const auto& one : kCases) {
+    MeshSpec spec;
+    spec.bound = one.bound;
+    spec.sample_shape = one.shape;
+    RpcLinkMesh mesh(spec);
+    Thread sender("sender", [&] {
+      for (int i = 0; i < one.frames; ++i) {
+        ASSERT_TRUE(mesh.link(0).AwaitRoom(0, 0, 1).ok());
+        ASSERT_TRUE(mesh.link(0)
+                        .Send(MakeFrame(ActivationKey(i, 0), 4, one.shape))
+                        .ok());
+      }
+    });
 
-  for (int i = 0; i < kFrames; ++i) {
-    if (i % 40 == 7) mesh.node(1).plane.BreakStreamsForTest();
-    const absl::StatusOr<Frame> got = mesh.link(1).Receive(ActivationKey(i, 0));
-    ASSERT_TRUE(got.ok()) << got.status();
-    ASSERT_EQ(Difference(*got, MakeFrame(ActivationKey(i, 0))), "");
+    for (int i = 0; i < one.frames; ++i) {
+      if (i % one.breaks_every == 1) mesh.node(1).plane.BreakStreamsForTest();
+      const auto got = mesh.link(1).Receive(ActivationKey(i, 0));
+      ASSERT_TRUE(got.ok()) << got.status();
+      ASSERT_EQ(Difference(*got, MakeFrame(ActivationKey(i, 0), 4, one.shape)),
+                "");
+    }
+    EXPECT_GE(mesh.node(0).plane.stats().reconnects, one.reconnects);
+    EXPECT_EQ(mesh.node(1).plane.stats().frames_received, one.frames);
   }
-  EXPECT_GE(mesh.node(0).plane.stats().reconnects, 5);
-  EXPECT_EQ(mesh.node(1).plane.stats().frames_received, kFrames);
 }
 
 TEST(DataPlane, FindsANeighbourAgainThatComesBackOnItsPort) {
@@ -435,32 +470,35 @@ TEST(DataPlane, EndsTheRunsWaitsWhenTheNeighbourRefusesItsFrames) {
   EXPECT_EQ(run0->gate->Decide({StepReport{}}).status(), end);
 }
 
+void AddReplica(RunWiring& wiring, WorkerId worker) {
+  wiring.stages[1].replicas.push_back({worker, "127.0.0.1:2"});
+}
+
 TEST(DataPlane, RefusesWiringsAndFencesThatCannotBe) {
   PlaneNode node;
   const std::vector<std::string> addresses = {node.address(), "127.0.0.1:1"};
   const RunWiring good = WiringOf({}, 0, addresses);
-  RunWiring wrong = good;
-  wrong.self = WorkerId{7};
-  EXPECT_TRUE(absl::IsInvalidArgument(node.plane.Open(wrong).status()));
-  wrong = good;
-  wrong.boundaries.clear();
-  EXPECT_TRUE(absl::IsInvalidArgument(node.plane.Open(wrong).status()));
-  wrong = good;
-  wrong.bounds.gradient_frames.clear();
-  EXPECT_TRUE(absl::IsInvalidArgument(node.plane.Open(wrong).status()));
-  wrong = good;
-  wrong.stages[1].replicas.clear();
-  EXPECT_TRUE(absl::IsInvalidArgument(node.plane.Open(wrong).status()));
-  wrong = good;
-  wrong.stages[1].replicas.push_back({WorkerId{2}, "127.0.0.1:2"});
-  EXPECT_TRUE(absl::IsInvalidArgument(node.plane.Open(wrong).status()))
-      << "nobody's turn";
-  wrong.stages[1].route = RouteTable({0, 1, 2});
-  EXPECT_TRUE(absl::IsInvalidArgument(node.plane.Open(wrong).status()));
-  wrong.stages[1].route = RouteTable({0, 1});
-  wrong.stages[1].replicas[1].worker = wrong.self;
-  EXPECT_TRUE(absl::IsInvalidArgument(node.plane.Open(wrong).status()))
-      << "a replica that holds another stage";
+  const std::function<void(RunWiring&)> kMistakes[] = {
+      [](RunWiring& wiring) { wiring.self = WorkerId{7}; },
+      [](RunWiring& wiring) { wiring.boundaries.clear(); },
+      [](RunWiring& wiring) { wiring.bounds.gradient_frames.clear(); },
+      [](RunWiring& wiring) { wiring.stages[1].replicas.clear(); },
+      // A replica that has no turn, a turn of nobody, and a replica that holds
+      // another stage.
+      [](RunWiring& wiring) { AddReplica(wiring, WorkerId{2}); },
+      [](RunWiring& wiring) {
+        AddReplica(wiring, WorkerId{2});
+        wiring.stages[1].route = RouteTable({0, 1, 2});
+      },
+      [](RunWiring& wiring) {
+        AddReplica(wiring, wiring.self);
+        wiring.stages[1].route = RouteTable({0, 1});
+      }};
+  for (const auto& make : kMistakes) {
+    RunWiring wrong = good;
+    make(wrong);
+    EXPECT_TRUE(absl::IsInvalidArgument(node.plane.Open(wrong).status()));
+  }
 
   auto run = node.plane.Open(good);
   ASSERT_TRUE(run.ok()) << run.status();

@@ -8,6 +8,7 @@
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
 #include "paceline/v1/stage.grpc.pb.h"
+#include "tests/cluster/plane_server.h"
 #include "worker/rpc/data_plane.h"
 #include "worker/rpc/grpc_prober.h"
 
@@ -19,21 +20,9 @@ using ::testing::SizeIs;
 
 class ProbeTest : public testing::Test {
  protected:
-  void SetUp() override {
-    auto server = StartServer({.listen = "127.0.0.1:0"}, {plane_.service()});
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
-  }
-  void TearDown() override {
-    plane_.Shutdown();
-    server_.server->Shutdown();
-  }
-  LinkTarget target() const {
-    return {"b", "127.0.0.1:" + std::to_string(server_.port)};
-  }
+  LinkTarget target() const { return {"b", server_.address()}; }
 
-  DataPlane plane_;
-  BoundServer server_;
+  PlaneServer<DataPlane, PlaneOptions> server_;
   CancelToken cancel_;
 };
 
@@ -59,13 +48,12 @@ TEST_F(ProbeTest, MeasuresBothWays) {
 
 TEST_F(ProbeTest, SaysWhoCannotBeReached) {
   const LinkTarget nobody = target();
-  TearDown();
+  server_.Stop();
 
   const auto links = ProbeLink("a", nobody, cancel_);
 
   EXPECT_TRUE(absl::IsUnavailable(links.status())) << links.status();
   EXPECT_THAT(std::string(links.status().message()), HasSubstr("b ("));
-  SetUp();
 }
 
 TEST_F(ProbeTest, EndsWhenCancelled) {

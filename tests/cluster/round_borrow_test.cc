@@ -57,27 +57,26 @@ class RoundBorrower : public RoundReceiver {
     return sender.End();
   }
 
-  const std::shared_ptr<RoundPayload> part_ = ReadyPayload(kTwoChunks, 1);
-  const RoundFrameHeader part_header_ =
-      WithPayload(header_, PartKey(4), kTwoChunks);
+  // The part has arrived, lent by so many frames.
+  void ExpectTaken(int64_t frames) {
+    v1::RoundReceipt receipt;
+    ASSERT_TRUE(sender_.AwaitReceipt(&receipt));
+    EXPECT_EQ(receipt.taken(), frames);
+    ASSERT_TRUE(sink_.AwaitMessages(1));
+    EXPECT_EQ(sink_.got()[0].payload->bytes(), part_->bytes());
+    EXPECT_EQ(node_.plane.stats().bytes_borrowed,
+              static_cast<int64_t>(kTwoChunks));
+  }
+
   std::atomic<uint64_t> place_{0};
-  RawSender sender_{node_.address()};
 };
 
+// One by one, or together in one frame.
 TEST_F(RoundBorrower, ReadsWhatASenderOfThisMachineLendsIt) {
   Introduce(sender_);
-  for (const int chunk : {1, 0}) {
-    sender_.Write(EncodeRoundLoan(LoanOf(chunk)));
-  }
-  sender_.Write(MessageBytes(part_header_, OfferFrom(1, PartKey(4), *part_)));
-
-  v1::RoundReceipt receipt;
-  ASSERT_TRUE(sender_.AwaitReceipt(&receipt));
-  EXPECT_EQ(receipt.taken(), 2);
-  ASSERT_TRUE(sink_.AwaitMessages(1));
-  EXPECT_EQ(sink_.got()[0].payload->bytes(), part_->bytes());
-  EXPECT_EQ(node_.plane.stats().bytes_borrowed,
-            static_cast<int64_t>(kTwoChunks));
+  for (const int chunk : {1, 0}) sender_.Write(EncodeRoundLoan(LoanOf(chunk)));
+  sender_.Write(Offer());
+  ExpectTaken(2);
 }
 
 TEST_F(RoundBorrower, ReadsChunksThatAreLentTogether) {
@@ -85,15 +84,8 @@ TEST_F(RoundBorrower, ReadsChunksThatAreLentTogether) {
   RoundFrameHeader loan = LoanOf(0);
   loan.further = {part_->chunk_hash(1)};
   sender_.Write(EncodeRoundLoan(loan));
-  sender_.Write(MessageBytes(part_header_, OfferFrom(1, PartKey(4), *part_)));
-
-  v1::RoundReceipt receipt;
-  ASSERT_TRUE(sender_.AwaitReceipt(&receipt));
-  EXPECT_EQ(receipt.taken(), 1);
-  ASSERT_TRUE(sink_.AwaitMessages(1));
-  EXPECT_EQ(sink_.got()[0].payload->bytes(), part_->bytes());
-  EXPECT_EQ(node_.plane.stats().bytes_borrowed,
-            static_cast<int64_t>(kTwoChunks));
+  sender_.Write(Offer());
+  ExpectTaken(1);
 }
 
 TEST_F(RoundBorrower, FindsTheOneOfSomeChunksThatIsWrong) {

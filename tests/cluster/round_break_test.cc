@@ -1,5 +1,4 @@
 // Rounds over gRPC when connections break, or a peer does not read.
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <thread>
@@ -14,6 +13,22 @@ namespace {
 
 constexpr size_t kTwoChunks = kRoundChunkBytes + 100;
 constexpr size_t kManyChunks = 40 * kRoundChunkBytes + 100;
+
+// A payload over memory that is given back when nobody needs it any more.
+struct LentMemory {
+  explicit LentMemory(size_t bytes) : memory(bytes) {
+    part = RoundPayload::Over(
+        absl::MakeSpan(memory),
+        std::shared_ptr<void>(&memory, [this](void*) { released.Notify(); }));
+  }
+  bool IsGivenBack() {
+    return released.WaitForNotificationWithTimeout(absl::Seconds(20));
+  }
+
+  absl::Notification released;
+  std::vector<uint8_t> memory;
+  std::shared_ptr<RoundPayload> part;
+};
 
 // Two members, of which one breaks.
 class RoundPair : public ::testing::Test {
@@ -77,18 +92,15 @@ TEST_F(RoundPair, TellsThatAnotherProcessListensThere) {
   const int port = nodes_[0]->port();
   nodes_[0]->Stop();
   ASSERT_TRUE(sinks_[1].AwaitLink(0, /*up=*/false, /*refused=*/true));
-  RoundPlane another(PlaneOptions{.incarnation = Incarnation{5}});
-  ServerOptions options;
-  options.listen = absl::StrCat("127.0.0.1:", port);
-  auto server = StartServer(options, {another.service()});
-  ASSERT_TRUE(server.ok()) << server.status();
+  PlaneServer<RoundPlane, PlaneOptions> another(
+      PlaneOptions{.incarnation = Incarnation{5}});
+  another.StopServer();
+  another.StartServerOn(port);
 
   transports_[1]->SetPeers({});
   transports_[1]->SetPeers(Workers());
 
   EXPECT_TRUE(sinks_[1].AwaitLink(0, /*up=*/false, /*refused=*/true));
-  another.Shutdown();
-  server->server->Shutdown(std::chrono::system_clock::now());
 }
 
 TEST_F(RoundPair, ConnectsAgainAndSendsWhatWasOnItsWay) {
@@ -179,20 +191,16 @@ TEST_F(RoundPair, AsksForWhatItHasLentWhenTheStepIsForgotten) {
   const int64_t steps = OfferUntilSomethingIsLent();
   ASSERT_GT(steps, 0);
   const int64_t borrowed = nodes_[0]->plane.stats().bytes_borrowed;
-  absl::Notification released;
-  std::vector<uint8_t> memory(kTwoChunks);
-  auto part = RoundPayload::Over(
-      absl::MakeSpan(memory),
-      std::shared_ptr<void>(&memory, [&](void*) { released.Notify(); }));
-  transports_[1]->SendAhead(TestMember(0), PartKey(steps + 1), part);
-  MarkReady(*part, 0);
+  LentMemory lent(kTwoChunks);
+  transports_[1]->SendAhead(TestMember(0), PartKey(steps + 1), lent.part);
+  MarkReady(*lent.part, 0);
   ASSERT_TRUE(sinks_[0].AwaitChunks(1, PartKey(steps + 1), 1));
   ASSERT_GT(nodes_[0]->plane.stats().bytes_borrowed, borrowed);
-  part.reset();
+  lent.part.reset();
 
   transports_[1]->Forget(steps + 2);
 
-  EXPECT_TRUE(released.WaitForNotificationWithTimeout(absl::Seconds(20)));
+  EXPECT_TRUE(lent.IsGivenBack());
   EXPECT_TRUE(OfferUntilItArrives(PartKey(steps + 2),
                                   ReadyPayload(kTwoChunks, 3), steps + 1));
   EXPECT_EQ(nodes_[1]->plane.stats().reconnects, 0);
@@ -236,24 +244,20 @@ TEST_F(RoundPair, GivesLentMemoryBackThoughThePeerIsStuck) {
   ASSERT_GT(steps, 0);
   // Shared with a thread of gRPC's, which may still be about to leave it.
   const auto go = std::make_shared<absl::Notification>();
-  absl::Notification released;
   sinks_[0].SetMemory([go](const MemberId&, const PayloadKey&, size_t bytes) {
     go->WaitForNotification();
     return RoundPayload::Make(bytes);
   });
-  std::vector<uint8_t> memory(kManyChunks);
-  auto part = RoundPayload::Over(
-      absl::MakeSpan(memory),
-      std::shared_ptr<void>(&memory, [&](void*) { released.Notify(); }));
-  for (int i = 0; i < part->chunks(); ++i) MarkReady(*part, i);
+  LentMemory lent(kManyChunks);
+  for (int i = 0; i < lent.part->chunks(); ++i) MarkReady(*lent.part, i);
   const int64_t sent = nodes_[1]->plane.stats().bytes_sent;
-  transports_[1]->SendAhead(TestMember(0), PartKey(steps + 1), part);
-  part.reset();
+  transports_[1]->SendAhead(TestMember(0), PartKey(steps + 1), lent.part);
+  lent.part.reset();
   while (nodes_[1]->plane.stats().bytes_sent == sent) std::this_thread::yield();
 
   transports_[1]->Forget(steps + 2);
 
-  EXPECT_TRUE(released.WaitForNotificationWithTimeout(absl::Seconds(20)));
+  EXPECT_TRUE(lent.IsGivenBack());
   go->Notify();
 }
 
@@ -265,19 +269,15 @@ TEST(RoundPlane, GivesForgottenMemoryBackThoughThePeerDoesNotRead) {
   const auto transport = sender.Open(&sink);
   transport->SetPeers({silent.worker(), sender.worker()});
   constexpr size_t kManyBytes = 64 * kRoundChunkBytes;
-  std::vector<uint8_t> memory(kManyBytes);
-  absl::Notification released;
-  auto part = RoundPayload::Over(
-      absl::MakeSpan(memory),
-      std::shared_ptr<void>(&memory, [&](void*) { released.Notify(); }));
-  for (int i = 0; i < part->chunks(); ++i) MarkReady(*part, i);
-  transport->SendAhead(TestMember(0), PartKey(4), part);
-  part.reset();
+  LentMemory lent(kManyBytes);
+  for (int i = 0; i < lent.part->chunks(); ++i) MarkReady(*lent.part, i);
+  transport->SendAhead(TestMember(0), PartKey(4), lent.part);
+  lent.part.reset();
   while (sender.plane.stats().bytes_sent == 0) std::this_thread::yield();
 
   transport->Forget(5);
 
-  EXPECT_TRUE(released.WaitForNotificationWithTimeout(absl::Seconds(20)));
+  EXPECT_TRUE(lent.IsGivenBack());
   EXPECT_LT(sender.plane.stats().bytes_sent, static_cast<int64_t>(kManyBytes));
   EXPECT_EQ(sink.link_changes(0), 0);
 }

@@ -1,4 +1,5 @@
-// What only rounds over gRPC have: fences, other processes, hostile peers.
+// Rounds over gRPC: what every transport of rounds promises, and fences, other
+// processes, hostile peers.
 #include "worker/rpc/round_plane.h"
 
 #include <functional>
@@ -15,6 +16,7 @@
 #include "gtest/gtest.h"
 #include "paceline/v1/round.pb.h"
 #include "tests/cluster/round_receiver.h"
+#include "tests/support/round_transport_suite.h"
 
 namespace paceline {
 namespace {
@@ -23,49 +25,41 @@ using ::testing::HasSubstr;
 
 TEST_F(RoundReceiver, ReadsFramesThatProtobufWrote) {
   Open();
-  const auto part = ReadyPayload(kTwoChunks, 1);
-  const RoundFrameHeader header =
-      WithPayload(header_, PartKey(4, 2), kTwoChunks);
-  RawSender sender(node_.address());
 
   for (const std::string& ours :
-       {EncodeRoundHello(header_), PieceBytes(header, *part, 0),
-        PieceBytes(header, *part, 1),
-        MessageBytes(header, OfferFrom(1, PartKey(4, 2), *part))}) {
+       {EncodeRoundHello(header_), Piece(0), Piece(1), Offer()}) {
     v1::RoundFrame proto;
     ASSERT_TRUE(proto.ParseFromString(ours));
     EXPECT_EQ(proto.job(), 3);
     EXPECT_EQ(proto.from().worker_id(), 2);
     EXPECT_EQ(proto.to().incarnation(), 100u);
-    sender.Write(proto.SerializeAsString());
+    sender_.Write(proto.SerializeAsString());
   }
 
   ASSERT_TRUE(sink_.AwaitMessages(1));
-  EXPECT_EQ(sink_.got()[0].payload->bytes(), part->bytes());
-  EXPECT_TRUE(sender.End().ok());
+  EXPECT_EQ(sink_.got()[0].payload->bytes(), part_->bytes());
+  EXPECT_TRUE(sender_.End().ok());
 }
 
 TEST_F(RoundReceiver, AnswersAHelloWithAReceipt) {
   Open();
-  RawSender sender(node_.address());
 
-  sender.Write(EncodeRoundHello(header_));
+  sender_.Write(EncodeRoundHello(header_));
 
-  EXPECT_TRUE(sender.AwaitReceipt());
-  EXPECT_TRUE(sender.End().ok());
+  EXPECT_TRUE(sender_.AwaitReceipt());
+  EXPECT_TRUE(sender_.End().ok());
 }
 
 TEST_F(RoundReceiver, HoldsANewerAttemptUntilItsOwnOrderComes) {
   RoundFrameHeader newer = header_;
   newer.attempt = 2;
   Open();
-  RawSender sender(node_.address());
-  sender.Write(MessageBytes(newer, CommitFrom(1, 8)));
+  sender_.Write(MessageBytes(newer, CommitFrom(1, 8)));
 
   transport_.reset();
   Open({kRoundFence.job, 2, 1});
 
-  EXPECT_TRUE(sender.AwaitReceipt());
+  EXPECT_TRUE(sender_.AwaitReceipt());
   ASSERT_TRUE(sink_.AwaitMessages(1));
   EXPECT_EQ(sink_.got()[0].message.attempt, 2);
 }
@@ -73,8 +67,7 @@ TEST_F(RoundReceiver, HoldsANewerAttemptUntilItsOwnOrderComes) {
 TEST_F(RoundReceiver, HoldsOneWhoIsNoPeerYet) {
   Open();
   transport_->SetPeers({});
-  RawSender sender(node_.address());
-  sender.Write(MessageBytes(header_, CommitFrom(1, 8)));
+  sender_.Write(MessageBytes(header_, CommitFrom(1, 8)));
 
   transport_->SetPeers(Peers());
 
@@ -83,64 +76,42 @@ TEST_F(RoundReceiver, HoldsOneWhoIsNoPeerYet) {
 
 TEST_F(RoundReceiver, EndsTheStreamOfOneWhoIsNoPeerAnyMore) {
   Open();
-  RawSender sender(node_.address());
-  sender.Write(EncodeRoundHello(header_));
-  ASSERT_TRUE(sender.AwaitReceipt());
+  sender_.Write(EncodeRoundHello(header_));
+  ASSERT_TRUE(sender_.AwaitReceipt());
 
   transport_->SetPeers({});
 
-  EXPECT_EQ(sender.AwaitEnd().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(sender_.AwaitEnd().code(), absl::StatusCode::kAborted);
 }
 
-TEST_F(RoundReceiver, EndsAnOlderAttempt) {
-  Open({kRoundFence.job, 2, 1});
+TEST_F(RoundReceiver, EndsAnOlderAttemptAndAnOlderPlanOfItsAttempt) {
+  for (const Fence& fence : {Fence{kRoundFence.job, 2, 1},
+                             Fence{kRoundFence.job, kRoundFence.attempt,
+                                   kRoundFence.plan_version + 1}}) {
+    RoundRecorder sink;
+    RoundNode node(0);
+    const auto transport = node.Open(&sink, fence);
+    RawSender sender(node.address());
+    sender.Write(Piece(0));
 
-  EXPECT_EQ(EndOf(EncodeRoundHello(header_)).code(),
-            absl::StatusCode::kAborted);
-  EXPECT_EQ(node_.plane.stats().frames_dropped_old, 1);
+    const absl::Status end = sender.End();
+
+    EXPECT_TRUE(absl::IsAborted(end));
+    EXPECT_THAT(std::string(end.message()), HasSubstr("plan=1 is over"));
+    EXPECT_EQ(node.plane.stats().frames_dropped_old, 1);
+    EXPECT_TRUE(sink.got().empty());
+  }
 }
 
-TEST_F(RoundReceiver, EndsAnOlderPlanOfItsAttempt) {
-  Open({kRoundFence.job, kRoundFence.attempt, kRoundFence.plan_version + 1});
-  const auto part = ReadyPayload(kTwoChunks, 1);
-  const RoundFrameHeader header = WithPayload(header_, PartKey(4), kTwoChunks);
-
-  const absl::Status end = EndOf(PieceBytes(header, *part, 0));
-
-  EXPECT_EQ(end.code(), absl::StatusCode::kAborted);
-  EXPECT_THAT(std::string(end.message()), HasSubstr("plan=1 is over"));
-  EXPECT_EQ(node_.plane.stats().frames_dropped_old, 1);
-  EXPECT_TRUE(sink_.got().empty());
-}
-
-TEST_F(RoundReceiver, EndsARunThatWasClosed) {
-  Open();
-  transport_.reset();
-
-  EXPECT_EQ(EndOf(EncodeRoundHello(header_)).code(),
-            absl::StatusCode::kAborted);
-}
-
-TEST_F(RoundReceiver, RefusesWhatIsForAnotherProcess) {
+TEST_F(RoundReceiver, RefusesWhatIsForAnotherProcessOrAClosedRun) {
   Open();
   RoundFrameHeader other = header_;
   other.to.incarnation += 1;
-
-  EXPECT_EQ(EndOf(EncodeRoundHello(other)).code(), absl::StatusCode::kNotFound);
-}
-
-TEST_F(RoundReceiver, OpensNoFenceTwiceAndNoTwoAtATime) {
-  Open();
-  EXPECT_EQ(node_.plane.Open({kRoundFence.job, 9, 1}, TestMember(0), &sink_)
-                .status()
-                .code(),
-            absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(absl::IsNotFound(EndOf(EncodeRoundHello(other))));
 
   transport_.reset();
 
-  EXPECT_EQ(
-      node_.plane.Open(kRoundFence, TestMember(0), &sink_).status().code(),
-      absl::StatusCode::kAborted);
+  EXPECT_TRUE(absl::IsAborted(EndOf(EncodeRoundHello(header_))));
 }
 
 TEST_F(RoundReceiver, LetsALaterStreamOfASenderTakeThePlaceOfAnEarlier) {
@@ -158,9 +129,7 @@ TEST_F(RoundReceiver, LetsALaterStreamOfASenderTakeThePlaceOfAnEarlier) {
 
 TEST_F(RoundReceiver, SaysDataLossOfAChunkWithAWrongChecksum) {
   Open();
-  const auto part = ReadyPayload(kTwoChunks, 1);
-  std::string piece =
-      PieceBytes(WithPayload(header_, PartKey(4), kTwoChunks), *part, 0);
+  std::string piece = Piece(0);
   piece.back() ^= 1;
 
   const absl::Status end = EndOf(piece);
@@ -172,16 +141,12 @@ TEST_F(RoundReceiver, SaysDataLossOfAChunkWithAWrongChecksum) {
 
 TEST_F(RoundReceiver, TakesWhatIsMissingOnASecondStream) {
   Open();
-  const auto part = ReadyPayload(kTwoChunks, 1);
-  const RoundFrameHeader header = WithPayload(header_, PartKey(4), kTwoChunks);
-  ASSERT_TRUE(EndOf(PieceBytes(header, *part, 1)).ok());
+  ASSERT_TRUE(EndOf(Piece(1)).ok());
 
-  EXPECT_TRUE(EndOf({PieceBytes(header, *part, 0), PieceBytes(header, *part, 1),
-                     MessageBytes(header, OfferFrom(1, PartKey(4), *part))})
-                  .ok());
+  EXPECT_TRUE(EndOf({Piece(0), Piece(1), Offer()}).ok());
 
   ASSERT_TRUE(sink_.AwaitMessages(1));
-  EXPECT_EQ(sink_.got()[0].payload->bytes(), part->bytes());
+  EXPECT_EQ(sink_.got()[0].payload->bytes(), part_->bytes());
   EXPECT_EQ(node_.plane.stats().frames_dropped_duplicate, 1);
 }
 
@@ -194,12 +159,8 @@ TEST_F(RoundReceiver, WantsChunksAgainThatCameTooEarly) {
         early.Notify();
         return nullptr;
       });
-  const auto part = ReadyPayload(kTwoChunks, 1);
-  const RoundFrameHeader header = WithPayload(header_, PartKey(4), kTwoChunks);
-  const std::vector<std::string> frames = {
-      EncodeRoundHello(header_), PieceBytes(header, *part, 0),
-      PieceBytes(header, *part, 1),
-      MessageBytes(header, OfferFrom(1, PartKey(4), *part))};
+  const std::vector<std::string> frames = {EncodeRoundHello(header_), Piece(0),
+                                           Piece(1), Offer()};
   RawSender first(node_.address());
   first.Write(frames[0]);
   first.Write(frames[1]);
@@ -216,21 +177,17 @@ TEST_F(RoundReceiver, WantsChunksAgainThatCameTooEarly) {
               HasSubstr("came too early and was dropped: send it again"));
   EXPECT_TRUE(again.ok()) << again;
   ASSERT_TRUE(sink_.AwaitMessages(1));
-  EXPECT_EQ(sink_.got()[0].payload->bytes(), part->bytes());
+  EXPECT_EQ(sink_.got()[0].payload->bytes(), part_->bytes());
 }
 
 TEST_F(RoundReceiver, AsksForNoMemoryForForgottenSteps) {
   Open();
   transport_->Forget(5);
-  const auto part = ReadyPayload(kTwoChunks, 1);
-  const RoundFrameHeader header = WithPayload(header_, PartKey(4), kTwoChunks);
   // The first of a sender learns of it at its end.
   ASSERT_TRUE(EndOf(EncodeRoundHello(header_)).ok());
   transport_->Forget(5);
 
-  EXPECT_TRUE(EndOf({PieceBytes(header, *part, 0),
-                     MessageBytes(header, OfferFrom(1, PartKey(4), *part))})
-                  .ok());
+  EXPECT_TRUE(EndOf({Piece(0), Offer()}).ok());
 
   ASSERT_TRUE(sink_.AwaitMessages(1));
   EXPECT_EQ(sink_.got()[0].payload, nullptr);
@@ -245,18 +202,15 @@ TEST_F(RoundReceiver, LetsGoOfForgottenMemoryAtOnce) {
     memory = payload;
     return payload;
   });
-  RawSender sender(node_.address());
-  const auto part = ReadyPayload(kTwoChunks, 1);
-  sender.Write(
-      PieceBytes(WithPayload(header_, PartKey(4), kTwoChunks), *part, 0));
-  sender.Write(MessageBytes(header_, CommitFrom(1, 8)));
+  sender_.Write(Piece(0));
+  sender_.Write(MessageBytes(header_, CommitFrom(1, 8)));
   ASSERT_TRUE(sink_.AwaitMessages(1));
   ASSERT_FALSE(memory.expired());
 
   transport_->Forget(5);
 
   // A frame that is still being taken lets go at its end.
-  sender.Write(MessageBytes(header_, CommitFrom(1, 9)));
+  sender_.Write(MessageBytes(header_, CommitFrom(1, 9)));
   ASSERT_TRUE(sink_.AwaitMessages(2));
   EXPECT_TRUE(memory.expired());
 }
@@ -340,9 +294,7 @@ TEST_F(RoundReceiver, SurvivesFramesWithFlippedBytes) {
   Open();
   const auto part = ReadyPayload(2000, 1);
   const RoundFrameHeader header = WithPayload(header_, PartKey(4), 2000);
-  const std::vector<std::string> good = {
-      PieceBytes(header, *part, 0),
-      MessageBytes(header, OfferFrom(1, PartKey(4), *part))};
+  const std::vector<std::string> good = {Piece(0), Offer()};
   SplitMix64 random(23);
   // Whatever is asked for is given.
   sink_.SetMemory(
@@ -388,6 +340,14 @@ TEST_F(RoundShortHold, RefusesAnotherProcessBeforeAnyOrder) {
 
   EXPECT_EQ(EndOf(EncodeRoundHello(other)).code(), absl::StatusCode::kNotFound);
 }
+
+// --- what every transport of rounds promises --------------------------------
+
+std::unique_ptr<RoundNet> MakeNet(const std::vector<RoundSink*>& sinks) {
+  return std::make_unique<RpcRoundNet>(sinks);
+}
+
+INSTANTIATE_TEST_SUITE_P(Rpc, RoundTransportSuite, ::testing::Values(MakeNet));
 
 }  // namespace
 }  // namespace paceline

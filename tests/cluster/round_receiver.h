@@ -2,16 +2,13 @@
 // tests.
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "core/rpc/round_convert.h"
-#include "core/rpc/status.h"
 #include "core/transfer/checksum.h"
 #include "core/transfer/round_frame.h"
-#include "grpcpp/impl/codegen/sync_stream.h"
 #include "gtest/gtest.h"
 #include "paceline/v1/round.grpc.pb.h"
 #include "tests/cluster/round_net.h"
@@ -59,49 +56,16 @@ inline std::string PieceBytes(RoundFrameHeader header,
 }
 
 // A sender that writes whatever bytes it is told to.
-class RawSender {
+class RawSender : public RawStream<v1::RoundReceipt> {
  public:
   explicit RawSender(const std::string& address)
-      : channel_(MakeChannel(address)) {
-    context_.set_deadline(std::chrono::system_clock::now() +
-                          std::chrono::seconds(20));
-    stream_.reset(
-        grpc::internal::ClientReaderWriterFactory<grpc::ByteBuffer,
-                                                  v1::RoundReceipt>::
-            Create(channel_.get(),
-                   grpc::internal::RpcMethod(
-                       "/paceline.v1.Round/Exchange",
-                       grpc::internal::RpcMethod::BIDI_STREAMING, channel_),
-                   &context_));
-  }
+      : RawStream(address, "/paceline.v1.Round/Exchange") {}
 
-  bool Write(const std::string& bytes) {
-    const grpc::Slice slice(bytes);
-    return stream_->Write(grpc::ByteBuffer(&slice, 1));
-  }
-  bool AwaitReceipt(v1::RoundReceipt* receipt) {
-    return stream_->Read(receipt);
-  }
+  bool AwaitReceipt(v1::RoundReceipt* receipt) { return Read(receipt); }
   bool AwaitReceipt() {
     v1::RoundReceipt receipt;
-    return AwaitReceipt(&receipt);
+    return Read(&receipt);
   }
-  // What the receiver ends the stream with.
-  absl::Status End() {
-    stream_->WritesDone();
-    return AwaitEnd();
-  }
-  absl::Status AwaitEnd() {
-    while (AwaitReceipt()) {
-    }
-    return FromGrpc(stream_->Finish());
-  }
-
- private:
-  const std::shared_ptr<grpc::Channel> channel_;
-  grpc::ClientContext context_;
-  std::unique_ptr<grpc::ClientReaderWriter<grpc::ByteBuffer, v1::RoundReceipt>>
-      stream_;
 };
 
 // Member 0, whose peers are whoever the test makes up.  Nobody listens at
@@ -133,10 +97,23 @@ class RoundReceiver : public ::testing::Test {
     return EndOf(std::vector<std::string>{frame});
   }
 
+  std::string Piece(int chunk) const {
+    return PieceBytes(part_header_, *part_, chunk);
+  }
+  // What offers the part.
+  std::string Offer() const {
+    return MessageBytes(part_header_, OfferFrom(1, PartKey(4), *part_));
+  }
+
   RoundRecorder sink_;
   RoundNode node_;
   std::unique_ptr<RoundTransport> transport_;
+  // Of member 1, and its part of step 4.
   const RoundFrameHeader header_ = HeaderOf(1, 0);
+  const std::shared_ptr<RoundPayload> part_ = ReadyPayload(kTwoChunks, 1);
+  const RoundFrameHeader part_header_ =
+      WithPayload(header_, PartKey(4), kTwoChunks);
+  RawSender sender_{node_.address()};
 };
 
 }  // namespace paceline
