@@ -1,6 +1,6 @@
-// Which member of a round group has to go although its process lives: one that
-// owes the others an answer, one whose compute thread hangs, or one whose state
-// differs from the majority's.
+// Decides which member of a round group goes although its process lives: one
+// that owes the others an answer, one whose compute thread hangs, or one whose
+// state differs from the majority's.
 //
 // Assumes: reports are of members whose control streams are in order; who is
 // lost altogether is Membership's matter.  A broken link by itself removes

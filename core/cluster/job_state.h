@@ -1,4 +1,4 @@
-// How far a job has come, in one word.
+// A job state says in one word how far a job has come.
 #pragma once
 
 #include <cstdint>

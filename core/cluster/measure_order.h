@@ -1,4 +1,4 @@
-// What a worker is told to measure, and what it answers: plain data, the same
+// The order to measure something, and the answer to it: plain data, the same
 // on both ends of the control stream.
 #pragma once
 

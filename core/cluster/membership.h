@@ -1,4 +1,4 @@
-// Who is in the mesh, and who counts as lost.
+// Membership knows which workers are in the mesh, and which count as lost.
 //
 // Assumes: names are unique; a process that restarts draws a new incarnation;
 // time only grows.  A broken stream alone proves nothing (a switch may have

@@ -1,4 +1,4 @@
-// What a worker is told to do: the standing order's run, the same on both ends
+// The order to run a job, which a standing order carries: the same on both ends
 // of the control stream.
 #pragma once
 

@@ -1,5 +1,5 @@
-// What a worker tells the coordinator of its run: plain data, the same on both
-// ends of the control stream.
+// A worker sends these reports of its run to the coordinator: plain data, the
+// same on both ends of the control stream.
 #pragma once
 
 #include <cstdint>

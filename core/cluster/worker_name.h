@@ -1,4 +1,4 @@
-// What a worker may be called.
+// Checks the name of a worker.
 #pragma once
 
 #include <algorithm>
