@@ -37,7 +37,7 @@
 #include "client/rpc/grpc_control_client.h"
 #include "core/base/status_macros.h"
 #include "core/schedule/traits.h"
-#include "worker/weights/safetensors.h"
+#include "core/weights/safetensors.h"
 
 namespace paceline {
 namespace {

@@ -26,15 +26,13 @@
 #include "core/base/thread.h"
 #include "core/obs/log.h"
 #include "core/obs/notify.h"
-#include "worker/cpu.h"
+#include "core/weights/load.h"
 #include "worker/data/open.h"
+#include "worker/measure/cpu.h"
 #include "worker/options.h"
 #include "worker/rpc/daemon.h"
-#include "worker/weights/load.h"
 #ifdef PACELINE_WITH_TORCH
 #include "worker/torch/engine.h"
-#include "worker/torch/script_file.h"
-#include "worker/torch/threads.h"
 #else
 #include "tests/support/fake_engine.h"
 #endif

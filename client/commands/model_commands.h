@@ -20,7 +20,7 @@ bool IsModel(const std::string& word);
 // that there is not is NotFound, with what was probably meant.
 ExitCode InspectModelCommand(Console& console, const JobSpec& spec);
 
-// Reads weights files.  Real: worker/weights, by way of main.cc; in tests:
+// Reads weights files.  Real: core/weights, by way of main.cc; in tests:
 // FakeWeightsFileReader.
 
 // Thread-compatible.

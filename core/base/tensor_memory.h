@@ -6,7 +6,7 @@
 namespace paceline {
 
 // Tensors of ours (Tensor::Allocate) and those of LibTorch
-// (worker/torch/counted_allocator.h).  One count for the process, since what
+// (worker/torch/allocation_meter.h).  One count for the process, since what
 // one library allocates another frees: a worker has one run at a time.  Scratch
 // memory that the libraries get elsewhere is not in it.  Thread-safe; a few
 // nanoseconds.

@@ -14,6 +14,11 @@
 
 namespace paceline {
 
+struct NamedTensor {
+  std::string name;
+  Tensor tensor;
+};
+
 struct TensorPlace {
   std::string name;
   DType dtype = DType::kF32;

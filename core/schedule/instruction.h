@@ -1,5 +1,5 @@
 // A schedule is data: a list of instructions a worker, which a small
-// interpreter (worker/stage_runner) runs.  Values and pure functions.
+// interpreter (worker/pipeline/stage_runner) runs.  Values and pure functions.
 //
 // Text form, as torch.distributed.pipelining writes it: stage, what,
 // micro-batch: "0F1", "2B0", "3I2", "1RECV_F3", "0STEP".

@@ -10,8 +10,8 @@ import yaml
 from formats import run
 from tree import Problem
 
-DECLARATIONS = tuple(f"{daemon}/metrics.{ending}"
-                     for daemon in ("coordinator", "worker")
+DECLARATIONS = tuple(f"{folder}/metrics.{ending}"
+                     for folder in ("coordinator", "worker/measure")
                      for ending in ("h", "cc"))
 METRIC = re.compile(r"\bpaceline_(?:coordinator|worker)_[a-z0-9_]+")
 # What Prometheus makes of a histogram.

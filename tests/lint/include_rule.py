@@ -59,7 +59,7 @@ def here(folder):
     return rf"{folder}/[^/]+\.h$"
 
 
-WORKER = r"worker/(rounds/)?[^/]+\.h$"
+WORKER = r"worker/((agent|measure|pipeline|rounds)/)?[^/]+\.h$"
 
 
 # (files, library kinds besides absl and the standard library, own headers).
@@ -80,6 +80,7 @@ RULES = [
     (CORE_LOGIC, set(), [CORE_LOGIC]),
 
     # Adapters of core.
+    (r"core/weights/", {"json", "posix"}, [CORE_LOGIC, r"core/weights/"]),
     (r"core/rpc/", WIRE | {"posix"}, [CORE_LOGIC, RPC]),
     (r"core/obs/[^/]+\.cc$", {"spdlog", "prometheus", "httplib", "posix"},
      [r"core/base/", OBS]),
@@ -98,8 +99,8 @@ RULES = [
      [CORE_LOGIC, OBS, WORKER, r"worker/torch/"]),
     (r"worker/rpc/", WIRE | {"posix"},
      [CORE_LOGIC, OBS, RPC, WORKER, r"worker/rpc/"]),
-    (r"worker/(data|weights)/", {"zlib", "images", "json", "posix"},
-     [CORE_LOGIC, OBS, WORKER, r"worker/(data|weights)/"]),
+    (r"worker/data/", {"zlib", "images", "posix"},
+     [CORE_LOGIC, OBS, WORKER, r"worker/data/"]),
     (WORKER.replace(r"\.h$", r"\.(h|cc)$"), {"posix"},
      [CORE_LOGIC, OBS, WORKER]),
 
@@ -121,9 +122,11 @@ RULES = [
     # A program; it reads job files.
     (r"tests/core/round/simulation_main\.cc$", set(),
      [CORE_LOGIC, r"client/files/job_file\.h$", r"tests/core/round/"]),
+    (r"tests/core/weights/", {"gtest", "posix"},
+     [CORE_LOGIC, r"core/weights/", r"tests/support/"]),
     (r"tests/core/", {"gtest"}, [CORE_LOGIC, r"tests/support/"]),
     (r"tests/torch/", {"gtest", "torch", "blas", "json", "posix"},
-     [CORE_LOGIC, OBS, r"worker/", r"tests/support/"]),
+     [CORE_LOGIC, OBS, r"core/weights/", r"worker/", r"tests/support/"]),
     (r"tests/support/tsan/", {"posix", "sanitizer"}, []),
     (r"tests/support/", {"gtest", "posix", "zlib", "images", "json"},
      [CORE_LOGIC, OBS, WORKER, here("coordinator"),
@@ -131,7 +134,7 @@ RULES = [
     (r"tests/coordinator/", WIRE | {"gtest", "sqlite", "posix"},
      [CORE_LOGIC, OBS, RPC, r"coordinator/", r"tests/support/"]),
     (r"tests/worker/", WIRE | {"gtest", "zlib", "images", "json", "posix"},
-     [CORE_LOGIC, OBS, RPC, WORKER, r"worker/(rpc|data|weights)/",
+     [CORE_LOGIC, OBS, RPC, WORKER, r"worker/(rpc|data)/",
       r"tests/support/"]),
     (r"tests/client/", WIRE | {"gtest", "json", "yaml", "cli11", "posix"},
      [CORE_LOGIC, RPC, r"client/", r"tests/(client|support)/"]),

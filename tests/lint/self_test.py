@@ -66,17 +66,17 @@ class IncludeRule(LintTest):
         ("coordinator/brain.cc", '"coordinator/rpc/service.h"'),
         ("coordinator/brain.h", "<grpcpp/grpcpp.h>"),
         ("coordinator/brain.cc", "<sqlite3.h>"),
-        ("coordinator/brain.cc", '"worker/link.h"'),
+        ("coordinator/brain.cc", '"worker/pipeline/link.h"'),
         ("coordinator/store/a.cc", "<grpcpp/grpcpp.h>"),
         ("coordinator/rpc/a.cc", "<sqlite3.h>"),
-        ("worker/agent.cc", "<torch/torch.h>"),
-        ("worker/agent.h", '"worker/torch/engine.h"'),
-        ("worker/agent.cc", '"paceline/v1/coordinator.grpc.pb.h"'),
+        ("worker/agent/agent.cc", "<torch/torch.h>"),
+        ("worker/agent/agent.h", '"worker/torch/engine.h"'),
+        ("worker/agent/agent.cc", '"paceline/v1/coordinator.grpc.pb.h"'),
         ("worker/rpc/a.cc", "<ATen/ATen.h>"),
         ("worker/torch/a.cc", "<grpcpp/grpcpp.h>"),
         ("worker/torch/a.cc", '"worker/rpc/a.h"'),
         ("worker/data/a.cc", "<sqlite3.h>"),
-        ("worker/weights/a.cc", "<torch/torch.h>"),
+        ("core/weights/a.cc", "<torch/torch.h>"),
         ("worker/options.cc", "<grpcpp/grpcpp.h>"),
         ("client/commands/a.cc", "<yaml-cpp/yaml.h>"),
         ("client/commands/a.cc", "<CLI/CLI.hpp>"),
@@ -90,7 +90,7 @@ class IncludeRule(LintTest):
         ("tests/core/plan/a_test.cc", "<grpcpp/grpcpp.h>"),
         ("tests/worker/a_test.cc", "<torch/torch.h>"),
         ("tests/cluster/a_test.cc", '"worker/torch/engine.h"'),
-        ("tests/process/a_test.cc", '"worker/link.h"'),
+        ("tests/process/a_test.cc", '"worker/pipeline/link.h"'),
     ]
     ALLOWED = [
         ("core/transfer/a.cc", "<xxhash.h>"),
@@ -153,7 +153,7 @@ class IncludeRule(LintTest):
         self.assert_says(include_rule.check, "does not exist")
 
     def test_a_header_of_ours_in_angle_brackets_is_caught(self):
-        self.include("worker/a.cc", "<worker/link.h>")
+        self.include("worker/a.cc", "<worker/pipeline/link.h>")
         self.assert_says(include_rule.check, "quotes")
 
     def test_a_folder_without_a_rule_is_caught(self):
@@ -319,7 +319,7 @@ class Formats(LintTest):
 class Dashboards(LintTest):
     def setUp(self):
         super().setUp()
-        self.write("worker/metrics.h",
+        self.write("worker/measure/metrics.h",
                    '  "paceline_worker_seconds_total"\n'
                    '  "paceline_worker_wait_seconds"\n')
 
@@ -336,7 +336,7 @@ class Dashboards(LintTest):
 
     def test_a_metric_without_a_panel_is_caught(self):
         self.dashboard("paceline_worker_seconds_total")
-        self.assert_says(dashboards.check_metrics, "worker/metrics.h:2:",
+        self.assert_says(dashboards.check_metrics, "worker/measure/metrics.h:2:",
                          "paceline_worker_wait_seconds")
 
     def test_a_panel_without_a_metric_is_caught(self):

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "worker/parallel_engine.h"
-#include "worker/version_ring.h"
+#include "worker/pipeline/parallel_engine.h"
+#include "worker/pipeline/version_ring.h"
 
 namespace paceline {
 

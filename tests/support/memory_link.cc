@@ -12,7 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "core/base/status_macros.h"
 #include "core/transfer/frame.h"
-#include "worker/mailbox.h"
+#include "worker/pipeline/mailbox.h"
 
 namespace paceline {
 namespace {

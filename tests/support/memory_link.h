@@ -8,7 +8,7 @@
 #include "core/base/ids.h"
 #include "core/schedule/route.h"
 #include "core/schedule/schedule.h"
-#include "worker/link.h"
+#include "worker/pipeline/link.h"
 
 namespace paceline {
 

@@ -12,9 +12,9 @@
 #include "core/plan/plan.h"
 #include "core/schedule/schedule.h"
 #include "tests/support/memory_link.h"
-#include "worker/gate_desk.h"
-#include "worker/run_order.h"
-#include "worker/stage_runner.h"
+#include "worker/agent/run_order.h"
+#include "worker/pipeline/shared_step_gate.h"
+#include "worker/pipeline/stage_runner.h"
 
 namespace paceline {
 namespace {
@@ -77,7 +77,8 @@ struct WorkerJob {
   const RunOrder& order;
   int worker;
   Link& link;
-  std::shared_ptr<GateDesk> desk;  // shared by all workers' gate clients
+  std::shared_ptr<SharedStepGate>
+      shared_gate;  // shared by all workers' gate clients
   std::unique_ptr<BatchSource> source;
   PipelineOutcome& outcome;
   absl::Mutex& mutex;
@@ -87,7 +88,7 @@ absl::Status RunWorker(WorkerJob& job) {
   const SystemClock clock;
   TimeMeter meter(clock);
   Collector collector(job.outcome, job.worker, job.mutex);
-  const std::unique_ptr<GateClient> gate = MakeLocalGateClient(job.desk);
+  const std::unique_ptr<GateClient> gate = MakeLocalGateClient(job.shared_gate);
   std::map<int, std::unique_ptr<StageEngine>> engines;
   Predictions predictions(job.request.spec.infer.outputs,
                           job.request.most_prediction_bytes);
@@ -178,8 +179,8 @@ absl::StatusOr<PipelineOutcome> RunPipeline(const PipelineRequest& request) {
         request.open_data(request.spec, TurnsOf(order, place.worker)));
     total_steps = sources[worker]->total_steps();
   }
-  const auto desk = std::make_shared<GateDesk>(request.spec.train, total_steps,
-                                               order.stages.size());
+  const auto shared_gate = std::make_shared<SharedStepGate>(
+      request.spec.train, total_steps, order.stages.size());
 
   PipelineOutcome outcome;
   absl::Mutex mutex;
@@ -188,7 +189,7 @@ absl::StatusOr<PipelineOutcome> RunPipeline(const PipelineRequest& request) {
     std::vector<Thread> threads;
     for (size_t worker = 0; worker < links.size(); ++worker) {
       auto job = std::make_shared<WorkerJob>(WorkerJob{
-          request, order, static_cast<int>(worker), *links[worker], desk,
+          request, order, static_cast<int>(worker), *links[worker], shared_gate,
           std::move(sources[static_cast<int>(worker)]), outcome, mutex});
       threads.emplace_back("worker", [job, &mutex, &first_error, &links] {
         const absl::Status status = RunWorker(*job);
@@ -197,7 +198,7 @@ absl::StatusOr<PipelineOutcome> RunPipeline(const PipelineRequest& request) {
           absl::MutexLock lock(&mutex);
           if (first_error.ok()) first_error = status;
         }
-        job->desk->Cancel(status);
+        job->shared_gate->Cancel(status);
         for (const auto& link : links) link->Cancel(status);
       });
     }

@@ -13,8 +13,8 @@
 #include "core/model/description.h"
 #include "core/model/job_spec.h"
 #include "core/schedule/instruction.h"
-#include "worker/batch_source.h"
-#include "worker/stage_engine.h"
+#include "worker/pipeline/batch_source.h"
+#include "worker/pipeline/stage_engine.h"
 
 namespace paceline {
 

@@ -12,7 +12,7 @@
 #include "core/model/data_sets.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/stage_engine.h"
+#include "worker/pipeline/stage_engine.h"
 
 namespace paceline {
 

@@ -9,7 +9,6 @@
 
 #include "core/model/safetensors_layout.h"
 #include "gtest/gtest.h"
-#include "worker/stage_engine.h"
 
 namespace paceline {
 

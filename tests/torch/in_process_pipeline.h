@@ -20,10 +20,9 @@
 #include "core/schedule/schedule.h"
 #include "gtest/gtest.h"
 #include "tests/support/memory_link.h"
-#include "worker/run_order.h"
-#include "worker/tie_exchange.h"
+#include "worker/agent/run_order.h"
+#include "worker/pipeline/tie_exchange.h"
 #include "worker/torch/engine.h"
-#include "worker/torch/threads.h"
 
 namespace paceline {
 

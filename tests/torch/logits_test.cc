@@ -11,12 +11,12 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/random.h"
 #include "core/model/catalog.h"
+#include "core/weights/load.h"
 #include "gtest/gtest.h"
 #include "torch/torch.h"
+#include "worker/torch/engine.h"
 #include "worker/torch/tensor_bridge.h"
-#include "worker/torch/threads.h"
 #include "worker/torch/torch_layer.h"
-#include "worker/weights/load.h"
 
 namespace paceline {
 namespace {

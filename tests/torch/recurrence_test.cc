@@ -6,8 +6,8 @@
 
 #include "gtest/gtest.h"
 #include "torch/torch.h"
+#include "worker/torch/engine.h"
 #include "worker/torch/split_backward.h"
-#include "worker/torch/threads.h"
 
 namespace paceline {
 namespace {

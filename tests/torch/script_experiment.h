@@ -8,7 +8,7 @@
 #include "core/model/data_sets.h"
 #include "gtest/gtest.h"
 #include "tests/torch/in_process_pipeline.h"
-#include "worker/torch/script_file.h"
+#include "worker/torch/engine.h"
 
 namespace paceline {
 

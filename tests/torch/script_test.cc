@@ -19,7 +19,6 @@
 #include "torch/torch.h"
 #include "worker/torch/engine.h"
 #include "worker/torch/guard.h"
-#include "worker/torch/script_file.h"
 #include "worker/torch/tensor_bridge.h"
 
 namespace paceline {

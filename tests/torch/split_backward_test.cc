@@ -6,7 +6,7 @@
 
 #include "gtest/gtest.h"
 #include "torch/torch.h"
-#include "worker/torch/threads.h"
+#include "worker/torch/engine.h"
 
 namespace paceline {
 namespace {

@@ -9,7 +9,6 @@
 #include "tests/support/pipeline_harness.h"
 #include "worker/data/open.h"
 #include "worker/torch/engine.h"
-#include "worker/torch/threads.h"
 
 namespace paceline {
 

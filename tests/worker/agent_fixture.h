@@ -14,8 +14,8 @@
 #include "tests/support/fake_clock.h"
 #include "tests/support/memory_link.h"
 #include "tests/worker/fake_run_factory.h"
-#include "worker/agent.h"
-#include "worker/gate_desk.h"
+#include "worker/agent/agent.h"
+#include "worker/pipeline/shared_step_gate.h"
 
 namespace paceline {
 
@@ -120,7 +120,7 @@ class LonelyFactory final : public FakeRunFactory {
     if (!links.ok()) return links.status();
     return RunConnections{
         std::make_unique<CountedLink>(std::move((*links)[0]), open_links_),
-        MakeLocalGateClient(std::make_shared<GateDesk>(
+        MakeLocalGateClient(std::make_shared<SharedStepGate>(
             train_, train_.steps, static_cast<int>(wiring.stages.size())))};
   }
   absl::Status UploadWeights(const Fence&, const std::vector<TensorPart>& parts,

@@ -12,7 +12,7 @@
 #include "gtest/gtest.h"
 #include "tests/worker/fake_run_factory.h"
 #include "tests/worker/training_group.h"
-#include "worker/agent.h"
+#include "worker/agent/agent.h"
 
 namespace paceline {
 namespace {

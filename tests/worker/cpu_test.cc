@@ -1,4 +1,4 @@
-#include "worker/cpu.h"
+#include "worker/measure/cpu.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -13,8 +13,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/pictures.h"
-#include "worker/batch_source.h"
 #include "worker/data/open.h"
+#include "worker/pipeline/batch_source.h"
 
 namespace paceline {
 

@@ -9,8 +9,8 @@
 #include "core/cluster/run_order.h"
 #include "core/model/catalog.h"
 #include "tests/support/fake_engine.h"
+#include "worker/agent/run_factory.h"
 #include "worker/data/open.h"
-#include "worker/run_factory.h"
 
 namespace paceline {
 

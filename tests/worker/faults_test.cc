@@ -1,4 +1,4 @@
-#include "worker/faults.h"
+#include "worker/rounds/faults.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

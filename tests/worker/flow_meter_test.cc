@@ -1,4 +1,4 @@
-#include "worker/flow_meter.h"
+#include "worker/pipeline/flow_meter.h"
 
 #include <cstdint>
 #include <limits>

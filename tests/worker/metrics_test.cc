@@ -1,5 +1,5 @@
 // What a worker's readings become at /metrics.
-#include "worker/metrics.h"
+#include "worker/measure/metrics.h"
 
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "worker/predictions.h"
+#include "worker/pipeline/predictions.h"
 
 #include <cstring>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "worker/profiler.h"
+#include "worker/measure/profiler.h"
 
 #include <cmath>
 #include <cstddef>
@@ -12,7 +12,7 @@
 #include "tests/support/fake_engine.h"
 #include "tests/support/small_model.h"
 #include "tests/support/wrapped_engine.h"
-#include "worker/cpu_time.h"
+#include "worker/measure/cpu.h"
 
 namespace paceline {
 namespace {

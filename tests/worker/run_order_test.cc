@@ -1,4 +1,4 @@
-#include "worker/run_order.h"
+#include "worker/agent/run_order.h"
 
 #include "core/plan/memory.h"
 #include "gmock/gmock.h"

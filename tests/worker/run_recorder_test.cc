@@ -1,4 +1,4 @@
-#include "worker/run_recorder.h"
+#include "worker/agent/run_recorder.h"
 
 #include <vector>
 

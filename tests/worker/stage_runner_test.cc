@@ -1,4 +1,4 @@
-#include "worker/stage_runner.h"
+#include "worker/pipeline/stage_runner.h"
 
 #include "absl/strings/str_cat.h"
 #include "core/model/batch.h"

@@ -1,6 +1,6 @@
 // Parameters that two layers share and floats that go beside activations, in
 // whole pipelines without LibTorch.
-#include "worker/tie_exchange.h"
+#include "worker/pipeline/tie_exchange.h"
 
 #include <cmath>
 #include <memory>

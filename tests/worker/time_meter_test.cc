@@ -1,4 +1,4 @@
-#include "worker/time_meter.h"
+#include "worker/measure/time_meter.h"
 
 #include "gtest/gtest.h"
 #include "tests/support/fake_clock.h"

@@ -1,4 +1,4 @@
-#include "worker/version_ring.h"
+#include "worker/pipeline/version_ring.h"
 
 #include <string>
 

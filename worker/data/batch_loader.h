@@ -17,8 +17,8 @@
 #include "core/model/batch.h"
 #include "core/model/job_spec.h"
 #include "core/schedule/route.h"
-#include "worker/batch_source.h"
 #include "worker/data/sample_set.h"
+#include "worker/pipeline/batch_source.h"
 
 namespace paceline {
 

@@ -10,10 +10,10 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/byte_file.h"
 #include "core/base/status_macros.h"
 #include "core/model/data_sets.h"
 #include "core/obs/log.h"
-#include "worker/byte_file.h"
 #include "worker/data/image_reader.h"
 #include "worker/data/resampler.h"
 

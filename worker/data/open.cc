@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status_macros.h"
-#include "worker/cpu.h"
 #include "worker/data/batch_loader.h"
 #include "worker/data/byte_images.h"
 #include "worker/data/crop.h"
@@ -18,6 +17,7 @@
 #include "worker/data/synthetic.h"
 #include "worker/data/text_lines.h"
 #include "worker/data/text_set.h"
+#include "worker/measure/cpu.h"
 
 namespace paceline {
 namespace {

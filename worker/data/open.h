@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 #include "core/model/job_spec.h"
 #include "core/schedule/route.h"
-#include "worker/batch_source.h"
+#include "worker/pipeline/batch_source.h"
 
 namespace paceline {
 

@@ -8,8 +8,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "core/base/byte_file.h"
 #include "core/model/job_spec.h"
-#include "worker/byte_file.h"
 #include "worker/data/sample_set.h"
 
 namespace paceline {

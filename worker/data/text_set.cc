@@ -9,9 +9,9 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/byte_file.h"
 #include "core/base/status_macros.h"
 #include "core/model/data_sets.h"
-#include "worker/byte_file.h"
 #include "worker/data/text_lines.h"
 
 namespace paceline {

@@ -100,7 +100,7 @@ GossipDriver::Verdict GossipDriver::Look(
     return known->second.hash == offer.hash ? known->second.bytes
                                             : Verdict::kWrongBytes;
   }
-  // Not kept by the desk: this member is far behind, or its sender has sent
+  // Not kept by the store: this member is far behind, or its sender has sent
   // none.
   if (payload == nullptr) return Verdict::kBehind;
   Offered offered{offer.hash, payload, Verdict::kTaken};

@@ -23,20 +23,20 @@ GossipExchange::~GossipExchange() { Stop(); }
 
 absl::Status GossipExchange::Start(RoundTransport& transport) {
   transport_ = &transport;
-  loop_.Start(
+  StartThread(
       [this] { return std::make_unique<GossipDriver>(options_, parts()); });
   return absl::OkStatus();
 }
 
 void GossipExchange::Stop(absl::Status why) {
   Cancel(std::move(why));
-  loop_.End();
-  loop_.Join();
+  EndThread();
+  JoinThread();
 }
 
 void GossipExchange::Meet(OwnParameters own) {
   turns_.OnPart(own.step);
-  loop_.Post([own = std::move(own)](GossipDriver& driver) {
+  Post([own = std::move(own)](GossipDriver& driver) {
     driver.OnParameters(own);
   });
 }
@@ -69,10 +69,9 @@ absl::Status GossipExchange::CheckPayload(const MemberId& from,
 absl::StatusOr<std::shared_ptr<RoundPayload>> GossipExchange::OnPayload(
     const MemberId& from, const PayloadKey& key, size_t bytes) {
   if (absl::Status bad = CheckPayload(from, key, bytes); !bad.ok()) {
-    loop_.PostOfPeer(
-        [from, why = std::string(bad.message())](GossipDriver& driver) {
-          driver.OnRefusedBytes(from, why);
-        });
+    PostOfPeer([from, why = std::string(bad.message())](GossipDriver& driver) {
+      driver.OnRefusedBytes(from, why);
+    });
     return bad;
   }
   const RoundTurns::State known = turns_.state();

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "worker/faults.h"
+#include "worker/rounds/faults.h"
 #include "worker/rounds/gossip_exchange.h"
 #include "worker/rounds/member_runner.h"
 

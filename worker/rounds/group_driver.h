@@ -31,7 +31,6 @@
 #include "worker/rounds/round_store.h"
 #include "worker/rounds/round_transport.h"
 #include "worker/rounds/round_turn.h"
-#include "worker/rounds/state_copies.h"
 
 namespace paceline {
 

@@ -2,18 +2,23 @@
 // thread-safe front.  The agent, the compute thread and the transport call it.
 #pragma once
 
+#include <cstddef>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "core/base/clock.h"
+#include "core/base/thread.h"
 #include "core/cluster/run_order.h"
 #include "core/cluster/run_report.h"
 #include "core/round/view.h"
-#include "worker/rounds/driver_loop.h"
 #include "worker/rounds/group_driver.h"
 #include "worker/rounds/round_event_log.h"
 #include "worker/rounds/round_payload.h"
@@ -73,18 +78,27 @@ class GroupExchange : public RoundSink {
 };
 
 // Passes events on to the Driver (of rounds or of gossip), which lives on a
-// thread of its own, "rounds".
+// thread of its own, "rounds".  It runs what is posted, and ticks the driver
+// when it is due; after each run the driver's report is there for all, and then
+// the observer hears of what has changed in it.  Driver: DueAt(), OnTick(),
+// Report(now), Stats(), TakeChanged().
 template <typename Driver>
 class DriverExchange : public GroupExchange {
  public:
   void OnGroup(const GroupOrder& group) override {
-    loop_.Post([group](Driver& driver) { driver.OnGroup(group); });
+    Post([group](Driver& driver) { driver.OnGroup(group); });
   }
-  MemberReport Report() const override { return loop_.Report(); }
-  RoundStats Stats() const override { return loop_.Stats(); }
+  MemberReport Report() const override {
+    const absl::MutexLock lock(&mutex_);
+    return report_;
+  }
+  RoundStats Stats() const override {
+    const absl::MutexLock lock(&mutex_);
+    return stats_;
+  }
   void SendState(int64_t next, uint64_t state_hash,
                  std::shared_ptr<RoundPayload> state) override {
-    loop_.Post([next, state_hash, state = std::move(state)](Driver& driver) {
+    Post([next, state_hash, state = std::move(state)](Driver& driver) {
       driver.OnStateCopied(next, state_hash, state);
     });
   }
@@ -92,16 +106,16 @@ class DriverExchange : public GroupExchange {
   // RoundSink.
   void OnMessage(RoundMessage message,
                  std::shared_ptr<RoundPayload> payload) override {
-    loop_.PostOfPeer([message = std::move(message),
-                      payload = std::move(payload)](Driver& driver) {
-      driver.OnMessage(message, payload);
-    });
+    PostOfPeer([message = std::move(message), payload = std::move(payload)](
+                   Driver& driver) { driver.OnMessage(message, payload); });
   }
   void OnLink(const MemberId& peer, bool up, bool refused) override {
-    loop_.Post([=](Driver& driver) { driver.OnLink(peer, up, refused); });
+    Post([=](Driver& driver) { driver.OnLink(peer, up, refused); });
   }
 
  protected:
+  using Task = std::function<void(Driver&)>;
+
   // clock and observer outlive this.
   DriverExchange(RoundExchangeOptions options, const RoundShape& shape,
                  const StoreLimits& limits, const Clock& clock,
@@ -113,12 +127,39 @@ class DriverExchange : public GroupExchange {
         observer_(observer),
         // Three steps' bytes: see the two exchanges.
         pool_(3 * shape.values() * shape.value_bytes() + kRoundChunkBytes),
-        store_(shape, pool_, limits),
-        loop_(clock, observer) {}
+        store_(shape, pool_, limits) {}
 
   // What every driver borrows; Start() has set the transport.
   GroupDriverParts parts() {
     return {*transport_, store_, turns_, observer_, clock_};
+  }
+
+  // make: called on the thread.
+  void StartThread(std::function<std::unique_ptr<Driver>()> make) {
+    thread_ =
+        Thread("rounds", [this, make = std::move(make)] { Run(*make()); });
+  }
+  // Nothing is taken any more.
+  void EndThread() {
+    const absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  // Drops what waits.
+  void JoinThread() {
+    thread_.Join();
+    std::deque<Task> dropped;  // without the lock: some hold a part's memory
+    const absl::MutexLock lock(&mutex_);
+    dropped.swap(tasks_);
+  }
+  void Post(Task task) {
+    const absl::MutexLock lock(&mutex_);
+    if (!stopping_) tasks_.push_back(std::move(task));
+  }
+  // What a peer said: dropped where too much waits, since peers repeat it.
+  void PostOfPeer(Task task) {
+    const absl::MutexLock lock(&mutex_);
+    if (stopping_ || tasks_.size() >= kMostTasks) return;
+    tasks_.push_back(std::move(task));
   }
 
   // Constant after construction, but for transport_, which Start() sets.
@@ -130,7 +171,48 @@ class DriverExchange : public GroupExchange {
 
   BlockPool pool_;
   RoundStore store_;
-  DriverLoop<Driver> loop_;
+
+ private:
+  // That wait when peers want to say more.
+  static constexpr size_t kMostTasks = 1 << 14;
+
+  void Await(Instant due, std::deque<Task>& tasks) {
+    const auto something = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+      return stopping_ || !tasks_.empty();
+    };
+    const absl::MutexLock lock(&mutex_);
+    mutex_.AwaitWithTimeout(absl::Condition(&something), due - clock_.Now());
+    tasks.swap(tasks_);
+  }
+
+  void Run(Driver& driver) {
+    for (;;) {
+      std::deque<Task> tasks;
+      Await(driver.DueAt(), tasks);
+      for (const Task& task : tasks) task(driver);
+      const Instant now = clock_.Now();
+      if (now >= driver.DueAt()) driver.OnTick();
+      if (Keep(driver.Report(now), driver.Stats())) return;
+      // Not before: who hears of it asks at once.
+      if (driver.TakeChanged()) observer_.OnMemberChanged();
+    }
+  }
+
+  // True: it is to end.
+  bool Keep(MemberReport report, const RoundStats& stats) {
+    const absl::MutexLock lock(&mutex_);
+    report_ = std::move(report);
+    stats_ = stats;
+    return stopping_;
+  }
+
+  mutable absl::Mutex mutex_;
+  std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  MemberReport report_ ABSL_GUARDED_BY(mutex_);
+  RoundStats stats_ ABSL_GUARDED_BY(mutex_);
+
+  Thread thread_;
 };
 
 }  // namespace paceline

@@ -47,7 +47,7 @@ RoundExchange::~RoundExchange() { Stop(); }
 absl::Status RoundExchange::Start(RoundTransport& transport) {
   if (const absl::Status rule = sum_.CheckRule(); !rule.ok()) return rule;
   transport_ = &transport;
-  loop_.Start([this] {
+  StartThread([this] {
     return std::make_unique<RoundDriver>(options_, shape_, parts(), sum_);
   });
   return absl::OkStatus();
@@ -60,13 +60,13 @@ void RoundExchange::Cancel(absl::Status why) {
 
 void RoundExchange::Stop(absl::Status why) {
   Cancel(std::move(why));
-  loop_.End();
+  EndThread();
   sum_.Stop();
-  loop_.Join();
+  JoinThread();
 }
 
 MemberReport RoundExchange::Report() const {
-  MemberReport report = loop_.Report();
+  MemberReport report = DriverExchange::Report();
   report.turn = turns_.turn();
   arrivals_.AddTo(report.peers, clock_.Now(), options_.lease);
   return report;
@@ -123,8 +123,7 @@ void RoundExchange::SkipPart(int64_t step, uint64_t division) {
 
 void RoundExchange::PostPart(OwnPart own, int64_t step) {
   turns_.OnPart(step);
-  loop_.Post(
-      [own = std::move(own)](RoundDriver& driver) { driver.OnPart(own); });
+  Post([own = std::move(own)](RoundDriver& driver) { driver.OnPart(own); });
 }
 
 void RoundExchange::AwaitPartReleased() {
@@ -146,7 +145,7 @@ void RoundExchange::AwaitPartReleased() {
 }
 
 void RoundExchange::OnApplied(int64_t next, uint64_t state_hash) {
-  loop_.Post([next, state_hash](RoundDriver& driver) {
+  Post([next, state_hash](RoundDriver& driver) {
     driver.OnApplied(next, state_hash);
   });
 }
@@ -206,7 +205,7 @@ absl::StatusOr<std::shared_ptr<RoundPayload>> RoundExchange::OnPayload(
         arrivals_.OnBytes(from, clock_.Now());
         const auto payload = weak.lock();
         if (state || payload == nullptr || !payload->complete()) return;
-        loop_.Post([](RoundDriver& driver) { driver.OnBytes(); });
+        Post([](RoundDriver& driver) { driver.OnBytes(); });
       });
   return memory;
 }
@@ -214,7 +213,7 @@ absl::StatusOr<std::shared_ptr<RoundPayload>> RoundExchange::OnPayload(
 // --- The aggregate thread ---------------------------------------------------
 
 void RoundExchange::OnPartChecked(const RoundMessage& offer, PartCheck check) {
-  loop_.Post([offer, check](RoundDriver& driver) {
+  Post([offer, check](RoundDriver& driver) {
     driver.OnPartChecked(offer, check);
   });
 }
@@ -234,7 +233,7 @@ void RoundExchange::OnDecided(const SumRequest& request,
 void RoundExchange::OnSummed(const SumRequest& request,
                              std::shared_ptr<RoundPayload> sum,
                              const SumVerdict& verdict) {
-  loop_.Post([request, sum = std::move(sum), verdict](RoundDriver& driver) {
+  Post([request, sum = std::move(sum), verdict](RoundDriver& driver) {
     driver.OnSummed(request, sum, verdict);
   });
 }

@@ -9,10 +9,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "worker/faults.h"
+#include "worker/pipeline/stage_engine.h"
+#include "worker/rounds/faults.h"
 #include "worker/rounds/member_runner.h"
 #include "worker/rounds/round_exchange.h"
-#include "worker/stage_engine.h"
 
 namespace paceline {
 

@@ -13,15 +13,15 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "core/base/cancel_token.h"
 #include "core/base/thread.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/sync_stream.h"
 #include "paceline/v1/coordinator.grpc.pb.h"
 #include "paceline/v1/coordinator.pb.h"
-#include "worker/agent.h"
-#include "worker/cancel_token.h"
-#include "worker/run_order.h"
+#include "worker/agent/agent.h"
+#include "worker/agent/run_order.h"
 
 namespace paceline {
 

@@ -17,7 +17,7 @@
 #include "core/obs/log.h"
 #include "core/obs/port_file.h"
 #include "core/rpc/channel.h"
-#include "worker/cpu.h"
+#include "worker/measure/cpu.h"
 
 namespace paceline {
 namespace {

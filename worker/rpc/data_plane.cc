@@ -21,7 +21,8 @@ namespace paceline {
 namespace {
 
 // A report that waits for its verdict.  Thread-safe; whoever answers first
-// wins.  Shared by the reactor and the desk, either of which may be the last.
+// wins.  Shared by the reactor and the step gate, either of which may be the
+// last.
 class WaitingReport {
  public:
   WaitingReport(grpc::ServerUnaryReactor* reactor, v1::StepVerdict* response)
@@ -70,7 +71,7 @@ class DataPlane::State final : public Plane {
   absl::Status OpenGate(const Fence& fence, const GateOptions& gate);
 
   // A report that came in.  Errors: as Stage.ReportStep.
-  void Report(const v1::StepReport& report, GateDesk::Answer answer);
+  void Report(const v1::StepReport& report, SharedStepGate::Answer answer);
 
   // FrameSink.
   absl::StatusOr<int64_t> FrameBytes(
@@ -299,7 +300,7 @@ void DataPlane::State::OnStreamGone(
 }
 
 void DataPlane::State::Report(const v1::StepReport& report,
-                              GateDesk::Answer answer) {
+                              SharedStepGate::Answer answer) {
   const absl::StatusOr<StepReport> parsed = FromProto(report);
   if (!parsed.ok()) return answer(parsed.status());
 

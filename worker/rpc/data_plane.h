@@ -9,8 +9,8 @@
 #include "absl/time/time.h"
 #include "core/base/ids.h"
 #include "grpcpp/impl/codegen/service_type.h"
+#include "worker/pipeline/link.h"
 #include "worker/rpc/plane_shared.h"
-#include "worker/wiring.h"
 
 namespace paceline {
 

@@ -20,7 +20,7 @@
 #include "core/rpc/channel.h"
 #include "core/rpc/status.h"
 #include "grpcpp/client_context.h"
-#include "worker/cpu_time.h"
+#include "worker/measure/cpu.h"
 #include "worker/rpc/data_plane.h"
 
 namespace paceline {

@@ -10,13 +10,13 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "core/base/cancel_token.h"
 #include "core/base/ids.h"
 #include "paceline/v1/coordinator.grpc.pb.h"
-#include "worker/cancel_token.h"
+#include "worker/agent/run_factory.h"
+#include "worker/pipeline/stage_engine.h"
 #include "worker/rpc/data_plane.h"
 #include "worker/rpc/round_plane.h"
-#include "worker/run_factory.h"
-#include "worker/tensor_part.h"
 
 namespace paceline {
 

@@ -17,7 +17,7 @@
 #include "core/transfer/frame_codec.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
-#include "worker/link.h"
+#include "worker/pipeline/link.h"
 #include "worker/rpc/frame_buffer.h"
 #include "worker/rpc/plane_shared.h"
 

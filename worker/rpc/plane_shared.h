@@ -17,7 +17,7 @@
 #include "core/base/thread.h"
 #include "core/rpc/stranger_limit.h"
 #include "grpcpp/channel.h"
-#include "worker/plane_stats.h"
+#include "worker/measure/plane_stats.h"
 
 namespace paceline {
 

@@ -163,27 +163,27 @@ absl::Status RunGate::Open(const GateOptions& options) {
                      "worker ", first_.worker.value, " does"));
   }
   absl::MutexLock lock(&mutex_);
-  if (desk_ != nullptr) return absl::AlreadyExistsError("the gate is open");
-  desk_ =
-      std::make_shared<GateDesk>(options.train, options.total_steps, stages_);
-  local_ = MakeLocalGateClient(desk_);
+  if (gate_ != nullptr) return absl::AlreadyExistsError("the gate is open");
+  gate_ = std::make_shared<SharedStepGate>(options.train, options.total_steps,
+                                           stages_);
+  local_ = MakeLocalGateClient(gate_);
   return absl::OkStatus();
 }
 
-void RunGate::Report(const StepReport& report, GateDesk::Answer answer) {
+void RunGate::Report(const StepReport& report, SharedStepGate::Answer answer) {
   if (!holds_first_stage()) {
     answer(absl::InvalidArgumentError(
         absl::StrCat("the first stage is on worker ", first_.worker.value,
                      ", this is ", self_.value)));
     return;
   }
-  std::shared_ptr<GateDesk> desk;
+  std::shared_ptr<SharedStepGate> gate;
   {
     absl::MutexLock lock(&mutex_);
-    desk = desk_;
+    gate = gate_;
   }
-  if (desk != nullptr) {
-    desk->Report(report, std::move(answer));
+  if (gate != nullptr) {
+    gate->Report(report, std::move(answer));
   } else {
     answer(absl::FailedPreconditionError("the gate is not open yet"));
   }
@@ -236,13 +236,13 @@ void RunGate::Cancel(const absl::Status& why) {
 
 void RunGate::Close() {
   Cancel(absl::CancelledError("the run was closed"));
-  std::shared_ptr<GateDesk> desk;
+  std::shared_ptr<SharedStepGate> gate;
   {
     absl::MutexLock lock(&mutex_);
-    desk = desk_;
+    gate = gate_;
   }
-  if (desk != nullptr) {
-    desk->Cancel(absl::AbortedError("the first stage has closed the run"));
+  if (gate != nullptr) {
+    gate->Cancel(absl::AbortedError("the first stage has closed the run"));
   }
 }
 

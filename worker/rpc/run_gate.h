@@ -1,5 +1,5 @@
 // The step gate of one run: this worker's way to it, and, where the first
-// stage is, the desk that all others report to.
+// stage is, the gate that all others report to.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "worker/gate_desk.h"
+#include "worker/pipeline/link.h"
+#include "worker/pipeline/shared_step_gate.h"
 #include "worker/rpc/plane_shared.h"
-#include "worker/wiring.h"
 
 namespace paceline {
 
@@ -30,14 +30,14 @@ class RunGate {
   // A report from another worker.
   // Errors: FailedPrecondition  not open yet
   //         InvalidArgument     the first stage is not here
-  //         else as GateDesk::Report
-  void Report(const StepReport& report, GateDesk::Answer answer);
+  //         else as SharedStepGate::Report
+  void Report(const StepReport& report, SharedStepGate::Answer answer);
 
   // As GateClient::Decide.
   absl::StatusOr<StepVerdict> Decide(const std::vector<StepReport>& reports);
 
   // Ends every present and future Decide() with `why`; the first wins.  The
-  // desk goes on: other stages may still ask.
+  // gate goes on: other stages may still ask.
   void Cancel(const absl::Status& why);
   // As Cancel, and nobody is answered any more.
   void Close();
@@ -59,7 +59,7 @@ class RunGate {
 
   absl::Mutex mutex_;
   absl::Status ended_ ABSL_GUARDED_BY(mutex_);
-  std::shared_ptr<GateDesk> desk_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<SharedStepGate> gate_ ABSL_GUARDED_BY(mutex_);
   // Where Decide() waits here; null before Open().
   std::shared_ptr<GateClient> local_ ABSL_GUARDED_BY(mutex_);
   // Where Decide() waits for others.

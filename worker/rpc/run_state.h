@@ -17,12 +17,12 @@
 #include "core/transfer/credit.h"
 #include "core/transfer/frame.h"
 #include "core/transfer/frame_codec.h"
-#include "worker/mailbox.h"
+#include "worker/pipeline/link.h"
+#include "worker/pipeline/mailbox.h"
 #include "worker/rpc/frame_buffer.h"
 #include "worker/rpc/inbound_stream.h"
 #include "worker/rpc/plane_shared.h"
 #include "worker/rpc/stage_outbound.h"
-#include "worker/wiring.h"
 
 namespace paceline {
 

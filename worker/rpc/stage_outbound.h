@@ -18,7 +18,7 @@
 #include "absl/time/time.h"
 #include "core/transfer/credit.h"
 #include "grpcpp/support/byte_buffer.h"
-#include "worker/link.h"
+#include "worker/pipeline/link.h"
 #include "worker/rpc/outbound_stream.h"
 #include "worker/rpc/plane_shared.h"
 

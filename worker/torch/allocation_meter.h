@@ -27,4 +27,9 @@ class AllocationMeter {
   std::unique_ptr<c10::DebugInfoGuard> guard_;
 };
 
+// From the first call on, for the whole process: what LibTorch allocates for
+// tensors passes through an allocator that counts it, freed by whatever thread.
+// What was allocated before is not counted when it is freed.  Thread-safe.
+void CountLibTorchsMemory();
+
 }  // namespace paceline

@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "core/model/operation.h"
 #include "torch/torch.h"
-#include "worker/torch/pair_computations.h"
 #include "worker/torch/token_computations.h"
 
 namespace paceline {

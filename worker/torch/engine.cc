@@ -1,22 +1,32 @@
 #include "worker/torch/engine.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "ATen/Parallel.h"
+#include "ATen/Version.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "c10/util/Exception.h"
 #include "core/base/dtype.h"
 #include "core/base/status_macros.h"
 #include "core/model/initialize.h"
 #include "core/optim/optimizer.h"
 #include "core/transfer/checksum.h"
 #include "torch/torch.h"
-#include "worker/torch/counted_allocator.h"
+#include "worker/torch/allocation_meter.h"
 #include "worker/torch/guard.h"
-#include "worker/torch/micro_batch.h"
+#include "worker/torch/precision.h"
 #include "worker/torch/script.h"
 #include "worker/torch/tensor_bridge.h"
 #include "worker/torch/torch_engine.h"
@@ -501,6 +511,94 @@ absl::StatusOr<std::unique_ptr<StageEngine>> MakeTorchEngine(
   return Guard("model", [&]() -> absl::StatusOr<std::unique_ptr<StageEngine>> {
     return std::make_unique<TorchEngine>(options, script);
   });
+}
+
+// The view of a layer takes the place of memory of its own, one by one: there
+// are never two gradients of the whole stage.
+void TorchEngine::LayFlat() {
+  MakeFlat(options_);
+  const std::vector<size_t> offsets = GradientOffsets();
+  std::map<std::string, const TorchParameter*> owners;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    size_t next = offsets[i];
+    for (TorchParameter& parameter : layers_[i].parameters()) {
+      if (parameter.borrowed) {
+        const auto owner = owners.find(parameter.name);
+        if (owner != owners.end()) parameter.Share(*owner->second);
+      } else if (parameter.trainable) {
+        const Shape& shape = parameter.value.shape;
+        parameter.SumIn(FlatView(next, shape));
+        next += NumElements(shape);
+        owners.emplace(parameter.name, &parameter);
+      }
+    }
+  }
+}
+
+ScatteredBytes TorchEngine::State() const {
+  ScatteredBytes state;
+  for (const TorchLayer& layer : layers_) {
+    for (const TorchParameter& parameter : layer.parameters()) {
+      if (parameter.borrowed) continue;
+      state.Add(parameter.value);
+      for (const Tensor& slot : parameter.state) state.Add(slot);
+    }
+  }
+  return state;
+}
+
+void TorchEngine::DropStep() {
+  kept_.clear();
+  split_.clear();
+  ClearSums();
+}
+
+namespace {
+
+// Looked up by name, so that any BLAS can stand behind libblas.so.3.
+void CallIfPresent(const char* function, int argument) {
+  if (void* found = dlsym(RTLD_DEFAULT, function)) {
+    reinterpret_cast<void (*)(int)>(found)(argument);
+  }
+}
+
+// LibTorch accepts it once a process, and only before its first use.
+void SetInteropThreadsOnce() {
+  static const bool done = [] {
+    try {
+      at::set_num_interop_threads(1);
+    } catch (const c10::Error&) {
+      return false;  // someone set it before; it stays what it is
+    }
+    return true;
+  }();
+  static_cast<void>(done);
+}
+
+}  // namespace
+
+void SetComputeThreads(int threads) {
+  threads = std::max(threads, 1);
+  SetInteropThreadsOnce();
+  at::set_num_threads(threads);
+  CallIfPresent("omp_set_num_threads", threads);
+  CallIfPresent("openblas_set_num_threads", threads);
+}
+
+std::string ActiveCpuCapability() {
+  // 1.13 exports no function for it, only this text.
+  constexpr absl::string_view kPrefix = "CPU capability usage:";
+  for (absl::string_view line :
+       absl::StrSplit(at::show_config(), absl::ByAnyChar("\n-"))) {
+    line = absl::StripAsciiWhitespace(line);
+    if (!absl::ConsumePrefix(&line, kPrefix)) continue;
+    const std::string level =
+        absl::AsciiStrToLower(absl::StripAsciiWhitespace(line));
+    // What only products in bf16 ask for, oneDNN knows.
+    if (level == "avx512" && HasBf16Instructions()) return "avx512_bf16";
+    return level == "no avx" ? "default" : level;
+  }
+  return "default";
 }
 
 }  // namespace paceline

@@ -18,7 +18,7 @@ struct Script {
 
 // Reads `path` whole, once.
 //
-// Errors: as ReadScript() of script_file.h, but for what trying them shows.
+// Errors: as ReadScript() of engine.h, but for what trying them shows.
 absl::StatusOr<Script> LoadScript(const std::string& path);
 
 // A parameter or buffer of a child, by the path in it ("0.weight").

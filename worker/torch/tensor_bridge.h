@@ -2,8 +2,11 @@
 // shared and lives as long as either side needs it.  Thread-safe.
 #pragma once
 
+#include <vector>
+
 #include "ATen/ATen.h"
 #include "core/base/tensor.h"
+#include "worker/pipeline/stage_engine.h"
 
 namespace paceline {
 
@@ -18,5 +21,23 @@ at::Tensor ToTorch(const Tensor& tensor);
 
 // Views `tensor`, which must be contiguous and float32 or int64.
 Tensor FromTorch(const at::Tensor& tensor);
+
+// What goes beside the activation in a stage's input.
+std::vector<at::Tensor> BesideOf(const TensorList& input);
+
+// What crosses to the next stage: `x` [n, ...output] float32, `beside`, and the
+// labels as they came.
+TensorList OutputOf(const at::Tensor& x, const std::vector<at::Tensor>& beside,
+                    const Tensor& labels);
+
+// Cross-entropy, summed over the labels that are some.
+//   logits  [n, ...label_shape, classes] float32, contiguous
+//   labels  [n, ...label_shape] int64, classes or kNoLabel
+at::Tensor LossOf(const at::Tensor& logits, const Tensor& labels);
+
+// The same as numbers.  The first of equal scores wins, as argmax does.
+//   loss  LossOf() the others
+LossSums SumsOf(const at::Tensor& loss, const at::Tensor& logits,
+                const Tensor& labels);
 
 }  // namespace paceline

@@ -25,4 +25,15 @@ at::Tensor ComputeMaskedAttention(const OperationCall& call,
 at::Tensor ComputeTiedLinear(const OperationCall& call, const at::Tensor& x);
 at::Tensor ComputeGeluNew(const OperationCall& call, const at::Tensor& x);
 
+at::Tensor ComputeSplitPair(const OperationCall& call, const at::Tensor& x);
+at::Tensor ComputeLstm(const OperationCall& call, const at::Tensor& x);
+at::Tensor ComputeBidirectionalLstm(const OperationCall& call,
+                                    const at::Tensor& x);
+at::Tensor ComputeTakeTarget(const OperationCall& call, const at::Tensor& x);
+at::Tensor ComputeAdditiveAttention(const OperationCall& call,
+                                    const at::Tensor& x);
+at::Tensor ComputeJoinContext(const OperationCall& call, const at::Tensor& x);
+at::Tensor ComputeJoinLastContext(const OperationCall& call,
+                                  const at::Tensor& x);
+
 }  // namespace paceline

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "worker/parallel_engine.h"
+#include "worker/pipeline/parallel_engine.h"
 #include "worker/torch/checkpoint.h"
 #include "worker/torch/precision.h"
 #include "worker/torch/script.h"

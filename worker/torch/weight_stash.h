@@ -10,8 +10,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/base/tensor.h"
+#include "worker/pipeline/version_ring.h"
 #include "worker/torch/torch_layer.h"
-#include "worker/version_ring.h"
 
 namespace paceline {
 

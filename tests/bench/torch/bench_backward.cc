@@ -9,7 +9,6 @@
 #include "benchmark/benchmark.h"
 #include "core/base/check.h"
 #include "worker/torch/engine.h"
-#include "worker/torch/threads.h"
 
 namespace paceline {
 namespace {

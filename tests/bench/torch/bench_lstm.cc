@@ -2,8 +2,8 @@
 // ours (worker/torch/recurrence.h): one thread.
 #include "benchmark/benchmark.h"
 #include "torch/torch.h"
+#include "worker/torch/engine.h"
 #include "worker/torch/recurrence.h"
-#include "worker/torch/threads.h"
 
 namespace paceline {
 namespace {

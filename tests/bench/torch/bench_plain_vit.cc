@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "torch/torch.h"
-#include "worker/torch/threads.h"
+#include "worker/torch/engine.h"
 
 namespace {
 

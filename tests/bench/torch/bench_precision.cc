@@ -9,8 +9,8 @@
 #include "core/base/check.h"
 #include "core/model/description.h"
 #include "torch/torch.h"
+#include "worker/torch/engine.h"
 #include "worker/torch/precision.h"
-#include "worker/torch/threads.h"
 #include "worker/torch/torch_layer.h"
 
 namespace paceline {

@@ -1,0 +1,30 @@
+// Weights that a model shall begin with, out of a file.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/model/description.h"
+#include "core/model/safetensors_layout.h"
+#include "core/plan/plan.h"
+
+namespace paceline {
+
+// Reads what the layers of a stage own or borrow out of the safetensors file
+// `spec.weights`, and nothing else of its data; the whole header is compared
+// with the whole model first, so that every worker says the same.  Short
+// floats become float32; names of published files (PublishedNames) the model's.
+// Left out, and so left as they were drawn: the class head where
+// spec.reset_head says so, and counts that the file does not have.
+//
+// Errors (all name the file):
+//   NotFound, PermissionDenied  as the system says
+//   InvalidArgument  not safetensors (ReadSafetensors), or not this model's:
+//                    as CheckWeights() says it; a tied tensor that is there
+//                    twice and differs; a tensor that holds NaN or infinity
+absl::StatusOr<std::vector<NamedTensor>> LoadWeights(
+    const ModelSpec& spec, const ModelDescription& model,
+    const LayerRange& layers);
+
+}  // namespace paceline

@@ -1,0 +1,487 @@
+#include "core/weights/safetensors.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <tuple>
+#include <unordered_set>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "core/base/status_macros.h"
+#include "core/transfer/checksum.h"
+
+namespace paceline {
+namespace {
+
+static_assert(std::endian::native == std::endian::little,
+              "tensors are written as they lie in memory");
+
+constexpr int64_t kLengthBytes = 8;
+constexpr int64_t kMaxHeaderBytes = int64_t{16} << 20;
+constexpr int64_t kMaxReadBytes = 1 << 30;
+constexpr int64_t kHashBytes = 1 << 20;
+
+absl::Status Refuse(const std::string& path, absl::string_view why) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(path, ": not a safetensors file: ", why));
+}
+
+// --- The header: its events are read one by one, and nothing is built that the
+// format does not know, so that a hostile one costs no memory.
+
+struct SafetensorsHeader {
+  // Sorted by offset, which here counts from where the data begins.
+  std::vector<TensorPlace> tensors;
+  std::map<std::string, std::string> metadata;
+};
+
+constexpr size_t kMaxRank = 16;
+constexpr size_t kMaxNameInMessage = 80;
+
+std::string Shown(absl::string_view name) {
+  return absl::StrCat("'", absl::CHexEscape(name.substr(0, kMaxNameInMessage)),
+                      "'");
+}
+
+// Takes the parser's events.  Every method returns false to end the parsing;
+// error() then says why.
+class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  explicit HeaderReader(SafetensorsHeader& header) : header_(header) {}
+
+  const absl::Status& error() const { return error_; }
+
+  bool start_object(size_t) override {
+    switch (at_) {
+      case At::kBegin:
+        at_ = At::kTop;
+        return true;
+      case At::kEntry:
+        at_ = name_ == "__metadata__" ? At::kMetadata : At::kTensor;
+        place_ = Place();
+        return true;
+      default:
+        return Unexpected("an object");
+    }
+  }
+
+  bool key(string_t& text) override {
+    switch (at_) {
+      case At::kTop:
+        if (!names_.insert(text).second) {
+          return Fail(absl::StrCat("two entries named ", Shown(text)));
+        }
+        name_ = text;
+        at_ = At::kEntry;
+        return true;
+      case At::kMetadata:
+        metadata_key_ = text;
+        at_ = At::kMetadataValue;
+        return true;
+      case At::kTensor:
+        return TensorKey(text);
+      default:
+        return Unexpected("a key");
+    }
+  }
+
+  bool string(string_t& text) override {
+    if (at_ == At::kMetadataValue) {
+      if (!header_.metadata.emplace(metadata_key_, text).second) {
+        return Fail(
+            absl::StrCat("two metadata entries named ", Shown(metadata_key_)));
+      }
+      at_ = At::kMetadata;
+      return true;
+    }
+    if (at_ != At::kDType) return Unexpected("a string");
+    // Masks, a byte a value.
+    place_.dtype = text == "BOOL" ? DType::kU8 : DTypeFromName(text);
+    if (!place_.dtype) {
+      return Fail(absl::StrCat("tensor ", Shown(name_), ": unknown dtype ",
+                               Shown(text)));
+    }
+    at_ = At::kTensor;
+    return true;
+  }
+
+  bool start_array(size_t) override {
+    if (at_ == At::kShape) {
+      at_ = At::kDimensions;
+    } else if (at_ == At::kDataOffsets) {
+      at_ = At::kOffsets;
+    } else {
+      return Unexpected("a list");
+    }
+    return true;
+  }
+
+  bool number_unsigned(number_unsigned_t number) override {
+    if (number > uint64_t{std::numeric_limits<int64_t>::max()}) {
+      return Fail(absl::StrCat("tensor ", Shown(name_), ": ", number,
+                               " is beyond every file"));
+    }
+    const auto value = static_cast<int64_t>(number);
+    if (at_ == At::kDimensions) {
+      place_.shape->push_back(value);
+      return place_.shape->size() <= kMaxRank ||
+             Fail(absl::StrCat("tensor ", Shown(name_), ": more than ",
+                               kMaxRank, " dimensions"));
+    }
+    if (at_ == At::kOffsets) {
+      place_.offsets->push_back(value);
+      return place_.offsets->size() <= 2 ||
+             Fail(absl::StrCat("tensor ", Shown(name_),
+                               ": more than two data_offsets"));
+    }
+    return Unexpected("a number");
+  }
+
+  bool end_array() override {
+    at_ = At::kTensor;
+    return true;
+  }
+
+  bool end_object() override {
+    switch (at_) {
+      case At::kTensor:
+        at_ = At::kTop;
+        return FinishTensor();
+      case At::kMetadata:
+        at_ = At::kTop;
+        return true;
+      default:  // the parser pairs braces: this is the outermost
+        at_ = At::kEnd;
+        return true;
+    }
+  }
+
+  bool number_integer(number_integer_t number) override {
+    return Fail(
+        absl::StrCat("tensor ", Shown(name_), ": ", number, " is negative"));
+  }
+  bool number_float(number_float_t, const string_t& text) override {
+    return Fail(absl::StrCat("tensor ", Shown(name_), ": ", Shown(text),
+                             " is no integer of 64 bits"));
+  }
+  bool null() override { return Unexpected("null"); }
+  bool boolean(bool) override { return Unexpected("a boolean"); }
+  bool binary(binary_t&) override { return Unexpected("binary data"); }
+
+  bool parse_error(size_t position, const std::string&,
+                   const nlohmann::detail::exception&) override {
+    return Fail(absl::StrCat("the header is not JSON at byte ", position));
+  }
+
+ private:
+  enum class At {
+    kBegin,
+    kTop,            // among the entries
+    kEntry,          // after an entry's name
+    kMetadata,       // among the metadata
+    kMetadataValue,  // after a metadata key
+    kTensor,         // among a tensor's fields
+    kDType,          // after "dtype"
+    kShape,          // after "shape"
+    kDimensions,     // in the list of "shape"
+    kDataOffsets,    // after "data_offsets"
+    kOffsets,        // in the list of "data_offsets"
+    kEnd,
+  };
+
+  // What was said of a tensor so far.
+  struct Place {
+    bool has_dtype = false;
+    std::optional<DType> dtype;
+    std::optional<Shape> shape;
+    std::optional<std::vector<int64_t>> offsets;
+  };
+
+  bool Fail(std::string why) {
+    error_ = absl::InvalidArgumentError(std::move(why));
+    return false;
+  }
+
+  bool Unexpected(absl::string_view what) {
+    const bool inside = at_ != At::kBegin && at_ != At::kEnd;
+    return Fail(
+        absl::StrCat("the header has ", what, " where the format has none",
+                     inside ? absl::StrCat(", near ", Shown(name_)) : ""));
+  }
+
+  bool TensorKey(const std::string& field) {
+    bool repeated = false;
+    if (field == "dtype") {
+      repeated = std::exchange(place_.has_dtype, true);
+      at_ = At::kDType;
+    } else if (field == "shape") {
+      repeated = place_.shape.has_value();
+      place_.shape.emplace();
+      at_ = At::kShape;
+    } else if (field == "data_offsets") {
+      repeated = place_.offsets.has_value();
+      place_.offsets.emplace();
+      at_ = At::kDataOffsets;
+    } else {
+      return Fail(absl::StrCat("tensor ", Shown(name_), ": unknown field ",
+                               Shown(field)));
+    }
+    return !repeated || Fail(absl::StrCat("tensor ", Shown(name_), ": two ",
+                                          field, " fields"));
+  }
+
+  bool FinishTensor() {
+    if (!place_.dtype || !place_.shape || !place_.offsets) {
+      return Fail(
+          absl::StrCat("tensor ", Shown(name_),
+                       ": one of dtype, shape and data_offsets is missing"));
+    }
+    if (place_.offsets->size() != 2) {
+      return Fail(absl::StrCat("tensor ", Shown(name_), ": ",
+                               place_.offsets->size(),
+                               " data_offsets, need 2"));
+    }
+    const int64_t begin = place_.offsets->front();
+    const int64_t end = place_.offsets->back();
+    header_.tensors.push_back(TensorPlace{
+        name_, *place_.dtype, *std::move(place_.shape), begin, end - begin});
+    return true;
+  }
+
+  SafetensorsHeader& header_;
+  absl::Status error_;
+  At at_ = At::kBegin;
+  std::string name_;  // of the entry that is read
+  std::string metadata_key_;
+  Place place_;
+  std::unordered_set<std::string> names_;
+};
+
+// Sorted places must lie end to end from 0 to data_bytes.
+absl::Status CheckPlaces(const std::vector<TensorPlace>& tensors,
+                         int64_t data_bytes) {
+  int64_t end = 0;
+  for (const TensorPlace& place : tensors) {
+    const std::string who = absl::StrCat("tensor ", Shown(place.name));
+    if (place.bytes < 0 || place.bytes > data_bytes ||
+        place.offset > data_bytes - place.bytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(who, ": ", place.bytes, " bytes from ", place.offset,
+                       " on do not lie in the file's ", data_bytes));
+    }
+    if (place.offset != end) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          who, place.offset < end ? ": overlaps" : ": leaves a hole after",
+          " the tensor before it: begins at ", place.offset, ", that ends at ",
+          end));
+    }
+    const int64_t need = TensorBytes(place.dtype, place.shape);
+    if (place.bytes != need) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          who, ": ", DTypeName(place.dtype), " of shape [",
+          absl::StrJoin(place.shape, ", "), "] ",
+          need < 0 ? "overflows" : absl::StrCat("takes ", need, " bytes"),
+          ", its data_offsets hold ", place.bytes));
+    }
+    end += place.bytes;
+  }
+  if (end != data_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the tensors end at byte ", end, " of ", data_bytes));
+  }
+  return absl::OkStatus();
+}
+
+// Parses `json` and checks that its tensors fill data_bytes exactly.
+absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view json,
+                                                         int64_t data_bytes) {
+  SafetensorsHeader header;
+  HeaderReader reader(header);
+  const bool parsed =
+      nlohmann::json::sax_parse(json.begin(), json.end(), &reader);
+  PACELINE_RETURN_IF_ERROR(reader.error());
+  if (!parsed) return absl::InvalidArgumentError("the header is not JSON");
+
+  std::sort(header.tensors.begin(), header.tensors.end(),
+            [](const TensorPlace& a, const TensorPlace& b) {
+              return std::tie(a.offset, a.bytes, a.name) <
+                     std::tie(b.offset, b.bytes, b.name);
+            });
+  PACELINE_RETURN_IF_ERROR(CheckPlaces(header.tensors, data_bytes));
+  return header;
+}
+
+// --- The file
+
+// An open file whose header has been checked.  Thread-compatible.
+class Source {
+ public:
+  static absl::StatusOr<std::unique_ptr<Source>> Open(const std::string& path) {
+    // O_NONBLOCK: a pipe must not hold up whoever opens it; the check for a
+    // regular file then turns it away.
+    const int descriptor =
+        open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (descriptor < 0) {
+      return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
+    }
+    auto source = std::unique_ptr<Source>(new Source(path, descriptor));
+    PACELINE_RETURN_IF_ERROR(source->ReadSize());
+    PACELINE_RETURN_IF_ERROR(source->ReadHeader());
+    return source;
+  }
+  ~Source() { close(descriptor_); }
+  Source(const Source&) = delete;
+  Source& operator=(const Source&) = delete;
+
+  int64_t file_bytes() const { return file_bytes_; }
+  int64_t data_begin() const { return data_begin_; }
+  SafetensorsHeader& header() { return header_; }
+
+  absl::StatusOr<NamedTensor> ReadTensor(TensorPlace place) const {
+    Tensor tensor = Tensor::Allocate(place.dtype, std::move(place.shape));
+    PACELINE_RETURN_IF_ERROR(
+        ReadAt(data_begin_ + place.offset, tensor.data.get(), place.bytes));
+    return NamedTensor{std::move(place.name), std::move(tensor)};
+  }
+
+  absl::Status ReadAt(int64_t offset, uint8_t* target, int64_t bytes) const {
+    while (bytes > 0) {
+      const ssize_t got =
+          pread(descriptor_, target, std::min(bytes, kMaxReadBytes), offset);
+      if (got < 0) {
+        if (errno == EINTR) continue;
+        return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path_));
+      }
+      if (got == 0) return Refuse(path_, "it shrank while being read");
+      target += got;
+      offset += got;
+      bytes -= got;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  Source(const std::string& path, int descriptor)
+      : path_(path), descriptor_(descriptor) {}
+
+  absl::Status ReadSize();
+  absl::StatusOr<int64_t> ReadHeaderBytes() const;
+  absl::Status ReadHeader();
+
+  const std::string path_;
+  const int descriptor_;
+  int64_t file_bytes_ = 0;
+  int64_t data_begin_ = 0;
+  SafetensorsHeader header_;
+};
+
+absl::Status Source::ReadSize() {
+  struct stat status = {};
+  if (fstat(descriptor_, &status) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path_));
+  }
+  if (!S_ISREG(status.st_mode)) return Refuse(path_, "it is no regular file");
+  file_bytes_ = status.st_size;
+  return absl::OkStatus();
+}
+
+// What the file says its header has.
+absl::StatusOr<int64_t> Source::ReadHeaderBytes() const {
+  if (file_bytes_ < kLengthBytes) {
+    return Refuse(path_, absl::StrCat("only ", file_bytes_, " bytes"));
+  }
+  uint8_t encoded[kLengthBytes] = {};
+  PACELINE_RETURN_IF_ERROR(ReadAt(0, encoded, kLengthBytes));
+  // TorchScript's files and torch.save's are archives.
+  if (std::memcmp(encoded, "PK\x03\x04", 4) == 0) {
+    return Refuse(path_,
+                  "it is a file of PyTorch's; save the tensors by "
+                  "safetensors.torch.save_file (a scripted module is for "
+                  "model.name: script, with model.file)");
+  }
+  uint64_t length = 0;
+  for (int i = kLengthBytes - 1; i >= 0; --i) {
+    length = length << 8 | encoded[i];
+  }
+  if (length > uint64_t{kMaxHeaderBytes}) {
+    return Refuse(path_,
+                  absl::StrCat("a header of ", length, " bytes, the limit is ",
+                               kMaxHeaderBytes));
+  }
+  if (length > static_cast<uint64_t>(file_bytes_ - kLengthBytes)) {
+    return Refuse(path_, absl::StrCat("cut short: a header of ", length,
+                                      " bytes in a file of ", file_bytes_));
+  }
+  return static_cast<int64_t>(length);
+}
+
+absl::Status Source::ReadHeader() {
+  PACELINE_ASSIGN_OR_RETURN(const int64_t bytes, ReadHeaderBytes());
+  std::string json(bytes, '\0');
+  PACELINE_RETURN_IF_ERROR(
+      ReadAt(kLengthBytes, reinterpret_cast<uint8_t*>(json.data()), bytes));
+  data_begin_ = kLengthBytes + bytes;
+  absl::StatusOr<SafetensorsHeader> header =
+      ParseSafetensorsHeader(json, file_bytes_ - data_begin_);
+  if (!header.ok()) return Refuse(path_, header.status().message());
+  header_ = *std::move(header);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<NamedTensor>> ReadSafetensors(
+    const std::string& path, const ChooseTensors& choose) {
+  PACELINE_ASSIGN_OR_RETURN(const std::unique_ptr<Source> source,
+                            Source::Open(path));
+  PACELINE_ASSIGN_OR_RETURN(const std::set<std::string> wanted,
+                            choose(source->header().tensors));
+  std::vector<NamedTensor> tensors;
+  for (TensorPlace& place : source->header().tensors) {
+    if (!wanted.contains(place.name)) continue;
+    PACELINE_ASSIGN_OR_RETURN(NamedTensor tensor,
+                              source->ReadTensor(std::move(place)));
+    tensors.push_back(std::move(tensor));
+  }
+  return tensors;
+}
+
+absl::StatusOr<WeightsSummary> SummarizeSafetensors(const std::string& path) {
+  PACELINE_ASSIGN_OR_RETURN(const std::unique_ptr<Source> source,
+                            Source::Open(path));
+  WeightsSummary summary;
+  summary.file_bytes = source->file_bytes();
+  summary.metadata = std::move(source->header().metadata);
+  summary.tensors = std::move(source->header().tensors);
+  for (TensorPlace& place : summary.tensors) {
+    place.offset += source->data_begin();
+  }
+  Sha256 hash;
+  std::string piece;
+  for (int64_t at = 0; at < summary.file_bytes;
+       at += static_cast<int64_t>(piece.size())) {
+    piece.resize(std::min(kHashBytes, summary.file_bytes - at));
+    PACELINE_RETURN_IF_ERROR(
+        source->ReadAt(at, reinterpret_cast<uint8_t*>(piece.data()),
+                       static_cast<int64_t>(piece.size())));
+    hash.Update(piece);
+  }
+  summary.sha256 = hash.HexDigest();
+  return summary;
+}
+
+}  // namespace paceline

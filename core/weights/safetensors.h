@@ -1,0 +1,50 @@
+// Weights in files.  The format is safetensors:
+//
+//   file    = length header data
+//   length  = 8 bytes, little endian: bytes of header
+//   header  = JSON {"name": {"dtype": "F32", "shape": [2, 3],
+//             "data_offsets": [begin, end]}, ..., "__metadata__": {"k": "v"}}
+//   data    = the tensors, row-major, little endian, without holes; offsets
+//             count from where it begins
+//
+// A file is hostile until proven otherwise.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/model/safetensors_layout.h"
+#include "core/model/weights_summary.h"
+
+namespace paceline {
+
+// Sees what a file has and says by name what of it shall be read.
+using ChooseTensors = std::function<absl::StatusOr<std::set<std::string>>(
+    const std::vector<TensorPlace>& tensors)>;
+
+// Reads those tensors of `path` that `choose` asks for, in the order of their
+// data; names that the file does not have are passed over.  Memory: these
+// tensors, plus at most about 20 times the header while it is parsed.
+//
+// Errors (the message names the file and, where there is one, the tensor):
+//   NotFound, PermissionDenied  as the system says
+//   InvalidArgument    not safetensors, or lies: cut short, header over 16 MiB,
+//                      not JSON or not of the shape above, a name twice, a
+//                      dtype that we do not have, offsets out of range, that
+//                      overlap or leave holes, or that differ from dtype x
+//                      shape
+//   any                what choose() says
+absl::StatusOr<std::vector<NamedTensor>> ReadSafetensors(
+    const std::string& path, const ChooseTensors& choose);
+
+// What is in `path`, checked as above, and the hash of all its bytes.  Reads
+// them once and keeps none but the header's: a file may be larger than memory.
+//
+// Errors: as ReadSafetensors.
+absl::StatusOr<WeightsSummary> SummarizeSafetensors(const std::string& path);
+
+}  // namespace paceline

@@ -1,0 +1,290 @@
+#include "core/weights/load.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "core/model/catalog.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/write_safetensors.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class LoadWeightsTest : public ::testing::Test {
+ protected:
+  LoadWeightsTest() {
+    std::string folder = "/tmp/load_weights_XXXXXX";
+    folder_ = mkdtemp(folder.data());
+    spec_ = DefaultModel("resnet18");
+    spec_.width = 4;
+    spec_.weights = folder_ / "w.safetensors";
+    model_ = DescribeModel(spec_, {3, 32, 32}, 10).value();
+    layers_ = static_cast<int>(model_.layers.size());
+  }
+  ~LoadWeightsTest() override { std::filesystem::remove_all(folder_); }
+
+  // Tensor i of the model holds i everywhere.
+  std::vector<NamedTensor> Numbered() const {
+    std::vector<NamedTensor> tensors;
+    for (const Layer& layer : model_.layers) {
+      for (const Parameter& parameter : layer.parameters) {
+        Tensor tensor = Tensor::Allocate(parameter.dtype, parameter.shape);
+        const auto number = static_cast<float>(tensors.size());
+        if (parameter.dtype == DType::kI64) {
+          tensor.As<int64_t>()[0] = static_cast<int64_t>(tensors.size());
+        } else {
+          for (float& value : tensor.As<float>()) value = number;
+        }
+        tensors.push_back({parameter.name, tensor});
+      }
+    }
+    return tensors;
+  }
+  void Write(const std::vector<NamedTensor>& tensors) const {
+    WriteSafetensors(spec_.weights, tensors);
+  }
+  std::string WhyNot() const {
+    const auto loaded = LoadWeights(spec_, model_, {0, layers_});
+    return loaded.ok() ? "nothing" : std::string(loaded.status().message());
+  }
+
+  std::filesystem::path folder_;
+  ModelSpec spec_;
+  ModelDescription model_;
+  int layers_ = 0;
+};
+
+// The learning rate was blamed for them.
+TEST_F(LoadWeightsTest, RefusesValuesThatAreNotFinite) {
+  for (const float value : {std::nanf(""), HUGE_VALF}) {
+    std::vector<NamedTensor> tensors = Numbered();
+    const auto bad = tensors.end() - 2;
+    ASSERT_EQ(bad->tensor.dtype, DType::kF32);
+    bad->tensor.As<float>().back() = value;
+    Write(tensors);
+
+    EXPECT_THAT(WhyNot(),
+                AllOf(HasSubstr(spec_.weights),
+                      HasSubstr(bad->name + " holds NaN or infinity")));
+  }
+}
+
+TEST_F(LoadWeightsTest, ReadsWhatTheLayersOwnAndNothingElse) {
+  Write(Numbered());
+
+  const auto loaded = LoadWeights(spec_, model_, {1, 2});
+
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  std::vector<std::string> names, need;
+  for (const NamedTensor& named : *loaded) names.push_back(named.name);
+  for (const Parameter& parameter : model_.layers[1].parameters) {
+    need.push_back(parameter.name);
+  }
+  EXPECT_EQ(names, need);
+  const auto all = LoadWeights(spec_, model_, {0, layers_});
+  ASSERT_TRUE(all.ok()) << all.status();
+  ASSERT_EQ(all->size(), Numbered().size());
+  EXPECT_EQ((*all)[5].name, "bn1.num_batches_tracked");
+  EXPECT_EQ((*all)[5].tensor.As<int64_t>()[0], 5) << "a count, as it is";
+  const float first = static_cast<float>(model_.layers[0].parameters.size());
+  EXPECT_EQ(loaded->front().tensor.As<float>()[0], first);
+}
+
+TEST_F(LoadWeightsTest, LeavesAResetHeadOut) {
+  Write(Numbered());
+  spec_.reset_head = true;
+
+  const auto loaded = LoadWeights(spec_, model_, {layers_ - 1, layers_});
+
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_TRUE(loaded->empty());
+}
+
+TEST_F(LoadWeightsTest, WidensShortFloatsExactly) {
+  std::vector<NamedTensor> tensors = Numbered();
+  // 1, -2, the smallest subnormal, and the greatest.
+  const std::vector<uint16_t> half = {0x3c00, 0xc000, 0x0001, 0x7bff};
+  const std::vector<uint16_t> brain = {0x3f80, 0xc000, 0x0001, 0x7f7f};
+  const auto put = [&](size_t i, DType dtype, const std::vector<uint16_t>& v) {
+    Tensor tensor = Tensor::Allocate(dtype, tensors[i].tensor.shape);
+    const auto to = tensor.As<uint16_t>();
+    for (size_t j = 0; j < to.size(); ++j) to[j] = v[j % v.size()];
+    tensors[i].tensor = tensor;
+  };
+  put(0, DType::kF16, half);
+  put(6, DType::kBF16, brain);
+  Write(tensors);
+
+  const auto loaded = LoadWeights(spec_, model_, {0, layers_});
+
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const auto from_half = (*loaded)[0].tensor.As<float>();
+  EXPECT_EQ((*loaded)[0].tensor.dtype, DType::kF32);
+  EXPECT_EQ(from_half[0], 1);
+  EXPECT_EQ(from_half[1], -2);
+  EXPECT_EQ(from_half[2], 0x1p-24f);
+  EXPECT_EQ(from_half[3], 65504);
+  const auto from_brain = (*loaded)[6].tensor.As<float>();
+  EXPECT_EQ(from_brain[0], 1);
+  EXPECT_EQ(from_brain[1], -2);
+  EXPECT_EQ(from_brain[2], std::bit_cast<float>(uint32_t{0x00010000}));
+}
+
+TEST_F(LoadWeightsTest, NamesTheFileAndAllThatIsWrongWithIt) {
+  std::vector<NamedTensor> tensors = Numbered();
+  tensors[0].name = "stem.weight";
+  tensors[1].tensor = Tensor::Allocate(DType::kF32, {5});
+  Write(tensors);
+
+  EXPECT_THAT(
+      WhyNot(),
+      AllOf(HasSubstr("w.safetensors: "), HasSubstr("conv1.weight"),
+            HasSubstr("stem.weight"), HasSubstr("bn1.weight [5], need [4]")));
+}
+
+TEST_F(LoadWeightsTest, AWorkerWithOtherLayersSaysTheSame) {
+  std::vector<NamedTensor> tensors = Numbered();
+  tensors.pop_back();
+  Write(tensors);
+
+  const auto first = LoadWeights(spec_, model_, {0, 1});
+  const auto last = LoadWeights(spec_, model_, {layers_ - 1, layers_});
+
+  EXPECT_FALSE(first.ok());
+  EXPECT_EQ(first.status(), last.status());
+}
+
+TEST_F(LoadWeightsTest, RefusesHostileFiles) {
+  EXPECT_THAT(WhyNot(), HasSubstr("cannot open"));
+
+  std::ofstream(spec_.weights) << "weights";
+  EXPECT_THAT(WhyNot(), HasSubstr("not a safetensors file"));
+
+  Write(Numbered());
+  std::filesystem::resize_file(spec_.weights,
+                               std::filesystem::file_size(spec_.weights) - 1);
+  EXPECT_THAT(WhyNot(), HasSubstr("not a safetensors file"));
+
+  std::filesystem::remove(spec_.weights);
+  ASSERT_EQ(::mkfifo(spec_.weights.c_str(), 0600), 0);
+  EXPECT_THAT(WhyNot(), HasSubstr("no regular file"));
+}
+
+// A language model, whose first and last layers compute with one tensor.
+class LoadTiedWeightsTest : public LoadWeightsTest {
+ protected:
+  LoadTiedWeightsTest() {
+    const std::string weights = spec_.weights;
+    spec_ = DefaultModel("gpt");
+    spec_.depth = 1;
+    spec_.width = 4;
+    spec_.heads = 2;
+    spec_.weights = weights;
+    model_ = DescribeModel(spec_, {6}, 9).value();
+    layers_ = static_cast<int>(model_.layers.size());
+  }
+
+  // The file's tensors, and the tied one under its second name.
+  std::vector<NamedTensor> Twice(float second) const {
+    std::vector<NamedTensor> tensors = Numbered();
+    Tensor tensor = Tensor::Allocate(DType::kF32, {9, 4});
+    for (float& value : tensor.As<float>()) value = second;
+    tensors.push_back({"lm_head.weight", tensor});
+    return tensors;
+  }
+};
+
+TEST_F(LoadTiedWeightsTest, BothEndsReadTheTensorThatIsThereOnce) {
+  Write(Numbered());
+
+  for (const LayerRange range : {LayerRange{0, 1}, {layers_ - 1, layers_}}) {
+    const auto loaded = LoadWeights(spec_, model_, range);
+
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    EXPECT_EQ(std::count_if(loaded->begin(), loaded->end(),
+                            [](const NamedTensor& named) {
+                              return named.name == "transformer.wte.weight";
+                            }),
+              1);
+  }
+}
+
+TEST_F(LoadTiedWeightsTest, TakesAnEqualSecondNameAndNoOther) {
+  Write(Twice(0));  // as Numbered() has the first tensor
+  const auto loaded = LoadWeights(spec_, model_, {0, layers_});
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  for (const NamedTensor& named : *loaded) {
+    EXPECT_NE(named.name, "lm_head.weight");
+  }
+
+  std::vector<NamedTensor> tensors = Twice(1);
+  Write(tensors);
+  EXPECT_THAT(WhyNot(),
+              HasSubstr("lm_head.weight and transformer.wte.weight differ"));
+  tensors.back().tensor = Tensor::Allocate(DType::kF32, {9, 5});
+  Write(tensors);
+  EXPECT_THAT(WhyNot(), HasSubstr("lm_head.weight [9, 5], need [9, 4]"));
+}
+
+// As safetensors' save_model() writes it: under one of its names.
+TEST_F(LoadTiedWeightsTest, TakesTheSecondNameInPlaceOfTheFirst) {
+  std::vector<NamedTensor> tensors = Twice(7);
+  std::erase_if(tensors, [](const NamedTensor& named) {
+    return named.name == "transformer.wte.weight";
+  });
+  Write(tensors);
+
+  for (const LayerRange range : {LayerRange{0, 1}, {layers_ - 1, layers_}}) {
+    const auto loaded = LoadWeights(spec_, model_, range);
+
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    int tied = 0;
+    for (const NamedTensor& named : *loaded) {
+      EXPECT_NE(named.name, "lm_head.weight");
+      if (named.name != "transformer.wte.weight") continue;
+      ++tied;
+      EXPECT_EQ(named.tensor.As<float>()[0], 7);
+    }
+    EXPECT_EQ(tied, 1);
+  }
+}
+
+// openai-community/gpt2's file has the trunk alone.
+TEST_F(LoadTiedWeightsTest, ReadsAPublishedTrunkUnderTheModelsNames) {
+  Write(Numbered());
+  const auto ours = LoadWeights(spec_, model_, {0, layers_});
+  ASSERT_TRUE(ours.ok()) << ours.status();
+  std::vector<NamedTensor> tensors = Numbered();
+  for (NamedTensor& named : tensors) {
+    ASSERT_TRUE(named.name.starts_with("transformer.")) << named.name;
+    named.name = named.name.substr(std::string("transformer.").size());
+  }
+  tensors.push_back({"h.0.attn.bias", Tensor::Allocate(DType::kU8, {1, 4})});
+  Write(tensors);
+
+  const auto theirs = LoadWeights(spec_, model_, {0, layers_});
+
+  ASSERT_TRUE(theirs.ok()) << theirs.status();
+  ASSERT_EQ(theirs->size(), ours->size());
+  for (size_t i = 0; i < ours->size(); ++i) {
+    EXPECT_EQ((*theirs)[i].name, (*ours)[i].name);
+    EXPECT_EQ((*theirs)[i].tensor.As<float>()[0],
+              (*ours)[i].tensor.As<float>()[0]);
+  }
+  const auto last = LoadWeights(spec_, model_, {layers_ - 1, layers_});
+  ASSERT_TRUE(last.ok()) << last.status();
+  EXPECT_LT(last->size(), ours->size());
+}
+
+}  // namespace
+}  // namespace paceline

@@ -1,0 +1,339 @@
+#include "worker/agent/agent.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "core/base/tensor_memory.h"
+#include "core/model/description.h"
+#include "core/obs/log.h"
+#include "worker/agent/run_order.h"
+#include "worker/measure/profiler.h"
+
+namespace paceline {
+
+Agent::Agent(AgentOptions options, RunFactory& factory, const Clock& clock)
+    : options_(std::move(options)),
+      factory_(factory),
+      clock_(clock),
+      time_(clock),
+      compute_("compute", [this] { ComputeLoop(); }) {}
+
+Agent::~Agent() {
+  const absl::Status why = absl::CancelledError("the worker is stopping");
+  WorkerRun* run = nullptr;
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+    // A run that comes now finds this.
+    if (cancel_ != nullptr) cancel_->Cancel(why);
+    run = BorrowRun();
+  }
+  if (run != nullptr) {
+    run->Cancel(why);
+    ReturnRun();
+  }
+  compute_.Join();
+}
+
+void Agent::OnWelcome(WorkerId self) {
+  absl::MutexLock lock(&mutex_);
+  self_ = self;
+}
+
+void Agent::OnOrder(std::optional<RunOrder> order) {
+  WorkerRun* run = nullptr;
+  std::optional<GroupOrder> group;
+  absl::Status why = absl::CancelledError("the standing order has changed");
+  {
+    absl::MutexLock lock(&mutex_);
+    const bool same_run = order.has_value() == order_.has_value() &&
+                          (!order.has_value() || order->fence == order_->fence);
+    if (same_run && order.has_value() && order->group.has_value()) {
+      // Members come and go; the run stays.
+      group = *order->group;
+    } else if (same_run &&
+               (!order.has_value() || order->stages == order_->stages)) {
+      return;
+    } else if (same_run) {
+      // A worker that executes itself anew keeps its port.  Where it could
+      // not, failing loudly beats dialling an address where nobody is.
+      why = absl::AbortedError(
+          "a neighbour has moved to another address in the middle of the run");
+    } else {
+      order_is_new_ = true;
+      if (!ending_since_.has_value()) ending_since_ = clock_.Now();
+    }
+    order_ = std::move(order);
+    // A run that comes now finds this.
+    if (cancel_ != nullptr && !group.has_value()) cancel_->Cancel(why);
+    // The order before this one began it: a run of this order may begin as soon
+    // as the lock is let go.
+    run = BorrowRun();
+  }
+  if (run == nullptr) return;
+  group.has_value() ? run->OnGroup(*group) : run->Cancel(why);
+  ReturnRun();
+}
+
+void Agent::OnMeasure(std::optional<MeasureOrder> order) {
+  absl::MutexLock lock(&mutex_);
+  if (order == measure_) return;
+  measure_ = std::move(order);
+  measure_is_new_ = true;
+  measurement_.reset();
+  // A run has a token of its own, and no measuring beside it.
+  if (cancel_is_runs_) return;
+  if (!ending_since_.has_value()) ending_since_ = clock_.Now();
+  if (cancel_ != nullptr) {
+    cancel_->Cancel(absl::CancelledError("the standing order has changed"));
+  }
+}
+
+void Agent::EndWhatIsOverdue() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (restarting_ || !ending_since_.has_value()) return;
+    if (clock_.Now() - *ending_since_ < options_.longest_end) return;
+    ending_since_.reset();
+  }
+  Log(LogLevel::kError,
+      "what was withdrawn does not end: starting anew without it",
+      {{"after", absl::FormatDuration(options_.longest_end)}});
+  options_.restart(options_.cpu_capability);
+}
+
+HeartbeatContent Agent::Heartbeat() {
+  EndWhatIsOverdue();
+  const TimeReading seconds = time_.Read();
+  HeartbeatContent content;
+  // Before anything is asked: what changes from here on is told once more.
+  recorder_.BeginHeartbeat();
+  WorkerRun* run = nullptr;
+  {
+    absl::MutexLock lock(&mutex_);
+    run = BorrowRun();
+    content.restarting = restarting_;
+    content.stopping = leaving_;
+    content.measurement = measurement_;
+  }
+  std::optional<MemberReport> member;
+  if (run != nullptr) {
+    member = run->Member();
+    ReturnRun();
+  }
+  recorder_.Fill(content);
+  if (content.run.has_value()) {
+    content.run->seconds = ToTimeSplit(seconds);
+    content.run->member = std::move(member);
+  }
+  return content;
+}
+
+void Agent::AnnounceRestart() {
+  {
+    absl::MutexLock lock(&mutex_);
+    restarting_ = true;
+  }
+  recorder_.NoteChange();
+}
+
+void Agent::AnnounceStop() {
+  {
+    absl::MutexLock lock(&mutex_);
+    leaving_ = true;
+  }
+  recorder_.NoteChange();
+}
+
+RoundReading Agent::Rounds() const {
+  absl::MutexLock lock(&mutex_);  // a run that ends now is counted once
+  RoundReading reading;
+  if (run_ != nullptr) reading = run_->Rounds();
+  reading.stats.AddCounts(closed_rounds_);
+  return reading;
+}
+
+WorkerRun* Agent::BorrowRun() {
+  if (run_ != nullptr) ++users_;
+  return run_.get();
+}
+
+void Agent::ReturnRun() {
+  absl::MutexLock lock(&mutex_);
+  --users_;
+}
+
+void Agent::ComputeLoop() {
+  for (;;) {
+    const Work work = AwaitWork();
+    if (work.run.has_value()) {
+      Run(*work.run, *work.cancel);
+    } else if (work.measure.has_value()) {
+      Measure(*work.measure, *work.cancel);
+    } else {
+      return;
+    }
+  }
+}
+
+Agent::Work Agent::AwaitWork() {
+  const auto changed = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return stopping_ || order_is_new_ || measure_is_new_;
+  };
+  for (;;) {
+    bool run_is_new = false;
+    {
+      absl::MutexLock lock(&mutex_);
+      mutex_.Await(absl::Condition(&changed));
+      run_is_new = stopping_ || order_is_new_;
+    }
+    if (run_is_new) CloseRun();
+    absl::MutexLock lock(&mutex_);
+    if (stopping_) return {};
+    ending_since_.reset();
+    const bool begin =
+        std::exchange(order_is_new_, false) && order_.has_value();
+    const bool measure =
+        std::exchange(measure_is_new_, false) && measure_.has_value();
+    if (!begin && (!measure || order_.has_value())) continue;
+    cancel_ = std::make_shared<CancelToken>();
+    cancel_is_runs_ = begin;
+    if (!begin) return {std::nullopt, measure_, cancel_};
+    recorder_.Begin(order_->fence);
+    return {order_, std::nullopt, cancel_};
+  }
+}
+
+// The next run may open only when this one is closed, and nobody may still be
+// at this one.  From the first moment on nobody hears of it.
+void Agent::CloseRun() {
+  const auto unused = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return users_ == 0;
+  };
+  recorder_.Clear();
+  std::unique_ptr<WorkerRun> run;
+  {
+    absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(&unused));
+    run = std::move(run_);
+    if (run != nullptr) closed_rounds_.AddCounts(run->Rounds().stats);
+    cancel_.reset();
+    cancel_is_runs_ = false;
+  }
+}
+
+void Agent::Run(const RunOrder& order, const CancelToken& cancel) {
+  const Fence& fence = order.fence;
+  Log(LogLevel::kInfo, "run begins",
+      {{"job", fence.job.value},
+       {"attempt", fence.attempt},
+       {"plan", fence.plan_version}});
+  time_.Restart();
+  BeginTensorPeak();
+  const absl::Status status = RunJob(order, cancel);
+  time_.Stop();
+
+  const std::initializer_list<LogField> fields = {
+      {"job", fence.job.value},
+      {"attempt", fence.attempt},
+      {"plan", fence.plan_version},
+      {"status", status.ToString()}};
+  if (status.ok()) {
+    Log(LogLevel::kInfo, "run is done", fields);
+    recorder_.SetPhase(RunPhase::kDone);
+  } else if (absl::IsCancelled(status)) {
+    Log(LogLevel::kInfo, "run was ended", fields);
+  } else {
+    Log(LogLevel::kError, "run failed", fields);
+    recorder_.SetPhase(RunPhase::kFailed, status);
+  }
+}
+
+// What the variables ask for and what a library makes of them may differ: a
+// build without these kernels, a CPU that hides them.  The job's bytes depend
+// on it, so it fails rather than computes with something else.
+absl::Status Agent::CheckActiveCapability(const RunOrder& order) const {
+  if (options_.active_capability.empty() ||
+      options_.active_capability == order.cpu_capability) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the job computes with cpu_capability ", order.cpu_capability,
+      ", but this worker's kernels run at ", options_.active_capability,
+      ": submit it with --set cpu_capability=", options_.active_capability,
+      ", or stop this worker"));
+}
+
+absl::Status Agent::RunJob(const RunOrder& order, const CancelToken& cancel) {
+  PACELINE_RETURN_IF_ERROR(CheckSpecOfOrder(order.spec));
+  WorkerId self;
+  {
+    absl::MutexLock lock(&mutex_);
+    self = self_;
+  }
+  PACELINE_ASSIGN_OR_RETURN(
+      ModelDescription model,
+      DescribeModel(order.spec.model, order.spec.data.shape,
+                    order.spec.data.classes));
+  const bool in_group = order.group.has_value();
+  PACELINE_RETURN_IF_ERROR(in_group
+                               ? CheckGroupOrder(order, model, self).status()
+                               : CheckOrder(order, model, self));
+  if (NeedsRestart(order.cpu_capability)) {
+    return absl::CancelledError("the process is starting anew");
+  }
+  PACELINE_RETURN_IF_ERROR(CheckActiveCapability(order));
+  RunContext context{order,
+                     std::move(model),
+                     self,
+                     factory_,
+                     clock_,
+                     time_,
+                     recorder_,
+                     cancel,
+                     options_.memory_bytes,
+                     options_.fault_actions,
+                     options_.restart};
+  std::unique_ptr<WorkerRun> made = in_group
+                                        ? MakeGroupRun(std::move(context))
+                                        : MakePipelineRun(std::move(context));
+  WorkerRun& run = *made;
+  {
+    absl::MutexLock lock(&mutex_);
+    run_ = std::move(made);
+    // What has come meanwhile.
+    const bool same = order_.has_value() && order_->fence == order.fence;
+    if (same && order_->group.has_value()) run.OnGroup(*order_->group);
+  }
+  return run.Run();
+}
+
+void Agent::Measure(const MeasureOrder& order, const CancelToken& cancel) {
+  if (order.layers.has_value() && NeedsRestart(order.cpu_capability)) return;
+  Measurement measurement =
+      CarryOut(order,
+               {options_.name, options_.cpu_capability, options_.cpu_model,
+                options_.memory_bytes, options_.prober, factory_, clock_},
+               cancel);
+  Log(LogLevel::kInfo, "measured",
+      {{"measurement", order.id},
+       {"what", order.link.has_value() ? order.link->name : "layers"},
+       {"status", measurement.error.ToString()}});
+  {
+    absl::MutexLock lock(&mutex_);
+    if (measure_ != order) return;  // withdrawn meanwhile
+    measurement_ = std::move(measurement);
+  }
+  recorder_.NoteChange();
+}
+
+bool Agent::NeedsRestart(const std::string& capability) {
+  if (capability == options_.cpu_capability) return false;
+  Log(LogLevel::kInfo, "starting anew at another CPU capability",
+      {{"from", options_.cpu_capability}, {"to", capability}});
+  options_.restart(capability);
+  return true;
+}
+
+}  // namespace paceline

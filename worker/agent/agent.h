@@ -1,0 +1,155 @@
+// Makes reality match the standing order: one run at a time, on the compute
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "core/base/cancel_token.h"
+#include "core/base/clock.h"
+#include "core/base/thread.h"
+#include "core/cluster/measure_order.h"
+#include "core/cluster/run_order.h"
+#include "worker/agent/run_factory.h"
+#include "worker/agent/run_recorder.h"
+#include "worker/agent/worker_run.h"
+#include "worker/measure/profiler.h"
+#include "worker/measure/time_meter.h"
+#include "worker/rounds/faults.h"
+
+namespace paceline {
+
+struct AgentOptions {
+  // For orders to measure.
+  std::string name;
+  std::string cpu_model;
+  // Predictions of more than that are refused too; 0: not known.
+  int64_t memory_bytes = 0;
+  Prober* prober = nullptr;  // outlives the agent; null: refuses to measure
+
+  std::string cpu_capability;  // the level this process was started for
+  // The level that the engine's kernels say they run at; empty: they do not
+  // say.
+  std::string active_capability;
+  // Called, on any thread, when an order wants another level: the process
+  // shall execute itself anew.  Must not block.
+  std::function<void(const std::string& capability)> restart;
+  // What has not ended this long after it was withdrawn never will (a user's
+  // own code may loop for ever), and nothing can end it but the process's own
+  // end: restart() is called.  Longer than the slowest machine takes for one
+  // instruction.
+  absl::Duration longest_end = absl::Minutes(1);
+  // What jobs' fault scripts need; outlives the agent, null: such a job is
+  // refused here.
+  FaultActions* fault_actions = nullptr;
+};
+
+// Thread-safe.  The compute thread lives from construction to destruction,
+// which cancels what is running.
+class Agent {
+ public:
+  // `factory` and `clock` outlive this.
+  Agent(AgentOptions options, RunFactory& factory, const Clock& clock);
+  ~Agent();
+
+  // The coordinator has given this worker its id.
+  void OnWelcome(WorkerId self);
+
+  // The standing order, whole; nothing: be idle.  The order of the present
+  // fence again changes nothing but the round group, another one ends the run.
+  void OnOrder(std::optional<RunOrder> order);
+
+  // The standing order's other half: measure this, or nothing.  The same id
+  // again changes nothing.  Never given beside a run.
+  void OnMeasure(std::optional<MeasureOrder> order);
+
+  // A new control stream: records not acknowledged are due again.
+  void OnAttached() { recorder_.Rewind(); }
+  // As RunRecorder::Fill.  Also judges whether what was withdrawn has ended.
+  HeartbeatContent Heartbeat();
+  // Waits until the next heartbeat is due at once, or `longest`.
+  void AwaitChange(absl::Duration longest) const {
+    recorder_.AwaitChange(longest);
+  }
+  void OnAck(const RecordMarks& marks) { recorder_.Acknowledge(marks); }
+
+  // From now on heartbeats say that the process is about to execute itself
+  // anew.
+  void AnnounceRestart();
+  // The same, that it ends on request.
+  void AnnounceStop();
+
+  // As RunRecorder::AddLog.
+  void AddLog(LogRecord record) { recorder_.AddLog(std::move(record)); }
+
+  // What its runs have done, for the metrics.
+  const RunRecorder& recorder() const { return recorder_; }
+  TimeReading Time() const { return time_.Read(); }
+  // Of all runs of this process, and what is so in the present one.
+  RoundReading Rounds() const;
+
+ private:
+  // The next order to work on, of one of the two kinds; neither when the
+  // agent ends.
+  struct Work {
+    std::optional<RunOrder> run;
+    std::optional<MeasureOrder> measure;
+    std::shared_ptr<CancelToken> cancel;
+  };
+
+  void ComputeLoop();
+  Work AwaitWork();
+  void Run(const RunOrder& order, const CancelToken& cancel);
+  absl::Status RunJob(const RunOrder& order, const CancelToken& cancel);
+  void Measure(const MeasureOrder& order, const CancelToken& cancel);
+  void CloseRun();
+  // The present run, or null.  It is not closed before ReturnRun(), which
+  // follows unless it is null.
+  WorkerRun* BorrowRun() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ReturnRun();
+  void EndWhatIsOverdue();
+  // Says so, and has the process execute itself anew, when `capability` is not
+  // what it was started for.
+  bool NeedsRestart(const std::string& capability);
+  absl::Status CheckActiveCapability(const RunOrder& order) const;
+
+  // Constant after construction.
+  const AgentOptions options_;
+  RunFactory& factory_;
+  const Clock& clock_;
+
+  TimeMeter time_;
+  RunRecorder recorder_;
+
+  mutable absl::Mutex mutex_;
+  WorkerId self_ ABSL_GUARDED_BY(mutex_);
+  std::optional<RunOrder> order_ ABSL_GUARDED_BY(mutex_);
+  bool order_is_new_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<MeasureOrder> measure_ ABSL_GUARDED_BY(mutex_);
+  bool measure_is_new_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<Measurement> measurement_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  // Since when the compute thread is to leave what it is at; nothing while it
+  // is not to, or has left.
+  std::optional<Instant> ending_since_ ABSL_GUARDED_BY(mutex_);
+  bool restarting_ ABSL_GUARDED_BY(mutex_) = false;
+  bool leaving_ ABSL_GUARDED_BY(mutex_) = false;  // on request
+  // Of the run or measurement that goes on.  Shared by the compute thread,
+  // which uses it, and by whoever ends that from outside.
+  std::shared_ptr<CancelToken> cancel_ ABSL_GUARDED_BY(mutex_);
+  bool cancel_is_runs_ ABSL_GUARDED_BY(mutex_) = false;
+  // Until it is closed; made and destroyed by the compute thread.
+  std::unique_ptr<WorkerRun> run_ ABSL_GUARDED_BY(mutex_);
+  int users_ ABSL_GUARDED_BY(mutex_) = 0;             // who have borrowed run_
+  RoundStats closed_rounds_ ABSL_GUARDED_BY(mutex_);  // of runs before run_
+
+  Thread compute_;
+};
+
+}  // namespace paceline

@@ -1,0 +1,184 @@
+#include <cstring>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "core/base/status_macros.h"
+#include "core/obs/log.h"
+#include "worker/agent/run_order.h"
+#include "worker/agent/worker_run.h"
+#include "worker/pipeline/predictions.h"
+#include "worker/pipeline/stage_runner.h"
+
+namespace paceline {
+namespace {
+
+constexpr int kWarmUps = 2;
+
+class PipelineRun final : public WorkerRun {
+ public:
+  explicit PipelineRun(RunContext context) : run_(std::move(context)) {}
+
+  absl::Status Run() override;
+  void Cancel(const absl::Status& why) override;
+
+ private:
+  absl::Status Prepare();
+  absl::Status MakeEngine(int stage);
+  absl::Status WarmUp(int stage, StageEngine& engine) const;
+  absl::Status OpenData();
+  absl::Status HandOver(Predictions& predictions);
+  bool infers() const { return IsInference(run_.order.spec); }
+
+  const RunContext run_;
+  std::map<int, std::unique_ptr<StageEngine>> engines_;  // by stage
+  std::unique_ptr<BatchSource> source_;  // where stage 0 is ours
+
+  absl::Mutex mutex_;
+  bool connected_ ABSL_GUARDED_BY(mutex_) = false;
+  RunConnections connections_;  // constant once connected_
+};
+
+void PipelineRun::Cancel(const absl::Status& why) {
+  {
+    // Run() looks at the token once it is connected.
+    absl::MutexLock lock(&mutex_);
+    if (!connected_) return;
+  }
+  connections_.link->Cancel(why);
+  connections_.gate->Cancel(why);
+}
+
+absl::Status PipelineRun::Run() {
+  PACELINE_RETURN_IF_ERROR(Prepare());
+  run_.recorder.SetPhase(RunPhase::kRunning);
+  StageRunnerParts parts{
+      {},      *connections_.link, *connections_.gate, source_.get(),
+      nullptr, run_.time,          run_.clock,         run_.recorder};
+  for (const auto& [stage, engine] : engines_) {
+    parts.engines[stage] = engine.get();
+  }
+  Predictions predictions(run_.order.spec.infer.outputs, run_.memory_bytes);
+  parts.predictions = &predictions;
+  StageRunner runner(RunnerOptions(run_.order, run_.model, run_.self),
+                     std::move(parts));
+  PACELINE_RETURN_IF_ERROR(runner.Run());
+  if (infers()) return HandOver(predictions);
+  const ScopedPart part(run_.time, TimePart::kSnapshot);
+  for (const auto& [stage, engine] : engines_) {
+    PACELINE_RETURN_IF_ERROR(UploadWeights(run_, *engine));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PipelineRun::Prepare() {
+  const RunOrder& order = run_.order;
+  const ScopedPart part(run_.time, TimePart::kOrders);
+  run_.factory.SetThreads(order.threads);
+  for (const int stage : StagesOf(order, run_.self)) {
+    PACELINE_RETURN_IF_ERROR(MakeEngine(stage));
+  }
+  PACELINE_ASSIGN_OR_RETURN(const RunWiring wiring,
+                            MakeRunWiring(order, run_.model, run_.self));
+  PACELINE_ASSIGN_OR_RETURN(const int64_t bytes,
+                            PredictBytes(order, run_.model, run_.self));
+  run_.recorder.SetPredictedMemory(bytes);
+  PACELINE_ASSIGN_OR_RETURN(connections_, run_.factory.Connect(wiring));
+  if (engines_.contains(0)) PACELINE_RETURN_IF_ERROR(OpenData());
+  {
+    absl::MutexLock lock(&mutex_);
+    connected_ = true;
+  }
+  // Whoever cancels from here on finds the connections; who did so before has
+  // left word.
+  return run_.cancel.status();
+}
+
+absl::Status PipelineRun::MakeEngine(int stage) {
+  const RunOrder& order = run_.order;
+  PACELINE_ASSIGN_OR_RETURN(
+      engines_[stage],
+      run_.factory.MakeEngine(EngineOptionsOf(order, run_.model, stage)));
+  StageEngine& engine = *engines_[stage];
+  if (infers()) PACELINE_RETURN_IF_ERROR(WarmUp(stage, engine));
+  if (order.spec.model.weights.empty()) return absl::OkStatus();
+  PACELINE_ASSIGN_OR_RETURN(
+      const std::vector<NamedTensor> weights,
+      run_.factory.ReadWeights(order.spec.model, run_.model,
+                               ReplicasOf(order, stage).front().layers));
+  PACELINE_RETURN_IF_ERROR(engine.SetWeights(weights));
+  Log(LogLevel::kInfo, "stage begins with weights from a file",
+      {{"stage", stage},
+       {"tensors", static_cast<int64_t>(weights.size())},
+       {"file", order.spec.model.weights}});
+  return absl::OkStatus();
+}
+
+// What a library sets up for shapes that it sees for the first time, and
+// memory that is touched for the first time, are not the first sample's.
+absl::Status PipelineRun::WarmUp(int stage, StageEngine& engine) const {
+  const int64_t samples = run_.order.spec.infer.micro_batch;
+  const auto zeros = [samples](DType dtype, const Shape& sample) {
+    Shape shape = {samples};
+    shape.insert(shape.end(), sample.begin(), sample.end());
+    Tensor tensor = Tensor::Allocate(dtype, std::move(shape));
+    std::memset(tensor.data.get(), 0, tensor.bytes());
+    return tensor;
+  };
+  const int first = ReplicasOf(run_.order, stage).front().layers.first;
+  TensorList input;
+  for (const SampleTensor& tensor : InputTensors(run_.model, first)) {
+    input.push_back(zeros(tensor.dtype, tensor.shape));
+  }
+  input.push_back(zeros(DType::kI64, run_.model.label_shape));
+  BatchInfo batch;
+  batch.phase = BatchPhase::kEvaluate;
+  batch.samples = samples;
+  for (int i = 0; i < kWarmUps; ++i) {
+    PACELINE_RETURN_IF_ERROR(engine.Forward(batch, 0, input).status());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PipelineRun::OpenData() {
+  const RunOrder& order = run_.order;
+  PACELINE_ASSIGN_OR_RETURN(
+      source_, run_.factory.OpenData(order.spec, TurnsOf(order, run_.self)));
+  source_->BeginAt(order.restore_step);
+  // Replicas of the first stage would each have a gate, and nobody who asks.
+  if (!infers()) {
+    run_.recorder.SetTotals(source_->total_steps());
+    return run_.factory.OpenGate(order.fence,
+                                 {order.spec.train, source_->total_steps()});
+  }
+  const int64_t samples = source_->test_samples();
+  const int64_t micro_batch = order.spec.infer.micro_batch;
+  run_.recorder.SetTotals((samples + micro_batch - 1) / micro_batch, samples);
+  return absl::OkStatus();
+}
+
+absl::Status PipelineRun::HandOver(Predictions& predictions) {
+  if (predictions.samples() == 0) return absl::OkStatus();
+  predictions.WarnOfNoClass();
+  const ScopedPart part(run_.time, TimePart::kSnapshot);
+  return run_.factory.UploadWeights(run_.order.fence, predictions.Take(),
+                                    run_.cancel);
+}
+
+}  // namespace
+
+std::unique_ptr<WorkerRun> MakePipelineRun(RunContext context) {
+  return std::make_unique<PipelineRun>(std::move(context));
+}
+
+absl::Status UploadWeights(const RunContext& run, StageEngine& engine) {
+  PACELINE_ASSIGN_OR_RETURN(const std::vector<NamedTensor> weights,
+                            engine.Weights());
+  std::vector<TensorPart> whole;
+  for (const NamedTensor& weight : weights) {
+    whole.push_back({weight.name, weight.tensor});
+  }
+  return run.factory.UploadWeights(run.order.fence, whole, run.cancel);
+}
+
+}  // namespace paceline

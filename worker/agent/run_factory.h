@@ -1,0 +1,71 @@
+// What a run needs from outside: engines, data, neighbours, the coordinator.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/base/cancel_token.h"
+#include "worker/pipeline/batch_source.h"
+#include "worker/pipeline/link.h"
+#include "worker/pipeline/stage_engine.h"
+#include "worker/rounds/round_transport.h"
+
+namespace paceline {
+
+// Called on the compute thread.  One real implementation (worker/rpc), one in
+// the tests.
+class RunFactory {
+ public:
+  virtual ~RunFactory() = default;
+
+  // Compute threads of this process from now on.
+  virtual void SetThreads(int threads) = 0;
+
+  // Errors: InvalidArgument  layers that this engine cannot build
+  virtual absl::StatusOr<std::unique_ptr<StageEngine>> MakeEngine(
+      const EngineOptions& options) = 0;
+
+  // What is in the script `spec.model.file`, tried with samples of
+  // `spec.data.shape`.
+  // Errors: NotFound, PermissionDenied, InvalidArgument: name the file;
+  //         Unimplemented  this engine computes no scripts
+  virtual absl::StatusOr<ScriptModel> ReadScript(const JobSpec& spec) = 0;
+
+  // The weights that `spec.weights`, which is not empty, has for `layers`.
+  // Errors: NotFound, PermissionDenied, InvalidArgument: name the file
+  virtual absl::StatusOr<std::vector<NamedTensor>> ReadWeights(
+      const ModelSpec& spec, const ModelDescription& model,
+      const LayerRange& layers) = 0;
+
+  // Errors: NotFound, InvalidArgument, DataLoss: name the file
+  //   turns  the batches of the walk that this worker takes
+  virtual absl::StatusOr<std::unique_ptr<BatchSource>> OpenData(
+      const JobSpec& spec, const Turns& turns) = 0;
+
+  // Opens the fence of a round group; `sink` outlives what is returned.
+  // Errors: Aborted  the fence is not above all that were open before;
+  //         FailedPrecondition  another run is open
+  virtual absl::StatusOr<std::unique_ptr<RoundTransport>> ConnectGroup(
+      const Fence&, const MemberId& /*self*/, RoundSink* /*sink*/) {
+    return absl::UnimplementedError("this worker joins no round groups");
+  }
+
+  // Opens the fence: from now on frames of it are accepted.
+  virtual absl::StatusOr<RunConnections> Connect(const RunWiring& wiring) = 0;
+
+  // On the worker of stage 0, after Connect().
+  virtual absl::Status OpenGate(const Fence& fence,
+                                const GateOptions& options) = 0;
+
+  // Hands weights or predictions over to the coordinator, durably; tries again
+  // until it worked or `cancel` says otherwise.
+  // Errors: Aborted, InvalidArgument, ResourceExhausted (its disk is full);
+  //         cancel.status()
+  virtual absl::Status UploadWeights(const Fence& fence,
+                                     const std::vector<TensorPart>& parts,
+                                     const CancelToken& cancel) = 0;
+};
+
+}  // namespace paceline

@@ -1,0 +1,67 @@
+// A run of a standing order, as the agent sees it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "core/base/cancel_token.h"
+#include "core/base/clock.h"
+#include "core/cluster/run_order.h"
+#include "core/cluster/run_report.h"
+#include "core/model/description.h"
+#include "worker/agent/run_factory.h"
+#include "worker/agent/run_recorder.h"
+#include "worker/measure/time_meter.h"
+#include "worker/rounds/faults.h"
+#include "worker/rounds/round_event_log.h"
+
+namespace paceline {
+
+// What a run is made from.  All that is borrowed outlives the run.
+struct RunContext {
+  RunOrder order;  // checked, for this model and worker
+  ModelDescription model;
+  WorkerId self;
+  RunFactory& factory;
+  const Clock& clock;
+  TimeMeter& time;
+  RunRecorder& recorder;
+  const CancelToken& cancel;              // told before Cancel() is called
+  int64_t memory_bytes = 0;               // of this worker; 0: not known
+  FaultActions* fault_actions = nullptr;  // null: no faults on purpose
+  // Has the process execute itself anew, at that CPU capability.
+  std::function<void(const std::string& capability)> restart;
+};
+
+// Made and destroyed on the compute thread, while nobody else uses it;
+// otherwise thread-safe.  What it opened stays open until it is destroyed, so
+// that neighbours can ask again.
+class WorkerRun {
+ public:
+  virtual ~WorkerRun() = default;
+
+  // Runs to the end.  The first error of an engine, a neighbour, the data or
+  // the coordinator ends it; Cancelled where somebody wanted that.
+  virtual absl::Status Run() = 0;
+  // Ends every wait of Run() with `why`.
+  virtual void Cancel(const absl::Status& why) = 0;
+  // The standing order's group, whole: the newest.
+  virtual void OnGroup(const GroupOrder& /*group*/) {}
+  // Of a member of a round group; nothing: it is none.
+  virtual std::optional<MemberReport> Member() const { return std::nullopt; }
+  virtual RoundReading Rounds() const { return {}; }
+};
+
+// Stages of a pipeline; trains or infers.
+std::unique_ptr<WorkerRun> MakePipelineRun(RunContext context);
+// A member of a round group: data parallelism.
+std::unique_ptr<WorkerRun> MakeGroupRun(RunContext context);
+
+// Hands the engine's weights over to the coordinator.
+absl::Status UploadWeights(const RunContext& run, StageEngine& engine);
+
+}  // namespace paceline

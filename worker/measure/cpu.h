@@ -1,0 +1,51 @@
+// What this CPU can do, and the environment that makes every library stay at
+// one level of it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace paceline {
+
+// Ordered: a machine that can do one can do all before it.
+constexpr const char* kCpuCapabilities[] = {"default", "avx2", "avx512",
+                                            "avx512_bf16"};
+
+// The highest of kCpuCapabilities that this CPU has.
+std::string DetectCpuCapability();
+// What a process begins with: as detected, but without what only bf16 jobs ask
+// for, so that no other job must begin with a process that starts anew.
+std::string FirstCpuCapability();
+// "AMD EPYC": for people; empty when /proc/cpuinfo does not say.
+std::string CpuModelName();
+std::string Architecture();  // uname -m
+// Of the machine, or of this process's cgroup when that is less; 0: unknown.
+int64_t MemoryBytes();
+
+// The variable that says at which level this process runs.
+constexpr char kCapabilityVariable[] = "PACELINE_CPU_CAPABILITY";
+
+// Variables to set before LibTorch, oneDNN and OpenBLAS load: each of them
+// reads its own once a process.  Also holds the thread pools at one thread
+// until the job says how many: an idle pool thread spins
+// a small machine's quota away.
+//
+// Errors:
+//   InvalidArgument     no such capability
+//   FailedPrecondition  this CPU has less; says what it has
+absl::StatusOr<std::vector<std::pair<std::string, std::string>>> EnvironmentFor(
+    absl::string_view capability, absl::string_view architecture,
+    absl::string_view detected);
+
+// Of the calling thread.
+absl::Duration ThreadCpuTime();
+// Of all threads of this process.
+absl::Duration ProcessCpuTime();
+
+}  // namespace paceline

@@ -1,0 +1,190 @@
+// How stages reach one another: in one process, or over gRPC.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/base/ids.h"
+#include "core/base/tensor.h"
+#include "core/model/description.h"
+#include "core/model/job_spec.h"
+#include "core/optim/step_gate.h"
+#include "core/plan/plan.h"
+#include "core/schedule/route.h"
+#include "core/schedule/schedule.h"
+#include "core/transfer/frame.h"
+#include "core/transfer/tensor_codec.h"
+
+namespace paceline {
+
+// Names one micro-batch at one boundary.  Boundary b lies between stages b and
+// b + 1.
+struct FrameKey {
+  FrameKind kind = FrameKind::kActivation;
+  int32_t boundary = 0;
+  int64_t batch = 0;  // BatchInfo::ordinal
+  int32_t micro_batch = 0;
+
+  friend auto operator<=>(const FrameKey&, const FrameKey&) = default;
+};
+
+FrameKey KeyOf(const FrameHeader& header);
+
+// What a RouteTable is asked for a frame: with batches of one micro-batch, how
+// many were before it.
+// Any numbers will do: what a neighbour writes is not trusted.
+inline int64_t TurnOf(const FrameKey& key) {
+  const auto turn =
+      static_cast<uint64_t>(key.batch) + static_cast<uint64_t>(key.micro_batch);
+  return static_cast<int64_t>(turn & INT64_MAX);
+}
+
+// "activation of batch 3, micro-batch 1 at boundary 0".
+std::string ToText(const FrameKey& key);
+
+// A parameter that two layers compute with, one of which owns it.  Where these
+// are on two workers, it crosses between them once a step: of n stages, the
+// k-th tie of a run has boundary n - 1 + k.
+struct Tie {
+  std::string parameter;
+  Shape shape;
+  int owner_stage = 0;
+  int user_stage = 0;
+
+  friend bool operator==(const Tie&, const Tie&) = default;
+};
+
+// The stages that a frame goes from and to: up for activations, down for
+// gradients; to the owner of a tie for its gradient, from it for its value.
+struct FrameEnds {
+  int from = 0;
+  int to = 0;
+};
+// Nothing when there is no such boundary, or it has no frames of that kind.
+std::optional<FrameEnds> EndsOf(FrameKind kind, int32_t boundary, int stages,
+                                const std::vector<Tie>& ties);
+
+// Every (kind, boundary) over which frames may come.
+std::vector<std::pair<FrameKind, int32_t>> Crossings(
+    int stages, const std::vector<Tie>& ties);
+
+// The bound of one boundary and direction, at least 1; of a tie 1.
+int BoundOf(const ScheduleBounds& bounds, FrameKind kind, int32_t boundary);
+
+// Frames that Send() takes while none is acknowledged: well above what a
+// schedule within its bound leaves when acknowledgements are late.
+int SendLimit(int bound);
+
+// Errors: InvalidArgument  no stages, or bounds for another number of them.
+absl::Status CheckBounds(const ScheduleBounds& bounds, size_t stages);
+
+// Thread-safe.  One a run, that is for one fence.
+class Link {
+ public:
+  virtual ~Link() = default;
+
+  // Queues a frame and returns at once; sending overlaps compute.  The frame's
+  // tensors must not be written afterwards.  header.fence, sequence and tensors
+  // are filled in here.
+  // Errors:
+  //   NotFound           this run has no such boundary
+  //   ResourceExhausted  far more frames on the way than the schedule's bound
+  //                      (SendLimit): our bug
+  //   any                the error that ended the run
+  virtual absl::Status Send(Frame frame) = 0;
+
+  // Blocks until the frame is here, whatever else arrived before it.
+  // Errors: NotFound  no such boundary; else the error that ended the run.
+  virtual absl::StatusOr<Frame> Receive(const FrameKey& key) = 0;
+
+  // Blocks until an activation frame of batch `ordinal` waits at `boundary`,
+  // and returns what its header says of the batch.  The frame stays.
+  virtual absl::StatusOr<BatchInfo> AwaitBatch(int32_t boundary,
+                                               int64_t ordinal) = 0;
+
+  // Blocks until the other side has room for `frames` more activation frames
+  // over `boundary`, or for its bound if that is less: of replicas there the
+  // one that batch `ordinal` goes to.  Called before a batch,
+  // never inside one: a forward-only schedule has nothing else that keeps a
+  // fast stage from running away from a slow one.  At most twice the bound is
+  // on the way then.  Returns at once between two stages of one worker.
+  // Returns how long of the wait frames were still on the way to the other
+  // side: a slow link's part of it, and not a slow neighbour's.
+  // Errors: as Receive.
+  virtual absl::StatusOr<absl::Duration> AwaitRoom(int32_t boundary,
+                                                   int64_t ordinal,
+                                                   int frames) = 0;
+
+  // Ends every present and future wait with `why` (not OK).  The first wins.
+  virtual void Cancel(absl::Status why) = 0;
+};
+
+// The way to the first stage's StepGate.  Thread-safe.
+class GateClient {
+ public:
+  virtual ~GateClient() = default;
+
+  // Hands all of a worker's reports of one step in, and blocks until the
+  // verdict.
+  // Errors: those of StepGate::Add that cannot be retried; Cancelled or the
+  //         error that ended the run.
+  virtual absl::StatusOr<StepVerdict> Decide(
+      const std::vector<StepReport>& reports) = 0;
+
+  virtual void Cancel(absl::Status why) = 0;
+};
+
+// What a run needs to know of its neighbours: derived from the standing order,
+// handed to the data plane.
+
+struct WorkerAddress {
+  WorkerId worker;
+  std::string address;  // host:port
+};
+
+// Where a stage lives: one worker, or replicas that take turns.
+struct StageWiring {
+  std::vector<WorkerAddress> replicas;
+  RouteTable route;
+
+  // -1: not one of them.
+  int IndexOf(WorkerId worker) const;
+};
+
+struct RunWiring {
+  Fence fence;
+  WorkerId self;
+  std::vector<StageWiring> stages;  // of the whole plan
+  // [stages - 1]: what crosses each boundary, of one sample and without the
+  // labels (core/transfer/frame.h).
+  std::vector<std::vector<SampleTensor>> boundaries;
+  Shape label_shape;          // of one sample
+  std::vector<Tie> ties;      // in layer order of their users
+  int64_t micro_batch = 0;    // n <= this
+  ScheduleBounds bounds;      // credit and queue bounds
+  Codec codec = Codec::kRaw;  // of what is sent to other workers
+  // Every frame is acknowledged when it is here, so that its sender can tell a
+  // slow link from a slow neighbour.
+  bool acknowledges_at_once = false;
+};
+
+// What the step gate needs; known once the data set is open.
+struct GateOptions {
+  TrainSpec train;
+  int64_t total_steps = 0;
+};
+
+// The two ends of a run.  Destroying both closes it.
+struct RunConnections {
+  std::unique_ptr<Link> link;
+  std::unique_ptr<GateClient> gate;
+};
+
+}  // namespace paceline

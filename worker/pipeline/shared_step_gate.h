@@ -1,0 +1,64 @@
+// The first stage's StepGate as many may use it at once.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "core/model/job_spec.h"
+#include "core/optim/step_gate.h"
+#include "worker/pipeline/link.h"
+
+namespace paceline {
+
+// Thread-safe.
+class SharedStepGate {
+ public:
+  // Called exactly once for every report: at once on the caller's thread, or
+  // later on the thread that brings the last report or cancels.  Must be
+  // quick.
+  using Answer = std::function<void(absl::StatusOr<StepVerdict>)>;
+
+  SharedStepGate(const TrainSpec& train, int64_t total_steps, int stages);
+  ~SharedStepGate();  // as Cancel
+
+  // Answers with the verdict of the report's step, or:
+  //   those of StepGate::Add
+  //   Aborted  the same stage asked again; only the last one asking is told
+  //   any      what Cancel() was called with
+  void Report(const StepReport& report, Answer answer);
+
+  // Answers all who wait and all who come with `why`.  The first wins.
+  void Cancel(absl::Status why);
+
+ private:
+  struct Waiting {
+    int64_t step = 0;
+    Answer answer;
+  };
+
+  // Moves those who wait for `verdict` to `told`.
+  void TakeWaitingLocked(
+      const StepVerdict& verdict,
+      std::vector<std::pair<Answer, absl::StatusOr<StepVerdict>>>* told)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  absl::Mutex mutex_;
+  StepGate gate_ ABSL_GUARDED_BY(mutex_);
+  absl::Status ended_ ABSL_GUARDED_BY(mutex_);
+  std::map<int, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);  // by stage
+};
+
+// A GateClient in the process of the first stage.  The gate is shared by the
+// workers of a test, and by the data plane that answers remote stages.
+std::unique_ptr<GateClient> MakeLocalGateClient(
+    std::shared_ptr<SharedStepGate> gate);
+
+}  // namespace paceline

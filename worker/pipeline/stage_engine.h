@@ -1,0 +1,235 @@
+// What computes: one stage of a model, on LibTorch (worker/torch) or without
+// (worker/fake_engine).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "core/base/tensor.h"
+#include "core/model/batch.h"
+#include "core/model/description.h"
+#include "core/model/job_spec.h"
+#include "core/model/precision.h"
+#include "core/model/safetensors_layout.h"
+#include "core/optim/step_gate.h"
+#include "core/plan/plan.h"
+
+namespace paceline {
+
+// Sums over the labels of one micro-batch, from the last stage: one a sample,
+// or one a token.
+struct LossSums {
+  double loss = 0;  // cross-entropy, summed
+  int64_t correct = 0;
+  int64_t samples = 0;  // labels that are some: kNoLabel is none
+};
+
+struct ForwardResult {
+  // For the next stage.  On the last one empty, or in inference what its
+  // layers gave and the labels, as they came.
+  TensorList output;
+  std::optional<LossSums> loss;  // on the last stage only
+};
+
+// A layer was computed.
+struct LayerDone {
+  int layer = 0;  // in the model
+  bool backward = false;
+  // Tensor memory that this call has allocated so far and not freed; -1: the
+  // engine does not know.
+  int64_t live_bytes = -1;
+};
+
+// What every engine is made from.
+struct EngineOptions {
+  ModelDescription model;
+  LayerRange layers;  // of this stage
+  TrainSpec train;
+  int stage = 0;
+  int stages = 1;
+  // For schedules without a flush: the parameters that a micro-batch went
+  // forward with are kept until its backward, whatever updates come between.
+  bool stashes = false;
+  // Batches of training never come: nothing is held for gradients.
+  bool inference = false;
+  // Called in training on the compute thread after each layer of a forward or
+  // backward, when the gradients of its parameters are in the sum.  For the
+  // profiler, since counting memory costs time; with flat_gradient nothing is
+  // counted.
+  std::function<void(const LayerDone&)> on_layer = nullptr;
+  Precision precision = Precision::kF32;
+  // The gradients of all parameters lie side by side: FlatGradient().  Not for
+  // engines that stash.  Users of a shared parameter whose owner is here too
+  // have its memory, and add their gradients to its own as they come: Tied()
+  // is not for these.
+  bool flat_gradient = false;
+};
+
+// The memory of a parameter that two layers share, as one of them has it.
+struct TiedTensors {
+  Tensor value;
+  Tensor gradient;  // the sum of the step
+};
+
+// What an engine that stashes has, after its last call.
+struct StashReading {
+  int versions = 1;   // of the parameters
+  int64_t bytes = 0;  // of all of them; gradients and optimizer not counted
+  // Updates between the version at which the gradient of the last update was
+  // computed and the one to which it was applied.
+  int64_t staleness = 0;
+};
+
+// Lives on the compute thread: made, used and dropped there.
+//
+// A micro-batch crosses a boundary as a list of tensors: the activation
+// [micro_batch, ...] float32, what goes beside it (Layer::beside), and the
+// labels [micro_batch, ...label_shape] int64, which travel untouched to the
+// last stage. The first stage takes samples of the model's input_dtype in the
+// activation's place.  A gradient is a list too, GradientTensors(): one of the
+// shape of the activation, and of each float32 tensor beside it.
+//
+// A parameter that a layer borrows is not this engine's: it is no part of
+// reports, updates and weights.  Whoever drives the engines adds its gradient
+// to the owner's before the owner reports, and hands the value back after an
+// update (worker/pipeline/tie_exchange.h).
+class StageEngine {
+ public:
+  virtual ~StageEngine() = default;
+
+  // Runs the layers over `input`; in training keeps what backward needs until
+  // Backward() of the same micro-batch.
+  // Errors: InvalidArgument  input of the wrong count, dtype or shape
+  virtual absl::StatusOr<ForwardResult> Forward(const BatchInfo& batch,
+                                                int micro_batch,
+                                                TensorList input) = 0;
+
+  // Adds the gradient of a micro-batch to the sum of the step.
+  //   output_gradient  d(sum of losses)/d(output); empty on the last stage
+  // Returns d(sum of losses)/d(input); empty on the first stage.
+  // Errors: InvalidArgument  wrong count or shape; FailedPrecondition  no
+  // forward kept
+  virtual absl::StatusOr<TensorList> Backward(const BatchInfo& batch,
+                                              int micro_batch,
+                                              TensorList output_gradient) = 0;
+
+  // The two halves of Backward(), in this order, with other micro-batches'
+  // between them as a schedule likes; together the same bytes.  The first gives
+  // d(sum of losses)/d(input), the second adds the gradients of the parameters
+  // to the sum of the step.
+  // Errors: as Backward; the second: FailedPrecondition  no first half
+  virtual absl::StatusOr<TensorList> BackwardInput(
+      const BatchInfo& batch, int micro_batch, TensorList output_gradient) = 0;
+  virtual absl::Status BackwardWeight(const BatchInfo& batch,
+                                      int micro_batch) = 0;
+
+  // What the layers of this engine have of a shared parameter: as its owner, or
+  // as one that borrows it.  The memory is the engine's own, with the newest
+  // value; to be read and written between the last backward of a step and the
+  // first forward of the next.
+  // Errors: NotFound  no layer here owns (borrows) a parameter of that name;
+  // FailedPrecondition  flat_gradient
+  virtual absl::StatusOr<TiedTensors> Tied(const std::string& name,
+                                           bool owner) = 0;
+
+  // What the gate wants to know of the summed gradient of `batch`.
+  virtual absl::StatusOr<StepReport> Report(const BatchInfo& batch) = 0;
+
+  // Applies (or skips) the update; clears the sum.  An engine that stashes
+  // takes it while micro-batches wait for their backward.
+  virtual absl::Status Apply(const StepVerdict& verdict) = 0;
+
+  // Engines that stash: the next forward computes at the version after
+  // `version` updates (skipped ones count), and no later one at an older.  One
+  // more than there is says that nobody to come wants the newest: the next
+  // update writes over it.  Evaluations always use the newest.
+  // Errors: FailedPrecondition  the version is not there, or the engine does
+  //         not stash
+  virtual absl::Status UseVersion(int64_t version) = 0;
+  virtual StashReading Stash() const = 0;
+
+  // Parameters and buffers as they are now, in layer order.  The memory is
+  // the engine's own and changes with the next Apply().
+  virtual absl::StatusOr<std::vector<NamedTensor>> Weights() = 0;
+  // To be told by whoever wrote into that memory, before the next forward:
+  // engines may have made something of the values that were there.
+  virtual void OnWeightsWritten() {}
+
+  // Overwrites the parameters and buffers of these names, borrowed ones too;
+  // others stay as they are, and so does what the optimizer remembers.  Between
+  // two steps only.
+  // Errors (nothing was written):
+  //   InvalidArgument     a name that is not of this stage, or another dtype or
+  //                       shape
+  //   FailedPrecondition  in the middle of a step
+  virtual absl::Status SetWeights(const std::vector<NamedTensor>& weights) = 0;
+
+  // --- Data parallelism ---
+  // Of an engine made without EngineOptions::flat_gradient all of these answer
+  // FailedPrecondition, or nothing.
+
+  // The sum of the step, of all trainable parameters in layer order, as one
+  // vector.  The memory is the engine's own: it may be read (sent) until the
+  // next Forward, and written between Backward and Report, so that what members
+  // agreed on is what is reported and applied: Report() does not ask whether
+  // the batch is whole, and its `samples` are those that this engine summed.
+  virtual absl::StatusOr<absl::Span<float>> FlatGradient();
+  // [layers of this stage + 1]: where in it each layer's parameters begin.
+  // In the last backward of a step, once on_layer was called for a layer, all
+  // from its offset on is final.
+  virtual std::vector<size_t> GradientOffsets() const { return {}; }
+  // The other way to say what members agreed on, without a copy: Report() and
+  // Apply() read it from `pieces`, which are side by side what FlatGradient()
+  // would be.  Their memory stays until Apply(), AbandonStep() or
+  // RestoreState(), after which the sum is the engine's own again.
+  // Errors: InvalidArgument  not of its size
+  virtual absl::Status ReadSumFrom(std::vector<absl::Span<const float>> pieces);
+
+  // Parameters, buffers and what the optimizer remembers, as bytes; equal on
+  // all members that are level.
+  virtual size_t StateBytes() const { return 0; }
+  // Errors: InvalidArgument  not of StateBytes()
+  virtual absl::Status CopyState(absl::Span<uint8_t> to);
+  // XXH3-64 of the same bytes, without a copy.
+  virtual absl::StatusOr<uint64_t> StateHash();
+  // Drops the open step, as AbandonStep().
+  // Errors (nothing was written): InvalidArgument  of another size
+  virtual absl::Status RestoreState(absl::Span<const uint8_t> from);
+  // Drops what was computed of the open step: forwards kept, the sum.
+  virtual absl::Status AbandonStep();
+};
+
+// Labels that count: all but kNoLabel.
+int64_t CountLabels(const Tensor& labels);
+
+// Errors unless `input` is what a stage takes whose layers begin with `first`:
+// InputTensors() and the labels, `samples` of each, and tokens in range.
+// Errors: InvalidArgument  says what came and what was expected
+absl::Status CheckStageInput(const ModelDescription& model, int first,
+                             int64_t samples, const TensorList& input);
+
+// Errors: InvalidArgument  a label that is neither kNoLabel nor a class
+absl::Status CheckLabels(const Tensor& labels, int64_t classes);
+
+// What Tied() answers with flat_gradient.
+absl::Status OwnTies();
+
+// For SetWeights(): copies the values of `weights` into the memory of those of
+// the same name in `own`, of which there may be several.
+// Errors: InvalidArgument  as SetWeights()
+absl::Status OverwriteWeights(const std::vector<NamedTensor>& weights,
+                              const std::vector<NamedTensor>& own);
+
+struct TensorPart {
+  std::string name;  // of the whole
+  Tensor tensor;
+  int64_t offset_bytes = 0;  // where in the whole it begins
+};
+
+}  // namespace paceline

@@ -1,0 +1,669 @@
+#include "worker/pipeline/stage_runner.h"
+
+#include <algorithm>
+#include <deque>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/check.h"
+#include "core/base/status_macros.h"
+#include "core/schedule/asynchronous.h"
+#include "core/schedule/traits.h"
+#include "worker/measure/cpu.h"
+
+namespace paceline {
+namespace {
+
+std::vector<int> OwnStages(const StageRunnerOptions& options) {
+  std::vector<int> stages;
+  for (size_t stage = 0; stage < options.worker_of.size(); ++stage) {
+    if (options.worker_of[stage] == options.worker) {
+      stages.push_back(static_cast<int>(stage));
+    }
+  }
+  return stages;
+}
+
+bool Contains(const std::vector<int>& values, int value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+// Takes the entry out; a missing one is a schedule that the checker let
+// through, or a bug here.
+template <typename Map>
+TensorList Take(Map& map, const typename Map::key_type& slot) {
+  auto node = map.extract(slot);
+  PACELINE_CHECK(!node.empty(), absl::StrCat("stage=", slot.first,
+                                             " micro_batch=", slot.second));
+  return std::move(node.mapped());
+}
+
+// Of so many micro-batches those that are this replica's.
+int64_t OwnOf(const Turns& turns, int64_t micro_batches) {
+  const int64_t period = std::max<int64_t>(turns.route.period(), 1);
+  int64_t of_a_period = 0;
+  int64_t of_the_rest = 0;
+  for (int64_t turn = 0; turn < period; ++turn) {
+    if (!turns.Has(turn)) continue;
+    ++of_a_period;
+    if (turn < micro_batches % period) ++of_the_rest;
+  }
+  return micro_batches / period * of_a_period + of_the_rest;
+}
+
+}  // namespace
+
+StageRunner::StageRunner(StageRunnerOptions options, StageRunnerParts parts)
+    : options_(std::move(options)),
+      parts_(std::move(parts)),
+      stages_(static_cast<int>(options_.worker_of.size())),
+      own_stages_(OwnStages(options_)),
+      ties_(options_.ties, stages_, parts_.engines, parts_.link) {
+  PACELINE_CHECK(!own_stages_.empty(),
+                 absl::StrCat("worker=", options_.worker));
+}
+
+absl::Status StageRunner::Run() {
+  const bool streams = ScheduleTraitsOf(options_.schedule).asynchronous;
+  for (int64_t ordinal = options_.turns.Next(0);;) {
+    PACELINE_ASSIGN_OR_RETURN(const std::optional<BatchInfo> next,
+                              NextBatch(ordinal));
+    if (!next.has_value()) break;
+    BatchInfo batch = *next;
+    const bool training = batch.phase == BatchPhase::kTrain;
+    if (training) FinishEvaluation();
+    if (training && streams) {
+      PACELINE_ASSIGN_OR_RETURN(batch, RunStream(batch));
+    } else {
+      PACELINE_RETURN_IF_ERROR(AwaitRoom(batch));
+      PACELINE_RETURN_IF_ERROR(RunBatch(batch));
+      if (training) SayBatch(batch);
+    }
+    SayUnreadable();
+    if (!training) {
+      trained_.reset();
+      if (!options_.inference) flow_.OnBatchDropped();
+    }
+    if (batch.final_batch) break;
+    ordinal = options_.turns.Next(batch.ordinal + 1);
+    if (options_.inference && ordinal >= batch.total_micro_batches) break;
+  }
+  FinishEvaluation();
+  if (options_.inference || flow_.times().micro_batches > 0) FinishFlow();
+  return absl::OkStatus();
+}
+
+void StageRunner::SayBatch(const BatchInfo& batch) {
+  std::optional<absl::Duration> wall;
+  const Instant now = parts_.clock.Now();
+  if (trained_.has_value()) {
+    wall = now - *trained_;
+    MeterBatchEnd(batch);
+  }
+  trained_ = now;
+  flow_.OnBatchBegin(MomentOfFlow());
+  SayStageTimes(wall);
+}
+
+void StageRunner::SayUnreadable() {
+  if (parts_.source == nullptr) return;
+  const int64_t unreadable = parts_.source->unreadable();
+  if (unreadable > unreadable_) parts_.observer.OnUnreadable(unreadable);
+  unreadable_ = unreadable;
+}
+
+void StageRunner::SayStageTimes(std::optional<absl::Duration> wall) {
+  std::vector<StageTime> times;
+  for (const auto& [stage, time] : stage_times_) times.push_back(time);
+  stage_times_.clear();
+  parts_.observer.OnBatch(wall, times);
+}
+
+void StageRunner::AddStageTime(const Instruction& done, Instant begin,
+                               const BatchInfo& batch) {
+  if (batch.phase != BatchPhase::kTrain && !options_.inference) return;
+  StageTime& time = stage_times_[done.stage];
+  time.stage = done.stage;
+  time.seconds += absl::ToDoubleSeconds(parts_.clock.Now() - begin);
+  time.micro_batches += done.op == Op::kForward;
+}
+
+double StageRunner::MeanLoss() const {
+  return losses_.samples == 0
+             ? 0
+             : losses_.loss / static_cast<double>(losses_.samples);
+}
+
+// The first stage asks its source; the others learn what the batch is from the
+// first frame of it that reaches their lowest stage.  A replica that gets none
+// waits until its order is withdrawn.
+absl::StatusOr<std::optional<BatchInfo>> StageRunner::NextBatch(
+    int64_t ordinal) {
+  asked_ = parts_.clock.Now();
+  if (parts_.source == nullptr) {
+    const ScopedPart part(parts_.time, TimePart::kReceiveWait);
+    PACELINE_ASSIGN_OR_RETURN(
+        const BatchInfo batch,
+        parts_.link.AwaitBatch(own_stages_.front() - 1, ordinal));
+    answered_ = parts_.clock.Now();
+    return batch;
+  }
+  const ScopedPart part(parts_.time, TimePart::kData);
+  PACELINE_ASSIGN_OR_RETURN(const std::optional<BatchInfo> batch,
+                            parts_.source->NextBatch());
+  if (batch.has_value() && batch->ordinal == ordinal) return batch;
+  // Fewer batches in all than it has to wait for its turn.
+  const bool first = ordinal == options_.turns.Next(0);
+  if (!batch.has_value() && first && options_.turns.route.period() > 0)
+    return batch;
+  return absl::InternalError(absl::StrCat(
+      "the data source went on with ",
+      batch.has_value() ? absl::StrCat("batch ", batch->ordinal) : "nothing",
+      " where batch ", ordinal, " comes"));
+}
+
+absl::StatusOr<const InstructionList*> StageRunner::InstructionsFor(
+    const BatchInfo& batch) {
+  const bool training = batch.phase == BatchPhase::kTrain;
+  InstructionList& list = lists_[{batch.micro_batches, training}];
+  if (list.empty()) {
+    PACELINE_ASSIGN_OR_RETURN(
+        Schedule schedule,
+        MakeSchedule(
+            {.name = options_.schedule,
+             .stages = stages_,
+             .micro_batches = batch.micro_batches,
+             .training = training,
+             .worker_of = options_.worker_of,
+             .shorter_batch = batch.micro_batches < options_.micro_batches}));
+    PACELINE_RETURN_IF_ERROR(CheckSchedule(schedule).status());
+    list = std::move(schedule.workers[options_.worker]);
+  }
+  return &list;
+}
+
+absl::Status StageRunner::AwaitRoom(const BatchInfo& batch) {
+  const ScopedPart part(parts_.time, TimePart::kSend);
+  for (const int stage : own_stages_) {
+    // Inside a worker the frames of one batch are all taken before the next
+    // begins, so there is always room.
+    if (stage + 1 >= stages_ || Contains(own_stages_, stage + 1)) continue;
+    const Instant begin = parts_.clock.Now();
+    PACELINE_ASSIGN_OR_RETURN(
+        const absl::Duration link,
+        parts_.link.AwaitRoom(stage, batch.ordinal, batch.micro_batches));
+    flow_.OnBlocked(parts_.clock.Now() - begin, link);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StageRunner::RunBatch(const BatchInfo& batch) {
+  PACELINE_ASSIGN_OR_RETURN(const InstructionList* list,
+                            InstructionsFor(batch));
+  losses_ = {};
+  for (const Instruction& instruction : *list) {
+    PACELINE_RETURN_IF_ERROR(Execute(instruction, batch));
+    parts_.observer.OnProgress(instruction, batch);
+  }
+  if (options_.inference) {
+    flow_.OnLabels(losses_.samples, losses_.correct, losses_.loss);
+    flow_.OnDone(MomentOfFlow(), batch.samples);
+    SayStageTimes(std::nullopt);
+    parts_.observer.OnFlow(flow_.times(), batch.samples,
+                           own_stages_.back() == stages_ - 1);
+  }
+  if (batch.phase == BatchPhase::kEvaluate && !options_.inference &&
+      Contains(own_stages_, stages_ - 1)) {
+    evaluation_.loss += losses_.loss;
+    evaluation_.correct += losses_.correct;
+    evaluation_.samples += losses_.samples;
+    evaluation_step_ = batch.step;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StageRunner::Execute(const Instruction& instruction,
+                                  const BatchInfo& batch) {
+  switch (instruction.op) {
+    case Op::kLoad:
+      return Load(instruction, batch);
+    case Op::kRecvF:
+      return Receive(FrameKind::kActivation, instruction, batch);
+    case Op::kForward:
+      return Forward(instruction, batch);
+    case Op::kSendF:
+      return Send(FrameKind::kActivation, instruction, batch);
+    case Op::kRecvB:
+      return Receive(FrameKind::kGradient, instruction, batch);
+    case Op::kBackward:
+    case Op::kBackwardInput:
+      return Backward(instruction, batch);
+    case Op::kBackwardWeight:
+      return BackwardWeight(instruction, batch);
+    case Op::kSendB:
+      return Send(FrameKind::kGradient, instruction, batch);
+    case Op::kStep:
+      return Step(instruction, batch);
+    case Op::kUpdate:
+      return Update({batch, instruction.micro_batch});
+  }
+  return absl::InternalError(
+      absl::StrCat("no such instruction: ", ToText(instruction)));
+}
+
+absl::Status StageRunner::Load(const Instruction& instruction,
+                               const BatchInfo& batch) {
+  const ScopedPart part(parts_.time, TimePart::kData);
+  const Instant began = parts_.clock.Now();
+  PACELINE_ASSIGN_OR_RETURN(
+      inputs_[Slot(instruction.stage, instruction.micro_batch)],
+      parts_.source->NextMicroBatch());
+  MeterLoad(instruction, batch, began);
+  return absl::OkStatus();
+}
+
+absl::Status StageRunner::Receive(FrameKind kind,
+                                  const Instruction& instruction,
+                                  const BatchInfo& batch) {
+  const ScopedPart part(parts_.time, TimePart::kReceiveWait);
+  const Instant began = parts_.clock.Now();
+  const bool activation = kind == FrameKind::kActivation;
+  const int boundary = activation ? instruction.stage - 1 : instruction.stage;
+  PACELINE_ASSIGN_OR_RETURN(Frame frame,
+                            parts_.link.Receive({kind, boundary, batch.ordinal,
+                                                 instruction.micro_batch}));
+  if (frame.header.batch != batch) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "frame for ", ToText(instruction), " of batch ", batch.ordinal,
+        " tells of another batch than the first one did: ",
+        frame.header.batch.samples, " samples in ",
+        frame.header.batch.micro_batches, " micro-batches, not ", batch.samples,
+        " in ", batch.micro_batches));
+  }
+  MeterReceive(instruction, activation, began, frame.header);
+  (activation ? inputs_
+              : gradients_)[Slot(instruction.stage, instruction.micro_batch)] =
+      std::move(frame.tensors);
+  return absl::OkStatus();
+}
+
+absl::Status StageRunner::Forward(const Instruction& instruction,
+                                  const BatchInfo& batch) {
+  const Slot slot(instruction.stage, instruction.micro_batch);
+  TensorList input = Take(inputs_, slot);
+  const ScopedPart part(parts_.time, TimePart::kForward);
+  const Instant begin = parts_.clock.Now();
+  const absl::Duration cpu = ThreadCpuTime();
+  PACELINE_ASSIGN_OR_RETURN(
+      ForwardResult result,
+      parts_.engines.at(instruction.stage)
+          ->Forward(batch, instruction.micro_batch, std::move(input)));
+  flow_.OnCompute(parts_.clock.Now() - begin, ThreadCpuTime() - cpu);
+  if (result.loss.has_value()) {
+    losses_.loss += result.loss->loss;
+    losses_.correct += result.loss->correct;
+    losses_.samples += result.loss->samples;
+  }
+  AddStageTime(instruction, begin, batch);
+  if (instruction.stage + 1 < stages_) {
+    outputs_[slot] = std::move(result.output);
+    return absl::OkStatus();
+  }
+  return options_.inference ? TakeResult(slot, batch, result)
+                            : absl::OkStatus();
+}
+
+absl::Status StageRunner::Backward(const Instruction& instruction,
+                                   const BatchInfo& batch) {
+  const Slot slot(instruction.stage, instruction.micro_batch);
+  TensorList output_gradient;
+  if (instruction.stage + 1 < stages_) {
+    output_gradient = Take(gradients_, slot);
+  }
+  const ScopedPart part(parts_.time, TimePart::kBackward);
+  const Instant begin = parts_.clock.Now();
+  const absl::Duration cpu = ThreadCpuTime();
+  StageEngine& engine = *parts_.engines.at(instruction.stage);
+  PACELINE_ASSIGN_OR_RETURN(
+      TensorList input_gradient,
+      instruction.op == Op::kBackward
+          ? engine.Backward(batch, instruction.micro_batch,
+                            std::move(output_gradient))
+          : engine.BackwardInput(batch, instruction.micro_batch,
+                                 std::move(output_gradient)));
+  flow_.OnCompute(parts_.clock.Now() - begin, ThreadCpuTime() - cpu);
+  flow_.OnFilled();
+  MeterBackward(instruction, batch);
+  AddStageTime(instruction, begin, batch);
+  if (instruction.stage > 0) gradients_[slot] = std::move(input_gradient);
+  return absl::OkStatus();
+}
+
+absl::Status StageRunner::BackwardWeight(const Instruction& instruction,
+                                         const BatchInfo& batch) {
+  const ScopedPart part(parts_.time, TimePart::kBackward);
+  const Instant begin = parts_.clock.Now();
+  const absl::Duration cpu = ThreadCpuTime();
+  PACELINE_RETURN_IF_ERROR(
+      parts_.engines.at(instruction.stage)
+          ->BackwardWeight(batch, instruction.micro_batch));
+  flow_.OnCompute(parts_.clock.Now() - begin, ThreadCpuTime() - cpu);
+  MeterBackward(instruction, batch);
+  AddStageTime(instruction, begin, batch);
+  return absl::OkStatus();
+}
+
+absl::Status StageRunner::Send(FrameKind kind, const Instruction& instruction,
+                               const BatchInfo& batch) {
+  const ScopedPart part(parts_.time, TimePart::kSend);
+  const bool activation = kind == FrameKind::kActivation;
+  const Slot slot(instruction.stage, instruction.micro_batch);
+  Frame frame;
+  frame.header.kind = kind;
+  frame.header.boundary =
+      activation ? instruction.stage : instruction.stage - 1;
+  frame.header.batch = batch;
+  frame.header.micro_batch = instruction.micro_batch;
+  frame.tensors = Take(activation ? outputs_ : gradients_, slot);
+  MeterSend(slot, activation, frame.header);
+  return parts_.link.Send(std::move(frame));
+}
+
+absl::Status StageRunner::Report(int stage, const BatchInfo& batch) {
+  PACELINE_ASSIGN_OR_RETURN(StepReport report,
+                            parts_.engines.at(stage)->Report(batch));
+  report.stage = stage;
+  reports_.push_back(std::move(report));
+  return absl::OkStatus();
+}
+
+absl::Status StageRunner::Apply(const BatchInfo& batch,
+                                const StepVerdict& verdict) {
+  for (const int stage : own_stages_) {
+    PACELINE_RETURN_IF_ERROR(parts_.engines.at(stage)->Apply(verdict));
+  }
+  return verdict.skip ? absl::OkStatus() : ties_.ShareValues(batch);
+}
+
+// A worker of several stages has several STEPs in its list: it reports for
+// each, and asks the gate once, with the last.  Who owns a parameter that
+// others use too has its sum only when all stages here have theirs.
+absl::Status StageRunner::Step(const Instruction& instruction,
+                               const BatchInfo& batch) {
+  StepVerdict verdict;
+  {
+    const ScopedPart part(parts_.time, TimePart::kAggregate);
+    stepped_.push_back(instruction.stage);
+    if (!ties_.Owns(instruction.stage)) {
+      PACELINE_RETURN_IF_ERROR(Report(instruction.stage, batch));
+    }
+    if (stepped_.size() < own_stages_.size()) return absl::OkStatus();
+    PACELINE_RETURN_IF_ERROR(ties_.AddGradients(batch));
+    for (const int stage : std::exchange(stepped_, {})) {
+      if (ties_.Owns(stage)) PACELINE_RETURN_IF_ERROR(Report(stage, batch));
+    }
+    std::sort(reports_.begin(), reports_.end(),
+              [](const StepReport& a, const StepReport& b) {
+                return a.stage < b.stage;
+              });
+    const Instant begin = parts_.clock.Now();
+    PACELINE_ASSIGN_OR_RETURN(verdict, parts_.gate.Decide(reports_));
+    flow_.OnGate(parts_.clock.Now() - begin);
+    reports_.clear();
+  }
+  {
+    const ScopedPart part(parts_.time, TimePart::kOptimizer);
+    const Instant begin = parts_.clock.Now();
+    PACELINE_RETURN_IF_ERROR(Apply(batch, verdict));
+    flow_.OnUpdate(parts_.clock.Now() - begin);
+  }
+  std::optional<StepRecord> record;
+  if (own_stages_.back() == stages_ - 1) {
+    record = StepRecord{batch.step + 1,
+                        MeanLoss(),
+                        batch.samples,
+                        verdict.learning_rate,
+                        verdict.gradient_norm,
+                        verdict.skip,
+                        absl::ToUnixMillis(parts_.clock.Today())};
+  }
+  parts_.observer.OnStep(verdict, batch.samples, record);
+  return absl::OkStatus();
+}
+
+void StageRunner::FinishEvaluation() {
+  if (evaluation_.samples == 0) return;
+  const auto samples = static_cast<double>(evaluation_.samples);
+  parts_.observer.OnEvaluation(
+      {evaluation_step_, evaluation_.loss / samples,
+       static_cast<double>(evaluation_.correct) / samples,
+       evaluation_.samples});
+  evaluation_ = {};
+}
+
+// --- Asynchronous schedules ---
+//
+// Micro-batches stream through without a flush and without a step gate.  There
+// is no list of instructions, which would be as long as the job: what comes
+// next is decided one compute at a time, and whether another batch comes is in
+// the header of the one before.
+
+absl::StatusOr<BatchInfo> StageRunner::RunStream(const BatchInfo& first) {
+  // MakeSchedule gives no worker two stages of such a schedule.
+  PACELINE_CHECK(own_stages_.size() == 1, "a stream of several stages");
+  AsynchronousOrder order(own_stages_.front(), stages_);
+  const int64_t base = updates_;
+  StageEngine& engine = *parts_.engines.at(own_stages_.front());
+  std::deque<InFlight> in_flight;
+  InFlight next{first, 0};
+  for (;;) {
+    // Nobody needs to know whether another batch comes before a forward of it
+    // is due: until then this stage must not wait for its header.
+    const bool ended = next.micro_batch == next.batch.micro_batches;
+    if (ended && !next.batch.drains && order.WantsForward()) {
+      PACELINE_ASSIGN_OR_RETURN(const std::optional<BatchInfo> batch,
+                                NextBatch(next.batch.ordinal + 1));
+      // Nobody has turns in training, so there is one.
+      next = {*batch, 0};
+      continue;
+    }
+    const bool more = !ended || !next.batch.drains;
+    switch (order.Decide(more)) {
+      case AsynchronousOrder::Next::kForward:
+        PACELINE_RETURN_IF_ERROR(engine.UseVersion(
+            base + order.VersionOfNext(options_.vertical_sync)));
+        PACELINE_RETURN_IF_ERROR(StreamForward(next));
+        in_flight.push_back(next);
+        ++next.micro_batch;
+        order.OnForward();
+        break;
+      case AsynchronousOrder::Next::kBackward: {
+        order.OnBackward();
+        // At the end of a stream nobody to come wants what there is.
+        const int64_t version =
+            more ? base + order.VersionOfNext(options_.vertical_sync)
+                 : updates_ + 1;
+        PACELINE_RETURN_IF_ERROR(StreamBackward(in_flight.front(), version));
+        in_flight.pop_front();
+        break;
+      }
+      case AsynchronousOrder::Next::kNothing:
+        return next.batch;
+    }
+  }
+}
+
+absl::Status StageRunner::Do(Op op, const InFlight& what) {
+  const Instruction instruction{own_stages_.front(), op, what.micro_batch};
+  PACELINE_RETURN_IF_ERROR(Execute(instruction, what.batch));
+  parts_.observer.OnProgress(instruction, what.batch);
+  return absl::OkStatus();
+}
+
+absl::Status StageRunner::StreamForward(const InFlight& what) {
+  const int stage = own_stages_.front();
+  // The last stage has one micro-batch in flight, so sums of two batches do not
+  // mix; others have no loss.
+  if (what.micro_batch == 0) losses_ = {};
+  PACELINE_RETURN_IF_ERROR(Do(stage == 0 ? Op::kLoad : Op::kRecvF, what));
+  PACELINE_RETURN_IF_ERROR(Do(Op::kForward, what));
+  if (stage + 1 == stages_) return absl::OkStatus();
+  return Do(Op::kSendF, what);
+}
+
+absl::Status StageRunner::StreamBackward(const InFlight& what,
+                                         int64_t next_version) {
+  const int stage = own_stages_.front();
+  if (stage + 1 < stages_) PACELINE_RETURN_IF_ERROR(Do(Op::kRecvB, what));
+  PACELINE_RETURN_IF_ERROR(Do(Op::kBackward, what));
+  if (stage > 0) PACELINE_RETURN_IF_ERROR(Do(Op::kSendB, what));
+  PACELINE_RETURN_IF_ERROR(parts_.engines.at(stage)->UseVersion(next_version));
+  return Do(Op::kUpdate, what);
+}
+
+// The rates come from the number of the update; the norm and the check for
+// numbers that are none are those of this stage alone.
+absl::Status StageRunner::Update(const InFlight& what) {
+  const int stage = own_stages_.front();
+  StageEngine& engine = *parts_.engines.at(stage);
+  const ScopedPart part(parts_.time, TimePart::kOptimizer);
+  const Instant begin = parts_.clock.Now();
+  BatchInfo alone = what.batch;
+  alone.step = updates_;
+  alone.samples = MicroBatchSamples(what.batch, options_.train.micro_batch,
+                                    what.micro_batch);
+  // All who share a parameter are on this stage.
+  PACELINE_RETURN_IF_ERROR(ties_.AddGradients(alone));
+  PACELINE_ASSIGN_OR_RETURN(StepReport report, engine.Report(alone));
+  report.stage = stage;
+  const StepVerdict verdict =
+      DecideStep(options_.train, what.batch.total_micro_batches, {report});
+  PACELINE_RETURN_IF_ERROR(engine.Apply(verdict));
+  if (!verdict.skip) PACELINE_RETURN_IF_ERROR(ties_.ShareValues(alone));
+  ++updates_;
+  flow_.OnUpdate(parts_.clock.Now() - begin);
+  const StashReading stash = engine.Stash();
+  StageTime& time = stage_times_[stage];
+  time.staleness += stash.staleness;
+  time.versions = std::max(time.versions, stash.versions);
+  time.version_bytes = std::max(time.version_bytes, stash.bytes);
+  ++time.updates;
+  time.skipped_updates += verdict.skip;
+  batch_skipped_ = batch_skipped_ || verdict.skip;
+  if (verdict.skip) parts_.observer.OnSkippedUpdate(updates_, verdict.why);
+  if (what.micro_batch + 1 == what.batch.micro_batches) {
+    FinishStreamedBatch(what.batch, verdict);
+  }
+  return absl::OkStatus();
+}
+
+void StageRunner::FinishStreamedBatch(const BatchInfo& batch,
+                                      const StepVerdict& last) {
+  StepVerdict verdict = last;
+  verdict.step = batch.step;
+  // Single updates are skipped, not a batch.
+  verdict.skip = false;
+  std::optional<StepRecord> record;
+  if (own_stages_.back() == stages_ - 1) {
+    record = StepRecord{batch.step + 1,
+                        MeanLoss(),
+                        batch.samples,
+                        last.learning_rate,
+                        last.gradient_norm,
+                        batch_skipped_,
+                        absl::ToUnixMillis(parts_.clock.Today())};
+  }
+  batch_skipped_ = false;
+  parts_.observer.OnStep(verdict, batch.samples, record);
+  SayBatch(batch);
+  SayUnreadable();
+}
+
+// --- What a worker waits for, and inference ---
+//
+// An inference job's walk over the test set comes in batches of one
+// micro-batch, so that Link::AwaitRoom() holds a fast stage back after each.
+
+FlowMoment StageRunner::MomentOfFlow() const {
+  return {parts_.clock.Now().since_start,
+          absl::ToUnixMicros(parts_.clock.Today()), ThreadCpuTime(),
+          ProcessCpuTime()};
+}
+
+void StageRunner::MeterLoad(const Instruction& instruction,
+                            const BatchInfo& batch, Instant began) {
+  const FlowMoment now = MomentOfFlow();
+  if (options_.inference) {
+    admitted_us_[Slot(instruction.stage, instruction.micro_batch)] =
+        now.unix_us;
+  } else if (batch.phase == BatchPhase::kTrain) {
+    entered_[{batch.ordinal, instruction.micro_batch}] = Instant{now.steady};
+  }
+  flow_.OnInput(now, {began.since_start, now.steady}, /*sent_us=*/0);
+}
+
+void StageRunner::MeterBackward(const Instruction& done,
+                                const BatchInfo& batch) {
+  // The other half is still to come.
+  if (done.stage != 0 || done.op == Op::kBackwardInput) return;
+  const auto entered = entered_.extract({batch.ordinal, done.micro_batch});
+  if (entered.empty()) return;
+  flow_.OnResult(parts_.clock.Now() - entered.mapped());
+}
+
+void StageRunner::MeterReceive(const Instruction& instruction, bool activation,
+                               Instant began, const FrameHeader& header) {
+  const int stage = instruction.stage;
+  const int from = activation ? stage - 1 : stage + 1;
+  if (options_.inference) {
+    admitted_us_[Slot(stage, instruction.micro_batch)] = header.admitted_us;
+  }
+  if (options_.worker_of[from] == options_.worker) return;  // it was here
+  const FlowMoment now = MomentOfFlow();
+  FlowWait wait = {began.since_start, now.steady};
+  // The wait for the frame that a batch begins with was for its header.
+  if (activation && stage == own_stages_.front() &&
+      instruction.micro_batch == 0) {
+    wait = {asked_.since_start, answered_.since_start};
+  }
+  flow_.OnInput(now, wait, header.sent_us);
+}
+
+void StageRunner::MeterSend(const Slot& slot, bool activation,
+                            FrameHeader& header) {
+  header.sent_us = absl::ToUnixMicros(parts_.clock.Today());
+  if (!options_.inference || !activation) return;
+  header.admitted_us = admitted_us_[slot];
+  admitted_us_.erase(slot);
+}
+
+void StageRunner::MeterBatchEnd(const BatchInfo& batch) {
+  flow_.OnBatchEnd(MomentOfFlow(), batch.micro_batches, batch.samples);
+  parts_.observer.OnFlow(flow_.times(), 0, own_stages_.back() == stages_ - 1);
+}
+
+absl::Status StageRunner::TakeResult(const Slot& slot, const BatchInfo& batch,
+                                     ForwardResult& result) {
+  flow_.OnResult(parts_.clock.Today() -
+                 absl::FromUnixMicros(admitted_us_[slot]));
+  admitted_us_.erase(slot);
+  if (parts_.predictions->samples() == 0) {
+    int64_t samples = 0;
+    const int64_t own = OwnOf(options_.turns, batch.total_micro_batches);
+    if (__builtin_mul_overflow(own, options_.train.batch, &samples)) {
+      samples = std::numeric_limits<int64_t>::max();
+    }
+    parts_.predictions->Expect(samples);
+  }
+  return parts_.predictions->Add(batch.ordinal * options_.train.batch,
+                                 result.output[0], result.output[1]);
+}
+
+void StageRunner::FinishFlow() {
+  flow_.Finish();
+  parts_.observer.OnFlow(flow_.times(), 0, own_stages_.back() == stages_ - 1);
+}
+
+}  // namespace paceline

@@ -1,0 +1,191 @@
+// The interpreter of schedules: runs a worker's instructions against engines,
+// links and the step gate.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/base/clock.h"
+#include "core/cluster/run_report.h"
+#include "core/schedule/schedule.h"
+#include "worker/measure/time_meter.h"
+#include "worker/pipeline/batch_source.h"
+#include "worker/pipeline/flow_meter.h"
+#include "worker/pipeline/link.h"
+#include "worker/pipeline/predictions.h"
+#include "worker/pipeline/stage_engine.h"
+#include "worker/pipeline/tie_exchange.h"
+
+namespace paceline {
+
+// Hears of a run's progress on the compute thread; quick and non-blocking.
+class RunObserver {
+ public:
+  virtual ~RunObserver() = default;
+  // After every step, on every worker; `record` only where the last stage is.
+  virtual void OnStep(const StepVerdict& verdict, int64_t samples,
+                      const std::optional<StepRecord>& record) = 0;
+  // Asynchronous schedules: an update of one stage was skipped; `update` counts
+  // from 1.
+  virtual void OnSkippedUpdate(int64_t update, const std::string& why) = 0;
+  virtual void OnEvaluation(const EvaluationRecord& record) = 0;
+  // Inference: this worker is done with another micro-batch, of `samples`; the
+  // last time with samples 0, when `flow` is whole.  Training: after every
+  // batch that followed another one, with samples 0.
+  //   last  the last stage is here: it has left the pipeline
+  virtual void OnFlow(const FlowTimes& flow, int64_t samples, bool last) = 0;
+  // After every training batch: what it took since the end of the one before
+  // (nothing where that was none, or an evaluation), and what this worker's
+  // stages computed, ascending.
+  virtual void OnBatch(std::optional<absl::Duration> wall,
+                       const std::vector<StageTime>& stages) = 0;
+  // More of the data set than before could not be read: `samples` so far.
+  virtual void OnUnreadable(int64_t samples) = 0;
+  // After every instruction: the compute thread is alive.
+  virtual void OnProgress(const Instruction& done, const BatchInfo& batch) = 0;
+};
+
+struct StageRunnerOptions {
+  std::string schedule;
+  std::vector<int> worker_of;  // [stages], as in ScheduleRequest
+  int worker = 0;              // this one's index in worker_of
+  // Of batches that are not the shorter last one of an epoch.
+  int micro_batches = 1;
+  bool vertical_sync = false;
+  bool inference = false;      // a walk over the test set
+  TrainSpec train;             // for the updates of asynchronous schedules
+  std::vector<Tie> ties = {};  // of the whole run
+  Turns turns = {};            // inference: the batches of this worker
+};
+
+// What a run is made of.  All outlive the runner.
+struct StageRunnerParts {
+  std::map<int, StageEngine*> engines;  // by stage, one for each of ours
+  Link& link;
+  GateClient& gate;
+  BatchSource* source = nullptr;  // where stage 0 is ours
+  // Where the last stage of an inference job is ours.
+  Predictions* predictions = nullptr;
+  TimeMeter& time;
+  const Clock& clock;
+  RunObserver& observer;
+};
+
+// Lives on the compute thread.
+class StageRunner {
+ public:
+  StageRunner(StageRunnerOptions options, StageRunnerParts parts);
+
+  // Runs batch after batch until the final one.  The first error of an engine,
+  // a link or the gate ends it and is returned as it is.
+  absl::Status Run();
+
+ private:
+  // What passes between two instructions: (stage, micro-batch).
+  using Slot = std::pair<int, int>;
+
+  // Nothing: the source has no batch for this worker.
+  absl::StatusOr<std::optional<BatchInfo>> NextBatch(int64_t ordinal);
+  absl::StatusOr<const InstructionList*> InstructionsFor(
+      const BatchInfo& batch);
+  absl::Status AwaitRoom(const BatchInfo& batch);
+  absl::Status RunBatch(const BatchInfo& batch);
+  // Training batches without a flush from `first` on; returns the last one,
+  // after which the pipeline is empty.
+  absl::StatusOr<BatchInfo> RunStream(const BatchInfo& first);
+  absl::Status Execute(const Instruction& instruction, const BatchInfo& batch);
+
+  absl::Status Load(const Instruction& instruction, const BatchInfo& batch);
+  absl::Status Receive(FrameKind kind, const Instruction& instruction,
+                       const BatchInfo& batch);
+  absl::Status Forward(const Instruction& instruction, const BatchInfo& batch);
+  absl::Status Backward(const Instruction& instruction, const BatchInfo& batch);
+  absl::Status BackwardWeight(const Instruction& instruction,
+                              const BatchInfo& batch);
+  absl::Status Send(FrameKind kind, const Instruction& instruction,
+                    const BatchInfo& batch);
+  absl::Status Step(const Instruction& instruction, const BatchInfo& batch);
+  absl::Status Report(int stage, const BatchInfo& batch);
+  absl::Status Apply(const BatchInfo& batch, const StepVerdict& verdict);
+
+  // What the flow meter wants to know.
+  FlowMoment MomentOfFlow() const;
+  void MeterLoad(const Instruction& instruction, const BatchInfo& batch,
+                 Instant began);
+  // The first stage's backward, or its part, is done.
+  void MeterBackward(const Instruction& done, const BatchInfo& batch);
+  void MeterReceive(const Instruction& instruction, bool activation,
+                    Instant began, const FrameHeader& header);
+  void MeterSend(const Slot& slot, bool activation, FrameHeader& header);
+  void MeterBatchEnd(const BatchInfo& batch);
+
+  // Inference: batches of one micro-batch.
+  absl::Status TakeResult(const Slot& slot, const BatchInfo& batch,
+                          ForwardResult& result);
+  void FinishFlow();
+
+  // Of a stream, a micro-batch at a time.
+  struct InFlight {
+    BatchInfo batch;
+    int micro_batch = 0;
+  };
+  absl::Status StreamForward(const InFlight& what);
+  absl::Status StreamBackward(const InFlight& what, int64_t next_version);
+  absl::Status Update(const InFlight& what);
+  // Tells of a batch whose last update was made.
+  void FinishStreamedBatch(const BatchInfo& batch, const StepVerdict& last);
+  absl::Status Do(Op op, const InFlight& what);
+
+  // Of this batch, over what has a label.
+  double MeanLoss() const;
+  void FinishEvaluation();
+  // Adds what a forward or backward took since `begin`.
+  void AddStageTime(const Instruction& done, Instant begin,
+                    const BatchInfo& batch);
+  // A training batch has ended.
+  void SayBatch(const BatchInfo& batch);
+  void SayStageTimes(std::optional<absl::Duration> wall);
+  void SayUnreadable();
+
+  const StageRunnerOptions options_;
+  const StageRunnerParts parts_;
+  const int stages_;
+  const std::vector<int> own_stages_;
+  TieExchange ties_;
+
+  // Instruction lists by (micro-batches, training); a job has at most four.
+  // Training streams have none: they are as long as the job.
+  std::map<std::pair<int, bool>, InstructionList> lists_;
+
+  std::map<Slot, TensorList> inputs_;     // for F
+  std::map<Slot, TensorList> outputs_;    // from F, for SEND_F
+  std::map<Slot, TensorList> gradients_;  // for B, then from B for SEND_B
+  std::vector<int> stepped_;         // stages of this batch that wait for it
+  std::vector<StepReport> reports_;  // of this batch, waiting for the gate
+  LossSums losses_;                  // of this batch
+  std::map<int, StageTime> stage_times_;  // of this batch, by stage
+  std::optional<Instant> trained_;  // when the training batch before ended
+  int64_t updates_ = 0;             // of asynchronous schedules
+  bool batch_skipped_ = false;      // an update of the streamed batch
+  LossSums evaluation_;             // of the running evaluation
+
+  FlowMeter flow_{options_.inference ? FlowMeter::Counts::kInputs
+                                     : FlowMeter::Counts::kBatches};
+  Instant asked_;     // when the wait for the newest batch's header began
+  Instant answered_;  // and when it ended
+  std::map<Slot, int64_t> admitted_us_;  // inference: of what is here
+  // Training, on the first stage: (batch, micro-batch) in the pipeline.
+  std::map<std::pair<int64_t, int>, Instant> entered_;
+  int64_t evaluation_step_ = 0;
+  int64_t unreadable_ = 0;  // samples, as was said
+};
+
+}  // namespace paceline
