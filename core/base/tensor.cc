@@ -1,6 +1,7 @@
 #include "core/base/tensor.h"
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 #include <utility>
 
@@ -25,6 +26,18 @@ int64_t TensorBytes(DType dtype, absl::Span<const int64_t> shape) {
     return -1;
   }
   return bytes;
+}
+
+Shape Batched(int64_t samples, absl::Span<const int64_t> sample) {
+  Shape shape = {samples};
+  shape.insert(shape.end(), sample.begin(), sample.end());
+  return shape;
+}
+
+Tensor Tensor::Zeros(DType dtype, Shape shape) {
+  Tensor tensor = Allocate(dtype, std::move(shape));
+  std::memset(tensor.data.get(), 0, tensor.bytes());
+  return tensor;
 }
 
 Tensor Tensor::Allocate(DType dtype, Shape shape) {

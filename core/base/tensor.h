@@ -20,6 +20,9 @@ int64_t NumElements(absl::Span<const int64_t> shape);
 // Bytes of a tensor; -1 when they overflow int64 or a dimension is negative.
 int64_t TensorBytes(DType dtype, absl::Span<const int64_t> shape);
 
+// [samples, ...sample]
+Shape Batched(int64_t samples, absl::Span<const int64_t> sample);
+
 // Row-major and contiguous.  A value type: copies share the memory, which
 // nobody may write once the tensor was handed on.
 struct Tensor {
@@ -34,6 +37,7 @@ struct Tensor {
 
   // Memory aligned to 64 bytes, not initialised.
   static Tensor Allocate(DType dtype, Shape shape);
+  static Tensor Zeros(DType dtype, Shape shape);
 
   template <typename T>
   absl::Span<T> As() {

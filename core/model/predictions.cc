@@ -18,12 +18,7 @@ Shape PredictionShape(const ModelDescription& model) {
 
 absl::StatusOr<SafetensorsLayout> LayOutPredictions(
     const ModelDescription& model, const InferSpec& infer, int64_t samples) {
-  const auto of_all = [samples](const Shape& sample) {
-    Shape shape = {samples};
-    shape.insert(shape.end(), sample.begin(), sample.end());
-    return shape;
-  };
-  const Shape each = of_all(PredictionShape(model));
+  const Shape each = Batched(samples, PredictionShape(model));
   std::vector<TensorPlace> tensors;
   tensors.push_back(
       {.name = kPredictedClasses, .dtype = DType::kI64, .shape = each});
@@ -31,7 +26,7 @@ absl::StatusOr<SafetensorsLayout> LayOutPredictions(
       {.name = kPredictedLabels, .dtype = DType::kI64, .shape = each});
   if (infer.outputs) {
     tensors.push_back({.name = kPredictedOutputs,
-                       .shape = of_all(model.layers.back().output)});
+                       .shape = Batched(samples, model.layers.back().output)});
   }
   absl::StatusOr<SafetensorsLayout> layout = LayOut(
       std::move(tensors),

@@ -173,8 +173,7 @@ double WireBytes(const JobSpec& spec, const Layer& layer) {
   const Codec codec = FindCodec(spec.pipeline.codec).value_or(Codec::kRaw);
   int64_t bytes = 0;
   for (const SampleTensor& tensor : BoundaryTensors(layer)) {
-    Shape shape = {spec.train.micro_batch};
-    shape.insert(shape.end(), tensor.shape.begin(), tensor.shape.end());
+    const Shape shape = Batched(spec.train.micro_batch, tensor.shape);
     const int64_t encoded = EncodedBytes(codec, tensor.dtype, shape);
     bytes += encoded < 0 ? TensorBytes(tensor.dtype, shape) : encoded;
   }

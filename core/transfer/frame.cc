@@ -60,12 +60,6 @@ absl::Status CheckBatchSize(const FrameHeader& header, int64_t micro_batch) {
   return absl::OkStatus();
 }
 
-Shape Batched(int64_t samples, const Shape& sample) {
-  Shape shape = {samples};
-  shape.insert(shape.end(), sample.begin(), sample.end());
-  return shape;
-}
-
 std::vector<TensorMeta> Expected(const FrameHeader& header, int64_t samples,
                                  const BoundaryExpectation& boundary) {
   std::vector<TensorMeta> expected;

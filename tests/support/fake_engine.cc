@@ -16,15 +16,7 @@ namespace paceline {
 namespace {
 
 Tensor Zeros(const Shape& shape, DType dtype = DType::kF32) {
-  Tensor tensor = Tensor::Allocate(dtype, shape);
-  std::memset(tensor.data.get(), 0, tensor.bytes());
-  return tensor;
-}
-
-Shape Batched(int64_t samples, const Shape& sample) {
-  Shape shape = {samples};
-  shape.insert(shape.end(), sample.begin(), sample.end());
-  return shape;
+  return Tensor::Zeros(dtype, shape);
 }
 
 // Around 1 for weights, around 0 for all other floats, from (seed, layer,

@@ -107,9 +107,7 @@ class StageEngineSuite : public ::testing::TestWithParam<EngineMaker> {
   }
 
   static Tensor Values(const Shape& sample, float first) {
-    Shape shape = {kSamples};
-    shape.insert(shape.end(), sample.begin(), sample.end());
-    Tensor tensor = Tensor::Allocate(DType::kF32, shape);
+    Tensor tensor = Tensor::Allocate(DType::kF32, Batched(kSamples, sample));
     for (float& value : tensor.As<float>()) {
       value = first;
       first = first > 0.5f ? first - 1.0f : first + 0.11f;

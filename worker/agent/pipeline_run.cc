@@ -1,4 +1,3 @@
-#include <cstring>
 #include <map>
 #include <utility>
 #include <vector>
@@ -118,19 +117,14 @@ absl::Status PipelineRun::MakeEngine(int stage) {
 // memory that is touched for the first time, are not the first sample's.
 absl::Status PipelineRun::WarmUp(int stage, StageEngine& engine) const {
   const int64_t samples = run_.order.spec.infer.micro_batch;
-  const auto zeros = [samples](DType dtype, const Shape& sample) {
-    Shape shape = {samples};
-    shape.insert(shape.end(), sample.begin(), sample.end());
-    Tensor tensor = Tensor::Allocate(dtype, std::move(shape));
-    std::memset(tensor.data.get(), 0, tensor.bytes());
-    return tensor;
-  };
   const int first = ReplicasOf(run_.order, stage).front().layers.first;
   TensorList input;
   for (const SampleTensor& tensor : InputTensors(run_.model, first)) {
-    input.push_back(zeros(tensor.dtype, tensor.shape));
+    input.push_back(
+        Tensor::Zeros(tensor.dtype, Batched(samples, tensor.shape)));
   }
-  input.push_back(zeros(DType::kI64, run_.model.label_shape));
+  input.push_back(
+      Tensor::Zeros(DType::kI64, Batched(samples, run_.model.label_shape)));
   BatchInfo batch;
   batch.phase = BatchPhase::kEvaluate;
   batch.samples = samples;

@@ -35,6 +35,19 @@ absl::StatusOr<ScheduleBounds> BoundsOf(const RunOrder& order, WorkerId self,
   return BoundsOfRun(std::move(request));
 }
 
+absl::Status CheckNumbers(const RunOrder& order) {
+  if (order.restore_step != 0) {
+    return absl::UnimplementedError(
+        absl::StrCat("order: restore from step ", order.restore_step,
+                     ", but this worker has no snapshots"));
+  }
+  if (order.threads < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("order: threads is ", order.threads, ", need 1 or more"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckTies(const RunOrder& order, const ModelDescription& model) {
   if (!ScheduleTraitsOf(order.spec.pipeline.schedule).asynchronous)
     return absl::OkStatus();
@@ -201,15 +214,7 @@ absl::Status CheckOrder(const RunOrder& order, const ModelDescription& model,
     return absl::InvalidArgumentError(absl::StrCat(
         "order: no stage is placed on this worker (id ", self.value, ")"));
   }
-  if (order.restore_step != 0) {
-    return absl::UnimplementedError(
-        absl::StrCat("order: restore from step ", order.restore_step,
-                     ", but this worker has no snapshots"));
-  }
-  if (order.threads < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("order: threads is ", order.threads, ", need 1 or more"));
-  }
+  PACELINE_RETURN_IF_ERROR(CheckNumbers(order));
   PACELINE_RETURN_IF_ERROR(CheckReplicas(order));
   return CheckTies(order, model);
 }
@@ -239,15 +244,7 @@ absl::StatusOr<MemberId> CheckGroupOrder(const RunOrder& order,
         "order: aggregation.shards is 0, but the coordinator settles a number "
         "for all members: update paceline-coordinator");
   }
-  if (order.restore_step != 0) {
-    return absl::UnimplementedError(
-        absl::StrCat("order: restore from step ", order.restore_step,
-                     ", but this worker has no snapshots"));
-  }
-  if (order.threads < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("order: threads is ", order.threads, ", need 1 or more"));
-  }
+  PACELINE_RETURN_IF_ERROR(CheckNumbers(order));
   PACELINE_RETURN_IF_ERROR(CheckView(order.group->view));
   for (const GroupWorker& worker : order.group->workers) {
     if (worker.id.worker == self) return worker.id;

@@ -52,12 +52,6 @@ struct LayerSamples {
   int64_t kept_bytes = 0;
 };
 
-Shape Batched(int64_t samples, const Shape& sample) {
-  Shape shape = {samples};
-  shape.insert(shape.end(), sample.begin(), sample.end());
-  return shape;
-}
-
 Tensor RandomFloats(const Shape& shape, uint64_t seed) {
   Tensor tensor = Tensor::Allocate(DType::kF32, shape);
   SplitMix64 random(seed);

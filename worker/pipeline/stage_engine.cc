@@ -17,19 +17,6 @@ std::string Describe(const Tensor& tensor) {
                       absl::StrJoin(tensor.shape, ", "), "]");
 }
 
-absl::Status CheckTensor(const char* what, const Tensor& tensor,
-                         int64_t samples, const SampleTensor& expected) {
-  Shape shape = {samples};
-  shape.insert(shape.end(), expected.shape.begin(), expected.shape.end());
-  if (tensor.dtype == expected.dtype && tensor.shape == shape && tensor.data) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("forward: ", what, ": got ", Describe(tensor),
-                   tensor.data ? "" : " without memory", ", need ",
-                   Describe({expected.dtype, shape, nullptr})));
-}
-
 absl::Status CheckTokens(absl::Span<const int64_t> tokens, int64_t vocabulary) {
   for (const int64_t token : tokens) {
     if (token >= 0 && token < vocabulary) continue;
@@ -50,6 +37,17 @@ int64_t CountLabels(const Tensor& labels) {
                        [](int64_t label) { return label != kNoLabel; });
 }
 
+absl::Status CheckTensor(const char* what, const Tensor& tensor,
+                         int64_t samples, const SampleTensor& expected) {
+  const Shape shape = Batched(samples, expected.shape);
+  if (tensor.dtype == expected.dtype && tensor.shape == shape && tensor.data) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      what, ": got ", Describe(tensor), tensor.data ? "" : " without memory",
+      ", need ", Describe({expected.dtype, shape, nullptr})));
+}
+
 absl::Status CheckStageInput(const ModelDescription& model, int first,
                              int64_t samples, const TensorList& input) {
   const std::vector<SampleTensor> expected = InputTensors(model, first);
@@ -59,11 +57,11 @@ absl::Status CheckStageInput(const ModelDescription& model, int first,
         ": the activation, what goes beside it, and the labels"));
   }
   for (size_t i = 0; i < expected.size(); ++i) {
-    PACELINE_RETURN_IF_ERROR(
-        CheckTensor(i == 0 ? "activation" : "what goes beside it", input[i],
-                    samples, expected[i]));
+    PACELINE_RETURN_IF_ERROR(CheckTensor(
+        i == 0 ? "forward: activation" : "forward: what goes beside it",
+        input[i], samples, expected[i]));
   }
-  PACELINE_RETURN_IF_ERROR(CheckTensor("labels", input.back(), samples,
+  PACELINE_RETURN_IF_ERROR(CheckTensor("forward: labels", input.back(), samples,
                                        {DType::kI64, model.label_shape}));
   if (first == 0 && model.input_dtype == DType::kI64) {
     return CheckTokens(input[0].As<int64_t>(), model.vocabulary);

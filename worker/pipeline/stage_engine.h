@@ -208,6 +208,11 @@ class StageEngine {
 // Labels that count: all but kNoLabel.
 int64_t CountLabels(const Tensor& labels);
 
+// Whether `tensor` is `expected` for so many samples.
+// Errors: InvalidArgument  begins with `what`; says both types and shapes
+absl::Status CheckTensor(const char* what, const Tensor& tensor,
+                         int64_t samples, const SampleTensor& expected);
+
 // Errors unless `input` is what a stage takes whose layers begin with `first`:
 // InputTensors() and the labels, `samples` of each, and tokens in range.
 // Errors: InvalidArgument  says what came and what was expected

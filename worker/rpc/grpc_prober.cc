@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -258,12 +257,6 @@ struct Side {
   }
 };
 
-Tensor Zeros(DType dtype, const Shape& shape) {
-  Tensor tensor = Tensor::Allocate(dtype, shape);
-  std::memset(tensor.data.get(), 0, tensor.bytes());
-  return tensor;
-}
-
 // Two stages, one boundary.
 class Pair {
  public:
@@ -317,9 +310,9 @@ absl::Status Pair::Pass(Side& from, Side& to, FrameKind kind, int64_t ordinal) {
   frame.header.boundary = 0;
   frame.header.batch.ordinal = ordinal;
   frame.header.batch.samples = 1;
-  frame.tensors = {Zeros(DType::kF32, {1, floats_})};
+  frame.tensors = {Tensor::Zeros(DType::kF32, {1, floats_})};
   if (kind == FrameKind::kActivation) {
-    frame.tensors.push_back(Zeros(DType::kI64, {1}));
+    frame.tensors.push_back(Tensor::Zeros(DType::kI64, {1}));
   }
   PACELINE_RETURN_IF_ERROR(from.run.link->Send(std::move(frame)));
   return to.run.link->Receive({kind, 0, ordinal, 0}).status();

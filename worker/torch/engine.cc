@@ -14,7 +14,6 @@
 #include "ATen/Version.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "c10/util/Exception.h"
@@ -32,31 +31,6 @@
 #include "worker/torch/torch_engine.h"
 
 namespace paceline {
-namespace {
-
-std::string Describe(const Tensor& tensor) {
-  return absl::StrCat(std::string(DTypeName(tensor.dtype)), "[",
-                      absl::StrJoin(tensor.shape, ", "), "]");
-}
-
-absl::Status CheckTensor(const char* what, const Tensor& tensor, DType dtype,
-                         const Shape& shape) {
-  if (tensor.dtype == dtype && tensor.shape == shape && tensor.data) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      what, ": got ", Describe(tensor), tensor.data ? "" : " without memory",
-      ", need ", Describe({dtype, shape, nullptr})));
-}
-
-Shape WithSamples(int64_t samples, const Shape& shape) {
-  Shape whole = {samples};
-  whole.insert(whole.end(), shape.begin(), shape.end());
-  return whole;
-}
-
-}  // namespace
-
 TorchEngine::TorchEngine(const EngineOptions& options, const Script& script)
     : options_(options),
       model_layers_(static_cast<int>(options.model.layers.size())),
@@ -209,9 +183,9 @@ absl::StatusOr<TorchEngine::Kept> TorchEngine::TakeKept(
                      gradients_.size()));
   }
   for (size_t i = 0; i < gradients_.size(); ++i) {
-    PACELINE_RETURN_IF_ERROR(
-        CheckTensor("gradient", output_gradient[i], DType::kF32,
-                    WithSamples(found->second.samples, gradients_[i].shape)));
+    PACELINE_RETURN_IF_ERROR(CheckTensor("gradient", output_gradient[i],
+                                         found->second.samples,
+                                         {DType::kF32, gradients_[i].shape}));
   }
   Kept kept = std::move(found->second);
   kept_.erase(found);
@@ -296,7 +270,7 @@ TensorList TorchEngine::InputGradients(int64_t samples,
     const bool came = i < gradients.size() && gradients[i].defined();
     list.push_back(
         FromTorch(came ? gradients[i].contiguous()
-                       : at::zeros(WithSamples(samples, expected[i].shape))));
+                       : at::zeros(Batched(samples, expected[i].shape))));
   }
   return list;
 }

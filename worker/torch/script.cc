@@ -282,8 +282,7 @@ absl::StatusOr<ScriptModel> ReadScript(const JobSpec& spec) {
     const SampleFormat format = FormatOf(spec.data);
     model.input = format.shape;
     model.vocabulary = VocabularyOf(spec.data);
-    std::vector<int64_t> shape = {kSamples};
-    shape.insert(shape.end(), model.input.begin(), model.input.end());
+    const Shape shape = Batched(kSamples, model.input);
     at::Tensor x = model.vocabulary > 0
                        ? at::full(shape, model.vocabulary - 1, at::kLong)
                        : at::zeros(shape);

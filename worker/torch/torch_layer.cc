@@ -16,12 +16,6 @@
 namespace paceline {
 namespace {
 
-Tensor Zeros(DType dtype, const Shape& shape) {
-  Tensor tensor = Tensor::Allocate(dtype, shape);
-  std::memset(tensor.data.get(), 0, tensor.bytes());
-  return tensor;
-}
-
 absl::Span<float> Floats(const at::Tensor& tensor) {
   return {tensor.data_ptr<float>(), static_cast<size_t>(tensor.numel())};
 }
@@ -31,12 +25,12 @@ absl::Span<float> Floats(const at::Tensor& tensor) {
 TorchParameter::TorchParameter(const Parameter& parameter, int state_slots)
     : name(parameter.name),
       trainable(parameter.trainable),
-      value(Zeros(parameter.dtype, parameter.shape)),
+      value(Tensor::Zeros(parameter.dtype, parameter.shape)),
       variable(ToTorch(value)) {
   if (!trainable || state_slots == kNoGradient) return;
-  gradient = Zeros(parameter.dtype, parameter.shape);
+  gradient = Tensor::Zeros(parameter.dtype, parameter.shape);
   for (int i = 0; i < state_slots; ++i) {
-    state.push_back(Zeros(parameter.dtype, parameter.shape));
+    state.push_back(Tensor::Zeros(parameter.dtype, parameter.shape));
   }
   variable.set_requires_grad(true);
   variable.mutable_grad() = ToTorch(gradient);
