@@ -18,9 +18,11 @@
 namespace paceline {
 namespace {
 
-// AddressSanitizer keeps memory that was freed, 256 MB by default, and doubles
-// the rest for its shadow and red zones.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+// ThreadSanitizer keeps a shadow of several times the memory that is used,
+// AddressSanitizer keeps memory that was freed, 256 MB by default.
+#if defined(__SANITIZE_THREAD__)
+constexpr int64_t kSanitizerBytes = int64_t{8} << 30;
+#elif defined(__SANITIZE_ADDRESS__)
 constexpr int64_t kSanitizerBytes = 512 << 20;
 #else
 constexpr int64_t kSanitizerBytes = 0;
