@@ -17,9 +17,7 @@ REFUSED_FOLDERS = {"docs", "common", "utils", "util", "misc"}
 
 SLEEP = re.compile(r"\b(sleep_for|sleep_until|SleepFor|usleep|nanosleep|"
                    r"sleep)\s*\(")
-MAY_SLEEP = ("tests/cluster/", "tests/process/", "tests/bench/",
-             # Serve the tests of real processes.
-             "tests/support/child.", "tests/support/mesh.")
+MAY_SLEEP = ("tests/cluster/", "tests/process/", "tests/bench/")
 
 # Logic takes (state, policy, now).  core/base holds the clock, the
 # threads and the locks that the rest is given.

@@ -1,4 +1,4 @@
-"""A mesh of real processes, for the long tests."""
+"""A mesh of real processes, for tests of the programs and for the long ones."""
 
 import json
 import os

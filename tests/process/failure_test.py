@@ -1,0 +1,269 @@
+#!/usr/bin/env python3
+"""A failure names the thing that failed, ends with the right exit code, and
+crashes nobody; a wrong configuration too, and systemd does not start it again."""
+
+import json
+import os
+import signal
+import time
+
+from mesh_case import (ROOT, ProcessCase, MeshCase, eventually, free_port, get,
+                       main, program, run, stopped)
+
+ANY = "127.0.0.1:0"
+LONG_JOB = """
+name: long
+model: {name: lenet}
+data: {name: synthetic, train_samples: 256, test_samples: 32}
+train: {steps: 1000000, batch: 32, micro_batch: 8}
+pipeline: {stages: 3}
+"""
+
+
+class Failure(MeshCase):
+
+    def test_a_database_that_is_moved_away_leaves_its_jobs_numbers_taken(self):
+        """Job 1's weights stay where they were; what comes then must not be
+        taken for it, nor write over it."""
+        self.start(1)
+        file = self.write(LONG_JOB)
+        short = ("train.steps=2", "pipeline.stages=1")
+        first = self.submit(file, *short)
+
+        os.kill(self.pid_of_coordinator(), signal.SIGKILL)
+        for ending in ("", "-wal", "-shm"):
+            (self.mesh.state / f"mesh/coordinator/coordinator.db{ending}") \
+                .unlink(missing_ok=True)
+        self.assertTrue(eventually(
+            lambda: self.client("job", "list").returncode == 0))
+        second = self.submit(file, *short, "train.seed=3")
+
+        self.assertEqual(second["id"], 2)
+        for key in ("weights_sha256", "weights_path"):
+            self.assertNotEqual(second[key], first[key])
+
+    def test_a_killed_worker_fails_the_job_by_name_and_comes_back(self):
+        self.start(3)
+        client = self.background("job", "submit", self.write(LONG_JOB))
+
+        def has_begun():
+            jobs = self.ask("job", "list")["jobs"]
+            return jobs and jobs[0]["step"] > 0
+        self.assertTrue(eventually(has_begun))
+        victim = self.pid_of_worker("w2")
+
+        os.kill(victim, signal.SIGKILL)
+
+        self.assertEqual(client.wait(60), 1)
+        self.has(client.errors.read_text(), "w2", "paceline job submit")
+        self.assertTrue(eventually(lambda: any(
+            worker["name"] == "w2" and worker["state"] == "idle" and
+            worker["pid"] != victim for worker in self.workers())),
+            "w2 did not come back under its name")
+
+        # The mesh is whole again: a new job runs.
+        self.submit(self.write(LONG_JOB), "train.steps=3")
+
+    def test_a_coordinator_stopped_beyond_the_lease_accuses_nobody(self):
+        """As one on a laptop that was shut for a while."""
+        self.start(2)
+        self.detach(self.write(LONG_JOB), "pipeline.stages=2")
+        self.await_step_after(0)
+
+        with stopped(self.pid_of_coordinator()):
+            time.sleep(4.5)  # 1.5 leases
+
+        self.await_step_after(self.step())
+        self.assertEqual(self.job()["state"], "running")
+        for worker in self.workers():
+            self.assertNotEqual(worker["state"], "lost", worker)
+        self.stop()
+
+    def test_no_daemon_dies_with_the_reader_of_its_log(self):
+        """`paceline-worker ... 2>&1 | head`: its next line finds no reader."""
+        for name, *arguments in (
+                ("paceline-coordinator", "--listen", ANY, "--http", ANY),
+                ("paceline-worker", "--listen", ANY, "--http", ANY,
+                 "--coordinator", "127.0.0.1:1"),
+                ("paceline", "up", "--workers", "1", "--port", "0",
+                 "--http-port", "0")):
+            folder = self.folder / name
+            folder.mkdir()
+            # Every one says that it stops.
+            ended = run("bash", "-c",
+                        'mkfifo log; "$@" > log 2>&1 & pid=$!; '
+                        "head -n 1 log; kill -TERM $pid; wait $pid", "bash",
+                        program(name), *arguments, "--state", folder / "state",
+                        seconds=60, cwd=folder)
+
+            self.assertNotEqual(ended.stdout, "", name)
+            self.assertNotEqual(ended.returncode, 128 + signal.SIGPIPE, name)
+
+    def test_a_missing_data_file_fails_the_job_and_names_the_file(self):
+        self.start(2)
+
+        finished = self.try_submit(self.write(LONG_JOB), "data.name=idx",
+                                   "data.path=/no/such/folder")
+
+        self.assertEqual(finished.returncode, 1)
+        self.assertIn("/no/such/folder", finished.stderr)
+        self.assertNotIn("submit it again", finished.stderr)
+
+    def test_a_port_in_use_is_named_and_nothing_is_left_running(self):
+        self.start(1)
+        port = self.coordinator.rsplit(":", 1)[1]
+        state = self.folder / "state"
+
+        finished = run(program("paceline"), "up", "--workers", "1", "--port",
+                       port, "--http-port", "0", "--state", state, seconds=30)
+
+        self.assertEqual(finished.returncode, 1, finished.stderr)
+        self.assertIn(port, finished.stderr)
+        self.assertEqual(run("pgrep", "-f", state).stdout, "")
+
+    def start_worker(self, *arguments):
+        """A worker outside of the mesh, and its addresses."""
+        file = self.folder / "ports.json"
+        worker = self.start_process(
+            program("paceline-worker"), "--listen", ANY, "--http", ANY,
+            "--state", self.folder / "worker", "--port-file", file, *arguments)
+        self.assertTrue(eventually(lambda: file.exists() and file.read_text()),
+                        worker.errors.read_text())
+        return worker, json.loads(file.read_text())
+
+    def test_a_worker_without_a_coordinator_finds_it_when_it_comes(self):
+        """It says once that there is none."""
+        address = f"127.0.0.1:{free_port()}"
+        worker, ports = self.start_worker("--coordinator", address, "--name",
+                                          "lonely", "--log-level", "debug")
+        self.assertTrue(eventually(
+            lambda: "no coordinator" in worker.errors.read_text()))
+        self.assertEqual(get(ports["http"], "/healthz"), "ok\n")
+        self.assertIn("not attached", get(ports["http"], "/readyz"))
+
+        self.start_process(program("paceline-coordinator"), "--listen", address,
+                           "--http", ANY, "--state",
+                           self.folder / "coordinator")
+
+        self.assertTrue(eventually(
+            lambda: get(ports["http"], "/readyz") == "ready\n"),
+            worker.errors.read_text())
+        worker.terminate()
+        self.assertEqual(worker.wait(10), 0)
+        log = worker.errors.read_text()
+        self.assertEqual(log.count("no coordinator"), 1, log)
+        listed = run(program("paceline"), "--coordinator", address, "node",
+                     "list", "-o", "json")
+        self.assertEqual(json.loads(listed.stdout)["workers"][0]["state"],
+                         "stopped")
+
+    def test_values_that_could_never_work_are_refused_at_the_start(self):
+        worker, coordinator = (program("paceline-worker"),
+                               program("paceline-coordinator"))
+        for flag, code, *command in (
+                ("--coordinator", 78, worker, "--coordinator", "nowhere",
+                 "--listen", ANY, "--http", ANY, "--state", self.folder),
+                ("--lease", 78, coordinator, "--lease", "nan", "--state",
+                 self.folder),
+                ("--state", 78, coordinator, "--state", ""),
+                ("--state", 2, program("paceline"), "up", "--state", "")):
+            finished = run(*command, seconds=20)
+
+            self.assertEqual(finished.returncode, code, finished.stderr)
+            self.assertIn(flag, finished.stderr)
+
+    def test_advertising_port_zero_names_the_port_that_was_bound(self):
+        self.start(1)
+        _, ports = self.start_worker(
+            "--coordinator", self.coordinator, "--name", "zero", "--machine-id",
+            "zero", "--advertise", "localhost:0")
+
+        bound = "localhost:" + ports["grpc"].rsplit(":", 1)[1]
+        self.assertTrue(eventually(lambda: any(
+            worker["name"] == "zero" and worker["address"] == bound
+            for worker in self.workers())), bound)
+
+    def test_random_bytes_on_every_port_hurt_nobody(self):
+        self.start(2)
+        before = {worker["pid"] for worker in self.workers()}
+        addresses = [self.coordinator, self.http]
+        for worker in self.workers():
+            addresses += [worker["address"], worker["http_address"]]
+        for address in addresses:
+            port = address.rsplit(":", 1)[1]
+            run("bash", "-c",
+                f"head -c 100000 /dev/urandom > /dev/tcp/127.0.0.1/{port}")
+            run("bash", "-c", "printf 'PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n'"
+                              f" > /dev/tcp/127.0.0.1/{port}")
+
+        self.submit(self.write(LONG_JOB), "train.steps=2", "pipeline.stages=2")
+
+        self.assertEqual({worker["pid"] for worker in self.workers()}, before,
+                         "somebody died")
+
+
+class Configuration(ProcessCase):
+    """Both daemons with a file of their settings."""
+    beside_others = True
+
+    def daemons(self):
+        for name in ("paceline-coordinator", "paceline-worker"):
+            with self.subTest(name):
+                yield name
+
+    def run_with(self, daemon, text, *flags):
+        self.file = self.folder / "daemon.toml"
+        self.file.write_text(text)
+        return run(program(daemon), "--config", self.file, "--state",
+                   self.folder / "state", *flags)
+
+    def test_a_mistake_in_the_file_is_named_and_not_tried_again(self):
+        for daemon in self.daemons():
+            for line, message in (
+                    ('lisen = "h:1"', "lisen: there is no such key"),
+                    ("http = ", "http: need one value"),
+                    ("insecure = maybe", "insecure: Could not convert"),
+                    ("log-level = loud", "log-level: loud not in"),
+                    ("listen = 7400", "listen: '7400' is not HOST:PORT"),
+                    ("http = h", "http: 'h' is not HOST:PORT"),
+                    ("http = 0.0.0.0:0", "http: 0.0.0.0:0 is off loopback"),
+                    ("listen = 0.0.0.0:0", "listen: refusing to listen")):
+                other = "--listen" if line.startswith("http") else "--http"
+                finished = self.run_with(daemon, f"# comment\n{line}\n", other,
+                                         ANY)
+
+                self.assertEqual(finished.returncode, 78, line)
+                self.assertIn(f"{daemon}: {self.file}:2: {message}",
+                              finished.stderr)
+
+    def test_a_mistake_in_a_flag_is_not_tried_again_either(self):
+        for daemon in self.daemons():
+            unknown = self.run_with(daemon, "", "--lisen", "h:1")
+            address = self.run_with(daemon, "", "--listen", "7400")
+
+            self.assertEqual(unknown.returncode, 78, unknown.stderr)
+            self.assertEqual(address.returncode, 78, address.stderr)
+            self.assertIn("--listen: '7400' is not HOST:PORT", address.stderr)
+
+    def test_a_port_in_use_is_tried_again(self):
+        address = f"127.0.0.1:{free_port()}"
+        ports = self.folder / "ports"
+        self.start_process(program("paceline-coordinator"), "--listen", address,
+                           "--http", ANY, "--state", self.folder / "holder",
+                           "--port-file", ports)
+        self.assertTrue(eventually(ports.exists))
+        for daemon in self.daemons():
+            finished = self.run_with(daemon, "", "--listen", address, "--http",
+                                     ANY)
+
+            self.assertEqual(finished.returncode, 1)
+            self.assertIn("is in use", finished.stderr)
+
+    def test_the_unit_does_not_start_it_again(self):
+        for daemon in self.daemons():
+            unit = ROOT / "deploy" / "systemd" / f"{daemon}.service"
+            self.assertIn("\nRestartPreventExitStatus=78\n", unit.read_text())
+
+
+if __name__ == "__main__":
+    main()

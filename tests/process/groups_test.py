@@ -1,0 +1,371 @@
+#!/usr/bin/env python3
+"""The rolling server and gossip over real processes: whoever dies, hangs or
+sends nonsense costs its own part, and nobody diverges."""
+
+import math
+import os
+import time
+from array import array
+from collections import defaultdict
+from pathlib import Path
+
+from mesh_case import MeshCase, eventually, main, stopped
+
+MEMBERS = 5
+HALF_A_LEASE_SECONDS = 1.5  # of the coordinator's default, `--lease`
+
+
+class GroupCase(MeshCase):
+
+    def job_file(self, steps, more="aggregation: {mode: rolling}\n",
+                 test_samples=64):
+        return self.write(f"""
+name: group
+model: {{name: lenet}}
+data: {{name: synthetic, train_samples: 1024, test_samples: {test_samples}}}
+train: {{steps: {steps}, batch: 40, micro_batch: 4, evaluate_every: 0}}
+{more}""")
+
+
+class Watched(GroupCase):
+    """Collects what members say of their states while a job runs."""
+
+    def setUp(self):
+        super().setUp()
+        self.hashes = defaultdict(set)  # by step
+        self.newest = {}  # step after which a worker last told its state
+
+    def look(self):
+        """The job as it is now."""
+        job = self.job()
+        for worker in job["workers"]:
+            member = worker["member"]
+            if member is None or member["state_step"] == 0:
+                continue
+            self.hashes[member["state_step"]].add(member["state_hash"])
+            self.newest[worker["name"]] = member["state_step"]
+        return job
+
+    def await_sight(self, condition):
+        self.assertTrue(eventually(lambda: condition(self.look())),
+                        self.events())
+
+    def await_joined(self, worker):
+        self.await_sight(
+            lambda job: f"worker {worker} joined" in self.events())
+
+    def nobody_diverged(self):
+        """Every state that somebody named is the only one of its step."""
+        for step, hashes in self.hashes.items():
+            self.assertEqual(len(hashes), 1, f"after step {step}")
+        self.assertGreater(len(self.hashes), 2, "nobody was watched")
+
+    def begin(self, members, more="aggregation: {mode: rolling}\n"):
+        self.start(members)
+        self.detach(self.job_file(100_000, more))
+        self.await_sight(lambda job: job["step"] > 5)
+
+
+class KilledServer(Watched):
+
+    def step_served_by(self, name, first):
+        """The first step from `first` on that this worker serves, with all
+        there: in turn, by id."""
+        ids = sorted((worker["id"], worker["name"])
+                     for worker in self.workers())
+        self.assertEqual(len(ids), MEMBERS)
+        place = [worker for _, worker in ids].index(name)
+        return first + (place - first) % MEMBERS
+
+    def costs_its_part_and_comes_back(self, phase):
+        self.start(MEMBERS)
+        self.detach(self.job_file(
+            100_000,
+            "aggregation: {mode: rolling}\n"
+            f"faults: [{{worker: w3, step: {self.step_served_by('w3', 20)}, "
+            f"kind: kill, phase: {phase}}}]\n"))
+
+        # Lost, and a member again, with the others' state.
+        self.await_joined("w3")
+        joined_at = max(worker["member"]["steps"]
+                        for worker in self.look()["workers"])
+        self.await_sight(
+            lambda job: sum(worker["member"]["steps"] > joined_at + 10
+                            for worker in job["workers"]) == MEMBERS)
+
+        self.has(self.events(), "member w3 lost", "server w3 lost")
+        self.nobody_diverged()
+        # It never began anew, nor left a step out.
+        job = self.look()
+        self.assertEqual((job["attempt"], job["skipped_steps"]), (1, 0))
+        self.stop()
+
+    def test_computing(self):
+        self.costs_its_part_and_comes_back("computing")
+
+    def test_gathering(self):
+        self.costs_its_part_and_comes_back("gathering")
+
+    def test_spreading(self):
+        self.costs_its_part_and_comes_back("spreading")
+
+    def test_committing(self):
+        self.costs_its_part_and_comes_back("committing")
+
+
+class Rounds(Watched):
+
+    def test_a_member_stopped_for_half_a_lease_only_makes_the_run_slower(self):
+        """min_parts is the whole group, so that each round waits for every
+        part: both runs sum the same parts, and end with the same bytes."""
+        self.start(3)
+        file = self.job_file(200)
+        undisturbed = self.submit(file, "aggregation.min_parts=3")
+        pid = self.pid_of_worker("w2")
+
+        self.detach(file, "aggregation.min_parts=3")
+        self.await_step_after(10, "2")
+        with stopped(pid):
+            time.sleep(HALF_A_LEASE_SECONDS)
+            meanwhile = self.job("2")
+        self.assertEqual(self.client("job", "wait", "2").returncode, 0)
+        disturbed = self.job("2")
+
+        self.assertLess(meanwhile["step"], 200, "it was stopped too late")
+        self.assertEqual(disturbed["state"], "succeeded")
+        self.assertEqual(disturbed["skipped_steps"], 0)
+        self.assertEqual(disturbed["weights_sha256"],
+                         undisturbed["weights_sha256"])
+        # The first view to the end: another process would have made another.
+        kinds = {event["kind"]
+                 for event in self.ask("job", "events", "2")["events"]}
+        self.assertEqual(kinds & {"lost", "evicted", "joining", "left",
+                                  "takeover", "paused", "void", "again",
+                                  "joined"}, set())
+        self.assertEqual(self.pid_of_worker("w2"), pid)
+
+    def test_a_stopped_member_is_skipped_past_the_lease_and_comes_back(self):
+        self.begin(3)
+        pid = self.pid_of_worker("w2")
+
+        with stopped(pid):
+            begin = time.monotonic()
+            self.await_event("member w2 lost")
+            step = self.look()["step"]
+            # The others go on, for two leases.
+            self.await_sight(
+                lambda job: job["step"] > step + 5 and
+                time.monotonic() - begin > 4 * HALF_A_LEASE_SECONDS)
+
+        self.await_joined("w2")
+        # Fenced: what it was before it was stopped took part in nothing more.
+        self.assertIn("starting anew", self.log("w2"))
+        back = self.look()["step"]
+        self.await_sight(lambda job: self.newest.get("w2", 0) > back)
+        self.nobody_diverged()
+        self.assertEqual(self.look()["attempt"], 1)
+        self.stop()
+
+    def metrics_of_a_worker(self):
+        return [target for target in self.discovered()
+                if target != self.http][:1]
+
+    def test_between_workers_of_one_machine_travel_through_no_socket(self):
+        scope = Path("/proc/sys/kernel/yama/ptrace_scope")
+        if os.geteuid() != 0 and scope.exists() and int(scope.read_text()):
+            self.skipTest("yama forbids it")
+        self.start(2)
+        self.detach(self.job_file(100_000))
+
+        self.assertTrue(eventually(lambda: self.sum_of_metric(
+            "paceline_worker_round_borrowed_bytes_total") > 1e6))
+        self.stop()
+
+    def test_need_no_coordinator_while_every_member_answers(self):
+        self.begin(3)
+        worker = self.metrics_of_a_worker()
+
+        def rounds():
+            return self.sum_of_metric("paceline_worker_rounds_total", worker)
+
+        with stopped(self.pid_of_coordinator()):
+            before = rounds()
+            self.assertGreater(before, 0)
+            self.assertTrue(eventually(lambda: rounds() > before + 50))
+
+        step = self.look()["step"]
+        self.await_sight(lambda job: job["step"] > step + 5)
+        self.assertEqual(self.look()["attempt"], 1)
+        self.nobody_diverged()
+        self.stop()
+
+    def test_shards_and_modes_end_with_the_same_bytes_and_every_rule_trains(
+            self):
+        """Each round waits for all three, so that all sum the same parts."""
+        self.start(3)
+        file = self.job_file(40)
+
+        def train(*sets):
+            job = self.submit(file, *sets, "aggregation.min_parts=3")
+            self.assertEqual(job["skipped_steps"], 0)
+            return job["weights_sha256"], job["evaluations"][-1]["loss"]
+
+        plain, loss = train()
+        for same in ("aggregation.shards=3", "aggregation.mode=central"):
+            self.assertEqual(train(same)[0], plain, same)
+        narrow, narrow_loss = train("aggregation.codec=bf16")
+        self.assertNotEqual(narrow, plain)
+        self.assertLess(narrow_loss, 2 * loss)
+        untrained = math.log(10)  # guesses among ten classes
+        for rule in ("trimmed-mean", "median", "suspicion", "zeno"):
+            other, rule_loss = train(f"aggregation.rule={rule}",
+                                     "aggregation.k=1")
+            self.assertNotEqual(other, plain, rule)
+            self.assertLess(rule_loss, 0.9 * untrained, rule)
+
+    def test_liars_are_outvoted_and_nobody_is_harmed_by_nan(self):
+        self.start(MEMBERS)
+        file = self.job_file(120, """
+aggregation: {mode: rolling}
+faults:
+  - {worker: w1, step: 0, steps: 0, kind: sign-flip, scale: 10}
+  - {worker: w4, step: 0, steps: 0, kind: nan}
+""")
+
+        good = self.submit(file, "aggregation.rule=median", "aggregation.k=1")
+
+        self.assertGreater(good["evaluations"][-1]["accuracy"], 0.9)
+        self.assertIn("part of w4 skipped", self.events())
+
+    def weights_of(self, job):
+        """The parameters that a job ended with, one after the other."""
+        content = Path(self.export(job)).read_bytes()
+        header = int.from_bytes(content[:8], "little")
+        return array("f", content[8 + header:])
+
+    def test_uneven_shares_train_as_one_process_with_all_samples(self):
+        self.start(3)
+        file = self.job_file(12)
+
+        alone = self.submit(file, "aggregation.mode=none", "pipeline.stages=1")
+        shared = self.submit(file, "aggregation.workers=[w1,w2,w3]",
+                             "aggregation.shares=[5,3,2]",
+                             "aggregation.min_parts=3")
+
+        self.assertAlmostEqual(shared["evaluations"][-1]["loss"],
+                               alone["evaluations"][-1]["loss"], delta=1e-5)
+        expected, got = self.weights_of("1"), self.weights_of("2")
+        self.assertGreater(len(expected), 40_000)
+        self.assertEqual(len(got), len(expected))
+        self.assertLess(max(abs(a - b) for a, b in zip(got, expected)), 1e-5)
+
+    def test_a_drained_member_leaves_without_a_loss_and_comes_back(self):
+        self.begin(3)
+
+        self.assertEqual(self.client("node", "drain", "w2").returncode, 0)
+        self.await_event("w2 left")
+        self.assertEqual(self.client("node", "undrain", "w2").returncode, 0)
+        self.await_joined("w2")
+        self.nobody_diverged()
+        self.stop()
+
+
+class Gossip(GroupCase):
+
+    def gossip_file(self, steps, *faults):
+        lines = "".join(f"  - {{{fault}}}\n" for fault in faults)
+        return self.job_file(
+            steps, f"aggregation: {{mode: gossip}}\nfaults:\n{lines}", 256)
+
+    def test_members_learn_while_one_is_killed_and_comes_back(self):
+        self.start(4)
+        # Slow enough that there is something left to come back to.
+        file = self.gossip_file(
+            500, "worker: w3, step: 20, kind: kill",
+            "worker: w1, step: 0, steps: 0, kind: delay, seconds: 0.02")
+
+        done = self.submit(file)
+
+        self.assertEqual(done["step"], 500)
+        self.assertGreater(done["evaluations"][-1]["accuracy"], 0.9)
+        # Each of the four has evaluated its share.
+        self.assertEqual(done["evaluations"][-1]["samples"], 256)
+        self.has(self.events(), "member w3 lost", "worker w3 joined")
+        self.export()
+
+    def test_one_that_offers_nan_harms_nobody_and_is_named(self):
+        self.start(4)
+        file = self.gossip_file(120,
+                                "worker: w2, step: 0, steps: 0, kind: nan")
+
+        done = self.submit(file)
+
+        self.assertGreater(done["evaluations"][-1]["accuracy"], 0.9)
+        self.assertIn("part of w2 skipped (not-finite)", self.events())
+
+    def test_the_others_go_on_while_one_is_stopped(self):
+        self.start(4)
+        self.detach(self.gossip_file(
+            100_000, "worker: w4, step: 99999, kind: duplicate"))
+        self.await_step_after(5)
+
+        with stopped(self.pid_of_worker("w2")):
+            self.await_event("member w2 lost")
+            self.await_step_after(self.step() + 20)
+
+        self.await_event("worker w2 joined")
+        self.await_step_after(self.step() + 20)
+        self.stop()
+
+
+class GroupInput(GroupCase):
+
+    def test_a_rule_that_the_workers_are_too_few_for_is_refused(self):
+        """Nobody says how many members there shall be, and three are there."""
+        self.start(3)
+        file = self.job_file(
+            10, "aggregation: {mode: rolling, rule: trimmed-mean, k: 2}\n")
+
+        refused = self.try_submit(file, flags=("--detach",))
+
+        self.assertEqual(refused.returncode, 2, refused.stdout)
+        self.has(refused.stderr, "leaves no part of 3 members",
+                 "set aggregation.min_parts to at least 5")
+        self.assertEqual(self.ask("job", "list")["jobs"], [])
+
+    def test_a_violated_assumption_is_told_at_submit_with_its_numbers(self):
+        self.start(3)
+        file = self.job_file(10, "aggregation: {mode: rolling, rule: median, "
+                                 "k: 1, min_parts: 2}\n")
+
+        few = self.try_submit(file, flags=("--dry-run",))
+        many = self.try_submit(file, "aggregation.k=2", flags=("--dry-run",))
+
+        self.assertEqual(few.returncode, 0, few.stderr)
+        self.has(few.stderr,
+                 "note: a round may close with min_parts=2 of 3 parts",
+                 "withstands k=1 liars of at least 3 members",
+                 "set aggregation.min_parts to at least 3")
+        self.assertEqual(many.returncode, 0, many.stderr)
+        self.has(many.stderr,
+                 "note: rule median withstands k=2 liars of at least 5 members",
+                 "there are 3: use k of at most 1")
+
+    def test_a_hung_trainer_is_taken_out_though_rounds_wait_for_all(self):
+        """Its I/O threads answer, and no deadline closes a round that waits
+        for all."""
+        self.start(3)
+        self.detach(self.job_file(1_000_000, """
+aggregation: {mode: rolling, min_parts: 3}
+faults: [{worker: w2, step: 20, kind: delay, seconds: 3600}]
+"""))
+
+        self.await_event("member w2 evicted (it answers, but has finished no "
+                         "instruction")
+        self.await_event("worker w2 joined")
+        self.await_step_after(self.step() + 5)
+        self.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,267 @@
+#!/usr/bin/env python3
+"""Inference jobs on real processes, of pictures too, and the bench of them."""
+
+import json
+import struct
+import zlib
+from array import array
+from pathlib import Path
+
+from mesh_case import MeshCase, main
+
+DATA = ("data: {name: synthetic, shape: [1, 28, 28], classes: 10, "
+        "train_samples: 64, test_samples: 50}\n")
+
+
+class Inference(MeshCase):
+    beside_others = True
+
+    def infer_file(self, model, more=""):
+        """An inference job of this model on DATA, with `more` lines."""
+        return self.write(f"kind: infer\nmodel: {model}\n{DATA}"
+                          f"infer: {{micro_batch: 4}}\n{more}", "infer.yaml")
+
+    def test_writes_the_predictions_of_trained_weights(self):
+        self.start(3)
+        trained = self.submit(self.write(
+            f"model: {{name: lenet}}\n{DATA}"
+            "train: {steps: 3, batch: 16, micro_batch: 4}\n"))
+
+        infer = self.infer_file(f"{{name: lenet, weights: {self.export()}}}")
+        one = self.submit(infer, "pipeline.stages=1")
+        three = self.submit(infer, "pipeline.stages=3")
+
+        self.assertEqual(one["kind"], "infer")
+        self.assertEqual(one["test_accuracy"], trained["test_accuracy"])
+        self.assertEqual(one["steps"], 13, "micro-batches")
+        self.assertEqual(three["weights_sha256"], one["weights_sha256"])
+        self.assertGreater(three["latency_seconds"]["p50"], 0)
+        for worker in three["workers"]:
+            self.assertEqual(worker["flow"]["samples"], 50, worker)
+            self.assertGreater(worker["flow"]["compute"], 0)
+
+        inspected = self.client("model", "inspect",
+                                self.export(name="predictions.safetensors"))
+        self.has(inspected.stdout, "classes", "[50, 10]")
+        self.assertIn("predictions:",
+                      self.client("job", "show", "last").stdout)
+
+    def test_gives_the_same_predictions_where_replicas_share_a_stage(self):
+        """Stages of one and of two workers, unevenly shared; then fewer
+        micro-batches than turns."""
+        self.start(3)
+        infer = self.infer_file(
+            "{name: lenet}", "pipeline: {cuts: [3], workers: [w3, w1, w2], "
+                             "replicas: [1, 2], shares: [1, 1, 3]}\n")
+        one = self.submit(infer, "pipeline.cuts=", "pipeline.workers=",
+                          "pipeline.replicas=", "pipeline.shares=",
+                          "pipeline.stages=1")
+        shared = self.submit(infer)
+
+        for key in ("weights_sha256", "test_accuracy"):
+            self.assertEqual(shared[key], one[key])
+        self.assertEqual(shared["step"], 13)
+        # Turns 2 1 2 2 and so on.
+        self.assertEqual({worker["name"]: worker["flow"]["micro_batches"]
+                          for worker in shared["workers"]},
+                         {"w3": 13, "w1": 3, "w2": 10})
+
+        self.submit(infer, "infer.samples=4")
+
+    def test_shares_a_stage_out_where_that_is_fastest(self):
+        """Without cuts of its own the policy may share stages out, and does so
+        on workers that are alike."""
+        self.start(3)
+        many = self.submit(self.infer_file("{name: mlp, hidden: []}"))
+        self.assertGreater(len(many["workers"]), many["stages"])
+
+    def test_gives_the_same_predictions_with_more_stages_than_workers(self):
+        """A worker then runs several stages that do not follow each other."""
+        self.start(2)
+        infer = self.infer_file("{name: lenet}", "pipeline: {policy: equal}\n")
+        one = self.submit(infer, "pipeline.stages=1")
+        five = self.submit(infer, "pipeline.stages=5")
+
+        self.assertEqual(five["stages"], 5)
+        self.assertEqual(len(five["workers"]), 2, five)
+        for key in ("weights_sha256", "test_accuracy"):
+            self.assertEqual(five[key], one[key])
+
+
+def png(width, height):
+    """A picture whose colours rise along both sides."""
+    rows = b"".join(
+        b"\0" + bytes(value % 256 for x in range(width)
+                      for value in (4 * x, 5 * y, 3 * (x + y)))
+        for y in range(height))
+
+    def chunk(kind, content):
+        return (struct.pack(">I", len(content)) + kind + content +
+                struct.pack(">I", zlib.crc32(kind + content)))
+    return (b"\x89PNG\r\n\x1a\n" +
+            chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0,
+                                       0)) +
+            chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+
+
+class ImageFolder(MeshCase):
+    """Training and inference on real pictures, some of which are none."""
+    beside_others = True
+
+    JOB = """
+name: pictures
+model: {name: lenet}
+data:
+  name: imagefolder
+  classes: 2
+  shape: [3, 24, 24]
+  crop: random-resized
+  flip: 0.5
+train:
+  epochs: 2
+  batch: 10
+  micro_batch: 3
+pipeline: {stages: 2}
+"""
+
+    def begin(self, damaged):
+        """Two classes of twelve, and a test split of five; the first `damaged`
+        of each class are cut short."""
+        self.start(2)
+        self.pictures = self.folder / "pictures"
+        for folder, count, cut in (("train/flat", 12, damaged),
+                                   ("train/steep", 12, damaged),
+                                   ("val/steep", 5, 0)):
+            (self.pictures / folder).mkdir(parents=True)
+            for i in range(count):
+                content = png(40 + i, 30 + 2 * i)
+                (self.pictures / folder / f"{i}.png").write_bytes(
+                    content[:len(content) // 2] if i < cut else content)
+
+    def train(self, *sets):
+        return self.submit(self.write(self.JOB), f"data.path={self.pictures}",
+                           *sets)
+
+    def test_a_corrupt_picture_is_named_in_the_log_and_the_job_goes_on(self):
+        self.begin(damaged=1)
+
+        one = self.train("data.workers=1")
+        logs = self.client("job", "logs", "last").stdout
+        events = self.events("last")
+        three = self.train("data.workers=3")
+        whole = self.train("pipeline.stages=1")
+
+        self.assertEqual(one["step"], 6)
+        self.assertEqual(one["evaluations"][-1]["samples"], 5)
+        self.has(logs, "image skipped", "train/flat/0.png",
+                 "train/steep/0.png")
+        self.assertNotIn("/1.png", logs)
+        self.assertIn("could not read 2 samples, which were left out",
+                      one["why"])
+        self.assertIn("cannot read all samples", events)
+        for same in (three, whole):
+            self.assertEqual(same["weights_sha256"], one["weights_sha256"])
+
+    def classes_in(self, path):
+        """The tensor `classes` of a safetensors file: a length, a header in
+        JSON, the bytes."""
+        content = Path(path).read_bytes()
+        begin = 8 + int.from_bytes(content[:8], "little")
+        tensor = json.loads(content[8:begin])["classes"]
+        self.assertEqual(tensor["dtype"], "I64")
+        first, last = tensor["data_offsets"]
+        return list(array("q", content[begin + first:begin + last]))
+
+    def test_pictures_of_no_class_are_inferred_one_of_them_corrupt(self):
+        self.begin(damaged=1)
+        self.train("data.workers=1")
+        weights = self.export()
+
+        job = self.submit(self.write(self.JOB, "infer.yaml"), "kind=infer",
+                          f"data.path={self.pictures}/train/flat",
+                          f"model.weights={weights}", "infer.micro_batch=5")
+        out = self.export(name="predictions.safetensors")
+
+        self.assertEqual(job["steps"], 3, "micro-batches")
+        self.assertIn("could not read 1 sample, which was left out", job["why"])
+        self.assertIsNone(job["test_accuracy"], "nobody knows")
+        self.assertIn("[12, 2]", self.client("model", "inspect", out).stdout)
+        classes = self.classes_in(out)
+        self.assertEqual(len(classes), 12)
+        self.assertEqual(classes[0], -1, "flat/0.png cannot be read")
+        self.assertEqual(classes.count(-1), 1)
+
+    def test_too_many_corrupt_pictures_fail_the_job(self):
+        self.begin(damaged=2)
+
+        finished = self.try_submit(self.write(self.JOB),
+                                   f"data.path={self.pictures}")
+
+        self.assertEqual(finished.returncode, 1)
+        self.assertIn("3 of 24 images cannot be read", finished.stderr)
+
+
+class Bench(MeshCase):
+
+    def setUp(self):
+        super().setUp()
+        self.start(2)
+
+    def test_compares_stages_with_one_worker_and_says_where_the_rest_goes(
+            self):
+        rows = self.ask("bench", "infer", "--model", "lenet", "--stages", "1,2",
+                        "--policy", "dp,equal", "--micro-batch", "8",
+                        "--micro-batches", "40")["rows"]
+
+        self.assertEqual(len(rows), 3, rows)
+        self.assertEqual((rows[0]["stages"], rows[0]["speedup"]), (1, 1.0))
+        self.assertAlmostEqual(rows[0]["bound"], 1, places=9)
+        self.assertEqual(rows[2]["policy"], "equal")
+        for row in rows:
+            losses = row["losses"]
+            lost = sum(losses[each] for each in
+                       ("fill", "imbalance", "transfer", "slowdown",
+                        "unexplained"))
+            self.assertAlmostEqual(row["speedup"] / row["workers"] + lost, 1,
+                                   delta=1e-6, msg=row)
+            self.assertGreater(row["throughput"], 0)
+            # Below 1 where the second worker measured itself as that much
+            # slower.
+            self.assertGreater(row["bound"], 0, row)
+            for each in ("fill", "imbalance", "transfer"):
+                self.assertGreaterEqual(losses[each], 0)
+        # What ran for a bench is no one's job.
+        self.assertEqual(self.ask("job", "list")["jobs"], [])
+
+    def test_of_training_has_a_row_for_every_schedule(self):
+        rows = self.ask("bench", "train", "--model", "lenet", "--stages", "2",
+                        "--schedule", "zero-bubble,pipedream", "--micro-batch",
+                        "4", "--micro-batches", "8", "--steps", "4",
+                        "--no-profile", "--set",
+                        "pipeline.vertical_sync=true")["rows"]
+
+        self.assertEqual(len(rows), 4, rows)
+        self.assertEqual(rows[1]["schedule"], "zero-bubble")
+        self.assertEqual(rows[3]["schedule"], "pipedream")
+        for row in rows:
+            for key in ("speedup", "bound", "latency_p50_seconds"):
+                self.assertGreater(row[key], 0, row)
+            self.assertGreaterEqual(row["latency_p99_seconds"],
+                                    row["latency_p50_seconds"])
+        self.assertGreater(rows[1]["losses"]["fill"], 0)
+
+    def test_that_cannot_be_finished_is_not_begun(self):
+        bench = self.client("bench", "train", "--model", "lenet", "--stages",
+                            "2,4", "--schedule", "1f1b,interleaved-1f1b",
+                            "--micro-batch", "4", "--micro-batches", "3",
+                            "--steps", "2", "--no-profile", "--keep-jobs")
+
+        self.assertEqual(bench.returncode, 2, bench.stderr)
+        self.has(bench.stderr,
+                 "nothing was run: 4 stages, dp, interleaved-1f1b: ",
+                 "a multiple of 2")
+        self.assertEqual(self.ask("job", "list")["jobs"], [])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,240 @@
+"""For tests of real processes: a mesh as `paceline up` starts it, and its
+client.
+
+A file of tests ends with `main()`, which takes --bin FOLDER, --torch where the
+programs have LibTorch, and unittest's names of classes and tests.  Whole meshes
+take all cores, and most tests watch the clock too: ctest runs them one at a
+time, but for classes with the line `beside_others = True`, which wait for
+nothing but a job's end.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(ROOT / "tests" / "nightly"))
+
+# pylint: disable=wrong-import-position
+from mesh import Mesh
+
+LONGEST_SECONDS = 240
+
+
+class Settings:
+    """Where the programs are, and whether they have LibTorch."""
+    bin = ROOT / "build" / "release" / "bin"
+    torch = False
+
+
+def program(name):
+    return str(Settings.bin / name)
+
+
+def run(*command, seconds=LONGEST_SECONDS, cwd=None, **environment):
+    """Runs a command to its end; a subprocess.CompletedProcess with text."""
+    return subprocess.run([str(word) for word in command], capture_output=True,
+                          env={**os.environ, **environment}, check=False,
+                          cwd=cwd, stdin=subprocess.DEVNULL, text=True,
+                          timeout=seconds)
+
+
+def eventually(condition, seconds=30):
+    """Asks until `condition` holds; False after `seconds`."""
+    give_up = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > give_up:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def get(address, path):
+    """The body of http://ADDRESS/PATH, whatever the status."""
+    try:
+        with urllib.request.urlopen(f"http://{address}{path}",
+                                    timeout=10) as answer:
+            return answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.read().decode()
+
+
+def free_port():
+    """A port that was free a moment ago, for programs that cannot choose."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+class ProcessCase(unittest.TestCase):
+    """Gives each test a folder, removed at its end."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="paceline-test-")
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def start_process(self, *command, **environment):
+        """A process with its output in files `.out` and `.errors` of its
+        attributes, killed at the test's end."""
+        count = len(list(self.folder.glob("*.errors")))
+        out = self.folder / f"{count}.out"
+        errors = self.folder / f"{count}.errors"
+        with open(out, "wb") as to_out, open(errors, "wb") as to_errors:
+            process = subprocess.Popen([str(word) for word in command],
+                                       env={**os.environ, **environment},
+                                       stdin=subprocess.DEVNULL, stdout=to_out,
+                                       stderr=to_errors)
+        process.out, process.errors = out, errors
+
+        def stop():
+            process.kill()
+            process.wait()
+        self.addCleanup(stop)
+        return process
+
+    def has(self, text, *parts):
+        for part in parts:
+            self.assertIn(part, text)
+
+
+class MeshCase(ProcessCase):
+    """Gives each test a mesh of its own, and the client's commands in short."""
+
+    def start(self, workers):
+        self.mesh = Mesh(Settings.bin, workers)
+        self.mesh.__enter__()  # pylint: disable=unnecessary-dunder-call
+        self.addCleanup(self._stop)
+
+    def _stop(self):
+        self.mesh.__exit__(None)
+        self.assertEqual(self.mesh.process.returncode, 0)
+
+    @property
+    def coordinator(self):
+        return self.mesh.addresses["coordinator"]
+
+    @property
+    def http(self):
+        return self.mesh.addresses["http"]
+
+    def client(self, *arguments):
+        return self.mesh.run(*arguments, timeout=LONGEST_SECONDS)
+
+    def ask(self, *arguments):
+        """The client's JSON document."""
+        return self.mesh.ask(*arguments, timeout=LONGEST_SECONDS)
+
+    def write(self, text, name="job.yaml"):
+        path = self.folder / name
+        path.write_text(text)
+        return str(path)
+
+    def try_submit(self, file, *sets, flags=()):
+        changes = [word for each in sets for word in ("--set", each)]
+        return self.client("job", "submit", file, *changes, *flags)
+
+    def submit(self, file, *sets):
+        """Waits for the job, which must succeed; its document."""
+        finished = self.try_submit(file, *sets, flags=("-o", "json"))
+        self.assertEqual(finished.returncode, 0, finished.stderr)
+        job = json.loads(finished.stdout)
+        self.assertEqual(job["state"], "succeeded", finished.stdout)
+        return job
+
+    def detach(self, file, *sets):
+        """The job's number while it runs."""
+        finished = self.try_submit(file, *sets, flags=("--detach", "-o", "json"))
+        self.assertEqual(finished.returncode, 0, finished.stderr)
+        return str(json.loads(finished.stdout)["id"])
+
+    def stop(self, job="1"):
+        self.assertEqual(self.client("job", "stop", job).returncode, 0)
+
+    def job(self, job="1"):
+        return self.ask("job", "show", job)
+
+    def step(self, job="1"):
+        return self.job(job)["step"]
+
+    def await_step_after(self, step, job="1"):
+        self.assertTrue(eventually(lambda: self.step(job) > step),
+                        self.events(job))
+
+    def events(self, job="1"):
+        return self.client("job", "events", job).stdout
+
+    def await_event(self, text):
+        self.assertTrue(eventually(lambda: text in self.events()),
+                        f"no '{text}' in {self.events()}")
+
+    def export(self, job="last", name="weights.safetensors"):
+        path = str(self.folder / name)
+        finished = self.client("job", "export", job, "-o", path)
+        self.assertEqual(finished.returncode, 0, finished.stderr)
+        return path
+
+    def background(self, *arguments):
+        """A client that goes on beside the test."""
+        return self.start_process(program("paceline"), *arguments,
+                                  PACELINE_COORDINATOR=self.coordinator)
+
+    def workers(self):
+        return self.ask("node", "list")["workers"]
+
+    def pid_of_worker(self, name):
+        pid = {each["name"]: each["pid"] for each in self.workers()}[name]
+        self.assertGreater(pid, 1)  # kill(-1) would end every process
+        return pid
+
+    def pid_of_coordinator(self):
+        return next(pid for pid, words in self.mesh.processes().items()
+                    if words[0].endswith("paceline-coordinator"))
+
+    def log(self, daemon):
+        return (self.mesh.state / f"mesh/logs/{daemon}.log").read_text()
+
+    def discovered(self):
+        """HTTP addresses of all daemons that /sd finds."""
+        return [target for group in json.loads(get(self.http, "/sd"))
+                for target in group["targets"]]
+
+    def sum_of_metric(self, name, targets=None):
+        """Adds up lines as "paceline_worker_rounds_total{...} 12" over all
+        labels, and daemons unless `targets` names them."""
+        return sum(float(line.rsplit(" ", 1)[1])
+                   for target in targets or self.discovered()
+                   for line in get(target, "/metrics").splitlines()
+                   if line.startswith(name))
+
+
+@contextlib.contextmanager
+def stopped(pid):
+    """The process stands still meanwhile."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--bin", type=Path, default=Settings.bin)
+    parser.add_argument("--torch", action="store_true")
+    parser.add_argument("tests", nargs="*")
+    arguments = parser.parse_args()
+    Settings.bin = arguments.bin.resolve()
+    Settings.torch = arguments.torch
+    unittest.main(argv=[sys.argv[0], *arguments.tests], verbosity=2)

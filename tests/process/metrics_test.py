@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""A mesh shows metrics, discovery and health."""
+
+import json
+import urllib.error
+import urllib.parse
+import urllib.request
+
+from mesh_case import ROOT, MeshCase, eventually, free_port, get, main, run
+
+JOB = """
+model: {name: lenet}
+data: {name: synthetic, train_samples: 256, test_samples: 64}
+train: {steps: 1000000, batch: 64, micro_batch: 16}
+pipeline: {stages: 2}
+"""
+
+GROUP_JOB = """
+model: {name: lenet}
+data: {name: synthetic, train_samples: 256, test_samples: 64}
+train: {steps: 1000000, batch: 48, micro_batch: 16, evaluate_every: 0}
+aggregation: {mode: rolling}
+faults: [{worker: w2, step: 30, kind: kill}]
+"""
+
+
+class Metrics(MeshCase):
+
+    def start_job(self):
+        self.start(2)
+        self.detach(self.write(JOB))
+        self.await_step_after(2)
+
+    def test_promtool_accepts_both_daemons_while_a_job_runs(self):
+        self.start_job()
+        targets = self.discovered()
+        self.assertEqual(len(targets), 3, "the coordinator and two workers")
+
+        for target in targets:
+            file = self.write(get(target, "/metrics"), "metrics.txt")
+            checked = run("bash", "-c", f"promtool check metrics < {file}")
+            self.assertEqual(checked.returncode, 0,
+                             target + checked.stderr + checked.stdout)
+
+    def test_explain_ninety_seven_percent_of_every_workers_time(self):
+        self.start_job()
+        self.client("job", "stop", "1")
+
+        workers = self.job()["workers"]
+        self.assertEqual(len(workers), 2)
+        for worker in workers:
+            seconds = worker["seconds"]
+            self.assertLess(seconds["unexplained"], 0.03 * seconds["wall"],
+                            worker)
+
+    def test_both_daemons_are_healthy_and_ready(self):
+        self.start(1)
+
+        for target in self.discovered():
+            self.assertEqual(get(target, "/healthz"), "ok\n", target)
+            self.assertEqual(get(target, "/readyz"), "ready\n", target)
+
+    # --- A real Prometheus, configured as dashboards/ does it -----------------
+
+    def start_prometheus(self):
+        dashboards = ROOT / "dashboards"
+        text = (dashboards / "prometheus.yml").read_text()
+        usual = "localhost:7480"
+        self.assertIn(usual, text)
+        file = self.write(text.replace(usual, self.http), "prometheus.yml")
+        self.write((dashboards / "alerts.yml").read_text(), "alerts.yml")
+        self.prometheus = f"127.0.0.1:{free_port()}"
+        self.start_process("prometheus", f"--config.file={file}",
+                           f"--storage.tsdb.path={self.folder}/tsdb",
+                           f"--web.listen-address={self.prometheus}")
+
+    def ask_prometheus(self, what):
+        """The answer's `data`; {} while there is none."""
+        try:
+            answer = json.loads(get(self.prometheus, f"/api/v1/{what}"))
+        except (OSError, ValueError):
+            return {}
+        return answer.get("data") or {}
+
+    def value(self, expression):
+        """The value of an expression with one result; -1: it has none, or
+        several."""
+        query = urllib.parse.urlencode({"query": expression})
+        result = self.ask_prometheus(f"query?{query}").get("result", [])
+        return float(result[0]["value"][1]) if len(result) == 1 else -1
+
+    def await_value(self, condition, what):
+        self.assertTrue(eventually(condition, seconds=60), what)
+
+    def test_prometheus_finds_and_scrapes_the_whole_mesh(self):
+        self.start_job()
+        self.start_prometheus()
+
+        self.await_value(lambda: self.value("sum(up)") == 3, "sum(up)")
+
+    def test_prometheus_sees_why_a_killed_members_part_was_skipped(self):
+        self.start(3)
+        self.start_prometheus()
+        self.detach(self.write(GROUP_JOB))
+        rounds = 'sum(paceline_worker_rounds_total{outcome="committed"})'
+
+        self.await_value(lambda: self.value(rounds) > 0, rounds)
+        before = self.value(rounds)
+        self.await_value(lambda: self.value(rounds) > before, rounds)
+        # Each is asked for until a scrape has brought it.
+        for expression in (
+                'sum(paceline_worker_round_parts_skipped_total{reason="lost"}) '
+                "> 0",
+                'sum(paceline_coordinator_group_leavers_total{reason="lost"}) '
+                "> 0",
+                "histogram_quantile(0.5, sum by (le) "
+                "(rate(paceline_worker_round_seconds_bucket[30s]))) > 0",
+                "min(paceline_worker_round_deadline_seconds) > 0",
+                "max(paceline_worker_round_contributors) > 0",
+                'sum(paceline_worker_round_bytes_total{direction="sent"}) > 0',
+                "paceline_coordinator_job_group_paused == bool 0",
+                # It came back.
+                'paceline_coordinator_job_group_members{state="member"} == 3'):
+            self.await_value(lambda e=expression: self.value(e) > 0, expression)
+
+        def health():
+            """By rule; "unknown" before its first evaluation."""
+            return {rule["name"]: rule["health"]
+                    for group in self.ask_prometheus("rules")["groups"]
+                    for rule in group["rules"]}
+        self.await_value(lambda: "unknown" not in health().values(), health())
+        self.assertEqual(set(health().values()), {"ok"}, health())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,267 @@
+#!/usr/bin/env python3
+"""Models of every kind, somebody's own script too, and their weights, which
+leave a mesh as a file that the client itself can read and judge."""
+
+import json
+import os
+import signal
+import time
+
+from mesh_case import (ROOT, MeshCase, ProcessCase, Settings,
+                       eventually, main, program, run)
+
+
+class StagesCase(MeshCase):
+
+    def same_bytes_on(self, file, *stages):
+        """Trains on so many stages each; the first job."""
+        jobs = [self.submit(file, f"pipeline.stages={count}")
+                for count in stages]
+        for count, job in zip(stages, jobs):
+            self.assertEqual(job["stages"], count)
+            self.assertEqual(job["weights_sha256"], jobs[0]["weights_sha256"],
+                             job)
+        return jobs[0]
+
+
+class Script(StagesCase):
+    beside_others = True
+
+    def setUp(self):
+        super().setUp()
+        if not Settings.torch:
+            self.skipTest("scripts need LibTorch")
+
+    def script_job(self, name):
+        return self.write(
+            f"model: {{name: script, file: {ROOT}/tests/data/script/{name}}}\n"
+            "data: {name: synthetic, shape: [2, 4, 4], classes: 3, "
+            "train_samples: 64, test_samples: 32}\n"
+            "train: {steps: 4, batch: 16, micro_batch: 4}\n", name + ".yaml")
+
+    def test_trains_with_the_same_bytes_on_any_number_of_stages(self):
+        self.start(2)
+
+        one = self.same_bytes_on(self.script_job("scripted.pt"), 1, 4)
+
+        self.assertIsNotNone(one["test_accuracy"])
+
+    def test_infers_with_the_weights_that_it_was_trained_to(self):
+        self.start(2)
+        file = self.script_job("scripted.pt")
+        trained = self.submit(file)
+        weights = self.export()
+
+        def infer(stages, source):
+            return self.submit(file, "kind=infer", f"model.weights={source}",
+                               f"pipeline.stages={stages}")
+        one, four, untrained = infer(1, weights), infer(4, weights), infer(1, "")
+
+        self.assertEqual(one["test_accuracy"], trained["test_accuracy"])
+        # The predictions.
+        self.assertEqual(one["weights_sha256"], four["weights_sha256"])
+        self.assertNotEqual(one["weights_sha256"], untrained["weights_sha256"])
+
+    def test_that_cannot_be_used_is_a_usage_error_that_says_why(self):
+        self.start(1)
+
+        for name, why in (("traced.pt", "it was traced"),
+                          ("nowhere.pt", "nowhere.pt: No such file")):
+            refused = self.try_submit(self.script_job(name))
+
+            self.assertEqual(refused.returncode, 2)
+            self.assertIn(why, refused.stderr)
+
+    def test_without_an_end_costs_neither_the_timeout_nor_the_worker(self):
+        self.start(1)
+        stuck = self.pid_of_worker("w1")
+
+        begin = time.monotonic()
+        submitted = self.try_submit(self.script_job("endless.pt"),
+                                    flags=("--timeout", "2s"))
+
+        self.assertLess(time.monotonic() - begin, 20)
+        self.assertEqual(submitted.returncode, 124, submitted.stderr)
+        self.assertIn("gave up after 2s (--timeout)", submitted.stderr)
+        self.assertEqual(self.workers()[0]["state"], "measuring")
+
+        # `paceline up` starts it again.
+        os.kill(stuck, signal.SIGTERM)
+        self.assertTrue(eventually(
+            lambda: self.workers()[0]["pid"] not in (0, stuck)),
+            self.log("w1"))
+        self.assertIn("what it computes does not end", self.log("w1"))
+
+
+class Language(StagesCase):
+    beside_others = True
+
+    def setUp(self):
+        super().setUp()
+        self.start(2)
+
+    def test_a_gpt_ends_with_the_same_bytes_on_any_number_of_stages(self):
+        text = self.write("the line closes up. " * 200, "text.txt")
+        job = self.write(f"""
+model: {{name: gpt, depth: 2, width: 16, heads: 2}}
+data: {{name: text, path: {text}, block: 16}}
+train: {{steps: 3, batch: 8, micro_batch: 2, optimizer: {{name: adamw}}}}
+""")
+
+        one = self.same_bytes_on(job, 1, 4)
+        self.submit(job, f"model.weights={self.export()}")
+        stream = self.try_submit(job, "pipeline.schedule=pipedream")
+
+        self.assertIsNotNone(one["test_accuracy"])
+        self.assertEqual(stream.returncode, 2)
+        self.assertIn("both compute with", stream.stderr)
+
+    def test_a_roberta_learns_labels_over_two_stages(self):
+        labels = self.write("0\tin the bunch, out of the wind\n1\tpull\n" * 20,
+                            "labels.txt")
+        job = self.write(f"""
+model: {{name: roberta, depth: 1, width: 16, heads: 2}}
+data: {{name: text-labels, path: {labels}, block: 12}}
+train: {{steps: 3, batch: 8, micro_batch: 2}}
+""")
+
+        self.same_bytes_on(job, 1, 2)
+        padding = self.try_submit(job, "data.padding=0")
+
+        self.assertEqual(padding.returncode, 2)
+        self.assertIn("takes token 1 for padding", padding.stderr)
+
+    def test_a_gnmt_ends_with_the_same_bytes_on_any_number_of_stages(self):
+        """Over a wire between processes, several tensors both ways."""
+        job = self.write("""
+model: {name: gnmt, width: 8}
+data: {name: synthetic-pairs, block: 6, train_samples: 24, test_samples: 10}
+train: {steps: 3, batch: 8, micro_batch: 2}
+""")
+
+        one = self.same_bytes_on(job, 1, 4)
+        weights = self.export()
+        coded = self.submit(job, "pipeline.stages=4", "pipeline.codec=bf16")
+        infer = self.submit(job, "kind=infer", f"model.weights={weights}",
+                            "pipeline.stages=3")
+
+        self.assertNotEqual(one["weights_sha256"], coded["weights_sha256"])
+        self.assertEqual(infer["test_accuracy"], one["test_accuracy"])
+
+    def test_a_gnmt_is_profiled_and_planned(self):
+        sizes = ("--batch", "2", "--model", "gnmt")
+
+        measured = self.ask("profile", "--all", *sizes)
+        planned = self.ask("plan", "--stages", "2", "--no-replicas", *sizes)
+
+        self.assertEqual(len(measured["profiles"][0]["layers"]), 8, measured)
+        self.assertEqual(len(planned["stages"]), 2, planned)
+        self.assertIn("measured on", planned["source"])
+
+
+PICTURES = ("{name: synthetic, shape: [3, 32, 32], classes: 4, "
+            "train_samples: 24, test_samples: 4}")
+PHRASES = ("{name: synthetic-labels, block: 12, vocabulary: 40, classes: 4, "
+           "train_samples: 24, test_samples: 4}")
+
+
+class AnyModel(StagesCase):
+    """The models above cross a wire as well; here are the others."""
+    beside_others = True
+
+    def ends_with_the_same_bytes(self, model, data):
+        self.start(4)
+        self.same_bytes_on(self.write(f"""
+model: {{{model}}}
+data: {data}
+train: {{steps: 2, batch: 8, micro_batch: 2, optimizer: {{name: adamw}}}}
+"""), 1, 2, 4)
+
+    def test_mlp(self):
+        self.ends_with_the_same_bytes("name: mlp, hidden: [16, 12, 8]", PICTURES)
+
+    def test_resnet18(self):
+        self.ends_with_the_same_bytes("name: resnet18, width: 4", PICTURES)
+
+    def test_resnet50(self):
+        self.ends_with_the_same_bytes("name: resnet50, width: 4", PICTURES)
+
+    def test_vgg11(self):
+        self.ends_with_the_same_bytes("name: vgg11, width: 4", PICTURES)
+
+    def test_bert(self):
+        self.ends_with_the_same_bytes(
+            "name: bert, depth: 2, width: 16, heads: 2", PHRASES)
+
+
+class Weights(MeshCase):
+    beside_others = True
+
+    def setUp(self):
+        super().setUp()
+        self.start(2)
+
+    def test_of_one_job_are_where_another_begins(self):
+        job = self.write("""
+model: {name: resnet18, width: 4}
+data: {name: synthetic, shape: [3, 16, 16], classes: 5, train_samples: 32, test_samples: 0}
+train: {steps: 2, batch: 8, micro_batch: 4}
+pipeline: {stages: 2}
+""")
+        self.submit(job)
+        weights = f"model.weights={self.export()}"
+
+        self.submit(job, weights, "train.seed=7")
+        other_classes = self.try_submit(job, weights, "data.classes=6")
+        self.submit(job, weights, "data.classes=6", "model.reset_head=true")
+
+        self.assertEqual(other_classes.returncode, 1)
+        self.has(other_classes.stderr, "fc.weight [5, 32], need [6, 32]",
+                 "model.reset_head: true")
+
+    def test_of_a_job_are_exported_checked_and_inspected(self):
+        file = str(self.folder / "w.safetensors")
+        job = self.submit(self.write("""
+model: {name: lenet}
+data: {name: synthetic, train_samples: 64, test_samples: 32}
+train: {steps: 2, batch: 32, micro_batch: 16}
+pipeline: {stages: 2}
+"""))
+
+        # Here -o is the file's.
+        exporting = self.client("--output", "json", "job", "export", "last",
+                                "--output-file", file)
+        weights = self.ask("model", "inspect", file)
+
+        self.assertEqual(exporting.returncode, 0, exporting.stderr)
+        exported = json.loads(exporting.stdout)
+        self.assertEqual(exported["sha256"], job["weights_sha256"])
+        self.assertEqual(weights["sha256"], job["weights_sha256"])
+        self.assertEqual(weights["bytes"], exported["bytes"])
+        self.assertEqual(len(weights["tensors"]), exported["tensors"])
+        self.assertGreaterEqual(
+            weights["values"], self.ask("model", "inspect",
+                                        "lenet")["parameters"])
+
+
+class WeightsFiles(ProcessCase):
+    beside_others = True
+
+    def test_that_are_cut_short_or_missing_are_errors_with_their_exit_codes(
+            self):
+        file = self.folder / "w.safetensors"
+        file.write_bytes(b"\x40\0\0\0\0\0\0\0{")
+        for path, code, why, *more in (
+                (file, 2, "cut short: a header of 64 bytes"),
+                (f"{file}x.safetensors", 3, "No such file"),
+                (self.folder, 2, "no regular file"),
+                (file, 2, "", "--set", "model.depth=2")):
+            finished = run(program("paceline"), "model", "inspect", path, *more)
+
+            self.assertEqual(finished.returncode, code, path)
+            self.assertIn(why, finished.stderr)
+            self.assertEqual(finished.stdout, "")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,220 @@
+#!/usr/bin/env python3
+"""A mesh of real processes trains, and its numbers do not depend on how."""
+
+import os
+import signal
+from pathlib import Path
+
+from mesh_case import MeshCase, main
+
+# Twelve steps; the fifth batch of each epoch is a short one.
+LENET_JOB = """
+name: small-lenet
+model: {name: lenet}
+data: {name: synthetic, train_samples: 300, test_samples: 100}
+train:
+  steps: 12
+  batch: 64
+  micro_batch: 12
+  optimizer: {name: sgd, momentum: 0.9}
+  learning_rate: {base: 0.01}
+pipeline: {stages: 1, schedule: 1f1b}
+"""
+
+VIT_JOB = """
+name: small-vit
+model: {name: vit, depth: 2, width: 16, heads: 2, dropout: 0.1}
+data: {name: synthetic, train_samples: 100, test_samples: 30}
+train:
+  steps: 6
+  batch: 24
+  micro_batch: 7
+  clip_norm: 0.5
+  optimizer: {name: adamw, weight_decay: 0.01}
+  learning_rate: {base: 0.003, schedule: cosine, warmup_steps: 2}
+pipeline: {stages: 1, schedule: 1f1b}
+"""
+
+PIPEDREAM_JOB = """
+name: streamed-lenet
+model: {name: lenet}
+data: {name: synthetic, train_samples: 600, test_samples: 200}
+train:
+  epochs: 4
+  batch: 60
+  micro_batch: 12
+  optimizer: {name: sgd, momentum: 0.5}
+  learning_rate: {base: 0.01, schedule: cosine, warmup_steps: 20}
+pipeline: {stages: 4, schedule: pipedream}
+"""
+
+
+class SameBytes(MeshCase):
+
+    def at_any_number_of_stages_in_every_synchronous_schedule(self, text):
+        self.start(4)
+        file = self.write(text)
+
+        hashes, curves = set(), set()
+        for stages in range(1, 5):
+            for schedule in ("gpipe", "1f1b", "zero-bubble",
+                             "interleaved-1f1b"):
+                job = self.submit(file, f"pipeline.stages={stages}",
+                                  f"pipeline.schedule={schedule}")
+                self.assertEqual(job["step"], job["steps"])
+                self.assertEqual(len(job["weights_sha256"]), 64)
+                hashes.add(job["weights_sha256"])
+                curves.add(str(job["loss"]))
+
+        self.assertEqual(len(hashes), 1)
+        self.assertEqual(len(curves), 1)
+
+    def test_lenet(self):
+        self.at_any_number_of_stages_in_every_synchronous_schedule(LENET_JOB)
+
+    def test_vit(self):
+        self.at_any_number_of_stages_in_every_synchronous_schedule(VIT_JOB)
+
+
+class Schedules(MeshCase):
+    beside_others = True
+
+    def test_interleaved_gives_every_worker_several_stages(self):
+        """Four stages on two workers, dealt out in turn; three would not be."""
+        self.start(3)
+
+        job = self.submit(self.write(LENET_JOB), "pipeline.stages=4",
+                          "pipeline.schedule=interleaved-1f1b")
+
+        self.assertEqual([worker["stages"] for worker in job["workers"]],
+                         [[0, 2], [1, 3]])
+
+    def test_pipedream_learns_and_shows_how_stale_its_gradients_are(self):
+        """One stage updates after every micro-batch too, and has nothing to be
+        late with: four stages learn about as well."""
+        self.start(4)
+        file = self.write(PIPEDREAM_JOB)
+        one = self.submit(file, "pipeline.stages=1")
+        for vertical_sync in (False, True):
+            job = self.submit(
+                file, f"pipeline.vertical_sync={str(vertical_sync).lower()}")
+
+            self.assertEqual(job["step"], 40)
+            loss = [each["value"] for each in job["loss"]]
+            self.assertEqual(len(loss), 40)
+            self.assertLess(loss[39], 0.5 * loss[0])
+            self.assertGreater(job["test_accuracy"], one["test_accuracy"] - 0.1)
+            self.assertEqual(len(job["evaluations"]), 4)
+            self.assertEqual(len(job["versions"]), 4, job)
+            for stage, versions in enumerate(job["versions"]):
+                ahead = 3 if vertical_sync else 3 - stage
+                self.assertEqual(versions["updates"], 200)
+                self.assertEqual(versions["versions"], ahead + 1)
+                # A stream an epoch, each of 50 updates; it begins fresh.
+                late = ahead * (ahead - 1) / 2 + (50 - ahead) * ahead
+                self.assertAlmostEqual(versions["staleness"], late / 50,
+                                       places=9)
+            # A stage may have no weights.
+            self.assertGreater(sum(versions["version_bytes"]
+                                   for versions in job["versions"]), 0)
+        self.assertIn("staleness", self.client("job", "show", "last").stdout)
+
+
+class MeshOfFour(MeshCase):
+
+    def setUp(self):
+        super().setUp()
+        self.start(4)
+
+    def test_tells_everything_of_a_job_as_json(self):
+        submitted = self.submit(self.write(LENET_JOB), "pipeline.stages=4")
+
+        job = self.job(str(submitted["id"]))
+
+        self.assertEqual(job["steps"], 12)
+        self.assertEqual(len(job["loss"]), 12)
+        self.assertEqual(job["loss"][0]["step"], 1)
+        self.assertIsInstance(job["loss"][0]["value"], float)
+        self.assertIsInstance(job["test_accuracy"], (int, float))
+        self.assertEqual(self.ask("job", "list")["jobs"][0]["test_accuracy"],
+                         job["test_accuracy"])
+        self.assertEqual(job["threads"], 1)
+        self.assertIsInstance(job["cpu_capability"], str)
+        self.assertEqual(len(job["workers"]), 4)
+        for worker in job["workers"]:
+            seconds = worker["seconds"]
+            parts = ("forward", "backward", "send", "receive_wait", "aggregate",
+                     "optimizer", "snapshot", "data", "orders", "unexplained")
+            self.assertAlmostEqual(sum(seconds[part] for part in parts),
+                                   seconds["wall"], delta=1e-6, msg=worker)
+            self.assertGreater(seconds["forward"], 0, worker)
+
+    def test_runs_several_stages_on_a_worker_and_says_so(self):
+        finished = self.try_submit(self.write(LENET_JOB), "pipeline.stages=6")
+
+        self.assertEqual(finished.returncode, 0, finished.stderr)
+        self.assertIn("6 stages", finished.stderr + finished.stdout)
+
+    def test_a_codec_sends_fewer_bytes_and_trains_nearly_the_same(self):
+        file = self.write(VIT_JOB)
+        sent = 'paceline_worker_frame_bytes_total{direction="sent"'
+        size, loss, hashes = {}, {}, set()
+        for codec in ("fp32", "bf16", "fp16", "int8"):
+            before = self.sum_of_metric(sent)
+            job = self.submit(file, "pipeline.stages=2",
+                              f"pipeline.codec={codec}")
+            size[codec] = self.sum_of_metric(sent) - before
+            loss[codec] = job["loss"][-1]["value"]
+            hashes.add(job["weights_sha256"])
+            error = self.sum_of_metric("paceline_worker_codec_error_ratio")
+            self.assertEqual(error > 0, codec != "fp32", codec)
+            self.assertLess(error, 0.05, codec)
+
+        self.assertEqual(len(hashes), 4)
+        # Labels are never made smaller, and int8 has its scales.
+        self.assertLess(size["bf16"], 0.51 * size["fp32"])
+        self.assertEqual(size["bf16"], size["fp16"])
+        self.assertLess(size["int8"], 0.55 * size["bf16"])
+        for codec, value in loss.items():
+            self.assertAlmostEqual(value, loss["fp32"],
+                                   delta=0.02 * loss["fp32"], msg=codec)
+
+    def test_queues_a_second_job_and_runs_it_after_the_first(self):
+        file = self.write(LENET_JOB)
+        first = self.detach(file, "pipeline.stages=4", "train.steps=60")
+        self.submit(file, "pipeline.stages=4")
+
+        self.assertEqual(self.job(first)["state"], "succeeded")
+
+    def test_executes_itself_anew_for_another_cpu_capability(self):
+        """Between jobs a worker becomes another process image under the same
+        pid."""
+        before = self.pid_of_worker("w2")
+        file = self.write(LENET_JOB)
+
+        low = self.submit(file, "cpu_capability=default", "pipeline.stages=4")
+        alone = self.submit(file, "cpu_capability=default")
+
+        self.assertEqual(low["cpu_capability"], "default")
+        self.assertEqual(low["weights_sha256"], alone["weights_sha256"])
+        self.assertEqual(self.pid_of_worker("w2"), before)
+        self.assertEqual(Path(f"/proc/{before}/comm").read_text(),
+                         "paceline-worker\n")
+
+    def test_trains_on_after_its_coordinator_was_killed_and_came_back(self):
+        job = self.detach(self.write(LENET_JOB), "pipeline.stages=4",
+                          "train.steps=400")
+        self.await_step_after(0, job)
+
+        os.kill(self.pid_of_coordinator(), signal.SIGKILL)
+
+        waited = self.client("job", "wait", job)
+        self.assertEqual(waited.returncode, 0,
+                         waited.stderr + self.log("coordinator"))
+        shown = self.job(job)
+        self.assertEqual(shown["state"], "succeeded")
+        self.assertEqual(len(shown["loss"]), 400, "records were lost")
+
+
+if __name__ == "__main__":
+    main()
