@@ -43,14 +43,14 @@ absl::Duration Deadline::Compute() const {
   return median + policy_.deviations * Median(std::move(distances));
 }
 
-void Patience::Add(absl::Duration wait) {
+void PartnerWait::Add(absl::Duration wait) {
   waits_.push_back(wait);
   if (waits_.size() > static_cast<size_t>(policy_.remembered)) {
     waits_.pop_front();
   }
 }
 
-absl::Duration Patience::Get() const {
+absl::Duration PartnerWait::Get() const {
   if (waits_.empty()) return policy_.ceiling;
   std::vector<absl::Duration> sorted(waits_.begin(), waits_.end());
   const auto index =

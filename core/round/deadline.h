@@ -13,8 +13,9 @@ namespace paceline {
 // is far off; means and variances do not.
 struct DeadlinePolicy {
   absl::Duration floor = absl::Milliseconds(50);
-  // Of the time from the last step to a round's first part, at least: whoever
-  // computes for ten seconds, or has just evaluated, varies by more than 50 ms.
+  // The wait is at least this share of the time from the last step to a round's
+  // first part: whoever computes for ten seconds, or has just evaluated, varies
+  // by more than 50 ms.
   double share = 0.25;
   // Before anything is known, and never longer.
   absl::Duration ceiling = absl::Seconds(30);
@@ -37,18 +38,16 @@ class Deadline {
 
   const DeadlinePolicy policy_;
   std::deque<absl::Duration> arrivals_;  // oldest first
-  // Of these arrivals: a server asks with every part.
+  // Kept, since a server asks with every part.
   mutable std::optional<absl::Duration> computed_;
 };
 
-// How long a member that gossips waits for a partner.
-
-// Not a round's deadline (deadline.h), for which one part in two may be far
-// off: in gossip waits go from pair to pair, so that a partner that comes at
-// once three times of four and late the fourth, since it had to wait itself, is
-// as it should be.  Twice what nine meetings in ten took; one in ten may be far
-// off.
-struct PatiencePolicy {
+// A member that gossips waits so long for a partner: twice what nine meetings
+// in ten took; one in ten may be far off.  A round's deadline would not do, for
+// which one part in two may be far off: in gossip waits go from pair to pair,
+// so that a partner that comes at once three times of four and late the fourth,
+// since it had to wait itself, is as it should be.
+struct PartnerWaitPolicy {
   absl::Duration floor = absl::Milliseconds(200);
   // Before anything is known, and never longer.
   absl::Duration ceiling = absl::Seconds(30);
@@ -58,16 +57,16 @@ struct PatiencePolicy {
 };
 
 // With one partner.  Thread-compatible.
-class Patience {
+class PartnerWait {
  public:
-  explicit Patience(const PatiencePolicy& policy) : policy_(policy) {}
+  explicit PartnerWait(const PartnerWaitPolicy& policy) : policy_(policy) {}
 
   // It took so long, whether it was waited for or not.
   void Add(absl::Duration wait);
   absl::Duration Get() const;
 
  private:
-  const PatiencePolicy policy_;
+  const PartnerWaitPolicy policy_;
   std::deque<absl::Duration> waits_;  // oldest first
 };
 

@@ -25,8 +25,8 @@ class Gather {
   bool Counts(const MemberId& member) const {
     return std::binary_search(members_.begin(), members_.end(), member);
   }
-  // Of one of the members.  The first word of a member stays; what comes after
-  // the close is late.  False: it was a repetition, or late.
+  // Takes the part of one of the members.  The first word of a member stays;
+  // what comes after the close is late.  False: it was a repetition, or late.
   bool Add(const MemberId& from, const PartOffer& offer, Instant now);
 
   // Closes when all members have spoken, or, `deadline` after the first part,

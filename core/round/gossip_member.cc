@@ -95,7 +95,7 @@ void GossipMember::OnView(const View& view, Instant now,
     return !Contains(*view_, each.first);
   };
   std::erase_if(memory_, gone);
-  std::erase_if(patience_, gone);
+  std::erase_if(waits_, gone);
   // Not early_: who is not in this view may be in the next one.
   if (exchange_.has_value() && !Contains(view, exchange_->partner)) {
     End(GossipOutcome::kLost, now, actions);
@@ -209,7 +209,7 @@ void GossipMember::OnOffer(const MemberId& from, const ParameterOffer& offer,
     // It need not wait to hear that.
     if (bytes != Verdict::kTaken) Reply(from, offer, bytes, actions);
     if (bytes == Verdict::kBehind) return;
-    // Who is refused goes on to its next step, which is early too.
+    // A member that is refused goes on to its next step, which is early too.
     if (early_.size() < kMostEarly) early_[{from, offer.step}] = {offer, bytes};
     return;
   }
@@ -295,13 +295,13 @@ void GossipMember::End(GossipOutcome outcome, Instant now,
 }
 
 absl::Duration GossipMember::PatienceWith(const MemberId& partner) const {
-  const auto known = patience_.find(partner);
-  return known == patience_.end() ? options_.patience.ceiling
-                                  : known->second.Get();
+  const auto known = waits_.find(partner);
+  return known == waits_.end() ? options_.partner_wait.ceiling
+                               : known->second.Get();
 }
 
 void GossipMember::Learn(const MemberId& partner, absl::Duration wait) {
-  patience_.try_emplace(partner, options_.patience).first->second.Add(wait);
+  waits_.try_emplace(partner, options_.partner_wait).first->second.Add(wait);
 }
 
 absl::Duration GossipMember::longest_wait() const {

@@ -49,12 +49,12 @@ struct GossipOptions {
   uint64_t seed = 0;  // of the pairings; equal on all members
   // Learnt of each partner by itself: who is always slower is waited for, who
   // is slower now than it ever was is not.
-  PatiencePolicy patience;
-  // What was sent and not answered is sent again; everything is idempotent.
+  PartnerWaitPolicy partner_wait;
+  // A message without an answer is sent again; everything is idempotent.
   absl::Duration retry_period = absl::Milliseconds(100);
 };
 
-// What became of a member's exchange of a step.
+// The end of a member's exchange of a step.
 enum class GossipOutcome : uint8_t {
   kAveraged,
   kAlone,         // the step has no partner for it
@@ -163,7 +163,7 @@ class GossipMember {
                Instant now, GossipActions& actions);
   void OnPastOffer(const MemberId& from, const ParameterOffer& offer,
                    Instant now, GossipActions& actions);
-  // Of the partner, in the open exchange.
+  // The partner's words in the open exchange.
   void TakeOffer(const ParameterOffer& offer, Verdict bytes, Instant now,
                  GossipActions& actions);
   void OnAnswer(const MemberId& from, const ParameterAnswer& answer,
@@ -188,7 +188,7 @@ class GossipMember {
   // By whose it is and its step: of refused ones there may be some.
   std::map<std::pair<MemberId, int64_t>, Early> early_;
   std::map<MemberId, Memory> memory_;
-  std::map<MemberId, Patience> patience_;
+  std::map<MemberId, PartnerWait> waits_;
   std::set<MemberId> dead_;
   Instant asked_;  // for a copy
 };

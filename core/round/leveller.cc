@@ -26,8 +26,9 @@ void Leveller::Decide() {
   }
   for (const auto& [member, answer] : answers_) {
     if (!answer.held.has_value() || answer.held->step != applied_) continue;
-    // Of the highest view.  Those of two views never differ while every member
-    // is waited for and adopts before it answers; this does not rely on it.
+    // The highest view's counts.  Those of two views never differ while every
+    // member is waited for and adopts before it answers; this does not rely on
+    // it.
     if (target_.has_value() && answer.held->view <= target_->view) continue;
     target_ = answer.held;
     holder_ = member;

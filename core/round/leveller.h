@@ -12,9 +12,9 @@
 
 namespace paceline {
 
-// Of one view.  Decides nothing before every member has answered: one that
-// stays silent may hold what somebody else has applied already; only a further
-// view removes it.  Thread-compatible.
+// Levels one view.  It decides nothing before every member has answered: one
+// that stays silent may hold what somebody else has applied already; only a
+// further view removes it.  Thread-compatible.
 class Leveller {
  public:
   enum class Phase : uint8_t {
@@ -45,8 +45,8 @@ class Leveller {
   uint64_t applied_hash() const {
     return applied_hash_;
   }  // of the last of them
-  // What all must hold then, and one of those who hold it.  With answers of
-  // all; nothing: no member holds anything beyond `applied`.
+  // With the answers of all: the result that all must hold, and a member that
+  // holds it.  Nothing: no member holds anything beyond `applied`.
   const std::optional<RoundResult>& target() const { return target_; }
   const MemberId& holder() const { return holder_; }
   // Steps that all have applied; in kDone.

@@ -38,13 +38,13 @@ struct Contributor {
   friend bool operator==(const Contributor&, const Contributor&) = default;
 };
 
-// What a shard's server made of the parts.
+// A shard's server has made this of the parts.
 struct ShardResult {
   int shard = 0;
   bool is_void = false;  // nobody applies anything in this step
   uint64_t hash = 0;     // of the bytes; 0: void
   std::vector<Contributor> contributors;  // by id
-  // What the sum is to be divided by (RuleVerdict::divisor); 0: void.
+  // The sum is to be divided by this (RuleVerdict::divisor); 0: void.
   int64_t divisor = 0;
   // When the parts came, after the first one: deadlines adapt to it.  Of those
   // that were missing when it closed, twice the time until then.
@@ -53,7 +53,7 @@ struct ShardResult {
   friend bool operator==(const ShardResult&, const ShardResult&) = default;
 };
 
-// Of all shards: what a member holds, and then applies.
+// The results of all shards: a member holds this, and then applies it.
 struct RoundResult {
   int64_t step = 0;
   ViewId view;  // in which it was held
@@ -81,8 +81,8 @@ struct Spread {
 struct Hold {
   int64_t step = 0;
   uint64_t hash = 0;  // RoundResult::hash()
-  // Of parameters, optimizer and buffers after `state_step` steps, where that
-  // is known already.
+  // The hash of parameters, optimizer and buffers after `state_step` steps,
+  // where that is known already.
   int64_t state_step = 0;
   uint64_t state_hash = 0;  // 0: not known
 };
@@ -98,7 +98,7 @@ struct Committed {
   RoundResult result;
 };
 
-// What was asked for is long past: only a copy of the state helps.
+// Answers a question about a step long past: only a copy of the state helps.
 struct TooOld {
   int64_t step = 0;
 };

@@ -8,13 +8,13 @@
 namespace paceline {
 namespace {
 
-// What a member that is not level yet may believe: only what its leveller says.
+// A member that is not level yet believes only what its leveller says.
 bool IsOfLevelling(const Body& body) {
   return std::holds_alternative<Level>(body) ||
          std::holds_alternative<LevelDone>(body);
 }
 
-// Of joiners and of those who lack results: true whatever the view.
+// Messages of joiners and of those who lack results are true whatever the view.
 bool IsOfAnyView(const Body& body) {
   return std::holds_alternative<CopyRequest>(body) ||
          std::holds_alternative<Copy>(body) ||
@@ -95,12 +95,13 @@ void RoundMember::OnMessage(const RoundMessage& message, Instant now,
 
 bool RoundMember::MayTake(const RoundMessage& message) const {
   if (message.attempt != options_.attempt) return false;
-  // Who has adopted a view believes no later one before it has adopted that.
+  // A member that has adopted a view believes no later one before it has
+  // adopted that.
   if (IsOfAnyView(message.body)) {
     return !std::holds_alternative<Committed>(message.body) ||
            !view_.has_value() || message.view <= view_->id;
   }
-  // Of an older view: refused since this one was adopted.  Of a newer one: the
+  // An older view is refused since this one was adopted.  Of a newer one the
   // coordinator tells of it first; the sender repeats.
   return view_.has_value() && message.view == view_->id &&
          Contains(*view_, message.from);
@@ -328,7 +329,7 @@ void RoundMember::On(const MemberId& from, const CopyRequest&, Instant,
 
 void RoundMember::On(const MemberId& from, const Copy& copy, Instant now,
                      RoundActions& actions) {
-  // What is in a copy is final; so was the step that is held here.
+  // The results in a copy are final; so was the step that is held here.
   const bool first = state_hash_ == 0 && phase_ == Phase::kListening;
   if (!first && copy.next <= next_) return;
   next_ = state_steps_ = copy.next;
@@ -571,7 +572,7 @@ void RoundMember::EnterRunning(int64_t level_at, Instant now,
   level_at_ = level_at;
   progress_ = now;
   suspected_.clear();
-  // What is still held is of no step that is open.
+  // The result that is still held is of no step that is open.
   held_.reset();
   shards_.clear();
   OfferPart(now, actions);
@@ -618,7 +619,8 @@ std::vector<MemberId> RoundMember::Awaited() const {
   std::vector<MemberId> awaited;
   if (phase_ != Phase::kRunning || held_.has_value()) return awaited;
   if (is_behind()) return {view_->leveller};
-  // Who computes waits for nobody; who is not counted yet has nothing to do.
+  // A member that computes waits for nobody; one that is not counted yet has
+  // nothing to do.
   if (needs_part() || MembersAt(*view_, next_).empty()) return awaited;
   for (int shard = 0; shard < options_.shards; ++shard) {
     const MemberId server = Server(shard);

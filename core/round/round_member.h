@@ -24,7 +24,7 @@ struct RoundOptions {
   ServerMode mode = ServerMode::kRolling;
   int min_parts = 1;  // usable ones, at least 1; fewer: the round is void
   DeadlinePolicy deadline;
-  // What was sent and not answered is sent again; everything is idempotent.
+  // A message without an answer is sent again; everything is idempotent.
   absl::Duration retry_period = absl::Milliseconds(100);
   // A member that owes an answer for as long is reported.
   absl::Duration lease = absl::Seconds(3);
@@ -95,8 +95,8 @@ class RoundMember {
               uint64_t state_hash);
   virtual ~RoundMember() = default;
 
-  // Of this group, from the coordinator.  Older ones change nothing.  Adopted
-  // before anything is answered.
+  // A view of this group, from the coordinator.  Older ones change nothing.
+  // Adopted before anything is answered.
   void OnView(const View& view, Instant now, RoundActions& actions);
   void OnMessage(const RoundMessage& message, Instant now,
                  RoundActions& actions);
@@ -180,7 +180,7 @@ class RoundMember {
   void On(const MemberId& from, const Level& level, Instant now,
           RoundActions& actions);
   void On(const MemberId&, const LevelDone&, Instant, RoundActions&) {}
-  // Of gossip: no business of a round.
+  // Gossip is no business of a round.
   void On(const MemberId&, const ParameterOffer&, Instant, RoundActions&) {}
   void On(const MemberId&, const ParameterAnswer&, Instant, RoundActions&) {}
   void On(const MemberId& from, const CopyRequest& request, Instant now,
@@ -202,7 +202,7 @@ class RoundMember {
   void HoldResult(RoundResult result, const MemberId& ack_to, Instant now,
                   RoundActions& actions);
   void ApplyResult(RoundResult result, Instant now, RoundActions& actions);
-  // What it waits for, once more.
+  // Asks once more for everything that it waits for.
   void Repeat(Instant now, RoundActions& actions);
   void AnswerPast(const MemberId& from, int64_t step, Instant now,
                   RoundActions& actions);

@@ -66,13 +66,13 @@ struct RuleSpec {
   double rho = 0.0005;
 };
 
-// What one member hands in.
+// One member hands this in.
 struct RulePart {
   absl::Span<const float> values;  // [n] float32, a sum over samples
   int64_t samples = 0;             // at least 1
 };
 
-// What a rule made of the members.  All vectors are [parts].
+// A rule's decision about the members.  All vectors are [parts].
 struct RuleVerdict {
   // Combine multiplies part i by factors[i]; 0: dropped, never read.
   std::vector<float> factors;

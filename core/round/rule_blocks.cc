@@ -16,8 +16,8 @@ namespace {
 
 constexpr size_t kLanes = 16;
 
-// Of a sum of parts: the sum stays in the L1 cache, and no block's size shows
-// in it.  Longer than kRuleBlock, since only the sum needs room.
+// The block of a sum of parts: the sum stays in the L1 cache, and no block's
+// size shows in it.  Longer than kRuleBlock, since only the sum needs room.
 constexpr size_t kSumBlock = 512;
 
 // Between these, no square that matters to the sum was rounded to zero, to a

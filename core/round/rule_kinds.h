@@ -1,4 +1,4 @@
-// What the rules have in common, and how each is made.  A rule's own file says
+// The rules' common parts, and how each rule is made.  A rule's own file says
 // its source, its assumption, its cost, and where we depart.
 //
 // Costs are for n parts of d coordinates.  "One read" is one pass over all

@@ -27,7 +27,7 @@ struct MemberBound {
   }
 };
 
-// What a rule is, for all who treat rules unlike.
+// Tells what a rule is to all who treat rules unlike.
 struct RuleTraits {
   const char* name;
   std::unique_ptr<Rule> (*make)(const RuleSpec& spec, TrustedLoss* loss);
@@ -54,7 +54,7 @@ const std::vector<std::string>& RuleNames();
 
 // Null: no rule has this name.
 const RuleTraits* FindRule(const std::string& name);
-// Of a rule that exists.
+// The rule must exist.
 const RuleTraits& TraitsOf(const std::string& name);
 // "mean, median or trimmed-mean": rules that may be sharded.
 std::string ShardableRules();

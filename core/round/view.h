@@ -69,9 +69,9 @@ std::vector<int> MicroBatchesOf(const View& view, int64_t step,
 // Whether the server's role rolls.
 enum class ServerMode : uint8_t { kRolling, kCentral };
 
-// Of shard `shard` of step `step`: ids[(step + shard) mod n] of the n members
-// of that step; `central`: ids[shard mod n] at every step.  The step has
-// members.
+// The server of shard `shard` of step `step`: ids[(step + shard) mod n] of the
+// n members of that step; `central`: ids[shard mod n] at every step.  The step
+// has members.
 MemberId ServerOf(const View& view, ServerMode mode, int64_t step, int shard);
 
 }  // namespace paceline

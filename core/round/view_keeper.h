@@ -42,11 +42,11 @@ class ViewKeeper {
   // At least one; none stored before.
   void Begin(std::vector<MemberId> members, int64_t next, ViewActions& actions);
 
-  // What part of a batch a worker shall do; 1 where nothing was said.  Of
+  // The part of a batch that a worker shall do; 1 where nothing was said.  Of
   // members that are added from now on, and of all in Begin().
   void SetShare(WorkerId worker, double share) { shares_[worker] = share; }
 
-  // What a member says of itself: the steps it has applied, the view that it
+  // A member says of itself: the steps it has applied, the view that it
   // has adopted, and whether it has ever taken part in a step.  An old view is
   // answered with the present one.
   void OnReport(const MemberId& member, int64_t next, ViewId adopted,

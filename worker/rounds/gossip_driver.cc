@@ -14,9 +14,9 @@ GossipOptions OptionsOf(const RoundExchangeOptions& options) {
   GossipOptions gossip;
   gossip.attempt = options.attempt;
   gossip.seed = options.seed;
-  gossip.patience.ceiling = absl::Seconds(options.aggregation.deadline);
-  gossip.patience.floor =
-      std::min(gossip.patience.floor, gossip.patience.ceiling);
+  gossip.partner_wait.ceiling = absl::Seconds(options.aggregation.deadline);
+  gossip.partner_wait.floor =
+      std::min(gossip.partner_wait.floor, gossip.partner_wait.ceiling);
   gossip.retry_period = options.retry_period;
   return gossip;
 }

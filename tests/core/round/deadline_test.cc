@@ -1,5 +1,8 @@
 #include "core/round/deadline.h"
 
+#include <functional>
+#include <vector>
+
 #include "gtest/gtest.h"
 
 namespace paceline {
@@ -38,7 +41,8 @@ TEST(Deadline, HasAFloorWhereAllComeAtOnce) {
   EXPECT_EQ(deadline.Get(kAtOnce), absl::Milliseconds(5));
 }
 
-// Who computes for a second is not lost over 6 ms, nor waited for for ever.
+// A member that computes for a second is not lost over 6 ms, nor waited for for
+// ever.
 TEST(Deadline, IsAQuarterOfWhatTheFirstPartTookAtLeast) {
   Deadline deadline(Policy());
   deadline.Add(Milliseconds({0, 1, 1, 1}));
@@ -59,6 +63,35 @@ TEST(Deadline, ForgetsWhatIsOld) {
   EXPECT_EQ(deadline.Get(kAtOnce), absl::Milliseconds(1000));
   deadline.Add(Milliseconds({0, 20, 20, 20, 20, 20, 20}));
   EXPECT_EQ(deadline.Get(kAtOnce), absl::Milliseconds(20));
+}
+
+struct Waits {
+  int count;
+  std::function<int(int)> ms;  // of each
+  int expected_ms;
+};
+
+TEST(PartnerWait, IsTwiceWhatMostMeetingsTookWithinItsBounds) {
+  const Waits kAll[] = {
+      {0, nullptr, 5000},  // the ceiling until something is known
+      {20, [](int i) { return 100 * (i + 1); }, 2 * 1900},
+      // The late ones of two kinds count, one that is far off does not.
+      {30, [](int i) { return i % 4 == 0 ? 300 : 2; }, 600},
+      {30, [](int i) { return i == 3 ? 20'000 : 2; }, 200},  // the floor
+      {64, [](int) { return 4900; }, 5000},
+      // Sixty-four are remembered.
+      {128, [](int i) { return i < 64 ? 4900 : 150; }, 300},
+  };
+  PartnerWaitPolicy policy;
+  policy.ceiling = absl::Milliseconds(5000);
+  for (const Waits& waits : kAll) {
+    PartnerWait wait(policy);
+    for (int i = 0; i < waits.count; ++i) {
+      wait.Add(absl::Milliseconds(waits.ms(i)));
+    }
+    EXPECT_EQ(wait.Get(), absl::Milliseconds(waits.expected_ms))
+        << waits.count << " waits";
+  }
 }
 
 }  // namespace

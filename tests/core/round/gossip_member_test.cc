@@ -185,7 +185,7 @@ struct Node {
   static GossipOptions Options() {
     GossipOptions options;
     options.attempt = 1;
-    options.patience.ceiling = absl::Seconds(2);
+    options.partner_wait.ceiling = absl::Seconds(2);
     return options;
   }
   void View(int members, double now = 0) { View(SmallView(members), now); }
@@ -199,7 +199,7 @@ struct Node {
             Verdict bytes = Verdict::kTaken) {
     member.OnMessage(message, bytes, At(now), actions);
   }
-  // What it has said since, to be delivered or lost.
+  // Its words since, to be delivered or lost.
   std::vector<RoundMessage> Said() {
     std::vector<RoundMessage> said;
     for (const GossipAction& action : actions) {

@@ -44,7 +44,7 @@ class GossipWorld {
         faults_(faults),
         view_(SmallView(members)) {
     options_.seed = seed;
-    options_.patience.ceiling = absl::Seconds(1);
+    options_.partner_wait.ceiling = absl::Seconds(1);
     for (int i = 0; i < members; ++i) {
       Add(i, /*has_state=*/true).value = static_cast<float>(i);
     }
@@ -143,7 +143,7 @@ class GossipWorld {
     return true;
   }
 
-  // What the compute thread and the transport of a process would do.
+  // Does as the compute thread and the transport of a process would.
   void Carry(const MemberId& id, const GossipActions& actions) {
     for (const GossipAction& action : actions) {
       std::visit([&](const auto& each) { Do(id, each); }, action);
