@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "core/base/random.h"
 #include "core/round/rule.h"
+#include "gtest/gtest.h"
 
 namespace paceline {
 
@@ -54,6 +56,37 @@ inline Members MembersOf(std::vector<std::vector<float>> sums) {
   Members all;
   for (auto& sum : sums) all.Add(std::move(sum), 1);
   return all;
+}
+
+struct Outcome {
+  RuleVerdict verdict;
+  std::vector<float> result;
+};
+
+// Decides and combines; fails the test when the rule does not.  loss: null but
+// for zeno.
+inline Outcome RunRule(const RuleSpec& spec, const Members& members,
+                       TrustedLoss* loss) {
+  const auto rule = MakeRule(spec, loss);
+  EXPECT_TRUE(rule.ok()) << rule.status();
+  Outcome outcome;
+  outcome.result.assign(members.sums[0].size(), -77);
+  const auto verdict =
+      Aggregate(**rule, members.parts(), absl::MakeSpan(outcome.result));
+  EXPECT_TRUE(verdict.ok()) << verdict.status();
+  if (verdict.ok()) outcome.verdict = *verdict;
+  return outcome;
+}
+
+// A rule must not decide about these parts, and says this.
+inline void ExpectError(const RuleSpec& spec,
+                        const std::vector<RulePart>& parts,
+                        absl::StatusCode code, const std::string& message,
+                        TrustedLoss* loss = nullptr) {
+  const auto rule = MakeRule(spec, loss);
+  ASSERT_TRUE(rule.ok()) << rule.status();
+  EXPECT_EQ((*rule)->Decide(parts).status(), absl::Status(code, message))
+      << spec.name;
 }
 
 }  // namespace paceline

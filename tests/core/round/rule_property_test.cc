@@ -33,26 +33,13 @@ class SumLoss : public TrustedLoss {
   }
 };
 
-struct Outcome {
-  RuleVerdict verdict;
-  std::vector<float> result;
-};
-
 RuleSpec SpecOf(const std::string& name, int64_t k) {
   return {.name = name, .k = k, .selected = 2, .gamma = 0.1, .rho = 1e-6};
 }
 
 Outcome RunRule(const RuleSpec& spec, const Members& members) {
   SumLoss loss;
-  const auto rule = MakeRule(spec, &loss);
-  EXPECT_TRUE(rule.ok()) << rule.status();
-  Outcome outcome;
-  outcome.result.resize(members.sums[0].size());
-  const auto verdict =
-      Aggregate(**rule, members.parts(), absl::MakeSpan(outcome.result));
-  EXPECT_TRUE(verdict.ok()) << verdict.status();
-  if (verdict.ok()) outcome.verdict = *verdict;
-  return outcome;
+  return RunRule(spec, members, &loss);
 }
 
 bool SameBytes(const std::vector<float>& a, const std::vector<float>& b) {
