@@ -120,7 +120,7 @@ RULES = [
     (r"tests/core/simulate/", {"gtest", "json"},
      [CORE_LOGIC, r"tests/support/"]),
     # A program; it reads job files.
-    (r"tests/core/round/simulation_main\.cc$", set(),
+    (r"tests/core/round/simulation_main\.cc$", {"cli11"},
      [CORE_LOGIC, r"client/files/job_file\.h$", r"tests/core/round/"]),
     (r"tests/core/weights/", {"gtest", "posix"},
      [CORE_LOGIC, r"core/weights/", r"tests/support/"]),

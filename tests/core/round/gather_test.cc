@@ -15,7 +15,7 @@ using ::testing::IsEmpty;
 
 constexpr absl::Duration kDeadline = absl::Seconds(1);
 
-Gather Of(int members) {
+Gather GatherOf(int members) {
   std::vector<MemberId> ids;
   for (int i = 0; i < members; ++i) ids.push_back(Member(i));
   return Gather(0, ids, At(-2));
@@ -24,7 +24,7 @@ Gather Of(int members) {
 PartOffer Part(int64_t samples) { return {5, 0, samples, 77}; }
 
 TEST(Gather, ClosesWhenAllPartsAreIn) {
-  Gather gather = Of(2);
+  Gather gather = GatherOf(2);
   EXPECT_EQ(gather.first_after(), absl::ZeroDuration());
   EXPECT_TRUE(gather.Add(Member(1), Part(3), At(0)));
   EXPECT_EQ(gather.first_after(), absl::Seconds(2));
@@ -37,7 +37,7 @@ TEST(Gather, ClosesWhenAllPartsAreIn) {
 }
 
 TEST(Gather, AtTheDeadlineEnoughPartsDo) {
-  Gather gather = Of(3);
+  Gather gather = GatherOf(3);
   gather.Add(Member(0), Part(1), At(10));
   gather.Add(Member(2), Part(1), At(10.5));
   EXPECT_EQ(gather.DueAt(2, kDeadline), At(11));
@@ -48,7 +48,7 @@ TEST(Gather, AtTheDeadlineEnoughPartsDo) {
 }
 
 TEST(Gather, GoesOnGatheringWhileTooFewPartsAreThere) {
-  Gather gather = Of(3);
+  Gather gather = GatherOf(3);
   gather.Add(Member(0), Part(1), At(0));
   EXPECT_FALSE(gather.DueAt(2, kDeadline).has_value());
   EXPECT_FALSE(gather.TryClose(2, kDeadline, At(100)));
@@ -59,7 +59,7 @@ TEST(Gather, GoesOnGatheringWhileTooFewPartsAreThere) {
 // Eight parts are needed, and one member sends NaN: the ninth's is awaited
 // though the deadline is long over.
 TEST(Gather, AMemberThatIsLateHasNotSpoken) {
-  Gather gather = Of(9);
+  Gather gather = GatherOf(9);
   gather.Add(Member(0), Part(0), At(0));
   for (int i = 1; i < 8; ++i) gather.Add(Member(i), Part(16), At(0.1));
   EXPECT_FALSE(gather.TryClose(8, kDeadline, At(100)));
@@ -72,7 +72,7 @@ TEST(Gather, AMemberThatIsLateHasNotSpoken) {
 }
 
 TEST(Gather, IsVoidWhenAllHaveSpokenAndTooFewPartsAreUsable) {
-  Gather gather = Of(3);
+  Gather gather = GatherOf(3);
   gather.Add(Member(0), Part(1), At(0));
   gather.Add(Member(1), Part(0), At(0));
   gather.Add(Member(2), Part(0), At(0));
@@ -84,7 +84,7 @@ TEST(Gather, IsVoidWhenAllHaveSpokenAndTooFewPartsAreUsable) {
 }
 
 TEST(Gather, AnUnusablePartIsNotSummed) {
-  Gather gather = Of(2);
+  Gather gather = GatherOf(2);
   gather.Add(Member(0), Part(0), At(0));
   gather.Add(Member(1), Part(2), At(0));
   ASSERT_TRUE(gather.TryClose(1, kDeadline, At(0)));
@@ -92,7 +92,7 @@ TEST(Gather, AnUnusablePartIsNotSummed) {
 }
 
 TEST(Gather, ALatePartChangesNothing) {
-  Gather gather = Of(2);
+  Gather gather = GatherOf(2);
   gather.Add(Member(0), Part(1), At(0));
   ASSERT_TRUE(gather.TryClose(1, kDeadline, At(1)));
   EXPECT_FALSE(gather.Add(Member(1), Part(1), At(1.1)));
@@ -102,7 +102,7 @@ TEST(Gather, ALatePartChangesNothing) {
 }
 
 TEST(Gather, WhoIsMissingAtTheDeadlineCountsAsTwiceAsLate) {
-  Gather gather = Of(4);
+  Gather gather = GatherOf(4);
   gather.Add(Member(0), Part(1), At(10));
   gather.Add(Member(2), Part(1), At(10.5));
   ASSERT_TRUE(gather.TryClose(2, kDeadline, At(11.5)));
@@ -125,7 +125,7 @@ TEST(Gather, AMemberThatBecameSlowerIsWaitedForAgain) {
 
   int rounds = 0;
   for (bool taken = false; !taken && rounds < 100; ++rounds) {
-    Gather gather = Of(2);
+    Gather gather = GatherOf(2);
     gather.Add(Member(0), Part(1), At(0));
     const absl::Duration wait = deadline.Get(gather.first_after());
     taken = slow <= wait;
@@ -140,7 +140,7 @@ TEST(Gather, AMemberThatBecameSlowerIsWaitedForAgain) {
 }
 
 TEST(Gather, TheFirstWordOfAMemberStays) {
-  Gather gather = Of(2);
+  Gather gather = GatherOf(2);
   EXPECT_TRUE(gather.Add(Member(0), Part(3), At(0)));
   EXPECT_FALSE(gather.Add(Member(0), Part(9), At(0.1)));
   gather.Add(Member(1), Part(1), At(0.2));
@@ -150,7 +150,7 @@ TEST(Gather, TheFirstWordOfAMemberStays) {
 
 // A member that began before a view came divided the batch otherwise.
 TEST(Gather, TakesPartsOfOneDivisionOnly) {
-  Gather gather = Of(3);
+  Gather gather = GatherOf(3);
   gather.Add(Member(0), {5, 0, 3, 77, 1}, At(0));
   gather.Add(Member(1), {5, 0, 2, 77, 2}, At(0));
   gather.Add(Member(2), {5, 0, 2, 77, 2}, At(0));
@@ -160,7 +160,7 @@ TEST(Gather, TakesPartsOfOneDivisionOnly) {
 }
 
 TEST(Gather, IsVoidWhenNoDivisionHasEnoughParts) {
-  Gather gather = Of(2);
+  Gather gather = GatherOf(2);
   gather.Add(Member(0), {5, 0, 3, 77, 1}, At(0));
   gather.Add(Member(1), {5, 0, 3, 77, 2}, At(0));
   ASSERT_TRUE(gather.TryClose(2, kDeadline, At(0)));
@@ -168,7 +168,7 @@ TEST(Gather, IsVoidWhenNoDivisionHasEnoughParts) {
 }
 
 TEST(Gather, IsVoidWhenTheRuleCanMakeNothingOfTheParts) {
-  Gather gather = Of(1);
+  Gather gather = GatherOf(1);
   gather.Add(Member(0), Part(3), At(0));
   ASSERT_TRUE(gather.TryClose(1, kDeadline, At(0)));
   gather.SetResult(0, 0);
@@ -177,7 +177,7 @@ TEST(Gather, IsVoidWhenTheRuleCanMakeNothingOfTheParts) {
 }
 
 TEST(Gather, TheResultTellsWhenThePartsCame) {
-  Gather gather = Of(2);
+  Gather gather = GatherOf(2);
   gather.Add(Member(1), Part(1), At(3));
   gather.Add(Member(0), Part(1), At(3.25));
   gather.TryClose(1, kDeadline, At(3.25));

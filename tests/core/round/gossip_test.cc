@@ -90,24 +90,5 @@ TEST(Gossip, BothPartnersEndWithTheSameBytes) {
   EXPECT_FLOAT_EQ(a[1002], 1e-45f) << "nor underflow of equal values";
 }
 
-TEST(Gossip, MembersComeTogetherWhileTheirMeanStays) {
-  const std::vector<MemberId> members = Members(5);
-  std::vector<std::vector<float>> values = {{1}, {2}, {3}, {4}, {5}};
-
-  for (int64_t step = 0; step < 60; ++step) {
-    for (const auto& [first, second] : GossipPairs(members, 9, step)) {
-      std::vector<float>& a = values[first.worker.value - 1];
-      std::vector<float>& b = values[second.worker.value - 1];
-      const std::vector<float> before = a;
-      AverageWith(absl::MakeSpan(a), b);
-      AverageWith(absl::MakeSpan(b), before);
-    }
-  }
-
-  for (const std::vector<float>& value : values) {
-    EXPECT_NEAR(value[0], 3, 1e-3);
-  }
-}
-
 }  // namespace
 }  // namespace paceline

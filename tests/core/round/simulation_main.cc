@@ -4,35 +4,17 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "absl/strings/numbers.h"
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_format.h"
 #include "client/files/job_file.h"
 #include "tests/core/round/simulation_runs.h"
 
 namespace paceline::round_world {
 namespace {
-
-constexpr char kUsage[] =
-    R"(usage: round_simulation [--first SEED] [--schedules N] [--threads N]
-                        [--coverage] [--flaw NUMBER]
-       round_simulation --seed SEED [--trace] [--flaw NUMBER]
-       round_simulation --faults JOB.yaml [--schedules N] [--seed SEED]
-                        [--trace]
-
-  --schedules N    so many, with seeds from --first on (default: 1000)
-  --threads N      at a time (default: one for each core)
-  --coverage       what came up, as tables; fails where something never did
-  --seed SEED      this one schedule
-  --trace          what happens in it, line by line
-  --flaw NUMBER    with this mistake in the core: tests/core/round/flaw.h
-  --faults JOB     not what seeds draw, but the `faults:` of a job's file, with
-                   its members, shards, min_parts and deadline
-)";
 
 struct Arguments {
   WorldOptions world;
@@ -49,16 +31,13 @@ double SecondsSince(std::chrono::steady_clock::time_point begin) {
 }
 
 void PrintNumbers(const RunNumbers& n, double seconds) {
-  std::printf(
-      "%lld schedules of %d to %d members\n"
-      "%lld rounds, at least %lld in each; %lld void ones beside them\n"
-      "%lld faults, at least %lld in each; %lld views, %lld attempts\n"
-      "%lld events in %.0f s: %.0f events/s\n",
-      static_cast<long long>(n.schedules), n.fewest_members, n.most_members,
-      static_cast<long long>(n.rounds), static_cast<long long>(n.fewest_rounds),
-      static_cast<long long>(n.voids), static_cast<long long>(n.faults),
-      static_cast<long long>(n.fewest_faults), static_cast<long long>(n.views),
-      static_cast<long long>(n.attempts), static_cast<long long>(n.events),
+  absl::PrintF(
+      "%d schedules of %d to %d members\n"
+      "%d rounds, at least %d in each; %d void ones beside them\n"
+      "%d faults, at least %d in each; %d views, %d attempts\n"
+      "%d events in %.0f s: %.0f events/s\n",
+      n.schedules, n.fewest_members, n.most_members, n.rounds, n.fewest_rounds,
+      n.voids, n.faults, n.fewest_faults, n.views, n.attempts, n.events,
       seconds, static_cast<double>(n.events) / seconds);
 }
 
@@ -67,62 +46,49 @@ int RunSeeds(const Arguments& arguments) {
   const Totals totals =
       RunSchedules(arguments.world, arguments.first, arguments.schedules,
                    arguments.threads, [begin](uint64_t done) {
-                     std::fprintf(stderr, "%llu schedules, %.0f s\n",
-                                  static_cast<unsigned long long>(done),
-                                  SecondsSince(begin));
+                     absl::FPrintF(stderr, "%d schedules, %.0f s\n", done,
+                                   SecondsSince(begin));
                    });
   const double seconds = SecondsSince(begin);
   std::vector<std::string> problems;
   if (arguments.coverage) {
-    std::printf("%s\n", totals.coverage.Text().c_str());
+    absl::PrintF("%s\n", totals.coverage.Text());
     problems = totals.coverage.Problems(totals.numbers.schedules);
     for (const std::string& problem : problems) {
-      std::printf("%s\n", problem.c_str());
+      absl::PrintF("%s\n", problem);
     }
   }
   const RunNumbers& numbers = totals.numbers;
   PrintNumbers(numbers, seconds);
-  std::printf("%s%sbroken %lld\n", numbers.first_broken.c_str(),
-              numbers.first_broken.empty() ? "" : "\n",
-              static_cast<long long>(numbers.broken));
+  absl::PrintF("%s%sbroken %d\n", numbers.first_broken,
+               numbers.first_broken.empty() ? "" : "\n", numbers.broken);
   const bool enough = numbers.fewest_rounds >= arguments.world.rounds &&
                       numbers.fewest_faults >= arguments.world.faults;
   return numbers.broken == 0 && enough && problems.empty() ? 0 : 1;
 }
 
 void PrintTally(uint64_t seed, const WorldResult& result) {
-  std::printf(
-      "seed %llu: %lld rounds, %lld void, %lld views, %lld attempts\n"
+  absl::PrintF(
+      "seed %d: %d rounds, %d void, %d views, %d attempts\n"
       "  %-12s %8s %8s %8s %10s %10s\n",
-      static_cast<unsigned long long>(seed),
-      static_cast<long long>(result.rounds),
-      static_cast<long long>(result.voids),
-      static_cast<long long>(result.views),
-      static_cast<long long>(result.attempts), "worker", "parts", "lies",
-      "refused", "last step", "processes");
+      seed, result.rounds, result.voids, result.views, result.attempts,
+      "worker", "parts", "lies", "refused", "last step", "processes");
   for (const WorkerTally& worker : result.workers) {
-    std::printf("  %-12s %8lld %8lld %8lld %10lld %10d%s\n",
-                worker.name.c_str(), static_cast<long long>(worker.parts),
-                static_cast<long long>(worker.lies),
-                static_cast<long long>(worker.refused),
-                static_cast<long long>(worker.last_step), worker.processes,
-                worker.lives ? "" : ", dead");
+    absl::PrintF("  %-12s %8d %8d %8d %10d %10d%s\n", worker.name, worker.parts,
+                 worker.lies, worker.refused, worker.last_step,
+                 worker.processes, worker.lives ? "" : ", dead");
   }
 }
 
 int RunScript(const Arguments& arguments) {
   const absl::StatusOr<std::string> text = ReadJobFile(arguments.faults);
-  if (!text.ok()) {
-    std::fprintf(stderr, "%s\n", std::string(text.status().message()).c_str());
-    return 2;
-  }
   const absl::StatusOr<ParsedJob> job =
-      ParseJobFile({arguments.faults, *text, {}});
+      text.ok() ? ParseJobFile({arguments.faults, *text, {}})
+                : absl::StatusOr<ParsedJob>(text.status());
   const absl::StatusOr<JobScript> script =
       job.ok() ? ScriptOf(job->spec) : absl::StatusOr<JobScript>(job.status());
   if (!script.ok()) {
-    std::fprintf(stderr, "%s\n",
-                 std::string(script.status().message()).c_str());
+    absl::FPrintF(stderr, "%s\n", script.status().message());
     return 2;
   }
   WorldOptions options = arguments.world;
@@ -132,78 +98,54 @@ int RunScript(const Arguments& arguments) {
     const WorldResult result = RunWorld(options, nullptr);
     PrintTally(options.seed, result);
     if (result.violation.empty()) continue;
-    std::printf("seed %llu: %s\n",
-                static_cast<unsigned long long>(options.seed),
-                result.violation.c_str());
+    absl::PrintF("seed %d: %s\n", options.seed, result.violation);
     return 1;
   }
   return 0;
 }
 
-// False: an argument that is none.
-bool Parse(int argc, char** argv, Arguments& arguments) {
-  bool counted = false;
-  bool good = true;
-  for (int i = 1; i < argc; ++i) {
-    const auto is = [&](const char* name) {
-      return std::strcmp(argv[i], name) == 0 && i + 1 < argc;
-    };
-    const auto number = [&] {
-      uint64_t value = 0;
-      if (absl::SimpleAtoi(argv[++i], &value)) return value;
-      std::fprintf(stderr, "%s wants a number, not '%s'\n", argv[i - 1],
-                   argv[i]);
-      good = false;
-      return value;
-    };
-    if (std::strcmp(argv[i], "--trace") == 0) {
-      arguments.world.trace = true;
-    } else if (std::strcmp(argv[i], "--coverage") == 0) {
-      arguments.coverage = true;
-    } else if (is("--seed")) {
-      arguments.first = number();
-      arguments.schedules = 1;
-      counted = true;
-    } else if (is("--first")) {
-      arguments.first = number();
-    } else if (is("--schedules")) {
-      arguments.schedules = number();
-      counted = true;
-    } else if (is("--threads")) {
-      arguments.threads =
-          static_cast<unsigned>(std::clamp<uint64_t>(number(), 1, 256));
-    } else if (is("--flaw")) {
-      const uint64_t flaw = number();
-      if (flaw > static_cast<uint64_t>(RoundFlaw::kAdoptOlderView)) {
-        std::fprintf(stderr, "tests/core/round/flaw.h has no flaw %llu\n",
-                     static_cast<unsigned long long>(flaw));
-        return false;
-      }
-      arguments.world.flaw = static_cast<RoundFlaw>(flaw);
-    } else if (is("--faults")) {
-      arguments.faults = argv[++i];
-    } else {
-      std::fprintf(stderr, "unknown argument '%s'\n", argv[i]);
-      return false;
-    }
-  }
-  if (!arguments.faults.empty() && !counted) arguments.schedules = 1;
-  if (arguments.world.trace && arguments.schedules > 1) {
-    std::fprintf(stderr, "--trace is of one schedule: add --seed\n");
-    return false;
-  }
-  return good;
-}
-
 int Main(int argc, char** argv) {
+  constexpr int kUsageError = 2;
   Arguments arguments;
-  if (argc == 2 && std::strcmp(argv[1], "--help") == 0) {
-    std::printf("%s", kUsage);
-    return 0;
+  int flaw = 0;
+  uint64_t seed = 0;
+  CLI::App app(
+      "Many schedules of faults against core/round, one of them once more, or "
+      "the faults of a job's file.");
+  app.add_option("--first", arguments.first, "the seed of the first schedule");
+  const auto* const schedules =
+      app.add_option("--schedules", arguments.schedules,
+                     "so many, with seeds from --first on (default: 1000; 1 "
+                     "with --faults)");
+  app.add_option("--threads", arguments.threads,
+                 "at a time (default: one for each core)")
+      ->check(CLI::Range(1, 256));
+  app.add_flag("--coverage", arguments.coverage,
+               "what came up, as tables; fails where something never did");
+  const auto* const one =
+      app.add_option("--seed", seed, "this one schedule")->excludes("--first");
+  app.add_flag("--trace", arguments.world.trace,
+               "what happens in one schedule, line by line");
+  app.add_option("--flaw", flaw,
+                 "with this mistake in the core: tests/core/round/flaw.h")
+      ->check(CLI::Range(0, static_cast<int>(RoundFlaw::kAdoptOlderView)));
+  app.add_option("--faults", arguments.faults,
+                 "a job's file: not what seeds draw, but its `faults:`, with "
+                 "its members, shards, min_parts and deadline");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kUsageError;
   }
-  if (!Parse(argc, argv, arguments)) {
-    std::fprintf(stderr, "%s", kUsage);
-    return 2;
+  arguments.world.flaw = static_cast<RoundFlaw>(flaw);
+  if (one->count() > 0) arguments.first = seed;
+  if (schedules->count() == 0 &&
+      (one->count() > 0 || !arguments.faults.empty())) {
+    arguments.schedules = 1;
+  }
+  if (arguments.world.trace && arguments.schedules > 1) {
+    absl::FPrintF(stderr, "--trace is of one schedule: add --seed\n");
+    return kUsageError;
   }
   return arguments.faults.empty() ? RunSeeds(arguments) : RunScript(arguments);
 }

@@ -9,7 +9,7 @@
 
 namespace paceline::round_world {
 
-// Of all schedules that were run.
+// Sums over all schedules that were run.
 struct RunNumbers {
   int64_t schedules = 0;
   int64_t events = 0;

@@ -83,7 +83,7 @@ INSTANTIATE_TEST_SUITE_P(
         RoundFlaw::kMixDivisions, RoundFlaw::kCommitOverUnequalStates,
         RoundFlaw::kIgnoreAttempt, RoundFlaw::kAdoptOlderView));
 
-// What a cell is that no schedule reaches is said in the tables themselves.
+// The tables themselves say why no schedule reaches a cell.
 TEST(RoundCoverage, NamesWhatNeverCameUpAndWhatShouldNotHave) {
   Coverage coverage;
   const size_t unhit = coverage.Problems(kSchedules).size();

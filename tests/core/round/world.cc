@@ -11,7 +11,7 @@
 namespace paceline::round_world {
 namespace {
 
-// What is asked or handed in; the rest is said in return.
+// Something is asked or handed in; the other messages are said in return.
 bool IsRequest(const Body& body) {
   return std::holds_alternative<PartOffer>(body) ||
          std::holds_alternative<Want>(body) ||
@@ -218,7 +218,7 @@ void World::Deliver(Process& process, const Event& event) {
   const int64_t before = process.member->next();
   const std::pair own = {process.truth, process.taint};
   if (copy != nullptr) {
-    // What the core takes is there before it says so.
+    // The state that the core takes is there before it says so.
     process.truth = parcel.payload;
     process.taint = parcel.taint;
   }

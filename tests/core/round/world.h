@@ -43,7 +43,7 @@ struct WorldOptions {
   std::optional<JobScript> script;
 };
 
-// What became of one worker's parts, over all its processes.
+// Counts one worker's parts, over all its processes.
 struct WorkerTally {
   std::string name;
   int64_t parts = 0;       // in results

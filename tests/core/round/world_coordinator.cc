@@ -281,7 +281,7 @@ void World::TakeReport(Process& process) {
 }
 
 void World::TakeMismatch(const MemberReport& report) {
-  // Of a view that is over.
+  // Its view is over.
   if (report.view != keeper_->view()->id) return;
   const MismatchVerdict verdict =
       DecideMismatch(*keeper_->view(), report.mismatch);

@@ -1,4 +1,4 @@
-// What came up, over many simulated schedules: every row of the tables of
+// Counts what came up over many simulated schedules: every row of the tables of
 // core/round/README.md, every kind of message in every phase, and every fault
 // in every phase of a round.
 #pragma once
@@ -34,7 +34,7 @@ enum class Fault : uint8_t {
 inline constexpr int kFaults = 20;
 const char* FaultName(Fault fault);
 
-// What the member that a fault hit was doing.
+// The member that a fault hit was doing this.
 enum class RoundPhase : uint8_t {
   kListening,
   kLevelling,
@@ -106,15 +106,22 @@ enum class LevellerEvent : uint8_t {
 enum class Table : uint8_t { kFaults, kMessages, kMember, kServer, kLeveller };
 inline constexpr int kTables = 5;
 
-struct TableNames {
+struct TableRow {
+  const char* name;
+  // A letter for each column: 'x' where the cell can come up; 'r' in so few
+  // schedules that only a million are expected to reach it (once and six times
+  // in the first 100,000 seeds); else the reason why it cannot.
+  const char* cells;
+};
+struct TableShape {
   const char* title;
-  std::vector<const char*> rows;
+  std::vector<TableRow> rows;
   std::vector<const char*> columns;
 };
-const TableNames& NamesOf(Table table);
+const TableShape& TableOf(Table table);
 
 // Why a cell can never come up, or is none of README.md's rows; null: it can.
-const char* WhyUnreachable(Table table, int row, int column);
+const char* WhyUnreachable(Table table, size_t row, size_t column);
 
 class Coverage {
  public:

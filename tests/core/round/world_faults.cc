@@ -1,4 +1,4 @@
-// What goes wrong, and in which phase of a round.
+// Faults: each strikes in some phase of a round.
 #include <algorithm>
 #include <iterator>
 

@@ -95,7 +95,7 @@ void World::OfferParts(Process& process, const OwnPart& own) {
     if (process.late_part.has_value()) {
       hash = MixSeed({hash, *process.late_part});
     }
-    // What others refuse at their border is refused at this one.
+    // This border refuses what the others do.
     const bool refused =
         (process.corrupts || process.not_finite) && has_server &&
         ServerOf(*view, round_.mode, own.step, shard) == process.id;

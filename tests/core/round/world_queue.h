@@ -1,4 +1,4 @@
-// What is to happen in a simulated world, by time; made to be fast, since a
+// The events of a simulated world, by time; made to be fast, since a
 // night has billions of events.
 #pragma once
 

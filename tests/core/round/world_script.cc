@@ -89,7 +89,7 @@ absl::StatusOr<JobScript> ScriptOf(const JobSpec& job) {
         absl::StrCat(problems.front().path, ": ", problems.front().why));
   }
   script.faults = job.faults;
-  // What members sum here has no bytes: as of a model that is large enough.
+  // Members sum no bytes here: the model is large enough for any shards.
   ModelDescription large;
   large.layers.resize(1);
   large.layers[0].parameters = {{"weight", {1 << 20}}};

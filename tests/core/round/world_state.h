@@ -43,7 +43,7 @@ inline constexpr Pace kDaemonPace = {500'000, 3'000'000,    100'000,
                                      100'000, 30'000,       60'000,
                                      60'000,  4'000'000'000};
 
-// What a member set out to compute for a step: the first time counts.
+// A member set out to compute this for a step: the first time counts.
 struct OwnPart {
   int64_t attempt = 0;
   int64_t step = 0;
@@ -61,7 +61,7 @@ struct KeptPart {
   uint64_t arrival = 0;  // a number that grows
 };
 
-// What a flawed server or leveller has heard in a view.
+// The words that a flawed server or leveller has heard in a view.
 struct Forgery {
   ViewId view;
   std::set<MemberId> answers;
@@ -147,7 +147,7 @@ class World {
     return static_cast<int>(random_.Below(static_cast<uint64_t>(bound)));
   }
   bool Chance(double p) { return p > 0 && random_.Unit() < p; }
-  // Of the world as a whole, by its seed: draws nothing, so that what the
+  // Holds of the world as a whole, by its seed: draws nothing, so that what the
   // others draw stays what it was.
   bool IsOneIn(uint64_t worlds, uint64_t salt) const {
     return !options_.script.has_value() &&
@@ -387,7 +387,7 @@ class World {
   bool calm_ = false;
   int64_t calm_since_us_ = 0;
 
-  // What was applied, by anybody: (attempt, step) -> hash, and state after.
+  // The results that anybody applied: (attempt, step) -> hash, and state after.
   std::map<std::pair<int64_t, int64_t>, uint64_t> applied_;
   std::map<std::pair<int64_t, int64_t>, uint64_t> states_;
   std::map<std::pair<uint64_t, int>, uint32_t> divided_;  // MicroBatches()
@@ -401,7 +401,7 @@ class World {
 
 std::string NameOf(const MemberId& id);
 
-// What stands for the gradient of these micro-batches in a step, of a state.
+// Stands for the gradient of these micro-batches in a step, of a state.
 uint64_t PartHash(const OwnPart& part, int shard);
 int64_t SamplesOf(uint32_t micro_batches, int64_t step);
 

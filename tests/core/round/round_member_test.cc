@@ -1,17 +1,21 @@
-// A result's last word that comes late: from the view before while a new one is
-// being levelled (who commits may be out of it, and alive), or to one who holds
-// what the others have forgotten.
+// Three sides of a member that no schedule shows by itself.
+#include "core/round/round_member.h"
+
 #include <optional>
 #include <utility>
 #include <variant>
 #include <vector>
 
-#include "core/round/round_member.h"
 #include "gtest/gtest.h"
 #include "tests/core/round/small_group.h"
 
 namespace paceline {
 namespace {
+
+// --- A result's last word that comes late ------------------------------------
+// It comes from the view before while a new one is being levelled (the member
+// that commits may be out of it, and alive), or to a member that holds what the
+// others have forgotten.
 
 const MemberId kOut = Member(0), kSelf = Member(1), kOther = Member(2);
 
@@ -58,7 +62,7 @@ class LateWord : public ::testing::Test {
     Hear(kOut, before_, Committed{Result(before_)}, 1);
     EXPECT_EQ(member_->next(), 1);
   }
-  // What it says to `to`.
+  // Its words of this kind to `to`.
   template <typename T>
   std::vector<T> Said(const MemberId& to) const {
     std::vector<T> said;
@@ -168,6 +172,102 @@ TEST_F(LateWord, WhoHoldsAStepThatIsTooOldAsksForACopy) {
 
   EXPECT_EQ(member_->next(), 4);
   EXPECT_FALSE(member_->held().has_value());
+}
+
+// --- A joiner must not level a view
+// ------------------------------------------- A member that is gone may have
+// applied what the joiner lacks.
+
+// As a coordinator decides it that has just started, and has heard of nobody
+// but of kOut's end.
+View Alone() {
+  View view;
+  view.id = {2, 1};
+  view.members = {{kSelf, 3}};
+  view.leveller = kSelf;
+  return view;
+}
+
+TEST(Joiner, LevelsNoViewThoughItIsNamed) {
+  RoundActions actions;
+  RoundMember joiner(RoundOptions(), kSelf, 0, /*state_hash=*/0);
+  joiner.Join(kOut, At(0), actions);
+  joiner.OnMessage({0, {1, 1}, kOut, 3, 0, Copy{3, 5, 6}}, At(0), actions);
+  ASSERT_EQ(joiner.next(), 3);
+
+  joiner.OnView(Alone(), At(1), actions);
+  joiner.OnTick(At(2), actions);
+
+  EXPECT_EQ(joiner.phase(), RoundMember::Phase::kLevelling);
+  EXPECT_FALSE(joiner.has_taken_part());
+}
+
+TEST(Joiner, WhoBeganTheAttemptLevelsItsViewAlone) {
+  RoundActions actions;
+  RoundMember member(RoundOptions(), kSelf, 3, /*state_hash=*/9);
+
+  member.OnView(Alone(), At(1), actions);
+
+  EXPECT_EQ(member.phase(), RoundMember::Phase::kRunning);
+}
+
+// --- A member that serves: how long its rounds wait
+// ----------------------------
+
+const MemberId kFirst = Member(0), kSecond = Member(1);
+
+class Server : public ::testing::Test {
+ protected:
+  Server() {
+    RoundOptions options;
+    options.mode = ServerMode::kCentral;
+    options.min_parts = 1;
+    member_.emplace(options, kFirst, 0, 9);
+    member_->OnView(view_, At(0), actions_);
+    Hear(Answer{0, 0, {}}, At(0));
+    EXPECT_EQ(member_->phase(), RoundMember::Phase::kRunning);
+  }
+
+  void Hear(Body body, Instant now) {
+    member_->OnMessage(
+        {0, view_.id, kSecond, member_->next(), 0, std::move(body)}, now,
+        actions_);
+  }
+  // Both parts come `spread` apart, and are committed at `last`.
+  void Round(Instant first, absl::Duration spread) {
+    const int64_t step = member_->next();
+    const Instant last = first + spread;
+    member_->OnPart({PartOffer{step, 0, 1, 5, 0}}, first, actions_);
+    Hear(PartOffer{step, 0, 1, 5, 0}, last);
+    const auto* request = std::get_if<Aggregate>(&actions_.back());
+    ASSERT_NE(request, nullptr);
+    member_->OnAggregated(Aggregate(*request), 77, 2, last, actions_);
+    ASSERT_TRUE(member_->held().has_value());
+    Hear(Hold{step, member_->held()->hash(), 0, 0}, last);
+    ASSERT_EQ(member_->next(), step + 1);
+  }
+
+  const View view_ = SmallView(2);
+  RoundActions actions_;
+  std::optional<RoundMember> member_;
+};
+
+TEST_F(Server, WaitsInProportionToWhatTheStepTook) {
+  Round(At(0), absl::Milliseconds(1));
+  EXPECT_EQ(member_->deadline(), RoundOptions().deadline.ceiling);
+
+  // Ten seconds later, though the other was a millisecond behind till now.
+  const Instant first = At(10.001);
+  member_->OnPart({PartOffer{1, 0, 1, 5, 0}}, first, actions_);
+  EXPECT_EQ(member_->DueAt(), first + absl::Milliseconds(2500));
+  member_->OnTick(first + absl::Milliseconds(2500), actions_);
+  EXPECT_EQ(member_->deadline(), absl::Milliseconds(2500));
+}
+
+TEST_F(Server, ComputedForAnInstantItsRoundsWaitForTheFloor) {
+  Round(At(0), absl::Milliseconds(1));
+  Round(At(0.011), absl::Milliseconds(1));
+  EXPECT_EQ(member_->deadline(), RoundOptions().deadline.floor);
 }
 
 }  // namespace
