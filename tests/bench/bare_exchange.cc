@@ -15,7 +15,7 @@
 namespace paceline {
 namespace {
 
-// Of another service than the rounds', which is beside this one.
+// Another service than the rounds', which is beside this one, has this method.
 constexpr char kExchange[] = "/paceline.v1.Stage/Exchange";
 
 // Ends a stream of messages when told so by an empty one, which it answers.

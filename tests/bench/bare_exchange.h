@@ -1,5 +1,4 @@
-// What gRPC alone makes of everybody sending to everybody: the measure for
-// rounds.
+// Everybody sends to everybody over gRPC alone: the measure for rounds.
 #pragma once
 
 #include <cstdint>

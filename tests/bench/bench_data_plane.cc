@@ -139,8 +139,6 @@ bool ParseSettings(const std::vector<std::string>& arguments,
 }
 
 int Main(int argc, char** argv) {
-  int exit_code = 0;
-  if (RunChildIfAsked(argc, argv, &exit_code)) return exit_code;
   Settings settings;
   // Standard output then is one JSON or CSV document.
   for (int i = 1; i < argc; ++i) {

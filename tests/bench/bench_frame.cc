@@ -1,5 +1,5 @@
-// What a frame costs apart from the network: checksum and header on the way
-// out, checksum and one copy on the way in.
+// Measures what a frame costs apart from the network: checksum and header on
+// the way out, checksum and one copy on the way in.
 #include <cstdint>
 #include <cstring>
 #include <string>

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -103,14 +102,12 @@ void Plan(benchmark::State& state, const Case& each) {
     request.machines.memory_bytes = kBindingMemory * BytesOf(graph);
   }
   for (auto _ : state) {
-    const std::clock_t begin = std::clock();
+    const double begin = CpuSeconds();
     const auto space = StatesOf(graph);
     PACELINE_CHECK(space.ok(), space.status().ToString());
     const auto answer = PlanPipedream(graph, *space, request);
     PACELINE_CHECK(answer.ok(), answer.status().ToString());
-    fastest_seconds =
-        std::min(fastest_seconds,
-                 static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC);
+    fastest_seconds = std::min(fastest_seconds, CpuSeconds() - begin);
     state.counters["states"] = space->states;
     state.counters["chains"] = space->chains();
     state.counters["speed_up"] = answer->speed_up;

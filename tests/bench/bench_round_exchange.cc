@@ -13,8 +13,6 @@
 //   reduce BYTES SHARDS MODE   `go` is one round            ready
 //   again                      before another go            ready
 //   end                        of the program
-#include <sys/resource.h>
-
 #include <chrono>
 #include <cstdio>
 #include <iostream>
@@ -32,6 +30,7 @@
 #include "core/base/host_port.h"
 #include "core/rpc/channel.h"
 #include "tests/bench/bare_exchange.h"
+#include "tests/bench/cpu_seconds.h"
 #include "tests/bench/round_member.h"
 #include "worker/rpc/round_plane.h"
 
@@ -41,16 +40,6 @@ namespace {
 int64_t SteadyNow() {
   return std::chrono::steady_clock::now().time_since_epoch() /
          std::chrono::nanoseconds(1);
-}
-
-double CpuSeconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) +
-           1e-6 * static_cast<double>(time.tv_usec);
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
 int64_t Number(const std::string& text) {

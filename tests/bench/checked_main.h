@@ -1,12 +1,15 @@
-// The main of benchmarks that have a limit.
+// The main of benchmarks that have a limit, and the CPU time that they may
+// take.
 #pragma once
 
 #include <algorithm>
+#include <cstdio>
 #include <string>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "benchmark/benchmark.h"
+#include "tests/bench/cpu_seconds.h"
 
 namespace paceline {
 
@@ -27,5 +30,25 @@ inline int CheckedMain(int argc, char** argv,
   benchmark::RunSpecifiedBenchmarks();
   return check && !is_good() ? 1 : 0;
 }
+
+// The slowest of some runs that --check looks at.  Thread-compatible.
+class CpuBudget {
+ public:
+  CpuBudget(const char* what, double most_seconds)
+      : what_(what), most_seconds_(most_seconds) {}
+
+  void Add(double seconds) { slowest_ = std::max(slowest_, seconds); }
+  // Prints it; false as well when nothing was added.
+  bool IsKept() const {
+    std::printf("%s: %.2f s of CPU, at most %.0f s\n", what_, slowest_,
+                most_seconds_);
+    return slowest_ > 0 && slowest_ <= most_seconds_;
+  }
+
+ private:
+  const char* const what_;
+  const double most_seconds_;
+  double slowest_ = 0;
+};
 
 }  // namespace paceline

@@ -15,8 +15,7 @@ struct Rate {
 // A way's rates turn by turn, and the medians of both figures.
 Rate MedianRate(const std::vector<Rate>& turns);
 
-// What "Must show" of the data plane's issue asks of the data plane, against a
-// bare stream of the same run.
+// The data plane must reach these, against a bare stream of the same run.
 constexpr double kLeastThroughput = 0.9;
 constexpr double kMostCpu = 1.5;
 

@@ -5,9 +5,8 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <vector>
+#include <string>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 
@@ -21,22 +20,22 @@ struct Child {
   FILE* out = nullptr;  // what it prints
 };
 
-Child StartChild(const std::vector<std::string>& arguments) {
+// This process has no thread yet, and nothing of gRPC.
+Child StartEnd(bool send, const std::string& way, const TransferSpec& spec) {
   int to[2], from[2];
   PACELINE_CHECK(pipe2(to, O_CLOEXEC) == 0 && pipe2(from, O_CLOEXEC) == 0,
                  "pipe");
+  std::fflush(nullptr);
   const pid_t pid = fork();
   PACELINE_CHECK(pid >= 0, "fork");
   if (pid == 0) {
     dup2(to[0], STDIN_FILENO);
     dup2(from[1], STDOUT_FILENO);
-    std::vector<char*> argv = {const_cast<char*>("bench_data_plane")};
-    for (const std::string& argument : arguments) {
-      argv.push_back(const_cast<char*>(argument.c_str()));
-    }
-    argv.push_back(nullptr);
-    execv("/proc/self/exe", argv.data());
-    _exit(127);
+    // The end of what it reads is the parent's alone.
+    close(to[1]);
+    RunTransfer(way, send, spec);
+    std::fflush(nullptr);
+    _exit(0);
   }
   close(to[0]);
   close(from[1]);
@@ -63,17 +62,11 @@ void Join(const Child& child) {
   PACELINE_CHECK(status == 0, absl::StrCat("a child ended with ", status));
 }
 
-Child StartEnd(const char* role, const std::string& way,
-               const TransferSpec& spec) {
-  return StartChild(
-      {role, way, absl::StrCat(spec.frame_bytes), absl::StrCat(spec.frames)});
-}
-
 }  // namespace
 
 TransferCost MeasureTransfer(const std::string& way, const TransferSpec& spec) {
-  const Child receiver = StartEnd("receive", way, spec);
-  const Child sender = StartEnd("send", way, spec);
+  const Child receiver = StartEnd(/*send=*/false, way, spec);
+  const Child sender = StartEnd(/*send=*/true, way, spec);
   // Each says where it listens and is told of the other.
   const std::string receiver_port = ReadLine(receiver);
   const std::string sender_port = ReadLine(sender);
@@ -93,20 +86,6 @@ TransferCost MeasureTransfer(const std::string& way, const TransferSpec& spec) {
   Join(receiver);
   cost.cpu_seconds = receiver_cpu + sender_cpu;
   return cost;
-}
-
-bool RunChildIfAsked(int argc, char** argv, int* exit_code) {
-  const std::vector<std::string> arguments(argv + 1, argv + argc);
-  if (arguments.size() != 4 ||
-      (arguments[0] != "send" && arguments[0] != "receive")) {
-    return false;
-  }
-  TransferSpec spec;
-  PACELINE_CHECK(absl::SimpleAtoi(arguments[2], &spec.frame_bytes) &&
-                     absl::SimpleAtoi(arguments[3], &spec.frames),
-                 "arguments");
-  *exit_code = RunTransfer(arguments[1], arguments[0] == "send", spec);
-  return true;
 }
 
 }  // namespace paceline

@@ -12,12 +12,8 @@ struct TransferCost {
   double cpu_seconds = 0;  // user and system time of both processes
 };
 
-// Runs one transfer `way` in two children of this program, which main() must
-// hand to RunChildIfAsked().  Crashes when one of them fails.
+// Runs one transfer `way` in two children of this process, which must have no
+// other thread.  Crashes when one of them fails.
 TransferCost MeasureTransfer(const std::string& way, const TransferSpec& spec);
-
-// In a child that MeasureTransfer() started: does its part and returns true
-// with the exit code.  Call it before anything else in main().
-bool RunChildIfAsked(int argc, char** argv, int* exit_code);
 
 }  // namespace paceline

@@ -3,7 +3,6 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -22,6 +21,7 @@
 #include "core/rpc/channel.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "paceline/v1/stage.grpc.pb.h"
+#include "tests/bench/cpu_seconds.h"
 #include "worker/rpc/data_plane.h"
 
 namespace paceline {
@@ -33,15 +33,6 @@ constexpr int64_t kBoundBytes = 4 << 20;
 
 int BoundOf(const TransferSpec& spec) {
   return static_cast<int>(kBoundBytes / spec.frame_bytes);
-}
-
-double CpuSeconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + 1e-6 * time.tv_usec;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
 int TradePorts(int mine) {
@@ -299,7 +290,7 @@ void RunTcp(bool send, const TransferSpec& spec) {
 
 }  // namespace
 
-int RunTransfer(const std::string& way, bool send, const TransferSpec& spec) {
+void RunTransfer(const std::string& way, bool send, const TransferSpec& spec) {
   // As the daemons do: Debian's Abseil looks for lock cycles at every lock.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   if (way == "plane") {
@@ -312,7 +303,6 @@ int RunTransfer(const std::string& way, bool send, const TransferSpec& spec) {
   } else {
     RunTcp(send, spec);
   }
-  return 0;
 }
 
 }  // namespace paceline

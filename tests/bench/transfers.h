@@ -14,7 +14,7 @@ struct TransferSpec {
 // way: plane; grpc; grpc+: with the allocator's settings of the data plane;
 // tcp.  Prints the port it listens on, reads that of the
 // other end, transfers; the receiver prints "seconds cpu_seconds", the sender,
-// when told that all is done, "cpu_seconds".  Returns the exit code.
-int RunTransfer(const std::string& way, bool send, const TransferSpec& spec);
+// when told that all is done, "cpu_seconds".
+void RunTransfer(const std::string& way, bool send, const TransferSpec& spec);
 
 }  // namespace paceline

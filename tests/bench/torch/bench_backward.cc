@@ -1,8 +1,9 @@
-// What a backward in two halves costs against a whole one (zero-bubble), and
-// what keeping versions of the weights costs an update, and micro-batches that
-// wait for their backward cost everything (pipedream): layers of the size of
-// DeiT-S, one thread.
+// Measures what a backward in two halves costs against a whole one
+// (zero-bubble), what keeping versions of the weights costs an update, and what
+// micro-batches that wait for their backward cost everything (pipedream):
+// layers of the size of DeiT-S, one thread.
 #include <chrono>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -87,41 +88,26 @@ double SecondsOf(Work&& work) {
 void TimePart(benchmark::State& state, Part part) {
   Stage stage(Blocks());
   StageEngine& engine = *stage.engine;
+  const bool whole = part == Part::kForward || part == Part::kBackward;
   for (auto _ : state) {
     const double forward = SecondsOf([&] { stage.Forward(); });
-    double whole = 0, input = 0, weight = 0;
-    if (part == Part::kForward || part == Part::kBackward) {
-      whole = SecondsOf([&] {
-        PACELINE_CHECK(engine.Backward(stage.batch, 0, stage.gradient).ok(),
-                       "B");
-      });
-    } else {
-      input = SecondsOf([&] {
-        PACELINE_CHECK(
-            engine.BackwardInput(stage.batch, 0, stage.gradient).ok(), "I");
-      });
-      weight = SecondsOf([&] {
-        PACELINE_CHECK(engine.BackwardWeight(stage.batch, 0).ok(), "W");
-      });
-    }
+    const double first = SecondsOf([&] {
+      const auto backward =
+          whole ? engine.Backward(stage.batch, 0, stage.gradient)
+                : engine.BackwardInput(stage.batch, 0, stage.gradient);
+      PACELINE_CHECK(backward.ok(), "backward");
+    });
+    const double second = SecondsOf([&] {
+      PACELINE_CHECK(whole || engine.BackwardWeight(stage.batch, 0).ok(), "W");
+    });
     stage.Clear();
-    switch (part) {
-      case Part::kForward:
-        state.SetIterationTime(forward);
-        break;
-      case Part::kBackward:
-        state.SetIterationTime(whole);
-        break;
-      case Part::kInput:
-        state.SetIterationTime(input);
-        break;
-      case Part::kWeight:
-        state.SetIterationTime(weight);
-        break;
-      case Part::kBothHalves:
-        state.SetIterationTime(input + weight);
-        break;
-    }
+    const std::map<Part, double> seconds = {
+        {Part::kForward, forward},
+        {Part::kBackward, first},
+        {Part::kInput, first},
+        {Part::kWeight, second},
+        {Part::kBothHalves, first + second}};
+    state.SetIterationTime(seconds.at(part));
   }
 }
 
@@ -203,35 +189,17 @@ void TimeInFlight(benchmark::State& state) {
   state.counters["update_ms"] = milliseconds(update_seconds);
 }
 
-BENCHMARK_CAPTURE(TimePart, forward, Part::kForward)
-    ->UseManualTime()
-    ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(TimePart, backward, Part::kBackward)
-    ->UseManualTime()
-    ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(TimePart, input_half, Part::kInput)
-    ->UseManualTime()
-    ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(TimePart, weight_half, Part::kWeight)
-    ->UseManualTime()
-    ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(TimePart, both_halves, Part::kBothHalves)
-    ->UseManualTime()
-    ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(TimeUpdate, in_place, false)
-    ->UseManualTime()
-    ->Iterations(10)
-    ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(TimeUpdate, beside, true)
-    ->UseManualTime()
-    ->Iterations(10)
-    ->Unit(benchmark::kMillisecond);
-BENCHMARK(TimeInFlight)
-    ->Arg(1)
-    ->Arg(2)
-    ->Arg(4)
-    ->UseManualTime()
-    ->Unit(benchmark::kMillisecond);
+void Manual(benchmark::internal::Benchmark* benchmark) {
+  benchmark->UseManualTime()->Unit(benchmark::kMillisecond);
+}
+BENCHMARK_CAPTURE(TimePart, forward, Part::kForward)->Apply(Manual);
+BENCHMARK_CAPTURE(TimePart, backward, Part::kBackward)->Apply(Manual);
+BENCHMARK_CAPTURE(TimePart, input_half, Part::kInput)->Apply(Manual);
+BENCHMARK_CAPTURE(TimePart, weight_half, Part::kWeight)->Apply(Manual);
+BENCHMARK_CAPTURE(TimePart, both_halves, Part::kBothHalves)->Apply(Manual);
+BENCHMARK_CAPTURE(TimeUpdate, in_place, false)->Apply(Manual)->Iterations(10);
+BENCHMARK_CAPTURE(TimeUpdate, beside, true)->Apply(Manual)->Iterations(10);
+BENCHMARK(TimeInFlight)->Apply(Manual)->Arg(1)->Arg(2)->Arg(4);
 
 }  // namespace
 }  // namespace paceline

@@ -1,4 +1,4 @@
-// What bf16 saves, and what it saves to cast weights once a version: forward
+// Measures what bf16 saves, and casting weights once a version: forward
 // and backward of two blocks of DeiT-S, eight micro-batches a version, one
 // thread.  `autocast` is LibTorch's own, over the same layers.
 #include <cstdint>
