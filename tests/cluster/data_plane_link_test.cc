@@ -1,4 +1,4 @@
-// What every Link promises, against every Link.
+// Tests what every Link promises, against every Link.
 #include <functional>
 #include <memory>
 #include <string>
@@ -296,7 +296,7 @@ TEST_P(LinkTest, WhatWasSentArrivesAlthoughTheSenderCloses) {
   }
 }
 
-// What two stages share, whole: no samples.
+// A tensor that two stages share, whole: no samples.
 Frame TiedFrame(FrameKind kind, int32_t boundary, float value) {
   Frame frame;
   frame.header.kind = kind;

@@ -1,4 +1,4 @@
-// What only the data plane over gRPC has: breaks, fences, hostile peers.
+// Only the data plane over gRPC has this: breaks, fences, hostile peers.
 #include <atomic>
 #include <chrono>
 #include <functional>

@@ -1,5 +1,5 @@
-// What hundreds of peers that begin messages and never end them can make a
-// worker hold.
+// Hundreds of peers begin messages and never end them: a worker must not hold
+// all of it.
 #include <algorithm>
 #include <limits>
 #include <memory>
@@ -80,7 +80,7 @@ TEST(HostilePeers, CostAWorkerABoundedAmountOfMemoryAndNoFrame) {
   PassFrames(mesh, 0, 10);
   const int64_t before = ResidentBytes();
 
-  // Of an address of their own, as another machine's.
+  // They come from an address of their own, as another machine's.
   Strangers strangers;
   for (int i = 0; i < kStrangers; ++i) {
     strangers.push_back(std::make_unique<Stranger>(

@@ -73,7 +73,7 @@ class RawStream {
     return stream_->Write(grpc::ByteBuffer(&slice, 1));
   }
   bool Read(Answer* answer) { return stream_->Read(answer); }
-  // What the receiver ends the stream with.
+  // The receiver ends the stream with this.
   absl::Status End() {
     stream_->WritesDone();
     return AwaitEnd();

@@ -1,4 +1,4 @@
-// What is measured between processes, over real sockets.
+// Processes measure the links between them, over real sockets.
 #include <limits>
 #include <string>
 #include <utility>

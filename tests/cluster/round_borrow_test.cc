@@ -20,7 +20,7 @@ class RoundBorrower : public RoundReceiver {
  protected:
   RoundBorrower() { Open(); }
 
-  // What the receiver answers to a hello.
+  // The receiver's answer to a hello.
   v1::RoundReceipt Greet(RawSender& sender) {
     sender.Write(EncodeRoundHello(header_));
     v1::RoundReceipt receipt;
@@ -50,7 +50,7 @@ class RoundBorrower : public RoundReceiver {
     loan.address = reinterpret_cast<uint64_t>(part_->chunk(chunk).data());
     return loan;
   }
-  // What a stream ends with on which this is lent.
+  // A stream on which this is lent ends so.
   static absl::Status EndOfLoan(RawSender& sender,
                                 const RoundFrameHeader& loan) {
     sender.Write(EncodeRoundLoan(loan));

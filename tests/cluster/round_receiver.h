@@ -85,7 +85,7 @@ class RoundReceiver : public ::testing::Test {
             {TestMember(2), "w2", "127.0.0.1:1"}};
   }
 
-  // What a stream that begins so ends with.
+  // A stream that begins so ends with this.
   absl::Status EndOf(const std::vector<std::string>& frames) {
     RawSender sender(node_.address());
     for (const std::string& frame : frames) {
@@ -100,7 +100,7 @@ class RoundReceiver : public ::testing::Test {
   std::string Piece(int chunk) const {
     return PieceBytes(part_header_, *part_, chunk);
   }
-  // What offers the part.
+  // The message that offers the part.
   std::string Offer() const {
     return MessageBytes(part_header_, OfferFrom(1, PartKey(4), *part_));
   }
@@ -108,7 +108,7 @@ class RoundReceiver : public ::testing::Test {
   RoundRecorder sink_;
   RoundNode node_;
   std::unique_ptr<RoundTransport> transport_;
-  // Of member 1, and its part of step 4.
+  // Member 1's header, and its part of step 4.
   const RoundFrameHeader header_ = HeaderOf(1, 0);
   const std::shared_ptr<RoundPayload> part_ = ReadyPayload(kTwoChunks, 1);
   const RoundFrameHeader part_header_ =

@@ -51,7 +51,7 @@ class Stranger {
   // The other side ended the call or the connection.
   bool ended() const { return ended_; }
 
-  // What to wait for; nothing when it has ended.
+  // Wait for this; nothing when it has ended.
   pollfd Wanted() const {
     const bool writes = !out_.empty() || Room() > 0;
     return {ended_ ? -1 : fd_,

@@ -23,12 +23,11 @@ VERBLESS_ALLOWED = {
     "core/optim": 3,
     "core/plan": 81,
     "core/predict": 12,
-    "core/round": 35,
     "core/schedule": 8,
     "core/simulate": 13,
     "core/transfer": 15,
     "core/weights": 3,
-    "tests": 144,
+    "tests": 83,
     "worker": 172,
 }
 

@@ -164,7 +164,8 @@ size_t FakeEngine::HandedOn(int layer) const {
   return same - 1;
 }
 
-// What goes beside the output of `layer`; what ends there goes into `output`.
+// Gives what goes beside the output of `layer`; what ends there goes into
+// `output`.
 TensorList FakeEngine::Join(int layer, const TensorList& beside,
                             const Tensor& input, Tensor& output) const {
   const size_t handed_on = HandedOn(layer);
@@ -462,8 +463,8 @@ absl::StatusOr<StepReport> FakeEngine::Report(const BatchInfo& batch) {
 }
 
 absl::Status FakeEngine::Apply(const StepVerdict& verdict) {
-  // Who still computes with the newest values keeps them: the update goes
-  // beside.
+  // A forward that still computes with the newest values keeps them: the
+  // update goes beside.
   const bool beside = ring_.has_value() && !ring_->MayOverwrite();
   for (FakeLayer& layer : layers_) {
     for (FakeParameter& parameter : layer.parameters) {

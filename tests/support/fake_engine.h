@@ -67,7 +67,7 @@ class FakeEngine final : public ParallelEngine {
     int weight = -1;  // index into parameters, -1: none
     int bias = -1;
   };
-  // What backward needs of one micro-batch.
+  // Backward needs this of one micro-batch.
   struct Kept {
     std::vector<Tensor> inputs;  // of each layer
     Tensor output;

@@ -71,7 +71,7 @@ struct BadJob {
   }
 };
 
-// What is wrong with `spec` at `path`; "nothing" when nothing is.
+// Tells what is wrong with `spec` at `path`; "nothing" when nothing is.
 inline std::string WhyAt(const JobSpec& spec, const std::string& path) {
   for (const SpecProblem& problem : CheckJobSpec(spec)) {
     if (problem.path == path) return problem.why;

@@ -73,7 +73,7 @@ struct Mesh {
     const std::vector<int>& workers = wiring.workers_of[stage];
     return std::find(workers.begin(), workers.end(), worker) != workers.end();
   }
-  // Who has the turn of that frame.
+  // That frame is this worker's turn.
   int WorkerOf(int stage, const FrameKey& key) const {
     const int replica =
         wiring.routes.empty() ? 0 : wiring.routes[stage].ReplicaOf(TurnOf(key));

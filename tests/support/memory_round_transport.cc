@@ -128,11 +128,6 @@ void MemoryRoundNetwork::Close(const MemberId& self) {
   mutex_.Await(absl::Condition(&quiet));
 }
 
-int64_t MemoryRoundNetwork::bytes_carried() const {
-  const absl::MutexLock lock(&mutex_);
-  return bytes_;
-}
-
 bool MemoryRoundNetwork::AwaitCarried(int64_t bytes,
                                       absl::Duration longest) const {
   const auto there = [this, bytes]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
@@ -162,7 +157,7 @@ void MemoryRoundNetwork::SendAhead(const LinkId& id, const PayloadKey& key,
     if (!IsOpen(id)) return;
     const auto [transfer, fresh] = links_[id].transfers.try_emplace(key);
     Transfer& known = transfer->second;
-    // What was not wanted goes out again, as over gRPC.
+    // A payload that was not wanted goes out again, as over gRPC.
     if (!fresh && !(known.done && known.into == nullptr)) return;
     if (!fresh) known = Transfer();
     known.payload = payload;

@@ -45,7 +45,6 @@ class MemoryRoundNetwork final {
   // well: as after SIGSTOP.
   void SetStopped(const MemberId& member, bool stopped);
 
-  int64_t bytes_carried() const;
   // Waits for so many; false: `longest` was not enough.
   bool AwaitCarried(int64_t bytes, absl::Duration longest) const;
 

@@ -1,4 +1,4 @@
-// What every StageEngine promises to a member of a round group, for any
+// Tests what every StageEngine promises to a member of a round group, for any
 // implementation, as stage_engine_suite.h.
 #pragma once
 

@@ -49,7 +49,7 @@ struct JpegOptions {
   int quality = 95;
 };
 
-// Of 1 (grey), 3 or 4 (CMYK, upside down as Adobe's) channels.
+// A picture of 1 (grey), 3 or 4 (CMYK, upside down as Adobe's) channels.
 inline std::string EncodeJpeg(const Picture& picture,
                               const JpegOptions& options = {}) {
   jpeg_compress_struct encoder = {};
@@ -81,7 +81,8 @@ inline std::string EncodeJpeg(const Picture& picture,
   return encoded;
 }
 
-// Of 1 (grey), 2 (and alpha), 3 or 4 channels; sixteen: each value twice.
+// A picture of 1 (grey), 2 (and alpha), 3 or 4 channels; sixteen: each value
+// twice.
 inline std::string EncodePng(const Picture& picture, bool interlaced = false,
                              bool sixteen = false) {
   std::string encoded;

@@ -71,7 +71,7 @@ class Collector final : public RunObserver {
   absl::Mutex& mutex_;
 };
 
-// What one worker of the pipeline does on its thread.
+// One worker of the pipeline does this on its thread.
 struct WorkerJob {
   const PipelineRequest& request;
   const RunOrder& order;

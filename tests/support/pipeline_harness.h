@@ -30,7 +30,7 @@ struct PipelineRequest {
       open_data;
   // [stages], or empty: the other workers of a stage, which share it equally.
   std::vector<std::vector<int>> replicas = {};
-  // Of predictions on a worker; 0: no limit.
+  // Bounds the predictions on a worker; 0: no limit.
   int64_t most_prediction_bytes = 0;
 };
 

@@ -74,7 +74,7 @@ inline RoundMessage OfferFrom(int member, const PayloadKey& key,
                                        /*division=*/5});
 }
 
-// Of a Commit; -1 of others.
+// The step of a Commit; -1 of others.
 inline int64_t CommittedStep(const RoundMessage& message) {
   const auto* commit = std::get_if<Commit>(&message.body);
   return commit == nullptr ? -1 : commit->step;

@@ -1,4 +1,4 @@
-// What every RoundTransport promises, for any implementation:
+// Tests what every RoundTransport promises, for any implementation:
 //
 //   INSTANTIATE_TEST_SUITE_P(Memory, RoundTransportSuite, Values(MakeNet));
 #pragma once

@@ -61,7 +61,7 @@ inline Schedule MustMake(const std::string& name, int stages, int micro_batches,
   return *std::move(schedule);
 }
 
-// What ToText() writes as `word`.
+// The instruction that ToText() writes as `word`.
 inline Instruction InstructionOf(const std::string& word) {
   constexpr char kDigits[] = "0123456789";
   const size_t op = word.find_first_not_of(kDigits);

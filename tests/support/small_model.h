@@ -43,7 +43,8 @@ inline DeviceProfile ProfileOf(const JobSpec& spec,
   return profile;
 }
 
-// Of workers, by their names, that are linked by 10^12 bytes a second.
+// Measurements of workers, by their names, that are linked by 10^12 bytes a
+// second.
 inline Measurements MeasuredOn(
     const JobSpec& spec, const ModelDescription& model,
     const std::map<std::string, LayerMeasurement>& of_each_layer) {

@@ -1,4 +1,4 @@
-// What every StageEngine promises, for any implementation:
+// Tests what every StageEngine promises, for any implementation:
 //
 //   INSTANTIATE_TEST_SUITE_P(Fake, StageEngineSuite, Values(MakeFake));
 #pragma once
@@ -87,7 +87,7 @@ class StageEngineSuite : public ::testing::TestWithParam<EngineMaker> {
     return batch;
   }
 
-  // What a stage takes, other values for another micro-batch.
+  // A stage takes this, other values for another micro-batch.
   TensorList InputOf(const EngineOptions& options, int micro_batch) {
     const ModelDescription& model = options.model;
     const int first = options.layers.first;
