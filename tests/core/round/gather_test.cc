@@ -83,14 +83,6 @@ TEST(Gather, IsVoidWhenAllHaveSpokenAndTooFewPartsAreUsable) {
   EXPECT_TRUE(gather.result()->is_void);
 }
 
-TEST(Gather, AnUnusablePartIsNotSummed) {
-  Gather gather = GatherOf(2);
-  gather.Add(Member(0), Part(0), At(0));
-  gather.Add(Member(1), Part(2), At(0));
-  ASSERT_TRUE(gather.TryClose(1, kDeadline, At(0)));
-  EXPECT_THAT(gather.contributors(), ElementsAre(Contributor{Member(1), 2}));
-}
-
 TEST(Gather, ALatePartChangesNothing) {
   Gather gather = GatherOf(2);
   gather.Add(Member(0), Part(1), At(0));
@@ -146,25 +138,6 @@ TEST(Gather, TheFirstWordOfAMemberStays) {
   gather.Add(Member(1), Part(1), At(0.2));
   gather.TryClose(1, kDeadline, At(0.2));
   EXPECT_EQ(gather.contributors().front().samples, 3);
-}
-
-// A member that began before a view came divided the batch otherwise.
-TEST(Gather, TakesPartsOfOneDivisionOnly) {
-  Gather gather = GatherOf(3);
-  gather.Add(Member(0), {5, 0, 3, 77, 1}, At(0));
-  gather.Add(Member(1), {5, 0, 2, 77, 2}, At(0));
-  gather.Add(Member(2), {5, 0, 2, 77, 2}, At(0));
-  ASSERT_TRUE(gather.TryClose(1, kDeadline, At(0)));
-  EXPECT_THAT(gather.contributors(), ElementsAre(Contributor{Member(1), 2},
-                                                 Contributor{Member(2), 2}));
-}
-
-TEST(Gather, IsVoidWhenNoDivisionHasEnoughParts) {
-  Gather gather = GatherOf(2);
-  gather.Add(Member(0), {5, 0, 3, 77, 1}, At(0));
-  gather.Add(Member(1), {5, 0, 3, 77, 2}, At(0));
-  ASSERT_TRUE(gather.TryClose(2, kDeadline, At(0)));
-  EXPECT_TRUE(gather.is_void());
 }
 
 TEST(Gather, IsVoidWhenTheRuleCanMakeNothingOfTheParts) {

@@ -20,44 +20,6 @@ ViewKeeper Begun(int members) {
   return keeper;
 }
 
-TEST(ViewKeeper, NobodySeesAViewBeforeItIsDurable) {
-  ViewKeeper keeper(1, std::nullopt);
-  ViewActions actions;
-  keeper.Begin({Member(1), Member(0)}, 0, actions);
-  ASSERT_THAT(actions, SizeIs(1));
-  ASSERT_TRUE(std::holds_alternative<StoreView>(actions[0]));
-  keeper.OnReport(Member(0), 0, {}, false, actions);
-  EXPECT_THAT(actions, SizeIs(1));
-  keeper.OnStored(keeper.view()->id, actions);
-  EXPECT_THAT(actions, SizeIs(3));
-  EXPECT_EQ(std::get<SendView>(actions[1]).to, Member(0));
-}
-
-TEST(ViewKeeper, ALostMemberIsLeftOut) {
-  ViewKeeper keeper = Begun(3);
-  ViewActions actions;
-  keeper.OnLost(Member(0), actions);
-  EXPECT_THAT(keeper.view()->members, SizeIs(2));
-  EXPECT_EQ(keeper.view()->leveller, Member(1));
-  EXPECT_EQ(keeper.view()->id.counter, 2);
-  actions.clear();
-  keeper.OnLost(Member(0), actions);
-  EXPECT_THAT(actions, IsEmpty());
-}
-
-TEST(ViewKeeper, AnOverhauledViewIsNotSent) {
-  ViewKeeper keeper = Begun(3);
-  ViewActions actions;
-  keeper.OnLost(Member(0), actions);
-  const ViewId first = keeper.view()->id;
-  keeper.OnLost(Member(1), actions);
-  actions.clear();
-  keeper.OnStored(first, actions);
-  EXPECT_THAT(actions, IsEmpty());
-  keeper.OnStored(keeper.view()->id, actions);
-  EXPECT_THAT(actions, SizeIs(1));
-}
-
 TEST(ViewKeeper, AJoinersStepIsBeyondEveryReportedOne) {
   ViewKeeper keeper = Begun(2);
   ViewActions actions;
@@ -67,15 +29,6 @@ TEST(ViewKeeper, AJoinersStepIsBeyondEveryReportedOne) {
   ASSERT_THAT(keeper.view()->members, SizeIs(3));
   EXPECT_EQ(keeper.view()->members[2].from_step, 10);
   EXPECT_EQ(keeper.view()->leveller, Member(0));
-}
-
-TEST(ViewKeeper, NoJoinerLevels) {
-  ViewKeeper keeper = Begun(2);
-  ViewActions actions;
-  keeper.OnLost(Member(0), actions);
-  keeper.OnListenerLevel(Member(0, 2), 5, actions);
-  ASSERT_THAT(keeper.view()->members, SizeIs(2));
-  EXPECT_EQ(keeper.view()->leveller, Member(1));
 }
 
 TEST(ViewKeeper, ARestartedProcessWaitsUntilItsOldSelfIsOut) {
@@ -97,15 +50,6 @@ TEST(ViewKeeper, WhoWasExcludedStaysSo) {
   EXPECT_THAT(actions, IsEmpty());
   EXPECT_TRUE(keeper.IsExcluded(Member(1)));
   EXPECT_FALSE(keeper.IsExcluded(Member(0)));
-}
-
-TEST(ViewKeeper, WithoutMembersTheGroupIsLost) {
-  ViewKeeper keeper = Begun(1);
-  ViewActions actions;
-  keeper.OnLost(Member(0), actions);
-  ASSERT_THAT(actions, SizeIs(1));
-  EXPECT_TRUE(std::holds_alternative<GroupLost>(actions[0]));
-  EXPECT_TRUE(keeper.lost());
 }
 
 TEST(ViewKeeper, JoinersAloneAreNoGroup) {
