@@ -13,20 +13,15 @@
 #include "client/commands/command.h"
 #include "client/commands/completion.h"
 #include "client/commands/export.h"
-#include "client/commands/follow_plan.h"
-#include "client/commands/job_commands.h"
-#include "client/commands/job_keys.h"
-#include "client/commands/model_commands.h"
-#include "client/commands/node_commands.h"
-#include "client/commands/pause.h"
+#include "client/commands/jobs_and_nodes.h"
+#include "client/commands/mesh.h"
 #include "client/commands/plan.h"
 #include "client/commands/plan_question.h"
-#include "client/commands/predict_fit.h"
-#include "client/commands/predict_model.h"
+#include "client/commands/predict.h"
 #include "client/commands/profile.h"
+#include "client/commands/reference.h"
 #include "client/commands/simulate.h"
 #include "client/commands/submit.h"
-#include "client/commands/up.h"
 #include "client/files/job_file.h"
 #include "client/files/plan_file.h"
 #include "client/files/profile_file.h"
@@ -64,27 +59,20 @@ std::string RandomRequestId() {
   return id;
 }
 
-class SafetensorsReader final : public WeightsFileReader {
- public:
-  absl::StatusOr<WeightsSummary> Summarize(const std::string& path) override {
-    return SummarizeSafetensors(path);
-  }
-};
-
-absl::Status FollowPlanFile(const std::string& path, ParsedJob& job) {
-  PACELINE_ASSIGN_OR_RETURN(const PlanFile plan, ReadPlanFile(path));
-  PACELINE_ASSIGN_OR_RETURN(std::string warning,
-                            FollowPlan(path, plan, job.spec));
-  if (!warning.empty()) job.warnings.push_back(std::move(warning));
-  return absl::OkStatus();
-}
-
 // Returns the job; its warnings go to `console`.
 JobSpec WithWarnings(const ParsedJob& job, Console& console) {
   for (const std::string& warning : job.warnings) {
     console.Note(absl::StrCat("paceline: warning: ", warning));
   }
   return job.spec;
+}
+
+// The job of a file that the command line names; its warnings go nowhere yet.
+absl::StatusOr<ParsedJob> FileJob(const std::string& file,
+                                  const std::vector<std::string>& sets) {
+  PACELINE_ASSIGN_OR_RETURN(const std::string text, ReadJobFile(file));
+  return ParseJobFile(
+      {.name = file == "-" ? "<stdin>" : file, .text = text, .sets = sets});
 }
 
 // The job of one of our models that `--model`, `--batch` and `--set` name;
@@ -106,27 +94,16 @@ absl::StatusOr<JobSpec> ModelOrFileJob(const std::string& model,
                                        const std::vector<std::string>& sets,
                                        Console& console) {
   if (!model.empty()) return ModelJob(model, batch, sets, console);
-  PACELINE_ASSIGN_OR_RETURN(const std::string text, ReadJobFile(file));
-  PACELINE_ASSIGN_OR_RETURN(
-      const ParsedJob job, ParseJobFile({.name = file == "-" ? "<stdin>" : file,
-                                         .text = text,
-                                         .sets = sets}));
+  PACELINE_ASSIGN_OR_RETURN(const ParsedJob job, FileJob(file, sets));
   return WithWarnings(job, console);
-}
-
-ExitCode NoPlan(Console& console, const absl::Status& why) {
-  ReportError(console, why);
-  return SubmitExitCodeFor(why);
 }
 
 // The job with what a worker says of its script, where it is of one.
 absl::StatusOr<JobSpec> WithScript(const CommandContext& context,
-                                   MeasureClient& client,
                                    std::optional<absl::Duration> timeout,
                                    absl::StatusOr<JobSpec> spec) {
   if (!spec.ok()) return spec;
-  PACELINE_RETURN_IF_ERROR(FillInScript(
-      context.console, context.pauser, context.clock, timeout, client, &*spec));
+  PACELINE_RETURN_IF_ERROR(FillInScript(context, timeout, &*spec));
   return spec;
 }
 
@@ -138,17 +115,16 @@ ExitCode Plan(const PlanOptions& plan, const Settings& settings,
   const SystemClock clock;
   absl::StatusOr<PlanQuestion> question;
   if (plan.profile.empty()) {
-    auto spec = ModelOrFileJob(plan.model, plan.batch, plan.job_file, plan.sets,
-                               console);
-    if (!spec.ok()) return ReportError(console, spec.status());
     GrpcControlClient client(settings.coordinator);
+    absl::StatusOr<JobSpec> spec;
     {
       // Ctrl-C is caught while this waits, not while the planner computes.
       SignalPauser pauser;
-      const absl::Status known =
-          FillInScript(console, pauser, clock, std::nullopt, client, &*spec);
-      if (!known.ok()) return ReportError(console, known);
+      spec = WithScript({client, console, clock, pauser}, std::nullopt,
+                        ModelOrFileJob(plan.model, plan.batch, plan.job_file,
+                                       plan.sets, console));
     }
+    if (!spec.ok()) return ReportError(console, spec.status());
     question = AskForMesh(client, *spec, plan);
   } else {
     const auto source = ReadProfileFile(plan.profile);
@@ -158,12 +134,11 @@ ExitCode Plan(const PlanOptions& plan, const Settings& settings,
     }
     question = AskForProfile(*source, plan);
   }
-  if (!question.ok()) return NoPlan(console, question.status());
+  if (!question.ok()) return ReportSubmitError(console, question.status());
   return PlanCommand(console, clock, *question, plan);
 }
 
-ExitCode Bench(const CommandContext& context, GrpcControlClient& client,
-               const ClientOptions& options) {
+ExitCode Bench(const CommandContext& context, const ClientOptions& options) {
   BenchOptions bench = options.bench;
   bench.timeout = options.timeout;
   const absl::Status sets = CheckBenchSets(bench.sets, bench.train);
@@ -178,14 +153,13 @@ ExitCode Bench(const CommandContext& context, GrpcControlClient& client,
       "train.batch=",
       bench.micro_batch * (bench.train ? bench.micro_batches : 1)));
   auto spec = WithScript(
-      context, client, options.timeout,
+      context, options.timeout,
       ModelJob(bench.model, bench.micro_batch, bench.sets, context.console));
   if (!spec.ok()) return ReportError(context.console, spec.status());
-  return BenchCommand(context, client, *std::move(spec), bench);
+  return BenchCommand(context, *std::move(spec), bench);
 }
 
-ExitCode Profile(const CommandContext& context, GrpcControlClient& client,
-                 const ClientOptions& options) {
+ExitCode Profile(const CommandContext& context, const ClientOptions& options) {
   ProfileOptions profile = options.profile;
   profile.timeout = options.timeout;
   if (const absl::Status checked = CheckProfileOptions(profile);
@@ -193,50 +167,51 @@ ExitCode Profile(const CommandContext& context, GrpcControlClient& client,
     return ReportError(context.console, checked);
   }
   const auto spec =
-      WithScript(context, client, options.timeout,
+      WithScript(context, options.timeout,
                  ModelOrFileJob(profile.model, profile.batch, profile.job_file,
                                 profile.sets, context.console));
   if (!spec.ok()) return ReportError(context.console, spec.status());
-  return ProfileCommand(context, client, *spec, profile);
+  return ProfileCommand(context, *spec, profile);
 }
 
-ExitCode PredictModel(const CommandContext& context, GrpcControlClient& client,
+ExitCode PredictModel(const CommandContext& context,
                       const PredictModelOptions& predict) {
   const auto spec = WithScript(
-      context, client, std::nullopt,
+      context, std::nullopt,
       ModelJob(predict.model, predict.batch, predict.sets, context.console));
   if (!spec.ok()) return ReportError(context.console, spec.status());
-  return PredictModelCommand(context, client, *spec, predict);
+  return PredictModelCommand(context, *spec, predict);
 }
 
-ExitCode Submit(const CommandContext& context, GrpcControlClient& client,
-                const ClientOptions& options) {
-  const auto text = ReadJobFile(options.target);
-  if (!text.ok()) return ReportError(context.console, text.status());
-  auto job =
-      ParseJobFile({.name = options.target == "-" ? "<stdin>" : options.target,
-                    .text = *text,
-                    .sets = options.sets});
-  if (!job.ok()) return ReportError(context.console, job.status());
+// The job that is to be submitted, as the plan file says where there is one.
+absl::StatusOr<ParsedJob> JobToSubmit(const CommandContext& context,
+                                      const ClientOptions& options) {
+  PACELINE_ASSIGN_OR_RETURN(ParsedJob job,
+                            FileJob(options.target, options.sets));
+  PACELINE_RETURN_IF_ERROR(FillInScript(context, options.timeout, &job.spec));
+  if (options.plan_file.empty()) return job;
+  PACELINE_ASSIGN_OR_RETURN(const PlanFile plan,
+                            ReadPlanFile(options.plan_file));
+  PACELINE_ASSIGN_OR_RETURN(std::string warning,
+                            FollowPlan(options.plan_file, plan, job.spec));
+  if (!warning.empty()) job.warnings.push_back(std::move(warning));
+  for (const std::string& key : KeysOfAPlan(options.sets)) {
+    job.warnings.push_back(absl::StrCat(
+        "--set ", key, " has no effect: --plan says where it is cut"));
+  }
+  return job;
+}
+
+ExitCode Submit(const CommandContext& context, const ClientOptions& options) {
   const Instant begin = context.clock.Now();
-  const absl::Status known =
-      FillInScript(context.console, context.pauser, context.clock,
-                   options.timeout, client, &job->spec);
-  if (!known.ok()) return ReportError(context.console, known);
+  auto job = JobToSubmit(context, options);
+  if (!job.ok()) return ReportError(context.console, job.status());
   // The job gets the rest of the time; with nothing left, it is asked about
   // once.
   std::optional<absl::Duration> timeout = options.timeout;
   if (timeout.has_value()) {
     timeout = std::max(absl::ZeroDuration(),
                        *timeout - (context.clock.Now() - begin));
-  }
-  if (!options.plan_file.empty()) {
-    const absl::Status followed = FollowPlanFile(options.plan_file, *job);
-    if (!followed.ok()) return ReportError(context.console, followed);
-    for (const std::string& key : KeysOfAPlan(options.sets)) {
-      job->warnings.push_back(absl::StrCat(
-          "--set ", key, " has no effect: --plan says where it is cut"));
-    }
   }
   return SubmitCommand(context, {.spec = std::move(job->spec),
                                  .warnings = std::move(job->warnings),
@@ -260,10 +235,9 @@ ExitCode RunOnJob(const CommandContext& context, const ClientOptions& options) {
       return WaitJobCommand(context, *job, options.timeout);
     case Command::kJobStop:
       return StopJobCommand(context, *job);
-    case Command::kJobExport: {
-      SafetensorsReader reader;
-      return ExportJobCommand(context, reader, *job, options.export_file);
-    }
+    case Command::kJobExport:
+      return ExportJobCommand(context, SummarizeSafetensors, *job,
+                              options.export_file);
     default:
       return DeleteJobCommand(context, *job);
   }
@@ -285,15 +259,15 @@ ExitCode RunWithCoordinator(const ClientOptions& options,
               : "paceline"};
   switch (options.command) {
     case Command::kJobSubmit:
-      return Submit(context, client, options);
+      return Submit(context, options);
     case Command::kJobList:
       return ListJobsCommand(context, options.limit);
     case Command::kProfile:
-      return Profile(context, client, options);
+      return Profile(context, options);
     case Command::kBench:
-      return Bench(context, client, options);
+      return Bench(context, options);
     case Command::kPredictModel:
-      return PredictModel(context, client, options.predict_model);
+      return PredictModel(context, options.predict_model);
     case Command::kNodeList:
       return ListNodesCommand(context);
     case Command::kNodeShow:
@@ -333,8 +307,7 @@ ExitCode InspectModel(const ClientOptions& options, Console& console) {
                                       "--set changes a model; ", options.target,
                                       " is a file, and shows what it holds")));
     }
-    SafetensorsReader reader;
-    return InspectWeightsCommand(console, reader, options.target);
+    return InspectWeightsCommand(console, SummarizeSafetensors, options.target);
   }
   const auto job = ParseModelSettings(options.target, options.sets);
   if (!job.ok()) return ReportError(console, job.status());

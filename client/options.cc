@@ -1,6 +1,7 @@
 #include "client/options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 #include <sstream>
 
@@ -8,10 +9,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "client/commands/command.h"
 #include "client/commands/export.h"
 #include "client/commands/options.h"
-#include "client/commands/usage_error.h"
 #include "client/render/text.h"
 #include "core/base/version.h"
 #include "core/model/job_spec.h"
@@ -63,7 +65,6 @@ class Parser {
 
   std::optional<std::string> UnknownWord(int argc,
                                          const char* const* argv) const;
-  UsageFault FaultOf(const CLI::ParseError& error) const;
   static CommandNode Describe(const CLI::App& app);
   static CommandOption Describe(const CLI::Option& option);
 
@@ -83,7 +84,7 @@ Parser::Parser(ClientOptions& options)
                   "$PACELINE_COORDINATOR, paceline.yaml)")
       ->type_name("HOST:PORT");
   app_.add_option("-o,--output", options_.output,
-                  "Form of what is printed: table, json, jsonl or yaml")
+                  "How the result is printed: table, json, jsonl or yaml")
       ->type_name("FORMAT")
       ->check(CLI::IsMember({"table", "json", "jsonl", "yaml"}));
   app_.require_subcommand(1);
@@ -160,11 +161,11 @@ void Parser::AddUp() {
   AddValue(up, "--workers", mesh.workers, "N", "How many workers")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
-  AddValue(up, "--port", mesh.port, "P", "Of the coordinator; 0: any")
+  AddValue(up, "--port", mesh.port, "P", "The coordinator's port; 0: any")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
   AddValue(up, "--http-port", mesh.http_port, "P",
-           "Of the coordinator's /metrics; 0: any")
+           "The port of the coordinator's /metrics; 0: any")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
   AddValue(up, "--state", mesh.state, "DIR",
@@ -173,11 +174,11 @@ void Parser::AddUp() {
         return text.empty() ? "need the name of a folder" : "";
       })
       ->capture_default_str();
-  AddValue(up, "--log-level", mesh.log_level, "LEVEL", "Of the daemons")
+  AddValue(up, "--log-level", mesh.log_level, "LEVEL", "What the daemons log")
       ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
       ->capture_default_str();
   AddValue(up, "--ready-file,--port-file", options_.up.ready_file, kFile,
-           "Written as JSON once all workers have registered");
+           "Writes this file, as JSON, once all workers have registered");
   up->footer(
       "Examples:\n"
       "  paceline up\n"
@@ -196,12 +197,14 @@ void Parser::AddJobs() {
       ->type_name(kFile);
   AddSets(submit);
   AddTimeout(submit);
-  submit->add_flag("--detach", options_.detach, "Does not wait")
+  submit
+      ->add_flag("--detach", options_.detach,
+                 "Returns at once instead of waiting for the end")
       ->excludes("--timeout");
   submit->add_flag("--dry-run", options_.dry_run,
-                   "Only prints the plan and what it needs");
+                   "Prints the plan and what it needs, and submits nothing");
   AddValue(submit, "--plan", options_.plan_file, kFile,
-           "Cuts as this plan file of 'plan --save' does");
+           "Follows this plan file of 'plan --save': its cuts and workers");
   submit->footer(
       "Examples:\n"
       "  paceline job submit job.yaml\n"
@@ -210,7 +213,8 @@ void Parser::AddJobs() {
 
   CLI::App* list =
       Add(job, "list", "Lists jobs, newest first", Command::kJobList);
-  AddValue(list, "--limit", options_.limit, "N", "At most so many; 0: all")
+  AddValue(list, "--limit", options_.limit, "N",
+           "Lists at most so many; 0: all")
       ->check(CLI::Range(0, 1'000'000'000));
   list->footer("Example:\n  paceline job list --limit 10");
 
@@ -223,28 +227,29 @@ void Parser::AddJobs() {
   };
   with_job("show", "Shows a job: progress, loss, accuracy, time split",
            Command::kJobShow);
-  with_job("logs", "Prints what its workers logged", Command::kJobLogs)
+  with_job("logs", "Prints what the job's workers logged", Command::kJobLogs)
       ->add_flag("--follow", options_.follow, "Goes on until the job ends");
-  with_job("events", "Prints what happened to it", Command::kJobEvents)
+  with_job("events", "Prints what happened to the job", Command::kJobEvents)
       ->add_flag("--follow", options_.follow, "Goes on until the job ends");
-  AddTimeout(with_job("wait", "Waits for its end", Command::kJobWait));
-  with_job("stop", "Ends it", Command::kJobStop);
-  CLI::App* weights = with_job("export", "Fetches its weights (safetensors)",
-                               Command::kJobExport);
+  AddTimeout(with_job("wait", "Waits for the job's end", Command::kJobWait));
+  with_job("stop", "Stops the job", Command::kJobStop);
+  CLI::App* weights = with_job(
+      "export", "Fetches the job's weights or predictions (safetensors)",
+      Command::kJobExport);
   weights
       ->add_option("-o,--output-file", options_.export_file,
-                   "Where to; - writes to standard output")
+                   "The file to write; - writes to standard output")
       ->required()
       ->type_name(kFile)
       ->check(WhyNoExportFile, "");
   weights->footer("Example:\n  paceline job export last -o model.safetensors");
-  with_job("delete", "Forgets an ended job and its weights",
+  with_job("delete", "Deletes an ended job and its weights",
            Command::kJobDelete);
   CLI::App* keys =
       Add(job, "keys", "Explains the keys of a job file; needs no coordinator",
           Command::kJobKeys);
   AddValue(keys, "section", options_.target, "SECTION",
-           "Only those of one section, as train or train.optimizer");
+           "Explains one section only, as train or train.optimizer");
   keys->footer(
       "Examples:\n  paceline job keys\n  paceline job keys train.optimizer");
 }
@@ -256,16 +261,18 @@ void Parser::AddNodes() {
   const auto with_node = [&](const char* name, const char* help,
                              Command command) {
     CLI::App* app = Add(node, name, help, command);
-    AddTarget(app, "node", "NODE", "Its name or number");
+    AddTarget(app, "node", "NODE", "Name or number of the worker");
     app->footer(absl::StrCat("Example:\n  paceline node ", name, " w1"));
   };
   with_node("show", "Shows one worker", Command::kNodeShow);
-  with_node("drain",
-            "Gives it nothing new; it leaves its round group, and finishes the "
-            "pipeline that it is in",
-            Command::kNodeDrain);
-  with_node("undrain", "Takes it back", Command::kNodeUndrain);
-  with_node("forget", "Takes one that is lost or stopped off the list",
+  with_node(
+      "drain",
+      "Gives a worker nothing new; it leaves its round group, and finishes "
+      "the pipeline that it is in",
+      Command::kNodeDrain);
+  with_node("undrain", "Gives a drained worker work again",
+            Command::kNodeUndrain);
+  with_node("forget", "Takes a lost or stopped worker off the list",
             Command::kNodeForget);
 }
 
@@ -273,7 +280,7 @@ void Parser::AddModels() {
   CLI::App* model =
       Add(&app_, "model",
           "Shows models and weights files; needs no coordinator", std::nullopt);
-  Add(model, "list", "Lists the models there are", Command::kModelList)
+  Add(model, "list", "Lists all models", Command::kModelList)
       ->footer("Example:\n  paceline model list");
   CLI::App* inspect =
       Add(model, "inspect",
@@ -298,9 +305,8 @@ void Parser::AddProfile() {
 }
 
 void Parser::AddBench() {
-  CLI::App* bench =
-      Add(&app_, "bench", "What this mesh reaches, against one worker of it",
-          std::nullopt);
+  CLI::App* bench = Add(
+      &app_, "bench", "Compares this mesh with one worker of it", std::nullopt);
   bench->require_subcommand(1);
   CLI::App* infer =
       Add(bench, "infer",
@@ -387,40 +393,6 @@ void Parser::AddCompletion() {
   completion->footer("Example:\n  source <(paceline completion bash)");
 }
 
-// The first word that should have been a command and is none, with what was
-// probably meant.
-std::optional<std::string> Parser::UnknownWord(int argc,
-                                               const char* const* argv) const {
-  const CLI::App* here = &app_;
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    const std::vector<const CLI::App*> children =
-        here->get_subcommands([](const CLI::App*) { return true; });
-    if (children.empty()) return std::nullopt;
-    if (absl::StartsWith(word, "-")) {
-      const CLI::Option* option = app_.get_option_no_throw(word);
-      if (option != nullptr && option->get_items_expected_min() > 0) ++i;
-      continue;
-    }
-    std::vector<std::string> names;
-    const CLI::App* next = nullptr;
-    for (const CLI::App* child : children) {
-      names.push_back(child->get_name());
-      if (child->get_name() == word) next = child;
-    }
-    if (next == nullptr) {
-      const std::string close = DidYouMean(word, names);
-      return absl::StrCat(
-          "'", Printable(word), "' is no command; ",
-          close.empty()
-              ? absl::StrCat("there are: ", absl::StrJoin(names, ", "))
-              : absl::StrCat("did you mean '", close, "'?"));
-    }
-    here = next;
-  }
-  return std::nullopt;
-}
-
 // The innermost command that was named.
 const CLI::App* Innermost(const CLI::App* app) {
   for (;;) {
@@ -436,46 +408,133 @@ std::string FullName(const CLI::App* app) {
              : absl::StrCat(FullName(app->get_parent()), " ", app->get_name());
 }
 
-UsageFaultKind KindOf(const CLI::ParseError& error) {
+using Apps = std::vector<const CLI::App*>;
+
+Apps CommandsOf(const CLI::App* app) {
+  return app->get_subcommands([](const CLI::App*) { return true; });
+}
+
+std::vector<std::string> NamesOf(const Apps& apps) {
+  std::vector<std::string> names;
+  for (const CLI::App* app : apps) names.push_back(app->get_name());
+  return names;
+}
+
+// The options that hold at `here`: its own and those of the commands above.
+std::vector<const CLI::Option*> OptionsAt(const CLI::App* here) {
+  std::vector<const CLI::Option*> options;
+  for (const CLI::App* app = here; app != nullptr; app = app->get_parent()) {
+    for (const CLI::Option* option : app->get_options()) {
+      options.push_back(option);
+    }
+  }
+  return options;
+}
+
+std::vector<std::string> FlagsOf(const CLI::Option& option) {
+  std::vector<std::string> flags;
+  for (const std::string& name : option.get_snames()) {
+    flags.push_back("-" + name);
+  }
+  for (const std::string& name : option.get_lnames()) {
+    flags.push_back("--" + name);
+  }
+  return flags;
+}
+
+std::string ExplainMissing(const CLI::App* here, const char* what) {
+  std::vector<std::string> missing;
+  for (const CLI::Option* option : OptionsAt(here)) {
+    if (!option->get_required() || option->count() > 0) continue;
+    // Without what a check has appended: "B:INT in [1 - 256]".
+    const std::string type =
+        option->get_type_name().substr(0, option->get_type_name().find(':'));
+    missing.push_back(absl::StrCat(
+        option->get_positional() ? "" : absl::StrJoin(FlagsOf(*option), ","),
+        option->get_positional() ? "" : " ", type,
+        " is missing: ", option->get_description()));
+  }
+  if (!missing.empty()) return absl::StrJoin(missing, "; ");
+  const Apps commands = CommandsOf(here);
+  return commands.empty()
+             ? what
+             : absl::StrCat("name a command: ",
+                            absl::StrJoin(NamesOf(commands), ", "));
+}
+
+// words: those that no option or command takes, in the order given.
+std::string ExplainUnexpected(const CLI::App* here,
+                              const std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    if (!absl::StartsWith(word, "-")) continue;
+    std::vector<std::string> known;
+    for (const CLI::Option* option : OptionsAt(here)) {
+      const std::vector<std::string> flags = FlagsOf(*option);
+      known.insert(known.end(), flags.begin(), flags.end());
+    }
+    const std::string flag = word.substr(0, word.find('='));
+    const std::string meant = DidYouMean(flag, known);
+    return absl::StrCat(
+        "there is no option ", Printable(flag), " here",
+        meant.empty() ? "" : absl::StrCat("; did you mean ", meant, "?"));
+  }
+  return absl::StrCat("not expected: ", Printable(absl::StrJoin(words, " ")));
+}
+
+// what: "Could not convert: --devices = abc", for a number too great as well.
+std::string ExplainConversion(absl::string_view what) {
+  const std::vector<absl::string_view> parts =
+      absl::StrSplit(absl::StripPrefix(what, "Could not convert: "),
+                     absl::MaxSplits(" = ", 1));
+  if (parts.size() < 2) return std::string(what);
+  return absl::StrCat(parts[0], ": '", Printable(parts[1]),
+                      "' is no number that fits here");
+}
+
+// One line: what is wrong with the command line, and what would be right.
+std::string ExplainUsage(const CLI::App& app, const CLI::ParseError& error) {
   switch (static_cast<CLI::ExitCodes>(error.get_exit_code())) {
     case CLI::ExitCodes::RequiredError:
-      return UsageFaultKind::kMissing;
+      return ExplainMissing(Innermost(&app), error.what());
     case CLI::ExitCodes::ExtrasError:
-      return UsageFaultKind::kUnexpected;
+      return ExplainUnexpected(Innermost(&app),
+                               app.remaining(/*recurse=*/true));
     case CLI::ExitCodes::ConversionError:
-      return UsageFaultKind::kNoNumber;
+      return ExplainConversion(error.what());
     default:
-      return UsageFaultKind::kOther;
+      return Printable(error.what());
   }
 }
 
-UsageFault Parser::FaultOf(const CLI::ParseError& error) const {
-  UsageFault fault;
-  fault.kind = KindOf(error);
-  fault.what = error.what();
-  const CLI::App* const here = Innermost(&app_);
-  for (const CLI::App* child :
-       here->get_subcommands([](const CLI::App*) { return true; })) {
-    fault.commands.push_back(child->get_name());
-  }
-  for (const CLI::App* app = here; app != nullptr; app = app->get_parent()) {
-    for (const CLI::Option* option : app->get_options()) {
-      const CommandOption described = Describe(*option);
-      fault.flags.insert(fault.flags.end(), described.names.begin(),
-                         described.names.end());
-      if (!option->get_required() || option->count() > 0) continue;
-      // Without what a check has appended: "B:INT in [1 - 256]".
-      const std::string type =
-          option->get_type_name().substr(0, option->get_type_name().find(':'));
-      fault.missing.push_back(
-          {option->get_positional()
-               ? type
-               : absl::StrCat(absl::StrJoin(described.names, ","), " ", type),
-           option->get_description()});
+// The first word that should have been a command and is none, with what was
+// probably meant.
+std::optional<std::string> Parser::UnknownWord(int argc,
+                                               const char* const* argv) const {
+  const CLI::App* here = &app_;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const Apps children = CommandsOf(here);
+    if (children.empty()) return std::nullopt;
+    if (absl::StartsWith(word, "-")) {
+      const CLI::Option* option = app_.get_option_no_throw(word);
+      if (option != nullptr && option->get_items_expected_min() > 0) ++i;
+      continue;
     }
+    const auto next = std::find_if(
+        children.begin(), children.end(),
+        [&](const CLI::App* child) { return child->get_name() == word; });
+    if (next == children.end()) {
+      const std::vector<std::string> names = NamesOf(children);
+      const std::string close = DidYouMean(word, names);
+      return absl::StrCat(
+          "'", Printable(word), "' is no command; ",
+          close.empty()
+              ? absl::StrCat("there are: ", absl::StrJoin(names, ", "))
+              : absl::StrCat("did you mean '", close, "'?"));
+    }
+    here = *next;
   }
-  fault.unexpected = app_.remaining(/*recurse=*/true);
-  return fault;
+  return std::nullopt;
 }
 
 std::optional<ParseStop> Parser::Parse(int argc, const char* const* argv) {
@@ -495,7 +554,7 @@ std::optional<ParseStop> Parser::Parse(int argc, const char* const* argv) {
     stop.err = absl::StrCat(
         "paceline: ",
         ShortenWords(unknown.has_value() ? *unknown
-                                         : ExplainUsage(FaultOf(error))),
+                                         : ExplainUsage(app_, error)),
         "\nsee '", FullName(Innermost(&app_)), " --help'\n");
     return stop;
   }
@@ -503,12 +562,7 @@ std::optional<ParseStop> Parser::Parse(int argc, const char* const* argv) {
 
 CommandOption Parser::Describe(const CLI::Option& option) {
   CommandOption described;
-  for (const std::string& name : option.get_snames()) {
-    described.names.push_back("-" + name);
-  }
-  for (const std::string& name : option.get_lnames()) {
-    described.names.push_back("--" + name);
-  }
+  described.names = FlagsOf(option);
   described.help = option.get_description();
   described.takes_value = option.get_items_expected_min() > 0;
   described.values = WordsOfType(option.get_type_name());
@@ -530,8 +584,7 @@ CommandNode Parser::Describe(const CLI::App& app) {
     CommandOption described = Describe(*option);
     if (!described.names.empty()) node.options.push_back(std::move(described));
   }
-  for (const CLI::App* child :
-       app.get_subcommands([](const CLI::App*) { return true; })) {
+  for (const CLI::App* child : CommandsOf(&app)) {
     node.commands.push_back(Describe(*child));
   }
   return node;

@@ -8,12 +8,11 @@
 #include "absl/time/time.h"
 #include "client/bench/bench.h"
 #include "client/commands/completion.h"
+#include "client/commands/mesh.h"
 #include "client/commands/plan_question.h"
-#include "client/commands/predict_fit.h"
-#include "client/commands/predict_model.h"
+#include "client/commands/predict.h"
 #include "client/commands/profile.h"
 #include "client/commands/simulate.h"
-#include "client/commands/up.h"
 
 namespace paceline {
 

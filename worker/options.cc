@@ -88,7 +88,7 @@ bool ParseWorkerOptions(int argc, char** argv, WorkerOptions* options,
       ->check([](const std::string& name) { return WhyNoWorkerName(name); },
               "");
   option("--machine-id", options->machine_id, "MACHINE_ID",
-         "Workers with the same id fall together (default: the machine's)");
+         "Workers with the same id fail together (default: the machine's)");
   app.add_option("--machine-workers", options->machine_workers,
                  "How many workers run on this machine: each counts on its "
                  "part of the memory")

@@ -10,7 +10,6 @@
 #include "absl/strings/str_join.h"
 #include "client/commands/profile.h"
 #include "client/commands/watch.h"
-#include "client/render/table.h"
 #include "client/render/text.h"
 #include "core/base/status_macros.h"
 #include "core/rpc/convert.h"
@@ -53,16 +52,15 @@ JobSpec ForBench(JobSpec spec, const BenchOptions& options) {
 
 class Bench {
  public:
-  Bench(const CommandContext& context, MeasureClient& measure, JobSpec spec,
+  Bench(const CommandContext& context, JobSpec spec,
         const BenchOptions& options)
       : context_(context),
-        measure_(measure),
         spec_(ForBench(std::move(spec), options)),
         options_(options) {}
 
   absl::Status Run() {
     PACELINE_ASSIGN_OR_RETURN(const std::vector<v1::Worker> live,
-                              LiveWorkers(measure_));
+                              LiveWorkers(context_.client));
     if (live.empty()) {
       return absl::ResourceExhaustedError(
           "no worker is attached: start one, or wait until one is back");
@@ -78,8 +76,7 @@ class Bench {
     }
     if (options_.profile) {
       PACELINE_RETURN_IF_ERROR(
-          TakeProfile(context_, measure_, spec_, {.timeout = options_.timeout})
-              .status());
+          TakeProfile(context_, spec_, {.timeout = options_.timeout}).status());
     }
     PACELINE_RETURN_IF_ERROR(TakeShares());
     PACELINE_RETURN_IF_ERROR(TryToPlace(cases));
@@ -132,7 +129,7 @@ class Bench {
   // How much CPU a quota leaves each worker, by its newest profile.
   absl::Status TakeShares() {
     PACELINE_ASSIGN_OR_RETURN(const Measurements known,
-                              measure_.ListMeasurements(""));
+                              context_.client.ListMeasurements(""));
     for (const auto& [key, profile] : known.profiles) {
       shares_.push_back({key.device, profile.cpu_share});
     }
@@ -211,8 +208,8 @@ class Bench {
     PACELINE_ASSIGN_OR_RETURN(
         const WatchResult watched,
         WatchJob(context_, submitted.id(), options_.timeout));
-    if (watched.end != WatchEnd::kEnded) {
-      const bool late = watched.end == WatchEnd::kTimedOut;
+    if (watched.end != WaitEnd::kDone) {
+      const bool late = watched.end == WaitEnd::kTimedOut;
       const std::string what = absl::StrCat(
           late ? "timed out" : "interrupted", " while job ", submitted.id(),
           " ran; it goes on: stop it with: ", context_.program, " job stop ",
@@ -234,7 +231,6 @@ class Bench {
   }
 
   const CommandContext& context_;
-  MeasureClient& measure_;
   const JobSpec spec_;
   const BenchOptions& options_;
   std::vector<CpuShare> shares_;
@@ -288,17 +284,13 @@ std::vector<BenchCase> BenchCases(const BenchOptions& options, int workers) {
   return cases;
 }
 
-ExitCode BenchCommand(const CommandContext& context, MeasureClient& measure,
-                      JobSpec spec, const BenchOptions& options) {
-  Bench bench(context, measure, std::move(spec), options);
+ExitCode BenchCommand(const CommandContext& context, JobSpec spec,
+                      const BenchOptions& options) {
+  Bench bench(context, std::move(spec), options);
   const absl::Status status = bench.Run();
   const std::vector<BenchRow> rows = bench.Rows();
   if (!rows.empty() || status.ok()) {
-    if (context.console.table()) {
-      context.console.Print(RenderBench(rows));
-    } else {
-      context.console.Print(BenchDocument(options, rows));
-    }
+    context.console.Print(RenderBench(rows), BenchDocument(options, rows));
   }
   if (status.ok()) return kExitOk;
   ReportError(context.console, status);
@@ -318,23 +310,10 @@ std::string Milliseconds(double seconds) {
 }  // namespace
 
 std::string RenderBench(const std::vector<BenchRow>& rows) {
-  constexpr Table::Align kRight = Table::Align::kRight;
-  Table table({{"stages", kRight},
-               {"policy"},
-               {"schedule"},
-               {"workers", kRight},
-               {"samples/s", kRight},
-               {"speedup", kRight},
-               {"bound", kRight},
-               {"of bound %", kRight},
-               {"p50 ms", kRight},
-               {"p99 ms", kRight},
-               {"fill %", kRight},
-               {"imbalance %", kRight},
-               {"transfer %", kRight},
-               {"slowdown %", kRight},
-               {"other %", kRight},
-               {"plan"}});
+  Table table({">stages", "policy", "schedule", ">workers", ">samples/s",
+               ">speedup", ">bound", ">of bound %", ">p50 ms", ">p99 ms",
+               ">fill %", ">imbalance %", ">transfer %", ">slowdown %",
+               ">other %", "plan"});
   for (const BenchRow& row : rows) {
     table.AddRow({absl::StrCat(row.stages), row.policy,
                   row.schedule.empty() ? "-" : row.schedule,
@@ -353,13 +332,11 @@ std::string RenderBench(const std::vector<BenchRow>& rows) {
 
 Document BenchDocument(const BenchOptions& options,
                        const std::vector<BenchRow>& rows) {
-  Document list = Document::array();
-  for (const BenchRow& row : rows) {
-    list.push_back(Document{
+  const auto row_document = [](const BenchRow& row) {
+    return Document{
         {"stages", row.stages},
         {"policy", row.policy},
-        {"schedule",
-         row.schedule.empty() ? Document() : Document(row.schedule)},
+        {"schedule", OrNull(row.schedule)},
         {"workers", row.workers},
         {"plan", row.plan},
         {"seconds", row.seconds},
@@ -373,12 +350,12 @@ Document BenchDocument(const BenchOptions& options,
                             {"imbalance", row.losses.imbalance},
                             {"transfer", row.losses.transfer},
                             {"slowdown", row.losses.slowdown},
-                            {"unexplained", row.losses.unexplained}}}});
-  }
+                            {"unexplained", row.losses.unexplained}}}};
+  };
   return Document{{"model", options.model},
                   {"micro_batch", options.micro_batch},
                   {"micro_batches", options.micro_batches},
-                  {"rows", std::move(list)}};
+                  {"rows", ListOf(rows, row_document)}};
 }
 
 namespace {

@@ -11,7 +11,7 @@
 #include "client/bench/losses.h"
 #include "client/commands/command.h"
 #include "client/files/document.h"
-#include "client/rpc/measure_client.h"
+#include "client/rpc/control_client.h"
 
 namespace paceline {
 
@@ -50,8 +50,8 @@ std::vector<BenchCase> BenchCases(const BenchOptions& options, int workers);
 //
 // Ends with kExitFailed where a job failed, kExitUnplaceable without workers,
 // kExitTimedOut, kExitInterrupted; the rows that there are are printed.
-ExitCode BenchCommand(const CommandContext& context, MeasureClient& measure,
-                      JobSpec spec, const BenchOptions& options);
+ExitCode BenchCommand(const CommandContext& context, JobSpec spec,
+                      const BenchOptions& options);
 
 // Rows of a bench as a table and as a document.
 

@@ -1,7 +1,17 @@
 #include "client/commands/command.h"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "client/render/text.h"
+#include "core/base/check.h"
 
 namespace paceline {
 
@@ -11,6 +21,11 @@ ExitCode ReportError(Console& console, const absl::Status& status) {
                                         : status.message();
   console.Note(absl::StrCat("paceline: ", ShortenWords(message)));
   return ExitCodeFor(status);
+}
+
+ExitCode ReportSubmitError(Console& console, const absl::Status& status) {
+  ReportError(console, status);
+  return SubmitExitCodeFor(status);
 }
 
 ExitCode ExitCodeFor(const absl::Status& status) {
@@ -54,23 +69,90 @@ ExitCode ExitCodeFor(JobState state) {
   }
 }
 
-Patience::Verdict Patience::OnError(const absl::Status& error, Instant now) {
-  if (error.code() != absl::StatusCode::kUnavailable) return {};
-  if (!since_.has_value()) {
-    since_ = now;
-    return {.retry = true,
-            .say = absl::StrCat("the coordinator does not answer; trying again "
-                                "for ",
-                                absl::FormatDuration(kPatience), " (",
-                                error.message(), ")")};
+absl::StatusOr<WaitEnd> WaitUntil(const CommandContext& context,
+                                  const WaitOptions& options,
+                                  absl::FunctionRef<absl::Status()> ask,
+                                  absl::FunctionRef<bool()> take) {
+  const Instant begin = context.clock.Now();
+  std::optional<Instant> away_since;
+  for (;;) {
+    const absl::Status asked = ask();
+    const Instant now = context.clock.Now();
+    if (asked.ok()) {
+      if (away_since.has_value()) {
+        context.console.Note("the coordinator answers again");
+      }
+      away_since.reset();
+      if (take()) return WaitEnd::kDone;
+    } else if (!absl::IsUnavailable(asked) ||
+               now - away_since.value_or(now) >= options.patience) {
+      return asked;
+    } else if (!away_since.has_value()) {
+      away_since = now;
+      context.console.Note(absl::StrCat(
+          "the coordinator does not answer; trying again for ",
+          absl::FormatDuration(options.patience), " (", asked.message(), ")"));
+    }
+    absl::Duration pause = options.period;
+    if (options.timeout.has_value()) {
+      const absl::Duration left = *options.timeout - (now - begin);
+      if (left <= absl::ZeroDuration()) return WaitEnd::kTimedOut;
+      pause = std::min(pause, left);
+    }
+    if (context.pauser.Sleep(pause)) return WaitEnd::kInterrupted;
   }
-  return {.retry = now - *since_ < kPatience, .say = ""};
 }
 
-std::string Patience::OnAnswer() {
-  if (!since_.has_value()) return "";
-  since_.reset();
-  return "the coordinator answers again";
+namespace {
+
+// A signal handler has no argument to carry it.
+std::atomic<int> g_signal_pipe{-1};
+static_assert(std::atomic<int>::is_always_lock_free);
+
+void OnSignal(int) {
+  const int saved_errno = errno;
+  const int pipe = g_signal_pipe.load();
+  // The pipe is non-blocking; when it is full, the word is already there.
+  if (pipe >= 0 && write(pipe, "x", 1) < 0) errno = 0;
+  errno = saved_errno;
+}
+
+}  // namespace
+
+SignalPauser::SignalPauser() {
+  PACELINE_CHECK(pipe2(pipe_, O_CLOEXEC | O_NONBLOCK) == 0, "no pipe");
+  PACELINE_CHECK(g_signal_pipe.exchange(pipe_[1]) == -1, "a second pauser");
+  struct sigaction action = {};
+  action.sa_handler = OnSignal;
+  action.sa_flags = SA_RESETHAND;
+  sigaction(SIGINT, &action, &old_interrupt_);
+  sigaction(SIGTERM, &action, &old_terminate_);
+  sigaction(SIGHUP, nullptr, &old_hangup_);
+  if (old_hangup_.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
+}
+
+SignalPauser::~SignalPauser() {
+  sigaction(SIGINT, &old_interrupt_, nullptr);
+  sigaction(SIGTERM, &old_terminate_, nullptr);
+  sigaction(SIGHUP, &old_hangup_, nullptr);
+  g_signal_pipe.store(-1);
+  close(pipe_[0]);
+  close(pipe_[1]);
+}
+
+bool SignalPauser::Sleep(absl::Duration duration) {
+  const absl::Time until = absl::Now() + duration;
+  for (;;) {
+    const absl::Duration left = until - absl::Now();
+    pollfd waiting = {pipe_[0], POLLIN, 0};
+    // Rounded up: a rest below a millisecond must not spin.
+    const int64_t left_ms = absl::ToInt64Milliseconds(absl::Ceil(
+        std::max(left, absl::ZeroDuration()), absl::Milliseconds(1)));
+    const int ready = poll(&waiting, 1, static_cast<int>(left_ms));
+    // The byte stays in the pipe, so that later calls see it too.
+    if (ready > 0) return true;
+    if (ready == 0) return false;
+  }
 }
 
 }  // namespace paceline

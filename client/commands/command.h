@@ -1,11 +1,15 @@
-// The exit codes, the context and the patience that all commands share.
+// The exit codes and the context that all commands share, and waiting that
+// Ctrl-C ends and that outlasts a coordinator's restart.
 #pragma once
 
+#include <csignal>
 #include <optional>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "client/commands/pause.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "client/render/console.h"
 #include "client/rpc/control_client.h"
 #include "core/base/clock.h"
@@ -37,31 +41,31 @@ ExitCode SubmitExitCodeFor(const absl::Status& status);
 // For an ended job; kExitOk for one that has not ended.
 ExitCode ExitCodeFor(JobState state);
 
-// How long a command that watches a job puts up with a coordinator that does
-// not answer.
-
-// A coordinator that restarts is back within seconds; longer is a person's
-// business.
-constexpr absl::Duration kPatience = absl::Seconds(30);
-
 // Thread-compatible.
-class Patience {
+class Pauser {
  public:
-  struct Verdict {
-    bool retry = false;
-    std::string say;  // for people, said once; may be empty
-  };
+  virtual ~Pauser() = default;
+  // Waits for `duration`.  True, at once, when the user wants to leave; then
+  // every later call says so too.
+  virtual bool Sleep(absl::Duration duration) = 0;
+};
 
-  // Only Unavailable is worth another try, and only until kPatience after the
-  // first of an unbroken row of errors.
-  Verdict OnError(const absl::Status& error, Instant now);
+// Catches SIGINT, SIGTERM and (unless ignored, as under nohup) SIGHUP while it
+// lives.  Only the first of each: a second Ctrl-C ends the process as if nobody
+// had caught it.  At most one at a time.  Thread-compatible.
+class SignalPauser final : public Pauser {
+ public:
+  SignalPauser();
+  ~SignalPauser() override;
+  SignalPauser(const SignalPauser&) = delete;
 
-  // Returns the text to print after an answer: empty unless it is the first one
-  // again.
-  std::string OnAnswer();
+  bool Sleep(absl::Duration duration) override;
 
  private:
-  std::optional<Instant> since_;
+  int pipe_[2];
+  struct sigaction old_interrupt_;
+  struct sigaction old_terminate_;
+  struct sigaction old_hangup_;
 };
 
 // Everything outlives the command.
@@ -75,8 +79,34 @@ struct CommandContext {
   std::string program = "paceline";
 };
 
+// How long a command puts up with a coordinator that does not answer.  One that
+// restarts is back within seconds; longer is a person's business.
+constexpr absl::Duration kPatience = absl::Seconds(30);
+
+enum class WaitEnd { kDone, kTimedOut, kInterrupted };
+
+struct WaitOptions {
+  absl::Duration period = absl::Milliseconds(500);
+  std::optional<absl::Duration> timeout = {};
+  absl::Duration patience = kPatience;
+};
+
+// Calls `ask`, and after each of its answers `take`, every `period` until
+// `take` says that nothing more is to come, until `timeout` is over, or until
+// the user wants to leave.  Asks again while a coordinator is away, but no
+// longer than `patience` from the first of an unbroken row of errors; says so
+// once, and once when it answers again.
+//
+// Errors: those of `ask`; Unavailable only after `patience`
+absl::StatusOr<WaitEnd> WaitUntil(const CommandContext& context,
+                                  const WaitOptions& options,
+                                  absl::FunctionRef<absl::Status()> ask,
+                                  absl::FunctionRef<bool()> take);
+
 // Writes "paceline: MESSAGE" and returns ExitCodeFor(status).
 ExitCode ReportError(Console& console, const absl::Status& status);
+// The same, but returns SubmitExitCodeFor(status).
+ExitCode ReportSubmitError(Console& console, const absl::Status& status);
 
 // Points of the loss curve that a document or a plot is made from.
 constexpr int kCurvePoints = 1000;

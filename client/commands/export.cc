@@ -8,7 +8,9 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/render/text.h"
@@ -30,62 +32,42 @@ absl::Status CannotWrite(const std::string& path, int error) {
   return absl::FailedPreconditionError(message);
 }
 
-absl::Status WriteAll(int file, const std::string& path,
-                      absl::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = write(file, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return CannotWrite(path, errno);
-    bytes.remove_prefix(written);
-  }
-  return absl::OkStatus();
-}
-
-// Standard output, a device, a pipe: no second name to hide behind.
-class DirectTarget final : public ExportTarget {
+// Where an export goes.  Nothing is seen under the name of a file before
+// Commit(); dropped without it, nothing is left.  Standard output, a device and
+// a pipe have no second name to hide behind.  Thread-compatible.
+class ExportTarget {
  public:
-  DirectTarget(int file, std::string path, bool owned)
-      : file_(file), path_(std::move(path)), owned_(owned) {}
-  ~DirectTarget() override {
-    if (owned_) close(file_);
-  }
-
-  absl::Status Write(absl::string_view bytes) override {
-    return WriteAll(file_, path_, bytes);
-  }
-  std::string staged_path() const override { return ""; }
-  absl::Status Commit() override { return absl::OkStatus(); }
-
- private:
-  const int file_;
-  const std::string path_;
-  const bool owned_;
-};
-
-class FileTarget final : public ExportTarget {
- public:
-  FileTarget(int file, std::string path, std::string part)
+  // part: where the bytes of a file stand before Commit(); else empty.
+  ExportTarget(int file, std::string path, std::string part)
       : file_(file), path_(std::move(path)), part_(std::move(part)) {}
-  ~FileTarget() override {
-    if (file_ >= 0) close(file_);
-    if (!committed_) unlink(part_.c_str());
+  ~ExportTarget() {
+    if (file_ > STDERR_FILENO) close(file_);
+    if (!part_.empty()) unlink(part_.c_str());
+  }
+  ExportTarget(const ExportTarget&) = delete;
+
+  absl::Status Write(absl::string_view bytes) {
+    while (!bytes.empty()) {
+      const ssize_t written = write(file_, bytes.data(), bytes.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) return CannotWrite(path_, errno);
+      bytes.remove_prefix(written);
+    }
+    return absl::OkStatus();
   }
 
-  absl::Status Write(absl::string_view bytes) override {
-    return WriteAll(file_, path_, bytes);
-  }
+  // Where the bytes can be read back before Commit(); empty: nowhere.
+  const std::string& staged_path() const { return part_; }
 
-  std::string staged_path() const override { return part_; }
-
-  absl::Status Commit() override {
+  // All bytes are written: makes them durable and puts them in place.
+  absl::Status Commit() {
+    if (part_.empty()) return absl::OkStatus();
     if (fsync(file_) != 0) return CannotWrite(path_, errno);
-    const int closed = close(file_);
-    file_ = -1;
-    if (closed != 0) return CannotWrite(path_, errno);
-    if (rename(part_.c_str(), path_.c_str()) != 0) {
+    const int closed = close(std::exchange(file_, -1));
+    if (closed != 0 || rename(part_.c_str(), path_.c_str()) != 0) {
       return CannotWrite(path_, errno);
     }
-    committed_ = true;
+    part_.clear();
     SyncFolder();
     return absl::OkStatus();
   }
@@ -104,8 +86,7 @@ class FileTarget final : public ExportTarget {
 
   int file_;
   const std::string path_;
-  const std::string part_;
-  bool committed_ = false;
+  std::string part_;
 };
 
 // Through a link to what it points at, so that the link stays one.
@@ -115,25 +96,33 @@ std::string Resolved(const std::string& path) {
   return error ? path : resolved.string();
 }
 
-// Passes on and watches for Ctrl-C.  Thread-compatible.
-class CountingSink final : public ByteSink {
- public:
-  CountingSink(ByteSink& sink, Pauser& pauser) : sink_(sink), pauser_(pauser) {}
-
-  absl::Status Write(absl::string_view bytes) override {
-    if (pauser_.Sleep(absl::ZeroDuration())) {
-      return absl::CancelledError("interrupted; nothing was exported");
-    }
-    bytes_ += static_cast<int64_t>(bytes.size());
-    return sink_.Write(bytes);
+// path "-": standard output.  A file: written beside it as PATH.part, renamed
+// at the end; what was there before stays until then.  A device or a pipe is
+// written as it is.
+// Errors: FailedPrecondition  it cannot be written; says why
+absl::StatusOr<std::unique_ptr<ExportTarget>> OpenExportTarget(
+    const std::string& path) {
+  if (path == "-") {
+    return std::make_unique<ExportTarget>(STDOUT_FILENO, "standard output", "");
   }
-  int64_t bytes() const { return bytes_; }
-
- private:
-  ByteSink& sink_;
-  Pauser& pauser_;
-  int64_t bytes_ = 0;
-};
+  struct stat status = {};
+  const bool exists = stat(path.c_str(), &status) == 0;
+  if (exists && S_ISDIR(status.st_mode)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "cannot write ", path, ": it is a folder; name a file in it, as -o ",
+        path, path.back() == '/' ? "" : "/", "NAME.safetensors"));
+  }
+  const bool in_place = exists && !S_ISREG(status.st_mode);
+  const std::string target = in_place ? path : Resolved(path);
+  const std::string part = in_place ? "" : target + ".part";
+  const int file =
+      in_place
+          ? open(path.c_str(), O_WRONLY | O_CLOEXEC)
+          : open(part.c_str(),
+                 O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+  if (file < 0) return CannotWrite(path, errno);
+  return std::make_unique<ExportTarget>(file, target, part);
+}
 
 // DataLoss, whatever the reader said: the caller named nothing wrong.
 absl::Status CameBroken(int64_t id, absl::string_view why) {
@@ -144,10 +133,10 @@ absl::Status CameBroken(int64_t id, absl::string_view why) {
 
 // Reads `staged` back and makes sure that it is the result of job `id`.
 absl::StatusOr<WeightsSummary> Verify(const CommandContext& context,
-                                      WeightsFileReader& reader, int64_t id,
+                                      const ReadWeights& read, int64_t id,
                                       const std::string& staged) {
   PACELINE_ASSIGN_OR_RETURN(const v1::Job job, context.client.GetJob(id, 0, 0));
-  absl::StatusOr<WeightsSummary> weights = reader.Summarize(staged);
+  absl::StatusOr<WeightsSummary> weights = read(staged);
   if (!weights.ok()) return CameBroken(id, weights.status().message());
   if (!job.weights_sha256().empty() &&
       weights->sha256 != job.weights_sha256()) {
@@ -190,53 +179,32 @@ std::string WhyNoExportFile(const std::string& path) {
                       " for how the outcome is printed");
 }
 
-absl::StatusOr<std::unique_ptr<ExportTarget>> OpenExportTarget(
-    const std::string& path) {
-  if (path == "-") {
-    return std::make_unique<DirectTarget>(STDOUT_FILENO, "standard output",
-                                          false);
-  }
-  struct stat status = {};
-  const bool exists = stat(path.c_str(), &status) == 0;
-  if (exists && S_ISDIR(status.st_mode)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "cannot write ", path, ": it is a folder; name a file in it, as -o ",
-        path, path.back() == '/' ? "" : "/", "NAME.safetensors"));
-  }
-  if (exists && !S_ISREG(status.st_mode)) {
-    const int file = open(path.c_str(), O_WRONLY | O_CLOEXEC);
-    if (file < 0) return CannotWrite(path, errno);
-    return std::make_unique<DirectTarget>(file, path, true);
-  }
-  const std::string target = Resolved(path);
-  const std::string part = target + ".part";
-  const int file =
-      open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC,
-           0666);
-  if (file < 0) return CannotWrite(path, errno);
-  return std::make_unique<FileTarget>(file, target, part);
-}
-
 ExitCode ExportJobCommand(const CommandContext& context,
-                          WeightsFileReader& reader, int64_t id,
+                          const ReadWeights& read, int64_t id,
                           const std::string& path) {
   // A file larger than the limit shall be an error of write(), not the end.
   signal(SIGXFSZ, SIG_IGN);
   auto target = OpenExportTarget(path);
   if (!target.ok()) return ReportError(context.console, target.status());
-  CountingSink sink(**target, context.pauser);
-  absl::Status exported = context.client.ExportWeights(id, sink);
+  int64_t bytes = 0;
+  const auto take = [&](absl::string_view chunk) -> absl::Status {
+    if (context.pauser.Sleep(absl::ZeroDuration())) {
+      return absl::CancelledError("interrupted; nothing was exported");
+    }
+    bytes += static_cast<int64_t>(chunk.size());
+    return (*target)->Write(chunk);
+  };
+  absl::Status exported = context.client.ExportWeights(id, take);
   std::optional<WeightsSummary> weights;
   if (exported.ok() && !(*target)->staged_path().empty()) {
-    auto verified = Verify(context, reader, id, (*target)->staged_path());
+    auto verified = Verify(context, read, id, (*target)->staged_path());
     exported = verified.status();
     if (verified.ok()) weights = *std::move(verified);
   }
   if (exported.ok()) exported = (*target)->Commit();
   target->reset();
   if (!exported.ok()) return ReportError(context.console, exported);
-
-  SayExported(context.console, id, path, sink.bytes(), weights);
+  SayExported(context.console, id, path, bytes, weights);
   return kExitOk;
 }
 

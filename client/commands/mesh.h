@@ -1,4 +1,4 @@
-// A coordinator and its workers as child processes: what `paceline up` runs.
+// `paceline up`: a coordinator and its workers as child processes.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,9 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/commands/child_process.h"
+#include "client/commands/command.h"
 #include "client/files/document.h"
+#include "client/render/console.h"
 #include "client/rpc/control_client.h"
 #include "core/base/clock.h"
 
@@ -136,5 +138,18 @@ absl::StatusOr<std::string> FindProgram(const std::string& program);
 
 // Errors: FailedPrecondition  somebody listens there; names `flag`
 absl::Status CheckPortFree(int port, const std::string& flag);
+
+struct UpOptions {
+  MeshOptions mesh;
+  std::string ready_file;  // written once ready; empty: none
+};
+
+// Runs until the pauser says so, and then ends with kExitOk: stopping is what
+// Ctrl-C is for here.
+ExitCode UpCommand(const UpOptions& options, Console& console,
+                   const Clock& clock, Pauser& pauser, Connect connect);
+
+// $XDG_STATE_HOME/paceline/up or ~/.local/state/paceline/up.
+std::string DefaultUpState();
 
 }  // namespace paceline

@@ -19,8 +19,8 @@ constexpr char kMachinesGroup[] = "Machines and model";
 
 CLI::Option* AddBatch(CLI::App* app, int64_t& batch) {
   return AddValue(app, "--batch", batch, "B",
-                  "Samples of one micro-batch (of a step there are "
-                  "train.batch)")
+                  "Samples of one micro-batch (train.batch is the "
+                  "samples of a step)")
       ->check(CLI::Range(int64_t{1}, kMostSamples));
 }
 
@@ -54,14 +54,14 @@ void AddMachines(CLI::App* app, PlanOptions& options) {
   AddValue(app, "--latency", options.latency, "L1,L2",
            "Seconds inside a machine and between them");
   AddValue(app, "--speed", options.speed, "S,S,...",
-           "Of the devices, 1: as the profile; one number a device, or "
-           "one for all");
+           "Speed of the devices (1: as the profile), one number a "
+           "device, or one for all");
   AddValue(app, "--memory", options.memory, "BYTES", "Bytes of each device");
 }
 
 void AddPolicy(CLI::App* app, PlanOptions& options) {
   app->add_option("--policy", options.policy,
-                  "Who plans; default: the job's, else dp")
+                  "How to plan; default: the job's policy, else dp")
       ->type_name(
           absl::StrCat("POLICY:{", absl::StrJoin(PolicyNames(), ","), "}"))
       ->check(CheckPolicy, "");
@@ -71,7 +71,7 @@ void AddPolicy(CLI::App* app, PlanOptions& options) {
                   "2: stages inside each machine, then over the machines")
       ->check(CLI::Range(1, 2))
       ->option_text("1|2");
-  AddValue(app, "--seed", options.seed, "N", "Of mcmc and soft")
+  AddValue(app, "--seed", options.seed, "N", "Seed of mcmc and soft")
       ->check(CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max()))
       ->capture_default_str();
   app->add_option("--cost-model", options.cost_model,
@@ -84,23 +84,26 @@ void AddPolicy(CLI::App* app, PlanOptions& options) {
 
 void AddGoal(CLI::App* app, PlanOptions& options) {
   AddValue(app, "--micro-batches", options.micro_batches, "M",
-           "Of a step; 0: an endless stream, where only the bottleneck "
-           "counts.  Default: train.batch / train.micro_batch; 0 with "
-           "--profile")
+           "Micro-batches of a step; 0: an endless stream, where only the "
+           "bottleneck counts.  Default: train.batch / train.micro_batch; 0 "
+           "with --profile")
       ->check(CLI::Range(int64_t{0}, kMaxPlannedMicroBatches));
-  app->add_flag("--inference", options.inference, "Forward only");
-  AddValue(app, "--stages", options.stages, "S", "Exactly so many")
+  app->add_flag("--inference", options.inference,
+                "Plans the forward pass only");
+  AddValue(app, "--stages", options.stages, "S", "Exactly so many stages")
       ->check(CLI::Range(1, 100'000));
   app->add_flag("--replicas", options.replicas,
-                "Several workers a stage, where that is faster.  The default "
-                "but for a mesh's training, since no job trains replicas yet");
+                "Several workers a stage, where that is faster.  The default, "
+                "except for training on a mesh, since no job trains replicas "
+                "yet");
   app->add_flag("--no-replicas", options.no_replicas, "One device a stage");
   app->add_flag("--even-shares", options.even_shares,
                 "Replicas get equal shares, whatever their speed");
   app->add_flag("--no-overlap", options.no_overlap,
                 "Transfers stop compute instead of running beside it");
   AddValue(app, "--schedule", options.schedule, "SCHEDULE",
-           "What is kept in memory, as pipeline.schedule");
+           "The schedule, which decides what is kept in memory; as "
+           "pipeline.schedule");
   AddValue(app, "--reserve", options.reserve_bytes, "BYTES",
            "Bytes that every device keeps free of the model")
       ->check(CLI::Range(0.0, 1e18));
@@ -113,40 +116,45 @@ void AddMachineFlags(CLI::App* simulate, SimulateFlags& simulated) {
     return AddValue(simulate, name, value, type, help)->group(kMachinesGroup);
   };
   add("--devices", flags.devices, "N",
-      "How many (default 4, or as many as --speed lists)");
-  add("--speed", flags.speeds, "S,...", "One for all, or one a device")
+      "Number of devices (default 4, or as many as --speed lists)");
+  add("--speed", flags.speeds, "S,...",
+      "Speed of the devices: one for all, or one a device")
       ->delimiter(',')
       ->allow_extra_args(false);
   add("--bandwidth", flags.bandwidths, "BYTES/S,...",
-      "Of a device's port: one for all, or one a device (default 1.25e8)")
+      "Bandwidth of a device's port: one for all, or one a device (default "
+      "1.25e8)")
       ->delimiter(',')
       ->allow_extra_args(false);
-  add("--latency", flags.latency_seconds, "SECONDS", "Of every link")
+  add("--latency", flags.latency_seconds, "SECONDS", "Latency of every link")
       ->capture_default_str();
   add("--frame-seconds", flags.frame_seconds, "SECONDS",
-      "CPU that a frame takes at each end")
+      "CPU seconds that a frame takes at each end")
       ->capture_default_str();
-  add("--stages", flags.stages, "S", "Default: one a device");
+  add("--stages", flags.stages, "S",
+      "Number of stages (default: one a device)");
   CLI::Option* model = add("--model", simulated.model, "MODEL",
-                           "Layers of a model, by their flops");
+                           "Takes the layers of a model, by their flops");
   // Without a model: equal layers.
   for (CLI::Option* of_equal_layers :
-       {add("--layers", flags.layers, "N", "Default: one a device"),
+       {add("--layers", flags.layers, "N",
+            "Number of layers (default: one a device)"),
         add("--forward", flags.forward_seconds, "SECONDS",
-            "Of a layer and micro-batch on a device of speed 1 (default 0.01)"),
+            "Forward of a layer and micro-batch at speed 1 (default 0.01)"),
         add("--backward", flags.backward_seconds, "SECONDS",
-            "The same (default: twice forward)"),
+            "Backward of the same (default: twice forward)"),
         add("--output-bytes", flags.output_bytes, "BYTES",
-            "From a layer to the next (default 1e6)"),
+            "Bytes from a layer to the next (default 1e6)"),
         add("--parameter-bytes", flags.parameter_bytes, "BYTES",
-            "Of a layer (default 4e6)"),
+            "Parameters of a layer (default 4e6)"),
         add("--kept-bytes", flags.kept_bytes, "BYTES",
-            "That a layer keeps for backward (default 4e6)")}) {
+            "Bytes that a layer keeps for backward (default 4e6)")}) {
     of_equal_layers->excludes(model);
   }
-  add("--batch", flags.micro_batch_samples, "SAMPLES", "Of a micro-batch");
+  add("--batch", flags.micro_batch_samples, "SAMPLES",
+      "Samples of a micro-batch");
   add("--flops", flags.flops_per_second, "FLOP/S",
-      "Of a device of speed 1 (default 1e10)")
+      "Flops a second of a device of speed 1 (default 1e10)")
       ->needs(model);
   AddValue(simulate, "--set", simulated.sets, "KEY=VALUE",
            "Overrides one value of the model: KEY=VALUE, as in "
@@ -169,7 +177,7 @@ void AddProfileOptions(CLI::App* app, ProfileOptions& options) {
       ->excludes(batch);
   CLI::Option* const worker =
       AddValue(app, "--worker", options.workers, "NAME",
-               "Measures on this one; may be given again")
+               "Measures on this worker; may be given again")
           ->allow_extra_args(false);
   app->add_flag("--all", options.all,
                 "Measures on all live workers; the default")
@@ -211,7 +219,7 @@ void AddPredictModelOptions(CLI::App* app, PredictModelOptions& options) {
   AddModel(app, options.model);
   AddBatch(app, options.batch);
   AddValue(app, "--device", options.device, "NAME",
-           "With --model: on this worker; default: all");
+           "With --model: predicts for this worker; default: all");
 }
 
 void AddSimulateOptions(CLI::App* simulate, SimulateFlags& flags,
@@ -219,22 +227,23 @@ void AddSimulateOptions(CLI::App* simulate, SimulateFlags& flags,
   AddMachineFlags(simulate, flags);
   CLI::Option* const plan =
       AddValue(simulate, "--plan", plan_file, "FILE",
-               "A plan file of 'plan --save': its machines and stages");
+               "Simulates this plan file of 'plan --save': its machines and "
+               "stages");
   for (CLI::Option* option : simulate->get_options()) {
     if (option->get_group() == kMachinesGroup) plan->excludes(option);
   }
   AddValue(simulate, "--schedule", flags.schedule, "SCHEDULE",
            "Order of forwards and backwards (default 1f1b)");
   AddValue(simulate, "--micro-batches", flags.micro_batches, "M",
-           "Of a step (default 32)");
-  AddValue(simulate, "--steps", flags.steps, "K", "How many steps")
+           "Micro-batches of a step (default 32)");
+  AddValue(simulate, "--steps", flags.steps, "K", "Number of steps")
       ->check(CLI::Range(1, 100'000))
       ->capture_default_str();
   simulate->add_flag("--inference", flags.inference,
-                     "Forwards only, batch after batch");
+                     "Simulates forward passes only, batch after batch");
   AddValue(simulate, "--credit", flags.credit_frames, "N",
-           "Frames on their way of one boundary and direction; 0: as "
-           "workers grant them")
+           "Frames that may be on their way over one boundary in one "
+           "direction; 0: as many as workers grant")
       ->check(CLI::Range(0, 1 << 20));
   AddValue(simulate, "--slow", flags.slow, "DEVICE@TIME=FACTOR[:DURATION]",
            "A device takes FACTOR times as long from TIME on; may be "
@@ -265,11 +274,11 @@ void AddShared(CLI::App* app, BenchOptions& options) {
            "Name of a model, as 'model list' has it")
       ->required();
   AddValue(app, "--stages", options.stages, "S,S,...",
-           "How many; default: 1 and as many as there are workers")
+           "Numbers of stages; default: 1 and as many as there are workers")
       ->delimiter(',')
       ->check(CLI::Range(1, 1024));
   AddValue(app, "--policy", options.policies, "POLICY,...",
-           "Who cuts; default: dp")
+           "Policies that cut; default: dp")
       ->delimiter(',')
       ->check(CheckPolicy, "");
   AddValue(app, "--micro-batch", options.micro_batch, "B",
@@ -277,23 +286,24 @@ void AddShared(CLI::App* app, BenchOptions& options) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->capture_default_str();
   AddValue(app, "--micro-batches", options.micro_batches, "M",
-           "How many pass through")
+           "Number of micro-batches that pass through")
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 20))
       ->capture_default_str();
   AddValue(app, "--tries", options.tries, "N",
-           "Rounds through all of it; of each the one of median speed-up "
-           "is shown")
+           "Rounds through all cases; the result of median speed-up is "
+           "shown")
       ->check(CLI::Range(1, 99))
       ->capture_default_str();
   AddValue(app, "--paired", options.paired, "N",
-           "One worker alone before and after everything it is compared "
-           "with, for N micro-batches (training: steps): for machines "
-           "that are now faster, now slower")
+           "Runs one worker alone before and after every case, for N "
+           "micro-batches (training: steps): for machines whose speed "
+           "changes")
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 20));
-  app->add_flag("!--no-profile", options.profile,
-                "Plans with what was measured before, if anything was");
+  app->add_flag(
+      "!--no-profile", options.profile,
+      "Plans without measuring first, with earlier measurements if any");
   app->add_flag("--keep-jobs", options.keep_jobs,
-                "Leaves the jobs, to be looked at with 'job show'");
+                "Keeps the jobs, for 'job show'");
 }
 
 }  // namespace
@@ -301,7 +311,7 @@ void AddShared(CLI::App* app, BenchOptions& options) {
 void AddBenchInferOptions(CLI::App* app, BenchOptions& options) {
   AddShared(app, options);
   app->footer(
-      "Samples are made up, weights are drawn: it is the time that counts.\n"
+      "Samples are made up and weights are random: only the time counts.\n"
       "Examples:\n"
       "  paceline bench infer --model lenet\n"
       "  paceline bench infer --model deit_small_patch16_224 "
@@ -312,11 +322,11 @@ void AddBenchInferOptions(CLI::App* app, BenchOptions& options) {
 void AddBenchTrainOptions(CLI::App* app, BenchOptions& options) {
   AddShared(app, options);
   AddValue(app, "--schedule", options.schedules, "SCHEDULE,...",
-           "One of pipeline.schedule, or several; default: 1f1b")
+           "Schedules, as pipeline.schedule; default: 1f1b")
       ->delimiter(',')
       ->check(CheckScheduleName, "");
   AddValue(app, "--steps", options.steps, "N",
-           "Batches; the first one is not counted")
+           "Number of batches; the first one is not counted")
       ->check(CLI::Range(int64_t{2}, int64_t{1'000'000}))
       ->capture_default_str();
   app->footer(

@@ -6,7 +6,7 @@
 
 #include "client/bench/bench.h"
 #include "client/commands/plan_question.h"
-#include "client/commands/predict_model.h"
+#include "client/commands/predict.h"
 #include "client/commands/profile.h"
 #include "client/commands/simulate.h"
 

@@ -9,7 +9,6 @@
 #include "absl/strings/str_join.h"
 #include "client/commands/command.h"
 #include "client/files/profile_file.h"
-#include "client/render/table.h"
 #include "client/render/text.h"
 #include "core/base/status_macros.h"
 #include "core/plan/cut.h"
@@ -23,7 +22,6 @@
 namespace paceline {
 namespace {
 
-constexpr Table::Align kRight = Table::Align::kRight;
 // A terminal is for looking; -o json has them all.
 constexpr size_t kMostNames = 8;
 
@@ -161,14 +159,8 @@ std::string SharesText(const PlacedStage& stage) {
 }
 
 std::string StagesTable(const PlanProblem& problem, const PlanAnswer& answer) {
-  Table table({{"stage", kRight},
-               {"layers"},
-               {"from"},
-               {"to"},
-               {"workers"},
-               {"shares"},
-               {"time", kRight},
-               {"memory", kRight}});
+  Table table({">stage", "layers", "from", "to", "workers", "shares", ">time",
+               ">memory"});
   for (size_t s = 0; s < answer.placement.size(); ++s) {
     const PlacedStage& stage = answer.placement[s];
     table.AddRow({absl::StrCat(s),
@@ -245,15 +237,8 @@ std::string RenderPlan(const PlanQuestion& question, const PolicyRun& run) {
 // One line a policy.
 std::string RenderComparison(const PlanQuestion& question,
                              const std::vector<PolicyRun>& runs) {
-  Table table({{"policy"},
-               {"step", kRight},
-               {"bottleneck", kRight},
-               {"gap", kRight},
-               {"optimal"},
-               {"stages", kRight},
-               {"replicas"},
-               {"planned in", kRight},
-               {"why not"}});
+  Table table({"policy", ">step", ">bottleneck", ">gap", "optimal", ">stages",
+               "replicas", ">planned in", "why not"});
   for (const PolicyRun& run : runs) {
     const std::string took = HumanSeconds(run.planning_seconds);
     if (!run.answer.has_value()) {
@@ -340,11 +325,6 @@ absl::Status Save(const PlanQuestion& question, const PolicyRun& run,
                              .predicted = question.inputs.predicted});
 }
 
-ExitCode Refused(Console& console, const absl::Status& status) {
-  ReportError(console, status);
-  return SubmitExitCodeFor(status);
-}
-
 ExitCode Compare(Console& console, const Clock& clock,
                  const PlanQuestion& question, const PlanOptions& options) {
   std::vector<std::string> names = PolicyNames();
@@ -364,23 +344,18 @@ ExitCode Compare(Console& console, const Clock& clock,
   if (best == nullptr) {
     // The exact policy's answer is the truth.
     for (const PolicyRun& run : runs) {
-      if (run.policy == "dp") return Refused(console, run.refused);
+      if (run.policy == "dp") return ReportSubmitError(console, run.refused);
     }
-    return Refused(console, runs.front().refused);
+    return ReportSubmitError(console, runs.front().refused);
   }
   if (const absl::Status saved = Save(question, *best, options.save);
       !saved.ok()) {
     return ReportError(console, saved);
   }
-  if (console.table()) {
-    console.Print(RenderComparison(question, runs));
-  } else {
-    Document policies = Document::array();
-    for (const PolicyRun& run : runs) {
-      policies.push_back(ToDocument(question, run, /*with_refused=*/true));
-    }
-    console.PrintList("policies", std::move(policies));
-  }
+  console.PrintList(RenderComparison(question, runs), "policies",
+                    ListOf(runs, [&](const PolicyRun& run) {
+                      return ToDocument(question, run, /*with_refused=*/true);
+                    }));
   return kExitOk;
 }
 
@@ -393,16 +368,13 @@ ExitCode PlanCommand(Console& console, const Clock& clock,
   }
   const PolicyRun run = Run(question.cuts.empty() ? question.policy : kCuts,
                             question, options, clock);
-  if (!run.answer.has_value()) return Refused(console, run.refused);
+  if (!run.answer.has_value()) return ReportSubmitError(console, run.refused);
   if (const absl::Status saved = Save(question, run, options.save);
       !saved.ok()) {
     return ReportError(console, saved);
   }
-  if (console.table()) {
-    console.Print(RenderPlan(question, run));
-  } else {
-    console.Print(ToDocument(question, run, /*with_refused=*/false));
-  }
+  console.Print(RenderPlan(question, run),
+                ToDocument(question, run, /*with_refused=*/false));
   return kExitOk;
 }
 
@@ -509,15 +481,8 @@ Document ToDocument(const ProfileSource& source, const PlanOptions& options,
 
 std::string Render(const ProfileSource& source, const Solved& solved) {
   const PipedreamAnswer& answer = solved.answer;
-  Table table({{"stage", kRight},
-               {"nodes", kRight},
-               {"from"},
-               {"to"},
-               {"replicas", kRight},
-               {"time", kRight},
-               {"transfers", kRight},
-               {"versions", kRight},
-               {"memory", kRight}});
+  Table table({">stage", ">nodes", "from", "to", ">replicas", ">time",
+               ">transfers", ">versions", ">memory"});
   for (size_t s = 0; s < answer.stages.size(); ++s) {
     const PipedreamStage& stage = answer.stages[s];
     const auto node = [&](int at) -> const ProfileNode& {
@@ -574,15 +539,8 @@ ExitCode PipedreamPlanCommand(Console& console, const Clock& clock,
                               const ProfileSource& source,
                               const PlanOptions& options) {
   const auto solved = Solve(source, options, clock);
-  if (!solved.ok()) {
-    ReportError(console, solved.status());
-    return SubmitExitCodeFor(solved.status());
-  }
-  if (console.table()) {
-    console.Print(Render(source, *solved));
-  } else {
-    console.Print(ToDocument(source, options, *solved));
-  }
+  if (!solved.ok()) return ReportSubmitError(console, solved.status());
+  console.Print(Render(source, *solved), ToDocument(source, options, *solved));
   return kExitOk;
 }
 

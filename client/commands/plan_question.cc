@@ -122,12 +122,6 @@ absl::Status CheckPlanOptions(const PlanOptions& options) {
 
 namespace {
 
-absl::Status CheckSchedule(const std::string& schedule) {
-  const std::string why = WhyNotAmong("schedule", schedule, ScheduleNames());
-  if (why.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("--schedule: ", why));
-}
-
 absl::StatusOr<std::vector<double>> ParseNumbers(const char* option,
                                                  const std::string& text) {
   std::vector<double> numbers;
@@ -190,32 +184,12 @@ absl::Status PutMemory(const std::string& text, PlanProblem& problem) {
   return absl::OkStatus();
 }
 
-// The part of a layer's seconds that is forward.
-double ForwardPart(const LayerCost& layer) {
-  const double both = layer.forward_seconds + layer.backward_seconds;
-  return both > 0 ? layer.forward_seconds / both : 1;
-}
-
-// Devices' own times become those of forward only, which is what is planned.
-void LeaveOutBackward(PlanInputs& inputs) {
-  if (!inputs.problem.training) return;
-  inputs.problem.training = false;
-  for (size_t d = 0; d < inputs.problem.devices.size(); ++d) {
-    std::vector<double>& seconds = inputs.problem.devices[d].layer_seconds;
-    for (size_t i = 0; i < seconds.size(); ++i) {
-      seconds[i] =
-          inputs.facts.empty()
-              ? seconds[i] * ForwardPart(inputs.problem.layers[i])
-              : inputs.facts[d].forward_seconds[i] / inputs.facts[d].cpu_share;
-    }
-  }
-}
-
 // Puts what the options say in place of what the source says.
 absl::Status Apply(const PlanOptions& options, PlanQuestion& question) {
   PlanProblem& problem = question.inputs.problem;
   if (options.schedule.has_value()) question.schedule = *options.schedule;
-  PACELINE_RETURN_IF_ERROR(CheckSchedule(question.schedule));
+  PACELINE_RETURN_IF_ERROR(CheckAmong("--schedule: ", "schedule",
+                                      question.schedule, ScheduleNames()));
   CountMemoryOf(question.schedule, problem);
   if (options.policy.has_value()) {
     question.policy = *options.policy;
@@ -231,7 +205,7 @@ absl::Status Apply(const PlanOptions& options, PlanQuestion& question) {
   if (!options.memory.empty()) {
     PACELINE_RETURN_IF_ERROR(PutMemory(options.memory, problem));
   }
-  if (options.inference) LeaveOutBackward(question.inputs);
+  if (options.inference) LeaveOutBackward(question.inputs.facts, problem);
   if (options.replicas) problem.replicas = true;
   if (options.no_replicas) problem.replicas = false;
   if (options.even_shares) problem.uneven_shares = false;
@@ -315,14 +289,32 @@ absl::Status ShareWorkers(PlanQuestion& question) {
 
 }  // namespace
 
-absl::StatusOr<PlanQuestion> AskForMesh(MeasureClient& measure,
+void LeaveOutBackward(const std::vector<DeviceFacts>& facts,
+                      PlanProblem& problem) {
+  if (!problem.training) return;
+  problem.training = false;
+  for (size_t d = 0; d < problem.devices.size(); ++d) {
+    std::vector<double>& seconds = problem.devices[d].layer_seconds;
+    for (size_t i = 0; i < seconds.size(); ++i) {
+      const LayerCost& layer = problem.layers[i];
+      const double both = layer.forward_seconds + layer.backward_seconds;
+      if (!facts.empty()) {
+        seconds[i] = facts[d].forward_seconds[i] / facts[d].cpu_share;
+      } else if (both > 0) {
+        seconds[i] *= layer.forward_seconds / both;
+      }
+    }
+  }
+}
+
+absl::StatusOr<PlanQuestion> AskForMesh(ControlClient& client,
                                         const JobSpec& spec,
                                         const PlanOptions& options) {
   PACELINE_ASSIGN_OR_RETURN(
       const ModelDescription model,
       DescribeModel(spec.model, spec.data.shape, spec.data.classes));
   PACELINE_ASSIGN_OR_RETURN(const std::vector<v1::Worker> live,
-                            LiveWorkers(measure));
+                            LiveWorkers(client));
   if (live.empty()) {
     return absl::FailedPreconditionError(
         "no worker is attached to plan for: start one with paceline-worker, or "
@@ -337,7 +329,7 @@ absl::StatusOr<PlanQuestion> AskForMesh(MeasureClient& measure,
   // It asks for the measurements of all models: the times of this one may have
   // to be predicted from them.
   PACELINE_ASSIGN_OR_RETURN(const Measurements measurements,
-                            measure.ListMeasurements(""));
+                            client.ListMeasurements(""));
   PlanQuestion question;
   PACELINE_ASSIGN_OR_RETURN(question.inputs,
                             MakePlanInputs(spec, model, workers, measurements));

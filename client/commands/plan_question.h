@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/files/profile_file.h"
-#include "client/rpc/measure_client.h"
+#include "client/rpc/control_client.h"
 #include "core/model/job_spec.h"
 #include "core/plan/inputs.h"
 
@@ -69,13 +69,18 @@ struct PlanQuestion {
   std::vector<int> cuts;
 };
 
+// Makes a problem forward only, and the devices' own times too: by `facts`
+// where there are any, else by the layers' parts.
+void LeaveOutBackward(const std::vector<DeviceFacts>& facts,
+                      PlanProblem& problem);
+
 // For the coordinator's live workers, with all that it ever measured.  `spec`
 // has passed CheckJobSpec.
 //
 // Errors: InvalidArgument     sizes that do not fit; an option that is wrong
 //         FailedPrecondition  no worker is attached
-//         and those of MeasureClient
-absl::StatusOr<PlanQuestion> AskForMesh(MeasureClient& measure,
+//         and those of ControlClient
+absl::StatusOr<PlanQuestion> AskForMesh(ControlClient& client,
                                         const JobSpec& spec,
                                         const PlanOptions& options);
 

@@ -11,7 +11,6 @@
 #include "client/commands/command.h"
 #include "client/files/profile_file.h"
 #include "client/render/report.h"
-#include "client/render/table.h"
 #include "client/render/text.h"
 #include "core/base/status_macros.h"
 #include "core/model/catalog.h"
@@ -22,8 +21,6 @@ namespace paceline {
 namespace {
 
 constexpr absl::Duration kLookPeriod = absl::Milliseconds(100);
-constexpr Table::Align kRight = Table::Align::kRight;
-
 // "1.25 +- 0.02": milliseconds of one micro-batch.
 std::string Milliseconds(const MeasuredSeconds& seconds) {
   return absl::StrFormat("%.3f +- %.3f", seconds.wall * 1e3,
@@ -35,13 +32,8 @@ std::string Bytes(int64_t bytes) {
 }
 
 std::string LayersTable(const DeviceProfile& profile) {
-  Table table({{"layer"},
-               {"kind"},
-               {"forward ms", kRight},
-               {"backward ms", kRight},
-               {"output", kRight},
-               {"parameters", kRight},
-               {"kept", kRight}});
+  Table table({"layer", "kind", ">forward ms", ">backward ms", ">output",
+               ">parameters", ">kept"});
   MeasuredSeconds forward, backward;
   int64_t parameter_bytes = 0, kept_bytes = 0;
   for (const LayerMeasurement& layer : profile.layers) {
@@ -103,12 +95,8 @@ std::string CpuText(double seconds_per_byte) {
 }
 
 std::string LinksTable(const std::vector<LinkMeasurement>& links) {
-  Table table({{"from"},
-               {"to"},
-               {"MB/s", kRight},
-               {"latency us", kRight},
-               {"us/KiB sent", kRight},
-               {"received", kRight}});
+  Table table(
+      {"from", "to", ">MB/s", ">latency us", ">us/KiB sent", ">received"});
   for (const LinkMeasurement& link : links) {
     table.AddRow({link.from, link.to,
                   absl::StrFormat("%.1f", link.bytes_per_second / 1e6),
@@ -141,7 +129,7 @@ constexpr absl::Duration kPollPeriod = absl::Milliseconds(200);
 
 struct Watched {
   ProfileProgress progress;
-  ExitCode end = kExitOk;  // or kExitTimedOut, kExitInterrupted
+  WaitEnd end = WaitEnd::kDone;
 };
 
 // Both directions of a link are one thing to measure, as in `waiting`.
@@ -177,49 +165,7 @@ class WaitingLine {
   size_t last_waiting_ = 0;
 };
 
-absl::StatusOr<Watched> Watch(const CommandContext& context,
-                              MeasureClient& measure, int64_t id,
-                              std::optional<absl::Duration> timeout) {
-  const Instant begin = context.clock.Now();
-  Patience patience;
-  WaitingLine line(context.console);
-  Watched watched;
-  for (;;) {
-    absl::StatusOr<ProfileProgress> progress = measure.GetProfile(id);
-    if (progress.ok()) {
-      if (const std::string say = patience.OnAnswer(); !say.empty()) {
-        context.console.Note(say);
-      }
-      watched.progress = *std::move(progress);
-      if (watched.progress.waiting.empty()) return watched;
-      line.Show(watched.progress);
-    } else if (absl::IsNotFound(progress.status())) {
-      return absl::AbortedError(
-          "the coordinator has restarted and forgotten this profile; what was "
-          "finished is kept: start it again");
-    } else {
-      const auto verdict =
-          patience.OnError(progress.status(), context.clock.Now());
-      if (!verdict.retry) return progress.status();
-      if (!verdict.say.empty()) context.console.Note(verdict.say);
-    }
-    absl::Duration pause = kPollPeriod;
-    if (timeout.has_value()) {
-      const absl::Duration left = *timeout - (context.clock.Now() - begin);
-      if (left <= absl::ZeroDuration()) {
-        watched.end = kExitTimedOut;
-        return watched;
-      }
-      pause = std::min(pause, left);
-    }
-    if (context.pauser.Sleep(pause)) {
-      watched.end = kExitInterrupted;
-      return watched;
-    }
-  }
-}
-
-absl::StatusOr<v1::StartProfileResponse> Start(MeasureClient& measure,
+absl::StatusOr<v1::StartProfileResponse> Start(ControlClient& client,
                                                const JobSpec& spec,
                                                const ProfileOptions& options) {
   v1::StartProfileRequest request;
@@ -232,18 +178,44 @@ absl::StatusOr<v1::StartProfileResponse> Start(MeasureClient& measure,
     request.set_links(options.workers.size() > 1);
   } else {
     PACELINE_ASSIGN_OR_RETURN(const std::vector<v1::Worker> live,
-                              LiveWorkers(measure));
+                              LiveWorkers(client));
     request.set_links(live.size() > 1);
   }
-  return measure.StartProfile(request);
+  return client.StartProfile(request);
 }
 
-void PrintProgress(Console& console, const ProfileProgress& progress) {
-  if (console.table()) {
-    console.Print(RenderProfiles(progress));
-  } else {
-    console.Print(ToDocument(progress));
-  }
+// Orders the measurement and shows what is still waited for until its end.
+absl::StatusOr<Watched> Measure(const CommandContext& context,
+                                const JobSpec& spec,
+                                const ProfileOptions& options) {
+  PACELINE_ASSIGN_OR_RETURN(const v1::StartProfileResponse started,
+                            Start(context.client, spec, options));
+  context.console.Note(Printable(absl::StrCat(
+      "measuring ", spec.model.name, " in micro-batches of ",
+      spec.train.micro_batch, " on ", absl::StrJoin(started.workers(), ", "))));
+  WaitingLine line(context.console);
+  Watched watched;
+  const auto ask = [&]() -> absl::Status {
+    absl::StatusOr<ProfileProgress> progress =
+        context.client.GetProfile(started.id());
+    if (absl::IsNotFound(progress.status())) {
+      return absl::AbortedError(
+          "the coordinator has restarted and forgotten this profile; what was "
+          "finished is kept: start it again");
+    }
+    if (progress.ok()) watched.progress = *std::move(progress);
+    return progress.status();
+  };
+  const auto take = [&] {
+    line.Show(watched.progress);
+    return watched.progress.waiting.empty();
+  };
+  const auto end = WaitUntil(
+      context, {.period = kPollPeriod, .timeout = options.timeout}, ask, take);
+  context.console.EndLive();
+  PACELINE_RETURN_IF_ERROR(end.status());
+  watched.end = *end;
+  return watched;
 }
 
 bool GivesBatch(const std::vector<std::string>& sets) {
@@ -255,9 +227,9 @@ bool GivesBatch(const std::vector<std::string>& sets) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<v1::Worker>> LiveWorkers(MeasureClient& measure) {
+absl::StatusOr<std::vector<v1::Worker>> LiveWorkers(ControlClient& client) {
   PACELINE_ASSIGN_OR_RETURN(const v1::ListWorkersResponse listed,
-                            measure.ListWorkers());
+                            client.ListWorkers());
   std::vector<v1::Worker> live;
   for (const v1::Worker& worker : listed.workers()) {
     const std::string state = StateText(worker);
@@ -288,29 +260,20 @@ absl::StatusOr<JobSpec> WithMicroBatch(JobSpec spec, int64_t batch,
 }
 
 absl::StatusOr<ProfileProgress> TakeProfile(const CommandContext& context,
-                                            MeasureClient& measure,
                                             const JobSpec& spec,
                                             const ProfileOptions& options) {
-  PACELINE_ASSIGN_OR_RETURN(const v1::StartProfileResponse started,
-                            Start(measure, spec, options));
-  context.console.Note(Printable(absl::StrCat(
-      "measuring ", spec.model.name, " in micro-batches of ",
-      spec.train.micro_batch, " on ", absl::StrJoin(started.workers(), ", "))));
-  absl::StatusOr<Watched> watched =
-      Watch(context, measure, started.id(), options.timeout);
-  context.console.EndLive();
-  PACELINE_RETURN_IF_ERROR(watched.status());
-  if (watched->end == kExitTimedOut) {
+  PACELINE_ASSIGN_OR_RETURN(Watched watched, Measure(context, spec, options));
+  if (watched.end == WaitEnd::kTimedOut) {
     return absl::DeadlineExceededError("timed out while measuring");
   }
-  if (watched->end == kExitInterrupted) {
+  if (watched.end == WaitEnd::kInterrupted) {
     return absl::CancelledError("interrupted while measuring");
   }
-  if (!watched->progress.failed.empty()) {
+  if (!watched.progress.failed.empty()) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "not measured: ", absl::StrJoin(watched->progress.failed, "; ")));
+        "not measured: ", absl::StrJoin(watched.progress.failed, "; ")));
   }
-  return std::move(watched->progress);
+  return std::move(watched.progress);
 }
 
 absl::Status CheckProfileOptions(const ProfileOptions& options) {
@@ -318,76 +281,77 @@ absl::Status CheckProfileOptions(const ProfileOptions& options) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
-      "what is to be profiled? Name a model (--model MODEL --batch B) or a job "
+      "nothing to profile: name a model (--model MODEL --batch B) or a job "
       "(-f FILE)");
 }
 
-ExitCode ProfileCommand(const CommandContext& context, MeasureClient& measure,
-                        const JobSpec& spec, const ProfileOptions& options) {
+ExitCode ProfileCommand(const CommandContext& context, const JobSpec& spec,
+                        const ProfileOptions& options) {
   Console& console = context.console;
-  const auto started = Start(measure, spec, options);
-  if (!started.ok()) {
-    ReportError(console, started.status());
-    return SubmitExitCodeFor(started.status());
-  }
-  console.Note(
-      Printable(absl::StrCat("measuring ", spec.model.name,
-                             " in micro-batches of ", spec.train.micro_batch,
-                             " on ", absl::StrJoin(started->workers(), ", "))));
-  const auto watched = Watch(context, measure, started->id(), options.timeout);
-  console.EndLive();
-  if (!watched.ok()) return ReportError(console, watched.status());
-  PrintProgress(console, watched->progress);
-  for (const std::string& failed : watched->progress.failed) {
+  const auto watched = Measure(context, spec, options);
+  if (!watched.ok()) return ReportSubmitError(console, watched.status());
+  const ProfileProgress& progress = watched->progress;
+  console.Print(RenderProfiles(progress), ToDocument(progress));
+  for (const std::string& failed : progress.failed) {
     console.Note(absl::StrCat("paceline: not measured: ", Printable(failed)));
   }
-  if (watched->end != kExitOk) {
+  if (watched->end != WaitEnd::kDone) {
+    const bool late = watched->end == WaitEnd::kTimedOut;
     console.Note(absl::StrCat(
-        watched->end == kExitTimedOut ? "timed out" : "interrupted",
-        "; the workers go on, and what they find is kept"));
-    return watched->end;
+        late ? "timed out" : "interrupted",
+        "; the workers go on, and the coordinator keeps what they find"));
+    return late ? kExitTimedOut : kExitInterrupted;
   }
-  if (!watched->progress.failed.empty()) return kExitFailed;
+  if (!progress.failed.empty()) return kExitFailed;
   console.Note(absl::StrCat("next: ", context.program, " plan --model ",
                             Printable(spec.model.name), " --batch ",
                             spec.train.micro_batch));
   return kExitOk;
 }
 
-absl::Status FillInScript(Console& console, Pauser& pauser, const Clock& clock,
+absl::Status FillInScript(const CommandContext& context,
                           std::optional<absl::Duration> timeout,
-                          MeasureClient& measure, JobSpec* spec) {
+                          JobSpec* spec) {
   if (!NeedsWorker(spec->model)) return absl::OkStatus();
   v1::StartProfileRequest request;
   *request.mutable_spec() = ToProto(*spec);
   PACELINE_ASSIGN_OR_RETURN(const v1::StartProfileResponse started,
-                            measure.StartProfile(request));
-  const Instant begin = clock.Now();
+                            context.client.StartProfile(request));
+  absl::StatusOr<ProfileProgress> progress;
   std::string said;
-  for (;;) {
-    PACELINE_ASSIGN_OR_RETURN(ProfileProgress progress,
-                              measure.GetProfile(started.id()));
-    if (progress.script.has_value()) {
-      spec->model.script = *std::move(progress.script);
-      return absl::OkStatus();
-    }
-    if (progress.waiting.empty()) {
-      return absl::InvalidArgumentError(Printable(
-          absl::StrCat("model.file: ", absl::StrJoin(progress.failed, "; "))));
-    }
+  const auto ask = [&] {
+    progress = context.client.GetProfile(started.id());
+    return progress.status();
+  };
+  const auto take = [&] {
+    if (progress->script.has_value() || progress->waiting.empty()) return true;
     const std::string say =
         Printable(absl::StrCat("looking into ", spec->model.file, ": ",
-                               absl::StrJoin(progress.waiting, "; ")));
-    if (say != said) console.Note(said = say);
-    if (timeout.has_value() && clock.Now() - begin >= *timeout) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("gave up after ", absl::FormatDuration(*timeout),
-                       " (--timeout), ", say, "; nothing was submitted"));
-    }
-    if (pauser.Sleep(kLookPeriod)) {
-      return absl::CancelledError("interrupted; nothing was submitted");
-    }
+                               absl::StrJoin(progress->waiting, "; ")));
+    if (say != said) context.console.Note(said = say);
+    return false;
+  };
+  // A coordinator that restarts forgets what it was asked for.
+  PACELINE_ASSIGN_OR_RETURN(const WaitEnd end,
+                            WaitUntil(context,
+                                      {.period = kLookPeriod,
+                                       .timeout = timeout,
+                                       .patience = absl::ZeroDuration()},
+                                      ask, take));
+  if (end == WaitEnd::kTimedOut) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("gave up after ", absl::FormatDuration(*timeout),
+                     " (--timeout), ", said, "; nothing was submitted"));
   }
+  if (end == WaitEnd::kInterrupted) {
+    return absl::CancelledError("interrupted; nothing was submitted");
+  }
+  if (!progress->script.has_value()) {
+    return absl::InvalidArgumentError(Printable(
+        absl::StrCat("model.file: ", absl::StrJoin(progress->failed, "; "))));
+  }
+  spec->model.script = *std::move(progress->script);
+  return absl::OkStatus();
 }
 
 }  // namespace paceline

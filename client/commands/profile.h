@@ -9,10 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "client/commands/command.h"
-#include "client/commands/pause.h"
-#include "client/render/console.h"
-#include "client/rpc/measure_client.h"
-#include "core/base/clock.h"
+#include "client/rpc/control_client.h"
 #include "core/model/job_spec.h"
 
 namespace paceline {
@@ -39,21 +36,20 @@ absl::Status CheckProfileOptions(const ProfileOptions& options);
 //
 // Ends with kExitUsage for a wrong spec, kExitNotFound for an unknown worker,
 // kExitUnplaceable when there is no worker, kExitTimedOut, kExitInterrupted.
-ExitCode ProfileCommand(const CommandContext& context, MeasureClient& measure,
-                        const JobSpec& spec, const ProfileOptions& options);
+ExitCode ProfileCommand(const CommandContext& context, const JobSpec& spec,
+                        const ProfileOptions& options);
 
 // The same, without printing what was found.
-// Errors: those of MeasureClient; DeadlineExceeded, Cancelled (Ctrl-C);
+// Errors: those of ControlClient; DeadlineExceeded, Cancelled (Ctrl-C);
 //         FailedPrecondition  something could not be measured: says what
 absl::StatusOr<ProfileProgress> TakeProfile(const CommandContext& context,
-                                            MeasureClient& measure,
                                             const JobSpec& spec,
                                             const ProfileOptions& options);
 
 // The workers that could measure and hold stages: those that are attached, by
 // id.
-// Errors: those of MeasureClient::ListWorkers.
-absl::StatusOr<std::vector<v1::Worker>> LiveWorkers(MeasureClient& measure);
+// Errors: those of ControlClient::ListWorkers.
+absl::StatusOr<std::vector<v1::Worker>> LiveWorkers(ControlClient& client);
 
 // `spec` as a measurement needs it: micro-batches of `batch` samples, and a
 // data set that any worker can make.  The batch stays what --set made it, else
@@ -64,19 +60,18 @@ absl::StatusOr<JobSpec> WithMicroBatch(JobSpec spec, int64_t batch,
                                        const std::vector<std::string>& sets);
 
 // This program has no LibTorch: a worker looks into a TorchScript file for it.
-
+//
 // When the model of `spec` is a script that no worker has looked into, has one
 // do so, and fills in what it found; otherwise does nothing.  Blocks until a
 // worker is free of jobs and has looked, though no longer than `timeout`; says
-// on `console` for what it waits.
+// for what it waits.
 //
 // Errors:
 //   InvalidArgument   the worker cannot use the file; says why
 //   Cancelled         interrupted
 //   DeadlineExceeded  `timeout` is over; the coordinator gives it up too
-//   those of MeasureClient
-absl::Status FillInScript(Console& console, Pauser& pauser, const Clock& clock,
-                          std::optional<absl::Duration> timeout,
-                          MeasureClient& measure, JobSpec* spec);
+//   those of ControlClient
+absl::Status FillInScript(const CommandContext& context,
+                          std::optional<absl::Duration> timeout, JobSpec* spec);
 
 }  // namespace paceline

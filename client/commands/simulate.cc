@@ -14,7 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/commands/command.h"
-#include "client/render/table.h"
+#include "client/commands/plan_question.h"
 #include "client/render/text.h"
 #include "core/base/status_macros.h"
 #include "core/model/description.h"
@@ -144,10 +144,8 @@ void AddEqualLayers(const MachineFlags& flags, int layers,
 }
 
 absl::Status CheckModel(const MachineFlags& flags, const JobSpec& spec) {
-  const std::string why = WhyNotAmong("model", spec.model.name, ModelNames());
-  if (!why.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("--model: ", why));
-  }
+  PACELINE_RETURN_IF_ERROR(
+      CheckAmong("--model: ", "model", spec.model.name, ModelNames()));
   constexpr int64_t kMostSamples = 1 << 20;
   if (flags.micro_batch_samples == 0) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -330,25 +328,6 @@ constexpr int64_t kDefaultMicroBatches = 32;
 // A terminal is for looking; -o json has them all.
 constexpr size_t kMostRows = 32;
 
-absl::Status CheckSchedule(const std::string& name) {
-  const std::string why = WhyNotAmong("schedule", name, ScheduleNames());
-  if (why.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("--schedule: ", why));
-}
-
-// Forwards of what was planned for training: measured times hold both.
-void GoForwardOnly(PlanProblem* problem) {
-  if (!problem->training) return;
-  problem->training = false;
-  for (Device& device : problem->devices) {
-    for (size_t i = 0; i < device.layer_seconds.size(); ++i) {
-      const LayerCost& layer = problem->layers[i];
-      const double both = layer.forward_seconds + layer.backward_seconds;
-      if (both > 0) device.layer_seconds[i] *= layer.forward_seconds / both;
-    }
-  }
-}
-
 absl::Status ApplyFlags(const SimulateFlags& flags, SimulatedPlan* plan) {
   if (flags.micro_batches.has_value()) {
     plan->problem.micro_batches = *flags.micro_batches;
@@ -360,14 +339,15 @@ absl::Status ApplyFlags(const SimulateFlags& flags, SimulatedPlan* plan) {
                                                    plan->problem.micro_batches,
                                                    ", need at least 1"));
   }
-  if (flags.inference) GoForwardOnly(&plan->problem);
+  if (flags.inference) LeaveOutBackward({}, plan->problem);
   SimulationOptions& options = plan->options;
   if (flags.schedule.has_value()) options.schedule = *flags.schedule;
-  PACELINE_RETURN_IF_ERROR(CheckSchedule(options.schedule));
+  PACELINE_RETURN_IF_ERROR(CheckAmong("--schedule: ", "schedule",
+                                      options.schedule, ScheduleNames()));
   CountMemoryOf(options.schedule, plan->problem);
   if (plan->planned.has_value()) {  // for the planner's word on the same run
     plan->planned->micro_batches = plan->problem.micro_batches;
-    if (flags.inference) GoForwardOnly(&*plan->planned);
+    if (flags.inference) LeaveOutBackward({}, *plan->planned);
     CountMemoryOf(options.schedule, *plan->planned);
   }
   options.steps = flags.steps;
@@ -404,16 +384,10 @@ double FormulaSeconds(const SimulatedPlan& plan) {
 
 // --- documents --------------------------------------------------------------
 
-Document StageNumbers(const DeviceUse& use) {
-  Document stages = Document::array();
-  for (const int stage : use.stages) stages.push_back(stage);
-  return stages;
-}
-
 Document ToDocument(const Device& device, const DeviceUse& use) {
   return Document{{"name", device.name},
                   {"used", Document(use.used)},
-                  {"stages", StageNumbers(use)},
+                  {"stages", use.stages},
                   {"seconds", Document{{"forward", use.forward_seconds},
                                        {"backward", use.backward_seconds},
                                        {"send", use.send_seconds},
@@ -433,10 +407,7 @@ Document ToDocument(const Device& device, const DeviceUse& use) {
 Document ToDocument(const SimulateFlags& flags, const SimulatedPlan& plan,
                     const SimulationResult& result) {
   const std::vector<Device>& devices = plan.problem.devices;
-  Document steps = Document::array(), workers = Document::array();
-  for (const double seconds : result.all_step_seconds) {
-    steps.push_back(seconds);
-  }
+  Document workers = Document::array();
   for (size_t d = 0; d < devices.size(); ++d) {
     workers.push_back(ToDocument(devices[d], result.devices[d]));
   }
@@ -452,7 +423,7 @@ Document ToDocument(const SimulateFlags& flags, const SimulatedPlan& plan,
       {"training", Document(plan.problem.training)},
       {"seconds", result.seconds},
       {"step_seconds", known(finished, result.step_seconds)},
-      {"steps", std::move(steps)},
+      {"steps", result.all_step_seconds},
       {"formula_step_seconds", formula > 0 ? Document(formula) : Document()},
       {"micro_batches_per_second",
        known(finished, result.micro_batches_per_second)},
@@ -477,15 +448,8 @@ std::string Seconds(double seconds) { return HumanNumber(seconds); }
 
 std::string RenderDevices(const SimulatedPlan& plan,
                           const SimulationResult& result) {
-  Table table({{"device"},
-               {"stages"},
-               {"forward s", Table::Align::kRight},
-               {"backward s", Table::Align::kRight},
-               {"frames s", Table::Align::kRight},
-               {"wait s", Table::Align::kRight},
-               {"sent", Table::Align::kRight},
-               {"received", Table::Align::kRight},
-               {"peak memory", Table::Align::kRight}});
+  Table table({"device", "stages", ">forward s", ">backward s", ">frames s",
+               ">wait s", ">sent", ">received", ">peak memory"});
   size_t rows = 0, unused = 0;
   for (size_t d = 0; d < result.devices.size(); ++d) {
     const DeviceUse& use = result.devices[d];
@@ -568,14 +532,10 @@ ExitCode SimulateCommand(Console& console, const SimulateFlags& flags,
                                 " entries are left out; simulate fewer steps"));
     }
   }
-  if (console.table()) {
-    console.Print(Render(plan, *result));
-    if (!flags.trace_file.empty()) {
-      console.Note(absl::StrCat("trace: ", flags.trace_file,
-                                "; open it at https://ui.perfetto.dev"));
-    }
-  } else {
-    console.Print(ToDocument(flags, plan, *result));
+  console.Print(Render(plan, *result), ToDocument(flags, plan, *result));
+  if (console.table() && !flags.trace_file.empty()) {
+    console.Note(absl::StrCat("trace: ", flags.trace_file,
+                              "; open it at https://ui.perfetto.dev"));
   }
   return kExitOk;
 }

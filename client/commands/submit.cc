@@ -1,14 +1,395 @@
 #include "client/commands/submit.h"
 
+#include <algorithm>
+#include <map>
+
 #include "absl/strings/str_cat.h"
-#include "client/commands/estimate.h"
-#include "client/commands/job_commands.h"
-#include "client/render/report.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "client/commands/jobs_and_nodes.h"
 #include "client/render/text.h"
+#include "core/base/status_macros.h"
 #include "core/model/aggregation.h"
+#include "core/model/description.h"
+#include "core/plan/inputs.h"
+#include "core/plan/measurement.h"
+#include "core/plan/memory.h"
+#include "core/plan/plan.h"
 #include "core/rpc/convert.h"
+#include "core/schedule/schedule.h"
+#include "core/simulate/estimate.h"
 
 namespace paceline {
+
+namespace {
+
+constexpr double kShortSeconds = 10;  // where whole seconds say too little
+
+absl::StatusOr<Placements> CutLocally(const JobSpec& spec, int layers) {
+  const PipelineSpec& pipeline = spec.pipeline;
+  const std::vector<int> cuts(pipeline.cuts.begin(), pipeline.cuts.end());
+  PACELINE_ASSIGN_OR_RETURN(
+      const std::vector<LayerRange> ranges,
+      cuts.empty() ? CutEqually(layers, std::max(pipeline.stages, 1))
+                   : CutAt(layers, cuts));
+  Placements stages;
+  for (size_t s = 0; s < ranges.size(); ++s) {
+    v1::StagePlacement& stage = *stages.Add();
+    stage.set_stage(static_cast<int>(s));
+    stage.set_first_layer(ranges[s].first);
+    stage.set_last_layer(ranges[s].last);
+    stage.set_share(1);
+    stage.set_worker_id(-1);
+  }
+  return stages;
+}
+
+// Members of a data-parallel job, as far as one knows: those that the
+// coordinator chose, or the job names.  0: not known.
+int64_t MembersOf(const JobSpec& spec, const Placements& stages) {
+  const bool placed = !stages.empty() && stages[0].worker_id() >= 0;
+  return placed ? stages.size() : KnownMembers(spec.aggregation);
+}
+
+// Index of each stage's worker, counted in the order of the stages; where
+// nobody holds a stage yet, it counts as on a worker of its own.
+std::vector<int> WorkerOf(const Placements& stages) {
+  std::map<int64_t, int> seen;
+  std::vector<int> worker_of;
+  int next = 0;
+  for (const v1::StagePlacement& stage : stages) {
+    if (stage.worker_id() < 0) {
+      worker_of.push_back(next++);
+      continue;
+    }
+    const auto [entry, is_new] = seen.emplace(stage.worker_id(), next);
+    if (is_new) ++next;
+    worker_of.push_back(entry->second);
+  }
+  return worker_of;
+}
+
+absl::StatusOr<std::vector<StageKeeps>> KeepsOf(const JobSpec& spec,
+                                                const Placements& stages) {
+  if (IsInference(spec) || IsDataParallel(spec)) {
+    return std::vector<StageKeeps>(stages.size(), kInferenceKeeps);
+  }
+  ScheduleRequest request;
+  request.name = spec.pipeline.schedule;
+  request.stages = static_cast<int>(stages.size());
+  request.micro_batches = static_cast<int>(
+      (spec.train.batch + spec.train.micro_batch - 1) / spec.train.micro_batch);
+  request.worker_of = WorkerOf(stages);
+  request.vertical_sync = spec.pipeline.vertical_sync;
+  PACELINE_ASSIGN_OR_RETURN(const ScheduleBounds bounds, BoundsOfRun(request));
+  return KeepsOfStages(bounds);
+}
+
+StageEstimate StageEstimateOf(const JobSpec& spec,
+                              const ModelDescription& model,
+                              const v1::StagePlacement& placement,
+                              const StageKeeps& keeps) {
+  StageEstimate stage;
+  stage.placement = placement;
+  stage.first_layer = model.layers[placement.first_layer()].name;
+  stage.last_layer = model.layers[placement.last_layer() - 1].name;
+  for (int l = placement.first_layer(); l < placement.last_layer(); ++l) {
+    const Layer& layer = model.layers[l];
+    for (const Parameter& parameter : layer.parameters) {
+      stage.parameters += NumElements(parameter.shape);
+    }
+    stage.parameter_bytes += layer.parameter_bytes;
+    stage.forward_flops += layer.forward_flops;
+  }
+  stage.memory_bytes = EstimateBytes(
+      model, spec.train, {{placement.first_layer(), placement.last_layer()}},
+      {keeps}, FindPrecision(spec.precision).value_or(Precision::kF32));
+  return stage;
+}
+
+}  // namespace
+
+absl::StatusOr<JobEstimate> EstimateJob(const JobSpec& spec, Placements stages,
+                                        std::optional<v1::RunEstimate> run) {
+  PACELINE_ASSIGN_OR_RETURN(
+      const ModelDescription model,
+      DescribeModel(spec.model, spec.data.shape, spec.data.classes));
+  const int layers = static_cast<int>(model.layers.size());
+  JobEstimate estimate;
+  estimate.chosen = !stages.empty() || spec.pipeline.stages > 0 ||
+                    !spec.pipeline.cuts.empty() || IsDataParallel(spec);
+  estimate.run = std::move(run);
+  estimate.steps = spec.train.steps;
+  if (stages.empty()) {
+    PACELINE_ASSIGN_OR_RETURN(stages, CutLocally(spec, layers));
+  }
+  for (const v1::StagePlacement& stage : stages) {
+    if (stage.first_layer() < 0 || stage.first_layer() >= stage.last_layer() ||
+        stage.last_layer() > layers) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the coordinator placed layers ", stage.first_layer(), " to ",
+          stage.last_layer(), " of a model that has ", layers,
+          " here: are client and coordinator of the same version?"));
+    }
+  }
+  PACELINE_ASSIGN_OR_RETURN(const std::vector<StageKeeps> keeps,
+                            KeepsOf(spec, stages));
+  estimate.layers = layers;
+  const int64_t members = MembersOf(spec, stages);
+  if (IsDataParallel(spec) && (members > 0 || spec.aggregation.shards > 0)) {
+    estimate.shards = ShardsOf(spec, model, members);
+  }
+  for (int s = 0; s < stages.size(); ++s) {
+    estimate.stages.push_back(
+        StageEstimateOf(spec, model, stages[s], keeps[s]));
+    if (IsDataParallel(spec)) {
+      estimate.stages.back().memory_bytes =
+          MemberBytes(spec, model, std::max<int64_t>(1, members));
+    }
+    if (s > 0 && stages[s].stage() == stages[s - 1].stage())
+      continue;  // a replica
+    estimate.parameters += estimate.stages.back().parameters;
+    estimate.parameter_bytes += estimate.stages.back().parameter_bytes;
+  }
+  return estimate;
+}
+
+Document ToDocument(const JobEstimate& estimate) {
+  Document stages = Document::array();
+  for (const StageEstimate& stage : estimate.stages) {
+    const v1::StagePlacement& placement = stage.placement;
+    const bool placed = placement.worker_id() >= 0;
+    stages.push_back(Document{
+        {"stage", placement.stage()},
+        {"first_layer", placement.first_layer()},
+        {"last_layer", placement.last_layer()},
+        {"share", placement.share()},
+        {"worker_id", placed ? Document(placement.worker_id()) : Document()},
+        {"worker", OrNull(placement.worker_name())},
+        {"parameters", stage.parameters},
+        {"parameter_bytes", stage.parameter_bytes},
+        {"memory_bytes", stage.memory_bytes},
+        {"forward_flops", stage.forward_flops}});
+  }
+  return Document{
+      {"dry_run", Document(true)},
+      {"layers", estimate.layers},
+      {"parameters", estimate.parameters},
+      {"parameter_bytes", estimate.parameter_bytes},
+      {"shards", OrNull(estimate.shards)},
+      {"stages", std::move(stages)},
+      {"stages_chosen", Document(estimate.chosen)},
+      {"estimate",
+       estimate.run.has_value() ? MessageDocument(*estimate.run) : Document()}};
+}
+
+std::vector<std::pair<std::string, std::string>> RunFacts(
+    const v1::RunEstimate& run, int64_t steps) {
+  std::vector<std::pair<std::string, std::string>> facts = {
+      {"expected step", run.step_seconds() > 0
+                            ? HumanSeconds(run.step_seconds())
+                            : std::string()},
+      {"samples/s", HumanRate(run.samples_per_second())},
+      {"bubbles", absl::StrFormat("%.1f %%", 100 * run.bubble_share())},
+      {"from", run.source()}};
+  if (steps > 0) {
+    const double all = run.step_seconds() * static_cast<double>(steps);
+    facts.insert(facts.begin() + 1,
+                 {absl::StrCat("all ", steps, " steps"),
+                  all < kShortSeconds ? HumanSeconds(all)
+                                      : HumanDuration(absl::Seconds(all))});
+  }
+  return facts;
+}
+
+std::string RenderEstimate(const JobEstimate& estimate) {
+  Table table({">stage", "worker", "layers", "from", "to", ">parameters",
+               ">memory", ">flop/sample"});
+  for (const StageEstimate& stage : estimate.stages) {
+    const v1::StagePlacement& placement = stage.placement;
+    table.AddRow(
+        {absl::StrCat(placement.stage()),
+         placement.worker_id() < 0 ? "-" : placement.worker_name(),
+         absl::StrCat(placement.first_layer(), "-", placement.last_layer() - 1),
+         stage.first_layer, stage.last_layer,
+         HumanCount(static_cast<double>(stage.parameters)),
+         HumanBytes(static_cast<double>(stage.memory_bytes)),
+         HumanCount(stage.forward_flops)});
+  }
+  const std::string run =
+      estimate.run.has_value()
+          ? RenderFacts(RunFacts(*estimate.run, estimate.steps))
+          : "";
+  return absl::StrCat(
+      table.Render(),
+      estimate.chosen ? ""
+                      : "How many stages is decided once there are workers; "
+                        "this is one.\n",
+      "\n", run, estimate.layers, " layers, ",
+      HumanCount(static_cast<double>(estimate.parameters)), " parameters, ",
+      HumanBytes(static_cast<double>(estimate.parameter_bytes)),
+      estimate.shards > 0 ? absl::StrCat(", shards: ", estimate.shards) : "",
+      "\n");
+}
+
+namespace {
+
+// A plan for a mesh knows its devices; that of a profile file or of simulated
+// machines may have made them up.
+bool IsOfAMesh(const PlanFile& plan) { return !plan.facts.empty(); }
+
+absl::Status HasReplicas(const std::string& name, const PlanFile& plan,
+                         size_t stage, const JobSpec& spec) {
+  std::vector<std::string> workers;
+  for (const int device : plan.placement[stage].devices) {
+    workers.push_back(Printable(plan.problem.devices[device].name));
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--plan ", name, ": stage ", stage, " has ", workers.size(),
+      " replicas (", absl::StrJoin(workers, ", "),
+      IsInference(spec)
+          ? "), but was not made for a mesh, whose workers would hold them"
+          : "): replicas train with the rolling server only, which is not "
+            "there "
+            "yet",
+      "; make the plan again with 'paceline plan ... --no-replicas'"));
+}
+
+// With a plan's cuts a job is another one than that which was checked.
+// known: what was wrong before.
+absl::Status CheckCuts(const std::string& name,
+                       const std::vector<SpecProblem>& known,
+                       const JobSpec& spec) {
+  for (const SpecProblem& problem : CheckJobSpec(spec)) {
+    const bool is_old =
+        std::any_of(known.begin(), known.end(), [&](const SpecProblem& old) {
+          return old.path == problem.path && old.why == problem.why;
+        });
+    if (is_old) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--plan ", name, " has cuts [", absl::StrJoin(spec.pipeline.cuts, ", "),
+        "]: ", problem.path, " ", problem.why));
+  }
+  return absl::OkStatus();
+}
+
+// Says which shared layers a fresh plan of the job would count and this plan
+// does not; empty where there are none.
+absl::StatusOr<std::string> UncountedTies(const std::string& name,
+                                          const PlanFile& plan,
+                                          const JobSpec& spec) {
+  PACELINE_ASSIGN_OR_RETURN(
+      const ModelDescription model,
+      DescribeModel(spec.model, spec.data.shape, spec.data.classes));
+  if (plan.problem.layers.size() != model.layers.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--plan ", name, " is of ", plan.problem.layers.size(),
+                     " layers, the job's model has ", model.layers.size(),
+                     ": make one with 'paceline plan -f'"));
+  }
+  std::string text;
+  if (IsInference(spec)) return text;
+  for (const TieCost& tie : TiesOf(model)) {
+    const std::vector<TieCost>& counted = plan.problem.ties;
+    if (std::find(counted.begin(), counted.end(), tie) != counted.end()) {
+      continue;
+    }
+    absl::StrAppend(&text, text.empty() ? "" : "; ", "--plan ", name,
+                    " does not count what layers ", tie.owner, " and ",
+                    tie.user,
+                    " send each other, as they share parameters: "
+                    "plan again to have that counted");
+  }
+  return text;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> FollowPlan(const std::string& name,
+                                       const PlanFile& plan, JobSpec& spec) {
+  const std::string model =
+      ModelKey(spec.model, spec.data.shape, spec.data.classes);
+  if (plan.model != model) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--plan ", name, " is of ",
+        plan.model.empty() ? "no model of Paceline" : Printable(plan.model),
+        ", the job is of ", model, ": make one with 'paceline plan -f'"));
+  }
+  if (!spec.pipeline.cuts.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--plan ", name,
+        " cuts the model, and so does the job's pipeline.cuts: leave one "
+        "out"));
+  }
+  std::vector<int32_t> cuts;
+  std::vector<std::string> workers;
+  std::vector<int32_t> replicas;
+  std::vector<double> shares;
+  for (size_t s = 0; s < plan.placement.size(); ++s) {
+    const PlacedStage& stage = plan.placement[s];
+    if (stage.devices.size() > 1 && !(IsInference(spec) && IsOfAMesh(plan))) {
+      return HasReplicas(name, plan, s, spec);
+    }
+    if (s > 0) cuts.push_back(stage.layers.first);
+    replicas.push_back(static_cast<int32_t>(stage.devices.size()));
+    for (const int device : stage.devices) {
+      workers.push_back(plan.problem.devices[device].name);
+    }
+    shares.insert(shares.end(), stage.shares.begin(), stage.shares.end());
+  }
+  const bool shared = workers.size() > plan.placement.size();
+  const std::vector<SpecProblem> known = CheckJobSpec(spec);
+  spec.pipeline.cuts = std::move(cuts);
+  spec.pipeline.stages = static_cast<int32_t>(plan.placement.size());
+  PACELINE_RETURN_IF_ERROR(CheckCuts(name, known, spec));
+  PACELINE_ASSIGN_OR_RETURN(const std::string ties,
+                            UncountedTies(name, plan, spec));
+  if (!IsOfAMesh(plan)) {
+    return absl::StrCat(ties, ties.empty() ? "" : "; ", "--plan ", name,
+                        " was not made for a mesh: the job follows only the "
+                        "cuts, and stages go to the workers in the order of "
+                        "'node list'");
+  }
+  spec.pipeline.workers = std::move(workers);
+  if (shared) {
+    spec.pipeline.replicas = std::move(replicas);
+    spec.pipeline.shares = std::move(shares);
+  }
+  return ties;
+}
+
+std::vector<std::string> KeysOfAPlan(const std::vector<std::string>& sets) {
+  std::vector<std::string> decided;
+  for (const std::string& set : sets) {
+    const std::string key = set.substr(0, set.find('='));
+    if (key == "pipeline.stages" || key == "pipeline.policy") {
+      decided.push_back(key);
+    }
+  }
+  return decided;
+}
+
+SimulatedPlan SimulationOf(const PlanFile& plan) {
+  SimulatedPlan simulated;
+  simulated.placement = plan.placement;
+  if (plan.facts.empty()) {
+    simulated.problem = plan.problem;
+    simulated.options.schedule = plan.schedule;
+    simulated.options.micro_batch_samples = plan.micro_batch;
+    return simulated;
+  }
+  JobSpec spec;
+  spec.pipeline.schedule = plan.schedule;
+  spec.train.micro_batch = plan.micro_batch;
+  PlanInputs inputs;
+  inputs.problem = plan.problem;
+  inputs.facts = plan.facts;
+  simulated.options = OptionsFor(spec, plan.placement, inputs);
+  simulated.problem = std::move(inputs.problem);
+  simulated.planned = plan.problem;
+  return simulated;
+}
+
 namespace {
 
 // A restarting coordinator is back by then; and with the time of the last try
@@ -23,7 +404,7 @@ absl::StatusOr<v1::SubmitJobResponse> SubmitPatiently(
     absl::StatusOr<v1::SubmitJobResponse> submission =
         context.client.SubmitJob(request);
     const bool again =
-        submission.status().code() == absl::StatusCode::kUnavailable &&
+        absl::IsUnavailable(submission.status()) &&
         context.clock.Now() - begin + kSubmitPeriod <= kSubmitPatience;
     if (!again) return submission;
     if (context.pauser.Sleep(kSubmitPeriod)) {
@@ -53,13 +434,9 @@ ExitCode PrintDryRun(const CommandContext& context,
   if (submission.has_estimate()) run = submission.estimate();
   const auto estimate = EstimateJob(options.spec, submission.stages(), run);
   if (!estimate.ok()) return ReportError(context.console, estimate.status());
-  if (context.console.table()) {
-    context.console.Print(RenderEstimate(*estimate));
-  } else {
-    Document document = ToDocument(*estimate);
-    document["warnings"] = options.warnings;
-    context.console.Print(document);
-  }
+  Document document = ToDocument(*estimate);
+  document["warnings"] = options.warnings;
+  context.console.Print(RenderEstimate(*estimate), document);
   return kExitOk;
 }
 
@@ -130,10 +507,7 @@ ExitCode SubmitCommand(const CommandContext& context,
   request.set_request_id(options.request_id);
   request.set_dry_run(options.dry_run);
   const auto submission = SubmitPatiently(context, request);
-  if (!submission.ok()) {
-    ReportError(console, submission.status());
-    return SubmitExitCodeFor(submission.status());
-  }
+  if (!submission.ok()) return ReportSubmitError(console, submission.status());
   for (const std::string& note : submission->notes()) {
     console.Note(absl::StrCat("note: ", Printable(note)));
   }

@@ -1,14 +1,80 @@
-// `paceline job submit`.
+// `paceline job submit`: what a job will need, a job that follows a plan file,
+// and its submission.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "client/commands/command.h"
+#include "client/commands/simulate.h"
+#include "client/files/document.h"
+#include "client/files/plan_file.h"
+#include "client/render/report.h"
 #include "core/model/job_spec.h"
 
 namespace paceline {
+
+struct StageEstimate {
+  v1::StagePlacement placement;
+  std::string first_layer;  // names
+  std::string last_layer;   // the last one inside
+  int64_t parameters = 0;
+  int64_t parameter_bytes = 0;
+  int64_t memory_bytes = 0;  // parameters, gradients, optimizer, activations
+  double forward_flops = 0;  // a sample
+};
+
+struct JobEstimate {
+  int layers = 0;
+  int64_t parameters = 0;
+  int64_t parameter_bytes = 0;
+  std::vector<StageEstimate> stages;
+  bool chosen = true;  // false: how many stages is decided once there are
+                       // workers; these are as for one
+  std::optional<v1::RunEstimate> run;  // nothing while there is no worker
+  int64_t steps = 0;                   // of the job; 0: not known here
+  // Only a data-parallel job has shards; 0: none, or not known before there are
+  // workers.
+  int32_t shards = 0;
+};
+
+// stages: as the coordinator would place them; empty while it has no worker,
+// and then the cuts are made here and nobody holds them.
+// Errors: InvalidArgument  the spec is wrong
+absl::StatusOr<JobEstimate> EstimateJob(
+    const JobSpec& spec, Placements stages,
+    std::optional<v1::RunEstimate> run = std::nullopt);
+
+// Lines for people: what a step takes, samples a second, bubbles, where the
+// times come from, and all of it when `steps` is known (not 0).
+std::vector<std::pair<std::string, std::string>> RunFacts(
+    const v1::RunEstimate& run, int64_t steps);
+
+Document ToDocument(const JobEstimate& estimate);
+std::string RenderEstimate(const JobEstimate& estimate);
+
+// Makes spec.pipeline cut as `plan` does, on the same workers when it was made
+// for a mesh; `name` is the file's, for errors.  The schedule stays the job's.
+// Returns what a person should know of that, or nothing: that only its cuts are
+// followed, that it does not count what layers share.
+//
+// Errors: InvalidArgument  the plan is of another model than the job (names
+//         both) or of another number of layers, has stages of several workers
+//         where the job trains or they are no mesh's, the job has cuts of its
+//         own, or its spec does not allow these cuts (CheckJobSpec: under
+//         pipedream layers that share parameters must be on one stage)
+absl::StatusOr<std::string> FollowPlan(const std::string& name,
+                                       const PlanFile& plan, JobSpec& spec);
+
+// The keys among these settings (KEY=VALUE) that a plan decides.
+std::vector<std::string> KeysOfAPlan(const std::vector<std::string>& sets);
+
+// As the real run would be simulated, where the plan knows its devices.
+SimulatedPlan SimulationOf(const PlanFile& plan);
 
 struct SubmitOptions {
   JobSpec spec;

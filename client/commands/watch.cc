@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "client/commands/command.h"
 #include "client/render/text.h"
+#include "core/base/status_macros.h"
 
 namespace paceline {
 
@@ -151,64 +152,42 @@ class ProgressView {
   PlainProgress plain_;
 };
 
-void NoteIfAny(Console& console, const std::string& line) {
-  if (!line.empty()) console.Note(line);
-}
-
 }  // namespace
 
 absl::StatusOr<WatchResult> WatchJob(const CommandContext& context, int64_t id,
                                      std::optional<absl::Duration> timeout) {
-  const Instant begin = context.clock.Now();
   ProgressView view(context.console, context.clock);
-  Patience patience;
   WatchResult result;
   result.job.set_id(id);
   std::optional<v1::StepRecord> newest;
   int64_t after_step = 0;
-  for (;;) {
-    absl::StatusOr<v1::Job> job = context.client.GetJob(id, 2, after_step);
-    if (job.ok()) {
-      NoteIfAny(context.console, patience.OnAnswer());
-      if (job->step() < result.job.step()) {  // what was said before is undone
-        NoteIfAny(context.console,
-                  absl::StrCat("job ", id, " begins again at step ",
-                               job->step(), " (was at ", result.job.step(),
-                               "): paceline job events ", id, " says why"));
-        newest.reset();
-        job->clear_curve();
-        after_step = 0;
-      }
-      if (!job->curve().empty()) {
-        newest = *job->curve().rbegin();
-        after_step = newest->step();
-      }
-      view.Show(*job, newest);
-      result.job = *std::move(job);
-      if (HasEnded(StateOf(result.job))) break;
-    } else {
-      const auto verdict = patience.OnError(job.status(), context.clock.Now());
-      if (!verdict.retry) {
-        context.console.EndLive();
-        return job.status();
-      }
-      NoteIfAny(context.console, verdict.say);
+  absl::StatusOr<v1::Job> job;
+  const auto ask = [&] {
+    job = context.client.GetJob(id, 2, after_step);
+    return job.status();
+  };
+  const auto take = [&] {
+    if (job->step() < result.job.step()) {  // what was said before is undone
+      context.console.Note(absl::StrCat(
+          "job ", id, " begins again at step ", job->step(), " (was at ",
+          result.job.step(), "): paceline job events ", id, " says why"));
+      newest.reset();
+      job->clear_curve();
+      after_step = 0;
     }
-    absl::Duration pause = kPollPeriod;
-    if (timeout.has_value()) {
-      const absl::Duration left = *timeout - (context.clock.Now() - begin);
-      if (left <= absl::ZeroDuration()) {
-        result.end = WatchEnd::kTimedOut;
-        break;
-      }
-      pause = std::min(pause, left);
+    if (!job->curve().empty()) {
+      newest = *job->curve().rbegin();
+      after_step = newest->step();
     }
-    if (context.pauser.Sleep(pause)) {
-      result.end = WatchEnd::kInterrupted;
-      break;
-    }
-  }
+    view.Show(*job, newest);
+    result.job = *std::move(job);
+    return HasEnded(StateOf(result.job));
+  };
+  const absl::StatusOr<WaitEnd> end = WaitUntil(
+      context, {.period = kPollPeriod, .timeout = timeout}, ask, take);
   context.console.EndLive();
+  PACELINE_RETURN_IF_ERROR(end.status());
+  result.end = *end;
   return result;
 }
 

@@ -50,10 +50,8 @@ class PlainProgress {
 
 // Watching a job until it ends.
 
-enum class WatchEnd { kEnded, kTimedOut, kInterrupted };
-
 struct WatchResult {
-  WatchEnd end = WatchEnd::kEnded;
+  WaitEnd end = WaitEnd::kDone;
   v1::Job job;  // as last seen; without a full curve
 };
 

@@ -19,6 +19,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "client/files/whole_file.h"
 #include "client/render/text.h"
 #include "core/base/status_macros.h"
 #include "core/model/job_keys.h"
@@ -337,6 +338,7 @@ void SpecReader::ReadField(const YAML::Node& key, const YAML::Node& value,
                            const std::string& path,
                            const FieldDescriptor& field, Message& message) {
   const bool is_message = field.message_type() != nullptr;
+  if (is_message && value.IsNull()) return;  // a section without keys
   const bool fits = field.is_repeated() ? value.IsSequence()
                     : is_message        ? value.IsMap()
                                         : value.IsScalar();
@@ -617,17 +619,8 @@ absl::StatusOr<std::string> ReadJobFile(const std::string& path) {
   const int file =
       from_stdin ? STDIN_FILENO : open(path.c_str(), O_RDONLY | O_CLOEXEC);
   std::string text;
-  int error = file < 0 ? errno : 0;
-  while (error == 0 && static_cast<int64_t>(text.size()) <= kMaxJobFileBytes) {
-    char buffer[8192];
-    const ssize_t got = read(file, buffer, sizeof(buffer));
-    if (got == 0) break;
-    if (got > 0) {
-      text.append(buffer, got);
-    } else if (errno != EINTR) {
-      error = errno;
-    }
-  }
+  const int error =
+      file < 0 ? errno : ReadAll(file, kMaxJobFileBytes + 1, text);
   if (file >= 0 && !from_stdin) close(file);
   const std::string name = from_stdin ? "standard input" : path;
   if (from_stdin && error == EBADF) {

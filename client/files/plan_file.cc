@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client/files/json_fields.h"
+#include "client/files/document.h"
 #include "client/files/whole_file.h"
 #include "client/render/text.h"
 #include "core/base/status_macros.h"
@@ -23,37 +23,12 @@ constexpr int64_t kMostDevices = 10'000;
 
 // --- fields, for reading and for writing ------------------------------------
 
-// Rows of numbers.  Null, JSON's nearest to infinity, reads as `null_is`; NaN
-// when it may not stand there.
-using Matrix = std::vector<std::vector<double>>;
-
-Matrix ReadMatrix(JsonReader& links, const char* key, double null_is) {
-  Matrix rows;
-  const Document* const matrix = links.List(key);
-  for (size_t r = 0; matrix != nullptr && r < matrix->size(); ++r) {
-    const Document& row = (*matrix)[r];
-    std::vector<double>& into = rows.emplace_back();
-    if (!row.is_array()) {
-      links.Fail(absl::StrCat(key, "[", r, "]"), "expected a list");
-      return rows;
-    }
-    for (size_t c = 0; c < row.size(); ++c) {
-      into.push_back(row[c].is_number() ? row[c].get<double>()
-                     : row[c].is_null() ? null_is
-                                        : NAN);
-      if (std::isnan(into.back())) {
-        links.Fail(absl::StrCat(key, "[", r, "][", c, "]"),
-                   "expected a number");
-        return rows;
-      }
-    }
-  }
-  return rows;
-}
+using Rows = std::vector<std::vector<double>>;
 
 void VisitLinks(JsonReader& fields, std::vector<std::vector<LinkCost>>& links) {
-  const Matrix bandwidths = ReadMatrix(fields, "bytes_per_second", HUGE_VAL);
-  const Matrix latencies = ReadMatrix(fields, "latency_seconds", NAN);
+  Rows bandwidths, latencies;
+  fields.Rows("bytes_per_second", /*null_is=*/HUGE_VAL, bandwidths);
+  fields.Rows("latency_seconds", /*null_is=*/NAN, latencies);
   for (size_t r = 0; r < bandwidths.size(); ++r) {
     std::vector<LinkCost>& row = links.emplace_back();
     if (r >= latencies.size() || latencies[r].size() != bandwidths[r].size()) {
@@ -67,7 +42,7 @@ void VisitLinks(JsonReader& fields, std::vector<std::vector<LinkCost>>& links) {
 }
 
 void VisitLinks(JsonWriter& fields, std::vector<std::vector<LinkCost>>& links) {
-  Matrix bandwidths, latencies;
+  Rows bandwidths, latencies;
   for (const std::vector<LinkCost>& row : links) {
     std::vector<double>& bandwidth = bandwidths.emplace_back();
     std::vector<double>& latency = latencies.emplace_back();
@@ -204,12 +179,6 @@ void CheckFacts(const PlanFile& plan, JsonReader& root) {
   }
 }
 
-absl::Status CheckSchedule(const std::string& schedule) {
-  const std::string why = WhyNotAmong("schedule", schedule, ScheduleNames());
-  if (why.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("schedule: ", why));
-}
-
 absl::StatusOr<PlanFile> Read(const Document& value) {
   absl::Status status;
   PlanFile plan;
@@ -226,7 +195,8 @@ absl::StatusOr<PlanFile> Read(const Document& value) {
   VisitPlan(root, plan);
   CheckSizes(plan, root);
   PACELINE_RETURN_IF_ERROR(status);
-  PACELINE_RETURN_IF_ERROR(CheckSchedule(plan.schedule));
+  PACELINE_RETURN_IF_ERROR(
+      CheckAmong("schedule: ", "schedule", plan.schedule, ScheduleNames()));
   if (const absl::Status problem = CheckProblem(plan.problem); !problem.ok()) {
     // A file without devices is wrong; a mesh without them is not ready.
     return absl::InvalidArgumentError(

@@ -9,7 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client/files/json_fields.h"
+#include "client/files/document.h"
 #include "client/files/plan_file.h"
 #include "client/files/whole_file.h"
 #include "client/render/text.h"

@@ -51,19 +51,26 @@ absl::StatusOr<std::string> ReadWholeFile(const std::string& path,
                      ", at most ", HumanBytes(static_cast<double>(most_bytes)),
                      " are read"));
   }
-  std::string text(info.st_size, '\0');
+  std::string text;
+  const int error = ReadAll(file, info.st_size, text);
+  if (error != 0) return CannotRead(path, std::strerror(error));
+  return text;
+}
+
+int ReadAll(int file, int64_t most_bytes, std::string& text) {
+  text.resize(most_bytes);
   size_t filled = 0;
   while (filled < text.size()) {
     const ssize_t got = read(file, text.data() + filled, text.size() - filled);
-    if (got == 0) break;  // became shorter meanwhile
+    if (got == 0) break;
     if (got > 0) {
       filled += got;
     } else if (errno != EINTR) {
-      return CannotRead(path, std::strerror(errno));
+      return errno;
     }
   }
   text.resize(filled);
-  return text;
+  return 0;
 }
 
 absl::Status WriteWholeFile(const std::string& path, absl::string_view text) {

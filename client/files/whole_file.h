@@ -18,6 +18,10 @@ namespace paceline {
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path,
                                           int64_t most_bytes);
 
+// Fills `text` with what an open file, a pipe or a device gives until its end,
+// but no more than `most_bytes`.  Returns 0 or the error's number.
+int ReadAll(int file, int64_t most_bytes, std::string& text);
+
 // Writes `text` to a new file beside `path` and renames it, so that nobody ever
 // reads half of it.
 // Errors: InvalidArgument     the folder does not exist or may not be written

@@ -58,12 +58,21 @@ void Console::Print(const Document& document) {
   }
 }
 
-void Console::PrintList(const std::string& key, Document elements) {
-  if (format_ == OutputFormat::kJsonLines) {
-    for (const Document& element : elements) Print(element);
+void Console::Print(const std::string& table, const Document& document) {
+  if (format_ == OutputFormat::kTable) {
+    Print(table);
+  } else {
+    Print(document);
+  }
+}
+
+void Console::PrintList(const std::string& table, const std::string& key,
+                        Document elements) {
+  if (format_ != OutputFormat::kJsonLines) {
+    Print(table, Document{{key, std::move(elements)}});
     return;
   }
-  Print(Document{{key, std::move(elements)}});
+  for (const Document& element : elements) Print(element);
 }
 
 void Console::Note(const std::string& line) {

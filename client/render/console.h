@@ -40,9 +40,12 @@ class Console {
   void Print(const std::string& text);
   // One document in the format asked for; not for kTable.
   void Print(const Document& document);
-  // `elements` under `key` in one document; for jsonl each on a line of its
-  // own.  Not for kTable.
-  void PrintList(const std::string& key, Document elements);
+  // `table` in the table format, else `document`.
+  void Print(const std::string& table, const Document& document);
+  // `table` in the table format, else `elements` under `key` in one document;
+  // for jsonl each on a line of its own.
+  void PrintList(const std::string& table, const std::string& key,
+                 Document elements);
 
   // A line for people, on `err`.  Clears a live line before it.
   void Note(const std::string& line);

@@ -5,14 +5,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "client/render/table.h"
 #include "client/render/text.h"
 #include "core/rpc/convert.h"
 
 namespace paceline {
 namespace {
-
-constexpr Table::Align kRight = Table::Align::kRight;
 
 // The parts of a time split, in the order of a table's columns.
 struct SplitPart {
@@ -20,26 +17,17 @@ struct SplitPart {
   double (v1::TimeSplit::*seconds)() const;
 };
 constexpr SplitPart kSplitParts[] = {
-    {"fwd %", &v1::TimeSplit::forward},
-    {"bwd %", &v1::TimeSplit::backward},
-    {"send %", &v1::TimeSplit::send},
-    {"wait %", &v1::TimeSplit::receive_wait},
-    {"gate %", &v1::TimeSplit::aggregate},
-    {"opt %", &v1::TimeSplit::optimizer},
-    {"save %", &v1::TimeSplit::snapshot},
-    {"data %", &v1::TimeSplit::data},
-    {"orders %", &v1::TimeSplit::orders},
-    {"other %", &v1::TimeSplit::unexplained},
+    {">fwd %", &v1::TimeSplit::forward},
+    {">bwd %", &v1::TimeSplit::backward},
+    {">send %", &v1::TimeSplit::send},
+    {">wait %", &v1::TimeSplit::receive_wait},
+    {">gate %", &v1::TimeSplit::aggregate},
+    {">opt %", &v1::TimeSplit::optimizer},
+    {">save %", &v1::TimeSplit::snapshot},
+    {">data %", &v1::TimeSplit::data},
+    {">orders %", &v1::TimeSplit::orders},
+    {">other %", &v1::TimeSplit::unexplained},
 };
-
-template <typename Messages>
-Document MessageList(const Messages& messages) {
-  Document list = Document::array();
-  for (const auto& message : messages) {
-    list.push_back(MessageDocument(message));
-  }
-  return list;
-}
 
 // Updates between the weights of a gradient and those it changed, mean.
 double MeanStaleness(const v1::StageVersions& stage) {
@@ -76,19 +64,18 @@ Document MemberDocument(const v1::JobMember& member) {
 }
 
 Document WorkerDocument(const v1::JobWorker& worker) {
-  Document stages = Document::array(), placements = Document::array();
-  for (const v1::StagePlacement& stage : worker.stages()) {
-    stages.push_back(stage.stage());
-    placements.push_back(Document{{"stage", stage.stage()},
-                                  {"first_layer", stage.first_layer()},
-                                  {"last_layer", stage.last_layer()},
-                                  {"share", stage.share()}});
-  }
+  const auto placement = [](const v1::StagePlacement& stage) {
+    return Document{{"stage", stage.stage()},
+                    {"first_layer", stage.first_layer()},
+                    {"last_layer", stage.last_layer()},
+                    {"share", stage.share()}};
+  };
   return {
       {"id", worker.id()},
       {"name", worker.name()},
-      {"stages", std::move(stages)},
-      {"placements", std::move(placements)},
+      {"stages", ListOf(worker.stages(),
+                        [](const auto& stage) { return stage.stage(); })},
+      {"placements", ListOf(worker.stages(), placement)},
       {"seconds", MessageDocument(worker.seconds())},
       {"flow", worker.has_flow() ? MessageDocument(worker.flow()) : Document()},
       {"peak_memory_bytes", OrNull(worker.peak_memory_bytes())},
@@ -97,31 +84,22 @@ Document WorkerDocument(const v1::JobWorker& worker) {
        worker.has_member() ? MemberDocument(worker.member()) : Document()}};
 }
 
-Document LossDocument(const v1::Job& job) {
-  Document loss = Document::array();
-  for (const v1::StepRecord& point : job.curve()) {
-    Document& entry = loss.emplace_back(
-        Document{{"step", point.step()}, {"value", point.loss()}});
-    if (point.skipped()) entry["skipped"] = true;
-  }
-  return loss;
+Document LossDocument(const v1::StepRecord& point) {
+  Document entry = {{"step", point.step()}, {"value", point.loss()}};
+  if (point.skipped()) entry["skipped"] = true;
+  return entry;
 }
 
-Document DriftDocument(const v1::Job& job) {
-  Document list = Document::array();
-  for (const v1::StageDrift& stage : job.drift()) {
-    list.push_back(
-        Document{{"stage", stage.stage()},
-                 {"worker_id", stage.worker_id()},
-                 {"predicted_seconds", OrNull(stage.predicted_seconds())},
-                 {"measured_seconds", OrNull(stage.measured_seconds())},
-                 {"layer_seconds", OrNull(stage.layer_seconds())}});
-  }
-  return list;
+Document DriftDocument(const v1::StageDrift& stage) {
+  return {{"stage", stage.stage()},
+          {"worker_id", stage.worker_id()},
+          {"predicted_seconds", OrNull(stage.predicted_seconds())},
+          {"measured_seconds", OrNull(stage.measured_seconds())},
+          {"layer_seconds", OrNull(stage.layer_seconds())}};
 }
 
 Document VersionsDocument(const v1::Job& job) {
-  Document list = MessageList(job.versions());
+  Document list = ListOf(job.versions(), MessageDocument);
   for (int i = 0; i < job.versions_size(); ++i) {
     list[i]["staleness"] = MeanStaleness(job.versions(i));
   }
@@ -177,12 +155,9 @@ std::string Elapsed(const v1::Job& job) {
 }
 
 std::string RenderSplit(const v1::Job& job) {
-  std::vector<Table::Column> columns = {
-      {"worker"}, {"stages"}, {"layers"}, {"wall s", kRight}};
-  for (const SplitPart& part : kSplitParts) {
-    columns.push_back({part.title, kRight});
-  }
-  Table table(std::move(columns));
+  std::vector<std::string> titles = {"worker", "stages", "layers", ">wall s"};
+  for (const SplitPart& part : kSplitParts) titles.emplace_back(part.title);
+  Table table(std::move(titles));
   for (const v1::JobWorker& worker : job.workers()) {
     const double wall = worker.seconds().wall();
     std::vector<std::string> row = {worker.name(), Stages(worker),
@@ -227,10 +202,7 @@ std::string RenderDrift(const v1::Job& job) {
       !(job.step_seconds() > 0)) {
     return "";
   }
-  Table table({{"time of"},
-               {"predicted ms", kRight},
-               {"measured ms", kRight},
-               {"ratio", kRight}});
+  Table table({"time of", ">predicted ms", ">measured ms", ">ratio"});
   const auto add = [&](std::string what, double predicted, double measured) {
     std::vector<std::string> row = DriftCells(predicted, measured);
     row.insert(row.begin(), std::move(what));
@@ -260,10 +232,7 @@ std::string RenderDrift(const v1::Job& job) {
 
 // A line a worker; empty where nothing was predicted or measured.
 std::string RenderMemory(const v1::Job& job) {
-  Table table({{"memory of"},
-               {"predicted", kRight},
-               {"peak", kRight},
-               {"ratio", kRight}});
+  Table table({"memory of", ">predicted", ">peak", ">ratio"});
   const auto bytes = [](double count) {
     return count > 0 ? HumanBytes(count) : std::string("-");
   };
@@ -281,12 +250,8 @@ std::string RenderMemory(const v1::Job& job) {
 }
 
 std::string RenderVersions(const v1::Job& job) {
-  Table table({{"stage", kRight},
-               {"updates", kRight},
-               {"skipped", kRight},
-               {"staleness", kRight},
-               {"versions", kRight},
-               {"weights", kRight}});
+  Table table({">stage", ">updates", ">skipped", ">staleness", ">versions",
+               ">weights"});
   for (const v1::StageVersions& stage : job.versions()) {
     table.AddRow({absl::StrCat(stage.stage()), absl::StrCat(stage.updates()),
                   absl::StrCat(stage.skipped_updates()),
@@ -302,10 +267,9 @@ std::string RenderVersions(const v1::Job& job) {
 // Inference has one evaluation, which belongs to no step.
 std::string RenderEvaluations(const v1::Job& job) {
   const bool steps = !IsInference(job);
-  std::vector<Table::Column> columns = {
-      {"test loss", kRight}, {"accuracy", kRight}, {"samples", kRight}};
-  if (steps) columns.insert(columns.begin(), {"step", kRight});
-  Table table(std::move(columns));
+  std::vector<std::string> titles = {">test loss", ">accuracy", ">samples"};
+  if (steps) titles.insert(titles.begin(), ">step");
+  Table table(std::move(titles));
   for (const v1::EvaluationRecord& evaluation : job.evaluations()) {
     std::vector<std::string> row = {
         absl::StrFormat("%.4f", evaluation.loss()),
@@ -418,10 +382,6 @@ std::string StagesText(int stages) {
 
 Document ToDocument(const v1::Job& job, bool with_curve) {
   const JobSpec spec = FromProto(job.spec());
-  Document workers = Document::array();
-  for (const v1::JobWorker& worker : job.workers()) {
-    workers.push_back(WorkerDocument(worker));
-  }
   const auto accuracy = TestAccuracy(job);
   Document document = {
       {"id", job.id()},
@@ -438,10 +398,10 @@ Document ToDocument(const v1::Job& job, bool with_curve) {
       {"step", job.step()},
       {"steps", job.steps()},
       {"skipped_steps", job.skipped_steps()}};
-  if (with_curve) document["loss"] = LossDocument(job);
+  if (with_curve) document["loss"] = ListOf(job.curve(), LossDocument);
   document.update(
       {{"test_accuracy", accuracy ? Document(*accuracy) : Document()},
-       {"evaluations", MessageList(job.evaluations())},
+       {"evaluations", ListOf(job.evaluations(), MessageDocument)},
        {"weights_path", OrNull(job.weights_path())},
        {"weights_sha256", OrNull(job.weights_sha256())},
        {"shards", ShardsDocument(spec)},
@@ -451,11 +411,11 @@ Document ToDocument(const v1::Job& job, bool with_curve) {
        {"latency_seconds", LatencyDocument(job)},
        {"estimate",
         job.has_estimate() ? MessageDocument(job.estimate()) : Document()},
-       {"drift", DriftDocument(job)},
+       {"drift", ListOf(job.drift(), DriftDocument)},
        {"versions", VersionsDocument(job)},
        {"predicted_step_seconds", OrNull(job.estimate().step_seconds())},
        {"measured_step_seconds", OrNull(job.step_seconds())},
-       {"workers", std::move(workers)},
+       {"workers", ListOf(job.workers(), WorkerDocument)},
        {"attempt", job.attempt()},
        {"plan_version", job.plan_version()},
        {"submitted_unix_ms", OrNull(job.submitted_unix_ms())},
@@ -486,14 +446,8 @@ Document ToDocument(const v1::Worker& worker) {
 }
 
 std::string RenderJobs(const v1::ListJobsResponse& jobs) {
-  Table table({{"id", kRight},
-               {"name"},
-               {"kind"},
-               {"state"},
-               {"done", kRight},
-               {"accuracy", kRight},
-               {"submitted"},
-               {"why"}});
+  Table table({">id", "name", "kind", "state", ">done", ">accuracy",
+               "submitted", "why"});
   for (const v1::Job& job : jobs.jobs()) {
     const JobSpec spec = FromProto(job.spec());
     table.AddRow({absl::StrCat(job.id()), spec.name, spec.kind,
@@ -573,17 +527,8 @@ std::string StateText(const v1::Worker& worker) {
 }
 
 std::string RenderWorkers(const v1::ListWorkersResponse& workers) {
-  Table table({{"id", kRight},
-               {"name"},
-               {"state"},
-               {"address"},
-               {"pid", kRight},
-               {"job", kRight},
-               {"stages"},
-               {"cores", kRight},
-               {"memory", kRight},
-               {"cpu"},
-               {"heard", kRight}});
+  Table table({">id", "name", "state", "address", ">pid", ">job", "stages",
+               ">cores", ">memory", "cpu", ">heard"});
   for (const v1::Worker& worker : workers.workers()) {
     const v1::Registration& about = worker.registration();
     table.AddRow({absl::StrCat(worker.id()), about.name(), StateText(worker),

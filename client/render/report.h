@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "client/files/document.h"
-#include "client/render/plot.h"
+#include "client/render/text.h"
 #include "core/cluster/job_state.h"
 #include "core/model/job_spec.h"
 #include "paceline/v1/control.pb.h"

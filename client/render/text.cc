@@ -5,15 +5,22 @@
 #include <cmath>
 #include <cstdlib>
 #include <iterator>
+#include <limits>
+#include <optional>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "core/base/check.h"
 #include "core/base/utf8.h"
 #include "core/model/job_spec.h"
 
 namespace paceline {
+
 namespace {
 
 struct CodePoints {
@@ -208,6 +215,14 @@ std::string WhyNotAmong(const std::string& what, const std::string& word,
       "; there are: ", absl::StrJoin(names, ", "));
 }
 
+absl::Status CheckAmong(const std::string& where, const std::string& what,
+                        const std::string& word,
+                        const std::vector<std::string>& names) {
+  const std::string why = WhyNotAmong(what, word, names);
+  if (why.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(where, why));
+}
+
 bool ParseTimeout(const std::string& text, absl::Duration* timeout) {
   double seconds = 0;
   if (absl::SimpleAtod(text, &seconds)) {
@@ -218,6 +233,148 @@ bool ParseTimeout(const std::string& text, absl::Duration* timeout) {
   }
   return *timeout >= absl::ZeroDuration() &&
          *timeout < absl::InfiniteDuration();
+}
+
+void Table::AddRow(std::vector<std::string> cells) {
+  PACELINE_CHECK(
+      cells.size() == titles_.size(),
+      absl::StrCat("cells=", cells.size(), " columns=", titles_.size()));
+  for (std::string& cell : cells) cell = Printable(cell);
+  rows_.push_back(std::move(cells));
+}
+
+std::string Table::Render() const {
+  std::vector<std::vector<std::string>> lines = {{}};
+  for (const absl::string_view title : titles_) {
+    lines[0].push_back(absl::AsciiStrToUpper(absl::StripPrefix(title, ">")));
+  }
+  lines.insert(lines.end(), rows_.begin(), rows_.end());
+  std::vector<int> widths(titles_.size(), 0);
+  for (const auto& cells : lines) {
+    for (size_t c = 0; c < cells.size(); ++c) {
+      widths[c] = std::max(widths[c], DisplayWidth(cells[c]));
+    }
+  }
+
+  std::string text;
+  for (const auto& cells : lines) {
+    std::string line;
+    for (size_t c = 0; c < cells.size(); ++c) {
+      const std::string padding(widths[c] - DisplayWidth(cells[c]), ' ');
+      const bool flush_right = absl::StartsWith(titles_[c], ">");
+      absl::StrAppend(&line, c > 0 ? "  " : "", flush_right ? padding : "",
+                      cells[c], flush_right ? "" : padding);
+    }
+    absl::StrAppend(&text, absl::StripTrailingAsciiWhitespace(line), "\n");
+  }
+  return text;
+}
+
+std::string RenderFacts(
+    const std::vector<std::pair<std::string, std::string>>& facts) {
+  size_t width = 0;
+  for (const auto& [key, value] : facts) {
+    if (!value.empty()) width = std::max(width, key.size());
+  }
+  std::string text;
+  for (const auto& [key, value] : facts) {
+    if (value.empty()) continue;
+    absl::StrAppend(&text, key, ":", std::string(width - key.size() + 2, ' '),
+                    Printable(value), "\n");
+  }
+  return text;
+}
+
+namespace {
+
+constexpr int kLabelColumns = 10;
+// U+2581 to U+2588: one to eight eighths.
+constexpr const char* kEighths[] = {" ", "▁", "▂", "▃", "▄",
+                                    "▅", "▆", "▇", "█"};
+
+struct Columns {
+  std::vector<double> values;  // mean of a column's points, gaps carried on
+  double least = std::numeric_limits<double>::infinity();
+  double greatest = -std::numeric_limits<double>::infinity();
+};
+
+std::optional<Columns> Gather(const LossCurve& curve, int columns) {
+  std::vector<double> sums(columns, 0);
+  std::vector<int> counts(columns, 0);
+  const int64_t first = curve.begin()->step();
+  const int64_t span = curve.rbegin()->step() - first + 1;
+  if (span < 2) return std::nullopt;
+  for (const v1::StepRecord& point : curve) {
+    if (!std::isfinite(point.loss())) continue;
+    const int64_t column = (point.step() - first) * columns / span;
+    if (column < 0 || column >= columns) continue;
+    sums[column] += point.loss();
+    ++counts[column];
+  }
+  Columns result;
+  double last = std::numeric_limits<double>::quiet_NaN();
+  for (int c = 0; c < columns; ++c) {
+    if (counts[c] > 0) {
+      last = sums[c] / counts[c];
+      result.least = std::min(result.least, last);
+      result.greatest = std::max(result.greatest, last);
+    }
+    result.values.push_back(last);
+  }
+  if (!std::isfinite(result.least)) return std::nullopt;
+  return result;
+}
+
+// Filled eighths of the cell in `row` (0 is the lowest) of a bar of `eighths`.
+int CellEighths(int eighths, int row) {
+  return std::clamp(eighths - 8 * row, 0, 8);
+}
+
+}  // namespace
+
+std::string PlotLoss(const LossCurve& curve, const PlotOptions& options) {
+  const bool finite = std::any_of(
+      curve.begin(), curve.end(),
+      [](const v1::StepRecord& point) { return std::isfinite(point.loss()); });
+  if (!curve.empty() && !finite) return "no finite loss\n";
+  if (curve.size() < 2) return "";
+  const std::optional<Columns> columns = Gather(curve, options.columns);
+  if (!columns.has_value()) return "";
+
+  // The least value still shows one eighth, so that it differs from no value.
+  const double range = columns->greatest - columns->least;
+  std::vector<int> eighths;
+  for (const double value : columns->values) {
+    const double share = range > 0 ? (value - columns->least) / range : 0.5;
+    eighths.push_back(std::isnan(value)
+                          ? 0
+                          : 1 + static_cast<int>(std::lround(
+                                    share * (8 * options.rows - 1))));
+  }
+
+  std::string text;
+  for (int row = options.rows - 1; row >= 0; --row) {
+    std::string label;
+    if (row == options.rows - 1) label = HumanNumber(columns->greatest);
+    if (row == 0) label = HumanNumber(columns->least);
+    absl::StrAppendFormat(&text, "%*s |", kLabelColumns, label);
+    std::string line;
+    for (const int bar : eighths) {
+      const int cell = CellEighths(bar, row);
+      // Half a cell rounds up, and the lowest row always shows the bar.
+      const char* ascii = cell >= 4 || (row == 0 && cell > 0) ? "#" : " ";
+      line += options.unicode ? kEighths[cell] : ascii;
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    absl::StrAppend(&text, line, "\n");
+  }
+  const std::string first = absl::StrCat("step ", curve.begin()->step());
+  const std::string last = absl::StrCat(curve.rbegin()->step());
+  const int gap =
+      std::max<int>(1, options.columns - first.size() - last.size());
+  absl::StrAppend(&text, std::string(kLabelColumns + 2, ' '), first,
+                  std::string(gap, ' '), last, "\n");
+  return text;
 }
 
 }  // namespace paceline

@@ -1,12 +1,15 @@
-// Small helpers for text that a terminal or another program reads.
+// Text that a terminal or another program reads: words, numbers, columns and a
+// curve.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "paceline/v1/types.pb.h"
 
 namespace paceline {
 
@@ -56,8 +59,54 @@ std::string HumanNumber(double value, int digits = 4);
 std::string WhyNotAmong(const std::string& what, const std::string& word,
                         const std::vector<std::string>& names);
 
+// The same as a status.
+//   where  what the message begins with: "--schedule: "
+// Errors: InvalidArgument  `word` is not one of `names`
+absl::Status CheckAmong(const std::string& where, const std::string& what,
+                        const std::string& word,
+                        const std::vector<std::string>& names);
+
 // "90", "90s", "1.5m", "2h": a bare number is seconds.  Returns false for
 // anything else, and for negative or infinite durations.
 bool ParseTimeout(const std::string& text, absl::Duration* timeout);
+
+// Text in columns.  Thread-compatible.
+class Table {
+ public:
+  // The cells below a title that begins with '>' are flush right.
+  explicit Table(std::vector<std::string> titles)
+      : titles_(std::move(titles)) {}
+
+  // One cell a column.  Cells are made printable: what a peer sent cannot
+  // break the layout.
+  void AddRow(std::vector<std::string> cells);
+
+  // Titles in capitals, then the rows; two spaces between columns, none at the
+  // end of a line.
+  std::string Render() const;
+
+ private:
+  const std::vector<std::string> titles_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+// "key:   value" lines with the values below each other; pairs with an empty
+// value are left out.
+std::string RenderFacts(
+    const std::vector<std::pair<std::string, std::string>>& facts);
+
+using LossCurve = google::protobuf::RepeatedPtrField<v1::StepRecord>;
+
+struct PlotOptions {
+  int columns = 60;  // of the plot itself, without the labels
+  int rows = 8;
+  bool unicode = false;  // eighth blocks instead of '#'
+};
+
+// The loss over the steps, as a filled curve between its least and its greatest
+// value; points that share a column are averaged, and values that are not
+// finite are left out.  Where none is finite, a line that says so.  Else
+// empty for fewer than two points.
+std::string PlotLoss(const LossCurve& curve, const PlotOptions& options);
 
 }  // namespace paceline

@@ -3,21 +3,31 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "core/model/job_spec.h"
+#include "core/plan/inputs.h"
+#include "core/plan/measurement.h"
 #include "paceline/v1/control.pb.h"
 
 namespace paceline {
 
-// Takes the bytes of an export, in order.  Thread-compatible.
-class ByteSink {
- public:
-  virtual ~ByteSink() = default;
-  // The first error ends the export and is what the export returns.
-  virtual absl::Status Write(absl::string_view bytes) = 0;
+// Takes the bytes of an export, in order.  The first error ends the export and
+// is what the export returns.
+using TakeBytes = absl::FunctionRef<absl::Status(absl::string_view bytes)>;
+
+struct ProfileProgress {
+  std::vector<DeviceProfile> profiles;  // finished, by device
+  std::vector<LinkMeasurement> links;   // finished, by from and to
+  std::vector<std::string> waiting;     // what is not, and for what it waits
+  std::vector<std::string> failed;      // what could not be measured, and why
+  std::optional<ScriptModel> script;    // what a worker found in a script
 };
 
 // Thread-compatible.  Calls block, but never longer than their deadline.
@@ -61,8 +71,8 @@ class ControlClient {
 
   // Errors: FailedPrecondition  the job has no weights yet
   //         DataLoss            fewer or more bytes came than were announced
-  //         and those of `sink`
-  virtual absl::Status ExportWeights(int64_t id, ByteSink& sink) = 0;
+  //         and those of `take`
+  virtual absl::Status ExportWeights(int64_t id, TakeBytes take) = 0;
 
   // By id.
   virtual absl::StatusOr<v1::ListWorkersResponse> ListWorkers() = 0;
@@ -74,6 +84,23 @@ class ControlClient {
   // One that is gone.  As it was.  Errors: NotFound, FailedPrecondition
   virtual absl::StatusOr<v1::Worker> ForgetWorker(
       const std::string& worker) = 0;
+
+  // For a script that no worker has looked into, a worker looks into it and
+  // measures nothing.
+  // Errors: InvalidArgument     the spec is wrong
+  //         NotFound            no live worker of that name
+  //         FailedPrecondition  no worker is attached
+  virtual absl::StatusOr<v1::StartProfileResponse> StartProfile(
+      const v1::StartProfileRequest& request) = 0;
+
+  // Errors: NotFound  not known (any more): the coordinator has restarted
+  //         DataLoss  the coordinator sent a measurement that cannot be one
+  virtual absl::StatusOr<ProfileProgress> GetProfile(int64_t id) = 0;
+
+  // model: a ModelKey; empty: of all models.  Links always.
+  // Errors: DataLoss  as above
+  virtual absl::StatusOr<Measurements> ListMeasurements(
+      const std::string& model) = 0;
 };
 
 }  // namespace paceline

@@ -191,14 +191,14 @@ absl::Status GrpcControlClient::DeleteJob(int64_t id) {
   return Call(&v1::Control::Stub::DeleteJob, request).status();
 }
 
-absl::Status GrpcControlClient::ExportWeights(int64_t id, ByteSink& sink) {
+absl::Status GrpcControlClient::ExportWeights(int64_t id, TakeBytes take) {
   ExportProgress progress;
   absl::Status status;
   int64_t before = 0;
   // Again after a break, and on a link that needs longer than a call may take.
   do {
     before = progress.bytes;
-    status = ExportOn(id, sink, progress);
+    status = ExportOn(id, take, progress);
   } while (absl::IsUnavailable(status) && progress.bytes > before &&
            progress.bytes < progress.total_bytes);
   PACELINE_RETURN_IF_ERROR(status);
@@ -210,7 +210,7 @@ absl::Status GrpcControlClient::ExportWeights(int64_t id, ByteSink& sink) {
   return absl::OkStatus();
 }
 
-absl::Status GrpcControlClient::ExportOn(int64_t id, ByteSink& sink,
+absl::Status GrpcControlClient::ExportOn(int64_t id, TakeBytes take,
                                          ExportProgress& progress) {
   PACELINE_RETURN_IF_ERROR(Connect());
   grpc::ClientContext context;
@@ -224,7 +224,7 @@ absl::Status GrpcControlClient::ExportOn(int64_t id, ByteSink& sink,
   while (written.ok() && reader->Read(&chunk)) {
     progress.bytes += static_cast<int64_t>(chunk.data().size());
     progress.total_bytes = chunk.total_bytes();
-    written = sink.Write(chunk.data());
+    written = take(chunk.data());
   }
   if (!written.ok()) context.TryCancel();
   const grpc::Status status = reader->Finish();

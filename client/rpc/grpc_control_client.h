@@ -1,4 +1,4 @@
-// ControlClient and MeasureClient over gRPC.
+// ControlClient over gRPC.
 #pragma once
 
 #include <memory>
@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "client/rpc/control_client.h"
-#include "client/rpc/measure_client.h"
 #include "grpcpp/channel.h"
 #include "paceline/v1/control.grpc.pb.h"
 
@@ -18,7 +17,7 @@ void SilenceGrpcLog();
 
 // Thread-compatible.  Connects at the first call; a later call connects again
 // when the connection was lost.
-class GrpcControlClient final : public ControlClient, public MeasureClient {
+class GrpcControlClient final : public ControlClient {
  public:
   struct Deadlines {
     // Connecting, and then the call.  A coordinator that is down refuses at
@@ -45,7 +44,7 @@ class GrpcControlClient final : public ControlClient, public MeasureClient {
                                               int64_t after) override;
   absl::StatusOr<v1::Job> StopJob(int64_t id) override;
   absl::Status DeleteJob(int64_t id) override;
-  absl::Status ExportWeights(int64_t id, ByteSink& sink) override;
+  absl::Status ExportWeights(int64_t id, TakeBytes take) override;
   absl::StatusOr<v1::ListWorkersResponse> ListWorkers() override;
   absl::StatusOr<v1::Worker> DrainWorker(const std::string& worker,
                                          bool drain) override;
@@ -68,7 +67,7 @@ class GrpcControlClient final : public ControlClient, public MeasureClient {
     int64_t bytes = 0;
     int64_t total_bytes = 0;  // as the coordinator says
   };
-  absl::Status ExportOn(int64_t id, ByteSink& sink, ExportProgress& progress);
+  absl::Status ExportOn(int64_t id, TakeBytes take, ExportProgress& progress);
   // OK once the channel is ready.
   absl::Status Connect();
   // The status of a call, in words for people.

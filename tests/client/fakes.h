@@ -1,17 +1,28 @@
 // Fakes and builders for the tests of the client's commands.
 #pragma once
 
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
 #include <deque>
-#include <functional>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "client/commands/command.h"
-#include "client/commands/model_commands.h"
+#include "client/commands/reference.h"
 #include "client/render/report.h"
+#include "client/rpc/control_client.h"
+#include "core/model/description.h"
 #include "core/rpc/convert.h"
+#include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -37,6 +48,15 @@ class FakePauser final : public Pauser {
   FakeClock& clock_;
   int sleeps_ = 0;
 };
+
+// A message from its text form, which may be a part of it only.
+template <typename Message>
+Message Parse(const std::string& text) {
+  Message message;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &message))
+      << text;
+  return message;
+}
 
 // Answers what the test put in.  Thread-compatible.
 class FakeControlClient final : public ControlClient {
@@ -76,10 +96,10 @@ class FakeControlClient final : public ControlClient {
     return Next(job_answers);
   }
   absl::Status DeleteJob(int64_t) override { return deleted; }
-  absl::Status ExportWeights(int64_t, ByteSink& sink) override {
+  absl::Status ExportWeights(int64_t, TakeBytes take) override {
     for (const std::string& chunk : chunks) {
-      const absl::Status written = sink.Write(chunk);
-      if (!written.ok()) return written;
+      const absl::Status taken = take(chunk);
+      if (!taken.ok()) return taken;
     }
     return exported;
   }
@@ -96,11 +116,36 @@ class FakeControlClient final : public ControlClient {
     return drain_answer;
   }
 
+  absl::StatusOr<v1::StartProfileResponse> StartProfile(
+      const v1::StartProfileRequest& request) override {
+    ordered.push_back(request);
+    return started;
+  }
+  absl::StatusOr<ProfileProgress> GetProfile(int64_t) override {
+    return Next(progress);
+  }
+  absl::StatusOr<Measurements> ListMeasurements(
+      const std::string& model) override {
+    if (!measurements.ok()) return measurements;
+    Measurements found;
+    found.links = measurements->links;
+    for (const auto& [key, profile] : measurements->profiles) {
+      if (model.empty() || key.model == model) {
+        found.profiles.emplace(key, profile);
+      }
+    }
+    return found;
+  }
+  void AddProfile(const DeviceProfile& profile) {
+    measurements->profiles[profile.key] = profile;
+  }
+
   // Answers in order; the last one stays.
   std::deque<absl::StatusOr<v1::SubmitJobResponse>> submissions;
   std::deque<absl::StatusOr<v1::Job>> job_answers;
+  std::deque<absl::StatusOr<ProfileProgress>> progress;
   v1::ListJobsResponse jobs;
-  v1::ListWorkersResponse workers;
+  absl::StatusOr<v1::ListWorkersResponse> workers = v1::ListWorkersResponse();
   absl::StatusOr<v1::Worker> drain_answer = v1::Worker();
   std::vector<std::pair<std::string, bool>> drained;
   std::vector<std::string> forgotten;
@@ -112,6 +157,10 @@ class FakeControlClient final : public ControlClient {
 
   std::vector<v1::SubmitJobRequest> submitted;
   std::vector<int64_t> asked;
+  absl::StatusOr<v1::StartProfileResponse> started =
+      Parse<v1::StartProfileResponse>(R"(id: 3 workers: "w1" workers: "w2")");
+  std::vector<v1::StartProfileRequest> ordered;
+  absl::StatusOr<Measurements> measurements = Measurements();
 
  private:
   template <typename Answer>
@@ -123,16 +172,75 @@ class FakeControlClient final : public ControlClient {
   }
 };
 
-// Answers what the test put in.  Thread-compatible.
-class FakeWeightsFileReader final : public WeightsFileReader {
- public:
-  absl::StatusOr<WeightsSummary> Summarize(const std::string& path) override {
-    asked.push_back(path);
-    return answer;
+// A weights file that is what the test put in.
+struct FakeWeights {
+  ReadWeights reader() {
+    return [this](const std::string& path) {
+      asked.push_back(path);
+      return answer;
+    };
   }
 
   absl::StatusOr<WeightsSummary> answer = WeightsSummary();
   std::vector<std::string> asked;
+};
+
+// Matches text that has all of these parts.
+template <typename... Parts>
+auto Says(const Parts&... parts) {
+  return testing::AllOf(testing::HasSubstr(parts)...);
+}
+
+// A folder that goes with the test.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    char pattern[] = "/tmp/paceline-client-XXXXXX";
+    path_ = mkdtemp(pattern);
+  }
+  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
+
+  const std::string& path() const { return path_; }
+  std::string Path(const std::string& name) const {
+    return absl::StrCat(path_, "/", name);
+  }
+  std::string Write(const std::string& name, const std::string& text) const {
+    std::ofstream(Path(name), std::ios::binary) << text;
+    return Path(name);
+  }
+  std::string Read(const std::string& name) const {
+    std::ifstream file(Path(name), std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+ private:
+  std::string path_;
+};
+
+// A port that nobody listens on: bound, so that nobody else gets it.
+class Port {
+ public:
+  explicit Port(bool listening) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    auto* raw = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(bind(socket_, raw, size), 0);
+    if (listening) {
+      EXPECT_EQ(listen(socket_, 8), 0);
+    }
+    EXPECT_EQ(getsockname(socket_, raw, &size), 0);
+    number_ = ntohs(address.sin_port);
+  }
+  ~Port() { close(socket_); }
+  int socket() const { return socket_; }
+  int number() const { return number_; }
+  std::string address() const { return absl::StrCat("127.0.0.1:", number_); }
+
+ private:
+  const int socket_;
+  int number_ = 0;
 };
 
 // A command's surroundings, with what it printed.
@@ -150,15 +258,6 @@ struct CommandBed {
   Console console;
   CommandContext context{client, console, clock, pauser};
 };
-
-// A message from its text form, which may be a part of it only.
-template <typename Message>
-Message Parse(const std::string& text) {
-  Message message;
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &message))
-      << text;
-  return message;
-}
 
 inline v1::SubmitJobResponse Submitted(
     const std::vector<std::string>& notes = {}) {
@@ -248,6 +347,57 @@ inline v1::Job SucceededJob() {
   *job.mutable_workers(0)->mutable_stages() =
       Placed({{0, 0, 4, 1, "w1"}, {1, 4, 8, 1, "w1"}});
   return job;
+}
+
+// Attached workers of these names, each a machine of its own.
+inline v1::ListWorkersResponse IdleWorkers(
+    const std::vector<std::string>& names) {
+  v1::ListWorkersResponse listed;
+  for (const std::string& name : names) {
+    v1::Worker& worker = *listed.add_workers();
+    worker = AWorker(listed.workers_size(), name);
+    worker.mutable_registration()->set_machine_id(name);
+    worker.mutable_registration()->set_memory_bytes(int64_t{8} << 30);
+  }
+  return listed;
+}
+
+inline JobSpec LenetSpec(int64_t micro_batch) {
+  JobSpec spec;
+  spec.name = "lenet";
+  spec.model.name = "lenet";
+  spec.data.name = "synthetic";
+  spec.train.micro_batch = micro_batch;
+  spec.train.batch = 4 * micro_batch;
+  return spec;
+}
+
+// Every layer of the spec's model takes `layer_seconds` forward and twice that
+// back.
+inline DeviceProfile ProfileOf(const JobSpec& spec, const std::string& device,
+                               double layer_seconds) {
+  const auto model =
+      DescribeModel(spec.model, spec.data.shape, spec.data.classes);
+  DeviceProfile profile;
+  profile.key = {ModelKey(spec.model, spec.data.shape, spec.data.classes),
+                 spec.train.micro_batch, "f32", spec.threads, device};
+  profile.cpu_capability = "avx2";
+  profile.runs = 5;
+  profile.frame_seconds = 1e-5;
+  for (const Layer& layer : model->layers) {
+    const auto batch = static_cast<double>(spec.train.micro_batch);
+    profile.layers.push_back(
+        {.name = layer.name,
+         .kind = MainOperation(layer),
+         .forward = {layer_seconds, layer_seconds / 50, layer_seconds},
+         .backward = {2 * layer_seconds, layer_seconds / 50, 2 * layer_seconds},
+         .update_seconds = 1e-6,
+         .flops = layer.forward_flops * batch,
+         .output_bytes = layer.output_bytes * spec.train.micro_batch,
+         .parameter_bytes = layer.parameter_bytes,
+         .kept_bytes = layer.activation_bytes * spec.train.micro_batch});
+  }
+  return profile;
 }
 
 }  // namespace paceline

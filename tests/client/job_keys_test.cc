@@ -1,12 +1,15 @@
 // One table of job keys: nothing is missing, nothing is made up.
-#include "client/commands/job_keys.h"
+#include "core/model/job_keys.h"
 
 #include <set>
 #include <string>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "client/commands/reference.h"
 #include "client/files/job_file.h"
-#include "core/model/job_keys.h"
 #include "core/rpc/convert.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -17,7 +20,9 @@
 namespace paceline {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 using testing::UnorderedElementsAreArray;
 
 void AddPaths(const google::protobuf::Descriptor& type,
@@ -65,23 +70,44 @@ TEST(JobReference, IsAJobFileThatChangesNothing) {
   EXPECT_THAT(all->warnings, testing::IsEmpty());
 }
 
+TEST(JobReference, AKeyThatIsCommentedOutNeedsNoOtherLine) {
+  for (const JobKey& key : JobKeys()) {
+    const std::vector<std::string> parts = absl::StrSplit(key.path, '.');
+    const std::string section =
+        absl::StrJoin(parts.begin(), parts.end() - 1, ".");
+    const std::string before =
+        absl::StrCat("\n", std::string(2 * (parts.size() - 1), ' '));
+    std::string text = JobReference(section);
+    const size_t at = text.find(absl::StrCat(before, "# ", parts.back(), ":"));
+    if (at == std::string::npos) continue;
+
+    text.insert(at + before.size() + 2 + parts.back().size() + 1, " [1] #");
+    text.erase(at + before.size(), 2);
+
+    const auto job = ParseJobFile({.name = "keys", .text = text, .sets = {}});
+    EXPECT_THAT(job.status().message(), AllOf(Not(HasSubstr("is not YAML")),
+                                              Not(HasSubstr("unknown key")),
+                                              Not(HasSubstr("got nothing"))))
+        << key.path << text;
+  }
+}
+
 TEST(JobReference, SaysTypeDefaultAndWhenAKeyHasAnEffect) {
   const std::string text = JobReference();
 
   EXPECT_THAT(text,
-              HasSubstr("    # How much of the last update the next one keeps. "
-                        "Type: a number, in [0, 1).\n"
-                        "    # Only with train.optimizer.name sgd.\n"
-                        "    momentum: 0\n"));
-  EXPECT_THAT(text, HasSubstr("  # depth:\n"));
-  EXPECT_THAT(text, HasSubstr("# - worker:\n"));
+              Says("    # How much of the last update the next one keeps. "
+                   "Type: a number, in [0, 1).\n"
+                   "    # Only with train.optimizer.name sgd.\n"
+                   "    momentum: 0\n",
+                   "  # depth:\n", "# - worker:\n"));
 }
 
 TEST(JobReference, MayShowOneSection) {
   const std::string text = JobReference("train.optimizer");
 
   EXPECT_THAT(text, HasSubstr("\ntrain:\n\n  optimizer:\n"));
-  EXPECT_THAT(text, testing::Not(HasSubstr("epochs:")));
+  EXPECT_THAT(text, Not(HasSubstr("epochs:")));
   CommandBed bed;
   EXPECT_EQ(JobKeysCommand(bed.console, "trian"), kExitUsage);
   EXPECT_THAT(bed.err.str(), HasSubstr("did you mean 'train'?"));

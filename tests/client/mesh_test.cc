@@ -1,17 +1,13 @@
 #include "client/commands/mesh.h"
 
-#include <arpa/inet.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <thread>
 
-#include "client/commands/up.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/fakes.h"
@@ -20,24 +16,6 @@ namespace paceline {
 namespace {
 
 using testing::HasSubstr;
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    char pattern[] = "/tmp/paceline-mesh-XXXXXX";
-    path_ = mkdtemp(pattern);
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-std::string Text(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 // Blocks until the child has ended, without reaping it.
 void AwaitEnd(pid_t pid) {
@@ -48,37 +26,30 @@ void AwaitEnd(pid_t pid) {
 absl::StatusOr<ChildProcess> StartShell(const TemporaryFolder& folder,
                                         const std::string& script) {
   return ChildProcess::Start(
-      {.arguments = {"/bin/sh", "-c", script}, .log = folder.path() + "/log"});
+      {.arguments = {"/bin/sh", "-c", script}, .log = folder.Path("log")});
 }
 
-TEST(ChildProcess, TellsItsExitCodeOnceAndKeepsItsOutput) {
-  const TemporaryFolder folder;
-  auto child = StartShell(folder, "echo said; echo wrong >&2; exit 3");
-  ASSERT_TRUE(child.ok()) << child.status();
+TEST(ChildProcess, TellsItsDeathOnceAndKeepsItsOutput) {
+  for (const auto& [script, death] :
+       {std::pair{"echo said; echo wrong >&2; exit 3",
+                  "ended with exit code 3"},
+        {"echo said; echo wrong >&2; kill -9 $$", "was killed by SIGKILL"}}) {
+    const TemporaryFolder folder;
+    auto child = StartShell(folder, script);
+    ASSERT_TRUE(child.ok()) << child.status();
+    AwaitEnd(child->pid());
 
-  AwaitEnd(child->pid());
-
-  EXPECT_EQ(child->TakeDeath(), "ended with exit code 3");
-  EXPECT_EQ(child->TakeDeath(), std::nullopt);
-  EXPECT_FALSE(child->running());
-  EXPECT_EQ(Text(folder.path() + "/log"), "said\nwrong\n");
-}
-
-TEST(ChildProcess, TellsTheSignalThatKilledIt) {
-  const TemporaryFolder folder;
-  auto child = StartShell(folder, "kill -9 $$");
-  ASSERT_TRUE(child.ok()) << child.status();
-
-  AwaitEnd(child->pid());
-
-  EXPECT_EQ(child->TakeDeath(), "was killed by SIGKILL");
+    EXPECT_EQ(child->TakeDeath(), death);
+    EXPECT_EQ(child->TakeDeath(), std::nullopt);
+    EXPECT_FALSE(child->running());
+    EXPECT_EQ(folder.Read("log"), "said\nwrong\n");
+  }
 }
 
 TEST(ChildProcess, AProgramThatIsNotThereIsAnError) {
   const TemporaryFolder folder;
-
   const auto child = ChildProcess::Start(
-      {.arguments = {"/nowhere/program"}, .log = folder.path() + "/log"});
+      {.arguments = {"/nowhere/program"}, .log = folder.Path("log")});
 
   EXPECT_THAT(child.status().message(),
               HasSubstr("cannot run /nowhere/program: No such file"));
@@ -128,24 +99,13 @@ TEST(ChildProcess, DiesWithAParentThatIsKilled) {
 }
 
 TEST(CheckPortFree, NamesAPortInUseAndTheFlag) {
-  const int listener = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  auto* raw = reinterpret_cast<sockaddr*>(&address);
-  ASSERT_EQ(bind(listener, raw, size), 0);
-  ASSERT_EQ(listen(listener, 1), 0);
-  ASSERT_EQ(getsockname(listener, raw, &size), 0);
-  const int port = ntohs(address.sin_port);
+  const Port taken(/*listening=*/true);
 
-  const absl::Status taken = CheckPortFree(port, "--port");
-  close(listener);
+  const absl::Status refused = CheckPortFree(taken.number(), "--port");
 
-  EXPECT_THAT(taken.message(), HasSubstr("port " + std::to_string(port) +
-                                         " of 127.0.0.1 is in "
-                                         "use"));
-  EXPECT_THAT(taken.message(), HasSubstr("--port P"));
+  EXPECT_THAT(refused.message(), Says(absl::StrCat("port ", taken.number(),
+                                                   " of 127.0.0.1 is in use"),
+                                      "--port P"));
   EXPECT_TRUE(CheckPortFree(0, "--port").ok());
 }
 
@@ -159,8 +119,7 @@ TEST(FindProgram, SaysWhatIsMissing) {
 class UpTest : public testing::Test {
  protected:
   std::string Script(const std::string& name, const std::string& body) {
-    const std::string path = folder_.path() + "/" + name;
-    std::ofstream(path) << "#!/bin/sh\n" << body;
+    const std::string path = folder_.Write(name, "#!/bin/sh\n" + body);
     std::filesystem::permissions(path, std::filesystem::perms::owner_all);
     return path;
   }
@@ -170,8 +129,8 @@ class UpTest : public testing::Test {
     options.mesh.worker_program = "/bin/false";
     options.mesh.port = 0;
     options.mesh.http_port = 0;
-    options.mesh.state = folder_.path() + "/state";
-    options.ready_file = folder_.path() + "/ready.json";
+    options.mesh.state = folder_.Path("state");
+    options.ready_file = folder_.Path("ready.json");
     return options;
   }
 
@@ -184,34 +143,26 @@ std::unique_ptr<ControlClient> NoCoordinator(const std::string&) {
   return std::make_unique<FakeControlClient>();
 }
 
-// Never leaves, and lets processes have the processor.
-class YieldingPauser final : public Pauser {
- public:
-  bool Sleep(absl::Duration) override {
-    std::this_thread::yield();
-    return false;
-  }
-};
-
 TEST_F(UpTest, ADaemonThatDiesAtOnceIsNamedWithTheEndOfItsLog) {
   const std::string coordinator =
       Script("coordinator", "echo the disk is on fire >&2\nexit 9\n");
-  YieldingPauser pauser;
+  SignalPauser pauser;
 
   EXPECT_EQ(UpCommand(Options(coordinator), bed_.console, clock_, pauser,
                       NoCoordinator),
             kExitFailed);
 
-  EXPECT_THAT(bed_.err.str(), HasSubstr("coordinator ended with exit code 9 "
-                                        "before the mesh was ready"));
-  EXPECT_THAT(bed_.err.str(), HasSubstr("  the disk is on fire"));
+  EXPECT_THAT(bed_.err.str(), Says("coordinator ended with exit code 9 "
+                                   "before the mesh was ready",
+                                   "  the disk is on fire"));
   EXPECT_EQ(bed_.out.str(), "");
-  EXPECT_FALSE(std::filesystem::exists(folder_.path() + "/ready.json"));
+  EXPECT_FALSE(std::filesystem::exists(folder_.Path("ready.json")));
 }
 
 TEST_F(UpTest, CtrlCBeforeItIsReadyStopsEverything) {
-  const std::string coordinator = Script(
-      "coordinator", "echo $$ > " + folder_.path() + "/pid\nexec sleep 1000\n");
+  const std::string coordinator =
+      Script("coordinator",
+             "echo $$ > " + folder_.Path("pid") + "\nexec sleep 1000\n");
   bed_.pauser.leave_at = 1;
 
   EXPECT_EQ(UpCommand(Options(coordinator), bed_.console, clock_, bed_.pauser,
@@ -244,8 +195,8 @@ TEST_F(UpTest, TwoMeshesDoNotShareAState) {
 
   const absl::Status refused = second.Start();
 
-  EXPECT_THAT(refused.message(), HasSubstr("another 'paceline up' runs"));
-  EXPECT_THAT(refused.message(), HasSubstr("--state DIR"));
+  EXPECT_THAT(refused.message(),
+              Says("another 'paceline up' runs", "--state DIR"));
 }
 
 TEST_F(UpTest, AnUnwritableStateIsNamed) {
@@ -270,11 +221,11 @@ struct ListingCoordinator {
   }
   void Refresh() {
     if (client == nullptr) return;
-    client->workers.Clear();
+    client->workers->Clear();
     for (const char* name : {"w1", "w2"}) {
       const auto ports = ReadPortFile(state + "/" + name + "/ports.json");
       if (!ports.has_value()) continue;
-      v1::Worker& worker = *client->workers.add_workers();
+      v1::Worker& worker = *client->workers->add_workers();
       worker = AWorker(1, name);
       worker.mutable_registration()->set_pid(ports->pid);
     }
@@ -333,7 +284,7 @@ TEST_F(UpTest, AWorkerThatDiesIsStartedAgainAfterItsPause) {
 
 TEST(PortFile, IsReadOnlyWhole) {
   const TemporaryFolder folder;
-  const std::string path = folder.path() + "/ports.json";
+  const std::string path = folder.Path("ports.json");
   EXPECT_FALSE(ReadPortFile(path).has_value());
 
   for (const char* bad :

@@ -108,33 +108,6 @@ TEST(PlainProgress, PrintsAChangeOfStateOrReason) {
   EXPECT_TRUE(progress.OnProgress(RunningJob(0, 100), At(62)));
 }
 
-TEST(Patience, LastsHalfAMinuteFromTheFirstError) {
-  Patience patience;
-  const absl::Status gone = absl::UnavailableError("gone");
-
-  EXPECT_TRUE(patience.OnError(gone, At(100)).retry);
-  EXPECT_TRUE(patience.OnError(gone, At(129.9)).retry);
-  EXPECT_FALSE(patience.OnError(gone, At(130)).retry);
-}
-
-TEST(Patience, SpeaksOnceEachWay) {
-  Patience patience;
-  const absl::Status gone = absl::UnavailableError("gone");
-
-  EXPECT_NE(patience.OnError(gone, At(0)).say, "");
-  EXPECT_EQ(patience.OnError(gone, At(1)).say, "");
-  EXPECT_NE(patience.OnAnswer(), "");
-  EXPECT_EQ(patience.OnAnswer(), "");
-  EXPECT_NE(patience.OnError(gone, At(40)).say, "") << "a new row begins";
-}
-
-TEST(Patience, HasNoneForErrorsThatStay) {
-  Patience patience;
-
-  EXPECT_FALSE(patience.OnError(absl::NotFoundError("x"), At(0)).retry);
-  EXPECT_FALSE(patience.OnError(absl::InternalError("x"), At(0)).retry);
-}
-
 TEST(RestartBackoff, DoublesUpToItsLongest) {
   RestartBackoff backoff;
 

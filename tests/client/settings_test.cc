@@ -1,16 +1,13 @@
 #include "client/files/settings.h"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 
-#include "absl/strings/str_cat.h"
 #include "client/commands/command.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/client/fakes.h"
 
 namespace paceline {
 namespace {
@@ -40,36 +37,30 @@ TEST(Settings, TheFirstSourceThatSpeaksDecidesEachByItself) {
   EXPECT_EQ(settings->coordinator, "e:1");
   EXPECT_EQ(settings->output, OutputFormat::kJson);
   EXPECT_FALSE(settings->coordinator_from_flag);
-}
-
-TEST(Settings, KnowWhetherTheFlagNamedTheCoordinator) {
-  const auto settings = ResolveSettings({Source("flags", "a:1")});
-
-  ASSERT_TRUE(settings.ok());
-  EXPECT_TRUE(settings->coordinator_from_flag);
+  EXPECT_TRUE(ResolveSettings({Source("flags", "a:1")})->coordinator_from_flag);
 }
 
 TEST(Settings, MistakesNameTheirSource) {
-  for (const char* bad : {"nohost", ":7400", "h:0", "h:65536", "h:x", "a b:1",
-                          "http://h:7400", "h:"}) {
+  for (const auto& [bad, says] : {std::pair{"nohost", "FILE:3"},
+                                  {":7400", "FILE:3"},
+                                  {"h:0", "FILE:3"},
+                                  {"h:65536", "FILE:3"},
+                                  {"h:x", "FILE:3"},
+                                  {"a b:1", "FILE:3"},
+                                  {"http://h:7400", "no scheme"},
+                                  {"h:", "FILE:3"},
+                                  // Without its brackets it was taken for host
+                                  // ::1, which gRPC read as another address.
+                                  {"::1:7411", "[::1]:7411"}}) {
     const auto settings = ResolveSettings({Source("FILE:3", bad)});
     EXPECT_EQ(ExitCodeFor(settings.status()), kExitUsage) << bad;
-    EXPECT_THAT(settings.status().message(), HasSubstr("FILE:3")) << bad;
+    EXPECT_THAT(settings.status().message(), Says("FILE:3", says));
   }
+  EXPECT_EQ(ResolveSettings({Source("F", "[::1]:7411")})->coordinator,
+            "[::1]:7411");
   EXPECT_THAT(
       ResolveSettings({Source("F", std::nullopt, "xml")}).status().message(),
       HasSubstr("none of table, json, jsonl, yaml"));
-}
-
-// Without them ::1:7411 was taken for host ::1, which gRPC then read as an
-// address of its own.
-TEST(Settings, AnIpv6AddressNeedsItsBrackets) {
-  EXPECT_THAT(ResolveSettings({Source("F", "::1:7411")}).status().message(),
-              HasSubstr("[::1]:7411"));
-  EXPECT_EQ(ResolveSettings({Source("F", "[::1]:7411")})->coordinator,
-            "[::1]:7411");
-  EXPECT_THAT(ResolveSettings({Source("F", "http://h:1")}).status().message(),
-              HasSubstr("no scheme"));
 }
 
 TEST(Settings, FilesAreLookedForFromNearToFar) {
@@ -112,54 +103,47 @@ TEST(SettingsFile, MayBeEmptyOrMissing) {
 }
 
 TEST(SettingsFile, IsReadFromItsPath) {
-  const std::string path = absl::StrCat(testing::TempDir(), "/p", getpid());
-  std::ofstream(path) << "output: json\n";
+  const TemporaryFolder folder;
 
-  const auto source = ReadSettingsFile(path);
-  std::filesystem::remove(path);
+  const auto source =
+      ReadSettingsFile(folder.Write("p.yaml", "output: json\n"));
 
   ASSERT_TRUE(source.ok()) << source.status();
-  ASSERT_TRUE(source->has_value());
   EXPECT_EQ((*source)->output, "json");
-  EXPECT_EQ((*source)->where, path + ":1");
+  EXPECT_EQ((*source)->where, folder.Path("p.yaml") + ":1");
 }
 
 // It was meant to be one, or it is not; both are worth a word.
 TEST(SettingsFile, WhatIsThereAndCannotBeReadIsAnError) {
-  const std::string path = absl::StrCat(testing::TempDir(), "/p", getpid());
-  const auto complaint = [&path] {
+  const TemporaryFolder folder;
+  const std::string pipe = folder.Path("pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  for (const auto& [path, says] :
+       {std::pair{folder.path(), ": it is no regular file"},
+        {pipe, ": it is no regular file"},
+        {folder.Write("large", std::string(1 << 17, '#')),
+         "are read; settings are"}}) {
     const auto source = ReadSettingsFile(path);
     EXPECT_EQ(ExitCodeFor(source.status()), kExitUsage);
-    std::filesystem::remove(path);
-    return std::string(source.status().message());
-  };
-
-  std::filesystem::create_directory(path);
-  EXPECT_THAT(complaint(), HasSubstr(path + ": it is no regular file"));
-
-  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
-  EXPECT_THAT(complaint(), HasSubstr(path + ": it is no regular file"));
-
-  std::ofstream(path) << std::string(1 << 17, '#');
-  EXPECT_THAT(complaint(), HasSubstr("are read; settings are"));
+    EXPECT_THAT(source.status().message(), HasSubstr(says));
+  }
 }
 
 TEST(SettingsFile, MistakesNameTheLine) {
-  const auto complaint = [](const std::string& text) {
+  for (const auto& [text, says] :
+       {std::pair{"output: json\ncoordinater: h:1\n",
+                  "p.yaml:2: coordinater: unknown key; did you mean "
+                  "'coordinator'?"},
+        {"colour: blue\n",
+         "p.yaml:1: colour: unknown key; known here: coordinator, output"},
+        {"output: json\noutput: yaml\n", "p.yaml:2: output: duplicate key"},
+        {"output: [json]\n", "expected text"},
+        {"- a\n", "p.yaml:1: expected the keys"},
+        {"a: [\n", "is not YAML"}}) {
     const auto source = ParseSettingsFile("p.yaml", text);
     EXPECT_EQ(ExitCodeFor(source.status()), kExitUsage) << text;
-    return std::string(source.status().message());
-  };
-
-  EXPECT_EQ(complaint("output: json\ncoordinater: h:1\n"),
-            "p.yaml:2: coordinater: unknown key; did you mean 'coordinator'?");
-  EXPECT_EQ(complaint("colour: blue\n"),
-            "p.yaml:1: colour: unknown key; known here: coordinator, output");
-  EXPECT_THAT(complaint("output: json\noutput: yaml\n"),
-              HasSubstr("p.yaml:2: output: duplicate key"));
-  EXPECT_THAT(complaint("output: [json]\n"), HasSubstr("expected text"));
-  EXPECT_THAT(complaint("- a\n"), HasSubstr("p.yaml:1: expected the keys"));
-  EXPECT_THAT(complaint("a: [\n"), HasSubstr("is not YAML"));
+    EXPECT_THAT(source.status().message(), HasSubstr(says));
+  }
 }
 
 }  // namespace

@@ -13,7 +13,6 @@ namespace paceline {
 namespace {
 
 using nlohmann::json;
-using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -73,24 +72,21 @@ TEST(SimulatedMachines, IsFourEqualDevicesByDefault) {
   EXPECT_DOUBLE_EQ(plan.problem.layers[0].backward_seconds, 0.02);
 }
 
-TEST(SimulatedMachines, HasADeviceForEachSpeed) {
-  MachineFlags flags;
-  flags.speeds = {1, 0.5, 2};
+TEST(SimulatedMachines, HasADeviceForEachSpeedOrOneSpeedForAll) {
+  const auto speeds = [](const MachineFlags& flags) {
+    std::vector<double> all;
+    for (const Device& device : Plan(flags).problem.devices) {
+      all.push_back(device.speed);
+    }
+    return all;
+  };
+  MachineFlags each, all;
+  each.speeds = {1, 0.5, 2};
+  all.devices = 3;
+  all.speeds = {2};
 
-  const SimulatedPlan plan = Plan(flags);
-
-  ASSERT_EQ(plan.problem.devices.size(), 3u);
-  EXPECT_EQ(plan.problem.devices[1].speed, 0.5);
-}
-
-TEST(SimulatedMachines, TakesOneSpeedForAll) {
-  MachineFlags flags;
-  flags.devices = 3;
-  flags.speeds = {2};
-
-  for (const Device& device : Plan(flags).problem.devices) {
-    EXPECT_EQ(device.speed, 2);
-  }
+  EXPECT_THAT(speeds(each), ElementsAre(1, 0.5, 2));
+  EXPECT_THAT(speeds(all), ElementsAre(2, 2, 2));
 }
 
 TEST(SimulatedMachines, ALinkIsAsFastAsItsSlowerPort) {
@@ -108,23 +104,14 @@ TEST(SimulatedMachines, SpreadsLayersAndStages) {
   flags.devices = 2;
   flags.layers = 8;
   flags.stages = 3;
+  MachineFlags few_layers;
+  few_layers.devices = 5;
+  few_layers.layers = 2;
 
-  const Placement placement = Plan(flags).placement;
-
-  ASSERT_EQ(placement.size(), 3u);
-  EXPECT_EQ(placement[0].layers, (LayerRange{0, 3}));
-  EXPECT_EQ(placement[2].layers, (LayerRange{6, 8}));
-  EXPECT_THAT(placement[0].devices, ElementsAre(0));
-  EXPECT_THAT(placement[1].devices, ElementsAre(0));
-  EXPECT_THAT(placement[2].devices, ElementsAre(1));
-}
-
-TEST(SimulatedMachines, HasNoMoreStagesThanLayersByDefault) {
-  MachineFlags flags;
-  flags.devices = 5;
-  flags.layers = 2;
-
-  EXPECT_EQ(Plan(flags).placement.size(), 2u);
+  EXPECT_EQ(
+      Plan(flags).placement,
+      (Placement{{{0, 3}, {0}, {1}}, {{3, 6}, {0}, {1}}, {{6, 8}, {1}, {1}}}));
+  EXPECT_EQ(Plan(few_layers).placement.size(), 2u);
 }
 
 TEST(SimulatedMachines, TakesAModelsLayersByTheirFlops) {
@@ -149,22 +136,17 @@ TEST(SimulatedMachines, TakesAModelsLayersByTheirFlops) {
   EXPECT_EQ(plan->options.micro_batch_samples, 8);
 }
 
-TEST(SimulatedMachines, RefusesAModelThatThereIsNot) {
-  JobSpec spec;
-  spec.model.name = "lenett";
+TEST(SimulatedMachines, RefusesAModelThatThereIsNotOrWithoutABatch) {
+  JobSpec unknown, lenet;
+  unknown.model.name = "lenett";
+  lenet.model.name = "lenet";
   MachineFlags flags;
   flags.micro_batch_samples = 8;
 
-  EXPECT_THAT(ErrorOf(flags, &spec),
-              AllOf(HasSubstr("--model: there is no model 'lenett'"),
-                    HasSubstr("did you mean 'lenet'?")));
-}
-
-TEST(SimulatedMachines, WantsTheBatchOfAModel) {
-  JobSpec spec;
-  spec.model.name = "lenet";
-
-  EXPECT_THAT(ErrorOf({}, &spec),
+  EXPECT_THAT(
+      ErrorOf(flags, &unknown),
+      Says("--model: there is no model 'lenett'", "did you mean 'lenet'?"));
+  EXPECT_THAT(ErrorOf({}, &lenet),
               HasSubstr("--model needs --batch, the samples"));
 }
 
@@ -288,11 +270,10 @@ TEST(SlowAndFail, SayWhatIsWrongAndWhatIsRight) {
     const bool slow = flag == std::string("slow");
     (slow ? flags.slow : flags.fail) = {value};
 
-    EXPECT_THAT(
-        ErrorOf(flags),
-        AllOf(HasSubstr(absl::StrCat("--", flag, " '", value, "': ", why)),
-              HasSubstr(slow ? "need DEVICE@TIME=FACTOR[:DURATION]"
-                             : "need DEVICE@TIME[:BACK]")));
+    EXPECT_THAT(ErrorOf(flags),
+                Says(absl::StrCat("--", flag, " '", value, "': ", why),
+                     slow ? "need DEVICE@TIME=FACTOR[:DURATION]"
+                          : "need DEVICE@TIME[:BACK]"));
   }
 }
 
@@ -343,10 +324,8 @@ TEST(Simulate, PrintsATable) {
 
   EXPECT_EQ(SimulateCommand(bed.console, flags, Plan(flags.machines)), kExitOk);
 
-  EXPECT_THAT(bed.out.str(), AllOf(HasSubstr("1f1b, 2 stages, 4 micro-batches"),
-                                   HasSubstr("15 s"), HasSubstr("8 samples/s"),
-                                   HasSubstr("20.0 %"), HasSubstr("DEVICE"),
-                                   HasSubstr("d1 ")));
+  EXPECT_THAT(bed.out.str(), Says("1f1b, 2 stages, 4 micro-batches", "15 s",
+                                  "8 samples/s", "20.0 %", "DEVICE", "d1 "));
 }
 
 TEST(Simulate, ShowsOnlySoManyDevicesInATable) {
@@ -357,30 +336,22 @@ TEST(Simulate, ShowsOnlySoManyDevicesInATable) {
 
   EXPECT_EQ(SimulateCommand(bed.console, flags, Plan(flags.machines)), kExitOk);
 
-  EXPECT_THAT(bed.out.str(), AllOf(HasSubstr("and 7 more; -o json shows all"),
-                                   HasSubstr("1 devices hold no stage")));
+  EXPECT_THAT(bed.out.str(),
+              Says("and 7 more; -o json shows all", "1 devices hold no stage"));
 }
 
-TEST(Simulate, RunsForwardsOnly) {
-  SimulateFlags flags = FourMicroBatches();
-  flags.inference = true;
-
-  const json result = Simulated(flags);
-
-  EXPECT_DOUBLE_EQ(result["step_seconds"], 5);
-  EXPECT_EQ(result["training"], false);
-}
-
-TEST(Simulate, SplitsMeasuredTimesForForwardsOnly) {
-  CommandBed bed(OutputFormat::kJson);
+TEST(Simulate, RunsForwardsOnlyOfWhichMeasuredTimesAreAThird) {
   SimulateFlags flags = FourMicroBatches();
   flags.inference = true;
   SimulatedPlan plan = Plan(flags.machines);
   plan.problem.devices[0].layer_seconds = {6, 6};
+  CommandBed bed(OutputFormat::kJson);
 
+  const json result = Simulated(flags);
   EXPECT_EQ(SimulateCommand(bed.console, flags, std::move(plan)), kExitOk);
 
-  // A third of it is forward.
+  EXPECT_DOUBLE_EQ(result["step_seconds"], 5);
+  EXPECT_EQ(result["training"], false);
   EXPECT_DOUBLE_EQ(bed.Output()["workers"][0]["seconds"]["forward"], 4 * 2);
 }
 
@@ -457,21 +428,15 @@ TEST(Simulate, SaysWhyATraceCannotBeWritten) {
               HasSubstr("--trace: cannot write /no/such/folder/trace.json"));
 }
 
-TEST(Simulate, NamesTheScheduleThatThereIsNot) {
-  SimulateFlags flags = FourMicroBatches();
-  flags.schedule = "gpype";
+TEST(Simulate, NamesTheScheduleThatThereIsNotAndWantsMicroBatches) {
+  SimulateFlags unknown = FourMicroBatches(), none = FourMicroBatches();
+  unknown.schedule = "gpype";
+  none.micro_batches = 0;
 
-  EXPECT_THAT(ErrorOf(flags),
-              AllOf(HasSubstr("--schedule: there is no schedule 'gpype'"),
-                    HasSubstr("did you mean 'gpipe'?"),
-                    HasSubstr("there are: 1f1b, gpipe")));
-}
-
-TEST(Simulate, WantsMicroBatches) {
-  SimulateFlags flags = FourMicroBatches();
-  flags.micro_batches = 0;
-
-  EXPECT_THAT(ErrorOf(flags), HasSubstr("--micro-batches: got 0"));
+  EXPECT_THAT(ErrorOf(unknown),
+              Says("--schedule: there is no schedule 'gpype'",
+                   "did you mean 'gpipe'?", "there are: 1f1b, gpipe"));
+  EXPECT_THAT(ErrorOf(none), HasSubstr("--micro-batches: got 0"));
 }
 
 }  // namespace

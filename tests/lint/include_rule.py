@@ -48,7 +48,7 @@ OBS = r"core/obs/"
 RPC = r"core/rpc/"
 # The client, but for its use of gRPC.
 CLIENT = r"client/(options|(bench|commands|files|render)/[^/]+|" \
-         r"rpc/(control|measure)_client)\.h$"
+         r"rpc/control_client)\.h$"
 WIRE = {"grpc", "protobuf", "generated"}
 # Messages as structs of the logic, for whoever stores or shows them.
 CONVERT = r"core/rpc/[a-z_]*(convert|status|channel)\.h$"

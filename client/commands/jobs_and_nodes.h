@@ -1,5 +1,6 @@
-// `paceline job ...`, but for submit and export.  Each prints to the context's
-// console and returns the exit code; errors are reported there.
+// `paceline job ...`, but for submit, export and keys, and `paceline node ...`.
+// Each command prints to the context's console and returns the exit code;
+// errors are reported there.
 #pragma once
 
 #include <cstdint>
@@ -34,5 +35,19 @@ ExitCode WaitJobCommand(const CommandContext& context, int64_t id,
 
 ExitCode StopJobCommand(const CommandContext& context, int64_t id);
 ExitCode DeleteJobCommand(const CommandContext& context, int64_t id);
+
+ExitCode ListNodesCommand(const CommandContext& context);
+
+// word: a worker's name or its number.
+ExitCode ShowNodeCommand(const CommandContext& context,
+                         const std::string& word);
+
+// The worker gets nothing new, and leaves its round group; or is taken back.
+ExitCode DrainNodeCommand(const CommandContext& context,
+                          const std::string& word, bool drain);
+
+// A worker that is gone leaves the list.
+ExitCode ForgetNodeCommand(const CommandContext& context,
+                           const std::string& word);
 
 }  // namespace paceline

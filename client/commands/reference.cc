@@ -1,16 +1,19 @@
-#include "client/commands/model_commands.h"
+#include "client/commands/reference.h"
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client/commands/command.h"
-#include "client/render/table.h"
+#include "absl/strings/str_split.h"
 #include "client/render/text.h"
 #include "core/base/status_macros.h"
 #include "core/model/description.h"
+#include "core/model/job_keys.h"
 
 namespace paceline {
 
@@ -53,13 +56,8 @@ Document ToDocument(const ModelDescription& model) {
 }
 
 std::string Render(const ModelDescription& model) {
-  constexpr Table::Align kRight = Table::Align::kRight;
-  Table table({{"layer", kRight},
-               {"name"},
-               {"output"},
-               {"parameters", kRight},
-               {"output bytes", kRight},
-               {"flop/sample", kRight}});
+  Table table({">layer", "name", "output", ">parameters", ">output bytes",
+               ">flop/sample"});
   int64_t parameters = 0;
   double flops = 0;
   for (size_t l = 0; l < model.layers.size(); ++l) {
@@ -86,15 +84,11 @@ absl::Status NoSuchModel(const std::string& name) {
 }  // namespace
 
 ExitCode ListModelsCommand(Console& console) {
-  if (!console.table()) {
-    Document models = Document::array();
-    for (const std::string& name : ModelNames()) {
-      models.push_back(Document{{"name", name}});
-    }
-    console.PrintList("models", std::move(models));
-    return kExitOk;
-  }
-  console.Print(absl::StrCat(absl::StrJoin(ModelNames(), "\n"), "\n"));
+  console.PrintList(absl::StrCat(absl::StrJoin(ModelNames(), "\n"), "\n"),
+                    "models", ListOf(ModelNames(), [](const std::string& name) {
+                      return Document{{"name", name}};
+                    }));
+  if (!console.table()) return kExitOk;
   console.Note("layers of one: paceline model inspect NAME");
   console.Note(
       "one of your own: model.name script, model.file a scripted Sequential");
@@ -110,7 +104,7 @@ ExitCode InspectModelCommand(Console& console, const JobSpec& spec) {
   if (spec.model.name == kScriptModel) {
     return ReportError(
         console, absl::InvalidArgumentError(
-                     "a script is looked into by a worker: paceline plan "
+                     "a worker has to look into a script: paceline plan "
                      "--model script --set model.file=/PATH shows its layers"));
   }
   if (!IsModel(spec.model.name)) {
@@ -119,11 +113,7 @@ ExitCode InspectModelCommand(Console& console, const JobSpec& spec) {
   const auto model =
       DescribeModel(spec.model, spec.data.shape, spec.data.classes);
   if (!model.ok()) return ReportError(console, model.status());
-  if (console.table()) {
-    console.Print(Render(*model));
-  } else {
-    console.Print(ToDocument(*model));
-  }
+  console.Print(Render(*model), ToDocument(*model));
   return kExitOk;
 }
 
@@ -165,8 +155,7 @@ Document ToDocument(const std::string& path, const WeightsSummary& weights) {
 }
 
 std::string Render(const std::string& path, const WeightsSummary& weights) {
-  constexpr Table::Align kRight = Table::Align::kRight;
-  Table table({{"tensor"}, {"dtype"}, {"shape"}, {"bytes", kRight}});
+  Table table({"tensor", "dtype", "shape", ">bytes"});
   for (const TensorPlace& tensor : weights.tensors) {
     table.AddRow({tensor.name, std::string(DTypeName(tensor.dtype)),
                   absl::StrCat("[", absl::StrJoin(tensor.shape, ", "), "]"),
@@ -194,15 +183,158 @@ bool LooksLikeWeightsFile(const std::string& word) {
          std::filesystem::exists(word, ignored);
 }
 
-ExitCode InspectWeightsCommand(Console& console, WeightsFileReader& reader,
+ExitCode InspectWeightsCommand(Console& console, const ReadWeights& read,
                                const std::string& path) {
-  const auto weights = reader.Summarize(path);
+  const auto weights = read(path);
   if (!weights.ok()) return ReportError(console, weights.status());
-  if (console.table()) {
-    console.Print(Render(path, *weights));
-  } else {
-    console.Print(ToDocument(path, *weights));
+  console.Print(Render(path, *weights), ToDocument(path, *weights));
+  return kExitOk;
+}
+
+namespace {
+
+constexpr size_t kColumns = 80;
+
+std::vector<std::string> Words(const char* between_blanks) {
+  return absl::StrSplit(between_blanks, ' ', absl::SkipEmpty());
+}
+
+bool IsIn(const JobKey& key, const std::string& section) {
+  return section.empty() || absl::StartsWith(key.path, section + ".");
+}
+
+// "train", "train.optimizer", ...
+std::vector<std::string> Sections() {
+  std::vector<std::string> sections;
+  for (const JobKey& key : JobKeys()) {
+    const std::string path = key.path;
+    for (size_t dot = path.find('.'); dot != std::string::npos;
+         dot = path.find('.', dot + 1)) {
+      const std::string section = path.substr(0, dot);
+      if (std::find(sections.begin(), sections.end(), section) ==
+          sections.end()) {
+        sections.push_back(section);
+      }
+    }
   }
+  return sections;
+}
+
+// The default, as YAML; empty: key.absent says it.
+std::string DefaultText(const JobKey& key) {
+  if (*key.absent != '\0') return "";
+  JobSpec spec;
+  spec.faults.emplace_back();
+  return ValueText(key.at(spec, 0));
+}
+
+// The keys that are written down: with a default of their own that has an
+// effect beside the other defaults.  A list has no elements unless somebody
+// writes them.
+std::set<std::string> WrittenKeys() {
+  std::vector<GivenKey> given;
+  for (const JobKey& key : JobKeys()) {
+    const bool in_list = absl::StartsWith(key.path, "faults.");
+    if (!in_list && !DefaultText(key).empty()) given.push_back({key.path});
+  }
+  std::set<std::string> written;
+  for (const GivenKey& key : given) written.insert(key.path);
+  for (const UnusedKey& key : UnusedKeys(JobSpec(), given)) {
+    written.erase(key.path);
+  }
+  return written;
+}
+
+// Returns the sentences of the key's comment.
+std::string Sentences(const JobKey& key) {
+  const std::string range = RangeText(key);
+  std::string text = absl::StrCat(key.meaning, " Type: ", TypeText(key),
+                                  range.empty() ? "" : ", ", range, ".");
+  if (*key.absent != '\0') {
+    absl::StrAppend(&text, " Default: ", key.absent, ".");
+  }
+  if (*key.decider != '\0') {
+    absl::StrAppend(&text, " Only with ", key.decider, " ",
+                    absl::StrJoin(Words(key.needs), ", "), ".");
+  }
+  return text;
+}
+
+void AppendComment(const std::string& indent, const std::string& text,
+                   std::string& out) {
+  std::string line = absl::StrCat(indent, "#");
+  for (const std::string& word : Words(text.c_str())) {
+    if (line.size() + 1 + word.size() > kColumns) {
+      absl::StrAppend(&out, line, "\n");
+      line = absl::StrCat(indent, "#");
+    }
+    absl::StrAppend(&line, " ", word);
+  }
+  absl::StrAppend(&out, line, "\n");
+}
+
+}  // namespace
+
+std::string JobReference(const std::string& section) {
+  std::string out =
+      "# All keys of a job file with their defaults; leave out what you do not "
+      "change.\n"
+      "# A key is commented out where its default needs no writing down, or "
+      "where it\n# has no effect beside the other defaults.  To set it, remove "
+      "its '# '.\n";
+  const std::set<std::string> written = WrittenKeys();
+  std::vector<std::string> open;  // the sections around the last key
+  for (const JobKey& key : JobKeys()) {
+    if (!IsIn(key, section)) continue;
+    std::vector<std::string> sections = absl::StrSplit(key.path, '.');
+    const std::string name = sections.back();
+    sections.pop_back();
+    bool first = false;  // of its section
+    for (size_t depth = 0; depth < sections.size(); ++depth) {
+      if (depth < open.size() && open[depth] == sections[depth]) continue;
+      open.resize(depth);
+      open.push_back(sections[depth]);
+      first = true;
+      absl::StrAppend(&out, "\n", std::string(2 * depth, ' '), sections[depth],
+                      ":\n");
+    }
+    open.resize(sections.size());
+    const std::string indent(2 * sections.size(), ' ');
+    AppendComment(indent, Sentences(key), out);
+    const std::string value = DefaultText(key);
+    const bool in_list = !sections.empty() && sections[0] == "faults";
+    absl::StrAppend(&out, indent, written.contains(key.path) ? "" : "# ",
+                    in_list ? (first ? "- " : "  ") : "", name, ":",
+                    value.empty() ? "" : " ", value, "\n");
+  }
+  return out;
+}
+
+Document JobReferenceDocument(const std::string& section) {
+  Document keys = Document::array();
+  for (const JobKey& key : JobKeys()) {
+    if (!IsIn(key, section)) continue;
+    Document only_with;
+    if (*key.decider != '\0') {
+      only_with = {{"key", key.decider}, {"values", Words(key.needs)}};
+    }
+    keys.push_back(Document{{"key", key.path},
+                            {"type", TypeText(key)},
+                            {"range", OrNull(RangeText(key))},
+                            {"default", OrNull(DefaultText(key))},
+                            {"absent", key.absent},
+                            {"meaning", key.meaning},
+                            {"only_with", std::move(only_with)}});
+  }
+  return {{"keys", std::move(keys)}};
+}
+
+ExitCode JobKeysCommand(Console& console, const std::string& section) {
+  if (!section.empty()) {
+    const absl::Status known = CheckAmong("", "section", section, Sections());
+    if (!known.ok()) return ReportError(console, known);
+  }
+  console.Print(JobReference(section), JobReferenceDocument(section));
   return kExitOk;
 }
 

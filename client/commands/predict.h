@@ -1,5 +1,4 @@
-// `paceline predict --model`: layer times from what the coordinator has
-// measured of anything, beside those that were measured of this.
+// `paceline predict`: times that were never measured, from measured ones.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +7,32 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "client/commands/command.h"
-#include "client/rpc/measure_client.h"
+#include "client/render/console.h"
+#include "client/rpc/control_client.h"
 #include "core/predict/layer_predictor.h"
+#include "core/predict/time_predictor.h"
 
 namespace paceline {
+
+// A million measurements have some 50 MB; what is larger is a mistake.
+constexpr int64_t kMaxTimingFileBytes = int64_t{1} << 30;
+
+struct PredictFitOptions {
+  std::vector<std::string> files;  // comma separated, at least one
+  // Each is one more time to predict: "op=all_reduce,dtype=f16,elements=4096".
+  std::vector<std::string> at;
+};
+
+// Fits all files together, leaves measured points out, predicts them, and
+// prints the error; then predicts what `at` asks for.
+ExitCode PredictFitCommand(Console& console, const PredictFitOptions& options);
+
+// "COLUMN=VALUE,...,SIZE_COLUMN=NUMBER".
+// Errors: InvalidArgument  a part without '=', no or two sizes, a size that is
+//                          no number
+absl::StatusOr<TimeQuery> ParseTimeQuery(absl::string_view text);
 
 struct PredictModelOptions {
   std::string model = {};
@@ -56,8 +76,7 @@ absl::StatusOr<PredictedDevice> PredictDevice(const JobSpec& spec,
 
 // Ends with kExitUsage for sizes that are wrong, kExitNotFound for an unknown
 // device and where nothing was measured yet.
-ExitCode PredictModelCommand(const CommandContext& context,
-                             MeasureClient& measure, const JobSpec& spec,
+ExitCode PredictModelCommand(const CommandContext& context, const JobSpec& spec,
                              const PredictModelOptions& options);
 
 }  // namespace paceline

@@ -1,0 +1,53 @@
+// Commands that ask no coordinator: `paceline model ...` and `job keys`.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "client/commands/command.h"
+#include "client/files/document.h"
+#include "client/render/console.h"
+#include "core/model/job_spec.h"
+#include "core/model/weights_summary.h"
+
+namespace paceline {
+
+ExitCode ListModelsCommand(Console& console);
+
+// Whether `model list` shows it.
+bool IsModel(const std::string& word);
+
+// Layers, shapes and sizes of spec.model for spec.data's samples.  A model
+// that there is not is NotFound, with what was probably meant.
+ExitCode InspectModelCommand(Console& console, const JobSpec& spec);
+
+// Checks the whole of a weights file and reads it once.  Real:
+// SummarizeSafetensors of core/weights, which main.cc hands over.
+// Errors: InvalidArgument  not a weights file, or one that lies
+//         NotFound, PermissionDenied, ...  as the system says
+using ReadWeights =
+    std::function<absl::StatusOr<WeightsSummary>(const std::string& path)>;
+
+// Whether `word` means a file: it ends in .safetensors, or there is one of that
+// name.
+bool LooksLikeWeightsFile(const std::string& word);
+
+// `paceline model inspect FILE`: its tensors, metadata and hash.
+ExitCode InspectWeightsCommand(Console& console, const ReadWeights& read,
+                               const std::string& path);
+
+// A job file in which every key stands with its default, below a comment that
+// says what it means.  A key whose default depends on other keys, or that has
+// no effect beside the other defaults, is commented out: its "# " is all that a
+// person removes, since every section stands.
+//   section  "train" or "train.optimizer" for its keys only; empty: all
+std::string JobReference(const std::string& section = "");
+
+// The same as keys[]; client/README.md lists their fields.
+Document JobReferenceDocument(const std::string& section = "");
+
+// Ends with kExitUsage for a section that there is not.
+ExitCode JobKeysCommand(Console& console, const std::string& section);
+
+}  // namespace paceline
