@@ -242,12 +242,9 @@ TEST(DryRun, PrintsThePlanItsExpectationsAndNeverAsksForAJob) {
             plan["stages"][0]["parameter_bytes"].get<int64_t>() +
                 plan["stages"][1]["parameter_bytes"].get<int64_t>());
   EXPECT_GT(plan["stages"][0]["memory_bytes"], 0);
-  const json& estimate = plan["estimate"];
-  EXPECT_EQ(estimate["step_seconds"], 0.25);
-  EXPECT_EQ(estimate["samples_per_second"], 256.0);
-  EXPECT_EQ(estimate["bubble_share"], 0.125);
-  EXPECT_EQ(estimate["stage_seconds"], json({0.02, 0.03}));
-  EXPECT_EQ(estimate["measured"], true);
+  EXPECT_THAT(plan["estimate"], Includes(R"({
+    "step_seconds": 0.25, "samples_per_second": 256.0, "bubble_share": 0.125,
+    "stage_seconds": [0.02, 0.03], "measured": true})"));
 }
 
 TEST(Submit, SaysWhereStagesGoOrThatTheyAreNotChosenYet) {

@@ -191,6 +191,18 @@ auto Says(const Parts&... parts) {
   return testing::AllOf(testing::HasSubstr(parts)...);
 }
 
+// Matches a document that has all keys of the JSON text `part`, with their
+// values.
+MATCHER_P(Includes, part, "") {
+  const nlohmann::json wanted = nlohmann::json::parse(part);
+  for (const auto& [key, value] : wanted.items()) {
+    if (arg.contains(key) && arg[key] == value) continue;
+    *result_listener << "not " << key << ": " << value.dump();
+    return false;
+  }
+  return true;
+}
+
 // A folder that goes with the test.
 class TemporaryFolder {
  public:

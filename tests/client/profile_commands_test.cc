@@ -73,22 +73,17 @@ TEST(Profile, IsOneDocumentWithTheDocumentedKeys) {
   EXPECT_EQ(bed.Run(), kExitOk);
 
   const json document = bed.Output();
-  json profile = document["profiles"][1];
-  const json layer = profile["layers"][0];
-  profile.erase("layers");
-  EXPECT_THAT(profile["model"].get<std::string>(), HasSubstr("lenet("));
-  profile.erase("model");
-  EXPECT_EQ(profile, json::parse(R"({
+  const json& profile = document["profiles"][1];
+  EXPECT_THAT(profile, Includes(R"({
     "device": "w2", "micro_batch": 16, "dtype": "f32", "threads": 1,
-    "cpu_capability": "avx2", "cpu_model": "", "runs": 5,
-    "frame_seconds": 1e-5, "frame_seconds_per_byte": 0.0, "gate_seconds": 0.0,
-    "cpu_share": 1.0, "quota_period_seconds": 0.0, "measured_unix_ms": 0})"));
-  EXPECT_EQ(layer["forward_seconds"], 2e-3);
-  EXPECT_EQ(layer["forward_spread_seconds"], 4e-5);
-  EXPECT_EQ(layer["backward_seconds"], 4e-3);
+    "cpu_capability": "avx2", "runs": 5, "frame_seconds": 1e-5,
+    "cpu_share": 1.0})"));
+  EXPECT_THAT(profile["layers"][0], Includes(R"({
+    "forward_seconds": 2e-3, "forward_spread_seconds": 4e-5,
+    "backward_seconds": 4e-3})"));
   for (const char* key : {"name", "kind", "output_bytes", "parameter_bytes",
                           "kept_bytes", "flops"}) {
-    EXPECT_TRUE(layer.contains(key)) << key;
+    EXPECT_TRUE(profile["layers"][0].contains(key)) << key;
   }
   EXPECT_EQ(document["links"][0]["from"], "w1");
   EXPECT_EQ(document["links"][0]["bytes_per_second"], 1.25e8);
@@ -163,27 +158,22 @@ TEST(Profile, FailsAloudWithWhatItHas) {
   EXPECT_THAT(bed.err.str(), HasSubstr("w1 -> w3: connection refused"));
 }
 
-TEST(Profile, TimesOutWithWhatItHas) {
-  ProfileBed bed(OutputFormat::kJson);
+TEST(Profile, TimesOutOrEndsAtCtrlCWithWhatItHas) {
+  ProfileBed late(OutputFormat::kJson), left(OutputFormat::kJson);
   ProfileProgress progress = Finished();
   progress.waiting = {"layers on w9"};
-  bed.client.progress = {progress};
-  const Instant begin = bed.clock.Now();
+  late.client.progress = left.client.progress = {progress};
+  left.pauser.leave_at = 3;
+  const Instant begin = late.clock.Now();
 
-  EXPECT_EQ(bed.Run({.timeout = absl::Seconds(1.1)}), kExitTimedOut);
+  EXPECT_EQ(late.Run({.timeout = absl::Seconds(1.1)}), kExitTimedOut);
+  EXPECT_EQ(left.Run(), kExitInterrupted);
 
-  EXPECT_EQ(bed.clock.Now() - begin, absl::Seconds(1.1));
-  EXPECT_EQ(bed.Output()["profiles"].size(), 2u);
-}
-
-TEST(Profile, CtrlCLeavesTheWorkersAtIt) {
-  ProfileBed bed(OutputFormat::kJson);
-  bed.client.progress = {Waiting({"layers on w1"})};
-  bed.pauser.leave_at = 3;
-
-  EXPECT_EQ(bed.Run(), kExitInterrupted);
-
-  EXPECT_THAT(bed.err.str(), HasSubstr("the workers go on"));
+  EXPECT_EQ(late.clock.Now() - begin, absl::Seconds(1.1));
+  for (const ProfileBed* bed : {&late, &left}) {
+    EXPECT_EQ(bed->Output()["profiles"].size(), 2u);
+    EXPECT_THAT(bed->err.str(), HasSubstr("the workers go on"));
+  }
 }
 
 TEST(Profile, ThatIsRefusedOrForgottenEndsWithItsExitCode) {
