@@ -25,15 +25,16 @@ int64_t TotalSteps(const TrainSpec& train, int64_t steps_per_epoch) {
              : steps;
 }
 
-int64_t TotalUpdates(const TrainSpec& train, int64_t train_samples,
-                     int64_t steps_per_epoch, int64_t total_steps) {
+// Micro-batches of the first `steps` training batches.
+int64_t MicroBatchesIn(const TrainSpec& train, int64_t train_samples,
+                       int64_t steps_per_epoch, int64_t steps) {
   const int64_t batch = CeilDivide(train.batch, train.micro_batch);
   const int64_t last = train_samples - (steps_per_epoch - 1) * train.batch;
   const int64_t epoch =
       (steps_per_epoch - 1) * batch + CeilDivide(last, train.micro_batch);
   int64_t updates = 0;
-  if (__builtin_mul_overflow(total_steps / steps_per_epoch, epoch, &updates) ||
-      __builtin_add_overflow(updates, total_steps % steps_per_epoch * batch,
+  if (__builtin_mul_overflow(steps / steps_per_epoch, epoch, &updates) ||
+      __builtin_add_overflow(updates, steps % steps_per_epoch * batch,
                              &updates)) {
     return std::numeric_limits<int64_t>::max();
   }
@@ -54,8 +55,8 @@ BatchWalk::BatchWalk(const TrainSpec& train, int64_t train_samples,
       steps_per_epoch_(CeilDivide(train_samples, train.batch)),
       total_steps_(TotalSteps(train, steps_per_epoch_)),
       total_micro_batches_(total_steps_ > 0
-                               ? TotalUpdates(train, train_samples,
-                                              steps_per_epoch_, total_steps_)
+                               ? MicroBatchesIn(train, train_samples,
+                                                steps_per_epoch_, total_steps_)
                                : CeilDivide(test_samples, train.micro_batch)),
       step_(first_step) {
   PACELINE_CHECK(train_samples > 0 && test_samples >= 0,
@@ -99,6 +100,8 @@ WalkBatch BatchWalk::Training(int64_t step) const {
   info.final_batch = step + 1 == total_steps_ && !evaluation;
   info.drains = info.final_batch || evaluation;
   info.total_micro_batches = total_micro_batches_;
+  info.first_update =
+      MicroBatchesIn(train_, train_samples_, steps_per_epoch_, step);
   return batch;
 }
 

@@ -26,6 +26,9 @@ struct BatchInfo {
   // Micro-batches of training in the whole job: its updates where each
   // micro-batch is one.  Where the test set is all there is, its micro-batches.
   int64_t total_micro_batches = 0;
+  // Micro-batches of training before this batch: the updates so far where each
+  // micro-batch is one.
+  int64_t first_update = 0;
 
   friend bool operator==(const BatchInfo&, const BatchInfo&) = default;
 };

@@ -107,8 +107,12 @@ StepVerdict DecideStep(const TrainSpec& train, int64_t total_steps,
   return verdict;
 }
 
-StepGate::StepGate(const TrainSpec& train, int64_t total_steps, int stages)
-    : train_(train), total_steps_(total_steps), stages_(stages) {
+StepGate::StepGate(const TrainSpec& train, int64_t total_steps, int stages,
+                   int64_t first_step)
+    : train_(train),
+      total_steps_(total_steps),
+      stages_(stages),
+      open_step_(first_step) {
   PACELINE_CHECK(stages > 0, absl::StrCat("stages=", stages));
 }
 
@@ -118,7 +122,9 @@ absl::StatusOr<std::optional<StepVerdict>> StepGate::Add(
     return absl::InvalidArgumentError(
         absl::StrCat("no stage ", report.stage, ": the job has ", stages_));
   }
-  if (report.step < open_step_ - 1 || report.step < 0) {
+  const int64_t oldest =
+      last_verdict_.has_value() ? open_step_ - 1 : open_step_;
+  if (report.step < oldest) {
     return absl::AbortedError(absl::StrCat("step ", report.step,
                                            " was decided long ago: step ",
                                            open_step_, " is open"));

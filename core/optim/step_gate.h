@@ -56,7 +56,9 @@ StepVerdict DecideStep(const TrainSpec& train, int64_t total_steps,
 // asked.  Thread-compatible.
 class StepGate {
  public:
-  StepGate(const TrainSpec& train, int64_t total_steps, int stages);
+  // first_step: the first one that is reported.
+  StepGate(const TrainSpec& train, int64_t total_steps, int stages,
+           int64_t first_step = 0);
 
   // Takes a report.  The verdict when this was the last one missing or the
   // step is already decided; nothing while others are missing.
@@ -80,7 +82,7 @@ class StepGate {
   const int64_t total_steps_;
   const int stages_;
 
-  int64_t open_step_ = 0;
+  int64_t open_step_;
   std::map<int, StepReport> reports_;        // of open_step_, by stage
   std::map<int, StepReport> last_reports_;   // of open_step_ - 1
   std::optional<StepVerdict> last_verdict_;  // of open_step_ - 1

@@ -36,6 +36,7 @@ enum FrameField : uint32_t {
   kTotalMicroBatches = 19,
   kAdmitted = 20,
   kSent = 21,
+  kFirstUpdate = 22,
 };
 enum TensorField : uint32_t { kDType = 1, kShape = 2, kCodec = 3 };
 
@@ -87,6 +88,7 @@ void AppendHeader(std::string* out, const FrameHeader& header,
   AppendIntField(out, kTotalMicroBatches, header.batch.total_micro_batches);
   AppendIntField(out, kAdmitted, header.admitted_us);
   AppendIntField(out, kSent, header.sent_us);
+  AppendIntField(out, kFirstUpdate, header.batch.first_update);
   for (const Tensor& tensor : tensors) AppendTensor(out, tensor, codec);
 }
 
@@ -172,6 +174,8 @@ class FrameParser {
         return reader_.ReadCount(field, &header.admitted_us);
       case kSent:
         return reader_.ReadCount(field, &header.sent_us);
+      case kFirstUpdate:
+        return reader_.ReadCount(field, &header.batch.first_update);
       default:
         return reader_.Skip(field.type);
     }

@@ -554,14 +554,15 @@ void FakeEngine::ClearSums() {
   labels_ = 0;
 }
 
-ScatteredBytes FakeEngine::State() const {
-  ScatteredBytes state;
+std::vector<ScatteredBytes> FakeEngine::State() const {
+  std::vector<ScatteredBytes> state;
   for (const FakeLayer& layer : layers_) {
+    ScatteredBytes& bytes = state.emplace_back();
     for (const FakeParameter& parameter : layer.parameters) {
-      if (parameter.borrowed) continue;
-      state.Add(parameter.value);
+      if (parameter.borrowed && is_flat()) continue;
+      bytes.Add(parameter.value);
       if (!parameter.trainable) continue;
-      for (const Tensor& slot : parameter.state) state.Add(slot);
+      for (const Tensor& slot : parameter.state) bytes.Add(slot);
     }
   }
   return state;
@@ -571,6 +572,9 @@ void FakeEngine::DropStep() {
   kept_.clear();
   split_.clear();
   ClearSums();
+  if (!ring_.has_value()) return;
+  ring_.emplace(CurrentValues());
+  gradient_version_ = 0;
 }
 
 }  // namespace paceline

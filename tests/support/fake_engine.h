@@ -1,6 +1,6 @@
 // A stage without LibTorch: the same interface, the same rules (sums, order,
-// same bytes at any cut), arithmetic that a test can follow by hand.  It is
-// what the torch-free build runs.
+// same bytes at any cut), arithmetic that a test can follow by hand.  The
+// torch-free build runs it.  A test that changes something derives from it.
 #pragma once
 
 #include <map>
@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "worker/pipeline/parallel_engine.h"
+#include "worker/pipeline/stage_engine.h"
 #include "worker/pipeline/version_ring.h"
 
 namespace paceline {
@@ -29,7 +29,7 @@ namespace paceline {
 // squared distance between its part of y and its one-hot vector.
 //
 // Lives on the compute thread.
-class FakeEngine final : public ParallelEngine {
+class FakeEngine : public StageEngine {
  public:
   explicit FakeEngine(EngineOptions options);
 
@@ -49,6 +49,7 @@ class FakeEngine final : public ParallelEngine {
   StashReading Stash() const override;
   absl::StatusOr<std::vector<NamedTensor>> Weights() override;
   absl::Status SetWeights(const std::vector<NamedTensor>& weights) override;
+  std::vector<ScatteredBytes> State() const override;
   void OnWeightsWritten() override { ++times_written_; }
   int times_written() const { return times_written_; }
 
@@ -99,7 +100,6 @@ class FakeEngine final : public ParallelEngine {
   void Load(const Values& values);
   void Say(int layer, bool backward) const;  // on_layer
   void LayFlat();
-  ScatteredBytes State() const override;
   void DropStep() override;
   void ClearSums();
   LossSums Loss(const Tensor& output, const Tensor& labels) const;

@@ -11,6 +11,7 @@
 #include "core/base/thread.h"
 #include "core/plan/plan.h"
 #include "core/schedule/schedule.h"
+#include "gtest/gtest.h"
 #include "tests/support/memory_link.h"
 #include "worker/agent/run_order.h"
 #include "worker/pipeline/shared_step_gate.h"
@@ -24,10 +25,25 @@ class Collector final : public RunObserver {
   Collector(PipelineOutcome& outcome, int worker, absl::Mutex& mutex)
       : outcome_(outcome), worker_(worker), mutex_(mutex) {}
 
-  void OnStep(const StepVerdict&, int64_t,
+  // Copies the state of `engine`, whose first layer this is, after that step.
+  void CopyAfter(int64_t step, int first_layer, const StageEngine& engine) {
+    copied_step_ = step;
+    engines_[first_layer] = &engine;
+  }
+
+  void OnStep(const StepVerdict& verdict, int64_t,
               const std::optional<StepRecord>& record) override {
     absl::MutexLock lock(&mutex_);
     if (record.has_value()) outcome_.steps.push_back(*record);
+    if (verdict.step + 1 != copied_step_) return;
+    for (const auto& [first_layer, engine] : engines_) {
+      int layer = first_layer;
+      for (const ScatteredBytes& state : engine->State()) {
+        std::vector<uint8_t>& copy = outcome_.states[layer++];
+        copy.resize(state.size());
+        state.CopyTo(copy.data());
+      }
+    }
   }
   void OnSkippedUpdate(int64_t, const std::string&) override {
     absl::MutexLock lock(&mutex_);
@@ -69,6 +85,8 @@ class Collector final : public RunObserver {
   PipelineOutcome& outcome_;
   const int worker_;
   absl::Mutex& mutex_;
+  int64_t copied_step_ = 0;
+  std::map<int, const StageEngine*> engines_;  // by their first layer
 };
 
 // One worker of the pipeline does this on its thread.
@@ -95,10 +113,18 @@ absl::Status RunWorker(WorkerJob& job) {
   StageRunnerParts parts{{},           job.link, *gate, job.source.get(),
                          &predictions, meter,    clock, collector};
   for (const int stage : StagesOf(job.order, WorkerId{job.worker})) {
-    PACELINE_ASSIGN_OR_RETURN(engines[stage],
-                              job.request.make_engine(EngineOptionsOf(
-                                  job.order, job.request.model, stage)));
+    const EngineOptions options =
+        EngineOptionsOf(job.order, job.request.model, stage);
+    PACELINE_ASSIGN_OR_RETURN(engines[stage], job.request.make_engine(options));
     parts.engines[stage] = engines[stage].get();
+    const LayerRange& layers = options.layers;
+    collector.CopyAfter(job.request.copied_step, layers.first, *engines[stage]);
+    if (job.request.states.empty()) continue;
+    std::vector<absl::Span<const uint8_t>> states;
+    for (int i = layers.first; i < layers.last; ++i) {
+      states.push_back(job.request.states.at(i));
+    }
+    PACELINE_RETURN_IF_ERROR(engines[stage]->RestoreState(states));
   }
   StageRunner runner(
       RunnerOptions(job.order, job.request.model, WorkerId{job.worker}),
@@ -177,10 +203,11 @@ absl::StatusOr<PipelineOutcome> RunPipeline(const PipelineRequest& request) {
     PACELINE_ASSIGN_OR_RETURN(
         sources[worker],
         request.open_data(request.spec, TurnsOf(order, place.worker)));
+    sources[worker]->BeginAt(request.first_step);
     total_steps = sources[worker]->total_steps();
   }
   const auto shared_gate = std::make_shared<SharedStepGate>(
-      request.spec.train, total_steps, order.stages.size());
+      request.spec.train, total_steps, order.stages.size(), request.first_step);
 
   PipelineOutcome outcome;
   absl::Mutex mutex;
@@ -205,6 +232,32 @@ absl::StatusOr<PipelineOutcome> RunPipeline(const PipelineRequest& request) {
   }
   PACELINE_RETURN_IF_ERROR(first_error);
   return outcome;
+}
+
+void ExpectToGoOn(PipelineRequest request, int64_t step,
+                  const std::vector<int>& worker_of) {
+  request.copied_step = step;
+  const auto whole = RunPipeline(request);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  request.copied_step = 0;
+  request.first_step = step;
+  request.states = whole->states;
+  request.worker_of = worker_of;
+  request.spec.pipeline.stages = static_cast<int32_t>(worker_of.size());
+
+  const auto rest = RunPipeline(request);
+
+  ASSERT_TRUE(rest.ok()) << rest.status();
+  EXPECT_EQ(rest->weights, whole->weights) << "from step " << step;
+  ASSERT_EQ(rest->steps.size() + step, whole->steps.size());
+  for (size_t i = 0; i < rest->steps.size(); ++i) {
+    const StepRecord& expected = whole->steps[step + i];
+    EXPECT_EQ(rest->steps[i].step, expected.step);
+    EXPECT_EQ(rest->steps[i].loss, expected.loss) << expected.step;
+    EXPECT_EQ(rest->steps[i].learning_rate, expected.learning_rate);
+  }
+  ASSERT_FALSE(rest->evaluations.empty());
+  EXPECT_EQ(rest->evaluations.back().loss, whole->evaluations.back().loss);
 }
 
 }  // namespace paceline

@@ -32,6 +32,12 @@ struct PipelineRequest {
   std::vector<std::vector<int>> replicas = {};
   // Bounds the predictions on a worker; 0: no limit.
   int64_t most_prediction_bytes = 0;
+  // The run begins after so many steps, with these states of all layers; no
+  // states: those that engines are made with.
+  int64_t first_step = 0;
+  std::map<int, std::vector<uint8_t>> states = {};
+  // The outcome has the states after so many steps; 0: none.
+  int64_t copied_step = 0;
 };
 
 struct PipelineOutcome {
@@ -43,11 +49,18 @@ struct PipelineOutcome {
   // By stage, of training.
   std::map<int, StageTime> stages;  // seconds are not summed
   std::map<int, InstructionList> instructions;
+  std::map<int, std::vector<uint8_t>> states;  // by layer
   int64_t skipped_updates = 0;
   int64_t unreadable = 0;  // samples
 };
 
 // Trains to the end.  The first error of any worker.
 absl::StatusOr<PipelineOutcome> RunPipeline(const PipelineRequest& request);
+
+// Expects that a run on the stages of `worker_of`, which begins with the states
+// that `request` has after `step` steps, ends as `request` does: with the same
+// bytes and the same records.
+void ExpectToGoOn(PipelineRequest request, int64_t step,
+                  const std::vector<int>& worker_of);
 
 }  // namespace paceline

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/model/data_sets.h"
+#include "core/transfer/checksum.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/pipeline/stage_engine.h"
@@ -18,6 +19,12 @@ namespace paceline {
 
 using EngineMaker =
     absl::StatusOr<std::unique_ptr<StageEngine>> (*)(const EngineOptions&);
+
+// An engine after some steps, and the gate's reports of these.
+struct TrainedSteps {
+  std::vector<std::vector<uint8_t>> weights;
+  std::vector<StepReport> reports;
+};
 
 class StageEngineSuite : public ::testing::TestWithParam<EngineMaker> {
  protected:
@@ -153,6 +160,49 @@ class StageEngineSuite : public ::testing::TestWithParam<EngineMaker> {
       bytes.emplace_back(data, data + weight.tensor.bytes());
     }
     return bytes;
+  }
+
+  // All micro-batches of `batch` forward and backward.
+  void Compute(StageEngine& engine, const EngineOptions& options,
+               const BatchInfo& batch) {
+    for (int i = 0; i < batch.micro_batches; ++i) {
+      const auto forward = engine.Forward(
+          batch, i, InputOf(options, i + static_cast<int>(batch.ordinal)));
+      ASSERT_TRUE(forward.ok()) << forward.status();
+      const auto backward = engine.Backward(batch, i, {});
+      ASSERT_TRUE(backward.ok()) << backward.status();
+    }
+  }
+
+  TrainedSteps Train(StageEngine& engine, const EngineOptions& options,
+                     int64_t first, int64_t last) {
+    TrainedSteps steps;
+    for (int64_t step = first; step < last; ++step) {
+      BatchInfo batch = Batch(BatchPhase::kTrain, 2);
+      batch.ordinal = step;
+      batch.step = step;
+      Compute(engine, options, batch);
+      const auto report = engine.Report(batch);
+      EXPECT_TRUE(report.ok()) << report.status();
+      steps.reports.push_back(report.value_or(StepReport()));
+      EXPECT_TRUE(engine.Apply(Go()).ok());
+    }
+    steps.weights = Bytes(engine);
+    return steps;
+  }
+
+  static std::vector<uint8_t> StateOf(StageEngine& engine) {
+    std::vector<uint8_t> bytes(engine.StateBytes());
+    EXPECT_TRUE(engine.CopyState(absl::MakeSpan(bytes)).ok());
+    return bytes;
+  }
+
+  // Engines of one stage for a flush, for a group, and with a stash.
+  std::vector<EngineOptions> AllKinds() {
+    std::vector<EngineOptions> kinds(3, Options(0, 1, {0, Layers()}));
+    kinds[1].flat_gradient = true;
+    kinds[2].stashes = true;
+    return kinds;
   }
 
   static StepVerdict Go() {
@@ -587,6 +637,119 @@ TEST_P(StageEngineSuite, AnEvaluationUsesTheNewestVersion) {
 
   ASSERT_TRUE(loss.ok()) << loss.status();
   EXPECT_EQ(loss->loss->loss, plain->Forward(batch, 0, Input())->loss->loss);
+}
+
+// --- The state ---
+
+TEST_P(StageEngineSuite, AnotherEngineGoesOnFromACopyOfTheState) {
+  for (EngineOptions options : AllKinds()) {
+    const auto donor = Make(options);
+    Train(*donor, options, 0, 2);
+    options.train.seed = 8;
+    const auto joiner = Make(options);
+    Train(*joiner, options, 0, 1);
+    const std::vector<uint8_t> state = StateOf(*donor);
+    ASSERT_NE(StateOf(*joiner), state);
+
+    const absl::Status restored = joiner->RestoreState(state);
+
+    ASSERT_TRUE(restored.ok()) << restored;
+    EXPECT_EQ(StateOf(*joiner), state);
+    EXPECT_EQ(joiner->StateHash(), donor->StateHash());
+    // An engine that stashes computes at version 0, from here on the newest.
+    donor->AbandonStep();
+    Train(*donor, options, 2, 4);
+    Train(*joiner, options, 2, 4);
+    EXPECT_EQ(StateOf(*joiner), StateOf(*donor));
+  }
+}
+
+TEST_P(StageEngineSuite, TheStateOfAStageIsThatOfItsLayers) {
+  const auto whole = Whole();
+  Train(*whole, Options(0, 1, {0, Layers()}), 0, 1);
+  std::vector<absl::Span<const uint8_t>> layers;
+  std::vector<uint8_t> bytes = StateOf(*whole);
+  size_t next = 0;
+  for (const ScatteredBytes& layer : whole->State()) {
+    layers.push_back(absl::MakeSpan(bytes).subspan(next, layer.size()));
+    next += layer.size();
+  }
+  ASSERT_EQ(layers.size(), static_cast<size_t>(Layers()));
+  const auto front = Make(Options(0, 2, {0, 1}));
+  const auto back = Make(Options(1, 2, {1, Layers()}));
+
+  ASSERT_TRUE(front->RestoreState({layers.begin(), layers.begin() + 1}).ok());
+  ASSERT_TRUE(back->RestoreState({layers.begin() + 1, layers.end()}).ok());
+
+  std::vector<uint8_t> joined = StateOf(*front);
+  for (const uint8_t byte : StateOf(*back)) joined.push_back(byte);
+  EXPECT_EQ(joined, bytes);
+}
+
+TEST_P(StageEngineSuite, TheHashOfTheStateIsThatOfItsCopy) {
+  const auto engine = Whole();
+  Train(*engine, Options(0, 1, {0, Layers()}), 0, 1);
+  const uint64_t before = engine->StateHash();
+
+  Checksum checksum;
+  checksum.Update(StateOf(*engine));
+  EXPECT_EQ(before, checksum.Digest());
+
+  Train(*engine, Options(0, 1, {0, Layers()}), 1, 2);
+  EXPECT_NE(engine->StateHash(), before);
+}
+
+TEST_P(StageEngineSuite, AnAbandonedStepLeavesNoTrace) {
+  for (const EngineOptions& options : AllKinds()) {
+    const auto engine = Make(options);
+    const auto plain = Make(options);
+    const std::vector<uint8_t> state = StateOf(*engine);
+    for (const bool restores : {false, true}) {
+      BatchInfo batch = Batch(BatchPhase::kTrain, 3);
+      batch.ordinal = 9;
+      ASSERT_TRUE(engine->Forward(batch, 0, InputOf(options, 6)).ok());
+      ASSERT_TRUE(engine->Backward(batch, 0, {}).ok());
+      ASSERT_TRUE(engine->Forward(batch, 1, InputOf(options, 7)).ok());
+      ASSERT_TRUE(engine->Forward(batch, 2, InputOf(options, 8)).ok());
+      ASSERT_TRUE(engine->BackwardInput(batch, 2, {}).ok());
+
+      if (restores) {
+        ASSERT_TRUE(engine->RestoreState(state).ok());
+      } else {
+        engine->AbandonStep();
+      }
+
+      EXPECT_EQ(engine->Backward(batch, 1, {}).status().code(),
+                absl::StatusCode::kFailedPrecondition);
+      EXPECT_EQ(engine->BackwardWeight(batch, 2).code(),
+                absl::StatusCode::kFailedPrecondition);
+    }
+    EXPECT_EQ(Train(*engine, options, 0, 2).reports,
+              Train(*plain, options, 0, 2).reports);
+    EXPECT_EQ(StateOf(*engine), StateOf(*plain));
+  }
+}
+
+TEST_P(StageEngineSuite, RefusesAStateOfAnotherSizeAndWritesNothing) {
+  const auto engine = Whole();
+  const std::vector<uint8_t> before = StateOf(*engine);
+  ASSERT_FALSE(before.empty());
+  for (const size_t size : {size_t{0}, before.size() - 1, before.size() + 1}) {
+    std::vector<uint8_t> bytes(size, 7);
+
+    EXPECT_TRUE(absl::IsInvalidArgument(engine->RestoreState(bytes)));
+    EXPECT_TRUE(
+        absl::IsInvalidArgument(engine->CopyState(absl::MakeSpan(bytes))));
+  }
+  // As many bytes as all layers have, but in other layers.
+  const std::vector<uint8_t> bytes(before.size(), 7);
+  std::vector<absl::Span<const uint8_t>> layers(Layers());
+  layers.front() = bytes;
+  for (const auto& wrong :
+       {layers, std::vector<absl::Span<const uint8_t>>{bytes}}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(engine->RestoreState(wrong)));
+  }
+  EXPECT_EQ(StateOf(*engine), before);
 }
 
 }  // namespace paceline

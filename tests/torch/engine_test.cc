@@ -26,6 +26,13 @@ TEST_P(SameBytes, OnEveryCutAndSchedule) {
   ExpectSameBytesOnEveryCut(RichExperiment(GetParam()), {1, 2, 3, 4});
 }
 
+// AdamW's state and that of a momentum, running statistics and what layers
+// share among it.
+TEST_P(SameBytes, GoingOnFromCopiedStates) {
+  ExpectToGoOnFromCopiedStates(RichExperiment(GetParam()), 2);
+  ExpectToGoOnFromCopiedStates(SmallExperiment(GetParam()), 4);
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, SameBytes,
                          ::testing::Values("mlp", "lenet", "vit", "vit_b_16",
                                            "resnet18", "resnet50", "vgg11",

@@ -137,6 +137,8 @@ struct Outcome {
   std::map<std::string, std::vector<float>> weights;
   std::vector<double> losses;             // mean, one a step
   std::vector<uint64_t> gradient_hashes;  // of the first stage, one a step
+  // Of each layer, after the step that was asked for.
+  std::vector<std::vector<uint8_t>> states;
 };
 
 inline ModelDescription Describe(const Experiment& experiment) {
@@ -187,9 +189,10 @@ inline std::map<std::string, std::vector<float>> WeightsOf(
 // instruction must wait is passed over.
 class InProcessPipeline {
  public:
-  explicit InProcessPipeline(const Experiment& experiment)
+  explicit InProcessPipeline(const Experiment& experiment,
+                             int64_t first_step = 0)
       : experiment_(experiment),
-        walk_(experiment.job.train, experiment.set.samples, 0) {
+        walk_(experiment.job.train, experiment.set.samples, 0, first_step) {
     for (int s = 0; s < experiment.stages; ++s) {
       engines_.push_back(MakeStage(experiment, s, experiment.stages));
     }
@@ -199,13 +202,27 @@ class InProcessPipeline {
     Tie(model, *ranges);
   }
 
-  Outcome Run() {
+  // states: as in Outcome.
+  void Restore(const std::vector<std::vector<uint8_t>>& states) {
+    auto next = states.begin();
+    for (const auto& engine : engines_) {
+      const auto end = next + std::ssize(engine->State());
+      const absl::Status restored = engine->RestoreState(
+          std::vector<absl::Span<const uint8_t>>(next, end));
+      EXPECT_TRUE(restored.ok()) << restored;
+      next = end;
+    }
+  }
+
+  // The outcome has the states after `copied_step` steps; 0: none.
+  Outcome Run(int64_t copied_step = 0) {
     Outcome outcome;
     while (const std::optional<WalkBatch> batch = walk_.Next()) {
       loss_ = 0;
       labels_ = 0;
       RunBatch(*batch, outcome);
       outcome.losses.push_back(loss_ / static_cast<double>(labels_));
+      if (batch->info.step + 1 == copied_step) CopyStates(outcome);
     }
     for (const auto& engine : engines_) {
       outcome.weights.merge(WeightsOf(*engine));
@@ -233,6 +250,14 @@ class InProcessPipeline {
     link_ = std::move(links->front());
     ties_.emplace(TiesOf(order, model), static_cast<int>(ranges.size()),
                   engines, *link_);
+  }
+
+  void CopyStates(Outcome& outcome) const {
+    for (const auto& engine : engines_) {
+      for (const ScatteredBytes& state : engine->State()) {
+        state.CopyTo(outcome.states.emplace_back(state.size()).data());
+      }
+    }
   }
 
   void RunBatch(const WalkBatch& batch, Outcome& outcome) {
@@ -430,6 +455,20 @@ inline void ExpectOnEveryCut(Experiment experiment, const Outcome& expected,
 inline void ExpectSameBytesOnEveryCut(const Experiment& experiment,
                                       const std::vector<int>& cuts) {
   ExpectOnEveryCut(experiment, InProcessPipeline(experiment).Run(), cuts);
+}
+
+// Two stages stop after `step` steps; three go on from their states, and end
+// with the same bytes.
+inline void ExpectToGoOnFromCopiedStates(Experiment experiment, int64_t step) {
+  experiment.stages = 2;
+  Outcome whole = InProcessPipeline(experiment).Run(step);
+  experiment.stages = 3;
+  InProcessPipeline rest(experiment, step);
+  rest.Restore(whole.states);
+  const Outcome outcome = rest.Run();
+  EXPECT_EQ(outcome.weights, whole.weights);
+  whole.losses.erase(whole.losses.begin(), whole.losses.begin() + step);
+  EXPECT_EQ(outcome.losses, whole.losses);
 }
 
 // Of a test whose parameter is a model.

@@ -72,6 +72,11 @@ TEST(Script, EndsWithTheSameBytesOnEveryCutAndSchedule) {
   }
 }
 
+// Its buffers move in every forward.
+TEST(Script, GoesOnFromCopiedStates) {
+  ExpectToGoOnFromCopiedStates(ScriptExperiment("scripted.pt"), 2);
+}
+
 TEST(Script, OfTokensTrainsOnEveryCut) {
   Experiment experiment = ScriptOfTokens("tokens.pt");
   const ModelDescription model = Describe(experiment);

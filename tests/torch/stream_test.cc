@@ -74,6 +74,15 @@ TEST(Stream, EndsWithTheSameBytesEveryTime) {
   }
 }
 
+// Five steps are an epoch, after which the stash is empty.
+TEST(Stream, GoesOnFromCopiedStates) {
+  for (const char* model : {"lenet", "resnet18"}) {
+    PipelineRequest request = StreamRequest(model, {0, 1, 2});
+    request.spec.train.learning_rate = {0.01, "cosine", 3};
+    ExpectToGoOn(request, 5, {0, 1, 2});
+  }
+}
+
 // A script's tensors are bound to one version or another.
 TEST(Stream, OfAScriptLearnsAndRepeatsItself) {
   PipelineRequest request = StreamRequest("lenet", {0, 1, 2});

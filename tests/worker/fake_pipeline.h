@@ -11,7 +11,6 @@
 #include "tests/support/fake_engine.h"
 #include "tests/support/pipeline_harness.h"
 #include "tests/support/schedule_builder.h"
-#include "tests/support/wrapped_engine.h"
 #include "worker/data/open.h"
 
 namespace paceline {

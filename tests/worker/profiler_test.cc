@@ -11,7 +11,6 @@
 #include "tests/support/fake_clock.h"
 #include "tests/support/fake_engine.h"
 #include "tests/support/small_model.h"
-#include "tests/support/wrapped_engine.h"
 #include "worker/measure/cpu.h"
 
 namespace paceline {
@@ -22,11 +21,11 @@ using ::testing::SizeIs;
 
 // Takes 1 ms a layer forward and 2 ms backward on the test's clock, half of it
 // CPU, and keeps 100 bytes a layer.
-class TimedEngine final : public WrappedEngine {
+class TimedEngine final : public FakeEngine {
  public:
   TimedEngine(EngineOptions options, FakeClock& clock, absl::Duration& cpu,
               Tensor& input)
-      : WrappedEngine(options),
+      : FakeEngine(options),
         options_(std::move(options)),
         clock_(clock),
         cpu_(cpu),

@@ -44,6 +44,17 @@ TEST(StageRunner, EndsWithTheSameBytesAtAnyCutScheduleAndPlacement) {
                                               {0, 0, 1, 1}});
 }
 
+// An epoch has five steps, after which comes an evaluation.
+TEST(StageRunner, GoesOnFromCopiedStatesAfterAnyStepOnOtherStages) {
+  for (const int64_t step : {3, 5, 9, 10}) {
+    PipelineRequest request = FourLayerJob("1f1b", {0, 1});
+    request.spec.train.learning_rate = {0.01, "cosine", 3};
+    ExpectToGoOn(request, step, {0, 1, 2});
+    request.spec.train.optimizer = {.name = "sgd", .momentum = 0.9};
+    ExpectToGoOn(request, step, {0, 1, 2, 3});
+  }
+}
+
 TEST(StageRunner, RecordsEveryStepAndEvaluatesAfterEveryEpoch) {
   const absl::StatusOr<PipelineOutcome> outcome =
       RunPipeline(FourLayerJob("1f1b", {0, 1}));
@@ -208,16 +219,16 @@ TEST(StageRunner, RefusesToInferFromNoSamples) {
 }
 
 // An engine that fails at one micro-batch.
-class FailingEngine final : public WrappedEngine {
+class FailingEngine final : public FakeEngine {
  public:
-  using WrappedEngine::WrappedEngine;
+  using FakeEngine::FakeEngine;
 
   absl::StatusOr<ForwardResult> Forward(const BatchInfo& batch, int micro_batch,
                                         TensorList input) override {
     if (batch.step == 1 && micro_batch == 2) {
       return absl::InternalError("this engine fails at step 1");
     }
-    return WrappedEngine::Forward(batch, micro_batch, std::move(input));
+    return FakeEngine::Forward(batch, micro_batch, std::move(input));
   }
 };
 
@@ -234,12 +245,12 @@ TEST(StageRunner, ReturnsTheErrorOfAnEngineAsItIs) {
 
 // An engine whose gradient is not a number at one step; asynchronous schedules
 // count updates.
-class NanEngine final : public WrappedEngine {
+class NanEngine final : public FakeEngine {
  public:
-  using WrappedEngine::WrappedEngine;
+  using FakeEngine::FakeEngine;
 
   absl::StatusOr<StepReport> Report(const BatchInfo& batch) override {
-    absl::StatusOr<StepReport> report = WrappedEngine::Report(batch);
+    absl::StatusOr<StepReport> report = FakeEngine::Report(batch);
     if (report.ok() && batch.step == 3) report->finite = false;
     return report;
   }
@@ -356,6 +367,15 @@ TEST(StageRunner, AStreamOfOneStageIsTrainingWithSmallBatches) {
 
   ASSERT_TRUE(one.ok() && two.ok()) << one.status() << two.status();
   EXPECT_EQ(one->weights, two->weights);
+}
+
+// The number of an update, and so its rates, goes on too.
+TEST(StageRunner, AStreamGoesOnFromCopiedStatesAfterAnEpoch) {
+  PipelineRequest request = StreamedJob(3);
+  request.spec.train.learning_rate = {0.01, "cosine", 3};
+  ExpectToGoOn(request, 5, {0, 1, 2});
+  request.spec.pipeline.vertical_sync = true;
+  ExpectToGoOn(request, 5, {0, 1, 2});
 }
 
 TEST(StageRunner, VerticalSyncChangesWhatIsComputed) {

@@ -55,14 +55,14 @@ TEST(Beside, EndsWithTheSameBytesAtAnyCutScheduleAndPlacement) {
 }
 
 // Drops the last of what comes back over each boundary.
-class Dropping final : public WrappedEngine {
+class Dropping final : public FakeEngine {
  public:
-  using WrappedEngine::WrappedEngine;
+  using FakeEngine::FakeEngine;
 
   absl::StatusOr<TensorList> Backward(const BatchInfo& batch, int micro_batch,
                                       TensorList gradient) override {
     if (gradient.size() > 1) gradient.pop_back();
-    return WrappedEngine::Backward(batch, micro_batch, std::move(gradient));
+    return FakeEngine::Backward(batch, micro_batch, std::move(gradient));
   }
 };
 
@@ -76,6 +76,12 @@ TEST(Beside, AGradientTooFewIsRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(outcome.status())) << outcome.status();
   EXPECT_THAT(std::string(outcome.status().message()),
               HasSubstr("need 2 F32 gradients"));
+}
+
+TEST(Ties, GoOnFromCopiedStates) {
+  ExpectToGoOn(Gpt("1f1b", {0, 1, 2, 3}), 1, {0});
+  ExpectToGoOn(Gpt("1f1b", {0}), 3, {0, 1});
+  ExpectToGoOn(Gpt("pipedream", {0}), 2, {0});
 }
 
 // A stream's update is one of a micro-batch.
@@ -92,14 +98,13 @@ TEST(Ties, StreamOnOneStage) {
 }
 
 // An engine whose gradient is no number in its second step.
-class PoisonedEngine final : public WrappedEngine {
+class PoisonedEngine final : public FakeEngine {
  public:
-  using WrappedEngine::WrappedEngine;
+  using FakeEngine::FakeEngine;
 
   absl::StatusOr<TensorList> Backward(const BatchInfo& batch, int micro_batch,
                                       TensorList gradient) override {
-    auto result =
-        WrappedEngine::Backward(batch, micro_batch, std::move(gradient));
+    auto result = FakeEngine::Backward(batch, micro_batch, std::move(gradient));
     if (batch.step == 1) {
       TiedTensors tied = *Tied(kShared, /*owner=*/false);
       tied.gradient.As<float>()[0] = std::nanf("");

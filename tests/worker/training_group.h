@@ -81,7 +81,7 @@ class Trainer final : public RunObserver, public FaultActions {
     options_of_exchange.aggregation = spec.aggregation;
     options_of_exchange.values = engine_->FlatGradient()->size();
     options_of_exchange.state_bytes = engine_->StateBytes();
-    options_of_exchange.state_hash = *engine_->StateHash();
+    options_of_exchange.state_hash = engine_->StateHash();
     options_of_exchange.total_steps = source_->total_steps();
     options_of_exchange.learning_rate = [spec](int64_t step) {
       return LearningRate(spec.train.learning_rate, step, spec.train.steps);

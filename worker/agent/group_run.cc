@@ -199,7 +199,7 @@ absl::StatusOr<RoundExchangeOptions> GroupRun::ExchangeOptions() {
   options.values = gradient.size();
   options.state_bytes = engine_->StateBytes();
   options.total_steps = source_->total_steps();
-  PACELINE_ASSIGN_OR_RETURN(options.state_hash, engine_->StateHash());
+  options.state_hash = engine_->StateHash();
   options.learning_rate = [rate = spec.train.learning_rate,
                            steps = options.total_steps](int64_t step) {
     return LearningRate(rate, step, steps);

@@ -142,8 +142,9 @@ absl::Status PipelineRun::OpenData() {
   // Replicas of the first stage would each have a gate, and nobody who asks.
   if (!infers()) {
     run_.recorder.SetTotals(source_->total_steps());
-    return run_.factory.OpenGate(order.fence,
-                                 {order.spec.train, source_->total_steps()});
+    return run_.factory.OpenGate(
+        order.fence,
+        {order.spec.train, source_->total_steps(), order.restore_step});
   }
   const int64_t samples = source_->test_samples();
   const int64_t micro_batch = order.spec.infer.micro_batch;

@@ -175,10 +175,11 @@ struct RunWiring {
   bool acknowledges_at_once = false;
 };
 
-// What the step gate needs; known once the data set is open.
+// The step gate needs these; they are known once the data set is open.
 struct GateOptions {
   TrainSpec train;
   int64_t total_steps = 0;
+  int64_t first_step = 0;  // of this attempt
 };
 
 // The two ends of a run.  Destroying both closes it.

@@ -86,8 +86,8 @@ class LocalGateClient final : public GateClient {
 }  // namespace
 
 SharedStepGate::SharedStepGate(const TrainSpec& train, int64_t total_steps,
-                               int stages)
-    : gate_(train, total_steps, stages) {}
+                               int stages, int64_t first_step)
+    : gate_(train, total_steps, stages, first_step) {}
 
 SharedStepGate::~SharedStepGate() {
   Cancel(absl::CancelledError("the run was closed"));

@@ -26,7 +26,9 @@ class SharedStepGate {
   // quick.
   using Answer = std::function<void(absl::StatusOr<StepVerdict>)>;
 
-  SharedStepGate(const TrainSpec& train, int64_t total_steps, int stages);
+  // As StepGate().
+  SharedStepGate(const TrainSpec& train, int64_t total_steps, int stages,
+                 int64_t first_step = 0);
   ~SharedStepGate();  // as Cancel
 
   // Answers with the verdict of the report's step, or:

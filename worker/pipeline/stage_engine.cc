@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <memory>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/check.h"
 #include "core/base/status_macros.h"
 #include "core/model/data_sets.h"
+#include "core/transfer/checksum.h"
 
 namespace paceline {
 namespace {
@@ -27,6 +31,35 @@ absl::Status CheckTokens(absl::Span<const int64_t> tokens, int64_t vocabulary) {
                      vocabulary));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckStateBytes(const std::string& whose, size_t got,
+                             size_t need) {
+  if (got == need) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "a copy of the state of ", whose, " has ", got, " bytes, need ", need,
+      ": it is of another model or optimizer"));
+}
+
+absl::Status NotFlat() {
+  return absl::FailedPreconditionError(
+      "this engine was made for a pipeline, not for data parallelism");
+}
+
+// [layers + 1]: where the trainable parameters of each layer begin when those
+// of all lie side by side, in layer order; the last entry is their number.
+// A borrowed parameter is its owner's.
+std::vector<size_t> ParameterOffsets(const ModelDescription& model,
+                                     const LayerRange& layers) {
+  std::vector<size_t> offsets = {0};
+  for (int i = layers.first; i < layers.last; ++i) {
+    size_t elements = 0;
+    for (const Parameter& parameter : model.layers[i].parameters) {
+      if (parameter.trainable) elements += NumElements(parameter.shape);
+    }
+    offsets.push_back(offsets.back() + elements);
+  }
+  return offsets;
 }
 
 }  // namespace
@@ -109,36 +142,146 @@ absl::Status OverwriteWeights(const std::vector<NamedTensor>& weights,
   return absl::OkStatus();
 }
 
-namespace {
-absl::Status NotParallel() {
-  return absl::FailedPreconditionError(
-      "this engine was made for a pipeline, not for data parallelism");
-}
-}  // namespace
-
 absl::Status OwnTies() {
   return absl::FailedPreconditionError(
       "an engine for data parallelism adds up shared parameters by itself");
 }
 
-absl::Status StageEngine::ReadSumFrom(std::vector<absl::Span<const float>>) {
-  return NotParallel();
+// --- State ---
+
+void ScatteredBytes::Add(const Tensor& tensor) {
+  const auto bytes = static_cast<size_t>(tensor.bytes());
+  if (bytes == 0) return;
+  pieces_.push_back({tensor.data.get(), bytes});
+  size_ += bytes;
+}
+
+void ScatteredBytes::CopyTo(uint8_t* to) const {
+  for (const absl::Span<uint8_t> piece : pieces_) {
+    std::memcpy(to, piece.data(), piece.size());
+    to += piece.size();
+  }
+}
+
+void ScatteredBytes::CopyFrom(const uint8_t* from) const {
+  for (const absl::Span<uint8_t> piece : pieces_) {
+    std::memcpy(piece.data(), from, piece.size());
+    from += piece.size();
+  }
+}
+
+size_t StageEngine::StateBytes() const {
+  size_t bytes = 0;
+  for (const ScatteredBytes& layer : State()) bytes += layer.size();
+  return bytes;
+}
+
+absl::Status StageEngine::CopyState(absl::Span<uint8_t> to) const {
+  PACELINE_RETURN_IF_ERROR(
+      CheckStateBytes("all layers", to.size(), StateBytes()));
+  for (const ScatteredBytes& layer : State()) {
+    layer.CopyTo(to.data());
+    to.remove_prefix(layer.size());
+  }
+  return absl::OkStatus();
+}
+
+uint64_t StageEngine::StateHash() const {
+  Checksum checksum;
+  for (const ScatteredBytes& layer : State()) {
+    for (const absl::Span<uint8_t> piece : layer.pieces()) {
+      checksum.Update(piece);
+    }
+  }
+  return checksum.Digest();
+}
+
+absl::Status StageEngine::RestoreState(absl::Span<const uint8_t> whole) {
+  PACELINE_RETURN_IF_ERROR(
+      CheckStateBytes("all layers", whole.size(), StateBytes()));
+  std::vector<absl::Span<const uint8_t>> layers;
+  for (const ScatteredBytes& layer : State()) {
+    layers.push_back(whole.first(layer.size()));
+    whole.remove_prefix(layer.size());
+  }
+  return RestoreState(layers);
+}
+
+absl::Status StageEngine::RestoreState(
+    const std::vector<absl::Span<const uint8_t>>& layers) {
+  const std::vector<ScatteredBytes> state = State();
+  if (layers.size() != state.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a copy of the state of ", layers.size(), " layers, need ",
+                     state.size()));
+  }
+  for (size_t i = 0; i < state.size(); ++i) {
+    PACELINE_RETURN_IF_ERROR(
+        CheckStateBytes(absl::StrCat("layer ", i, " of the stage"),
+                        layers[i].size(), state[i].size()));
+  }
+  DropStep();
+  for (size_t i = 0; i < state.size(); ++i) {
+    state[i].CopyFrom(layers[i].data());
+  }
+  OnWeightsWritten();
+  return absl::OkStatus();
+}
+
+// --- Data parallelism ---
+
+void StageEngine::MakeFlat(const EngineOptions& options) {
+  offsets_ = ParameterOffsets(options.model, options.layers);
+  flat_ = Tensor::Zeros(DType::kF32, {static_cast<int64_t>(offsets_.back())});
+}
+
+// The view keeps the whole of it alive.
+Tensor StageEngine::FlatView(size_t offset, const Shape& shape) const {
+  const size_t end = offset + NumElements(shape);
+  PACELINE_CHECK(end <= offsets_.back(), absl::StrCat("end=", end));
+  return {DType::kF32, shape,
+          std::shared_ptr<uint8_t>(flat_.data,
+                                   flat_.data.get() + offset * sizeof(float))};
 }
 
 absl::StatusOr<absl::Span<float>> StageEngine::FlatGradient() {
-  return NotParallel();
+  if (!is_flat()) return NotFlat();
+  return flat_.As<float>();
 }
 
-absl::Status StageEngine::CopyState(absl::Span<uint8_t>) {
-  return NotParallel();
+absl::Status StageEngine::ReadSumFrom(
+    std::vector<absl::Span<const float>> pieces) {
+  if (!is_flat()) return NotFlat();
+  size_t values = 0;
+  for (const absl::Span<const float> piece : pieces) values += piece.size();
+  if (values != offsets_.back()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a sum of ", values, " values for the ", offsets_.back(),
+                     " of the trainable parameters"));
+  }
+  pieces_ = std::move(pieces);
+  return absl::OkStatus();
 }
 
-absl::StatusOr<uint64_t> StageEngine::StateHash() { return NotParallel(); }
-
-absl::Status StageEngine::RestoreState(absl::Span<const uint8_t>) {
-  return NotParallel();
+absl::Span<const float> StageEngine::SumOf(Tensor gradient) const {
+  const absl::Span<float> own = gradient.As<float>();
+  if (pieces_.empty()) return own;
+  size_t skip =
+      static_cast<const float*>(own.data()) - flat_.As<float>().data();
+  size_t done = 0;
+  for (const absl::Span<const float> piece : pieces_) {
+    if (skip >= piece.size()) {
+      skip -= piece.size();
+      continue;
+    }
+    const absl::Span<const float> part = piece.subspan(skip, own.size() - done);
+    if (part.size() == own.size()) return part;
+    std::copy(part.begin(), part.end(), own.begin() + done);
+    done += part.size();
+    skip = 0;
+    if (done == own.size()) break;
+  }
+  return own;
 }
-
-absl::Status StageEngine::AbandonStep() { return NotParallel(); }
 
 }  // namespace paceline

@@ -1,5 +1,5 @@
-// What computes: one stage of a model, on LibTorch (worker/torch) or without
-// (worker/fake_engine).
+// The interface of the engine that computes one stage of a model.  worker/torch
+// implements it on LibTorch, tests/support/fake_engine.h without.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,7 @@ struct LayerDone {
   int64_t live_bytes = -1;
 };
 
-// What every engine is made from.
+// An engine is made from these.
 struct EngineOptions {
   ModelDescription model;
   LayerRange layers;  // of this stage
@@ -77,13 +77,29 @@ struct TiedTensors {
   Tensor gradient;  // the sum of the step
 };
 
-// What an engine that stashes has, after its last call.
+// The versions that an engine stashes, after its last call.
 struct StashReading {
   int versions = 1;   // of the parameters
   int64_t bytes = 0;  // of all of them; gradients and optimizer not counted
   // Updates between the version at which the gradient of the last update was
   // computed and the one to which it was applied.
   int64_t staleness = 0;
+};
+
+// Pieces of memory that count as one row of bytes.  Nothing is owned.
+class ScatteredBytes {
+ public:
+  void Add(const Tensor& tensor);
+
+  size_t size() const { return size_; }
+  const std::vector<absl::Span<uint8_t>>& pieces() const { return pieces_; }
+  // `to` and `from` have size() bytes.
+  void CopyTo(uint8_t* to) const;
+  void CopyFrom(const uint8_t* from) const;
+
+ private:
+  std::vector<absl::Span<uint8_t>> pieces_;
+  size_t size_ = 0;
 };
 
 // Lives on the compute thread: made, used and dropped there.
@@ -170,8 +186,37 @@ class StageEngine {
   //   FailedPrecondition  in the middle of a step
   virtual absl::Status SetWeights(const std::vector<NamedTensor>& weights) = 0;
 
+  // --- State ---
+  //
+  // The state of a layer is its parameters and buffers, each followed by the
+  // optimizer's slots, as bytes.  It holds what the layer borrows too, unless
+  // that is its owner's memory: whoever restores a layer needs no other one.
+
+  // The state of each layer of this stage, ascending.  The memory is the
+  // engine's own: it has the newest values, and changes with the next Apply().
+  virtual std::vector<ScatteredBytes> State() const = 0;
+  // The same of all layers, one after the other.
+  size_t StateBytes() const;
+  // Errors: InvalidArgument  not of StateBytes()
+  absl::Status CopyState(absl::Span<uint8_t> to) const;
+  // XXH3-64 of the same bytes, without a copy.
+  uint64_t StateHash() const;
+
+  // Overwrites the state.  Drops the open step, as AbandonStep().
+  //   layers  one entry a layer of this stage
+  //   whole   as CopyState() gives it
+  // Errors (nothing was written):
+  //   InvalidArgument  not as many layers, or a layer of another size
+  absl::Status RestoreState(
+      const std::vector<absl::Span<const uint8_t>>& layers);
+  absl::Status RestoreState(absl::Span<const uint8_t> whole);
+  // Drops what was computed of the open step: forwards kept, the sum.  An
+  // engine that stashes keeps its newest version alone, as version 0.
+  void AbandonStep() { DropStep(); }
+
   // --- Data parallelism ---
-  // Of an engine made without EngineOptions::flat_gradient all of these answer
+  //
+  // An engine made without EngineOptions::flat_gradient answers with
   // FailedPrecondition, or nothing.
 
   // The sum of the step, of all trainable parameters in layer order, as one
@@ -179,30 +224,39 @@ class StageEngine {
   // next Forward, and written between Backward and Report, so that what members
   // agreed on is what is reported and applied: Report() does not ask whether
   // the batch is whole, and its `samples` are those that this engine summed.
-  virtual absl::StatusOr<absl::Span<float>> FlatGradient();
+  absl::StatusOr<absl::Span<float>> FlatGradient();
   // [layers of this stage + 1]: where in it each layer's parameters begin.
   // In the last backward of a step, once on_layer was called for a layer, all
   // from its offset on is final.
-  virtual std::vector<size_t> GradientOffsets() const { return {}; }
+  const std::vector<size_t>& GradientOffsets() const { return offsets_; }
   // The other way to say what members agreed on, without a copy: Report() and
   // Apply() read it from `pieces`, which are side by side what FlatGradient()
   // would be.  Their memory stays until Apply(), AbandonStep() or
   // RestoreState(), after which the sum is the engine's own again.
   // Errors: InvalidArgument  not of its size
-  virtual absl::Status ReadSumFrom(std::vector<absl::Span<const float>> pieces);
+  absl::Status ReadSumFrom(std::vector<absl::Span<const float>> pieces);
 
-  // Parameters, buffers and what the optimizer remembers, as bytes; equal on
-  // all members that are level.
-  virtual size_t StateBytes() const { return 0; }
-  // Errors: InvalidArgument  not of StateBytes()
-  virtual absl::Status CopyState(absl::Span<uint8_t> to);
-  // XXH3-64 of the same bytes, without a copy.
-  virtual absl::StatusOr<uint64_t> StateHash();
-  // Drops the open step, as AbandonStep().
-  // Errors (nothing was written): InvalidArgument  of another size
-  virtual absl::Status RestoreState(absl::Span<const uint8_t> from);
-  // Drops what was computed of the open step: forwards kept, the sum.
-  virtual absl::Status AbandonStep();
+ protected:
+  // Allocates the gradients of all trainable parameters, as zeros.  The engine
+  // gives each its FlatView(), in the order of the layers.
+  void MakeFlat(const EngineOptions& options);
+  // float32 of `shape` from element `offset` of these gradients on.
+  Tensor FlatView(size_t offset, const Shape& shape) const;
+  bool is_flat() const { return !offsets_.empty(); }
+
+  // What Report() and Apply() read of a parameter whose own sum is `gradient`:
+  // that, or the group's (ReadSumFrom).  A parameter that lies across pieces is
+  // put together in its own memory.
+  absl::Span<const float> SumOf(Tensor gradient) const;
+  void ReadOwnSum() { pieces_.clear(); }
+
+ private:
+  // As AbandonStep(); calls ReadOwnSum() too.
+  virtual void DropStep() = 0;
+
+  std::vector<size_t> offsets_;  // as GradientOffsets()
+  Tensor flat_;
+  std::vector<absl::Span<const float>> pieces_;  // empty: the sum is in flat_
 };
 
 // Labels that count: all but kNoLabel.

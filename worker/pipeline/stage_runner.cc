@@ -531,7 +531,7 @@ absl::Status StageRunner::Update(const InFlight& what) {
   const ScopedPart part(parts_.time, TimePart::kOptimizer);
   const Instant begin = parts_.clock.Now();
   BatchInfo alone = what.batch;
-  alone.step = updates_;
+  alone.step = what.batch.first_update + what.micro_batch;
   alone.samples = MicroBatchSamples(what.batch, options_.train.micro_batch,
                                     what.micro_batch);
   // All who share a parameter are on this stage.
@@ -552,7 +552,9 @@ absl::Status StageRunner::Update(const InFlight& what) {
   ++time.updates;
   time.skipped_updates += verdict.skip;
   batch_skipped_ = batch_skipped_ || verdict.skip;
-  if (verdict.skip) parts_.observer.OnSkippedUpdate(updates_, verdict.why);
+  if (verdict.skip) {
+    parts_.observer.OnSkippedUpdate(alone.step + 1, verdict.why);
+  }
   if (what.micro_batch + 1 == what.batch.micro_batches) {
     FinishStreamedBatch(what.batch, verdict);
   }

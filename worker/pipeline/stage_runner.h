@@ -173,9 +173,9 @@ class StageRunner {
   LossSums losses_;                  // of this batch
   std::map<int, StageTime> stage_times_;  // of this batch, by stage
   std::optional<Instant> trained_;  // when the training batch before ended
-  int64_t updates_ = 0;             // of asynchronous schedules
-  bool batch_skipped_ = false;      // an update of the streamed batch
-  LossSums evaluation_;             // of the running evaluation
+  int64_t updates_ = 0;  // of asynchronous schedules, made by this runner
+  bool batch_skipped_ = false;  // an update of the streamed batch
+  LossSums evaluation_;         // of the running evaluation
 
   FlowMeter flow_{options_.inference ? FlowMeter::Counts::kInputs
                                      : FlowMeter::Counts::kBatches};

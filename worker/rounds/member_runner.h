@@ -73,7 +73,7 @@ class MemberRunner {
     return absl::InfiniteDuration();
   }
   // What is open of a step is of no use any more.
-  virtual absl::Status Abandon() { return absl::OkStatus(); }
+  virtual void Abandon() {}
   // A state of that hash was taken over.
   virtual void OnRestored(uint64_t /*state_hash*/) {}
 

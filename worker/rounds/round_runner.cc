@@ -47,8 +47,11 @@ absl::Status RoundRunner::ComputePart(const RoundTurn& turn) {
   open_ = true;
   PACELINE_ASSIGN_OR_RETURN(const bool whole,
                             ComputeMicroBatches(turn, batch, own, faults));
-  if (!whole) return Abandon();
-  exchange_.FinishPart(losses_.samples);
+  if (whole) {
+    exchange_.FinishPart(losses_.samples);
+  } else {
+    Abandon();
+  }
   return absl::OkStatus();
 }
 
@@ -100,11 +103,10 @@ absl::Status RoundRunner::BeginPart(const RoundTurn& turn,
   return absl::OkStatus();
 }
 
-absl::Status RoundRunner::Abandon() {
+void RoundRunner::Abandon() {
   hook_.call = nullptr;
   exchange_.AwaitPartReleased();
-  if (!std::exchange(open_, false)) return absl::OkStatus();
-  return parts_.engine.AbandonStep();
+  if (std::exchange(open_, false)) parts_.engine.AbandonStep();
 }
 
 // --- A result ---------------------------------------------------------------
@@ -127,7 +129,7 @@ absl::StatusOr<StepVerdict> RoundRunner::Update(const RoundTurn& turn,
   verdict.why =
       "the round was void: too few usable parts, or none that the rule "
       "could use";
-  PACELINE_RETURN_IF_ERROR(Abandon());
+  Abandon();
   if (turn.divisor == 0) return verdict;
   PACELINE_RETURN_IF_ERROR(HandOver(turn));
   PACELINE_ASSIGN_OR_RETURN(StepReport report, parts_.engine.Report(batch));
@@ -161,7 +163,7 @@ absl::Status RoundRunner::Apply(const RoundTurn& turn) {
   {
     const ScopedPart part(parts_.time, TimePart::kOptimizer);
     PACELINE_ASSIGN_OR_RETURN(verdict, Update(turn, batch));
-    PACELINE_ASSIGN_OR_RETURN(state_hash_, parts_.engine.StateHash());
+    state_hash_ = parts_.engine.StateHash();
     applied_ = turn.step + 1;
     exchange_.OnApplied(applied_, state_hash_);
   }

@@ -43,7 +43,7 @@ class RoundRunner final : public MemberRunner {
   // MemberRunner.
   absl::Status Begin() override;
   absl::Status Take(RoundTurn& turn) override;
-  absl::Status Abandon() override;
+  void Abandon() override;
   void OnRestored(uint64_t state_hash) override;
 
   absl::Status ComputePart(const RoundTurn& turn);

@@ -165,7 +165,7 @@ absl::Status RunGate::Open(const GateOptions& options) {
   absl::MutexLock lock(&mutex_);
   if (gate_ != nullptr) return absl::AlreadyExistsError("the gate is open");
   gate_ = std::make_shared<SharedStepGate>(options.train, options.total_steps,
-                                           stages_);
+                                           stages_, options.first_step);
   local_ = MakeLocalGateClient(gate_);
   return absl::OkStatus();
 }

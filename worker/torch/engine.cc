@@ -294,7 +294,7 @@ TensorList TorchEngine::BackwardInputOf(Kept kept, const TensorList& gradient,
 
 absl::StatusOr<TiedTensors> TorchEngine::Tied(const std::string& name,
                                               bool owner) {
-  if (is_parallel()) return OwnTies();
+  if (is_flat()) return OwnTies();
   for (TorchLayer& layer : layers_) {
     for (TorchParameter& parameter : layer.parameters()) {
       if (parameter.name == name && parameter.borrowed != owner) {
@@ -311,7 +311,7 @@ absl::StatusOr<TiedTensors> TorchEngine::Tied(const std::string& name,
 absl::StatusOr<StepReport> TorchEngine::Report(const BatchInfo& batch) {
   const bool waits = !stash_.has_value() && !kept_.empty();
   if (waits || !split_.empty() ||
-      (!is_parallel() && summed_samples_ != batch.samples)) {
+      (!is_flat() && summed_samples_ != batch.samples)) {
     return absl::FailedPreconditionError(
         absl::StrCat("the gradient of step ", batch.step, " sums ",
                      summed_samples_, " samples, need ", batch.samples));
@@ -373,7 +373,7 @@ void TorchEngine::ApplyToParameters(const StepVerdict& verdict,
       const Tensor* const old = before.empty() ? nullptr : &before[next++];
       if (parameter.updates()) {
         ApplyToParameter(verdict, old, parameter);
-      } else if (parameter.borrowed && is_parallel()) {
+      } else if (parameter.borrowed && is_flat()) {
         products_.Refresh(parameter.variable);  // the owner's was written
       }
     }
@@ -509,13 +509,14 @@ void TorchEngine::LayFlat() {
   }
 }
 
-ScatteredBytes TorchEngine::State() const {
-  ScatteredBytes state;
+std::vector<ScatteredBytes> TorchEngine::State() const {
+  std::vector<ScatteredBytes> state;
   for (const TorchLayer& layer : layers_) {
+    ScatteredBytes& bytes = state.emplace_back();
     for (const TorchParameter& parameter : layer.parameters()) {
-      if (parameter.borrowed) continue;
-      state.Add(parameter.value);
-      for (const Tensor& slot : parameter.state) state.Add(slot);
+      if (parameter.borrowed && is_flat()) continue;
+      bytes.Add(parameter.value);
+      for (const Tensor& slot : parameter.state) bytes.Add(slot);
     }
   }
   return state;
@@ -525,6 +526,11 @@ void TorchEngine::DropStep() {
   kept_.clear();
   split_.clear();
   ClearSums();
+  if (!stash_.has_value()) return;
+  products_.ForgetAll();  // casts of versions that are gone now
+  stash_.emplace(layers_, products_);
+  stash_->BindNewest();
+  gradient_version_ = 0;
 }
 
 namespace {

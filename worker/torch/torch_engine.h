@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "worker/pipeline/parallel_engine.h"
+#include "worker/pipeline/stage_engine.h"
 #include "worker/torch/checkpoint.h"
 #include "worker/torch/precision.h"
 #include "worker/torch/script.h"
@@ -23,7 +23,7 @@
 namespace paceline {
 
 // Lives on the compute thread.
-class TorchEngine final : public ParallelEngine {
+class TorchEngine final : public StageEngine {
  public:
   // script: whose children are the layers, if the model is one; else empty.
   TorchEngine(const EngineOptions& options, const Script& script);
@@ -45,6 +45,7 @@ class TorchEngine final : public ParallelEngine {
   absl::StatusOr<std::vector<NamedTensor>> Weights() override;
   absl::Status SetWeights(const std::vector<NamedTensor>& weights) override;
   void OnWeightsWritten() override { products_.ForgetAll(); }
+  std::vector<ScatteredBytes> State() const override;
 
  private:
   // What backward needs of one micro-batch.
@@ -85,7 +86,6 @@ class TorchEngine final : public ParallelEngine {
                              Split& rest) const;
   void Borrow(int layer);
   void LayFlat();
-  ScatteredBytes State() const override;
   void DropStep() override;
   void OnSummed(int64_t samples, int64_t labels, int64_t version);
   // before: as of WeightStash::Write

@@ -236,6 +236,7 @@ TEST(BatchWalk, CountsTheUpdatesOfAllMicroBatches) {
     const std::vector<WalkBatch> batches = Walk(train, 9, 5);
     for (const WalkBatch& batch : batches) {
       if (batch.info.phase == BatchPhase::kTrain) {
+        EXPECT_EQ(batch.info.first_update, updates);
         updates += batch.info.micro_batches;
       }
     }

@@ -188,6 +188,15 @@ TEST_F(StepGateTest, RefusesAStepLongDecidedAndAStageThatDoesNotExist) {
   }
 }
 
+TEST(StepGate, BeginsAtAnyStep) {
+  StepGate gate(Train(), kTotalSteps, /*stages=*/1, /*first_step=*/5);
+
+  for (const int step : {0, 4}) {
+    EXPECT_TRUE(absl::IsAborted(gate.Add(Report(step, 0)).status())) << step;
+  }
+  EXPECT_TRUE(gate.Add(Report(5, 0)).value().has_value());
+}
+
 TEST_F(StepGateTest, RefusesAStepBeyondTheOpenOne) {
   Add(Report(0, 1));
 
