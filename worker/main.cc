@@ -27,7 +27,7 @@
 #include "core/obs/log.h"
 #include "core/obs/notify.h"
 #include "core/weights/load.h"
-#include "worker/data/open.h"
+#include "worker/data/batch_loader.h"
 #include "worker/measure/cpu.h"
 #include "worker/options.h"
 #include "worker/rpc/daemon.h"
@@ -179,7 +179,7 @@ int Run(const WorkerOptions& worker, const std::string& capability,
     sigaddset(&signals, signal);
   }
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  // Who reads the log may leave; the worker stays.
+  // The reader of the log may leave; the worker stays.
   signal(SIGPIPE, SIG_IGN);
 
   // Debian's absl keeps a graph of all locks otherwise, at every lock.

@@ -7,7 +7,7 @@
 
 #include "core/model/description.h"
 #include "tests/support/pipeline_harness.h"
-#include "worker/data/open.h"
+#include "worker/data/batch_loader.h"
 #include "worker/torch/engine.h"
 
 namespace paceline {

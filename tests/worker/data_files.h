@@ -13,7 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/pictures.h"
-#include "worker/data/open.h"
+#include "worker/data/batch_loader.h"
 #include "worker/pipeline/batch_source.h"
 
 namespace paceline {

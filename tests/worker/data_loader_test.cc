@@ -17,7 +17,6 @@
 #include "tests/worker/data_files.h"
 #include "tests/worker/synthetic_job.h"
 #include "worker/data/batch_loader.h"
-#include "worker/data/open.h"
 
 namespace paceline {
 namespace {

@@ -4,7 +4,6 @@
 
 #include "tests/worker/data_files.h"
 #include "worker/data/crop.h"
-#include "worker/data/resampler.h"
 
 namespace paceline {
 namespace {

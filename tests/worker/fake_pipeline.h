@@ -11,7 +11,7 @@
 #include "tests/support/fake_engine.h"
 #include "tests/support/pipeline_harness.h"
 #include "tests/support/schedule_builder.h"
-#include "worker/data/open.h"
+#include "worker/data/batch_loader.h"
 
 namespace paceline {
 

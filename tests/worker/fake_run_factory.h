@@ -10,7 +10,7 @@
 #include "core/model/catalog.h"
 #include "tests/support/fake_engine.h"
 #include "worker/agent/run_factory.h"
-#include "worker/data/open.h"
+#include "worker/data/batch_loader.h"
 
 namespace paceline {
 

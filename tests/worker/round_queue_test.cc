@@ -1,4 +1,4 @@
-#include "worker/rpc/round_queue.h"
+#include "worker/rpc/round_outbound.h"
 
 #include <memory>
 #include <string>

@@ -19,7 +19,7 @@
 #include "gtest/gtest.h"
 #include "tests/support/fake_engine.h"
 #include "tests/support/round_group.h"
-#include "worker/data/open.h"
+#include "worker/data/batch_loader.h"
 #include "worker/rounds/gossip_runner.h"
 #include "worker/rounds/round_runner.h"
 

@@ -220,7 +220,7 @@ absl::Status CheckLabels(const ByteImageOptions& options,
       " or more, or take the file of other labels"));
 }
 
-// Of CIFAR's images.
+// CIFAR's images are as wide and as high.
 constexpr int64_t kSide = 32;
 constexpr int64_t kPixels = 3 * kSide * kSide;
 constexpr int64_t kMostShift = 4;  // He et al. 2016, section 4.2

@@ -62,7 +62,7 @@ struct ByteImageOptions {
   Crop crop = Crop::kCenter;
   double flip = 0;   // probability of a mirror image; training
   int64_t seed = 1;  // that augmentation draws from
-  // Of an IDX file's images at most, as they are in memory; 0: no limit.
+  // The most memory for an IDX file's images; 0: no limit.
   int64_t most_bytes = 0;
 };
 
@@ -125,7 +125,7 @@ class ByteImages final : public SampleSet {
   const int64_t size_;  // of an image, in pixels of all channels
   const Split train_;
   const Split test_;
-  // Of every pixel value, by channel.
+  // Every pixel value as a float, by channel.
   std::vector<std::array<float, 256>> scaled_;
 };
 

@@ -105,4 +105,122 @@ std::vector<ChannelScale> MakeChannelScales(
   return scales;
 }
 
+namespace {
+
+// Source pixels by weight, channel by channel, into one pixel of each plane.
+template <int kChannels>
+void MixPixel(const float* source, const float* weights, int64_t taps,
+              float* out, int64_t plane) {
+  float sum[kChannels] = {};
+  for (int64_t i = 0; i < taps; ++i) {
+    for (int c = 0; c < kChannels; ++c) {
+      sum[c] += weights[i] * source[i * kChannels + c];
+    }
+  }
+  for (int c = 0; c < kChannels; ++c) out[c * plane] = sum[c];
+}
+
+}  // namespace
+
+std::vector<Resampler::Taps> Resampler::MakeTaps(double begin, double length,
+                                                 int64_t source, int64_t target,
+                                                 std::vector<float>& weights) {
+  const double step = length / static_cast<double>(target);
+  const double reach = std::max(step, 1.0);
+  std::vector<Taps> all;
+  std::vector<double> parts;
+  for (int64_t i = 0; i < target; ++i) {
+    const double center = begin + (static_cast<double>(i) + 0.5) * step;
+    const auto first = static_cast<int64_t>(std::floor(center - reach + 0.5));
+    const auto last = static_cast<int64_t>(std::floor(center + reach + 0.5));
+    Taps taps;
+    taps.begin = std::clamp<int64_t>(first, 0, source - 1);
+    taps.end = std::clamp<int64_t>(last, taps.begin + 1, source);
+    taps.weight = weights.size();
+    parts.clear();
+    double whole = 0;
+    for (int64_t j = taps.begin; j < taps.end; ++j) {
+      const double away = std::abs(static_cast<double>(j) + 0.5 - center);
+      parts.push_back(std::max(0.0, 1 - away / reach));
+      whole += parts.back();
+    }
+    // A box is inside of the picture, so that some pixel is near.
+    for (const double part : parts) {
+      weights.push_back(static_cast<float>(part / whole));
+    }
+    all.push_back(taps);
+  }
+  return all;
+}
+
+Resampler::Resampler(const ResampleOptions& options, absl::Span<float> out)
+    : channels_(options.channels),
+      target_(options.target),
+      out_(out),
+      down_(MakeTaps(options.box.top, options.box.height, options.source.height,
+                     options.target.height, down_weights_)),
+      across_(MakeTaps(options.box.left, options.box.width,
+                       options.source.width, options.target.width,
+                       across_weights_)) {
+  first_column_ = across_.front().begin;
+  sum_values_ = (across_.back().end - first_column_) * channels_.size();
+  if (options.mirrored) std::reverse(across_.begin(), across_.end());
+  // Sums of target rows are open from their first source row to their last.
+  int64_t done = 0;
+  for (int64_t row = 0; row < target_.height; ++row) {
+    while (down_[done].end <= down_[row].begin) ++done;
+    slots_ = std::max(slots_, row - done + 1);
+  }
+  sums_.resize(slots_ * sum_values_);
+}
+
+absl::Span<float> Resampler::SumOf(int64_t target_row) {
+  return absl::MakeSpan(sums_).subspan(target_row % slots_ * sum_values_,
+                                       sum_values_);
+}
+
+void Resampler::AddRow(absl::Span<const uint8_t> row) {
+  const int64_t at = source_row_++;
+  const uint8_t* const pixels =
+      row.data() + first_column_ * static_cast<int64_t>(channels_.size());
+  for (int64_t y = target_row_; y < target_.height && down_[y].begin <= at;
+       ++y) {
+    const Taps& taps = down_[y];
+    const float weight = down_weights_[taps.weight + at - taps.begin];
+    float* const sum = SumOf(y).data();
+    const size_t values = sum_values_;
+    if (at == taps.begin) {
+      for (size_t i = 0; i < values; ++i) sum[i] = weight * pixels[i];
+    } else {
+      for (size_t i = 0; i < values; ++i) sum[i] += weight * pixels[i];
+    }
+  }
+  while (target_row_ < target_.height && down_[target_row_].end == at + 1) {
+    FinishRow(target_row_++);
+  }
+}
+
+void Resampler::FinishRow(int64_t target_row) {
+  const float* const sum = SumOf(target_row).data();
+  const int64_t plane = target_.width * target_.height;
+  const auto channels = static_cast<int64_t>(channels_.size());
+  float* const out = out_.data() + target_row * target_.width;
+  for (int64_t x = 0; x < target_.width; ++x) {
+    const Taps& taps = across_[x];
+    const float* const source = sum + (taps.begin - first_column_) * channels;
+    const float* const weights = &across_weights_[taps.weight];
+    const int64_t count = taps.end - taps.begin;
+    if (channels == 3) {
+      MixPixel<3>(source, weights, count, out + x, plane);
+    } else {
+      MixPixel<1>(source, weights, count, out + x, plane);
+    }
+  }
+  for (int64_t c = 0; c < channels; ++c) {
+    const ChannelScale scale = channels_[c];
+    float* const row = out + c * plane;
+    for (int64_t x = 0; x < target_.width; ++x) row[x] = scale.Of(row[x]);
+  }
+}
+
 }  // namespace paceline

@@ -15,7 +15,7 @@
 #include "core/model/data_sets.h"
 #include "core/obs/log.h"
 #include "worker/data/image_reader.h"
-#include "worker/data/resampler.h"
+#include "worker/data/crop.h"
 
 namespace paceline {
 namespace {

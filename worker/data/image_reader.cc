@@ -63,8 +63,8 @@ absl::StatusOr<std::unique_ptr<ImageReader>> OpenBy(
 // A block of 64 pixels takes a bit or more in every scan that encoders write,
 // so no byte holds more than 512; twice that is the bound.
 constexpr int64_t kMostJpegPixelsAByte = 1024;
-// What libjpeg may hold at a time: a progressive picture is in memory whole,
-// at 3 to 6 bytes a pixel.
+// The most that libjpeg may hold at a time: a progressive picture is in memory
+// whole, at 3 to 6 bytes a pixel.
 constexpr long kMostBytesHeld = 256L << 20;  // NOLINT: libjpeg's type
 // A file of a few kilobytes may ask to go over a large picture ever again;
 // encoders write ten scans or so.
@@ -219,7 +219,8 @@ constexpr int64_t kMostPngPixelsAByte = 8 * 1032;
 // An interlaced picture is in memory whole, at `channels` bytes a pixel.
 constexpr int64_t kMostInterlacedPixels = int64_t{1} << 25;
 constexpr png_uint_32 kLongestSide = 1'000'000;
-// Of one chunk, uncompressed: texts and colour profiles, which nobody reads.
+// The most bytes of one chunk, uncompressed: texts and colour profiles, which
+// nobody reads.
 constexpr png_alloc_size_t kMostChunkBytes = 1 << 20;
 
 class PngReader final : public ImageReader {

@@ -64,7 +64,7 @@ class SampleSet {
   const int64_t test_samples_;
 };
 
-// What loaders keep ready for the compute thread, at most.
+// Loaders keep at most so much ready for the compute thread.
 constexpr int kAheadPerThread = 4;
 constexpr int64_t kMostBytesAhead = int64_t{256} << 20;
 

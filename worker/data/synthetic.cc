@@ -7,7 +7,7 @@
 #include <numeric>
 #include <utility>
 
-#include "worker/data/text_lines.h"
+#include "worker/data/text_set.h"
 
 namespace paceline {
 namespace {

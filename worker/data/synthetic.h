@@ -12,7 +12,7 @@
 
 namespace paceline {
 
-// What the four have in common.  Every sample is drawn from (seed, split,
+// The common part of the four.  Every sample is drawn from (seed, split,
 // index) alone.  Immutable.
 class SyntheticSet : public SampleSet {
  public:
@@ -50,7 +50,8 @@ class SyntheticTokens final : public SyntheticSet {
  public:
   SyntheticTokens(const DataSpec& data, int64_t seed);
 
-  // What follows `token` three times out of four, and now and then by chance.
+  // The token after `token` three times out of four, and now and then by
+  // chance.
   int64_t SuccessorOf(int64_t token) const;
 
  private:
@@ -76,7 +77,7 @@ class SyntheticPairs final : public SyntheticSet {
  public:
   SyntheticPairs(const DataSpec& data, int64_t seed);
 
-  // What stands in a target for `word` of a source; both are at least
+  // The word of a target for `word` of a source; both are at least
   // kFirstWordToken and below classes, and no two words have the same.
   int64_t Translate(int64_t word) const {
     return alphabet_[word - kFirstWordToken];

@@ -1,5 +1,5 @@
-// What the last stage of an inference job, or a replica of it, has given so
-// far, in memory.
+// Keeps in memory what the last stage of an inference job, or a replica of it,
+// has given so far.
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,7 @@
 namespace paceline {
 namespace {
 
-// What the reports of one Decide() wait for.
+// The reports of one Decide() wait for this.
 struct Wait {
   absl::Mutex mutex;
   size_t missing ABSL_GUARDED_BY(mutex) = 0;
@@ -79,7 +79,7 @@ class LocalGateClient final : public GateClient {
 
   absl::Mutex mutex_;
   absl::Status ended_ ABSL_GUARDED_BY(mutex_);
-  // Of the last Decide(): there is one compute thread.
+  // The last Decide() waits for it: there is one compute thread.
   std::shared_ptr<Wait> waiting_ ABSL_GUARDED_BY(mutex_);
 };
 

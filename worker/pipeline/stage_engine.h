@@ -145,16 +145,15 @@ class StageEngine {
   virtual absl::Status BackwardWeight(const BatchInfo& batch,
                                       int micro_batch) = 0;
 
-  // What the layers of this engine have of a shared parameter: as its owner, or
-  // as one that borrows it.  The memory is the engine's own, with the newest
-  // value; to be read and written between the last backward of a step and the
-  // first forward of the next.
-  // Errors: NotFound  no layer here owns (borrows) a parameter of that name;
-  // FailedPrecondition  flat_gradient
+  // The memory of a shared parameter that a layer of this engine has: as its
+  // owner, or as one that borrows it.  The memory is the engine's own, with the
+  // newest value; to be read and written between the last backward of a step
+  // and the first forward of the next. Errors: NotFound  no layer here owns
+  // (borrows) a parameter of that name; FailedPrecondition  flat_gradient
   virtual absl::StatusOr<TiedTensors> Tied(const std::string& name,
                                            bool owner) = 0;
 
-  // What the gate wants to know of the summed gradient of `batch`.
+  // The report to the gate on the summed gradient of `batch`.
   virtual absl::StatusOr<StepReport> Report(const BatchInfo& batch) = 0;
 
   // Applies (or skips) the update; clears the sum.  An engine that stashes
@@ -244,9 +243,9 @@ class StageEngine {
   Tensor FlatView(size_t offset, const Shape& shape) const;
   bool is_flat() const { return !offsets_.empty(); }
 
-  // What Report() and Apply() read of a parameter whose own sum is `gradient`:
-  // that, or the group's (ReadSumFrom).  A parameter that lies across pieces is
-  // put together in its own memory.
+  // Report() and Apply() read this for a parameter whose own sum is `gradient`:
+  // that sum, or the group's (ReadSumFrom).  A parameter that lies across
+  // pieces is put together in its own memory.
   absl::Span<const float> SumOf(Tensor gradient) const;
   void ReadOwnSum() { pieces_.clear(); }
 
@@ -276,7 +275,7 @@ absl::Status CheckStageInput(const ModelDescription& model, int first,
 // Errors: InvalidArgument  a label that is neither kNoLabel nor a class
 absl::Status CheckLabels(const Tensor& labels, int64_t classes);
 
-// What Tied() answers with flat_gradient.
+// Tied() answers this with flat_gradient.
 absl::Status OwnTies();
 
 // For SetWeights(): copies the values of `weights` into the memory of those of

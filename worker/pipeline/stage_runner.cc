@@ -40,7 +40,7 @@ TensorList Take(Map& map, const typename Map::key_type& slot) {
   return std::move(node.mapped());
 }
 
-// Of so many micro-batches those that are this replica's.
+// How many of so many micro-batches are this replica's.
 int64_t OwnOf(const Turns& turns, int64_t micro_batches) {
   const int64_t period = std::max<int64_t>(turns.route.period(), 1);
   int64_t of_a_period = 0;

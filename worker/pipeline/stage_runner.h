@@ -57,7 +57,7 @@ struct StageRunnerOptions {
   std::string schedule;
   std::vector<int> worker_of;  // [stages], as in ScheduleRequest
   int worker = 0;              // this one's index in worker_of
-  // Of batches that are not the shorter last one of an epoch.
+  // In a batch that is not the shorter last one of an epoch.
   int micro_batches = 1;
   bool vertical_sync = false;
   bool inference = false;      // a walk over the test set
@@ -66,7 +66,7 @@ struct StageRunnerOptions {
   Turns turns = {};            // inference: the batches of this worker
 };
 
-// What a run is made of.  All outlive the runner.
+// The parts of a run.  All outlive the runner.
 struct StageRunnerParts {
   std::map<int, StageEngine*> engines;  // by stage, one for each of ours
   Link& link;
@@ -89,7 +89,7 @@ class StageRunner {
   absl::Status Run();
 
  private:
-  // What passes between two instructions: (stage, micro-batch).
+  // Tensors pass between two instructions by (stage, micro-batch).
   using Slot = std::pair<int, int>;
 
   // Nothing: the source has no batch for this worker.
@@ -116,7 +116,7 @@ class StageRunner {
   absl::Status Report(int stage, const BatchInfo& batch);
   absl::Status Apply(const BatchInfo& batch, const StepVerdict& verdict);
 
-  // What the flow meter wants to know.
+  // Now, as the flow meter wants to know it.
   FlowMoment MomentOfFlow() const;
   void MeterLoad(const Instruction& instruction, const BatchInfo& batch,
                  Instant began);
@@ -132,7 +132,7 @@ class StageRunner {
                           ForwardResult& result);
   void FinishFlow();
 
-  // Of a stream, a micro-batch at a time.
+  // A stream goes on a micro-batch at a time.
   struct InFlight {
     BatchInfo batch;
     int micro_batch = 0;
@@ -144,7 +144,7 @@ class StageRunner {
   void FinishStreamedBatch(const BatchInfo& batch, const StepVerdict& last);
   absl::Status Do(Op op, const InFlight& what);
 
-  // Of this batch, over what has a label.
+  // The loss of this batch, over the samples that have a label.
   double MeanLoss() const;
   void FinishEvaluation();
   // Adds what a forward or backward took since `begin`.

@@ -12,7 +12,7 @@
 namespace paceline {
 namespace {
 
-// Who was sent a tensor may look at it after the engine has changed its own.
+// A receiver may look at the tensor after the engine has changed its own.
 Tensor CopyOf(const Tensor& tensor) {
   Tensor copy = Tensor::Allocate(tensor.dtype, tensor.shape);
   std::memcpy(copy.data.get(), tensor.data.get(), tensor.bytes());

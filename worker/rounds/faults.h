@@ -19,7 +19,8 @@ void SpoilGradient(const StepFaults& faults, int64_t samples, uint64_t seed,
 // A copy with every label turned around; what is no class stays.
 Tensor FlipLabels(const Tensor& labels, int64_t classes);
 
-// What needs the operating system.  One real implementation, one in the tests.
+// The faults that need the operating system.  One real implementation, one in
+// the tests.
 class FaultActions {
  public:
   virtual ~FaultActions() = default;
@@ -28,8 +29,8 @@ class FaultActions {
   virtual void Hang(absl::Duration time) = 0;
 };
 
-// Of this process: SIGKILL; SIGSTOP, and SIGCONT from a process of its own.
-// Where that cannot be started it does not stop, and says so.
+// Sends this process SIGKILL, or SIGSTOP, and then SIGCONT from a process of
+// its own.  Where that cannot be started it does not stop, and logs it.
 class ProcessFaults final : public FaultActions {
  public:
   void Kill() override;

@@ -26,8 +26,8 @@ absl::Span<const float> ValuesOf(const RoundPayload& payload) {
           payload.size() / sizeof(float)};
 }
 
-// What is told of a partner with which there was no averaging; nothing: it is
-// not the partner's fault, or the partner tells.
+// The reason to tell of a partner with which there was no averaging; nothing:
+// it is not the partner's fault, or the partner tells.
 std::optional<SkipReason> FaultOf(GossipOutcome outcome) {
   switch (outcome) {
     case GossipOutcome::kLate:
@@ -211,7 +211,7 @@ void GossipDriver::Count(const EndExchange& end) {
 
 void GossipDriver::Publish() {
   if (!member_.has_value()) return;
-  // Who is a member has taken its copy.
+  // A joiner that is a member has taken its copy.
   copies_.Drop([this](const MemberId& joiner, int64_t) {
     return member_->view().has_value() && Contains(*member_->view(), joiner);
   });

@@ -27,7 +27,7 @@ struct OwnParameters {
   bool duplicates = false;  // a fault on purpose: everything is said twice
 };
 
-// What of a gossip member's report should not wait for a heartbeat.
+// The part of a gossip member's report that should not wait for a heartbeat.
 struct GossipTold {
   ViewId view;
   bool is_member = false;
@@ -74,7 +74,7 @@ class GossipDriver final
   Verdict Look(const MemberId& from, const ParameterOffer& offer,
                const std::shared_ptr<RoundPayload>& payload);
 
-  // What the state machine wants done.
+  // Does what the state machine asks for.
   using GroupDriver::Do;
   void Do(const SendMessage& action);
   void Do(const EndExchange& action);

@@ -122,7 +122,7 @@ absl::Status GossipRunner::Offer(const StepFaults& faults) {
                                bytes.size() / sizeof(float)));
   MarkAllReady(*own.payload);
   if (!bytes.empty()) own.hash = own.payload->hash();
-  // What the bytes were before they were spoilt.
+  // The hash is that of the bytes before they were spoilt.
   if (own.hash > 1 && faults.bit_flip) own.hash ^= 1;
   own.duplicates = faults.duplicate;
   exchange_.Meet(std::move(own));

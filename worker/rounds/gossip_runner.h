@@ -40,7 +40,7 @@ class GossipRunner final : public MemberRunner {
 
   GossipExchange& exchange_;
   bool meeting_ = false;
-  // Of the step that is open.
+  // The batch of the step that is open.
   BatchInfo batch_;
   size_t share_ = 0;  // micro-batches
   StepVerdict verdict_;

@@ -49,10 +49,10 @@ struct RoundExchangeOptions {
   AggregationSpec aggregation;  // of the job; not mode none
   size_t values = 0;            // float32 of the gradient
   size_t state_bytes = 0;       // of the engine's state
-  // Of results that the compute thread has still to apply.  With more than
-  // these, and more than kLeastUnapplied, this member holds no further result:
-  // the others wait for it, or go on without it once it owes them an answer for
-  // a lease.
+  // Bytes of results that the compute thread has still to apply.  With more
+  // than these, and more than kLeastUnapplied, this member holds no further
+  // result: the others wait for it, or go on without it once it owes them an
+  // answer for a lease.
   size_t unapplied_bytes = size_t{256} << 20;
   int64_t total_steps = 0;  // no part of later ones is asked for
   // Steps that the state has in it.
@@ -232,7 +232,7 @@ class GroupDriver {
     copies_.OnWanted(action.to, heard_[action.to], member_->next());
   }
 
-  // What the report says now.
+  // Changes what the report says.
   void Tell(const Told& told) {
     if (told == told_ && !report_changed_) return;
     told_ = told;

@@ -28,7 +28,7 @@
 
 namespace paceline {
 
-// What the agent and a runner need of an exchange, whatever the job's mode.
+// The agent and a runner use an exchange through this, whatever the job's mode.
 // Thread-safe; the methods of the compute thread are for one thread.
 class GroupExchange : public RoundSink {
  public:
@@ -129,7 +129,7 @@ class DriverExchange : public GroupExchange {
         pool_(3 * shape.values() * shape.value_bytes() + kRoundChunkBytes),
         store_(shape, pool_, limits) {}
 
-  // What every driver borrows; Start() has set the transport.
+  // Every driver borrows these; Start() has set the transport.
   GroupDriverParts parts() {
     return {*transport_, store_, turns_, observer_, clock_};
   }
@@ -155,7 +155,8 @@ class DriverExchange : public GroupExchange {
     const absl::MutexLock lock(&mutex_);
     if (!stopping_) tasks_.push_back(std::move(task));
   }
-  // What a peer said: dropped where too much waits, since peers repeat it.
+  // Posts a peer's message; drops it where too many wait, since peers repeat
+  // it.
   void PostOfPeer(Task task) {
     const absl::MutexLock lock(&mutex_);
     if (stopping_ || tasks_.size() >= kMostTasks) return;

@@ -108,7 +108,7 @@ absl::Status MemberRunner::ComputeMicroBatch(
 
 void MemberRunner::Tell(const StepVerdict& verdict, const BatchInfo& batch,
                         int64_t own, int64_t all) {
-  // Who had no part of the batch knows nothing of its loss.
+  // A member that had no part of the batch knows nothing of its loss.
   std::optional<StepRecord> record;
   if (losses_.samples > 0) {
     record = StepRecord{verdict.step + 1,

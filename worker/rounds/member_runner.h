@@ -72,7 +72,7 @@ class MemberRunner {
   virtual absl::Duration longest_wait() const {
     return absl::InfiniteDuration();
   }
-  // What is open of a step is of no use any more.
+  // Drops what is open of a step.
   virtual void Abandon() {}
   // A state of that hash was taken over.
   virtual void OnRestored(uint64_t /*state_hash*/) {}

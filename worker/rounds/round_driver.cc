@@ -311,7 +311,7 @@ void RoundDriver::OnPart(OwnPart part) {
   std::vector<PartOffer> offers = part_.offers;
   if (part_.unusable && member_->view().has_value() &&
       !MembersAt(*member_->view(), step).empty()) {
-    // What others refuse at their border is refused at this one.
+    // This member refuses what others refuse at their border.
     for (PartOffer& offer : offers) {
       if (ServerOf(*member_->view(), mode_, step, offer.shard) ==
           options_.self) {
@@ -537,7 +537,7 @@ void RoundDriver::ExpectParts() {
 }
 
 void RoundDriver::Publish() {
-  // Who has nothing yet has applied no steps either.
+  // A joiner that has nothing yet has applied no steps either.
   copies_.Drop([this](const MemberId& joiner, int64_t steps) {
     return heard_[joiner] >= std::max<int64_t>(1, steps);
   });

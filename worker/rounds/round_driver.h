@@ -29,7 +29,7 @@ struct OwnPart {
   bool duplicates = false;
 };
 
-// What of a member's report should not wait for a heartbeat.
+// The part of a member's report that should not wait for a heartbeat.
 struct RoundTold {
   ViewId view;
   RoundMember::Phase phase = RoundMember::Phase::kListening;
@@ -88,7 +88,7 @@ class RoundDriver final
   // Gives it to the state machine.
   void Give(const RoundMessage& message);
 
-  // What the state machine wants done.
+  // Does what the state machine asks for.
   using GroupDriver::Do;
   void SayCommits(const RoundActions& actions) const;
   void Do(const SendMessage& action);
@@ -121,7 +121,7 @@ class RoundDriver final
   // RoundResult::hash() by the steps that there are then.
   std::map<int64_t, uint64_t> hashes_;
   std::optional<ReportMismatch> mismatch_found_;
-  // What was asked of the sum last: (view, step).
+  // The sum was asked for this last: (view, step).
   std::pair<ViewId, int64_t> expected_;
 };
 

@@ -91,7 +91,7 @@ std::optional<SkipReason> RoundEventLog::ReasonFor(
                each.second.first.division != offer.division;
       });
   if (other_division) return SkipReason::kDivision;
-  // Of a void round it would have been used.
+  // A void round would have used the part.
   return shard.is_void ? std::nullopt : std::optional(SkipReason::kLate);
 }
 
@@ -103,7 +103,7 @@ void RoundEventLog::AddSkips(const RoundResult& result, const View& view,
   };
   for (const MemberId& member : MembersAt(view, result.step)) {
     for (const ShardResult& shard : result.shards) {
-      // What it said to other shards' servers is not known here.
+      // Its answers to other shards' servers are not known here.
       if (shard.is_void && result.shards.size() > 1) continue;
       const auto reason = ReasonFor(member, shard);
       if (!reason.has_value()) continue;

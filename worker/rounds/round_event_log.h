@@ -48,8 +48,8 @@ struct RoundStats {
   int64_t refused_messages = 0;                 // malformed, or of nobody
   int64_t mismatches = 0;                       // of states, found here
   int64_t takeovers = 0;  // rounds committed here for a server that was lost
-  // Of rounds of which a part was seen, from the first one on: how many took at
-  // most kRoundBounds[i] and more than the bound before; the last one: more.
+  // How many rounds took at most kRoundBounds[i] and more than the bound
+  // before, from the first part seen on; the last one: more.
   std::array<int64_t, kRoundBounds.size() + 1> durations{};
   double seconds = 0;  // of all these
   int32_t last_contributors = 0;
@@ -57,7 +57,7 @@ struct RoundStats {
   double deadline_seconds = 0;  // of the last round that it served
 };
 
-// Of a process: the counts of all its runs.
+// The counts of all runs of a process.
 struct RoundReading {
   bool in_group = false;  // else nothing is so now
   RoundStats stats;
@@ -101,7 +101,7 @@ class RoundEventLog {
   const ServerMode mode_;
   RoundStats stats_;
 
-  // Of the open step.
+  // Times of the open step.
   std::optional<Instant> first_;  // part seen
   std::map<MemberId, std::pair<PartOffer, PartCheck>> offers_;
   std::vector<MemberId> outvoted_;

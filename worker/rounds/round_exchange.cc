@@ -135,7 +135,7 @@ void RoundExchange::AwaitPartReleased() {
   transport_->Forget(next);
   part_->Release();
   if (!part_->released().HasBeenNotified()) {
-    // Who sums it for zeno may wait for a loss, which is this thread's to
+    // The thread that sums for zeno may wait for a loss that this thread is to
     // compute: in a view that is over.
     loss_.SetShut(true);
     part_->released().WaitForNotification();

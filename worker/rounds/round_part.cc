@@ -124,7 +124,7 @@ std::vector<PartOffer> RoundPart::Offers(int64_t samples) const {
     if (usable) {
       offer.samples = samples;
       offer.hash = payload == nullptr ? 1 : payload->hash();
-      // What the bytes were before they were spoilt.
+      // The hash is that of the bytes before they were spoilt.
       if (options_.corrupts && shard == 0) offer.hash ^= 1;
     }
     offers.push_back(offer);

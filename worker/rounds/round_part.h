@@ -43,7 +43,7 @@ class RoundShape {
   Codec codec_;
 };
 
-// Of a shard's bytes those of [begin, begin + values.size()) as float32, and
+// The values [begin, begin + values.size()) of a shard's bytes as float32, and
 // back (rounded to nearest even); bytes is values.size() * value_bytes().
 void DecodeValues(Codec codec, absl::Span<const uint8_t> bytes,
                   absl::Span<float> values);

@@ -126,7 +126,7 @@ BlockPool::Block BlockPool::Shelf::Take(size_t bytes) {
   return Block(Allocate(std::max<size_t>(bytes, 1)), Freed{bytes});
 }
 
-// What does not fit is freed by the caller, without the lock.
+// The caller frees what does not fit, without the lock.
 void BlockPool::Shelf::Put(size_t bytes, Block block) {
   absl::MutexLock lock(&mutex);
   if (bytes_kept + bytes > most_bytes) return;

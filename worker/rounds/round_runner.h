@@ -16,8 +16,8 @@
 
 namespace paceline {
 
-// What an engine of a round group calls after each layer: it is made before
-// its runner.
+// An engine of a round group calls this after each layer: it is made before its
+// runner.
 struct LayerHook {
   std::function<void(const LayerDone&)> call = nullptr;
 };

@@ -24,7 +24,7 @@
 
 namespace paceline {
 
-// What one sender may have here at a time, its state left out.
+// The most that one sender may have here at a time, its state left out.
 struct StoreLimits {
   size_t steps = 0;
   int variants = 0;  // of one step and shard

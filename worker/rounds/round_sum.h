@@ -25,13 +25,13 @@
 
 namespace paceline {
 
-// What the state machine asks for; rule.h has a function of that name.
+// The state machine asks for this; rule.h has a function of that name.
 using SumRequest = struct Aggregate;
 
-// What became of a part at the border.
+// The outcome of the checks of a part at the border.
 enum class PartCheck : uint8_t { kFine, kNotFinite, kWrongHash };
 
-// What a rule made of the parts of a shard.
+// A rule's result of the parts of a shard.
 struct SumVerdict {
   int64_t divisor = 0;            // of the sum; 0: there is none
   std::string why;                // there is none
@@ -42,7 +42,7 @@ struct SumVerdict {
 class SumSink {
  public:
   virtual ~SumSink() = default;
-  // Of the part that this message offers.
+  // The part that this message offers was checked.
   virtual void OnPartChecked(const RoundMessage& offer, PartCheck check) = 0;
   // The rule has made up its mind: chunks of `sum` get ready from now on, or
   // are already.
@@ -106,7 +106,7 @@ class RoundSum {
   // A part, and what is known of it.
   struct Part {
     std::shared_ptr<RoundPayload> payload;
-    // Of the aggregate thread.
+    // The aggregate thread alone uses it.
     std::vector<bool> looked_at;  // [chunks]
     bool finite = true;
   };

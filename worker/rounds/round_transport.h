@@ -29,8 +29,8 @@ struct PayloadKey {
   friend auto operator<=>(const PayloadKey&, const PayloadKey&) = default;
 };
 
-// What comes in.  Called on the transport's threads, of one peer one after the
-// other; quick.
+// Takes what comes in.  Called on the transport's threads, of one peer one
+// after the other; quick.
 class RoundSink {
  public:
   virtual ~RoundSink() = default;

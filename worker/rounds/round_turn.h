@@ -76,7 +76,7 @@ class RoundTurns {
  public:
   explicit RoundTurns(int64_t total_steps) : total_steps_(total_steps) {}
 
-  // What there is to know of the member.
+  // All that is known of the member.
   struct State {
     std::optional<View> view;  // adopted
     int64_t next = 0;          // steps applied, by the state machine

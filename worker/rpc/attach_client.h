@@ -104,7 +104,7 @@ class AttachClient {
 
 // The control stream's messages to the worker's structs and back.
 
-// What a worker shall be doing; neither: be idle.
+// The coordinator wants the worker to do this; neither: to be idle.
 struct WorkerOrder {
   std::optional<RunOrder> run;
   std::optional<MeasureOrder> measure;

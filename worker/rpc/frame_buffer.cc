@@ -90,7 +90,7 @@ void MessageView::Clear() {
 }
 namespace {
 
-// What is smaller has no page of its own.
+// Smaller memory has no page of its own.
 constexpr int64_t kSmallestBytes = 4 << 10;
 
 }  // namespace

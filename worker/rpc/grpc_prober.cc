@@ -78,7 +78,7 @@ class ProbeReactor final : public grpc::ServerBidiReactor<Message, Message> {
   CallDeadline deadline_;
 };
 
-// What a transfer took.
+// The cost of a transfer.
 struct Transfer {
   double seconds = 0;
   double here_cpu_seconds = 0;  // of this process

@@ -20,7 +20,7 @@
 
 namespace paceline {
 
-// What main() knows and this folder may not: engines and data.
+// main() knows engines and data; this folder may not.
 struct ComputeParts {
   std::function<void(int threads)> set_threads;
   std::function<absl::StatusOr<std::unique_ptr<StageEngine>>(

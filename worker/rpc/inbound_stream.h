@@ -91,14 +91,14 @@ class InboundStream final
   void OnCancel() override;
   void OnDone() override;
 
-  // Who the sender is:
+  // How far the sender is known:
   //
   //   state      event                            next
   //   kStranger  the sink answers                 kKnown
   //   kStranger, kKnown  an error, or the end     kEnding
   enum class Sender : uint8_t { kStranger, kKnown, kEnding };
 
-  // What is done with messages:
+  // How messages are worked on:
   //
   //   state      event                            next
   //   kIdle      a message comes                  kWorking
@@ -152,7 +152,7 @@ class InboundStream final
       const std::shared_ptr<InboundStream>& self,
       const grpc::ByteBuffer& message);
 
-  // Of the one thread inside TakeBursts().
+  // The one thread inside TakeBursts() uses it.
   MessageView view_;
   int64_t missing_bytes_ = 0;  // of a frame whose first pieces are in view_
   std::deque<grpc::ByteBuffer> burst_;
@@ -169,7 +169,7 @@ class InboundStream final
   Sender sender_ ABSL_GUARDED_BY(mutex_) = Sender::kStranger;
   Work work_ ABSL_GUARDED_BY(mutex_) = Work::kIdle;
   Reads reads_ ABSL_GUARDED_BY(mutex_) = Reads::kIdle;
-  // Of a stranger whose next message may be on its way; else null.
+  // A stranger's place while its next message may be on its way; else null.
   std::unique_ptr<StrangerLimit::Place> place_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t holds_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -40,23 +40,23 @@ struct NearBytes {
 // Errors: Unavailable  not allowed, no such process, or no memory there
 absl::Status ReadNear(int process, absl::Span<const NearBytes> bytes);
 
-// What a sender puts into its memory when it is told `word`.  It holds for one
-// pair of processes: who passes the word on to somebody else, to have that one
-// vouch for its memory, gets something of no use.  Never 0.
+// A sender puts this into its memory when it is told `word`.  It holds for one
+// pair of processes: a sender that passes the word on to another process, to
+// have that one vouch for its memory, gets something of no use.  Never 0.
 uint64_t MemoryProof(uint64_t word, const RoundProcess& from,
                      const RoundProcess& to);
 
 // The sending side of pieces that are lent to a receiver on the same machine:
 // borrower.h.
 
-// What a paceline.v1.RoundReceipt says.
+// A paceline.v1.RoundReceipt says this.
 struct LoanReceipt {
   uint64_t word = 0;
   bool readable = false;
   int64_t taken = 0;
 };
 
-// Of the calls to one peer, one after the other.  Thread-compatible; stays
+// Serves the calls to one peer, one after the other.  Thread-compatible; stays
 // where it is, since another process looks there.
 class Lender {
  public:
@@ -66,7 +66,7 @@ class Lender {
   Lender(const Lender&) = delete;
   Lender& operator=(const Lender&) = delete;
 
-  // What is to be said to the peer next, once; nothing.
+  // The next thing to say to the peer, once; nothing.
   std::optional<RoundMemory> TakeIntroduction();
 
   bool lends() const { return readable_; }
@@ -109,7 +109,7 @@ class Lender {
 // The receiving side of pieces that a sender on the same machine lends: they
 // stay where they are, and the receiver reads them there.
 
-// Of one stream.  Thread-compatible.
+// Serves one stream.  Thread-compatible.
 //
 // A sender could name any process that this one may read, and learn what is in
 // its memory.  So it has to show that the memory is its own: what follows from

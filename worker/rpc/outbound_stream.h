@@ -40,7 +40,7 @@ class OutboundStream : public std::enable_shared_from_this<OutboundStream> {
   };
   OutboundStream(StreamOptions options, std::shared_ptr<PlaneShared> shared);
 
-  // What the stream is doing:
+  // How far the call is:
   //
   //   state     event                     next
   //   kWaiting  Connect(), if needed      kOpening
@@ -49,7 +49,7 @@ class OutboundStream : public std::enable_shared_from_this<OutboundStream> {
   //   kUp       the call ended            kWaiting
   enum class State : uint8_t { kWaiting, kOpening, kUp };
 
-  // What it is needed for:
+  // Whether it is still needed:
   //
   //   need       event                    next
   //   kOpen      CloseLocked(linger)      kDraining
@@ -63,7 +63,7 @@ class OutboundStream : public std::enable_shared_from_this<OutboundStream> {
     grpc::WriteOptions options = {};
     bool half_close = false;  // in place of the bytes
   };
-  // What is done about the end of a call.
+  // How to go on after the end of a call.
   struct Ended {
     bool retry = false;
     std::function<void()> tell;  // called without the lock, before the retry

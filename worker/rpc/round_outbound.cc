@@ -15,6 +15,110 @@
 #include "worker/rpc/frame_buffer.h"
 
 namespace paceline {
+
+RoundQueue::Ticket RoundQueue::AddPayload(
+    const PayloadKey& key, std::shared_ptr<RoundPayload>* payload) {
+  Sending& sending = payloads_[key];
+  if (sending.payload == *payload) return 0;
+  std::swap(sending.payload, *payload);
+  sending.ticket = next_ticket_++;
+  sending.ready.clear();
+  sending.taken = 0;
+  sending.messages.clear();
+  sending.wanted = true;
+  return sending.ticket;
+}
+
+void RoundQueue::OnReady(const PayloadKey& key, Ticket ticket, int chunk) {
+  const auto found = payloads_.find(key);
+  if (found == payloads_.end() || found->second.ticket != ticket) return;
+  found->second.ready.push_back(chunk);
+}
+
+void RoundQueue::Add(std::deque<std::string>* messages, std::string message) {
+  if (std::find(messages->begin(), messages->end(), message) !=
+      messages->end()) {
+    return;
+  }
+  messages->push_back(std::move(message));
+  if (messages->size() > kMostMessages) messages->pop_front();
+}
+
+void RoundQueue::AddMessage(std::string message) {
+  Add(&messages_, std::move(message));
+}
+
+void RoundQueue::AddMessage(std::string message, const PayloadKey& key) {
+  const auto found = payloads_.find(key);
+  // Forgotten between the bytes and their message, by another thread.
+  if (found == payloads_.end()) return;
+  found->second.wanted = true;
+  Add(&found->second.messages, std::move(message));
+}
+
+std::optional<RoundQueue::Item> RoundQueue::TakeNext(int most_chunks) {
+  if (!messages_.empty()) {
+    Item item;
+    item.message = std::move(messages_.front());
+    messages_.pop_front();
+    return item;
+  }
+  for (auto& [key, sending] : payloads_) {
+    if (sending.messages.empty() || !sending.sent()) continue;
+    Item item{std::move(sending.messages.front()), key, sending.payload, -1};
+    sending.messages.pop_front();
+    sending.wanted = !sending.messages.empty();
+    return item;
+  }
+  if (most_chunks == 0) return std::nullopt;
+  // The payload behind the last one is the first to be asked.
+  auto at = payloads_.upper_bound(last_);
+  for (size_t i = 0; i < payloads_.size(); ++i, ++at) {
+    if (at == payloads_.end()) at = payloads_.begin();
+    Sending& sending = at->second;
+    if (!sending.wanted || sending.taken == sending.ready.size()) continue;
+    last_ = at->first;
+    Item item{{}, at->first, sending.payload, sending.ready[sending.taken]};
+    while (item.chunks < most_chunks && sending.taken < sending.ready.size() &&
+           sending.ready[sending.taken] == item.chunk + item.chunks) {
+      ++item.chunks;
+      ++sending.taken;
+    }
+    return item;
+  }
+  return std::nullopt;
+}
+
+void RoundQueue::OnBroken() {
+  for (auto& [key, sending] : payloads_) sending.taken = 0;
+}
+
+std::vector<std::shared_ptr<RoundPayload>> RoundQueue::DropOlderStates(
+    const PayloadKey& key) {
+  std::vector<std::shared_ptr<RoundPayload>> dropped;
+  if (key.kind != PayloadKey::Kind::kState) return dropped;
+  std::erase_if(payloads_, [&key, &dropped](auto& entry) {
+    if (entry.first.kind != key.kind || entry.first.step >= key.step) {
+      return false;
+    }
+    dropped.push_back(std::move(entry.second.payload));
+    return true;
+  });
+  return dropped;
+}
+
+std::vector<std::shared_ptr<RoundPayload>> RoundQueue::Forget(int64_t step) {
+  std::vector<std::shared_ptr<RoundPayload>> dropped;
+  std::erase_if(payloads_, [step, &dropped](auto& entry) {
+    auto& [key, sending] = entry;
+    const bool state = key.kind == PayloadKey::Kind::kState;
+    if (key.step >= step || (state && sending.wanted)) return false;
+    dropped.push_back(std::move(sending.payload));
+    return true;
+  });
+  return dropped;
+}
+
 namespace {
 
 // A process that is killed closes what it has within a few milliseconds.
@@ -56,7 +160,7 @@ grpc::ByteBuffer OneSlice(const std::string& bytes) {
   return grpc::ByteBuffer(&slice, 1);
 }
 
-// Of a peer that says something else: as if it had said nothing.
+// A peer that says something else counts as one that said nothing.
 LoanReceipt ReceiptOf(const grpc::ByteBuffer& bytes) {
   v1::RoundReceipt receipt;
   MessageView view;
@@ -100,8 +204,8 @@ void RoundOutbound::Send(std::string message, const PayloadKey& key,
       if (need() == Need::kClosed) return;
       queue_.AddMessage(std::move(message));
     }
-    // What a small frame's system call takes is less than waking a thread for
-    // it; but a chunk may be next in the queue once the message is out.
+    // A small frame's system call costs less than waking a thread for it; but
+    // a chunk may be next in the queue once the message is out.
     return Pump();
   }
   AddPayload(key, payload);
@@ -272,7 +376,7 @@ void RoundOutbound::OnMessage(grpc::ByteBuffer& receipt) {
 
 OutboundStream::Ended RoundOutbound::OnEndedLocked(const absl::Status& status,
                                                    bool /*answered*/) {
-  // What is sent again may be right the next time: it is another part, or the
+  // The same data may be right the next time: it is another part, or the
   // peer was wrong.  It may as well be wrong for good.
   bad_data_ = absl::IsDataLoss(status) || absl::IsInvalidArgument(status);
   auto returned = std::make_shared<Lender::Returned>(
@@ -282,7 +386,7 @@ OutboundStream::Ended RoundOutbound::OnEndedLocked(const absl::Status& status,
   // Once it was refused it stays so until it is up.
   const bool refused = IsRefusal(status) || told_ == Told::kRefused;
   const Told told = refused ? Told::kRefused : Told::kDown;
-  // What we gave up ourselves says nothing of the peer.
+  // A call that we gave up ourselves says nothing of the peer.
   const bool tell =
       !std::exchange(gave_up_, false) && std::exchange(told_, told) != told;
   const bool closed = need() == Need::kClosed;

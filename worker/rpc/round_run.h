@@ -97,11 +97,11 @@ class RoundRun : public std::enable_shared_from_this<RoundRun> {
       ABSL_GUARDED_BY(mutex_);
   // Shared with the thread that takes a frame, which may outlast the peer.
   std::map<MemberId, std::shared_ptr<Sender>> senders_ ABSL_GUARDED_BY(mutex_);
-  // Who has sent on it before.
+  // By stream, the member that has sent on it before.
   // Kept as long as it is listed: another one at its address is another one.
   std::map<std::shared_ptr<InboundStream>, MemberId> streams_
       ABSL_GUARDED_BY(mutex_);
-  // Of those who are no peers yet.
+  // Streams of senders that are no peers yet.
   std::set<std::shared_ptr<InboundStream>> held_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -20,7 +20,7 @@ constexpr absl::Duration kMaxBackoff = absl::Seconds(2);
 // Frames of at most so many bytes leave in one system call with those behind
 // them.
 constexpr int64_t kSmallFrame = 32 << 10;
-// What a codec changes is measured on one frame of so many.
+// A codec's error is measured on one frame of so many.
 constexpr int64_t kFramesPerSample = 256;
 constexpr char kExchange[] = "/paceline.v1.Stage/Exchange";
 
@@ -63,7 +63,7 @@ absl::Status StageOutbound::Send(Frame frame) {
   EncodedFrame encoded = EncodeFrame(std::move(frame), options_.codec);
   if (sample.has_value()) MeasureError(*sample, encoded.tensors[0]);
 
-  // What a small frame's system call takes is less than waking a thread for it.
+  // A small frame's system call costs less than waking a thread for it.
   const bool small = encoded.payload_bytes <= kSmallFrame;
   {
     absl::MutexLock lock(&mutex_);

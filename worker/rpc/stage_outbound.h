@@ -62,7 +62,7 @@ class StageOutbound final : public OutboundStream {
   Ended OnEndedLocked(const absl::Status& status, bool answered) override
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // What of `frame` is to be compared with what the codec makes of it.
+  // The tensor of `frame` to compare with what the codec makes of it.
   std::optional<Tensor> SampleOf(const Frame& frame, int64_t sequence) const;
   void MeasureError(const Tensor& sample, const Tensor& wire);
   Next TakePieceLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -52,8 +52,8 @@ int64_t AllocationMeter::live_bytes() const {
 
 namespace {
 
-// What malloc gave: the same number when it is freed, without a header of ours
-// before every tensor.
+// malloc_usable_size() gives the same number when the memory is freed, and
+// needs no header of ours before every tensor.
 int64_t BytesOf(void* memory) {
   return static_cast<int64_t>(malloc_usable_size(memory));
 }

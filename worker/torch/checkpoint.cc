@@ -26,7 +26,8 @@ void Detach(bool needs_gradient, std::vector<at::Tensor>* beside) {
   }
 }
 
-// What has gradients, or would have: the activation and the floats beside it.
+// The tensors that have gradients, or would have: the activation and the floats
+// beside it.
 std::vector<at::Tensor> FloatsOf(const at::Tensor& x,
                                  const std::vector<at::Tensor>& beside) {
   std::vector<at::Tensor> floats = {x};
@@ -131,7 +132,7 @@ void StageLayers::Recompute(const KeptLayers& kept,
   }
 }
 
-// What comes before the first parameter of a model needs no backward.
+// A segment before the first parameter of a model needs no backward.
 bool StageLayers::Trains(const KeptSegment& segment) const {
   return std::any_of(
       layers_.begin() + segment.first, layers_.begin() + segment.last,

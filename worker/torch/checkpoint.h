@@ -31,9 +31,9 @@ struct KeptSegment {
   std::vector<Trace> traces;
 };
 
-// What backward needs of one micro-batch.
+// Backward needs these of one micro-batch.
 struct KeptLayers {
-  // What dropout is drawn from.
+  // Dropout is drawn from these.
   int64_t step = 0;
   int micro_batch = 0;
   std::vector<KeptSegment> segments;

@@ -1,12 +1,14 @@
 #include "worker/torch/computations.h"
 
 #include <cmath>
+#include <limits>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/model/operation.h"
 #include "torch/torch.h"
-#include "worker/torch/token_computations.h"
+#include "worker/torch/recurrence.h"
 
 namespace paceline {
 namespace {
@@ -164,6 +166,221 @@ at::Tensor ResidualEnd(const OperationCall& call, const at::Tensor& x) {
 
 at::Tensor TakeToken(const OperationCall& call, const at::Tensor& x) {
   return x.select(1, call.size(0));
+}
+
+// --- Language models ---
+
+// A softmax turns this into 0, unless all of a row is that.
+constexpr float kNever = std::numeric_limits<float>::lowest();
+
+// The mask of ComputePaddingMask: [n, t] uint8.
+const at::Tensor& MaskOf(const OperationCall& call) {
+  TORCH_CHECK(call.beside != nullptr && call.beside->size() == 1,
+              call.operation.kind, " without a mask");
+  return call.beside->front();
+}
+
+// [n, t, width] -> [n, heads, t, width / heads]
+at::Tensor ByHeads(const at::Tensor& x, int64_t heads) {
+  return x.view({x.size(0), x.size(1), heads, x.size(2) / heads})
+      .transpose(1, 2);
+}
+
+// The values, mixed by the softmax of queries times keys; all [n, heads, t, d].
+// never: broadcasts to [n, heads, t, t]; true where no token may look.
+at::Tensor Mix(const OperationCall& call, const at::Tensor& queries,
+               const at::Tensor& keys, const at::Tensor& values,
+               const at::Tensor& never) {
+  const double depth = static_cast<double>(queries.size(-1));
+  // In bf16 there is no room for kNever.
+  const at::Tensor scores = AsFloat(
+      call.products.Matmul(queries, keys.transpose(-2, -1)) / std::sqrt(depth));
+  at::Tensor weights = at::softmax(scores.masked_fill(never, kNever), -1);
+  if (call.operation.probability > 0) {
+    weights = at::dropout(weights, call.operation.probability, call.training);
+  }
+  return call.products.Matmul(weights, values).transpose(1, 2).flatten(2);
+}
+
+at::Tensor ComputePaddingMask(const OperationCall& call, const at::Tensor& x) {
+  TORCH_CHECK(call.beside != nullptr, "a mask that nobody takes");
+  call.beside->push_back(x.ne(call.size(0)).to(at::kByte));
+  return x;
+}
+
+at::Tensor ComputeTokenEmbedding(const OperationCall& call,
+                                 const at::Tensor& x) {
+  return at::embedding(call.parameter(0), x);
+}
+
+at::Tensor ComputePaddedEmbedding(const OperationCall& call,
+                                  const at::Tensor& x) {
+  return at::embedding(call.parameter(0), x, /*padding_idx=*/call.size(2));
+}
+
+at::Tensor ComputeLearnedPositions(const OperationCall& call,
+                                   const at::Tensor& x) {
+  return x + call.parameter(0).narrow(0, 0, x.size(1));
+}
+
+at::Tensor ComputeMaskedPositions(const OperationCall& call,
+                                  const at::Tensor& x) {
+  const int64_t padding = call.size(2);
+  const at::Tensor mask = MaskOf(call).to(at::kLong);
+  const at::Tensor positions = mask.cumsum(1) * mask + padding;
+  return x + at::embedding(call.parameter(0), positions, padding);
+}
+
+at::Tensor ComputeFirstType(const OperationCall& call, const at::Tensor& x) {
+  return x + call.parameter(0).select(0, 0);
+}
+
+at::Tensor ComputeConv1d(const OperationCall& call, const at::Tensor& x) {
+  return call.products.Conv1d(x, call.parameter(0), call.parameter(1));
+}
+
+at::Tensor ComputeCausalAttention(const OperationCall& call,
+                                  const at::Tensor& x) {
+  const int64_t heads = call.size(1);
+  const int64_t tokens = x.size(1);
+  const std::vector<at::Tensor> qkv =
+      call.products.Conv1d(x, call.parameter(0), call.parameter(1))
+          .chunk(3, -1);
+  const at::Tensor later =
+      at::ones({tokens, tokens}, at::kBool).triu(/*diagonal=*/1);
+  const at::Tensor mixed =
+      Mix(call, ByHeads(qkv[0], heads), ByHeads(qkv[1], heads),
+          ByHeads(qkv[2], heads), later);
+  return call.products.Conv1d(mixed, call.parameter(2), call.parameter(3));
+}
+
+at::Tensor ComputeMaskedAttention(const OperationCall& call,
+                                  const at::Tensor& x) {
+  const int64_t heads = call.size(1);
+  const auto part = [&](int first) {
+    return ByHeads(call.products.Linear(x, call.parameter(first),
+                                        call.parameter(first + 1)),
+                   heads);
+  };
+  // One after the other: the order of the graph is that of the sums in
+  // autograd.
+  const at::Tensor queries = part(0);
+  const at::Tensor keys = part(2);
+  const at::Tensor values = part(4);
+  const at::Tensor never =
+      MaskOf(call).eq(0).unsqueeze(1).unsqueeze(1);  // [n, 1, 1, t]
+  return Mix(call, queries, keys, values, never);
+}
+
+at::Tensor ComputeTiedLinear(const OperationCall& call, const at::Tensor& x) {
+  return call.products.Linear(x, call.parameter(0), at::Tensor());
+}
+
+at::Tensor ComputeGeluNew(const OperationCall&, const at::Tensor& x) {
+  return at::gelu(x, "tanh");
+}
+
+// The last of what goes beside the activation, which it leaves.
+at::Tensor Take(const OperationCall& call) {
+  TORCH_CHECK(call.beside != nullptr && !call.beside->empty(),
+              call.operation.kind, " without what goes beside");
+  const at::Tensor taken = call.beside->back();
+  call.beside->pop_back();
+  return taken;
+}
+
+// One direction with the operation's parameters from `first` on:
+// [tokens, samples, in] -> [tokens, samples, width].
+at::Tensor Direction(const OperationCall& call, int first,
+                     const at::Tensor& x) {
+  const at::Tensor gates = AsFloat(call.products.Linear(
+      x, call.parameter(first), call.parameter(first + 2)));
+  return RunLstm(gates, call.parameter(first + 1), call.parameter(first + 3),
+                 call.products);
+}
+
+// A sample after the other or a token after the other.
+at::Tensor Swap(const at::Tensor& x) { return x.transpose(0, 1).contiguous(); }
+
+// Where each row of [tokens, samples, ...] goes when the first tokens of a
+// sample, as many as its mask [samples, tokens] has, change their order; the
+// same once more puts all back.
+at::Tensor ReverseOrder(const at::Tensor& mask) {
+  const int64_t samples = mask.size(0);
+  const int64_t tokens = mask.size(1);
+  const at::Tensor lengths = mask.sum(1);  // int64
+  const at::Tensor at = at::arange(tokens).unsqueeze(1);
+  const at::Tensor from = at::where(at < lengths, lengths - 1 - at, at);
+  return (from * samples + at::arange(samples)).flatten();
+}
+
+at::Tensor Reorder(const at::Tensor& x, const at::Tensor& order) {
+  return x.flatten(0, 1).index_select(0, order).view(x.sizes());
+}
+
+at::Tensor ComputeSplitPair(const OperationCall& call, const at::Tensor& x) {
+  TORCH_CHECK(call.beside != nullptr, "a pair that nobody takes");
+  const int64_t block = x.size(1) / 2;
+  const at::Tensor source = x.narrow(1, 0, block).contiguous();
+  call.beside->push_back(source.ne(call.size(0)).to(at::kByte));
+  call.beside->push_back(x.narrow(1, block, block).contiguous());
+  return source;
+}
+
+at::Tensor ComputeLstm(const OperationCall& call, const at::Tensor& x) {
+  return Swap(Direction(call, 0, Swap(x)));
+}
+
+at::Tensor ComputeBidirectionalLstm(const OperationCall& call,
+                                    const at::Tensor& x) {
+  constexpr int kParametersOfADirection = 4;
+  TORCH_CHECK(call.beside != nullptr && !call.beside->empty(),
+              call.operation.kind, " without a mask");
+  const at::Tensor order = ReverseOrder(call.beside->front());
+  const at::Tensor by_token = Swap(x);
+  const at::Tensor there = Direction(call, 0, by_token);
+  const at::Tensor back = Reorder(
+      Direction(call, kParametersOfADirection, Reorder(by_token, order)),
+      order);
+  return Swap(at::cat({there, back}, -1));
+}
+
+at::Tensor ComputeTakeTarget(const OperationCall& call, const at::Tensor& x) {
+  const at::Tensor target = Take(call);
+  call.beside->push_back(x);
+  return target;
+}
+
+// Normalised (Luong's TensorFlow tutorial and MLPerf's GNMT): a query q looks
+// at a key k by scalar * v/|v| . tanh(W q + U k + bias).
+at::Tensor ComputeAdditiveAttention(const OperationCall& call,
+                                    const at::Tensor& x) {
+  const at::Tensor memory = Take(call);
+  const at::Tensor mask = Take(call);
+  const at::Tensor& vector = call.parameter(2);  // [1, width]
+  Products& products = call.products;
+  const at::Tensor queries =
+      products.Linear(x, call.parameter(0), call.parameter(4));
+  const at::Tensor keys =
+      products.Linear(memory, call.parameter(1), at::Tensor());
+  const at::Tensor sums =
+      (queries.unsqueeze(2) + keys.unsqueeze(1)).tanh_();  // [n, t, s, width]
+  const at::Tensor direction = call.parameter(3) * vector / vector.norm();
+  const at::Tensor scores =
+      AsFloat(products.Matmul(sums, direction.t()).squeeze(-1));
+  const at::Tensor weights =
+      at::softmax(scores.masked_fill(mask.eq(0).unsqueeze(1), kNever), -1);
+  call.beside->push_back(products.Matmul(weights, memory));
+  return x;
+}
+
+at::Tensor ComputeJoinContext(const OperationCall& call, const at::Tensor& x) {
+  return at::cat({x, call.beside->back()}, -1);
+}
+
+at::Tensor ComputeJoinLastContext(const OperationCall& call,
+                                  const at::Tensor& x) {
+  return at::cat({x, Take(call)}, -1);
 }
 
 constexpr std::pair<const char*, Compute> kComputes[] = {

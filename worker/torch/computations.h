@@ -1,4 +1,4 @@
-// What each kind of operation is in LibTorch.
+// Computes each kind of operation with LibTorch.
 #pragma once
 
 #include <vector>
@@ -9,9 +9,9 @@
 
 namespace paceline {
 
-// What one batch_norm2d saw of a micro-batch, a channel: its mean and its
-// variance, unbiased.  Both undefined where there was but one value, which has
-// no variance.
+// The mean and the unbiased variance that one batch_norm2d saw of a
+// micro-batch, by channel.  Both are undefined where there was but one value,
+// which has no variance.
 struct BatchStatistics {
   at::Tensor mean;      // [channels] float32
   at::Tensor variance;  // [channels] float32
@@ -20,7 +20,7 @@ struct BatchStatistics {
 // Those of a layer, one for each normalisation, in the order of its operations.
 using LayerStatistics = std::vector<BatchStatistics>;
 
-// What an operation sees besides its input.
+// An operation sees these besides its input.
 struct OperationCall {
   const Operation& operation;
   const std::vector<at::Tensor>& parameters;  // and buffers, in its order
@@ -28,8 +28,8 @@ struct OperationCall {
   at::Tensor& remembered;       // between the begin and the end of a residual
   LayerStatistics* statistics;  // of training; where null, none are wanted
   Products& products;           // all that multiplies goes through it
-  // What goes beside the activation, to be looked at or added to; null where a
-  // model has no such thing.
+  // The tensors beside the activation, to be looked at or added to; null where
+  // a model has none.
   std::vector<at::Tensor>* beside = nullptr;
 
   int64_t size(int i) const { return operation.sizes[i]; }

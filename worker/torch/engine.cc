@@ -4,18 +4,24 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "ATen/ATen.h"
 #include "ATen/Parallel.h"
 #include "ATen/Version.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "absl/types/span.h"
 #include "c10/util/Exception.h"
 #include "core/base/dtype.h"
 #include "core/base/status_macros.h"
@@ -23,14 +29,113 @@
 #include "core/optim/optimizer.h"
 #include "core/transfer/checksum.h"
 #include "torch/torch.h"
+#include "worker/pipeline/stage_engine.h"
 #include "worker/torch/allocation_meter.h"
+#include "worker/torch/checkpoint.h"
 #include "worker/torch/guard.h"
 #include "worker/torch/precision.h"
 #include "worker/torch/script.h"
+#include "worker/torch/split_backward.h"
 #include "worker/torch/tensor_bridge.h"
-#include "worker/torch/torch_engine.h"
+#include "worker/torch/torch_layer.h"
+#include "worker/torch/weight_stash.h"
 
 namespace paceline {
+namespace {
+
+// Lives on the compute thread.
+class TorchEngine final : public StageEngine {
+ public:
+  // script: whose children are the layers, if the model is one; else empty.
+  TorchEngine(const EngineOptions& options, const Script& script);
+
+  absl::StatusOr<ForwardResult> Forward(const BatchInfo& batch, int micro_batch,
+                                        TensorList input) override;
+  absl::StatusOr<TensorList> Backward(const BatchInfo& batch, int micro_batch,
+                                      TensorList output_gradient) override;
+  absl::StatusOr<TensorList> BackwardInput(const BatchInfo& batch,
+                                           int micro_batch,
+                                           TensorList output_gradient) override;
+  absl::Status BackwardWeight(const BatchInfo& batch, int micro_batch) override;
+  absl::StatusOr<TiedTensors> Tied(const std::string& name,
+                                   bool owner) override;
+  absl::StatusOr<StepReport> Report(const BatchInfo& batch) override;
+  absl::Status Apply(const StepVerdict& verdict) override;
+  absl::Status UseVersion(int64_t version) override;
+  StashReading Stash() const override;
+  absl::StatusOr<std::vector<NamedTensor>> Weights() override;
+  absl::Status SetWeights(const std::vector<NamedTensor>& weights) override;
+  void OnWeightsWritten() override { products_.ForgetAll(); }
+  std::vector<ScatteredBytes> State() const override;
+
+ private:
+  // Backward needs these of one micro-batch.
+  struct Kept {
+    KeptLayers layers;
+    at::Tensor logits;  // a leaf; last stage only
+    at::Tensor loss;    // last stage only
+    int64_t samples = 0;
+    int64_t labels = 0;
+    int64_t version = 0;  // of the parameters
+  };
+
+  // The second half of a backward needs these of one micro-batch.
+  struct Split {
+    std::vector<WeightHalf> layers;  // in the order of the backward
+    int64_t samples = 0;
+    int64_t labels = 0;
+    int64_t version = 0;
+  };
+
+  using MicroBatch = std::pair<int64_t, int>;  // ordinal, micro-batch
+
+  bool is_first() const { return options_.layers.first == 0; }
+  bool is_last() const { return options_.layers.last == model_layers_; }
+
+  absl::Status CheckInput(const BatchInfo& batch, int micro_batch,
+                          const TensorList& input) const;
+  absl::Status CheckNotKept(const BatchInfo& batch, int micro_batch) const;
+  ForwardResult Train(const BatchInfo& batch, int micro_batch, int64_t version,
+                      const TensorList& input);
+  ForwardResult Evaluate(const TensorList& input) const;
+  absl::StatusOr<Kept> TakeKept(const BatchInfo& batch, int micro_batch,
+                                const TensorList& output_gradient);
+  Gradients OutputGradients(const Kept& kept, const TensorList& gradient) const;
+  TensorList InputGradients(int64_t samples, const Gradients& gradients) const;
+  TensorList BackwardOf(Kept kept, const TensorList& gradient);
+  TensorList BackwardInputOf(Kept kept, const TensorList& gradient,
+                             Split& rest) const;
+  void Borrow(int layer);
+  void LayFlat();
+  void DropStep() override;
+  void OnSummed(int64_t samples, int64_t labels, int64_t version);
+  // before: as of WeightStash::Write
+  void ApplyToParameters(const StepVerdict& verdict,
+                         absl::Span<const Tensor> before);
+  // before: null: in place
+  void ApplyToParameter(const StepVerdict& verdict, const Tensor* before,
+                        TorchParameter& parameter);
+  void Fold();
+  void ClearSums();
+
+  const EngineOptions options_;
+  const int model_layers_;
+  std::vector<SampleTensor> gradients_;  // that come from the next stage
+  Products products_;
+  std::vector<TorchLayer> layers_;
+  std::optional<StageLayers> chain_;  // over layers_
+
+  std::map<MicroBatch, Kept> kept_;
+  std::map<MicroBatch, Split> split_;  // between the halves of their backward
+  int64_t summed_samples_ = 0;         // in the gradients
+  int64_t summed_labels_ = 0;          // of these samples
+  // Each layer's, by the micro-batches in the gradients.
+  std::map<MicroBatch, std::vector<LayerStatistics>> seen_;
+  std::optional<WeightStash> stash_;
+  int64_t gradient_version_ = 0;  // at which the last gradient was computed
+  int64_t staleness_ = 0;
+};
+
 TorchEngine::TorchEngine(const EngineOptions& options, const Script& script)
     : options_(options),
       model_layers_(static_cast<int>(options.model.layers.size())),
@@ -63,7 +168,7 @@ TorchEngine::TorchEngine(const EngineOptions& options, const Script& script)
   if (options_.stashes) stash_.emplace(layers_, products_);
 }
 
-// What `layer` has of lower ones begins with their first values.
+// The parameters that `layer` borrows begin with their owners' first values.
 void TorchEngine::Borrow(int layer) {
   std::vector<absl::Span<float>> values;
   for (TorchParameter& parameter : layers_.back().parameters()) {
@@ -457,6 +562,8 @@ absl::Status TorchEngine::SetWeights(const std::vector<NamedTensor>& weights) {
   return OverwriteWeights(weights, own);
 }
 
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<StageEngine>> MakeTorchEngine(
     const EngineOptions& options) {
   const auto& [first, last] = options.layers;
@@ -574,7 +681,7 @@ std::string ActiveCpuCapability() {
     if (!absl::ConsumePrefix(&line, kPrefix)) continue;
     const std::string level =
         absl::AsciiStrToLower(absl::StripAsciiWhitespace(line));
-    // What only products in bf16 ask for, oneDNN knows.
+    // Only products in bf16 ask for these instructions, and oneDNN knows them.
     if (level == "avx512" && HasBf16Instructions()) return "avx512_bf16";
     return level == "no avx" ? "default" : level;
   }

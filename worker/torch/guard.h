@@ -13,7 +13,7 @@
 
 namespace paceline {
 
-// What was thrown, as Guard() says it.
+// Guard() turns what was thrown into this.
 inline absl::Status FromException(const char* what, const std::string& text) {
   // LibTorch's allocator and interpreter throw no types of their own.
   if (absl::StrContains(text, "can't allocate memory")) {

@@ -13,9 +13,9 @@ namespace paceline {
 // has them, and ONEDNN_MAX_CPU_ISA does not hide them.
 bool HasBf16Instructions();
 
-// What autocast does on CPUs, with our own hands: under bf16 products and
-// convolutions take bfloat16 and give it, and what else comes into them is
-// cast.  Autocast itself would cast a weight for every micro-batch and keep
+// Does what autocast does on CPUs: under bf16 products and convolutions take
+// bfloat16 and give it, and everything else that comes into them is cast.
+// Autocast itself would cast a weight for every micro-batch and keep
 // each of these copies until the backward; here a weight is cast once a
 // version.  It would also leave softmax and norms in bfloat16, or refuse them
 // (LibTorch 1.13, layer_norm).

@@ -14,7 +14,7 @@ using torch::autograd::edge_list;
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
-// What all tokens leave behind.
+// All tokens leave these behind.
 struct LstmTrace {
   at::Tensor gates;    // [tokens, samples, 4 width], after their functions
   at::Tensor states;   // [1 + tokens, samples, width], 0 first

@@ -62,7 +62,7 @@ absl::StatusOr<torch::jit::Module> Parse(const std::string& path,
     std::istringstream stream(bytes);
     return torch::jit::load(stream, at::Device(at::kCPU));
   } catch (const std::exception&) {
-    // What LibTorch says of foreign bytes is about its own insides.
+    // LibTorch's message on foreign bytes is about its own insides.
     return Refuse(path,
                   "not a TorchScript file; torch.jit.script(model).save(...) "
                   "writes one, torch.save(...) does not");
@@ -189,8 +189,8 @@ absl::Status DoesNot(const std::string& file, const std::string& layer,
       absl::StrCat(file, ": layer ", layer, " ", what));
 }
 
-// Of a matrix or kernel [out, ...]: two a multiply-add, once for each place of
-// the output.  Right for linear maps and convolutions.
+// Counts two FLOPs a multiply-add of each matrix or kernel [out, ...], once for
+// each place of the output.  Right for linear maps and convolutions.
 double GuessFlops(const ScriptLayer& layer) {
   double flops = 0;
   for (const Parameter& parameter : layer.parameters) {

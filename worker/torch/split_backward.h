@@ -9,8 +9,8 @@
 
 namespace paceline {
 
-// Of each float tensor that a layer takes or gives: the activation, then what
-// goes beside it.
+// One gradient for each float tensor that a layer takes or gives: first the
+// activation's, then those of the tensors beside it.
 using Gradients = std::vector<at::Tensor>;
 
 // One layer's part of one micro-batch.
@@ -22,7 +22,7 @@ struct Trace {
   bool needs_backward() const;
 };
 
-// What the second half of a layer's backward needs.  Holds the layer's graph.
+// The second half of a layer's backward needs this.  Holds the layer's graph.
 struct WeightHalf {
   // A node at which the way to the input and the ways to some parameters part,
   // with the gradients that the first half brought to it.

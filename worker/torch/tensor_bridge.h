@@ -22,11 +22,11 @@ at::Tensor ToTorch(const Tensor& tensor);
 // Views `tensor`, which must be contiguous and float32 or int64.
 Tensor FromTorch(const at::Tensor& tensor);
 
-// What goes beside the activation in a stage's input.
+// The tensors beside the activation in a stage's input.
 std::vector<at::Tensor> BesideOf(const TensorList& input);
 
-// What crosses to the next stage: `x` [n, ...output] float32, `beside`, and the
-// labels as they came.
+// The tensors that cross to the next stage: `x` [n, ...output] float32,
+// `beside`, and the labels as they came.
 TensorList OutputOf(const at::Tensor& x, const std::vector<at::Tensor>& beside,
                     const Tensor& labels);
 

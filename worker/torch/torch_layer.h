@@ -109,7 +109,7 @@ class TorchLayer {
   Products* products_;
   std::vector<TorchParameter> parameters_;
   std::vector<Step> steps_;
-  // Of a script.  What a call changes in it are `training` and its buffers.
+  // A script's.  A call changes `training` and the buffers in it.
   mutable std::optional<torch::jit::Module> child_;
   bool writes_input_ = false;
   bool draws_ = false;
