@@ -37,8 +37,8 @@ struct FrameKey {
 
 FrameKey KeyOf(const FrameHeader& header);
 
-// What a RouteTable is asked for a frame: with batches of one micro-batch, how
-// many were before it.
+// The turn for which a RouteTable is asked about a frame: with batches of one
+// micro-batch, how many were before it.
 // Any numbers will do: what a neighbour writes is not trusted.
 inline int64_t TurnOf(const FrameKey& key) {
   const auto turn =
@@ -141,8 +141,8 @@ class GateClient {
   virtual void Cancel(absl::Status why) = 0;
 };
 
-// What a run needs to know of its neighbours: derived from the standing order,
-// handed to the data plane.
+// A run knows this of its neighbours.  The agent derives it from the standing
+// order and hands it to the data plane.
 
 struct WorkerAddress {
   WorkerId worker;
@@ -182,10 +182,11 @@ struct GateOptions {
   int64_t first_step = 0;  // of this attempt
 };
 
-// The two ends of a run.  Destroying both closes it.
+// The two ends of a run.  Destroying both closes it.  They are shared with the
+// data plane, whose streams may be inside just then.
 struct RunConnections {
-  std::unique_ptr<Link> link;
-  std::unique_ptr<GateClient> gate;
+  std::shared_ptr<Link> link;
+  std::shared_ptr<GateClient> gate;
 };
 
 }  // namespace paceline

@@ -88,79 +88,23 @@ class DataPlane::State final : public Plane {
     std::shared_ptr<RunState> state;
     std::shared_ptr<RunGate> gate;
   };
-  class OpenRun;
-  class RpcLink;
-  class RpcGateClient;
 
   // Plane.
   void EndRun(const absl::Status& why) override;
   void OnStreamGone(const std::shared_ptr<InboundStream>& stream) override;
 
-  // What to do with a message of `fence`, and the run if it is to be taken.
+  // Says what to do with a message of `fence`; gives the run that takes it.
   std::pair<FenceVerdict, Run> Decide(const Fence& fence);
   std::shared_ptr<RunState> OpenState();
   // Both ends of `run` are dropped.
   void Close(const Run& run);
 
   Run run_ ABSL_GUARDED_BY(mutex_);
-  // Of runs that were closed; kept by gRPC and by timers while there is need.
+  // Streams of closed runs; gRPC and timers keep them while there is need.
   std::vector<std::weak_ptr<StageOutbound>> lingering_ ABSL_GUARDED_BY(mutex_);
 };
 
 // --- Between runs ---------------------------------------------------------
-
-// Closes the run when both of its ends are dropped, which share it.
-class DataPlane::State::OpenRun {
- public:
-  OpenRun(std::shared_ptr<State> plane, Run run)
-      : plane_(std::move(plane)), run_(std::move(run)) {}
-  ~OpenRun() { plane_->Close(run_); }
-
-  RunState& state() const { return *run_.state; }
-  RunGate& gate() const { return *run_.gate; }
-
- private:
-  const std::shared_ptr<State> plane_;
-  const Run run_;
-};
-
-class DataPlane::State::RpcLink final : public Link {
- public:
-  explicit RpcLink(std::shared_ptr<OpenRun> run) : run_(std::move(run)) {}
-
-  absl::Status Send(Frame frame) override {
-    return run_->state().Send(std::move(frame));
-  }
-  absl::StatusOr<Frame> Receive(const FrameKey& key) override {
-    return run_->state().Receive(key);
-  }
-  absl::StatusOr<BatchInfo> AwaitBatch(int32_t boundary,
-                                       int64_t ordinal) override {
-    return run_->state().AwaitBatch(boundary, ordinal);
-  }
-  absl::StatusOr<absl::Duration> AwaitRoom(int32_t boundary, int64_t ordinal,
-                                           int frames) override {
-    return run_->state().AwaitRoom(boundary, ordinal, frames);
-  }
-  void Cancel(absl::Status why) override { run_->state().Cancel(why); }
-
- private:
-  const std::shared_ptr<OpenRun> run_;
-};
-
-class DataPlane::State::RpcGateClient final : public GateClient {
- public:
-  explicit RpcGateClient(std::shared_ptr<OpenRun> run) : run_(std::move(run)) {}
-
-  absl::StatusOr<StepVerdict> Decide(
-      const std::vector<StepReport>& reports) override {
-    return run_->gate().Decide(reports);
-  }
-  void Cancel(absl::Status why) override { run_->gate().Cancel(why); }
-
- private:
-  const std::shared_ptr<OpenRun> run_;
-};
 
 absl::StatusOr<RunConnections> DataPlane::State::Open(const RunWiring& wiring) {
   PACELINE_RETURN_IF_ERROR(CheckWiring(wiring));
@@ -179,10 +123,13 @@ absl::StatusOr<RunConnections> DataPlane::State::Open(const RunWiring& wiring) {
   run.state->Connect();
   for (const auto& stream : streams()) stream->Resume();
 
-  const auto open = std::make_shared<OpenRun>(
-      std::static_pointer_cast<State>(shared_from_this()), run);
-  return RunConnections{std::make_unique<RpcLink>(open),
-                        std::make_unique<RpcGateClient>(open)};
+  // Both ends share this, which closes the run when they are dropped.
+  const std::shared_ptr<void> open(
+      nullptr,
+      [plane = std::static_pointer_cast<State>(shared_from_this()),
+       run](void*) { plane->Close(run); });
+  return RunConnections{std::shared_ptr<Link>(open, run.state.get()),
+                        std::shared_ptr<GateClient>(open, run.gate.get())};
 }
 
 void DataPlane::State::Close(const Run& run) {

@@ -221,7 +221,7 @@ absl::StatusOr<StepVerdict> RunGate::DecideThere(
   return asking->Ask(fence_, reports);
 }
 
-void RunGate::Cancel(const absl::Status& why) {
+void RunGate::Cancel(absl::Status why) {
   std::shared_ptr<GateClient> local;
   std::shared_ptr<Asking> asking;
   {

@@ -16,9 +16,8 @@
 
 namespace paceline {
 
-// Thread-safe.  Shared by the gate client and, while the run is open, the
-// plane.
-class RunGate {
+// Thread-safe.  Shared by the run and, while it is open, the plane.
+class RunGate final : public GateClient {
  public:
   RunGate(const RunWiring& wiring, std::shared_ptr<PlaneShared> shared);
 
@@ -33,12 +32,10 @@ class RunGate {
   //         else as SharedStepGate::Report
   void Report(const StepReport& report, SharedStepGate::Answer answer);
 
-  // As GateClient::Decide.
-  absl::StatusOr<StepVerdict> Decide(const std::vector<StepReport>& reports);
-
-  // Ends every present and future Decide() with `why`; the first wins.  The
-  // gate goes on: other stages may still ask.
-  void Cancel(const absl::Status& why);
+  // GateClient.  After Cancel() other stages may still ask.
+  absl::StatusOr<StepVerdict> Decide(
+      const std::vector<StepReport>& reports) override;
+  void Cancel(absl::Status why) override;
   // As Cancel, and nobody is answered any more.
   void Close();
 

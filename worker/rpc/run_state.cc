@@ -210,11 +210,6 @@ absl::StatusOr<Frame> RunState::Receive(const FrameKey& key) {
   return frame;
 }
 
-absl::StatusOr<BatchInfo> RunState::AwaitBatch(int32_t boundary,
-                                               int64_t ordinal) {
-  return mailbox_.AwaitBatch(boundary, ordinal);
-}
-
 absl::StatusOr<absl::Duration> RunState::AwaitRoom(int32_t boundary,
                                                    int64_t ordinal,
                                                    int frames) {
@@ -226,8 +221,6 @@ absl::StatusOr<absl::Duration> RunState::AwaitRoom(int32_t boundary,
   if (stream == nullptr) return absl::ZeroDuration();
   return stream->AwaitRoom(boundary, frames);
 }
-
-void RunState::Cancel(const absl::Status& why) { End(why, /*linger=*/false); }
 
 std::vector<std::weak_ptr<StageOutbound>> RunState::Close() {
   End(absl::CancelledError("the run was closed"), /*linger=*/true);
@@ -242,7 +235,7 @@ void RunState::OnRefused(const absl::Status& why) {
 }
 
 void RunState::End(const absl::Status& why, bool linger) {
-  // What was cancelled before does not linger: StageOutbound::Close() knows.
+  // A cancelled stream does not linger: StageOutbound::Close() knows.
   mailbox_.Cancel(why);
   for (const auto& [key, stream] : outbound_) stream->Close(why, linger);
   absl::MutexLock lock(&mutex_);

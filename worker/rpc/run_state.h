@@ -31,7 +31,8 @@ absl::Status CheckWiring(const RunWiring& wiring);
 
 // Thread-safe.  Shared by the link and, while it is open, the plane: streams
 // may be inside when the run is dropped.
-class RunState : public std::enable_shared_from_this<RunState> {
+class RunState final : public Link,
+                       public std::enable_shared_from_this<RunState> {
  public:
   // wiring: CheckWiring() is OK.
   // on_refused: called at most once, on any thread, when a neighbour's answer
@@ -46,15 +47,17 @@ class RunState : public std::enable_shared_from_this<RunState> {
   // Connects to the neighbours; once, after Wire().
   void Connect();
 
-  // As Link.
-  absl::Status Send(Frame frame);
-  absl::StatusOr<Frame> Receive(const FrameKey& key);
-  absl::StatusOr<BatchInfo> AwaitBatch(int32_t boundary, int64_t ordinal);
+  // Link.
+  absl::Status Send(Frame frame) override;
+  absl::StatusOr<Frame> Receive(const FrameKey& key) override;
+  absl::StatusOr<BatchInfo> AwaitBatch(int32_t boundary,
+                                       int64_t ordinal) override {
+    return mailbox_.AwaitBatch(boundary, ordinal);
+  }
   absl::StatusOr<absl::Duration> AwaitRoom(int32_t boundary, int64_t ordinal,
-                                           int frames);
+                                           int frames) override;
+  void Cancel(absl::Status why) override { End(why, /*linger=*/false); }
 
-  // Ends the link's waits with `why`; the first wins.
-  void Cancel(const absl::Status& why);
   // The link is dropped: as Cancel, but what was sent still goes out unless
   // Cancel() came before.  Returns the streams that see to it.
   std::vector<std::weak_ptr<StageOutbound>> Close();
