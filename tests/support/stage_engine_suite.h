@@ -574,8 +574,11 @@ TEST_P(StageEngineSuite, AVersionThatWillBeAskedForIsKept) {
 
   ASSERT_TRUE(engine->UseVersion(3).ok());
   EXPECT_EQ(engine->Stash().versions, 2) << "versions 3 and 4";
-  EXPECT_EQ(engine->UseVersion(2).code(), absl::StatusCode::kFailedPrecondition)
-      << "it is gone";
+  const absl::Status gone = engine->UseVersion(2);
+  EXPECT_EQ(gone.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(
+      std::string(gone.message()),
+      ::testing::HasSubstr("version 2 of the weights: here are 3 to 4"));
   EXPECT_EQ(engine->UseVersion(6).code(), absl::StatusCode::kFailedPrecondition)
       << "nobody can ask for what is two updates ahead";
   ASSERT_TRUE(engine->UseVersion(5).ok());

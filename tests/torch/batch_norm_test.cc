@@ -1,5 +1,5 @@
-// What batch normalisation does to an engine: statistics are folded when a
-// step is committed, and only then.
+// Batch normalisation in an engine: statistics are folded when a step is
+// committed, and only then.
 #include <cmath>
 #include <map>
 

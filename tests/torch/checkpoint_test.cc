@@ -60,8 +60,8 @@ TEST(Checkpointing, StreamsWithStashedVersionsToo) {
   }
 }
 
-// What a training of `experiment` in one stage takes at most, beside what was
-// there before.
+// The most memory that a training of `experiment` in one stage takes, beside
+// what was there before.
 int64_t PeakOf(const Experiment& experiment) {
   const int64_t before = TensorBytesNow();
   BeginTensorPeak();
@@ -113,9 +113,9 @@ TEST(Checkpointing, KeepsLess) {
   }
 }
 
-// Of tensors: what the planner predicts and what a run takes lie within this
-// factor of each other.  (lenet in fp32, gpipe: predicted 1.53 of its peak,
-// since what lies between two layers counts for both.)
+// The tensor bytes that the planner predicts and those that a run takes lie
+// within this factor of each other.  (lenet in fp32, gpipe: predicted 1.53 of
+// its peak, since what lies between two layers counts for both.)
 constexpr double kFactor = 1.6;
 
 TEST(Memory, PeakIsAboutWhatThePlannerPredicts) {

@@ -303,7 +303,7 @@ TEST(TorchEngine, EvaluationKeepsNothingAndDropsNothing) {
       absl::IsFailedPrecondition(with->Backward(batch, 0, {}).status()));
 }
 
-// What bf16 makes of the weights stays from one forward to the next.
+// The casts of the weights to bf16 stay from one forward to the next.
 TEST(TorchEngine, SeesWeightsThatSomebodyElseWroteOnceItIsTold) {
   for (const char* precision : {"fp32", "bf16"}) {
     Experiment experiment = SmallExperiment("lenet");

@@ -71,7 +71,7 @@ struct TinySet {
   }
 
  private:
-  // Of from 1 to block - 1 words each.
+  // Sentences of from 1 to block - 1 words each.
   TensorList TakePairs(const std::vector<int32_t>& order, int64_t first,
                        int64_t count) const {
     const int64_t block = shape[0] / 2;
@@ -137,7 +137,7 @@ struct Outcome {
   std::map<std::string, std::vector<float>> weights;
   std::vector<double> losses;             // mean, one a step
   std::vector<uint64_t> gradient_hashes;  // of the first stage, one a step
-  // Of each layer, after the step that was asked for.
+  // Each layer's, after the step that was asked for.
   std::vector<std::vector<uint8_t>> states;
 };
 
@@ -471,7 +471,7 @@ inline void ExpectToGoOnFromCopiedStates(Experiment experiment, int64_t step) {
   EXPECT_EQ(outcome.losses, whole.losses);
 }
 
-// Of a test whose parameter is a model.
+// Names a test whose parameter is a model.
 inline constexpr auto kNameOfModel = [](const auto& info) {
   return std::string(info.param);
 };

@@ -22,7 +22,7 @@ using SeedLayer = std::function<void(int layer)>;
 class PlainModel : public torch::nn::Module {
  public:
   virtual torch::Tensor Forward(torch::Tensor x, const SeedLayer& seed) = 0;
-  // What is trained, by the names of the description.
+  // All that is trained, by the names of the description.
   virtual std::map<std::string, torch::Tensor> Parameters() {
     std::map<std::string, torch::Tensor> all;
     for (const auto& named : named_parameters()) {

@@ -39,8 +39,8 @@ TEST(Bf16, EveryModelComputesOtherwiseThanInFp32AndNearIt) {
 
     ASSERT_EQ(bf16.losses.size(), fp32.losses.size());
     EXPECT_NE(bf16.losses, fp32.losses) << name;
-    // Of the first step: later ones drift apart.  Fifty layers that normalise
-    // over three samples magnify every rounding.
+    // The losses of the first step: later ones drift apart.  Fifty layers that
+    // normalise over three samples magnify every rounding.
     const double error = name == "resnet50" ? 0.25 : 0.03;
     EXPECT_NEAR(bf16.losses[0], fp32.losses[0], error * fp32.losses[0]) << name;
   }

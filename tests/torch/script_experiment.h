@@ -36,7 +36,7 @@ inline Experiment ScriptExperiment(const std::string& name) {
   return experiment;
 }
 
-// Of texts of 8 tokens below 24, of which each says what follows it.
+// Texts of 8 tokens below 24, of which each says what follows it.
 inline Experiment ScriptOfTokens(const std::string& name) {
   SetComputeThreads(1);
   Experiment experiment = SmallExperiment("gpt");

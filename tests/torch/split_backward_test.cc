@@ -14,8 +14,9 @@ namespace {
 using Forward = std::function<std::vector<at::Tensor>(const at::Tensor& x,
                                                       const at::Tensor& w)>;
 
-// Of the input of three micro-batches, then of the weight: an odd count and
-// values without pattern, so that a sum in another order has other bytes.
+// Gradients of the input of three micro-batches, then of the weight: an odd
+// count and values without pattern, so that a sum in another order has other
+// bytes.
 std::vector<at::Tensor> GradientsOf(const Forward& forward, bool in_halves) {
   SetComputeThreads(1);
   torch::manual_seed(3);
@@ -53,7 +54,7 @@ TEST(SplitBackward, OfAParameterThatIsUsedTwiceHasTheSameBytes) {
   });
 }
 
-// What is worked out of the parameter alone has one graph, which a backward
+// A tensor that comes from the parameter alone has one graph, which a backward
 // lets go of.
 TEST(SplitBackward, OfWhatTwoProductsShareDoesNotGoBackTwice) {
   ExpectTheSameBytes([](const at::Tensor& x, const at::Tensor& w) {

@@ -59,7 +59,8 @@ class Driven {
     }
   }
 
-  // What updates change; running statistics are of all micro-batches seen.
+  // The weights that updates change; running statistics are of all
+  // micro-batches seen.
   std::map<std::string, std::vector<float>> Weights() const {
     auto weights = WeightsOf(*engine_);
     std::erase_if(weights, [](const auto& named) {

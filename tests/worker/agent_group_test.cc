@@ -40,7 +40,7 @@ class GroupFactory final : public FakeRunFactory {
     return absl::OkStatus();
   }
 
-  // Of the fences that were opened.
+  // The attempts of the fences that were opened.
   std::vector<int64_t> attempts() const {
     const absl::MutexLock lock(&mutex_);
     return attempts_;
@@ -285,7 +285,7 @@ TEST_F(AgentGroupTest, AFaultScriptThatItCannotCarryOutFailsTheRun) {
               HasSubstr("submit it without `faults`"));
 }
 
-// What a hung trainer is told by where a round waits for all.
+// A hung trainer is told by this where a round waits for all.
 TEST_F(AgentGroupTest, SaysWhetherItsComputeThreadIsAtWork) {
   JobSpec spec = TrainingJob(kForEver);
   spec.aggregation.min_parts = 2;

@@ -1,4 +1,4 @@
-// What an agent measures, and how it leaves what it was at.
+// Tests the measurements of an agent, and how it leaves one.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/worker/agent_fixture.h"

@@ -167,8 +167,8 @@ TEST_F(AgentTest, NumbersTheLinesOfItsLog) {
   EXPECT_EQ(again.logs[1].origin_sequence, 2);
 }
 
-// What had gathered while the coordinator was away did not
-// fit into a message, and so was never heard.
+// The records that had gathered while the coordinator was away did not fit into
+// a message, and so were never heard.
 TEST_F(AgentTest, SendsABacklogOfRecordsInHeartbeatsOfBoundedSize) {
   constexpr int kLines = 900;
   constexpr size_t kMostBytes = 300'000;

@@ -76,7 +76,7 @@ class Talk {
   Stream& stream_;
 };
 
-// What a coordinator does with one stream, and how it ends it.
+// A coordinator does this with one stream, and ends it so.
 using Scene = std::function<grpc::Status(Talk&)>;
 
 // Welcomes the worker, does `then`, and stays to its end.
@@ -299,25 +299,8 @@ TEST(AttachClient, ComesBackAfterABreakWithWhatWasNotAcknowledged) {
   EXPECT_EQ(again.run().job(), 9) << "the run goes on without the stream";
 }
 
-TEST(AttachClient, TriesAgainWhenTheNameIsTaken) {
-  absl::Notification welcomed;
-  ScriptedCoordinator coordinator(
-      {[](Talk& talk) {
-         talk.Read();
-         return grpc::Status(grpc::StatusCode::ALREADY_EXISTS, "taken");
-       },
-       Served([&](Talk& talk) {
-         talk.ReadBeat(IsFirst);
-         welcomed.Notify();
-       })});
-  Worker worker(coordinator.address());
-
-  ASSERT_TRUE(Await(welcomed));
-  EXPECT_EQ(coordinator.streams(), 2);
-}
-
 // Was logged as "no coordinator", with nothing about the name.
-TEST(AttachClient, SaysOnceThatTheNameIsTakenByWhom) {
+TEST(AttachClient, TriesAgainWhenTheNameIsTakenAndSaysOnceByWhom) {
   absl::Mutex mutex;
   std::vector<std::string> warnings;
   SetLogSink([&](LogLevel level, const std::string& line) {
@@ -337,6 +320,7 @@ TEST(AttachClient, SaysOnceThatTheNameIsTakenByWhom) {
     EXPECT_TRUE(Await(welcomed));
   }
   SetLogSink(nullptr);
+  EXPECT_EQ(coordinator.streams(), 4);
 
   ASSERT_THAT(warnings, testing::SizeIs(1));
   EXPECT_THAT(warnings[0], HasSubstr("the name is taken"));

@@ -79,7 +79,7 @@ inline std::string BytesOf(const std::vector<TensorList>& all) {
 
 class DataTest : public ::testing::Test {
  protected:
-  // What opening says.
+  // The message with which opening is refused.
   std::string Refusal() {
     const absl::Status status = OpenBatchSource(spec_).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;

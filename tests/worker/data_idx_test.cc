@@ -75,7 +75,7 @@ class IdxTest : public DataTest {
     spec_.train.micro_batch = 2;
   }
 
-  // What opening says when the training images are `bytes`.
+  // Opening says this when the training images are `bytes`.
   std::string RefusalOfImages(const std::string& bytes) {
     folder_.Write(kImages, bytes);
     const std::string why = Refusal();
@@ -173,7 +173,7 @@ TEST_F(IdxTest, RefusesFilesThatAreNotWhatTheySay) {
       {Idx({3, 2, 2}, Pixels(13)), "longer"},
       {damaged, "damaged gzip"},
       {Idx({~0u, ~0u, ~0u}, "x"), "impossible size"},
-      // Of sizes that nobody can allocate.
+      // Nobody can allocate such sizes.
       {Idx({1u << 28, 1u << 28, 1}, "x"), "shape [268435456, 1]"},
   };
   for (const auto& [bytes, why] : kBad) {
@@ -185,8 +185,8 @@ TEST_F(IdxTest, RefusesFilesThatAreNotWhatTheySay) {
   }
 }
 
-// What a file has need not be read to see that it is not the job's: a gzipped
-// one may have a thousand times its own bytes.
+// A file need not be read to see that it is not the job's: a gzipped one may
+// have a thousand times its own bytes.
 TEST_F(IdxTest, RefusesByTheHeaderAlone) {
   for (const bool zipped : {false, true}) {
     SCOPED_TRACE(zipped);

@@ -172,7 +172,7 @@ TEST(OpenImage, RefusesEveryTruncation) {
   }
 }
 
-// What a flipped bit does is the picture's luck; it must not be the worker's.
+// A flipped bit may cost the picture, never the worker.
 TEST(OpenImage, SurvivesEveryDamagedByte) {
   const Picture slope = Slope(24, 16);
   int refused = 0;

@@ -123,7 +123,7 @@ struct Scripted {
               return train;
             }(),
             std::move(owned), threads) {}
-  // Of a walk of batches of one micro-batch.
+  // The next one of a walk of batches of one micro-batch.
   absl::StatusOr<TensorList> Next() {
     EXPECT_TRUE(loader.NextBatch().value().has_value());
     return loader.NextMicroBatch();
@@ -134,7 +134,7 @@ struct Scripted {
   BatchLoader loader;
 };
 
-// Of float32 values and a label, a sample a micro-batch.
+// So many float32 values and a label, a sample a micro-batch, have 64 MiB.
 constexpr int64_t kValuesOf64MiB = (int64_t{64} << 20) / 4 - 2;
 
 // Batches in which no sample of another's turn is.

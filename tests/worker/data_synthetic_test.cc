@@ -17,7 +17,7 @@ std::vector<float> Mixed(MixValues mix, size_t count) {
   SplitMix64 pattern(1), noise(2);
   std::vector<float> values(count);
   mix(pattern, noise, absl::MakeSpan(values));
-  // What follows must go on where this ended.
+  // The next values must go on where these ended.
   values.push_back(static_cast<float>(pattern.Next() >> 40));
   values.push_back(static_cast<float>(noise.Next() >> 40));
   return values;

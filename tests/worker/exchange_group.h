@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -17,14 +18,31 @@
 
 namespace paceline {
 
-inline RoundExchangeOptions OptionsOfExchange(
-    int number, size_t values, const AggregationSpec& aggregation) {
+// The settings of AggregationSpec that these tests change.
+struct GroupSettings {
+  std::string rule = "mean";
+  int64_t k = 0;
+  double gamma = 0;
+  int32_t shards = 1;
+  int32_t min_parts = 1;
+  double deadline = 30;
+  std::string codec = "fp32";
+};
+
+inline RoundExchangeOptions OptionsOfExchange(int number, size_t values,
+                                              const GroupSettings& settings) {
   RoundExchangeOptions options;
   options.attempt = 1;
   options.self = MemberOf(number);
-  options.aggregation = aggregation;
-  options.aggregation.mode = "rolling";
-  options.aggregation.shards = std::max(1, aggregation.shards);
+  AggregationSpec& aggregation = options.aggregation;
+  aggregation.mode = "rolling";
+  aggregation.rule = settings.rule;
+  aggregation.k = settings.k;
+  aggregation.gamma = settings.gamma;
+  aggregation.shards = settings.shards;
+  aggregation.min_parts = settings.min_parts;
+  aggregation.deadline = settings.deadline;
+  aggregation.codec = settings.codec;
   options.values = values;
   options.state_bytes = 16;
   options.total_steps = 1000;
@@ -41,7 +59,25 @@ inline std::vector<float> PartValues(int member, int64_t step, size_t count) {
   return values;
 }
 
-// What a member saw in a step.
+// A message of `from` in the first view of the first attempt.
+inline RoundMessage MessageOf(const MemberId& from, Body body) {
+  RoundMessage message;
+  message.attempt = 1;
+  message.view = {1, 1};
+  message.from = from;
+  message.body = std::move(body);
+  return message;
+}
+
+// So many bytes of that value, all here.
+inline std::shared_ptr<RoundPayload> BytesOf(size_t count, uint8_t value = 1) {
+  std::shared_ptr<RoundPayload> bytes = RoundPayload::Make(count);
+  std::fill_n(bytes->mutable_bytes().begin(), count, value);
+  MarkAllReady(*bytes);
+  return bytes;
+}
+
+// A member's view of a step.
 struct PartOutcome {
   bool is_void = false;
   int64_t divisor = 0;
@@ -111,14 +147,14 @@ inline std::map<int64_t, PartOutcome> ComputeParts(GroupMember& member,
 // Exchanges that can reach one another.
 class ExchangeGroup {
  public:
-  ExchangeGroup(int members, size_t values, const AggregationSpec& aggregation,
+  ExchangeGroup(int members, size_t values, const GroupSettings& settings,
                 size_t unapplied_bytes = size_t{256} << 20)
       : values_(values) {
     std::vector<ViewMember> all;
     for (int i = 0; i < members; ++i) all.push_back({MemberOf(i), 0});
     view_ = MakeView(1, all);
     for (int i = 0; i < members; ++i) {
-      RoundExchangeOptions options = OptionsOfExchange(i, values, aggregation);
+      RoundExchangeOptions options = OptionsOfExchange(i, values, settings);
       options.unapplied_bytes = unapplied_bytes;
       members_.push_back(
           std::make_unique<GroupMember>(network, options, clock_));

@@ -1,4 +1,4 @@
-// What runs of one process are made of: FakeEngines, real data, and nothing
+// Makes runs of one process from FakeEngines and real data, and from nothing
 // else unless a test says so.
 #pragma once
 

@@ -32,12 +32,12 @@ bool IsFinite(Trainer& trainer) {
   return true;
 }
 
-// Of the members' last evaluation, over all of the test set.
+// The loss of the members' last evaluation, over all of the test set.
 double LastLoss(TrainingGroup& group, int64_t steps) {
   double loss = 0;
   int64_t samples = 0;
   for (size_t i = 0; i < group.size(); ++i) {
-    for (const EvaluationRecord& record : group.trainer(i).evaluations()) {
+    for (const EvaluationRecord& record : group.trainer(i).seen().evaluations) {
       if (record.step != steps) continue;
       loss += record.loss * static_cast<double>(record.samples);
       samples += record.samples;
@@ -78,7 +78,7 @@ TEST(GossipRunner, MembersLearnTogetherAndStayNearOneAnother) {
   EXPECT_GT(Averaged(group), 2 * 80);
   EXPECT_LT(LastLoss(group, 80), LastLoss(once, 1));
   for (size_t i = 0; i < 4; ++i) {
-    EXPECT_EQ(group.trainer(i).steps().size(), 80u);
+    EXPECT_EQ(group.trainer(i).seen().steps.size(), 80u);
     EXPECT_LT(Distance(group.trainer(0), group.trainer(i)),
               Distance(group.trainer(0), once.trainer(0)))
         << "nearer to each other than to where they began";
@@ -99,7 +99,7 @@ TEST(GossipRunner, TheOddOneOutKeepsItsOwn) {
 
   EXPECT_EQ(Averaged(group), 2 * 12) << "one of three is left out in each step";
   for (size_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(group.trainer(i).steps().size(), 12u);
+    EXPECT_EQ(group.trainer(i).seen().steps.size(), 12u);
     EXPECT_EQ(group.trainer(i).exchange().Stats().void_rounds, 0);
   }
 }
@@ -122,7 +122,7 @@ TEST(GossipRunner, LostRepeatedAndOvertakenMessagesEndNothing) {
     group.Train();
 
     for (size_t i = 0; i < group.size(); ++i) {
-      EXPECT_EQ(group.trainer(i).steps().size(), 30u);
+      EXPECT_EQ(group.trainer(i).seen().steps.size(), 30u);
     }
     EXPECT_GT(Averaged(group), 3 * 30) << "of at most 4 * 30";
   }
@@ -134,10 +134,10 @@ TEST(GossipRunner, AKilledMemberIsNotWaitedForAndIsNamed) {
   TrainingGroup group(spec, {1, 1, 1, 1});  // no view comes without it
   group.Train();
 
-  EXPECT_TRUE(group.trainer(2).killed());
+  EXPECT_TRUE(group.trainer(2).seen().killed);
   int64_t lost = 0;
   for (const size_t i : {0u, 1u, 3u}) {
-    EXPECT_EQ(group.trainer(i).steps().size(), 30u);
+    EXPECT_EQ(group.trainer(i).seen().steps.size(), 30u);
     lost += Skipped(group.trainer(i), SkipReason::kLost);
     for (const RoundRecord::Skip& skip : Named(group.trainer(i))) {
       EXPECT_EQ(skip, (RoundRecord::Skip{WorkerId{2}, "lost"}));
@@ -187,7 +187,7 @@ TEST(GossipRunner, AStoppedMemberCostsItsExchangesAndFinishesAllTheSame) {
   }
   EXPECT_GT(late, 10);
   for (size_t i = 0; i < 4; ++i) {
-    EXPECT_EQ(group.trainer(i).steps().size(), 24u);
+    EXPECT_EQ(group.trainer(i).seen().steps.size(), 24u);
   }
 }
 
@@ -201,8 +201,8 @@ TEST(GossipRunner, AJoinerTakesAStateAndEndsNearTheOthers) {
 
   EXPECT_GT(joiner.exchange().Stats().committed, 0);
   EXPECT_TRUE(joiner.exchange().Report().has_taken_part);
-  EXPECT_EQ(joiner.steps().rbegin()->first, 80);
-  EXPECT_GT(joiner.steps().begin()->first, 3) << "it does not begin anew";
+  EXPECT_EQ(joiner.seen().steps.rbegin()->first, 80);
+  EXPECT_GT(joiner.seen().steps.begin()->first, 3) << "it does not begin anew";
   TrainingGroup once(GossipJob(1), {1, 1, 1});
   once.Train();
   EXPECT_LT(Distance(joiner, group.trainer(0)),
@@ -240,13 +240,14 @@ TEST(GossipRunner, OtherFaultsOnPurposeEndNothing) {
     group.Train();
 
     for (size_t i = 0; i < 3; ++i) {
-      const auto steps = group.trainer(i).steps();
+      const auto steps = group.trainer(i).seen().steps;
       ASSERT_EQ(steps.size(), 5u) << kind;
       for (const auto& [step, verdict] : steps) {
         EXPECT_FALSE(verdict.skip) << kind << ": " << verdict.why;
       }
     }
-    EXPECT_EQ(group.trainer(1).hangs(), std::string(kind) == "hang" ? 2 : 0);
+    EXPECT_EQ(group.trainer(1).seen().hangs,
+              std::string(kind) == "hang" ? 2 : 0);
     // On a busy machine a partner may be late, and is not waited for.
     EXPECT_GE(Averaged(group), 2 * 3) << kind;
   }
@@ -260,7 +261,7 @@ TEST(GossipRunner, AMemberWithoutAShareOfTheBatchMeetsItsPartnersAllTheSame) {
 
   EXPECT_EQ(Averaged(group), 4 * 6);
   for (size_t i = 0; i < 4; ++i) {
-    for (const auto& [step, verdict] : group.trainer(i).steps()) {
+    for (const auto& [step, verdict] : group.trainer(i).seen().steps) {
       EXPECT_FALSE(verdict.skip) << verdict.why;
     }
   }

@@ -23,8 +23,12 @@ PayloadKey Part(int64_t step) { return {PayloadKey::Kind::kPart, step, 0, 0}; }
 
 std::shared_ptr<RoundPayload> Payload() { return RoundPayload::Make(8); }
 
-TEST(Lender, ShowsItsMemoryOnceToAReceiverThatAsks) {
-  Lender lender(/*near=*/true, kSelf, kPeer);
+class LenderTest : public ::testing::Test {
+ protected:
+  Lender lender{/*near=*/true, kSelf, kPeer};
+};
+
+TEST_F(LenderTest, ShowsItsMemoryOnceToAReceiverThatAsks) {
   EXPECT_FALSE(lender.TakeIntroduction().has_value());
 
   lender.OnReceipt(kFirst);
@@ -49,8 +53,7 @@ TEST(Lender, TellsAPeerElsewhereNothing) {
   EXPECT_FALSE(lender.lends());
 }
 
-TEST(Lender, LendsSoManyAndGetsThemBackInTheirOrder) {
-  Lender lender(/*near=*/true, kSelf, kPeer);
+TEST_F(LenderTest, LendsSoManyAndGetsThemBackInTheirOrder) {
   lender.OnReceipt(kShown);
   const auto first = Payload();
   lender.Lend(Part(1), first);
@@ -74,8 +77,7 @@ TEST(Lender, LendsSoManyAndGetsThemBackInTheirOrder) {
 }
 
 // Loans of a step that are made after it was forgotten are others.
-TEST(Lender, TellsLoansOfOneStepApart) {
-  Lender lender(/*near=*/true, kSelf, kPeer);
+TEST_F(LenderTest, TellsLoansOfOneStepApart) {
   lender.OnReceipt(kShown);
   lender.Lend(Part(1), Payload());
   const int64_t before = lender.LastLoanBefore(2);
@@ -96,8 +98,7 @@ TEST(MemoryProof, IsOfOneWordAndOneOrderedPair) {
   EXPECT_NE(MemoryProof(77, kSelf, {2, 201}), proof);
 }
 
-TEST(Lender, KeepsCopiesOfTheStateWhateverTheirStep) {
-  Lender lender(/*near=*/true, kSelf, kPeer);
+TEST_F(LenderTest, KeepsCopiesOfTheStateWhateverTheirStep) {
   lender.OnReceipt(kShown);
 
   lender.Lend({PayloadKey::Kind::kState, 1, 0, 0}, Payload());
@@ -105,8 +106,7 @@ TEST(Lender, KeepsCopiesOfTheStateWhateverTheirStep) {
   EXPECT_EQ(lender.LastLoanBefore(5), 0);
 }
 
-TEST(Lender, StartsAnewWithEveryCall) {
-  Lender lender(/*near=*/true, kSelf, kPeer);
+TEST_F(LenderTest, StartsAnewWithEveryCall) {
   lender.OnReceipt(kShown);
   lender.Lend(Part(1), Payload());
 
@@ -118,8 +118,7 @@ TEST(Lender, StartsAnewWithEveryCall) {
   EXPECT_TRUE(lender.TakeIntroduction().has_value());
 }
 
-TEST(Lender, LendsNothingMoreToAPeerThatCouldNotUseIt) {
-  Lender lender(/*near=*/true, kSelf, kPeer);
+TEST_F(LenderTest, LendsNothingMoreToAPeerThatCouldNotUseIt) {
   lender.OnReceipt(kShown);
   lender.Lend(Part(1), Payload());
 

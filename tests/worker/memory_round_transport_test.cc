@@ -1,4 +1,4 @@
-// What every transport of rounds promises, of the one inside a process.
+// Tests the transport inside a process by the suite for all transports.
 #include "tests/support/memory_round_transport.h"
 
 #include "tests/support/round_transport_suite.h"

@@ -1,4 +1,4 @@
-// What a worker's readings become at /metrics.
+// Tests what /metrics shows of a worker's readings.
 #include "worker/measure/metrics.h"
 
 #include <string>

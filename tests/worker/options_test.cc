@@ -31,7 +31,7 @@ class WorkerOptionsTest : public ::testing::Test {
     setenv(set_.back().c_str(), value.c_str(), /*overwrite=*/1);
   }
 
-  // Of a command line with the configuration file named.
+  // Parses a command line that names the configuration file.
   std::optional<WorkerOptions> Parse(const std::vector<std::string>& flags) {
     std::vector<std::string> words = {"--config", file_};
     words.insert(words.end(), flags.begin(), flags.end());

@@ -121,7 +121,7 @@ TEST(Predictions, RefuseTheFirstWhereNotAllHaveRoom) {
       add(true, std::numeric_limits<int64_t>::max(), 280)));
 }
 
-// What the worker hands over is what the coordinator has made room for.
+// The worker hands over what the coordinator has made room for.
 TEST(Predictions, AreLaidOutAsTheyAre) {
   ModelSpec spec;
   spec.name = "mlp";

@@ -111,7 +111,7 @@ class ProfilerTest : public testing::Test {
   std::vector<LayerRange> ranges_;
 };
 
-// Of layers of 100, 200 and 300 bytes.
+// The layers have 100, 200 and 300 bytes.
 TEST_F(ProfilerTest, TellsLayersAndDirectionsApart) {
   const auto layers = Profile(SmallModel(3));
 

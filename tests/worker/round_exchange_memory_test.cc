@@ -1,4 +1,4 @@
-// What an exchange keeps hold of, and when it lets go: a part's memory is the
+// Tests how long an exchange keeps memory: a part's memory is the
 // engine's, and a copy of a state is as large as the model.
 #include <gtest/gtest.h>
 
@@ -16,26 +16,9 @@
 namespace paceline {
 namespace {
 
-std::shared_ptr<RoundPayload> Bytes(size_t count) {
-  std::shared_ptr<RoundPayload> bytes = RoundPayload::Make(count);
-  std::fill(bytes->mutable_bytes().begin(), bytes->mutable_bytes().end(), 1);
-  MarkAllReady(*bytes);
-  return bytes;
-}
-
-RoundMessage From(const MemberId& from, Body body) {
-  RoundMessage message;
-  message.attempt = 1;
-  message.from = from;
-  message.body = std::move(body);
-  return message;
-}
-
 // Else its compute thread waits for the next round, and that one for its part.
 TEST(RoundExchange, ALatePartGivesItsMemoryBackAtOnce) {
-  AggregationSpec spec;
-  spec.deadline = 0.05;
-  ExchangeGroup group(2, 1000, spec);
+  ExchangeGroup group(2, 1000, {.deadline = 0.05});
   group.Begin();
   absl::Notification applied;
   PartPlan late;
@@ -59,10 +42,7 @@ TEST(RoundExchange, ALatePartGivesItsMemoryBackAtOnce) {
 
 // As when a view changes while its server still decides.
 TEST(RoundExchange, APartIsGivenBackAlthoughItsLossIsStillAskedFor) {
-  AggregationSpec spec;
-  spec.rule = "zeno";
-  spec.gamma = 0.1;
-  ExchangeGroup group(1, 1000, spec);
+  ExchangeGroup group(1, 1000, {.rule = "zeno", .gamma = 0.1});
   group.Begin();
   RoundExchange& exchange = group.exchange(0);
   std::vector<float>& gradient = group.member(0).gradient;
@@ -99,9 +79,7 @@ TEST(RoundExchange, GivesAPartBackWhenItIsStoppedInTheMiddleOfARound) {
 
 // Each result is as large as the gradient.
 TEST(RoundExchange, HoldsNoMoreResultsThanItsComputeThreadCanCatchUpWith) {
-  AggregationSpec spec;
-  spec.deadline = 0.05;
-  ExchangeGroup group(2, 1000, spec, /*unapplied_bytes=*/0);
+  ExchangeGroup group(2, 1000, {.deadline = 0.05}, /*unapplied_bytes=*/0);
   group.Begin();
   PartPlan plan;
   plan.steps = 20;
@@ -113,7 +91,7 @@ TEST(RoundExchange, HoldsNoMoreResultsThanItsComputeThreadCanCatchUpWith) {
     observer.AwaitChange();
   for (int i = 0; i < 10; ++i) observer.AwaitChange();
 
-  // Of what it serves itself it holds one more.
+  // It holds one more where it serves itself.
   EXPECT_LE(group.exchange(1).Report().next, kLeastUnapplied + 1);
 
   second = ComputeParts(group.member(1), 1, 1000, plan);
@@ -121,6 +99,26 @@ TEST(RoundExchange, HoldsNoMoreResultsThanItsComputeThreadCanCatchUpWith) {
   EXPECT_EQ(first.size(), 20u);
   EXPECT_EQ(first, second);
 }
+
+// The exchange of the only member of a view.
+struct LoneExchange {
+  explicit LoneExchange(RoundObserver& observer)
+      : exchange(OptionsOfExchange(0, 1000, {}), clock, observer),
+        transport(network.Connect(MemberOf(0), &exchange)) {
+    EXPECT_TRUE(exchange.Start(*transport).ok());
+  }
+  ~LoneExchange() {
+    transport->Close();
+    exchange.Stop();
+    exchange.AwaitPartReleased();
+  }
+  void Begin() { exchange.OnGroup(MakeGroup(MakeView(1, {{MemberOf(0), 0}}))); }
+
+  MemoryRoundNetwork network;
+  SystemClock clock;
+  RoundExchange exchange;
+  std::unique_ptr<RoundTransport> transport;
+};
 
 // Stands still when it hears of something first.
 struct StandingObserver final : public RoundObserver {
@@ -150,34 +148,25 @@ struct AskingObserver final : public RoundObserver {
 };
 
 TEST(RoundExchange, TellsOfAChangeWhenTheReportHasIt) {
-  MemoryRoundNetwork network;
-  SystemClock clock;
   AskingObserver observer;
-  RoundExchange exchange(OptionsOfExchange(0, 1000, {}), clock, observer);
-  observer.exchange = &exchange;
-  const auto transport = network.Connect(MemberOf(0), &exchange);
-  ASSERT_TRUE(exchange.Start(*transport).ok());
+  LoneExchange lone(observer);
+  observer.exchange = &lone.exchange;
 
-  exchange.OnGroup(MakeGroup(MakeView(1, {{MemberOf(0), 0}})));
+  lone.Begin();
   observer.asked.WaitForNotification();
 
   EXPECT_EQ(observer.report.view, (ViewId{1, 1}));
-  transport->Close();
-  exchange.Stop();
 }
 
 // Peers repeat what was dropped; nobody repeats what this worker has done.
 TEST(RoundExchange, PeersNeverCrowdOutWhatThisWorkerSays) {
-  MemoryRoundNetwork network;
-  SystemClock clock;
   StandingObserver observer;
   std::vector<float> gradient(1000, 1);
-  RoundExchange exchange(OptionsOfExchange(0, 1000, {}), clock, observer);
-  const auto transport = network.Connect(MemberOf(0), &exchange);
-  ASSERT_TRUE(exchange.Start(*transport).ok());
-  exchange.OnGroup(MakeGroup(MakeView(1, {{MemberOf(0), 0}})));
+  LoneExchange lone(observer);
+  RoundExchange& exchange = lone.exchange;
+  lone.Begin();
   observer.stands.WaitForNotification();
-  const RoundMessage wanted = From(MemberOf(1), Want{0, 0});
+  const RoundMessage wanted = MessageOf(MemberOf(1), Want{0, 0});
   for (int i = 0; i < 20'000; ++i) exchange.OnMessage(wanted, nullptr);
   exchange.BeginPart({.step = 0, .gradient = absl::MakeSpan(gradient)});
   exchange.FinishPart(2);
@@ -189,20 +178,26 @@ TEST(RoundExchange, PeersNeverCrowdOutWhatThisWorkerSays) {
     never.WaitForNotificationWithTimeout(absl::Milliseconds(10));
   }
   EXPECT_TRUE(exchange.IsOver(0));
-  transport->Close();
-  exchange.Stop();
-  exchange.AwaitPartReleased();
+}
+
+// A joiner has asked the only member for a copy, which is asked for it.
+View AskForACopy(ExchangeGroup& group) {
+  const View view = MakeView(1, {{MemberOf(0), 0}});
+  RoundExchange& exchange = group.exchange(0);
+  exchange.OnGroup(MakeGroup(view, {MemberOf(1)}));
+  exchange.OnMessage(MessageOf(MemberOf(1), CopyRequest{}), nullptr);
+  while (!exchange.TryTakeCopy().has_value()) {
+    group.member(0).observer.AwaitChange();
+  }
+  return view;
 }
 
 TEST(RoundExchange, LetsGoOfACopyForAJoinerThatIsGone) {
   ExchangeGroup group(1, 1000, {});
-  const View view = MakeView(1, {{MemberOf(0), 0}});
   RoundExchange& exchange = group.exchange(0);
   RecordingObserver& observer = group.member(0).observer;
-  exchange.OnGroup(MakeGroup(view, {MemberOf(1)}));
-  exchange.OnMessage(From(MemberOf(1), CopyRequest{}), nullptr);
-  while (!exchange.TryTakeCopy().has_value()) observer.AwaitChange();
-  std::shared_ptr<RoundPayload> state = Bytes(16);
+  const View view = AskForACopy(group);
+  std::shared_ptr<RoundPayload> state = BytesOf(16);
   const std::weak_ptr<RoundPayload> kept = state;
   exchange.SendState(3, 7, std::move(state));
 
@@ -215,15 +210,12 @@ TEST(RoundExchange, LetsGoOfACopyForAJoinerThatIsGone) {
 // A joiner asks again and again while it waits.
 TEST(RoundExchange, MakesNoSecondCopyOfTheStateBeforeTheFirstStep) {
   ExchangeGroup group(1, 1000, {});
-  const View view = MakeView(1, {{MemberOf(0), 0}});
   RoundExchange& exchange = group.exchange(0);
   RecordingObserver& observer = group.member(0).observer;
-  exchange.OnGroup(MakeGroup(view, {MemberOf(1)}));
-  exchange.OnMessage(From(MemberOf(1), CopyRequest{}), nullptr);
-  while (!exchange.TryTakeCopy().has_value()) observer.AwaitChange();
-  exchange.SendState(0, 7, Bytes(16));
+  const View view = AskForACopy(group);
+  exchange.SendState(0, 7, BytesOf(16));
 
-  exchange.OnMessage(From(MemberOf(1), CopyRequest{}), nullptr);
+  exchange.OnMessage(MessageOf(MemberOf(1), CopyRequest{}), nullptr);
   exchange.OnGroup(MakeGroup(MakeView(2, view.members), {MemberOf(1)}));
   while (exchange.view()->id.counter < 2) observer.AwaitChange();
 
@@ -234,9 +226,9 @@ TEST(RoundExchange, RefusesACopyOfAnotherSizeThanItsState) {
   ExchangeGroup group(2, 1000, {});
   RoundExchange& exchange = group.exchange(1);
   exchange.OnGroup(MakeGroup(MakeView(1, {{MemberOf(0), 0}}), {MemberOf(1)}));
-  const std::shared_ptr<RoundPayload> bytes = Bytes(4000);
-  exchange.OnMessage(From(MemberOf(0), Copy{5, 1, HashBytes(bytes->bytes())}),
-                     bytes);
+  const std::shared_ptr<RoundPayload> bytes = BytesOf(4000);
+  exchange.OnMessage(
+      MessageOf(MemberOf(0), Copy{5, 1, HashBytes(bytes->bytes())}), bytes);
 
   for (int i = 0; i < 500 && exchange.Stats().refused_results == 0; ++i) {
     group.member(1).observer.AwaitChange();

@@ -29,10 +29,7 @@ TEST(RoundExchange, AllMembersGetTheSumInOrderOfIdOverAnyLinks) {
   const MemoryRoundFaults bad = {.lose = 0.1, .repeat = 0.2, .overtake = 0.2};
   for (const int shards : {1, 3}) {
     for (const bool reliable : {true, false}) {
-      AggregationSpec spec;
-      spec.shards = shards;
-      spec.min_parts = 3;
-      ExchangeGroup group(3, 200'000, spec);
+      ExchangeGroup group(3, 200'000, {.shards = shards, .min_parts = 3});
       if (!reliable) group.network.SetFaults(bad);
       group.Begin();
 
@@ -52,12 +49,8 @@ TEST(RoundExchange, AllMembersGetTheSumInOrderOfIdOverAnyLinks) {
 TEST(RoundExchange, AnyRuleSeesThePartsOfAllMembers) {
   for (const char* const rule :
        {"mean", "median", "trimmed-mean", "krum", "suspicion", "zeno"}) {
-    AggregationSpec spec;
-    spec.rule = rule;
-    spec.k = 1;
-    spec.gamma = 0.1;
-    spec.min_parts = 5;
-    ExchangeGroup group(5, 3000, spec);
+    ExchangeGroup group(5, 3000,
+                        {.rule = rule, .k = 1, .gamma = 0.1, .min_parts = 5});
     group.Begin();
 
     const auto outcomes = group.Run({PartPlan{}});
@@ -84,10 +77,7 @@ TEST(RoundExchange, AnyRuleSeesThePartsOfAllMembers) {
 
 TEST(RoundExchange, NaNIsRefusedAtTheBorderWhoeverServes) {
   for (const char* const rule : {"mean", "median"}) {
-    AggregationSpec spec;
-    spec.rule = rule;
-    spec.shards = 2;
-    ExchangeGroup group(3, 5000, spec);
+    ExchangeGroup group(3, 5000, {.rule = rule, .shards = 2});
     group.Begin();
     PartPlan sick;
     sick.spoil = [](int64_t, std::vector<float>& gradient, PartOptions& part) {
@@ -155,9 +145,7 @@ TEST(RoundExchange, APartWhoseBytesAreNotThoseOfItsHashIsRefused) {
 }
 
 TEST(RoundExchange, TooFewUsablePartsMakeAVoidRoundAndTheNextGoesOn) {
-  AggregationSpec spec;
-  spec.min_parts = 3;
-  ExchangeGroup group(3, 1000, spec);
+  ExchangeGroup group(3, 1000, {.min_parts = 3});
   group.Begin();
   PartPlan empty;
   empty.samples = 0;
@@ -178,11 +166,8 @@ TEST(RoundExchange, TooFewUsablePartsMakeAVoidRoundAndTheNextGoesOn) {
 
 TEST(RoundExchange, Bf16RoundsPartsAndTheSumForAllMembersAlike) {
   for (const char* const rule : {"mean", "median", "krum"}) {
-    AggregationSpec spec;
-    spec.codec = "bf16";
-    spec.rule = rule;
-    spec.min_parts = 5;
-    ExchangeGroup group(5, 300'000, spec);
+    ExchangeGroup group(5, 300'000,
+                        {.rule = rule, .min_parts = 5, .codec = "bf16"});
     group.Begin();
 
     const auto outcomes = group.Run({PartPlan{}});
@@ -199,9 +184,7 @@ TEST(RoundExchange, Bf16RoundsPartsAndTheSumForAllMembersAlike) {
 }
 
 TEST(RoundExchange, ALatePartIsLeftOutAndNeverAddedToAnotherRound) {
-  AggregationSpec spec;
-  spec.deadline = 0.05;
-  ExchangeGroup group(3, 1000, spec);
+  ExchangeGroup group(3, 1000, {.deadline = 0.05});
   group.Begin();
   absl::Notification go_on;
   PartPlan slow;
@@ -240,9 +223,7 @@ std::vector<PartPlan> OnesAndALiar(
 constexpr size_t kTwoBlocks = 512;  // a shard each
 
 TEST(RoundExchange, EveryShardIsDividedByTheSamplesOfItsOwnContributors) {
-  AggregationSpec spec;
-  spec.shards = 2;
-  ExchangeGroup group(3, kTwoBlocks, spec);
+  ExchangeGroup group(3, kTwoBlocks, {.shards = 2});
   group.Begin();
 
   const auto outcomes = group.Run(OnesAndALiar([](auto& gradient) {
@@ -265,10 +246,7 @@ TEST(RoundExchange, EveryShardIsDividedByTheSamplesOfItsOwnContributors) {
 }
 
 TEST(RoundExchange, ARuleThatGivesMeansIsDividedByOneInEveryShard) {
-  AggregationSpec spec;
-  spec.shards = 2;
-  spec.rule = "median";
-  ExchangeGroup group(3, kTwoBlocks, spec);
+  ExchangeGroup group(3, kTwoBlocks, {.rule = "median", .shards = 2});
   group.Begin();
 
   const auto outcomes = group.Run(OnesAndALiar([](auto& gradient) {
@@ -283,9 +261,7 @@ TEST(RoundExchange, ARuleThatGivesMeansIsDividedByOneInEveryShard) {
 
 TEST(RoundExchange, RefusesAPartOfAnotherCodecThanTheRuns) {
   for (const std::string codec : {"fp32", "bf16"}) {
-    AggregationSpec spec;
-    spec.codec = codec;
-    ExchangeGroup group(1, kTwoBlocks, spec);
+    ExchangeGroup group(1, kTwoBlocks, {.codec = codec});
     const size_t other = codec == "fp32" ? 2 * kTwoBlocks : 4 * kTwoBlocks;
 
     const absl::Status refused =
@@ -300,9 +276,7 @@ TEST(RoundExchange, RefusesAPartOfAnotherCodecThanTheRuns) {
 }
 
 TEST(RoundExchange, RefusesBytesThatThisRunHasNot) {
-  AggregationSpec spec;
-  spec.shards = 2;
-  ExchangeGroup group(2, 1024, spec);
+  ExchangeGroup group(2, 1024, {.shards = 2});
   group.Begin();
   RoundExchange& exchange = group.exchange(0);
   const MemberId peer = MemberOf(1);
@@ -384,18 +358,12 @@ TEST(RoundExchange, AJoinerThatLagsIsNotLevelBeforeItsSecondCopy) {
   const auto hear = [&exchange](
                         int64_t group_next, Body body,
                         std::shared_ptr<RoundPayload> payload = nullptr) {
-    RoundMessage message;
-    message.attempt = 1;
-    message.view = {1, 1};
-    message.from = MemberOf(1);
+    RoundMessage message = MessageOf(MemberOf(1), std::move(body));
     message.committed_through = group_next;
-    message.body = std::move(body);
     exchange.OnMessage(std::move(message), std::move(payload));
   };
   const auto take_copy = [&](int64_t next) {
-    const auto state = RoundPayload::Make(16);
-    std::fill_n(state->mutable_bytes().begin(), 16, uint8_t(next));
-    state->MarkReady(0, uint64_t(next));
+    const auto state = BytesOf(16, uint8_t(next));
     const uint64_t hash = HashBytes(state->bytes());
     hear(next, Copy{next, 1, hash}, state);
     const auto turn = exchange.AwaitTurn();
@@ -427,15 +395,11 @@ TEST(RoundExchange, AJoinerThatLagsIsNotLevelBeforeItsSecondCopy) {
 TEST(RoundExchange, AMessageOfAnotherAttemptChangesNothing) {
   ExchangeGroup group(2, 1024, {});
   group.Begin();
-  RoundMessage message;
+  RoundMessage message = MessageOf(MemberOf(1), PartOffer{0, 0, 1000, 1, 1});
   message.attempt = 2;
-  message.view = {1, 1};
-  message.from = MemberOf(1);
-  message.body = PartOffer{0, 0, 1000, 1, 1};
   group.exchange(0).OnMessage(message, nullptr);
-  message.body = PartOffer{0, 7, -5, 1, 1};
-  message.attempt = 1;
-  group.exchange(0).OnMessage(message, nullptr);
+  group.exchange(0).OnMessage(MessageOf(MemberOf(1), PartOffer{0, 7, -5, 1, 1}),
+                              nullptr);
   PartPlan plan;
   plan.steps = 2;
 
@@ -449,18 +413,11 @@ TEST(RoundExchange, AMessageOfAnotherAttemptChangesNothing) {
 TEST(RoundExchange, AResultWhoseHashDoesNotMatchItsBytesIsRefused) {
   ExchangeGroup group(2, 1024, {});
   group.Begin();
-  std::shared_ptr<RoundPayload> bytes = RoundPayload::Make(4096);
-  std::fill(bytes->mutable_bytes().begin(), bytes->mutable_bytes().end(), 1);
-  MarkAllReady(*bytes);
-  RoundMessage message;
-  message.attempt = 1;
-  message.view = {1, 1};
-  message.from = MemberOf(0);
+  const std::shared_ptr<RoundPayload> bytes = BytesOf(4096);
   ShardResult result;
   result.hash = bytes->hash() + 1;
   result.divisor = 1;
-  message.body = Spread{0, result};
-  group.exchange(1).OnMessage(message, bytes);
+  group.exchange(1).OnMessage(MessageOf(MemberOf(0), Spread{0, result}), bytes);
   PartPlan plan;
   plan.steps = 1;
 

@@ -1,5 +1,5 @@
-// What an exchange is made of: shapes, memory, parts, the store, the queue of
-// turns, the log.
+// Tests the parts of an exchange: shapes, memory, parts, the store, the queue
+// of turns, the log.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,8 +18,6 @@
 
 namespace paceline {
 namespace {
-
-constexpr StoreLimits kLimits{.steps = 4, .variants = 4};
 
 TEST(RoundShape, ShardsCoverTheGradientInWholeBlocks) {
   for (const size_t values : {0u, 1u, 255u, 257u, 100'000u}) {
@@ -86,50 +84,46 @@ TEST(RoundPart, GivesTheGradientBackWhenTheLastUserIsGone) {
   EXPECT_TRUE(part.released().HasBeenNotified());
 }
 
-TEST(RoundStore, FindsResultsByTheirBytesWhoeverSentThem) {
-  BlockPool pool(0);
-  RoundStore store(RoundShape(1000, 1, Codec::kRaw), pool, kLimits);
-  const PayloadKey key{PayloadKey::Kind::kResult, 3, 0, 17};
-  const auto payload = store.Incoming(MemberOf(1), key, 4000);
+class RoundStoreTest : public ::testing::Test {
+ protected:
+  // Memory for a result.
+  std::shared_ptr<RoundPayload> Incoming(int from, int64_t step,
+                                         uint64_t variant = 7) {
+    return store_.Incoming(MemberOf(from),
+                           {PayloadKey::Kind::kResult, step, 0, variant}, 4000);
+  }
+
+  BlockPool pool_{0};
+  RoundStore store_{
+      RoundShape(1000, 1, Codec::kRaw), pool_, {.steps = 4, .variants = 4}};
+};
+
+TEST_F(RoundStoreTest, FindsResultsByTheirBytesWhoeverSentThem) {
+  const auto payload = Incoming(1, 3);
   std::fill(payload->mutable_bytes().begin(), payload->mutable_bytes().end(),
             5);
 
-  EXPECT_EQ(store.Incoming(MemberOf(1), key, 4000), payload);
-  EXPECT_NE(store.Incoming(MemberOf(2), key, 4000), payload);
+  EXPECT_EQ(Incoming(1, 3), payload);
+  EXPECT_NE(Incoming(2, 3), payload);
   MarkAllReady(*payload);
-  EXPECT_EQ(store.FindResult(3, 0, payload->hash()).payload, payload);
-  EXPECT_EQ(store.FindResult(3, 0, payload->hash() + 1).payload, nullptr);
-  EXPECT_EQ(store.FindResult(4, 0, payload->hash()).payload, nullptr);
-  store.Forget(4);
-  EXPECT_EQ(store.FindResult(3, 0, payload->hash()).payload, nullptr);
+  EXPECT_EQ(store_.FindResult(3, 0, payload->hash()).payload, payload);
+  EXPECT_EQ(store_.FindResult(3, 0, payload->hash() + 1).payload, nullptr);
+  EXPECT_EQ(store_.FindResult(4, 0, payload->hash()).payload, nullptr);
+  store_.Forget(4);
+  EXPECT_EQ(store_.FindResult(3, 0, payload->hash()).payload, nullptr);
 }
 
-TEST(RoundStore, KeepsAFewResultsOfOneSenderOnly) {
-  BlockPool pool(0);
-  RoundStore store(RoundShape(1000, 1, Codec::kRaw), pool, kLimits);
+TEST_F(RoundStoreTest, KeepsAFewResultsOfAStepAndAFewStepsOfOneSenderOnly) {
   int given = 0;
-  for (uint64_t i = 0; i < 100; ++i) {
-    given += store.Incoming(MemberOf(1), {PayloadKey::Kind::kResult, 3, 0, i},
-                            4000) != nullptr;
-  }
-
+  for (uint64_t i = 0; i < 100; ++i) given += Incoming(1, 3, i) != nullptr;
   EXPECT_EQ(given, 4);
-}
 
-TEST(RoundStore, KeepsResultsOfAFewStepsOfOneSenderOnly) {
-  BlockPool pool(0);
-  RoundStore store(RoundShape(1000, 1, Codec::kRaw), pool, kLimits);
-  const auto given = [&store](const MemberId& from, int64_t step) {
-    return store.Incoming(from, {PayloadKey::Kind::kResult, step, 0, 7},
-                          4000) != nullptr;
-  };
-  for (const int64_t step : {3, 4, 5, 6}) EXPECT_TRUE(given(MemberOf(1), step));
-
-  EXPECT_FALSE(given(MemberOf(1), 7));
-  EXPECT_TRUE(given(MemberOf(1), 5));
-  EXPECT_TRUE(given(MemberOf(2), 7));
-  store.Forget(4);
-  EXPECT_TRUE(given(MemberOf(1), 7));
+  for (const int64_t step : {4, 5, 6}) EXPECT_NE(Incoming(1, step), nullptr);
+  EXPECT_EQ(Incoming(1, 7), nullptr);
+  EXPECT_NE(Incoming(1, 5), nullptr);
+  EXPECT_NE(Incoming(2, 7), nullptr);
+  store_.Forget(4);
+  EXPECT_NE(Incoming(1, 7), nullptr);
 }
 
 // A kApply of these divisors, a shard each, the sums uninitialised.
@@ -272,7 +266,7 @@ TEST(RoundTurns, TellTheEndAndTheUploadOnceEach) {
 
 Instant At(int ms) { return {absl::Milliseconds(ms)}; }
 
-// Of parts of four samples each.
+// The result of parts of four samples each.
 RoundResult ResultOf(int64_t step, const View& view,
                      const std::vector<int>& contributors) {
   ShardResult shard;
@@ -451,72 +445,70 @@ class Asker {
   std::thread thread_;
 };
 
-TEST(LossRequests, BringsTheQuestionToTheTurnsAndTheAnswerBack) {
-  RoundTurns turns(10);
-  LossRequests requests(turns);
-  Asker asker(requests);
+class LossRequestsTest : public ::testing::Test {
+ protected:
+  RoundTurns turns_{10};
+  LossRequests requests_{turns_};
+};
 
-  const RoundTurn turn = turns.Await().value();
+TEST_F(LossRequestsTest, BringsTheQuestionToTheTurnsAndTheAnswerBack) {
+  Asker asker(requests_);
+
+  const RoundTurn turn = turns_.Await().value();
   EXPECT_EQ(turn.kind, RoundTurn::Kind::kLoss);
-  EXPECT_TRUE(requests.Take(turn));
-  requests.Answer(0.5);
+  EXPECT_TRUE(requests_.Take(turn));
+  requests_.Answer(0.5);
 
   EXPECT_EQ(asker.Loss().value(), 0.5);
 }
 
 // Else the compute thread would read memory that is no more.
-TEST(LossRequests, WaitsForAQuestionThatWasTakenAlthoughTheRunEnds) {
-  RoundTurns turns(10);
-  LossRequests requests(turns);
-  Asker asker(requests);
-  ASSERT_TRUE(requests.Take(turns.Await().value()));
+TEST_F(LossRequestsTest, WaitsForAQuestionThatWasTakenAlthoughTheRunEnds) {
+  Asker asker(requests_);
+  ASSERT_TRUE(requests_.Take(turns_.Await().value()));
 
-  requests.End();
-  requests.SetShut(true);
-  requests.Answer(2.0);
+  requests_.End();
+  requests_.SetShut(true);
+  requests_.Answer(2.0);
 
   EXPECT_EQ(asker.Loss().value(), 2.0);
 }
 
-TEST(LossRequests, WithdrawsWhatNobodyTookWhenTheRunEnds) {
-  RoundTurns turns(10);
-  LossRequests requests(turns);
-  Asker asker(requests);
-  const RoundTurn turn = turns.Await().value();
+TEST_F(LossRequestsTest, WithdrawsWhatNobodyTookWhenTheRunEnds) {
+  Asker asker(requests_);
+  const RoundTurn turn = turns_.Await().value();
 
-  requests.End();
+  requests_.End();
 
   EXPECT_EQ(asker.Loss().status().code(), absl::StatusCode::kCancelled);
-  EXPECT_FALSE(requests.Take(turn));
-  EXPECT_EQ(requests.AtPresent().status().code(), absl::StatusCode::kCancelled);
+  EXPECT_FALSE(requests_.Take(turn));
+  EXPECT_EQ(requests_.AtPresent().status().code(),
+            absl::StatusCode::kCancelled);
 }
 
-TEST(LossRequests, WithdrawsWhatNobodyTookWhileItIsShut) {
-  RoundTurns turns(10);
-  LossRequests requests(turns);
-  Asker asker(requests);
-  const RoundTurn turn = turns.Await().value();
+TEST_F(LossRequestsTest, WithdrawsWhatNobodyTookWhileItIsShut) {
+  Asker asker(requests_);
+  const RoundTurn turn = turns_.Await().value();
 
-  requests.SetShut(true);
+  requests_.SetShut(true);
 
   EXPECT_EQ(asker.Loss().status().code(), absl::StatusCode::kCancelled);
-  EXPECT_EQ(requests.AtPresent().status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(requests_.AtPresent().status().code(),
+            absl::StatusCode::kCancelled);
 }
 
-TEST(LossRequests, NeverTakesATurnForTheQuestionAfterIt) {
-  RoundTurns turns(10);
-  LossRequests requests(turns);
-  Asker first(requests);
-  const RoundTurn old = turns.Await().value();
-  requests.SetShut(true);
+TEST_F(LossRequestsTest, NeverTakesATurnForTheQuestionAfterIt) {
+  Asker first(requests_);
+  const RoundTurn old = turns_.Await().value();
+  requests_.SetShut(true);
   EXPECT_FALSE(first.Loss().ok());
-  requests.SetShut(false);
-  Asker second(requests);
-  const RoundTurn turn = turns.Await().value();
+  requests_.SetShut(false);
+  Asker second(requests_);
+  const RoundTurn turn = turns_.Await().value();
 
-  EXPECT_FALSE(requests.Take(old));
-  EXPECT_TRUE(requests.Take(turn));
-  requests.Answer(3.0);
+  EXPECT_FALSE(requests_.Take(old));
+  EXPECT_TRUE(requests_.Take(turn));
+  requests_.Answer(3.0);
 
   EXPECT_EQ(second.Loss().value(), 3.0);
 }
@@ -544,7 +536,7 @@ TEST(Arrivals, WhoseBytesComeIsWaitedForLessThanALease) {
   EXPECT_EQ(later.at(0).owing, absl::Seconds(2));
 }
 
-// What ended long ago is no complaint.
+// A wait that ended long ago is no complaint.
 TEST(Arrivals, AreForgottenAfterALease) {
   Arrivals arrivals;
   arrivals.OnBytes(MemberOf(1), At(5'000));

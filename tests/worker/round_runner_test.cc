@@ -57,7 +57,7 @@ TEST(RoundRunner, EachLossThatZenoAsksForIsProgress) {
     group.TrainToEqualStates();
     int progress = 0;
     for (size_t i = 0; i < group.size(); ++i) {
-      progress += group.trainer(i).progress();
+      progress += group.trainer(i).seen().progress;
     }
     return progress;
   };
@@ -93,7 +93,7 @@ TEST(RoundRunner, TheTestSetIsDividedAmongTheMembers) {
 
   int64_t samples = 0;
   for (size_t i = 0; i < group.size(); ++i) {
-    for (const EvaluationRecord& record : group.trainer(i).evaluations()) {
+    for (const EvaluationRecord& record : group.trainer(i).seen().evaluations) {
       if (record.step == 4) samples += record.samples;
     }
   }
@@ -112,10 +112,10 @@ TEST(RoundRunner, TheUploaderAloneHandsTheWeightsOver) {
     ASSERT_TRUE(group.trainer(0).AwaitUpload());
     group.ExpectAllDone();
 
-    EXPECT_EQ(group.trainer(0).uploads(), 1) << mode;
-    EXPECT_EQ(group.trainer(1).uploads(), 0) << mode;
-    EXPECT_EQ(group.trainer(2).uploads(), 0) << mode;
-    EXPECT_EQ(group.trainer(2).steps().size(), 2u) << mode;
+    EXPECT_EQ(group.trainer(0).seen().uploads, 1) << mode;
+    EXPECT_EQ(group.trainer(1).seen().uploads, 0) << mode;
+    EXPECT_EQ(group.trainer(2).seen().uploads, 0) << mode;
+    EXPECT_EQ(group.trainer(2).seen().steps.size(), 2u) << mode;
   }
 }
 
@@ -129,7 +129,7 @@ TEST(RoundRunner, SomebodyElseUploadsWhenTheUploaderIsLost) {
   ASSERT_TRUE(group.trainer(1).AwaitUpload());
 
   group.ExpectAllDoneAndEqual();
-  EXPECT_EQ(group.trainer(2).uploads(), 0);
+  EXPECT_EQ(group.trainer(2).seen().uploads, 0);
 }
 
 // Kills the server of step 3 at the first message of that kind, and makes a
@@ -150,15 +150,15 @@ void KillServerAt(int shards) {
     done = true;
     group.trainer(3).Kill();
     group.Remove(server);
-    // What it had just said may still arrive.
+    // Its last messages may still arrive.
     return message.from == server;
   });
   group.TrainToEqualStates();
 
   EXPECT_TRUE(done);
   // In steps that the killed one applied, it applied the same as the others.
-  const auto before = group.trainer(3).steps();
-  const auto all = group.trainer(0).steps();
+  const auto before = group.trainer(3).seen().steps;
+  const auto all = group.trainer(0).seen().steps;
   ASSERT_EQ(all.size(), 8u);
   for (const auto& [step, verdict] : before) {
     EXPECT_EQ(verdict, all.at(step)) << "after " << step << " steps";
@@ -197,8 +197,8 @@ TEST(RoundRunner, TheServerIsKilledWhileItComputes) {
   group.trainer(3).SetOnKill([&] { group.Remove(MemberOf(3)); });
   group.TrainToEqualStates();
 
-  EXPECT_TRUE(group.trainer(3).killed());
-  EXPECT_EQ(group.trainer(3).steps().size(), 3u);
+  EXPECT_TRUE(group.trainer(3).seen().killed);
+  EXPECT_EQ(group.trainer(3).seen().steps.size(), 3u);
 }
 
 TEST(RoundRunner, AJoinerTakesTheStateAndEndsWithTheSameBytes) {
@@ -210,7 +210,7 @@ TEST(RoundRunner, AJoinerTakesTheStateAndEndsWithTheSameBytes) {
 
   group.ExpectAllDoneAndEqual();
 
-  EXPECT_FALSE(joiner.steps().empty());
+  EXPECT_FALSE(joiner.seen().steps.empty());
   EXPECT_TRUE(joiner.exchange().Report().has_taken_part);
 }
 
@@ -286,12 +286,13 @@ TEST(RoundRunner, FaultsOnPurposeCostTheirOwnPartAndNothingElse) {
     EXPECT_EQ(group.trainer(0).State() == undisturbed, harmless.contains(kind))
         << kind;
 
-    const auto steps = group.trainer(0).steps();
+    const auto steps = group.trainer(0).seen().steps;
     ASSERT_EQ(steps.size(), 5u) << kind;
     for (const auto& [step, verdict] : steps) {
       EXPECT_FALSE(verdict.skip) << kind << ": " << verdict.why;
     }
-    EXPECT_EQ(group.trainer(1).hangs(), std::string(kind) == "hang" ? 2 : 0);
+    EXPECT_EQ(group.trainer(1).seen().hangs,
+              std::string(kind) == "hang" ? 2 : 0);
   }
 }
 

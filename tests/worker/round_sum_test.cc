@@ -108,8 +108,9 @@ class QuickSink final : public SumSink {
   absl::Notification checked, summed;
 };
 
-// What all have sent of their parts is summed while the rest is on its way: the
-// bytes of a chunk that change afterwards, as none ever do, are not in the sum.
+// The chunks that all have sent of their parts are summed while the rest is on
+// its way: the bytes of a chunk that change afterwards, as none ever do, are
+// not in the sum.
 TEST(RoundSum, SumsChunksBeforeThePartsAreWhole) {
   constexpr size_t kChunkValues = kRoundChunkBytes / sizeof(float);
   constexpr size_t kLong = 2 * kChunkValues + 10;

@@ -112,7 +112,7 @@ class Trainer final : public RunObserver, public FaultActions {
                             [this](bool) { SetDone(); },
                             [this] {
                               const absl::MutexLock lock(&mutex_);
-                              ++uploads_;
+                              ++seen_.uploads;
                               return absl::OkStatus();
                             }};
     if (gossip != nullptr) {
@@ -141,7 +141,7 @@ class Trainer final : public RunObserver, public FaultActions {
     std::function<void()> on_kill;
     {
       const absl::MutexLock lock(&mutex_);
-      killed_ = true;
+      seen_.killed = true;
       on_kill = on_kill_;
     }
     if (on_kill) on_kill();
@@ -152,7 +152,7 @@ class Trainer final : public RunObserver, public FaultActions {
   }
   void Hang(absl::Duration) override {
     const absl::MutexLock lock(&mutex_);
-    ++hangs_;
+    ++seen_.hangs;
   }
 
   // Called on the compute thread after each layer of a part's last backward.
@@ -162,24 +162,16 @@ class Trainer final : public RunObserver, public FaultActions {
   }
 
   bool AwaitDone() {
-    const absl::MutexLock lock(&mutex_);
-    return mutex_.AwaitWithTimeout(absl::Condition(&done_), absl::Seconds(60));
+    return Await([](const Seen& seen) { return seen.done; });
   }
   bool AwaitUpload() {
-    const auto uploaded = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-      return uploads_ > 0;
-    };
-    const absl::MutexLock lock(&mutex_);
-    return mutex_.AwaitWithTimeout(absl::Condition(&uploaded),
-                                   absl::Seconds(60));
+    return Await([](const Seen& seen) { return seen.uploads > 0; });
   }
   // Waits until `steps` are applied.
   bool AwaitStep(int64_t steps) {
-    const auto there = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-      return !steps_.empty() && steps_.rbegin()->first >= steps;
-    };
-    const absl::MutexLock lock(&mutex_);
-    return mutex_.AwaitWithTimeout(absl::Condition(&there), absl::Seconds(60));
+    return Await([steps](const Seen& seen) {
+      return !seen.steps.empty() && seen.steps.rbegin()->first >= steps;
+    });
   }
 
   // After AwaitDone(), or a kill and Stop().
@@ -191,49 +183,45 @@ class Trainer final : public RunObserver, public FaultActions {
   std::vector<NamedTensor> Weights() { return *engine_->Weights(); }
   GroupExchange& exchange() { return *exchange_; }
   const MemberId& self() const { return self_; }
-  bool killed() const {
+  // All that has happened so far.
+  struct Seen {
+    bool done = false;
+    bool killed = false;
+    int uploads = 0;
+    int hangs = 0;
+    int progress = 0;  // instructions that the compute thread has finished
+    std::map<int64_t, StepVerdict> steps;  // by the steps that there are then
+    std::vector<EvaluationRecord> evaluations;
+  };
+  Seen seen() const {
     const absl::MutexLock lock(&mutex_);
-    return killed_;
-  }
-  int uploads() const {
-    const absl::MutexLock lock(&mutex_);
-    return uploads_;
-  }
-  int hangs() const {
-    const absl::MutexLock lock(&mutex_);
-    return hangs_;
-  }
-  // By the steps that there are then.
-  std::map<int64_t, StepVerdict> steps() const {
-    const absl::MutexLock lock(&mutex_);
-    return steps_;
-  }
-  std::vector<EvaluationRecord> evaluations() const {
-    const absl::MutexLock lock(&mutex_);
-    return evaluations_;
+    return seen_;
   }
   absl::Status status() const { return status_; }
   // How often the engine was told of weights that it did not write; after the
   // end.
   int times_written() const { return engine_->times_written(); }
-  // Instructions that the compute thread has finished.
-  int progress() const {
-    const absl::MutexLock lock(&mutex_);
-    return progress_;
-  }
-
   RecordingObserver observer;
 
  private:
+  template <typename Condition>
+  bool Await(const Condition& holds) {
+    const auto reached = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+      return holds(seen_);
+    };
+    const absl::MutexLock lock(&mutex_);
+    return mutex_.AwaitWithTimeout(absl::Condition(&reached),
+                                   absl::Seconds(60));
+  }
   void OnStep(const StepVerdict& verdict, int64_t,
               const std::optional<StepRecord>&) override {
     const absl::MutexLock lock(&mutex_);
-    steps_[verdict.step + 1] = verdict;
+    seen_.steps[verdict.step + 1] = verdict;
   }
   void OnSkippedUpdate(int64_t, const std::string&) override {}
   void OnEvaluation(const EvaluationRecord& record) override {
     const absl::MutexLock lock(&mutex_);
-    evaluations_.push_back(record);
+    seen_.evaluations.push_back(record);
   }
   void OnFlow(const FlowTimes&, int64_t, bool) override {}
   void OnBatch(std::optional<absl::Duration>,
@@ -241,11 +229,11 @@ class Trainer final : public RunObserver, public FaultActions {
   void OnUnreadable(int64_t /*samples*/) override {}
   void OnProgress(const Instruction&, const BatchInfo&) override {
     const absl::MutexLock lock(&mutex_);
-    ++progress_;
+    ++seen_.progress;
   }
   void SetDone() {
     const absl::MutexLock lock(&mutex_);
-    done_ = true;
+    seen_.done = true;
   }
 
   MemoryRoundNetwork& network_;
@@ -264,14 +252,8 @@ class Trainer final : public RunObserver, public FaultActions {
   absl::Status status_;
 
   mutable absl::Mutex mutex_;
-  bool done_ ABSL_GUARDED_BY(mutex_) = false;
-  bool killed_ ABSL_GUARDED_BY(mutex_) = false;
+  Seen seen_ ABSL_GUARDED_BY(mutex_);
   std::function<void()> on_kill_ ABSL_GUARDED_BY(mutex_);
-  int uploads_ ABSL_GUARDED_BY(mutex_) = 0;
-  int hangs_ ABSL_GUARDED_BY(mutex_) = 0;
-  int progress_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<int64_t, StepVerdict> steps_ ABSL_GUARDED_BY(mutex_);
-  std::vector<EvaluationRecord> evaluations_ ABSL_GUARDED_BY(mutex_);
 
   std::thread compute_;
 };
@@ -354,7 +336,7 @@ class TrainingGroup {
   // Waits for all that live.
   void ExpectAllDone() {
     for (auto& trainer : trainers_) {
-      if (trainer->killed()) continue;
+      if (trainer->seen().killed) continue;
       ASSERT_TRUE(trainer->AwaitDone())
           << "worker " << trainer->self().worker.value << " is at step "
           << trainer->exchange().Report().next << ": " << trainer->status();
@@ -366,7 +348,7 @@ class TrainingGroup {
     ExpectAllDone();
     std::optional<std::vector<uint8_t>> first;
     for (auto& trainer : trainers_) {
-      if (trainer->killed()) continue;
+      if (trainer->seen().killed) continue;
       if (!first.has_value()) first = trainer->State();
       EXPECT_EQ(trainer->State(), *first)
           << "worker " << trainer->self().worker.value;
@@ -383,7 +365,7 @@ class TrainingGroup {
   void TellAllLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     View view = MakeView(counter_, members_);
     for (auto& trainer : trainers_) {
-      if (trainer->killed()) continue;
+      if (trainer->seen().killed) continue;
       // A joiner is no leveller.
       for (const ViewMember& member : members_) {
         if (member.from_step == 0) {

@@ -44,7 +44,7 @@ class ScriptedCoordinator final : public v1::Coordinator::Service {
   }
 
   v1::Coordinator::Stub& stub() { return *stub_; }
-  // Of what was received, however the calls ended.
+  // All that was received, however the calls ended.
   std::map<std::string, std::string> tensors() const {
     absl::MutexLock lock(&mutex_);
     return tensors_;
@@ -57,7 +57,7 @@ class ScriptedCoordinator final : public v1::Coordinator::Service {
   }
 
  private:
-  // What this call is to do; a call that brought nothing counts for none.
+  // The scene of this call; a call that brought nothing counts for none.
   Scene Take(const v1::WeightsPiece& piece, bool first) {
     absl::MutexLock lock(&mutex_);
     if (first) {
