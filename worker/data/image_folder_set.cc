@@ -14,8 +14,8 @@
 #include "core/base/status_macros.h"
 #include "core/model/data_sets.h"
 #include "core/obs/log.h"
-#include "worker/data/image_reader.h"
 #include "worker/data/crop.h"
+#include "worker/data/image_reader.h"
 
 namespace paceline {
 namespace {

@@ -125,9 +125,8 @@ absl::StatusOr<RunConnections> DataPlane::State::Open(const RunWiring& wiring) {
 
   // Both ends share this, which closes the run when they are dropped.
   const std::shared_ptr<void> open(
-      nullptr,
-      [plane = std::static_pointer_cast<State>(shared_from_this()),
-       run](void*) { plane->Close(run); });
+      nullptr, [plane = std::static_pointer_cast<State>(shared_from_this()),
+                run](void*) { plane->Close(run); });
   return RunConnections{std::shared_ptr<Link>(open, run.state.get()),
                         std::shared_ptr<GateClient>(open, run.gate.get())};
 }
