@@ -76,8 +76,9 @@ void ExecuteAnewAtOnce(int, char** argv, char**) {
   }
 }
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-__attribute__((section(".preinit_array"), used)) void (*const kFirst)(
-    int, char**, char**) = ExecuteAnewAtOnce;
+__attribute__((section(".preinit_array"),
+               used)) void (*const kFirst)(int, char**,
+                                           char**) = ExecuteAnewAtOnce;
 #endif
 
 // Stops the daemon.  A compute thread that hangs, in somebody's script say,
