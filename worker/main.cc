@@ -68,19 +68,6 @@ absl::Status ExecuteAnew(const std::string& capability, char** argv) {
       absl::StrCat("cannot execute myself anew: ", strerror(errno)));
 }
 
-// Runs before the libraries initialize themselves.  They read their environment
-// then, and LibTorch takes half a second: main() would pay for it twice.
-void ExecuteAnewAtOnce(int, char** argv, char**) {
-  if (std::getenv(kCapabilityVariable) == nullptr) {
-    ExecuteAnew(FirstCpuCapability(), argv).IgnoreError();
-  }
-}
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-__attribute__((section(".preinit_array"),
-               used)) void (*const kFirst)(int, char**,
-                                           char**) = ExecuteAnewAtOnce;
-#endif
-
 // Stops the daemon.  A compute thread that hangs, in somebody's script say,
 // cannot be joined: then `overdue`, which ends the process, is called.
 void Stop(Daemon& daemon, const std::function<void()>& overdue) {
