@@ -141,8 +141,6 @@ RULES = [
     (r"tests/cluster/", WIRE | {"gtest", "posix"},
      [CORE_LOGIC, OBS, RPC, WORKER, r"worker/rpc/", r"coordinator/",
       r"tests/support/"]),
-    (r"tests/process/", {"gtest", "json", "posix"},
-     [CORE_LOGIC, r"tests/"]),
     (r"tests/bench/torch/", {"benchmark", "torch"},
      [CORE_LOGIC, WORKER, r"worker/torch/"]),
     (r"tests/bench/", WIRE | {"gtest", "benchmark", "posix"},

@@ -90,7 +90,6 @@ class IncludeRule(LintTest):
         ("tests/core/plan/a_test.cc", "<grpcpp/grpcpp.h>"),
         ("tests/worker/a_test.cc", "<torch/torch.h>"),
         ("tests/cluster/a_test.cc", '"worker/torch/engine.h"'),
-        ("tests/process/a_test.cc", '"worker/pipeline/link.h"'),
     ]
     ALLOWED = [
         ("core/transfer/a.cc", "<xxhash.h>"),
@@ -207,8 +206,8 @@ class Shape(LintTest):
                 self.write("tests/worker/a_test.cc", f"// sleep(1)\n{call}\n")
                 self.assert_says(shape.check_purity, "a_test.cc:2:")
 
-    def test_a_sleep_in_a_process_test_is_allowed(self):
-        self.write("tests/process/a_test.cc", "usleep(5);\n")
+    def test_a_sleep_in_a_test_over_sockets_is_allowed(self):
+        self.write("tests/cluster/a_test.cc", "usleep(5);\n")
         self.assert_clean(shape.check_purity)
 
     def test_a_clock_or_lock_in_logic_is_caught(self):

@@ -148,8 +148,10 @@ class StageEngine {
   // The memory of a shared parameter that a layer of this engine has: as its
   // owner, or as one that borrows it.  The memory is the engine's own, with the
   // newest value; to be read and written between the last backward of a step
-  // and the first forward of the next. Errors: NotFound  no layer here owns
-  // (borrows) a parameter of that name; FailedPrecondition  flat_gradient
+  // and the first forward of the next.
+  // Errors:
+  //   NotFound            no layer here owns (borrows) a parameter of that name
+  //   FailedPrecondition  flat_gradient
   virtual absl::StatusOr<TiedTensors> Tied(const std::string& name,
                                            bool owner) = 0;
 
