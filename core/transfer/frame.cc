@@ -1,6 +1,8 @@
 #include "core/transfer/frame.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -25,10 +27,17 @@ absl::Status Wrong(const FrameHeader& header, absl::string_view what) {
                    ", micro-batch ", header.micro_batch, ": ", what));
 }
 
+// A worker adds to the numbers of batches, steps and updates.
+constexpr int64_t kMostCounted = std::numeric_limits<int64_t>::max() / 2;
+
 absl::Status CheckBatch(const FrameHeader& header) {
   const BatchInfo& batch = header.batch;
-  if (batch.ordinal < 0 || batch.step < 0) {
-    return Wrong(header, "batch and step must not be negative");
+  const auto countable = [](int64_t number) {
+    return number >= 0 && number <= kMostCounted;
+  };
+  if (!countable(batch.ordinal) || !countable(batch.step) ||
+      !countable(batch.first_update)) {
+    return Wrong(header, "batch, step and update must be from 0 to 2^62");
   }
   if (batch.samples < 1) {
     return Wrong(header, absl::StrCat("the batch has ", batch.samples,

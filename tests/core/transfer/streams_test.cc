@@ -292,7 +292,8 @@ TEST(CheckFrame, NamesBothShapesWhenTheyDiffer) {
 }
 
 TEST(CheckFrame, RefusesWhatThePlanDoesNotSay) {
-  std::vector<FrameHeader> wrong(8, GoodHeader(FrameKind::kActivation));
+  constexpr int64_t kLast = std::numeric_limits<int64_t>::max();
+  std::vector<FrameHeader> wrong(11, GoodHeader(FrameKind::kActivation));
   wrong[0].tensors[0].dtype = DType::kF16;
   wrong[1].tensors.pop_back();
   wrong[2].tensors[1].shape[0] = 2;
@@ -301,6 +302,9 @@ TEST(CheckFrame, RefusesWhatThePlanDoesNotSay) {
   wrong[5].micro_batch = 2;
   wrong[6].batch.samples = 0;
   wrong[7].tensors[0].shape.clear();
+  wrong[8].batch.ordinal = -1;
+  wrong[9].batch.step = kLast;
+  wrong[10].batch.first_update = kLast;
   wrong.push_back(GoodHeader(FrameKind::kGradient));
   wrong.back().batch.phase = BatchPhase::kEvaluate;
 
