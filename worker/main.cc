@@ -6,6 +6,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -18,7 +19,9 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "core/base/exit_code.h"
@@ -47,15 +50,28 @@ constexpr char kEarlierHttp[] = "PACELINE_WORKER_EARLIER_HTTP";
 // Threads that have not ended by then are not waited for.
 constexpr absl::Duration kLongestStop = absl::Seconds(5);
 
-// Replaces this process by itself with the environment of `capability`.
-// Returns only when that failed.
-absl::Status ExecuteAnew(const std::string& capability, char** argv) {
+// Replaces this process by itself, with `environment` changed to that of
+// `capability`.  Returns only when that failed.
+absl::Status ExecuteAnew(const std::string& capability, char** argv,
+                         char** environment) {
   PACELINE_ASSIGN_OR_RETURN(
       const auto variables,
       EnvironmentFor(capability, Architecture(), DetectCpuCapability()));
+  std::vector<std::string> settings;
   for (const auto& [name, value] : variables) {
-    setenv(name.c_str(), value.c_str(), /*overwrite=*/1);
+    settings.push_back(absl::StrCat(name, "=", value));
   }
+  std::vector<char*> words;
+  for (std::string& setting : settings) words.push_back(setting.data());
+  for (; *environment != nullptr; ++environment) {
+    const absl::string_view word(*environment);
+    const bool is_set = std::any_of(
+        variables.begin(), variables.end(), [&word](const auto& variable) {
+          return absl::StartsWith(word, absl::StrCat(variable.first, "="));
+        });
+    if (!is_set) words.push_back(*environment);
+  }
+  words.push_back(nullptr);
   // Whatever a library left open without O_CLOEXEC must not live on, least of
   // all a listening socket.
   for (const auto& entry :
@@ -63,7 +79,7 @@ absl::Status ExecuteAnew(const std::string& capability, char** argv) {
     const int fd = std::atoi(entry.path().filename().c_str());
     if (fd > STDERR_FILENO) fcntl(fd, F_SETFD, FD_CLOEXEC);
   }
-  execv("/proc/self/exe", argv);
+  execve("/proc/self/exe", argv, words.data());
   return absl::InternalError(
       absl::StrCat("cannot execute myself anew: ", strerror(errno)));
 }
@@ -203,7 +219,7 @@ int Run(const WorkerOptions& worker, const std::string& capability,
     setenv(kEarlierHttp, daemon.http_address().c_str(), 1);
     daemon.AnnounceRestart();
     const auto anew = [&] {
-      return Fail(ExecuteAnew(wake_up.capability(), argv));
+      return Fail(ExecuteAnew(wake_up.capability(), argv, environ));
     };
     Stop(daemon, [&] { _exit(anew()); });
     return anew();
@@ -220,6 +236,25 @@ int Run(const WorkerOptions& worker, const std::string& capability,
   return 0;
 }
 
+// The libraries read their environment once, in constructors that run before
+// main() and take most of a worker's start.  So the first thing a worker does
+// is to begin again with the right environment.
+void BeginAgain(int /*argc*/, char** argv, char** environment) {
+  for (char** word = environment; *word != nullptr; ++word) {
+    if (absl::StartsWith(*word, absl::StrCat(kCapabilityVariable, "="))) return;
+  }
+  // main() reports an error.
+  ExecuteAnew(FirstCpuCapability(), argv, environment).IgnoreError();
+}
+
+// The loader calls this before any library's constructor, when getenv() finds
+// nothing yet.  The code of a sanitizer's build cannot run that early.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+__attribute__((section(".preinit_array"),
+               used)) void (*const kBeforeConstructors)(int, char**,
+                                                        char**) = BeginAgain;
+#endif
+
 }  // namespace
 }  // namespace paceline
 
@@ -229,12 +264,10 @@ int main(int argc, char** argv) {
   if (!paceline::ParseWorkerOptions(argc, argv, &options, &exit_code)) {
     return exit_code;
   }
-  // The libraries have read their environment when main begins: the first
-  // thing a worker does is to set it and to begin again.
   const char* capability = std::getenv(paceline::kCapabilityVariable);
   if (capability == nullptr) {
     return paceline::Fail(
-        paceline::ExecuteAnew(paceline::FirstCpuCapability(), argv));
+        paceline::ExecuteAnew(paceline::FirstCpuCapability(), argv, environ));
   }
   return paceline::Run(options, capability, argv);
 }
