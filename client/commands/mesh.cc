@@ -294,6 +294,8 @@ void Mesh::Stop(absl::Duration grace) {
       poll(nullptr, 0, 20);
     }
   };
+  // A coordinator that stops waits for connections that nobody reads from.
+  client_ = nullptr;
   for (ChildProcess* process : running) process->Signal(SIGTERM);
   wait(grace);
   for (ChildProcess* process : running) process->Signal(SIGKILL);
