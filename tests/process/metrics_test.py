@@ -65,9 +65,15 @@ class Metrics(MeshCase):
     def start_prometheus(self):
         dashboards = ROOT / "dashboards"
         text = (dashboards / "prometheus.yml").read_text()
-        usual = "localhost:7480"
-        self.assertIn(usual, text)
-        file = self.write(text.replace(usual, self.http), "prometheus.yml")
+        for usual, here in (("localhost:7480", self.http),
+                            # As it is, but for a test's patience.
+                            ("scrape_interval: 5s", "scrape_interval: 1s\n"
+                             "  evaluation_interval: 1s"),
+                            ("scrape_timeout: 4s", "scrape_timeout: 1s"),
+                            ("refresh_interval: 10s", "refresh_interval: 1s")):
+            self.assertIn(usual, text)
+            text = text.replace(usual, here)
+        file = self.write(text, "prometheus.yml")
         self.write((dashboards / "alerts.yml").read_text(), "alerts.yml")
         self.prometheus = f"127.0.0.1:{free_port()}"
         self.start_process("prometheus", f"--config.file={file}",
