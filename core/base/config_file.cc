@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kMostBytesShown = 60;
 
-// What follows a value may only be a comment.
+// Only a comment may follow a value.
 bool IsRest(absl::string_view text) {
   text = absl::StripLeadingAsciiWhitespace(text);
   return text.empty() || text[0] == '#';

@@ -53,7 +53,7 @@ absl::Status GiveValue(Option& option, const std::string& value,
     option.add_result(value);
     option.run_callback();
   } catch (const std::exception& refused) {
-    // What CLI11 refuses begins with the flag's name.
+    // CLI11's text begins with the flag's name.
     return absl::InvalidArgumentError(
         absl::StrCat(where, ": ",
                      absl::StripPrefix(refused.what(),

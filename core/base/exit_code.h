@@ -1,4 +1,4 @@
-// What a daemon's process ends with.
+// The exit codes of the daemons.
 #pragma once
 
 #include "absl/status/status.h"

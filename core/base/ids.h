@@ -29,8 +29,8 @@ struct Incarnation {
   friend auto operator<=>(Incarnation a, Incarnation b) = default;
 };
 
-// What fences everything that an earlier life of a job left behind.  Ordered:
-// a later job, attempt or plan is greater.
+// A fence names one life of a job: messages of an earlier one are refused.
+// Fences are ordered: a later job, attempt or plan is greater.
 struct Fence {
   JobId job;
   int64_t attempt = 0;       // grows with every restore of the job

@@ -1,4 +1,4 @@
-// What `--version` prints.
+// The version that `--version` prints.
 #pragma once
 
 namespace paceline {

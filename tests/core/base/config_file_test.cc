@@ -19,7 +19,7 @@ class ConfigFileTest : public ::testing::Test {
     std::ofstream(path_) << text;
     return ReadConfigFile(path_);
   }
-  // What is said of a file whose second line is `line`, without the path.
+  // Returns the error of a file whose second line is `line`, without the path.
   std::string Fault(const std::string& line) {
     const absl::Status status = Read("# first\n" + line + "\n").status();
     if (!absl::IsInvalidArgument(status)) return status.ToString();

@@ -8,7 +8,7 @@
 namespace paceline {
 namespace {
 
-// Of 1, 2, 3 and 4 bytes.
+// Characters of 1, 2, 3 and 4 bytes.
 const std::string kGood = "a\n\xC3\xA4\xE2\x82\xAC\xF0\x9F\x98\x80";
 
 TEST(ToUtf8, LeavesGoodTextAsItIs) {
