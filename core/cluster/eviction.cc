@@ -36,7 +36,8 @@ int WorkingLinks(const View& view, const std::set<Pair>& cut,
   return working;
 }
 
-// Of the two ends of a cut link.
+// Returns the end of a cut link that has fewer working links; of equal ones,
+// the one with the higher id.
 MemberId Worse(const View& view, const std::set<Pair>& cut, const Pair& link) {
   const int first = WorkingLinks(view, cut, link.first);
   const int second = WorkingLinks(view, cut, link.second);
@@ -77,7 +78,7 @@ std::optional<Accusation> Choose(const std::map<Pair, absl::Duration>& owing,
     const auto& [accuser, accused] = each.first;
     if (cut.count(std::minmax(accuser, accused)) > 0) return each;
   }
-  // What holds them all up may be one of those.
+  // A member that is not due yet may be the one that holds up all the others.
   if (due_later) return std::nullopt;
   return *owing.begin();
 }

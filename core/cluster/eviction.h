@@ -43,7 +43,7 @@ std::optional<Eviction> DecideEviction(
 void AddAwaited(const std::vector<MemberId>& awaited,
                 std::vector<PeerReport>& peers);
 
-// What is known of a member's compute thread.
+// The coordinator's knowledge of a member's compute thread.
 struct MemberWork {
   RunPhase phase = RunPhase::kNone;
   int64_t next = 0;        // steps applied

@@ -30,7 +30,7 @@ struct MeasureOrder {
   std::string cpu_capability;  // of `layers`; settled, never "auto"
   std::optional<LinkTarget> link;
 
-  // What is measured never changes within an id.
+  // An id stands for one measurement: its other fields never change.
   friend bool operator==(const MeasureOrder& a, const MeasureOrder& b) {
     return a.id == b.id;
   }

@@ -133,7 +133,8 @@ class Membership {
   // with OnStreamBroken().
   std::vector<MembershipChange> OnTick(Instant now);
 
-  // Of a member that is gone: it was never here.  Its number is not used again.
+  // Removes a member that is gone, as if it had never been here.  Its number is
+  // not used again.
   void Forget(WorkerId id);
 
   const Member* Find(WorkerId id) const;  // null: unknown
@@ -146,7 +147,8 @@ class Membership {
     return patient_until_.has_value() && now < *patient_until_;
   }
   void Judge(Member& member, Instant now) const;
-  // Who says that it is gone, and how that is known; empty: nobody.
+  // Names the members that report this member gone, and how they know.  Empty:
+  // no member does.
   std::string Testimony(const Member& member) const;
 
   const MembershipPolicy policy_;
@@ -155,7 +157,7 @@ class Membership {
   std::optional<Instant> patient_until_;
   std::map<WorkerId, Member> members_;
   WorkerId last_id_{0};  // that was given to a member
-  // Of each witness.
+  // The broken links that each witness reports.
   std::map<WorkerId, std::map<WorkerId, std::string>> broken_links_;
   // Incarnations that a newer one has replaced, oldest first.
   std::map<WorkerId, std::deque<Incarnation>> replaced_;

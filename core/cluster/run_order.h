@@ -51,8 +51,8 @@ struct GroupOrder {
   friend bool operator==(const GroupOrder&, const GroupOrder&) = default;
 };
 
-// What a worker shall be doing.  Carries every stage, so that a worker finds
-// its own and its neighbours.
+// The job that a worker works on, and its part in it.  The order lists all
+// stages, so that a worker finds its own and its neighbours.
 struct RunOrder {
   Fence fence;
   int64_t restore_step = 0;
