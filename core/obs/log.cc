@@ -15,7 +15,7 @@
 namespace paceline {
 namespace {
 
-// What of a line comes after the time and the program.
+// The limit of a line's text, without its time and program.
 constexpr size_t kMaxTextBytes = 8 << 10;
 constexpr absl::string_view kCutMark = " [cut]";
 

@@ -34,10 +34,10 @@ class Histogram {
  public:
   // NaN and infinity are ignored: they would spoil the sum for good.
   void Observe(double value) const;
-  // What was observed elsewhere.  counts: how many fell in each bucket, the one
-  // above the last bound too; another number of them is a broken invariant.
-  // sum: of all these values.  Nothing where that, or a count, is negative or
-  // no number.
+  // Adds values that were observed elsewhere.  counts: the number of values in
+  // each bucket, and above the last bound.  Another number of buckets is a
+  // broken invariant.  sum: the sum of all these values.  Does nothing if the
+  // sum or a count is negative or not a number.
   void ObserveMany(const std::vector<double>& counts, double sum) const;
 
  private:

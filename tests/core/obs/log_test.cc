@@ -20,7 +20,8 @@ using ::testing::IsEmpty;
 using ::testing::MatchesRegex;
 using ::testing::Not;
 
-// What `body` writes to stderr, by a logger that was made as `options` say.
+// Returns the text that `body` writes to stderr through a logger with
+// `options`.
 template <typename Body>
 std::string Written(const LogOptions& options, Body body) {
   StartLogging(options);

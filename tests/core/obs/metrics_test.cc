@@ -176,7 +176,7 @@ TEST(Metrics, AddUpWhatThreadsCountWhileOthersRead) {
   EXPECT_THAT(registry.Text(), HasSubstr("c_total{stage=\"0\"} 4000\n"));
 }
 
-// What promtool says of `text`; its exit code in `code`.
+// Returns promtool's output for `text`, and its exit code in `code`.
 std::string Promtool(const std::string& text, int* code) {
   char path[] = "/tmp/paceline-metrics-XXXXXX";
   const int fd = mkstemp(path);
