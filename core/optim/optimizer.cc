@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kLanes = 8;
 
-// What a parameter is before an update, and where it is afterwards.
+// The values of a parameter before and after an update.
 struct Values {
   const float* before;  // null: in `after`
   float* after;

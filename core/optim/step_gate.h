@@ -14,7 +14,7 @@
 
 namespace paceline {
 
-// What a stage found in its summed gradient.
+// A stage's report on its summed gradient.
 struct StepReport {
   int64_t step = 0;  // optimizer updates done before
   int stage = 0;
@@ -26,8 +26,8 @@ struct StepReport {
   friend bool operator==(const StepReport&, const StepReport&) = default;
 };
 
-// What all stages do.  The scalars are computed once and sent along, so that
-// every CPU uses the same bits.
+// The verdict that all stages carry out.  One process computes the scalars and
+// sends them along, so that every CPU uses the same bits.
 struct StepVerdict {
   int64_t step = 0;
   bool skip = false;
