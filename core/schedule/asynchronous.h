@@ -18,9 +18,9 @@ namespace paceline {
 // Forwards by which `stage` runs ahead of its backwards.
 constexpr int WarmUp(int stage, int stages) { return stages - 1 - stage; }
 
-// What one stage does, compute after compute, from an empty pipeline until it
-// is empty again.  For lists and for streams whose end is not known yet, so
-// that both are the same by construction.  Thread-compatible.
+// The order in which one stage computes, from an empty pipeline until it is
+// empty again.  Lists and streams of unknown length both use it, so that they
+// cannot differ.  Thread-compatible.
 class AsynchronousOrder {
  public:
   enum class Next : uint8_t {

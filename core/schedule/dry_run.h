@@ -42,8 +42,9 @@ class DryRun {
 
   bool Finished() const;
 
-  // Who waits for whom, after RunAllBut(nullopt) got stuck: the circle that
-  // holds the worker of lowest index that leads into one.
+  // Says which worker waits for which, after RunAllBut(nullopt) got stuck.  It
+  // shows one circle of waiting workers: the one that the worker of lowest
+  // index leads into.
   std::string DescribeDeadlock() const;
 
  private:

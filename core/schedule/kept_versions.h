@@ -21,7 +21,8 @@ class VersionCounter {
   // forced: the version of each micro-batch; empty: the newest there is.
   explicit VersionCounter(std::vector<int> forced);
 
-  // Of its stage, in order; others than F, B, W and UPDATE change nothing.
+  // Takes the stage's next instruction; only F, B, W and UPDATE change
+  // anything.
   // Errors: InvalidArgument  a forward at a version that was not made yet
   absl::Status Follow(const Instruction& instruction);
 

@@ -538,7 +538,7 @@ absl::StatusOr<ScheduleBounds> BoundsOfRun(ScheduleRequest request) {
   PACELINE_ASSIGN_OR_RETURN(const Schedule schedule, MakeSchedule(request));
   PACELINE_ASSIGN_OR_RETURN(ScheduleBounds bounds, CheckSchedule(schedule));
   if (request.training && ScheduleTraitsOf(request.name).deals) {
-    // What a shorter batch may run instead.
+    // A shorter batch may run the first schedule of the table instead.
     request.name = std::string(kSchedules[0].traits.name);
     PACELINE_ASSIGN_OR_RETURN(const Schedule shorter, MakeSchedule(request));
     PACELINE_ASSIGN_OR_RETURN(const ScheduleBounds others,

@@ -14,7 +14,7 @@ namespace paceline {
 // goes to the replica whose turn m mod period is.
 class RouteTable {
  public:
-  // Of a stage with one worker: everything goes to it.
+  // The table of a stage with one worker: all micro-batches go to it.
   RouteTable() = default;
   // turns: replicas, CheckTurns() is OK.
   explicit RouteTable(std::vector<int> turns) : turns_(std::move(turns)) {}

@@ -11,7 +11,7 @@
 
 namespace paceline {
 
-// What a batch asks of the pipeline.
+// The wanted schedule of one batch.
 struct ScheduleRequest {
   std::string name;  // one of ScheduleNames()
   int stages = 1;
@@ -83,10 +83,11 @@ inline constexpr int64_t kMaxScheduleCells = int64_t{1} << 20;
 //                          of micro-batches that the schedule is not made for.
 absl::StatusOr<Schedule> MakeSchedule(const ScheduleRequest& request);
 
-// What the dry run proves of ONE batch.  Training batches cannot overlap, since
-// no forward of the next starts before the verdict of the step gate.  A
-// forward-only schedule has no gate: who runs such batches back to back must
-// hold the first stage back, or the frames of several batches add up.
+// The bounds that the dry run proves for ONE batch.  Training batches cannot
+// overlap: no forward of the next batch starts before the verdict of the step
+// gate.  A forward-only schedule has no gate.  A caller that runs such batches
+// back to back must hold the first stage back, or the frames of several batches
+// add up.
 struct ScheduleBounds {
   // [stages - 1] each: the most frames of one boundary and direction that can
   // be sent and not yet received, whatever the speeds.  Exact: some speeds

@@ -27,7 +27,7 @@ struct ScheduleTraits {
   bool only_trains = false;
 };
 
-// Of an unknown name: all that is false.
+// Returns the traits of a schedule; for an unknown name all of them are false.
 const ScheduleTraits& ScheduleTraitsOf(absl::string_view name);
 
 // All names, sorted.

@@ -179,7 +179,7 @@ TEST(MakeSchedule, RefusesWithTheNumbersThatDoNotFit) {
   }
 }
 
-// Of stage `stage` of `stages`, on a worker of its own.
+// The bounds of stage `stage` of `stages`, on a worker of its own.
 struct StageBounds {
   int kept = 0;      // micro-batches
   int split = 0;     // micro-batches between the halves of their backward
