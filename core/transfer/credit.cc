@@ -63,8 +63,8 @@ void ResendWindow::OnBroken() {
 }
 
 absl::Status ResendWindow::OnCredit(const Credit& credit) {
-  // What went over an earlier stream may be there when a new one begins; from
-  // then on the receiver takes from this one only.
+  // When a new stream begins, frames of an earlier stream may have arrived.
+  // From then on the receiver takes frames from the new stream only.
   const int64_t most = connected_ ? next_ : sent_;
   if (credit.received > most) {
     return absl::InvalidArgumentError(

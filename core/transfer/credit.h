@@ -49,9 +49,10 @@ class CreditLedger {
   // A frame that was here went to the one it is for.
   void OnConsumed();
 
-  // What is to be told now, if anything.  Taken as told.
+  // Returns the credit that is due, if any.  The ledger counts it as told.
   std::optional<Credit> TakeDue();
-  // What stands now, due or not: the answer to a HELLO.  Taken as told.
+  // Returns the present credit, due or not: the answer to a HELLO.  The ledger
+  // counts it as told.
   Credit TakeNow();
 
  private:

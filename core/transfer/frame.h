@@ -24,7 +24,7 @@ enum class FrameKind : uint8_t {
   kHello = 1,
   kActivation = 2,
   kGradient = 3,
-  // Of a parameter that two stages share.
+  // The gradient and the value of a parameter that two stages share.
   kTiedGradient = 4,
   kTiedValue = 5,
 };
@@ -67,10 +67,10 @@ struct Frame {
 
 // Whether a frame is what the plan says may cross a boundary.
 
-// Of one boundary, from the plan.
+// The tensors that the plan lets cross one boundary.
 struct BoundaryExpectation {
-  // Of an activation but its labels, of one sample (BoundaryTensors); or the
-  // whole tensor that two stages share.
+  // The tensors of one sample of an activation, without its labels
+  // (BoundaryTensors); or the whole tensor that two stages share.
   std::vector<SampleTensor> tensors;
   int64_t micro_batch = 0;  // the most samples of one micro-batch
   Shape label_shape;        // of one sample
@@ -95,8 +95,8 @@ std::string ToText(const TensorMeta& tensor);
 
 // Which life of a job a frame belongs to, as seen from this worker.
 
-// What this worker knows.  A worker that never ran anything knows nothing, and
-// everything is newer to it.
+// The fences that this worker knows.  A worker that never ran anything knows
+// none: every fence is newer to it.
 struct FenceState {
   std::optional<Fence> open;    // the run it is in
   std::optional<Fence> closed;  // the highest it has left

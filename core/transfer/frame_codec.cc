@@ -101,7 +101,7 @@ class FrameParser {
       : total_bytes_(total_bytes),
         total_is_known_(total_is_known),
         reader_(slices, std::min(total_bytes, kMaxHeaderBytes)) {
-    // What proto3 says of absent fields, where our defaults differ.
+    // proto3's defaults of absent fields, where ours differ.
     layout_.header.fence.job.value = 0;
     layout_.header.batch.micro_batches = 0;
     layout_.header.tensors.reserve(3);

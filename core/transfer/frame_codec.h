@@ -44,7 +44,7 @@ struct EncodedFrame {
 // O(bytes), for the checksum.
 EncodedFrame EncodeFrame(Frame frame, Codec codec = Codec::kRaw);
 
-// What a message says before its payload, and where the payload lies.
+// The header of a message, and the place of its payload.
 struct FrameLayout {
   FrameHeader header;
   uint64_t checksum = 0;

@@ -50,7 +50,7 @@ struct RoundPayloadHeader {
                          const RoundPayloadHeader&) = default;
 };
 
-// Of a sender on this machine.
+// The memory of a sender that runs on the receiver's machine.
 struct RoundMemory {
   int32_t process = 0;
   uint64_t word_address = 0;  // of the word that the receiver has told it
@@ -75,7 +75,8 @@ struct RoundFrameHeader {
                          const RoundFrameHeader&) = default;
 };
 
-// What stands before the `bytes` of a message, of a piece's data.
+// Each returns the bytes that precede the message or the piece's data; `bytes`
+// is the length of that message or data.
 std::string EncodeRoundHello(const RoundFrameHeader& header);
 std::string EncodeRoundMessagePrefix(const RoundFrameHeader& header,
                                      int64_t bytes);
@@ -89,8 +90,8 @@ struct RoundFrameLayout {
   enum class Kind : uint8_t { kHello, kMessage, kPiece };
   Kind kind = Kind::kHello;
   RoundFrameHeader header;
-  // Of the message or the data, in the frame; of lent pieces together, in the
-  // sender's memory, no offset.
+  // The place of the message or the data in the frame.  Lent pieces lie in the
+  // sender's memory: their offset is not used, and bytes counts all of them.
   int64_t offset = 0;
   int64_t bytes = 0;
 };

@@ -44,7 +44,7 @@ void AppendTag(std::string* out, int field, WireType type);
 void AppendIntField(std::string* out, int field, int64_t value);
 void AppendFixed64Field(std::string* out, int field, uint64_t value);
 void AppendFixed64(std::string* out, uint64_t value);
-// What stands before the `bytes` of a field.
+// Appends the tag and the length that precede the `bytes` of a field.
 void AppendLength(std::string* out, int field, int64_t bytes);
 void AppendBytesField(std::string* out, int field, const std::string& body);
 
@@ -73,10 +73,11 @@ class WireReader {
   absl::Status Skip(WireType type);
   absl::Status Advance(int64_t bytes);
 
-  // What follows is the value of `field`.  Errors: also of another wire type,
-  // and a value that its type has no room for.
+  // The methods below read the value of `field`.  Errors: as above, and when
+  // the field has another wire type or its value does not fit the type of
+  // `out`.
 
-  // What is counted is not negative.
+  // Reads a count, which is never negative.
   template <typename T>
   absl::Status ReadCount(const Field& field, T* out) {
     return ReadInteger(field, 0, std::numeric_limits<T>::max(), out);
