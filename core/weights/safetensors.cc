@@ -203,7 +203,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     kEnd,
   };
 
-  // What was said of a tensor so far.
+  // The properties of a tensor that the header has named so far.
   struct Place {
     bool has_dtype = false;
     std::optional<DType> dtype;
@@ -399,7 +399,7 @@ absl::Status Source::ReadSize() {
   return absl::OkStatus();
 }
 
-// What the file says its header has.
+// Reads the length of the header, as the file states it.
 absl::StatusOr<int64_t> Source::ReadHeaderBytes() const {
   if (file_bytes_ < kLengthBytes) {
     return Refuse(path_, absl::StrCat("only ", file_bytes_, " bytes"));

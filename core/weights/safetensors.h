@@ -41,8 +41,9 @@ using ChooseTensors = std::function<absl::StatusOr<std::set<std::string>>(
 absl::StatusOr<std::vector<NamedTensor>> ReadSafetensors(
     const std::string& path, const ChooseTensors& choose);
 
-// What is in `path`, checked as above, and the hash of all its bytes.  Reads
-// them once and keeps none but the header's: a file may be larger than memory.
+// Describes the content of `path`, checked as above, with the hash of all its
+// bytes.  The function reads the file once and keeps only its header: a file
+// may be larger than memory.
 //
 // Errors: as ReadSafetensors.
 absl::StatusOr<WeightsSummary> SummarizeSafetensors(const std::string& path);

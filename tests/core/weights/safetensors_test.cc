@@ -71,7 +71,8 @@ class SafetensorsTest : public ::testing::Test {
     return ReadAll();
   }
 
-  // What reading `bytes` says; fails the test when it accepts them.
+  // Returns the error of reading `bytes`; fails the test when they are
+  // accepted.
   std::string Refusal(const std::string& bytes) {
     const absl::Status status = Read(bytes).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument)
