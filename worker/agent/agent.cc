@@ -250,9 +250,10 @@ void Agent::Run(const RunOrder& order, const CancelToken& cancel) {
   }
 }
 
-// What the variables ask for and what a library makes of them may differ: a
-// build without these kernels, a CPU that hides them.  The job's bytes depend
-// on it, so it fails rather than computes with something else.
+// The level that the variables ask for and the level that a library takes may
+// differ, for instance when a build lacks these kernels or a CPU hides them.
+// The job's bytes depend on the level.  The job therefore fails and does not
+// compute at another one.
 absl::Status Agent::CheckActiveCapability(const RunOrder& order) const {
   if (options_.active_capability.empty() ||
       options_.active_capability == order.cpu_capability) {
@@ -302,7 +303,7 @@ absl::Status Agent::RunJob(const RunOrder& order, const CancelToken& cancel) {
   {
     absl::MutexLock lock(&mutex_);
     run_ = std::move(made);
-    // What has come meanwhile.
+    // A view of the group may have arrived in the meantime.
     const bool same = order_.has_value() && order_->fence == order.fence;
     if (same && order_->group.has_value()) run.OnGroup(*order_->group);
   }

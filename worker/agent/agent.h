@@ -40,13 +40,13 @@ struct AgentOptions {
   // Called, on any thread, when an order wants another level: the process
   // shall execute itself anew.  Must not block.
   std::function<void(const std::string& capability)> restart;
-  // What has not ended this long after it was withdrawn never will (a user's
-  // own code may loop for ever), and nothing can end it but the process's own
-  // end: restart() is called.  Longer than the slowest machine takes for one
-  // instruction.
+  // A run that has not ended this long after its order was withdrawn never ends
+  // (a user's own code may loop for ever).  Only the end of the process ends
+  // such a run, so the agent calls restart().  The limit is longer than the
+  // slowest machine takes for one instruction.
   absl::Duration longest_end = absl::Minutes(1);
-  // What jobs' fault scripts need; outlives the agent, null: such a job is
-  // refused here.
+  // Carries out the jobs' fault scripts; outlives the agent.  Null: the agent
+  // refuses jobs that have such a script.
   FaultActions* fault_actions = nullptr;
 };
 
@@ -88,10 +88,10 @@ class Agent {
   // As RunRecorder::AddLog.
   void AddLog(LogRecord record) { recorder_.AddLog(std::move(record)); }
 
-  // What its runs have done, for the metrics.
+  // The records of its runs, for the metrics.
   const RunRecorder& recorder() const { return recorder_; }
   TimeReading Time() const { return time_.Read(); }
-  // Of all runs of this process, and what is so in the present one.
+  // Totals of all runs of this process, and the state of the present one.
   RoundReading Rounds() const;
 
  private:
@@ -140,8 +140,8 @@ class Agent {
   std::optional<Instant> ending_since_ ABSL_GUARDED_BY(mutex_);
   bool restarting_ ABSL_GUARDED_BY(mutex_) = false;
   bool leaving_ ABSL_GUARDED_BY(mutex_) = false;  // on request
-  // Of the run or measurement that goes on.  Shared by the compute thread,
-  // which uses it, and by whoever ends that from outside.
+  // Cancels the present run or measurement.  Shared by the compute thread,
+  // which uses it, and by the threads that end the work from outside.
   std::shared_ptr<CancelToken> cancel_ ABSL_GUARDED_BY(mutex_);
   bool cancel_is_runs_ ABSL_GUARDED_BY(mutex_) = false;
   // Until it is closed; made and destroyed by the compute thread.

@@ -113,8 +113,9 @@ absl::Status PipelineRun::MakeEngine(int stage) {
   return absl::OkStatus();
 }
 
-// What a library sets up for shapes that it sees for the first time, and
-// memory that is touched for the first time, are not the first sample's.
+// Some forwards on zeros, before the first sample.  A library prepares for
+// shapes that it sees for the first time, and the system provides memory at its
+// first use.  This keeps both out of the first sample's time.
 absl::Status PipelineRun::WarmUp(int stage, StageEngine& engine) const {
   const int64_t samples = run_.order.spec.infer.micro_batch;
   const int first = ReplicasOf(run_.order, stage).front().layers.first;

@@ -1,4 +1,5 @@
-// What a run needs from outside: engines, data, neighbours, the coordinator.
+// The parts that a run takes from outside: engines, data, neighbours, the
+// coordinator.
 #pragma once
 
 #include <memory>
@@ -27,7 +28,7 @@ class RunFactory {
   virtual absl::StatusOr<std::unique_ptr<StageEngine>> MakeEngine(
       const EngineOptions& options) = 0;
 
-  // What is in the script `spec.model.file`, tried with samples of
+  // Reads the script `spec.model.file` and tries it with samples of
   // `spec.data.shape`.
   // Errors: NotFound, PermissionDenied, InvalidArgument: name the file;
   //         Unimplemented  this engine computes no scripts

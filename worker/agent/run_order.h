@@ -1,4 +1,4 @@
-// What a worker reads out of its order.
+// Functions that read a worker's part out of its order.
 #pragma once
 
 #include <cstdint>
@@ -29,14 +29,14 @@ std::vector<int> StagesOf(const RunOrder& order, WorkerId self);
 // The parameters that two layers of the model share, and the stages of these.
 std::vector<Tie> TiesOf(const RunOrder& order, const ModelDescription& model);
 
-// What the interpreter and the engine of one stage are made from.  The order
-// has passed CheckOrder; `self` holds a stage.
+// Options for the interpreter and for the engine of one stage.  The order has
+// passed CheckOrder; `self` holds a stage.
 StageRunnerOptions RunnerOptions(const RunOrder& order,
                                  const ModelDescription& model, WorkerId self);
 EngineOptions EngineOptionsOf(const RunOrder& order,
                               const ModelDescription& model, int stage);
 
-// What of its stage is `self`'s to compute: all of it where it shares no stage.
+// Returns `self`'s turns in its stage: all of them if it shares no stage.
 Turns TurnsOf(const RunOrder& order, WorkerId self);
 
 // Checks the spec of an order, to run or to measure layers.  The coordinator
@@ -66,8 +66,8 @@ absl::StatusOr<RunWiring> MakeRunWiring(const RunOrder& order,
                                         const ModelDescription& model,
                                         WorkerId self);
 
-// What the planner predicts that the worker's stages take at most, in bytes of
-// tensors.
+// Predicts, as the planner does, the most bytes of tensors that the worker's
+// stages take.
 absl::StatusOr<int64_t> PredictBytes(const RunOrder& order,
                                      const ModelDescription& model,
                                      WorkerId self);

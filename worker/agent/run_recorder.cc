@@ -6,7 +6,7 @@
 namespace paceline {
 namespace {
 
-// Of records in one heartbeat: two seconds of 1 Mbit/s.
+// The bytes of records in one heartbeat: two seconds of 1 Mbit/s.
 constexpr int64_t kMostRecordBytes = 256 << 10;
 
 // At most so many bytes on the wire.
@@ -24,7 +24,7 @@ int64_t BytesOf(const RoundRecord& round) {
   return bytes;
 }
 
-// What is new, while there is room; the last one may pass it.
+// Moves new records while there is room; the last one may exceed it.
 template <typename Record>
 void TakeNew(RecordOutbox<Record>& outbox, int64_t& room,
              std::vector<Record>& into) {

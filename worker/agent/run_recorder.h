@@ -87,7 +87,7 @@ struct RecordMarks {
   int64_t rounds = 0;
 };
 
-// What a heartbeat carries.
+// The content of a heartbeat.
 struct HeartbeatContent {
   int64_t progress = 0;  // instructions done since the process began
   std::optional<RunReport> run;
@@ -143,7 +143,7 @@ class RunRecorder final : public RunObserver, public RoundObserver {
   int64_t total_samples() const { return total_samples_; }
   int64_t progress() const { return progress_; }
   int64_t predicted_memory_bytes() const { return predicted_memory_bytes_; }
-  // Of the present run, after its last batch; empty when there is none.
+  // Times of the present run, up to its last batch; empty when there is none.
   std::vector<StageTime> StageTimes() const;
   std::optional<FlowTimes> Flow() const;
 
@@ -175,7 +175,7 @@ class RunRecorder final : public RunObserver, public RoundObserver {
 
   mutable absl::Mutex mutex_;
   std::optional<RunReport> run_ ABSL_GUARDED_BY(mutex_);
-  // Of run_, when that has ended.
+  // The last phase of run_ before it ended.
   RunPhase phase_before_end_ ABSL_GUARDED_BY(mutex_) = RunPhase::kNone;
   bool changed_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t log_lines_ ABSL_GUARDED_BY(mutex_) = 0;  // number of the last one

@@ -21,7 +21,7 @@
 
 namespace paceline {
 
-// What a run is made from.  All that is borrowed outlives the run.
+// The parts that a run is made from.  All borrowed parts outlive the run.
 struct RunContext {
   RunOrder order;  // checked, for this model and worker
   ModelDescription model;
@@ -51,7 +51,7 @@ class WorkerRun {
   virtual void Cancel(const absl::Status& why) = 0;
   // The standing order's group, whole: the newest.
   virtual void OnGroup(const GroupOrder& /*group*/) {}
-  // Of a member of a round group; nothing: it is none.
+  // The report of a member of a round group; nothing if the run is no member.
   virtual std::optional<MemberReport> Member() const { return std::nullopt; }
   virtual RoundReading Rounds() const { return {}; }
 };

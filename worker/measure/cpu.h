@@ -1,5 +1,5 @@
-// What this CPU can do, and the environment that makes every library stay at
-// one level of it.
+// The capability level of this CPU, and the environment that keeps every
+// library at one level of it.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +19,14 @@ constexpr const char* kCpuCapabilities[] = {"default", "avx2", "avx512",
 
 // The highest of kCpuCapabilities that this CPU has.
 std::string DetectCpuCapability();
-// What a process begins with: as detected, but without what only bf16 jobs ask
-// for, so that no other job must begin with a process that starts anew.
+// The level at which a process begins: the detected one without the part that
+// only bf16 jobs ask for.  So only bf16 jobs need a process that starts anew.
 std::string FirstCpuCapability();
 // "AMD EPYC": for people; empty when /proc/cpuinfo does not say.
 std::string CpuModelName();
 std::string Architecture();  // uname -m
-// Of the machine, or of this process's cgroup when that is less; 0: unknown.
+// Memory of the machine, or of this process's cgroup if that is less; 0:
+// unknown.
 int64_t MemoryBytes();
 
 // The variable that says at which level this process runs.
@@ -43,9 +44,9 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> EnvironmentFor(
     absl::string_view capability, absl::string_view architecture,
     absl::string_view detected);
 
-// Of the calling thread.
+// CPU time of the calling thread.
 absl::Duration ThreadCpuTime();
-// Of all threads of this process.
+// CPU time of all threads of this process.
 absl::Duration ProcessCpuTime();
 
 }  // namespace paceline

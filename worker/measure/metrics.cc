@@ -21,7 +21,7 @@ constexpr char kRunTime[] = "paceline_worker_run_time_seconds";
 constexpr char kRunWall[] = "paceline_worker_run_wall_seconds";
 constexpr char kPeakMemory[] = "paceline_worker_peak_memory_bytes";
 constexpr char kPredictedMemory[] = "paceline_worker_predicted_memory_bytes";
-// Of stages without a flush (pipeline.schedule pipedream).
+// Metrics of stages without a flush (pipeline.schedule pipedream).
 constexpr char kStaleness[] = "paceline_worker_gradient_staleness_updates";
 constexpr char kVersions[] = "paceline_worker_weight_versions";
 constexpr char kVersionBytes[] = "paceline_worker_weight_versions_bytes";
@@ -30,7 +30,7 @@ constexpr char kFlowTime[] = "paceline_worker_flow_time_seconds";
 // Where a micro-batch's way ends (FlowTimes).
 constexpr char kLatency[] = "paceline_worker_micro_batch_latency_seconds";
 
-// Of round groups.
+// Metrics of round groups.
 constexpr char kRounds[] = "paceline_worker_rounds_total";
 constexpr char kRoundSeconds[] = "paceline_worker_round_seconds";
 constexpr char kRoundContributors[] = "paceline_worker_round_contributors";

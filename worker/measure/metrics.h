@@ -30,7 +30,7 @@ struct WorkerReading {
   std::optional<FlowTimes> flow;  // of the present run
   RoundReading rounds;
   PlaneStats round_frames;
-  // Of tensors in the present run, at most; predicted 0: not known.
+  // The most bytes of tensors in the present run; predicted 0: not known.
   int64_t peak_memory_bytes = 0;
   int64_t predicted_memory_bytes = 0;
 };

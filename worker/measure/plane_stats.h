@@ -4,7 +4,7 @@
 
 namespace paceline {
 
-// What a plane has done since the process started.
+// The traffic of a data plane since the process started.
 struct PlaneStats {
   int64_t frames_sent = 0;
   int64_t bytes_sent = 0;  // of payload

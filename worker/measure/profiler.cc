@@ -136,7 +136,7 @@ class RangeProfiler {
   absl::Status Run(const ProfilerOptions& options);
   void Write(std::vector<LayerMeasurement>& into) const;
   int runs() const { return static_cast<int>(samples_[0].forward.wall.size()); }
-  // Of all layers in all runs.
+  // Times of all layers in all runs.
   double wall_seconds() const { return wall_seconds_; }
   double cpu_seconds() const { return cpu_seconds_; }
 
@@ -200,8 +200,9 @@ absl::Status RangeProfiler::RunOnce(int run) {
   Mark();
   PACELINE_ASSIGN_OR_RETURN(const ForwardResult forward,
                             engine_->Forward(batch_, micro_batch, input_));
-  // What came after the last layer (the loss) is the last layer's.  One reading
-  // here as well: a pause between two would be nobody's.
+  // The work after the last layer (the loss) counts for the last layer.  One
+  // reading serves both ends here as well, so that no pause is lost between
+  // two.
   const absl::Duration cpu_now = parts_.thread_cpu();
   const Instant now = parts_.clock.Now();
   if (keep_) {
@@ -241,7 +242,7 @@ absl::Status RangeProfiler::Run(const ProfilerOptions& options) {
   engine.model = model_;
   engine.layers = layers_;
   engine.train = spec_.train;
-  // What a backward computes once more is a forward that was measured.
+  // Recomputation in a backward repeats a forward that is measured already.
   engine.train.activation_checkpointing = "none";
   engine.precision = FindPrecision(spec_.precision).value_or(Precision::kF32);
   engine.stage = layers_.first == 0 ? 0 : 1;

@@ -32,7 +32,7 @@ struct ProfilerOptions {
   absl::Duration budget = absl::Seconds(3);
 };
 
-// What the profiler needs from outside.
+// The parts that the profiler takes from outside.
 struct ProfilerParts {
   std::function<absl::StatusOr<std::unique_ptr<StageEngine>>(
       const EngineOptions&)>
@@ -97,7 +97,7 @@ class Prober {
       const std::string& self, const LinkTarget& target,
       const CancelToken& cancel) = 0;
 
-  // What the data plane costs on this machine.
+  // Measures the cost of the data plane's frames on this machine.
   virtual absl::StatusOr<FrameCost> MeasureFrames(
       const CancelToken& cancel) = 0;
 };
