@@ -1,4 +1,4 @@
-// A file that is read where and when its bytes are needed.
+// A file whose bytes are read when and where they are needed.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@
 
 namespace paceline {
 
-// Immutable; several threads may read at the same time.  Not mapped into
-// memory: a file that somebody cuts short while a job runs must end the job
-// with an error, not the worker with a signal.
+// Immutable; several threads may read at the same time.  The file is not mapped
+// into memory: if a person shortens it while a job runs, the job must end with
+// an error, and the worker must not end by a signal.
 class ByteFile {
  public:
   // Errors (the message names the file):

@@ -1,4 +1,4 @@
-// Tells work on another thread to end, and why.
+// Tells the work on another thread to end, and gives the reason.
 #pragma once
 
 #include <utility>
@@ -25,7 +25,7 @@ class CancelToken {
     return status_;
   }
 
-  // Waits for `pause`, or less when cancelled meanwhile; returns status().
+  // Waits for `pause`, or until a Cancel(); returns status().
   absl::Status Pause(absl::Duration pause) const {
     const auto cancelled = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
       return !status_.ok();

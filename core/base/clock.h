@@ -1,4 +1,4 @@
-// Time as the logic sees it: handed in, never read.
+// Time for the logic: the caller hands it in, the logic never reads a clock.
 #pragma once
 
 #include <compare>

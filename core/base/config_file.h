@@ -62,9 +62,9 @@ absl::Status GiveValue(Option& option, const std::string& value,
   return absl::OkStatus();
 }
 
-// Gives the options of `app` that neither a flag nor a variable has set the
-// values of the file, and notes them in `origins`.  After app.parse().  A file
-// that is not there is an error only where `must_exist`.
+// Call it after app.parse().  It sets each option of `app` that neither a flag
+// nor a variable has set to the value in the file, and notes that in `origins`.
+// A missing file is an error only if `must_exist`.
 // App is CLI::App, which only options.cc may include.
 // Errors: InvalidArgument  as ReadConfigFile; there is no such option, or it
 //                          refuses the value: names the file, line and key;

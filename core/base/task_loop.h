@@ -1,5 +1,5 @@
-// One thread that runs closures in the order they were posted: the home of a
-// state machine that wants no lock of its own.
+// One thread that runs closures in the order they were posted.  A state machine
+// that lives on this thread needs no lock of its own.
 #pragma once
 
 #include <cstddef>
@@ -25,14 +25,14 @@ class TaskLoop {
                     size_t capacity = 1 << 16);
   ~TaskLoop();
 
-  // For what follows from work that was accepted, such as an answer: never
-  // refused, however long the queue is.  The caller bounds how many there are.
-  // After Stop() it is dropped: nobody waits for it any more.
+  // For consequences of accepted work, such as an answer: never refused,
+  // however long the queue is.  The caller bounds their number.  After Stop()
+  // the task is dropped, since no thread waits for it any more.
   void Post(Task task);
 
-  // For requests from outside, which nothing else bounds.  False when the queue
-  // is full or the loop stops: the task was dropped, and the caller says so to
-  // whoever waits.
+  // For requests from outside, which nothing else bounds.  Returns false when
+  // the queue is full or the loop stops.  The task is then dropped, and the
+  // caller answers the sender.
   [[nodiscard]] bool TryPost(Task task);
 
   // Refuses new tasks, runs what is queued, joins.  Safe to repeat.  Not from

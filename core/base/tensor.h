@@ -1,5 +1,5 @@
-// A dense tensor in host memory, without LibTorch: what links, data sources
-// and weights files hand to one another.
+// A dense tensor in host memory, without LibTorch.  Links, data sources and
+// weights files pass such tensors to one another.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ int64_t TensorBytes(DType dtype, absl::Span<const int64_t> shape);
 // [samples, ...sample]
 Shape Batched(int64_t samples, absl::Span<const int64_t> sample);
 
-// Row-major and contiguous.  A value type: copies share the memory, which
-// nobody may write once the tensor was handed on.
+// Row-major and contiguous.  A value type: copies share the memory, which no
+// thread may write once the tensor was handed on.
 struct Tensor {
   DType dtype = DType::kUnspecified;
   Shape shape;

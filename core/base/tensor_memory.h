@@ -1,24 +1,24 @@
-// How much memory the tensors of this process take, and took at most.
+// Counts the bytes that this process's tensors take, and the most they took.
 #pragma once
 
 #include <cstdint>
 
 namespace paceline {
 
-// Tensors of ours (Tensor::Allocate) and those of LibTorch
-// (worker/torch/allocation_meter.h).  One count for the process, since what
-// one library allocates another frees: a worker has one run at a time.  Scratch
-// memory that the libraries get elsewhere is not in it.  Thread-safe; a few
-// nanoseconds.
+// Counts our tensors (Tensor::Allocate) and those of LibTorch
+// (worker/torch/allocation_meter.h).  There is one count for the process, since
+// one library may free what another has allocated; a worker has one run at a
+// time.  Scratch memory that the libraries get elsewhere is not counted.
+// Thread-safe; takes a few nanoseconds.
 
-// bytes: below 0 where some are freed.
+// bytes: negative when memory is freed.
 void CountTensorBytes(int64_t bytes);
 
 int64_t TensorBytesNow();
 
-// Since the process began, or since the last BeginTensorPeak().
+// The peak since the process began, or since the last BeginTensorPeak().
 int64_t TensorBytesPeak();
-// From now on the peak is that of what is there and what comes.
+// Begins a new peak at the present number of bytes.
 void BeginTensorPeak();
 
 }  // namespace paceline

@@ -7,8 +7,8 @@
 
 namespace paceline {
 
-// Thread-compatible.  The destructor joins: whoever owns one must first tell
-// the body to end.
+// Thread-compatible.  The destructor joins: the owner must first tell the body
+// to end.
 class Thread {
  public:
   Thread() = default;

@@ -1,5 +1,5 @@
-// Text of anybody as well-formed UTF-8, which is what a string of a proto must
-// be: a message with any other is one that its receiver cannot read.
+// Makes any text well-formed UTF-8.  A string of a proto must be so: the
+// receiver cannot read a message with any other text.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +13,11 @@ namespace paceline {
 // section 4); 0 when it starts with none.
 size_t Utf8SequenceLength(absl::string_view text);
 
-// `text` with "\xff" in place of a byte 0xff that belongs to no sequence, and
-// so on, as a line of the log has it.  At most `most_bytes`, 3 or more: what is
-// longer is cut between two characters and ends with "...".  Text that is good
-// and short comes back as it is.  Reads no more of `text` than it returns.
+// Returns `text` with each byte that belongs to no sequence written as in
+// "\xff", as a line of the log has it.  The result has at most `most_bytes`, 3
+// or more: longer text is cut between two characters and ends with "...".
+// Short text in good UTF-8 is returned unchanged.  Reads no more of `text` than
+// it returns.
 std::string ToUtf8(absl::string_view text, size_t most_bytes);
 
 }  // namespace paceline
