@@ -2,9 +2,9 @@
 // that owes the others an answer, one whose compute thread hangs, or one whose
 // state differs from the majority's.
 //
-// Assumes: reports are of members whose control streams are in order; who is
-// lost altogether is Membership's matter.  A broken link by itself removes
-// nobody: only an answer that is owed for a lease does.
+// Assumes: the reports are of members whose control streams are in order.
+// Membership decides about members that are lost altogether.  A broken link by
+// itself removes no member: only an answer that is owed for a lease does.
 #pragma once
 
 #include <cstddef>
@@ -27,13 +27,15 @@ struct Eviction {
   std::string why;  // without names: "owes an answer for 3.2 s"
 };
 
-// The next one to go; nothing: all may stay.  One at a time, since a view
-// without it changes what the others owe.
+// Returns the next member to go; nothing: all may stay.  It returns one at a
+// time, since a view without that member changes what the others owe.
 //
-// reports: of the members of `view` that have adopted it; those of others, or
-// about others, count for nothing.  Who waits for somebody itself is excused,
-// for less than a lease too; if they all wait in a circle, it is for a link
-// that is cut, where there is one.  Of two whose link is cut, the one with
+// reports: of the members of `view` that have adopted it.  Reports of other
+// processes, or about them, do not count.  A member that is waiting for another
+// member is not suspected, even if it has waited for less than a lease.  If all
+// accused members are waiting, an accusation over a cut link decides, where
+// there is one.  Of the two ends of a cut link, the one with fewer working
+// links goes; tie: the higher id.
 // fewer working links goes; tie: the higher id.
 std::optional<Eviction> DecideEviction(
     const View& view, const std::map<MemberId, MemberReport>& reports,
@@ -50,8 +52,8 @@ struct MemberWork {
   int64_t turn = 0;        // it is at work on; 0: it waits
   Instant heard;           // last
   Instant progress_since;  // it has finished no instruction since then
-  // Since when the group is known to go on while it makes no progress; nothing:
-  // it does not.
+  // The moment since when the group is known to go on while this member makes
+  // no progress; nothing: the group does not go on.
   std::optional<Instant> left_behind;
 };
 
@@ -60,15 +62,17 @@ struct Hang {
   absl::Duration idle;  // as far as it has been heard
 };
 
-// The first member, by id, that answers but whose compute thread does nothing;
-// nothing: nobody does.  One at a time: the others may have waited for it.  As
-// long as nobody goes on, all may wait for one another, and one that has waited
-// as long as all needs time to hear that it is over; but one that is at work
-// waits for nobody.
+// Returns the first member, by id, that answers but whose compute thread does
+// nothing; nothing: there is none.  It returns one at a time, since the others
+// may have waited for that member.  While no member goes on, all may be waiting
+// for one another, and a member that has waited as long as all others needs
+// time to hear that the wait is over.  A member that is at work waits for no
+// other.
 //
-// work:  of the members of `view`; who is missing, or prepares still, is not
-//        judged, nor a joiner before its step
-// bound  on one instruction
+// work: of the members of `view`.  Not judged are members without an entry,
+// members that still prepare, and joiners before their step.
+//
+// bound: the limit for one instruction.
 std::optional<Hang> DecideHang(const View& view,
                                const std::map<MemberId, MemberWork>& work,
                                absl::Duration bound);
@@ -76,14 +80,14 @@ std::optional<Hang> DecideHang(const View& view,
 struct MismatchVerdict {
   std::vector<MemberId> minority;  // are to go, by id
   size_t majority = 0;             // who agree
-  // Several states have as many members: none is to be believed, and the
+  // Several states have equally many members.  None of them is trusted: the
   // group's state is restored in a new attempt.
   bool torn = false;
 };
 
 // states: hashes of the state after one step, as a round's server found them;
-// 0: not known.  Those of others than the view's members count for nothing.
-// Where all are equal nobody goes.
+// 0: not known.  Hashes of processes outside the view do not count.  If all are
+// equal, no member goes.
 MismatchVerdict DecideMismatch(const View& view,
                                const std::map<MemberId, uint64_t>& states);
 

@@ -21,7 +21,7 @@ constexpr int kJobStates = 6;  // a state that is known is in [1, kJobStates)
 // "queued", "running", "succeeded", "failed", "stopped", "unknown".
 absl::string_view JobStateName(JobState state);
 
-// No further step will come.
+// The job takes no further step.
 bool HasEnded(JobState state);
 
 }  // namespace paceline

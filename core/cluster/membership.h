@@ -41,7 +41,7 @@ enum class MemberState : uint8_t {
   kStopped,  // it said that it stops
 };
 absl::string_view MemberStateName(MemberState state);
-// Lost or stopped: nobody is to wait for it.
+// Lost or stopped: no process needs to wait for it.
 bool IsGone(MemberState state);
 
 struct Member {
@@ -54,8 +54,8 @@ struct Member {
   std::string why;    // for people; empty while kLive
   StreamId stream;    // unassigned: none is open
   bool seen = false;  // attached since this coordinator started
-  // It has said that it executes itself anew; until it attaches again, a broken
-  // stream is no news and it has the lease to come back.
+  // The worker has said that it executes itself anew.  Until it attaches again,
+  // a broken stream is expected, and it has the lease to come back.
   bool restarting = false;
   Instant last_heard;  // of this coordinator's life
   Instant gone_since;  // when it was last known to be there; not kLive only
@@ -85,8 +85,8 @@ class Membership {
   Membership(const MembershipPolicy& policy, Instant start)
       : policy_(policy), start_(start) {}
 
-  // Puts back a worker that an earlier coordinator knew: lost until it
-  // attaches.  Before any other call.
+  // Puts back a worker that an earlier coordinator knew.  The worker counts as
+  // lost until it attaches.  Called before any other method.
   void Restore(WorkerId id, const v1::Registration& registration);
 
   // `registration` is checked.
@@ -97,40 +97,40 @@ class Membership {
   absl::StatusOr<AttachVerdict> OnAttach(const v1::Registration& registration,
                                          StreamId stream, Instant now);
 
-  // The stream ended, whoever ended it.  A stream that was replaced is ignored.
-  // The change, when there was a second witness already.
+  // The stream ended, whichever side ended it.  A stream that was replaced is
+  // ignored.  Returns the change if a second witness had already reported.
   std::optional<MembershipChange> OnStreamBroken(StreamId stream, Instant now);
 
-  // To whom the links of `witness` are broken, and how it knows ("its link
-  // broke"); what it said before is forgotten.  Counts while the witness is
-  // live.  Those who are lost by that, by id.
+  // `witness` reports all members to which its link is broken, and how it knows
+  // ("its link broke").  The report replaces its earlier one, and counts while
+  // the witness is live.  Returns the members that are lost by it, by id.
   std::vector<MembershipChange> OnLinks(WorkerId witness,
                                         std::map<WorkerId, std::string> broken,
                                         Instant now);
 
-  // Something came over the stream.  The member; null when the stream is not
-  // the present one of any member, and what came is to be dropped.
+  // A message came over the stream.  Returns the member.  Null: the stream is
+  // not the present one of any member, and the caller drops the message.
   const Member* OnHeard(StreamId stream, Instant now);
 
   // The worker of this stream is about to execute itself anew.  Ignored on a
   // stream that is no member's present one.
   void OnRestarting(StreamId stream);
 
-  // The worker of this stream ends on request: it is stopped from now on.  The
-  // change; nothing when it was known, or the stream is no member's present
-  // one.
+  // The worker of this stream ends on request and counts as stopped from now
+  // on.  Returns the change; nothing if the stop was known, or if the stream is
+  // not the present one of any member.
   std::optional<MembershipChange> OnStopping(StreamId stream, Instant now);
 
-  // For so long until now this coordinator did nothing, so that it heard
-  // nobody: nobody was silent then.  Who was heard since has no more than its
-  // lease.  After a lease or longer, streams may have broken on both sides:
-  // nobody is lost for lease + grace, as after a restart.  What follows before
-  // that is over does not begin it anew.
+  // This coordinator did nothing for `duration` until now and read no message,
+  // so no member counts as silent in that time.  A member that was heard since
+  // then has no more than its lease.  After a standstill of a lease or longer,
+  // streams may have broken on both sides: no member is lost for lease + grace,
+  // as after a restart.  A further standstill in that time does not prolong it.
   void OnStandstill(absl::Duration duration, Instant now);
 
-  // Judges everybody.  Those whose state changed, by id; the stream of a lost
-  // member is still in it, for the caller to end, and forgotten afterwards
-  // with OnStreamBroken().
+  // Judges all members.  Returns those whose state changed, by id.  A lost
+  // member still has its stream: the caller ends it, and OnStreamBroken() then
+  // forgets it.
   std::vector<MembershipChange> OnTick(Instant now);
 
   // Removes a member that is gone, as if it had never been here.  Its number is
@@ -153,7 +153,7 @@ class Membership {
 
   const MembershipPolicy policy_;
   const Instant start_;
-  // Nobody is lost before that; set after a standstill.
+  // No member is lost before that time; set after a standstill.
   std::optional<Instant> patient_until_;
   std::map<WorkerId, Member> members_;
   WorkerId last_id_{0};  // that was given to a member

@@ -1,4 +1,4 @@
-// Checks of what a worker says of itself when it attaches.
+// Checks the registration that a worker sends when it attaches.
 #pragma once
 
 #include <string>
@@ -9,17 +9,18 @@
 
 namespace paceline {
 
-// Whether a worker of ours could have sent this.
+// Checks that one of our workers could have sent this.
 //
 // Errors: InvalidArgument  names the field and what would be right.
 absl::Status CheckRegistration(const v1::Registration& registration);
 
-// default 0, avx2 1, avx512 2, avx512_bf16 3; -1 for a word that is none of
-// them.  What runs on one runs on every greater one.
+// default 0, avx2 1, avx512 2, avx512_bf16 3; -1 for any other word.  Code for
+// one level runs on every higher one.
 int CapabilityRank(absl::string_view capability);
 
-// The highest capability that a job of this precision (core/model/precision.h)
-// gains from; above it workers would only start anew for nothing.
+// Returns the highest level that a job of this precision
+// (core/model/precision.h) gains from.  At a higher level workers would start
+// anew for nothing.
 std::string HighestUseful(absl::string_view precision);
 
 }  // namespace paceline

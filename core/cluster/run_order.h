@@ -41,11 +41,12 @@ struct GroupWorker {
 // The round group that a worker belongs or shall belong to.
 struct GroupOrder {
   View view;
-  // Members, and those who shall become some.  Who is not in the view listens,
-  // and asks the first member for a copy.
+  // The members and the processes that shall become members.  A process that is
+  // not in the view listens, and asks the first member for a copy.
   std::vector<GroupWorker> workers;  // by id
   MemberId uploader;                 // hands the weights over at the end
-  // The coordinator's: who owes an answer for as long is reported.
+  // The coordinator's lease: a member that owes an answer for as long is
+  // reported.
   absl::Duration lease = absl::Seconds(3);
 
   friend bool operator==(const GroupOrder&, const GroupOrder&) = default;

@@ -13,8 +13,8 @@ namespace paceline {
 
 inline constexpr size_t kMaxWorkerNameBytes = 63;  // a host name's label
 
-// Why `name` is none; empty: it is.  Of a name that is none, at most 64 bytes
-// are repeated, and nothing that a terminal would obey.
+// Says why `name` is no name of a worker; empty: it is one.  The text repeats
+// at most 64 bytes of a bad name, and no byte that a terminal would obey.
 inline std::string WhyNoWorkerName(absl::string_view name) {
   if (!name.empty() && name.size() <= kMaxWorkerNameBytes &&
       std::all_of(name.begin(), name.end(), [](unsigned char c) {
