@@ -16,13 +16,14 @@ struct HttpAnswer {
   std::string body;
 };
 
-// Thread-safe.  Handlers are called from the server's threads, several at
-// once; what they capture outlives the server.  They must be quick.  GET and
-// HEAD only: 405 for anything else, 404 for an unknown path.  A connection
-// serves one request, and that is limited to 64 KiB and 5 seconds in all; one
-// that says nothing for a second is hung up on.  32 clients are served at a
-// time; when another comes, the oldest one that has not said what it wants is
-// hung up on, so that such clients delay nobody.
+// Thread-safe.  The server's threads call the handlers, several at once;
+// objects that a handler captures outlive the server.  Handlers must be quick.
+// The server answers GET and HEAD only: 405 for other methods, 404 for an
+// unknown path.  A connection serves one request of at most 64 KiB and 5
+// seconds in all.  The server closes a connection that sends nothing for a
+// second.  It serves 32 clients at a time.  When another one comes, it closes
+// the connection of the oldest client that has not sent its request yet, so
+// that such clients delay no other.
 class HttpServer {
  public:
   using Handler = std::function<HttpAnswer()>;
@@ -39,7 +40,7 @@ class HttpServer {
   //                      and names the flag to change.
   absl::StatusOr<int> Start(const std::string& host, int port);
 
-  // Hangs up on clients at once and waits for running handlers.  Safe to
+  // Closes all connections at once and waits for running handlers.  Safe to
   // repeat, and without Start().
   void Stop();
 

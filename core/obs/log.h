@@ -46,8 +46,8 @@ inline void Log(LogLevel level, absl::string_view sentence,
   Log(level, sentence, absl::MakeConstSpan(fields.begin(), fields.size()));
 }
 
-// Also hands every line of level info and above to `sink` (level, text after
-// the level).  The sink must be quick and must not log.  Null ends it.
+// Also gives every line of level info and above to `sink` (level, text after
+// the level).  The sink must be quick and must not log.  Null ends this.
 // Thread-safe; returns after any running call of the old sink.
 using LogSink = std::function<void(LogLevel, const std::string&)>;
 void SetLogSink(LogSink sink);

@@ -11,8 +11,8 @@ namespace paceline {
 // Label values of one series, in the order of the family's label names.
 using LabelValues = std::vector<std::string>;
 
-// Thread-safe handles; all cheap to copy, valid as long as the registry.  One
-// that came from no registry must not be used.
+// Thread-safe handles.  They are cheap to copy and valid as long as the
+// registry.  A handle that came from no registry must not be used.
 class Counter {
  public:
   // An amount that is negative or no number is ignored: a counter only grows.
@@ -68,9 +68,9 @@ class MetricsRegistry {
   Histogram GetHistogram(const std::string& name,
                          const LabelValues& labels = {});
 
-  // Drops every series of a family.  Handles of it must not be used again.
+  // Drops every series of a family.  Their handles must not be used again.
   void RemoveSeries(const std::string& name);
-  // The same of those whose first label has this value (a job that has ended).
+  // Drops those series whose first label has this value (a job that has ended).
   void RemoveSeries(const std::string& name, const std::string& first_label);
 
   // The text exposition format 0.0.4.

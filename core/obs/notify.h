@@ -6,8 +6,8 @@
 namespace paceline {
 
 // Sends `state` ("READY=1", "STOPPING=1", "STATUS=...") to $NOTIFY_SOCKET.
-// Nothing happens without it, or when nobody listens.  Never blocks.
-// Thread-safe as long as nobody changes the environment.
+// Does nothing if the variable is not set or no process listens.  Never blocks.
+// Thread-safe as long as no thread changes the environment.
 void NotifySupervisor(absl::string_view state);
 
 }  // namespace paceline
