@@ -31,8 +31,8 @@ void ApplyUpdate(const OptimizerSpec& optimizer, const StepVerdict& verdict,
                  absl::Span<float> parameter, absl::Span<const float> gradient,
                  absl::Span<const absl::Span<float>> state);
 
-// The same out of place, for who keeps the values before: `parameter` becomes
-// what ApplyUpdate() would make of `before`, in one pass over both.
+// The same out of place, for a caller that keeps the old values: `parameter`
+// becomes what ApplyUpdate() would make of `before`, in one pass over both.
 //
 //   before     [n] float32, not written; no part of `parameter`
 //   parameter  [n] float32, written, never read

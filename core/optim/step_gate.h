@@ -41,8 +41,8 @@ struct StepVerdict {
   friend bool operator==(const StepVerdict&, const StepVerdict&) = default;
 };
 
-// The verdict on one step.  reports: one a stage, sorted by stage, of the same
-// step and samples.  total_steps: for the cosine schedule.
+// Decides one step.  reports: one a stage, sorted by stage, of the same step
+// and samples.  total_steps: for the cosine schedule.
 //
 // Skips when a stage's gradient is not finite (the why names the stages) or
 // when there are no labels.  Clipping is by the norm of the mean gradient over
@@ -60,8 +60,8 @@ class StepGate {
   StepGate(const TrainSpec& train, int64_t total_steps, int stages,
            int64_t first_step = 0);
 
-  // Takes a report.  The verdict when this was the last one missing or the
-  // step is already decided; nothing while others are missing.
+  // Takes a report.  Returns the verdict if this was the last missing report or
+  // if the step is already decided; nothing while others are missing.
   //
   // Errors (state unchanged):
   //   InvalidArgument  no such stage, a second and different report, or
