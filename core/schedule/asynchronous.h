@@ -15,7 +15,7 @@
 
 namespace paceline {
 
-// Forwards by which `stage` runs ahead of its backwards.
+// The number of forwards by which `stage` runs ahead of its backwards.
 constexpr int WarmUp(int stage, int stages) { return stages - 1 - stage; }
 
 // The order in which one stage computes, from an empty pipeline until it is
@@ -36,8 +36,8 @@ class AsynchronousOrder {
                    absl::StrCat("stage=", stage, " stages=", stages));
   }
 
-  // more: a micro-batch comes that has not gone forward here.  Asked only
-  // while WantsForward(): else nobody needs to know.
+  // more: another micro-batch comes that has not gone forward here.  The stage
+  // asks for it only while WantsForward().
   Next Decide(bool more) const {
     if (WantsForward() && more) return Next::kForward;
     return in_flight() > 0 ? Next::kBackward : Next::kNothing;

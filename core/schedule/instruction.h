@@ -1,7 +1,7 @@
 // A schedule is data: a list of instructions a worker, which a small
 // interpreter (worker/pipeline/stage_runner) runs.  Values and pure functions.
 //
-// Text form, as torch.distributed.pipelining writes it: stage, what,
+// Text form, as torch.distributed.pipelining writes it: stage, operation,
 // micro-batch: "0F1", "2B0", "3I2", "1RECV_F3", "0STEP".
 #pragma once
 

@@ -12,10 +12,10 @@ namespace paceline {
 
 // Follows one stage along its instructions and counts its versions.
 //
-// A version is there from the UPDATE that makes it until no micro-batch that
-// went forward at it waits for its backward and no forward to come will use
-// it.  An update in whose version nobody is interested any more writes over it.
-// Without UPDATEs there is one version.  Thread-compatible.
+// A version exists from the UPDATE that makes it.  It ends when no micro-batch
+// that went forward at it waits for its backward, and no later forward will use
+// it.  The next update overwrites a version that no micro-batch needs.  Without
+// UPDATEs there is one version.  Thread-compatible.
 class VersionCounter {
  public:
   // forced: the version of each micro-batch; empty: the newest there is.
@@ -39,8 +39,8 @@ class VersionCounter {
   int most_ = 1;
 };
 
-// The version that the first stage has when it takes each micro-batch in, from
-// the list of its worker: what vertical sync forces on all stages.
+// The version that the first stage has when it takes in each micro-batch, read
+// from the list of its worker.  Vertical sync makes all stages use it.
 std::vector<int> VersionsOfFirstStage(const InstructionList& list,
                                       int micro_batches);
 

@@ -1,4 +1,4 @@
-// Which replica of a stage computes which micro-batch.
+// A route says which replica of a stage computes which micro-batch.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace paceline {
 
-// A periodic table, the same for everybody in a run: micro-batch m of the run
-// goes to the replica whose turn m mod period is.
+// A periodic table, the same for all processes of a run: micro-batch m of the
+// run goes to the replica whose turn m mod period is.
 class RouteTable {
  public:
   // The table of a stage with one worker: all micro-batches go to it.
@@ -35,7 +35,7 @@ class RouteTable {
   std::vector<int> turns_;  // [period]; empty: one replica
 };
 
-// One replica's part of a table; of the default, everything.
+// One replica's part of a table; the default has all micro-batches.
 struct Turns {
   RouteTable route;
   int replica = 0;
@@ -43,7 +43,7 @@ struct Turns {
   bool Has(int64_t micro_batch) const {
     return route.ReplicaOf(micro_batch) == replica;
   }
-  // The first that it has from `from` on.
+  // The replica's first micro-batch from `from` on.
   int64_t Next(int64_t from) const { return route.NextOf(replica, from); }
 };
 

@@ -1,5 +1,5 @@
-// The table of schedules: which there are and in what they differ.  Nobody
-// else compares the name of a schedule.  The table is in make_schedule.cc.
+// The table of schedules and their differences.  No other code compares the
+// name of a schedule.  The table is in make_schedule.cc.
 #pragma once
 
 #include <string>
