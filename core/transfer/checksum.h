@@ -29,7 +29,7 @@ class Checksum {
 // The digest of one piece of memory.
 uint64_t HashBytes(absl::Span<const uint8_t> bytes);
 
-// SHA-256 (FIPS 180-4) of bytes that come in pieces: what names a weights file.
+// SHA-256 (FIPS 180-4) of bytes that come in pieces; it names a weights file.
 
 // Thread-compatible.
 class Sha256 {

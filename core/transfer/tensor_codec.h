@@ -23,8 +23,8 @@ namespace paceline {
 // A row is the shortest run of trailing dimensions, the first one never among
 // them, with at least 64 elements (all of them where there are fewer): a scale
 // of its own for every few elements would cost more than it saves.  NaN and
-// infinity stay what they are, but for int8, where one of them makes its whole
-// row NaN: who checks for finite numbers still finds it.
+// infinity stay what they are in bf16 and fp16.  In int8 one of them makes its
+// whole row NaN, so that a check for finite numbers still finds it.
 enum class Codec : uint8_t { kRaw = 1, kBf16 = 2, kF16 = 3, kInt8 = 4 };
 
 // "fp32", "bf16", "fp16", "int8"; job files name them so.
