@@ -17,7 +17,7 @@ namespace paceline {
 // never changes.  A function of what it is told: no clock.  Thread-compatible.
 class Gather {
  public:
-  // members: who is counted in this round, by id.  since: when the last step
+  // members: those that this round counts, by id.  since: when the last step
   // was applied.
   Gather(int shard, std::vector<MemberId> members, Instant since)
       : shard_(shard), members_(std::move(members)), since_(since) {}

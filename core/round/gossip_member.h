@@ -39,7 +39,8 @@ namespace paceline {
 std::vector<std::pair<MemberId, MemberId>> GossipPairs(
     const std::vector<MemberId>& members, uint64_t seed, int64_t step);
 
-// Whom `self` meets in that step; nothing: it is left out, or no member.
+// Returns the partner of `self` in that step; nothing: `self` is left out, or
+// is no member.
 std::optional<MemberId> GossipPartner(const std::vector<MemberId>& members,
                                       uint64_t seed, int64_t step,
                                       const MemberId& self);
@@ -47,8 +48,9 @@ std::optional<MemberId> GossipPartner(const std::vector<MemberId>& members,
 struct GossipOptions {
   int64_t attempt = 0;
   uint64_t seed = 0;  // of the pairings; equal on all members
-  // Learnt of each partner by itself: who is always slower is waited for, who
-  // is slower now than it ever was is not.
+  // Each member learns this of its partners.  It waits for a partner that is
+  // always slower.  It does not wait for one that is slower now than ever
+  // before.
   PartnerWaitPolicy partner_wait;
   // A message without an answer is sent again; everything is idempotent.
   absl::Duration retry_period = absl::Milliseconds(100);

@@ -26,12 +26,14 @@ class Leveller {
 
   explicit Leveller(const View& view) : view_(view) {}
 
-  // The first answer of a member stays, but for one that has applied more since
-  // (a late word of its old view).  True when it was the last missing one.
+  // Stores a member's first answer.  A later one replaces it only if the member
+  // has applied more since (a late word of its old view).  Returns true when it
+  // was the last missing one.
   bool OnAnswer(const MemberId& from, const Answer& answer);
-  // The leveller's own late word: it has applied `next` steps now, the last of
-  // them the target, whose bytes it need not fetch or spread any more:
-  // everybody whom that step counted holds it.  True when that is so.
+  // The leveller has applied `next` steps now, on a late word of its old view,
+  // and the last of them is the target.  All members that this step counted
+  // therefore hold the target: the leveller need not fetch or spread its bytes.
+  // Returns true if the leveller is done.
   bool OnApplied(int64_t next, uint64_t hash);
   // The target's bytes are here.
   void OnBytes();

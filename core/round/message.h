@@ -142,16 +142,16 @@ struct ParameterOffer {
   uint64_t hash = 0;  // of the bytes
 };
 
-// The partner's word about them.
+// The partner's answer to the offer.
 struct ParameterAnswer {
   // Values are those of paceline.v1.ParameterAnswer.Verdict.
   enum class Verdict : uint8_t {
     kTaken = 1,         // they are here, whole, and may be averaged
     kNotFinite = 2,     // NaN or infinity in them
     kWrongBytes = 3,    // they are not the bytes that the offer names
-    kOtherPartner = 4,  // who answers meets somebody else in that step
-    kPast = 5,          // who answers is done with that step
-    kBehind = 6,        // who answers is too far behind to keep them
+    kOtherPartner = 4,  // the answering member meets another in that step
+    kPast = 5,          // the answering member is done with that step
+    kBehind = 6,        // the answering member is too far behind to keep them
   };
   int64_t step = 0;
   uint64_t hash = 0;  // as offered

@@ -129,7 +129,7 @@ class RoundMember {
   // have been level is not enough: while steps do not count it, they commit
   // without it.
   bool has_taken_part() const { return has_taken_part_ || takes_part(); }
-  // Whoever is neither of the first nor has taken part since.
+  // A joiner did not begin with the group and has not taken part since.
   bool is_joiner() const { return !began_ && !has_taken_part(); }
   // Whether its part for the next step is awaited.
   bool needs_part() const;

@@ -1,5 +1,5 @@
-// All rules in one table, and whether a job or a round fulfils what a rule
-// assumes.  Nobody else compares a rule's name.  Pure.
+// The table of all rules, and the checks that a job or a round fulfils the
+// assumptions of its rule.  No other code compares a rule's name.  Pure.
 #pragma once
 
 #include <cstdint>

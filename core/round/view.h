@@ -54,7 +54,8 @@ absl::Status CheckView(const View& view);
 
 bool Contains(const View& view, const MemberId& member);
 
-// Those with from_step <= step, by id: who is counted in that step's round.
+// The members that the round of `step` counts, by id: those with from_step <=
+// step.
 std::vector<MemberId> MembersAt(const View& view, int64_t step);
 
 // How the batch of step `step` is divided among its members: a name for

@@ -22,7 +22,7 @@ struct SendView {
   MemberId to;
   View view;
 };
-// Nobody of the group lives that has taken part in a step: its state is to be
+// No member that has taken part in a step is alive.  The group's state is to be
 // restored in a new attempt.
 struct GroupLost {};
 
