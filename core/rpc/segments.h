@@ -33,8 +33,8 @@ using SendPiece = std::function<ssize_t(const msghdr&, int flags)>;
 // one fails.  Returns what was taken, and -1 where nothing was.
 ssize_t SendInPieces(const msghdr& message, int flags, const SendPiece& send);
 
-// That this program's large TCP writes go through SendInPieces().  Not in one
-// that a sanitizer watches, whose own sendmsg() must be the first.
+// Says whether this program's large TCP writes go through SendInPieces().  They
+// do not under a sanitizer, whose own sendmsg() must be the first.
 bool PiecesAreBounded();
 
 }  // namespace paceline

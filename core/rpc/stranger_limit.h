@@ -1,5 +1,4 @@
-// How many streams may be open at a time of which nobody knows yet whether they
-// belong here.
+// Bounds the streams that are open while their senders are not known yet.
 #pragma once
 
 #include <map>
@@ -12,8 +11,9 @@
 
 namespace paceline {
 
-// Each of them can make a server hold a message that never ends.  Who starts
-// many streams at once is told to slow down and comes again.
+// Limits the streams of peers that have not said yet who they are.  Each of
+// them can make a server hold a message that never ends.  The server tells a
+// peer that starts many streams at once to slow down, and the peer comes again.
 // Thread-safe.
 class StrangerLimit {
  public:
