@@ -146,7 +146,7 @@ class Agent {
   bool cancel_is_runs_ ABSL_GUARDED_BY(mutex_) = false;
   // Until it is closed; made and destroyed by the compute thread.
   std::unique_ptr<WorkerRun> run_ ABSL_GUARDED_BY(mutex_);
-  int users_ ABSL_GUARDED_BY(mutex_) = 0;             // who have borrowed run_
+  int users_ ABSL_GUARDED_BY(mutex_) = 0;  // calls that have borrowed run_
   RoundStats closed_rounds_ ABSL_GUARDED_BY(mutex_);  // of runs before run_
 
   Thread compute_;

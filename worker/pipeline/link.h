@@ -183,7 +183,7 @@ struct GateOptions {
 };
 
 // The two ends of a run.  Destroying both closes it.  They are shared with the
-// data plane, whose streams may be inside just then.
+// data plane, since one of its streams may be inside at that moment.
 struct RunConnections {
   std::shared_ptr<Link> link;
   std::shared_ptr<GateClient> gate;

@@ -111,10 +111,10 @@ class ScatteredBytes {
 // activation's place.  A gradient is a list too, GradientTensors(): one of the
 // shape of the activation, and of each float32 tensor beside it.
 //
-// A parameter that a layer borrows is not this engine's: it is no part of
-// reports, updates and weights.  Whoever drives the engines adds its gradient
-// to the owner's before the owner reports, and hands the value back after an
-// update (worker/pipeline/tie_exchange.h).
+// An engine does not own a parameter that a layer borrows: the parameter is no
+// part of its reports, updates and weights.  The caller of the engines adds its
+// gradient to the owner's before the owner reports, and hands the value back
+// after an update (worker/pipeline/tie_exchange.h).
 class StageEngine {
  public:
   virtual ~StageEngine() = default;

@@ -194,7 +194,7 @@ class DriverExchange : public GroupExchange {
       const Instant now = clock_.Now();
       if (now >= driver.DueAt()) driver.OnTick();
       if (Keep(driver.Report(now), driver.Stats())) return;
-      // Not before: who hears of it asks at once.
+      // Only after Keep(): the observer asks for the report at once.
       if (driver.TakeChanged()) observer_.OnMemberChanged();
     }
   }

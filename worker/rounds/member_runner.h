@@ -55,8 +55,8 @@ class MemberRunner {
  public:
   virtual ~MemberRunner() = default;
 
-  // Takes turns until the exchange is stopped, whose error it returns, or the
-  // engine, the data or the upload has one.
+  // Takes turns until the exchange is stopped, or until the engine, the data or
+  // the upload fails.  Returns that error.
   absl::Status Run();
 
  protected:

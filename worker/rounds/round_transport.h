@@ -60,8 +60,8 @@ class RoundTransport {
  public:
   virtual ~RoundTransport() = default;
 
-  // To whom messages may go, and from whom they are taken; self may be among
-  // them.  Those who are gone lose their stream and what waits for it.
+  // Sets the peers that messages may go to and come from; self may be among
+  // them.  A removed peer loses its stream and the messages that wait for it.
   virtual void SetPeers(const std::vector<GroupWorker>& peers) = 0;
 
   // Begins to send bytes as they get ready; the message that they belong to

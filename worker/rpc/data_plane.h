@@ -14,7 +14,8 @@
 
 namespace paceline {
 
-// Thread-safe; one a process, whose allocator it tells to keep freed memory.
+// Thread-safe; one a process.  It tells the process's allocator to keep freed
+// memory.
 // Owns one thread ("data-plane"), which starts sends, takes in small frames,
 // reconnects, and ends what waited too long.
 class DataPlane {

@@ -70,8 +70,8 @@ class RoundQueue {
   // that have gone out.  Let go of them without a lock.
   std::vector<std::shared_ptr<RoundPayload>> Forget(int64_t step);
 
-  // Drops copies of the state that are older than that of `key`, sent or not:
-  // who asks for a newer one needs none of them.
+  // Drops copies of the state that are older than that of `key`, sent or not: a
+  // member that asks for a newer copy needs none of them.
   std::vector<std::shared_ptr<RoundPayload>> DropOlderStates(
       const PayloadKey& key);
 
