@@ -14,8 +14,8 @@ namespace paceline {
 struct DeadlinePolicy {
   absl::Duration floor = absl::Milliseconds(50);
   // The wait is at least this share of the time from the last step to a round's
-  // first part: whoever computes for ten seconds, or has just evaluated, varies
-  // by more than 50 ms.
+  // first part.  A member that computes for ten seconds, or has just evaluated,
+  // varies by more than 50 ms.
   double share = 0.25;
   // Before anything is known, and never longer.
   absl::Duration ceiling = absl::Seconds(30);

@@ -13,8 +13,9 @@
 
 namespace paceline {
 
-// Collects parts until the set of contributors is closed; from then on it
-// never changes.  A function of what it is told: no clock.  Thread-compatible.
+// Collects parts until the set of contributors is closed; from then on the set
+// never changes.  It reads no clock: its state depends on its calls alone.
+// Thread-compatible.
 class Gather {
  public:
   // members: those that this round counts, by id.  since: when the last step

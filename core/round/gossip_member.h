@@ -2,11 +2,12 @@
 // update of a step it meets one partner, and both go on with the mean of their
 // parameters.  README.md has its table.
 //
-// It promises convergence, not equality: no result is agreed on, nobody is
-// held up by more than one partner, and nobody's absence costs more than the
-// exchanges with it.  Both partners average, or neither does, unless the last
-// word of one is lost until the other's time is over (or its sender dies): of
-// two that can lose messages, no protocol can do better.
+// It promises convergence, not equality: the members agree on no common result.
+// No member waits for more than one partner, and an absent member costs only
+// the exchanges with it.  Both partners average, or neither does.  There is one
+// exception: the last message of one is lost until the other's time is over, or
+// its sender dies.  No protocol between two members that can lose messages does
+// better.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +27,11 @@
 
 namespace paceline {
 
-// Source: randomised pairwise averaging, Boyd et al. 2006 ("Randomized gossip
-// algorithms"); with gradient steps between, as in AD-PSGD of Lian et al. 2018,
-// but the pairs of a step are disjoint, and each step's are drawn anew, so that
-// nobody waits for two partners.  An averaging keeps the sum of all members'
-// parameters, up to rounding.
+// Source: randomised pairwise averaging, Boyd et al.  2006 ("Randomized gossip
+// algorithms"); with gradient steps between, as in AD-PSGD of Lian et al.
+// 2018.  Here the pairs of a step are disjoint, and each step draws new ones,
+// so that no member waits for two partners.  An averaging keeps the sum of all
+// members' parameters, up to rounding.
 
 // Disjoint pairs of `members`, which are sorted by id, drawn from (seed, step):
 // the same on every member.  The first of a pair is the lower one; pairs are in
@@ -107,7 +108,7 @@ class GossipMember {
   //   hash  of the parameters; 0: there are none to be had
   void OnParameters(int64_t step, uint64_t hash, Instant now,
                     GossipActions& actions);
-  // dead: nobody listens at the peer's address, or another process.
+  // dead: no process listens at the peer's address, or another one does.
   void OnLink(const MemberId& peer, bool dead, Instant now,
               GossipActions& actions);
   // Every retry period, or when DueAt() says.
@@ -171,7 +172,8 @@ class GossipMember {
   void OnAnswer(const MemberId& from, const ParameterAnswer& answer,
                 Instant now, GossipActions& actions);
   void OnCopy(const MemberId& from, const Copy& copy, GossipActions& actions);
-  // Those who wait for a step that this member has come to or passed.
+  // Answers the members that wait for a step that this one has reached or
+  // passed.
   void AnswerEarly(Instant now, GossipActions& actions);
   void TryAverage(Instant now, GossipActions& actions);
   void End(GossipOutcome outcome, Instant now, GossipActions& actions);

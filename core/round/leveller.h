@@ -12,9 +12,9 @@
 
 namespace paceline {
 
-// Levels one view.  It decides nothing before every member has answered: one
-// that stays silent may hold what somebody else has applied already; only a
-// further view removes it.  Thread-compatible.
+// Levels one view.  It decides nothing before every member has answered, since
+// a silent member may hold a result that another one has applied already.  Only
+// a further view removes a silent member.  Thread-compatible.
 class Leveller {
  public:
   enum class Phase : uint8_t {
@@ -37,7 +37,8 @@ class Leveller {
   bool OnApplied(int64_t next, uint64_t hash);
   // The target's bytes are here.
   void OnBytes();
-  // True when it was the last missing one of those whom the step counts.
+  // Returns true when it was the last missing hold of the members that the step
+  // counts.
   bool OnHold(const MemberId& from, uint64_t hash);
 
   Phase phase() const { return phase_; }

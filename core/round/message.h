@@ -93,7 +93,7 @@ struct Commit {
   uint64_t hash = 0;
 };
 
-// A result that is final, whole: for those who lack it.
+// A final result, whole, for members that lack it.
 struct Committed {
   RoundResult result;
 };
@@ -119,7 +119,8 @@ struct Fetched {
   RoundResult result;
 };
 
-// The leveller to all: what was applied by somebody, apply; then hold this.
+// The leveller to all: apply the results that any member has applied; then hold
+// this.
 struct Level {
   RoundResult result;
 };

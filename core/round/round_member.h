@@ -144,7 +144,7 @@ class RoundMember {
 
  protected:
   // Virtual for the simulation's flaws: whether `view` is to be adopted, and
-  // what its leveller is told.
+  // the answer to its leveller.
   virtual bool IsNews(const View& view) const {
     return !view_.has_value() || view.id > view_->id;
   }

@@ -13,8 +13,9 @@
 
 namespace paceline {
 
-// Keep this view for good, then call OnStored.  Only then may anybody see it:
-// a coordinator that forgot a view would give its number to another one.
+// Store this view for good, then call OnStored.  Only then may another process
+// see it: a coordinator that forgot a view would give its number to another
+// one.
 struct StoreView {
   View view;
 };
@@ -30,7 +31,7 @@ using ViewAction = std::variant<StoreView, SendView, GroupLost>;
 using ViewActions = std::vector<ViewAction>;
 
 // The machine (state, event) -> (state, actions) of one group in one attempt.
-// Assumes: nobody else makes views of this group, and `term` is greater than
+// Assumes: no other code makes views of this group, and `term` is greater than
 // that of any coordinator before.  Thread-compatible.
 class ViewKeeper {
  public:
