@@ -17,9 +17,9 @@ namespace paceline {
 // Must be equal on both sides of an Attach stream.
 constexpr int kProtocolVersion = 1;
 
-// Bounds a message to a server, which anybody may send. A sender cuts a larger
-// one into pieces. gRPC looks at the size when all of a message is there: only
-// ServerOptions::memory_bytes bounds a message that never ends.
+// Bounds a message to a server, which any peer may send.  A sender cuts a
+// larger one into pieces.  gRPC looks at the size when all of a message is
+// there: only ServerOptions::memory_bytes bounds a message that never ends.
 constexpr int kMaxRequestBytes = 4 << 20;
 // Bounds an answer or an order, which only a server sends that was dialled.
 constexpr int kMaxAnswerBytes = 16 << 20;

@@ -1,5 +1,6 @@
 // Round groups on the control stream: protos to the structs of core/round and
-// core/cluster and back.  FromProto refuses what nobody of ours would send.
+// core/cluster and back.  FromProto refuses values that no process of ours
+// would send.
 #pragma once
 
 #include "absl/status/statusor.h"

@@ -8,10 +8,9 @@
 // 1.5 KB: on machines of 0.4 core at 1 Gbit/s a gradient of 100 MiB over four
 // members took 2.8 s, and 1.5 s with pieces (2026-11).
 //
-// The kernel lets a process say where a packet ends (MSG_EOR), gRPC 1.51 does
-// not; nor does it let anybody else have its sockets.  What it does is call
-// sendmsg() of libc, and a program's own sendmsg() comes before that: see
-// segments.cc.
+// The kernel lets a process say where a packet ends (MSG_EOR).  gRPC 1.51 does
+// not use that, and gives no other code its sockets.  But gRPC calls sendmsg()
+// of libc, and a program's own sendmsg() replaces that one: see segments.cc.
 #pragma once
 
 #include <sys/socket.h>
