@@ -37,9 +37,9 @@ struct RunContext {
   std::function<void(const std::string& capability)> restart;
 };
 
-// Made and destroyed on the compute thread, while nobody else uses it;
-// otherwise thread-safe.  What it opened stays open until it is destroyed, so
-// that neighbours can ask again.
+// Made and destroyed on the compute thread, while no other thread uses it;
+// otherwise thread-safe.  Connections that it opened stay open until it is
+// destroyed, so that neighbours can ask again.
 class WorkerRun {
  public:
   virtual ~WorkerRun() = default;

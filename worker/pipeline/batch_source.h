@@ -29,8 +29,8 @@ class BatchSource {
   // Begins the walk with what follows `step` updates (BatchWalk); a source of
   // which nothing was asked walks from step 0.
   virtual void BeginAt(int64_t step) = 0;
-  // The next batch of the walk; nothing after the final one.  Micro-batches of
-  // the batch before that nobody took are dropped.
+  // Returns the next batch of the walk; nothing after the final one.  Drops
+  // micro-batches of the batch before that were not taken.
   virtual absl::StatusOr<std::optional<BatchInfo>> NextBatch() = 0;
 
   // The training batch after `step` updates; 0 <= step < total_steps().

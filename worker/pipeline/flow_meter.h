@@ -26,10 +26,10 @@ struct FlowWait {
 
 // Reads no clock.  Thread-compatible; lives on the compute thread.
 //
-// In inference seconds count from the first input on: what comes before is the
-// filling of the pipeline, which whoever knows all workers can tell from the
-// times.  In training they count in whole batches: OnBatchBegin() and
-// OnBatchEnd() around each that is to count.
+// In inference seconds count from the first input on.  The time before is the
+// filling of the pipeline, which can be computed from the times of all
+// workers.  In training seconds count in whole batches: OnBatchBegin() and
+// OnBatchEnd() enclose each batch that counts.
 class FlowMeter {
  public:
   static constexpr size_t kLatenciesKept = 65'536;

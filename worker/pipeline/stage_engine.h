@@ -163,9 +163,9 @@ class StageEngine {
   virtual absl::Status Apply(const StepVerdict& verdict) = 0;
 
   // Engines that stash: the next forward computes at the version after
-  // `version` updates (skipped ones count), and no later one at an older.  One
-  // more than there is says that nobody to come wants the newest: the next
-  // update writes over it.  Evaluations always use the newest.
+  // `version` updates (skipped ones count), and no later forward at an older
+  // one.  One more than the newest means that no later forward wants the
+  // newest: the next update overwrites it.  Evaluations always use the newest.
   // Errors: FailedPrecondition  the version is not there, or the engine does
   //         not stash
   virtual absl::Status UseVersion(int64_t version) = 0;
@@ -174,8 +174,8 @@ class StageEngine {
   // Parameters and buffers as they are now, in layer order.  The memory is
   // the engine's own and changes with the next Apply().
   virtual absl::StatusOr<std::vector<NamedTensor>> Weights() = 0;
-  // To be told by whoever wrote into that memory, before the next forward:
-  // engines may have made something of the values that were there.
+  // The caller that wrote into that memory calls this before the next forward:
+  // engines may keep results of the old values.
   virtual void OnWeightsWritten() {}
 
   // Overwrites the parameters and buffers of these names, borrowed ones too;
@@ -190,8 +190,9 @@ class StageEngine {
   // --- State ---
   //
   // The state of a layer is its parameters and buffers, each followed by the
-  // optimizer's slots, as bytes.  It holds what the layer borrows too, unless
-  // that is its owner's memory: whoever restores a layer needs no other one.
+  // optimizer's slots, as bytes.  It includes what the layer borrows, unless
+  // that is the owner's own memory.  One layer's state is therefore enough to
+  // restore that layer.
 
   // The state of each layer of this stage, ascending.  The memory is the
   // engine's own: it has the newest values, and changes with the next Apply().

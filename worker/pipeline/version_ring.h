@@ -23,9 +23,10 @@ class VersionRing {
     versions_.push_back({0, 0, std::move(first)});
   }
 
-  // The next forward computes at `version`, and no later one at an older.  It
-  // need not be made before the forward itself: newest() + 1 says that nobody
-  // to come wants the newest there is.  Returns what was let go.
+  // The next forward computes at `version`, and no later forward at an older
+  // one.  The version need not exist before that forward: newest() + 1 means
+  // that no later forward wants the newest.  Returns the payloads that it
+  // releases.
   // Errors: FailedPrecondition  the version is gone, or more than one ahead
   absl::StatusOr<std::vector<Payload>> Use(int64_t version) {
     if (version > newest() + 1 || (version <= newest() && !Find(version))) {

@@ -134,7 +134,7 @@ class GroupDriver {
     Settle();
   }
 
-  // A copy of the state after `next` steps is made, for those who have asked.
+  // A copy of the state after `next` steps is ready for the members that asked.
   void OnStateCopied(int64_t next, uint64_t state_hash,
                      std::shared_ptr<RoundPayload> state) {
     if (!member_.has_value()) return;

@@ -96,7 +96,8 @@ class MemberRunner {
   // `steps` steps.
   absl::Status Evaluate(int64_t steps);
 
-  // Sends the state to those who have asked for it: now; where they have asked.
+  // Copy() sends the state now; CopyIfAsked() only if another member asked for
+  // it.
   absl::Status Copy();
   absl::Status CopyIfAsked();
 
@@ -120,8 +121,8 @@ class MemberRunner {
 
   GroupExchange& exchange_;
   StageTime stage_time_;
-  // When the step before was told of; nothing: what came next did not follow at
-  // once.
+  // The time at which the previous step was reported; nothing: the next one did
+  // not follow at once.
   std::optional<Instant> told_at_;
   int64_t unreadable_ = 0;  // samples, as was said
 };

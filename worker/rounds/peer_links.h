@@ -20,13 +20,14 @@ namespace paceline {
 class PeerLinks {
  public:
   void OnLink(const MemberId& peer, bool up, bool refused, Instant now);
-  // Those of others are forgotten.
+  // Forgets the links to processes that are not in `peers`.
   void Retain(const std::vector<GroupWorker>& peers);
-  // It owes an answer, for a lease already; nobody does.
+  // SetOwing: the peer has owed an answer for a lease.  ClearOwing: no peer
+  // does.
   void SetOwing(const MemberId& peer, Instant now);
   void ClearOwing();
 
-  // Nobody listens at its address, or another process does.
+  // No process listens at its address, or another one does.
   bool IsDead(const MemberId& peer) const;
 
   // Nothing gets there just now, as far as one knows.

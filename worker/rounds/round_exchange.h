@@ -77,10 +77,10 @@ class RoundExchange final : public DriverExchange<RoundDriver>,
   void FinishPart(int64_t samples);
   // Replaces BeginPart to FinishPart where the member has nothing to hand in.
   void SkipPart(int64_t step, uint64_t division);
-  // Drops the part that was begun, finished or not, and waits until nobody
+  // Drops the part that was begun, finished or not, and waits until no thread
   // reads the gradient's memory any more.  Called after kApply, when IsOver(),
-  // and before that memory goes: the transport is closed then, and this
-  // stopped.
+  // and before that memory is freed: the transport is closed then, and this
+  // object stopped.
   void AwaitPartReleased();
 
   // `next` steps are applied now.

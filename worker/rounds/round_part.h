@@ -94,8 +94,8 @@ class RoundPart {
 
   const PartOptions options_;
   const RoundShape shape_;
-  // Notified by whoever is the last to drop the gradient's memory; shared with
-  // that.
+  // Notified by the last owner that drops the gradient's memory; shared with
+  // these owners.
   const std::shared_ptr<absl::Notification> released_;
   std::vector<std::shared_ptr<RoundPayload>> payloads_;
   std::vector<int> marked_from_;  // [shards] chunks from here on are ready

@@ -19,8 +19,8 @@ namespace paceline {
 // members.  A multiple of kRuleBlock floats.
 inline constexpr size_t kRoundChunkBytes = size_t{256} << 10;
 
-// Thread-safe.  A chunk is written by one thread before MarkReady(), and never
-// afterwards; until then nobody else reads it.
+// Thread-safe.  One thread writes a chunk before MarkReady(), and never
+// afterwards; until then no other thread reads it.
 class RoundPayload {
  public:
   // Called once a chunk, on the thread that marks it; must be quick.
@@ -47,8 +47,8 @@ class RoundPayload {
   uint64_t hash() const;
   uint64_t chunk_hash(int chunk) const;  // ready
 
-  // From now on; chunks that are ready already are told at once, on this
-  // thread.
+  // Calls `on_ready` from now on, and at once, on this thread, for chunks that
+  // are ready already.
   void Subscribe(OnReady on_ready);
 
  private:
@@ -71,7 +71,7 @@ class RoundPayload {
 // Thread-safe.  What it gave may outlive it.
 class BlockPool {
  public:
-  // kept_bytes: of blocks that nobody uses; beyond them memory is freed.
+  // kept_bytes: the most bytes of unused blocks; memory beyond them is freed.
   explicit BlockPool(size_t kept_bytes);
 
   // Like RoundPayload::Make(): uninitialised, aligned to 64 bytes.

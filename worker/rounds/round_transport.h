@@ -50,8 +50,8 @@ class RoundSink {
   virtual void OnMessage(RoundMessage message,
                          std::shared_ptr<RoundPayload> payload) = 0;
 
-  // The stream to a peer broke, or works (again).  refused: nobody listens at
-  // its address, or a process of another incarnation.
+  // The stream to a peer broke, or works (again).  refused: no process listens
+  // at its address, or one of another incarnation.
   virtual void OnLink(const MemberId& peer, bool up, bool refused) = 0;
 };
 

@@ -129,16 +129,16 @@ class RoundTurns {
 // zeno's loss on a trusted batch: asked for by the thread that sums, computed
 // by the compute thread when its turn comes.
 
-// Thread-safe; one question at a time.  What a question points to is memory of
-// the one who asks: once the compute thread has taken it, it is waited for,
-// whatever else happens.
+// Thread-safe; one question at a time.  A question points to memory of the
+// asking thread.  Once the compute thread has taken the question, the asking
+// thread waits for its answer in any case.
 class LossRequests final : public TrustedLoss {
  public:
   // turns outlives this.
   explicit LossRequests(RoundTurns& turns) : turns_(turns) {}
 
-  // Wait for the answer.  Errors: the answer's; Cancelled  nobody took the
-  // question, and nobody will
+  // Wait for the answer.  Errors: the answer's; Cancelled: the compute thread
+  // did not take the question, and will not.
   absl::StatusOr<double> AtPresent() override { return Ask({}, 0); }
   absl::StatusOr<double> After(absl::Span<const float> direction,
                                double step) override {
@@ -150,8 +150,9 @@ class LossRequests final : public TrustedLoss {
   bool Take(const RoundTurn& turn);
   void Answer(absl::StatusOr<double> loss);
 
-  // While shut, questions that nobody took are withdrawn, and new ones refused:
-  // the compute thread waits for memory that the asking one still reads.
+  // While shut, questions that were not taken are withdrawn, and new ones
+  // refused: the compute thread waits for memory that the asking thread still
+  // reads.
   void SetShut(bool shut);
   // For good, from any thread.
   void End();

@@ -25,8 +25,8 @@ class RoundPlane {
   // For StartServer(); valid as long as this.
   grpc::Service* service();
 
-  // Opens the fence of a round group; at most one is open at a time.  Nobody
-  // is a peer before SetPeers().  Closing or dropping the transport ends the
+  // Opens the fence of a round group; at most one is open at a time.  There are
+  // no peers before SetPeers().  Closing or dropping the transport ends the
   // fence.  `sink` outlives that.
   //
   // Errors:

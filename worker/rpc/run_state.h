@@ -95,10 +95,10 @@ class RunState final : public Link,
   BoundaryExpectation Expectation(int32_t boundary) const;
   void AddIncoming(FrameKind kind, int32_t boundary);
   bool Sends(FrameKind kind, int32_t boundary) const;
-  // The stream to who gets the frame; null when that is this worker.
+  // The stream to the receiver of the frame; null when that is this worker.
   StageOutbound* FindOutbound(const FrameKey& key) const;
-  // Errors: InvalidArgument  by the routes, the frame comes from somebody else
-  //         or goes to somebody else
+  // Errors: InvalidArgument: the frame's sender or receiver is not the one that
+  // the routes name.
   absl::Status CheckRoute(const FrameHeader& header) const;
   absl::Status OnHello(const std::shared_ptr<InboundStream>& stream,
                        const Entrance& entrance);

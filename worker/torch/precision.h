@@ -50,9 +50,10 @@ class Products {
   at::Tensor Cast(const at::Tensor& weight) { return Parameter(weight); }
   at::Tensor MatmulCast(const at::Tensor& left, const at::Tensor& cast);
 
-  // `parameter` has other values now: whoever writes to a parameter's memory
-  // says so, when no graph needs the old ones any more.  Its cast, if there is
-  // one, is made anew in the same place: in the update, once a step.
+  // `parameter` has new values.  The code that writes to a parameter's memory
+  // calls this, when no graph needs the old values any more.  It computes the
+  // parameter's cast, if there is one, again in the same place: in the update,
+  // once a step.
   void Refresh(const at::Tensor& parameter);
   // `parameter` is gone, or not needed for now.
   void Forget(const at::Tensor& parameter);

@@ -25,8 +25,8 @@ namespace paceline {
 // Lives on the compute thread.
 class WeightStash {
  public:
-  // Takes the layers' parameters as version 0.  `layers` and `products`, which
-  // is told of parameters that are gone, outlive this.
+  // Takes the layers' parameters as version 0.  `layers` and `products` outlive
+  // this.  The stash tells `products` which parameters are gone.
   WeightStash(std::vector<TorchLayer>& layers, Products& products);
 
   // As StageEngine::UseVersion.
