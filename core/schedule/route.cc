@@ -108,7 +108,8 @@ RouteTable MakeRouteTable(const std::vector<double>& shares) {
 
 absl::Status CheckTurns(const std::vector<int>& turns, int replicas) {
   if (turns.empty() && replicas == 1) return absl::OkStatus();
-  if (replicas < 1) return absl::InvalidArgumentError("a stage of nobody");
+  if (replicas < 1)
+    return absl::InvalidArgumentError("a stage without replicas");
   if (std::ssize(turns) > MostTurns(replicas)) {
     return absl::InvalidArgumentError(
         absl::StrCat("a route of ", turns.size(), " turns for ", replicas,
