@@ -68,7 +68,7 @@ void ProcessFaults::Hang(absl::Duration time) {
   const int error =
       posix_spawnp(&waker, "sh", nullptr, nullptr, arguments, environ);
   if (error != 0) {
-    Log(LogLevel::kError, "cannot hang: nobody would wake this process",
+    Log(LogLevel::kError, "cannot hang: no process would wake this one",
         {{"why", strerror(error)}});
     return;
   }

@@ -140,8 +140,9 @@ absl::Status AttachClient::RunSession() {
     welcomed_ = false;
   }
   const absl::Status status = FromGrpc(session->stream->Finish());
-  return status.ok() ? absl::UnavailableError("the coordinator hung up")
-                     : status;
+  return status.ok()
+             ? absl::UnavailableError("the coordinator closed the stream")
+             : status;
 }
 
 void AttachClient::OnMessage(const v1::CoordinatorMessage& message) {
