@@ -27,7 +27,7 @@
 
 namespace paceline {
 
-// Source: randomised pairwise averaging, Boyd et al.  2006 ("Randomized gossip
+// Source: randomised pairwise averaging, Boyd et al. 2006 ("Randomized gossip
 // algorithms"); with gradient steps between, as in AD-PSGD of Lian et al.
 // 2018.  Here the pairs of a step are disjoint, and each step draws new ones,
 // so that no member waits for two partners.  An averaging keeps the sum of all
