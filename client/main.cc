@@ -30,6 +30,7 @@
 #include "client/options.h"
 #include "client/render/console.h"
 #include "client/rpc/grpc_control_client.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/schedule/traits.h"
 #include "core/weights/safetensors.h"
@@ -62,7 +63,7 @@ std::string RandomRequestId() {
 // Returns the job; its warnings go to `console`.
 JobSpec WithWarnings(const ParsedJob& job, Console& console) {
   for (const std::string& warning : job.warnings) {
-    console.Note(absl::StrCat("paceline: warning: ", warning));
+    console.Note("paceline: warning: ", warning);
   }
   return job.spec;
 }
@@ -303,9 +304,9 @@ ExitCode Up(const ClientOptions& options, Console& console) {
 ExitCode InspectModel(const ClientOptions& options, Console& console) {
   if (!IsModel(options.target) && LooksLikeWeightsFile(options.target)) {
     if (!options.sets.empty()) {
-      return ReportError(console, absl::InvalidArgumentError(absl::StrCat(
-                                      "--set changes a model; ", options.target,
-                                      " is a file, and shows what it holds")));
+      return ReportError(
+          console, InvalidArgument("--set changes a model; ", options.target,
+                                   " is a file, and shows what it holds"));
     }
     return InspectWeightsCommand(console, SummarizeSafetensors, options.target);
   }

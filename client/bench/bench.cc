@@ -11,6 +11,7 @@
 #include "client/commands/profile.h"
 #include "client/commands/watch.h"
 #include "client/render/text.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/rpc/convert.h"
 #include "core/schedule/traits.h"
@@ -70,8 +71,7 @@ class Bench {
     // Nothing is measured for a bench that cannot be finished.
     for (const BenchCase& one : cases) {
       for (const SpecProblem& problem : CheckJobSpec(SpecOf(one))) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(problem.path, ": ", problem.why));
+        return InvalidArgument(problem.path, ": ", problem.why);
       }
     }
     if (options_.profile) {

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/schedule/traits.h"
 
@@ -29,9 +30,8 @@ absl::StatusOr<Window> WindowOf(const v1::Job& job) {
   Window window;
   for (const v1::JobWorker& worker : job.workers()) {
     if (!worker.has_flow() || worker.flow().micro_batches() == 0) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("job ", job.id(), ": worker ", worker.name(),
-                       " has not said how its micro-batches passed"));
+      return FailedPrecondition("job ", job.id(), ": worker ", worker.name(),
+                                " has not said how its micro-batches passed");
     }
     const v1::FlowTimes& flow = worker.flow();
     if (window.first_us == 0 || flow.first_unix_us() < window.first_us) {
@@ -51,8 +51,8 @@ absl::StatusOr<Window> WindowOf(const v1::Job& job) {
         static_cast<double>(window.last_us - window.first_us) / 1e6;
   }
   if (window.seconds <= 0) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "job ", job.id(), " took no time: more micro-batches are needed"));
+    return FailedPrecondition("job ", job.id(),
+                              " took no time: more micro-batches are needed");
   }
   return window;
 }
@@ -108,9 +108,9 @@ absl::StatusOr<double> LayerSeconds(const v1::Job& job,
       return drift.layer_seconds();
     }
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat("job ", job.id(), " does not say what the layers of stage ",
-                   placement.stage(), " take on ", placement.worker_name()));
+  return FailedPrecondition(
+      "job ", job.id(), " does not say what the layers of stage ",
+      placement.stage(), " take on ", placement.worker_name());
 }
 
 }  // namespace
@@ -146,9 +146,9 @@ absl::StatusOr<BenchBaseline> BaselineOf(const v1::Job& job) {
   PACELINE_ASSIGN_OR_RETURN(const Window window, WindowOf(job));
   const Placements stages = StagesInOrder(job);
   if (stages.size() != 1) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job ", job.id(),
-                     " has not one stage to compare with but ", stages.size()));
+    return FailedPrecondition("job ", job.id(),
+                              " has not one stage to compare with but ",
+                              stages.size());
   }
   PACELINE_ASSIGN_OR_RETURN(const double layers, LayerSeconds(job, stages[0]));
   const auto count = static_cast<double>(window.micro_batches);

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/errors.h"
 
 namespace paceline {
 namespace {
@@ -43,8 +44,7 @@ namespace {
 }
 
 absl::Status Failed(const std::string& what, int error) {
-  return absl::FailedPreconditionError(
-      absl::StrCat("cannot ", what, ": ", std::strerror(error)));
+  return FailedPrecondition("cannot ", what, ": ", std::strerror(error));
 }
 
 // Closes on every way out.

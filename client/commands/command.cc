@@ -8,7 +8,6 @@
 #include <atomic>
 #include <cerrno>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/render/text.h"
 #include "core/base/check.h"
@@ -19,7 +18,7 @@ ExitCode ReportError(Console& console, const absl::Status& status) {
   const absl::string_view message = status.message().empty()
                                         ? absl::string_view("unknown error")
                                         : status.message();
-  console.Note(absl::StrCat("paceline: ", ShortenWords(message)));
+  console.Note("paceline: ", ShortenWords(message));
   return ExitCodeFor(status);
 }
 
@@ -89,9 +88,9 @@ absl::StatusOr<WaitEnd> WaitUntil(const CommandContext& context,
       return asked;
     } else if (!away_since.has_value()) {
       away_since = now;
-      context.console.Note(absl::StrCat(
-          "the coordinator does not answer; trying again for ",
-          absl::FormatDuration(options.patience), " (", asked.message(), ")"));
+      context.console.Note("the coordinator does not answer; trying again for ",
+                           absl::FormatDuration(options.patience), " (",
+                           asked.message(), ")");
     }
     absl::Duration pause = options.period;
     if (options.timeout.has_value()) {

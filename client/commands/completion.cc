@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "core/base/errors.h"
 #include "core/model/description.h"
 #include "core/model/job_keys.h"
 #include "core/plan/policy.h"
@@ -334,8 +335,7 @@ absl::StatusOr<std::string> RenderCompletion(const CommandNode& root,
   if (shell == "bash") return RenderBash(root);
   if (shell == "zsh") return RenderZsh(root);
   if (shell == "fish") return RenderFish(root);
-  return absl::InvalidArgumentError(
-      absl::StrCat("'", shell, "' is none of bash, zsh, fish"));
+  return InvalidArgument("'", shell, "' is none of bash, zsh, fish");
 }
 
 }  // namespace paceline

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/render/text.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 
 namespace paceline {
@@ -108,9 +109,9 @@ absl::StatusOr<std::unique_ptr<ExportTarget>> OpenExportTarget(
   struct stat status = {};
   const bool exists = stat(path.c_str(), &status) == 0;
   if (exists && S_ISDIR(status.st_mode)) {
-    return absl::FailedPreconditionError(absl::StrCat(
+    return FailedPrecondition(
         "cannot write ", path, ": it is a folder; name a file in it, as -o ",
-        path, path.back() == '/' ? "" : "/", "NAME.safetensors"));
+        path, path.back() == '/' ? "" : "/", "NAME.safetensors");
   }
   const bool in_place = exists && !S_ISREG(status.st_mode);
   const std::string target = in_place ? path : Resolved(path);
@@ -126,9 +127,8 @@ absl::StatusOr<std::unique_ptr<ExportTarget>> OpenExportTarget(
 
 // DataLoss, whatever the reader said: the caller named nothing wrong.
 absl::Status CameBroken(int64_t id, absl::string_view why) {
-  return absl::DataLossError(absl::StrCat("the result of job ", id,
-                                          " did not arrive whole: ", why,
-                                          "; nothing was kept, export again"));
+  return DataLoss("the result of job ", id, " did not arrive whole: ", why,
+                  "; nothing was kept, export again");
 }
 
 // Reads `staged` back and makes sure that it is the result of job `id`.
@@ -159,13 +159,12 @@ void SayExported(Console& console, int64_t id, const std::string& path,
         {"tensors", weights ? Document(weights->tensors.size()) : Document()}});
     return;
   }
-  console.Note(
-      absl::StrCat("exported the result of job ", id, " to ",
-                   to_stdout ? "standard output" : path, " (",
-                   HumanBytes(static_cast<double>(bytes)),
-                   weights ? absl::StrCat(", ", weights->tensors.size(),
-                                          " tensors, read back and checked)")
-                           : ", not checked: it cannot be read back)"));
+  console.Note("exported the result of job ", id, " to ",
+               to_stdout ? "standard output" : path, " (",
+               HumanBytes(static_cast<double>(bytes)),
+               weights ? absl::StrCat(", ", weights->tensors.size(),
+                                      " tensors, read back and checked)")
+                       : ", not checked: it cannot be read back)");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "client/commands/watch.h"
 #include "client/render/report.h"
 #include "client/render/text.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 
 namespace paceline {
@@ -71,9 +72,8 @@ absl::StatusOr<int64_t> ResolveJob(ControlClient& client,
   int64_t id = 0;
   if (absl::SimpleAtoi(word, &id) && id > 0) return id;
   if (word != "last") {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "'", word,
-        "' is not a job: give its number, or 'last' for the newest"));
+    return InvalidArgument(
+        "'", word, "' is not a job: give its number, or 'last' for the newest");
   }
   const absl::StatusOr<v1::ListJobsResponse> jobs = client.ListJobs(1);
   if (!jobs.ok()) return jobs.status();
@@ -92,8 +92,8 @@ ExitCode ListJobsCommand(const CommandContext& context, int limit) {
                               return ToDocument(job, /*with_curve=*/false);
                             }));
   if (context.console.table() && jobs->jobs().empty()) {
-    context.console.Note(absl::StrCat("no jobs yet; submit one with '",
-                                      context.program, " job submit FILE'"));
+    context.console.Note("no jobs yet; submit one with '", context.program,
+                         " job submit FILE'");
   }
   return kExitOk;
 }
@@ -138,9 +138,8 @@ ExitCode WaitJobCommand(const CommandContext& context, int64_t id,
   if (!watched.ok()) {
     const ExitCode code = ReportError(console, watched.status());
     if (code == kExitUnreachable) {
-      console.Note(absl::StrCat(
-          "the workers go on without you; come back with: ", context.program,
-          " job wait ", id));
+      console.Note("the workers go on without you; come back with: ",
+                   context.program, " job wait ", id);
     }
     return code;
   }
@@ -156,21 +155,20 @@ ExitCode WaitJobCommand(const CommandContext& context, int64_t id,
   const std::string job = absl::StrCat(context.program, " job ");
   if (watched->end != WaitEnd::kDone) {
     const bool late = watched->end == WaitEnd::kTimedOut;
-    console.Note(absl::StrCat(late ? "timed out" : "detached", "; job ", id,
-                              " goes on.  Come back: ", job, "wait ", id,
-                              "   stop it: ", job, "stop ", id));
+    console.Note(late ? "timed out" : "detached", "; job ", id,
+                 " goes on.  Come back: ", job, "wait ", id,
+                 "   stop it: ", job, "stop ", id);
     return late ? kExitTimedOut : kExitInterrupted;
   }
   if (StateOf(watched->job) == JobState::kFailed) {
-    console.Note(
-        absl::StrCat("job ", id, " failed: ", Printable(watched->job.why())));
+    console.Note("job ", id, " failed: ", Printable(watched->job.why()));
   }
-  console.Note(absl::StrCat("next: ", job, "show ", id));
+  console.Note("next: ", job, "show ", id);
   if (StateOf(watched->job) == JobState::kSucceeded) {
-    console.Note(absl::StrCat("      ", job, "export ", id, " -o ",
-                              ResultName(watched->job), ".safetensors"));
+    console.Note("      ", job, "export ", id, " -o ", ResultName(watched->job),
+                 ".safetensors");
   } else {
-    console.Note(absl::StrCat("      ", job, "logs ", id));
+    console.Note("      ", job, "logs ", id);
   }
   return ExitCodeFor(StateOf(watched->job));
 }
@@ -187,7 +185,7 @@ ExitCode DeleteJobCommand(const CommandContext& context, int64_t id) {
   const absl::Status deleted = context.client.DeleteJob(id);
   if (!deleted.ok()) return ReportError(context.console, deleted);
   if (context.console.table()) {
-    context.console.Note(absl::StrCat("job ", id, " is deleted"));
+    context.console.Note("job ", id, " is deleted");
   } else {
     context.console.Print(Document{{"id", id}, {"deleted", Document(true)}});
   }
@@ -228,9 +226,8 @@ ExitCode ShowNodeCommand(const CommandContext& context,
                         absl::StrAppend(out, worker.registration().name());
                       });
     return ReportError(context.console,
-                       absl::NotFoundError(absl::StrCat(
-                           "no worker '", word, "'; known are: ",
-                           known.empty() ? std::string("none") : known)));
+                       NotFound("no worker '", word, "'; known are: ",
+                                known.empty() ? std::string("none") : known));
   }
   context.console.Print(RenderWorker(*found), ToDocument(*found));
   return kExitOk;

@@ -24,6 +24,7 @@
 #include "client/files/settings.h"
 #include "client/files/whole_file.h"
 #include "client/render/text.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 
 namespace paceline {
@@ -39,9 +40,9 @@ absl::Status MakeFolder(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
   if (!error) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("cannot make the folder ", path, ": ", error.message(),
-                   "; choose another with --state DIR"));
+  return FailedPrecondition("cannot make the folder ", path, ": ",
+                            error.message(),
+                            "; choose another with --state DIR");
 }
 
 // An advisory lock on `folder`, held until the descriptor is closed.
@@ -49,15 +50,14 @@ absl::StatusOr<int> LockFolder(const std::string& folder) {
   const std::string path = folder + "/up.lock";
   const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (file < 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("cannot write ", path, ": ", std::strerror(errno),
-                     "; choose another folder with --state DIR"));
+    return FailedPrecondition("cannot write ", path, ": ", std::strerror(errno),
+                              "; choose another folder with --state DIR");
   }
   if (flock(file, LOCK_EX | LOCK_NB) != 0) {
     close(file);
-    return absl::FailedPreconditionError(
-        absl::StrCat("another 'paceline up' runs with the state in ", folder,
-                     ": stop it or choose another folder with --state DIR"));
+    return FailedPrecondition(
+        "another 'paceline up' runs with the state in ", folder,
+        ": stop it or choose another folder with --state DIR");
   }
   return file;
 }
@@ -98,10 +98,10 @@ absl::StatusOr<std::string> FindProgram(const std::string& program) {
     const std::string candidate = absl::StrCat(folder, "/", program);
     if (IsExecutable(candidate)) return candidate;
   }
-  return absl::FailedPreconditionError(absl::StrCat(
+  return FailedPrecondition(
       "cannot find the program ", program, " in ",
       folders.empty() ? std::string("this program's folder") : folders.front(),
-      " or in $PATH: build or install it"));
+      " or in $PATH: build or install it");
 }
 
 absl::Status CheckPortFree(int port, const std::string& flag) {
@@ -121,15 +121,15 @@ absl::Status CheckPortFree(int port, const std::string& flag) {
   close(probe);
   if (bound == 0) return absl::OkStatus();
   if (error == EADDRINUSE) {
-    return absl::FailedPreconditionError(absl::StrCat(
+    return FailedPrecondition(
         "port ", port, " of ", kHost,
         " is in use, perhaps by another mesh: stop that, or choose another "
         "with ",
-        flag, " P (0: any)"));
+        flag, " P (0: any)");
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat("cannot listen on port ", port, " of ", kHost, ": ",
-                   std::strerror(error), "; choose another with ", flag, " P"));
+  return FailedPrecondition("cannot listen on port ", port, " of ", kHost, ": ",
+                            std::strerror(error), "; choose another with ",
+                            flag, " P");
 }
 
 Mesh::Mesh(MeshOptions options, Connect connect, const Clock& clock)
@@ -221,9 +221,9 @@ absl::Status Mesh::LookAfter(Daemon& daemon, std::vector<std::string>* news) {
   const pid_t pid = daemon.process.pid();
   if (const auto death = daemon.process.TakeDeath(); death.has_value()) {
     if (!ready_) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(daemon.name, " ", *death, " before the mesh was ready; ",
-                       daemon.log, " ends with:\n", LogTail(daemon)));
+      return FailedPrecondition(daemon.name, " ", *death,
+                                " before the mesh was ready; ", daemon.log,
+                                " ends with:\n", LogTail(daemon));
     }
     const absl::Duration pause = daemon.backoff.OnDeath(now - daemon.started);
     daemon.start_again = now + pause;
@@ -348,8 +348,7 @@ absl::Status WriteReadyFile(const std::string& path, const Document& document) {
   const absl::Status written =
       WriteWholeFile(path, ToJson(document, /*pretty=*/true) + "\n");
   if (written.ok()) return written;
-  return absl::FailedPreconditionError(
-      absl::StrCat("--ready-file: ", written.message()));
+  return FailedPrecondition("--ready-file: ", written.message());
 }
 
 void Announce(const UpOptions& options, const Mesh& mesh, Console& console) {
@@ -386,10 +385,9 @@ absl::Status RunMesh(const UpOptions& options, Mesh& mesh, Console& console,
     for (const std::string& line : news) console.Note(line);
     if (!mesh.ready()) {
       if (clock.Now() - begin < kReadyWithin) continue;
-      return absl::FailedPreconditionError(
-          absl::StrCat("after ", absl::FormatDuration(kReadyWithin),
-                       " these have not registered: ", mesh.Missing(), "; see ",
-                       options.mesh.state, "/logs"));
+      return FailedPrecondition("after ", absl::FormatDuration(kReadyWithin),
+                                " these have not registered: ", mesh.Missing(),
+                                "; see ", options.mesh.state, "/logs");
     }
     if (written_generation != mesh.generation()) {
       PACELINE_RETURN_IF_ERROR(

@@ -10,6 +10,7 @@
 #include "client/commands/profile.h"
 #include "client/files/profile_file.h"
 #include "client/render/text.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/model/description.h"
 #include "core/plan/machines.h"
@@ -28,7 +29,7 @@ using Given = std::vector<std::pair<const char*, bool>>;
 absl::Status Refuse(const Given& given, absl::string_view why) {
   for (const auto& [name, is_given] : given) {
     if (is_given) {
-      return absl::InvalidArgumentError(absl::StrCat(name, " ", why));
+      return InvalidArgument(name, " ", why);
     }
   }
   return absl::OkStatus();
@@ -38,9 +39,9 @@ absl::Status CheckSource(const PlanOptions& options) {
   const int sources = !options.model.empty() + !options.job_file.empty() +
                       !options.profile.empty();
   if (sources == 1) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgument(
       sources == 0 ? "nothing to plan" : "more than one thing to plan",
-      ": give one of --model MODEL, -f JOB.yaml and --profile FILE"));
+      ": give one of --model MODEL, -f JOB.yaml and --profile FILE");
 }
 
 absl::Status CheckMachineOptions(const PlanOptions& options) {
@@ -128,9 +129,8 @@ absl::StatusOr<std::vector<double>> ParseNumbers(const char* option,
   for (const absl::string_view part : absl::StrSplit(text, ',')) {
     double number = 0;
     if (!absl::SimpleAtod(part, &number)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(option, " ", Printable(text), ": '", Printable(part),
-                       "' is no number"));
+      return InvalidArgument(option, " ", Printable(text), ": '",
+                             Printable(part), "' is no number");
     }
     numbers.push_back(number);
   }
@@ -142,9 +142,9 @@ absl::Status PutSpeeds(const std::string& text, PlanProblem& problem) {
                             ParseNumbers("--speed", text));
   const size_t devices = problem.devices.size();
   if (speeds.size() != 1 && speeds.size() != devices) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--speed has ", speeds.size(), " numbers, there are ",
-                     devices, " devices: give one for each, or one for all"));
+    return InvalidArgument("--speed has ", speeds.size(),
+                           " numbers, there are ", devices,
+                           " devices: give one for each, or one for all");
   }
   for (size_t d = 0; d < devices; ++d) {
     problem.devices[d].speed = speeds[speeds.size() == 1 ? 0 : d];
@@ -157,10 +157,10 @@ absl::Status PutLatencies(const std::string& text, const Machines& machines,
   PACELINE_ASSIGN_OR_RETURN(const std::vector<double> latencies,
                             ParseNumbers("--latency", text));
   if (static_cast<int>(latencies.size()) != machines.levels()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--latency has ", latencies.size(), " numbers, --machines ",
-        machines.levels(), machines.levels() == 1 ? " level" : " levels",
-        ": give one for each, the inner one first"));
+    return InvalidArgument("--latency has ", latencies.size(),
+                           " numbers, --machines ", machines.levels(),
+                           machines.levels() == 1 ? " level" : " levels",
+                           ": give one for each, the inner one first");
   }
   const size_t in_machine = machines.sizes[0];
   for (size_t from = 0; from < problem.links.size(); ++from) {
@@ -177,8 +177,8 @@ absl::Status PutMemory(const std::string& text, PlanProblem& problem) {
   PACELINE_ASSIGN_OR_RETURN(const std::vector<double> memory,
                             ParseNumbers("--memory", text));
   if (memory.size() != 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--memory ", Printable(text), ": need one number, bytes of a device"));
+    return InvalidArgument("--memory ", Printable(text),
+                           ": need one number, bytes of a device");
   }
   for (Device& device : problem.devices) device.memory_bytes = memory[0];
   return absl::OkStatus();
@@ -273,12 +273,12 @@ absl::Status ShareWorkers(PlanQuestion& question) {
   const int workers = static_cast<int>(problem.devices.size());
   if (problem.stages <= workers) return absl::OkStatus();
   if (ScheduleTraitsOf(question.schedule).deals && problem.training) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "interleaved-1f1b deals its stages out in turn and asks no policy, and "
         "there are more of them, ",
         problem.stages, ", than workers, ", workers,
         ": 'job submit --dry-run' shows who holds what; give --stages for at "
-        "most one a worker, or --schedule 1f1b"));
+        "most one a worker, or --schedule 1f1b");
   }
   question.shared_stages = problem.stages;
   problem.stages = 0;
@@ -356,10 +356,10 @@ absl::StatusOr<PlanQuestion> AskForProfile(const ProfileSource& source,
     TakePlan(source, question);
   } else if (source.graph.has_value()) {
     if (own_devices) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgument(
           source.name,
           " has layers but no devices: give --machines and --bandwidth, as in "
-          "--machines 4x4 --bandwidth 1e10,1.25e9"));
+          "--machines 4x4 --bandwidth 1e10,1.25e9");
     }
     PACELINE_RETURN_IF_ERROR(TakeGraph(source, question));
   } else {

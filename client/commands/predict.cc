@@ -12,6 +12,7 @@
 #include "client/commands/profile.h"
 #include "client/files/whole_file.h"
 #include "client/render/text.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/model/description.h"
 #include "core/model/precision.h"
@@ -157,13 +158,13 @@ std::string Render(const Evaluation& result, const std::vector<Asked>& asked) {
 
 void NoteWhatWasLeft(Console& console, const Evaluation& result) {
   if (result.dropped_rows > 0) {
-    console.Note(absl::StrCat(
+    console.Note(
         "note: ", result.dropped_rows,
-        " rows have a time that is not finite and positive; left aside"));
+        " rows have a time that is not finite and positive; left aside");
   }
   if (result.sampled) {
-    console.Note(absl::StrCat("note: not all points were left out, but ",
-                              result.points, ", evenly taken"));
+    console.Note("note: not all points were left out, but ", result.points,
+                 ", evenly taken");
   }
 }
 
@@ -171,8 +172,7 @@ void NoteWhatWasLeft(Console& console, const Evaluation& result) {
 
 absl::StatusOr<TimeQuery> ParseTimeQuery(absl::string_view text) {
   const auto error = [&](absl::string_view what) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--at ", Printable(text), ": ", what));
+    return InvalidArgument("--at ", Printable(text), ": ", what);
   };
   TimeQuery query;
   for (const absl::string_view part : absl::StrSplit(text, ',')) {
@@ -288,10 +288,9 @@ absl::StatusOr<std::vector<PredictedDevice>> PredictAll(
   if (!options.device.empty()) {
     if (std::find(devices.begin(), devices.end(), options.device) ==
         devices.end()) {
-      return absl::NotFoundError(absl::StrCat(
-          "no worker '", Printable(options.device),
-          "' is attached or was ever measured; known are: ",
-          devices.empty() ? "none" : absl::StrJoin(devices, ", ")));
+      return NotFound("no worker '", Printable(options.device),
+                      "' is attached or was ever measured; known are: ",
+                      devices.empty() ? "none" : absl::StrJoin(devices, ", "));
     }
     devices = {options.device};
   }
@@ -393,10 +392,10 @@ absl::StatusOr<PredictedDevice> PredictDevice(
     predictor = LayerPredictor::Fit(RecordsOf(measurements));
   }
   if (!predictor.ok()) {
-    return absl::NotFoundError(absl::StrCat(
+    return NotFound(
         "nothing was measured yet that layer times could be predicted from: "
         "run 'paceline profile --model ",
-        Printable(spec.model.name), " --batch ", spec.train.micro_batch, "'"));
+        Printable(spec.model.name), " --batch ", spec.train.micro_batch, "'");
   }
   result.cpu_share = CpuShareOf(measurements, key);
   const auto found = measurements.profiles.find(key);

@@ -12,6 +12,7 @@
 #include "client/files/profile_file.h"
 #include "client/render/report.h"
 #include "client/render/text.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/model/catalog.h"
 #include "core/model/description.h"
@@ -270,8 +271,8 @@ absl::StatusOr<ProfileProgress> TakeProfile(const CommandContext& context,
     return absl::CancelledError("interrupted while measuring");
   }
   if (!watched.progress.failed.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "not measured: ", absl::StrJoin(watched.progress.failed, "; ")));
+    return FailedPrecondition("not measured: ",
+                              absl::StrJoin(watched.progress.failed, "; "));
   }
   return std::move(watched.progress);
 }
@@ -293,19 +294,18 @@ ExitCode ProfileCommand(const CommandContext& context, const JobSpec& spec,
   const ProfileProgress& progress = watched->progress;
   console.Print(RenderProfiles(progress), ToDocument(progress));
   for (const std::string& failed : progress.failed) {
-    console.Note(absl::StrCat("paceline: not measured: ", Printable(failed)));
+    console.Note("paceline: not measured: ", Printable(failed));
   }
   if (watched->end != WaitEnd::kDone) {
     const bool late = watched->end == WaitEnd::kTimedOut;
-    console.Note(absl::StrCat(
+    console.Note(
         late ? "timed out" : "interrupted",
-        "; the workers go on, and the coordinator keeps what they find"));
+        "; the workers go on, and the coordinator keeps what they find");
     return late ? kExitTimedOut : kExitInterrupted;
   }
   if (!progress.failed.empty()) return kExitFailed;
-  console.Note(absl::StrCat("next: ", context.program, " plan --model ",
-                            Printable(spec.model.name), " --batch ",
-                            spec.train.micro_batch));
+  console.Note("next: ", context.program, " plan --model ",
+               Printable(spec.model.name), " --batch ", spec.train.micro_batch);
   return kExitOk;
 }
 

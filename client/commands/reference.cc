@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "client/render/text.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/model/description.h"
 #include "core/model/job_keys.h"
@@ -76,9 +77,9 @@ std::string Render(const ModelDescription& model) {
 }
 
 absl::Status NoSuchModel(const std::string& name) {
-  return absl::NotFoundError(absl::StrCat(
+  return NotFound(
       WhyNotAmong("model", name, ModelNames()),
-      "; and the name of a .safetensors file shows what that holds"));
+      "; and the name of a .safetensors file shows what that holds");
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "client/commands/command.h"
 #include "client/commands/plan_question.h"
 #include "client/render/text.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/model/description.h"
 #include "core/optim/optimizer.h"
@@ -33,8 +34,7 @@ constexpr double kBackwardByForward = 2;
 
 absl::Status Wrong(absl::string_view flag, absl::string_view value,
                    absl::string_view need) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(flag, ": got ", value, ", need ", need));
+  return InvalidArgument(flag, ": got ", value, ", need ", need);
 }
 
 absl::Status CheckAmount(absl::string_view flag, double value) {
@@ -148,9 +148,9 @@ absl::Status CheckModel(const MachineFlags& flags, const JobSpec& spec) {
       CheckAmong("--model: ", "model", spec.model.name, ModelNames()));
   constexpr int64_t kMostSamples = 1 << 20;
   if (flags.micro_batch_samples == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "--model needs --batch, the samples of a micro-batch: 1 to ",
-        kMostSamples));
+        kMostSamples);
   }
   return CheckCount("--batch", flags.micro_batch_samples, kMostSamples);
 }
@@ -235,8 +235,8 @@ struct Flag {
   absl::string_view form;
 
   absl::Status Wrong(absl::string_view why) const {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, " '", Printable(text), "': ", why, "; need ", form));
+    return InvalidArgument(name, " '", Printable(text), "': ", why, "; need ",
+                           form);
   }
 };
 
@@ -335,9 +335,8 @@ absl::Status ApplyFlags(const SimulateFlags& flags, SimulatedPlan* plan) {
     plan->problem.micro_batches = kDefaultMicroBatches;
   }
   if (plan->problem.micro_batches < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("--micro-batches: got ",
-                                                   plan->problem.micro_batches,
-                                                   ", need at least 1"));
+    return InvalidArgument("--micro-batches: got ", plan->problem.micro_batches,
+                           ", need at least 1");
   }
   if (flags.inference) LeaveOutBackward({}, plan->problem);
   SimulationOptions& options = plan->options;
@@ -371,9 +370,8 @@ absl::Status WriteTrace(const std::string& path, const std::string& text) {
   file << text;
   file.close();
   if (file) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("--trace: cannot write ", Printable(path), ": ",
-                   std::strerror(errno), "; choose another file"));
+  return FailedPrecondition("--trace: cannot write ", Printable(path), ": ",
+                            std::strerror(errno), "; choose another file");
 }
 
 // Returns the planner's formula for the step; 0 where it has none.
@@ -527,15 +525,15 @@ ExitCode SimulateCommand(Console& console, const SimulateFlags& flags,
         WriteTrace(flags.trace_file, TraceText(plan.problem, result->trace));
     if (!written.ok()) return ReportError(console, written);
     if (result->trace.dropped > 0) {
-      console.Note(absl::StrCat("paceline: warning: the trace ends early, ",
-                                result->trace.dropped,
-                                " entries are left out; simulate fewer steps"));
+      console.Note("paceline: warning: the trace ends early, ",
+                   result->trace.dropped,
+                   " entries are left out; simulate fewer steps");
     }
   }
   console.Print(Render(plan, *result), ToDocument(flags, plan, *result));
   if (console.table() && !flags.trace_file.empty()) {
-    console.Note(absl::StrCat("trace: ", flags.trace_file,
-                              "; open it at https://ui.perfetto.dev"));
+    console.Note("trace: ", flags.trace_file,
+                 "; open it at https://ui.perfetto.dev");
   }
   return kExitOk;
 }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "client/commands/jobs_and_nodes.h"
 #include "client/render/text.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/model/aggregation.h"
 #include "core/model/description.h"
@@ -126,10 +127,10 @@ absl::StatusOr<JobEstimate> EstimateJob(const JobSpec& spec, Placements stages,
   for (const v1::StagePlacement& stage : stages) {
     if (stage.first_layer() < 0 || stage.first_layer() >= stage.last_layer() ||
         stage.last_layer() > layers) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgument(
           "the coordinator placed layers ", stage.first_layer(), " to ",
           stage.last_layer(), " of a model that has ", layers,
-          " here: are client and coordinator of the same version?"));
+          " here: are client and coordinator of the same version?");
     }
   }
   PACELINE_ASSIGN_OR_RETURN(const std::vector<StageKeeps> keeps,
@@ -244,7 +245,7 @@ absl::Status HasReplicas(const std::string& name, const PlanFile& plan,
   for (const int device : plan.placement[stage].devices) {
     workers.push_back(Printable(plan.problem.devices[device].name));
   }
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgument(
       "--plan ", name, ": stage ", stage, " has ", workers.size(),
       " replicas (", absl::StrJoin(workers, ", "),
       IsInference(spec)
@@ -252,7 +253,7 @@ absl::Status HasReplicas(const std::string& name, const PlanFile& plan,
           : "): replicas train with the rolling server only, which is not "
             "there "
             "yet",
-      "; make the plan again with 'paceline plan ... --no-replicas'"));
+      "; make the plan again with 'paceline plan ... --no-replicas'");
 }
 
 // With a plan's cuts a job is another one than that which was checked.
@@ -266,9 +267,9 @@ absl::Status CheckCuts(const std::string& name,
           return old.path == problem.path && old.why == problem.why;
         });
     if (is_old) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--plan ", name, " has cuts [", absl::StrJoin(spec.pipeline.cuts, ", "),
-        "]: ", problem.path, " ", problem.why));
+    return InvalidArgument("--plan ", name, " has cuts [",
+                           absl::StrJoin(spec.pipeline.cuts, ", "),
+                           "]: ", problem.path, " ", problem.why);
   }
   return absl::OkStatus();
 }
@@ -282,10 +283,10 @@ absl::StatusOr<std::string> UncountedTies(const std::string& name,
       const ModelDescription model,
       DescribeModel(spec.model, spec.data.shape, spec.data.classes));
   if (plan.problem.layers.size() != model.layers.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--plan ", name, " is of ", plan.problem.layers.size(),
-                     " layers, the job's model has ", model.layers.size(),
-                     ": make one with 'paceline plan -f'"));
+    return InvalidArgument("--plan ", name, " is of ",
+                           plan.problem.layers.size(),
+                           " layers, the job's model has ", model.layers.size(),
+                           ": make one with 'paceline plan -f'");
   }
   std::string text;
   if (IsInference(spec)) return text;
@@ -310,16 +311,16 @@ absl::StatusOr<std::string> FollowPlan(const std::string& name,
   const std::string model =
       ModelKey(spec.model, spec.data.shape, spec.data.classes);
   if (plan.model != model) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "--plan ", name, " is of ",
         plan.model.empty() ? "no model of Paceline" : Printable(plan.model),
-        ", the job is of ", model, ": make one with 'paceline plan -f'"));
+        ", the job is of ", model, ": make one with 'paceline plan -f'");
   }
   if (!spec.pipeline.cuts.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "--plan ", name,
         " cuts the model, and so does the job's pipeline.cuts: leave one "
-        "out"));
+        "out");
   }
   std::vector<int32_t> cuts;
   std::vector<std::string> workers;
@@ -423,7 +424,7 @@ void NoteAggregation(Console& console, const JobSpec& spec,
                               : submission.stages_size();
   if (members < 1) return;
   for (const std::string& note : AggregationNotes(spec, members)) {
-    console.Note(absl::StrCat("note: ", Printable(note)));
+    console.Note("note: ", Printable(note));
   }
 }
 
@@ -453,7 +454,7 @@ void NotePlan(Console& console, const JobSpec& spec,
   }
   const auto estimate = EstimateJob(spec, submission.stages());
   if (estimate.ok() && estimate->shards > 0) {
-    console.Note(absl::StrCat("  shards: ", estimate->shards));
+    console.Note("  shards: ", estimate->shards);
   }
 }
 
@@ -462,16 +463,16 @@ void NoteSubmitted(Console& console, const JobSpec& spec,
   const int stages = submission.stages().empty()
                          ? StageCount(spec.pipeline)
                          : submission.stages().rbegin()->stage() + 1;
-  console.Note(absl::StrCat(
-      "job ", submission.id(), " is submitted: ", Printable(spec.model.name),
-      " on ", Printable(spec.data.name), ", ", StagesText(stages), ", ",
-      Printable(ScheduleText(spec))));
+  console.Note("job ", submission.id(),
+               " is submitted: ", Printable(spec.model.name), " on ",
+               Printable(spec.data.name), ", ", StagesText(stages), ", ",
+               Printable(ScheduleText(spec)));
   NotePlan(console, spec, submission);
   if (!submission.has_estimate()) return;
   for (const auto& [key, value] :
        RunFacts(submission.estimate(), spec.train.steps)) {
     if (value.empty()) continue;
-    console.Note(absl::StrCat("  ", key, ": ", Printable(value)));
+    console.Note("  ", key, ": ", Printable(value));
   }
 }
 
@@ -489,8 +490,7 @@ ExitCode PrintDetached(const CommandContext& context,
     document["warnings"] = options.warnings;
     context.console.Print(document);
   }
-  context.console.Note(
-      absl::StrCat("watch it: ", context.program, " job wait ", id));
+  context.console.Note("watch it: ", context.program, " job wait ", id);
   return kExitOk;
 }
 
@@ -500,7 +500,7 @@ ExitCode SubmitCommand(const CommandContext& context,
                        const SubmitOptions& options) {
   Console& console = context.console;
   for (const std::string& warning : options.warnings) {
-    console.Note(absl::StrCat("paceline: warning: ", warning));
+    console.Note("paceline: warning: ", warning);
   }
   v1::SubmitJobRequest request;
   *request.mutable_spec() = ToProto(options.spec);
@@ -509,7 +509,7 @@ ExitCode SubmitCommand(const CommandContext& context,
   const auto submission = SubmitPatiently(context, request);
   if (!submission.ok()) return ReportSubmitError(console, submission.status());
   for (const std::string& note : submission->notes()) {
-    console.Note(absl::StrCat("note: ", Printable(note)));
+    console.Note("note: ", Printable(note));
   }
   NoteAggregation(console, options.spec, *submission);
   if (options.dry_run) return PrintDryRun(context, options, *submission);

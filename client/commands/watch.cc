@@ -168,9 +168,9 @@ absl::StatusOr<WatchResult> WatchJob(const CommandContext& context, int64_t id,
   };
   const auto take = [&] {
     if (job->step() < result.job.step()) {  // what was said before is undone
-      context.console.Note(absl::StrCat(
-          "job ", id, " begins again at step ", job->step(), " (was at ",
-          result.job.step(), "): paceline job events ", id, " says why"));
+      context.console.Note("job ", id, " begins again at step ", job->step(),
+                           " (was at ", result.job.step(),
+                           "): paceline job events ", id, " says why");
       newest.reset();
       job->clear_curve();
       after_step = 0;

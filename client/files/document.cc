@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "client/render/text.h"
+#include "core/base/errors.h"
 #include "yaml-cpp/yaml.h"
 
 namespace paceline {
@@ -172,12 +173,11 @@ absl::StatusOr<Document> ParseJson(const std::string& name,
   };
   Document value = Document::parse(text, keep, /*allow_exceptions=*/false);
   if (too_deep) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ": nested deeper than ", kMostJsonDepth, " levels"));
+    return InvalidArgument(name, ": nested deeper than ", kMostJsonDepth,
+                           " levels");
   }
   if (value.is_discarded()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ": is not JSON, or was cut short"));
+    return InvalidArgument(name, ": is not JSON, or was cut short");
   }
   return value;
 }
@@ -188,8 +188,8 @@ JsonReader::JsonReader(const Document& value, std::string path,
       path_(std::move(path)),
       status_(status) {
   if (!value.is_object() && status_.ok()) {
-    status_ = absl::InvalidArgumentError(
-        absl::StrCat(path_, ": expected an object, got ", Describe(value)));
+    status_ =
+        InvalidArgument(path_, ": expected an object, got ", Describe(value));
   }
 }
 
@@ -203,7 +203,7 @@ std::string JsonReader::ElementPath(absl::string_view key, size_t index) const {
 
 void JsonReader::Fail(absl::string_view key, absl::string_view what) {
   if (!status_.ok()) return;
-  status_ = absl::InvalidArgumentError(absl::StrCat(PathOf(key), ": ", what));
+  status_ = InvalidArgument(PathOf(key), ": ", what);
 }
 
 const Document* JsonReader::Find(const char* key) {

@@ -21,6 +21,7 @@
 #include "absl/strings/strip.h"
 #include "client/files/whole_file.h"
 #include "client/render/text.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/model/job_keys.h"
 #include "core/model/job_spec.h"
@@ -578,30 +579,28 @@ absl::Status ReadYaml(const JobFile& file, SpecReader& reader) {
   try {
     const std::vector<YAML::Node> documents = YAML::LoadAll(file.text);
     if (documents.empty() || documents[0].IsNull()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(file.name,
-                       ": is empty; a job file names at least model.name and "
-                       "data.name"));
+      return InvalidArgument(
+          file.name,
+          ": is empty; a job file names at least model.name and "
+          "data.name");
     }
     if (documents.size() > 1) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(file.name, ":", documents[1].Mark().line + 1,
-                       ": a second document; a job file has one"));
+      return InvalidArgument(file.name, ":", documents[1].Mark().line + 1,
+                             ": a second document; a job file has one");
     }
     reader.ReadDocument(documents[0]);
     return absl::OkStatus();
   } catch (const YAML::Exception& error) {
     if (const int line = LineOfTab(file.text); line > 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(file.name, ":", line,
-                       ": a tab indents it; YAML takes blanks for that"));
+      return InvalidArgument(file.name, ":", line,
+                             ": a tab indents it; YAML takes blanks for that");
     }
-    return absl::InvalidArgumentError(absl::StrCat(
-        file.name, ":", error.mark.line + 1, ": is not YAML at column ",
-        error.mark.column + 1, ": ", error.msg));
+    return InvalidArgument(file.name, ":", error.mark.line + 1,
+                           ": is not YAML at column ", error.mark.column + 1,
+                           ": ", error.msg);
   } catch (const std::exception& error) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(file.name, ": cannot be read as YAML: ", error.what()));
+    return InvalidArgument(file.name,
+                           ": cannot be read as YAML: ", error.what());
   }
 }
 
@@ -629,14 +628,13 @@ absl::StatusOr<std::string> ReadJobFile(const std::string& path) {
         "or hand one over as in 'paceline job submit - < job.yaml'");
   }
   if (error != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "cannot read the job file ", name, ": ", std::strerror(error)));
+    return InvalidArgument("cannot read the job file ", name, ": ",
+                           std::strerror(error));
   }
   if (static_cast<int64_t>(text.size()) > kMaxJobFileBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, " is larger than ",
-                     HumanBytes(static_cast<double>(kMaxJobFileBytes)),
-                     ": that is no job file"));
+    return InvalidArgument(name, " is larger than ",
+                           HumanBytes(static_cast<double>(kMaxJobFileBytes)),
+                           ": that is no job file");
   }
   return text;
 }

@@ -9,6 +9,7 @@
 #include "client/files/document.h"
 #include "client/files/whole_file.h"
 #include "client/render/text.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/schedule/schedule.h"
 
@@ -199,16 +200,14 @@ absl::StatusOr<PlanFile> Read(const Document& value) {
       CheckAmong("schedule: ", "schedule", plan.schedule, ScheduleNames()));
   if (const absl::Status problem = CheckProblem(plan.problem); !problem.ok()) {
     // A file without devices is wrong; a mesh without them is not ready.
-    return absl::InvalidArgumentError(
-        absl::StrCat("problem: ", problem.message()));
+    return InvalidArgument("problem: ", problem.message());
   }
   CheckFacts(plan, root);
   PACELINE_RETURN_IF_ERROR(status);
   const absl::Status placed =
       CheckPlacement(plan.problem, plan.placement, DeviceHolds::kSeveralStages);
   if (!placed.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("placement: ", placed.message()));
+    return InvalidArgument("placement: ", placed.message());
   }
   return plan;
 }
@@ -230,9 +229,8 @@ absl::StatusOr<PlanFile> ParsePlanFile(const std::string& name,
   PACELINE_ASSIGN_OR_RETURN(const Document value, ParseJson(name, text));
   absl::StatusOr<PlanFile> plan = Read(value);
   if (!plan.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ": ", plan.status().message(),
-                     "; 'paceline plan --save FILE' writes plan files"));
+    return InvalidArgument(name, ": ", plan.status().message(),
+                           "; 'paceline plan --save FILE' writes plan files");
   }
   return plan;
 }

@@ -13,6 +13,7 @@
 #include "client/files/plan_file.h"
 #include "client/files/whole_file.h"
 #include "client/render/text.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 
 namespace paceline {
@@ -213,11 +214,11 @@ absl::Status FillLinks(const ProfileSource& source, PlanProblem& problem) {
     for (const Device& to : problem.devices) {
       const auto found = known.find({from.name, to.name});
       if (found == known.end() && from.name != to.name) {
-        return absl::InvalidArgumentError(absl::StrCat(
+        return InvalidArgument(
             "links: none from ", Printable(from.name), " to ",
             Printable(to.name),
             ": measure with 'paceline profile --links', or give --machines "
-            "and --bandwidth"));
+            "and --bandwidth");
       }
       row.push_back(found == known.end() ? LinkCost() : found->second);
     }

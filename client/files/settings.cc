@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/files/whole_file.h"
 #include "client/render/text.h"
+#include "core/base/errors.h"
 #include "core/base/host_port.h"
 #include "core/base/status_macros.h"
 #include "core/model/job_spec.h"
@@ -28,9 +29,9 @@ std::optional<std::string> Environment(const char* name) {
 absl::Status CheckCoordinator(const std::string& address) {
   PACELINE_ASSIGN_OR_RETURN(const HostPort where, ParseHostPort(address));
   if (!where.host.empty() && where.port > 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "'", address, "' names no ", where.host.empty() ? "host" : "port",
-      ": it must be HOST:PORT, as in ", kDefaultCoordinator));
+  return InvalidArgument("'", address, "' names no ",
+                         where.host.empty() ? "host" : "port",
+                         ": it must be HOST:PORT, as in ", kDefaultCoordinator);
 }
 
 }  // namespace
@@ -45,8 +46,8 @@ absl::StatusOr<Settings> ResolveSettings(
     if (source.coordinator.has_value() && !have_coordinator) {
       if (const absl::Status checked = CheckCoordinator(*source.coordinator);
           !checked.ok()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(source.where, ": coordinator ", checked.message()));
+        return InvalidArgument(source.where, ": coordinator ",
+                               checked.message());
       }
       have_coordinator = true;
       settings.coordinator = *source.coordinator;
@@ -54,9 +55,8 @@ absl::StatusOr<Settings> ResolveSettings(
     }
     if (source.output.has_value() && !have_output) {
       if (!ParseOutputFormat(*source.output, &settings.output)) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(source.where, ": output '", *source.output,
-                         "' is none of table, json, jsonl, yaml"));
+        return InvalidArgument(source.where, ": output '", *source.output,
+                               "' is none of table, json, jsonl, yaml");
       }
       have_output = true;
     }
@@ -88,8 +88,7 @@ constexpr int64_t kMostFileBytes = 1 << 16;
 
 absl::Status Wrong(const std::string& path, const YAML::Node& node,
                    const std::string& why) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(path, ":", node.Mark().line + 1, ": ", why));
+  return InvalidArgument(path, ":", node.Mark().line + 1, ": ", why);
 }
 
 absl::Status ReadEntry(const std::string& path, const YAML::Node& key,
@@ -142,11 +141,10 @@ absl::StatusOr<SettingsSource> ParseSettingsFile(const std::string& path,
     PACELINE_RETURN_IF_ERROR(ReadRoot(path, YAML::Load(text), source));
     return source;
   } catch (const YAML::Exception& error) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        path, ":", error.mark.line + 1, ": is not YAML: ", error.msg));
+    return InvalidArgument(path, ":", error.mark.line + 1,
+                           ": is not YAML: ", error.msg);
   } catch (const std::exception& error) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": cannot be read as YAML: ", error.what()));
+    return InvalidArgument(path, ": cannot be read as YAML: ", error.what());
   }
 }
 
@@ -159,10 +157,10 @@ absl::StatusOr<std::optional<SettingsSource>> ReadSettingsFile(
   }
   const absl::StatusOr<std::string> text = ReadWholeFile(path, kMostFileBytes);
   if (!text.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         text.status().message(),
         "; settings are looked for there: rename what it is, or make it a "
-        "readable file of settings"));
+        "readable file of settings");
   }
   PACELINE_ASSIGN_OR_RETURN(SettingsSource source,
                             ParseSettingsFile(path, *text));

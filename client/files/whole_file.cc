@@ -11,13 +11,13 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "client/render/text.h"
+#include "core/base/errors.h"
 
 namespace paceline {
 namespace {
 
 absl::Status CannotRead(const std::string& path, absl::string_view why) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("cannot read ", path, ": ", why));
+  return InvalidArgument("cannot read ", path, ": ", why);
 }
 
 // Zero, or what went wrong.
@@ -78,16 +78,14 @@ absl::Status WriteWholeFile(const std::string& path, absl::string_view text) {
   const int file =
       open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (file < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("cannot write ", path, ": ", std::strerror(errno)));
+    return InvalidArgument("cannot write ", path, ": ", std::strerror(errno));
   }
   int error = WriteAll(file, text);
   if (close(file) != 0 && error == 0) error = errno;
   if (error == 0 && rename(part.c_str(), path.c_str()) != 0) error = errno;
   if (error == 0) return absl::OkStatus();
   unlink(part.c_str());
-  return absl::FailedPreconditionError(
-      absl::StrCat("cannot write ", path, ": ", std::strerror(error)));
+  return FailedPrecondition("cannot write ", path, ": ", std::strerror(error));
 }
 
 void GuardStandardStreams() {

@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "core/base/check.h"
+#include "core/base/errors.h"
 #include "core/base/utf8.h"
 #include "core/model/job_spec.h"
 
@@ -220,7 +221,7 @@ absl::Status CheckAmong(const std::string& where, const std::string& what,
                         const std::vector<std::string>& names) {
   const std::string why = WhyNotAmong(what, word, names);
   if (why.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(where, why));
+  return InvalidArgument(where, why);
 }
 
 bool ParseTimeout(const std::string& text, absl::Duration* timeout) {

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/convert.h"
@@ -41,9 +42,9 @@ absl::Status TakeMeasurements(const Response& response,
                               std::vector<DeviceProfile>& profiles,
                               std::vector<LinkMeasurement>& links) {
   const auto refused = [](const absl::Status& why) {
-    return absl::DataLossError(absl::StrCat(
+    return DataLoss(
         "the coordinator sent what cannot have been measured: ", why.message(),
-        ": are client and coordinator of the same version?"));
+        ": are client and coordinator of the same version?");
   };
   for (const v1::DeviceProfile& proto : response.profiles()) {
     absl::StatusOr<DeviceProfile> profile = FromProto(proto);
@@ -203,9 +204,9 @@ absl::Status GrpcControlClient::ExportWeights(int64_t id, TakeBytes take) {
            progress.bytes < progress.total_bytes);
   PACELINE_RETURN_IF_ERROR(status);
   if (progress.bytes != progress.total_bytes || progress.bytes == 0) {
-    return absl::DataLossError(absl::StrCat(
-        "the result of job ", id, " came as ", progress.bytes,
-        " bytes instead of ", progress.total_bytes, ": export again"));
+    return DataLoss("the result of job ", id, " came as ", progress.bytes,
+                    " bytes instead of ", progress.total_bytes,
+                    ": export again");
   }
   return absl::OkStatus();
 }

@@ -8,6 +8,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/errors.h"
 #include "core/base/tensor.h"
 #include "core/model/job_keys.h"
 #include "core/round/rule_blocks.h"
@@ -39,7 +40,7 @@ std::string MoreMicroBatches(const TrainSpec& train, int64_t members) {
 void CheckGossip(const AggregationSpec& a, SpecProblems& problems) {
   const auto refuse = [&problems](const char* path, const std::string& is,
                                   const char* why) {
-    problems.Add(path, absl::StrCat("is ", is, ", but mode gossip ", why));
+    problems.Add(path, "is ", is, ", but mode gossip ", why);
   };
   if (a.rule != AggregationSpec().rule) {
     refuse("aggregation.rule", absl::CHexEscape(a.rule),
@@ -97,10 +98,9 @@ bool CheckRuleKeys(const JobSpec& spec, SpecProblems& problems) {
     return false;
   }
   if (TraitsOf(a.rule).reads_whole_parts && a.shards > 1) {
-    problems.Add("aggregation.shards",
-                 absl::StrCat("is ", a.shards, ", but rule ", a.rule,
-                              " judges whole parts: set shards to 1, or use ",
-                              ShardableRules()));
+    problems.Add("aggregation.shards", "is ", a.shards, ", but rule ", a.rule,
+                 " judges whole parts: set shards to 1, or use ",
+                 ShardableRules());
     return false;
   }
   return true;
@@ -117,16 +117,14 @@ void CheckNames(const AggregationSpec& aggregation, SpecProblems& problems) {
                  "names a worker twice: each is one member");
   }
   if (std::ssize(workers) > kMostMembers) {
-    problems.Add("aggregation.workers",
-                 absl::StrCat("names ", workers.size(), " workers; at most ",
-                              kMostMembers, " are allowed"));
+    problems.Add("aggregation.workers", "names ", workers.size(),
+                 " workers; at most ", kMostMembers, " are allowed");
   }
   if (!workers.empty() && aggregation.members != 0 &&
       aggregation.members != std::ssize(workers)) {
-    problems.Add("aggregation.members",
-                 absl::StrCat("is ", aggregation.members,
-                              ", but aggregation.workers names ",
-                              workers.size(), "; leave it out"));
+    problems.Add("aggregation.members", "is ", aggregation.members,
+                 ", but aggregation.workers names ", workers.size(),
+                 "; leave it out");
   }
 }
 
@@ -143,32 +141,31 @@ void CheckShares(const AggregationSpec& aggregation, SpecProblems& problems) {
       shares.begin(), shares.end(),
       [](double share) { return share > 0 && share < kGreatestShare; });
   if (positive && shares.size() == aggregation.workers.size()) return;
-  problems.Add("aggregation.shares",
-               absl::StrCat("must be a positive number for each of the ",
-                            aggregation.workers.size(), " workers, got ",
-                            absl::StrJoin(shares, ",")));
+  problems.Add(
+      "aggregation.shares", "must be a positive number for each of the ",
+      aggregation.workers.size(), " workers, got ", absl::StrJoin(shares, ","));
 }
 
-// What the number of members decides; `rule`: whether it may be judged.
+// Checks what the number of members decides.
+//   rule  whether the rule may be judged
 void CheckMemberCount(const JobSpec& spec, bool rule, SpecProblems& problems) {
   const AggregationSpec& a = spec.aggregation;
   const bool parts = CheckKey("aggregation.min_parts", spec, problems);
   const int64_t micro_batches = MicroBatchesOfAStep(spec.train);
   const int64_t members = KnownMembers(a);
   if (parts && members > 0 && a.min_parts > members) {
-    problems.Add("aggregation.min_parts",
-                 absl::StrCat("is ", a.min_parts, ", but there are ", members,
-                              " members: no round could ever close; lower it "
-                              "to at most ",
-                              members));
+    problems.Add("aggregation.min_parts", "is ", a.min_parts,
+                 ", but there are ", members,
+                 " members: no round could ever close; lower it "
+                 "to at most ",
+                 members);
   }
   const int64_t least = std::max<int64_t>(members, a.min_parts);
   if (micro_batches > 0 && least > micro_batches) {
-    problems.Add(
-        "train.micro_batch",
-        absl::StrCat("cuts a batch in ", micro_batches, " micro-batches for ",
-                     least, " members, so that some have none; ",
-                     MoreMicroBatches(spec.train, least)));
+    problems.Add("train.micro_batch", "cuts a batch in ", micro_batches,
+                 " micro-batches for ", least,
+                 " members, so that some have none; ",
+                 MoreMicroBatches(spec.train, least));
   }
   if (!rule || members < 1) return;
   const auto judged =
@@ -184,8 +181,7 @@ void CheckPipelineOfMembers(const PipelineSpec& pipeline,
   const char* const why =
       "every member of a data-parallel job holds the whole model; leave it out";
   if (pipeline.stages > 1) {
-    problems.Add("pipeline.stages",
-                 absl::StrCat("is ", pipeline.stages, ", but ", why));
+    problems.Add("pipeline.stages", "is ", pipeline.stages, ", but ", why);
   }
   if (!pipeline.cuts.empty()) problems.Add("pipeline.cuts", why);
   if (!pipeline.workers.empty()) {
@@ -206,14 +202,13 @@ void CheckBuffers(const ModelDescription& model, SpecProblems& problems) {
   for (const Layer& layer : model.layers) {
     for (const Parameter& parameter : layer.parameters) {
       if (parameter.trainable) continue;
-      problems.Add(
-          "aggregation.mode",
-          absl::StrCat("a model with batch normalisation or other buffers "
-                       "cannot be trained data-parallel yet: members would "
-                       "not agree on ",
-                       parameter.name, " of ", model.name,
-                       "; use a pipeline (aggregation.mode none), or a model "
-                       "without them"));
+      problems.Add("aggregation.mode",
+                   "a model with batch normalisation or other buffers "
+                   "cannot be trained data-parallel yet: members would "
+                   "not agree on ",
+                   parameter.name, " of ", model.name,
+                   "; use a pipeline (aggregation.mode none), or a model "
+                   "without them");
       return;
     }
   }
@@ -237,8 +232,8 @@ void CheckFault(const JobSpec& spec, size_t index, SpecProblems& problems) {
   CheckKey("faults.kind", spec, problems, index);
   CheckKey("faults.phase", spec, problems, index);
   if (fault.phase != "computing" && fault.kind != "kill") {
-    problems.Add(at + ".phase", absl::StrCat("is for kind kill, not for ",
-                                             fault.kind, ": leave it out"));
+    problems.Add(at + ".phase", "is for kind kill, not for ", fault.kind,
+                 ": leave it out");
   }
   for (const char* key :
        {"faults.step", "faults.steps", "faults.seconds", "faults.scale"}) {
@@ -246,7 +241,7 @@ void CheckFault(const JobSpec& spec, size_t index, SpecProblems& problems) {
   }
 }
 
-// What is to be said of a rule with so many parts.
+// Returns what a person should know about a rule with so many parts.
 std::vector<std::string> NotesOfRule(const RuleSpec& rule, int64_t parts,
                                      int64_t shards) {
   const auto judged = CheckRule(rule, parts, shards);
@@ -344,10 +339,10 @@ void CheckFaults(const JobSpec& spec, SpecProblems& problems) {
   for (size_t i = 0; i < spec.faults.size(); ++i) {
     CheckFault(spec, i, problems);
     if (!IsGossip(spec) || spec.faults[i].phase == "computing") continue;
-    problems.Add(FaultPath(i) + ".phase",
-                 absl::StrCat("is ", absl::CHexEscape(spec.faults[i].phase),
-                              ", a phase of a server, but mode gossip has "
-                              "none: leave phase out"));
+    problems.Add(FaultPath(i) + ".phase", "is ",
+                 absl::CHexEscape(spec.faults[i].phase),
+                 ", a phase of a server, but mode gossip has "
+                 "none: leave phase out");
   }
 }
 
@@ -359,20 +354,15 @@ std::vector<SpecProblem> CheckFaultWorkers(
     if (std::find(attached.begin(), attached.end(), worker) != attached.end()) {
       continue;
     }
-    const std::string path = FaultPath(i) + ".worker";
-    if (attached.empty()) {
-      problems.Add(
-          path, absl::StrCat("there is no worker '", absl::CHexEscape(worker),
-                             "': none is attached"));
-    } else {
-      const std::string meant = DidYouMean(worker, attached);
-      problems.Add(
-          path, absl::StrCat("unknown worker '", absl::CHexEscape(worker),
-                             "': none of that name is attached now",
-                             meant.empty() ? "" : "; did you mean '", meant,
-                             meant.empty() ? "" : "'?",
-                             "; there are: ", absl::StrJoin(attached, ", ")));
-    }
+    const std::string why =
+        attached.empty()
+            ? "none is attached"
+            : absl::StrCat("none of that name is attached now",
+                           MeantText(worker, attached),
+                           "; there are: ", absl::StrJoin(attached, ", "));
+    problems.Add(FaultPath(i) + ".worker",
+                 attached.empty() ? "there is no worker '" : "unknown worker '",
+                 absl::CHexEscape(worker), "': ", why);
   }
   return problems.Take();
 }
@@ -384,13 +374,13 @@ absl::Status CheckMembersOfRule(const JobSpec& spec, int64_t members) {
       CheckRule(rule, members, ShardsToJudge(spec)).status();
   if (judged.ok()) return judged;
   const int64_t needed = LeastParts(rule, members, kMostMembers, Computes);
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgument(
       "aggregation.k: ", judged.message(),
       needed == 0
           ? ""
           : absl::StrCat("; or set aggregation.min_parts to at least ", needed,
                          ", so that the job waits for as many "
-                         "workers")));
+                         "workers"));
 }
 
 std::vector<std::string> AggregationNotes(const JobSpec& spec,

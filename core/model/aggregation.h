@@ -1,4 +1,4 @@
-// What a job's `aggregation` and `faults` mean, and what is wrong with them.
+// Says what a job's `aggregation` and `faults` mean, and what is wrong there.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace paceline {
 
-// Of data-parallel jobs one whose members average parameters in pairs.
+// True for a data-parallel job whose members average parameters in pairs.
 inline bool IsGossip(const JobSpec& spec) {
   return spec.aggregation.mode == "gossip";
 }
@@ -58,7 +58,7 @@ std::vector<SpecProblem> CheckFaultWorkers(
 //         void
 absl::Status CheckMembersOfRule(const JobSpec& spec, int64_t members);
 
-// What somebody should know who submits a data-parallel job of so many members:
+// Returns notes for whoever submits a data-parallel job of so many members:
 // assumptions of its rule that do not hold, with all members and with as few
 // parts as a round may close with, and the numbers.  members: at least 1.
 std::vector<std::string> AggregationNotes(const JobSpec& spec, int64_t members);

@@ -12,19 +12,23 @@
 
 namespace paceline {
 
+// Describes the model that `spec` names for samples of shape `input`.
+// Errors: InvalidArgument  sizes that are impossible, or do not fit the samples
+using Describe = absl::StatusOr<ModelDescription>(const ModelSpec& spec,
+                                                  const Shape& input,
+                                                  int32_t classes);
+
 struct CatalogEntry {
   // With the model's own sizes, which a job file may override.
   ModelSpec model;
   // Which of the sizes it reads, as the job file calls them ("depth"), in the
   // order of ModelSpec.  The others change nothing.
   std::vector<std::string> keys;
-  // Of the data it is made for; data sets that have no shape of their own
-  // take these.
+  // The model is made for data of this shape and so many classes.  Data sets
+  // that have no shape of their own take these.
   Shape input;
   int32_t classes = 0;
-  absl::StatusOr<ModelDescription> (*describe)(const ModelSpec& spec,
-                                               const Shape& input,
-                                               int32_t classes);
+  Describe* describe;
   // The data set that needs no files and has such samples.
   const char* synthetic = "synthetic";
   int32_t padding = 0;  // the token that it does not look at, where it has one

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/check.h"
+#include "core/base/errors.h"
 
 namespace paceline {
 namespace {
@@ -86,9 +86,8 @@ Chain& Chain::Add(Operation operation) {
   }
   Layer& layer = model_.layers.back();
   if (!Take(facts->taken, layer.beside)) {
-    status_ = absl::InvalidArgumentError(
-        absl::StrCat(layer.name, ": ", operation.kind,
-                     " takes what does not go beside its input"));
+    status_ = InvalidArgument(layer.name, ": ", operation.kind,
+                              " takes what does not go beside its input");
     return *this;
   }
   shape_ = std::move(facts->output);
@@ -124,11 +123,28 @@ absl::StatusOr<ModelDescription> Chain::Build() && {
   Shape scores = model_.label_shape;
   scores.push_back(model_.classes);
   if (shape_ != scores) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        model_.name, " ends with shape [", absl::StrJoin(shape_, ", "),
-        "], need [", absl::StrJoin(scores, ", "), "]: one score a class"));
+    return InvalidArgument(model_.name, " ends with shape [",
+                           absl::StrJoin(shape_, ", "), "], need [",
+                           absl::StrJoin(scores, ", "), "]: one score a class");
   }
   return std::move(model_);
+}
+
+absl::Status CheckModelSize(const ModelSpec& spec, const char* what,
+                            int64_t value, int64_t least, int64_t most) {
+  if (value >= least && value <= most) return absl::OkStatus();
+  return InvalidArgument(spec.name, ": ", what, " must be from ", least, " to ",
+                         most, ", got ", value);
+}
+
+absl::Status CheckImages(const ModelSpec& spec, const Shape& input,
+                         int64_t edge) {
+  if (input.size() == 3 && std::min(input[1], input[2]) >= edge) {
+    return absl::OkStatus();
+  }
+  return InvalidArgument(
+      spec.name, " needs images [channels, height, width] of at least ", edge,
+      " x ", edge, " pixels, got shape [", absl::StrJoin(input, ", "), "]");
 }
 
 }  // namespace paceline

@@ -38,7 +38,7 @@ class Chain {
   // Adds nothing when probability is 0.
   Chain& AddDropout(double probability);
 
-  // Of one sample, after everything added so far.
+  // The shape of one sample after everything that was added so far.
   const Shape& shape() const { return shape_; }
 
   // Errors: InvalidArgument  operations that do not fit one another, or a last
@@ -51,5 +51,15 @@ class Chain {
   Shape shape_;
   absl::Status status_;
 };
+
+// Errors: InvalidArgument  unless least <= value <= most; `what` is the size's
+//                          name in the job file
+absl::Status CheckModelSize(const ModelSpec& spec, const char* what,
+                            int64_t value, int64_t least, int64_t most);
+
+// Errors: InvalidArgument  unless samples are images [channels, height, width]
+//                          of at least `edge` x `edge` pixels
+absl::Status CheckImages(const ModelSpec& spec, const Shape& input,
+                         int64_t edge);
 
 }  // namespace paceline

@@ -1,4 +1,4 @@
-// What a forward keeps for its backward, and what the backward computes once
+// A forward keeps some results for its backward, which computes the others once
 // more (train.activation_checkpointing).  Pure.
 #pragma once
 

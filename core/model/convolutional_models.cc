@@ -1,9 +1,9 @@
-#include <algorithm>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "core/base/errors.h"
+#include "core/base/status_macros.h"
 #include "core/model/chain.h"
 #include "core/model/models.h"
 
@@ -15,15 +15,13 @@ constexpr size_t kMostHidden = 256;
 
 absl::Status CheckHidden(const std::vector<int32_t>& hidden) {
   if (hidden.size() > kMostHidden) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("mlp: ", hidden.size(), " hidden layers; at most ",
-                     kMostHidden, " are allowed"));
+    return InvalidArgument("mlp: ", hidden.size(), " hidden layers; at most ",
+                           kMostHidden, " are allowed");
   }
   for (const int32_t width : hidden) {
     if (width < 1 || width > kLargestSize) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("mlp: a hidden layer must have from 1 to ", kLargestSize,
-                       " units, got ", width));
+      return InvalidArgument("mlp: a hidden layer must have from 1 to ",
+                             kLargestSize, " units, got ", width);
     }
   }
   return absl::OkStatus();
@@ -34,8 +32,7 @@ absl::Status CheckHidden(const std::vector<int32_t>& hidden) {
 absl::StatusOr<ModelDescription> DescribeMlp(const ModelSpec& spec,
                                              const Shape& input,
                                              int32_t classes) {
-  const absl::Status hidden = CheckHidden(spec.hidden);
-  if (!hidden.ok()) return hidden;
+  PACELINE_RETURN_IF_ERROR(CheckHidden(spec.hidden));
   Chain chain("mlp", input, classes);
   const size_t layers = spec.hidden.size() + 1;
   for (size_t i = 0; i < layers; ++i) {
@@ -51,28 +48,12 @@ absl::StatusOr<ModelDescription> DescribeMlp(const ModelSpec& spec,
   return std::move(chain).Build();
 }
 
-namespace {
-
 constexpr int64_t kSmallestLenetEdge = 4;  // two pools halve it twice
-
-absl::Status CheckImage(const Shape& input) {
-  if (input.size() == 3 && input[1] >= kSmallestLenetEdge &&
-      input[2] >= kSmallestLenetEdge) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("lenet needs images [channels, height, width] of at least ",
-                   kSmallestLenetEdge, " x ", kSmallestLenetEdge,
-                   " pixels, got shape [", absl::StrJoin(input, ", "), "]"));
-}
-
-}  // namespace
 
 absl::StatusOr<ModelDescription> DescribeLenet(const ModelSpec& spec,
                                                const Shape& input,
                                                int32_t classes) {
-  const absl::Status image = CheckImage(input);
-  if (!image.ok()) return image;
+  PACELINE_RETURN_IF_ERROR(CheckImages(spec, input, kSmallestLenetEdge));
   Chain chain("lenet", input, classes);
   chain.Begin("features.0")
       .Add({"conv2d", "features.0", {input[0], 16, 3, 1, 1}})
@@ -110,21 +91,6 @@ struct ResnetSizes {
 constexpr ResnetSizes kResnet18 = {{2, 2, 2, 2}, false};
 constexpr ResnetSizes kResnet50 = {{3, 4, 6, 3}, true};
 constexpr int64_t kExpansion = 4;  // of a bottleneck
-
-absl::Status CheckResnet(const ModelSpec& spec, const Shape& input) {
-  if (spec.width < 1 || spec.width > kLargestSize / 32) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(spec.name, ": width must be from 1 to ", kLargestSize / 32,
-                     ", got ", spec.width));
-  }
-  if (input.size() != 3 || std::min(input[1], input[2]) < kSmallestResnetEdge) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        spec.name, " needs images [channels, height, width] of at least ",
-        kSmallestResnetEdge, " x ", kSmallestResnetEdge, " pixels, got shape [",
-        absl::StrJoin(input, ", "), "]"));
-  }
-  return absl::OkStatus();
-}
 
 // A convolution without bias, and the normalisation that would take it away.
 struct Convolution {
@@ -181,8 +147,9 @@ void AddBlock(const std::string& name, bool bottleneck, int64_t width,
 absl::StatusOr<ModelDescription> DescribeResnet(const ModelSpec& spec,
                                                 const Shape& input,
                                                 int32_t classes) {
-  const absl::Status request = CheckResnet(spec, input);
-  if (!request.ok()) return request;
+  PACELINE_RETURN_IF_ERROR(
+      CheckModelSize(spec, "width", spec.width, 1, kLargestSize / 32));
+  PACELINE_RETURN_IF_ERROR(CheckImages(spec, input, kSmallestResnetEdge));
   const ResnetSizes& sizes = spec.name == "resnet50" ? kResnet50 : kResnet18;
   Chain chain(spec.name, input, classes);
   chain.Begin("stem");
@@ -211,25 +178,10 @@ constexpr int64_t kVgg11[5] = {1, 1, 2, 2, 2};
 constexpr int64_t kVgg16[5] = {2, 2, 3, 3, 3};
 constexpr int64_t kChannels[5] = {1, 2, 4, 8, 8};
 
-// Of the grid that the classifier sees, and its hidden units in units of the
-// width.
+// The classifier sees a grid with this edge, and has so many hidden units, in
+// units of the width.
 constexpr int64_t kGrid = 7;
 constexpr int64_t kHidden = 64;
-
-absl::Status CheckVgg(const ModelSpec& spec, const Shape& input) {
-  if (spec.width < 1 || spec.width > kLargestSize / kHidden) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(spec.name, ": width must be from 1 to ",
-                     kLargestSize / kHidden, ", got ", spec.width));
-  }
-  if (input.size() != 3 || std::min(input[1], input[2]) < kSmallestVggEdge) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        spec.name, " needs images [channels, height, width] of at least ",
-        kSmallestVggEdge, " x ", kSmallestVggEdge, " pixels, got shape [",
-        absl::StrJoin(input, ", "), "]"));
-  }
-  return absl::OkStatus();
-}
 
 // A pool belongs to the convolution before it: between the two there are four
 // times as many values to send.  Numbers count torchvision's modules.
@@ -254,8 +206,9 @@ void AddFeatures(const ModelSpec& spec, Chain& chain) {
 absl::StatusOr<ModelDescription> DescribeVgg(const ModelSpec& spec,
                                              const Shape& input,
                                              int32_t classes) {
-  const absl::Status request = CheckVgg(spec, input);
-  if (!request.ok()) return request;
+  PACELINE_RETURN_IF_ERROR(
+      CheckModelSize(spec, "width", spec.width, 1, kLargestSize / kHidden));
+  PACELINE_RETURN_IF_ERROR(CheckImages(spec, input, kSmallestVggEdge));
   Chain chain(spec.name, input, classes);
   AddFeatures(spec, chain);
   const int64_t hidden = spec.width * kHidden;

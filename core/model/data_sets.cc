@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
 namespace paceline {
@@ -47,17 +46,14 @@ bool CheckOwnShape(const DataSetTraits& set, const DataSpec& data,
                    SpecProblems& problems) {
   bool good = true;
   if (data.shape != set.shape) {
-    problems.Add(
-        "data.shape",
-        absl::StrCat(set.name, " has samples of shape ",
-                     absl::StrJoin(set.shape, ","), ", got ",
-                     absl::StrJoin(data.shape, ","), "; leave it out"));
+    problems.Add("data.shape", set.name, " has samples of shape ",
+                 absl::StrJoin(set.shape, ","), ", got ",
+                 absl::StrJoin(data.shape, ","), "; leave it out");
     good = false;
   }
   if (data.classes != set.classes) {
-    problems.Add("data.classes",
-                 absl::StrCat(set.name, " has ", set.classes, " classes, got ",
-                              data.classes, "; leave it out"));
+    problems.Add("data.classes", set.name, " has ", set.classes,
+                 " classes, got ", data.classes, "; leave it out");
     good = false;
   }
   return good;
@@ -71,19 +67,18 @@ bool CheckImageShape(const DataSpec& data, SpecProblems& problems) {
   const int64_t least = *std::min_element(data.shape.begin(), data.shape.end());
   const int64_t values = NumElements(data.shape);
   if (least < 1 || values < 1 || values > kMostValues) {
-    problems.Add(
-        "data.shape",
-        absl::StrCat("must have sizes of at least 1 and at most ", kMostValues,
-                     " values a sample, got ", absl::StrJoin(data.shape, ",")));
+    problems.Add("data.shape", "must have sizes of at least 1 and at most ",
+                 kMostValues, " values a sample, got ",
+                 absl::StrJoin(data.shape, ","));
     return false;
   }
   const bool is_picture =
       data.shape.size() == 3 && (data.shape[0] == 1 || data.shape[0] == 3);
   if (data.name == "imagefolder" && !is_picture) {
     problems.Add("data.shape",
-                 absl::StrCat("must be channels,height,width with 1 (grey) or "
-                              "3 (colours) channels, got ",
-                              absl::StrJoin(data.shape, ",")));
+                 "must be channels,height,width with 1 (grey) or "
+                 "3 (colours) channels, got ",
+                 absl::StrJoin(data.shape, ","));
     return false;
   }
   return problems.Whole("data.classes", data.classes, 2, kMostClasses);
@@ -93,12 +88,10 @@ bool CheckTokenShape(const DataSpec& data, SpecProblems& problems) {
   if (!problems.Whole("data.block", data.block, 1, kMostBlock)) return false;
   const Shape shape = FormatOf(data).shape;
   if (data.shape != shape) {
-    problems.Add(
-        "data.shape",
-        absl::StrCat(data.name, " has samples of shape [",
-                     shape[0] == data.block ? "" : "2 x ", "block], which is ",
-                     shape[0], ", got ", absl::StrJoin(data.shape, ","),
-                     "; leave it out and set data.block"));
+    problems.Add("data.shape", data.name, " has samples of shape [",
+                 shape[0] == data.block ? "" : "2 x ", "block], which is ",
+                 shape[0], ", got ", absl::StrJoin(data.shape, ","),
+                 "; leave it out and set data.block");
     return false;
   }
   return problems.Whole("data.classes", data.classes, 2, kMostClasses);
@@ -113,9 +106,9 @@ void CheckTestFraction(const DataSpec& data, SpecProblems& problems) {
 void CheckByteTokens(const DataSpec& data, SpecProblems& problems) {
   if (data.classes >= kByteTokens) return;
   problems.Add("data.classes",
-               absl::StrCat("must be at least 256, since a token is a byte, "
-                            "got ",
-                            data.classes));
+               "must be at least 256, since a token is a byte, "
+               "got ",
+               data.classes);
 }
 
 void CheckText(const DataSpec& data, SpecProblems& problems) {
@@ -146,7 +139,7 @@ bool CheckPairs(const DataSpec& data, SpecProblems& problems) {
                         kMostClasses);
 }
 
-// Of [channels, height, width] or less.
+// Returns the first of [channels, height, width]; 1 for another shape.
 int64_t Channels(const DataSpec& data) {
   return data.shape.size() == 3 ? data.shape[0] : 1;
 }
@@ -156,16 +149,15 @@ void CheckPerChannel(const char* path, const std::vector<double>& values,
                      SpecProblems& problems) {
   const auto count = static_cast<int64_t>(values.size());
   if (count > 1 && count != Channels(data)) {
-    problems.Add(path, absl::StrCat("has ", count,
-                                    " numbers; give one, or one "
-                                    "for each of the ",
-                                    Channels(data), " channels"));
+    problems.Add(path, "has ", count,
+                 " numbers; give one, or one "
+                 "for each of the ",
+                 Channels(data), " channels");
   }
   for (const double value : values) {
     if (std::isfinite(value) && value > above) continue;
-    problems.Add(path, absl::StrCat("must hold finite numbers",
-                                    above == 0 ? " greater than 0" : "",
-                                    ", got ", value));
+    problems.Add(path, "must hold finite numbers",
+                 above == 0 ? " greater than 0" : "", ", got ", value);
     return;
   }
 }
@@ -185,12 +177,12 @@ void CheckPictures(const DataSpec& data, SpecProblems& problems) {
       data.shape.size() == 3 ? std::max(data.shape[1], data.shape[2]) : 1;
   if (data.resize < side || data.resize > kLongestSide) {
     problems.Add("data.resize",
-                 absl::StrCat("must be 0 (an eighth more than the crop) or "
-                              "from ",
-                              side,
-                              ", the longer side of data.shape, "
-                              "to ",
-                              kLongestSide, ", got ", data.resize));
+                 "must be 0 (an eighth more than the crop) or "
+                 "from ",
+                 side,
+                 ", the longer side of data.shape, "
+                 "to ",
+                 kLongestSide, ", got ", data.resize);
   }
 }
 
@@ -255,9 +247,9 @@ bool CheckDataSpec(const DataSpec& data, SpecProblems& problems) {
   }
   const DataSetTraits& set = *FindDataSet(data.name);
   if (set.needs_path && data.path.empty()) {
-    problems.Add("data.path", absl::StrCat(data.name,
-                                           " needs the place of its files, on "
-                                           "the workers that read them"));
+    problems.Add("data.path", data.name,
+                 " needs the place of its files, on "
+                 "the workers that read them");
   }
   problems.AbsolutePath("data.path", data.path, "the workers that read it");
   if (IsSynthetic(data)) {

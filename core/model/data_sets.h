@@ -12,7 +12,7 @@
 
 namespace paceline {
 
-// What one sample is made of.
+// Says what one sample is made of.
 struct SampleFormat {
   DType dtype = DType::kF32;  // kI64: tokens, each below VocabularyOf()
   Shape shape;  // [channels, height, width], [block], or [2 x block] of pairs
@@ -60,7 +60,7 @@ const DataSetTraits* FindDataSet(const std::string& name);
 // is no such data set.
 DataSpec DefaultDataSpec(const std::string& name);
 
-// What the samples of `data` will look like.  data.name is a data set's.
+// Returns the form of the samples of `data`.  data.name names a data set.
 SampleFormat FormatOf(const DataSpec& data);
 
 // How many different tokens there are; 0 where samples are none.

@@ -7,7 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/check.h"
+#include "core/base/errors.h"
+#include "core/base/status_macros.h"
 #include "core/model/catalog.h"
+#include "core/model/spec_problems.h"
 
 namespace paceline {
 namespace {
@@ -20,19 +23,17 @@ absl::Status CheckRequest(const ModelSpec& spec, const Shape& input,
                                     [](int64_t size) { return size > 0; });
   const int64_t values = NumElements(input);
   if (input.empty() || !positive || values < 1 || values > kMostInputValues) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("samples of shape [", absl::StrJoin(input, ", "),
-                     "] cannot be learned from; need sizes of at least 1 and "
-                     "at most ",
-                     kMostInputValues, " values"));
+    return InvalidArgument(
+        "samples of shape [", absl::StrJoin(input, ", "),
+        "] cannot be learned from; need sizes of at least 1 and "
+        "at most ",
+        kMostInputValues, " values");
   }
   if (classes < 2) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("classes is ", classes, ", need at least 2"));
+    return InvalidArgument("classes is ", classes, ", need at least 2");
   }
   if (!(spec.dropout >= 0 && spec.dropout < 1)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("dropout must be in [0, 1), got ", spec.dropout));
+    return InvalidArgument("dropout must be in [0, 1), got ", spec.dropout);
   }
   return absl::OkStatus();
 }
@@ -44,15 +45,11 @@ absl::StatusOr<ModelDescription> DescribeModel(const ModelSpec& spec,
                                                int32_t classes) {
   const CatalogEntry* const model = FindModel(spec.name);
   if (model == nullptr) {
-    const std::string meant = DidYouMean(spec.name, ModelNames());
-    return absl::InvalidArgumentError(
-        absl::StrCat("unknown model '", spec.name, "'",
-                     meant.empty() ? "" : "; did you mean '", meant,
-                     meant.empty() ? "" : "'?",
-                     "; known are: ", absl::StrJoin(ModelNames(), ", ")));
+    return InvalidArgument("unknown model '", spec.name, "'",
+                           MeantText(spec.name, ModelNames()),
+                           "; known are: ", absl::StrJoin(ModelNames(), ", "));
   }
-  const absl::Status request = CheckRequest(spec, input, classes);
-  if (!request.ok()) return request;
+  PACELINE_RETURN_IF_ERROR(CheckRequest(spec, input, classes));
   return model->describe(spec, input, classes);
 }
 

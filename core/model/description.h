@@ -38,7 +38,7 @@ struct Layer {
   // it has a value of its own, and sums its gradients apart.
   std::vector<Parameter> borrowed;
   Shape output;  // of one sample, without the batch
-  // What later layers need besides `output`: masks and tokens, and float32,
+  // Later layers need these besides `output`: masks and tokens, and float32,
   // which has gradients as `output` has.
   std::vector<SampleTensor> beside;
   double forward_flops = 0;     // a sample; a multiply-add counts 2
@@ -54,7 +54,7 @@ struct ModelDescription {
   DType input_dtype = DType::kF32;  // kI64: numbers of tokens
   int64_t vocabulary = 0;           // tokens are below this
   int32_t classes = 0;
-  // Of one sample: [], or one a token, of those that have labels.
+  // The labels of one sample: [], or one a token that has a label.
   Shape label_shape;
   std::vector<Layer> layers;
   // A script's: where it is on every worker, and the hash of its bytes.
@@ -69,15 +69,15 @@ struct ModelDescription {
   std::vector<Alias> aliases;
 };
 
-// What crosses the boundary behind `layer`, without the labels: its output, and
-// what goes beside it.
+// Returns what crosses the boundary behind `layer`, without the labels: its
+// output, and what goes beside it.
 std::vector<SampleTensor> BoundaryTensors(const Layer& layer);
 
-// What comes back over it: a gradient for each of these that is float32, in
-// their order.
+// Returns what comes back over it: a gradient for each of these that is
+// float32, in their order.
 std::vector<SampleTensor> GradientTensors(const Layer& layer);
 
-// What a stage that begins with layer `first` takes, without the labels.
+// Returns the input of a stage that begins with layer `first`, without labels.
 std::vector<SampleTensor> InputTensors(const ModelDescription& model,
                                        int first);
 

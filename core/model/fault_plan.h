@@ -12,7 +12,7 @@
 
 namespace paceline {
 
-// What one worker does wrong in one step.
+// One worker does these things wrong in one step.
 struct StepFaults {
   bool kill = false;                // the process ends as by SIGKILL
   absl::Duration hang;              // all of its threads stand still

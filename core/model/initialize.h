@@ -30,8 +30,8 @@ void InitializeLayer(const Layer& layer, int64_t seed, int index,
 void InitializeBorrowed(const ModelDescription& model, int index, int64_t seed,
                         absl::Span<const absl::Span<float>> parameters);
 
-// What a layer's dropout is drawn from: the generator's seed before the forward
-// of one micro-batch, the same wherever the layer is placed.
+// Returns the seed of a layer's dropout for the forward of one micro-batch.  It
+// is the same wherever the layer is placed.
 uint64_t DropoutSeed(int64_t seed, int64_t step, int micro_batch, int layer);
 
 }  // namespace paceline

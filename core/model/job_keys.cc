@@ -51,7 +51,7 @@ constexpr KeyRange kNotNegative = Number(IsNotNegative, "0 or more");
 constexpr KeyRange kPositive =
     Number([](double v) { return v > 0; }, "greater than 0");
 
-// What is so when a key is absent.
+// These words say what is so when a key is absent.
 constexpr char kNone[] = "none";
 constexpr char kOwn[] = "the model's own";
 // Keys that decide about others.
@@ -363,7 +363,7 @@ bool EpochsAreMeant(const GivenKey& epochs,
   return !epochs.by_set && steps != nullptr && steps->by_set;
 }
 
-// What belongs to the other kind of job; empty: nothing of `key`.
+// Says why `key` belongs to the other kind of job; empty: it does not.
 std::string WhyOtherKind(const JobSpec& spec, const std::string& key) {
   const bool inference = IsInference(spec);
   const bool other =
@@ -373,7 +373,8 @@ std::string WhyOtherKind(const JobSpec& spec, const std::string& key) {
   return other ? absl::StrCat("kind is ", spec.kind) : "";
 }
 
-// What belongs to a pipeline, or to data parallelism; empty: nothing of `key`.
+// Says why `key` belongs to a pipeline, or to data parallelism, which the job
+// is not; empty: it does not.
 std::string WhyOtherShape(const JobSpec& spec, const std::string& key) {
   if (!IsDataParallel(spec)) {
     return absl::StartsWith(key, "aggregation.") && key != "aggregation.mode"
@@ -385,7 +386,7 @@ std::string WhyOtherShape(const JobSpec& spec, const std::string& key) {
              : "";
 }
 
-// What makes a key of a fault idle besides the table; empty: nothing.
+// Says what makes a key of a fault idle besides the table; empty: nothing.
 std::string WhyNoFault(const JobSpec& spec, const std::string& path,
                        const FaultSpec& fault) {
   if (path == "faults.step" && spec.train.steps > 0 &&
@@ -398,7 +399,7 @@ std::string WhyNoFault(const JobSpec& spec, const std::string& path,
   return idle ? "the fault's kind is kill" : "";
 }
 
-// What makes a size of the model idle; empty: it has an effect.
+// Says what makes a size of the model idle; empty: it has an effect.
 std::string WhyNoSize(const JobSpec& spec, absl::string_view size) {
   if (size == "reset_head") {
     return spec.model.weights.empty() ? "there is no model.weights" : "";
@@ -410,7 +411,7 @@ std::string WhyNoSize(const JobSpec& spec, absl::string_view size) {
   return absl::StrCat("model.name is ", spec.model.name);
 }
 
-// What makes `given` idle; empty when it has an effect.
+// Says what makes `given` idle; empty when it has an effect.
 std::string WhyUnused(const JobSpec& spec, const GivenKey& given,
                       const std::vector<GivenKey>& all) {
   std::string path = given.path;

@@ -23,7 +23,7 @@ using KeyValue = std::variant<int32_t*, int64_t*, double*, bool*, std::string*,
                               std::vector<int32_t>*, std::vector<int64_t>*,
                               std::vector<double>*, std::vector<std::string>*>;
 
-// What a value may be.  At most one of the three is set.
+// Says what a value may be.  At most one of the three is set.
 struct KeyRange {
   // Whole numbers: from `least` to `most`.
   int64_t least = 0;

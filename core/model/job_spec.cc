@@ -28,8 +28,8 @@ constexpr size_t kLongestName = 128;
 
 void CheckName(const std::string& name, SpecProblems& problems) {
   if (name.size() > kLongestName) {
-    problems.Add("name", absl::StrCat("has ", name.size(), " bytes; at most ",
-                                      kLongestName, " are allowed"));
+    problems.Add("name", "has ", name.size(), " bytes; at most ", kLongestName,
+                 " are allowed");
   }
   const auto is_control = [](unsigned char c) {
     return absl::ascii_iscntrl(c);
@@ -67,27 +67,23 @@ void CheckInput(const ModelDescription& model, const DataSpec& data,
     return dtype == DType::kI64 ? "tokens" : "images";
   };
   if (given.dtype != model.input_dtype) {
-    problems.Add("data.name",
-                 absl::StrCat(data.name, " gives ", what(given.dtype), ", but ",
-                              model.name, " takes ", what(model.input_dtype),
-                              "; choose another data set or model"));
+    problems.Add("data.name", data.name, " gives ", what(given.dtype), ", but ",
+                 model.name, " takes ", what(model.input_dtype),
+                 "; choose another data set or model");
   } else if (given.label_shape != model.label_shape) {
     const auto labels = [](const Shape& samples, const Shape& shape) {
       return shape.empty()      ? "one label a sample"
              : shape == samples ? "a label for each token"
                                 : "a label for each token of a target";
     };
-    problems.Add(
-        "data.name",
-        absl::StrCat(data.name, " has ", labels(given.shape, given.label_shape),
-                     ", but ", model.name, " learns ",
-                     labels(model.input, model.label_shape),
-                     "; choose another data set or model"));
+    problems.Add("data.name", data.name, " has ",
+                 labels(given.shape, given.label_shape), ", but ", model.name,
+                 " learns ", labels(model.input, model.label_shape),
+                 "; choose another data set or model");
   } else if (VocabularyOf(data) > model.vocabulary) {
-    problems.Add(
-        "model.vocabulary",
-        absl::StrCat("is ", model.vocabulary, ", but ", data.name, " has ",
-                     VocabularyOf(data), " different tokens; raise it"));
+    problems.Add("model.vocabulary", "is ", model.vocabulary, ", but ",
+                 data.name, " has ", VocabularyOf(data),
+                 " different tokens; raise it");
   }
 }
 
@@ -99,11 +95,9 @@ void CheckPadding(const ModelDescription& model, const DataSpec& data,
         operation.sizes[0] == data.padding) {
       continue;
     }
-    problems.Add(
-        "data.padding",
-        absl::StrCat("is ", data.padding, ", but ", model.name, " takes token ",
-                     operation.sizes[0], " for padding; set data.padding to ",
-                     operation.sizes[0]));
+    problems.Add("data.padding", "is ", data.padding, ", but ", model.name,
+                 " takes token ", operation.sizes[0],
+                 " for padding; set data.padding to ", operation.sizes[0]);
   }
 }
 
@@ -122,14 +116,11 @@ void CheckTies(const JobSpec& spec, const ModelDescription& model,
     if (together) continue;
     const bool whole = shared.owner == 0 &&
                        shared.user + 1 == static_cast<int>(model.layers.size());
-    problems.Add(
-        "pipeline.schedule",
-        absl::StrCat("pipedream needs layers ", shared.owner, " and ",
-                     shared.user, " of ", model.name,
-                     " on one stage, since both compute with ", shared.name,
-                     "; ",
-                     whole ? "" : "set pipeline.cuts that keep them together, ",
-                     "set pipeline.stages to 1, or use another schedule"));
+    problems.Add("pipeline.schedule", "pipedream needs layers ", shared.owner,
+                 " and ", shared.user, " of ", model.name,
+                 " on one stage, since both compute with ", shared.name, "; ",
+                 whole ? "" : "set pipeline.cuts that keep them together, ",
+                 "set pipeline.stages to 1, or use another schedule");
   }
 }
 
@@ -150,17 +141,15 @@ void CheckBatch(const JobSpec& spec, SpecProblems& problems) {
   const bool batch = CheckKey("train.batch", spec, problems);
   if (train.micro_batch < 1 || (batch && train.micro_batch > train.batch)) {
     problems.Add("train.micro_batch",
-                 absl::StrCat("must be from 1 to train.batch, which is ",
-                              train.batch, "; got ", train.micro_batch));
+                 "must be from 1 to train.batch, which is ", train.batch,
+                 "; got ", train.micro_batch);
     return;
   }
   const int64_t micro_batches =
       (train.batch + train.micro_batch - 1) / train.micro_batch;
   if (batch && micro_batches > kMostMicroBatches) {
-    problems.Add("train.micro_batch",
-                 absl::StrCat("cuts a batch in ", micro_batches,
-                              " micro-batches; at most ", kMostMicroBatches,
-                              " are allowed"));
+    problems.Add("train.micro_batch", "cuts a batch in ", micro_batches,
+                 " micro-batches; at most ", kMostMicroBatches, " are allowed");
   }
 }
 
@@ -180,23 +169,21 @@ void CheckTrain(const JobSpec& spec, SpecProblems& problems) {
   CheckKey("train.clip_norm", spec, problems);
   CheckKey("train.evaluate_every", spec, problems);
   if (!FindCheckpointing(train.activation_checkpointing).has_value()) {
-    problems.Add(
-        "train.activation_checkpointing",
-        absl::StrCat("must be none, stage, or every-N with N layers "
-                     "from 1 to ",
-                     kMostLayersASegment, ", got '",
-                     absl::CHexEscape(train.activation_checkpointing), "'"));
+    problems.Add("train.activation_checkpointing",
+                 "must be none, stage, or every-N with N layers "
+                 "from 1 to ",
+                 kMostLayersASegment, ", got '",
+                 absl::CHexEscape(train.activation_checkpointing), "'");
   }
 }
 
 void CheckPrecision(const JobSpec& spec, SpecProblems& problems) {
   if (CheckKey("precision", spec, problems) && spec.precision != "fp32" &&
       spec.model.name == kScriptModel) {
-    problems.Add("precision",
-                 absl::StrCat("is ", spec.precision,
-                              ", but a script computes as it is written: leave "
-                              "precision out and write the casts into the "
-                              "script"));
+    problems.Add("precision", "is ", spec.precision,
+                 ", but a script computes as it is written: leave "
+                 "precision out and write the casts into the "
+                 "script");
   }
 }
 
@@ -207,27 +194,22 @@ void CheckCuts(const PipelineSpec& pipeline, int64_t layers,
   const std::string given = absl::StrJoin(cuts, ",");
   if (pipeline.stages != 0 &&
       static_cast<int64_t>(cuts.size()) != pipeline.stages - 1) {
-    problems.Add("pipeline.cuts",
-                 absl::StrCat(given, " makes ", cuts.size() + 1,
-                              " stages, but pipeline.stages is ",
-                              pipeline.stages, "; give ", pipeline.stages - 1,
-                              " cuts, or none and let the policy cut"));
+    problems.Add("pipeline.cuts", given, " makes ", cuts.size() + 1,
+                 " stages, but pipeline.stages is ", pipeline.stages, "; give ",
+                 pipeline.stages - 1, " cuts, or none and let the policy cut");
   }
   const auto not_ascending = [](int32_t a, int32_t b) { return a >= b; };
   if (std::adjacent_find(cuts.begin(), cuts.end(), not_ascending) !=
       cuts.end()) {
-    problems.Add("pipeline.cuts",
-                 absl::StrCat("must ascend without repeats, got ", given));
+    problems.Add("pipeline.cuts", "must ascend without repeats, got ", given);
   }
   const auto [least, most] = std::minmax_element(cuts.begin(), cuts.end());
   if (*least < 1 || (layers > 0 && *most >= layers)) {
-    problems.Add(
-        "pipeline.cuts",
-        absl::StrCat("must lie between 1 and ",
-                     layers > 0 ? absl::StrCat(layers - 1, " (the model has ",
-                                               layers, " layers)")
-                                : "the model's last layer",
-                     ", got ", given));
+    problems.Add("pipeline.cuts", "must lie between 1 and ",
+                 layers > 0 ? absl::StrCat(layers - 1, " (the model has ",
+                                           layers, " layers)")
+                            : "the model's last layer",
+                 ", got ", given);
   }
 }
 
@@ -239,10 +221,8 @@ void CheckWorkers(const PipelineSpec& pipeline, SpecProblems& problems) {
                  "says who holds which stage, and so needs pipeline.cuts (or "
                  "pipeline.stages: 1)");
   } else if (pipeline.replicas.empty() && pipeline.workers.size() != stages) {
-    problems.Add(
-        "pipeline.workers",
-        absl::StrCat("names ", pipeline.workers.size(), " workers for ", stages,
-                     " stages; give one for each stage"));
+    problems.Add("pipeline.workers", "names ", pipeline.workers.size(),
+                 " workers for ", stages, " stages; give one for each stage");
   }
 }
 
@@ -275,16 +255,13 @@ void CheckReplicas(const PipelineSpec& pipeline, bool inference,
     workers += count;
   }
   if (!counts) {
-    problems.Add("pipeline.replicas",
-                 absl::StrCat("must give each of the ", stages,
-                              stages == 1 ? " stage" : " stages",
-                              " between 1 and ", kMostReplicas,
-                              " workers, got ", absl::StrJoin(replicas, ",")));
+    problems.Add("pipeline.replicas", "must give each of the ", stages,
+                 stages == 1 ? " stage" : " stages", " between 1 and ",
+                 kMostReplicas, " workers, got ", absl::StrJoin(replicas, ","));
   } else if (std::ssize(pipeline.workers) != workers) {
-    problems.Add("pipeline.replicas",
-                 absl::StrCat(absl::StrJoin(replicas, ","), " wants ", workers,
-                              " workers, but pipeline.workers names ",
-                              pipeline.workers.size()));
+    problems.Add("pipeline.replicas", absl::StrJoin(replicas, ","), " wants ",
+                 workers, " workers, but pipeline.workers names ",
+                 pipeline.workers.size());
   }
   const std::set<std::string> names(pipeline.workers.begin(),
                                     pipeline.workers.end());
@@ -298,9 +275,9 @@ void CheckReplicas(const PipelineSpec& pipeline, bool inference,
                   [](double share) { return share > 0 && share < 1e9; });
   if (!positive || pipeline.shares.size() != pipeline.workers.size()) {
     problems.Add("pipeline.shares",
-                 absl::StrCat("must be a positive number for each of the ",
-                              pipeline.workers.size(), " workers, got ",
-                              absl::StrJoin(pipeline.shares, ",")));
+                 "must be a positive number for each of the ",
+                 pipeline.workers.size(), " workers, got ",
+                 absl::StrJoin(pipeline.shares, ","));
   }
 }
 
@@ -310,19 +287,17 @@ void CheckPipeline(const JobSpec& spec, int64_t layers,
   const PipelineSpec& pipeline = spec.pipeline;
   const bool stages = CheckKey("pipeline.stages", spec, problems);
   if (stages && layers > 0 && pipeline.stages > layers) {
-    problems.Add("pipeline.stages",
-                 absl::StrCat("asks for ", pipeline.stages,
-                              " stages, but the model has only ", layers,
-                              " layers; ask for at most ", layers));
+    problems.Add("pipeline.stages", "asks for ", pipeline.stages,
+                 " stages, but the model has only ", layers,
+                 " layers; ask for at most ", layers);
   }
   CheckKey("pipeline.schedule", spec, problems);
   if (pipeline.vertical_sync &&
       !ScheduleTraitsOf(pipeline.schedule).asynchronous) {
     problems.Add("pipeline.vertical_sync",
-                 absl::StrCat("belongs to the schedule pipedream; under ",
-                              pipeline.schedule,
-                              " all stages have the same version anyway: leave "
-                              "it out"));
+                 "belongs to the schedule pipedream; under ", pipeline.schedule,
+                 " all stages have the same version anyway: leave "
+                 "it out");
   }
   CheckKey("pipeline.policy", spec, problems);
   CheckKey("pipeline.replicate", spec, problems);
@@ -337,11 +312,10 @@ void CheckInfer(const JobSpec& spec, SpecProblems& problems) {
   CheckKey("train.seed", spec, problems);
   const std::string& schedule = spec.pipeline.schedule;
   if (ScheduleTraitsOf(schedule).only_trains) {
-    problems.Add("pipeline.schedule",
-                 absl::StrCat(schedule,
-                              " is a way to train; leave it out, since all "
-                              "schedules are the same where nothing comes "
-                              "back"));
+    problems.Add("pipeline.schedule", schedule,
+                 " is a way to train; leave it out, since all "
+                 "schedules are the same where nothing comes "
+                 "back");
   }
 }
 
@@ -408,11 +382,11 @@ std::vector<SpecProblem> CheckJobSpec(const JobSpec& spec) {
   if (spec.train.clip_norm > 0 &&
       ScheduleTraitsOf(spec.pipeline.schedule).asynchronous) {
     problems.Add("train.clip_norm",
-                 absl::StrCat("clips by the norm over all stages, which "
-                              "pipedream's updates do not wait for, got ",
-                              spec.train.clip_norm,
-                              "; leave it out, or use another "
-                              "pipeline.schedule"));
+                 "clips by the norm over all stages, which "
+                 "pipedream's updates do not wait for, got ",
+                 spec.train.clip_norm,
+                 "; leave it out, or use another "
+                 "pipeline.schedule");
   }
   CheckPipeline(spec, layers, problems);
   CheckReplicas(spec.pipeline, IsInference(spec), problems);

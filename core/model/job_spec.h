@@ -1,5 +1,5 @@
-// What a user asks for, as the logic sees it: the struct behind the YAML job
-// file and paceline.v1.JobSpec, with every default filled in.
+// A user asks for this job.  The logic sees it as the struct behind the YAML
+// job file and paceline.v1.JobSpec, with every default filled in.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ struct Parameter {
   friend bool operator==(const Parameter&, const Parameter&) = default;
 };
 
-// What a worker found in a TorchScript file; core/model/description.h says what
-// the numbers are.
+// A worker found this layer in a TorchScript file; core/model/description.h
+// explains the numbers.
 struct ScriptLayer {
   std::string name;  // of the child, "0"
   std::vector<Parameter> parameters;
@@ -38,7 +38,7 @@ struct ScriptModel {
   std::string sha256;  // of the file, lower hex
   Shape input;         // of the samples that it was tried with
   std::vector<ScriptLayer> layers;
-  // Of the tokens that those were, each below it; 0: float32, pictures.
+  // The samples were tokens, each below this number; 0: float32, pictures.
   int64_t vocabulary = 0;
 
   friend bool operator==(const ScriptModel&, const ScriptModel&) = default;
@@ -77,7 +77,7 @@ struct DataSpec {
   int64_t train_samples = 4096;  // synthetic sets
   int64_t test_samples = 1024;   // synthetic sets
   Shape shape = {1, 28, 28};     // of a sample; tokens: [block]
-  // Of the labels; where each token has one: how many different tokens.
+  // How many different labels; where each token has one: different tokens.
   int32_t classes = 10;
   int32_t workers = 1;  // threads that load ahead
 
@@ -131,7 +131,7 @@ struct TrainSpec {
 
 struct PipelineSpec {
   int32_t stages = 0;  // 0: as many as are fastest
-  // Who cuts and places, core/plan/policy.h; cuts, when given, win.
+  // The policy that cuts and places, core/plan/policy.h; cuts, if given, win.
   std::string policy = "dp";
   // gpipe, 1f1b, interleaved-1f1b, zero-bubble, pipedream
   std::string schedule = "1f1b";
@@ -154,7 +154,7 @@ struct PipelineSpec {
   std::string codec = "fp32";
 };
 
-// What pipeline.replicate comes to.
+// Says what pipeline.replicate comes to.
 inline bool MayReplicate(const PipelineSpec& pipeline) {
   return pipeline.replicate == "allowed" ||
          (pipeline.replicate == "auto" && pipeline.stages == 0);
@@ -229,7 +229,7 @@ inline bool IsDataParallel(const JobSpec& spec) {
 
 inline bool IsInference(const JobSpec& spec) { return spec.kind == kInferKind; }
 
-// What a walk, an engine and a planner are asked for such a job: no steps, no
+// Returns what such a job asks of a walk, an engine and a planner: no steps, no
 // optimizer, batches of one micro-batch.
 TrainSpec ForInference(const InferSpec& infer, int64_t seed);
 

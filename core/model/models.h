@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "absl/status/statusor.h"
+#include "core/model/catalog.h"
 #include "core/model/description.h"
 
 namespace paceline {
@@ -15,49 +15,35 @@ constexpr int64_t kLargestSize = 65536;
 
 // Fully connected: flatten, then linear and relu for each of `hidden`, then
 // the classes.  Any input.
-absl::StatusOr<ModelDescription> DescribeMlp(const ModelSpec& spec,
-                                             const Shape& input,
-                                             int32_t classes);
+Describe DescribeMlp;
 
 // The convolutional network of the quickstart, after LeCun et al. 1998, for
 // images [channels, height, width] of at least 4 x 4.
-absl::StatusOr<ModelDescription> DescribeLenet(const ModelSpec& spec,
-                                               const Shape& input,
-                                               int32_t classes);
+Describe DescribeLenet;
 
 // A vision transformer (Dosovitskiy et al. 2021), pre-norm, with a class
 // token, for images whose height and width `patch` divides.  vit_b_16 has the
 // parameter names of torchvision, all others those of timm.
-absl::StatusOr<ModelDescription> DescribeVit(const ModelSpec& spec,
-                                             const Shape& input,
-                                             int32_t classes);
+Describe DescribeVit;
 
 // A residual network (He et al. 2016) for images of at least 2 x 2: resnet50
 // has bottlenecks, resnet18 has not.  Each block is a layer.  Normalises over
 // the micro-batch, so that its size is a part of what is trained.
-absl::StatusOr<ModelDescription> DescribeResnet(const ModelSpec& spec,
-                                                const Shape& input,
-                                                int32_t classes);
+Describe DescribeResnet;
 
 // A convolutional network of 3x3 kernels (Simonyan and Zisserman 2015) for
 // images of at least 32 x 32: vgg11 or vgg16.  Each convolution is a layer.
-absl::StatusOr<ModelDescription> DescribeVgg(const ModelSpec& spec,
-                                             const Shape& input,
-                                             int32_t classes);
+Describe DescribeVgg;
 
 // A language model after GPT-2 (Radford et al. 2019): pre-norm, causal
 // attention, the embedding tied to the scores.  Samples are tokens [block], and
 // each has the next one as its label; `classes` counts the data's tokens.
-absl::StatusOr<ModelDescription> DescribeGpt(const ModelSpec& spec,
-                                             const Shape& input,
-                                             int32_t classes);
+Describe DescribeGpt;
 
 // A classifier of texts after BERT (Devlin et al. 2019) or, with a name that
 // begins with it, RoBERTa (Liu et al. 2019): post-norm, attention to all tokens
 // but those that fill a sample up.  Samples are tokens [block].
-absl::StatusOr<ModelDescription> DescribeBert(const ModelSpec& spec,
-                                              const Shape& input,
-                                              int32_t classes);
+Describe DescribeBert;
 
 // A translator after GNMT (Wu et al. 2016), as MLPerf trained it: an encoder
 // and a decoder of `depth` LSTM layers each, the encoder's first in both
@@ -82,16 +68,12 @@ absl::StatusOr<ModelDescription> DescribeBert(const ModelSpec& spec,
 //   decoder.att_rnn.attn.normalize_bias              [width]
 //   decoder.rnn_layers.{0,...}.*      of 2 x width; depth - 1 of them
 //   decoder.classifier.classifier.{weight,bias}      [vocabulary, width]
-absl::StatusOr<ModelDescription> DescribeGnmt(const ModelSpec& spec,
-                                              const Shape& input,
-                                              int32_t classes);
+Describe DescribeGnmt;
 
 // A TorchScript file, out of spec.script, which a worker has filled in: each
 // child of its root is a layer of one operation `script`.
 //
 // Errors (besides): FailedPrecondition  no worker has filled it in yet
-absl::StatusOr<ModelDescription> DescribeScript(const ModelSpec& spec,
-                                                const Shape& input,
-                                                int32_t classes);
+Describe DescribeScript;
 
 }  // namespace paceline

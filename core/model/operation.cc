@@ -7,16 +7,17 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/errors.h"
 
 namespace paceline {
 namespace {
 
 // InvalidArgument: names the operation, its sizes and the input.
 absl::Status DoesNotFit(const Operation& operation, const Shape& input) {
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgument(
       operation.kind, operation.name.empty() ? "" : " ", operation.name, "(",
       absl::StrJoin(operation.sizes, ", "), ") does not fit an input of shape ",
-      "[", absl::StrJoin(input, ", "), "]"));
+      "[", absl::StrJoin(input, ", "), "]");
 }
 
 std::vector<Parameter> WeightAndBias(const std::string& name, Shape weight,
@@ -24,12 +25,7 @@ std::vector<Parameter> WeightAndBias(const std::string& name, Shape weight,
   return {{name + ".weight", std::move(weight)}, {name + ".bias", {bias}}};
 }
 
-// [tokens, width], where `width` is the operation's.
-bool IsTokens(const Shape& input, int64_t width) {
-  return input.size() == 2 && input[1] == width;
-}
-
-// What keeps its output, and nothing else.
+// The facts of an operation that keeps its output, and nothing else.
 OperationFacts Keeping(Shape output) {
   OperationFacts facts;
   facts.kept_elements = NumElements(output);
@@ -37,7 +33,7 @@ OperationFacts Keeping(Shape output) {
   return facts;
 }
 
-// Of a linear map of the last dimension, from `in` to `out`, which fits.
+// The facts of a linear map of the last dimension, from `in` to `out`.
 OperationFacts LinearFacts(const Shape& input, int64_t out) {
   Shape output = input;
   output.back() = out;
@@ -46,21 +42,11 @@ OperationFacts LinearFacts(const Shape& input, int64_t out) {
   return facts;
 }
 
-// A linear map of each token, [tokens, in] to [tokens, out], of an operation
-// whose first sizes these are; whose parameters it takes is the caller's to
-// say.  Errors: DoesNotFit
-absl::StatusOr<OperationFacts> ExamineTokenMap(const Operation& operation,
-                                               const Shape& input) {
-  if (!IsTokens(input, operation.sizes[0])) return DoesNotFit(operation, input);
-  return LinearFacts(input, operation.sizes[1]);
-}
-
-// The same where the output is what the loss takes in.
-absl::StatusOr<OperationFacts> ExamineTokenScores(const Operation& operation,
-                                                  const Shape& input) {
-  absl::StatusOr<OperationFacts> facts = ExamineTokenMap(operation, input);
+// A linear map of each token, whose output is what the loss takes in.
+OperationFacts ScoreFacts(const Operation& operation, const Shape& input) {
+  OperationFacts facts = LinearFacts(input, operation.sizes[1]);
   // The scores, and the loss's logarithms of probabilities, which are many.
-  if (facts.ok()) facts->kept_elements *= 2;
+  facts.kept_elements *= 2;
   return facts;
 }
 
@@ -74,38 +60,35 @@ OperationFacts SameShape(const Shape& input, double flops_an_element,
   return facts;
 }
 
-using Examine = absl::StatusOr<OperationFacts> (*)(const Operation&,
-                                                   const Shape&);
+// The input is of the kind's form (kKinds).  Where it does not fit all the
+// same, the result has no output, or one of no elements.
+using Examine = OperationFacts (*)(const Operation&, const Shape&);
 
-absl::StatusOr<OperationFacts> Flatten(const Operation&, const Shape& input) {
+OperationFacts Flatten(const Operation&, const Shape& input) {
   OperationFacts facts;
   facts.output = {NumElements(input)};
   return facts;
 }
 
-absl::StatusOr<OperationFacts> Linear(const Operation& operation,
-                                      const Shape& input) {
+OperationFacts Linear(const Operation& operation, const Shape& input) {
   const int64_t in = operation.sizes[0];
   const int64_t out = operation.sizes[1];
-  if (input.empty() || input.back() != in) return DoesNotFit(operation, input);
   OperationFacts facts = LinearFacts(input, out);
   facts.parameters = WeightAndBias(operation.name, {out, in}, out);
   return facts;
 }
 
-absl::StatusOr<OperationFacts> Elementwise(const Operation&,
-                                           const Shape& input) {
+OperationFacts Elementwise(const Operation&, const Shape& input) {
   return SameShape(input, 1, 1);
 }
 
 // About ten operations an erf or a tanh.
-absl::StatusOr<OperationFacts> Gelu(const Operation&, const Shape& input) {
+OperationFacts Gelu(const Operation&, const Shape& input) {
   return SameShape(input, 10, 1);
 }
 
 // The mask and the product.
-absl::StatusOr<OperationFacts> Dropout(const Operation& operation,
-                                       const Shape& input) {
+OperationFacts Dropout(const Operation& operation, const Shape& input) {
   return operation.probability > 0 ? SameShape(input, 2, 2)
                                    : SameShape(input, 0, 0);
 }
@@ -116,100 +99,72 @@ int64_t Slide(int64_t input, int64_t kernel, int64_t stride, int64_t padding) {
   return room < 0 ? 0 : room / stride + 1;
 }
 
-absl::StatusOr<OperationFacts> Conv2dNoBias(const Operation& operation,
-                                            const Shape& input) {
+OperationFacts Conv2dNoBias(const Operation& operation, const Shape& input) {
   const int64_t in = operation.sizes[0];
   const int64_t out = operation.sizes[1];
   const int64_t kernel = operation.sizes[2];
   const int64_t stride = operation.sizes[3];
   const int64_t padding = operation.sizes[4];
-  if (input.size() != 3 || input[0] != in) return DoesNotFit(operation, input);
   OperationFacts facts = Keeping({out, Slide(input[1], kernel, stride, padding),
                                   Slide(input[2], kernel, stride, padding)});
-  if (facts.kept_elements < 1) return DoesNotFit(operation, input);
   facts.parameters = {{operation.name + ".weight", {out, in, kernel, kernel}}};
   facts.flops = 2.0 * in * kernel * kernel * facts.kept_elements;
   return facts;
 }
 
-absl::StatusOr<OperationFacts> Conv2d(const Operation& operation,
-                                      const Shape& input) {
-  absl::StatusOr<OperationFacts> facts = Conv2dNoBias(operation, input);
-  if (facts.ok()) {
-    facts->parameters.push_back(
-        {operation.name + ".bias", {operation.sizes[1]}});
-  }
+OperationFacts Conv2d(const Operation& operation, const Shape& input) {
+  OperationFacts facts = Conv2dNoBias(operation, input);
+  facts.parameters.push_back({operation.name + ".bias", {operation.sizes[1]}});
   return facts;
 }
 
-std::vector<Parameter> BatchNormParameters(const std::string& name,
-                                           int64_t channels) {
-  std::vector<Parameter> parameters = WeightAndBias(name, {channels}, channels);
-  parameters.push_back({name + ".running_mean", {channels}, false});
-  parameters.push_back({name + ".running_var", {channels}, false});
-  parameters.push_back({name + ".num_batches_tracked", {}, false, DType::kI64});
-  return parameters;
-}
-
-absl::StatusOr<OperationFacts> BatchNorm2d(const Operation& operation,
-                                           const Shape& input) {
+OperationFacts BatchNorm2d(const Operation& operation, const Shape& input) {
   const int64_t channels = operation.sizes[0];
-  if (input.size() != 3 || input[0] != channels) {
-    return DoesNotFit(operation, input);
-  }
+  const std::string& name = operation.name;
   OperationFacts facts = SameShape(input, 8, 1);
-  facts.parameters = BatchNormParameters(operation.name, channels);
+  facts.parameters = WeightAndBias(name, {channels}, channels);
+  facts.parameters.push_back({name + ".running_mean", {channels}, false});
+  facts.parameters.push_back({name + ".running_var", {channels}, false});
+  facts.parameters.push_back(
+      {name + ".num_batches_tracked", {}, false, DType::kI64});
   return facts;
 }
 
-absl::StatusOr<OperationFacts> MaxPool2d(const Operation& operation,
-                                         const Shape& input) {
+OperationFacts MaxPool2d(const Operation& operation, const Shape& input) {
   const int64_t kernel = operation.sizes[0];
   const int64_t stride = operation.sizes[1];
   const int64_t padding = operation.sizes[2];
   // LibTorch refuses more: a window could lie wholly in the padding.
-  if (input.size() != 3 || padding > kernel / 2) {
-    return DoesNotFit(operation, input);
-  }
+  if (padding > kernel / 2) return {};
   OperationFacts facts;
   facts.output = {input[0], Slide(input[1], kernel, stride, padding),
                   Slide(input[2], kernel, stride, padding)};
   const int64_t elements = NumElements(facts.output);
-  if (elements < 1) return DoesNotFit(operation, input);
   facts.flops = 1.0 * kernel * kernel * elements;
   facts.kept_elements = 3 * elements;  // the output and 64-bit indices
   return facts;
 }
 
-absl::StatusOr<OperationFacts> AdaptiveAvgPool2d(const Operation& operation,
-                                                 const Shape& input) {
+OperationFacts AdaptiveAvgPool2d(const Operation& operation,
+                                 const Shape& input) {
   const int64_t edge = operation.sizes[0];
-  if (input.size() != 3) return DoesNotFit(operation, input);
   OperationFacts facts = Keeping({input[0], edge, edge});
   facts.flops = std::max(NumElements(input), facts.kept_elements);
   return facts;
 }
 
-absl::StatusOr<OperationFacts> LayerNorm(const Operation& operation,
-                                         const Shape& input) {
+OperationFacts LayerNorm(const Operation& operation, const Shape& input) {
   const int64_t width = operation.sizes[0];
-  if (input.empty() || input.back() != width) {
-    return DoesNotFit(operation, input);
-  }
   OperationFacts facts = SameShape(input, 8, 1);
   facts.parameters = WeightAndBias(operation.name, {width}, width);
   return facts;
 }
 
-absl::StatusOr<OperationFacts> PatchEmbedding(const Operation& operation,
-                                              const Shape& input) {
+OperationFacts PatchEmbedding(const Operation& operation, const Shape& input) {
   const int64_t channels = operation.sizes[0];
   const int64_t width = operation.sizes[1];
   const int64_t patch = operation.sizes[2];
-  if (input.size() != 3 || input[0] != channels || input[1] % patch != 0 ||
-      input[2] % patch != 0) {
-    return DoesNotFit(operation, input);
-  }
+  if (input[1] % patch != 0 || input[2] % patch != 0) return {};
   OperationFacts facts =
       Keeping({(input[1] / patch) * (input[2] / patch), width});
   facts.parameters =
@@ -218,35 +173,27 @@ absl::StatusOr<OperationFacts> PatchEmbedding(const Operation& operation,
   return facts;
 }
 
-absl::StatusOr<OperationFacts> ClassToken(const Operation& operation,
-                                          const Shape& input) {
+OperationFacts ClassToken(const Operation& operation, const Shape& input) {
   const int64_t width = operation.sizes[0];
-  if (!IsTokens(input, width)) return DoesNotFit(operation, input);
   OperationFacts facts = Keeping({input[0] + 1, width});
   facts.parameters = {{operation.name, {1, 1, width}}};
   return facts;
 }
 
-absl::StatusOr<OperationFacts> PositionEmbedding(const Operation& operation,
-                                                 const Shape& input) {
-  const int64_t tokens = operation.sizes[0];
-  const int64_t width = operation.sizes[1];
-  if (input != Shape{tokens, width}) return DoesNotFit(operation, input);
+OperationFacts PositionEmbedding(const Operation& operation,
+                                 const Shape& input) {
+  if (input != operation.sizes) return {};
   OperationFacts facts = SameShape(input, 1, 1);
-  facts.parameters = {{operation.name, {1, tokens, width}}};
+  facts.parameters = {{operation.name, {1, input[0], input[1]}}};
   return facts;
 }
 
-struct AttentionSize {
-  int64_t tokens = 0;
-  int64_t width = 0;
-  int64_t heads = 0;
-};
-
-// Of four projections, of queries times keys, and of weights times values.
-OperationFacts AttentionFacts(const Operation& operation, const Shape& input,
-                              const AttentionSize& size) {
-  const auto& [tokens, width, heads] = size;
+// The facts of four projections, of queries times keys, and of weights times
+// values.
+OperationFacts AttentionFacts(const Operation& operation, const Shape& input) {
+  const int64_t tokens = input[0];
+  const int64_t width = operation.sizes[0];
+  const int64_t heads = operation.sizes[1];
   OperationFacts facts;
   facts.output = input;
   facts.flops = 8.0 * tokens * width * width + 4.0 * tokens * tokens * width;
@@ -256,17 +203,6 @@ OperationFacts AttentionFacts(const Operation& operation, const Shape& input,
   facts.kept_elements = 8 * tokens * width + 3 * scores;
   if (operation.probability > 0) facts.kept_elements += 2 * scores;
   return facts;
-}
-
-// Width and heads are the operation's sizes.
-absl::StatusOr<AttentionSize> SizeOf(const Operation& operation,
-                                     const Shape& input) {
-  const int64_t width = operation.sizes[0];
-  const int64_t heads = operation.sizes[1];
-  if (!IsTokens(input, width) || width % heads != 0) {
-    return DoesNotFit(operation, input);
-  }
-  return AttentionSize{input[0], width, heads};
 }
 
 // The parts "weight" and "bias" of the projections `in` and `out`; queries,
@@ -282,153 +218,123 @@ void AddFusedProjections(const Operation& operation, const char* in,
   };
 }
 
-absl::StatusOr<OperationFacts> Attention(const Operation& operation,
-                                         const Shape& input) {
-  const absl::StatusOr<AttentionSize> size = SizeOf(operation, input);
-  if (!size.ok()) return size.status();
-  OperationFacts facts = AttentionFacts(operation, input, *size);
+OperationFacts Attention(const Operation& operation, const Shape& input) {
+  const int64_t width = operation.sizes[0];
+  OperationFacts facts = AttentionFacts(operation, input);
   // Nothing is masked.
-  facts.kept_elements -= size->heads * size->tokens * size->tokens;
+  facts.kept_elements -= operation.sizes[1] * input[0] * input[0];
   const bool torch_names = operation.kind == "multihead_attention";
   AddFusedProjections(operation, torch_names ? ".in_proj_" : ".qkv.",
-                      torch_names ? ".out_proj." : ".proj.",
-                      {3 * size->width, size->width}, facts);
+                      torch_names ? ".out_proj." : ".proj.", {3 * width, width},
+                      facts);
   return facts;
 }
 
-absl::StatusOr<OperationFacts> ResidualBegin(const Operation&,
-                                             const Shape& input) {
+OperationFacts ResidualBegin(const Operation&, const Shape& input) {
   return SameShape(input, 0, 0);
 }
 
-absl::StatusOr<OperationFacts> ResidualProject(const Operation& operation,
-                                               const Shape& input) {
+OperationFacts ResidualProject(const Operation& operation, const Shape& input) {
   const int64_t out = operation.sizes[1];
-  const absl::StatusOr<OperationFacts> convolution =
-      Conv2dNoBias({"",
-                    operation.name + ".0",
-                    {operation.sizes[0], out, 1, operation.sizes[2], 0}},
-                   input);
-  if (!convolution.ok()) return DoesNotFit(operation, input);
-  const absl::StatusOr<OperationFacts> norm =
-      BatchNorm2d({"", operation.name + ".1", {out}}, convolution->output);
-  if (!norm.ok()) return DoesNotFit(operation, input);
-  OperationFacts facts;
+  const std::string& name = operation.name;
+  const OperationFacts convolution = Conv2dNoBias(
+      {"", name + ".0", {operation.sizes[0], out, 1, operation.sizes[2], 0}},
+      input);
+  OperationFacts facts =
+      BatchNorm2d({"", name + ".1", {out}}, convolution.output);
   facts.output = input;
-  facts.parameters = convolution->parameters;
-  facts.parameters.insert(facts.parameters.end(), norm->parameters.begin(),
-                          norm->parameters.end());
-  facts.flops = convolution->flops + norm->flops;
-  facts.kept_elements = convolution->kept_elements + norm->kept_elements;
+  facts.parameters.insert(facts.parameters.begin(),
+                          convolution.parameters.begin(),
+                          convolution.parameters.end());
+  facts.flops += convolution.flops;
+  facts.kept_elements += convolution.kept_elements;
   return facts;
 }
 
-absl::StatusOr<OperationFacts> TakeToken(const Operation& operation,
-                                         const Shape& input) {
-  if (input.size() != 2 || operation.sizes[0] >= input[0]) {
-    return DoesNotFit(operation, input);
-  }
+OperationFacts TakeToken(const Operation& operation, const Shape& input) {
+  if (operation.sizes[0] >= input[0]) return {};
   return Keeping({input[1]});
 }
 
 // --- Language models ---
 
 // Adds a row of a table to every token.
-absl::StatusOr<OperationFacts> ExamineAddedRows(const Operation& operation,
-                                                const Shape& input,
-                                                int64_t rows_needed) {
+OperationFacts AddedRows(const Operation& operation, const Shape& input,
+                         int64_t rows_needed) {
   const int64_t rows = operation.sizes[0];
-  const int64_t width = operation.sizes[1];
-  if (!IsTokens(input, width) || rows_needed > rows) {
-    return DoesNotFit(operation, input);
-  }
+  if (rows_needed > rows) return {};
   OperationFacts facts;
   facts.output = input;
-  facts.parameters = {{operation.name + ".weight", {rows, width}}};
+  facts.parameters = {{operation.name + ".weight", {rows, input[1]}}};
   facts.flops = static_cast<double>(NumElements(input));
   // The rows that are taken, and the sum.
   facts.kept_elements = 2 * NumElements(input);
   return facts;
 }
 
-absl::StatusOr<OperationFacts> ExaminePaddingMask(const Operation& operation,
-                                                  const Shape& input) {
-  if (input.size() != 1) return DoesNotFit(operation, input);
+OperationFacts PaddingMask(const Operation&, const Shape& input) {
   OperationFacts facts = Keeping(input);
   facts.beside = {{DType::kU8, input}};
   return facts;
 }
 
-absl::StatusOr<OperationFacts> ExamineTokenEmbedding(const Operation& operation,
-                                                     const Shape& input) {
+OperationFacts TokenEmbedding(const Operation& operation, const Shape& input) {
   const int64_t vocabulary = operation.sizes[0];
   const int64_t width = operation.sizes[1];
-  if (input.size() != 1) return DoesNotFit(operation, input);
   OperationFacts facts = Keeping({input[0], width});
   facts.parameters = {{operation.name + ".weight", {vocabulary, width}}};
   return facts;
 }
 
-absl::StatusOr<OperationFacts> ExamineLearnedPositions(
-    const Operation& operation, const Shape& input) {
-  return ExamineAddedRows(operation, input, input[0]);
+OperationFacts LearnedPositions(const Operation& operation,
+                                const Shape& input) {
+  return AddedRows(operation, input, input[0]);
 }
 
 // Positions begin behind the padding token's number.
-absl::StatusOr<OperationFacts> ExamineMaskedPositions(
-    const Operation& operation, const Shape& input) {
-  return ExamineAddedRows(operation, input, input[0] + operation.sizes[2] + 1);
+OperationFacts MaskedPositions(const Operation& operation, const Shape& input) {
+  return AddedRows(operation, input, input[0] + operation.sizes[2] + 1);
 }
 
-absl::StatusOr<OperationFacts> ExamineFirstType(const Operation& operation,
-                                                const Shape& input) {
-  return ExamineAddedRows(operation, input, 1);
+OperationFacts FirstType(const Operation& operation, const Shape& input) {
+  return AddedRows(operation, input, 1);
 }
 
-absl::StatusOr<OperationFacts> ExamineConv1d(const Operation& operation,
-                                             const Shape& input) {
-  absl::StatusOr<OperationFacts> facts = ExamineTokenMap(operation, input);
-  if (!facts.ok()) return facts;
+OperationFacts Conv1d(const Operation& operation, const Shape& input) {
   const int64_t in = operation.sizes[0];
   const int64_t out = operation.sizes[1];
-  facts->parameters = WeightAndBias(operation.name, {in, out}, out);
+  OperationFacts facts = LinearFacts(input, out);
+  facts.parameters = WeightAndBias(operation.name, {in, out}, out);
   return facts;
 }
 
-absl::StatusOr<OperationFacts> ExamineTiedLinear(const Operation& operation,
-                                                 const Shape& input) {
-  absl::StatusOr<OperationFacts> facts = ExamineTokenScores(operation, input);
-  if (!facts.ok()) return facts;
-  const int64_t in = operation.sizes[0];
-  const int64_t out = operation.sizes[1];
-  facts->borrowed = {{operation.name + ".weight", {out, in}}};
+OperationFacts TiedLinear(const Operation& operation, const Shape& input) {
+  OperationFacts facts = ScoreFacts(operation, input);
+  facts.borrowed = {
+      {operation.name + ".weight", {operation.sizes[1], operation.sizes[0]}}};
   return facts;
 }
 
-absl::StatusOr<OperationFacts> ExamineCausalAttention(
-    const Operation& operation, const Shape& input) {
-  const absl::StatusOr<AttentionSize> size = SizeOf(operation, input);
-  if (!size.ok()) return size.status();
-  OperationFacts facts = AttentionFacts(operation, input, *size);
-  AddFusedProjections(operation, ".c_attn.", ".c_proj.",
-                      {size->width, 3 * size->width}, facts);
+OperationFacts CausalAttention(const Operation& operation, const Shape& input) {
+  const int64_t width = operation.sizes[0];
+  OperationFacts facts = AttentionFacts(operation, input);
+  AddFusedProjections(operation, ".c_attn.", ".c_proj.", {width, 3 * width},
+                      facts);
   return facts;
 }
 
-absl::StatusOr<OperationFacts> ExamineMaskedAttention(
-    const Operation& operation, const Shape& input) {
-  const absl::StatusOr<AttentionSize> size = SizeOf(operation, input);
-  if (!size.ok()) return size.status();
-  const int64_t width = size->width;
-  OperationFacts facts = AttentionFacts(operation, input, *size);
+OperationFacts MaskedAttention(const Operation& operation, const Shape& input) {
+  const int64_t tokens = input[0];
+  const int64_t width = operation.sizes[0];
+  OperationFacts facts = AttentionFacts(operation, input);
   // One projection less.
-  facts.flops -= 2.0 * size->tokens * width * width;
-  facts.kept_elements -= size->tokens * width;
+  facts.flops -= 2.0 * tokens * width * width;
+  facts.kept_elements -= tokens * width;
   for (const char* part : {".query", ".key", ".value"}) {
-    facts.parameters.push_back(
-        {absl::StrCat(operation.name, part, ".weight"), {width, width}});
-    facts.parameters.push_back(
-        {absl::StrCat(operation.name, part, ".bias"), {width}});
+    for (Parameter& parameter :
+         WeightAndBias(operation.name + part, {width, width}, width)) {
+      facts.parameters.push_back(std::move(parameter));
+    }
   }
   return facts;
 }
@@ -438,21 +344,21 @@ absl::StatusOr<OperationFacts> ExamineMaskedAttention(
 // About ten operations an exponential.
 constexpr double kFlopsAnExponential = 10;
 
-// Of one direction; its output is the caller's to say.
+// Adds one direction of an LSTM; the caller sets the output.
 void AddDirection(const Operation& operation, int64_t tokens,
                   const std::string& suffix, OperationFacts& facts) {
   const int64_t in = operation.sizes[0];
   const int64_t width = operation.sizes[1];
-  const std::string& name = operation.name;
   const int64_t gates = 4 * width;
-  facts.parameters.push_back(
-      {absl::StrCat(name, ".weight_ih_l0", suffix), {gates, in}});
-  facts.parameters.push_back(
-      {absl::StrCat(name, ".weight_hh_l0", suffix), {gates, width}});
-  facts.parameters.push_back(
-      {absl::StrCat(name, ".bias_ih_l0", suffix), {gates}});
-  facts.parameters.push_back(
-      {absl::StrCat(name, ".bias_hh_l0", suffix), {gates}});
+  const std::pair<const char*, Shape> parameters[] = {
+      {".weight_ih_l0", {gates, in}},
+      {".weight_hh_l0", {gates, width}},
+      {".bias_ih_l0", {gates}},
+      {".bias_hh_l0", {gates}}};
+  for (const auto& [name, shape] : parameters) {
+    facts.parameters.push_back(
+        {absl::StrCat(operation.name, name, suffix), shape});
+  }
   facts.flops += 2.0 * tokens * gates * (in + width) +
                  (kFlopsAnExponential + 2) * tokens * gates;
   // The input in the order of time, the gates, the cells and what was before
@@ -460,11 +366,8 @@ void AddDirection(const Operation& operation, int64_t tokens,
   facts.kept_elements += tokens * (in + gates + 3 * width);
 }
 
-absl::StatusOr<OperationFacts> ExamineSplitPair(const Operation& operation,
-                                                const Shape& input) {
-  if (input.size() != 1 || input[0] % 2 != 0) {
-    return DoesNotFit(operation, input);
-  }
+OperationFacts SplitPair(const Operation&, const Shape& input) {
+  if (input[0] % 2 != 0) return {};
   OperationFacts facts;
   facts.output = {input[0] / 2};
   facts.beside = {{DType::kU8, facts.output}, {DType::kI64, facts.output}};
@@ -473,27 +376,17 @@ absl::StatusOr<OperationFacts> ExamineSplitPair(const Operation& operation,
   return facts;
 }
 
-absl::StatusOr<OperationFacts> ExamineLstm(const Operation& operation,
-                                           const Shape& input) {
-  if (!IsTokens(input, operation.sizes[0])) return DoesNotFit(operation, input);
-  // Again, a sample after the other.
-  OperationFacts facts = Keeping({input[0], operation.sizes[1]});
+// One direction or two; the output is kept again, a sample after the other.
+OperationFacts Lstm(const Operation& operation, const Shape& input) {
+  const bool both = operation.kind == "bidirectional_lstm";
+  OperationFacts facts =
+      Keeping({input[0], (both ? 2 : 1) * operation.sizes[1]});
   AddDirection(operation, input[0], "", facts);
+  if (both) AddDirection(operation, input[0], "_reverse", facts);
   return facts;
 }
 
-absl::StatusOr<OperationFacts> ExamineBidirectionalLstm(
-    const Operation& operation, const Shape& input) {
-  if (!IsTokens(input, operation.sizes[0])) return DoesNotFit(operation, input);
-  OperationFacts facts = Keeping({input[0], 2 * operation.sizes[1]});
-  AddDirection(operation, input[0], "", facts);
-  AddDirection(operation, input[0], "_reverse", facts);
-  return facts;
-}
-
-absl::StatusOr<OperationFacts> ExamineTakeTarget(const Operation& operation,
-                                                 const Shape& input) {
-  if (!IsTokens(input, operation.sizes[0])) return DoesNotFit(operation, input);
+OperationFacts TakeTarget(const Operation&, const Shape& input) {
   OperationFacts facts;
   facts.output = {input[0]};
   facts.taken = {{DType::kI64, facts.output}};
@@ -501,10 +394,9 @@ absl::StatusOr<OperationFacts> ExamineTakeTarget(const Operation& operation,
   return facts;
 }
 
-absl::StatusOr<OperationFacts> ExamineAdditiveAttention(
-    const Operation& operation, const Shape& input) {
+OperationFacts AdditiveAttention(const Operation& operation,
+                                 const Shape& input) {
   const int64_t width = operation.sizes[0];
-  if (!IsTokens(input, width)) return DoesNotFit(operation, input);
   const int64_t tokens = input[0];
   const std::string& name = operation.name;
   OperationFacts facts;
@@ -526,82 +418,114 @@ absl::StatusOr<OperationFacts> ExamineAdditiveAttention(
   return facts;
 }
 
-absl::StatusOr<OperationFacts> ExamineJoinLastContext(
-    const Operation& operation, const Shape& input) {
-  const int64_t width = operation.sizes[0];
-  if (!IsTokens(input, width)) return DoesNotFit(operation, input);
-  OperationFacts facts = Keeping({input[0], 2 * width});
+OperationFacts JoinLastContext(const Operation&, const Shape& input) {
+  OperationFacts facts = Keeping({input[0], 2 * input[1]});
   facts.taken = {{DType::kF32, input}};
   return facts;
 }
 
-absl::StatusOr<OperationFacts> ExamineJoinContext(const Operation& operation,
-                                                  const Shape& input) {
-  absl::StatusOr<OperationFacts> facts =
-      ExamineJoinLastContext(operation, input);
-  if (facts.ok()) facts->beside = facts->taken;
+OperationFacts JoinContext(const Operation& operation, const Shape& input) {
+  OperationFacts facts = JoinLastContext(operation, input);
+  facts.beside = facts.taken;
   return facts;
 }
 
-absl::StatusOr<OperationFacts> ExamineScoreTokens(const Operation& operation,
-                                                  const Shape& input) {
-  absl::StatusOr<OperationFacts> facts = ExamineTokenScores(operation, input);
-  if (!facts.ok()) return facts;
-  const int64_t in = operation.sizes[0];
-  const int64_t out = operation.sizes[1];
-  facts->parameters = WeightAndBias(operation.name, {out, in}, out);
+OperationFacts ScoreTokens(const Operation& operation, const Shape& input) {
+  OperationFacts facts = ScoreFacts(operation, input);
+  facts.parameters =
+      WeightAndBias(operation.name, {operation.sizes[1], operation.sizes[0]},
+                    operation.sizes[1]);
   return facts;
+}
+
+// The form that an input must have.
+enum class Form {
+  kAny,
+  kWide,      // [..., sizes[0]]
+  kImage,     // [channels, height, width]
+  kChannels,  // [sizes[0], height, width]
+  kTokens,    // [tokens, sizes[0]]
+  kHeads,     // the same, and sizes[1] heads divide the width
+  kRows,      // [tokens, sizes[1]]
+  kVectors,   // [tokens, width]
+  kNumbers    // [tokens]
+};
+
+bool HasForm(Form form, const std::vector<int64_t>& sizes, const Shape& input) {
+  switch (form) {
+    case Form::kAny:
+      return true;
+    case Form::kWide:
+      return !input.empty() && input.back() == sizes[0];
+    case Form::kImage:
+      return input.size() == 3;
+    case Form::kChannels:
+      return input.size() == 3 && input[0] == sizes[0];
+    case Form::kTokens:
+      return input.size() == 2 && input[1] == sizes[0];
+    case Form::kHeads:
+      return input.size() == 2 && input[1] == sizes[0] &&
+             sizes[0] % sizes[1] == 0;
+    case Form::kRows:
+      return input.size() == 2 && input[1] == sizes[1];
+    case Form::kVectors:
+      return input.size() == 2;
+    case Form::kNumbers:
+      return input.size() == 1;
+  }
+  return false;
 }
 
 struct Kind {
   const char* name;
   size_t sizes;  // how many
+  Form form;
   Examine examine;
 };
 
 constexpr Kind kKinds[] = {
-    {"flatten", 0, Flatten},
-    {"linear", 2, Linear},
-    {"relu", 0, Elementwise},
-    {"gelu", 0, Gelu},
-    {"conv2d", 5, Conv2d},
-    {"conv2d_no_bias", 5, Conv2dNoBias},
-    {"batch_norm2d", 1, BatchNorm2d},
-    {"max_pool2d", 3, MaxPool2d},
-    {"adaptive_avg_pool2d", 1, AdaptiveAvgPool2d},
-    {"dropout", 0, Dropout},
-    {"layer_norm", 1, LayerNorm},
-    {"patch_embedding", 3, PatchEmbedding},
-    {"class_token", 1, ClassToken},
-    {"position_embedding", 2, PositionEmbedding},
-    {"attention", 2, Attention},
-    {"multihead_attention", 2, Attention},
-    {"residual_begin", 0, ResidualBegin},
-    {"residual_project", 3, ResidualProject},
-    {"residual_end", 0, Elementwise},
-    {"take_token", 1, TakeToken},
-    {"tanh", 0, Gelu},
-    {"gelu_new", 0, Gelu},
-    {"layer_norm_e5", 1, LayerNorm},
-    {"layer_norm_e12", 1, LayerNorm},
-    {"padding_mask", 1, ExaminePaddingMask},
-    {"token_embedding", 2, ExamineTokenEmbedding},
-    {"padded_embedding", 3, ExamineTokenEmbedding},
-    {"learned_positions", 2, ExamineLearnedPositions},
-    {"masked_positions", 3, ExamineMaskedPositions},
-    {"first_type", 2, ExamineFirstType},
-    {"conv1d", 2, ExamineConv1d},
-    {"causal_attention", 2, ExamineCausalAttention},
-    {"masked_attention", 2, ExamineMaskedAttention},
-    {"tied_linear", 2, ExamineTiedLinear},
-    {"split_pair", 1, ExamineSplitPair},
-    {"lstm", 2, ExamineLstm},
-    {"bidirectional_lstm", 2, ExamineBidirectionalLstm},
-    {"take_target", 1, ExamineTakeTarget},
-    {"additive_attention", 1, ExamineAdditiveAttention},
-    {"join_context", 1, ExamineJoinContext},
-    {"join_last_context", 1, ExamineJoinLastContext},
-    {"score_tokens", 2, ExamineScoreTokens},
+    {"flatten", 0, Form::kAny, Flatten},
+    {"linear", 2, Form::kWide, Linear},
+    {"relu", 0, Form::kAny, Elementwise},
+    {"gelu", 0, Form::kAny, Gelu},
+    {"conv2d", 5, Form::kChannels, Conv2d},
+    {"conv2d_no_bias", 5, Form::kChannels, Conv2dNoBias},
+    {"batch_norm2d", 1, Form::kChannels, BatchNorm2d},
+    {"max_pool2d", 3, Form::kImage, MaxPool2d},
+    {"adaptive_avg_pool2d", 1, Form::kImage, AdaptiveAvgPool2d},
+    {"dropout", 0, Form::kAny, Dropout},
+    {"layer_norm", 1, Form::kWide, LayerNorm},
+    {"patch_embedding", 3, Form::kChannels, PatchEmbedding},
+    {"class_token", 1, Form::kTokens, ClassToken},
+    {"position_embedding", 2, Form::kRows, PositionEmbedding},
+    {"attention", 2, Form::kHeads, Attention},
+    {"multihead_attention", 2, Form::kHeads, Attention},
+    {"residual_begin", 0, Form::kAny, ResidualBegin},
+    {"residual_project", 3, Form::kChannels, ResidualProject},
+    {"residual_end", 0, Form::kAny, Elementwise},
+    {"take_token", 1, Form::kVectors, TakeToken},
+    {"tanh", 0, Form::kAny, Gelu},
+    {"gelu_new", 0, Form::kAny, Gelu},
+    {"layer_norm_e5", 1, Form::kWide, LayerNorm},
+    {"layer_norm_e12", 1, Form::kWide, LayerNorm},
+    {"padding_mask", 1, Form::kNumbers, PaddingMask},
+    {"token_embedding", 2, Form::kNumbers, TokenEmbedding},
+    {"padded_embedding", 3, Form::kNumbers, TokenEmbedding},
+    {"learned_positions", 2, Form::kRows, LearnedPositions},
+    {"masked_positions", 3, Form::kRows, MaskedPositions},
+    {"first_type", 2, Form::kRows, FirstType},
+    {"conv1d", 2, Form::kTokens, Conv1d},
+    {"causal_attention", 2, Form::kHeads, CausalAttention},
+    {"masked_attention", 2, Form::kHeads, MaskedAttention},
+    {"tied_linear", 2, Form::kTokens, TiedLinear},
+    {"split_pair", 1, Form::kNumbers, SplitPair},
+    {"lstm", 2, Form::kTokens, Lstm},
+    {"bidirectional_lstm", 2, Form::kTokens, Lstm},
+    {"take_target", 1, Form::kTokens, TakeTarget},
+    {"additive_attention", 1, Form::kTokens, AdditiveAttention},
+    {"join_context", 1, Form::kTokens, JoinContext},
+    {"join_last_context", 1, Form::kTokens, JoinLastContext},
+    {"score_tokens", 2, Form::kTokens, ScoreTokens},
 };
 
 // Padding, an index and a token may be 0; everything else is a size.
@@ -635,18 +559,21 @@ absl::StatusOr<OperationFacts> ExamineOperation(const Operation& operation,
       std::find_if(std::begin(kKinds), std::end(kKinds),
                    [&](const Kind& k) { return operation.kind == k.name; });
   if (kind == std::end(kKinds)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("unknown operation '", operation.kind, "'"));
+    return InvalidArgument("unknown operation '", operation.kind, "'");
   }
   if (operation.sizes.size() != kind->sizes) {
-    return absl::InvalidArgumentError(absl::StrCat(operation.kind, " takes ",
-                                                   kind->sizes, " sizes, got ",
-                                                   operation.sizes.size()));
+    return InvalidArgument(operation.kind, " takes ", kind->sizes,
+                           " sizes, got ", operation.sizes.size());
   }
-  if (NumElements(input) < 1 || !SizesArePossible(operation)) {
+  if (NumElements(input) < 1 || !SizesArePossible(operation) ||
+      !HasForm(kind->form, operation.sizes, input)) {
     return DoesNotFit(operation, input);
   }
-  return kind->examine(operation, input);
+  OperationFacts facts = kind->examine(operation, input);
+  if (facts.output.empty() || NumElements(facts.output) < 1) {
+    return DoesNotFit(operation, input);
+  }
+  return facts;
 }
 
 }  // namespace paceline

@@ -1,4 +1,4 @@
-// What the products of a job are computed in.
+// The precision in which the products of a job are computed.
 #pragma once
 
 #include <cstdint>

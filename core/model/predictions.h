@@ -11,8 +11,8 @@
 
 namespace paceline {
 
-// Of one sample, over what the model's last layer gives it: [classes], or
-// [tokens, classes].
+// A file of predictions holds these tensors for N samples, to each of which the
+// model's last layer gives [classes], or [tokens, classes]:
 //   classes  int64 [N] or [N, tokens]: where the output is highest, the first
 //            of equals; kNoClass where there is NaN in it
 //   labels   int64, the same: what the data set says; -100: it says nothing

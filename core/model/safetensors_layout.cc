@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 
 namespace paceline {
@@ -57,19 +58,17 @@ absl::StatusOr<int64_t> PlaceTensors(std::vector<TensorPlace>& tensors) {
   int64_t end = 0;
   for (TensorPlace& place : tensors) {
     if (place.name == kMetadataKey || !names.insert(place.name).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("two entries named ", Quoted(place.name)));
+      return InvalidArgument("two entries named ", Quoted(place.name));
     }
     if (ElementBytes(place.dtype) == 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("tensor ", Quoted(place.name), " has no dtype"));
+      return InvalidArgument("tensor ", Quoted(place.name), " has no dtype");
     }
     place.offset = end;
     place.bytes = TensorBytes(place.dtype, place.shape);
     if (place.bytes < 0 || __builtin_add_overflow(end, place.bytes, &end)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "tensor ", Quoted(place.name), " of shape [",
-          absl::StrJoin(place.shape, ","), "] has an impossible size"));
+      return InvalidArgument("tensor ", Quoted(place.name), " of shape [",
+                             absl::StrJoin(place.shape, ","),
+                             "] has an impossible size");
     }
   }
   return end;
@@ -105,8 +104,8 @@ absl::StatusOr<SafetensorsLayout> LayOut(
   layout.header = LittleEndian(json.size()) + json;
   const int64_t header_bytes = static_cast<int64_t>(layout.header.size());
   if (__builtin_add_overflow(header_bytes, data_bytes, &layout.file_bytes)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(data_bytes, " bytes of tensors do not fit in a file"));
+    return InvalidArgument(data_bytes,
+                           " bytes of tensors do not fit in a file");
   }
   for (TensorPlace& place : tensors) place.offset += header_bytes;
   layout.tensors = std::move(tensors);

@@ -3,6 +3,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/errors.h"
+#include "core/base/status_macros.h"
 #include "core/model/models.h"
 
 namespace paceline {
@@ -14,8 +16,7 @@ constexpr size_t kMostParameters = 100'000;
 constexpr int64_t kMostBytes = int64_t{1} << 40;
 
 absl::Status Impossible(const std::string& what) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("the description of the script is impossible: ", what));
+  return InvalidArgument("the description of the script is impossible: ", what);
 }
 
 bool IsSize(DType dtype, const Shape& shape) {
@@ -40,8 +41,7 @@ absl::Status CheckParameters(const ScriptLayer& layer,
 
 absl::StatusOr<Layer> DescribeLayer(const ScriptLayer& script,
                                     std::set<std::string>& names) {
-  const absl::Status parameters = CheckParameters(script, names);
-  if (!parameters.ok()) return parameters;
+  PACELINE_RETURN_IF_ERROR(CheckParameters(script, names));
   const bool numbers = script.activation_bytes >= 0 &&
                        script.activation_bytes <= kMostBytes &&
                        script.forward_flops >= 0 && script.forward_flops < 1e18;
@@ -68,12 +68,12 @@ absl::Status DescribeScores(const std::string& file, ModelDescription& model) {
   const Shape& output = model.layers.back().output;
   const bool tokens = model.input_dtype == DType::kI64;
   if (output.back() != model.classes || output.size() > (tokens ? 2 : 1)) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         file, " ends with shape [", absl::StrJoin(output, ", "),
         "] of a sample, need [", model.classes, "]",
         tokens ? absl::StrCat(" or [tokens, ", model.classes, "]") : "",
         ": one score a class, as data.classes says",
-        tokens ? ", of the sample or of each token" : ""));
+        tokens ? ", of the sample or of each token" : "");
   }
   model.label_shape.assign(output.begin(), output.end() - 1);
   return absl::OkStatus();
@@ -86,16 +86,15 @@ absl::StatusOr<ModelDescription> DescribeScript(const ModelSpec& spec,
                                                 int32_t classes) {
   const ScriptModel& script = spec.script;
   if (script.layers.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("no worker has looked into ", spec.file,
-                     " yet: its layers are not "
-                     "known"));
+    return FailedPrecondition("no worker has looked into ", spec.file,
+                              " yet: its layers are not "
+                              "known");
   }
   if (script.input != input) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(spec.file, " was described for samples of shape [",
-                     absl::StrJoin(script.input, ", "), "], data.shape is [",
-                     absl::StrJoin(input, ", "), "]"));
+    return InvalidArgument(spec.file, " was described for samples of shape [",
+                           absl::StrJoin(script.input, ", "),
+                           "], data.shape is [", absl::StrJoin(input, ", "),
+                           "]");
   }
   if (script.layers.size() > kMostLayers) return Impossible("too many layers");
   ModelDescription model;
@@ -114,12 +113,11 @@ absl::StatusOr<ModelDescription> DescribeScript(const ModelSpec& spec,
     if (described.name.empty() || !layers.insert(described.name).second) {
       return Impossible(absl::StrCat("two layers '", described.name, "'"));
     }
-    absl::StatusOr<Layer> layer = DescribeLayer(described, parameters);
-    if (!layer.ok()) return layer.status();
-    model.layers.push_back(*std::move(layer));
+    PACELINE_ASSIGN_OR_RETURN(Layer layer,
+                              DescribeLayer(described, parameters));
+    model.layers.push_back(std::move(layer));
   }
-  const absl::Status scores = DescribeScores(spec.file, model);
-  if (!scores.ok()) return scores;
+  PACELINE_RETURN_IF_ERROR(DescribeScores(spec.file, model));
   return model;
 }
 

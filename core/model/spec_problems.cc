@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -10,22 +9,23 @@
 
 namespace paceline {
 
-void SpecProblems::Add(std::string path, std::string why) {
-  problems_.push_back({std::move(path), std::move(why)});
+std::string MeantText(const std::string& word,
+                      const std::vector<std::string>& known) {
+  const std::string meant = DidYouMean(word, known);
+  return meant.empty() ? "" : absl::StrCat("; did you mean '", meant, "'?");
 }
 
 bool SpecProblems::Whole(const char* path, int64_t value, int64_t low,
                          int64_t high) {
   if (value >= low && value <= high) return true;
-  Add(path, absl::StrCat("must be a whole number from ", low, " to ", high,
-                         ", got ", value));
+  Add(path, "must be a whole number from ", low, " to ", high, ", got ", value);
   return false;
 }
 
 bool SpecProblems::Number(const char* path, double value, bool good,
                           const char* range) {
   if (good && std::isfinite(value)) return true;
-  Add(path, absl::StrCat("must be ", range, ", got ", value));
+  Add(path, "must be ", range, ", got ", value);
   return false;
 }
 
@@ -35,14 +35,11 @@ bool SpecProblems::OneOf(const char* path, const char* what,
   if (std::find(known.begin(), known.end(), word) != known.end()) return true;
   const std::string choices = absl::StrJoin(known, ", ");
   if (word.empty()) {
-    Add(path, absl::StrCat("names no ", what, "; choose one of: ", choices));
+    Add(path, "names no ", what, "; choose one of: ", choices);
     return false;
   }
-  const std::string meant = DidYouMean(word, known);
-  Add(path,
-      absl::StrCat("unknown ", what, " '", word, "'",
-                   meant.empty() ? "" : "; did you mean '", meant,
-                   meant.empty() ? "" : "'?", "; choose one of: ", choices));
+  Add(path, "unknown ", what, " '", word, "'", MeantText(word, known),
+      "; choose one of: ", choices);
   return false;
 }
 
@@ -51,8 +48,8 @@ bool SpecProblems::OneOf(const char* path, const char* what,
 void SpecProblems::AbsolutePath(const char* path, const std::string& file,
                                 const char* readers) {
   if (file.empty() || file.front() == '/') return;
-  Add(path, absl::StrCat("must be an absolute path, at which ", readers,
-                         " finds it; got '", absl::CHexEscape(file), "'"));
+  Add(path, "must be an absolute path, at which ", readers, " finds it; got '",
+      absl::CHexEscape(file), "'");
 }
 
 std::vector<SpecProblem> SpecProblems::Take() { return std::move(problems_); }

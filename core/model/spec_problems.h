@@ -1,19 +1,30 @@
-// What the checks of a job spec gather.
+// Gathers what the checks of a job spec find.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/model/job_spec.h"
 
 namespace paceline {
+
+// "; did you mean 'equal'?" of the one in `known` that is like `word`; empty
+// where none is.
+std::string MeantText(const std::string& word,
+                      const std::vector<std::string>& known);
 
 // Gathers what is wrong, in the order in which it is asked for.
 // Thread-compatible.
 class SpecProblems {
  public:
-  void Add(std::string path, std::string why);
+  // why: joined as absl::StrCat joins.
+  template <typename... Parts>
+  void Add(std::string path, const Parts&... why) {
+    problems_.push_back({std::move(path), absl::StrCat(why...)});
+  }
 
   // Adds nothing and returns true when low <= value <= high.
   bool Whole(const char* path, int64_t value, int64_t low, int64_t high);

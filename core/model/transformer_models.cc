@@ -4,6 +4,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/errors.h"
+#include "core/base/status_macros.h"
 #include "core/model/chain.h"
 #include "core/model/data_sets.h"
 #include "core/model/models.h"
@@ -15,16 +17,6 @@ constexpr int32_t kMostDepth = 512;
 constexpr int64_t kMlpRatio = 4;
 // The most tokens that a model knows, or a sample has.
 constexpr int64_t kMostTokens = 1 << 20;
-
-// Errors: InvalidArgument  unless least <= value <= most; `what` is the size's
-//         name in the job file
-absl::Status CheckModelSize(const ModelSpec& spec, const char* what,
-                            int64_t value, int64_t least, int64_t most) {
-  if (value >= least && value <= most) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(spec.name, ": ", what, " must be from ", least, " to ", most,
-                   ", got ", value));
-}
 
 absl::Status CheckRange(const ModelSpec& spec, const char* what, int64_t value,
                         int64_t most) {
@@ -49,18 +41,17 @@ absl::Status CheckBlockSizes(const ModelSpec& spec) {
   status.Update(CheckRange(spec, "width", spec.width, kLargestSize));
   status.Update(CheckRange(spec, "heads", spec.heads, kLargestSize));
   if (!status.ok() || spec.width % spec.heads == 0) return status;
-  return absl::InvalidArgumentError(
-      absl::StrCat(spec.name, ": heads must divide width, got heads ",
-                   spec.heads, " and width ", spec.width));
+  return InvalidArgument(spec.name, ": heads must divide width, got heads ",
+                         spec.heads, " and width ", spec.width);
 }
 
 // The scores are over the vocabulary, so that every token of the data must be
 // in it.
 absl::Status CheckVocabulary(const ModelSpec& spec, int32_t tokens) {
   if (tokens <= spec.vocabulary) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      spec.name, " knows ", spec.vocabulary, " tokens, the data set has ",
-      tokens, " (data.classes): raise model.vocabulary"));
+  return InvalidArgument(spec.name, " knows ", spec.vocabulary,
+                         " tokens, the data set has ", tokens,
+                         " (data.classes): raise model.vocabulary");
 }
 
 // Depth, width, heads, positions and vocabulary in range, and a sample of
@@ -73,24 +64,19 @@ absl::Status CheckLanguageSizes(const ModelSpec& spec, const Shape& input,
   status.Update(CheckRange(spec, "vocabulary", spec.vocabulary, kMostTokens));
   if (!status.ok()) return status;
   if (input.size() != 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(spec.name, " needs tokens [block], got samples of shape [",
-                     absl::StrJoin(input, ", "), "]"));
+    return InvalidArgument(spec.name,
+                           " needs tokens [block], got samples of shape [",
+                           absl::StrJoin(input, ", "), "]");
   }
   if (input[0] > spec.positions - before) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(spec.name, " has positions for samples of at most ",
-                     spec.positions - before, " tokens, got ", input[0],
-                     ": lower data.block, or raise model.positions"));
+    return InvalidArgument(spec.name, " has positions for samples of at most ",
+                           spec.positions - before, " tokens, got ", input[0],
+                           ": lower data.block, or raise model.positions");
   }
   return absl::OkStatus();
 }
 
-}  // namespace
-
-namespace {
-
-// What a library calls the parameters of this model.  Names that begin with a
+// A library calls the parameters of this model so.  Names that begin with a
 // dot follow the block's.
 struct VitNames {
   const char* patch_embedding;
@@ -134,14 +120,14 @@ absl::Status CheckVitSizes(const ModelSpec& spec, const Shape& input) {
   status.Update(CheckRange(spec, "patch", spec.patch, kLargestSize));
   if (!status.ok()) return status;
   if (input.size() != 3) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         spec.name, " needs images [channels, height, width], got shape [",
-        absl::StrJoin(input, ", "), "]"));
+        absl::StrJoin(input, ", "), "]");
   }
   if (input[1] % spec.patch != 0 || input[2] % spec.patch != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         spec.name, ": patch must divide height and width, got patch ",
-        spec.patch, " and an image of ", input[1], " x ", input[2]));
+        spec.patch, " and an image of ", input[1], " x ", input[2]);
   }
   return absl::OkStatus();
 }
@@ -189,8 +175,7 @@ void AddVitBlock(const ModelSpec& spec, int index, Chain& chain) {
 absl::StatusOr<ModelDescription> DescribeVit(const ModelSpec& spec,
                                              const Shape& input,
                                              int32_t classes) {
-  const absl::Status sizes = CheckVitSizes(spec, input);
-  if (!sizes.ok()) return sizes;
+  PACELINE_RETURN_IF_ERROR(CheckVitSizes(spec, input));
   const VitNames& names = NamesOf(spec);
   Chain chain(spec.name, input, classes);
   AddEmbedding(spec, input[0], chain);
@@ -301,12 +286,11 @@ absl::StatusOr<ModelDescription> DescribeBert(const ModelSpec& spec,
                                               int32_t classes) {
   const Family& family = FamilyOf(spec);
   const int64_t before = family.masked_positions ? family.padding + 1 : 0;
-  const absl::Status sizes = CheckLanguageSizes(spec, input, before);
-  if (!sizes.ok()) return sizes;
+  PACELINE_RETURN_IF_ERROR(CheckLanguageSizes(spec, input, before));
   if (spec.vocabulary <= family.padding) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        spec.name, ": vocabulary is ", spec.vocabulary, ", need more than ",
-        family.padding, ", the number of the token that fills samples up"));
+    return InvalidArgument(spec.name, ": vocabulary is ", spec.vocabulary,
+                           ", need more than ", family.padding,
+                           ", the number of the token that fills samples up");
   }
   Chain chain(spec.name, input, classes);
   chain.TakeTokens(spec.vocabulary);
@@ -385,10 +369,10 @@ absl::Status CheckGnmtSizes(const ModelSpec& spec, const Shape& input,
   sizes.Update(CheckVocabulary(spec, tokens));
   if (!sizes.ok()) return sizes;
   if (input.size() != 1 || input[0] % 2 != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         spec.name,
         " needs pairs of sentences [2 x block], got samples of shape [",
-        absl::StrJoin(input, ", "), "]: use a data set of pairs"));
+        absl::StrJoin(input, ", "), "]: use a data set of pairs");
   }
   return absl::OkStatus();
 }
@@ -448,8 +432,7 @@ absl::StatusOr<ModelDescription> DescribeGnmt(const ModelSpec& given,
                                               const Shape& input,
                                               int32_t classes) {
   const ModelSpec spec = WithSizesOfData(given, input, classes);
-  const absl::Status sizes = CheckGnmtSizes(spec, input, classes);
-  if (!sizes.ok()) return sizes;
+  PACELINE_RETURN_IF_ERROR(CheckGnmtSizes(spec, input, classes));
   Chain chain(spec.name, input, spec.vocabulary);
   chain.TakeTokens(spec.vocabulary).LabelTargets();
   AddEncoder(spec, chain);

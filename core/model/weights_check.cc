@@ -9,12 +9,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "core/base/errors.h"
 #include "core/base/utf8.h"
 
 namespace paceline {
 namespace {
 
-// Of the part before the scores.
+// The part before the scores has one of these names.
 constexpr absl::string_view kTrunks[] = {"transformer.", "bert.", "roberta."};
 
 std::set<std::string> NamesOf(const ModelDescription& model) {
@@ -99,7 +100,7 @@ std::string ShapeText(const Shape& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
-// What is wrong with a file, by kind.
+// The differences between a file and a model, by kind.
 struct Differences {
   std::vector<std::string> missing;
   std::vector<std::string> unknown;
@@ -253,9 +254,9 @@ absl::Status CheckWeights(const ModelDescription& model,
           ? ".  All of them belong to the class head: model.reset_head: true "
             "starts with a new one"
           : "";
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the tensors are not those of ", model.name, " with ", model.classes,
-      " classes: ", absl::StrJoin(parts, ".  "), remedy));
+  return InvalidArgument("the tensors are not those of ", model.name, " with ",
+                         model.classes,
+                         " classes: ", absl::StrJoin(parts, ".  "), remedy);
 }
 
 }  // namespace paceline

@@ -1,5 +1,5 @@
-// What a weights file holds, without the values: what a reader found out and a
-// person may want to know.
+// A summary of a weights file without the values: what a reader found out and
+// a person may want to know.
 #pragma once
 
 #include <cstdint>

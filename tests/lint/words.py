@@ -17,7 +17,6 @@ READ_FOR_REFERENCES = (".h", ".cc", ".proto", ".md", ".py", ".sh", ".txt",
 VERBLESS_ALLOWED = {
     "coordinator": 40,
     "core/cluster": 6,
-    "core/model": 44,
     "core/plan": 81,
     "core/predict": 12,
     "core/simulate": 13,

@@ -51,7 +51,7 @@ TEST(Catalog, IsSortedByName) {
                              }));
 }
 
-// What timm, torchvision and Hugging Face say their models have.
+// timm, torchvision and Hugging Face say that their models have these.
 TEST(Catalog, ModelsHaveAsManyParametersAsTheirPapersSay) {
   const std::pair<const char*, int64_t> kParameters[] = {
       {"deit_tiny_patch16_224", 5'717'416},
