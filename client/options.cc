@@ -308,22 +308,22 @@ void Parser::AddBench() {
   CLI::App* bench = Add(
       &app_, "bench", "Compares this mesh with one worker of it", std::nullopt);
   bench->require_subcommand(1);
-  CLI::App* infer =
-      Add(bench, "infer",
-          "Runs a model forward over 1, 2, ... stages: samples a second, "
-          "latency, and where the rest goes",
-          Command::kBench);
-  AddBenchInferOptions(infer, options_.bench);
-  AddSets(infer, options_.bench.sets);
-  AddTimeout(infer);
+  const auto add = [&](const char* name, const char* help, bool trains) {
+    CLI::App* app = Add(bench, name, help, Command::kBench);
+    AddBenchOptions(app, trains, options_.bench);
+    AddSets(app, options_.bench.sets);
+    AddTimeout(app);
+    return app;
+  };
+  add("infer",
+      "Runs a model forward over 1, 2, ... stages: samples a second, "
+      "latency, and where the rest goes",
+      /*trains=*/false);
   CLI::App* train =
-      Add(bench, "train",
+      add("train",
           "Trains for some steps over 1, 2, ... stages: samples a second, and "
           "where the rest goes",
-          Command::kBench);
-  AddBenchTrainOptions(train, options_.bench);
-  AddSets(train, options_.bench.sets);
-  AddTimeout(train);
+          /*trains=*/true);
   train->preparse_callback([this](size_t) { options_.bench.train = true; });
 }
 

@@ -315,17 +315,16 @@ std::string RenderBench(const std::vector<BenchRow>& rows) {
                ">fill %", ">imbalance %", ">transfer %", ">slowdown %",
                ">other %", "plan"});
   for (const BenchRow& row : rows) {
-    table.AddRow({absl::StrCat(row.stages), row.policy,
-                  row.schedule.empty() ? "-" : row.schedule,
-                  absl::StrCat(row.workers),
-                  absl::StrFormat("%.4g", row.throughput),
-                  absl::StrFormat("%.2f", row.speedup),
-                  absl::StrFormat("%.2f", row.bound),
-                  row.bound > 0 ? Percent(row.speedup / row.bound) : "-",
-                  Milliseconds(row.latency_p50), Milliseconds(row.latency_p99),
-                  Percent(row.losses.fill), Percent(row.losses.imbalance),
-                  Percent(row.losses.transfer), Percent(row.losses.slowdown),
-                  Percent(row.losses.unexplained), row.plan});
+    table.AddRow(row.stages, row.policy,
+                 row.schedule.empty() ? "-" : row.schedule, row.workers,
+                 absl::StrFormat("%.4g", row.throughput),
+                 absl::StrFormat("%.2f", row.speedup),
+                 absl::StrFormat("%.2f", row.bound),
+                 row.bound > 0 ? Percent(row.speedup / row.bound) : "-",
+                 Milliseconds(row.latency_p50), Milliseconds(row.latency_p99),
+                 Percent(row.losses.fill), Percent(row.losses.imbalance),
+                 Percent(row.losses.transfer), Percent(row.losses.slowdown),
+                 Percent(row.losses.unexplained), row.plan);
   }
   return table.Render();
 }

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 
@@ -47,17 +48,6 @@ absl::Status Failed(const std::string& what, int error) {
   return FailedPrecondition("cannot ", what, ": ", std::strerror(error));
 }
 
-// Closes on every way out.
-struct Descriptor {
-  explicit Descriptor(int value) : value(value) {}
-  ~Descriptor() {
-    if (value >= 0) close(value);
-  }
-  Descriptor(const Descriptor&) = delete;
-
-  int value;
-};
-
 }  // namespace
 
 std::string DescribeExit(int wait_status) {
@@ -71,15 +61,17 @@ std::string DescribeExit(int wait_status) {
 }
 
 absl::StatusOr<ChildProcess> ChildProcess::Start(const ChildOptions& options) {
-  const Descriptor log(open(options.log.c_str(),
-                            O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-  if (log.value < 0) return Failed("write " + options.log, errno);
-  const Descriptor null(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  if (null.value < 0) return Failed("open /dev/null", errno);
+  const int log = open(options.log.c_str(),
+                       O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (log < 0) return Failed("write " + options.log, errno);
+  const absl::Cleanup close_log = [log] { close(log); };
+  const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (null < 0) return Failed("open /dev/null", errno);
+  const absl::Cleanup close_null = [null] { close(null); };
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return Failed("make a pipe", errno);
-  const Descriptor read_end(ends[0]);
-  Descriptor write_end(ends[1]);
+  const absl::Cleanup close_read_end = [&] { close(ends[0]); };
+  absl::Cleanup close_write_end = [&] { close(ends[1]); };
 
   std::vector<char*> arguments;
   for (const std::string& argument : options.arguments) {
@@ -90,15 +82,15 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(const ChildOptions& options) {
   const pid_t pid = fork();
   if (pid < 0) return Failed("start " + options.arguments[0], errno);
   if (pid == 0) {
-    RunChild(arguments.data(), log.value, null.value, write_end.value, parent);
+    RunChild(arguments.data(), log, null, ends[1], parent);
   }
-  close(std::exchange(write_end.value, -1));
+  std::move(close_write_end).Invoke();
   ChildProcess child(pid);
   // exec closes the other end; a number in it says why exec failed.
   int error = 0;
   ssize_t got = 0;
   do {
-    got = read(read_end.value, &error, sizeof(error));
+    got = read(ends[0], &error, sizeof(error));
   } while (got < 0 && errno == EINTR);
   if (got == sizeof(error)) return Failed("run " + options.arguments[0], error);
   return child;

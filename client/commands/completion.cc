@@ -58,6 +58,16 @@ bool TakesMore(const CommandOption& option) {
   return !option.values.empty() && absl::EndsWith(option.values[0], "=");
 }
 
+// The `case` line of bash and zsh that goes on from the place above to this one
+// and keeps it in `variable`.
+std::string StepInto(const Place& place, const char* variable) {
+  if (place.path.empty()) return "";
+  const auto last = place.path.end() - 1;
+  return absl::StrCat("      \"", absl::StrJoin(place.path.begin(), last, " "),
+                      ":", *last, "\") ", variable, "=\"",
+                      absl::StrJoin(place.path, " "), "\";;\n");
+}
+
 // --- bash -------------------------------------------------------------------
 
 constexpr char kNoBlank[] = "compopt -o nospace 2>/dev/null; ";
@@ -107,12 +117,7 @@ std::string RenderBash(const CommandNode& root) {
                     absl::StrJoin(names, " "),
                     "\"; files=", place.node->takes_file ? "1" : "0", ";;\n");
     absl::StrAppend(&values, BashValues(place));
-    if (!place.path.empty()) {
-      const std::vector<std::string> parent(place.path.begin(),
-                                            place.path.end() - 1);
-      absl::StrAppend(&paths, "      \"", absl::StrJoin(parent, " "), ":",
-                      place.path.back(), "\") path=\"", path, "\";;\n");
-    }
+    absl::StrAppend(&paths, StepInto(place, "path"));
   });
   const std::string program = root.name;
   return absl::StrCat("# bash completion of ", program,
@@ -185,12 +190,7 @@ std::string RenderZsh(const CommandNode& root) {
     }
     absl::StrAppend(
         &cases, ")\n      files=", place.node->takes_file ? "1" : "0", ";;\n");
-    if (!place.path.empty()) {
-      const std::vector<std::string> parent(place.path.begin(),
-                                            place.path.end() - 1);
-      absl::StrAppend(&paths, "      \"", absl::StrJoin(parent, " "), ":",
-                      place.path.back(), "\") position=\"", path, "\";;\n");
-    }
+    absl::StrAppend(&paths, StepInto(place, "position"));
   });
   const std::string program = root.name;
   return absl::StrCat(

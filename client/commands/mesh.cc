@@ -77,7 +77,7 @@ std::optional<DaemonPorts> ReadPortFile(const std::string& path) {
   if (!json.ok()) return std::nullopt;
   absl::Status status;
   DaemonPorts ports;
-  JsonReader fields(*json, path, status);
+  JsonFields fields(*json, path, status);
   fields.Need("grpc", ports.grpc);
   fields.Need("http", ports.http);
   fields.Whole("pid", 0, kMostWhole, ports.pid);

@@ -263,13 +263,7 @@ void AddSimulateOptions(CLI::App* simulate, SimulateFlags& flags,
       "  paceline simulate --devices 4 --slow d2@1=3:5 --fail d1@0.5:10");
 }
 
-namespace {
-
-std::string CheckScheduleName(const std::string& word) {
-  return WhyNotAmong("schedule", word, ScheduleNames());
-}
-
-void AddShared(CLI::App* app, BenchOptions& options) {
+void AddBenchOptions(CLI::App* app, bool train, BenchOptions& options) {
   AddValue(app, "--model", options.model, "MODEL",
            "Name of a model, as 'model list' has it")
       ->required();
@@ -304,27 +298,24 @@ void AddShared(CLI::App* app, BenchOptions& options) {
       "Plans without measuring first, with earlier measurements if any");
   app->add_flag("--keep-jobs", options.keep_jobs,
                 "Keeps the jobs, for 'job show'");
-}
-
-}  // namespace
-
-void AddBenchInferOptions(CLI::App* app, BenchOptions& options) {
-  AddShared(app, options);
-  app->footer(
-      "Samples are made up and weights are random: only the time counts.\n"
-      "Examples:\n"
-      "  paceline bench infer --model lenet\n"
-      "  paceline bench infer --model deit_small_patch16_224 "
-      "--stages 1,2,3,4,6 --policy equal,min-cut,dp\n"
-      "  paceline bench infer --model vit --set pipeline.codec=bf16 -o json");
-}
-
-void AddBenchTrainOptions(CLI::App* app, BenchOptions& options) {
-  AddShared(app, options);
+  if (!train) {
+    app->footer(
+        "Samples are made up and weights are random: only the time counts.\n"
+        "Examples:\n"
+        "  paceline bench infer --model lenet\n"
+        "  paceline bench infer --model deit_small_patch16_224 "
+        "--stages 1,2,3,4,6 --policy equal,min-cut,dp\n"
+        "  paceline bench infer --model vit --set pipeline.codec=bf16 -o json");
+    return;
+  }
   AddValue(app, "--schedule", options.schedules, "SCHEDULE,...",
            "Schedules, as pipeline.schedule; default: 1f1b")
       ->delimiter(',')
-      ->check(CheckScheduleName, "");
+      ->check(
+          [](const std::string& word) {
+            return WhyNotAmong("schedule", word, ScheduleNames());
+          },
+          "");
   AddValue(app, "--steps", options.steps, "N",
            "Number of batches; the first one is not counted")
       ->check(CLI::Range(int64_t{2}, int64_t{1'000'000}))

@@ -26,9 +26,7 @@ void AddPredictModelOptions(CLI::App* app, PredictModelOptions& options);
 void AddSimulateOptions(CLI::App* simulate, SimulateFlags& flags,
                         std::string& plan_file);
 
-// The command line of `paceline bench`.
-
-void AddBenchInferOptions(CLI::App* app, BenchOptions& options);
-void AddBenchTrainOptions(CLI::App* app, BenchOptions& options);
+// The command line of `paceline bench infer` and `bench train`.
+void AddBenchOptions(CLI::App* app, bool train, BenchOptions& options);
 
 }  // namespace paceline

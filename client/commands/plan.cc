@@ -163,13 +163,13 @@ std::string StagesTable(const PlanProblem& problem, const PlanAnswer& answer) {
                ">memory"});
   for (size_t s = 0; s < answer.placement.size(); ++s) {
     const PlacedStage& stage = answer.placement[s];
-    table.AddRow({absl::StrCat(s),
-                  absl::StrCat(stage.layers.first, "-", stage.layers.last - 1),
-                  problem.layers[stage.layers.first].name,
-                  problem.layers[stage.layers.last - 1].name,
-                  Few(WorkersOf(problem, stage)), SharesText(stage),
-                  HumanSeconds(answer.cost.stage_seconds[s]),
-                  HumanBytes(MemoryOf(stage, answer.cost))});
+    table.AddRow(s,
+                 absl::StrCat(stage.layers.first, "-", stage.layers.last - 1),
+                 problem.layers[stage.layers.first].name,
+                 problem.layers[stage.layers.last - 1].name,
+                 Few(WorkersOf(problem, stage)), SharesText(stage),
+                 HumanSeconds(answer.cost.stage_seconds[s]),
+                 HumanBytes(MemoryOf(stage, answer.cost)));
   }
   return table.Render();
 }
@@ -242,16 +242,15 @@ std::string RenderComparison(const PlanQuestion& question,
   for (const PolicyRun& run : runs) {
     const std::string took = HumanSeconds(run.planning_seconds);
     if (!run.answer.has_value()) {
-      table.AddRow({run.policy, "-", "-", "-", "", "-", "", took,
-                    std::string(run.refused.message())});
+      table.AddRow(run.policy, "-", "-", "-", "", "-", "", took,
+                   run.refused.message());
       continue;
     }
     const PlanAnswer& answer = *run.answer;
-    table.AddRow({run.policy, HumanSeconds(answer.cost.step_seconds),
-                  HumanSeconds(answer.cost.bottleneck_seconds),
-                  GapText(answer.gap), OptimalText(question, answer),
-                  absl::StrCat(answer.placement.size()), StagesOf(answer), took,
-                  ""});
+    table.AddRow(run.policy, HumanSeconds(answer.cost.step_seconds),
+                 HumanSeconds(answer.cost.bottleneck_seconds),
+                 GapText(answer.gap), OptimalText(question, answer),
+                 answer.placement.size(), StagesOf(answer), took, "");
   }
   return absl::StrCat(
       table.Render(), "\n",
@@ -488,12 +487,11 @@ std::string Render(const ProfileSource& source, const Solved& solved) {
     const auto node = [&](int at) -> const ProfileNode& {
       return solved.graph.nodes[answer.node_order[at]];
     };
-    table.AddRow(
-        {absl::StrCat(s), absl::StrCat(stage.nodes.last - stage.nodes.first),
-         node(stage.nodes.first).id, node(stage.nodes.last - 1).id,
-         absl::StrCat(stage.devices.size()), HumanSeconds(stage.seconds),
-         HumanSeconds(stage.transfer_seconds), absl::StrCat(stage.versions),
-         HumanBytes(stage.memory_bytes)});
+    table.AddRow(s, stage.nodes.last - stage.nodes.first,
+                 node(stage.nodes.first).id, node(stage.nodes.last - 1).id,
+                 stage.devices.size(), HumanSeconds(stage.seconds),
+                 HumanSeconds(stage.transfer_seconds), stage.versions,
+                 HumanBytes(stage.memory_bytes));
   }
   return absl::StrCat(
       table.Render(), "\n",

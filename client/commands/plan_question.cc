@@ -1,11 +1,9 @@
 #include "client/commands/plan_question.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "client/commands/profile.h"
 #include "client/files/profile_file.h"

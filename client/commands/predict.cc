@@ -112,11 +112,11 @@ std::string DecadesTable(const std::vector<DecadeError>& decades) {
   Table table({"size", ">from", ">to", ">points", ">mean error", ">median",
                ">line's mean", ">line's median"});
   for (const DecadeError& decade : decades) {
-    table.AddRow({decade.size_column, HumanNumber(decade.from),
-                  HumanNumber(decade.to), absl::StrCat(decade.points),
-                  Percent(decade.predicted.mean),
-                  Percent(decade.predicted.median), Percent(decade.line.mean),
-                  Percent(decade.line.median)});
+    table.AddRow(decade.size_column, HumanNumber(decade.from),
+                 HumanNumber(decade.to), decade.points,
+                 Percent(decade.predicted.mean),
+                 Percent(decade.predicted.median), Percent(decade.line.mean),
+                 Percent(decade.line.median));
   }
   return table.Render();
 }
@@ -124,10 +124,10 @@ std::string DecadesTable(const std::vector<DecadeError>& decades) {
 std::string PredictionsTable(const std::vector<Asked>& asked) {
   Table table({"at", ">seconds", ">from", ">to", "basis"});
   for (const Asked& one : asked) {
-    table.AddRow({one.at, HumanNumber(one.prediction.seconds),
-                  HumanNumber(one.prediction.low_seconds),
-                  HumanNumber(one.prediction.high_seconds),
-                  std::string(TimeBasisName(one.prediction.basis))});
+    table.AddRow(one.at, HumanNumber(one.prediction.seconds),
+                 HumanNumber(one.prediction.low_seconds),
+                 HumanNumber(one.prediction.high_seconds),
+                 TimeBasisName(one.prediction.basis));
   }
   return table.Render();
 }
@@ -315,7 +315,7 @@ void AddPass(const std::string& name, const PredictedPass& pass, bool measured,
   into[name + "_high_seconds"] = pass.predicted.high_seconds;
   into[name + "_level"] = std::string(LayerLevelName(pass.predicted.level));
   into[name + "_measured_seconds"] =
-      measured ? Document(pass.measured_seconds) : Document();
+      NullUnless(measured, pass.measured_seconds);
 }
 
 Document ToDocument(const PredictedDevice& device) {
@@ -327,14 +327,14 @@ Document ToDocument(const PredictedDevice& device) {
     AddPass("backward", layer.backward, device.measured, one);
   }
   const Totals totals = TotalsOf(device);
-  return {{"device", device.device},
-          {"total_seconds", totals.predicted},
-          {"total_measured_seconds",
-           device.measured ? Document(totals.measured) : Document()},
-          {"independent", device.independent},
-          {"clock", IsOfCpu(device) ? "cpu" : "wall"},
-          {"interval_level", kIntervalLevel},
-          {"layers", std::move(layers)}};
+  return {
+      {"device", device.device},
+      {"total_seconds", totals.predicted},
+      {"total_measured_seconds", NullUnless(device.measured, totals.measured)},
+      {"independent", device.independent},
+      {"clock", IsOfCpu(device) ? "cpu" : "wall"},
+      {"interval_level", kIntervalLevel},
+      {"layers", std::move(layers)}};
 }
 
 std::vector<std::string> PassCells(const PredictedPass& pass, bool measured) {

@@ -28,9 +28,7 @@ std::string Milliseconds(const MeasuredSeconds& seconds) {
                          seconds.spread * 1e3);
 }
 
-std::string Bytes(int64_t bytes) {
-  return HumanBytes(static_cast<double>(bytes));
-}
+std::string Bytes(int64_t bytes) { return HumanBytes(bytes); }
 
 std::string LayersTable(const DeviceProfile& profile) {
   Table table({"layer", "kind", ">forward ms", ">backward ms", ">output",
@@ -38,17 +36,17 @@ std::string LayersTable(const DeviceProfile& profile) {
   MeasuredSeconds forward, backward;
   int64_t parameter_bytes = 0, kept_bytes = 0;
   for (const LayerMeasurement& layer : profile.layers) {
-    table.AddRow({layer.name, layer.kind, Milliseconds(layer.forward),
-                  Milliseconds(layer.backward), Bytes(layer.output_bytes),
-                  Bytes(layer.parameter_bytes), Bytes(layer.kept_bytes)});
+    table.AddRow(layer.name, layer.kind, Milliseconds(layer.forward),
+                 Milliseconds(layer.backward), Bytes(layer.output_bytes),
+                 Bytes(layer.parameter_bytes), Bytes(layer.kept_bytes));
     forward.wall += layer.forward.wall;
     backward.wall += layer.backward.wall;
     parameter_bytes += layer.parameter_bytes;
     kept_bytes += layer.kept_bytes;
   }
-  table.AddRow({"all", "", absl::StrFormat("%.3f", forward.wall * 1e3),
-                absl::StrFormat("%.3f", backward.wall * 1e3), "",
-                Bytes(parameter_bytes), Bytes(kept_bytes)});
+  table.AddRow("all", "", absl::StrFormat("%.3f", forward.wall * 1e3),
+               absl::StrFormat("%.3f", backward.wall * 1e3), "",
+               Bytes(parameter_bytes), Bytes(kept_bytes));
   return table.Render();
 }
 
@@ -99,11 +97,11 @@ std::string LinksTable(const std::vector<LinkMeasurement>& links) {
   Table table(
       {"from", "to", ">MB/s", ">latency us", ">us/KiB sent", ">received"});
   for (const LinkMeasurement& link : links) {
-    table.AddRow({link.from, link.to,
-                  absl::StrFormat("%.1f", link.bytes_per_second / 1e6),
-                  absl::StrFormat("%.1f", link.latency_seconds * 1e6),
-                  CpuText(link.send_cpu_seconds_per_byte),
-                  CpuText(link.receive_cpu_seconds_per_byte)});
+    table.AddRow(link.from, link.to,
+                 absl::StrFormat("%.1f", link.bytes_per_second / 1e6),
+                 absl::StrFormat("%.1f", link.latency_seconds * 1e6),
+                 CpuText(link.send_cpu_seconds_per_byte),
+                 CpuText(link.receive_cpu_seconds_per_byte));
   }
   return table.Render();
 }

@@ -12,7 +12,6 @@
 #include "absl/strings/str_split.h"
 #include "client/render/text.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/model/description.h"
 #include "core/model/job_keys.h"
 
@@ -63,17 +62,16 @@ std::string Render(const ModelDescription& model) {
   double flops = 0;
   for (size_t l = 0; l < model.layers.size(); ++l) {
     const Layer& layer = model.layers[l];
-    table.AddRow({absl::StrCat(l), layer.name, ShapeText(layer.output),
-                  HumanCount(static_cast<double>(Parameters(layer))),
-                  HumanBytes(static_cast<double>(layer.output_bytes)),
-                  HumanCount(layer.forward_flops)});
+    table.AddRow(l, layer.name, ShapeText(layer.output),
+                 HumanCount(Parameters(layer)), HumanBytes(layer.output_bytes),
+                 HumanCount(layer.forward_flops));
     parameters += Parameters(layer);
     flops += layer.forward_flops;
   }
   return absl::StrCat(table.Render(), "\n", model.name, " for ",
                       ShapeText(model.input), ": ", model.layers.size(),
-                      " layers, ", HumanCount(static_cast<double>(parameters)),
-                      " parameters, ", HumanCount(flops), " flop a sample\n");
+                      " layers, ", HumanCount(parameters), " parameters, ",
+                      HumanCount(flops), " flop a sample\n");
 }
 
 absl::Status NoSuchModel(const std::string& name) {
@@ -158,17 +156,17 @@ Document ToDocument(const std::string& path, const WeightsSummary& weights) {
 std::string Render(const std::string& path, const WeightsSummary& weights) {
   Table table({"tensor", "dtype", "shape", ">bytes"});
   for (const TensorPlace& tensor : weights.tensors) {
-    table.AddRow({tensor.name, std::string(DTypeName(tensor.dtype)),
-                  absl::StrCat("[", absl::StrJoin(tensor.shape, ", "), "]"),
-                  absl::StrCat(tensor.bytes)});
+    table.AddRow(tensor.name, DTypeName(tensor.dtype),
+                 absl::StrCat("[", absl::StrJoin(tensor.shape, ", "), "]"),
+                 tensor.bytes);
   }
   const Totals totals = Add(weights);
   std::vector<std::pair<std::string, std::string>> facts = {
       {"file", path},
       {"size", absl::StrCat(weights.file_bytes, " bytes")},
-      {"tensors", absl::StrCat(weights.tensors.size(), " of ",
-                               HumanCount(static_cast<double>(totals.values)),
-                               " values, ", totals.bytes, " bytes")},
+      {"tensors",
+       absl::StrCat(weights.tensors.size(), " of ", HumanCount(totals.values),
+                    " values, ", totals.bytes, " bytes")},
       {"sha256", weights.sha256}};
   for (const auto& [key, value] : weights.metadata) {
     facts.emplace_back(absl::StrCat("metadata ", Printable(key)), value);

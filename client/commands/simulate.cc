@@ -37,11 +37,6 @@ absl::Status Wrong(absl::string_view flag, absl::string_view value,
   return InvalidArgument(flag, ": got ", value, ", need ", need);
 }
 
-absl::Status CheckAmount(absl::string_view flag, double value) {
-  if (std::isfinite(value) && value >= 0) return absl::OkStatus();
-  return Wrong(flag, absl::StrCat(value), "a number of at least 0");
-}
-
 absl::Status CheckRates(absl::string_view flag,
                         const std::vector<double>& values, bool may_be_free) {
   for (const double value : values) {
@@ -70,15 +65,19 @@ absl::Status CheckFlags(const MachineFlags& flags) {
   PACELINE_RETURN_IF_ERROR(CheckRates("--bandwidth", flags.bandwidths, true));
   PACELINE_RETURN_IF_ERROR(
       CheckRates("--flops", {flags.flops_per_second}, false));
-  PACELINE_RETURN_IF_ERROR(CheckAmount("--latency", flags.latency_seconds));
-  PACELINE_RETURN_IF_ERROR(CheckAmount("--frame-seconds", flags.frame_seconds));
-  PACELINE_RETURN_IF_ERROR(CheckAmount("--forward", flags.forward_seconds));
-  PACELINE_RETURN_IF_ERROR(
-      CheckAmount("--backward", flags.backward_seconds.value_or(0)));
-  PACELINE_RETURN_IF_ERROR(CheckAmount("--output-bytes", flags.output_bytes));
-  PACELINE_RETURN_IF_ERROR(
-      CheckAmount("--parameter-bytes", flags.parameter_bytes));
-  return CheckAmount("--kept-bytes", flags.kept_bytes);
+  const std::pair<const char*, double> amounts[] = {
+      {"--latency", flags.latency_seconds},
+      {"--frame-seconds", flags.frame_seconds},
+      {"--forward", flags.forward_seconds},
+      {"--backward", flags.backward_seconds.value_or(0)},
+      {"--output-bytes", flags.output_bytes},
+      {"--parameter-bytes", flags.parameter_bytes},
+      {"--kept-bytes", flags.kept_bytes}};
+  for (const auto& [flag, amount] : amounts) {
+    if (std::isfinite(amount) && amount >= 0) continue;
+    return Wrong(flag, absl::StrCat(amount), "a number of at least 0");
+  }
+  return absl::OkStatus();
 }
 
 // --devices, else the longer of the lists.
@@ -234,9 +233,10 @@ struct Flag {
   const std::string& text;
   absl::string_view form;
 
-  absl::Status Wrong(absl::string_view why) const {
-    return InvalidArgument(name, " '", Printable(text), "': ", why, "; need ",
-                           form);
+  template <typename... Parts>
+  absl::Status Wrong(const Parts&... why) const {
+    return InvalidArgument(name, " '", Printable(text), "': ", why...,
+                           "; need ", form);
   }
 };
 
@@ -247,8 +247,8 @@ absl::StatusOr<double> Seconds(const Flag& flag, absl::string_view what,
       seconds >= 0) {
     return seconds;
   }
-  return flag.Wrong(absl::StrCat("the ", what, " '", Printable(text),
-                                 "' is no number of at least 0"));
+  return flag.Wrong("the ", what, " '", Printable(text),
+                    "' is no number of at least 0");
 }
 
 absl::StatusOr<int> FindDevice(const Flag& flag, absl::string_view word,
@@ -261,10 +261,10 @@ absl::StatusOr<int> FindDevice(const Flag& flag, absl::string_view word,
   if (absl::SimpleAtoi(word, &device) && device >= 0 && device < devices) {
     return device;
   }
-  return flag.Wrong(absl::StrCat(
-      "there is no device '", Printable(word), "', there are ", devices, ", ",
-      Printable(problem.devices.front().name), " (0) to ",
-      Printable(problem.devices.back().name), " (", devices - 1, ")"));
+  return flag.Wrong("there is no device '", Printable(word), "', there are ",
+                    devices, ", ", Printable(problem.devices.front().name),
+                    " (0) to ", Printable(problem.devices.back().name), " (",
+                    devices - 1, ")");
 }
 
 // The text up to `mark`, and what follows; false without it.  `last`: a name
@@ -294,8 +294,8 @@ absl::StatusOr<SimulatedSlowDown> ParseSlowDown(const std::string& text,
   PACELINE_ASSIGN_OR_RETURN(slow.at_seconds, Seconds(flag, "time", at));
   PACELINE_ASSIGN_OR_RETURN(slow.factor, Seconds(flag, "factor", factor));
   if (slow.factor < 1) {
-    return flag.Wrong(absl::StrCat("a factor of ", slow.factor,
-                                   " would be faster, 2 is half as fast"));
+    return flag.Wrong("a factor of ", slow.factor,
+                      " would be faster, 2 is half as fast");
   }
   if (ends) {
     PACELINE_ASSIGN_OR_RETURN(slow.for_seconds,
@@ -411,23 +411,20 @@ Document ToDocument(const SimulateFlags& flags, const SimulatedPlan& plan,
   }
   const bool finished = !result.all_step_seconds.empty();
   const double formula = FormulaSeconds(plan);
-  const auto known = [&](bool is, double value) {
-    return is ? Document(value) : Document();
-  };
   return Document{
       {"schedule", plan.options.schedule},
       {"stages", plan.placement.size()},
       {"micro_batches", plan.problem.micro_batches},
       {"training", Document(plan.problem.training)},
       {"seconds", result.seconds},
-      {"step_seconds", known(finished, result.step_seconds)},
+      {"step_seconds", NullUnless(finished, result.step_seconds)},
       {"steps", result.all_step_seconds},
-      {"formula_step_seconds", formula > 0 ? Document(formula) : Document()},
+      {"formula_step_seconds", OrNull(formula)},
       {"micro_batches_per_second",
-       known(finished, result.micro_batches_per_second)},
+       NullUnless(finished, result.micro_batches_per_second)},
       {"samples_per_second",
-       known(finished && plan.options.micro_batch_samples > 0,
-             result.samples_per_second)},
+       NullUnless(finished && plan.options.micro_batch_samples > 0,
+                  result.samples_per_second)},
       {"bubble_share", result.bubble_share},
       {"unfinished_micro_batches", result.unfinished_micro_batches},
       {"restarts", result.restarts},
@@ -453,11 +450,11 @@ std::string RenderDevices(const SimulatedPlan& plan,
     const DeviceUse& use = result.devices[d];
     if (!use.used) ++unused;
     if (!use.used || ++rows > kMostRows) continue;
-    table.AddRow({plan.problem.devices[d].name, absl::StrJoin(use.stages, ","),
-                  Seconds(use.forward_seconds), Seconds(use.backward_seconds),
-                  Seconds(use.send_seconds + use.receive_seconds),
-                  Seconds(use.wait_seconds), HumanBytes(use.bytes_sent),
-                  HumanBytes(use.bytes_received), HumanBytes(use.peak_bytes)});
+    table.AddRow(plan.problem.devices[d].name, absl::StrJoin(use.stages, ","),
+                 Seconds(use.forward_seconds), Seconds(use.backward_seconds),
+                 Seconds(use.send_seconds + use.receive_seconds),
+                 Seconds(use.wait_seconds), HumanBytes(use.bytes_sent),
+                 HumanBytes(use.bytes_received), HumanBytes(use.peak_bytes));
   }
   std::string text = table.Render();
   if (rows > kMostRows) {

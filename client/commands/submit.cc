@@ -160,17 +160,17 @@ Document ToDocument(const JobEstimate& estimate) {
   for (const StageEstimate& stage : estimate.stages) {
     const v1::StagePlacement& placement = stage.placement;
     const bool placed = placement.worker_id() >= 0;
-    stages.push_back(Document{
-        {"stage", placement.stage()},
-        {"first_layer", placement.first_layer()},
-        {"last_layer", placement.last_layer()},
-        {"share", placement.share()},
-        {"worker_id", placed ? Document(placement.worker_id()) : Document()},
-        {"worker", OrNull(placement.worker_name())},
-        {"parameters", stage.parameters},
-        {"parameter_bytes", stage.parameter_bytes},
-        {"memory_bytes", stage.memory_bytes},
-        {"forward_flops", stage.forward_flops}});
+    stages.push_back(
+        Document{{"stage", placement.stage()},
+                 {"first_layer", placement.first_layer()},
+                 {"last_layer", placement.last_layer()},
+                 {"share", placement.share()},
+                 {"worker_id", NullUnless(placed, placement.worker_id())},
+                 {"worker", OrNull(placement.worker_name())},
+                 {"parameters", stage.parameters},
+                 {"parameter_bytes", stage.parameter_bytes},
+                 {"memory_bytes", stage.memory_bytes},
+                 {"forward_flops", stage.forward_flops}});
   }
   return Document{
       {"dry_run", Document(true)},
@@ -209,13 +209,11 @@ std::string RenderEstimate(const JobEstimate& estimate) {
   for (const StageEstimate& stage : estimate.stages) {
     const v1::StagePlacement& placement = stage.placement;
     table.AddRow(
-        {absl::StrCat(placement.stage()),
-         placement.worker_id() < 0 ? "-" : placement.worker_name(),
-         absl::StrCat(placement.first_layer(), "-", placement.last_layer() - 1),
-         stage.first_layer, stage.last_layer,
-         HumanCount(static_cast<double>(stage.parameters)),
-         HumanBytes(static_cast<double>(stage.memory_bytes)),
-         HumanCount(stage.forward_flops)});
+        placement.stage(),
+        placement.worker_id() < 0 ? "-" : placement.worker_name(),
+        absl::StrCat(placement.first_layer(), "-", placement.last_layer() - 1),
+        stage.first_layer, stage.last_layer, HumanCount(stage.parameters),
+        HumanBytes(stage.memory_bytes), HumanCount(stage.forward_flops));
   }
   const std::string run =
       estimate.run.has_value()
@@ -226,9 +224,8 @@ std::string RenderEstimate(const JobEstimate& estimate) {
       estimate.chosen ? ""
                       : "How many stages is decided once there are workers; "
                         "this is one.\n",
-      "\n", run, estimate.layers, " layers, ",
-      HumanCount(static_cast<double>(estimate.parameters)), " parameters, ",
-      HumanBytes(static_cast<double>(estimate.parameter_bytes)),
+      "\n", run, estimate.layers, " layers, ", HumanCount(estimate.parameters),
+      " parameters, ", HumanBytes(estimate.parameter_bytes),
       estimate.shards > 0 ? absl::StrCat(", shards: ", estimate.shards) : "",
       "\n");
 }

@@ -1,7 +1,6 @@
 #include "client/commands/watch.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 #include <vector>
 

@@ -182,55 +182,58 @@ absl::StatusOr<Document> ParseJson(const std::string& name,
   return value;
 }
 
-JsonReader::JsonReader(const Document& value, std::string path,
+JsonFields::JsonFields(const Document& value, std::string path,
                        absl::Status& status)
-    : value_(value.is_object() ? value : kNoFields),
+    : value_(value.is_object() ? &value : &kNoFields),
       path_(std::move(path)),
-      status_(status) {
-  if (!value.is_object() && status_.ok()) {
-    status_ =
+      status_(&status) {
+  if (!value.is_object() && status_->ok()) {
+    *status_ =
         InvalidArgument(path_, ": expected an object, got ", Describe(value));
   }
 }
 
-std::string JsonReader::PathOf(absl::string_view key) const {
+JsonFields::JsonFields(Document& into) : into_(&into) {
+  into = Document::object();
+}
+
+std::string JsonFields::PathOf(absl::string_view key) const {
   return absl::StrCat(path_, path_.empty() ? "" : ".", key);
 }
 
-std::string JsonReader::ElementPath(absl::string_view key, size_t index) const {
+std::string JsonFields::ElementPath(absl::string_view key, size_t index) const {
   return absl::StrCat(PathOf(key), "[", index, "]");
 }
 
-void JsonReader::Fail(absl::string_view key, absl::string_view what) {
-  if (!status_.ok()) return;
-  status_ = InvalidArgument(PathOf(key), ": ", what);
-}
-
-const Document* JsonReader::Find(const char* key) {
-  const auto found = value_.find(key);
-  if (found != value_.end()) return &*found;
+const Document* JsonFields::Find(const char* key) {
+  const auto found = value_->find(key);
+  if (found != value_->end()) return &*found;
   Fail(key, "is missing");
   return nullptr;
 }
 
-void JsonReader::Need(const char* key, double& into) {
+const Document* JsonFields::Find(const char* key, bool (Document::*is)() const,
+                                 const char* what) {
   const Document* const value = Find(key);
-  if (value == nullptr) return;
-  if (!value->is_number()) {
-    Fail(key, absl::StrCat("expected a number, got ", Describe(*value)));
-    return;
-  }
-  into = value->get<double>();
-  if (!std::isfinite(into) || into < 0) {
-    Fail(key, absl::StrCat("is ", into,
-                           ", need a finite number that is not negative"));
+  if (value == nullptr || (value->*is)()) return value;
+  Fail(key, "expected ", what, ", got ", Describe(*value));
+  return nullptr;
+}
+
+void JsonFields::Need(const char* key, double& value) {
+  if (Writes(key, value)) return;
+  const Document* const found = Find(key, &Document::is_number, "a number");
+  if (found == nullptr) return;
+  value = found->get<double>();
+  if (!std::isfinite(value) || value < 0) {
+    Fail(key, "is ", value, ", need a finite number that is not negative");
   }
 }
 
-int64_t JsonReader::ReadWhole(const Document& value, absl::string_view key,
+int64_t JsonFields::ReadWhole(const Document& value, absl::string_view key,
                               int64_t least, int64_t most) {
   if (!value.is_number_integer()) {
-    Fail(key, absl::StrCat("expected a whole number, got ", Describe(value)));
+    Fail(key, "expected a whole number, got ", Describe(value));
     return 0;
   }
   // Above INT64_MAX a number is kept as unsigned and would come back negative.
@@ -239,52 +242,46 @@ int64_t JsonReader::ReadWhole(const Document& value, absl::string_view key,
       value.get<uint64_t>() > static_cast<uint64_t>(kMostWhole);
   const int64_t whole = too_large ? kMostWhole : value.get<int64_t>();
   if (whole < least || whole > most || too_large) {
-    Fail(key,
-         absl::StrCat("is ", value.dump(), ", need ", least, " to ", most));
+    Fail(key, "is ", value.dump(), ", need ", least, " to ", most);
   }
   return whole;
 }
 
-void JsonReader::Need(const char* key, bool& into) {
-  const Document* const value = Find(key);
-  if (value == nullptr) return;
-  if (!value->is_boolean()) {
-    Fail(key, absl::StrCat("expected true or false, got ", Describe(*value)));
-    return;
-  }
-  into = value->get<bool>();
+void JsonFields::Need(const char* key, bool& value) {
+  if (Writes(key, value)) return;
+  const Document* const found =
+      Find(key, &Document::is_boolean, "true or false");
+  if (found != nullptr) value = found->get<bool>();
 }
 
-void JsonReader::Need(const char* key, std::string& into) {
-  const Document* const value = Find(key);
-  if (value == nullptr) return;
-  if (!value->is_string()) {
-    Fail(key, absl::StrCat("expected a text, got ", Describe(*value)));
-    return;
-  }
-  into = value->get<std::string>();
+void JsonFields::Need(const char* key, std::string& value) {
+  if (Writes(key, value)) return;
+  const Document* const found = Find(key, &Document::is_string, "a text");
+  if (found != nullptr) value = found->get<std::string>();
 }
 
-void JsonReader::Need(const char* key, std::vector<double>& into) {
+void JsonFields::Need(const char* key, std::vector<double>& value) {
+  if (Writes(key, value)) return;
   const Document* const list = List(key);
-  into.clear();
-  if (list != nullptr) ReadNumbers(*list, key, NAN, into);
+  value.clear();
+  if (list != nullptr) ReadNumbers(*list, key, NAN, value);
 }
 
-void JsonReader::Rows(const char* key, double null_is,
-                      std::vector<std::vector<double>>& into) {
+void JsonFields::Rows(const char* key, double null_is,
+                      std::vector<std::vector<double>>& value) {
+  if (Writes(key, value)) return;
   const Document* const rows = List(key);
   for (size_t r = 0; rows != nullptr && r < rows->size(); ++r) {
     ReadNumbers((*rows)[r], absl::StrCat(key, "[", r, "]"), null_is,
-                into.emplace_back());
-    if (!status_.ok()) return;
+                value.emplace_back());
+    if (!status_->ok()) return;
   }
 }
 
-void JsonReader::ReadNumbers(const Document& list, const std::string& key,
+void JsonFields::ReadNumbers(const Document& list, const std::string& key,
                              double null_is, std::vector<double>& into) {
   if (!list.is_array()) {
-    Fail(key, absl::StrCat("expected a list, got ", Describe(list)));
+    Fail(key, "expected a list, got ", Describe(list));
     return;
   }
   for (size_t i = 0; i < list.size(); ++i) {
@@ -294,34 +291,27 @@ void JsonReader::ReadNumbers(const Document& list, const std::string& key,
                                        : NAN);
     const bool given = std::isfinite(into.back()) || value.is_null();
     if (given && into.back() >= 0) continue;
-    Fail(absl::StrCat(key, "[", i, "]"),
-         absl::StrCat("is ", Describe(value),
-                      ", need a finite number that is not negative"));
+    Fail(absl::StrCat(key, "[", i, "]"), "is ", Describe(value),
+         ", need a finite number that is not negative");
     return;
   }
 }
 
-void JsonReader::Wholes(const char* key, int64_t least, int64_t most,
-                        std::vector<int>& into) {
+void JsonFields::Wholes(const char* key, int64_t least, int64_t most,
+                        std::vector<int>& value) {
+  if (Writes(key, value)) return;
   const Document* const list = List(key);
   for (size_t i = 0; list != nullptr && i < list->size(); ++i) {
-    into.push_back(static_cast<int>(
+    value.push_back(static_cast<int>(
         ReadWhole((*list)[i], absl::StrCat(key, "[", i, "]"), least, most)));
   }
 }
 
-JsonReader JsonReader::Below(const char* key) {
+JsonFields JsonFields::Below(const char* key) {
+  if (!reads()) return JsonFields((*into_)[key]);
   const Document* const value = Find(key);
-  return JsonReader(value == nullptr ? kNoFields : *value, PathOf(key),
-                    status_);
-}
-
-const Document* JsonReader::List(const char* key) {
-  const Document* const value = Find(key);
-  if (value == nullptr) return nullptr;
-  if (value->is_array()) return value;
-  Fail(key, absl::StrCat("expected a list, got ", Describe(*value)));
-  return nullptr;
+  return JsonFields(value == nullptr ? kNoFields : *value, PathOf(key),
+                    *status_);
 }
 
 }  // namespace paceline

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "core/base/errors.h"
 #include "nlohmann/json.hpp"
 #include "paceline/v1/types.pb.h"
 
@@ -42,6 +43,12 @@ Document OrNull(const T& value) {
   }
 }
 
+// The value, or null where it is not known.
+template <typename T>
+Document NullUnless(bool known, const T& value) {
+  return known ? Document(value) : Document();
+}
+
 // make(element) of each element, as a list.
 template <typename Elements, typename Make>
 Document ListOf(const Elements& elements, const Make& make) {
@@ -58,72 +65,104 @@ absl::StatusOr<Document> ParseJson(const std::string& name,
 
 inline constexpr int64_t kMostWhole = std::numeric_limits<int64_t>::max();
 
-// A field that is missing or of another type makes an error that names its path
-// ("profiles[2].layers[0].forward_seconds"), kept in a status that all readers
-// of a document share: the first one stays, and what is read afterwards does
-// not count.  A missing field of May and the Optional methods leaves its value
-// as it is. Unknown keys are ignored.  Thread-compatible; value and status
-// outlive it.
-class JsonReader {
+// Reads the fields of a JSON object into a struct, or writes them from it: one
+// function says which fields a struct has, and serves both.
+//
+// When reading, a field that is missing or of another type makes an error that
+// names its path ("profiles[2].layers[0].forward_seconds"), kept in a status
+// that all fields of a document share: the first one stays, and what is read
+// afterwards does not count.  A missing field of May and the Optional methods
+// leaves its value as it is.  Unknown keys are ignored.  When writing, whatever
+// a field has is written.  Thread-compatible; document and status outlive it.
+class JsonFields {
  public:
-  JsonReader(const Document& value, std::string path, absl::Status& status);
+  // Reads `value`.
+  JsonFields(const Document& value, std::string path, absl::Status& status);
+  // Makes `into` an object and writes to it.
+  explicit JsonFields(Document& into);
+
+  bool reads() const { return into_ == nullptr; }
 
   // A number must be finite and not negative, in a list too.
-  void Need(const char* key, double& into);
-  void Need(const char* key, bool& into);
-  void Need(const char* key, std::string& into);
-  void Need(const char* key, std::vector<double>& into);
+  void Need(const char* key, double& value);
+  void Need(const char* key, bool& value);
+  void Need(const char* key, std::string& value);
+  void Need(const char* key, std::vector<double>& value);
   // A list of such lists.  null, JSON's nearest to infinity, reads as
   // `null_is`; NaN: it may not stand there.
   void Rows(const char* key, double null_is,
-            std::vector<std::vector<double>>& into);
+            std::vector<std::vector<double>>& value);
   template <typename T>
-  void May(const char* key, T& into) {
-    if (Has(key)) Need(key, into);
+  void May(const char* key, T& value) {
+    if (!reads() || Has(key)) Need(key, value);
   }
   // A whole number in [least, most].
   template <typename T>
-  void Whole(const char* key, int64_t least, int64_t most, T& into) {
-    const Document* const value = Find(key);
-    if (value != nullptr) into = ReadWhole(*value, key, least, most);
+  void Whole(const char* key, int64_t least, int64_t most, T& value) {
+    if (Writes(key, value)) return;
+    const Document* const found = Find(key);
+    if (found != nullptr) value = ReadWhole(*found, key, least, most);
   }
   template <typename T>
-  void OptionalWhole(const char* key, int64_t least, int64_t most, T& into) {
-    if (Has(key)) Whole(key, least, most, into);
+  void OptionalWhole(const char* key, int64_t least, int64_t most, T& value) {
+    if (!reads() || Has(key)) Whole(key, least, most, value);
   }
   void Wholes(const char* key, int64_t least, int64_t most,
-              std::vector<int>& into);
+              std::vector<int>& value);
 
-  // visit(JsonReader&, T&) reads an element of a list of objects.
+  // visit(JsonFields&, T&) visits an element of a list of objects.
   template <typename T, typename Visit>
-  void Each(const char* key, std::vector<T>& into, const Visit& visit) {
+  void Each(const char* key, std::vector<T>& elements, const Visit& visit) {
+    if (!reads()) {
+      Document& list = (*into_)[key] = Document::array();
+      for (T& element : elements) {
+        JsonFields fields(list.emplace_back());
+        visit(fields, element);
+      }
+      return;
+    }
     const Document* const list = List(key);
     for (size_t i = 0; list != nullptr && i < list->size(); ++i) {
-      if (!status_.ok()) return;
-      JsonReader element((*list)[i], ElementPath(key, i), status_);
-      visit(element, into.emplace_back());
+      if (!status_->ok()) return;
+      JsonFields fields((*list)[i], ElementPath(key, i), *status_);
+      visit(fields, elements.emplace_back());
     }
   }
   template <typename T, typename Visit>
-  void OptionalEach(const char* key, std::vector<T>& into, const Visit& visit) {
-    if (Has(key)) Each(key, into, visit);
+  void OptionalEach(const char* key, std::vector<T>& elements,
+                    const Visit& visit) {
+    if (!reads() || Has(key)) Each(key, elements, visit);
   }
-  // visit(JsonReader&) reads the object under `key`.
+  // visit(JsonFields&) visits the object under `key`.
   template <typename Visit>
   void Object(const char* key, const Visit& visit) {
-    JsonReader object = Below(key);
+    JsonFields object = Below(key);
     visit(object);
   }
 
-  bool Has(const char* key) const { return value_.contains(key); }
-  // The list under `key`; null when it is missing or no list.
-  const Document* List(const char* key);
-  // Notes what is wrong with `key`.
-  void Fail(absl::string_view key, absl::string_view what);
+  // Only when reading.
+  bool Has(const char* key) const { return value_->contains(key); }
+  // Notes what is wrong with `key`, from parts that are joined.
+  template <typename... Parts>
+  void Fail(absl::string_view key, const Parts&... what) {
+    if (status_->ok()) *status_ = InvalidArgument(PathOf(key), ": ", what...);
+  }
 
  private:
+  // False when this reads.
+  template <typename T>
+  bool Writes(const char* key, const T& value) {
+    if (!reads()) (*into_)[key] = value;
+    return !reads();
+  }
+  // Null when it is missing, or `is` not `what`.
   const Document* Find(const char* key);
-  JsonReader Below(const char* key);
+  const Document* Find(const char* key, bool (Document::*is)() const,
+                       const char* what);
+  const Document* List(const char* key) {
+    return Find(key, &Document::is_array, "a list");
+  }
+  JsonFields Below(const char* key);
   void ReadNumbers(const Document& list, const std::string& key, double null_is,
                    std::vector<double>& into);
   int64_t ReadWhole(const Document& value, absl::string_view key, int64_t least,
@@ -131,60 +170,10 @@ class JsonReader {
   std::string PathOf(absl::string_view key) const;
   std::string ElementPath(absl::string_view key, size_t index) const;
 
-  const Document& value_;
+  Document* const into_ = nullptr;         // null: reads
+  const Document* const value_ = nullptr;  // these three only when reading
   const std::string path_;
-  absl::Status& status_;
-};
-
-// Writes what JsonReader reads; arguments that say what is allowed are ignored.
-// Thread-compatible; `into` outlives it.
-class JsonWriter {
- public:
-  explicit JsonWriter(Document& into) : into_(into) {
-    into_ = Document::object();
-  }
-
-  template <typename T>
-  void Need(const char* key, const T& value) {
-    into_[key] = value;
-  }
-  template <typename T>
-  void May(const char* key, const T& value) {
-    into_[key] = value;
-  }
-  void Whole(const char* key, int64_t, int64_t, int64_t value) {
-    into_[key] = value;
-  }
-  void OptionalWhole(const char* key, int64_t, int64_t, int64_t value) {
-    into_[key] = value;
-  }
-  void Wholes(const char* key, int64_t, int64_t,
-              const std::vector<int>& values) {
-    into_[key] = values;
-  }
-  template <typename T, typename Visit>
-  void Each(const char* key, std::vector<T>& values, const Visit& visit) {
-    Document& list = into_[key] = Document::array();
-    for (T& value : values) {
-      JsonWriter element(list.emplace_back());
-      visit(element, value);
-    }
-  }
-  template <typename T, typename Visit>
-  void OptionalEach(const char* key, std::vector<T>& values,
-                    const Visit& visit) {
-    Each(key, values, visit);
-  }
-  template <typename Visit>
-  void Object(const char* key, const Visit& visit) {
-    JsonWriter object(into_[key]);
-    visit(object);
-  }
-
-  Document& document() { return into_; }
-
- private:
-  Document& into_;
+  absl::Status* const status_ = nullptr;
 };
 
 }  // namespace paceline

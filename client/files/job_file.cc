@@ -77,8 +77,8 @@ std::string Got(const FieldDescriptor& field, const std::string& text) {
 }
 
 template <typename Integer>
-std::string ParseInteger(const FieldDescriptor& field, const std::string& text,
-                         Integer* value) {
+std::string ParseNumber(const FieldDescriptor& field, const std::string& text,
+                        Integer* value) {
   if (absl::SimpleAtoi(text, value)) return "";
   double number = 0;
   if (absl::SimpleAtod(text, &number) && number == std::floor(number) &&
@@ -90,8 +90,8 @@ std::string ParseInteger(const FieldDescriptor& field, const std::string& text,
   return Got(field, text);
 }
 
-std::string ParseReal(const FieldDescriptor& field, const std::string& text,
-                      double* value) {
+std::string ParseNumber(const FieldDescriptor& field, const std::string& text,
+                        double* value) {
   if (!absl::SimpleAtod(text, value)) return Got(field, text);
   const size_t exponent = text.find_first_of("eE");
   // "inf" has no digit: that is no number that was too great.
@@ -161,31 +161,32 @@ void Put(Message& message, const FieldDescriptor& field, T value,
   (message.GetReflection()->*put)(&message, &field, std::move(value));
 }
 
+// The same for a number that `text` says.  Returns what is wrong with it.
+template <typename T>
+std::string PutNumber(
+    Message& message, const FieldDescriptor& field, const std::string& text,
+    void (Reflection::*set)(Message*, const FieldDescriptor*, T) const,
+    void (Reflection::*add)(Message*, const FieldDescriptor*, T) const) {
+  T value = 0;
+  std::string why = ParseNumber(field, text, &value);
+  Put(message, field, value, set, add);
+  return why;
+}
+
 // Reads `text` into the field, or into one more element of a list.  Returns
 // what is wrong with it.
 std::string SetScalar(Message& message, const FieldDescriptor& field,
                       const std::string& text) {
-  std::string why;
   switch (field.cpp_type()) {
-    case FieldDescriptor::CPPTYPE_INT32: {
-      int32_t value = 0;
-      why = ParseInteger(field, text, &value);
-      Put(message, field, value, &Reflection::SetInt32, &Reflection::AddInt32);
-      return why;
-    }
-    case FieldDescriptor::CPPTYPE_INT64: {
-      int64_t value = 0;
-      why = ParseInteger(field, text, &value);
-      Put(message, field, value, &Reflection::SetInt64, &Reflection::AddInt64);
-      return why;
-    }
-    case FieldDescriptor::CPPTYPE_DOUBLE: {
-      double value = 0;
-      why = ParseReal(field, text, &value);
-      Put(message, field, value, &Reflection::SetDouble,
-          &Reflection::AddDouble);
-      return why;
-    }
+    case FieldDescriptor::CPPTYPE_INT32:
+      return PutNumber(message, field, text, &Reflection::SetInt32,
+                       &Reflection::AddInt32);
+    case FieldDescriptor::CPPTYPE_INT64:
+      return PutNumber(message, field, text, &Reflection::SetInt64,
+                       &Reflection::AddInt64);
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return PutNumber(message, field, text, &Reflection::SetDouble,
+                       &Reflection::AddDouble);
     case FieldDescriptor::CPPTYPE_BOOL:
       // YAML 1.2 has no other words for them; `yes` is a text there.
       if (text != "true" && text != "false") return Got(field, text);
@@ -212,8 +213,13 @@ class SpecReader {
   void ReadSet(const std::string& set);
   // only_paths: says only which relative paths would not be found.
   void CheckValues(bool only_paths);
+  // why: joined as absl::StrCat joins.
+  template <typename... Parts>
   void AddProblem(const std::string& where, const std::string& path,
-                  const std::string& why);
+                  const Parts&... why) {
+    problems_.push_back(
+        absl::StrCat(where, ": ", path, path.empty() ? "" : ": ", why...));
+  }
 
   absl::Status status() const {
     if (problems_.empty()) return absl::OkStatus();
@@ -250,13 +256,6 @@ class SpecReader {
   std::map<std::string, std::string> where_;  // of every value, by its path
   std::vector<std::string> problems_;
 };
-
-void SpecReader::AddProblem(const std::string& where, const std::string& path,
-                            const std::string& why) {
-  problems_.push_back(path.empty()
-                          ? absl::StrCat(where, ": ", why)
-                          : absl::StrCat(where, ": ", path, ": ", why));
-}
 
 // Returns what a relative path that workers open would mean here; empty where
 // `path` is no key of such a path.
@@ -299,8 +298,8 @@ std::string Describe(const YAML::Node& node) {
 void SpecReader::ReadDocument(const YAML::Node& root) {
   if (!root.IsMap()) {
     AddProblem(Where(root), "",
-               absl::StrCat("expected keys such as model, data and train, got ",
-                            Describe(root)));
+               "expected keys such as model, data and train, got ",
+               Describe(root));
     return;
   }
   ReadMap(root, "", proto_);
@@ -314,15 +313,15 @@ void SpecReader::ReadMap(const YAML::Node& node, const std::string& prefix,
     const YAML::Node& key = entry.first;
     if (!key.IsScalar()) {
       AddProblem(Where(key), std::string(absl::StripSuffix(prefix, ".")),
-                 absl::StrCat("expected a key, got ", Describe(key)));
+                 "expected a key, got ", Describe(key));
       continue;
     }
     const std::string path = prefix + Printable(key.Scalar());
     const int line = key.Mark().line + 1;
     if (const auto [first, is_new] = lines.emplace(key.Scalar(), line);
         !is_new) {
-      AddProblem(Where(key), path,
-                 absl::StrCat("duplicate key, first on line ", first->second));
+      AddProblem(Where(key), path, "duplicate key, first on line ",
+                 first->second);
       continue;
     }
     const FieldDescriptor* field = FindKey(type, key.Scalar());
@@ -344,9 +343,8 @@ void SpecReader::ReadField(const YAML::Node& key, const YAML::Node& value,
                     : is_message        ? value.IsMap()
                                         : value.IsScalar();
   if (!fits) {
-    AddProblem(Where(key), path,
-               absl::StrCat("expected ", ExpectedType(field), ", got ",
-                            Describe(value)));
+    AddProblem(Where(key), path, "expected ", ExpectedType(field), ", got ",
+               Describe(value));
     return;
   }
   if (is_message && field.is_repeated()) {
@@ -370,11 +368,9 @@ void SpecReader::ReadMaps(const YAML::Node& list, const std::string& path,
   for (const auto& element : list) {
     const std::string here = absl::StrCat(path, "[", index++, "]");
     if (!element.IsMap()) {
-      AddProblem(
-          Where(element), here,
-          absl::StrCat("expected keys (",
-                       absl::StrJoin(FieldNames(*field.message_type()), ", "),
-                       "), got ", Describe(element)));
+      AddProblem(Where(element), here, "expected keys (",
+                 absl::StrJoin(FieldNames(*field.message_type()), ", "),
+                 "), got ", Describe(element));
       continue;
     }
     where_[here] = Where(element);
@@ -386,18 +382,16 @@ void SpecReader::ReadMaps(const YAML::Node& list, const std::string& path,
 void SpecReader::ReadScalar(const YAML::Node& value, const std::string& path,
                             const FieldDescriptor& field, Message& message) {
   if (!value.IsScalar()) {
-    AddProblem(Where(value), path,
-               absl::StrCat("expected ", ExpectedType(field), ", got ",
-                            Describe(value), " in it"));
+    AddProblem(Where(value), path, "expected ", ExpectedType(field), ", got ",
+               Describe(value), " in it");
     return;
   }
   // yaml-cpp marks a quoted scalar with the tag "!".
   const bool quoted = value.Tag() == "!";
   if (quoted && field.cpp_type() != FieldDescriptor::CPPTYPE_STRING) {
-    AddProblem(
-        Where(value), path,
-        absl::StrCat("expected ", ExpectedType(field), ", got the text \"",
-                     Printable(value.Scalar()), "\": remove the quotes"));
+    AddProblem(Where(value), path, "expected ", ExpectedType(field),
+               ", got the text \"", Printable(value.Scalar()),
+               "\": remove the quotes");
     return;
   }
   const std::string why = SetScalar(message, field, value.Scalar());
@@ -466,15 +460,13 @@ void SpecReader::SetMaps(const std::string& set, const std::string& text,
     if (node.IsSequence()) {
       ReadMaps(node, path, field, message);
     } else {
-      AddProblem(set_, "",
-                 absl::StrCat("expected ", ExpectedType(field), ", got ",
-                              Describe(node)));
+      AddProblem(set_, "", "expected ", ExpectedType(field), ", got ",
+                 Describe(node));
     }
   } catch (const YAML::Exception& error) {
-    AddProblem(set_, "",
-               absl::StrCat("is not YAML at column ",
-                            set.size() - text.size() + error.mark.column + 1,
-                            ": ", error.msg));
+    AddProblem(set_, "", "is not YAML at column ",
+               set.size() - text.size() + error.mark.column + 1, ": ",
+               error.msg);
   }
   set_.clear();
 }
@@ -502,10 +494,8 @@ void SpecReader::ReadSet(const std::string& set) {
     const bool is_last = i + 1 == keys.size();
     if (field->message_type() != nullptr && field->is_repeated()) {
       if (!is_last) {
-        AddProblem(
-            where, "",
-            absl::StrCat(here, " is a list: set all of it, as in ", here, "=[{",
-                         field->message_type()->field(0)->name(), ": VALUE}]"));
+        AddProblem(where, "", here, " is a list: set all of it, as in ", here,
+                   "=[{", field->message_type()->field(0)->name(), ": VALUE}]");
         return;
       }
       SetMaps(set, text, *field, *message);
@@ -513,17 +503,15 @@ void SpecReader::ReadSet(const std::string& set) {
     }
     if (field->message_type() != nullptr) {
       if (is_last) {
-        AddProblem(
-            where, "",
-            absl::StrCat("name one value, as in ", here, ".",
-                         field->message_type()->field(0)->name(), "=VALUE"));
+        AddProblem(where, "", "name one value, as in ", here, ".",
+                   field->message_type()->field(0)->name(), "=VALUE");
         return;
       }
       message = message->GetReflection()->MutableMessage(message, field);
       continue;
     }
     if (!is_last) {
-      AddProblem(where, "", absl::StrCat(here, " has no keys below it"));
+      AddProblem(where, "", here, " has no keys below it");
       return;
     }
     where_[path] = where;
@@ -554,8 +542,7 @@ void SpecReader::CheckValues(bool only_paths) {
   for (const SpecProblem& problem : CheckJobSpec(spec)) {
     const std::string hint = PathHint(spec, problem.path);
     if (only_paths && hint.empty()) continue;
-    AddProblem(WhereOf(problem.path), problem.path,
-               absl::StrCat(problem.why, hint));
+    AddProblem(WhereOf(problem.path), problem.path, problem.why, hint);
   }
 }
 

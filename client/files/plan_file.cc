@@ -1,11 +1,9 @@
 #include "client/files/plan_file.h"
 
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "client/files/document.h"
 #include "client/files/whole_file.h"
 #include "client/render/text.h"
@@ -26,39 +24,31 @@ constexpr int64_t kMostDevices = 10'000;
 
 using Rows = std::vector<std::vector<double>>;
 
-void VisitLinks(JsonReader& fields, std::vector<std::vector<LinkCost>>& links) {
-  Rows bandwidths, latencies;
+// When writing, `links` go into the two lists; when reading, they come out.
+void VisitLinks(JsonFields& fields, std::vector<std::vector<LinkCost>>& links) {
+  Rows bandwidths(links.size()), latencies(links.size());
+  for (size_t r = 0; r < links.size(); ++r) {
+    for (const LinkCost& link : links[r]) {
+      bandwidths[r].push_back(link.bytes_per_second);
+      latencies[r].push_back(link.latency_seconds);
+    }
+  }
   fields.Rows("bytes_per_second", /*null_is=*/HUGE_VAL, bandwidths);
   fields.Rows("latency_seconds", /*null_is=*/NAN, latencies);
-  for (size_t r = 0; r < bandwidths.size(); ++r) {
-    std::vector<LinkCost>& row = links.emplace_back();
+  links.assign(bandwidths.size(), {});
+  for (size_t r = 0; r < links.size(); ++r) {
     if (r >= latencies.size() || latencies[r].size() != bandwidths[r].size()) {
       fields.Fail("latency_seconds", "has another size than bytes_per_second");
       return;
     }
     for (size_t c = 0; c < bandwidths[r].size(); ++c) {
-      row.push_back({bandwidths[r][c], latencies[r][c]});
+      links[r].push_back({bandwidths[r][c], latencies[r][c]});
     }
   }
 }
 
-void VisitLinks(JsonWriter& fields, std::vector<std::vector<LinkCost>>& links) {
-  Rows bandwidths, latencies;
-  for (const std::vector<LinkCost>& row : links) {
-    std::vector<double>& bandwidth = bandwidths.emplace_back();
-    std::vector<double>& latency = latencies.emplace_back();
-    for (const LinkCost& link : row) {
-      bandwidth.push_back(link.bytes_per_second);
-      latency.push_back(link.latency_seconds);
-    }
-  }
-  fields.document()["bytes_per_second"] = bandwidths;
-  fields.document()["latency_seconds"] = latencies;
-}
-
-template <typename Fields>
-void VisitProblem(Fields& fields, PlanProblem& problem) {
-  fields.Each("layers", problem.layers, [](auto& of, LayerCost& layer) {
+void VisitProblem(JsonFields& fields, PlanProblem& problem) {
+  fields.Each("layers", problem.layers, [](JsonFields& of, LayerCost& layer) {
     of.May("name", layer.name);
     of.Need("forward_seconds", layer.forward_seconds);
     of.Need("backward_seconds", layer.backward_seconds);
@@ -67,7 +57,7 @@ void VisitProblem(Fields& fields, PlanProblem& problem) {
     of.May("borrowed_bytes", layer.borrowed_bytes);
     of.Need("kept_bytes", layer.kept_bytes);
   });
-  fields.Each("devices", problem.devices, [](auto& of, Device& device) {
+  fields.Each("devices", problem.devices, [](JsonFields& of, Device& device) {
     of.Need("name", device.name);
     of.Need("speed", device.speed);
     of.Need("layer_seconds", device.layer_seconds);
@@ -76,7 +66,8 @@ void VisitProblem(Fields& fields, PlanProblem& problem) {
     of.Need("frame_seconds", device.frame_seconds);
     of.Need("frame_seconds_per_byte", device.frame_seconds_per_byte);
   });
-  fields.Object("links", [&](auto& of) { VisitLinks(of, problem.links); });
+  fields.Object("links",
+                [&](JsonFields& of) { VisitLinks(of, problem.links); });
   fields.Whole("micro_batches", 0, kMaxPlannedMicroBatches,
                problem.micro_batches);
   fields.Need("training", problem.training);
@@ -90,7 +81,7 @@ void VisitProblem(Fields& fields, PlanProblem& problem) {
   fields.Need("stashes", problem.stashes);
   fields.May("splits", problem.splits);
   // Older files have no ties; FollowPlan says so where that matters.
-  fields.OptionalEach("ties", problem.ties, [](auto& of, TieCost& tie) {
+  fields.OptionalEach("ties", problem.ties, [](JsonFields& of, TieCost& tie) {
     of.Whole("owner", 0, kMostLayers, tie.owner);
     of.Whole("user", 0, kMostLayers, tie.user);
     of.Need("bytes", tie.bytes);
@@ -100,68 +91,67 @@ void VisitProblem(Fields& fields, PlanProblem& problem) {
   fields.Need("uneven_shares", problem.uneven_shares);
 }
 
-template <typename Fields>
-void VisitPlan(Fields& fields, PlanFile& plan) {
+void VisitPlan(JsonFields& fields, PlanFile& plan) {
   fields.May("model", plan.model);
   fields.Whole("micro_batch", 0, kMostWhole, plan.micro_batch);
   fields.Need("schedule", plan.schedule);
   fields.May("policy", plan.policy);
   fields.May("why", plan.why);
   fields.May("source", plan.source);
-  fields.Each("placement", plan.placement, [](auto& of, PlacedStage& stage) {
-    of.Whole("first_layer", 0, kMostLayers, stage.layers.first);
-    of.Whole("last_layer", 0, kMostLayers, stage.layers.last);
-    of.Wholes("devices", 0, kMostDevices, stage.devices);
-    of.Need("shares", stage.shares);
-  });
-  fields.Object("problem", [&](auto& of) { VisitProblem(of, plan.problem); });
+  fields.Each("placement", plan.placement,
+              [](JsonFields& of, PlacedStage& stage) {
+                of.Whole("first_layer", 0, kMostLayers, stage.layers.first);
+                of.Whole("last_layer", 0, kMostLayers, stage.layers.last);
+                of.Wholes("devices", 0, kMostDevices, stage.devices);
+                of.Need("shares", stage.shares);
+              });
+  fields.Object("problem",
+                [&](JsonFields& of) { VisitProblem(of, plan.problem); });
   if (plan.predicted.has_value()) {
-    fields.Object("predicted", [&](auto& of) {
+    fields.Object("predicted", [&](JsonFields& of) {
       of.Need("assumed", plan.predicted->assumed);
       of.Need("low_factor", plan.predicted->low_factor);
       of.Need("high_factor", plan.predicted->high_factor);
     });
   }
-  fields.OptionalEach("facts", plan.facts, [](auto& of, DeviceFacts& device) {
-    of.Need("gate_seconds", device.gate_seconds);
-    of.Need("cpu_share", device.cpu_share);
-    of.Need("quota_period_seconds", device.quota_period_seconds);
-    of.Need("forward_seconds", device.forward_seconds);
-    of.Need("backward_seconds", device.backward_seconds);
-    of.Need("update_seconds", device.update_seconds);
-  });
+  fields.OptionalEach(
+      "facts", plan.facts, [](JsonFields& of, DeviceFacts& device) {
+        of.Need("gate_seconds", device.gate_seconds);
+        of.Need("cpu_share", device.cpu_share);
+        of.Need("quota_period_seconds", device.quota_period_seconds);
+        of.Need("forward_seconds", device.forward_seconds);
+        of.Need("backward_seconds", device.backward_seconds);
+        of.Need("update_seconds", device.update_seconds);
+      });
 }
 
 // --- checks -----------------------------------------------------------------
 
-void CheckSizes(const PlanFile& plan, JsonReader& root) {
+void CheckSizes(const PlanFile& plan, JsonFields& root) {
   const PlanProblem& problem = plan.problem;
   if (problem.layers.size() > kMostLayers) {
-    root.Fail("problem.layers", absl::StrCat("has ", problem.layers.size(),
-                                             " layers, at most ", kMostLayers));
+    root.Fail("problem.layers", "has ", problem.layers.size(),
+              " layers, at most ", kMostLayers);
   }
   if (problem.devices.size() > kMostDevices) {
-    root.Fail("problem.devices",
-              absl::StrCat("has ", problem.devices.size(), " devices, at most ",
-                           kMostDevices));
+    root.Fail("problem.devices", "has ", problem.devices.size(),
+              " devices, at most ", kMostDevices);
   }
   if (!plan.predicted.has_value()) return;
   const PredictedTimes& times = *plan.predicted;
   if (times.low_factor > 1 || times.high_factor < 1) {
-    root.Fail("predicted.low_factor, high_factor",
-              absl::StrCat("are ", times.low_factor, " and ", times.high_factor,
-                           ", need one below 1 and one above"));
+    root.Fail("predicted.low_factor, high_factor", "are ", times.low_factor,
+              " and ", times.high_factor, ", need one below 1 and one above");
   }
 }
 
-void CheckFacts(const PlanFile& plan, JsonReader& root) {
+void CheckFacts(const PlanFile& plan, JsonFields& root) {
   const size_t layers = plan.problem.layers.size();
   for (size_t d = 0; d < plan.facts.size(); ++d) {
     const DeviceFacts& device = plan.facts[d];
     if (!(device.cpu_share > 0 && device.cpu_share <= 1)) {
-      root.Fail(
-          absl::StrCat("facts[", d, "].cpu_share"),
-          absl::StrCat("is ", device.cpu_share, ", need above 0, at most 1"));
+      root.Fail(absl::StrCat("facts[", d, "].cpu_share"), "is ",
+                device.cpu_share, ", need above 0, at most 1");
     }
     for (const auto* seconds :
          {&device.forward_seconds, &device.backward_seconds,
@@ -170,27 +160,26 @@ void CheckFacts(const PlanFile& plan, JsonReader& root) {
       root.Fail(
           absl::StrCat("facts[", d,
                        "].forward_seconds, backward_seconds, update_seconds"),
-          absl::StrCat("one has ", seconds->size(), " layers, not ", layers));
+          "one has ", seconds->size(), " layers, not ", layers);
     }
   }
   const size_t devices = plan.problem.devices.size();
   if (!plan.facts.empty() && plan.facts.size() != devices) {
-    root.Fail("facts", absl::StrCat("of ", plan.facts.size(),
-                                    " devices, there are ", devices));
+    root.Fail("facts", "of ", plan.facts.size(), " devices, there are ",
+              devices);
   }
 }
 
 absl::StatusOr<PlanFile> Read(const Document& value) {
   absl::Status status;
   PlanFile plan;
-  JsonReader root(value, "", status);
+  JsonFields root(value, "", status);
   std::string kind;
   int version = 0;
   root.Need("kind", kind);
   root.Whole("version", 1, kFormatVersion, version);
   if (status.ok() && kind != kKind) {
-    root.Fail("kind",
-              absl::StrCat("is '", Printable(kind), "', not '", kKind, "'"));
+    root.Fail("kind", "is '", Printable(kind), "', not '", kKind, "'");
   }
   if (root.Has("predicted")) plan.predicted.emplace();
   VisitPlan(root, plan);
@@ -216,9 +205,9 @@ absl::StatusOr<PlanFile> Read(const Document& value) {
 
 std::string PlanFileText(PlanFile plan) {
   Document document;
-  JsonWriter root(document);
-  root.Whole("version", 1, kFormatVersion, kFormatVersion);
-  root.Need("kind", kKind);
+  JsonFields root(document);
+  document["version"] = kFormatVersion;
+  document["kind"] = kKind;
   VisitPlan(root, plan);
   // One line: indented, the links of 1,000 devices are two million lines.
   return ToJson(document) + "\n";

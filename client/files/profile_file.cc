@@ -1,6 +1,5 @@
 #include "client/files/profile_file.h"
 
-#include <limits>
 #include <map>
 #include <set>
 #include <utility>
@@ -22,19 +21,17 @@ namespace {
 
 // --- fields, for reading and for writing ------------------------------------
 
-template <typename Fields>
-void VisitSeconds(Fields& fields, const std::string& direction,
+void VisitSeconds(JsonFields& fields, const std::string& direction,
                   MeasuredSeconds& seconds) {
   const auto key = [&](const char* end) { return direction + end; };
   fields.Need(key("_seconds").c_str(), seconds.wall);
   fields.May(key("_spread_seconds").c_str(), seconds.spread);
   // A profile that a person writes has one time.
-  if constexpr (std::is_same_v<Fields, JsonReader>) seconds.cpu = seconds.wall;
+  if (fields.reads()) seconds.cpu = seconds.wall;
   fields.May(key("_cpu_seconds").c_str(), seconds.cpu);
 }
 
-template <typename Fields>
-void VisitProfile(Fields& fields, DeviceProfile& profile) {
+void VisitProfile(JsonFields& fields, DeviceProfile& profile) {
   fields.Need("device", profile.key.device);
   fields.Need("model", profile.key.model);
   fields.Whole("micro_batch", 1, kMostWhole, profile.key.micro_batch);
@@ -43,17 +40,18 @@ void VisitProfile(Fields& fields, DeviceProfile& profile) {
   fields.May("cpu_capability", profile.cpu_capability);
   fields.May("cpu_model", profile.cpu_model);
   fields.OptionalWhole("runs", 0, 1 << 30, profile.runs);
-  fields.Each("layers", profile.layers, [](auto& of, LayerMeasurement& layer) {
-    of.May("name", layer.name);
-    of.May("kind", layer.kind);
-    VisitSeconds(of, "forward", layer.forward);
-    VisitSeconds(of, "backward", layer.backward);
-    of.May("update_seconds", layer.update_seconds);
-    of.May("flops", layer.flops);
-    of.Whole("output_bytes", 0, kMostWhole, layer.output_bytes);
-    of.Whole("parameter_bytes", 0, kMostWhole, layer.parameter_bytes);
-    of.Whole("kept_bytes", 0, kMostWhole, layer.kept_bytes);
-  });
+  fields.Each(
+      "layers", profile.layers, [](JsonFields& of, LayerMeasurement& layer) {
+        of.May("name", layer.name);
+        of.May("kind", layer.kind);
+        VisitSeconds(of, "forward", layer.forward);
+        VisitSeconds(of, "backward", layer.backward);
+        of.May("update_seconds", layer.update_seconds);
+        of.May("flops", layer.flops);
+        of.Whole("output_bytes", 0, kMostWhole, layer.output_bytes);
+        of.Whole("parameter_bytes", 0, kMostWhole, layer.parameter_bytes);
+        of.Whole("kept_bytes", 0, kMostWhole, layer.kept_bytes);
+      });
   fields.May("frame_seconds", profile.frame_seconds);
   fields.May("frame_seconds_per_byte", profile.frame_seconds_per_byte);
   fields.May("gate_seconds", profile.gate_seconds);
@@ -63,8 +61,7 @@ void VisitProfile(Fields& fields, DeviceProfile& profile) {
                        profile.measured_unix_ms);
 }
 
-template <typename Fields>
-void VisitLink(Fields& fields, LinkMeasurement& link) {
+void VisitLink(JsonFields& fields, LinkMeasurement& link) {
   fields.Need("from", link.from);
   fields.Need("to", link.to);
   fields.Need("bytes_per_second", link.bytes_per_second);
@@ -77,16 +74,16 @@ void VisitLink(Fields& fields, LinkMeasurement& link) {
 
 // --- checks -----------------------------------------------------------------
 
-void ReadProfile(JsonReader& fields, DeviceProfile& profile) {
+void ReadProfile(JsonFields& fields, DeviceProfile& profile) {
   VisitProfile(fields, profile);
   if (!(profile.cpu_share > 0 && profile.cpu_share <= 1)) {
-    fields.Fail("cpu_share", absl::StrCat("is ", profile.cpu_share,
-                                          ", need above 0, at most 1"));
+    fields.Fail("cpu_share", "is ", profile.cpu_share,
+                ", need above 0, at most 1");
   }
   if (profile.layers.empty()) fields.Fail("layers", "there are none");
 }
 
-void ReadLink(JsonReader& fields, LinkMeasurement& link) {
+void ReadLink(JsonFields& fields, LinkMeasurement& link) {
   VisitLink(fields, link);
   if (link.bytes_per_second <= 0) {
     fields.Fail("bytes_per_second", "is 0, need more");
@@ -99,22 +96,18 @@ bool AreAlike(const DeviceProfile& a, const DeviceProfile& b) {
          a.layers.size() == b.layers.size();
 }
 
-void CheckAlike(JsonReader& root, const std::vector<DeviceProfile>& profiles) {
+void CheckAlike(JsonFields& root, const std::vector<DeviceProfile>& profiles) {
   std::set<std::string> devices;
   for (const DeviceProfile& profile : profiles) {
     if (!devices.insert(profile.key.device).second) {
-      root.Fail("profiles",
-                absl::StrCat("device ", Printable(profile.key.device),
-                             " has two: keep one"));
+      root.Fail("profiles", "device ", Printable(profile.key.device),
+                " has two: keep one");
     }
     if (!AreAlike(profile, profiles.front())) {
-      root.Fail("profiles",
-                absl::StrCat("of ", Printable(profiles.front().key.model),
-                             " in micro-batches of ",
-                             profiles.front().key.micro_batch, " and of ",
-                             Printable(profile.key.model), " in those of ",
-                             profile.key.micro_batch,
-                             ": a plan is made from one of them"));
+      root.Fail("profiles", "of ", Printable(profiles.front().key.model),
+                " in micro-batches of ", profiles.front().key.micro_batch,
+                " and of ", Printable(profile.key.model), " in those of ",
+                profile.key.micro_batch, ": a plan is made from one of them");
     }
   }
 }
@@ -122,7 +115,7 @@ void CheckAlike(JsonReader& root, const std::vector<DeviceProfile>& profiles) {
 absl::StatusOr<ProfileSource> ReadProfiles(const Document& value) {
   absl::Status status;
   ProfileSource source;
-  JsonReader root(value, "", status);
+  JsonFields root(value, "", status);
   root.Each("profiles", source.profiles, ReadProfile);
   root.OptionalEach("links", source.links, ReadLink);
   if (source.profiles.empty()) root.Fail("profiles", "there are none");
@@ -149,9 +142,9 @@ absl::StatusOr<ProfileSource> Parse(const std::string& name,
 Document ProfilesDocument(std::vector<DeviceProfile> profiles,
                           std::vector<LinkMeasurement> links) {
   Document document;
-  JsonWriter root(document);
-  root.Each("profiles", profiles, VisitProfile<JsonWriter>);
-  root.Each("links", links, VisitLink<JsonWriter>);
+  JsonFields root(document);
+  root.Each("profiles", profiles, VisitProfile);
+  root.Each("links", links, VisitLink);
   return document;
 }
 

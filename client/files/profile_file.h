@@ -2,7 +2,6 @@
 // of `profile -o json`, or a plan file. Values.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>

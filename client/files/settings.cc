@@ -86,9 +86,10 @@ namespace {
 // Two keys, and whatever is said about them.
 constexpr int64_t kMostFileBytes = 1 << 16;
 
+template <typename... Parts>
 absl::Status Wrong(const std::string& path, const YAML::Node& node,
-                   const std::string& why) {
-  return InvalidArgument(path, ":", node.Mark().line + 1, ": ", why);
+                   const Parts&... why) {
+  return InvalidArgument(path, ":", node.Mark().line + 1, ": ", why...);
 }
 
 absl::Status ReadEntry(const std::string& path, const YAML::Node& key,
@@ -101,17 +102,15 @@ absl::Status ReadEntry(const std::string& path, const YAML::Node& key,
                                                           : nullptr;
   if (target == nullptr) {
     const std::string close = DidYouMean(name, {"coordinator", "output"});
-    return Wrong(path, key,
-                 absl::StrCat(name, ": unknown key; ",
-                              close.empty() ? "known here: coordinator, output"
-                                            : absl::StrCat("did you mean '",
-                                                           close, "'?")));
+    return Wrong(path, key, name, ": unknown key; ",
+                 close.empty() ? "known here: coordinator, output"
+                               : absl::StrCat("did you mean '", close, "'?"));
   }
   if (target->has_value()) {
-    return Wrong(path, key, absl::StrCat(name, ": duplicate key"));
+    return Wrong(path, key, name, ": duplicate key");
   }
   if (!value.IsScalar()) {
-    return Wrong(path, key, absl::StrCat(name, ": expected text"));
+    return Wrong(path, key, name, ": expected text");
   }
   *target = value.Scalar();
   source.where = absl::StrCat(path, ":", key.Mark().line + 1);

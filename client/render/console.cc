@@ -9,7 +9,6 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "client/render/text.h"
 
 namespace paceline {
@@ -75,7 +74,7 @@ void Console::PrintList(const std::string& table, const std::string& key,
   for (const Document& element : elements) Print(element);
 }
 
-void Console::Note(const std::string& line) {
+void Console::NoteLine(const std::string& line) {
   if (line_open_) err_ << "\r\x1b[K";
   line_open_ = false;
   err_ << line << '\n' << std::flush;

@@ -3,8 +3,8 @@
 
 #include <ostream>
 #include <string>
-#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "client/files/document.h"
 
 namespace paceline {
@@ -47,8 +47,12 @@ class Console {
   void PrintList(const std::string& table, const std::string& key,
                  Document elements);
 
-  // A line for people, on `err`.  Clears a live line before it.
-  void Note(const std::string& line);
+  // A line for people, on `err`, from parts that are joined as absl::StrCat
+  // joins.  Clears a live line before it.
+  template <typename... Parts>
+  void Note(const Parts&... line) {
+    NoteLine(absl::StrCat(line...));
+  }
   // Replaces the live line; only if live().
   void Redraw(const std::string& line);
   // Leaves the live line on the screen and goes to the next.
@@ -57,6 +61,8 @@ class Console {
   void Flush();
 
  private:
+  void NoteLine(const std::string& line);
+
   std::ostream& out_;
   std::ostream& err_;
   OutputFormat format_;

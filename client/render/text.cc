@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdlib>
 #include <iterator>
 #include <limits>
 #include <optional>
@@ -18,7 +17,7 @@
 #include "core/base/check.h"
 #include "core/base/errors.h"
 #include "core/base/utf8.h"
-#include "core/model/job_spec.h"
+#include "core/model/spec_problems.h"
 
 namespace paceline {
 
@@ -209,11 +208,9 @@ std::string HumanNumber(double value, int digits) {
 std::string WhyNotAmong(const std::string& what, const std::string& word,
                         const std::vector<std::string>& names) {
   if (std::find(names.begin(), names.end(), word) != names.end()) return "";
-  const std::string meant = DidYouMean(word, names);
-  return absl::StrCat(
-      "there is no ", what, " '", Printable(word), "'",
-      meant.empty() ? "" : absl::StrCat("; did you mean '", meant, "'?"),
-      "; there are: ", absl::StrJoin(names, ", "));
+  return absl::StrCat("there is no ", what, " '", Printable(word), "'",
+                      MeantText(word, names),
+                      "; there are: ", absl::StrJoin(names, ", "));
 }
 
 absl::Status CheckAmong(const std::string& where, const std::string& what,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "paceline/v1/types.pb.h"
@@ -80,6 +81,11 @@ class Table {
   // One cell a column.  Cells are made printable: what a peer sent cannot
   // break the layout.
   void AddRow(std::vector<std::string> cells);
+  template <typename First, typename Second, typename... Cells>
+  void AddRow(const First& first, const Second& second, const Cells&... cells) {
+    AddRow(std::vector<std::string>{absl::StrCat(first), absl::StrCat(second),
+                                    absl::StrCat(cells)...});
+  }
 
   // Titles in capitals, then the rows; two spaces between columns, none at the
   // end of a line.

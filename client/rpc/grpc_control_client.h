@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "client/rpc/control_client.h"
 #include "grpcpp/channel.h"

@@ -1,7 +1,6 @@
 #include "core/model/job_keys.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <type_traits>
 

@@ -1,10 +1,8 @@
 #include "core/model/job_spec.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <set>
-#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
