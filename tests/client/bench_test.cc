@@ -51,9 +51,7 @@ v1::Job TwoStages() {
 // The row of a job; fails the test when there is none.
 BenchRow RowOrFail(const v1::Job& job, const BenchBaseline& one,
                    const std::vector<CpuShare>& shares = {}) {
-  const absl::StatusOr<BenchRow> row = RowOf(job, one, shares);
-  EXPECT_TRUE(row.ok()) << row.status();
-  return row.value_or(BenchRow());
+  return RowOf(job, one, shares).value();
 }
 
 TEST(BenchLosses, AddUpToWhatIsMissing) {
@@ -119,12 +117,11 @@ TEST(BenchLosses, KnowsWhoWasAlone) {
   job.mutable_workers()->RemoveLast();
   job.mutable_drift()->RemoveLast();
 
-  const auto one = BaselineOf(job);
+  const auto one = BaselineOf(job).value();
 
-  ASSERT_TRUE(one.ok()) << one.status();
-  EXPECT_EQ(one->worker, "a");
-  EXPECT_EQ(one->layers, 0.9);
-  EXPECT_EQ(MeanOf(*one, *one).worker, "a");
+  EXPECT_EQ(one.worker, "a");
+  EXPECT_EQ(one.layers, 0.9);
+  EXPECT_EQ(MeanOf(one, one).worker, "a");
 }
 
 // The second stage's worker "b" has half of the micro-batches, "c" the others.
@@ -245,10 +242,9 @@ TEST(BenchLosses, AWorkerAloneIsExactlyAsFastAsItself) {
         Worker(0, 0, absl::StrCat("compute: ", seconds), 0, seconds);
     job.mutable_drift()->RemoveLast();
     job.mutable_drift(0)->set_layer_seconds(0.3);
-    const auto alone = BaselineOf(job);
-    ASSERT_TRUE(alone.ok()) << alone.status();
+    const auto alone = BaselineOf(job).value();
 
-    EXPECT_EQ(RowOf(job, *alone, {})->speedup, 1) << seconds;
+    EXPECT_EQ(RowOf(job, alone, {})->speedup, 1) << seconds;
   }
 }
 
@@ -257,7 +253,7 @@ TEST(BenchLosses, NeedTheTimesOfEveryWorker) {
   job.mutable_workers(1)->clear_flow();
   const absl::Status none = RowOf(job, {1, 0, 1}, {}).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(none));
-  EXPECT_THAT(std::string(none.message()), HasSubstr("worker b"));
+  EXPECT_THAT(none.message(), HasSubstr("worker b"));
 
   job = TwoStages();
   job.mutable_drift()->RemoveLast();
@@ -265,7 +261,7 @@ TEST(BenchLosses, NeedTheTimesOfEveryWorker) {
               HasSubstr("what the layers of stage 1 take on b"));
   job.clear_drift();
   job.mutable_workers()->RemoveLast();
-  EXPECT_THAT(std::string(BaselineOf(job).status().message()),
+  EXPECT_THAT(BaselineOf(job).status().message(),
               HasSubstr("what the layers of stage 0 take on a"));
 }
 

@@ -2,7 +2,6 @@
 
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "client/commands/command.h"
 #include "client/commands/jobs_and_nodes.h"
@@ -264,22 +263,19 @@ TEST(Submit, SaysWhereStagesGoOrThatTheyAreNotChosenYet) {
 
 TEST(Estimate, CutsWhereTheJobSaysElseByItselfOrLater) {
   JobSpec spec = Job().spec;
-  const auto by_itself = EstimateJob(spec, {});
+  const auto by_itself = EstimateJob(spec, {}).value();
   spec.pipeline.stages = 0;
-  const auto later = EstimateJob(spec, {});
+  const auto later = EstimateJob(spec, {}).value();
   spec.pipeline.cuts = {1, 2};
-  const auto as_said = EstimateJob(spec, {});
+  const auto as_said = EstimateJob(spec, {}).value();
 
-  ASSERT_TRUE(by_itself.ok()) << by_itself.status();
-  ASSERT_EQ(by_itself->stages.size(), 2u);
-  EXPECT_EQ(by_itself->stages[1].placement.worker_id(), -1);
-  EXPECT_EQ(by_itself->stages[1].placement.last_layer(), by_itself->layers);
-  ASSERT_TRUE(later.ok()) << later.status();
-  EXPECT_FALSE(later->chosen);
-  EXPECT_THAT(RenderEstimate(*later), HasSubstr("decided once there are"));
-  ASSERT_TRUE(as_said.ok()) << as_said.status();
-  EXPECT_TRUE(as_said->chosen);
-  EXPECT_EQ(as_said->stages.size(), 3u);
+  ASSERT_EQ(by_itself.stages.size(), 2u);
+  EXPECT_EQ(by_itself.stages[1].placement.worker_id(), -1);
+  EXPECT_EQ(by_itself.stages[1].placement.last_layer(), by_itself.layers);
+  EXPECT_FALSE(later.chosen);
+  EXPECT_THAT(RenderEstimate(later), HasSubstr("decided once there are"));
+  EXPECT_TRUE(as_said.chosen);
+  EXPECT_EQ(as_said.stages.size(), 3u);
 }
 
 TEST(Estimate, RefusesAPlacementOfAnotherModel) {
@@ -504,11 +500,10 @@ TEST(DataParallel, WithoutWorkersTheMembersThatTheJobNamesAreCounted) {
   JobSpec unknown = Parallel().spec, six = unknown;
   six.aggregation.members = 6;
 
-  const auto estimate = EstimateJob(six, {});
+  const auto estimate = EstimateJob(six, {}).value();
 
-  ASSERT_TRUE(estimate.ok()) << estimate.status();
-  EXPECT_TRUE(estimate->chosen) << "there is one stage";
-  EXPECT_EQ(estimate->stages[0].memory_bytes, Bytes(six, 6));
+  EXPECT_TRUE(estimate.chosen) << "there is one stage";
+  EXPECT_EQ(estimate.stages[0].memory_bytes, Bytes(six, 6));
   EXPECT_EQ(EstimateJob(unknown, {})->shards, 0) << "nobody knows";
 }
 

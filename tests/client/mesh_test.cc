@@ -35,13 +35,12 @@ TEST(ChildProcess, TellsItsDeathOnceAndKeepsItsOutput) {
                   "ended with exit code 3"},
         {"echo said; echo wrong >&2; kill -9 $$", "was killed by SIGKILL"}}) {
     const TemporaryFolder folder;
-    auto child = StartShell(folder, script);
-    ASSERT_TRUE(child.ok()) << child.status();
-    AwaitEnd(child->pid());
+    auto child = StartShell(folder, script).value();
+    AwaitEnd(child.pid());
 
-    EXPECT_EQ(child->TakeDeath(), death);
-    EXPECT_EQ(child->TakeDeath(), std::nullopt);
-    EXPECT_FALSE(child->running());
+    EXPECT_EQ(child.TakeDeath(), death);
+    EXPECT_EQ(child.TakeDeath(), std::nullopt);
+    EXPECT_FALSE(child.running());
     EXPECT_EQ(folder.Read("log"), "said\nwrong\n");
   }
 }
@@ -59,9 +58,8 @@ TEST(ChildProcess, IsKilledWhenDropped) {
   const TemporaryFolder folder;
   pid_t pid = 0;
   {
-    auto child = StartShell(folder, "exec sleep 1000");
-    ASSERT_TRUE(child.ok()) << child.status();
-    pid = child->pid();
+    auto child = StartShell(folder, "exec sleep 1000").value();
+    pid = child.pid();
   }
 
   EXPECT_EQ(kill(pid, 0), -1);

@@ -1,8 +1,5 @@
 #include <algorithm>
-#include <cmath>
-#include <fstream>
 #include <set>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -39,9 +36,7 @@ std::string TwelveLayers() {
 }
 
 ProfileSource Graph(const std::string& text) {
-  const auto source = ParseProfileFile("graph.txt", text);
-  EXPECT_TRUE(source.ok()) << source.status();
-  return *source;
+  return ParseProfileFile("graph.txt", text).value();
 }
 
 // The example of the released planners: two devices of ten seconds a layer, two
@@ -276,13 +271,12 @@ TEST(Plan, SavesWhatItFoundWithAllThatItIsMadeFrom) {
   const json printed =
       bed.Planned(LenetSpec(16), {.model = "lenet", .save = path});
 
-  const auto plan = ReadPlanFile(path);
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_EQ(plan->facts.size(), 3u);
-  EXPECT_EQ(plan->micro_batch, 16);
-  EXPECT_EQ(plan->schedule, "1f1b");
-  EXPECT_EQ(plan->policy, "dp");
-  EXPECT_EQ(plan->placement.size(), printed["stages"].size());
+  const auto plan = ReadPlanFile(path).value();
+  EXPECT_EQ(plan.facts.size(), 3u);
+  EXPECT_EQ(plan.micro_batch, 16);
+  EXPECT_EQ(plan.schedule, "1f1b");
+  EXPECT_EQ(plan.policy, "dp");
+  EXPECT_EQ(plan.placement.size(), printed["stages"].size());
   PlanBed unwritable;
   EXPECT_EQ(unwritable.Run(LenetSpec(16),
                            {.model = "lenet", .save = "/nonexistent/p.json"}),
@@ -370,10 +364,9 @@ PlanOptions Pipedream(const std::string& machines,
 }
 
 ProfileSource Published(const std::string& name) {
-  const auto source = ReadProfileFile(
-      absl::StrCat(PACELINE_SOURCE_DIR, "/tests/data/pipedream/", name));
-  EXPECT_TRUE(source.ok()) << source.status();
-  return *source;
+  return ReadProfileFile(
+             absl::StrCat(PACELINE_SOURCE_DIR, "/tests/data/pipedream/", name))
+      .value();
 }
 
 TEST(PipedreamPlan, AnswersAsTheReleasedOptimizerDoes) {
@@ -468,14 +461,14 @@ TEST(PlanForAMesh, OfMoreStagesThanWorkersIsWhatTheJobGets) {
                          about.memory_bytes(), about.machine_id()});
     }
     const auto made =
-        MakePlan(spec, *model, workers, *bed.client.ListMeasurements(""));
-    ASSERT_TRUE(made.ok()) << made.status();
+        MakePlan(spec, *model, workers, *bed.client.ListMeasurements(""))
+            .value();
 
     const json plan = bed.Planned(spec, {.job_file = "job.yaml"});
 
-    ASSERT_EQ(plan["stages"].size(), made->stages.size()) << policy;
-    for (size_t s = 0; s < made->stages.size(); ++s) {
-      const StageOfPlan& stage = made->stages[s];
+    ASSERT_EQ(plan["stages"].size(), made.stages.size()) << policy;
+    for (size_t s = 0; s < made.stages.size(); ++s) {
+      const StageOfPlan& stage = made.stages[s];
       EXPECT_EQ(plan["stages"][s]["first_layer"], stage.layers.first);
       EXPECT_EQ(plan["stages"][s]["last_layer"], stage.layers.last);
       const auto holder = std::find_if(workers.begin(), workers.end(),
@@ -558,14 +551,13 @@ TEST(PlanForAMesh, OfTrainingOnAMeshHasReplicasOnlyWhereAsked) {
   const json asked = Planned(spec, {.job_file = "job.yaml", .replicas = true});
   const json inferred =
       Planned(spec, {.job_file = "f", .micro_batches = 0, .inference = true});
-  const auto profile = AskForProfile(Graph(TwelveLayers()), Unlike());
+  const auto profile = AskForProfile(Graph(TwelveLayers()), Unlike()).value();
 
   EXPECT_EQ(most(trained), 1u);
   EXPECT_LE(asked["step_seconds"].get<double>(),
             trained["step_seconds"].get<double>());
   EXPECT_GT(most(inferred), 1u);
-  ASSERT_TRUE(profile.ok()) << profile.status();
-  EXPECT_TRUE(profile->inputs.problem.replicas);
+  EXPECT_TRUE(profile.inputs.problem.replicas);
 }
 
 // A worker that has measured nothing of this model.

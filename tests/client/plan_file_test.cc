@@ -1,10 +1,8 @@
 #include "client/files/plan_file.h"
 
 #include <cmath>
-#include <fstream>
 #include <limits>
 
-#include "absl/strings/str_cat.h"
 #include "client/commands/plan_question.h"
 #include "client/commands/profile.h"
 #include "client/commands/submit.h"
@@ -39,16 +37,15 @@ PlanFile LenetPlan() {
   }
   const auto question =
       AskForMesh(client, LenetSpec(16),
-                 {.model = "lenet", .stages = 2, .no_replicas = true});
-  EXPECT_TRUE(question.ok()) << question.status();
-  const auto answer = SolvePlan("dp", question->inputs.problem, {});
-  EXPECT_TRUE(answer.ok()) << answer.status();
-  return {.problem = question->inputs.problem,
-          .placement = answer->placement,
+                 {.model = "lenet", .stages = 2, .no_replicas = true})
+          .value();
+  const auto answer = SolvePlan("dp", question.inputs.problem, {}).value();
+  return {.problem = question.inputs.problem,
+          .placement = answer.placement,
           .schedule = "gpipe",
-          .model = question->model,
+          .model = question.model,
           .micro_batch = 16,
-          .facts = question->inputs.facts,
+          .facts = question.inputs.facts,
           .policy = "dp",
           .why = "because",
           .source = "measured"};
@@ -56,9 +53,7 @@ PlanFile LenetPlan() {
 
 // The plan as it comes back from its file.
 PlanFile Reread(const PlanFile& plan) {
-  const auto read = ParsePlanFile("p.json", PlanFileText(plan));
-  EXPECT_TRUE(read.ok()) << read.status();
-  return read.value_or(PlanFile());
+  return ParsePlanFile("p.json", PlanFileText(plan)).value();
 }
 
 json Parsed(const PlanFile& plan) { return json::parse(PlanFileText(plan)); }
@@ -88,10 +83,9 @@ TEST(PlanFile, IsWrittenWholeOrNotAtAll) {
   const PlanFile plan = LenetPlan();
 
   ASSERT_TRUE(SavePlanFile(path, plan).ok());
-  const auto read = ReadPlanFile(path);
+  const auto read = ReadPlanFile(path).value();
 
-  ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_TRUE(*read == plan);
+  EXPECT_TRUE(read == plan);
   EXPECT_EQ(ExitCodeFor(SavePlanFile("/nonexistent/plan.json", plan)),
             kExitUsage);
 }
@@ -243,15 +237,14 @@ PlanFile TiedPlan(int cut) {
   FakeControlClient client;
   client.workers = IdleWorkers({"w1", "w2"});
   const auto question =
-      AskForMesh(client, spec, {.job_file = "job.yaml", .stages = 2});
-  EXPECT_TRUE(question.ok()) << question.status();
-  const int layers = static_cast<int>(question->inputs.problem.layers.size());
-  return {.problem = question->inputs.problem,
+      AskForMesh(client, spec, {.job_file = "job.yaml", .stages = 2}).value();
+  const int layers = static_cast<int>(question.inputs.problem.layers.size());
+  return {.problem = question.inputs.problem,
           .placement = {{{0, cut}, {0}, {1}}, {{cut, layers}, {1}, {1}}},
-          .model = question->model,
+          .model = question.model,
           .micro_batch = 16,
-          .facts = question->inputs.facts,
-          .predicted = question->inputs.predicted};
+          .facts = question.inputs.facts,
+          .predicted = question.inputs.predicted};
 }
 
 TEST(PlanFile, KeepsWhatLayersShareAndThatTimesArePredicted) {
@@ -289,11 +282,10 @@ TEST(PlanFile, OfOldHasNoTiesAndIsRead) {
     value["problem"].erase(key);
   }
 
-  const auto read = ParsePlanFile("p.json", value.dump());
+  const auto read = ParsePlanFile("p.json", value.dump()).value();
 
-  ASSERT_TRUE(read.ok()) << read.status();
   JobSpec spec = TiedSpec();
-  EXPECT_THAT(*FollowPlan("p.json", *read, spec),
+  EXPECT_THAT(*FollowPlan("p.json", read, spec),
               HasSubstr("as they share parameters"));
   spec = TiedSpec();
   EXPECT_EQ(*FollowPlan("p.json", TiedPlan(2), spec), "");
@@ -384,9 +376,7 @@ std::string ProfileError(const json& value) {
 }
 
 ProfileSource Source(const std::string& name, const std::string& text) {
-  const auto source = ParseProfileFile(name, text);
-  EXPECT_TRUE(source.ok()) << source.status();
-  return source.value_or(ProfileSource());
+  return ParseProfileFile(name, text).value();
 }
 
 TEST(ProfileFile, ReadsWhatProfilePrints) {
@@ -404,13 +394,12 @@ TEST(ProfileFile, ReadsWhatProfilePrints) {
 TEST(ProfileFile, PlansForTheDevicesItWasMeasuredOn) {
   const ProfileSource source = Source("l.json", ProfileJson().dump());
 
-  const auto inputs = InputsOfProfiles(source);
+  const auto inputs = InputsOfProfiles(source).value();
 
-  ASSERT_TRUE(inputs.ok()) << inputs.status();
-  EXPECT_EQ(inputs->problem.devices[1].name, "w2");
-  EXPECT_DOUBLE_EQ(inputs->problem.devices[1].layer_seconds[0], 6e-3);
-  EXPECT_EQ(inputs->problem.links[1][0].bytes_per_second, 2e8);
-  EXPECT_TRUE(CheckProblem(inputs->problem).ok());
+  EXPECT_EQ(inputs.problem.devices[1].name, "w2");
+  EXPECT_DOUBLE_EQ(inputs.problem.devices[1].layer_seconds[0], 6e-3);
+  EXPECT_EQ(inputs.problem.links[1][0].bytes_per_second, 2e8);
+  EXPECT_TRUE(CheckProblem(inputs.problem).ok());
 }
 
 TEST(ProfileFile, ALinkInOneDirectionOnlyIsNotEnough) {
@@ -426,10 +415,9 @@ TEST(ProfileFile, IsAPlanFileToo) {
   const ProfileSource source = Source("p.json", PlanFileText(LenetPlan()));
 
   ASSERT_TRUE(source.plan.has_value());
-  const auto question = AskForProfile(source, {.profile = "p.json"});
-  ASSERT_TRUE(question.ok()) << question.status();
-  EXPECT_EQ(question->inputs.problem.devices.size(), 2u);
-  EXPECT_EQ(question->schedule, "gpipe");
+  const auto question = AskForProfile(source, {.profile = "p.json"}).value();
+  EXPECT_EQ(question.inputs.problem.devices.size(), 2u);
+  EXPECT_EQ(question.schedule, "gpipe");
 }
 
 TEST(ProfileFile, LayersOfAFileOnMachinesThatOneDoesNotHave) {
@@ -439,10 +427,10 @@ TEST(ProfileFile, LayersOfAFileOnMachinesThatOneDoesNotHave) {
                                                .machines = "2x2",
                                                .bandwidth = "1e9,1e8",
                                                .latency = "1e-5,1e-3",
-                                               .speed = "2"});
+                                               .speed = "2"})
+                            .value();
 
-  ASSERT_TRUE(question.ok()) << question.status();
-  const PlanProblem& problem = question->inputs.problem;
+  const PlanProblem& problem = question.inputs.problem;
   EXPECT_EQ(problem.devices.size(), 4u);
   EXPECT_EQ(problem.devices[3].speed, 2);
   EXPECT_EQ(problem.links[0][1].latency_seconds, 1e-5);

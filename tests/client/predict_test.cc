@@ -3,7 +3,6 @@
 #include <sys/stat.h>
 
 #include <cmath>
-#include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"

@@ -269,7 +269,7 @@ TEST(FillInScript, SaysWhyTheFileWillNotDo) {
   const absl::Status status = bed.FillIn(&spec);
 
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("it was traced"));
+  EXPECT_THAT(status.message(), HasSubstr("it was traced"));
 }
 
 TEST(FillInScript, WaitsNoLongerThanTheTimeoutOrUntilSomebodyInterrupts) {
@@ -283,7 +283,7 @@ TEST(FillInScript, WaitsNoLongerThanTheTimeoutOrUntilSomebodyInterrupts) {
   const absl::Status status = late.FillIn(&spec);
 
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
-  EXPECT_THAT(std::string(status.message()),
+  EXPECT_THAT(status.message(),
               HasSubstr("gave up after 2s (--timeout), looking into /net.pt: "
                         "layers on w1: waits for worker w1"));
   EXPECT_EQ(late.clock.Now() - begin, absl::Seconds(2));

@@ -17,9 +17,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 SimulatedPlan Plan(const MachineFlags& flags) {
-  auto plan = MakeSimulatedPlan(flags, nullptr);
-  EXPECT_TRUE(plan.ok()) << plan.status();
-  return *std::move(plan);
+  return MakeSimulatedPlan(flags, nullptr).value();
 }
 
 // Two devices whose step takes (4 + 1) x 3 s.
@@ -123,17 +121,16 @@ TEST(SimulatedMachines, TakesAModelsLayersByTheirFlops) {
   flags.micro_batch_samples = 8;
   flags.flops_per_second = 1e6;
 
-  const auto plan = MakeSimulatedPlan(flags, &spec);
+  const auto plan = MakeSimulatedPlan(flags, &spec).value();
 
-  ASSERT_TRUE(plan.ok()) << plan.status();
   const auto model = DescribeModel(spec.model, {1, 28, 28}, 10);
-  ASSERT_EQ(plan->problem.layers.size(), model->layers.size());
-  const LayerCost& layer = plan->problem.layers[0];
+  ASSERT_EQ(plan.problem.layers.size(), model->layers.size());
+  const LayerCost& layer = plan.problem.layers[0];
   EXPECT_DOUBLE_EQ(layer.forward_seconds,
                    8 * model->layers[0].forward_flops / 1e6);
   EXPECT_DOUBLE_EQ(layer.output_bytes, 8.0 * model->layers[0].output_bytes);
-  EXPECT_DOUBLE_EQ(plan->problem.parameter_copies, 4);
-  EXPECT_EQ(plan->options.micro_batch_samples, 8);
+  EXPECT_DOUBLE_EQ(plan.problem.parameter_copies, 4);
+  EXPECT_EQ(plan.options.micro_batch_samples, 8);
 }
 
 TEST(SimulatedMachines, RefusesAModelThatThereIsNotOrWithoutABatch) {
@@ -208,13 +205,12 @@ TEST(SlowFlag, NamesADeviceByNameOrNumber) {
   problem.devices[1].name = "pi@home";  // the last '@' ends a name
 
   for (const char* text : {"pi@home@2.5=3:10", "1@2.5=3:10"}) {
-    const auto slow = ParseSlowDown(text, problem);
+    const auto slow = ParseSlowDown(text, problem).value();
 
-    ASSERT_TRUE(slow.ok()) << slow.status();
-    EXPECT_EQ(slow->device, 1);
-    EXPECT_EQ(slow->at_seconds, 2.5);
-    EXPECT_EQ(slow->factor, 3);
-    EXPECT_EQ(slow->for_seconds, 10);
+    EXPECT_EQ(slow.device, 1);
+    EXPECT_EQ(slow.at_seconds, 2.5);
+    EXPECT_EQ(slow.factor, 3);
+    EXPECT_EQ(slow.for_seconds, 10);
   }
   EXPECT_TRUE(std::isinf(ParseSlowDown("d0@1=2", problem)->for_seconds));
 }

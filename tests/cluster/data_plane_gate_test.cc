@@ -2,7 +2,6 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
-#include <string>
 #include <vector>
 
 #include "core/base/thread.h"

@@ -69,13 +69,10 @@ class ReceiverTest : public ::testing::Test {
             .hold = hold, .linger = absl::Seconds(1), .hello = hello}) {}
 
   RunConnections Open(const Fence& fence, const Shape& sample_shape = {4}) {
-    MeshSpec spec;
-    spec.fence = fence;
-    spec.sample_shape = sample_shape;
-    auto run = node_.plane.Open(
-        WiringOf(spec, /*self=*/1, {"127.0.0.1:1", node_.address()}));
-    EXPECT_TRUE(run.ok()) << run.status();
-    return *std::move(run);
+    return node_.plane
+        .Open(WiringOf({.sample_shape = sample_shape, .fence = fence},
+                       /*self=*/1, {"127.0.0.1:1", node_.address()}))
+        .value();
   }
 
   PlaneNode node_;

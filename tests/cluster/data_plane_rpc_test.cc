@@ -2,7 +2,6 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -53,9 +52,8 @@ TEST_F(ReceiverTest, ReadsFramesThatProtobufWrote) {
   StageSender stream(node_.address(), fence_);
   stream.Write(proto.SerializeAsString());
 
-  const absl::StatusOr<Frame> got = run.link->Receive(ActivationKey(3, 1));
-  ASSERT_TRUE(got.ok()) << got.status();
-  EXPECT_EQ(Difference(*got, frame), "");
+  const auto got = run.link->Receive(ActivationKey(3, 1)).value();
+  EXPECT_EQ(Difference(got, frame), "");
 }
 
 TEST_F(ReceiverTest, AnswersAHelloWithWhatItHas) {
@@ -247,7 +245,7 @@ TEST_F(ReceiverTest, RefusesFramesWithoutAHelloAndAboveTheCredit) {
   }
   const absl::Status end = greedy.End();
   EXPECT_TRUE(absl::IsInvalidArgument(end));
-  EXPECT_THAT(std::string(end.message()), HasSubstr("above its credit"));
+  EXPECT_THAT(end.message(), HasSubstr("above its credit"));
 }
 
 std::string LargeFrame() {
@@ -282,7 +280,7 @@ TEST_F(ReceiverTest, ReadsNoLargeMessageBeforeAHello) {
   const absl::Status end = stream.AwaitEnd();
 
   EXPECT_TRUE(absl::IsInvalidArgument(end)) << end;
-  EXPECT_THAT(std::string(end.message()), HasSubstr("before a hello"));
+  EXPECT_THAT(end.message(), HasSubstr("before a hello"));
 }
 
 // The run's order says how large its frames are.
@@ -312,7 +310,7 @@ TEST_F(ReceiverTest, RefusesAPieceThatIsTooLong) {
   const absl::Status end = stream.AwaitEnd();
 
   EXPECT_TRUE(absl::IsInvalidArgument(end)) << end;
-  EXPECT_THAT(std::string(end.message()), HasSubstr("are missing"));
+  EXPECT_THAT(end.message(), HasSubstr("are missing"));
 }
 
 TEST_F(ReceiverTest, SurvivesThousandsOfDamagedMessages) {
@@ -341,10 +339,7 @@ TEST(DataPlane, SendsEverythingOnceAlthoughStreamsBreak) {
     Shape shape;
   } kCases[] = {{400, 40, 3, 5, {4}}, {12, 4, 2, 1, kLargeSample}};
   for (const auto& one : kCases) {
-    MeshSpec spec;
-    spec.bound = one.bound;
-    spec.sample_shape = one.shape;
-    RpcLinkMesh mesh(spec);
+    RpcLinkMesh mesh({.sample_shape = one.shape, .bound = one.bound});
     Thread sender("sender", [&] {
       for (int i = 0; i < one.frames; ++i) {
         ASSERT_TRUE(mesh.link(0).AwaitRoom(0, 0, 1).ok());
@@ -356,9 +351,8 @@ TEST(DataPlane, SendsEverythingOnceAlthoughStreamsBreak) {
 
     for (int i = 0; i < one.frames; ++i) {
       if (i % one.breaks_every == 1) mesh.node(1).plane.BreakStreamsForTest();
-      const auto got = mesh.link(1).Receive(ActivationKey(i, 0));
-      ASSERT_TRUE(got.ok()) << got.status();
-      ASSERT_EQ(Difference(*got, MakeFrame(ActivationKey(i, 0), 4, one.shape)),
+      const auto got = mesh.link(1).Receive(ActivationKey(i, 0)).value();
+      ASSERT_EQ(Difference(got, MakeFrame(ActivationKey(i, 0), 4, one.shape)),
                 "");
     }
     EXPECT_GE(mesh.node(0).plane.stats().reconnects, one.reconnects);
@@ -380,9 +374,8 @@ TEST(DataPlane, FindsANeighbourAgainThatComesBackOnItsPort) {
   mesh.node(1).StartServerOn(port);
 
   for (int i = 1; i < 4; ++i) {
-    const absl::StatusOr<Frame> got = mesh.link(1).Receive(ActivationKey(i, 0));
-    ASSERT_TRUE(got.ok()) << got.status();
-    EXPECT_EQ(Difference(*got, MakeFrame(ActivationKey(i, 0))), "");
+    const auto got = mesh.link(1).Receive(ActivationKey(i, 0)).value();
+    EXPECT_EQ(Difference(got, MakeFrame(ActivationKey(i, 0))), "");
   }
 }
 
@@ -394,10 +387,9 @@ TEST(DataPlane, EndsTheRunsWaitsWhenTheNeighbourWasNeverReached) {
     PlaneNode gone;
     nobody = gone.address();
   }
-  auto run = node.plane.Open(WiringOf({}, 0, {node.address(), nobody}));
-  ASSERT_TRUE(run.ok()) << run.status();
+  auto run = node.plane.Open(WiringOf({}, 0, {node.address(), nobody})).value();
 
-  const absl::Status status = run->link->Receive(GradientKey(0, 0)).status();
+  const absl::Status status = run.link->Receive(GradientKey(0, 0)).status();
 
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_THAT(status.message(), HasSubstr("--advertise"));
@@ -434,20 +426,21 @@ TEST(DataPlane, SendsAgainWhatWasDamagedOnTheWay) {
   } service;
   ServerOptions options;
   options.listen = "127.0.0.1:0";
-  auto server = StartServer(options, {&service});
-  ASSERT_TRUE(server.ok()) << server.status();
+  auto server = StartServer(options, {&service}).value();
   PlaneNode node;
-  auto run = node.plane.Open(WiringOf(
-      {}, 0, {node.address(), absl::StrCat("127.0.0.1:", server->port)}));
-  ASSERT_TRUE(run.ok()) << run.status();
+  auto run =
+      node.plane
+          .Open(WiringOf(
+              {}, 0, {node.address(), absl::StrCat("127.0.0.1:", server.port)}))
+          .value();
 
-  ASSERT_TRUE(run->link->Send(MakeFrame(ActivationKey(0, 0))).ok());
+  ASSERT_TRUE(run.link->Send(MakeFrame(ActivationKey(0, 0))).ok());
   service.done.WaitForNotification();
 
   EXPECT_EQ(service.sequence, 0);
-  run->link->Cancel(absl::CancelledError("done"));
+  run.link->Cancel(absl::CancelledError("done"));
   node.plane.Shutdown();
-  server->server->Shutdown(std::chrono::system_clock::now());
+  server.server->Shutdown(std::chrono::system_clock::now());
 }
 
 // The neighbour expects another shape: what we send can never be right.
@@ -455,18 +448,16 @@ TEST(DataPlane, EndsTheRunsWaitsWhenTheNeighbourRefusesItsFrames) {
   PlaneNode first, second;
   const std::vector<std::string> addresses = {first.address(),
                                               second.address()};
-  MeshSpec other;
-  other.sample_shape = {5};
   auto run0 = first.plane.Open(WiringOf({}, 0, addresses));
-  auto run1 = second.plane.Open(WiringOf(other, 1, addresses));
+  auto run1 = second.plane.Open(WiringOf({.sample_shape = {5}}, 1, addresses));
   ASSERT_TRUE(run0.ok() && run1.ok());
 
   ASSERT_TRUE(run0->link->Send(MakeFrame(ActivationKey(0, 0))).ok());
 
   const absl::Status end = run0->link->Receive(GradientKey(0, 0)).status();
   EXPECT_TRUE(absl::IsInvalidArgument(end)) << end;
-  EXPECT_THAT(std::string(end.message()), HasSubstr("worker 1 at 127.0.0.1"));
-  EXPECT_THAT(std::string(end.message()), HasSubstr("F32[4, 5]"));
+  EXPECT_THAT(end.message(), HasSubstr("worker 1 at 127.0.0.1"));
+  EXPECT_THAT(end.message(), HasSubstr("F32[4, 5]"));
   EXPECT_EQ(run0->gate->Decide({StepReport{}}).status(), end);
 }
 
@@ -500,13 +491,12 @@ TEST(DataPlane, RefusesWiringsAndFencesThatCannotBe) {
     EXPECT_TRUE(absl::IsInvalidArgument(node.plane.Open(wrong).status()));
   }
 
-  auto run = node.plane.Open(good);
-  ASSERT_TRUE(run.ok()) << run.status();
+  auto run = node.plane.Open(good).value();
   RunWiring next = good;
   next.fence.attempt = 2;
   EXPECT_TRUE(absl::IsFailedPrecondition(node.plane.Open(next).status()));
-  run->link->Cancel(absl::CancelledError("done"));
-  *run = {};
+  run.link->Cancel(absl::CancelledError("done"));
+  run = {};
   EXPECT_TRUE(absl::IsAborted(node.plane.Open(good).status()));
   EXPECT_TRUE(node.plane.Open(next).ok());
 }

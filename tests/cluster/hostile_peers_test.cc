@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
-#include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/base/tensor_memory.h"
 #include "core/rpc/channel.h"
@@ -65,8 +63,7 @@ void PassFrames(RpcLinkMesh& mesh, int first, int last) {
   for (int i = first; i < last; ++i) {
     ASSERT_TRUE(mesh.link(0).AwaitRoom(0, 0, 1).ok());
     ASSERT_TRUE(mesh.link(0).Send(MakeFrame(ActivationKey(i, 0))).ok());
-    const absl::StatusOr<Frame> got = mesh.link(1).Receive(ActivationKey(i, 0));
-    ASSERT_TRUE(got.ok()) << got.status();
+    const auto got = mesh.link(1).Receive(ActivationKey(i, 0)).value();
   }
 }
 

@@ -2,8 +2,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <memory>
-#include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -96,7 +94,7 @@ TEST_F(RoundBorrower, FindsTheOneOfSomeChunksThatIsWrong) {
   const absl::Status end = EndOfLoan(sender_, loan);
 
   EXPECT_EQ(end.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(std::string(end.message()), HasSubstr("chunk 1 of the part"));
+  EXPECT_THAT(end.message(), HasSubstr("chunk 1 of the part"));
   EXPECT_EQ(node_.plane.stats().checksum_errors, 1);
 }
 

@@ -2,10 +2,8 @@
 // processes, hostile peers.
 #include "worker/rpc/round_plane.h"
 
-#include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/synchronization/notification.h"
@@ -97,7 +95,7 @@ TEST_F(RoundReceiver, EndsAnOlderAttemptAndAnOlderPlanOfItsAttempt) {
     const absl::Status end = sender.End();
 
     EXPECT_TRUE(absl::IsAborted(end));
-    EXPECT_THAT(std::string(end.message()), HasSubstr("plan=1 is over"));
+    EXPECT_THAT(end.message(), HasSubstr("plan=1 is over"));
     EXPECT_EQ(node.plane.stats().frames_dropped_old, 1);
     EXPECT_TRUE(sink.got().empty());
   }
@@ -135,7 +133,7 @@ TEST_F(RoundReceiver, SaysDataLossOfAChunkWithAWrongChecksum) {
   const absl::Status end = EndOf(piece);
 
   EXPECT_EQ(end.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(std::string(end.message()), HasSubstr("part of step 4"));
+  EXPECT_THAT(end.message(), HasSubstr("part of step 4"));
   EXPECT_EQ(node_.plane.stats().checksum_errors, 1);
 }
 
@@ -173,7 +171,7 @@ TEST_F(RoundReceiver, WantsChunksAgainThatCameTooEarly) {
   const absl::Status again = EndOf(frames);
 
   EXPECT_EQ(ended.code(), absl::StatusCode::kAborted);
-  EXPECT_THAT(std::string(ended.message()),
+  EXPECT_THAT(ended.message(),
               HasSubstr("came too early and was dropped: send it again"));
   EXPECT_TRUE(again.ok()) << again;
   ASSERT_TRUE(sink_.AwaitMessages(1));
@@ -285,7 +283,7 @@ TEST_P(RoundBadFrames, AreRefusedAndTheSenderIsToldWhy) {
   const absl::Status end = EndOf(GetParam().frames);
 
   EXPECT_EQ(end.code(), absl::StatusCode::kInvalidArgument) << end;
-  EXPECT_THAT(std::string(end.message()), HasSubstr(GetParam().why));
+  EXPECT_THAT(end.message(), HasSubstr(GetParam().why));
   EXPECT_TRUE(sink_.got().empty());
   EXPECT_EQ(node_.plane.stats().frames_refused, 1);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ranges>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -64,6 +65,14 @@ void AddFolded(const Tensor& from, Tensor& to) {
   }
 }
 
+// The parameters of all layers, in order.
+auto ParametersOf(auto& layers) {
+  return layers | std::views::transform([](auto& layer) -> auto& {
+           return layer.parameters;
+         }) |
+         std::views::join;
+}
+
 }  // namespace
 
 FakeEngine::FakeEngine(EngineOptions options) : options_(std::move(options)) {
@@ -118,20 +127,16 @@ void FakeEngine::Borrow(int index, FakeLayer& layer) const {
 
 FakeEngine::Values FakeEngine::CurrentValues() const {
   Values values;
-  for (const FakeLayer& layer : layers_) {
-    for (const FakeParameter& parameter : layer.parameters) {
-      values.push_back(parameter.value);
-    }
+  for (const FakeParameter& parameter : ParametersOf(layers_)) {
+    values.push_back(parameter.value);
   }
   return values;
 }
 
 void FakeEngine::Load(const Values& values) {
   size_t next = 0;
-  for (FakeLayer& layer : layers_) {
-    for (FakeParameter& parameter : layer.parameters) {
-      parameter.value = values[next++];
-    }
+  for (FakeParameter& parameter : ParametersOf(layers_)) {
+    parameter.value = values[next++];
   }
 }
 
@@ -431,11 +436,9 @@ absl::Status FakeEngine::BackwardWeight(const BatchInfo& batch,
 absl::StatusOr<TiedTensors> FakeEngine::Tied(const std::string& name,
                                              bool owner) {
   if (options_.flat_gradient) return OwnTies();
-  for (FakeLayer& layer : layers_) {
-    for (FakeParameter& parameter : layer.parameters) {
-      if (parameter.name == name && parameter.borrowed != owner) {
-        return TiedTensors{parameter.value, parameter.gradient};
-      }
+  for (FakeParameter& parameter : ParametersOf(layers_)) {
+    if (parameter.name == name && parameter.borrowed != owner) {
+      return TiedTensors{parameter.value, parameter.gradient};
     }
   }
   return absl::NotFoundError(
@@ -448,15 +451,13 @@ absl::StatusOr<StepReport> FakeEngine::Report(const BatchInfo& batch) {
   report.stage = options_.stage;
   report.samples = labels_;
   Checksum checksum;
-  for (const FakeLayer& layer : layers_) {
-    for (const FakeParameter& parameter : layer.parameters) {
-      if (!parameter.trainable || parameter.borrowed) continue;
-      const absl::Span<const float> gradient = SumOf(parameter.gradient);
-      checksum.Update({reinterpret_cast<const uint8_t*>(gradient.data()),
-                       gradient.size() * sizeof(float)});
-      report.squared_norms.push_back(SquaredNorm(gradient));
-      report.finite = report.finite && AllFinite(gradient);
-    }
+  for (const FakeParameter& parameter : ParametersOf(layers_)) {
+    if (!parameter.trainable || parameter.borrowed) continue;
+    const absl::Span<const float> gradient = SumOf(parameter.gradient);
+    checksum.Update({reinterpret_cast<const uint8_t*>(gradient.data()),
+                     gradient.size() * sizeof(float)});
+    report.squared_norms.push_back(SquaredNorm(gradient));
+    report.finite = report.finite && AllFinite(gradient);
   }
   report.result_hash = checksum.Digest();
   return report;
@@ -466,25 +467,18 @@ absl::Status FakeEngine::Apply(const StepVerdict& verdict) {
   // A forward that still computes with the newest values keeps them: the
   // update goes beside.
   const bool beside = ring_.has_value() && !ring_->MayOverwrite();
-  for (FakeLayer& layer : layers_) {
-    for (FakeParameter& parameter : layer.parameters) {
-      if (!parameter.trainable) continue;
-      if (!verdict.skip) {
-        if (beside) {
-          const Tensor old = parameter.value;
-          parameter.value = Zeros(old.shape);
-          std::memcpy(parameter.value.data.get(), old.data.get(), old.bytes());
-        }
-        std::vector<absl::Span<float>> state;
-        for (Tensor& tensor : parameter.state)
-          state.push_back(tensor.As<float>());
-        if (!parameter.borrowed) {
-          ApplyUpdate(options_.train.optimizer, verdict,
-                      parameter.value.As<float>(), SumOf(parameter.gradient),
-                      state);
-        }
-      }
+  for (FakeParameter& parameter : ParametersOf(layers_)) {
+    if (!parameter.trainable || verdict.skip) continue;
+    if (beside) {
+      const Tensor old = parameter.value;
+      parameter.value = Zeros(old.shape);
+      std::memcpy(parameter.value.data.get(), old.data.get(), old.bytes());
     }
+    if (parameter.borrowed) continue;
+    std::vector<absl::Span<float>> state;
+    for (Tensor& slot : parameter.state) state.push_back(slot.As<float>());
+    ApplyUpdate(options_.train.optimizer, verdict, parameter.value.As<float>(),
+                SumOf(parameter.gradient), state);
   }
   ClearSums();
   if (!ring_.has_value()) return absl::OkStatus();
@@ -499,11 +493,9 @@ absl::Status FakeEngine::Apply(const StepVerdict& verdict) {
 
 absl::StatusOr<std::vector<NamedTensor>> FakeEngine::Weights() {
   std::vector<NamedTensor> weights;
-  for (const FakeLayer& layer : layers_) {
-    for (const FakeParameter& parameter : layer.parameters) {
-      if (parameter.borrowed) continue;
-      weights.push_back({parameter.name, parameter.value});
-    }
+  for (const FakeParameter& parameter : ParametersOf(layers_)) {
+    if (parameter.borrowed) continue;
+    weights.push_back({parameter.name, parameter.value});
   }
   return weights;
 }
@@ -514,10 +506,8 @@ absl::Status FakeEngine::SetWeights(const std::vector<NamedTensor>& weights) {
         "weights cannot be set in the middle of a step");
   }
   std::vector<NamedTensor> own;
-  for (const FakeLayer& layer : layers_) {
-    for (const FakeParameter& parameter : layer.parameters) {
-      own.push_back({parameter.name, parameter.value});
-    }
+  for (const FakeParameter& parameter : ParametersOf(layers_)) {
+    own.push_back({parameter.name, parameter.value});
   }
   return OverwriteWeights(weights, own);
 }
@@ -544,11 +534,9 @@ void FakeEngine::LayFlat() {
 }
 
 void FakeEngine::ClearSums() {
-  for (FakeLayer& layer : layers_) {
-    for (FakeParameter& parameter : layer.parameters) {
-      if (!parameter.trainable) continue;
-      std::memset(parameter.gradient.data.get(), 0, parameter.gradient.bytes());
-    }
+  for (FakeParameter& parameter : ParametersOf(layers_)) {
+    if (!parameter.trainable) continue;
+    std::memset(parameter.gradient.data.get(), 0, parameter.gradient.bytes());
   }
   ReadOwnSum();
   labels_ = 0;

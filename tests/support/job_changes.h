@@ -4,7 +4,6 @@
 #include <string>
 #include <type_traits>
 #include <variant>
-#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"

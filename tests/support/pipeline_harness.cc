@@ -4,7 +4,6 @@
 #include <optional>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "core/base/clock.h"
 #include "core/base/status_macros.h"
@@ -237,27 +236,25 @@ absl::StatusOr<PipelineOutcome> RunPipeline(const PipelineRequest& request) {
 void ExpectToGoOn(PipelineRequest request, int64_t step,
                   const std::vector<int>& worker_of) {
   request.copied_step = step;
-  const auto whole = RunPipeline(request);
-  ASSERT_TRUE(whole.ok()) << whole.status();
+  const auto whole = RunPipeline(request).value();
   request.copied_step = 0;
   request.first_step = step;
-  request.states = whole->states;
+  request.states = whole.states;
   request.worker_of = worker_of;
   request.spec.pipeline.stages = static_cast<int32_t>(worker_of.size());
 
-  const auto rest = RunPipeline(request);
+  const auto rest = RunPipeline(request).value();
 
-  ASSERT_TRUE(rest.ok()) << rest.status();
-  EXPECT_EQ(rest->weights, whole->weights) << "from step " << step;
-  ASSERT_EQ(rest->steps.size() + step, whole->steps.size());
-  for (size_t i = 0; i < rest->steps.size(); ++i) {
-    const StepRecord& expected = whole->steps[step + i];
-    EXPECT_EQ(rest->steps[i].step, expected.step);
-    EXPECT_EQ(rest->steps[i].loss, expected.loss) << expected.step;
-    EXPECT_EQ(rest->steps[i].learning_rate, expected.learning_rate);
+  EXPECT_EQ(rest.weights, whole.weights) << "from step " << step;
+  ASSERT_EQ(rest.steps.size() + step, whole.steps.size());
+  for (size_t i = 0; i < rest.steps.size(); ++i) {
+    const StepRecord& expected = whole.steps[step + i];
+    EXPECT_EQ(rest.steps[i].step, expected.step);
+    EXPECT_EQ(rest.steps[i].loss, expected.loss) << expected.step;
+    EXPECT_EQ(rest.steps[i].learning_rate, expected.learning_rate);
   }
-  ASSERT_FALSE(rest->evaluations.empty());
-  EXPECT_EQ(rest->evaluations.back().loss, whole->evaluations.back().loss);
+  ASSERT_FALSE(rest.evaluations.empty());
+  EXPECT_EQ(rest.evaluations.back().loss, whole.evaluations.back().loss);
 }
 
 }  // namespace paceline

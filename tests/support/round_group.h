@@ -1,8 +1,6 @@
 // Members of a round group in one process, without engines.
 #pragma once
 
-#include <functional>
-#include <map>
 #include <memory>
 #include <vector>
 

@@ -30,6 +30,8 @@ class StageEngineSuite : public ::testing::TestWithParam<EngineMaker> {
  protected:
   static constexpr int64_t kSamples = 4;
 
+  // One stage of all layers.
+  EngineOptions Options() { return Options(0, 1, {0, Layers()}); }
   // Layers [first, last) of an mlp of three layers over [2, 3] samples.
   EngineOptions Options(int stage, int stages, LayerRange layers) {
     ModelSpec model;
@@ -51,13 +53,9 @@ class StageEngineSuite : public ::testing::TestWithParam<EngineMaker> {
   }
 
   std::unique_ptr<StageEngine> Make(const EngineOptions& options) {
-    absl::StatusOr<std::unique_ptr<StageEngine>> engine = GetParam()(options);
-    EXPECT_TRUE(engine.ok()) << engine.status();
-    return *std::move(engine);
+    return GetParam()(options).value();
   }
-  std::unique_ptr<StageEngine> Whole() {
-    return Make(Options(0, 1, {0, Layers()}));
-  }
+  std::unique_ptr<StageEngine> Whole() { return Make(Options()); }
 
   static BatchInfo Batch(BatchPhase phase = BatchPhase::kTrain,
                          int micro_batches = 1) {
@@ -68,13 +66,17 @@ class StageEngineSuite : public ::testing::TestWithParam<EngineMaker> {
     return batch;
   }
 
-  // Forward and backward of one micro-batch, and what the gate hears.
+  // Forward and backward of the first micro-batch.
+  static void Pass(StageEngine& engine, const BatchInfo& batch,
+                   TensorList input, TensorList gradient = {}) {
+    EXPECT_TRUE(engine.Forward(batch, 0, std::move(input)).ok());
+    EXPECT_TRUE(engine.Backward(batch, 0, std::move(gradient)).ok());
+  }
+
+  // The same, and what the gate hears.
   StepReport ReportOfOne(StageEngine& engine) {
-    EXPECT_TRUE(engine.Forward(Batch(), 0, Input()).ok());
-    EXPECT_TRUE(engine.Backward(Batch(), 0, {}).ok());
-    const auto report = engine.Report(Batch());
-    EXPECT_TRUE(report.ok()) << report.status();
-    return report.value_or(StepReport());
+    Pass(engine, Batch(), Input());
+    return engine.Report(Batch()).value();
   }
 
   static TensorList Input() {
@@ -137,25 +139,22 @@ class StageEngineSuite : public ::testing::TestWithParam<EngineMaker> {
 
   // The gradient of micro-batch 9, whose forward was made.
   GradientAtOnce BackwardOf(StageEngine& engine, const EngineOptions& options) {
-    const auto gradient = engine.Backward(Ordinal(9), 0, GradientOf(options));
-    EXPECT_TRUE(gradient.ok()) << gradient.status();
-    const auto report = engine.Report(Ordinal(9));
-    EXPECT_TRUE(report.ok()) << report.status();
+    const auto gradient =
+        engine.Backward(Ordinal(9), 0, GradientOf(options)).value();
+    const auto report = engine.Report(Ordinal(9)).value();
     return {
-        gradient->empty() ? std::vector<uint8_t>() : BytesOf(gradient->front()),
-        report->result_hash, report->squared_norms};
+        gradient.empty() ? std::vector<uint8_t>() : BytesOf(gradient.front()),
+        report.result_hash, report.squared_norms};
   }
   GradientAtOnce Outcome(StageEngine& engine, const EngineOptions& options) {
-    const auto forward = engine.Forward(Ordinal(9), 0, InputOf(options, 9));
-    EXPECT_TRUE(forward.ok()) << forward.status();
+    EXPECT_TRUE(engine.Forward(Ordinal(9), 0, InputOf(options, 9)).ok());
     return BackwardOf(engine, options);
   }
 
   static std::vector<std::vector<uint8_t>> Bytes(StageEngine& engine) {
     std::vector<std::vector<uint8_t>> bytes;
-    const auto weights = engine.Weights();
-    EXPECT_TRUE(weights.ok()) << weights.status();
-    for (const NamedTensor& weight : *weights) {
+    const auto weights = engine.Weights().value();
+    for (const NamedTensor& weight : weights) {
       const uint8_t* data = weight.tensor.data.get();
       bytes.emplace_back(data, data + weight.tensor.bytes());
     }
@@ -166,11 +165,9 @@ class StageEngineSuite : public ::testing::TestWithParam<EngineMaker> {
   void Compute(StageEngine& engine, const EngineOptions& options,
                const BatchInfo& batch) {
     for (int i = 0; i < batch.micro_batches; ++i) {
-      const auto forward = engine.Forward(
-          batch, i, InputOf(options, i + static_cast<int>(batch.ordinal)));
-      ASSERT_TRUE(forward.ok()) << forward.status();
-      const auto backward = engine.Backward(batch, i, {});
-      ASSERT_TRUE(backward.ok()) << backward.status();
+      const int seed = i + static_cast<int>(batch.ordinal);
+      ASSERT_TRUE(engine.Forward(batch, i, InputOf(options, seed)).ok());
+      ASSERT_TRUE(engine.Backward(batch, i, {}).ok());
     }
   }
 
@@ -197,12 +194,19 @@ class StageEngineSuite : public ::testing::TestWithParam<EngineMaker> {
     return bytes;
   }
 
-  // Engines of one stage for a flush, for a group, and with a stash.
+  // Engines of one stage for a group, with a stash, and all kinds.
+  EngineOptions Parallel() {
+    EngineOptions options = Options();
+    options.flat_gradient = true;
+    return options;
+  }
+  EngineOptions WithStash() {
+    EngineOptions options = Options();
+    options.stashes = true;
+    return options;
+  }
   std::vector<EngineOptions> AllKinds() {
-    std::vector<EngineOptions> kinds(3, Options(0, 1, {0, Layers()}));
-    kinds[1].flat_gradient = true;
-    kinds[2].stashes = true;
-    return kinds;
+    return {Options(), Parallel(), WithStash()};
   }
 
   static StepVerdict Go() {
@@ -213,29 +217,32 @@ class StageEngineSuite : public ::testing::TestWithParam<EngineMaker> {
     verdict.bias_correction2_sqrt = 0.03f;
     return verdict;
   }
+  static StepVerdict Skip() {
+    StepVerdict verdict = Go();
+    verdict.skip = true;
+    return verdict;
+  }
 };
 
 TEST_P(StageEngineSuite, PassesLabelsOnUntouched) {
   const auto engine = Make(Options(0, 2, {0, 1}));
   const TensorList input = Input();
 
-  const auto result = engine->Forward(Batch(), 0, input);
+  const auto result = engine->Forward(Batch(), 0, input).value();
 
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_FALSE(result->loss.has_value());
-  ASSERT_EQ(result->output.size(), 2u);
-  EXPECT_EQ(result->output[1].data, input[1].data);
-  EXPECT_EQ(result->output[0].shape.front(), kSamples);
+  EXPECT_FALSE(result.loss.has_value());
+  ASSERT_EQ(result.output.size(), 2u);
+  EXPECT_EQ(result.output[1].data, input[1].data);
+  EXPECT_EQ(result.output[0].shape.front(), kSamples);
 }
 
 TEST_P(StageEngineSuite, SumsTheLossOnTheLastStage) {
-  const auto result = Whole()->Forward(Batch(), 0, Input());
+  const auto result = Whole()->Forward(Batch(), 0, Input()).value();
 
-  ASSERT_TRUE(result.ok()) << result.status();
-  ASSERT_TRUE(result->loss.has_value());
-  EXPECT_EQ(result->loss->samples, kSamples);
-  EXPECT_GT(result->loss->loss, 0);
-  EXPECT_TRUE(result->output.empty());
+  ASSERT_TRUE(result.loss.has_value());
+  EXPECT_EQ(result.loss->samples, kSamples);
+  EXPECT_GT(result.loss->loss, 0);
+  EXPECT_TRUE(result.output.empty());
 }
 
 TEST_P(StageEngineSuite, LeavesOutSamplesWithoutALabel) {
@@ -286,8 +293,7 @@ TEST_P(StageEngineSuite, RefusesInputThatIsNotTheStages) {
   for (const auto& [input, why] : kBad) {
     const auto result = engine->Forward(Batch(), 0, input);
     EXPECT_TRUE(absl::IsInvalidArgument(result.status())) << result.status();
-    EXPECT_THAT(std::string(result.status().message()),
-                ::testing::HasSubstr(why));
+    EXPECT_THAT(result.status().message(), ::testing::HasSubstr(why));
   }
   EXPECT_TRUE(engine->Forward(Batch(), 0, good).ok());
 }
@@ -320,26 +326,22 @@ TEST_P(StageEngineSuite, ReportsWhatTheSumCovers) {
   const BatchInfo batch = Batch(BatchPhase::kTrain, 2);
   for (const int micro_batch : {0, 1}) {
     ASSERT_TRUE(engine->Forward(batch, micro_batch, Input()).ok());
-    const auto gradient = engine->Backward(batch, micro_batch, {});
-    ASSERT_TRUE(gradient.ok()) << gradient.status();
-    EXPECT_TRUE(gradient->empty()) << "the first stage has nobody to send to";
+    const auto gradient = engine->Backward(batch, micro_batch, {}).value();
+    EXPECT_TRUE(gradient.empty()) << "the first stage has nobody to send to";
   }
 
-  const auto report = engine->Report(batch);
+  const auto report = engine->Report(batch).value();
 
-  ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_EQ(report->samples, 2 * kSamples);
-  EXPECT_TRUE(report->finite);
-  EXPECT_FALSE(report->squared_norms.empty());
-  EXPECT_GT(report->squared_norms.back(), 0);
+  EXPECT_EQ(report.samples, 2 * kSamples);
+  EXPECT_TRUE(report.finite);
+  EXPECT_FALSE(report.squared_norms.empty());
+  EXPECT_GT(report.squared_norms.back(), 0);
 }
 
 TEST_P(StageEngineSuite, StartsTheNextSumFromZero) {
   const auto engine = Whole();
-  StepVerdict skip = Go();
-  skip.skip = true;
   const StepReport first = ReportOfOne(*engine);
-  ASSERT_TRUE(engine->Apply(skip).ok());
+  ASSERT_TRUE(engine->Apply(Skip()).ok());
 
   EXPECT_EQ(ReportOfOne(*engine), first);
 }
@@ -347,23 +349,19 @@ TEST_P(StageEngineSuite, StartsTheNextSumFromZero) {
 TEST_P(StageEngineSuite, ChangesWeightsWhenAppliedAndKeepsThemWhenSkipped) {
   const auto engine = Whole();
   const auto before = Bytes(*engine);
-  StepVerdict skip = Go();
-  skip.skip = true;
 
-  ASSERT_TRUE(engine->Forward(Batch(), 0, Input()).ok());
-  ASSERT_TRUE(engine->Backward(Batch(), 0, {}).ok());
-  ASSERT_TRUE(engine->Apply(skip).ok());
+  Pass(*engine, Batch(), Input());
+  ASSERT_TRUE(engine->Apply(Skip()).ok());
   EXPECT_EQ(Bytes(*engine), before);
 
-  ASSERT_TRUE(engine->Forward(Batch(), 0, Input()).ok());
-  ASSERT_TRUE(engine->Backward(Batch(), 0, {}).ok());
+  Pass(*engine, Batch(), Input());
   ASSERT_TRUE(engine->Apply(Go()).ok());
   EXPECT_NE(Bytes(*engine), before);
 }
 
 TEST_P(StageEngineSuite, TakesWeightsByNameAndComputesWithThem) {
   const auto donor = Whole();
-  EngineOptions options = Options(0, 1, {0, Layers()});
+  EngineOptions options = Options();
   options.train.seed = 8;
   const auto engine = Make(options);
   ASSERT_NE(Bytes(*engine), Bytes(*donor));
@@ -427,8 +425,7 @@ TEST_P(StageEngineSuite, TheHalvesOfABackwardGiveTheSameBytes) {
     const BatchInfo batch = Batch(BatchPhase::kTrain, 2);
     BackwardOutcome outcome;
     for (const int i : {0, 1}) {
-      const auto forward = engine->Forward(batch, i, InputOf(options, i));
-      EXPECT_TRUE(forward.ok()) << forward.status();
+      EXPECT_TRUE(engine->Forward(batch, i, InputOf(options, i)).ok());
     }
     const auto take = [&](const absl::StatusOr<TensorList>& gradient) {
       EXPECT_TRUE(gradient.ok()) << gradient.status();
@@ -450,8 +447,7 @@ TEST_P(StageEngineSuite, TheHalvesOfABackwardGiveTheSameBytes) {
   };
 
   for (const EngineOptions& options :
-       {Options(0, 1, {0, Layers()}), Options(0, 2, {0, 1}),
-        Options(1, 2, {1, Layers()})}) {
+       {Options(), Options(0, 2, {0, 1}), Options(1, 2, {1, Layers()})}) {
     const BackwardOutcome whole = run(options, false);
     const BackwardOutcome halves = run(options, true);
 
@@ -521,8 +517,7 @@ class Stashing {
 TEST_P(StageEngineSuite, TheGradientIsThatOfTheVersionThatWentForward) {
   constexpr int kUpdates = 3;
   for (EngineOptions options :
-       {Options(0, 1, {0, Layers()}), Options(1, 3, {1, 2}),
-        Options(1, 2, {1, Layers()})}) {
+       {Options(), Options(1, 3, {1, 2}), Options(1, 2, {1, Layers()})}) {
     // Micro-batch 9 at version 0 and after all updates, in plain engines.
     std::vector<GradientAtOnce> plain;
     std::vector<std::vector<uint8_t>> plain_weights;
@@ -562,8 +557,7 @@ TEST_P(StageEngineSuite, AVersionThatWillBeAskedForIsKept) {
 
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(engine->UseVersion(0).ok());
-    ASSERT_TRUE(engine->Forward(Ordinal(i), 0, InputOf(options, i)).ok());
-    ASSERT_TRUE(engine->Backward(Ordinal(i), 0, GradientOf(options)).ok());
+    Pass(*engine, Ordinal(i), InputOf(options, i), GradientOf(options));
     ASSERT_TRUE(engine->Apply(Go()).ok());
     EXPECT_EQ(engine->Stash().versions, i + 2);
     EXPECT_EQ(engine->Stash().bytes, (i + 2) * one);
@@ -589,13 +583,10 @@ TEST_P(StageEngineSuite, AVersionThatWillBeAskedForIsKept) {
 }
 
 TEST_P(StageEngineSuite, AnUpdateThatNobodyWaitsForWritesInPlace) {
-  EngineOptions options = Options(0, 1, {0, Layers()});
-  options.stashes = true;
-  const auto engine = Make(options);
+  const auto engine = Make(WithStash());
   const uint8_t* const before = engine->Weights()->front().tensor.data.get();
 
-  ASSERT_TRUE(engine->Forward(Ordinal(0), 0, Input()).ok());
-  ASSERT_TRUE(engine->Backward(Ordinal(0), 0, {}).ok());
+  Pass(*engine, Ordinal(0), Input());
   ASSERT_TRUE(engine->UseVersion(1).ok());
   ASSERT_TRUE(engine->Apply(Go()).ok());
 
@@ -604,16 +595,12 @@ TEST_P(StageEngineSuite, AnUpdateThatNobodyWaitsForWritesInPlace) {
 }
 
 TEST_P(StageEngineSuite, ASkippedUpdateIsAVersionOfItsOwn) {
-  EngineOptions options = Options(0, 1, {0, Layers()});
-  options.stashes = true;
-  const auto engine = Make(options);
+  const auto engine = Make(WithStash());
   const auto before = Bytes(*engine);
-  StepVerdict skip = Go();
-  skip.skip = true;
   ASSERT_TRUE(engine->Forward(Ordinal(0), 0, Input()).ok());
   ASSERT_TRUE(engine->Forward(Ordinal(1), 0, Input()).ok());
   ASSERT_TRUE(engine->Backward(Ordinal(0), 0, {}).ok());
-  ASSERT_TRUE(engine->Apply(skip).ok());
+  ASSERT_TRUE(engine->Apply(Skip()).ok());
 
   EXPECT_EQ(Bytes(*engine), before);
   ASSERT_TRUE(engine->UseVersion(1).ok());
@@ -624,11 +611,9 @@ TEST_P(StageEngineSuite, ASkippedUpdateIsAVersionOfItsOwn) {
 }
 
 TEST_P(StageEngineSuite, AnEvaluationUsesTheNewestVersion) {
-  EngineOptions options = Options(0, 1, {0, Layers()});
-  Stashing plain(Make(options), options);
+  Stashing plain(Make(Options()), Options());
   plain.Update(Ordinal(0), Input(), {}, Go());
-  options.stashes = true;
-  const auto engine = Make(options);
+  const auto engine = Make(WithStash());
   // Two forwards at version 0, one of which still waits after the update.
   ASSERT_TRUE(engine->Forward(Ordinal(0), 0, Input()).ok());
   ASSERT_TRUE(engine->Forward(Ordinal(1), 0, Input()).ok());
@@ -636,10 +621,9 @@ TEST_P(StageEngineSuite, AnEvaluationUsesTheNewestVersion) {
   ASSERT_TRUE(engine->Apply(Go()).ok());
   BatchInfo batch = Batch(BatchPhase::kEvaluate);
 
-  const auto loss = engine->Forward(batch, 0, Input());
+  const auto loss = engine->Forward(batch, 0, Input()).value();
 
-  ASSERT_TRUE(loss.ok()) << loss.status();
-  EXPECT_EQ(loss->loss->loss, plain->Forward(batch, 0, Input())->loss->loss);
+  EXPECT_EQ(loss.loss->loss, plain->Forward(batch, 0, Input())->loss->loss);
 }
 
 // --- The state ---
@@ -669,7 +653,7 @@ TEST_P(StageEngineSuite, AnotherEngineGoesOnFromACopyOfTheState) {
 
 TEST_P(StageEngineSuite, TheStateOfAStageIsThatOfItsLayers) {
   const auto whole = Whole();
-  Train(*whole, Options(0, 1, {0, Layers()}), 0, 1);
+  Train(*whole, Options(), 0, 1);
   std::vector<absl::Span<const uint8_t>> layers;
   std::vector<uint8_t> bytes = StateOf(*whole);
   size_t next = 0;
@@ -691,14 +675,14 @@ TEST_P(StageEngineSuite, TheStateOfAStageIsThatOfItsLayers) {
 
 TEST_P(StageEngineSuite, TheHashOfTheStateIsThatOfItsCopy) {
   const auto engine = Whole();
-  Train(*engine, Options(0, 1, {0, Layers()}), 0, 1);
+  Train(*engine, Options(), 0, 1);
   const uint64_t before = engine->StateHash();
 
   Checksum checksum;
   checksum.Update(StateOf(*engine));
   EXPECT_EQ(before, checksum.Digest());
 
-  Train(*engine, Options(0, 1, {0, Layers()}), 1, 2);
+  Train(*engine, Options(), 1, 2);
   EXPECT_NE(engine->StateHash(), before);
 }
 
@@ -710,8 +694,7 @@ TEST_P(StageEngineSuite, AnAbandonedStepLeavesNoTrace) {
     for (const bool restores : {false, true}) {
       BatchInfo batch = Batch(BatchPhase::kTrain, 3);
       batch.ordinal = 9;
-      ASSERT_TRUE(engine->Forward(batch, 0, InputOf(options, 6)).ok());
-      ASSERT_TRUE(engine->Backward(batch, 0, {}).ok());
+      Pass(*engine, batch, InputOf(options, 6));
       ASSERT_TRUE(engine->Forward(batch, 1, InputOf(options, 7)).ok());
       ASSERT_TRUE(engine->Forward(batch, 2, InputOf(options, 8)).ok());
       ASSERT_TRUE(engine->BackwardInput(batch, 2, {}).ok());

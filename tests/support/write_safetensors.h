@@ -20,10 +20,9 @@ inline void WriteSafetensors(
   for (const NamedTensor& named : tensors) {
     places.push_back({named.name, named.tensor.dtype, named.tensor.shape});
   }
-  const auto layout = LayOut(std::move(places), metadata);
-  ASSERT_TRUE(layout.ok()) << layout.status();
+  const auto layout = LayOut(std::move(places), metadata).value();
   std::ofstream file(path, std::ios::binary);
-  file << layout->header;
+  file << layout.header;
   for (const auto& [name, tensor] : tensors) {
     file.write(reinterpret_cast<const char*>(tensor.data.get()),
                tensor.bytes());

@@ -15,9 +15,7 @@ using ::testing::HasSubstr;
 ModelDescription Own(const std::string& name) {
   const CatalogEntry* const entry = FindModel(name);
   EXPECT_NE(entry, nullptr) << name;
-  auto model = DescribeModel(entry->model, entry->input, entry->classes);
-  EXPECT_TRUE(model.ok()) << model.status();
-  return *std::move(model);
+  return DescribeModel(entry->model, entry->input, entry->classes).value();
 }
 
 int64_t TrainableValues(const ModelDescription& model) {
@@ -129,11 +127,10 @@ TEST(Catalog, SizesMayBeOverridden) {
   ModelSpec spec = DefaultModel("deit_small_patch16_224");
   spec.depth = 2;
 
-  const auto model = DescribeModel(spec, {3, 32, 32}, 10);
+  const auto model = DescribeModel(spec, {3, 32, 32}, 10).value();
 
-  ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_EQ(model->layers.size(), 1u + 2 * 2 + 1);
-  EXPECT_EQ(model->layers[0].output, (Shape{5, 384}));
+  EXPECT_EQ(model.layers.size(), 1u + 2 * 2 + 1);
+  EXPECT_EQ(model.layers[0].output, (Shape{5, 384}));
 }
 
 TEST(Catalog, AnImageThatDoesNotFitIsRefusedInTheModelsName) {
@@ -141,7 +138,7 @@ TEST(Catalog, AnImageThatDoesNotFitIsRefusedInTheModelsName) {
       DescribeModel(DefaultModel("deit_small_patch16_224"), {1, 28, 28}, 10);
 
   EXPECT_TRUE(absl::IsInvalidArgument(model.status()));
-  EXPECT_THAT(std::string(model.status().message()),
+  EXPECT_THAT(model.status().message(),
               HasSubstr("deit_small_patch16_224: patch must divide height and "
                         "width, got patch 16 and an image of 28 x 28"));
 }

@@ -1,6 +1,5 @@
 #include "core/model/fault_plan.h"
 
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace paceline {

@@ -1,7 +1,6 @@
 #include "core/model/job_keys.h"
 
 #include "absl/strings/str_cat.h"
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace paceline {

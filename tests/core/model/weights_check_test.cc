@@ -18,9 +18,7 @@ ModelDescription Model(const std::string& name, int32_t classes = 10) {
   spec.width = 8;
   spec.depth = 1;
   spec.heads = 2;
-  auto model = DescribeModel(spec, {3, 32, 32}, classes);
-  EXPECT_TRUE(model.ok()) << model.status();
-  return *std::move(model);
+  return DescribeModel(spec, {3, 32, 32}, classes).value();
 }
 
 std::vector<TensorPlace> Whole(const ModelDescription& model) {
