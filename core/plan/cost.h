@@ -1,5 +1,5 @@
-// What a placement costs: the one definition that every policy minimises, and
-// that the simulator's events are compared with.  Pure.
+// This header defines what a placement costs.  Every policy minimises it, and
+// it is what the simulator's events are compared with.  Pure.
 //
 // Stage s holds layers [i, j) on devices D with shares q (sum 1).
 //   W_d    = seconds of its layers on d, and of its frames: each boundary it
@@ -54,8 +54,8 @@ struct PlacementCost {
   std::vector<double> memory_bytes;  // [devices]; 0 where none is used
 };
 
-// What frames cost `device` whose stage has so many boundaries, with `bytes`
-// over them one way.
+// Returns the seconds that frames cost `device` when its stage has so many
+// boundaries, with `bytes` over them one way.
 inline double FrameSeconds(const PlanProblem& problem, int device,
                            int boundaries, double bytes) {
   const Device& on = problem.devices[device];
@@ -90,8 +90,8 @@ enum class DeviceHolds { kOneStage, kSeveralStages };
 absl::Status CheckPlacement(const PlanProblem& problem,
                             const Placement& placement, DeviceHolds holds);
 
-// What `placement` costs, whether it fits or not.  `problem` has passed
-// CheckProblem.  O(stages x devices + boundaries x devices^2 + layers).
+// Returns the cost of `placement`, whether it fits or not.  `problem` has
+// passed CheckProblem.  O(stages x devices + boundaries x devices^2 + layers).
 //
 // Errors: CheckPlacement's, where a device holds one stage
 absl::StatusOr<PlacementCost> CostOf(const PlanProblem& problem,

@@ -115,15 +115,15 @@ class CostTable {
     const std::vector<double>& seconds = seconds_[row_[device]];
     return (seconds[last] - seconds[first]) * scale_[device];
   }
-  // What a device's seconds are made of: those of a row by a factor.  Devices
+  // A device's seconds are those of a row times a factor.  Devices
   // that were not measured layer by layer share row 0.
   int rows() const { return static_cast<int>(seconds_.size()); }
   int RowOf(int device) const { return row_[device]; }
   double ScaleOf(int device) const { return scale_[device]; }
   double SecondsOfRow(int row, int layer) const { return seconds_[row][layer]; }
 
-  // Of layers [0, layer), and the bytes over the boundary before `layer`: none
-  // at both ends of the model.
+  // The amounts of layers [0, layer), and the bytes over the boundary before
+  // `layer`, which are 0 at both ends of the model.
   const StageAmounts& AmountsBefore(int layer) const { return before_[layer]; }
   double BytesBefore(int layer) const { return before_[layer].boundary; }
   StageAmounts AmountsOf(LayerRange layers) const;
@@ -136,7 +136,7 @@ class CostTable {
   double StageBytes(LayerRange layers, int replicas, int later_devices) const;
   // The same, wherever the stage stands, and without its frames.
   double LeastBytes(LayerRange layers) const;
-  // Of the smallest of `devices`; infinity: no bound.
+  // Returns the memory of the smallest of `devices`; infinity: no bound.
   double MemoryOf(const std::vector<int>& devices) const;
 
   const WireCost& Wire(int from, int to) const {

@@ -77,8 +77,8 @@ std::vector<LinkMeasurement> LinksOf(const Measurements& measurements) {
   return links;
 }
 
-// What a layer reads and writes, forward: what a predictor of times goes by
-// besides FLOPs.
+// Returns the bytes that a layer reads and writes in its forward pass.  A
+// predictor of times goes by them, besides FLOPs.
 double BytesTouched(const LayerMeasurement& layer) {
   return static_cast<double>(layer.parameter_bytes + layer.output_bytes +
                              layer.kept_bytes);
@@ -167,8 +167,8 @@ class Guess {
   std::optional<LayerPredictor> predictor_;
 };
 
-// Of a micro-batch behind `layer`, as it crosses to another worker.  What comes
-// back lacks masks and tokens, which are few.
+// Returns the bytes of a micro-batch behind `layer`, as it crosses to another
+// worker.  The gradient that comes back lacks masks and tokens, which are few.
 double WireBytes(const JobSpec& spec, const Layer& layer) {
   const Codec codec = FindCodec(spec.pipeline.codec).value_or(Codec::kRaw);
   int64_t bytes = 0;
@@ -352,7 +352,7 @@ LayerWork WorkOf(const JobSpec& spec, const Layer& layer,
 }
 
 std::string MainOperation(const Layer& layer) {
-  // What multiplies matrices has nearly all FLOPs of a layer.
+  // The operation that multiplies matrices has nearly all FLOPs of a layer.
   for (const Operation& operation : layer.operations) {
     if (operation.kind == "attention" || operation.kind == "conv2d" ||
         operation.kind == "linear" || operation.kind == "patch_embedding" ||
@@ -409,7 +409,7 @@ absl::StatusOr<PlanInputs> MakePlanInputs(
       problem.training ? FindCheckpointing(spec.train.activation_checkpointing)
                              .value_or(Checkpointing())
                        : Checkpointing();
-  // Of the optimizer, and casts: what is borrowed has neither.
+  // The owner keeps the optimizer's state and casts; a borrower has neither.
   problem.owner_copies =
       (problem.training ? StateSlots(spec.train.optimizer) : 0) +
       (spec.precision == "bf16" ? 0.5 : 0);

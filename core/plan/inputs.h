@@ -29,7 +29,7 @@ struct Measurements {
   std::map<std::pair<std::string, std::string>, LinkMeasurement> links;
 };
 
-// What a run asks of a device besides its layers.
+// A run asks this of a device besides its layers.
 struct DeviceFacts {
   double gate_seconds = 0;  // CPU of a step gate's report, each end
   // Below 1: a quota stops a busy thread every quota_period_seconds.
@@ -92,14 +92,15 @@ absl::StatusOr<PlanInputs> MakePlanInputs(
     const JobSpec& spec, const ModelDescription& model,
     const std::vector<InputWorker>& workers, const Measurements& measurements);
 
-// What layers of `model` share.
+// Lists the weights that layers of `model` share.
 std::vector<TieCost> TiesOf(const ModelDescription& model);
 
-// What a predictor of layer times learns from measurements: both passes of all
-// layers that take time at all.
+// Returns the records that a predictor of layer times learns from: both passes
+// of all layers that take time at all.
 std::vector<LayerRecord> RecordsOf(const Measurements& measurements);
 
-// What such a predictor is asked of a layer of spec's model on `worker`.
+// Returns the question to such a predictor about a layer of spec's model on
+// `worker`.
 LayerWork WorkOf(const JobSpec& spec, const Layer& layer,
                  const std::string& worker, LayerPass pass);
 

@@ -88,7 +88,7 @@ absl::Status CheckMemory(const PlannerWorker& worker, const Load& load,
       "infer.micro_batch), or other pipeline.cuts"));
 }
 
-// Of a data-parallel job a plan places one member, with the whole model.
+// The plan of a data-parallel job places one member, with the whole model.
 absl::Status CheckMember(const PlannerWorker& worker, int64_t members,
                          int64_t need_bytes) {
   if (worker.memory_bytes <= 0 || need_bytes <= worker.memory_bytes) {
@@ -110,13 +110,13 @@ std::string LayerCountsText(const std::vector<LayerRange>& ranges) {
                        });
 }
 
-// Of each stage once.
+// Keeps each range once, however many replicas hold it.
 std::vector<LayerRange> Unreplicated(std::vector<LayerRange> ranges) {
   ranges.erase(std::unique(ranges.begin(), ranges.end()), ranges.end());
   return ranges;
 }
 
-// What part of its stage worker `i` computes; empty: all of it.
+// Says which part of its stage worker `i` computes; empty: all of it.
 std::string ShareText(const Layout& layout, size_t i) {
   double mine = 0, sum = 0;
   for (size_t stage = 0; stage < layout.shares.size(); ++stage) {
@@ -361,7 +361,7 @@ absl::StatusOr<Layout> LayOut(const JobSpec& spec,
                               const ModelDescription& model,
                               const std::vector<PlannerWorker>& workers,
                               const Measurements& measurements) {
-  // Of the whole model on each worker nothing is left to choose.
+  // Each worker holds the whole model: nothing is left to choose.
   if (IsDataParallel(spec)) return CheapLayout(spec, model, workers);
   if (!spec.pipeline.workers.empty()) return ByName(spec, model, workers);
   if (IsInterleaved(spec)) return Deal(spec, model, workers, &measurements);
@@ -388,7 +388,9 @@ absl::StatusOr<ScheduleBounds> BoundsOf(const JobSpec& spec, int stages,
                       .vertical_sync = spec.pipeline.vertical_sync});
 }
 
-// What the layout's workers need; ResourceExhausted when one has less.
+// Makes the plan, with the bytes that its workers need.
+//
+// Errors: ResourceExhausted  a worker has less memory than it needs
 absl::StatusOr<Plan> Finish(const JobSpec& spec, const ModelDescription& model,
                             const Layout& layout) {
   // Inference keeps nothing, and replicas are inference's.

@@ -1,5 +1,5 @@
-// What was measured of a model on a worker, and of the links between workers:
-// the planner's input, kept by the coordinator.  Values.
+// The measurements of a model on a worker and of the links between workers.
+// They are the planner's input; the coordinator keeps them.  Values.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ struct LayerMeasurement {
                          const LayerMeasurement&) = default;
 };
 
-// What distinguishes one profile from another; profiles with equal keys
+// A key distinguishes one profile from another; profiles with equal keys
 // replace each other.
 struct ProfileKey {
   std::string model;  // ModelKey()
@@ -62,8 +62,8 @@ struct DeviceProfile {
   double frame_seconds = 0;
   double frame_seconds_per_byte = 0;
   double gate_seconds = 0;
-  // What one busy thread gets: CPU seconds a second.  Below 1 where a quota
-  // stops it, which then happens every quota_period_seconds (0: no quota).
+  // One busy thread gets so many CPU seconds a second.  It is below 1 where a
+  // quota stops the thread, every quota_period_seconds (0: no quota).
   double cpu_share = 1;
   double quota_period_seconds = 0;
   int64_t measured_unix_ms = 0;

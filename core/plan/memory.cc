@@ -62,7 +62,7 @@ int64_t ActivationBytes(const ModelDescription& model, const LayerRange& range,
     return AddBytes(MultiplyBytes(keeps.micro_batches, everything),
                     between_halves);
   }
-  // What was computed again stays until the second half.
+  // Outputs that were computed again stay until the second half.
   return AddBytes(
       AddBytes(MultiplyBytes(keeps.micro_batches, inputs),
                keeps.micro_batches > 0 ? largest : 0),

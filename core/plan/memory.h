@@ -1,5 +1,5 @@
-// What layers keep, what a member of a round group needs, and byte counts for
-// people.  Pure.
+// Counts the bytes that layers keep and that a member of a round group needs,
+// and writes byte counts for people.  Pure.
 #pragma once
 
 #include <cstdint>
@@ -37,14 +37,15 @@ std::string BytesText(int64_t bytes);
 // The same of a sum, at most what an int64_t holds.
 std::string BytesTextOfSum(double bytes);
 
-// What comes into a layer of a model, a sample.
+// Bytes of a sample's input to a layer of a model.
 int64_t InputBytes(const ModelDescription& model, int layer);
 
-// What a layer keeps from forward to backward, its input included, a sample.
+// Bytes of a sample that a layer keeps from forward to backward, its input
+// included.
 int64_t KeptBytes(const ModelDescription& model, int layer,
                   Precision precision);
 
-// What a member has for the rounds alone, beside what it has for training.
+// A member has these for the rounds alone, beside what it has for training.
 struct RoundBytes {
   int64_t gradient = 0;  // all trainable parameters', as they travel
   // Its own part: 0 where the gradient's own memory travels (fp32).
@@ -71,7 +72,7 @@ int64_t MemberBytes(const JobSpec& spec, const ModelDescription& model,
 // optimizer keeps.
 int64_t GroupStateBytes(const JobSpec& spec, const ModelDescription& model);
 
-// What a joiner needs at most to become one of `members`: MemberBytes(), or,
+// A joiner needs at most so much to become one of `members`: MemberBytes(), or,
 // while it takes the state over, all that stays and the copy beside it.
 int64_t JoinerBytes(const JobSpec& spec, const ModelDescription& model,
                     int64_t members);

@@ -27,10 +27,10 @@ struct StageOfPlan {
 // [stages.size()]: which stage each of them belongs to.
 std::vector<int> StageNumbers(const std::vector<StageOfPlan>& stages);
 
-// Of every stage, by the shares of its replicas.
+// Returns the routes of every stage, by the shares of its replicas.
 std::vector<RouteTable> RoutesOf(const std::vector<StageOfPlan>& stages);
 
-// What a worker of a plan is predicted to need, by EstimateBytes().
+// A worker of a plan is predicted to need so much, by EstimateBytes().
 struct WorkerBytes {
   WorkerId worker;
   int64_t bytes = 0;
@@ -42,7 +42,7 @@ struct Plan {
   std::vector<WorkerBytes> memory = {};
 };
 
-// Of plan.memory; 0 where it does not say.
+// Returns a worker's bytes in plan.memory; 0 where it does not say.
 int64_t BytesOn(const Plan& plan, WorkerId worker);
 
 // A worker as the planner sees it.
@@ -63,7 +63,7 @@ absl::StatusOr<std::vector<LayerRange>> CutEqually(int layers, int stages);
 absl::StatusOr<std::vector<LayerRange>> CutAt(int layers,
                                               const std::vector<int>& cuts);
 
-// What a stage keeps at a time, at most: ScheduleBounds of one stage.
+// A stage keeps at most so much at a time: ScheduleBounds of one stage.
 struct StageKeeps {
   int micro_batches = 0;  // from forward to backward
   int split = 0;          // of these, between the halves of their backward

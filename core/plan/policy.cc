@@ -11,13 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "core/base/status_macros.h"
 #include "core/model/job_spec.h"
-#include "core/plan/policies/brute.h"
-#include "core/plan/policies/dp.h"
-#include "core/plan/policies/in_order.h"
-#include "core/plan/policies/lower_bound.h"
-#include "core/plan/policies/mcmc.h"
-#include "core/plan/policies/soft.h"
-#include "core/plan/policies/two_level.h"
+#include "core/plan/policies/policies.h"
 #include "core/plan/why.h"
 
 namespace paceline {
@@ -98,7 +92,7 @@ double GapOf(double seconds, double bound_seconds) {
 
 absl::StatusOr<PlanAnswer> AnswerOf(const PlanProblem& problem, Solved solved,
                                     const PolicyOptions& options) {
-  // What the bound and the cost round differently.
+  // The bound and the cost round differently by so much.
   constexpr double kRounding = 1e-9;
   PlanAnswer answer;
   PACELINE_ASSIGN_OR_RETURN(answer.cost, CostOf(problem, solved.placement));

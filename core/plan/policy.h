@@ -55,7 +55,7 @@ absl::StatusOr<PlanAnswer> SolvePlan(absl::string_view policy,
                                      const PlanProblem& problem,
                                      const PolicyOptions& options);
 
-// What SolvePlan says of a placement that is given: its cost, bound and gap.
+// Returns what SolvePlan says about a given placement: its cost, bound and gap.
 // Errors: as SolvePlan, and CostOf's
 absl::StatusOr<PlanAnswer> AnswerFor(const PlanProblem& problem,
                                      const Placement& placement);

@@ -1,10 +1,10 @@
-// What a planning policy is asked: layers, devices, links, and what counts.
-// Values and a check.
+// A planning problem: layers, devices, links, and what counts.  Values and a
+// check.
 //
 // Seconds and bytes are those of ONE micro-batch unless the comment says
 // otherwise.  Layers and devices are numbered from 0 in the order given; ties
-// break by these numbers, so who wants the same plan every time hands in the
-// same order.
+// break by these numbers, so a caller that wants the same plan every time hands
+// in the same order.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ struct Device {
   std::vector<double> layer_seconds;
   double memory_bytes = 0;  // 0: not known, no bound
   int machine = 0;          // devices of one machine are near each other
-  // What sending or receiving one frame costs this device's compute thread:
+  // Sending or receiving one frame costs this device's compute thread so much:
   // fixed, and for each byte.
   double frame_seconds = 0;
   double frame_seconds_per_byte = 0;
@@ -75,7 +75,8 @@ struct PlanProblem {
   // [from][to]; need not be symmetric, the diagonal is not read.
   std::vector<std::vector<LinkCost>> links;
 
-  // Of one step.  0: an endless stream, where only the bottleneck counts.
+  // A step has so many.  0: an endless stream, where only the bottleneck
+  // counts.
   int64_t micro_batches = 0;
   bool training = true;  // false: forward only, nothing comes back
 

@@ -18,7 +18,7 @@
 namespace paceline {
 namespace {
 
-// What each holder has in all, one stage a device.
+// Gives each holder all it has as one stage.
 Placement RunsOf(const SharedStages& shared) {
   Placement runs;
   for (size_t s = 0; s < shared.stages.size(); ++s) {

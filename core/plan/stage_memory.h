@@ -1,5 +1,5 @@
-// What a stage takes in memory under each schedule: counted here and nowhere
-// else.  Pure.
+// Counts the memory of a stage under each schedule.  Nothing else counts it.
+// Pure.
 //
 // A device with m replicas in its stage, e devices in earlier stages and n in
 // later ones keeps, of M micro-batches of a step (each replica has ceil(M / m)
@@ -81,7 +81,7 @@ inline InFlight<double> InFlightOf(const PlanProblem& problem,
                             place.later_devices);
 }
 
-// Of an activation and a gradient on their way.
+// An activation and a gradient are on their way.
 inline constexpr double kFramesOfABoundary = 2;
 
 // On each of the stage's devices.

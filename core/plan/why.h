@@ -1,4 +1,4 @@
-// What a plan says for itself.  Pure.
+// Writes the reasons that a plan gives for itself.  Pure.
 #pragma once
 
 #include <string>

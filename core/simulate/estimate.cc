@@ -71,7 +71,7 @@ Placement PlacementOf(const std::vector<EstimateStage>& stages) {
   return placement;
 }
 
-// What `worker` computes of `layers` when `count` micro-batches pass.
+// Returns how many of `count` micro-batches `worker` computes.
 int64_t OwnMicroBatches(const Placement& placement, const EstimateStage& stage,
                         int64_t count) {
   for (const PlacedStage& placed : placement) {
@@ -238,7 +238,7 @@ absl::StatusOr<RunEstimate> EstimateRun(
                              ? static_cast<double>(all * spec.train.micro_batch)
                              : static_cast<double>(spec.train.batch);
   estimate.samples_per_second = samples / estimate.step_seconds;
-  // Of a stream that nobody has counted only the rate is known.
+  // Nobody has counted the stream: only its rate is known.
   if (!counted) estimate.step_seconds = 0;
   estimate.bubble_share = result.bubble_share;
   for (const EstimateStage& stage : stages) {

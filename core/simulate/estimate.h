@@ -1,4 +1,4 @@
-// What a run is expected to take: its plan, simulated with what was measured.
+// Estimates the time of a run: simulates its plan with what was measured.
 // Pure.
 #pragma once
 
@@ -27,10 +27,10 @@ struct RunEstimate {
   double step_seconds = 0;
   double samples_per_second = 0;
   double bubble_share = 0;
-  // Of the stages given: forward and backward of a micro-batch, as the clock
+  // By the stages given: forward and backward of a micro-batch, as the clock
   // will show it.
   std::vector<double> stage_seconds;
-  // Of the stages given, a micro-batch: what was measured (or predicted) of
+  // By the stages given, for a micro-batch: the measured (or predicted) time of
   // their layers, at the worker's share of a core; with the update where every
   // micro-batch has one.  Nothing that a pipeline adds, such as frames.
   std::vector<double> layer_seconds;

@@ -9,8 +9,8 @@
 
 namespace paceline {
 
-// What is used comes one after the other, each piece from when it asks or from
-// the end of the one before.  Thread-compatible.
+// Pieces of use come one after the other: each begins when it asks, or at the
+// end of the one before.  Thread-compatible.
 class Quota {
  public:
   // No quota.
@@ -38,7 +38,7 @@ class Quota {
   }
 
  private:
-  // Of the present period, at `at`.
+  // Returns what is used of the present period, at `at`.
   double UsedAt(double at) const;
   double PeriodBegin(double at) const;
   double Walk(double from, double used, double seconds) const;

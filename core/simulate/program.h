@@ -1,4 +1,4 @@
-// Who runs what: the placement as workers with instruction lists.
+// Turns the placement into workers with instruction lists.
 #pragma once
 
 #include <cstdint>

@@ -72,7 +72,7 @@ struct SimulationOptions {
   bool keep_trace = false;
 };
 
-// What one device did from begin to end.  Used devices:
+// One device's seconds from begin to end.  For a device that is used:
 //   load + forward + backward + optimizer + wait (+ send + receive where the
 //   CPU is shared) = SimulationResult::seconds
 struct DeviceUse {

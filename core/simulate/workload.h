@@ -1,4 +1,4 @@
-// What the stages of a placement weigh, in seconds and bytes.
+// Counts the seconds and bytes of the stages of a placement.
 #pragma once
 
 #include <vector>
@@ -13,15 +13,15 @@ struct StageWork {
   double kept_bytes = 0;       // of a micro-batch; 0 without training
   double parameter_bytes = 0;  // one copy
   double fixed_bytes = 0;      // of the parameters, always there
-  // What a backward in halves keeps between them: the gradient of each layer's
-  // output.
+  // A backward in halves keeps the gradient of each layer's output between
+  // them.
   double split_bytes = 0;
   // [replicas], of a micro-batch.  Where a device was measured, its seconds are
   // split as the layer's own are.
   std::vector<double> forward_seconds;
   std::vector<double> backward_seconds;
-  // Of its first half, I: half of what a layer with parameters takes, all of
-  // another.
+  // Its first half, I, takes half the time of a layer with parameters and all
+  // of another's.
   std::vector<double> input_seconds;
   std::vector<double> optimizer_seconds;  // of an update
 };

@@ -1,4 +1,4 @@
-// What the parts of one simulation share.
+// The parts of one simulation share this state.
 #pragma once
 
 #include <algorithm>

@@ -11,7 +11,7 @@
 #include "benchmark/benchmark.h"
 #include "core/base/check.h"
 #include "core/base/random.h"
-#include "core/plan/policies/lower_bound.h"
+#include "core/plan/policies/policies.h"
 #include "core/plan/policy.h"
 #include "tests/bench/checked_main.h"
 

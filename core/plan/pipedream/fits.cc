@@ -28,8 +28,8 @@ void TakeLeast(const uint8_t* from, int lanes, uint8_t replicas, uint8_t* to) {
   }
 }
 
-// Of numbers that fit a byte the compiler compares many at once; written so
-// that it does.
+// The loop is written so that the compiler compares many numbers at once, which
+// it can where they fit a byte.
 void TakeLeastWithin(const uint8_t* from, const uint8_t* later, int most,
                      int lanes, uint8_t replicas, uint8_t* to) {
   const uint8_t above = static_cast<uint8_t>(most + 1);
@@ -353,7 +353,8 @@ bool PipedreamFits::CouldRun(int first, int last, const Lanes& lanes) const {
          lanes.most_seconds * (1 + kRounding);
 }
 
-// What is found of `row`; what has no device left for a stage before it goes.
+// Takes what is found of `row`.  A run that leaves no device for a stage before
+// it goes.
 void PipedreamFits::TakeRuns(int first, Lanes& lanes, const Row& row) {
   Count* const rest = &lanes.devices[row.at];
   const Count* const devices =

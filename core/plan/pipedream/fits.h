@@ -28,7 +28,7 @@ namespace paceline {
 // of StateSpace::in_order.
 class PipedreamFits {
  public:
-  // Of the states each `step`-th is looked at, with the first and the last.
+  // It looks at each `step`-th state, and at the first and the last.
   PipedreamFits(const StateSpace& space, const LevelOptions& options,
                 int step = 1);
 
@@ -65,12 +65,13 @@ class PipedreamFits {
     double near_seconds = 0;  // 2 x / B inside a machine
     double far_seconds = 0;   // between machines
   };
-  // Of a number of replicas: compute x share + parameters x sync.
+  // A stage with a number of replicas takes compute x share + parameters x
+  // sync.
   struct Replicas {
     double share = 0;
     double sync = 0;
   };
-  // Of a state, a number for each lane in [begin, end).
+  // A state's numbers, one for each lane in [begin, end).
   struct Row {
     int begin = 0;
     int end = 0;
@@ -111,7 +112,7 @@ class PipedreamFits {
   size_t At(int last, int machines) const {
     return (static_cast<size_t>(machines - 1) * states_.size() + last) * words_;
   }
-  // Of the lanes of row `rank` that are of use behind a stage: the end.
+  // Returns the end of the lanes of row `rank` that are of use behind a stage.
   int EndBehind(const Lanes& lanes, int rank, int replicas) const {
     const int devices = options_.row.devices;
     return lanes.ends[rank * devices + devices - replicas];

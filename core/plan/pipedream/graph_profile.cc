@@ -32,7 +32,7 @@ struct Lines {
   std::vector<Edge> edges;
 };
 
-// What a file holds is shown in part and without control characters.
+// A message shows a file's text in part and without control characters.
 std::string Shown(absl::string_view text) {
   constexpr size_t kMostShown = 60;
   const absl::string_view part = text.substr(0, kMostShown);

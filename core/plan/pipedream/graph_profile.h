@@ -44,7 +44,7 @@ struct GraphProfile {
 inline constexpr size_t kMostProfileLineBytes = size_t{1} << 16;
 inline constexpr int kMostProfileNodes = 10'000;
 inline constexpr int kMostProfileEdges = 100'000;
-// Of milliseconds and bytes: more is a slip, and sums stay finite.
+// Milliseconds and bytes beyond this are a slip; below it, sums stay finite.
 inline constexpr double kMostProfileNumber = 1e18;
 
 // As the released optimizer does, leaves out sources whose description starts

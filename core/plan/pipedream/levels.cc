@@ -11,9 +11,9 @@ namespace paceline {
 namespace {
 
 constexpr int kBits = 64;
-// What sums of many numbers are off by: no better plan is looked for.
+// Sums of many numbers are off by so much: no better plan is looked for.
 constexpr double kRounding = 1e-13;
-// What a row is solved beyond what is asked, so that no rounding of its seconds
+// A row is solved so far beyond what is asked that no rounding of its seconds
 // makes a difference.
 constexpr double kMargin = 1e-12;
 
@@ -92,7 +92,8 @@ double PipedreamLevels::RunSeconds(const Run& run, double row_seconds) const {
                    RunTransferSeconds(options_, space_, last) * share});
 }
 
-// Of a run; infinite where it takes more than `most_seconds`.
+// Returns the seconds of a run; infinity where it takes more than
+// `most_seconds`.
 double PipedreamLevels::ExactSeconds(const Run& run, double most_seconds) {
   const int later = Later(run.rest, run.machines);
   const double most_row = most_seconds * run.machines * (1 + kMargin);

@@ -36,7 +36,7 @@ class PipedreamLevels {
   LevelAnswer Solve();
 
  private:
-  // Of ranks (see PipedreamFits).
+  // The numbers are ranks (see PipedreamFits).
   struct Run {
     int first = 0;
     int last = 0;
@@ -47,7 +47,7 @@ class PipedreamLevels {
     double seconds = 0;
     std::vector<Run> runs;
   };
-  // What is known of runs with the same end and as many devices after it.
+  // Holds what is known of runs with the same end and as many devices after it.
   struct Known {
     double most_seconds = 0;      // exact up to there, more beyond
     std::vector<double> seconds;  // [ranks below the end], of a row

@@ -14,7 +14,7 @@
 namespace paceline {
 namespace {
 
-// Of the stages of a plan in the order they come.
+// The place of a stage in the order in which the stages of a plan come.
 struct Seat {
   const PipedreamRun* run;
   int first_machine;  // that holds the run

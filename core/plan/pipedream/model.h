@@ -63,8 +63,8 @@ struct PipedreamAnswer {
   std::string why;    // for people
 };
 
-// Of the inner level when there are two; a single level may have four times as
-// many devices.
+// The inner level of two has at most so many; a single level may have four
+// times as many devices.
 inline constexpr int kMostInnerDevices = 64;
 
 // Optimal under the formula above, in memory and time, but for the last digits;

@@ -86,8 +86,8 @@ void PipedreamRow::TakeSplits(int rest_devices) {
     TakeAll({rest_devices, 1, most, true, true});
     return;
   }
-  // What a stage that is not the first sends counts, and takes as long as it
-  // has few replicas: these need a pass each.
+  // The bytes that a stage behind the first sends count, and take the longer
+  // the fewer replicas it has: each number of replicas needs a pass.
   for (int m = 1; m <= MostReplicas(all - rest_devices - 1); ++m) {
     TakeAll({rest_devices, m, m, false, true});
   }
@@ -110,7 +110,7 @@ void PipedreamRow::Keep(int cut, double behind_seconds, const Pass& pass) {
   while (kept_[end_ - 1].behind_seconds >= behind_seconds) --end_;
   if (end_ < before) {
     for (int m = pass.least; m <= pass.most; ++m) {
-      // What is new there has not been looked at.
+      // Stages that are new there have not been looked at.
       replicas_[m].cross = std::min(replicas_[m].cross, end_);
       replicas_[m].fits = std::min(replicas_[m].fits, end_);
     }
@@ -134,7 +134,8 @@ void PipedreamRow::TakeBestCuts(int first, const Pass& pass) {
       return (cut.compute_seconds - compute) * replicas.share +
              (cut.parameter_bytes - parameters) * replicas.sync;
     };
-    // What begins a row has all devices: more behind it are never worse.
+    // The stage that begins a row has all devices: more behind it are never
+    // worse.
     const int used = m + pass.rest_devices;
     double& best = pass.as_rest && used < options_.devices ? Rest(used)[first]
                                                            : seconds_[first];
@@ -250,8 +251,8 @@ bool PipedreamRow::Fits(const RowStage& stage, bool is_first,
           Rest(stage.rest_devices)[stage.last] <= most_seconds);
 }
 
-// Of the stages that begin at `first` and fit, the largest; of several that
-// with the fewest replicas.
+// Returns the largest of the stages that begin at `first` and fit; of equals
+// the one with the fewest replicas.
 RowStage PipedreamRow::Largest(int first, int devices, bool is_first,
                                double most_seconds) const {
   RowStage largest{first, -1, 0, 0};

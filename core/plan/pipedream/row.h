@@ -87,7 +87,7 @@ class PipedreamRow {
   // behind the one after them, which always fits.
   static constexpr Kept kBeforeKept = {-HUGE_VAL, HUGE_VAL, 0, 0};
   static constexpr Kept kAfterKept = {HUGE_VAL, 0, 0, -HUGE_VAL};
-  // Of one number of replicas: a stage takes compute x share + parameters x
+  // With one number of replicas a stage takes compute x share + parameters x
   // sync.
   struct Replicas {
     double share = 0;
@@ -171,9 +171,9 @@ double RunSyncSeconds(const LevelOptions& options, const StateSpace& space,
 double RunTransferSeconds(const LevelOptions& options, const StateSpace& space,
                           int state);
 
-// What a row on each of `machines` has behind it when `rest_machines` come
-// after them, in devices a machine, rounded up: replicas and devices of the row
-// are whole numbers, so that no more counts for VersionsOf().
+// Returns the devices behind a row on each of `machines` when `rest_machines`
+// come after them, in devices a machine, rounded up: replicas and devices of
+// the row are whole numbers, so that no more counts for VersionsOf().
 int LaterDevices(const LevelOptions& options, int rest_machines, int machines);
 
 // The most bytes, one version of each, that `devices` of `memory_bytes` hold

@@ -39,8 +39,9 @@ struct StateSpace {
   std::vector<double> seconds;  // forward and backward
   std::vector<double> parameter_bytes;
   std::vector<double> output_bytes;  // of every node: what is kept
-  // Of nodes that something outside needs; of the last state, of its sink.
-  // The released optimizer also counts some that nothing outside needs.
+  // The bytes of nodes that something outside needs; of the last state, those
+  // of its sink. The released optimizer also counts some that nothing outside
+  // needs.
   std::vector<double> boundary_bytes;
 
   std::vector<int> node_rank;  // [nodes]: topological, from 0

@@ -1,5 +1,3 @@
-#include "core/plan/policies/brute.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -8,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/plan/cost_table.h"
+#include "core/plan/policies/policies.h"
 #include "core/plan/why.h"
 
 namespace paceline {

@@ -1,5 +1,3 @@
-#include "core/plan/policies/dp.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -9,9 +7,7 @@
 
 #include "core/base/status_macros.h"
 #include "core/plan/cost_table.h"
-#include "core/plan/policies/dp_exact.h"
-#include "core/plan/policies/dp_search.h"
-#include "core/plan/policies/lower_bound.h"
+#include "core/plan/policies/policies.h"
 #include "core/plan/why.h"
 
 namespace paceline {
@@ -78,7 +74,7 @@ absl::StatusOr<DpAnswer> SolveHalves(const PlanProblem& problem,
   if (!problem.splits || !problem.training || problem.stages > 0) {
     return solve(problem);
   }
-  // What does not fit even so does not fit.
+  // A problem that has no answer here has none at all.
   PACELINE_ASSIGN_OR_RETURN(DpAnswer loose, solve(problem));
   if (SecondsOf(problem, loose.placement) < HUGE_VAL) return loose;
 

@@ -1,5 +1,3 @@
-#include "core/plan/policies/dp_exact.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -8,6 +6,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "core/plan/policies/policies.h"
 
 namespace paceline {
 namespace {
@@ -78,7 +77,7 @@ class Sets {
     for (const std::vector<int>& a : classes_) {
       std::vector<WireCost> row;
       for (const std::vector<int>& b : classes_) {
-        // Of one class alone: between two of its members, if it has two.
+        // A class and itself: between two of its members, if it has two.
         row.push_back(table.Wire(a[0], &a == &b ? b.back() : b[0]));
       }
       wires_.push_back(std::move(row));
@@ -364,8 +363,8 @@ struct RestCost {
   double pace = 0;
 };
 
-// What an edge costs at least, its share of the transfers included: of a
-// boundary each side counts one half.
+// Returns what an edge costs at least, its share of the transfers included:
+// each side of a boundary counts one half.
 RestCost LeastOf(const PlanProblem& problem, const Edge& edge) {
   const double sum = edge.seconds + (edge.before.delay + edge.after.delay) / 2;
   if (!problem.overlap) {
@@ -543,7 +542,7 @@ class Search {
 
   void LayBefore(int behind_index, int cut);
 
-  // What can become of `label` at best.
+  // Returns the least cost that can become of `label`.
   double Promise(const Label& label) const {
     const ObjectiveWeights& weights = table_.weights();
     const Edge& edge = *label.edge;
@@ -698,22 +697,6 @@ Placement Search::Best() const {
   return placement;
 }
 
-// Of each layer: on the fastest device, or on all of them at once.
-std::vector<double> LeastSums(const CostTable& table) {
-  std::vector<double> sums = {0};
-  for (int layer = 0; layer < table.layers(); ++layer) {
-    double least = HUGE_VAL;
-    double rate = 0;
-    for (int device = 0; device < table.devices(); ++device) {
-      const double seconds = table.ComputeOnly(layer, layer + 1, device);
-      least = std::min(least, seconds);
-      rate += 1 / seconds;
-    }
-    sums.push_back(sums.back() + (table.problem().replicas ? 1 / rate : least));
-  }
-  return sums;
-}
-
 bool IsAffordable(const CostTable& table, const Classes& classes) {
   const double layers = table.layers();
   const double sets = CountSets(classes);
@@ -765,9 +748,11 @@ DpExactAnswer SolveExactly(const CostTable& table,
   DpExactAnswer answer;
   Classes classes = InterchangeableDevices(table.problem());
   if (!IsAffordable(table, classes)) return answer;
-  // What rounds differently here and in CostOf is not an improvement.
+  const LeastSeconds least = LeastSecondsOf(table);
+  // A placement that only rounds differently here and in CostOf is no
+  // improvement.
   const Limit limit = {options.incumbent_seconds * (1 - kRounding),
-                       LeastSums(table)};
+                       table.problem().replicas ? least.together : least.alone};
   const Sets sets(table, std::move(classes));
   const Edges edges(table, sets, limit);
   double steps = options.most_steps;

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <utility>
 
+#include "core/plan/policies/policies.h"
+
 namespace paceline {
 
 DpGroup MakeGroup(const CostTable& table, std::vector<int> devices) {
@@ -19,17 +21,9 @@ DpGroup MakeGroup(const CostTable& table, std::vector<int> devices) {
 }
 
 DpPacker::DpPacker(const CostTable& table)
-    : table_(table), compute_(table.layers() + 1, 0) {
+    : table_(table), compute_(LeastSecondsOf(table).alone) {
   const int layers = table.layers();
-  double total = 0;
-  for (int layer = 1; layer <= layers; ++layer) {
-    double least = HUGE_VAL;
-    for (int device = 0; device < table.devices(); ++device) {
-      least = std::min(least, table.ComputeOnly(layer - 1, layer, device));
-    }
-    total += least;
-    compute_[layer] = total;
-  }
+  const double total = compute_.back();
   for (int layer = 1; layer <= layers; ++layer) {
     // Layers without work still are to be placed.
     const double even = static_cast<double>(layer) / layers;
@@ -205,8 +199,8 @@ class CutPolisher {
     CollectCuts();
   }
 
-  // Of the prefixes at a cut the one of the least sum whose pace is at most
-  // `cap`; with cap infinite the one of the least pace.  Empty: there is none.
+  // Keeps at each cut the prefix of the least sum whose pace is at most `cap`;
+  // with cap infinite the one of the least pace.  Empty: there is none.
   Placement Best(double cap);
 
  private:

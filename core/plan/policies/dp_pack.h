@@ -30,7 +30,7 @@ struct PackedStage {
 struct Packed {
   // From the last stage to the first.
   std::vector<PackedStage> stages;
-  // Of all compute, what was not placed; 0 when complete.
+  // The part of all compute that was not placed; 0 when complete.
   double left = 1;
   bool complete() const { return left == 0; }
 };

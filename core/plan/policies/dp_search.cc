@@ -1,5 +1,3 @@
-#include "core/plan/policies/dp_search.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -10,7 +8,8 @@
 
 #include "core/base/random.h"
 #include "core/plan/policies/dp_pack.h"
-#include "core/plan/policies/walk_moves.h"
+#include "core/plan/policies/policies.h"
+#include "core/plan/policies/walk.h"
 
 namespace paceline {
 namespace {
@@ -104,7 +103,7 @@ struct Candidate {
   double objective = HUGE_VAL;
 };
 
-// What ObjectiveOf takes, in steps of packing.
+// ObjectiveOf takes so many steps of packing.
 double JudgingSteps(const Placement& placement) {
   double steps = 0;
   double left = 0;

@@ -1,5 +1,3 @@
-#include "core/plan/policies/in_order.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -8,6 +6,7 @@
 
 #include "core/base/status_macros.h"
 #include "core/plan/plan.h"
+#include "core/plan/policies/policies.h"
 
 namespace paceline {
 namespace {

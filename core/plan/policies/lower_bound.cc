@@ -1,19 +1,32 @@
-#include "core/plan/policies/lower_bound.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <functional>
 #include <queue>
 #include <tuple>
+#include <utility>
 #include <vector>
+
+#include "core/plan/policies/policies.h"
 
 namespace paceline {
 namespace {
 
 // --- stages with replicas ---------------------------------------------------
 
-// What the layers cost at least, whoever holds them.
+// Seconds of a layer on the fastest device, and on all devices at once.
+std::pair<double, double> LeastOf(const CostTable& table, int layer) {
+  double alone = HUGE_VAL;
+  double rate = 0;
+  for (int device = 0; device < table.devices(); ++device) {
+    const double seconds = table.ComputeOnly(layer, layer + 1, device);
+    alone = std::min(alone, seconds);
+    rate += 1 / seconds;
+  }
+  return {alone, 1 / rate};
+}
+
+// The least that each layer costs, whichever device holds it.
 struct LayerBounds {
   std::vector<double> alone;     // [layers] s on the fastest device
   std::vector<double> together;  // [layers] s on all devices at once
@@ -36,15 +49,9 @@ LayerBounds BoundsOf(const CostTable& table) {
   const bool replicas = table.problem().replicas && table.devices() > 1;
   const double per_byte = replicas ? LeastSyncPerByte(table) : 0;
   for (int layer = 0; layer < table.layers(); ++layer) {
-    double alone = HUGE_VAL;
-    double rate = 0;
-    for (int device = 0; device < table.devices(); ++device) {
-      const double seconds = table.ComputeOnly(layer, layer + 1, device);
-      alone = std::min(alone, seconds);
-      rate += 1 / seconds;
-    }
+    const auto [alone, together] = LeastOf(table, layer);
     bounds.alone.push_back(alone);
-    bounds.together.push_back(replicas ? 1 / rate : alone);
+    bounds.together.push_back(replicas ? together : alone);
     bounds.sync.push_back(per_byte * table.ParameterBytes({layer, layer + 1}));
   }
   return bounds;
@@ -163,14 +170,7 @@ struct Ends {
 class Packing {
  public:
   explicit Packing(const CostTable& table)
-      : table_(table), work_(table.layers() + 1, 0) {
-    for (int layer = 0; layer < table.layers(); ++layer) {
-      double rate = 0;
-      for (int device = 0; device < table.devices(); ++device) {
-        rate += 1 / table.ComputeOnly(layer, layer + 1, device);
-      }
-      work_[layer + 1] = work_[layer] + 1 / rate;
-    }
+      : table_(table), work_(LeastSecondsOf(table).together) {
     for (int device = 0; device < table.devices(); ++device) {
       ends_.push_back(EndsOf(device));
       rates_.push_back(RateOf(device));
@@ -328,6 +328,16 @@ double Packing::SumAt(double pace_seconds) const {
 }
 
 }  // namespace
+
+LeastSeconds LeastSecondsOf(const CostTable& table) {
+  LeastSeconds least;
+  for (int layer = 0; layer < table.layers(); ++layer) {
+    const auto [alone, together] = LeastOf(table, layer);
+    least.alone.push_back(least.alone.back() + alone);
+    least.together.push_back(least.together.back() + together);
+  }
+  return least;
+}
 
 double PackingBoundSeconds(const CostTable& table) {
   const Packing packing(table);

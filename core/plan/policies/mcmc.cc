@@ -1,5 +1,3 @@
-#include "core/plan/policies/mcmc.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -9,8 +7,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/random.h"
-#include "core/plan/policies/walk_moves.h"
-#include "core/plan/policies/walk_state.h"
+#include "core/plan/policies/policies.h"
+#include "core/plan/policies/walk.h"
 #include "core/plan/why.h"
 
 namespace paceline {

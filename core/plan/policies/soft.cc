@@ -1,5 +1,3 @@
-#include "core/plan/policies/soft.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -8,6 +6,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/random.h"
+#include "core/plan/policies/policies.h"
+#include "core/plan/policies/soft_relaxation.h"
 #include "core/plan/why.h"
 
 namespace paceline {
@@ -19,7 +19,7 @@ constexpr int kRescues = 4;  // rounds more when nothing fits
 constexpr double kFirstRate = 0.3;
 constexpr double kCoolRate = 0.88;
 
-// Of the annealing: each by the same factor at every level.
+// The annealing changes each number by the same factor at every level.
 constexpr int kLevels = 16;
 constexpr double kFirstMembership = 1.0;
 constexpr double kCoolMembership = 0.88;
@@ -128,7 +128,7 @@ void SettleCuts(const CostTable& table, int steps,
 
 namespace {
 
-// What is compared: first whether it fits, then how fast it is.
+// Placements are compared first by whether they fit, then by how fast they are.
 struct Score {
   double excess = HUGE_VAL;
   double seconds = HUGE_VAL;

@@ -41,7 +41,7 @@ void SoftCuts::Place(const double* logits) {
 }
 
 void SoftCuts::Soften(int cut, double width) {
-  // What is further off weighs less than 1e-8.
+  // Layers further off weigh less than 1e-8.
   constexpr double kWidths = 6;
   const double at = position_[cut];
   const int least = std::max(cut, static_cast<int>(at - kWidths * width - 1));

@@ -72,7 +72,7 @@ class SoftCuts {
   // 1 <= stages <= layers.
   SoftCuts(const CostTable& table, int stages);
 
-  // What a cut is asked for: the sums over the layers before it (seconds by
+  // The features of a cut are the sums over the layers before it (seconds by
   // rows of the table, and bytes as StageAmounts has them), and the bytes over
   // it.
   int features() const { return rows_ + 5; }

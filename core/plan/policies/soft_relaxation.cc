@@ -12,8 +12,8 @@ namespace {
 
 // Keeps W and sums of memberships above 0; in units of unit_ and devices.
 constexpr double kTiny = 1e-9;
-// Of an endless stream: how much the mean counts beside the bottleneck, so
-// that stages below it feel a slope too.
+// In an endless stream the mean counts so much beside the bottleneck, so that
+// stages below it feel a slope too.
 constexpr double kMeanWeight = 0.02;
 constexpr int kRingOrder = 3;  // mean of order 2^3 over the pairs of a ring
 

@@ -18,11 +18,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "core/plan/cost_table.h"
 #include "core/plan/policies/soft_cuts.h"
-#include "core/plan/policies/walk_state.h"
+#include "core/plan/policies/walk.h"
 
 namespace paceline {
 
@@ -104,7 +105,7 @@ class Relaxation {
   Vector ring_bytes8_,
       ring_latency8_;  // pairs over the slowest one, to the 8th
 
-  // Of the last Loss().  [devices][stages] unless said.
+  // The last Loss() left these.  [devices][stages] unless said.
   Softness soft_;
   double loss_ = 0;
   Vector member_;  // [devices][stages + 1]
@@ -121,5 +122,21 @@ class Relaxation {
   double bottleneck_ = 0;
   double objective_ = 0;
 };
+
+// --- the descent (soft.cc) --------------------------------------------------
+
+// Logits of chance: nearly equal widths, memberships that lean a little.
+std::vector<double> RandomLogits(const Relaxation& relaxation, int stages,
+                                 uint64_t seed);
+
+// Changes `logits` by `steps` steps of Adam under annealed softness.
+void Descend(const CostTable& table, int steps, Relaxation& relaxation,
+             std::vector<double>& logits);
+
+// Memberships are made those of `placed`, hard; then the cuts alone descend:
+// they were at home among devices that rounding has changed.
+void SettleCuts(const CostTable& table, int steps,
+                const std::vector<WalkStage>& placed, Relaxation& relaxation,
+                std::vector<double>& logits);
 
 }  // namespace paceline

@@ -1,5 +1,3 @@
-#include "core/plan/policies/two_level.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -8,9 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/plan/policies/dp_exact.h"
 #include "core/plan/policies/dp_pack.h"
-#include "core/plan/policies/dp_search.h"
+#include "core/plan/policies/policies.h"
 
 namespace paceline {
 namespace {
@@ -302,7 +299,7 @@ std::vector<int> GoodCuts(const CostTable& table, LayerRange layers, int most) {
   const int parts = most - 1;
   int cut = layers.first + 1;
   for (int part = 1; part < parts; ++part) {
-    // Of the layers nearest to part / parts the one of the fewest bytes.
+    // Takes the layer of the fewest bytes among those nearest to part / parts.
     int best = -1;
     for (; cut < layers.last && reached(cut) * parts < part + 0.5; ++cut) {
       if (reached(cut) * parts < part - 0.5) continue;

@@ -1,9 +1,8 @@
-#include "core/plan/policies/brute.h"
-
 #include <cmath>
 #include <string>
 #include <vector>
 
+#include "core/plan/policies/policies.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/plan/small_problem.h"

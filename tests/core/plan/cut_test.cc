@@ -126,7 +126,7 @@ TEST(CutFurther, CutsWhatTakesLongestAsEvenlyAsLayersAllow) {
   EXPECT_THAT(
       CutFurther(problem, placement, 3).stages,
       ElementsAre(LayerRange{0, 1}, LayerRange{1, 4}, LayerRange{4, 8}));
-  // Of pieces of 4 s and 4 s against 3 s the first layer cannot be cut.
+  // The first layer cannot be cut: the pieces are 4 s and 4 s against 3 s.
   const SharedStages five = CutFurther(problem, placement, 5);
   EXPECT_EQ(five.stages.front(), (LayerRange{0, 1}));
   EXPECT_THAT(five.holder_of, ElementsAre(0, 0, 0, 0, 1));

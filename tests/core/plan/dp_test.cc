@@ -1,13 +1,10 @@
-#include "core/plan/policies/dp.h"
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <string>
 #include <vector>
 
-#include "core/plan/policies/dp_exact.h"
-#include "core/plan/policies/dp_search.h"
+#include "core/plan/policies/policies.h"
 #include "core/plan/policy.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -335,7 +335,7 @@ TEST(LayersOf, HoldEachNodeOnceInALongestChain) {
 }
 
 TEST(LayersOf, PreferTheOrderWithTheLightestBoundaries) {
-  // Of the two branches the one that shrinks what is sent goes first.
+  // The branch that shrinks what is sent goes first.
   const GraphProfile graph = Parsed(
       Node("a") + Node("big", "L", NumbersWith("900")) +
       Node("small", "L", NumbersWith("1")) + Node("d") + Edge("a", "big") +

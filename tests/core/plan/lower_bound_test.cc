@@ -1,10 +1,9 @@
-#include "core/plan/policies/lower_bound.h"
-
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "core/plan/cost_table.h"
+#include "core/plan/policies/policies.h"
 #include "core/plan/policy.h"
 #include "gtest/gtest.h"
 #include "tests/core/plan/random_instances.h"

@@ -272,7 +272,8 @@ TEST(MakePlan, RefusesWhatCannotBePlannedAndSaysWhy) {
   }
 }
 
-// What worker `index` needs for its stages, by the public pieces.
+// Counts the bytes that worker `index` needs for its stages, by the public
+// pieces.
 int64_t Need(const JobSpec& spec, const ModelDescription& model,
              const Plan& plan, const std::vector<int>& worker_of, int index) {
   const auto schedule =

@@ -1,12 +1,10 @@
-#include "core/plan/policies/mcmc.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdint>
 
 #include "core/base/random.h"
-#include "core/plan/policies/walk_moves.h"
-#include "core/plan/policies/walk_state.h"
+#include "core/plan/policies/policies.h"
+#include "core/plan/policies/walk.h"
 #include "tests/core/plan/random_instances.h"
 
 namespace paceline {
@@ -37,7 +35,8 @@ void ExpectSameAsCostOf(const PlanProblem& problem, const WalkState& state,
   EXPECT_EQ(walked.excess == 0, CheckMemory(problem, placement, *cost).ok());
 }
 
-// What is kept up to date by the move is what CostOf finds from nothing.
+// The cost that is kept up to date by the move is the one that CostOf finds
+// from nothing.
 TEST(WalkState, CostsAsCostOfAfterEveryMove) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     const PlanProblem problem = RandomProblem(seed);

@@ -144,7 +144,7 @@ TEST(PlanPolicies, McmcAndSoftAreNearDpInTheMedian) {
 
   EXPECT_LE(rows[1].At(0.5), 0.05) << table;
   EXPECT_LE(rows[2].At(0.5), 0.10) << table;
-  // What they reach today, with room: a slip shows here first.
+  // They reach this today, with room: a slip shows here first.
   EXPECT_LE(rows[1].At(0.9), 0.01) << table;
   EXPECT_LE(rows[2].At(0.9), 0.15) << table;
 }

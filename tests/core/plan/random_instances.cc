@@ -16,7 +16,7 @@ class Dice {
  public:
   explicit Dice(uint64_t seed) : random_(seed) {}
 
-  // Of 100.
+  // `percent` is a part of 100.
   bool Chance(int percent) { return random_.Below(100) < uint64_t(percent); }
   int Between(int least, int most) {
     return least + static_cast<int>(random_.Below(uint64_t(most - least + 1)));
@@ -219,7 +219,7 @@ double BytesAfter(const PlanProblem& problem, int layer) {
   return layer < 0 || layer == last ? 0 : problem.layers[layer].output_bytes;
 }
 
-// What the device's thread does for a whole micro-batch of the stage.
+// The device's thread is busy so long with a whole micro-batch of the stage.
 double ThreadSeconds(const PlanProblem& problem, const PlacedStage& stage,
                      int index) {
   const Device& device = problem.devices[index];

@@ -1,12 +1,11 @@
-// What both policies that draw random numbers promise.
+// Tests what both policies that draw random numbers promise.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <string>
 
-#include "core/plan/policies/mcmc.h"
-#include "core/plan/policies/soft.h"
+#include "core/plan/policies/policies.h"
 #include "core/plan/policy.h"
 #include "tests/core/plan/random_instances.h"
 

@@ -1,11 +1,10 @@
-#include "core/plan/policies/soft.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 
+#include "core/plan/policies/policies.h"
 #include "core/plan/policies/soft_cuts.h"
 #include "core/plan/policies/soft_relaxation.h"
 #include "tests/core/plan/random_instances.h"

@@ -17,7 +17,7 @@
 namespace paceline {
 namespace {
 
-// Of one stage, counted along its instructions.
+// One stage's amounts, counted along its instructions.
 struct Live {
   int kept = 0;
   int split = 0;
@@ -54,7 +54,8 @@ std::vector<Live> LiveOf(const Schedule& schedule) {
   return most;
 }
 
-// Of a stream that is long beside its stages where nothing is flushed.
+// Makes the schedule; its stream is long beside its stages where nothing is
+// flushed.
 Schedule Made(ScheduleRequest request) {
   if (ScheduleTraitsOf(request.name).asynchronous && request.training) {
     request.micro_batches += 2 * request.stages;

@@ -1,8 +1,7 @@
-#include "core/plan/policies/two_level.h"
-
 #include <string>
 #include <vector>
 
+#include "core/plan/policies/policies.h"
 #include "core/plan/policy.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

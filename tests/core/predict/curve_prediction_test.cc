@@ -88,7 +88,7 @@ TEST(KnownCurve, MovesBeyondItsLastPointAsItsSistersDo) {
                                  {{"2"}, Switching(1.1e-5)},
                                  {{"3"}, Switching(1.2e-5)}},
                                 Doublings(20));
-  // Of mesh 1 only what lies below the switch.
+  // Mesh 1 keeps only the points below the switch.
   table.measurements[{"1"}].resize(7);
   const auto set = BuildCurves({table});
   ASSERT_TRUE(set.ok());

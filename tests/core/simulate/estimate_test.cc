@@ -22,7 +22,8 @@ using Stages = std::vector<EstimateStage>;
 const Stages kAlone = {{{0, 2}, 0}};
 const Stages kPair = {{{0, 1}, 0}, {{1, 2}, 1}};
 
-// Of a model with as many layers as the stages have, on as many workers.  Each
+// Estimates a model with as many layers as the stages have, on as many workers.
+// Each
 // layer takes 1 ms forward and 2 ms backward, CPU as wall; `change` changes a
 // worker's profile.
 RunEstimate Estimated(

@@ -1,4 +1,4 @@
-// What the schedules beside gpipe and 1f1b gain, against their papers'
+// Compares what the schedules beside gpipe and 1f1b gain with their papers'
 // formulas where transfers are free.
 #include <string>
 

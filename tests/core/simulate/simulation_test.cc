@@ -292,7 +292,7 @@ TEST(Credit, HoldsAFastFirstStageBackBetweenBatchesOfForwards) {
   chain.options.steps = 40;
 
   EXPECT_DOUBLE_EQ(chain.Run().devices[1].peak_bytes, peak);
-  // What the data plane grants, and the one in use.
+  // The data plane grants so many, and one more is in use.
   EXPECT_LE(peak, 100 * (4 * 4 + 1));
 }
 

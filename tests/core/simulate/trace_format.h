@@ -1,4 +1,5 @@
-// What a trace viewer may rely on: the documented JSON form of trace events
+// Checks what a trace viewer may rely on: the documented JSON form of trace
+// events
 // ("Trace Event Format", Google, sections "JSON Object Format" and "Event
 // Descriptions"), as far as our traces use it, and strictly.
 #pragma once
@@ -16,7 +17,7 @@
 
 namespace paceline {
 
-// What is wrong with a trace; nothing where it opens as it is meant.
+// Finds what is wrong with a trace; nothing where it opens as it is meant.
 class TraceFormat {
  public:
   static std::vector<std::string> ProblemsOf(const std::string& text) {
@@ -116,7 +117,7 @@ class TraceFormat {
     }
   }
 
-  // Of one thread each slice lies inside another one or beside it.
+  // Each slice of a thread lies inside another one or beside it.
   void CheckNesting(const Thread& thread, const std::vector<Slice>& slices) {
     std::vector<Slice> open;
     for (const Slice& slice : slices) {

@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "core/base/random.h"
 #include "core/plan/cost.h"
 #include "core/plan/cost_table.h"
 #include "core/plan/stage_memory.h"
@@ -77,5 +78,28 @@ class WalkState {
   bool unused_changed_ = false;
   std::vector<int> unused_, kept_unused_;
 };
+
+// --- steps ------------------------------------------------------------------
+
+// Where to cut `layers` in two so that both halves take about as long, the
+// left one on `left`, the right one on `right`: the first layer of the right
+// half.  `layers` holds at least two.  O(devices x log layers).
+int BalancedCut(const CostTable& table, LayerRange layers,
+                const std::vector<int>& left, const std::vector<int>& right);
+
+// The devices, the quickest for the whole chain first; ties by number.
+std::vector<int> QuickestFirst(const CostTable& table);
+
+// Stages over `devices`, one each in this order, as long as their speeds say;
+// at least one layer each.  1 <= devices.size() <= layers.
+std::vector<WalkStage> ProportionalStages(const CostTable& table,
+                                          const std::vector<int>& devices);
+
+// Edits the draft of `state` by one random step; half of them are about
+// `busiest`.  Keeps the number of stages when the problem asks for one, and one
+// device a stage without replicas.  False: the step that was drawn does not
+// apply here; the draft may be half changed, undo it.
+bool ProposeMove(const CostTable& table, int busiest, SplitMix64& random,
+                 WalkState& state);
 
 }  // namespace paceline
