@@ -17,7 +17,7 @@
 #include "core/plan/pipedream/state_space.h"
 #include "core/plan/plan.h"
 #include "core/plan/shared_plan.h"
-#include "core/predict/curve_error.h"
+#include "core/predict/time_predictor.h"
 
 namespace paceline {
 namespace {

@@ -16,7 +16,6 @@
 #include "core/base/status_macros.h"
 #include "core/model/description.h"
 #include "core/model/precision.h"
-#include "core/predict/curve_error.h"
 
 namespace paceline {
 

@@ -17,8 +17,8 @@
 #include "core/optim/optimizer.h"
 #include "core/plan/memory.h"
 #include "core/plan/pooling.h"
-#include "core/predict/curve_error.h"
 #include "core/predict/layer_predictor.h"
+#include "core/predict/time_predictor.h"
 #include "core/transfer/tensor_codec.h"
 
 namespace paceline {

@@ -44,8 +44,8 @@ struct DeviceFacts {
 
 // How well layer times are known that were not measured: factors on the sum of
 // the predicted ones between which the true sum is in about kIntervalLevel
-// (core/predict/curve_error.h) of cases or more, since layers are taken to err
-// together.  Of the device of which least is known.
+// (core/predict/time_predictor.h) of cases or more, since layers are taken to
+// err together.  Of the device of which least is known.
 struct PredictedTimes {
   double low_factor = 1;
   double high_factor = 1;

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "core/predict/curve.h"
-#include "core/predict/curve_error.h"
+#include "core/predict/time_predictor.h"
 
 namespace paceline {
 namespace {
@@ -23,7 +23,7 @@ constexpr double kGuessedFactors[kLevels] = {1.3, 1.6, 2.5, 4, 6};
 constexpr int kFlops = 1;
 constexpr int kBytes = 2;
 
-// What is believed before anything was measured, as exponents: half of the
+// Before anything was measured these exponents are believed: half of the
 // time goes with FLOPs, half with bytes; threads help less than they count;
 // twice as wide elements take about 1.4 times as long; backward does forward's
 // work twice.  Only what differs from this has to be learned.
@@ -49,8 +49,8 @@ constexpr int kFolds = 8;
 constexpr size_t kMostGroups = 24;  // left out at one level
 constexpr size_t kLeastErrors = 5;
 
-// What levels tell apart.  Names of theirs do not meet: text cannot hold the
-// separator.
+// Levels tell layers apart by these names.  Names of two levels do not meet:
+// text cannot hold the separator.
 constexpr char kBetween[] = "\x1f";
 std::string KindName(const LayerWork& work) {
   return absl::StrCat(kBetween, work.kind);
@@ -68,19 +68,10 @@ std::string KeyName(const LayerWork& work) {
 // Records of one name are left out together to learn how good the predictor
 // is when `level` is the nearest that has data.
 std::string LeftOutName(const LayerWork& work, size_t index, LayerLevel level) {
-  switch (level) {
-    case LayerLevel::kSameKey:
-      return absl::StrCat(index % kFolds);
-    case LayerLevel::kSameKind:
-      return KeyName(work);
-    case LayerLevel::kSameDevice:
-      return DeviceKindName(work);
-    case LayerLevel::kNewKind:
-      return work.kind;
-    case LayerLevel::kAllDevices:
-      return work.device;
-  }
-  return "";
+  const std::string names[kLevels] = {absl::StrCat(index % kFolds),
+                                      KeyName(work), DeviceKindName(work),
+                                      work.kind, work.device};
+  return names[static_cast<int>(level)];
 }
 
 double OffsetOf(const std::map<std::string, double>& offsets,
@@ -89,21 +80,22 @@ double OffsetOf(const std::map<std::string, double>& offsets,
   return at == offsets.end() ? otherwise : at->second;
 }
 
+absl::Status BadLayer(const LayerWork& work, absl::string_view what, double got,
+                      absl::string_view need) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("layer of kind '", work.kind, "' on '", work.device,
+                   "': ", what, " is ", got, ", need ", need));
+}
+
 absl::Status CheckWork(const LayerWork& work) {
-  const auto bad = [&](absl::string_view what, double got,
-                       absl::string_view need) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("layer of kind '", work.kind, "' on '", work.device,
-                     "': ", what, " is ", got, ", need ", need));
-  };
   for (const auto& [what, amount] :
        {std::pair("flops", work.flops), std::pair("bytes", work.bytes)}) {
     if (!std::isfinite(amount) || amount < 0) {
-      return bad(what, amount, "a finite number from 0 up");
+      return BadLayer(work, what, amount, "a finite number from 0 up");
     }
   }
-  if (work.threads < 1) return bad("threads", work.threads, "at least 1");
-  return absl::OkStatus();
+  if (work.threads >= 1) return absl::OkStatus();
+  return BadLayer(work, "threads", work.threads, "at least 1");
 }
 
 absl::Status CheckRecord(const LayerRecord& record) {
@@ -111,9 +103,8 @@ absl::Status CheckRecord(const LayerRecord& record) {
   if (std::isfinite(record.seconds) && record.seconds > 0) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "layer of kind '", record.work.kind, "' on '", record.work.device,
-      "': seconds is ", record.seconds, ", need a finite number above 0"));
+  return BadLayer(record.work, "seconds", record.seconds,
+                  "a finite number above 0");
 }
 
 auto OrderOf(const LayerRecord& record) {
@@ -122,7 +113,7 @@ auto OrderOf(const LayerRecord& record) {
                   work.flops, work.bytes, record.seconds);
 }
 
-// Of a symmetric positive definite matrix, by elimination.
+// Inverts a symmetric positive definite matrix by elimination.
 template <typename Matrix>
 Matrix InverseOf(Matrix matrix) {
   Matrix inverse = {};
@@ -342,7 +333,7 @@ std::vector<double> LayerPredictor::SpreadsOf(const Records& records) {
     const double spread = of_level.size() < kLeastErrors
                               ? std::log(kGuessedFactors[level])
                               : Quantile(of_level, kIntervalLevel);
-    // Who knows less is never surer.
+    // A level that knows less is never surer.
     spreads.push_back(spreads.empty() ? spread
                                       : std::max(spread, spreads.back()));
   }

@@ -46,7 +46,7 @@ absl::string_view LayerLevelName(LayerLevel level);
 
 struct LayerPrediction {
   double seconds = 0;
-  // Hold the true time in about kIntervalLevel (curve_error.h) of cases.
+  // Hold the true time in about kIntervalLevel (time_predictor.h) of cases.
   double low_seconds = 0;
   double high_seconds = 0;
   LayerLevel level = LayerLevel::kAllDevices;  // the nearest that has data
@@ -76,8 +76,8 @@ class LayerPredictor {
  private:
   using Records = std::vector<const LayerRecord*>;
 
-  // Of one layer time: constant, log FLOPs, log bytes, log threads, log bytes
-  // of an element, is backward.
+  // The terms of one layer time: constant, log FLOPs, log bytes, log threads,
+  // log bytes of an element, is backward.
   static constexpr int kTerms = 6;
   using Terms = std::array<double, kTerms>;
   using Samples = std::vector<std::pair<Terms, double>>;  // and log seconds

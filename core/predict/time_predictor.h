@@ -1,16 +1,153 @@
-// Predicts times of transfers and operations from measured ones.
+// Predicts times of transfers and operations from measured ones, and learns
+// from points that were left out how far off it is: the intervals that
+// predictions get, and the error that people are told.
 #pragma once
 
+#include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "core/predict/curve.h"
-#include "core/predict/curve_error.h"
 
 namespace paceline {
+
+// --- errors
+// -------------------------------------------------------------------
+
+constexpr int kInsideCurve = -1;  // as a distance
+
+struct LeftOutPoint {
+  int curve = 0;  // index into CurveSet::curves
+  int point = 0;  // of that curve
+  double log_predicted = 0;
+  double line_seconds = 0;  // interior only; may be negative
+  double octaves = 0;       // outside only: how far from what was measured; > 0
+  int distance = kInsideCurve;  // unseen and remote: UnseenCurve::distance
+};
+
+struct LeftOut {
+  // Each point of a curve but its first and last, left out alone.
+  std::vector<LeftOutPoint> interior;
+  // All points of a curve, the whole curve left out.
+  std::vector<LeftOutPoint> unseen;
+  int64_t unseen_curves = 0;
+  // The same without the curves that differ in fewer than 2, and than 3
+  // features: how good it is when only remote ones are known.
+  std::vector<LeftOutPoint> remote;
+  // Points that lie 1, 2 and 4 points beyond what was left of their curve.
+  std::vector<LeftOutPoint> outside;
+  // Not all points were tried, evenly taken ones were.
+  bool sampled = false;
+};
+
+// At most so much is tried, which keeps millions of rows within seconds.
+struct LeaveOutLimits {
+  int64_t points = 20000;           // of each kind
+  int64_t comparisons = 2'000'000;  // of curves with each other
+};
+
+// Leaves out and predicts.  A left out point or curve, and any copy of it
+// (Curve::family), has no influence on what is said about it; nor does any
+// constant depend on the data.
+LeftOut PredictLeftOut(const CurveSet& set,
+                       const LeaveOutLimits& limits = LeaveOutLimits());
+
+// Seconds at each point on the straight line of least squares through
+// the other points of the curve; zeros for a curve of fewer than
+// three points.  O(points).
+std::vector<double> LinesWithout(const Curve& curve);
+
+// The part of true times that intervals are made to hold.
+constexpr double kIntervalLevel = 0.9;
+
+// Factors on a predicted time; low <= 1 <= high.
+struct IntervalFactors {
+  double low = 1;
+  double high = 1;
+};
+
+// Quantiles of log(measured / predicted): inside a curve by what the size
+// counts and its decade, for an unseen curve also by UnseenCurve::distance,
+// outside by octaves.  A decade with fewer than 20 left out points takes those
+// of all decades, a distance without any those of the next nearer one, 1.5
+// times as wide.  Where there is nothing to go by, the factors are a guess: 2
+// inside, 4 for an unseen curve, 2 an octave outside.  Immutable.
+class IntervalTable {
+ public:
+  // half: 0 or 1: counts every second family of curves; nothing: all of them.
+  IntervalTable(const CurveSet& set, const LeftOut& left_out,
+                std::optional<int> half = std::nullopt);
+
+  IntervalFactors Inside(const std::string& size_column, double size) const;
+  // Never narrower than for a smaller distance.
+  IntervalFactors Unseen(const std::string& size_column, double size,
+                         int distance) const;
+  // `octaves`: doublings between the size and the nearest measured one.  Never
+  // narrower than Inside at that size, wider the further away.
+  IntervalFactors Outside(const std::string& size_column, double size,
+                          double octaves) const;
+
+ private:
+  // Nothing when too few were left out.
+  std::optional<IntervalFactors> Find(int distance,
+                                      const std::string& size_column,
+                                      double size) const;
+
+  // Residuals, ascending, by LeftOutPoint::distance,
+  // size column and decade (kAllDecades: of all).
+  std::map<std::tuple<int, std::string, int>, std::vector<double>> residuals_;
+  std::vector<double> outside_;  // an octave away, scaled
+};
+
+// Statistics of |predicted - measured| / measured; NaN when there was no point.
+struct RelativeError {
+  double mean = 0;
+  double median = 0;
+};
+
+// Interior points whose sizes lie in [from, to).
+struct DecadeError {
+  std::string size_column;
+  double from = 0;
+  double to = 0;
+  int64_t points = 0;
+  RelativeError predicted;
+  RelativeError line;  // one straight line a curve
+};
+
+struct Evaluation {
+  int64_t curves = 0;
+  int64_t copied_curves = 0;  // Curve::family
+  int64_t dropped_rows = 0;   // time not finite and positive
+  int64_t measured_points = 0;
+  bool sampled = false;  // LeftOut::sampled
+
+  int64_t points = 0;  // interior, left out one at a time
+  RelativeError predicted;
+  RelativeError line;
+  std::vector<DecadeError> decades;  // by size column, then ascending
+
+  int64_t heldout_curves = 0;
+  int64_t heldout_points = 0;
+  RelativeError heldout;
+
+  // The part of left out points that lie in their interval; NaN for none.
+  // Intervals made from one half of the families are tried on the other.
+  double interior_coverage = 0;
+  double heldout_coverage = 0;
+};
+
+// O(left out points * log).
+Evaluation Evaluate(const CurveSet& set, const LeftOut& left_out);
+
+// --- predictions
+// --------------------------------------------------------------
 
 enum class TimeBasis {
   kMeasured,  // this very size was measured

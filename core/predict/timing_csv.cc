@@ -96,17 +96,15 @@ absl::Status Reader::ReadRow(absl::string_view line) {
         cells.size() < header_.size() ? ": is the file cut off?" : ""));
   }
   double size, seconds;
-  if (!absl::SimpleAtod(cells[size_at_], &size)) {
-    return Error(absl::StrCat(table_.size_column, " ", Shown(cells[size_at_]),
+  for (const auto& [column, number] :
+       {std::pair(size_at_, &size), std::pair(seconds_at_, &seconds)}) {
+    if (absl::SimpleAtod(cells[column], number)) continue;
+    return Error(absl::StrCat(header_[column], " ", Shown(cells[column]),
                               " is no number"));
   }
   if (!std::isfinite(size) || size < 0) {
     return Error(absl::StrCat(table_.size_column, " is ", size,
                               ", need a finite number from 0 up"));
-  }
-  if (!absl::SimpleAtod(cells[seconds_at_], &seconds)) {
-    return Error(
-        absl::StrCat("seconds ", Shown(cells[seconds_at_]), " is no number"));
   }
   if (!std::isfinite(seconds) || seconds <= 0) {
     ++table_.dropped_rows;

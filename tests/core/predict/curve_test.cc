@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/predict/curves.h"
+#include "tests/support/status_checks.h"
 
 namespace paceline {
 namespace {
@@ -68,8 +69,7 @@ TEST(Curves, OfATableWithoutAUsableTimeAreRefused) {
   const auto set =
       BuildCurves({Parsed("op,elements,seconds\na,1,inf\na,2,nan\n")});
 
-  EXPECT_EQ(set.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(set.status().message()),
+  ExpectError(set.status(), absl::StatusCode::kInvalidArgument,
               HasSubstr("t.csv: none of its 2 times is finite and positive"));
 }
 
@@ -81,8 +81,8 @@ TEST(Curves, OfManyRowsAreBuiltInTimeThatGrowsWithTheRows) {
 
   const CurveSet set = Built({Parsed(text)});
 
-  EXPECT_EQ(set.curves.size(), 5000);
-  EXPECT_EQ(set.points(), 200000);
+  ASSERT_EQ(set.curves.size(), 5000);
+  for (const Curve& curve : set.curves) EXPECT_EQ(curve.points(), 40);
 }
 
 TEST(LogSecondsAt, IsTheLineBetweenNeighboursAndTheSlopeBeyond) {
@@ -111,6 +111,226 @@ TEST(ElementBytesOf, ReadsTheBitsInAName) {
   EXPECT_EQ(ElementBytesOf("float32"), 4);
   EXPECT_EQ(ElementBytesOf("int8"), 1);
   EXPECT_EQ(ElementBytesOf("half"), 0);
+}
+
+// --- predictions
+// --------------------------------------------------------------
+
+// Twice as slow from 64 on: a protocol switch.
+TimeOf Switching(double latency_seconds) {
+  return [=](double size) {
+    return (latency_seconds + 1e-9 * size) * (size >= 64 ? 2 : 1);
+  };
+}
+
+TEST(KnownCurve, AnswersAMeasuredSizeWithItsMeasurement) {
+  const CurveSet set = MakeCurves({"op"}, {{{"a"}, Switching(1e-5)}});
+
+  EXPECT_EQ(KnownCurve(set, set.curves[0]).LogSeconds(64),
+            std::log(Switching(1e-5)(64)));
+}
+
+TEST(KnownCurve, LearnsFromItsSistersWhereAProtocolSwitches) {
+  const CurveSet alone = MakeCurves({"mesh"}, {{{"1"}, Switching(1e-5)}});
+  const CurveSet sisters = MakeCurves({"mesh"}, {{{"1"}, Switching(1e-5)},
+                                                 {{"2"}, Switching(1.1e-5)},
+                                                 {{"3"}, Switching(1.2e-5)}});
+  const double truth = Switching(1e-5)(64);
+
+  const double without =
+      std::exp(KnownCurve(alone, alone.curves[0]).LogSeconds(64, 7));
+  const double with =
+      std::exp(KnownCurve(sisters, sisters.curves[0]).LogSeconds(64, 7));
+
+  EXPECT_GT(std::abs(without - truth) / truth, 0.2);
+  EXPECT_LT(std::abs(with - truth) / truth, 0.01);
+}
+
+TEST(KnownCurve, HeedsNotSistersThatDisagreeNearBy) {
+  const TimeOf wild = [](double size) {
+    return 1e-5 * (static_cast<int>(std::log2(1 + size)) % 2 == 0 ? 1 : 9);
+  };
+  const CurveSet set =
+      MakeCurves({"mesh"}, {{{"1"}, Affine(1e-5, 1e-9)}, {{"2"}, wild}});
+
+  const double seconds =
+      std::exp(KnownCurve(set, set.curves[0]).LogSeconds(1024, 11));
+
+  EXPECT_NEAR(seconds, 1e-5 + 1.024e-6, 1e-8);
+}
+
+TEST(KnownCurve, DoesNotReadThePointThatIsLeftOut) {
+  const std::vector<CurveRecipe> recipes = {{{"1", "f16"}, Switching(1e-5)},
+                                            {{"1", "f32"}, Switching(1.3e-5)},
+                                            {{"2", "f16"}, Switching(1.1e-5)}};
+  const CurveSet set = MakeCurves({"mesh", "dtype"}, recipes);
+  const Curve& whole = CurveOf(set, {"1", "f16"});
+  const KnownCurve known(set, whole);
+
+  for (int p = 0; p < whole.points(); ++p) {
+    TimingTable table = MakeTable({"mesh", "dtype"}, recipes, Doublings(20));
+    auto& points = table.measurements[{"1", "f16"}];
+    points.erase(points.begin() + p);
+    const auto rest = Value(BuildCurves({table}));
+
+    const KnownCurve never(rest, CurveOf(rest, {"1", "f16"}));
+
+    EXPECT_EQ(known.LogSeconds(whole.sizes[p], p),
+              never.LogSeconds(whole.sizes[p]))
+        << "point " << p;
+  }
+}
+
+TEST(KnownCurve, TakesNothingFromCopiesOfItself) {
+  const CurveSet copied = MakeCurves(
+      {"mesh"}, {{{"1"}, Switching(1e-5)}, {{"2"}, Switching(1e-5)}});
+  const CurveSet alone = MakeCurves({"mesh"}, {{{"1"}, Switching(1e-5)}});
+
+  EXPECT_EQ(KnownCurve(copied, copied.curves[0]).LogSeconds(64, 7),
+            KnownCurve(alone, alone.curves[0]).LogSeconds(64, 7));
+}
+
+TEST(KnownCurve, MovesBeyondItsLastPointAsItsSistersDo) {
+  TimingTable table = MakeTable({"mesh"},
+                                {{{"1"}, Switching(1e-5)},
+                                 {{"2"}, Switching(1.1e-5)},
+                                 {{"3"}, Switching(1.2e-5)}},
+                                Doublings(20));
+  // Mesh 1 keeps only the points below the switch.
+  table.measurements[{"1"}].resize(7);
+  const auto set = Value(BuildCurves({table}));
+
+  const double seconds =
+      std::exp(KnownCurve(set, CurveOf(set, {"1"})).LogSeconds(64));
+
+  EXPECT_NEAR(seconds, Switching(1e-5)(64), 1e-7);
+}
+
+TEST(KnownCurve, OfOnePointIsThatPointEverywhere) {
+  const CurveSet set = MakeCurves({"op"}, {{{"a"}, Affine(2, 0)}}, {8});
+  const KnownCurve known(set, set.curves[0]);
+
+  EXPECT_DOUBLE_EQ(std::exp(known.LogSeconds(1)), 2);
+  EXPECT_DOUBLE_EQ(std::exp(known.LogSeconds(80)), 2);
+}
+
+Curve Unknown(const std::vector<std::string>& features) {
+  Curve curve;
+  curve.size_column = "elements";
+  curve.features = features;
+  curve.family = -1;
+  return curve;
+}
+
+double Seconds(const CurveSet& set, const std::vector<std::string>& features,
+               double size) {
+  const UnseenCurve unseen(set, Unknown(features));
+  EXPECT_TRUE(unseen.known());
+  return std::exp(unseen.LogSeconds(size));
+}
+
+TEST(UnseenCurve, LearnsFromOtherPairsWhatADifferenceCosts) {
+  // "slow" takes three times as long on every mesh that was measured.
+  const CurveSet set =
+      MakeCurves({"op", "mesh"}, {{{"fast", "a"}, Affine(1e-5, 1e-9)},
+                                  {{"slow", "a"}, Affine(3e-5, 3e-9)},
+                                  {{"fast", "b"}, Affine(2e-5, 2e-9)},
+                                  {{"slow", "b"}, Affine(6e-5, 6e-9)},
+                                  {{"fast", "c"}, Affine(5e-5, 5e-9)},
+                                  {{"slow", "c"}, Affine(15e-5, 15e-9)},
+                                  {{"fast", "d"}, Affine(7e-5, 7e-9)}});
+
+  const double truth = 21e-5 + 21e-9 * 4096;
+
+  // Three pairs against the belief that nothing changes.
+  EXPECT_NEAR(Seconds(set, {"slow", "d"}, 4096), truth, 0.3 * truth);
+}
+
+TEST(UnseenCurve, AppliesRatiosOfNumbersToNumbersNeverSeen) {
+  const auto with_hosts = [](double hosts) {
+    return Affine(1e-5 * hosts, 1e-9 * hosts);
+  };
+  std::vector<CurveRecipe> recipes;
+  for (const int hosts : {1, 2, 4, 8}) {
+    recipes.push_back({{std::to_string(hosts)}, with_hosts(hosts)});
+  }
+  const CurveSet set = MakeCurves({"hosts"}, recipes);
+
+  const double seconds = Seconds(set, {"16"}, 1024);
+
+  EXPECT_GT(seconds, 1.5 * with_hosts(8)(1024));
+  EXPECT_LT(seconds, 1.2 * with_hosts(16)(1024));
+}
+
+TEST(UnseenCurve, ComparesTypesAtEqualBytesWhereOtherPairsDo) {
+  // Time goes with bytes.
+  const auto of_bytes = [](double factor, double bytes) {
+    return [=](double size) { return factor * (1e-5 + 1e-9 * bytes * size); };
+  };
+  const CurveSet set = MakeCurves({"mesh", "dtype"},
+                                  {{{"a", "f16"}, of_bytes(1, 2)},
+                                   {{"a", "f32"}, of_bytes(1, 4)},
+                                   {{"b", "f16"}, of_bytes(2, 2)},
+                                   {{"b", "f32"}, of_bytes(2, 4)},
+                                   {{"c", "f16"}, of_bytes(3, 2)}},
+                                  Doublings(25));
+
+  const double truth = of_bytes(3, 4)(1 << 20);
+
+  EXPECT_NEAR(Seconds(set, {"c", "f32"}, 1 << 20), truth, 0.02 * truth);
+}
+
+TEST(UnseenCurve, ReadsNoPointOfTheCurveNorOfItsCopies) {
+  const auto set_with = [](double factor) {
+    return MakeCurves({"op", "mesh"},
+                      {{{"x", "a"}, Affine(1e-5 * factor, 1e-9 * factor)},
+                       {{"x", "copy"}, Affine(1e-5 * factor, 1e-9 * factor)},
+                       {{"y", "a"}, Affine(2e-5, 2e-9)},
+                       {{"y", "b"}, Affine(3e-5, 3e-9)},
+                       {{"z", "a"}, Affine(4e-5, 5e-9)}});
+  };
+  const CurveSet one = set_with(1);
+  const CurveSet other = set_with(1000);
+
+  EXPECT_EQ(UnseenCurve(one, CurveOf(one, {"x", "a"})).LogSeconds(100),
+            UnseenCurve(other, CurveOf(other, {"x", "a"})).LogSeconds(100));
+}
+
+TEST(UnseenCurve, WithoutAPairIsTheMostSimilarCurve) {
+  const CurveSet set = MakeCurves({"op"}, {{{"a"}, Affine(1e-5, 1e-9)}});
+
+  EXPECT_NEAR(Seconds(set, {"new"}, 4), 1e-5 + 4e-9, 1e-12);
+}
+
+// Two words, two numbers of hosts, all four combinations but ("b", "2").
+CurveSet ThreeOfFour() {
+  return MakeCurves({"op", "hosts"}, {{{"a", "1"}, Affine(1e-5, 1e-9)},
+                                      {{"b", "1"}, Affine(2e-5, 2e-9)},
+                                      {{"a", "2"}, Affine(3e-5, 3e-9)}});
+}
+
+TEST(UnseenCurve, IsAsRemoteAsTheFeaturesThatDiffer) {
+  const CurveSet set = ThreeOfFour();
+
+  EXPECT_EQ(UnseenCurve(set, Unknown({"b", "2"})).distance(), 1);
+  // 4 hosts are more than were ever measured.
+  EXPECT_EQ(UnseenCurve(set, Unknown({"a", "4"})).distance(), 2);
+}
+
+TEST(UnseenCurve, SaysWhenNoPairTellsWhatADifferenceCosts) {
+  EXPECT_EQ(UnseenCurve(ThreeOfFour(), Unknown({"c", "1"})).distance(),
+            UnseenCurve::kNoPair);
+}
+
+TEST(UnseenCurve, LeavesOutCurvesThatAreTooMuchAlike) {
+  const CurveSet set =
+      MakeCurves({"op", "dtype"}, {{{"a", "x"}, Affine(1e-5, 0)},
+                                   {{"a", "y"}, Affine(2e-5, 0)},
+                                   {{"b", "y"}, Affine(9e-5, 0)}});
+  const Curve& target = CurveOf(set, {"a", "x"});
+
+  EXPECT_NEAR(std::exp(UnseenCurve(set, target, 2).LogSeconds(4)), 9e-5, 1e-12);
+  EXPECT_FALSE(UnseenCurve(set, target, 3).known());
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/status_checks.h"
 
 namespace paceline {
 namespace {
@@ -23,24 +24,22 @@ std::string ErrorOf(absl::string_view text) {
 }
 
 TEST(TimingCsv, ReadsSizesSecondsAndFeaturesByName) {
-  const auto table = ParseTimingCsv(
-      "t.csv", "seconds,op,flops,colour\n2e-5,dot,0,red\n3e-5,dot,64,red\n");
+  const auto table = Value(ParseTimingCsv(
+      "t.csv", "seconds,op,flops,colour\n2e-5,dot,0,red\n3e-5,dot,64,red\n"));
 
-  ASSERT_TRUE(table.ok()) << table.status();
-  EXPECT_EQ(table->size_column, "flops");
-  EXPECT_THAT(table->columns, ElementsAre("op", "colour"));
-  EXPECT_THAT(table->measurements,
+  EXPECT_EQ(table.size_column, "flops");
+  EXPECT_THAT(table.columns, ElementsAre("op", "colour"));
+  EXPECT_THAT(table.measurements,
               ElementsAre(Pair(ElementsAre("dot", "red"),
                                ElementsAre(Pair(0, 2e-5), Pair(64, 3e-5)))));
 }
 
 TEST(TimingCsv, TakesByteOrderMarksCarriageReturnsAndEmptyLines) {
-  const auto table = ParseTimingCsv(
-      "t.csv", "\xef\xbb\xbfop,bytes,seconds\r\n\r\nx,1,2\r\n\n");
+  const auto table = Value(ParseTimingCsv(
+      "t.csv", "\xef\xbb\xbfop,bytes,seconds\r\n\r\nx,1,2\r\n\n"));
 
-  ASSERT_TRUE(table.ok()) << table.status();
-  EXPECT_EQ(table->columns.front(), "op");
-  EXPECT_EQ(table->measurements.size(), 1);
+  EXPECT_EQ(table.columns.front(), "op");
+  EXPECT_EQ(table.measurements.size(), 1);
 }
 
 TEST(TimingCsv, DropsTimesThatAreNotFiniteAndPositiveAndCountsThem) {
