@@ -49,30 +49,26 @@ absl::StatusOr<Solved> SolveDpPolicy(const PlanProblem& problem,
   return Solved{std::move(answer.placement), answer.exact};
 }
 
-absl::StatusOr<Solved> SolveEqual(const PlanProblem& problem,
-                                  const PolicyOptions&) {
-  return Inexact(EqualPlacement(problem));
+// The policies that prove nothing.
+template <absl::StatusOr<Placement> (*place)(const PlanProblem& problem)>
+absl::StatusOr<Solved> Place(const PlanProblem& problem, const PolicyOptions&) {
+  return Inexact(place(problem));
 }
-
-absl::StatusOr<Solved> SolveMcmc(const PlanProblem& problem,
-                                 const PolicyOptions& options) {
-  return Inexact(McmcPlacement(problem, options.seed));
-}
-
-absl::StatusOr<Solved> SolveMinCut(const PlanProblem& problem,
-                                   const PolicyOptions&) {
-  return Inexact(MinCutPlacement(problem));
-}
-
-absl::StatusOr<Solved> SolveSoft(const PlanProblem& problem,
-                                 const PolicyOptions& options) {
-  return Inexact(SoftPlacement(problem, options.seed));
+template <absl::StatusOr<Placement> (*place)(const PlanProblem& problem,
+                                             uint64_t seed)>
+absl::StatusOr<Solved> Place(const PlanProblem& problem,
+                             const PolicyOptions& options) {
+  return Inexact(place(problem, options.seed));
 }
 
 // Sorted by name.
 constexpr Policy kPolicies[] = {
-    {"brute", SolveBrute}, {"dp", SolveDpPolicy},    {"equal", SolveEqual},
-    {"mcmc", SolveMcmc},   {"min-cut", SolveMinCut}, {"soft", SolveSoft},
+    {"brute", SolveBrute},
+    {"dp", SolveDpPolicy},
+    {"equal", Place<EqualPlacement>},
+    {"mcmc", Place<McmcPlacement>},
+    {"min-cut", Place<MinCutPlacement>},
+    {"soft", Place<SoftPlacement>},
 };
 
 absl::Status UnknownPolicy(absl::string_view policy) {

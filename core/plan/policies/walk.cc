@@ -234,17 +234,17 @@ bool Relocate(const Step& step) {
 }  // namespace
 
 void WalkState::Reset(std::vector<WalkStage> stages) {
-  draft_ = std::move(stages);
-  after_.assign(draft_.size(), {});
-  touched_.assign(draft_.size(), 1);
+  draft_.placed = std::move(stages);
+  draft_.after.assign(draft_.placed.size(), {});
+  touched_.assign(draft_.placed.size(), 1);
   shape_changed_ = true;
-  unused_.clear();
+  draft_.unused.clear();
   std::vector<bool> used(static_cast<size_t>(table_.devices()), false);
-  for (const WalkStage& stage : draft_) {
+  for (const WalkStage& stage : draft_.placed) {
     for (const int device : stage.devices) used[device] = true;
   }
   for (int device = 0; device < table_.devices(); ++device) {
-    if (!used[device]) unused_.push_back(device);
+    if (!used[device]) draft_.unused.push_back(device);
   }
   unused_changed_ = true;
 }
@@ -252,30 +252,30 @@ void WalkState::Reset(std::vector<WalkStage> stages) {
 void WalkState::Touch(int stage) { touched_[stage] = 1; }
 
 void WalkState::Release(int device) {
-  InsertSorted(unused_, device);
+  InsertSorted(draft_.unused, device);
   unused_changed_ = true;
 }
 
 void WalkState::Take(int device) {
-  EraseSorted(unused_, device);
+  EraseSorted(draft_.unused, device);
   unused_changed_ = true;
 }
 
 void WalkState::MoveCut(int stage, int first_layer) {
-  draft_[stage - 1].layers.last = first_layer;
-  draft_[stage].layers.first = first_layer;
+  draft_.placed[stage - 1].layers.last = first_layer;
+  draft_.placed[stage].layers.first = first_layer;
   Touch(stage - 1);
   Touch(stage);
 }
 
 void WalkState::AddDevice(int stage, int device) {
   Take(device);
-  InsertSorted(draft_[stage].devices, device);
+  InsertSorted(draft_.placed[stage].devices, device);
   Touch(stage);
 }
 
 void WalkState::RemoveDevice(int stage, int device) {
-  EraseSorted(draft_[stage].devices, device);
+  EraseSorted(draft_.placed[stage].devices, device);
   Release(device);
   Touch(stage);
 }
@@ -283,33 +283,33 @@ void WalkState::RemoveDevice(int stage, int device) {
 void WalkState::Split(int stage, int first_layer, std::vector<int> devices) {
   for (const int device : devices) Take(device);
   WalkStage tail;
-  tail.layers = {first_layer, draft_[stage].layers.last};
+  tail.layers = {first_layer, draft_.placed[stage].layers.last};
   tail.devices = std::move(devices);
-  draft_[stage].layers.last = first_layer;
+  draft_.placed[stage].layers.last = first_layer;
   Touch(stage);
-  draft_.insert(draft_.begin() + stage + 1, std::move(tail));
-  after_.insert(after_.begin() + stage + 1, TransferCost());
+  draft_.placed.insert(draft_.placed.begin() + stage + 1, std::move(tail));
+  draft_.after.insert(draft_.after.begin() + stage + 1, TransferCost());
   touched_.insert(touched_.begin() + stage + 1, 1);
   shape_changed_ = true;
 }
 
 void WalkState::Dissolve(int stage) {
-  for (const int device : draft_[stage].devices) Release(device);
+  for (const int device : draft_.placed[stage].devices) Release(device);
   if (stage > 0) {
-    draft_[stage - 1].layers.last = draft_[stage].layers.last;
+    draft_.placed[stage - 1].layers.last = draft_.placed[stage].layers.last;
     Touch(stage - 1);
   } else {
-    draft_[1].layers.first = draft_[0].layers.first;
+    draft_.placed[1].layers.first = draft_.placed[0].layers.first;
     Touch(1);
   }
-  draft_.erase(draft_.begin() + stage);
-  after_.erase(after_.begin() + stage);
+  draft_.placed.erase(draft_.placed.begin() + stage);
+  draft_.after.erase(draft_.after.begin() + stage);
   touched_.erase(touched_.begin() + stage);
   shape_changed_ = true;
 }
 
 void WalkState::SwapDevices(int a, int b) {
-  std::swap(draft_[a].devices, draft_[b].devices);
+  std::swap(draft_.placed[a].devices, draft_.placed[b].devices);
   Touch(a);
   Touch(b);
 }
@@ -337,36 +337,38 @@ WalkCost WalkState::Evaluate() {
   const PlanProblem& problem = table_.problem();
   const int stages = size();
   for (int s = 0; s < stages; ++s) {
-    if (touched_[s]) FillStage(draft_[s]);
+    if (touched_[s]) FillStage(draft_.placed[s]);
   }
   for (int s = 0; s + 1 < stages; ++s) {
     if (touched_[s] || touched_[s + 1]) {
-      after_[s] =
-          table_.TransferOf(draft_[s].layers.last, draft_[s], draft_[s + 1]);
+      draft_.after[s] = table_.TransferOf(
+          draft_.placed[s].layers.last, draft_.placed[s], draft_.placed[s + 1]);
     }
   }
   WalkCost cost;
   double sum = 0;
   double busy_sum = 0;
   StagePlace place;
-  for (const WalkStage& stage : draft_) {
+  for (const WalkStage& stage : draft_.placed) {
     place.earlier_devices += static_cast<int>(stage.devices.size());
   }
   for (int s = stages - 1; s >= 0; --s) {
     const bool last = s + 1 == stages;
-    const double after = last ? 0 : after_[s].delay;
-    double busy = draft_[s].seconds;
+    const double after = last ? 0 : draft_.after[s].delay;
+    double busy = draft_.placed[s].seconds;
     sum += busy + after;
-    if (!problem.overlap) busy += after + (s > 0 ? after_[s - 1].delay : 0);
+    if (!problem.overlap)
+      busy += after + (s > 0 ? draft_.after[s - 1].delay : 0);
     busy_sum += busy;
-    if (problem.overlap && !last) busy = std::max(busy, after_[s].occupied);
+    if (problem.overlap && !last)
+      busy = std::max(busy, draft_.after[s].occupied);
     if (busy > cost.bottleneck_seconds) {
       cost.bottleneck_seconds = busy;
       cost.busiest_stage = s;
     }
-    place.replicas = static_cast<int>(draft_[s].devices.size());
+    place.replicas = static_cast<int>(draft_.placed[s].devices.size());
     place.earlier_devices -= place.replicas;
-    cost.excess += Excess(draft_[s], place);
+    cost.excess += Excess(draft_.placed[s], place);
     place.later_devices += place.replicas;
   }
   cost.mean_busy_seconds = busy_sum / stages;
@@ -375,43 +377,30 @@ WalkCost WalkState::Evaluate() {
   return cost;
 }
 
-void WalkState::Keep() {
-  if (shape_changed_) {
-    kept_ = draft_;
-    kept_after_ = after_;
-  } else {
-    for (int s = 0; s < size(); ++s) {
-      if (!touched_[s]) continue;
-      kept_[s] = draft_[s];
-      kept_after_[s] = after_[s];
-      if (s > 0) kept_after_[s - 1] = after_[s - 1];
-    }
-  }
-  if (unused_changed_) kept_unused_ = unused_;
-  touched_.assign(draft_.size(), 0);
-  shape_changed_ = unused_changed_ = false;
-}
+void WalkState::Keep() { Settle(draft_, kept_); }
 
-void WalkState::Undo() {
+void WalkState::Undo() { Settle(kept_, draft_); }
+
+void WalkState::Settle(const Stages& from, Stages& to) {
   if (shape_changed_) {
-    draft_ = kept_;
-    after_ = kept_after_;
+    to.placed = from.placed;
+    to.after = from.after;
   } else {
     for (int s = 0; s < size(); ++s) {
       if (!touched_[s]) continue;
-      draft_[s] = kept_[s];
-      after_[s] = kept_after_[s];
-      if (s > 0) after_[s - 1] = kept_after_[s - 1];
+      to.placed[s] = from.placed[s];
+      to.after[s] = from.after[s];
+      if (s > 0) to.after[s - 1] = from.after[s - 1];
     }
   }
-  if (unused_changed_) unused_ = kept_unused_;
-  touched_.assign(draft_.size(), 0);
+  if (unused_changed_) to.unused = from.unused;
+  touched_.assign(draft_.placed.size(), 0);
   shape_changed_ = unused_changed_ = false;
 }
 
 Placement WalkState::ToPlacement() const {
   Placement placement;
-  for (const WalkStage& stage : draft_) {
+  for (const WalkStage& stage : draft_.placed) {
     placement.push_back(
         {stage.layers, stage.devices,
          SharesFor(table_.problem(), stage.layers, stage.devices)});

@@ -39,9 +39,9 @@ class WalkState {
   void Reset(std::vector<WalkStage> stages);
 
   // The draft.
-  int size() const { return static_cast<int>(draft_.size()); }
-  const WalkStage& stage(int index) const { return draft_[index]; }
-  const std::vector<int>& unused() const { return unused_; }  // ascending
+  int size() const { return static_cast<int>(draft_.placed.size()); }
+  const WalkStage& stage(int index) const { return draft_.placed[index]; }
+  const std::vector<int>& unused() const { return draft_.unused; }  // ascending
 
   // Edits.  The caller leaves a placement: ranges that join, no empty stage.
   void MoveCut(int stage, int first_layer);  // where `stage` begins, >= 1
@@ -63,6 +63,14 @@ class WalkState {
   Placement ToPlacement() const;
 
  private:
+  struct Stages {
+    std::vector<WalkStage> placed;
+    std::vector<TransferCost> after;  // [stages]; the last is not read
+    std::vector<int> unused;          // devices, ascending
+  };
+
+  // Copies what has changed, and ends the draft.
+  void Settle(const Stages& from, Stages& to);
   void Touch(int stage);
   void Release(int device);
   void Take(int device);
@@ -70,13 +78,10 @@ class WalkState {
   double Excess(const WalkStage& stage, const StagePlace& place) const;
 
   const CostTable& table_;
-  std::vector<WalkStage> draft_, kept_;
-  std::vector<TransferCost> after_,
-      kept_after_;              // [stages]; the last is not read
+  Stages draft_, kept_;
   std::vector<char> touched_;   // [stages]
   bool shape_changed_ = false;  // touched_ does not say what to undo
   bool unused_changed_ = false;
-  std::vector<int> unused_, kept_unused_;
 };
 
 // --- steps ------------------------------------------------------------------

@@ -9,6 +9,7 @@
 #include "core/base/random.h"
 #include "tests/core/plan/random_instances.h"
 #include "tests/core/plan/small_problem.h"
+#include "tests/support/status_checks.h"
 
 namespace paceline {
 namespace {
@@ -96,8 +97,8 @@ TEST(CheckMemory, NamesTheDeviceItsLayersAndTheDifference) {
 
   const absl::Status status = CheckMemory(problem, placement, cost);
 
-  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("device1"));
+  ExpectError(status, absl::StatusCode::kResourceExhausted,
+              HasSubstr("device1"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("layer0 to layer2"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("15 B too much"));
   problem.devices[1].memory_bytes = 615;

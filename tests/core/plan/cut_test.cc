@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/small_model.h"
+#include "tests/support/status_checks.h"
 
 namespace paceline {
 namespace {
@@ -15,22 +16,20 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(CutEqually, PutsTheLongerStagesFirst) {
-  const auto ranges = CutEqually(10, 4);
+  const auto ranges = Value(CutEqually(10, 4));
 
-  ASSERT_TRUE(ranges.ok()) << ranges.status();
-  EXPECT_THAT(*ranges, ElementsAre(LayerRange{0, 3}, LayerRange{3, 6},
-                                   LayerRange{6, 8}, LayerRange{8, 10}));
+  EXPECT_THAT(ranges, ElementsAre(LayerRange{0, 3}, LayerRange{3, 6},
+                                  LayerRange{6, 8}, LayerRange{8, 10}));
 }
 
 TEST(CutEqually, CoversTheChainWithStagesThatDifferByAtMostOne) {
   for (int layers = 1; layers <= 20; ++layers) {
     for (int stages = 1; stages <= layers; ++stages) {
-      const auto ranges = CutEqually(layers, stages);
+      const auto ranges = Value(CutEqually(layers, stages));
 
-      ASSERT_TRUE(ranges.ok()) << ranges.status();
-      ASSERT_EQ(ranges->size(), stages);
+      ASSERT_EQ(ranges.size(), stages);
       int next = 0;
-      for (const auto& [first, last] : *ranges) {
+      for (const auto& [first, last] : ranges) {
         EXPECT_EQ(first, next);
         EXPECT_GE(last - first, layers / stages);
         EXPECT_LE(last - first, (layers + stages - 1) / stages);
@@ -44,8 +43,7 @@ TEST(CutEqually, CoversTheChainWithStagesThatDifferByAtMostOne) {
 TEST(CutEqually, RefusesMoreStagesThanLayersWithBothNumbers) {
   const auto ranges = CutEqually(3, 5);
 
-  EXPECT_EQ(ranges.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(ranges.status().message()),
+  ExpectError(ranges.status(), absl::StatusCode::kInvalidArgument,
               AllOf(HasSubstr("5 stages"), HasSubstr("3 layers")));
 }
 
@@ -57,18 +55,16 @@ TEST(CutEqually, RefusesStagesBelowOne) {
 }
 
 TEST(CutAt, CutsBeforeTheLayersNamed) {
-  const auto ranges = CutAt(6, {1, 5});
+  const auto ranges = Value(CutAt(6, {1, 5}));
 
-  ASSERT_TRUE(ranges.ok()) << ranges.status();
-  EXPECT_THAT(*ranges, ElementsAre(LayerRange{0, 1}, LayerRange{1, 5},
-                                   LayerRange{5, 6}));
+  EXPECT_THAT(ranges, ElementsAre(LayerRange{0, 1}, LayerRange{1, 5},
+                                  LayerRange{5, 6}));
 }
 
 TEST(CutAt, WithoutCutsIsOneStage) {
-  const auto ranges = CutAt(6, {});
+  const auto ranges = Value(CutAt(6, {}));
 
-  ASSERT_TRUE(ranges.ok()) << ranges.status();
-  EXPECT_THAT(*ranges, ElementsAre(LayerRange{0, 6}));
+  EXPECT_THAT(ranges, ElementsAre(LayerRange{0, 6}));
 }
 
 class BadCuts : public ::testing::TestWithParam<std::vector<int>> {};
@@ -76,8 +72,7 @@ class BadCuts : public ::testing::TestWithParam<std::vector<int>> {};
 TEST_P(BadCuts, AreRefused) {
   const auto ranges = CutAt(6, GetParam());
 
-  EXPECT_EQ(ranges.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(ranges.status().message()),
+  ExpectError(ranges.status(), absl::StatusCode::kInvalidArgument,
               HasSubstr(absl::StrCat("cut at layer ", GetParam().back())));
 }
 

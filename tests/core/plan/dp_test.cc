@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "tests/core/plan/random_instances.h"
 #include "tests/core/plan/small_problem.h"
+#include "tests/support/status_checks.h"
 
 namespace paceline {
 namespace {
@@ -52,8 +53,7 @@ TEST(Dp, NamesTheLayerThatFitsNowhereAndByHowMuch) {
     problem.layers.resize(policy == std::string("brute") ? 8 : 12);
     const auto answer = SolvePlan(policy, problem, {});
 
-    EXPECT_EQ(answer.status().code(), absl::StatusCode::kResourceExhausted);
-    EXPECT_THAT(std::string(answer.status().message()),
+    ExpectError(answer.status(), absl::StatusCode::kResourceExhausted,
                 AllOf(HasSubstr("layer 7 (layer7)"), HasSubstr("6.0 KiB"),
                       HasSubstr("4.0 KiB"), HasSubstr("2.0 KiB too much")));
   }
@@ -66,8 +66,7 @@ TEST(Dp, SaysWhatTheWholeNeedsWhenEachLayerWouldFit) {
 
   const auto answer = SolvePlan("dp", problem, {});
 
-  EXPECT_EQ(answer.status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(answer.status().message()),
+  ExpectError(answer.status(), absl::StatusCode::kResourceExhausted,
               AllOf(HasSubstr("8.0 KiB together"), HasSubstr("have 6.0 KiB")));
 }
 
@@ -86,19 +85,17 @@ TEST(Dp, IsExactOnSixteenEqualMachines) {
   SetOutputs(problem, std::vector<double>(19, 1.0));
   problem.micro_batches = 32;
 
-  const auto answer = SolveDp(problem);
+  const auto answer = Value(SolveDp(problem));
 
-  ASSERT_TRUE(answer.ok()) << answer.status();
-  EXPECT_TRUE(answer->exact);
+  EXPECT_TRUE(answer.exact);
 }
 
 TEST(Dp, SaysThatALargePlanIsNotProved) {
-  const auto answer = SolvePlan("dp", LargeProblem(100, 24, 3), {});
+  const auto answer = Value(SolvePlan("dp", LargeProblem(100, 24, 3), {}));
 
-  ASSERT_TRUE(answer.ok()) << answer.status();
-  EXPECT_FALSE(answer->exact);
-  EXPECT_GT(answer->lower_bound_seconds, 0);
-  EXPECT_THAT(answer->why, HasSubstr("not proved"));
+  EXPECT_FALSE(answer.exact);
+  EXPECT_GT(answer.lower_bound_seconds, 0);
+  EXPECT_THAT(answer.why, HasSubstr("not proved"));
 }
 
 // The heuristic side alone, against what is optimal.
@@ -111,10 +108,9 @@ TEST(SearchPlacement, IsNearTheOptimumOfSmallProblems) {
     const CostTable table(problem);
     const Placement found = SearchPlacement(table, {20000});
     if (found.empty()) continue;
-    const auto cost = CostOf(problem, found);
-    ASSERT_TRUE(cost.ok()) << cost.status();
-    EXPECT_TRUE(CheckMemory(problem, found, *cost).ok());
-    gaps.push_back(cost->step_seconds / StepSeconds(problem) - 1);
+    const auto cost = Value(CostOf(problem, found));
+    EXPECT_TRUE(CheckMemory(problem, found, cost).ok());
+    gaps.push_back(cost.step_seconds / StepSeconds(problem) - 1);
   }
 
   EXPECT_GE(problems, kProblems / 2);

@@ -4,6 +4,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/small_model.h"
+#include "tests/support/status_checks.h"
 
 namespace paceline {
 namespace {
@@ -49,19 +50,18 @@ TEST(PlanInputs, TakesWhatWasMeasured) {
   measurements.links[{"b", "a"}] = {"b", "a", 2e6, 0.02, 0};
   measurements.profiles.merge(Keep({Profile(spec, model, "b")}).profiles);
 
-  const auto inputs =
-      MakePlanInputs(spec, model, {{"a", "m", 0}, {"b", "n", 0}}, measurements);
+  const auto inputs = Value(MakePlanInputs(
+      spec, model, {{"a", "m", 0}, {"b", "n", 0}}, measurements));
 
-  ASSERT_TRUE(inputs.ok()) << inputs.status();
-  EXPECT_TRUE(inputs->measured);
-  EXPECT_FALSE(inputs->predicted.has_value());
-  EXPECT_EQ(inputs->problem.micro_batches, 3);
-  EXPECT_DOUBLE_EQ(inputs->problem.devices[0].layer_seconds[1], 0.006);
-  EXPECT_DOUBLE_EQ(inputs->problem.layers[1].kept_bytes, 1000);
-  EXPECT_DOUBLE_EQ(inputs->problem.links[1][0].bytes_per_second, 2e6);
-  EXPECT_NE(inputs->problem.devices[0].machine,
-            inputs->problem.devices[1].machine);
-  EXPECT_TRUE(CheckProblem(inputs->problem).ok());
+  EXPECT_TRUE(inputs.measured);
+  EXPECT_FALSE(inputs.predicted.has_value());
+  EXPECT_EQ(inputs.problem.micro_batches, 3);
+  EXPECT_DOUBLE_EQ(inputs.problem.devices[0].layer_seconds[1], 0.006);
+  EXPECT_DOUBLE_EQ(inputs.problem.layers[1].kept_bytes, 1000);
+  EXPECT_DOUBLE_EQ(inputs.problem.links[1][0].bytes_per_second, 2e6);
+  EXPECT_NE(inputs.problem.devices[0].machine,
+            inputs.problem.devices[1].machine);
+  EXPECT_TRUE(CheckProblem(inputs.problem).ok());
 }
 
 TEST(PlanInputs, TakesNoiseBetweenMachinesOfOneKindForNoise) {
@@ -72,11 +72,9 @@ TEST(PlanInputs, TakesNoiseBetweenMachinesOfOneKindForNoise) {
   for (DeviceProfile& profile : profiles) profile.cpu_model = "Cortex-A76";
   for (LayerMeasurement& layer : profiles[1].layers) layer.forward.wall *= 1.05;
 
-  const auto inputs = MakePlanInputs(
-      spec, model, {{"a", "m", 0}, {"b", "n", 0}}, Keep(profiles));
-
-  ASSERT_TRUE(inputs.ok()) << inputs.status();
-  const auto& devices = inputs->problem.devices;
+  const auto inputs = Value(MakePlanInputs(
+      spec, model, {{"a", "m", 0}, {"b", "n", 0}}, Keep(profiles)));
+  const auto& devices = inputs.problem.devices;
   EXPECT_NEAR(devices[0].layer_seconds[0], devices[1].layer_seconds[0], 1e-5);
 }
 
@@ -87,10 +85,9 @@ TEST(PlanInputs, TakesNoiseBetweenLikeLayersForNoise) {
   profile.layers[1].forward.wall *= 1.02;
 
   const auto inputs =
-      MakePlanInputs(spec, model, {{"a", "m", 0}}, Keep({profile}));
+      Value(MakePlanInputs(spec, model, {{"a", "m", 0}}, Keep({profile})));
 
-  ASSERT_TRUE(inputs.ok()) << inputs.status();
-  const std::vector<double>& seconds = inputs->problem.devices[0].layer_seconds;
+  const std::vector<double>& seconds = inputs.problem.devices[0].layer_seconds;
   EXPECT_NEAR(seconds[0], seconds[1], 1e-5);
 }
 
@@ -125,11 +122,10 @@ TEST(PlanInputs, AByteCostsWhatItDidOverTheRealLinks) {
   measurements.links[{"b", "a"}] = {"b", "a", 2e6, 0.02, 0, 7e-9, 6e-9};
   measurements.links[{"a", "c"}] = {"a", "c", 2e6, 0.02, 0};  // not known
 
-  const auto inputs =
-      MakePlanInputs(spec, model, {{"a", "m", 0}, {"b", "n", 0}}, measurements);
+  const auto inputs = Value(MakePlanInputs(
+      spec, model, {{"a", "m", 0}, {"b", "n", 0}}, measurements));
 
-  ASSERT_TRUE(inputs.ok()) << inputs.status();
-  const std::vector<Device>& devices = inputs->problem.devices;
+  const std::vector<Device>& devices = inputs.problem.devices;
   // The mean of sending to b and receiving from it.
   EXPECT_DOUBLE_EQ(devices[0].frame_seconds_per_byte, 5e-9);
   // Never less than inside the machine; at half a CPU it takes twice as long.
@@ -276,14 +272,13 @@ TEST(PlanInputs, ARecomputingBackwardTakesItsForwardToo) {
   spec.train.activation_checkpointing = "every-2";
 
   const auto inputs =
-      MakePlanInputs(spec, model, {{"a", "m", 0}}, measurements);
+      Value(MakePlanInputs(spec, model, {{"a", "m", 0}}, measurements));
 
-  ASSERT_TRUE(inputs.ok()) << inputs.status();
-  EXPECT_TRUE(inputs->measured);
-  EXPECT_DOUBLE_EQ(inputs->facts[0].forward_seconds[1], 0.002);
-  EXPECT_DOUBLE_EQ(inputs->facts[0].backward_seconds[1], 0.006);
-  EXPECT_DOUBLE_EQ(inputs->problem.devices[0].layer_seconds[1], 0.008);
-  EXPECT_DOUBLE_EQ(inputs->problem.layers[1].backward_seconds, 0.006);
+  EXPECT_TRUE(inputs.measured);
+  EXPECT_DOUBLE_EQ(inputs.facts[0].forward_seconds[1], 0.002);
+  EXPECT_DOUBLE_EQ(inputs.facts[0].backward_seconds[1], 0.006);
+  EXPECT_DOUBLE_EQ(inputs.problem.devices[0].layer_seconds[1], 0.008);
+  EXPECT_DOUBLE_EQ(inputs.problem.layers[1].backward_seconds, 0.006);
 }
 
 TEST(PlanInputs, ARecomputingJobKeepsInputsAndHasRoomForASegment) {

@@ -7,6 +7,7 @@
 #include "core/plan/cost.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/status_checks.h"
 
 namespace paceline {
 namespace {
@@ -43,8 +44,7 @@ TEST(DealStages, ChoosesTwoEachWhereTheJobLeavesItOpen) {
 TEST(DealStages, RefusesMicroBatchesThatAreNoMultipleOfTheWorkers) {
   const auto dealing = DealStages({8, 4, 24, 6});
 
-  EXPECT_EQ(dealing.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(dealing.status().message()),
+  ExpectError(dealing.status(), absl::StatusCode::kInvalidArgument,
               HasSubstr("8 stages on 4 workers needs the micro-batches of a "
                         "batch to be a multiple of 4, train.batch and "
                         "train.micro_batch make 6"));

@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "tests/support/job_changes.h"
 #include "tests/support/small_model.h"
+#include "tests/support/status_checks.h"
 
 namespace paceline {
 namespace {
@@ -52,42 +53,38 @@ std::vector<int64_t> Holders(const Plan& plan) {
 template <typename Matcher>
 void ExpectRefused(const absl::StatusOr<Plan>& plan, absl::StatusCode code,
                    const Matcher& message) {
-  EXPECT_EQ(plan.status().code(), code);
-  EXPECT_THAT(std::string(plan.status().message()), message);
+  ExpectError(plan.status(), code, message);
 }
 
 TEST(MakePlan, GivesEachStageAWorkerInTheOrderGiven) {
   std::vector<PlannerWorker> workers = Workers(3);
   std::swap(workers[0], workers[2]);
 
-  const auto plan = MakePlan(Job(3), SmallModel(7), workers);
+  const auto plan = Value(MakePlan(Job(3), SmallModel(7), workers));
 
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_THAT(Holders(*plan), ElementsAre(12, 11, 10));
-  EXPECT_EQ(plan->stages[0].layers, (LayerRange{0, 3}));
-  EXPECT_EQ(plan->stages[1].layers, (LayerRange{3, 5}));
-  EXPECT_EQ(plan->stages[2].layers, (LayerRange{5, 7}));
-  EXPECT_THAT(plan->why, StartsWith("equal ("));
-  EXPECT_THAT(plan->why, HasSubstr("): 7 layers in 3 stages (3+2+2) on 3 "
-                                   "workers; c holds stage 0 ("));
+  EXPECT_THAT(Holders(plan), ElementsAre(12, 11, 10));
+  EXPECT_EQ(plan.stages[0].layers, (LayerRange{0, 3}));
+  EXPECT_EQ(plan.stages[1].layers, (LayerRange{3, 5}));
+  EXPECT_EQ(plan.stages[2].layers, (LayerRange{5, 7}));
+  EXPECT_THAT(plan.why, StartsWith("equal ("));
+  EXPECT_THAT(plan.why, HasSubstr("): 7 layers in 3 stages (3+2+2) on 3 "
+                                  "workers; c holds stage 0 ("));
 }
 
 TEST(MakePlan, LeavesWorkersBeyondTheStagesFree) {
-  const auto plan = MakePlan(Job(2), SmallModel(4), Workers(5));
+  const auto plan = Value(MakePlan(Job(2), SmallModel(4), Workers(5)));
 
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_THAT(Holders(*plan), ElementsAre(10, 11));
-  EXPECT_THAT(plan->why, AllOf(HasSubstr("on 2 workers"),
-                               Not(HasSubstr("fewer workers"))));
+  EXPECT_THAT(Holders(plan), ElementsAre(10, 11));
+  EXPECT_THAT(plan.why, AllOf(HasSubstr("on 2 workers"),
+                              Not(HasSubstr("fewer workers"))));
 }
 
 TEST(MakePlan, PutsNeighbouringStagesTogetherWhenWorkersAreFew) {
-  const auto plan = MakePlan(Job(5), SmallModel(5), Workers(3));
+  const auto plan = Value(MakePlan(Job(5), SmallModel(5), Workers(3)));
 
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_THAT(Holders(*plan), ElementsAre(10, 10, 11, 11, 12));
+  EXPECT_THAT(Holders(plan), ElementsAre(10, 10, 11, 11, 12));
   EXPECT_THAT(
-      plan->why,
+      plan.why,
       AllOf(HasSubstr("fewer workers than stages: a holds stages 0..1"),
             HasSubstr("b holds stages 2..3"), HasSubstr("c holds stage 4")));
 }
@@ -120,18 +117,17 @@ TEST(MakePlan, GivesTheFasterWorkerMoreWhereStagesShareWorkers) {
     const ModelDescription model = SmallModel(12);
     const std::vector<PlannerWorker> workers = Workers(2);
 
-    const auto plan = MakePlan(spec, model, workers,
-                               Measured(spec, model, workers, {0.03, 0.01}));
+    const auto plan = Value(MakePlan(
+        spec, model, workers, Measured(spec, model, workers, {0.03, 0.01})));
 
-    ASSERT_TRUE(plan.ok()) << plan.status();
-    ASSERT_EQ(plan->stages.size(), 6u);
-    EXPECT_EQ(LayersOn(*plan, 10), 3) << plan->why;
-    EXPECT_EQ(LayersOn(*plan, 11), 9);
-    std::vector<int64_t> holders = Holders(*plan);
+    ASSERT_EQ(plan.stages.size(), 6u);
+    EXPECT_EQ(LayersOn(plan, 10), 3) << plan.why;
+    EXPECT_EQ(LayersOn(plan, 11), 9);
+    std::vector<int64_t> holders = Holders(plan);
     holders.erase(std::unique(holders.begin(), holders.end()), holders.end());
     EXPECT_EQ(holders.size(), 2u) << "neighbouring stages share a worker";
-    EXPECT_THAT(plan->why, AllOf(StartsWith("dp ("),
-                                 HasSubstr("fewer workers than stages:")));
+    EXPECT_THAT(plan.why, AllOf(StartsWith("dp ("),
+                                HasSubstr("fewer workers than stages:")));
   }
 }
 
@@ -142,14 +138,13 @@ TEST(MakePlan, UsesAllWorkersWhereStagesShareThem) {
   const std::vector<PlannerWorker> workers = Workers(4);
 
   const auto plan =
-      MakePlan(spec, model, workers,
-               Measured(spec, model, workers, {0.01, 0.01, 0.01, 0.01}));
+      Value(MakePlan(spec, model, workers,
+                     Measured(spec, model, workers, {0.01, 0.01, 0.01, 0.01})));
 
-  ASSERT_TRUE(plan.ok()) << plan.status();
   for (const PlannerWorker& worker : workers) {
-    EXPECT_EQ(LayersOn(*plan, worker.worker.value), 3) << plan->why;
+    EXPECT_EQ(LayersOn(plan, worker.worker.value), 3) << plan.why;
   }
-  EXPECT_EQ(plan->stages.size(), 6u);
+  EXPECT_EQ(plan.stages.size(), 6u);
 }
 
 TEST(MakePlan, CutsForInferenceByForwardSecondsWhereStagesShareWorkers) {
@@ -166,15 +161,14 @@ TEST(MakePlan, CutsForInferenceByForwardSecondsWhereStagesShareWorkers) {
     profile.layers[0].forward.wall = 0.04;  // as long as four others
   }
 
-  const auto plan = MakePlan(spec, model, workers, measurements);
+  const auto plan = Value(MakePlan(spec, model, workers, measurements));
 
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  ASSERT_EQ(plan->stages.size(), 6u);
+  ASSERT_EQ(plan.stages.size(), 6u);
   // 15 layers' time on four workers: nobody takes longer than the first layer.
-  EXPECT_EQ(plan->stages[0].layers, (LayerRange{0, 1})) << plan->why;
-  EXPECT_NE(plan->stages[1].worker, plan->stages[0].worker);
+  EXPECT_EQ(plan.stages[0].layers, (LayerRange{0, 1})) << plan.why;
+  EXPECT_NE(plan.stages[1].worker, plan.stages[0].worker);
   for (const PlannerWorker& worker : workers) {
-    EXPECT_LE(LayersOn(*plan, worker.worker.value), 4) << plan->why;
+    EXPECT_LE(LayersOn(plan, worker.worker.value), 4) << plan.why;
   }
 }
 
@@ -184,13 +178,13 @@ TEST(MakePlan, DealsStagesOutToTheFastestWorkers) {
   const ModelDescription model = SmallModel(12);
   const std::vector<PlannerWorker> workers = Workers(3);
 
-  const auto plan = MakePlan(
-      spec, model, workers, Measured(spec, model, workers, {0.03, 0.01, 0.01}));
+  const auto plan =
+      Value(MakePlan(spec, model, workers,
+                     Measured(spec, model, workers, {0.03, 0.01, 0.01})));
 
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_EQ(LayersOn(*plan, 10), 0) << plan->why;
-  EXPECT_EQ(LayersOn(*plan, 11), 6) << plan->why;
-  EXPECT_EQ(LayersOn(*plan, 12), 6) << plan->why;
+  EXPECT_EQ(LayersOn(plan, 10), 0) << plan.why;
+  EXPECT_EQ(LayersOn(plan, 11), 6) << plan.why;
+  EXPECT_EQ(LayersOn(plan, 12), 6) << plan.why;
 }
 
 TEST(MakePlan, FitsWhereEqualStagesDoWhenWorkersAreFew) {
@@ -221,13 +215,12 @@ TEST(MakePlan, TakesTheCutsOfTheJob) {
   JobSpec spec = Job(1);
   spec.pipeline.cuts = {1};
 
-  const auto plan = MakePlan(spec, SmallModel(4), Workers(2));
+  const auto plan = Value(MakePlan(spec, SmallModel(4), Workers(2)));
 
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  ASSERT_EQ(plan->stages.size(), 2);
-  EXPECT_EQ(plan->stages[0].layers, (LayerRange{0, 1}));
-  EXPECT_EQ(plan->stages[1].layers, (LayerRange{1, 4}));
-  EXPECT_THAT(plan->why, StartsWith("cuts: 4 layers in 2 stages (1+3)"));
+  ASSERT_EQ(plan.stages.size(), 2);
+  EXPECT_EQ(plan.stages[0].layers, (LayerRange{0, 1}));
+  EXPECT_EQ(plan.stages[1].layers, (LayerRange{1, 4}));
+  EXPECT_THAT(plan.why, StartsWith("cuts: 4 layers in 2 stages (1+3)"));
 }
 
 TEST(MakePlan, PutsStagesOnTheWorkersThatTheJobNames) {
@@ -235,11 +228,10 @@ TEST(MakePlan, PutsStagesOnTheWorkersThatTheJobNames) {
   spec.pipeline.cuts = {2, 5};
   spec.pipeline.workers = {"c", "a", "c"};
 
-  const auto plan = MakePlan(spec, SmallModel(7), Workers(4));
+  const auto plan = Value(MakePlan(spec, SmallModel(7), Workers(4)));
 
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_THAT(Holders(*plan), ElementsAre(12, 10, 12));
-  EXPECT_THAT(plan->why, HasSubstr("c holds stage"));
+  EXPECT_THAT(Holders(plan), ElementsAre(12, 10, 12));
+  EXPECT_THAT(plan.why, HasSubstr("c holds stage"));
 }
 
 struct Refusal {
@@ -297,9 +289,9 @@ TEST(MakePlan, MemoryThatJustSuffices) {
   const JobSpec spec = Job(3);
   const ModelDescription model = SmallModel(3);
   std::vector<PlannerWorker> workers = Workers(2);
-  const auto unbounded = MakePlan(spec, model, workers);
-  ASSERT_TRUE(unbounded.ok()) << unbounded.status();
-  const int64_t need = Need(spec, model, *unbounded, {0, 0, 1}, 1);
+  const auto unbounded = Value(MakePlan(spec, model, workers));
+
+  const int64_t need = Need(spec, model, unbounded, {0, 0, 1}, 1);
 
   workers[1].memory_bytes = need;
   EXPECT_TRUE(MakePlan(spec, model, workers).ok());
@@ -376,16 +368,15 @@ TEST(MakePlan, PutsAStageOfInferenceOnSeveralWorkersThatTheJobNames) {
   spec.pipeline.replicas = {1, 2};
   spec.pipeline.shares = {1, 1, 3};
 
-  const auto plan = MakePlan(spec, SmallModel(4), Workers(3));
+  const auto plan = Value(MakePlan(spec, SmallModel(4), Workers(3)));
 
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_THAT(Holders(*plan), ElementsAre(12, 10, 11));
-  EXPECT_THAT(StageNumbers(plan->stages), ElementsAre(0, 1, 1));
-  EXPECT_THAT(Shares(*plan), ElementsAre(1, 1, 3));
-  EXPECT_THAT(RoutesOf(plan->stages)[1].turns(), ElementsAre(1, 0, 1, 1));
-  EXPECT_THAT(plan->why, HasSubstr("4 layers in 2 stages (3+1) on 3 workers"));
-  EXPECT_THAT(plan->why, HasSubstr("b holds stage 1 ("));
-  EXPECT_THAT(plan->why, HasSubstr(", 75.0 % of it)"));
+  EXPECT_THAT(Holders(plan), ElementsAre(12, 10, 11));
+  EXPECT_THAT(StageNumbers(plan.stages), ElementsAre(0, 1, 1));
+  EXPECT_THAT(Shares(plan), ElementsAre(1, 1, 3));
+  EXPECT_THAT(RoutesOf(plan.stages)[1].turns(), ElementsAre(1, 0, 1, 1));
+  EXPECT_THAT(plan.why, HasSubstr("4 layers in 2 stages (3+1) on 3 workers"));
+  EXPECT_THAT(plan.why, HasSubstr("b holds stage 1 ("));
+  EXPECT_THAT(plan.why, HasSubstr(", 75.0 % of it)"));
 }
 
 // One layer cannot be cut: a second worker helps only as its replica.
@@ -394,11 +385,11 @@ TEST(MakePlan, ReplicatesInferenceWhereThePolicyChoosesTheStages) {
   const ModelDescription model = SmallModel(1);
   const std::vector<PlannerWorker> workers = Workers(2);
   const Measurements measured = Measured(spec, model, workers, {0.01, 0.02});
-  const auto both = MakePlan(spec, model, workers, measured);
-  ASSERT_TRUE(both.ok()) << both.status();
-  EXPECT_THAT(StageNumbers(both->stages), ElementsAre(0, 0)) << both->why;
-  ASSERT_THAT(both->stages, SizeIs(2));
-  EXPECT_NEAR(both->stages[0].share, 2.0 / 3, 0.01);
+  const auto both = Value(MakePlan(spec, model, workers, measured));
+
+  EXPECT_THAT(StageNumbers(both.stages), ElementsAre(0, 0)) << both.why;
+  ASSERT_THAT(both.stages, SizeIs(2));
+  EXPECT_NEAR(both.stages[0].share, 2.0 / 3, 0.01);
 
   const auto stages = [&] {
     return MakePlan(spec, model, workers, measured)->stages;
@@ -431,26 +422,24 @@ TEST(MakePlan, DealsInterleavedStagesOutInTurn) {
   const ModelDescription model = SmallModel(8);
 
   const auto plan =
-      MakePlan(Scheduled("interleaved-1f1b", 8), model, Workers(5));
+      Value(MakePlan(Scheduled("interleaved-1f1b", 8), model, Workers(5)));
 
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  ASSERT_EQ(plan->stages.size(), 8u);
+  ASSERT_EQ(plan.stages.size(), 8u);
   for (int stage = 0; stage < 8; ++stage) {
-    EXPECT_EQ(plan->stages[stage].worker, WorkerId{10 + stage % 4});
+    EXPECT_EQ(plan.stages[stage].worker, WorkerId{10 + stage % 4});
   }
-  EXPECT_THAT(plan->why, HasSubstr("a holds stages 0, 4 ("));
+  EXPECT_THAT(plan.why, HasSubstr("a holds stages 0, 4 ("));
 }
 
 TEST(MakePlan, TakesTheJobsOwnCutsForInterleavedStages) {
   JobSpec spec = Scheduled("interleaved-1f1b", 0);
   spec.pipeline.cuts = {1, 2, 5};
 
-  const auto plan = MakePlan(spec, SmallModel(8), Workers(2));
+  const auto plan = Value(MakePlan(spec, SmallModel(8), Workers(2)));
 
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  ASSERT_EQ(plan->stages.size(), 4u);
-  EXPECT_EQ(plan->stages[2].layers, (LayerRange{2, 5}));
-  EXPECT_EQ(plan->stages[2].worker, WorkerId{10});
+  ASSERT_EQ(plan.stages.size(), 4u);
+  EXPECT_EQ(plan.stages[2].layers, (LayerRange{2, 5}));
+  EXPECT_EQ(plan.stages[2].worker, WorkerId{10});
 }
 
 TEST(MakePlan, SaysWhatInterleavingNeeds) {
@@ -459,8 +448,8 @@ TEST(MakePlan, SaysWhatInterleavingNeeds) {
 
   for (const auto& status : {MakePlan(spec, SmallModel(8), Workers(4)).status(),
                              CheckPlannable(spec, SmallModel(8), Workers(4))}) {
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("a multiple of 4"));
+    ExpectError(status, absl::StatusCode::kInvalidArgument,
+                HasSubstr("a multiple of 4"));
   }
 }
 
@@ -471,8 +460,7 @@ TEST(MakePlan, WantsAWorkerForEachStageOfPipedream) {
 
   const auto plan = MakePlan(Scheduled("pipedream", 4), model, Workers(3));
 
-  EXPECT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(plan.status().message()),
+  ExpectError(plan.status(), absl::StatusCode::kInvalidArgument,
               HasSubstr("pipedream needs a worker for each stage, got 4 stages "
                         "on 3 workers"));
 }

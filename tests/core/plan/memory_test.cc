@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "tests/support/job_changes.h"
 #include "tests/support/small_model.h"
+#include "tests/support/status_checks.h"
 
 namespace paceline {
 namespace {
@@ -260,12 +261,10 @@ TEST(MemberBytes, AreWhatAPlanOfOneMemberCountsAndRefuses) {
   const int64_t bytes = MemberBytes(spec, MemberModel(), 5);
 
   const auto plan =
-      MakePlan(spec, MemberModel(), {{WorkerId(1), "a", bytes, ""}});
+      Value(MakePlan(spec, MemberModel(), {{WorkerId(1), "a", bytes, ""}}));
   const auto small =
       MakePlan(spec, MemberModel(), {{WorkerId(1), "a", bytes - 1, ""}});
-
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_EQ(BytesOn(*plan, WorkerId(1)), bytes);
+  EXPECT_EQ(BytesOn(plan, WorkerId(1)), bytes);
   ASSERT_TRUE(absl::IsResourceExhausted(small.status())) << small.status();
   EXPECT_THAT(std::string(small.status().message()),
               testing::HasSubstr("as one of 5 members with the whole model"));

@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/plan/small_problem.h"
+#include "tests/support/status_checks.h"
 
 namespace paceline {
 namespace {
@@ -37,8 +38,7 @@ TEST(PolicyNames, AreSortedAndKnown) {
 TEST(SolvePlan, AsksWhetherANearPolicyWasMeant) {
   const auto answer = SolvePlan("mincut", TwoSlowTwoFast(), {});
 
-  EXPECT_EQ(answer.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(answer.status().message()),
+  ExpectError(answer.status(), absl::StatusCode::kInvalidArgument,
               AllOf(HasSubstr("'mincut'"), HasSubstr("did you mean 'min-cut'"),
                     HasSubstr("brute, dp, equal")));
 }
@@ -67,8 +67,7 @@ TEST(SolvePlan, RefusesLevelsThatDoNotExist) {
   for (const int levels : {-1, 0, 3}) {
     const auto answer = SolvePlan("dp", TwoSlowTwoFast(), {.levels = levels});
 
-    EXPECT_EQ(answer.status().code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(answer.status().message()),
+    ExpectError(answer.status(), absl::StatusCode::kInvalidArgument,
                 HasSubstr("need 1 or 2"));
   }
 }
@@ -82,14 +81,13 @@ TEST(SolvePlan, RefusesAStepLongerThanANumberHolds) {
 }
 
 TEST(SolvePlan, ReportsTheGapToTheLowerBound) {
-  const auto answer = SolvePlan("equal", TwoSlowTwoFast(), {});
+  const auto answer = Value(SolvePlan("equal", TwoSlowTwoFast(), {}));
 
-  ASSERT_TRUE(answer.ok()) << answer.status();
-  EXPECT_DOUBLE_EQ(answer->cost.step_seconds, 30);
-  EXPECT_NEAR(answer->lower_bound_seconds, 12 / 2.2, 1e-6);
-  EXPECT_NEAR(answer->gap, 30 / (12 / 2.2) - 1, 1e-6);
-  EXPECT_FALSE(answer->exact);
-  EXPECT_THAT(answer->why, HasSubstr("at most 450 % above"));
+  EXPECT_DOUBLE_EQ(answer.cost.step_seconds, 30);
+  EXPECT_NEAR(answer.lower_bound_seconds, 12 / 2.2, 1e-6);
+  EXPECT_NEAR(answer.gap, 30 / (12 / 2.2) - 1, 1e-6);
+  EXPECT_FALSE(answer.exact);
+  EXPECT_THAT(answer.why, HasSubstr("at most 450 % above"));
   EXPECT_EQ(SolvePlan("dp", ProblemOf({0, 0}, {1, 1}), {})->gap, 0)
       << "a model that takes no time";
 }
@@ -98,11 +96,10 @@ TEST(Why, NamesWhatSetsThePaceAndThatItIsProved) {
   PlanProblem problem = TwoSlowTwoFast();
   problem.replicas = false;
 
-  const auto answer = SolvePlan("dp", problem, {});
+  const auto answer = Value(SolvePlan("dp", problem, {}));
 
-  ASSERT_TRUE(answer.ok()) << answer.status();
-  EXPECT_THAT(answer->why, AllOf(HasSubstr("set the pace: 6 s"),
-                                 HasSubstr("proved to be the best")));
+  EXPECT_THAT(answer.why, AllOf(HasSubstr("set the pace: 6 s"),
+                                HasSubstr("proved to be the best")));
 }
 
 TEST(Why, SaysWhoIsLeftOutAndWhatTakingItWouldCost) {
@@ -110,11 +107,10 @@ TEST(Why, SaysWhoIsLeftOutAndWhatTakingItWouldCost) {
   problem.micro_batches = 2;
   problem.replicas = false;
 
-  const auto answer = SolvePlan("dp", problem, {});
+  const auto answer = Value(SolvePlan("dp", problem, {}));
 
-  ASSERT_TRUE(answer.ok()) << answer.status();
-  EXPECT_THAT(answer->why, AllOf(HasSubstr("device1 is left out"),
-                                 HasSubstr("costs at least 396 s a step")));
+  EXPECT_THAT(answer.why, AllOf(HasSubstr("device1 is left out"),
+                                HasSubstr("costs at least 396 s a step")));
 }
 
 TEST(Why, NamesTheTransferThatSetsThePace) {
@@ -123,12 +119,10 @@ TEST(Why, NamesTheTransferThatSetsThePace) {
   SetOutputs(problem, {5});
   problem.stages = 2;
 
-  const auto answer = SolvePlan("equal", problem, {});
+  const auto answer = Value(SolvePlan("equal", problem, {}));
 
-  ASSERT_TRUE(answer.ok()) << answer.status();
-  EXPECT_THAT(answer->why,
-              AllOf(HasSubstr("a transfer sets the pace: 10 s"),
-                    HasSubstr("device0 to device1 after layer 0")));
+  EXPECT_THAT(answer.why, AllOf(HasSubstr("a transfer sets the pace: 10 s"),
+                                HasSubstr("device0 to device1 after layer 0")));
 }
 
 TEST(Equal, GivesTheFirstDevicesAsManyLayersEach) {
@@ -136,27 +130,25 @@ TEST(Equal, GivesTheFirstDevicesAsManyLayersEach) {
       ProblemOf(std::vector<double>(10, 1.0), {1, 1, 1, 1, 1});
   problem.stages = 4;
 
-  const auto answer = SolvePlan("equal", problem, {});
+  const auto answer = Value(SolvePlan("equal", problem, {}));
 
-  ASSERT_TRUE(answer.ok()) << answer.status();
-  EXPECT_THAT(RangesOf(*answer),
+  EXPECT_THAT(RangesOf(answer),
               ElementsAre(LayerRange{0, 3}, LayerRange{3, 6}, LayerRange{6, 8},
                           LayerRange{8, 10}));
   for (int stage = 0; stage < 4; ++stage) {
-    EXPECT_THAT(answer->placement[stage].devices, ElementsAre(stage));
+    EXPECT_THAT(answer.placement[stage].devices, ElementsAre(stage));
   }
 }
 
 TEST(Equal, MakesAsManyStagesAsLayersAndDevicesAllow) {
   for (const char* policy : {"equal", "min-cut"}) {
-    const auto few_layers = SolvePlan(policy, ProblemOf({1, 1}, {1, 1, 1}), {});
+    const auto few_layers =
+        Value(SolvePlan(policy, ProblemOf({1, 1}, {1, 1, 1}), {}));
     const auto few_devices =
-        SolvePlan(policy, ProblemOf({1, 1, 1}, {1, 1}), {});
+        Value(SolvePlan(policy, ProblemOf({1, 1, 1}, {1, 1}), {}));
 
-    ASSERT_TRUE(few_layers.ok()) << few_layers.status();
-    ASSERT_TRUE(few_devices.ok()) << few_devices.status();
-    EXPECT_EQ(few_layers->placement.size(), 2u);
-    EXPECT_EQ(few_devices->placement.size(), 2u);
+    EXPECT_EQ(few_layers.placement.size(), 2u);
+    EXPECT_EQ(few_devices.placement.size(), 2u);
   }
 }
 
@@ -168,8 +160,7 @@ TEST(Equal, RefusesADeviceThatIsTooSmallAndSaysByHowMuch) {
   for (const char* policy : {"equal", "min-cut"}) {
     const auto answer = SolvePlan(policy, problem, {});
 
-    EXPECT_EQ(answer.status().code(), absl::StatusCode::kResourceExhausted);
-    EXPECT_THAT(std::string(answer.status().message()),
+    ExpectError(answer.status(), absl::StatusCode::kResourceExhausted,
                 AllOf(HasSubstr("device1"), HasSubstr("1.0 KiB"),
                       HasSubstr("2.0 KiB"), HasSubstr("layer1")));
   }
@@ -179,22 +170,20 @@ TEST(MinCut, CutsWhereTheFewestBytesCross) {
   PlanProblem problem = ProblemOf(std::vector<double>(6, 1.0), {1, 1, 1});
   SetOutputs(problem, {9, 2, 9, 9, 1});
 
-  const auto answer = SolvePlan("min-cut", problem, {});
+  const auto answer = Value(SolvePlan("min-cut", problem, {}));
 
-  ASSERT_TRUE(answer.ok()) << answer.status();
-  EXPECT_THAT(RangesOf(*answer), ElementsAre(LayerRange{0, 2}, LayerRange{2, 5},
-                                             LayerRange{5, 6}));
+  EXPECT_THAT(RangesOf(answer), ElementsAre(LayerRange{0, 2}, LayerRange{2, 5},
+                                            LayerRange{5, 6}));
 }
 
 TEST(MinCut, OfEqualCutsTakesTheMostEvenLayerCounts) {
   PlanProblem problem = ProblemOf(std::vector<double>(7, 1.0), {1, 1, 1});
   SetOutputs(problem, std::vector<double>(6, 1.0));
 
-  const auto answer = SolvePlan("min-cut", problem, {});
+  const auto answer = Value(SolvePlan("min-cut", problem, {}));
 
-  ASSERT_TRUE(answer.ok()) << answer.status();
   std::vector<int> counts;
-  for (const LayerRange& range : RangesOf(*answer)) {
+  for (const LayerRange& range : RangesOf(answer)) {
     counts.push_back(range.last - range.first);
   }
   EXPECT_THAT(counts, ::testing::UnorderedElementsAre(2, 2, 3));

@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/plan/small_problem.h"
+#include "tests/support/status_checks.h"
 
 namespace paceline {
 namespace {
@@ -143,8 +144,8 @@ TEST(CheckProblem, RefusesWhatDoesNotFitTogether) {
 TEST(CheckProblem, SaysThatThereAreNoDevices) {
   const absl::Status status = CheckProblem(ProblemOf({1}, {}));
 
-  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("no devices"));
+  ExpectError(status, absl::StatusCode::kFailedPrecondition,
+              HasSubstr("no devices"));
 }
 
 TEST(CheckProblem, TakesTwoToTheTwentiethMicroBatches) {

@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/simulate/chain.h"
+#include "tests/support/status_checks.h"
 
 namespace paceline {
 namespace {
@@ -30,8 +31,7 @@ TEST_P(Refusals, NameWhatIsWrong) {
 
   const auto result = chain.Try();
 
-  EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(result.status().message()),
+  ExpectError(result.status(), absl::StatusCode::kInvalidArgument,
               HasSubstr(GetParam().says));
 }
 

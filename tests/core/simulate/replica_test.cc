@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/simulate/chain.h"
+#include "tests/support/status_checks.h"
 
 namespace paceline {
 namespace {
@@ -193,8 +194,8 @@ TEST(Replicas, RefuseAnUnknownScheduleByName) {
 
   const auto result = chain.Try();
 
-  EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(result.status().message()), HasSubstr("'zigzag'"));
+  ExpectError(result.status(), absl::StatusCode::kInvalidArgument,
+              HasSubstr("'zigzag'"));
 }
 
 TEST(Replicas, RefuseMoreMicroBatchesThanABatchMayHave) {

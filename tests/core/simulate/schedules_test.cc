@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/simulate/chain.h"
+#include "tests/support/status_checks.h"
 
 namespace paceline {
 namespace {
@@ -76,8 +77,7 @@ TEST(Interleaved, DividesTheBubbleByTheStagesOfADevice) {
 TEST(Interleaved, RefusesWhatTheScheduleRefuses) {
   const auto result = Interleaved("interleaved-1f1b", 2, 2, 3).Try();
 
-  EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(result.status().message()),
+  ExpectError(result.status(), absl::StatusCode::kInvalidArgument,
               HasSubstr("a multiple of 2, got 3"));
 }
 
@@ -123,8 +123,7 @@ TEST(Pipedream, AFailureEndsItAndARecoveryIsRefused) {
 
   const auto result = chain.Try();
 
-  EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(result.status().message()),
+  ExpectError(result.status(), absl::StatusCode::kInvalidArgument,
               HasSubstr("a failure with recovery under pipedream"));
 }
 

@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/simulate/chain.h"
+#include "tests/support/status_checks.h"
 
 namespace paceline {
 namespace {
@@ -362,8 +363,7 @@ TEST(Frames, OfSendersThatWaitForEachOtherAreRefused) {
   const auto stuck = chain.Try();
   chain.problem.overlap = true;
 
-  EXPECT_EQ(stuck.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(stuck.status().message()),
+  ExpectError(stuck.status(), absl::StatusCode::kInvalidArgument,
               HasSubstr("a credit of 1 frames is too small"));
   EXPECT_TRUE(chain.Try().ok());
 }
